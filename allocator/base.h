@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The few macros and constants every file uses. No code, no state.
+ */
+#ifndef PIN_BASE_H
+#define PIN_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PIN_LIKELY(x)	__builtin_expect(!!(x), 1)
+#define PIN_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define PIN_COLD	__attribute__((cold, noinline))
+#define PIN_EXPORT	__attribute__((visibility("default")))
+
+#define PIN_ARRAY_SIZE(a)     (sizeof(a) / sizeof((a)[0]))
+#define PIN_ALIGN_UP(n, to)   (((n) + (to)-1) & ~((size_t)(to)-1))
+#define PIN_ALIGN_DOWN(n, to) ((n) & ~((size_t)(to)-1))
+
+#define PIN_KIB ((size_t)1 << 10)
+#define PIN_MIB ((size_t)1 << 20)
+#define PIN_GIB ((size_t)1 << 30)
+#define PIN_TIB ((size_t)1 << 40)
+
+#define PIN_PAGE ((size_t)4096)
+
+/*
+ * Regions start on multiples of this: a huge page of x86-64 and arm64 (4 KiB
+ * base pages), so that processor and adapter can both map a region with them.
+ */
+#define PIN_GRANULE_SHIFT 21
+#define PIN_GRANULE	  ((size_t)1 << PIN_GRANULE_SHIFT)
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the rest of the library asks of jemalloc: figures, and a proof that the
+ * page layer is in force. Together with pages.c the only user of its symbols.
+ */
+#ifndef PIN_HEAP_H
+#define PIN_HEAP_H
+
+#include "allocator/base.h"
+
+struct pin_heap_stats {
+	size_t live;	 /* bytes in blocks the program holds */
+	size_t active;	 /* bytes of the pages those blocks are in */
+	size_t metadata; /* bytes jemalloc keeps for itself */
+	size_t mapped;	 /* bytes of regions: what the heap has grown to, for ever */
+};
+
+/*
+ * Takes the figures. Locks inside jemalloc: not from the page layer, a region
+ * listener or a signal handler.
+ */
+void pin_heap_stats(struct pin_heap_stats *stats);
+
+/*
+ * Whether malloc is answered from the reserve; if not, another allocator stands
+ * in front of this one. Not from inside malloc.
+ */
+bool pin_heap_answers_malloc(void);
+
+/* jemalloc's own report, through `write`. Not from inside malloc. */
+void pin_heap_print(void (*write)(void *arg, const char *text), void *arg);
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Parsing happens inside the first malloc: nothing here may allocate or use
+ * stdio, locale or the C library's number parsers.
+ */
+#include <config.h>
+
+#include "allocator/options.h"
+#include "allocator/log.h"
+#include "allocator/os.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+extern char **environ;
+
+struct pin_options pin_options;
+
+static int parse_names(const char *text, const char *const names[], size_t n, int *value)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (!strcmp(text, names[i])) {
+			*value = (int)i;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+static int parse_level(const char *text, void *field)
+{
+	static const char *const names[] = {"error", "warn", "info", "debug"};
+	int error = parse_names(text, names, PIN_ARRAY_SIZE(names), field);
+
+	if (!error)
+		pin_log_limit = (enum pin_log_level) * (int *)field;
+	return error;
+}
+
+static int parse_mode(const char *text, void *field)
+{
+	static const char *const names[] = {"eager", "lazy", "off"};
+
+	return parse_names(text, names, PIN_ARRAY_SIZE(names), field);
+}
+
+static int parse_format(const char *text, void *field)
+{
+	static const char *const names[] = {"auto", "text", "json"};
+
+	return parse_names(text, names, PIN_ARRAY_SIZE(names), field);
+}
+
+static int parse_path(const char *text, void *field)
+{
+	if (!*text)
+		return -EINVAL;
+	*(const char **)field = text;
+	return 0;
+}
+
+static int parse_digits(const char **text, size_t *n)
+{
+	const char *p = *text;
+	size_t value = 0;
+
+	if (*p < '0' || *p > '9')
+		return -EINVAL;
+	for (; *p >= '0' && *p <= '9'; p++)
+		if (__builtin_mul_overflow(value, 10, &value) ||
+		    __builtin_add_overflow(value, (size_t)(*p - '0'), &value))
+			return -EINVAL;
+	*text = p;
+	*n = value;
+	return 0;
+}
+
+static int parse_count(const char *text, void *field)
+{
+	size_t n;
+
+	if (parse_digits(&text, &n) || *text)
+		return -EINVAL;
+	*(size_t *)field = n;
+	return 0;
+}
+
+int pin_parse_size(const char *text, size_t *n_bytes)
+{
+	static const char units[] = "kmgtKMGT";
+	const char *unit;
+	size_t n, factor = 1;
+
+	if (parse_digits(&text, &n))
+		return -EINVAL;
+	if (*text) {
+		unit = strchr(units, *text);
+		if (!unit || text[1])
+			return -EINVAL;
+		factor = (size_t)1 << (10 * ((size_t)(unit - units) % 4 + 1));
+	}
+	if (__builtin_mul_overflow(n, factor, &n))
+		return -EINVAL;
+	*n_bytes = n;
+	return 0;
+}
+
+static int parse_size(const char *text, void *field)
+{
+	return pin_parse_size(text, field);
+}
+
+static int parse_amount(const char *text, void *field)
+{
+	const char *p = text;
+	size_t percent;
+
+	if (!strcmp(text, "none")) {
+		*(size_t *)field = SIZE_MAX;
+		return 0;
+	}
+	if (!parse_digits(&p, &percent) && p[0] == '%' && !p[1] && percent <= 100) {
+		*(size_t *)field = pin_os_ram() / 100 * percent;
+		return 0;
+	}
+	return pin_parse_size(text, field);
+}
+
+/* One bit for the word at the start of *text, which is moved behind it. */
+static unsigned access_bit(const char **text)
+{
+	static const struct {
+		const char *name;
+		unsigned bits;
+	} names[] = {{"local", PIN_ACCESS_LOCAL},
+		     {"read", PIN_ACCESS_READ},
+		     {"write", PIN_ACCESS_WRITE},
+		     {"atomic", PIN_ACCESS_ATOMIC},
+		     {"all", PIN_ACCESS_ALL}};
+	size_t n = strcspn(*text, ",");
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(names); i++) {
+		if (strlen(names[i].name) == n && !memcmp(*text, names[i].name, n)) {
+			*text += n + ((*text)[n] == ',');
+			return names[i].bits;
+		}
+	}
+	return 0;
+}
+
+static int parse_access(const char *text, void *field)
+{
+	unsigned bits = 0, bit;
+
+	do {
+		bit = access_bit(&text);
+		bits |= bit;
+	} while (bit && *text);
+	if (!bit)
+		return -EINVAL;
+	/* Remote writing needs local writing: the verbs demand it. */
+	if (bits & (PIN_ACCESS_WRITE | PIN_ACCESS_ATOMIC))
+		bits |= PIN_ACCESS_LOCAL;
+	*(unsigned *)field = bits;
+	return 0;
+}
+
+struct row {
+	const char *name, *initial, *values, *doc;
+	int (*parse)(const char *text, void *field);
+	void *field;
+};
+
+static const struct row rows[] = {
+#define OPTION(field, parser, name, initial, values, doc) \
+	{name, initial, values, doc, parse_##parser, &pin_options.field},
+#include "allocator/options.def"
+#undef OPTION
+};
+
+/* The text behind "NAME=" if the environment string is that variable, else NULL. */
+static const char *value_of(const char *string, const char *name)
+{
+	size_t n = strlen(name);
+
+	return !strncmp(string, name, n) && string[n] == '=' ? string + n + 1 : NULL;
+}
+
+const char *pin_environment(const char *name)
+{
+	const char *value = NULL;
+
+	for (char **e = environ; e && *e && !value; e++)
+		value = value_of(*e, name);
+	return value;
+}
+
+static void parse_row(const struct row *row)
+{
+	const char *text = pin_environment(row->name);
+
+	row->parse(row->initial, row->field);
+	if (text && row->parse(text, row->field))
+		pin_warn("%s=%s is not understood: it takes %s; keeping %s", row->name, text,
+			 row->values, row->initial);
+}
+
+static bool is_known(const char *string)
+{
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++)
+		if (value_of(string, rows[i].name))
+			return true;
+	return value_of(string, "PINALLOC_HELP");
+}
+
+static void warn_unknown(void)
+{
+	for (char **e = environ; e && *e; e++)
+		if (!strncmp(*e, "PINALLOC_", 9) && !is_known(*e))
+			pin_warn("%s: no such option; PINALLOC_HELP=1 lists them", *e);
+}
+
+static size_t power_of_two_below(size_t n)
+{
+	return (size_t)1 << (63 - __builtin_clzll(n));
+}
+
+static void check_grow(void)
+{
+	if (pin_options.grow < PIN_GRANULE) {
+		pin_warn("PINALLOC_GROW is under 2M, the least: using 2M");
+		pin_options.grow = PIN_GRANULE;
+	}
+	pin_options.grow = power_of_two_below(pin_options.grow);
+}
+
+void pin_options_init(void)
+{
+	static bool parsed;
+
+	if (parsed)
+		return;
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++)
+		parse_row(&rows[i]);
+	check_grow();
+	if (!environ)
+		return;
+	warn_unknown();
+	parsed = true;
+}
+
+bool pin_options_help_wanted(void)
+{
+	const char *value = pin_environment("PINALLOC_HELP");
+
+	return value && *value && strcmp(value, "0") != 0;
+}
+
+void pin_options_help(void)
+{
+	char line[512];
+	size_t n;
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++) {
+		n = pin_format(line, sizeof line, "%-23s %s (%s)\n%-23s %s\n", rows[i].name,
+			       rows[i].values, rows[i].initial, "", rows[i].doc);
+		pin_os_write(STDOUT_FILENO, line, n);
+	}
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The options table, expanded from options.def, and the only reader of the
+ * environment. Parsed once, at the first allocation, without allocating.
+ */
+#ifndef PIN_OPTIONS_H
+#define PIN_OPTIONS_H
+
+#include "allocator/base.h"
+
+/* In the order of PINALLOC_REGISTER's values. */
+enum pin_mode { PIN_MODE_EAGER, PIN_MODE_LAZY, PIN_MODE_OFF };
+
+/* In the order of PINALLOC_REPORT_FORMAT's values. */
+enum pin_report_format { PIN_REPORT_AUTO, PIN_REPORT_TEXT, PIN_REPORT_JSON };
+
+/* Bits of PINALLOC_ACCESS; regpool/ translates them to IBV_ACCESS_*. */
+enum pin_access {
+	PIN_ACCESS_LOCAL = 1,
+	PIN_ACCESS_READ = 2,
+	PIN_ACCESS_WRITE = 4,
+	PIN_ACCESS_ATOMIC = 8,
+	PIN_ACCESS_ALL = 15,
+};
+
+/* Read-only once parsed. Strings point into the environment. */
+struct pin_options {
+	int log;	    /* enum pin_log_level */
+	const char *report; /* a path, "stderr", or "off" */
+	int report_format;  /* enum pin_report_format */
+	int mode;	    /* enum pin_mode */
+	unsigned access;    /* enum pin_access bits */
+	size_t max_pinned;  /* bytes, SIZE_MAX for no cap */
+	size_t grow;	    /* bytes, a power of two */
+	const char *restrict_to;
+	size_t arena_max;
+	size_t top_pad; /* bytes */
+	size_t perturb;
+};
+extern struct pin_options pin_options;
+
+/*
+ * Parses the environment, the first time there is one. A value that does not
+ * parse, or a PINALLOC_ name that is not in the table, gives one line and the
+ * default stays. Not thread-safe: called at the first allocation, under
+ * jemalloc's initialisation lock, and again from the constructor.
+ */
+void pin_options_init(void);
+
+/* Writes the table to standard output, for PINALLOC_HELP=1. */
+void pin_options_help(void);
+
+/* Whether PINALLOC_HELP asks for the table. */
+bool pin_options_help_wanted(void);
+
+/*
+ * The value of an environment variable that is not an option, such as a rank
+ * set by an MPI launcher; NULL when unset. Async-signal-safe.
+ */
+const char *pin_environment(const char *name);
+
+/*
+ * Parses "0", "64M", "1G": digits and one of K M G T, either case. Returns 0 or
+ * -EINVAL; *n_bytes is written only on success.
+ */
+int pin_parse_size(const char *text, size_t *n_bytes);
+
+#endif

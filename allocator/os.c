@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The only file that maps memory. See os.h for what must stay true.
+ */
+#include <config.h>
+
+#include "allocator/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+#include <time.h>
+#include <unistd.h>
+
+void *pin_os_reserve(size_t n_bytes)
+{
+	int saved = errno;
+	void *p = mmap(NULL, n_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		       -1, 0);
+
+	errno = saved;
+	return p == MAP_FAILED ? NULL : p;
+}
+
+int pin_os_commit(void *addr, size_t n_bytes)
+{
+	uintptr_t first = PIN_ALIGN_DOWN((uintptr_t)addr, PIN_PAGE);
+	uintptr_t end = PIN_ALIGN_UP((uintptr_t)addr + n_bytes, PIN_PAGE);
+	int saved = errno;
+	int failed = mprotect((void *)first, end - first, PROT_READ | PROT_WRITE);
+
+	errno = saved;
+	return failed ? -ENOMEM : 0;
+}
+
+/* The first number of /proc/self/statm: pages of address space in use. */
+static size_t address_space_used(void)
+{
+	char text[128];
+	size_t pages = 0;
+
+	if (pin_os_read_file("/proc/self/statm", text, sizeof text) <= 0)
+		return 0;
+	for (const char *p = text; *p >= '0' && *p <= '9'; p++)
+		pages = pages * 10 + (size_t)(*p - '0');
+	return pages * PIN_PAGE;
+}
+
+size_t pin_os_address_space_left(void)
+{
+	struct rlimit limit;
+	size_t used;
+
+	if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY)
+		return SIZE_MAX;
+	used = address_space_used();
+	return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
+}
+
+size_t pin_os_ram(void)
+{
+	struct sysinfo info;
+
+	return sysinfo(&info) ? 0 : (size_t)info.totalram * info.mem_unit;
+}
+
+void pin_os_wait(_Atomic uint32_t *word, uint32_t seen)
+{
+	int saved = errno;
+
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+	errno = saved;
+}
+
+void pin_os_wake(_Atomic uint32_t *word)
+{
+	int saved = errno;
+
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+	errno = saved;
+}
+
+uint64_t pin_os_now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+long pin_os_read_file(const char *path, char *buf, size_t size)
+{
+	size_t filled = 0;
+	int saved = errno;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -errno : 1;
+
+	while (n > 0 && filled < size - 1) {
+		n = read(fd, buf + filled, size - 1 - filled);
+		if (n < 0 && errno == EINTR)
+			n = 1;
+		else if (n > 0)
+			filled += (size_t)n;
+		else if (n < 0)
+			n = -errno;
+	}
+	if (fd >= 0)
+		close(fd);
+	buf[filled] = '\0';
+	errno = saved;
+	return n < 0 ? (long)n : (long)filled;
+}
+
+int pin_os_write(int fd, const char *buf, size_t n_bytes)
+{
+	int saved = errno;
+	int error = 0;
+
+	while (n_bytes && !error) {
+		ssize_t n = write(fd, buf, n_bytes);
+
+		if (n > 0) {
+			buf += n;
+			n_bytes -= (size_t)n;
+		} else if (n < 0 && errno != EINTR) {
+			error = -errno;
+		}
+	}
+	errno = saved;
+	return error;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Everything asked of the kernel on the allocation path. There is no function
+ * here that gives memory back, and there must never be one.
+ *
+ * All functions are thread-safe and async-signal-safe, never allocate, and
+ * leave errno as they found it.
+ */
+#ifndef PIN_OS_H
+#define PIN_OS_H
+
+#include "allocator/base.h"
+
+#include <stdatomic.h>
+
+/*
+ * Reserves n_bytes of address space without memory behind it. Returns NULL
+ * when the kernel refuses (RLIMIT_AS, no hole that large).
+ */
+void *pin_os_reserve(size_t n_bytes);
+
+/*
+ * Makes [addr, addr + n_bytes) of a reservation readable and writable. Repeating
+ * it on memory that is in use is harmless. Returns 0, or -ENOMEM when the commit
+ * limit (vm.overcommit_memory=2) or RLIMIT_DATA is reached.
+ */
+int pin_os_commit(void *addr, size_t n_bytes);
+
+/*
+ * Bytes of address space RLIMIT_AS leaves to this process; SIZE_MAX without a
+ * limit.
+ */
+size_t pin_os_address_space_left(void);
+
+/* Bytes of memory the machine has. */
+size_t pin_os_ram(void);
+
+/* Sleeps until *word is no longer `seen`, or a wake-up, or for no reason. */
+void pin_os_wait(_Atomic uint32_t *word, uint32_t seen);
+
+/* Wakes every thread in pin_os_wait() on this word. */
+void pin_os_wake(_Atomic uint32_t *word);
+
+/* Nanoseconds of a clock that never goes back. */
+uint64_t pin_os_now_ns(void);
+
+/*
+ * Reads a whole small file such as /proc/self/statm into buf and ends it with a
+ * NUL. Returns the number of bytes, or -errno.
+ */
+long pin_os_read_file(const char *path, char *buf, size_t size);
+
+/* Writes all of it, through short writes and signals. Returns 0 or -errno. */
+int pin_os_write(int fd, const char *buf, size_t n_bytes);
+
+#endif

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Regions: the pieces in which the heap grew. Every block a program gets lies
+ * inside one region (jemalloc with opt.retain never merges across the ranges it
+ * was given), so a memory region of the adapter over each is enough.
+ *
+ * A region is published once and never changes or goes: readers take no lock.
+ * Regions are numbered from 0 in the order of publication.
+ */
+#ifndef PIN_REGION_H
+#define PIN_REGION_H
+
+#include "allocator/reserve.h"
+#include "allocator/table.h"
+
+#include <stdatomic.h>
+
+struct pin_region {
+	uintptr_t start;       /* address, a multiple of PIN_GRANULE */
+	_Atomic size_t length; /* bytes; 0 until the region is complete */
+};
+
+#define PIN_REGION_NONE UINT32_MAX
+
+/* Internal to the inline reader: granule of the reserve → region number + 1. */
+extern struct pin_table pin_region_slots;
+extern struct pin_table pin_regions;
+
+/* Called once, after pin_reserve_init(). Returns 0 or -ENOMEM. */
+int pin_region_init(void);
+
+/*
+ * Makes [start, start + length) known. Called by the page layer, under
+ * jemalloc's locks; never allocates. Memory it finds no table room for stays
+ * unknown, hence unregistered: a request for it goes to libibverbs.
+ */
+void pin_region_publish(uintptr_t start, size_t length);
+
+/*
+ * Who is told that regions were published. The listener runs under jemalloc's
+ * locks: it may not allocate, block, or call anything that does. One listener.
+ */
+void pin_region_subscribe(void (*listener)(void));
+
+/* Regions with a number below this exist or are about to. */
+uint32_t pin_region_count(void);
+
+/* Sum of all lengths, bytes. */
+size_t pin_region_bytes(void);
+
+/* Region i, or NULL while it is not complete. i < pin_region_count(). */
+const struct pin_region *pin_region_get(uint32_t i);
+
+/*
+ * The number of the region that [addr, addr + length) lies in as a whole, or
+ * PIN_REGION_NONE. Lock-free, async-signal-safe: two dependent loads.
+ */
+static inline uint32_t pin_region_find(const void *addr, size_t length)
+{
+	size_t offset = (uintptr_t)addr - pin_reserve.base;
+	size_t granule = offset >> PIN_GRANULE_SHIFT;
+	const struct pin_region *region;
+	size_t region_length;
+	uint32_t number;
+
+	if (granule >= atomic_load_explicit(&pin_region_slots.committed, memory_order_acquire))
+		return PIN_REGION_NONE;
+	number = atomic_load_explicit(
+		(_Atomic uint32_t *)pin_table_at(&pin_region_slots, granule),
+		memory_order_acquire);
+	if (PIN_UNLIKELY(!number))
+		return PIN_REGION_NONE;
+	region = pin_table_at(&pin_regions, number - 1);
+	region_length = atomic_load_explicit(&region->length, memory_order_relaxed);
+	offset = (uintptr_t)addr - region->start;
+	if (PIN_UNLIKELY(length > region_length || offset > region_length - length))
+		return PIN_REGION_NONE;
+	return number - 1;
+}
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The one range of addresses the heap lives in. It is reserved once, without
+ * memory behind it, and handed out upwards: an address outside is known to be
+ * foreign after one compare, and the whole heap is a handful of kernel mappings.
+ */
+#ifndef PIN_RESERVE_H
+#define PIN_RESERVE_H
+
+#include "allocator/base.h"
+
+/* Written once, before the first allocation; read by everyone without a lock. */
+struct pin_reserve {
+	uintptr_t base; /* a multiple of PIN_GRANULE */
+	size_t size;	/* bytes */
+};
+extern struct pin_reserve pin_reserve;
+
+/*
+ * Reserves as much as RLIMIT_AS and the kernel allow. Returns 0 or -ENOMEM.
+ * Not thread-safe: called under jemalloc's initialisation lock.
+ */
+int pin_reserve_init(void);
+
+/*
+ * Takes n_bytes of zeroed, writable memory, aligned to PIN_GRANULE and to
+ * `alignment` (a power of two). Returns NULL when the range is used up or the
+ * kernel has no memory to commit. Thread-safe, lock-free, never allocates.
+ */
+void *pin_reserve_carve(size_t n_bytes, size_t alignment);
+
+/* Bytes from the start of the range to its highest address ever handed out. */
+size_t pin_reserve_carved(void);
+
+/* Whether pin_reserve_init() was called and could not reserve anything. */
+bool pin_reserve_failed(void);
+
+static inline bool pin_reserve_contains(const void *addr)
+{
+	return (uintptr_t)addr - pin_reserve.base < pin_reserve.size;
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The public functions of pinalloc.h. */
+#include <config.h>
+
+#define PINALLOC_API PIN_EXPORT
+#include "allocator/base.h"
+#include "preload/pinalloc.h"
+
+#include "allocator/heap.h"
+#include "allocator/region.h"
+#include "preload/report.h"
+#include "regpool/domain.h"
+#include "regpool/mr.h"
+#include "regpool/pool.h"
+
+#include <errno.h>
+#include <string.h>
+
+int pinalloc_lookup(struct ibv_pd *pd, const void *addr, size_t len, struct pinalloc_key *key)
+{
+	struct pin_mr_keys keys;
+	int error = pin_mr_lookup(pd, addr, len, &keys);
+
+	if (!error)
+		*key = (struct pinalloc_key){keys.lkey, keys.rkey};
+	return error;
+}
+
+int pinalloc_attach(struct ibv_pd *pd, unsigned access)
+{
+	return pin_mr_attach(pd, access);
+}
+
+int pinalloc_detach(struct ibv_pd *pd)
+{
+	return pin_domain_disarm(pd);
+}
+
+int pinalloc_stats(struct pinalloc_stats *stats, size_t size)
+{
+	struct pin_heap_stats heap;
+	struct pinalloc_stats all;
+
+	pin_heap_stats(&heap);
+	all = (struct pinalloc_stats){
+		.live = heap.live,
+		.mapped = heap.mapped,
+		.regions = pin_region_count(),
+		.pinned = pin_pool.pinned,
+		.pinned_peak = pin_pool.pinned_peak,
+		.mr_created = pin_pool.created,
+		.mr_destroyed = pin_pool.destroyed,
+		.served = pin_pool.passed[PIN_SERVED],
+		.passed_through = pin_pool_passed(),
+		.refused = pin_pool.refused,
+		.evicted = pin_pool.evicted,
+		.registration_ns = pin_pool.ns,
+	};
+	if (size > sizeof all)
+		size = sizeof all;
+	memcpy(stats, &all, size);
+	return (int)size;
+}
+
+int pinalloc_report(const char *path)
+{
+	return pin_report_write(path);
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What glibc exports around malloc and jemalloc does not. A family is complete or
+ * it is a trap: a block of glibc's pvalloc given to jemalloc's free is a crash.
+ * (malloc, calloc, realloc, free, memalign, aligned_alloc, posix_memalign, valloc
+ * and malloc_usable_size are jemalloc's own, exported as they are.)
+ */
+#include <config.h>
+
+#include "allocator/heap.h"
+#include "allocator/log.h"
+#include "allocator/options.h"
+#include "allocator/os.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+PIN_EXPORT void *reallocarray(void *p, size_t n, size_t size)
+{
+	size_t n_bytes;
+
+	if (__builtin_mul_overflow(n, size, &n_bytes)) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	return realloc(p, n_bytes);
+}
+
+PIN_EXPORT void *pvalloc(size_t n_bytes)
+{
+	if (n_bytes > SIZE_MAX - PIN_PAGE) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	return memalign(PIN_PAGE, n_bytes ? PIN_ALIGN_UP(n_bytes, PIN_PAGE) : PIN_PAGE);
+}
+
+/* 0: "no memory was returned to the system", which is the promise. */
+PIN_EXPORT int malloc_trim(size_t pad)
+{
+	(void)pad;
+	return 0;
+}
+
+/*
+ * 1 for what the promise covers or what has no meaning here, as glibc answers for
+ * a parameter it takes; 0 for what would have to be set before the first malloc,
+ * for which there are environment variables.
+ */
+PIN_EXPORT int mallopt(int parameter, int value)
+{
+	switch (parameter) {
+	case M_TOP_PAD:
+		if (value < 0)
+			return 0;
+		pin_options.top_pad = (size_t)value;
+		return 1;
+	case M_TRIM_THRESHOLD:
+	case M_MMAP_THRESHOLD:
+	case M_MMAP_MAX:
+	case M_MXFAST:
+	case M_ARENA_TEST:
+		return 1;
+	default:
+		return 0;
+	}
+}
+
+PIN_EXPORT struct mallinfo2 mallinfo2(void)
+{
+	struct pin_heap_stats stats;
+
+	pin_heap_stats(&stats);
+	return (struct mallinfo2){
+		.arena = stats.mapped,
+		.uordblks = stats.live,
+		.fordblks = stats.mapped - stats.live,
+	};
+}
+
+static int capped(size_t n)
+{
+	return n > INT_MAX ? INT_MAX : (int)n;
+}
+
+PIN_EXPORT struct mallinfo mallinfo(void)
+{
+	struct mallinfo2 info = mallinfo2();
+
+	return (struct mallinfo){
+		.arena = capped(info.arena),
+		.uordblks = capped(info.uordblks),
+		.fordblks = capped(info.fordblks),
+	};
+}
+
+PIN_EXPORT int malloc_info(int options, FILE *stream)
+{
+	struct mallinfo2 info = mallinfo2();
+
+	if (options)
+		return EINVAL;
+	fprintf(stream,
+		"<malloc version=\"1\">\n"
+		"<system type=\"current\" size=\"%zu\"/>\n"
+		"<system type=\"max\" size=\"%zu\"/>\n"
+		"<aspace type=\"total\" size=\"%zu\"/>\n"
+		"<aspace type=\"mprotect\" size=\"%zu\"/>\n"
+		"<total type=\"rest\" size=\"%zu\"/>\n"
+		"</malloc>\n",
+		info.arena, info.arena, info.arena, info.arena, info.fordblks);
+	return 0;
+}
+
+static void to_stderr(void *unused, const char *text)
+{
+	(void)unused;
+	pin_os_write(STDERR_FILENO, text, strlen(text));
+}
+
+PIN_EXPORT void malloc_stats(void)
+{
+	pin_heap_print(to_stderr, NULL);
+}
+
+/*
+ * glibc's names for its own functions. Old allocators' wrappers call them and hand
+ * the block to the program, whose free is ours.
+ */
+PIN_EXPORT void *__libc_malloc(size_t n_bytes);
+PIN_EXPORT void *__libc_calloc(size_t n, size_t size);
+PIN_EXPORT void *__libc_realloc(void *p, size_t n_bytes);
+PIN_EXPORT void __libc_free(void *p);
+PIN_EXPORT void *__libc_memalign(size_t alignment, size_t n_bytes);
+PIN_EXPORT void *__libc_valloc(size_t n_bytes);
+PIN_EXPORT void *__libc_pvalloc(size_t n_bytes);
+PIN_EXPORT int __posix_memalign(void **p, size_t alignment, size_t n_bytes);
+
+void *__libc_malloc(size_t n_bytes)
+{
+	return malloc(n_bytes);
+}
+
+void *__libc_calloc(size_t n, size_t size)
+{
+	return calloc(n, size);
+}
+
+void *__libc_realloc(void *p, size_t n_bytes)
+{
+	return realloc(p, n_bytes);
+}
+
+void __libc_free(void *p)
+{
+	free(p);
+}
+
+void *__libc_memalign(size_t alignment, size_t n_bytes)
+{
+	return memalign(alignment, n_bytes);
+}
+
+void *__libc_valloc(size_t n_bytes)
+{
+	return valloc(n_bytes);
+}
+
+void *__libc_pvalloc(size_t n_bytes)
+{
+	return pvalloc(n_bytes);
+}
+
+int __posix_memalign(void **p, size_t alignment, size_t n_bytes)
+{
+	return posix_memalign(p, alignment, n_bytes);
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * C++ operator new and delete under their mangled names (Itanium ABI, size_t is
+ * m), in C: jemalloc's own object for them would make every C program load
+ * libstdc++. Without them here, a C++ program would still work, through malloc,
+ * but another library's operators could answer instead.
+ *
+ * What new does when memory runs out needs libstdc++: its handler and its
+ * exception. They are looked up then, in the copy the program has loaded.
+ */
+#include <config.h>
+
+#include "allocator/base.h"
+#include "allocator/log.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#define OPERATOR(type, name, ...)          \
+	PIN_EXPORT type name(__VA_ARGS__); \
+	type name(__VA_ARGS__)
+
+static void *cxx(const char *symbol)
+{
+	void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+	void *p = library ? dlsym(library, symbol) : NULL;
+
+	if (!p)
+		pin_fatal(
+			"operator new has no memory and finds no libstdc++ to throw bad_alloc");
+	return p;
+}
+
+/* Calls the program's std::new_handler; false when it has none. */
+static bool handled(void)
+{
+	void (*(*get)(void))(void) = (void (*(*)(void))(void))cxx("_ZSt15get_new_handlerv");
+	void (*handler)(void) = get();
+
+	if (handler)
+		handler();
+	return handler;
+}
+
+static _Noreturn void throw_bad_alloc(void)
+{
+	void (*throw_it)(void) = (void (*)(void))cxx("_ZSt17__throw_bad_allocv");
+
+	throw_it();
+	__builtin_unreachable();
+}
+
+static void *allocate(size_t n_bytes, size_t alignment)
+{
+	void *p;
+
+	if (!alignment)
+		return malloc(n_bytes);
+	return posix_memalign(&p, alignment, n_bytes) ? NULL : p;
+}
+
+static PIN_COLD void *retry(size_t n_bytes, size_t alignment)
+{
+	void *p;
+
+	do {
+		if (!handled())
+			throw_bad_alloc();
+		p = allocate(n_bytes, alignment);
+	} while (!p);
+	return p;
+}
+
+static inline void *or_throw(void *p, size_t n_bytes, size_t alignment)
+{
+	return PIN_LIKELY(p != NULL) ? p : retry(n_bytes, alignment);
+}
+
+/* A handler may throw, which the nothrow forms may not: they do not call it. */
+
+OPERATOR(void *, _Znwm, size_t n_bytes)
+{
+	return or_throw(malloc(n_bytes), n_bytes, 0);
+}
+
+OPERATOR(void *, _Znam, size_t n_bytes)
+{
+	return or_throw(malloc(n_bytes), n_bytes, 0);
+}
+
+OPERATOR(void *, _ZnwmRKSt9nothrow_t, size_t n_bytes)
+{
+	return malloc(n_bytes);
+}
+
+OPERATOR(void *, _ZnamRKSt9nothrow_t, size_t n_bytes)
+{
+	return malloc(n_bytes);
+}
+
+OPERATOR(void *, _ZnwmSt11align_val_t, size_t n_bytes, size_t alignment)
+{
+	return or_throw(allocate(n_bytes, alignment), n_bytes, alignment);
+}
+
+OPERATOR(void *, _ZnamSt11align_val_t, size_t n_bytes, size_t alignment)
+{
+	return or_throw(allocate(n_bytes, alignment), n_bytes, alignment);
+}
+
+OPERATOR(void *, _ZnwmSt11align_val_tRKSt9nothrow_t, size_t n_bytes, size_t alignment)
+{
+	return allocate(n_bytes, alignment);
+}
+
+OPERATOR(void *, _ZnamSt11align_val_tRKSt9nothrow_t, size_t n_bytes, size_t alignment)
+{
+	return allocate(n_bytes, alignment);
+}
+
+/*
+ * The size and alignment a delete is told are not used: programs exist that tell
+ * the wrong ones, and free() finds the right ones.
+ */
+#define DELETE(name)                  \
+	OPERATOR(void, name, void *p) \
+	{                             \
+		free(p);              \
+	}
+
+DELETE(_ZdlPv)
+DELETE(_ZdaPv)
+DELETE(_ZdlPvRKSt9nothrow_t)
+DELETE(_ZdaPvRKSt9nothrow_t)
+DELETE(_ZdlPvm)
+DELETE(_ZdaPvm)
+DELETE(_ZdlPvSt11align_val_t)
+DELETE(_ZdaPvSt11align_val_t)
+DELETE(_ZdlPvSt11align_val_tRKSt9nothrow_t)
+DELETE(_ZdaPvSt11align_val_tRKSt9nothrow_t)
+DELETE(_ZdlPvmSt11align_val_t)
+DELETE(_ZdaPvmSt11align_val_t)

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "preload/output.h"
+#include "allocator/log.h"
+#include "allocator/os.h"
+
+#define LINE 1024
+
+int pin_output_flush(struct pin_output *out)
+{
+	int error = pin_os_write(out->fd, out->buf, out->used);
+
+	if (!out->error)
+		out->error = error;
+	out->used = 0;
+	return out->error;
+}
+
+void pin_output(struct pin_output *out, const char *format, ...)
+{
+	va_list args;
+
+	if (sizeof out->buf - out->used < LINE)
+		pin_output_flush(out);
+	va_start(args, format);
+	out->used += pin_vformat(out->buf + out->used, LINE, format, args);
+	va_end(args);
+}
+
+static void put(struct pin_output *out, char c)
+{
+	if (out->used == sizeof out->buf)
+		pin_output_flush(out);
+	out->buf[out->used++] = c;
+}
+
+void pin_output_string(struct pin_output *out, const char *text)
+{
+	put(out, '"');
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+
+		if (c < 0x20) {
+			pin_output(out, "\\u%04x", c);
+			continue;
+		}
+		if (c == '"' || c == '\\')
+			put(out, '\\');
+		put(out, (char)c);
+	}
+	put(out, '"');
+}

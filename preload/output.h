@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Where a report is written: a descriptor behind a buffer. Neither allocates nor
+ * uses stdio.
+ */
+#ifndef PIN_OUTPUT_H
+#define PIN_OUTPUT_H
+
+#include "allocator/base.h"
+
+struct pin_output {
+	int fd;
+	int error; /* 0, or the first -errno */
+	size_t used;
+	char buf[4096];
+};
+
+/* As pin_format(); one call may give up to 1 KiB. */
+void pin_output(struct pin_output *out, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* A JSON string, quoted and escaped. */
+void pin_output_string(struct pin_output *out, const char *text);
+
+/* Writes what is buffered. Returns out->error. */
+int pin_output_flush(struct pin_output *out);
+
+#endif

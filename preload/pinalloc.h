@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * pinalloc: a heap that is never given back and already registered.
+ *
+ * With libpinalloc.so in LD_PRELOAD a program needs none of this: malloc and
+ * ibv_reg_mr just work. These functions are for one that wants the keys of heap
+ * memory without a registration of its own. They are declared weak, so that a
+ * program built with this header also runs without the library: test one for
+ * NULL before calling it.
+ *
+ *     struct pinalloc_key key;
+ *     if (pinalloc_lookup && pinalloc_lookup(pd, buf, len, &key) == 0)
+ *             sge.lkey = key.lkey;
+ *
+ * All functions are thread-safe; none may be called from a signal handler except
+ * where it says so. They leave errno alone.
+ */
+#ifndef PINALLOC_H
+#define PINALLOC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef PINALLOC_API
+#define PINALLOC_API __attribute__((weak))
+#endif
+
+struct ibv_pd;
+
+/* Keys as the adapter takes them, valid in the protection domain asked about. */
+struct pinalloc_key {
+	uint32_t lkey;
+	uint32_t rkey;
+};
+
+/*
+ * Finds the keys of heap memory, from any thread, without a lock or a system call
+ * once they are there; the first look-up in a protection domain, or in a region
+ * that is not registered yet, registers. Keys stay valid until pinalloc_detach()
+ * or ibv_dealloc_pd(). Note that an rkey opens the whole region to the peer, not
+ * only the range asked about.
+ *
+ *   pd    a protection domain of this process, not in a forked child
+ *   addr  start of the range
+ *   len   bytes
+ *   key   written only on success
+ *
+ * Returns 0; -ENOENT if the range is not heap memory or not within one region (no
+ * block of malloc crosses one); -ENOMEM if it cannot be pinned, or registration
+ * is off (PINALLOC_REGISTER, PINALLOC_RESTRICT, fork protection, forked child).
+ */
+int pinalloc_lookup(struct ibv_pd *pd, const void *addr, size_t len,
+		    struct pinalloc_key *key) PINALLOC_API;
+
+/*
+ * Begins to register the heap in a protection domain, and all that it grows by,
+ * without waiting for the first request.
+ *
+ *   pd      a protection domain of this process
+ *   access  IBV_ACCESS_* rights of its memory regions, within PINALLOC_ACCESS;
+ *           with IBV_ACCESS_RELAXED_ORDERING, look-ups give such keys
+ *
+ * Returns 0; -EINVAL for rights outside PINALLOC_ACCESS; -EEXIST if it is already
+ * registered with fewer rights; -ENOMEM as for pinalloc_lookup().
+ */
+int pinalloc_attach(struct ibv_pd *pd, unsigned access) PINALLOC_API;
+
+/*
+ * Gives up the keys handed out by pinalloc_lookup() in a protection domain and
+ * deregisters what no ibv_mr of the program stands for. ibv_dealloc_pd() does it
+ * too. Returns 0, or -ENOENT if nothing is registered there.
+ */
+int pinalloc_detach(struct ibv_pd *pd) PINALLOC_API;
+
+/* Bytes unless it says otherwise. Fields are only ever added at the end. */
+struct pinalloc_stats {
+	uint64_t live;	  /* in blocks the program holds */
+	uint64_t mapped;  /* the heap has grown to; never shrinks */
+	uint64_t regions; /* number of them */
+	uint64_t pinned;  /* registered now, counted once a domain */
+	uint64_t pinned_peak;
+	uint64_t mr_created; /* real registrations of heap regions, number */
+	uint64_t mr_destroyed;
+	uint64_t served;	  /* requests answered from a region, number */
+	uint64_t passed_through;  /* requests handed to libibverbs, number */
+	uint64_t refused;	  /* regions that could not be registered, number */
+	uint64_t evicted;	  /* regions deregistered to make room, number */
+	uint64_t registration_ns; /* spent in real registrations of regions */
+};
+
+/*
+ * Takes the figures of this process.
+ *
+ *   stats  receives them
+ *   size   sizeof *stats as the caller was built
+ *
+ * Returns the number of bytes filled in, which is less than size when the library
+ * is older than the header.
+ */
+int pinalloc_stats(struct pinalloc_stats *stats, size_t size) PINALLOC_API;
+
+/*
+ * Writes the report now, as PINALLOC_REPORT does at exit.
+ *
+ *   path  "stderr", or a file name in which %h, %p and %r stand for the host, the
+ *         process and the MPI rank; JSON if it ends in .json, unless
+ *         PINALLOC_REPORT_FORMAT says otherwise
+ *
+ * Returns 0 or -errno.
+ */
+int pinalloc_report(const char *path) PINALLOC_API;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The report for programs. Keys are a contract; pinalloc(7) describes them. */
+#include <config.h>
+
+#include "preload/report-format.h"
+#include "regpool/domain.h"
+#include "regpool/pool.h"
+
+static void number_or_null(struct pin_output *out, const char *key, long n)
+{
+	if (n < 0)
+		pin_output(out, "\"%s\":null,", key);
+	else
+		pin_output(out, "\"%s\":%ld,", key, n);
+}
+
+static void identity(const struct pin_report *report, struct pin_output *out)
+{
+	pin_output(out, "\"schema\":1,\"version\":\"%s\",\"host\":", PACKAGE_VERSION);
+	pin_output_string(out, report->host);
+	pin_output(out, ",\"pid\":%d,", report->pid);
+	number_or_null(out, "rank", report->rank);
+	number_or_null(out, "nranks", report->nranks);
+	pin_output(out, "\"program\":");
+	pin_output_string(out, report->program);
+	pin_output(out, ",\"elapsed_s\":%lu.%06lu,\n", report->elapsed_ns / 1000000000,
+		   report->elapsed_ns / 1000 % 1000000);
+}
+
+static void memory(const struct pin_report *report, struct pin_output *out)
+{
+	pin_output(out, "\"memory\":{\"live_bytes\":%zu,\"mapped_bytes\":%zu,",
+		   report->heap.live, report->heap.mapped);
+	pin_output(out, "\"pinned_bytes\":%zu,\"pinned_peak_bytes\":%zu,", pin_pool.pinned,
+		   pin_pool.pinned_peak);
+	pin_output(out, "\"rss_peak_bytes\":%zu,", report->rss_peak);
+	number_or_null(out, "memlock_limit_bytes",
+		       report->memlock_limit > LONG_MAX ? -1 : (long)report->memlock_limit);
+	pin_output(out, "\"regions\":%u},\n", report->regions);
+}
+
+static void domains(struct pin_output *out)
+{
+	for (uint32_t i = 0; i < pin_domain_count(); i++) {
+		struct pin_domain *domain = pin_domain_at(i);
+
+		pin_output(out, "%s{\"device\":", i ? "," : "");
+		pin_output_string(out, domain->device);
+		pin_output(out, ",\"mrs\":%lu,\"bytes\":%zu}", domain->created,
+			   domain->pinned_peak);
+	}
+}
+
+static void registration(struct pin_output *out)
+{
+	const char *comma = "";
+
+	pin_output(out, "\"registration\":{\"mr_created\":%lu,\"mr_destroyed\":%lu,",
+		   pin_pool.created, pin_pool.destroyed);
+	pin_output(out, "\"served\":%lu,\"passed_through\":%lu,\"passed_through_reasons\":{",
+		   pin_pool.passed[PIN_SERVED], pin_pool_passed());
+	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++) {
+		if (!pin_pool.passed[i])
+			continue;
+		pin_output(out, "%s", comma);
+		pin_output_string(out, pin_reason_names[i]);
+		pin_output(out, ":%lu", pin_pool.passed[i]);
+		comma = ",";
+	}
+	pin_output(out, "},\"refused\":%lu,\"evicted\":%lu,\"seconds\":%lu.%06lu,\"domains\":[",
+		   pin_pool.refused, pin_pool.evicted, pin_pool.ns / 1000000000,
+		   pin_pool.ns / 1000 % 1000000);
+	domains(out);
+	pin_output(out, "]}");
+}
+
+void pin_report_json(const struct pin_report *report, struct pin_output *out)
+{
+	pin_output(out, "{");
+	identity(report, out);
+	memory(report, out);
+	registration(out);
+	pin_output(out, "}\n");
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The report for people: the verdict first, then one screen of figures. */
+#include <config.h>
+
+#include "allocator/log.h"
+#include "preload/report-format.h"
+#include "regpool/domain.h"
+#include "regpool/pool.h"
+
+static void heading(const struct pin_report *report, struct pin_output *out)
+{
+	pin_output(out, "pinalloc: %s, process %d on %s", report->program, report->pid,
+		   report->host);
+	if (report->rank >= 0)
+		pin_output(out, ", rank %ld", report->rank);
+	if (report->nranks >= 0)
+		pin_output(out, " of %ld", report->nranks);
+	pin_output(out, ", %lu.%lu s\n", report->elapsed_ns / 1000000000,
+		   report->elapsed_ns / 100000000 % 10);
+}
+
+static void verdict(const struct pin_report *report, struct pin_output *out)
+{
+	uint64_t served = pin_pool.passed[PIN_SERVED], created = pin_pool.created;
+
+	pin_output(out, "  The heap grew to %s in %u region%s and keeps it.\n",
+		   PIN_SIZE(report->heap.mapped), report->regions,
+		   report->regions == 1 ? "" : "s");
+	if (!served && !created)
+		pin_output(out, "  Nothing of it was registered.\n");
+	else
+		pin_output(out, "  %lu registration%s answered from %lu real one%s.\n", served,
+			   served == 1 ? " was" : "s were", created, created == 1 ? "" : "s");
+}
+
+static void memory(const struct pin_report *report, struct pin_output *out)
+{
+	size_t limit = report->memlock_limit;
+
+	pin_output(out, "memory\n");
+	pin_output(out, "  %-28s %12s\n", "in use by the program", PIN_SIZE(report->heap.live));
+	pin_output(out, "  %-28s %12s\n", "heap, never returned",
+		   PIN_SIZE(report->heap.mapped));
+	pin_output(out, "  %-28s %12s\n", "pinned now", PIN_SIZE(pin_pool.pinned));
+	pin_output(out, "  %-28s %12s\n", "pinned at the peak", PIN_SIZE(pin_pool.pinned_peak));
+	pin_output(out, "  %-28s %12s\n", "resident at the peak", PIN_SIZE(report->rss_peak));
+	pin_output(out, "  %-28s %12s\n", "limit on locked memory",
+		   limit == SIZE_MAX ? "none" : PIN_SIZE(limit));
+}
+
+static void domains(struct pin_output *out)
+{
+	for (uint32_t i = 0; i < pin_domain_count(); i++) {
+		struct pin_domain *domain = pin_domain_at(i);
+
+		pin_output(out, "  domain %u on %-18s %10lu regions, %s at the peak\n", i,
+			   domain->device, domain->created, PIN_SIZE(domain->pinned_peak));
+	}
+}
+
+static void registration(struct pin_output *out)
+{
+	uint64_t us = pin_pool.ns / 1000;
+
+	pin_output(out, "registration\n");
+	pin_output(out, "  %-28s %12lu\n", "requests served", pin_pool.passed[PIN_SERVED]);
+	pin_output(out, "  %-28s %12lu\n", "requests passed through", pin_pool_passed());
+	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++)
+		if (pin_pool.passed[i])
+			pin_output(out, "    %-38s %lu\n", pin_reason_names[i],
+				   pin_pool.passed[i]);
+	pin_output(out, "  %-28s %12lu\n", "regions registered", pin_pool.created);
+	pin_output(out, "  %-28s %12lu\n", "regions deregistered", pin_pool.destroyed);
+	if (pin_pool.refused)
+		pin_output(out, "  %-28s %12lu\n", "regions refused", pin_pool.refused);
+	if (pin_pool.evicted)
+		pin_output(out, "  %-28s %12lu\n", "regions evicted", pin_pool.evicted);
+	pin_output(out, "  %-28s %6lu.%03lu ms\n", "time in registrations", us / 1000,
+		   us % 1000);
+	domains(out);
+}
+
+void pin_report_text(const struct pin_report *report, struct pin_output *out)
+{
+	heading(report, out);
+	verdict(report, out);
+	memory(report, out);
+	if (pin_pool.passed[PIN_SERVED] || pin_pool.created || pin_pool_passed())
+		registration(out);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Collects the figures, finds the file, and has them written. */
+#include <config.h>
+
+#include "preload/report.h"
+#include "allocator/heap.h"
+#include "allocator/log.h"
+#include "allocator/options.h"
+#include "allocator/os.h"
+#include "allocator/region.h"
+#include "preload/report-format.h"
+#include "regpool/pool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static uint64_t began;
+
+void pin_report_init(void)
+{
+	began = pin_os_now_ns();
+}
+
+/* The first of these variables that is set: launchers name their ranks differently. */
+static const char *first_set(const char *const names[], size_t n)
+{
+	const char *value = NULL;
+
+	for (size_t i = 0; i < n && !value; i++)
+		value = pin_environment(names[i]);
+	return value;
+}
+
+static const char *rank(void)
+{
+	static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
+					    "SLURM_PROCID"};
+
+	return first_set(names, PIN_ARRAY_SIZE(names));
+}
+
+static const char *rank_count(void)
+{
+	static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"};
+
+	return first_set(names, PIN_ARRAY_SIZE(names));
+}
+
+/* A number of a launcher's, or -1: its text must not reach the JSON unchecked. */
+static long number_or_none(const char *text)
+{
+	size_t n;
+
+	return text && !pin_parse_size(text, &n) && n <= INT_MAX ? (long)n : -1;
+}
+
+/* VmHWM, because getrusage's figure includes what was before execve. */
+static size_t rss_peak(void)
+{
+	char text[4096];
+	const char *p;
+	size_t kib = 0;
+
+	if (pin_os_read_file("/proc/self/status", text, sizeof text) <= 0)
+		return 0;
+	p = strstr(text, "VmHWM:");
+	for (p += p ? 6 : 0; p && (*p == ' ' || *p == '\t'); p++)
+		;
+	for (; p && *p >= '0' && *p <= '9'; p++)
+		kib = kib * 10 + (size_t)(*p - '0');
+	return kib * PIN_KIB;
+}
+
+static size_t memlock_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur == RLIM_INFINITY)
+		return SIZE_MAX;
+	return limit.rlim_cur;
+}
+
+static void collect(struct pin_report *report)
+{
+	memset(report, 0, sizeof *report);
+	gethostname(report->host, sizeof report->host - 1);
+	report->program = program_invocation_short_name;
+	report->pid = getpid();
+	report->rank = number_or_none(rank());
+	report->nranks = number_or_none(rank_count());
+	report->elapsed_ns = pin_os_now_ns() - began;
+	pin_heap_stats(&report->heap);
+	report->regions = pin_region_count();
+	report->rss_peak = rss_peak();
+	report->memlock_limit = memlock_limit();
+}
+
+/* Replaces %h %p %r; -ENAMETOOLONG when it does not fit. */
+static int expand(const char *path, char *out, size_t size)
+{
+	size_t n = 0;
+
+	for (; *path && n + 1 < size; path++) {
+		char host[HOST_NAME_MAX + 1] = "";
+
+		if (path[0] != '%' || !path[1]) {
+			out[n++] = *path;
+			continue;
+		}
+		path++;
+		gethostname(host, sizeof host - 1);
+		if (*path == 'h')
+			n += pin_format(out + n, size - n, "%s", host);
+		else if (*path == 'p')
+			n += pin_format(out + n, size - n, "%d", getpid());
+		else if (*path == 'r')
+			n += pin_format(out + n, size - n, "%s", rank() ? rank() : "none");
+		else
+			n += pin_format(out + n, size - n, "%%%c", *path);
+	}
+	out[n] = '\0';
+	return *path ? -ENAMETOOLONG : 0;
+}
+
+static bool wants_json(const char *path)
+{
+	size_t n = strlen(path);
+
+	if (pin_options.report_format != PIN_REPORT_AUTO)
+		return pin_options.report_format == PIN_REPORT_JSON;
+	return n >= 5 && !strcmp(path + n - 5, ".json");
+}
+
+static int write_to(int fd, bool json)
+{
+	struct pin_output out = {.fd = fd};
+	struct pin_report report;
+
+	collect(&report);
+	if (json)
+		pin_report_json(&report, &out);
+	else
+		pin_report_text(&report, &out);
+	return pin_output_flush(&out);
+}
+
+/* Under another name first: nobody may find half a report. */
+static int write_file(const char *path, bool json)
+{
+	char draft[PATH_MAX + 32];
+	int error, fd;
+
+	pin_format(draft, sizeof draft, "%s.%d.part", path, getpid());
+	fd = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return -errno;
+	error = write_to(fd, json);
+	if (close(fd) && !error)
+		error = -errno;
+	if (!error && rename(draft, path))
+		error = -errno;
+	if (error)
+		unlink(draft);
+	return error;
+}
+
+int pin_report_write(const char *path)
+{
+	char file[PATH_MAX];
+	int saved = errno;
+	int error;
+
+	if (!strcmp(path, "stderr"))
+		return write_to(STDERR_FILENO, wants_json(path));
+	error = expand(path, file, sizeof file);
+	if (!error)
+		error = write_file(file, wants_json(file));
+	errno = saved;
+	return error;
+}
+
+void pin_report_at_exit(void)
+{
+	int error;
+
+	if (!strcmp(pin_options.report, "off") || pin_pool_off() == PIN_CHILD)
+		return;
+	error = pin_report_write(pin_options.report);
+	if (error)
+		pin_warn("the report cannot be written to %s: %s", pin_options.report,
+			 strerrordesc_np(-error));
+}

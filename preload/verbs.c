@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The verbs a program calls. The real ibv_reg_mr() is never called: inside
+ * libibverbs it goes through the PLT to ibv_reg_mr_iova2() and so back to us.
+ */
+#include <config.h>
+
+#include "allocator/log.h"
+#include "regpool/domain.h"
+#include "regpool/fork.h"
+#include "regpool/mr.h"
+#include "regpool/pool.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* Macros of <infiniband/verbs.h> that choose between the two at compile time. */
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+PIN_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
+					   uint64_t iova, unsigned access)
+{
+	if (pin_ibverbs_contains(__builtin_return_address(0))) {
+		pin_pool_count(PIN_BYPASS);
+		return pin_ibverbs()->reg_mr_iova2(pd, addr, length, iova, access);
+	}
+	return pin_mr_register(pd, addr, length, iova, access);
+}
+
+PIN_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
+					  uint64_t iova, int access)
+{
+	return pin_mr_register(pd, addr, length, iova, (unsigned)access);
+}
+
+PIN_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	return pin_mr_register(pd, addr, length, (uintptr_t)addr, (unsigned)access);
+}
+
+PIN_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	return pin_mr_deregister(mr);
+}
+
+PIN_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+			    size_t length, int access)
+{
+	return pin_mr_reregister(mr, flags, pd, addr, length, access);
+}
+
+PIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+					    uint64_t iova, int fd, int access)
+{
+	pin_pool_count(PIN_BYPASS);
+	return pin_ibverbs()->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+}
+
+PIN_EXPORT int ibv_fork_init(void)
+{
+	return pin_fork_init();
+}
+
+/* Nothing can be known yet of a PD that is new, whatever stood at its address. */
+static struct ibv_pd *noticed(struct ibv_pd *pd)
+{
+	if (pd)
+		pin_domain_forget(pd);
+	return pd;
+}
+
+PIN_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+	return noticed(pin_ibverbs()->alloc_pd(context));
+}
+
+PIN_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
+{
+	return noticed(pin_ibverbs()->import_pd(context, handle));
+}
+
+PIN_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	return pin_domain_dealloc(pd);
+}
+
+PIN_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
+{
+	pin_domain_drop(pd);
+	pin_ibverbs()->unimport_pd(pd);
+}
+
+PIN_EXPORT int ibv_close_device(struct ibv_context *context)
+{
+	pin_domain_drop_context(context);
+	return pin_ibverbs()->close_device(context);
+}
+
+PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct ibv_context *context = pin_ibverbs()->open_device(device);
+	int error = errno;
+
+	if (!context && !pin_pool_off())
+		pin_warn_once(
+			"%s cannot be opened: %s; its rights are those of /dev/infiniband",
+			device->name, strerrordesc_np(error));
+	errno = error;
+	return context;
+}
+
+PIN_EXPORT struct ibv_device **ibv_get_device_list(int *n)
+{
+	int found = 0;
+	struct ibv_device **list = pin_ibverbs()->get_device_list(&found);
+	int error = errno;
+
+	if (!found && !pin_pool_off())
+		pin_warn_once(
+			"there is no RDMA device here (ibv_devinfo lists them): nothing is "
+			"registered");
+	if (n)
+		*n = found;
+	errno = error;
+	return list;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Protection domains the program uses, and for each the keys of every region.
+ *
+ * A domain is armed by its first registration of heap memory or by
+ * pinalloc_attach(). Its keys are kept by access class: with relaxed ordering
+ * and without, because a request that needs order must never get a key without.
+ *
+ * Lock order: registry (domain.c) before a domain's lock. No lock is held by
+ * readers of keys, and none is ever taken under a lock of jemalloc's.
+ */
+#ifndef PIN_DOMAIN_H
+#define PIN_DOMAIN_H
+
+#include "allocator/table.h"
+#include "regpool/ibverbs.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { PIN_CLASS_PLAIN, PIN_CLASS_RELAXED, PIN_CLASSES };
+
+struct pin_class {
+	struct pin_table entries; /* struct pin_entry (keys.h) by region number */
+	_Atomic unsigned access;  /* IBV_ACCESS_* of its MRs; 0: not armed */
+	bool eager;		  /* the registrar works on it; domain's lock */
+	uint32_t next;		  /* first region it has not seen; domain's lock */
+};
+
+struct pin_domain {
+	_Atomic(struct ibv_pd *) pd; /* NULL: the slot is free */
+	_Atomic uint32_t generation; /* proxies of an earlier one hold nothing */
+	/*
+	 * Against teardown: held while the registrar registers one region, and
+	 * while a PD is deallocated. Looking keys up does not take it.
+	 */
+	pthread_mutex_t lock;
+	struct pin_class classes[PIN_CLASSES];
+	_Atomic int lookup_class; /* the class pinalloc_lookup() answers from */
+	char device[64];
+	_Atomic uint64_t created; /* real registrations, for the report */
+	_Atomic size_t pinned, pinned_peak;
+};
+
+#define PIN_MAX_DOMAINS 256
+
+/* Slots ever used: 0 … n - 1; never decreases, but is 0 in a forked child. */
+uint32_t pin_domain_count(void);
+struct pin_domain *pin_domain_at(uint32_t i);
+
+/* The armed domain of a PD, or NULL. Lock-free. */
+struct pin_domain *pin_domain_find(const struct ibv_pd *pd);
+
+/*
+ * Arms a class of the PD's domain with these rights, making the domain if need
+ * be; armed already, it is left as it is. Starts the registrar in eager mode.
+ * Returns the domain, or NULL when there is no slot or no address space.
+ */
+struct pin_domain *pin_domain_arm(struct ibv_pd *pd, int class, unsigned access);
+
+/*
+ * ibv_dealloc_pd(): deregisters the regions, then calls the real one. Returns
+ * its result, or EBUSY when the program still holds registrations, as the kernel
+ * would. Whenever it fails the domain goes on working.
+ */
+int pin_domain_dealloc(struct ibv_pd *pd);
+
+/* The PD is about to go whatever we say (unimport, close): deregister and forget. */
+void pin_domain_drop(struct ibv_pd *pd);
+void pin_domain_drop_context(const struct ibv_context *context);
+
+/* A PD was allocated: whatever we know at this address is of one that is gone. */
+void pin_domain_forget(const struct ibv_pd *pd);
+
+/*
+ * pinalloc_detach(): gives up the looked-up keys and every region nobody uses,
+ * and stops registering ahead. Returns 0, or -ENOENT when it is not armed.
+ */
+int pin_domain_disarm(struct ibv_pd *pd);
+
+#endif

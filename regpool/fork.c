@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/fork.h"
+#include "allocator/log.h"
+#include "regpool/ibverbs.h"
+#include "regpool/pool.h"
+
+#include <pthread.h>
+
+static enum ibv_fork_status status(void)
+{
+	const struct pin_ibverbs *verbs = pin_ibverbs();
+
+	return verbs->is_fork_initialized ? verbs->is_fork_initialized() : IBV_FORK_DISABLED;
+}
+
+static void guard(void)
+{
+	if (pin_pool_off())
+		return;
+	pin_pool_stop(PIN_FORK_GUARD);
+	pin_warn("fork protection is on and this kernel does not copy pinned pages at fork "
+		 "(Linux 5.12 does): the heap is not pre-registered");
+}
+
+int pin_fork_init(void)
+{
+	int error;
+
+	if (status() == IBV_FORK_UNNEEDED)
+		return 0;
+	error = pin_ibverbs()->fork_init();
+	if (!error)
+		guard();
+	return error;
+}
+
+/*
+ * The child shares the device with its parent, whose registrations are not its
+ * to touch. It only takes a flag: locks may be held by threads it does not have.
+ */
+static void in_child(void)
+{
+	pin_pool_stop(PIN_CHILD);
+}
+
+static void install(void)
+{
+	pthread_atfork(NULL, NULL, in_child);
+	if (status() == IBV_FORK_ENABLED)
+		guard();
+}
+
+void pin_fork_prepare(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, install);
+}

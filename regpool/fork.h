@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What fork() means for a pinned heap. With ibv_fork_init() in force libibverbs
+ * marks every registered page MADV_DONTFORK; done to the heap, a child has none.
+ * Kernels since 5.12 copy pinned pages for the child at fork() instead, and
+ * libibverbs reports that as IBV_FORK_UNNEEDED, but before rdma-core 52 its
+ * ibv_fork_init() marks the pages all the same.
+ */
+#ifndef PIN_FORK_H
+#define PIN_FORK_H
+
+/*
+ * ibv_fork_init(): nothing where the kernel copies; else the real one, after
+ * which no region is registered: a child that works is worth more than speed.
+ * Returns 0 or an errno value.
+ */
+int pin_fork_init(void);
+
+/*
+ * Before the first region is registered: sees whether fork protection is already
+ * on, and makes a forked child leave everything alone. Idempotent.
+ */
+void pin_fork_prepare(void);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The real libibverbs. The library does not link against it, because the preload
+ * also reaches programs that never load it; its functions are found in the copy
+ * the program has loaded.
+ */
+#ifndef PIN_IBVERBS_H
+#define PIN_IBVERBS_H
+
+#include "allocator/base.h"
+
+#include <infiniband/verbs.h>
+
+struct pin_ibverbs {
+	struct ibv_mr *(*reg_mr_iova2)(struct ibv_pd *pd, void *addr, size_t length,
+				       uint64_t iova, unsigned access);
+	int (*dereg_mr)(struct ibv_mr *mr);
+	int (*rereg_mr)(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+			size_t length, int access);
+	struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *pd, uint64_t offset, size_t length,
+					uint64_t iova, int fd, int access);
+	struct ibv_pd *(*alloc_pd)(struct ibv_context *context);
+	int (*dealloc_pd)(struct ibv_pd *pd);
+	struct ibv_pd *(*import_pd)(struct ibv_context *context, uint32_t handle);
+	void (*unimport_pd)(struct ibv_pd *pd);
+	struct ibv_context *(*open_device)(struct ibv_device *device);
+	int (*close_device)(struct ibv_context *context);
+	struct ibv_device **(*get_device_list)(int *n);
+	int (*fork_init)(void);
+	enum ibv_fork_status (*is_fork_initialized)(void);
+	uintptr_t text_start, text_end; /* where its code lies */
+};
+
+/*
+ * The table. What later releases of rdma-core added (import, dma-buf, the fork
+ * status) may be NULL; no program can call what its libibverbs does not have. Without a
+ * libibverbs in the process this is a fatal error, as nobody can have called an interposer.
+ * Thread-safe; the first call uses dlopen, so not from inside malloc.
+ */
+const struct pin_ibverbs *pin_ibverbs(void);
+
+/*
+ * Puts a table in place of the loaded library's. For unit tests, before the
+ * first call of pin_ibverbs().
+ */
+void pin_ibverbs_replace(const struct pin_ibverbs *table);
+
+/*
+ * Whether code at this address belongs to libibverbs. Its ibv_reg_mr() calls
+ * ibv_reg_mr_iova2() through its own PLT and so reaches the interposer: then the
+ * program found ibv_reg_mr with dlsym, will find ibv_dereg_mr the same way, and
+ * must get a struct ibv_mr that the real ibv_dereg_mr can free.
+ */
+bool pin_ibverbs_contains(const void *code);
+
+#endif

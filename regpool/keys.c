@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/keys.h"
+#include "allocator/log.h"
+#include "allocator/options.h"
+#include "allocator/os.h"
+#include "allocator/region.h"
+#include "regpool/pool.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/*
+ * What libibverbs keeps behind the public struct ibv_mr (struct verbs_mr in
+ * rdma-core 44, libibverbs/driver.h) and may always be read.
+ */
+#define VERBS_MR_BYTES 56
+
+static _Atomic uint32_t releases;  /* MRs given back, for FAILED entries */
+static _Atomic uint32_t clock_now; /* ticks at each registration, for eviction */
+
+void pin_keys_released(void)
+{
+	atomic_fetch_add(&releases, 1);
+}
+
+/* Ends a BUSY phase. */
+static void settle(struct pin_entry *entry, uint32_t state)
+{
+	atomic_store_explicit(&entry->state, state, memory_order_release);
+	pin_os_wake(&entry->state);
+}
+
+static void say_unpinned(const struct pin_domain *domain, size_t length, int error)
+{
+	struct rlimit limit = {0, 0};
+
+	getrlimit(RLIMIT_MEMLOCK, &limit);
+	pin_warn_once("cannot pin a region of %s on %s: %s; locked memory is limited to %s: "
+		      "raise it (ulimit -l unlimited); until then requests go to libibverbs",
+		      PIN_SIZE(length), domain->device, strerrordesc_np(error),
+		      limit.rlim_cur == RLIM_INFINITY ? "nothing" : PIN_SIZE(limit.rlim_cur));
+}
+
+/* Makes room under PINALLOC_MAX_PINNED. */
+static bool fits_cap(size_t length)
+{
+	while (atomic_load(&pin_pool.pinned) + length > pin_options.max_pinned)
+		if (!pin_keys_evict_one())
+			return false;
+	return true;
+}
+
+/* The real registration, tried again for as long as something can be evicted. */
+static struct ibv_mr *register_region(struct pin_domain *domain, unsigned access,
+				      const struct pin_region *region, int *error)
+{
+	struct ibv_pd *pd = atomic_load(&domain->pd);
+	uint64_t began = pin_os_now_ns();
+	struct ibv_mr *mr = NULL;
+
+	*error = ENOMEM;
+	if (pd && fits_cap(region->length)) {
+		do {
+			mr = pin_ibverbs()->reg_mr_iova2(pd, (void *)region->start,
+							 region->length, region->start, access);
+			*error = mr ? 0 : errno;
+		} while (!mr && *error == ENOMEM && pin_keys_evict_one());
+	}
+	atomic_fetch_add_explicit(&pin_pool.ns, pin_os_now_ns() - began, memory_order_relaxed);
+	return mr;
+}
+
+static void note_created(struct pin_domain *domain, size_t length)
+{
+	atomic_fetch_add(&pin_pool.created, 1);
+	atomic_fetch_add(&domain->created, 1);
+	atomic_fetch_add_explicit(&clock_now, 1, memory_order_relaxed);
+	pin_level_add(&pin_pool.pinned, &pin_pool.pinned_peak, length);
+	pin_level_add(&domain->pinned, &domain->pinned_peak, length);
+}
+
+static void note_destroyed(struct pin_domain *domain, size_t length)
+{
+	atomic_fetch_add(&pin_pool.destroyed, 1);
+	atomic_fetch_sub(&pin_pool.pinned, length);
+	atomic_fetch_sub(&domain->pinned, length);
+	pin_keys_released();
+}
+
+/* The provider allocated it with malloc, so malloc knows how much there is. */
+uint32_t pin_keys_readable_bytes(struct ibv_mr *mr)
+{
+	return pin_reserve_contains(mr) ? (uint32_t)malloc_usable_size(mr) : VERBS_MR_BYTES;
+}
+
+/* Registers the region of an entry this thread has made BUSY. */
+static void fill(struct pin_domain *domain, struct pin_class *class, uint32_t number,
+		 struct pin_entry *entry)
+{
+	const struct pin_region *region = pin_region_get(number);
+	uint32_t released = atomic_load(&releases);
+	struct ibv_mr *mr;
+	int error;
+
+	mr = register_region(domain, class->access, region, &error);
+	if (!mr) {
+		atomic_fetch_add(&pin_pool.refused, 1);
+		say_unpinned(domain, region->length, error);
+		entry->failed_at = released;
+		settle(entry, PIN_ENTRY_FAILED);
+		return;
+	}
+	entry->mr = mr;
+	entry->lkey = mr->lkey;
+	entry->rkey = mr->rkey;
+	entry->provider_bytes = pin_keys_readable_bytes(mr);
+	note_created(domain, region->length);
+	pin_debug("region %u registered on %s: lkey 0x%x", number, domain->device, mr->lkey);
+	settle(entry, PIN_ENTRY_READY);
+}
+
+static uint32_t taken(uint32_t state, enum pin_take what)
+{
+	switch (what) {
+	case PIN_TAKE_USER:
+		return state + 1;
+	case PIN_TAKE_HELD:
+		return state | PIN_ENTRY_HELD;
+	default:
+		return state;
+	}
+}
+
+/* Whether trying again is pointless, because nothing was released since. */
+static bool failed_for_good(const struct pin_entry *entry, uint32_t state)
+{
+	return (state & PIN_ENTRY_FAILED) && entry->failed_at == atomic_load(&releases);
+}
+
+struct pin_entry *pin_keys_take(struct pin_domain *domain, struct pin_class *class,
+				uint32_t number, enum pin_take what)
+{
+	struct pin_entry *entry;
+	uint32_t state;
+
+	if (pin_table_ensure(&class->entries, (size_t)number + 1))
+		return NULL;
+	entry = pin_table_at(&class->entries, number);
+	state = atomic_load_explicit(&entry->state, memory_order_acquire);
+	for (;;) {
+		if (PIN_LIKELY(state & PIN_ENTRY_READY)) {
+			if (atomic_compare_exchange_weak(&entry->state, &state,
+							 taken(state, what)))
+				break;
+		} else if (state & PIN_ENTRY_BUSY) {
+			pin_os_wait(&entry->state, state);
+			state = atomic_load(&entry->state);
+		} else if (failed_for_good(entry, state)) {
+			return NULL;
+		} else if (atomic_compare_exchange_weak(&entry->state, &state,
+							PIN_ENTRY_BUSY)) {
+			fill(domain, class, number, entry);
+			state = atomic_load(&entry->state);
+		}
+	}
+	atomic_store_explicit(&entry->used_at,
+			      atomic_load_explicit(&clock_now, memory_order_relaxed),
+			      memory_order_relaxed);
+	return entry;
+}
+
+void pin_keys_put(struct pin_entry *entry)
+{
+	atomic_fetch_sub_explicit(&entry->state, 1, memory_order_release);
+}
+
+/* Deregisters what this thread has turned from READY to BUSY. */
+static bool deregister(struct pin_domain *domain, struct pin_entry *entry, uint32_t number,
+		       uint32_t before)
+{
+	int error = pin_ibverbs()->dereg_mr(entry->mr);
+
+	if (error) {
+		pin_warn("region %u on %s cannot be deregistered: %s", number, domain->device,
+			 strerrordesc_np(error));
+		settle(entry, before);
+		return false;
+	}
+	note_destroyed(domain, pin_region_get(number)->length);
+	settle(entry, 0);
+	return true;
+}
+
+struct victim {
+	struct pin_domain *domain;
+	struct pin_entry *entry;
+	uint32_t number, age;
+};
+
+static void oldest_idle(struct pin_domain *domain, struct pin_class *class, uint32_t now,
+			struct victim *victim)
+{
+	uint32_t n = pin_region_count();
+	struct pin_entry *entry;
+
+	for (uint32_t i = 0; i < n && (entry = pin_keys_at(class, i)); i++) {
+		uint32_t age = now -
+			       atomic_load_explicit(&entry->used_at, memory_order_relaxed);
+
+		if (atomic_load(&entry->state) == PIN_ENTRY_READY &&
+		    (!victim->entry || age > victim->age))
+			*victim = (struct victim){domain, entry, i, age};
+	}
+}
+
+bool pin_keys_evict_one(void)
+{
+	uint32_t now = atomic_load(&clock_now);
+	uint32_t n = pin_domain_count();
+
+	for (;;) {
+		struct victim victim = {0};
+		uint32_t idle = PIN_ENTRY_READY;
+
+		for (uint32_t i = 0; i < n; i++)
+			for (int class = 0; class < PIN_CLASSES; class ++)
+				oldest_idle(pin_domain_at(i), &pin_domain_at(i)->classes[class],
+					    now, &victim);
+		if (!victim.entry)
+			return false;
+		if (!atomic_compare_exchange_strong(&victim.entry->state, &idle,
+						    PIN_ENTRY_BUSY))
+			continue;
+		if (!deregister(victim.domain, victim.entry, victim.number, idle))
+			return false;
+		atomic_fetch_add(&pin_pool.evicted, 1);
+		return true;
+	}
+}
+
+bool pin_keys_in_use(struct pin_class *class)
+{
+	uint32_t n = pin_region_count();
+	struct pin_entry *entry;
+
+	for (uint32_t i = 0; i < n && (entry = pin_keys_at(class, i)); i++)
+		if (atomic_load(&entry->state) & PIN_ENTRY_USERS)
+			return true;
+	return false;
+}
+
+static void clear_one(struct pin_domain *domain, struct pin_entry *entry, uint32_t number,
+		      enum pin_clear what)
+{
+	uint32_t state = atomic_load(&entry->state);
+
+	while (state & (PIN_ENTRY_READY | PIN_ENTRY_BUSY)) {
+		if (state & PIN_ENTRY_BUSY) {
+			pin_os_wait(&entry->state, state);
+			state = atomic_load(&entry->state);
+		} else if (what == PIN_CLEAR_IDLE && (state & PIN_ENTRY_USERS)) {
+			atomic_fetch_and(&entry->state, ~PIN_ENTRY_HELD);
+			return;
+		} else if (atomic_compare_exchange_weak(&entry->state, &state,
+							PIN_ENTRY_BUSY)) {
+			deregister(domain, entry, number, state);
+			return;
+		}
+	}
+	if (state & PIN_ENTRY_FAILED)
+		atomic_compare_exchange_strong(&entry->state, &state, 0);
+}
+
+void pin_keys_clear(struct pin_domain *domain, struct pin_class *class, enum pin_clear what)
+{
+	uint32_t n = pin_region_count();
+	struct pin_entry *entry;
+
+	for (uint32_t i = 0; i < n && (entry = pin_keys_at(class, i)); i++)
+		clear_one(domain, entry, i, what);
+}
+
+void pin_keys_forget(struct pin_domain *domain, struct pin_class *class)
+{
+	uint32_t n = pin_region_count();
+	struct pin_entry *entry;
+
+	for (uint32_t i = 0; i < n && (entry = pin_keys_at(class, i)); i++) {
+		if (atomic_exchange(&entry->state, 0) & PIN_ENTRY_READY)
+			note_destroyed(domain, pin_region_get(i)->length);
+	}
+}

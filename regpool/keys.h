@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The keys of each region in each class of a domain: made once, read without a
+ * lock, never moved. One word says all that must be known together:
+ *
+ *   READY   the MR exists, lkey and rkey may be read
+ *   BUSY    one thread is registering or deregistering; others wait on the word
+ *   FAILED  it could not be registered; tried again once something was released
+ *   HELD    keys were handed out by pinalloc_lookup(): in use until detach
+ *   users   live proxies that carry these keys
+ *
+ * An MR goes only from READY with neither HELD nor users, by whoever turns the
+ * word to BUSY; so keys never go while somebody uses them.
+ */
+#ifndef PIN_KEYS_H
+#define PIN_KEYS_H
+
+#include "allocator/base.h"
+#include "regpool/domain.h"
+
+#define PIN_ENTRY_READY	 0x80000000u
+#define PIN_ENTRY_BUSY	 0x40000000u
+#define PIN_ENTRY_FAILED 0x20000000u
+#define PIN_ENTRY_HELD	 0x10000000u
+#define PIN_ENTRY_USERS	 0x0fffffffu
+
+struct pin_entry {
+	_Atomic uint32_t state;
+	uint32_t lkey, rkey;
+	uint32_t failed_at;	  /* releases counted when it failed */
+	struct ibv_mr *mr;	  /* the real one */
+	uint32_t provider_bytes;  /* of *mr that may be copied into a proxy */
+	_Atomic uint32_t used_at; /* the eviction clock when last taken */
+};
+
+/* What pin_keys_take() is wanted for. */
+enum pin_take {
+	PIN_TAKE_NOTHING, /* only that the MR exists */
+	PIN_TAKE_USER,	  /* one more user, until pin_keys_put() */
+	PIN_TAKE_HELD,	  /* for ever, until the domain is disarmed */
+};
+
+/*
+ * Makes sure region `number` is registered in the class and takes it. May sleep
+ * while another thread registers the same region, and register it itself.
+ * Returns the entry; NULL when it cannot be pinned.
+ */
+struct pin_entry *pin_keys_take(struct pin_domain *domain, struct pin_class *class,
+				uint32_t number, enum pin_take what);
+
+/* Gives one user back. Lock-free. */
+void pin_keys_put(struct pin_entry *entry);
+
+/*
+ * Deregisters the idle region that was used longest ago, in any domain. Returns
+ * whether there was one.
+ */
+bool pin_keys_evict_one(void);
+
+/* Whether a proxy lives on any region of the class. */
+bool pin_keys_in_use(struct pin_class *class);
+
+enum pin_clear {
+	PIN_CLEAR_IDLE, /* those without users, held or not */
+	PIN_CLEAR_ALL,	/* whoever uses them */
+};
+
+/* Deregisters regions of a class. With the domain's lock. */
+void pin_keys_clear(struct pin_domain *domain, struct pin_class *class, enum pin_clear what);
+
+/* Empties the class without deregistering: its PD is gone. With the domain's lock. */
+void pin_keys_forget(struct pin_domain *domain, struct pin_class *class);
+
+/* How many bytes of the provider's structure around a real MR may be copied. */
+uint32_t pin_keys_readable_bytes(struct ibv_mr *mr);
+
+/* Something was deregistered: what failed for lack of room may be tried again. */
+void pin_keys_released(void);
+
+/* The entry of region `number`, or NULL where none can be yet. Lock-free. */
+static inline struct pin_entry *pin_keys_at(struct pin_class *class, uint32_t number)
+{
+	if (PIN_UNLIKELY(number >=
+			 atomic_load_explicit(&class->entries.committed, memory_order_acquire)))
+		return NULL;
+	return pin_table_at(&class->entries, number);
+}
+
+#endif

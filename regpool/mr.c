@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/mr.h"
+#include "allocator/log.h"
+#include "allocator/options.h"
+#include "allocator/region.h"
+#include "regpool/keys.h"
+#include "regpool/pool.h"
+#include "regpool/proxy.h"
+
+#include <errno.h>
+
+/* What a request is about. */
+struct request {
+	struct ibv_pd *pd;
+	void *addr;
+	size_t length;
+	uint64_t iova;
+	unsigned access;
+};
+
+static int class_of(unsigned access)
+{
+	return access & IBV_ACCESS_RELAXED_ORDERING ? PIN_CLASS_RELAXED : PIN_CLASS_PLAIN;
+}
+
+/* PINALLOC_ACCESS as the rights of a region's MR. */
+static unsigned region_rights(int class)
+{
+	unsigned rights = class == PIN_CLASS_RELAXED ? IBV_ACCESS_RELAXED_ORDERING : 0;
+
+	if (pin_options.access & PIN_ACCESS_LOCAL)
+		rights |= IBV_ACCESS_LOCAL_WRITE;
+	if (pin_options.access & PIN_ACCESS_READ)
+		rights |= IBV_ACCESS_REMOTE_READ;
+	if (pin_options.access & PIN_ACCESS_WRITE)
+		rights |= IBV_ACCESS_REMOTE_WRITE;
+	if (pin_options.access & PIN_ACCESS_ATOMIC)
+		rights |= IBV_ACCESS_REMOTE_ATOMIC;
+	return rights;
+}
+
+/* Whether a region could serve it at all; the region's number on PIN_SERVED. */
+static enum pin_reason examine(const struct request *request, uint32_t *number)
+{
+	if (PIN_UNLIKELY(pin_pool_off()))
+		return pin_pool_off();
+	if (!pin_reserve_contains(request->addr))
+		return PIN_FOREIGN;
+	if (request->iova != (uintptr_t)request->addr || !request->length)
+		return PIN_IOVA;
+	if (request->access & ~region_rights(class_of(request->access)))
+		return PIN_RIGHTS;
+	*number = pin_region_find(request->addr, request->length);
+	return *number == PIN_REGION_NONE ? PIN_SPLIT : PIN_SERVED;
+}
+
+/* The armed class for a request, arming it if need be. */
+static struct pin_class *armed_class(struct ibv_pd *pd, int class, struct pin_domain **domain)
+{
+	*domain = pin_domain_find(pd);
+	if (PIN_UNLIKELY(!*domain || !(*domain)->classes[class].access))
+		*domain = pin_domain_arm(pd, class, region_rights(class));
+	return *domain ? &(*domain)->classes[class] : NULL;
+}
+
+/* Makes the proxy hold what the request needs, as one more user of the region. */
+static enum pin_reason serve(const struct request *request, struct pin_proxy *proxy)
+{
+	struct pin_domain *domain;
+	struct pin_entry *entry;
+	struct pin_class *class;
+	enum pin_reason reason;
+	uint32_t number;
+
+	reason = examine(request, &number);
+	if (reason != PIN_SERVED)
+		return reason;
+	class = armed_class(request->pd, class_of(request->access), &domain);
+	if (!class)
+		return pin_pool_off() ? pin_pool_off() : PIN_NO_ROOM;
+	if (request->access & ~class->access)
+		return PIN_RIGHTS;
+	entry = pin_keys_take(domain, class, number, PIN_TAKE_USER);
+	if (!entry)
+		return PIN_UNPINNED;
+	pin_proxy_fill(proxy, entry->mr, entry->provider_bytes, request->addr, request->length);
+	proxy->domain = domain;
+	proxy->entry = entry;
+	proxy->own = NULL;
+	proxy->generation = domain->generation;
+	proxy->access = request->access;
+	return PIN_SERVED;
+}
+
+/* Hands the request on; regions nobody uses give way when memory is locked up. */
+static struct ibv_mr *pass(const struct request *request)
+{
+	struct ibv_mr *mr;
+	int error;
+
+	do {
+		mr = pin_ibverbs()->reg_mr_iova2(request->pd, request->addr, request->length,
+						 request->iova, request->access);
+		error = errno;
+	} while (!mr && error == ENOMEM && !pin_pool_off() && pin_keys_evict_one());
+	errno = error;
+	return mr;
+}
+
+struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+			       unsigned access)
+{
+	struct request request = {pd, addr, length, iova, access};
+	struct pin_proxy *proxy = NULL;
+	enum pin_reason reason = PIN_FOREIGN;
+
+	/* The common refusal first: no proxy is needed for it. */
+	if (pin_reserve_contains(addr)) {
+		proxy = pin_proxy_new();
+		reason = proxy ? serve(&request, proxy) : PIN_NO_ROOM;
+	} else if (pin_pool_off()) {
+		reason = pin_pool_off();
+	}
+	pin_pool_count(reason);
+	if (PIN_LIKELY(reason == PIN_SERVED))
+		return &proxy->mr;
+	if (proxy)
+		pin_proxy_free(proxy);
+	pin_debug("passed through (%s): %p, %s, access 0x%x", pin_reason_names[reason], addr,
+		  PIN_SIZE(length), access);
+	return pass(&request);
+}
+
+/* Gives up what a proxy stands for. Its domain may be gone; then so is the MR. */
+static int let_go(const struct pin_proxy *proxy)
+{
+	if (pin_pool_off() == PIN_CHILD)
+		return 0;
+	if (proxy->own)
+		return pin_ibverbs()->dereg_mr(proxy->own);
+	if (proxy->generation == proxy->domain->generation)
+		pin_keys_put(proxy->entry);
+	return 0;
+}
+
+static int deregister_real(struct ibv_mr *mr)
+{
+	int error = pin_ibverbs()->dereg_mr(mr);
+
+	/* Room for a region that did not fit. */
+	if (!error)
+		pin_keys_released();
+	return error;
+}
+
+int pin_mr_deregister(struct ibv_mr *mr)
+{
+	struct pin_proxy *proxy = pin_proxy_of(mr);
+	int error;
+
+	if (!proxy)
+		return deregister_real(mr);
+	if (!atomic_exchange(&proxy->live, false)) {
+		pin_warn_once("ibv_dereg_mr of %p, which is not registered any more",
+			      (void *)mr);
+		return EINVAL;
+	}
+	error = let_go(proxy);
+	if (error)
+		atomic_store(&proxy->live, true);
+	else
+		pin_proxy_free(proxy);
+	return error;
+}
+
+/* The registration a rereg asks for: what it does not change stays. */
+static struct request changed(const struct pin_proxy *proxy, int flags, struct ibv_pd *pd,
+			      void *addr, size_t length, int access)
+{
+	struct request request = {proxy->mr.pd, proxy->mr.addr, proxy->mr.length, 0,
+				  proxy->access};
+
+	if (flags & IBV_REREG_MR_CHANGE_PD)
+		request.pd = pd;
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		request.addr = addr;
+		request.length = length;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		request.access = (unsigned)access;
+	request.iova = (uintptr_t)request.addr;
+	return request;
+}
+
+/* libibverbs' own checks (verbs.c, ibv_rereg_mr, rdma-core 44). */
+static bool is_sound(int flags, const struct ibv_pd *pd, const void *addr, size_t length,
+		     int access)
+{
+	if (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED)
+		return false;
+	if ((flags & IBV_REREG_MR_CHANGE_PD) && !pd)
+		return false;
+	if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) && (!length || !addr))
+		return false;
+	return !access || (flags & IBV_REREG_MR_CHANGE_ACCESS);
+}
+
+/* What no region can serve gets an MR of its own, behind the same proxy. */
+static bool own_registration(const struct request *request, struct pin_proxy *proxy)
+{
+	struct ibv_mr *mr = pass(request);
+
+	if (!mr)
+		return false;
+	pin_proxy_fill(proxy, mr, pin_keys_readable_bytes(mr), request->addr, request->length);
+	proxy->own = mr;
+	proxy->entry = NULL;
+	proxy->access = request->access;
+	return true;
+}
+
+int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+		      size_t length, int access)
+{
+	struct pin_proxy *proxy = pin_proxy_of(mr);
+	enum pin_reason reason;
+	struct pin_proxy before;
+	struct request request;
+
+	if (!proxy)
+		return pin_ibverbs()->rereg_mr(mr, flags, pd, addr, length, access);
+	if (!proxy->live || !is_sound(flags, pd, addr, length, access)) {
+		errno = EINVAL;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	before = *proxy;
+	request = changed(proxy, flags, pd, addr, length, access);
+	reason = serve(&request, proxy);
+	pin_pool_count(reason);
+	if (reason != PIN_SERVED && !own_registration(&request, proxy))
+		return IBV_REREG_MR_ERR_CMD;
+	let_go(&before);
+	return 0;
+}
+
+static PIN_COLD int lookup_slow(struct ibv_pd *pd, uint32_t number, struct pin_mr_keys *keys)
+{
+	struct pin_domain *domain = pin_domain_find(pd);
+	int class = domain ? domain->lookup_class : PIN_CLASS_PLAIN;
+	struct pin_entry *entry;
+
+	if (pin_pool_off() || !armed_class(pd, class, &domain))
+		return -ENOMEM;
+	entry = pin_keys_take(domain, &domain->classes[class], number, PIN_TAKE_HELD);
+	if (!entry)
+		return -ENOMEM;
+	*keys = (struct pin_mr_keys){entry->lkey, entry->rkey};
+	return 0;
+}
+
+int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, struct pin_mr_keys *keys)
+{
+	const uint32_t there = PIN_ENTRY_READY | PIN_ENTRY_HELD;
+	uint32_t number = pin_region_find(addr, length);
+	struct pin_domain *domain;
+	struct pin_entry *entry;
+
+	if (PIN_UNLIKELY(number == PIN_REGION_NONE))
+		return -ENOENT;
+	domain = pin_domain_find(pd);
+	if (PIN_UNLIKELY(!domain))
+		return lookup_slow(pd, number, keys);
+	entry = pin_keys_at(&domain->classes[domain->lookup_class], number);
+	if (PIN_UNLIKELY(!entry || (atomic_load_explicit(&entry->state, memory_order_acquire) &
+				    there) != there))
+		return lookup_slow(pd, number, keys);
+	*keys = (struct pin_mr_keys){entry->lkey, entry->rkey};
+	return 0;
+}
+
+int pin_mr_attach(struct ibv_pd *pd, unsigned access)
+{
+	int class = class_of(access);
+	struct pin_domain *domain;
+
+	if (access & ~region_rights(class))
+		return -EINVAL;
+	domain = pin_domain_arm(pd, class, access);
+	if (!domain)
+		return -ENOMEM;
+	if (access & ~domain->classes[class].access)
+		return -EEXIST;
+	atomic_store(&domain->lookup_class, class);
+	return 0;
+}

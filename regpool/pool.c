@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/pool.h"
+#include "allocator/options.h"
+
+struct pin_pool pin_pool;
+
+const char *const pin_reason_names[PIN_REASONS] = {
+	[PIN_SERVED] = "served",
+	[PIN_FOREIGN] = "not heap memory",
+	[PIN_SPLIT] = "not inside one region",
+	[PIN_IOVA] = "device address differs, or empty",
+	[PIN_RIGHTS] = "rights beyond PINALLOC_ACCESS",
+	[PIN_UNPINNED] = "region could not be pinned",
+	[PIN_NO_ROOM] = "table full",
+	[PIN_BYPASS] = "dlsym'ed, old ABI or dma-buf",
+	[PIN_OFF] = "registration is off",
+	[PIN_FORK_GUARD] = "fork protection without copy-on-fork",
+	[PIN_CHILD] = "in a forked child",
+};
+
+void pin_pool_init(bool enabled)
+{
+	if (!enabled || pin_options.mode == PIN_MODE_OFF)
+		pin_pool_stop(PIN_OFF);
+}
+
+void pin_pool_stop(enum pin_reason why)
+{
+	atomic_store_explicit(&pin_pool.off, (int)why, memory_order_relaxed);
+}
+
+void pin_level_add(_Atomic size_t *level, _Atomic size_t *peak, size_t n_bytes)
+{
+	size_t now = atomic_fetch_add(level, n_bytes) + n_bytes;
+	size_t seen = atomic_load(peak);
+
+	while (seen < now && !atomic_compare_exchange_weak(peak, &seen, now))
+		;
+}
+
+uint64_t pin_pool_passed(void)
+{
+	uint64_t sum = 0;
+
+	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++)
+		sum += atomic_load_explicit(&pin_pool.passed[i], memory_order_relaxed);
+	return sum;
+}

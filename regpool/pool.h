@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What is true of the pool as a whole: whether it serves at all, what it has
+ * counted, what it has pinned.
+ */
+#ifndef PIN_POOL_H
+#define PIN_POOL_H
+
+#include "allocator/base.h"
+
+#include <stdatomic.h>
+
+/* Why a request went to libibverbs; the text is in pool.c, for the report. */
+enum pin_reason {
+	PIN_SERVED,
+	PIN_FOREIGN,	/* not in the heap */
+	PIN_SPLIT,	/* in the heap, but not inside one region */
+	PIN_IOVA,	/* device address differs from the address, or no length */
+	PIN_RIGHTS,	/* rights that the memory regions do not have */
+	PIN_UNPINNED,	/* the region could not be pinned */
+	PIN_NO_ROOM,	/* out of proxies or protection-domain slots */
+	PIN_BYPASS,	/* called through a dlsym'ed or old ibv_reg_mr, or a dma-buf */
+	PIN_OFF,	/* PINALLOC_REGISTER=off or PINALLOC_RESTRICT */
+	PIN_FORK_GUARD, /* fork protection needs DONTFORK, which the heap must not get */
+	PIN_CHILD,	/* in a forked child */
+	PIN_REASONS
+};
+extern const char *const pin_reason_names[PIN_REASONS];
+
+/* Every figure is monotonic but `pinned`. */
+struct pin_pool {
+	/* PIN_SERVED while registration works, else why it does not. */
+	_Atomic int off;
+	_Atomic uint64_t passed[PIN_REASONS]; /* requests, by reason; served in [0] */
+	_Atomic uint64_t created;	      /* real registrations of regions */
+	_Atomic uint64_t destroyed;
+	_Atomic uint64_t refused; /* regions that could not be registered */
+	_Atomic uint64_t evicted; /* regions deregistered to make room */
+	_Atomic uint64_t ns;	  /* time inside real registrations of regions */
+	_Atomic size_t pinned;	  /* bytes; a region counts once a protection domain */
+	_Atomic size_t pinned_peak;
+};
+extern struct pin_pool pin_pool;
+
+/* Once, from the constructor. `enabled` is false outside PINALLOC_RESTRICT. */
+void pin_pool_init(bool enabled);
+
+/* Stops serving, for good. Async-signal-safe. */
+void pin_pool_stop(enum pin_reason why);
+
+static inline enum pin_reason pin_pool_off(void)
+{
+	return (enum pin_reason)atomic_load_explicit(&pin_pool.off, memory_order_relaxed);
+}
+
+static inline void pin_pool_count(enum pin_reason reason)
+{
+	atomic_fetch_add_explicit(&pin_pool.passed[reason], 1, memory_order_relaxed);
+}
+
+/* Adds to `level` and lifts `peak` to it. */
+void pin_level_add(_Atomic size_t *level, _Atomic size_t *peak, size_t n_bytes);
+
+/* Requests that went to libibverbs, all reasons together. */
+uint64_t pin_pool_passed(void);
+
+#endif

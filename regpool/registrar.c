@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/registrar.h"
+#include "allocator/log.h"
+#include "allocator/os.h"
+#include "allocator/region.h"
+#include "regpool/domain.h"
+#include "regpool/keys.h"
+#include "regpool/pool.h"
+
+#include <signal.h>
+#include <string.h>
+
+static _Atomic uint32_t events;
+
+/*
+ * Registers one region. The domain's lock is let go in between, so that a PD can
+ * be deallocated after one region at the latest. A failure ends working ahead
+ * for this class; the regions are then registered when they are asked for.
+ */
+static bool register_next(struct pin_domain *domain, struct pin_class *class)
+{
+	bool work;
+
+	pthread_mutex_lock(&domain->lock);
+	work = atomic_load(&domain->pd) && class->eager && !pin_pool_off() &&
+	       class->next < pin_region_count() && pin_region_get(class->next);
+	if (work && !pin_keys_take(domain, class, class->next++, PIN_TAKE_NOTHING))
+		class->eager = false;
+	pthread_mutex_unlock(&domain->lock);
+	return work;
+}
+
+static bool register_round(void)
+{
+	uint32_t n = pin_domain_count();
+	bool work = false;
+
+	for (uint32_t i = 0; i < n; i++)
+		for (int class = 0; class < PIN_CLASSES; class ++)
+			work |= register_next(pin_domain_at(i),
+					      &pin_domain_at(i)->classes[class]);
+	return work;
+}
+
+static void *run(void *unused)
+{
+	for (;;) {
+		uint32_t seen = atomic_load(&events);
+
+		while (register_round())
+			;
+		pin_os_wait(&events, seen);
+	}
+	return unused;
+}
+
+/* With all signals blocked, so that none of the program's is delivered to it. */
+static int start_thread(void)
+{
+	pthread_attr_t attributes;
+	sigset_t all, before;
+	pthread_t thread;
+	int error;
+
+	sigfillset(&all);
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	error = pthread_create(&thread, &attributes, run, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attributes);
+	if (!error)
+		pthread_setname_np(thread, "pinalloc");
+	return error;
+}
+
+static void start(void)
+{
+	int error = start_thread();
+
+	if (error)
+		pin_warn("cannot start the registration thread: %s; regions are registered "
+			 "when they are first asked for",
+			 strerrordesc_np(error));
+	else
+		pin_region_subscribe(pin_registrar_wake);
+}
+
+void pin_registrar_start(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, start);
+	pin_registrar_wake();
+}
+
+void pin_registrar_wake(void)
+{
+	atomic_fetch_add(&events, 1);
+	pin_os_wake(&events);
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The thread that registers regions ahead of the requests. It exists only once a
+ * domain was armed in eager mode: a process without verbs has no thread of ours.
+ */
+#ifndef PIN_REGISTRAR_H
+#define PIN_REGISTRAR_H
+
+/* Starts it, the first time; then wakes it. Not from inside malloc. */
+void pin_registrar_start(void);
+
+/* There may be work. Lock-free, never allocates: also the region listener. */
+void pin_registrar_wake(void);
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "test/fake-verbs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fake_mr {
+	struct ibv_mr mr;
+	int type, access; /* as struct verbs_mr has them */
+	size_t length;
+};
+
+struct fake_pd {
+	struct ibv_pd pd;
+	_Atomic unsigned mrs;
+};
+
+#define MOST_KEYS (1u << 20)
+
+struct fake_verbs fake_verbs;
+static _Atomic unsigned access_of[MOST_KEYS];
+
+static bool within_limit(size_t length)
+{
+	size_t now = atomic_fetch_add(&fake_verbs.registered, length) + length;
+
+	if (now <= fake_verbs.limit)
+		return true;
+	atomic_fetch_sub(&fake_verbs.registered, length);
+	return false;
+}
+
+static bool fails(void)
+{
+	unsigned left = fake_verbs.fail_next;
+
+	while (left && !atomic_compare_exchange_weak(&fake_verbs.fail_next, &left, left - 1))
+		;
+	return left;
+}
+
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+			     unsigned access)
+{
+	struct fake_mr *mr;
+
+	(void)iova;
+	if (fails()) {
+		errno = fake_verbs.fail_errno;
+		return NULL;
+	}
+	if (!within_limit(length)) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	mr = calloc(1, sizeof *mr);
+	mr->mr = (struct ibv_mr){
+		.context = pd->context, .pd = pd, .addr = addr, .length = length};
+	mr->mr.lkey = ++fake_verbs.made;
+	mr->mr.rkey = mr->mr.lkey | 0x80000000u;
+	mr->access = (int)access;
+	mr->length = length;
+	access_of[mr->mr.lkey % MOST_KEYS] = access;
+	fake_verbs.live++;
+	((struct fake_pd *)pd)->mrs++;
+	return &mr->mr;
+}
+
+unsigned fake_access_of(uint32_t lkey)
+{
+	return access_of[lkey % MOST_KEYS];
+}
+
+/* A second deregistration is a double free, which every sanitizer reports. */
+static int dereg_mr(struct ibv_mr *ibv_mr)
+{
+	struct fake_mr *mr = (struct fake_mr *)ibv_mr;
+
+	fake_verbs.registered -= mr->length;
+	fake_verbs.live--;
+	((struct fake_pd *)mr->mr.pd)->mrs--;
+	free(mr);
+	return 0;
+}
+
+static int rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
+		    int access)
+{
+	(void)pd;
+	(void)access;
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		mr->addr = addr;
+		mr->length = length;
+	}
+	return 0;
+}
+
+static struct ibv_pd *alloc_pd(struct ibv_context *context)
+{
+	struct fake_pd *pd = calloc(1, sizeof *pd);
+
+	pd->pd.context = context;
+	return &pd->pd;
+}
+
+static struct ibv_pd *import_pd(struct ibv_context *context, uint32_t handle)
+{
+	(void)handle;
+	return alloc_pd(context);
+}
+
+static int dealloc_pd(struct ibv_pd *pd)
+{
+	if (((struct fake_pd *)pd)->mrs)
+		return EBUSY;
+	free(pd);
+	return 0;
+}
+
+static void unimport_pd(struct ibv_pd *pd)
+{
+	if (dealloc_pd(pd))
+		fake_verbs.wrong++;
+}
+
+static int close_device(struct ibv_context *context)
+{
+	(void)context;
+	return 0;
+}
+
+static int fork_init(void)
+{
+	fake_verbs.fork_inits++;
+	fake_verbs.fork_status = IBV_FORK_ENABLED;
+	return 0;
+}
+
+static enum ibv_fork_status is_fork_initialized(void)
+{
+	return (enum ibv_fork_status)fake_verbs.fork_status;
+}
+
+void fake_verbs_install(void)
+{
+	static const struct pin_ibverbs table = {
+		.reg_mr_iova2 = reg_mr,
+		.dereg_mr = dereg_mr,
+		.rereg_mr = rereg_mr,
+		.alloc_pd = alloc_pd,
+		.dealloc_pd = dealloc_pd,
+		.import_pd = import_pd,
+		.unimport_pd = unimport_pd,
+		.close_device = close_device,
+		.fork_init = fork_init,
+		.is_fork_initialized = is_fork_initialized,
+	};
+
+	fake_verbs.limit = SIZE_MAX;
+	fake_verbs.fork_status = IBV_FORK_UNNEEDED;
+	pin_ibverbs_replace(&table);
+}
+
+struct ibv_context *fake_context(void)
+{
+	static struct ibv_device device = {.name = "fake0"};
+	static struct ibv_context context = {.device = &device};
+
+	return &context;
+}

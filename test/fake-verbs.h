@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A libibverbs without a device, for the unit tests: it keeps the rules the
+ * kernel keeps (a PD with MRs cannot go, locked memory is limited) and fails on
+ * demand.
+ */
+#ifndef FAKE_VERBS_H
+#define FAKE_VERBS_H
+
+#include "regpool/ibverbs.h"
+
+#include <stdatomic.h>
+
+struct fake_verbs {
+	_Atomic size_t limit;	     /* bytes that may be registered, SIZE_MAX for all */
+	_Atomic size_t registered;   /* bytes that are */
+	_Atomic unsigned live;	     /* MRs */
+	_Atomic unsigned made;	     /* MRs ever */
+	_Atomic unsigned wrong;	     /* rules broken: a PD gone with MRs */
+	_Atomic unsigned fail_next;  /* registrations to fail */
+	_Atomic int fail_errno;	     /* with this */
+	_Atomic int fork_status;     /* enum ibv_fork_status */
+	_Atomic unsigned fork_inits; /* calls of the real ibv_fork_init */
+};
+extern struct fake_verbs fake_verbs;
+
+/* Puts it in place of libibverbs and begins anew. Once, before any other call. */
+void fake_verbs_install(void);
+
+/* A device's context; lives for ever. */
+struct ibv_context *fake_context(void);
+
+/* The access an MR was really registered with, given any struct ibv_mr's lkey. */
+unsigned fake_access_of(uint32_t lkey);
+
+#endif

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# What the bats tests share: load it with `load helper` in setup().
+bats_require_minimum_version 1.5.0
+
+library=$top_builddir/.libs/libpinalloc.so
+programs=$top_builddir/test/programs
+
+# preloaded [NAME=VALUE…] COMMAND…: runs a command under the library. Never export
+# LD_PRELOAD: bats, awk and the shell would run under it as well.
+preloaded() {
+	env LD_PRELOAD="$library" "$@"
+}
+
+# figure FILE .json.path: one figure of a JSON report.
+figure() {
+	jq -r "$2" "$1"
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The formatter that is used where printf may not be. */
+#include <config.h>
+
+#include "allocator/log.h"
+#include "test/tap.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void as_printf_does(void)
+{
+	char ours[128], theirs[128];
+
+#define SAME(...)                                                                   \
+	do {                                                                        \
+		size_t n = pin_format(ours, sizeof ours, __VA_ARGS__);              \
+		snprintf(theirs, sizeof theirs, __VA_ARGS__);                       \
+		ok(!strcmp(ours, theirs) && n == strlen(ours), "%s", #__VA_ARGS__); \
+	} while (0)
+
+	SAME("plain");
+	SAME("%s and %c and %%", "text", 'c');
+	SAME("%d %d %d", 0, -1, -2147483647 - 1);
+	SAME("%u %x", 4294967295u, 0xdeadbeefu);
+	SAME("%ld %lu %zu", -9223372036854775807L - 1, 18446744073709551615UL, (size_t)7);
+	SAME("%p", (void *)&errno);
+	SAME("[%8s] [%-8s] [%2s]", "abc", "abc", "abc");
+	SAME("[%8d] [%-8d] [%04x] [%06lu]", 42, 42, 0xabu, 42ul);
+}
+
+static void cuts(void)
+{
+	const char *volatile none = NULL;
+	char small[8];
+
+	ok(pin_format(small, sizeof small, "%s", "0123456789") == 7, "a long text is cut");
+	ok(!strcmp(small, "0123456"), "and ended with a NUL");
+	ok(pin_format(small, 1, "x") == 0 && !small[0], "one byte takes the NUL only");
+	errno = 5;
+	pin_format(small, sizeof small, "%d", 1);
+	ok(errno == 5, "errno is left alone");
+	pin_format(small, sizeof small, "%s", none);
+	ok(!strcmp(small, "(null)"), "a null string has a text");
+}
+
+static void sizes(void)
+{
+	ok(!strcmp(PIN_SIZE(0), "0 B"), "0 B");
+	ok(!strcmp(PIN_SIZE(1023), "1023 B"), "1023 B");
+	ok(!strcmp(PIN_SIZE(1024), "1.0 KiB"), "1.0 KiB");
+	ok(!strcmp(PIN_SIZE(1536 * PIN_KIB), "1.5 MiB"), "1.5 MiB");
+	ok(!strcmp(PIN_SIZE(64 * PIN_GIB), "64.0 GiB"), "64.0 GiB");
+	ok(!strcmp(PIN_SIZE(16 * PIN_TIB), "16.0 TiB"), "16.0 TiB");
+	ok(strstr(PIN_SIZE(SIZE_MAX), "PiB") != NULL, "the largest is in PiB: %s",
+	   PIN_SIZE(SIZE_MAX));
+}
+
+int main(void)
+{
+	as_printf_does();
+	cuts();
+	sizes();
+	return done_testing();
+}

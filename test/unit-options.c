@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Parsing of the environment. */
+#include <config.h>
+
+#include "allocator/log.h"
+#include "allocator/options.h"
+#include "test/tap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void sizes(void)
+{
+	static const struct {
+		const char *text;
+		size_t value;
+	} good[] = {{"0", 0},
+		    {"17", 17},
+		    {"4k", 4096},
+		    {"64M", 64 * PIN_MIB},
+		    {"3G", 3 * PIN_GIB},
+		    {"2t", 2 * PIN_TIB},
+		    {"18446744073709551615", SIZE_MAX}};
+	static const char *const bad[] = {"",
+					  "M",
+					  "-1",
+					  "1.5G",
+					  "64MB",
+					  "6 M",
+					  "0x10",
+					  " 1",
+					  "18446744073709551616",
+					  "99999999999T"};
+	size_t n;
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(good); i++)
+		ok(!pin_parse_size(good[i].text, &n) && n == good[i].value, "size %s",
+		   good[i].text);
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(bad); i++) {
+		n = 12345;
+		ok(pin_parse_size(bad[i], &n) && n == 12345, "not a size: \"%s\"", bad[i]);
+	}
+}
+
+static void environment(void)
+{
+	setenv("PINALLOC_LOG", "error", 1);
+	setenv("PINALLOC_GROW", "100M", 1);
+	setenv("PINALLOC_ACCESS", "write,read", 1);
+	setenv("PINALLOC_MAX_PINNED", "50%", 1);
+	setenv("PINALLOC_REGISTER", "sometimes", 1);
+	setenv("PINALLOC_REPORT", "/tmp/%r.json", 1);
+	setenv("MALLOC_ARENA_MAX", "3", 1);
+	pin_options_init();
+	ok(pin_log_limit == PIN_LOG_ERROR, "the level holds at once");
+	ok(pin_options.grow == 64 * PIN_MIB, "growth is rounded down to a power of two");
+	ok(pin_options.access == (PIN_ACCESS_WRITE | PIN_ACCESS_READ | PIN_ACCESS_LOCAL),
+	   "remote writing brings local writing");
+	ok(pin_options.max_pinned > PIN_MIB && pin_options.max_pinned < SIZE_MAX,
+	   "a percentage is one of the machine's memory");
+	ok(pin_options.mode == PIN_MODE_EAGER, "a bad value keeps the default");
+	ok(!strcmp(pin_options.report, "/tmp/%r.json"), "a path is taken as it is");
+	ok(pin_options.arena_max == 3, "glibc's names are read");
+	ok(!strcmp(pin_options.restrict_to, "*"), "what is not set has its default");
+}
+
+static void look_up(void)
+{
+	setenv("PINALLOC_TEST_NAME", "v", 1);
+	ok(!strcmp(pin_environment("PINALLOC_TEST_NAME"), "v"), "a variable is found");
+	ok(!pin_environment("PINALLOC_TEST"), "a prefix of its name is not");
+}
+
+int main(void)
+{
+	sizes();
+	environment();
+	look_up();
+	return done_testing();
+}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What becomes of registrations, against a libibverbs that keeps the kernel's
+ * rules and fails on demand.
+ */
+#include <config.h>
+
+#include "allocator/options.h"
+#include "allocator/region.h"
+#include "regpool/domain.h"
+#include "regpool/fork.h"
+#include "regpool/mr.h"
+#include "regpool/pool.h"
+#include "test/fake-verbs.h"
+#include "test/tap.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
+#define REGION (4 * PIN_MIB)
+
+static char *region(void)
+{
+	char *p = pin_reserve_carve(REGION, PIN_PAGE);
+
+	pin_region_publish((uintptr_t)p, REGION);
+	return p;
+}
+
+static struct ibv_mr *reg(struct ibv_pd *pd, void *p, size_t n, unsigned access)
+{
+	return pin_mr_register(pd, p, n, (uintptr_t)p, access);
+}
+
+static struct ibv_pd *new_pd(void)
+{
+	struct ibv_pd *pd = pin_ibverbs()->alloc_pd(fake_context());
+
+	pin_domain_forget(pd);
+	return pd;
+}
+
+static void served(char *heap)
+{
+	struct ibv_pd *pd = new_pd();
+	unsigned made = fake_verbs.made;
+	struct ibv_mr *a = reg(pd, heap + 100, 5000, RIGHTS);
+	struct ibv_mr *b = reg(pd, heap + PIN_MIB, PIN_MIB, IBV_ACCESS_LOCAL_WRITE);
+
+	ok(a && b && fake_verbs.made == made + 1, "two requests take one real registration");
+	ok(a->addr == heap + 100 && a->length == 5000, "each has the address it asked for");
+	ok(a->lkey == b->lkey && a->rkey == b->rkey, "and the keys of the region");
+	ok(a->pd == pd && a->context == fake_context(), "and the PD it asked in");
+	ok(!pin_mr_deregister(a) && !pin_mr_deregister(b), "they can be deregistered");
+	ok(fake_verbs.made == made + 1 && fake_verbs.live, "and the region stays registered");
+	ok(pin_mr_deregister(a) == EINVAL, "a second deregistration is refused");
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "the PD takes the regions with it");
+}
+
+static void passed(char *heap)
+{
+	struct ibv_pd *pd = new_pd();
+	char stack[64];
+	struct ibv_mr *mr;
+	uint64_t before = pin_pool.passed[PIN_FOREIGN];
+
+	mr = reg(pd, stack, sizeof stack, RIGHTS);
+	ok(mr && pin_pool.passed[PIN_FOREIGN] == before + 1,
+	   "foreign memory goes to libibverbs");
+	ok(!pin_mr_deregister(mr), "and back");
+	mr = pin_mr_register(pd, heap, 4096, 0, RIGHTS);
+	ok(mr && pin_pool.passed[PIN_IOVA], "so does another device address");
+	pin_mr_deregister(mr);
+	mr = reg(pd, heap, 4096, RIGHTS | IBV_ACCESS_MW_BIND);
+	ok(mr && pin_pool.passed[PIN_RIGHTS] &&
+		   fake_access_of(mr->lkey) == (RIGHTS | IBV_ACCESS_MW_BIND),
+	   "and rights the region does not have");
+	pin_mr_deregister(mr);
+	mr = reg(pd, heap + REGION - 10, 20, RIGHTS);
+	ok(mr && pin_pool.passed[PIN_SPLIT], "and what is not in one region");
+	pin_mr_deregister(mr);
+	ok(!fake_verbs.live, "nothing is left");
+	ok(!pin_domain_dealloc(pd), "the PD goes");
+}
+
+static void ordering(char *heap)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *strict = reg(pd, heap, 64, RIGHTS);
+	struct ibv_mr *relaxed = reg(pd, heap, 64, RIGHTS | IBV_ACCESS_RELAXED_ORDERING);
+
+	ok(strict->lkey != relaxed->lkey, "relaxed ordering has keys of its own");
+	ok(!(fake_access_of(strict->lkey) & IBV_ACCESS_RELAXED_ORDERING),
+	   "a strict request never gets a relaxed key");
+	ok(fake_access_of(relaxed->lkey) & IBV_ACCESS_RELAXED_ORDERING, "a relaxed one does");
+	pin_mr_deregister(strict);
+	pin_mr_deregister(relaxed);
+	pin_domain_dealloc(pd);
+}
+
+static void teardown(char *heap)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
+	struct ibv_mr *foreign = reg(pd, &mr, sizeof mr, RIGHTS);
+	uint32_t lkey = mr->lkey;
+
+	ok(pin_domain_dealloc(pd) == EBUSY, "a PD with registrations cannot go");
+	ok(fake_verbs.live == 2 && mr->lkey == lkey, "and they stay as they were");
+	pin_mr_deregister(mr);
+	ok(pin_domain_dealloc(pd) == EBUSY, "nor with one of libibverbs' own");
+	mr = reg(pd, heap, 64, RIGHTS);
+	ok(mr && mr->lkey, "the PD works afterwards");
+	pin_mr_deregister(mr);
+	pin_mr_deregister(foreign);
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "and goes once they are gone");
+	pd = new_pd();
+	mr = reg(pd, heap, 64, RIGHTS);
+	ok(mr->lkey > lkey && mr->pd == pd, "a new PD, even at the same address, has new keys");
+	pin_domain_drop_context(fake_context());
+	ok(!fake_verbs.live, "closing the device deregisters");
+	ok(!pin_mr_deregister(mr), "and what stood for a region can still be given back");
+	pin_domain_dealloc(pd);
+}
+
+static void changes(char *heap)
+{
+	struct ibv_pd *pd = new_pd(), *other = new_pd();
+	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
+	uint32_t lkey = mr->lkey;
+	char stack[64];
+
+	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap + 100, 7, 0) &&
+		   mr->addr == heap + 100 && mr->length == 7 && mr->lkey == lkey,
+	   "another address in the region keeps the keys");
+	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_PD, other, NULL, 0, 0) &&
+		   mr->lkey != lkey && mr->pd == other,
+	   "another PD has others");
+	ok(!pin_domain_dealloc(pd), "and lets the first one go");
+	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, stack, 64, 0) &&
+		   mr->addr == stack && fake_access_of(mr->lkey) == RIGHTS,
+	   "foreign memory gets a registration of its own");
+	lkey = mr->lkey;
+	fake_verbs.fail_errno = EINVAL;
+	fake_verbs.fail_next = 1;
+	ok(pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 1) ==
+			   IBV_REREG_MR_ERR_CMD &&
+		   mr->lkey == lkey && mr->addr == stack,
+	   "a change that fails leaves everything as it was");
+	ok(pin_mr_reregister(mr, 64, NULL, NULL, 0, 0) == IBV_REREG_MR_ERR_INPUT,
+	   "flags nobody knows are refused");
+	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap, 64, 0),
+	   "and back to the heap");
+	ok(!pin_mr_deregister(mr) && !pin_domain_dealloc(other) && !fake_verbs.live,
+	   "nothing is left");
+}
+
+static void scarcity(char *a, char *b)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr = reg(pd, a, 64, RIGHTS), *other;
+	uint64_t evicted = pin_pool.evicted;
+
+	pin_mr_deregister(mr);
+	fake_verbs.limit = REGION + PIN_MIB;
+	mr = reg(pd, b, 64, RIGHTS);
+	ok(mr && pin_pool.evicted == evicted + 1 && fake_verbs.live == 1,
+	   "an idle region gives way to one that is needed");
+	other = reg(pd, a, 64, RIGHTS);
+	ok(other && other->addr == a && pin_pool.passed[PIN_UNPINNED],
+	   "one in use does not: the request is handed on");
+	pin_mr_deregister(other);
+	pin_mr_deregister(mr);
+	mr = reg(pd, &mr, 2 * PIN_MIB, RIGHTS);
+	ok(mr && fake_verbs.live == 1, "an idle region gives way to foreign memory");
+	pin_mr_deregister(mr);
+	fake_verbs.limit = SIZE_MAX;
+	pin_options.max_pinned = REGION;
+	mr = reg(pd, a, 64, RIGHTS);
+	pin_mr_deregister(mr);
+	mr = reg(pd, b, 64, RIGHTS);
+	ok(mr && fake_verbs.live == 1 && pin_pool.pinned == REGION,
+	   "PINALLOC_MAX_PINNED is kept by eviction");
+	pin_options.max_pinned = SIZE_MAX;
+	pin_mr_deregister(mr);
+	ok(!pin_domain_dealloc(pd) && !pin_pool.pinned, "nothing is left");
+}
+
+static void looked_up(char *a, char *b)
+{
+	struct ibv_pd *pd = new_pd();
+	struct pin_mr_keys keys, again;
+	struct ibv_mr *mr;
+
+	ok(!pin_mr_lookup(pd, a + 5, 100, &keys) && keys.lkey && keys.rkey, "keys are found");
+	ok(!pin_mr_lookup(pd, a, 1, &again) && again.lkey == keys.lkey, "the same every time");
+	ok(pin_mr_lookup(pd, &keys, 4, &again) == -ENOENT, "not outside the heap");
+	ok(pin_mr_lookup(pd, a + REGION - 4, 8, &again) == -ENOENT, "not over a region's end");
+	fake_verbs.limit = REGION;
+	ok(pin_mr_lookup(pd, b, 4, &again) == -ENOMEM, "-ENOMEM when it cannot be pinned");
+	mr = reg(pd, b, 4096, RIGHTS);
+	ok(!mr && errno == ENOMEM && !pin_mr_lookup(pd, a, 1, &again) &&
+		   again.lkey == keys.lkey,
+	   "keys that were handed out are never taken back");
+	ok(!pin_domain_disarm(pd) && !fake_verbs.live, "until the PD is detached");
+	ok(!pin_mr_lookup(pd, b, 4, &again), "after which there is room");
+	fake_verbs.limit = SIZE_MAX;
+	ok(pin_mr_attach(pd, IBV_ACCESS_ON_DEMAND) == -EINVAL, "rights nobody may have");
+	ok(!pin_mr_attach(pd, RIGHTS), "rights it has");
+	ok(!pin_domain_dealloc(pd), "a looked-up key does not hold the PD");
+	pd = new_pd();
+	ok(!pin_mr_attach(pd, IBV_ACCESS_LOCAL_WRITE) && pin_mr_attach(pd, RIGHTS) == -EEXIST,
+	   "rights can be narrower in one PD");
+	ok(!pin_mr_lookup(pd, a, 1, &keys) &&
+		   fake_access_of(keys.lkey) == IBV_ACCESS_LOCAL_WRITE,
+	   "and are");
+	pin_domain_dealloc(pd);
+}
+
+/* Waits for the registrar, which has its own pace. */
+static bool soon(_Atomic unsigned *value, unsigned wanted)
+{
+	for (int i = 0; i < 5000 && *value != wanted; i++)
+		usleep(1000);
+	return *value == wanted;
+}
+
+static void ahead(char *heap)
+{
+	struct ibv_pd *pd;
+	struct ibv_mr *mr;
+
+	pin_options.mode = PIN_MODE_EAGER;
+	pd = new_pd();
+	mr = reg(pd, heap, 64, RIGHTS);
+	ok(soon(&fake_verbs.live, pin_region_count()),
+	   "the first request registers all regions");
+	region();
+	ok(soon(&fake_verbs.live, pin_region_count()), "and every one to come");
+	pin_mr_deregister(mr);
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "the PD takes them with it");
+	pin_options.mode = PIN_MODE_LAZY;
+}
+
+#define ROUNDS 20000
+
+/* Both in some PD and in some region; at the end everything must be balanced. */
+static void *churn(void *seed)
+{
+	unsigned random = (unsigned)(uintptr_t)seed;
+	struct ibv_pd *pd = new_pd();
+	uintptr_t wrong = 0;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		const struct pin_region *r = pin_region_get((uint32_t)rand_r(&random) %
+							    pin_region_count());
+		char *p = (char *)r->start + rand_r(&random) % 1000;
+		struct ibv_mr *mr = reg(pd, p, 100, RIGHTS);
+
+		wrong += !mr || mr->addr != p || mr->pd != pd;
+		wrong += pin_mr_deregister(mr) != 0;
+	}
+	wrong += pin_domain_dealloc(pd) != 0;
+	return (void *)wrong;
+}
+
+static void together(void)
+{
+	pthread_t threads[4];
+	uintptr_t wrong = 0;
+	void *result;
+
+	fake_verbs.limit = 6 * REGION; /* one each in use, so that they evict each other's */
+	for (uintptr_t i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, churn, (void *)(i + 1));
+	for (int i = 0; i < 4; i++) {
+		pthread_join(threads[i], &result);
+		wrong += (uintptr_t)result;
+	}
+	ok(!wrong, "four threads in four PDs under pressure: %lu wrong", (unsigned long)wrong);
+	ok(!fake_verbs.wrong && !fake_verbs.live && !pin_pool.pinned, "and nothing is left");
+	fake_verbs.limit = SIZE_MAX;
+}
+
+static void forks(char *heap)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
+	unsigned live = fake_verbs.live;
+	int status = -1;
+	pid_t child;
+
+	ok(!pin_fork_init() && !fake_verbs.fork_inits, "ibv_fork_init does nothing where the "
+						       "kernel copies");
+	child = fork();
+	if (!child) {
+		bool good = !pin_mr_deregister(mr) && fake_verbs.live == live;
+
+		mr = reg(pd, heap, 64, RIGHTS);
+		good &= mr && fake_verbs.live == live + 1 && pin_pool.passed[PIN_CHILD];
+		_exit(!good);
+	}
+	waitpid(child, &status, 0);
+	ok(!status, "a child deregisters nothing and is served by libibverbs");
+	pin_mr_deregister(mr);
+	pin_domain_dealloc(pd);
+	fake_verbs.fork_status = IBV_FORK_DISABLED;
+	pd = new_pd();
+	ok(!pin_fork_init() && fake_verbs.fork_inits == 1, "elsewhere the real one is called");
+	mr = reg(pd, heap, 64, RIGHTS);
+	ok(mr && pin_pool.passed[PIN_FORK_GUARD] == 1 && mr->length == 64,
+	   "and the heap is not registered ahead");
+	pin_mr_deregister(mr);
+	pin_domain_dealloc(pd);
+}
+
+int main(void)
+{
+	char *a, *b;
+
+	setenv("PINALLOC_LOG", "error", 1);
+	setenv("PINALLOC_REGISTER", "lazy", 1);
+	pin_options_init();
+	fake_verbs_install();
+	if (pin_reserve_init() || pin_region_init())
+		return 99;
+	a = region();
+	b = region();
+	for (int i = 0; i < 6; i++)
+		region();
+	served(a);
+	passed(a);
+	ordering(a);
+	teardown(a);
+	changes(a);
+	scarcity(a, b);
+	looked_up(a, b);
+	ahead(a);
+	together();
+	forks(a);
+	return done_testing();
+}
