@@ -27,6 +27,9 @@ void pin_heap_stats(struct pin_heap_stats *stats);
  */
 bool pin_heap_answers_malloc(void);
 
+/* Whether malloc gives memory at all. Not from inside malloc. */
+bool pin_heap_has_memory(void);
+
 /* jemalloc's own report, through `write`. Not from inside malloc. */
 void pin_heap_print(void (*write)(void *arg, const char *text), void *arg);
 

@@ -10,7 +10,9 @@
 #include "allocator/os.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -52,11 +54,14 @@ static int parse_format(const char *text, void *field)
 	return parse_names(text, names, PIN_ARRAY_SIZE(names), field);
 }
 
+/* Copied: programs that set their title write over their environment. */
 static int parse_path(const char *text, void *field)
 {
-	if (!*text)
+	size_t n = strlen(text);
+
+	if (!n || n >= PATH_MAX)
 		return -EINVAL;
-	*(const char **)field = text;
+	memcpy(field, text, n + 1);
 	return 0;
 }
 
@@ -187,11 +192,17 @@ static const char *value_of(const char *string, const char *name)
 	return !strncmp(string, name, n) && string[n] == '=' ? string + n + 1 : NULL;
 }
 
+/* The environment; none in a set-user-ID program, whose user is not its own. */
+static char **variables(void)
+{
+	return getauxval(AT_SECURE) ? NULL : environ;
+}
+
 const char *pin_environment(const char *name)
 {
 	const char *value = NULL;
 
-	for (char **e = environ; e && *e && !value; e++)
+	for (char **e = variables(); e && *e && !value; e++)
 		value = value_of(*e, name);
 	return value;
 }
@@ -216,7 +227,7 @@ static bool is_known(const char *string)
 
 static void warn_unknown(void)
 {
-	for (char **e = environ; e && *e; e++)
+	for (char **e = variables(); e && *e; e++)
 		if (!strncmp(*e, "PINALLOC_", 9) && !is_known(*e))
 			pin_warn("%s: no such option; PINALLOC_HELP=1 lists them", *e);
 }

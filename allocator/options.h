@@ -8,6 +8,8 @@
 
 #include "allocator/base.h"
 
+#include <limits.h>
+
 /* In the order of PINALLOC_REGISTER's values. */
 enum pin_mode { PIN_MODE_EAGER, PIN_MODE_LAZY, PIN_MODE_OFF };
 
@@ -23,16 +25,16 @@ enum pin_access {
 	PIN_ACCESS_ALL = 15,
 };
 
-/* Read-only once parsed. Strings point into the environment. */
+/* Read-only once parsed. */
 struct pin_options {
-	int log;	    /* enum pin_log_level */
-	const char *report; /* a path, "stderr", or "off" */
-	int report_format;  /* enum pin_report_format */
-	int mode;	    /* enum pin_mode */
-	unsigned access;    /* enum pin_access bits */
-	size_t max_pinned;  /* bytes, SIZE_MAX for no cap */
-	size_t grow;	    /* bytes, a power of two */
-	const char *restrict_to;
+	int log;	       /* enum pin_log_level */
+	char report[PATH_MAX]; /* a path, "stderr", or "off" */
+	int report_format;     /* enum pin_report_format */
+	int mode;	       /* enum pin_mode */
+	unsigned access;       /* enum pin_access bits */
+	size_t max_pinned;     /* bytes, SIZE_MAX for no cap */
+	size_t grow;	       /* bytes, a power of two */
+	char restrict_to[PATH_MAX];
 	size_t arena_max;
 	size_t top_pad; /* bytes */
 	size_t perturb;
@@ -55,7 +57,8 @@ bool pin_options_help_wanted(void);
 
 /*
  * The value of an environment variable that is not an option, such as a rank
- * set by an MPI launcher; NULL when unset. Async-signal-safe.
+ * set by an MPI launcher; NULL when unset, and in a set-user-ID program.
+ * Async-signal-safe.
  */
 const char *pin_environment(const char *name);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The only file that maps memory. See os.h for what must stay true.
+ * The only file that maps memory. See os.h for what must stay true. Files are
+ * read and written by bare system calls: the C library's functions are
+ * cancellation points, and a thread must not end while it holds jemalloc's locks.
  */
 #include <config.h>
 
@@ -97,11 +99,11 @@ long pin_os_read_file(const char *path, char *buf, size_t size)
 {
 	size_t filled = 0;
 	int saved = errno;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -errno : 1;
 
 	while (n > 0 && filled < size - 1) {
-		n = read(fd, buf + filled, size - 1 - filled);
+		n = syscall(SYS_read, fd, buf + filled, size - 1 - filled);
 		if (n < 0 && errno == EINTR)
 			n = 1;
 		else if (n > 0)
@@ -110,7 +112,7 @@ long pin_os_read_file(const char *path, char *buf, size_t size)
 			n = -errno;
 	}
 	if (fd >= 0)
-		close(fd);
+		syscall(SYS_close, fd);
 	buf[filled] = '\0';
 	errno = saved;
 	return n < 0 ? (long)n : (long)filled;
@@ -122,7 +124,7 @@ int pin_os_write(int fd, const char *buf, size_t n_bytes)
 	int error = 0;
 
 	while (n_bytes && !error) {
-		ssize_t n = write(fd, buf, n_bytes);
+		ssize_t n = syscall(SYS_write, fd, buf, n_bytes);
 
 		if (n > 0) {
 			buf += n;

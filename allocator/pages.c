@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * jemalloc's page layer. Linking this file's symbols before jemalloc's archive
- * takes the place of its own pages.o, the only object of jemalloc that maps,
- * unmaps, protects or advises memory. So every page jemalloc ever holds comes
- * from the reserve, from the very first allocation on, and there is no code left
- * in the library that could give one back: `nm -D` shows neither munmap nor
- * madvise. A later jemalloc with one more page function fails to link here
+ * takes the place of its own pages.o, which with extent_dss.o (dss.c) is all of
+ * jemalloc that maps, unmaps, protects or advises memory. So every page jemalloc ever holds
+ * comes from the reserve, from the very first allocation on, and there is no code left in the
+ * library that could give one back: `nm -D` shows no munmap, madvise or sbrk. A later jemalloc
+ * with one more page function fails to link here
  * ("multiple definition"), which configure turns into a message; it cannot slip
  * past as it could through the linker's --wrap.
  *
@@ -52,6 +52,20 @@ void je_pages_unmark_guards(void *head, void *tail);
 void je_pages_set_thp_state(void *ptr, size_t size);
 void je_exp_grow_init(struct je_exp_grow *grow);
 
+/* Once: after a failure jemalloc begins anew at every malloc. */
+static bool heap_range(void)
+{
+	static bool tried, had;
+
+	if (tried)
+		return had;
+	tried = true;
+	had = !pin_reserve_init() && !pin_region_init();
+	if (!had)
+		pin_error("cannot reserve address space for the heap: raise ulimit -v");
+	return had;
+}
+
 /*
  * The first thing jemalloc asks of its page layer, after it has read its own
  * options and before it looks at these.
@@ -70,11 +84,7 @@ bool je_pages_boot(void)
 		je_opt_narenas = (unsigned)pin_options.arena_max;
 	if (pin_options.perturb)
 		je_opt_junk_alloc = je_opt_junk_free = true;
-	if (pin_reserve_init() || pin_region_init()) {
-		pin_error("cannot reserve address space for the heap: raise ulimit -v");
-		return true;
-	}
-	return false;
+	return !heap_range();
 }
 
 /*

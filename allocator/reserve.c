@@ -17,7 +17,6 @@
 
 struct pin_reserve pin_reserve;
 static _Atomic size_t carved;
-static bool failed;
 
 /* With a limit, a quarter stays for the program's stacks, libraries and maps. */
 static size_t first_try(void)
@@ -38,8 +37,7 @@ int pin_reserve_init(void)
 
 	while (size >= SMALLEST && !(p = pin_os_reserve(size + PIN_GRANULE)))
 		size = PIN_ALIGN_DOWN(size / 2, PIN_GRANULE);
-	failed = !p;
-	if (failed)
+	if (!p)
 		return -ENOMEM;
 	/* More addresses than memory is enough for anybody. */
 	if (size < pin_os_ram())
@@ -75,9 +73,4 @@ void *pin_reserve_carve(size_t n_bytes, size_t alignment)
 size_t pin_reserve_carved(void)
 {
 	return atomic_load_explicit(&carved, memory_order_relaxed);
-}
-
-bool pin_reserve_failed(void)
-{
-	return failed;
 }

@@ -20,6 +20,47 @@
 #include <string.h>
 #include <unistd.h>
 
+/*
+ * glibc's names for its own functions. A malloc in front of ours, the program's
+ * or another preload's, may be a wrapper that calls them, so they must not lead
+ * back to it: pin_je_* is what the linker knows as jemalloc's own (Makefile.am).
+ */
+#define JEMALLOC __attribute__((visibility("hidden")))
+extern void *pin_je_malloc(size_t n_bytes) JEMALLOC;
+extern void *pin_je_calloc(size_t n, size_t size) JEMALLOC;
+extern void *pin_je_realloc(void *p, size_t n_bytes) JEMALLOC;
+extern void pin_je_free(void *p) JEMALLOC;
+extern void *pin_je_memalign(size_t alignment, size_t n_bytes) JEMALLOC;
+extern int pin_je_posix_memalign(void **p, size_t alignment, size_t n_bytes) JEMALLOC;
+extern void *pin_je_rallocx(void *p, size_t n_bytes, int flags) JEMALLOC;
+
+/*
+ * jemalloc 5.3.0's realloc, memalign and valloc fail without setting errno. The
+ * linker gives the names realloc and valloc to these, and memalign to
+ * aligned_alloc, which differs in nothing else.
+ */
+PIN_EXPORT void *pin_realloc(void *p, size_t n_bytes);
+PIN_EXPORT void *pin_valloc(size_t n_bytes);
+
+void *pin_realloc(void *p, size_t n_bytes)
+{
+	if (PIN_UNLIKELY(!p))
+		return pin_je_malloc(n_bytes);
+	if (PIN_UNLIKELY(!n_bytes)) {
+		pin_je_free(p);
+		return NULL;
+	}
+	p = pin_je_rallocx(p, n_bytes, 0);
+	if (PIN_UNLIKELY(!p))
+		errno = ENOMEM;
+	return p;
+}
+
+void *pin_valloc(size_t n_bytes)
+{
+	return pin_je_memalign(PIN_PAGE, n_bytes);
+}
+
 PIN_EXPORT void *reallocarray(void *p, size_t n, size_t size)
 {
 	size_t n_bytes;
@@ -31,13 +72,19 @@ PIN_EXPORT void *reallocarray(void *p, size_t n, size_t size)
 	return realloc(p, n_bytes);
 }
 
+/* Whole pages, one for nothing. */
+static size_t whole_pages(size_t n_bytes)
+{
+	return n_bytes ? PIN_ALIGN_UP(n_bytes, PIN_PAGE) : PIN_PAGE;
+}
+
 PIN_EXPORT void *pvalloc(size_t n_bytes)
 {
 	if (n_bytes > SIZE_MAX - PIN_PAGE) {
 		errno = ENOMEM;
 		return NULL;
 	}
-	return memalign(PIN_PAGE, n_bytes ? PIN_ALIGN_UP(n_bytes, PIN_PAGE) : PIN_PAGE);
+	return memalign(PIN_PAGE, whole_pages(n_bytes));
 }
 
 /* 0: "no memory was returned to the system", which is the promise. */
@@ -88,7 +135,7 @@ static int capped(size_t n)
 	return n > INT_MAX ? INT_MAX : (int)n;
 }
 
-PIN_EXPORT struct mallinfo mallinfo(void)
+static struct mallinfo capped_info(void)
 {
 	struct mallinfo2 info = mallinfo2();
 
@@ -97,6 +144,11 @@ PIN_EXPORT struct mallinfo mallinfo(void)
 		.uordblks = capped(info.uordblks),
 		.fordblks = capped(info.fordblks),
 	};
+}
+
+PIN_EXPORT struct mallinfo mallinfo(void)
+{
+	return capped_info();
 }
 
 PIN_EXPORT int malloc_info(int options, FILE *stream)
@@ -128,55 +180,66 @@ PIN_EXPORT void malloc_stats(void)
 	pin_heap_print(to_stderr, NULL);
 }
 
-/*
- * glibc's names for its own functions. Old allocators' wrappers call them and hand
- * the block to the program, whose free is ours.
- */
-PIN_EXPORT void *__libc_malloc(size_t n_bytes);
-PIN_EXPORT void *__libc_calloc(size_t n, size_t size);
-PIN_EXPORT void *__libc_realloc(void *p, size_t n_bytes);
-PIN_EXPORT void __libc_free(void *p);
-PIN_EXPORT void *__libc_memalign(size_t alignment, size_t n_bytes);
-PIN_EXPORT void *__libc_valloc(size_t n_bytes);
-PIN_EXPORT void *__libc_pvalloc(size_t n_bytes);
-PIN_EXPORT int __posix_memalign(void **p, size_t alignment, size_t n_bytes);
+#define OWN(type, name, ...)               \
+	PIN_EXPORT type name(__VA_ARGS__); \
+	type name(__VA_ARGS__)
 
-void *__libc_malloc(size_t n_bytes)
+OWN(void *, __libc_malloc, size_t n_bytes)
 {
-	return malloc(n_bytes);
+	return pin_je_malloc(n_bytes);
 }
 
-void *__libc_calloc(size_t n, size_t size)
+OWN(void *, __libc_calloc, size_t n, size_t size)
 {
-	return calloc(n, size);
+	return pin_je_calloc(n, size);
 }
 
-void *__libc_realloc(void *p, size_t n_bytes)
+OWN(void *, __libc_realloc, void *p, size_t n_bytes)
 {
-	return realloc(p, n_bytes);
+	return pin_je_realloc(p, n_bytes);
 }
 
-void __libc_free(void *p)
+OWN(void, __libc_free, void *p)
+{
+	pin_je_free(p);
+}
+
+/* Gone from the headers since 2.26, but old programs still link to it. */
+OWN(void, cfree, void *p)
 {
 	free(p);
 }
 
-void *__libc_memalign(size_t alignment, size_t n_bytes)
+OWN(void *, __libc_memalign, size_t alignment, size_t n_bytes)
 {
-	return memalign(alignment, n_bytes);
+	return pin_je_memalign(alignment, n_bytes);
 }
 
-void *__libc_valloc(size_t n_bytes)
+OWN(void *, __libc_valloc, size_t n_bytes)
 {
-	return valloc(n_bytes);
+	return pin_je_memalign(PIN_PAGE, n_bytes);
 }
 
-void *__libc_pvalloc(size_t n_bytes)
+OWN(void *, __libc_pvalloc, size_t n_bytes)
 {
-	return pvalloc(n_bytes);
+	if (n_bytes > SIZE_MAX - PIN_PAGE) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	return pin_je_memalign(PIN_PAGE, whole_pages(n_bytes));
 }
 
-int __posix_memalign(void **p, size_t alignment, size_t n_bytes)
+OWN(int, __posix_memalign, void **p, size_t alignment, size_t n_bytes)
 {
-	return posix_memalign(p, alignment, n_bytes);
+	return pin_je_posix_memalign(p, alignment, n_bytes);
+}
+
+OWN(int, __libc_mallopt, int parameter, int value)
+{
+	return mallopt(parameter, value);
+}
+
+OWN(struct mallinfo, __libc_mallinfo, void)
+{
+	return capped_info();
 }

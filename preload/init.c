@@ -44,8 +44,11 @@ static bool heap_is_ours(void)
 
 	if (pin_heap_answers_malloc())
 		return true;
-	if (pin_reserve_failed())
-		return false; /* said already, and malloc returns NULL */
+	if (!pin_heap_has_memory()) {
+		if (pin_reserve.size)
+			pin_error("malloc has no memory: raise ulimit -v and ulimit -d");
+		return false;
+	}
 	home = home_of(dlsym(RTLD_DEFAULT, "malloc"));
 	self = home_of((void *)heap_is_ours);
 	if (home == self)
@@ -65,8 +68,8 @@ __attribute__((constructor(101))) static void start(void)
 {
 	pin_options_init();
 	help_if_wanted();
-	pin_report_init();
 	pin_pool_init(heap_is_ours() && program_matches());
+	pin_report_init(program_matches());
 }
 
 __attribute__((destructor(101))) static void end(void)

@@ -14,27 +14,49 @@
 #include "allocator/log.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #define OPERATOR(type, name, ...)          \
 	PIN_EXPORT type name(__VA_ARGS__); \
 	type name(__VA_ARGS__)
 
-static void *cxx(const char *symbol)
-{
-	void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
-	void *p = library ? dlsym(library, symbol) : NULL;
+/*
+ * To find libstdc++ takes memory, and is done when there is none: this block is
+ * let go first. Untouched, it is addresses only.
+ */
+static void *_Atomic spare;
 
-	if (!p)
-		pin_fatal(
-			"operator new has no memory and finds no libstdc++ to throw bad_alloc");
-	return p;
+__attribute__((constructor)) static void keep_spare(void)
+{
+	spare = malloc(64 * PIN_KIB);
+}
+
+static void *find_cxx(const char *symbol)
+{
+	void *library;
+
+	free(atomic_exchange(&spare, NULL));
+	library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+	return library ? dlsym(library, symbol) : NULL;
+}
+
+static void *cxx(void *_Atomic *known, const char *symbol)
+{
+	if (!*known)
+		*known = find_cxx(symbol);
+	if (!*known)
+		pin_fatal("operator new has no memory and finds no libstdc++ to throw "
+			  "bad_alloc");
+	return *known;
 }
 
 /* Calls the program's std::new_handler; false when it has none. */
 static bool handled(void)
 {
-	void (*(*get)(void))(void) = (void (*(*)(void))(void))cxx("_ZSt15get_new_handlerv");
+	static void *_Atomic known;
+	void (*(*get)(void))(void) = (void (*(*)(void))(void))cxx(&known,
+								  "_ZSt15get_new_handlerv");
 	void (*handler)(void) = get();
 
 	if (handler)
@@ -44,7 +66,8 @@ static bool handled(void)
 
 static _Noreturn void throw_bad_alloc(void)
 {
-	void (*throw_it)(void) = (void (*)(void))cxx("_ZSt17__throw_bad_allocv");
+	static void *_Atomic known;
+	void (*throw_it)(void) = (void (*)(void))cxx(&known, "_ZSt17__throw_bad_allocv");
 
 	throw_it();
 	__builtin_unreachable();
@@ -56,6 +79,9 @@ static void *allocate(size_t n_bytes, size_t alignment)
 
 	if (!alignment)
 		return malloc(n_bytes);
+	/* std::pmr asks for 1, which posix_memalign refuses. */
+	if (alignment < sizeof(void *))
+		alignment = sizeof(void *);
 	return posix_memalign(&p, alignment, n_bytes) ? NULL : p;
 }
 
@@ -76,7 +102,25 @@ static inline void *or_throw(void *p, size_t n_bytes, size_t alignment)
 	return PIN_LIKELY(p != NULL) ? p : retry(n_bytes, alignment);
 }
 
-/* A handler may throw, which the nothrow forms may not: they do not call it. */
+/*
+ * What the handler throws has to be caught, which C cannot: libstdc++'s own form
+ * does it around the throwing form, which is ours.
+ */
+static PIN_COLD void *retry_nothrow(size_t n_bytes, size_t alignment, const void *nothrow)
+{
+	void *(*plain)(size_t, const void *) = find_cxx("_ZnwmRKSt9nothrow_t");
+	void *(*aligned)(size_t, size_t,
+			 const void *) = find_cxx("_ZnwmSt11align_val_tRKSt9nothrow_t");
+
+	if (!plain || !aligned)
+		return NULL;
+	return alignment ? aligned(n_bytes, alignment, nothrow) : plain(n_bytes, nothrow);
+}
+
+static inline void *or_null(void *p, size_t n_bytes, size_t alignment, const void *nothrow)
+{
+	return PIN_LIKELY(p != NULL) ? p : retry_nothrow(n_bytes, alignment, nothrow);
+}
 
 OPERATOR(void *, _Znwm, size_t n_bytes)
 {
@@ -88,14 +132,14 @@ OPERATOR(void *, _Znam, size_t n_bytes)
 	return or_throw(malloc(n_bytes), n_bytes, 0);
 }
 
-OPERATOR(void *, _ZnwmRKSt9nothrow_t, size_t n_bytes)
+OPERATOR(void *, _ZnwmRKSt9nothrow_t, size_t n_bytes, const void *nothrow)
 {
-	return malloc(n_bytes);
+	return or_null(malloc(n_bytes), n_bytes, 0, nothrow);
 }
 
-OPERATOR(void *, _ZnamRKSt9nothrow_t, size_t n_bytes)
+OPERATOR(void *, _ZnamRKSt9nothrow_t, size_t n_bytes, const void *nothrow)
 {
-	return malloc(n_bytes);
+	return or_null(malloc(n_bytes), n_bytes, 0, nothrow);
 }
 
 OPERATOR(void *, _ZnwmSt11align_val_t, size_t n_bytes, size_t alignment)
@@ -108,14 +152,16 @@ OPERATOR(void *, _ZnamSt11align_val_t, size_t n_bytes, size_t alignment)
 	return or_throw(allocate(n_bytes, alignment), n_bytes, alignment);
 }
 
-OPERATOR(void *, _ZnwmSt11align_val_tRKSt9nothrow_t, size_t n_bytes, size_t alignment)
+OPERATOR(void *, _ZnwmSt11align_val_tRKSt9nothrow_t, size_t n_bytes, size_t alignment,
+	 const void *nothrow)
 {
-	return allocate(n_bytes, alignment);
+	return or_null(allocate(n_bytes, alignment), n_bytes, alignment, nothrow);
 }
 
-OPERATOR(void *, _ZnamSt11align_val_tRKSt9nothrow_t, size_t n_bytes, size_t alignment)
+OPERATOR(void *, _ZnamSt11align_val_tRKSt9nothrow_t, size_t n_bytes, size_t alignment,
+	 const void *nothrow)
 {
-	return allocate(n_bytes, alignment);
+	return or_null(allocate(n_bytes, alignment), n_bytes, alignment, nothrow);
 }
 
 /*

@@ -51,7 +51,8 @@ struct pinalloc_key {
  *
  * Returns 0; -ENOENT if the range is not heap memory or not within one region (no
  * block of malloc crosses one); -ENOMEM if it cannot be pinned, or registration
- * is off (PINALLOC_REGISTER, PINALLOC_RESTRICT, fork protection, forked child).
+ * is off (PINALLOC_REGISTER, PINALLOC_RESTRICT, fork protection, forked child, a
+ * protection domain not allocated through ibv_alloc_pd as the linker finds it).
  */
 int pinalloc_lookup(struct ibv_pd *pd, const void *addr, size_t len,
 		    struct pinalloc_key *key) PINALLOC_API;

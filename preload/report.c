@@ -17,13 +17,26 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-static uint64_t began;
+static struct {
+	uint64_t ns;	      /* of a clock that never goes back */
+	struct timespec time; /* of the file system's clock */
+	pid_t pid;	      /* 0: no report at exit */
+} began;
 
-void pin_report_init(void)
+static int standard_error = STDERR_FILENO;
+
+void pin_report_init(bool wanted)
 {
-	began = pin_os_now_ns();
+	/* A descriptor of our own: many programs close theirs as they end. */
+	if (wanted && !strcmp(pin_options.report, "stderr"))
+		standard_error = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+	began.ns = pin_os_now_ns();
+	clock_gettime(CLOCK_REALTIME_COARSE, &began.time);
+	began.pid = wanted ? getpid() : 0;
 }
 
 /* The first of these variables that is set: launchers name their ranks differently. */
@@ -93,7 +106,7 @@ static void collect(struct pin_report *report)
 	report->pid = getpid();
 	report->rank = number_or_none(rank());
 	report->nranks = number_or_none(rank_count());
-	report->elapsed_ns = pin_os_now_ns() - began;
+	report->elapsed_ns = pin_os_now_ns() - began.ns;
 	pin_heap_stats(&report->heap);
 	report->regions = pin_region_count();
 	report->rss_peak = rss_peak();
@@ -149,6 +162,25 @@ static int write_to(int fd, bool json)
 	return pin_output_flush(&out);
 }
 
+/* A pipe, a terminal or /dev/null is written to; renaming would replace it. */
+static int write_special(const char *path, bool json)
+{
+	int error, fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	error = write_to(fd, json);
+	close(fd);
+	return error;
+}
+
+static bool is_special(const char *path)
+{
+	struct stat status;
+
+	return !stat(path, &status) && !S_ISREG(status.st_mode);
+}
+
 /* Under another name first: nobody may find half a report. */
 static int write_file(const char *path, bool json)
 {
@@ -156,7 +188,9 @@ static int write_file(const char *path, bool json)
 	int error, fd;
 
 	pin_format(draft, sizeof draft, "%s.%d.part", path, getpid());
-	fd = open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	/* Anew, so that a link somebody has put there is not followed. */
+	unlink(draft);
+	fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return -errno;
 	error = write_to(fd, json);
@@ -176,19 +210,44 @@ int pin_report_write(const char *path)
 	int error;
 
 	if (!strcmp(path, "stderr"))
-		return write_to(STDERR_FILENO, wants_json(path));
+		return write_to(standard_error, wants_json(path));
 	error = expand(path, file, sizeof file);
 	if (!error)
-		error = write_file(file, wants_json(file));
+		error = is_special(file) ? write_special(file, wants_json(file))
+					 : write_file(file, wants_json(file));
 	errno = saved;
 	return error;
+}
+
+/* Whether somebody has written the file since this process began. */
+static bool written_meanwhile(const char *path)
+{
+	char file[PATH_MAX];
+	struct stat info;
+
+	if (expand(path, file, sizeof file) || stat(file, &info) || !S_ISREG(info.st_mode))
+		return false;
+	return info.st_mtim.tv_sec > began.time.tv_sec ||
+	       (info.st_mtim.tv_sec == began.time.tv_sec &&
+		info.st_mtim.tv_nsec > began.time.tv_nsec);
+}
+
+static bool is_due(void)
+{
+	const char *path = pin_options.report;
+
+	if (!strcmp(path, "off") || began.pid != getpid())
+		return false;
+	if (pin_pool.passed[PIN_SERVED] || pin_pool_passed() || !strcmp(path, "stderr"))
+		return true;
+	return !written_meanwhile(path);
 }
 
 void pin_report_at_exit(void)
 {
 	int error;
 
-	if (!strcmp(pin_options.report, "off") || pin_pool_off() == PIN_CHILD)
+	if (!is_due())
 		return;
 	error = pin_report_write(pin_options.report);
 	if (error)

@@ -22,10 +22,6 @@
 PIN_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 					   uint64_t iova, unsigned access)
 {
-	if (pin_ibverbs_contains(__builtin_return_address(0))) {
-		pin_pool_count(PIN_BYPASS);
-		return pin_ibverbs()->reg_mr_iova2(pd, addr, length, iova, access);
-	}
 	return pin_mr_register(pd, addr, length, iova, access);
 }
 
@@ -54,7 +50,7 @@ PIN_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, voi
 PIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 					    uint64_t iova, int fd, int access)
 {
-	pin_pool_count(PIN_BYPASS);
+	pin_pool_count(PIN_DMABUF);
 	return pin_ibverbs()->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 }
 
@@ -63,11 +59,23 @@ PIN_EXPORT int ibv_fork_init(void)
 	return pin_fork_init();
 }
 
-/* Nothing can be known yet of a PD that is new, whatever stood at its address. */
+PIN_EXPORT int ibv_dontfork_range(void *start, size_t length);
+PIN_EXPORT int ibv_dofork_range(void *start, size_t length);
+
+int ibv_dontfork_range(void *start, size_t length)
+{
+	return pin_fork_mark(start, length);
+}
+
+int ibv_dofork_range(void *start, size_t length)
+{
+	return pin_fork_unmark(start, length);
+}
+
 static struct ibv_pd *noticed(struct ibv_pd *pd)
 {
 	if (pd)
-		pin_domain_forget(pd);
+		pin_domain_notice(pd);
 	return pd;
 }
 

@@ -11,10 +11,11 @@
 #include "regpool/registrar.h"
 
 #include <errno.h>
+#include <string.h>
 
 static struct pin_domain domains[PIN_MAX_DOMAINS];
 static _Atomic uint32_t used;
-/* Guards the making of domains and the arming of classes. */
+/* Guards the making of domains. */
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 
 uint32_t pin_domain_count(void)
@@ -38,74 +39,112 @@ struct pin_domain *pin_domain_find(const struct ibv_pd *pd)
 	return NULL;
 }
 
-static int prepare_slot(struct pin_domain *domain)
+/*
+ * The domain of a PD with its lock held, or NULL. Looked at again with the lock:
+ * while waiting for it the PD may have gone and the slot be another's.
+ */
+static struct pin_domain *lock_domain(const struct ibv_pd *pd)
 {
-	int error = pthread_mutex_init(&domain->lock, NULL);
+	struct pin_domain *domain = pin_domain_find(pd);
 
-	for (int i = 0; i < PIN_CLASSES && !error; i++)
-		error = pin_table_init(&domain->classes[i].entries, sizeof(struct pin_entry),
-				       pin_regions.capacity);
-	return error;
+	if (!domain)
+		return NULL;
+	pthread_mutex_lock(&domain->lock);
+	if (atomic_load(&domain->pd) == pd)
+		return domain;
+	pthread_mutex_unlock(&domain->lock);
+	return NULL;
 }
 
-/* A slot never used before, so that the report keeps the old ones' figures. */
-static struct pin_domain *free_slot(void)
+/* Whether the slot is free and its figures, if it has any, are of this device. */
+static bool is_free_for(struct pin_domain *domain, const char *device)
+{
+	return !atomic_load(&domain->pd) && !strcmp(domain->device, device);
+}
+
+/*
+ * That of an earlier PD on the same device, so that finding one stays quick and
+ * the report adds up; else a new one; else, when there are no more, any.
+ */
+static struct pin_domain *free_slot(const char *device)
 {
 	uint32_t n = atomic_load(&used);
 
+	for (uint32_t i = 0; i < n; i++)
+		if (is_free_for(&domains[i], device))
+			return &domains[i];
 	if (n < PIN_MAX_DOMAINS)
-		return prepare_slot(&domains[n]) ? NULL : &domains[n];
+		return pthread_mutex_init(&domains[n].lock, NULL) ? NULL : &domains[n];
 	for (uint32_t i = 0; i < n; i++)
 		if (!atomic_load(&domains[i].pd))
 			return &domains[i];
 	return NULL;
 }
 
-static struct pin_domain *make(struct ibv_pd *pd)
+static const char *device_of(const struct ibv_pd *pd)
 {
-	struct pin_domain *domain = free_slot();
+	return pd->context && pd->context->device ? pd->context->device->name : "?";
+}
+
+/* With the registry. */
+static void make(struct ibv_pd *pd)
+{
+	struct pin_domain *domain = free_slot(device_of(pd));
 
 	if (!domain) {
-		pin_warn_once(
-			"no room for one more protection domain: it is served by libibverbs");
-		return NULL;
+		pin_warn_once("no room for one more protection domain: libibverbs serves it");
+		return;
 	}
-	pin_format(domain->device, sizeof domain->device, "%s",
-		   pd->context && pd->context->device ? pd->context->device->name : "?");
+	pin_format(domain->device, sizeof domain->device, "%s", device_of(pd));
 	atomic_store_explicit(&domain->pd, pd, memory_order_release);
 	if (domain == &domains[used])
 		atomic_fetch_add_explicit(&used, 1, memory_order_release);
-	return domain;
 }
 
-static void arm_class(struct pin_domain *domain, int class, unsigned access)
+/* Tables of a slot stay reserved for the PD that gets it next. */
+static int prepare(struct pin_class *keys)
 {
-	struct pin_class *c = &domain->classes[class];
-
-	pthread_mutex_lock(&domain->lock);
-	c->next = 0;
-	c->eager = pin_options.mode == PIN_MODE_EAGER;
-	atomic_store_explicit(&c->access, access, memory_order_release);
-	pthread_mutex_unlock(&domain->lock);
-	pin_info("protection domain %p on %s armed%s", (void *)domain->pd, domain->device,
-		 class == PIN_CLASS_RELAXED ? " for relaxed ordering" : "");
-	if (c->eager)
-		pin_registrar_start();
+	if (keys->entries.base)
+		return 0;
+	return pin_table_init(&keys->entries, sizeof(struct pin_entry), pin_regions.capacity);
 }
 
-struct pin_domain *pin_domain_arm(struct ibv_pd *pd, int class, unsigned access)
+/* With the domain's lock. */
+static bool arm(struct pin_domain *domain, int kind, unsigned access)
+{
+	struct pin_class *keys = &domain->classes[kind];
+
+	if (prepare(keys)) {
+		pin_warn_once("no address space for the keys of %s: libibverbs serves it",
+			      domain->device);
+		return false;
+	}
+	keys->next = 0;
+	keys->eager = pin_options.mode == PIN_MODE_EAGER;
+	atomic_store(&keys->access, access);
+	atomic_store_explicit(&keys->armed, true, memory_order_release);
+	pin_info("protection domain on %s armed%s", domain->device,
+		 kind == PIN_CLASS_RELAXED ? " for relaxed ordering" : "");
+	return true;
+}
+
+struct pin_domain *pin_domain_arm(struct ibv_pd *pd, int kind, unsigned access)
 {
 	struct pin_domain *domain;
+	bool armed, eager;
 
-	pthread_mutex_lock(&registry);
+	if (pin_pool_off())
+		return NULL;
 	pin_fork_prepare();
-	domain = pin_pool_off() ? NULL : pin_domain_find(pd);
-	if (!domain && !pin_pool_off())
-		domain = make(pd);
-	if (domain && !domain->classes[class].access)
-		arm_class(domain, class, access);
-	pthread_mutex_unlock(&registry);
-	return domain;
+	domain = lock_domain(pd);
+	if (!domain)
+		return NULL;
+	armed = !pin_pool_off() && (domain->classes[kind].armed || arm(domain, kind, access));
+	eager = domain->classes[kind].eager;
+	pthread_mutex_unlock(&domain->lock);
+	if (armed && eager)
+		pin_registrar_start();
+	return armed ? domain : NULL;
 }
 
 static bool has_users(struct pin_domain *domain)
@@ -123,12 +162,13 @@ static void deregister(struct pin_domain *domain, enum pin_clear what)
 		pin_keys_clear(domain, &domain->classes[i], what);
 }
 
-/* With the domain's lock, its MRs gone. */
+/* With the domain's lock, its MRs gone or out of reach. */
 static void retire(struct pin_domain *domain)
 {
 	for (int i = 0; i < PIN_CLASSES; i++) {
 		domain->classes[i].eager = false;
-		atomic_store(&domain->classes[i].access, 0);
+		atomic_store(&domain->classes[i].armed, false);
+		pin_keys_forget(domain, &domain->classes[i]);
 	}
 	atomic_store(&domain->lookup_class, PIN_CLASS_PLAIN);
 	atomic_fetch_add(&domain->generation, 1);
@@ -145,14 +185,14 @@ static void begin_anew(struct pin_domain *domain)
 
 int pin_domain_dealloc(struct ibv_pd *pd)
 {
-	struct pin_domain *domain = pin_domain_find(pd);
+	struct pin_domain *domain = lock_domain(pd);
 	int result;
 
 	if (!domain)
 		return pin_ibverbs()->dealloc_pd(pd);
-	pthread_mutex_lock(&domain->lock);
 	if (has_users(domain)) {
 		pthread_mutex_unlock(&domain->lock);
+		errno = EBUSY;
 		return EBUSY;
 	}
 	deregister(domain, PIN_CLEAR_IDLE);
@@ -165,20 +205,15 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 	return result;
 }
 
-static void drop(struct pin_domain *domain)
+void pin_domain_drop(struct ibv_pd *pd)
 {
-	pthread_mutex_lock(&domain->lock);
+	struct pin_domain *domain = lock_domain(pd);
+
+	if (!domain)
+		return;
 	deregister(domain, PIN_CLEAR_ALL);
 	retire(domain);
 	pthread_mutex_unlock(&domain->lock);
-}
-
-void pin_domain_drop(struct ibv_pd *pd)
-{
-	struct pin_domain *domain = pin_domain_find(pd);
-
-	if (domain)
-		drop(domain);
 }
 
 void pin_domain_drop_context(const struct ibv_context *context)
@@ -189,33 +224,64 @@ void pin_domain_drop_context(const struct ibv_context *context)
 		struct ibv_pd *pd = atomic_load(&domains[i].pd);
 
 		if (pd && pd->context == context)
-			drop(&domains[i]);
+			pin_domain_drop(pd);
 	}
 }
 
-void pin_domain_forget(const struct ibv_pd *pd)
+void pin_domain_notice(struct ibv_pd *pd)
 {
-	struct pin_domain *domain = pin_domain_find(pd);
+	struct pin_domain *domain;
 
-	if (!domain)
+	if (pin_pool_off())
 		return;
-	pthread_mutex_lock(&domain->lock);
-	for (int i = 0; i < PIN_CLASSES; i++)
-		pin_keys_forget(domain, &domain->classes[i]);
-	retire(domain);
-	pthread_mutex_unlock(&domain->lock);
+	domain = lock_domain(pd);
+	if (domain) {
+		retire(domain);
+		pthread_mutex_unlock(&domain->lock);
+	}
+	pthread_mutex_lock(&registry);
+	make(pd);
+	pthread_mutex_unlock(&registry);
 }
 
 int pin_domain_disarm(struct ibv_pd *pd)
 {
-	struct pin_domain *domain = pin_domain_find(pd);
+	struct pin_domain *domain = lock_domain(pd);
+	bool armed = false;
 
 	if (!domain)
 		return -ENOENT;
-	pthread_mutex_lock(&domain->lock);
-	for (int i = 0; i < PIN_CLASSES; i++)
-		domain->classes[i].eager = false;
-	deregister(domain, PIN_CLEAR_IDLE);
+	for (int i = 0; i < PIN_CLASSES; i++) {
+		struct pin_class *keys = &domain->classes[i];
+
+		armed |= keys->armed;
+		keys->eager = false;
+		pin_keys_clear(domain, keys, PIN_CLEAR_IDLE);
+		/* With users the rights stay: their MRs have them. */
+		if (!pin_keys_in_use(keys))
+			atomic_store(&keys->armed, false);
+	}
 	pthread_mutex_unlock(&domain->lock);
+	return armed ? 0 : -ENOENT;
+}
+
+int pin_domain_attach(struct ibv_pd *pd, int kind, unsigned access)
+{
+	struct pin_domain *domain = pin_domain_arm(pd, kind, access);
+	struct pin_class *keys;
+
+	if (!domain)
+		return -ENOMEM;
+	keys = &domain->classes[kind];
+	if (access & ~keys->access)
+		return -EEXIST;
+	domain = lock_domain(pd);
+	if (!domain)
+		return -ENOMEM;
+	keys->eager = pin_options.mode == PIN_MODE_EAGER;
+	keys->next = 0;
+	atomic_store(&domain->lookup_class, kind);
+	pthread_mutex_unlock(&domain->lock);
+	pin_registrar_wake();
 	return 0;
 }

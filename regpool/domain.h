@@ -2,6 +2,12 @@
 /*
  * Protection domains the program uses, and for each the keys of every region.
  *
+ * Only a PD that was seen when it was allocated is served. Whoever found
+ * ibv_alloc_pd() with dlsym finds ibv_dereg_mr() that way, too, and must not get a
+ * proxy: the real ibv_dereg_mr() would free it. (NCCL does so; its ibv_reg_mr()
+ * still comes by here, through libibverbs' own PLT.) That leaves out parent
+ * domains as well.
+ *
  * A domain is armed by its first registration of heap memory or by
  * pinalloc_attach(). Its keys are kept by access class: with relaxed ordering
  * and without, because a request that needs order must never get a key without.
@@ -22,9 +28,10 @@ enum { PIN_CLASS_PLAIN, PIN_CLASS_RELAXED, PIN_CLASSES };
 
 struct pin_class {
 	struct pin_table entries; /* struct pin_entry (keys.h) by region number */
-	_Atomic unsigned access;  /* IBV_ACCESS_* of its MRs; 0: not armed */
-	bool eager;		  /* the registrar works on it; domain's lock */
-	uint32_t next;		  /* first region it has not seen; domain's lock */
+	_Atomic unsigned access;  /* IBV_ACCESS_* of its MRs */
+	_Atomic bool armed;
+	bool eager;    /* the registrar works on it; domain's lock */
+	uint32_t next; /* first region it has not seen; domain's lock */
 };
 
 struct pin_domain {
@@ -48,15 +55,21 @@ struct pin_domain {
 uint32_t pin_domain_count(void);
 struct pin_domain *pin_domain_at(uint32_t i);
 
-/* The armed domain of a PD, or NULL. Lock-free. */
+/* The domain of a PD that was seen, armed or not; else NULL. Lock-free. */
 struct pin_domain *pin_domain_find(const struct ibv_pd *pd);
 
 /*
- * Arms a class of the PD's domain with these rights, making the domain if need
- * be; armed already, it is left as it is. Starts the registrar in eager mode.
- * Returns the domain, or NULL when there is no slot or no address space.
+ * A PD was allocated or imported: makes its domain, not armed. Whatever was known
+ * at this address is of a PD that is gone.
  */
-struct pin_domain *pin_domain_arm(struct ibv_pd *pd, int class, unsigned access);
+void pin_domain_notice(struct ibv_pd *pd);
+
+/*
+ * Arms a class of the PD's domain with these rights; armed already, its rights
+ * stay. Starts the registrar in eager mode. Returns the domain, or NULL when the
+ * PD was not seen, there is no address space, or registration is off.
+ */
+struct pin_domain *pin_domain_arm(struct ibv_pd *pd, int kind, unsigned access);
 
 /*
  * ibv_dealloc_pd(): deregisters the regions, then calls the real one. Returns
@@ -69,8 +82,11 @@ int pin_domain_dealloc(struct ibv_pd *pd);
 void pin_domain_drop(struct ibv_pd *pd);
 void pin_domain_drop_context(const struct ibv_context *context);
 
-/* A PD was allocated: whatever we know at this address is of one that is gone. */
-void pin_domain_forget(const struct ibv_pd *pd);
+/*
+ * pinalloc_attach(): arms with these rights and registers ahead. Returns 0;
+ * -EEXIST when it is armed with fewer rights; -ENOMEM as pin_domain_arm().
+ */
+int pin_domain_attach(struct ibv_pd *pd, int kind, unsigned access);
 
 /*
  * pinalloc_detach(): gives up the looked-up keys and every region nobody uses,

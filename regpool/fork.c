@@ -15,6 +15,26 @@ static enum ibv_fork_status status(void)
 	return verbs->is_fork_initialized ? verbs->is_fork_initialized() : IBV_FORK_DISABLED;
 }
 
+/* Asked of the kernel once: it cannot change, and each answer is a netlink call. */
+static bool kernel_copies(void)
+{
+	static _Atomic int known; /* 1 no, 2 yes */
+
+	if (!known)
+		known = status() == IBV_FORK_UNNEEDED ? 2 : 1;
+	return known == 2;
+}
+
+int pin_fork_mark(void *start, size_t length)
+{
+	return kernel_copies() ? 0 : pin_ibverbs()->dontfork_range(start, length);
+}
+
+int pin_fork_unmark(void *start, size_t length)
+{
+	return kernel_copies() ? 0 : pin_ibverbs()->dofork_range(start, length);
+}
+
 static void guard(void)
 {
 	if (pin_pool_off())

@@ -9,12 +9,23 @@
 #ifndef PIN_FORK_H
 #define PIN_FORK_H
 
+#include "allocator/base.h"
+
 /*
  * ibv_fork_init(): nothing where the kernel copies; else the real one, after
  * which no region is registered: a child that works is worth more than speed.
  * Returns 0 or an errno value.
  */
 int pin_fork_init(void);
+
+/*
+ * ibv_dontfork_range() and ibv_dofork_range(), through which libibverbs marks
+ * what it registers: nothing where the kernel copies. A program that finds
+ * ibv_fork_init() with dlsym gets the real one; its children keep the heap, too.
+ * Return 0 or -1 and errno.
+ */
+int pin_fork_mark(void *start, size_t length);
+int pin_fork_unmark(void *start, size_t length);
 
 /*
  * Before the first region is registered: sees whether fork protection is already

@@ -5,12 +5,11 @@
 #include "allocator/log.h"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 static struct pin_ibverbs loaded;
-static const struct pin_ibverbs *in_use;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static const struct pin_ibverbs *_Atomic in_use;
 
 /*
  * NOLOAD on its name, because RTLD_NEXT finds nothing when the program loaded it
@@ -35,6 +34,8 @@ static const struct {
 	SYMBOL(close_device, "1.1", false),
 	SYMBOL(get_device_list, "1.1", false),
 	SYMBOL(fork_init, "1.1", false),
+	SYMBOL(dontfork_range, "1.1", false),
+	SYMBOL(dofork_range, "1.1", false),
 	SYMBOL(import_pd, "1.10", true),
 	SYMBOL(unimport_pd, "1.10", true),
 	SYMBOL(reg_dmabuf_mr, "1.12", true),
@@ -42,30 +43,10 @@ static const struct {
 #undef SYMBOL
 };
 
-static int note_text(struct dl_phdr_info *info, size_t size, void *inside)
+static void resolve(struct pin_ibverbs *table)
 {
-	(void)size;
-	for (int i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
-		uintptr_t start = info->dlpi_addr + segment->p_vaddr;
+	void *handle = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
 
-		if (segment->p_type == PT_LOAD && (segment->p_flags & PF_X) &&
-		    (uintptr_t)inside - start < segment->p_memsz) {
-			loaded.text_start = start;
-			loaded.text_end = start + segment->p_memsz;
-			return 1;
-		}
-	}
-	return 0;
-}
-
-static void resolve(void)
-{
-	void *handle;
-
-	if (in_use)
-		return;
-	handle = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
 	if (!handle)
 		pin_fatal("a verbs call was made, but libibverbs.so.1 is not loaded");
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(symbols); i++) {
@@ -75,26 +56,37 @@ static void resolve(void)
 			pin_fatal(
 				"libibverbs.so.1 has no %s@%s: it is too old for this program",
 				symbols[i].name, symbols[i].version);
-		*(void **)((char *)&loaded + symbols[i].offset) = p;
+		*(void **)((char *)table + symbols[i].offset) = p;
 	}
-	dl_iterate_phdr(note_text, (void *)(uintptr_t)loaded.reg_mr_iova2);
-	in_use = &loaded;
+}
+
+/*
+ * No lock is held over dlopen, which takes the loader's: a constructor may call
+ * verbs inside another thread's dlopen. Two threads find the same.
+ */
+static PIN_COLD const struct pin_ibverbs *load(void)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	struct pin_ibverbs table;
+
+	resolve(&table);
+	pthread_mutex_lock(&lock);
+	if (!atomic_load(&in_use)) {
+		loaded = table;
+		atomic_store_explicit(&in_use, &loaded, memory_order_release);
+	}
+	pthread_mutex_unlock(&lock);
+	return &loaded;
 }
 
 const struct pin_ibverbs *pin_ibverbs(void)
 {
-	pthread_once(&once, resolve);
-	return in_use;
+	const struct pin_ibverbs *table = atomic_load_explicit(&in_use, memory_order_acquire);
+
+	return PIN_LIKELY(table != NULL) ? table : load();
 }
 
 void pin_ibverbs_replace(const struct pin_ibverbs *table)
 {
-	in_use = table;
-}
-
-bool pin_ibverbs_contains(const void *code)
-{
-	const struct pin_ibverbs *verbs = pin_ibverbs();
-
-	return (uintptr_t)code - verbs->text_start < verbs->text_end - verbs->text_start;
+	atomic_store(&in_use, table);
 }

@@ -27,8 +27,9 @@ struct pin_ibverbs {
 	int (*close_device)(struct ibv_context *context);
 	struct ibv_device **(*get_device_list)(int *n);
 	int (*fork_init)(void);
+	int (*dontfork_range)(void *start, size_t length);
+	int (*dofork_range)(void *start, size_t length);
 	enum ibv_fork_status (*is_fork_initialized)(void);
-	uintptr_t text_start, text_end; /* where its code lies */
 };
 
 /*
@@ -40,17 +41,8 @@ struct pin_ibverbs {
 const struct pin_ibverbs *pin_ibverbs(void);
 
 /*
- * Puts a table in place of the loaded library's. For unit tests, before the
- * first call of pin_ibverbs().
+ * Puts a table in place of the loaded library's. For unit tests.
  */
 void pin_ibverbs_replace(const struct pin_ibverbs *table);
-
-/*
- * Whether code at this address belongs to libibverbs. Its ibv_reg_mr() calls
- * ibv_reg_mr_iova2() through its own PLT and so reaches the interposer: then the
- * program found ibv_reg_mr with dlsym, will find ibv_dereg_mr the same way, and
- * must get a struct ibv_mr that the real ibv_dereg_mr can free.
- */
-bool pin_ibverbs_contains(const void *code);
 
 #endif

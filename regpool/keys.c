@@ -6,12 +6,12 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/region.h"
+#include "regpool/budget.h"
 #include "regpool/pool.h"
 
 #include <errno.h>
 #include <malloc.h>
 #include <string.h>
-#include <sys/resource.h>
 
 /*
  * What libibverbs keeps behind the public struct ibv_mr (struct verbs_mr in
@@ -36,40 +36,50 @@ static void settle(struct pin_entry *entry, uint32_t state)
 
 static void say_unpinned(const struct pin_domain *domain, size_t length, int error)
 {
-	struct rlimit limit = {0, 0};
+	size_t limit = pin_budget_limit();
 
-	getrlimit(RLIMIT_MEMLOCK, &limit);
-	pin_warn_once("cannot pin a region of %s on %s: %s; locked memory is limited to %s: "
-		      "raise it (ulimit -l unlimited); until then requests go to libibverbs",
-		      PIN_SIZE(length), domain->device, strerrordesc_np(error),
-		      limit.rlim_cur == RLIM_INFINITY ? "nothing" : PIN_SIZE(limit.rlim_cur));
+	if (limit == SIZE_MAX)
+		pin_warn_once(
+			"cannot pin a region of %s on %s: %s; such requests go to libibverbs",
+			PIN_SIZE(length), domain->device, strerrordesc_np(error));
+	else
+		pin_warn_once(
+			"cannot pin a region of %s on %s: pinned memory is limited to %s by "
+			"%s; until it is raised such requests go to libibverbs",
+			PIN_SIZE(length), domain->device, PIN_SIZE(limit),
+			limit == pin_options.max_pinned ? "PINALLOC_MAX_PINNED" : "ulimit -l");
 }
 
-/* Makes room under PINALLOC_MAX_PINNED. */
-static bool fits_cap(size_t length)
-{
-	while (atomic_load(&pin_pool.pinned) + length > pin_options.max_pinned)
-		if (!pin_keys_evict_one())
-			return false;
-	return true;
-}
-
-/* The real registration, tried again for as long as something can be evicted. */
-static struct ibv_mr *register_region(struct pin_domain *domain, unsigned access,
-				      const struct pin_region *region, int *error)
+/* One try at the real registration, within the budget. */
+static struct ibv_mr *try_region(struct pin_domain *domain, unsigned access,
+				 const struct pin_region *region, int *error)
 {
 	struct ibv_pd *pd = atomic_load(&domain->pd);
-	uint64_t began = pin_os_now_ns();
 	struct ibv_mr *mr = NULL;
 
 	*error = ENOMEM;
-	if (pd && fits_cap(region->length)) {
-		do {
-			mr = pin_ibverbs()->reg_mr_iova2(pd, (void *)region->start,
-							 region->length, region->start, access);
-			*error = mr ? 0 : errno;
-		} while (!mr && *error == ENOMEM && pin_keys_evict_one());
+	if (!pd || !pin_budget_take(region->length))
+		return NULL;
+	mr = pin_ibverbs()->reg_mr_iova2(pd, (void *)region->start, region->length,
+					 region->start, access);
+	if (!mr) {
+		*error = errno;
+		pin_budget_give(region->length);
 	}
+	return mr;
+}
+
+/* The real registration; where it may evict, for as long as that can help. */
+static struct ibv_mr *register_region(struct pin_domain *domain, unsigned access,
+				      const struct pin_region *region, bool may_evict,
+				      int *error)
+{
+	uint64_t began = pin_os_now_ns();
+	struct ibv_mr *mr;
+
+	do {
+		mr = try_region(domain, access, region, error);
+	} while (!mr && *error == ENOMEM && may_evict && pin_keys_evict_one(region->length));
 	atomic_fetch_add_explicit(&pin_pool.ns, pin_os_now_ns() - began, memory_order_relaxed);
 	return mr;
 }
@@ -88,6 +98,7 @@ static void note_destroyed(struct pin_domain *domain, size_t length)
 	atomic_fetch_add(&pin_pool.destroyed, 1);
 	atomic_fetch_sub(&pin_pool.pinned, length);
 	atomic_fetch_sub(&domain->pinned, length);
+	pin_budget_give(length);
 	pin_keys_released();
 }
 
@@ -97,22 +108,25 @@ uint32_t pin_keys_readable_bytes(struct ibv_mr *mr)
 	return pin_reserve_contains(mr) ? (uint32_t)malloc_usable_size(mr) : VERBS_MR_BYTES;
 }
 
-/* Registers the region of an entry this thread has made BUSY. */
-static void fill(struct pin_domain *domain, struct pin_class *class, uint32_t number,
-		 struct pin_entry *entry)
+/*
+ * Registers the region of an entry this thread has made BUSY. What was released
+ * is read before, so that room made meanwhile lets the next one try again.
+ */
+static bool fill(struct pin_domain *domain, struct pin_class *keys, uint32_t number,
+		 struct pin_entry *entry, bool may_evict)
 {
 	const struct pin_region *region = pin_region_get(number);
 	uint32_t released = atomic_load(&releases);
 	struct ibv_mr *mr;
 	int error;
 
-	mr = register_region(domain, class->access, region, &error);
+	mr = register_region(domain, keys->access, region, may_evict, &error);
 	if (!mr) {
 		atomic_fetch_add(&pin_pool.refused, 1);
 		say_unpinned(domain, region->length, error);
 		entry->failed_at = released;
 		settle(entry, PIN_ENTRY_FAILED);
-		return;
+		return false;
 	}
 	entry->mr = mr;
 	entry->lkey = mr->lkey;
@@ -121,6 +135,7 @@ static void fill(struct pin_domain *domain, struct pin_class *class, uint32_t nu
 	note_created(domain, region->length);
 	pin_debug("region %u registered on %s: lkey 0x%x", number, domain->device, mr->lkey);
 	settle(entry, PIN_ENTRY_READY);
+	return true;
 }
 
 static uint32_t taken(uint32_t state, enum pin_take what)
@@ -141,15 +156,15 @@ static bool failed_for_good(const struct pin_entry *entry, uint32_t state)
 	return (state & PIN_ENTRY_FAILED) && entry->failed_at == atomic_load(&releases);
 }
 
-struct pin_entry *pin_keys_take(struct pin_domain *domain, struct pin_class *class,
+struct pin_entry *pin_keys_take(struct pin_domain *domain, struct pin_class *keys,
 				uint32_t number, enum pin_take what)
 {
 	struct pin_entry *entry;
 	uint32_t state;
 
-	if (pin_table_ensure(&class->entries, (size_t)number + 1))
+	if (pin_table_ensure(&keys->entries, (size_t)number + 1))
 		return NULL;
-	entry = pin_table_at(&class->entries, number);
+	entry = pin_table_at(&keys->entries, number);
 	state = atomic_load_explicit(&entry->state, memory_order_acquire);
 	for (;;) {
 		if (PIN_LIKELY(state & PIN_ENTRY_READY)) {
@@ -163,7 +178,9 @@ struct pin_entry *pin_keys_take(struct pin_domain *domain, struct pin_class *cla
 			return NULL;
 		} else if (atomic_compare_exchange_weak(&entry->state, &state,
 							PIN_ENTRY_BUSY)) {
-			fill(domain, class, number, entry);
+			/* Whoever fails does not try again, or it could for ever. */
+			if (!fill(domain, keys, number, entry, what != PIN_TAKE_NOTHING))
+				return NULL;
 			state = atomic_load(&entry->state);
 		}
 	}
@@ -195,59 +212,74 @@ static bool deregister(struct pin_domain *domain, struct pin_entry *entry, uint3
 	return true;
 }
 
-struct victim {
+/* What a search for something to deregister has found. */
+struct search {
 	struct pin_domain *domain;
-	struct pin_entry *entry;
+	struct pin_entry *oldest;
 	uint32_t number, age;
+	size_t idle; /* bytes of all idle regions */
 };
 
-static void oldest_idle(struct pin_domain *domain, struct pin_class *class, uint32_t now,
-			struct victim *victim)
+static void search_class(struct pin_domain *domain, struct pin_class *keys, uint32_t now,
+			 struct search *found)
 {
 	uint32_t n = pin_region_count();
 	struct pin_entry *entry;
 
-	for (uint32_t i = 0; i < n && (entry = pin_keys_at(class, i)); i++) {
+	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++) {
 		uint32_t age = now -
 			       atomic_load_explicit(&entry->used_at, memory_order_relaxed);
 
-		if (atomic_load(&entry->state) == PIN_ENTRY_READY &&
-		    (!victim->entry || age > victim->age))
-			*victim = (struct victim){domain, entry, i, age};
+		if (atomic_load(&entry->state) != PIN_ENTRY_READY)
+			continue;
+		found->idle += pin_region_get(i)->length;
+		if (found->oldest && age <= found->age)
+			continue;
+		found->domain = domain;
+		found->oldest = entry;
+		found->number = i;
+		found->age = age;
 	}
 }
 
-bool pin_keys_evict_one(void)
+static struct search search_idle(void)
 {
-	uint32_t now = atomic_load(&clock_now);
-	uint32_t n = pin_domain_count();
+	uint32_t now = atomic_load(&clock_now), n = pin_domain_count();
+	struct search found = {0};
 
+	for (uint32_t i = 0; i < n; i++) {
+		struct pin_domain *domain = pin_domain_at(i);
+
+		for (int k = 0; k < PIN_CLASSES && atomic_load(&domain->pd); k++)
+			search_class(domain, &domain->classes[k], now, &found);
+	}
+	return found;
+}
+
+bool pin_keys_evict_one(size_t wanted)
+{
 	for (;;) {
-		struct victim victim = {0};
+		struct search found = search_idle();
 		uint32_t idle = PIN_ENTRY_READY;
 
-		for (uint32_t i = 0; i < n; i++)
-			for (int class = 0; class < PIN_CLASSES; class ++)
-				oldest_idle(pin_domain_at(i), &pin_domain_at(i)->classes[class],
-					    now, &victim);
-		if (!victim.entry)
+		if (!found.oldest || !pin_budget_could(wanted, found.idle))
 			return false;
-		if (!atomic_compare_exchange_strong(&victim.entry->state, &idle,
+		if (!atomic_compare_exchange_strong(&found.oldest->state, &idle,
 						    PIN_ENTRY_BUSY))
 			continue;
-		if (!deregister(victim.domain, victim.entry, victim.number, idle))
+		if (!deregister(found.domain, found.oldest, found.number, idle))
 			return false;
 		atomic_fetch_add(&pin_pool.evicted, 1);
 		return true;
 	}
 }
 
-bool pin_keys_in_use(struct pin_class *class)
+bool pin_keys_in_use(struct pin_class *keys)
 {
 	uint32_t n = pin_region_count();
 	struct pin_entry *entry;
 
-	for (uint32_t i = 0; i < n && (entry = pin_keys_at(class, i)); i++)
+	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++)
 		if (atomic_load(&entry->state) & PIN_ENTRY_USERS)
 			return true;
 	return false;
@@ -275,21 +307,21 @@ static void clear_one(struct pin_domain *domain, struct pin_entry *entry, uint32
 		atomic_compare_exchange_strong(&entry->state, &state, 0);
 }
 
-void pin_keys_clear(struct pin_domain *domain, struct pin_class *class, enum pin_clear what)
+void pin_keys_clear(struct pin_domain *domain, struct pin_class *keys, enum pin_clear what)
 {
 	uint32_t n = pin_region_count();
 	struct pin_entry *entry;
 
-	for (uint32_t i = 0; i < n && (entry = pin_keys_at(class, i)); i++)
+	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++)
 		clear_one(domain, entry, i, what);
 }
 
-void pin_keys_forget(struct pin_domain *domain, struct pin_class *class)
+void pin_keys_forget(struct pin_domain *domain, struct pin_class *keys)
 {
 	uint32_t n = pin_region_count();
 	struct pin_entry *entry;
 
-	for (uint32_t i = 0; i < n && (entry = pin_keys_at(class, i)); i++) {
+	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++) {
 		if (atomic_exchange(&entry->state, 0) & PIN_ENTRY_READY)
 			note_destroyed(domain, pin_region_get(i)->length);
 	}

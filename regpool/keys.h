@@ -35,7 +35,7 @@ struct pin_entry {
 
 /* What pin_keys_take() is wanted for. */
 enum pin_take {
-	PIN_TAKE_NOTHING, /* only that the MR exists */
+	PIN_TAKE_NOTHING, /* only that the MR exists, if that evicts nobody */
 	PIN_TAKE_USER,	  /* one more user, until pin_keys_put() */
 	PIN_TAKE_HELD,	  /* for ever, until the domain is disarmed */
 };
@@ -45,7 +45,7 @@ enum pin_take {
  * while another thread registers the same region, and register it itself.
  * Returns the entry; NULL when it cannot be pinned.
  */
-struct pin_entry *pin_keys_take(struct pin_domain *domain, struct pin_class *class,
+struct pin_entry *pin_keys_take(struct pin_domain *domain, struct pin_class *keys,
 				uint32_t number, enum pin_take what);
 
 /* Gives one user back. Lock-free. */
@@ -53,12 +53,13 @@ void pin_keys_put(struct pin_entry *entry);
 
 /*
  * Deregisters the idle region that was used longest ago, in any domain. Returns
- * whether there was one.
+ * false if there is none, or if all of them would not make room for a region of
+ * `wanted` bytes (0: for something outside the budget).
  */
-bool pin_keys_evict_one(void);
+bool pin_keys_evict_one(size_t wanted);
 
 /* Whether a proxy lives on any region of the class. */
-bool pin_keys_in_use(struct pin_class *class);
+bool pin_keys_in_use(struct pin_class *keys);
 
 enum pin_clear {
 	PIN_CLEAR_IDLE, /* those without users, held or not */
@@ -66,10 +67,10 @@ enum pin_clear {
 };
 
 /* Deregisters regions of a class. With the domain's lock. */
-void pin_keys_clear(struct pin_domain *domain, struct pin_class *class, enum pin_clear what);
+void pin_keys_clear(struct pin_domain *domain, struct pin_class *keys, enum pin_clear what);
 
 /* Empties the class without deregistering: its PD is gone. With the domain's lock. */
-void pin_keys_forget(struct pin_domain *domain, struct pin_class *class);
+void pin_keys_forget(struct pin_domain *domain, struct pin_class *keys);
 
 /* How many bytes of the provider's structure around a real MR may be copied. */
 uint32_t pin_keys_readable_bytes(struct ibv_mr *mr);
@@ -78,12 +79,12 @@ uint32_t pin_keys_readable_bytes(struct ibv_mr *mr);
 void pin_keys_released(void);
 
 /* The entry of region `number`, or NULL where none can be yet. Lock-free. */
-static inline struct pin_entry *pin_keys_at(struct pin_class *class, uint32_t number)
+static inline struct pin_entry *pin_keys_at(struct pin_class *keys, uint32_t number)
 {
 	if (PIN_UNLIKELY(number >=
-			 atomic_load_explicit(&class->entries.committed, memory_order_acquire)))
+			 atomic_load_explicit(&keys->entries.committed, memory_order_acquire)))
 		return NULL;
-	return pin_table_at(&class->entries, number);
+	return pin_table_at(&keys->entries, number);
 }
 
 #endif

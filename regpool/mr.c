@@ -26,9 +26,9 @@ static int class_of(unsigned access)
 }
 
 /* PINALLOC_ACCESS as the rights of a region's MR. */
-static unsigned region_rights(int class)
+static unsigned region_rights(int kind)
 {
-	unsigned rights = class == PIN_CLASS_RELAXED ? IBV_ACCESS_RELAXED_ORDERING : 0;
+	unsigned rights = kind == PIN_CLASS_RELAXED ? IBV_ACCESS_RELAXED_ORDERING : 0;
 
 	if (pin_options.access & PIN_ACCESS_LOCAL)
 		rights |= IBV_ACCESS_LOCAL_WRITE;
@@ -57,12 +57,12 @@ static enum pin_reason examine(const struct request *request, uint32_t *number)
 }
 
 /* The armed class for a request, arming it if need be. */
-static struct pin_class *armed_class(struct ibv_pd *pd, int class, struct pin_domain **domain)
+static struct pin_class *armed_class(struct ibv_pd *pd, int kind, struct pin_domain **domain)
 {
 	*domain = pin_domain_find(pd);
-	if (PIN_UNLIKELY(!*domain || !(*domain)->classes[class].access))
-		*domain = pin_domain_arm(pd, class, region_rights(class));
-	return *domain ? &(*domain)->classes[class] : NULL;
+	if (*domain && PIN_UNLIKELY(!(*domain)->classes[kind].armed))
+		*domain = pin_domain_arm(pd, kind, region_rights(kind));
+	return *domain ? &(*domain)->classes[kind] : NULL;
 }
 
 /* Makes the proxy hold what the request needs, as one more user of the region. */
@@ -70,19 +70,19 @@ static enum pin_reason serve(const struct request *request, struct pin_proxy *pr
 {
 	struct pin_domain *domain;
 	struct pin_entry *entry;
-	struct pin_class *class;
+	struct pin_class *keys;
 	enum pin_reason reason;
 	uint32_t number;
 
 	reason = examine(request, &number);
 	if (reason != PIN_SERVED)
 		return reason;
-	class = armed_class(request->pd, class_of(request->access), &domain);
-	if (!class)
-		return pin_pool_off() ? pin_pool_off() : PIN_NO_ROOM;
-	if (request->access & ~class->access)
+	keys = armed_class(request->pd, class_of(request->access), &domain);
+	if (!keys)
+		return pin_pool_off() ? pin_pool_off() : PIN_UNSEEN;
+	if (request->access & ~keys->access)
 		return PIN_RIGHTS;
-	entry = pin_keys_take(domain, class, number, PIN_TAKE_USER);
+	entry = pin_keys_take(domain, keys, number, PIN_TAKE_USER);
 	if (!entry)
 		return PIN_UNPINNED;
 	pin_proxy_fill(proxy, entry->mr, entry->provider_bytes, request->addr, request->length);
@@ -104,7 +104,7 @@ static struct ibv_mr *pass(const struct request *request)
 		mr = pin_ibverbs()->reg_mr_iova2(request->pd, request->addr, request->length,
 						 request->iova, request->access);
 		error = errno;
-	} while (!mr && error == ENOMEM && !pin_pool_off() && pin_keys_evict_one());
+	} while (!mr && error == ENOMEM && !pin_pool_off() && pin_keys_evict_one(0));
 	errno = error;
 	return mr;
 }
@@ -245,15 +245,19 @@ int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *add
 	return 0;
 }
 
+/* Registers if need be; errno stays as it was. */
 static PIN_COLD int lookup_slow(struct ibv_pd *pd, uint32_t number, struct pin_mr_keys *keys)
 {
 	struct pin_domain *domain = pin_domain_find(pd);
-	int class = domain ? domain->lookup_class : PIN_CLASS_PLAIN;
-	struct pin_entry *entry;
+	int kind = domain ? domain->lookup_class : PIN_CLASS_PLAIN;
+	struct pin_entry *entry = NULL;
+	struct pin_class *armed;
+	int saved = errno;
 
-	if (pin_pool_off() || !armed_class(pd, class, &domain))
-		return -ENOMEM;
-	entry = pin_keys_take(domain, &domain->classes[class], number, PIN_TAKE_HELD);
+	armed = pin_pool_off() ? NULL : armed_class(pd, kind, &domain);
+	if (armed)
+		entry = pin_keys_take(domain, armed, number, PIN_TAKE_HELD);
+	errno = saved;
 	if (!entry)
 		return -ENOMEM;
 	*keys = (struct pin_mr_keys){entry->lkey, entry->rkey};
@@ -282,16 +286,9 @@ int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, struct pin
 
 int pin_mr_attach(struct ibv_pd *pd, unsigned access)
 {
-	int class = class_of(access);
-	struct pin_domain *domain;
+	int kind = class_of(access);
 
-	if (access & ~region_rights(class))
+	if (access & ~region_rights(kind))
 		return -EINVAL;
-	domain = pin_domain_arm(pd, class, access);
-	if (!domain)
-		return -ENOMEM;
-	if (access & ~domain->classes[class].access)
-		return -EEXIST;
-	atomic_store(&domain->lookup_class, class);
-	return 0;
+	return pin_domain_attach(pd, kind, access);
 }

@@ -18,8 +18,9 @@ enum pin_reason {
 	PIN_IOVA,	/* device address differs from the address, or no length */
 	PIN_RIGHTS,	/* rights that the memory regions do not have */
 	PIN_UNPINNED,	/* the region could not be pinned */
-	PIN_NO_ROOM,	/* out of proxies or protection-domain slots */
-	PIN_BYPASS,	/* called through a dlsym'ed or old ibv_reg_mr, or a dma-buf */
+	PIN_NO_ROOM,	/* out of proxies */
+	PIN_UNSEEN,	/* in a protection domain that was not seen when it was made */
+	PIN_DMABUF,	/* a dma-buf */
 	PIN_OFF,	/* PINALLOC_REGISTER=off or PINALLOC_RESTRICT */
 	PIN_FORK_GUARD, /* fork protection needs DONTFORK, which the heap must not get */
 	PIN_CHILD,	/* in a forked child */

@@ -20,9 +20,13 @@ static _Atomic uint32_t ever_used;
  */
 static _Atomic uint64_t free_head;
 
+/* Fewer where the address space is limited. */
 static void init(void)
 {
-	pin_table_init(&table, sizeof(struct pin_proxy), MOST_PROXIES);
+	size_t n = MOST_PROXIES;
+
+	while (n > 1 && pin_table_init(&table, sizeof(struct pin_proxy), n))
+		n /= 2;
 }
 
 static struct pin_proxy *at(uint32_t i)
@@ -48,12 +52,12 @@ static struct pin_proxy *pop(void)
 
 static struct pin_proxy *take_unused(void)
 {
-	uint32_t i = atomic_fetch_add(&ever_used, 1);
+	uint32_t i = atomic_load(&ever_used);
 
-	if (i >= MOST_PROXIES || pin_table_ensure(&table, (size_t)i + 1)) {
-		atomic_fetch_sub(&ever_used, 1);
-		return NULL;
-	}
+	do {
+		if (pin_table_ensure(&table, (size_t)i + 1))
+			return NULL;
+	} while (!atomic_compare_exchange_weak(&ever_used, &i, i + 1));
 	return at(i);
 }
 
@@ -77,6 +81,7 @@ void pin_proxy_free(struct pin_proxy *proxy)
 	uint64_t head = atomic_load(&free_head);
 	uint64_t next;
 
+	atomic_store_explicit(&proxy->live, false, memory_order_relaxed);
 	do {
 		atomic_store_explicit(&proxy->next, (uint32_t)head, memory_order_relaxed);
 		next = index | ((head & ~(uint64_t)UINT32_MAX) + ((uint64_t)1 << 32));

@@ -19,15 +19,15 @@ static _Atomic uint32_t events;
  * be deallocated after one region at the latest. A failure ends working ahead
  * for this class; the regions are then registered when they are asked for.
  */
-static bool register_next(struct pin_domain *domain, struct pin_class *class)
+static bool register_next(struct pin_domain *domain, struct pin_class *keys)
 {
 	bool work;
 
 	pthread_mutex_lock(&domain->lock);
-	work = atomic_load(&domain->pd) && class->eager && !pin_pool_off() &&
-	       class->next < pin_region_count() && pin_region_get(class->next);
-	if (work && !pin_keys_take(domain, class, class->next++, PIN_TAKE_NOTHING))
-		class->eager = false;
+	work = atomic_load(&domain->pd) && keys->eager && !pin_pool_off() &&
+	       keys->next < pin_region_count() && pin_region_get(keys->next);
+	if (work && !pin_keys_take(domain, keys, keys->next++, PIN_TAKE_NOTHING))
+		keys->eager = false;
 	pthread_mutex_unlock(&domain->lock);
 	return work;
 }
@@ -38,9 +38,9 @@ static bool register_round(void)
 	bool work = false;
 
 	for (uint32_t i = 0; i < n; i++)
-		for (int class = 0; class < PIN_CLASSES; class ++)
+		for (int kind = 0; kind < PIN_CLASSES; kind++)
 			work |= register_next(pin_domain_at(i),
-					      &pin_domain_at(i)->classes[class]);
+					      &pin_domain_at(i)->classes[kind]);
 	return work;
 }
 

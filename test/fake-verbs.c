@@ -18,10 +18,34 @@ struct fake_pd {
 	_Atomic unsigned mrs;
 };
 
+/* What the adapter knows of a key; reused after MOST_KEYS registrations. */
+struct fake_key {
+	_Atomic uint32_t lkey; /* 0 once deregistered */
+	_Atomic unsigned access;
+	_Atomic(const struct ibv_pd *) pd;
+	_Atomic uintptr_t start, end;
+};
+
 #define MOST_KEYS (1u << 20)
 
 struct fake_verbs fake_verbs;
-static _Atomic unsigned access_of[MOST_KEYS];
+static struct fake_key keys[MOST_KEYS];
+
+static struct fake_key *key_of(uint32_t lkey)
+{
+	return &keys[lkey % MOST_KEYS];
+}
+
+static void make_key(const struct ibv_mr *mr, unsigned access)
+{
+	struct fake_key *key = key_of(mr->lkey);
+
+	key->access = access;
+	key->pd = mr->pd;
+	key->start = (uintptr_t)mr->addr;
+	key->end = (uintptr_t)mr->addr + mr->length;
+	key->lkey = mr->lkey;
+}
 
 static bool within_limit(size_t length)
 {
@@ -63,7 +87,7 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 	mr->mr.rkey = mr->mr.lkey | 0x80000000u;
 	mr->access = (int)access;
 	mr->length = length;
-	access_of[mr->mr.lkey % MOST_KEYS] = access;
+	make_key(&mr->mr, access);
 	fake_verbs.live++;
 	((struct fake_pd *)pd)->mrs++;
 	return &mr->mr;
@@ -71,7 +95,17 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 
 unsigned fake_access_of(uint32_t lkey)
 {
-	return access_of[lkey % MOST_KEYS];
+	return key_of(lkey)->access;
+}
+
+bool fake_keys_reach(uint32_t lkey, uint32_t rkey, const struct ibv_pd *pd, const void *addr,
+		     size_t length)
+{
+	const struct fake_key *key = key_of(lkey);
+	uintptr_t start = (uintptr_t)addr;
+
+	return key->lkey == lkey && rkey == (lkey | 0x80000000u) && key->pd == pd &&
+	       key->start <= start && start + length <= key->end;
 }
 
 /* A second deregistration is a double free, which every sanitizer reports. */
@@ -79,6 +113,7 @@ static int dereg_mr(struct ibv_mr *ibv_mr)
 {
 	struct fake_mr *mr = (struct fake_mr *)ibv_mr;
 
+	key_of(mr->mr.lkey)->lkey = 0;
 	fake_verbs.registered -= mr->length;
 	fake_verbs.live--;
 	((struct fake_pd *)mr->mr.pd)->mrs--;
@@ -89,12 +124,17 @@ static int dereg_mr(struct ibv_mr *ibv_mr)
 static int rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
 		    int access)
 {
-	(void)pd;
-	(void)access;
+	unsigned rights = key_of(mr->lkey)->access;
+
+	if (flags & IBV_REREG_MR_CHANGE_PD)
+		mr->pd = pd;
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
+		rights = (unsigned)access;
 	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
 		mr->addr = addr;
 		mr->length = length;
 	}
+	make_key(mr, rights);
 	return 0;
 }
 

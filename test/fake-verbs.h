@@ -33,4 +33,11 @@ struct ibv_context *fake_context(void);
 /* The access an MR was really registered with, given any struct ibv_mr's lkey. */
 unsigned fake_access_of(uint32_t lkey);
 
+/*
+ * Whether an adapter would let these keys touch the range: they name an MR that
+ * is registered now, in this PD, and covers it.
+ */
+bool fake_keys_reach(uint32_t lkey, uint32_t rkey, const struct ibv_pd *pd, const void *addr,
+		     size_t length);
+
 #endif

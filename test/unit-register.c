@@ -40,7 +40,7 @@ static struct ibv_pd *new_pd(void)
 {
 	struct ibv_pd *pd = pin_ibverbs()->alloc_pd(fake_context());
 
-	pin_domain_forget(pd);
+	pin_domain_notice(pd);
 	return pd;
 }
 
@@ -85,6 +85,32 @@ static void passed(char *heap)
 	pin_mr_deregister(mr);
 	ok(!fake_verbs.live, "nothing is left");
 	ok(!pin_domain_dealloc(pd), "the PD goes");
+}
+
+static void unseen(char *heap)
+{
+	struct ibv_pd *pd = pin_ibverbs()->alloc_pd(fake_context());
+	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
+	struct pin_mr_keys keys;
+
+	ok(mr && pin_pool.passed[PIN_UNSEEN] == 1 && fake_access_of(mr->lkey) == RIGHTS,
+	   "a PD whose making was not seen is left to libibverbs");
+	ok(pin_mr_lookup(pd, heap, 64, &keys) == -ENOMEM, "and has no keys to look up");
+	ok(!pin_ibverbs()->dereg_mr(mr), "whose own ibv_dereg_mr frees what it got");
+	pin_ibverbs()->dealloc_pd(pd);
+}
+
+static void stale(char *heap)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS), *other;
+
+	pin_mr_deregister(mr);
+	other = reg(pd, heap, 64, RIGHTS | IBV_ACCESS_MW_BIND);
+	ok(pin_mr_deregister(mr) == EINVAL,
+	   "a stale MR stays so when a request passes through");
+	pin_mr_deregister(other);
+	pin_domain_dealloc(pd);
 }
 
 static void ordering(char *heap)
@@ -179,6 +205,12 @@ static void scarcity(char *a, char *b)
 	ok(mr && fake_verbs.live == 1, "an idle region gives way to foreign memory");
 	pin_mr_deregister(mr);
 	fake_verbs.limit = SIZE_MAX;
+	pin_options.max_pinned = REGION - 1;
+	evicted = pin_pool.evicted;
+	mr = reg(pd, b, 64, RIGHTS);
+	ok(mr && mr->length == 64 && pin_pool.evicted == evicted,
+	   "for a region that cannot fit nobody gives way");
+	pin_mr_deregister(mr);
 	pin_options.max_pinned = REGION;
 	mr = reg(pd, a, 64, RIGHTS);
 	pin_mr_deregister(mr);
@@ -218,6 +250,16 @@ static void looked_up(char *a, char *b)
 	ok(!pin_mr_lookup(pd, a, 1, &keys) &&
 		   fake_access_of(keys.lkey) == IBV_ACCESS_LOCAL_WRITE,
 	   "and are");
+	pin_domain_dealloc(pd);
+	pd = new_pd();
+	ok(!pin_mr_attach(pd, 0), "down to none");
+	mr = reg(pd, a, 64, RIGHTS);
+	ok(mr && fake_access_of(mr->lkey) == RIGHTS, "which never serve a request for more");
+	pin_mr_deregister(mr);
+	ok(!pin_domain_disarm(pd) && pin_domain_disarm(pd) == -ENOENT, "detached once");
+	ok(!pin_mr_attach(pd, RIGHTS) && !pin_mr_lookup(pd, a, 1, &keys) &&
+		   fake_access_of(keys.lkey) == RIGHTS,
+	   "it can be attached again, with other rights");
 	pin_domain_dealloc(pd);
 }
 
@@ -334,6 +376,8 @@ int main(void)
 		region();
 	served(a);
 	passed(a);
+	unseen(a);
+	stale(a);
 	ordering(a);
 	teardown(a);
 	changes(a);

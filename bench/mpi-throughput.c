@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Two MPI ranks send buffers to and fro that are malloc'ed and freed around every
+ * message, and check every word. Rank 0 prints "size_MiB MB_per_s" lines and at
+ * last "wrong N".
+ *   usage: mpi-throughput ROUNDS SIZE_MIB…
+ */
+#include <mpi.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static uint64_t word(uint64_t seed, size_t i)
+{
+	return seed * 0x9e3779b97f4a7c15u + i;
+}
+
+static void fill(uint64_t *p, size_t words, uint64_t seed)
+{
+	for (size_t i = 0; i < words; i++)
+		p[i] = word(seed, i);
+}
+
+static size_t wrong_words(const uint64_t *p, size_t words, uint64_t seed)
+{
+	size_t wrong = 0;
+
+	for (size_t i = 0; i < words; i++)
+		wrong += p[i] != word(seed, i);
+	return wrong;
+}
+
+static void *buffer(size_t n_bytes)
+{
+	void *p = malloc(n_bytes);
+
+	if (!p) {
+		fprintf(stderr, "out of memory\n");
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	}
+	return p;
+}
+
+/* One message there and one back; returns rank 0's time in seconds. */
+static double round_trip(int rank, size_t n_bytes, uint64_t seed, size_t *wrong)
+{
+	size_t words = n_bytes / sizeof(uint64_t);
+	uint64_t *out = buffer(n_bytes), *in = buffer(n_bytes);
+	double began;
+
+	fill(out, words, seed + (uint64_t)rank);
+	began = MPI_Wtime();
+	if (rank == 0) {
+		MPI_Send(out, (int)n_bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+		MPI_Recv(in, (int)n_bytes, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	} else {
+		MPI_Recv(in, (int)n_bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		MPI_Send(out, (int)n_bytes, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
+	}
+	began = MPI_Wtime() - began;
+	*wrong += wrong_words(in, words, seed + (uint64_t)(1 - rank));
+	free(in);
+	free(out);
+	return began;
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+int main(int argc, char **argv)
+{
+	int rank, rounds = argc > 1 ? atoi(argv[1]) : 0;
+	unsigned long wrong = 0, all = 0;
+	double *times;
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	if (rounds < 1 || argc < 3) {
+		if (rank == 0)
+			fprintf(stderr, "usage: mpi-throughput ROUNDS SIZE_MIB...\n");
+		MPI_Abort(MPI_COMM_WORLD, 2);
+	}
+	times = buffer((size_t)rounds * sizeof *times);
+	for (int a = 2; a < argc; a++) {
+		size_t n_bytes = (size_t)atol(argv[a]) << 20;
+
+		for (int i = 0; i < rounds; i++)
+			times[i] = round_trip(rank, n_bytes, (uint64_t)(a * 100000 + 2 * i),
+					      &wrong);
+		qsort(times, (size_t)rounds, sizeof *times, compare);
+		if (rank == 0)
+			printf("%s %.0f\n", argv[a],
+			       2e-6 * (double)n_bytes / times[rounds / 2]);
+	}
+	free(times);
+	MPI_Reduce(&wrong, &all, 1, MPI_UNSIGNED_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+	if (rank == 0)
+		printf("wrong %lu\n", all);
+	MPI_Finalize();
+	return rank == 0 && all;
+}

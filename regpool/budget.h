@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How much may be pinned: PINALLOC_MAX_PINNED, and RLIMIT_MEMLOCK where the
+ * process is held to it. The kernel counts each registration by itself, so a
+ * region counts once a protection domain. What the program registers past us is
+ * the kernel's to refuse.
+ */
+#ifndef PIN_BUDGET_H
+#define PIN_BUDGET_H
+
+#include "allocator/base.h"
+
+/* Bytes all regions together may pin; SIZE_MAX without a limit. */
+size_t pin_budget_limit(void);
+
+/* Takes n_bytes of it, or nothing and false. Lock-free. */
+bool pin_budget_take(size_t n_bytes);
+
+void pin_budget_give(size_t n_bytes);
+
+/* Whether n_bytes could be had if `idle` bytes were given back. */
+bool pin_budget_could(size_t n_bytes, size_t idle);
+
+#endif

@@ -1,0 +1,36 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# What the documents say of the options is what the library says.
+
+setup() {
+	load helper
+	help=$(PINALLOC_HELP=1 preloaded /bin/true)
+}
+
+@test "README holds the table that PINALLOC_HELP prints, word for word" {
+	table=$(sed -n '/^    PINALLOC_LOG/,/^$/s/^    //p' "$top_srcdir/README")
+	diff <(echo "$table") <(sed 's/ *$//' <<< "$help")
+}
+
+@test "pinalloc(7) holds every option with its values, default and sentence" {
+	page=$(sed 's/^\.It Ev //' "$top_srcdir/preload/pinalloc.7" | tr '\n' ' ')
+	while read -r name values && read -r sentence; do
+		echo "looking for: $name $values. $sentence"
+		[[ $page == *"$name $values. $sentence"* ]]
+	done <<< "$help"
+}
+
+@test "every row of options.def is in the table, every public function in pinalloc(3)" {
+	for name in $(sed -n 's/^OPTION(.*"\([A-Z_]*\)", .*/\1/p' "$top_srcdir/allocator/options.def"); do
+		grep -q "^$name " <<< "$help"
+	done
+	for name in $(grep -o 'pinalloc_[a-z]*(' "$top_srcdir/preload/pinalloc.h" | sort -u); do
+		grep -q "${name%(}" "$top_srcdir/preload/pinalloc.3"
+	done
+}
+
+@test "the pages are sound" {
+	run mandoc -T lint -W warning "$top_srcdir/preload/pinalloc.3" "$top_srcdir/preload/pinalloc.7"
+	echo "$output"
+	[ "$status" -eq 0 ]
+}

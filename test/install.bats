@@ -1,0 +1,91 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: what `make install` leaves is enough to use the library and to build with
+# it, and `configure` names the cure when jemalloc's archive will not do.
+
+setup_file() {
+	export root=$BATS_FILE_TMPDIR/root
+	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL \
+		make -C "$top_builddir" install DESTDIR="$root" > "$BATS_FILE_TMPDIR/log" 2>&1 ||
+		{ cat "$BATS_FILE_TMPDIR/log"; return 1; }
+}
+
+setup() {
+	load helper
+	cd "$BATS_TEST_TMPDIR"
+	export PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_PATH
+	PKG_CONFIG_PATH=$(dirname "$(installed pinalloc.pc)")
+	cat > program.c <<- 'END'
+		#include <errno.h>
+		#include <pinalloc.h>
+		#include <stdio.h>
+		int main(void)
+		{
+			struct pinalloc_stats stats;
+			if (!pinalloc_stats)
+				return puts("without") < 0;
+			if (pinalloc_stats(&stats, sizeof stats) != sizeof stats)
+				return 1;
+			return puts(stats.mapped && stats.regions ? "with" : "no figures") < 0;
+		}
+	END
+}
+
+# installed NAME: the one file of that name.
+installed() {
+	find "$root" -name "$1" -type f | grep .
+}
+
+@test "library, header, pkg-config file and manual pages are installed" {
+	local file
+	for file in libpinalloc.so pinalloc.h pinalloc.pc pinalloc.3 pinalloc.7; do
+		[ "$(installed "$file" | wc -l)" -eq 1 ]
+	done
+	run -1 installed 'libpinalloc.so.*'
+	run -1 installed '*.a'
+	cmp "$(installed pinalloc.h)" "$top_srcdir/preload/pinalloc.h"
+}
+
+@test "the installed library works" {
+	run -0 env LD_PRELOAD="$(installed libpinalloc.so)" PINALLOC_HELP=1 true
+	[[ "$output" == *PINALLOC_LOG* ]]
+}
+
+@test "a program built with the installed header runs with the library and without" {
+	gcc -Wall -Werror $(pkg-config --cflags pinalloc) -o program program.c
+	[ "$(./program)" = without ]
+	library=$(installed libpinalloc.so)
+	[ "$(preloaded ./program)" = with ]
+}
+
+@test "the same in C++" {
+	g++ -Wall -Werror $(pkg-config --cflags pinalloc) -x c++ -o program program.c
+	[ "$(./program)" = without ]
+	library=$(installed libpinalloc.so)
+	[ "$(preloaded ./program)" = with ]
+}
+
+@test "a program may also be linked with the library" {
+	gcc $(pkg-config --cflags pinalloc) -o program program.c -Wl,--no-as-needed \
+		$(pkg-config --libs pinalloc)
+	run -127 ./program
+	run -0 env LD_LIBRARY_PATH="$(dirname "$(installed libpinalloc.so)")" ./program
+	[ "$output" = with ]
+	[ "$(pkg-config --modversion pinalloc)" = "$(sed -n \
+		's/^AC_INIT(\[pinalloc\],\[\(.*\)\])/\1/p' "$top_srcdir/configure.ac")" ]
+}
+
+@test "the header needs no other header and no type of libibverbs" {
+	echo '#include <pinalloc.h>' > alone.c
+	gcc -std=c99 -pedantic -Wall -Werror $(pkg-config --cflags pinalloc) -c alone.c
+	run ! grep -q infiniband <(gcc $(pkg-config --cflags pinalloc) -E alone.c)
+}
+
+@test "configure stops at an archive without jemalloc's page layer, and says the cure" {
+	ln -s "$top_srcdir"/{configure,build-aux,allocator} .
+	ar rc empty.a
+	run -1 ./configure JEMALLOC_PIC="$PWD/empty.a"
+	[[ "$output" == *"error: $PWD/empty.a is missing or lacks jemalloc 5.3's page layer"* ]]
+	[[ "$output" == *"install Debian's libjemalloc-dev, or build jemalloc"* ]]
+	[[ "$output" == *"./configure JEMALLOC_PIC="* ]]
+}

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# What the lab's bats files share, after `load ../helper`. A file boots one virtual
+# machine: setup_file() calls boot, which runs the file's function in_guest there;
+# that tries one case after another, and the tests look at what each has left in
+# $results.
+results=$BATS_FILE_TMPDIR/results
+
+# boot [FUNCTION…]: runs in_guest in a virtual machine, where attempt, shimmed and
+# the functions named here can be called.
+boot() {
+	mkdir "$results"
+	{
+		declare -p library programs top_srcdir BATS_FILE_TMPDIR
+		declare -f attempt shimmed in_guest "$@"
+		echo in_guest
+	} > "$results/script"
+	"$top_srcdir/test/lab/vm" --dir "$results" -- bash /ctl/script > "$results/log" 2>&1 ||
+		{ cat "$results/log" && false; }
+}
+
+# attempt NAME [VARIABLE=VALUE…] COMMAND…: in the guest, one case: its output goes
+# to NAME.out and NAME.err, its exit status to NAME.status.
+attempt() {
+	local name=$1 status=0
+	shift
+	timeout 120 env "$@" > "/ctl/$name.out" 2> "/ctl/$name.err" < /dev/null || status=$?
+	echo "$status" > "/ctl/$name.status"
+}
+
+# shimmed NAME …: the same under the library, with a report in NAME.json.
+shimmed() {
+	local name=$1
+	shift
+	attempt "$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/$name.json" "$@"
+}
+
+# ended NAME [STATUS]: shows what a case wrote; whether it ended as it should.
+ended() {
+	cat "$results/$1.out" "$results/$1.err"
+	[ "$(< "$results/$1.status")" = "${2:-0}" ]
+}
+
+# value NAME KEY: the number after KEY in what a case wrote.
+value() {
+	grep -o -- "$2 [0-9]*" "$results/$1.out" | cut -d' ' -f2
+}
+
+# reported NAME .json.path: a figure of a case's report.
+reported() {
+	figure "$results/$1.json" "$2"
+}

@@ -1,0 +1,143 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: where memory cannot be pinned, or there is no device, a program is
+# told once and gets what it would have got without the library.
+
+setup_file() {
+	load ../helper
+	load lab
+	boot as_nobody
+}
+
+# as_nobody NAME BYTES [VARIABLE=VALUE…] COMMAND…: one case without privileges and
+# with a limit on locked memory.
+as_nobody() {
+	local name=$1 limit=$2
+	shift 2
+	attempt "$name" prlimit --memlock="$limit:$limit" \
+		setpriv --reuid 65534 --regid 65534 --clear-groups env "$@"
+}
+
+in_guest() {
+	local kib=1024 mib=1048576 held memlock under
+
+	# Where this was built may not be for everybody to look into.
+	chmod 777 /ctl
+	mkdir -m 755 /run/public
+	cp "$library" "$programs/rdma-memlock" /run/public
+	library=/run/public/libpinalloc.so
+	memlock=/run/public/rdma-memlock
+	under=(LD_PRELOAD="$library")
+	as_nobody plain-sizes $((64 * kib)) "$memlock" sizes
+	as_nobody sizes $((64 * kib)) "${under[@]}" PINALLOC_REPORT=/ctl/sizes.json "$memlock" sizes
+	shimmed root prlimit --memlock=$((64 * kib)):$((64 * kib)) "$memlock" sizes
+	for held in 1 16; do
+		as_nobody plain-churn-$held $((64 * mib)) "$memlock" churn $held
+		as_nobody churn-$held $((64 * mib)) "${under[@]}" \
+			PINALLOC_REPORT=/ctl/churn-$held.json "$memlock" churn $held
+		shimmed capped-$held PINALLOC_MAX_PINNED=32M "$memlock" churn $held
+	done
+
+	echo 2 > /proc/sys/vm/overcommit_memory
+	shimmed strict-shell bash -c 'a=$(seq 1000) && (echo "${#a}")'
+	shimmed strict-python python3 -c 'print(len(bytearray(300 << 20)))'
+	shimmed strict "$memlock" sizes
+	echo 0 > /proc/sys/vm/overcommit_memory
+
+	chmod 600 /dev/infiniband/uverbs0
+	as_nobody plain-forbidden $((64 * mib)) "$memlock" sizes
+	as_nobody forbidden $((64 * mib)) "${under[@]}" "$memlock" sizes
+	rdma link delete rxe0
+	attempt plain-absent "$memlock" sizes
+	attempt absent "${under[@]}" "$memlock" sizes
+	attempt plain-devices ibv_devices
+	attempt devices "${under[@]}" ibv_devices
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+# said CASE: lines from the library.
+said() {
+	grep -c '^pinalloc' "$results/$1.err"
+}
+
+# unchanged CASE: the program ended, and said, what it does without the library.
+unchanged() {
+	ended "$1" "$(< "$results/plain-$1.status")"
+	diff "$results/plain-$1.out" "$results/$1.out"
+	diff "$results/plain-$1.err" <(grep -v '^pinalloc' "$results/$1.err")
+}
+
+@test "with little memory to lock, small registrations work and one line says why" {
+	unchanged sizes
+	grep -qx '4 KiB: data right' "$results/sizes.out"
+	grep -qx '4096 KiB: Cannot allocate memory' "$results/sizes.out"
+	[ "$(said sizes)" -eq 1 ]
+	grep -q 'ulimit -l' "$results/sizes.err"
+	[ "$(reported sizes .registration.served)" -eq 0 ]
+	[ "$(reported sizes .registration.refused)" -gt 0 ]
+}
+
+@test "root is above that limit" {
+	ended root
+	grep -qx '16384 KiB: data right' "$results/root.out"
+	[ "$(said root)" -eq 0 ]
+	[ "$(reported root .registration.served)" -gt 0 ]
+	[ "$(reported root .registration.refused)" -eq 0 ]
+}
+
+@test "in a heap four times what may be locked, regions give way to each other" {
+	unchanged churn-1
+	grep -qx 'refused 0 wrong 0' "$results/churn-1.out"
+	[ "$(said churn-1)" -le 1 ]
+	[ "$(reported churn-1 .memory.mapped_bytes)" -ge 268435456 ]
+	[ "$(reported churn-1 .memory.pinned_peak_bytes)" -le 67108864 ]
+	[ "$(reported churn-1 .registration.served)" -gt 0 ]
+	[ "$(reported churn-1 .registration.evicted)" -gt 0 ]
+}
+
+@test "no registration fails that would have succeeded without the library" {
+	unchanged churn-16
+	grep -qx 'refused 0 wrong 0' "$results/churn-16.out"
+	[ "$(reported churn-16 '.registration | .served + .passed_through')" -eq 1001 ]
+}
+
+@test "PINALLOC_MAX_PINNED is kept to, and named where it is felt" {
+	local held
+	for held in 1 16; do
+		ended "capped-$held"
+		grep -qx 'refused 0 wrong 0' "$results/capped-$held.out"
+		[ "$(reported "capped-$held" .registration.evicted)" -gt 0 ]
+		[ "$(reported "capped-$held" .memory.pinned_peak_bytes)" -le 33554432 ]
+		[ "$(said "capped-$held")" -eq 1 ]
+		grep -q PINALLOC_MAX_PINNED "$results/capped-$held.err"
+	done
+}
+
+@test "with strict overcommit programs run and register" {
+	local case
+	ended strict-shell
+	ended strict-python
+	[ "$(< "$results/strict-python.out")" = 314572800 ]
+	ended strict
+	grep -qx '16384 KiB: data right' "$results/strict.out"
+	[ "$(reported strict .registration.served)" -gt 0 ]
+	for case in strict-shell strict-python strict; do
+		[ "$(said $case)" -eq 0 ]
+	done
+}
+
+@test "a device that may not be opened costs a line" {
+	unchanged forbidden
+	[ "$(said forbidden)" -eq 1 ]
+}
+
+@test "no device costs a line" {
+	unchanged absent
+	[ "$(said absent)" -eq 1 ]
+	unchanged devices
+	[ "$(said devices)" -eq 1 ]
+}

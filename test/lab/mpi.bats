@@ -1,0 +1,157 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: an MPI program is right and registers its heap once, whatever it
+# allocates and frees, with its MPI library's registration cache and without.
+
+setup_file() {
+	load ../helper
+	load lab
+	local mpi
+
+	for mpi in openmpi mpich; do
+		"mpicc.$mpi" -O2 -o "$BATS_FILE_TMPDIR/exchange.$mpi" \
+			"$top_srcdir/test/programs/mpi-exchange.c"
+	done
+	gcc -O2 -shared -fPIC -I"$top_builddir" -o "$BATS_FILE_TMPDIR/count-reg.so" \
+		"$top_srcdir/test/programs/count-reg.c"
+	boot over_ucx over_libfabric counted
+}
+
+# over_ucx MPI ROUNDS CACHE: the command for env; messages take the device, not
+# shared memory. CACHE is on or off.
+over_ucx() {
+	printf '%s\n' UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
+		UCX_UD_VERBS_ETH_DGID_CHECK=n
+	[ "$3" = on ] || echo UCX_IB_REG_METHODS=direct
+	case $1 in
+	openmpi)
+		printf '%s\n' OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+			mpirun.openmpi -np 2 --bind-to none --mca pml ucx \
+			--mca btl ^openib,vader,tcp,ofi
+		;;
+	mpich)
+		printf '%s\n' MPIR_CVAR_NOLOCAL=1 mpirun.mpich -np 2
+		;;
+	esac
+	printf '%s\n' "$BATS_FILE_TMPDIR/exchange.$1" "$2"
+}
+
+# over_libfabric ROUNDS: soft-RoCE takes messages of up to 8 MiB, and fewer completions
+# at a time than libfabric would ask for without FI_UNIVERSE_SIZE.
+over_libfabric() {
+	printf '%s\n' FI_UNIVERSE_SIZE=4 \
+		OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+		mpirun.openmpi -np 2 --bind-to none --mca pml cm --mca mtl ofi \
+		--mca mtl_ofi_provider_include 'verbs;ofi_rxm' \
+		"$BATS_FILE_TMPDIR/exchange.openmpi" "$1" 8000000
+}
+
+# counted NAME …: without the library, counting registrations.
+counted() {
+	local name=$1
+	shift
+	attempt "$name" LD_PRELOAD="$BATS_FILE_TMPDIR/count-reg.so" "$@"
+}
+
+in_guest() {
+	local mpi rounds cache command
+
+	for mpi in openmpi mpich; do
+		for rounds in 6 60; do
+			for cache in on off; do
+				mapfile -t command < <(over_ucx $mpi $rounds $cache)
+				attempt $mpi-$rounds-$cache LD_PRELOAD="$library" \
+					PINALLOC_REPORT="/ctl/$mpi-$rounds-$cache.%r.json" "${command[@]}"
+			done
+			counted glibc-$mpi-$rounds "${command[@]}"
+		done
+	done
+	mapfile -t command < <(over_libfabric 6)
+	counted glibc-libfabric "${command[@]}"
+	attempt libfabric LD_PRELOAD="$library" PINALLOC_REPORT=/ctl/libfabric.%r.json \
+		"${command[@]}"
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+# right NAME ROUNDS: the job ran, and every word of it arrived.
+right() {
+	ended "$1"
+	grep -qx "rounds $2 wrong 0" "$results/$1.out"
+}
+
+# total NAME PATH: a figure of both ranks' reports, added.
+total() {
+	jq -s "map($2) | add" "$results/$1.0.json" "$results/$1.1.json"
+}
+
+# once NAME: each region was registered once, and nothing of the heap besides.
+once() {
+	local rank report
+
+	for rank in 0 1; do
+		report=$results/$1.$rank.json
+		[ "$(figure "$report" .registration.mr_created)" -gt 0 ]
+		[ "$(figure "$report" '.registration.mr_created <=
+			.memory.regions * (.registration.domains | length)')" = true ]
+		[ "$(figure "$report" '.registration.passed_through_reasons | del(.["not heap memory"])')" = "{}" ]
+		[ "$(figure "$report" .registration.evicted)" -eq 0 ]
+	done
+}
+
+# registrations NAME: how many large ones a job made without the library.
+registrations() {
+	awk '/^registrations / { n += $2 } END { print n }' "$results/$1.err"
+}
+
+# The heap settles after a few rounds; when exactly, is a matter of chance.
+few=6
+
+# as_promised MPI
+as_promised() {
+	local cache rounds
+
+	for cache in on off; do
+		for rounds in 6 60; do
+			right "$1-$rounds-$cache" "$rounds"
+			once "$1-$rounds-$cache"
+		done
+		[ "$(total "$1-60-$cache" .registration.mr_created)" -le \
+			$(($(total "$1-6-$cache" .registration.mr_created) + few)) ]
+	done
+	[ "$(total "$1-60-off" .registration.mr_created)" -le \
+		$(($(total "$1-60-on" .registration.mr_created) + few)) ]
+	[ "$(total "$1-60-on" .registration.served)" -lt "$(total "$1-60-off" .registration.served)" ]
+	[ "$(total "$1-60-off" .registration.served)" -ge \
+		$(($(total "$1-6-off" .registration.served) + 100)) ]
+}
+
+# grows MPI: the negative control.
+grows() {
+	right "glibc-$1-6" 6
+	right "glibc-$1-60" 60
+	[ "$(registrations "glibc-$1-60")" -ge $(($(registrations "glibc-$1-6") + 80)) ]
+}
+
+@test "Open MPI over UCX registers the heap once, with UCX's cache and without" {
+	as_promised openmpi
+}
+
+@test "MPICH over UCX registers the heap once, with UCX's cache and without" {
+	as_promised mpich
+}
+
+@test "without the library and the cache they register again and again" {
+	grows openmpi
+	grows mpich
+}
+
+@test "Open MPI over libfabric registers the heap once" {
+	right glibc-libfabric 6
+	right libfabric 6
+	once libfabric
+	[ "$(total libfabric .registration.served)" -gt 0 ]
+}

@@ -1,0 +1,60 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: the adapter and the program never see different memory. A cache of
+# registrations that nobody invalidates is the hardest test of it.
+
+setup_file() {
+	load ../helper
+	load lab
+	in_guest() {
+		local stale=("$programs/rdma-stale" 100)
+
+		attempt glibc "${stale[@]}"
+		attempt unmapping GLIBC_TUNABLES=glibc.malloc.mmap_threshold=131072 "${stale[@]}"
+		shimmed eager "${stale[@]}"
+		shimmed lazy PINALLOC_REGISTER=lazy "${stale[@]}"
+		shimmed off PINALLOC_REGISTER=off "${stale[@]}"
+	}
+	boot
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+@test "with glibc's malloc a cached registration sends and receives wrong data" {
+	ended glibc
+	[ "$(value glibc wrong-sent)" -gt 0 ]
+	[ "$(value glibc wrong-received)" -gt 0 ]
+}
+
+@test "the more so when glibc unmaps every large block" {
+	ended unmapping
+	[ "$(value unmapping wrong-sent)" -gt "$(value glibc wrong-sent)" ]
+	[ "$(value unmapping wrong-received)" -gt "$(value glibc wrong-received)" ]
+}
+
+# all_right CASE: the cache was used as much as without the library, and was right.
+all_right() {
+	ended "$1"
+	[ "$(value "$1" hits)" -ge 50 ]
+	[ "$(value "$1" wrong-sent)" -eq 0 ]
+	[ "$(value "$1" wrong-received)" -eq 0 ]
+}
+
+@test "under the library a cached registration is always right" {
+	all_right eager
+	[ "$(reported eager .registration.served)" -gt 0 ]
+}
+
+@test "also when regions are registered one by one" {
+	all_right lazy
+	[ "$(reported lazy .registration.served)" -gt 0 ]
+}
+
+@test "also when nothing is registered ahead: the heap alone never moves" {
+	all_right off
+	[ "$(reported off .registration.mr_created)" -eq 0 ]
+	[ "$(reported off .registration.served)" -eq 0 ]
+}

@@ -1,0 +1,115 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: to a program that uses verbs everything is as it was, but for what
+# costs time. The same programs are run without the library wherever they can be.
+
+setup_file() {
+	load ../helper
+	load lab
+	in_guest() {
+		local case
+
+		for case in answer iova relaxed rights many threads; do
+			attempt "plain-$case" "$programs/rdma-verbs" "$case"
+		done
+		for case in answer iova relaxed twice many threads; do
+			shimmed "$case" "$programs/rdma-verbs" "$case"
+		done
+		shimmed rights PINALLOC_ACCESS=local "$programs/rdma-verbs" rights
+		for case in rereg window dlopen; do
+			attempt "plain-$case" "$programs/rdma-$case"
+			shimmed "$case" "$programs/rdma-$case"
+		done
+		attempt plain-pairs strace -o /ctl/plain-pairs.trace "$programs/rdma-verbs" pairs
+		attempt pairs strace -o /ctl/pairs.trace -E LD_PRELOAD="$library" \
+			"$programs/rdma-verbs" pairs
+	}
+	boot
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+@test "an ibv_mr of the heap is what was asked for, and its keys work" {
+	ended plain-answer
+	ended answer
+	[ "$(reported answer .registration.served)" -eq 3 ]
+	[ "$(reported answer .registration.passed_through)" -eq 0 ]
+}
+
+@test "another device address passes through and works" {
+	ended plain-iova
+	ended iova
+	[ "$(reported iova .registration.served)" -eq 0 ]
+	[ "$(reported iova '.registration.passed_through_reasons["device address differs, or empty"]')" -eq 2 ]
+}
+
+@test "relaxed ordering has regions of its own" {
+	ended plain-relaxed
+	ended relaxed
+	[ "$(reported relaxed .registration.served)" -eq 3 ]
+	[ "$(reported relaxed .registration.mr_created)" -eq \
+		$((2 * $(reported relaxed .memory.regions))) ]
+}
+
+@test "rights outside PINALLOC_ACCESS pass through and work" {
+	ended plain-rights
+	ended rights
+	[ "$(reported rights .registration.served)" -eq 1 ]
+	[ "$(reported rights '.registration.passed_through_reasons["rights beyond PINALLOC_ACCESS"]')" -eq 1 ]
+}
+
+@test "ibv_dereg_mr of what is not registered any more is refused" {
+	ended twice
+	grep -q 'not registered any more' "$results/twice.err"
+}
+
+@test "10000 registrations can live at the same time" {
+	ended plain-many
+	ended many
+	[ "$(reported many .registration.served)" -eq 10001 ]
+	[ "$(reported many .registration.mr_created)" -le "$(reported many .memory.regions)" ]
+}
+
+@test "threads register and deregister in two protection domains" {
+	ended plain-threads
+	ended threads
+	[ "$(reported threads .registration.served)" -eq 16000 ]
+	[ "$(reported threads .registration.mr_created)" -le \
+		$((2 * $(reported threads .memory.regions))) ]
+	[ "$(reported threads .memory.pinned_bytes)" -eq 0 ]
+}
+
+@test "ibv_rereg_mr moves a registration, or leaves it as it was" {
+	ended plain-rereg 1 # the device itself cannot
+	ended rereg
+}
+
+@test "memory windows can be bound to the heap" {
+	ended plain-window
+	ended window
+	[ "$(reported window .registration.served)" -eq 1 ]
+	[ "$(reported window '.registration.passed_through_reasons["rights beyond PINALLOC_ACCESS"]')" -eq 1 ]
+}
+
+@test "a program that finds the verbs with dlvsym works, with registrations of its own" {
+	ended plain-dlopen
+	ended dlopen
+	[ "$(reported dlopen .registration.served)" -eq 0 ]
+	[ "$(reported dlopen .registration.mr_created)" -eq 0 ]
+}
+
+# between CASE: system calls of the 1000 pairs.
+between() {
+	awk '/^write\(-1, "end"/ { exit } begun { n++ } /^write\(-1, "begin"/ { begun = 1 }
+		END { print n + 0 }' "$results/$1.trace"
+}
+
+@test "registering and deregistering a heap buffer makes no system call" {
+	ended plain-pairs
+	[ "$(between plain-pairs)" -ge 2000 ]
+	ended pairs
+	[ "$(between pairs)" -eq 0 ]
+}

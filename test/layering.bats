@@ -1,0 +1,89 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: preload uses regpool uses allocator, never the other way; what only one
+# place may do is done only there; files and functions stay short.
+
+setup_file() {
+	export code=$BATS_FILE_TMPDIR/code
+	cd "$top_srcdir"
+	for file in allocator/*.[ch] allocator/*.def regpool/*.[ch] preload/*.[ch]; do
+		mkdir -p "$code/$(dirname "$file")"
+		gcc -fpreprocessed -dD -E -P -x c "$file" > "$code/$file" # without comments
+	done
+}
+
+setup() {
+	load helper
+	cd "$code"
+}
+
+# clean PATTERN EXAMPLE FILE…: no code in these files matches the pattern, which
+# does match the example.
+clean() {
+	local pattern=$1 example=$2
+	shift 2
+	grep -E "$pattern" <<< "$example"
+	run grep -nE "$pattern" /dev/null "$@"
+	echo "$output"
+	[ "$status" -eq 1 ]
+}
+
+# but FILE…: all files of code, except these.
+but() {
+	find allocator regpool preload -type f | grep -vxF "$(printf '%s\n' "$@")"
+}
+
+# longest: reads C, prints the number of lines of its longest function.
+longest() {
+	awk '/^\{/ { start = FNR } /^\}/ && start { n = FNR - start; start = 0 }
+		n > most { most = n } END { print most + 0 }' "$@"
+}
+
+@test "allocator knows neither regpool nor preload, regpool not preload" {
+	clean '#include "(regpool|preload)/' '#include "regpool/mr.h"' allocator/*
+	clean '#include "preload/' '#include "preload/report.h"' regpool/*
+	clean '#include "(test|bench)/' '#include "test/tap.h"' $(but none)
+}
+
+@test "only allocator uses jemalloc, only regpool and the interposers verbs" {
+	clean '<jemalloc|\bje_|\bmallctl' 'extern unsigned je_opt;' regpool/* preload/*
+	clean 'infiniband/' '#include <infiniband/verbs.h>' allocator/* \
+		$(but preload/verbs.c | grep ^preload)
+	clean '\bibv_' 'ibv_reg_mr(pd)' allocator/*
+}
+
+@test "only the options file reads the environment" {
+	clean 'getenv' 'secure_getenv("HOME")' $(but none)
+	clean '\b_*environ\b' 'extern char **environ;' $(but allocator/options.c)
+}
+
+@test "only one file asks the kernel for memory, and none gives it back" {
+	clean '\b(mmap|mprotect|madvise|mlock|sbrk|brk) *\(' 'p = mmap(NULL, n' \
+		$(but allocator/os.c)
+	clean '\b(munmap|mremap|madvise|process_madvise) *\(|SYS_m' 'munmap(p, n);' $(but none)
+	clean 'MAP_FIXED|PROT_NONE' 'MAP_FIXED | MAP_ANON' $(but allocator/os.c)
+	grep -q 'mprotect(' allocator/os.c
+}
+
+@test "only preload exports" {
+	clean 'PIN_EXPORT' 'PIN_EXPORT void *pvalloc' regpool/* $(but allocator/base.h | grep ^allocator)
+}
+
+@test "what runs inside malloc uses no stdio, no locale and no malloc" {
+	clean '<stdio.h>|printf *\(' '#include <stdio.h>' allocator/log.c allocator/o* \
+		allocator/pages.c allocator/re* allocator/table.c
+	clean '\b(m|c|re)alloc *\(|\bfree *\(' 'p = malloc(1);' \
+		$(but allocator/heap.c | grep ^allocator) regpool/*
+}
+
+@test "no file is longer than 500 lines, no function than 60" {
+	cd "$top_srcdir"
+	local file
+	for file in $(find allocator regpool preload bench test -name '*.[ch]' -o -name '*.cc' \
+		-o -name '*.bats' -o -name '*.bash' -o -name '*.py'); do
+		echo "$file: $(wc -l < "$file") lines, longest function $(longest "$file")"
+		[ "$(wc -l < "$file")" -le 500 ]
+		[ "$(longest "$file")" -le 60 ]
+	done
+	[ "$({ echo '{'; seq 70; echo '}'; } | longest)" -gt 60 ]
+}

@@ -1,0 +1,89 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: where memory, addresses or the place in front are limited, the library
+# says so in one line and the program goes on.
+
+setup() {
+	load helper
+}
+
+# limited OPTION VALUE COMMAND…: runs a command under the library and a ulimit.
+limited() {
+	ulimit "$1" "$2" || return
+	shift 2
+	preloaded "$@"
+}
+
+one_line() {
+	echo "said: $stderr"
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	[[ "$stderr" =~ ^pinalloc\[[0-9]+\]:\ $1$ ]]
+}
+
+@test "with little address space the heap is smaller, which is said once" {
+	local kib
+	for kib in 500000 100000 60000; do
+		run -0 --separate-stderr limited -v $kib bash -c 'for i in {1..1000}; do
+			words+=("word $i"); done; echo ${#words[@]}'
+		[ "$output" = 1000 ]
+		one_line 'the heap can grow to [0-9.]+ MiB at most: .*ulimit -v.*'
+	done
+	run -0 --separate-stderr limited -v unlimited bash -c 'echo works'
+	[ -z "$stderr" ]
+}
+
+@test "with too little address space to start this is said once, and malloc gives NULL" {
+	run -1 --separate-stderr limited -v 16000 "$programs/grow" 1
+	one_line 'cannot reserve address space for the heap: raise ulimit -v'
+	run --separate-stderr limited -v 16000 ls /
+	[ "$status" -lt 128 ]
+	[[ "${stderr_lines[0]}" == *"raise ulimit -v" ]]
+	[[ "${stderr_lines[1]}" != *pinalloc* ]]
+}
+
+@test "when the address space is used up malloc gives NULL and ENOMEM, and all goes on" {
+	run -0 --separate-stderr limited -v 500000 "$programs/exhaust"
+	[ "$output" -gt 300 ]
+	[ "$output" -lt 500 ]
+	one_line 'the heap can grow to .*'
+}
+
+@test "at the limit on data malloc gives NULL and ENOMEM, and all goes on" {
+	run -0 --separate-stderr limited -d 200000 "$programs/exhaust"
+	[ "$output" -gt 100 ]
+	[ "$output" -lt 200 ]
+	[ -z "$stderr" ]
+}
+
+@test "a block larger than any memory gives NULL and ENOMEM, and all goes on" {
+	local tib=$((1 << 40))
+	for size in $((15 * tib)) $((17 * tib)) $((4096 * tib)); do
+		run -0 --separate-stderr preloaded "$programs/exhaust" "$size"
+		[ "$output" = 0 ]
+		[ -z "$stderr" ]
+	done
+}
+
+@test "without a limit memory does not run out" {
+	run -1 preloaded "$programs/exhaust"
+}
+
+@test "another malloc in front is named in one line, and the program works" {
+	run -0 --separate-stderr env LD_PRELOAD="libjemalloc.so.2 $library" echo works
+	[ "$output" = works ]
+	one_line 'malloc is answered by /.*/libjemalloc\.so\.2: .*libpinalloc\.so first.*'
+	run -0 --separate-stderr env LD_PRELOAD="$library libjemalloc.so.2" echo works
+	[ "$output" = works ]
+	[ -z "$stderr" ]
+}
+
+@test "a program that uses no RDMA gets no thread" {
+	run -0 preloaded bash -c 'tasks=(/proc/$$/task/*); echo ${#tasks[@]}'
+	[ "$output" -eq 1 ]
+	run -0 env LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=background_thread:true \
+		bash -c 'tasks=(/proc/$$/task/*); echo ${#tasks[@]}'
+	[ "$output" -gt 1 ]
+	run -0 preloaded MALLOC_CONF=background_thread:true \
+		bash -c 'tasks=(/proc/$$/task/*); echo ${#tasks[@]}'
+	[ "$output" -eq 1 ]
+}

@@ -1,0 +1,114 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: the library answers the whole of glibc's malloc family, each function by
+# its own rules, from its own heap.
+
+setup() {
+	load helper
+}
+
+# surface SECTION: runs the checks of one section under the library.
+surface() {
+	run preloaded PINALLOC_REGISTER=off "$programs/surface" "$1"
+	grep -v '^ok' <<< "$output"
+	[ "$status" -eq 0 ]
+	[[ "${lines[0]}" == "ok 1 "* ]]
+}
+
+# malloc_family: reads `nm -D`, prints the family's names that it lists, sorted.
+malloc_family() {
+	local name='(m|c|re)alloc|reallocarray|c?free|memalign|aligned_alloc|posix_memalign'
+	name+='|p?valloc|mallinfo2?|mallopt|malloc_(usable_size|trim|info|stats)'
+	grep -v GLIBC_PRIVATE | grep -oE " (__libc_|__)?($name)(@|$)" | tr -d ' @' | sort -u
+}
+
+@test "blocks of every size come from the heap, aligned" {
+	surface sizes
+}
+
+@test "a block of no bytes is a block, and each is another one" {
+	surface zero
+}
+
+@test "a size beyond PTRDIFF_MAX or a product that overflows gives NULL and ENOMEM" {
+	surface beyond
+}
+
+@test "calloc clears dirty memory that is used again" {
+	surface calloc
+}
+
+@test "realloc keeps the contents, and when it fails the block" {
+	surface realloc
+}
+
+@test "the aligned functions align, and refuse what is no alignment" {
+	surface alignment
+}
+
+@test "valloc and pvalloc give pages that free takes back" {
+	surface pages
+}
+
+@test "malloc_usable_size tells what may be written" {
+	surface usable
+}
+
+@test "success leaves errno alone, and so does free" {
+	surface errno
+}
+
+@test "mallopt, malloc_trim, mallinfo and mallinfo2 answer for this heap" {
+	surface glibc
+}
+
+@test "glibc's own names for its functions give blocks that free takes" {
+	surface libc-names
+}
+
+@test "without the library the same checks fail" {
+	for section in sizes alignment pages libc-names; do
+		run "$programs/surface" "$section"
+		[ "$status" -eq 1 ]
+		[[ "$output" == *"not ok"* ]]
+	done
+}
+
+@test "malloc_info writes XML that a parser takes" {
+	preloaded "$programs/surface" info > "$BATS_TEST_TMPDIR/info.xml"
+	run -0 python3 - "$BATS_TEST_TMPDIR/info.xml" <<- 'END'
+		import sys, xml.etree.ElementTree as xml
+		root = xml.parse(sys.argv[1]).getroot()
+		print(root.tag, root.find("system").get("size"))
+	END
+	[[ "$output" =~ ^malloc\ [1-9][0-9]+$ ]]
+	(($(cut -d' ' -f2 <<< "$output") % (2 << 20) == 0))
+}
+
+@test "malloc_stats writes to standard error" {
+	run -0 --separate-stderr preloaded "$programs/surface" stats
+	[ -z "$output" ]
+	[[ "$stderr" == *"opt.retain: true"* ]]
+}
+
+@test "every name of the family that glibc has, the library has, and answers for" {
+	local libc wanted
+	libc=$(ldd "$programs/surface" | awk '/libc\.so/ { print $3 }')
+	wanted=$(nm -D --defined-only "$libc" | malloc_family)
+	[ "$(wc -l <<< "$wanted")" -ge 25 ]
+	run comm -23 <(echo "$wanted") <(nm -D --defined-only "$library" | malloc_family)
+	echo "only in glibc: $output"
+	[ -z "$output" ]
+}
+
+@test "a program's malloc is the library's, by name and by address" {
+	local name
+	for name in malloc calloc realloc reallocarray free memalign aligned_alloc \
+		posix_memalign valloc pvalloc malloc_usable_size malloc_trim mallopt \
+		mallinfo mallinfo2 malloc_info malloc_stats _Znwm _ZdlPv; do
+		run -0 preloaded "$programs/caller" "$name"
+		[ "$output" = libpinalloc.so ]
+		run "$programs/caller" "$name"
+		[ "$output" != libpinalloc.so ]
+	done
+}

@@ -1,0 +1,69 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: C++ gets its memory from the same heap, by the rules of the standard,
+# and a C program needs no libstdc++ for it.
+
+setup() {
+	load helper
+}
+
+# newdelete SECTION: runs the checks of one section under the library.
+newdelete() {
+	run preloaded PINALLOC_REGISTER=off "$programs/newdelete" "$1"
+	grep -v '^ok' <<< "$output"
+	[ "$status" -eq 0 ]
+	[[ "${lines[0]}" == "ok 1 "* ]]
+}
+
+@test "every form of new gives heap memory, and every form of delete takes it" {
+	newdelete forms
+}
+
+@test "a huge request throws bad_alloc, or with nothrow gives null" {
+	newdelete huge
+}
+
+@test "the new_handler is called, and may throw" {
+	newdelete handler
+}
+
+@test "the new_handler can make room" {
+	newdelete room
+}
+
+@test "with no memory left at all, new still throws" {
+	newdelete exhausted
+}
+
+@test "exceptions pass through code that allocates" {
+	newdelete exceptions
+}
+
+@test "static constructors allocate before main" {
+	newdelete statics
+}
+
+@test "without the library the same checks fail" {
+	for section in forms statics; do
+		run "$programs/newdelete" "$section"
+		[ "$status" -eq 1 ]
+		[[ "$output" == *"not ok"* ]]
+	done
+}
+
+@test "a C++ library that a C program loads for itself alone can throw bad_alloc" {
+	local plugin=$BATS_TEST_TMPDIR/plugin.so
+	"${CXX:-g++}" -shared -fPIC -o "$plugin" "$top_srcdir/test/programs/plugin.cc"
+	run -0 preloaded "$programs/host" "$plugin" once
+	[ "$output" = "caught bad_alloc" ]
+	run -0 preloaded "$programs/host" "$plugin" bits
+	[ "$output" = "caught bad_alloc" ]
+}
+
+@test "a C program is not made to load libstdc++" {
+	run -0 env LD_PRELOAD="$library" LD_TRACE_LOADED_OBJECTS=1 "$programs/host"
+	[[ "$output" == *libpinalloc.so* ]]
+	[[ "$output" != *libstdc++* ]]
+	run -0 env LD_PRELOAD=libjemalloc.so.2 LD_TRACE_LOADED_OBJECTS=1 "$programs/host"
+	[[ "$output" == *libstdc++* ]]
+}

@@ -1,0 +1,95 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: no byte of the heap goes back to the kernel, whatever the program, the
+# options of jemalloc or its controls ask for; what is freed is used again.
+
+setup() {
+	load helper
+}
+
+# traced [NAME=VALUE…] -- COMMAND…: prints the calls that gave heap memory back.
+traced() {
+	local environment=()
+	while [ "$1" != -- ]; do
+		environment+=(-E "$1")
+		shift
+	done
+	shift
+	strace -f -o "$BATS_TEST_TMPDIR/trace" "${environment[@]}" \
+		-e trace=munmap,madvise,mremap,brk,mmap,mprotect \
+		"$@" > "$BATS_TEST_TMPDIR/blocks" || return
+	python3 "$top_srcdir/test/heapcalls.py" "$BATS_TEST_TMPDIR"/{trace,blocks}
+}
+
+# keeps COMMAND…: the command succeeds, has had blocks, and gave nothing back.
+keeps() {
+	run --separate-stderr traced LD_PRELOAD="$library" "$@"
+	echo "$* gave back: $output; said: $stderr"
+	[ "$status" -eq 0 ]
+	[ -z "$output" ]
+	[ -s "$BATS_TEST_TMPDIR/blocks" ]
+}
+
+@test "no function of malloc's family gives memory back, from 16 bytes to 1 GiB" {
+	keeps -- "$programs/churn" $((1 << 30))
+	[ "$(wc -l < "$BATS_TEST_TMPDIR/blocks")" -gt 4000 ]
+}
+
+@test "the same program gives memory back under glibc" {
+	run traced -- "$programs/churn" $((1 << 20))
+	[ "$status" -eq 0 ]
+	[[ "$output" == *" munmap("* ]]
+	[[ "$output" == *" madvise("* ]]
+	[[ "$output" == *" brk("* ]]
+}
+
+@test "no option of jemalloc's makes it give memory back or go wrong" {
+	local conf
+	for conf in retain:false dirty_decay_ms:0,muzzy_decay_ms:0 \
+		dirty_decay_ms:5,muzzy_decay_ms:5 dirty_decay_ms:-1,muzzy_decay_ms:-1 \
+		oversize_threshold:1 dss:primary hpa:true background_thread:true \
+		metadata_thp:always,thp:always san_guard_small:1,san_guard_large:1 \
+		junk:true zero:true tcache:false narenas:1 percpu_arena:percpu \
+		lg_extent_max_active_fit:0 cache_oblivious:true \
+		dirty_decay_ms:banana nonsense; do
+		keeps MALLOC_CONF="$conf" -- "$programs/churn" $((1 << 20))
+	done
+}
+
+@test "no control of jemalloc's gives memory back, not even of a destroyed arena" {
+	keeps -- "$programs/ctl" purge
+}
+
+@test "the same controls give memory back in a stock jemalloc" {
+	run traced LD_PRELOAD=libjemalloc.so.2 -- "$programs/ctl" purge
+	[ "$status" -eq 0 ]
+	[[ "$output" == *" madvise("* ]]
+}
+
+@test "what is freed is used again: 50 equal rounds need no more than five" {
+	run -0 --separate-stderr preloaded "$programs/rounds"
+	[ "${#lines[@]}" -eq 2 ]
+	[ "${lines[0]}" -gt $((10 << 20)) ]
+	[ "${lines[0]}" -eq "${lines[1]}" ]
+}
+
+@test "a program that leaks does make the heap grow" {
+	run -0 --separate-stderr preloaded "$programs/rounds" leak
+	[ "${lines[1]}" -gt $((lines[0] * 2)) ]
+}
+
+@test "what is freed as small blocks is used again as large ones, and the other way" {
+	run -0 --separate-stderr preloaded "$programs/rounds" phases
+	echo "in use ${lines[0]}, heap ${lines[1]}"
+	[ "${lines[0]}" -gt $((64 << 20)) ]
+	[ "${lines[1]}" -lt $((lines[0] * 3 / 2)) ]
+}
+
+@test "the library has no way to give memory back: it calls no such function" {
+	run -0 nm -D --undefined-only "$library"
+	[[ "$output" == *" mmap@"* ]]
+	[[ "$output" != *" munmap"* ]]
+	[[ "$output" != *" madvise"* ]]
+	[[ "$output" != *" mremap"* ]]
+	[[ "$output" != *" process_madvise"* ]]
+}

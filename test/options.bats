@@ -1,0 +1,147 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: options are what PINALLOC_HELP=1 says; nonsense costs one line, not the
+# program.
+
+setup() {
+	load helper
+}
+
+# works [NAME=VALUE…]: a program prints "works" under the library, silently.
+works() {
+	said '' "$@"
+}
+
+# said REGEX [NAME=VALUE…]: the same, but with one line on standard error, like that.
+said() {
+	local line=$1
+	shift
+	run -0 --separate-stderr preloaded "$@" echo works
+	echo "$*: said \"$stderr\", not \"$line\""
+	[ "$output" = works ]
+	[ "${#stderr_lines[@]}" -eq "$([ -n "$line" ] && echo 1 || echo 0)" ]
+	[[ "$stderr" =~ ^${line:+pinalloc\[[0-9]+\]: $line}$ ]]
+}
+
+# steps COUNT [NAME=VALUE…]: how large, in MiB, the regions are in which the heap
+# of a program grows that holds COUNT blocks of 1 MiB.
+steps() {
+	local count=$1
+	shift
+	preloaded PINALLOC_LOG=debug "$@" "$programs/grow" "$count" 2>&1 |
+		sed -n 's/^pinalloc.* region [0-9]*: \([0-9]*\)\.[0-9] MiB at 0x.*/\1/p'
+}
+
+@test "PINALLOC_HELP=1 prints the table and ends any program" {
+	local name
+	run -0 preloaded PINALLOC_HELP=1 bash -c 'echo not reached'
+	[[ "$output" != *reached* ]]
+	[ "$(grep -c '^[PM]' <<< "$output")" -eq \
+		"$(grep -c '^OPTION(' "$top_srcdir/allocator/options.def")" ]
+	for name in $(grep -oE '"(PIN|M)ALLOC_[A-Z_]+"' "$top_srcdir/allocator/options.def"); do
+		[[ "$output" == *"${name//\"/} "* ]]
+	done
+	run -0 --separate-stderr preloaded PINALLOC_HELP=1 /bin/false
+	[ -z "$stderr" ]
+	works PINALLOC_HELP=0
+}
+
+@test "a value that is not understood gives one line, with what is and what is kept" {
+	local help setting row values kept
+	help=$(preloaded PINALLOC_HELP=1 true)
+	for setting in PINALLOC_LOG=banana PINALLOC_REPORT= PINALLOC_REPORT_FORMAT=xml \
+		PINALLOC_REGISTER=sometimes PINALLOC_ACCESS=read,execute PINALLOC_ACCESS= \
+		PINALLOC_MAX_PINNED=lots PINALLOC_MAX_PINNED=101% PINALLOC_MAX_PINNED=-1 \
+		PINALLOC_GROW=4X PINALLOC_GROW=4MB PINALLOC_GROW=M PINALLOC_GROW=4.5M \
+		PINALLOC_GROW=99999999999999999999 PINALLOC_GROW=99999999T PINALLOC_GROW= \
+		MALLOC_ARENA_MAX=many MALLOC_TOP_PAD_=0x10 MALLOC_PERTURB_=-1; do
+		row=$(sed -n "s/^${setting%%=*}  *//p" <<< "$help")
+		values=${row% (*}
+		kept=${row##* (}
+		said "$setting is not understood: it takes $values; keeping ${kept%)}" "$setting"
+	done
+}
+
+@test "a name that is no option gives one line" {
+	said 'PINALLOC_FOO=1: no such option; PINALLOC_HELP=1 lists them' PINALLOC_FOO=1
+	said 'PINALLOC_GROWTH=4M: no such option.*' PINALLOC_GROWTH=4M
+	works PINALLOC=1 MY_PINALLOC_FOO=1
+}
+
+@test "PINALLOC_LOG=error silences warnings, =debug shows the regions, =info does not" {
+	works PINALLOC_FOO=1 PINALLOC_GROW=banana PINALLOC_LOG=error
+	said 'region 0: 2\.0 MiB at 0x[0-9a-f]+00000' PINALLOC_LOG=debug
+	works PINALLOC_LOG=info
+}
+
+@test "every option takes what its row says, silently" {
+	local size
+	for size in 4194304 4096k 4096K 4m 4M 1g 1G 1t 1T; do
+		works PINALLOC_GROW=$size PINALLOC_MAX_PINNED=$size MALLOC_TOP_PAD_=$size
+	done
+	works PINALLOC_MAX_PINNED=none PINALLOC_ACCESS=local PINALLOC_REGISTER=lazy
+	works PINALLOC_MAX_PINNED=50% PINALLOC_ACCESS=read,write,atomic PINALLOC_REGISTER=off
+	works PINALLOC_MAX_PINNED=0 PINALLOC_ACCESS=all PINALLOC_REGISTER=eager
+	works PINALLOC_REPORT=off PINALLOC_REPORT_FORMAT=json PINALLOC_RESTRICT='no such*'
+}
+
+@test "PINALLOC_GROW bounds the steps in which the heap grows" {
+	[ "$(steps 1024 | sort -n | tail -n 1)" -eq 64 ]
+	[ "$(steps 1024 | wc -l)" -lt 50 ]
+	[ "$(steps 1024 PINALLOC_GROW=4M | sort -n | tail -n 1)" -eq 4 ]
+	[ "$(steps 1024 PINALLOC_GROW=4M | wc -l)" -ge 256 ]
+	[ "$(steps 1024 PINALLOC_GROW=1G | sort -n | tail -n 1)" -gt 64 ]
+	[ "$(steps 200 PINALLOC_GROW=5M | sort -n | tail -n 1)" -eq 4 ]
+}
+
+@test "PINALLOC_GROW does not bound a block: that gets a region it fits into" {
+	run -0 preloaded PINALLOC_LOG=debug PINALLOC_GROW=4M "$programs/grow" 1 100000000
+	[[ "${lines[-1]}" =~ region\ [0-9]+:\ (9[6-9]|1[0-2][0-9])\.[0-9]\ MiB ]]
+}
+
+@test "suffixes K, M and G multiply" {
+	local size
+	for size in 16777216 16384K 16M; do
+		[ "$(steps 100 PINALLOC_GROW=$size | sort -n | tail -n 1)" -eq 16 ]
+	done
+	[ "$(steps 1 MALLOC_TOP_PAD_=1G PINALLOC_GROW=1G)" = "$(steps 1 MALLOC_TOP_PAD_=1024M \
+		PINALLOC_GROW=1024M)" ]
+}
+
+@test "PINALLOC_GROW under 2M is 2M, and said" {
+	said 'PINALLOC_GROW is under 2M, the least: using 2M' PINALLOC_GROW=1M
+	said 'PINALLOC_GROW is under 2M.*' PINALLOC_GROW=0
+	[ "$(steps 100 PINALLOC_GROW=1M 2>&1 | sort -u)" = 2 ]
+}
+
+@test "PINALLOC_RESTRICT names the programs in which there is registration" {
+	local no_device='there is no RDMA device here'
+	run -0 preloaded PINALLOC_RESTRICT='dev*s' "$programs/devices"
+	[[ "$output" == *"$no_device"* ]]
+	run -0 preloaded PINALLOC_RESTRICT='other*' "$programs/devices"
+	[[ "$output" != *"$no_device"* ]]
+}
+
+@test "glibc's MALLOC_PERTURB_ fills what is allocated, but not calloc" {
+	run -0 preloaded "$programs/bytes"
+	[ "$output" = $'01 00\n01 00' ]
+	run -0 preloaded MALLOC_PERTURB_=7 "$programs/bytes"
+	[ "$output" = $'a5 00\na5 00' ]
+}
+
+@test "glibc's MALLOC_ARENA_MAX is the number of arenas" {
+	[ "$(preloaded MALLOC_ARENA_MAX=3 "$programs/ctl" opt.narenas)" -eq 3 ]
+	[ "$(preloaded MALLOC_ARENA_MAX=5 "$programs/ctl" opt.narenas)" -eq 5 ]
+	[ "$(preloaded MALLOC_ARENA_MAX=1 "$programs/ctl" arenas.narenas)" -eq 1 ]
+}
+
+@test "glibc's MALLOC_TOP_PAD_ is the first step, up to PINALLOC_GROW" {
+	[ "$(steps 1)" -eq 2 ]
+	[ "$(steps 1 MALLOC_TOP_PAD_=32M)" -eq 32 ]
+	[ "$(steps 1 MALLOC_TOP_PAD_=32M PINALLOC_GROW=8M)" -eq 8 ]
+}
+
+@test "glibc's other settings are taken silently" {
+	works MALLOC_TRIM_THRESHOLD_=1 MALLOC_MMAP_MAX_=0 MALLOC_MMAP_THRESHOLD_=1 \
+		MALLOC_CHECK_=3 MALLOC_ARENA_TEST=1 GLIBC_TUNABLES=glibc.malloc.perturb=1
+}

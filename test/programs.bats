@@ -1,0 +1,170 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: real programs do under the library what they do without it.
+
+setup() {
+	load helper
+	cd "$BATS_TEST_TMPDIR"
+	mkdir reports
+}
+
+# same NAME COMMAND…: says the same, on both streams and in its status, under the
+# library as without; and a program NAME did run under the library.
+same() {
+	local name=$1 plain status_plain=0
+	shift
+	rm -f reports/*
+	plain=$("$@" 2>&1) || status_plain=$?
+	run preloaded PINALLOC_REPORT="$PWD/reports/%p.txt" "$@"
+	diff <(echo "$plain") <(echo "$output") || return
+	[ "$status" -eq "$status_plain" ] || return
+	grep -q "^pinalloc: $name, " reports/*.txt
+}
+
+# script NAME: a script from standard input, in a file.
+script() {
+	cat > "$1"
+}
+
+@test "a shell script with pipes, subshells, arrays and here-documents" {
+	script shell <<- 'END'
+		declare -A seen
+		words=(one two three one)
+		for word in "${words[@]}"; do seen[$word]=$((${seen[$word]:-0} + 1)); done
+		for word in "${!seen[@]}"; do echo "$word ${seen[$word]}"; done | sort
+		for i in {1..2000}; do list+=("item $i"); done
+		echo "${list[@]}" | tr ' ' '\n' | sort | uniq -c | sort -rn | head -n 2
+		(cd / && echo "$PWD"; exit 3) || echo "subshell said $?"
+		cat <<< "$(printf '%05d' {1..500})" | md5sum
+		wait & wait
+	END
+	same bash bash shell
+}
+
+@test "git makes, packs and reads a repository" {
+	script repository <<- 'END'
+		set -e
+		export HOME=$PWD GIT_CONFIG_NOSYSTEM=1
+		for who in AUTHOR COMMITTER; do
+			export GIT_${who}_NAME=A GIT_${who}_EMAIL=a@example.org
+			export GIT_${who}_DATE='2001-01-01T00:00:00Z'
+		done
+		rm -rf repository.git && git init -q -b main repository.git && cd repository.git
+		for i in 1 2 3 4 5; do
+			seq $i 20000 > file.$i
+			git add . && git commit -qm "number $i"
+		done
+		git gc -q && git fsck
+		git log --stat --format=%H%s
+	END
+	same git bash repository
+}
+
+@test "gcc compiles a file of size to the same object" {
+	script compile <<- 'END'
+		for i in {1..300}; do
+			echo "int f$i(int n) { return n > $i ? n * $i + f$((i > 1 ? i - 1 : 300))(n / 2) : n; }"
+		done | { seq -f 'int f%g(int);' 300; cat; } > many.c
+		gcc -O2 -c many.c -o many.o && md5sum many.o
+	END
+	same cc1 bash compile
+}
+
+@test "g++ compiles a program of the standard library to the same object" {
+	script program.cc <<- 'END'
+		#include <algorithm>
+		#include <map>
+		#include <string>
+		#include <vector>
+		std::vector<std::string> keys(const std::map<std::string, std::vector<int>> &index)
+		{
+			std::vector<std::string> found;
+			for (auto &entry : index)
+				found.push_back(entry.first);
+			std::sort(found.rbegin(), found.rend());
+			return found;
+		}
+	END
+	same cc1plus bash -c "g++ -c program.cc -o program.o && md5sum program.o"
+}
+
+@test "a C++ program with exceptions, threads and static objects" {
+	same statics "$programs/statics"
+}
+
+@test "python3 with threads, ctypes and libraries" {
+	script threads.py <<- 'END'
+		import ctypes, json, re, threading, zlib
+		def work(n, found):
+		    data = {str(i): [i] * 20 for i in range(5000)}
+		    found[n] = zlib.crc32(json.dumps(data).encode() * 5) + n
+		found = [0] * 4
+		threads = [threading.Thread(target=work, args=(n, found)) for n in range(4)]
+		[t.start() for t in threads], [t.join() for t in threads]
+		libc = ctypes.CDLL(None)
+		libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+		libc.free(libc.malloc(1 << 24))
+		print(found, len(re.findall(r"\d+", "a1b22c333" * 10000)), len(bytearray(1 << 26)))
+	END
+	same python3 python3 threads.py
+	PYTHONMALLOC=malloc same python3 python3 threads.py
+}
+
+@test "python3 with subprocesses and both ways of multiprocessing" {
+	script processes.py <<- 'END'
+		import multiprocessing, subprocess
+		def square(n): return sum(i * i for i in range(n))
+		if __name__ == "__main__":
+		    for method in "fork", "spawn":
+		        with multiprocessing.get_context(method).Pool(2) as pool:
+		            print(method, pool.map(square, range(50)))
+		    print(subprocess.run(["sort", "-r"], input=b"a\nc\nb\n", capture_output=True))
+	END
+	same python3 python3 processes.py
+}
+
+@test "perl with fork, large hashes and sorting" {
+	script program.pl <<- 'END'
+		my %h = map { $_ => "x" x ($_ % 100) } 1 .. 50000;
+		my @sorted = sort { length $h{$a} <=> length $h{$b} or $a <=> $b } keys %h;
+		my $text = join ",", @sorted;
+		print length $text, " $sorted[0] $sorted[-1] ", unpack("%32C*", $text), "\n";
+		$| = 1;
+		for my $i (1 .. 5) {
+		    my $pid = fork // die;
+		    if (!$pid) { my @a = map { "child $i" x $_ } 1 .. 500; print "$#a $i\n"; exit $i }
+		    waitpid $pid, 0;
+		    print $? >> 8, "\n";
+		}
+	END
+	same perl perl program.pl
+}
+
+@test "tar, xz, sed, awk, grep and sort in pipelines" {
+	script pipeline <<- 'END'
+		mkdir -p tree && seq 100000 > tree/numbers && cp /etc/services tree/ 2>&1
+		tar --sort=name --mtime=@0 -c tree | xz -0 -T2 | xz -dc | md5sum
+		sort -R --random-source=tree/numbers tree/numbers | sort -n --parallel=4 -S 8M |
+			sed 's/7/seven/g' | awk '{ sum += length($0); n[length($0)]++ }
+				END { print sum; for (i = 1; i < 20; i++) print i, n[i] }'
+		find tree -type f | sort | xargs md5sum
+		grep -c '[13579]$' tree/numbers
+	END
+	same xz bash pipeline
+}
+
+@test "posix_spawn, vfork and system" {
+	same spawns "$programs/spawns" echo hello
+}
+
+@test "100 forks while other threads allocate: every child can allocate and exit" {
+	run -0 preloaded "$programs/forks" 100
+	[ "$output" = 100 ]
+}
+
+@test "a library that says or changes anything, or is not there, would be noticed" {
+	run ! same bash bash -c 'echo "$LD_PRELOAD"'
+	run ! same bash bash -c '[ -z "$LD_PRELOAD" ]'
+	library=
+	run ! same bash bash -c 'echo no report'
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * churn LARGEST: allocates and frees with every function of the family, 16 bytes
+ * to LARGEST, in this thread and in threads that end, checking contents. Prints
+ * "address size" of every block it ever held. Exit status 1: contents were wrong.
+ */
+#include <malloc.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB ((size_t)1 << 20)
+#define THREADS 4
+#define SMALL 500
+
+static struct {
+	void *start;
+	size_t size;
+} blocks[1 << 16];
+static unsigned n_blocks;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void wrong(const char *what, size_t size)
+{
+	fprintf(stderr, "churn: %s of %zu bytes\n", what, size);
+	exit(1);
+}
+
+/* Written and checked are some 4096 bytes of a block, evenly spread. */
+static size_t step(size_t size)
+{
+	return size > 4096 ? size / 4096 : 1;
+}
+
+static void expect(const unsigned char *p, size_t size, size_t each, unsigned char value,
+		   const char *what)
+{
+	for (size_t i = 0; i < size; i += each)
+		if (p[i] != value)
+			wrong(what, size);
+}
+
+/* Remembers the block and dirties it. */
+static void *hold(void *p, size_t size)
+{
+	unsigned char *bytes = p;
+
+	if (!p)
+		wrong("no memory for a block", size);
+	pthread_mutex_lock(&lock);
+	if (n_blocks < sizeof blocks / sizeof blocks[0]) {
+		blocks[n_blocks].start = p;
+		blocks[n_blocks++].size = size;
+	}
+	pthread_mutex_unlock(&lock);
+	for (size_t i = 0; i < size; i += step(size))
+		bytes[i] = 0xc5;
+	bytes[size - 1] = 0xc5;
+	return p;
+}
+
+static void resize(size_t size)
+{
+	void *p = hold(malloc(size), size);
+
+	p = realloc(p, size / 2);
+	expect(p, size / 2, step(size), 0xc5, "realloc lost contents, a block");
+	p = realloc(p, size);
+	expect(p, size / 2, step(size), 0xc5, "realloc lost contents, a block");
+	free(hold(p, size));
+	p = hold(reallocarray(NULL, size / 16, 16), size);
+	free(hold(reallocarray(p, size / 16 + 1, 16), size));
+}
+
+static void align(size_t size)
+{
+	void *p;
+
+	if (posix_memalign(&p, 4096, size))
+		p = NULL;
+	free(hold(p, size));
+	free(hold(aligned_alloc(64, size), size));
+	free(hold(memalign(256, size), size));
+	free(hold(valloc(size), size));
+	free(hold(pvalloc(size), size));
+}
+
+/* Dirty memory is there to be reused; calloc of it is what clears it. */
+static void clear(size_t size)
+{
+	void *p;
+
+	for (int i = 0; i < 3; i++) {
+		p = calloc(size / 16, 16);
+		expect(p, size, step(size), 0, "calloc without zeroes, a block");
+		free(hold(p, size));
+	}
+}
+
+static void churn(size_t largest)
+{
+	for (size_t size = 16; size <= largest; size *= 4) {
+		free(hold(malloc(size), size));
+		align(size);
+		if (size > 64 * MIB)
+			continue; /* what copies or clears would touch all of it */
+		resize(size);
+		clear(size);
+	}
+}
+
+/* Ends with a thread cache full of blocks, half of them another thread's arena's. */
+static void *thread(void *unused)
+{
+	static void *left[SMALL];
+	void *mine[SMALL];
+
+	churn(MIB);
+	for (size_t i = 0; i < SMALL; i++)
+		mine[i] = hold(malloc(16 + i), 16 + i);
+	for (size_t i = 0; i < SMALL; i++) {
+		pthread_mutex_lock(&lock);
+		void *swap = left[i];
+		left[i] = mine[i];
+		pthread_mutex_unlock(&lock);
+		free(swap);
+	}
+	return unused;
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t threads[THREADS];
+
+	churn(argc > 1 ? strtoul(argv[1], NULL, 0) : MIB);
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < THREADS; i++)
+			pthread_create(&threads[i], NULL, thread, NULL);
+		for (int i = 0; i < THREADS; i++)
+			pthread_join(threads[i], NULL);
+	}
+	malloc_trim(0);
+	for (unsigned i = 0; i < n_blocks; i++)
+		printf("%#lx %zu\n", (unsigned long)blocks[i].start, blocks[i].size);
+	return 0;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * ctl NAME: prints jemalloc's unsigned figure of that name. ctl purge: uses every
+ * control of jemalloc's that gives memory back, on arena 0 and on an arena of its
+ * own, and prints "address size" of the blocks, like churn. Exit status 1: what it
+ * still held was damaged; 2: a control failed.
+ */
+#include <config.h>
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOCK ((size_t)8 << 20)
+#define ALL_ARENAS 4096
+#define IN_ARENA(arena) (((int)(arena) + 1) << 20 | 1 << 8) /* and no thread cache */
+
+typedef int mallctl_fn(const char *name, void *old, size_t *old_size, void *new_value,
+		       size_t new_size);
+typedef void *mallocx_fn(size_t size, int flags);
+
+static mallctl_fn *mallctl;
+
+static void control(const char *name)
+{
+	int error = mallctl(name, NULL, NULL, NULL, 0);
+
+	if (!error)
+		return;
+	fprintf(stderr, "ctl: %s: %s\n", name, strerror(error));
+	exit(2);
+}
+
+static void control_arena(unsigned arena, const char *verb)
+{
+	char name[64];
+
+	snprintf(name, sizeof name, "arena.%u.%s", arena, verb);
+	control(name);
+}
+
+static unsigned figure(const char *name)
+{
+	unsigned value = 0;
+	size_t size = sizeof value;
+	int error = mallctl(name, &value, &size, NULL, 0);
+
+	if (error) {
+		fprintf(stderr, "ctl: %s: %s\n", name, strerror(error));
+		exit(2);
+	}
+	return value;
+}
+
+static char *filled(char *p)
+{
+	memset(p, 0x7e, BLOCK);
+	printf("%#lx %zu\n", (unsigned long)p, BLOCK);
+	return p;
+}
+
+/* Controls that give back what is free, with free memory there to give. */
+static void purge(unsigned arena)
+{
+	free(filled(malloc(BLOCK)));
+	control("thread.tcache.flush");
+	control_arena(arena, "decay");
+	control_arena(arena, "purge");
+	control_arena(ALL_ARENAS, "decay");
+	control_arena(ALL_ARENAS, "purge");
+}
+
+/* Controls that give back a whole arena: used, reset, used again, destroyed. */
+static void destroy(mallocx_fn *mallocx)
+{
+	unsigned arena = figure("arenas.create");
+
+	filled(mallocx(BLOCK, IN_ARENA(arena)));
+	control_arena(arena, "reset");
+	filled(mallocx(BLOCK, IN_ARENA(arena)));
+	control_arena(arena, "purge");
+	control_arena(arena, "destroy");
+}
+
+static void damaged(const char *what)
+{
+	fprintf(stderr, "ctl: %s\n", what);
+	exit(1);
+}
+
+int main(int argc, char **argv)
+{
+	mallocx_fn *mallocx = (mallocx_fn *)dlsym(RTLD_DEFAULT, "mallocx");
+	char *kept, *zeroes;
+
+	mallctl = (mallctl_fn *)dlsym(RTLD_DEFAULT, "mallctl");
+	if (argc != 2 || !mallctl || !mallocx)
+		return 2;
+	if (strcmp(argv[1], "purge")) {
+		printf("%u\n", figure(argv[1]));
+		return 0;
+	}
+	kept = filled(malloc(BLOCK));
+	for (int round = 0; round < 3; round++) {
+		purge(0);
+		destroy(mallocx);
+	}
+	for (size_t i = 0; i < BLOCK; i++)
+		if (kept[i] != 0x7e)
+			damaged("a block that was held has changed");
+	zeroes = calloc(1, BLOCK);
+	for (size_t i = 0; i < BLOCK; i++)
+		if (zeroes[i])
+			damaged("calloc without zeroes");
+	return 0;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * forks COUNT: forks COUNT times while other threads allocate and free. Every
+ * child allocates, checks what it got and what it had, and exits. Prints how many
+ * did; a child that hangs is ended by its alarm.
+ */
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define THREADS 3
+#define SLOTS 200
+
+static atomic_bool done;
+static char *inherited;
+
+static size_t size_of(unsigned i)
+{
+	return (size_t)16 << i % 17; /* to 1 MiB */
+}
+
+/* Frees and allocates anew, slot by slot: `rounds` times at most, or until all is done. */
+static void churn(unsigned seed, int rounds)
+{
+	char *slots[SLOTS] = {0};
+
+	for (unsigned i = seed; rounds && !done; rounds--, i = i * 1664525 + 1013904223) {
+		char **slot = &slots[i / 65536 % SLOTS];
+
+		free(*slot);
+		*slot = malloc(size_of(i / 4096));
+		if (!*slot)
+			_exit(3);
+		memset(*slot, 1, 16);
+	}
+	for (int i = 0; i < SLOTS; i++)
+		free(slots[i]);
+}
+
+static void *thread(void *seed)
+{
+	churn((unsigned)(uintptr_t)seed, INT_MAX);
+	return NULL;
+}
+
+static void *short_thread(void *seed)
+{
+	churn((unsigned)(uintptr_t)seed, 100);
+	return NULL;
+}
+
+/* All a program may do: allocate, start a thread, run exit handlers. */
+static void child(unsigned i)
+{
+	pthread_t other;
+
+	alarm(20);
+	churn(i, 2000);
+	if (pthread_create(&other, NULL, short_thread, NULL) || pthread_join(other, NULL))
+		exit(4);
+	for (size_t k = 0; k < 100000; k++)
+		if (inherited[k] != 'i')
+			exit(5);
+	free(inherited);
+	exit(0);
+}
+
+int main(int argc, char **argv)
+{
+	int count = argc == 2 ? atoi(argv[1]) : 0, good = 0;
+	pthread_t threads[THREADS];
+
+	alarm(60);
+	inherited = memset(malloc(100000), 'i', 100000);
+	for (uintptr_t i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, thread, (void *)(i + 1));
+	for (int i = 0; i < count; i++) {
+		pid_t pid = fork();
+		int status;
+
+		if (!pid)
+			child((unsigned)i);
+		good += waitpid(pid, &status, 0) == pid && status == 0;
+	}
+	done = true;
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	printf("%d\n", good);
+	return good != count;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * host LIBRARY HOW: a C program, without libstdc++, that loads a C++ library for
+ * itself alone and calls its attempt(HOW).
+ */
+#include <config.h>
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+int main(int argc, char **argv)
+{
+	void *library = argc == 3 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
+	const char *(*attempt)(const char *how);
+
+	if (dlsym(RTLD_DEFAULT, "_ZSt17__throw_bad_allocv"))
+		return 2; /* libstdc++ was not to be there */
+	attempt = library ? (const char *(*)(const char *))dlsym(library, "attempt") : NULL;
+	if (!attempt)
+		return 3;
+	puts(attempt(argv[2]));
+	return 0;
+}

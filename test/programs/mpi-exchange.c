@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Two ranks send each other large messages, one a round, in turn; each buffer is
+ * allocated for its message and freed after it, and every word that arrives is
+ * looked at.
+ *
+ *     mpi-exchange ROUNDS [MOST_BYTES]
+ */
+#include <mpi.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Four sizes from 1 MiB to 16 MiB, in turn; odd, so that they are no size class. */
+static const size_t words[] = {131 * 1000, 2096 * 1000, 290 * 1000, 733 * 1000};
+
+static uint64_t word(unsigned round, size_t i)
+{
+	return (round + 1) * 0x9e3779b97f4a7c15u + i;
+}
+
+static void send(unsigned round, size_t n, int peer)
+{
+	uint64_t *buffer = malloc(n * sizeof *buffer);
+
+	for (size_t i = 0; i < n; i++)
+		buffer[i] = word(round, i);
+	MPI_Send(buffer, (int)n, MPI_UINT64_T, peer, 0, MPI_COMM_WORLD);
+	free(buffer);
+}
+
+/* How many words arrived wrong. */
+static unsigned long receive(unsigned round, size_t n, int peer)
+{
+	uint64_t *buffer = malloc(n * sizeof *buffer);
+	unsigned long wrong = 0;
+
+	MPI_Recv(buffer, (int)n, MPI_UINT64_T, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	for (size_t i = 0; i < n; i++)
+		wrong += buffer[i] != word(round, i);
+	free(buffer);
+	return wrong;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 6;
+	size_t most = argc > 2 ? strtoul(argv[2], NULL, 0) : SIZE_MAX;
+	unsigned long wrong = 0, all = 0;
+	int rank;
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	for (unsigned round = 0; round < rounds; round++) {
+		size_t n = words[round % 4];
+
+		if (n * 8 > most)
+			n = most / 8;
+		if ((int)(round % 2) == rank)
+			send(round, n, !rank);
+		else
+			wrong += receive(round, n, !rank);
+	}
+	MPI_Allreduce(&wrong, &all, 1, MPI_UNSIGNED_LONG, MPI_SUM, MPI_COMM_WORLD);
+	if (!rank)
+		printf("rounds %u wrong %lu\n", rounds, all);
+	MPI_Finalize();
+	return all != 0;
+}

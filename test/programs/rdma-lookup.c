@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The functions of pinalloc.h on a real device: what the keys are worth, and what
+ * becomes of them. Prints TAP. Status 3 says that nobody answers the functions.
+ *
+ *     rdma-lookup CASE [PATH]
+ */
+#include "preload/pinalloc.h"
+#include "test/programs/rdma.h"
+#include "test/tap.h"
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define WORKERS 4
+#define WINDOW	(256 * KIB)
+
+static struct ibv_pd *pds[2];
+static const char *report_path = "stderr";
+
+/* Protection domains of two contexts. */
+static void make_pds(void)
+{
+	for (int i = 0; i < 2; i++)
+		need((pds[i] = ibv_alloc_pd(rdma_open())));
+}
+
+static struct pinalloc_stats stats(void)
+{
+	struct pinalloc_stats now = {0};
+
+	need(pinalloc_stats(&now, sizeof now) == (int)sizeof now);
+	return now;
+}
+
+/* Until the registration thread has done all there is, or five seconds. */
+static bool all_registered(uint64_t domains)
+{
+	struct pinalloc_stats now = stats();
+
+	for (int i = 0; i < 500 && now.mr_created - now.mr_destroyed != domains * now.regions;
+	     i++) {
+		usleep(10000);
+		now = stats();
+	}
+	return now.mr_created - now.mr_destroyed == domains * now.regions &&
+	       now.pinned == domains * now.mapped;
+}
+
+/*
+ * Sends a window of one block to another with an RDMA write and fetches it back
+ * with a read, all with looked-up keys. Returns whether it arrived right.
+ */
+static bool round_trip(struct rdma *rdma, size_t length, uint64_t *random)
+{
+	size_t n = length < WINDOW ? length : WINDOW;
+	size_t at = rdma_random(random) % (length - n + 1);
+	uint64_t seed = rdma_random(random);
+	char *near = malloc(length), *far = malloc(length);
+	struct pinalloc_key near_key, far_key;
+	bool right;
+
+	need(near && far);
+	rdma_fill(near + at, n, seed);
+	memset(far + at, 0, n);
+	right = !pinalloc_lookup(rdma->pd, near, length, &near_key) &&
+		!pinalloc_lookup(rdma->pd, far, length, &far_key) &&
+		!rdma_write(rdma, near + at, near_key.lkey, far + at, far_key.rkey, n) &&
+		!rdma_wrong(far + at, n, seed);
+	memset(near + at, 0, n);
+	right = right &&
+		!rdma_read(rdma, near + at, near_key.lkey, far + at, far_key.rkey, n) &&
+		!rdma_wrong(near + at, n, seed);
+	free(near);
+	free(far);
+	return right;
+}
+
+static void *work(void *number)
+{
+	uint64_t random = (uintptr_t)number;
+	struct rdma rdma[2];
+	uintptr_t wrong = 0;
+
+	for (int i = 0; i < 2; i++)
+		rdma_connect(&rdma[i], pds[i]);
+	for (int i = 0; i < 60; i++)
+		wrong += !round_trip(&rdma[i % 2], rdma_random_size(&random, 23), &random);
+	return (void *)wrong;
+}
+
+static void keys(void)
+{
+	pthread_t threads[WORKERS];
+	uintptr_t wrong = 0;
+	void *result;
+
+	make_pds();
+	for (uintptr_t i = 0; i < WORKERS; i++)
+		need(!pthread_create(&threads[i], NULL, work, (void *)(i + 1)));
+	for (int i = 0; i < WORKERS; i++) {
+		need(!pthread_join(threads[i], &result));
+		wrong += (uintptr_t)result;
+	}
+	ok(!wrong, "blocks of any size from %d threads, keys of two protection domains",
+	   WORKERS);
+	ok(all_registered(2), "every region is registered once in each");
+	ok(!stats().served, "no ibv_mr was made");
+}
+
+static void large(void)
+{
+	uint64_t random = 1;
+	struct rdma rdma;
+
+	rdma_connect(&rdma, ibv_alloc_pd(rdma_open()));
+	for (size_t n = 16 * MIB; n <= 256 * MIB; n *= 4)
+		ok(round_trip(&rdma, n, &random) && round_trip(&rdma, n - 1, &random),
+		   "blocks of %zu MiB", n / MIB);
+}
+
+static bool absent(struct ibv_pd *pd, const void *addr, size_t length)
+{
+	struct pinalloc_key key = {1, 2};
+
+	return pinalloc_lookup(pd, addr, length, &key) == -ENOENT && key.lkey == 1 &&
+	       key.rkey == 2;
+}
+
+/* The most that can be looked up from there. */
+static size_t reach(struct ibv_pd *pd, const char *from)
+{
+	size_t low = 1, high = (size_t)1 << 40;
+	struct pinalloc_key key;
+
+	while (high - low > 1) {
+		size_t middle = low + (high - low) / 2;
+
+		if (pinalloc_lookup(pd, from, middle, &key))
+			high = middle;
+		else
+			low = middle;
+	}
+	return low;
+}
+
+static void outside(void)
+{
+	static char fixed[4096];
+	char local[4096];
+	struct ibv_pd *pd = ibv_alloc_pd(rdma_open());
+	char *heap = malloc(4096);
+	char *mapped = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			    0);
+	struct pinalloc_key key;
+
+	need(pd && heap && mapped != MAP_FAILED);
+	ok(!pinalloc_lookup(pd, heap, 4096, &key), "a block is found");
+	ok(absent(pd, local, sizeof local), "the stack is refused");
+	ok(absent(pd, fixed, sizeof fixed), "static memory is refused");
+	ok(absent(pd, mapped, MIB), "mapped memory is refused");
+	ok(absent(pd, (void *)(uintptr_t)outside, 1), "code is refused");
+	ok(absent(pd, NULL, 1), "NULL is refused");
+	ok(absent(pd, (void *)UINTPTR_MAX, 1), "the last address is refused");
+	ok(absent(pd, heap, SIZE_MAX), "a length that wraps around is refused");
+	free(heap);
+}
+
+/*
+ * Blocks this large get a region each, and most often one follows the other; now
+ * and then something of the allocator's own lies in between.
+ */
+static void edge(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(rdma_open());
+	const size_t n = 80 * MIB;
+	char *blocks[8], *end = NULL;
+	struct pinalloc_key key;
+	int i;
+
+	for (i = 0; i < 8; i++)
+		need((blocks[i] = malloc(n)));
+	for (i = 0; i < 7 && (!end || end != blocks[i]); i++)
+		end = blocks[i] + reach(pd, blocks[i]);
+	need(i < 7);
+	ok(end >= blocks[i - 1] + n, "a block is in one region");
+	ok(!pinalloc_lookup(pd, end - 64, 64, &key), "up to the region's end it is found");
+	ok(!pinalloc_lookup(pd, end, 64, &key), "from there on it is found, in the next");
+	ok(absent(pd, end - 64, 65), "what lies in both is refused");
+	ok(absent(pd, end - n, 2 * n), "both together are refused");
+	for (i = 0; i < 8; i++)
+		free(blocks[i]);
+}
+
+/* Whether looked-up keys move data. */
+static bool works(struct ibv_pd *pd)
+{
+	uint64_t random = 7;
+	struct rdma rdma;
+	bool right;
+
+	rdma_connect(&rdma, pd);
+	right = round_trip(&rdma, 100000, &random);
+	rdma_disconnect(&rdma);
+	return right;
+}
+
+static void attach(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(rdma_open());
+	struct pinalloc_stats before = stats();
+	struct ibv_mr *mr;
+	char *buffer = malloc(MIB);
+
+	need(pd && buffer);
+	ok(!before.mr_created && !before.pinned, "nothing is registered at first");
+	ok(pinalloc_detach(pd) == -ENOENT, "nothing can be detached");
+	ok(!pinalloc_attach(pd, RDMA_ACCESS), "attach");
+	ok(all_registered(1), "the whole heap is registered before anybody asks");
+	free(malloc(300 * MIB));
+	ok(all_registered(1), "and what it grew by");
+	ok(works(pd), "the keys are good");
+	need((mr = ibv_reg_mr(pd, buffer, MIB, RDMA_ACCESS)));
+	ok(!pinalloc_detach(pd), "detach");
+	ok(stats().pinned && stats().pinned < stats().mapped,
+	   "only what an ibv_mr stands for is kept");
+	need(!ibv_dereg_mr(mr));
+	ok(!pinalloc_detach(pd) && !stats().pinned, "a second detach takes that, too");
+	ok(stats().mr_created == stats().mr_destroyed, "nothing is registered any more");
+	ok(pinalloc_detach(pd) == -ENOENT, "nothing can be detached again");
+	ok(works(pd), "a look-up registers again");
+	ok(!pinalloc_detach(pd) && !pinalloc_attach(pd, RDMA_ACCESS) && all_registered(1),
+	   "attach after detach registers everything again");
+	free(buffer);
+}
+
+static void rights(void)
+{
+	struct ibv_pd *relaxed = ibv_alloc_pd(rdma_open());
+	struct ibv_pd *pd = ibv_alloc_pd(relaxed->context);
+
+	ok(pinalloc_attach(pd, IBV_ACCESS_ON_DEMAND) == -EINVAL, "no region is on demand");
+	ok(pinalloc_attach(pd, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) == -EINVAL,
+	   "no region has rights beyond PINALLOC_ACCESS");
+	ok(!stats().mr_created, "nothing was registered");
+	ok(!pinalloc_attach(pd, IBV_ACCESS_LOCAL_WRITE), "attach with few");
+	ok(pinalloc_attach(pd, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ) == -EEXIST,
+	   "more cannot be added");
+	ok(!pinalloc_attach(pd, IBV_ACCESS_LOCAL_WRITE), "the same can be asked for again");
+	ok(!pinalloc_attach(relaxed, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING),
+	   "attach with relaxed ordering");
+	ok(all_registered(2), "each is registered once");
+}
+
+static void report(void)
+{
+	struct pinalloc_stats some;
+
+	ok(works(ibv_alloc_pd(rdma_open())), "something to report");
+	ok(!pinalloc_report(report_path), "a report at any time");
+	ok(pinalloc_report("/nowhere/report.json") == -ENOENT,
+	   "an impossible path is an error");
+	memset(&some, 0xff, sizeof some);
+	ok(pinalloc_stats(&some, 16) == 16 && some.live != UINT64_MAX &&
+		   some.mapped != UINT64_MAX && some.regions == UINT64_MAX,
+	   "figures for a program built with a smaller structure");
+	ok(stats().regions && stats().mapped && stats().live && stats().live < stats().mapped,
+	   "figures");
+}
+
+static void dealloc(void)
+{
+	struct ibv_context *context = rdma_open();
+	struct ibv_pd *pd = ibv_alloc_pd(context);
+	char *buffer = malloc(MIB);
+	struct rdma rdma;
+	struct ibv_mr *mr;
+	int failed = 0;
+
+	need((mr = ibv_reg_mr(pd, buffer, MIB, RDMA_ACCESS)));
+	ok(stats().served == 1 && works(pd), "an ibv_mr and keys of one protection domain");
+	ok(ibv_dealloc_pd(pd) == EBUSY, "it is busy");
+	ok(works(pd), "and works on");
+	ok(!ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd), "without the ibv_mr it goes");
+	ok(!stats().pinned, "nothing stays pinned");
+	need((pd = ibv_alloc_pd(context)));
+	ok(works(pd), "a new one has keys that are good");
+	rdma_connect(&rdma, pd);
+	ok(ibv_dealloc_pd(pd) == EBUSY, "with a queue pair it is busy");
+	ok(works(pd) && all_registered(1), "and works on, registered again");
+	rdma_disconnect(&rdma);
+	ok(!ibv_dealloc_pd(pd), "without the queue pair it goes");
+	for (int i = 0; i < 300; i++) {
+		need((pd = ibv_alloc_pd(context)));
+		failed += !(mr = ibv_reg_mr(pd, buffer, MIB, RDMA_ACCESS)) ||
+			  ibv_dereg_mr(mr) || ibv_dealloc_pd(pd);
+	}
+	ok(!failed && stats().served == 301, "many, one after another");
+	ok(!stats().pinned && stats().mr_created == stats().mr_destroyed,
+	   "nothing stays pinned");
+	ok(!ibv_close_device(context), "the device can be closed");
+	free(buffer);
+}
+
+static void lazy(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(rdma_open());
+	struct pinalloc_key key;
+	char *large = malloc(100 * MIB);
+
+	need(pd && large);
+	ok(!pinalloc_lookup(pd, large, 100 * MIB, &key), "a block is found");
+	usleep(300000);
+	ok(stats().regions > 1 && stats().mr_created == 1, "only its region is registered");
+	ok(works(pd), "the keys are good");
+	free(large);
+}
+
+static void off(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(rdma_open());
+	struct pinalloc_key key;
+	char *block = malloc(MIB);
+
+	need(pd && block);
+	ok(pinalloc_lookup(pd, block, MIB, &key) == -ENOMEM, "no block has keys");
+	ok(absent(pd, &key, sizeof key), "what is no block, even less");
+	ok(pinalloc_attach(pd, IBV_ACCESS_LOCAL_WRITE) == -ENOMEM, "attach is refused");
+	ok(pinalloc_detach(pd) == -ENOENT, "so is detach");
+	ok(!stats().mr_created && !stats().pinned, "nothing was registered");
+	free(block);
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} cases[] = {{"keys", keys},	 {"large", large},   {"outside", outside}, {"edge", edge},
+	     {"attach", attach}, {"rights", rights}, {"dealloc", dealloc}, {"lazy", lazy},
+	     {"off", off},	 {"report", report}};
+
+int main(int argc, char **argv)
+{
+	const size_t n = sizeof cases / sizeof *cases;
+	size_t i;
+
+	need(argc > 1);
+	if (!pinalloc_lookup || !pinalloc_attach || !pinalloc_detach || !pinalloc_stats ||
+	    !pinalloc_report)
+		return 3;
+	if (argc > 2)
+		report_path = argv[2];
+	for (i = 0; i < n && strcmp(argv[1], cases[i].name); i++)
+		;
+	need(i < n);
+	cases[i].run();
+	return done_testing();
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Registrations where memory to be pinned is short. Knows nothing of the library:
+ * what it can do without, it must be able to do with.
+ *
+ *     rdma-memlock sizes           one registration after another, each larger; says
+ *                                  what became of each
+ *     rdma-memlock churn N         random blocks of 256 MiB of heap, N of them
+ *                                  registered at any time; says what went wrong
+ */
+#include "test/programs/rdma.h"
+
+#include <stdbool.h>
+#include <sys/mman.h>
+
+#define PAGE  (4 * KIB)
+#define BLOCK MIB
+
+static struct rdma rdma;
+static struct ibv_mr *landing; /* one page, not of the heap */
+
+static void set_up(void)
+{
+	char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			  0);
+
+	need(page != MAP_FAILED);
+	rdma_connect(&rdma, ibv_alloc_pd(rdma_open()));
+	need((landing = ibv_reg_mr(rdma.pd, page, PAGE, RDMA_ACCESS)));
+}
+
+/* Whether a page of registered memory can be sent, and received into. */
+static bool moves(const struct ibv_mr *mr, char *page)
+{
+	static uint64_t seed;
+
+	rdma_fill(page, PAGE, ++seed);
+	if (rdma_write(&rdma, page, mr->lkey, landing->addr, landing->rkey, PAGE) ||
+	    rdma_wrong(landing->addr, PAGE, seed))
+		return false;
+	rdma_fill(landing->addr, PAGE, ++seed);
+	return !rdma_write(&rdma, landing->addr, landing->lkey, page, mr->rkey, PAGE) &&
+	       !rdma_wrong(page, PAGE, seed);
+}
+
+static void sizes(void)
+{
+	for (size_t n = PAGE; n <= 16 * MIB; n *= 2) {
+		char *block = malloc(n);
+		struct ibv_mr *mr = ibv_reg_mr(rdma.pd, block, n, RDMA_ACCESS);
+
+		if (mr)
+			printf("%zu KiB: data %s\n", n / KIB,
+			       moves(mr, block + n - PAGE) ? "right" : "wrong");
+		else
+			printf("%zu KiB: %s\n", n / KIB, strerror(errno));
+		if (mr)
+			need(!ibv_dereg_mr(mr));
+		free(block);
+	}
+}
+
+static void churn(size_t held)
+{
+	static char *blocks[256 * MIB / BLOCK];
+	static struct ibv_mr *mrs[64];
+	unsigned refused = 0, wrong = 0;
+	uint64_t random = 1;
+
+	need(held && held <= sizeof mrs / sizeof *mrs);
+	for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+		need((blocks[i] = malloc(BLOCK)));
+	for (size_t i = 0; i < 1000; i++) {
+		struct ibv_mr **mr = &mrs[i % held];
+		char *block = blocks[rdma_random(&random) % (sizeof blocks / sizeof *blocks)];
+
+		if (*mr)
+			need(!ibv_dereg_mr(*mr));
+		*mr = ibv_reg_mr(rdma.pd, block, BLOCK, RDMA_ACCESS);
+		refused += !*mr;
+		wrong += *mr && !moves(*mr, block + rdma_random(&random) % (BLOCK - PAGE));
+	}
+	printf("refused %u wrong %u\n", refused, wrong);
+}
+
+int main(int argc, char **argv)
+{
+	need(argc > 1);
+	set_up();
+	if (!strcmp(argv[1], "sizes"))
+		sizes();
+	else
+		churn(argc > 2 ? strtoul(argv[2], NULL, 10) : 1);
+	return 0;
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a message-passing library with a broken registration cache does: buffers
+ * are registered when they are first seen and found again by address and length;
+ * nobody tells the cache about free(). Every round allocates a buffer, sends its
+ * contents to a landing place, receives others into it, and compares both.
+ *
+ *     rdma-stale ROUNDS
+ */
+#include "rdma.h"
+
+#include <sys/mman.h>
+
+/* Powers of two from 4 KiB to 64 MiB: few sizes, so that one comes back soon. */
+#define MAGNITUDES 15
+#define PIECE	   (256 * KIB)
+
+struct cached {
+	void *addr;
+	size_t length;
+	struct ibv_mr *mr;
+};
+
+static struct cached cache[4096];
+static size_t cached, hits;
+
+static struct ibv_mr *naive_cache(struct ibv_pd *pd, void *addr, size_t length)
+{
+	for (size_t i = 0; i < cached; i++) {
+		if (cache[i].addr == addr && cache[i].length == length) {
+			hits++;
+			return cache[i].mr;
+		}
+	}
+	need(cached < sizeof cache / sizeof *cache);
+	cache[cached] = (struct cached){addr, length,
+					ibv_reg_mr(pd, addr, length, RDMA_ACCESS)};
+	need(cache[cached].mr);
+	return cache[cached++].mr;
+}
+
+struct landing {
+	char *at; /* mapped once and never moved */
+	struct ibv_mr *mr;
+};
+
+static struct landing make_landing(struct ibv_pd *pd)
+{
+	struct landing landing;
+
+	landing.at = mmap(NULL, PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			  0);
+	need(landing.at != MAP_FAILED);
+	need((landing.mr = ibv_reg_mr(pd, landing.at, PIECE, RDMA_ACCESS)));
+	return landing;
+}
+
+/*
+ * Moves the buffer out and in, and adds up the words that arrived wrong. Of a
+ * large one only every eighth piece goes, another eighth each round: soft-RoCE is
+ * slow, and a stale registration is stale as a whole.
+ */
+static void exchange(struct rdma *rdma, struct landing *landing, char *buffer, size_t length,
+		     uint64_t seed, size_t wrong[2])
+{
+	struct ibv_mr *mr = naive_cache(rdma->pd, buffer, length);
+	size_t stride = length > 8 * PIECE ? 8 : 1;
+
+	for (size_t at = seed % stride * PIECE; at < length; at += stride * PIECE) {
+		size_t n = length - at < PIECE ? length - at : PIECE;
+
+		rdma_fill(buffer + at, n, seed);
+		need(!rdma_write(rdma, buffer + at, mr->lkey, landing->at, landing->mr->rkey,
+				 n));
+		wrong[0] += rdma_wrong(landing->at, n, seed);
+		rdma_fill(landing->at, n, ~seed);
+		need(!rdma_write(rdma, landing->at, landing->mr->lkey, buffer + at, mr->rkey,
+				 n));
+		wrong[1] += rdma_wrong(buffer + at, n, ~seed);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 100;
+	unsigned bad_sent = 0, bad_received = 0;
+	struct landing landing;
+	uint64_t random = 1;
+	struct rdma rdma;
+
+	rdma_connect(&rdma, ibv_alloc_pd(rdma_open()));
+	landing = make_landing(rdma.pd);
+	for (unsigned round = 0; round < rounds; round++) {
+		size_t length = 4 * KIB << rdma_random(&random) % MAGNITUDES;
+		char *buffer = malloc(length);
+		size_t wrong[2] = {0, 0};
+
+		need(buffer);
+		exchange(&rdma, &landing, buffer, length, round, wrong);
+		free(buffer);
+		bad_sent += wrong[0] != 0;
+		bad_received += wrong[1] != 0;
+	}
+	printf("rounds %u hits %zu wrong-sent %u wrong-received %u\n", rounds, hits, bad_sent,
+	       bad_received);
+	return 0;
+}

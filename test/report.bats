@@ -1,0 +1,167 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: one process that ends, one report, whole or not at all, where and in the
+# form that was asked for; its figures are true.
+
+setup() {
+	load helper
+	mkdir "$BATS_TEST_TMPDIR/here"
+	cd "$BATS_TEST_TMPDIR/here"
+	grow=$programs/grow
+}
+
+# ranked NAME=VALUE…: the name of the report of a process with that environment.
+ranked() {
+	rm -f report.*
+	preloaded PINALLOC_REPORT=report.%r "$@" "$grow" || return
+	echo report.*
+}
+
+@test "there is no report unless it is asked for" {
+	run -0 --separate-stderr preloaded "$grow" 1
+	[ -z "$output$stderr" ]
+	run -0 --separate-stderr preloaded PINALLOC_REPORT=off "$grow" 1
+	[ -z "$output$stderr" ]
+	[ -z "$(ls)" ]
+}
+
+@test "PINALLOC_REPORT=stderr: the first line says who, the second how much" {
+	run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr "$grow" 100
+	[ -z "$output" ]
+	[[ "${stderr_lines[0]}" =~ ^pinalloc:\ grow,\ process\ [0-9]+\ on\ $(uname -n),\ [0-9]+\.[0-9]\ s$ ]]
+	[[ "${stderr_lines[1]}" =~ grew\ to\ 1[0-9][0-9]\.[0-9]\ MiB ]]
+}
+
+@test "PINALLOC_REPORT=stderr reaches a standard error that the program closes as it ends" {
+	run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr ls -d /
+	[ "$output" = / ]
+	[[ "${stderr_lines[0]}" == "pinalloc: ls, process "* ]]
+}
+
+@test "a path may name the host, the process and the rank" {
+	run -0 preloaded PINALLOC_REPORT="$PWD/%h-%p-%r.txt" PMI_RANK=3 PMI_SIZE=8 "$grow" 1
+	[ -z "$output" ]
+	file=$(ls)
+	[[ "$file" =~ ^$(uname -n)-[0-9]+-3\.txt$ ]]
+	[[ "$(head -n 1 "$file")" == *", rank 3 of 8, "* ]]
+}
+
+@test "ranks come from Open MPI, PMI, PMIx or Slurm" {
+	[ "$(ranked OMPI_COMM_WORLD_RANK=1)" = report.1 ]
+	[ "$(ranked PMI_RANK=2)" = report.2 ]
+	[ "$(ranked PMIX_RANK=3)" = report.3 ]
+	[ "$(ranked SLURM_PROCID=4)" = report.4 ]
+	[ "$(ranked PMI=5)" = report.none ]
+}
+
+@test "the JSON report has the keys that are a contract" {
+	preloaded PINALLOC_REPORT=out.json OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 "$grow" 1
+	jq -e '.schema == 1 and .rank == 1 and .nranks == 2 and .program == "grow"' out.json
+	jq -e '[.pid, .elapsed_s] | all(type == "number")' out.json
+	jq -e '[.version, .host] | all(type == "string")' out.json
+	jq -e '.memory | [.live_bytes, .mapped_bytes, .pinned_bytes, .pinned_peak_bytes,
+		.rss_peak_bytes, .regions] | all(type == "number")' out.json
+	jq -e '.registration | [.mr_created, .mr_destroyed, .served, .passed_through,
+		.refused, .evicted, .seconds] | all(type == "number")' out.json
+	jq -e '.registration.domains == []' out.json
+	run ! jq -e '.memory | [.no_such_key] | all(type == "number")' out.json
+}
+
+@test "outside an MPI job rank and nranks are null" {
+	preloaded PINALLOC_REPORT=out.json "$grow" 1
+	jq -e 'has("rank") and .rank == null and has("nranks") and .nranks == null' out.json
+}
+
+@test "the JSON report is valid whatever the program is called" {
+	cp "$grow" 'a "quoted" \ name'
+	preloaded PINALLOC_REPORT=out.json './a "quoted" \ name' 1
+	[ "$(figure out.json .program)" = 'a "quoted" \ name' ]
+}
+
+@test "100 MiB held by the program are in use, mapped, but not resident" {
+	local mib=$((1 << 20))
+	preloaded PINALLOC_REPORT=out.json "$grow" 100
+	preloaded PINALLOC_REPORT=none.json "$grow" 0
+	live=$(figure out.json .memory.live_bytes)
+	mapped=$(figure out.json .memory.mapped_bytes)
+	[ "$live" -ge $((100 * mib)) ]
+	[ "$live" -lt $((102 * mib)) ]
+	[ "$mapped" -ge "$live" ]
+	[ "$mapped" -lt $((200 * mib)) ]
+	[ "$(figure out.json .memory.regions)" -gt 1 ]
+	[ "$(figure out.json .memory.rss_peak_bytes)" -gt $mib ]
+	[ "$(figure out.json .memory.rss_peak_bytes)" -lt $((50 * mib)) ]
+	[ "$(figure none.json .memory.live_bytes)" -lt $mib ]
+	[ "$(figure none.json .memory.mapped_bytes)" -eq $((2 * mib)) ]
+}
+
+@test "the limit on locked memory is reported, or null" {
+	(ulimit -l 64 && preloaded PINALLOC_REPORT=out.json "$grow" 1)
+	[ "$(figure out.json .memory.memlock_limit_bytes)" -eq 65536 ]
+	ulimit -S -l "$(ulimit -H -l)"
+	preloaded PINALLOC_REPORT=more.json "$grow" 1
+	limit=$(ulimit -l)
+	[ "$limit" = unlimited ] && limit=null || limit=$((limit * 1024))
+	[ "$(figure more.json .memory.memlock_limit_bytes)" = "$limit" ]
+}
+
+@test "PINALLOC_REPORT_FORMAT goes before what the path ends in" {
+	preloaded PINALLOC_REPORT=out.json PINALLOC_REPORT_FORMAT=text "$grow" 1
+	[[ "$(head -n 1 out.json)" == "pinalloc: grow, "* ]]
+	preloaded PINALLOC_REPORT=out.txt PINALLOC_REPORT_FORMAT=json "$grow" 1
+	[ "$(figure out.txt .schema)" -eq 1 ]
+	preloaded PINALLOC_REPORT=stderr PINALLOC_REPORT_FORMAT=json "$grow" 1 2> out
+	[ "$(figure out .schema)" -eq 1 ]
+}
+
+@test "a report that cannot be written gives one line, and the program's exit status" {
+	run -7 --separate-stderr preloaded PINALLOC_REPORT="$PWD/missing/out" bash -c 'exit 7'
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	[[ "$stderr" == *"the report cannot be written to $PWD/missing/out: No such file"* ]]
+	[ -z "$(ls)" ]
+}
+
+@test "when writing fails the report before stays, whole; no draft is left either way" {
+	echo before > out
+	touch -d '1 hour ago' out
+	run -1 bash -c "trap '' XFSZ; ulimit -f 0
+		LD_PRELOAD='$library' PINALLOC_REPORT=out exec '$programs/exhaust'"
+	[[ "$output" == *"the report cannot be written to out: File too large" ]]
+	[ "$(ls)" = out ]
+	[ "$(cat out)" = before ]
+	preloaded PINALLOC_REPORT=out "$grow" 1
+	[ "$(ls)" = out ]
+	[ "$(cat out)" != before ]
+}
+
+@test "what is no regular file is written to, not replaced" {
+	mkfifo pipe
+	timeout 10 cat pipe > out 3>&- &
+	preloaded PINALLOC_REPORT="$PWD/pipe" "$grow" 1
+	[ -p pipe ]
+	wait $!
+	[[ "$(head -n 1 out)" == "pinalloc: grow, "* ]]
+	ln -s /dev/null sink
+	preloaded PINALLOC_REPORT=sink "$grow" 1
+	[ -c sink ]
+}
+
+@test "a shell leaves the report of the program it ran" {
+	preloaded PINALLOC_REPORT="$PWD/out.json" bash -c "sleep 0.1; '$grow' 1; true"
+	[ "$(figure out.json .program)" = grow ]
+	preloaded PINALLOC_REPORT="$PWD/out.json" bash -c true
+	[ "$(figure out.json .program)" = bash ]
+}
+
+@test "a program that PINALLOC_RESTRICT leaves out writes no report" {
+	preloaded PINALLOC_REPORT=out PINALLOC_RESTRICT='other*' "$grow" 1
+	[ -z "$(ls)" ]
+	preloaded PINALLOC_REPORT=out PINALLOC_RESTRICT='gr*' "$grow" 1
+	[ "$(ls)" = out ]
+}
+
+@test "a forked child that exits writes no report" {
+	preloaded PINALLOC_REPORT="$PWD/%p.json" "$programs/forks" 3
+	[ "$(ls | wc -l)" -eq 1 ]
+	[ "$(figure ./*.json .pid).json" = "$(ls)" ]
+}

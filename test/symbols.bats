@@ -1,0 +1,40 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: the library exports what test/symbols.expected lists, under those
+# versions, and nothing else. A new name there is a decision, not an accident.
+
+setup() {
+	load helper
+}
+
+# exported LIBRARY: kind, name and version of what it defines for others.
+exported() {
+	nm -D --defined-only --with-symbol-versions "$1" | awk '{ print $(NF - 1), $NF }' | sort
+}
+
+@test "the exported symbols are those listed" {
+	diff "$top_srcdir/test/symbols.expected" <(exported "$library")
+}
+
+@test "malloc and what belongs to it has no version, or programs would pass it by" {
+	run -0 exported "$library"
+	[[ "$output" == *"T malloc"$'\n'* ]]
+	[[ "$output" != *" malloc@"* ]]
+	[[ "$output" == *"T pinalloc_lookup@@PINALLOC_0.1"* ]]
+	[[ "$output" == *"T ibv_reg_mr@@IBVERBS_1.1"* ]]
+}
+
+@test "the verbs carry the versions they have in libibverbs" {
+	local libibverbs
+	libibverbs=$(pkg-config --variable=libdir libibverbs)/libibverbs.so
+	run comm -23 <(exported "$library" | grep 'T ibv_') <(exported "$libibverbs")
+	echo "not in libibverbs: $output"
+	[ -z "$output" ]
+	[ "$(exported "$library" | grep -c 'T ibv_')" -gt 10 ]
+}
+
+@test "calls that others patch into libc are not taken over" {
+	for name in mmap munmap mremap madvise brk sbrk shmat shmdt; do
+		run ! grep -E "[TW] $name(@|$)" <(exported "$library")
+	done
+}
