@@ -21,13 +21,12 @@
  *   dss                      no sbrk, which is outside the reserve
  *   hpa, background_thread   work that gives memory back
  *   san_guard_*              unreadable pages between blocks cannot be pinned
- *   abort_conf               a bad MALLOC_CONF must not kill the program
  */
 extern const char *malloc_conf_2_conf_harder;
 const char *malloc_conf_2_conf_harder =
 	"retain:true,dirty_decay_ms:0,muzzy_decay_ms:0,lg_extent_max_active_fit:63,"
 	"oversize_threshold:0,dss:disabled,hpa:false,background_thread:false,"
-	"san_guard_small:0,san_guard_large:0,abort_conf:false";
+	"san_guard_small:0,san_guard_large:0";
 
 static size_t figure(const char *name)
 {

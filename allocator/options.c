@@ -85,7 +85,7 @@ static int parse_count(const char *text, void *field)
 {
 	size_t n;
 
-	if (parse_digits(&text, &n) || *text)
+	if (parse_digits(&text, &n) || *text || n > UINT32_MAX)
 		return -EINVAL;
 	*(size_t *)field = n;
 	return 0;

@@ -35,7 +35,7 @@ void pin_report_init(bool wanted)
 	if (wanted && !strcmp(pin_options.report, "stderr"))
 		standard_error = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
 	began.ns = pin_os_now_ns();
-	clock_gettime(CLOCK_REALTIME_COARSE, &began.time);
+	clock_gettime(CLOCK_REALTIME, &began.time);
 	began.pid = wanted ? getpid() : 0;
 }
 

@@ -28,9 +28,9 @@ size_t pin_budget_limit(void)
 	struct rlimit limit;
 
 	if (may_lock_any() || getrlimit(RLIMIT_MEMLOCK, &limit) ||
-	    limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > pin_options.max_pinned)
+	    limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur / 2 > pin_options.max_pinned)
 		return pin_options.max_pinned;
-	return limit.rlim_cur;
+	return limit.rlim_cur / 2;
 }
 
 bool pin_budget_take(size_t n_bytes)

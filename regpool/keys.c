@@ -47,7 +47,8 @@ static void say_unpinned(const struct pin_domain *domain, size_t length, int err
 			"cannot pin a region of %s on %s: pinned memory is limited to %s by "
 			"%s; until it is raised such requests go to libibverbs",
 			PIN_SIZE(length), domain->device, PIN_SIZE(limit),
-			limit == pin_options.max_pinned ? "PINALLOC_MAX_PINNED" : "ulimit -l");
+			limit == pin_options.max_pinned ? "PINALLOC_MAX_PINNED"
+							: "half of ulimit -l");
 }
 
 /* One try at the real registration, within the budget. */

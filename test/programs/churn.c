@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIB ((size_t)1 << 20)
+#define MIB	((size_t)1 << 20)
 #define THREADS 4
-#define SMALL 500
+#define SMALL	500
 
 static struct {
 	void *start;

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK ((size_t)8 << 20)
-#define ALL_ARENAS 4096
+#define BLOCK		((size_t)8 << 20)
+#define ALL_ARENAS	4096
 #define IN_ARENA(arena) (((int)(arena) + 1) << 20 | 1 << 8) /* and no thread cache */
 
 typedef int mallctl_fn(const char *name, void *old, size_t *old_size, void *new_value,

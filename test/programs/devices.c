@@ -13,7 +13,7 @@ int main(void)
 	struct ibv_device **(*list)(int *);
 	int n = 0;
 
-	list = (struct ibv_device **(*)(int *))dlsym(RTLD_DEFAULT, "ibv_get_device_list");
+	list = (struct ibv_device * *(*)(int *)) dlsym(RTLD_DEFAULT, "ibv_get_device_list");
 	if (!verbs || !list)
 		return 1;
 	list(&n);

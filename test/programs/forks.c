@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define THREADS 3
-#define SLOTS 200
+#define SLOTS	200
 
 static atomic_bool done;
 static char *inherited;

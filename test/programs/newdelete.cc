@@ -16,7 +16,8 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace
+{
 
 const std::size_t mib = 1 << 20;
 volatile std::size_t huge = SIZE_MAX / 4; // volatile, or the compiler warns of it
@@ -60,21 +61,28 @@ template <class F> bool throws_bad_alloc(F f)
 }
 
 // Filled before main(), by constructors that allocate.
-std::map<std::string, std::vector<int>> table = {{"a", {1, 2, 3}}, {"b", std::vector<int>(100000, 7)}};
+std::map<std::string, std::vector<int>> table = {{"a", {1, 2, 3}},
+						 {"b", std::vector<int>(100000, 7)}};
 
 void test_forms()
 {
 	const auto al = std::align_val_t(512);
 	const auto &nt = std::nothrow;
-	void *p[] = {operator new(100),		operator new[](100),
-		     operator new(100, nt),	operator new[](100, nt),
-		     operator new(100, al),	operator new[](100, al),
-		     operator new(100, al, nt), operator new[](100, al, nt)};
+	void *p[9];
 
-	for (int i = 0; i < 8; i++) {
+	p[0] = operator new(100);
+	p[1] = operator new[](100);
+	p[2] = operator new(100, nt);
+	p[3] = operator new[](100, nt);
+	p[4] = operator new(100, al);
+	p[5] = operator new[](100, al);
+	p[6] = operator new(100, al, nt);
+	p[7] = operator new[](100, al, nt);
+	p[8] = operator new(512, std::align_val_t(1)); // as std::pmr does
+	for (int i = 0; i < 9; i++) {
 		auto at = reinterpret_cast<std::uintptr_t>(p[i]);
 
-		ok(in_heap(p[i], 100) && at % (i < 4 ? 16 : 512) == 0,
+		ok(in_heap(p[i], 100) && at % (i < 4 || i == 8 ? 16 : 512) == 0,
 		   "form %d of new: in the heap, aligned", i);
 	}
 	operator delete(p[0]);
@@ -85,6 +93,7 @@ void test_forms()
 	operator delete[](p[5], al);
 	operator delete(p[6], al, nt);
 	operator delete[](p[7], al, nt);
+	operator delete(p[8], std::align_val_t(1));
 	operator delete(operator new(3 * mib), 3 * mib);
 	operator delete[](operator new[](3 * mib), 3 * mib);
 	operator delete(operator new(3 * mib, al), 3 * mib, al);
@@ -92,7 +101,8 @@ void test_forms()
 	operator delete(nullptr);
 
 	auto wide = new Wide[3];
-	ok(reinterpret_cast<std::uintptr_t>(wide) % 256 == 0, "an over-aligned type is aligned");
+	ok(reinterpret_cast<std::uintptr_t>(wide) % 256 == 0,
+	   "an over-aligned type is aligned");
 	delete[] wide;
 	void *volatile from_new = operator new(100), *volatile from_malloc = malloc(100);
 	free(from_new);
@@ -108,14 +118,17 @@ void test_huge()
 	ok(throws_bad_alloc([] { return operator new[](huge); }), "new[] too");
 	ok(throws_bad_alloc([=] { return operator new(huge, al); }), "aligned new too");
 	ok(throws_bad_alloc([=] { return operator new[](huge, al); }), "aligned new[] too");
-	ok(throws_bad_alloc([] { return std::vector<int>(huge / 16); }), "a vector passes it on");
+	ok(throws_bad_alloc([] { return std::vector<int>(huge / 16); }),
+	   "a vector passes it on");
 	ok(!operator new(huge, std::nothrow), "nothrow new returns null");
 	ok(!operator new[](huge, std::nothrow), "nothrow new[] too");
 	ok(!operator new(huge, al, std::nothrow), "nothrow aligned new too");
 	ok(!operator new[](huge, al, std::nothrow), "nothrow aligned new[] too");
 
 	bool caught = false;
-	std::thread([&] { caught = throws_bad_alloc([] { return operator new(huge); }); }).join();
+	std::thread([&] {
+		caught = throws_bad_alloc([] { return operator new(huge); });
+	}).join();
 	ok(caught, "it can be caught in another thread");
 }
 
@@ -138,7 +151,8 @@ void test_handler()
 	ok(throws_bad_alloc([] { return operator new(huge); }) && calls == 3,
 	   "the new_handler is called until there is none: %d times", calls);
 	std::set_new_handler(throws);
-	ok(throws_bad_alloc([] { return operator new(huge); }), "what it throws passes through");
+	ok(throws_bad_alloc([] { return operator new(huge); }),
+	   "what it throws passes through");
 	ok(!operator new(huge, std::nothrow), "but not through nothrow new");
 	std::set_new_handler(nullptr);
 }
@@ -159,7 +173,8 @@ void test_room()
 
 	setrlimit(RLIMIT_DATA, &limit);
 	reserve = malloc(96 * mib);
-	ok(reserve && throws_bad_alloc([] { return operator new(96 * mib); }), "memory is short");
+	ok(reserve && throws_bad_alloc([] { return operator new(96 * mib); }),
+	   "memory is short");
 	std::set_new_handler(gives_up_reserve);
 	void *p = operator new(96 * mib);
 	ok(p, "new succeeds with what the handler freed");
@@ -225,9 +240,9 @@ void test_statics()
 int main(int argc, char **argv)
 {
 	const std::map<std::string, void (*)()> sections = {
-		{"forms", test_forms},		 {"huge", test_huge},
-		{"handler", test_handler},	 {"room", test_room},
-		{"exhausted", test_exhausted},	 {"exceptions", test_exceptions},
+		{"forms", test_forms},	       {"huge", test_huge},
+		{"handler", test_handler},     {"room", test_room},
+		{"exhausted", test_exhausted}, {"exceptions", test_exceptions},
 		{"statics", test_statics},
 	};
 	auto section = sections.find(argc == 2 ? argv[1] : "");

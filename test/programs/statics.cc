@@ -16,7 +16,8 @@
 #include <unordered_map>
 #include <vector>
 
-namespace {
+namespace
+{
 
 struct Speaker {
 	std::string text;
@@ -46,7 +47,8 @@ std::size_t words()
 	}
 	std::size_t sum = text.str().size();
 	for (const auto &entry : index)
-		sum += std::accumulate(entry.second.begin(), entry.second.end(), entry.first.size());
+		sum += std::accumulate(entry.second.begin(), entry.second.end(),
+				       entry.first.size());
 	for (int i = 0; i < 20000; i += 2)
 		names.erase(i);
 	for (const auto &entry : names)
@@ -73,7 +75,8 @@ std::string nested(int depth)
 			throw std::out_of_range("at the bottom");
 		return nested(depth - 1);
 	} catch (const std::exception &e) {
-		throw std::runtime_error(std::string(e.what()) + " " + std::to_string(local.size()));
+		throw std::runtime_error(std::string(e.what()) + " " +
+					 std::to_string(local.size()));
 	}
 }
 

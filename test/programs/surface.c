@@ -14,12 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIB ((size_t)1 << 20)
-#define PAGE 4096
-#define UNTOUCHED 4711 /* an errno nobody sets */
+#define MIB	     ((size_t)1 << 20)
+#define PAGE	     4096
+#define UNTOUCHED    4711 /* an errno nobody sets */
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static const size_t sizes[] = {1,     8,      16,      100,     1000,     4096,     5000,
+static const size_t sizes[] = {1,     8,      16,      100,	1000,	  4096,	   5000,
 			       20000, 100000, 1 * MIB, 5 * MIB, 17 * MIB, 40 * MIB};
 /* Volatile, or the compiler would warn of what is tried here on purpose. */
 static volatile size_t two_to_32 = (size_t)1 << 32;
@@ -88,9 +88,16 @@ static void test_sizes(void)
 
 static void test_zero(void)
 {
-	void *p[] = {malloc(0),	      malloc(0),       calloc(0, 1),	    calloc(1, 0),
-		     realloc(NULL, 0), memalign(64, 0), aligned_alloc(64, 0), valloc(0),
-		     pvalloc(0),       reallocarray(NULL, 0, 8)};
+	void *p[] = {malloc(0),
+		     malloc(0),
+		     calloc(0, 1),
+		     calloc(1, 0),
+		     realloc(NULL, 0),
+		     memalign(64, 0),
+		     aligned_alloc(64, 0),
+		     valloc(0),
+		     pvalloc(0),
+		     reallocarray(NULL, 0, 8)};
 
 	for (size_t i = 0; i < COUNT(p); i++) {
 		bool own = in_heap(p[i], 1);
@@ -190,7 +197,8 @@ static void test_alignment(void)
 
 	for (size_t alignment = 8; alignment <= 64 * MIB; alignment *= 8) {
 		for (size_t i = 0; i < COUNT(some); i++) {
-			good_block(memalign(alignment, some[i]), some[i], alignment, "memalign");
+			good_block(memalign(alignment, some[i]), some[i], alignment,
+				   "memalign");
 			good_block(aligned_alloc(alignment, some[i]), some[i], alignment,
 				   "aligned_alloc");
 			posix(NULL, alignment, some[i], 0);
@@ -256,8 +264,8 @@ static void test_errno(void)
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* mallinfo */
 static void test_glibc(void)
 {
-	static const int taken[] = {M_TOP_PAD, M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX,
-				    M_MXFAST, M_ARENA_TEST};
+	static const int taken[] = {M_TOP_PAD,	M_TRIM_THRESHOLD, M_MMAP_THRESHOLD,
+				    M_MMAP_MAX, M_MXFAST,	  M_ARENA_TEST};
 	static const int not_taken[] = {M_CHECK_ACTION, M_PERTURB, M_ARENA_MAX, 4711};
 	struct mallinfo2 before, after;
 	struct mallinfo old;
@@ -277,7 +285,8 @@ static void test_glibc(void)
 	ok(after.uordblks - before.uordblks < 130 * MIB, "and not much more than that");
 	ok(after.arena >= after.uordblks && after.fordblks == after.arena - after.uordblks,
 	   "the heap is what is in use and what is free");
-	ok((size_t)old.arena == after.arena && (size_t)old.uordblks / MIB == after.uordblks / MIB,
+	ok((size_t)old.arena == after.arena &&
+		   (size_t)old.uordblks / MIB == after.uordblks / MIB,
 	   "mallinfo says the same");
 	free(p);
 	ok(mallinfo2().uordblks < before.uordblks + MIB && mallinfo2().arena == after.arena,
@@ -311,11 +320,13 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } sections[] = {
-	{"sizes", test_sizes},	 {"zero", test_zero},	{"beyond", test_beyond},
-	{"calloc", test_calloc}, {"realloc", test_realloc}, {"alignment", test_alignment},
-	{"pages", test_pages},	 {"usable", test_usable},   {"errno", test_errno},
-	{"glibc", test_glibc},	 {"libc-names", test_libc_names},
-	{"info", print_info},	 {"stats", malloc_stats},
+	{"sizes", test_sizes},		 {"zero", test_zero},
+	{"beyond", test_beyond},	 {"calloc", test_calloc},
+	{"realloc", test_realloc},	 {"alignment", test_alignment},
+	{"pages", test_pages},		 {"usable", test_usable},
+	{"errno", test_errno},		 {"glibc", test_glibc},
+	{"libc-names", test_libc_names}, {"info", print_info},
+	{"stats", malloc_stats},
 };
 
 int main(int argc, char **argv)
