@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 enum pin_log_level pin_log_limit = PIN_LOG_WARN;
+void (*pin_fatal_hook)(void);
 
 struct sink {
 	char *buf;
@@ -205,5 +206,7 @@ void pin_fatal(const char *format, ...)
 	va_start(args, format);
 	write_line(format, args);
 	va_end(args);
+	if (pin_fatal_hook)
+		pin_fatal_hook();
 	abort();
 }

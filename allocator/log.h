@@ -56,7 +56,10 @@ void pin_log_line(const char *format, ...) __attribute__((format(printf, 1, 2)))
 			pin_warn(__VA_ARGS__);     \
 	} while (0)
 
-/* For an invariant that is broken: says so and aborts. */
+/* What else pin_fatal() does before it aborts, such as saying the stack. */
+extern void (*pin_fatal_hook)(void);
+
+/* For an invariant that is broken: says so and aborts. Not from inside malloc. */
 _Noreturn void pin_fatal(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

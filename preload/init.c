@@ -9,6 +9,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/reserve.h"
+#include "preload/backtrace.h"
 #include "preload/report.h"
 #include "regpool/pool.h"
 
@@ -67,6 +68,7 @@ static bool program_matches(void)
 __attribute__((constructor(101))) static void start(void)
 {
 	pin_options_init();
+	pin_fatal_hook = pin_backtrace_say;
 	help_if_wanted();
 	pin_pool_init(heap_is_ours() && program_matches());
 	pin_report_init(program_matches());

@@ -67,3 +67,13 @@ newdelete() {
 	run -0 env LD_PRELOAD=libjemalloc.so.2 LD_TRACE_LOADED_OBJECTS=1 "$programs/host"
 	[[ "$output" == *libstdc++* ]]
 }
+
+@test "where new can neither give memory nor throw, the program ends with its stack" {
+	run preloaded python3 -c 'import ctypes
+new = ctypes.CDLL(None)._Znwm
+new.argtypes = [ctypes.c_size_t]
+new(1 << 62)'
+	[ "$status" -eq 134 ]
+	[[ "$output" == *"operator new has no memory and finds no libstdc++"* ]]
+	[[ "$output" == *"  at "*"libpinalloc.so"*" in "*_ctypes* ]]
+}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * To be preloaded instead of the library: counts the registrations of a mebibyte
- * and more that a program makes, and says so at exit.
+ * To be preloaded instead of the library: counts the registrations that a program
+ * makes, those of a mebibyte and more apart, and says so at exit.
  */
 #include <config.h>
 
@@ -15,7 +15,7 @@
 
 #define LARGE ((size_t)1 << 20)
 
-static atomic_ulong large;
+static atomic_ulong all, large;
 
 /* Not RTLD_NEXT, which finds nothing where it was opened by a plug-in. */
 static void *real(const char *name, const char *version)
@@ -33,6 +33,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 {
 	__typeof__(&ibv_reg_mr_iova2) next = real("ibv_reg_mr_iova2", "IBVERBS_1.8");
 
+	atomic_fetch_add(&all, 1);
 	if (length >= LARGE)
 		atomic_fetch_add(&large, 1);
 	return next(pd, addr, length, iova, access);
@@ -46,6 +47,6 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int acce
 
 __attribute__((destructor)) static void say(void)
 {
-	if (large)
-		fprintf(stderr, "registrations %lu\n", large);
+	if (all)
+		fprintf(stderr, "registrations %lu all %lu\n", large, all);
 }
