@@ -22,7 +22,7 @@ int pin_region_init(void)
 		     : pin_table_init(&pin_regions, sizeof(struct pin_region), granules);
 }
 
-/* Slots last and with release: whoever finds the number finds the region whole. */
+/* With release: whoever finds the number finds the region's start. */
 static void fill_slots(uintptr_t start, size_t length, uint32_t number)
 {
 	size_t first = (start - pin_reserve.base) >> PIN_GRANULE_SHIFT;
@@ -52,8 +52,9 @@ void pin_region_publish(uintptr_t start, size_t length)
 	number = atomic_fetch_add(&count, 1);
 	region = pin_table_at(&pin_regions, number);
 	region->start = start;
-	atomic_store_explicit(&region->length, length, memory_order_release);
 	fill_slots(start, length, number);
+	/* Last: whoever sees the region complete can also find it by address. */
+	atomic_store_explicit(&region->length, length, memory_order_release);
 	atomic_fetch_add_explicit(&bytes, length, memory_order_relaxed);
 	pin_debug("region %u: %s at %p", number, PIN_SIZE(length), (void *)start);
 	listener = atomic_load_explicit(&tell, memory_order_acquire);

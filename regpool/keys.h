@@ -27,10 +27,10 @@
 struct pin_entry {
 	_Atomic uint32_t state;
 	uint32_t lkey, rkey;
-	uint32_t failed_at;	  /* releases counted when it failed */
-	struct ibv_mr *mr;	  /* the real one */
-	uint32_t provider_bytes;  /* of *mr that may be copied into a proxy */
-	_Atomic uint32_t used_at; /* the eviction clock when last taken */
+	_Atomic uint32_t failed_at; /* releases counted when it failed */
+	struct ibv_mr *mr;	    /* the real one */
+	uint32_t provider_bytes;    /* of *mr that may be copied into a proxy */
+	_Atomic uint32_t used_at;   /* the eviction clock when last taken */
 };
 
 /* What pin_keys_take() is wanted for. */
