@@ -27,13 +27,17 @@ static struct {
 	pid_t pid;	      /* 0: no report at exit */
 } began;
 
+/* A copy of it where a report is due: many programs close theirs as they end. */
 static int standard_error = STDERR_FILENO;
 
 void pin_report_init(bool wanted)
 {
-	/* A descriptor of our own: many programs close theirs as they end. */
+	int copy = -1;
+
 	if (wanted && !strcmp(pin_options.report, "stderr"))
-		standard_error = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+		copy = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+	if (copy >= 0)
+		standard_error = copy;
 	began.ns = pin_os_now_ns();
 	clock_gettime(CLOCK_REALTIME, &began.time);
 	began.pid = wanted ? getpid() : 0;
