@@ -42,8 +42,6 @@ void pin_heap_stats(struct pin_heap_stats *stats)
 
 	mallctl("epoch", NULL, NULL, &epoch, sizeof epoch);
 	stats->live = figure("stats.allocated");
-	stats->active = figure("stats.active");
-	stats->metadata = figure("stats.metadata");
 	stats->mapped = pin_region_bytes();
 }
 

@@ -9,10 +9,8 @@
 #include "allocator/base.h"
 
 struct pin_heap_stats {
-	size_t live;	 /* bytes in blocks the program holds */
-	size_t active;	 /* bytes of the pages those blocks are in */
-	size_t metadata; /* bytes jemalloc keeps for itself */
-	size_t mapped;	 /* bytes of regions: what the heap has grown to, for ever */
+	size_t live;   /* bytes in blocks the program holds */
+	size_t mapped; /* bytes of regions: what the heap has grown to, for ever */
 };
 
 /*

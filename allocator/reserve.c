@@ -69,8 +69,3 @@ void *pin_reserve_carve(size_t n_bytes, size_t alignment)
 	atomic_compare_exchange_strong(&carved, &to, start);
 	return NULL;
 }
-
-size_t pin_reserve_carved(void)
-{
-	return atomic_load_explicit(&carved, memory_order_relaxed);
-}

@@ -29,9 +29,6 @@ int pin_reserve_init(void);
  */
 void *pin_reserve_carve(size_t n_bytes, size_t alignment);
 
-/* Bytes from the start of the range to its highest address ever handed out. */
-size_t pin_reserve_carved(void);
-
 static inline bool pin_reserve_contains(const void *addr)
 {
 	return (uintptr_t)addr - pin_reserve.base < pin_reserve.size;

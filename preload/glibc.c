@@ -37,7 +37,7 @@ extern void *pin_je_rallocx(void *p, size_t n_bytes, int flags) JEMALLOC;
 /*
  * jemalloc 5.3.0's realloc, memalign and valloc fail without setting errno. The
  * linker gives the names realloc and valloc to these, and memalign to
- * aligned_alloc, which differs in nothing else.
+ * aligned_alloc, which also refuses an alignment that is no power of two.
  */
 PIN_EXPORT void *pin_realloc(void *p, size_t n_bytes);
 PIN_EXPORT void *pin_valloc(size_t n_bytes);

@@ -67,11 +67,14 @@ static bool program_matches(void)
 
 __attribute__((constructor(101))) static void start(void)
 {
+	bool wanted;
+
 	pin_options_init();
 	pin_fatal_hook = pin_backtrace_say;
 	help_if_wanted();
-	pin_pool_init(heap_is_ours() && program_matches());
-	pin_report_init(program_matches());
+	wanted = program_matches();
+	pin_pool_init(heap_is_ours() && wanted);
+	pin_report_init(wanted);
 }
 
 __attribute__((destructor(101))) static void end(void)

@@ -15,3 +15,12 @@ preloaded() {
 figure() {
 	jq -r "$2" "$1"
 }
+
+# passes PROGRAM SECTION: runs one section of a program that prints TAP under the
+# library; shows what is not ok.
+passes() {
+	run preloaded PINALLOC_REGISTER=off "$programs/$1" "$2"
+	grep -v '^ok' <<< "$output"
+	[ "$status" -eq 0 ]
+	[[ "${lines[0]}" == "ok 1 "* ]]
+}
