@@ -50,7 +50,7 @@ int pinalloc_stats(struct pinalloc_stats *stats, size_t size)
 		.pinned_peak = pin_pool.pinned_peak,
 		.mr_created = pin_pool.created,
 		.mr_destroyed = pin_pool.destroyed,
-		.served = pin_pool.passed[PIN_SERVED],
+		.served = pin_pool_requests(PIN_SERVED),
 		.passed_through = pin_pool_passed(),
 		.refused = pin_pool.refused,
 		.evicted = pin_pool.evicted,

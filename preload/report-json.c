@@ -58,13 +58,13 @@ static void registration(struct pin_output *out)
 	pin_output(out, "\"registration\":{\"mr_created\":%lu,\"mr_destroyed\":%lu,",
 		   pin_pool.created, pin_pool.destroyed);
 	pin_output(out, "\"served\":%lu,\"passed_through\":%lu,\"passed_through_reasons\":{",
-		   pin_pool.passed[PIN_SERVED], pin_pool_passed());
+		   pin_pool_requests(PIN_SERVED), pin_pool_passed());
 	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++) {
-		if (!pin_pool.passed[i])
+		if (!pin_pool_requests(i))
 			continue;
 		pin_output(out, "%s", comma);
 		pin_output_string(out, pin_reason_names[i]);
-		pin_output(out, ":%lu", pin_pool.passed[i]);
+		pin_output(out, ":%lu", pin_pool_requests(i));
 		comma = ",";
 	}
 	pin_output(out, "},\"refused\":%lu,\"evicted\":%lu,\"seconds\":%lu.%06lu,\"domains\":[",

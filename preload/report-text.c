@@ -21,7 +21,7 @@ static void heading(const struct pin_report *report, struct pin_output *out)
 
 static void verdict(const struct pin_report *report, struct pin_output *out)
 {
-	uint64_t served = pin_pool.passed[PIN_SERVED], created = pin_pool.created;
+	uint64_t served = pin_pool_requests(PIN_SERVED), created = pin_pool.created;
 
 	pin_output(out, "  The heap grew to %s in %u region%s and keeps it.\n",
 		   PIN_SIZE(report->heap.mapped), report->regions,
@@ -63,12 +63,12 @@ static void registration(struct pin_output *out)
 	uint64_t us = pin_pool.ns / 1000;
 
 	pin_output(out, "registration\n");
-	pin_output(out, "  %-28s %12lu\n", "requests served", pin_pool.passed[PIN_SERVED]);
+	pin_output(out, "  %-28s %12lu\n", "requests served", pin_pool_requests(PIN_SERVED));
 	pin_output(out, "  %-28s %12lu\n", "requests passed through", pin_pool_passed());
 	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++)
-		if (pin_pool.passed[i])
+		if (pin_pool_requests(i))
 			pin_output(out, "    %-38s %lu\n", pin_reason_names[i],
-				   pin_pool.passed[i]);
+				   pin_pool_requests(i));
 	pin_output(out, "  %-28s %12lu\n", "regions registered", pin_pool.created);
 	pin_output(out, "  %-28s %12lu\n", "regions deregistered", pin_pool.destroyed);
 	if (pin_pool.refused)
@@ -85,6 +85,6 @@ void pin_report_text(const struct pin_report *report, struct pin_output *out)
 	heading(report, out);
 	verdict(report, out);
 	memory(report, out);
-	if (pin_pool.passed[PIN_SERVED] || pin_pool.created || pin_pool_passed())
+	if (pin_pool_requests(PIN_SERVED) || pin_pool.created || pin_pool_passed())
 		registration(out);
 }

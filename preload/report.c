@@ -242,7 +242,7 @@ static bool is_due(void)
 
 	if (!strcmp(path, "off") || began.pid != getpid())
 		return false;
-	if (pin_pool.passed[PIN_SERVED] || pin_pool_passed() || !strcmp(path, "stderr"))
+	if (pin_pool_requests(PIN_SERVED) || pin_pool_passed() || !strcmp(path, "stderr"))
 		return true;
 	return !written_meanwhile(path);
 }

@@ -104,9 +104,13 @@ static void make(struct ibv_pd *pd)
 /* Tables of a slot stay reserved for the PD that gets it next. */
 static int prepare(struct pin_class *keys)
 {
-	if (keys->entries.base)
-		return 0;
-	return pin_table_init(&keys->entries, sizeof(struct pin_entry), pin_regions.capacity);
+	size_t n = pin_regions.capacity;
+
+	if (!keys->users.base && pin_table_init(&keys->users, sizeof(struct pin_users), n))
+		return -ENOMEM;
+	if (!keys->entries.base && pin_table_init(&keys->entries, sizeof(struct pin_entry), n))
+		return -ENOMEM;
+	return 0;
 }
 
 /* With the domain's lock. */

@@ -28,6 +28,8 @@ enum { PIN_CLASS_PLAIN, PIN_CLASS_RELAXED, PIN_CLASSES };
 
 struct pin_class {
 	struct pin_table entries; /* struct pin_entry (keys.h) by region number */
+	struct pin_table users;	  /* struct pin_users likewise */
+	_Atomic size_t room;	  /* below this number both may be touched */
 	_Atomic unsigned access;  /* IBV_ACCESS_* of its MRs */
 	_Atomic bool armed;
 	bool eager;    /* the registrar works on it; domain's lock */

@@ -139,61 +139,145 @@ static bool fill(struct pin_domain *domain, struct pin_class *keys, uint32_t num
 	return true;
 }
 
-static uint32_t taken(uint32_t state, enum pin_take what)
-{
-	switch (what) {
-	case PIN_TAKE_USER:
-		return state + 1;
-	case PIN_TAKE_HELD:
-		return state | PIN_ENTRY_HELD;
-	default:
-		return state;
-	}
-}
-
 /* Whether trying again is pointless, because nothing was released since. */
 static bool failed_for_good(const struct pin_entry *entry, uint32_t state)
 {
 	return (state & PIN_ENTRY_FAILED) && entry->failed_at == atomic_load(&releases);
 }
 
-struct pin_entry *pin_keys_take(struct pin_domain *domain, struct pin_class *keys,
-				uint32_t number, enum pin_take what)
+/*
+ * Waits for the region or registers it. Whoever fails does not try again, or it
+ * could for ever.
+ */
+static bool make_ready(struct pin_domain *domain, struct pin_class *keys, uint32_t number,
+		       struct pin_entry *entry, bool may_evict)
+{
+	uint32_t state = atomic_load(&entry->state);
+
+	while (!(state & PIN_ENTRY_READY)) {
+		if (state & PIN_ENTRY_BUSY) {
+			pin_os_wait(&entry->state, state);
+			state = atomic_load(&entry->state);
+		} else if (failed_for_good(entry, state)) {
+			return false;
+		} else if (atomic_compare_exchange_weak(&entry->state, &state,
+							PIN_ENTRY_BUSY)) {
+			return fill(domain, keys, number, entry, may_evict);
+		}
+	}
+	return true;
+}
+
+/* Commits both tables; each rounds up in a way of its own. */
+static PIN_COLD bool make_room(struct pin_class *keys, size_t n)
+{
+	size_t had = atomic_load(&keys->room), both;
+
+	if (pin_table_ensure(&keys->users, n) || pin_table_ensure(&keys->entries, n))
+		return false;
+	both = keys->users.committed < keys->entries.committed ? keys->users.committed
+							       : keys->entries.committed;
+	while (had < both && !atomic_compare_exchange_weak(&keys->room, &had, both))
+		;
+	return true;
+}
+
+/* The entry, in memory that may be touched, or NULL. */
+static struct pin_entry *entry_of(struct pin_class *keys, uint32_t number)
+{
+	if (PIN_UNLIKELY(number >= keys->room) && !make_room(keys, (size_t)number + 1))
+		return NULL;
+	return pin_table_at(&keys->entries, number);
+}
+
+/* Not written when it is right already: the line is every thread's. */
+static void touch(struct pin_entry *entry)
+{
+	uint32_t now = atomic_load_explicit(&clock_now, memory_order_relaxed);
+
+	if (atomic_load_explicit(&entry->used_at, memory_order_relaxed) != now)
+		atomic_store_explicit(&entry->used_at, now, memory_order_relaxed);
+}
+
+struct pin_entry *pin_keys_prepare(struct pin_domain *domain, struct pin_class *keys,
+				   uint32_t number, bool may_evict)
+{
+	struct pin_entry *entry = entry_of(keys, number);
+
+	if (!entry || !make_ready(domain, keys, number, entry, may_evict))
+		return NULL;
+	touch(entry);
+	return entry;
+}
+
+struct pin_entry *pin_keys_use(struct pin_domain *domain, struct pin_class *keys,
+			       uint32_t number, struct pin_user_count **user)
+{
+	struct pin_entry *entry = entry_of(keys, number);
+	struct pin_user_count *count;
+
+	if (PIN_UNLIKELY(!entry))
+		return NULL;
+	count = &((struct pin_users *)pin_table_at(&keys->users, number))->lane[pin_lane()];
+	for (;;) {
+		/* Both sequentially consistent: claim() does the same the other way round. */
+		atomic_fetch_add(&count->n, 1);
+		if (PIN_LIKELY(atomic_load(&entry->state) & PIN_ENTRY_READY))
+			break;
+		pin_keys_put(count);
+		if (!make_ready(domain, keys, number, entry, true))
+			return NULL;
+	}
+	touch(entry);
+	*user = count;
+	return entry;
+}
+
+struct pin_entry *pin_keys_hold(struct pin_domain *domain, struct pin_class *keys,
+				uint32_t number)
 {
 	struct pin_entry *entry;
 	uint32_t state;
 
-	if (pin_table_ensure(&keys->entries, (size_t)number + 1))
-		return NULL;
-	entry = pin_table_at(&keys->entries, number);
-	state = atomic_load_explicit(&entry->state, memory_order_acquire);
-	for (;;) {
-		if (PIN_LIKELY(state & PIN_ENTRY_READY)) {
-			if (atomic_compare_exchange_weak(&entry->state, &state,
-							 taken(state, what)))
-				break;
-		} else if (state & PIN_ENTRY_BUSY) {
-			pin_os_wait(&entry->state, state);
-			state = atomic_load(&entry->state);
-		} else if (failed_for_good(entry, state)) {
+	do {
+		entry = pin_keys_prepare(domain, keys, number, true);
+		if (!entry)
 			return NULL;
-		} else if (atomic_compare_exchange_weak(&entry->state, &state,
-							PIN_ENTRY_BUSY)) {
-			/* Whoever fails does not try again, or it could for ever. */
-			if (!fill(domain, keys, number, entry, what != PIN_TAKE_NOTHING))
-				return NULL;
-			state = atomic_load(&entry->state);
-		}
-	}
-	atomic_store_explicit(&entry->used_at,
-			      atomic_load_explicit(&clock_now, memory_order_relaxed),
-			      memory_order_relaxed);
+		state = PIN_ENTRY_READY;
+	} while (!atomic_compare_exchange_strong(&entry->state, &state,
+						 PIN_ENTRY_READY | PIN_ENTRY_HELD) &&
+		 state != (PIN_ENTRY_READY | PIN_ENTRY_HELD));
 	return entry;
 }
 
-void pin_keys_put(struct pin_entry *entry)
+void pin_keys_put(struct pin_user_count *user)
 {
-	atomic_fetch_sub_explicit(&entry->state, 1, memory_order_release);
+	atomic_fetch_sub_explicit(&user->n, 1, memory_order_release);
+}
+
+static bool has_users(struct pin_class *keys, uint32_t number)
+{
+	struct pin_users *users = pin_table_at(&keys->users, number);
+
+	for (int i = 0; i < PIN_LANES; i++)
+		if (atomic_load(&users->lane[i].n))
+			return true;
+	return false;
+}
+
+/*
+ * Turns a READY entry to BUSY, so that it can be deregistered; fails when the word
+ * is another by now, or there are users.
+ */
+static bool claim(struct pin_class *keys, struct pin_entry *entry, uint32_t number,
+		  uint32_t state)
+{
+	if (!atomic_compare_exchange_strong(&entry->state, &state, PIN_ENTRY_BUSY))
+		return false;
+	if (!has_users(keys, number))
+		return true;
+	settle(entry, state);
+	return false;
 }
 
 /* Deregisters what this thread has turned from READY to BUSY. */
@@ -216,6 +300,7 @@ static bool deregister(struct pin_domain *domain, struct pin_entry *entry, uint3
 /* What a search for something to deregister has found. */
 struct search {
 	struct pin_domain *domain;
+	struct pin_class *keys;
 	struct pin_entry *oldest;
 	uint32_t number, age;
 	size_t idle; /* bytes of all idle regions */
@@ -231,12 +316,13 @@ static void search_class(struct pin_domain *domain, struct pin_class *keys, uint
 		uint32_t age = now -
 			       atomic_load_explicit(&entry->used_at, memory_order_relaxed);
 
-		if (atomic_load(&entry->state) != PIN_ENTRY_READY)
+		if (atomic_load(&entry->state) != PIN_ENTRY_READY || has_users(keys, i))
 			continue;
 		found->idle += pin_region_get(i)->length;
 		if (found->oldest && age <= found->age)
 			continue;
 		found->domain = domain;
+		found->keys = keys;
 		found->oldest = entry;
 		found->number = i;
 		found->age = age;
@@ -261,14 +347,12 @@ bool pin_keys_evict_one(size_t wanted)
 {
 	for (;;) {
 		struct search found = search_idle();
-		uint32_t idle = PIN_ENTRY_READY;
 
 		if (!found.oldest || !pin_budget_could(wanted, found.idle))
 			return false;
-		if (!atomic_compare_exchange_strong(&found.oldest->state, &idle,
-						    PIN_ENTRY_BUSY))
+		if (!claim(found.keys, found.oldest, found.number, PIN_ENTRY_READY))
 			continue;
-		if (!deregister(found.domain, found.oldest, found.number, idle))
+		if (!deregister(found.domain, found.oldest, found.number, PIN_ENTRY_READY))
 			return false;
 		atomic_fetch_add(&pin_pool.evicted, 1);
 		return true;
@@ -281,13 +365,19 @@ bool pin_keys_in_use(struct pin_class *keys)
 	struct pin_entry *entry;
 
 	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++)
-		if (atomic_load(&entry->state) & PIN_ENTRY_USERS)
+		if (has_users(keys, i))
 			return true;
 	return false;
 }
 
-static void clear_one(struct pin_domain *domain, struct pin_entry *entry, uint32_t number,
-		      enum pin_clear what)
+/* With users it stays, but is not held any longer. */
+static void let_stay(struct pin_entry *entry, uint32_t state)
+{
+	settle(entry, state & ~PIN_ENTRY_HELD);
+}
+
+static void clear_one(struct pin_domain *domain, struct pin_class *keys,
+		      struct pin_entry *entry, uint32_t number, enum pin_clear what)
 {
 	uint32_t state = atomic_load(&entry->state);
 
@@ -295,12 +385,12 @@ static void clear_one(struct pin_domain *domain, struct pin_entry *entry, uint32
 		if (state & PIN_ENTRY_BUSY) {
 			pin_os_wait(&entry->state, state);
 			state = atomic_load(&entry->state);
-		} else if (what == PIN_CLEAR_IDLE && (state & PIN_ENTRY_USERS)) {
-			atomic_fetch_and(&entry->state, ~PIN_ENTRY_HELD);
-			return;
 		} else if (atomic_compare_exchange_weak(&entry->state, &state,
 							PIN_ENTRY_BUSY)) {
-			deregister(domain, entry, number, state);
+			if (what == PIN_CLEAR_IDLE && has_users(keys, number))
+				let_stay(entry, state);
+			else
+				deregister(domain, entry, number, state);
 			return;
 		}
 	}
@@ -314,7 +404,7 @@ void pin_keys_clear(struct pin_domain *domain, struct pin_class *keys, enum pin_
 	struct pin_entry *entry;
 
 	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++)
-		clear_one(domain, entry, i, what);
+		clear_one(domain, keys, entry, i, what);
 }
 
 void pin_keys_forget(struct pin_domain *domain, struct pin_class *keys)
@@ -323,7 +413,11 @@ void pin_keys_forget(struct pin_domain *domain, struct pin_class *keys)
 	struct pin_entry *entry;
 
 	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++) {
+		struct pin_users *users = pin_table_at(&keys->users, i);
+
 		if (atomic_exchange(&entry->state, 0) & PIN_ENTRY_READY)
 			note_destroyed(domain, pin_region_get(i)->length);
+		for (int lane = 0; lane < PIN_LANES; lane++)
+			atomic_store(&users->lane[lane].n, 0);
 	}
 }

@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The keys of each region in each class of a domain: made once, read without a
- * lock, never moved. One word says all that must be known together:
+ * lock, never moved. One word says what must be known together:
  *
  *   READY   the MR exists, lkey and rkey may be read
  *   BUSY    one thread is registering or deregistering; others wait on the word
  *   FAILED  it could not be registered; tried again once something was released
  *   HELD    keys were handed out by pinalloc_lookup(): in use until detach
- *   users   live proxies that carry these keys
  *
- * An MR goes only from READY with neither HELD nor users, by whoever turns the
- * word to BUSY; so keys never go while somebody uses them.
+ * Live proxies are counted beside it, a counter a lane, so that threads which
+ * register buffers of one region do not meet on a cache line. Who takes a key
+ * counts itself first and looks at the word then; who wants to deregister turns the
+ * word from READY to BUSY first and looks at the counters then. One of the two sees
+ * the other, so keys never go while somebody uses them.
  */
 #ifndef PIN_KEYS_H
 #define PIN_KEYS_H
 
 #include "allocator/base.h"
 #include "regpool/domain.h"
+#include "regpool/lane.h"
 
-#define PIN_ENTRY_READY	 0x80000000u
-#define PIN_ENTRY_BUSY	 0x40000000u
-#define PIN_ENTRY_FAILED 0x20000000u
-#define PIN_ENTRY_HELD	 0x10000000u
-#define PIN_ENTRY_USERS	 0x0fffffffu
+#define PIN_ENTRY_READY	 0x8u
+#define PIN_ENTRY_BUSY	 0x4u
+#define PIN_ENTRY_FAILED 0x2u
+#define PIN_ENTRY_HELD	 0x1u
 
 struct pin_entry {
 	_Atomic uint32_t state;
@@ -33,23 +35,36 @@ struct pin_entry {
 	_Atomic uint32_t used_at;   /* the eviction clock when last taken */
 };
 
-/* What pin_keys_take() is wanted for. */
-enum pin_take {
-	PIN_TAKE_NOTHING, /* only that the MR exists, if that evicts nobody */
-	PIN_TAKE_USER,	  /* one more user, until pin_keys_put() */
-	PIN_TAKE_HELD,	  /* for ever, until the domain is disarmed */
+struct pin_user_count {
+	_Atomic uint32_t n;
+} PIN_LANE_ALIGNED;
+
+struct pin_users {
+	struct pin_user_count lane[PIN_LANES];
 };
 
 /*
- * Makes sure region `number` is registered in the class and takes it. May sleep
- * while another thread registers the same region, and register it itself.
- * Returns the entry; NULL when it cannot be pinned.
+ * Makes sure region `number` is registered in the class. May sleep while another
+ * thread registers the same region, and register it itself; deregisters idle ones
+ * for it only if `may_evict`. Returns the entry, which may be evicted again at
+ * once; NULL when the region cannot be pinned.
  */
-struct pin_entry *pin_keys_take(struct pin_domain *domain, struct pin_class *keys,
-				uint32_t number, enum pin_take what);
+struct pin_entry *pin_keys_prepare(struct pin_domain *domain, struct pin_class *keys,
+				   uint32_t number, bool may_evict);
+
+/*
+ * Registers likewise and counts one more user, until pin_keys_put(*user). Returns
+ * the entry or NULL.
+ */
+struct pin_entry *pin_keys_use(struct pin_domain *domain, struct pin_class *keys,
+			       uint32_t number, struct pin_user_count **user);
+
+/* Registers likewise and keeps it until the domain is disarmed: HELD. */
+struct pin_entry *pin_keys_hold(struct pin_domain *domain, struct pin_class *keys,
+				uint32_t number);
 
 /* Gives one user back. Lock-free. */
-void pin_keys_put(struct pin_entry *entry);
+void pin_keys_put(struct pin_user_count *user);
 
 /*
  * Deregisters the idle region that was used longest ago, in any domain. Returns
@@ -81,8 +96,7 @@ void pin_keys_released(void);
 /* The entry of region `number`, or NULL where none can be yet. Lock-free. */
 static inline struct pin_entry *pin_keys_at(struct pin_class *keys, uint32_t number)
 {
-	if (PIN_UNLIKELY(number >=
-			 atomic_load_explicit(&keys->entries.committed, memory_order_acquire)))
+	if (PIN_UNLIKELY(number >= atomic_load_explicit(&keys->room, memory_order_acquire)))
 		return NULL;
 	return pin_table_at(&keys->entries, number);
 }

@@ -82,12 +82,11 @@ static enum pin_reason serve(const struct request *request, struct pin_proxy *pr
 		return pin_pool_off() ? pin_pool_off() : PIN_UNSEEN;
 	if (request->access & ~keys->access)
 		return PIN_RIGHTS;
-	entry = pin_keys_take(domain, keys, number, PIN_TAKE_USER);
+	entry = pin_keys_use(domain, keys, number, &proxy->user);
 	if (!entry)
 		return PIN_UNPINNED;
 	pin_proxy_fill(proxy, entry->mr, entry->provider_bytes, request->addr, request->length);
 	proxy->domain = domain;
-	proxy->entry = entry;
 	proxy->own = NULL;
 	proxy->generation = domain->generation;
 	proxy->access = request->access;
@@ -141,7 +140,7 @@ static int let_go(const struct pin_proxy *proxy)
 	if (proxy->own)
 		return pin_ibverbs()->dereg_mr(proxy->own);
 	if (proxy->generation == proxy->domain->generation)
-		pin_keys_put(proxy->entry);
+		pin_keys_put(proxy->user);
 	return 0;
 }
 
@@ -216,7 +215,7 @@ static bool own_registration(const struct request *request, struct pin_proxy *pr
 		return false;
 	pin_proxy_fill(proxy, mr, pin_keys_readable_bytes(mr), request->addr, request->length);
 	proxy->own = mr;
-	proxy->entry = NULL;
+	proxy->user = NULL;
 	proxy->access = request->access;
 	return true;
 }
@@ -256,7 +255,7 @@ static PIN_COLD int lookup_slow(struct ibv_pd *pd, uint32_t number, struct pin_m
 
 	armed = pin_pool_off() ? NULL : armed_class(pd, kind, &domain);
 	if (armed)
-		entry = pin_keys_take(domain, armed, number, PIN_TAKE_HELD);
+		entry = pin_keys_hold(domain, armed, number);
 	errno = saved;
 	if (!entry)
 		return -ENOMEM;

@@ -41,11 +41,21 @@ void pin_level_add(_Atomic size_t *level, _Atomic size_t *peak, size_t n_bytes)
 		;
 }
 
+uint64_t pin_pool_requests(enum pin_reason reason)
+{
+	uint64_t sum = 0;
+
+	for (int i = 0; i < PIN_LANES; i++)
+		sum += atomic_load_explicit(&pin_pool.requests[i].by_reason[reason],
+					    memory_order_relaxed);
+	return sum;
+}
+
 uint64_t pin_pool_passed(void)
 {
 	uint64_t sum = 0;
 
 	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++)
-		sum += atomic_load_explicit(&pin_pool.passed[i], memory_order_relaxed);
+		sum += pin_pool_requests(i);
 	return sum;
 }

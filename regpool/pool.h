@@ -7,6 +7,7 @@
 #define PIN_POOL_H
 
 #include "allocator/base.h"
+#include "regpool/lane.h"
 
 #include <stdatomic.h>
 
@@ -28,12 +29,16 @@ enum pin_reason {
 };
 extern const char *const pin_reason_names[PIN_REASONS];
 
+struct pin_requests {
+	_Atomic uint64_t by_reason[PIN_REASONS];
+} PIN_LANE_ALIGNED;
+
 /* Every figure is monotonic but `pinned`. */
 struct pin_pool {
 	/* PIN_SERVED while registration works, else why it does not. */
 	_Atomic int off;
-	_Atomic uint64_t passed[PIN_REASONS]; /* requests, by reason; served in [0] */
-	_Atomic uint64_t created;	      /* real registrations of regions */
+	struct pin_requests requests[PIN_LANES];
+	_Atomic uint64_t created; /* real registrations of regions */
 	_Atomic uint64_t destroyed;
 	_Atomic uint64_t refused; /* regions that could not be registered */
 	_Atomic uint64_t evicted; /* regions deregistered to make room */
@@ -56,8 +61,12 @@ static inline enum pin_reason pin_pool_off(void)
 
 static inline void pin_pool_count(enum pin_reason reason)
 {
-	atomic_fetch_add_explicit(&pin_pool.passed[reason], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&pin_pool.requests[pin_lane()].by_reason[reason], 1,
+				  memory_order_relaxed);
 }
+
+/* Requests counted under a reason so far. */
+uint64_t pin_pool_requests(enum pin_reason reason);
 
 /* Adds to `level` and lifts `peak` to it. */
 void pin_level_add(_Atomic size_t *level, _Atomic size_t *peak, size_t n_bytes);

@@ -14,11 +14,22 @@
 
 static struct pin_table table;
 static _Atomic uint32_t ever_used;
+
 /*
- * The free list: index + 1 of its head below, and above it a count that changes
- * at every step, so that a head that went and came back is noticed.
+ * Free ones, a list a lane. In a head, below, the index + 1 of the first; above, a
+ * count that changes at every step, so that a head that went and came back is noticed.
  */
-static _Atomic uint64_t free_head;
+static struct free_list {
+	_Atomic uint64_t head;
+} PIN_LANE_ALIGNED free_lists[PIN_LANES];
+
+#define STEP ((uint64_t)1 << 32)
+
+/* The head that follows when `first` (index + 1, or 0) is the first. */
+static uint64_t head_after(uint64_t head, uint32_t first)
+{
+	return ((head & ~(STEP - 1)) + STEP) | first;
+}
 
 /* Fewer where the address space is limited. */
 static void init(void)
@@ -34,10 +45,10 @@ static struct pin_proxy *at(uint32_t i)
 	return pin_table_at(&table, i);
 }
 
-static struct pin_proxy *pop(void)
+static struct pin_proxy *pop(struct free_list *list)
 {
-	uint64_t head = atomic_load_explicit(&free_head, memory_order_acquire);
-	uint64_t rest;
+	uint64_t head = atomic_load_explicit(&list->head, memory_order_acquire);
+	uint32_t rest;
 
 	do {
 		uint32_t first = (uint32_t)head;
@@ -45,9 +56,21 @@ static struct pin_proxy *pop(void)
 		if (!first)
 			return NULL;
 		rest = atomic_load_explicit(&at(first - 1)->next, memory_order_relaxed);
-		rest |= (head & ~(uint64_t)UINT32_MAX) + ((uint64_t)1 << 32);
-	} while (!atomic_compare_exchange_weak(&free_head, &head, rest));
+	} while (!atomic_compare_exchange_weak(&list->head, &head, head_after(head, rest)));
 	return at((uint32_t)head - 1);
+}
+
+/*
+ * From another lane's list. Where some threads register and others deregister, the
+ * first would use up new proxies and the others pile them up.
+ */
+static PIN_COLD struct pin_proxy *pop_elsewhere(unsigned lane)
+{
+	struct pin_proxy *proxy = NULL;
+
+	for (unsigned i = 1; i < PIN_LANES && !proxy; i++)
+		proxy = pop(&free_lists[(lane + i) % PIN_LANES]);
+	return proxy;
 }
 
 static struct pin_proxy *take_unused(void)
@@ -64,10 +87,13 @@ static struct pin_proxy *take_unused(void)
 struct pin_proxy *pin_proxy_new(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	unsigned lane = pin_lane();
 	struct pin_proxy *proxy;
 
 	pthread_once(&once, init);
-	proxy = pop();
+	proxy = pop(&free_lists[lane]);
+	if (!proxy)
+		proxy = pop_elsewhere(lane);
 	if (!proxy)
 		proxy = take_unused();
 	if (proxy)
@@ -77,16 +103,16 @@ struct pin_proxy *pin_proxy_new(void)
 
 void pin_proxy_free(struct pin_proxy *proxy)
 {
-	uint64_t index = (uint64_t)((char *)proxy - table.base) / sizeof *proxy + 1;
-	uint64_t head = atomic_load(&free_head);
-	uint64_t next;
+	uint32_t index = (uint32_t)((size_t)((char *)proxy - table.base) / sizeof *proxy) + 1;
+	struct free_list *list = &free_lists[pin_lane()];
+	uint64_t head = atomic_load(&list->head);
 
 	atomic_store_explicit(&proxy->live, false, memory_order_relaxed);
 	do {
 		atomic_store_explicit(&proxy->next, (uint32_t)head, memory_order_relaxed);
-		next = index | ((head & ~(uint64_t)UINT32_MAX) + ((uint64_t)1 << 32));
 	} while (!atomic_compare_exchange_weak_explicit(
-		&free_head, &head, next, memory_order_release, memory_order_relaxed));
+		&list->head, &head, head_after(head, index), memory_order_release,
+		memory_order_relaxed));
 }
 
 void pin_proxy_fill(struct pin_proxy *proxy, const struct ibv_mr *template,

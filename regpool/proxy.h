@@ -20,11 +20,11 @@ struct pin_proxy {
 		unsigned char provider[PIN_PROVIDER_BYTES];
 	};
 	struct pin_domain *domain;
-	struct pin_entry *entry; /* whose user this is; NULL with `own` */
-	struct ibv_mr *own;	 /* after a rereg no region could serve: a real MR */
-	uint32_t generation;	 /* of the domain */
-	unsigned access;	 /* as requested */
-	_Atomic uint32_t next;	 /* in the free list: index + 1 */
+	struct pin_user_count *user; /* where it is counted; NULL with `own` */
+	struct ibv_mr *own;	     /* after a rereg no region could serve: a real MR */
+	uint32_t generation;	     /* of the domain */
+	unsigned access;	     /* as requested */
+	_Atomic uint32_t next;	     /* in the free list: index + 1 */
 	_Atomic bool live;
 } __attribute__((aligned(256)));
 

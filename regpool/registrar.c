@@ -26,7 +26,7 @@ static bool register_next(struct pin_domain *domain, struct pin_class *keys)
 	pthread_mutex_lock(&domain->lock);
 	work = atomic_load(&domain->pd) && keys->eager && !pin_pool_off() &&
 	       keys->next < pin_region_count() && pin_region_get(keys->next);
-	if (work && !pin_keys_take(domain, keys, keys->next++, PIN_TAKE_NOTHING))
+	if (work && !pin_keys_prepare(domain, keys, keys->next++, false))
 		keys->eager = false;
 	pthread_mutex_unlock(&domain->lock);
 	return work;

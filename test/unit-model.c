@@ -236,7 +236,8 @@ int main(int argc, char **argv)
 		failed += actors[i].failed;
 	}
 	printf("# seed %u, %lu steps: %lu served, %lu evicted, %lu refused, %lu failed\n", seed,
-	       steps, pin_pool.passed[PIN_SERVED], pin_pool.evicted, pin_pool.refused, failed);
+	       steps, pin_pool_requests(PIN_SERVED), pin_pool.evicted, pin_pool.refused,
+	       failed);
 	ok(!wrong, "whatever was held could be used: %lu times not", wrong);
 	ok(!fake_verbs.live && !fake_verbs.wrong, "nothing is left: %u", fake_verbs.live);
 	ok(!pin_pool.pinned && pin_pool.created == pin_pool.destroyed, "the books balance");

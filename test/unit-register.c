@@ -66,22 +66,22 @@ static void passed(char *heap)
 	struct ibv_pd *pd = new_pd();
 	char stack[64];
 	struct ibv_mr *mr;
-	uint64_t before = pin_pool.passed[PIN_FOREIGN];
+	uint64_t before = pin_pool_requests(PIN_FOREIGN);
 
 	mr = reg(pd, stack, sizeof stack, RIGHTS);
-	ok(mr && pin_pool.passed[PIN_FOREIGN] == before + 1,
+	ok(mr && pin_pool_requests(PIN_FOREIGN) == before + 1,
 	   "foreign memory goes to libibverbs");
 	ok(!pin_mr_deregister(mr), "and back");
 	mr = pin_mr_register(pd, heap, 4096, 0, RIGHTS);
-	ok(mr && pin_pool.passed[PIN_IOVA], "so does another device address");
+	ok(mr && pin_pool_requests(PIN_IOVA), "so does another device address");
 	pin_mr_deregister(mr);
 	mr = reg(pd, heap, 4096, RIGHTS | IBV_ACCESS_MW_BIND);
-	ok(mr && pin_pool.passed[PIN_RIGHTS] &&
+	ok(mr && pin_pool_requests(PIN_RIGHTS) &&
 		   fake_access_of(mr->lkey) == (RIGHTS | IBV_ACCESS_MW_BIND),
 	   "and rights the region does not have");
 	pin_mr_deregister(mr);
 	mr = reg(pd, heap + REGION - 10, 20, RIGHTS);
-	ok(mr && pin_pool.passed[PIN_SPLIT], "and what is not in one region");
+	ok(mr && pin_pool_requests(PIN_SPLIT), "and what is not in one region");
 	pin_mr_deregister(mr);
 	ok(!fake_verbs.live, "nothing is left");
 	ok(!pin_domain_dealloc(pd), "the PD goes");
@@ -93,7 +93,7 @@ static void unseen(char *heap)
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
 	struct pin_mr_keys keys;
 
-	ok(mr && pin_pool.passed[PIN_UNSEEN] == 1 && fake_access_of(mr->lkey) == RIGHTS,
+	ok(mr && pin_pool_requests(PIN_UNSEEN) == 1 && fake_access_of(mr->lkey) == RIGHTS,
 	   "a PD whose making was not seen is left to libibverbs");
 	ok(pin_mr_lookup(pd, heap, 64, &keys) == -ENOMEM, "and has no keys to look up");
 	ok(!pin_ibverbs()->dereg_mr(mr), "whose own ibv_dereg_mr frees what it got");
@@ -197,7 +197,7 @@ static void scarcity(char *a, char *b)
 	ok(mr && pin_pool.evicted == evicted + 1 && fake_verbs.live == 1,
 	   "an idle region gives way to one that is needed");
 	other = reg(pd, a, 64, RIGHTS);
-	ok(other && other->addr == a && pin_pool.passed[PIN_UNPINNED],
+	ok(other && other->addr == a && pin_pool_requests(PIN_UNPINNED),
 	   "one in use does not: the request is handed on");
 	pin_mr_deregister(other);
 	pin_mr_deregister(mr);
@@ -328,6 +328,35 @@ static void together(void)
 	fake_verbs.limit = SIZE_MAX;
 }
 
+static void *give_up(void *mr)
+{
+	return (void *)(uintptr_t)pin_mr_deregister(mr);
+}
+
+/* Each thread has another lane, and none of them takes from the lists it fills. */
+static void handed_over(char *heap)
+{
+	struct ibv_pd *pd = new_pd();
+	uintptr_t lowest = UINTPTR_MAX, highest = 0;
+	bool good = true;
+
+	for (int i = 0; i < 1000; i++) {
+		struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
+		pthread_t thread;
+		void *error;
+
+		lowest = (uintptr_t)mr < lowest ? (uintptr_t)mr : lowest;
+		highest = (uintptr_t)mr > highest ? (uintptr_t)mr : highest;
+		pthread_create(&thread, NULL, give_up, mr);
+		pthread_join(thread, &error);
+		good &= !error;
+	}
+	ok(good && highest - lowest < 32 * PIN_KIB,
+	   "what other threads give up is used again: %zu KiB",
+	   (size_t)(highest - lowest) / PIN_KIB);
+	ok(!pin_domain_dealloc(pd), "and users are counted whoever they are");
+}
+
 static void forks(char *heap)
 {
 	struct ibv_pd *pd = new_pd();
@@ -343,7 +372,7 @@ static void forks(char *heap)
 		bool good = !pin_mr_deregister(mr) && fake_verbs.live == live;
 
 		mr = reg(pd, heap, 64, RIGHTS);
-		good &= mr && fake_verbs.live == live + 1 && pin_pool.passed[PIN_CHILD];
+		good &= mr && fake_verbs.live == live + 1 && pin_pool_requests(PIN_CHILD);
 		_exit(!good);
 	}
 	waitpid(child, &status, 0);
@@ -354,7 +383,7 @@ static void forks(char *heap)
 	pd = new_pd();
 	ok(!pin_fork_init() && fake_verbs.fork_inits == 1, "elsewhere the real one is called");
 	mr = reg(pd, heap, 64, RIGHTS);
-	ok(mr && pin_pool.passed[PIN_FORK_GUARD] == 1 && mr->length == 64,
+	ok(mr && pin_pool_requests(PIN_FORK_GUARD) == 1 && mr->length == 64,
 	   "and the heap is not registered ahead");
 	pin_mr_deregister(mr);
 	pin_domain_dealloc(pd);
@@ -385,6 +414,7 @@ int main(void)
 	looked_up(a, b);
 	ahead(a);
 	together();
+	handed_over(a);
 	forks(a);
 	return done_testing();
 }
