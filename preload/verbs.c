@@ -96,13 +96,13 @@ PIN_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 
 PIN_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 {
-	pin_domain_drop(pd);
+	pin_domain_unimport(pd);
 	pin_ibverbs()->unimport_pd(pd);
 }
 
 PIN_EXPORT int ibv_close_device(struct ibv_context *context)
 {
-	pin_domain_drop_context(context);
+	pin_domain_close(context);
 	return pin_ibverbs()->close_device(context);
 }
 

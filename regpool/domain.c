@@ -113,6 +113,15 @@ static int prepare(struct pin_class *keys)
 	return 0;
 }
 
+static size_t largest_mr(struct ibv_context *context)
+{
+	struct ibv_device_attr attr;
+
+	return pin_ibverbs()->query_device(context, &attr) || !attr.max_mr_size
+		       ? SIZE_MAX
+		       : attr.max_mr_size;
+}
+
 /* With the domain's lock. */
 static bool arm(struct pin_domain *domain, int kind, unsigned access)
 {
@@ -123,6 +132,8 @@ static bool arm(struct pin_domain *domain, int kind, unsigned access)
 			      domain->device);
 		return false;
 	}
+	if (!domain->max_mr_size)
+		domain->max_mr_size = largest_mr(domain->pd->context);
 	keys->next = 0;
 	keys->eager = pin_options.mode == PIN_MODE_EAGER;
 	atomic_store(&keys->access, access);
@@ -174,6 +185,7 @@ static void retire(struct pin_domain *domain)
 		atomic_store(&domain->classes[i].armed, false);
 		pin_keys_forget(domain, &domain->classes[i]);
 	}
+	domain->max_mr_size = 0;
 	atomic_store(&domain->lookup_class, PIN_CLASS_PLAIN);
 	atomic_fetch_add(&domain->generation, 1);
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
@@ -209,18 +221,23 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 	return result;
 }
 
-void pin_domain_drop(struct ibv_pd *pd)
+static void drop(struct ibv_pd *pd, enum pin_clear what)
 {
 	struct pin_domain *domain = lock_domain(pd);
 
 	if (!domain)
 		return;
-	deregister(domain, PIN_CLEAR_ALL);
+	deregister(domain, what);
 	retire(domain);
 	pthread_mutex_unlock(&domain->lock);
 }
 
-void pin_domain_drop_context(const struct ibv_context *context)
+void pin_domain_unimport(struct ibv_pd *pd)
+{
+	drop(pd, PIN_CLEAR_IDLE);
+}
+
+void pin_domain_close(const struct ibv_context *context)
 {
 	uint32_t n = pin_domain_count();
 
@@ -228,7 +245,7 @@ void pin_domain_drop_context(const struct ibv_context *context)
 		struct ibv_pd *pd = atomic_load(&domains[i].pd);
 
 		if (pd && pd->context == context)
-			pin_domain_drop(pd);
+			drop(pd, PIN_CLEAR_ALL);
 	}
 }
 

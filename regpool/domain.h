@@ -47,6 +47,7 @@ struct pin_domain {
 	struct pin_class classes[PIN_CLASSES];
 	_Atomic int lookup_class; /* the class pinalloc_lookup() answers from */
 	char device[64];
+	size_t max_mr_size;	  /* bytes; 0 while nobody has asked the device */
 	_Atomic uint64_t created; /* real registrations, for the report */
 	_Atomic size_t pinned, pinned_peak;
 };
@@ -80,9 +81,15 @@ struct pin_domain *pin_domain_arm(struct ibv_pd *pd, int kind, unsigned access);
  */
 int pin_domain_dealloc(struct ibv_pd *pd);
 
-/* The PD is about to go whatever we say (unimport, close): deregister and forget. */
-void pin_domain_drop(struct ibv_pd *pd);
-void pin_domain_drop_context(const struct ibv_context *context);
+/*
+ * ibv_unimport_pd() comes next. The kernel's PD is another process' or context's and
+ * lives on, and so must what the program holds: only regions nobody uses are
+ * deregistered. The others' MRs go with the context.
+ */
+void pin_domain_unimport(struct ibv_pd *pd);
+
+/* ibv_close_device() comes next, which no MR survives: deregisters all. */
+void pin_domain_close(const struct ibv_context *context);
 
 /*
  * pinalloc_attach(): arms with these rights and registers ahead. Returns 0;

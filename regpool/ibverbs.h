@@ -9,6 +9,7 @@
 
 #include "allocator/base.h"
 
+#include <errno.h>
 #include <infiniband/verbs.h>
 
 struct pin_ibverbs {
@@ -25,6 +26,7 @@ struct pin_ibverbs {
 	void (*unimport_pd)(struct ibv_pd *pd);
 	struct ibv_context *(*open_device)(struct ibv_device *device);
 	int (*close_device)(struct ibv_context *context);
+	int (*query_device)(struct ibv_context *context, struct ibv_device_attr *attr);
 	struct ibv_device **(*get_device_list)(int *n);
 	int (*fork_init)(void);
 	int (*dontfork_range)(void *start, size_t length);
@@ -39,6 +41,17 @@ struct pin_ibverbs {
  * Thread-safe; the first call uses dlopen, so not from inside malloc.
  */
 const struct pin_ibverbs *pin_ibverbs(void);
+
+/*
+ * Whether a registration that failed with this errno could succeed once others are
+ * gone: ENOMEM for locked memory, kernel memory or the adapter's own limits; EAGAIN
+ * and ENOSPC for some adapters' tables (mlx5 when its firmware has no resources,
+ * Linux' own identifier tables), EOVERFLOW for irdma's.
+ */
+static inline bool pin_ibverbs_out_of_room(int error)
+{
+	return error == ENOMEM || error == EAGAIN || error == ENOSPC || error == EOVERFLOW;
+}
 
 /*
  * Puts a table in place of the loaded library's. For unit tests.

@@ -19,6 +19,9 @@
  */
 #define VERBS_MR_BYTES 56
 
+/* An errno value no registration has. */
+#define TOO_LARGE EFBIG
+
 static _Atomic uint32_t releases;  /* MRs given back, for FAILED entries */
 static _Atomic uint32_t clock_now; /* ticks at each registration, for eviction */
 
@@ -34,21 +37,30 @@ static void settle(struct pin_entry *entry, uint32_t state)
 	pin_os_wake(&entry->state);
 }
 
+static void say_over_limit(const struct pin_domain *domain, size_t length, size_t limit)
+{
+	pin_warn_once("cannot pin a region of %s on %s: pinned memory is limited to %s by %s; "
+		      "until it is raised such requests go to libibverbs",
+		      PIN_SIZE(length), domain->device, PIN_SIZE(limit),
+		      limit == pin_options.max_pinned ? "PINALLOC_MAX_PINNED"
+						      : "half of ulimit -l");
+}
+
 static void say_unpinned(const struct pin_domain *domain, size_t length, int error)
 {
 	size_t limit = pin_budget_limit();
 
-	if (limit == SIZE_MAX)
+	if (error == TOO_LARGE)
+		pin_warn_once("cannot pin a region of %s on %s: its memory regions end at %s; "
+			      "keep growth below it with PINALLOC_GROW, or such requests go "
+			      "to libibverbs",
+			      PIN_SIZE(length), domain->device, PIN_SIZE(domain->max_mr_size));
+	else if (limit == SIZE_MAX)
 		pin_warn_once(
 			"cannot pin a region of %s on %s: %s; such requests go to libibverbs",
 			PIN_SIZE(length), domain->device, strerrordesc_np(error));
 	else
-		pin_warn_once(
-			"cannot pin a region of %s on %s: pinned memory is limited to %s by "
-			"%s; until it is raised such requests go to libibverbs",
-			PIN_SIZE(length), domain->device, PIN_SIZE(limit),
-			limit == pin_options.max_pinned ? "PINALLOC_MAX_PINNED"
-							: "half of ulimit -l");
+		say_over_limit(domain, length, limit);
 }
 
 /* One try at the real registration, within the budget. */
@@ -58,8 +70,8 @@ static struct ibv_mr *try_region(struct pin_domain *domain, unsigned access,
 	struct ibv_pd *pd = atomic_load(&domain->pd);
 	struct ibv_mr *mr = NULL;
 
-	*error = ENOMEM;
-	if (!pd || !pin_budget_take(region->length))
+	*error = region->length > domain->max_mr_size ? TOO_LARGE : ENOMEM;
+	if (*error == TOO_LARGE || !pd || !pin_budget_take(region->length))
 		return NULL;
 	mr = pin_ibverbs()->reg_mr_iova2(pd, (void *)region->start, region->length,
 					 region->start, access);
@@ -80,7 +92,8 @@ static struct ibv_mr *register_region(struct pin_domain *domain, unsigned access
 
 	do {
 		mr = try_region(domain, access, region, error);
-	} while (!mr && *error == ENOMEM && may_evict && pin_keys_evict_one(region->length));
+	} while (!mr && pin_ibverbs_out_of_room(*error) && may_evict &&
+		 pin_keys_evict_one(region->length));
 	atomic_fetch_add_explicit(&pin_pool.ns, pin_os_now_ns() - began, memory_order_relaxed);
 	return mr;
 }

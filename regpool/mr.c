@@ -103,7 +103,8 @@ static struct ibv_mr *pass(const struct request *request)
 		mr = pin_ibverbs()->reg_mr_iova2(request->pd, request->addr, request->length,
 						 request->iova, request->access);
 		error = errno;
-	} while (!mr && error == ENOMEM && !pin_pool_off() && pin_keys_evict_one(0));
+	} while (!mr && pin_ibverbs_out_of_room(error) && !pin_pool_off() &&
+		 pin_keys_evict_one(0));
 	errno = error;
 	return mr;
 }

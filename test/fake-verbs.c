@@ -4,6 +4,7 @@
 #include "test/fake-verbs.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,11 +73,22 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 	struct fake_mr *mr;
 
 	(void)iova;
+	fake_verbs.tried++;
 	if (fails()) {
 		errno = fake_verbs.fail_errno;
 		return NULL;
 	}
+	if (length > fake_verbs.max_mr_size) {
+		errno = EINVAL;
+		return NULL;
+	}
+	if (atomic_fetch_add(&fake_verbs.live, 1) >= fake_verbs.max_mr) {
+		fake_verbs.live--;
+		errno = fake_verbs.full_errno;
+		return NULL;
+	}
 	if (!within_limit(length)) {
+		fake_verbs.live--;
 		errno = ENOMEM;
 		return NULL;
 	}
@@ -88,7 +100,6 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 	mr->access = (int)access;
 	mr->length = length;
 	make_key(&mr->mr, access);
-	fake_verbs.live++;
 	((struct fake_pd *)pd)->mrs++;
 	return &mr->mr;
 }
@@ -160,15 +171,25 @@ static int dealloc_pd(struct ibv_pd *pd)
 	return 0;
 }
 
+/* The kernel's PD lives on with its MRs; only the struct goes. */
 static void unimport_pd(struct ibv_pd *pd)
 {
-	if (dealloc_pd(pd))
-		fake_verbs.wrong++;
+	if (!((struct fake_pd *)pd)->mrs)
+		free(pd);
 }
 
 static int close_device(struct ibv_context *context)
 {
 	(void)context;
+	return 0;
+}
+
+static int query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+	(void)context;
+	memset(attr, 0, sizeof *attr);
+	attr->max_mr = (int)fake_verbs.max_mr;
+	attr->max_mr_size = fake_verbs.max_mr_size;
 	return 0;
 }
 
@@ -195,11 +216,14 @@ void fake_verbs_install(void)
 		.import_pd = import_pd,
 		.unimport_pd = unimport_pd,
 		.close_device = close_device,
+		.query_device = query_device,
 		.fork_init = fork_init,
 		.is_fork_initialized = is_fork_initialized,
 	};
 
-	fake_verbs.limit = SIZE_MAX;
+	fake_verbs.limit = fake_verbs.max_mr_size = SIZE_MAX;
+	fake_verbs.max_mr = INT_MAX;
+	fake_verbs.full_errno = ENOMEM;
 	fake_verbs.fork_status = IBV_FORK_UNNEEDED;
 	pin_ibverbs_replace(&table);
 }

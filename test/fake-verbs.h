@@ -13,9 +13,13 @@
 
 struct fake_verbs {
 	_Atomic size_t limit;	     /* bytes that may be registered, SIZE_MAX for all */
+	_Atomic unsigned max_mr;     /* MRs that may live */
+	_Atomic int full_errno;	     /* what one more than that fails with */
+	_Atomic size_t max_mr_size;  /* as ibv_query_device() tells it */
 	_Atomic size_t registered;   /* bytes that are */
 	_Atomic unsigned live;	     /* MRs */
 	_Atomic unsigned made;	     /* MRs ever */
+	_Atomic unsigned tried;	     /* registrations asked for */
 	_Atomic unsigned wrong;	     /* rules broken: a PD gone with MRs */
 	_Atomic unsigned fail_next;  /* registrations to fail */
 	_Atomic int fail_errno;	     /* with this */

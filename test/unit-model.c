@@ -16,6 +16,7 @@
 #include "test/tap.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -167,6 +168,7 @@ static void do_scarcity(struct actor *actor)
 	static const size_t limits[] = {60 * REGION, 200 * REGION, SIZE_MAX};
 
 	fake_verbs.limit = limits[below(actor, PIN_ARRAY_SIZE(limits))];
+	fake_verbs.max_mr = below(actor, 2) ? 200 : INT_MAX;
 	if (below(actor, 4) == 0) {
 		fake_verbs.fail_errno = below(actor, 2) ? ENOMEM : EINVAL;
 		fake_verbs.fail_next = below(actor, 3);
@@ -206,6 +208,7 @@ static void *act(void *arg)
 	for (unsigned long i = 0; i < actor->steps; i++)
 		step(actor);
 	fake_verbs.limit = SIZE_MAX;
+	fake_verbs.max_mr = INT_MAX;
 	fake_verbs.fail_next = 0;
 	do_teardown(actor);
 	actor->wrong += pin_domain_dealloc(actor->pd) != 0;

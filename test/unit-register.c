@@ -12,6 +12,7 @@
 #include "regpool/mr.h"
 #include "regpool/pool.h"
 #include "test/fake-verbs.h"
+#include "test/regions.h"
 #include "test/tap.h"
 
 #include <errno.h>
@@ -19,30 +20,6 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
-#define REGION (4 * PIN_MIB)
-
-static char *region(void)
-{
-	char *p = pin_reserve_carve(REGION, PIN_PAGE);
-
-	pin_region_publish((uintptr_t)p, REGION);
-	return p;
-}
-
-static struct ibv_mr *reg(struct ibv_pd *pd, void *p, size_t n, unsigned access)
-{
-	return pin_mr_register(pd, p, n, (uintptr_t)p, access);
-}
-
-static struct ibv_pd *new_pd(void)
-{
-	struct ibv_pd *pd = pin_ibverbs()->alloc_pd(fake_context());
-
-	pin_domain_notice(pd);
-	return pd;
-}
 
 static void served(char *heap)
 {
@@ -147,10 +124,29 @@ static void teardown(char *heap)
 	pd = new_pd();
 	mr = reg(pd, heap, 64, RIGHTS);
 	ok(mr->lkey > lkey && mr->pd == pd, "a new PD, even at the same address, has new keys");
-	pin_domain_drop_context(fake_context());
+	pin_domain_close(fake_context());
 	ok(!fake_verbs.live, "closing the device deregisters");
 	ok(!pin_mr_deregister(mr), "and what stood for a region can still be given back");
 	pin_domain_dealloc(pd);
+}
+
+static void imported(char *heap)
+{
+	struct ibv_pd *pd = pin_ibverbs()->import_pd(fake_context(), 1);
+	struct ibv_mr *mr, *idle;
+
+	pin_domain_notice(pd);
+	mr = reg(pd, heap, 64, RIGHTS);
+	idle = reg(pd, heap + REGION, 64, RIGHTS);
+	ok(reaches(mr) && fake_verbs.live == 2, "an imported PD is served");
+	pin_mr_deregister(idle);
+	pin_domain_unimport(pd);
+	ok(reaches(mr) && fake_verbs.live == 1,
+	   "what is registered in it outlives ibv_unimport_pd, what is idle does not");
+	pin_ibverbs()->unimport_pd(pd);
+	ok(!pin_mr_deregister(mr), "and can be given up");
+	fake_verbs.live = 0; /* the context took it along */
+	fake_verbs.registered = 0;
 }
 
 static void changes(char *heap)
@@ -183,43 +179,6 @@ static void changes(char *heap)
 	   "and back to the heap");
 	ok(!pin_mr_deregister(mr) && !pin_domain_dealloc(other) && !fake_verbs.live,
 	   "nothing is left");
-}
-
-static void scarcity(char *a, char *b)
-{
-	struct ibv_pd *pd = new_pd();
-	struct ibv_mr *mr = reg(pd, a, 64, RIGHTS), *other;
-	uint64_t evicted = pin_pool.evicted;
-
-	pin_mr_deregister(mr);
-	fake_verbs.limit = REGION + PIN_MIB;
-	mr = reg(pd, b, 64, RIGHTS);
-	ok(mr && pin_pool.evicted == evicted + 1 && fake_verbs.live == 1,
-	   "an idle region gives way to one that is needed");
-	other = reg(pd, a, 64, RIGHTS);
-	ok(other && other->addr == a && pin_pool_requests(PIN_UNPINNED),
-	   "one in use does not: the request is handed on");
-	pin_mr_deregister(other);
-	pin_mr_deregister(mr);
-	mr = reg(pd, &mr, 2 * PIN_MIB, RIGHTS);
-	ok(mr && fake_verbs.live == 1, "an idle region gives way to foreign memory");
-	pin_mr_deregister(mr);
-	fake_verbs.limit = SIZE_MAX;
-	pin_options.max_pinned = REGION - 1;
-	evicted = pin_pool.evicted;
-	mr = reg(pd, b, 64, RIGHTS);
-	ok(mr && mr->length == 64 && pin_pool.evicted == evicted,
-	   "for a region that cannot fit nobody gives way");
-	pin_mr_deregister(mr);
-	pin_options.max_pinned = REGION;
-	mr = reg(pd, a, 64, RIGHTS);
-	pin_mr_deregister(mr);
-	mr = reg(pd, b, 64, RIGHTS);
-	ok(mr && fake_verbs.live == 1 && pin_pool.pinned == REGION,
-	   "PINALLOC_MAX_PINNED is kept by eviction");
-	pin_options.max_pinned = SIZE_MAX;
-	pin_mr_deregister(mr);
-	ok(!pin_domain_dealloc(pd) && !pin_pool.pinned, "nothing is left");
 }
 
 static void looked_up(char *a, char *b)
@@ -393,11 +352,7 @@ int main(void)
 {
 	char *a, *b;
 
-	setenv("PINALLOC_LOG", "error", 1);
-	setenv("PINALLOC_REGISTER", "lazy", 1);
-	pin_options_init();
-	fake_verbs_install();
-	if (pin_reserve_init() || pin_region_init())
+	if (!lazy_pool())
 		return 99;
 	a = region();
 	b = region();
@@ -409,8 +364,8 @@ int main(void)
 	stale(a);
 	ordering(a);
 	teardown(a);
+	imported(a);
 	changes(a);
-	scarcity(a, b);
 	looked_up(a, b);
 	ahead(a);
 	together();
