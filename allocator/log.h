@@ -11,6 +11,7 @@
 #include "allocator/base.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 
 /* In the order of PINALLOC_LOG's values. */
 enum pin_log_level { PIN_LOG_ERROR, PIN_LOG_WARN, PIN_LOG_INFO, PIN_LOG_DEBUG };

@@ -5,15 +5,13 @@
  */
 #include <config.h>
 
-#include "allocator/heap.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
-#include "allocator/reserve.h"
 #include "preload/backtrace.h"
+#include "preload/conflicts.h"
 #include "preload/report.h"
 #include "regpool/pool.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -24,40 +22,6 @@ static void help_if_wanted(void)
 		return;
 	pin_options_help();
 	_Exit(0);
-}
-
-/* The file that answers to a name: another preload, or the program itself. */
-static const char *home_of(void *symbol)
-{
-	Dl_info info;
-
-	return dladdr(symbol, &info) && info.dli_fname ? info.dli_fname : "?";
-}
-
-/*
- * The promise stands on the first page having come from the reserve. If it did
- * not, either another allocator is in front of this one, which the user can cure,
- * or the page layer was not linked in, which must not go unnoticed.
- */
-static bool heap_is_ours(void)
-{
-	const char *home, *self;
-
-	if (pin_heap_answers_malloc())
-		return true;
-	if (!pin_heap_has_memory()) {
-		if (pin_reserve.size)
-			pin_error("malloc has no memory: raise ulimit -v and ulimit -d");
-		return false;
-	}
-	home = home_of(dlsym(RTLD_DEFAULT, "malloc"));
-	self = home_of((void *)heap_is_ours);
-	if (home == self)
-		pin_fatal("malloc does not come from the reserved range: this build is broken");
-	pin_warn("malloc is answered by %s: the heap is not ours and is not registered; put "
-		 "libpinalloc.so first in LD_PRELOAD",
-		 home);
-	return false;
 }
 
 static bool program_matches(void)
@@ -73,7 +37,7 @@ __attribute__((constructor(101))) static void start(void)
 	pin_fatal_hook = pin_backtrace_say;
 	help_if_wanted();
 	wanted = program_matches();
-	pin_pool_init(heap_is_ours() && wanted);
+	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
 	pin_report_init(wanted);
 }
 

@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include "allocator/log.h"
+#include "preload/conflicts.h"
 #include "regpool/domain.h"
 #include "regpool/fork.h"
 #include "regpool/mr.h"
@@ -115,6 +116,8 @@ PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 		pin_warn_once(
 			"%s cannot be opened: %s; its rights are those of /dev/infiniband",
 			device->name, strerrordesc_np(error));
+	if (context && !pin_pool_off())
+		pin_conflicts_say_settings();
 	errno = error;
 	return context;
 }

@@ -77,6 +77,20 @@ one_line() {
 	[ -z "$stderr" ]
 }
 
+@test "a program with a malloc of its own is told so in one line, and works" {
+	run -0 --separate-stderr preloaded "$programs/ownmalloc"
+	[ "$output" = works ]
+	one_line 'the program has a malloc of its own: .*'
+}
+
+@test "a program the library cannot reach prints no options, a dynamic one does" {
+	echo 'int main(void) { return 0; }' | gcc -x c -static -o "$BATS_TEST_TMPDIR/static" -
+	run -0 preloaded PINALLOC_HELP=1 "$BATS_TEST_TMPDIR/static"
+	[ -z "$output" ]
+	run -0 preloaded PINALLOC_HELP=1 true
+	[[ "$output" == *PINALLOC_REGISTER* ]]
+}
+
 @test "a program that uses no RDMA gets no thread" {
 	run -0 preloaded bash -c 'tasks=(/proc/$$/task/*); echo ${#tasks[@]}'
 	[ "$output" -eq 1 ]
