@@ -22,15 +22,19 @@ int pin_region_init(void)
 		     : pin_table_init(&pin_regions, sizeof(struct pin_region), granules);
 }
 
+static _Atomic uint32_t *slot_at(size_t granule)
+{
+	return pin_table_at(&pin_region_slots, granule);
+}
+
 /* With release: whoever finds the number finds the region's start. */
-static void fill_slots(uintptr_t start, size_t length, uint32_t number)
+static void fill_slots(uintptr_t start, size_t length, uint32_t value)
 {
 	size_t first = (start - pin_reserve.base) >> PIN_GRANULE_SHIFT;
 	size_t n = PIN_ALIGN_UP(length, PIN_GRANULE) >> PIN_GRANULE_SHIFT;
 
 	for (size_t i = first; i < first + n; i++)
-		atomic_store_explicit((_Atomic uint32_t *)pin_table_at(&pin_region_slots, i),
-				      number + 1, memory_order_release);
+		atomic_store_explicit(slot_at(i), value, memory_order_release);
 }
 
 void pin_region_publish(uintptr_t start, size_t length)
@@ -52,7 +56,7 @@ void pin_region_publish(uintptr_t start, size_t length)
 	number = atomic_fetch_add(&count, 1);
 	region = pin_table_at(&pin_regions, number);
 	region->start = start;
-	fill_slots(start, length, number);
+	fill_slots(start, length, number + 1);
 	/* Last: whoever sees the region complete can also find it by address. */
 	atomic_store_explicit(&region->length, length, memory_order_release);
 	atomic_fetch_add_explicit(&bytes, length, memory_order_relaxed);
@@ -60,6 +64,40 @@ void pin_region_publish(uintptr_t start, size_t length)
 	listener = atomic_load_explicit(&tell, memory_order_acquire);
 	if (listener)
 		listener();
+}
+
+/* The region's bytes if it could be found until now. */
+static size_t withdraw_one(size_t granule)
+{
+	uint32_t value = atomic_load_explicit(slot_at(granule), memory_order_acquire);
+	const struct pin_region *region = value ? pin_region_get(value - 1) : NULL;
+
+	if (!region)
+		return 0;
+	fill_slots(region->start, region->length, 0);
+	return region->length;
+}
+
+size_t pin_region_withdraw(uintptr_t start, size_t length)
+{
+	/* The range may be larger than the heap at either end. */
+	size_t before = start < pin_reserve.base ? pin_reserve.base - start : 0;
+	size_t first = (start + before - pin_reserve.base) >> PIN_GRANULE_SHIFT;
+	size_t n_bytes = 0, last;
+
+	if (before >= length)
+		return 0;
+	last = (start + length - 1 - pin_reserve.base) >> PIN_GRANULE_SHIFT;
+	for (size_t i = first; i <= last && i < pin_region_slots.committed; i++)
+		n_bytes += withdraw_one(i);
+	return n_bytes;
+}
+
+bool pin_region_has(const void *addr)
+{
+	size_t granule = ((uintptr_t)addr - pin_reserve.base) >> PIN_GRANULE_SHIFT;
+
+	return granule < pin_region_slots.committed && *slot_at(granule);
 }
 
 void pin_region_subscribe(void (*listener)(void))

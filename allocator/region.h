@@ -4,7 +4,8 @@
  * inside one region (jemalloc with opt.retain never merges across the ranges it
  * was given), so a memory region of the adapter over each is enough.
  *
- * A region is published once and never changes or goes: readers take no lock.
+ * A region is published once and never changes or goes: readers take no lock. It is
+ * only no longer found once pages of it were replaced behind malloc.
  * Regions are numbered from 0 in the order of publication.
  */
 #ifndef PIN_REGION_H
@@ -50,6 +51,16 @@ size_t pin_region_bytes(void);
 
 /* Region i, or NULL while it is not complete. i < pin_region_count(). */
 const struct pin_region *pin_region_get(uint32_t i);
+
+/*
+ * Takes the regions that [start, start + length) touches out of the look-up, for
+ * good. Returns how many bytes they have together; 0 when it was done before. One
+ * caller at a time.
+ */
+size_t pin_region_withdraw(uintptr_t start, size_t length);
+
+/* Whether an address of the reserve is in a region that can be found. Lock-free. */
+bool pin_region_has(const void *addr);
 
 /*
  * The number of the region that [addr, addr + length) lies in as a whole, or

@@ -9,6 +9,7 @@
 #include "regpool/keys.h"
 #include "regpool/pool.h"
 #include "regpool/registrar.h"
+#include "regpool/watch.h"
 
 #include <errno.h>
 #include <string.h>
@@ -151,6 +152,7 @@ struct pin_domain *pin_domain_arm(struct ibv_pd *pd, int kind, unsigned access)
 	if (pin_pool_off())
 		return NULL;
 	pin_fork_prepare();
+	pin_watch_start();
 	domain = lock_domain(pd);
 	if (!domain)
 		return NULL;

@@ -8,6 +8,7 @@
 #include "regpool/keys.h"
 #include "regpool/pool.h"
 #include "regpool/proxy.h"
+#include "regpool/watch.h"
 
 #include <errno.h>
 
@@ -48,12 +49,15 @@ static enum pin_reason examine(const struct request *request, uint32_t *number)
 		return pin_pool_off();
 	if (!pin_reserve_contains(request->addr))
 		return PIN_FOREIGN;
+	pin_watch_settle();
 	if (request->iova != (uintptr_t)request->addr || !request->length)
 		return PIN_IOVA;
 	if (request->access & ~region_rights(class_of(request->access)))
 		return PIN_RIGHTS;
 	*number = pin_region_find(request->addr, request->length);
-	return *number == PIN_REGION_NONE ? PIN_SPLIT : PIN_SERVED;
+	if (PIN_LIKELY(*number != PIN_REGION_NONE))
+		return PIN_SERVED;
+	return pin_region_has(request->addr) ? PIN_SPLIT : PIN_REPLACED;
 }
 
 /* The armed class for a request, arming it if need be. */
@@ -71,8 +75,8 @@ static enum pin_reason serve(const struct request *request, struct pin_proxy *pr
 	struct pin_domain *domain;
 	struct pin_entry *entry;
 	struct pin_class *keys;
+	uint32_t number = PIN_REGION_NONE;
 	enum pin_reason reason;
-	uint32_t number;
 
 	reason = examine(request, &number);
 	if (reason != PIN_SERVED)
@@ -267,10 +271,12 @@ static PIN_COLD int lookup_slow(struct ibv_pd *pd, uint32_t number, struct pin_m
 int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, struct pin_mr_keys *keys)
 {
 	const uint32_t there = PIN_ENTRY_READY | PIN_ENTRY_HELD;
-	uint32_t number = pin_region_find(addr, length);
 	struct pin_domain *domain;
 	struct pin_entry *entry;
+	uint32_t number;
 
+	pin_watch_settle();
+	number = pin_region_find(addr, length);
 	if (PIN_UNLIKELY(number == PIN_REGION_NONE))
 		return -ENOENT;
 	domain = pin_domain_find(pd);

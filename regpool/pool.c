@@ -10,6 +10,7 @@ const char *const pin_reason_names[PIN_REASONS] = {
 	[PIN_SERVED] = "served",
 	[PIN_FOREIGN] = "not heap memory",
 	[PIN_SPLIT] = "not inside one region",
+	[PIN_REPLACED] = "pages replaced by the program",
 	[PIN_IOVA] = "device address differs, or empty",
 	[PIN_RIGHTS] = "rights beyond PINALLOC_ACCESS",
 	[PIN_UNPINNED] = "region could not be pinned",

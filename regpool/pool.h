@@ -16,6 +16,7 @@ enum pin_reason {
 	PIN_SERVED,
 	PIN_FOREIGN,	/* not in the heap */
 	PIN_SPLIT,	/* in the heap, but not inside one region */
+	PIN_REPLACED,	/* in heap whose pages the program has replaced itself */
 	PIN_IOVA,	/* device address differs from the address, or no length */
 	PIN_RIGHTS,	/* rights that the memory regions do not have */
 	PIN_UNPINNED,	/* the region could not be pinned */

@@ -8,8 +8,9 @@
 #include "regpool/domain.h"
 #include "regpool/keys.h"
 #include "regpool/pool.h"
+#include "regpool/thread.h"
 
-#include <signal.h>
+#include <pthread.h>
 #include <string.h>
 
 static _Atomic uint32_t events;
@@ -56,29 +57,9 @@ static void *run(void *unused)
 	return unused;
 }
 
-/* With all signals blocked, so that none of the program's is delivered to it. */
-static int start_thread(void)
-{
-	pthread_attr_t attributes;
-	sigset_t all, before;
-	pthread_t thread;
-	int error;
-
-	sigfillset(&all);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&thread, &attributes, run, NULL);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attributes);
-	if (!error)
-		pthread_setname_np(thread, "pinalloc");
-	return error;
-}
-
 static void start(void)
 {
-	int error = start_thread();
+	int error = pin_thread_start(run, NULL, "pinalloc");
 
 	if (error)
 		pin_warn("cannot start the registration thread: %s; regions are registered "

@@ -96,6 +96,30 @@ static void together(void)
 	ok(good, "every number leads to its region and back");
 }
 
+static void withdraw(void)
+{
+	size_t n = 3 * PIN_GRANULE;
+	char *a = pin_reserve_carve(n, PIN_PAGE), *b = pin_reserve_carve(n, PIN_PAGE);
+	char *c = pin_reserve_carve(n, PIN_PAGE);
+
+	pin_region_publish((uintptr_t)a, n);
+	pin_region_publish((uintptr_t)b, n);
+	pin_region_publish((uintptr_t)c, n);
+	ok(!pin_region_withdraw(pin_reserve.base - 2 * PIN_PAGE, PIN_PAGE),
+	   "nothing is withdrawn in front of the heap");
+	ok(!pin_region_withdraw(pin_reserve.base + pin_reserve.size, PIN_PAGE),
+	   "nor behind it");
+	ok(pin_region_withdraw((uintptr_t)b + 2 * PIN_GRANULE, 1) == n,
+	   "a byte of the last granule takes its region out");
+	ok(pin_region_find(b, 1) == PIN_REGION_NONE && !pin_region_has(b), "all of it");
+	ok(pin_region_has(a + n - 1) && pin_region_has(c), "and no other");
+	ok(!pin_region_withdraw((uintptr_t)b, n), "once");
+	ok(pin_region_withdraw((uintptr_t)a + n - 1, n + 2) == 2 * n,
+	   "a range takes all out that it touches");
+	pin_region_withdraw(0, UINTPTR_MAX);
+	ok(!pin_region_has((char *)pin_reserve.base), "one around the heap everything");
+}
+
 int main(void)
 {
 	ok(!pin_reserve_init() && !pin_region_init(), "initialised");
@@ -103,5 +127,6 @@ int main(void)
 	reserve();
 	find();
 	together();
+	withdraw();
 	return done_testing();
 }

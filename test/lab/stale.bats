@@ -14,6 +14,15 @@ setup_file() {
 		shimmed eager "${stale[@]}"
 		shimmed lazy PINALLOC_REGISTER=lazy "${stale[@]}"
 		shimmed off PINALLOC_REGISTER=off "${stale[@]}"
+		attempt plain-replaced "$programs/rdma-replaced" 20
+		shimmed replaced PINALLOC_GROW=2M "$programs/rdma-replaced" 20
+		shimmed replaced-lazy PINALLOC_GROW=2M PINALLOC_REGISTER=lazy \
+			"$programs/rdma-replaced"
+		mkdir -m 755 /run/public
+		cp "$library" "$programs/rdma-replaced" /run/public
+		attempt replaced-user setpriv --reuid 65534 --regid 65534 --clear-groups \
+			env LD_PRELOAD=/run/public/libpinalloc.so PINALLOC_GROW=2M \
+			PINALLOC_MAX_PINNED=4M /run/public/rdma-replaced
 	}
 	boot
 }
@@ -57,4 +66,20 @@ all_right() {
 	all_right off
 	[ "$(reported off .registration.mr_created)" -eq 0 ]
 	[ "$(reported off .registration.served)" -eq 0 ]
+}
+
+@test "pages that the program replaces behind malloc are not taken for the old ones" {
+	ended plain-replaced
+	ended replaced
+	ended replaced-lazy
+	[ "$(reported replaced \
+		'.registration.passed_through_reasons["pages replaced by the program"]')" -eq 180 ]
+	[ "$(reported replaced .registration.served)" -ge 100 ]
+	[ "$(grep -c '^pinalloc' "$results/replaced.err")" -eq 1 ]
+	grep -q 'replaced pages of its heap behind malloc' "$results/replaced.err"
+}
+
+@test "also in a process without privileges" {
+	ended replaced-user
+	grep -q 'replaced pages of its heap behind malloc' "$results/replaced-user.err"
 }

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Threads of the library's own.
+ */
+#ifndef PIN_THREAD_H
+#define PIN_THREAD_H
+
+/*
+ * Starts a detached thread that none of the program's signals is delivered to. The
+ * name has at most 15 characters. Returns 0 or an errno value, which errno has too.
+ */
+int pin_thread_start(void *(*run)(void *), void *arg, const char *name);
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/watch.h"
+#include "allocator/log.h"
+#include "allocator/os.h"
+#include "allocator/region.h"
+#include "regpool/pool.h"
+#include "regpool/thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+_Atomic uint32_t pin_watch_pending;
+
+static void withdraw(uint64_t start, uint64_t length)
+{
+	size_t n_bytes = pin_region_withdraw(start, length);
+
+	if (n_bytes)
+		pin_warn_once("the program has replaced pages of its heap behind malloc (%s at "
+			      "%p): %s around them are left to libibverbs from now on",
+			      PIN_SIZE(length), (void *)start, PIN_SIZE(n_bytes));
+}
+
+static void take(const struct uffd_msg *message)
+{
+	switch (message->event) {
+	case UFFD_EVENT_REMOVE:
+	case UFFD_EVENT_UNMAP:
+		withdraw(message->arg.remove.start,
+			 message->arg.remove.end - message->arg.remove.start);
+		break;
+	case UFFD_EVENT_REMAP:
+		withdraw(message->arg.remap.from, message->arg.remap.len);
+		break;
+	default:
+		break;
+	}
+}
+
+/* Whether the program has not closed it, and opened another in its place. */
+static bool is_watch(int fd)
+{
+	struct uffdio_api again = {.api = UFFD_API};
+
+	return ioctl(fd, UFFDIO_API, &again) && errno == EINVAL;
+}
+
+/* The kernel lets the program's call return when its message has been read, and not
+ * before: so `pending` is seen by whoever comes after the call. */
+static void take_all(int fd)
+{
+	struct uffd_msg message;
+
+	atomic_store(&pin_watch_pending, 1);
+	while (is_watch(fd) && read(fd, &message, sizeof message) == sizeof message)
+		take(&message);
+	atomic_store(&pin_watch_pending, 0);
+	pin_os_wake(&pin_watch_pending);
+}
+
+static void *run(void *arg)
+{
+	struct pollfd watch = {.fd = (int)(intptr_t)arg, .events = POLLIN};
+	int n;
+
+	do {
+		n = poll(&watch, 1, -1);
+		if (n == 1 && watch.revents == POLLIN)
+			take_all(watch.fd);
+	} while ((n == 1 && watch.revents == POLLIN) || (n < 0 && errno == EINTR));
+	pin_info("the heap is not watched any longer: the program closed file descriptor %d",
+		 watch.fd);
+	return NULL;
+}
+
+/*
+ * Write-protection mode, in which only pages that were asked for fault, and none
+ * is: the other modes would take the faults of memory that is new. The kernel's own
+ * faults are not wanted either; leaving them out needs no privilege.
+ */
+static bool watch_heap(int fd)
+{
+	struct uffdio_api api = {
+		.api = UFFD_API,
+		.features = UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP |
+			    UFFD_FEATURE_EVENT_REMAP,
+	};
+	struct uffdio_register heap = {
+		.range = {.start = pin_reserve.base, .len = pin_reserve.size},
+		.mode = UFFDIO_REGISTER_MODE_WP,
+	};
+
+	return !ioctl(fd, UFFDIO_API, &api) && !ioctl(fd, UFFDIO_REGISTER, &heap);
+}
+
+static void start(void)
+{
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+
+	if (fd >= 0 && watch_heap(fd) &&
+	    !pin_thread_start(run, (void *)(intptr_t)fd, "pinalloc-watch"))
+		return;
+	pin_info("pages of the heap that the program replaces behind malloc are not noticed: "
+		 "userfaultfd: %s",
+		 strerrordesc_np(errno));
+	if (fd >= 0)
+		close(fd);
+}
+
+void pin_watch_start(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, start);
+}
+
+/* A forked child has no thread that would end it, and no registrations either. */
+PIN_COLD void pin_watch_wait(void)
+{
+	while (atomic_load(&pin_watch_pending) && !pin_pool_off())
+		pin_os_wait(&pin_watch_pending, 1);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Pages of a malloc'ed block are replaced behind malloc, in every way Linux has,
+ * through libc and by a system call that no library sees. A registration made
+ * afterwards stands for the new pages. Every block is in a region of its own when
+ * PINALLOC_GROW is 2M. Holds with the library and without. Prints TAP.
+ *
+ *     rdma-replaced [ROUNDS]
+ */
+#include <config.h> /* for mremap() */
+
+#include "test/programs/rdma.h"
+#include "test/tap.h"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define BLOCK (1536 * KIB)
+#define PIECE (64 * KIB) /* what is replaced, and moved */
+
+#define ANONYMOUS (MAP_PRIVATE | MAP_ANONYMOUS)
+#define WRITABLE  (PROT_READ | PROT_WRITE)
+
+static struct rdma rdma;
+static char *landing;
+static struct ibv_mr *landing_mr;
+
+/* No symbol that somebody could have put another function in front of. */
+static long raw(long number, long a, long b, long c, long d, long e, long f)
+{
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = e;
+	register long r9 __asm__("r9") = f;
+	long result;
+
+	__asm__ volatile("syscall"
+			 : "=a"(result)
+			 : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+			 : "rcx", "r11", "memory");
+	return result;
+}
+
+static char *fresh(void)
+{
+	char *p = mmap(NULL, PIECE, WRITABLE, ANONYMOUS, -1, 0);
+
+	need(p != MAP_FAILED);
+	rdma_fill(p, PIECE, 0);
+	return p;
+}
+
+static void discard(char *p)
+{
+	need(!madvise(p, PIECE, MADV_DONTNEED));
+}
+
+static void discard_raw(char *p)
+{
+	need(!raw(SYS_madvise, (long)p, PIECE, MADV_DONTNEED, 0, 0, 0));
+}
+
+static void map_over(char *p)
+{
+	need(mmap(p, PIECE, WRITABLE, ANONYMOUS | MAP_FIXED, -1, 0) == p);
+}
+
+static void map_over_raw(char *p)
+{
+	need(raw(SYS_mmap, (long)p, PIECE, WRITABLE, ANONYMOUS | MAP_FIXED, -1, 0) == (long)p);
+}
+
+static void move_over(char *p)
+{
+	need(mremap(fresh(), PIECE, PIECE, MREMAP_MAYMOVE | MREMAP_FIXED, p) == p);
+}
+
+static void move_over_raw(char *p)
+{
+	need(raw(SYS_mremap, (long)fresh(), PIECE, PIECE, MREMAP_MAYMOVE | MREMAP_FIXED,
+		 (long)p, 0) == (long)p);
+}
+
+static void unmap(char *p)
+{
+	need(!munmap(p, PIECE));
+	map_over(p);
+}
+
+static void unmap_raw(char *p)
+{
+	need(!raw(SYS_munmap, (long)p, PIECE, 0, 0, 0, 0));
+	map_over_raw(p);
+}
+
+static void move_away(char *p)
+{
+	need(mremap(p, PIECE, PIECE, MREMAP_MAYMOVE | MREMAP_FIXED, fresh()) != MAP_FAILED);
+	map_over(p);
+}
+
+static bool arrives(char *p, const struct ibv_mr *mr)
+{
+	static uint64_t seed;
+
+	rdma_fill(p, PIECE, ++seed);
+	return !rdma_write(&rdma, p, mr->lkey, landing, landing_mr->rkey, PIECE) &&
+	       !rdma_wrong(landing, PIECE, seed);
+}
+
+/* Registered before, given up as a cache would that was told, replaced, and again. */
+static bool follows(void (*replace)(char *))
+{
+	char *block, *p;
+	struct ibv_mr *mr;
+	bool right;
+
+	need((block = aligned_alloc(4 * KIB, BLOCK)));
+	p = block + 256 * KIB;
+	need((mr = ibv_reg_mr(rdma.pd, p, PIECE, RDMA_ACCESS)));
+	right = arrives(p, mr);
+	need(!ibv_dereg_mr(mr));
+	replace(p);
+	need((mr = ibv_reg_mr(rdma.pd, p, PIECE, RDMA_ACCESS)));
+	right &= arrives(p, mr);
+	need(!ibv_dereg_mr(mr));
+	return right;
+}
+
+static const struct {
+	const char *name;
+	void (*replace)(char *);
+} ways[] = {{"madvise", discard},	{"madvise, raw", discard_raw},
+	    {"mmap over", map_over},	{"mmap over, raw", map_over_raw},
+	    {"mremap over", move_over}, {"mremap over, raw", move_over_raw},
+	    {"munmap", unmap},		{"munmap, raw", unmap_raw},
+	    {"mremap away", move_away}};
+
+int main(int argc, char **argv)
+{
+	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 1;
+
+	rdma_connect(&rdma, ibv_alloc_pd(rdma_open()));
+	need((landing = malloc(PIECE)));
+	need((landing_mr = ibv_reg_mr(rdma.pd, landing, PIECE, RDMA_ACCESS)));
+	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+		unsigned wrong = 0;
+
+		for (unsigned round = 0; round < rounds; round++)
+			wrong += !follows(ways[i].replace);
+		ok(!wrong, "%s: wrong %u times of %u", ways[i].name, wrong, rounds);
+	}
+	return done_testing();
+}
