@@ -50,7 +50,8 @@ struct pinalloc_key {
  *   key   written only on success
  *
  * Returns 0; -ENOENT if the range is not heap memory or not within one region (no
- * block of malloc crosses one); -ENOMEM if it cannot be pinned, or registration
+ * block of malloc crosses one), or in a region whose pages the program has replaced
+ * behind malloc; -ENOMEM if it cannot be pinned, or registration
  * is off (PINALLOC_REGISTER, PINALLOC_RESTRICT, fork protection, forked child, a
  * protection domain not allocated through ibv_alloc_pd as the linker finds it).
  */
