@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A libibverbs.so.1 without a device, for programs that run under the built
+ * library where there is no adapter: fake-verbs.c behind the names and versions
+ * (fake-ibverbs.map) of the real one. It has one device, and a registration in it
+ * is an entry in a table.
+ */
+#include <config.h>
+
+#include "test/fake-verbs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* Macros of <infiniband/verbs.h> that choose between the two at compile time. */
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+static const struct pin_ibverbs *verbs;
+
+/* In the unit tests it is the library's and changes its table; here it is the table. */
+void pin_ibverbs_replace(const struct pin_ibverbs *table)
+{
+	verbs = table;
+}
+
+__attribute__((constructor)) static void install(void)
+{
+	fake_verbs_install();
+}
+
+PIN_EXPORT struct ibv_device **ibv_get_device_list(int *n)
+{
+	struct ibv_device **list = calloc(2, sizeof *list);
+
+	if (list)
+		list[0] = fake_context()->device;
+	if (n)
+		*n = list ? 1 : 0;
+	return list;
+}
+
+PIN_EXPORT void ibv_free_device_list(struct ibv_device **list)
+{
+	free(list);
+}
+
+PIN_EXPORT const char *ibv_get_device_name(struct ibv_device *device)
+{
+	return device->name;
+}
+
+PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	(void)device;
+	return fake_context();
+}
+
+PIN_EXPORT int ibv_close_device(struct ibv_context *context)
+{
+	return verbs->close_device(context);
+}
+
+PIN_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+	return verbs->alloc_pd(context);
+}
+
+PIN_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+	return verbs->dealloc_pd(pd);
+}
+
+PIN_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
+{
+	return verbs->import_pd(context, handle);
+}
+
+PIN_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
+{
+	verbs->unimport_pd(pd);
+}
+
+PIN_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
+					   uint64_t iova, unsigned access)
+{
+	return verbs->reg_mr_iova2(pd, addr, length, iova, access);
+}
+
+/* Through the PLT, as in the real one. */
+PIN_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
+					  uint64_t iova, int access)
+{
+	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned)access);
+}
+
+PIN_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, (unsigned)access);
+}
+
+PIN_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	return verbs->dereg_mr(mr);
+}
+
+PIN_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+			    size_t length, int access)
+{
+	return verbs->rereg_mr(mr, flags, pd, addr, length, access);
+}
+
+PIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+					    uint64_t iova, int fd, int access)
+{
+	(void)pd;
+	(void)offset;
+	(void)length;
+	(void)iova;
+	(void)fd;
+	(void)access;
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
+PIN_EXPORT int ibv_fork_init(void)
+{
+	return verbs->fork_init();
+}
+
+PIN_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
+{
+	return verbs->is_fork_initialized();
+}
+
+/* Not declared by <infiniband/verbs.h>. */
+PIN_EXPORT int ibv_dontfork_range(void *start, size_t length);
+PIN_EXPORT int ibv_dofork_range(void *start, size_t length);
+
+int ibv_dontfork_range(void *start, size_t length)
+{
+	(void)start;
+	(void)length;
+	return 0;
+}
+
+int ibv_dofork_range(void *start, size_t length)
+{
+	return ibv_dontfork_range(start, length);
+}
