@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* UCX's registration cache, set up as its InfiniBand transport does (uct/ib/base/ib_md.c). */
+#include <config.h>
+
+#include "bench/lookup.h"
+#include "test/programs/rdma.h"
+
+#include <limits.h>
+#include <ucm/api/ucm.h>
+#include <ucs/memory/rcache.h>
+
+struct cached {
+	ucs_rcache_region_t region;
+	struct pinalloc_key key;
+};
+
+static ucs_rcache_t *cache;
+static size_t registered;
+
+/* Neither keeps the MR nor looks up: the region shall be as if nobody had asked. */
+static ucs_status_t mem_reg(void *context, ucs_rcache_t *rcache, void *arg,
+			    ucs_rcache_region_t *region, uint16_t flags)
+{
+	struct cached *cached = (struct cached *)region;
+	ucs_pgt_addr_t start = region->super.start;
+	struct ibv_mr *mr;
+
+	(void)rcache;
+	(void)arg;
+	(void)flags;
+	registered++;
+	mr = ibv_reg_mr(context, (void *)start, region->super.end - start, RDMA_ACCESS);
+	if (!mr)
+		return UCS_ERR_NO_MEMORY;
+	cached->key = (struct pinalloc_key){mr->lkey, mr->rkey};
+	return ibv_dereg_mr(mr) ? UCS_ERR_IO_ERROR : UCS_OK;
+}
+
+static void mem_dereg(void *context, ucs_rcache_t *rcache, ucs_rcache_region_t *region)
+{
+	(void)context;
+	(void)rcache;
+	(void)region;
+}
+
+static void dump_region(void *context, ucs_rcache_t *rcache, ucs_rcache_region_t *region,
+			char *text, size_t size)
+{
+	(void)context;
+	(void)rcache;
+	snprintf(text, size, "lkey 0x%x", ((struct cached *)region)->key.lkey);
+}
+
+void ucx_init(struct ibv_pd *pd, bool watch)
+{
+	static const ucs_rcache_ops_t ops = {mem_reg, mem_dereg, dump_region};
+	ucs_rcache_params_t params = {
+		.region_struct_size = sizeof(struct cached),
+		.alignment = UCS_RCACHE_MIN_ALIGNMENT,
+		.max_alignment = 4096,
+		.ucm_events = watch ? UCM_EVENT_VM_UNMAPPED : 0,
+		.ucm_event_priority = 1000,
+		.ops = &ops,
+		.context = pd,
+		.max_regions = ULONG_MAX,
+		.max_size = SIZE_MAX,
+		.max_unreleased = 512 * MIB,
+	};
+
+	need(ucs_rcache_create(&params, "bench", NULL, &cache) == UCS_OK);
+}
+
+int ucx_lookup(struct ibv_pd *pd, const void *addr, size_t length, struct pinalloc_key *key)
+{
+	ucs_rcache_region_t *region;
+
+	(void)pd;
+	if (ucs_rcache_get(cache, (void *)(uintptr_t)addr, length, PROT_READ | PROT_WRITE, NULL,
+			   &region) != UCS_OK)
+		return -ENOMEM;
+	*key = ((struct cached *)region)->key;
+	ucs_rcache_region_put(cache, region);
+	return 0;
+}
+
+size_t ucx_registered(void)
+{
+	return registered;
+}
