@@ -1,0 +1,72 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: bench/lookup measures all it says it measures; and what is exact of it,
+# because instructions are counted, holds: malloc costs what jemalloc's costs.
+
+setup_file() {
+	load helper
+	type valgrind > /dev/null && pkg-config --exists ucx-ucs || skip "needs valgrind and UCX"
+	export figures=$BATS_FILE_TMPDIR/figures
+	"$top_srcdir/bench/lookup" --quick "$figures" > "$figures.out" 2>&1 ||
+		{ cat "$figures.out"; return 1; }
+}
+
+setup() {
+	load helper
+}
+
+# value WHAT: the second field of that line, which must be there.
+value() {
+	awk -F '\t' -v what="$1" '$1 == what { print $2; n++ } END { exit n != 1 }' "$figures"
+}
+
+# above WHAT LIMIT
+above() {
+	awk -v x="$(value "$1")" -v y="$2" 'BEGIN { exit !(x > y) }'
+}
+
+@test "every contestant has a figure, in the table and in the file" {
+	local n who
+	for who in empty loads pinalloc ucx; do
+		for n in 1 100 10000; do
+			above "keys $n 1 overlapping $who" 0.1
+			above "keys $n 1 waiting $who" 0.1
+		done
+		above "keys instructions $who" 1
+	done
+	for who in pinalloc ucx; do
+		for n in 4096 1048576 67108864; do
+			above "pairs $n 1 one $who" 0.1
+		done
+	done
+	grep -qE '^ *10000 .*(met|missed)' "$figures.out"
+	[ "$(nproc)" -lt 2 ] || above "keys 100 2 overlapping ucx" 0.1
+	run ! value "keys 7 1 waiting ucx"
+}
+
+@test "malloc and free of what the thread caches take as many instructions as jemalloc's" {
+	local n
+	for n in 16 1000 14336; do
+		above "malloc $n jemalloc" 20
+		awk -v a="$(value "malloc $n pinalloc")" -v b="$(value "malloc $n jemalloc")" \
+			'BEGIN { exit !(a < 1.02 * b && b < 1.02 * a) }'
+	done
+}
+
+@test "a look-up takes fewer instructions than a hit in UCX's cache" {
+	above "keys instructions ucx" "$(value "keys instructions pinalloc")"
+}
+
+@test "the stand-in for libibverbs has the versions the library asks for" {
+	local name version there
+	there=$BATS_TEST_TMPDIR/libibverbs.so.1
+	gcc -std=gnu11 -I"$top_srcdir" -I"$top_builddir" -shared -fPIC -fvisibility=hidden \
+		-Wl,--version-script="$top_srcdir/test/fake-ibverbs.map" -o "$there" \
+		"$top_srcdir"/test/fake-{ibverbs,verbs}.c
+	sed -n 's/^\tSYMBOL(\(.*\), "\(.*\)", .*/ibv_\1 IBVERBS_\2/p' \
+		"$top_srcdir/regpool/ibverbs.c" > "$BATS_TEST_TMPDIR/asked"
+	[ "$(wc -l < "$BATS_TEST_TMPDIR/asked")" -ge 10 ]
+	while read -r name version; do
+		nm -D "$there" | grep "T $name@@$version\$"
+	done < "$BATS_TEST_TMPDIR/asked"
+}
