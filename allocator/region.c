@@ -24,7 +24,7 @@ int pin_region_init(void)
 
 static _Atomic uint32_t *slot_at(size_t granule)
 {
-	return pin_table_at(&pin_region_slots, granule);
+	return pin_table_at(&pin_region_slots, _Atomic uint32_t, granule);
 }
 
 /* With release: whoever finds the number finds the region's start. */
@@ -54,7 +54,7 @@ void pin_region_publish(uintptr_t start, size_t length)
 	 * the granules below the highest `end` that anybody made room for.
 	 */
 	number = atomic_fetch_add(&count, 1);
-	region = pin_table_at(&pin_regions, number);
+	region = pin_table_at(&pin_regions, struct pin_region, number);
 	region->start = start;
 	fill_slots(start, length, number + 1);
 	/* Last: whoever sees the region complete can also find it by address. */
@@ -117,7 +117,7 @@ size_t pin_region_bytes(void)
 
 const struct pin_region *pin_region_get(uint32_t i)
 {
-	const struct pin_region *region = pin_table_at(&pin_regions, i);
+	const struct pin_region *region = pin_table_at(&pin_regions, struct pin_region, i);
 
 	return atomic_load_explicit(&region->length, memory_order_acquire) ? region : NULL;
 }

@@ -77,11 +77,11 @@ static inline uint32_t pin_region_find(const void *addr, size_t length)
 	if (granule >= atomic_load_explicit(&pin_region_slots.committed, memory_order_acquire))
 		return PIN_REGION_NONE;
 	number = atomic_load_explicit(
-		(_Atomic uint32_t *)pin_table_at(&pin_region_slots, granule),
+		pin_table_at(&pin_region_slots, _Atomic uint32_t, granule),
 		memory_order_acquire);
 	if (PIN_UNLIKELY(!number))
 		return PIN_REGION_NONE;
-	region = pin_table_at(&pin_regions, number - 1);
+	region = pin_table_at(&pin_regions, struct pin_region, number - 1);
 	region_length = atomic_load_explicit(&region->length, memory_order_relaxed);
 	offset = (uintptr_t)addr - region->start;
 	if (PIN_UNLIKELY(length > region_length || offset > region_length - length))

@@ -27,10 +27,10 @@ int pin_table_init(struct pin_table *table, size_t element_size, size_t capacity
  */
 int pin_table_ensure(struct pin_table *table, size_t n);
 
-/* The element, which must have been made usable. */
-static inline void *pin_table_at(const struct pin_table *table, size_t i)
-{
-	return table->base + i * table->element_size;
-}
+/*
+ * Element i, which must have been made usable, as a type * of the size the table
+ * was made with. A constant size, because look-ups pass here.
+ */
+#define pin_table_at(table, type, i) ((type *)(void *)(table)->base + (i))
 
 #endif

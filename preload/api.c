@@ -18,12 +18,7 @@
 
 int pinalloc_lookup(struct ibv_pd *pd, const void *addr, size_t len, struct pinalloc_key *key)
 {
-	struct pin_mr_keys keys;
-	int error = pin_mr_lookup(pd, addr, len, &keys);
-
-	if (!error)
-		*key = (struct pinalloc_key){keys.lkey, keys.rkey};
-	return error;
+	return pin_mr_lookup(pd, addr, len, &key->lkey, &key->rkey);
 }
 
 int pinalloc_attach(struct ibv_pd *pd, unsigned access)

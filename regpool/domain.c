@@ -14,30 +14,37 @@
 #include <errno.h>
 #include <string.h>
 
-static struct pin_domain domains[PIN_MAX_DOMAINS];
+struct pin_domain pin_domains[PIN_MAX_DOMAINS];
 static _Atomic uint32_t used;
 /* Guards the making of domains. */
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 
 uint32_t pin_domain_count(void)
 {
-	return pin_pool_off() == PIN_CHILD ? 0
-					   : atomic_load_explicit(&used, memory_order_acquire);
+	return atomic_load_explicit(&used, memory_order_acquire);
 }
 
 struct pin_domain *pin_domain_at(uint32_t i)
 {
-	return &domains[i];
+	return &pin_domains[i];
 }
 
-struct pin_domain *pin_domain_find(const struct ibv_pd *pd)
+struct pin_domain *pin_domain_search(const struct ibv_pd *pd)
 {
-	uint32_t n = pin_domain_count();
+	uint32_t n = pd ? pin_domain_count() : 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		if (atomic_load_explicit(&domains[i].pd, memory_order_acquire) == pd)
-			return &domains[i];
+		if (atomic_load_explicit(&pin_domains[i].pd, memory_order_acquire) == pd)
+			return &pin_domains[i];
 	return NULL;
+}
+
+void pin_domain_forget_all(void)
+{
+	uint32_t n = atomic_exchange(&used, 0);
+
+	for (uint32_t i = 0; i < n; i++)
+		atomic_store(&pin_domains[i].pd, NULL);
 }
 
 /*
@@ -72,13 +79,13 @@ static struct pin_domain *free_slot(const char *device)
 	uint32_t n = atomic_load(&used);
 
 	for (uint32_t i = 0; i < n; i++)
-		if (is_free_for(&domains[i], device))
-			return &domains[i];
+		if (is_free_for(&pin_domains[i], device))
+			return &pin_domains[i];
 	if (n < PIN_MAX_DOMAINS)
-		return pthread_mutex_init(&domains[n].lock, NULL) ? NULL : &domains[n];
+		return pthread_mutex_init(&pin_domains[n].lock, NULL) ? NULL : &pin_domains[n];
 	for (uint32_t i = 0; i < n; i++)
-		if (!atomic_load(&domains[i].pd))
-			return &domains[i];
+		if (!atomic_load(&pin_domains[i].pd))
+			return &pin_domains[i];
 	return NULL;
 }
 
@@ -97,8 +104,9 @@ static void make(struct ibv_pd *pd)
 		return;
 	}
 	pin_format(domain->device, sizeof domain->device, "%s", device_of(pd));
+	atomic_store(&domain->lookup, &domain->classes[PIN_CLASS_PLAIN]);
 	atomic_store_explicit(&domain->pd, pd, memory_order_release);
-	if (domain == &domains[used])
+	if (domain == &pin_domains[used])
 		atomic_fetch_add_explicit(&used, 1, memory_order_release);
 }
 
@@ -188,7 +196,6 @@ static void retire(struct pin_domain *domain)
 		pin_keys_forget(domain, &domain->classes[i]);
 	}
 	domain->max_mr_size = 0;
-	atomic_store(&domain->lookup_class, PIN_CLASS_PLAIN);
 	atomic_fetch_add(&domain->generation, 1);
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
 }
@@ -244,7 +251,7 @@ void pin_domain_close(const struct ibv_context *context)
 	uint32_t n = pin_domain_count();
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct ibv_pd *pd = atomic_load(&domains[i].pd);
+		struct ibv_pd *pd = atomic_load(&pin_domains[i].pd);
 
 		if (pd && pd->context == context)
 			drop(pd, PIN_CLEAR_ALL);
@@ -303,7 +310,7 @@ int pin_domain_attach(struct ibv_pd *pd, int kind, unsigned access)
 		return -ENOMEM;
 	keys->eager = pin_options.mode == PIN_MODE_EAGER;
 	keys->next = 0;
-	atomic_store(&domain->lookup_class, kind);
+	atomic_store(&domain->lookup, &domain->classes[kind]);
 	pthread_mutex_unlock(&domain->lock);
 	pin_registrar_wake();
 	return 0;

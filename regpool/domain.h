@@ -45,7 +45,7 @@ struct pin_domain {
 	 */
 	pthread_mutex_t lock;
 	struct pin_class classes[PIN_CLASSES];
-	_Atomic int lookup_class; /* the class pinalloc_lookup() answers from */
+	_Atomic(struct pin_class *) lookup; /* what pinalloc_lookup() answers from */
 	char device[64];
 	size_t max_mr_size;	  /* bytes; 0 while nobody has asked the device */
 	_Atomic uint64_t created; /* real registrations, for the report */
@@ -58,8 +58,24 @@ struct pin_domain {
 uint32_t pin_domain_count(void);
 struct pin_domain *pin_domain_at(uint32_t i);
 
-/* The domain of a PD that was seen, armed or not; else NULL. Lock-free. */
-struct pin_domain *pin_domain_find(const struct ibv_pd *pd);
+/* Internal to pin_domain_find(). */
+extern struct pin_domain pin_domains[PIN_MAX_DOMAINS];
+struct pin_domain *pin_domain_search(const struct ibv_pd *pd);
+
+/*
+ * The domain of a PD that was seen, armed or not; else NULL. Lock-free. Most programs
+ * have one.
+ */
+static inline struct pin_domain *pin_domain_find(const struct ibv_pd *pd)
+{
+	if (PIN_LIKELY(pd &&
+		       atomic_load_explicit(&pin_domains[0].pd, memory_order_acquire) == pd))
+		return &pin_domains[0];
+	return pin_domain_search(pd);
+}
+
+/* In a forked child: no PD is known any more. Async-signal-safe. */
+void pin_domain_forget_all(void);
 
 /*
  * A PD was allocated or imported: makes its domain, not armed. Whatever was known

@@ -3,6 +3,7 @@
 
 #include "regpool/fork.h"
 #include "allocator/log.h"
+#include "regpool/domain.h"
 #include "regpool/ibverbs.h"
 #include "regpool/pool.h"
 
@@ -63,6 +64,7 @@ int pin_fork_init(void)
 static void in_child(void)
 {
 	pin_pool_stop(PIN_CHILD);
+	pin_domain_forget_all();
 }
 
 static void install(void)

@@ -200,7 +200,7 @@ static struct pin_entry *entry_of(struct pin_class *keys, uint32_t number)
 {
 	if (PIN_UNLIKELY(number >= keys->room) && !make_room(keys, (size_t)number + 1))
 		return NULL;
-	return pin_table_at(&keys->entries, number);
+	return pin_table_at(&keys->entries, struct pin_entry, number);
 }
 
 /* Not written when it is right already: the line is every thread's. */
@@ -231,7 +231,7 @@ struct pin_entry *pin_keys_use(struct pin_domain *domain, struct pin_class *keys
 
 	if (PIN_UNLIKELY(!entry))
 		return NULL;
-	count = &((struct pin_users *)pin_table_at(&keys->users, number))->lane[pin_lane()];
+	count = &pin_table_at(&keys->users, struct pin_users, number)->lane[pin_lane()];
 	for (;;) {
 		/* Both sequentially consistent: claim() does the same the other way round. */
 		atomic_fetch_add(&count->n, 1);
@@ -270,7 +270,7 @@ void pin_keys_put(struct pin_user_count *user)
 
 static bool has_users(struct pin_class *keys, uint32_t number)
 {
-	struct pin_users *users = pin_table_at(&keys->users, number);
+	struct pin_users *users = pin_table_at(&keys->users, struct pin_users, number);
 
 	for (int i = 0; i < PIN_LANES; i++)
 		if (atomic_load(&users->lane[i].n))
@@ -426,7 +426,7 @@ void pin_keys_forget(struct pin_domain *domain, struct pin_class *keys)
 	struct pin_entry *entry;
 
 	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++) {
-		struct pin_users *users = pin_table_at(&keys->users, i);
+		struct pin_users *users = pin_table_at(&keys->users, struct pin_users, i);
 
 		if (atomic_exchange(&entry->state, 0) & PIN_ENTRY_READY)
 			note_destroyed(domain, pin_region_get(i)->length);

@@ -26,6 +26,7 @@
 #define PIN_ENTRY_FAILED 0x2u
 #define PIN_ENTRY_HELD	 0x1u
 
+/* Half a cache line, so that a look-up touches one. */
 struct pin_entry {
 	_Atomic uint32_t state;
 	uint32_t lkey, rkey;
@@ -33,7 +34,7 @@ struct pin_entry {
 	struct ibv_mr *mr;	    /* the real one */
 	uint32_t provider_bytes;    /* of *mr that may be copied into a proxy */
 	_Atomic uint32_t used_at;   /* the eviction clock when last taken */
-};
+} __attribute__((aligned(32)));
 
 struct pin_user_count {
 	_Atomic uint32_t n;
@@ -98,7 +99,7 @@ static inline struct pin_entry *pin_keys_at(struct pin_class *keys, uint32_t num
 {
 	if (PIN_UNLIKELY(number >= atomic_load_explicit(&keys->room, memory_order_acquire)))
 		return NULL;
-	return pin_table_at(&keys->entries, number);
+	return pin_table_at(&keys->entries, struct pin_entry, number);
 }
 
 #endif

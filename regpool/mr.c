@@ -250,28 +250,42 @@ int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *add
 }
 
 /* Registers if need be; errno stays as it was. */
-static PIN_COLD int lookup_slow(struct ibv_pd *pd, uint32_t number, struct pin_mr_keys *keys)
+static PIN_COLD struct pin_entry *entry_slow(struct ibv_pd *pd, uint32_t number)
 {
 	struct pin_domain *domain = pin_domain_find(pd);
-	int kind = domain ? domain->lookup_class : PIN_CLASS_PLAIN;
 	struct pin_entry *entry = NULL;
-	struct pin_class *armed;
+	struct pin_class *keys;
 	int saved = errno;
 
-	armed = pin_pool_off() ? NULL : armed_class(pd, kind, &domain);
-	if (armed)
-		entry = pin_keys_hold(domain, armed, number);
+	if (domain && !pin_pool_off()) {
+		keys = atomic_load(&domain->lookup);
+		keys = armed_class(pd, (int)(keys - domain->classes), &domain);
+		entry = keys ? pin_keys_hold(domain, keys, number) : NULL;
+	}
 	errno = saved;
-	if (!entry)
-		return -ENOMEM;
-	*keys = (struct pin_mr_keys){entry->lkey, entry->rkey};
-	return 0;
+	return entry;
 }
 
-int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, struct pin_mr_keys *keys)
+/* The entry if its keys were handed out before, else NULL. */
+static struct pin_entry *entry_held(const struct ibv_pd *pd, uint32_t number)
 {
-	const uint32_t there = PIN_ENTRY_READY | PIN_ENTRY_HELD;
-	struct pin_domain *domain;
+	const uint32_t held = PIN_ENTRY_READY | PIN_ENTRY_HELD;
+	struct pin_domain *domain = pin_domain_find(pd);
+	struct pin_entry *entry;
+
+	if (PIN_UNLIKELY(!domain))
+		return NULL;
+	entry = pin_keys_at(atomic_load_explicit(&domain->lookup, memory_order_acquire),
+			    number);
+	if (PIN_UNLIKELY(!entry || (atomic_load_explicit(&entry->state, memory_order_acquire) &
+				    held) != held))
+		return NULL;
+	return entry;
+}
+
+int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, uint32_t *lkey,
+		  uint32_t *rkey)
+{
 	struct pin_entry *entry;
 	uint32_t number;
 
@@ -279,14 +293,13 @@ int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, struct pin
 	number = pin_region_find(addr, length);
 	if (PIN_UNLIKELY(number == PIN_REGION_NONE))
 		return -ENOENT;
-	domain = pin_domain_find(pd);
-	if (PIN_UNLIKELY(!domain))
-		return lookup_slow(pd, number, keys);
-	entry = pin_keys_at(&domain->classes[domain->lookup_class], number);
-	if (PIN_UNLIKELY(!entry || (atomic_load_explicit(&entry->state, memory_order_acquire) &
-				    there) != there))
-		return lookup_slow(pd, number, keys);
-	*keys = (struct pin_mr_keys){entry->lkey, entry->rkey};
+	entry = entry_held(pd, number);
+	if (PIN_UNLIKELY(!entry))
+		entry = entry_slow(pd, number);
+	if (PIN_UNLIKELY(!entry))
+		return -ENOMEM;
+	*lkey = entry->lkey;
+	*rkey = entry->rkey;
 	return 0;
 }
 

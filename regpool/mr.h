@@ -23,16 +23,13 @@ int pin_mr_deregister(struct ibv_mr *mr);
 int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 		      size_t length, int access);
 
-struct pin_mr_keys {
-	uint32_t lkey, rkey;
-};
-
 /*
  * The keys of [addr, addr + length) in a PD, arming it if need be. Returns 0,
  * -ENOENT when it is not heap or not inside one region, -ENOMEM when it cannot be
  * pinned. Lock-free when the keys are there.
  */
-int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, struct pin_mr_keys *keys);
+int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, uint32_t *lkey,
+		  uint32_t *rkey);
 
 /*
  * Arms a PD with these IBV_ACCESS_* rights. Returns 0, -EINVAL for rights the

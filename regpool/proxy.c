@@ -42,7 +42,7 @@ static void init(void)
 
 static struct pin_proxy *at(uint32_t i)
 {
-	return pin_table_at(&table, i);
+	return pin_table_at(&table, struct pin_proxy, i);
 }
 
 static struct pin_proxy *pop(struct free_list *list)

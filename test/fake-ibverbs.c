@@ -61,6 +61,11 @@ PIN_EXPORT int ibv_close_device(struct ibv_context *context)
 	return verbs->close_device(context);
 }
 
+PIN_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
+{
+	return verbs->query_device(context, attr);
+}
+
 PIN_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
 	return verbs->alloc_pd(context);

@@ -48,6 +48,15 @@ static inline struct ibv_pd *new_pd(void)
 	return pd;
 }
 
+struct keys {
+	uint32_t lkey, rkey;
+};
+
+static inline int look_up(struct ibv_pd *pd, const void *addr, size_t length, struct keys *keys)
+{
+	return pin_mr_lookup(pd, addr, length, &keys->lkey, &keys->rkey);
+}
+
 /* Whether the adapter would let the MR's keys touch what it stands for. */
 static inline bool reaches(const struct ibv_mr *mr)
 {

@@ -7,23 +7,17 @@
  */
 #include <config.h>
 
-#include "allocator/options.h"
-#include "allocator/region.h"
-#include "regpool/domain.h"
-#include "regpool/mr.h"
 #include "regpool/pool.h"
-#include "test/fake-verbs.h"
+#include "test/regions.h"
 #include "test/tap.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
-#include <stdlib.h>
 
 #define THREADS	     4
 #define HELD	     32 /* registrations a thread holds at most */
 #define MOST_REGIONS 400
-#define REGION	     (4 * PIN_MIB)
 
 struct held {
 	struct ibv_mr *mr; /* NULL: none */
@@ -40,7 +34,7 @@ struct actor {
 	struct ibv_pd *pd;
 	struct held held[HELD];
 	struct held looked_up;
-	struct pin_mr_keys keys;
+	struct keys keys;
 	unsigned long wrong, failed;
 };
 
@@ -118,11 +112,11 @@ static void do_reregister(struct actor *actor, struct held *held)
 static void do_lookup(struct actor *actor)
 {
 	struct held *held = &actor->looked_up;
-	struct pin_mr_keys keys;
+	struct keys keys;
 	int error;
 
 	some_range(actor, held);
-	error = pin_mr_lookup(actor->pd, held->addr, held->length, &keys);
+	error = look_up(actor->pd, held->addr, held->length, &keys);
 	if (!pin_reserve_contains(held->addr))
 		actor->wrong += error != -ENOENT;
 	else if (!error)
@@ -134,18 +128,9 @@ static void do_lookup(struct actor *actor)
 
 static void do_grow(void)
 {
-	char *p;
-
 	if (pin_region_count() >= MOST_REGIONS)
 		return;
-	p = pin_reserve_carve(REGION, PIN_PAGE);
-	pin_region_publish((uintptr_t)p, REGION);
-}
-
-static void new_pd(struct actor *actor)
-{
-	actor->pd = pin_ibverbs()->alloc_pd(fake_context());
-	pin_domain_notice(actor->pd);
+	region();
 }
 
 static void do_teardown(struct actor *actor)
@@ -160,7 +145,7 @@ static void do_teardown(struct actor *actor)
 			do_deregister(actor, &actor->held[i]);
 	}
 	actor->wrong += pin_domain_dealloc(actor->pd) != 0;
-	new_pd(actor);
+	actor->pd = new_pd();
 }
 
 static void do_scarcity(struct actor *actor)
@@ -204,7 +189,7 @@ static void *act(void *arg)
 {
 	struct actor *actor = arg;
 
-	new_pd(actor);
+	actor->pd = new_pd();
 	for (unsigned long i = 0; i < actor->steps; i++)
 		step(actor);
 	fake_verbs.limit = SIZE_MAX;

@@ -5,19 +5,13 @@
  */
 #include <config.h>
 
-#include "allocator/options.h"
-#include "allocator/region.h"
-#include "regpool/domain.h"
 #include "regpool/fork.h"
-#include "regpool/mr.h"
 #include "regpool/pool.h"
-#include "test/fake-verbs.h"
 #include "test/regions.h"
 #include "test/tap.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -68,11 +62,11 @@ static void unseen(char *heap)
 {
 	struct ibv_pd *pd = pin_ibverbs()->alloc_pd(fake_context());
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
-	struct pin_mr_keys keys;
+	struct keys keys;
 
 	ok(mr && pin_pool_requests(PIN_UNSEEN) == 1 && fake_access_of(mr->lkey) == RIGHTS,
 	   "a PD whose making was not seen is left to libibverbs");
-	ok(pin_mr_lookup(pd, heap, 64, &keys) == -ENOMEM, "and has no keys to look up");
+	ok(look_up(pd, heap, 64, &keys) == -ENOMEM, "and has no keys to look up");
 	ok(!pin_ibverbs()->dereg_mr(mr), "whose own ibv_dereg_mr frees what it got");
 	pin_ibverbs()->dealloc_pd(pd);
 }
@@ -184,21 +178,20 @@ static void changes(char *heap)
 static void looked_up(char *a, char *b)
 {
 	struct ibv_pd *pd = new_pd();
-	struct pin_mr_keys keys, again;
+	struct keys keys, again;
 	struct ibv_mr *mr;
 
-	ok(!pin_mr_lookup(pd, a + 5, 100, &keys) && keys.lkey && keys.rkey, "keys are found");
-	ok(!pin_mr_lookup(pd, a, 1, &again) && again.lkey == keys.lkey, "the same every time");
-	ok(pin_mr_lookup(pd, &keys, 4, &again) == -ENOENT, "not outside the heap");
-	ok(pin_mr_lookup(pd, a + REGION - 4, 8, &again) == -ENOENT, "not over a region's end");
+	ok(!look_up(pd, a + 5, 100, &keys) && keys.lkey && keys.rkey, "keys are found");
+	ok(!look_up(pd, a, 1, &again) && again.lkey == keys.lkey, "the same every time");
+	ok(look_up(pd, &keys, 4, &again) == -ENOENT, "not outside the heap");
+	ok(look_up(pd, a + REGION - 4, 8, &again) == -ENOENT, "not over a region's end");
 	fake_verbs.limit = REGION;
-	ok(pin_mr_lookup(pd, b, 4, &again) == -ENOMEM, "-ENOMEM when it cannot be pinned");
+	ok(look_up(pd, b, 4, &again) == -ENOMEM, "-ENOMEM when it cannot be pinned");
 	mr = reg(pd, b, 4096, RIGHTS);
-	ok(!mr && errno == ENOMEM && !pin_mr_lookup(pd, a, 1, &again) &&
-		   again.lkey == keys.lkey,
+	ok(!mr && errno == ENOMEM && !look_up(pd, a, 1, &again) && again.lkey == keys.lkey,
 	   "keys that were handed out are never taken back");
 	ok(!pin_domain_disarm(pd) && !fake_verbs.live, "until the PD is detached");
-	ok(!pin_mr_lookup(pd, b, 4, &again), "after which there is room");
+	ok(!look_up(pd, b, 4, &again), "after which there is room");
 	fake_verbs.limit = SIZE_MAX;
 	ok(pin_mr_attach(pd, IBV_ACCESS_ON_DEMAND) == -EINVAL, "rights nobody may have");
 	ok(!pin_mr_attach(pd, RIGHTS), "rights it has");
@@ -206,8 +199,7 @@ static void looked_up(char *a, char *b)
 	pd = new_pd();
 	ok(!pin_mr_attach(pd, IBV_ACCESS_LOCAL_WRITE) && pin_mr_attach(pd, RIGHTS) == -EEXIST,
 	   "rights can be narrower in one PD");
-	ok(!pin_mr_lookup(pd, a, 1, &keys) &&
-		   fake_access_of(keys.lkey) == IBV_ACCESS_LOCAL_WRITE,
+	ok(!look_up(pd, a, 1, &keys) && fake_access_of(keys.lkey) == IBV_ACCESS_LOCAL_WRITE,
 	   "and are");
 	pin_domain_dealloc(pd);
 	pd = new_pd();
@@ -216,7 +208,7 @@ static void looked_up(char *a, char *b)
 	ok(mr && fake_access_of(mr->lkey) == RIGHTS, "which never serve a request for more");
 	pin_mr_deregister(mr);
 	ok(!pin_domain_disarm(pd) && pin_domain_disarm(pd) == -ENOENT, "detached once");
-	ok(!pin_mr_attach(pd, RIGHTS) && !pin_mr_lookup(pd, a, 1, &keys) &&
+	ok(!pin_mr_attach(pd, RIGHTS) && !look_up(pd, a, 1, &keys) &&
 		   fake_access_of(keys.lkey) == RIGHTS,
 	   "it can be attached again, with other rights");
 	pin_domain_dealloc(pd);
