@@ -93,13 +93,6 @@ size_t pin_region_withdraw(uintptr_t start, size_t length)
 	return n_bytes;
 }
 
-bool pin_region_has(const void *addr)
-{
-	size_t granule = ((uintptr_t)addr - pin_reserve.base) >> PIN_GRANULE_SHIFT;
-
-	return granule < pin_region_slots.committed && *slot_at(granule);
-}
-
 void pin_region_subscribe(void (*listener)(void))
 {
 	atomic_store_explicit(&tell, listener, memory_order_release);

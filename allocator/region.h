@@ -59,8 +59,22 @@ const struct pin_region *pin_region_get(uint32_t i);
  */
 size_t pin_region_withdraw(uintptr_t start, size_t length);
 
-/* Whether an address of the reserve is in a region that can be found. Lock-free. */
-bool pin_region_has(const void *addr);
+/*
+ * The number of the region whose granules an address is in, or PIN_REGION_NONE.
+ * Lock-free, async-signal-safe: one load.
+ */
+static inline uint32_t pin_region_at(const void *addr)
+{
+	size_t granule = ((uintptr_t)addr - pin_reserve.base) >> PIN_GRANULE_SHIFT;
+
+	if (PIN_UNLIKELY(granule >= atomic_load_explicit(&pin_region_slots.committed,
+							 memory_order_acquire)))
+		return PIN_REGION_NONE;
+	/* 0 is "none yet", and one less than that PIN_REGION_NONE. */
+	return atomic_load_explicit(pin_table_at(&pin_region_slots, _Atomic uint32_t, granule),
+				    memory_order_acquire) -
+	       1;
+}
 
 /*
  * The number of the region that [addr, addr + length) lies in as a whole, or
@@ -68,25 +82,18 @@ bool pin_region_has(const void *addr);
  */
 static inline uint32_t pin_region_find(const void *addr, size_t length)
 {
-	size_t offset = (uintptr_t)addr - pin_reserve.base;
-	size_t granule = offset >> PIN_GRANULE_SHIFT;
+	uint32_t number = pin_region_at(addr);
 	const struct pin_region *region;
-	size_t region_length;
-	uint32_t number;
+	size_t region_length, offset;
 
-	if (granule >= atomic_load_explicit(&pin_region_slots.committed, memory_order_acquire))
+	if (PIN_UNLIKELY(number == PIN_REGION_NONE))
 		return PIN_REGION_NONE;
-	number = atomic_load_explicit(
-		pin_table_at(&pin_region_slots, _Atomic uint32_t, granule),
-		memory_order_acquire);
-	if (PIN_UNLIKELY(!number))
-		return PIN_REGION_NONE;
-	region = pin_table_at(&pin_regions, struct pin_region, number - 1);
+	region = pin_table_at(&pin_regions, struct pin_region, number);
 	region_length = atomic_load_explicit(&region->length, memory_order_relaxed);
 	offset = (uintptr_t)addr - region->start;
 	if (PIN_UNLIKELY(length > region_length || offset > region_length - length))
 		return PIN_REGION_NONE;
-	return number - 1;
+	return number;
 }
 
 #endif

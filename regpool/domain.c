@@ -115,7 +115,8 @@ static int prepare(struct pin_class *keys)
 {
 	size_t n = pin_regions.capacity;
 
-	if (!keys->users.base && pin_table_init(&keys->users, sizeof(struct pin_users), n))
+	if (!keys->registrations.base &&
+	    pin_table_init(&keys->registrations, sizeof(struct pin_registration), n))
 		return -ENOMEM;
 	if (!keys->entries.base && pin_table_init(&keys->entries, sizeof(struct pin_entry), n))
 		return -ENOMEM;

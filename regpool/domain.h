@@ -27,10 +27,10 @@
 enum { PIN_CLASS_PLAIN, PIN_CLASS_RELAXED, PIN_CLASSES };
 
 struct pin_class {
-	struct pin_table entries; /* struct pin_entry (keys.h) by region number */
-	struct pin_table users;	  /* struct pin_users likewise */
-	_Atomic size_t room;	  /* below this number both may be touched */
-	_Atomic unsigned access;  /* IBV_ACCESS_* of its MRs */
+	struct pin_table entries;	/* struct pin_entry (keys.h) by region number */
+	struct pin_table registrations; /* struct pin_registration likewise */
+	_Atomic size_t room;		/* below this number both may be touched */
+	_Atomic unsigned access;	/* IBV_ACCESS_* of its MRs */
 	_Atomic bool armed;
 	bool eager;    /* the registrar works on it; domain's lock */
 	uint32_t next; /* first region it has not seen; domain's lock */

@@ -116,6 +116,11 @@ static void note_destroyed(struct pin_domain *domain, size_t length)
 	pin_keys_released();
 }
 
+static struct pin_registration *registration_at(struct pin_class *keys, uint32_t number)
+{
+	return pin_table_at(&keys->registrations, struct pin_registration, number);
+}
+
 /* The provider allocated it with malloc, so malloc knows how much there is. */
 uint32_t pin_keys_readable_bytes(struct ibv_mr *mr)
 {
@@ -129,6 +134,7 @@ uint32_t pin_keys_readable_bytes(struct ibv_mr *mr)
 static bool fill(struct pin_domain *domain, struct pin_class *keys, uint32_t number,
 		 struct pin_entry *entry, bool may_evict)
 {
+	struct pin_registration *registration = registration_at(keys, number);
 	const struct pin_region *region = pin_region_get(number);
 	uint32_t released = atomic_load(&releases);
 	struct ibv_mr *mr;
@@ -138,14 +144,16 @@ static bool fill(struct pin_domain *domain, struct pin_class *keys, uint32_t num
 	if (!mr) {
 		atomic_fetch_add(&pin_pool.refused, 1);
 		say_unpinned(domain, region->length, error);
-		entry->failed_at = released;
+		registration->failed_at = released;
 		settle(entry, PIN_ENTRY_FAILED);
 		return false;
 	}
-	entry->mr = mr;
+	registration->mr = mr;
+	registration->provider_bytes = pin_keys_readable_bytes(mr);
 	entry->lkey = mr->lkey;
 	entry->rkey = mr->rkey;
-	entry->provider_bytes = pin_keys_readable_bytes(mr);
+	entry->start = region->start;
+	entry->length = region->length;
 	note_created(domain, region->length);
 	pin_debug("region %u registered on %s: lkey 0x%x", number, domain->device, mr->lkey);
 	settle(entry, PIN_ENTRY_READY);
@@ -153,9 +161,9 @@ static bool fill(struct pin_domain *domain, struct pin_class *keys, uint32_t num
 }
 
 /* Whether trying again is pointless, because nothing was released since. */
-static bool failed_for_good(const struct pin_entry *entry, uint32_t state)
+static bool failed_for_good(const struct pin_registration *registration, uint32_t state)
 {
-	return (state & PIN_ENTRY_FAILED) && entry->failed_at == atomic_load(&releases);
+	return (state & PIN_ENTRY_FAILED) && registration->failed_at == atomic_load(&releases);
 }
 
 /*
@@ -171,7 +179,7 @@ static bool make_ready(struct pin_domain *domain, struct pin_class *keys, uint32
 		if (state & PIN_ENTRY_BUSY) {
 			pin_os_wait(&entry->state, state);
 			state = atomic_load(&entry->state);
-		} else if (failed_for_good(entry, state)) {
+		} else if (failed_for_good(registration_at(keys, number), state)) {
 			return false;
 		} else if (atomic_compare_exchange_weak(&entry->state, &state,
 							PIN_ENTRY_BUSY)) {
@@ -186,10 +194,11 @@ static PIN_COLD bool make_room(struct pin_class *keys, size_t n)
 {
 	size_t had = atomic_load(&keys->room), both;
 
-	if (pin_table_ensure(&keys->users, n) || pin_table_ensure(&keys->entries, n))
+	if (pin_table_ensure(&keys->registrations, n) || pin_table_ensure(&keys->entries, n))
 		return false;
-	both = keys->users.committed < keys->entries.committed ? keys->users.committed
-							       : keys->entries.committed;
+	both = keys->registrations.committed;
+	if (both > keys->entries.committed)
+		both = keys->entries.committed;
 	while (had < both && !atomic_compare_exchange_weak(&keys->room, &had, both))
 		;
 	return true;
@@ -204,34 +213,36 @@ static struct pin_entry *entry_of(struct pin_class *keys, uint32_t number)
 }
 
 /* Not written when it is right already: the line is every thread's. */
-static void touch(struct pin_entry *entry)
+static void touch(struct pin_registration *registration)
 {
 	uint32_t now = atomic_load_explicit(&clock_now, memory_order_relaxed);
 
-	if (atomic_load_explicit(&entry->used_at, memory_order_relaxed) != now)
-		atomic_store_explicit(&entry->used_at, now, memory_order_relaxed);
+	if (atomic_load_explicit(&registration->used_at, memory_order_relaxed) != now)
+		atomic_store_explicit(&registration->used_at, now, memory_order_relaxed);
 }
 
-struct pin_entry *pin_keys_prepare(struct pin_domain *domain, struct pin_class *keys,
-				   uint32_t number, bool may_evict)
+bool pin_keys_prepare(struct pin_domain *domain, struct pin_class *keys, uint32_t number,
+		      bool may_evict)
 {
 	struct pin_entry *entry = entry_of(keys, number);
 
 	if (!entry || !make_ready(domain, keys, number, entry, may_evict))
-		return NULL;
-	touch(entry);
-	return entry;
+		return false;
+	touch(registration_at(keys, number));
+	return true;
 }
 
-struct pin_entry *pin_keys_use(struct pin_domain *domain, struct pin_class *keys,
-			       uint32_t number, struct pin_user_count **user)
+struct pin_registration *pin_keys_use(struct pin_domain *domain, struct pin_class *keys,
+				      uint32_t number, struct pin_user_count **user)
 {
 	struct pin_entry *entry = entry_of(keys, number);
+	struct pin_registration *registration;
 	struct pin_user_count *count;
 
 	if (PIN_UNLIKELY(!entry))
 		return NULL;
-	count = &pin_table_at(&keys->users, struct pin_users, number)->lane[pin_lane()];
+	registration = registration_at(keys, number);
+	count = &registration->users[pin_lane()];
 	for (;;) {
 		/* Both sequentially consistent: claim() does the same the other way round. */
 		atomic_fetch_add(&count->n, 1);
@@ -241,20 +252,19 @@ struct pin_entry *pin_keys_use(struct pin_domain *domain, struct pin_class *keys
 		if (!make_ready(domain, keys, number, entry, true))
 			return NULL;
 	}
-	touch(entry);
+	touch(registration);
 	*user = count;
-	return entry;
+	return registration;
 }
 
 struct pin_entry *pin_keys_hold(struct pin_domain *domain, struct pin_class *keys,
 				uint32_t number)
 {
-	struct pin_entry *entry;
+	struct pin_entry *entry = entry_of(keys, number);
 	uint32_t state;
 
 	do {
-		entry = pin_keys_prepare(domain, keys, number, true);
-		if (!entry)
+		if (!pin_keys_prepare(domain, keys, number, true))
 			return NULL;
 		state = PIN_ENTRY_READY;
 	} while (!atomic_compare_exchange_strong(&entry->state, &state,
@@ -270,10 +280,10 @@ void pin_keys_put(struct pin_user_count *user)
 
 static bool has_users(struct pin_class *keys, uint32_t number)
 {
-	struct pin_users *users = pin_table_at(&keys->users, struct pin_users, number);
+	const struct pin_registration *registration = registration_at(keys, number);
 
 	for (int i = 0; i < PIN_LANES; i++)
-		if (atomic_load(&users->lane[i].n))
+		if (atomic_load(&registration->users[i].n))
 			return true;
 	return false;
 }
@@ -294,10 +304,11 @@ static bool claim(struct pin_class *keys, struct pin_entry *entry, uint32_t numb
 }
 
 /* Deregisters what this thread has turned from READY to BUSY. */
-static bool deregister(struct pin_domain *domain, struct pin_entry *entry, uint32_t number,
+static bool deregister(struct pin_domain *domain, struct pin_class *keys, uint32_t number,
 		       uint32_t before)
 {
-	int error = pin_ibverbs()->dereg_mr(entry->mr);
+	struct pin_entry *entry = pin_keys_at(keys, number);
+	int error = pin_ibverbs()->dereg_mr(registration_at(keys, number)->mr);
 
 	if (error) {
 		pin_warn("region %u on %s cannot be deregistered: %s", number, domain->device,
@@ -326,8 +337,8 @@ static void search_class(struct pin_domain *domain, struct pin_class *keys, uint
 	struct pin_entry *entry;
 
 	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++) {
-		uint32_t age = now -
-			       atomic_load_explicit(&entry->used_at, memory_order_relaxed);
+		uint32_t age = now - atomic_load_explicit(&registration_at(keys, i)->used_at,
+							  memory_order_relaxed);
 
 		if (atomic_load(&entry->state) != PIN_ENTRY_READY || has_users(keys, i))
 			continue;
@@ -365,7 +376,7 @@ bool pin_keys_evict_one(size_t wanted)
 			return false;
 		if (!claim(found.keys, found.oldest, found.number, PIN_ENTRY_READY))
 			continue;
-		if (!deregister(found.domain, found.oldest, found.number, PIN_ENTRY_READY))
+		if (!deregister(found.domain, found.keys, found.number, PIN_ENTRY_READY))
 			return false;
 		atomic_fetch_add(&pin_pool.evicted, 1);
 		return true;
@@ -403,7 +414,7 @@ static void clear_one(struct pin_domain *domain, struct pin_class *keys,
 			if (what == PIN_CLEAR_IDLE && has_users(keys, number))
 				let_stay(entry, state);
 			else
-				deregister(domain, entry, number, state);
+				deregister(domain, keys, number, state);
 			return;
 		}
 	}
@@ -426,11 +437,11 @@ void pin_keys_forget(struct pin_domain *domain, struct pin_class *keys)
 	struct pin_entry *entry;
 
 	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++) {
-		struct pin_users *users = pin_table_at(&keys->users, struct pin_users, i);
+		struct pin_user_count *users = registration_at(keys, i)->users;
 
 		if (atomic_exchange(&entry->state, 0) & PIN_ENTRY_READY)
 			note_destroyed(domain, pin_region_get(i)->length);
 		for (int lane = 0; lane < PIN_LANES; lane++)
-			atomic_store(&users->lane[lane].n, 0);
+			atomic_store(&users[lane].n, 0);
 	}
 }

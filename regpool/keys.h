@@ -26,41 +26,47 @@
 #define PIN_ENTRY_FAILED 0x2u
 #define PIN_ENTRY_HELD	 0x1u
 
-/* Half a cache line, so that a look-up touches one. */
+/*
+ * What a look-up reads, half a cache line: with the range in it there is no need
+ * to look at the region as well.
+ */
 struct pin_entry {
 	_Atomic uint32_t state;
 	uint32_t lkey, rkey;
-	_Atomic uint32_t failed_at; /* releases counted when it failed */
-	struct ibv_mr *mr;	    /* the real one */
-	uint32_t provider_bytes;    /* of *mr that may be copied into a proxy */
-	_Atomic uint32_t used_at;   /* the eviction clock when last taken */
-} __attribute__((aligned(32)));
+	uintptr_t start; /* of the region, address and bytes */
+	size_t length;
+};
 
 struct pin_user_count {
 	_Atomic uint32_t n;
 } PIN_LANE_ALIGNED;
 
-struct pin_users {
-	struct pin_user_count lane[PIN_LANES];
+/* What else belongs to an entry. */
+struct pin_registration {
+	struct ibv_mr *mr;	    /* the real one */
+	uint32_t provider_bytes;    /* of *mr that may be copied into a proxy */
+	_Atomic uint32_t failed_at; /* releases counted when it failed */
+	_Atomic uint32_t used_at;   /* the eviction clock when last taken */
+	struct pin_user_count users[PIN_LANES];
 };
 
 /*
- * Makes sure region `number` is registered in the class. May sleep while another
- * thread registers the same region, and register it itself; deregisters idle ones
- * for it only if `may_evict`. Returns the entry, which may be evicted again at
- * once; NULL when the region cannot be pinned.
+ * Makes sure region `number` is registered in the class; it may be evicted again at
+ * once. May sleep while another thread registers the same region, and register it
+ * itself; deregisters idle ones for it only if `may_evict`. Returns false when the
+ * region cannot be pinned.
  */
-struct pin_entry *pin_keys_prepare(struct pin_domain *domain, struct pin_class *keys,
-				   uint32_t number, bool may_evict);
+bool pin_keys_prepare(struct pin_domain *domain, struct pin_class *keys, uint32_t number,
+		      bool may_evict);
 
 /*
  * Registers likewise and counts one more user, until pin_keys_put(*user). Returns
- * the entry or NULL.
+ * the registration; NULL, with *user as it was, when the region cannot be pinned.
  */
-struct pin_entry *pin_keys_use(struct pin_domain *domain, struct pin_class *keys,
-			       uint32_t number, struct pin_user_count **user);
+struct pin_registration *pin_keys_use(struct pin_domain *domain, struct pin_class *keys,
+				      uint32_t number, struct pin_user_count **user);
 
-/* Registers likewise and keeps it until the domain is disarmed: HELD. */
+/* Registers likewise and keeps it until the domain is disarmed: HELD. Or NULL. */
 struct pin_entry *pin_keys_hold(struct pin_domain *domain, struct pin_class *keys,
 				uint32_t number);
 

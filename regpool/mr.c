@@ -57,7 +57,7 @@ static enum pin_reason examine(const struct request *request, uint32_t *number)
 	*number = pin_region_find(request->addr, request->length);
 	if (PIN_LIKELY(*number != PIN_REGION_NONE))
 		return PIN_SERVED;
-	return pin_region_has(request->addr) ? PIN_SPLIT : PIN_REPLACED;
+	return pin_region_at(request->addr) == PIN_REGION_NONE ? PIN_REPLACED : PIN_SPLIT;
 }
 
 /* The armed class for a request, arming it if need be. */
@@ -72,10 +72,10 @@ static struct pin_class *armed_class(struct ibv_pd *pd, int kind, struct pin_dom
 /* Makes the proxy hold what the request needs, as one more user of the region. */
 static enum pin_reason serve(const struct request *request, struct pin_proxy *proxy)
 {
-	struct pin_domain *domain;
-	struct pin_entry *entry;
-	struct pin_class *keys;
+	struct pin_registration *registration;
 	uint32_t number = PIN_REGION_NONE;
+	struct pin_domain *domain;
+	struct pin_class *keys;
 	enum pin_reason reason;
 
 	reason = examine(request, &number);
@@ -86,10 +86,11 @@ static enum pin_reason serve(const struct request *request, struct pin_proxy *pr
 		return pin_pool_off() ? pin_pool_off() : PIN_UNSEEN;
 	if (request->access & ~keys->access)
 		return PIN_RIGHTS;
-	entry = pin_keys_use(domain, keys, number, &proxy->user);
-	if (!entry)
+	registration = pin_keys_use(domain, keys, number, &proxy->user);
+	if (!registration)
 		return PIN_UNPINNED;
-	pin_proxy_fill(proxy, entry->mr, entry->provider_bytes, request->addr, request->length);
+	pin_proxy_fill(proxy, registration->mr, registration->provider_bytes, request->addr,
+		       request->length);
 	proxy->domain = domain;
 	proxy->own = NULL;
 	proxy->generation = domain->generation;
@@ -250,28 +251,35 @@ int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *add
 }
 
 /* Registers if need be; errno stays as it was. */
-static PIN_COLD struct pin_entry *entry_slow(struct ibv_pd *pd, uint32_t number)
+static PIN_COLD int look_up_slowly(struct ibv_pd *pd, const void *addr, size_t length,
+				   struct pin_entry **entry)
 {
 	struct pin_domain *domain = pin_domain_find(pd);
-	struct pin_entry *entry = NULL;
+	uint32_t number = pin_region_find(addr, length);
 	struct pin_class *keys;
 	int saved = errno;
 
+	*entry = NULL;
+	if (number == PIN_REGION_NONE)
+		return -ENOENT;
 	if (domain && !pin_pool_off()) {
 		keys = atomic_load(&domain->lookup);
 		keys = armed_class(pd, (int)(keys - domain->classes), &domain);
-		entry = keys ? pin_keys_hold(domain, keys, number) : NULL;
+		*entry = keys ? pin_keys_hold(domain, keys, number) : NULL;
 	}
 	errno = saved;
-	return entry;
+	return *entry ? 0 : -ENOMEM;
 }
 
-/* The entry if its keys were handed out before, else NULL. */
-static struct pin_entry *entry_held(const struct ibv_pd *pd, uint32_t number)
+/* The entry of region `number` if its keys were handed out before and it has the whole
+ * range, else NULL. */
+static inline struct pin_entry *entry_held(const struct ibv_pd *pd, uint32_t number,
+					   const void *addr, size_t length)
 {
 	const uint32_t held = PIN_ENTRY_READY | PIN_ENTRY_HELD;
 	struct pin_domain *domain = pin_domain_find(pd);
 	struct pin_entry *entry;
+	size_t offset;
 
 	if (PIN_UNLIKELY(!domain))
 		return NULL;
@@ -280,6 +288,9 @@ static struct pin_entry *entry_held(const struct ibv_pd *pd, uint32_t number)
 	if (PIN_UNLIKELY(!entry || (atomic_load_explicit(&entry->state, memory_order_acquire) &
 				    held) != held))
 		return NULL;
+	offset = (uintptr_t)addr - entry->start;
+	if (PIN_UNLIKELY(length > entry->length || offset > entry->length - length))
+		return NULL;
 	return entry;
 }
 
@@ -287,17 +298,15 @@ int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, uint32_t *
 		  uint32_t *rkey)
 {
 	struct pin_entry *entry;
-	uint32_t number;
+	int error;
 
 	pin_watch_settle();
-	number = pin_region_find(addr, length);
-	if (PIN_UNLIKELY(number == PIN_REGION_NONE))
-		return -ENOENT;
-	entry = entry_held(pd, number);
-	if (PIN_UNLIKELY(!entry))
-		entry = entry_slow(pd, number);
-	if (PIN_UNLIKELY(!entry))
-		return -ENOMEM;
+	entry = entry_held(pd, pin_region_at(addr), addr, length);
+	if (PIN_UNLIKELY(!entry)) {
+		error = look_up_slowly(pd, addr, length, &entry);
+		if (error)
+			return error;
+	}
 	*lkey = entry->lkey;
 	*rkey = entry->rkey;
 	return 0;
