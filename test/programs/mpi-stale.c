@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Does a message still go through the pages a program sees, after it has replaced
+ * them? Rank 0 sends from, or rank 1 receives into, a buffer; then the pages behind
+ * its address are replaced in one of the ways of stale-ways.h and filled anew, and
+ * the same goes over the same address again, where the MPI library may still hold a
+ * registration of the old pages. Every word that arrives is looked at.
+ *
+ *     mpi-stale list                prints "GROUP WAY" for each way
+ *     mpi-stale [blind] [CASE…]     tries these cases, WAY:send or WAY:receive, or all
+ *
+ * One line a case: WAY SIDE OUTCOME WRONG STALE. The outcome is
+ *     right    all words are
+ *     corrupt  some are not, in the replaced pages (WRONG words, of which STALE are
+ *              those of the message before), and nothing said so
+ *     error    the pages could not be replaced
+ *     never    malloc never gave the same address again
+ * A case that takes too long ends the job; so do errors of the MPI library.
+ *
+ * "blind" tells UCX that somebody else reports what is unmapped, and nobody does: a
+ * registration cache that notices nothing, whatever the program does.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <mpi.h>
+#include <stdio.h>
+
+#include "stale-ways.h"
+
+#define WORDS	 (BYTES / sizeof(uint64_t))
+#define N_WAYS	 (sizeof ways / sizeof *ways)
+#define ATTEMPTS 8
+#define SECONDS	 30 /* for a case */
+
+static const char *const sides[] = {"send", "receive"}; /* by the rank concerned */
+static const char *const outcomes[] = {"right", "never", "error"};
+
+/* The buffer of the side that is not concerned: its pages never change. */
+static uint64_t steady[WORDS];
+static int rank;
+
+/* What a message did to the receiver's words. */
+struct damage {
+	unsigned long wrong, stale;
+};
+
+static uint64_t word(uint64_t seed, size_t i)
+{
+	return (seed + 1) * 0x9e3779b97f4a7c15u + i;
+}
+
+static void fill(uint64_t *words, uint64_t seed)
+{
+	for (size_t i = 0; i < WORDS; i++)
+		words[i] = word(seed, i);
+}
+
+/* Both sides write their whole buffer before it is used, the receiver something else. */
+static struct damage message(uint64_t *words, uint64_t seed)
+{
+	struct damage damage = {0, 0};
+
+	fill(words, rank == 0 ? seed : ~seed);
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0)
+		MPI_Send(words, WORDS, MPI_UINT64_T, 1, 0, MPI_COMM_WORLD);
+	else
+		MPI_Recv(words, WORDS, MPI_UINT64_T, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	for (size_t i = 0; rank == 1 && i < WORDS; i++) {
+		damage.wrong += words[i] != word(seed, i);
+		damage.stale += words[i] == word(seed - 1, i);
+	}
+	MPI_Bcast(&damage, 2, MPI_UNSIGNED_LONG, 1, MPI_COMM_WORLD);
+	return damage;
+}
+
+static enum result agree(enum result mine)
+{
+	int result = mine, both;
+
+	MPI_Allreduce(&result, &both, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+	return both;
+}
+
+/* A new block, a message, new pages, the same again. */
+static enum result try_once(const struct way *way, bool mine, uint64_t seed,
+			    struct damage *damage)
+{
+	struct place place = {(char *)steady, NULL};
+	struct damage before;
+	enum result result;
+
+	if ((result = agree(mine ? way->make(&place) : DONE)))
+		return result;
+	before = message((uint64_t *)place.buffer, seed);
+	if ((result = agree(mine ? way->replace(&place, way->by) : DONE)))
+		return result;
+	*damage = message((uint64_t *)place.buffer, seed + 1);
+	damage->wrong += before.wrong;
+	return DONE;
+}
+
+static void try_case(const struct way *way, int side)
+{
+	static uint64_t seed = 1000;
+	struct damage damage = {0, 0};
+	enum result result = ELSEWHERE;
+
+	alarm(SECONDS);
+	for (int i = 0; i < ATTEMPTS && result == ELSEWHERE; i++, seed += 2)
+		result = try_once(way, side == rank, seed, &damage);
+	alarm(0);
+	if (rank == 0) {
+		printf("%s %s %s %lu %lu\n", way->name, sides[side],
+		       damage.wrong ? "corrupt" : outcomes[result], damage.wrong, damage.stale);
+		fflush(stdout);
+	}
+}
+
+/* Whether it is one of those named, "WAY:SIDE"; all are if none is. */
+static bool wanted(const struct way *way, int side, char **names)
+{
+	size_t n = strlen(way->name);
+
+	for (char **name = names; *name; name++)
+		if (!strncmp(*name, way->name, n) && (*name)[n] == ':' &&
+		    !strcmp(*name + n + 1, sides[side]))
+			return true;
+	return !*names;
+}
+
+/* Before UCX opens a device. What is asked for is in libucm, which libucs needs. */
+static bool blind(void)
+{
+	const int unmapped = 1 << 17; /* UCM_EVENT_VM_UNMAPPED */
+	void *handle = dlopen("libucs.so.0", RTLD_NOW | RTLD_GLOBAL);
+	void (*set)(int) = handle ? (void (*)(int))dlsym(handle, "ucm_set_external_event")
+				  : NULL;
+
+	if (!set)
+		return false;
+	set(unmapped);
+	return true;
+}
+
+static int list(void)
+{
+	for (size_t i = 0; i < N_WAYS; i++)
+		printf("%s %s\n", ways[i].group, ways[i].name);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	char **names = argv + (argc > 0);
+
+	if (*names && !strcmp(*names, "list"))
+		return list();
+	if (*names && !strcmp(*names, "blind")) {
+		names++;
+		if (!blind()) {
+			fprintf(stderr, "mpi-stale: %s\n", dlerror());
+			return 2;
+		}
+	}
+	MPI_Init(NULL, NULL);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	for (size_t i = 0; i < N_WAYS; i++)
+		for (int side = 0; side < 2; side++)
+			if (wanted(&ways[i], side, names))
+				try_case(&ways[i], side);
+	MPI_Finalize();
+	return 0;
+}
