@@ -1,0 +1,201 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: it does not matter which registration cache an MPI library has, nor how
+# it learns what is unmapped. The data is right, and each region is registered once.
+
+setup_file() {
+	load ../helper
+	load lab
+	mpicc.openmpi -O2 -o "$BATS_FILE_TMPDIR/exchange.openmpi" \
+		"$top_srcdir/test/programs/mpi-exchange.c"
+	mpicc.mpich -O2 -o "$BATS_FILE_TMPDIR/exchange.mpich" \
+		"$top_srcdir/test/programs/mpi-exchange.c"
+	"$top_srcdir/test/lab/stale-cases" build "$BATS_FILE_TMPDIR"
+	gcc -O2 -shared -fPIC -I"$top_builddir" -o "$BATS_FILE_TMPDIR/count-reg.so" \
+		"$top_srcdir/test/programs/count-reg.c"
+	boot with without over_ucx over_libfabric over_mpich
+}
+
+# Each round is a message of up to 2 MB, sent by one rank and the other in turn.
+rounds=24
+
+# with NAME VARIABLE=VALUE… COMMAND…: under the library, with a report for each rank.
+with() {
+	local name=$1
+	shift
+	attempt "$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/$name.%r.json" "$@"
+}
+
+# without NAME …: without it, counting registrations.
+without() {
+	local name=$1
+	shift
+	attempt "$name" LD_PRELOAD="$BATS_FILE_TMPDIR/count-reg.so" "$@"
+}
+
+# over_ucx HOW NAME [VARIABLE=VALUE…] [-- OPTION…]: a job of Open MPI over UCX; HOW is
+# with or without, the options are mpirun's. $job is what it runs.
+over_ucx() {
+	local how=$1 name=$2 variables=()
+	shift 2
+	while [ $# -gt 0 ] && [ "$1" != -- ]; do
+		variables+=("$1")
+		shift
+	done
+	"$how" "$name" UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
+		UCX_UD_VERBS_ETH_DGID_CHECK=n "${variables[@]}" \
+		mpirun.openmpi -np 2 --bind-to none --mca pml ucx \
+		--mca btl ^openib,vader,tcp,ofi "${@:2}" "${job[@]}"
+}
+
+# over_libfabric NAME MONITOR: the same over libfabric's verbs, where libfabric
+# watches mappings itself: without the option, Open MPI does it for it.
+over_libfabric() {
+	with "$1" FI_UNIVERSE_SIZE=4 FI_MR_CACHE_MONITOR="$2" \
+		mpirun.openmpi -np 2 --bind-to none --mca memory ^patcher \
+		--mca pml cm --mca mtl ofi \
+		--mca mtl_ofi_provider_include 'verbs;ofi_rxm' "${job[@]}"
+}
+
+over_mpich() {
+	with "$1" UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
+		UCX_UD_VERBS_ETH_DGID_CHECK=n MPIR_CVAR_NOLOCAL=1 \
+		mpirun.mpich -np 2 "$BATS_FILE_TMPDIR/exchange.mpich" "$rounds" 2000000
+}
+
+in_guest() {
+	local rounds=24 monitor how
+	local job=("$BATS_FILE_TMPDIR/exchange.openmpi" "$rounds" 2000000)
+
+	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+	over_ucx without plain-default
+	over_ucx without plain-direct UCX_IB_REG_METHODS=direct
+	over_ucx with default
+	over_ucx with direct UCX_IB_REG_METHODS=direct
+	over_ucx with no-events UCX_MEM_EVENTS=n
+	over_ucx with no-patcher -- --mca memory ^patcher
+	over_ucx with checked UCX_RCACHE_CHECK_PFN=1024
+	over_mpich mpich
+	for monitor in memhooks userfaultfd disabled; do
+		over_libfabric $monitor $monitor
+	done
+
+	job=("$BATS_FILE_TMPDIR/mpi-stale.openmpi" mmap-fixed/raw:send mmap-fixed/raw:receive
+		free+malloc:send free+malloc:receive free+calloc:send free+calloc:receive)
+	for monitor in memhooks userfaultfd disabled; do
+		over_libfabric stale-$monitor $monitor
+	done
+	job=("$BATS_FILE_TMPDIR/mpi-stale.openmpi" blind free+malloc:send free+malloc:receive
+		free+calloc:send free+calloc:receive)
+	for how in without with; do
+		over_ucx $how blind-$how UCX_MEM_MMAP_HOOK_MODE=none UCX_RCACHE_CHECK_PFN=1024 \
+			GLIBC_TUNABLES=glibc.malloc.mmap_threshold=131072 \
+			-- --mca memory ^patcher
+	done
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+# right NAME: the job ran, and every word of it arrived.
+right() {
+	ended "$1"
+	grep -qx "rounds $rounds wrong 0" "$results/$1.out"
+}
+
+# once NAME: each region was registered once, and nothing of the heap besides.
+once() {
+	local rank report
+
+	for rank in 0 1; do
+		report=$results/$1.$rank.json
+		[ "$(figure "$report" .rank)" -eq $rank ]
+		[ "$(figure "$report" .registration.mr_created)" -gt 0 ]
+		[ "$(figure "$report" .registration.served)" -gt 0 ]
+		[ "$(figure "$report" '.registration.mr_created <=
+			.memory.regions * (.registration.domains | length)')" = true ]
+		[ "$(figure "$report" '.registration.passed_through_reasons | del(.["not heap memory"])')" = "{}" ]
+		[ "$(figure "$report" .registration.evicted)" -eq 0 ]
+		[ "$(figure "$report" .registration.refused)" -eq 0 ]
+	done
+}
+
+# served NAME: by both ranks.
+served() {
+	jq -s 'map(.registration.served) | add' "$results/$1.0.json" "$results/$1.1.json"
+}
+
+# cached NAME, uncached NAME: a cache asks a few times, none for every message: the
+# one who sends and the one who receives.
+cached() {
+	right "$1"
+	once "$1"
+	[ "$(served "$1")" -lt $rounds ]
+}
+
+uncached() {
+	right "$1"
+	once "$1"
+	[ "$(served "$1")" -ge $((2 * rounds)) ]
+}
+
+# registrations NAME: how many a job made without the library.
+registrations() {
+	awk '/^registrations / { n += $4 } END { print n }' "$results/$1.err"
+}
+
+# outcomes NAME PATTERN: what became of the cases of mpi-stale that match.
+outcomes() {
+	cat "$results/$1.out" >&2
+	awk -v pattern="$2" '$1 ~ pattern { print $3 }' "$results/$1.out" | sort | uniq -c |
+		awk '{ print $1, $2 }'
+}
+
+@test "with UCX's cache, fed by Open MPI's hooks or its own" {
+	cached default
+	cached no-patcher
+	cached mpich
+}
+
+@test "without UCX's cache, by its methods or for want of events" {
+	uncached direct
+	uncached no-events
+}
+
+@test "without the library that costs registrations" {
+	right plain-default
+	right plain-direct
+	[ "$(registrations plain-direct)" -ge $((2 * rounds)) ]
+	[ "$(registrations plain-direct)" -gt $(($(registrations plain-default) + rounds)) ]
+}
+
+@test "with libfabric's cache, fed by its hooks or by the kernel, and without" {
+	cached memhooks
+	cached userfaultfd
+	uncached disabled
+}
+
+@test "these are different: only the hooks miss what bypasses libc; the heap is right" {
+	local monitor
+	for monitor in memhooks userfaultfd disabled; do
+		ended stale-$monitor
+		[ "$(outcomes stale-$monitor ^free)" = "4 right" ]
+	done
+	[ "$(outcomes stale-memhooks raw)" = "2 corrupt" ]
+	[ "$(outcomes stale-userfaultfd raw)" = "2 right" ]
+	[ "$(outcomes stale-disabled raw)" = "2 right" ]
+}
+
+@test "UCX itself finds no page of the heap moved" {
+	cached checked
+	ended blind-with
+	[ "$(outcomes blind-with ^free)" = "4 right" ]
+	once blind-with
+}
+
+@test "without the library it does, when nobody tells it what is unmapped" {
+	run ! ended blind-without
+	grep -q 'page at virtual address .* moved from pfn' "$results/blind-without.err"
+}
