@@ -4,17 +4,19 @@
  * knows of the library: but where it says so, all of it holds without, too. Prints
  * TAP.
  *
- *     rdma-verbs CASE
+ *     rdma-verbs CASE [COUNT]      COUNT: for many, 10000 otherwise
  */
 #include "test/programs/rdma.h"
 #include "test/tap.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define LENGTH 100000
 
 static char *blocks[2]; /* of the heap */
+static size_t count = 10000;
 
 static void make_blocks(void)
 {
@@ -156,31 +158,150 @@ static void twice(void)
 	ok(!ibv_dereg_mr(kept) && !ibv_dealloc_pd(pd), "until it is given up");
 }
 
+static void shuffle(struct ibv_mr **mrs, size_t n)
+{
+	uint64_t random = 1;
+
+	for (size_t i = n; i > 1; i--) {
+		size_t other = rdma_random(&random) % i;
+		struct ibv_mr *last = mrs[i - 1];
+
+		mrs[i - 1] = mrs[other];
+		mrs[other] = last;
+	}
+}
+
+/* Of every so many registrations, how many do not move their data to `far`. */
+static size_t wrong_sample(struct rdma *rdma, struct ibv_mr **mrs, size_t n,
+			   const struct ibv_mr *far)
+{
+	size_t wrong = 0;
+
+	for (size_t i = 0; i < n; i += 1 + n / 40)
+		wrong += !moves(rdma, (const struct ibv_mr *const[]){mrs[i], far}, 0);
+	return wrong;
+}
+
 static void many(void)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(rdma_open());
-	static struct ibv_mr *mrs[10000];
-	size_t n = sizeof mrs / sizeof *mrs, wrong = 0;
-	char *block = malloc(n);
-	const struct ibv_mr *ends[2];
+	struct ibv_mr **mrs, *far;
+	size_t wrong = 0;
 	struct rdma rdma;
+	char *block;
 
 	rdma_connect(&rdma, pd);
-	make_blocks();
-	for (size_t i = 0; i < n; i++)
-		need((mrs[i] = ibv_reg_mr(pd, block + i, n - i, RDMA_ACCESS)));
-	for (size_t i = 0; i < n; i++)
-		wrong += !describes(mrs[i], pd, block + i, n - i);
-	ok(!wrong, "%zu registrations at the same time", n);
-	need((ends[1] = ibv_reg_mr(pd, blocks[0], LENGTH, RDMA_ACCESS)));
-	for (size_t i = 0; i < n; i += 500) {
-		ends[0] = mrs[i];
-		wrong += !moves(&rdma, ends, 0);
-	}
-	ok(!wrong, "the keys move the data");
-	for (size_t i = 0; i < n; i++)
+	need((mrs = calloc(count, sizeof *mrs)) && (block = malloc(count)));
+	need((blocks[0] = malloc(count)));
+	need((far = ibv_reg_mr(pd, blocks[0], count, RDMA_ACCESS)));
+	for (size_t i = 0; i < count; i++)
+		need((mrs[i] = ibv_reg_mr(pd, block + i, count - i, RDMA_ACCESS)));
+	for (size_t i = 0; i < count; i++)
+		wrong += !describes(mrs[i], pd, block + i, count - i);
+	ok(!wrong, "%zu registrations at the same time", count);
+	shuffle(mrs, count);
+	ok(!wrong_sample(&rdma, mrs, count, far), "the keys of any move the data");
+	for (size_t i = count / 2; i < count; i++)
 		wrong += ibv_dereg_mr(mrs[i]) != 0;
-	ok(!wrong, "they can be given up");
+	ok(!wrong, "half of them are given up in random order");
+	ok(!wrong_sample(&rdma, mrs, count / 2, far), "the keys of the others move the data");
+	for (size_t i = 0; i < count / 2; i++)
+		wrong += ibv_dereg_mr(mrs[i]) != 0;
+	ok(!wrong, "the others can be given up");
+	rdma_disconnect(&rdma);
+	ok(!ibv_dereg_mr(far) && !ibv_dealloc_pd(pd), "the protection domain is free");
+}
+
+/* One inside the other, in whole pages; the one that is kept must not notice. */
+static void keep_one(struct rdma *rdma, char *memory, bool inner)
+{
+	struct ibv_mr *outer_mr = ibv_reg_mr(rdma->pd, memory + 0x1000, 0x3000, RDMA_ACCESS);
+	struct ibv_mr *inner_mr = ibv_reg_mr(rdma->pd, memory + 0x2000, 0x1000, RDMA_ACCESS);
+	struct ibv_mr *kept = inner ? inner_mr : outer_mr, *far;
+
+	need(outer_mr && inner_mr);
+	need((far = ibv_reg_mr(rdma->pd, blocks[1], kept->length, RDMA_ACCESS)));
+	ok(!ibv_dereg_mr(inner ? outer_mr : inner_mr), "the %s one is given up",
+	   inner ? "outer" : "inner");
+	ok(moves(rdma, (const struct ibv_mr *const[]){kept, far}, 0), "the other sends on");
+	ok(moves(rdma, (const struct ibv_mr *const[]){far, kept}, 0), "and receives on");
+	ok(!ibv_dereg_mr(kept) && !ibv_dereg_mr(far), "it can be given up");
+}
+
+static void overlap_in(char *memory)
+{
+	struct rdma rdma;
+
+	rdma_connect(&rdma, ibv_alloc_pd(rdma_open()));
+	make_blocks();
+	for (int i = 0; i < 2; i++)
+		keep_one(&rdma, memory, !i);
+	rdma_disconnect(&rdma);
+	ok(!ibv_dealloc_pd(rdma.pd), "the protection domain is free");
+}
+
+static void overlap(void)
+{
+	char *memory = aligned_alloc(0x1000, 0x4000);
+
+	need(memory);
+	overlap_in(memory);
+}
+
+/* In memory that is not of the heap. */
+static void foreign(void)
+{
+	char *memory = mmap(NULL, 0x4000, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			    -1, 0);
+
+	need(memory != MAP_FAILED);
+	overlap_in(memory);
+}
+
+/* What others do meanwhile: the same memory, and memory of their own. */
+static bool bustle(struct ibv_pd *pd, uint64_t *random)
+{
+	size_t n = rdma_random_size(random, 20);
+	char *block = malloc(n);
+	struct ibv_mr *mrs[2];
+	bool right;
+
+	need((mrs[0] = ibv_reg_mr(pd, block, n, RDMA_ACCESS)));
+	need((mrs[1] = ibv_reg_mr(pd, blocks[rdma_random(random) % 2], LENGTH, RDMA_ACCESS)));
+	right = !ibv_dereg_mr(mrs[1]) && !ibv_dereg_mr(mrs[0]);
+	free(block);
+	return right;
+}
+
+/* What a program has copied out of an ibv_mr holds for as long as that is registered. */
+static void copies(void)
+{
+	struct ibv_mr *mrs[2], copied[2], keys_only[2];
+	const struct ibv_mr *whole[2] = {&copied[0], &copied[1]};
+	const struct ibv_mr *keys[2] = {&keys_only[0], &keys_only[1]};
+	uint64_t random = 1;
+	size_t wrong = 0;
+	struct rdma rdma;
+
+	rdma_connect(&rdma, ibv_alloc_pd(rdma_open()));
+	make_blocks();
+	for (int i = 0; i < 2; i++) {
+		need((mrs[i] = ibv_reg_mr(rdma.pd, blocks[i], LENGTH, RDMA_ACCESS)));
+		memcpy(&copied[i], mrs[i], sizeof *mrs[i]);
+		keys_only[i] = (struct ibv_mr){.addr = blocks[i], .length = LENGTH};
+	}
+	keys_only[0].lkey = mrs[0]->lkey;
+	keys_only[1].rkey = mrs[1]->rkey;
+	for (int i = 0; i < 1000; i++) {
+		wrong += !bustle(rdma.pd, &random);
+		wrong += i % 50 == 0 && !moves(&rdma, i % 100 ? whole : keys, 0);
+	}
+	ok(!wrong, "copied keys and structures are good while others come and go");
+	for (int i = 0; i < 2; i++)
+		ok(!memcmp(&copied[i], mrs[i], sizeof copied[i]), "the original is unchanged");
+	ok(!ibv_dereg_mr(mrs[0]) && !ibv_dereg_mr(mrs[1]), "they can be given up");
+	rdma_disconnect(&rdma);
+	ok(!ibv_dealloc_pd(rdma.pd), "the protection domain is free");
 }
 
 struct worker {
@@ -257,8 +378,10 @@ static void pairs(void)
 static const struct {
 	const char *name;
 	void (*run)(void);
-} cases[] = {{"answer", answer}, {"iova", iova}, {"relaxed", relaxed}, {"rights", rights},
-	     {"twice", twice},	 {"many", many}, {"threads", threads}, {"pairs", pairs}};
+} cases[] = {{"answer", answer},   {"iova", iova},	 {"relaxed", relaxed},
+	     {"rights", rights},   {"twice", twice},	 {"many", many},
+	     {"overlap", overlap}, {"foreign", foreign}, {"copies", copies},
+	     {"threads", threads}, {"pairs", pairs}};
 
 int main(int argc, char **argv)
 {
@@ -266,6 +389,8 @@ int main(int argc, char **argv)
 	size_t i;
 
 	need(argc > 1);
+	if (argc > 2)
+		count = strtoul(argv[2], NULL, 10);
 	for (i = 0; i < n && strcmp(argv[1], cases[i].name); i++)
 		;
 	need(i < n);
