@@ -7,23 +7,45 @@
 setup_file() {
 	load ../helper
 	load lab
-	# forking NAME VARIABLE=VALUE ARGUMENT…: rdma-fork, a report for each process.
-	forking() {
-		local name=$1 variable=$2
-		shift 2
-		attempt "$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/$name.%p.json" \
-			"$variable" "$programs/rdma-fork" "$@"
-	}
-	in_guest() {
-		attempt plain "$programs/rdma-fork"
-		attempt plain-init "$programs/rdma-fork" init
-		attempt plain-safe RDMAV_FORK_SAFE=1 "$programs/rdma-fork"
-		forking fork A=B
-		forking init A=B init
-		forking safe RDMAV_FORK_SAFE=1
-		forking early A=B early
-	}
-	boot forking
+	gcc -O2 -shared -fPIC -fvisibility=hidden -I"$top_srcdir" \
+		-o "$BATS_FILE_TMPDIR/plugin.so" "$top_srcdir/test/programs/rdma-plugin.c" -libverbs
+	gcc -O2 -shared -fPIC -I"$top_builddir" -o "$BATS_FILE_TMPDIR/fork-needed.so" \
+		"$top_srcdir/test/programs/fork-needed.c"
+	boot forking older
+}
+
+# forking NAME COMMAND…: under the library, a report for each process.
+forking() {
+	local name=$1
+	shift
+	attempt "$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/$name.%p.json" "$@"
+}
+
+# older NAME COMMAND…: the same on a kernel that does not copy pinned pages, as far as
+# the library knows.
+older() {
+	forking "$1" LD_PRELOAD="$library:$BATS_FILE_TMPDIR/fork-needed.so" "${@:2}"
+}
+
+in_guest() {
+	local program=$programs/rdma-fork
+	local python=(python3 "$top_srcdir/test/programs/rdma-fork.py" "$BATS_FILE_TMPDIR/plugin.so")
+
+	attempt plain "$program"
+	attempt plain-init "$program" init
+	attempt plain-apart "$program" init apart
+	attempt plain-safe RDMAV_FORK_SAFE=1 "$program"
+	attempt plain-python "${python[@]}"
+	forking fork "$program"
+	forking init "$program" init
+	forking safe RDMAV_FORK_SAFE=1 "$program"
+	forking early "$program" early
+	forking python "${python[@]}"
+	older older "$program"
+	older older-init "$program" init
+	older older-apart "$program" init apart
+	older older-safe RDMAV_FORK_SAFE=1 "$program" apart
+	older older-python "${python[@]}"
 }
 
 setup() {
@@ -31,16 +53,46 @@ setup() {
 	load lab
 }
 
-# reports CASE: how many processes of the program left one.
-reports() {
-	jq -r .program "$results/$1".*.json | grep -c '^rdma-fork$'
+# report CASE PATH: a figure of the one report that a case's program has left.
+report() {
+	jq -r "select(.program == \"${program:-rdma-fork}\")$2" "$results/$1".*.json > \
+		"$BATS_TEST_TMPDIR/figures"
+	[ "$(wc -l < "$BATS_TEST_TMPDIR/figures")" -eq 1 ]
+	cat "$BATS_TEST_TMPDIR/figures"
 }
 
-# fine CASE: everything was right, and everything was served from the regions.
+# served CASE: one process left a report, and everything came from the regions.
+served() {
+	[ "$(report "$1" .registration.served)" -eq 2 ]
+	[ "$(report "$1" .registration.passed_through)" -eq 0 ]
+}
+
+# fine CASE: everything was right, and was served.
 fine() {
 	ended "$1"
-	[ "$(reports "$1")" -eq 1 ]
-	[ "$(jq -r 'select(.program == "rdma-fork").registration.served' "$results/$1".*.json)" -eq 2 ]
+	served "$1"
+	[ ! -s "$results/$1.err" ]
+}
+
+# guarded CASE: nothing was pinned, everything passed through, and one line says why.
+guarded() {
+	[ "$(report "$1" .registration.served)" -eq 0 ]
+	[ "$(report "$1" .registration.mr_created)" -eq 0 ]
+	[ "$(report "$1" .memory.pinned_peak_bytes)" -eq 0 ]
+	[ "$(report "$1" '.registration.passed_through_reasons["fork protection without copy-on-fork"]')" -eq 2 ]
+	[ "$(wc -l < "$results/$1.err")" -eq 1 ]
+	grep -q '^pinalloc\[.*fork protection is on' "$results/$1.err"
+}
+
+# workers CASE: Python's were right, and so was their parent.
+workers() {
+	ended "$1"
+	diff - "$results/$1.out" <<'END'
+workers right: True
+sent right: True while they worked: True
+untouched: True
+destructor of a library: 0 failed
+END
 }
 
 @test "parent and child write their heaps while the parent's data is on its way" {
@@ -62,4 +114,31 @@ fine() {
 
 @test "a child that was there before any registration leaves no report either" {
 	fine early
+}
+
+@test "Python's worker processes, made by fork, work while the parent does RDMA" {
+	workers plain-python
+	workers python
+	program=python3 served python
+}
+
+@test "on a kernel that does not copy, a program without ibv_fork_init() is served" {
+	fine older
+	workers older-python
+	program=python3 served older-python
+}
+
+@test "there, after ibv_fork_init(), children have what they have without the library" {
+	ended plain-init 1
+	ended older-init 1
+	diff "$results/plain-init.out" "$results/older-init.out"
+	guarded older-init
+	ended plain-apart
+	ended older-apart
+	guarded older-apart
+}
+
+@test "so they have with RDMAV_FORK_SAFE=1" {
+	ended older-safe
+	guarded older-safe
 }

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * To be preloaded after the library: makes it believe that the kernel is older than
+ * 5.12 and copies no pinned page at fork(). The library finds the verbs with dlvsym();
+ * for two names it gets functions of this file, which answer as libibverbs does on
+ * such a kernel. Everything else is the real thing.
+ */
+#include <config.h>
+
+#include <dlfcn.h>
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool initialized;
+static __typeof__(&ibv_fork_init) real_fork_init;
+
+static enum ibv_fork_status is_fork_initialized(void)
+{
+	return initialized ? IBV_FORK_ENABLED : IBV_FORK_DISABLED;
+}
+
+static int fork_init(void)
+{
+	int error = real_fork_init();
+
+	initialized |= !error;
+	return error;
+}
+
+/* Not static, so that it is found in place of the C library's. */
+__attribute__((visibility("default"))) void *dlvsym(void *handle, const char *name,
+						    const char *version)
+{
+	static void *(*next)(void *, const char *, const char *);
+	void *found;
+
+	if (!next)
+		*(void **)&next = dlsym(RTLD_NEXT, "dlvsym");
+	if (!next)
+		abort();
+	found = next(handle, name, version);
+	if (!strcmp(name, "ibv_is_fork_initialized"))
+		return (void *)is_fork_initialized;
+	if (strcmp(name, "ibv_fork_init") || !found)
+		return found;
+	*(void **)&real_fork_init = found;
+	return (void *)fork_init;
+}
