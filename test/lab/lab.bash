@@ -5,13 +5,13 @@
 # $results.
 results=$BATS_FILE_TMPDIR/results
 
-# boot [FUNCTION…]: runs in_guest in a virtual machine, where attempt, shimmed and
-# the functions named here can be called.
+# boot [FUNCTION…]: runs in_guest in a virtual machine, where attempt, shimmed,
+# as_nobody and the functions named here can be called.
 boot() {
 	mkdir "$results"
 	{
 		declare -p library programs top_srcdir BATS_FILE_TMPDIR
-		declare -f attempt shimmed in_guest "$@"
+		declare -f attempt shimmed as_nobody in_guest "$@"
 		echo in_guest
 	} > "$results/script"
 	"$top_srcdir/test/lab/vm" --dir "$results" -- bash /ctl/script > "$results/log" 2>&1 ||
@@ -32,6 +32,16 @@ shimmed() {
 	local name=$1
 	shift
 	attempt "$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/$name.json" "$@"
+}
+
+# as_nobody NAME BYTES [VARIABLE=VALUE…] COMMAND…: one case without privileges and
+# with a limit on locked memory. Where this was built may not be for everybody to look
+# into.
+as_nobody() {
+	local name=$1 limit=$2
+	shift 2
+	attempt "$name" prlimit --memlock="$limit:$limit" \
+		setpriv --reuid 65534 --regid 65534 --clear-groups env "$@"
 }
 
 # ended NAME [STATUS]: shows what a case wrote; whether it ended as it should.

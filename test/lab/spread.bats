@@ -1,0 +1,106 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: an MPI job whose heap is eight times what its user may lock runs as it
+# does without the library, is told once why not all is served, and stays below the
+# limit.
+
+setup_file() {
+	load ../helper
+	load lab
+	mpicc.openmpi -O2 -o "$BATS_FILE_TMPDIR/mpi-spread" "$top_srcdir/test/programs/mpi-spread.c"
+	boot spread
+}
+
+# spread NAME [VARIABLE=VALUE…]: the job without the library, and with it: two ranks of
+# 512 MiB, 64 MiB to lock for each process.
+spread() {
+	local name=$1
+	local job=(HOME=/tmp UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1
+		UCX_UD_VERBS_ETH_DGID_CHECK=n "${@:2}" mpirun.openmpi -np 2 --bind-to none
+		--mca pml ucx --mca btl ^openib,vader,tcp,ofi /run/public/mpi-spread 60 512)
+
+	as_nobody "plain-$name" 67108864 "${job[@]}"
+	as_nobody "$name" 67108864 LD_PRELOAD=/run/public/libpinalloc.so \
+		PINALLOC_REPORT="/ctl/$name.%r.json" "${job[@]}"
+}
+
+in_guest() {
+	# UCX pins 38 of the 64 MiB for buffers of its own; with these, a tenth of it.
+	local modest=(UCX_RC_VERBS_SEG_SIZE=2k UCX_RC_VERBS_TX_BUFS_GROW=128
+		UCX_RC_VERBS_RX_QUEUE_LEN=512 UCX_UD_VERBS_TX_BUFS_GROW=128
+		UCX_UD_VERBS_RX_QUEUE_LEN=512)
+
+	chmod 777 /ctl
+	mkdir -m 755 /run/public
+	cp "$library" "$BATS_FILE_TMPDIR/mpi-spread" /run/public
+	spread direct UCX_IB_REG_METHODS=direct
+	spread modest UCX_IB_REG_METHODS=direct "${modest[@]}"
+	spread small UCX_IB_REG_METHODS=direct PINALLOC_GROW=8M "${modest[@]}"
+	spread bounded UCX_IB_RCACHE_MAX_SIZE=16m PINALLOC_GROW=8M "${modest[@]}"
+	spread cached "${modest[@]}"
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+# right NAME: the job ran, and every word of it arrived.
+right() {
+	ended "$1"
+	grep -qx 'rounds 60 wrong 0' "$results/$1.out"
+}
+
+# rank_reported NAME RANK PATH
+rank_reported() {
+	figure "$results/$1.$2.json" "$3"
+}
+
+# within_limits NAME: right with the library and without. Each rank has a heap that is
+# too large, keeps below its share, makes room, and says one line.
+within_limits() {
+	local rank
+	right "plain-$1"
+	right "$1"
+	for rank in 0 1; do
+		[ "$(rank_reported "$1" $rank .memory.mapped_bytes)" -ge 536870912 ]
+		[ "$(rank_reported "$1" $rank .memory.pinned_peak_bytes)" -gt 0 ]
+		[ "$(rank_reported "$1" $rank .memory.pinned_peak_bytes)" -le 33554432 ]
+		[ "$(rank_reported "$1" $rank .registration.evicted)" -gt 0 ]
+	done
+	grep '^pinalloc\[' "$results/$1.err" | cut -d: -f1 > "$BATS_TEST_TMPDIR/said"
+	[ "$(wc -l < "$BATS_TEST_TMPDIR/said")" -eq 2 ]
+	[ "$(sort -u "$BATS_TEST_TMPDIR/said" | wc -l)" -eq 2 ]
+	[ "$(grep -c 'ulimit -l' "$results/$1.err")" -eq 2 ]
+}
+
+# mostly_served NAME: as far as there are regions that fit.
+mostly_served() {
+	local rank
+	for rank in 0 1; do
+		[ "$(rank_reported "$1" $rank '.registration | .served > 9 * .passed_through')" = true ]
+	done
+}
+
+@test "without UCX's registration cache an MPI job runs under a limit on locked memory" {
+	within_limits direct
+	within_limits modest
+}
+
+@test "with smaller regions, which fit into it, nearly all of its requests are served" {
+	within_limits small
+	mostly_served small
+}
+
+@test "it runs with a cache that gives up what is too much" {
+	within_limits bounded
+}
+
+@test "with a cache that never gives up it ends as it does without the library" {
+	local name
+	for name in plain-cached cached; do
+		ended "$name" 134
+		grep -q 'UCX *ERROR failed to register user buffer' \
+			"$results/$name.out" "$results/$name.err"
+	done
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Two ranks, each with a large heap of equal blocks, send each other messages from
+ * random blocks and receive them into random blocks, in both directions at once, so
+ * that what the adapter sees is all over the heap. Every word that arrives is looked
+ * at. No block is ever freed: only its registration can come and go.
+ *
+ *     mpi-spread ROUNDS [HEAP_MIB [BLOCK_KIB]]
+ */
+#include <mpi.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t random_state = 1;
+static uint64_t **blocks;
+static size_t n_blocks, words;
+
+static uint64_t next_random(void)
+{
+	random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+	return random_state >> 33;
+}
+
+static uint64_t word(uint64_t seed, size_t i)
+{
+	return (seed + 1) * 0x9e3779b97f4a7c15u + i;
+}
+
+/* All of it written, as a program's data would be. */
+static void make_heap(size_t heap_bytes)
+{
+	n_blocks = heap_bytes / (words * sizeof **blocks);
+	blocks = malloc(n_blocks * sizeof *blocks);
+	for (size_t i = 0; i < n_blocks; i++)
+		blocks[i] = memset(malloc(words * sizeof **blocks), 1, words * sizeof **blocks);
+}
+
+/* How many words arrived wrong. Both ranks draw the same numbers. */
+static unsigned long exchange(unsigned round, int rank)
+{
+	size_t n = words / 4 + next_random() % (words * 3 / 4 + 1);
+	size_t pick = next_random() % n_blocks;
+	uint64_t *out = blocks[pick];
+	uint64_t *in = blocks[(pick + 1 + next_random() % (n_blocks - 1)) % n_blocks];
+	unsigned long wrong = 0;
+
+	for (size_t i = 0; i < n; i++)
+		out[i] = word(2 * round + (unsigned)rank, i);
+	MPI_Sendrecv(out, (int)n, MPI_UINT64_T, !rank, 0, in, (int)n, MPI_UINT64_T, !rank, 0,
+		     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	for (size_t i = 0; i < n; i++)
+		wrong += in[i] != word(2 * round + !rank, i);
+	return wrong;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 100;
+	size_t heap_mib = argc > 2 ? strtoul(argv[2], NULL, 0) : 512;
+	size_t block_kib = argc > 3 ? strtoul(argv[3], NULL, 0) : 1024;
+	unsigned long wrong = 0, all = 0;
+	int rank;
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	words = block_kib * 1024 / sizeof **blocks;
+	make_heap(heap_mib << 20);
+	for (unsigned round = 0; round < rounds; round++)
+		wrong += exchange(round, rank);
+	MPI_Allreduce(&wrong, &all, 1, MPI_UNSIGNED_LONG, MPI_SUM, MPI_COMM_WORLD);
+	if (!rank)
+		printf("rounds %u wrong %lu\n", rounds, all);
+	MPI_Finalize();
+	return all != 0;
+}
