@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the programs of bench/registration share: figures, as the lines "name, unit,
+ * value" that it collects; a heap of many blocks; and, under the library, what that
+ * says about itself.
+ */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include "preload/pinalloc.h"
+#include "test/programs/rdma.h"
+
+#include <stdbool.h>
+#include <unistd.h>
+
+#define GIB	    (1024 * MIB)
+#define BLOCK	    MIB /* the heap is made of */
+#define MOST_BLOCKS 4096
+
+struct heap {
+	char *blocks[MOST_BLOCKS];
+	size_t n;
+};
+
+static inline void figure(const char *name, const char *unit, double value)
+{
+	printf("%s\t%s\t%.3f\n", name, unit, value);
+}
+
+static inline int bench_compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Of values sorted by this; `part` 0.5 is the median. */
+static inline double bench_quantile(double *values, size_t n, double part)
+{
+	qsort(values, n, sizeof *values, bench_compare);
+	return values[(size_t)(part * (double)(n - 1))];
+}
+
+static inline void bench_touch(char *p, size_t n_bytes)
+{
+	for (size_t i = 0; i < n_bytes; i += 4096)
+		((volatile char *)p)[i] = 1;
+}
+
+/* Zeroes where there is no library. */
+static inline struct pinalloc_stats bench_stats(void)
+{
+	struct pinalloc_stats stats = {0};
+
+	if (pinalloc_stats)
+		need(pinalloc_stats(&stats, sizeof stats) == sizeof stats);
+	return stats;
+}
+
+static inline char *heap_add(struct heap *heap)
+{
+	char *block = malloc(BLOCK);
+
+	need(block && heap->n < MOST_BLOCKS);
+	return heap->blocks[heap->n++] = block;
+}
+
+/* Touches all of the mapping that a block lies in, and leaves it as it was. */
+static inline void bench_touch_mapping(const char *block)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	uintptr_t from = 0, to = 0;
+	char line[512];
+
+	need(maps);
+	while (fgets(line, sizeof line, maps) && to <= (uintptr_t)block)
+		need(sscanf(line, "%lx-%lx", &from, &to) == 2);
+	fclose(maps);
+	need(from <= (uintptr_t)block && (uintptr_t)block < to);
+	for (volatile char *p = (char *)from; p < (char *)to; p += 4096)
+		*p = *p;
+}
+
+/*
+ * Of this size at least; under the library so many blocks more that they fill the
+ * last region, which is all touched if anything is. Touched at the end, or glibc's
+ * heap, which maps each block, would get no huge pages.
+ */
+static inline void heap_make(struct heap *heap, size_t n_bytes, bool touched)
+{
+	struct pinalloc_stats stats;
+
+	while (heap->n * BLOCK < n_bytes)
+		heap_add(heap);
+	for (stats = bench_stats(); stats.live + 4 * BLOCK <= stats.mapped;
+	     stats = bench_stats())
+		heap_add(heap);
+	for (size_t i = 0; touched && i < heap->n; i++)
+		bench_touch(heap->blocks[i], BLOCK);
+	if (touched && pinalloc_stats)
+		bench_touch_mapping(heap->blocks[0]);
+}
+
+static inline bool heap_is_registered(void)
+{
+	struct pinalloc_stats stats = bench_stats();
+
+	need(!stats.refused && !stats.evicted);
+	return stats.mr_created == stats.regions && stats.pinned == stats.mapped;
+}
+
+static inline void heap_wait_registered(void)
+{
+	double deadline = rdma_now() + 100;
+
+	while (!heap_is_registered()) {
+		need(rdma_now() < deadline);
+		usleep(1000);
+	}
+}
+
+static inline void bench_pair(struct ibv_pd *pd, void *buffer, size_t n_bytes)
+{
+	struct ibv_mr *mr = ibv_reg_mr(pd, buffer, n_bytes, RDMA_ACCESS);
+
+	need(mr && !ibv_dereg_mr(mr));
+}
+
+#endif

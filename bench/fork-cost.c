@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a child costs a process with a large heap, all of it touched.
+ *
+ *     fork-cost plain|pinned MIB fork|vfork|spawn
+ *
+ * With pinned the heap is registered: by the library, or where there is none by the
+ * program itself. Prints how long the parent is away, what memory the machine has less
+ * while the child lives, and what of the child's memory is its own.
+ */
+#include "bench/bench.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+static struct heap heap;
+
+/* The number of KiB behind a word in a file of /proc. */
+static double kib_of(const char *path, const char *word)
+{
+	FILE *file = fopen(path, "r");
+	double kib = -1;
+	char line[256];
+
+	need(file);
+	while (fgets(line, sizeof line, file))
+		if (!strncmp(line, word, strlen(word)))
+			kib = atof(line + strlen(word));
+	fclose(file);
+	need(kib >= 0);
+	return kib;
+}
+
+static void pin(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(rdma_open());
+
+	need(pd);
+	if (pinalloc_stats) {
+		bench_pair(pd, heap.blocks[0], 4 * KIB);
+		heap_wait_registered();
+		return;
+	}
+	for (size_t i = 0; i < heap.n; i++)
+		need(ibv_reg_mr(pd, heap.blocks[i], BLOCK, RDMA_ACCESS));
+}
+
+/* Lives until its standard input ends, as a program that vfork or spawn start. */
+static char *const stays[] = {"/bin/cat", NULL};
+
+static pid_t start(const char *how, const int ends[2])
+{
+	posix_spawn_file_actions_t actions;
+	pid_t child = -1;
+	int until = ends[0];
+	char byte;
+
+	if (!strcmp(how, "spawn")) {
+		need(!posix_spawn_file_actions_init(&actions));
+		need(!posix_spawn_file_actions_adddup2(&actions, until, 0));
+		need(!posix_spawn(&child, stays[0], &actions, NULL, stays, environ));
+		return child;
+	}
+	child = strcmp(how, "vfork") ? fork() : vfork();
+	if (child)
+		return child;
+	if (!strcmp(how, "vfork")) {
+		dup2(until, 0);
+		execv(stays[0], stays);
+		_exit(1);
+	}
+	close(ends[1]);
+	_exit(read(until, &byte, 1) != 0);
+}
+
+static void measure(const char *how)
+{
+	double available, began, away, own;
+	char path[64];
+	int ends[2], status;
+	pid_t child;
+
+	need(!pipe2(ends, O_CLOEXEC));
+	available = kib_of("/proc/meminfo", "MemAvailable:");
+	began = rdma_now();
+	child = start(how, ends);
+	away = rdma_now() - began;
+	need(child > 0);
+	/* For a program to be up, and the kernel's counters to be right. */
+	usleep(300000);
+	available -= kib_of("/proc/meminfo", "MemAvailable:");
+	snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)child);
+	own = kib_of(path, "Private_Dirty:") + kib_of(path, "Private_Clean:");
+	close(ends[1]);
+	need(waitpid(child, &status, 0) == child && !status);
+	figure("away", "ms", 1e3 * away);
+	figure("less available", "MiB", available / 1024);
+	figure("the child's own", "MiB", own / 1024);
+}
+
+int main(int argc, char **argv)
+{
+	size_t n_bytes = argc > 3 ? (size_t)atol(argv[2]) * MIB : 0;
+
+	need(n_bytes);
+	heap_make(&heap, n_bytes, true);
+	if (!strcmp(argv[1], "pinned"))
+		pin();
+	measure(argv[3]);
+	return 0;
+}

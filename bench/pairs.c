@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Registers heap buffers of several sizes and gives them up again, all of them
+ * touched and kept, in the way pairs-*.c is about.
+ *
+ *     pairs-WAY time      prints the time of one pair for each size
+ *     pairs-WAY count N   N pairs for each size after a first one, between two marks
+ *                         for strace
+ */
+#include "bench/bench.h"
+#include "bench/pairs.h"
+
+#define BATCHES	      15
+#define BATCH_SECONDS 1e-3
+
+static const struct {
+	const char *name;
+	size_t n_bytes;
+} sizes[] = {{"4 KiB", 4 * KIB},
+	     {"64 KiB", 64 * KIB},
+	     {"1 MiB", MIB},
+	     {"16 MiB", 16 * MIB},
+	     {"64 MiB", 64 * MIB}};
+
+#define SIZES (sizeof sizes / sizeof *sizes)
+
+static char *buffers[SIZES];
+
+static void make_buffers(void)
+{
+	for (size_t i = 0; i < SIZES; i++) {
+		need((buffers[i] = malloc(sizes[i].n_bytes)));
+		bench_touch(buffers[i], sizes[i].n_bytes);
+	}
+}
+
+static double seconds(size_t i, unsigned n)
+{
+	double began = rdma_now();
+
+	for (unsigned k = 0; k < n; k++)
+		pairs_once(buffers[i], sizes[i].n_bytes);
+	return rdma_now() - began;
+}
+
+/* Many pairs a reading where one takes hardly longer than reading the clock. */
+static double microseconds(size_t i)
+{
+	double times[BATCHES];
+	unsigned n = 1;
+
+	seconds(i, 1);
+	while (seconds(i, n) < BATCH_SECONDS)
+		n *= 2;
+	for (int k = 0; k < BATCHES; k++)
+		times[k] = seconds(i, n) / n;
+	return 1e6 * bench_quantile(times, BATCHES, 0.5);
+}
+
+static void count(unsigned n)
+{
+	for (size_t i = 0; i < SIZES; i++)
+		seconds(i, 1);
+	need(write(-1, "begin", 5) < 0);
+	for (size_t i = 0; i < SIZES; i++)
+		seconds(i, n);
+	need(write(-1, "end", 3) < 0);
+}
+
+int main(int argc, char **argv)
+{
+	need(argc > 1);
+	pairs_open();
+	make_buffers();
+	if (!strcmp(argv[1], "count")) {
+		need(argc > 2);
+		count((unsigned)atoi(argv[2]));
+		return 0;
+	}
+	for (size_t i = 0; i < SIZES; i++)
+		figure(sizes[i].name, "us", microseconds(i));
+	return 0;
+}

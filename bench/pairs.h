@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What pairs.c measures: one way to register memory and give it up again. */
+#ifndef PAIRS_H
+#define PAIRS_H
+
+#include <stddef.h>
+
+void pairs_open(void);
+void pairs_once(void *buffer, size_t n_bytes);
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What it takes to register much memory.
+ *
+ *     preregister one MIB STATE      one ibv_reg_mr of all of it
+ *     preregister pieces MIB STATE   the same in pieces of 64 MiB
+ *     preregister heap MIB STATE     under the library: a heap that is there when the
+ *                                    first request comes, until all is registered
+ *     preregister grow MIB untouched  under the library: a heap that grows afterwards
+ *     preregister warm MIB           touches memory, so that the machine has it
+ *
+ * STATE is touched or untouched. Prints the time in registrations and the time that
+ * passed, both for one GiB, as a heap of so many regions is never of the size wanted.
+ */
+#include "bench/bench.h"
+
+#define PIECE (64 * MIB)
+
+static struct heap heap;
+
+static void say(double registering, double passed, size_t n_bytes)
+{
+	double gibs = (double)n_bytes / (double)GIB;
+
+	figure("registering", "ms/GiB", 1e3 * registering / gibs);
+	figure("until registered", "ms/GiB", 1e3 * passed / gibs);
+	figure("memory", "MiB", (double)n_bytes / (double)MIB);
+}
+
+/* As aligned as a region, for the kernel's huge pages. */
+static void in_pieces(struct ibv_pd *pd, size_t n_bytes, size_t piece, bool touched)
+{
+	char *memory = aligned_alloc(2 * MIB, n_bytes);
+	double began;
+
+	need(memory);
+	if (touched)
+		bench_touch(memory, n_bytes);
+	began = rdma_now();
+	for (size_t at = 0; at < n_bytes; at += piece)
+		need(ibv_reg_mr(pd, memory + at, piece, RDMA_ACCESS));
+	say(rdma_now() - began, rdma_now() - began, n_bytes);
+	figure("registrations", "", (double)(n_bytes / piece));
+}
+
+static void by_library(struct ibv_pd *pd, size_t n_bytes, bool touched, bool grows)
+{
+	char *first = heap_add(&heap);
+	struct pinalloc_stats before = {0}, after;
+	double began;
+
+	need(pinalloc_stats);
+	if (grows) {
+		bench_pair(pd, first, 4 * KIB);
+		heap_wait_registered();
+		before = bench_stats();
+	} else {
+		heap_make(&heap, n_bytes, touched);
+	}
+	began = rdma_now();
+	if (grows)
+		heap_make(&heap, n_bytes, touched);
+	else
+		bench_pair(pd, first, 4 * KIB);
+	heap_wait_registered();
+	began = rdma_now() - began;
+	after = bench_stats();
+	say(1e-9 * (double)(after.registration_ns - before.registration_ns), began,
+	    after.pinned - before.pinned);
+	figure("registrations", "", (double)after.mr_created);
+}
+
+static void warm(size_t n_bytes)
+{
+	char *memory = malloc(n_bytes);
+
+	need(memory);
+	bench_touch(memory, n_bytes);
+}
+
+int main(int argc, char **argv)
+{
+	size_t n_bytes = argc > 2 ? (size_t)atol(argv[2]) * MIB : 0;
+	bool touched = argc > 3 && !strcmp(argv[3], "touched");
+	const char *way = argc > 1 ? argv[1] : "";
+	struct ibv_pd *pd = NULL;
+
+	need(n_bytes);
+	if (!strcmp(way, "warm")) {
+		warm(n_bytes);
+		return 0;
+	}
+	need((pd = ibv_alloc_pd(rdma_open())));
+	if (!strcmp(way, "one"))
+		in_pieces(pd, n_bytes, n_bytes, touched);
+	else if (!strcmp(way, "pieces"))
+		in_pieces(pd, n_bytes, PIECE, touched);
+	else
+		by_library(pd, n_bytes, touched, !strcmp(way, "grow"));
+	return 0;
+}
