@@ -57,6 +57,22 @@ static inline struct pinalloc_stats bench_stats(void)
 	return stats;
 }
 
+/* The number of KiB behind a word in a file of /proc. */
+static inline double bench_kib(const char *path, const char *word)
+{
+	FILE *file = fopen(path, "r");
+	double kib = -1;
+	char line[256];
+
+	need(file);
+	while (fgets(line, sizeof line, file))
+		if (!strncmp(line, word, strlen(word)))
+			kib = atof(line + strlen(word));
+	fclose(file);
+	need(kib >= 0);
+	return kib;
+}
+
 static inline char *heap_add(struct heap *heap)
 {
 	char *block = malloc(BLOCK);

@@ -16,22 +16,6 @@
 
 static struct heap heap;
 
-/* The number of KiB behind a word in a file of /proc. */
-static double kib_of(const char *path, const char *word)
-{
-	FILE *file = fopen(path, "r");
-	double kib = -1;
-	char line[256];
-
-	need(file);
-	while (fgets(line, sizeof line, file))
-		if (!strncmp(line, word, strlen(word)))
-			kib = atof(line + strlen(word));
-	fclose(file);
-	need(kib >= 0);
-	return kib;
-}
-
 static void pin(void)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(rdma_open());
@@ -82,16 +66,16 @@ static void measure(const char *how)
 	pid_t child;
 
 	need(!pipe2(ends, O_CLOEXEC));
-	available = kib_of("/proc/meminfo", "MemAvailable:");
+	available = bench_kib("/proc/meminfo", "MemAvailable:");
 	began = rdma_now();
 	child = start(how, ends);
 	away = rdma_now() - began;
 	need(child > 0);
 	/* For a program to be up, and the kernel's counters to be right. */
 	usleep(300000);
-	available -= kib_of("/proc/meminfo", "MemAvailable:");
+	available -= bench_kib("/proc/meminfo", "MemAvailable:");
 	snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)child);
-	own = kib_of(path, "Private_Dirty:") + kib_of(path, "Private_Clean:");
+	own = bench_kib(path, "Private_Dirty:") + bench_kib(path, "Private_Clean:");
 	close(ends[1]);
 	need(waitpid(child, &status, 0) == child && !status);
 	figure("away", "ms", 1e3 * away);

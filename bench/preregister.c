@@ -25,6 +25,9 @@ static void say(double registering, double passed, size_t n_bytes)
 	figure("registering", "ms/GiB", 1e3 * registering / gibs);
 	figure("until registered", "ms/GiB", 1e3 * passed / gibs);
 	figure("memory", "MiB", (double)n_bytes / (double)MIB);
+	figure("huge pages", "%",
+	       100 * 1024 * bench_kib("/proc/self/smaps_rollup", "AnonHugePages:") /
+		       (double)n_bytes);
 }
 
 /* As aligned as a region, for the kernel's huge pages. */
