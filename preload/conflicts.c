@@ -61,15 +61,25 @@ static bool is_set(const char *name, const char *value)
 	return text && !strcasecmp(text, value);
 }
 
+static bool has_loaded(const char *name)
+{
+	void *handle = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+
+	if (handle)
+		dlclose(handle);
+	return handle;
+}
+
 /*
- * UCX then tries whether malloc gives memory back, to see whether it can watch it
- * (ucm_malloc_install(), UCX 1.13). Ours does not, so UCX puts its own in the place
- * of malloc in every loaded object.
+ * In this mode UCX puts a malloc of its own in the place of everybody's, unless
+ * something else tells it of unmapped memory, as Open MPI does: ucm_malloc_install(),
+ * of UCX 1.13, which then waits for its own lock for ever, with glibc's malloc as well.
  */
 void pin_conflicts_say_settings(void)
 {
-	if (is_set("UCX_MEM_MMAP_HOOK_MODE", "reloc") && !is_set("UCX_MEM_MALLOC_RELOC", "n"))
-		pin_warn_once("UCX_MEM_MMAP_HOOK_MODE=reloc makes UCX replace malloc with its "
-			      "own, which is not registered: unset it, or set "
-			      "UCX_MEM_MALLOC_RELOC=n");
+	if (is_set("UCX_MEM_MMAP_HOOK_MODE", "reloc") && !is_set("UCX_MEM_MALLOC_RELOC", "n") &&
+	    has_loaded("libucm.so.0"))
+		pin_warn_once("UCX_MEM_MMAP_HOOK_MODE=reloc lets UCX replace malloc with its "
+			      "own, which is not registered and hangs in UCX 1.13: unset it, "
+			      "or set UCX_MEM_MALLOC_RELOC=n");
 }

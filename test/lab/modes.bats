@@ -75,6 +75,8 @@ in_guest() {
 	over_ucx with no-events UCX_MEM_EVENTS=n
 	over_ucx with no-patcher -- --mca memory ^patcher
 	over_ucx with checked UCX_RCACHE_CHECK_PFN=1024
+	over_ucx with reloc UCX_MEM_MMAP_HOOK_MODE=reloc
+	over_ucx with reloc-cured UCX_MEM_MMAP_HOOK_MODE=reloc UCX_MEM_MALLOC_RELOC=n
 	over_mpich mpich
 	for monitor in memhooks userfaultfd disabled; do
 		over_libfabric $monitor $monitor
@@ -171,10 +173,13 @@ outcomes() {
 	[ "$(registrations plain-direct)" -gt $(($(registrations plain-default) + rounds)) ]
 }
 
-@test "with libfabric's cache, fed by its hooks or by the kernel, and without" {
+@test "with libfabric's cache, fed by its hooks, and without" {
 	cached memhooks
-	cached userfaultfd
 	uncached disabled
+}
+
+@test "libfabric does not cache what the kernel lets it not watch, as we do already" {
+	uncached userfaultfd
 }
 
 @test "these are different: only the hooks miss what bypasses libc; the heap is right" {
@@ -198,4 +203,14 @@ outcomes() {
 @test "without the library it does, when nobody tells it what is unmapped" {
 	run ! ended blind-without
 	grep -q 'page at virtual address .* moved from pfn' "$results/blind-without.err"
+}
+
+@test "the mode in which UCX replaces malloc is named once a rank, with its cure" {
+	local line='UCX_MEM_MMAP_HOOK_MODE=reloc lets UCX replace malloc .* set UCX_MEM_MALLOC_RELOC=n'
+
+	right reloc
+	[ "$(grep -c "^pinalloc.*: $line\$" "$results/reloc.err")" -eq 2 ]
+	right reloc-cured
+	once reloc-cured
+	run ! grep '^pinalloc' "$results/reloc-cured.err"
 }
