@@ -41,6 +41,7 @@ in_guest() {
 	forking safe RDMAV_FORK_SAFE=1 "$program"
 	forking early "$program" early
 	forking python "${python[@]}"
+	forking python-safe RDMAV_FORK_SAFE=1 "${python[@]}"
 	older older "$program"
 	older older-init "$program" init
 	older older-apart "$program" init apart
@@ -117,9 +118,12 @@ END
 }
 
 @test "Python's worker processes, made by fork, work while the parent does RDMA" {
+	local case
 	workers plain-python
-	workers python
-	program=python3 served python
+	for case in python python-safe; do
+		workers $case
+		program=python3 served $case
+	done
 }
 
 @test "on a kernel that does not copy, a program without ibv_fork_init() is served" {

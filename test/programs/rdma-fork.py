@@ -32,7 +32,7 @@ def main():
     sent = [plugin.plugin_send(1)]
     with multiprocessing.get_context("fork").Pool(2) as pool:
         result = pool.map_async(work, range(20), chunksize=1)
-        while not result.ready():
+        while not result.ready() and len(sent) < 5000:
             sent.append(plugin.plugin_send(len(sent) + 1))
         numbers = result.get(60)
     sent.append(plugin.plugin_send(0))
