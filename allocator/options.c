@@ -237,8 +237,22 @@ static size_t power_of_two_below(size_t n)
 	return (size_t)1 << (63 - __builtin_clzll(n));
 }
 
+/*
+ * Where little may be locked, smaller regions: one that does not fit serves nobody.
+ * A limit under 16 MiB, the default of most systems, is not meant for RDMA.
+ */
+static void grow_within_memlock(void)
+{
+	size_t share = pin_os_memlock_limit() / 8;
+
+	if (share >= PIN_GRANULE && share < pin_options.grow)
+		pin_options.grow = share;
+}
+
 static void check_grow(void)
 {
+	if (!pin_environment("PINALLOC_GROW"))
+		grow_within_memlock();
 	if (pin_options.grow < PIN_GRANULE) {
 		pin_warn("PINALLOC_GROW is under 2M, the least: using 2M");
 		pin_options.grow = PIN_GRANULE;

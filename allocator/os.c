@@ -11,7 +11,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <linux/futex.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -40,17 +42,23 @@ int pin_os_commit(void *addr, size_t n_bytes)
 	return failed ? -ENOMEM : 0;
 }
 
+static size_t number_at(const char *text)
+{
+	size_t n = 0;
+
+	for (; *text >= '0' && *text <= '9'; text++)
+		n = n * 10 + (size_t)(*text - '0');
+	return n;
+}
+
 /* The first number of /proc/self/statm: pages of address space in use. */
 static size_t address_space_used(void)
 {
 	char text[128];
-	size_t pages = 0;
 
 	if (pin_os_read_file("/proc/self/statm", text, sizeof text) <= 0)
 		return 0;
-	for (const char *p = text; *p >= '0' && *p <= '9'; p++)
-		pages = pages * 10 + (size_t)(*p - '0');
-	return pages * PIN_PAGE;
+	return number_at(text) * PIN_PAGE;
 }
 
 size_t pin_os_address_space_left(void)
@@ -62,6 +70,41 @@ size_t pin_os_address_space_left(void)
 		return SIZE_MAX;
 	used = address_space_used();
 	return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
+}
+
+static bool may_lock_any(void)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2];
+	int saved = errno;
+	long failed = syscall(SYS_capget, &header, data);
+
+	errno = saved;
+	return !failed && data[0].effective & (1u << CAP_IPC_LOCK);
+}
+
+size_t pin_os_memlock_limit(void)
+{
+	struct rlimit limit;
+
+	if (may_lock_any() || getrlimit(RLIMIT_MEMLOCK, &limit) ||
+	    limit.rlim_cur == RLIM_INFINITY)
+		return SIZE_MAX;
+	return limit.rlim_cur;
+}
+
+size_t pin_os_pinned(void)
+{
+	static const char name[] = "\nVmPin:";
+	char text[4096], *p;
+
+	if (pin_os_read_file("/proc/self/status", text, sizeof text) <= 0)
+		return 0;
+	p = strstr(text, name);
+	if (!p)
+		return 0;
+	p += sizeof name - 1;
+	return number_at(p + strspn(p, " \t")) * PIN_KIB;
 }
 
 size_t pin_os_ram(void)

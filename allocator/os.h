@@ -32,6 +32,15 @@ int pin_os_commit(void *addr, size_t n_bytes);
  */
 size_t pin_os_address_space_left(void);
 
+/*
+ * Bytes RLIMIT_MEMLOCK lets this process pin; SIZE_MAX without a limit, or with
+ * CAP_IPC_LOCK, which ib_umem_get() heeds.
+ */
+size_t pin_os_memlock_limit(void);
+
+/* Bytes the process has pinned, each registration counted by itself: VmPin. */
+size_t pin_os_pinned(void);
+
 /* Bytes of memory the machine has. */
 size_t pin_os_ram(void);
 

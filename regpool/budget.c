@@ -3,34 +3,29 @@
 
 #include "regpool/budget.h"
 #include "allocator/options.h"
+#include "allocator/os.h"
 
-#include <linux/capability.h>
 #include <stdatomic.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 static _Atomic size_t taken;
 
-/* ib_umem_get() lets a process with this capability pin without limit. */
-static bool may_lock_any(void)
+/* What the program has pinned past us; ours may not be among VmPin yet. */
+static size_t pinned_by_others(void)
 {
-	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct data[2];
+	size_t all = pin_os_pinned(), ours = atomic_load(&taken);
 
-	if (syscall(SYS_capget, &header, data))
-		return false;
-	return data[0].effective & (1u << CAP_IPC_LOCK);
+	return all > ours ? all - ours : 0;
 }
 
 size_t pin_budget_limit(void)
 {
-	struct rlimit limit;
+	size_t limit = pin_os_memlock_limit(), others;
 
-	if (may_lock_any() || getrlimit(RLIMIT_MEMLOCK, &limit) ||
-	    limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur / 2 > pin_options.max_pinned)
+	if (limit == SIZE_MAX)
 		return pin_options.max_pinned;
-	return limit.rlim_cur / 2;
+	others = pinned_by_others();
+	limit = others < limit ? (limit - others) / 2 : 0;
+	return limit < pin_options.max_pinned ? limit : pin_options.max_pinned;
 }
 
 bool pin_budget_take(size_t n_bytes)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How much may be pinned: PINALLOC_MAX_PINNED, and half of RLIMIT_MEMLOCK where
- * the process is held to it. The other half is for what is passed through: regions
- * in use cannot be taken back, and must not make fail what would succeed without
- * them. The kernel counts each registration by itself, so a
- * region counts once a protection domain. What the program registers past us is
- * the kernel's to refuse.
+ * How much may be pinned: PINALLOC_MAX_PINNED and, where the process is held to
+ * RLIMIT_MEMLOCK, half of what the program's own registrations leave of it. The other
+ * half is for those to come: regions in use cannot be taken back, and must not make
+ * fail what would succeed without them. The kernel counts each registration by itself,
+ * so a region counts once a protection domain.
  */
 #ifndef PIN_BUDGET_H
 #define PIN_BUDGET_H

@@ -39,11 +39,11 @@ static void settle(struct pin_entry *entry, uint32_t state)
 
 static void say_over_limit(const struct pin_domain *domain, size_t length, size_t limit)
 {
-	pin_warn_once("cannot pin a region of %s on %s: pinned memory is limited to %s by %s; "
-		      "until it is raised such requests go to libibverbs",
-		      PIN_SIZE(length), domain->device, PIN_SIZE(limit),
-		      limit == pin_options.max_pinned ? "PINALLOC_MAX_PINNED"
-						      : "half of ulimit -l");
+	pin_warn_once(
+		"cannot pin a region of %s on %s: the heap's share is limited to %s by %s; "
+		"until it is raised such requests go to libibverbs",
+		PIN_SIZE(length), domain->device, PIN_SIZE(limit),
+		limit == pin_options.max_pinned ? "PINALLOC_MAX_PINNED" : "ulimit -l");
 }
 
 static void say_unpinned(const struct pin_domain *domain, size_t length, int error)
