@@ -25,14 +25,24 @@ static const struct {
 	{                                                                                      \
 		"ibv_" #name, "IBVERBS_" version, offsetof(struct pin_ibverbs, name), optional \
 	}
-	SYMBOL(reg_mr_iova2, "1.8", false),    SYMBOL(dereg_mr, "1.1", false),
-	SYMBOL(rereg_mr, "1.1", false),	       SYMBOL(alloc_pd, "1.1", false),
-	SYMBOL(dealloc_pd, "1.1", false),      SYMBOL(open_device, "1.1", false),
-	SYMBOL(close_device, "1.1", false),    SYMBOL(query_device, "1.1", false),
-	SYMBOL(get_device_list, "1.1", false), SYMBOL(fork_init, "1.1", false),
-	SYMBOL(dontfork_range, "1.1", false),  SYMBOL(dofork_range, "1.1", false),
-	SYMBOL(import_pd, "1.10", true),       SYMBOL(unimport_pd, "1.10", true),
-	SYMBOL(reg_dmabuf_mr, "1.12", true),   SYMBOL(is_fork_initialized, "1.13", true),
+	/* clang-format off */
+	SYMBOL(reg_mr_iova2, "1.8", false),
+	SYMBOL(dereg_mr, "1.1", false),
+	SYMBOL(rereg_mr, "1.1", false),
+	SYMBOL(alloc_pd, "1.1", false),
+	SYMBOL(dealloc_pd, "1.1", false),
+	SYMBOL(open_device, "1.1", false),
+	SYMBOL(close_device, "1.1", false),
+	SYMBOL(query_device, "1.1", false),
+	SYMBOL(get_device_list, "1.1", false),
+	SYMBOL(fork_init, "1.1", false),
+	SYMBOL(dontfork_range, "1.1", false),
+	SYMBOL(dofork_range, "1.1", false),
+	SYMBOL(import_pd, "1.10", true),
+	SYMBOL(unimport_pd, "1.10", true),
+	SYMBOL(reg_dmabuf_mr, "1.12", true),
+	SYMBOL(is_fork_initialized, "1.13", true),
+	/* clang-format on */
 #undef SYMBOL
 };
 

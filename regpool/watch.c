@@ -26,8 +26,8 @@ static void withdraw(uint64_t start, uint64_t length)
 	size_t n_bytes = pin_region_withdraw(start, length);
 
 	if (n_bytes)
-		pin_warn_once("the program has replaced pages of its heap behind malloc (%s at "
-			      "%p): %s around them are left to libibverbs from now on",
+		pin_warn_once("the program has replaced pages of its heap behind malloc, %s at "
+			      "%p: the %s around them are left to libibverbs from now on",
 			      PIN_SIZE(length), (void *)start, PIN_SIZE(n_bytes));
 }
 

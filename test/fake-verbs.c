@@ -23,6 +23,7 @@ struct fake_pd {
 struct fake_key {
 	_Atomic uint32_t lkey; /* 0 once deregistered */
 	_Atomic unsigned access;
+	_Atomic(const struct ibv_mr *) mr; /* so that what a context keeps is no leak */
 	_Atomic(const struct ibv_pd *) pd;
 	_Atomic uintptr_t start, end;
 };
@@ -42,6 +43,7 @@ static void make_key(const struct ibv_mr *mr, unsigned access)
 	struct fake_key *key = key_of(mr->lkey);
 
 	key->access = access;
+	key->mr = mr;
 	key->pd = mr->pd;
 	key->start = (uintptr_t)mr->addr;
 	key->end = (uintptr_t)mr->addr + mr->length;
