@@ -61,7 +61,7 @@ size_t pin_region_withdraw(uintptr_t start, size_t length);
 
 /*
  * The number of the region whose granules an address is in, or PIN_REGION_NONE.
- * Lock-free, async-signal-safe: one load.
+ * Lock-free, async-signal-safe: one load that depends on the address.
  */
 static inline uint32_t pin_region_at(const void *addr)
 {

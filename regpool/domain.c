@@ -105,6 +105,7 @@ static void make(struct ibv_pd *pd)
 	}
 	pin_format(domain->device, sizeof domain->device, "%s", device_of(pd));
 	atomic_store(&domain->lookup, &domain->classes[PIN_CLASS_PLAIN]);
+	atomic_store(&domain->context, pd->context);
 	atomic_store_explicit(&domain->pd, pd, memory_order_release);
 	if (domain == &pin_domains[used])
 		atomic_fetch_add_explicit(&used, 1, memory_order_release);
@@ -188,16 +189,19 @@ static void deregister(struct pin_domain *domain, enum pin_clear what)
 		pin_keys_clear(domain, &domain->classes[i], what);
 }
 
-/* With the domain's lock, its MRs gone or out of reach. */
+/*
+ * With the domain's lock, its MRs gone or out of reach. Proxies are cut off before
+ * their users are forgotten, or giving one up would count below zero.
+ */
 static void retire(struct pin_domain *domain)
 {
+	atomic_fetch_add(&domain->generation, 1);
 	for (int i = 0; i < PIN_CLASSES; i++) {
 		domain->classes[i].eager = false;
 		atomic_store(&domain->classes[i].armed, false);
 		pin_keys_forget(domain, &domain->classes[i]);
 	}
 	domain->max_mr_size = 0;
-	atomic_fetch_add(&domain->generation, 1);
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
 }
 
@@ -254,7 +258,8 @@ void pin_domain_close(const struct ibv_context *context)
 	for (uint32_t i = 0; i < n; i++) {
 		struct ibv_pd *pd = atomic_load(&pin_domains[i].pd);
 
-		if (pd && pd->context == context)
+		/* Not pd->context: another device's PD may just be freed. */
+		if (pd && atomic_load(&pin_domains[i].context) == context)
 			drop(pd, PIN_CLEAR_ALL);
 	}
 }
@@ -279,9 +284,11 @@ int pin_domain_disarm(struct ibv_pd *pd)
 {
 	struct pin_domain *domain = lock_domain(pd);
 	bool armed = false;
+	int saved = errno;
 
 	if (!domain)
 		return -ENOENT;
+	atomic_store(&domain->lookup, &domain->classes[PIN_CLASS_PLAIN]);
 	for (int i = 0; i < PIN_CLASSES; i++) {
 		struct pin_class *keys = &domain->classes[i];
 
@@ -293,6 +300,7 @@ int pin_domain_disarm(struct ibv_pd *pd)
 			atomic_store(&keys->armed, false);
 	}
 	pthread_mutex_unlock(&domain->lock);
+	errno = saved;
 	return armed ? 0 : -ENOENT;
 }
 

@@ -12,8 +12,8 @@
  * pinalloc_attach(). Its keys are kept by access class: with relaxed ordering
  * and without, because a request that needs order must never get a key without.
  *
- * Lock order: registry (domain.c) before a domain's lock. No lock is held by
- * readers of keys, and none is ever taken under a lock of jemalloc's.
+ * The registry's lock (domain.c) and a domain's are never held together. No lock is
+ * held by readers of keys, and none is ever taken under a lock of jemalloc's.
  */
 #ifndef PIN_DOMAIN_H
 #define PIN_DOMAIN_H
@@ -38,6 +38,7 @@ struct pin_class {
 
 struct pin_domain {
 	_Atomic(struct ibv_pd *) pd; /* NULL: the slot is free */
+	_Atomic(const struct ibv_context *) context;
 	_Atomic uint32_t generation; /* proxies of an earlier one hold nothing */
 	/*
 	 * Against teardown: held while the registrar registers one region, and

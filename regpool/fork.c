@@ -6,6 +6,7 @@
 #include "regpool/domain.h"
 #include "regpool/ibverbs.h"
 #include "regpool/pool.h"
+#include "regpool/watch.h"
 
 #include <pthread.h>
 
@@ -59,12 +60,13 @@ int pin_fork_init(void)
 
 /*
  * The child shares the device with its parent, whose registrations are not its
- * to touch. It only takes a flag: locks may be held by threads it does not have.
+ * to touch. No lock is taken: one may be held by a thread the child does not have.
  */
 static void in_child(void)
 {
 	pin_pool_stop(PIN_CHILD);
 	pin_domain_forget_all();
+	pin_watch_leave();
 }
 
 static void install(void)

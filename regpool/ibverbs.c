@@ -42,7 +42,7 @@ static const struct {
 	SYMBOL(unimport_pd, "1.10", true),
 	SYMBOL(reg_dmabuf_mr, "1.12", true),
 	SYMBOL(is_fork_initialized, "1.13", true),
-	/* clang-format on */
+/* clang-format on */
 #undef SYMBOL
 };
 

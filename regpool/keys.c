@@ -30,6 +30,11 @@ void pin_keys_released(void)
 	atomic_fetch_add(&releases, 1);
 }
 
+uint32_t pin_keys_releases(void)
+{
+	return atomic_load(&releases);
+}
+
 /* Ends a BUSY phase. */
 static void settle(struct pin_entry *entry, uint32_t state)
 {
@@ -55,7 +60,7 @@ static void say_unpinned(const struct pin_domain *domain, size_t length, int err
 			      "keep growth below it with PINALLOC_GROW, or such requests go "
 			      "to libibverbs",
 			      PIN_SIZE(length), domain->device, PIN_SIZE(domain->max_mr_size));
-	else if (limit == SIZE_MAX)
+	else if (limit == SIZE_MAX || !pin_ibverbs_out_of_room(error))
 		pin_warn_once(
 			"cannot pin a region of %s on %s: %s; such requests go to libibverbs",
 			PIN_SIZE(length), domain->device, strerrordesc_np(error));
@@ -137,10 +142,11 @@ static bool fill(struct pin_domain *domain, struct pin_class *keys, uint32_t num
 	struct pin_registration *registration = registration_at(keys, number);
 	const struct pin_region *region = pin_region_get(number);
 	uint32_t released = atomic_load(&releases);
+	unsigned access = keys->access;
 	struct ibv_mr *mr;
 	int error;
 
-	mr = register_region(domain, keys->access, region, may_evict, &error);
+	mr = register_region(domain, access, region, may_evict, &error);
 	if (!mr) {
 		atomic_fetch_add(&pin_pool.refused, 1);
 		say_unpinned(domain, region->length, error);
@@ -149,6 +155,8 @@ static bool fill(struct pin_domain *domain, struct pin_class *keys, uint32_t num
 		return false;
 	}
 	registration->mr = mr;
+	registration->access = access;
+	registration->used_at = atomic_load(&clock_now);
 	registration->provider_bytes = pin_keys_readable_bytes(mr);
 	entry->lkey = mr->lkey;
 	entry->rkey = mr->rkey;
@@ -243,14 +251,13 @@ struct pin_registration *pin_keys_use(struct pin_domain *domain, struct pin_clas
 		return NULL;
 	registration = registration_at(keys, number);
 	count = &registration->users[pin_lane()];
-	for (;;) {
-		/* Both sequentially consistent: claim() does the same the other way round. */
-		atomic_fetch_add(&count->n, 1);
-		if (PIN_LIKELY(atomic_load(&entry->state) & PIN_ENTRY_READY))
-			break;
-		pin_keys_put(count);
-		if (!make_ready(domain, keys, number, entry, true))
+	/* Both sequentially consistent: claim() does the same the other way round. */
+	atomic_fetch_add(&count->n, 1);
+	while (PIN_UNLIKELY(!(atomic_load(&entry->state) & PIN_ENTRY_READY))) {
+		if (!make_ready(domain, keys, number, entry, true)) {
+			pin_keys_put(count);
 			return NULL;
+		}
 	}
 	touch(registration);
 	*user = count;
@@ -292,9 +299,10 @@ static bool has_users(struct pin_class *keys, uint32_t number)
  * Turns a READY entry to BUSY, so that it can be deregistered; fails when the word
  * is another by now, or there are users.
  */
-static bool claim(struct pin_class *keys, struct pin_entry *entry, uint32_t number,
-		  uint32_t state)
+static bool claim(struct pin_class *keys, struct pin_entry *entry, uint32_t number)
 {
+	uint32_t state = PIN_ENTRY_READY;
+
 	if (!atomic_compare_exchange_strong(&entry->state, &state, PIN_ENTRY_BUSY))
 		return false;
 	if (!has_users(keys, number))
@@ -325,7 +333,7 @@ static bool deregister(struct pin_domain *domain, struct pin_class *keys, uint32
 struct search {
 	struct pin_domain *domain;
 	struct pin_class *keys;
-	struct pin_entry *oldest;
+	struct pin_entry *oldest, *busy;
 	uint32_t number, age;
 	size_t idle; /* bytes of all idle regions */
 };
@@ -340,8 +348,13 @@ static void search_class(struct pin_domain *domain, struct pin_class *keys, uint
 		uint32_t age = now - atomic_load_explicit(&registration_at(keys, i)->used_at,
 							  memory_order_relaxed);
 
+		if (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
+			found->busy = entry;
 		if (atomic_load(&entry->state) != PIN_ENTRY_READY || has_users(keys, i))
 			continue;
+		/* Taken since `now` was read. */
+		if ((int32_t)age < 0)
+			age = 0;
 		found->idle += pin_region_get(i)->length;
 		if (found->oldest && age <= found->age)
 			continue;
@@ -372,9 +385,14 @@ bool pin_keys_evict_one(size_t wanted)
 	for (;;) {
 		struct search found = search_idle();
 
-		if (!found.oldest || !pin_budget_could(wanted, found.idle))
+		if (!found.oldest && found.busy && !wanted) {
+			/* Perhaps on its way out; whoever wants a region holds one BUSY. */
+			pin_os_wait(&found.busy->state, PIN_ENTRY_BUSY);
+			return true;
+		}
+		if (!found.oldest || (wanted && !pin_budget_could(wanted, found.idle)))
 			return false;
-		if (!claim(found.keys, found.oldest, found.number, PIN_ENTRY_READY))
+		if (!claim(found.keys, found.oldest, found.number))
 			continue;
 		if (!deregister(found.domain, found.keys, found.number, PIN_ENTRY_READY))
 			return false;
@@ -431,6 +449,21 @@ void pin_keys_clear(struct pin_domain *domain, struct pin_class *keys, enum pin_
 		clear_one(domain, keys, entry, i, what);
 }
 
+/* What the word was. Whoever has it BUSY comes first, and writes it once more. */
+static uint32_t empty(struct pin_entry *entry)
+{
+	uint32_t state = atomic_load(&entry->state);
+
+	for (;;) {
+		if (state & PIN_ENTRY_BUSY) {
+			pin_os_wait(&entry->state, state);
+			state = atomic_load(&entry->state);
+		} else if (atomic_compare_exchange_weak(&entry->state, &state, 0)) {
+			return state;
+		}
+	}
+}
+
 void pin_keys_forget(struct pin_domain *domain, struct pin_class *keys)
 {
 	uint32_t n = pin_region_count();
@@ -439,7 +472,7 @@ void pin_keys_forget(struct pin_domain *domain, struct pin_class *keys)
 	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++) {
 		struct pin_user_count *users = registration_at(keys, i)->users;
 
-		if (atomic_exchange(&entry->state, 0) & PIN_ENTRY_READY)
+		if (empty(entry) & PIN_ENTRY_READY)
 			note_destroyed(domain, pin_region_get(i)->length);
 		for (int lane = 0; lane < PIN_LANES; lane++)
 			atomic_store(&users[lane].n, 0);

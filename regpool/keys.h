@@ -45,6 +45,7 @@ struct pin_user_count {
 struct pin_registration {
 	struct ibv_mr *mr;	    /* the real one */
 	uint32_t provider_bytes;    /* of *mr that may be copied into a proxy */
+	unsigned access;	    /* IBV_ACCESS_* of it */
 	_Atomic uint32_t failed_at; /* releases counted when it failed */
 	_Atomic uint32_t used_at;   /* the eviction clock when last taken */
 	struct pin_user_count users[PIN_LANES];
@@ -76,7 +77,8 @@ void pin_keys_put(struct pin_user_count *user);
 /*
  * Deregisters the idle region that was used longest ago, in any domain. Returns
  * false if there is none, or if all of them would not make room for a region of
- * `wanted` bytes (0: for something outside the budget).
+ * `wanted` bytes. With 0, for something outside the budget, it also waits for one
+ * that another thread is deregistering: not for a caller who has an entry BUSY.
  */
 bool pin_keys_evict_one(size_t wanted);
 
@@ -99,6 +101,9 @@ uint32_t pin_keys_readable_bytes(struct ibv_mr *mr);
 
 /* Something was deregistered: what failed for lack of room may be tried again. */
 void pin_keys_released(void);
+
+/* How often that was, modulo 2^32. */
+uint32_t pin_keys_releases(void);
 
 /* The entry of region `number`, or NULL where none can be yet. Lock-free. */
 static inline struct pin_entry *pin_keys_at(struct pin_class *keys, uint32_t number)

@@ -73,6 +73,7 @@ static struct pin_class *armed_class(struct ibv_pd *pd, int kind, struct pin_dom
 static enum pin_reason serve(const struct request *request, struct pin_proxy *proxy)
 {
 	struct pin_registration *registration;
+	struct pin_user_count *user;
 	uint32_t number = PIN_REGION_NONE;
 	struct pin_domain *domain;
 	struct pin_class *keys;
@@ -84,13 +85,16 @@ static enum pin_reason serve(const struct request *request, struct pin_proxy *pr
 	keys = armed_class(request->pd, class_of(request->access), &domain);
 	if (!keys)
 		return pin_pool_off() ? pin_pool_off() : PIN_UNSEEN;
-	if (request->access & ~keys->access)
-		return PIN_RIGHTS;
-	registration = pin_keys_use(domain, keys, number, &proxy->user);
+	registration = pin_keys_use(domain, keys, number, &user);
 	if (!registration)
 		return PIN_UNPINNED;
+	if (PIN_UNLIKELY(request->access & ~registration->access)) {
+		pin_keys_put(user);
+		return PIN_RIGHTS;
+	}
 	pin_proxy_fill(proxy, registration->mr, registration->provider_bytes, request->addr,
 		       request->length);
+	proxy->user = user;
 	proxy->domain = domain;
 	proxy->own = NULL;
 	proxy->generation = domain->generation;
@@ -102,14 +106,16 @@ static enum pin_reason serve(const struct request *request, struct pin_proxy *pr
 static struct ibv_mr *pass(const struct request *request)
 {
 	struct ibv_mr *mr;
+	uint32_t released;
 	int error;
 
 	do {
+		released = pin_keys_releases();
 		mr = pin_ibverbs()->reg_mr_iova2(request->pd, request->addr, request->length,
 						 request->iova, request->access);
 		error = errno;
 	} while (!mr && pin_ibverbs_out_of_room(error) && !pin_pool_off() &&
-		 pin_keys_evict_one(0));
+		 (pin_keys_evict_one(0) || pin_keys_releases() != released));
 	errno = error;
 	return mr;
 }
@@ -138,18 +144,6 @@ struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uin
 	return pass(&request);
 }
 
-/* Gives up what a proxy stands for. Its domain may be gone; then so is the MR. */
-static int let_go(const struct pin_proxy *proxy)
-{
-	if (pin_pool_off() == PIN_CHILD)
-		return 0;
-	if (proxy->own)
-		return pin_ibverbs()->dereg_mr(proxy->own);
-	if (proxy->generation == proxy->domain->generation)
-		pin_keys_put(proxy->user);
-	return 0;
-}
-
 static int deregister_real(struct ibv_mr *mr)
 {
 	int error = pin_ibverbs()->dereg_mr(mr);
@@ -158,6 +152,18 @@ static int deregister_real(struct ibv_mr *mr)
 	if (!error)
 		pin_keys_released();
 	return error;
+}
+
+/* Gives up what a proxy stands for. Its domain may be gone; then so is the MR. */
+static int let_go(const struct pin_proxy *proxy)
+{
+	if (pin_pool_off() == PIN_CHILD)
+		return 0;
+	if (proxy->own)
+		return deregister_real(proxy->own);
+	if (proxy->generation == proxy->domain->generation)
+		pin_keys_put(proxy->user);
+	return 0;
 }
 
 int pin_mr_deregister(struct ibv_mr *mr)
@@ -314,9 +320,11 @@ int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, uint32_t *
 
 int pin_mr_attach(struct ibv_pd *pd, unsigned access)
 {
-	int kind = class_of(access);
+	int kind = class_of(access), saved = errno, error;
 
 	if (access & ~region_rights(kind))
 		return -EINVAL;
-	return pin_domain_attach(pd, kind, access);
+	error = pin_domain_attach(pd, kind, access);
+	errno = saved;
+	return error;
 }

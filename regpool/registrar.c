@@ -15,6 +15,14 @@
 
 static _Atomic uint32_t events;
 
+/* A region that cannot be found any longer would be pinned for nobody. */
+static bool ahead(struct pin_domain *domain, struct pin_class *keys, uint32_t number)
+{
+	if (pin_region_at((void *)pin_region_get(number)->start) == PIN_REGION_NONE)
+		return true;
+	return pin_keys_prepare(domain, keys, number, false);
+}
+
 /*
  * Registers one region. The domain's lock is let go in between, so that a PD can
  * be deallocated after one region at the latest. A failure ends working ahead
@@ -27,7 +35,7 @@ static bool register_next(struct pin_domain *domain, struct pin_class *keys)
 	pthread_mutex_lock(&domain->lock);
 	work = atomic_load(&domain->pd) && keys->eager && !pin_pool_off() &&
 	       keys->next < pin_region_count() && pin_region_get(keys->next);
-	if (work && !pin_keys_prepare(domain, keys, keys->next++, false))
+	if (work && !ahead(domain, keys, keys->next++))
 		keys->eager = false;
 	pthread_mutex_unlock(&domain->lock);
 	return work;

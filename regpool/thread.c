@@ -3,7 +3,6 @@
 
 #include "regpool/thread.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 
@@ -23,6 +22,5 @@ int pin_thread_start(void *(*run)(void *), void *arg, const char *name)
 	pthread_attr_destroy(&attributes);
 	if (!error)
 		pthread_setname_np(thread, name);
-	errno = error;
 	return error;
 }

@@ -7,7 +7,7 @@
 
 /*
  * Starts a detached thread that none of the program's signals is delivered to. The
- * name has at most 15 characters. Returns 0 or an errno value, which errno has too.
+ * name has at most 15 characters. Returns 0 or an errno value.
  */
 int pin_thread_start(void *(*run)(void *), void *arg, const char *name);
 

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 _Atomic uint32_t pin_watch_pending;
+static _Atomic int watch_fd = -1;
 
 static void withdraw(uint64_t start, uint64_t length)
 {
@@ -50,22 +51,28 @@ static void take(const struct uffd_msg *message)
 /* Whether the program has not closed it, and opened another in its place. */
 static bool is_watch(int fd)
 {
-	struct uffdio_api again = {.api = UFFD_API};
+	struct uffdio_range nothing = {.start = pin_reserve.base, .len = PIN_PAGE};
 
-	return ioctl(fd, UFFDIO_API, &again) && errno == EINVAL;
+	return !ioctl(fd, UFFDIO_WAKE, &nothing);
 }
 
-/* The kernel lets the program's call return when its message has been read, and not
- * before: so `pending` is seen by whoever comes after the call. */
-static void take_all(int fd)
+/*
+ * The kernel lets the program's call return when its message has been read, and not
+ * before: so `pending` is seen by whoever comes after the call. False when the file
+ * descriptor is the program's by now, who must not lose what it reads there.
+ */
+static bool take_all(int fd)
 {
 	struct uffd_msg message;
 
+	if (!is_watch(fd))
+		return false;
 	atomic_store(&pin_watch_pending, 1);
-	while (is_watch(fd) && read(fd, &message, sizeof message) == sizeof message)
+	while (read(fd, &message, sizeof message) == sizeof message)
 		take(&message);
 	atomic_store(&pin_watch_pending, 0);
 	pin_os_wake(&pin_watch_pending);
+	return true;
 }
 
 static void *run(void *arg)
@@ -75,10 +82,10 @@ static void *run(void *arg)
 
 	do {
 		n = poll(&watch, 1, -1);
-		if (n == 1 && watch.revents == POLLIN)
-			take_all(watch.fd);
-	} while ((n == 1 && watch.revents == POLLIN) || (n < 0 && errno == EINTR));
-	pin_info("the heap is not watched any longer: the program closed file descriptor %d",
+	} while ((n < 0 && errno == EINTR) ||
+		 (n == 1 && watch.revents == POLLIN && take_all(watch.fd)));
+	pin_warn("the program has closed file descriptor %d, which is not its own: pages of "
+		 "the heap that it replaces behind malloc are not noticed any longer",
 		 watch.fd);
 	return NULL;
 }
@@ -103,16 +110,30 @@ static bool watch_heap(int fd)
 	return !ioctl(fd, UFFDIO_API, &api) && !ioctl(fd, UFFDIO_REGISTER, &heap);
 }
 
-static void start(void)
+static int open_watch(void)
 {
 	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
 
-	if (fd >= 0 && watch_heap(fd) &&
-	    !pin_thread_start(run, (void *)(intptr_t)fd, "pinalloc-watch"))
+	if (fd >= 0 && !watch_heap(fd)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+static void start(void)
+{
+	int fd = open_watch(), error = fd < 0 ? errno : 0;
+
+	if (!error)
+		error = pin_thread_start(run, (void *)(intptr_t)fd, "pinalloc-watch");
+	if (!error) {
+		watch_fd = fd;
 		return;
+	}
 	pin_info("pages of the heap that the program replaces behind malloc are not noticed: "
 		 "userfaultfd: %s",
-		 strerrordesc_np(errno));
+		 strerrordesc_np(error));
 	if (fd >= 0)
 		close(fd);
 }
@@ -122,6 +143,14 @@ void pin_watch_start(void)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, start);
+}
+
+void pin_watch_leave(void)
+{
+	int fd = atomic_exchange(&watch_fd, -1);
+
+	if (fd >= 0 && is_watch(fd))
+		close(fd);
 }
 
 /* A forked child has no thread that would end it, and no registrations either. */

@@ -19,6 +19,13 @@
  */
 void pin_watch_start(void);
 
+/*
+ * In a forked child: gives up its copy of the file descriptor, or the parent's calls
+ * would wait for somebody to read it after the parent has closed its own. Leaves the
+ * parent's watch alone. Async-signal-safe.
+ */
+void pin_watch_leave(void);
+
 /* Internal: not 0 from before such a call returns until its region is withdrawn. */
 extern _Atomic uint32_t pin_watch_pending;
 void pin_watch_wait(void);

@@ -55,6 +55,26 @@ static void locked_memory(void)
 	ok(!pin_domain_dealloc(pd) && !pin_pool.pinned, "nothing is left");
 }
 
+/* As when the program pins so much that the heap has more than its share. */
+static void shrinking_share(void)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *used = reg(pd, heap[0], 64, RIGHTS), *idle, *own;
+
+	idle = reg(pd, heap[1], 64, RIGHTS);
+	pin_mr_deregister(idle);
+	pin_options.max_pinned = REGION / 2;
+	fake_verbs.limit = 2 * REGION + PIN_PAGE;
+	own = reg(pd, &own, 2 * PIN_PAGE, RIGHTS);
+	ok(own && reaches(own), "above its share an idle region gives way to foreign memory");
+	ok(reaches(used), "and one in use stays");
+	pin_options.max_pinned = SIZE_MAX;
+	fake_verbs.limit = SIZE_MAX;
+	pin_mr_deregister(own);
+	pin_mr_deregister(used);
+	ok(!pin_domain_dealloc(pd), "nothing is left");
+}
+
 /* One at a time, all over the heap; how many were not served. */
 static unsigned refused_in_turn(struct ibv_pd *pd)
 {
@@ -152,6 +172,7 @@ int main(void)
 	for (int i = 0; i < REGIONS; i++)
 		heap[i] = region();
 	locked_memory();
+	shrinking_share();
 	memory_regions();
 	large_regions();
 	failures();

@@ -211,6 +211,17 @@ static void looked_up(char *a, char *b)
 	ok(!pin_mr_attach(pd, RIGHTS) && !look_up(pd, a, 1, &keys) &&
 		   fake_access_of(keys.lkey) == RIGHTS,
 	   "it can be attached again, with other rights");
+	errno = 77;
+	pin_domain_disarm(pd);
+	ok(!pin_mr_attach(pd, RIGHTS | IBV_ACCESS_RELAXED_ORDERING) &&
+		   !look_up(pd, a, 1, &keys) &&
+		   fake_access_of(keys.lkey) & IBV_ACCESS_RELAXED_ORDERING,
+	   "also without order");
+	pin_domain_disarm(pd);
+	ok(!look_up(pd, a, 1, &keys) &&
+		   fake_access_of(keys.lkey) == (RIGHTS | IBV_ACCESS_REMOTE_ATOMIC),
+	   "which ends when it is detached");
+	ok(errno == 77, "none of it touches errno");
 	pin_domain_dealloc(pd);
 }
 
@@ -236,6 +247,14 @@ static void ahead(char *heap)
 	ok(soon(&fake_verbs.live, pin_region_count()), "and every one to come");
 	pin_mr_deregister(mr);
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "the PD takes them with it");
+	pin_region_withdraw((uintptr_t)region(), 1);
+	pd = new_pd();
+	mr = reg(pd, heap, 64, RIGHTS);
+	ok(soon(&fake_verbs.live, pin_region_count() - 1), "but one that cannot be found");
+	region();
+	ok(soon(&fake_verbs.live, pin_region_count() - 1), "and goes on behind it");
+	pin_mr_deregister(mr);
+	pin_domain_dealloc(pd);
 	pin_options.mode = PIN_MODE_LAZY;
 }
 

@@ -18,6 +18,7 @@ setup_file() {
 		shimmed replaced PINALLOC_GROW=2M "$programs/rdma-replaced" 20
 		shimmed replaced-lazy PINALLOC_GROW=2M PINALLOC_REGISTER=lazy \
 			"$programs/rdma-replaced"
+		shimmed closed "$programs/rdma-replaced" closed
 		mkdir -m 755 /run/public
 		cp "$library" "$programs/rdma-replaced" /run/public
 		attempt replaced-user setpriv --reuid 65534 --regid 65534 --clear-groups \
@@ -82,4 +83,9 @@ all_right() {
 @test "also in a process without privileges" {
 	ended replaced-user
 	grep -q 'replaced pages of its heap behind malloc' "$results/replaced-user.err"
+}
+
+@test "a program that closes the watch loses no data, does not wait, and is told" {
+	ended closed
+	[ "$(grep -c '^pinalloc.*closed file descriptor' "$results/closed.err")" -eq 1 ]
 }

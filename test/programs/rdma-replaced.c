@@ -6,12 +6,14 @@
  * PINALLOC_GROW is 2M. Holds with the library and without. Prints TAP.
  *
  *     rdma-replaced [ROUNDS]
+ *     rdma-replaced closed    closes the userfaultfd it finds, and uses its number
  */
 #include <config.h> /* for mremap() */
 
 #include "test/programs/rdma.h"
 #include "test/tap.h"
 
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -136,6 +138,47 @@ static const struct {
 	    {"munmap", unmap},		{"munmap, raw", unmap_raw},
 	    {"mremap away", move_away}};
 
+/* The number of the first one that is open, or -1. */
+static int find_watch(void)
+{
+	char name[32], target[64];
+
+	for (int fd = 3; fd < 256; fd++) {
+		snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+		ssize_t n = readlink(name, target, sizeof target - 1);
+
+		if (n > 0 && !strncmp(target, "anon_inode:[userfaultfd]", (size_t)n))
+			return fd;
+	}
+	return -1;
+}
+
+/* What is read there is the program's; and nobody waits for a child that has a copy. */
+static void closed(void)
+{
+	int watch = find_watch(), ends[2];
+	char *block = aligned_alloc(4 * KIB, BLOCK), read_back = 0;
+	pid_t child = fork();
+	double began;
+
+	need(child >= 0 && block);
+	if (!child) {
+		sleep(10);
+		_exit(0);
+	}
+	ok(watch >= 0, "there is a watch");
+	need(!close(watch) && !pipe(ends) && dup2(ends[0], watch) == watch);
+	need(write(ends[1], "x", 1) == 1);
+	began = rdma_now();
+	for (int i = 0; i < 3; i++) {
+		discard(block + i * PIECE);
+		usleep(100000);
+	}
+	ok(rdma_now() - began < 5, "no call waits");
+	ok(read(ends[0], &read_back, 1) == 1 && read_back == 'x', "nothing is taken");
+	kill(child, SIGKILL);
+}
+
 int main(int argc, char **argv)
 {
 	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 1;
@@ -143,6 +186,10 @@ int main(int argc, char **argv)
 	rdma_connect(&rdma, ibv_alloc_pd(rdma_open()));
 	need((landing = malloc(PIECE)));
 	need((landing_mr = ibv_reg_mr(rdma.pd, landing, PIECE, RDMA_ACCESS)));
+	if (argc > 1 && !strcmp(argv[1], "closed")) {
+		closed();
+		return done_testing();
+	}
 	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
 		unsigned wrong = 0;
 
