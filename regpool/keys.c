@@ -30,11 +30,6 @@ void pin_keys_released(void)
 	atomic_fetch_add(&releases, 1);
 }
 
-uint32_t pin_keys_releases(void)
-{
-	return atomic_load(&releases);
-}
-
 /* Ends a BUSY phase. */
 static void settle(struct pin_entry *entry, uint32_t state)
 {

@@ -102,9 +102,6 @@ uint32_t pin_keys_readable_bytes(struct ibv_mr *mr);
 /* Something was deregistered: what failed for lack of room may be tried again. */
 void pin_keys_released(void);
 
-/* How often that was, modulo 2^32. */
-uint32_t pin_keys_releases(void);
-
 /* The entry of region `number`, or NULL where none can be yet. Lock-free. */
 static inline struct pin_entry *pin_keys_at(struct pin_class *keys, uint32_t number)
 {

@@ -106,16 +106,16 @@ static enum pin_reason serve(const struct request *request, struct pin_proxy *pr
 static struct ibv_mr *pass(const struct request *request)
 {
 	struct ibv_mr *mr;
-	uint32_t released;
+	uint64_t given_up;
 	int error;
 
 	do {
-		released = pin_keys_releases();
+		given_up = pin_pool.destroyed;
 		mr = pin_ibverbs()->reg_mr_iova2(request->pd, request->addr, request->length,
 						 request->iova, request->access);
 		error = errno;
 	} while (!mr && pin_ibverbs_out_of_room(error) && !pin_pool_off() &&
-		 (pin_keys_evict_one(0) || pin_keys_releases() != released));
+		 (pin_keys_evict_one(0) || pin_pool.destroyed != given_up));
 	errno = error;
 	return mr;
 }
