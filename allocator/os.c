@@ -93,9 +93,8 @@ size_t pin_os_memlock_limit(void)
 	return limit.rlim_cur;
 }
 
-size_t pin_os_pinned(void)
+size_t pin_os_status(const char *name)
 {
-	static const char name[] = "\nVmPin:";
 	char text[4096], *p;
 
 	if (pin_os_read_file("/proc/self/status", text, sizeof text) <= 0)
@@ -103,7 +102,7 @@ size_t pin_os_pinned(void)
 	p = strstr(text, name);
 	if (!p)
 		return 0;
-	p += sizeof name - 1;
+	p += strlen(name);
 	return number_at(p + strspn(p, " \t")) * PIN_KIB;
 }
 

@@ -38,8 +38,12 @@ size_t pin_os_address_space_left(void);
  */
 size_t pin_os_memlock_limit(void);
 
-/* Bytes the process has pinned, each registration counted by itself: VmPin. */
-size_t pin_os_pinned(void);
+/*
+ * A size of /proc/self/status, in bytes; 0 if it is not there. The name has the
+ * newline before it and the colon: "\nVmPin:" is what the process has pinned, each
+ * registration counted by itself.
+ */
+size_t pin_os_status(const char *name);
 
 /* Bytes of memory the machine has. */
 size_t pin_os_ram(void);

@@ -76,23 +76,6 @@ static long number_or_none(const char *text)
 	return text && !pin_parse_size(text, &n) && n <= INT_MAX ? (long)n : -1;
 }
 
-/* VmHWM, because getrusage's figure includes what was before execve. */
-static size_t rss_peak(void)
-{
-	char text[4096];
-	const char *p;
-	size_t kib = 0;
-
-	if (pin_os_read_file("/proc/self/status", text, sizeof text) <= 0)
-		return 0;
-	p = strstr(text, "VmHWM:");
-	for (p += p ? 6 : 0; p && (*p == ' ' || *p == '\t'); p++)
-		;
-	for (; p && *p >= '0' && *p <= '9'; p++)
-		kib = kib * 10 + (size_t)(*p - '0');
-	return kib * PIN_KIB;
-}
-
 static size_t memlock_limit(void)
 {
 	struct rlimit limit;
@@ -113,7 +96,8 @@ static void collect(struct pin_report *report)
 	report->elapsed_ns = pin_os_now_ns() - began.ns;
 	pin_heap_stats(&report->heap);
 	report->regions = pin_region_count();
-	report->rss_peak = rss_peak();
+	/* getrusage's figure includes what was before execve. */
+	report->rss_peak = pin_os_status("\nVmHWM:");
 	report->memlock_limit = memlock_limit();
 }
 

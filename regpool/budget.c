@@ -12,7 +12,7 @@ static _Atomic size_t taken;
 /* What the program has pinned past us; ours may not be among VmPin yet. */
 static size_t pinned_by_others(void)
 {
-	size_t all = pin_os_pinned(), ours = atomic_load(&taken);
+	size_t all = pin_os_status("\nVmPin:"), ours = atomic_load(&taken);
 
 	return all > ours ? all - ours : 0;
 }

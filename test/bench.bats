@@ -5,7 +5,6 @@
 
 setup_file() {
 	load helper
-	type valgrind > /dev/null && pkg-config --exists ucx-ucs || skip "needs valgrind and UCX"
 	export figures=$BATS_FILE_TMPDIR/figures
 	"$top_srcdir/bench/lookup" --quick "$figures" > "$figures.out" 2>&1 ||
 		{ cat "$figures.out"; return 1; }

@@ -10,6 +10,7 @@
  */
 #include <config.h> /* for mremap() */
 
+#include "test/programs/raw.h"
 #include "test/programs/rdma.h"
 #include "test/tap.h"
 
@@ -28,21 +29,6 @@ static struct rdma rdma;
 static char *landing;
 static struct ibv_mr *landing_mr;
 
-/* No symbol that somebody could have put another function in front of. */
-static long raw(long number, long a, long b, long c, long d, long e, long f)
-{
-	register long r10 __asm__("r10") = d;
-	register long r8 __asm__("r8") = e;
-	register long r9 __asm__("r9") = f;
-	long result;
-
-	__asm__ volatile("syscall"
-			 : "=a"(result)
-			 : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-			 : "rcx", "r11", "memory");
-	return result;
-}
-
 static char *fresh(void)
 {
 	char *p = mmap(NULL, PIECE, WRITABLE, ANONYMOUS, -1, 0);
@@ -59,7 +45,7 @@ static void discard(char *p)
 
 static void discard_raw(char *p)
 {
-	need(!raw(SYS_madvise, (long)p, PIECE, MADV_DONTNEED, 0, 0, 0));
+	need(!raw_call(SYS_madvise, (long)p, PIECE, MADV_DONTNEED, 0, 0));
 }
 
 static void map_over(char *p)
@@ -69,7 +55,8 @@ static void map_over(char *p)
 
 static void map_over_raw(char *p)
 {
-	need(raw(SYS_mmap, (long)p, PIECE, WRITABLE, ANONYMOUS | MAP_FIXED, -1, 0) == (long)p);
+	need(raw_call(SYS_mmap, (long)p, PIECE, WRITABLE, ANONYMOUS | MAP_FIXED, -1) ==
+	     (long)p);
 }
 
 static void move_over(char *p)
@@ -79,8 +66,8 @@ static void move_over(char *p)
 
 static void move_over_raw(char *p)
 {
-	need(raw(SYS_mremap, (long)fresh(), PIECE, PIECE, MREMAP_MAYMOVE | MREMAP_FIXED,
-		 (long)p, 0) == (long)p);
+	need(raw_call(SYS_mremap, (long)fresh(), PIECE, PIECE, MREMAP_MAYMOVE | MREMAP_FIXED,
+		      (long)p) == (long)p);
 }
 
 static void unmap(char *p)
@@ -91,7 +78,7 @@ static void unmap(char *p)
 
 static void unmap_raw(char *p)
 {
-	need(!raw(SYS_munmap, (long)p, PIECE, 0, 0, 0, 0));
+	need(!raw_call(SYS_munmap, (long)p, PIECE, 0, 0, 0));
 	map_over_raw(p);
 }
 

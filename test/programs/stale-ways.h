@@ -8,6 +8,8 @@
 #ifndef STALE_WAYS_H
 #define STALE_WAYS_H
 
+#include "raw.h"
+
 #include <malloc.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -64,21 +66,6 @@ static long by_libc(long number, long a, long b, long c, long d, long e)
 	}
 }
 
-/* No function of libc takes part: nothing that was patched or interposed sees it. */
-static long by_kernel(long number, long a, long b, long c, long d, long e)
-{
-	register long r10 __asm__("r10") = d;
-	register long r8 __asm__("r8") = e;
-	register long r9 __asm__("r9") = 0;
-	long result;
-
-	__asm__ volatile("syscall"
-			 : "=a"(result)
-			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-			 : "rcx", "r11", "memory");
-	return result;
-}
-
 static long by_syscall(long number, long a, long b, long c, long d, long e)
 {
 	return syscall(number, a, b, c, d, e, 0);
@@ -117,7 +104,7 @@ static enum result replace_map(struct place *place, call by)
 
 static enum result replace_remap(struct place *place, call by)
 {
-	char *other = map(by_kernel, NULL, MAP_POPULATE);
+	char *other = map(raw_call, NULL, MAP_POPULATE);
 	long moved = by(SYS_mremap, (long)other, (long)BYTES, (long)BYTES,
 			MREMAP_MAYMOVE | MREMAP_FIXED, (long)place->buffer);
 
@@ -408,11 +395,11 @@ static const struct way ways[] = {
 	{"mapped", "mremap-fixed/libc", make_mapped, replace_remap, by_libc},
 	{"mapped", "madvise/libc", make_mapped, replace_advise, by_libc},
 	{"mapped", "brk/libc", make_break, replace_break, by_libc},
-	{"mapped", "munmap+mmap/raw", make_mapped, replace_unmap, by_kernel},
-	{"mapped", "mmap-fixed/raw", make_mapped, replace_map, by_kernel},
-	{"mapped", "mremap-fixed/raw", make_mapped, replace_remap, by_kernel},
-	{"mapped", "madvise/raw", make_mapped, replace_advise, by_kernel},
-	{"mapped", "brk/raw", make_break, replace_break, by_kernel},
+	{"mapped", "munmap+mmap/raw", make_mapped, replace_unmap, raw_call},
+	{"mapped", "mmap-fixed/raw", make_mapped, replace_map, raw_call},
+	{"mapped", "mremap-fixed/raw", make_mapped, replace_remap, raw_call},
+	{"mapped", "madvise/raw", make_mapped, replace_advise, raw_call},
+	{"mapped", "brk/raw", make_break, replace_break, raw_call},
 	{"mapped", "munmap+mmap/syscall()", make_mapped, replace_unmap, by_syscall},
 	{"heap", "free+malloc", make_heap, replace_free, NULL},
 	{"heap", "free+malloc-smaller", make_large, replace_smaller, NULL},
@@ -429,9 +416,9 @@ static const struct way ways[] = {
 	{"behind", "heap:mmap-fixed/libc", make_page_aligned, replace_map, by_libc},
 	{"behind", "heap:mremap-fixed/libc", make_page_aligned, replace_remap, by_libc},
 	{"behind", "heap:madvise/libc", make_page_aligned, replace_advise, by_libc},
-	{"behind", "heap:mmap-fixed/raw", make_page_aligned, replace_map, by_kernel},
-	{"behind", "heap:mremap-fixed/raw", make_page_aligned, replace_remap, by_kernel},
-	{"behind", "heap:madvise/raw", make_page_aligned, replace_advise, by_kernel},
+	{"behind", "heap:mmap-fixed/raw", make_page_aligned, replace_map, raw_call},
+	{"behind", "heap:mremap-fixed/raw", make_page_aligned, replace_remap, raw_call},
+	{"behind", "heap:madvise/raw", make_page_aligned, replace_advise, raw_call},
 };
 
 #endif
