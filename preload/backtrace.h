@@ -1,11 +1,64 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Stacks: taking one, which may be done inside malloc, and putting names to it,
+ * which may not.
+ */
 #ifndef PIN_BACKTRACE_H
 #define PIN_BACKTRACE_H
 
+#include "allocator/base.h"
+
+/*
+ * Makes the first walk, which alone has something to set up: were it in a signal
+ * handler that interrupts another first walk, it would wait for ever. Allocates
+ * nothing; once, before walks are made where they matter.
+ */
+void pin_backtrace_init(void);
+
+/*
+ * The return addresses through which the caller was reached, the innermost, in the
+ * caller itself, first; at most n of them. Returns how many; the walk ends early behind
+ * code without unwind tables, and before what is in no module (compiled at run time).
+ *
+ * Thread-safe, async-signal-safe, and safe inside malloc: no allocation, no lock, no
+ * system call, some 140 ns a frame. It trusts the tables as C++ exceptions do.
+ */
+int pin_backtrace_walk(void **frames, int n);
+
+/*
+ * Whether a frame is in this library. What lies at the inner end of a stack taken
+ * inside malloc is, and tells nobody anything. Safe wherever the walk is.
+ */
+bool pin_backtrace_ours(const void *frame);
+
+/* More than any name without templates; a longer one is cut, and still has its place. */
+#define PIN_BACKTRACE_NAME 256
+
+/*
+ * The name of a frame, in one of these forms:
+ *
+ *	NAME (FILE.c:LINE)		the call itself, not what follows it
+ *	NAME (MODULE)			without line information
+ *	/path/to/MODULE+0xOFFSET	without a name; as addr2line -e MODULE takes it
+ *	?+0xADDRESS			in a module that is no longer loaded, or in none
+ *
+ * C++ names are demangled in programs that have libstdc++. With lines it reads debug
+ * information through libdw where that is installed, else only the dynamic loader's
+ * tables, which know exported functions, and no lines.
+ *
+ * With lines: it allocates, opens files, may take a second where there is much debug
+ * information; one thread at a time, and pin_backtrace_done() afterwards. Without:
+ * thread-safe; it allocates the name, and does with less if there is no memory. Neither
+ * in a signal handler nor inside malloc: it takes the loader's lock.
+ */
+void pin_backtrace_name(const void *frame, bool lines, char *buf, size_t size);
+
+/* Gives back what names with lines have taken: memory, mappings and open files. */
+void pin_backtrace_done(void);
+
 /*
  * Says on standard error through which functions the caller was reached, one
- * line a frame; nothing where libunwind is not installed. Not from inside malloc:
- * it loads a library.
+ * line a frame. Not from inside malloc.
  */
 void pin_backtrace_say(void);
 

@@ -52,6 +52,12 @@ longest() {
 	clean '\bibv_' 'ibv_reg_mr(pd)' allocator/*
 }
 
+@test "only one file walks stacks, and only one reads debug information" {
+	clean '<unwind.h>|\b_Unwind_' '#include <unwind.h>' $(but preload/backtrace.c)
+	clean 'elfutils|\bdwfl_|libdw' '#include <elfutils/libdwfl.h>' $(but preload/backtrace-names.c)
+	clean '\bbacktrace *\(|libunwind' 'n = backtrace(frames, 8);' $(but none)
+}
+
 @test "only the options file reads the environment" {
 	clean 'getenv' 'secure_getenv("HOME")' $(but none)
 	clean '\b_*environ\b' 'extern char **environ;' $(but allocator/options.c)

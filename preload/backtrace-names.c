@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Names for the frames of a stack. The only user of libdw, which is loaded when
+ * names with lines are asked for, and never asked to fetch anything: debug
+ * information is in the module itself or below /usr/lib/debug, by build id.
+ */
+#include <config.h>
+
+#include "allocator/log.h"
+#include "preload/backtrace.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct place {
+	const char *name, *file, *module;
+	int line;
+};
+
+#if HAVE_LIBDW
+
+#include <elfutils/libdwfl.h>
+
+/* The functions of libdw by the names they have there. */
+#define DW_FUNCTIONS(X)                 \
+	X(dwfl_begin)                   \
+	X(dwfl_end)                     \
+	X(dwfl_linux_proc_report)       \
+	X(dwfl_linux_proc_find_elf)     \
+	X(dwfl_report_end)              \
+	X(dwfl_build_id_find_debuginfo) \
+	X(dwfl_addrmodule)              \
+	X(dwfl_module_info)             \
+	X(dwfl_module_addrinfo)         \
+	X(dwfl_module_getsrc)           \
+	X(dwfl_lineinfo)
+
+#define DECLARE(function) __typeof__(&function) function;
+static struct {
+	DW_FUNCTIONS(DECLARE)
+} dw;
+#undef DECLARE
+
+/* Whether libdw has been looked for, and what it knows of this process. */
+static enum { NOT_TRIED, LOADED, MISSING } library;
+static Dwfl_Callbacks callbacks;
+static Dwfl *session;
+
+static bool find_functions(void *handle)
+{
+#define FIND(function) &&(dw.function = (__typeof__(dw.function))dlsym(handle, #function))
+	return true DW_FUNCTIONS(FIND);
+#undef FIND
+}
+
+static bool load(void)
+{
+	void *handle;
+
+	if (library != NOT_TRIED)
+		return library == LOADED;
+	handle = dlopen("libdw.so.1", RTLD_LAZY | RTLD_LOCAL);
+	library = handle && find_functions(handle) ? LOADED : MISSING;
+	if (library == MISSING)
+		pin_info("stacks are shown without lines: libdw.so.1 is not installed "
+			 "(Debian: libdw1)");
+	/* Not dwfl_standard_find_debuginfo: that may ask a server. */
+	callbacks.find_elf = dw.dwfl_linux_proc_find_elf;
+	callbacks.find_debuginfo = dw.dwfl_build_id_find_debuginfo;
+	return library == LOADED;
+}
+
+static bool begin(void)
+{
+	if (session || !load())
+		return session;
+	session = dw.dwfl_begin(&callbacks);
+	if (session && (dw.dwfl_linux_proc_report(session, getpid()) ||
+			dw.dwfl_report_end(session, NULL, NULL)))
+		pin_backtrace_done();
+	return session;
+}
+
+static void look_up(uintptr_t code, struct place *place)
+{
+	Dwfl_Module *module = begin() ? dw.dwfl_addrmodule(session, code) : NULL;
+	GElf_Off offset;
+	GElf_Sym symbol;
+	const char *name;
+	Dwfl_Line *line;
+
+	if (!module)
+		return;
+	place->module = dw.dwfl_module_info(module, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+	/* The symbol may also be the nearest before the address, which is another's. */
+	name = dw.dwfl_module_addrinfo(module, code, &offset, &symbol, NULL, NULL, NULL);
+	if (name && offset < symbol.st_size)
+		place->name = name;
+	line = dw.dwfl_module_getsrc(module, code);
+	if (line)
+		place->file = dw.dwfl_lineinfo(line, NULL, &place->line, NULL, NULL, NULL);
+}
+
+void pin_backtrace_done(void)
+{
+	if (session)
+		dw.dwfl_end(session);
+	session = NULL;
+}
+
+#else
+
+static void look_up(uintptr_t code, struct place *place)
+{
+	(void)code;
+	(void)place;
+}
+
+void pin_backtrace_done(void)
+{
+}
+
+#endif
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* As people write it: without the version a symbol table may add, and C++ as C++. */
+static char *readable(const char *name)
+{
+	char *(*demangle)(const char *, char *, size_t *, int *) = NULL;
+	char *plain = strndup(name, strcspn(name, "@")), *translated = NULL;
+	int status;
+
+	if (plain && !strncmp(plain, "_Z", 2))
+		demangle = (__typeof__(demangle))dlsym(RTLD_DEFAULT, "__cxa_demangle");
+	if (demangle)
+		translated = demangle(plain, NULL, NULL, &status);
+	if (!translated)
+		return plain;
+	free(plain);
+	return translated;
+}
+
+/* "NAME (WHERE)": it is the name that gives way. */
+static void put(char *buf, size_t size, const char *name, const char *where)
+{
+	char *text = readable(name);
+	size_t rest = strlen(where) + strlen(" ()");
+	size_t n = pin_format(buf, size > rest ? size - rest : 1, "%s", text ? text : name);
+
+	pin_format(buf + n, size - n, " (%s)", where);
+	free(text);
+}
+
+/* The loader knows modules by the name they were asked for, the program by none. */
+static const char *loaded_as(const struct link_map *map, char *buf, size_t size)
+{
+	ssize_t n = map->l_name[0] ? 0 : readlink("/proc/self/exe", buf, size - 1);
+
+	if (n <= 0)
+		return map->l_name;
+	buf[n] = '\0';
+	return buf;
+}
+
+void pin_backtrace_name(const void *frame, bool lines, char *buf, size_t size)
+{
+	const char *code = (const char *)frame - 1;
+	char path[PATH_MAX], where[NAME_MAX + 16];
+	struct place place = {0};
+	struct link_map *map;
+	Dl_info info;
+
+	if (!dladdr1(code, &info, (void **)&map, RTLD_DL_LINKMAP) || !map) {
+		pin_format(buf, size, "?+0x%zx", (size_t)code);
+		return;
+	}
+	if (lines)
+		look_up((uintptr_t)code, &place);
+	if (!place.name)
+		place.name = info.dli_sname;
+	if (!place.module || place.module[0] != '/')
+		place.module = loaded_as(map, path, sizeof path);
+	if (place.file)
+		pin_format(where, sizeof where, "%s:%d", base_name(place.file), place.line);
+	else
+		pin_format(where, sizeof where, "%s", base_name(place.module));
+	if (place.name)
+		put(buf, size, place.name, where);
+	else
+		pin_format(buf, size, "%s+0x%zx", place.module, (size_t)code - map->l_addr);
+}
