@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "allocator/heap.h"
+#include "allocator/live.h"
 #include "allocator/region.h"
 
 #include <stdlib.h>
@@ -28,21 +29,13 @@ const char *malloc_conf_2_conf_harder =
 	"oversize_threshold:0,dss:disabled,hpa:false,background_thread:false,"
 	"san_guard_small:0,san_guard_large:0";
 
-static size_t figure(const char *name)
-{
-	size_t value = 0;
-	size_t size = sizeof value;
-
-	return mallctl(name, &value, &size, NULL, 0) ? 0 : value;
-}
-
 void pin_heap_stats(struct pin_heap_stats *stats)
 {
-	uint64_t epoch = 1;
-
-	mallctl("epoch", NULL, NULL, &epoch, sizeof epoch);
-	stats->live = figure("stats.allocated");
+	stats->live = pin_live_now();
 	stats->mapped = pin_region_bytes();
+	/* What has been freed may not be known yet. */
+	if (stats->live > stats->mapped)
+		stats->live = stats->mapped;
 }
 
 bool pin_heap_answers_malloc(void)

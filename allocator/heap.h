@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the rest of the library asks of jemalloc: figures, and a proof that the
- * page layer is in force. Together with pages.c the only user of its symbols.
+ * page layer is in force. Users of its symbols besides: pages.c and dss.c, which take
+ * the place of objects of it, calls.c, by which its own calls come, and sample.c.
  */
 #ifndef PIN_HEAP_H
 #define PIN_HEAP_H
@@ -13,10 +14,7 @@ struct pin_heap_stats {
 	size_t mapped; /* bytes of regions: what the heap has grown to, for ever */
 };
 
-/*
- * Takes the figures. Locks inside jemalloc: not from the page layer, a region
- * listener or a signal handler.
- */
+/* Takes the figures. Lock-free, async-signal-safe. */
 void pin_heap_stats(struct pin_heap_stats *stats);
 
 /*

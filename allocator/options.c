@@ -49,7 +49,7 @@ static int parse_mode(const char *text, void *field)
 
 static int parse_format(const char *text, void *field)
 {
-	static const char *const names[] = {"auto", "text", "json"};
+	static const char *const names[] = {"auto", "text", "json", "massif"};
 
 	return parse_names(text, names, PIN_ARRAY_SIZE(names), field);
 }
@@ -114,6 +114,14 @@ int pin_parse_size(const char *text, size_t *n_bytes)
 static int parse_size(const char *text, void *field)
 {
 	return pin_parse_size(text, field);
+}
+
+static int parse_size_or_off(const char *text, void *field)
+{
+	if (strcmp(text, "off"))
+		return pin_parse_size(text, field);
+	*(size_t *)field = 0;
+	return 0;
 }
 
 static int parse_amount(const char *text, void *field)

@@ -14,7 +14,7 @@
 enum pin_mode { PIN_MODE_EAGER, PIN_MODE_LAZY, PIN_MODE_OFF };
 
 /* In the order of PINALLOC_REPORT_FORMAT's values. */
-enum pin_report_format { PIN_REPORT_AUTO, PIN_REPORT_TEXT, PIN_REPORT_JSON };
+enum pin_report_format { PIN_REPORT_AUTO, PIN_REPORT_TEXT, PIN_REPORT_JSON, PIN_REPORT_MASSIF };
 
 /* Bits of PINALLOC_ACCESS; regpool/ translates them to IBV_ACCESS_*. */
 enum pin_access {
@@ -30,6 +30,7 @@ struct pin_options {
 	int log;	       /* enum pin_log_level */
 	char report[PATH_MAX]; /* a path, "stderr", or "off" */
 	int report_format;     /* enum pin_report_format */
+	size_t sample;	       /* bytes, 0 for off */
 	int mode;	       /* enum pin_mode */
 	unsigned access;       /* enum pin_access bits */
 	size_t max_pinned;     /* bytes, SIZE_MAX for no cap */

@@ -15,10 +15,13 @@
  */
 #include <config.h>
 
+#include "allocator/growth.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/region.h"
 #include "allocator/reserve.h"
+#include "allocator/rounding.h"
+#include "allocator/sample.h"
 
 /* enum thp_mode_t: default, always, never, not supported. */
 int je_opt_thp;
@@ -63,6 +66,8 @@ static bool heap_range(void)
 	had = !pin_reserve_init() && !pin_region_init();
 	if (!had)
 		pin_error("cannot reserve address space for the heap: raise ulimit -v");
+	else
+		pin_rounding_init();
 	return had;
 }
 
@@ -84,6 +89,7 @@ bool je_pages_boot(void)
 		je_opt_narenas = (unsigned)pin_options.arena_max;
 	if (pin_options.perturb)
 		je_opt_junk_alloc = je_opt_junk_free = true;
+	pin_sample_prepare();
 	return !heap_range();
 }
 
@@ -99,8 +105,10 @@ void *je_pages_map(void *addr, size_t size, size_t alignment, bool *commit)
 
 	if (!p)
 		return NULL;
-	if (alignment < PIN_GRANULE)
+	if (alignment < PIN_GRANULE) {
 		pin_region_publish((uintptr_t)p, size);
+		pin_growth_note(size);
+	}
 	*commit = true;
 	return p;
 }

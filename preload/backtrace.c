@@ -14,6 +14,11 @@
 #include <link.h>
 #include <unwind.h>
 
+#if HAVE_LIBUNWIND
+#define UNW_LOCAL_ONLY
+#include <libunwind.h>
+#endif
+
 #define MOST_FRAMES 32
 
 /* Where the linker put this library: its code is between its header and _DYNAMIC. */
@@ -87,14 +92,33 @@ bool pin_backtrace_ours(const void *frame)
 	return at > (uintptr_t)__ehdr_start && at < (uintptr_t)_DYNAMIC;
 }
 
+/*
+ * The walk behind a fatal error is libunwind's, where it is installed: it makes sure of
+ * an address before it reads there, and the stack may be what is broken. Loaded then:
+ * it allocates, locks and keeps a pipe open, so it is none for the walks inside malloc.
+ */
+static int walk_with_care(void **frames, int n)
+{
+#if HAVE_LIBUNWIND
+	void *library = dlopen("libunwind.so.8", RTLD_LAZY | RTLD_LOCAL);
+	__typeof__(&unw_backtrace) walk;
+
+	walk = library ? (__typeof__(walk))dlsym(library, "unw_backtrace") : NULL;
+	if (walk)
+		return walk(frames, n);
+#endif
+	return pin_backtrace_walk(frames, n);
+}
+
 void pin_backtrace_say(void)
 {
 	char name[PIN_BACKTRACE_NAME];
 	void *frames[MOST_FRAMES];
-	int n = pin_backtrace_walk(frames, MOST_FRAMES);
+	int n = walk_with_care(frames, MOST_FRAMES);
 
-	/* From 2: not this function and not the one that says what is fatal. */
-	for (int i = 2; i < n; i++) {
+	for (int i = 0; i < n; i++) {
+		if (pin_backtrace_ours(frames[i]))
+			continue;
 		pin_backtrace_name(frames[i], false, name, sizeof name);
 		pin_log_line("  at %s", name);
 	}

@@ -11,6 +11,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
+#include "allocator/rounding.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -30,16 +31,21 @@ extern void *pin_je_malloc(size_t n_bytes) JEMALLOC;
 extern void *pin_je_calloc(size_t n, size_t size) JEMALLOC;
 extern void *pin_je_realloc(void *p, size_t n_bytes) JEMALLOC;
 extern void pin_je_free(void *p) JEMALLOC;
-extern void *pin_je_memalign(size_t alignment, size_t n_bytes) JEMALLOC;
-extern int pin_je_posix_memalign(void **p, size_t alignment, size_t n_bytes) JEMALLOC;
+extern void *pin_je_mallocx(size_t n_bytes, int flags) JEMALLOC;
 extern void *pin_je_rallocx(void *p, size_t n_bytes, int flags) JEMALLOC;
 
 /*
- * jemalloc 5.3.0's realloc, memalign and valloc fail without setting errno. The
- * linker gives the names realloc and valloc to these, and memalign to
- * aligned_alloc, which also refuses an alignment that is no power of two.
+ * The linker gives the names realloc, aligned_alloc, memalign, posix_memalign and
+ * valloc to these. jemalloc 5.3.0's realloc, memalign and valloc fail without setting
+ * errno, its memalign takes any alignment, and inside it nobody is told what was asked
+ * of the aligned ones.
  */
 PIN_EXPORT void *pin_realloc(void *p, size_t n_bytes);
+PIN_EXPORT void *pin_aligned_alloc(size_t alignment, size_t n_bytes);
+PIN_EXPORT int pin_posix_memalign(void **p, size_t alignment, size_t n_bytes);
+PIN_EXPORT void *pin_valloc(size_t n_bytes);
+
+void *pin_realloc(void *p, size_t n_bytes);
 PIN_EXPORT void *pin_valloc(size_t n_bytes);
 
 void *pin_realloc(void *p, size_t n_bytes)
@@ -56,9 +62,46 @@ void *pin_realloc(void *p, size_t n_bytes)
 	return p;
 }
 
+static bool is_power_of_two(size_t n)
+{
+	return n && !(n & (n - 1));
+}
+
+/* Of mallocx(3), whose flags are the logarithm of the alignment; leaves errno alone. */
+static void *aligned(size_t alignment, size_t n_bytes)
+{
+	void *p = pin_je_mallocx(n_bytes ? n_bytes : 1, __builtin_ctzl(alignment));
+
+	if (p && n_bytes > PIN_ROUNDING_LARGE)
+		pin_rounding_note(p, n_bytes, malloc_usable_size(p));
+	return p;
+}
+
+void *pin_aligned_alloc(size_t alignment, size_t n_bytes)
+{
+	void *p = is_power_of_two(alignment) ? aligned(alignment, n_bytes) : NULL;
+
+	if (PIN_UNLIKELY(!p))
+		errno = is_power_of_two(alignment) ? ENOMEM : EINVAL;
+	return p;
+}
+
+int pin_posix_memalign(void **p, size_t alignment, size_t n_bytes)
+{
+	void *block;
+
+	if (!is_power_of_two(alignment) || alignment < sizeof(void *))
+		return EINVAL;
+	block = aligned(alignment, n_bytes);
+	if (!block)
+		return ENOMEM;
+	*p = block;
+	return 0;
+}
+
 void *pin_valloc(size_t n_bytes)
 {
-	return pin_je_memalign(PIN_PAGE, n_bytes);
+	return pin_aligned_alloc(PIN_PAGE, n_bytes);
 }
 
 PIN_EXPORT void *reallocarray(void *p, size_t n, size_t size)
@@ -212,12 +255,12 @@ OWN(void, cfree, void *p)
 
 OWN(void *, __libc_memalign, size_t alignment, size_t n_bytes)
 {
-	return pin_je_memalign(alignment, n_bytes);
+	return pin_aligned_alloc(alignment, n_bytes);
 }
 
 OWN(void *, __libc_valloc, size_t n_bytes)
 {
-	return pin_je_memalign(PIN_PAGE, n_bytes);
+	return pin_aligned_alloc(PIN_PAGE, n_bytes);
 }
 
 OWN(void *, __libc_pvalloc, size_t n_bytes)
@@ -226,12 +269,12 @@ OWN(void *, __libc_pvalloc, size_t n_bytes)
 		errno = ENOMEM;
 		return NULL;
 	}
-	return pin_je_memalign(PIN_PAGE, whole_pages(n_bytes));
+	return pin_aligned_alloc(PIN_PAGE, whole_pages(n_bytes));
 }
 
 OWN(int, __posix_memalign, void **p, size_t alignment, size_t n_bytes)
 {
-	return pin_je_posix_memalign(p, alignment, n_bytes);
+	return pin_posix_memalign(p, alignment, n_bytes);
 }
 
 OWN(int, __libc_mallopt, int parameter, int value)

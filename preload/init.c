@@ -7,6 +7,9 @@
 
 #include "allocator/log.h"
 #include "allocator/options.h"
+#include "allocator/sample.h"
+#include "allocator/sites.h"
+#include "allocator/timeline.h"
 #include "preload/backtrace.h"
 #include "preload/conflicts.h"
 #include "preload/report.h"
@@ -37,6 +40,10 @@ __attribute__((constructor(101))) static void start(void)
 	pin_fatal_hook = pin_backtrace_say;
 	help_if_wanted();
 	wanted = program_matches();
+	pin_timeline_set_pinned(&pin_pool.pinned);
+	pin_backtrace_init();
+	pin_sites_start(pin_backtrace_walk);
+	pin_sample_start();
 	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
 	pin_report_init(wanted);
 }

@@ -1,30 +1,66 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a report holds, and its two forms. */
+/* What a report holds, and its forms. */
 #ifndef PIN_REPORT_FORMAT_H
 #define PIN_REPORT_FORMAT_H
 
 #include "allocator/heap.h"
+#include "allocator/live.h"
+#include "allocator/sites.h"
+#include "allocator/timeline.h"
+#include "preload/backtrace.h"
 #include "preload/output.h"
 
 #include <limits.h>
 #include <sys/types.h>
+
+/* Stacks in a report, the largest ones. */
+#define PIN_REPORT_SITES 20
 
 struct pin_report {
 	char host[HOST_NAME_MAX + 1];
 	const char *program;
 	pid_t pid;
 	long rank, nranks; /* -1 outside an MPI job */
-	uint64_t elapsed_ns;
+	uint64_t began_ns, elapsed_ns;
 	struct pin_heap_stats heap;
+	struct pin_live_peak peak;
 	uint32_t regions;
 	size_t rss_peak;      /* bytes */
 	size_t memlock_limit; /* bytes, SIZE_MAX for none */
+	size_t ram;	      /* bytes the machine has */
+	bool held;	      /* sites: who held the peak; else who made the heap grow */
+	size_t n_sites, n_moments;
+	struct pin_site *sites[PIN_REPORT_SITES];
+	struct pin_moment moments[PIN_TIMELINE_MOMENTS + 2]; /* and the peak, and now */
 };
+
+/* Fills in what is about the peak; after `heap`. `held` says which sites are wanted. */
+void pin_report_collect_peak(struct pin_report *report, uint64_t now);
+
+/* Frames of a site that are the program's: those of this library are left out. */
+struct pin_frames {
+	void *const *at; /* return addresses, innermost first */
+	uint32_t n;
+};
+struct pin_frames pin_report_frames(const struct pin_site *site);
+
+/* What a frame is called: see pin_backtrace_name(). */
+void pin_report_frame(const struct pin_report *report, const void *frame, char *name,
+		      size_t size);
+
+/* What a site stands for in this report. */
+struct pin_share {
+	size_t bytes, count;
+};
+struct pin_share pin_report_share(const struct pin_report *report, const struct pin_site *site);
 
 /* Figures of the pool are read while writing; they are atomics. */
 void pin_report_text(const struct pin_report *report, struct pin_output *out);
 
 /* Schema 1, described in pinalloc(7). */
 void pin_report_json(const struct pin_report *report, struct pin_output *out);
+
+/* For ms_print(1) and massif-visualizer: valgrind's format of heap profiles. */
+void pin_report_massif(const struct pin_report *report, struct pin_output *out);
 
 #endif

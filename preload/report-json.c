@@ -29,14 +29,15 @@ static void identity(const struct pin_report *report, struct pin_output *out)
 
 static void memory(const struct pin_report *report, struct pin_output *out)
 {
-	pin_output(out, "\"memory\":{\"live_bytes\":%zu,\"mapped_bytes\":%zu,",
-		   report->heap.live, report->heap.mapped);
+	pin_output(out, "\"memory\":{\"live_peak_bytes\":%zu,\"live_bytes\":%zu,",
+		   report->peak.bytes, report->heap.live);
+	pin_output(out, "\"mapped_bytes\":%zu,", report->heap.mapped);
 	pin_output(out, "\"pinned_bytes\":%zu,\"pinned_peak_bytes\":%zu,", pin_pool.pinned,
 		   pin_pool.pinned_peak);
 	pin_output(out, "\"rss_peak_bytes\":%zu,", report->rss_peak);
 	number_or_null(out, "memlock_limit_bytes",
 		       report->memlock_limit > LONG_MAX ? -1 : (long)report->memlock_limit);
-	pin_output(out, "\"regions\":%u},\n", report->regions);
+	pin_output(out, "\"ram_bytes\":%zu,\"regions\":%u},\n", report->ram, report->regions);
 }
 
 static void domains(struct pin_output *out)
@@ -74,11 +75,56 @@ static void registration(struct pin_output *out)
 	pin_output(out, "]}");
 }
 
+static void stack(const struct pin_report *report, const struct pin_site *site,
+		  struct pin_output *out)
+{
+	struct pin_frames frames = pin_report_frames(site);
+	char name[PIN_BACKTRACE_NAME];
+
+	for (uint32_t i = 0; i < frames.n; i++) {
+		pin_report_frame(report, frames.at[i], name, sizeof name);
+		pin_output(out, "%s", i ? "," : "");
+		pin_output_string(out, name);
+	}
+}
+
+static void sites(const struct pin_report *report, struct pin_output *out)
+{
+	pin_output(out, ",\n\"peak_sites_kind\":\"%s\",\"peak_sites\":[",
+		   report->held ? "held" : "growth");
+	for (size_t i = 0; i < report->n_sites; i++) {
+		struct pin_share share = pin_report_share(report, report->sites[i]);
+
+		pin_output(out, "%s\n{\"bytes\":%zu,\"count\":%zu,\"stack\":[", i ? "," : "",
+			   share.bytes, share.count);
+		stack(report, report->sites[i], out);
+		pin_output(out, "]}");
+	}
+	pin_output(out, "]");
+}
+
+static void timeline(const struct pin_report *report, struct pin_output *out)
+{
+	pin_output(out, ",\n\"timeline\":[");
+	for (size_t i = 0; i < report->n_moments; i++) {
+		const struct pin_moment *moment = &report->moments[i];
+		uint64_t us = moment->ns > report->began_ns
+				      ? (moment->ns - report->began_ns) / 1000
+				      : 0;
+
+		pin_output(out, "%s[%lu.%06lu,%zu,%zu,%zu]", i ? "," : "", us / 1000000,
+			   us % 1000000, moment->live, moment->mapped, moment->pinned);
+	}
+	pin_output(out, "]");
+}
+
 void pin_report_json(const struct pin_report *report, struct pin_output *out)
 {
 	pin_output(out, "{");
 	identity(report, out);
 	memory(report, out);
 	registration(out);
+	sites(report, out);
+	timeline(report, out);
 	pin_output(out, "}\n");
 }

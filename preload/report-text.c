@@ -19,13 +19,25 @@ static void heading(const struct pin_report *report, struct pin_output *out)
 		   report->elapsed_ns / 100000000 % 10);
 }
 
+/* By how much the heap is larger than what the program ever held, in percent. */
+static unsigned long percent_more(const struct pin_report *report)
+{
+	size_t more = report->heap.mapped - report->peak.bytes;
+
+	return report->peak.bytes
+		       ? (unsigned long)(100.0 * (double)more / (double)report->peak.bytes +
+					 0.5)
+		       : 0;
+}
+
 static void verdict(const struct pin_report *report, struct pin_output *out)
 {
 	uint64_t served = pin_pool_requests(PIN_SERVED), created = pin_pool.created;
 
-	pin_output(out, "  The heap grew to %s in %u region%s and keeps it.\n",
+	pin_output(out, "  The program held %s at most; ", PIN_SIZE(report->peak.bytes));
+	pin_output(out, "the heap grew to %s in %u region%s and keeps it, %lu%% more.\n",
 		   PIN_SIZE(report->heap.mapped), report->regions,
-		   report->regions == 1 ? "" : "s");
+		   report->regions == 1 ? "" : "s", percent_more(report));
 	if (!served && !created)
 		pin_output(out, "  Nothing of it was registered.\n");
 	else
@@ -38,14 +50,43 @@ static void memory(const struct pin_report *report, struct pin_output *out)
 	size_t limit = report->memlock_limit;
 
 	pin_output(out, "memory\n");
-	pin_output(out, "  %-28s %12s\n", "in use by the program", PIN_SIZE(report->heap.live));
+	pin_output(out, "  %-28s %12s\n", "held at the peak", PIN_SIZE(report->peak.bytes));
+	pin_output(out, "  %-28s %12s\n", "held now", PIN_SIZE(report->heap.live));
 	pin_output(out, "  %-28s %12s\n", "heap, never returned",
 		   PIN_SIZE(report->heap.mapped));
-	pin_output(out, "  %-28s %12s\n", "pinned now", PIN_SIZE(pin_pool.pinned));
 	pin_output(out, "  %-28s %12s\n", "pinned at the peak", PIN_SIZE(pin_pool.pinned_peak));
+	pin_output(out, "  %-28s %12s\n", "pinned now", PIN_SIZE(pin_pool.pinned));
 	pin_output(out, "  %-28s %12s\n", "resident at the peak", PIN_SIZE(report->rss_peak));
 	pin_output(out, "  %-28s %12s\n", "limit on locked memory",
 		   limit == SIZE_MAX ? "none" : PIN_SIZE(limit));
+}
+
+/* Stacks and frames on the one screen; the JSON form has more. */
+#define SITES  5
+#define FRAMES 4
+
+static void site(const struct pin_report *report, const struct pin_site *site,
+		 struct pin_output *out)
+{
+	struct pin_frames frames = pin_report_frames(site);
+	char name[PIN_BACKTRACE_NAME];
+
+	pin_output(out, "  %10s  ", PIN_SIZE(pin_report_share(report, site).bytes));
+	for (uint32_t i = 0; i < frames.n && i < FRAMES; i++) {
+		pin_report_frame(report, frames.at[i], name, sizeof name);
+		pin_output(out, "%s%s", i ? " < " : "", name);
+	}
+	pin_output(out, frames.n ? "\n" : "(stack not known)\n");
+}
+
+static void sites(const struct pin_report *report, struct pin_output *out)
+{
+	if (!report->n_sites)
+		return;
+	pin_output(out, report->held ? "who held memory at the peak (sampled)\n"
+				     : "what made the heap grow\n");
+	for (size_t i = 0; i < report->n_sites && i < SITES; i++)
+		site(report, report->sites[i], out);
 }
 
 static void domains(struct pin_output *out)
@@ -85,6 +126,7 @@ void pin_report_text(const struct pin_report *report, struct pin_output *out)
 	heading(report, out);
 	verdict(report, out);
 	memory(report, out);
+	sites(report, out);
 	if (pin_pool_requests(PIN_SERVED) || pin_pool.created || pin_pool_passed())
 		registration(out);
 }

@@ -8,6 +8,7 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/region.h"
+#include "allocator/sample.h"
 #include "preload/report-format.h"
 #include "regpool/pool.h"
 
@@ -93,12 +94,16 @@ static void collect(struct pin_report *report)
 	report->pid = getpid();
 	report->rank = number_or_none(rank());
 	report->nranks = number_or_none(rank_count());
+	report->began_ns = began.ns;
 	report->elapsed_ns = pin_os_now_ns() - began.ns;
 	pin_heap_stats(&report->heap);
 	report->regions = pin_region_count();
 	/* getrusage's figure includes what was before execve. */
 	report->rss_peak = pin_os_status("\nVmHWM:");
 	report->memlock_limit = memlock_limit();
+	report->ram = pin_os_ram();
+	report->held = pin_sample_is_on();
+	pin_report_collect_peak(report, began.ns + report->elapsed_ns);
 }
 
 /* Replaces %h %p %r; -ENAMETOOLONG when it does not fit. */
@@ -128,36 +133,40 @@ static int expand(const char *path, char *out, size_t size)
 	return *path ? -ENAMETOOLONG : 0;
 }
 
-static bool wants_json(const char *path)
+typedef void write_form(const struct pin_report *report, struct pin_output *out);
+
+static write_form *form_for(const char *path)
 {
+	static write_form *const forms[] = {
+		[PIN_REPORT_TEXT] = pin_report_text,
+		[PIN_REPORT_JSON] = pin_report_json,
+		[PIN_REPORT_MASSIF] = pin_report_massif,
+	};
 	size_t n = strlen(path);
 
 	if (pin_options.report_format != PIN_REPORT_AUTO)
-		return pin_options.report_format == PIN_REPORT_JSON;
-	return n >= 5 && !strcmp(path + n - 5, ".json");
+		return forms[pin_options.report_format];
+	return n >= 5 && !strcmp(path + n - 5, ".json") ? pin_report_json : pin_report_text;
 }
 
-static int write_to(int fd, bool json)
+static int write_to(int fd, write_form *form)
 {
 	struct pin_output out = {.fd = fd};
 	struct pin_report report;
 
 	collect(&report);
-	if (json)
-		pin_report_json(&report, &out);
-	else
-		pin_report_text(&report, &out);
+	form(&report, &out);
 	return pin_output_flush(&out);
 }
 
 /* A pipe, a terminal or /dev/null is written to; renaming would replace it. */
-static int write_special(const char *path, bool json)
+static int write_special(const char *path, write_form *form)
 {
 	int error, fd = open(path, O_WRONLY | O_CLOEXEC);
 
 	if (fd < 0)
 		return -errno;
-	error = write_to(fd, json);
+	error = write_to(fd, form);
 	close(fd);
 	return error;
 }
@@ -170,7 +179,7 @@ static bool is_special(const char *path)
 }
 
 /* Under another name first: nobody may find half a report. */
-static int write_file(const char *path, bool json)
+static int write_file(const char *path, write_form *form)
 {
 	char draft[PATH_MAX + 32];
 	int error, fd;
@@ -181,7 +190,7 @@ static int write_file(const char *path, bool json)
 	fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return -errno;
-	error = write_to(fd, json);
+	error = write_to(fd, form);
 	if (close(fd) && !error)
 		error = -errno;
 	if (!error && rename(draft, path))
@@ -198,11 +207,11 @@ int pin_report_write(const char *path)
 	int error;
 
 	if (!strcmp(path, "stderr"))
-		return write_to(standard_error, wants_json(path));
+		return write_to(standard_error, form_for(path));
 	error = expand(path, file, sizeof file);
 	if (!error)
-		error = is_special(file) ? write_special(file, wants_json(file))
-					 : write_file(file, wants_json(file));
+		error = is_special(file) ? write_special(file, form_for(file))
+					 : write_file(file, form_for(file));
 	errno = saved;
 	return error;
 }

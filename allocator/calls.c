@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Calls from one object of jemalloc's to another that come by here: the linker gives
+ * them to __wrap_* and the function itself is __real_* (--wrap, Makefile.am). None of
+ * them is on the fast path of malloc or free. No lock of jemalloc's is held in any, and
+ * what runs here may not allocate.
+ *
+ * Prototypes and structs follow jemalloc 5.3.0, include/jemalloc/internal:
+ * arena_externs.h, large_externs.h, peak_event.h, prof_externs.h, tcache_externs.h,
+ * thread_event.h; edata.h, prof_structs.h.
+ */
+#include <config.h>
+
+#include "allocator/growth.h"
+#include "allocator/live.h"
+#include "allocator/rounding.h"
+#include "allocator/sample.h"
+
+#include <jemalloc/jemalloc.h>
+
+#define CALL(type, name, ...)               \
+	type __real_je_##name(__VA_ARGS__); \
+	type __wrap_je_##name(__VA_ARGS__); \
+	type __wrap_je_##name(__VA_ARGS__)
+
+/* te_ctx_t: a thread's bytes allocated or freed, and where the last event was. */
+struct je_te_ctx {
+	bool is_alloc;
+	uint64_t *current, *last_event, *next_event, *next_event_fast;
+};
+
+/* The beginning of edata_t. */
+struct je_edata {
+	uint64_t bits;
+	void *addr;
+};
+
+/* prof_info_t. */
+struct je_prof_info {
+	uint64_t alloc_time;
+	void *alloc_tctx;
+	size_t alloc_size;
+};
+
+/*
+ * A thread has allocated, or freed, enough that somebody wants to look: every 64 KiB,
+ * its thread cache. At the end of malloc, realloc or free.
+ */
+CALL(void, te_event_trigger, void *tsd, struct je_te_ctx *ctx)
+{
+	pin_live_event(ctx->is_alloc ? PIN_LIVE_ALLOCATED : PIN_LIVE_FREED, ctx->current);
+	/* For growth that was not settled where it happened: in realloc, or in a sample. */
+	pin_growth_settle_now();
+	__real_je_te_event_trigger(tsd, ctx);
+}
+
+/*
+ * How many bytes on jemalloc's own record of a thread's peak (mallctl thread.peak.read)
+ * is brought up to date. The first time with the first bytes, so that the thread's
+ * counters are known when it ends, however little it allocated; then more seldom than
+ * jemalloc would, which makes up for what is done above.
+ */
+#define PEAK_EVENT_WAIT PIN_MIB
+
+CALL(uint64_t, peak_alloc_new_event_wait, void *tsd)
+{
+	(void)tsd;
+	return pin_live_knows(PIN_LIVE_ALLOCATED) ? PEAK_EVENT_WAIT : 1;
+}
+
+CALL(uint64_t, peak_dalloc_new_event_wait, void *tsd)
+{
+	(void)tsd;
+	return pin_live_knows(PIN_LIVE_FREED) ? PEAK_EVENT_WAIT : 1;
+}
+
+/* A thread ends. */
+CALL(void, tcache_cleanup, void *tsd)
+{
+	pin_live_thread_ends();
+	__real_je_tcache_cleanup(tsd);
+}
+
+/* Below these three all memory for blocks is asked for, but in realloc. */
+CALL(void *, tcache_alloc_small_hard, void *tsd, void *arena, void *tcache, void *bin,
+     unsigned index, bool *success)
+{
+	void *p = __real_je_tcache_alloc_small_hard(tsd, arena, tcache, bin, index, success);
+
+	pin_growth_settle();
+	return p;
+}
+
+CALL(void *, large_malloc, void *tsd, void *arena, size_t usize, bool zero)
+{
+	void *p = __real_je_large_malloc(tsd, arena, usize, zero);
+
+	pin_growth_settle();
+	return p;
+}
+
+/* Also the only one that is given the size asked for: all beyond the thread caches. */
+CALL(void *, arena_malloc_hard, void *tsd, void *arena, size_t size, unsigned index, bool zero)
+{
+	void *p = __real_je_arena_malloc_hard(tsd, arena, size, index, zero);
+
+	if (p && size > PIN_ROUNDING_LARGE)
+		pin_rounding_note(p, size, sallocx(p, 0));
+	pin_growth_settle();
+	return p;
+}
+
+CALL(void, large_dalloc, void *tsd, struct je_edata *edata)
+{
+	pin_rounding_forget(edata->addr);
+	__real_je_large_dalloc(tsd, edata);
+}
+
+/*
+ * realloc, in place or not; what it frees does not come by large_dalloc. jemalloc counts
+ * the new size before the old one's release: in place, the program never held both.
+ */
+CALL(void *, arena_ralloc, void *tsd, void *arena, void *p, size_t old_usize, size_t size,
+     size_t alignment, bool zero, void *tcache, void *hooks)
+{
+	size_t beyond = old_usize > PIN_ROUNDING_LARGE ? pin_rounding_forget(p) : 0;
+	void *q = __real_je_arena_ralloc(tsd, arena, p, old_usize, size, alignment, zero,
+					 tcache, hooks);
+
+	if (!q) {
+		pin_rounding_note(p, old_usize - beyond, old_usize);
+		return NULL;
+	}
+	pin_live_withhold((int64_t)(q == p ? old_usize : beyond));
+	if (size > PIN_ROUNDING_LARGE)
+		pin_rounding_note(q, size, sallocx(q, 0));
+	return q;
+}
+
+/* A block is sampled: it was allocated as if its size class had been asked for. */
+CALL(void, prof_malloc_sample_object, void *tsd, const void *p, size_t size, size_t usize,
+     void *tctx)
+{
+	bool large = size > PIN_ROUNDING_LARGE;
+
+	if (large)
+		pin_rounding_note(p, size, usize);
+	pin_sample_taken(tctx, large ? size : usize);
+	__real_je_prof_malloc_sample_object(tsd, p, size, usize, tctx);
+}
+
+/* Before jemalloc's own: after it tctx may stand for another stack. */
+CALL(void, prof_free_sampled_object, void *tsd, size_t usize, struct je_prof_info *info)
+{
+	bool large = info->alloc_size > PIN_ROUNDING_LARGE;
+
+	pin_sample_freed(info->alloc_tctx, large ? info->alloc_size : usize);
+	__real_je_prof_free_sampled_object(tsd, usize, info);
+}

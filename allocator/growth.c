@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "allocator/growth.h"
+#include "allocator/live.h"
+#include "allocator/sites.h"
+#include "allocator/timeline.h"
+
+__thread size_t pin_growth_pending;
+__thread bool pin_growth_deferred;
+
+PIN_COLD void pin_growth_account(void)
+{
+	size_t n_bytes = pin_growth_pending;
+
+	pin_growth_pending = 0;
+	pin_growth_deferred = false;
+	pin_sites_grew(n_bytes);
+	pin_timeline_grew(pin_live_now());
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the program holds, and the most it ever held.
+ *
+ * jemalloc counts the bytes each thread allocates and frees, and looks at these
+ * counters every 64 KiB (its thread events). They are taken from there, so that the fast
+ * paths cost nothing more, and added up when a thread holds notably more or less than it
+ * has told. So the sum is exact but for less than PIN_LIVE_UNTOLD and 64 KiB for each
+ * thread; one that ends tells all.
+ *
+ * A block counts with what it can hold (malloc_usable_size), except that a large one
+ * counts with what was asked for: rounding.h.
+ */
+#ifndef PIN_LIVE_H
+#define PIN_LIVE_H
+
+#include "allocator/base.h"
+
+#define PIN_LIVE_UNTOLD ((int64_t)(32 * PIN_KIB))
+
+struct pin_live_peak {
+	size_t bytes;
+	uint64_t ns; /* when, by pin_os_now_ns() */
+};
+
+enum pin_live_side { PIN_LIVE_FREED, PIN_LIVE_ALLOCATED, PIN_LIVE_SIDES };
+
+/* Internal to the inline functions: the calling thread's. */
+struct pin_live_thread {
+	const uint64_t *counters[PIN_LIVE_SIDES]; /* in jemalloc; NULL until the first event */
+	int64_t corrections;			  /* sum of pin_live_correct() */
+	int64_t withheld;
+	int64_t told; /* what it held when it was added up last */
+};
+extern __thread struct pin_live_thread pin_live_thread
+	__attribute__((tls_model("initial-exec")));
+void pin_live_tell(int64_t held);
+
+/* What the calling thread has allocated more than freed. */
+static inline int64_t pin_live_held(void)
+{
+	const struct pin_live_thread *thread = &pin_live_thread;
+	const uint64_t *allocated = thread->counters[PIN_LIVE_ALLOCATED];
+	const uint64_t *freed = thread->counters[PIN_LIVE_FREED];
+
+	return thread->corrections + (int64_t)(allocated ? *allocated : 0) -
+	       (int64_t)(freed ? *freed : 0);
+}
+
+/* Whether a side of the calling thread has had an event. */
+static inline bool pin_live_knows(enum pin_live_side side)
+{
+	return pin_live_thread.counters[side];
+}
+
+/* An event of the calling thread, on the side of one of its counters. */
+static inline void pin_live_event(enum pin_live_side side, const uint64_t *counter)
+{
+	struct pin_live_thread *thread = &pin_live_thread;
+	int64_t held, change;
+
+	thread->counters[side] = counter;
+	held = pin_live_held() - thread->withheld;
+	thread->withheld = 0;
+	change = held - thread->told;
+	if (change > PIN_LIVE_UNTOLD || change < -PIN_LIVE_UNTOLD)
+		pin_live_tell(held);
+}
+
+/* The calling thread holds so much more, or less, than its counters say. */
+static inline void pin_live_correct(int64_t n_bytes)
+{
+	pin_live_thread.corrections += n_bytes;
+}
+
+/*
+ * The calling thread's next event comes too early for so many bytes, which the one after
+ * it will count as freed: they are left out.
+ */
+static inline void pin_live_withhold(int64_t n_bytes)
+{
+	pin_live_thread.withheld = n_bytes;
+}
+
+/* The calling thread ends: counts what its last events left. */
+static inline void pin_live_thread_ends(void)
+{
+	pin_live_tell(pin_live_held());
+}
+
+/*
+ * Bytes in blocks the program holds, the calling thread's last ones included.
+ * Lock-free, async-signal-safe.
+ */
+size_t pin_live_now(void);
+
+/* The most it held until now, and when. Lock-free, async-signal-safe. */
+struct pin_live_peak pin_live_peak(void);
+
+#endif

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "allocator/sites.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* A power of two, at least twice as many as there are sites: a free slot is near. */
+#define SLOTS (2 * PIN_SITES)
+
+_Atomic uint64_t pin_sites_peaks;
+static int (*walk_stack)(void **frames, int n);
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/*
+ * Under the lock, but `count`, which is stored when a site is complete. The first site
+ * stands for all that find no room. Only what is used takes memory.
+ */
+static struct pin_site sites[PIN_SITES];
+static uint16_t slots[SLOTS]; /* 0, or the number of a site */
+static _Atomic size_t count;
+
+_Static_assert(PIN_SITES <= UINT16_MAX, "a slot holds the number of a site");
+
+/* Another thread may have held it, which a child does not have. */
+static void unlock_in_child(void)
+{
+	static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+
+	lock = unlocked;
+}
+
+void pin_sites_start(int (*walk)(void **frames, int n))
+{
+	count = 1;
+	pthread_atfork(NULL, NULL, unlock_in_child);
+	walk_stack = walk;
+}
+
+/* FNV-1a, over whole addresses. */
+static uint32_t hash_of(void *const *frames, uint32_t depth)
+{
+	uint64_t hash = 0xcbf29ce484222325;
+
+	for (uint32_t i = 0; i < depth; i++)
+		hash = (hash ^ (uintptr_t)frames[i]) * 0x100000001b3;
+	return (uint32_t)(hash ^ hash >> 32);
+}
+
+static struct pin_site *make_site(uint16_t *slot, uint32_t hash, void *const *frames,
+				  uint32_t depth)
+{
+	size_t number = count;
+	struct pin_site *site;
+
+	if (number == PIN_SITES)
+		return &sites[0];
+	site = &sites[number];
+	site->hash = hash;
+	site->depth = depth;
+	memcpy(site->frames, frames, depth * sizeof *frames);
+	*slot = (uint16_t)number;
+	atomic_store_explicit(&count, number + 1, memory_order_release);
+	return site;
+}
+
+/* Under the lock. */
+static struct pin_site *find(void *const *frames, uint32_t depth)
+{
+	uint32_t hash = hash_of(frames, depth);
+
+	for (uint32_t i = hash;; i++) {
+		uint16_t *slot = &slots[i % SLOTS];
+		struct pin_site *site = &sites[*slot];
+
+		if (!*slot)
+			return make_site(slot, hash, frames, depth);
+		if (site->hash == hash && site->depth == depth &&
+		    !memcmp(site->frames, frames, depth * sizeof *frames))
+			return site;
+	}
+}
+
+struct pin_site *pin_sites_here(void)
+{
+	void *frames[PIN_SITE_FRAMES];
+	struct pin_site *site;
+	int depth;
+
+	if (!walk_stack)
+		return NULL;
+	depth = walk_stack(frames, PIN_SITE_FRAMES);
+	pthread_mutex_lock(&lock);
+	site = find(frames, depth > 0 ? (uint32_t)depth : 0);
+	pthread_mutex_unlock(&lock);
+	return site;
+}
+
+void pin_sites_grew(size_t n_bytes)
+{
+	struct pin_site *site = pin_sites_here();
+
+	if (!site)
+		return;
+	pthread_mutex_lock(&lock);
+	site->grown_bytes += n_bytes;
+	site->grown_count++;
+	pthread_mutex_unlock(&lock);
+}
+
+/*
+ * What is held changes with every sample, the peak's figures only when a peak was
+ * reached in between: they are what was held until then.
+ */
+void pin_sites_hold(struct pin_site *site, struct pin_held more)
+{
+	uint64_t peaks = atomic_load_explicit(&pin_sites_peaks, memory_order_acquire);
+
+	pthread_mutex_lock(&lock);
+	if (site->peaks != peaks)
+		site->at_peak = site->now;
+	site->peaks = peaks;
+	site->now.bytes += more.bytes;
+	site->now.count += more.count;
+	pthread_mutex_unlock(&lock);
+}
+
+struct pin_held pin_site_at_peak(const struct pin_site *site)
+{
+	return site->peaks == atomic_load(&pin_sites_peaks) ? site->at_peak : site->now;
+}
+
+static double figure(const struct pin_site *site, bool held)
+{
+	return held ? pin_site_at_peak(site).bytes : (double)site->grown_bytes;
+}
+
+size_t pin_sites_largest(bool held, struct pin_site **out, size_t n)
+{
+	size_t total = atomic_load_explicit(&count, memory_order_acquire), used = 0, at;
+
+	for (size_t i = 0; i < total; i++) {
+		double bytes = figure(&sites[i], held);
+
+		for (at = used; at && figure(out[at - 1], held) < bytes; at--)
+			if (at < n)
+				out[at] = out[at - 1];
+		if (at >= n || bytes < 1)
+			continue;
+		out[at] = &sites[i];
+		used += used < n;
+	}
+	return used;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The report as a heap profile of valgrind's massif: what the program holds is the heap,
+ * what the heap keeps beyond it is "extra", and the snapshot of the peak has the tree of
+ * stacks. The format is what ms_print(1) of valgrind 3.19 reads.
+ */
+#include <config.h>
+
+#include "preload/report-format.h"
+
+#include <string.h>
+
+/* Sites in the order of their frames: those that share a beginning are neighbours. */
+struct row {
+	const struct pin_site *site;
+	struct pin_frames frames;
+	size_t bytes;
+};
+
+static int compare(const struct pin_frames *a, const struct pin_frames *b)
+{
+	uint32_t n = a->n < b->n ? a->n : b->n;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (a->at[i] != b->at[i])
+			return (uintptr_t)a->at[i] < (uintptr_t)b->at[i] ? -1 : 1;
+	return (a->n > b->n) - (a->n < b->n);
+}
+
+static size_t sorted_rows(const struct pin_report *report, struct row *rows)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < report->n_sites; i++) {
+		struct row row = {report->sites[i], pin_report_frames(report->sites[i]),
+				  pin_report_share(report, report->sites[i]).bytes};
+		size_t at = n++;
+
+		for (; at && compare(&rows[at - 1].frames, &row.frames) > 0; at--)
+			rows[at] = rows[at - 1];
+		rows[at] = row;
+	}
+	return n;
+}
+
+/* How many rows from the first on have its frame at this depth; 0 when it ends before. */
+static size_t branch(const struct row *rows, size_t n, uint32_t depth)
+{
+	size_t same = 0;
+
+	if (rows->frames.n <= depth)
+		return 0;
+	while (same < n && rows[same].frames.n > depth &&
+	       rows[same].frames.at[depth] == rows->frames.at[depth])
+		same++;
+	return same;
+}
+
+static size_t sum(const struct row *rows, size_t n)
+{
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < n; i++)
+		bytes += rows[i].bytes;
+	return bytes;
+}
+
+static unsigned count_branches(const struct row *rows, size_t n, uint32_t depth)
+{
+	unsigned branches = 0;
+
+	for (size_t i = 0; i < n;) {
+		size_t same = branch(rows + i, n - i, depth);
+
+		branches += same > 0;
+		i += same ? same : 1;
+	}
+	return branches;
+}
+
+static const char *indent(uint32_t n)
+{
+	static const char spaces[] = "                                ";
+
+	_Static_assert(sizeof spaces > PIN_SITE_FRAMES, "a space for each frame");
+	return spaces + sizeof spaces - 1 - n;
+}
+
+/* All stacks that begin alike up to `depth`, which is at most PIN_SITE_FRAMES. */
+static void tree(const struct pin_report *report, struct pin_output *out,
+		 const struct row *rows, size_t n, uint32_t depth)
+{
+	char name[PIN_BACKTRACE_NAME];
+
+	for (size_t i = 0; i < n;) {
+		size_t same = branch(rows + i, n - i, depth);
+		const void *frame = same ? rows[i].frames.at[depth] : NULL;
+
+		if (same) {
+			pin_report_frame(report, frame, name, sizeof name);
+			pin_output(out, "%sn%u: %zu %p: %s\n", indent(depth + 1),
+				   count_branches(rows + i, same, depth + 1),
+				   sum(rows + i, same), frame, name);
+			tree(report, out, rows + i, same, depth + 1);
+		}
+		i += same ? same : 1;
+	}
+}
+
+static void peak_tree(const struct pin_report *report, struct pin_output *out)
+{
+	struct row rows[PIN_REPORT_SITES];
+	size_t n = sorted_rows(report, rows);
+
+	pin_output(out, "heap_tree=peak\nn%u: %zu (%s) malloc/new/new[], --alloc-fns, etc.\n",
+		   count_branches(rows, n, 0), sum(rows, n),
+		   report->held ? "sampled" : "growth of the heap");
+	tree(report, out, rows, n, 0);
+}
+
+static void snapshot(const struct pin_report *report, struct pin_output *out, size_t i,
+		     bool is_peak)
+{
+	const struct pin_moment *moment = &report->moments[i];
+	uint64_t ns = moment->ns > report->began_ns ? moment->ns - report->began_ns : 0;
+
+	pin_output(out, "#-----------\nsnapshot=%zu\n#-----------\ntime=%lu\n", i,
+		   ns / 1000000);
+	pin_output(out, "mem_heap_B=%zu\nmem_heap_extra_B=%zu\nmem_stacks_B=0\n", moment->live,
+		   moment->mapped > moment->live ? moment->mapped - moment->live : 0);
+	if (is_peak)
+		peak_tree(report, out);
+	else
+		pin_output(out, "heap_tree=empty\n");
+}
+
+void pin_report_massif(const struct pin_report *report, struct pin_output *out)
+{
+	bool seen = false;
+
+	pin_output(out, "desc: pinalloc %s, process %d on %s\ncmd: %s\ntime_unit: ms\n",
+		   PACKAGE_VERSION, report->pid, report->host, report->program);
+	for (size_t i = 0; i < report->n_moments; i++) {
+		bool is_peak = !seen && report->moments[i].live == report->peak.bytes;
+
+		snapshot(report, out, i, is_peak);
+		seen |= is_peak;
+	}
+}

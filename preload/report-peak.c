@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The part of a report about the peak: when it was, how it came, from where. */
+#include <config.h>
+
+#include "allocator/live.h"
+#include "allocator/region.h"
+#include "preload/report-format.h"
+#include "regpool/pool.h"
+
+#include <string.h>
+
+/* The peak is exact, the moments are not: it gets one of its own. */
+static void insert_peak(struct pin_report *report)
+{
+	struct pin_moment peak = {.ns = report->peak.ns, .live = report->peak.bytes};
+	size_t n = report->n_moments, at = n;
+
+	while (at && report->moments[at - 1].ns > peak.ns)
+		at--;
+	if (at) {
+		peak.mapped = report->moments[at - 1].mapped;
+		peak.pinned = report->moments[at - 1].pinned;
+	}
+	/* It may have been reached before the growth that made it was noted. */
+	if (peak.mapped < peak.live)
+		peak.mapped = at < n ? report->moments[at].mapped : pin_region_bytes();
+	memmove(&report->moments[at + 1], &report->moments[at], (n - at) * sizeof peak);
+	report->moments[at] = peak;
+	report->n_moments++;
+}
+
+static void append_now(struct pin_report *report, uint64_t now)
+{
+	report->moments[report->n_moments++] = (struct pin_moment){
+		.ns = now,
+		.live = report->heap.live,
+		.mapped = report->heap.mapped,
+		.pinned = pin_pool.pinned,
+	};
+}
+
+void pin_report_collect_peak(struct pin_report *report, uint64_t now)
+{
+	report->peak = pin_live_peak();
+	/* What has been freed may not be known yet. */
+	if (report->peak.bytes > report->heap.mapped)
+		report->peak.bytes = report->heap.mapped;
+	report->n_moments = pin_timeline_read(report->moments);
+	insert_peak(report);
+	append_now(report, now);
+	report->n_sites = pin_sites_largest(report->held, report->sites, PIN_REPORT_SITES);
+}
+
+struct pin_frames pin_report_frames(const struct pin_site *site)
+{
+	uint32_t first = 0;
+
+	while (first < site->depth && pin_backtrace_ours(site->frames[first]))
+		first++;
+	return (struct pin_frames){.at = site->frames + first, .n = site->depth - first};
+}
+
+struct pin_share pin_report_share(const struct pin_report *report, const struct pin_site *site)
+{
+	struct pin_held held;
+
+	if (!report->held)
+		return (struct pin_share){site->grown_bytes, site->grown_count};
+	held = pin_site_at_peak(site);
+	return (struct pin_share){(size_t)(held.bytes + 0.5), (size_t)(held.count + 0.5)};
+}
+
+void pin_report_frame(const struct pin_report *report, const void *frame, char *name,
+		      size_t size)
+{
+	(void)report;
+	pin_backtrace_name(frame, true, name, size);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * jemalloc with its calls coming by allocator/calls.c, linked into a plain program:
+ * what the program holds is counted right, whatever it does with its blocks.
+ */
+#include <config.h>
+
+#include "allocator/live.h"
+#include "allocator/rounding.h"
+#include "test/tap.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#define THREADS 4
+#define SLOTS	64
+#define ROUNDS	20000
+
+/* What the tables may be off: a step for each block, and what threads have not told. */
+#define EVENT (64 * PIN_KIB)
+
+/* Blocks change hands: any thread frees and reallocates any other's. */
+static struct slot {
+	pthread_mutex_t lock;
+	char *block;
+	size_t counts;
+} slots[SLOTS];
+
+/* From 1 B to 4 MiB, each power of two as likely as the next. */
+static size_t some_size(unsigned *random)
+{
+	size_t top = (size_t)1 << rand_r(random) % 22;
+
+	return top + (size_t)rand_r(random) % top;
+}
+
+static size_t counts(void *block, size_t n)
+{
+	return n > PIN_ROUNDING_LARGE ? n : malloc_usable_size(block);
+}
+
+static void change(struct slot *slot, unsigned *random)
+{
+	size_t n = some_size(random);
+
+	switch (rand_r(random) % 4) {
+	case 0:
+		slot->block = realloc(slot->block, n);
+		break;
+	case 1:
+		free(slot->block);
+		slot->block = calloc(1, n);
+		break;
+	case 2:
+		free(slot->block);
+		slot->block = NULL;
+		slot->counts = 0;
+		return;
+	default:
+		free(slot->block);
+		slot->block = malloc(n);
+	}
+	slot->counts = counts(slot->block, n);
+}
+
+static void *churn(void *seed)
+{
+	unsigned random = (unsigned)(uintptr_t)seed;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		struct slot *slot = &slots[rand_r(&random) % SLOTS];
+
+		pthread_mutex_lock(&slot->lock);
+		change(slot, &random);
+		pthread_mutex_unlock(&slot->lock);
+	}
+	return NULL;
+}
+
+static void run_threads(void *(*run)(void *), size_t n)
+{
+	pthread_t threads[THREADS];
+
+	for (uintptr_t i = 0; i < n; i++)
+		pthread_create(&threads[i], NULL, run, (void *)(i + 1));
+	for (size_t i = 0; i < n; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static bool near(size_t a, size_t b, size_t by)
+{
+	return a > b ? a - b <= by : b - a <= by;
+}
+
+static void many_threads(void)
+{
+	size_t before, expected = 0;
+
+	/* What a thread's start leaves allocated is there from now on. */
+	run_threads(churn, THREADS);
+	for (int i = 0; i < SLOTS; i++) {
+		free(slots[i].block);
+		slots[i].block = NULL;
+	}
+	before = pin_live_now();
+	run_threads(churn, THREADS);
+	for (int i = 0; i < SLOTS; i++)
+		expected += slots[i].block ? slots[i].counts : 0;
+	ok(expected > PIN_MIB && near(pin_live_now() - before, expected, SLOTS * 64),
+	   "after churn in %d threads %zu bytes are held: %zu", THREADS, expected,
+	   pin_live_now() - before);
+	for (int i = 0; i < SLOTS; i++)
+		free(slots[i].block);
+	ok(near(pin_live_now(), before, SLOTS * 64), "and none when all are freed");
+}
+
+static void *free_it(void *block)
+{
+	free(block);
+	return NULL;
+}
+
+/* None of them allocates or frees as much as would be looked at by itself. */
+static void short_threads(void)
+{
+	size_t before = pin_live_now();
+	pthread_t thread;
+
+	for (int i = 0; i < 1000; i++) {
+		pthread_create(&thread, NULL, free_it, malloc(20 * PIN_KIB));
+		pthread_join(thread, NULL);
+	}
+	ok(near(pin_live_now(), before, EVENT),
+	   "1000 threads that free 20 KiB each are counted: %zu, %zu", before, pin_live_now());
+}
+
+static void peak(void)
+{
+	size_t before = pin_live_now(), most = pin_live_peak().bytes, held;
+	char *volatile p = malloc(most), *volatile q; /* or the compiler removes them */
+
+	q = realloc(p, most + 50 * PIN_MIB);
+	held = pin_live_now();
+	ok(near(held - before, most + 50 * PIN_MIB, 128),
+	   "realloc counts what it was asked for");
+	ok(pin_live_peak().bytes >= held &&
+		   pin_live_peak().bytes <= held + (q == p ? 0 : most) + EVENT,
+	   "the peak has both blocks where it moves");
+	most = pin_live_peak().bytes;
+	q = realloc(q, 10 * PIN_MIB);
+	ok(near(pin_live_now() - before, 10 * PIN_MIB, 128), "also when the block shrinks");
+	free(q);
+	ok(near(pin_live_now(), before, 128) && pin_live_peak().bytes == most,
+	   "the peak stays when all is freed");
+	p = malloc(most - before + PIN_MIB + 12345);
+	free(p);
+	ok(near(pin_live_peak().bytes, most + PIN_MIB + 12345, EVENT),
+	   "a peak is known although it is over");
+}
+
+/* The heap's last block grows where it is, and the pages behind a block that shrank. */
+static void in_place(void)
+{
+	size_t before = pin_live_now(), most, n = 2 * pin_live_peak().bytes;
+	char *volatile p = malloc(n), *volatile q;
+
+	q = realloc(p, n / 2);
+	most = pin_live_peak().bytes;
+	ok(q == p, "a block shrinks where it is");
+	q = realloc(p, n / 4 * 3);
+	ok(q == p, "and grows again");
+	ok(pin_live_peak().bytes == most, "which the peak does not count as two");
+	ok(near(pin_live_now() - before, n / 4 * 3, 128), "nor what is held");
+	free(q);
+	ok(near(pin_live_now(), before, 128), "until it is freed");
+}
+
+int main(void)
+{
+	for (int i = 0; i < SLOTS; i++)
+		pthread_mutex_init(&slots[i].lock, NULL);
+	many_threads();
+	short_threads();
+	peak();
+	in_place();
+	return done_testing();
+}

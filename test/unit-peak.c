@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What peaks are known by: what is held, when, from which stacks. Without a heap. */
+#include <config.h>
+
+#include "allocator/live.h"
+#include "allocator/region.h"
+#include "allocator/rounding.h"
+#include "allocator/sites.h"
+#include "allocator/timeline.h"
+#include "test/tap.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#define MIB ((int64_t)PIN_MIB)
+
+/* The counters of the only thread here. */
+static uint64_t allocated, freed;
+
+static void allocate(size_t n_bytes)
+{
+	allocated += n_bytes;
+	pin_live_event(PIN_LIVE_ALLOCATED, &allocated);
+}
+
+static void release(size_t n_bytes)
+{
+	freed += n_bytes;
+	pin_live_event(PIN_LIVE_FREED, &freed);
+}
+
+static void held(void)
+{
+	ok(pin_live_now() == 0 && pin_live_peak().bytes == 0, "nothing is held");
+	release(PIN_MIB);
+	ok(pin_live_now() == 0, "another thread's block may be freed first");
+	allocate(8 * PIN_MIB);
+	ok(pin_live_now() == 7 * PIN_MIB, "an event counts what was allocated");
+	ok(pin_live_peak().bytes == 7 * PIN_MIB && pin_live_peak().ns, "which is the peak");
+	release(PIN_MIB);
+	ok(pin_live_now() == 6 * PIN_MIB && pin_live_peak().bytes == 7 * PIN_MIB,
+	   "the peak stays");
+	allocated += 10;
+	freed += 3;
+	ok(pin_live_now() == 6 * PIN_MIB + 7, "the thread's own last bytes are known");
+	pin_live_thread_ends();
+	pin_live_thread_ends();
+	ok(pin_live_thread.told == 6 * MIB + 7 && pin_live_now() == 6 * PIN_MIB + 7,
+	   "and counted when it ends, once");
+	allocate(7);
+	ok(pin_live_thread.told == 6 * MIB + 7, "a little more is not told at once");
+	release(pin_live_now());
+	pin_live_withhold(3 * MIB);
+	allocate(5 * PIN_MIB);
+	release(3 * PIN_MIB);
+	ok(pin_live_now() == 2 * PIN_MIB && pin_live_peak().bytes == 7 * PIN_MIB,
+	   "what realloc replaces in place is not held twice");
+	release(2 * PIN_MIB);
+}
+
+static void rounding(void)
+{
+	char *a = pin_reserve_carve(64 * PIN_MIB, PIN_PAGE), *b = a + 32 * PIN_MIB;
+	char elsewhere;
+
+	allocate(112 * PIN_MIB);
+	pin_rounding_note(a, 50 * PIN_MIB, 56 * PIN_MIB);
+	ok(pin_live_now() == 106 * PIN_MIB, "what a request was rounded up by is not held");
+	pin_rounding_note(a, 52 * PIN_MIB, 56 * PIN_MIB);
+	ok(pin_live_now() == 108 * PIN_MIB, "a later note takes the place of an earlier");
+	pin_rounding_note(b, 55 * PIN_MIB, 56 * PIN_MIB);
+	ok(pin_rounding_forget(a) == 4 * PIN_MIB, "it is known of each block");
+	ok(pin_rounding_forget(a) == 0, "once");
+	ok(pin_rounding_forget(b) == PIN_MIB && pin_live_now() == 112 * PIN_MIB,
+	   "and all is as before when it is forgotten");
+	pin_rounding_note(&elsewhere, 1, 2);
+	ok(pin_rounding_forget(&elsewhere) == 0 && pin_live_now() == 112 * PIN_MIB,
+	   "what is not heap is left alone");
+	release(112 * PIN_MIB);
+}
+
+static size_t highest(const struct pin_moment *moments, size_t n)
+{
+	size_t most = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (moments[i].live > most)
+			most = moments[i].live;
+	return most;
+}
+
+static bool in_order(const struct pin_moment *moments, size_t n)
+{
+	for (size_t i = 1; i < n; i++)
+		if (moments[i].ns < moments[i - 1].ns ||
+		    moments[i].mapped < moments[i - 1].mapped)
+			return false;
+	return true;
+}
+
+static void timeline(void)
+{
+	static struct pin_moment moments[PIN_TIMELINE_MOMENTS];
+	static _Atomic size_t pinned;
+	size_t n = pin_timeline_read(moments), more;
+
+	pin_timeline_set_pinned(&pinned);
+	pinned = 3 * PIN_MIB;
+	pin_timeline_grew(PIN_MIB);
+	more = pin_timeline_read(moments);
+	ok(more == n + 1 && moments[n].live == PIN_MIB && moments[n].pinned == pinned,
+	   "a growth is a moment");
+	pin_timeline_move(PIN_MIB + 1000);
+	ok(pin_timeline_read(moments) == more, "a small change is none");
+	pin_timeline_move(5 * PIN_MIB);
+	ok(pin_timeline_read(moments) == more + 1, "a large one is");
+	pin_timeline_move(1000 * PIN_MIB);
+	for (size_t i = 0; i < 100000; i++)
+		pin_timeline_move((i % 2 ? 20 : 40) * PIN_MIB);
+	n = pin_timeline_read(moments);
+	ok(n > PIN_TIMELINE_MOMENTS / 4 && n <= PIN_TIMELINE_MOMENTS, "100,000 give %zu", n);
+	ok(highest(moments, n) == 1000 * PIN_MIB, "and the highest stays");
+	ok(in_order(moments, n), "in the order of time, the heap never shrinks");
+	for (size_t i = 0; i < 3 * PIN_TIMELINE_MOMENTS; i++)
+		pin_timeline_grew(i);
+	n = pin_timeline_read(moments);
+	ok(n <= PIN_TIMELINE_MOMENTS && highest(moments, n) == 1000 * PIN_MIB,
+	   "however often the heap grows");
+}
+
+static void *depth_of[PIN_SITE_FRAMES + 4];
+static int depth;
+
+static int walk(void **frames, int n)
+{
+	int taken = depth < n ? depth : n;
+
+	for (int i = 0; i < taken; i++)
+		frames[i] = depth_of[i];
+	return taken;
+}
+
+/* The stack of the next walk: two frames, the inner one given. */
+static void stand_at(uintptr_t inner)
+{
+	depth_of[0] = (void *)inner;
+	depth_of[1] = (void *)0x1000;
+	depth = 2;
+}
+
+static void sites(void)
+{
+	struct pin_site *a, *b, *top[3];
+
+	ok(!pin_sites_here(), "no stacks before they are wanted");
+	pin_sites_grew(1);
+	pin_sites_start(walk);
+	stand_at(0x2000);
+	a = pin_sites_here();
+	pin_sites_grew(10 * PIN_MIB);
+	stand_at(0x3000);
+	b = pin_sites_here();
+	pin_sites_grew(20 * PIN_MIB);
+	pin_sites_grew(1 * PIN_MIB);
+	ok(a != b && a->depth == 2 && a->frames[0] == (void *)0x2000, "stacks are told apart");
+	stand_at(0x2000);
+	ok(pin_sites_here() == a, "and known again");
+	ok(pin_sites_largest(false, top, 3) == 2 && top[0] == b && top[1] == a,
+	   "the largest growth comes first");
+	ok(b->grown_bytes == 21 * PIN_MIB && b->grown_count == 2, "with its figures");
+	ok(pin_sites_largest(false, top, 1) == 1 && top[0] == b,
+	   "as many as there is room for");
+	depth = PIN_SITE_FRAMES + 4;
+	ok(pin_sites_here()->depth == PIN_SITE_FRAMES, "a deep stack is cut");
+}
+
+static void hold(struct pin_site *site, double bytes)
+{
+	pin_sites_hold(site, (struct pin_held){bytes, bytes < 0 ? -1 : 1});
+}
+
+static void at_peak(void)
+{
+	struct pin_site *a, *b, *top[2];
+
+	stand_at(0x4000);
+	a = pin_sites_here();
+	stand_at(0x5000);
+	b = pin_sites_here();
+	ok(pin_sites_largest(true, top, 2) == 0, "nobody holds anything");
+	hold(a, 100);
+	hold(b, 30);
+	pin_sites_peak();
+	ok(pin_site_at_peak(a).bytes == 100 && pin_site_at_peak(b).bytes == 30, "at the peak");
+	hold(a, -100);
+	hold(b, 50);
+	ok(pin_site_at_peak(a).bytes == 100 && pin_site_at_peak(b).bytes == 30 &&
+		   pin_site_at_peak(a).count == 1,
+	   "what happens afterwards does not change it");
+	ok(pin_sites_largest(true, top, 2) == 2 && top[0] == a, "the largest holder is first");
+	pin_sites_peak();
+	ok(pin_site_at_peak(a).bytes == 0 && pin_site_at_peak(b).bytes == 80,
+	   "until there is a higher one");
+	ok(pin_sites_largest(true, top, 2) == 1 && top[0] == b, "where only one holds any");
+}
+
+#define THREADS 4
+
+static void *hold_often(void *unused)
+{
+	for (int i = 0; i < PIN_SITES; i++)
+		pin_sites_hold(pin_sites_here(), (struct pin_held){1, 1});
+	return unused;
+}
+
+/* Last: the table is full afterwards. */
+static void full(void)
+{
+	pthread_t threads[THREADS];
+	struct pin_site *top[1];
+
+	stand_at(0x6000);
+	for (int i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, hold_often, NULL);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	pin_sites_peak();
+	pin_sites_largest(true, top, 1);
+	ok(top[0]->now.count == THREADS * PIN_SITES, "threads lose no figure of a stack");
+	for (uintptr_t i = 0; i < 2 * PIN_SITES; i++) {
+		stand_at(0x100000 + i);
+		pin_sites_grew(1);
+	}
+	stand_at(0x100000 + 2 * PIN_SITES - 1);
+	ok(pin_sites_here()->depth == 0, "what finds no room is counted without a stack");
+	stand_at(0x100000);
+	ok(pin_sites_here()->frames[0] == (void *)0x100000, "and the others still with theirs");
+}
+
+int main(void)
+{
+	ok(!pin_reserve_init() && !pin_region_init(), "there is a range of addresses");
+	pin_rounding_init();
+	held();
+	rounding();
+	timeline();
+	sites();
+	at_peak();
+	full();
+	return done_testing();
+}
