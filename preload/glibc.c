@@ -8,6 +8,7 @@
 #include <config.h>
 
 #include "allocator/heap.h"
+#include "allocator/live.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -32,6 +33,7 @@ extern void *pin_je_calloc(size_t n, size_t size) JEMALLOC;
 extern void *pin_je_realloc(void *p, size_t n_bytes) JEMALLOC;
 extern void pin_je_free(void *p) JEMALLOC;
 extern void *pin_je_mallocx(size_t n_bytes, int flags) JEMALLOC;
+extern size_t pin_je_nallocx(size_t n_bytes, int flags) JEMALLOC;
 extern void *pin_je_rallocx(void *p, size_t n_bytes, int flags) JEMALLOC;
 
 /*
@@ -67,13 +69,23 @@ static bool is_power_of_two(size_t n)
 	return n && !(n & (n - 1));
 }
 
-/* Of mallocx(3), whose flags are the logarithm of the alignment; leaves errno alone. */
+/*
+ * Of mallocx(3), whose flags are the logarithm of the alignment; leaves errno alone.
+ * What is beyond the request is corrected before, because the block is counted within.
+ */
 static void *aligned(size_t alignment, size_t n_bytes)
 {
-	void *p = pin_je_mallocx(n_bytes ? n_bytes : 1, __builtin_ctzl(alignment));
+	int flags = __builtin_ctzl(alignment);
+	size_t n_usable = n_bytes > PIN_ROUNDING_LARGE ? pin_je_nallocx(n_bytes, flags) : 0;
+	void *p;
 
-	if (p && n_bytes > PIN_ROUNDING_LARGE)
-		pin_rounding_note(p, n_bytes, malloc_usable_size(p));
+	if (!n_usable)
+		return pin_je_mallocx(n_bytes ? n_bytes : 1, flags);
+	pin_live_correct((int64_t)(n_bytes - n_usable));
+	p = pin_je_mallocx(n_bytes, flags);
+	pin_live_correct((int64_t)(n_usable - n_bytes));
+	if (p)
+		pin_rounding_note(p, n_bytes, n_usable);
 	return p;
 }
 

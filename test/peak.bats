@@ -1,0 +1,111 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: the report knows the peak, whatever the program did before and after, and
+# which stack made the heap grow to it.
+
+setup() {
+	load helper
+	cd "$BATS_TEST_TMPDIR"
+}
+
+# peaks WAY MIB [NAME=VALUE…]: the program's own figure is in $truth, the report in out.json.
+peaks() {
+	truth=$(preloaded PINALLOC_REPORT=out.json "${@:3}" "$programs/peaks" "$1" "$2")
+	peak=$(figure out.json .memory.live_peak_bytes)
+	echo "$1: $truth asked for, $peak reported"
+}
+
+# What a program holds that does nothing: its C library's and its loader's.
+within_one_percent() {
+	[ "$((peak - truth))" -ge 0 ]
+	[ "$((peak - truth))" -lt $((truth / 100)) ]
+}
+
+@test "the peak is what was asked for, whatever the size classes, and although it is over" {
+	local way
+	for way in block blocks small aligned array thread-block thread-blocks thread-small; do
+		for mib in 13 50; do
+			peaks "$way" "$mib"
+			within_one_percent
+			[ "$(figure out.json .memory.live_bytes)" -lt 1000000 ]
+			[ "$(figure out.json .memory.mapped_bytes)" -ge "$peak" ]
+		done
+	done
+}
+
+@test "realloc counts once where it grows in place, and both where it moves" {
+	peaks grown 50
+	[ "$peak" -ge "$truth" ]
+	[ "$peak" -lt $((2 * truth)) ]
+}
+
+@test "the stack that made the heap grow is named, with its line" {
+	local way line
+	for way in blocks:hold_blocks aligned:hold_aligned array:hold_array \
+		small:hold_blocks thread-blocks:hold_blocks grown:hold_grown; do
+		peaks "${way%:*}" 50
+		frame=$(figure out.json '.peak_sites[0].stack[0]')
+		echo "$frame"
+		[[ "$frame" =~ ^${way#*:}\ \(peaks\.c:([0-9]+)\)$ ]]
+		line=$(sed -n "${BASH_REMATCH[1]}p" "$top_srcdir/test/programs/peaks.c")
+		[[ "$line" =~ (malloc|memalign|calloc|realloc)\( ]]
+		[[ "$(figure out.json '.peak_sites[0].stack | join(" ")')" == *" hold_and_drop "* ]]
+		figure out.json '.peak_sites | map(.bytes) | . == (sort | reverse)' | grep -x true
+	done
+	[ "$(figure out.json .peak_sites_kind)" = growth ]
+}
+
+@test "all growth is some stack's" {
+	peaks small 50
+	sum=$(figure out.json '.peak_sites | map(.bytes) | add')
+	mapped=$(figure out.json .memory.mapped_bytes)
+	# The first region comes before anybody can walk a stack.
+	[ "$sum" -le "$mapped" ]
+	[ "$sum" -ge $((mapped - 4 * 1024 * 1024)) ]
+}
+
+@test "the timeline is in order, has the peak, and ends when the program does" {
+	peaks blocks 200
+	jq -e '.timeline | . == sort_by(.[0])' out.json
+	jq -e '.timeline | map(.[2]) | . == sort' out.json
+	jq -e '.timeline | all(.[1] <= .[2])' out.json
+	jq -e '(.timeline | map(.[1]) | max) == .memory.live_peak_bytes' out.json
+	jq -e '.timeline[-1][0] == .elapsed_s' out.json
+	jq -e '.timeline[-1][1] == .memory.live_bytes' out.json
+	jq -e '.timeline | length > 100' out.json
+}
+
+@test "the timeline does not grow with the program's life" {
+	preloaded PINALLOC_REPORT=out.json "$programs/churn" 7 > /dev/null
+	peaks small 400
+	jq -e '.timeline | length <= 514' out.json
+}
+
+@test "the text begins with what was held and what is kept" {
+	run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr "$programs/peaks" blocks 100
+	[[ "${stderr_lines[1]}" =~ ^\ \ The\ program\ held\ 100\.[0-9]\ MiB\ at\ most\;\ the\ heap\ grew\ to\ 1[0-9][0-9]\.[0-9]\ MiB\ in\ [0-9]+\ regions\ and\ keeps\ it,\ [0-9]+%\ more\.$ ]]
+	[[ "$stderr" == *"what made the heap grow"*"MiB  hold_blocks (peaks.c:"* ]]
+	[ "${#stderr_lines[@]}" -lt 24 ]
+}
+
+@test "ms_print reads the massif form, with the peak and its tree" {
+	preloaded PINALLOC_REPORT=out PINALLOC_REPORT_FORMAT=massif PINALLOC_SAMPLE=64K \
+		"$programs/peaks" blocks 50
+	run -0 ms_print out
+	[[ "$output" == *"Command:            peaks"* ]]
+	grep -E 'Detailed snapshots: \[[0-9]+ \(peak\)\]' <<< "$output"
+	grep -F ') (sampled) malloc/new/new[]' <<< "$output"
+	grep -E -- '->.*: hold_blocks \(peaks\.c:[0-9]+\)' <<< "$output"
+	grep -E -- '->.*: main \(peaks\.c:[0-9]+\)' <<< "$output"
+	# Columns: number, time, total, held, kept beyond it, stacks.
+	held=$(awk '$2 ~ /^[0-9,]+$/ && NF == 6 { gsub(",", ""); if ($4 > most) most = $4 } END { print most }' \
+		<<< "$output")
+	[ "$held" -ge $((50 << 20)) ]
+	[ "$held" -lt $((51 << 20)) ]
+}
+
+@test "a forked child counts on from what its parent held" {
+	preloaded PINALLOC_REPORT=out.json bash -c 'x=$(printf %100000s); (exit 0); (exit 0)'
+	[ "$(figure out.json .memory.live_peak_bytes)" -gt 100000 ]
+	[ "$(figure out.json .memory.live_peak_bytes)" -lt 20000000 ]
+}
