@@ -225,6 +225,14 @@ static void parse_row(const struct row *row)
 			 row->values, row->initial);
 }
 
+int pin_options_set(const char *name, const char *text)
+{
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++)
+		if (!strcmp(name, rows[i].name))
+			return rows[i].parse(text, rows[i].field);
+	return -ENOENT;
+}
+
 static bool is_known(const char *string)
 {
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++)

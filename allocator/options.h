@@ -50,6 +50,14 @@ extern struct pin_options pin_options;
  */
 void pin_options_init(void);
 
+/*
+ * Parses one option into pin_options, as if its variable were set to this text.
+ * Returns 0; -EINVAL when the text is not understood, which changes nothing; -ENOENT
+ * when there is no option of that name. Not thread-safe: for programs that look at
+ * options before there is a heap.
+ */
+int pin_options_set(const char *name, const char *text);
+
 /* Writes the table to standard output, for PINALLOC_HELP=1. */
 void pin_options_help(void);
 

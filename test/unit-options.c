@@ -6,6 +6,7 @@
 #include "allocator/options.h"
 #include "test/tap.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,6 +65,17 @@ static void environment(void)
 	ok(!strcmp(pin_options.restrict_to, "*"), "what is not set has its default");
 }
 
+static void one_by_one(void)
+{
+	ok(!pin_options_set("PINALLOC_MAX_PINNED", "3M") &&
+		   pin_options.max_pinned == 3 * PIN_MIB,
+	   "one option is set");
+	ok(pin_options_set("PINALLOC_MAX_PINNED", "lots") == -EINVAL &&
+		   pin_options.max_pinned == 3 * PIN_MIB,
+	   "what is not understood changes nothing");
+	ok(pin_options_set("PINALLOC_MAX", "3M") == -ENOENT, "an unknown name is said");
+}
+
 static void look_up(void)
 {
 	setenv("PINALLOC_TEST_NAME", "v", 1);
@@ -75,6 +87,7 @@ int main(void)
 {
 	sizes();
 	environment();
+	one_by_one();
 	look_up();
 	return done_testing();
 }
