@@ -30,7 +30,8 @@ setup() {
 }
 
 @test "the pages are sound" {
-	run mandoc -T lint -W warning "$top_srcdir/preload/pinalloc.3" "$top_srcdir/preload/pinalloc.7"
+	run mandoc -T lint -W warning "$top_srcdir/preload/pinalloc.1" \
+		"$top_srcdir/preload/pinalloc.3" "$top_srcdir/preload/pinalloc.7"
 	echo "$output"
 	[ "$status" -eq 0 ]
 }

@@ -51,6 +51,16 @@ installed() {
 	[[ "$output" == *PINALLOC_LOG* ]]
 }
 
+@test "the installed command finds the installed library, wherever both have gone" {
+	local command library
+	command=$(installed pinalloc)
+	library=$(installed libpinalloc.so)
+	[ "$("$command" run printenv LD_PRELOAD)" = "$library" ]
+	run "$command" check
+	[[ "$output" == *"ok    library: $library takes over malloc"* ]]
+	[ "$(installed pinalloc.1 | wc -l)" -eq 1 ]
+}
+
 @test "a program built with the installed header runs with the library and without" {
 	gcc -Wall -Werror $(pkg-config --cflags pinalloc) -o program program.c
 	[ "$(./program)" = without ]

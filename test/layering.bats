@@ -6,7 +6,8 @@
 setup_file() {
 	export code=$BATS_FILE_TMPDIR/code
 	cd "$top_srcdir"
-	for file in allocator/*.[ch] allocator/*.def regpool/*.[ch] preload/*.[ch]; do
+	for file in allocator/*.[ch] allocator/*.def regpool/*.[ch] preload/*.[ch] \
+		preload/command/*.[ch]; do
 		mkdir -p "$code/$(dirname "$file")"
 		gcc -fpreprocessed -dD -E -P -x c "$file" > "$code/$file" # without comments
 	done
@@ -46,8 +47,9 @@ longest() {
 }
 
 @test "only allocator uses jemalloc, only regpool and the interposers verbs" {
-	clean '<jemalloc|\bje_|\bmallctl' 'extern unsigned je_opt;' regpool/* preload/*
-	clean 'infiniband/' '#include <infiniband/verbs.h>' allocator/* \
+	clean '<jemalloc|\bje_|\bmallctl' 'extern unsigned je_opt;' \
+		$(but none | grep -v ^allocator)
+	clean '#include <infiniband/' '#include <infiniband/verbs.h>' allocator/* \
 		$(but preload/verbs.c | grep ^preload)
 	clean '\bibv_' 'ibv_reg_mr(pd)' allocator/*
 }
@@ -58,9 +60,11 @@ longest() {
 	clean '\bbacktrace *\(|libunwind|\bunw_' 'n = backtrace(frames, 8);' $(but preload/backtrace.c)
 }
 
-@test "only the options file reads the environment" {
-	clean 'getenv' 'secure_getenv("HOME")' $(but none)
-	clean '\b_*environ\b' 'extern char **environ;' $(but allocator/options.c)
+# The command is a program of its own: its environment is that of what it runs.
+@test "only the options file reads the environment, and the command" {
+	clean 'getenv' 'secure_getenv("HOME")' $(but none | grep -v ^preload/command)
+	clean '\b_*environ\b' 'extern char **environ;' \
+		$(but allocator/options.c | grep -v ^preload/command)
 }
 
 @test "only one file asks the kernel for memory, and none gives it back" {

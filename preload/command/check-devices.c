@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The adapters: whether they are there, can be opened and used, and register what a
+ * region is. libibverbs is loaded, not linked, so that the rest of the command works
+ * where there is none.
+ */
+#include <config.h>
+
+#include "allocator/log.h"
+#include "allocator/options.h"
+#include "allocator/os.h"
+#include "preload/command/check.h"
+#include "regpool/ibverbs.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LIBIBVERBS "libibverbs.so.1"
+
+static const struct pin_ibverbs *verbs; /* NULL until it is loaded */
+static struct ibv_device **devices;	/* ends with NULL; NULL itself when there is none */
+static bool any_active;
+
+/* "4: ACTIVE", of an attribute of a port in sysfs, is "ACTIVE". */
+static void read_attribute(const char *device, const char *port, const char *name, char *text,
+			   size_t size)
+{
+	char path[PATH_MAX], *value;
+
+	snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%s/%s", device, port, name);
+	if (pin_os_read_file(path, text, size) <= 0)
+		strcpy(text, "?");
+	text[strcspn(text, "\n")] = '\0';
+	value = strstr(text, ": ");
+	if (value)
+		memmove(text, value + 2, strlen(value + 2) + 1);
+}
+
+/* Many adapters have a port that is not connected: no port may be active on the host. */
+static void check_port(const char *device, const char *port)
+{
+	char state[64], layer[64];
+	bool active;
+
+	read_attribute(device, port, "state", state, sizeof state);
+	read_attribute(device, port, "link_layer", layer, sizeof layer);
+	active = !strcmp(state, "ACTIVE");
+	any_active |= active;
+	pin_check_say(active ? PIN_OK : PIN_WARN, "port",
+		      active			   ? NULL
+		      : !strcmp(layer, "Ethernet") ? "ip link set its network device up, and "
+						     "look at the cable"
+						   : "look at the cable and the subnet manager",
+		      "%s/%s is %s, %s", device, port, state, layer);
+}
+
+static void check_ports(const char *device)
+{
+	char path[PATH_MAX];
+	struct dirent *entry;
+	DIR *ports;
+
+	snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports", device);
+	ports = opendir(path);
+	while (ports && (entry = readdir(ports)))
+		if (entry->d_name[0] != '.')
+			check_port(device, entry->d_name);
+	if (ports)
+		closedir(ports);
+}
+
+/* libibverbs looks for the file under other names as well, and says the last error. */
+static void say_unopened(const struct ibv_device *device, int error)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof path, "/dev/infiniband/%s", device->dev_name);
+	if (access(path, R_OK | W_OK))
+		error = errno;
+	pin_check_say(PIN_FAIL, "device",
+		      error == EACCES || error == EPERM
+			      ? "give its users read and write access, by a udev rule"
+			      : "look at what the kernel says (dmesg)",
+		      "%s cannot be opened: %s: %s", device->name, path,
+		      strerrordesc_np(error));
+}
+
+static void check_sizes(struct ibv_context *context)
+{
+	struct ibv_device_attr attr;
+	bool small, any;
+
+	if (verbs->query_device(context, &attr)) {
+		pin_check_say(PIN_FAIL, "device", "look at what the kernel says (dmesg)",
+			      "%s cannot be queried", context->device->name);
+		return;
+	}
+	small = attr.max_mr_size < pin_options.grow;
+	any = attr.max_mr_size > 1024 * PIN_TIB;
+	pin_check_say(small ? PIN_WARN : PIN_OK, "device",
+		      small ? "set PINALLOC_GROW to that, or below" : NULL,
+		      "%s takes %d memory regions of %s%s", context->device->name, attr.max_mr,
+		      any ? "any size" : "up to ", any ? "" : PIN_SIZE(attr.max_mr_size));
+}
+
+static const char *cure_of_registration(int error)
+{
+	if (pin_ibverbs_out_of_room(error))
+		return pin_check_memlock_is_limited()
+			       ? "raise ulimit -l (see memlock)"
+			       : "free memory; look at rdma resource show mr";
+	return "the adapter may lack atomics or remote access: try PINALLOC_ACCESS=local";
+}
+
+static unsigned rights(void)
+{
+	return (pin_options.access & PIN_ACCESS_LOCAL ? IBV_ACCESS_LOCAL_WRITE : 0) |
+	       (pin_options.access & PIN_ACCESS_READ ? IBV_ACCESS_REMOTE_READ : 0) |
+	       (pin_options.access & PIN_ACCESS_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0) |
+	       (pin_options.access & PIN_ACCESS_ATOMIC ? IBV_ACCESS_REMOTE_ATOMIC : 0);
+}
+
+/* The least the library ever registers. Returns 0 or an errno. */
+static int try_region(struct ibv_pd *pd, uint64_t *ns)
+{
+	void *region = aligned_alloc(PIN_GRANULE, PIN_GRANULE);
+	struct ibv_mr *mr = NULL;
+	int error = ENOMEM;
+
+	if (region) {
+		memset(region, 0, PIN_GRANULE);
+		*ns = pin_os_now_ns();
+		errno = 0;
+		mr = verbs->reg_mr_iova2(pd, region, PIN_GRANULE, (uintptr_t)region, rights());
+		error = mr ? 0 : errno;
+		*ns = pin_os_now_ns() - *ns;
+	}
+	if (mr)
+		verbs->dereg_mr(mr);
+	free(region);
+	return error;
+}
+
+static void check_registration(struct ibv_context *context)
+{
+	struct ibv_pd *pd = verbs->alloc_pd(context);
+	uint64_t ns = 0;
+	int error = pd ? try_region(pd, &ns) : errno;
+
+	if (pd)
+		verbs->dealloc_pd(pd);
+	if (error)
+		pin_check_say(PIN_FAIL, "registration", cure_of_registration(error),
+			      "%s does not register 2 MiB: %s", context->device->name,
+			      strerrordesc_np(error));
+	else
+		pin_check_say(PIN_OK, "registration", NULL, "%s registered 2 MiB in %lu us",
+			      context->device->name, ns / 1000);
+}
+
+static void check_device(struct ibv_device *device)
+{
+	struct ibv_context *context = verbs->open_device(device);
+	int error = errno;
+
+	check_ports(device->name);
+	if (!context) {
+		say_unopened(device, error);
+		return;
+	}
+	check_sizes(context);
+	check_registration(context);
+	verbs->close_device(context);
+}
+
+/* Devices the kernel has, whether or not libibverbs has a provider for them. */
+static bool kernel_has_device(void)
+{
+	DIR *directory = opendir("/sys/class/infiniband");
+	struct dirent *entry;
+	bool has = false;
+
+	while (directory && (entry = readdir(directory)))
+		has |= entry->d_name[0] != '.';
+	if (directory)
+		closedir(directory);
+	return has;
+}
+
+/* libibverbs lists no device whose file is missing. */
+static void say_none(void)
+{
+	if (!kernel_has_device())
+		pin_check_say(
+			PIN_FAIL, "device",
+			"load its driver; or for a trial use soft-RoCE: modprobe rdma_rxe "
+			"&& rdma link add rxe0 type rxe netdev eth0",
+			"there is no RDMA device here");
+	else if (access("/dev/infiniband", F_OK))
+		pin_check_say(PIN_FAIL, "device",
+			      "modprobe ib_uverbs, or pass /dev/infiniband into the container",
+			      "the kernel has an RDMA device, but there is no /dev/infiniband");
+	else
+		pin_check_say(PIN_FAIL, "device",
+			      "install its provider (Debian: ibverbs-providers)",
+			      "the kernel has an RDMA device, but libibverbs cannot use it");
+}
+
+void pin_check_devices(void)
+{
+	int n = 0;
+
+	if (!dlopen(LIBIBVERBS, RTLD_NOW)) {
+		pin_check_say(PIN_FAIL, "device",
+			      "install rdma-core's libibverbs (Debian: libibverbs1)", "%s",
+			      dlerror());
+		return;
+	}
+	verbs = pin_ibverbs();
+	devices = verbs->get_device_list(&n);
+	if (!n)
+		say_none();
+	for (int i = 0; i < n; i++)
+		check_device(devices[i]);
+	if (n && !any_active)
+		pin_check_say(PIN_FAIL, "port", "see above", "none is active on this host");
+}
+
+/* The kernel is asked through its RDMA layer, which need not be loaded without a device. */
+bool pin_check_fork_copies(void)
+{
+	if (!verbs || !verbs->is_fork_initialized)
+		return !verbs && pin_check_kernel_is(5, 12);
+	return verbs->is_fork_initialized() == IBV_FORK_UNNEEDED ||
+	       (!kernel_has_device() && pin_check_kernel_is(5, 12));
+}
+
+void pin_check_fork(void)
+{
+	if (pin_check_fork_copies())
+		pin_check_say(PIN_OK, "fork", NULL,
+			      "the kernel copies pinned pages for a child: whoever forks pays "
+			      "for the whole heap, posix_spawn() for nothing");
+	else
+		pin_check_say(
+			PIN_WARN, "fork",
+			"a kernel from 5.12 on; or UCX_IB_FORK_INIT=n and "
+			"OMPI_MCA_opal_common_verbs_want_fork_support=0 if nothing forks",
+			"pinned pages are not copied for a child: where ibv_fork_init() is "
+			"called nothing is registered ahead");
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The environment: options that are not understood, and what is set for others and
+ * works against a heap that stays where it is.
+ */
+#include <config.h>
+
+#include "allocator/options.h"
+#include "preload/command/check.h"
+#include "preload/command/library.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+static bool clear = true; /* nothing was found so far */
+
+static const struct {
+	const char *name, *initial, *values;
+} rows[] = {
+#define OPTION(field, parser, name, initial, values, doc) {name, initial, values},
+#include "allocator/options.def"
+#undef OPTION
+};
+
+static void check_row(size_t row)
+{
+	const char *text = getenv(rows[row].name);
+
+	pin_options_set(rows[row].name, rows[row].initial);
+	if (!text || !pin_options_set(rows[row].name, text))
+		return;
+	clear = false;
+	pin_check_say(PIN_WARN, "environment", "correct or unset it",
+		      "%s=%s is not understood: it takes %s; %s holds instead", rows[row].name,
+		      text, rows[row].values, rows[row].initial);
+}
+
+static void check_name(const char *variable)
+{
+	size_t n = strcspn(variable, "=");
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++)
+		if (strlen(rows[i].name) == n && !memcmp(rows[i].name, variable, n))
+			return;
+	if (!strncmp(variable, "PINALLOC_HELP=", n + 1))
+		return;
+	clear = false;
+	pin_check_say(PIN_WARN, "environment", "pinalloc run --help lists them",
+		      "%s: there is no such option", variable);
+}
+
+/* Where the report is to go, cut off behind the directory. */
+static void report_directory(char directory[PATH_MAX])
+{
+	char *slash;
+
+	strcpy(directory, pin_options.report);
+	slash = strrchr(directory, '/');
+	if (!slash)
+		strcpy(directory, ".");
+	else
+		slash[slash == directory] = '\0';
+}
+
+/* A report that cannot be written is missed only when the job is over. */
+static void check_report(void)
+{
+	char directory[PATH_MAX];
+
+	if (!strcmp(pin_options.report, "off") || !strcmp(pin_options.report, "stderr"))
+		return;
+	report_directory(directory);
+	if (strchr(directory, '%') || !access(directory, W_OK | X_OK))
+		return;
+	clear = false;
+	pin_check_say(PIN_WARN, "environment", "make the directory, on every host",
+		      "PINALLOC_REPORT: no file can be written in %s", directory);
+}
+
+void pin_check_options(void)
+{
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++)
+		check_row(i);
+	for (char **e = environ; *e; e++)
+		if (!strncmp(*e, "PINALLOC_", 9))
+			check_name(*e);
+	check_report();
+}
+
+/* The variable's value; "" when it is not set. */
+static const char *value_of(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value ? value : "";
+}
+
+static bool is(const char *name, const char *value)
+{
+	return !strcasecmp(value_of(name), value);
+}
+
+static bool ucx_may_replace_malloc(void)
+{
+	return !is("UCX_MEM_MALLOC_RELOC", "n") && !is("UCX_MEM_MALLOC_RELOC", "no");
+}
+
+/* UCX's cache does not give way when memory cannot be pinned: ucs_rcache, UCX 1.13. */
+static bool ucx_keeps_all(void)
+{
+	return pin_check_memlock_is_limited() && !is("UCX_IB_REG_METHODS", "direct") &&
+	       !is("UCX_RCACHE_ENABLE", "n");
+}
+
+static bool open_mpi_notices_nothing(void)
+{
+	return strstr(value_of("OMPI_MCA_memory"), "^patcher");
+}
+
+static bool fork_copies_nothing(void)
+{
+	return !pin_check_fork_copies();
+}
+
+static bool always(void)
+{
+	return true;
+}
+
+/* A variable with this value, "" for not set, "*" for any, and what else must hold. */
+static const struct {
+	enum pin_grade grade;
+	const char *name, *value;
+	bool (*holds)(void);
+	const char *finding, *cure;
+} settings[] = {
+	{PIN_FAIL, "UCX_MEM_MMAP_HOOK_MODE", "reloc", ucx_may_replace_malloc,
+	 "lets UCX replace malloc with its own, which is not registered and hangs in UCX 1.13",
+	 "unset it, or set UCX_MEM_MALLOC_RELOC=n"},
+	{PIN_WARN, "UCX_MEM_MMAP_HOOK_MODE", "none", always,
+	 "keeps UCX from noticing what is unmapped: the heap is safe, what a program maps "
+	 "itself is not",
+	 "unset it"},
+	{PIN_WARN, "UCX_MEM_EVENTS", "n", always,
+	 "keeps UCX from noticing what is unmapped and takes its cache of registrations away",
+	 "unset it"},
+	{PIN_WARN, "UCX_IB_RCACHE_MAX_SIZE", "", ucx_keeps_all,
+	 "is not set, and UCX's cache never gives up memory when the limit on locked memory is "
+	 "reached",
+	 "set it to a quarter of the limit, or UCX_IB_REG_METHODS=direct"},
+	{PIN_WARN, "UCX_IB_RCACHE_MAX_SIZE", "inf", ucx_keeps_all,
+	 "lets UCX's cache keep all memory when the limit on locked memory is reached",
+	 "set it to a quarter of the limit, or UCX_IB_REG_METHODS=direct"},
+	{PIN_WARN, "OMPI_MCA_mpi_leave_pinned", "1", open_mpi_notices_nothing,
+	 "caches registrations, but OMPI_MCA_memory=^patcher keeps Open MPI from noticing "
+	 "what is unmapped: the heap is safe, what a program maps itself is not",
+	 "unset one of them"},
+	{PIN_WARN, "FI_MR_CACHE_MONITOR", "userfaultfd", always,
+	 "watches what the library watches already, so libfabric caches nothing of the heap",
+	 "unset it, or set it to memhooks"},
+	{PIN_WARN, "RDMAV_FORK_SAFE", "*", fork_copies_nothing,
+	 "keeps the heap from being registered ahead on this kernel", "unset it"},
+	{PIN_WARN, "IBV_FORK_SAFE", "*", fork_copies_nothing,
+	 "keeps the heap from being registered ahead on this kernel", "unset it"},
+	{PIN_WARN, "RDMAV_HUGEPAGES_SAFE", "*", fork_copies_nothing,
+	 "makes each registration read /proc/self/smaps on this kernel", "unset it"},
+	{PIN_FAIL, "PINALLOC_HELP", "1", always,
+	 "lets programs print the options instead of running", "unset it"},
+	{PIN_WARN, "PINALLOC_REGISTER", "off", always, "keeps the heap from being registered",
+	 "unset it"},
+	{PIN_OK, "MALLOC_CONF", "*", always,
+	 "reaches the heap as well, except for what would give memory back", NULL},
+};
+
+static bool matches(size_t i)
+{
+	const char *value = settings[i].value;
+
+	return (*value == '*' ? *value_of(settings[i].name) : is(settings[i].name, value)) &&
+	       settings[i].holds();
+}
+
+static void check_setting(size_t i)
+{
+	const char *value = value_of(settings[i].name);
+
+	if (!matches(i))
+		return;
+	clear = false;
+	pin_check_say(settings[i].grade, "environment", settings[i].cure, "%s%s%s %s",
+		      settings[i].name, *value ? "=" : "", value, settings[i].finding);
+}
+
+static bool is_allocator(const char *name, size_t length)
+{
+	static const char *const names[] = {
+		"libjemalloc", "libtcmalloc", "libmimalloc", "libtbbmalloc_proxy", "libhoard",
+		"librpmalloc", "libsnmalloc", "libscalloc",  "libnedmalloc",	   "libasan",
+		"liblsan",     "libtsan",     "libscudo",
+	};
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(names); i++)
+		if (length >= strlen(names[i]) && !strncmp(name, names[i], strlen(names[i])))
+			return true;
+	return false;
+}
+
+/* Behind the library they do nothing, and pinalloc run puts it in front. */
+static void check_preloads(void)
+{
+	const char *at = value_of("LD_PRELOAD"), *name;
+	size_t length;
+
+	while ((name = pin_library_next(&at, &length)) &&
+	       strncmp(name, PIN_LIBRARY_NAME, strlen(PIN_LIBRARY_NAME)) != 0) {
+		if (!is_allocator(name, length))
+			continue;
+		clear = false;
+		pin_check_say(PIN_WARN, "environment",
+			      "put libpinalloc.so first, as pinalloc run does, or leave it out",
+			      "LD_PRELOAD names another malloc, %.*s", (int)length, name);
+	}
+}
+
+void pin_check_settings(void)
+{
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(settings); i++)
+		check_setting(i);
+	check_preloads();
+	if (clear)
+		pin_check_say(PIN_OK, "environment", NULL,
+			      "nothing is set that works against the heap");
+}

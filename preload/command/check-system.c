@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The kernel's limits and settings that a pinned heap depends on. */
+#include <config.h>
+
+#include "allocator/log.h"
+#include "allocator/os.h"
+#include "preload/command/check.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+/* UCX alone pins 38 MiB for buffers of its own, before the first message. */
+#define MPI_NEEDS (64 * PIN_MIB)
+
+/* The number behind a name such as "HugePages_Free:" in a file; 0 if it is not there. */
+static size_t number_in(const char *path, const char *name)
+{
+	char text[8192], *at;
+
+	if (pin_os_read_file(path, text, sizeof text) <= 0)
+		return 0;
+	at = strstr(text, name);
+	return at ? strtoul(at + strlen(name), NULL, 10) : 0;
+}
+
+/* In a user namespace the kernel's RDMA layer does not count the capability. */
+static bool in_user_namespace(void)
+{
+	char map[128];
+	unsigned long inside, outside, n;
+
+	return pin_os_read_file("/proc/self/uid_map", map, sizeof map) > 0 &&
+	       sscanf(map, "%lu %lu %lu", &inside, &outside, &n) == 3 && n != UINT32_MAX;
+}
+
+/* The soft limit, SIZE_MAX without one; and the hard one. */
+static size_t limit_of(int resource, size_t *hard)
+{
+	struct rlimit limit;
+
+	if (getrlimit(resource, &limit))
+		return SIZE_MAX;
+	if (hard)
+		*hard = limit.rlim_max == RLIM_INFINITY ? SIZE_MAX : limit.rlim_max;
+	return limit.rlim_cur == RLIM_INFINITY ? SIZE_MAX : limit.rlim_cur;
+}
+
+static bool may_lock_any(void)
+{
+	return pin_os_memlock_limit() == SIZE_MAX && !in_user_namespace();
+}
+
+bool pin_check_memlock_is_limited(void)
+{
+	return limit_of(RLIMIT_MEMLOCK, NULL) < pin_os_ram() && !may_lock_any();
+}
+
+static void say_memlock_limit(size_t soft, size_t hard)
+{
+	bool little = soft < MPI_NEEDS;
+
+	pin_check_say(little ? PIN_FAIL : PIN_WARN, "memlock",
+		      soft < hard && hard >= MPI_NEEDS
+			      ? "ulimit -l $(ulimit -H -l) where the ranks are started"
+			      : "memlock unlimited in /etc/security/limits.conf, "
+				"LimitMEMLOCK=infinity in the systemd unit that starts the "
+				"jobs (slurmd.service), "
+				"PropagateResourceLimitsExcept=MEMLOCK in slurm.conf",
+		      "a process may pin %s of %s of memory, %s", PIN_SIZE(soft),
+		      PIN_SIZE(pin_os_ram()),
+		      little ? "less than an MPI library needs for itself"
+			     : "and the heap gets half of what the program leaves");
+}
+
+void pin_check_memlock(void)
+{
+	size_t hard = SIZE_MAX, soft = limit_of(RLIMIT_MEMLOCK, &hard);
+
+	if (pin_check_memlock_is_limited())
+		say_memlock_limit(soft, hard);
+	else if (soft == SIZE_MAX)
+		pin_check_say(PIN_OK, "memlock", NULL, "unlimited");
+	else if (soft >= pin_os_ram())
+		pin_check_say(PIN_OK, "memlock", NULL, "%s, no less than the memory there is",
+			      PIN_SIZE(soft));
+	else
+		pin_check_say(PIN_OK, "memlock", NULL,
+			      "the limit of %s does not hold for this shell, which has "
+			      "CAP_IPC_LOCK (have the jobs?)",
+			      PIN_SIZE(soft));
+}
+
+bool pin_check_kernel_is(int major, int minor)
+{
+	struct utsname name;
+	int its_major = 0, its_minor = 0;
+
+	uname(&name);
+	sscanf(name.release, "%d.%d", &its_major, &its_minor);
+	return its_major > major || (its_major == major && its_minor >= minor);
+}
+
+static int userfaultfd_error(void)
+{
+	struct uffdio_api api = {.api = UFFD_API,
+				 .features = UFFD_FEATURE_EVENT_REMOVE |
+					     UFFD_FEATURE_EVENT_UNMAP |
+					     UFFD_FEATURE_EVENT_REMAP};
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+	int error = fd < 0 || ioctl(fd, UFFDIO_API, &api) ? errno : 0;
+
+	if (fd >= 0)
+		close(fd);
+	if (!error && !(api.features & UFFD_FEATURE_PAGEFAULT_FLAG_WP))
+		error = EOPNOTSUPP;
+	return error;
+}
+
+void pin_check_userfaultfd(void)
+{
+	int error = userfaultfd_error();
+
+	if (!error)
+		pin_check_say(PIN_OK, "userfaultfd", NULL,
+			      "pages that a program replaces behind malloc are noticed");
+	else
+		pin_check_say(PIN_WARN, "userfaultfd",
+			      error == EPERM
+				      ? "allow the system call in the container's seccomp "
+					"profile"
+				      : "a kernel from 5.11 on, with CONFIG_USERFAULTFD",
+			      "%s: pages that a program replaces behind malloc go unnoticed",
+			      strerrordesc_np(error));
+}
+
+void pin_check_limits(void)
+{
+	size_t left = pin_os_address_space_left(), data = limit_of(RLIMIT_DATA, NULL);
+
+	if (left != SIZE_MAX)
+		pin_check_say(PIN_WARN, "address space", "ulimit -v unlimited",
+			      "limited, so the heap can grow to %s at most",
+			      PIN_SIZE(left / 4 * 3));
+	else
+		pin_check_say(PIN_OK, "address space", NULL, "unlimited");
+	if (data != SIZE_MAX)
+		pin_check_say(PIN_WARN, "data", "ulimit -d unlimited",
+			      "limited to %s, the heap included", PIN_SIZE(data));
+}
+
+void pin_check_overcommit(void)
+{
+	char text[16];
+	size_t limit, used, left;
+
+	if (pin_os_read_file("/proc/sys/vm/overcommit_memory", text, sizeof text) <= 0 ||
+	    text[0] != '2')
+		return;
+	limit = number_in("/proc/meminfo", "CommitLimit:") * PIN_KIB;
+	used = number_in("/proc/meminfo", "Committed_AS:") * PIN_KIB;
+	left = limit > used ? limit - used : 0;
+	pin_check_say(left < pin_os_ram() / 2 ? PIN_WARN : PIN_OK, "overcommit",
+		      left < pin_os_ram() / 2 ? "raise vm.overcommit_ratio" : NULL,
+		      "vm.overcommit_memory is 2: all heaps here can grow by %s",
+		      PIN_SIZE(left));
+}
+
+static const struct {
+	const char *chosen, *finding;
+} page_modes[] = {
+	{"[always]", "always: the heap gets huge pages, which register fastest"},
+	{"[madvise]", "madvise: the heap gets small pages, as it does not ask (with always, "
+		      "registering takes less time and the adapter fewer entries)"},
+	{"[never]", "never: the heap gets small pages (with always, registering takes less "
+		    "time and the adapter fewer entries)"},
+};
+
+static void check_transparent(void)
+{
+	char text[64];
+
+	if (pin_os_read_file("/sys/kernel/mm/transparent_hugepage/enabled", text,
+			     sizeof text) <= 0)
+		return;
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(page_modes); i++)
+		if (strstr(text, page_modes[i].chosen))
+			pin_check_say(PIN_OK, "huge pages", NULL, "%s", page_modes[i].finding);
+}
+
+/* Set apart at boot or by sysctl, they are memory the heap cannot have. */
+void pin_check_huge_pages(void)
+{
+	size_t free_bytes = number_in("/proc/meminfo", "HugePages_Free:") *
+			    number_in("/proc/meminfo", "Hugepagesize:") * PIN_KIB;
+
+	check_transparent();
+	if (free_bytes)
+		pin_check_say(free_bytes > pin_os_ram() / 4 ? PIN_WARN : PIN_OK, "hugetlb",
+			      free_bytes > pin_os_ram() / 4 ? "lower vm.nr_hugepages" : NULL,
+			      "%s of memory is set apart and free, and of no use to the heap",
+			      PIN_SIZE(free_bytes));
+}

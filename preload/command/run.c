@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * `pinalloc run`: a command line for what is otherwise the environment. Its options
+ * are the rows of options.def, each under the name of its variable.
+ */
+#include <config.h>
+
+#include "allocator/options.h"
+#include "preload/command/command.h"
+#include "preload/command/library.h"
+#include "preload/command/reach.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_USAGE = 2, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
+
+static struct {
+	const char *name, *initial, *values, *doc;
+	char flag[32];	  /* --max-pinned, of PINALLOC_MAX_PINNED, without the dashes */
+	const char *text; /* what the command line says, or NULL */
+} rows[] = {
+#define OPTION(field, parser, name, initial, values, doc) \
+	{name, initial, values, doc, "", NULL},
+#include "allocator/options.def"
+#undef OPTION
+};
+
+#define N_ROWS PIN_ARRAY_SIZE(rows)
+
+static bool dry_run;
+
+__attribute__((format(printf, 2, 3))) static int complain(int status, const char *format, ...)
+{
+	va_list args;
+
+	fputs("pinalloc run: ", stderr);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	return status;
+}
+
+static void name_flag(const char *name, char *flag)
+{
+	size_t n = 0;
+
+	name += !strncmp(name, "PINALLOC_", 9) ? 9 : !strncmp(name, "MALLOC_", 7) ? 7 : 0;
+	for (; name[n]; n++)
+		flag[n] = name[n] == '_' ? '-' : (char)tolower(name[n]);
+	while (n && flag[n - 1] == '-')
+		n--;
+	flag[n] = '\0';
+}
+
+static int help(void)
+{
+	puts("usage: pinalloc run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
+	     "Runs COMMAND with libpinalloc.so preloaded. Options go before it.\n");
+	puts("  -n, --dry-run\n"
+	     "      Print the command it would run, for a shell, and end.\n"
+	     "  -h, --help\n"
+	     "      Print this.");
+	for (size_t i = 0; i < N_ROWS; i++)
+		printf("  --%s=VALUE\n      %s (%s)\n      %s\n", rows[i].flag, rows[i].values,
+		       rows[i].initial, rows[i].doc);
+	return 0;
+}
+
+static int take(size_t row, const char *text)
+{
+	if (pin_options_set(rows[row].name, text))
+		return complain(EXIT_USAGE, "--%s=%s is not understood: it takes %s",
+				rows[row].flag, text, rows[row].values);
+	rows[row].text = text;
+	return 0;
+}
+
+static void fill_options(struct option options[N_ROWS + 3])
+{
+	for (size_t i = 0; i < N_ROWS; i++) {
+		name_flag(rows[i].name, rows[i].flag);
+		options[i] = (struct option){rows[i].flag, required_argument, NULL,
+					     256 + (int)i};
+	}
+	options[N_ROWS] = (struct option){"dry-run", no_argument, NULL, 'n'};
+	options[N_ROWS + 1] = (struct option){"help", no_argument, NULL, 'h'};
+	options[N_ROWS + 2] = (struct option){NULL, 0, NULL, 0};
+}
+
+/* getopt leaves a short option in optopt only. */
+static int not_understood(char **argv)
+{
+	if (optopt && argv[optind - 1][1] != '-')
+		return complain(EXIT_USAGE, "-%c is not understood; --help lists the options",
+				optopt);
+	return complain(EXIT_USAGE, "%s is not understood; --help lists the options",
+			argv[optind - 1]);
+}
+
+/* Returns an exit status, or -1 to go on with the command at argv[optind]. */
+static int parse(int argc, char **argv)
+{
+	struct option options[N_ROWS + 3];
+	int c, status = 0;
+
+	fill_options(options);
+	opterr = 0;
+	optind = 1;
+	while (!status && (c = getopt_long(argc, argv, "+:nh", options, NULL)) != -1) {
+		if (c == 'h')
+			return help();
+		if (c == 'n')
+			dry_run = true;
+		else if (c == ':')
+			status = complain(EXIT_USAGE, "%s needs a value: %s=VALUE",
+					  argv[optind - 1], argv[optind - 1]);
+		else if (c == '?')
+			status = not_understood(argv);
+		else
+			status = take((size_t)c - 256, optarg);
+	}
+	if (!status && optind == argc)
+		status = complain(EXIT_USAGE, "no command to run; --help says how");
+	return status ? status : -1;
+}
+
+/* One word for a shell, in quotes if it needs them. */
+static void print_word(const char *word)
+{
+	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+				    "0123456789_@%+:,./-";
+
+	if (*word && !word[strspn(word, plain)]) {
+		fputs(word, stdout);
+		return;
+	}
+	putchar('\'');
+	for (; *word; word++) {
+		if (*word == '\'')
+			fputs("'\\''", stdout);
+		else
+			putchar(*word);
+	}
+	putchar('\'');
+}
+
+static void print_variable(const char *name, const char *value)
+{
+	printf(" %s=", name);
+	print_word(value);
+}
+
+/* By env, because to a shell the command may be a builtin or an alias. */
+static int print_command(char **command)
+{
+	fputs("env", stdout);
+	print_variable("LD_PRELOAD", getenv("LD_PRELOAD"));
+	for (size_t i = 0; i < N_ROWS; i++)
+		if (rows[i].text)
+			print_variable(rows[i].name, rows[i].text);
+	for (; *command; command++) {
+		putchar(' ');
+		print_word(*command);
+	}
+	putchar('\n');
+	return 0;
+}
+
+/* Said, but run all the same: what the program starts may be another matter. */
+static void say_out_of_reach(const char *command)
+{
+	struct pin_reach reach;
+	char path[PATH_MAX];
+
+	if (!pin_reach_find(command, path) && pin_reach_look(path, &reach) > 0)
+		complain(0, "%s; %s", reach.finding, reach.cure);
+}
+
+static int set_variables(void)
+{
+	for (size_t i = 0; i < N_ROWS; i++)
+		if (rows[i].text && setenv(rows[i].name, rows[i].text, 1))
+			return complain(EXIT_CANNOT_RUN, "no memory for the environment");
+	return 0;
+}
+
+static int run(char **command)
+{
+	int error = set_variables();
+
+	if (error)
+		return error;
+	execvp(command[0], command);
+	error = errno;
+	return complain(error == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN, "%s: %s",
+			command[0], strerror(error));
+}
+
+int pin_command_run(int argc, char **argv)
+{
+	char library[PATH_MAX];
+	int status = parse(argc, argv), error;
+
+	if (status >= 0)
+		return status;
+	error = pin_library_find(library);
+	if (error)
+		return complain(EXIT_NOT_FOUND, "%s %s", library, pin_library_complaint(error));
+	if (pin_library_preload(library))
+		return complain(EXIT_CANNOT_RUN, "no memory for the environment");
+	say_out_of_reach(argv[optind]);
+	return dry_run ? print_command(argv + optind) : run(argv + optind);
+}

@@ -1,0 +1,189 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: `pinalloc check` says before the job what will not work here, and the cure.
+# There is no device on this host; test/lab/check.bats has one.
+
+setup() {
+	load helper
+	cd "$BATS_TEST_TMPDIR"
+	pinalloc=$top_builddir/pinalloc
+	ordinary=(setpriv --inh-caps=-ipc_lock --bounding-set=-ipc_lock)
+	overcommit=$(< /proc/sys/vm/overcommit_memory)
+	[ ! -d /sys/class/infiniband ] || [ -z "$(ls /sys/class/infiniband)" ]
+}
+
+teardown() {
+	echo "$overcommit" > /proc/sys/vm/overcommit_memory
+}
+
+# checked COMMAND…: runs it, keeps the lines; 2, for there is no device.
+checked() {
+	run -2 --separate-stderr "$@"
+	echo "$output"
+	[ -z "$stderr" ]
+}
+
+# says STATUS WHAT REGEX: there is one such line.
+says() {
+	[ "$(grep -cE "^$(printf '%-4s' "$1")  $2: $3\$" <<< "$output")" -eq 1 ]
+}
+
+# limited OPTION VALUE COMMAND…: a command under a ulimit.
+limited() {
+	ulimit "$1" "$2" || return
+	shift 2
+	"$@"
+}
+
+@test "without a device that fails, and all else is looked at" {
+	checked "$pinalloc" check
+	says fail device 'there is no RDMA device here; load its driver; or .*'
+	says ok library "$library takes over malloc"
+	says ok 'address space' unlimited
+	says ok environment 'nothing is set that works against the heap'
+	says ok memlock '.*'
+	says ok fork '.*'
+	[ "$(grep -vcE '^(ok  |warn|fail)  [a-z ]+: .' <<< "$output")" -eq 0 ]
+}
+
+@test "--json holds the same, and the exit status" {
+	checked "$pinalloc" check
+	text=$output
+	run -2 "$pinalloc" check --json
+	jq -e 'length > 5 and all(.[]; keys == ["cure", "finding", "status", "what"])' <<< "$output"
+	diff <(sed 's/^\([a-z]*\)  */\1  /' <<< "$text") <(jq -r '.[] | .status + "  " + .what + ": "
+		+ .finding + (if .cure then "; " + .cure else "" end)' <<< "$output")
+	run -2 env LD_PRELOAD= PINALLOC_FOO=$'\xff"\\' "$pinalloc" check --json
+	[ "$(jq -r '.[0].finding' <<< "$output")" = 'PINALLOC_FOO=?"\: there is no such option' ]
+}
+
+# Larger limits are in test/lab: not everybody may raise them.
+@test "the limit on locked memory is weighed against what is needed" {
+	checked prlimit --memlock=1048576:1048576 "${ordinary[@]}" "$pinalloc" check
+	says fail memlock 'a process may pin 1\.0 MiB of .* less than an MPI library needs for itself; memlock unlimited in /etc/security/limits\.conf, .*slurm\.conf'
+	says warn environment 'UCX_IB_RCACHE_MAX_SIZE is not set, .*'
+	checked prlimit --memlock=65536:131072 "${ordinary[@]}" env \
+		UCX_IB_REG_METHODS=direct "$pinalloc" check
+	says fail memlock 'a process may pin 64\.0 KiB of .*; memlock unlimited in .*'
+	says ok environment '.*'
+	checked prlimit --memlock=65536:65536 "$pinalloc" check
+	says ok memlock 'the limit of 64\.0 KiB does not hold for this shell, which has CAP_IPC_LOCK.*'
+}
+
+@test "CAP_IPC_LOCK in a user namespace does not count" {
+	checked prlimit --memlock=65536:65536 unshare --user --map-root-user "$pinalloc" check
+	says fail memlock 'a process may pin 64\.0 KiB of .*'
+}
+
+@test "limits on addresses, data and commitment are said" {
+	checked limited -v 4000000 "$pinalloc" check
+	says warn 'address space' 'limited, so the heap can grow to 2\.[0-9] GiB at most; ulimit -v unlimited'
+	checked limited -d 4000000 "$pinalloc" check
+	says warn data 'limited to 3\.8 GiB, the heap included; ulimit -d unlimited'
+	says ok library '.*'
+	checked limited -v 16000 "$pinalloc" check
+	says fail library 'cannot reserve address space for the heap: raise ulimit -v'
+	echo 2 > /proc/sys/vm/overcommit_memory
+	checked "$pinalloc" check
+	says '(ok  |warn)' overcommit 'vm\.overcommit_memory is 2: all heaps here can grow by .*'
+}
+
+@test "userfaultfd is tried" {
+	cat > without.py <<- 'END'
+		import ctypes, os, struct, sys
+		libc = ctypes.CDLL(None, use_errno=True)
+		call = {"x86_64": 323, "aarch64": 282}[os.uname().machine] # userfaultfd
+		# load the call's number; if it is that, EPERM, else allow
+		code = [(0x20, 0, 0, 0), (0x15, 0, 1, call), (6, 0, 0, 0x00050001), (6, 0, 0, 0x7fff0000)]
+		text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *c) for c in code))
+		program = ctypes.create_string_buffer(struct.pack("HP", len(code), ctypes.addressof(text)))
+		assert libc.prctl(38, 1, 0, 0, 0) == 0
+		assert libc.prctl(22, 2, program, 0, 0) == 0
+		os.execv(sys.argv[1], sys.argv[1:])
+	END
+	checked "$pinalloc" check
+	says ok userfaultfd 'pages that a program replaces behind malloc are noticed'
+	checked python3 without.py "$pinalloc" check
+	says warn userfaultfd 'Operation not permitted: .* go unnoticed; .*seccomp profile'
+}
+
+@test "options that are not understood are named" {
+	checked env PINALLOC_GROW=4X PINALLOC_FOO=1 MALLOC_ARENA_MAX=many "$pinalloc" check
+	says warn environment 'PINALLOC_GROW=4X is not understood: it takes a size from 2M up; 64M holds instead; .*'
+	says warn environment 'PINALLOC_FOO=1: there is no such option; .*'
+	says warn environment 'MALLOC_ARENA_MAX=many is not understood: .*'
+	run -1 grep 'nothing is set' <<< "$output"
+	checked env PINALLOC_REPORT="$PWD/none/%h.json" "$pinalloc" check
+	says warn environment "PINALLOC_REPORT: no file can be written in $PWD/none; .*"
+	checked env PINALLOC_REPORT="$PWD/%h.json" PINALLOC_GROW=4M "$pinalloc" check
+	says ok environment '.*'
+}
+
+@test "settings of others that work against the heap are named" {
+	checked env UCX_MEM_MMAP_HOOK_MODE=reloc "$pinalloc" check
+	says fail environment 'UCX_MEM_MMAP_HOOK_MODE=reloc lets UCX replace malloc .*; unset it, or .*'
+	checked env UCX_MEM_MMAP_HOOK_MODE=reloc UCX_MEM_MALLOC_RELOC=n "$pinalloc" check
+	says ok environment '.*'
+	checked env UCX_MEM_MMAP_HOOK_MODE=none FI_MR_CACHE_MONITOR=userfaultfd UCX_MEM_EVENTS=n \
+		OMPI_MCA_mpi_leave_pinned=1 OMPI_MCA_memory=^patcher PINALLOC_REGISTER=off \
+		PINALLOC_HELP=1 "$pinalloc" check
+	says warn environment 'UCX_MEM_MMAP_HOOK_MODE=none .*'
+	says warn environment 'UCX_MEM_EVENTS=n .*'
+	says warn environment 'OMPI_MCA_mpi_leave_pinned=1 .*'
+	says warn environment 'FI_MR_CACHE_MONITOR=userfaultfd .*'
+	says warn environment 'PINALLOC_REGISTER=off .*'
+	says fail environment 'PINALLOC_HELP=1 .*'
+	says ok library '.*'
+	checked env OMPI_MCA_mpi_leave_pinned=1 RDMAV_FORK_SAFE=1 MALLOC_CONF=narenas:4 \
+		"$pinalloc" check
+	says ok environment 'MALLOC_CONF=narenas:4 .*'
+	[ "$(grep -c environment <<< "$output")" -eq 1 ]
+}
+
+@test "another malloc in LD_PRELOAD is named, unless the library comes first" {
+	checked env LD_PRELOAD=libjemalloc.so.2 "$pinalloc" check
+	says warn environment 'LD_PRELOAD names another malloc, libjemalloc\.so\.2; .*'
+	checked env LD_PRELOAD="$library:libjemalloc.so.2" "$pinalloc" check
+	says ok environment '.*'
+	says ok library '.*'
+}
+
+@test "a library that cannot be loaded, or does not take over malloc, is named" {
+	mkdir .libs
+	cp "$pinalloc" .
+	printf 'nonsense' > .libs/libpinalloc.so
+	checked ./pinalloc check
+	says fail library '.*libpinalloc\.so. from LD_PRELOAD cannot be preloaded .*'
+	echo 'int nothing;' | gcc -shared -o .libs/libpinalloc.so -x c -
+	checked ./pinalloc check
+	says fail library '.*libpinalloc\.so was preloaded, but did not take over malloc; .*'
+	rm .libs/libpinalloc.so
+	checked ./pinalloc check
+	says fail library '.*libpinalloc\.so is not there or cannot be read: .*'
+}
+
+@test "a program is looked at as for run" {
+	checked "$pinalloc" check true
+	says ok program '.*/true can be preloaded'
+	checked "$pinalloc" check "$programs/ownmalloc"
+	says fail program '.*ownmalloc has a malloc of its own, .*; link it without that malloc'
+	checked "$pinalloc" check /etc/passwd
+	says fail program '/etc/passwd: Permission denied; .*'
+	cp /etc/passwd passwd
+	chmod +x passwd
+	checked "$pinalloc" check ./passwd
+	says fail program '\./passwd: no program, or one that is damaged or cut short; .*'
+	checked "$pinalloc" check no-such-program
+	says fail program 'no-such-program: No such file or directory; .*'
+	checked env PINALLOC_RESTRICT='app*' "$pinalloc" check true
+	says warn program 'nothing is registered in .*/true, because PINALLOC_RESTRICT is app\*; .*'
+}
+
+@test "a command line that is not understood is refused" {
+	run -2 --separate-stderr "$pinalloc" check --nonsense
+	[ "$stderr" = 'pinalloc check: --nonsense is not understood; usage: pinalloc check [--json] [PROGRAM]' ]
+	run -2 --separate-stderr "$pinalloc" check true false
+	[[ "$stderr" == 'pinalloc check: false is not understood; '* ]]
+	run -0 "$pinalloc" check --help
+	[ "$output" = 'usage: pinalloc check [--json] [PROGRAM]' ]
+}

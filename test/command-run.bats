@@ -1,0 +1,226 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: `pinalloc run` is the environment as a command line. What is wrong with it
+# is said before the program runs, in one line.
+
+setup() {
+	load helper
+	cd "$BATS_TEST_TMPDIR"
+	pinalloc=$top_builddir/pinalloc
+}
+
+# refused STATUS LINE ARGUMENT…: nothing but that line on standard error.
+refused() {
+	local status_wanted=$1 line=$2
+	shift 2
+	run "-$status_wanted" --separate-stderr "$pinalloc" run "$@"
+	echo "said: $stderr"
+	[ -z "$output" ]
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	[[ "$stderr" =~ ^pinalloc\ run:\ $line$ ]]
+}
+
+# warned LINE COMMAND…: it runs, after that line, in which %s is the command's path.
+warned() {
+	local line=$1
+	shift
+	run -0 --separate-stderr "$pinalloc" run --log=error "$@"
+	echo "said: $stderr"
+	[ "$stderr" = "pinalloc run: ${line//%s/$1}" ]
+}
+
+# silent COMMAND…: it runs, and nothing is said.
+silent() {
+	run -0 --separate-stderr "$pinalloc" run --log=error "$@"
+	echo "said: $stderr"
+	[ -z "$stderr" ]
+}
+
+@test "a program runs under the library, with its arguments and its status" {
+	run -7 "$pinalloc" run -- bash -c 'echo "$LD_PRELOAD|$1"; grep -c libpinalloc.so \
+		/proc/self/maps >&2; exit 7' bash '--two  words'
+	[ "${lines[0]}" = "$library|--two  words" ]
+	[ "${lines[1]}" -gt 0 ]
+	run -0 "$pinalloc" run --report=stderr true
+	[[ "$output" == "pinalloc: true, process "* ]]
+}
+
+@test "every row of options.def is an option, which sets its variable" {
+	local flag name names
+	names=$(sed -n 's/^OPTION(.*, "\([A-Z_]*\)", .*/\1/p' "$top_srcdir/allocator/options.def")
+	[ "$(wc -w <<< "$names")" -eq \
+		"$(grep -c '^OPTION(' "$top_srcdir/allocator/options.def")" ]
+	run -0 "$pinalloc" run --help
+	for name in $names; do
+		flag=$(sed 's/^PINALLOC_//; s/^MALLOC_//; s/_*$//' <<< "$name" | tr A-Z_ a-z-)
+		echo "$name: --$flag"
+		grep -qx -- "  --$flag=VALUE" <<< "$output"
+		value=$(PINALLOC_HELP=1 preloaded true | sed -n "s/^$name .*(\(.*\))$/\1/p")
+		[ "$("$pinalloc" run "--$flag=$value" printenv "$name")" = "$value" ]
+		[ "$("$pinalloc" run "--$flag" "$value" printenv "$name")" = "$value" ]
+	done
+}
+
+@test "--help says of each option what PINALLOC_HELP says" {
+	run -0 "$pinalloc" run --help
+	[[ "$output" == "usage: pinalloc run "* ]]
+	diff <(sed -n '/^  --log=/,$s/^  *//p' <<< "$output" | grep -v '^--') \
+		<(PINALLOC_HELP=1 preloaded true | sed -E 's/^[PM][A-Z_]+ +//; s/^ +//; s/ +$//')
+}
+
+@test "a bad value, option or command line is refused before anything runs" {
+	local setting
+	for setting in log=banana report= register=sometimes access=read,execute max-pinned=101% \
+		grow=4X arena-max=many perturb=-1 top-pad=0x10; do
+		refused 2 "--$setting is not understood: it takes .*" "--$setting" touch ran
+	done
+	refused 2 '--growth=4M is not understood; --help lists the options' --growth=4M touch ran
+	refused 2 '-x is not understood; .*' -nx touch ran
+	refused 2 '--grow needs a value: --grow=VALUE' --grow
+	refused 2 'no command to run; .*' --grow=4M --
+	refused 2 'no command to run; .*'
+	[ ! -e ran ]
+}
+
+@test "what cannot be executed ends with the status of env(1)" {
+	: > plain
+	refused 127 'no-such-program: No such file or directory' no-such-program
+	refused 127 '\./no-such: No such file or directory' ./no-such
+	refused 126 '\./plain: Permission denied' ./plain
+	refused 126 '/tmp: Permission denied' /tmp
+}
+
+@test "the library comes first in LD_PRELOAD, once, and what was there stays" {
+	preloads() {
+		LD_PRELOAD=$1 "$pinalloc" run printenv LD_PRELOAD 2> errors
+	}
+	[ "$(preloads '')" = "$library" ]
+	[ "$(preloads libjemalloc.so.2)" = "$library:libjemalloc.so.2" ]
+	[ "$(preloads "libm.so.6 $library")" = "$library:libm.so.6" ]
+	[ "$(preloads "$library:libm.so.6::libjemalloc.so.2")" = \
+		"$library:libm.so.6:libjemalloc.so.2" ]
+	[ "$(LD_PRELOAD= "$pinalloc" run "$pinalloc" run printenv LD_PRELOAD)" = "$library" ]
+}
+
+@test "--dry-run prints for a shell what would run, and does not run it" {
+	local line
+	line=$("$pinalloc" run --dry-run --report="/tmp/it's %r.json" --top-pad 1M -- \
+		bash -c 'touch ran; printf "<%s>" "$@" "$PINALLOC_REPORT" "$MALLOC_TOP_PAD_"' \
+		bash 'two words' '' "a'b" '$HOME' $'new\nline' '*' plain)
+	[ ! -e ran ]
+	run -0 bash -c "$line"
+	[ "$output" = "<two words><><a'b><\$HOME><new"$'\n'"line><*><plain></tmp/it's %r.json><1M>" ]
+	[ -e ran ]
+	[ "$("$pinalloc" run -n true)" = "env LD_PRELOAD=$library true" ]
+}
+
+@test "a statically linked program is named, whether position-independent or not" {
+	echo 'int main(void) { return 0; }' > program.c
+	gcc -static -o static program.c
+	gcc -static-pie -o static-pie program.c
+	gcc -o dynamic program.c
+	warned '%s is statically linked, so no library is loaded into it; link it dynamically' \
+		./static
+	warned '%s is statically linked, so no library is loaded into it; link it dynamically' \
+		./static-pie
+	silent ./dynamic
+	silent "$(readelf -p .interp dynamic | grep -o '/.*')" ./dynamic
+}
+
+@test "a program with a malloc of its own is named, hidden or exported, stripped or not" {
+	local line='%s has a malloc of its own, whose heap is not registered; link it without that malloc'
+	warned "$line" "$programs/ownmalloc"
+	strip -o stripped "$programs/ownmalloc"
+	warned "$line" ./stripped
+	gcc -O2 -fno-builtin -fvisibility=hidden -o hidden "$top_srcdir/test/programs/ownmalloc.c"
+	warned "$line" ./hidden
+	silent "$programs/grow" 1
+}
+
+@test "a program with privileges of its own is named" {
+	cp "$(type -P true)" owned
+	chmod 755 . owned
+	chown 65534 owned
+	silent ./owned
+	chmod u+s owned
+	warned '%s has privileges of its own (set-user-ID), so LD_PRELOAD is ignored; use a copy without them, or preload only in what it starts' ./owned
+	chown 0:65534 owned
+	chmod 2755 owned
+	warned '%s has privileges of its own (set-group-ID), so LD_PRELOAD is ignored; use a copy without them, or preload only in what it starts' ./owned
+}
+
+@test "a program for another machine, or of another C library, is named" {
+	local other=$'\x28' # ARM
+	cp "$(type -P true)" other
+	printf %s "$other" | dd of=other bs=1 seek=18 conv=notrunc status=none
+	run -0 --separate-stderr "$pinalloc" run -n ./other
+	[[ "$stderr" == 'pinalloc run: ./other is for another kind of machine (64-bit, ELF machine 40) than libpinalloc.so; build both for the same one' ]]
+	echo 'int main(void) { return 0; }' |
+		gcc -Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1 -o musl -x c -
+	run -0 --separate-stderr "$pinalloc" run -n ./musl
+	[ "$stderr" = 'pinalloc run: ./musl is for another C library, whose loader is /lib/ld-musl-x86_64.so.1; link it with glibc' ]
+}
+
+@test "of a script the interpreter is looked at, in PATH as well" {
+	gcc -static -o static -x c - <<< 'int main(void) { return 0; }'
+	printf '#! %s -x\n' "$PWD/static" > script
+	printf '#!%s\n' "$PWD/script" > outer
+	printf '#!/bin/sh\n' > shell
+	printf 'exit 0\n' > bare
+	chmod +x script outer shell bare
+	run -0 --separate-stderr "$pinalloc" run ./outer
+	[[ "$stderr" == "pinalloc run: $PWD/static is statically linked,"* ]]
+	run -0 --separate-stderr env PATH="$PWD:$PATH" "$pinalloc" run script
+	[[ "$stderr" == "pinalloc run: $PWD/static is statically linked,"* ]]
+	mkdir -p decoy/script
+	run -0 --separate-stderr env PATH="$PWD/decoy::/usr/bin" "$pinalloc" run script
+	[[ "$stderr" == "pinalloc run: $PWD/static is statically linked,"* ]]
+	silent ./shell
+	silent ./bare
+	printf '#!%s\n' "$PWD/loop" > loop
+	chmod +x loop
+	run -126 --separate-stderr "$pinalloc" run ./loop
+	[ "${#stderr_lines[@]}" -eq 1 ]
+}
+
+@test "a program that is cut short or damaged anywhere does no harm" {
+	local size
+	cp "$programs/ownmalloc" whole
+	for size in 1 4 20 63 64 100 700 2000 5000 12000 $(($(stat -c %s whole) - 100)); do
+		head -c "$size" whole > cut
+		chmod +x cut
+		run --separate-stderr "$pinalloc" run -n ./cut
+		[ "$status" -eq 0 ]
+		[ "${#stderr_lines[@]}" -le 1 ]
+	done
+	python3 - <<- 'END'
+		import random, subprocess, sys, os
+		random.seed(1)
+		whole = open("whole", "rb").read()
+		for i in range(60):
+		    data = bytearray(whole)
+		    for _ in range(8):
+		        data[random.choice((random.randrange(64), random.randrange(900),
+		                            random.randrange(len(data) - 2500, len(data))))] = random.randrange(256)
+		    open("damaged", "wb").write(data)
+		    os.chmod("damaged", 0o755)
+		    status = subprocess.run([os.environ["top_builddir"] + "/pinalloc", "run", "-n",
+		                             "./damaged"], capture_output=True, timeout=20).returncode
+		    assert status == 0, (i, status)
+	END
+}
+
+@test "where the library is not, or has a path LD_PRELOAD cannot name, that is said" {
+	mkdir bin
+	cp "$pinalloc" bin
+	run -127 --separate-stderr bin/pinalloc run true
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	[[ "$stderr" == *"/libpinalloc.so is not there or cannot be read: install it (make install)" ]]
+	mkdir lib
+	cp "$library" lib
+	[ "$(bin/pinalloc run printenv LD_PRELOAD)" = "$PWD/lib/libpinalloc.so" ]
+	mkdir 'two words'
+	cp -r bin lib 'two words'
+	run -127 --separate-stderr 'two words/bin/pinalloc' run true
+	[[ "$stderr" == *"LD_PRELOAD cannot name a path with a space or a colon: install it elsewhere" ]]
+}

@@ -1,0 +1,148 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: what `pinalloc check` says of a device, its rights and its limits is
+# what a job then meets, and `pinalloc run` is all it takes to have the heap registered.
+
+setup_file() {
+	load ../helper
+	load lab
+	mpicc.openmpi -O2 -o "$BATS_FILE_TMPDIR/exchange" "$top_srcdir/test/programs/mpi-exchange.c"
+	gcc -O2 -shared -fPIC -I"$top_builddir" -o "$BATS_FILE_TMPDIR/fork-needed.so" \
+		"$top_srcdir/test/programs/fork-needed.c"
+	boot checked
+}
+
+# checked NAME BYTES [VARIABLE=VALUE…]: the check by an ordinary user under a limit on
+# locked memory: BYTES, or SOFT:HARD.
+checked() {
+	local name=$1 limit=$2
+	shift 2
+	[[ $limit == *:* ]] || limit=$limit:$limit
+	attempt "$name" prlimit --memlock="$limit" setpriv --reuid 65534 --regid 65534 \
+		--clear-groups env "$@" /run/public/bin/pinalloc check
+}
+
+in_guest() {
+	local pinalloc=${programs%/test/programs}/pinalloc mib=1048576 gib=1073741824 command
+
+	chmod 777 /ctl
+	mkdir -p -m 755 /run/public/bin /run/public/lib
+	cp "$pinalloc" /run/public/bin
+	cp "$library" /run/public/lib
+	attempt root "$pinalloc" check "$programs/rdma-verbs"
+	checked unlimited unlimited
+	checked all $((1024 * gib))
+	checked half $((2 * gib)) UCX_IB_RCACHE_MAX_SIZE=512m
+	checked soft $((64 * 1024)):$((4 * gib))
+	checked little $((8 * mib))
+	checked tiny $((64 * 1024))
+	attempt no-provider sh -c 'mount -t tmpfs none /etc/libibverbs.d && "$0" check' \
+		"$pinalloc"
+	umount /etc/libibverbs.d
+
+	attempt no-copies RDMAV_HUGEPAGES_SAFE=1 IBV_FORK_SAFE=1 \
+		LD_PRELOAD="$BATS_FILE_TMPDIR/fork-needed.so" "$pinalloc" check
+	attempt copies RDMAV_HUGEPAGES_SAFE=1 IBV_FORK_SAFE=1 "$pinalloc" check
+
+	attempt run "$pinalloc" run --report=/ctl/run.json -- "$programs/rdma-verbs" twice
+	attempt run-off "$pinalloc" run --report=/ctl/run-off.json --register=off -- \
+		"$programs/rdma-verbs" answer
+	command=(mpirun.openmpi -np 2 --bind-to none --mca pml ucx --mca btl '^openib,vader,tcp,ofi')
+	attempt mpi OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+		UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 UCX_UD_VERBS_ETH_DGID_CHECK=n \
+		"${command[@]}" "$pinalloc" run --report=/ctl/mpi.%r.json -- \
+		"$BATS_FILE_TMPDIR/exchange" 6
+
+	chmod 600 /dev/infiniband/uverbs0
+	checked forbidden unlimited
+	chmod 666 /dev/infiniband/uverbs0
+	mv /dev/infiniband /dev/elsewhere
+	attempt no-file "$pinalloc" check
+	mv /dev/elsewhere /dev/infiniband
+	ip link set dummy0 down
+	attempt down "$pinalloc" check
+	rdma link delete rxe0
+	attempt absent "$pinalloc" check
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+# says CASE STATUS WHAT REGEX: there is one such line.
+says() {
+	cat "$results/$1.out" "$results/$1.err"
+	[ "$(grep -cE "^$(printf '%-4s' "$2")  $3: $4\$" "$results/$1.out")" -eq 1 ]
+}
+
+@test "with a device, and without limits, all is well" {
+	ended root
+	says root ok device 'rxe0 takes [0-9]+ memory regions of (any size|up to .*)'
+	says root ok port 'rxe0/1 is ACTIVE, Ethernet'
+	says root ok registration 'rxe0 registered 2 MiB in [0-9]+ us'
+	says root ok library '.*'
+	says root ok fork '.*'
+	says root ok program '.*'
+	ended unlimited
+	says unlimited ok memlock unlimited
+	[ "$(grep -vc '^ok' "$results/unlimited.out")" -eq 0 ]
+}
+
+@test "a limit on locked memory is weighed against memory and need" {
+	ended all
+	says all ok memlock '1\.0 TiB, no less than the memory there is'
+	ended half 1
+	says half warn memlock 'a process may pin 2\.0 GiB of .* half of what the program leaves; memlock unlimited in .*'
+	says half ok registration '.*'
+	ended little 2
+	says little fail memlock '.* less than an MPI library needs for itself; .*'
+	says little ok registration '.*'
+	says little warn environment 'UCX_IB_RCACHE_MAX_SIZE is not set.*'
+	ended tiny 2
+	says tiny fail registration 'rxe0 does not register 2 MiB: Cannot allocate memory; raise ulimit -l .*'
+	ended soft 2
+	says soft fail memlock '.*; ulimit -l .* where the ranks are started'
+}
+
+@test "a device that cannot be opened is named with its file, and why" {
+	ended forbidden 2
+	says forbidden fail device 'rxe0 cannot be opened: /dev/infiniband/uverbs0: Permission denied; .*udev.*'
+	ended no-file 2
+	says no-file fail device 'the kernel has an RDMA device, but there is no /dev/infiniband; .*into the container'
+}
+
+@test "a device without its provider, a port that is down, no device: each has its cure" {
+	ended no-provider 2
+	says no-provider fail device 'the kernel has an RDMA device, but libibverbs cannot use it; .*ibverbs-providers.*'
+	ended down 2
+	says down warn port 'rxe0/1 is DOWN, Ethernet; ip link set .*'
+	says down fail port 'none is active on this host; .*'
+	ended absent 2
+	says absent fail device 'there is no RDMA device here; .*'
+}
+
+@test "a kernel that copies nothing at fork is named, and what then matters" {
+	ended no-copies 1
+	says no-copies warn fork '.*nothing is registered ahead; a kernel from 5\.12 on; .*'
+	says no-copies warn environment 'IBV_FORK_SAFE=1 .*'
+	says no-copies warn environment 'RDMAV_HUGEPAGES_SAFE=1 .*'
+	ended copies
+	says copies ok environment 'nothing is set .*'
+}
+
+@test "a program under pinalloc run has its registrations served" {
+	ended run
+	[ "$(reported run .registration.served)" -gt 0 ]
+	ended run-off
+	[ "$(reported run-off .registration.served)" -eq 0 ]
+}
+
+@test "mpirun pinalloc run -- program reaches every rank" {
+	local rank
+	ended mpi
+	for rank in 0 1; do
+		[ "$(reported "mpi.$rank" .rank)" -eq "$rank" ]
+		[ "$(reported "mpi.$rank" .registration.served)" -gt 0 ]
+	done
+}
