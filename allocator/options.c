@@ -124,6 +124,17 @@ static int parse_size_or_off(const char *text, void *field)
 	return 0;
 }
 
+/* Of one growth step: a region is a granule at least. */
+static int parse_step(const char *text, void *field)
+{
+	size_t n;
+
+	if (pin_parse_size(text, &n) || n < PIN_GRANULE)
+		return -EINVAL;
+	*(size_t *)field = n;
+	return 0;
+}
+
 static int parse_amount(const char *text, void *field)
 {
 	const char *p = text;
@@ -269,10 +280,6 @@ static void check_grow(void)
 {
 	if (!pin_environment("PINALLOC_GROW"))
 		grow_within_memlock();
-	if (pin_options.grow < PIN_GRANULE) {
-		pin_warn("PINALLOC_GROW is under 2M, the least: using 2M");
-		pin_options.grow = PIN_GRANULE;
-	}
 	pin_options.grow = power_of_two_below(pin_options.grow);
 }
 

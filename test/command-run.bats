@@ -71,7 +71,7 @@ silent() {
 @test "a bad value, option or command line is refused before anything runs" {
 	local setting
 	for setting in log=banana report= register=sometimes access=read,execute max-pinned=101% \
-		grow=4X arena-max=many perturb=-1 top-pad=0x10; do
+		grow=4X grow=1M arena-max=many perturb=-1 top-pad=0x10; do
 		refused 2 "--$setting is not understood: it takes .*" "--$setting" touch ran
 	done
 	refused 2 '--growth=4M is not understood; --help lists the options' --growth=4M touch ran
