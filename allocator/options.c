@@ -91,6 +91,20 @@ static int parse_count(const char *text, void *field)
 	return 0;
 }
 
+static int parse_verify(const char *text, void *field)
+{
+	static const char *const names[] = {"off", "exit"};
+	size_t n;
+	int word;
+
+	if (!parse_names(text, names, PIN_ARRAY_SIZE(names), &word))
+		n = word ? PIN_VERIFY_EXIT : 0;
+	else if (parse_count(text, &n) || !n)
+		return -EINVAL;
+	*(size_t *)field = n;
+	return 0;
+}
+
 int pin_parse_size(const char *text, size_t *n_bytes)
 {
 	static const char units[] = "kmgtKMGT";

@@ -16,6 +16,9 @@ enum pin_mode { PIN_MODE_EAGER, PIN_MODE_LAZY, PIN_MODE_OFF };
 /* In the order of PINALLOC_REPORT_FORMAT's values. */
 enum pin_report_format { PIN_REPORT_AUTO, PIN_REPORT_TEXT, PIN_REPORT_JSON, PIN_REPORT_MASSIF };
 
+/* PINALLOC_VERIFY=exit, beside 0 for off and a number of seconds. */
+#define PIN_VERIFY_EXIT SIZE_MAX
+
 /* Bits of PINALLOC_ACCESS; regpool/ translates them to IBV_ACCESS_*. */
 enum pin_access {
 	PIN_ACCESS_LOCAL = 1,
@@ -31,6 +34,7 @@ struct pin_options {
 	char report[PATH_MAX]; /* a path, "stderr", or "off" */
 	int report_format;     /* enum pin_report_format */
 	size_t sample;	       /* bytes, 0 for off */
+	size_t verify;	       /* seconds, 0 for off, or PIN_VERIFY_EXIT */
 	int mode;	       /* enum pin_mode */
 	unsigned access;       /* enum pin_access bits */
 	size_t max_pinned;     /* bytes, SIZE_MAX for no cap */

@@ -137,6 +137,66 @@ uint64_t pin_os_now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+void pin_os_sleep_ms(uint64_t ms)
+{
+	struct timespec time = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
+	int saved = errno;
+
+	syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &time, NULL);
+	errno = saved;
+}
+
+/* What a page's entry in /proc/self/pagemap holds. */
+#define PAGEMAP_PRESENT (UINT64_C(1) << 63)
+#define PAGEMAP_FRAME	((UINT64_C(1) << 55) - 1)
+
+/* The entries as they are; 0 or -errno. */
+static int read_pagemap(int fd, size_t first, size_t n_pages, uint64_t *entries)
+{
+	size_t end = n_pages * sizeof *entries, filled = 0;
+
+	while (filled < end) {
+		ssize_t n = syscall(SYS_pread64, fd, (char *)entries + filled, end - filled,
+				    first * sizeof *entries + filled);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n == 0)
+			return -EFAULT;
+		filled += n > 0 ? (size_t)n : 0;
+	}
+	return 0;
+}
+
+/* Turns entries into frames. No page of a program is in frame 0: it is hidden. */
+static int keep_frames(uint64_t *entries, size_t n_pages)
+{
+	for (size_t i = 0; i < n_pages; i++) {
+		bool present = entries[i] & PAGEMAP_PRESENT;
+
+		entries[i] = present ? entries[i] & PAGEMAP_FRAME : 0;
+		if (present && !entries[i])
+			return -EPERM;
+	}
+	return 0;
+}
+
+int pin_os_frames(uintptr_t addr, size_t n_pages, uint64_t *frames)
+{
+	int saved = errno;
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	int error = fd < 0 ? -errno : read_pagemap(fd, addr / PIN_PAGE, n_pages, frames);
+
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	errno = saved;
+	if (error == -EACCES)
+		return -EPERM;
+	if (error == -ENOENT)
+		return -ENOTSUP;
+	return error ? error : keep_frames(frames, n_pages);
+}
+
 long pin_os_read_file(const char *path, char *buf, size_t size)
 {
 	size_t filled = 0;

@@ -57,6 +57,16 @@ void pin_os_wake(_Atomic uint32_t *word);
 /* Nanoseconds of a clock that never goes back. */
 uint64_t pin_os_now_ns(void);
 
+/* Sleeps that long, unless a signal comes. */
+void pin_os_sleep_ms(uint64_t ms);
+
+/*
+ * The page frames behind n_pages from the page of addr on; 0 for a page that is not
+ * there. Returns 0; -EPERM when the kernel hides them (no CAP_SYS_ADMIN), -ENOTSUP when
+ * it has no /proc/self/pagemap, or -errno of opening or reading that.
+ */
+int pin_os_frames(uintptr_t addr, size_t n_pages, uint64_t *frames);
+
 /*
  * Reads a whole small file such as /proc/self/statm into buf and ends it with a
  * NUL. Returns the number of bytes, or -errno.

@@ -12,6 +12,7 @@
 #include "regpool/domain.h"
 #include "regpool/mr.h"
 #include "regpool/pool.h"
+#include "regpool/verify.h"
 
 #include <errno.h>
 #include <string.h>
@@ -60,4 +61,9 @@ int pinalloc_stats(struct pinalloc_stats *stats, size_t size)
 int pinalloc_report(const char *path)
 {
 	return pin_report_write(path);
+}
+
+int pinalloc_verify(size_t *moved)
+{
+	return pin_verify(moved);
 }

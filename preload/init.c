@@ -14,6 +14,7 @@
 #include "preload/conflicts.h"
 #include "preload/report.h"
 #include "regpool/pool.h"
+#include "regpool/verify.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -45,10 +46,12 @@ __attribute__((constructor(101))) static void start(void)
 	pin_sites_start(pin_backtrace_walk);
 	pin_sample_start();
 	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
+	pin_verify_init();
 	pin_report_init(wanted);
 }
 
 __attribute__((destructor(101))) static void end(void)
 {
+	pin_verify_at_exit();
 	pin_report_at_exit();
 }

@@ -5,6 +5,7 @@
 #include "preload/report-format.h"
 #include "regpool/domain.h"
 #include "regpool/pool.h"
+#include "regpool/verify.h"
 
 static void number_or_null(struct pin_output *out, const char *key, long n)
 {
@@ -118,12 +119,19 @@ static void timeline(const struct pin_report *report, struct pin_output *out)
 	pin_output(out, "]");
 }
 
+static void stability(struct pin_output *out)
+{
+	pin_output(out, ",\n\"stability\":{\"checked_pages\":%lu,\"moved_pages\":%lu}",
+		   pin_verified.checked, pin_verified.moved);
+}
+
 void pin_report_json(const struct pin_report *report, struct pin_output *out)
 {
 	pin_output(out, "{");
 	identity(report, out);
 	memory(report, out);
 	registration(out);
+	stability(out);
 	sites(report, out);
 	timeline(report, out);
 	pin_output(out, "}\n");

@@ -6,6 +6,7 @@
 #include "preload/report-format.h"
 #include "regpool/domain.h"
 #include "regpool/pool.h"
+#include "regpool/verify.h"
 
 static void heading(const struct pin_report *report, struct pin_output *out)
 {
@@ -121,6 +122,13 @@ static void registration(struct pin_output *out)
 	domains(out);
 }
 
+static void stability(struct pin_output *out)
+{
+	pin_output(out, "stability\n");
+	pin_output(out, "  %-28s %12lu\n", "pages checked", pin_verified.checked);
+	pin_output(out, "  %-28s %12lu\n", "pages moved", pin_verified.moved);
+}
+
 void pin_report_text(const struct pin_report *report, struct pin_output *out)
 {
 	heading(report, out);
@@ -129,4 +137,6 @@ void pin_report_text(const struct pin_report *report, struct pin_output *out)
 	sites(report, out);
 	if (pin_pool_requests(PIN_SERVED) || pin_pool.created || pin_pool_passed())
 		registration(out);
+	if (pin_verified.checked)
+		stability(out);
 }

@@ -8,6 +8,7 @@
 #include "allocator/region.h"
 #include "regpool/budget.h"
 #include "regpool/pool.h"
+#include "regpool/verify.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -158,6 +159,7 @@ static bool fill(struct pin_domain *domain, struct pin_class *keys, uint32_t num
 	entry->start = region->start;
 	entry->length = region->length;
 	note_created(domain, region->length);
+	pin_verify_registered(number);
 	pin_debug("region %u registered on %s: lkey 0x%x", number, domain->device, mr->lkey);
 	settle(entry, PIN_ENTRY_READY);
 	return true;
@@ -311,8 +313,10 @@ static bool deregister(struct pin_domain *domain, struct pin_class *keys, uint32
 		       uint32_t before)
 {
 	struct pin_entry *entry = pin_keys_at(keys, number);
-	int error = pin_ibverbs()->dereg_mr(registration_at(keys, number)->mr);
+	int error;
 
+	pin_verify_deregister(number);
+	error = pin_ibverbs()->dereg_mr(registration_at(keys, number)->mr);
 	if (error) {
 		pin_warn("region %u on %s cannot be deregistered: %s", number, domain->device,
 			 strerrordesc_np(error));
@@ -467,8 +471,10 @@ void pin_keys_forget(struct pin_domain *domain, struct pin_class *keys)
 	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++) {
 		struct pin_user_count *users = registration_at(keys, i)->users;
 
-		if (empty(entry) & PIN_ENTRY_READY)
+		if (empty(entry) & PIN_ENTRY_READY) {
 			note_destroyed(domain, pin_region_get(i)->length);
+			pin_verify_gone(i);
+		}
 		for (int lane = 0; lane < PIN_LANES; lane++)
 			atomic_store(&users[lane].n, 0);
 	}

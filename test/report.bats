@@ -64,6 +64,7 @@ ranked() {
 	jq -e '.registration | [.mr_created, .mr_destroyed, .served, .passed_through,
 		.refused, .evicted, .seconds] | all(type == "number")' out.json
 	jq -e '.registration.domains == []' out.json
+	jq -e '.stability == {checked_pages: 0, moved_pages: 0}' out.json
 	run ! jq -e '.memory | [.no_such_key] | all(type == "number")' out.json
 }
 

@@ -50,6 +50,7 @@ static void environment(void)
 	setenv("PINALLOC_ACCESS", "write,read", 1);
 	setenv("PINALLOC_MAX_PINNED", "50%", 1);
 	setenv("PINALLOC_REGISTER", "sometimes", 1);
+	setenv("PINALLOC_VERIFY", "30", 1);
 	setenv("PINALLOC_REPORT", "/tmp/%r.json", 1);
 	setenv("MALLOC_ARENA_MAX", "3", 1);
 	pin_options_init();
@@ -60,6 +61,7 @@ static void environment(void)
 	ok(pin_options.max_pinned > PIN_MIB && pin_options.max_pinned < SIZE_MAX,
 	   "a percentage is one of the machine's memory");
 	ok(pin_options.mode == PIN_MODE_EAGER, "a bad value keeps the default");
+	ok(pin_options.verify == 30, "where a word can stand there can be a number");
 	ok(!strcmp(pin_options.report, "/tmp/%r.json"), "a path is taken as it is");
 	ok(pin_options.arena_max == 3, "glibc's names are read");
 	ok(!strcmp(pin_options.restrict_to, "*"), "what is not set has its default");

@@ -1,0 +1,173 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: the page behind an address never changes while it is registered; and
+# verification, which says so, would see it if one did.
+
+setup_file() {
+	load ../helper
+	load lab
+	cd "$top_srcdir"
+	mkdir "$BATS_FILE_TMPDIR/unpinned"
+	gcc -std=gnu11 -O2 -I"$top_srcdir" -I"$top_builddir" -shared -fPIC -fvisibility=hidden \
+		-Wl,-soname,libibverbs.so.1 -Wl,--version-script=test/fake-ibverbs.map \
+		-o "$BATS_FILE_TMPDIR/unpinned/libibverbs.so.1" test/fake-ibverbs.c test/fake-verbs.c
+	gcc -O2 -shared -fPIC -fvisibility=hidden -I"$top_srcdir" \
+		-o "$BATS_FILE_TMPDIR/plugin.so" test/programs/rdma-plugin.c -libverbs
+	boot unpinned weaker
+}
+
+# unpinned NAME …: as shimmed, with a libibverbs whose registrations pin nothing.
+unpinned() {
+	shimmed "$1" LD_LIBRARY_PATH="$BATS_FILE_TMPDIR/unpinned" "${@:2}"
+}
+
+# weaker NAME …: as shimmed, as a root who may do everything but see page frames.
+weaker() {
+	shimmed "$1" setpriv --bounding-set -sys_admin env "${@:2}"
+}
+
+in_guest() {
+	local verify=("$programs/rdma-verify" 1) longer=("$programs/rdma-verify" 3.5) i
+
+	# A huge page is as large as what compaction looks for.
+	echo never > /sys/kernel/mm/transparent_hugepage/enabled
+	shimmed pinned-exit PINALLOC_VERIFY=exit "${verify[@]}"
+	shimmed pinned-left PINALLOC_VERIFY=exit "${verify[@]}" leave
+	shimmed pinned-every PINALLOC_VERIFY=1 "${longer[@]}"
+	shimmed pinned-call "${verify[@]}" call
+	shimmed evicted PINALLOC_VERIFY=1 PINALLOC_MAX_PINNED=32M "$programs/rdma-memlock" churn 1
+	shimmed off "${verify[@]}"
+	unpinned unpinned-exit PINALLOC_VERIFY=exit "${verify[@]}"
+	unpinned unpinned-left PINALLOC_VERIFY=exit "${verify[@]}" leave
+	unpinned unpinned-every PINALLOC_VERIFY=1 "${longer[@]}" leave
+	unpinned unpinned-call "${verify[@]}" call
+	weaker weaker PINALLOC_VERIFY=1 "${verify[@]}"
+	weaker weaker-call "${verify[@]}" call
+	shimmed fork PINALLOC_VERIFY=1 "$programs/rdma-fork"
+	shimmed replaced PINALLOC_VERIFY=1 PINALLOC_GROW=2M "$programs/rdma-replaced" 20
+	shimmed exit PINALLOC_VERIFY=1 "$programs/rdma-exit" "$BATS_FILE_TMPDIR/plugin.so"
+	attempt text LD_PRELOAD="$library" PINALLOC_VERIFY=exit PINALLOC_REPORT=stderr \
+		"$programs/rdma-exit" "$BATS_FILE_TMPDIR/plugin.so"
+	attempt text-off LD_PRELOAD="$library" PINALLOC_REPORT=stderr \
+		"$programs/rdma-exit" "$BATS_FILE_TMPDIR/plugin.so"
+	attempt procless unshare -m bash -c "mount -t tmpfs none /proc && LD_PRELOAD='$library' \
+		PINALLOC_VERIFY=exit exec '$programs/rdma-exit' '$BATS_FILE_TMPDIR/plugin.so'"
+	for ((i = 0; i < 5; i++)); do
+		shimmed busy-$i PINALLOC_VERIFY=1 "$programs/rdma-verify" 0.1 leave busy
+	done
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+# still CASE: pages were compared, and none had moved.
+still() {
+	ended "$1"
+	[ ! -s "$results/$1.err" ]
+	reported "$1" .stability
+	[ "$(reported "$1" .stability.checked_pages)" -gt 10000 ]
+	[ "$(reported "$1" .stability.moved_pages)" -eq 0 ]
+	[ "$(reported "$1" .registration.served)" -gt 0 ]
+}
+
+# seen CASE: many had moved, and one line says so.
+seen() {
+	ended "$1"
+	reported "$1" .stability
+	[ "$(reported "$1" .stability.moved_pages)" -gt 1000 ]
+	[ "$(reported "$1" '.stability | .checked_pages >= .moved_pages')" = true ]
+	[ "$(wc -l < "$results/$1.err")" -eq 1 ]
+	grep -q '^pinalloc.*: [0-9]* pages* of the heap moved while registered, the first at 0x' \
+		"$results/$1.err"
+}
+
+@test "no page of registered heap moves, however often the kernel compacts memory" {
+	still pinned-exit
+}
+
+@test "PINALLOC_VERIFY=1 compares every second, and once more in the end" {
+	still pinned-every
+	[ "$(reported pinned-every '.stability.checked_pages * 4096 >= 3 * .memory.pinned_peak_bytes')" = true ]
+}
+
+@test "nor of what is registered when the program ends" {
+	still pinned-left
+}
+
+@test "a program that asks is told so" {
+	still pinned-call
+	[ "$(sort -u "$results/pinned-call.out")" = 'moved 0' ]
+}
+
+@test "nor of regions that give way to each other" {
+	ended evicted
+	[ "$(reported evicted .registration.evicted)" -gt 0 ]
+	[ "$(reported evicted .stability.checked_pages)" -gt 10000 ]
+	[ "$(reported evicted .stability.moved_pages)" -eq 0 ]
+}
+
+@test "with registrations that pin nothing pages do move, and are seen" {
+	local case
+	for case in exit left every call; do
+		seen unpinned-$case
+	done
+	[ "$(tail -n 1 "$results/unpinned-call.out" | cut -d' ' -f2)" -gt 1000 ]
+}
+
+@test "nothing is compared unless it is asked for" {
+	ended off
+	[ "$(reported off .stability)" = "$(jq -n '{checked_pages: 0, moved_pages: 0}')" ]
+}
+
+@test "without the right to see page frames one line says so, and the program goes on" {
+	ended weaker
+	[ "$(wc -l < "$results/weaker.err")" -eq 1 ]
+	grep -q '^pinalloc.*: page frames are not verified: .* CAP_SYS_ADMIN' "$results/weaker.err"
+	[ "$(reported weaker .stability.checked_pages)" -eq 0 ]
+	[ "$(reported weaker .registration.served)" -gt 0 ]
+	ended weaker-call
+	[ ! -s "$results/weaker-call.err" ]
+	[ "$(sort -u "$results/weaker-call.out")" = 'verify Operation not permitted' ]
+}
+
+@test "nor where there is no /proc" {
+	ended procless 7
+	[ "$(wc -l < "$results/procless.err")" -eq 1 ]
+	grep -q '^pinalloc.*: page frames are not verified: there is no /proc/self/pagemap' \
+		"$results/procless.err"
+}
+
+@test "the report for people says how much was compared, if anything was" {
+	ended text 7
+	grep -q '^stability$' "$results/text.err"
+	grep -q '^  pages checked  *[1-9][0-9]*$' "$results/text.err"
+	grep -q '^  pages moved  *0$' "$results/text.err"
+	ended text-off 7
+	run ! grep -E 'stability|pages (checked|moved)' "$results/text-off.err"
+}
+
+@test "a process that has children keeps its pages" {
+	still fork
+}
+
+@test "pages the program replaces itself are not taken for moved ones" {
+	ended replaced
+	[ "$(wc -l < "$results/replaced.err")" -eq 1 ]
+	grep -q 'replaced pages of its heap behind malloc' "$results/replaced.err"
+	[ "$(reported replaced .stability.checked_pages)" -gt 0 ]
+	[ "$(reported replaced .stability.moved_pages)" -eq 0 ]
+}
+
+@test "a program ends as it would have, with a last pass, even while others are made" {
+	local i
+	ended exit 7
+	[ ! -s "$results/exit.err" ]
+	[ "$(grep -c ': 0 failed$' "$results/exit.out")" -eq 4 ]
+	[ "$(reported exit .stability.checked_pages)" -gt 0 ]
+	[ "$(reported exit .stability.moved_pages)" -eq 0 ]
+	for ((i = 0; i < 5; i++)); do
+		still busy-$i
+	done
+}
