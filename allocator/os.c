@@ -72,6 +72,25 @@ size_t pin_os_address_space_left(void)
 	return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
 }
 
+/*
+ * The first line of uid_map is where this namespace's user 0 is, in the namespace outside,
+ * and how many users follow: all there are only in the initial one.
+ */
+static bool in_user_namespace(void)
+{
+	char map[128];
+	size_t i = 0;
+
+	if (pin_os_read_file("/proc/self/uid_map", map, sizeof map) <= 0)
+		return false;
+	for (int number = 0; number < 2; number++) {
+		i += strspn(map + i, " ");
+		i += strspn(map + i, "0123456789");
+	}
+	return number_at(map + i + strspn(map + i, " ")) != UINT32_MAX;
+}
+
+/* In a user namespace of its own a process has the capability, but only for show. */
 static bool may_lock_any(void)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -80,7 +99,7 @@ static bool may_lock_any(void)
 	long failed = syscall(SYS_capget, &header, data);
 
 	errno = saved;
-	return !failed && data[0].effective & (1u << CAP_IPC_LOCK);
+	return !failed && data[0].effective & (1u << CAP_IPC_LOCK) && !in_user_namespace();
 }
 
 size_t pin_os_memlock_limit(void)

@@ -32,16 +32,6 @@ static size_t number_in(const char *path, const char *name)
 	return at ? strtoul(at + strlen(name), NULL, 10) : 0;
 }
 
-/* In a user namespace the kernel's RDMA layer does not count the capability. */
-static bool in_user_namespace(void)
-{
-	char map[128];
-	unsigned long inside, outside, n;
-
-	return pin_os_read_file("/proc/self/uid_map", map, sizeof map) > 0 &&
-	       sscanf(map, "%lu %lu %lu", &inside, &outside, &n) == 3 && n != UINT32_MAX;
-}
-
 /* The soft limit, SIZE_MAX without one; and the hard one. */
 static size_t limit_of(int resource, size_t *hard)
 {
@@ -56,7 +46,7 @@ static size_t limit_of(int resource, size_t *hard)
 
 static bool may_lock_any(void)
 {
-	return pin_os_memlock_limit() == SIZE_MAX && !in_user_namespace();
+	return pin_os_memlock_limit() == SIZE_MAX;
 }
 
 bool pin_check_memlock_is_limited(void)
