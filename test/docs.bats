@@ -29,9 +29,21 @@ setup() {
 	done
 }
 
+@test "pinalloc(1) holds every option of the command's help, and every key of its JSON" {
+	page=$top_srcdir/preload/pinalloc.1
+	for option in $("$top_builddir/pinalloc" report --help | grep -o -- '--[a-z]*' | sort -u); do
+		echo "looking for: $option"
+		grep -qE "Fl Fl ${option#--}( |\$)" "$page"
+	done
+	for key in $(sed -n 's/.*set([a-z]*, "\([a-z_]*\)",.*/\1/p' "$top_srcdir/preload/command/json.c") \
+		$(sed -n 's/^\t\[PIN_.*{"[a-z]*", "\([a-z_]*\)".*/\1/p' "$top_srcdir/preload/command/load.c"); do
+		echo "looking for: $key"
+		grep -qE "^\.Li (.* )?$key( |\$)|^\.It Li (.* )?$key( |\$)" "$page"
+	done
+}
+
 @test "the pages are sound" {
-	run mandoc -T lint -W warning "$top_srcdir/preload/pinalloc.1" \
-		"$top_srcdir/preload/pinalloc.3" "$top_srcdir/preload/pinalloc.7"
+	run mandoc -T lint -W warning "$top_srcdir"/preload/pinalloc.[137]
 	echo "$output"
 	[ "$status" -eq 0 ]
 }

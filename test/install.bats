@@ -36,9 +36,9 @@ installed() {
 	find "$root" -name "$1" -type f | grep .
 }
 
-@test "library, header, pkg-config file and manual pages are installed" {
+@test "library, command, header, pkg-config file and manual pages are installed" {
 	local file
-	for file in libpinalloc.so pinalloc.h pinalloc.pc pinalloc.3 pinalloc.7; do
+	for file in libpinalloc.so pinalloc pinalloc.h pinalloc.pc pinalloc.1 pinalloc.3 pinalloc.7; do
 		[ "$(installed "$file" | wc -l)" -eq 1 ]
 	done
 	run -1 installed 'libpinalloc.so.*'

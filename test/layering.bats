@@ -3,13 +3,17 @@
 # Promise: preload uses regpool uses allocator, never the other way; what only one
 # place may do is done only there; files and functions stay short.
 
+without_comments() { # FILE RESULT
+	mkdir -p "$(dirname "$2")"
+	gcc -fpreprocessed -dD -E -P -x c "$1" > "$2"
+}
+
 setup_file() {
 	export code=$BATS_FILE_TMPDIR/code
 	cd "$top_srcdir"
 	for file in allocator/*.[ch] allocator/*.def regpool/*.[ch] preload/*.[ch] \
 		preload/command/*.[ch]; do
-		mkdir -p "$code/$(dirname "$file")"
-		gcc -fpreprocessed -dD -E -P -x c "$file" > "$code/$file" # without comments
+		without_comments "$file" "$code/$file"
 	done
 }
 
@@ -44,6 +48,12 @@ longest() {
 	clean '#include "(regpool|preload)/' '#include "regpool/mr.h"' allocator/*
 	clean '#include "preload/' '#include "preload/report.h"' regpool/*
 	clean '#include "(test|bench)/' '#include "test/tap.h"' $(but none)
+}
+
+@test "the command is not in the library, nor the library in the command" {
+	clean 'preload/command|jansson' '#include <jansson.h>' $(but none | grep -v ^preload/command)
+	run ! grep -E 'jansson|libelf' <(readelf -d "$top_builddir/.libs/libpinalloc.so")
+	run ! grep -E 'pinalloc|verbs' <(readelf -d "$top_builddir/pinalloc" | grep NEEDED)
 }
 
 @test "only allocator uses jemalloc, only regpool and the interposers verbs" {

@@ -13,13 +13,12 @@
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { EXIT_USAGE = 2, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
+enum { EXIT_USAGE = PIN_COMMAND_FAILED, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
 
 static struct {
 	const char *name, *initial, *values, *doc;
@@ -36,17 +35,8 @@ static struct {
 
 static bool dry_run;
 
-__attribute__((format(printf, 2, 3))) static int complain(int status, const char *format, ...)
-{
-	va_list args;
-
-	fputs("pinalloc run: ", stderr);
-	va_start(args, format);
-	vfprintf(stderr, format, args);
-	va_end(args);
-	fputc('\n', stderr);
-	return status;
-}
+/* One line, and the exit status. */
+#define complain(status, ...) (pin_command_complain(__VA_ARGS__), (status))
 
 static void name_flag(const char *name, char *flag)
 {
@@ -181,7 +171,7 @@ static void say_out_of_reach(const char *command)
 	char path[PATH_MAX];
 
 	if (!pin_reach_find(command, path) && pin_reach_look(path, &reach) > 0)
-		complain(0, "%s; %s", reach.finding, reach.cure);
+		pin_command_complain("%s; %s", reach.finding, reach.cure);
 }
 
 static int set_variables(void)

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory over time, drawn by gnuplot: the script, with the data in it. */
+#include <config.h>
+
+#include "preload/command/command.h"
+#include "preload/command/plot.h"
+#include "preload/command/table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of more than ALL ranks, the LARGEST have lines and the others one area. */
+#define ALL	8
+#define LARGEST 4
+
+/* Points of the area's edge. */
+#define GRID 240
+
+/* Told apart by the colour-blind as well (after Okabe and Ito). */
+static const unsigned colours[ALL] = {0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7,
+				      0xe69f00, 0x56b4e9, 0x882255, 0x333333};
+
+/* A rank that has a timeline. */
+struct curve {
+	const struct pin_rank *rank;
+	double peak, at; /* bytes in use, seconds */
+};
+
+struct plot {
+	struct curve *curves;
+	size_t n, n_lines; /* lines first, then those in the area */
+	double end;	   /* seconds */
+	double most;	   /* bytes */
+	double unit;	   /* bytes */
+	const char *unit_name;
+};
+
+/* Between two colours, white at 0. */
+static unsigned lighter(unsigned colour, double strength)
+{
+	unsigned mixed = 0;
+
+	for (int shift = 0; shift < 24; shift += 8) {
+		double part = (double)(colour >> shift & 0xff);
+
+		mixed |= (unsigned)(255 - strength * (255 - part)) << shift;
+	}
+	return mixed;
+}
+
+/* In gnuplot's single quotes, where only a quote is special. */
+static void print_quoted(FILE *out, const char *text)
+{
+	for (; *text; text++) {
+		if (*text == '\'')
+			fputc('\'', out);
+		fputc(*text, out);
+	}
+}
+
+/* --- what is drawn ------------------------------------------------------------- */
+
+static void add_curve(struct plot *plot, const struct pin_rank *rank)
+{
+	struct curve *curve = &plot->curves[plot->n++];
+	double reported = rank->figures[PIN_LIVE_PEAK];
+
+	*curve = (struct curve){.rank = rank};
+	for (size_t i = 0; i < rank->n_samples; i++) {
+		const struct pin_sample *sample = &rank->samples[i];
+
+		if (sample->live > curve->peak) {
+			curve->peak = sample->live;
+			curve->at = sample->seconds;
+		}
+		if (sample->mapped > plot->most)
+			plot->most = sample->mapped;
+		if (sample->seconds > plot->end)
+			plot->end = sample->seconds;
+	}
+	/* The timeline has samples; the report knows the peak between them. */
+	if (reported > curve->peak)
+		curve->peak = reported;
+	if (curve->peak > plot->most)
+		plot->most = curve->peak;
+}
+
+static int compare_peaks(const void *a, const void *b)
+{
+	const struct curve *one = a, *other = b;
+
+	if (one->peak != other->peak)
+		return one->peak < other->peak ? 1 : -1;
+	return (one->rank->rank > other->rank->rank) - (one->rank->rank < other->rank->rank);
+}
+
+static void choose_unit(struct plot *plot)
+{
+	static const char *const names[] = {"KiB", "MiB", "GiB", "TiB"};
+	int i = 0;
+
+	for (plot->unit = 1024; plot->most >= 1024 * plot->unit && i < 3; i++)
+		plot->unit *= 1024;
+	plot->unit_name = names[i];
+}
+
+static void collect(struct plot *plot, const struct pin_job *job)
+{
+	plot->curves = pin_command_realloc(NULL, job->n_main * sizeof *plot->curves);
+	for (size_t i = 0; i < job->n_main; i++)
+		if (job->ranks[i]->n_samples)
+			add_curve(plot, job->ranks[i]);
+	plot->n_lines = plot->n;
+	if (plot->n > ALL) {
+		qsort(plot->curves, plot->n, sizeof *plot->curves, compare_peaks);
+		plot->n_lines = LARGEST;
+	}
+	choose_unit(plot);
+}
+
+/* --- the data ------------------------------------------------------------------ */
+
+static void print_samples(const struct plot *plot, size_t i, FILE *out)
+{
+	const struct pin_rank *rank = plot->curves[i].rank;
+
+	fprintf(out, "$rank%zu << END\n", i);
+	for (size_t j = 0; j < rank->n_samples; j++)
+		fprintf(out, "%.6f %.6g %.6g\n", rank->samples[j].seconds,
+			rank->samples[j].live / plot->unit,
+			rank->samples[j].mapped / plot->unit);
+	fprintf(out, "END\n");
+}
+
+static void print_peaks(const struct plot *plot, FILE *out)
+{
+	fprintf(out, "$peaks << END\n");
+	for (size_t i = 0; i < plot->n_lines; i++)
+		fprintf(out, "%.6f %.6g %u\n", plot->curves[i].at,
+			plot->curves[i].peak / plot->unit, colours[i]);
+	fprintf(out, "END\n");
+}
+
+/* Bytes in use at a time within the timeline; *next is the sample to begin at. */
+static double live_at(const struct pin_rank *rank, double time, size_t *next)
+{
+	const struct pin_sample *after, *before;
+
+	while (rank->samples[*next].seconds < time)
+		++*next;
+	after = &rank->samples[*next];
+	before = *next ? after - 1 : after;
+	if (after->seconds <= before->seconds)
+		return after->live;
+	return before->live + (after->live - before->live) * (time - before->seconds) /
+				      (after->seconds - before->seconds);
+}
+
+/* Widens the area by one rank. */
+static void widen(const struct plot *plot, const struct pin_rank *rank, double *least,
+		  double *most)
+{
+	size_t next = 0;
+
+	for (int i = 0; i <= GRID; i++) {
+		double live, time = plot->end * i / GRID;
+
+		if (time < rank->samples[0].seconds ||
+		    time > rank->samples[rank->n_samples - 1].seconds)
+			continue;
+		live = live_at(rank, time, &next);
+		if (most[i] < 0 || live < least[i])
+			least[i] = live;
+		if (live > most[i])
+			most[i] = live;
+	}
+}
+
+static void print_area(const struct plot *plot, FILE *out)
+{
+	double least[GRID + 1], most[GRID + 1];
+
+	for (int i = 0; i <= GRID; i++)
+		most[i] = least[i] = -1;
+	for (size_t i = plot->n_lines; i < plot->n; i++)
+		widen(plot, plot->curves[i].rank, least, most);
+	fprintf(out, "$others << END\n");
+	for (int i = 0; i <= GRID; i++)
+		if (most[i] >= 0)
+			fprintf(out, "%.6f %.6g %.6g\n", plot->end * i / GRID,
+				least[i] / plot->unit, most[i] / plot->unit);
+	fprintf(out, "END\n");
+}
+
+/* --- the script ---------------------------------------------------------------- */
+
+static void print_title(const struct pin_job *job, FILE *out)
+{
+	bool are_ranks = job->ranks[0]->rank >= 0;
+	size_t n = job->n_main;
+
+	fprintf(out, "set title '");
+	print_quoted(out, job->ranks[0]->program);
+	fprintf(out, ": %zu %s%s on %zu host%s' offset 0,0.3 font ',17'\n", n,
+		are_ranks ? "rank" : "process",
+		n == 1	    ? ""
+		: are_ranks ? "s"
+			    : "es",
+		job->n_hosts, job->n_hosts == 1 ? "" : "s");
+}
+
+static void print_settings(const struct plot *plot, const struct pin_job *job, FILE *out)
+{
+	fprintf(out, "set encoding utf8\n"
+		     "set terminal svg size 1000,520 noenhanced font 'Helvetica,15' "
+		     "background '#ffffff'\n"
+		     "set border 3 lc rgb '#555555'\n"
+		     "set tics nomirror out textcolor rgb '#222222'\n"
+		     "set grid ytics lt 1 lw 0.6 lc rgb '#dddddd'\n"
+		     "set key outside right top Left reverse spacing 1.25 samplen 2\n");
+	print_title(job, out);
+	fprintf(out, "set xlabel 'seconds since the start of the rank'\n");
+	fprintf(out, "set ylabel 'memory, %s'\n", plot->unit_name);
+	fprintf(out, "set xrange [0:%.6g]\nset yrange [0:%.6g]\n",
+		plot->end > 0 ? plot->end * 1.01 : 1,
+		plot->most > 0 ? plot->most / plot->unit * 1.05 : 1);
+}
+
+static void print_line(const struct plot *plot, size_t i, FILE *out)
+{
+	const struct curve *curve = &plot->curves[i];
+
+	fprintf(out, "$rank%zu using 1:2 with lines lw 2 lc rgb %u title '", i, colours[i]);
+	print_quoted(out, PIN_RANK_NAME(curve->rank));
+	if (curve->rank->rank >= 0) {
+		fprintf(out, " on ");
+		print_quoted(out, curve->rank->host);
+	}
+	fprintf(out, ": %.2f %s', \\\n", curve->peak / plot->unit, plot->unit_name);
+}
+
+/* Areas and heaps first: what is in use is drawn over them. */
+static void print_curves(const struct plot *plot, FILE *out)
+{
+	fprintf(out, "plot ");
+	if (plot->n > plot->n_lines)
+		fprintf(out,
+			"$others using 1:2:3 with filledcurves fc rgb '#e4e4e4' title "
+			"'the other %zu, least to most', \\\n",
+			plot->n - plot->n_lines);
+	for (size_t i = 0; i < plot->n_lines; i++)
+		fprintf(out, "$rank%zu using 1:3 with steps lw 1.4 lc rgb %u notitle, \\\n", i,
+			lighter(colours[i], 0.45));
+	for (size_t i = 0; i < plot->n_lines; i++)
+		print_line(plot, i, out);
+	fprintf(out, "$peaks using 1:2:3 with points pt 7 ps 0.7 lc rgb variable notitle, \\\n"
+		     "keyentry with points pt 7 ps 0.7 lc rgb '#555555' title "
+		     "'peak in use (as above)', \\\n"
+		     "keyentry with lines lw 1.4 lc rgb '#bbbbbb' title "
+		     "'heap, never returned'\n");
+}
+
+static void print_script(const struct plot *plot, const struct pin_job *job, FILE *out)
+{
+	print_settings(plot, job, out);
+	for (size_t i = 0; i < plot->n_lines; i++)
+		print_samples(plot, i, out);
+	print_peaks(plot, out);
+	if (plot->n > plot->n_lines)
+		print_area(plot, out);
+	print_curves(plot, out);
+}
+
+int pin_plot_write(const struct pin_job *job, const char *path)
+{
+	struct plot plot = {0};
+	FILE *script = tmpfile();
+	int error = -1;
+
+	collect(&plot, job);
+	if (!plot.n) {
+		pin_command_complain("%s is not drawn: no report has a timeline", path);
+	} else if (!script) {
+		pin_command_complain("%s is not drawn: no temporary file can be made", path);
+	} else {
+		print_script(&plot, job, script);
+		error = pin_gnuplot_run(script, path);
+	}
+	if (script)
+		fclose(script);
+	free(plot.curves);
+	return error;
+}

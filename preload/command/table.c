@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "preload/command/table.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A table of more rows than ALL shows the largest and the smallest. */
+#define ALL	 40
+#define LARGEST	 10
+#define SMALLEST 3
+
+#define N_COLUMNS (sizeof columns / sizeof columns[0])
+
+enum kind { SIZE, RATIO, SHARE, COUNT };
+
+static const struct column {
+	enum pin_figure figure;
+	enum kind kind;
+	int width;
+	const char *heading, *below;
+} columns[] = {
+	{PIN_LIVE_PEAK, SIZE, 10, "in use", "at peak"},
+	{PIN_MAPPED, SIZE, 10, "heap", ""},
+	{PIN_RATIO, RATIO, 6, "heap/", "in use"},
+	{PIN_PINNED_PEAK, SIZE, 10, "pinned", "at peak"},
+	{PIN_RSS_PEAK, SIZE, 10, "resident", "at peak"},
+	{PIN_MEMLOCK_SHARE, SHARE, 8, "pinned/", "memlock"},
+	{PIN_SERVED, COUNT, 9, "requests", "served"},
+	{PIN_CREATED, COUNT, 10, "regions", "registered"},
+};
+
+/* What the rows have in common. */
+struct layout {
+	int name, host; /* widths */
+	bool has_written;
+};
+
+struct pin_command_text pin_rank_name(const struct pin_rank *rank)
+{
+	struct pin_command_text name;
+
+	if (rank->rank >= 0)
+		snprintf(name.text, sizeof name.text, "rank %.0f", rank->rank);
+	else
+		snprintf(name.text, sizeof name.text, "%.20s:%.0f", rank->host, rank->pid);
+	return name;
+}
+
+static struct pin_command_text cell(enum kind kind, double n)
+{
+	struct pin_command_text text = {"-"};
+
+	if (kind == SIZE)
+		return pin_command_size(n);
+	if (n < 0)
+		return text;
+	if (kind == RATIO)
+		snprintf(text.text, sizeof text.text, "%.2f", n);
+	else if (kind == SHARE)
+		snprintf(text.text, sizeof text.text, "%.*f %%", n < 0.0995, 100 * n);
+	else
+		snprintf(text.text, sizeof text.text, "%.*f", n != floor(n), n);
+	return text;
+}
+
+static void begin_row(const struct layout *layout, const char *name, const char *host)
+{
+	printf("  %*s  %-*s", layout->name, name, layout->host, host);
+}
+
+static void print_head(const struct layout *layout, const char *name)
+{
+	printf("\n");
+	begin_row(layout, name, "host");
+	for (size_t i = 0; i < N_COLUMNS; i++)
+		printf("  %*s", columns[i].width, columns[i].heading);
+	puts(layout->has_written ? "  written" : "");
+	begin_row(layout, "", "");
+	for (size_t i = 0; i < N_COLUMNS; i++)
+		printf("  %*s", columns[i].width, columns[i].below);
+	puts("");
+}
+
+static const char *way_written(const struct pin_rank *rank)
+{
+	if (!rank->written)
+		return "-";
+	return strcmp(rank->written, "at exit") ? rank->written : "";
+}
+
+static void print_rank(const struct layout *layout, const struct pin_rank *rank)
+{
+	struct pin_command_text name = pin_rank_name(rank);
+	const char *written = layout->has_written ? way_written(rank) : "";
+
+	begin_row(layout, name.text + (rank->rank >= 0 ? strlen("rank ") : 0), rank->host);
+	for (size_t i = 0; i < N_COLUMNS; i++)
+		printf("  %*s", columns[i].width,
+		       cell(columns[i].kind, pin_rank_figure(rank, columns[i].figure)).text);
+	printf("%s%s\n", *written ? "  " : "", written);
+}
+
+/* One row for each of these, over the job's ranks. */
+enum statistic { MIN, MEAN, MAX, IMBALANCE, STATISTICS };
+
+static double statistic(const struct pin_summary *summary, enum statistic which)
+{
+	if (!summary->n)
+		return -1;
+	if (which == IMBALANCE)
+		return pin_summary_imbalance(summary);
+	return which == MIN ? summary->min : which == MEAN ? summary->mean : summary->max;
+}
+
+static void print_statistics(const struct pin_job *job, const struct layout *layout)
+{
+	static const char *const names[STATISTICS] = {"min", "mean", "max", "max/mean"};
+
+	puts("");
+	for (int which = 0; which < STATISTICS; which++) {
+		begin_row(layout, names[which], "");
+		for (size_t i = 0; i < N_COLUMNS; i++) {
+			struct pin_summary summary = pin_job_summary(job, columns[i].figure);
+			enum kind kind = which == IMBALANCE ? RATIO : columns[i].kind;
+
+			printf("  %*s", columns[i].width,
+			       cell(kind, statistic(&summary, which)).text);
+		}
+		puts("");
+	}
+}
+
+static struct layout lay_out(const struct pin_job *job)
+{
+	struct layout layout = {.name = strlen("max/mean"), .host = strlen("host")};
+
+	for (size_t i = 0; i < job->n_ranks; i++) {
+		const struct pin_rank *rank = job->ranks[i];
+		int name = (int)strlen(PIN_RANK_NAME(rank)), host = (int)strlen(rank->host);
+
+		if (rank->rank < 0 && name > layout.name)
+			layout.name = name;
+		if (host > layout.host)
+			layout.host = host;
+		if (rank->written && strcmp(rank->written, "at exit"))
+			layout.has_written = true;
+	}
+	return layout;
+}
+
+/* Whether any process is above its limit: that wants a word. */
+static bool is_above_limit(const struct pin_job *job)
+{
+	return pin_job_summary(job, PIN_MEMLOCK_SHARE).max > 1;
+}
+
+/* Says how many of n rows are left out; returns the first one behind them. */
+static size_t print_gap(size_t n)
+{
+	printf("  ... %zu between these are left out; --json has all ...\n",
+	       n - LARGEST - SMALLEST);
+	return n - SMALLEST;
+}
+
+static void print_others(const struct pin_job *job, const struct layout *layout)
+{
+	size_t n = job->n_ranks - job->n_main;
+
+	for (size_t i = 0; i < n && i < LARGEST; i++)
+		print_rank(layout, job->ranks[job->n_main + i]);
+	if (n > LARGEST)
+		printf("  ... %zu more processes without a rank; --json has all ...\n",
+		       n - LARGEST);
+}
+
+void pin_table_ranks(const struct pin_job *job)
+{
+	struct layout layout = lay_out(job);
+	bool is_cut = job->n_main > ALL;
+	const struct pin_rank **by_heap = is_cut ? pin_job_by_heap(job) : NULL;
+
+	print_head(&layout, job->ranks[0]->rank >= 0 ? "rank" : "process");
+	for (size_t i = 0; i < job->n_main; i++) {
+		if (is_cut && i == LARGEST)
+			i = print_gap(job->n_main);
+		print_rank(&layout, is_cut ? by_heap[i] : job->ranks[i]);
+	}
+	free(by_heap);
+	print_others(job, &layout);
+	if (job->n_main > 1)
+		print_statistics(job, &layout);
+	if (is_above_limit(job))
+		printf("  More than 100 %%: the limit on locked memory does not bind "
+		       "(CAP_IPC_LOCK).\n");
+}
+
+/* --- hosts --------------------------------------------------------------------- */
+
+static int compare_heaps(const void *a, const void *b)
+{
+	const struct pin_host *one = a, *other = b;
+	double more = other->figures[PIN_MAPPED] - one->figures[PIN_MAPPED];
+
+	return more ? (more > 0) - (more < 0) : strcmp(one->name, other->name);
+}
+
+static double share_of_ram(const struct pin_host *host)
+{
+	double ram = host->figures[PIN_RAM];
+
+	return ram > 0 ? host->figures[PIN_PINNED_PEAK] / ram : -1;
+}
+
+static void print_host(const struct pin_host *host, int width)
+{
+	const double *figures = host->figures;
+
+	printf("  %-*s  %9zu  %10s  %10s  %10s  %10s  %7s", width, host->name, host->n_ranks,
+	       PIN_COMMAND_SIZE(figures[PIN_LIVE_PEAK]), PIN_COMMAND_SIZE(figures[PIN_MAPPED]),
+	       PIN_COMMAND_SIZE(figures[PIN_PINNED_PEAK]),
+	       PIN_COMMAND_SIZE(figures[PIN_RSS_PEAK]), cell(SHARE, share_of_ram(host)).text);
+	if (host->tightest)
+		printf("  %8s, %s\n",
+		       cell(SHARE, pin_rank_figure(host->tightest, PIN_MEMLOCK_SHARE)).text,
+		       PIN_RANK_NAME(host->tightest));
+	else
+		printf("  %8s\n", "-");
+}
+
+static int width_of_hosts(const struct pin_job *job)
+{
+	size_t width = strlen("host");
+
+	for (size_t i = 0; i < job->n_hosts; i++)
+		if (strlen(job->hosts[i].name) > width)
+			width = strlen(job->hosts[i].name);
+	return (int)width;
+}
+
+void pin_table_hosts(const struct pin_job *job)
+{
+	size_t size = job->n_hosts * sizeof *job->hosts;
+	struct pin_host *hosts = memcpy(pin_command_realloc(NULL, size), job->hosts, size);
+	bool is_cut = job->n_hosts > ALL;
+	int width = width_of_hosts(job);
+
+	if (is_cut)
+		qsort(hosts, job->n_hosts, sizeof *hosts, compare_heaps);
+	printf("\n  %-*s  %9s  %10s  %10s  %10s  %10s  %7s  %s\n", width, "host", "processes",
+	       "in use", "heap", "pinned", "resident", "pinned/", "worst of");
+	printf("  %-*s  %9s  %10s  %10s  %10s  %10s  %7s  %s\n", width, "", "", "at peaks", "",
+	       "at peaks", "at peaks", "RAM", "pinned/memlock");
+	for (size_t i = 0; i < job->n_hosts; i++) {
+		if (is_cut && i == LARGEST)
+			i = print_gap(job->n_hosts);
+		print_host(&hosts[i], width);
+	}
+	free(hosts);
+}

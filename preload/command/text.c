@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The text for people: the verdict; the tables are table.c's. Then the sites. */
+#include <config.h>
+
+#include "preload/command/command.h"
+#include "preload/command/job.h"
+#include "preload/command/table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* So many ranges or names fit on a line; --json has all. */
+#define MOST_RANGES 12
+
+/* Callers shown of a site. */
+#define MOST_CALLERS 3
+
+static const char *plural(double n)
+{
+	return n == 1 ? "" : "s";
+}
+
+/* --- lists of ranks ------------------------------------------------------------ */
+
+/* In ranges: 2,5-7. */
+static void print_ranges(const long *numbers, size_t n)
+{
+	size_t i = 0;
+
+	for (int ranges = 0; i < n && ranges < MOST_RANGES; ranges++) {
+		size_t first = i;
+
+		while (i + 1 < n && numbers[i + 1] == numbers[i] + 1)
+			i++;
+		printf("%s%ld", first ? "," : "", numbers[first]);
+		if (i > first)
+			printf("-%ld", numbers[i]);
+		i++;
+	}
+	if (i < n)
+		printf(" and %zu more", n - i);
+}
+
+/* The ranks for which `wanted` holds, by number, or by name where they have none. */
+static void print_ranks(const struct pin_job *job,
+			bool (*wanted)(const struct pin_rank *rank, const char *text),
+			const char *text)
+{
+	long *numbers = pin_command_realloc(NULL, job->n_main * sizeof *numbers);
+	size_t n = 0, n_names = 0;
+
+	for (size_t i = 0; i < job->n_main; i++) {
+		const struct pin_rank *rank = job->ranks[i];
+
+		if (!wanted(rank, text))
+			continue;
+		if (rank->rank >= 0)
+			numbers[n++] = (long)rank->rank;
+		else if (n_names++ < MOST_RANGES)
+			printf("%s%s", n_names > 1 ? ", " : "", PIN_RANK_NAME(rank));
+	}
+	if (n)
+		printf("rank%s ", plural((double)n));
+	print_ranges(numbers, n);
+	if (n_names > MOST_RANGES)
+		printf(" and %zu more", n_names - MOST_RANGES);
+	free(numbers);
+}
+
+/* --- the verdict --------------------------------------------------------------- */
+
+/* The programs of the job, each once. */
+static void print_programs(const struct pin_job *job)
+{
+	const char *shown[3];
+	size_t n = 0;
+
+	for (size_t i = 0; i < job->n_main; i++) {
+		const char *program = job->ranks[i]->program;
+		size_t known = 0;
+
+		while (known < n && strcmp(shown[known], program))
+			known++;
+		if (known < n)
+			continue;
+		if (n == 3) {
+			printf(" and others");
+			return;
+		}
+		printf("%s%s", n ? ", " : "", program);
+		shown[n++] = program;
+	}
+}
+
+static void print_heading(const struct pin_job *job)
+{
+	bool are_ranks = job->ranks[0]->rank >= 0;
+	double elapsed = 0;
+
+	for (size_t i = 0; i < job->n_main; i++)
+		if (job->ranks[i]->elapsed > elapsed)
+			elapsed = job->ranks[i]->elapsed;
+	printf("pinalloc: ");
+	print_programs(job);
+	printf(", %zu ", job->n_main);
+	if (job->n_missing)
+		printf("of %.0f ", job->nranks);
+	if (are_ranks)
+		printf("rank%s", plural((double)job->n_main));
+	else
+		printf("process%s", job->n_main == 1 ? "" : "es");
+	if (job->n_ranks > job->n_main)
+		printf(" and %zu other process%s", job->n_ranks - job->n_main,
+		       job->n_ranks - job->n_main == 1 ? "" : "es");
+	printf(" on %zu host%s, %.1f s\n", job->n_hosts, plural((double)job->n_hosts), elapsed);
+}
+
+static bool has_moved(const struct pin_rank *rank, const char *text)
+{
+	(void)text;
+	return rank->figures[PIN_MOVED] > 0;
+}
+
+static void print_moved(const struct pin_job *job)
+{
+	struct pin_summary moved = pin_job_summary(job, PIN_MOVED);
+	struct pin_summary checked = pin_job_summary(job, PIN_CHECKED);
+
+	if (moved.sum <= 0)
+		return;
+	printf("  ATTENTION: %.0f of %.0f pages checked have MOVED, in ", moved.sum,
+	       checked.sum);
+	print_ranks(job, has_moved, NULL);
+	printf(":\n    keys of these pages stand for memory that the program no longer "
+	       "sees.\n");
+}
+
+static void print_heaps(const struct pin_job *job)
+{
+	struct pin_summary heap = pin_job_summary(job, PIN_MAPPED);
+	double live = 0, mapped = 0;
+
+	for (size_t i = 0; i < job->n_main; i++) {
+		if (job->ranks[i]->figures[PIN_LIVE_PEAK] < 0)
+			continue;
+		live += job->ranks[i]->figures[PIN_LIVE_PEAK];
+		mapped += job->ranks[i]->figures[PIN_MAPPED];
+	}
+	printf("  The heap%s grew to %s%s and keep%s it.\n", plural((double)heap.n),
+	       PIN_COMMAND_SIZE(heap.sum), heap.n > 1 ? " in sum" : "", heap.n > 1 ? "" : "s");
+	if (live > 0)
+		printf("  Never returning memory cost %.1f %% more than the %s in use at the "
+		       "peak%s.\n",
+		       100 * (mapped - live) / live, PIN_COMMAND_SIZE(live),
+		       plural((double)heap.n));
+}
+
+/* Above its limit is who may ignore it; the tightest is who is nearest below. */
+static const struct pin_rank *tightest(const struct pin_job *job, double *most)
+{
+	const struct pin_rank *found = NULL;
+
+	*most = -1;
+	for (size_t i = 0; i < job->n_main; i++) {
+		double share = pin_rank_figure(job->ranks[i], PIN_MEMLOCK_SHARE);
+
+		if (share > *most && share <= 1) {
+			*most = share;
+			found = job->ranks[i];
+		}
+	}
+	return found;
+}
+
+static void print_pinned(const struct pin_job *job)
+{
+	struct pin_summary pinned = pin_job_summary(job, PIN_PINNED_PEAK);
+	struct pin_summary share = pin_job_summary(job, PIN_MEMLOCK_SHARE);
+	double most;
+	const struct pin_rank *rank = tightest(job, &most);
+
+	printf("  Pinned at the peak%s: %s%s; ", plural((double)pinned.n),
+	       PIN_COMMAND_SIZE(pinned.sum), pinned.n > 1 ? " in sum" : "");
+	if (!rank)
+		printf("%s.\n", share.n ? "that is beyond the limit on locked memory, which "
+					  "does not bind"
+					: "there is no limit on locked memory");
+	else if (job->n_main == 1)
+		printf("that is %.0f %% of the limit on locked memory, %s.\n", 100 * most,
+		       PIN_COMMAND_SIZE(rank->figures[PIN_MEMLOCK_LIMIT]));
+	else
+		printf("nearest to its limit on locked memory is %s, at %.0f %% of %s.\n",
+		       PIN_RANK_NAME(rank), 100 * most,
+		       PIN_COMMAND_SIZE(rank->figures[PIN_MEMLOCK_LIMIT]));
+}
+
+static void print_registrations(const struct pin_job *job)
+{
+	struct pin_summary served = pin_job_summary(job, PIN_SERVED);
+	struct pin_summary created = pin_job_summary(job, PIN_CREATED);
+	struct pin_summary seconds = pin_job_summary(job, PIN_SECONDS);
+
+	if (!served.sum && !created.sum) {
+		printf("  Nothing was registered.\n");
+		return;
+	}
+	printf("  %.0f registration%s answered from %.0f real one%s", served.sum,
+	       served.sum == 1 ? " was" : "s were", created.sum, plural(created.sum));
+	if (job->n_main > 1 && seconds.max > 0)
+		printf("; slowest at those is %s, %.1f ms", PIN_RANK_NAME(seconds.largest),
+		       1000 * seconds.max);
+	printf(".\n");
+}
+
+static void print_largest(const struct pin_job *job)
+{
+	struct pin_summary heap = pin_job_summary(job, PIN_MAPPED);
+
+	if (job->n_main < 2)
+		return;
+	printf("  The largest heap is that of %s on %s: %s, %.2f times the mean.\n",
+	       PIN_RANK_NAME(heap.largest), heap.largest->host, PIN_COMMAND_SIZE(heap.max),
+	       pin_summary_imbalance(&heap));
+}
+
+static bool is_written(const struct pin_rank *rank, const char *text)
+{
+	return rank->written && !strcmp(rank->written, text);
+}
+
+/* A clause for each way but the usual one in which reports were written. */
+static void print_written(const struct pin_job *job)
+{
+	bool said = false;
+
+	for (size_t i = 0; i < job->n_main; i++) {
+		const char *written = job->ranks[i]->written;
+		size_t first = 0;
+
+		while (written && !is_written(job->ranks[first], written))
+			first++;
+		if (!written || first < i || !strcmp(written, "at exit"))
+			continue;
+		printf(said ? "; " : "  Not written at exit: ");
+		print_ranks(job, is_written, written);
+		printf(" (%s)", written);
+		said = true;
+	}
+	if (said)
+		printf(".\n");
+}
+
+static void print_missing(const struct pin_job *job)
+{
+	if (!job->n_missing)
+		return;
+	printf("  No report of %zu of %.0f ranks: ", job->n_missing, job->nranks);
+	print_ranges(job->missing, job->n_missing);
+	printf(".\n");
+}
+
+/* --- sites --------------------------------------------------------------------- */
+
+/* Of a path the last part. Returns what is behind the frame. */
+static const char *print_frame(const char *frame)
+{
+	const char *end = strchr(frame, '\n'), *begin = end;
+
+	if (*frame == '/')
+		while (begin[-1] != '/')
+			begin--;
+	else
+		begin = frame;
+	printf("%.*s", (int)(end - begin), begin);
+	return end + 1;
+}
+
+static void print_stack(const char *stack)
+{
+	if (!*stack)
+		printf("(unknown)");
+	for (int i = 0; *stack && i <= MOST_CALLERS; i++) {
+		printf("%s", i ? " <- " : "");
+		stack = print_frame(stack);
+	}
+	puts(*stack ? " <- ..." : "");
+}
+
+static void print_sites(const struct pin_job *job, size_t most)
+{
+	double all = 0, shown = 0;
+	size_t n = job->n_sites < most ? job->n_sites : most;
+
+	if (!n)
+		return;
+	for (size_t i = 0; i < job->n_sites; i++) {
+		all += job->sites[i].bytes;
+		shown += i < n ? job->sites[i].bytes : 0;
+	}
+	if (!strcmp(job->sites_kind, "growth"))
+		printf("\nwhere the heaps grew");
+	else if (!strcmp(job->sites_kind, "held"))
+		printf("\nwho held memory at the peaks (sampled)");
+	else
+		printf("\nsites (%s)", job->sites_kind);
+	printf(": %zu of %zu sites, %s of %s\n", n, job->n_sites, PIN_COMMAND_SIZE(shown),
+	       PIN_COMMAND_SIZE(all));
+	for (size_t i = 0; i < n; i++) {
+		const struct pin_site *site = &job->sites[i];
+
+		printf("  %10s  %6zu rank%-1s  ", PIN_COMMAND_SIZE(site->bytes), site->n_ranks,
+		       plural((double)site->n_ranks));
+		print_stack(site->stack);
+	}
+}
+
+void pin_text_print(const struct pin_job *job, size_t n_sites)
+{
+	print_heading(job);
+	print_moved(job);
+	print_heaps(job);
+	print_pinned(job);
+	print_largest(job);
+	print_registrations(job);
+	print_written(job);
+	print_missing(job);
+	pin_table_ranks(job);
+	pin_table_hosts(job);
+	print_sites(job, n_sites);
+}

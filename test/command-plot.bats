@@ -1,0 +1,80 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: `pinalloc report --plot` draws the memory of a job's ranks over time, or
+# says why not and leaves all as it was.
+
+setup() {
+	load helper
+	load job
+	cd "$BATS_TEST_TMPDIR"
+	base_report > "$base"
+}
+
+# drawn FILE.svg: its curves (a heap and what is in use for each), peaks and texts.
+drawn() {
+	python3 - "$1" <<- 'END'
+		import sys, xml.etree.ElementTree as tree
+		svg = "{http://www.w3.org/2000/svg}"
+		root = tree.parse(sys.argv[1]).getroot()
+		assert root.tag == svg + "svg"
+		plots = [g for g in root.iter(svg + "g") if g.get("id", "").startswith("gnuplot_plot_")]
+		paths = [p for g in plots for p in g.iter(svg + "path")]
+		print("curves", sum(p.get("d").count(",") > 2 and "Z" not in p.get("d") for p in paths))
+		print("areas", sum(1 for g in plots for p in g.iter(svg + "polygon")))
+		print("peaks", sum(1 for g in plots for p in g.iter(svg + "use")) - 1)
+		print(*["text " + "".join(t.itertext()).strip() for t in root.iter(svg + "text")], sep="\n")
+	END
+}
+
+@test "--plot: a heap, a line and a peak for each of a few ranks" {
+	four
+	rank job/2.json ".rank = 2 | .program = \"it's <app> & \\\"co\" | del(.timeline)"
+	rank job/0.json ".program = \"it's <app> & \\\"co\" | .memory.live_peak_bytes *= 3"
+	run -0 --separate-stderr "$pinalloc" report --plot "the plot.svg" job
+	[ -z "$stderr" ]
+	[[ "${lines[0]}" == *" 4 ranks on 2 hosts"* ]]
+	[ "$(find . -name '*.svg*')" = "./the plot.svg" ]
+	run -0 drawn "the plot.svg"
+	said "curves 6" "areas 0" "peaks 3" "text it's <app> & \"co: 4 ranks on 2 hosts" \
+		"text seconds since the start of the rank" "text memory, MiB" \
+		"text rank 0 on node1: 300.00 MiB" "text rank 1 on node1: 201.00 MiB" \
+		"text rank 3 on node2: 403.00 MiB"
+	[ "$(grep -c 'on 2 hosts' <<< "$output")" -eq 1 ]
+}
+
+@test "--plot: of many ranks the largest four have lines, the others an area" {
+	mkdir job
+	jq -c 'range(20) as $r | .rank = $r | .nranks = 20 | .memory.live_peak_bytes *= 5 + 3 * $r % 20
+		| .timeline[][1] *= 5 + 3 * $r % 20 | .timeline[][2] *= 30' "$base" |
+		split -l 1 -a 4 -d --additional-suffix=.json - job/
+	run -0 "$pinalloc" report --json --plot plot.svg job
+	[ "$(jq .kind <<< "$output")" = '"job"' ]
+	run -0 drawn plot.svg
+	said "curves 8" "peaks 4" "text the other 16, least to most" "text memory, GiB"
+	[ "$(sed -n 's/^text rank \([0-9]*\) .*/\1/p' <<< "$output" | tr '\n' ' ')" = "$(
+		jq -s -r 'sort_by(-.memory.live_peak_bytes, .rank) | .[:4][].rank' job/*.json |
+			tr '\n' ' ')" ]
+	[[ "$output" != *"areas 0"* ]]
+}
+
+@test "--plot: one line when it cannot be drawn, and what was there stays" {
+	four
+	mkdir there.svg
+	fails 2 " report: there.svg cannot be written: it is no regular file" report --folded \
+		--plot there.svg <(jq '.nranks = 1 | .peak_sites = []' "$base")
+	fails 2 " report: no/plot.svg cannot be written: No such file or directory" report \
+		--folded --plot no/plot.svg <(jq '.nranks = 1 | .peak_sites = []' "$base")
+	fails 2 " report: plot.svg is not drawn: no report has a timeline" report --folded \
+		--plot plot.svg <(jq '.nranks = 1 | .peak_sites = [] | del(.timeline)' "$base")
+	echo before > plot.svg
+	mkdir bin
+	run -2 --separate-stderr env PATH="$PWD/bin" "$pinalloc" report --plot plot.svg job
+	[ "$stderr" = "pinalloc report: plot.svg is not drawn: gnuplot is not installed (Debian: gnuplot-nox)" ]
+	printf '#!/bin/sh\necho half\necho "\n  ^\nline 3: no such terminal\n" >&2\nexit 1\n' \
+		> bin/gnuplot
+	chmod +x bin/gnuplot
+	run -2 --separate-stderr env PATH="$PWD/bin:$PATH" "$pinalloc" report --plot plot.svg job
+	[ "$stderr" = "pinalloc report: plot.svg is not drawn, gnuplot fails: line 3: no such terminal" ]
+	[ "$(cat plot.svg)" = before ]
+	[ -z "$(find . -name '*.part')" ]
+}

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# Reports of jobs, as the tests of `pinalloc report` need them: load it after helper.
+
+pinalloc=$top_builddir/pinalloc
+base=$BATS_TEST_TMPDIR/base
+mib=$((1 << 20))
+
+# base_report: what the reports are made from.
+base_report() {
+	jq -n '{schema: 1, version: "0.1.0", host: "node1", pid: 100, rank: 0, nranks: 4,
+		program: "app", elapsed_s: 6.5, written: "at exit",
+		memory: {live_peak_bytes: 100, live_bytes: 50, mapped_bytes: 128, pinned_bytes: 64,
+			pinned_peak_bytes: 128, rss_peak_bytes: 160, memlock_limit_bytes: 1024,
+			ram_bytes: 65536, regions: 2},
+		registration: {mr_created: 10, mr_destroyed: 9, served: 1000, passed_through: 3,
+			passed_through_reasons: {"not heap memory": 3}, refused: 0, evicted: 0,
+			seconds: 0.25, domains: [{device: "rxe0", mrs: 10, bytes: 128}]},
+		stability: {checked_pages: 4096, moved_pages: 0},
+		peak_sites_kind: "held",
+		peak_sites: [{bytes: 60, count: 3,
+			stack: ["grid (grid.c:12)", "set up (main.c:7)", "main (main.c:90)"]}],
+		timeline: [[0, 10, 64, 0], [1.5, 100, 128, 64], [6.5, 50, 128, 128]]}
+		| (.memory[], .peak_sites[].bytes, .timeline[][1:][]) *= 1048576
+		| .memory.regions = 2'
+}
+
+# rank FILE EDIT: a report that differs from the base by what the jq program does.
+rank() {
+	mkdir -p "$(dirname "$1")"
+	jq "$2" "$base" > "$1"
+}
+
+# four: a job of four ranks on two hosts, unequal in every figure.
+four() {
+	local r
+	for r in 0 1 2 3; do
+		rank "job/$r.json" ".rank = $r | .host = \"node$((r / 2 + 1))\" | .pid += $r
+			| (.memory | .live_peak_bytes, .live_bytes, .rss_peak_bytes) *= 1 + $r
+			| .memory.live_peak_bytes += $r * $mib
+			| .memory.mapped_bytes = (1 + $r) * 128 * $mib
+			| .memory.pinned_peak_bytes = (1 + $r) * 64 * $mib
+			| .registration.served += $r * $r | .registration.mr_created += 3 * $r
+			| .elapsed_s += $r"
+	done
+}
+
+# fails STATUS LINE ARGUMENT…: that exit status, nothing printed, and this line said.
+fails() {
+	local expected=$1 line=$2
+	shift 2
+	run --separate-stderr "$pinalloc" "$@"
+	echo "status $status, stderr: $stderr"
+	[ "$status" -eq "$expected" ]
+	[ "$stderr" = "pinalloc$line" ]
+	[ -z "$output" ]
+}
+
+# said LINE…: each is a line of the output.
+said() {
+	local line
+	echo "$output"
+	for line in "$@"; do
+		grep -qxF -- "$line" <<< "$output"
+	done
+}
