@@ -10,6 +10,7 @@
 #include "preload/backtrace.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <link.h>
 #include <stdlib.h>
@@ -170,6 +171,22 @@ static const char *loaded_as(const struct link_map *map, char *buf, size_t size)
 		return map->l_name;
 	buf[n] = '\0';
 	return buf;
+}
+
+void pin_backtrace_place(const void *frame, char *buf, size_t size)
+{
+	const char *code = (const char *)frame - 1;
+	struct dl_find_object module;
+	char path[PATH_MAX];
+	int saved = errno;
+
+	if (_dl_find_object((void *)code, &module))
+		pin_format(buf, size, "?+0x%zx", (size_t)code);
+	else
+		pin_format(buf, size, "%s+0x%zx",
+			   loaded_as(module.dlfo_link_map, path, sizeof path),
+			   (size_t)code - module.dlfo_link_map->l_addr);
+	errno = saved;
 }
 
 void pin_backtrace_name(const void *frame, bool lines, char *buf, size_t size)

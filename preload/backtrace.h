@@ -53,6 +53,12 @@ bool pin_backtrace_ours(const void *frame);
  */
 void pin_backtrace_name(const void *frame, bool lines, char *buf, size_t size);
 
+/*
+ * The place of a frame: "/path/to/MODULE+0xOFFSET" or "?+0xADDRESS", as above. Thread-safe
+ * and async-signal-safe: no allocation, no lock.
+ */
+void pin_backtrace_place(const void *frame, char *buf, size_t size);
+
 /* Gives back what names with lines have taken: memory, mappings and open files. */
 void pin_backtrace_done(void);
 

@@ -6,6 +6,8 @@
 #include "preload/report-format.h"
 #include "regpool/domain.h"
 #include "regpool/pool.h"
+
+#include <string.h>
 #include "regpool/verify.h"
 
 static void heading(const struct pin_report *report, struct pin_output *out)
@@ -35,7 +37,7 @@ static void verdict(const struct pin_report *report, struct pin_output *out)
 {
 	uint64_t served = pin_pool_requests(PIN_SERVED), created = pin_pool.created;
 
-	pin_output(out, "  The program held %s at most; ", PIN_SIZE(report->peak.bytes));
+	pin_output(out, "  At most %s were in use; ", PIN_SIZE(report->peak.bytes));
 	pin_output(out, "the heap grew to %s in %u region%s and keeps it, %lu%% more.\n",
 		   PIN_SIZE(report->heap.mapped), report->regions,
 		   report->regions == 1 ? "" : "s", percent_more(report));
@@ -51,8 +53,8 @@ static void memory(const struct pin_report *report, struct pin_output *out)
 	size_t limit = report->memlock_limit;
 
 	pin_output(out, "memory\n");
-	pin_output(out, "  %-28s %12s\n", "held at the peak", PIN_SIZE(report->peak.bytes));
-	pin_output(out, "  %-28s %12s\n", "held now", PIN_SIZE(report->heap.live));
+	pin_output(out, "  %-28s %12s\n", "in use at the peak", PIN_SIZE(report->peak.bytes));
+	pin_output(out, "  %-28s %12s\n", "in use now", PIN_SIZE(report->heap.live));
 	pin_output(out, "  %-28s %12s\n", "heap, never returned",
 		   PIN_SIZE(report->heap.mapped));
 	pin_output(out, "  %-28s %12s\n", "pinned at the peak", PIN_SIZE(pin_pool.pinned_peak));
@@ -75,7 +77,10 @@ static void site(const struct pin_report *report, const struct pin_site *site,
 	pin_output(out, "  %10s  ", PIN_SIZE(pin_report_share(report, site).bytes));
 	for (uint32_t i = 0; i < frames.n && i < FRAMES; i++) {
 		pin_report_frame(report, frames.at[i], name, sizeof name);
-		pin_output(out, "%s%s", i ? " < " : "", name);
+		pin_output(out, "%s%s", i ? " <- " : "", name);
+		/* What called main() is the same for all. */
+		if (!strncmp(name, "main (", 6))
+			break;
 	}
 	pin_output(out, frames.n ? "\n" : "(stack not known)\n");
 }
@@ -84,7 +89,7 @@ static void sites(const struct pin_report *report, struct pin_output *out)
 {
 	if (!report->n_sites)
 		return;
-	pin_output(out, report->held ? "who held memory at the peak (sampled)\n"
+	pin_output(out, report->held ? "who had memory in use at the peak (sampled)\n"
 				     : "what made the heap grow\n");
 	for (size_t i = 0; i < report->n_sites && i < SITES; i++)
 		site(report, report->sites[i], out);

@@ -363,14 +363,14 @@ sites() {
 @test "call sites are summed over the ranks, and shown with three callers" {
 	sites
 	run -0 "$pinalloc" report job
-	said "who held memory at the peaks (sampled): 4 of 4 sites, 8.3 KiB of 8.3 KiB" \
-		"     7.8 KiB       2 ranks  grid (g.c:1) <- main (m.c:2) <- _start (app)" \
+	said "who had memory in use at the peaks (sampled): 4 of 4 sites, 8.3 KiB of 8.3 KiB" \
+		"     7.8 KiB       2 ranks  grid (g.c:1) <- main (m.c:2)" \
 		"       500 B       1 rank   libx.so+0x1f <- a; b (m.c:3) <- c <- d <- ..." \
 		"        20 B       1 rank   (unknown)"
 	[ "$(merged '[.peak_sites[] | .bytes, .count, .ranks]')" = '[8000,8,2,500,1,1,20,2,1,1,1,1]' ]
 	[ "$(merged '.peak_sites[1].stack')" = "$(jq -c '.peak_sites[1].stack' job/0.json)" ]
 	run -0 "$pinalloc" report --top 1 job
-	said "who held memory at the peaks (sampled): 1 of 4 sites, 7.8 KiB of 8.3 KiB"
+	said "who had memory in use at the peaks (sampled): 1 of 4 sites, 7.8 KiB of 8.3 KiB"
 	[ "$(grep -c '<-' <<< "$output")" -eq 1 ]
 	run -0 "$pinalloc" report --top 0 job
 	run ! grep -q 'sites\|<-' <<< "$output"
@@ -412,4 +412,19 @@ sites() {
 	[[ "$output" == *"The largest heap is that of rank 2 on $(uname -n): 2"* ]]
 	[ "$(merged .totals.mapped_bytes)" -eq "$(
 		jq -s '[.[].memory.mapped_bytes] | add' job/*.json)" ]
+}
+
+@test "frames that a report gives as places are named, from the module as it is" {
+	local place offset
+	# The address after the call of hold_blocks() in hold_and_drop(), less one.
+	offset=$(objdump -d --no-show-raw-insn "$programs/peaks" |
+		awk '/<hold_and_drop>:$/ { on = 1 } on && /call.*<hold_blocks>/ { getline; sub(":", "", $1); print $1; exit }')
+	place=$programs/peaks+0x$(printf %x $((16#$offset - 1)))
+	rank job/0.json ".nranks = 1 | .peak_sites[0].stack = [\"$place\",
+		\"$programs/peaks+0xffffff\", \"/no/such/module+0x10\", \"main (main.c:90)\", \"/x+0xzz\"]"
+	run -0 "$pinalloc" report --json job
+	jq -e --arg here "$programs/peaks+0xffffff" '.peak_sites[0].stack[1:] ==
+		[$here, "/no/such/module+0x10", "main (main.c:90)", "/x+0xzz"]' <<< "$output"
+	[[ "$(jq -r '.peak_sites[0].stack[0]' <<< "$output")" =~ ^hold_and_drop\ \(peaks\.c:([0-9]+)\)$ ]]
+	sed -n "${BASH_REMATCH[1]}p" "$top_srcdir/test/programs/peaks.c" | grep hold_blocks
 }

@@ -7,6 +7,7 @@
 
 #include "preload/command/command.h"
 #include "preload/command/job.h"
+#include "preload/command/names.h"
 
 #include <errno.h>
 #include <math.h>
@@ -166,12 +167,17 @@ static bool read_figures(const json_t *report, struct pin_rank *rank, struct pin
 
 static bool append_frame(char **stack, size_t *n, const json_t *frame)
 {
-	size_t length = json_string_length(frame);
+	const char *text = json_string_value(frame);
+	char name[512];
+	size_t length;
 
-	if (!json_is_string(frame))
+	if (!text)
 		return false;
+	if (pin_frame_name(text, name, sizeof name))
+		text = name;
+	length = strlen(text);
 	*stack = pin_command_realloc(*stack, *n + length + 2);
-	clean(strcpy(*stack + *n, json_string_value(frame)));
+	clean(strcpy(*stack + *n, text));
 	*n += length;
 	strcpy(*stack + (*n)++, "\n");
 	return true;

@@ -180,6 +180,10 @@ static void print_pinned(const struct pin_job *job)
 	double most;
 	const struct pin_rank *rank = tightest(job, &most);
 
+	if (pinned.sum <= 0) {
+		printf("  Nothing was pinned.\n");
+		return;
+	}
 	printf("  Pinned at the peak%s: %s%s; ", plural((double)pinned.n),
 	       PIN_COMMAND_SIZE(pinned.sum), pinned.n > 1 ? " in sum" : "");
 	if (!rank)
@@ -262,6 +266,12 @@ static void print_missing(const struct pin_job *job)
 
 /* --- sites --------------------------------------------------------------------- */
 
+/* What called main() is the same for all. */
+static bool is_outermost(const char *frame)
+{
+	return !strncmp(frame, "main (", 6);
+}
+
 /* Of a path the last part. Returns what is behind the frame. */
 static const char *print_frame(const char *frame)
 {
@@ -281,8 +291,12 @@ static void print_stack(const char *stack)
 	if (!*stack)
 		printf("(unknown)");
 	for (int i = 0; *stack && i <= MOST_CALLERS; i++) {
+		bool last = is_outermost(stack);
+
 		printf("%s", i ? " <- " : "");
 		stack = print_frame(stack);
+		if (last)
+			stack = "";
 	}
 	puts(*stack ? " <- ..." : "");
 }
@@ -301,7 +315,7 @@ static void print_sites(const struct pin_job *job, size_t most)
 	if (!strcmp(job->sites_kind, "growth"))
 		printf("\nwhere the heaps grew");
 	else if (!strcmp(job->sites_kind, "held"))
-		printf("\nwho held memory at the peaks (sampled)");
+		printf("\nwho had memory in use at the peaks (sampled)");
 	else
 		printf("\nsites (%s)", job->sites_kind);
 	printf(": %zu of %zu sites, %s of %s\n", n, job->n_sites, PIN_COMMAND_SIZE(shown),

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Names for frames that a report gives as a place in a module: its process ended where
+ * none could be looked up. That is made up for here, with the module as it is now.
+ */
+#include <config.h>
+
+#include "preload/command/command.h"
+#include "preload/command/names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if HAVE_LIBDW
+
+#include <elfutils/libdwfl.h>
+
+/* Never dwfl_standard_find_debuginfo: it may ask a server. */
+static const Dwfl_Callbacks callbacks = {
+	.find_elf = dwfl_build_id_find_elf,
+	.find_debuginfo = dwfl_build_id_find_debuginfo,
+	.section_address = dwfl_offline_section_address,
+};
+
+/* A file that was opened before, or could not be. */
+struct module {
+	char *path;
+	Dwfl *session; /* NULL: it cannot be read */
+	Dwfl_Module *dw;
+	GElf_Addr bias;
+	struct module *next;
+};
+
+static void open_module(struct module *module)
+{
+	module->session = dwfl_begin(&callbacks);
+	if (!module->session)
+		return;
+	module->dw = dwfl_report_offline(module->session, module->path, module->path, -1);
+	if (module->dw && !dwfl_report_end(module->session, NULL, NULL) &&
+	    dwfl_module_getelf(module->dw, &module->bias))
+		return;
+	dwfl_end(module->session);
+	module->session = NULL;
+}
+
+static struct module *find_module(const char *path, size_t n)
+{
+	static struct module *modules;
+	struct module *module = modules;
+
+	while (module && (strncmp(module->path, path, n) || module->path[n]))
+		module = module->next;
+	if (module)
+		return module;
+	module = pin_command_realloc(NULL, sizeof *module);
+	*module = (struct module){.path = pin_command_strdup(path), .next = modules};
+	module->path[n] = '\0';
+	modules = module;
+	open_module(module);
+	return module;
+}
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+static bool look_up(const struct module *module, GElf_Addr offset, char *name, size_t size)
+{
+	GElf_Addr at = offset + module->bias;
+	Dwfl_Line *line = dwfl_module_getsrc(module->dw, at);
+	const char *function, *file = NULL;
+	GElf_Off within;
+	GElf_Sym symbol;
+	int number;
+
+	function = dwfl_module_addrinfo(module->dw, at, &within, &symbol, NULL, NULL, NULL);
+	/* The symbol may also be the nearest before the address, which is another's. */
+	if (!function || within >= symbol.st_size)
+		return false;
+	if (line)
+		file = dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL);
+	if (file)
+		snprintf(name, size, "%s (%s:%d)", function, base_name(file), number);
+	else
+		snprintf(name, size, "%s (%s)", function, base_name(module->path));
+	return true;
+}
+
+bool pin_frame_name(const char *frame, char *name, size_t size)
+{
+	const char *plus = strrchr(frame, '+');
+	const struct module *module;
+	unsigned long offset;
+	char *end;
+
+	if (frame[0] != '/' || !plus || strncmp(plus, "+0x", 3))
+		return false;
+	offset = strtoul(plus + 1, &end, 16);
+	if (*end)
+		return false;
+	module = find_module(frame, (size_t)(plus - frame));
+	return module->session && look_up(module, offset, name, size);
+}
+
+#else
+
+bool pin_frame_name(const char *frame, char *name, size_t size)
+{
+	(void)frame;
+	(void)name;
+	(void)size;
+	return false;
+}
+
+#endif
