@@ -78,3 +78,16 @@ drawn() {
 	[ "$(cat plot.svg)" = before ]
 	[ -z "$(find . -name '*.part')" ]
 }
+
+@test "--plot: a name in .txt gives a plot made of characters, with all of it" {
+	four
+	run -0 "$pinalloc" report --folded --plot plot.txt job
+	for r in 0 1 2 3; do
+		grep "rank $r on node$((r / 2 + 1)): " plot.txt
+	done
+	grep 'app: 4 ranks on 2 hosts' plot.txt
+	grep 'peak in use' plot.txt
+	# Four marks, and one in the legend.
+	[ "$(tr -dc O < plot.txt | wc -c)" -eq 5 ]
+	run ! grep -q '[^[:print:]]' plot.txt
+}

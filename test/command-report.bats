@@ -40,7 +40,7 @@ merged() {
 	fails 2 " report: --top -1: a number from 0 up is needed" report --top -1 job
 	fails 2 " report: --json and --folded exclude each other: give one" \
 		report --json --folded job
-	fails 2 " report: --plot a.png: the plot is an SVG, give a name that ends in .svg" \
+	fails 2 " report: --plot a.png: give a name that ends in .svg, or in .txt for a plot made of characters" \
 		report --plot a.png job
 }
 

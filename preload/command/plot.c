@@ -34,6 +34,7 @@ struct plot {
 	double most;	   /* bytes */
 	double unit;	   /* bytes */
 	const char *unit_name;
+	bool is_text; /* made of characters, where a line's colour is its character */
 };
 
 /* Between two colours, white at 0. */
@@ -210,15 +211,25 @@ static void print_title(const struct pin_job *job, FILE *out)
 		job->n_hosts, job->n_hosts == 1 ? "" : "s");
 }
 
+static void print_terminal(const struct plot *plot, FILE *out)
+{
+	if (plot->is_text)
+		fprintf(out, "set terminal dumb nofeed mono size 100,26 noenhanced\n"
+			     "set border 3\nset tics nomirror\n"
+			     "set key outside right top Left reverse samplen 2\n");
+	else
+		fprintf(out, "set terminal svg size 1000,520 noenhanced font 'Helvetica,15' "
+			     "background '#ffffff'\n"
+			     "set border 3 lc rgb '#555555'\n"
+			     "set tics nomirror out textcolor rgb '#222222'\n"
+			     "set grid ytics lt 1 lw 0.6 lc rgb '#dddddd'\n"
+			     "set key outside right top Left reverse spacing 1.25 samplen 2\n");
+}
+
 static void print_settings(const struct plot *plot, const struct pin_job *job, FILE *out)
 {
-	fprintf(out, "set encoding utf8\n"
-		     "set terminal svg size 1000,520 noenhanced font 'Helvetica,15' "
-		     "background '#ffffff'\n"
-		     "set border 3 lc rgb '#555555'\n"
-		     "set tics nomirror out textcolor rgb '#222222'\n"
-		     "set grid ytics lt 1 lw 0.6 lc rgb '#dddddd'\n"
-		     "set key outside right top Left reverse spacing 1.25 samplen 2\n");
+	fprintf(out, "set encoding utf8\n");
+	print_terminal(plot, out);
 	print_title(job, out);
 	fprintf(out, "set xlabel 'seconds since the start of the rank'\n");
 	fprintf(out, "set ylabel 'memory, %s'\n", plot->unit_name);
@@ -227,17 +238,44 @@ static void print_settings(const struct plot *plot, const struct pin_job *job, F
 		plot->most > 0 ? plot->most / plot->unit * 1.05 : 1);
 }
 
+static void print_heap(const struct plot *plot, size_t i, FILE *out)
+{
+	fprintf(out, "$rank%zu using 1:3 with steps ", i);
+	if (plot->is_text)
+		fprintf(out, "lt 0 notitle, \\\n");
+	else
+		fprintf(out, "lw 1.4 lc rgb %u notitle, \\\n", lighter(colours[i], 0.45));
+}
+
 static void print_line(const struct plot *plot, size_t i, FILE *out)
 {
 	const struct curve *curve = &plot->curves[i];
 
-	fprintf(out, "$rank%zu using 1:2 with lines lw 2 lc rgb %u title '", i, colours[i]);
+	fprintf(out, "$rank%zu using 1:2 with lines ", i);
+	if (plot->is_text)
+		fprintf(out, "lt %zu title '", i + 1);
+	else
+		fprintf(out, "lw 2 lc rgb %u title '", colours[i]);
 	print_quoted(out, PIN_RANK_NAME(curve->rank));
 	if (curve->rank->rank >= 0) {
 		fprintf(out, " on ");
 		print_quoted(out, curve->rank->host);
 	}
 	fprintf(out, ": %.2f %s', \\\n", curve->peak / plot->unit, plot->unit_name);
+}
+
+static void print_legend(const struct plot *plot, FILE *out)
+{
+	if (plot->is_text)
+		fprintf(out, "$peaks using 1:2 with points pt 'O' title 'peak in use', \\\n"
+			     "keyentry with lines lt 0 title 'heap, never returned'\n");
+	else
+		fprintf(out, "$peaks using 1:2:3 with points pt 7 ps 0.7 lc rgb variable "
+			     "notitle, \\\n"
+			     "keyentry with points pt 7 ps 0.7 lc rgb '#555555' title "
+			     "'peak in use (as above)', \\\n"
+			     "keyentry with lines lw 1.4 lc rgb '#bbbbbb' title "
+			     "'heap, never returned'\n");
 }
 
 /* Areas and heaps first: what is in use is drawn over them. */
@@ -250,15 +288,10 @@ static void print_curves(const struct plot *plot, FILE *out)
 			"'the other %zu, least to most', \\\n",
 			plot->n - plot->n_lines);
 	for (size_t i = 0; i < plot->n_lines; i++)
-		fprintf(out, "$rank%zu using 1:3 with steps lw 1.4 lc rgb %u notitle, \\\n", i,
-			lighter(colours[i], 0.45));
+		print_heap(plot, i, out);
 	for (size_t i = 0; i < plot->n_lines; i++)
 		print_line(plot, i, out);
-	fprintf(out, "$peaks using 1:2:3 with points pt 7 ps 0.7 lc rgb variable notitle, \\\n"
-		     "keyentry with points pt 7 ps 0.7 lc rgb '#555555' title "
-		     "'peak in use (as above)', \\\n"
-		     "keyentry with lines lw 1.4 lc rgb '#bbbbbb' title "
-		     "'heap, never returned'\n");
+	print_legend(plot, out);
 }
 
 static void print_script(const struct plot *plot, const struct pin_job *job, FILE *out)
@@ -272,9 +305,16 @@ static void print_script(const struct plot *plot, const struct pin_job *job, FIL
 	print_curves(plot, out);
 }
 
+static bool ends_in_txt(const char *path)
+{
+	size_t n = strlen(path);
+
+	return n > 4 && !strcmp(path + n - 4, ".txt");
+}
+
 int pin_plot_write(const struct pin_job *job, const char *path)
 {
-	struct plot plot = {0};
+	struct plot plot = {.is_text = ends_in_txt(path)};
 	FILE *script = tmpfile();
 	int error = -1;
 

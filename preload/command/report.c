@@ -31,12 +31,12 @@ static const struct option options[] = {
 
 static int help(void)
 {
-	puts("usage: pinalloc report [--json | --folded] [--plot FILE.svg] [--top N] "
+	puts("usage: pinalloc report [--json | --folded] [--plot FILE] [--top N] "
 	     "FILE...\n\n"
 	     "Merges the JSON reports of one job's ranks; of a directory all *.json.\n\n"
 	     "    --json           the merged report as JSON, described in pinalloc(1)\n"
 	     "    --folded         the call sites, for flamegraph.pl or speedscope\n"
-	     "    --plot FILE.svg  also draw memory over time (with gnuplot)\n"
+	     "    --plot FILE      also draw memory over time (with gnuplot), as .svg or .txt\n"
 	     "    --top N          show N call sites in the text (10)");
 	return 0;
 }
@@ -70,10 +70,11 @@ static bool set_plot(struct wish *wish, const char *path)
 {
 	size_t n = strlen(path);
 
-	if (n < 5 || strcmp(path + n - 4, ".svg")) {
-		pin_command_complain("--plot %s: the plot is an SVG, give a name that ends in "
-				     ".svg",
-				     path);
+	if (n < 5 || (strcmp(path + n - 4, ".svg") && strcmp(path + n - 4, ".txt"))) {
+		pin_command_complain(
+			"--plot %s: give a name that ends in .svg, or in .txt for a "
+			"plot made of characters",
+			path);
 		return false;
 	}
 	wish->plot = path;
