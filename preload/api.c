@@ -7,6 +7,7 @@
 #include "preload/pinalloc.h"
 
 #include "allocator/heap.h"
+#include "allocator/live.h"
 #include "allocator/region.h"
 #include "preload/report.h"
 #include "regpool/domain.h"
@@ -51,6 +52,7 @@ int pinalloc_stats(struct pinalloc_stats *stats, size_t size)
 		.refused = pin_pool.refused,
 		.evicted = pin_pool.evicted,
 		.registration_ns = pin_pool.ns,
+		.live_peak = pin_live_peak().bytes,
 	};
 	if (size > sizeof all)
 		size = sizeof all;

@@ -92,6 +92,7 @@ struct pinalloc_stats {
 	uint64_t refused;	  /* regions that could not be registered, number */
 	uint64_t evicted;	  /* regions deregistered to make room, number */
 	uint64_t registration_ns; /* spent in real registrations of regions */
+	uint64_t live_peak;	  /* the most that was live at a time */
 };
 
 /*

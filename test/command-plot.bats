@@ -89,5 +89,6 @@ drawn() {
 	grep 'peak in use' plot.txt
 	# Four marks, and one in the legend.
 	[ "$(tr -dc O < plot.txt | wc -c)" -eq 5 ]
-	run ! grep -q '[^[:print:]]' plot.txt
+	# gnuplot begins with a form feed.
+	run ! grep -q '[^[:print:]]' <(tr -d '\f' < plot.txt)
 }

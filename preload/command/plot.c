@@ -214,7 +214,7 @@ static void print_title(const struct pin_job *job, FILE *out)
 static void print_terminal(const struct plot *plot, FILE *out)
 {
 	if (plot->is_text)
-		fprintf(out, "set terminal dumb nofeed mono size 100,26 noenhanced\n"
+		fprintf(out, "set terminal dumb mono size 100,26 noenhanced\n"
 			     "set border 3\nset tics nomirror\n"
 			     "set key outside right top Left reverse samplen 2\n");
 	else
