@@ -3,6 +3,7 @@
 #include <config.h>
 
 #include "allocator/log.h"
+#include "allocator/os.h"
 #include "preload/report-format.h"
 #include "regpool/domain.h"
 #include "regpool/pool.h"
@@ -48,10 +49,24 @@ static void verdict(const struct pin_report *report, struct pin_output *out)
 			   served == 1 ? " was" : "s were", created, created == 1 ? "" : "s");
 }
 
+static void memlock(const struct pin_report *report, struct pin_output *out)
+{
+	size_t limit = report->memlock_limit, pinned = pin_pool.pinned_peak;
+
+	if (limit == SIZE_MAX) {
+		pin_output(out, "  %-28s %12s\n", "limit on locked memory", "none");
+		return;
+	}
+	pin_output(out, "  %-28s %12s", "limit on locked memory", PIN_SIZE(limit));
+	if (pin_os_memlock_limit() == SIZE_MAX)
+		pin_output(out, ", which CAP_IPC_LOCK lifts\n");
+	else
+		pin_output(out, ", %zu%% used at the peak\n",
+			   limit ? pinned * 100 / limit : 100);
+}
+
 static void memory(const struct pin_report *report, struct pin_output *out)
 {
-	size_t limit = report->memlock_limit;
-
 	pin_output(out, "memory\n");
 	pin_output(out, "  %-28s %12s\n", "in use at the peak", PIN_SIZE(report->peak.bytes));
 	pin_output(out, "  %-28s %12s\n", "in use now", PIN_SIZE(report->heap.live));
@@ -60,8 +75,7 @@ static void memory(const struct pin_report *report, struct pin_output *out)
 	pin_output(out, "  %-28s %12s\n", "pinned at the peak", PIN_SIZE(pin_pool.pinned_peak));
 	pin_output(out, "  %-28s %12s\n", "pinned now", PIN_SIZE(pin_pool.pinned));
 	pin_output(out, "  %-28s %12s\n", "resident at the peak", PIN_SIZE(report->rss_peak));
-	pin_output(out, "  %-28s %12s\n", "limit on locked memory",
-		   limit == SIZE_MAX ? "none" : PIN_SIZE(limit));
+	memlock(report, out);
 }
 
 /* Stacks and frames on the one screen; the JSON form has more. */

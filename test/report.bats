@@ -106,6 +106,15 @@ ranked() {
 	[ "$(figure more.json .memory.memlock_limit_bytes)" = "$limit" ]
 }
 
+@test "the text says how much of the limit on locked memory is used, or why it does not bind" {
+	run -0 --separate-stderr prlimit --memlock=8388608:8388608 env LD_PRELOAD="$library" \
+		PINALLOC_REPORT=stderr "$grow" 1
+	grep -qE '^  limit on locked memory +8\.0 MiB, which CAP_IPC_LOCK lifts$' <<< "$stderr"
+	run -0 --separate-stderr prlimit --memlock=8388608:8388608 setpriv --inh-caps=-all \
+		--bounding-set=-all env LD_PRELOAD="$library" PINALLOC_REPORT=stderr "$grow" 1
+	grep -qE '^  limit on locked memory +8\.0 MiB, 0% used at the peak$' <<< "$stderr"
+}
+
 @test "PINALLOC_REPORT_FORMAT goes before what the path ends in" {
 	preloaded PINALLOC_REPORT=out.json PINALLOC_REPORT_FORMAT=text "$grow" 1
 	[[ "$(head -n 1 out.json)" == "pinalloc: grow, "* ]]
