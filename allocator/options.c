@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <unistd.h>
@@ -102,6 +103,52 @@ static int parse_verify(const char *text, void *field)
 	else if (parse_count(text, &n) || !n)
 		return -EINVAL;
 	*(size_t *)field = n;
+	return 0;
+}
+
+/* By name, with SIG or without; 0 when there is none. */
+static size_t named_signal(const char *name)
+{
+	size_t n;
+
+	name += strncmp(name, "SIG", 3) ? 0 : 3;
+	for (int sig = 1; sig < SIGRTMIN; sig++) {
+		const char *known = sigabbrev_np(sig);
+
+		if (known && !strcmp(name, known))
+			return (size_t)sig;
+	}
+	if (strncmp(name, "RTMIN", 5) || (name[5] && name[5] != '+'))
+		return 0;
+	name += name[5] ? 6 : 5;
+	if (!*name)
+		return (size_t)SIGRTMIN;
+	return parse_digits(&name, &n) || *name ? 0 : (size_t)SIGRTMIN + n;
+}
+
+/* Not one the C library has for itself, nor one that says how a program ends. */
+static bool is_to_be_had(size_t sig)
+{
+	static const int taken[] = {0, SIGKILL, SIGSTOP, PIN_FATAL_SIGNALS};
+	bool free = sigabbrev_np((int)sig) || sig >= (size_t)SIGRTMIN;
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(taken); i++)
+		free &= sig != (size_t)taken[i];
+	return free && sig <= (size_t)SIGRTMAX;
+}
+
+static int parse_signal(const char *text, void *field)
+{
+	const char *p = text;
+	size_t sig = 0;
+
+	if (strcmp(text, "off") != 0) {
+		if (parse_digits(&p, &sig) || *p)
+			sig = named_signal(text);
+		if (!is_to_be_had(sig))
+			return -EINVAL;
+	}
+	*(int *)field = (int)sig;
 	return 0;
 }
 

@@ -28,6 +28,10 @@ enum pin_access {
 	PIN_ACCESS_ALL = 15,
 };
 
+/* By these, left to their default, a program ends with a report. */
+#define PIN_FATAL_SIGNALS \
+	SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTERM, SIGINT, SIGHUP, SIGXCPU
+
 /* Read-only once parsed. */
 struct pin_options {
 	int log;	       /* enum pin_log_level */
@@ -35,6 +39,7 @@ struct pin_options {
 	int report_format;     /* enum pin_report_format */
 	size_t sample;	       /* bytes, 0 for off */
 	size_t verify;	       /* seconds, 0 for off, or PIN_VERIFY_EXIT */
+	int report_signal;     /* 0 for none */
 	int mode;	       /* enum pin_mode */
 	unsigned access;       /* enum pin_access bits */
 	size_t max_pinned;     /* bytes, SIZE_MAX for no cap */

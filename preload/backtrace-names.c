@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -173,20 +174,40 @@ static const char *loaded_as(const struct link_map *map, char *buf, size_t size)
 	return buf;
 }
 
+/* On little stack: the path is read to where it belongs. */
 void pin_backtrace_place(const void *frame, char *buf, size_t size)
 {
-	const char *code = (const char *)frame - 1;
+	const char *code = (const char *)frame - 1, *path;
 	struct dl_find_object module;
-	char path[PATH_MAX];
 	int saved = errno;
+	size_t n;
 
-	if (_dl_find_object((void *)code, &module))
+	if (_dl_find_object((void *)code, &module)) {
 		pin_format(buf, size, "?+0x%zx", (size_t)code);
-	else
-		pin_format(buf, size, "%s+0x%zx",
-			   loaded_as(module.dlfo_link_map, path, sizeof path),
-			   (size_t)code - module.dlfo_link_map->l_addr);
+		return;
+	}
+	path = loaded_as(module.dlfo_link_map, buf, size);
+	n = path == buf ? strlen(buf) : pin_format(buf, size, "%s", path);
+	pin_format(buf + n, size - n, "+0x%zx", (size_t)code - module.dlfo_link_map->l_addr);
 	errno = saved;
+}
+
+/* What libdw and a demangler need is not said anywhere; 16 KiB are too little. */
+#define STACK_FOR_NAMES (256 * PIN_KIB)
+
+bool pin_backtrace_has_room(void)
+{
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+	pthread_attr_t attributes;
+	void *lowest = NULL;
+	size_t size = 0;
+
+	if (pthread_getattr_np(pthread_self(), &attributes))
+		return false;
+	pthread_attr_getstack(&attributes, &lowest, &size);
+	pthread_attr_destroy(&attributes);
+	/* It may also be on a stack that it has made itself. */
+	return here - (uintptr_t)lowest < size && here - (uintptr_t)lowest > STACK_FOR_NAMES;
 }
 
 void pin_backtrace_name(const void *frame, bool lines, char *buf, size_t size)

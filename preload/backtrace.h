@@ -59,6 +59,12 @@ void pin_backtrace_name(const void *frame, bool lines, char *buf, size_t size);
  */
 void pin_backtrace_place(const void *frame, char *buf, size_t size);
 
+/*
+ * Whether the calling thread has stack enough for names; where not, places are to be had.
+ * May allocate.
+ */
+bool pin_backtrace_has_room(void);
+
 /* Gives back what names with lines have taken: memory, mappings and open files. */
 void pin_backtrace_done(void);
 

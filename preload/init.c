@@ -12,7 +12,10 @@
 #include "allocator/timeline.h"
 #include "preload/backtrace.h"
 #include "preload/conflicts.h"
+#include "preload/ending.h"
+#include "preload/next.h"
 #include "preload/report.h"
+#include "preload/request.h"
 #include "regpool/pool.h"
 #include "regpool/verify.h"
 
@@ -37,6 +40,7 @@ __attribute__((constructor(101))) static void start(void)
 {
 	bool wanted;
 
+	pin_next_find();
 	pin_options_init();
 	pin_fatal_hook = pin_backtrace_say;
 	help_if_wanted();
@@ -48,10 +52,14 @@ __attribute__((constructor(101))) static void start(void)
 	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
 	pin_verify_init();
 	pin_report_init(wanted);
+	pin_ending_init();
+	pin_request_init();
 }
 
 __attribute__((destructor(101))) static void end(void)
 {
+	static const struct pin_occasion occasion = {.name = "at exit", .last = true};
+
 	pin_verify_at_exit();
-	pin_report_at_exit();
+	pin_report_due(&occasion);
 }

@@ -5,12 +5,29 @@
 #include "allocator/log.h"
 #include "allocator/os.h"
 
+#include <errno.h>
+#include <poll.h>
+
 #define LINE 1024
 
+/* In turns, because a timer of the program's may interrupt each. */
+static bool takes_more(int fd)
+{
+	struct pollfd reader = {.fd = fd, .events = POLLOUT};
+	bool ready = false;
+
+	for (int i = 0; i < 100 && !ready; i++)
+		ready = poll(&reader, 1, 10) > 0;
+	return ready;
+}
+
+/* What is buffered is not more than a pipe takes whole. */
 int pin_output_flush(struct pin_output *out)
 {
-	int error = pin_os_write(out->fd, out->buf, out->used);
+	int error = -EAGAIN;
 
+	if (!out->hurried || takes_more(out->fd))
+		error = pin_os_write(out->fd, out->buf, out->used);
 	if (!out->error)
 		out->error = error;
 	out->used = 0;

@@ -10,7 +10,8 @@
 
 struct pin_output {
 	int fd;
-	int error; /* 0, or the first -errno */
+	bool hurried; /* give up after a second in which nobody reads */
+	int error;    /* 0, or the first -errno */
 	size_t used;
 	char buf[4096];
 };

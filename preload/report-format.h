@@ -19,6 +19,8 @@
 struct pin_report {
 	char host[HOST_NAME_MAX + 1];
 	const char *program;
+	const char *written; /* upon what: "at exit" */
+	bool careful;	     /* perhaps in a signal handler, or on little stack */
 	pid_t pid;
 	long rank, nranks; /* -1 outside an MPI job */
 	uint64_t began_ns, elapsed_ns;

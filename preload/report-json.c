@@ -26,6 +26,7 @@ static void identity(const struct pin_report *report, struct pin_output *out)
 	pin_output_string(out, report->program);
 	pin_output(out, ",\"elapsed_s\":%lu.%06lu,\n", report->elapsed_ns / 1000000000,
 		   report->elapsed_ns / 1000 % 1000000);
+	pin_output(out, "\"written\":\"%s\",\n", report->written);
 }
 
 static void memory(const struct pin_report *report, struct pin_output *out)

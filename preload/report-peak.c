@@ -45,6 +45,8 @@ void pin_report_collect_peak(struct pin_report *report, uint64_t now)
 	/* What has been freed may not be known yet. */
 	if (report->peak.bytes > report->heap.mapped)
 		report->peak.bytes = report->heap.mapped;
+	if (report->peak.ns > now)
+		report->peak.ns = now;
 	report->n_moments = pin_timeline_read(report->moments);
 	insert_peak(report);
 	append_now(report, now);
@@ -73,6 +75,8 @@ struct pin_share pin_report_share(const struct pin_report *report, const struct 
 void pin_report_frame(const struct pin_report *report, const void *frame, char *name,
 		      size_t size)
 {
-	(void)report;
-	pin_backtrace_name(frame, true, name, size);
+	if (report->careful)
+		pin_backtrace_place(frame, name, size);
+	else
+		pin_backtrace_name(frame, true, name, size);
 }

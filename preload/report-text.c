@@ -7,9 +7,9 @@
 #include "preload/report-format.h"
 #include "regpool/domain.h"
 #include "regpool/pool.h"
+#include "regpool/verify.h"
 
 #include <string.h>
-#include "regpool/verify.h"
 
 static void heading(const struct pin_report *report, struct pin_output *out)
 {
@@ -19,8 +19,11 @@ static void heading(const struct pin_report *report, struct pin_output *out)
 		pin_output(out, ", rank %ld", report->rank);
 	if (report->nranks >= 0)
 		pin_output(out, " of %ld", report->nranks);
-	pin_output(out, ", %lu.%lu s\n", report->elapsed_ns / 1000000000,
+	pin_output(out, ", %lu.%lu s", report->elapsed_ns / 1000000000,
 		   report->elapsed_ns / 100000000 % 10);
+	if (strcmp(report->written, "at exit") != 0)
+		pin_output(out, ", %s", report->written);
+	pin_output(out, "\n");
 }
 
 /* By how much the heap is larger than what the program ever held, in percent. */

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Collects the figures, finds the file, and has them written. */
+/*
+ * When a report is due, and what is in it. It may be written in a signal handler, on
+ * a small stack, with malloc interrupted halfway: what is large is static, of whoever
+ * has the turn, and what is not async-signal-safe is left out of a careful report.
+ */
 #include <config.h>
 
 #include "preload/report.h"
@@ -9,13 +13,15 @@
 #include "allocator/os.h"
 #include "allocator/region.h"
 #include "allocator/sample.h"
+#include "preload/backtrace.h"
+#include "preload/report-file.h"
 #include "preload/report-format.h"
+#include "preload/turn.h"
 #include "regpool/pool.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -27,6 +33,14 @@ static struct {
 	struct timespec time; /* of the file system's clock */
 	pid_t pid;	      /* 0: no report at exit */
 } began;
+
+bool pin_report_wanted;
+
+/* These are of the thread whose turn it is. */
+static struct pin_report report;
+static struct pin_draft draft;
+static struct pin_output output;
+static struct stat own; /* the file as this process has left it */
 
 /* A copy of it where a report is due: many programs close theirs as they end. */
 static int standard_error = STDERR_FILENO;
@@ -42,6 +56,7 @@ void pin_report_init(bool wanted)
 	began.ns = pin_os_now_ns();
 	clock_gettime(CLOCK_REALTIME, &began.time);
 	began.pid = wanted ? getpid() : 0;
+	pin_report_wanted = wanted && strcmp(pin_options.report, "off") != 0;
 }
 
 /* The first of these variables that is set: launchers name their ranks differently. */
@@ -54,7 +69,7 @@ static const char *first_set(const char *const names[], size_t n)
 	return value;
 }
 
-static const char *rank(void)
+const char *pin_report_rank(void)
 {
 	static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
 					    "SLURM_PROCID"};
@@ -86,51 +101,26 @@ static size_t memlock_limit(void)
 	return limit.rlim_cur;
 }
 
-static void collect(struct pin_report *report)
+static void collect(const struct pin_occasion *occasion)
 {
-	memset(report, 0, sizeof *report);
-	gethostname(report->host, sizeof report->host - 1);
-	report->program = program_invocation_short_name;
-	report->pid = getpid();
-	report->rank = number_or_none(rank());
-	report->nranks = number_or_none(rank_count());
-	report->began_ns = began.ns;
-	report->elapsed_ns = pin_os_now_ns() - began.ns;
-	pin_heap_stats(&report->heap);
-	report->regions = pin_region_count();
+	memset(&report, 0, sizeof report);
+	gethostname(report.host, sizeof report.host - 1);
+	report.program = program_invocation_short_name;
+	report.pid = getpid();
+	report.rank = number_or_none(pin_report_rank());
+	report.nranks = number_or_none(rank_count());
+	report.began_ns = began.ns;
+	report.elapsed_ns = pin_os_now_ns() - began.ns;
+	report.written = occasion->name;
+	report.careful = occasion->careful || !pin_backtrace_has_room();
+	pin_heap_stats(&report.heap);
+	report.regions = pin_region_count();
 	/* getrusage's figure includes what was before execve. */
-	report->rss_peak = pin_os_status("\nVmHWM:");
-	report->memlock_limit = memlock_limit();
-	report->ram = pin_os_ram();
-	report->held = pin_sample_is_on();
-	pin_report_collect_peak(report, began.ns + report->elapsed_ns);
-}
-
-/* Replaces %h %p %r; -ENAMETOOLONG when it does not fit. */
-static int expand(const char *path, char *out, size_t size)
-{
-	size_t n = 0;
-
-	for (; *path && n + 1 < size; path++) {
-		char host[HOST_NAME_MAX + 1] = "";
-
-		if (path[0] != '%' || !path[1]) {
-			out[n++] = *path;
-			continue;
-		}
-		path++;
-		gethostname(host, sizeof host - 1);
-		if (*path == 'h')
-			n += pin_format(out + n, size - n, "%s", host);
-		else if (*path == 'p')
-			n += pin_format(out + n, size - n, "%d", getpid());
-		else if (*path == 'r')
-			n += pin_format(out + n, size - n, "%s", rank() ? rank() : "none");
-		else
-			n += pin_format(out + n, size - n, "%%%c", *path);
-	}
-	out[n] = '\0';
-	return *path ? -ENAMETOOLONG : 0;
+	report.rss_peak = pin_os_status("\nVmHWM:");
+	report.memlock_limit = memlock_limit();
+	report.ram = pin_os_ram();
+	report.held = pin_sample_is_on();
+	pin_report_collect_peak(&report, began.ns + report.elapsed_ns);
 }
 
 typedef void write_form(const struct pin_report *report, struct pin_output *out);
@@ -149,105 +139,99 @@ static write_form *form_for(const char *path)
 	return n >= 5 && !strcmp(path + n - 5, ".json") ? pin_report_json : pin_report_text;
 }
 
-static int write_to(int fd, write_form *form)
+static int write_to(int fd, write_form *form, const struct pin_occasion *occasion)
 {
-	struct pin_output out = {.fd = fd};
-	struct pin_report report;
-
-	collect(&report);
-	form(&report, &out);
-	return pin_output_flush(&out);
+	output.fd = fd;
+	output.hurried = occasion->careful;
+	output.error = 0;
+	output.used = 0;
+	collect(occasion);
+	form(&report, &output);
+	if (!report.careful)
+		pin_backtrace_done();
+	return pin_output_flush(&output);
 }
 
-/* A pipe, a terminal or /dev/null is written to; renaming would replace it. */
-static int write_special(const char *path, write_form *form)
+static int write_file(const char *path, const struct pin_occasion *occasion)
 {
-	int error, fd = open(path, O_WRONLY | O_CLOEXEC);
+	int error = pin_draft_open(&draft, path, occasion->careful);
 
-	if (fd < 0)
-		return -errno;
-	error = write_to(fd, form);
-	close(fd);
-	return error;
-}
-
-static bool is_special(const char *path)
-{
-	struct stat status;
-
-	return !stat(path, &status) && !S_ISREG(status.st_mode);
-}
-
-/* Under another name first: nobody may find half a report. */
-static int write_file(const char *path, write_form *form)
-{
-	char draft[PATH_MAX + 32];
-	int error, fd;
-
-	pin_format(draft, sizeof draft, "%s.%d.part", path, getpid());
-	/* Anew, so that a link somebody has put there is not followed. */
-	unlink(draft);
-	fd = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	if (fd < 0)
-		return -errno;
-	error = write_to(fd, form);
-	if (close(fd) && !error)
-		error = -errno;
-	if (!error && rename(draft, path))
-		error = -errno;
 	if (error)
-		unlink(draft);
-	return error;
+		return error;
+	error = write_to(draft.fd, form_for(draft.path), occasion);
+	/* Before it has its name: a signal may come right after, and ask whose it is. */
+	if (!strcmp(path, pin_options.report))
+		fstat(draft.fd, &own);
+	return pin_draft_close(&draft, error);
+}
+
+static int write_report(const char *path, const struct pin_occasion *occasion)
+{
+	if (!strcmp(path, "stderr"))
+		return write_to(standard_error, form_for(path), occasion);
+	return write_file(path, occasion);
 }
 
 int pin_report_write(const char *path)
 {
-	char file[PATH_MAX];
+	static const struct pin_occasion on_call = {.name = "on call"};
+	struct pin_turn turn;
 	int saved = errno;
 	int error;
 
-	if (!strcmp(path, "stderr"))
-		return write_to(standard_error, form_for(path));
-	error = expand(path, file, sizeof file);
-	if (!error)
-		error = is_special(file) ? write_special(file, form_for(file))
-					 : write_file(file, form_for(file));
+	if (!pin_turn_take(&turn, &on_call))
+		return -EBUSY;
+	error = write_report(path, &on_call);
+	pin_turn_end(&turn, &on_call);
 	errno = saved;
 	return error;
 }
 
-/* Whether somebody has written the file since this process began. */
+static bool later(struct timespec a, struct timespec b)
+{
+	return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec > b.tv_nsec);
+}
+
+static bool is_own(const struct stat *info)
+{
+	return info->st_dev == own.st_dev && info->st_ino == own.st_ino &&
+	       info->st_mtim.tv_sec == own.st_mtim.tv_sec &&
+	       info->st_mtim.tv_nsec == own.st_mtim.tv_nsec;
+}
+
+/* Whether another process has written the file since this one began. */
 static bool written_meanwhile(const char *path)
 {
-	char file[PATH_MAX];
 	struct stat info;
 
-	if (expand(path, file, sizeof file) || stat(file, &info) || !S_ISREG(info.st_mode))
+	if (pin_draft_expand(&draft, path) || stat(draft.path, &info) || !S_ISREG(info.st_mode))
 		return false;
-	return info.st_mtim.tv_sec > began.time.tv_sec ||
-	       (info.st_mtim.tv_sec == began.time.tv_sec &&
-		info.st_mtim.tv_nsec > began.time.tv_nsec);
+	return later(info.st_mtim, began.time) && !is_own(&info);
 }
 
 static bool is_due(void)
 {
 	const char *path = pin_options.report;
 
-	if (!strcmp(path, "off") || began.pid != getpid())
-		return false;
 	if (pin_pool_requests(PIN_SERVED) || pin_pool_passed() || !strcmp(path, "stderr"))
 		return true;
 	return !written_meanwhile(path);
 }
 
-void pin_report_at_exit(void)
+void pin_report_due(const struct pin_occasion *occasion)
 {
-	int error;
+	struct pin_turn turn;
+	int saved = errno;
+	int error = 0;
 
-	if (!is_due())
+	if (!pin_report_wanted || began.pid != getpid() || !pin_turn_take(&turn, occasion))
 		return;
-	error = pin_report_write(pin_options.report);
+	if (is_due())
+		error = write_report(pin_options.report, occasion);
+	/* Within the turn: standard error may be a pipe that nobody reads. */
 	if (error)
 		pin_warn("the report cannot be written to %s: %s", pin_options.report,
 			 strerrordesc_np(-error));
+	pin_turn_end(&turn, occasion);
+	errno = saved;
 }

@@ -1,0 +1,366 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: however a program ends, but by SIGKILL, it leaves one whole report that says
+# how, and it ends as it would have without the library; and it can be asked for one
+# while it goes on.
+
+setup() {
+	load helper
+	mkdir "$BATS_TEST_TMPDIR/here"
+	cd "$BATS_TEST_TMPDIR/here"
+	ends=$programs/ends
+	ulimit -S -c 0
+}
+
+teardown() {
+	[ -z "$pid" ] || kill -KILL "$pid" 2> "$BATS_TEST_TMPDIR/kill" || true
+}
+
+# leaves WRITTEN HOW [SIGNAL]: ends as without the library, silently, with one report.
+leaves() {
+	local written=$1 status=0 plain=0 output
+	shift
+	rm -f ./*
+	"$ends" "$@" > ../plain 2>&1 || plain=$?
+	env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/%p.json" "$ends" "$@" > ../out 2>&1 ||
+		status=$?
+	echo "ends $*: status $status, $plain without; $(ls); $(cat ./*)"
+	diff ../plain ../out
+	[ "$status" -eq "$plain" ]
+	[ "$(ls | wc -l)" -eq 1 ]
+	jq -es --arg file "$(ls)" --arg written "$written" 'length == 1 and (.[0] |
+		"\(.pid).json" == $file and .written == $written and
+		.memory.mapped_bytes > 0 and .registration.domains == [])' ./*
+}
+
+# begin HOW [NAME=VALUE…]: starts a program that goes on, as $pid, with its report in
+# out.json, and waits until it is ready.
+begin() {
+	local how=$1
+	shift
+	mkfifo ../ready
+	env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/out.json" "$@" "$ends" "$how" \
+		> ../ready 3>&- &
+	pid=$!
+	read -r -t 10 < ../ready
+}
+
+# within SECONDS COMMAND…: repeats the command until it succeeds.
+within() {
+	local end=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		[ $SECONDS -lt $end ] || return
+		sleep 0.01
+	done
+}
+
+# ended_by STATUS: the program that was begun ended with it.
+ended_by() {
+	local status=0
+	wait "$pid" || status=$?
+	pid=
+	[ "$status" -eq "$1" ]
+}
+
+@test "by exit(), in main, in another thread, in a handler of atexit, by returning" {
+	leaves 'at exit'
+	leaves 'at exit' exit
+	leaves 'at exit' thread-exit
+	leaves 'at exit' pthread_exit
+	leaves 'at exit' exit-in-atexit
+	leaves 'at exit' cancel
+}
+
+@test "by _exit(), _Exit() and quick_exit()" {
+	leaves 'at _exit' _exit
+	leaves 'at _exit' _Exit
+	leaves 'at _exit' _exit-in-atexit
+	leaves 'at exit' quick_exit
+}
+
+@test "by a fatal signal, of its own, from outside, in a thread" {
+	local name
+	for name in ABRT SEGV BUS FPE ILL TERM INT HUP XCPU; do
+		leaves "on SIG$name" raise "$(kill -l $name)"
+		leaves "on SIG$name" kill "$(kill -l $name)"
+		leaves "on SIG$name" thread-raise "$(kill -l $name)"
+	done
+	leaves 'on SIGABRT' abort
+}
+
+@test "by a fault: a bad address, a division by zero, the end of the stack" {
+	leaves 'on SIGSEGV' fault
+	leaves 'on SIGFPE' division 7
+	leaves 'on SIGSEGV' overflow
+}
+
+@test "by handlers of its own that end, or let the default happen in the end" {
+	local name
+	for name in ABRT SEGV TERM INT; do
+		leaves 'at _exit' handled-_exit "$(kill -l $name)"
+		leaves "on SIG$name" raise-again "$(kill -l $name)"
+		[ $name = ABRT ] || leaves 'at exit' ignored "$(kill -l $name)"
+	done
+}
+
+@test "in a handler that has interrupted malloc" {
+	for round in {1..30}; do
+		leaves 'at _exit' malloc-_exit
+		leaves 'on SIGSEGV' malloc-crash
+		leaves 'before exec' malloc-exec
+	done
+}
+
+@test "when eight threads crash at once" {
+	for round in {1..30}; do
+		leaves 'on SIGSEGV' crashes
+	done
+}
+
+@test "while reports are being written, by the same thread or by others" {
+	for round in {1..30}; do
+		leaves 'at _exit' report-_exit
+		leaves 'on SIGTERM' reports-raise 15
+	done
+}
+
+@test "a crash in the writing of a report is the end: at once, and without one" {
+	SECONDS=0
+	run -139 preloaded PINALLOC_REPORT=out.json "$ends" report-crash
+	[ $SECONDS -lt 5 ]
+	[ -z "$(ls)" ]
+}
+
+@test "by executing another program, in every way there is" {
+	local how
+	for how in execve execv execvp execvpe execl execlp execle fexecve execveat; do
+		leaves 'before exec' "$how"
+	done
+	rm ./*
+	preloaded PINALLOC_REPORT="$PWD/%p.json" "$ends" execle > ../out
+	[ "$(cat ../out)" = $'A=1\nB=2' ]
+}
+
+@test "when executing fails the program goes on, and its report is that of its end" {
+	leaves 'at exit' failing-exec
+}
+
+@test "children of every kind write none, and end as they would" {
+	local how ends=$programs/parents
+	for how in vfork vfork-kill fork fork-kill spawn system popen; do
+		leaves 'at exit' "$how"
+	done
+}
+
+@test "a program reads the dispositions it has set, and SIG_DFL where it has set none" {
+	local number
+	for number in 6 11 15 2 1 10; do
+		leaves 'at exit' dispositions "$number"
+	done
+	preloaded "$ends" dispositions 15 || [ $? -eq 7 ]
+}
+
+@test "Python still turns SIGINT into KeyboardInterrupt" {
+	preloaded PINALLOC_REPORT="$PWD/out.json" python3 -c '
+import os, signal
+assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    raise SystemExit("no interrupt")
+except KeyboardInterrupt:
+    pass'
+	[ "$(figure out.json .written)" = 'at exit' ]
+}
+
+@test "a signal that was ignored from the start is still ignored" {
+	(trap '' TERM && leaves 'at exit' ignored 15)
+	run -0 bash -c "trap '' HUP; PINALLOC_REPORT=out LD_PRELOAD='$library' \
+		bash -c 'kill -HUP \$\$; exit 0'"
+}
+
+# wait_status COMMAND…: what wait() says, with the bit that stands for a core dump.
+wait_status() {
+	python3 -c '
+import os, sys
+pid = os.fork()
+if not pid:
+    os.execvp(sys.argv[1], sys.argv[1:])
+print(os.waitpid(pid, 0)[1])' "$@"
+}
+
+@test "there is a core dump where there would be one without the library" {
+	local how
+	ulimit -S -c "$(ulimit -H -c)"
+	for how in fault abort overflow 'raise 11' 'thread-raise 7' 'raise 15' _exit; do
+		plain=$(wait_status "$ends" $how)
+		[ "$(wait_status env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/out.json" \
+			"$ends" $how)" -eq "$plain" ]
+	done
+	[ "$(figure out.json .written)" = 'at _exit' ]
+}
+
+@test "the first process of a container ignores SIGTERM, and has a report at its end" {
+	run -100 unshare --fork --pid "$ends" raise 15
+	run -100 unshare --fork --pid env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/out.json" \
+		"$ends" raise 15
+	[ "$(figure out.json .pid)" -eq 1 ]
+	[ "$(figure out.json .written)" = 'at exit' ]
+}
+
+@test "without PINALLOC_REPORT, or where it is restricted, nothing is written or handled" {
+	local how
+	for how in exit _exit quick_exit abort execve fault failing-exec; do
+		run "$ends" $how
+		plain=$status
+		run preloaded "$ends" $how
+		[ "$status" -eq "$plain" ]
+		run preloaded PINALLOC_REPORT=out PINALLOC_RESTRICT='other*' "$ends" $how
+		[ "$status" -eq "$plain" ]
+	done
+	[ -z "$(ls)" ]
+}
+
+@test "a report that cannot be written costs one line, not the way the program ends" {
+	run -7 --separate-stderr preloaded PINALLOC_REPORT=none/out "$ends" _exit
+	[[ "$stderr" == *"the report cannot be written to none/out: No such file"* ]]
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	run -143 --separate-stderr preloaded PINALLOC_REPORT=none/out "$ends" raise 15
+	[[ "$stderr" == *"the report cannot be written to none/out: No such file"* ]]
+}
+
+# unread COMMAND…: runs it with a standard error that nobody reads any longer.
+unread() {
+	python3 -c '
+import os, subprocess, sys
+reader, writer = os.pipe()
+os.close(reader)
+print(subprocess.run(sys.argv[1:], stderr=writer).returncode)' "$@"
+}
+
+@test "nobody reads standard error: the status is the program's, and no SIGPIPE" {
+	export PINALLOC_REPORT=stderr
+	[ "$(unread env LD_PRELOAD="$library" "$ends" exit)" -eq 7 ]
+	[ "$(unread env LD_PRELOAD="$library" "$ends" _exit)" -eq 7 ]
+	[ "$(unread env LD_PRELOAD="$library" "$ends" raise 15)" -eq -15 ]
+}
+
+@test "a pipe that nobody opens or reads does not keep a program from ending" {
+	mkfifo pipe
+	run -7 timeout 10 env LD_PRELOAD="$library" PINALLOC_REPORT=pipe "$ends" _exit
+	run -143 timeout 10 env LD_PRELOAD="$library" PINALLOC_REPORT=pipe "$ends" raise 15
+	[ -p pipe ]
+}
+
+@test "the text report says it in its first line" {
+	run -143 --separate-stderr preloaded PINALLOC_REPORT=stderr "$ends" raise 15
+	[[ "${stderr_lines[0]}" =~ ^pinalloc:\ ends,\ .*\ s,\ on\ SIGTERM$ ]]
+	run -7 --separate-stderr preloaded PINALLOC_REPORT=stderr "$ends" _exit
+	[[ "${stderr_lines[0]}" =~ ^pinalloc:\ ends,\ .*\ s,\ at\ _exit$ ]]
+	[ "$(grep -c ^pinalloc: <<< "$stderr")" -eq 1 ]
+}
+
+@test "env, nice and shells that execute a program leave its report" {
+	local how
+	for how in env nice 'nice env' 'sh -c exec' "bash -c exec"; do
+		case $how in
+		*exec) set -- ${how% exec} "exec '$programs/grow' 1" ;;
+		*) set -- $how "$programs/grow" 1 ;;
+		esac
+		rm -f out.json
+		preloaded PINALLOC_REPORT="$PWD/out.json" "$@"
+		[ "$(figure out.json .program)" = grow ]
+		[ "$(figure out.json .written)" = 'at exit' ]
+		preloaded PINALLOC_REPORT="$PWD/out.json" "$@"
+		[ "$(figure out.json .program)" = grow ]
+	done
+	preloaded PINALLOC_REPORT="$PWD/out.json" env LD_PRELOAD= "$programs/grow" 1
+	[ "$(figure out.json .program)" = env ]
+	[ "$(figure out.json .written)" = 'before exec' ]
+}
+
+@test "a shell that looks for a program in PATH says one report before it" {
+	run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr \
+		PATH="/nonexistent:/none:$PATH" sh -c 'exec env -u LD_PRELOAD true'
+	[ "$(grep -c '^pinalloc: sh, .*, before exec$' <<< "$stderr")" -eq 1 ]
+	[ "$(grep -c '^pinalloc: env, .*, before exec$' <<< "$stderr")" -eq 1 ]
+}
+
+@test "a shell that SIGTERM ends leaves a report" {
+	run -143 preloaded PINALLOC_REPORT="$PWD/out.json" bash -c 'kill $$; sleep 5'
+	[ "$(figure out.json .written)" = 'on SIGTERM' ]
+}
+
+@test "PINALLOC_REPORT_SIGNAL: the report comes while the program goes on" {
+	begin waiting PINALLOC_REPORT_SIGNAL=USR2
+	[ -z "$(ls)" ]
+	kill -USR2 "$pid"
+	within 10 test -e out.json
+	[ "$(figure out.json .written)" = 'on request' ]
+	[ "$(figure out.json .pid)" -eq "$pid" ]
+	rm out.json
+	kill -USR2 "$pid"
+	within 10 test -e out.json
+	kill -TERM "$pid"
+	ended_by 143
+	[ "$(figure out.json .written)" = 'on SIGTERM' ]
+	[ "$(ls)" = out.json ]
+}
+
+@test "a request at any time, and an end at any time, leave whole reports" {
+	begin waiting PINALLOC_REPORT_SIGNAL=RTMIN+3
+	for round in {1..100}; do
+		for request in {1..10}; do
+			kill -RTMIN+3 "$pid"
+		done
+		[ ! -e out.json ] || jq -es 'length == 1 and .[0].written == "on request"' out.json
+	done
+	within 10 test -e out.json
+	kill -RTMIN+3 "$pid"
+	kill -TERM "$pid"
+	ended_by 143
+	[ "$(figure out.json .written)" = 'on SIGTERM' ]
+	[ "$(ls)" = out.json ]
+}
+
+@test "an end while a report is being written is the one that stays" {
+	for round in {1..50}; do
+		rm -f out.json
+		run -7 preloaded PINALLOC_REPORT=out.json PINALLOC_REPORT_SIGNAL=SIGUSR1 \
+			bash -c 'kill -USR1 $$; exit 7'
+		[ "$(figure out.json .written)" = 'at exit' ]
+		[ "$(ls)" = out.json ]
+	done
+}
+
+@test "a forked child takes a request for nothing, and goes on" {
+	run -7 preloaded PINALLOC_REPORT="$PWD/%p.json" PINALLOC_REPORT_SIGNAL=12 \
+		"$programs/parents" signal 12
+	[ "$(ls | wc -l)" -eq 1 ]
+	[ "$(figure ./*.json .written)" = 'at exit' ]
+}
+
+@test "a request of a program without PINALLOC_REPORT_SIGNAL ends it, as ever" {
+	begin waiting
+	kill -USR2 "$pid"
+	ended_by 140
+}
+
+@test "PINALLOC_REPORT_SIGNAL without PINALLOC_REPORT gives one line" {
+	run -0 --separate-stderr preloaded PINALLOC_REPORT_SIGNAL=USR2 true
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	[[ "$stderr" == *"PINALLOC_REPORT_SIGNAL has no effect without PINALLOC_REPORT, which"* ]]
+}
+
+@test "what can be no PINALLOC_REPORT_SIGNAL is refused, what can is taken" {
+	local name
+	for name in KILL STOP SEGV SIGTERM 9 0 32 65 RTMIN+99 RTMIN- RTMINx SIG usr2 ''; do
+		run -0 --separate-stderr preloaded PINALLOC_REPORT_SIGNAL="$name" true
+		[[ "$stderr" == *"_SIGNAL=$name is not understood: it takes off, or a "* ]]
+	done
+	for name in off USR1 SIGUSR2 QUIT 12 64 RTMIN RTMIN+1 SIGRTMIN+30; do
+		run -0 --separate-stderr preloaded PINALLOC_REPORT=out \
+			PINALLOC_REPORT_SIGNAL="$name" true
+		[ -z "$stderr" ]
+	done
+}
