@@ -15,6 +15,7 @@
 #include "allocator/live.h"
 #include "allocator/rounding.h"
 #include "allocator/sample.h"
+#include "allocator/sites.h"
 
 #include <jemalloc/jemalloc.h>
 
@@ -145,7 +146,7 @@ CALL(void, prof_malloc_sample_object, void *tsd, const void *p, size_t size, siz
 
 	if (large)
 		pin_rounding_note(p, size, usize);
-	pin_sample_taken(tctx, large ? size : usize);
+	pin_sample_taken(tctx, large ? size : usize, usize);
 	__real_je_prof_malloc_sample_object(tsd, p, size, usize, tctx);
 }
 
@@ -154,6 +155,35 @@ CALL(void, prof_free_sampled_object, void *tsd, size_t usize, struct je_prof_inf
 {
 	bool large = info->alloc_size > PIN_ROUNDING_LARGE;
 
-	pin_sample_freed(info->alloc_tctx, large ? info->alloc_size : usize);
+	pin_sample_freed(info->alloc_tctx, large ? info->alloc_size : usize, usize);
 	__real_je_prof_free_sampled_object(tsd, usize, info);
+}
+
+/*
+ * fork(): no other thread may hold these locks then. With jemalloc's own, whose handlers
+ * were there at the first malloc: all others may still, and already again, allocate.
+ */
+CALL(void, prof_prefork0, void *tsdn)
+{
+	pin_sample_lock();
+	pin_sites_lock();
+	__real_je_prof_prefork0(tsdn);
+}
+
+static void unlock_after_fork(void)
+{
+	pin_sites_unlock();
+	pin_sample_unlock();
+}
+
+CALL(void, prof_postfork_parent, void *tsdn)
+{
+	__real_je_prof_postfork_parent(tsdn);
+	unlock_after_fork();
+}
+
+CALL(void, prof_postfork_child, void *tsdn)
+{
+	__real_je_prof_postfork_child(tsdn);
+	unlock_after_fork();
 }

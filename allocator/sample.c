@@ -40,6 +40,16 @@ static bool on;
 /* The site of the stack that jemalloc has asked for last. */
 static __thread struct pin_site *asked __attribute__((tls_model("initial-exec")));
 
+void pin_sample_lock(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void pin_sample_unlock(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
 void pin_sample_prepare(void)
 {
 	if (!pin_options.sample)
@@ -50,13 +60,13 @@ void pin_sample_prepare(void)
 }
 
 /*
- * What one sample of this size stands for. A block of n bytes is picked with
- * probability 1 - exp(-n / interval), so it counts for the inverse.
+ * What one sample stands for. A block of n usable bytes is picked with probability
+ * 1 - exp(-n / interval), so it counts for the inverse.
  */
-static struct pin_held weight(size_t n_bytes)
+static struct pin_held weight(size_t n_bytes, size_t n_usable)
 {
 	double interval = (double)((size_t)1 << je_opt_lg_prof_sample);
-	double count = 1 / -expm1(-(double)n_bytes / interval);
+	double count = 1 / -expm1(-(double)n_usable / interval);
 
 	return (struct pin_held){.bytes = count * (double)n_bytes, .count = count};
 }
@@ -128,23 +138,23 @@ static struct pin_site *forget_block(void *tctx)
 	return site;
 }
 
-void pin_sample_taken(void *tctx, size_t n_bytes)
+void pin_sample_taken(void *tctx, size_t n_bytes, size_t n_usable)
 {
 	struct pin_site *site = asked ? note_block(tctx, asked) : NULL;
 
 	asked = NULL;
 	if (site)
-		pin_sites_hold(site, weight(n_bytes));
+		pin_sites_hold(site, weight(n_bytes, n_usable));
 }
 
-void pin_sample_freed(void *tctx, size_t n_bytes)
+void pin_sample_freed(void *tctx, size_t n_bytes, size_t n_usable)
 {
 	struct pin_site *site = stacks.base ? forget_block(tctx) : NULL;
 	struct pin_held less;
 
 	if (!site)
 		return;
-	less = weight(n_bytes);
+	less = weight(n_bytes, n_usable);
 	pin_sites_hold(site, (struct pin_held){-less.bytes, -less.count});
 }
 

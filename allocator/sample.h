@@ -22,10 +22,15 @@ void pin_sample_start(void);
 bool pin_sample_is_on(void);
 
 /*
- * A block was sampled whose stack jemalloc knows as tctx, or is freed; n_bytes is the
- * same both times. Thread-safe, never allocates.
+ * A block was sampled whose stack jemalloc knows as tctx, or is freed. It counts with
+ * n_bytes and was picked as one of n_usable, both the same both times. Thread-safe,
+ * never allocates.
  */
-void pin_sample_taken(void *tctx, size_t n_bytes);
-void pin_sample_freed(void *tctx, size_t n_bytes);
+void pin_sample_taken(void *tctx, size_t n_bytes, size_t n_usable);
+void pin_sample_freed(void *tctx, size_t n_bytes, size_t n_usable);
+
+/* Around fork(), so that a child finds all complete and nothing locked. */
+void pin_sample_lock(void);
+void pin_sample_unlock(void);
 
 #endif

@@ -24,18 +24,19 @@ static _Atomic size_t count;
 
 _Static_assert(PIN_SITES <= UINT16_MAX, "a slot holds the number of a site");
 
-/* Another thread may have held it, which a child does not have. */
-static void unlock_in_child(void)
+void pin_sites_lock(void)
 {
-	static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+	pthread_mutex_lock(&lock);
+}
 
-	lock = unlocked;
+void pin_sites_unlock(void)
+{
+	pthread_mutex_unlock(&lock);
 }
 
 void pin_sites_start(int (*walk)(void **frames, int n))
 {
 	count = 1;
-	pthread_atfork(NULL, NULL, unlock_in_child);
 	walk_stack = walk;
 }
 

@@ -37,6 +37,10 @@ struct pin_site {
  */
 void pin_sites_start(int (*walk)(void **frames, int n));
 
+/* Around fork(), so that a child finds all complete and nothing locked. */
+void pin_sites_lock(void);
+void pin_sites_unlock(void);
+
 /* Internal: how often the program has held more than ever before. */
 extern _Atomic uint64_t pin_sites_peaks;
 

@@ -7,11 +7,16 @@
 
 #include "allocator/live.h"
 #include "allocator/rounding.h"
+#include "allocator/sample.h"
+#include "allocator/sites.h"
 #include "test/tap.h"
 
 #include <malloc.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define THREADS 4
 #define SLOTS	64
@@ -176,6 +181,41 @@ static void in_place(void)
 	ok(near(pin_live_now(), before, 128), "until it is freed");
 }
 
+static atomic_bool locked;
+
+static void *hold_locks(void *unused)
+{
+	pin_sample_lock();
+	pin_sites_lock();
+	locked = true;
+	usleep(50000);
+	pin_sites_unlock();
+	pin_sample_unlock();
+	return unused;
+}
+
+/* A child has only the thread that forked: what others had locked stays so for ever. */
+static void forks(void)
+{
+	pthread_t thread;
+	int status = -1;
+	pid_t pid;
+
+	pthread_create(&thread, NULL, hold_locks, NULL);
+	while (!locked)
+		usleep(100);
+	pid = fork();
+	if (!pid) {
+		alarm(5);
+		pin_sample_lock();
+		pin_sites_lock();
+		_exit(0);
+	}
+	ok(waitpid(pid, &status, 0) == pid && status == 0,
+	   "a child finds unlocked what another thread had locked");
+	pthread_join(thread, NULL);
+}
+
 int main(void)
 {
 	for (int i = 0; i < SLOTS; i++)
@@ -184,5 +224,6 @@ int main(void)
 	short_threads();
 	peak();
 	in_place();
+	forks();
 	return done_testing();
 }
