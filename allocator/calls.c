@@ -61,18 +61,16 @@ CALL(void, te_event_trigger, void *tsd, struct je_te_ctx *ctx)
  * counters are known when it ends, however little it allocated; then more seldom than
  * jemalloc would, which makes up for what is done above.
  */
-#define PEAK_EVENT_WAIT PIN_MIB
-
 CALL(uint64_t, peak_alloc_new_event_wait, void *tsd)
 {
 	(void)tsd;
-	return pin_live_knows(PIN_LIVE_ALLOCATED) ? PEAK_EVENT_WAIT : 1;
+	return pin_live_knows(PIN_LIVE_ALLOCATED) ? (uint64_t)PIN_LIVE_EVENT : 1;
 }
 
 CALL(uint64_t, peak_dalloc_new_event_wait, void *tsd)
 {
 	(void)tsd;
-	return pin_live_knows(PIN_LIVE_FREED) ? PEAK_EVENT_WAIT : 1;
+	return pin_live_knows(PIN_LIVE_FREED) ? (uint64_t)PIN_LIVE_EVENT : 1;
 }
 
 /* A thread ends. */
@@ -133,8 +131,12 @@ CALL(void *, arena_ralloc, void *tsd, void *arena, void *p, size_t old_usize, si
 		return NULL;
 	}
 	pin_live_withhold((int64_t)(q == p ? old_usize : beyond));
-	if (size > PIN_ROUNDING_LARGE)
-		pin_rounding_note(q, size, sallocx(q, 0));
+	if (size > PIN_ROUNDING_LARGE) {
+		size_t usable = sallocx(q, 0);
+
+		pin_rounding_note(q, size, usable);
+		pin_live_moving(q == p ? 0 : (int64_t)usable);
+	}
 	return q;
 }
 
@@ -147,6 +149,7 @@ CALL(void, prof_malloc_sample_object, void *tsd, const void *p, size_t size, siz
 	if (large)
 		pin_rounding_note(p, size, usize);
 	pin_sample_taken(tctx, large ? size : usize, usize);
+	pin_live_moved();
 	__real_je_prof_malloc_sample_object(tsd, p, size, usize, tctx);
 }
 
@@ -155,6 +158,7 @@ CALL(void, prof_free_sampled_object, void *tsd, size_t usize, struct je_prof_inf
 {
 	bool large = info->alloc_size > PIN_ROUNDING_LARGE;
 
+	pin_live_moved();
 	pin_sample_freed(info->alloc_tctx, large ? info->alloc_size : usize, usize);
 	__real_je_prof_free_sampled_object(tsd, usize, info);
 }

@@ -9,7 +9,8 @@
  * thread; one that ends tells all.
  *
  * A block counts with what it can hold (malloc_usable_size), except that a large one
- * counts with what was asked for: rounding.h.
+ * counts with what was asked for: rounding.h. While allocations are sampled jemalloc
+ * passes on what was asked for only of those it picks; the others count as rounded up.
  */
 #ifndef PIN_LIVE_H
 #define PIN_LIVE_H
@@ -17,6 +18,9 @@
 #include "allocator/base.h"
 
 #define PIN_LIVE_UNTOLD ((int64_t)(32 * PIN_KIB))
+
+/* An allocation of so much is an event in any case. */
+#define PIN_LIVE_EVENT ((int64_t)PIN_MIB)
 
 struct pin_live_peak {
 	size_t bytes;
@@ -30,7 +34,8 @@ struct pin_live_thread {
 	const uint64_t *counters[PIN_LIVE_SIDES]; /* in jemalloc; NULL until the first event */
 	int64_t corrections;			  /* sum of pin_live_correct() */
 	int64_t withheld;
-	int64_t told; /* what it held when it was added up last */
+	int64_t moving; /* see pin_live_moving() */
+	int64_t told;	/* what it held when it was added up last */
 };
 extern __thread struct pin_live_thread pin_live_thread
 	__attribute__((tls_model("initial-exec")));
@@ -61,7 +66,7 @@ static inline void pin_live_event(enum pin_live_side side, const uint64_t *count
 
 	thread->counters[side] = counter;
 	held = pin_live_held() - thread->withheld;
-	thread->withheld = 0;
+	thread->withheld = thread->moving = 0;
 	change = held - thread->told;
 	if (change > PIN_LIVE_UNTOLD || change < -PIN_LIVE_UNTOLD)
 		pin_live_tell(held);
@@ -80,6 +85,27 @@ static inline void pin_live_correct(int64_t n_bytes)
 static inline void pin_live_withhold(int64_t n_bytes)
 {
 	pin_live_thread.withheld = n_bytes;
+}
+
+/*
+ * realloc has moved a block, and the calling thread's next event will count the new one.
+ * Samples are changed before that: the old block would be gone from them when the peak is
+ * reached that has both, so whoever changes them asks for it first. Only where an event is
+ * sure to follow.
+ */
+static inline void pin_live_moving(int64_t n_bytes)
+{
+	pin_live_thread.moving = n_bytes >= PIN_LIVE_EVENT ? n_bytes : 0;
+}
+
+static inline void pin_live_moved(void)
+{
+	struct pin_live_thread *thread = &pin_live_thread;
+
+	if (PIN_LIKELY(!thread->moving))
+		return;
+	pin_live_tell(pin_live_held() - thread->withheld + thread->moving);
+	thread->moving = 0;
 }
 
 /* The calling thread ends: counts what its last events left. */

@@ -33,6 +33,9 @@ struct pin_report {
 	bool held;	      /* sites: who held the peak; else who made the heap grow */
 	size_t n_sites, n_moments;
 	struct pin_site *sites[PIN_REPORT_SITES];
+	struct pin_share {
+		size_t bytes, count;
+	} shares[PIN_REPORT_SITES];
 	struct pin_moment moments[PIN_TIMELINE_MOMENTS + 2]; /* and the peak, and now */
 };
 
@@ -50,10 +53,7 @@ struct pin_frames pin_report_frames(const struct pin_site *site);
 void pin_report_frame(const struct pin_report *report, const void *frame, char *name,
 		      size_t size);
 
-/* What a site stands for in this report. */
-struct pin_share {
-	size_t bytes, count;
-};
+/* What a site of this report's stood for when they were collected. */
 struct pin_share pin_report_share(const struct pin_report *report, const struct pin_site *site);
 
 /* Figures of the pool are read while writing; they are atomics. */

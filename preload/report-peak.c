@@ -39,6 +39,24 @@ static void append_now(struct pin_report *report, uint64_t now)
 	};
 }
 
+static struct pin_share share_now(const struct pin_site *site, bool of_held)
+{
+	struct pin_held held;
+
+	if (!of_held)
+		return (struct pin_share){site->grown_bytes, site->grown_count};
+	held = pin_site_at_peak(site);
+	return (struct pin_share){(size_t)(held.bytes + 0.5), (size_t)(held.count + 0.5)};
+}
+
+/* All at once: to name the frames is to allocate, which may be a peak again. */
+static void collect_sites(struct pin_report *report)
+{
+	report->n_sites = pin_sites_largest(report->held, report->sites, PIN_REPORT_SITES);
+	for (size_t i = 0; i < report->n_sites; i++)
+		report->shares[i] = share_now(report->sites[i], report->held);
+}
+
 void pin_report_collect_peak(struct pin_report *report, uint64_t now)
 {
 	report->peak = pin_live_peak();
@@ -50,7 +68,7 @@ void pin_report_collect_peak(struct pin_report *report, uint64_t now)
 	report->n_moments = pin_timeline_read(report->moments);
 	insert_peak(report);
 	append_now(report, now);
-	report->n_sites = pin_sites_largest(report->held, report->sites, PIN_REPORT_SITES);
+	collect_sites(report);
 }
 
 struct pin_frames pin_report_frames(const struct pin_site *site)
@@ -64,12 +82,11 @@ struct pin_frames pin_report_frames(const struct pin_site *site)
 
 struct pin_share pin_report_share(const struct pin_report *report, const struct pin_site *site)
 {
-	struct pin_held held;
+	size_t i = 0;
 
-	if (!report->held)
-		return (struct pin_share){site->grown_bytes, site->grown_count};
-	held = pin_site_at_peak(site);
-	return (struct pin_share){(size_t)(held.bytes + 0.5), (size_t)(held.count + 0.5)};
+	while (report->sites[i] != site)
+		i++;
+	return report->shares[i];
 }
 
 void pin_report_frame(const struct pin_report *report, const void *frame, char *name,

@@ -64,6 +64,13 @@ holds() {
 	[ "$(cut -d ' ' -f 1 truth)" = hold_grown ]
 }
 
+# The report allocates more than realloc has freed.
+@test "a block that realloc moves is there twice at the peak, although it ends soon" {
+	holds doubled
+	[ "$(wc -l < truth)" -eq 2 ]
+	[ "$(figure out.json .memory.live_peak_bytes)" -gt $((35 << 20)) ]
+}
+
 @test "without thread caches, or with a profiler that the user asked jemalloc for" {
 	holds threads MALLOC_CONF=tcache:false
 	holds mixed MALLOC_CONF=prof:true,prof_active:true,lg_prof_sample:0

@@ -55,6 +55,13 @@ static void held(void)
 	release(3 * PIN_MIB);
 	ok(pin_live_now() == 2 * PIN_MIB && pin_live_peak().bytes == 7 * PIN_MIB,
 	   "what realloc replaces in place is not held twice");
+	pin_live_moving(7 * MIB);
+	pin_live_moved();
+	ok(pin_live_peak().bytes == 9 * PIN_MIB, "what it moves is, before it is counted");
+	allocate(7 * PIN_MIB);
+	release(7 * PIN_MIB);
+	pin_live_moved();
+	ok(pin_live_now() == 2 * PIN_MIB && pin_live_peak().bytes == 9 * PIN_MIB, "once");
 	release(2 * PIN_MIB);
 }
 

@@ -7,6 +7,7 @@
  *   threads               each thread's blocks, half of them freed by another
  *   over                  the peak is past, the program holds others
  *   moved                 every block has grown, by realloc in a third function
+ *   doubled               the same of one block, which realloc held twice then
  */
 #include <malloc.h>
 #include <math.h>
@@ -176,6 +177,21 @@ static void moved(void)
 	count_all(n);
 }
 
+static void doubled(void)
+{
+	size_t n_bytes = (size_t)10 << 20;
+	void *behind, *before;
+
+	hold_most(&blocks[0], n_bytes);
+	behind = malloc(n_bytes / 2);
+	before = blocks[0].p;
+	count(&blocks[0], 1);
+	hold_grown(&blocks[0], 2 * n_bytes);
+	count(&blocks[0], 1);
+	if (!behind || blocks[0].p == before)
+		exit(1);
+}
+
 static void print(const struct truth *truth)
 {
 	if (truth->count > 0)
@@ -197,6 +213,8 @@ int main(int argc, char **argv)
 		over();
 	else if (!strcmp(argv[1], "moved"))
 		moved();
+	else if (!strcmp(argv[1], "doubled"))
+		doubled();
 	else {
 		hold(argv[1], 0, n);
 		count_all(n);
