@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: bench/lookup measures all it says it measures; and what is exact of it,
-# because instructions are counted, holds: malloc costs what jemalloc's costs.
+# Promise: bench/lookup and bench/peaks measure all they say they measure; and what is
+# exact of it, because instructions are counted, holds: malloc costs what jemalloc's
+# costs, and to count what is held is a small part of it.
 
 setup_file() {
 	load helper
@@ -69,4 +70,34 @@ above() {
 	while read -r name version; do
 		nm -D "$there" | grep "T $name@@$version\$"
 	done < "$BATS_TEST_TMPDIR/asked"
+}
+
+# The churn is of blocks that slabs are filled with, and of such that are mapped one by one.
+@test "bench/peaks has a figure for all; to count what is held takes few instructions" {
+	local program variant
+	figures=$BATS_TEST_TMPDIR/peaks
+	"$top_srcdir/bench/peaks" --quick "$figures" > "$figures.out"
+	for program in python perl cc1 sort jq churn-small churn-2-threads churn-large; do
+		for variant in jemalloc pinalloc report sample; do
+			above "$program $variant" 0.1
+		done
+		grep -qE "^$program .*(met|missed)" "$figures.out"
+	done
+	for variant in glibc jemalloc pinalloc; do
+		above "start $variant" 0.01
+	done
+	for variant in pinalloc without-lines report sample; do
+		above "exit $variant" 0.01
+	done
+	for program in small large; do
+		above "$program instructions jemalloc" 100
+		above "$program instructions pinalloc counting" 1
+		above "$program instructions sample-only walking" \
+			"$(value "$program instructions pinalloc walking")"
+	done
+	above 'small instructions jemalloc' \
+		"$(awk -v x="$(value 'small instructions pinalloc')" 'BEGIN { print x / 1.1 }')"
+	awk -v x="$(value 'small instructions counting/all')" 'BEGIN { exit !(x < 0.02) }'
+	awk -v x="$(value 'large instructions counting/all')" 'BEGIN { exit !(x < 0.05) }'
+	run ! value "no such program sample"
 }
