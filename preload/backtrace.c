@@ -12,6 +12,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <string.h>
 #include <unwind.h>
 
 #if HAVE_LIBUNWIND
@@ -24,10 +25,34 @@
 /* Where the linker put this library: its code is between its header and _DYNAMIC. */
 extern const char __ehdr_start[] __attribute__((visibility("hidden")));
 
+/* A frame, as the call it is at left it. */
+struct step {
+	void *frame;  /* the return address: the word before `sp` */
+	uintptr_t sp; /* the stack pointer behind it */
+	uintptr_t bp; /* the frame pointer, where there is one */
+	int saved;    /* that many words before `sp` it was kept; 0: still in its register */
+};
+
 struct walk {
 	void **frames;
 	int n, most;
+	bool trails; /* whether the thread's trail is looked at, and left anew */
+	int passed;  /* steps of the trail that are not on this stack */
+	struct step steps[MOST_FRAMES];
 };
+
+/*
+ * Where a thread's last walk went. A walk that comes to a step of it ends there if what
+ * leads further out is still where it was: samples come from stacks that have much in
+ * common, and to read two words costs a hundredth of what unwinding a frame does. Where
+ * the next frame is depends on a frame's code and these two registers alone; where a
+ * function has aligned its stack, on a word of it too, which moves it by less than that.
+ */
+static __thread struct trail {
+	int n;
+	bool whole; /* not cut */
+	struct step steps[MOST_FRAMES];
+} trail __attribute__((tls_model("initial-exec")));
 
 /* Where the walk this thread is on ends at once. */
 static __thread void **way_out __attribute__((tls_model("initial-exec")));
@@ -50,6 +75,134 @@ const void *__wrap__Unwind_Find_FDE(void *pc, void *bases)
 	return table;
 }
 
+#if defined __x86_64__
+
+#define FRAME_POINTER 6 /* in DWARF's numbers */
+#define SAVED_BEFORE  8 /* words before `sp`: the return address, six registers, one spare */
+
+static uintptr_t word_before(uintptr_t sp, int n)
+{
+	return ((const uintptr_t *)sp)[-n];
+}
+
+/* Notes the frame just taken; false if it is not as a plain call leaves it. */
+static bool note_step(struct walk *walk, struct _Unwind_Context *context)
+{
+	struct step *step = &walk->steps[walk->n];
+
+	step->frame = walk->frames[walk->n];
+	step->sp = _Unwind_GetCFA(context);
+	step->bp = _Unwind_GetGR(context, FRAME_POINTER);
+	step->saved = 0;
+	if (word_before(step->sp, 1) != (uintptr_t)step->frame)
+		return false;
+	if (!walk->n || step->bp == step[-1].bp)
+		return true;
+	for (int i = 2; i <= SAVED_BEFORE && !step->saved; i++)
+		if (word_before(step->sp, i) == step->bp)
+			step->saved = i;
+	return step->saved;
+}
+
+#else
+
+static uintptr_t word_before(uintptr_t sp, int n)
+{
+	return (void)sp, (void)n, 0;
+}
+
+static bool note_step(struct walk *walk, struct _Unwind_Context *context)
+{
+	return (void)walk, (void)context, false;
+}
+
+#endif
+
+/* The number on the trail of the step just noted, or -1. Further out is further up. */
+static int find_on_trail(struct walk *walk)
+{
+	const struct step *step = &walk->steps[walk->n], *other;
+	int i = walk->passed;
+
+	while (i < trail.n && trail.steps[i].sp < step->sp)
+		i++;
+	walk->passed = i;
+	other = &trail.steps[i];
+	return i < trail.n && other->sp == step->sp && other->frame == step->frame ? i : -1;
+}
+
+/* Whether the next frame is found by the frame pointer: only then it points into this one. */
+static bool needs_bp(const struct step *step, const struct step *next)
+{
+	return step->bp >= step->sp && step->bp < next->sp;
+}
+
+/* The frame pointer of a step, where that of the frame inside it is bp. */
+static uintptr_t bp_of(const struct step *step, uintptr_t bp)
+{
+	return step->saved ? word_before(step->sp, step->saved) : bp;
+}
+
+/*
+ * How far the trail leads from a step of it on, to `to` at most, where the frame pointer
+ * is bp: it may hold anything as long as nobody needs it.
+ */
+static int leads_to(int from, int to, uintptr_t bp)
+{
+	int i = from + 1;
+
+	for (; i < to; i++) {
+		const struct step *step = &trail.steps[i];
+
+		if (bp != step[-1].bp && needs_bp(step - 1, step))
+			break;
+		if (word_before(step->sp, 1) != (uintptr_t)step->frame)
+			break;
+		bp = bp_of(step, bp);
+	}
+	return i;
+}
+
+/* Goes the rest of the way by the trail, if it still leads there. */
+static bool follow_trail(struct walk *walk)
+{
+	int from = find_on_trail(walk), room = walk->most - walk->n, to, end;
+	uintptr_t bp = walk->steps[walk->n].bp;
+
+	if (from < 0 || (!trail.whole && trail.n - from < room))
+		return false;
+	to = trail.n - from < room ? trail.n : from + room;
+	end = leads_to(from, to, bp);
+	if (end < to) {
+		walk->passed = end;
+		return false;
+	}
+	for (int i = from + 1; i < to; i++) {
+		struct step *step = &walk->steps[++walk->n];
+
+		*step = trail.steps[i];
+		step->bp = bp = bp_of(step, bp);
+		walk->frames[walk->n] = step->frame;
+	}
+	return true;
+}
+
+static void leave_trail(const struct walk *walk)
+{
+	if (walk->n < 0)
+		return;
+	trail.n = walk->n;
+	trail.whole = walk->n < walk->most;
+	memcpy(trail.steps, walk->steps, (size_t)walk->n * sizeof *trail.steps);
+}
+
+/* Whether the walk is done with the frame just taken, the rest being known. */
+static bool take_shortcut(struct walk *walk, struct _Unwind_Context *context)
+{
+	walk->trails = walk->trails && note_step(walk, context);
+	return walk->trails && follow_trail(walk);
+}
+
 /* From -1: the first is the walk's own. */
 static _Unwind_Reason_Code take(struct _Unwind_Context *context, void *data)
 {
@@ -60,20 +213,33 @@ static _Unwind_Reason_Code take(struct _Unwind_Context *context, void *data)
 	if (!ip)
 		return _URC_END_OF_STACK;
 	/* A signal came before this instruction, all others are behind their call. */
-	if (walk->n >= 0)
+	if (walk->n >= 0) {
 		walk->frames[walk->n] = (void *)(ip + (before ? 1 : 0));
+		if (take_shortcut(walk, context)) {
+			walk->n++;
+			return _URC_END_OF_STACK;
+		}
+	}
 	return ++walk->n < walk->most ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 
 __attribute__((noinline)) int pin_backtrace_walk(void **frames, int n)
 {
-	struct walk walk = {frames, -1, n};
+	struct walk walk;
 	void *here[5], **outer = way_out;
 
+	walk.frames = frames;
+	walk.n = -1;
+	walk.most = n;
+	/* Not in a signal handler that has interrupted a walk. */
+	walk.trails = n <= MOST_FRAMES && !outer;
+	walk.passed = 0;
 	if (n > 0 && !__builtin_setjmp(here)) {
 		way_out = here;
 		_Unwind_Backtrace(take, &walk);
 	}
+	if (walk.trails)
+		leave_trail(&walk);
 	way_out = outer;
 	return walk.n > 0 ? walk.n : 0;
 }
