@@ -1,0 +1,311 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: of an MPI job whose peaks are known the ranks' reports say how much was
+# held at the peak, from where, and how it came; and `pinalloc report` says it of the job.
+
+setup_file() {
+	load ../helper
+	load lab
+	local mpi
+
+	for mpi in openmpi mpich; do
+		"mpicc.$mpi" -g -O2 -I"$top_srcdir" -o "$BATS_FILE_TMPDIR/peaks.$mpi" \
+			"$top_srcdir/test/programs/mpi-peaks.c"
+	done
+	declare -f job over_ucx > "$BATS_FILE_TMPDIR/job"
+	boot job over_ucx killed
+	on_two_nodes
+}
+
+# UCX takes a tenth of what it would, so that the program's own memory leads. Messages
+# take the device, not shared memory.
+over_ucx() {
+	printf '%s\n' UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
+		UCX_UD_VERBS_ETH_DGID_CHECK=n UCX_RC_VERBS_SEG_SIZE=2k \
+		UCX_RC_VERBS_TX_BUFS_GROW=128 UCX_RC_VERBS_RX_QUEUE_LEN=512 \
+		UCX_UD_VERBS_TX_BUFS_GROW=128 UCX_UD_VERBS_RX_QUEUE_LEN=512
+}
+
+# job MPI DIRECTORY [OPTION…]: the launcher's command for env. Only the ranks have the
+# library, which leave their reports in the directory.
+job() {
+	local mpi=$1 directory=$2
+	shift 2
+	mkdir -p "$directory"
+	case $mpi in
+	openmpi)
+		printf '%s\n' OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+			mpirun.openmpi -np 4 --oversubscribe --bind-to none --mca pml ucx \
+			--mca btl ^openib,vader,tcp,ofi "$@"
+		over_ucx | sed 'i -x'
+		printf '%s\n' -x LD_PRELOAD="$library" -x PINALLOC_REPORT="$directory/%r.json" \
+			"$BATS_FILE_TMPDIR/peaks.openmpi"
+		;;
+	mpich)
+		over_ucx
+		printf '%s\n' PINALLOC_REPORT="$directory/%r.json" MPIR_CVAR_NOLOCAL=1 \
+			mpirun.mpich -np 4 "$@" \
+			-env LD_PRELOAD "$library" "$BATS_FILE_TMPDIR/peaks.mpich"
+		;;
+	esac
+}
+
+# killed NAME COMMAND…: when all ranks wait, rank 2 is killed, and if its launcher does not
+# ask the others to end, this does.
+killed() {
+	local name=$1 job
+	shift
+	attempt "$name" "$@" 50 wait &
+	job=$!
+	until [ "$(grep -c ' is process ' "/ctl/$name.out")" -eq 4 ] || [ -e "/ctl/$name.status" ]; do
+		sleep 0.2
+	done
+	kill -KILL "$(sed -n 's/^rank 2 is process //p' "/ctl/$name.out")"
+	[ "$name" = openmpi-killed ] ||
+		kill -TERM $(sed -n 's/^rank [013] is process //p' "/ctl/$name.out")
+	wait $job
+}
+
+in_guest() {
+	local mpi command
+	# Time to report, for those Open MPI ends; MPICH would leave none.
+	local -A patience=([openmpi]="--mca odls_base_sigkill_timeout 3"
+		[mpich]=-disable-auto-cleanup)
+
+	for mpi in openmpi mpich; do
+		mapfile -t command < <(job $mpi /ctl/$mpi)
+		attempt $mpi "${command[@]}"
+		mapfile -t command < <(job $mpi /ctl/$mpi-held)
+		attempt $mpi-held PINALLOC_SAMPLE=128K "${command[@]}"
+		# shellcheck disable=SC2086 # several words
+		mapfile -t command < <(job $mpi /ctl/$mpi-killed ${patience[$mpi]})
+		killed $mpi-killed "${command[@]}"
+	done
+}
+
+# Two ranks on each node. The reports come through the output: the machines' directory
+# goes with them.
+on_two_nodes() {
+	local pair=$BATS_FILE_TMPDIR/pair
+
+	mkdir "$results/pair"
+	{
+		declare -p library BATS_FILE_TMPDIR
+		cat "$BATS_FILE_TMPDIR/job"
+		echo "mapfile -t command < <(job openmpi /share/pair --host node1:2,node2:2 \\
+			--mca plm_rsh_agent '$top_srcdir/test/lab/rsh')"
+		# shellcheck disable=SC2016 # for the guest
+		echo 'timeout 200 env "${command[@]}" && jq -cM . /share/pair/*.json'
+	} > "$pair"
+	"$top_srcdir/test/lab/pair" -- bash "$pair" > "$results/pair.out" 2> "$results/pair.err" ||
+		{ cat "$results"/pair.{out,err} && false; }
+	sed -n '/^{"schema"/p' "$results/pair.out" |
+		split -l 1 -a 1 -d --additional-suffix=.json - "$results/pair/"
+	sed -i '/^{"schema"/d' "$results/pair.out"
+}
+
+setup() {
+	load ../helper
+	load lab
+	pinalloc=$top_builddir/pinalloc
+	ranks="0 1 2 3"
+	cd "$results"
+}
+
+# asked NAME RANK: bytes it came to hold in hold_peak(), by its own account.
+asked() {
+	sed -n "s/^rank $2 before [0-9]* asked \([0-9]*\) wrong 0$/\1/p" "$1.out" | sort -n | tail -n 1
+}
+
+# truth NAME RANK: these and what was live before.
+truth() {
+	sed -n "s/^rank $2 before \([0-9]*\) asked \([0-9]*\) wrong 0$/\1 \2/p" "$1.out" |
+		awk '$1 + $2 > most { most = $1 + $2 } END { print most + 0 }'
+}
+
+# within PERCENT FIGURE TRUTH
+within() {
+	echo "$2, within $1 % of $3?"
+	awk -v p="$1" -v x="$2" -v y="$3" 'BEGIN { exit !(y > 0 && x > y * (1 - p / 100) && x < y * (1 + p / 100)) }'
+}
+
+# rank_figure NAME RANK PATH
+rank_figure() {
+	figure "$1/$2.json" "$3"
+}
+
+# knows_peaks NAME: in every rank.
+knows_peaks() {
+	local r
+	for r in $ranks; do
+		[ "$(asked "$1" "$r")" -eq $(((r + 1) * 50 << 20)) ]
+		within 1 "$(rank_figure "$1" "$r" .memory.live_peak_bytes)" "$(truth "$1" "$r")"
+		[ "$(rank_figure "$1" "$r" '.rank, .nranks' | tr '\n' ' ')" = "$r 4 " ]
+	done
+}
+
+# led_by_hold_peak NAME KIND: the first site of every rank is an allocation there.
+led_by_hold_peak() {
+	local r line
+	for r in $ranks; do
+		[ "$(rank_figure "$1" "$r" .peak_sites_kind)" = "$2" ]
+		run rank_figure "$1" "$r" '.peak_sites[0].stack[]'
+		echo "$output"
+		[[ ${lines[0]} =~ ^"hold_peak (mpi-peaks.c:"([0-9]+)")"$ ]]
+		line=${BASH_REMATCH[1]}
+		sed -n "${line}p" "$top_srcdir/test/programs/mpi-peaks.c" | grep -E 'malloc|posix_memalign'
+		[[ ${lines[1]} =~ ^"main (mpi-peaks.c:"[0-9]+")"$ ]]
+	done
+}
+
+# has_timeline NAME: in order, with the peak and the end, never more in use than mapped.
+has_timeline() {
+	local r path
+	for r in $ranks; do
+		for path in '.timeline | length > 20' \
+			'.timeline | map(.[0]) | . == sort' \
+			'(.timeline | map(.[1]) | max) == .memory.live_peak_bytes' \
+			'(.timeline | map(.[2]) | max) == .memory.mapped_bytes' \
+			'.timeline[-1] == [.elapsed_s, .memory.live_bytes, .memory.mapped_bytes,
+				.memory.pinned_bytes]' \
+			'[.timeline[] | .[1] <= .[2]] | all' \
+			'.memory | .live_peak_bytes <= .mapped_bytes' \
+			'.timeline | map(.[3]) | max > 0' \
+			'.memory.pinned_peak_bytes > 0'; do
+			echo "$1, rank $r: $path"
+			[ "$(rank_figure "$1" "$r" "$path")" = true ]
+		done
+	done
+}
+
+# as_promised MPI
+as_promised() {
+	ended "$1"
+	knows_peaks "$1"
+	led_by_hold_peak "$1" growth
+	has_timeline "$1"
+}
+
+# held MPI: with samples, also how much is held from where.
+held() {
+	local r sampled
+	ended "$1-held"
+	knows_peaks "$1-held"
+	led_by_hold_peak "$1-held" held
+	has_timeline "$1-held"
+	for r in $ranks; do
+		sampled=$(rank_figure "$1-held" "$r" \
+			'[.peak_sites[] | select(.stack[0] | startswith("hold_peak ")).bytes] | add')
+		within 10 "$sampled" "$(asked "$1-held" "$r")"
+	done
+}
+
+@test "Open MPI: peaks within 1 %, the growth by its lines, the timeline" {
+	as_promised openmpi
+}
+
+@test "MPICH: peaks within 1 %, the growth by its lines, the timeline" {
+	as_promised mpich
+}
+
+@test "sampled, who held memory at the peak is within 10 % of the truth" {
+	held openmpi
+	held mpich
+}
+
+# mebibytes FIGURE: as the table shows it.
+mebibytes() {
+	awk -v n="$1" 'BEGIN { printf "%.1f MiB", n / 1048576 }'
+}
+
+# merged NAME FILTER: of the job's report; the status says whether all ranks have one.
+merged() {
+	("$pinalloc" report --json "$1" || :) | jq -c "$2"
+}
+
+@test "the job's table has a row with the right figures for each rank" {
+	local mpi r row
+	for mpi in openmpi mpich; do
+		run -0 --separate-stderr "$pinalloc" report $mpi
+		echo "$output"
+		[ -z "$stderr" ]
+		[[ ${lines[0]} == "pinalloc: peaks.$mpi, 4 ranks on 1 host, "* ]]
+		[ "$(grep -cE '^ +[0-9]+  node1 ' <<< "$output")" -eq 4 ]
+		for r in $ranks; do
+			row=$(grep -E "^ +$r  node1 " <<< "$output" | tr -s ' ')
+			[[ $row == *" node1 $(mebibytes "$(rank_figure $mpi "$r" .memory.live_peak_bytes)") \
+$(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
+		done
+		grep -E ' 4 ranks +hold_peak \(mpi-peaks.c:[0-9]+\) <- main' <<< "$output"
+	done
+}
+
+@test "--json: the job's sums are those of its ranks" {
+	local mpi
+	for mpi in openmpi mpich-held; do
+		[ "$(merged $mpi '[.nranks, .missing_ranks, (.ranks | length), .hosts[].processes]')" = \
+			'[4,[],4,4]' ]
+		[ "$(merged $mpi '[.totals | .live_peak_bytes, .mapped_bytes, .pinned_peak_bytes, .served]')" = \
+			"$(jq -cs 'map([(.memory | .live_peak_bytes, .mapped_bytes, .pinned_peak_bytes),
+				.registration.served]) | transpose | map(add)' $mpi/*.json)" ]
+		[ "$(merged $mpi '[.peak_sites_kind, .peak_sites[0].ranks]')" = \
+			"[\"$(rank_figure $mpi 0 .peak_sites_kind)\",4]" ]
+	done
+}
+
+@test "--folded: what hold_peak held in all ranks" {
+	local r all=0
+	for r in $ranks; do
+		all=$((all + $(asked openmpi-held "$r")))
+	done
+	run -0 "$pinalloc" report --folded openmpi-held
+	within 10 "$(awk '$1 ~ /;main_[^;]*;hold_peak_[^;]*$/ { n += $2 } END { print n }' <<< "$output")" \
+		"$all"
+	run ! grep -vE '^[^ ]+ [0-9]+$' <<< "$output"
+}
+
+@test "--plot: a picture with each rank and its peak" {
+	local r
+	run -0 "$pinalloc" report --plot "$BATS_TEST_TMPDIR/job.svg" openmpi
+	run -0 python3 - "$BATS_TEST_TMPDIR/job.svg" <<- 'END'
+		import sys, xml.etree.ElementTree as tree
+		svg = "{http://www.w3.org/2000/svg}"
+		root = tree.parse(sys.argv[1]).getroot()
+		assert root.tag == svg + "svg"
+		for text in root.iter(svg + "text"):
+		    print("".join(text.itertext()).strip())
+	END
+	echo "$output"
+	for r in $ranks; do
+		grep -q "^rank $r on node1: $(rank_figure openmpi "$r" .memory.live_peak_bytes |
+			awk '{ printf "%.2f MiB", $1 / 1048576 }')$" <<< "$output"
+	done
+}
+
+@test "a rank that was killed after its peak is missed by name, the others are complete" {
+	local mpi r
+	for mpi in openmpi mpich; do
+		cat $mpi-killed.{out,err}
+		run -1 --separate-stderr "$pinalloc" report $mpi-killed
+		echo "$output"
+		[ -z "$stderr" ]
+		[[ ${lines[0]} == "pinalloc: peaks.$mpi, 3 of 4 ranks on 1 host, "* ]]
+		grep -qx '  No report of 1 of 4 ranks: 2\.' <<< "$output"
+		grep -qx '  Not written at exit: ranks 0-1,3 (on SIGTERM)\.' <<< "$output"
+		[ "$(merged $mpi-killed '[.missing_ranks, [.ranks[].rank]]')" = '[[2],[0,1,3]]' ]
+		ranks="0 1 3"
+		knows_peaks $mpi-killed
+		has_timeline $mpi-killed
+	done
+}
+
+@test "on two nodes each has the sum of its ranks" {
+	run -0 --separate-stderr "$pinalloc" report pair
+	echo "$output"
+	[[ ${lines[0]} == "pinalloc: peaks.openmpi, 4 ranks on 2 hosts, "* ]]
+	[ "$(merged pair '[.hosts[] | [.host, .processes, .live_peak_bytes]]')" = "$(
+		jq -cs 'group_by(.host) | map([.[0].host, length, (map(.memory.live_peak_bytes) | add)])' \
+			pair/*.json)" ]
+	[ "$(merged pair '[.hosts[] | .host, .processes]')" = '["node1",2,"node2",2]' ]
+	knows_peaks pair
+}
