@@ -57,15 +57,23 @@ static void collect_sites(struct pin_report *report)
 		report->shares[i] = share_now(report->sites[i], report->held);
 }
 
+/* Other threads go on while this is collected, and the peak may be this very moment. */
+static void end_at(struct pin_report *report, uint64_t now)
+{
+	if (report->peak.ns > now)
+		report->peak.ns = now;
+	for (size_t i = report->n_moments; i && report->moments[i - 1].ns > now; i--)
+		report->moments[i - 1].ns = now;
+}
+
 void pin_report_collect_peak(struct pin_report *report, uint64_t now)
 {
 	report->peak = pin_live_peak();
 	/* What has been freed may not be known yet. */
 	if (report->peak.bytes > report->heap.mapped)
 		report->peak.bytes = report->heap.mapped;
-	if (report->peak.ns > now)
-		report->peak.ns = now;
 	report->n_moments = pin_timeline_read(report->moments);
+	end_at(report, now);
 	insert_peak(report);
 	append_now(report, now);
 	collect_sites(report);

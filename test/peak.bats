@@ -75,6 +75,41 @@ within_one_percent() {
 	jq -e '.timeline | length > 100' out.json
 }
 
+@test "so it is when the program ends at its peak" {
+	preloaded PINALLOC_REPORT=out.json "$programs/grow" 10000 1000
+	[ "$(figure out.json '.timeline | map(.[0]) | . == sort')" = true ]
+	[ "$(figure out.json '.timeline[-1][0] == .elapsed_s')" = true ]
+	[ "$(figure out.json '.timeline[-1][1] == .memory.live_peak_bytes')" = true ]
+}
+
+@test "so it is when a thread goes on allocating while the report is made" {
+	local i
+	cat > goes-on.c <<-END
+		#include <pthread.h>
+		#include <stdlib.h>
+		#include <unistd.h>
+		static void *grow(void *unused)
+		{
+			for (;;)
+				if (!malloc(1 << 21))
+					return unused;
+		}
+		int main(void)
+		{
+			pthread_t thread;
+			pthread_create(&thread, NULL, grow, NULL);
+			usleep(1000);
+			return 0;
+		}
+	END
+	gcc -O1 -fno-builtin -o goes-on goes-on.c -pthread
+	for i in {1..20}; do
+		preloaded PINALLOC_REPORT=out.json ./goes-on
+		[ "$(figure out.json '.timeline | map(.[0]) | . == sort')" = true ]
+		[ "$(figure out.json '.timeline[-1][0] == .elapsed_s')" = true ]
+	done
+}
+
 @test "the timeline does not grow with the program's life" {
 	preloaded PINALLOC_REPORT=out.json "$programs/churn" 7 > /dev/null
 	peaks small 400
