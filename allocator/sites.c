@@ -12,6 +12,7 @@
 
 _Atomic uint64_t pin_sites_peaks;
 static int (*walk_stack)(void **frames, int n);
+static void (*stack_kept)(void *const *frames, size_t n);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /*
@@ -40,6 +41,11 @@ void pin_sites_start(int (*walk)(void **frames, int n))
 	walk_stack = walk;
 }
 
+void pin_sites_tell(void (*kept)(void *const *frames, size_t n))
+{
+	stack_kept = kept;
+}
+
 /* FNV-1a, over whole addresses. */
 static uint32_t hash_of(void *const *frames, uint32_t depth)
 {
@@ -63,6 +69,8 @@ static struct pin_site *make_site(uint16_t *slot, uint32_t hash, void *const *fr
 	site->depth = depth;
 	memcpy(site->frames, frames, depth * sizeof *frames);
 	*slot = (uint16_t)number;
+	if (stack_kept)
+		stack_kept(frames, depth);
 	atomic_store_explicit(&count, number + 1, memory_order_release);
 	return site;
 }

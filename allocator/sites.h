@@ -41,6 +41,12 @@ void pin_sites_start(int (*walk)(void **frames, int n));
 void pin_sites_lock(void);
 void pin_sites_unlock(void);
 
+/*
+ * From now on tells a function of each stack that is kept, when it is seen first. It runs
+ * inside malloc, one thread at a time, under the lock: as `walk`, and briefly.
+ */
+void pin_sites_tell(void (*kept)(void *const *frames, size_t n));
+
 /* Internal: how often the program has held more than ever before. */
 extern _Atomic uint64_t pin_sites_peaks;
 

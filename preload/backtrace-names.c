@@ -182,6 +182,8 @@ void pin_backtrace_place(const void *frame, char *buf, size_t size)
 	int saved = errno;
 	size_t n;
 
+	if (pin_backtrace_gone(frame, buf, size))
+		return;
 	if (_dl_find_object((void *)code, &module)) {
 		pin_format(buf, size, "?+0x%zx", (size_t)code);
 		return;
@@ -218,6 +220,8 @@ void pin_backtrace_name(const void *frame, bool lines, char *buf, size_t size)
 	struct link_map *map;
 	Dl_info info;
 
+	if (pin_backtrace_gone(frame, buf, size))
+		return;
 	if (!dladdr1(code, &info, (void **)&map, RTLD_DL_LINKMAP) || !map) {
 		pin_format(buf, size, "?+0x%zx", (size_t)code);
 		return;

@@ -37,12 +37,26 @@ bool pin_backtrace_ours(const void *frame);
 #define PIN_BACKTRACE_NAME 256
 
 /*
+ * Keeps in mind which modules frames are in, now that they are on a stack: later these
+ * may be unloaded, and others be in their place. Safe wherever the walk is; one thread
+ * at a time.
+ */
+void pin_backtrace_keep(void *const *frames, size_t n);
+
+/*
+ * Whether the module of a frame that was kept is no longer there. If so it puts the
+ * frame's place into buf, as pin_backtrace_place() does. Thread-safe, async-signal-safe.
+ */
+bool pin_backtrace_gone(const void *frame, char *buf, size_t size);
+
+/*
  * The name of a frame, in one of these forms:
  *
  *	NAME (FILE.c:LINE)		the call itself, not what follows it
  *	NAME (MODULE)			without line information
- *	/path/to/MODULE+0xOFFSET	without a name; as addr2line -e MODULE takes it
- *	?+0xADDRESS			in a module that is no longer loaded, or in none
+ *	/path/to/MODULE+0xOFFSET	without a name; as addr2line -e MODULE takes it. So are
+ *					kept frames in a module that is no longer loaded
+ *	?+0xADDRESS			in such a module that was not kept, or in none
  *
  * C++ names are demangled in programs that have libstdc++. With lines it reads debug
  * information through libdw where that is installed, else only the dynamic loader's

@@ -47,6 +47,7 @@ __attribute__((constructor(101))) static void start(void)
 	wanted = program_matches();
 	pin_timeline_set_pinned(&pin_pool.pinned);
 	pin_backtrace_init();
+	pin_sites_tell(pin_backtrace_keep);
 	pin_sites_start(pin_backtrace_walk);
 	pin_sample_start();
 	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);

@@ -144,3 +144,75 @@ within_one_percent() {
 	[ "$(figure out.json .memory.live_peak_bytes)" -gt 100000 ]
 	[ "$(figure out.json .memory.live_peak_bytes)" -lt 20000000 ]
 }
+
+# plugin NAME: a library with a function grow_in_NAME(), which it calls for grow(MIB).
+plugin() {
+	cat > "$1.c" <<-END
+		#include <stdlib.h>
+		static __attribute__((noinline)) void *grow_in_$1(size_t mib)
+		{
+			return malloc(mib << 20);
+		}
+		int grow(size_t mib)
+		{
+			return !grow_in_$1(mib);
+		}
+	END
+	gcc -g -O1 -fno-builtin -shared -fPIC -o "$1.so" "$1.c"
+}
+
+# swapping: a program that has the libraries A and B grow the heap, the one loaded where
+# the other was, and says whether it was so.
+swapping() {
+	cat > swaps.c <<-END
+		#include <dlfcn.h>
+		#include <stdio.h>
+		#include <stdlib.h>
+		static void *library;
+		static int (*load(const char *path))(size_t)
+		{
+			library = dlopen(path, RTLD_NOW);
+			return (int (*)(size_t))dlsym(library, "grow");
+		}
+		int main(int argc, char **argv)
+		{
+			int (*first)(size_t), (*second)(size_t), bad;
+			first = load(argv[1]);
+			bad = first(200);
+			dlclose(library);
+			second = load(argv[2]);
+			if (argc > 3)
+				bad |= second(100);
+			puts(first == second ? "the same place" : "another place");
+			return bad;
+		}
+	END
+	gcc -o swaps swaps.c
+}
+
+@test "a stack through a library that was unloaded is named by it, not by what came after" {
+	local frame
+	plugin first
+	plugin other
+	swapping
+	run -0 preloaded PINALLOC_REPORT=out.json ./swaps ./first.so "$PWD/other.so"
+	[ "$output" = "the same place" ]
+	[[ "$(figure out.json '.peak_sites[0].stack[0]')" == ./first.so+0x* ]]
+	run -0 preloaded PINALLOC_REPORT=out.json ./swaps "$PWD/first.so" "$PWD/other.so"
+	frame=$(figure out.json '.peak_sites[0].stack[0]')
+	[[ $frame == "$PWD/first.so+0x"* ]]
+	run -0 addr2line -f -s -e first.so "${frame##*+}"
+	[ "$output" = "grow_in_first"$'\n'"first.c:4" ]
+	"$top_builddir/pinalloc" report --folded out.json | grep ';grow_in_first_(first.c:4) '
+}
+
+@test "where two libraries were at one place, a stack through it names neither" {
+	plugin first
+	plugin other
+	swapping
+	run -0 preloaded PINALLOC_REPORT=out.json ./swaps ./first.so ./other.so both
+	[ "$output" = "the same place" ]
+	[[ "$(figure out.json '.peak_sites[0].stack[0]')" == "?+0x"* ]]
+	[[ "$(figure out.json '.peak_sites[1].stack[0]')" == "?+0x"* ]]
+	[[ "$(figure out.json '.peak_sites[0].stack[2]')" == "main (swaps)" ]]
+}

@@ -213,6 +213,15 @@ held() {
 	held mpich
 }
 
+@test "frames in components that Open MPI has unloaded are named by these" {
+	run -0 "$pinalloc" report --folded openmpi-held
+	echo "$output"
+	[[ $output == *";mca_pml_ucx_add_procs_(mca_pml_ucx.so);"* ]]
+	# Loaded for the report, after the program's own.
+	[[ $output != *libdw* ]]
+	[[ $output != *liblzma* ]]
+}
+
 # mebibytes FIGURE: as the table shows it.
 mebibytes() {
 	awk -v n="$1" 'BEGIN { printf "%.1f MiB", n / 1048576 }'
