@@ -10,16 +10,20 @@ setup() {
 	base_report > "$base"
 }
 
-# drawn FILE.svg: its curves (a heap and what is in use for each), peaks and texts.
+# drawn FILE.svg: its curves (a heap and what is in use for each), how many pieces of them
+# are neither level nor upright, peaks and texts.
 drawn() {
 	python3 - "$1" <<- 'END'
-		import sys, xml.etree.ElementTree as tree
+		import re, sys, xml.etree.ElementTree as tree
 		svg = "{http://www.w3.org/2000/svg}"
 		root = tree.parse(sys.argv[1]).getroot()
 		assert root.tag == svg + "svg"
 		plots = [g for g in root.iter(svg + "g") if g.get("id", "").startswith("gnuplot_plot_")]
 		paths = [p for g in plots for p in g.iter(svg + "path")]
 		print("curves", sum(p.get("d").count(",") > 2 and "Z" not in p.get("d") for p in paths))
+		lines = [line for p in paths if "Z" not in p.get("d") for line in p.get("d").split("M")]
+		points = [re.findall(r"([\d.]+),([\d.]+)", line) for line in lines]
+		print("slanted", sum(a[0] != b[0] and a[1] != b[1] for c in points for a, b in zip(c, c[1:])))
 		print("areas", sum(1 for g in plots for p in g.iter(svg + "polygon")))
 		print("peaks", sum(1 for g in plots for p in g.iter(svg + "use")) - 1)
 		print(*["text " + "".join(t.itertext()).strip() for t in root.iter(svg + "text")], sep="\n")
@@ -35,7 +39,7 @@ drawn() {
 	[[ "${lines[0]}" == *" 4 ranks on 2 hosts"* ]]
 	[ "$(find . -name '*.svg*')" = "./the plot.svg" ]
 	run -0 drawn "the plot.svg"
-	said "curves 6" "areas 0" "peaks 3" "text it's <app> & \"co: 4 ranks on 2 hosts" \
+	said "curves 6" "slanted 0" "areas 0" "peaks 3" "text it's <app> & \"co: 4 ranks on 2 hosts" \
 		"text seconds since the start of the rank" "text memory, MiB" \
 		"text rank 0 on node1: 300.00 MiB" "text rank 1 on node1: 201.00 MiB" \
 		"text rank 3 on node2: 403.00 MiB"

@@ -146,16 +146,9 @@ static void print_peaks(const struct plot *plot, FILE *out)
 /* Bytes in use at a time within the timeline; *next is the sample to begin at. */
 static double live_at(const struct pin_rank *rank, double time, size_t *next)
 {
-	const struct pin_sample *after, *before;
-
-	while (rank->samples[*next].seconds < time)
+	while (*next + 1 < rank->n_samples && rank->samples[*next + 1].seconds <= time)
 		++*next;
-	after = &rank->samples[*next];
-	before = *next ? after - 1 : after;
-	if (after->seconds <= before->seconds)
-		return after->live;
-	return before->live + (after->live - before->live) * (time - before->seconds) /
-				      (after->seconds - before->seconds);
+	return rank->samples[*next].live;
 }
 
 /* Widens the area by one rank. */
@@ -247,11 +240,12 @@ static void print_heap(const struct plot *plot, size_t i, FILE *out)
 		fprintf(out, "lw 1.4 lc rgb %u notitle, \\\n", lighter(colours[i], 0.45));
 }
 
+/* By steps as well: what is in use stays so, but for a little, until the next sample. */
 static void print_line(const struct plot *plot, size_t i, FILE *out)
 {
 	const struct curve *curve = &plot->curves[i];
 
-	fprintf(out, "$rank%zu using 1:2 with lines ", i);
+	fprintf(out, "$rank%zu using 1:2 with steps ", i);
 	if (plot->is_text)
 		fprintf(out, "lt %zu title '", i + 1);
 	else
