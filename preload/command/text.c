@@ -13,8 +13,9 @@
 /* So many ranges or names fit on a line; --json has all. */
 #define MOST_RANGES 12
 
-/* Callers shown of a site. */
+/* Callers shown of a site, and the width they may have. */
 #define MOST_CALLERS 3
+#define MOST_COLUMNS 84
 
 static const char *plural(double n)
 {
@@ -272,31 +273,34 @@ static bool is_outermost(const char *frame)
 	return !strncmp(frame, "main (", 6);
 }
 
-/* Of a path the last part. Returns what is behind the frame. */
-static const char *print_frame(const char *frame)
+/* The frame as it is shown, of a path the last part; ends at the newline. */
+static const char *shown_part(const char *frame)
 {
-	const char *end = strchr(frame, '\n'), *begin = end;
+	const char *begin = strchr(frame, '\n');
 
-	if (*frame == '/')
-		while (begin[-1] != '/')
-			begin--;
-	else
-		begin = frame;
-	printf("%.*s", (int)(end - begin), begin);
-	return end + 1;
+	if (*frame != '/')
+		return frame;
+	while (begin[-1] != '/')
+		begin--;
+	return begin;
 }
 
+/* As many callers as fit; the frame itself whatever its length. */
 static void print_stack(const char *stack)
 {
+	int columns = 0;
+
 	if (!*stack)
 		printf("(unknown)");
 	for (int i = 0; *stack && i <= MOST_CALLERS; i++) {
+		const char *frame = shown_part(stack), *end = strchr(stack, '\n');
 		bool last = is_outermost(stack);
+		int n = (int)(end - frame);
 
-		printf("%s", i ? " <- " : "");
-		stack = print_frame(stack);
-		if (last)
-			stack = "";
+		if (i && columns + n > MOST_COLUMNS)
+			break;
+		columns += printf("%s%.*s", i ? " <- " : "", n, frame);
+		stack = last ? "" : end + 1;
 	}
 	puts(*stack ? " <- ..." : "");
 }
