@@ -54,6 +54,8 @@ static __thread struct trail {
 	struct step steps[MOST_FRAMES];
 } trail __attribute__((tls_model("initial-exec")));
 
+static bool uses_trails;
+
 /* Where the walk this thread is on ends at once. */
 static __thread void **way_out __attribute__((tls_model("initial-exec")));
 
@@ -232,7 +234,7 @@ __attribute__((noinline)) int pin_backtrace_walk(void **frames, int n)
 	walk.n = -1;
 	walk.most = n;
 	/* Not in a signal handler that has interrupted a walk. */
-	walk.trails = n <= MOST_FRAMES && !outer;
+	walk.trails = uses_trails && n <= MOST_FRAMES && !outer;
 	walk.passed = 0;
 	if (n > 0 && !__builtin_setjmp(here)) {
 		way_out = here;
@@ -242,6 +244,11 @@ __attribute__((noinline)) int pin_backtrace_walk(void **frames, int n)
 		leave_trail(&walk);
 	way_out = outer;
 	return walk.n > 0 ? walk.n : 0;
+}
+
+void pin_backtrace_use_trails(void)
+{
+	uses_trails = true;
 }
 
 void pin_backtrace_init(void)

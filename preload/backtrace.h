@@ -21,11 +21,17 @@ void pin_backtrace_init(void);
  * code without unwind tables, and before what is in no module (compiled at run time).
  *
  * Thread-safe, async-signal-safe, and safe inside malloc: no allocation, no lock, no
- * system call, some 140 ns a frame; on x86-64 next to nothing for what the stack has in
- * common with the calling thread's last walk of at most 32 frames. It trusts the tables as
- * C++ exceptions do.
+ * system call, some 140 ns a frame. It trusts the tables as C++ exceptions do.
  */
 int pin_backtrace_walk(void **frames, int n);
+
+/*
+ * From now on walks of at most 32 frames are shorter, on x86-64: what the stack has in
+ * common with the calling thread's last one costs next to nothing. For samples, which are
+ * many. It trusts in addition that the stack of a thread, or of a coroutine, stays mapped
+ * further out than where it was left.
+ */
+void pin_backtrace_use_trails(void);
 
 /*
  * Whether a frame is in this library. What lies at the inner end of a stack taken

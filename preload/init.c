@@ -50,6 +50,8 @@ __attribute__((constructor(101))) static void start(void)
 	pin_sites_tell(pin_backtrace_keep);
 	pin_sites_start(pin_backtrace_walk);
 	pin_sample_start();
+	if (pin_sample_is_on())
+		pin_backtrace_use_trails();
 	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
 	pin_verify_init();
 	pin_report_init(wanted);

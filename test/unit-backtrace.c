@@ -372,6 +372,7 @@ int main(void)
 {
 	asks_nothing_of_the_kernel();
 	in_order_and_cut();
+	pin_backtrace_use_trails();
 	shortcuts();
 	in_threads();
 	while_the_loader_is_locked();
