@@ -20,7 +20,7 @@ struct pin_output {
 void pin_output(struct pin_output *out, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* A JSON string, quoted and escaped. */
+/* A JSON string, quoted and escaped; a byte that is no UTF-8 becomes a question mark. */
 void pin_output_string(struct pin_output *out, const char *text);
 
 /* Writes what is buffered. Returns out->error. */

@@ -79,6 +79,24 @@ ranked() {
 	[ "$(figure out.json .program)" = 'a "quoted" \ name' ]
 }
 
+# The forms of what is no UTF-8, and their neighbours that are.
+@test "the JSON report is UTF-8 whatever bytes the program's name has" {
+	library=$library python3 - "$grow" <<- 'END'
+		import json, os, subprocess, sys
+		bad = [b"\x80", b"\xff", b"\xc3", b"\xc0\xaf", b"\xc1\xbf", b"\xe0\x9f\xbf", b"\xed\xa0\x80",
+		       b"\xf0\x8f\xbf\xbf", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xe2\x82", b"\xf0\x9f\x98"]
+		good = ["\u0080", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff",
+		        "\x01\x1f\x7f\t\n", "\u20ac\u00e9"]
+		name = b"x".join([good.encode() for good in good] + bad + [b"\xe2\x82"])
+		os.symlink(sys.argv[1], b"./" + name)
+		subprocess.run([b"./" + name], check=True,
+		               env={"LD_PRELOAD": os.environ["library"], "PINALLOC_REPORT": "out.json"})
+		text = open("out.json", "rb").read().decode()
+		wanted = "x".join(good + ["?" * len(bad) for bad in bad] + ["??"])
+		assert json.loads(text)["program"] == wanted, json.loads(text)["program"]
+	END
+}
+
 @test "100 MiB held by the program are in use, mapped, but not resident" {
 	local mib=$((1 << 20))
 	preloaded PINALLOC_REPORT=out.json "$grow" 100
