@@ -210,3 +210,31 @@ void pin_fatal(const char *format, ...)
 		pin_fatal_hook();
 	abort();
 }
+
+/*
+ * The second byte tells the longer forms of shorter characters, surrogates, and what is
+ * beyond Unicode.
+ */
+size_t pin_utf8_length(const char *from)
+{
+	const unsigned char *text = (const unsigned char *)from;
+	unsigned least = 0x80, most = 0xbf;
+	size_t n = 2;
+
+	if (text[0] < 0x80)
+		return 1;
+	if (text[0] < 0xc2 || text[0] > 0xf4)
+		return 0;
+	if (text[0] >= 0xe0)
+		n = text[0] < 0xf0 ? 3 : 4;
+	if (text[0] == 0xe0 || text[0] == 0xf0)
+		least = text[0] == 0xe0 ? 0xa0 : 0x90;
+	if (text[0] == 0xed || text[0] == 0xf4)
+		most = text[0] == 0xed ? 0x9f : 0x8f;
+	if (text[1] < least || text[1] > most)
+		return 0;
+	for (size_t i = 2; i < n; i++)
+		if (text[i] < 0x80 || text[i] > 0xbf)
+			return 0;
+	return n;
+}

@@ -36,6 +36,9 @@ struct pin_size_text {
 struct pin_size_text pin_size_text(size_t n_bytes);
 #define PIN_SIZE(n) (pin_size_text(n).text)
 
+/* Bytes of the UTF-8 character at text, 0 where there is none; 1 at the end of the text. */
+size_t pin_utf8_length(const char *text);
+
 /* One line "pinalloc[pid]: …" on standard error; no newline in the format. */
 void pin_log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -52,33 +52,6 @@ static void put(struct pin_output *out, char c)
 	out->buf[out->used++] = c;
 }
 
-/*
- * Bytes of the UTF-8 character at text, 0 where there is none: the second byte tells the
- * longer forms of shorter characters, surrogates, and what is beyond Unicode.
- */
-static size_t character(const unsigned char *text)
-{
-	unsigned least = 0x80, most = 0xbf;
-	size_t n = 2;
-
-	if (text[0] < 0x80)
-		return 1;
-	if (text[0] < 0xc2 || text[0] > 0xf4)
-		return 0;
-	if (text[0] >= 0xe0)
-		n = text[0] < 0xf0 ? 3 : 4;
-	if (text[0] == 0xe0 || text[0] == 0xf0)
-		least = text[0] == 0xe0 ? 0xa0 : 0x90;
-	if (text[0] == 0xed || text[0] == 0xf4)
-		most = text[0] == 0xed ? 0x9f : 0x8f;
-	if (text[1] < least || text[1] > most)
-		return 0;
-	for (size_t i = 2; i < n; i++)
-		if (text[i] < 0x80 || text[i] > 0xbf)
-			return 0;
-	return n;
-}
-
 static void put_character(struct pin_output *out, const char *text, size_t n)
 {
 	if (n == 1 && (unsigned char)*text < 0x20) {
@@ -95,7 +68,7 @@ void pin_output_string(struct pin_output *out, const char *text)
 {
 	put(out, '"');
 	while (*text) {
-		size_t n = character((const unsigned char *)text);
+		size_t n = pin_utf8_length(text);
 
 		if (n)
 			put_character(out, text, n);

@@ -53,8 +53,8 @@ limited() {
 	jq -e 'length > 5 and all(.[]; keys == ["cure", "finding", "status", "what"])' <<< "$output"
 	diff <(sed 's/^\([a-z]*\)  */\1  /' <<< "$text") <(jq -r '.[] | .status + "  " + .what + ": "
 		+ .finding + (if .cure then "; " + .cure else "" end)' <<< "$output")
-	run -2 env LD_PRELOAD= PINALLOC_FOO=$'\xff"\\' "$pinalloc" check --json
-	[ "$(jq -r '.[0].finding' <<< "$output")" = 'PINALLOC_FOO=?"\: there is no such option' ]
+	run -2 env LD_PRELOAD= PINALLOC_FOO=$'\xff"\\\xc3\xa9\n' "$pinalloc" check --json
+	[ "$(jq -r '.[0].finding' <<< "$output")" = $'PINALLOC_FOO=?"\\\xc3\xa9?: there is no such option' ]
 }
 
 # Larger limits are in test/lab: not everybody may raise them.
@@ -180,10 +180,7 @@ limited() {
 }
 
 @test "a command line that is not understood is refused" {
-	run -2 --separate-stderr "$pinalloc" check --nonsense
-	[ "$stderr" = 'pinalloc check: --nonsense is not understood; usage: pinalloc check [--json] [PROGRAM]' ]
 	run -2 --separate-stderr "$pinalloc" check true false
-	[[ "$stderr" == 'pinalloc check: false is not understood; '* ]]
-	run -0 "$pinalloc" check --help
-	[ "$output" = 'usage: pinalloc check [--json] [PROGRAM]' ]
+	[ "$stderr" = 'pinalloc check: false is one PROGRAM too many; see pinalloc check --help' ]
+	[ -z "$output" ]
 }

@@ -16,10 +16,10 @@ merged() {
 }
 
 @test "without a known subcommand there is one line, with one there is help" {
-	fails 2 ": a subcommand is missing; pinalloc --help lists them"
-	fails 2 ": no subcommand retort; pinalloc --help lists them" retort
+	fails 2 ": no SUBCOMMAND; see pinalloc --help"
+	fails 2 ": retort is no subcommand; see pinalloc --help" retort
 	run -0 "$pinalloc" --help
-	[[ "$output" == *"    report "*"Merge"* ]]
+	[[ "$output" == *$'\n  report\n      Merge'* ]]
 	run -0 "$pinalloc" --version
 	[ "$output" = "pinalloc $(sed -n 's/^AC_INIT(\[pinalloc\],\[\(.*\)\])/\1/p' \
 		"$top_srcdir/configure.ac")" ]
@@ -29,18 +29,35 @@ merged() {
 	done
 }
 
+@test "every subcommand refuses an option in the same words, and has its help" {
+	local subcommand help
+	help=$("$pinalloc" --help)
+	[ "$("$pinalloc" -h)" = "$help" ]
+	for subcommand in report run check; do
+		grep -qx "  $subcommand" <<< "$help"
+		fails 2 " $subcommand: --joson is no option; see pinalloc $subcommand --help" \
+			$subcommand --joson
+		fails 2 " $subcommand: -x is no option; see pinalloc $subcommand --help" $subcommand -x
+		fails 2 " $subcommand: -x is no option; see pinalloc $subcommand --help" $subcommand -xh
+		fails 2 " $subcommand: --help=1: this option takes no value" $subcommand --help=1
+		run -0 "$pinalloc" $subcommand --help
+		[[ "${lines[0]}" == "usage: pinalloc $subcommand [OPTION...] "* ]]
+		[[ "$output" == *"  -h, --help"* ]]
+		[ "$("$pinalloc" $subcommand -h)" = "$output" ]
+	done
+	fails 2 " run: -x is no option; see pinalloc run --help" run --grow=4M -xn true
+}
+
 @test "wrong arguments give one line and status 2" {
 	four
 	fails 2 " report: no FILE; see pinalloc report --help" report
-	fails 2 " report: --joson is no option; see pinalloc report --help" report --joson job
-	fails 2 " report: -x is no option; see pinalloc report --help" report -x job
 	fails 2 " report: --plot needs a value; see pinalloc report --help" report job --plot
 	fails 2 " report: --json=1: this option takes no value" report --json=1 job
-	fails 2 " report: --top 3x: a number from 0 up is needed" report --top 3x job
-	fails 2 " report: --top -1: a number from 0 up is needed" report --top -1 job
+	fails 2 " report: --top=3x is not understood: it takes a number from 0 up" report --top 3x job
+	fails 2 " report: --top=-1 is not understood: it takes a number from 0 up" report --top -1 job
 	fails 2 " report: --json and --folded exclude each other: give one" \
 		report --json --folded job
-	fails 2 " report: --plot a.png: give a name that ends in .svg, or in .txt for a plot made of characters" \
+	fails 2 " report: --plot=a.png is not understood: it takes a name that ends in .svg, or in .txt for a plot made of characters" \
 		report --plot a.png job
 }
 
@@ -319,6 +336,15 @@ unfit() {
 	done
 }
 
+@test "no terminal obeys what a file or its name says" {
+	rank named.json '.nranks = 1 | .program = "a\u009b31mb\u0085c\u00a0d"'
+	run -0 --separate-stderr "$pinalloc" report named.json
+	[[ "${lines[0]}" == $'pinalloc: a??31mb??c\xc2\xa0d, '* ]]
+	: > $'\e[31m\n.json'
+	run -2 --separate-stderr "$pinalloc" report $'\e[31m\n.json'
+	[ "${stderr_lines[0]}" = "pinalloc report: ?[31m?.json is empty; left out" ]
+}
+
 @test "blanks, quotes and bytes in names of files, programs and hosts do no harm" {
 	rank $'the job/rank 0 "\xff".json' '.nranks = 1 | .program = "a \"b\" \\ c\u001b[2J"
 		| .host = "no\nde"'
@@ -382,7 +408,7 @@ sites() {
 	run -1 "$pinalloc" report grown.json
 	said "where the heaps grew: 2 of 2 sites, 4.9 KiB of 4.9 KiB"
 	run -0 --separate-stderr "$pinalloc" report --folded job/0.json grown.json
-	[ "$stderr" = "pinalloc report: the sites of 1 reports are left out: they are not of the kind \"held\", as the others are" ]
+	[ "$stderr" = "pinalloc report: the sites of 1 report are left out: they are not of the kind \"held\", as the others are" ]
 	[ "${lines[0]##* }" -eq 3000 ]
 }
 

@@ -30,26 +30,13 @@ static const char *const grades[] = {"ok", "warn", "fail"};
 static enum pin_grade worst;
 static json_t *list; /* of findings, for --json; else NULL */
 
-/* JSON is UTF-8, what the environment and file names hold need not be. */
-static json_t *json_text(char *text)
-{
-	json_t *string = json_string(text);
-
-	if (string)
-		return string;
-	for (char *p = text; *p; p++)
-		if ((unsigned char)*p > '~')
-			*p = '?';
-	return json_string(text);
-}
-
-static void add(enum pin_grade grade, const char *what, const char *cure, char *finding)
+static void add(enum pin_grade grade, const char *what, const char *cure, const char *finding)
 {
 	json_t *entry = json_pack("{s:s, s:s, s:o, s:s?}", "status", grades[grade], "what",
-				  what, "finding", json_text(finding), "cure", cure);
+				  what, "finding", pin_command_json(finding), "cure", cure);
 
 	if (!entry || json_array_append_new(list, entry))
-		abort();
+		pin_command_no_memory();
 }
 
 void pin_check_say(enum pin_grade grade, const char *what, const char *cure, const char *format,
@@ -60,8 +47,9 @@ void pin_check_say(enum pin_grade grade, const char *what, const char *cure, con
 
 	va_start(args, format);
 	if (vasprintf(&finding, format, args) < 0)
-		abort();
+		pin_command_no_memory();
 	va_end(args);
+	pin_command_clean(finding);
 	if (grade > worst)
 		worst = grade;
 	if (list)
@@ -101,12 +89,16 @@ static void check_program(const char *command)
 	check_restriction(path);
 }
 
-static int usage(FILE *where, const char *argument)
+static int help(void)
 {
-	if (argument)
-		fprintf(where, "pinalloc check: %s is not understood; ", argument);
-	fputs("usage: pinalloc check [--json] [PROGRAM]\n", where);
-	return argument ? 2 : 0;
+	puts("usage: pinalloc check [OPTION...] [PROGRAM]\n"
+	     "Says whether a program's heap will be registered here, and what would cure "
+	     "it.\n\n"
+	     "  --json\n"
+	     "      Print the findings as JSON, described in pinalloc(1).\n"
+	     "  -h, --help\n"
+	     "      Print this.");
+	return 0;
 }
 
 static int show(void)
@@ -119,21 +111,24 @@ static int show(void)
 
 int pin_command_check(int argc, char **argv)
 {
-	static const struct option options[] = {{"json", no_argument, NULL, 'j'},
-						{"help", no_argument, NULL, 'h'},
-						{NULL, 0, NULL, 0}};
+	static const char shorts[] = ":h";
+	enum { JSON = PIN_COMMAND_LONG, HELP };
+	static const struct option options[] = {
+		{"json", no_argument, NULL, JSON}, {"help", no_argument, NULL, HELP}, {0}};
 	int c;
 
-	opterr = 0;
-	optind = 1;
-	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		if (c != 'j')
-			return usage(c == 'h' ? stdout : stderr,
-				     c == 'h' ? NULL : argv[optind - 1]);
+	while ((c = getopt_long(argc, argv, shorts, options, NULL)) != -1) {
+		if (c == 'h' || c == HELP)
+			return help();
+		if (c != JSON)
+			return pin_command_refuse(c, shorts, argv);
 		list = list ? list : json_array();
 	}
-	if (argc - optind > 1)
-		return usage(stderr, argv[optind + 1]);
+	if (argc - optind > 1) {
+		pin_command_complain("%s is one PROGRAM too many; see pinalloc check --help",
+				     argv[optind + 1]);
+		return PIN_COMMAND_FAILED;
+	}
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(checks); i++)
 		checks[i]();
 	if (optind < argc)

@@ -33,7 +33,7 @@ static void add_file(struct pin_job *job, const char *file)
 
 	if (!job->stacks)
 		job->stacks = json_object();
-	rank = pin_load(file, job->stacks, &fault);
+	rank = pin_rank_load(file, job->stacks, &fault);
 	if (!rank) {
 		skip(job, file, fault.text);
 		return;
@@ -44,9 +44,7 @@ static void add_file(struct pin_job *job, const char *file)
 
 static int ends_in_json(const struct dirent *entry)
 {
-	size_t n = strlen(entry->d_name);
-
-	return n > 5 && entry->d_name[0] != '.' && !strcmp(entry->d_name + n - 5, ".json");
+	return entry->d_name[0] != '.' && pin_command_ends_in(entry->d_name, ".json");
 }
 
 static void add_directory(struct pin_job *job, const char *path)

@@ -118,7 +118,7 @@ struct pin_fault {
  * Reads a rank's report, with its stacks into the set `stacks`. Returns NULL when
  * the file holds none; fault then says why.
  */
-struct pin_rank *pin_load(const char *file, json_t *stacks, struct pin_fault *fault);
+struct pin_rank *pin_rank_load(const char *file, json_t *stacks, struct pin_fault *fault);
 void pin_rank_free(struct pin_rank *rank);
 
 /* Loads a file, or all *.json of a directory; what is no report gets its line. */

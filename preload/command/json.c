@@ -12,26 +12,8 @@
 
 static void set(json_t *object, const char *key, json_t *value)
 {
-	if (json_object_set_new(object, key, value)) {
-		pin_command_complain("out of memory");
-		exit(PIN_COMMAND_FAILED);
-	}
-}
-
-/* Of a file's name any bytes; JSON takes UTF-8 only. */
-static json_t *text(const char *from)
-{
-	json_t *string = json_string(from);
-	char *ascii;
-
-	if (string)
-		return string;
-	ascii = pin_command_strdup(from);
-	for (char *c = ascii; *c; c++)
-		*c = (unsigned char)*c < 0x80 ? *c : '?';
-	string = json_string(ascii);
-	free(ascii);
-	return string;
+	if (json_object_set_new(object, key, value))
+		pin_command_no_memory();
 }
 
 /* What is whole stays whole; what is not known is null. */
@@ -44,7 +26,7 @@ static json_t *number(double n)
 
 static json_t *text_or_null(const char *from)
 {
-	return from ? text(from) : json_null();
+	return from ? pin_command_json(from) : json_null();
 }
 
 static void set_figures(json_t *object, const double *figures)
@@ -58,10 +40,10 @@ static json_t *rank_object(const struct pin_rank *rank)
 	json_t *object = json_object();
 
 	set(object, "rank", number(rank->rank));
-	set(object, "host", text(rank->host));
+	set(object, "host", pin_command_json(rank->host));
 	set(object, "pid", number(rank->pid));
-	set(object, "program", text(rank->program));
-	set(object, "file", text(rank->file));
+	set(object, "program", pin_command_json(rank->program));
+	set(object, "file", pin_command_json(rank->file));
 	set(object, "elapsed_s", number(rank->elapsed));
 	set(object, "written", text_or_null(rank->written));
 	set_figures(object, rank->figures);
@@ -73,7 +55,7 @@ static json_t *host_object(const struct pin_host *host)
 	json_t *object = json_object();
 	const struct pin_rank *tightest = host->tightest;
 
-	set(object, "host", text(host->name));
+	set(object, "host", pin_command_json(host->name));
 	set(object, "processes", number((double)host->n_ranks));
 	set_figures(object, host->figures);
 	set(object, "memlock_worst_share",
@@ -142,8 +124,8 @@ static json_t *skipped(const struct pin_job *job)
 	for (size_t i = 0; i < job->n_skipped; i++) {
 		json_t *object = json_object();
 
-		set(object, "file", text(job->skipped[i].file));
-		set(object, "why", text(job->skipped[i].why));
+		set(object, "file", pin_command_json(job->skipped[i].file));
+		set(object, "why", pin_command_json(job->skipped[i].why));
 		json_array_append_new(list, object);
 	}
 	return list;

@@ -56,15 +56,6 @@ __attribute__((format(printf, 2, 3))) static bool wrong(struct pin_fault *fault,
 	return false;
 }
 
-/* In place: a terminal must not obey what a file says, and stacks end at newlines. */
-static char *clean(char *text)
-{
-	for (char *c = text; *c; c++)
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			*c = '?';
-	return text;
-}
-
 /* --- the file ------------------------------------------------------------------ */
 
 static json_t *parse(FILE *in, struct pin_fault *fault)
@@ -80,7 +71,6 @@ static json_t *parse(FILE *in, struct pin_fault *fault)
 		wrong(fault, "ends in the middle, in line %d: no whole report", error.line);
 	else
 		wrong(fault, "is no JSON: line %d: %s", error.line, error.text);
-	clean(fault->text);
 	return NULL;
 }
 
@@ -143,7 +133,7 @@ static bool read_text(const json_t *in, const char *key, bool is_optional, char 
 	if (!json_is_string(found))
 		return wrong(fault, "has no text for %s", key);
 	*text = pin_command_strdup(json_string_value(found));
-	clean(*text);
+	pin_command_clean(*text);
 	return true;
 }
 
@@ -177,7 +167,7 @@ static bool append_frame(char **stack, size_t *n, const json_t *frame)
 		text = name;
 	length = strlen(text);
 	*stack = pin_command_realloc(*stack, *n + length + 2);
-	clean(strcpy(*stack + *n, text));
+	pin_command_clean(strcpy(*stack + *n, text));
 	*n += length;
 	strcpy(*stack + (*n)++, "\n");
 	return true;
@@ -314,7 +304,7 @@ void pin_rank_free(struct pin_rank *rank)
 	free(rank);
 }
 
-struct pin_rank *pin_load(const char *file, json_t *stacks, struct pin_fault *fault)
+struct pin_rank *pin_rank_load(const char *file, json_t *stacks, struct pin_fault *fault)
 {
 	json_t *report = read_json(file, fault);
 	struct pin_rank *rank;

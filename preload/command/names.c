@@ -62,13 +62,6 @@ static struct module *find_module(const char *path, size_t n)
 	return module;
 }
 
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 static bool look_up(const struct module *module, GElf_Addr offset, char *name, size_t size)
 {
 	GElf_Addr at = offset + module->bias;
@@ -85,9 +78,9 @@ static bool look_up(const struct module *module, GElf_Addr offset, char *name, s
 	if (line)
 		file = dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL);
 	if (file)
-		snprintf(name, size, "%s (%s:%d)", function, base_name(file), number);
+		snprintf(name, size, "%s (%s:%d)", function, basename(file), number);
 	else
-		snprintf(name, size, "%s (%s)", function, base_name(module->path));
+		snprintf(name, size, "%s (%s)", function, basename(module->path));
 	return true;
 }
 

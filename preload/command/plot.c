@@ -201,7 +201,7 @@ static void print_title(const struct pin_job *job, FILE *out)
 		n == 1	    ? ""
 		: are_ranks ? "s"
 			    : "es",
-		job->n_hosts, job->n_hosts == 1 ? "" : "s");
+		job->n_hosts, pin_command_plural((double)job->n_hosts));
 }
 
 static void print_terminal(const struct plot *plot, FILE *out)
@@ -299,16 +299,9 @@ static void print_script(const struct plot *plot, const struct pin_job *job, FIL
 	print_curves(plot, out);
 }
 
-static bool ends_in_txt(const char *path)
-{
-	size_t n = strlen(path);
-
-	return n > 4 && !strcmp(path + n - 4, ".txt");
-}
-
 int pin_plot_write(const struct pin_job *job, const char *path)
 {
-	struct plot plot = {.is_text = ends_in_txt(path)};
+	struct plot plot = {.is_text = pin_command_ends_in(path, ".txt")};
 	FILE *script = tmpfile();
 	int error = -1;
 

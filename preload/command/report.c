@@ -20,9 +20,9 @@ struct wish {
 	size_t n_sites;
 };
 
-/* Beyond all characters: so optopt tells a short option, of which there are none. */
-enum { JSON = 256, FOLDED, PLOT, TOP, HELP };
+enum { JSON = PIN_COMMAND_LONG, FOLDED, PLOT, TOP, HELP };
 
+static const char shorts[] = ":h";
 static const struct option options[] = {
 	{"json", no_argument, NULL, JSON},	 {"folded", no_argument, NULL, FOLDED},
 	{"plot", required_argument, NULL, PLOT}, {"top", required_argument, NULL, TOP},
@@ -31,13 +31,18 @@ static const struct option options[] = {
 
 static int help(void)
 {
-	puts("usage: pinalloc report [--json | --folded] [--plot FILE] [--top N] "
-	     "FILE...\n\n"
+	puts("usage: pinalloc report [OPTION...] FILE...\n"
 	     "Merges the JSON reports of one job's ranks; of a directory all *.json.\n\n"
-	     "    --json           the merged report as JSON, described in pinalloc(1)\n"
-	     "    --folded         the call sites, for flamegraph.pl or speedscope\n"
-	     "    --plot FILE      also draw memory over time (with gnuplot), as .svg or .txt\n"
-	     "    --top N          show N call sites in the text (10)");
+	     "  --json\n"
+	     "      Print the merged report as JSON, described in pinalloc(1).\n"
+	     "  --folded\n"
+	     "      Print the call sites, for flamegraph.pl or speedscope.\n"
+	     "  --plot=FILE\n"
+	     "      Draw memory over time as well (with gnuplot), as .svg or .txt.\n"
+	     "  --top=N\n"
+	     "      Show N call sites in the text (10).\n"
+	     "  -h, --help\n"
+	     "      Print this.");
 	return 0;
 }
 
@@ -58,42 +63,20 @@ static bool set_top(struct wish *wish, const char *text)
 
 	errno = 0;
 	n = strtol(text, &end, 10);
-	if (errno || end == text || *end || n < 0) {
-		pin_command_complain("--top %s: a number from 0 up is needed", text);
-		return false;
-	}
+	if (errno || end == text || *end || n < 0)
+		return !pin_command_refuse_value("top", text, "a number from 0 up");
 	wish->n_sites = (size_t)n;
 	return true;
 }
 
 static bool set_plot(struct wish *wish, const char *path)
 {
-	size_t n = strlen(path);
-
-	if (n < 5 || (strcmp(path + n - 4, ".svg") && strcmp(path + n - 4, ".txt"))) {
-		pin_command_complain(
-			"--plot %s: give a name that ends in .svg, or in .txt for a "
-			"plot made of characters",
-			path);
-		return false;
-	}
+	if (!pin_command_ends_in(path, ".svg") && !pin_command_ends_in(path, ".txt"))
+		return !pin_command_refuse_value("plot", path,
+						 "a name that ends in .svg, or in .txt for a "
+						 "plot made of characters");
 	wish->plot = path;
 	return true;
-}
-
-static bool refuse(int option, char **argv)
-{
-	const char *see = "see pinalloc report --help";
-
-	if (option == ':')
-		pin_command_complain("%s needs a value; %s", argv[optind - 1], see);
-	else if (optopt >= JSON)
-		pin_command_complain("%s: this option takes no value", argv[optind - 1]);
-	else if (optopt > 0)
-		pin_command_complain("-%c is no option; %s", optopt, see);
-	else
-		pin_command_complain("%s is no option; %s", argv[optind - 1], see);
-	return false;
 }
 
 static bool apply(struct wish *wish, int option, char **argv)
@@ -108,7 +91,7 @@ static bool apply(struct wish *wish, int option, char **argv)
 	case PLOT:
 		return set_plot(wish, optarg);
 	default:
-		return refuse(option, argv);
+		return !pin_command_refuse(option, shorts, argv);
 	}
 }
 
@@ -141,8 +124,8 @@ int pin_command_report(int argc, char **argv)
 	struct wish wish = {.n_sites = 10};
 	int option;
 
-	while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-		if (option == HELP)
+	while ((option = getopt_long(argc, argv, shorts, options, NULL)) != -1) {
+		if (option == HELP || option == 'h')
 			return help();
 		if (!apply(&wish, option, argv))
 			return PIN_COMMAND_FAILED;

@@ -33,6 +33,9 @@ static struct {
 
 #define N_ROWS PIN_ARRAY_SIZE(rows)
 
+/* Values of the long options. */
+enum { DRY_RUN = PIN_COMMAND_LONG, HELP, FIRST_ROW };
+
 static bool dry_run;
 
 /* One line, and the exit status. */
@@ -53,8 +56,8 @@ static void name_flag(const char *name, char *flag)
 static int help(void)
 {
 	puts("usage: pinalloc run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
-	     "Runs COMMAND with libpinalloc.so preloaded. Options go before it.\n");
-	puts("  -n, --dry-run\n"
+	     "Runs COMMAND with libpinalloc.so preloaded. Options go before it.\n\n"
+	     "  -n, --dry-run\n"
 	     "      Print the command it would run, for a shell, and end.\n"
 	     "  -h, --help\n"
 	     "      Print this.");
@@ -67,8 +70,7 @@ static int help(void)
 static int take(size_t row, const char *text)
 {
 	if (pin_options_set(rows[row].name, text))
-		return complain(EXIT_USAGE, "--%s=%s is not understood: it takes %s",
-				rows[row].flag, text, rows[row].values);
+		return pin_command_refuse_value(rows[row].flag, text, rows[row].values);
 	rows[row].text = text;
 	return 0;
 }
@@ -78,47 +80,33 @@ static void fill_options(struct option options[N_ROWS + 3])
 	for (size_t i = 0; i < N_ROWS; i++) {
 		name_flag(rows[i].name, rows[i].flag);
 		options[i] = (struct option){rows[i].flag, required_argument, NULL,
-					     256 + (int)i};
+					     FIRST_ROW + (int)i};
 	}
-	options[N_ROWS] = (struct option){"dry-run", no_argument, NULL, 'n'};
-	options[N_ROWS + 1] = (struct option){"help", no_argument, NULL, 'h'};
+	options[N_ROWS] = (struct option){"dry-run", no_argument, NULL, DRY_RUN};
+	options[N_ROWS + 1] = (struct option){"help", no_argument, NULL, HELP};
 	options[N_ROWS + 2] = (struct option){NULL, 0, NULL, 0};
-}
-
-/* getopt leaves a short option in optopt only. */
-static int not_understood(char **argv)
-{
-	if (optopt && argv[optind - 1][1] != '-')
-		return complain(EXIT_USAGE, "-%c is not understood; --help lists the options",
-				optopt);
-	return complain(EXIT_USAGE, "%s is not understood; --help lists the options",
-			argv[optind - 1]);
 }
 
 /* Returns an exit status, or -1 to go on with the command at argv[optind]. */
 static int parse(int argc, char **argv)
 {
+	static const char shorts[] = "+:nh";
 	struct option options[N_ROWS + 3];
 	int c, status = 0;
 
 	fill_options(options);
-	opterr = 0;
-	optind = 1;
-	while (!status && (c = getopt_long(argc, argv, "+:nh", options, NULL)) != -1) {
-		if (c == 'h')
+	while (!status && (c = getopt_long(argc, argv, shorts, options, NULL)) != -1) {
+		if (c == 'h' || c == HELP)
 			return help();
-		if (c == 'n')
+		if (c == 'n' || c == DRY_RUN)
 			dry_run = true;
-		else if (c == ':')
-			status = complain(EXIT_USAGE, "%s needs a value: %s=VALUE",
-					  argv[optind - 1], argv[optind - 1]);
-		else if (c == '?')
-			status = not_understood(argv);
+		else if (c >= FIRST_ROW)
+			status = take((size_t)(c - FIRST_ROW), optarg);
 		else
-			status = take((size_t)c - 256, optarg);
+			status = pin_command_refuse(c, shorts, argv);
 	}
 	if (!status && optind == argc)
-		status = complain(EXIT_USAGE, "no command to run; --help says how");
+		status = complain(EXIT_USAGE, "no COMMAND; see pinalloc run --help");
 	return status ? status : -1;
 }
 

@@ -83,9 +83,10 @@ void pin_sites_merge(struct pin_job *job)
 			left_out++;
 	}
 	if (left_out)
-		pin_command_complain("the sites of %zu reports are left out: they are not of "
+		pin_command_complain("the sites of %zu report%s are left out: they are not of "
 				     "the kind \"%s\", as the others are",
-				     left_out, job->sites_kind);
+				     left_out, pin_command_plural((double)left_out),
+				     job->sites_kind);
 	job->n_sites = fold(job->sites, job->n_sites);
 	if (job->n_sites)
 		qsort(job->sites, job->n_sites, sizeof *job->sites, compare_sizes);

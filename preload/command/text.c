@@ -17,11 +17,6 @@
 #define MOST_CALLERS 3
 #define MOST_COLUMNS 84
 
-static const char *plural(double n)
-{
-	return n == 1 ? "" : "s";
-}
-
 /* --- lists of ranks ------------------------------------------------------------ */
 
 /* In ranges: 2,5-7. */
@@ -62,7 +57,7 @@ static void print_ranks(const struct pin_job *job,
 			printf("%s%s", n_names > 1 ? ", " : "", PIN_RANK_NAME(rank));
 	}
 	if (n)
-		printf("rank%s ", plural((double)n));
+		printf("rank%s ", pin_command_plural((double)n));
 	print_ranges(numbers, n);
 	if (n_names > MOST_RANGES)
 		printf(" and %zu more", n_names - MOST_RANGES);
@@ -108,13 +103,14 @@ static void print_heading(const struct pin_job *job)
 	if (job->n_missing)
 		printf("of %.0f ", job->nranks);
 	if (are_ranks)
-		printf("rank%s", plural((double)job->n_main));
+		printf("rank%s", pin_command_plural((double)job->n_main));
 	else
 		printf("process%s", job->n_main == 1 ? "" : "es");
 	if (job->n_ranks > job->n_main)
 		printf(" and %zu other process%s", job->n_ranks - job->n_main,
 		       job->n_ranks - job->n_main == 1 ? "" : "es");
-	printf(" on %zu host%s, %.1f s\n", job->n_hosts, plural((double)job->n_hosts), elapsed);
+	printf(" on %zu host%s, %.1f s\n", job->n_hosts,
+	       pin_command_plural((double)job->n_hosts), elapsed);
 }
 
 static bool has_moved(const struct pin_rank *rank, const char *text)
@@ -148,13 +144,13 @@ static void print_heaps(const struct pin_job *job)
 		live += job->ranks[i]->figures[PIN_LIVE_PEAK];
 		mapped += job->ranks[i]->figures[PIN_MAPPED];
 	}
-	printf("  The heap%s grew to %s%s and keep%s it.\n", plural((double)heap.n),
+	printf("  The heap%s grew to %s%s and keep%s it.\n", pin_command_plural((double)heap.n),
 	       PIN_COMMAND_SIZE(heap.sum), heap.n > 1 ? " in sum" : "", heap.n > 1 ? "" : "s");
 	if (live > 0)
 		printf("  Never returning memory cost %.1f %% more than the %s in use at the "
 		       "peak%s.\n",
 		       100 * (mapped - live) / live, PIN_COMMAND_SIZE(live),
-		       plural((double)heap.n));
+		       pin_command_plural((double)heap.n));
 }
 
 /* Above its limit is who may ignore it; the tightest is who is nearest below. */
@@ -185,7 +181,7 @@ static void print_pinned(const struct pin_job *job)
 		printf("  Nothing was pinned.\n");
 		return;
 	}
-	printf("  Pinned at the peak%s: %s%s; ", plural((double)pinned.n),
+	printf("  Pinned at the peak%s: %s%s; ", pin_command_plural((double)pinned.n),
 	       PIN_COMMAND_SIZE(pinned.sum), pinned.n > 1 ? " in sum" : "");
 	if (!rank)
 		printf("%s.\n", share.n ? "that is beyond the limit on locked memory, which "
@@ -211,7 +207,8 @@ static void print_registrations(const struct pin_job *job)
 		return;
 	}
 	printf("  %.0f registration%s answered from %.0f real one%s", served.sum,
-	       served.sum == 1 ? " was" : "s were", created.sum, plural(created.sum));
+	       served.sum == 1 ? " was" : "s were", created.sum,
+	       pin_command_plural(created.sum));
 	if (job->n_main > 1 && seconds.max > 0)
 		printf("; slowest at those is %s, %.1f ms", PIN_RANK_NAME(seconds.largest),
 		       1000 * seconds.max);
@@ -328,7 +325,7 @@ static void print_sites(const struct pin_job *job, size_t most)
 		const struct pin_site *site = &job->sites[i];
 
 		printf("  %10s  %6zu rank%-1s  ", PIN_COMMAND_SIZE(site->bytes), site->n_ranks,
-		       plural((double)site->n_ranks));
+		       pin_command_plural((double)site->n_ranks));
 		print_stack(site->stack);
 	}
 }
