@@ -83,6 +83,14 @@ drawn() {
 	[ -z "$(find . -name '*.part')" ]
 }
 
+@test "--plot: a long name of the program is shortened between characters" {
+	rank one.json ".rank = null | .nranks = null | .program = \"$(printf 'x%.0s' {1..39})\u00e9x\""
+	run -0 "$pinalloc" report --plot plot.svg one.json
+	run -0 drawn plot.svg
+	said "text $(printf 'x%.0s' {1..39})...: 1 process on 1 host" \
+		"text seconds since the start of the process"
+}
+
 @test "--plot: a name in .txt gives a plot made of characters, with all of it" {
 	four
 	run -0 "$pinalloc" report --folded --plot plot.txt job

@@ -53,20 +53,23 @@ json_t *pin_command_json(const char *text);
 /* Whether a text ends so, and has something before. */
 bool pin_command_ends_in(const char *text, const char *end);
 
-/* Bytes of the longest beginning of a text in UTF-8 that has no more than so many. */
-size_t pin_command_fit(const char *text, size_t most);
-
 /* What is behind a noun after that many. */
 static inline const char *pin_command_plural(double n)
 {
 	return n == 1 ? "" : "s";
 }
 
-/* As the library writes a size; "-" below 0, for what is not known. */
+/* Room for what is shown of one thing. */
 struct pin_command_text {
 	char text[96];
 };
+
+/* As the library writes a size; "-" below 0, for what is not known. */
 struct pin_command_text pin_command_size(double n_bytes);
 #define PIN_COMMAND_SIZE(n) (pin_command_size(n).text)
+
+/* Of a text in UTF-8 no more than so many bytes, up to 64: whole characters, and dots. */
+struct pin_command_text pin_command_shortened(const char *from, size_t most);
+#define PIN_COMMAND_SHORTENED(from, most) (pin_command_shortened(from, most).text)
 
 #endif

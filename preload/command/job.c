@@ -42,6 +42,17 @@ static void add_file(struct pin_job *job, const char *file)
 	job->ranks[job->n_ranks++] = rank;
 }
 
+/* A pipe among them would be waited for. */
+static void add_entry(struct pin_job *job, const char *file)
+{
+	struct stat status;
+
+	if (!stat(file, &status) && !S_ISREG(status.st_mode))
+		skip(job, file, "is no regular file");
+	else
+		add_file(job, file);
+}
+
 static int ends_in_json(const struct dirent *entry)
 {
 	return entry->d_name[0] != '.' && pin_command_ends_in(entry->d_name, ".json");
@@ -65,7 +76,7 @@ static void add_directory(struct pin_job *job, const char *path)
 
 		snprintf(file, size, "%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/",
 			 name);
-		add_file(job, file);
+		add_entry(job, file);
 		free(file);
 		free(entries[i]);
 	}
@@ -146,12 +157,22 @@ static int compare_identity(const struct pin_rank *a, const struct pin_rank *b)
 	return order ? order : compare(a->pid, b->pid);
 }
 
-/* Of two reports of one process the one to be used comes first. */
+static bool has_registered(const struct pin_rank *rank)
+{
+	return rank->figures[PIN_SERVED] + rank->figures[PIN_PASSED] > 0;
+}
+
+/*
+ * Of two reports of one rank the one to be used comes first. A shell or a launcher that
+ * was given the rank's number as well runs longer than the program, but registers nothing.
+ */
 static int compare_ranks(const void *a, const void *b)
 {
 	const struct pin_rank *const *one = a, *const *other = b;
 	int order = compare_identity(*one, *other);
 
+	if (!order)
+		order = compare(has_registered(*other), has_registered(*one));
 	if (!order)
 		order = compare((*other)->elapsed, (*one)->elapsed);
 	return order ? order : strcmp((*one)->file, (*other)->file);
@@ -241,9 +262,9 @@ static void find_missing(struct pin_job *job)
 
 	job->missing = pin_command_realloc(NULL, (size_t)end * sizeof *job->missing);
 	for (size_t i = 0; i < job->n_main && next < end; i++) {
-		if (job->ranks[i]->nranks != job->nranks)
+		if (job->ranks[i]->nranks >= 0 && job->ranks[i]->nranks != job->nranks)
 			continue;
-		while (next < (long)job->ranks[i]->rank)
+		while (next < end && next < (long)job->ranks[i]->rank)
 			job->missing[job->n_missing++] = next++;
 		next = (long)job->ranks[i]->rank + 1;
 	}

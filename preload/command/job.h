@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the reports of a job's processes say, one by one and merged. What is used
- * is not freed before the program ends. Numbers are doubles: a report's are below 2^53,
- * so they are exact, and no sum of them overflows.
+ * is not freed before the program ends. Numbers are doubles: what is counted is below
+ * 2^53, so it is exact, and no sum overflows.
  */
 #ifndef PIN_JOB_H
 #define PIN_JOB_H

@@ -21,8 +21,8 @@
 #define MOST_BYTES (64 << 20)
 #define MOST_RANKS (1 << 24)
 
-/* From here on doubles are not exact. */
-#define TOO_MUCH 0x1p53
+/* A limit that is none in effect may come near this. */
+#define TOO_MUCH 0x1p64
 
 const struct pin_figure_key pin_figures[PIN_STORED] = {
 	[PIN_LIVE_PEAK] = {"memory", "live_peak_bytes", .is_optional = true},
@@ -67,6 +67,8 @@ static json_t *parse(FILE *in, struct pin_fault *fault)
 		return report;
 	if (ferror(in))
 		wrong(fault, "cannot be read: %s", strerror(errno));
+	else if (!error.position)
+		wrong(fault, "is empty");
 	else if (json_error_code(&error) == json_error_premature_end_of_input)
 		wrong(fault, "ends in the middle, in line %d: no whole report", error.line);
 	else
@@ -84,8 +86,6 @@ static json_t *read_json(const char *file, struct pin_fault *fault)
 		wrong(fault, "cannot be read: %s", strerror(errno));
 	else if (status.st_size > MOST_BYTES)
 		wrong(fault, "is too large for a report");
-	else if (S_ISREG(status.st_mode) && !status.st_size)
-		wrong(fault, "is empty");
 	else
 		report = parse(in, fault);
 	if (in)
@@ -285,6 +285,9 @@ static bool read_identity(const json_t *report, struct pin_rank *rank, struct pi
 	    !read_whole(report, "nranks", true, &rank->nranks, fault) ||
 	    !read_number(report, "elapsed_s", false, &rank->elapsed, fault))
 		return false;
+	/* Slurm tells the shell of an allocation how many ranks it is for. */
+	if (rank->rank < 0)
+		rank->nranks = -1;
 	if (rank->rank > MOST_RANKS || rank->nranks > MOST_RANKS)
 		return wrong(fault, "says it is of more than %d ranks", MOST_RANKS);
 	if (rank->nranks >= 0 && rank->rank >= rank->nranks)

@@ -123,16 +123,18 @@ bool pin_command_ends_in(const char *text, const char *end)
 	return n > n_end && !strcmp(text + n - n_end, end);
 }
 
-size_t pin_command_fit(const char *text, size_t most)
+struct pin_command_text pin_command_shortened(const char *from, size_t most)
 {
+	struct pin_command_text text;
 	size_t n = 0;
 
-	for (size_t next; text[n]; n += next) {
-		next = pin_utf8_length(text + n);
+	for (size_t next; from[n]; n += next) {
+		next = pin_utf8_length(from + n);
 		if (!next || n + next > most)
 			break;
 	}
-	return n;
+	snprintf(text.text, sizeof text.text, "%.*s%s", (int)n, from, from[n] ? "..." : "");
+	return text;
 }
 
 struct pin_command_text pin_command_size(double n_bytes)
@@ -140,7 +142,8 @@ struct pin_command_text pin_command_size(double n_bytes)
 	struct pin_command_text size = {"-"};
 
 	if (n_bytes >= 0)
-		pin_format(size.text, sizeof size.text, "%s", PIN_SIZE((size_t)n_bytes));
+		pin_format(size.text, sizeof size.text, "%s",
+			   PIN_SIZE(n_bytes < 0x1p64 ? (size_t)n_bytes : SIZE_MAX));
 	return size;
 }
 

@@ -14,6 +14,9 @@
 #define ALL	8
 #define LARGEST 4
 
+/* Bytes of the program's name that fit on a line. */
+#define TITLE 40
+
 /* Points of the area's edge. */
 #define GRID 240
 
@@ -195,7 +198,7 @@ static void print_title(const struct pin_job *job, FILE *out)
 	size_t n = job->n_main;
 
 	fprintf(out, "set title '");
-	print_quoted(out, job->ranks[0]->program);
+	print_quoted(out, PIN_COMMAND_SHORTENED(job->ranks[0]->program, TITLE));
 	fprintf(out, ": %zu %s%s on %zu host%s' offset 0,0.3 font ',17'\n", n,
 		are_ranks ? "rank" : "process",
 		n == 1	    ? ""
@@ -224,7 +227,8 @@ static void print_settings(const struct plot *plot, const struct pin_job *job, F
 	fprintf(out, "set encoding utf8\n");
 	print_terminal(plot, out);
 	print_title(job, out);
-	fprintf(out, "set xlabel 'seconds since the start of the rank'\n");
+	fprintf(out, "set xlabel 'seconds since the start of the %s'\n",
+		job->ranks[0]->rank >= 0 ? "rank" : "process");
 	fprintf(out, "set ylabel 'memory, %s'\n", plot->unit_name);
 	fprintf(out, "set xrange [0:%.6g]\nset yrange [0:%.6g]\n",
 		plot->end > 0 ? plot->end * 1.01 : 1,

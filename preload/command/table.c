@@ -3,6 +3,7 @@
 
 #include "preload/command/table.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,8 @@ struct pin_command_text pin_rank_name(const struct pin_rank *rank)
 	if (rank->rank >= 0)
 		snprintf(name.text, sizeof name.text, "rank %.0f", rank->rank);
 	else
-		snprintf(name.text, sizeof name.text, "%.20s:%.0f", rank->host, rank->pid);
+		snprintf(name.text, sizeof name.text, "%.70s:%.0f",
+			 PIN_COMMAND_SHORTENED(rank->host, HOST_NAME_MAX), rank->pid);
 	return name;
 }
 
@@ -173,8 +175,8 @@ static void print_others(const struct pin_job *job, const struct layout *layout)
 	for (size_t i = 0; i < n && i < LARGEST; i++)
 		print_rank(layout, job->ranks[job->n_main + i]);
 	if (n > LARGEST)
-		printf("  ... %zu more processes without a rank; --json has all ...\n",
-		       n - LARGEST);
+		printf("  ... %zu more process%s without a rank; --json has all ...\n",
+		       n - LARGEST, n - LARGEST == 1 ? "" : "es");
 }
 
 void pin_table_ranks(const struct pin_job *job)

@@ -219,7 +219,7 @@ static void print_largest(const struct pin_job *job)
 {
 	struct pin_summary heap = pin_job_summary(job, PIN_MAPPED);
 
-	if (job->n_main < 2)
+	if (job->n_main < 2 || heap.max <= 0)
 		return;
 	printf("  The largest heap is that of %s on %s: %s, %.2f times the mean.\n",
 	       PIN_RANK_NAME(heap.largest), heap.largest->host, PIN_COMMAND_SIZE(heap.max),

@@ -1,0 +1,129 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: whatever lies among the reports of a job, and whatever they hold, `pinalloc
+# report` says in one line of each file that is no report, and reports the others.
+
+setup() {
+	load helper
+	load job
+	cd "$BATS_TEST_TMPDIR"
+	base_report > "$base"
+}
+
+# merged FILTER [ARGUMENT…]: one figure of the merged report of job/.
+merged() {
+	"$pinalloc" report --json "${2:-job}" | jq -c "$1"
+}
+
+# unfit EDIT WHY: a report edited so is left out for that reason.
+unfit() {
+	rank unfit.json "$1"
+	run -1 --separate-stderr "$pinalloc" report unfit.json fit.json
+	echo "$1: $stderr"
+	[ "$stderr" = "pinalloc report: unfit.json $2; left out" ]
+	[ "${lines[0]}" = "pinalloc: app, 1 rank on 1 host, 6.5 s" ]
+}
+
+@test "a value of a wrong type or size is named, and its file left out" {
+	rank fit.json '.nranks = 1'
+	unfit '.schema = 2' 'has schema 2 and this pinalloc knows 1: use its own'
+	unfit 'del(.schema)' "is no report of pinalloc's: it has no schema"
+	unfit '.schema = "1"' "is no report of pinalloc's: it has no schema"
+	unfit '[.]' "is no report of pinalloc's: it has no schema"
+	unfit '.kind = "job"' "is a report of a whole job: name the ranks' own"
+	unfit 'del(.host)' 'has no text for host'
+	unfit '.program = 5' 'has no text for program'
+	unfit '.written = []' 'has no text for written'
+	unfit '.pid = null' 'has no number for pid'
+	unfit '.elapsed_s = "6"' 'has something for elapsed_s that is no amount'
+	unfit '.elapsed_s = 1e300' 'has something for elapsed_s that is no amount'
+	unfit '.rank = 4' 'says it is rank 4 of 4'
+	unfit '.rank = 0.5' 'has no whole number for rank'
+	unfit '.nranks = 1e9' 'says it is of more than 16777216 ranks'
+	unfit '.memory = 3' 'has no object for memory'
+	unfit 'del(.memory)' 'has no number for live_bytes'
+	unfit '.memory.mapped_bytes = "12"' 'has something for mapped_bytes that is no amount'
+	unfit '.memory.mapped_bytes = -1' 'has something for mapped_bytes that is no amount'
+	unfit '.memory.rss_peak_bytes = 0.5' 'has no whole number for rss_peak_bytes'
+	unfit '.memory.ram_bytes = true' 'has something for ram_bytes that is no amount'
+	unfit '.registration = []' 'has no object for registration'
+	unfit 'del(.registration.served)' 'has no number for served'
+	unfit '.stability.moved_pages = {}' 'has something for moved_pages that is no amount'
+	unfit '.peak_sites = {}' 'has no list for peak_sites'
+	unfit '.peak_sites_kind = 1' 'has no text for peak_sites_kind'
+	unfit '.peak_sites += [7]' 'has no site for peak_sites[1]'
+	unfit '.peak_sites[0].bytes = "9"' 'has no site for peak_sites[0]'
+	unfit '.peak_sites[0].stack = "main"' 'has no site for peak_sites[0]'
+	unfit '.peak_sites[0].stack[1] = 3' 'has no site for peak_sites[0]'
+	unfit '.timeline = 0' 'has no list for timeline'
+	unfit '.timeline[1] = [1, 2, 3]' 'has no four numbers for timeline[1]'
+	unfit '.timeline[2][1] = null' 'has no four numbers for timeline[2]'
+	unfit '.timeline |= reverse' 'goes back in time at timeline[1]'
+}
+
+@test "what is no report at all is named, and the rest is reported" {
+	four
+	head -c 300 "$base" > job/cut.json
+	: > job/empty.json
+	echo "pinalloc: app, process 1" > job/text.json
+	printf '{"schema":1,\x1b[2J}' > job/rude.json
+	ln -s missing job/gone.json
+	mkdir job/nested.json
+	mkfifo job/pipe.json
+	run -1 --separate-stderr timeout 20 "$pinalloc" report job
+	[ "${lines[0]}" = "pinalloc: app, 4 ranks on 2 hosts, 9.5 s" ]
+	[ "${#stderr_lines[@]}" -eq 7 ]
+	output=$stderr
+	said "pinalloc report: job/empty.json is empty; left out" \
+		"pinalloc report: job/gone.json cannot be read: No such file or directory; left out" \
+		"pinalloc report: job/nested.json is no regular file; left out" \
+		"pinalloc report: job/pipe.json is no regular file; left out"
+	grep -q "^pinalloc report: job/cut.json ends in the middle, in line [0-9]*: no whole " \
+		<<< "$stderr"
+	grep -q "^pinalloc report: job/text.json is no JSON: line 1: " <<< "$stderr"
+	grep -q "^pinalloc report: job/rude.json is no JSON: line 1: " <<< "$stderr"
+	run ! grep -q $'\x1b' <<< "$stderr"
+	[ "$("$pinalloc" report --json job 2> /dev/null | jq -c '[.files_skipped[].file]')" = \
+		'["job/cut.json","job/empty.json","job/gone.json","job/nested.json","job/pipe.json","job/rude.json","job/text.json"]' ]
+}
+
+@test "nothing to report is status 2" {
+	mkdir void
+	: > void/report.txt
+	run -2 --separate-stderr "$pinalloc" report void missing.json
+	[ -z "$output" ]
+	[ "${stderr_lines[0]}" = \
+		"pinalloc report: void is a directory without *.json files; left out" ]
+	[ "${stderr_lines[1]}" = \
+		"pinalloc report: missing.json cannot be read: No such file or directory; left out" ]
+	[ "${stderr_lines[2]}" = "pinalloc report: nothing to report: no file holds a report" ]
+	[ "${#stderr_lines[@]}" -eq 3 ]
+}
+
+@test "standard output that cannot be written is status 2" {
+	four
+	for form in --json --folded --top=1; do
+		run -2 --separate-stderr bash -c "'$pinalloc' report $form job > /dev/full"
+		[ "$stderr" = "pinalloc report: standard output cannot be written: No space left on device" ]
+	done
+}
+
+@test "no terminal obeys what a file or its name says" {
+	rank named.json '.nranks = 1 | .program = "a\u009b31mb\u0085c\u00a0d"'
+	run -0 --separate-stderr "$pinalloc" report named.json
+	[[ "${lines[0]}" == $'pinalloc: a??31mb??c\xc2\xa0d, '* ]]
+	: > $'\e[31m\n.json'
+	run -2 --separate-stderr "$pinalloc" report $'\e[31m\n.json'
+	[ "${stderr_lines[0]}" = "pinalloc report: ?[31m?.json is empty; left out" ]
+}
+
+@test "blanks, quotes and bytes in names of files, programs and hosts do no harm" {
+	rank $'the job/rank 0 "\xff".json' '.nranks = 1 | .program = "a \"b\" \\ c\u001b[2J"
+		| .host = "no\nde"'
+	run -0 --separate-stderr "$pinalloc" report "the job"
+	[ -z "$stderr" ]
+	said 'pinalloc: a "b" \ c?[2J, 1 rank on 1 host, 6.5 s'
+	[[ "$output" == *" no?de "* ]]
+	[ "$(merged '.ranks[0] | .program, .host, .file' "the job" | tr '\n' ' ')" = \
+		'"a \"b\" \\ c?[2J" "no?de" "the job/rank 0 \"?\".json" ' ]
+}
