@@ -61,6 +61,12 @@ static bool is_set(const char *name, const char *value)
 	return text && !strcasecmp(text, value);
 }
 
+/* As UCX reads a switch. */
+static bool is_no(const char *name)
+{
+	return is_set(name, "n") || is_set(name, "no") || is_set(name, "0");
+}
+
 static bool has_loaded(const char *name)
 {
 	void *handle = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
@@ -77,7 +83,7 @@ static bool has_loaded(const char *name)
  */
 void pin_conflicts_say_settings(void)
 {
-	if (is_set("UCX_MEM_MMAP_HOOK_MODE", "reloc") && !is_set("UCX_MEM_MALLOC_RELOC", "n") &&
+	if (is_set("UCX_MEM_MMAP_HOOK_MODE", "reloc") && !is_no("UCX_MEM_MALLOC_RELOC") &&
 	    has_loaded("libucm.so.0"))
 		pin_warn_once("UCX_MEM_MMAP_HOOK_MODE=reloc lets UCX replace malloc with its "
 			      "own, which is not registered and hangs in UCX 1.13: unset it, "

@@ -62,6 +62,12 @@ limited() {
 	checked prlimit --memlock=1048576:1048576 "${ordinary[@]}" "$pinalloc" check
 	says fail memlock 'a process may pin 1\.0 MiB of .* less than an MPI library needs for itself; memlock unlimited in /etc/security/limits\.conf, .*slurm\.conf'
 	says warn environment 'UCX_IB_RCACHE_MAX_SIZE is not set, .*'
+	local cure
+	for cure in UCX_RCACHE_MAX_SIZE=1m UCX_RCACHE_ENABLE=0 UCX_IB_REG_METHODS=odp,direct; do
+		checked prlimit --memlock=1048576:1048576 "${ordinary[@]}" env $cure \
+			"$pinalloc" check
+		says ok environment 'nothing is set .*'
+	done
 	checked prlimit --memlock=65536:131072 "${ordinary[@]}" env \
 		UCX_IB_REG_METHODS=direct "$pinalloc" check
 	says fail memlock 'a process may pin 64\.0 KiB of .*; memlock unlimited in .*'
@@ -115,6 +121,11 @@ limited() {
 	run -1 grep 'nothing is set' <<< "$output"
 	checked env PINALLOC_REPORT="$PWD/none/%h.json" "$pinalloc" check
 	says warn environment "PINALLOC_REPORT: no file can be written in $PWD/none; .*"
+	checked env PINALLOC_REPORT="$PWD" "$pinalloc" check
+	says warn environment "PINALLOC_REPORT: $PWD is a directory; name a file in it, .*"
+	checked env PINALLOC_REGISTER=OFF "$pinalloc" check
+	says warn environment 'PINALLOC_REGISTER=OFF is not understood: .*'
+	[ "$(grep -c environment <<< "$output")" -eq 1 ]
 	checked env PINALLOC_REPORT="$PWD/%h.json" PINALLOC_GROW=4M "$pinalloc" check
 	says ok environment '.*'
 }
@@ -122,8 +133,13 @@ limited() {
 @test "settings of others that work against the heap are named" {
 	checked env UCX_MEM_MMAP_HOOK_MODE=reloc "$pinalloc" check
 	says fail environment 'UCX_MEM_MMAP_HOOK_MODE=reloc lets UCX replace malloc .*; unset it, or .*'
-	checked env UCX_MEM_MMAP_HOOK_MODE=reloc UCX_MEM_MALLOC_RELOC=n "$pinalloc" check
-	says ok environment '.*'
+	local no
+	for no in n No 0; do
+		checked env UCX_MEM_MMAP_HOOK_MODE=reloc UCX_MEM_MALLOC_RELOC=$no "$pinalloc" check
+		says ok environment '.*'
+		checked env UCX_MEM_EVENTS=$no "$pinalloc" check
+		says warn environment "UCX_MEM_EVENTS=$no .*"
+	done
 	checked env UCX_MEM_MMAP_HOOK_MODE=none FI_MR_CACHE_MONITOR=userfaultfd UCX_MEM_EVENTS=n \
 		OMPI_MCA_mpi_leave_pinned=1 OMPI_MCA_memory=^patcher PINALLOC_REGISTER=off \
 		PINALLOC_HELP=1 "$pinalloc" check
@@ -173,6 +189,8 @@ limited() {
 	chmod +x passwd
 	checked "$pinalloc" check ./passwd
 	says fail program '\./passwd: no program, or one that is damaged or cut short; .*'
+	checked "$pinalloc" check ''
+	says fail program ': No such file or directory; .*'
 	checked "$pinalloc" check no-such-program
 	says fail program 'no-such-program: No such file or directory; .*'
 	checked env PINALLOC_RESTRICT='app*' "$pinalloc" check true

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static bool clear = true; /* nothing was found so far */
@@ -69,9 +70,16 @@ static void report_directory(char directory[PATH_MAX])
 static void check_report(void)
 {
 	char directory[PATH_MAX];
+	struct stat status;
 
 	if (!strcmp(pin_options.report, "off") || !strcmp(pin_options.report, "stderr"))
 		return;
+	if (!stat(pin_options.report, &status) && S_ISDIR(status.st_mode)) {
+		clear = false;
+		pin_check_say(PIN_WARN, "environment", "name a file in it, such as %h.%r.json",
+			      "PINALLOC_REPORT: %s is a directory", pin_options.report);
+		return;
+	}
 	report_directory(directory);
 	if (strchr(directory, '%') || !access(directory, W_OK | X_OK))
 		return;
@@ -103,16 +111,41 @@ static bool is(const char *name, const char *value)
 	return !strcasecmp(value_of(name), value);
 }
 
+/* As UCX reads a switch. */
+static bool is_no(const char *name)
+{
+	return is(name, "n") || is(name, "no") || is(name, "0");
+}
+
 static bool ucx_may_replace_malloc(void)
 {
-	return !is("UCX_MEM_MALLOC_RELOC", "n") && !is("UCX_MEM_MALLOC_RELOC", "no");
+	return !is_no("UCX_MEM_MALLOC_RELOC");
+}
+
+static bool ucx_has_no_cache(void)
+{
+	const char *methods = value_of("UCX_IB_REG_METHODS");
+
+	return is_no("UCX_RCACHE_ENABLE") || (*methods && !strcasestr(methods, "rcache"));
 }
 
 /* UCX's cache does not give way when memory cannot be pinned: ucs_rcache, UCX 1.13. */
 static bool ucx_keeps_all(void)
 {
-	return pin_check_memlock_is_limited() && !is("UCX_IB_REG_METHODS", "direct") &&
-	       !is("UCX_RCACHE_ENABLE", "n");
+	return pin_check_memlock_is_limited() && !ucx_has_no_cache();
+}
+
+/* UCX_IB_RCACHE_MAX_SIZE takes its default from the other. */
+static bool ucx_keeps_all_by_default(void)
+{
+	return ucx_keeps_all() &&
+	       (is("UCX_RCACHE_MAX_SIZE", "") || is("UCX_RCACHE_MAX_SIZE", "inf"));
+}
+
+/* Written otherwise it is not understood. */
+static bool nothing_is_registered(void)
+{
+	return !strcmp(value_of("PINALLOC_REGISTER"), "off");
 }
 
 static bool open_mpi_notices_nothing(void)
@@ -130,7 +163,10 @@ static bool always(void)
 	return true;
 }
 
-/* A variable with this value, "" for not set, "*" for any, and what else must hold. */
+/*
+ * A variable with this value, "" for not set, "*" for any, "n" for a switch of UCX's that
+ * is off; and what else must hold.
+ */
 static const struct {
 	enum pin_grade grade;
 	const char *name, *value;
@@ -147,7 +183,7 @@ static const struct {
 	{PIN_WARN, "UCX_MEM_EVENTS", "n", always,
 	 "keeps UCX from noticing what is unmapped and takes its cache of registrations away",
 	 "unset it"},
-	{PIN_WARN, "UCX_IB_RCACHE_MAX_SIZE", "", ucx_keeps_all,
+	{PIN_WARN, "UCX_IB_RCACHE_MAX_SIZE", "", ucx_keeps_all_by_default,
 	 "is not set, and UCX's cache never gives up memory when the limit on locked memory is "
 	 "reached",
 	 "set it to a quarter of the limit, or UCX_IB_REG_METHODS=direct"},
@@ -169,18 +205,22 @@ static const struct {
 	 "makes each registration read /proc/self/smaps on this kernel", "unset it"},
 	{PIN_FAIL, "PINALLOC_HELP", "1", always,
 	 "lets programs print the options instead of running", "unset it"},
-	{PIN_WARN, "PINALLOC_REGISTER", "off", always, "keeps the heap from being registered",
-	 "unset it"},
+	{PIN_WARN, "PINALLOC_REGISTER", "off", nothing_is_registered,
+	 "keeps the heap from being registered", "unset it"},
 	{PIN_OK, "MALLOC_CONF", "*", always,
 	 "reaches the heap as well, except for what would give memory back", NULL},
 };
 
+static bool has_value(const char *name, const char *value)
+{
+	if (!strcmp(value, "*"))
+		return *value_of(name);
+	return strcmp(value, "n") ? is(name, value) : is_no(name);
+}
+
 static bool matches(size_t i)
 {
-	const char *value = settings[i].value;
-
-	return (*value == '*' ? *value_of(settings[i].name) : is(settings[i].name, value)) &&
-	       settings[i].holds();
+	return has_value(settings[i].name, settings[i].value) && settings[i].holds();
 }
 
 static void check_setting(size_t i)

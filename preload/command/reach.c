@@ -46,6 +46,8 @@ int pin_reach_find(const char *command, char path[PATH_MAX])
 	size_t n;
 
 	snprintf(path, PATH_MAX, "%s", command);
+	if (!*command)
+		return -ENOENT;
 	if (strchr(command, '/'))
 		return executable(path);
 	for (at = at ? at : "/bin:/usr/bin"; at; at = at[n] ? at + n + 1 : NULL) {

@@ -76,7 +76,7 @@ in_guest() {
 	over_ucx with no-patcher -- --mca memory ^patcher
 	over_ucx with checked UCX_RCACHE_CHECK_PFN=1024
 	over_ucx with reloc UCX_MEM_MMAP_HOOK_MODE=reloc
-	over_ucx with reloc-cured UCX_MEM_MMAP_HOOK_MODE=reloc UCX_MEM_MALLOC_RELOC=n
+	over_ucx with reloc-cured UCX_MEM_MMAP_HOOK_MODE=reloc UCX_MEM_MALLOC_RELOC=no
 	over_mpich mpich
 	for monitor in memhooks userfaultfd disabled; do
 		over_libfabric $monitor $monitor
