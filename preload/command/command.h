@@ -2,6 +2,13 @@
 /*
  * The program `pinalloc`: its subcommands, and what they share. An ordinary program,
  * which does not link the library but has its options, its log and its verbs table.
+ *
+ *   report   report.c: options; load.c: one file, with names.c for its stacks; job.c and
+ *            sites.c: what all say together; text.c with table.c, json.c, plot.c with
+ *            gnuplot.c: what is shown of it
+ *   run      run.c
+ *   check    check.c: the list and the findings; check-*.c: the checks
+ *   both     library.c: where the library is; reach.c: whether it gets into a program
  */
 #ifndef PIN_COMMAND_H
 #define PIN_COMMAND_H

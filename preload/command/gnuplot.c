@@ -3,7 +3,7 @@
 #include <config.h>
 
 #include "preload/command/command.h"
-#include "preload/command/plot.h"
+#include "preload/command/gnuplot.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,8 @@
 #include <config.h>
 
 #include "preload/command/command.h"
-#include "preload/command/plot.h"
+#include "preload/command/gnuplot.h"
+#include "preload/command/job.h"
 #include "preload/command/table.h"
 
 #include <stdio.h>

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef PIN_PLOT_H
-#define PIN_PLOT_H
-
-#include "preload/command/job.h"
+#ifndef PIN_GNUPLOT_H
+#define PIN_GNUPLOT_H
 
 #include <stdio.h>
 
