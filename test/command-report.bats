@@ -132,6 +132,8 @@ merged() {
 	said "pinalloc: app, 5 of 12 ranks on 1 host, 6.5 s" \
 		"  No report of 7 of 12 ranks: 2,5-7,9-11."
 	[ "$(merged .missing_ranks)" = '[2,5,6,7,9,10,11]' ]
+	run -1 "$pinalloc" report job/0.json
+	[[ "${lines[0]}" == "pinalloc: app, 1 of 12 ranks on 1 host, "* ]]
 	run -0 "$pinalloc" report <(jq 'del(.nranks)' "$base")
 	run ! grep -q "No report" <<< "$output"
 }

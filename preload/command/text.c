@@ -103,7 +103,8 @@ static void print_heading(const struct pin_job *job)
 	if (job->n_missing)
 		printf("of %.0f ", job->nranks);
 	if (are_ranks)
-		printf("rank%s", pin_command_plural((double)job->n_main));
+		printf("rank%s",
+		       pin_command_plural(job->n_missing ? job->nranks : (double)job->n_main));
 	else
 		printf("process%s", job->n_main == 1 ? "" : "es");
 	if (job->n_ranks > job->n_main)
