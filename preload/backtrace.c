@@ -251,6 +251,29 @@ void pin_backtrace_use_trails(void)
 	uses_trails = true;
 }
 
+static _Unwind_Reason_Code look_for_signal(struct _Unwind_Context *context, void *found)
+{
+	int before = 0;
+
+	if (!_Unwind_GetIPInfo(context, &before))
+		return _URC_END_OF_STACK;
+	*(volatile bool *)found = before;
+	return before ? _URC_END_OF_STACK : _URC_NO_REASON;
+}
+
+__attribute__((noinline)) bool pin_backtrace_in_handler(void)
+{
+	void *here[5], **outer = way_out;
+	volatile bool found = false;
+
+	if (!__builtin_setjmp(here)) {
+		way_out = here;
+		_Unwind_Backtrace(look_for_signal, (void *)&found);
+	}
+	way_out = outer;
+	return found;
+}
+
 void pin_backtrace_init(void)
 {
 	void *frame;

@@ -34,6 +34,12 @@ int pin_backtrace_walk(void **frames, int n);
 void pin_backtrace_use_trails(void);
 
 /*
+ * Whether the calling thread is in a signal handler, as far as a walk can tell. Safe
+ * wherever that is.
+ */
+bool pin_backtrace_in_handler(void);
+
+/*
  * Whether a frame is in this library. What lies at the inner end of a stack taken
  * inside malloc is, and tells nobody anything. Safe wherever the walk is.
  */

@@ -112,7 +112,9 @@ static void collect(const struct pin_occasion *occasion)
 	report.began_ns = began.ns;
 	report.elapsed_ns = pin_os_now_ns() - began.ns;
 	report.written = occasion->name;
-	report.careful = occasion->careful || !pin_backtrace_has_room();
+	/* Many handlers call exit(), also when they have interrupted malloc. */
+	report.careful = occasion->careful || pin_backtrace_in_handler() ||
+			 !pin_backtrace_has_room();
 	pin_heap_stats(&report.heap);
 	report.regions = pin_region_count();
 	/* getrusage's figure includes what was before execve. */

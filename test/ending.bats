@@ -106,6 +106,7 @@ ended_by() {
 
 @test "in a handler that has interrupted malloc" {
 	for round in {1..30}; do
+		leaves 'at exit' malloc-exit
 		leaves 'at _exit' malloc-_exit
 		leaves 'on SIGSEGV' malloc-crash
 		leaves 'before exec' malloc-exec

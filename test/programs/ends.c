@@ -204,6 +204,18 @@ static void by_malloc__exit(void)
 	run_forever(NULL);
 }
 
+static void then_exit(int sig)
+{
+	(void)sig;
+	exit(7);
+}
+
+static void by_malloc_exit(void)
+{
+	interrupt_with(then_exit);
+	run_forever(NULL);
+}
+
 static void by_malloc_crash(void)
 {
 	interrupt_with(then_crash);
@@ -386,6 +398,7 @@ static const struct {
 	    {"thread-exit", by_thread_exit},
 	    {"pthread_exit", by_pthread_exit},
 	    {"cancel", by_cancel},
+	    {"malloc-exit", by_malloc_exit},
 	    {"malloc-_exit", by_malloc__exit},
 	    {"malloc-crash", by_malloc_crash},
 	    {"malloc-exec", by_malloc_exec},
