@@ -140,6 +140,21 @@ CALL(void *, arena_ralloc, void *tsd, void *arena, void *p, size_t old_usize, si
 	return q;
 }
 
+/* xallocx: in place or not at all, and between two sizes. Counted as what it can hold. */
+CALL(bool, arena_ralloc_no_move, void *tsdn, void *p, size_t old_usize, size_t size,
+     size_t extra, bool zero, size_t *usize)
+{
+	size_t beyond = old_usize > PIN_ROUNDING_LARGE ? pin_rounding_forget(p) : 0;
+	bool failed = __real_je_arena_ralloc_no_move(tsdn, p, old_usize, size, extra, zero,
+						     usize);
+
+	if (*usize != old_usize)
+		pin_live_withhold((int64_t)old_usize);
+	else if (beyond)
+		pin_rounding_note(p, old_usize - beyond, old_usize);
+	return failed;
+}
+
 /* A block is sampled: it was allocated as if its size class had been asked for. */
 CALL(void, prof_malloc_sample_object, void *tsd, const void *p, size_t size, size_t usize,
      void *tctx)

@@ -34,22 +34,27 @@ struct pin_live_thread {
 	const uint64_t *counters[PIN_LIVE_SIDES]; /* in jemalloc; NULL until the first event */
 	int64_t corrections;			  /* sum of pin_live_correct() */
 	int64_t withheld;
-	int64_t moving; /* see pin_live_moving() */
-	int64_t told;	/* what it held when it was added up last */
+	uint64_t withheld_at; /* as long as so much has been freed */
+	int64_t moving;	      /* see pin_live_moving() */
+	int64_t told;	      /* what it held when it was added up last */
 };
 extern __thread struct pin_live_thread pin_live_thread
 	__attribute__((tls_model("initial-exec")));
 void pin_live_tell(int64_t held);
 
+/* Bytes on one side of the calling thread. */
+static inline uint64_t pin_live_count(enum pin_live_side side)
+{
+	const uint64_t *counter = pin_live_thread.counters[side];
+
+	return counter ? *counter : 0;
+}
+
 /* What the calling thread has allocated more than freed. */
 static inline int64_t pin_live_held(void)
 {
-	const struct pin_live_thread *thread = &pin_live_thread;
-	const uint64_t *allocated = thread->counters[PIN_LIVE_ALLOCATED];
-	const uint64_t *freed = thread->counters[PIN_LIVE_FREED];
-
-	return thread->corrections + (int64_t)(allocated ? *allocated : 0) -
-	       (int64_t)(freed ? *freed : 0);
+	return pin_live_thread.corrections + (int64_t)pin_live_count(PIN_LIVE_ALLOCATED) -
+	       (int64_t)pin_live_count(PIN_LIVE_FREED);
 }
 
 /* Whether a side of the calling thread has had an event. */
@@ -65,7 +70,9 @@ static inline void pin_live_event(enum pin_live_side side, const uint64_t *count
 	int64_t held, change;
 
 	thread->counters[side] = counter;
-	held = pin_live_held() - thread->withheld;
+	held = pin_live_held();
+	if (thread->withheld_at == pin_live_count(PIN_LIVE_FREED))
+		held -= thread->withheld;
 	thread->withheld = thread->moving = 0;
 	change = held - thread->told;
 	if (change > PIN_LIVE_UNTOLD || change < -PIN_LIVE_UNTOLD)
@@ -79,12 +86,13 @@ static inline void pin_live_correct(int64_t n_bytes)
 }
 
 /*
- * The calling thread's next event comes too early for so many bytes, which the one after
- * it will count as freed: they are left out.
+ * An event of the calling thread comes too early for so many bytes that are freed next:
+ * they are left out, until its count of bytes freed has moved.
  */
 static inline void pin_live_withhold(int64_t n_bytes)
 {
 	pin_live_thread.withheld = n_bytes;
+	pin_live_thread.withheld_at = pin_live_count(PIN_LIVE_FREED);
 }
 
 /*

@@ -18,6 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <jemalloc/jemalloc.h>
+
 #define THREADS 4
 #define SLOTS	64
 #define ROUNDS	20000
@@ -216,6 +218,55 @@ static void forks(void)
 	pthread_join(thread, NULL);
 }
 
+static pthread_barrier_t met;
+
+static void *shrink_and_wait(void *block)
+{
+	char *volatile p = realloc(block, 40 * PIN_KIB);
+
+	pthread_barrier_wait(&met);
+	pthread_barrier_wait(&met);
+	free(p);
+	return NULL;
+}
+
+/* Less is allocated than a thread looks at, much is freed. */
+static void shrunk_in_thread(void)
+{
+	void *volatile p = malloc(50 * PIN_MIB);
+	pthread_t thread;
+	size_t before;
+
+	/* Much else: what is held cannot become negative. */
+	void *volatile other = malloc(100 * PIN_MIB);
+
+	before = pin_live_now();
+	pthread_barrier_init(&met, NULL, 2);
+	pthread_create(&thread, NULL, shrink_and_wait, p);
+	pthread_barrier_wait(&met);
+	ok(near(before - pin_live_now(), 50 * PIN_MIB, 2 * EVENT),
+	   "a block shrunk by a thread that then does nothing is counted once: %zu, %zu",
+	   before, pin_live_now());
+	pthread_barrier_wait(&met);
+	pthread_join(thread, NULL);
+	free(other);
+}
+
+static void resized(void)
+{
+	size_t before = pin_live_now(), n = 4 * PIN_MIB + 1;
+	char *volatile p = malloc(n);
+
+	ok(xallocx(p, 5 * PIN_MIB, 0, 0) == 5 * PIN_MIB &&
+		   near(pin_live_now() - before, n, 128),
+	   "xallocx to the same size changes nothing");
+	xallocx(p, 64 * PIN_KIB, 0, 0);
+	ok(near(pin_live_now() - before, 64 * PIN_KIB, 128),
+	   "xallocx counts what the block can hold afterwards");
+	free(p);
+	ok(near(pin_live_now(), before, 128), "until it is freed");
+}
+
 int main(void)
 {
 	for (int i = 0; i < SLOTS; i++)
@@ -225,5 +276,7 @@ int main(void)
 	peak();
 	in_place();
 	forks();
+	shrunk_in_thread();
+	resized();
 	return done_testing();
 }
