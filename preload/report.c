@@ -42,17 +42,38 @@ static struct pin_draft draft;
 static struct pin_output output;
 static struct stat own; /* the file as this process has left it */
 
-/* A copy of it where a report is due: many programs close theirs as they end. */
-static int standard_error = STDERR_FILENO;
+/*
+ * A copy of it where a report is due: many programs close theirs as they end, and some
+ * close all there are, and open files of their own in the same places.
+ */
+static struct {
+	int copy;
+	bool kept;
+	struct stat file; /* all 0, as no file is, when it was closed from the start */
+} standard_error = {.copy = STDERR_FILENO};
+
+static void keep_standard_error(void)
+{
+	int copy = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
+
+	if (copy >= 0)
+		standard_error.copy = copy;
+	fstat(STDERR_FILENO, &standard_error.file);
+	standard_error.kept = true;
+}
+
+static bool is_standard_error(int fd)
+{
+	struct stat info;
+
+	return !fstat(fd, &info) && info.st_dev == standard_error.file.st_dev &&
+	       info.st_ino == standard_error.file.st_ino;
+}
 
 void pin_report_init(bool wanted)
 {
-	int copy = -1;
-
 	if (wanted && !strcmp(pin_options.report, "stderr"))
-		copy = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
-	if (copy >= 0)
-		standard_error = copy;
+		keep_standard_error();
 	began.ns = pin_os_now_ns();
 	clock_gettime(CLOCK_REALTIME, &began.time);
 	began.pid = wanted ? getpid() : 0;
@@ -167,10 +188,22 @@ static int write_file(const char *path, const struct pin_occasion *occasion)
 	return pin_draft_close(&draft, error);
 }
 
+/* Where there is none any more, there is nobody to be told either. */
+static int write_standard_error(const struct pin_occasion *occasion)
+{
+	int fd = standard_error.copy;
+
+	if (standard_error.kept && !is_standard_error(fd))
+		fd = STDERR_FILENO;
+	if (standard_error.kept && !is_standard_error(fd))
+		return 0;
+	return write_to(fd, form_for("stderr"), occasion);
+}
+
 static int write_report(const char *path, const struct pin_occasion *occasion)
 {
 	if (!strcmp(path, "stderr"))
-		return write_to(standard_error, form_for(path), occasion);
+		return write_standard_error(occasion);
 	return write_file(path, occasion);
 }
 

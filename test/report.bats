@@ -38,6 +38,18 @@ ranked() {
 	[[ "${stderr_lines[0]}" == "pinalloc: ls, process "* ]]
 }
 
+@test "PINALLOC_REPORT=stderr is never written to files that have taken its place" {
+	for first in 0 3; do
+		run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr python3 -c "
+import os
+os.closerange($first, 1024)
+while os.open('file', os.O_WRONLY | os.O_CREAT) < 200: pass"
+		[ -e file ]
+		[ ! -s file ]
+	done
+	[[ "${stderr_lines[0]}" == "pinalloc: python3, process "* ]]
+}
+
 @test "a path may name the host, the process and the rank" {
 	run -0 preloaded PINALLOC_REPORT="$PWD/%h-%p-%r.txt" PMI_RANK=3 PMI_SIZE=8 "$grow" 1
 	[ -z "$output" ]
