@@ -81,14 +81,15 @@ static bool is_crash(int sig)
 /*
  * Sent again with all that came with it, the signal ends the process when the handler
  * returns and no longer masks it: on the same stack, for the core dump, as it would
- * have without us.
+ * have without us. A sandbox may forbid to send what came with it.
  */
 static void end_by(int sig, siginfo_t *info)
 {
 	static const struct sigaction by_default; /* SIG_DFL is 0 */
 
 	PIN_NEXT(sigaction)(sig, &by_default, NULL);
-	syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), sig, info);
+	if (syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), sig, info))
+		raise(sig);
 }
 
 /* The first process of a container goes on: the kernel ignores the default there. */

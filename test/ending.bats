@@ -89,6 +89,14 @@ ended_by() {
 	leaves 'on SIGABRT' abort
 }
 
+@test "by a fatal signal where a sandbox forbids to send it with all that came with it" {
+	run -143 strace -qq -e signal=none -e inject=rt_tgsigqueueinfo:error=EPERM \
+		-e trace=rt_tgsigqueueinfo -o ../trace -E LD_PRELOAD="$library" \
+		-E PINALLOC_REPORT="$PWD/out.json" "$ends" raise 15
+	grep -c EPERM ../trace
+	[ "$(figure out.json .written)" = 'on SIGTERM' ]
+}
+
 @test "by a fault: a bad address, a division by zero, the end of the stack" {
 	leaves 'on SIGSEGV' fault
 	leaves 'on SIGFPE' division 7
