@@ -103,7 +103,7 @@ CALL(void *, arena_malloc_hard, void *tsd, void *arena, size_t size, unsigned in
 {
 	void *p = __real_je_arena_malloc_hard(tsd, arena, size, index, zero);
 
-	if (p && size > PIN_ROUNDING_LARGE)
+	if (p && size > pin_rounding_large)
 		pin_rounding_note(p, size, sallocx(p, 0));
 	pin_growth_settle();
 	return p;
@@ -122,7 +122,7 @@ CALL(void, large_dalloc, void *tsd, struct je_edata *edata)
 CALL(void *, arena_ralloc, void *tsd, void *arena, void *p, size_t old_usize, size_t size,
      size_t alignment, bool zero, void *tcache, void *hooks)
 {
-	size_t beyond = old_usize > PIN_ROUNDING_LARGE ? pin_rounding_forget(p) : 0;
+	size_t beyond = old_usize > pin_rounding_large ? pin_rounding_forget(p) : 0;
 	void *q = __real_je_arena_ralloc(tsd, arena, p, old_usize, size, alignment, zero,
 					 tcache, hooks);
 
@@ -131,7 +131,7 @@ CALL(void *, arena_ralloc, void *tsd, void *arena, void *p, size_t old_usize, si
 		return NULL;
 	}
 	pin_live_withhold((int64_t)(q == p ? old_usize : beyond));
-	if (size > PIN_ROUNDING_LARGE) {
+	if (size > pin_rounding_large) {
 		size_t usable = sallocx(q, 0);
 
 		pin_rounding_note(q, size, usable);
@@ -144,7 +144,7 @@ CALL(void *, arena_ralloc, void *tsd, void *arena, void *p, size_t old_usize, si
 CALL(bool, arena_ralloc_no_move, void *tsdn, void *p, size_t old_usize, size_t size,
      size_t extra, bool zero, size_t *usize)
 {
-	size_t beyond = old_usize > PIN_ROUNDING_LARGE ? pin_rounding_forget(p) : 0;
+	size_t beyond = old_usize > pin_rounding_large ? pin_rounding_forget(p) : 0;
 	bool failed = __real_je_arena_ralloc_no_move(tsdn, p, old_usize, size, extra, zero,
 						     usize);
 
@@ -159,7 +159,7 @@ CALL(bool, arena_ralloc_no_move, void *tsdn, void *p, size_t old_usize, size_t s
 CALL(void, prof_malloc_sample_object, void *tsd, const void *p, size_t size, size_t usize,
      void *tctx)
 {
-	bool large = size > PIN_ROUNDING_LARGE;
+	bool large = size > pin_rounding_large;
 
 	if (large)
 		pin_rounding_note(p, size, usize);
@@ -171,7 +171,7 @@ CALL(void, prof_malloc_sample_object, void *tsd, const void *p, size_t size, siz
 /* Before jemalloc's own: after it tctx may stand for another stack. */
 CALL(void, prof_free_sampled_object, void *tsd, size_t usize, struct je_prof_info *info)
 {
-	bool large = info->alloc_size > PIN_ROUNDING_LARGE;
+	bool large = info->alloc_size > pin_rounding_large;
 
 	pin_live_moved();
 	pin_sample_freed(info->alloc_tctx, large ? info->alloc_size : usize, usize);

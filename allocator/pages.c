@@ -32,7 +32,7 @@ const char *je_thp_mode_names[] = {"default", "always", "never", "not supported"
 extern unsigned je_opt_narenas;
 extern bool je_opt_junk_alloc, je_opt_junk_free;
 extern bool je_opt_cache_oblivious;
-extern size_t je_sz_large_pad;
+extern size_t je_sz_large_pad, je_opt_tcache_max;
 
 /* struct exp_grow_s: indices of page size classes. */
 struct je_exp_grow {
@@ -67,7 +67,7 @@ static bool heap_range(void)
 	if (!had)
 		pin_error("cannot reserve address space for the heap: raise ulimit -v");
 	else
-		pin_rounding_init();
+		pin_rounding_init(je_opt_tcache_max);
 	return had;
 }
 

@@ -12,8 +12,13 @@
 /* uint32_t by page of the reserve, at the first page of a block; touched only there. */
 static struct pin_table beyond;
 
-void pin_rounding_init(void)
+size_t pin_rounding_large = 32 * PIN_KIB; /* the most in a thread cache, by default */
+
+void pin_rounding_init(size_t n_cached)
 {
+	/* A size class is up to a quarter more. */
+	if (n_cached > pin_rounding_large)
+		pin_rounding_large = n_cached + n_cached / 4;
 	pin_table_init(&beyond, sizeof(uint32_t), pin_reserve.size / PIN_PAGE);
 }
 

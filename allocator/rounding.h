@@ -9,11 +9,17 @@
 
 #include "allocator/base.h"
 
-/* Requests up to this may come from a thread cache, and are counted as rounded up. */
-#define PIN_ROUNDING_LARGE (32 * PIN_KIB)
+/*
+ * Requests up to this may come from a thread cache, where nobody sees them come and go,
+ * and are counted as rounded up. Read-only after pin_rounding_init().
+ */
+extern size_t pin_rounding_large;
 
-/* Reserves the table, after pin_reserve_init(); without room for it nothing is noted. */
-void pin_rounding_init(void);
+/*
+ * Reserves the table, after pin_reserve_init(); without room for it nothing is noted.
+ * Thread caches have blocks up to the size class of so many bytes.
+ */
+void pin_rounding_init(size_t n_cached);
 
 /*
  * A large block can hold n_usable bytes of which n_bytes were asked for; replaces what

@@ -76,7 +76,7 @@ static bool is_power_of_two(size_t n)
 static void *aligned(size_t alignment, size_t n_bytes)
 {
 	int flags = __builtin_ctzl(alignment);
-	size_t n_usable = n_bytes > PIN_ROUNDING_LARGE ? pin_je_nallocx(n_bytes, flags) : 0;
+	size_t n_usable = n_bytes > pin_rounding_large ? pin_je_nallocx(n_bytes, flags) : 0;
 	void *p;
 
 	if (!n_usable)

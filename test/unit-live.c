@@ -44,7 +44,7 @@ static size_t some_size(unsigned *random)
 
 static size_t counts(void *block, size_t n)
 {
-	return n > PIN_ROUNDING_LARGE ? n : malloc_usable_size(block);
+	return n > pin_rounding_large ? n : malloc_usable_size(block);
 }
 
 static void change(struct slot *slot, unsigned *random)

@@ -247,7 +247,7 @@ static void full(void)
 int main(void)
 {
 	ok(!pin_reserve_init() && !pin_region_init(), "there is a range of addresses");
-	pin_rounding_init();
+	pin_rounding_init(0);
 	held();
 	rounding();
 	timeline();
