@@ -6,11 +6,10 @@
  *
  * A handler of ours stands where the default disposition of a fatal signal was, and
  * then lets the default happen: so it is the default, as far as the program can see.
- * sigaction() and signal() put ours in the place of SIG_DFL, and say SIG_DFL of ours.
- * That is needed, and not only tidy: Open MPI complains of a SIGSEGV and Python
- * forgets Ctrl-C when the disposition is not SIG_DFL, and handlers that clean up, set
- * SIG_DFL and raise the signal again, as shells and Open MPI have, come to the report
- * in the end.
+ * sigaction() and both kinds of signal() put ours in the place of SIG_DFL, and say SIG_DFL of
+ * ours. That is needed, and not only tidy: Open MPI complains of a SIGSEGV and Python forgets
+ * Ctrl-C when the disposition is not SIG_DFL, and handlers that clean up, set SIG_DFL and raise
+ * the signal again, as shells and Open MPI have, come to the report in the end.
  */
 #include <config.h>
 
@@ -161,16 +160,36 @@ static sighandler_t set_default(int sig)
 	return set_action(sig, &by_default, &before) ? SIG_ERR : before.sa_handler;
 }
 
-PIN_EXPORT sighandler_t signal(int sig, sighandler_t handler)
+typedef sighandler_t set_handler(int sig, sighandler_t handler);
+
+static sighandler_t change(int sig, sighandler_t handler, set_handler *next)
 {
 	sighandler_t before;
 
 	if (!takes(sig))
-		return PIN_NEXT(signal)(sig, handler);
+		return next(sig, handler);
 	if (handler == SIG_DFL)
 		return set_default(sig);
-	before = PIN_NEXT(signal)(sig, handler);
+	before = next(sig, handler);
 	return before == (sighandler_t)(void *)on_fatal ? SIG_DFL : before;
+}
+
+PIN_EXPORT sighandler_t signal(int sig, sighandler_t handler)
+{
+	return change(sig, handler, PIN_NEXT(signal));
+}
+
+PIN_EXPORT sighandler_t sysv_signal(int sig, sighandler_t handler)
+{
+	return change(sig, handler, PIN_NEXT(sysv_signal));
+}
+
+/* What programs in strictly standard C call by the name of signal(). */
+PIN_EXPORT set_handler __sysv_signal;
+
+sighandler_t __sysv_signal(int sig, sighandler_t handler)
+{
+	return change(sig, handler, PIN_NEXT(sysv_signal));
 }
 
 /*

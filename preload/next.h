@@ -16,7 +16,7 @@
 
 #define PIN_NEXT_NAMES(name)                                                         \
 	name(_exit) name(_Exit) name(execv) name(execve) name(execveat) name(execvp) \
-		name(execvpe) name(fexecve) name(sigaction) name(signal)
+		name(execvpe) name(fexecve) name(sigaction) name(signal) name(sysv_signal)
 
 #define PIN_NEXT_FIELD(name) __typeof__(&name) name;
 struct pin_next {

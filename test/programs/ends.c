@@ -367,6 +367,8 @@ static void by_dispositions(void)
 	wrong += signal(number, SIG_DFL) != SIG_IGN;
 	wrong += signal(number, SIG_DFL) != SIG_DFL;
 	wrong += signal(9, SIG_DFL) != SIG_ERR || errno != EINVAL;
+	wrong += sysv_signal(number, SIG_IGN) != SIG_DFL;
+	wrong += sysv_signal(number, SIG_DFL) != SIG_IGN;
 	exit(7 + wrong);
 }
 
