@@ -71,11 +71,12 @@ static bool is_power_of_two(size_t n)
 
 /*
  * Of mallocx(3), whose flags are the logarithm of the alignment; leaves errno alone.
- * What is beyond the request is corrected before, because the block is counted within.
+ * What is beyond the request is corrected before, because the block is counted within;
+ * without any alignment it would be corrected there.
  */
 static void *aligned(size_t alignment, size_t n_bytes)
 {
-	int flags = __builtin_ctzl(alignment);
+	int flags = __builtin_ctzl(alignment > 1 ? alignment : 2);
 	size_t n_usable = n_bytes > pin_rounding_large ? pin_je_nallocx(n_bytes, flags) : 0;
 	void *p;
 

@@ -23,7 +23,7 @@ within_one_percent() {
 
 @test "the peak is what was asked for, whatever the size classes, and although it is over" {
 	local way
-	for way in block blocks small aligned array thread-block thread-blocks thread-small; do
+	for way in block blocks small aligned unaligned array thread-block thread-blocks thread-small; do
 		for mib in 13 50; do
 			peaks "$way" "$mib"
 			within_one_percent

@@ -104,6 +104,8 @@ static void hold_and_drop(const char *way, size_t n)
 		free(hold_aligned(n));
 	else if (!strcmp(way, "grown"))
 		free(hold_grown(n));
+	else if (!strcmp(way, "unaligned"))
+		free(keep(aligned_alloc(1, n), n));
 	else if (!strcmp(way, "recycled"))
 		hold_recycled(n);
 	else if (!strcmp(way, "array"))
