@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <string.h>
 #include <strings.h>
 
 /* The object a function is in: another preload, or the program itself. */
@@ -36,6 +37,14 @@ static void say_whose(const struct link_map *home)
  * not, either another allocator is in front of this one, which the user can cure,
  * or the page layer was not linked in, which must not go unnoticed.
  */
+/* It redirects calls, where the loader's tables do not show it. */
+static bool is_under_valgrind(void)
+{
+	const char *preloads = pin_environment("LD_PRELOAD");
+
+	return preloads && strstr(preloads, "/vgpreload_");
+}
+
 bool pin_conflicts_heap_is_ours(void)
 {
 	const struct link_map *home;
@@ -48,6 +57,12 @@ bool pin_conflicts_heap_is_ours(void)
 		return false;
 	}
 	home = home_of(dlsym(RTLD_DEFAULT, "malloc"));
+	if (is_under_valgrind()) {
+		pin_warn("valgrind answers malloc, so the heap is not this library's: run it "
+			 "with "
+			 "--soname-synonyms=somalloc=nouserintercepts");
+		return false;
+	}
 	if (home == home_of((void *)pin_conflicts_heap_is_ours))
 		pin_fatal("malloc does not come from the reserved range: this build is broken");
 	say_whose(home);

@@ -15,7 +15,8 @@
 
 static void report(void)
 {
-	static const struct pin_occasion before_exec = {.name = "before exec", .careful = true};
+	static const struct pin_occasion before_exec = {
+		.name = "before exec", .careful = true, .step = true};
 
 	if (PIN_UNLIKELY(pin_report_wanted))
 		pin_report_due(&before_exec);

@@ -244,13 +244,15 @@ static bool written_meanwhile(const char *path)
 	return later(info.st_mtim, began.time) && !is_own(&info);
 }
 
-static bool is_due(void)
+static bool is_due(const struct pin_occasion *occasion)
 {
 	const char *path = pin_options.report;
 
-	if (pin_pool_requests(PIN_SERVED) || pin_pool_passed() || !strcmp(path, "stderr"))
+	if (pin_pool_requests(PIN_SERVED) || pin_pool_passed())
 		return true;
-	return !written_meanwhile(path);
+	if (occasion->step && pin_region_count() <= 1)
+		return false;
+	return !strcmp(path, "stderr") || !written_meanwhile(path);
 }
 
 void pin_report_due(const struct pin_occasion *occasion)
@@ -261,7 +263,7 @@ void pin_report_due(const struct pin_occasion *occasion)
 
 	if (!pin_report_wanted || began.pid != getpid() || !pin_turn_take(&turn, occasion))
 		return;
-	if (is_due())
+	if (is_due(occasion))
 		error = write_report(pin_options.report, occasion);
 	/* Within the turn: standard error may be a pipe that nobody reads. */
 	if (error)

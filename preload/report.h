@@ -10,6 +10,7 @@ struct pin_occasion {
 	bool careful;	  /* perhaps in a signal handler: only what is safe there is done */
 	bool last;	  /* the program ends: nothing is written after it */
 	bool crash;	  /* perhaps of the writing itself, which is not tried again then */
+	bool step;	  /* the process goes on as another program: see pin_report_due() */
 };
 
 /* Whether PINALLOC_REPORT asks this program for one. Set by pin_report_init(). */
@@ -19,8 +20,9 @@ extern bool pin_report_wanted;
  * Writes the report where PINALLOC_REPORT says, if it is due. It is not in a forked
  * child, a child of vfork() included, in which nothing is changed; nor for a process
  * without registrations, such as the shell around a program, over a file that another
- * has written meanwhile. Leaves errno alone. Async-signal-safe if the occasion is
- * careful; else not from inside malloc.
+ * has written meanwhile; nor at a step for one that has not even made the heap grow, as
+ * wrappers have not that only execute what they wrap. Leaves errno alone. Async-signal-safe if
+ * the occasion is careful; else not from inside malloc.
  */
 void pin_report_due(const struct pin_occasion *occasion);
 

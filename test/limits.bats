@@ -101,3 +101,13 @@ one_line() {
 		bash -c 'tasks=(/proc/$$/task/*); echo ${#tasks[@]}'
 	[ "$output" -eq 1 ]
 }
+
+@test "valgrind answers malloc itself: one line with the cure, which works" {
+	grow=$programs/grow
+	run -0 --separate-stderr preloaded valgrind -q "$grow" 1
+	[[ "$stderr" == *"valgrind answers malloc, so the heap is not this library's: run it with --soname-synonyms=somalloc=nouserintercepts"* ]]
+	run -0 --separate-stderr preloaded PINALLOC_REPORT="$BATS_TEST_TMPDIR/out.json" \
+		valgrind -q --soname-synonyms=somalloc=nouserintercepts "$grow" 10
+	[[ "$stderr" != *"valgrind answers malloc"* ]]
+	[ "$(figure "$BATS_TEST_TMPDIR/out.json" .memory.live_peak_bytes)" -gt 10000000 ]
+}

@@ -40,7 +40,7 @@ ranked() {
 
 @test "PINALLOC_REPORT=stderr is never written to files that have taken its place" {
 	for first in 0 3; do
-		run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr python3 -c "
+		run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr /usr/bin/python3 -c "
 import os
 os.closerange($first, 1024)
 while os.open('file', os.O_WRONLY | os.O_CREAT) < 200: pass"

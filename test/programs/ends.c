@@ -425,6 +425,9 @@ static const struct {
 
 int main(int argc, char **argv)
 {
+	/* Or it had nothing to say of itself before it executes another program. */
+	if (!malloc((size_t)4 << 20))
+		return 99;
 	alarm(60);
 	number = argc > 2 ? atoi(argv[2]) : 0;
 	for (size_t i = 0; argc > 1 && i < sizeof ways / sizeof ways[0]; i++)
