@@ -81,25 +81,50 @@ static void memory(const struct pin_report *report, struct pin_output *out)
 	memlock(report, out);
 }
 
-/* Stacks and frames on the one screen; the JSON form has more. */
-#define SITES  5
-#define FRAMES 4
+/* Stacks on the one screen, frames of each, and the width they may have; JSON has more. */
+#define SITES	5
+#define FRAMES	4
+#define COLUMNS 84
+
+/* Of a place, "/path/to/MODULE+0xOFFSET", the last part. */
+static const char *shown_part(const char *name)
+{
+	const char *slash = name[0] == '/' ? strrchr(name, '/') : NULL;
+
+	return slash ? slash + 1 : name;
+}
+
+/* As many callers as fit, up to main(): what called that is the same for all. */
+static void stack(const struct pin_report *report, struct pin_frames frames,
+		  struct pin_output *out)
+{
+	char name[PIN_BACKTRACE_NAME];
+	size_t columns = 0;
+	uint32_t i = 0;
+
+	for (bool last = false; i < frames.n && i < FRAMES && !last; i++) {
+		pin_report_frame(report, frames.at[i], name, sizeof name);
+		columns += strlen(shown_part(name));
+		if (i && columns > COLUMNS)
+			break;
+		pin_output(out, "%s%s", i ? " <- " : "", shown_part(name));
+		last = !strncmp(name, "main (", 6);
+		if (last)
+			frames.n = i + 1;
+	}
+	pin_output(out, i < frames.n ? " <- ...\n" : "\n");
+}
 
 static void site(const struct pin_report *report, const struct pin_site *site,
 		 struct pin_output *out)
 {
 	struct pin_frames frames = pin_report_frames(site);
-	char name[PIN_BACKTRACE_NAME];
 
 	pin_output(out, "  %10s  ", PIN_SIZE(pin_report_share(report, site).bytes));
-	for (uint32_t i = 0; i < frames.n && i < FRAMES; i++) {
-		pin_report_frame(report, frames.at[i], name, sizeof name);
-		pin_output(out, "%s%s", i ? " <- " : "", name);
-		/* What called main() is the same for all. */
-		if (!strncmp(name, "main (", 6))
-			break;
-	}
-	pin_output(out, frames.n ? "\n" : "(stack not known)\n");
+	if (frames.n)
+		stack(report, frames, out);
+	else
+		pin_output(out, "(stack not known)\n");
 }
 
 static void sites(const struct pin_report *report, struct pin_output *out)

@@ -71,7 +71,7 @@ merged() {
 		"  Never returning memory cost 27.2 % more than the 1006.0 MiB in use at the peaks." \
 		"  Pinned at the peaks: 640.0 MiB in sum; nearest to its limit on locked memory is rank 3, at 25 % of 1.0 GiB." \
 		"  The largest heap is that of rank 3 on node2: 512.0 MiB, 1.60 times the mean." \
-		"  4014 registrations were answered from 58 real ones; slowest at those is rank 0, 250.0 ms."
+		"  4014 registrations were answered from 58 real ones; slowest at those is rank 0, 0.250 s."
 }
 
 @test "the tables have a row for each rank and each host" {

@@ -211,8 +211,8 @@ static void print_registrations(const struct pin_job *job)
 	       served.sum == 1 ? " was" : "s were", created.sum,
 	       pin_command_plural(created.sum));
 	if (job->n_main > 1 && seconds.max > 0)
-		printf("; slowest at those is %s, %.1f ms", PIN_RANK_NAME(seconds.largest),
-		       1000 * seconds.max);
+		printf("; slowest at those is %s, %.3f s", PIN_RANK_NAME(seconds.largest),
+		       seconds.max);
 	printf(".\n");
 }
 
