@@ -43,16 +43,29 @@ struct je_prof_info {
 	size_t alloc_size;
 };
 
+void __real_je_te_event_trigger(void *tsd, struct je_te_ctx *ctx);
+
+/* Apart, so that what is called here costs the other events no saved registers. */
+static PIN_COLD void event_with_news(void *tsd, struct je_te_ctx *ctx)
+{
+	pin_live_count_event();
+	/* For growth that was not settled where it happened: in realloc, or in a sample. */
+	pin_growth_settle_now();
+	__real_je_te_event_trigger(tsd, ctx);
+}
+
 /*
  * A thread has allocated, or freed, enough that somebody wants to look: every 64 KiB,
  * its thread cache. At the end of malloc, realloc or free.
  */
 CALL(void, te_event_trigger, void *tsd, struct je_te_ctx *ctx)
 {
-	pin_live_event(ctx->is_alloc ? PIN_LIVE_ALLOCATED : PIN_LIVE_FREED, ctx->current);
-	/* For growth that was not settled where it happened: in realloc, or in a sample. */
-	pin_growth_settle_now();
-	__real_je_te_event_trigger(tsd, ctx);
+	enum pin_live_side side = ctx->is_alloc ? PIN_LIVE_ALLOCATED : PIN_LIVE_FREED;
+
+	if (PIN_LIKELY(pin_live_event_is_quiet(side, ctx->current) && !pin_growth_pending))
+		__real_je_te_event_trigger(tsd, ctx);
+	else
+		event_with_news(tsd, ctx);
 }
 
 /*

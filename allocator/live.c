@@ -34,6 +34,19 @@ void pin_live_tell(int64_t held)
 	pin_timeline_move(now > 0 ? (size_t)now : 0);
 }
 
+void pin_live_count_event(void)
+{
+	struct pin_live_thread *thread = &pin_live_thread;
+	int64_t held = pin_live_held(), change;
+
+	if (thread->withheld_at == pin_live_count(PIN_LIVE_FREED))
+		held -= thread->withheld;
+	thread->withheld = thread->moving = 0;
+	change = held - thread->told;
+	if (change > PIN_LIVE_UNTOLD || change < -PIN_LIVE_UNTOLD)
+		pin_live_tell(held);
+}
+
 size_t pin_live_now(void)
 {
 	int64_t now = atomic_load_explicit(&live, memory_order_relaxed) + pin_live_held() -

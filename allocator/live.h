@@ -63,20 +63,22 @@ static inline bool pin_live_knows(enum pin_live_side side)
 	return pin_live_thread.counters[side];
 }
 
-/* An event of the calling thread, on the side of one of its counters. */
-static inline void pin_live_event(enum pin_live_side side, const uint64_t *counter)
+/* Counts what the calling thread has come to, after an event that is not quiet. */
+void pin_live_count_event(void);
+
+/*
+ * An event of the calling thread, on the side of one of its counters. Returns whether that
+ * is all there is to it, as it mostly is.
+ */
+static inline bool pin_live_event_is_quiet(enum pin_live_side side, const uint64_t *counter)
 {
 	struct pin_live_thread *thread = &pin_live_thread;
-	int64_t held, change;
+	int64_t change;
 
 	thread->counters[side] = counter;
-	held = pin_live_held();
-	if (thread->withheld_at == pin_live_count(PIN_LIVE_FREED))
-		held -= thread->withheld;
-	thread->withheld = thread->moving = 0;
-	change = held - thread->told;
-	if (change > PIN_LIVE_UNTOLD || change < -PIN_LIVE_UNTOLD)
-		pin_live_tell(held);
+	change = pin_live_held() - thread->told;
+	return change <= PIN_LIVE_UNTOLD && change >= -PIN_LIVE_UNTOLD &&
+	       !(thread->withheld | thread->moving);
 }
 
 /* The calling thread holds so much more, or less, than its counters say. */

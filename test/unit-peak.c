@@ -17,16 +17,22 @@
 /* The counters of the only thread here. */
 static uint64_t allocated, freed;
 
+static void look(enum pin_live_side side, const uint64_t *counter)
+{
+	if (!pin_live_event_is_quiet(side, counter))
+		pin_live_count_event();
+}
+
 static void allocate(size_t n_bytes)
 {
 	allocated += n_bytes;
-	pin_live_event(PIN_LIVE_ALLOCATED, &allocated);
+	look(PIN_LIVE_ALLOCATED, &allocated);
 }
 
 static void release(size_t n_bytes)
 {
 	freed += n_bytes;
-	pin_live_event(PIN_LIVE_FREED, &freed);
+	look(PIN_LIVE_FREED, &freed);
 }
 
 static void held(void)
