@@ -100,7 +100,8 @@ const char *pin_report_rank(void)
 
 static const char *rank_count(void)
 {
-	static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"};
+	static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+					    "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"};
 
 	return first_set(names, PIN_ARRAY_SIZE(names));
 }

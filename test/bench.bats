@@ -91,7 +91,7 @@ above() {
 	done
 	for program in small large; do
 		above "$program instructions jemalloc" 100
-		above "$program instructions pinalloc counting" 1
+		above "$program instructions pinalloc counting" 0.1
 		above "$program instructions sample-only walking" \
 			"$(value "$program instructions pinalloc walking")"
 	done

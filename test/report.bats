@@ -66,6 +66,16 @@ while os.open('file', os.O_WRONLY | os.O_CREAT) < 200: pass"
 	[ "$(ranked PMI=5)" = report.none ]
 }
 
+@test "and their number, of a Slurm job step rather than of the job" {
+	preloaded PINALLOC_REPORT=out.json SLURM_PROCID=1 SLURM_NTASKS=8 "$grow" 1
+	[ "$(figure out.json .nranks)" -eq 8 ]
+	preloaded PINALLOC_REPORT=out.json SLURM_PROCID=1 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=4 \
+		"$grow" 1
+	[ "$(figure out.json .nranks)" -eq 4 ]
+	preloaded PINALLOC_REPORT=out.json PMI_RANK=0 PMI_SIZE=2 "$grow" 1
+	[ "$(figure out.json .nranks)" -eq 2 ]
+}
+
 @test "the JSON report has the keys that are a contract" {
 	preloaded PINALLOC_REPORT=out.json OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 "$grow" 1
 	jq -e '.schema == 1 and .rank == 1 and .nranks == 2 and .program == "grow"' out.json
