@@ -13,7 +13,9 @@ setup() {
 }
 
 teardown() {
-	[ -z "$pid" ] || kill -KILL "$pid" 2> "$BATS_TEST_TMPDIR/kill" || true
+	if [ "$pid" ] && [ -e "/proc/$pid" ]; then
+		kill -KILL "$pid"
+	fi
 }
 
 # leaves WRITTEN HOW [SIGNAL]: ends as without the library, silently, with one report.
