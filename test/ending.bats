@@ -13,9 +13,7 @@ setup() {
 }
 
 teardown() {
-	if [ "$pid" ] && [ -e "/proc/$pid" ]; then
-		kill -KILL "$pid"
-	fi
+	[ -z "$pid" ] || kill -KILL "$pid" 2> "$BATS_TEST_TMPDIR/kill" || true
 }
 
 # leaves WRITTEN HOW [SIGNAL]: ends as without the library, silently, with one report.
