@@ -45,7 +45,11 @@ void pin_rounding_note(const void *block, size_t n_bytes, size_t n_usable)
 {
 	size_t n = PIN_ALIGN_DOWN(n_usable - n_bytes, UNIT), before;
 
-	if (!pin_reserve_contains(block) || pin_table_ensure(&beyond, page_of(block) + 1))
+	if (!pin_reserve_contains(block))
+		return;
+	/* What the table has no room for yet is 0 already: most programs need none. */
+	if (page_of(block) >= beyond.committed &&
+	    (!n || pin_table_ensure(&beyond, page_of(block) + 1)))
 		return;
 	before = set(page_of(block), n);
 	pin_live_correct((int64_t)before - (int64_t)n);

@@ -47,9 +47,6 @@ PIN_EXPORT void *pin_aligned_alloc(size_t alignment, size_t n_bytes);
 PIN_EXPORT int pin_posix_memalign(void **p, size_t alignment, size_t n_bytes);
 PIN_EXPORT void *pin_valloc(size_t n_bytes);
 
-void *pin_realloc(void *p, size_t n_bytes);
-PIN_EXPORT void *pin_valloc(size_t n_bytes);
-
 void *pin_realloc(void *p, size_t n_bytes)
 {
 	if (PIN_UNLIKELY(!p))

@@ -10,11 +10,6 @@ setup() {
 	base_report > "$base"
 }
 
-# merged FILTER [ARGUMENT…]: one figure of the merged report of job/.
-merged() {
-	"$pinalloc" report --json "${2:-job}" | jq -c "$1"
-}
-
 # unfit EDIT WHY: a report edited so is left out for that reason.
 unfit() {
 	rank unfit.json "$1"

@@ -10,11 +10,6 @@ setup() {
 	base_report > "$base"
 }
 
-# merged FILTER [ARGUMENT…]: one figure of the merged report of job/.
-merged() {
-	"$pinalloc" report --json "${2:-job}" | jq -c "$1"
-}
-
 @test "without a known subcommand there is one line, with one there is help" {
 	fails 2 ": no SUBCOMMAND; see pinalloc --help"
 	fails 2 ": retort is no subcommand; see pinalloc --help" retort

@@ -44,6 +44,11 @@ four() {
 	done
 }
 
+# merged FILTER [ARGUMENT…]: one figure of the merged report of job/.
+merged() {
+	"$pinalloc" report --json "${2:-job}" | jq -c "$1"
+}
+
 # fails STATUS LINE ARGUMENT…: that exit status, nothing printed, and this line said.
 fails() {
 	local expected=$1 line=$2
