@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Calls from one object of jemalloc's to another that come by here: the linker gives
- * them to __wrap_* and the function itself is __real_* (--wrap, Makefile.am). None of
+ * them to __wrap_* and the function itself is __real_* (--wrap, configure.ac). None of
  * them is on the fast path of malloc or free. No lock of jemalloc's is held in any, and
  * what runs here may not allocate.
  *

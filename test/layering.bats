@@ -85,6 +85,17 @@ longest() {
 	grep -q 'mprotect(' allocator/os.c
 }
 
+# A call that the linker is not told of would go past that file, silently.
+@test "the linker is told of the calls that come by allocator/calls.c, and no others" {
+	run diff \
+		<(nm "$top_builddir/allocator/.libs/calls.o" | sed -n 's/.* T __wrap_//p' | sort) \
+		<(sed -n 's/^JEMALLOC_WRAPS = //p' "$top_builddir/Makefile" | tr ' ' '\n' |
+			sed -n 's/^-Wl,--wrap=//p' | sort)
+	echo "$output"
+	[ "$status" -eq 0 ]
+	grep -q '^JEMALLOC_WRAPS = .*je_large_malloc' "$top_builddir/Makefile"
+}
+
 @test "only preload exports" {
 	clean 'PIN_EXPORT' 'PIN_EXPORT void *pvalloc' regpool/* $(but allocator/base.h | grep ^allocator)
 }
