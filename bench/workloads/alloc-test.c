@@ -8,7 +8,7 @@
 #include "workload.h"
 
 #define BLOCKS	   100000
-#define OPERATIONS 9e6
+#define OPERATIONS 14e6
 
 struct block {
 	char *bytes;

@@ -8,7 +8,7 @@
 
 #define BUNCH	   128
 #define WAITING	   32 /* bunches at most before a thread */
-#define OPERATIONS 10e6
+#define OPERATIONS 15e6
 
 struct bunch {
 	char *blocks[BUNCH / 2];

@@ -8,7 +8,7 @@
 #include "workload.h"
 
 #define MOST	   1600
-#define OPERATIONS 25e6
+#define OPERATIONS 20e6
 
 static const size_t sizes[] = {16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
 static const size_t batches[] = {25, 100, 400, MOST};

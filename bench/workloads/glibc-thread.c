@@ -8,7 +8,7 @@
 #include "workload.h"
 
 #define BLOCKS	   1024
-#define OPERATIONS 30e6
+#define OPERATIONS 45e6
 
 static void *work(void *number)
 {

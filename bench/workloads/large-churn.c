@@ -7,7 +7,7 @@
 #include "workload.h"
 
 #define BUFFERS	   20
-#define OPERATIONS 800
+#define OPERATIONS 300
 
 int main(int argc, char **argv)
 {

@@ -9,7 +9,7 @@
 
 #define BLOCKS	   24
 #define LEFT	   6 /* for the other to free */
-#define OPERATIONS 30e3
+#define OPERATIONS 15e3
 
 struct life {
 	pthread_t thread;

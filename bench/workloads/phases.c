@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Twelve phases, each of which allocates blocks of other sizes than the last until as much
+ * is live as before; between them nine of ten blocks are freed, at random. A heap keeps
+ * what the sizes of one phase took unless it can use it for those of the next.
+ *   usage: phases SCALE small-large|bands    400 MiB * SCALE are live at the peaks
+ * small-large: in turn 64 B to 512 B, and 8 KiB to 64 KiB. bands: the k-th of twelve bands
+ * from 64 B to 4 MiB, each as wide as the others in logarithm.
+ */
+#include "peak.h"
+
+#include <math.h>
+
+#define PHASES 12
+#define BUDGET 400 /* MiB */
+
+/* Chained through themselves: nothing is allocated beside them. */
+struct block {
+	struct block *next;
+	size_t n_bytes;
+};
+
+static struct block *first, **last = &first;
+static uint64_t state = 88172645463325252u;
+
+static void put(size_t n_bytes)
+{
+	struct block *block = (struct block *)peak_take(n_bytes);
+
+	*block = (struct block){.n_bytes = n_bytes};
+	*last = block;
+	last = &block->next;
+}
+
+/* Without `end`. */
+static void fill(size_t budget, size_t least, size_t end)
+{
+	while (peak_live < budget)
+		put(least + random_next(&state) % (end - least));
+}
+
+static void thin(void)
+{
+	struct block **at = &first, *block;
+
+	while ((block = *at)) {
+		if (random_next(&state) % 10 == 0) {
+			at = &block->next;
+			continue;
+		}
+		*at = block->next;
+		peak_free((char *)block, block->n_bytes);
+	}
+	last = at;
+}
+
+static size_t band(int k)
+{
+	return (size_t)(64 * pow(65536, k / (double)PHASES));
+}
+
+static void phase(size_t budget, int k, bool bands)
+{
+	if (bands)
+		fill(budget, band(k), band(k + 1));
+	else if (k % 2 == 0)
+		fill(budget, 64, 513);
+	else
+		fill(budget, 8 * KIB, 64 * KIB + 1);
+	thin();
+}
+
+int main(int argc, char **argv)
+{
+	bool bands = argc == 3 && !strcmp(argv[2], "bands");
+
+	if (argc != 3 || !parse_scale(argv[1]) || (!bands && strcmp(argv[2], "small-large")))
+		usage("SCALE small-large|bands");
+	for (int k = 0; k < PHASES; k++)
+		phase(scaled(BUDGET * MIB), k, bands);
+	return peak_end();
+}
