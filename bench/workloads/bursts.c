@@ -4,14 +4,14 @@
  * frees them all and ends. At most THREADS hold memory at a time, mostly 2 to 4, sometimes
  * all; the first thread keeps 64 MiB throughout. When a thread may free is up to the first
  * one, so that what is live does not depend on the processors.
- *   usage: bursts SCALE [THREADS]    SCALE is of the memory; THREADS from 4 up, or 16
+ *   usage: bursts SCALE [THREADS]    SCALE is of the memory; THREADS is 16 unless given
  */
 #include "peak.h"
 
 #include <semaphore.h>
 
 #define BURSTS 200
-#define CROWD  20 /* of so many bursts one goes with all threads */
+#define CROWD  50 /* of twice so many bursts the last 16 go with all threads */
 #define KEPT   64 /* MiB */
 
 /* Chained through themselves: nothing is allocated beside them. */
@@ -80,6 +80,15 @@ static void end(size_t i)
 	finish(bursts[i].thread);
 }
 
+/* How many may hold memory when the i-th begins. */
+static size_t at_a_time(size_t i, uint64_t *state)
+{
+	size_t few = random_between(state, 2, 4);
+	bool crowded = i / CROWD % 2 && i % CROWD >= CROWD - 16;
+
+	return crowded || few > workload_threads ? workload_threads : few;
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t state = random_seed(BURSTS);
@@ -89,13 +98,9 @@ int main(int argc, char **argv)
 	workload_threaded(argc, argv);
 	if (argc < 3)
 		workload_threads = 16;
-	if (workload_threads < 4)
-		usage("SCALE [THREADS], from 4 up");
 	kept = fill(&state, scaled(KEPT * MIB));
 	for (size_t i = 0; i < BURSTS; i++) {
-		size_t most = i / workload_threads % (CROWD / 2) == 5
-				      ? workload_threads
-				      : random_between(&state, 2, 4);
+		size_t most = at_a_time(i, &state);
 
 		while (i - ended >= most)
 			end(ended++);

@@ -10,7 +10,7 @@
 #define VECTORS 8
 #define LEAST	1024
 #define MOST	48 /* MiB */
-#define TICKS	4000
+#define TICKS	2000
 
 struct vector {
 	char *bytes;

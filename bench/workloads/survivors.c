@@ -2,7 +2,7 @@
 /*
  * Small objects that last, made between buffers of 256 KiB to 8 MiB that do not: a
  * survivor beside each buffer must not keep the heap from using the room again.
- *   usage: survivors SCALE    about 100 MiB * SCALE are live at the peak
+ *   usage: survivors SCALE    about 150 MiB * SCALE are live at the peak
  */
 #include "peak.h"
 
