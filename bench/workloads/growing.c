@@ -50,7 +50,7 @@ int main(int argc, char **argv)
 
 	workload_single(argc, argv);
 	for (size_t i = 0; i < TICKS; i++) {
-		/* The first moves on twice to eight times as often as the others. */
+		/* The first grows most often, the last least. */
 		size_t least = random_below(&state, VECTORS);
 
 		tick(&vectors[random_below(&state, least + 1)]);

@@ -51,11 +51,34 @@ static inline void peak_free(char *block, size_t n_bytes)
 		peak_drop(n_bytes);
 }
 
-/* A run of neighbouring mappings that can be written to, as smaps has them. */
+/* A run of neighbouring mappings that can be written to. */
 struct peak_run {
 	uintptr_t end;
 	size_t n_bytes, resident;
 };
+
+/* What has been seen of smaps: the heap, as far as one can tell by now. */
+struct peak_search {
+	struct peak_run run, heap;
+	uintptr_t largest;
+};
+
+static inline void peak_mapping(struct peak_search *search, uintptr_t from, uintptr_t to,
+				const char *access)
+{
+	bool next = from == search->run.end;
+
+	if (next && !strcmp(access, "---p") && to - from > search->largest) {
+		search->largest = to - from;
+		search->heap = search->run;
+	}
+	if (!next || strcmp(access, "rw-p"))
+		search->run = (struct peak_run){0};
+	if (strcmp(access, "rw-p"))
+		return;
+	search->run.end = to;
+	search->run.n_bytes += to - from;
+}
 
 /*
  * The heap is that which the largest range without access follows: the rest of what was
@@ -64,29 +87,20 @@ struct peak_run {
 static inline struct peak_run peak_heap(void)
 {
 	FILE *file = fopen("/proc/self/smaps", "r");
-	struct peak_run run = {0}, heap = {0};
-	uintptr_t from, to, largest = 0;
+	struct peak_search search = {0};
 	char line[512], access[5];
+	uintptr_t from, to;
 	size_t kib;
 
 	if (!file)
 		give_up("cannot read /proc/self/smaps");
-	while (fgets(line, sizeof line, file)) {
+	while (fgets(line, sizeof line, file))
 		if (sscanf(line, "Rss: %zu kB", &kib) == 1)
-			run.resident += kib * KIB;
-		if (sscanf(line, "%lx-%lx %4s", &from, &to, access) != 3)
-			continue;
-		if (!strcmp(access, "---p") && from == run.end && to - from > largest) {
-			largest = to - from;
-			heap = run;
-		}
-		if (strcmp(access, "rw-p") || from != run.end)
-			run = (struct peak_run){0};
-		run.end = to;
-		run.n_bytes += to - from;
-	}
+			search.run.resident += kib * KIB;
+		else if (sscanf(line, "%lx-%lx %4s", &from, &to, access) == 3)
+			peak_mapping(&search, from, to, access);
 	fclose(file);
-	return heap;
+	return search.heap;
 }
 
 /* The most by which the heap grows at a time, for blocks that are smaller. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A solver that refines its grid: in each cycle it goes through levels, and on each has six
- * work arrays, half again as large as on the level before, whose arrays it frees in mixed
- * order once the new ones are filled from them. Small objects that last are made
- * in between. After the last level all arrays are freed, and the next cycle begins.
+ * A solver that refines its grid: in each cycle it goes through levels, each of which has
+ * six work arrays, half again as large as those of the level before. These are freed, in
+ * mixed order, once the new ones are filled; small objects that last are made in between.
+ * After the last level all arrays are freed, and the next cycle begins.
  *   usage: sawtooth SCALE    about 1 GiB * SCALE is live at the peaks
  */
 #include "peak.h"

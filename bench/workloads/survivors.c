@@ -17,30 +17,37 @@ struct buffer {
 };
 
 static char *survivors[ROUNDS * BESIDE];
+static size_t n_survivors;
+
+static void survive(void)
+{
+	for (int i = 0; i < BESIDE / 2; i++)
+		survivors[n_survivors++] = peak_take(SURVIVOR);
+}
+
+static void replace(struct buffer *buffer, uint64_t *state)
+{
+	peak_free(buffer->bytes, buffer->n);
+	survive();
+	buffer->n = random_log(state, 18, 23);
+	buffer->bytes = peak_take_pages(buffer->n);
+	survive();
+}
 
 int main(int argc, char **argv)
 {
 	struct buffer *buffers;
 	uint64_t state = random_seed(0);
-	size_t n_buffers, n = 0;
+	size_t n_buffers;
 
 	workload_single(argc, argv);
 	n_buffers = scaled(BUFFERS);
 	buffers = need(calloc(n_buffers, sizeof *buffers));
-	for (size_t i = 0; i < ROUNDS; i++) {
-		struct buffer *buffer = &buffers[random_below(&state, n_buffers)];
-
-		peak_free(buffer->bytes, buffer->n);
-		buffer->n = random_log(&state, 18, 23);
-		for (int j = 0; j < BESIDE / 2; j++)
-			survivors[n++] = peak_take(SURVIVOR);
-		buffer->bytes = peak_take_pages(buffer->n);
-		for (int j = 0; j < BESIDE / 2; j++)
-			survivors[n++] = peak_take(SURVIVOR);
-	}
+	for (size_t i = 0; i < ROUNDS; i++)
+		replace(&buffers[random_below(&state, n_buffers)], &state);
 	for (size_t i = 0; i < n_buffers; i++)
 		peak_free(buffers[i].bytes, buffers[i].n);
 	free(buffers);
-	free_all(survivors, n);
+	free_all(survivors, n_survivors);
 	return peak_end();
 }

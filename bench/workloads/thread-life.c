@@ -29,7 +29,13 @@ static void *live(void *argument)
 	return NULL;
 }
 
-static void bury(struct life *life)
+static void begin(struct life *life, size_t i)
+{
+	life->state = random_seed(i);
+	life->thread = start(live, life);
+}
+
+static void end(struct life *life)
 {
 	finish(life->thread);
 	free_all(life->left, LEFT);
@@ -38,19 +44,16 @@ static void bury(struct life *life)
 int main(int argc, char **argv)
 {
 	struct life lives[MOST_THREADS];
-	size_t n;
+	size_t n, ended = 0;
 
 	workload_threaded(argc, argv);
 	n = scaled(OPERATIONS);
-	for (size_t i = 0; i < n + workload_threads; i++) {
-		struct life *life = &lives[i % workload_threads];
-
-		if (i >= workload_threads && i - workload_threads < n)
-			bury(life);
-		if (i >= n)
-			continue;
-		life->state = random_seed(i);
-		life->thread = start(live, life);
+	for (size_t i = 0; i < n; i++) {
+		if (i - ended == workload_threads)
+			end(&lives[ended++ % workload_threads]);
+		begin(&lives[i % workload_threads], i);
 	}
+	while (ended < n)
+		end(&lives[ended++ % workload_threads]);
 	return workload_end(n);
 }
