@@ -7,27 +7,34 @@
  */
 #include "workload.h"
 
-#define BLOCK	   8
-#define WRITES	   40 /* of the whole block */
-#define OPERATIONS 8e6
+#define WRITES	   20
+#define OPERATIONS 60e6
 
-static char *given[MOST_THREADS];
+static uint64_t *given[MOST_THREADS];
 
-static void scratch(volatile char *block)
+static uint64_t *make(void)
+{
+	uint64_t *counter = need(malloc(sizeof *counter));
+
+	*counter = 0;
+	return counter;
+}
+
+/* Reads as well: whoever shares the cache line is waited for. */
+static void scratch(volatile uint64_t *counter)
 {
 	for (int i = 0; i < WRITES; i++)
-		for (int j = 0; j < BLOCK; j++)
-			block[j] = (char)(i + j);
+		*counter += 1;
 }
 
 static void *work(void *number)
 {
 	free(given[(uintptr_t)number]);
 	for (size_t n = scaled_share(OPERATIONS); n; n--) {
-		char *block = take(BLOCK);
+		uint64_t *counter = make();
 
-		scratch(block);
-		free(block);
+		scratch(counter);
+		free(counter);
 	}
 	return NULL;
 }
@@ -36,7 +43,7 @@ int main(int argc, char **argv)
 {
 	workload_threaded(argc, argv);
 	for (unsigned i = 0; i < workload_threads; i++)
-		given[i] = take(BLOCK);
+		given[i] = make();
 	run_threads(work);
 	return workload_end(scaled_share(OPERATIONS) * workload_threads);
 }

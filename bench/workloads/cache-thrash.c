@@ -6,25 +6,32 @@
  */
 #include "workload.h"
 
-#define BLOCK	   8
-#define WRITES	   40 /* of the whole block */
-#define OPERATIONS 8e6
+#define WRITES	   20
+#define OPERATIONS 60e6
 
-static void thrash(volatile char *block)
+static uint64_t *make(void)
+{
+	uint64_t *counter = need(malloc(sizeof *counter));
+
+	*counter = 0;
+	return counter;
+}
+
+/* Reads as well: whoever shares the cache line is waited for. */
+static void thrash(volatile uint64_t *counter)
 {
 	for (int i = 0; i < WRITES; i++)
-		for (int j = 0; j < BLOCK; j++)
-			block[j] = (char)(i + j);
+		*counter += 1;
 }
 
 static void *work(void *unused)
 {
 	(void)unused;
 	for (size_t n = scaled_share(OPERATIONS); n; n--) {
-		char *block = take(BLOCK);
+		uint64_t *counter = make();
 
-		thrash(block);
-		free(block);
+		thrash(counter);
+		free(counter);
 	}
 	return NULL;
 }

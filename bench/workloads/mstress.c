@@ -11,7 +11,7 @@
 #define PLACES	   1000
 #define KEPT	   2000
 #define ROUNDS	   20
-#define OPERATIONS 15e6
+#define OPERATIONS 25e6
 
 /* A block begins with its size, and ends in a byte of it. */
 struct block {
