@@ -9,7 +9,7 @@
 
 #define NEIGHBOURS 26
 #define ARRAYS	   4
-#define OPERATIONS 250 /* steps */
+#define OPERATIONS 400 /* steps */
 
 struct message {
 	char *out, *in;
