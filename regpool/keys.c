@@ -7,6 +7,7 @@
 #include "allocator/os.h"
 #include "allocator/region.h"
 #include "regpool/budget.h"
+#include "regpool/evict.h"
 #include "regpool/pool.h"
 #include "regpool/verify.h"
 
@@ -25,6 +26,11 @@
 
 static _Atomic uint32_t releases;  /* MRs given back, for FAILED entries */
 static _Atomic uint32_t clock_now; /* ticks at each registration, for eviction */
+
+uint32_t pin_keys_clock(void)
+{
+	return atomic_load(&clock_now);
+}
 
 void pin_keys_released(void)
 {
@@ -94,7 +100,7 @@ static struct ibv_mr *register_region(struct pin_domain *domain, unsigned access
 	do {
 		mr = try_region(domain, access, region, error);
 	} while (!mr && pin_ibverbs_out_of_room(*error) && may_evict &&
-		 pin_keys_evict_one(region->length));
+		 pin_evict_one(region->length));
 	atomic_fetch_add_explicit(&pin_pool.ns, pin_os_now_ns() - began, memory_order_relaxed);
 	return mr;
 }
@@ -117,11 +123,6 @@ static void note_destroyed(struct pin_domain *domain, size_t length)
 	pin_keys_released();
 }
 
-static struct pin_registration *registration_at(struct pin_class *keys, uint32_t number)
-{
-	return pin_table_at(&keys->registrations, struct pin_registration, number);
-}
-
 /* The provider allocated it with malloc, so malloc knows how much there is. */
 uint32_t pin_keys_readable_bytes(struct ibv_mr *mr)
 {
@@ -135,7 +136,7 @@ uint32_t pin_keys_readable_bytes(struct ibv_mr *mr)
 static bool fill(struct pin_domain *domain, struct pin_class *keys, uint32_t number,
 		 struct pin_entry *entry, bool may_evict)
 {
-	struct pin_registration *registration = registration_at(keys, number);
+	struct pin_registration *registration = pin_keys_registration(keys, number);
 	const struct pin_region *region = pin_region_get(number);
 	uint32_t released = atomic_load(&releases);
 	unsigned access = keys->access;
@@ -184,7 +185,7 @@ static bool make_ready(struct pin_domain *domain, struct pin_class *keys, uint32
 		if (state & PIN_ENTRY_BUSY) {
 			pin_os_wait(&entry->state, state);
 			state = atomic_load(&entry->state);
-		} else if (failed_for_good(registration_at(keys, number), state)) {
+		} else if (failed_for_good(pin_keys_registration(keys, number), state)) {
 			return false;
 		} else if (atomic_compare_exchange_weak(&entry->state, &state,
 							PIN_ENTRY_BUSY)) {
@@ -233,7 +234,7 @@ bool pin_keys_prepare(struct pin_domain *domain, struct pin_class *keys, uint32_
 
 	if (!entry || !make_ready(domain, keys, number, entry, may_evict))
 		return false;
-	touch(registration_at(keys, number));
+	touch(pin_keys_registration(keys, number));
 	return true;
 }
 
@@ -246,7 +247,7 @@ struct pin_registration *pin_keys_use(struct pin_domain *domain, struct pin_clas
 
 	if (PIN_UNLIKELY(!entry))
 		return NULL;
-	registration = registration_at(keys, number);
+	registration = pin_keys_registration(keys, number);
 	count = &registration->users[pin_lane()];
 	/* Both sequentially consistent: claim() does the same the other way round. */
 	atomic_fetch_add(&count->n, 1);
@@ -284,7 +285,7 @@ void pin_keys_put(struct pin_user_count *user)
 
 static bool has_users(struct pin_class *keys, uint32_t number)
 {
-	const struct pin_registration *registration = registration_at(keys, number);
+	const struct pin_registration *registration = pin_keys_registration(keys, number);
 
 	for (int i = 0; i < PIN_LANES; i++)
 		if (atomic_load(&registration->users[i].n))
@@ -316,7 +317,7 @@ static bool deregister(struct pin_domain *domain, struct pin_class *keys, uint32
 	int error;
 
 	pin_verify_deregister(number);
-	error = pin_ibverbs()->dereg_mr(registration_at(keys, number)->mr);
+	error = pin_ibverbs()->dereg_mr(pin_keys_registration(keys, number)->mr);
 	if (error) {
 		pin_warn("region %u on %s cannot be deregistered: %s", number, domain->device,
 			 strerrordesc_np(error));
@@ -328,76 +329,19 @@ static bool deregister(struct pin_domain *domain, struct pin_class *keys, uint32
 	return true;
 }
 
-/* What a search for something to deregister has found. */
-struct search {
-	struct pin_domain *domain;
-	struct pin_class *keys;
-	struct pin_entry *oldest, *busy;
-	uint32_t number, age;
-	size_t idle; /* bytes of all idle regions */
-};
-
-static void search_class(struct pin_domain *domain, struct pin_class *keys, uint32_t now,
-			 struct search *found)
+bool pin_keys_is_idle(struct pin_class *keys, uint32_t number)
 {
-	uint32_t n = pin_region_count();
-	struct pin_entry *entry;
+	const struct pin_entry *entry = pin_keys_at(keys, number);
 
-	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++) {
-		uint32_t age = now - atomic_load_explicit(&registration_at(keys, i)->used_at,
-							  memory_order_relaxed);
-
-		if (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
-			found->busy = entry;
-		if (atomic_load(&entry->state) != PIN_ENTRY_READY || has_users(keys, i))
-			continue;
-		/* Taken since `now` was read. */
-		if ((int32_t)age < 0)
-			age = 0;
-		found->idle += pin_region_get(i)->length;
-		if (found->oldest && age <= found->age)
-			continue;
-		found->domain = domain;
-		found->keys = keys;
-		found->oldest = entry;
-		found->number = i;
-		found->age = age;
-	}
+	return entry && atomic_load(&entry->state) == PIN_ENTRY_READY &&
+	       !has_users(keys, number);
 }
 
-static struct search search_idle(void)
+int pin_keys_release_idle(struct pin_domain *domain, struct pin_class *keys, uint32_t number)
 {
-	uint32_t now = atomic_load(&clock_now), n = pin_domain_count();
-	struct search found = {0};
-
-	for (uint32_t i = 0; i < n; i++) {
-		struct pin_domain *domain = pin_domain_at(i);
-
-		for (int k = 0; k < PIN_CLASSES && atomic_load(&domain->pd); k++)
-			search_class(domain, &domain->classes[k], now, &found);
-	}
-	return found;
-}
-
-bool pin_keys_evict_one(size_t wanted)
-{
-	for (;;) {
-		struct search found = search_idle();
-
-		if (!found.oldest && found.busy && !wanted) {
-			/* Perhaps on its way out; whoever wants a region holds one BUSY. */
-			pin_os_wait(&found.busy->state, PIN_ENTRY_BUSY);
-			return true;
-		}
-		if (!found.oldest || (wanted && !pin_budget_could(wanted, found.idle)))
-			return false;
-		if (!claim(found.keys, found.oldest, found.number))
-			continue;
-		if (!deregister(found.domain, found.keys, found.number, PIN_ENTRY_READY))
-			return false;
-		atomic_fetch_add(&pin_pool.evicted, 1);
-		return true;
-	}
+	if (!claim(keys, pin_keys_at(keys, number), number))
+		return -EBUSY;
+	return deregister(domain, keys, number, PIN_ENTRY_READY) ? 0 : -EIO;
 }
 
 bool pin_keys_in_use(struct pin_class *keys)
@@ -469,7 +413,7 @@ void pin_keys_forget(struct pin_domain *domain, struct pin_class *keys)
 	struct pin_entry *entry;
 
 	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++) {
-		struct pin_user_count *users = registration_at(keys, i)->users;
+		struct pin_user_count *users = pin_keys_registration(keys, i)->users;
 
 		if (empty(entry) & PIN_ENTRY_READY) {
 			note_destroyed(domain, pin_region_get(i)->length);

@@ -74,13 +74,17 @@ struct pin_entry *pin_keys_hold(struct pin_domain *domain, struct pin_class *key
 /* Gives one user back. Lock-free. */
 void pin_keys_put(struct pin_user_count *user);
 
+/* Whether the region is registered, not held, and no proxy lives on it. */
+bool pin_keys_is_idle(struct pin_class *keys, uint32_t number);
+
 /*
- * Deregisters the idle region that was used longest ago, in any domain. Returns
- * false if there is none, or if all of them would not make room for a region of
- * `wanted` bytes. With 0, for something outside the budget, it also waits for one
- * that another thread is deregistering: not for a caller who has an entry BUSY.
+ * Deregisters a region that is idle. Returns 0; -EBUSY if it is not idle any more; or
+ * -EIO when libibverbs refuses, which is said.
  */
-bool pin_keys_evict_one(size_t wanted);
+int pin_keys_release_idle(struct pin_domain *domain, struct pin_class *keys, uint32_t number);
+
+/* The time that pin_registration.used_at is in. */
+uint32_t pin_keys_clock(void);
 
 /* Whether a proxy lives on any region of the class. */
 bool pin_keys_in_use(struct pin_class *keys);
@@ -108,6 +112,13 @@ static inline struct pin_entry *pin_keys_at(struct pin_class *keys, uint32_t num
 	if (PIN_UNLIKELY(number >= atomic_load_explicit(&keys->room, memory_order_acquire)))
 		return NULL;
 	return pin_table_at(&keys->entries, struct pin_entry, number);
+}
+
+/* What else belongs to an entry that is there. */
+static inline struct pin_registration *pin_keys_registration(struct pin_class *keys,
+							     uint32_t number)
+{
+	return pin_table_at(&keys->registrations, struct pin_registration, number);
 }
 
 #endif

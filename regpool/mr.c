@@ -5,6 +5,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/region.h"
+#include "regpool/evict.h"
 #include "regpool/keys.h"
 #include "regpool/pool.h"
 #include "regpool/proxy.h"
@@ -115,7 +116,7 @@ static struct ibv_mr *pass(const struct request *request)
 						 request->iova, request->access);
 		error = errno;
 	} while (!mr && pin_ibverbs_out_of_room(error) && !pin_pool_off() &&
-		 (pin_keys_evict_one(0) || pin_pool.destroyed != given_up));
+		 (pin_evict_one(0) || pin_pool.destroyed != given_up));
 	errno = error;
 	return mr;
 }

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * To find the oldest idle region is to look at all regions there are. One search
+ * therefore notes as many of the oldest as are a share of them all; the next calls take
+ * those, and a call costs the same however large the heap is.
+ */
+#include <config.h>
+
+#include "regpool/evict.h"
+#include "allocator/os.h"
+#include "allocator/region.h"
+#include "regpool/budget.h"
+#include "regpool/keys.h"
+#include "regpool/pool.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+/* Regions looked at for each one noted, and the most that are noted. */
+#define SHARE 16
+#define MOST  4096
+
+struct candidate {
+	struct pin_domain *domain;
+	struct pin_class *keys;
+	uint32_t number;
+	uint32_t used_at; /* it is a candidate no longer when this has changed */
+	uint32_t age, order;
+};
+
+/*
+ * What the last search has found, from the oldest on. Under `lock`, which is taken with
+ * a domain's lock held or an entry BUSY; nothing is waited for under it.
+ */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct candidate list[MOST];
+static size_t n_listed, next, room;
+static uint32_t order;
+static size_t idle;		     /* bytes of all idle regions, listed or not */
+static _Atomic uint32_t *busy_state; /* of an entry somebody had BUSY, or NULL */
+
+/* Of equal age the one found first. */
+static bool is_older(const struct candidate *a, const struct candidate *b)
+{
+	return a->age > b->age || (a->age == b->age && a->order < b->order);
+}
+
+static void swap(struct candidate *a, struct candidate *b)
+{
+	struct candidate c = *a;
+
+	*a = *b;
+	*b = c;
+}
+
+/* The first n are a heap, the youngest at its root, when only entry i may be too old. */
+static void sift_down(size_t i, size_t n)
+{
+	for (size_t child; (child = 2 * i + 1) < n; i = child) {
+		if (child + 1 < n && is_older(&list[child], &list[child + 1]))
+			child++;
+		if (!is_older(&list[i], &list[child]))
+			return;
+		swap(&list[i], &list[child]);
+	}
+}
+
+static void sift_up(size_t i)
+{
+	for (size_t parent; i; i = parent) {
+		parent = (i - 1) / 2;
+		if (!is_older(&list[parent], &list[i]))
+			return;
+		swap(&list[parent], &list[i]);
+	}
+}
+
+static void offer(const struct candidate *candidate)
+{
+	if (n_listed < room) {
+		list[n_listed] = *candidate;
+		sift_up(n_listed++);
+	} else if (is_older(candidate, &list[0])) {
+		list[0] = *candidate;
+		sift_down(0, n_listed);
+	}
+}
+
+static uint32_t used_at(struct pin_class *keys, uint32_t number)
+{
+	return atomic_load_explicit(&pin_keys_registration(keys, number)->used_at,
+				    memory_order_relaxed);
+}
+
+static void look_at(struct pin_domain *domain, struct pin_class *keys, uint32_t number,
+		    uint32_t now)
+{
+	struct candidate candidate = {domain, keys, number, used_at(keys, number), 0, order++};
+
+	candidate.age = now - candidate.used_at;
+	/* Taken since `now` was read. */
+	if ((int32_t)candidate.age < 0)
+		candidate.age = 0;
+	idle += pin_region_get(number)->length;
+	offer(&candidate);
+}
+
+static void search_class(struct pin_domain *domain, struct pin_class *keys, uint32_t now)
+{
+	uint32_t n = pin_region_count();
+	struct pin_entry *entry;
+
+	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++) {
+		if (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
+			busy_state = &entry->state;
+		else if (pin_keys_is_idle(keys, i))
+			look_at(domain, keys, i, now);
+	}
+}
+
+/* What was a heap until now is sorted: its youngest goes to the end, and so on. */
+static void sort_list(void)
+{
+	for (size_t n = n_listed; n > 1; n--) {
+		swap(&list[0], &list[n - 1]);
+		sift_down(0, n - 1);
+	}
+}
+
+static void search(void)
+{
+	uint32_t now = pin_keys_clock(), n = pin_domain_count();
+
+	n_listed = next = idle = order = 0;
+	busy_state = NULL;
+	room = pin_region_count() / SHARE + 1;
+	if (room > MOST)
+		room = MOST;
+	for (uint32_t i = 0; i < n; i++) {
+		struct pin_domain *domain = pin_domain_at(i);
+
+		for (int k = 0; k < PIN_CLASSES && atomic_load(&domain->pd); k++)
+			search_class(domain, &domain->classes[k], now);
+	}
+	sort_list();
+}
+
+static size_t length_of(const struct candidate *candidate)
+{
+	return pin_region_get(candidate->number)->length;
+}
+
+/* The oldest that is listed and still what it was; NULL when the list is at its end. */
+static const struct candidate *first_listed(void)
+{
+	for (; next < n_listed; next++) {
+		const struct candidate *candidate = &list[next];
+
+		if (used_at(candidate->keys, candidate->number) == candidate->used_at &&
+		    pin_keys_is_idle(candidate->keys, candidate->number))
+			return candidate;
+		idle -= length_of(candidate);
+	}
+	return NULL;
+}
+
+static bool is_enough(size_t wanted)
+{
+	return !wanted || pin_budget_could(wanted, idle);
+}
+
+/*
+ * Takes the oldest off the list. What the list says may be old: before it is believed that
+ * there is none, or that all together are not enough, there is a search.
+ */
+static bool take(size_t wanted, struct candidate *out, _Atomic uint32_t **busy)
+{
+	const struct candidate *first;
+
+	pthread_mutex_lock(&lock);
+	first = first_listed();
+	if (!first || !is_enough(wanted)) {
+		search();
+		first = first_listed();
+	}
+	*busy = first ? NULL : busy_state;
+	if (first && !is_enough(wanted))
+		first = NULL;
+	if (first) {
+		*out = *first;
+		idle -= length_of(first);
+		next++;
+	}
+	pthread_mutex_unlock(&lock);
+	return first;
+}
+
+bool pin_evict_one(size_t wanted)
+{
+	_Atomic uint32_t *busy;
+	struct candidate oldest;
+	int error;
+
+	do {
+		if (!take(wanted, &oldest, &busy)) {
+			if (!busy || wanted)
+				return false;
+			/* Perhaps on its way out; whoever wants a region holds one BUSY. */
+			pin_os_wait(busy, PIN_ENTRY_BUSY);
+			return true;
+		}
+		error = pin_keys_release_idle(oldest.domain, oldest.keys, oldest.number);
+	} while (error == -EBUSY);
+	if (error)
+		return false;
+	atomic_fetch_add(&pin_pool.evicted, 1);
+	return true;
+}
