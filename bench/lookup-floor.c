@@ -17,6 +17,7 @@ void floor_init(uintptr_t lowest, uintptr_t highest, size_t n_entries)
 {
 	base = lowest >> GRANULE_SHIFT << GRANULE_SHIFT;
 	n_granules = ((highest - base) >> GRANULE_SHIFT) + 1;
+	n_keys = 0;
 	need((indices = calloc(n_granules, sizeof *indices)));
 	need((keys = calloc(n_entries, sizeof *keys)));
 }
@@ -25,6 +26,11 @@ void floor_add(uintptr_t addr, struct pinalloc_key key)
 {
 	indices[(addr - base) >> GRANULE_SHIFT] = n_keys;
 	keys[n_keys++] = key;
+}
+
+void floor_same(uintptr_t addr)
+{
+	indices[(addr - base) >> GRANULE_SHIFT] = n_keys - 1;
 }
 
 int floor_lookup(struct ibv_pd *pd, const void *addr, size_t length, struct pinalloc_key *key)

@@ -40,10 +40,12 @@ typedef int lookup_fn(struct ibv_pd *pd, const void *addr, size_t length,
 /*
  * The least a look-up can be: from an address to an index to the keys, which are
  * two loads that wait for each other, and the test that the first is in bounds.
- * `add` is for set-up and takes a granule of 2 MiB.
+ * `add` is for set-up and takes a granule of 2 MiB; `same` gives one more granule the
+ * keys that were added last.
  */
 void floor_init(uintptr_t lowest, uintptr_t highest, size_t n_entries);
 void floor_add(uintptr_t addr, struct pinalloc_key key);
+void floor_same(uintptr_t addr);
 lookup_fn floor_lookup;
 
 /* The cost of the call alone. */
