@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: bench/lookup and bench/peaks measure all they say they measure; and what is
-# exact of it, because instructions are counted, holds: malloc costs what jemalloc's
-# costs, and to count what is held is a small part of it.
+# Promise: bench/lookup, bench/peaks and bench/scale measure all they say they measure;
+# and what is exact of it, because instructions are counted, holds: malloc costs what
+# jemalloc's costs, and to count what is held is a small part of it.
 
 setup_file() {
 	load helper
@@ -23,6 +23,11 @@ value() {
 # above WHAT LIMIT
 above() {
 	awk -v x="$(value "$1")" -v y="$2" 'BEGIN { exit !(x > y) }'
+}
+
+# met WHAT: that line says so.
+met() {
+	awk -F '\t' -v what="$1" '$1 == what && $7 == "met" { n++ } END { exit n != 1 }' "$figures"
 }
 
 @test "every contestant has a figure, in the table and in the file" {
@@ -100,4 +105,30 @@ above() {
 	awk -v x="$(value 'small instructions counting/all')" 'BEGIN { exit !(x < 0.02) }'
 	awk -v x="$(value 'large instructions counting/all')" 'BEGIN { exit !(x < 0.05) }'
 	run ! value "no such program sample"
+}
+
+@test "bench/scale has a figure for all; what is no time meets its goal" {
+	local step size n what
+	figures=$BATS_TEST_TMPDIR/scale
+	"$top_srcdir/bench/scale" --quick "$figures" > "$figures.out"
+	for step in 64 2; do
+		for size in 1 2 16; do
+			for what in p50 p99 max lookup loads stats report report-bytes regions resident; do
+				above "growth $step $size $what" 0
+			done
+		done
+		for size in 1 16 256; do
+			for what in publish register evict give-up lookup loads register-bytes; do
+				above "tables $step $size $what" 0
+			done
+			met "tables $step $size percent of heap"
+		done
+		met "growth $step mappings"
+	done
+	for n in 1 2 8 64; do
+		above "threads $n together" "$(value "threads $n live")"
+		above "threads $n last" 0
+	done
+	grep -qE '^     a look-up .*(met|missed)' "$figures.out"
+	run ! value "threads 7 last"
 }

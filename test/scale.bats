@@ -1,0 +1,117 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: however large the heap is, it is a handful of mappings, every block lies in one
+# region, growth takes the same system calls, and a report tells of all of it; however many
+# threads come and go, the heap is as large as the first of them have made it. No memory is
+# touched. (unit-scale has 1 TiB of regions.)
+
+setup_file() {
+	load helper
+	export work=$BATS_FILE_TMPDIR
+	compile libibverbs.so.1 -shared -fPIC -fvisibility=hidden -Wl,-soname,libibverbs.so.1 \
+		-Wl,--version-script="$top_srcdir/test/fake-ibverbs.map" \
+		"$top_srcdir"/test/fake-{ibverbs,verbs}.c
+	compile growth "$top_srcdir"/bench/scale-growth.c \
+		"$top_srcdir"/bench/lookup-{rounds,floor}.c -pthread -libverbs -lm
+	compile threads -fno-builtin "$top_srcdir/bench/scale-threads.c" -pthread
+}
+
+setup() {
+	load helper
+	arenas=$((4 * $(nproc)))
+}
+
+compile() { # OUTPUT ARGUMENT…
+	gcc -std=gnu11 -O2 -I"$top_srcdir" -I"$top_builddir" -L"$work" -o "$work/$1" "${@:2}"
+}
+
+# grown STEP GIB: a heap of that size, whose figures are then in $work/figures.
+grown() {
+	preloaded PINALLOC_GROW="$1" LD_LIBRARY_PATH="$work" \
+		"$work/growth" 1 "$work/report.json" "$2" > "$work/figures"
+}
+
+# said WORD…: the figure behind these words, which must be there.
+said() {
+	awk -v what="$*" '{ value = $NF; sub(/ [^ ]*$/, "") } $0 == what { print int(value); n++ }
+		END { exit n != 1 }' "$work/figures"
+}
+
+# The program fails unless each block of 2 MiB has keys for all of it.
+@test "16 GiB of heap are at most 16 mappings, and every block is in one region" {
+	local step least
+	for step in 64M,256 2M,8192; do
+		least=${step#*,}
+		grown "${step%,*}" 16
+		[ "$(said 16 regions)" -ge "$least" ]
+		[ "$(said 16 regions)" -lt $((least * 2)) ]
+		[ "$(said 16 mappings)" -ge 2 ]
+		[ "$(said 16 mappings)" -le 16 ]
+		[ "$(said 16 resident)" -lt 256 ]
+	done
+}
+
+@test "the report of many regions is complete, and no longer than a small one's by much" {
+	local regions small
+	grown 2M 1
+	small=$(said 1 report-bytes)
+	grown 2M 32
+	regions=$(said 32 regions)
+	[ "$regions" -ge 16384 ]
+	[ "$(figure "$work/report.json" .memory.regions)" -ge "$regions" ]
+	[ "$(figure "$work/report.json" .memory.mapped_bytes)" -ge $((32 << 30)) ]
+	[ "$(figure "$work/report.json" .registration.mr_created)" -ge "$regions" ]
+	[ "$(figure "$work/report.json" '.registration.domains[0].bytes')" -ge $((32 << 30)) ]
+	[ "$(figure "$work/report.json" '.timeline[-1][2]')" -ge $((32 << 30)) ]
+	# More moments, and longer numbers; not more regions.
+	[ "$(said 32 report-bytes)" -lt $((small * 4)) ]
+}
+
+# calls BLOCKS: how often that many blocks, each a growth step, make the kernel map or protect.
+calls() {
+	strace -f -c -o "$BATS_TEST_TMPDIR/calls" -E LD_PRELOAD="$library" -E PINALLOC_GROW=2M \
+		-e trace=mmap,mprotect "$programs/grow" "$1" $((2 << 20))
+	awk '$NF == "mprotect" || $NF == "mmap" { n += $4 } END { print n }' \
+		"$BATS_TEST_TMPDIR/calls"
+}
+
+@test "a growth step takes one system call, in a large heap as in a small one" {
+	local none small large
+	none=$(calls 0)
+	small=$(($(calls 512) - none))
+	large=$(($(calls 4096) - none))
+	echo "for 512 steps $small, for 4096 $large"
+	[ "$small" -ge 512 ]
+	[ "$large" -ge 4096 ]
+	[ "$small" -lt $((512 * 11 / 10)) ]
+	[ "$large" -lt $((4096 * 11 / 10)) ]
+}
+
+# waves THREADS WAVES [KEEP]
+waves() {
+	preloaded "$work/threads" "$@" > "$work/figures"
+	cat "$work/figures"
+}
+
+@test "threads that come and go do not make the heap grow: after 100 waves it is as after 5" {
+	local n
+	for n in 1 2 8 64; do
+		waves $n 100
+		[ "$(said live)" -eq $((n * 100 << 10)) ]
+		[ "$(said together)" -ge "$(said live)" ]
+		[ "$(said last)" -le $(($(said early) + arenas * (2 << 20))) ]
+	done
+}
+
+@test "the first steps of threads are bounded: one for each arena" {
+	local n
+	for n in 1 8 64; do
+		waves $n 5
+		[ "$(said together)" -le $(($(said before) + 4 * $(said live) + arenas * (2 << 20))) ]
+	done
+}
+
+@test "threads that leak do make the heap grow" {
+	waves 8 100 200
+	[ "$(said last)" -gt $(($(said early) + arenas * (2 << 20))) ]
+}
