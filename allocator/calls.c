@@ -12,36 +12,13 @@
 #include <config.h>
 
 #include "allocator/growth.h"
+#include "allocator/internals.h"
 #include "allocator/live.h"
-#include "allocator/rounding.h"
+#include "allocator/large.h"
 #include "allocator/sample.h"
 #include "allocator/sites.h"
 
 #include <jemalloc/jemalloc.h>
-
-#define CALL(type, name, ...)               \
-	type __real_je_##name(__VA_ARGS__); \
-	type __wrap_je_##name(__VA_ARGS__); \
-	type __wrap_je_##name(__VA_ARGS__)
-
-/* te_ctx_t: a thread's bytes allocated or freed, and where the last event was. */
-struct je_te_ctx {
-	bool is_alloc;
-	uint64_t *current, *last_event, *next_event, *next_event_fast;
-};
-
-/* The beginning of edata_t. */
-struct je_edata {
-	uint64_t bits;
-	void *addr;
-};
-
-/* prof_info_t. */
-struct je_prof_info {
-	uint64_t alloc_time;
-	void *alloc_tctx;
-	size_t alloc_size;
-};
 
 void __real_je_te_event_trigger(void *tsd, struct je_te_ctx *ctx);
 
@@ -58,7 +35,7 @@ static PIN_COLD void event_with_news(void *tsd, struct je_te_ctx *ctx)
  * A thread has allocated, or freed, enough that somebody wants to look: every 64 KiB,
  * its thread cache. At the end of malloc, realloc or free.
  */
-CALL(void, te_event_trigger, void *tsd, struct je_te_ctx *ctx)
+PIN_CALL(void, te_event_trigger, void *tsd, struct je_te_ctx *ctx)
 {
 	enum pin_live_side side = ctx->is_alloc ? PIN_LIVE_ALLOCATED : PIN_LIVE_FREED;
 
@@ -74,27 +51,27 @@ CALL(void, te_event_trigger, void *tsd, struct je_te_ctx *ctx)
  * counters are known when it ends, however little it allocated; then more seldom than
  * jemalloc would, which makes up for what is done above.
  */
-CALL(uint64_t, peak_alloc_new_event_wait, void *tsd)
+PIN_CALL(uint64_t, peak_alloc_new_event_wait, void *tsd)
 {
 	(void)tsd;
 	return pin_live_knows(PIN_LIVE_ALLOCATED) ? (uint64_t)PIN_LIVE_EVENT : 1;
 }
 
-CALL(uint64_t, peak_dalloc_new_event_wait, void *tsd)
+PIN_CALL(uint64_t, peak_dalloc_new_event_wait, void *tsd)
 {
 	(void)tsd;
 	return pin_live_knows(PIN_LIVE_FREED) ? (uint64_t)PIN_LIVE_EVENT : 1;
 }
 
 /* A thread ends. */
-CALL(void, tcache_cleanup, void *tsd)
+PIN_CALL(void, tcache_cleanup, void *tsd)
 {
 	pin_live_thread_ends();
 	__real_je_tcache_cleanup(tsd);
 }
 
 /* Below these three all memory for blocks is asked for, but in realloc. */
-CALL(void *, tcache_alloc_small_hard, void *tsd, void *arena, void *tcache, void *bin,
+PIN_CALL(void *, tcache_alloc_small_hard, void *tsd, void *arena, void *tcache, void *bin,
      unsigned index, bool *success)
 {
 	void *p = __real_je_tcache_alloc_small_hard(tsd, arena, tcache, bin, index, success);
@@ -103,88 +80,23 @@ CALL(void *, tcache_alloc_small_hard, void *tsd, void *arena, void *tcache, void
 	return p;
 }
 
-CALL(void *, large_malloc, void *tsd, void *arena, size_t usize, bool zero)
-{
-	void *p = __real_je_large_malloc(tsd, arena, usize, zero);
-
-	pin_growth_settle();
-	return p;
-}
-
-/* Also the only one that is given the size asked for: all beyond the thread caches. */
-CALL(void *, arena_malloc_hard, void *tsd, void *arena, size_t size, unsigned index, bool zero)
-{
-	void *p = __real_je_arena_malloc_hard(tsd, arena, size, index, zero);
-
-	if (p && size > pin_rounding_large)
-		pin_rounding_note(p, size, sallocx(p, 0));
-	pin_growth_settle();
-	return p;
-}
-
-CALL(void, large_dalloc, void *tsd, struct je_edata *edata)
-{
-	pin_rounding_forget(edata->addr);
-	__real_je_large_dalloc(tsd, edata);
-}
-
-/*
- * realloc, in place or not; what it frees does not come by large_dalloc. jemalloc counts
- * the new size before the old one's release: in place, the program never held both.
- */
-CALL(void *, arena_ralloc, void *tsd, void *arena, void *p, size_t old_usize, size_t size,
-     size_t alignment, bool zero, void *tcache, void *hooks)
-{
-	size_t beyond = old_usize > pin_rounding_large ? pin_rounding_forget(p) : 0;
-	void *q = __real_je_arena_ralloc(tsd, arena, p, old_usize, size, alignment, zero,
-					 tcache, hooks);
-
-	if (!q) {
-		pin_rounding_note(p, old_usize - beyond, old_usize);
-		return NULL;
-	}
-	pin_live_withhold((int64_t)(q == p ? old_usize : beyond));
-	if (size > pin_rounding_large) {
-		size_t usable = sallocx(q, 0);
-
-		pin_rounding_note(q, size, usable);
-		pin_live_moving(q == p ? 0 : (int64_t)usable);
-	}
-	return q;
-}
-
-/* xallocx: in place or not at all, and between two sizes. Counted as what it can hold. */
-CALL(bool, arena_ralloc_no_move, void *tsdn, void *p, size_t old_usize, size_t size,
-     size_t extra, bool zero, size_t *usize)
-{
-	size_t beyond = old_usize > pin_rounding_large ? pin_rounding_forget(p) : 0;
-	bool failed = __real_je_arena_ralloc_no_move(tsdn, p, old_usize, size, extra, zero,
-						     usize);
-
-	if (*usize != old_usize)
-		pin_live_withhold((int64_t)old_usize);
-	else if (beyond)
-		pin_rounding_note(p, old_usize - beyond, old_usize);
-	return failed;
-}
-
 /* A block is sampled: it was allocated as if its size class had been asked for. */
-CALL(void, prof_malloc_sample_object, void *tsd, const void *p, size_t size, size_t usize,
+PIN_CALL(void, prof_malloc_sample_object, void *tsd, const void *p, size_t size, size_t usize,
      void *tctx)
 {
-	bool large = size > pin_rounding_large;
+	bool large = size > pin_large_beyond;
 
 	if (large)
-		pin_rounding_note(p, size, usize);
+		pin_large_note(p, size);
 	pin_sample_taken(tctx, large ? size : usize, usize);
 	pin_live_moved();
 	__real_je_prof_malloc_sample_object(tsd, p, size, usize, tctx);
 }
 
 /* Before jemalloc's own: after it tctx may stand for another stack. */
-CALL(void, prof_free_sampled_object, void *tsd, size_t usize, struct je_prof_info *info)
+PIN_CALL(void, prof_free_sampled_object, void *tsd, size_t usize, struct je_prof_info *info)
 {
-	bool large = info->alloc_size > pin_rounding_large;
+	bool large = info->alloc_size > pin_large_beyond;
 
 	pin_live_moved();
 	pin_sample_freed(info->alloc_tctx, large ? info->alloc_size : usize, usize);
@@ -195,7 +107,7 @@ CALL(void, prof_free_sampled_object, void *tsd, size_t usize, struct je_prof_inf
  * fork(): no other thread may hold these locks then. With jemalloc's own, whose handlers
  * were there at the first malloc: all others may still, and already again, allocate.
  */
-CALL(void, prof_prefork0, void *tsdn)
+PIN_CALL(void, prof_prefork0, void *tsdn)
 {
 	pin_sample_lock();
 	pin_sites_lock();
@@ -208,13 +120,13 @@ static void unlock_after_fork(void)
 	pin_sample_unlock();
 }
 
-CALL(void, prof_postfork_parent, void *tsdn)
+PIN_CALL(void, prof_postfork_parent, void *tsdn)
 {
 	__real_je_prof_postfork_parent(tsdn);
 	unlock_after_fork();
 }
 
-CALL(void, prof_postfork_child, void *tsdn)
+PIN_CALL(void, prof_postfork_child, void *tsdn)
 {
 	__real_je_prof_postfork_child(tsdn);
 	unlock_after_fork();

@@ -25,7 +25,7 @@
  */
 extern const char *malloc_conf_2_conf_harder;
 const char *malloc_conf_2_conf_harder =
-	"retain:true,dirty_decay_ms:0,muzzy_decay_ms:0,lg_extent_max_active_fit:63,"
+	"retain:true,dirty_decay_ms:-1,muzzy_decay_ms:0,lg_extent_max_active_fit:63,"
 	"oversize_threshold:0,dss:disabled,hpa:false,background_thread:false,"
 	"san_guard_small:0,san_guard_large:0";
 

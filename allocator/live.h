@@ -9,7 +9,7 @@
  * thread; one that ends tells all.
  *
  * A block counts with what it can hold (malloc_usable_size), except that a large one
- * counts with what was asked for: rounding.h. While allocations are sampled jemalloc
+ * counts with what was asked for: large.h. While allocations are sampled jemalloc
  * passes on what was asked for only of those it picks; the others count as rounded up.
  */
 #ifndef PIN_LIVE_H

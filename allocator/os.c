@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -130,6 +131,13 @@ size_t pin_os_ram(void)
 	struct sysinfo info;
 
 	return sysinfo(&info) ? 0 : (size_t)info.totalram * info.mem_unit;
+}
+
+unsigned pin_os_node(void)
+{
+	unsigned cpu, node;
+
+	return getcpu(&cpu, &node) ? 0 : node;
 }
 
 void pin_os_wait(_Atomic uint32_t *word, uint32_t seen)

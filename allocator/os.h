@@ -45,6 +45,9 @@ size_t pin_os_memlock_limit(void);
  */
 size_t pin_os_status(const char *name);
 
+/* The NUMA node the calling thread is on, of nodes numbered from 0. No system call. */
+unsigned pin_os_node(void);
+
 /* Bytes of memory the machine has. */
 size_t pin_os_ram(void);
 

@@ -15,12 +15,13 @@
  */
 #include <config.h>
 
+#include "allocator/extents.h"
 #include "allocator/growth.h"
+#include "allocator/large.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/region.h"
 #include "allocator/reserve.h"
-#include "allocator/rounding.h"
 #include "allocator/sample.h"
 
 /* enum thp_mode_t: default, always, never, not supported. */
@@ -30,7 +31,7 @@ const char *je_thp_mode_names[] = {"default", "always", "never", "not supported"
 
 /* What jemalloc's own options cannot set, or not from here. */
 extern unsigned je_opt_narenas;
-extern bool je_opt_junk_alloc, je_opt_junk_free;
+extern bool je_opt_junk_alloc, je_opt_junk_free, je_opt_prof;
 extern bool je_opt_cache_oblivious;
 extern size_t je_sz_large_pad, je_opt_tcache_max;
 
@@ -67,7 +68,7 @@ static bool heap_range(void)
 	if (!had)
 		pin_error("cannot reserve address space for the heap: raise ulimit -v");
 	else
-		pin_rounding_init(je_opt_tcache_max);
+		pin_large_init(je_opt_tcache_max, !je_opt_prof && !je_opt_junk_alloc && !je_opt_junk_free);
 	return had;
 }
 
@@ -106,7 +107,8 @@ void *je_pages_map(void *addr, size_t size, size_t alignment, bool *commit)
 	if (!p)
 		return NULL;
 	if (alignment < PIN_GRANULE) {
-		pin_region_publish((uintptr_t)p, size);
+		if (pin_region_publish((uintptr_t)p, size, pin_extents_grower))
+			return NULL;
 		pin_growth_note(size);
 	}
 	*commit = true;

@@ -37,18 +37,15 @@ static void fill_slots(uintptr_t start, size_t length, uint32_t value)
 		atomic_store_explicit(slot_at(i), value, memory_order_release);
 }
 
-void pin_region_publish(uintptr_t start, size_t length)
+int pin_region_publish(uintptr_t start, size_t length, unsigned pool)
 {
 	size_t end = (start + length - pin_reserve.base + PIN_GRANULE - 1) >> PIN_GRANULE_SHIFT;
 	struct pin_region *region;
 	void (*listener)(void);
 	uint32_t number;
 
-	if (pin_table_ensure(&pin_region_slots, end) || pin_table_ensure(&pin_regions, end)) {
-		pin_warn_once("no memory for the region table: %s of heap stay unregistered",
-			      PIN_SIZE(length));
-		return;
-	}
+	if (pin_table_ensure(&pin_region_slots, end) || pin_table_ensure(&pin_regions, end))
+		return -ENOMEM;
 	/*
 	 * The number is in the table: regions are distinct, so they are no more than
 	 * the granules below the highest `end` that anybody made room for.
@@ -56,6 +53,7 @@ void pin_region_publish(uintptr_t start, size_t length)
 	number = atomic_fetch_add(&count, 1);
 	region = pin_table_at(&pin_regions, struct pin_region, number);
 	region->start = start;
+	region->pool = pool;
 	fill_slots(start, length, number + 1);
 	/* Last: whoever sees the region complete can also find it by address. */
 	atomic_store_explicit(&region->length, length, memory_order_release);
@@ -64,6 +62,7 @@ void pin_region_publish(uintptr_t start, size_t length)
 	listener = atomic_load_explicit(&tell, memory_order_acquire);
 	if (listener)
 		listener();
+	return 0;
 }
 
 /* The region's bytes if it could be found until now. */

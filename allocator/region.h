@@ -19,6 +19,7 @@
 struct pin_region {
 	uintptr_t start;       /* address, a multiple of PIN_GRANULE */
 	_Atomic size_t length; /* bytes; 0 until the region is complete */
+	unsigned pool;	       /* whose free extents are in it: extents.h */
 };
 
 #define PIN_REGION_NONE UINT32_MAX
@@ -32,10 +33,10 @@ int pin_region_init(void);
 
 /*
  * Makes [start, start + length) known. Called by the page layer, under
- * jemalloc's locks; never allocates. Memory it finds no table room for stays
- * unknown, hence unregistered: a request for it goes to libibverbs.
+ * jemalloc's locks; never allocates. Returns 0, or -ENOMEM when there is no memory for
+ * the table.
  */
-void pin_region_publish(uintptr_t start, size_t length);
+int pin_region_publish(uintptr_t start, size_t length, unsigned pool);
 
 /*
  * Who is told that regions were published. The listener runs under jemalloc's

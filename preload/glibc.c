@@ -2,17 +2,16 @@
 /*
  * What glibc exports around malloc and jemalloc does not. A family is complete or
  * it is a trap: a block of glibc's pvalloc given to jemalloc's free is a crash.
- * (malloc, calloc, realloc, free, memalign, aligned_alloc, posix_memalign, valloc
- * and malloc_usable_size are jemalloc's own, exported as they are.)
+ * (malloc, calloc and free are jemalloc's own, exported as they are.)
  */
 #include <config.h>
 
 #include "allocator/heap.h"
+#include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "allocator/rounding.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -30,24 +29,15 @@
 #define JEMALLOC __attribute__((visibility("hidden")))
 extern void *pin_je_malloc(size_t n_bytes) JEMALLOC;
 extern void *pin_je_calloc(size_t n, size_t size) JEMALLOC;
-extern void *pin_je_realloc(void *p, size_t n_bytes) JEMALLOC;
 extern void pin_je_free(void *p) JEMALLOC;
 extern void *pin_je_mallocx(size_t n_bytes, int flags) JEMALLOC;
-extern size_t pin_je_nallocx(size_t n_bytes, int flags) JEMALLOC;
 extern void *pin_je_rallocx(void *p, size_t n_bytes, int flags) JEMALLOC;
 
 /*
- * The linker gives the names realloc, aligned_alloc, memalign, posix_memalign and
- * valloc to these. jemalloc 5.3.0's realloc, memalign and valloc fail without setting
- * errno, its memalign takes any alignment, and inside it nobody is told what was asked
- * of the aligned ones.
+ * jemalloc 5.3.0's realloc, memalign and valloc fail without setting errno, its memalign
+ * takes any alignment, and inside it nobody is told what was asked of the aligned ones.
  */
-PIN_EXPORT void *pin_realloc(void *p, size_t n_bytes);
-PIN_EXPORT void *pin_aligned_alloc(size_t alignment, size_t n_bytes);
-PIN_EXPORT int pin_posix_memalign(void **p, size_t alignment, size_t n_bytes);
-PIN_EXPORT void *pin_valloc(size_t n_bytes);
-
-void *pin_realloc(void *p, size_t n_bytes)
+static void *resized(void *p, size_t n_bytes)
 {
 	if (PIN_UNLIKELY(!p))
 		return pin_je_malloc(n_bytes);
@@ -61,33 +51,33 @@ void *pin_realloc(void *p, size_t n_bytes)
 	return p;
 }
 
+PIN_EXPORT void *realloc(void *p, size_t n_bytes)
+{
+	return resized(p, n_bytes);
+}
+
 static bool is_power_of_two(size_t n)
 {
 	return n && !(n & (n - 1));
 }
 
 /*
- * Of mallocx(3), whose flags are the logarithm of the alignment; leaves errno alone.
- * What is beyond the request is corrected before, because the block is counted within;
- * without any alignment it would be corrected there.
+ * Of mallocx(3), whose flags are the logarithm of the alignment; leaves errno alone. A
+ * thread's first call makes jemalloc allocate for itself, which is not to be taken for this.
  */
 static void *aligned(size_t alignment, size_t n_bytes)
 {
 	int flags = __builtin_ctzl(alignment > 1 ? alignment : 2);
-	size_t n_usable = n_bytes > pin_rounding_large ? pin_je_nallocx(n_bytes, flags) : 0;
 	void *p;
 
-	if (!n_usable)
-		return pin_je_mallocx(n_bytes ? n_bytes : 1, flags);
-	pin_live_correct((int64_t)(n_bytes - n_usable));
-	p = pin_je_mallocx(n_bytes, flags);
-	pin_live_correct((int64_t)(n_usable - n_bytes));
-	if (p)
-		pin_rounding_note(p, n_bytes, n_usable);
+	if (pin_live_knows(PIN_LIVE_ALLOCATED))
+		pin_large_ask(n_bytes);
+	p = pin_je_mallocx(n_bytes ? n_bytes : 1, flags);
+	pin_large_asked();
 	return p;
 }
 
-void *pin_aligned_alloc(size_t alignment, size_t n_bytes)
+static void *aligned_or_errno(size_t alignment, size_t n_bytes)
 {
 	void *p = is_power_of_two(alignment) ? aligned(alignment, n_bytes) : NULL;
 
@@ -96,7 +86,17 @@ void *pin_aligned_alloc(size_t alignment, size_t n_bytes)
 	return p;
 }
 
-int pin_posix_memalign(void **p, size_t alignment, size_t n_bytes)
+PIN_EXPORT void *aligned_alloc(size_t alignment, size_t n_bytes)
+{
+	return aligned_or_errno(alignment, n_bytes);
+}
+
+PIN_EXPORT void *memalign(size_t alignment, size_t n_bytes)
+{
+	return aligned_or_errno(alignment, n_bytes);
+}
+
+static int aligned_to(void **p, size_t alignment, size_t n_bytes)
 {
 	void *block;
 
@@ -109,9 +109,14 @@ int pin_posix_memalign(void **p, size_t alignment, size_t n_bytes)
 	return 0;
 }
 
-void *pin_valloc(size_t n_bytes)
+PIN_EXPORT int posix_memalign(void **p, size_t alignment, size_t n_bytes)
 {
-	return pin_aligned_alloc(PIN_PAGE, n_bytes);
+	return aligned_to(p, alignment, n_bytes);
+}
+
+PIN_EXPORT void *valloc(size_t n_bytes)
+{
+	return aligned_or_errno(PIN_PAGE, n_bytes);
 }
 
 PIN_EXPORT void *reallocarray(void *p, size_t n, size_t size)
@@ -249,7 +254,7 @@ OWN(void *, __libc_calloc, size_t n, size_t size)
 
 OWN(void *, __libc_realloc, void *p, size_t n_bytes)
 {
-	return pin_je_realloc(p, n_bytes);
+	return resized(p, n_bytes);
 }
 
 OWN(void, __libc_free, void *p)
@@ -265,12 +270,12 @@ OWN(void, cfree, void *p)
 
 OWN(void *, __libc_memalign, size_t alignment, size_t n_bytes)
 {
-	return pin_aligned_alloc(alignment, n_bytes);
+	return aligned_or_errno(alignment, n_bytes);
 }
 
 OWN(void *, __libc_valloc, size_t n_bytes)
 {
-	return pin_aligned_alloc(PIN_PAGE, n_bytes);
+	return aligned_or_errno(PIN_PAGE, n_bytes);
 }
 
 OWN(void *, __libc_pvalloc, size_t n_bytes)
@@ -279,12 +284,12 @@ OWN(void *, __libc_pvalloc, size_t n_bytes)
 		errno = ENOMEM;
 		return NULL;
 	}
-	return pin_aligned_alloc(PIN_PAGE, whole_pages(n_bytes));
+	return aligned_or_errno(PIN_PAGE, whole_pages(n_bytes));
 }
 
 OWN(int, __posix_memalign, void **p, size_t alignment, size_t n_bytes)
 {
-	return pin_posix_memalign(p, alignment, n_bytes);
+	return aligned_to(p, alignment, n_bytes);
 }
 
 OWN(int, __libc_mallopt, int parameter, int value)

@@ -57,7 +57,7 @@ one_line() {
 
 @test "a block larger than any memory gives NULL and ENOMEM, and all goes on" {
 	local tib=$((1 << 40))
-	for size in $((15 * tib)) $((17 * tib)) $((4096 * tib)); do
+	for size in $((16 * tib)) $((17 * tib)) $((4096 * tib)); do
 		run -0 --separate-stderr preloaded "$programs/exhaust" "$size"
 		[ "$output" = 0 ]
 		[ -z "$stderr" ]

@@ -6,7 +6,7 @@
 #include <config.h>
 
 #include "allocator/live.h"
-#include "allocator/rounding.h"
+#include "allocator/large.h"
 #include "allocator/sample.h"
 #include "allocator/sites.h"
 #include "test/tap.h"
@@ -44,7 +44,7 @@ static size_t some_size(unsigned *random)
 
 static size_t counts(void *block, size_t n)
 {
-	return n > pin_rounding_large ? n : malloc_usable_size(block);
+	return n > pin_large_beyond ? n : malloc_usable_size(block);
 }
 
 static void change(struct slot *slot, unsigned *random)

@@ -4,7 +4,6 @@
 
 #include "allocator/live.h"
 #include "allocator/region.h"
-#include "allocator/rounding.h"
 #include "allocator/sites.h"
 #include "allocator/timeline.h"
 #include "test/tap.h"
@@ -69,46 +68,6 @@ static void held(void)
 	pin_live_moved();
 	ok(pin_live_now() == 2 * PIN_MIB && pin_live_peak().bytes == 9 * PIN_MIB, "once");
 	release(2 * PIN_MIB);
-}
-
-static int commits;
-
-int __real_pin_os_commit(void *addr, size_t n_bytes);
-int __wrap_pin_os_commit(void *addr, size_t n_bytes);
-
-int __wrap_pin_os_commit(void *addr, size_t n_bytes)
-{
-	commits++;
-	return __real_pin_os_commit(addr, n_bytes);
-}
-
-static void rounding(void)
-{
-	char *a = pin_reserve_carve(64 * PIN_MIB, PIN_PAGE), *b = a + 32 * PIN_MIB;
-	int before = commits;
-	char elsewhere;
-
-	allocate(112 * PIN_MIB);
-	pin_rounding_note(a, 56 * PIN_MIB, 56 * PIN_MIB);
-	ok(commits == before && pin_live_now() == 112 * PIN_MIB,
-	   "no memory is needed to note that nothing was rounded up");
-	pin_rounding_note(a, 50 * PIN_MIB, 56 * PIN_MIB);
-	ok(pin_live_now() == 106 * PIN_MIB, "what a request was rounded up by is not held");
-	pin_rounding_note(a, 52 * PIN_MIB, 56 * PIN_MIB);
-	ok(pin_live_now() == 108 * PIN_MIB, "a later note takes the place of an earlier");
-	pin_rounding_note(b, 55 * PIN_MIB, 56 * PIN_MIB);
-	ok(pin_rounding_forget(a) == 4 * PIN_MIB, "it is known of each block");
-	ok(pin_rounding_forget(a) == 0, "once");
-	ok(pin_rounding_forget(b) == PIN_MIB && pin_live_now() == 112 * PIN_MIB,
-	   "and all is as before when it is forgotten");
-	pin_rounding_note(a, 50 * PIN_MIB, 56 * PIN_MIB);
-	pin_rounding_note(a, 56 * PIN_MIB, 56 * PIN_MIB);
-	ok(commits > before && pin_live_now() == 112 * PIN_MIB && pin_rounding_forget(a) == 0,
-	   "or nothing is rounded up any more");
-	pin_rounding_note(&elsewhere, 1, 2);
-	ok(pin_rounding_forget(&elsewhere) == 0 && pin_live_now() == 112 * PIN_MIB,
-	   "what is not heap is left alone");
-	release(112 * PIN_MIB);
 }
 
 static size_t highest(const struct pin_moment *moments, size_t n)
@@ -272,9 +231,7 @@ static void full(void)
 int main(void)
 {
 	ok(!pin_reserve_init() && !pin_region_init(), "there is a range of addresses");
-	pin_rounding_init(0);
 	held();
-	rounding();
 	timeline();
 	sites();
 	at_peak();

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Free extents belong to no arena. jemalloc keeps those of each arena apart, and what one
+ * has freed no other can use: a heap that never shrinks would pay for that for ever. So
+ * one arena of each NUMA node, the first that asks there, keeps the free extents of all,
+ * and is the one that grows: its pool. To jemalloc an extent in use is of the arena that
+ * uses it, a free one of the arena that keeps the pool.
+ *
+ * Freed pages go to the pool at once, where they merge with their neighbours. jemalloc
+ * has two more stages, "dirty" and "muzzy", before pages go back to the kernel; as none
+ * does, these are always empty, and nothing is ever to be purged.
+ *
+ * An arena with extent hooks of the program's own keeps to itself.
+ *
+ * Prototypes follow jemalloc 5.3.0, include/jemalloc/internal: ecache.h, extent.h.
+ */
+#include <config.h>
+
+#include "allocator/extents.h"
+#include "allocator/internals.h"
+#include "allocator/os.h"
+#include "allocator/region.h"
+
+/* More nodes share pools. */
+#define N_POOLS 64
+
+/* pac_t and ecache_t. */
+struct je_pac;
+struct je_cache;
+
+/* Written once each, `cache` last. */
+struct pool {
+	struct je_pac *pac;
+	struct je_hooks *hooks;
+	struct je_cache *_Atomic cache;
+};
+
+static struct pool pools[N_POOLS];
+static _Atomic unsigned n_pools;
+static _Atomic bool has_foreign; /* arenas with hooks of the program's own */
+static struct je_cache *first_dirty;
+static ptrdiff_t from_dirty_to_retained;
+
+__thread unsigned pin_extents_grower;
+
+extern unsigned je_narenas_auto;
+
+enum { DIRTY = 1, RETAINED = 3 };
+
+/* Each arena's three caches lie in one struct, dirty first; the first arena's tell how. */
+PIN_CALL(bool, ecache_init, void *tsdn, struct je_cache *cache, int state, unsigned arena,
+	 bool delay_coalesce)
+{
+	if (state == DIRTY && !first_dirty)
+		first_dirty = cache;
+	if (state == RETAINED && !from_dirty_to_retained)
+		from_dirty_to_retained = (char *)cache - (char *)first_dirty;
+	return __real_je_ecache_init(tsdn, cache, state, arena, delay_coalesce);
+}
+
+/* Only with nobody else at it, or two pools could be kept by one arena. */
+static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_hooks *hooks,
+			       struct je_cache *dirty)
+{
+	static atomic_flag busy = ATOMIC_FLAG_INIT;
+	bool keeps_one = hooks->arena >= je_narenas_auto;
+
+	if (atomic_flag_test_and_set(&busy))
+		return;
+	for (unsigned i = 0; i < N_POOLS; i++)
+		keeps_one |= pools[i].pac == pac;
+	if (!pool->pac && !keeps_one) {
+		pool->pac = pac;
+		pool->hooks = hooks;
+		atomic_store_explicit(
+			&pool->cache,
+			(struct je_cache *)((char *)dirty + from_dirty_to_retained),
+			memory_order_release);
+		atomic_fetch_add(&n_pools, 1);
+	}
+	atomic_flag_clear(&busy);
+}
+
+static bool is_open(struct pool *pool)
+{
+	return atomic_load_explicit(&pool->cache, memory_order_acquire);
+}
+
+/* There is one from the first allocation on, which is the first arena's. */
+static struct pool *some_pool(void)
+{
+	struct pool *pool = pools;
+
+	while (!is_open(pool))
+		pool++;
+	return pool;
+}
+
+/* The pool that has memory for a thread here; NULL if the arena keeps to itself. */
+static struct pool *pool_here(struct je_pac *pac, struct je_hooks *hooks, struct je_cache *dirty)
+{
+	struct pool *pool = &pools[pin_os_node() % N_POOLS];
+
+	if (PIN_UNLIKELY(hooks->functions != &je_ehooks_default_extent_hooks)) {
+		atomic_store_explicit(&has_foreign, true, memory_order_relaxed);
+		return NULL;
+	}
+	if (PIN_LIKELY(is_open(pool)))
+		return pool;
+	open_pool(pool, pac, hooks, dirty);
+	return is_open(pool) ? pool : some_pool();
+}
+
+/* Not by pin_region_at(): a region may be withdrawn from that. */
+static PIN_COLD unsigned region_of(const char *addr)
+{
+	uint32_t i = pin_region_count();
+	const struct pin_region *region;
+
+	while (i--) {
+		region = pin_region_get(i);
+		if (region && (uintptr_t)addr - region->start < region->length)
+			return region->pool;
+	}
+	return 0;
+}
+
+static unsigned pool_number(const char *addr)
+{
+	uint32_t number = pin_reserve_contains(addr) ? pin_region_at(addr) : PIN_REGION_NONE;
+
+	if (PIN_LIKELY(number != PIN_REGION_NONE))
+		return pin_table_at(&pin_regions, struct pin_region, number)->pool;
+	return region_of(addr);
+}
+
+/* The pool that an extent came from; NULL if it was none. */
+static struct pool *pool_of(const struct je_extent *extent)
+{
+	unsigned number;
+
+	if (PIN_LIKELY(atomic_load_explicit(&n_pools, memory_order_relaxed) == 1 &&
+		       !atomic_load_explicit(&has_foreign, memory_order_relaxed)))
+		return some_pool();
+	number = pool_number(extent->addr);
+	return number ? &pools[number - 1] : NULL;
+}
+
+static void give(struct je_extent *extent, unsigned arena)
+{
+	extent->bits = (extent->bits & ~JE_EXTENT_ARENA) | arena;
+}
+
+PIN_CALL(struct je_extent *, ecache_alloc, void *tsdn, struct je_pac *pac,
+	 struct je_hooks *hooks, struct je_cache *cache, struct je_extent *expand,
+	 size_t n_bytes, size_t alignment, bool zero, bool guarded)
+{
+	struct pool *pool = expand ? pool_of(expand) : pool_here(pac, hooks, cache);
+	struct je_extent *extent;
+
+	if (!pool)
+		return __real_je_ecache_alloc(tsdn, pac, hooks, cache, expand, n_bytes,
+					      alignment, zero, guarded);
+	extent = __real_je_ecache_alloc(tsdn, pool->pac, pool->hooks, pool->cache, expand,
+					n_bytes, alignment, zero, guarded);
+	if (extent)
+		give(extent, hooks->arena);
+	return extent;
+}
+
+PIN_CALL(struct je_extent *, ecache_alloc_grow, void *tsdn, struct je_pac *pac,
+	 struct je_hooks *hooks, struct je_cache *cache, struct je_extent *expand,
+	 size_t n_bytes, size_t alignment, bool zero, bool guarded)
+{
+	struct pool *pool = expand ? pool_of(expand) : pool_here(pac, hooks, NULL);
+	struct je_extent *extent;
+
+	if (!pool)
+		return __real_je_ecache_alloc_grow(tsdn, pac, hooks, cache, expand, n_bytes,
+						   alignment, zero, guarded);
+	pin_extents_grower = (unsigned)(pool - pools) + 1;
+	extent = __real_je_ecache_alloc_grow(tsdn, pool->pac, pool->hooks, pool->cache, expand,
+					     n_bytes, alignment, zero, guarded);
+	pin_extents_grower = 0;
+	if (extent)
+		give(extent, hooks->arena);
+	return extent;
+}
+
+PIN_CALL(void, ecache_dalloc, void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
+	 struct je_cache *cache, struct je_extent *extent)
+{
+	struct pool *pool = pool_of(extent);
+
+	if (!pool) {
+		__real_je_ecache_dalloc(tsdn, pac, hooks, cache, extent);
+		return;
+	}
+	give(extent, pool->hooks->arena);
+	__real_je_ecache_dalloc(tsdn, pool->pac, pool->hooks, pool->cache, extent);
+}
+
+/* In these two the pool's arena, because structs of extents go to its store, or come from there. */
+PIN_CALL(struct je_extent *, extent_split_wrapper, void *tsdn, struct je_pac *pac,
+	 struct je_hooks *hooks, struct je_extent *extent, size_t first, size_t second,
+	 bool holds_locks)
+{
+	struct pool *pool = pool_of(extent);
+
+	return __real_je_extent_split_wrapper(tsdn, pool ? pool->pac : pac, hooks, extent, first,
+					      second, holds_locks);
+}
+
+PIN_CALL(bool, extent_merge_wrapper, void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
+	 struct je_extent *first, struct je_extent *second)
+{
+	struct pool *pool = pool_of(first);
+
+	return __real_je_extent_merge_wrapper(tsdn, pool ? pool->pac : pac, hooks, first, second);
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Calls of jemalloc's that come by here as in calls.c. Prototypes follow jemalloc 5.3.0,
+ * include/jemalloc/internal: arena_externs.h, large_externs.h, pa.h.
+ */
+#include <config.h>
+
+#include "allocator/growth.h"
+#include "allocator/internals.h"
+#include "allocator/large.h"
+#include "allocator/live.h"
+#include "allocator/reserve.h"
+#include "allocator/table.h"
+
+#include <string.h>
+
+/* Of the processor jemalloc was built for. */
+#define CACHELINE 64
+
+struct je_shard;
+
+size_t pin_large_beyond = 32 * PIN_KIB; /* the most in a thread cache, by default */
+__thread size_t pin_large_wanted;
+
+/*
+ * The extent of each large block in use, by its first page; written by the thread that
+ * gets the block. Of the table only what is written is ever touched.
+ */
+static struct pin_table extents;
+static bool are_exact;
+
+/* Arenas by number (MALLOCX_ARENA_LIMIT), as their extents are asked for. */
+static struct je_shard *shards[JE_EXTENT_ARENA + 1];
+
+void *je_large_palloc(void *tsdn, void *arena, size_t usize, size_t alignment, bool zero);
+void je_pa_dalloc(void *tsdn, struct je_shard *shard, struct je_extent *extent, bool *deferred);
+bool je_pa_expand(void *tsdn, struct je_shard *shard, struct je_extent *extent, size_t old_size,
+		  size_t new_size, unsigned class, bool zero, bool *deferred);
+
+void pin_large_init(size_t n_cached, bool exact)
+{
+	/* A size class is up to a quarter more. */
+	if (n_cached > pin_large_beyond)
+		pin_large_beyond = n_cached + n_cached / 4;
+	are_exact = exact;
+	pin_table_init(&extents, sizeof(struct je_extent *), pin_reserve.size / PIN_PAGE);
+}
+
+static size_t page_of(const void *block)
+{
+	return ((uintptr_t)block - pin_reserve.base) / PIN_PAGE;
+}
+
+static struct je_extent **entry(const void *block)
+{
+	return pin_table_at(&extents, struct je_extent *, page_of(block));
+}
+
+/* NULL of blocks that are not large, and of those nothing is known of. */
+static struct je_extent *find(const void *block)
+{
+	if (!pin_reserve_contains(block) || page_of(block) >= extents.committed)
+		return NULL;
+	return *entry(block);
+}
+
+static size_t class_size(const struct je_extent *extent)
+{
+	return je_sz_index2size_tab[je_extent_class(extent)];
+}
+
+/* jemalloc counts the size class. */
+static void record(struct je_extent *extent, size_t n_bytes)
+{
+	*entry(extent->addr) = extent;
+	extent->asked = n_bytes;
+	pin_live_correct((int64_t)n_bytes - (int64_t)class_size(extent));
+}
+
+static void forget(struct je_extent *extent)
+{
+	*entry(extent->addr) = NULL;
+	pin_live_correct((int64_t)class_size(extent) - (int64_t)extent->asked);
+}
+
+void pin_large_note(const void *block, size_t n_bytes)
+{
+	struct je_extent *extent = find(block);
+
+	if (!extent)
+		return;
+	forget(extent);
+	record(extent, n_bytes);
+}
+
+size_t pin_large_usable(const void *block, size_t n_usable)
+{
+	const struct je_extent *extent = n_usable > pin_large_beyond ? find(block) : NULL;
+
+	return extent && je_extent_size(extent) < n_usable ? je_extent_size(extent) : n_usable;
+}
+
+size_t pin_large_good_size(size_t n_bytes, size_t n_usable)
+{
+	if (!are_exact || n_bytes <= pin_large_beyond || !n_usable)
+		return n_usable;
+	return PIN_ALIGN_UP(n_bytes, PIN_PAGE);
+}
+
+/* Whether what is less than its size class can be known of it. */
+static bool can_record(const struct je_extent *extent)
+{
+	return pin_reserve_contains(extent->addr) &&
+	       !pin_table_ensure(&extents, page_of(extent->addr) + 1);
+}
+
+/* An extent of no more than what was asked for, where it was this thread that asked. */
+PIN_CALL(struct je_extent *, pa_alloc, void *tsdn, struct je_shard *shard, size_t n_bytes,
+	 size_t alignment, bool slab, unsigned class, bool zero, bool guarded, bool *deferred)
+{
+	size_t wanted = pin_large_wanted, n_exact = n_bytes;
+	struct je_extent *extent;
+
+	if (slab || n_bytes <= pin_large_beyond)
+		return __real_je_pa_alloc(tsdn, shard, n_bytes, alignment, slab, class, zero,
+					  guarded, deferred);
+	if (!wanted || je_large_class(wanted) != n_bytes)
+		wanted = n_bytes;
+	else if (are_exact)
+		n_exact = PIN_ALIGN_UP(wanted, PIN_PAGE);
+	extent = __real_je_pa_alloc(tsdn, shard, n_exact, alignment, false, class, zero, guarded,
+				    deferred);
+	if (PIN_UNLIKELY(extent && !can_record(extent))) {
+		if (n_exact == n_bytes)
+			return extent;
+		je_pa_dalloc(tsdn, shard, extent, deferred);
+		return __real_je_pa_alloc(tsdn, shard, n_bytes, alignment, false, class, zero,
+					  guarded, deferred);
+	}
+	if (extent) {
+		shards[extent->bits & JE_EXTENT_ARENA] = shard;
+		record(extent, wanted);
+	}
+	return extent;
+}
+
+/* The only one that is given the size asked for: all beyond the thread caches. */
+PIN_CALL(void *, arena_malloc_hard, void *tsdn, void *arena, size_t n_bytes, unsigned class,
+	 bool zero)
+{
+	void *p;
+
+	pin_large_ask(n_bytes);
+	p = __real_je_arena_malloc_hard(tsdn, arena, n_bytes, class, zero);
+	pin_large_asked();
+	pin_growth_settle();
+	return p;
+}
+
+PIN_CALL(void *, large_malloc, void *tsdn, void *arena, size_t usize, bool zero)
+{
+	void *p = __real_je_large_malloc(tsdn, arena, usize, zero);
+
+	pin_growth_settle();
+	return p;
+}
+
+PIN_CALL(void, large_dalloc, void *tsdn, struct je_extent *extent)
+{
+	if (find(extent->addr) == extent)
+		forget(extent);
+	__real_je_large_dalloc(tsdn, extent);
+}
+
+PIN_CALL(bool, arena_ralloc_no_move, void *tsdn, void *p, size_t old_usize, size_t n_bytes,
+	 size_t extra, bool zero, size_t *usize);
+
+/*
+ * Gives a block its whole size class, without moving it. Returns whether it has it. What is
+ * recorded of it must be forgotten before.
+ */
+static bool fill_class(void *tsdn, struct je_extent *extent, bool zero)
+{
+	size_t n_bytes = je_extent_size(extent), usize = class_size(extent);
+	bool deferred = false;
+
+	return n_bytes == usize || !je_pa_expand(tsdn, shards[extent->bits & JE_EXTENT_ARENA],
+						 extent, n_bytes, usize, je_extent_class(extent),
+						 zero, &deferred);
+}
+
+static bool grow_in_place(void *tsdn, struct je_extent *extent, size_t n_bytes, bool zero)
+{
+	size_t old_usize = class_size(extent), usize;
+
+	if (je_large_class(n_bytes) == old_usize)
+		return fill_class(tsdn, extent, zero);
+	return !__real_je_arena_ralloc_no_move(tsdn, extent->addr, old_usize, n_bytes, 0, zero,
+					       &usize);
+}
+
+/*
+ * realloc of a block that has less than its size class to more than it has. jemalloc would
+ * copy, or leave as it is, what it believes is there.
+ */
+static void *outgrow(void *tsdn, void *arena, struct je_extent *extent, size_t n_bytes,
+		     size_t alignment, bool zero)
+{
+	size_t usable = je_extent_size(extent);
+	void *p;
+
+	if (n_bytes > PTRDIFF_MAX)
+		return NULL;
+	if (grow_in_place(tsdn, extent, n_bytes, zero))
+		return extent->addr;
+	p = je_large_palloc(tsdn, arena, je_large_class(n_bytes),
+			    alignment > CACHELINE ? alignment : CACHELINE, zero);
+	if (!p)
+		return NULL;
+	memcpy(p, extent->addr, usable);
+	__real_je_large_dalloc(tsdn, extent);
+	return p;
+}
+
+/*
+ * realloc, in place or not; what it frees does not come by large_dalloc. jemalloc counts
+ * the new size before the old one's release: in place, the program never held both.
+ */
+PIN_CALL(void *, arena_ralloc, void *tsdn, void *arena, void *p, size_t old_usize,
+	 size_t n_bytes, size_t alignment, bool zero, void *tcache, void *hooks)
+{
+	struct je_extent *old = old_usize > pin_large_beyond ? find(p) : NULL;
+	size_t asked = old ? old->asked : old_usize, beyond = old_usize - asked;
+	void *q;
+
+	if (old)
+		forget(old);
+	if (old && n_bytes > je_extent_size(old) && je_extent_size(old) < old_usize)
+		q = outgrow(tsdn, arena, old, n_bytes, alignment, zero);
+	else
+		q = __real_je_arena_ralloc(tsdn, arena, p, old_usize, n_bytes, alignment, zero,
+					   tcache, hooks);
+	if (!q) {
+		if (old)
+			record(old, asked);
+		return NULL;
+	}
+	pin_live_withhold((int64_t)(q == p ? old_usize : beyond));
+	if (n_bytes > pin_large_beyond) {
+		if (old && q == p)
+			record(old, n_bytes);
+		else
+			pin_large_note(q, n_bytes);
+		pin_live_moving(q == p ? 0 : (int64_t)je_large_class(n_bytes));
+	}
+	return q;
+}
+
+/* xallocx: in place or not at all, and between two sizes. Counted as what it can hold. */
+bool __wrap_je_arena_ralloc_no_move(void *tsdn, void *p, size_t old_usize, size_t n_bytes,
+				    size_t extra, bool zero, size_t *usize)
+{
+	struct je_extent *old = old_usize > pin_large_beyond ? find(p) : NULL;
+	size_t asked = old ? old->asked : 0;
+	bool failed;
+
+	if (old)
+		forget(old);
+	if (old && n_bytes + extra > je_extent_size(old) && !fill_class(tsdn, old, zero)) {
+		failed = false;
+		*usize = je_extent_size(old);
+	} else {
+		failed = __real_je_arena_ralloc_no_move(tsdn, p, old_usize, n_bytes, extra, zero,
+							usize);
+	}
+	if (*usize != old_usize)
+		pin_live_withhold((int64_t)old_usize);
+	if (old && *usize > pin_large_beyond)
+		record(old, *usize != old_usize ? *usize : asked);
+	return failed;
+}
