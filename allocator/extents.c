@@ -10,6 +10,9 @@
  * has two more stages, "dirty" and "muzzy", before pages go back to the kernel; as none
  * does, these are always empty, and nothing is ever to be purged.
  *
+ * Slabs come and go by the thousand, so a pool keeps some aside as they are, to be had
+ * again without a search; before the heap grows they are free like the others.
+ *
  * An arena with extent hooks of the program's own keeps to itself.
  *
  * Prototypes follow jemalloc 5.3.0, include/jemalloc/internal: ecache.h, extent.h.
@@ -28,11 +31,25 @@
 struct je_pac;
 struct je_cache;
 
-/* Written once each, `cache` last. */
+/* The runs of pages that slabs are, and how much is kept aside of each. */
+#define MOST_PAGES   8
+#define ASIDE_PAGES 128
+
+/* Stacks of extents, which to jemalloc are in use. Nobody waits for the flag: fork() may. */
+struct aside {
+	atomic_flag busy;
+	struct {
+		struct je_extent *top;
+		size_t n_pages;
+	} stacks[MOST_PAGES + 1];
+};
+
+/* The first three written once each, `cache` last. */
 struct pool {
 	struct je_pac *pac;
 	struct je_hooks *hooks;
 	struct je_cache *_Atomic cache;
+	struct aside aside;
 };
 
 static struct pool pools[N_POOLS];
@@ -151,18 +168,74 @@ static void give(struct je_extent *extent, unsigned arena)
 	extent->bits = (extent->bits & ~JE_EXTENT_ARENA) | arena;
 }
 
+void __real_je_ecache_dalloc(void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
+			     struct je_cache *cache, struct je_extent *extent);
+
+static bool put_aside(struct pool *pool, struct je_extent *extent)
+{
+	size_t n = je_extent_size(extent) / PIN_PAGE;
+	bool room;
+
+	if (n > MOST_PAGES || atomic_flag_test_and_set_explicit(&pool->aside.busy,
+								memory_order_acquire))
+		return false;
+	room = pool->aside.stacks[n].n_pages + n <= ASIDE_PAGES;
+	if (room) {
+		extent->bits &= ~JE_EXTENT_ZEROED;
+		extent->left = pool->aside.stacks[n].top;
+		pool->aside.stacks[n].top = extent;
+		pool->aside.stacks[n].n_pages += n;
+	}
+	atomic_flag_clear_explicit(&pool->aside.busy, memory_order_release);
+	return room;
+}
+
+static struct je_extent *take_from_aside(struct pool *pool, size_t n)
+{
+	struct je_extent *extent;
+
+	if (n > MOST_PAGES || !pool->aside.stacks[n].top ||
+	    atomic_flag_test_and_set_explicit(&pool->aside.busy, memory_order_acquire))
+		return NULL;
+	extent = pool->aside.stacks[n].top;
+	if (extent) {
+		pool->aside.stacks[n].top = extent->left;
+		pool->aside.stacks[n].n_pages -= n;
+	}
+	atomic_flag_clear_explicit(&pool->aside.busy, memory_order_release);
+	return extent;
+}
+
+static void set_free(void *tsdn, struct pool *pool, struct je_extent *extent)
+{
+	give(extent, pool->hooks->arena);
+	__real_je_ecache_dalloc(tsdn, pool->pac, pool->hooks, pool->cache, extent);
+}
+
+static PIN_COLD void empty_aside(void *tsdn, struct pool *pool)
+{
+	struct je_extent *extent;
+
+	for (size_t n = 1; n <= MOST_PAGES; n++)
+		while ((extent = take_from_aside(pool, n)))
+			set_free(tsdn, pool, extent);
+}
+
 PIN_CALL(struct je_extent *, ecache_alloc, void *tsdn, struct je_pac *pac,
 	 struct je_hooks *hooks, struct je_cache *cache, struct je_extent *expand,
 	 size_t n_bytes, size_t alignment, bool zero, bool guarded)
 {
 	struct pool *pool = expand ? pool_of(expand) : pool_here(pac, hooks, cache);
-	struct je_extent *extent;
+	struct je_extent *extent = NULL;
 
 	if (!pool)
 		return __real_je_ecache_alloc(tsdn, pac, hooks, cache, expand, n_bytes,
 					      alignment, zero, guarded);
-	extent = __real_je_ecache_alloc(tsdn, pool->pac, pool->hooks, pool->cache, expand,
-					n_bytes, alignment, zero, guarded);
+	if (!expand && alignment <= PIN_PAGE && !zero)
+		extent = take_from_aside(pool, n_bytes / PIN_PAGE);
+	if (!extent)
+		extent = __real_je_ecache_alloc(tsdn, pool->pac, pool->hooks, pool->cache,
+						expand, n_bytes, alignment, zero, guarded);
 	if (extent)
 		give(extent, hooks->arena);
 	return extent;
@@ -178,6 +251,7 @@ PIN_CALL(struct je_extent *, ecache_alloc_grow, void *tsdn, struct je_pac *pac,
 	if (!pool)
 		return __real_je_ecache_alloc_grow(tsdn, pac, hooks, cache, expand, n_bytes,
 						   alignment, zero, guarded);
+	empty_aside(tsdn, pool);
 	pin_extents_grower = (unsigned)(pool - pools) + 1;
 	extent = __real_je_ecache_alloc_grow(tsdn, pool->pac, pool->hooks, pool->cache, expand,
 					     n_bytes, alignment, zero, guarded);
@@ -192,12 +266,10 @@ PIN_CALL(void, ecache_dalloc, void *tsdn, struct je_pac *pac, struct je_hooks *h
 {
 	struct pool *pool = pool_of(extent);
 
-	if (!pool) {
+	if (!pool)
 		__real_je_ecache_dalloc(tsdn, pac, hooks, cache, extent);
-		return;
-	}
-	give(extent, pool->hooks->arena);
-	__real_je_ecache_dalloc(tsdn, pool->pac, pool->hooks, pool->cache, extent);
+	else if (!put_aside(pool, extent))
+		set_free(tsdn, pool, extent);
 }
 
 /* In these two the pool's arena, because structs of extents go to its store, or come from there. */

@@ -34,6 +34,7 @@ struct je_extent {
 _Static_assert(sizeof(struct je_extent) == 128, "as in jemalloc");
 
 #define JE_EXTENT_ARENA	      UINT64_C(0xfff)
+#define JE_EXTENT_ZEROED      (UINT64_C(1) << 15)
 #define JE_EXTENT_CLASS_SHIFT 20
 #define JE_EXTENT_CLASS	      UINT64_C(0xff)
 
