@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: bench/lookup, bench/peaks and bench/scale measure all they say they measure;
-# and what is exact of it, because instructions are counted, holds: malloc costs what
-# jemalloc's costs, and to count what is held is a small part of it.
+# Promise: bench/lookup, bench/peaks, bench/scale and bench/allocators measure all they say
+# they measure; and what is exact of it, because instructions are counted, holds: malloc
+# costs what jemalloc's costs, and to count what is held is a small part of it.
 
 setup_file() {
 	load helper
@@ -131,4 +131,77 @@ met() {
 	done
 	grep -qE '^     a look-up .*(met|missed)' "$figures.out"
 	run ! value "threads 7 last"
+}
+
+# compared PART BENCHMARK CONTESTANT FIGURE: from the file that bench/allocators writes.
+compared() {
+	awk -F '\t' -v key="$1 $2 $3 $4" '$1 " " $2 " " $3 " " $4 == key { print $5; n++ }
+		END { exit n != 1 }' "$BATS_TEST_TMPDIR/out/allocators.tsv"
+}
+
+# positive PART BENCHMARK CONTESTANT FIGURE
+positive() {
+	awk -v x="$(compared "$@")" 'BEGIN { exit !(x > 0) }'
+}
+
+@test "bench/allocators has a figure for every contestant, in tables, file and plot" {
+	local name all="glibc jemalloc mimalloc tcmalloc pinalloc one-arena"
+	local out=$BATS_TEST_TMPDIR/out
+	"$top_srcdir/bench/allocators" --quick --only speed,start,peak \
+		--benchmarks glibc-simple,jq,spawn,phases-bands \
+		--with 'one-arena=MALLOC_ARENA_MAX=1,MALLOC_CONF=narenas:1,tcache:true' "$out" > "$out.out"
+	for name in $all; do
+		for benchmark in glibc-simple jq spawn; do
+			positive speed $benchmark $name cpu_ms
+			positive speed $benchmark $name wall_ms
+			positive speed $benchmark $name rss_kib
+			positive speed $benchmark $name cpu_ratio
+		done
+		[ $name = jemalloc ] || positive speed all $name geomean_cpu_ratio
+		positive start spawn $name cpu_ratio
+		positive peak phases-bands $name rss_to_live
+		grep -q ">$name<" "$out/allocators.svg"
+	done
+	positive peak phases-bands pinalloc mapped_to_live
+	# What is live has been written to.
+	awk -v x="$(compared peak phases-bands glibc rss_to_live)" 'BEGIN { exit !(x >= 1) }'
+	# What a row of a table has: the figures of all, behind its name.
+	grep -qE '^glibc-simple +micro +[0-9]+( +[0-9.]+){5}$' "$out.out"
+	grep -qE '^jq +[0-9.]+( +[0-9.]+){5}$' "$out.out"
+	grep -qE '^phases-bands( +[0-9.]+){9}$' "$out.out"
+	[ "$(grep -cE '\((<= [0-9.]+): (met|missed)\)$' "$out.out")" -ge 12 ]
+	grep -q '^# .*jemalloc 5' "$out/allocators.tsv"
+	run ! compared speed sh6 glibc cpu_ms
+}
+
+@test "bench/allocators says in one line which program failed, and with what" {
+	local broken=$BATS_TEST_TMPDIR/libbroken.so
+	gcc -shared -fPIC -o "$broken" -x c - <<-'END'
+		#define _GNU_SOURCE
+		#include <errno.h>
+		#include <string.h>
+		#include <unistd.h>
+		__attribute__((constructor)) static void end(void)
+		{
+			if (strcmp(program_invocation_short_name, "glibc-simple"))
+				return;
+			write(2, "so\nit ends\n", 11);
+			_exit(3);
+		}
+	END
+	run -1 "$top_srcdir/bench/allocators" --quick --only speed --benchmarks glibc-simple \
+		--with "broken=LD_PRELOAD=$broken"
+	[ "$output" = "bench/allocators: glibc-simple with broken failed with status 3: it ends" ]
+	run -1 "$top_srcdir/bench/allocators" --quick --only speed --benchmarks glibc-simple \
+		--with missing=LD_PRELOAD=/nonexistent/libx.so
+	[ "$output" = "bench/allocators: /nonexistent/libx.so, which is missing, cannot be preloaded" ]
+}
+
+@test "bench/allocators refuses options it does not know, in one line" {
+	local option
+	for option in --nonsense --only=slow --rounds=0 --benchmarks=none --with=x --with=glibc=A=1; do
+		run -2 "$top_srcdir/bench/allocators" "$option"
+		[ "${#lines[@]}" = 1 ]
+		[[ $output == "bench/allocators: "* ]]
+	done
 }

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the real programs of bench/allocators work on: a file for each, about a second
+of work at scale 1. The same at every run, and nothing is taken from elsewhere."""
+import os
+import random
+
+PYTHON = """\
+import sys
+kept = []
+for turn in range({n}):
+    words = [str(i * turn) * (i % 7) for i in range(9000)]
+    table = {{word: [i, {{i: word}}] for i, word in enumerate(words)}}
+    kept.append(sorted(table)[::3])
+    if len(kept) > 9:
+        del kept[::2]
+"""
+
+RUBY = """\
+kept = []
+{n}.times do |turn|
+  words = (0...6000).map {{ |i| "#{{turn}}-#{{i * turn % 7919}}" * (i % 5 + 1) }}
+  table = words.each_with_index.to_h {{ |word, i| [word, [i, word[0, 8].upcase, {{i => turn}}]] }}
+  kept << table.keys.sort.join(",").split(",").each_slice(3).map(&:first)
+  kept.shift(4) if kept.size > 9
+end
+"""
+
+PERL = """\
+my @kept;
+for my $turn (1 .. {n}) {{
+    my %table = map {{ ("key$_" x ($_ % 5 + 1)) => [$_, "$turn:$_"] }} 1 .. 6000;
+    push @kept, join ",", map {{ $table{{$_}}[1] }} sort keys %table;
+    splice @kept, 0, 5 if @kept > 9;
+}}
+"""
+
+C_FUNCTION = """\
+int f{i}(int *a, int n)
+{{
+    int s = {i};
+
+    for (int i = 0; i < n; i++) {{
+        if (a[i] % {a} == 0)
+            s += a[i] * {i};
+        else
+            a[i] ^= s << {b};
+    }}
+    return s;
+}}
+"""
+
+CXX = """\
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+{more}
+template <int N> struct node {{
+    std::map<std::string, std::vector<std::unique_ptr<node<N - 1>>>> below;
+    void add(const std::string &key) {{ below[key].push_back(std::make_unique<node<N - 1>>()); }}
+}};
+template <> struct node<0> {{}};
+void all(node<{n}> &top) {{ top.add("a"); }}
+{uses}
+"""
+
+# A gas of atoms that melts: neighbour lists are built anew again and again.
+LAMMPS = """\
+units lj
+atom_style atomic
+lattice fcc 0.8442
+region box block 0 {cells} 0 {cells} 0 {cells}
+create_box 1 box
+create_atoms 1 box
+mass 1 1.0
+velocity all create 3.0 87287
+pair_style lj/cut 2.5
+pair_coeff 1 1 1.0 1.0 2.5
+neighbor 0.3 bin
+neigh_modify every 4 delay 0 check no
+fix 1 all nve
+run {steps}
+"""
+
+
+def times(scale, n):
+    return max(1, round(scale * n))
+
+
+def c_file(scale):
+    functions = range(times(scale, 150))
+    return "".join(C_FUNCTION.format(i=i, a=i % 9 + 2, b=i % 13) for i in functions)
+
+
+def cxx_file(scale):
+    more = "#include <functional>\n#include <regex>\n#include <unordered_map>" if scale >= 0.5 else ""
+    depth = times(scale, 7)
+    uses = "\n".join(f"void use{i}(node<{i}> &at) {{ at.add(\"b\"); }}" for i in range(1, depth))
+    return CXX.format(more=more, n=depth, uses=uses)
+
+
+def json_file(scale):
+    lines = (f'{{"number":{i * 7919 % 1000003},"text":"text {i}","list":[{i},{{"deep":{i}}}]}}'
+             for i in range(times(scale, 30000)))
+    return "[" + ",\n".join(lines) + "]\n"
+
+
+def smt_problem(numbers, n):
+    """Clauses of comparisons of sums, and bits whose product is given."""
+    names = [f"x{i}" for i in range(n)]
+    factors = numbers.choice([(251, 241), (239, 233), (229, 227)])
+    yield from (f"(declare-const {name} Int)\n(assert (<= 0 {name} 1000))" for name in names)
+    for _ in range(4 * n):
+        sums = [f"(+ {numbers.randint(-90, 90)} (* {numbers.randint(2, 9)} {numbers.choice(names)}))"
+                for _ in range(6)]
+        yield "(assert (or {}))".format(" ".join(map("(<= {} {})".format, sums[::2], sums[1::2])))
+    yield "(declare-const a (_ BitVec 16))\n(declare-const b (_ BitVec 16))"
+    yield f"(assert (= (bvmul a b) (_ bv{factors[0] * factors[1]} 16)))"
+    yield "(assert (and (bvult #x0001 a) (bvult a #x0100) (bvult #x0001 b) (bvult b #x0100)))"
+    yield "(check-sat)\n(reset)"
+
+
+def smt_file(scale):
+    numbers = random.Random(7)
+    return "\n".join(line for _ in range(times(scale, 9)) for line in smt_problem(numbers, 20))
+
+
+def write_all(directory, scale):
+    files = {
+        "script.py": PYTHON.format(n=times(scale, 60)),
+        "script.rb": RUBY.format(n=times(scale, 60)),
+        "script.pl": PERL.format(n=times(scale, 70)),
+        "generated.c": c_file(scale),
+        "generated.cc": cxx_file(scale),
+        "data.json": json_file(scale),
+        "problem.smt2": smt_file(scale),
+        "melt.in": LAMMPS.format(cells=10, steps=times(scale, 200)),
+    }
+    os.makedirs(directory)
+    for name, text in files.items():
+        with open(os.path.join(directory, name), "w") as file:
+            file.write(text)

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What bench/allocators shows: tables with goals, a file of figures, a plot.
+
+Results are results[benchmark][contestant], a list of figures by name, one for each round.
+A ratio is the median of the rounds' own ratios: what disturbs a round disturbs all of it."""
+import collections
+import statistics
+
+STOCK = "jemalloc"
+OURS = "pinalloc"
+SMALL_KIB = 64 << 10  # programs below are judged by the memory they take
+NOISE = 1.05
+PEAK_GOALS = {"phases-small-large": 1.2, "phases-bands": 2.0}
+UNTOUCHED = 0.05
+COLOURS = {"glibc": "#888888", STOCK: "#e69f00", "mimalloc": "#56b4e9", "tcmalloc": "#009e73",
+           OURS: "#d62728"}
+MORE_COLOURS = ["#9467bd", "#000000", "#8c564b", "#e377c2"]
+
+# A line of the file; least and most are of single rounds.
+Figure = collections.namedtuple("Figure", "part benchmark contestant figure value least most"
+                                          " goal met")
+
+
+class Report:
+    """The results, and what is to be written of them to the file."""
+
+    def __init__(self, names, results):
+        self.names = names
+        self.results = results
+        self.figures = []
+
+    def values(self, row, name, figure):
+        return [one[figure] for one in self.results[row.name][name] if figure in one]
+
+    def ratios(self, row, name, figure, base=STOCK):
+        return [a / max(b, 1e-3) for a, b in zip(self.values(row, name, figure),
+                                                 self.values(row, base, figure))]
+
+    def median(self, row, name, figure):
+        return statistics.median(self.values(row, name, figure))
+
+    def ratio(self, row, name, figure, base=STOCK):
+        return statistics.median(self.ratios(row, name, figure, base))
+
+    def geomean(self, rows, name, figure):
+        return statistics.geometric_mean(max(self.ratio(row, name, figure), 1e-3) for row in rows)
+
+    def add(self, part, benchmark, contestant, figure, values, goal="", met=""):
+        self.figures.append(Figure(part, benchmark, contestant, figure, statistics.median(values),
+                                   min(values), max(values), goal, met))
+
+    def goal(self, part, what, value, limit, met=None):
+        """A line with the goal, and whether it is met."""
+        word = "met" if (value <= limit if met is None else met) else "missed"
+        self.add(part, what, OURS, "goal", [value], f"<= {limit:.4g}", word)
+        return f"  {what:66} {value:6.3f} (<= {limit:.4g}: {word})"
+
+
+def columns(names, width=10):
+    return "".join(f"{name:>{max(width, len(name) + 1)}}" for name in names)
+
+
+def cells(names, texts, width=10):
+    return "".join(f"{text:>{max(width, len(name) + 1)}}" for name, text in zip(names, texts))
+
+
+def others(report):
+    return [name for name in report.names if name != STOCK]
+
+
+# --- speed ------------------------------------------------------------------------------
+
+
+def note_speed(report, rows, part="speed", base=STOCK):
+    for row in rows:
+        for name in report.names:
+            for figure in "cpu_ms", "wall_ms", "rss_kib", "system_calls":
+                values = report.values(row, name, figure)
+                if values:
+                    report.add(part, row.name, name, figure, values)
+            for figure in "cpu_ms", "wall_ms", "rss_kib":
+                report.add(part, row.name, name, f"{figure.split('_')[0]}_ratio",
+                           report.ratios(row, name, figure, base))
+
+
+def speed_table(report, rows, sets):
+    names = others(report)
+    yield f"{'':15} {'':6} {STOCK:>9}{columns(names)}"
+    for row in rows:
+        ratios = [f"{report.ratio(row, name, 'cpu_ms'):.3f}" for name in names]
+        yield (f"{row.name:15} {row.kind:6} {report.median(row, STOCK, 'cpu_ms'):9.0f}"
+               f"{cells(names, ratios)}")
+    for title, those in sets.items():
+        for word, figure in ("", "cpu_ms"), (", wall time", "wall_ms"):
+            means = [report.geomean(those, name, figure) for name in names]
+            for name, mean in zip(names, means):
+                report.add("speed", title, name, f"geomean_{figure.split('_')[0]}_ratio", [mean])
+            yield f"{'geomean, ' + title + word:32}{cells(names, [f'{x:.3f}' for x in means])}"
+
+
+def surely_slower(report, row):
+    """Also in the better rounds."""
+    ratios = sorted(report.ratios(row, OURS, "cpu_ms"))
+    return ratios[(len(ratios) - 1) // 4] > NOISE
+
+
+def speed_goals(report, rows, sets):
+    limits = {"all": 0.80, "micro and real": 0.87}
+    for title, those in sets.items():
+        ours = report.geomean(those, OURS, "cpu_ms")
+        yield report.goal("speed", f"processor time, {title}", ours, limits[title])
+        for name in "mimalloc", "tcmalloc":
+            yield report.goal("speed", f"processor time, {title}, to {name}'s",
+                              ours / report.geomean(those, name, "cpu_ms"), 1.0)
+    slower = [row.name for row in rows if surely_slower(report, row)]
+    worst = max(report.ratio(row, OURS, "cpu_ms") for row in rows)
+    yield report.goal("speed", "processor time, each, in three quarters of the rounds", worst,
+                      NOISE, not slower) + "".join(f"\n    above: {name}" for name in slower)
+
+
+def memory_table(report, rows, small):
+    names = others(report)
+    calls = report.names if report.values(rows[0], STOCK, "system_calls") else []
+    yield f"{'':15} {STOCK:>9}{columns(names)}   {columns(calls)}".rstrip()
+    for row in rows:
+        ratios = [f"{report.ratio(row, name, 'rss_kib'):.3f}" for name in names]
+        counts = [f"{report.median(row, name, 'system_calls'):.0f}" for name in calls]
+        yield (f"{row.name:15} {report.median(row, STOCK, 'rss_kib') / 1024:9.1f}"
+               f"{cells(names, ratios)}   {cells(calls, counts)}").rstrip()
+    if small:
+        means = [report.geomean(small, name, "rss_kib") for name in names]
+        for name, mean in zip(names, means):
+            report.add("speed", "small programs", name, "geomean_rss_ratio", [mean])
+        yield f"{'geomean, small programs':25}{cells(names, [f'{x:.3f}' for x in means])}"
+
+
+def show_speed(report, rows):
+    sets = {"all": rows, "micro and real": [r for r in rows if r.kind in ("micro", "real")]}
+    sets = {title: those for title, those in sets.items() if those}
+    small = [row for row in rows if report.median(row, STOCK, "rss_kib") < SMALL_KIB]
+    note_speed(report, rows)
+    yield f"1. Speed: processor time, {STOCK}'s in ms and the others' to it"
+    yield ""
+    yield from speed_table(report, rows, sets)
+    yield ""
+    yield from speed_goals(report, rows, sets)
+    yield ""
+    yield (f"   The most memory resident, {STOCK}'s in MiB and the others' to it; right, system"
+           " calls at a tenth of the work")
+    yield ""
+    yield from memory_table(report, rows, small)
+    if small:
+        yield ""
+        yield report.goal("speed", "resident memory, programs below 64 MiB",
+                          report.geomean(small, OURS, "rss_kib"), 1.05)
+
+
+# --- start ------------------------------------------------------------------------------
+
+
+def show_start(report, rows):
+    note_speed(report, rows, "start", "glibc")
+    yield "2. Start of processes that do nothing: ms, and what that is to glibc"
+    yield ""
+    yield f"{'':22}{columns(report.names)}"
+    for row in rows:
+        for title, figure in ("processor time", "cpu_ms"), ("wall time", "wall_ms"):
+            values = [f"{report.median(row, name, figure):.0f}" for name in report.names]
+            ratios = [f"{report.ratio(row, name, figure, 'glibc'):.2f}" for name in report.names]
+            yield f"{row.name + ', ' + title:22}{cells(report.names, values)}"
+            yield f"{'  to glibc':22}{cells(report.names, ratios)}"
+    yield ""
+    for row in rows:
+        for title, figure in ("processor time", "cpu_ms"), ("wall time", "wall_ms"):
+            yield report.goal("start", f"{row.name}, {title}, to glibc's",
+                              report.ratio(row, OURS, figure, "glibc"), 1.5)
+
+
+# --- peaks ------------------------------------------------------------------------------
+
+
+def to_live(report, row, name, figure="rss"):
+    """Of each round, what there is to what is live at the peak."""
+    return [(one["rss_kib"] * 1024 if figure == "rss" else one[figure]) / one["live_peak"]
+            for one in report.results[row.name][name] if figure == "rss" or figure in one]
+
+
+def untouched(report, row):
+    """Bytes of heap that were never used, to what is live; and the most it should be."""
+    rounds = report.results[row.name][OURS]
+    return (statistics.median((one["mapped"] - one["touched"]) / one["live_peak"]
+                              for one in rounds),
+            statistics.median(UNTOUCHED + one["grow_step"] / one["live_peak"] for one in rounds))
+
+
+def peak_table(report, rows):
+    names = report.names
+    yield f"{'':19}{'live':>8}{columns(names)}{'mapped':>10}{'untouched':>11}"
+    for row in rows:
+        for name in names:
+            report.add("peak", row.name, name, "rss_to_live", to_live(report, row, name))
+        report.add("peak", row.name, OURS, "mapped_to_live", to_live(report, row, OURS, "mapped"))
+        live = report.median(row, STOCK, "live_peak")
+        report.add("peak", row.name, STOCK, "live_bytes", [live])
+        texts = [f"{statistics.median(to_live(report, row, name)):.2f}" for name in names]
+        mapped = statistics.median(to_live(report, row, OURS, "mapped"))
+        yield (f"{row.name:19}{live / 2**20:8.1f}{cells(names, texts)}{mapped:10.2f}"
+               f"{untouched(report, row)[0]:11.3f}")
+
+
+def peak_goals(report, rows):
+    for row in rows:
+        rss = {name: statistics.median(to_live(report, row, name)) for name in report.names}
+        if row.name in PEAK_GOALS:
+            yield report.goal("peak", f"{row.name}, resident to live", rss[OURS],
+                              PEAK_GOALS[row.name])
+        if row.name == "sawtooth":
+            yield report.goal("peak", f"{row.name}, resident to glibc's",
+                              rss[OURS] / rss["glibc"], 1.0)
+        yield report.goal("peak", f"{row.name}, resident to {STOCK}'s", rss[OURS] / rss[STOCK],
+                          1.0)
+        yield report.goal("peak", f"{row.name}, untouched to live, and a growth step",
+                          *untouched(report, row))
+
+
+def show_peak(report, rows):
+    yield "3. Peaks: MiB live at the peak, and what is resident at most to that"
+    yield f"   {OURS}'s heap: mapped at the end, and never touched, to what is live"
+    yield ""
+    yield from peak_table(report, rows)
+    yield ""
+    yield from peak_goals(report, rows)
+
+
+def show(report, chosen):
+    """The tables of the parts for which there are rows."""
+    for part, shown in ("speed", show_speed), ("start", show_start), ("peak", show_peak):
+        if chosen[part]:
+            yield ""
+            yield from shown(report, chosen[part])
+
+
+# --- files ------------------------------------------------------------------------------
+
+
+def write_tsv(report, path, head):
+    with open(path, "w") as file:
+        file.writelines(f"# {line}\n" for line in head)
+        for line in [Figure._fields, *report.figures]:
+            file.write("\t".join(f"{x:.6g}" if isinstance(x, float) else str(x) for x in line)
+                       + "\n")
+
+
+def panels(report, chosen):
+    """Title, rows, and the figure of a row and a contestant."""
+    if chosen["speed"]:
+        for title, figure in ("processor time", "cpu_ms"), ("resident memory", "rss_kib"):
+            yield (f"{title} to {STOCK}'s", chosen["speed"],
+                   lambda row, name, figure=figure: report.ratio(row, name, figure))
+    elif chosen["start"]:
+        yield (f"processor time to {STOCK}'s", chosen["start"],
+               lambda row, name: report.ratio(row, name, "cpu_ms"))
+    if chosen["peak"]:
+        yield ("resident memory to what is live", chosen["peak"],
+               lambda row, name: statistics.median(to_live(report, row, name)))
+
+
+def colour(names, name):
+    more = [one for one in names if one not in COLOURS]
+    return COLOURS.get(name) or MORE_COLOURS[more.index(name) % len(MORE_COLOURS)]
+
+
+def panel(names, title, rows, figure):
+    """A line for each benchmark, a point on it for each contestant."""
+    data = []
+    for at, row in enumerate(reversed(rows)):
+        figures = " ".join(f"{max(figure(row, name), 1e-3):.4f}" for name in names)
+        data.append(f"{at} {row.name} {figures}")
+    # Ours comes last, on top of the others.
+    points = ", ".join(
+        f"$data using {names.index(name) + 3}:1:ytic(2) with points lc '{colour(names, name)}'"
+        f" pt {5 if name == OURS else 7} ps 0.9 title '{name}' noenhanced"
+        for name in sorted(names, key=lambda name: name == OURS))
+    return "\n".join(["$data << END", *data, "END", f'set title "{title}"',
+                      f"set yrange [-0.7:{len(rows) - 0.3}]", f"plot {points}"])
+
+
+def plot(report, path, chosen):
+    """A script for gnuplot, or nothing where there is nothing to draw."""
+    drawn = list(panels(report, chosen))
+    if not drawn:
+        return ""
+    height = max(300, 130 + 24 * max(len(rows) for _, rows, _ in drawn))
+    script = [f"set terminal svg size {480 * len(drawn)},{height} font 'sans,12'"
+              " background 'white'", f'set output "{path}"',
+              f"set multiplot layout 1,{len(drawn)}", "set logscale x 2",
+              "set grid x y lc '#dddddd' lt 1", "set key below",
+              "set arrow from first 1, graph 0 to first 1, graph 1 nohead lc '#777777'"]
+    return "\n".join(script + [panel(report.names, *one) for one in drawn]) + "\n"
