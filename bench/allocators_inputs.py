@@ -122,12 +122,12 @@ def smt_problem(numbers, n):
 
 def smt_file(scale):
     numbers = random.Random(7)
-    return "\n".join(line for _ in range(times(scale, 9)) for line in smt_problem(numbers, 20))
+    return "\n".join(line for _ in range(times(scale, 12)) for line in smt_problem(numbers, 20))
 
 
 def write_all(directory, scale):
     files = {
-        "script.py": PYTHON.format(n=times(scale, 60)),
+        "script.py": PYTHON.format(n=times(scale, 130)),
         "script.rb": RUBY.format(n=times(scale, 60)),
         "script.pl": PERL.format(n=times(scale, 70)),
         "generated.c": c_file(scale),

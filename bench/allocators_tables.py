@@ -294,6 +294,6 @@ def plot(report, path, chosen):
     script = [f"set terminal svg size {480 * len(drawn)},{height} font 'sans,12'"
               " background 'white'", f'set output "{path}"',
               f"set multiplot layout 1,{len(drawn)}", "set logscale x 2",
-              "set grid x y lc '#dddddd' lt 1", "set key below",
+              "set grid x y lc '#dddddd' lt 1", "set key below samplen 0.5 width -2",
               "set arrow from first 1, graph 0 to first 1, graph 1 nohead lc '#777777'"]
     return "\n".join(script + [panel(report.names, *one) for one in drawn]) + "\n"
