@@ -48,6 +48,13 @@ static int parse_mode(const char *text, void *field)
 	return parse_names(text, names, PIN_ARRAY_SIZE(names), field);
 }
 
+static int parse_huge(const char *text, void *field)
+{
+	static const char *const names[] = {"auto", "thp", "hugetlb", "off"};
+
+	return parse_names(text, names, PIN_ARRAY_SIZE(names), field);
+}
+
 static int parse_format(const char *text, void *field)
 {
 	static const char *const names[] = {"auto", "text", "json", "massif"};

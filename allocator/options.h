@@ -16,6 +16,9 @@ enum pin_mode { PIN_MODE_EAGER, PIN_MODE_LAZY, PIN_MODE_OFF };
 /* In the order of PINALLOC_REPORT_FORMAT's values. */
 enum pin_report_format { PIN_REPORT_AUTO, PIN_REPORT_TEXT, PIN_REPORT_JSON, PIN_REPORT_MASSIF };
 
+/* In the order of PINALLOC_HUGEPAGE's values. */
+enum pin_huge { PIN_HUGE_AUTO, PIN_HUGE_THP, PIN_HUGE_TLB, PIN_HUGE_OFF };
+
 /* PINALLOC_VERIFY=exit, beside 0 for off and a number of seconds. */
 #define PIN_VERIFY_EXIT SIZE_MAX
 
@@ -44,6 +47,7 @@ struct pin_options {
 	unsigned access;       /* enum pin_access bits */
 	size_t max_pinned;     /* bytes, SIZE_MAX for no cap */
 	size_t grow;	       /* bytes, a power of two */
+	int huge;	       /* enum pin_huge */
 	char restrict_to[PATH_MAX];
 	size_t arena_max;
 	size_t top_pad; /* bytes */

@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/futex.h>
+#include <linux/mman.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,14 +23,65 @@
 #include <time.h>
 #include <unistd.h>
 
+#define RESERVED (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
+
+/*
+ * The one call of madvise there is, and it cannot be made to say anything else: by
+ * number, so that the library has no function that gives memory back.
+ */
+static void advise_huge(void *addr, size_t n_bytes, bool huge)
+{
+	int saved = errno;
+
+	syscall(SYS_madvise, addr, n_bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+	errno = saved;
+}
+
 void *pin_os_reserve(size_t n_bytes)
 {
 	int saved = errno;
-	void *p = mmap(NULL, n_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-		       -1, 0);
+	void *p = mmap(NULL, n_bytes, PROT_NONE, RESERVED, -1, 0);
 
 	errno = saved;
-	return p == MAP_FAILED ? NULL : p;
+	if (p == MAP_FAILED)
+		return NULL;
+	advise_huge(p, n_bytes, false);
+	return p;
+}
+
+void pin_os_use_huge(void *addr, size_t n_bytes)
+{
+	advise_huge(addr, n_bytes, true);
+}
+
+/*
+ * The kernel unmaps what is there before it finds that the pool has too few pages. So
+ * the reservation is put back, unless it never went; but where another thread's
+ * mapping has come between, that one stays.
+ */
+static int reserve_again(void *addr, size_t n_bytes)
+{
+	void *p = mmap(addr, n_bytes, PROT_NONE, RESERVED | MAP_FIXED_NOREPLACE, -1, 0);
+
+	if (p == addr) {
+		advise_huge(addr, n_bytes, false);
+		return -ENOMEM;
+	}
+	/* An error if a page of it is not mapped. */
+	return msync(addr, n_bytes, MS_ASYNC) ? -EEXIST : -ENOMEM;
+}
+
+/* Without MAP_NORESERVE, with which a page that is wanting is a SIGBUS. */
+int pin_os_commit_hugetlb(void *addr, size_t n_bytes)
+{
+	int saved = errno;
+	void *p = mmap(addr, n_bytes, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_HUGETLB | MAP_HUGE_2MB, -1,
+		       0);
+	int error = p == MAP_FAILED ? reserve_again(addr, n_bytes) : 0;
+
+	errno = saved;
+	return error;
 }
 
 int pin_os_commit(void *addr, size_t n_bytes)
@@ -138,6 +190,24 @@ unsigned pin_os_node(void)
 	unsigned cpu, node;
 
 	return getcpu(&cpu, &node) ? 0 : node;
+}
+
+/* One of the pool's figures, a file of its own. */
+static size_t pool_figure(const char *path)
+{
+	char text[32];
+
+	return pin_os_read_file(path, text, sizeof text) > 0 ? number_at(text) : 0;
+}
+
+#define POOL "/sys/kernel/mm/hugepages/hugepages-2048kB/"
+
+size_t pin_os_hugetlb_free(void)
+{
+	size_t owed = pool_figure(POOL "resv_hugepages");
+	size_t unused = pool_figure(POOL "free_hugepages");
+
+	return unused > owed ? unused - owed : 0;
 }
 
 void pin_os_wait(_Atomic uint32_t *word, uint32_t seen)

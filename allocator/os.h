@@ -14,10 +14,31 @@
 #include <stdatomic.h>
 
 /*
- * Reserves n_bytes of address space without memory behind it. Returns NULL
+ * Reserves n_bytes of address space without memory behind it, for small pages: a table
+ * of which a word is used would take 2 MiB where huge ones are the rule. Returns NULL
  * when the kernel refuses (RLIMIT_AS, no hole that large).
  */
 void *pin_os_reserve(size_t n_bytes);
+
+/*
+ * Lets the processor and the adapter map [addr, addr + n_bytes) with huge pages where
+ * the kernel has any; a reservation has small ones until then. Where the kernel has no
+ * such thing nothing happens.
+ */
+void pin_os_use_huge(void *addr, size_t n_bytes);
+
+/*
+ * Puts pages of the system's pool of 2 MiB pages in the place of [addr, addr + n_bytes),
+ * multiples of them of a reservation that nobody has used yet, readable and writable.
+ * The pool owes them from then on, so that touching them cannot fail for want of one.
+ * Returns 0; -ENOMEM when the pool has too few, or there is none, and the reservation is
+ * as it was; -EEXIST when another mapping of the process has got into it meanwhile, and
+ * nobody may use it any longer.
+ */
+int pin_os_commit_hugetlb(void *addr, size_t n_bytes);
+
+/* Pages of 2 MiB in that pool that nobody has, nor is owed. */
+size_t pin_os_hugetlb_free(void);
 
 /*
  * Makes [addr, addr + n_bytes) of a reservation readable and writable. Repeating

@@ -102,11 +102,15 @@ bool je_pages_boot(void)
  */
 void *je_pages_map(void *addr, size_t size, size_t alignment, bool *commit)
 {
-	void *p = addr ? NULL : pin_reserve_carve(size, alignment);
+	bool metadata = alignment >= PIN_GRANULE;
+	void *p = NULL;
 
+	if (!addr)
+		p = metadata ? pin_reserve_carve_upper(size, alignment)
+			     : pin_reserve_carve(size, alignment);
 	if (!p)
 		return NULL;
-	if (alignment < PIN_GRANULE) {
+	if (!metadata) {
 		if (pin_region_publish((uintptr_t)p, size, pin_extents_grower))
 			return NULL;
 		pin_growth_note(size);

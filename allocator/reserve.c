@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "allocator/reserve.h"
+#include "allocator/huge.h"
 #include "allocator/log.h"
 #include "allocator/os.h"
 
@@ -16,7 +17,12 @@
 #define SMALLEST (16 * PIN_MIB)
 
 struct pin_reserve pin_reserve;
-static _Atomic size_t carved;
+
+/*
+ * What is taken at both ends, in granules: the lower one in the low half. One word, so
+ * that they cannot meet unseen.
+ */
+static _Atomic uint64_t carved;
 
 /* With a limit, a quarter stays for the program's stacks, libraries and maps. */
 static size_t first_try(void)
@@ -49,23 +55,101 @@ int pin_reserve_init(void)
 	return 0;
 }
 
-void *pin_reserve_carve(size_t n_bytes, size_t alignment)
-{
-	size_t length = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
-	size_t from, to, start = atomic_load_explicit(&carved, memory_order_relaxed);
+/* A piece, by its offset, and what `carved` is before and after it is taken. */
+struct piece {
+	size_t from, length;
+	uint64_t before, after;
+};
 
+static size_t taken_below(uint64_t word)
+{
+	return (size_t)(word & UINT32_MAX) << PIN_GRANULE_SHIFT;
+}
+
+static size_t taken_above(uint64_t word)
+{
+	return (size_t)(word >> 32) << PIN_GRANULE_SHIFT;
+}
+
+/* Whether the free range between both ends has such a piece at its lower one. */
+static bool find_lower(struct piece *piece, size_t alignment)
+{
+	size_t low = taken_below(piece->before);
+	size_t high = pin_reserve.size - taken_above(piece->before);
+	size_t from = PIN_ALIGN_UP(pin_reserve.base + low, alignment) - pin_reserve.base;
+
+	piece->from = from;
+	piece->after = piece->before + ((from + piece->length - low) >> PIN_GRANULE_SHIFT);
+	return from <= high && piece->length <= high - from;
+}
+
+/* The same at its upper end. */
+static bool find_upper(struct piece *piece, size_t alignment)
+{
+	size_t low = taken_below(piece->before);
+	size_t high = pin_reserve.size - taken_above(piece->before);
+	uintptr_t from;
+
+	if (piece->length > high - low)
+		return false;
+	from = PIN_ALIGN_DOWN(pin_reserve.base + high - piece->length, alignment);
+	if (from < pin_reserve.base + low)
+		return false;
+	piece->from = from - pin_reserve.base;
+	piece->after = piece->before +
+		       ((uint64_t)((high - piece->from) >> PIN_GRANULE_SHIFT) << 32);
+	return true;
+}
+
+static bool take(struct piece *piece, size_t n_bytes, size_t alignment,
+		 bool (*find)(struct piece *piece, size_t alignment))
+{
 	if (alignment < PIN_GRANULE)
 		alignment = PIN_GRANULE;
+	piece->length = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
+	piece->before = atomic_load_explicit(&carved, memory_order_relaxed);
 	do {
-		from = PIN_ALIGN_UP(pin_reserve.base + start, alignment) - pin_reserve.base;
-		to = from + length;
-		if (length < n_bytes || from > pin_reserve.size ||
-		    length > pin_reserve.size - from)
+		if (piece->length < n_bytes || !find(piece, alignment))
+			return false;
+	} while (!atomic_compare_exchange_weak(&carved, &piece->before, piece->after));
+	return true;
+}
+
+/* Given back unless somebody has taken more since; then it stays a hole. */
+static void untake(struct piece *piece)
+{
+	atomic_compare_exchange_strong(&carved, &piece->after, piece->before);
+}
+
+void *pin_reserve_carve(size_t n_bytes, size_t alignment)
+{
+	struct piece piece;
+	int error = -EEXIST;
+	char *p = NULL;
+
+	/* A piece that another mapping has got into is left to it. */
+	while (error == -EEXIST) {
+		if (!take(&piece, n_bytes, alignment, find_lower))
 			return NULL;
-	} while (!atomic_compare_exchange_weak(&carved, &start, to));
-	if (!pin_os_commit((void *)(pin_reserve.base + from), length))
-		return (void *)(pin_reserve.base + from);
-	/* Given back unless somebody has taken more since; then it stays a hole. */
-	atomic_compare_exchange_strong(&carved, &to, start);
+		p = (char *)pin_reserve.base + piece.from;
+		error = pin_huge_commit(p, piece.length);
+	}
+	if (!error)
+		return p;
+	untake(&piece);
+	return NULL;
+}
+
+void *pin_reserve_carve_upper(size_t n_bytes, size_t alignment)
+{
+	struct piece piece;
+	char *p;
+
+	if (!take(&piece, n_bytes, alignment, find_upper))
+		return NULL;
+	p = (char *)pin_reserve.base + piece.from;
+	if (!pin_os_commit(p, piece.length))
+		return p;
+	untake(&piece);
 	return NULL;
 }

@@ -2,7 +2,8 @@
 /*
  * The one range of addresses the heap lives in. It is reserved once, without
  * memory behind it, and handed out upwards: an address outside is known to be
- * foreign after one compare, and the whole heap is a handful of kernel mappings.
+ * foreign after one compare, and the whole heap is a handful of kernel mappings. (With
+ * hugetlb pages, which the kernel does not join, each growth step is one.)
  */
 #ifndef PIN_RESERVE_H
 #define PIN_RESERVE_H
@@ -28,6 +29,12 @@ int pin_reserve_init(void);
  * kernel has no memory to commit. Thread-safe, lock-free, never allocates.
  */
 void *pin_reserve_carve(size_t n_bytes, size_t alignment);
+
+/*
+ * For what is not a region: the same from the upper end, so that regions stay next to
+ * each other, and on small pages, as little of it is used.
+ */
+void *pin_reserve_carve_upper(size_t n_bytes, size_t alignment);
 
 static inline bool pin_reserve_contains(const void *addr)
 {

@@ -10,6 +10,7 @@
 #include "regpool/evict.h"
 #include "regpool/pool.h"
 #include "regpool/verify.h"
+#include "regpool/watch.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -80,12 +81,12 @@ static struct ibv_mr *try_region(struct pin_domain *domain, unsigned access,
 	*error = region->length > domain->max_mr_size ? TOO_LARGE : ENOMEM;
 	if (*error == TOO_LARGE || !pd || !pin_budget_take(region->length))
 		return NULL;
+	pin_watch_region(region);
 	mr = pin_ibverbs()->reg_mr_iova2(pd, (void *)region->start, region->length,
 					 region->start, access);
-	if (!mr) {
-		*error = errno;
+	*error = errno;
+	if (!mr)
 		pin_budget_give(region->length);
-	}
 	return mr;
 }
 

@@ -3,6 +3,7 @@
 
 #include "regpool/watch.h"
 #include "allocator/log.h"
+#include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/region.h"
 #include "regpool/pool.h"
@@ -91,10 +92,29 @@ static void *run(void *arg)
 }
 
 /*
+ * Hugetlb pages are mapped over the reservation as the heap grows. Were that watched, each
+ * step would wait for the thread here, under jemalloc's locks, and so might the thread.
+ */
+static bool by_region(void)
+{
+	return pin_options.huge == PIN_HUGE_TLB;
+}
+
+/*
  * Write-protection mode, in which only pages that were asked for fault, and none
  * is: the other modes would take the faults of memory that is new. The kernel's own
  * faults are not wanted either; leaving them out needs no privilege.
  */
+static bool watch_range(int fd, uintptr_t start, size_t length)
+{
+	struct uffdio_register range = {
+		.range = {.start = start, .len = length},
+		.mode = UFFDIO_REGISTER_MODE_WP,
+	};
+
+	return !ioctl(fd, UFFDIO_REGISTER, &range);
+}
+
 static bool watch_heap(int fd)
 {
 	struct uffdio_api api = {
@@ -102,12 +122,9 @@ static bool watch_heap(int fd)
 		.features = UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP |
 			    UFFD_FEATURE_EVENT_REMAP,
 	};
-	struct uffdio_register heap = {
-		.range = {.start = pin_reserve.base, .len = pin_reserve.size},
-		.mode = UFFDIO_REGISTER_MODE_WP,
-	};
 
-	return !ioctl(fd, UFFDIO_API, &api) && !ioctl(fd, UFFDIO_REGISTER, &heap);
+	return !ioctl(fd, UFFDIO_API, &api) &&
+	       (by_region() || watch_range(fd, pin_reserve.base, pin_reserve.size));
 }
 
 static int open_watch(void)
@@ -121,6 +138,25 @@ static int open_watch(void)
 	return fd;
 }
 
+static void say_unwatched(int error)
+{
+	pin_info("pages of the heap that the program replaces behind malloc are not noticed: "
+		 "userfaultfd: %s",
+		 strerrordesc_np(error));
+}
+
+void pin_watch_region(const struct pin_region *region)
+{
+	static atomic_bool said;
+	int fd = atomic_load(&watch_fd), saved = errno;
+	size_t length = PIN_ALIGN_UP(region->length, PIN_GRANULE);
+
+	if (fd >= 0 && by_region() && is_watch(fd) && !watch_range(fd, region->start, length) &&
+	    !atomic_exchange(&said, true))
+		say_unwatched(errno);
+	errno = saved;
+}
+
 static void start(void)
 {
 	int fd = open_watch(), error = fd < 0 ? errno : 0;
@@ -131,9 +167,7 @@ static void start(void)
 		watch_fd = fd;
 		return;
 	}
-	pin_info("pages of the heap that the program replaces behind malloc are not noticed: "
-		 "userfaultfd: %s",
-		 strerrordesc_np(error));
+	say_unwatched(error);
 	if (fd >= 0)
 		close(fd);
 }

@@ -8,7 +8,7 @@
 #ifndef PIN_WATCH_H
 #define PIN_WATCH_H
 
-#include "allocator/base.h"
+#include "allocator/region.h"
 
 #include <stdatomic.h>
 
@@ -18,6 +18,13 @@
  * inside malloc.
  */
 void pin_watch_start(void);
+
+/*
+ * Before a region is registered: begins for it alone, where the heap is of hugetlb pages
+ * and cannot be watched before it grows. Until then it is not registered, so that what is
+ * replaced needs no notice.
+ */
+void pin_watch_region(const struct pin_region *region);
 
 /*
  * In a forked child: gives up its copy of the file descriptor, or the parent's calls

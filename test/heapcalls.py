@@ -44,7 +44,9 @@ def gives_back(name, arguments):
         return "MAP_FIXED" in arguments[3].split("|")
     if name == "mprotect":
         return arguments[2] != "PROT_READ|PROT_WRITE"
-    return name in ("munmap", "madvise", "mremap")
+    if name == "madvise":
+        return arguments[2] not in ("MADV_HUGEPAGE", "MADV_NOHUGEPAGE")
+    return name in ("munmap", "mremap")
 
 
 def main(trace, blocks):

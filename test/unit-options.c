@@ -51,6 +51,7 @@ static void environment(void)
 	setenv("PINALLOC_MAX_PINNED", "50%", 1);
 	setenv("PINALLOC_REGISTER", "sometimes", 1);
 	setenv("PINALLOC_VERIFY", "30", 1);
+	setenv("PINALLOC_HUGEPAGE", "hugetlb", 1);
 	setenv("PINALLOC_REPORT", "/tmp/%r.json", 1);
 	setenv("MALLOC_ARENA_MAX", "3", 1);
 	pin_options_init();
@@ -62,6 +63,7 @@ static void environment(void)
 	   "a percentage is one of the machine's memory");
 	ok(pin_options.mode == PIN_MODE_EAGER, "a bad value keeps the default");
 	ok(pin_options.verify == 30, "where a word can stand there can be a number");
+	ok(pin_options.huge == PIN_HUGE_TLB, "a word of a list is its place in it");
 	ok(!strcmp(pin_options.report, "/tmp/%r.json"), "a path is taken as it is");
 	ok(pin_options.arena_max == 3, "glibc's names are read");
 	ok(!strcmp(pin_options.restrict_to, "*"), "what is not set has its default");
@@ -75,6 +77,13 @@ static void one_by_one(void)
 	ok(pin_options_set("PINALLOC_MAX_PINNED", "lots") == -EINVAL &&
 		   pin_options.max_pinned == 3 * PIN_MIB,
 	   "what is not understood changes nothing");
+	ok(!pin_options_set("PINALLOC_HUGEPAGE", "off") && pin_options.huge == PIN_HUGE_OFF &&
+		   !pin_options_set("PINALLOC_HUGEPAGE", "auto") &&
+		   pin_options.huge == PIN_HUGE_AUTO &&
+		   !pin_options_set("PINALLOC_HUGEPAGE", "thp") &&
+		   pin_options.huge == PIN_HUGE_THP &&
+		   pin_options_set("PINALLOC_HUGEPAGE", "madvise") == -EINVAL,
+	   "each word of a list, and no other");
 	ok(pin_options_set("PINALLOC_MAX", "3M") == -ENOENT, "an unknown name is said");
 }
 

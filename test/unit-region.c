@@ -36,6 +36,29 @@ static void reserve(void)
 	ok(pin_reserve_carve(PIN_MIB, PIN_PAGE) != NULL, "and what there is can still be had");
 }
 
+static void both_ends(void)
+{
+	char *low = pin_reserve_carve(PIN_MIB, PIN_PAGE);
+	char *high = pin_reserve_carve_upper(3 * PIN_MIB, PIN_GRANULE);
+	char *next = pin_reserve_carve_upper(1, PIN_PAGE);
+	char *far = pin_reserve_carve_upper(PIN_MIB, 64 * PIN_MIB);
+	char *after = pin_reserve_carve(PIN_MIB, PIN_PAGE);
+
+	ok((uintptr_t)high + 4 * PIN_MIB == pin_reserve.base + pin_reserve.size,
+	   "from the upper end: the last of all");
+	ok(next == high - PIN_GRANULE, "and downwards");
+	ok(!((uintptr_t)far % (64 * PIN_MIB)) && far < next, "aligned as asked");
+	memset(high, 1, 3 * PIN_MIB);
+	ok(high[0] == 1 && !next[0] && !far[0], "writable and zero");
+	ok(after == low + PIN_GRANULE, "the lower end is as it was");
+	ok(!pin_reserve_carve_upper(pin_reserve.size, PIN_PAGE) &&
+		   !pin_reserve_carve_upper(SIZE_MAX - 5, PIN_PAGE),
+	   "more than there is fails");
+	ok(!pin_reserve_carve((size_t)(far - after) + 1, PIN_PAGE),
+	   "the ends do not meet from below");
+	ok(!pin_reserve_carve_upper((size_t)(far - after), PIN_PAGE), "nor from above");
+}
+
 static void find(void)
 {
 	char *p = pin_reserve_carve(5 * PIN_MIB, PIN_PAGE);
@@ -128,6 +151,7 @@ int main(void)
 	ok(!pin_reserve_init() && !pin_region_init(), "initialised");
 	pin_region_subscribe(listener);
 	reserve();
+	both_ends();
 	find();
 	together();
 	withdraw();

@@ -3,6 +3,7 @@
 #include <config.h>
 
 #include "allocator/log.h"
+#include "allocator/options.h"
 #include "allocator/os.h"
 #include "preload/command/check.h"
 
@@ -164,38 +165,63 @@ void pin_check_overcommit(void)
 		      PIN_SIZE(left));
 }
 
-static const struct {
-	const char *chosen, *finding;
-} page_modes[] = {
-	{"[always]", "always: the heap gets huge pages, which register fastest"},
-	{"[madvise]", "madvise: the heap gets small pages, as it does not ask (with always, "
-		      "registering takes less time and the adapter fewer entries)"},
-	{"[never]", "never: the heap gets small pages (with always, registering takes less "
-		    "time and the adapter fewer entries)"},
-};
+#define TRANSPARENT "/sys/kernel/mm/transparent_hugepage/enabled"
 
 static void check_transparent(void)
 {
+	bool wanted = pin_options.huge != PIN_HUGE_OFF;
 	char text[64];
 
-	if (pin_os_read_file("/sys/kernel/mm/transparent_hugepage/enabled", text,
-			     sizeof text) <= 0)
+	if (pin_os_read_file(TRANSPARENT, text, sizeof text) <= 0)
 		return;
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(page_modes); i++)
-		if (strstr(text, page_modes[i].chosen))
-			pin_check_say(PIN_OK, "huge pages", NULL, "%s", page_modes[i].finding);
+	if (!wanted)
+		pin_check_say(PIN_OK, "huge pages", NULL,
+			      "PINALLOC_HUGEPAGE=off: the heap gets small pages");
+	else if (strstr(text, "[never]"))
+		pin_check_say(pin_options.huge == PIN_HUGE_THP ? PIN_WARN : PIN_OK,
+			      "huge pages", "echo madvise > " TRANSPARENT,
+			      "never: the heap gets small pages (registering takes less time "
+			      "with huge ones, and the adapter fewer entries)");
+	else
+		pin_check_say(PIN_OK, "huge pages", NULL,
+			      "the heap gets huge pages, which register fastest%s",
+			      pin_options.huge == PIN_HUGE_AUTO ? ", once it is large" : "");
 }
 
-/* Set apart at boot or by sysctl, they are memory the heap cannot have. */
+/* Set apart at boot or by sysctl, they are memory only a heap of them can have. */
+static void check_pool(size_t unused)
+{
+	bool much = unused > pin_os_ram() / 4;
+
+	if (unused)
+		pin_check_say(much ? PIN_WARN : PIN_OK, "hugetlb",
+			      much ? "lower vm.nr_hugepages, or set PINALLOC_HUGEPAGE=hugetlb"
+				   : NULL,
+			      "%s of memory is set apart and free, and of no use to the heap",
+			      PIN_SIZE(unused));
+}
+
+static void check_pool_of_heap(size_t unused)
+{
+	if (unused)
+		pin_check_say(PIN_OK, "hugetlb", NULL,
+			      "%s of memory is set apart and free, for all heaps here",
+			      PIN_SIZE(unused));
+	else
+		pin_check_say(
+			PIN_WARN, "hugetlb",
+			"sysctl vm.nr_hugepages, as many as the heaps need of 2 MiB",
+			"PINALLOC_HUGEPAGE=hugetlb, but no such page is free: the heap gets "
+			"ordinary ones");
+}
+
 void pin_check_huge_pages(void)
 {
-	size_t free_bytes = number_in("/proc/meminfo", "HugePages_Free:") *
-			    number_in("/proc/meminfo", "Hugepagesize:") * PIN_KIB;
+	size_t unused = pin_os_hugetlb_free() * PIN_GRANULE;
 
 	check_transparent();
-	if (free_bytes)
-		pin_check_say(free_bytes > pin_os_ram() / 4 ? PIN_WARN : PIN_OK, "hugetlb",
-			      free_bytes > pin_os_ram() / 4 ? "lower vm.nr_hugepages" : NULL,
-			      "%s of memory is set apart and free, and of no use to the heap",
-			      PIN_SIZE(free_bytes));
+	if (pin_options.huge == PIN_HUGE_TLB)
+		check_pool_of_heap(unused);
+	else
+		check_pool(unused);
 }
