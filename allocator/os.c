@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/futex.h>
+#include <linux/mempolicy.h>
 #include <linux/mman.h>
 #include <sched.h>
 #include <string.h>
@@ -185,13 +186,6 @@ size_t pin_os_ram(void)
 	return sysinfo(&info) ? 0 : (size_t)info.totalram * info.mem_unit;
 }
 
-unsigned pin_os_node(void)
-{
-	unsigned cpu, node;
-
-	return getcpu(&cpu, &node) ? 0 : node;
-}
-
 /* One of the pool's figures, a file of its own. */
 static size_t pool_figure(const char *path)
 {
@@ -208,6 +202,49 @@ size_t pin_os_hugetlb_free(void)
 	size_t unused = pool_figure(POOL "free_hugepages");
 
 	return unused > owed ? unused - owed : 0;
+}
+
+uint32_t pin_os_node(void)
+{
+	unsigned node = 0;
+	int saved = errno;
+
+	getcpu(NULL, &node);
+	errno = saved;
+	return node;
+}
+
+/* The file is a list: "0", or "0-1", or "0,2". */
+bool pin_os_has_nodes(void)
+{
+	char text[64];
+
+	return pin_os_read_file("/sys/devices/system/node/online", text, sizeof text) > 0 &&
+	       text[strspn(text, "0123456789")] != '\n';
+}
+
+bool pin_os_prefer_node(uint32_t node)
+{
+	unsigned long nodes[16] = {0}; /* 1024, the most a kernel has */
+	size_t word = node / (8 * sizeof *nodes);
+	int saved = errno, mode = MPOL_DEFAULT;
+	bool set;
+
+	if (word >= PIN_ARRAY_SIZE(nodes))
+		return false;
+	nodes[word] = 1ul << node % (8 * sizeof *nodes);
+	set = !syscall(SYS_get_mempolicy, &mode, NULL, 0, NULL, 0) && mode == MPOL_DEFAULT &&
+	      !syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes, 8 * sizeof nodes);
+	errno = saved;
+	return set;
+}
+
+void pin_os_prefer_none(void)
+{
+	int saved = errno;
+
+	syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0);
+	errno = saved;
 }
 
 void pin_os_wait(_Atomic uint32_t *word, uint32_t seen)

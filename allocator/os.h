@@ -66,11 +66,22 @@ size_t pin_os_memlock_limit(void);
  */
 size_t pin_os_status(const char *name);
 
-/* The NUMA node the calling thread is on, of nodes numbered from 0. No system call. */
-unsigned pin_os_node(void);
-
 /* Bytes of memory the machine has. */
 size_t pin_os_ram(void);
+
+/* The memory node of the processor this thread is on, from 0. No system call. */
+uint32_t pin_os_node(void);
+
+/* Whether the machine has memory nodes to choose from. */
+bool pin_os_has_nodes(void);
+
+/*
+ * Lets what this thread faults in come from a node, preferably, until
+ * pin_os_prefer_none(). Returns false, with nothing changed, where the thread has a
+ * policy already or the kernel permits none.
+ */
+bool pin_os_prefer_node(uint32_t node);
+void pin_os_prefer_none(void);
 
 /* Sleeps until *word is no longer `seen`, or a wake-up, or for no reason. */
 void pin_os_wait(_Atomic uint32_t *word, uint32_t seen);

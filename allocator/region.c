@@ -3,6 +3,7 @@
 
 #include "allocator/region.h"
 #include "allocator/log.h"
+#include "allocator/os.h"
 
 #include <errno.h>
 
@@ -54,6 +55,7 @@ int pin_region_publish(uintptr_t start, size_t length, unsigned pool)
 	region = pin_table_at(&pin_regions, struct pin_region, number);
 	region->start = start;
 	region->pool = pool;
+	region->node = pin_os_node();
 	fill_slots(start, length, number + 1);
 	/* Last: whoever sees the region complete can also find it by address. */
 	atomic_store_explicit(&region->length, length, memory_order_release);

@@ -19,7 +19,8 @@
 struct pin_region {
 	uintptr_t start;       /* address, a multiple of PIN_GRANULE */
 	_Atomic size_t length; /* bytes; 0 until the region is complete */
-	unsigned pool;	       /* whose free extents are in it: extents.h */
+	uint32_t pool;	       /* whose free extents are in it: extents.h */
+	uint32_t node;	       /* memory node of the thread that made the heap grow */
 };
 
 #define PIN_REGION_NONE UINT32_MAX

@@ -7,6 +7,7 @@
 #include "allocator/region.h"
 #include "regpool/fork.h"
 #include "regpool/keys.h"
+#include "regpool/node.h"
 #include "regpool/pool.h"
 #include "regpool/registrar.h"
 #include "regpool/watch.h"
@@ -163,6 +164,7 @@ struct pin_domain *pin_domain_arm(struct ibv_pd *pd, int kind, unsigned access)
 		return NULL;
 	pin_fork_prepare();
 	pin_watch_start();
+	pin_node_prepare();
 	domain = lock_domain(pd);
 	if (!domain)
 		return NULL;

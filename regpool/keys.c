@@ -8,6 +8,7 @@
 #include "allocator/region.h"
 #include "regpool/budget.h"
 #include "regpool/evict.h"
+#include "regpool/node.h"
 #include "regpool/pool.h"
 #include "regpool/verify.h"
 #include "regpool/watch.h"
@@ -77,14 +78,17 @@ static struct ibv_mr *try_region(struct pin_domain *domain, unsigned access,
 {
 	struct ibv_pd *pd = atomic_load(&domain->pd);
 	struct ibv_mr *mr = NULL;
+	bool entered;
 
 	*error = region->length > domain->max_mr_size ? TOO_LARGE : ENOMEM;
 	if (*error == TOO_LARGE || !pd || !pin_budget_take(region->length))
 		return NULL;
 	pin_watch_region(region);
+	entered = pin_node_enter(region);
 	mr = pin_ibverbs()->reg_mr_iova2(pd, (void *)region->start, region->length,
 					 region->start, access);
 	*error = errno;
+	pin_node_leave(entered);
 	if (!mr)
 		pin_budget_give(region->length);
 	return mr;

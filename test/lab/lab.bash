@@ -5,7 +5,7 @@
 # $results.
 results=$BATS_FILE_TMPDIR/results
 
-# boot [FUNCTION…]: runs in_guest in a virtual machine, where attempt, shimmed,
+# boot [FUNCTION…]: runs in_guest in a virtual machine (of these vm_options), where attempt, shimmed,
 # as_nobody and the functions named here can be called.
 boot() {
 	mkdir "$results"
@@ -14,7 +14,7 @@ boot() {
 		declare -f attempt shimmed as_nobody in_guest "$@"
 		echo in_guest
 	} > "$results/script"
-	"$top_srcdir/test/lab/vm" --dir "$results" -- bash /ctl/script > "$results/log" 2>&1 ||
+	"$top_srcdir/test/lab/vm" "${vm_options[@]}" --dir "$results" -- bash /ctl/script > "$results/log" 2>&1 ||
 		{ cat "$results/log" && false; }
 }
 

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * On which memory node a registration faults pages in: against a kernel that only keeps
+ * what policy each thread has.
+ */
+#include <config.h>
+
+#include "allocator/os.h"
+#include "regpool/pool.h"
+#include "test/regions.h"
+#include "test/tap.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+/* The linker puts these in place of the library's (--wrap). */
+uint32_t __wrap_pin_os_node(void);
+bool __wrap_pin_os_has_nodes(void);
+bool __wrap_pin_os_prefer_node(uint32_t node);
+void __wrap_pin_os_prefer_none(void);
+
+#define NONE -1
+
+static uint32_t here;			   /* the node this program is on */
+static bool has_own;			   /* the process has a policy of its own */
+static _Atomic unsigned looked;		   /* for nodes, how often */
+static _Thread_local int preferred = NONE; /* by this thread */
+static _Atomic unsigned on_its_node, elsewhere, nowhere; /* registrations */
+
+uint32_t __wrap_pin_os_node(void)
+{
+	return here;
+}
+
+bool __wrap_pin_os_has_nodes(void)
+{
+	looked++;
+	return true;
+}
+
+bool __wrap_pin_os_prefer_node(uint32_t node)
+{
+	if (!has_own)
+		preferred = (int)node;
+	return !has_own;
+}
+
+void __wrap_pin_os_prefer_none(void)
+{
+	preferred = NONE;
+}
+
+static const struct pin_ibverbs *fake;
+
+static struct ibv_mr *reg_somewhere(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+				    unsigned access)
+{
+	uint32_t number = pin_region_find(addr, length);
+
+	if (preferred == NONE)
+		nowhere++;
+	else if (preferred == (int)pin_region_get(number)->node)
+		on_its_node++;
+	else
+		elsewhere++;
+	return fake->reg_mr_iova2(pd, addr, length, iova, access);
+}
+
+static void install(void)
+{
+	static struct pin_ibverbs table;
+
+	fake = pin_ibverbs();
+	table = *fake;
+	table.reg_mr_iova2 = reg_somewhere;
+	pin_ibverbs_replace(&table);
+}
+
+static char *region_on(uint32_t node)
+{
+	here = node;
+	return region();
+}
+
+static void begin(void)
+{
+	on_its_node = elsewhere = nowhere = 0;
+}
+
+static void asked_for(char *near, char *far)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *one, *other;
+
+	begin();
+	here = 0;
+	one = reg(pd, far, 64, RIGHTS);
+	other = reg(pd, near, 64, RIGHTS);
+	ok(on_its_node == 2 && !elsewhere && !nowhere,
+	   "a region that is asked for: on the node of who made the heap grow");
+	ok(preferred == NONE, "afterwards the thread is as it was");
+	pin_mr_deregister(one);
+	pin_mr_deregister(other);
+	pin_domain_dealloc(pd);
+	pd = new_pd();
+	fake_verbs.fail_next = 1;
+	fake_verbs.fail_errno = EINVAL;
+	one = reg(pd, far, 64, RIGHTS);
+	ok(preferred == NONE, "also when the registration has failed");
+	if (one)
+		pin_mr_deregister(one);
+	pin_domain_dealloc(pd);
+}
+
+static void policy_of_its_own(char *far)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr;
+
+	begin();
+	has_own = true;
+	preferred = 5;
+	mr = reg(pd, far, 64, RIGHTS);
+	ok(elsewhere == 1 && preferred == 5, "a policy that the thread has stays");
+	preferred = NONE;
+	has_own = false;
+	pin_mr_deregister(mr);
+	pin_domain_dealloc(pd);
+}
+
+static void ahead(char *near)
+{
+	struct ibv_pd *pd;
+	struct ibv_mr *mr;
+
+	pin_options.mode = PIN_MODE_EAGER;
+	begin();
+	pd = new_pd();
+	mr = reg(pd, near, 64, RIGHTS);
+	region_on(7);
+	for (int i = 0; i < 5000 && fake_verbs.live != pin_region_count(); i++)
+		usleep(1000);
+	ok(on_its_node == pin_region_count() && !elsewhere && !nowhere,
+	   "and so with all that are registered ahead, in another thread");
+	pin_mr_deregister(mr);
+	pin_domain_dealloc(pd);
+}
+
+int main(void)
+{
+	char *near, *far;
+
+	ok(lazy_pool(), "initialised");
+	install();
+	near = region_on(0);
+	far = region_on(3);
+	ok(pin_region_get(pin_region_find(far, 1))->node == 3,
+	   "a region knows the node of the thread that made the heap grow");
+	ok(!looked, "before the first registration nobody looks for nodes");
+	asked_for(near, far);
+	policy_of_its_own(far);
+	ahead(near);
+	ok(looked == 1, "it was looked for nodes once");
+	return done_testing();
+}
