@@ -48,8 +48,8 @@ PIN_CALL(void, te_event_trigger, void *tsd, struct je_te_ctx *ctx)
 /*
  * How many bytes on jemalloc's own record of a thread's peak (mallctl thread.peak.read)
  * is brought up to date. The first time with the first bytes, so that the thread's
- * counters are known when it ends, however little it allocated; then more seldom than
- * jemalloc would, which makes up for what is done above.
+ * counters are known when it ends, however little it allocated; then as often as what is
+ * held is to be counted.
  */
 PIN_CALL(uint64_t, peak_alloc_new_event_wait, void *tsd)
 {
@@ -72,7 +72,7 @@ PIN_CALL(void, tcache_cleanup, void *tsd)
 
 /* Below these three all memory for blocks is asked for, but in realloc. */
 PIN_CALL(void *, tcache_alloc_small_hard, void *tsd, void *arena, void *tcache, void *bin,
-     unsigned index, bool *success)
+	 unsigned index, bool *success)
 {
 	void *p = __real_je_tcache_alloc_small_hard(tsd, arena, tcache, bin, index, success);
 
@@ -82,7 +82,7 @@ PIN_CALL(void *, tcache_alloc_small_hard, void *tsd, void *arena, void *tcache, 
 
 /* A block is sampled: it was allocated as if its size class had been asked for. */
 PIN_CALL(void, prof_malloc_sample_object, void *tsd, const void *p, size_t size, size_t usize,
-     void *tctx)
+	 void *tctx)
 {
 	bool large = size > pin_large_beyond;
 

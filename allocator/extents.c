@@ -32,7 +32,7 @@ struct je_pac;
 struct je_cache;
 
 /* The runs of pages that slabs are, and how much is kept aside of each. */
-#define MOST_PAGES   8
+#define MOST_PAGES  8
 #define ASIDE_PAGES 128
 
 /* Stacks of extents, which to jemalloc are in use. Nobody waits for the flag: fork() may. */
@@ -114,7 +114,8 @@ static struct pool *some_pool(void)
 }
 
 /* The pool that has memory for a thread here; NULL if the arena keeps to itself. */
-static struct pool *pool_here(struct je_pac *pac, struct je_hooks *hooks, struct je_cache *dirty)
+static struct pool *pool_here(struct je_pac *pac, struct je_hooks *hooks,
+			      struct je_cache *dirty)
 {
 	struct pool *pool = &pools[pin_os_node() % N_POOLS];
 
@@ -176,8 +177,8 @@ static bool put_aside(struct pool *pool, struct je_extent *extent)
 	size_t n = je_extent_size(extent) / PIN_PAGE;
 	bool room;
 
-	if (n > MOST_PAGES || atomic_flag_test_and_set_explicit(&pool->aside.busy,
-								memory_order_acquire))
+	if (n > MOST_PAGES ||
+	    atomic_flag_test_and_set_explicit(&pool->aside.busy, memory_order_acquire))
 		return false;
 	room = pool->aside.stacks[n].n_pages + n <= ASIDE_PAGES;
 	if (room) {
@@ -272,15 +273,16 @@ PIN_CALL(void, ecache_dalloc, void *tsdn, struct je_pac *pac, struct je_hooks *h
 		set_free(tsdn, pool, extent);
 }
 
-/* In these two the pool's arena, because structs of extents go to its store, or come from there. */
+/* In these two the pool's arena, because structs of extents go to its store, or come from
+ * there. */
 PIN_CALL(struct je_extent *, extent_split_wrapper, void *tsdn, struct je_pac *pac,
 	 struct je_hooks *hooks, struct je_extent *extent, size_t first, size_t second,
 	 bool holds_locks)
 {
 	struct pool *pool = pool_of(extent);
 
-	return __real_je_extent_split_wrapper(tsdn, pool ? pool->pac : pac, hooks, extent, first,
-					      second, holds_locks);
+	return __real_je_extent_split_wrapper(tsdn, pool ? pool->pac : pac, hooks, extent,
+					      first, second, holds_locks);
 }
 
 PIN_CALL(bool, extent_merge_wrapper, void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
@@ -288,5 +290,6 @@ PIN_CALL(bool, extent_merge_wrapper, void *tsdn, struct je_pac *pac, struct je_h
 {
 	struct pool *pool = pool_of(first);
 
-	return __real_je_extent_merge_wrapper(tsdn, pool ? pool->pac : pac, hooks, first, second);
+	return __real_je_extent_merge_wrapper(tsdn, pool ? pool->pac : pac, hooks, first,
+					      second);
 }

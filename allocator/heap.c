@@ -37,7 +37,6 @@ const char *malloc_conf_2_conf_harder =
  *                            sizes, or twice
  *   tcache_gc_incr_bytes     a look at the cache every 256 KiB, not 64
  */
-PIN_EXPORT extern const char *malloc_conf;
 const char *malloc_conf =
 	"slab_sizes:80-80:1|96-96:1|112-112:1|160-224:1|320-384:1|448-448:1|640-640:3|896-896:2|"
 	"1280-1280:1|1792-1792:4,"

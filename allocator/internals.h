@@ -24,7 +24,7 @@ struct je_extent {
 	uint64_t bits;
 	char *addr;
 	size_t size_and_number; /* bytes, a multiple of pages; below that, a number */
-	size_t asked;		/* e_ps, which only the allocator for huge pages uses, and that is off */
+	size_t asked; /* e_ps, which only the allocator for huge pages uses, and that is off */
 	uint64_t serial;
 	/* heap_link, which is free extents' own affair (fit.c). */
 	struct je_extent *left, *right;

@@ -128,8 +128,8 @@ PIN_CALL(struct je_extent *, pa_alloc, void *tsdn, struct je_shard *shard, size_
 		wanted = n_bytes;
 	else if (are_exact)
 		n_exact = PIN_ALIGN_UP(wanted, PIN_PAGE);
-	extent = __real_je_pa_alloc(tsdn, shard, n_exact, alignment, false, class, zero, guarded,
-				    deferred);
+	extent = __real_je_pa_alloc(tsdn, shard, n_exact, alignment, false, class, zero,
+				    guarded, deferred);
 	if (PIN_UNLIKELY(extent && !can_record(extent))) {
 		if (n_exact == n_bytes)
 			return extent;
@@ -184,9 +184,9 @@ static bool fill_class(void *tsdn, struct je_extent *extent, bool zero)
 	size_t n_bytes = je_extent_size(extent), usize = class_size(extent);
 	bool deferred = false;
 
-	return n_bytes == usize || !je_pa_expand(tsdn, shards[extent->bits & JE_EXTENT_ARENA],
-						 extent, n_bytes, usize, je_extent_class(extent),
-						 zero, &deferred);
+	return n_bytes == usize ||
+	       !je_pa_expand(tsdn, shards[extent->bits & JE_EXTENT_ARENA], extent, n_bytes,
+			     usize, je_extent_class(extent), zero, &deferred);
 }
 
 static bool grow_in_place(void *tsdn, struct je_extent *extent, size_t n_bytes, bool zero)
@@ -270,8 +270,8 @@ bool __wrap_je_arena_ralloc_no_move(void *tsdn, void *p, size_t old_usize, size_
 		failed = false;
 		*usize = je_extent_size(old);
 	} else {
-		failed = __real_je_arena_ralloc_no_move(tsdn, p, old_usize, n_bytes, extra, zero,
-							usize);
+		failed = __real_je_arena_ralloc_no_move(tsdn, p, old_usize, n_bytes, extra,
+							zero, usize);
 	}
 	if (*usize != old_usize)
 		pin_live_withhold((int64_t)old_usize);

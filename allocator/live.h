@@ -20,7 +20,7 @@
 #define PIN_LIVE_UNTOLD ((int64_t)(32 * PIN_KIB))
 
 /* An allocation of so much is an event in any case. */
-#define PIN_LIVE_EVENT ((int64_t)PIN_MIB)
+#define PIN_LIVE_EVENT ((int64_t)(64 * PIN_KIB))
 
 struct pin_live_peak {
 	size_t bytes;

@@ -50,12 +50,12 @@ met() {
 }
 
 # What is held is counted every 64 KiB a thread allocates or frees.
-@test "malloc and free of what the thread caches take as many instructions as jemalloc's" {
+@test "malloc and free of what the thread caches take no more instructions than jemalloc's" {
 	local n
 	for n in 16 1000 14336; do
 		above "malloc $n jemalloc" 20
 		awk -v a="$(value "malloc $n pinalloc")" -v b="$(value "malloc $n jemalloc")" \
-			'BEGIN { exit !(a < 1.05 * b && b < 1.02 * a) }'
+			'BEGIN { exit !(a < 1.05 * b) }'
 	done
 }
 

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Free extents and large blocks, in a program whose malloc is the heap's own: what is
+ * freed is found again, by whoever asks; a large block has the pages it needs and no
+ * more, and keeps what is in it whatever is made of it.
+ */
+#include <config.h>
+
+#include "allocator/heap.h"
+#include "allocator/large.h"
+#include "allocator/live.h"
+#include "allocator/region.h"
+#include "test/tap.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jemalloc/jemalloc.h>
+
+#define THREADS 4
+#define SLOTS	96
+#define ROUNDS	6000
+
+static size_t usable(void *p)
+{
+	return pin_large_usable(p, malloc_usable_size(p));
+}
+
+static void exact(void)
+{
+	size_t n = 66 * PIN_MIB + 1;
+	char *p = malloc(n), *q;
+
+	ok(usable(p) == 66 * PIN_MIB + PIN_PAGE, "a block has whole pages and no more: %zu",
+	   usable(p));
+	q = malloc(n);
+	ok(p + usable(p) <= q || q + usable(q) <= p, "and the next is not in it");
+	free(q);
+	q = memalign(64, n);
+	ok(usable(q) >= n, "an aligned one has enough: %zu", usable(q));
+	free(q);
+	free(p);
+	ok(malloc(n) == p, "what was freed serves the next such request");
+	free(p);
+	p = calloc(1, n);
+	ok(!p[0] && !memcmp(p, p + 1, n - 1), "calloc clears all of it");
+	free(p);
+	ok(pin_large_good_size(100000, 114688) == 102400, "a good size is whole pages as well");
+	ok(pin_large_good_size(1000, 1024) == 1024, "not of small ones");
+}
+
+/* To the page, between two of jemalloc's size classes. */
+static void reuse(void)
+{
+	size_t mapped;
+	void *p = malloc(9 * PIN_MIB + 5 * PIN_PAGE);
+
+	malloc(1);
+	free(p);
+	mapped = pin_region_bytes();
+	for (int i = 0; i < 1000; i++) {
+		p = malloc(9 * PIN_MIB + 5 * PIN_PAGE);
+		free(p);
+	}
+	ok(pin_region_bytes() == mapped, "the same size again and again needs no more heap");
+	for (int i = 0; i < 1000; i++) {
+		p = memalign(PIN_MIB << i % 3, 3 * PIN_MIB + (size_t)i * PIN_PAGE);
+		if ((uintptr_t)p % (PIN_MIB << i % 3))
+			break;
+		free(p);
+	}
+	ok((uintptr_t)p % PIN_MIB == 0, "an aligned block is aligned");
+}
+
+static void resized(void)
+{
+	size_t n = 40 * PIN_MIB + 100, mapped;
+	char *p = malloc(n), *q;
+
+	memset(p, 7, n);
+	p = realloc(p, n + 3 * PIN_MIB);
+	ok(usable(p) >= n + 3 * PIN_MIB && p[0] == 7 && !memcmp(p, p + 1, n - 1),
+	   "a block that grows within its size class keeps what is in it");
+	memset(p, 8, n + 3 * PIN_MIB);
+	q = realloc(p, n + 4 * PIN_MIB);
+	ok(q == p, "and has the whole class then");
+	p = realloc(q, n + 40 * PIN_MIB);
+	ok(usable(p) >= n + 40 * PIN_MIB && !memcmp(p, p + 1, n - 1), "beyond it, too");
+	p = realloc(p, 33 * PIN_KIB);
+	ok(usable(p) >= 33 * PIN_KIB && p[33 * PIN_KIB - 1] == 8, "and one that shrinks");
+	free(realloc(p, 100));
+	mapped = pin_region_bytes();
+	p = malloc(PIN_MIB + 1);
+	for (size_t more = 0; more < 32 * PIN_MIB; more += PIN_PAGE)
+		p = realloc(p, PIN_MIB + more);
+	free(p);
+	ok(pin_region_bytes() - mapped < 64 * PIN_MIB,
+	   "growth by a page at a time stays cheap");
+	ok(!realloc(malloc(PIN_MIB + 1), PTRDIFF_MAX), "and beyond all memory fails");
+}
+
+/* In place or not at all. */
+static void in_place(void)
+{
+	char *p = malloc(9 * PIN_MIB), *wall = malloc(9 * PIN_MIB);
+	size_t n = xallocx(p, 10 * PIN_MIB, 0, 0);
+
+	memset(p, 1, n);
+	ok(n <= usable(p) && wall, "xallocx says no more than there is: %zu of %zu", n,
+	   usable(p));
+	n = xallocx(p, 5 * PIN_MIB, 0, 0);
+	ok(n >= 5 * PIN_MIB && n <= usable(p), "nor when it shrinks: %zu", n);
+	free(p);
+	free(wall);
+}
+
+static void *fill_and_free(void *arg)
+{
+	void *blocks[32];
+
+	for (int i = 0; i < 32; i++)
+		blocks[i] = malloc(3 * PIN_MIB);
+	for (int i = 0; i < 32; i++)
+		free(blocks[i]);
+	return arg;
+}
+
+static void shared(void)
+{
+	pthread_t threads[8];
+	size_t mapped;
+
+	fill_and_free(NULL);
+	mapped = pin_region_bytes();
+	for (int i = 0; i < 8; i++) {
+		pthread_create(&threads[i], NULL, fill_and_free, NULL);
+		pthread_join(threads[i], NULL);
+	}
+	ok(pin_region_bytes() == mapped, "what one thread frees serves all others");
+}
+
+struct block {
+	unsigned char *p;
+	size_t n;
+	unsigned char mark;
+};
+
+static _Atomic unsigned long damaged, short_of;
+
+/* All of a small one; of others what is at both ends of what was asked and of what is there. */
+static void fill(struct block *block, unsigned char mark)
+{
+	size_t n = usable(block->p), part = block->n < PIN_PAGE ? block->n : PIN_PAGE;
+
+	short_of += n < block->n;
+	memset(block->p, mark, part);
+	memset(block->p + n - part, mark, part);
+	memset(block->p + block->n - part, mark, part);
+	block->mark = mark;
+}
+
+/* What was filled, as far as its first n bytes go, at p. */
+static void check(const struct block *block, const unsigned char *p, size_t n)
+{
+	size_t part = block->n < PIN_PAGE ? block->n : PIN_PAGE;
+
+	for (size_t i = 0; i < part && i < n; i++)
+		damaged += p[i] != block->mark;
+	for (size_t i = block->n - part; i < block->n && i < n; i++)
+		damaged += p[i] != block->mark;
+}
+
+/* Mostly around where blocks become large, some of some MiB. */
+static size_t some_size(unsigned *random)
+{
+	size_t top = (size_t)1 << (12 + rand_r(random) % 11);
+
+	return top + (size_t)rand_r(random) % top;
+}
+
+static void change(struct block *block, unsigned *random)
+{
+	size_t n = some_size(random);
+	unsigned char *p;
+
+	if (block->p && rand_r(random) % 3 == 0) {
+		p = realloc(block->p, n);
+		check(block, p, n);
+	} else {
+		if (block->p)
+			check(block, block->p, block->n);
+		free(block->p);
+		p = rand_r(random) % 4 ? malloc(n)
+				       : memalign((size_t)64 << rand_r(random) % 9, n);
+	}
+	block->p = p;
+	block->n = n;
+	fill(block, (unsigned char)rand_r(random));
+}
+
+static void *churn(void *seed)
+{
+	unsigned random = (unsigned)(uintptr_t)seed;
+	struct block blocks[SLOTS] = {0};
+
+	for (int i = 0; i < ROUNDS; i++)
+		change(&blocks[rand_r(&random) % SLOTS], &random);
+	for (int i = 0; i < SLOTS; i++)
+		free(blocks[i].p);
+	return NULL;
+}
+
+static void many(void)
+{
+	pthread_t threads[THREADS];
+	size_t before = pin_live_now(), after;
+
+	for (uintptr_t i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, churn, (void *)(i + 1));
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	after = pin_live_now();
+	ok(!short_of, "in %d threads every block has what was asked for", THREADS);
+	ok(!damaged, "and no other block in it: %lu bytes", damaged);
+	ok(after < before + PIN_MIB && before < after + PIN_MIB,
+	   "and is counted as free in the end: %zu, before %zu", after, before);
+}
+
+/* A program's own source of memory for an arena: one piece, in steps. */
+static _Alignas(PIN_GRANULE) char piece[256 * PIN_MIB];
+static size_t taken;
+
+static void *take(extent_hooks_t *hooks, void *addr, size_t n, size_t alignment, bool *zero,
+		  bool *commit, unsigned arena)
+{
+	size_t from = PIN_ALIGN_UP(taken, alignment);
+
+	(void)hooks;
+	(void)arena;
+	if (addr || from + n > sizeof piece)
+		return NULL;
+	taken = from + n;
+	*zero = *commit = true;
+	return piece + from;
+}
+
+static void own_hooks(void)
+{
+	static extent_hooks_t hooks = {.alloc = take};
+	extent_hooks_t *with = &hooks;
+	unsigned arena;
+	size_t size = sizeof arena, outside = 0, mapped = pin_region_bytes();
+	char *blocks[40];
+	int flags;
+
+	ok(!mallctl("arenas.create", &arena, &size, &with, sizeof with),
+	   "an arena may have hooks of the program's own");
+	flags = (int)MALLOCX_ARENA(arena) | MALLOCX_TCACHE_NONE;
+	for (int turn = 0; turn < 50; turn++) {
+		for (int i = 0; i < 40; i++) {
+			blocks[i] = mallocx(50 * PIN_KIB + (size_t)i * 5000, flags);
+			outside += blocks[i] < piece || blocks[i] >= piece + sizeof piece;
+			memset(blocks[i], i, 50 * PIN_KIB);
+		}
+		for (int i = 0; i < 40; i++)
+			dallocx(blocks[i], flags);
+	}
+	ok(!outside, "all its blocks are from there, and go back there");
+	ok(pin_region_bytes() == mapped, "and none of the heap is");
+}
+
+int main(void)
+{
+	exact();
+	reuse();
+	resized();
+	in_place();
+	shared();
+	many();
+	own_hooks();
+	many();
+	return done_testing();
+}
