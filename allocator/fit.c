@@ -15,6 +15,8 @@
 
 #include "allocator/internals.h"
 
+#include <string.h>
+
 /* Size classes of runs of pages, and those beyond them all (SC_NPSIZES + 1). */
 #define N_CLASSES 200
 
@@ -25,8 +27,9 @@ struct figures {
 /* eset_t, of which other objects of jemalloc's read `oldest`. */
 struct je_set {
 	struct je_extent *root;
+	_Atomic bool has_figures; /* most sets never hold an extent: theirs are never touched */
 	struct figures figures[N_CLASSES];
-	char unused[6424];
+	char unused[6416];
 	/* The list for purging, which there is not: always empty. */
 	struct je_extent *oldest;
 	_Atomic size_t n_pages;
@@ -45,7 +48,10 @@ struct je_extent *je_eset_fit(struct je_set *set, size_t n_bytes, size_t alignme
 
 void je_eset_init(struct je_set *set, int state)
 {
-	*set = (struct je_set){.state = state};
+	set->root = set->oldest = NULL;
+	set->has_figures = false;
+	atomic_store_explicit(&set->n_pages, 0, memory_order_relaxed);
+	set->state = state;
 }
 
 size_t je_eset_npages_get(struct je_set *set)
@@ -55,12 +61,12 @@ size_t je_eset_npages_get(struct je_set *set)
 
 size_t je_eset_nextents_get(struct je_set *set, unsigned class)
 {
-	return atomic_load_explicit(&set->figures[class].n_extents, memory_order_relaxed);
+	return set->has_figures ? set->figures[class].n_extents : 0;
 }
 
 size_t je_eset_nbytes_get(struct je_set *set, unsigned class)
 {
-	return atomic_load_explicit(&set->figures[class].n_bytes, memory_order_relaxed);
+	return set->has_figures ? set->figures[class].n_bytes : 0;
 }
 
 /* The largest class of runs of pages that is no larger (sz_psz_quantize_floor). */
@@ -79,11 +85,19 @@ static void add(_Atomic size_t *figure, size_t n)
 			      memory_order_relaxed);
 }
 
+static PIN_COLD void clear_figures(struct je_set *set)
+{
+	memset(set->figures, 0, sizeof set->figures);
+	atomic_store_explicit(&set->has_figures, true, memory_order_release);
+}
+
 /* Adds up: n_extents is 1 or -1. */
 static void count(struct je_set *set, size_t n_bytes, size_t n_extents)
 {
 	struct figures *figures = &set->figures[class_of(n_bytes)];
 
+	if (PIN_UNLIKELY(!set->has_figures))
+		clear_figures(set);
 	add(&figures->n_extents, n_extents);
 	add(&figures->n_bytes, n_bytes * n_extents);
 	add(&set->n_pages, n_bytes / PIN_PAGE * n_extents);

@@ -8,11 +8,11 @@
 #include "allocator/sample.h"
 #include "allocator/growth.h"
 #include "allocator/log.h"
+#include "allocator/math.h"
 #include "allocator/options.h"
 #include "allocator/sites.h"
 #include "allocator/table.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -66,7 +66,7 @@ void pin_sample_prepare(void)
 static struct pin_held weight(size_t n_bytes, size_t n_usable)
 {
 	double interval = (double)((size_t)1 << je_opt_lg_prof_sample);
-	double count = 1 / -expm1(-(double)n_usable / interval);
+	double count = 1 / (1 - pin_exp(-(double)n_usable / interval));
 
 	return (struct pin_held){.bytes = count * (double)n_bytes, .count = count};
 }

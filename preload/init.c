@@ -48,11 +48,12 @@ __attribute__((constructor(101))) static void start(void)
 	pin_timeline_set_pinned(&pin_pool.pinned);
 	pin_backtrace_init();
 	pin_sites_tell(pin_backtrace_keep);
+	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
+	/* Not before: most processes never grow beyond what the last line took. */
 	pin_sites_start(pin_backtrace_walk);
 	pin_sample_start();
 	if (pin_sample_is_on())
 		pin_backtrace_use_trails();
-	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
 	pin_verify_init();
 	pin_report_init(wanted);
 	pin_ending_init();

@@ -3,11 +3,13 @@
 #include <config.h>
 
 #include "allocator/live.h"
+#include "allocator/math.h"
 #include "allocator/region.h"
 #include "allocator/sites.h"
 #include "allocator/timeline.h"
 #include "test/tap.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -228,8 +230,24 @@ static void full(void)
 	ok(pin_sites_here()->frames[0] == (void *)0x100000, "and the others still with theirs");
 }
 
+static void functions(void)
+{
+	double off = 0;
+
+	for (double x = 1e-12; x < 1e18; x *= 1.37) {
+		off = fmax(off, fabs(pin_log(x) - log(x)) / fmax(1, fabs(log(x))));
+		off = fmax(off, fabs(pin_exp(-x) - exp(-x)));
+	}
+	ok(off < 1e-14, "logarithms and exponentials are those of libm, but for %g", off);
+	ok(pin_log(1) == 0 && pin_exp(0) == 1 && fabs(pin_exp(1) - exp(1)) < 1e-14,
+	   "and right where they are whole");
+	ok(pin_round(2.5) == 3 && pin_round(2.4) == 2 && pin_round(-2.5) == -3,
+	   "and numbers are rounded as there");
+}
+
 int main(void)
 {
+	functions();
 	ok(!pin_reserve_init() && !pin_region_init(), "there is a range of addresses");
 	held();
 	timeline();
