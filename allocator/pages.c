@@ -214,13 +214,16 @@ static unsigned class_of_power(size_t n_bytes)
 }
 
 /*
- * An arena grows by larger and larger steps, up to PINALLOC_GROW: what is pinned
- * is faulted in, so the step bounds what is pinned but not used. A request larger
- * than the step still gets the size class it needs.
+ * The heap grows by larger and larger steps, up to PINALLOC_GROW: what is pinned is
+ * faulted in, so the step bounds what is pinned but not used. Extents of different steps
+ * never merge, so the first is no smaller than a few blocks of a few MiB need. A request
+ * larger than the step still gets the size class it needs, and leaves the rest to others.
  */
+#define FIRST_STEP (8 * PIN_MIB)
+
 void je_exp_grow_init(struct je_exp_grow *grow)
 {
-	size_t first = PIN_GRANULE;
+	size_t first = FIRST_STEP < pin_options.grow ? FIRST_STEP : pin_options.grow;
 
 	while (first < pin_options.top_pad && first < pin_options.grow)
 		first *= 2;

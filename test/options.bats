@@ -73,7 +73,7 @@ steps() {
 
 @test "PINALLOC_LOG=error silences warnings, =debug shows the regions, =info does not" {
 	works PINALLOC_FOO=1 PINALLOC_GROW=banana PINALLOC_LOG=error
-	said 'region 0: 2\.0 MiB at 0x[0-9a-f]+00000' PINALLOC_LOG=debug
+	said 'region 0: 8\.0 MiB at 0x[0-9a-f]+00000' PINALLOC_LOG=debug
 	works PINALLOC_LOG=info
 }
 
@@ -137,9 +137,9 @@ steps() {
 }
 
 @test "glibc's MALLOC_TOP_PAD_ is the first step, up to PINALLOC_GROW" {
-	[ "$(steps 1)" -eq 2 ]
+	[ "$(steps 1)" -eq 8 ]
 	[ "$(steps 1 MALLOC_TOP_PAD_=32M)" -eq 32 ]
-	[ "$(steps 1 MALLOC_TOP_PAD_=32M PINALLOC_GROW=8M)" -eq 8 ]
+	[ "$(steps 1 MALLOC_TOP_PAD_=32M PINALLOC_GROW=4M)" -eq 4 ]
 }
 
 @test "glibc's other settings are taken silently" {

@@ -133,7 +133,7 @@ while os.open('file', os.O_WRONLY | os.O_CREAT) < 200: pass"
 	[ "$(figure out.json .memory.rss_peak_bytes)" -gt $mib ]
 	[ "$(figure out.json .memory.rss_peak_bytes)" -lt $((50 * mib)) ]
 	[ "$(figure none.json .memory.live_bytes)" -lt $mib ]
-	[ "$(figure none.json .memory.mapped_bytes)" -eq $((2 * mib)) ]
+	[ "$(figure none.json .memory.mapped_bytes)" -eq $((8 * mib)) ]
 }
 
 @test "the limit on locked memory is reported, or null" {
