@@ -166,17 +166,54 @@ size_t pin_os_memlock_limit(void)
 	return limit.rlim_cur;
 }
 
-size_t pin_os_status(const char *name)
+/* How many bytes; 0 at the end, or upon an error. */
+static size_t read_some(int fd, char *buf, size_t size)
 {
-	char text[4096], *p;
+	ssize_t n;
 
-	if (pin_os_read_file("/proc/self/status", text, sizeof text) <= 0)
-		return 0;
-	p = strstr(text, name);
+	do
+		n = syscall(SYS_read, fd, buf, size);
+	while (n < 0 && errno == EINTR);
+	return n > 0 ? (size_t)n : 0;
+}
+
+/* More than a line with a size takes. */
+#define STATUS_LINE 64
+
+/* Piece by piece: reports are written on small stacks, and some lines can be of any length. */
+static size_t find_size(int fd, const char *name)
+{
+	char text[8 * STATUS_LINE + 1], *p = NULL;
+	size_t kept = 0, n;
+
+	while (!p && (n = read_some(fd, text + kept, sizeof text - 1 - kept))) {
+		n += kept;
+		text[n] = '\0';
+		p = strstr(text, name);
+		if (p && !strchr(p + 1, '\n'))
+			p = NULL;
+		kept = n < STATUS_LINE ? n : STATUS_LINE;
+		if (!p)
+			memmove(text, text + n - kept, kept);
+	}
 	if (!p)
 		return 0;
 	p += strlen(name);
 	return number_at(p + strspn(p, " \t")) * PIN_KIB;
+}
+
+size_t pin_os_status(const char *name)
+{
+	int saved = errno;
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/status", O_RDONLY | O_CLOEXEC);
+	size_t size = 0;
+
+	if (fd >= 0) {
+		size = find_size(fd, name);
+		syscall(SYS_close, fd);
+	}
+	errno = saved;
+	return size;
 }
 
 size_t pin_os_ram(void)

@@ -215,3 +215,11 @@ while os.open('file', os.O_WRONLY | os.O_CREAT) < 200: pass"
 	[ "$(ls | wc -l)" -eq 1 ]
 	[ "$(figure ./*.json .pid).json" = "$(ls)" ]
 }
+
+@test "the resident memory is known of a process in however many groups" {
+	python3 -c 'import os, sys
+os.setgroups(range(1000000, 1001000))
+os.environ.update(LD_PRELOAD=sys.argv[1], PINALLOC_REPORT=sys.argv[2])
+os.execv(sys.argv[3], [sys.argv[3], "1"])' "$library" "$BATS_TEST_TMPDIR/out.json" "$programs/grow"
+	[ "$(figure "$BATS_TEST_TMPDIR/out.json" .memory.rss_peak_bytes)" -ge $((1 << 20)) ]
+}
