@@ -65,26 +65,37 @@ static int open_special(const char *path, bool hurried)
 	return fd;
 }
 
-/* Under another name first: nobody may find half a report. */
-static int open_regular(struct pin_draft *draft)
+/* Anew, so that a link somebody has put there is not followed. */
+static void name_anew(struct pin_draft *draft, const char *suffix)
+{
+	pin_format(draft->name, sizeof draft->name, "%s.%d.%s", draft->path, getpid(), suffix);
+	unlink(draft->name);
+}
+
+/*
+ * Under another name first: nobody may find half a report. Without its name the draft
+ * of another thread cannot replace the report any more.
+ */
+static int open_regular(struct pin_draft *draft, bool apart)
 {
 	int fd;
 
-	pin_format(draft->name, sizeof draft->name, "%s.%d.part", draft->path, getpid());
-	/* Anew, so that a link somebody has put there is not followed. */
-	unlink(draft->name);
+	name_anew(draft, "part");
+	if (apart)
+		name_anew(draft, "last.part");
 	fd = open(draft->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	return fd < 0 ? -errno : fd;
 }
 
-int pin_draft_open(struct pin_draft *draft, const char *path, bool hurried)
+int pin_draft_open(struct pin_draft *draft, const char *path, bool hurried, bool apart)
 {
 	int error = pin_draft_expand(draft, path);
 
 	if (error)
 		return error;
 	draft->special = is_special(draft->path);
-	draft->fd = draft->special ? open_special(draft->path, hurried) : open_regular(draft);
+	draft->fd = draft->special ? open_special(draft->path, hurried)
+				   : open_regular(draft, apart);
 	return draft->fd < 0 ? draft->fd : 0;
 }
 

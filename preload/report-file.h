@@ -23,9 +23,9 @@ int pin_draft_expand(struct pin_draft *draft, const char *path);
 
 /*
  * Expands the path and opens the draft; `hurried` does not wait for somebody to read a
- * pipe. Returns 0 or -errno.
+ * pipe, `apart` takes away what another thread has drafted. Returns 0 or -errno.
  */
-int pin_draft_open(struct pin_draft *draft, const char *path, bool hurried);
+int pin_draft_open(struct pin_draft *draft, const char *path, bool hurried, bool apart);
 
 /*
  * Closes it and gives it its name, or removes it if writing it gave an error. Returns

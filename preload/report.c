@@ -36,10 +36,12 @@ static struct {
 
 bool pin_report_wanted;
 
-/* These are of the thread whose turn it is. */
-static struct pin_report report;
-static struct pin_draft draft;
-static struct pin_output output;
+/* Of the thread whose turn it is; the second of one that has taken the turn over. */
+static struct desk {
+	struct pin_report report;
+	struct pin_draft draft;
+	struct pin_output output;
+} desks[2];
 static struct stat own; /* the file as this process has left it */
 
 /*
@@ -123,28 +125,41 @@ static size_t memlock_limit(void)
 	return limit.rlim_cur;
 }
 
-static void collect(const struct pin_occasion *occasion)
+static bool is_apart(const struct desk *desk)
 {
-	memset(&report, 0, sizeof report);
-	gethostname(report.host, sizeof report.host - 1);
-	report.program = program_invocation_short_name;
-	report.pid = getpid();
-	report.rank = number_or_none(pin_report_rank());
-	report.nranks = number_or_none(rank_count());
-	report.began_ns = began.ns;
-	report.elapsed_ns = pin_os_now_ns() - began.ns;
-	report.written = occasion->name;
+	return desk != desks;
+}
+
+/* Beside another thread, as with malloc interrupted. */
+static bool is_careful(const struct desk *desk, const struct pin_occasion *occasion)
+{
+	return occasion->careful || is_apart(desk);
+}
+
+static void collect(struct desk *desk, const struct pin_occasion *occasion)
+{
+	struct pin_report *report = &desk->report;
+
+	memset(report, 0, sizeof *report);
+	gethostname(report->host, sizeof report->host - 1);
+	report->program = program_invocation_short_name;
+	report->pid = getpid();
+	report->rank = number_or_none(pin_report_rank());
+	report->nranks = number_or_none(rank_count());
+	report->began_ns = began.ns;
+	report->elapsed_ns = pin_os_now_ns() - began.ns;
+	report->written = occasion->name;
 	/* Many handlers call exit(), also when they have interrupted malloc. */
-	report.careful = occasion->careful || pin_backtrace_in_handler() ||
-			 !pin_backtrace_has_room();
-	pin_heap_stats(&report.heap);
-	report.regions = pin_region_count();
+	report->careful = is_careful(desk, occasion) || pin_backtrace_in_handler() ||
+			  !pin_backtrace_has_room();
+	pin_heap_stats(&report->heap);
+	report->regions = pin_region_count();
 	/* getrusage's figure includes what was before execve. */
-	report.rss_peak = pin_os_status("\nVmHWM:");
-	report.memlock_limit = memlock_limit();
-	report.ram = pin_os_ram();
-	report.held = pin_sample_is_on();
-	pin_report_collect_peak(&report, began.ns + report.elapsed_ns);
+	report->rss_peak = pin_os_status("\nVmHWM:");
+	report->memlock_limit = memlock_limit();
+	report->ram = pin_os_ram();
+	report->held = pin_sample_is_on();
+	pin_report_collect_peak(report, began.ns + report->elapsed_ns);
 }
 
 typedef void write_form(const struct pin_report *report, struct pin_output *out);
@@ -163,34 +178,38 @@ static write_form *form_for(const char *path)
 	return n >= 5 && !strcmp(path + n - 5, ".json") ? pin_report_json : pin_report_text;
 }
 
-static int write_to(int fd, write_form *form, const struct pin_occasion *occasion)
+static int write_to(struct desk *desk, int fd, write_form *form,
+		    const struct pin_occasion *occasion)
 {
-	output.fd = fd;
-	output.hurried = occasion->careful;
-	output.error = 0;
-	output.used = 0;
-	collect(occasion);
-	form(&report, &output);
-	if (!report.careful)
+	struct pin_output *output = &desk->output;
+
+	output->fd = fd;
+	output->hurried = is_careful(desk, occasion);
+	output->error = 0;
+	output->used = 0;
+	collect(desk, occasion);
+	form(&desk->report, output);
+	if (!desk->report.careful)
 		pin_backtrace_done();
-	return pin_output_flush(&output);
+	return pin_output_flush(output);
 }
 
-static int write_file(const char *path, const struct pin_occasion *occasion)
+static int write_file(struct desk *desk, const char *path, const struct pin_occasion *occasion)
 {
-	int error = pin_draft_open(&draft, path, occasion->careful);
+	struct pin_draft *draft = &desk->draft;
+	int error = pin_draft_open(draft, path, is_careful(desk, occasion), is_apart(desk));
 
 	if (error)
 		return error;
-	error = write_to(draft.fd, form_for(draft.path), occasion);
+	error = write_to(desk, draft->fd, form_for(draft->path), occasion);
 	/* Before it has its name: a signal may come right after, and ask whose it is. */
 	if (!strcmp(path, pin_options.report))
-		fstat(draft.fd, &own);
-	return pin_draft_close(&draft, error);
+		fstat(draft->fd, &own);
+	return pin_draft_close(draft, error);
 }
 
 /* Where there is none any more, there is nobody to be told either. */
-static int write_standard_error(const struct pin_occasion *occasion)
+static int write_standard_error(struct desk *desk, const struct pin_occasion *occasion)
 {
 	int fd = standard_error.copy;
 
@@ -198,14 +217,15 @@ static int write_standard_error(const struct pin_occasion *occasion)
 		fd = STDERR_FILENO;
 	if (standard_error.kept && !is_standard_error(fd))
 		return 0;
-	return write_to(fd, form_for("stderr"), occasion);
+	return write_to(desk, fd, form_for("stderr"), occasion);
 }
 
-static int write_report(const char *path, const struct pin_occasion *occasion)
+static int write_report(struct desk *desk, const char *path,
+			const struct pin_occasion *occasion)
 {
 	if (!strcmp(path, "stderr"))
-		return write_standard_error(occasion);
-	return write_file(path, occasion);
+		return write_standard_error(desk, occasion);
+	return write_file(desk, path, occasion);
 }
 
 int pin_report_write(const char *path)
@@ -217,7 +237,7 @@ int pin_report_write(const char *path)
 
 	if (!pin_turn_take(&turn, &on_call))
 		return -EBUSY;
-	error = write_report(path, &on_call);
+	error = write_report(&desks[0], path, &on_call);
 	pin_turn_end(&turn, &on_call);
 	errno = saved;
 	return error;
@@ -236,16 +256,16 @@ static bool is_own(const struct stat *info)
 }
 
 /* Whether another process has written the file since this one began. */
-static bool written_meanwhile(const char *path)
+static bool written_meanwhile(struct pin_draft *draft, const char *path)
 {
 	struct stat info;
 
-	if (pin_draft_expand(&draft, path) || stat(draft.path, &info) || !S_ISREG(info.st_mode))
+	if (pin_draft_expand(draft, path) || stat(draft->path, &info) || !S_ISREG(info.st_mode))
 		return false;
 	return later(info.st_mtim, began.time) && !is_own(&info);
 }
 
-static bool is_due(const struct pin_occasion *occasion)
+static bool is_due(struct desk *desk, const struct pin_occasion *occasion)
 {
 	const char *path = pin_options.report;
 
@@ -253,21 +273,23 @@ static bool is_due(const struct pin_occasion *occasion)
 		return true;
 	if (occasion->step && pin_region_count() <= 1)
 		return false;
-	return !strcmp(path, "stderr") || !written_meanwhile(path);
+	return !strcmp(path, "stderr") || !written_meanwhile(&desk->draft, path);
 }
 
 void pin_report_due(const struct pin_occasion *occasion)
 {
 	struct pin_turn turn;
+	struct desk *desk;
 	int saved = errno;
 	int error = 0;
 
 	if (!pin_report_wanted || began.pid != getpid() || !pin_turn_take(&turn, occasion))
 		return;
-	if (is_due(occasion))
-		error = write_report(pin_options.report, occasion);
+	desk = &desks[turn.apart];
+	if (is_due(desk, occasion))
+		error = write_report(desk, pin_options.report, occasion);
 	/* Within the turn: standard error may be a pipe that nobody reads. */
-	if (error)
+	if (error && !pin_turn_is_lost())
 		pin_warn("the report cannot be written to %s: %s", pin_options.report,
 			 strerrordesc_np(-error));
 	pin_turn_end(&turn, occasion);

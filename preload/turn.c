@@ -18,8 +18,9 @@
 #define HURRIED_NAPS 1000
 #define PATIENT_NAPS 10000
 
-/* Process and thread; 0 for nobody. */
+/* Process, whether it is the last, and thread; 0 for nobody. */
 static _Atomic uint64_t holder;
+#define LAST (UINT64_C(1) << 31)
 
 /* The last turn has been asked for: no other begins. It is over. */
 static _Atomic bool closing, closed;
@@ -36,7 +37,16 @@ static uint64_t myself(void)
 static bool may_take(uint64_t seen, uint64_t me, const struct pin_occasion *occasion)
 {
 	return !seen || seen >> 32 != me >> 32 ||
-	       (seen == me && occasion->last && !occasion->crash);
+	       ((seen & ~LAST) == me && occasion->last && !occasion->crash);
+}
+
+/*
+ * From a thread that has had its time and may never be done: it may wait for a lock of
+ * malloc's that this thread had when a signal interrupted it.
+ */
+static bool take_over(uint64_t seen, uint64_t me)
+{
+	return !(seen & LAST) && atomic_compare_exchange_strong(&holder, &seen, me | LAST);
 }
 
 static bool is_over(const struct pin_occasion *occasion)
@@ -44,7 +54,8 @@ static bool is_over(const struct pin_occasion *occasion)
 	return atomic_load(&closed) || (atomic_load(&closing) && !occasion->last);
 }
 
-static bool wait_for_it(const struct pin_occasion *occasion)
+/* Sets `apart` if the turn is taken while another thread may still be writing. */
+static bool wait_for_it(const struct pin_occasion *occasion, bool *apart)
 {
 	static const struct timespec nap = {.tv_nsec = NAP_NS};
 	int naps = occasion->careful ? HURRIED_NAPS : PATIENT_NAPS;
@@ -52,12 +63,15 @@ static bool wait_for_it(const struct pin_occasion *occasion)
 
 	while (!is_over(occasion)) {
 		if (may_take(seen, me, occasion)) {
-			if (atomic_compare_exchange_strong(&holder, &seen, me))
+			if (atomic_compare_exchange_strong(&holder, &seen,
+							   occasion->last ? me | LAST : me))
 				return true;
 			continue;
 		}
-		if (seen == me || !naps--)
+		if ((seen & ~LAST) == me)
 			return false;
+		if (!naps--)
+			return *apart = occasion->last && take_over(seen, me);
 		nanosleep(&nap, NULL);
 		seen = atomic_load(&holder);
 	}
@@ -106,22 +120,29 @@ bool pin_turn_take(struct pin_turn *turn, const struct pin_occasion *occasion)
 	be_undisturbed(turn);
 	if (occasion->last)
 		atomic_store(&closing, true);
-	taken = wait_for_it(occasion);
+	turn->apart = false;
+	taken = wait_for_it(occasion, &turn->apart);
 	if (!taken)
 		be_as_before(turn);
 	errno = saved;
 	return taken;
 }
 
+bool pin_turn_is_lost(void)
+{
+	return (atomic_load(&holder) & ~LAST) != myself();
+}
+
 /* After the last the holder stays: who has looked at `closing` before must not follow. */
 void pin_turn_end(struct pin_turn *turn, const struct pin_occasion *occasion)
 {
+	uint64_t me = myself();
 	int saved = errno;
 
 	if (occasion->last)
 		atomic_store(&closed, true);
 	else
-		atomic_store(&holder, 0);
+		atomic_compare_exchange_strong(&holder, &me, 0);
 	be_as_before(turn);
 	errno = saved;
 }

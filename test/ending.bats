@@ -134,6 +134,13 @@ ended_by() {
 	done
 }
 
+# The last report waits a second for another, and then no longer.
+@test "in a handler that has interrupted malloc, while a report waits for malloc" {
+	for round in {1..30}; do
+		leaves 'at _exit' malloc-report-_exit
+	done
+}
+
 @test "a crash in the writing of a report is the end: at once, and without one" {
 	SECONDS=0
 	run -139 preloaded PINALLOC_REPORT=out.json "$ends" report-crash

@@ -252,6 +252,17 @@ static void by_reports_raise(void)
 	raise(number);
 }
 
+/* In a handler that has interrupted malloc, while another thread's report may wait for it. */
+static void by_malloc_report__exit(void)
+{
+	pthread_t thread;
+
+	/* Stack enough for names: to look them up is to allocate. */
+	pthread_create(&thread, NULL, run_reports, NULL);
+	interrupt_with(then__exit);
+	run_forever(NULL);
+}
+
 /* In the writing of a report. */
 static void by_report_crash(void)
 {
@@ -405,6 +416,7 @@ static const struct {
 	    {"malloc-crash", by_malloc_crash},
 	    {"malloc-exec", by_malloc_exec},
 	    {"report-_exit", by_report__exit},
+	    {"malloc-report-_exit", by_malloc_report__exit},
 	    {"reports-raise", by_reports_raise},
 	    {"report-crash", by_report_crash},
 	    {"raise-again", by_raise_again},
