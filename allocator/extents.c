@@ -15,7 +15,8 @@
  *
  * An arena with extent hooks of the program's own keeps to itself.
  *
- * Prototypes follow jemalloc 5.3.0, include/jemalloc/internal: ecache.h, extent.h.
+ * Prototypes follow jemalloc 5.3.0, include/jemalloc/internal: base.h, ecache.h, extent.h,
+ * pa.h.
  */
 #include <config.h>
 
@@ -292,4 +293,42 @@ PIN_CALL(bool, extent_merge_wrapper, void *tsdn, struct je_pac *pac, struct je_h
 
 	return __real_je_extent_merge_wrapper(tsdn, pool ? pool->pac : pac, hooks, first,
 					      second);
+}
+
+/* The beginnings of arena_stats_t and pa_shard_stats_t. */
+struct je_arena_stats {
+	size_t metadata, resident, metadata_huge, mapped;
+};
+struct je_shard_stats {
+	size_t n_spare_structs;
+	uint64_t purges[6];
+	size_t retained;
+};
+
+/* Of the arena whose figures are being put together; under the lock of them all. */
+static size_t metadata_mapped;
+
+PIN_CALL(void, base_stats_get, void *tsdn, void *base, size_t *allocated, size_t *resident,
+	 size_t *mapped, size_t *metadata_huge)
+{
+	__real_je_base_stats_get(tsdn, base, allocated, resident, mapped, metadata_huge);
+	metadata_mapped = *mapped;
+}
+
+/*
+ * jemalloc has counted as mapped what an arena made the heap grow by, which others use:
+ * it is what this one uses. And free pages are retained, yet have memory behind them.
+ */
+PIN_CALL(void, pa_shard_stats_merge, void *tsdn, void *shard,
+	 struct je_shard_stats *shard_stats, void *extents, void *huge, void *huge_cache,
+	 size_t *resident)
+{
+	size_t before = *resident, retained = shard_stats->retained;
+	struct je_arena_stats *stats = (void *)((char *)resident -
+						offsetof(struct je_arena_stats, resident));
+
+	__real_je_pa_shard_stats_merge(tsdn, shard, shard_stats, extents, huge, huge_cache,
+				       resident);
+	stats->mapped = metadata_mapped + *resident - before;
+	*resident += shard_stats->retained - retained;
 }

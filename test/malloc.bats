@@ -88,6 +88,26 @@ malloc_family() {
 	[[ "$stderr" == *"opt.retain: true"* ]]
 }
 
+# All that was ever used has memory behind it, also when it is free.
+@test "jemalloc's own figures hold: what is mapped is more than what is active" {
+	local active mapped resident retained held=$((160 << 20))
+	preloaded "$programs/ctl" stats > "$BATS_TEST_TMPDIR/stats"
+	cat "$BATS_TEST_TMPDIR/stats"
+	{
+		read -r active mapped resident retained
+		[ "$active" -ge $held ]
+		[ "$mapped" -gt "$active" ]
+		[ "$mapped" -lt $((active + (32 << 20))) ]
+		[ "$resident" -gt "$active" ]
+		read -r active mapped resident retained
+		[ "$active" -lt $((8 << 20)) ]
+		[ "$mapped" -gt "$active" ]
+		[ "$mapped" -lt $((32 << 20)) ]
+		[ "$retained" -ge $held ]
+		[ "$resident" -ge "$retained" ]
+	} < "$BATS_TEST_TMPDIR/stats"
+}
+
 @test "every name of the family that glibc has, the library has, and answers for" {
 	local libc wanted
 	libc=$(ldd "$programs/surface" | awk '/libc\.so/ { print $3 }')
