@@ -256,7 +256,10 @@ PIN_CALL(void *, arena_ralloc, void *tsdn, void *arena, void *p, size_t old_usiz
 	return q;
 }
 
-/* xallocx: in place or not at all, and between two sizes. Counted as what it can hold. */
+/*
+ * xallocx: in place or not at all, and between two sizes. Counted as what it can hold; what it
+ * says of a block that stays as it is, its size class, is not what there is (preload/usable.c).
+ */
 bool __wrap_je_arena_ralloc_no_move(void *tsdn, void *p, size_t old_usize, size_t n_bytes,
 				    size_t extra, bool zero, size_t *usize)
 {
@@ -267,12 +270,14 @@ bool __wrap_je_arena_ralloc_no_move(void *tsdn, void *p, size_t old_usize, size_
 	if (old)
 		forget(old);
 	if (old && n_bytes + extra > je_extent_size(old) && !fill_class(tsdn, old, zero)) {
-		failed = false;
-		*usize = je_extent_size(old);
+		failed = true;
+		*usize = old_usize;
 	} else {
 		failed = __real_je_arena_ralloc_no_move(tsdn, p, old_usize, n_bytes, extra,
 							zero, usize);
 	}
+	/* jemalloc 5.3.0 takes growth to the lesser of two sizes for none. */
+	failed &= *usize == old_usize;
 	if (*usize != old_usize)
 		pin_live_withhold((int64_t)old_usize);
 	if (old && *usize > pin_large_beyond)

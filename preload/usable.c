@@ -13,10 +13,12 @@
 extern size_t pin_je_malloc_usable_size(void *p) JEMALLOC;
 extern size_t pin_je_nallocx(size_t n_bytes, int flags) JEMALLOC;
 extern size_t pin_je_sallocx(const void *p, int flags) JEMALLOC;
+extern size_t pin_je_xallocx(void *p, size_t n_bytes, size_t extra, int flags) JEMALLOC;
 
 /* <jemalloc/jemalloc.h>. */
 PIN_EXPORT size_t nallocx(size_t n_bytes, int flags);
 PIN_EXPORT size_t sallocx(const void *p, int flags);
+PIN_EXPORT size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags);
 
 PIN_EXPORT size_t malloc_usable_size(void *p)
 {
@@ -26,6 +28,11 @@ PIN_EXPORT size_t malloc_usable_size(void *p)
 size_t sallocx(const void *p, int flags)
 {
 	return pin_large_usable(p, pin_je_sallocx(p, flags));
+}
+
+size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags)
+{
+	return pin_large_usable(p, pin_je_xallocx(p, n_bytes, extra, flags));
 }
 
 /* Not of aligned blocks: of them mallocx(3) is told the size class only. */

@@ -71,6 +71,16 @@ malloc_family() {
 	done
 }
 
+@test "no byte of a large block is another's, however it was made or resized, nor in a child" {
+	local conf
+	for conf in '' junk:true zero:true prof:true,lg_prof_sample:16 tcache:false \
+		lg_tcache_max:20; do
+		echo "with '$conf'"
+		run -0 preloaded MALLOC_CONF="$conf" "$programs/large" 300
+		[ "$output" = 0 ]
+	done
+}
+
 @test "malloc_info writes XML that a parser takes" {
 	preloaded "$programs/surface" info > "$BATS_TEST_TMPDIR/info.xml"
 	run -0 python3 - "$BATS_TEST_TMPDIR/info.xml" <<- 'END'

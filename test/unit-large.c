@@ -101,16 +101,21 @@ static void resized(void)
 	ok(!realloc(malloc(PIN_MIB + 1), PTRDIFF_MAX), "and beyond all memory fails");
 }
 
+static size_t resized_in_place(void *p, size_t n)
+{
+	return pin_large_usable(p, xallocx(p, n, 0, 0));
+}
+
 /* In place or not at all. */
 static void in_place(void)
 {
 	char *p = malloc(9 * PIN_MIB), *wall = malloc(9 * PIN_MIB);
-	size_t n = xallocx(p, 10 * PIN_MIB, 0, 0);
+	size_t n = resized_in_place(p, 10 * PIN_MIB);
 
 	memset(p, 1, n);
 	ok(n <= usable(p) && wall, "xallocx says no more than there is: %zu of %zu", n,
 	   usable(p));
-	n = xallocx(p, 5 * PIN_MIB, 0, 0);
+	n = resized_in_place(p, 5 * PIN_MIB);
 	ok(n >= 5 * PIN_MIB && n <= usable(p), "nor when it shrinks: %zu", n);
 	free(p);
 	free(wall);
