@@ -8,14 +8,19 @@
 #include "allocator/large.h"
 
 #include <malloc.h>
+#include <string.h>
 
 #define JEMALLOC __attribute__((visibility("hidden")))
+extern void pin_je_dallocx(void *p, int flags) JEMALLOC;
 extern size_t pin_je_malloc_usable_size(void *p) JEMALLOC;
+extern void *pin_je_mallocx(size_t n_bytes, int flags) JEMALLOC;
+extern void *pin_je_rallocx(void *p, size_t n_bytes, int flags) JEMALLOC;
 extern size_t pin_je_nallocx(size_t n_bytes, int flags) JEMALLOC;
 extern size_t pin_je_sallocx(const void *p, int flags) JEMALLOC;
 extern size_t pin_je_xallocx(void *p, size_t n_bytes, size_t extra, int flags) JEMALLOC;
 
 /* <jemalloc/jemalloc.h>. */
+PIN_EXPORT void *rallocx(void *p, size_t n_bytes, int flags);
 PIN_EXPORT size_t nallocx(size_t n_bytes, int flags);
 PIN_EXPORT size_t sallocx(const void *p, int flags);
 PIN_EXPORT size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags);
@@ -33,6 +38,31 @@ size_t sallocx(const void *p, int flags)
 size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags)
 {
 	return pin_large_usable(p, pin_je_xallocx(p, n_bytes, extra, flags));
+}
+
+/* What flags hold of an alignment: its logarithm. */
+#define ALIGNMENT(flags) ((size_t)1 << ((flags)&0x3f))
+
+/*
+ * A block that lies wrong for its new alignment is copied by jemalloc, and not by a call
+ * that comes by large.c: by its size class, so with what is behind it.
+ */
+void *rallocx(void *p, size_t n_bytes, int flags)
+{
+	size_t n_usable;
+	void *q;
+
+	if (PIN_LIKELY(!((uintptr_t)p & (ALIGNMENT(flags) - 1))))
+		return pin_je_rallocx(p, n_bytes, flags);
+	n_usable = malloc_usable_size(p);
+	if (n_bytes <= n_usable || n_usable == pin_je_malloc_usable_size(p))
+		return pin_je_rallocx(p, n_bytes, flags);
+	q = pin_je_mallocx(n_bytes, flags);
+	if (!q)
+		return NULL;
+	memcpy(q, p, n_usable);
+	pin_je_dallocx(p, flags);
+	return q;
 }
 
 /* Not of aligned blocks: of them mallocx(3) is told the size class only. */
