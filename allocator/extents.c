@@ -13,7 +13,8 @@
  * Slabs come and go by the thousand, so a pool keeps some aside as they are, to be had
  * again without a search; before the heap grows they are free like the others.
  *
- * An arena with extent hooks of the program's own keeps to itself.
+ * An arena with extent hooks of the program's own keeps to itself, unless it keeps a pool:
+ * others have their memory from there, and such hooks are never called.
  *
  * Prototypes follow jemalloc 5.3.0, include/jemalloc/internal: base.h, ecache.h, extent.h,
  * pa.h.
@@ -48,7 +49,7 @@ struct aside {
 /* The first three written once each, `cache` last. */
 struct pool {
 	struct je_pac *pac;
-	struct je_hooks *hooks;
+	struct je_hooks hooks; /* the default ones, whatever the program gives that arena */
 	struct je_cache *_Atomic cache;
 	struct aside aside;
 };
@@ -89,7 +90,8 @@ static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_
 		keeps_one |= pools[i].pac == pac;
 	if (!pool->pac && !keeps_one) {
 		pool->pac = pac;
-		pool->hooks = hooks;
+		pool->hooks.arena = hooks->arena;
+		atomic_store(&pool->hooks.functions, &je_ehooks_default_extent_hooks);
 		atomic_store_explicit(
 			&pool->cache,
 			(struct je_cache *)((char *)dirty + from_dirty_to_retained),
@@ -97,6 +99,14 @@ static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_
 		atomic_fetch_add(&n_pools, 1);
 	}
 	atomic_flag_clear(&busy);
+}
+
+static PIN_COLD bool keeps_pool(const struct je_pac *pac)
+{
+	for (unsigned i = 0; i < N_POOLS; i++)
+		if (pools[i].pac == pac)
+			return true;
+	return false;
 }
 
 static bool is_open(struct pool *pool)
@@ -120,7 +130,8 @@ static struct pool *pool_here(struct je_pac *pac, struct je_hooks *hooks,
 {
 	struct pool *pool = &pools[pin_os_node() % N_POOLS];
 
-	if (PIN_UNLIKELY(hooks->functions != &je_ehooks_default_extent_hooks)) {
+	if (PIN_UNLIKELY(hooks->functions != &je_ehooks_default_extent_hooks) &&
+	    !keeps_pool(pac)) {
 		atomic_store_explicit(&has_foreign, true, memory_order_relaxed);
 		return NULL;
 	}
@@ -210,8 +221,8 @@ static struct je_extent *take_from_aside(struct pool *pool, size_t n)
 
 static void set_free(void *tsdn, struct pool *pool, struct je_extent *extent)
 {
-	give(extent, pool->hooks->arena);
-	__real_je_ecache_dalloc(tsdn, pool->pac, pool->hooks, pool->cache, extent);
+	give(extent, pool->hooks.arena);
+	__real_je_ecache_dalloc(tsdn, pool->pac, &pool->hooks, pool->cache, extent);
 }
 
 static PIN_COLD void empty_aside(void *tsdn, struct pool *pool)
@@ -236,7 +247,7 @@ PIN_CALL(struct je_extent *, ecache_alloc, void *tsdn, struct je_pac *pac,
 	if (!expand && alignment <= PIN_PAGE && !zero)
 		extent = take_from_aside(pool, n_bytes / PIN_PAGE);
 	if (!extent)
-		extent = __real_je_ecache_alloc(tsdn, pool->pac, pool->hooks, pool->cache,
+		extent = __real_je_ecache_alloc(tsdn, pool->pac, &pool->hooks, pool->cache,
 						expand, n_bytes, alignment, zero, guarded);
 	if (extent)
 		give(extent, hooks->arena);
@@ -255,7 +266,7 @@ PIN_CALL(struct je_extent *, ecache_alloc_grow, void *tsdn, struct je_pac *pac,
 						   alignment, zero, guarded);
 	empty_aside(tsdn, pool);
 	pin_extents_grower = (unsigned)(pool - pools) + 1;
-	extent = __real_je_ecache_alloc_grow(tsdn, pool->pac, pool->hooks, pool->cache, expand,
+	extent = __real_je_ecache_alloc_grow(tsdn, pool->pac, &pool->hooks, pool->cache, expand,
 					     n_bytes, alignment, zero, guarded);
 	pin_extents_grower = 0;
 	if (extent)
@@ -282,8 +293,9 @@ PIN_CALL(struct je_extent *, extent_split_wrapper, void *tsdn, struct je_pac *pa
 {
 	struct pool *pool = pool_of(extent);
 
-	return __real_je_extent_split_wrapper(tsdn, pool ? pool->pac : pac, hooks, extent,
-					      first, second, holds_locks);
+	return __real_je_extent_split_wrapper(tsdn, pool ? pool->pac : pac,
+					      pool ? &pool->hooks : hooks, extent, first,
+					      second, holds_locks);
 }
 
 PIN_CALL(bool, extent_merge_wrapper, void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
@@ -291,8 +303,8 @@ PIN_CALL(bool, extent_merge_wrapper, void *tsdn, struct je_pac *pac, struct je_h
 {
 	struct pool *pool = pool_of(first);
 
-	return __real_je_extent_merge_wrapper(tsdn, pool ? pool->pac : pac, hooks, first,
-					      second);
+	return __real_je_extent_merge_wrapper(tsdn, pool ? pool->pac : pac,
+					      pool ? &pool->hooks : hooks, first, second);
 }
 
 /* The beginnings of arena_stats_t and pa_shard_stats_t. */
