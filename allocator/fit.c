@@ -30,7 +30,7 @@ struct je_set {
 	_Atomic bool has_figures; /* most sets never hold an extent: theirs are never touched */
 	struct figures figures[N_CLASSES];
 	char unused[6416];
-	/* The list for purging, which there is not: always empty. */
+	/* The next to be purged or destroyed, as arenas with hooks of the program's own do. */
 	struct je_extent *oldest;
 	_Atomic size_t n_pages;
 	int state;
@@ -199,12 +199,14 @@ void je_eset_insert(struct je_set *set, struct je_extent *extent)
 {
 	count(set, je_extent_size(extent), 1);
 	insert(&set->root, extent);
+	set->oldest = set->root;
 }
 
 void je_eset_remove(struct je_set *set, struct je_extent *extent)
 {
 	count(set, je_extent_size(extent), (size_t)-1);
 	take_out(&set->root, extent);
+	set->oldest = set->root;
 }
 
 static bool holds(const struct je_extent *extent, size_t n_bytes, size_t alignment)
