@@ -106,7 +106,10 @@ static void count(struct je_set *set, size_t n_bytes, size_t n_extents)
 /* Scatters addresses, so that the tree is balanced whatever their order. */
 static uint64_t priority(const struct je_extent *extent)
 {
-	return (uintptr_t)extent->addr / PIN_PAGE * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t n = (uintptr_t)extent->addr / PIN_PAGE * UINT64_C(0x9e3779b97f4a7c15);
+
+	/* A product alone rises steadily with addresses at some distances. */
+	return (n ^ n >> 32) * UINT64_C(0xbf58476d1ce4e5b9);
 }
 
 static size_t largest(const struct je_extent *tree)
