@@ -92,11 +92,12 @@ static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_
 		pool->pac = pac;
 		pool->hooks.arena = hooks->arena;
 		atomic_store(&pool->hooks.functions, &je_ehooks_default_extent_hooks);
+		/* Before anybody can have an extent of it. */
+		atomic_fetch_add(&n_pools, 1);
 		atomic_store_explicit(
 			&pool->cache,
 			(struct je_cache *)((char *)dirty + from_dirty_to_retained),
 			memory_order_release);
-		atomic_fetch_add(&n_pools, 1);
 	}
 	atomic_flag_clear(&busy);
 }

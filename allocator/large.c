@@ -39,9 +39,9 @@ bool je_pa_expand(void *tsdn, struct je_shard *shard, struct je_extent *extent, 
 
 void pin_large_init(size_t n_cached, bool exact)
 {
-	/* A size class is up to a quarter more. */
+	/* A size class itself, or a block could lose its record and keep fewer pages. */
 	if (n_cached > pin_large_beyond)
-		pin_large_beyond = n_cached + n_cached / 4;
+		pin_large_beyond = je_large_class(n_cached);
 	are_exact = exact;
 	pin_table_init(&extents, sizeof(struct je_extent *), pin_reserve.size / PIN_PAGE);
 }
