@@ -124,6 +124,8 @@ PIN_CALL(struct je_extent *, pa_alloc, void *tsdn, struct je_shard *shard, size_
 	if (slab || n_bytes <= pin_large_beyond)
 		return __real_je_pa_alloc(tsdn, shard, n_bytes, alignment, slab, class, zero,
 					  guarded, deferred);
+	/* Once: a hook of the program's may allocate while this is under way. */
+	pin_large_asked();
 	if (!wanted || je_large_class(wanted) != n_bytes)
 		wanted = n_bytes;
 	else if (are_exact)
