@@ -21,7 +21,6 @@
  */
 #include <config.h>
 
-#include "allocator/extents.h"
 #include "allocator/internals.h"
 #include "allocator/os.h"
 #include "allocator/region.h"
@@ -59,8 +58,6 @@ static _Atomic unsigned n_pools;
 static _Atomic bool has_foreign; /* arenas with hooks of the program's own */
 static struct je_cache *first_dirty;
 static ptrdiff_t from_dirty_to_retained;
-
-__thread unsigned pin_extents_grower;
 
 extern unsigned je_narenas_auto;
 
@@ -266,10 +263,8 @@ PIN_CALL(struct je_extent *, ecache_alloc_grow, void *tsdn, struct je_pac *pac,
 		return __real_je_ecache_alloc_grow(tsdn, pac, hooks, cache, expand, n_bytes,
 						   alignment, zero, guarded);
 	empty_aside(tsdn, pool);
-	pin_extents_grower = (unsigned)(pool - pools) + 1;
 	extent = __real_je_ecache_alloc_grow(tsdn, pool->pac, &pool->hooks, pool->cache, expand,
 					     n_bytes, alignment, zero, guarded);
-	pin_extents_grower = 0;
 	if (extent)
 		give(extent, hooks->arena);
 	return extent;

@@ -34,8 +34,6 @@ static struct je_shard *shards[JE_EXTENT_ARENA + 1];
 
 void *je_large_palloc(void *tsdn, void *arena, size_t usize, size_t alignment, bool zero);
 void je_pa_dalloc(void *tsdn, struct je_shard *shard, struct je_extent *extent, bool *deferred);
-bool je_pa_expand(void *tsdn, struct je_shard *shard, struct je_extent *extent, size_t old_size,
-		  size_t new_size, unsigned class, bool zero, bool *deferred);
 
 void pin_large_init(size_t n_cached, bool exact)
 {
@@ -146,6 +144,20 @@ PIN_CALL(struct je_extent *, pa_alloc, void *tsdn, struct je_shard *shard, size_
 	return extent;
 }
 
+/* In place: a block may become large by it. */
+PIN_CALL(bool, pa_expand, void *tsdn, struct je_shard *shard, struct je_extent *extent,
+	 size_t old_size, size_t new_size, unsigned class, bool zero, bool *deferred)
+{
+	bool failed = __real_je_pa_expand(tsdn, shard, extent, old_size, new_size, class, zero,
+					  deferred);
+
+	if (!failed && new_size > pin_large_beyond && can_record(extent)) {
+		shards[extent->bits & JE_EXTENT_ARENA] = shard;
+		record(extent, class_size(extent));
+	}
+	return failed;
+}
+
 /* The only one that is given the size asked for: all beyond the thread caches. */
 PIN_CALL(void *, arena_malloc_hard, void *tsdn, void *arena, size_t n_bytes, unsigned class,
 	 bool zero)
@@ -167,11 +179,23 @@ PIN_CALL(void *, large_malloc, void *tsdn, void *arena, size_t usize, bool zero)
 	return p;
 }
 
+static __thread bool resetting __attribute__((tls_model("initial-exec")));
+
 PIN_CALL(void, large_dalloc, void *tsdn, struct je_extent *extent)
 {
 	if (find(extent->addr) == extent)
 		forget(extent);
+	if (PIN_UNLIKELY(resetting))
+		pin_live_correct(-(int64_t)class_size(extent));
 	__real_je_large_dalloc(tsdn, extent);
+}
+
+/* mallctl arena.<i>.reset: the thread's counter of bytes freed does not move. */
+PIN_CALL(void, arena_reset, void *tsd, void *arena)
+{
+	resetting = true;
+	__real_je_arena_reset(tsd, arena);
+	resetting = false;
 }
 
 PIN_CALL(bool, arena_ralloc_no_move, void *tsdn, void *p, size_t old_usize, size_t n_bytes,
@@ -187,8 +211,8 @@ static bool fill_class(void *tsdn, struct je_extent *extent, bool zero)
 	bool deferred = false;
 
 	return n_bytes == usize ||
-	       !je_pa_expand(tsdn, shards[extent->bits & JE_EXTENT_ARENA], extent, n_bytes,
-			     usize, je_extent_class(extent), zero, &deferred);
+	       !__real_je_pa_expand(tsdn, shards[extent->bits & JE_EXTENT_ARENA], extent,
+				    n_bytes, usize, je_extent_class(extent), zero, &deferred);
 }
 
 static bool grow_in_place(void *tsdn, struct je_extent *extent, size_t n_bytes, bool zero)

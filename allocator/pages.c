@@ -15,7 +15,6 @@
  */
 #include <config.h>
 
-#include "allocator/extents.h"
 #include "allocator/growth.h"
 #include "allocator/large.h"
 #include "allocator/log.h"
@@ -111,7 +110,7 @@ void *je_pages_map(void *addr, size_t size, size_t alignment, bool *commit)
 	if (!p)
 		return NULL;
 	if (!metadata) {
-		if (pin_region_publish((uintptr_t)p, size, pin_extents_grower))
+		if (pin_region_publish((uintptr_t)p, size))
 			return NULL;
 		pin_growth_note(size);
 	}

@@ -38,7 +38,7 @@ static void fill_slots(uintptr_t start, size_t length, uint32_t value)
 		atomic_store_explicit(slot_at(i), value, memory_order_release);
 }
 
-int pin_region_publish(uintptr_t start, size_t length, unsigned pool)
+int pin_region_publish(uintptr_t start, size_t length)
 {
 	size_t end = (start + length - pin_reserve.base + PIN_GRANULE - 1) >> PIN_GRANULE_SHIFT;
 	struct pin_region *region;
@@ -54,7 +54,6 @@ int pin_region_publish(uintptr_t start, size_t length, unsigned pool)
 	number = atomic_fetch_add(&count, 1);
 	region = pin_table_at(&pin_regions, struct pin_region, number);
 	region->start = start;
-	region->pool = pool;
 	region->node = pin_os_node();
 	fill_slots(start, length, number + 1);
 	/* Last: whoever sees the region complete can also find it by address. */

@@ -19,7 +19,6 @@
 struct pin_region {
 	uintptr_t start;       /* address, a multiple of PIN_GRANULE */
 	_Atomic size_t length; /* bytes; 0 until the region is complete */
-	uint32_t pool;	       /* whose free extents are in it: extents.h */
 	uint32_t node;	       /* memory node of the thread that made the heap grow */
 };
 
@@ -37,7 +36,7 @@ int pin_region_init(void);
  * jemalloc's locks; never allocates. Returns 0, or -ENOMEM when there is no memory for
  * the table.
  */
-int pin_region_publish(uintptr_t start, size_t length, unsigned pool);
+int pin_region_publish(uintptr_t start, size_t length);
 
 /*
  * Who is told that regions were published. The listener runs under jemalloc's

@@ -51,7 +51,7 @@ static void phase(const char *what, void (*run)(void))
 static void publish(void)
 {
 	for (size_t i = 0; i < n_regions; i++)
-		pin_region_publish((uintptr_t)region_at(i), step, 1);
+		pin_region_publish((uintptr_t)region_at(i), step);
 	need(pin_region_count() == n_regions && pin_region_bytes() == n_regions * step);
 }
 

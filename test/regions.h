@@ -31,7 +31,7 @@ static inline char *region(void)
 {
 	char *p = pin_reserve_carve(REGION, PIN_PAGE);
 
-	pin_region_publish((uintptr_t)p, REGION, 1);
+	pin_region_publish((uintptr_t)p, REGION);
 	return p;
 }
 

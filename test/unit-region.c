@@ -65,7 +65,7 @@ static void find(void)
 	uint32_t n;
 
 	ok(pin_region_find(p, 1) == PIN_REGION_NONE, "not a region before it is published");
-	pin_region_publish((uintptr_t)p, 5 * PIN_MIB, 1);
+	pin_region_publish((uintptr_t)p, 5 * PIN_MIB);
 	n = pin_region_find(p, 5 * PIN_MIB);
 	ok(n == 0 && told == 1 && pin_region_count() == 1, "the first is number 0 and told of");
 	ok(pin_region_get(n)->start == (uintptr_t)p, "with its start");
@@ -89,7 +89,7 @@ static void *grow(void *unused)
 		size_t n = (i % 3 + 1) * PIN_GRANULE - i * PIN_PAGE % PIN_GRANULE;
 		char *p = pin_reserve_carve(n, PIN_PAGE);
 
-		pin_region_publish((uintptr_t)p, n, 1);
+		pin_region_publish((uintptr_t)p, n);
 		if (pin_region_find(p, n) == PIN_REGION_NONE)
 			return p;
 	}
@@ -125,9 +125,9 @@ static void withdraw(void)
 	char *a = pin_reserve_carve(n, PIN_PAGE), *b = pin_reserve_carve(n, PIN_PAGE);
 	char *c = pin_reserve_carve(n, PIN_PAGE);
 
-	pin_region_publish((uintptr_t)a, n, 1);
-	pin_region_publish((uintptr_t)b, n, 1);
-	pin_region_publish((uintptr_t)c, n, 1);
+	pin_region_publish((uintptr_t)a, n);
+	pin_region_publish((uintptr_t)b, n);
+	pin_region_publish((uintptr_t)c, n);
 	ok(!pin_region_withdraw(pin_reserve.base - 2 * PIN_PAGE, PIN_PAGE),
 	   "nothing is withdrawn in front of the heap");
 	ok(!pin_region_withdraw(pin_reserve.base + pin_reserve.size, PIN_PAGE),

@@ -54,7 +54,7 @@ static void publish(void)
 	n_large = half / LARGE;
 	n_small = half / SMALL;
 	for (uint32_t i = 0; i < n_large + n_small; i++)
-		pin_region_publish((uintptr_t)start_of(i), step_of(i), 1);
+		pin_region_publish((uintptr_t)start_of(i), step_of(i));
 	ok(pin_region_count() == n_large + n_small, "%zu regions are published",
 	   n_large + n_small);
 	ok(pin_region_bytes() == 2 * half, "of %zu GiB together", 2 * half / PIN_GIB);
