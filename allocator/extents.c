@@ -23,7 +23,6 @@
 
 #include "allocator/internals.h"
 #include "allocator/os.h"
-#include "allocator/region.h"
 
 /* More nodes share pools. */
 #define N_POOLS 64
@@ -54,8 +53,6 @@ struct pool {
 };
 
 static struct pool pools[N_POOLS];
-static _Atomic unsigned n_pools;
-static _Atomic bool has_foreign; /* arenas with hooks of the program's own */
 static struct je_cache *first_dirty;
 static ptrdiff_t from_dirty_to_retained;
 
@@ -89,8 +86,6 @@ static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_
 		pool->pac = pac;
 		pool->hooks.arena = hooks->arena;
 		atomic_store(&pool->hooks.functions, &je_ehooks_default_extent_hooks);
-		/* Before anybody can have an extent of it. */
-		atomic_fetch_add(&n_pools, 1);
 		atomic_store_explicit(
 			&pool->cache,
 			(struct je_cache *)((char *)dirty + from_dirty_to_retained),
@@ -129,49 +124,33 @@ static struct pool *pool_here(struct je_pac *pac, struct je_hooks *hooks,
 	struct pool *pool = &pools[pin_os_node() % N_POOLS];
 
 	if (PIN_UNLIKELY(hooks->functions != &je_ehooks_default_extent_hooks) &&
-	    !keeps_pool(pac)) {
-		atomic_store_explicit(&has_foreign, true, memory_order_relaxed);
+	    !keeps_pool(pac))
 		return NULL;
-	}
 	if (PIN_LIKELY(is_open(pool)))
 		return pool;
 	open_pool(pool, pac, hooks, dirty);
 	return is_open(pool) ? pool : some_pool();
 }
 
-/* Not by pin_region_at(): a region may be withdrawn from that. */
-static PIN_COLD unsigned region_of(const char *addr)
+/*
+ * Bits of an extent that jemalloc does not use: from 1, the pool it came from, while it is
+ * in use. Not told by the address: hooks of the program's own may give what is in a block.
+ */
+#define POOL_SHIFT 57
+#define POOL	   (UINT64_C(0x7f) << POOL_SHIFT)
+_Static_assert(N_POOLS <= POOL >> POOL_SHIFT, "the bits can hold them");
+
+static void mark(struct je_extent *extent, unsigned number)
 {
-	uint32_t i = pin_region_count();
-	const struct pin_region *region;
-
-	while (i--) {
-		region = pin_region_get(i);
-		if (region && (uintptr_t)addr - region->start < region->length)
-			return region->pool;
-	}
-	return 0;
-}
-
-static unsigned pool_number(const char *addr)
-{
-	uint32_t number = pin_reserve_contains(addr) ? pin_region_at(addr) : PIN_REGION_NONE;
-
-	if (PIN_LIKELY(number != PIN_REGION_NONE))
-		return pin_table_at(&pin_regions, struct pin_region, number)->pool;
-	return region_of(addr);
+	extent->bits = (extent->bits & ~POOL) | (uint64_t)number << POOL_SHIFT;
 }
 
 /* The pool that an extent came from; NULL if it was none. */
 static struct pool *pool_of(const struct je_extent *extent)
 {
-	unsigned number;
+	uint64_t number = extent->bits >> POOL_SHIFT;
 
-	if (PIN_LIKELY(atomic_load_explicit(&n_pools, memory_order_relaxed) == 1 &&
-		       !atomic_load_explicit(&has_foreign, memory_order_relaxed)))
-		return some_pool();
-	number = pool_number(extent->addr);
-	return number ? &pools[number - 1] : NULL;
+	return PIN_LIKELY(number) ? &pools[number - 1] : NULL;
 }
 
 static void give(struct je_extent *extent, unsigned arena)
@@ -181,6 +160,16 @@ static void give(struct je_extent *extent, unsigned arena)
 
 void __real_je_ecache_dalloc(void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
 			     struct je_cache *cache, struct je_extent *extent);
+
+/* To an arena, from a pool; NULL is the arena's own store. */
+static struct je_extent *issue(struct je_extent *extent, struct pool *pool, unsigned arena)
+{
+	if (!extent)
+		return NULL;
+	give(extent, arena);
+	mark(extent, pool ? (unsigned)(pool - pools) + 1 : 0);
+	return extent;
+}
 
 static bool put_aside(struct pool *pool, struct je_extent *extent)
 {
@@ -240,16 +229,15 @@ PIN_CALL(struct je_extent *, ecache_alloc, void *tsdn, struct je_pac *pac,
 	struct je_extent *extent = NULL;
 
 	if (!pool)
-		return __real_je_ecache_alloc(tsdn, pac, hooks, cache, expand, n_bytes,
-					      alignment, zero, guarded);
+		return issue(__real_je_ecache_alloc(tsdn, pac, hooks, cache, expand, n_bytes,
+						    alignment, zero, guarded),
+			     NULL, hooks->arena);
 	if (!expand && alignment <= PIN_PAGE && !zero)
 		extent = take_from_aside(pool, n_bytes / PIN_PAGE);
 	if (!extent)
 		extent = __real_je_ecache_alloc(tsdn, pool->pac, &pool->hooks, pool->cache,
 						expand, n_bytes, alignment, zero, guarded);
-	if (extent)
-		give(extent, hooks->arena);
-	return extent;
+	return issue(extent, pool, hooks->arena);
 }
 
 PIN_CALL(struct je_extent *, ecache_alloc_grow, void *tsdn, struct je_pac *pac,
@@ -260,14 +248,13 @@ PIN_CALL(struct je_extent *, ecache_alloc_grow, void *tsdn, struct je_pac *pac,
 	struct je_extent *extent;
 
 	if (!pool)
-		return __real_je_ecache_alloc_grow(tsdn, pac, hooks, cache, expand, n_bytes,
-						   alignment, zero, guarded);
+		return issue(__real_je_ecache_alloc_grow(tsdn, pac, hooks, cache, expand,
+							 n_bytes, alignment, zero, guarded),
+			     NULL, hooks->arena);
 	empty_aside(tsdn, pool);
 	extent = __real_je_ecache_alloc_grow(tsdn, pool->pac, &pool->hooks, pool->cache, expand,
 					     n_bytes, alignment, zero, guarded);
-	if (extent)
-		give(extent, hooks->arena);
-	return extent;
+	return issue(extent, pool, hooks->arena);
 }
 
 PIN_CALL(void, ecache_dalloc, void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
@@ -288,10 +275,11 @@ PIN_CALL(struct je_extent *, extent_split_wrapper, void *tsdn, struct je_pac *pa
 	 bool holds_locks)
 {
 	struct pool *pool = pool_of(extent);
+	struct je_extent *rest = __real_je_extent_split_wrapper(
+		tsdn, pool ? pool->pac : pac, pool ? &pool->hooks : hooks, extent, first,
+		second, holds_locks);
 
-	return __real_je_extent_split_wrapper(tsdn, pool ? pool->pac : pac,
-					      pool ? &pool->hooks : hooks, extent, first,
-					      second, holds_locks);
+	return issue(rest, pool, hooks->arena);
 }
 
 PIN_CALL(bool, extent_merge_wrapper, void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
