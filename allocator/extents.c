@@ -53,27 +53,22 @@ struct pool {
 };
 
 static struct pool pools[N_POOLS];
-static struct je_cache *first_dirty;
-static ptrdiff_t from_dirty_to_retained;
+static struct je_cache *retained[JE_EXTENT_ARENA + 1]; /* of each arena */
 
 extern unsigned je_narenas_auto;
 
-enum { DIRTY = 1, RETAINED = 3 };
+enum { RETAINED = 3 };
 
-/* Each arena's three caches lie in one struct, dirty first; the first arena's tell how. */
 PIN_CALL(bool, ecache_init, void *tsdn, struct je_cache *cache, int state, unsigned arena,
 	 bool delay_coalesce)
 {
-	if (state == DIRTY && !first_dirty)
-		first_dirty = cache;
-	if (state == RETAINED && !from_dirty_to_retained)
-		from_dirty_to_retained = (char *)cache - (char *)first_dirty;
+	if (state == RETAINED)
+		retained[arena] = cache;
 	return __real_je_ecache_init(tsdn, cache, state, arena, delay_coalesce);
 }
 
 /* Only with nobody else at it, or two pools could be kept by one arena. */
-static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_hooks *hooks,
-			       struct je_cache *dirty)
+static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_hooks *hooks)
 {
 	static atomic_flag busy = ATOMIC_FLAG_INIT;
 	bool keeps_one = hooks->arena >= je_narenas_auto;
@@ -86,10 +81,8 @@ static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_
 		pool->pac = pac;
 		pool->hooks.arena = hooks->arena;
 		atomic_store(&pool->hooks.functions, &je_ehooks_default_extent_hooks);
-		atomic_store_explicit(
-			&pool->cache,
-			(struct je_cache *)((char *)dirty + from_dirty_to_retained),
-			memory_order_release);
+		atomic_store_explicit(&pool->cache, retained[hooks->arena],
+				      memory_order_release);
 	}
 	atomic_flag_clear(&busy);
 }
@@ -118,8 +111,7 @@ static struct pool *some_pool(void)
 }
 
 /* The pool that has memory for a thread here; NULL if the arena keeps to itself. */
-static struct pool *pool_here(struct je_pac *pac, struct je_hooks *hooks,
-			      struct je_cache *dirty)
+static struct pool *pool_here(struct je_pac *pac, struct je_hooks *hooks)
 {
 	struct pool *pool = &pools[pin_os_node() % N_POOLS];
 
@@ -128,7 +120,7 @@ static struct pool *pool_here(struct je_pac *pac, struct je_hooks *hooks,
 		return NULL;
 	if (PIN_LIKELY(is_open(pool)))
 		return pool;
-	open_pool(pool, pac, hooks, dirty);
+	open_pool(pool, pac, hooks);
 	return is_open(pool) ? pool : some_pool();
 }
 
@@ -225,7 +217,7 @@ PIN_CALL(struct je_extent *, ecache_alloc, void *tsdn, struct je_pac *pac,
 	 struct je_hooks *hooks, struct je_cache *cache, struct je_extent *expand,
 	 size_t n_bytes, size_t alignment, bool zero, bool guarded)
 {
-	struct pool *pool = expand ? pool_of(expand) : pool_here(pac, hooks, cache);
+	struct pool *pool = expand ? pool_of(expand) : pool_here(pac, hooks);
 	struct je_extent *extent = NULL;
 
 	if (!pool)
@@ -244,7 +236,7 @@ PIN_CALL(struct je_extent *, ecache_alloc_grow, void *tsdn, struct je_pac *pac,
 	 struct je_hooks *hooks, struct je_cache *cache, struct je_extent *expand,
 	 size_t n_bytes, size_t alignment, bool zero, bool guarded)
 {
-	struct pool *pool = expand ? pool_of(expand) : pool_here(pac, hooks, NULL);
+	struct pool *pool = expand ? pool_of(expand) : pool_here(pac, hooks);
 	struct je_extent *extent;
 
 	if (!pool)
