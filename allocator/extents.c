@@ -311,12 +311,12 @@ PIN_CALL(void, pa_shard_stats_merge, void *tsdn, void *shard,
 	 struct je_shard_stats *shard_stats, void *extents, void *huge, void *huge_cache,
 	 size_t *resident)
 {
-	size_t before = *resident, retained = shard_stats->retained;
+	size_t before = *resident, kept = shard_stats->retained;
 	struct je_arena_stats *stats = (void *)((char *)resident -
 						offsetof(struct je_arena_stats, resident));
 
 	__real_je_pa_shard_stats_merge(tsdn, shard, shard_stats, extents, huge, huge_cache,
 				       resident);
 	stats->mapped = metadata_mapped + *resident - before;
-	*resident += shard_stats->retained - retained;
+	*resident += shard_stats->retained - kept;
 }
