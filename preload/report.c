@@ -8,6 +8,7 @@
 
 #include "preload/report.h"
 #include "allocator/heap.h"
+#include "allocator/live.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -265,13 +266,16 @@ static bool written_meanwhile(struct pin_draft *draft, const char *path)
 	return later(info.st_mtim, began.time) && !is_own(&info);
 }
 
+/* What a wrapper may hold that only executes another program: nobody asks about it. */
+#define LITTLE (2 * PIN_MIB)
+
 static bool is_due(struct desk *desk, const struct pin_occasion *occasion)
 {
 	const char *path = pin_options.report;
 
 	if (pin_pool_requests(PIN_SERVED) || pin_pool_passed())
 		return true;
-	if (occasion->step && pin_region_count() <= 1)
+	if (occasion->step && pin_live_peak().bytes < LITTLE)
 		return false;
 	return !strcmp(path, "stderr") || !written_meanwhile(&desk->draft, path);
 }

@@ -234,7 +234,7 @@ static void many(void)
 }
 
 /* A program's own source of memory for an arena: one piece, in steps. */
-static _Alignas(PIN_GRANULE) char piece[256 * PIN_MIB];
+static _Alignas(PIN_GRANULE) char piece[64 * PIN_MIB];
 static size_t taken;
 
 static void *take(extent_hooks_t *hooks, void *addr, size_t n, size_t alignment, bool *zero,
@@ -251,9 +251,29 @@ static void *take(extent_hooks_t *hooks, void *addr, size_t n, size_t alignment,
 	return piece + from;
 }
 
+static bool split(extent_hooks_t *hooks, void *addr, size_t n, size_t first, size_t second,
+		  bool commit, unsigned arena)
+{
+	(void)hooks;
+	(void)addr;
+	(void)commit;
+	(void)arena;
+	return first + second != n;
+}
+
+static bool merge(extent_hooks_t *hooks, void *first, size_t n, void *second, size_t more,
+		  bool commit, unsigned arena)
+{
+	(void)hooks;
+	(void)more;
+	(void)commit;
+	(void)arena;
+	return (char *)first + n != second;
+}
+
 static void own_hooks(void)
 {
-	static extent_hooks_t hooks = {.alloc = take};
+	static extent_hooks_t hooks = {.alloc = take, .split = split, .merge = merge};
 	extent_hooks_t *with = &hooks;
 	unsigned arena;
 	size_t size = sizeof arena, outside = 0, mapped = pin_region_bytes();
