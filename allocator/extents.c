@@ -31,9 +31,9 @@
 struct je_pac;
 struct je_cache;
 
-/* The runs of pages that slabs are, and how much is kept aside of each. */
+/* The runs of pages that slabs are, and how much is kept aside of each at most. */
 #define MOST_PAGES  8
-#define ASIDE_PAGES 128
+#define ASIDE_PAGES 1024
 
 /* Stacks of extents, which to jemalloc are in use. Nobody waits for the flag: fork() may. */
 struct aside {

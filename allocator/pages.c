@@ -67,7 +67,8 @@ static bool heap_range(void)
 	if (!had)
 		pin_error("cannot reserve address space for the heap: raise ulimit -v");
 	else
-		pin_large_init(je_opt_tcache_max, !je_opt_prof && !je_opt_junk_alloc && !je_opt_junk_free);
+		pin_large_init(je_opt_tcache_max,
+			       !je_opt_prof && !je_opt_junk_alloc && !je_opt_junk_free);
 	return had;
 }
 
