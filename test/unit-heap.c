@@ -45,7 +45,8 @@ static void *some_block(unsigned *random, size_t n)
 static void check(char *p, size_t n)
 {
 	outside += !pin_reserve_contains(p);
-	torn += pin_region_find(p, pin_large_usable(p, malloc_usable_size(p))) == PIN_REGION_NONE;
+	torn += pin_region_find(p, pin_large_usable(p, malloc_usable_size(p))) ==
+		PIN_REGION_NONE;
 	p[0] = p[n - 1] = 1;
 }
 

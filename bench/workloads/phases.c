@@ -3,9 +3,10 @@
  * Twelve phases, each of which allocates blocks of other sizes than the last until as much
  * is live as before; between them nine of ten blocks are freed, at random. A heap keeps
  * what the sizes of one phase took unless it can use it for those of the next.
- *   usage: phases SCALE small-large|bands    400 MiB * SCALE are live at the peaks
- * small-large: in turn 64 B to 512 B, and 8 KiB to 64 KiB. bands: the k-th of twelve bands
- * from 64 B to 4 MiB, each as wide as the others in logarithm.
+ *   usage: phases SCALE small-large|as-many|bands    400 MiB * SCALE are live at the peaks
+ * small-large: in turn 64 B to 512 B, and 8 KiB to 64 KiB. as-many: the same, but each phase
+ * allocates so many blocks, not bytes. bands: the k-th of twelve bands from 64 B to 4 MiB,
+ * each as wide as the others in logarithm.
  */
 #include "peak.h"
 
@@ -59,24 +60,49 @@ static size_t band(int k)
 	return (size_t)(64 * pow(65536, k / (double)PHASES));
 }
 
-static void phase(size_t budget, int k, bool bands)
+static void fill_small(size_t budget)
 {
-	if (bands)
-		fill(budget, band(k), band(k + 1));
-	else if (k % 2 == 0)
-		fill(budget, 64, 513);
-	else
-		fill(budget, 8 * KIB, 64 * KIB + 1);
-	thin();
+	fill(budget, 64, 513);
 }
+
+static void fill_large(size_t budget)
+{
+	fill(budget, 8 * KIB, 64 * KIB + 1);
+}
+
+static void by_bytes(size_t budget, int k)
+{
+	(k % 2 ? fill_large : fill_small)(budget);
+}
+
+/* As many as large ones are in the budget, with one in ten left of the phase before. */
+static void by_number(size_t budget, int k)
+{
+	for (size_t n = budget / (36 * KIB) / 10 * 9; n; n--)
+		(k % 2 ? fill_large : fill_small)(peak_live + 1);
+}
+
+static void by_band(size_t budget, int k)
+{
+	fill(budget, band(k), band(k + 1));
+}
+
+static const struct {
+	const char *name;
+	void (*phase)(size_t budget, int k);
+} ways[] = {{"small-large", by_bytes}, {"as-many", by_number}, {"bands", by_band}};
 
 int main(int argc, char **argv)
 {
-	bool bands = argc == 3 && !strcmp(argv[2], "bands");
+	size_t way = 0, n_ways = sizeof ways / sizeof *ways;
 
-	if (argc != 3 || !parse_scale(argv[1]) || (!bands && strcmp(argv[2], "small-large")))
-		usage("SCALE small-large|bands");
-	for (int k = 0; k < PHASES; k++)
-		phase(scaled(BUDGET * MIB), k, bands);
+	while (argc == 3 && way < n_ways && strcmp(argv[2], ways[way].name))
+		way++;
+	if (argc != 3 || !parse_scale(argv[1]) || way == n_ways)
+		usage("SCALE small-large|as-many|bands");
+	for (int k = 0; k < PHASES; k++) {
+		ways[way].phase(scaled(BUDGET * MIB), k);
+		thin();
+	}
 	return peak_end();
 }
