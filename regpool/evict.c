@@ -169,6 +169,18 @@ static bool is_enough(size_t wanted)
 	return !wanted || pin_budget_could(wanted, idle);
 }
 
+/* What was found may have been taken since, and is BUSY or gone: that is not "none". */
+static const struct candidate *first_of_search(void)
+{
+	const struct candidate *first;
+
+	do {
+		search();
+		first = n_listed ? first_listed() : NULL;
+	} while (n_listed && !first);
+	return first;
+}
+
 /*
  * Takes the oldest off the list. What the list says may be old: before it is believed that
  * there is none, or that all together are not enough, there is a search.
@@ -179,10 +191,8 @@ static bool take(size_t wanted, struct candidate *out, _Atomic uint32_t **busy)
 
 	pthread_mutex_lock(&lock);
 	first = first_listed();
-	if (!first || !is_enough(wanted)) {
-		search();
-		first = first_listed();
-	}
+	if (!first || !is_enough(wanted))
+		first = first_of_search();
 	*busy = first ? NULL : busy_state;
 	if (first && !is_enough(wanted))
 		first = NULL;
