@@ -43,10 +43,11 @@ static struct desk {
 	struct pin_draft draft;
 	struct pin_output output;
 } desks[2];
-static struct stat own; /* the file as this process has left it */
+/* The file as this process has left it, or is about to, and as it had before. */
+static struct stat own[2];
 
 /*
- * A copy of it where a report is due: many programs close theirs as they end, and some
+ * A copy of standard error where a report is due: many programs close theirs as they end, and some
  * close all there are, and open files of their own in the same places.
  */
 static struct {
@@ -204,8 +205,10 @@ static int write_file(struct desk *desk, const char *path, const struct pin_occa
 		return error;
 	error = write_to(desk, draft->fd, form_for(draft->path), occasion);
 	/* Before it has its name: a signal may come right after, and ask whose it is. */
-	if (!strcmp(path, pin_options.report))
-		fstat(draft->fd, &own);
+	if (!strcmp(path, pin_options.report)) {
+		own[1] = own[0];
+		fstat(draft->fd, &own[0]);
+	}
 	return pin_draft_close(draft, error);
 }
 
@@ -249,11 +252,17 @@ static bool later(struct timespec a, struct timespec b)
 	return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec > b.tv_nsec);
 }
 
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
+	       a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+	       a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+/* The latter while another thread's report has no name yet. */
 static bool is_own(const struct stat *info)
 {
-	return info->st_dev == own.st_dev && info->st_ino == own.st_ino &&
-	       info->st_mtim.tv_sec == own.st_mtim.tv_sec &&
-	       info->st_mtim.tv_nsec == own.st_mtim.tv_nsec;
+	return is_same(info, &own[0]) || is_same(info, &own[1]);
 }
 
 /* Whether another process has written the file since this one began. */
