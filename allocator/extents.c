@@ -260,8 +260,7 @@ PIN_CALL(void, ecache_dalloc, void *tsdn, struct je_pac *pac, struct je_hooks *h
 		set_free(tsdn, pool, extent);
 }
 
-/* In these two the pool's arena, because structs of extents go to its store, or come from
- * there. */
+/* In these two the pool's arena: structs of extents go to its store, or come from there. */
 PIN_CALL(struct je_extent *, extent_split_wrapper, void *tsdn, struct je_pac *pac,
 	 struct je_hooks *hooks, struct je_extent *extent, size_t first, size_t second,
 	 bool holds_locks)

@@ -47,8 +47,8 @@ static struct desk {
 static struct stat own[2];
 
 /*
- * A copy of standard error where a report is due: many programs close theirs as they end, and some
- * close all there are, and open files of their own in the same places.
+ * A copy of standard error where a report is due: many programs close theirs as they end,
+ * and some close all there are, and open files of their own in the same places.
  */
 static struct {
 	int copy;

@@ -110,7 +110,7 @@ waves() {
 	local n
 	for n in 1 8 64; do
 		waves $n 5
-		[ "$(said together)" -le $(($(said before) + 3 * $(said live) + nodes * (2 << 20) +
+		[ "$(said together)" -le $(($(said before) + 3 * $(said live) + nodes * (16 << 20) +
 			arenas * (128 << 10))) ]
 	done
 }
