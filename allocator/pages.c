@@ -216,15 +216,18 @@ static unsigned class_of_power(size_t n_bytes)
 /*
  * The heap grows by larger and larger steps, up to PINALLOC_GROW: what is pinned is
  * faulted in, so the step bounds what is pinned but not used. Extents of different steps
- * never merge, so the first is no smaller than a few blocks of a few MiB need. A request
+ * never merge, so the first is no smaller than a few blocks of a few MiB need, but where
+ * the bound is low, as under a limit on locked memory, it is a part of that. A request
  * larger than the step still gets the size class it needs, and leaves the rest to others.
  */
 #define FIRST_STEP (8 * PIN_MIB)
 
 void je_exp_grow_init(struct je_exp_grow *grow)
 {
-	size_t first = FIRST_STEP < pin_options.grow ? FIRST_STEP : pin_options.grow;
+	size_t first = FIRST_STEP < pin_options.grow / 4 ? FIRST_STEP : pin_options.grow / 4;
 
+	if (first < PIN_GRANULE)
+		first = PIN_GRANULE;
 	while (first < pin_options.top_pad && first < pin_options.grow)
 		first *= 2;
 	grow->next = class_of_power(first);
