@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Functions of libm's, for what samples stand for: nothing else here needs that
- * library, and to load it is a sixth of what this one adds to a process's start.
+ * Functions of libm's, for what samples stand for: nothing else here needs that library,
+ * which every process would load, relocate and fault in at its start.
  * jemalloc's calls of them come here too (Makefile.am).
  */
 #ifndef PIN_MATH_H
