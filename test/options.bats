@@ -16,8 +16,9 @@ works() {
 said() {
 	local line=$1
 	shift
-	run -0 --separate-stderr preloaded "$@" echo works
-	echo "$*: said \"$stderr\", not \"$line\""
+	run --separate-stderr preloaded "$@" echo works
+	echo "$*: status $status, said \"$stderr\", not \"$line\""
+	[ "$status" -eq 0 ]
 	[ "$output" = works ]
 	[ "${#stderr_lines[@]}" -eq "$([ -n "$line" ] && echo 1 || echo 0)" ]
 	[[ "$stderr" =~ ^${line:+pinalloc\[[0-9]+\]: $line}$ ]]

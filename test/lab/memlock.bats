@@ -28,12 +28,6 @@ in_guest() {
 		shimmed capped-$held PINALLOC_MAX_PINNED=32M "$memlock" churn $held
 	done
 
-	echo 2 > /proc/sys/vm/overcommit_memory
-	shimmed strict-shell bash -c 'a=$(seq 1000) && (echo "${#a}")'
-	shimmed strict-python python3 -c 'print(len(bytearray(300 << 20)))'
-	shimmed strict "$memlock" sizes
-	echo 0 > /proc/sys/vm/overcommit_memory
-
 	chmod 600 /dev/infiniband/uverbs0
 	as_nobody plain-forbidden $((64 * mib)) "$memlock" sizes
 	as_nobody forbidden $((64 * mib)) "${under[@]}" "$memlock" sizes
@@ -104,19 +98,6 @@ unchanged() {
 		[ "$(reported "capped-$held" .memory.pinned_peak_bytes)" -le 33554432 ]
 		[ "$(said "capped-$held")" -eq 1 ]
 		grep -q PINALLOC_MAX_PINNED "$results/capped-$held.err"
-	done
-}
-
-@test "with strict overcommit programs run and register" {
-	local case
-	ended strict-shell
-	ended strict-python
-	[ "$(< "$results/strict-python.out")" = 314572800 ]
-	ended strict
-	grep -qx '16384 KiB: data right' "$results/strict.out"
-	[ "$(reported strict .registration.served)" -gt 0 ]
-	for case in strict-shell strict-python strict; do
-		[ "$(said $case)" -eq 0 ]
 	done
 }
 
