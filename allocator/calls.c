@@ -11,6 +11,8 @@
  */
 #include <config.h>
 
+#include "allocator/depot.h"
+#include "allocator/extents.h"
 #include "allocator/growth.h"
 #include "allocator/internals.h"
 #include "allocator/live.h"
@@ -111,11 +113,15 @@ PIN_CALL(void, prof_prefork0, void *tsdn)
 {
 	pin_sample_lock();
 	pin_sites_lock();
+	pin_depot_lock();
+	pin_extents_lock();
 	__real_je_prof_prefork0(tsdn);
 }
 
 static void unlock_after_fork(void)
 {
+	pin_extents_unlock();
+	pin_depot_unlock();
 	pin_sites_unlock();
 	pin_sample_unlock();
 }

@@ -21,6 +21,9 @@
  */
 #include <config.h>
 
+#include "allocator/depot.h"
+#include "allocator/extents.h"
+#include "allocator/flag.h"
 #include "allocator/internals.h"
 #include "allocator/os.h"
 
@@ -35,7 +38,7 @@ struct je_cache;
 #define MOST_PAGES  8
 #define ASIDE_PAGES 1024
 
-/* Stacks of extents, which to jemalloc are in use. Nobody waits for the flag: fork() may. */
+/* Stacks of extents, which to jemalloc are in use. */
 struct aside {
 	atomic_flag busy;
 	struct {
@@ -67,13 +70,14 @@ PIN_CALL(bool, ecache_init, void *tsdn, struct je_cache *cache, int state, unsig
 	return __real_je_ecache_init(tsdn, cache, state, arena, delay_coalesce);
 }
 
-/* Only with nobody else at it, or two pools could be kept by one arena. */
+/* While a pool is opened; by two at once, one arena could come to keep two. */
+static atomic_flag opening = ATOMIC_FLAG_INIT;
+
 static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_hooks *hooks)
 {
-	static atomic_flag busy = ATOMIC_FLAG_INIT;
 	bool keeps_one = hooks->arena >= je_narenas_auto;
 
-	if (atomic_flag_test_and_set(&busy))
+	if (!pin_flag_try(&opening))
 		return;
 	for (unsigned i = 0; i < N_POOLS; i++)
 		keeps_one |= pools[i].pac == pac;
@@ -84,7 +88,7 @@ static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_
 		atomic_store_explicit(&pool->cache, retained[hooks->arena],
 				      memory_order_release);
 	}
-	atomic_flag_clear(&busy);
+	pin_flag_drop(&opening);
 }
 
 static PIN_COLD bool keeps_pool(const struct je_pac *pac)
@@ -168,8 +172,7 @@ static bool put_aside(struct pool *pool, struct je_extent *extent)
 	size_t n = je_extent_size(extent) / PIN_PAGE;
 	bool room;
 
-	if (n > MOST_PAGES ||
-	    atomic_flag_test_and_set_explicit(&pool->aside.busy, memory_order_acquire))
+	if (n > MOST_PAGES || !pin_flag_try(&pool->aside.busy))
 		return false;
 	room = pool->aside.stacks[n].n_pages + n <= ASIDE_PAGES;
 	if (room) {
@@ -178,7 +181,7 @@ static bool put_aside(struct pool *pool, struct je_extent *extent)
 		pool->aside.stacks[n].top = extent;
 		pool->aside.stacks[n].n_pages += n;
 	}
-	atomic_flag_clear_explicit(&pool->aside.busy, memory_order_release);
+	pin_flag_drop(&pool->aside.busy);
 	return room;
 }
 
@@ -186,15 +189,14 @@ static struct je_extent *take_from_aside(struct pool *pool, size_t n)
 {
 	struct je_extent *extent;
 
-	if (n > MOST_PAGES || !pool->aside.stacks[n].top ||
-	    atomic_flag_test_and_set_explicit(&pool->aside.busy, memory_order_acquire))
+	if (n > MOST_PAGES || !pool->aside.stacks[n].top || !pin_flag_try(&pool->aside.busy))
 		return NULL;
 	extent = pool->aside.stacks[n].top;
 	if (extent) {
 		pool->aside.stacks[n].top = extent->left;
 		pool->aside.stacks[n].n_pages -= n;
 	}
-	atomic_flag_clear_explicit(&pool->aside.busy, memory_order_release);
+	pin_flag_drop(&pool->aside.busy);
 	return extent;
 }
 
@@ -211,6 +213,20 @@ static PIN_COLD void empty_aside(void *tsdn, struct pool *pool)
 	for (size_t n = 1; n <= MOST_PAGES; n++)
 		while ((extent = take_from_aside(pool, n)))
 			set_free(tsdn, pool, extent);
+}
+
+void pin_extents_lock(void)
+{
+	pin_flag_wait(&opening);
+	for (unsigned i = 0; i < N_POOLS; i++)
+		pin_flag_wait(&pools[i].aside.busy);
+}
+
+void pin_extents_unlock(void)
+{
+	for (unsigned i = 0; i < N_POOLS; i++)
+		pin_flag_drop(&pools[i].aside.busy);
+	pin_flag_drop(&opening);
 }
 
 PIN_CALL(struct je_extent *, ecache_alloc, void *tsdn, struct je_pac *pac,
@@ -243,6 +259,7 @@ PIN_CALL(struct je_extent *, ecache_alloc_grow, void *tsdn, struct je_pac *pac,
 		return issue(__real_je_ecache_alloc_grow(tsdn, pac, hooks, cache, expand,
 							 n_bytes, alignment, zero, guarded),
 			     NULL, hooks->arena);
+	pin_depot_empty(tsdn);
 	empty_aside(tsdn, pool);
 	extent = __real_je_ecache_alloc_grow(tsdn, pool->pac, &pool->hooks, pool->cache, expand,
 					     n_bytes, alignment, zero, guarded);

@@ -17,6 +17,7 @@
 
 #define THREADS 3
 #define SLOTS	200
+#define BURST	1000 /* small blocks: more than a thread's cache holds */
 
 static atomic_bool done;
 static char *inherited;
@@ -24,6 +25,22 @@ static char *inherited;
 static size_t size_of(unsigned i)
 {
 	return (size_t)16 << i % 17; /* to 1 MiB */
+}
+
+/* Many blocks of a size at once, each with its own place in it. */
+static void burst(size_t size)
+{
+	char **blocks[BURST];
+
+	for (int i = 0; i < BURST; i++) {
+		blocks[i] = malloc(size);
+		*blocks[i] = (char *)&blocks[i];
+	}
+	for (int i = 0; i < BURST; i++) {
+		if (*blocks[i] != (char *)&blocks[i])
+			_exit(6);
+		free(blocks[i]);
+	}
 }
 
 /* Frees and allocates anew, slot by slot: `rounds` times at most, or until all is done. */
@@ -39,6 +56,8 @@ static void churn(unsigned seed, int rounds)
 		if (!*slot)
 			_exit(3);
 		memset(*slot, 1, 16);
+		if (rounds % 32 == 0)
+			burst(size_of(i / 4096 % 5));
 	}
 	for (int i = 0; i < SLOTS; i++)
 		free(slots[i]);

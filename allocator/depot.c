@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Prototypes and structs follow jemalloc 5.3.0, include/jemalloc/internal: arena_externs.h,
+ * cache_bin.h, tcache_externs.h. jemalloc's own collector of what a cache has not used for a
+ * while, and a thread that ends, do not come by here: those blocks go to their slabs.
+ */
+#include <config.h>
+
+#include "allocator/depot.h"
+#include "allocator/flag.h"
+#include "allocator/internals.h"
+#include "allocator/os.h"
+
+#include <string.h>
+
+#define N_CLASSES 36 /* SC_NBINS */
+#define N_NODES	  8  /* more share */
+
+/* At most so many blocks of a size class, and bytes. */
+#define MOST	   1024
+#define MOST_BYTES (256 * PIN_KIB)
+
+static struct stack {
+	atomic_flag busy;
+	_Atomic unsigned n;
+} stacks[N_NODES * N_CLASSES];
+/* Apart from them: fork() need not touch these pages. */
+static void *blocks_of[N_NODES * N_CLASSES][MOST];
+
+/* cache_bin_t: blocks from `head` up to `empty`, the last one freed first; parts of addresses.
+ */
+struct je_cache_bin {
+	void **head;
+	uint64_t n_requests;
+	uint16_t least, full, empty;
+};
+
+extern unsigned je_narenas_auto;
+unsigned je_narenas_total_get(void);
+void je_arena_dalloc_small(void *tsdn, void *p);
+
+/* How many blocks there are when `place` is the head. */
+static unsigned n_from(const struct je_cache_bin *bin, uint16_t place)
+{
+	return (uint16_t)(bin->empty - place) / sizeof *bin->head;
+}
+
+static unsigned n_cached(const struct je_cache_bin *bin)
+{
+	return n_from(bin, (uint16_t)(uintptr_t)bin->head);
+}
+
+static unsigned stack_here(unsigned class)
+{
+	return pin_os_node() % N_NODES * N_CLASSES + class;
+}
+
+/* A program that makes arenas may reset them, and with them blocks that were here. */
+static bool serves(void)
+{
+	return PIN_LIKELY(je_narenas_total_get() == je_narenas_auto);
+}
+
+static unsigned most_of(unsigned class)
+{
+	size_t n = MOST_BYTES / je_sz_index2size_tab[class];
+
+	return n < MOST ? (unsigned)n : MOST;
+}
+
+/* All of them, or false. */
+static bool put(unsigned number, unsigned most, void **blocks, unsigned n)
+{
+	struct stack *stack = &stacks[number];
+	bool room;
+
+	if (stack->n + n > most || !pin_flag_try(&stack->busy))
+		return false;
+	room = stack->n + n <= most;
+	if (room) {
+		memcpy(&blocks_of[number][stack->n], blocks, n * sizeof *blocks);
+		stack->n += n;
+	}
+	pin_flag_drop(&stack->busy);
+	return room;
+}
+
+/* Up to n of them, to just below `end`: how many. */
+static unsigned take(unsigned number, void **end, unsigned n)
+{
+	struct stack *stack = &stacks[number];
+
+	if (!stack->n || !pin_flag_try(&stack->busy))
+		return 0;
+	if (n > stack->n)
+		n = stack->n;
+	stack->n -= n;
+	memcpy(end - n, &blocks_of[number][stack->n], n * sizeof *end);
+	pin_flag_drop(&stack->busy);
+	return n;
+}
+
+/* A thread's cache is full: all but the `rest` freed last are to leave it. */
+PIN_CALL(void, tcache_bin_flush_small, void *tsd, void *tcache, struct je_cache_bin *bin,
+	 unsigned class, unsigned rest)
+{
+	unsigned n = n_cached(bin) - rest;
+
+	if (!serves() || !put(stack_here(class), most_of(class), bin->head + rest, n)) {
+		__real_je_tcache_bin_flush_small(tsd, tcache, bin, class, rest);
+		return;
+	}
+	memmove(bin->head + n, bin->head, rest * sizeof *bin->head);
+	bin->head += n;
+	if (n_from(bin, bin->least) > rest)
+		bin->least = (uint16_t)(uintptr_t)bin->head;
+}
+
+/* A thread's cache is empty: it is to have n, or at least some. */
+PIN_CALL(void, arena_cache_bin_fill_small, void *tsdn, void *arena, struct je_cache_bin *bin,
+	 void *info, unsigned class, unsigned n)
+{
+	unsigned n_taken = serves() ? take(stack_here(class), bin->head, n) : 0;
+
+	if (n_taken)
+		bin->head -= n_taken;
+	else
+		__real_je_arena_cache_bin_fill_small(tsdn, arena, bin, info, class, n);
+}
+
+static void empty(void *tsdn, unsigned number)
+{
+	struct stack *stack = &stacks[number];
+
+	if (!stack->n || !pin_flag_try(&stack->busy))
+		return;
+	while (stack->n)
+		je_arena_dalloc_small(tsdn, blocks_of[number][--stack->n]);
+	pin_flag_drop(&stack->busy);
+}
+
+void pin_depot_empty(void *tsdn)
+{
+	unsigned first = stack_here(0);
+
+	for (unsigned i = 0; i < N_CLASSES; i++)
+		empty(tsdn, first + i);
+}
+
+void pin_depot_lock(void)
+{
+	for (unsigned i = 0; i < N_NODES * N_CLASSES; i++)
+		pin_flag_wait(&stacks[i].busy);
+}
+
+void pin_depot_unlock(void)
+{
+	for (unsigned i = 0; i < N_NODES * N_CLASSES; i++)
+		pin_flag_drop(&stacks[i].busy);
+}

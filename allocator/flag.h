@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A lock for what can also be done in another way: whoever does not get it at once takes that,
+ * so nobody ever waits but fork(), whose child must not find half of a change.
+ */
+#ifndef PIN_FLAG_H
+#define PIN_FLAG_H
+
+#include "allocator/base.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+
+static inline bool pin_flag_try(atomic_flag *flag)
+{
+	return !atomic_flag_test_and_set_explicit(flag, memory_order_acquire);
+}
+
+static inline void pin_flag_drop(atomic_flag *flag)
+{
+	atomic_flag_clear_explicit(flag, memory_order_release);
+}
+
+/* For fork(). Who has the flag waits for nothing that the caller may hold. */
+static inline void pin_flag_wait(atomic_flag *flag)
+{
+	while (!pin_flag_try(flag))
+		sched_yield();
+}
+
+#endif

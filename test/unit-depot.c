@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The depot, in a program whose malloc is the heap's own: what full thread caches give up
+ * goes to empty ones past the slabs, and back to these before the heap grows.
+ */
+#include <config.h>
+
+#include "allocator/region.h"
+#include "test/tap.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jemalloc/jemalloc.h>
+
+#define SIZE	 64
+#define MANY	 1000 /* more than a cache holds, less than the depot */
+#define ROUNDS	 100
+#define LEFTOVER 20000
+#define THREADS	 4
+
+static void *blocks[LEFTOVER];
+static size_t n_blocks;
+
+/* Of all arenas and classes: nfills and nflushes are how often a cache had to do with slabs. */
+static uint64_t count(const char *what)
+{
+	uint64_t epoch = 1, total = 0;
+	unsigned n_bins = 0;
+	size_t size = sizeof n_bins;
+	char name[80];
+
+	mallctl("epoch", NULL, NULL, &epoch, sizeof epoch);
+	mallctl("arenas.nbins", &n_bins, &size, NULL, 0);
+	for (unsigned i = 0; i < n_bins; i++) {
+		size_t n = 0; /* uint64_t or size_t */
+
+		size = sizeof n;
+		snprintf(name, sizeof name, "stats.arenas.%u.bins.%u.%s", MALLCTL_ARENAS_ALL, i,
+			 what);
+		mallctl(name, &n, &size, NULL, 0);
+		total += n;
+	}
+	return total;
+}
+
+static void take(size_t n, size_t size)
+{
+	for (; n; n--)
+		blocks[n_blocks++] = malloc(size);
+}
+
+static void give_all(void)
+{
+	while (n_blocks)
+		free(blocks[--n_blocks]);
+}
+
+static void *take_and_give(void *unused)
+{
+	take(MANY, SIZE);
+	give_all();
+	return unused;
+}
+
+static void in_other_thread(void)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, take_and_give, NULL);
+	pthread_join(thread, NULL);
+}
+
+static void past_the_slabs(void)
+{
+	uint64_t fills, flushes;
+
+	take_and_give(NULL);
+	fills = count("nfills");
+	flushes = count("nflushes");
+	for (int i = 0; i < ROUNDS; i++)
+		take_and_give(NULL);
+	fills = count("nfills") - fills;
+	flushes = count("nflushes") - flushes;
+	ok(fills < ROUNDS / 10, "what was given up fills caches again: %lu from slabs", fills);
+	ok(flushes < ROUNDS / 10, "and goes to no slab: %lu flushes", flushes);
+}
+
+static void between_threads(void)
+{
+	uint64_t fills;
+
+	take(MANY, SIZE);
+	fills = count("nfills");
+	give_all();
+	in_other_thread();
+	fills = count("nfills") - fills;
+	ok(fills < 10, "another thread has what this one gave up: %lu fills from slabs", fills);
+}
+
+static void not_missed(void)
+{
+	uint64_t before, after;
+
+	take(MANY, 4 * SIZE);
+	give_all();
+	mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
+	before = count("curslabs");
+	free(malloc(pin_region_bytes() + 1));
+	after = count("curslabs");
+	ok(before - after > MANY / 32, "before the heap grows slabs have all: %lu, then %lu",
+	   before, after);
+}
+
+static void bounded(void)
+{
+	uint64_t before, after;
+
+	take(LEFTOVER, SIZE);
+	before = count("curslabs");
+	give_all();
+	mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
+	after = count("curslabs");
+	ok(after < before / 4, "of much only a little stays here: %lu slabs, then %lu", before,
+	   after);
+}
+
+/* What a thread hands on: its address is in it. */
+static _Atomic(void **) slots[THREADS][512];
+static _Atomic unsigned long damaged;
+
+static void check_and_free(void **block)
+{
+	if (block && *block != block)
+		damaged++;
+	free(block);
+}
+
+/* Frees what another has put there, so that caches overflow in one and run dry in another. */
+static void *hand_on(void *arg)
+{
+	unsigned me = (unsigned)(uintptr_t)arg, to = (me + 1) % THREADS;
+
+	for (unsigned i = 0; i < 300 * 512; i++) {
+		void **block = malloc((size_t)16 << i / 512 % 4);
+
+		*block = block;
+		check_and_free(atomic_exchange(&slots[to][i % 512], block));
+		if (i % 512 == 0)
+			for (unsigned k = 0; k < 512; k++)
+				check_and_free(atomic_exchange(&slots[me][k], NULL));
+	}
+	return NULL;
+}
+
+static void whole(void)
+{
+	pthread_t threads[THREADS];
+
+	for (uintptr_t i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, hand_on, (void *)i);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	ok(!damaged, "no block is had by two at once: %lu damaged", damaged);
+}
+
+static unsigned arena_of(void *p)
+{
+	unsigned arena = 0;
+	size_t size = sizeof arena;
+
+	mallctl("arenas.lookup", &arena, &size, &p, sizeof p);
+	return arena;
+}
+
+/* As a program may that makes arenas. The last test: from then on there is no depot. */
+static void reset(void)
+{
+	unsigned own, was, found = 0;
+	size_t size = sizeof own;
+	char name[40];
+
+	mallctl("arenas.create", &own, &size, NULL, 0);
+	mallctl("thread.arena", &was, &size, &own, sizeof own);
+	take(MANY, SIZE);
+	ok(arena_of(blocks[0]) == own, "blocks are of an arena that was made");
+	give_all();
+	mallctl("thread.arena", NULL, NULL, &was, sizeof was);
+	mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
+	snprintf(name, sizeof name, "arena.%u.reset", own);
+	mallctl(name, NULL, NULL, NULL, 0);
+	take(MANY, SIZE);
+	for (size_t i = 0; i < n_blocks; i++)
+		found += arena_of(blocks[i]) == own;
+	give_all();
+	ok(!found, "and once it is reset nobody gets one: %u", found);
+}
+
+int main(void)
+{
+	past_the_slabs();
+	between_threads();
+	not_missed();
+	bounded();
+	whole();
+	reset();
+	return done_testing();
+}
