@@ -72,6 +72,21 @@ PIN_CALL(void, tcache_cleanup, void *tsd)
 	__real_je_tcache_cleanup(tsd);
 }
 
+/*
+ * A thread that frees and has never allocated gets no cache from jemalloc (`minimal`): it
+ * may be about to end. One that frees what others allocate would go without for ever.
+ */
+#define FREES_BEFORE_CACHE 64
+
+PIN_CALL(void *, tsd_fetch_slow, void *tsd, bool minimal)
+{
+	static __thread unsigned n_frees __attribute__((tls_model("initial-exec")));
+
+	if (minimal && n_frees++ >= FREES_BEFORE_CACHE)
+		minimal = false;
+	return __real_je_tsd_fetch_slow(tsd, minimal);
+}
+
 /* Below these three all memory for blocks is asked for, but in realloc. */
 PIN_CALL(void *, tcache_alloc_small_hard, void *tsd, void *arena, void *tcache, void *bin,
 	 unsigned index, bool *success)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The depot, in a program whose malloc is the heap's own: what full thread caches give up
- * goes to empty ones past the slabs, and back to these before the heap grows.
+ * Thread caches and the depot, in a program whose malloc is the heap's own: what full caches
+ * give up goes to empty ones past the slabs, and back to these before the heap grows.
  */
 #include <config.h>
 
@@ -165,6 +165,33 @@ static void whole(void)
 	ok(!damaged, "no block is had by two at once: %lu damaged", damaged);
 }
 
+static pthread_barrier_t barrier;
+
+static void *only_free(void *unused)
+{
+	give_all();
+	pthread_barrier_wait(&barrier);
+	pthread_barrier_wait(&barrier);
+	return unused;
+}
+
+static void freeing_thread(void)
+{
+	uint64_t before, after;
+	pthread_t thread;
+
+	take(MANY, SIZE);
+	before = count("ndalloc");
+	pthread_barrier_init(&barrier, NULL, 2);
+	pthread_create(&thread, NULL, only_free, NULL);
+	pthread_barrier_wait(&barrier);
+	after = count("ndalloc");
+	ok(after - before < MANY / 4, "a thread that only frees has a cache: %lu went past it",
+	   after - before);
+	pthread_barrier_wait(&barrier);
+	pthread_join(thread, NULL);
+}
+
 static unsigned arena_of(void *p)
 {
 	unsigned arena = 0;
@@ -204,6 +231,7 @@ int main(void)
 	not_missed();
 	bounded();
 	whole();
+	freeing_thread();
 	reset();
 	return done_testing();
 }
