@@ -22,7 +22,7 @@ struct block {
 };
 
 static struct block *first, **last = &first;
-static uint64_t state = 88172645463325252u;
+static uint64_t state;
 
 static void put(size_t n_bytes)
 {
@@ -100,6 +100,7 @@ int main(int argc, char **argv)
 		way++;
 	if (argc != 3 || !parse_scale(argv[1]) || way == n_ways)
 		usage("SCALE small-large|as-many|bands");
+	state = random_seed(0);
 	for (int k = 0; k < PHASES; k++) {
 		ways[way].phase(scaled(BUDGET * MIB), k);
 		thin();

@@ -106,10 +106,12 @@ static inline uint64_t random_next(uint64_t *state)
 	return *state = x;
 }
 
-/* Of stream i; far apart for small i, and never 0. */
+/* Of stream i; far apart for small i, and never 0. WORKLOAD_SEED makes them others. */
 static inline uint64_t random_seed(uint64_t i)
 {
-	uint64_t state = (i + 1) * 0x9e3779b97f4a7c15u | 1;
+	const char *others = getenv("WORKLOAD_SEED");
+	uint64_t from = others ? strtoull(others, NULL, 10) << 32 : 0;
+	uint64_t state = (from + i + 1) * 0x9e3779b97f4a7c15u | 1;
 
 	for (int warm = 0; warm < 8; warm++)
 		random_next(&state);
