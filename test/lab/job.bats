@@ -69,7 +69,7 @@ killed() {
 in_guest() {
 	local mpi command
 	# Time to report, for those Open MPI ends; MPICH would leave none.
-	local -A patience=([openmpi]="--mca odls_base_sigkill_timeout 15"
+	local -A patience=([openmpi]="--mca odls_base_sigkill_timeout 40"
 		[mpich]=-disable-auto-cleanup)
 
 	for mpi in openmpi mpich; do
