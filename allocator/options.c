@@ -338,9 +338,11 @@ static size_t power_of_two_below(size_t n)
  */
 static void grow_within_memlock(void)
 {
-	size_t share = pin_os_memlock_limit() / 8;
+	size_t share = pin_os_memlock_set() / 8;
 
-	if (share >= PIN_GRANULE && share < pin_options.grow)
+	/* Last what takes longest: every process starts here. */
+	if (share >= PIN_GRANULE && share < pin_options.grow &&
+	    pin_os_memlock_limit() != SIZE_MAX)
 		pin_options.grow = share;
 }
 

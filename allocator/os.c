@@ -156,14 +156,20 @@ static bool may_lock_any(void)
 	return !failed && data[0].effective & (1u << CAP_IPC_LOCK) && !in_user_namespace();
 }
 
-size_t pin_os_memlock_limit(void)
+size_t pin_os_memlock_set(void)
 {
 	struct rlimit limit;
 
-	if (may_lock_any() || getrlimit(RLIMIT_MEMLOCK, &limit) ||
-	    limit.rlim_cur == RLIM_INFINITY)
+	if (getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur == RLIM_INFINITY)
 		return SIZE_MAX;
 	return limit.rlim_cur;
+}
+
+size_t pin_os_memlock_limit(void)
+{
+	size_t limit = pin_os_memlock_set();
+
+	return limit != SIZE_MAX && may_lock_any() ? SIZE_MAX : limit;
 }
 
 /* How many bytes; 0 at the end, or upon an error. */

@@ -60,6 +60,12 @@ size_t pin_os_address_space_left(void);
 size_t pin_os_memlock_limit(void);
 
 /*
+ * RLIMIT_MEMLOCK as it is set, whatever the process may; SIZE_MAX without a limit. One
+ * system call, where the above may take six.
+ */
+size_t pin_os_memlock_set(void);
+
+/*
  * A size of /proc/self/status, in bytes; 0 if it is not there. The name has the
  * newline before it and the colon: "\nVmPin:" is what the process has pinned, each
  * registration counted by itself.

@@ -45,8 +45,8 @@ int pin_reserve_init(void)
 		size = PIN_ALIGN_DOWN(size / 2, PIN_GRANULE);
 	if (!p)
 		return -ENOMEM;
-	/* More addresses than memory is enough for anybody. */
-	if (size < pin_os_ram())
+	/* More addresses than memory is enough for anybody; the most are more. */
+	if (size < LARGEST && size < pin_os_ram())
 		pin_warn("the heap can grow to %s at most: %s (see ulimit -v)", PIN_SIZE(size),
 			 wanted < LARGEST ? "the address space is limited"
 					  : "the kernel gives no larger range of addresses");

@@ -24,7 +24,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -118,15 +117,6 @@ static long number_or_none(const char *text)
 	return text && !pin_parse_size(text, &n) && n <= INT_MAX ? (long)n : -1;
 }
 
-static size_t memlock_limit(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur == RLIM_INFINITY)
-		return SIZE_MAX;
-	return limit.rlim_cur;
-}
-
 static bool is_apart(const struct desk *desk)
 {
 	return desk != desks;
@@ -158,7 +148,7 @@ static void collect(struct desk *desk, const struct pin_occasion *occasion)
 	report->regions = pin_region_count();
 	/* getrusage's figure includes what was before execve. */
 	report->rss_peak = pin_os_status("\nVmHWM:");
-	report->memlock_limit = memlock_limit();
+	report->memlock_limit = pin_os_memlock_set();
 	report->ram = pin_os_ram();
 	report->held = pin_sample_is_on();
 	pin_report_collect_peak(report, began.ns + report->elapsed_ns);
