@@ -16,7 +16,16 @@
 #define LARGEST	 (16 * PIN_TIB)
 #define SMALLEST (16 * PIN_MIB)
 
+/* What is kept below for tables: more than those of regions and large blocks need. */
+#define SHARE_OF_TABLES 256
+
 struct pin_reserve pin_reserve;
+
+/* Addresses for tables, taken from the heap's lower end downwards. */
+static struct {
+	uintptr_t start;
+	_Atomic uintptr_t end;
+} spare;
 
 /*
  * What is taken at both ends, in granules: the lower one in the low half. One word, so
@@ -41,7 +50,8 @@ int pin_reserve_init(void)
 	size_t size = wanted;
 	char *p = NULL;
 
-	while (size >= SMALLEST && !(p = pin_os_reserve(size + PIN_GRANULE)))
+	while (size >= SMALLEST &&
+	       !(p = pin_os_reserve(size + size / SHARE_OF_TABLES + PIN_GRANULE)))
 		size = PIN_ALIGN_DOWN(size / 2, PIN_GRANULE);
 	if (!p)
 		return -ENOMEM;
@@ -50,9 +60,22 @@ int pin_reserve_init(void)
 		pin_warn("the heap can grow to %s at most: %s (see ulimit -v)", PIN_SIZE(size),
 			 wanted < LARGEST ? "the address space is limited"
 					  : "the kernel gives no larger range of addresses");
-	pin_reserve.base = PIN_ALIGN_UP((uintptr_t)p, PIN_GRANULE);
+	pin_reserve.base = PIN_ALIGN_UP((uintptr_t)p + size / SHARE_OF_TABLES, PIN_GRANULE);
 	pin_reserve.size = size;
+	spare.start = (uintptr_t)p;
+	atomic_store(&spare.end, pin_reserve.base);
 	return 0;
+}
+
+void *pin_reserve_addresses(size_t n_bytes)
+{
+	uintptr_t end = atomic_load(&spare.end);
+
+	do {
+		if (n_bytes > end - spare.start)
+			return pin_os_reserve(n_bytes);
+	} while (!atomic_compare_exchange_weak(&spare.end, &end, end - n_bytes));
+	return (void *)(end - n_bytes);
 }
 
 /* A piece, by its offset, and what `carved` is before and after it is taken. */

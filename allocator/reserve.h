@@ -36,6 +36,13 @@ void *pin_reserve_carve(size_t n_bytes, size_t alignment);
  */
 void *pin_reserve_carve_upper(size_t n_bytes, size_t alignment);
 
+/*
+ * n_bytes of addresses, whole pages, that are not the heap's, as pin_os_reserve() gives
+ * them: next to the heap, where they take no system call, or elsewhere when those are
+ * used up. Thread-safe, never allocates.
+ */
+void *pin_reserve_addresses(size_t n_bytes);
+
 static inline bool pin_reserve_contains(const void *addr)
 {
 	return (uintptr_t)addr - pin_reserve.base < pin_reserve.size;

@@ -3,6 +3,7 @@
 
 #include "allocator/table.h"
 #include "allocator/os.h"
+#include "allocator/reserve.h"
 
 #include <errno.h>
 
@@ -11,7 +12,7 @@
 
 int pin_table_init(struct pin_table *table, size_t element_size, size_t capacity)
 {
-	table->base = pin_os_reserve(PIN_ALIGN_UP(element_size * capacity, STEP));
+	table->base = pin_reserve_addresses(PIN_ALIGN_UP(element_size * capacity, STEP));
 	table->element_size = element_size;
 	table->capacity = capacity;
 	return table->base ? 0 : -ENOMEM;

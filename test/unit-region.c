@@ -2,6 +2,7 @@
 /* The reserve, the region table and the tables under both. */
 #include <config.h>
 
+#include "allocator/os.h"
 #include "allocator/region.h"
 #include "test/tap.h"
 
@@ -57,6 +58,24 @@ static void both_ends(void)
 	ok(!pin_reserve_carve((size_t)(far - after) + 1, PIN_PAGE),
 	   "the ends do not meet from below");
 	ok(!pin_reserve_carve_upper((size_t)(far - after), PIN_PAGE), "nor from above");
+}
+
+/* Tables are next to the heap as long as there is room, elsewhere afterwards. */
+static void tables(void)
+{
+	char *below = pin_reserve_addresses(PIN_MIB), *next = pin_reserve_addresses(PIN_PAGE);
+	size_t most = pin_reserve.size / 4;
+	char *elsewhere = pin_reserve_addresses(most);
+
+	ok((uintptr_t)below < pin_reserve.base && next + PIN_PAGE == below,
+	   "addresses of tables are below the heap, one after another");
+	ok(!pin_reserve_contains(below) && !pin_reserve_contains(below + PIN_MIB - 1),
+	   "and no heap");
+	ok(!pin_os_commit(below, PIN_MIB) && !below[0] && !below[PIN_MIB - 1],
+	   "they can be committed");
+	ok(elsewhere && !pin_reserve_contains(elsewhere) &&
+		   (elsewhere + most <= next || elsewhere > below),
+	   "more than there is comes from elsewhere");
 }
 
 static void find(void)
@@ -152,6 +171,7 @@ int main(void)
 	pin_region_subscribe(listener);
 	reserve();
 	both_ends();
+	tables();
 	find();
 	together();
 	withdraw();
