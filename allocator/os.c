@@ -38,6 +38,17 @@ static void advise_huge(void *addr, size_t n_bytes, bool huge)
 	errno = saved;
 }
 
+void pin_os_small_statics(void)
+{
+	extern char __bss_start[] __attribute__((visibility("hidden")));
+	extern char _end[] __attribute__((visibility("hidden")));
+	uintptr_t start = PIN_ALIGN_UP((uintptr_t)__bss_start, PIN_PAGE);
+	uintptr_t end = PIN_ALIGN_UP((uintptr_t)_end, PIN_PAGE);
+
+	if (end - start >= PIN_GRANULE)
+		advise_huge((void *)start, end - start, false);
+}
+
 void *pin_os_reserve(size_t n_bytes)
 {
 	int saved = errno;

@@ -14,6 +14,12 @@
 #include <stdatomic.h>
 
 /*
+ * The static variables get small pages: most are tables of which a process uses little, and
+ * where huge pages are the rule the first of it would cost 2 MiB, zeroed.
+ */
+void pin_os_small_statics(void);
+
+/*
  * Reserves n_bytes of address space without memory behind it, for small pages: a table
  * of which a word is used would take 2 MiB where huge ones are the rule. Returns NULL
  * when the kernel refuses (RLIMIT_AS, no hole that large).

@@ -19,6 +19,7 @@
 #include "allocator/large.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
+#include "allocator/os.h"
 #include "allocator/region.h"
 #include "allocator/reserve.h"
 #include "allocator/sample.h"
@@ -78,6 +79,7 @@ static bool heap_range(void)
  */
 bool je_pages_boot(void)
 {
+	pin_os_small_statics();
 	pin_options_init();
 	/*
 	 * Large blocks start on a page, as glibc's do: one page more each, for a

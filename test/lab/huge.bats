@@ -10,7 +10,7 @@ setup_file() {
 }
 
 in_guest() {
-	local program=$programs/rdma-huge way=/sys/kernel/mm/transparent_hugepage/enabled
+	local i program=$programs/rdma-huge way=/sys/kernel/mm/transparent_hugepage/enabled
 
 	echo 300 > /proc/sys/vm/nr_hugepages
 	shimmed enough PINALLOC_HUGEPAGE=hugetlb "$program" 200
@@ -30,6 +30,9 @@ in_guest() {
 	attempt check-never PINALLOC_HUGEPAGE=thp "${programs%/test/programs}/pinalloc" check
 	attempt never LD_PRELOAD="$library" PINALLOC_HUGEPAGE=thp "$programs/huge" 256 4
 	echo always > "$way"
+	for i in {1..8}; do
+		LD_PRELOAD=$library cat /proc/self/smaps_rollup
+	done > /ctl/started
 	for mode in auto thp off; do
 		attempt "$mode-small" LD_PRELOAD="$library" PINALLOC_HUGEPAGE=$mode "$programs/huge" 8 4
 		attempt "$mode-large" LD_PRELOAD="$library" PINALLOC_HUGEPAGE=$mode "$programs/huge" 256 4
@@ -106,6 +109,10 @@ says() {
 	[ "$(value thp-large transparent)" -gt 250 ]
 	ended never
 	[ "$(value never transparent)" -eq 0 ]
+}
+
+@test "where huge pages are the rule, a process that does nothing has none" {
+	[ "$(grep -c '^AnonHugePages: *0 kB$' "$results/started")" -eq 8 ]
 }
 
 @test "registering touched huge pages takes less time" {
