@@ -14,6 +14,12 @@
 #define PIN_COLD	__attribute__((cold, noinline))
 #define PIN_EXPORT	__attribute__((visibility("default")))
 
+/*
+ * What every process writes when it starts, and has no large array beside it: next to the
+ * data the loader writes anyway, not on a page of its own.
+ */
+#define PIN_WRITTEN_FIRST __attribute__((section(".data")))
+
 #define PIN_ARRAY_SIZE(a)     (sizeof(a) / sizeof((a)[0]))
 #define PIN_ALIGN_UP(n, to)   (((n) + (to)-1) & ~((size_t)(to)-1))
 #define PIN_ALIGN_DOWN(n, to) ((n) & ~((size_t)(to)-1))

@@ -24,6 +24,7 @@ static struct stack {
 	atomic_flag busy;
 	_Atomic unsigned n;
 } stacks[N_NODES * N_CLASSES];
+static bool _Atomic is_used; /* most programs do without: they never touch the stacks */
 /* Apart from them: fork() need not touch these pages. */
 static void *blocks_of[N_NODES * N_CLASSES][MOST];
 
@@ -106,6 +107,7 @@ PIN_CALL(void, tcache_bin_flush_small, void *tsd, void *tcache, struct je_cache_
 {
 	unsigned n = n_cached(bin) - rest;
 
+	is_used = true;
 	if (!serves() || !put(stack_here(class), most_of(class), bin->head + rest, n)) {
 		__real_je_tcache_bin_flush_small(tsd, tcache, bin, class, rest);
 		return;
@@ -120,7 +122,7 @@ PIN_CALL(void, tcache_bin_flush_small, void *tsd, void *tcache, struct je_cache_
 PIN_CALL(void, arena_cache_bin_fill_small, void *tsdn, void *arena, struct je_cache_bin *bin,
 	 void *info, unsigned class, unsigned n)
 {
-	unsigned n_taken = serves() ? take(stack_here(class), bin->head, n) : 0;
+	unsigned n_taken = is_used && serves() ? take(stack_here(class), bin->head, n) : 0;
 
 	if (n_taken)
 		bin->head -= n_taken;
@@ -143,7 +145,7 @@ void pin_depot_empty(void *tsdn)
 {
 	unsigned first = stack_here(0);
 
-	for (unsigned i = 0; i < N_CLASSES; i++)
+	for (unsigned i = 0; is_used && i < N_CLASSES; i++)
 		empty(tsdn, first + i);
 }
 

@@ -28,7 +28,7 @@
 #include "allocator/os.h"
 
 /* More nodes share pools. */
-#define N_POOLS 64
+#define N_POOLS 16
 
 /* pac_t and ecache_t. */
 struct je_pac;
@@ -55,7 +55,8 @@ struct pool {
 	struct aside aside;
 };
 
-static struct pool pools[N_POOLS];
+PIN_WRITTEN_FIRST static struct pool pools[N_POOLS];
+static _Atomic unsigned n_pools;		       /* above it none is open */
 static struct je_cache *retained[JE_EXTENT_ARENA + 1]; /* of each arena */
 
 extern unsigned je_narenas_auto;
@@ -76,10 +77,11 @@ static atomic_flag opening = ATOMIC_FLAG_INIT;
 static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_hooks *hooks)
 {
 	bool keeps_one = hooks->arena >= je_narenas_auto;
+	unsigned number = (unsigned)(pool - pools);
 
 	if (!pin_flag_try(&opening))
 		return;
-	for (unsigned i = 0; i < N_POOLS; i++)
+	for (unsigned i = 0; i < n_pools; i++)
 		keeps_one |= pools[i].pac == pac;
 	if (!pool->pac && !keeps_one) {
 		pool->pac = pac;
@@ -87,6 +89,8 @@ static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_
 		atomic_store(&pool->hooks.functions, &je_ehooks_default_extent_hooks);
 		atomic_store_explicit(&pool->cache, retained[hooks->arena],
 				      memory_order_release);
+		if (number >= n_pools)
+			n_pools = number + 1;
 	}
 	pin_flag_drop(&opening);
 }

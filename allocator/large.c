@@ -26,7 +26,7 @@ __thread size_t pin_large_wanted;
  * The extent of each large block in use, by its first page; written by the thread that
  * gets the block. Of the table only what is written is ever touched.
  */
-static struct pin_table extents;
+PIN_WRITTEN_FIRST static struct pin_table extents;
 static bool are_exact;
 
 /* Arenas by number (MALLOCX_ARENA_LIMIT), as their extents are asked for. */

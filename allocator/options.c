@@ -18,7 +18,7 @@
 
 extern char **environ;
 
-struct pin_options pin_options;
+struct pin_options pin_options = {.report = "", .restrict_to = ""};
 
 static int parse_names(const char *text, const char *const names[], size_t n, int *value)
 {
@@ -62,14 +62,21 @@ static int parse_format(const char *text, void *field)
 	return parse_names(text, names, PIN_ARRAY_SIZE(names), field);
 }
 
-/* Copied: programs that set their title write over their environment. */
+static bool is_default(const char *text);
+
+/*
+ * Copied: programs that set their title write over their environment. Defaults are not:
+ * that would be a page of memory each in every process.
+ */
 static int parse_path(const char *text, void *field)
 {
+	static char report[PATH_MAX], pattern[PATH_MAX];
+	char *copy = field == &pin_options.report ? report : pattern;
 	size_t n = strlen(text);
 
 	if (!n || n >= PATH_MAX)
 		return -EINVAL;
-	memcpy(field, text, n + 1);
+	*(const char **)field = is_default(text) ? text : memmove(copy, text, n + 1);
 	return 0;
 }
 
@@ -270,6 +277,14 @@ static const struct row rows[] = {
 #include "allocator/options.def"
 #undef OPTION
 };
+
+static bool is_default(const char *text)
+{
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++)
+		if (text == rows[i].initial)
+			return true;
+	return false;
+}
 
 /* The text behind "NAME=" if the environment string is that variable, else NULL. */
 static const char *value_of(const char *string, const char *name)

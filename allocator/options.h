@@ -8,8 +8,6 @@
 
 #include "allocator/base.h"
 
-#include <limits.h>
-
 /* In the order of PINALLOC_REGISTER's values. */
 enum pin_mode { PIN_MODE_EAGER, PIN_MODE_LAZY, PIN_MODE_OFF };
 
@@ -37,18 +35,18 @@ enum pin_access {
 
 /* Read-only once parsed. */
 struct pin_options {
-	int log;	       /* enum pin_log_level */
-	char report[PATH_MAX]; /* a path, "stderr", or "off" */
-	int report_format;     /* enum pin_report_format */
-	size_t sample;	       /* bytes, 0 for off */
-	size_t verify;	       /* seconds, 0 for off, or PIN_VERIFY_EXIT */
-	int report_signal;     /* 0 for none */
-	int mode;	       /* enum pin_mode */
-	unsigned access;       /* enum pin_access bits */
-	size_t max_pinned;     /* bytes, SIZE_MAX for no cap */
-	size_t grow;	       /* bytes, a power of two */
-	int huge;	       /* enum pin_huge */
-	char restrict_to[PATH_MAX];
+	int log;	    /* enum pin_log_level */
+	const char *report; /* a path, "stderr", or "off"; less than PATH_MAX */
+	int report_format;  /* enum pin_report_format */
+	size_t sample;	    /* bytes, 0 for off */
+	size_t verify;	    /* seconds, 0 for off, or PIN_VERIFY_EXIT */
+	int report_signal;  /* 0 for none */
+	int mode;	    /* enum pin_mode */
+	unsigned access;    /* enum pin_access bits */
+	size_t max_pinned;  /* bytes, SIZE_MAX for no cap */
+	size_t grow;	    /* bytes, a power of two */
+	int huge;	    /* enum pin_huge */
+	const char *restrict_to;
 	size_t arena_max;
 	size_t top_pad; /* bytes */
 	size_t perturb;

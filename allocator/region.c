@@ -7,8 +7,8 @@
 
 #include <errno.h>
 
-struct pin_table pin_region_slots;
-struct pin_table pin_regions;
+PIN_WRITTEN_FIRST struct pin_table pin_region_slots;
+PIN_WRITTEN_FIRST struct pin_table pin_regions;
 
 static _Atomic uint32_t count;
 static _Atomic size_t bytes;

@@ -5,7 +5,7 @@
 
 #include <dlfcn.h>
 
-struct pin_next pin_next;
+PIN_WRITTEN_FIRST struct pin_next pin_next;
 
 void pin_next_find(void)
 {

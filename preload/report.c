@@ -28,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static struct {
+PIN_WRITTEN_FIRST static struct {
 	uint64_t ns;	      /* of a clock that never goes back */
 	struct timespec time; /* of the file system's clock */
 	pid_t pid;	      /* 0: no report at exit */

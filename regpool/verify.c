@@ -276,7 +276,8 @@ static void start(void)
 
 void pin_verify_init(void)
 {
-	atomic_store(&pin_verify_on, pin_options.verify != 0);
+	if (pin_options.verify)
+		atomic_store(&pin_verify_on, true);
 }
 
 void pin_verify_at_exit(void)
