@@ -7,6 +7,7 @@
 #define PIN_FLAG_H
 
 #include "allocator/base.h"
+#include "allocator/os.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -21,11 +22,17 @@ static inline void pin_flag_drop(atomic_flag *flag)
 	atomic_flag_clear_explicit(flag, memory_order_release);
 }
 
-/* For fork(). Who has the flag waits for nothing that the caller may hold. */
+/*
+ * For fork(). Who has the flag waits for nothing that the caller may hold, but maybe for its
+ * processor: to an ordinary thread a real-time one that only yields does not leave it.
+ */
 static inline void pin_flag_wait(atomic_flag *flag)
 {
-	while (!pin_flag_try(flag))
-		sched_yield();
+	for (int n = 0; !pin_flag_try(flag); n++)
+		if (n < 100)
+			sched_yield();
+		else
+			pin_os_sleep_ms(1);
 }
 
 #endif
