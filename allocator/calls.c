@@ -7,7 +7,7 @@
  *
  * Prototypes and structs follow jemalloc 5.3.0, include/jemalloc/internal:
  * arena_externs.h, large_externs.h, peak_event.h, prof_externs.h, tcache_externs.h,
- * thread_event.h; edata.h, prof_structs.h.
+ * thread_event.h, tsd.h; edata.h, prof_structs.h.
  */
 #include <config.h>
 
@@ -85,6 +85,30 @@ PIN_CALL(void *, tsd_fetch_slow, void *tsd, bool minimal)
 	if (minimal && n_frees++ >= FREES_BEFORE_CACHE)
 		minimal = false;
 	return __real_je_tsd_fetch_slow(tsd, minimal);
+}
+
+/* tsd_t: jemalloc's state of a thread. */
+struct je_tsd {
+	bool has_cache;
+	char others[855];
+	void *cache; /* tcache_t: first of all where its other half is */
+};
+
+void je_tsd_slow_update(struct je_tsd *tsd);
+
+/*
+ * A thread gets its cache. Where there is no memory for one, jemalloc would go on as if there
+ * were: free() must work then too, and malloc() come to its NULL.
+ */
+PIN_CALL(bool, tsd_tcache_enabled_data_init, struct je_tsd *tsd)
+{
+	bool failed = __real_je_tsd_tcache_enabled_data_init(tsd);
+
+	if (tsd->has_cache && PIN_UNLIKELY(!tsd->cache)) {
+		tsd->has_cache = false;
+		je_tsd_slow_update(tsd);
+	}
+	return failed;
 }
 
 /* Below these three all memory for blocks is asked for, but in realloc. */

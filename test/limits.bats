@@ -48,6 +48,11 @@ one_line() {
 	one_line 'the heap can grow to .*'
 }
 
+@test "once memory is exhausted threads that have had none yet free, and malloc gives them NULL" {
+	run -0 --separate-stderr limited -v 400000 "$programs/exhausted-threads"
+	one_line 'the heap can grow to [0-9.]+ MiB at most: .*ulimit -v.*'
+}
+
 @test "at the limit on data malloc gives NULL and ENOMEM, and all goes on" {
 	run -0 --separate-stderr limited -d 200000 "$programs/exhaust"
 	[ "$output" -gt 100 ]
