@@ -5,8 +5,9 @@
  * that frees more than a cache holds, or in another thread than it allocates in, is spared
  * most of the work of jemalloc's bins by that.
  *
- * A stack of pointers for each size class and memory node, so that blocks stay on theirs.
- * What they hold is never missed: before the heap grows they give all of it back.
+ * A stack of pointers for each size class and memory node: that of the thread that gives a
+ * block up, which its cache had from there or elsewhere. What they hold is not missed: before
+ * the heap grows on a node its stacks give all of it back.
  */
 #ifndef PIN_DEPOT_H
 #define PIN_DEPOT_H
@@ -17,7 +18,7 @@
  */
 void pin_depot_empty(void *tsdn);
 
-/* For fork(), which alone waits: the child must not find a stack half written. */
+/* For fork(), which alone waits: a stack that is busy then would stay so in the child. */
 void pin_depot_lock(void);
 void pin_depot_unlock(void);
 

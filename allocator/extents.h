@@ -2,7 +2,7 @@
 #ifndef PIN_EXTENTS_H
 #define PIN_EXTENTS_H
 
-/* For fork(): the slabs that pools keep aside are not to be found half written. */
+/* For fork(): slabs kept aside by a pool that is busy then would be lost to the child. */
 void pin_extents_lock(void);
 void pin_extents_unlock(void);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A lock for what can also be done in another way: whoever does not get it at once takes that,
- * so nobody ever waits but fork(), whose child must not find half of a change.
+ * so nobody ever waits but fork(), whose child would find it taken for ever.
  */
 #ifndef PIN_FLAG_H
 #define PIN_FLAG_H

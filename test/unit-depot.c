@@ -15,7 +15,8 @@
 #include <jemalloc/jemalloc.h>
 
 #define SIZE	 64
-#define MANY	 1000 /* more than a cache holds, less than the depot */
+#define LARGEST	 14336 /* of the small ones */
+#define MANY	 1000  /* more than a cache holds, less than the depot */
 #define ROUNDS	 100
 #define LEFTOVER 20000
 #define THREADS	 4
@@ -113,16 +114,17 @@ static void not_missed(void)
 	   before, after);
 }
 
-static void bounded(void)
+static void bounded(size_t n, size_t size)
 {
 	uint64_t before, after;
 
-	take(LEFTOVER, SIZE);
+	take(n, size);
 	before = count("curslabs");
 	give_all();
 	mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
 	after = count("curslabs");
-	ok(after < before / 4, "of much only a little stays here: %lu slabs, then %lu", before,
+	ok(after < before / 4,
+	   "of %zu times %zu bytes only a little stays: %lu slabs, then %lu", n, size, before,
 	   after);
 }
 
@@ -229,7 +231,8 @@ int main(void)
 	past_the_slabs();
 	between_threads();
 	not_missed();
-	bounded();
+	bounded(LEFTOVER, SIZE);
+	bounded(MANY, LARGEST);
 	whole();
 	freeing_thread();
 	reset();
