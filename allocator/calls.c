@@ -74,9 +74,10 @@ PIN_CALL(void, tcache_cleanup, void *tsd)
 
 /*
  * A thread that frees and has never allocated gets no cache from jemalloc (`minimal`): it
- * may be about to end. One that frees what others allocate would go without for ever.
+ * may be about to end. One that frees what others allocate would go without for ever. So many
+ * at once nobody frees in the last round of destructors, after which a cache would stay.
  */
-#define FREES_BEFORE_CACHE 64
+#define FREES_BEFORE_CACHE 4096
 
 PIN_CALL(void *, tsd_fetch_slow, void *tsd, bool minimal)
 {

@@ -13,8 +13,8 @@
 
 #define BLOCKS 500000
 #define SIZE   64
-#define APART  300 /* so many blocks from each other, no slab is empty afterwards */
-#define FREED  200
+#define APART  90   /* so many blocks from each other, no slab is empty afterwards */
+#define FREED  5000 /* more than a thread frees without a cache */
 
 static void *blocks[BLOCKS];
 static pthread_barrier_t full, freed;
