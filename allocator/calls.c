@@ -74,8 +74,8 @@ PIN_CALL(void, tcache_cleanup, void *tsd)
 
 /*
  * A thread that frees and has never allocated gets no cache from jemalloc (`minimal`): it
- * may be about to end. One that frees what others allocate would go without for ever. So many
- * at once nobody frees in the last round of destructors, after which a cache would stay.
+ * may be about to end. One that frees what others allocate would go without for ever. Nobody
+ * frees so many in the last round of a thread's destructors, after which a cache would stay.
  */
 #define FREES_BEFORE_CACHE 4096
 

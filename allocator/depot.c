@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
+ * What a cache has not used for a while, and what a thread has that ends, does not come by
+ * here: jemalloc gives that to the slabs.
+ *
  * Prototypes and structs follow jemalloc 5.3.0, include/jemalloc/internal: arena_externs.h,
- * cache_bin.h, tcache_externs.h. jemalloc's own collector of what a cache has not used for a
- * while, and a thread that ends, do not come by here: those blocks go to their slabs.
+ * cache_bin.h, tcache_externs.h.
  */
 #include <config.h>
 
@@ -24,16 +26,16 @@ static struct stack {
 	atomic_flag busy;
 	_Atomic unsigned n;
 } stacks[N_NODES * N_CLASSES];
-static bool _Atomic is_used; /* most programs do without: they never touch the stacks */
 /* Apart from them: fork() need not touch these pages. */
 static void *blocks_of[N_NODES * N_CLASSES][MOST];
+/* Most programs do without, and never touch the stacks. */
+static _Atomic bool is_used;
 
-/* cache_bin_t: blocks from `head` up to `empty`, the last one freed first; parts of addresses.
- */
+/* cache_bin_t: blocks from `head` up to `empty`, the last one freed first. */
 struct je_cache_bin {
 	void **head;
 	uint64_t n_requests;
-	uint16_t least, full, empty;
+	uint16_t least, full, empty; /* the low bits of such addresses */
 };
 
 extern unsigned je_narenas_auto;
@@ -107,7 +109,8 @@ PIN_CALL(void, tcache_bin_flush_small, void *tsd, void *tcache, struct je_cache_
 {
 	unsigned n = n_cached(bin) - rest;
 
-	is_used = true;
+	if (!is_used)
+		is_used = true;
 	if (!serves() || !put(stack_here(class), most_of(class), bin->head + rest, n)) {
 		__real_je_tcache_bin_flush_small(tsd, tcache, bin, class, rest);
 		return;

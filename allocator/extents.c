@@ -56,7 +56,8 @@ struct pool {
 };
 
 PIN_WRITTEN_FIRST static struct pool pools[N_POOLS];
-static _Atomic unsigned n_pools;		       /* above it none is open */
+/* From this number on none is open. */
+static _Atomic unsigned n_pools;
 static struct je_cache *retained[JE_EXTENT_ARENA + 1]; /* of each arena */
 
 extern unsigned je_narenas_auto;

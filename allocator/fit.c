@@ -45,7 +45,10 @@ void je_eset_remove(struct je_set *set, struct je_extent *extent);
 struct je_extent *je_eset_fit(struct je_set *set, size_t n_bytes, size_t alignment,
 			      bool exact_only, unsigned lg_max_fit);
 
-/* It is zero already: an arena is made from pages no one has had. Most sets stay untouched. */
+/*
+ * It is zero already: an arena is made from pages that no one has had, or from what hooks of
+ * the program's were told to zero. Most sets are never touched.
+ */
 void je_eset_init(struct je_set *set, int state)
 {
 	(void)set;
