@@ -56,8 +56,6 @@ struct pool {
 };
 
 PIN_WRITTEN_FIRST static struct pool pools[N_POOLS];
-/* From this number on none is open. */
-static _Atomic unsigned n_pools;
 static struct je_cache *retained[JE_EXTENT_ARENA + 1]; /* of each arena */
 
 extern unsigned je_narenas_auto;
@@ -72,36 +70,29 @@ PIN_CALL(bool, ecache_init, void *tsdn, struct je_cache *cache, int state, unsig
 	return __real_je_ecache_init(tsdn, cache, state, arena, delay_coalesce);
 }
 
-/* While a pool is opened; by two at once, one arena could come to keep two. */
-static atomic_flag opening = ATOMIC_FLAG_INIT;
-
-static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_hooks *hooks)
-{
-	bool keeps_one = hooks->arena >= je_narenas_auto;
-	unsigned number = (unsigned)(pool - pools);
-
-	if (!pin_flag_try(&opening))
-		return;
-	for (unsigned i = 0; i < n_pools; i++)
-		keeps_one |= pools[i].pac == pac;
-	if (!pool->pac && !keeps_one) {
-		pool->pac = pac;
-		pool->hooks.arena = hooks->arena;
-		atomic_store(&pool->hooks.functions, &je_ehooks_default_extent_hooks);
-		atomic_store_explicit(&pool->cache, retained[hooks->arena],
-				      memory_order_release);
-		if (number >= n_pools)
-			n_pools = number + 1;
-	}
-	pin_flag_drop(&opening);
-}
-
 static PIN_COLD bool keeps_pool(const struct je_pac *pac)
 {
 	for (unsigned i = 0; i < N_POOLS; i++)
 		if (pools[i].pac == pac)
 			return true;
 	return false;
+}
+
+/* While a pool is opened; by two at once, one arena could come to keep two. */
+static atomic_flag opening = ATOMIC_FLAG_INIT;
+
+static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_hooks *hooks)
+{
+	if (!pin_flag_try(&opening))
+		return;
+	if (!pool->pac && hooks->arena < je_narenas_auto && !keeps_pool(pac)) {
+		pool->pac = pac;
+		pool->hooks.arena = hooks->arena;
+		atomic_store(&pool->hooks.functions, &je_ehooks_default_extent_hooks);
+		atomic_store_explicit(&pool->cache, retained[hooks->arena],
+				      memory_order_release);
+	}
+	pin_flag_drop(&opening);
 }
 
 static bool is_open(struct pool *pool)
