@@ -42,11 +42,13 @@ void pin_os_small_statics(void)
 {
 	extern char __bss_start[] __attribute__((visibility("hidden")));
 	extern char _end[] __attribute__((visibility("hidden")));
+	PIN_WRITTEN_FIRST static _Atomic bool done;
 	uintptr_t start = PIN_ALIGN_UP((uintptr_t)__bss_start, PIN_PAGE);
 	uintptr_t end = PIN_ALIGN_UP((uintptr_t)_end, PIN_PAGE);
 
-	if (end - start >= PIN_GRANULE)
+	if (!done && end - start >= PIN_GRANULE)
 		advise_huge((void *)start, end - start, false);
+	done = true;
 }
 
 void *pin_os_reserve(size_t n_bytes)

@@ -15,7 +15,8 @@
 
 /*
  * The static variables get small pages: most are tables of which a process uses little, and
- * where huge pages are the rule the first of it would cost 2 MiB, zeroed.
+ * where huge pages are the rule the first of it would cost 2 MiB, zeroed. Once, before any
+ * of them is touched: called where the library starts, be it by its constructor or by malloc.
  */
 void pin_os_small_statics(void);
 

@@ -7,6 +7,7 @@
 
 #include "allocator/log.h"
 #include "allocator/options.h"
+#include "allocator/os.h"
 #include "allocator/sample.h"
 #include "allocator/sites.h"
 #include "allocator/timeline.h"
@@ -40,6 +41,7 @@ __attribute__((constructor(101))) static void start(void)
 {
 	bool wanted;
 
+	pin_os_small_statics();
 	pin_next_find();
 	pin_options_init();
 	pin_fatal_hook = pin_backtrace_say;
