@@ -13,7 +13,7 @@ setup_file() {
 			"$top_srcdir/test/programs/mpi-peaks.c"
 	done
 	declare -f job over_ucx > "$BATS_FILE_TMPDIR/job"
-	boot job over_ucx killed
+	boot job over_ucx killed end
 	on_two_nodes
 }
 
@@ -50,6 +50,21 @@ job() {
 	esac
 }
 
+# end RANK…: these processes. MPICH's proxy, their parent, must not see it before all have:
+# when it knows of all but one it kills that one, be it in the middle of its report.
+end() {
+	local pid proxy
+	proxy=$(awk '/^PPid:/ { print $2 }' "/proc/$1/status")
+	kill -STOP "$proxy"
+	kill -TERM "$@"
+	for pid in "$@"; do
+		until [ ! -e "/proc/$pid" ] || grep -q '^State:.Z' "/proc/$pid/status"; do
+			sleep 0.1
+		done
+	done
+	kill -CONT "$proxy"
+}
+
 # killed NAME COMMAND…: when all ranks wait, rank 2 is killed, and if its launcher does not
 # ask the others to end, this does.
 killed() {
@@ -62,7 +77,7 @@ killed() {
 	done
 	kill -KILL "$(sed -n 's/^rank 2 is process //p' "/ctl/$name.out")"
 	[ "$name" = openmpi-killed ] ||
-		kill -TERM $(sed -n 's/^rank [013] is process //p' "/ctl/$name.out")
+		end $(sed -n 's/^rank [013] is process //p' "/ctl/$name.out")
 	wait $job
 }
 
