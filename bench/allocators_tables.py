@@ -219,6 +219,17 @@ def peak_table(report, rows):
         yield f"{row.name:19}{live / 2**20:8.1f}{cells(names, texts)}{mapped:>10}{never:>11}"
 
 
+def moved_table(report, rows):
+    """A block that moved was copied, or its pages were mapped elsewhere: no program can tell."""
+    yield f"{'':19}{'':8}{columns(report.names)}"
+    for row in rows:
+        moved = [report.values(row, name, "moved") for name in report.names]
+        for name, values in zip(report.names, moved):
+            report.add("peak", row.name, name, "moved_bytes", values)
+        texts = [f"{statistics.median(values) / 2**20:.1f}" for values in moved]
+        yield f"{row.name:19}{'':8}{cells(report.names, texts)}"
+
+
 def peak_goals(report, rows):
     for row in rows:
         rss = {name: statistics.median(to_live(report, row, name)) for name in report.names}
@@ -238,6 +249,12 @@ def show_peak(report, rows):
     yield ""
     yield from peak_table(report, rows)
     yield ""
+    moving = [row for row in rows if report.values(row, STOCK, "moved")]
+    if moving:
+        yield "   MiB that realloc moved: copied, or, as glibc does with large blocks, remapped"
+        yield ""
+        yield from moved_table(report, moving)
+        yield ""
     yield from peak_goals(report, rows)
 
 

@@ -163,6 +163,7 @@ positive() {
 		for benchmark in $peaks; do
 			positive peak $benchmark $name rss_to_live
 		done
+		positive peak growing $name moved_bytes
 		grep -q ">$name<" "$out/allocators.svg"
 	done
 	for benchmark in $peaks; do
@@ -175,6 +176,8 @@ positive() {
 	grep -qE '^jq +[0-9.]+( +[0-9.]+){5}$' "$out.out"
 	grep -qE '^phases-bands( +[0-9.]+){9}$' "$out.out"
 	grep -qE '^numpy( +[0-9.]+){7} +- +-$' "$out.out"
+	# What realloc moved.
+	grep -qE '^growing( +[0-9.]+){6}$' "$out.out"
 	grep -qE '^  growing, resident to live .*(met|missed)' "$out.out"
 	grep -qE "^  grow, resident to glibc's .*(met|missed)" "$out.out"
 	# Its own goal, and not that of all others.

@@ -2,7 +2,8 @@
 /*
  * Eight vectors that grow by half from 1 KiB to 48 MiB, with realloc and each at a pace of
  * its own; one that is full is freed and begun anew. Each growth leaves a hole behind that
- * is too small for the next.
+ * is too small for the next. `moved` is what realloc has not left in place: it copies that,
+ * or, as glibc does with large blocks, maps the same pages elsewhere.
  *   usage: growing SCALE    up to 48 MiB * SCALE a vector
  */
 #include "peak.h"
@@ -18,6 +19,7 @@ struct vector {
 };
 
 static struct vector vectors[VECTORS];
+static size_t moved;
 
 static void begin(struct vector *vector)
 {
@@ -29,8 +31,11 @@ static void begin(struct vector *vector)
 static void grow(struct vector *vector)
 {
 	size_t n = vector->n + vector->n / 2, added = n - vector->n;
+	uintptr_t before = (uintptr_t)vector->bytes;
 
 	vector->bytes = need(realloc(vector->bytes, n));
+	if ((uintptr_t)vector->bytes != before)
+		moved += vector->n;
 	touch_pages(vector->bytes + vector->n, added);
 	vector->n = n;
 	peak_add(added);
@@ -57,5 +62,6 @@ int main(int argc, char **argv)
 	}
 	for (int i = 0; i < VECTORS; i++)
 		peak_free(vectors[i].bytes, vectors[i].n);
+	print("moved", moved);
 	return peak_end();
 }
