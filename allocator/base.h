@@ -32,8 +32,8 @@
 #define PIN_PAGE ((size_t)4096)
 
 /*
- * Regions start on multiples of this: a huge page of x86-64 and arm64 (4 KiB
- * base pages), so that processor and adapter can both map a region with them.
+ * The heap grows, and is registered, by multiples of this: a huge page of x86-64 and arm64
+ * (4 KiB base pages), so that processor and adapter can both map it with them.
  */
 #define PIN_GRANULE_SHIFT 21
 #define PIN_GRANULE	  ((size_t)1 << PIN_GRANULE_SHIFT)

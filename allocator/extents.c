@@ -2,8 +2,8 @@
 /*
  * Free extents belong to no arena. jemalloc keeps those of each arena apart, and what one
  * has freed no other can use: a heap that never shrinks would pay for that for ever. So
- * one arena of each NUMA node, the first that asks there, keeps the free extents of all,
- * and is the one that grows: its pool. To jemalloc an extent in use is of the arena that
+ * one arena of each NUMA node, the first that asks there, keeps the free extents of all:
+ * its pool. To jemalloc an extent in use is of the arena that
  * uses it, a free one of the arena that keeps the pool.
  *
  * Freed pages go to the pool at once, where they merge with their neighbours. jemalloc
@@ -16,23 +16,22 @@
  * An arena with extent hooks of the program's own keeps to itself, unless it keeps a pool:
  * others have their memory from there, and such hooks are never called.
  *
- * Prototypes follow jemalloc 5.3.0, include/jemalloc/internal: base.h, ecache.h, extent.h,
- * pa.h.
+ * Prototypes follow jemalloc 5.3.0, include/jemalloc/internal: base.h, ecache.h, ehooks.h,
+ * emap.h, extent.h, pa.h.
  */
 #include <config.h>
 
 #include "allocator/depot.h"
 #include "allocator/extents.h"
 #include "allocator/flag.h"
-#include "allocator/internals.h"
 #include "allocator/os.h"
+#include "allocator/span.h"
+#include "allocator/store.h"
+
+#include <string.h>
 
 /* More nodes share pools. */
 #define N_POOLS 16
-
-/* pac_t and ecache_t. */
-struct je_pac;
-struct je_cache;
 
 /* The runs of pages that slabs are, and how much is kept aside of each at most. */
 #define MOST_PAGES  8
@@ -47,11 +46,8 @@ struct aside {
 	} stacks[MOST_PAGES + 1];
 };
 
-/* The first three written once each, `cache` last. */
 struct pool {
-	struct je_pac *pac;
-	struct je_hooks hooks; /* the default ones, whatever the program gives that arena */
-	struct je_cache *_Atomic cache;
+	struct pin_store store;
 	struct aside aside;
 };
 
@@ -73,7 +69,7 @@ PIN_CALL(bool, ecache_init, void *tsdn, struct je_cache *cache, int state, unsig
 static PIN_COLD bool keeps_pool(const struct je_pac *pac)
 {
 	for (unsigned i = 0; i < N_POOLS; i++)
-		if (pools[i].pac == pac)
+		if (pools[i].store.pac == pac)
 			return true;
 	return false;
 }
@@ -85,11 +81,11 @@ static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_
 {
 	if (!pin_flag_try(&opening))
 		return;
-	if (!pool->pac && hooks->arena < je_narenas_auto && !keeps_pool(pac)) {
-		pool->pac = pac;
-		pool->hooks.arena = hooks->arena;
-		atomic_store(&pool->hooks.functions, &je_ehooks_default_extent_hooks);
-		atomic_store_explicit(&pool->cache, retained[hooks->arena],
+	if (!pool->store.pac && hooks->arena < je_narenas_auto && !keeps_pool(pac)) {
+		pool->store.pac = pac;
+		pool->store.hooks.arena = hooks->arena;
+		atomic_store(&pool->store.hooks.functions, &je_ehooks_default_extent_hooks);
+		atomic_store_explicit(&pool->store.cache, retained[hooks->arena],
 				      memory_order_release);
 	}
 	pin_flag_drop(&opening);
@@ -97,7 +93,7 @@ static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_
 
 static bool is_open(struct pool *pool)
 {
-	return atomic_load_explicit(&pool->cache, memory_order_acquire);
+	return pin_store_is_open(&pool->store);
 }
 
 /* There is one from the first allocation on, which is the first arena's. */
@@ -150,9 +146,6 @@ static void give(struct je_extent *extent, unsigned arena)
 	extent->bits = (extent->bits & ~JE_EXTENT_ARENA) | arena;
 }
 
-void __real_je_ecache_dalloc(void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
-			     struct je_cache *cache, struct je_extent *extent);
-
 /* To an arena, from a pool; NULL is the arena's own store. */
 static struct je_extent *issue(struct je_extent *extent, struct pool *pool, unsigned arena)
 {
@@ -160,7 +153,20 @@ static struct je_extent *issue(struct je_extent *extent, struct pool *pool, unsi
 		return NULL;
 	give(extent, arena);
 	mark(extent, pool ? (unsigned)(pool - pools) + 1 : 0);
+	if (pool)
+		pin_span_note_use(atomic_load_explicit(&pool->store.span, memory_order_acquire),
+				  (uintptr_t)extent->addr + je_extent_size(extent));
 	return extent;
+}
+
+/*
+ * jemalloc would have the kernel do it. What was never used is zero, and is not touched: the
+ * first to do so decides the memory node, and much of it may never be.
+ */
+void __wrap_je_ehooks_default_zero_impl(void *addr, size_t n_bytes);
+void __wrap_je_ehooks_default_zero_impl(void *addr, size_t n_bytes)
+{
+	memset(addr, 0, pin_span_used(addr, n_bytes));
 }
 
 static bool put_aside(struct pool *pool, struct je_extent *extent)
@@ -196,10 +202,10 @@ static struct je_extent *take_from_aside(struct pool *pool, size_t n)
 	return extent;
 }
 
-static void set_free(void *tsdn, struct pool *pool, struct je_extent *extent)
+static void free_extent(void *tsdn, struct pool *pool, struct je_extent *extent)
 {
-	give(extent, pool->hooks.arena);
-	__real_je_ecache_dalloc(tsdn, pool->pac, &pool->hooks, pool->cache, extent);
+	give(extent, pool->store.hooks.arena);
+	pin_store_free(tsdn, &pool->store, extent);
 }
 
 static PIN_COLD void empty_aside(void *tsdn, struct pool *pool)
@@ -208,20 +214,69 @@ static PIN_COLD void empty_aside(void *tsdn, struct pool *pool)
 
 	for (size_t n = 1; n <= MOST_PAGES; n++)
 		while ((extent = take_from_aside(pool, n)))
-			set_free(tsdn, pool, extent);
+			free_extent(tsdn, pool, extent);
+}
+
+struct je_extent *__real_je_pa_alloc(void *tsdn, struct je_shard *shard, size_t n_bytes,
+				     size_t alignment, bool slab, unsigned class, bool zero,
+				     bool guarded, bool *deferred);
+
+char *pin_extents_reserve(size_t n_bytes)
+{
+	struct pool *pool = &pools[pin_os_node() % N_POOLS];
+
+	if (!is_open(pool))
+		pool = some_pool();
+	return pin_store_grow(NULL, &pool->store, n_bytes);
+}
+
+bool pin_extents_around(void *tsdn, const struct je_extent *extent, size_t *before,
+			size_t *behind)
+{
+	struct pin_fit_question question = {.from = extent->addr,
+					    .to = extent->addr + je_extent_size(extent)};
+	struct pool *pool = pool_of(extent);
+
+	if (!pool)
+		return false;
+	pin_store_ask(tsdn, &pool->store, &question);
+	*before = question.before;
+	*behind = question.behind;
+	return true;
+}
+
+/* By the calling thread. */
+static __thread struct pool *taken_from __attribute__((tls_model("initial-exec")));
+
+struct je_extent *pin_extents_take_before(void *tsdn, struct je_shard *shard,
+					  struct je_extent *extent, size_t n_bytes)
+{
+	struct je_extent *before;
+	bool deferred = false;
+
+	taken_from = pool_of(extent);
+	pin_fit_end = extent->addr;
+	before = __real_je_pa_alloc(tsdn, shard, n_bytes, PIN_PAGE, false,
+				    je_extent_class(extent), false, false, &deferred);
+	pin_fit_end = NULL;
+	return before;
 }
 
 void pin_extents_lock(void)
 {
 	pin_flag_wait(&opening);
-	for (unsigned i = 0; i < N_POOLS; i++)
+	for (unsigned i = 0; i < N_POOLS; i++) {
+		pin_flag_wait(&pools[i].store.growing);
 		pin_flag_wait(&pools[i].aside.busy);
+	}
 }
 
 void pin_extents_unlock(void)
 {
-	for (unsigned i = 0; i < N_POOLS; i++)
+	for (unsigned i = 0; i < N_POOLS; i++) {
 		pin_flag_drop(&pools[i].aside.busy);
+		pin_flag_drop(&pools[i].store.growing);
+	}
 	pin_flag_drop(&opening);
 }
 
@@ -230,36 +285,44 @@ PIN_CALL(struct je_extent *, ecache_alloc, void *tsdn, struct je_pac *pac,
 	 size_t n_bytes, size_t alignment, bool zero, bool guarded)
 {
 	struct pool *pool = expand ? pool_of(expand) : pool_here(pac, hooks);
+	struct pin_need need = {expand, n_bytes, alignment, zero};
 	struct je_extent *extent = NULL;
 
 	if (!pool)
 		return issue(__real_je_ecache_alloc(tsdn, pac, hooks, cache, expand, n_bytes,
 						    alignment, zero, guarded),
 			     NULL, hooks->arena);
+	if (PIN_UNLIKELY(pin_fit_end))
+		return issue(pin_store_alloc(tsdn, &taken_from->store, &need), taken_from,
+			     hooks->arena);
 	if (!expand && alignment <= PIN_PAGE && !zero)
 		extent = take_from_aside(pool, n_bytes / PIN_PAGE);
 	if (!extent)
-		extent = __real_je_ecache_alloc(tsdn, pool->pac, &pool->hooks, pool->cache,
-						expand, n_bytes, alignment, zero, guarded);
+		extent = pin_store_alloc(tsdn, &pool->store, &need);
 	return issue(extent, pool, hooks->arena);
 }
+
+__thread bool pin_extents_keep_size;
 
 PIN_CALL(struct je_extent *, ecache_alloc_grow, void *tsdn, struct je_pac *pac,
 	 struct je_hooks *hooks, struct je_cache *cache, struct je_extent *expand,
 	 size_t n_bytes, size_t alignment, bool zero, bool guarded)
 {
 	struct pool *pool = expand ? pool_of(expand) : pool_here(pac, hooks);
-	struct je_extent *extent;
+	struct pin_need need = {expand, n_bytes, alignment, zero};
 
 	if (!pool)
 		return issue(__real_je_ecache_alloc_grow(tsdn, pac, hooks, cache, expand,
 							 n_bytes, alignment, zero, guarded),
 			     NULL, hooks->arena);
-	pin_depot_empty(tsdn);
-	empty_aside(tsdn, pool);
-	extent = __real_je_ecache_alloc_grow(tsdn, pool->pac, &pool->hooks, pool->cache, expand,
-					     n_bytes, alignment, zero, guarded);
-	return issue(extent, pool, hooks->arena);
+	if (PIN_UNLIKELY(pin_fit_end) || (expand && pin_extents_keep_size))
+		return NULL;
+	/* What is freed by it is seldom behind a block that is to grow. */
+	if (!expand) {
+		pin_depot_empty(tsdn);
+		empty_aside(tsdn, pool);
+	}
+	return issue(pin_store_alloc_growing(tsdn, &pool->store, &need), pool, hooks->arena);
 }
 
 PIN_CALL(void, ecache_dalloc, void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
@@ -270,7 +333,7 @@ PIN_CALL(void, ecache_dalloc, void *tsdn, struct je_pac *pac, struct je_hooks *h
 	if (!pool)
 		__real_je_ecache_dalloc(tsdn, pac, hooks, cache, extent);
 	else if (!put_aside(pool, extent))
-		set_free(tsdn, pool, extent);
+		free_extent(tsdn, pool, extent);
 }
 
 /* In these two the pool's arena: structs of extents go to its store, or come from there. */
@@ -280,8 +343,8 @@ PIN_CALL(struct je_extent *, extent_split_wrapper, void *tsdn, struct je_pac *pa
 {
 	struct pool *pool = pool_of(extent);
 	struct je_extent *rest = __real_je_extent_split_wrapper(
-		tsdn, pool ? pool->pac : pac, pool ? &pool->hooks : hooks, extent, first,
-		second, holds_locks);
+		tsdn, pool ? pool->store.pac : pac, pool ? &pool->store.hooks : hooks, extent,
+		first, second, holds_locks);
 
 	return issue(rest, pool, hooks->arena);
 }
@@ -291,8 +354,8 @@ PIN_CALL(bool, extent_merge_wrapper, void *tsdn, struct je_pac *pac, struct je_h
 {
 	struct pool *pool = pool_of(first);
 
-	return __real_je_extent_merge_wrapper(tsdn, pool ? pool->pac : pac,
-					      pool ? &pool->hooks : hooks, first, second);
+	return __real_je_extent_merge_wrapper(tsdn, pool ? pool->store.pac : pac,
+					      pool ? &pool->store.hooks : hooks, first, second);
 }
 
 /* The beginnings of arena_stats_t and pa_shard_stats_t. */

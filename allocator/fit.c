@@ -13,6 +13,7 @@
  */
 #include <config.h>
 
+#include "allocator/fit.h"
 #include "allocator/internals.h"
 
 #include <string.h>
@@ -213,6 +214,19 @@ void je_eset_remove(struct je_set *set, struct je_extent *extent)
 	set->oldest = set->root;
 }
 
+/* The highest that begins below an address. */
+static struct je_extent *highest(struct je_extent *tree, const char *below)
+{
+	struct je_extent *found = NULL;
+
+	while (tree) {
+		if (tree->addr < below)
+			found = tree;
+		tree = tree->addr < below ? tree->right : tree->left;
+	}
+	return found;
+}
+
 static bool holds(const struct je_extent *extent, size_t n_bytes, size_t alignment)
 {
 	size_t lead = -(uintptr_t)extent->addr & (alignment - 1);
@@ -226,14 +240,11 @@ static bool holds(const struct je_extent *extent, size_t n_bytes, size_t alignme
  */
 #define TRIES 16
 
-struct je_extent *je_eset_fit(struct je_set *set, size_t n_bytes, size_t alignment,
-			      bool exact_only, unsigned lg_max_fit)
+static struct je_extent *fit(struct je_set *set, size_t n_bytes, size_t alignment)
 {
 	size_t most = n_bytes + PIN_ALIGN_UP(alignment, PIN_PAGE) - PIN_PAGE;
 	struct je_extent *extent = lowest(set->root, n_bytes, NULL);
 
-	(void)exact_only; /* for guard pages, which there are not */
-	(void)lg_max_fit;
 	if (most < n_bytes)
 		return NULL;
 	for (int i = 0; i < TRIES && extent; i++) {
@@ -241,5 +252,53 @@ struct je_extent *je_eset_fit(struct je_set *set, size_t n_bytes, size_t alignme
 			return extent;
 		extent = lowest(set->root, n_bytes, extent->addr + 1);
 	}
-	return lowest(set->root, most, NULL);
+	extent = lowest(set->root, most, NULL);
+	/* The heap grows by what the last one lacks (extents.c): nothing, if it holds. */
+	if (!extent)
+		extent = highest(set->root, (const char *)UINTPTR_MAX);
+	return extent && holds(extent, n_bytes, alignment) ? extent : NULL;
+}
+
+__thread struct pin_fit_question *pin_fit_question;
+__thread const char *pin_fit_end;
+
+static struct je_extent *ending_at(struct je_set *set, const char *end)
+{
+	struct je_extent *extent = highest(set->root, end);
+
+	return extent && extent->addr + je_extent_size(extent) == end ? extent : NULL;
+}
+
+static void answer(struct je_set *set, struct pin_fit_question *question)
+{
+	struct je_extent *last = highest(set->root, (const char *)UINTPTR_MAX);
+	struct je_extent *before = ending_at(set, question->from);
+	struct je_extent *behind = highest(set->root, question->to + 1);
+
+	question->before = before ? je_extent_size(before) : 0;
+	question->behind = behind && behind->addr == question->to ? je_extent_size(behind) : 0;
+	question->last = last ? last->addr : NULL;
+	question->last_size = last ? je_extent_size(last) : 0;
+}
+
+static PIN_COLD struct je_extent *fit_otherwise(struct je_set *set, size_t n_bytes)
+{
+	struct je_extent *extent;
+
+	if (pin_fit_question) {
+		answer(set, pin_fit_question);
+		return NULL;
+	}
+	extent = ending_at(set, pin_fit_end);
+	return extent && je_extent_size(extent) == n_bytes ? extent : NULL;
+}
+
+struct je_extent *je_eset_fit(struct je_set *set, size_t n_bytes, size_t alignment,
+			      bool exact_only, unsigned lg_max_fit)
+{
+	(void)exact_only; /* for guard pages, which there are not */
+	(void)lg_max_fit;
+	if (PIN_UNLIKELY(pin_fit_question || pin_fit_end))
+		return fit_otherwise(set, n_bytes);
+	return fit(set, n_bytes, alignment);
 }

@@ -3,7 +3,8 @@
 
 #include "allocator/heap.h"
 #include "allocator/live.h"
-#include "allocator/region.h"
+#include "allocator/reserve.h"
+#include "allocator/span.h"
 
 #include <stdlib.h>
 
@@ -45,7 +46,7 @@ const char *malloc_conf =
 void pin_heap_stats(struct pin_heap_stats *stats)
 {
 	stats->live = pin_live_now();
-	stats->mapped = pin_region_bytes();
+	stats->mapped = pin_span_bytes();
 	/* What has been freed may not be known yet. */
 	if (stats->live > stats->mapped)
 		stats->live = stats->mapped;

@@ -11,7 +11,7 @@
 
 struct pin_heap_stats {
 	size_t live;   /* bytes in blocks the program holds */
-	size_t mapped; /* bytes of regions: what the heap has grown to, for ever */
+	size_t mapped; /* bytes the heap has grown to, for ever */
 };
 
 /* Takes the figures. Lock-free, async-signal-safe. */

@@ -68,28 +68,6 @@ static int commit_of_pool(char *addr, size_t n_bytes)
 	return error;
 }
 
-/*
- * Commits all that is not yet below the end of the piece, the pieces of other threads
- * included: were a later piece committed and touched first, the kernel would never make
- * one mapping of it and those before.
- */
-static int commit_up_to(char *addr, size_t n_bytes)
-{
-	static _Atomic size_t committed; /* offset */
-	size_t had = atomic_load(&committed);
-	size_t start = (uintptr_t)addr - pin_reserve.base, end = start + n_bytes;
-	int error;
-
-	if (had >= end)
-		return 0;
-	error = pin_os_commit((char *)pin_reserve.base + had, end - had);
-	if (error)
-		return had < start ? pin_os_commit(addr, n_bytes) : error;
-	while (had < end && !atomic_compare_exchange_weak(&committed, &had, end))
-		;
-	return 0;
-}
-
 int pin_huge_commit(char *addr, size_t n_bytes)
 {
 	int error;
@@ -99,5 +77,5 @@ int pin_huge_commit(char *addr, size_t n_bytes)
 		return error == -ENOMEM ? pin_os_commit(addr, n_bytes) : error;
 	}
 	advise_rest((uintptr_t)addr + n_bytes - pin_reserve.base);
-	return commit_up_to(addr, n_bytes);
+	return pin_os_commit(addr, n_bytes);
 }

@@ -37,6 +37,7 @@ _Static_assert(sizeof(struct je_extent) == 128, "as in jemalloc");
 #define JE_EXTENT_ZEROED      (UINT64_C(1) << 15)
 #define JE_EXTENT_CLASS_SHIFT 20
 #define JE_EXTENT_CLASS	      UINT64_C(0xff)
+#define JE_EXTENT_HEAD	      (UINT64_C(1) << 44) /* of a piece that was mapped at once */
 
 /* The sizes of the size classes. */
 extern size_t je_sz_index2size_tab[];

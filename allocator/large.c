@@ -5,6 +5,7 @@
  */
 #include <config.h>
 
+#include "allocator/extents.h"
 #include "allocator/growth.h"
 #include "allocator/internals.h"
 #include "allocator/large.h"
@@ -16,8 +17,6 @@
 
 /* Of the processor jemalloc was built for. */
 #define CACHELINE 64
-
-struct je_shard;
 
 size_t pin_large_beyond = 32 * PIN_KIB; /* the most in a thread cache, by default */
 __thread size_t pin_large_wanted;
@@ -32,8 +31,21 @@ static bool are_exact;
 /* Arenas by number (MALLOCX_ARENA_LIMIT), as their extents are asked for. */
 static struct je_shard *shards[JE_EXTENT_ARENA + 1];
 
+struct je_pac;
+
+extern unsigned je_narenas_auto;
+extern void *_Atomic je_arenas[];
+extern char je_arena_emap_global;
+
 void *je_large_palloc(void *tsdn, void *arena, size_t usize, size_t alignment, bool zero);
 void je_pa_dalloc(void *tsdn, struct je_shard *shard, struct je_extent *extent, bool *deferred);
+bool __wrap_je_extent_merge_wrapper(void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
+				    struct je_extent *first, struct je_extent *second);
+bool je_pa_shrink(void *tsdn, struct je_shard *shard, struct je_extent *extent, size_t old_size,
+		  size_t new_size, unsigned class, bool *deferred);
+void je_emap_remap(void *tsdn, void *map, struct je_extent *extent, unsigned class, bool slab);
+void je_arena_extent_ralloc_large_expand(void *tsdn, void *arena, struct je_extent *extent,
+					 size_t old_usize);
 
 void pin_large_init(size_t n_cached, bool exact)
 {
@@ -210,74 +222,224 @@ static bool fill_class(void *tsdn, struct je_extent *extent, bool zero)
 	size_t n_bytes = je_extent_size(extent), usize = class_size(extent);
 	bool deferred = false;
 
-	return n_bytes == usize ||
+	return n_bytes >= usize ||
 	       !__real_je_pa_expand(tsdn, shards[extent->bits & JE_EXTENT_ARENA], extent,
 				    n_bytes, usize, je_extent_class(extent), zero, &deferred);
 }
 
-static bool grow_in_place(void *tsdn, struct je_extent *extent, size_t n_bytes, bool zero)
+static unsigned class_of(size_t usize)
 {
-	size_t old_usize = class_size(extent), usize;
+	unsigned class = 0;
 
-	if (je_large_class(n_bytes) == old_usize)
-		return fill_class(tsdn, extent, zero);
-	return !__real_je_arena_ralloc_no_move(tsdn, extent->addr, old_usize, n_bytes, 0, zero,
-					       &usize);
+	while (je_sz_index2size_tab[class] < usize)
+		class ++;
+	return class;
 }
 
 /*
- * realloc of a block that has less than its size class to more than it has. jemalloc would
- * copy, or leave as it is, what it believes is there.
+ * The pages a block gets that is to hold more. One that grows by little will do so again, and
+ * might have to be copied each time: it has its whole class. One that grows by much has no more
+ * than it asks for.
  */
-static void *outgrow(void *tsdn, void *arena, struct je_extent *extent, size_t n_bytes,
-		     size_t alignment, bool zero)
+static size_t room_for(const struct je_extent *extent, size_t n_bytes)
 {
-	size_t usable = je_extent_size(extent);
+	size_t has = je_extent_size(extent);
+
+	return n_bytes - has < has / 4 || !are_exact ? je_large_class(n_bytes)
+						     : PIN_ALIGN_UP(n_bytes, PIN_PAGE);
+}
+
+/* jemalloc's figures of an arena, for a block that had another size class. */
+static void note_class(void *tsdn, struct je_extent *extent, size_t old_usize)
+{
+	je_arena_extent_ralloc_large_expand(
+		tsdn, atomic_load(&je_arenas[extent->bits & JE_EXTENT_ARENA]), extent,
+		old_usize);
+}
+
+/* Into what is behind it. */
+static bool grow_in_place(void *tsdn, struct je_extent *extent, size_t n_bytes, size_t room,
+			  bool zero)
+{
+	size_t old_usize = class_size(extent);
+	bool deferred = false;
+
+	if (__real_je_pa_expand(tsdn, shards[extent->bits & JE_EXTENT_ARENA], extent,
+				je_extent_size(extent), room, class_of(je_large_class(n_bytes)),
+				zero, &deferred))
+		return false;
+	note_class(tsdn, extent, old_usize);
+	return true;
+}
+
+/*
+ * Whether a block could grow down, into free memory before it and if need be behind it, in its
+ * arena. Blocks of an arena that the program has made are in a list by their extents.
+ */
+static bool can_slide(void *tsdn, const struct je_extent *extent, size_t room, size_t *before)
+{
+	size_t behind;
+
+	return are_exact && (extent->bits & JE_EXTENT_ARENA) < je_narenas_auto &&
+	       pin_extents_around(tsdn, extent, before, &behind) && *before &&
+	       *before + je_extent_size(extent) + behind >= room;
+}
+
+/* Gives a block one extent with what is free before it. NULL, with all as it was, if not. */
+static struct je_extent *join_before(void *tsdn, struct je_shard *shard,
+				     struct je_extent *extent, size_t n_before, unsigned class)
+{
+	struct je_extent *before = pin_extents_take_before(tsdn, shard, extent, n_before);
+	bool deferred = false;
+
+	if (!before)
+		return NULL;
+	if (__wrap_je_extent_merge_wrapper(tsdn, NULL, NULL, before, extent)) {
+		je_pa_dalloc(tsdn, shard, before, &deferred);
+		return NULL;
+	}
+	before->bits &= ~(JE_EXTENT_CLASS << JE_EXTENT_CLASS_SHIFT);
+	before->bits |= (uint64_t) class << JE_EXTENT_CLASS_SHIFT;
+	je_emap_remap(tsdn, &je_arena_emap_global, before, class, false);
+	return before;
+}
+
+/*
+ * Makes a block's extent one of `room` bytes that begins n_before earlier, or a larger one.
+ * Whatever may fail comes before the block has moved: NULL, with the block as it was.
+ */
+static struct je_extent *move_down(void *tsdn, struct je_shard *shard, struct je_extent *extent,
+				   size_t n_before, size_t room, unsigned class)
+{
+	size_t has = je_extent_size(extent), old_class = je_extent_class(extent);
+	size_t most = n_before + has < room ? room - n_before : has;
+	const char *old = extent->addr;
+	struct je_extent *moved;
+	bool deferred = false;
+
+	if (most > has && __real_je_pa_expand(tsdn, shard, extent, has, most,
+					      (unsigned)old_class, false, &deferred))
+		return NULL;
+	moved = join_before(tsdn, shard, extent, n_before, class);
+	if (moved)
+		memmove(moved->addr, old, has);
+	else if (most > has)
+		je_pa_shrink(tsdn, shard, extent, most, has, (unsigned)old_class, &deferred);
+	return moved;
+}
+
+/*
+ * Lets a block that cannot grow where it is grow further down. The memory it takes is that
+ * which it leaves, but for what it grows by; were it copied elsewhere, the heap would have to
+ * hold both. Returns its extent, or NULL, with the block as it was.
+ */
+static struct je_extent *slide(void *tsdn, struct je_extent *extent, size_t n_bytes,
+			       size_t room)
+{
+	struct je_shard *shard = shards[extent->bits & JE_EXTENT_ARENA];
+	unsigned class = class_of(je_large_class(n_bytes));
+	size_t old_usize = class_size(extent), n_before;
+	bool deferred = false;
+
+	if (!can_slide(tsdn, extent, room, &n_before))
+		return NULL;
+	extent = move_down(tsdn, shard, extent, n_before, room, class);
+	if (!extent)
+		return NULL;
+	if (je_extent_size(extent) > room)
+		je_pa_shrink(tsdn, shard, extent, je_extent_size(extent), room, class,
+			     &deferred);
+	note_class(tsdn, extent, old_usize);
+	record(extent, class_size(extent));
+	return extent;
+}
+
+/* A block of its own for what cannot grow. */
+static void *copy(void *tsdn, void *arena, struct je_extent *extent, size_t n_bytes,
+		  size_t room, size_t alignment, bool zero)
+{
 	void *p;
 
-	if (n_bytes > PTRDIFF_MAX)
-		return NULL;
-	if (grow_in_place(tsdn, extent, n_bytes, zero))
-		return extent->addr;
+	if (room < je_large_class(n_bytes))
+		pin_large_ask(n_bytes);
 	p = je_large_palloc(tsdn, arena, je_large_class(n_bytes),
 			    alignment > CACHELINE ? alignment : CACHELINE, zero);
+	pin_large_asked();
 	if (!p)
 		return NULL;
-	memcpy(p, extent->addr, usable);
+	memcpy(p, extent->addr, je_extent_size(extent));
 	__real_je_large_dalloc(tsdn, extent);
 	return p;
 }
 
+/* Without more heap: where it is, or further down. NULL if not. */
+static struct je_extent *grow_within(void *tsdn, struct je_extent *extent, size_t n_bytes,
+				     size_t room, bool may_slide, bool zero)
+{
+	pin_extents_keep_size = true;
+	if (!grow_in_place(tsdn, extent, n_bytes, room, zero))
+		extent = may_slide ? slide(tsdn, extent, n_bytes, room) : NULL;
+	pin_extents_keep_size = false;
+	return extent;
+}
+
+/*
+ * realloc of a large block to more than it has. jemalloc would copy, or leave as it is, what
+ * it believes is there. The heap grows for it only if it has to: also a block at its end first
+ * slides down.
+ */
+static void *outgrow(void *tsdn, void *arena, struct je_extent *extent, size_t n_bytes,
+		     size_t alignment, bool zero, bool *copied)
+{
+	struct je_extent *grown;
+	size_t room;
+
+	if (n_bytes > PTRDIFF_MAX)
+		return NULL;
+	room = room_for(extent, n_bytes);
+	grown = grow_within(tsdn, extent, n_bytes, room, !zero && alignment <= PIN_PAGE, zero);
+	if (grown)
+		return grown->addr;
+	if (grow_in_place(tsdn, extent, n_bytes, room, zero))
+		return extent->addr;
+	*copied = true;
+	return copy(tsdn, arena, extent, n_bytes, room, alignment, zero);
+}
+
 /*
  * realloc, in place or not; what it frees does not come by large_dalloc. jemalloc counts
- * the new size before the old one's release: in place, the program never held both.
+ * the new size before the old one's release: of a block that is not copied, the program never
+ * held both.
  */
 PIN_CALL(void *, arena_ralloc, void *tsdn, void *arena, void *p, size_t old_usize,
 	 size_t n_bytes, size_t alignment, bool zero, void *tcache, void *hooks)
 {
 	struct je_extent *old = old_usize > pin_large_beyond ? find(p) : NULL;
 	size_t asked = old ? old->asked : old_usize, beyond = old_usize - asked;
+	bool copied = false;
 	void *q;
 
 	if (old)
 		forget(old);
-	if (old && n_bytes > je_extent_size(old) && je_extent_size(old) < old_usize)
-		q = outgrow(tsdn, arena, old, n_bytes, alignment, zero);
-	else
+	if (old && n_bytes > je_extent_size(old)) {
+		q = outgrow(tsdn, arena, old, n_bytes, alignment, zero, &copied);
+	} else {
 		q = __real_je_arena_ralloc(tsdn, arena, p, old_usize, n_bytes, alignment, zero,
 					   tcache, hooks);
+		copied = q != p;
+	}
 	if (!q) {
 		if (old)
 			record(old, asked);
 		return NULL;
 	}
-	pin_live_withhold((int64_t)(q == p ? old_usize : beyond));
+	pin_live_withhold((int64_t)(copied ? beyond : old_usize));
 	if (n_bytes > pin_large_beyond) {
 		if (old && q == p)
 			record(old, n_bytes);
 		else
 			pin_large_note(q, n_bytes);
-		pin_live_moving(q == p ? 0 : (int64_t)je_large_class(n_bytes));
+		pin_live_moving(copied ? (int64_t)je_large_class(n_bytes) : 0);
 	}
 	return q;
 }

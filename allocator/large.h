@@ -4,8 +4,9 @@
  * 66 MiB would take 80. Here it gets whole pages and no more, and counts as held with
  * what was asked for.
  *
- * A block that realloc has made grow has the whole class: it is likely to grow again, and
- * must not be copied each time.
+ * A block that realloc makes grow by little has the whole class: it is likely to grow again,
+ * and must not be copied each time. It grows into free memory behind it or, moved down, before
+ * it; else into new memory behind it, at the end of the heap; else it is copied.
  */
 #ifndef PIN_LARGE_H
 #define PIN_LARGE_H

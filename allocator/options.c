@@ -199,7 +199,7 @@ static int parse_size_or_off(const char *text, void *field)
 	return 0;
 }
 
-/* Of one growth step: a region is a granule at least. */
+/* Of one growth step: it is a granule at least. */
 static int parse_step(const char *text, void *field)
 {
 	size_t n;
@@ -215,8 +215,8 @@ static int parse_amount(const char *text, void *field)
 	const char *p = text;
 	size_t percent;
 
-	if (!strcmp(text, "none")) {
-		*(size_t *)field = SIZE_MAX;
+	if (!strcmp(text, "none") || !strcmp(text, "auto")) {
+		*(size_t *)field = *text == 'n' ? SIZE_MAX : PIN_PINNED_AUTO;
 		return 0;
 	}
 	if (!parse_digits(&p, &percent) && p[0] == '%' && !p[1] && percent <= 100) {
@@ -347,27 +347,6 @@ static size_t power_of_two_below(size_t n)
 	return (size_t)1 << (63 - __builtin_clzll(n));
 }
 
-/*
- * Where little may be locked, smaller regions: one that does not fit serves nobody.
- * A limit under 16 MiB, the default of most systems, is not meant for RDMA.
- */
-static void grow_within_memlock(void)
-{
-	size_t share = pin_os_memlock_set() / 8;
-
-	/* Last what takes longest: every process starts here. */
-	if (share >= PIN_GRANULE && share < pin_options.grow &&
-	    pin_os_memlock_limit() != SIZE_MAX)
-		pin_options.grow = share;
-}
-
-static void check_grow(void)
-{
-	if (!pin_environment("PINALLOC_GROW"))
-		grow_within_memlock();
-	pin_options.grow = power_of_two_below(pin_options.grow);
-}
-
 void pin_options_init(void)
 {
 	static bool parsed;
@@ -376,7 +355,7 @@ void pin_options_init(void)
 		return;
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++)
 		parse_row(&rows[i]);
-	check_grow();
+	pin_options.grow = power_of_two_below(pin_options.grow);
 	if (!environ)
 		return;
 	warn_unknown();

@@ -29,6 +29,9 @@ enum pin_access {
 	PIN_ACCESS_ALL = 15,
 };
 
+/* A share of the memory there is: regpool/budget.c. */
+#define PIN_PINNED_AUTO (SIZE_MAX - 1)
+
 /* By these, left to their default, a program ends with a report. */
 #define PIN_FATAL_SIGNALS \
 	SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTERM, SIGINT, SIGHUP, SIGXCPU
@@ -43,7 +46,8 @@ struct pin_options {
 	int report_signal;  /* 0 for none */
 	int mode;	    /* enum pin_mode */
 	unsigned access;    /* enum pin_access bits */
-	size_t max_pinned;  /* bytes, SIZE_MAX for no cap */
+	size_t max_pinned;  /* bytes, SIZE_MAX for no cap, or PIN_PINNED_AUTO */
+	size_t reserve;	    /* bytes */
 	size_t grow;	    /* bytes, a power of two */
 	int huge;	    /* enum pin_huge */
 	const char *restrict_to;

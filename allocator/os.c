@@ -242,6 +242,23 @@ size_t pin_os_ram(void)
 	return sysinfo(&info) ? 0 : (size_t)info.totalram * info.mem_unit;
 }
 
+/* An addition of nothing is a write all the same, and what others write there is kept. */
+void pin_os_touch(void *addr, size_t n_bytes)
+{
+	for (size_t i = 0; i < n_bytes; i += PIN_PAGE)
+		atomic_fetch_add_explicit((_Atomic char *)addr + i, 0, memory_order_relaxed);
+}
+
+unsigned pin_os_processors(void)
+{
+	cpu_set_t set;
+	int saved = errno;
+	int n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+
+	errno = saved;
+	return n > 0 ? (unsigned)n : 1;
+}
+
 /* One of the pool's figures, a file of its own. */
 static size_t pool_figure(const char *path)
 {
@@ -303,12 +320,19 @@ void pin_os_prefer_none(void)
 	errno = saved;
 }
 
-void pin_os_wait(_Atomic uint32_t *word, uint32_t seen)
+void pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms)
 {
+	struct timespec time = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
 	int saved = errno;
 
-	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, ms == UINT64_MAX ? NULL : &time,
+		NULL, 0);
 	errno = saved;
+}
+
+void pin_os_wait(_Atomic uint32_t *word, uint32_t seen)
+{
+	pin_os_wait_ms(word, seen, UINT64_MAX);
 }
 
 void pin_os_wake(_Atomic uint32_t *word)
@@ -338,7 +362,10 @@ void pin_os_sleep_ms(uint64_t ms)
 
 /* What a page's entry in /proc/self/pagemap holds. */
 #define PAGEMAP_PRESENT (UINT64_C(1) << 63)
+#define PAGEMAP_OWN	(UINT64_C(1) << 56) /* mapped once */
 #define PAGEMAP_FRAME	((UINT64_C(1) << 55) - 1)
+
+#define PAGES_AT_A_TIME 512
 
 /* The entries as they are; 0 or -errno. */
 static int read_pagemap(int fd, size_t first, size_t n_pages, uint64_t *entries)
@@ -371,20 +398,55 @@ static int keep_frames(uint64_t *entries, size_t n_pages)
 	return 0;
 }
 
-int pin_os_frames(uintptr_t addr, size_t n_pages, uint64_t *frames)
+/* Of n_pages from addr on; 0 or -errno. */
+static int read_entries(uintptr_t addr, size_t n_pages, uint64_t *entries)
 {
 	int saved = errno;
 	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-	int error = fd < 0 ? -errno : read_pagemap(fd, addr / PIN_PAGE, n_pages, frames);
+	int error = fd < 0 ? -errno : read_pagemap(fd, addr / PIN_PAGE, n_pages, entries);
 
 	if (fd >= 0)
 		syscall(SYS_close, fd);
 	errno = saved;
+	return error;
+}
+
+int pin_os_frames(uintptr_t addr, size_t n_pages, uint64_t *frames)
+{
+	int error = read_entries(addr, n_pages, frames);
+
 	if (error == -EACCES)
 		return -EPERM;
 	if (error == -ENOENT)
 		return -ENOTSUP;
 	return error ? error : keep_frames(frames, n_pages);
+}
+
+/* Leaves bit 0 to pages that are this process's alone. */
+static void keep_own(uintptr_t addr, size_t n_pages, unsigned char *pages)
+{
+	uint64_t entries[PAGES_AT_A_TIME];
+
+	if (read_entries(addr, n_pages, entries))
+		return;
+	for (size_t i = 0; i < n_pages; i++)
+		if (!(entries[i] & PAGEMAP_OWN))
+			pages[i] = 0;
+}
+
+bool pin_os_resident(uintptr_t addr, size_t n_pages, unsigned char *pages)
+{
+	uintptr_t first = PIN_ALIGN_DOWN(addr, PIN_PAGE);
+	int saved = errno;
+	int failed = mincore((void *)first, n_pages * PIN_PAGE, pages);
+
+	errno = saved;
+	for (size_t i = 0, n; i < n_pages && !failed; i += n) {
+		n = n_pages - i < PAGES_AT_A_TIME ? n_pages - i : PAGES_AT_A_TIME;
+		if (memchr(pages + i, 1, n))
+			keep_own(first + i * PIN_PAGE, n, pages + i);
+	}
+	return !failed;
 }
 
 long pin_os_read_file(const char *path, char *buf, size_t size)

@@ -82,6 +82,20 @@ size_t pin_os_status(const char *name);
 /* Bytes of memory the machine has. */
 size_t pin_os_ram(void);
 
+/* Processors this thread may run on. */
+unsigned pin_os_processors(void);
+
+/*
+ * Which of n_pages from the page of addr on are in memory: bit 0 of a byte each. Where
+ * /proc/self/pagemap can be read, only pages that are this process's alone: not the kernel's
+ * page of zeroes, which is there after reading only, nor what a child shares; to pin those
+ * takes memory. Returns false when the kernel does not say.
+ */
+bool pin_os_resident(uintptr_t addr, size_t n_pages, unsigned char *pages);
+
+/* Makes [addr, addr + n_bytes) resident, without a change for who uses it meanwhile. */
+void pin_os_touch(void *addr, size_t n_bytes);
+
 /* The memory node of the processor this thread is on, from 0. No system call. */
 uint32_t pin_os_node(void);
 
@@ -98,6 +112,9 @@ void pin_os_prefer_none(void);
 
 /* Sleeps until *word is no longer `seen`, or a wake-up, or for no reason. */
 void pin_os_wait(_Atomic uint32_t *word, uint32_t seen);
+
+/* The same for so long at most; UINT64_MAX for ever. */
+void pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
 
 /* Wakes every thread in pin_os_wait() on this word. */
 void pin_os_wake(_Atomic uint32_t *word);

@@ -9,20 +9,22 @@
  * ("multiple definition"), which configure turns into a message; it cannot slip
  * past as it could through the linker's --wrap.
  *
- * Prototypes follow jemalloc 5.3.0, include/jemalloc/internal/pages.h and
- * exp_grow.h. All of it runs under jemalloc's locks: nothing here may allocate,
- * take a lock or call code that does. `true` means failure.
+ * Prototypes follow jemalloc 5.3.0, include/jemalloc/internal/pages.h. All of it runs under
+ * jemalloc's locks: nothing here may allocate, or take a lock that is held around anything
+ * that does. `true` means failure.
  */
 #include <config.h>
 
+#include "allocator/flag.h"
 #include "allocator/growth.h"
 #include "allocator/large.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "allocator/region.h"
 #include "allocator/reserve.h"
 #include "allocator/sample.h"
+#include "allocator/span.h"
+#include "allocator/store.h"
 
 /* enum thp_mode_t: default, always, never, not supported. */
 int je_opt_thp;
@@ -34,11 +36,6 @@ extern unsigned je_opt_narenas;
 extern bool je_opt_junk_alloc, je_opt_junk_free, je_opt_prof;
 extern bool je_opt_cache_oblivious;
 extern size_t je_sz_large_pad, je_opt_tcache_max;
-
-/* struct exp_grow_s: indices of page size classes. */
-struct je_exp_grow {
-	unsigned next, limit;
-};
 
 bool je_pages_boot(void);
 void *je_pages_map(void *addr, size_t size, size_t alignment, bool *commit);
@@ -54,7 +51,6 @@ bool je_pages_dodump(void *addr, size_t size);
 void je_pages_mark_guards(void *head, void *tail);
 void je_pages_unmark_guards(void *head, void *tail);
 void je_pages_set_thp_state(void *ptr, size_t size);
-void je_exp_grow_init(struct je_exp_grow *grow);
 
 /* Once: after a failure jemalloc begins anew at every malloc. */
 static bool heap_range(void)
@@ -64,7 +60,7 @@ static bool heap_range(void)
 	if (tried)
 		return had;
 	tried = true;
-	had = !pin_reserve_init() && !pin_region_init();
+	had = !pin_reserve_init();
 	if (!had)
 		pin_error("cannot reserve address space for the heap: raise ulimit -v");
 	else
@@ -97,26 +93,43 @@ bool je_pages_boot(void)
 }
 
 /*
- * Arena metadata is asked for with the alignment of a huge page, memory for
- * blocks with that of a page (extent.c, extent_grow_retained). Only the latter is
- * a region: metadata holds no block, and pinning it would make it all resident.
- * Should a block ever come out of the former kind, it is merely not registered.
+ * For arenas with extent hooks of the program's own: what such hooks get from jemalloc's.
+ * Nobody merges it with anything.
+ */
+static void *map_apart(size_t size)
+{
+	static atomic_flag busy = ATOMIC_FLAG_INIT;
+	static struct pin_span *span;
+	char *p;
+
+	pin_flag_wait(&busy);
+	p = pin_span_grow(&span, size, pin_os_node());
+	/* What is used of it is not noted: it counts as used. */
+	if (p)
+		pin_span_note_use(span, (uintptr_t)p + size);
+	pin_flag_drop(&busy);
+	return p;
+}
+
+/*
+ * Arena metadata is asked for with the alignment of a huge page, memory for blocks with that
+ * of a page (extent.c, extent_alloc_wrapper). Only the latter is in a span: metadata holds no
+ * block, and pinning it would make it all resident. Should a block ever come out of the former
+ * kind, it is merely not registered.
  */
 void *je_pages_map(void *addr, size_t size, size_t alignment, bool *commit)
 {
 	bool metadata = alignment >= PIN_GRANULE;
 	void *p = NULL;
 
-	if (!addr)
-		p = metadata ? pin_reserve_carve_upper(size, alignment)
-			     : pin_reserve_carve(size, alignment);
+	if (addr)
+		p = pin_store_given(addr, size);
+	else
+		p = metadata ? pin_reserve_carve_upper(size, alignment) : map_apart(size);
 	if (!p)
 		return NULL;
-	if (!metadata) {
-		if (pin_region_publish((uintptr_t)p, size))
-			return NULL;
+	if (!metadata)
 		pin_growth_note(size);
-	}
 	*commit = true;
 	return p;
 }
@@ -204,34 +217,4 @@ void je_pages_set_thp_state(void *ptr, size_t size)
 {
 	(void)ptr;
 	(void)size;
-}
-
-/*
- * Index of the page size class of a power of two from 32 KiB up: four classes a
- * doubling, the first group ending at 16 KiB (sz.h, sz_psz2ind).
- */
-static unsigned class_of_power(size_t n_bytes)
-{
-	return 4 * (unsigned)(__builtin_ctzll(n_bytes) - 14) + 3;
-}
-
-/*
- * The heap grows by larger and larger steps, up to PINALLOC_GROW: what is pinned is
- * faulted in, so the step bounds what is pinned but not used. Extents of different steps
- * never merge, so the first is no smaller than a few blocks of a few MiB need, but where
- * the bound is low, as under a limit on locked memory, it is a part of that. A request
- * larger than the step still gets the size class it needs, and leaves the rest to others.
- */
-#define FIRST_STEP (8 * PIN_MIB)
-
-void je_exp_grow_init(struct je_exp_grow *grow)
-{
-	size_t first = FIRST_STEP < pin_options.grow / 4 ? FIRST_STEP : pin_options.grow / 4;
-
-	if (first < PIN_GRANULE)
-		first = PIN_GRANULE;
-	while (first < pin_options.top_pad && first < pin_options.grow)
-		first *= 2;
-	grow->next = class_of_power(first);
-	grow->limit = class_of_power(pin_options.grow);
 }

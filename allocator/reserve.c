@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include "allocator/reserve.h"
-#include "allocator/huge.h"
 #include "allocator/log.h"
 #include "allocator/os.h"
 
@@ -16,7 +15,7 @@
 #define LARGEST	 (16 * PIN_TIB)
 #define SMALLEST (16 * PIN_MIB)
 
-/* What is kept below for tables: more than those of regions and large blocks need. */
+/* What is kept below for tables: more than those that go by address need. */
 #define SHARE_OF_TABLES 256
 
 struct pin_reserve pin_reserve;
@@ -78,12 +77,6 @@ void *pin_reserve_addresses(size_t n_bytes)
 	return (void *)(end - n_bytes);
 }
 
-/* A piece, by its offset, and what `carved` is before and after it is taken. */
-struct piece {
-	size_t from, length;
-	uint64_t before, after;
-};
-
 static size_t taken_below(uint64_t word)
 {
 	return (size_t)(word & UINT32_MAX) << PIN_GRANULE_SHIFT;
@@ -94,85 +87,61 @@ static size_t taken_above(uint64_t word)
 	return (size_t)(word >> 32) << PIN_GRANULE_SHIFT;
 }
 
-/* Whether the free range between both ends has such a piece at its lower one. */
-static bool find_lower(struct piece *piece, size_t alignment)
+static size_t left_by(uint64_t word)
 {
-	size_t low = taken_below(piece->before);
-	size_t high = pin_reserve.size - taken_above(piece->before);
-	size_t from = PIN_ALIGN_UP(pin_reserve.base + low, alignment) - pin_reserve.base;
-
-	piece->from = from;
-	piece->after = piece->before + ((from + piece->length - low) >> PIN_GRANULE_SHIFT);
-	return from <= high && piece->length <= high - from;
+	return pin_reserve.size - taken_below(word) - taken_above(word);
 }
 
-/* The same at its upper end. */
-static bool find_upper(struct piece *piece, size_t alignment)
+size_t pin_reserve_left(void)
 {
-	size_t low = taken_below(piece->before);
-	size_t high = pin_reserve.size - taken_above(piece->before);
+	return left_by(atomic_load_explicit(&carved, memory_order_relaxed));
+}
+
+uintptr_t pin_reserve_take(size_t n_bytes)
+{
+	uint64_t word = atomic_load_explicit(&carved, memory_order_relaxed);
+	size_t n = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
+
+	do {
+		if (n < n_bytes || n > left_by(word))
+			return 0;
+	} while (
+		!atomic_compare_exchange_weak(&carved, &word, word + (n >> PIN_GRANULE_SHIFT)));
+	return pin_reserve.base + taken_below(word);
+}
+
+/* What `carved` becomes when a piece is taken at the upper end; 0 if there is no room. */
+static uint64_t take_upper(uint64_t word, size_t n_bytes, size_t alignment)
+{
+	size_t high = pin_reserve.size - taken_above(word);
 	uintptr_t from;
 
-	if (piece->length > high - low)
-		return false;
-	from = PIN_ALIGN_DOWN(pin_reserve.base + high - piece->length, alignment);
-	if (from < pin_reserve.base + low)
-		return false;
-	piece->from = from - pin_reserve.base;
-	piece->after = piece->before +
-		       ((uint64_t)((high - piece->from) >> PIN_GRANULE_SHIFT) << 32);
-	return true;
-}
-
-static bool take(struct piece *piece, size_t n_bytes, size_t alignment,
-		 bool (*find)(struct piece *piece, size_t alignment))
-{
-	if (alignment < PIN_GRANULE)
-		alignment = PIN_GRANULE;
-	piece->length = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
-	piece->before = atomic_load_explicit(&carved, memory_order_relaxed);
-	do {
-		if (piece->length < n_bytes || !find(piece, alignment))
-			return false;
-	} while (!atomic_compare_exchange_weak(&carved, &piece->before, piece->after));
-	return true;
-}
-
-/* Given back unless somebody has taken more since; then it stays a hole. */
-static void untake(struct piece *piece)
-{
-	atomic_compare_exchange_strong(&carved, &piece->after, piece->before);
-}
-
-void *pin_reserve_carve(size_t n_bytes, size_t alignment)
-{
-	struct piece piece;
-	int error = -EEXIST;
-	char *p = NULL;
-
-	/* A piece that another mapping has got into is left to it. */
-	while (error == -EEXIST) {
-		if (!take(&piece, n_bytes, alignment, find_lower))
-			return NULL;
-		p = (char *)pin_reserve.base + piece.from;
-		error = pin_huge_commit(p, piece.length);
-	}
-	if (!error)
-		return p;
-	untake(&piece);
-	return NULL;
+	if (n_bytes > left_by(word))
+		return 0;
+	from = PIN_ALIGN_DOWN(pin_reserve.base + high - n_bytes, alignment);
+	if (from < pin_reserve.base + taken_below(word))
+		return 0;
+	high -= from - pin_reserve.base;
+	return word + ((uint64_t)(high >> PIN_GRANULE_SHIFT) << 32);
 }
 
 void *pin_reserve_carve_upper(size_t n_bytes, size_t alignment)
 {
-	struct piece piece;
+	uint64_t before = atomic_load_explicit(&carved, memory_order_relaxed), after;
+	size_t n = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
 	char *p;
 
-	if (!take(&piece, n_bytes, alignment, find_upper))
-		return NULL;
-	p = (char *)pin_reserve.base + piece.from;
-	if (!pin_os_commit(p, piece.length))
+	if (alignment < PIN_GRANULE)
+		alignment = PIN_GRANULE;
+	do {
+		after = n < n_bytes ? 0 : take_upper(before, n, alignment);
+		if (!after)
+			return NULL;
+	} while (!atomic_compare_exchange_weak(&carved, &before, after));
+	p = (char *)pin_reserve.base + pin_reserve.size - taken_above(after);
+	if (!pin_os_commit(p, n))
 		return p;
-	untake(&piece);
+	/* Given back unless somebody has taken more since; then it stays a hole. */
+	atomic_compare_exchange_strong(&carved, &after, before);
 	return NULL;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The one range of addresses the heap lives in. It is reserved once, without
- * memory behind it, and handed out upwards: an address outside is known to be
+ * memory behind it, and handed out upwards (span.h): an address outside is known to be
  * foreign after one compare, and the whole heap is a handful of kernel mappings. (With
  * hugetlb pages, which the kernel does not join, each growth step is one.)
  */
@@ -24,15 +24,19 @@ extern struct pin_reserve pin_reserve;
 int pin_reserve_init(void);
 
 /*
- * Takes n_bytes of zeroed, writable memory, aligned to PIN_GRANULE and to
- * `alignment` (a power of two). Returns NULL when the range is used up or the
- * kernel has no memory to commit. Thread-safe, lock-free, never allocates.
+ * Takes n_bytes of addresses at the lower end, rounded up to PIN_GRANULE, behind what was
+ * taken there before. Returns 0 when there are no more. Thread-safe, lock-free.
  */
-void *pin_reserve_carve(size_t n_bytes, size_t alignment);
+uintptr_t pin_reserve_take(size_t n_bytes);
+
+/* Bytes of addresses that are left between both ends. Lock-free. */
+size_t pin_reserve_left(void);
 
 /*
- * For what is not a region: the same from the upper end, so that regions stay next to
- * each other, and on small pages, as little of it is used.
+ * Takes n_bytes of zeroed, writable memory at the upper end, aligned to PIN_GRANULE and to
+ * `alignment` (a power of two): for what is not blocks, so that those stay next to each other,
+ * and on small pages, as little of it is used. Returns NULL when the range is used up or the
+ * kernel has no memory to commit. Thread-safe, lock-free, never allocates.
  */
 void *pin_reserve_carve_upper(size_t n_bytes, size_t alignment);
 

@@ -3,7 +3,7 @@
 
 #include "allocator/timeline.h"
 #include "allocator/os.h"
-#include "allocator/region.h"
+#include "allocator/span.h"
 
 #include <string.h>
 
@@ -53,7 +53,7 @@ static void halve(void)
 /* The next moment is noted when the program holds this much less or more. */
 static void set_bounds(size_t live)
 {
-	size_t change = pin_region_bytes() / SHARE;
+	size_t change = pin_span_bytes() / SHARE;
 
 	if (change < LEAST_CHANGE)
 		change = LEAST_CHANGE;
@@ -65,7 +65,7 @@ static void set_bounds(size_t live)
 static void put(size_t live, bool grew)
 {
 	struct pin_moment now = {
-		.ns = pin_os_now_ns(), .live = live, .mapped = pin_region_bytes()};
+		.ns = pin_os_now_ns(), .live = live, .mapped = pin_span_bytes()};
 	size_t n = count;
 
 	if (pinned_now)

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PIECE	   (2 * MIB) /* fills the smallest region there is */
+#define PIECE	   (2 * MIB) /* fills the smallest step there is */
 #define MOST_ASK   4096
 #define N_RANGES   ((size_t)1 << 14)
 #define MOST_TIMES ((size_t)1 << 20)
@@ -107,7 +107,7 @@ static void check_keys(void)
 
 	for (size_t i = 0; i < n_blocks; i++)
 		need(!pinalloc_lookup(pd, blocks[i], PIECE, &key));
-	heap_wait_registered();
+	need(!bench_stats().refused && !bench_stats().evicted);
 }
 
 static void prepare_lookups(void)

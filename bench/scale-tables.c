@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The tables of a heap that is nothing but regions, without memory behind them: what one
- * region takes of memory and time when it is published, registered, deregistered to make
- * room, and given up with its keys; and what a look-up takes. Linked to the library's
- * own objects. Times are of the processor.
- *   usage: scale-tables STEP_MIB SIZE_GIB ROUNDS     prints "WHAT FIGURE" lines
+ * The tables of a heap that has grown in steps, without memory behind them: what one step
+ * takes of memory and time when the heap grows, when a memory region is laid over it,
+ * deregistered to make room, and given up with its keys; and what a look-up takes. Linked to
+ * the library's own objects. Times are of the processor. usage: scale-tables STEP_MIB SIZE_GIB
+ * ROUNDS     prints "WHAT FIGURE" lines
  */
 #include <config.h>
 
@@ -13,20 +13,21 @@
 #include "regpool/evict.h"
 #include "regpool/keys.h"
 #include "regpool/pool.h"
-#include "test/regions.h"
+#include "test/spans.h"
 
 #define N_RANGES  ((size_t)1 << 14)
 #define MOST_ASK  4096
 #define EVICTIONS 4096
 
 static struct ibv_pd *pd;
-static size_t step, n_regions;
+static size_t step, n_steps;
+static char *heap;
 static const char *ranges[N_RANGES];
 static size_t lengths[N_RANGES];
 
-static char *region_at(size_t i)
+static char *step_at(size_t i)
 {
-	return (char *)pin_reserve.base + i * step;
+	return heap + i * step;
 }
 
 static void say(const char *what, double value)
@@ -34,7 +35,7 @@ static void say(const char *what, double value)
 	printf("%s %.3f\n", what, value);
 }
 
-/* Per region, of the processor and of memory. */
+/* Per step, of the processor and of memory. */
 static void phase(const char *what, void (*run)(void))
 {
 	double before = bench_kib("/proc/self/status", "VmRSS:"), ns = bench_processor_ns();
@@ -42,56 +43,58 @@ static void phase(const char *what, void (*run)(void))
 
 	run();
 	ns = bench_processor_ns() - ns;
-	say(what, ns / (double)n_regions);
+	say(what, ns / (double)n_steps);
 	snprintf(name, sizeof name, "%s-bytes", what);
-	say(name,
-	    (bench_kib("/proc/self/status", "VmRSS:") - before) * 1024 / (double)n_regions);
+	say(name, (bench_kib("/proc/self/status", "VmRSS:") - before) * 1024 / (double)n_steps);
 }
 
 static void publish(void)
 {
-	for (size_t i = 0; i < n_regions; i++)
-		pin_region_publish((uintptr_t)region_at(i), step);
-	need(pin_region_count() == n_regions && pin_region_bytes() == n_regions * step);
+	struct pin_span *span = NULL;
+	char *p;
+
+	for (size_t i = 0; i < n_steps; i++) {
+		need((p = grow(&span, step)));
+		heap = heap ? heap : p;
+	}
+	need(pin_span_count() == 1 && pin_span_bytes() == n_steps * step);
 }
 
 /* Registered by a request that is over at once: nobody uses it then. */
 static void register_all(void)
 {
-	for (size_t i = 0; i < n_regions; i++) {
-		struct ibv_mr *mr = reg(pd, region_at(i), step, RIGHTS);
+	for (size_t i = 0; i < n_steps; i++) {
+		struct ibv_mr *mr = reg(pd, step_at(i), step, RIGHTS);
 
-		need(mr && mr->addr == region_at(i) && !pin_mr_deregister(mr));
+		need(mr && mr->addr == step_at(i) && !pin_mr_deregister(mr));
 	}
-	need(pin_pool.created == n_regions && pin_pool.pinned == n_regions * step);
+	need(pin_pool.created == n_steps && pin_pool.pinned == n_steps * step);
 }
 
-/* The first regions are those that were used longest ago. */
+/* The first are those that were used longest ago. */
 static void evict(void)
 {
-	size_t n = n_regions / 2 < EVICTIONS ? n_regions / 2 : EVICTIONS;
+	size_t n = n_steps / 2 < EVICTIONS ? n_steps / 2 : EVICTIONS;
 	double began = bench_processor_ns();
 
 	for (size_t i = 0; i < n; i++)
 		need(pin_evict_one(0));
 	say("evict", (bench_processor_ns() - began) / (double)n);
 	for (size_t i = 0; i < n; i++)
-		need(!(atomic_load(&pin_keys_at(&pin_domain_at(0)->classes[PIN_CLASS_PLAIN],
-						(uint32_t)i)
-					    ->state) &
-		       PIN_ENTRY_READY));
+		need(pin_keys_covering(&pin_domain_at(0)->classes[PIN_CLASS_PLAIN],
+				       step_at(i)) == PIN_NO_ENTRY);
 }
 
 static void hold_all(void)
 {
 	struct keys keys;
 
-	for (size_t i = 0; i < n_regions; i++) {
-		need(!look_up(pd, region_at(i), step, &keys));
-		need(fake_keys_reach(keys.lkey, keys.rkey, pd, region_at(i), step));
-		floor_add((uintptr_t)region_at(i), (struct pinalloc_key){keys.lkey, keys.rkey});
+	for (size_t i = 0; i < n_steps; i++) {
+		need(!look_up(pd, step_at(i), step, &keys));
+		need(fake_keys_reach(keys.lkey, keys.rkey, pd, step_at(i), step));
+		floor_add((uintptr_t)step_at(i), (struct pinalloc_key){keys.lkey, keys.rkey});
 		for (size_t at = PIN_GRANULE; at < step; at += PIN_GRANULE)
-			floor_same((uintptr_t)region_at(i) + at);
+			floor_same((uintptr_t)step_at(i) + at);
 	}
 }
 
@@ -137,7 +140,7 @@ static void time_lookups(unsigned rounds)
 
 	for (size_t i = 0; i < N_RANGES; i++) {
 		lengths[i] = 1 + rdma_random(&random) % MOST_ASK;
-		ranges[i] = region_at(rdma_random(&random) % n_regions) +
+		ranges[i] = step_at(rdma_random(&random) % n_steps) +
 			    rdma_random(&random) % (step - lengths[i]);
 	}
 	need(work_floor(0, N_RANGES) == work_pinalloc(0, N_RANGES));
@@ -154,13 +157,13 @@ int main(int argc, char **argv)
 	step = strtoul(argv[1], NULL, 10) * MIB;
 	n_bytes = strtoul(argv[2], NULL, 10) * GIB;
 	need(step && n_bytes / step && n_bytes <= pin_reserve.size);
-	n_regions = n_bytes / step;
+	n_steps = n_bytes / step;
 	pd = new_pd();
-	say("regions", (double)n_regions);
+	say("steps", (double)n_steps);
 	phase("publish", publish);
 	phase("register", register_all);
 	evict();
-	floor_init(pin_reserve.base, pin_reserve.base + n_bytes - 1, n_regions);
+	floor_init((uintptr_t)heap, (uintptr_t)heap + n_bytes - 1, n_steps);
 	hold_all();
 	time_lookups((unsigned)strtoul(argv[3], NULL, 10));
 	phase("give-up", give_up);

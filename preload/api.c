@@ -8,7 +8,7 @@
 
 #include "allocator/heap.h"
 #include "allocator/live.h"
-#include "allocator/region.h"
+#include "allocator/span.h"
 #include "preload/report.h"
 #include "regpool/domain.h"
 #include "regpool/mr.h"
@@ -42,7 +42,7 @@ int pinalloc_stats(struct pinalloc_stats *stats, size_t size)
 	all = (struct pinalloc_stats){
 		.live = heap.live,
 		.mapped = heap.mapped,
-		.regions = pin_region_count(),
+		.regions = pin_span_steps(),
 		.pinned = pin_pool.pinned,
 		.pinned_peak = pin_pool.pinned_peak,
 		.mr_created = pin_pool.created,
@@ -53,6 +53,8 @@ int pinalloc_stats(struct pinalloc_stats *stats, size_t size)
 		.evicted = pin_pool.evicted,
 		.registration_ns = pin_pool.ns,
 		.live_peak = pin_live_peak().bytes,
+		.registered = pin_pool.registered,
+		.registered_peak = pin_pool.registered_peak,
 	};
 	if (size > sizeof all)
 		size = sizeof all;

@@ -5,6 +5,7 @@
  */
 #include <config.h>
 
+#include "allocator/extents.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -18,6 +19,7 @@
 #include "preload/report.h"
 #include "preload/request.h"
 #include "regpool/pool.h"
+#include "regpool/prefill.h"
 #include "regpool/verify.h"
 
 #include <errno.h>
@@ -56,6 +58,7 @@ __attribute__((constructor(101))) static void start(void)
 	pin_sample_start();
 	if (pin_sample_is_on())
 		pin_backtrace_use_trails();
+	pin_prefill_init(pin_extents_reserve);
 	pin_verify_init();
 	pin_report_init(wanted);
 	pin_ending_init();

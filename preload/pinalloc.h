@@ -39,9 +39,9 @@ struct pinalloc_key {
 
 /*
  * Finds the keys of heap memory, from any thread, without a lock or a system call
- * once they are there; the first look-up in a protection domain, or in a region
- * that is not registered yet, registers. Keys stay valid until pinalloc_detach()
- * or ibv_dealloc_pd(). Note that an rkey opens the whole region to the peer, not
+ * once they are there; the first look-up in a protection domain, or of memory that is
+ * not registered yet, registers. Keys stay valid until pinalloc_detach() or
+ * ibv_dealloc_pd(). Note that an rkey opens the whole memory region to the peer, not
  * only the range asked about.
  *
  *   pd    a protection domain of this process, not in a forked child
@@ -49,9 +49,8 @@ struct pinalloc_key {
  *   len   bytes
  *   key   written only on success
  *
- * Returns 0; -ENOENT if the range is not heap memory or not within one region (no
- * block of malloc crosses one), or in a region whose pages the program has replaced
- * behind malloc; -ENOMEM if it cannot be pinned, or registration
+ * Returns 0; -ENOENT if not all of the range is heap memory, or the program has replaced
+ * pages of it, or near it, behind malloc; -ENOMEM if it cannot be pinned, or registration
  * is off (PINALLOC_REGISTER, PINALLOC_RESTRICT, fork protection, forked child, a
  * protection domain not allocated through ibv_alloc_pd as the linker finds it).
  */
@@ -59,8 +58,8 @@ int pinalloc_lookup(struct ibv_pd *pd, const void *addr, size_t len,
 		    struct pinalloc_key *key) PINALLOC_API;
 
 /*
- * Begins to register the heap in a protection domain, and all that it grows by,
- * without waiting for the first request.
+ * Begins to register the heap in a protection domain, what of it is in memory and what
+ * will be, without waiting for the first request.
  *
  *   pd      a protection domain of this process
  *   access  IBV_ACCESS_* rights of its memory regions, within PINALLOC_ACCESS;
@@ -82,17 +81,19 @@ int pinalloc_detach(struct ibv_pd *pd) PINALLOC_API;
 struct pinalloc_stats {
 	uint64_t live;	  /* in blocks the program holds */
 	uint64_t mapped;  /* the heap has grown to; never shrinks */
-	uint64_t regions; /* number of them */
-	uint64_t pinned;  /* registered now, counted once a domain */
+	uint64_t regions; /* steps by which it grew, number */
+	uint64_t pinned;  /* of it registered now, each page once */
 	uint64_t pinned_peak;
-	uint64_t mr_created; /* real registrations of heap regions, number */
+	uint64_t mr_created; /* real registrations of heap memory, number */
 	uint64_t mr_destroyed;
-	uint64_t served;	  /* requests answered from a region, number */
+	uint64_t served;	  /* requests answered from them, number */
 	uint64_t passed_through;  /* requests handed to libibverbs, number */
-	uint64_t refused;	  /* regions that could not be registered, number */
-	uint64_t evicted;	  /* regions deregistered to make room, number */
-	uint64_t registration_ns; /* spent in real registrations of regions */
+	uint64_t refused;	  /* registrations that failed, number */
+	uint64_t evicted;	  /* memory regions deregistered to make room, number */
+	uint64_t registration_ns; /* spent in real registrations of heap memory */
 	uint64_t live_peak;	  /* the most that was live at a time */
+	uint64_t registered;	  /* now, once for each memory region that has it */
+	uint64_t registered_peak;
 };
 
 /*
@@ -120,9 +121,9 @@ int pinalloc_report(const char *path) PINALLOC_API;
 /*
  * Compares the page frame behind every page of registered heap with the one that was
  * noted when it was registered. Unless PINALLOC_VERIFY is set nothing is noted before
- * the first call, which therefore compares nothing; after it regions are also compared
- * right before they are deregistered. Makes registrations of regions wait meanwhile,
- * for one region at a time.
+ * the first call, which therefore compares nothing; after it memory is also compared
+ * right before it is deregistered. Makes registrations of the heap wait meanwhile, for
+ * 2 MiB at a time.
  *
  *   moved  NULL, or receives how often pages were found moved since the process began,
  *          in this pass, an earlier one or at a deregistration: 0 while the promise is

@@ -36,6 +36,8 @@ static void memory(const struct pin_report *report, struct pin_output *out)
 	pin_output(out, "\"mapped_bytes\":%zu,", report->heap.mapped);
 	pin_output(out, "\"pinned_bytes\":%zu,\"pinned_peak_bytes\":%zu,", pin_pool.pinned,
 		   pin_pool.pinned_peak);
+	pin_output(out, "\"registered_bytes\":%zu,\"registered_peak_bytes\":%zu,",
+		   pin_pool.registered, pin_pool.registered_peak);
 	pin_output(out, "\"rss_peak_bytes\":%zu,", report->rss_peak);
 	number_or_null(out, "memlock_limit_bytes",
 		       report->memlock_limit > LONG_MAX ? -1 : (long)report->memlock_limit);
@@ -50,7 +52,7 @@ static void domains(struct pin_output *out)
 		pin_output(out, "%s{\"device\":", i ? "," : "");
 		pin_output_string(out, domain->device);
 		pin_output(out, ",\"mrs\":%lu,\"bytes\":%zu}", domain->created,
-			   domain->pinned_peak);
+			   domain->registered_peak);
 	}
 }
 

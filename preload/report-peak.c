@@ -3,7 +3,7 @@
 #include <config.h>
 
 #include "allocator/live.h"
-#include "allocator/region.h"
+#include "allocator/span.h"
 #include "preload/report-format.h"
 #include "regpool/pool.h"
 
@@ -23,7 +23,7 @@ static void insert_peak(struct pin_report *report)
 	}
 	/* It may have been reached before the growth that made it was noted. */
 	if (peak.mapped < peak.live)
-		peak.mapped = at < n ? report->moments[at].mapped : pin_region_bytes();
+		peak.mapped = at < n ? report->moments[at].mapped : pin_span_bytes();
 	memmove(&report->moments[at + 1], &report->moments[at], (n - at) * sizeof peak);
 	report->moments[at] = peak;
 	report->n_moments++;

@@ -42,7 +42,7 @@ static void verdict(const struct pin_report *report, struct pin_output *out)
 	uint64_t served = pin_pool_requests(PIN_SERVED), created = pin_pool.created;
 
 	pin_output(out, "  At most %s were in use; ", PIN_SIZE(report->peak.bytes));
-	pin_output(out, "the heap grew to %s in %u region%s and keeps it, %lu%% more.\n",
+	pin_output(out, "the heap grew to %s in %u step%s and keeps it, %lu%% more.\n",
 		   PIN_SIZE(report->heap.mapped), report->regions,
 		   report->regions == 1 ? "" : "s", percent_more(report));
 	if (!served && !created)
@@ -54,7 +54,7 @@ static void verdict(const struct pin_report *report, struct pin_output *out)
 
 static void memlock(const struct pin_report *report, struct pin_output *out)
 {
-	size_t limit = report->memlock_limit, pinned = pin_pool.pinned_peak;
+	size_t limit = report->memlock_limit, registered = pin_pool.registered_peak;
 
 	if (limit == SIZE_MAX) {
 		pin_output(out, "  %-28s %12s\n", "limit on locked memory", "none");
@@ -65,7 +65,7 @@ static void memlock(const struct pin_report *report, struct pin_output *out)
 		pin_output(out, ", which CAP_IPC_LOCK lifts\n");
 	else
 		pin_output(out, ", %zu%% used at the peak\n",
-			   limit ? pinned * 100 / limit : 100);
+			   limit ? registered * 100 / limit : 100);
 }
 
 static void memory(const struct pin_report *report, struct pin_output *out)
@@ -77,6 +77,8 @@ static void memory(const struct pin_report *report, struct pin_output *out)
 		   PIN_SIZE(report->heap.mapped));
 	pin_output(out, "  %-28s %12s\n", "pinned at the peak", PIN_SIZE(pin_pool.pinned_peak));
 	pin_output(out, "  %-28s %12s\n", "pinned now", PIN_SIZE(pin_pool.pinned));
+	pin_output(out, "  %-28s %12s\n", "in memory regions, at the peak",
+		   PIN_SIZE(pin_pool.registered_peak));
 	pin_output(out, "  %-28s %12s\n", "resident at the peak", PIN_SIZE(report->rss_peak));
 	memlock(report, out);
 }
@@ -142,8 +144,9 @@ static void domains(struct pin_output *out)
 	for (uint32_t i = 0; i < pin_domain_count(); i++) {
 		struct pin_domain *domain = pin_domain_at(i);
 
-		pin_output(out, "  domain %u on %-18s %10lu regions, %s at the peak\n", i,
-			   domain->device, domain->created, PIN_SIZE(domain->pinned_peak));
+		pin_output(out, "  domain %u on %-18s %10lu memory regions, %s at the peak\n",
+			   i, domain->device, domain->created,
+			   PIN_SIZE(domain->registered_peak));
 	}
 }
 
@@ -158,12 +161,12 @@ static void registration(struct pin_output *out)
 		if (pin_pool_requests(i))
 			pin_output(out, "    %-38s %lu\n", pin_reason_names[i],
 				   pin_pool_requests(i));
-	pin_output(out, "  %-28s %12lu\n", "regions registered", pin_pool.created);
-	pin_output(out, "  %-28s %12lu\n", "regions deregistered", pin_pool.destroyed);
+	pin_output(out, "  %-28s %12lu\n", "memory regions registered", pin_pool.created);
+	pin_output(out, "  %-28s %12lu\n", "memory regions deregistered", pin_pool.destroyed);
 	if (pin_pool.refused)
-		pin_output(out, "  %-28s %12lu\n", "regions refused", pin_pool.refused);
+		pin_output(out, "  %-28s %12lu\n", "registrations refused", pin_pool.refused);
 	if (pin_pool.evicted)
-		pin_output(out, "  %-28s %12lu\n", "regions evicted", pin_pool.evicted);
+		pin_output(out, "  %-28s %12lu\n", "memory regions evicted", pin_pool.evicted);
 	pin_output(out, "  %-28s %6lu.%03lu ms\n", "time in registrations", us / 1000,
 		   us % 1000);
 	domains(out);

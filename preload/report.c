@@ -12,7 +12,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "allocator/region.h"
+#include "allocator/span.h"
 #include "allocator/sample.h"
 #include "preload/backtrace.h"
 #include "preload/report-file.h"
@@ -145,7 +145,7 @@ static void collect(struct desk *desk, const struct pin_occasion *occasion)
 	report->careful = is_careful(desk, occasion) || pin_backtrace_in_handler() ||
 			  !pin_backtrace_has_room();
 	pin_heap_stats(&report->heap);
-	report->regions = pin_region_count();
+	report->regions = pin_span_steps();
 	/* getrusage's figure includes what was before execve. */
 	report->rss_peak = pin_os_status("\nVmHWM:");
 	report->memlock_limit = pin_os_memlock_set();

@@ -4,11 +4,14 @@
 #include "regpool/domain.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
-#include "allocator/region.h"
+#include "allocator/reserve.h"
+#include "regpool/budget.h"
+#include "regpool/choice.h"
 #include "regpool/fork.h"
 #include "regpool/keys.h"
 #include "regpool/node.h"
 #include "regpool/pool.h"
+#include "regpool/prefill.h"
 #include "regpool/registrar.h"
 #include "regpool/watch.h"
 
@@ -71,6 +74,15 @@ static bool is_free_for(struct pin_domain *domain, const char *device)
 	return !atomic_load(&domain->pd) && !strcmp(domain->device, device);
 }
 
+static bool init_locks(struct pin_domain *domain)
+{
+	bool failed = pthread_mutex_init(&domain->lock, NULL);
+
+	for (int kind = 0; kind < PIN_CLASSES; kind++)
+		failed |= pthread_mutex_init(&domain->classes[kind].lock, NULL);
+	return !failed;
+}
+
 /*
  * That of an earlier PD on the same device, so that finding one stays quick and
  * the report adds up; else a new one; else, when there are no more, any.
@@ -83,7 +95,7 @@ static struct pin_domain *free_slot(const char *device)
 		if (is_free_for(&pin_domains[i], device))
 			return &pin_domains[i];
 	if (n < PIN_MAX_DOMAINS)
-		return pthread_mutex_init(&pin_domains[n].lock, NULL) ? NULL : &pin_domains[n];
+		return init_locks(&pin_domains[n]) ? &pin_domains[n] : NULL;
 	for (uint32_t i = 0; i < n; i++)
 		if (!atomic_load(&pin_domains[i].pd))
 			return &pin_domains[i];
@@ -112,17 +124,24 @@ static void make(struct ibv_pd *pd)
 		atomic_fetch_add_explicit(&used, 1, memory_order_release);
 }
 
-/* Tables of a slot stay reserved for the PD that gets it next. */
-static int prepare(struct pin_class *keys)
-{
-	size_t n = pin_regions.capacity;
+/* More than anybody has memory regions. */
+#define MOST_PLACES ((size_t)1 << 20)
 
-	if (!keys->registrations.base &&
-	    pin_table_init(&keys->registrations, sizeof(struct pin_registration), n))
-		return -ENOMEM;
-	if (!keys->entries.base && pin_table_init(&keys->entries, sizeof(struct pin_entry), n))
-		return -ENOMEM;
-	return 0;
+static bool is_made(struct pin_table *table, size_t element_size, size_t n)
+{
+	return table->base || !pin_table_init(table, element_size, n);
+}
+
+/* Tables of a slot stay reserved for the PD that gets it next. */
+static bool prepare(struct pin_class *keys)
+{
+	size_t n = pin_reserve.size >> PIN_GRANULE_SHIFT;
+
+	return is_made(&keys->registrations, sizeof(struct pin_registration), MOST_PLACES) &&
+	       is_made(&keys->entries, sizeof(struct pin_entry), MOST_PLACES) &&
+	       is_made(&keys->failures, sizeof(struct pin_failure), n) &&
+	       is_made(&keys->starting, sizeof(uint32_t), n) &&
+	       is_made(&keys->covering, sizeof(uint32_t), n);
 }
 
 static size_t largest_mr(struct ibv_context *context)
@@ -134,19 +153,42 @@ static size_t largest_mr(struct ibv_context *context)
 		       : attr.max_mr_size;
 }
 
+static size_t cell_size(const struct pin_domain *domain)
+{
+	size_t locked = pin_budget_locked_limit(), pinned = pin_budget_pinned_limit();
+
+	return pin_choice_cell(locked < pinned ? locked : pinned, domain->max_mr_size);
+}
+
+/* The program has replaced pages, of the heap or others. */
+static void withdraw(uintptr_t start, size_t length)
+{
+	size_t n_bytes = pin_granules_replace(start, length);
+
+	if (!n_bytes)
+		return;
+	for (uint32_t i = 0; i < pin_domain_count(); i++)
+		for (int kind = 0; kind < PIN_CLASSES; kind++)
+			pin_keys_withdraw(&pin_domains[i].classes[kind],
+					  pin_range_of((void *)start, length));
+	pin_warn_once("the program has replaced pages of its heap behind malloc, %s at %p: the "
+		      "%s around them are left to libibverbs from now on",
+		      PIN_SIZE(length), (void *)start, PIN_SIZE(n_bytes));
+}
+
 /* With the domain's lock. */
 static bool arm(struct pin_domain *domain, int kind, unsigned access)
 {
 	struct pin_class *keys = &domain->classes[kind];
 
-	if (prepare(keys)) {
+	if (!prepare(keys)) {
 		pin_warn_once("no address space for the keys of %s: libibverbs serves it",
 			      domain->device);
 		return false;
 	}
 	if (!domain->max_mr_size)
 		domain->max_mr_size = largest_mr(domain->pd->context);
-	keys->next = 0;
+	keys->cell = cell_size(domain);
 	keys->eager = pin_options.mode == PIN_MODE_EAGER;
 	atomic_store(&keys->access, access);
 	atomic_store_explicit(&keys->armed, true, memory_order_release);
@@ -163,7 +205,7 @@ struct pin_domain *pin_domain_arm(struct ibv_pd *pd, int kind, unsigned access)
 	if (pin_pool_off())
 		return NULL;
 	pin_fork_prepare();
-	pin_watch_start();
+	pin_watch_start(withdraw);
 	pin_node_prepare();
 	domain = lock_domain(pd);
 	if (!domain)
@@ -171,9 +213,12 @@ struct pin_domain *pin_domain_arm(struct ibv_pd *pd, int kind, unsigned access)
 	armed = !pin_pool_off() && (domain->classes[kind].armed || arm(domain, kind, access));
 	eager = domain->classes[kind].eager;
 	pthread_mutex_unlock(&domain->lock);
-	if (armed && eager)
+	if (!armed)
+		return NULL;
+	pin_prefill(domain, &domain->classes[kind]);
+	if (eager)
 		pin_registrar_start();
-	return armed ? domain : NULL;
+	return domain;
 }
 
 static bool has_users(struct pin_domain *domain)
@@ -207,14 +252,6 @@ static void retire(struct pin_domain *domain)
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
 }
 
-/* The PD stays after all: the registrar begins anew. With the domain's lock. */
-static void begin_anew(struct pin_domain *domain)
-{
-	for (int i = 0; i < PIN_CLASSES; i++)
-		domain->classes[i].next = 0;
-	pin_registrar_wake();
-}
-
 int pin_domain_dealloc(struct ibv_pd *pd)
 {
 	struct pin_domain *domain = lock_domain(pd);
@@ -229,8 +266,9 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 	}
 	deregister(domain, PIN_CLEAR_IDLE);
 	result = pin_ibverbs()->dealloc_pd(pd);
+	/* If the PD stays after all the registrar begins anew. */
 	if (result)
-		begin_anew(domain);
+		pin_registrar_wake();
 	else
 		retire(domain);
 	pthread_mutex_unlock(&domain->lock);
@@ -320,7 +358,6 @@ int pin_domain_attach(struct ibv_pd *pd, int kind, unsigned access)
 	if (!domain)
 		return -ENOMEM;
 	keys->eager = pin_options.mode == PIN_MODE_EAGER;
-	keys->next = 0;
 	atomic_store(&domain->lookup, &domain->classes[kind]);
 	pthread_mutex_unlock(&domain->lock);
 	pin_registrar_wake();

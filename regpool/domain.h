@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Protection domains the program uses, and for each the keys of every region.
+ * Protection domains the program uses, and for each the memory regions over the heap.
  *
  * Only a PD that was seen when it was allocated is served. Whoever found
  * ibv_alloc_pd() with dlsym finds ibv_dereg_mr() that way, too, and must not get a
@@ -27,13 +27,22 @@
 enum { PIN_CLASS_PLAIN, PIN_CLASS_RELAXED, PIN_CLASSES };
 
 struct pin_class {
-	struct pin_table entries;	/* struct pin_entry (keys.h) by region number */
-	struct pin_table registrations; /* struct pin_registration likewise */
+	struct pin_table covering; /* granule of the heap → number of an entry + 1 (keys.h) */
+	struct pin_table entries;  /* struct pin_entry */
+	struct pin_table registrations; /* struct pin_registration, by the same numbers */
+	struct pin_table starting;	/* granule → the first entry that starts there */
+	struct pin_table failures;	/* granule → struct pin_failure */
 	_Atomic size_t room;		/* below this number both may be touched */
+	_Atomic uint32_t n_places;	/* numbers ever used */
 	_Atomic unsigned access;	/* IBV_ACCESS_* of its MRs */
 	_Atomic bool armed;
-	bool eager;    /* the registrar works on it; domain's lock */
-	uint32_t next; /* first region it has not seen; domain's lock */
+	bool eager;	      /* the registrar works on it; domain's lock */
+	_Atomic size_t cell;  /* bytes: choice.h */
+	pthread_mutex_t lock; /* see keys.h; guards what follows */
+	size_t credit;	      /* bytes that may be registered anew */
+	size_t longest;	      /* bytes of an entry, ever */
+	uint32_t free;	      /* lists of entries, see places.c: those nobody has, */
+	uint32_t leftovers;   /* and some that are kept only by their users */
 };
 
 struct pin_domain {
@@ -41,7 +50,7 @@ struct pin_domain {
 	_Atomic(const struct ibv_context *) context;
 	_Atomic uint32_t generation; /* proxies of an earlier one hold nothing */
 	/*
-	 * Against teardown: held while the registrar registers one region, and
+	 * Against teardown: held while the registrar registers one range, and
 	 * while a PD is deallocated. Looking keys up does not take it.
 	 */
 	pthread_mutex_t lock;
@@ -50,7 +59,7 @@ struct pin_domain {
 	char device[64];
 	size_t max_mr_size;	  /* bytes; 0 while nobody has asked the device */
 	_Atomic uint64_t created; /* real registrations, for the report */
-	_Atomic size_t pinned, pinned_peak;
+	_Atomic size_t registered, registered_peak;
 };
 
 #define PIN_MAX_DOMAINS 256
@@ -63,14 +72,16 @@ struct pin_domain *pin_domain_at(uint32_t i);
 extern struct pin_domain pin_domains[PIN_MAX_DOMAINS];
 struct pin_domain *pin_domain_search(const struct ibv_pd *pd);
 
-/*
- * The domain of a PD that was seen, armed or not; else NULL. Lock-free. Most programs
- * have one.
- */
+/* Whether its domain is the first. Most programs have one. */
+static inline bool pin_domain_is_first(const struct ibv_pd *pd)
+{
+	return atomic_load_explicit(&pin_domains[0].pd, memory_order_acquire) == pd;
+}
+
+/* The domain of a PD that was seen, armed or not; else NULL. Lock-free. */
 static inline struct pin_domain *pin_domain_find(const struct ibv_pd *pd)
 {
-	if (PIN_LIKELY(pd &&
-		       atomic_load_explicit(&pin_domains[0].pd, memory_order_acquire) == pd))
+	if (PIN_LIKELY(pd && pin_domain_is_first(pd)))
 		return &pin_domains[0];
 	return pin_domain_search(pd);
 }
@@ -92,7 +103,7 @@ void pin_domain_notice(struct ibv_pd *pd);
 struct pin_domain *pin_domain_arm(struct ibv_pd *pd, int kind, unsigned access);
 
 /*
- * ibv_dealloc_pd(): deregisters the regions, then calls the real one. Returns
+ * ibv_dealloc_pd(): deregisters what there is, then calls the real one. Returns
  * its result, or EBUSY when the program still holds registrations, as the kernel
  * would. Whenever it fails the domain goes on working.
  */
@@ -100,7 +111,7 @@ int pin_domain_dealloc(struct ibv_pd *pd);
 
 /*
  * ibv_unimport_pd() comes next. The kernel's PD is another process' or context's and
- * lives on, and so must what the program holds: only regions nobody uses are
+ * lives on, and so must what the program holds: only memory regions nobody uses are
  * deregistered. The others' MRs go with the context.
  */
 void pin_domain_unimport(struct ibv_pd *pd);
@@ -115,7 +126,7 @@ void pin_domain_close(const struct ibv_context *context);
 int pin_domain_attach(struct ibv_pd *pd, int kind, unsigned access);
 
 /*
- * pinalloc_detach(): gives up the looked-up keys and every region nobody uses,
+ * pinalloc_detach(): gives up the looked-up keys and every memory region nobody uses,
  * and stops registering ahead. Returns 0, or -ENOENT when it is not armed.
  */
 int pin_domain_disarm(struct ibv_pd *pd);

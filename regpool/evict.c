@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * To find the oldest idle region is to look at all regions there are. One search
+ * To find the oldest idle memory region is to look at all there are. One search
  * therefore notes as many of the oldest as are a share of them all; the next calls take
  * those, and a call costs the same however large the heap is.
  */
@@ -8,7 +8,6 @@
 
 #include "regpool/evict.h"
 #include "allocator/os.h"
-#include "allocator/region.h"
 #include "regpool/budget.h"
 #include "regpool/keys.h"
 #include "regpool/pool.h"
@@ -16,7 +15,7 @@
 #include <errno.h>
 #include <pthread.h>
 
-/* Regions looked at for each one noted, and the most that are noted. */
+/* Those looked at for each one noted, and the most that are noted. */
 #define SHARE 16
 #define MOST  4096
 
@@ -24,6 +23,7 @@ struct candidate {
 	struct pin_domain *domain;
 	struct pin_class *keys;
 	uint32_t number;
+	size_t length;	  /* bytes */
 	uint32_t used_at; /* it is a candidate no longer when this has changed */
 	uint32_t age, order;
 };
@@ -36,7 +36,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct candidate list[MOST];
 static size_t n_listed, next, room;
 static uint32_t order;
-static size_t idle;		     /* bytes of all idle regions, listed or not */
+static size_t idle;		     /* bytes of all idle ones, listed or not */
 static _Atomic uint32_t *busy_state; /* of an entry somebody had BUSY, or NULL */
 
 /* Of equal age the one found first. */
@@ -95,19 +95,25 @@ static uint32_t used_at(struct pin_class *keys, uint32_t number)
 static void look_at(struct pin_domain *domain, struct pin_class *keys, uint32_t number,
 		    uint32_t now)
 {
-	struct candidate candidate = {domain, keys, number, used_at(keys, number), 0, order++};
+	struct candidate candidate = {domain,
+				      keys,
+				      number,
+				      pin_keys_at(keys, number)->length,
+				      used_at(keys, number),
+				      0,
+				      order++};
 
 	candidate.age = now - candidate.used_at;
 	/* Taken since `now` was read. */
 	if ((int32_t)candidate.age < 0)
 		candidate.age = 0;
-	idle += pin_region_get(number)->length;
+	idle += candidate.length;
 	offer(&candidate);
 }
 
 static void search_class(struct pin_domain *domain, struct pin_class *keys, uint32_t now)
 {
-	uint32_t n = pin_region_count();
+	uint32_t n = keys->n_places;
 	struct pin_entry *entry;
 
 	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++) {
@@ -127,13 +133,24 @@ static void sort_list(void)
 	}
 }
 
+static size_t count_all(void)
+{
+	uint32_t n = pin_domain_count();
+	size_t sum = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		for (int k = 0; k < PIN_CLASSES; k++)
+			sum += pin_domain_at(i)->classes[k].n_places;
+	return sum;
+}
+
 static void search(void)
 {
 	uint32_t now = pin_keys_clock(), n = pin_domain_count();
 
 	n_listed = next = idle = order = 0;
 	busy_state = NULL;
-	room = pin_region_count() / SHARE + 1;
+	room = count_all() / SHARE + 1;
 	if (room > MOST)
 		room = MOST;
 	for (uint32_t i = 0; i < n; i++) {
@@ -145,11 +162,6 @@ static void search(void)
 	sort_list();
 }
 
-static size_t length_of(const struct candidate *candidate)
-{
-	return pin_region_get(candidate->number)->length;
-}
-
 /* The oldest that is listed and still what it was; NULL when the list is at its end. */
 static const struct candidate *first_listed(void)
 {
@@ -159,7 +171,7 @@ static const struct candidate *first_listed(void)
 		if (used_at(candidate->keys, candidate->number) == candidate->used_at &&
 		    pin_keys_is_idle(candidate->keys, candidate->number))
 			return candidate;
-		idle -= length_of(candidate);
+		idle -= candidate->length;
 	}
 	return NULL;
 }
@@ -198,7 +210,7 @@ static bool take(size_t wanted, struct candidate *out, _Atomic uint32_t **busy)
 		first = NULL;
 	if (first) {
 		*out = *first;
-		idle -= length_of(first);
+		idle -= first->length;
 		next++;
 	}
 	pthread_mutex_unlock(&lock);
@@ -215,7 +227,7 @@ bool pin_evict_one(size_t wanted)
 		if (!take(wanted, &oldest, &busy)) {
 			if (!busy || wanted)
 				return false;
-			/* Perhaps on its way out; whoever wants a region holds one BUSY. */
+			/* Perhaps on its way out; whoever wants room has one BUSY. */
 			pin_os_wait(busy, PIN_ENTRY_BUSY);
 			return true;
 		}

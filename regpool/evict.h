@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which registered region gives way when room is wanted: of those nobody uses the one
+ * Which memory region gives way when room is wanted: of those nobody uses the one
  * that was taken longest ago, in any domain.
  */
 #ifndef PIN_EVICT_H
@@ -10,7 +10,7 @@
 
 /*
  * Deregisters it. Returns false if there is none, or if all of them would not make room
- * for a region of `wanted` bytes. With 0, for something outside the budget, it also waits
+ * for one of `wanted` bytes. With 0, for something outside the budget, it also waits
  * for one that another thread is deregistering: not for a caller who has an entry BUSY.
  */
 bool pin_evict_one(size_t wanted);

@@ -13,7 +13,7 @@
 
 /*
  * ibv_fork_init(): nothing where the kernel copies; else the real one, after
- * which no region is registered: a child that works is worth more than speed.
+ * which nothing of the heap is registered: a child that works is worth more than speed.
  * Returns 0 or an errno value.
  */
 int pin_fork_init(void);
@@ -28,7 +28,7 @@ int pin_fork_mark(void *start, size_t length);
 int pin_fork_unmark(void *start, size_t length);
 
 /*
- * Before the first region is registered: sees whether fork protection is already
+ * Before anything of the heap is registered: sees whether fork protection is already
  * on, and makes a forked child leave everything alone. Idempotent.
  */
 void pin_fork_prepare(void);

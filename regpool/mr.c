@@ -4,11 +4,12 @@
 #include "regpool/mr.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
-#include "allocator/region.h"
+#include "allocator/span.h"
 #include "regpool/evict.h"
 #include "regpool/keys.h"
 #include "regpool/pool.h"
 #include "regpool/proxy.h"
+#include "regpool/register.h"
 #include "regpool/watch.h"
 
 #include <errno.h>
@@ -27,8 +28,8 @@ static int class_of(unsigned access)
 	return access & IBV_ACCESS_RELAXED_ORDERING ? PIN_CLASS_RELAXED : PIN_CLASS_PLAIN;
 }
 
-/* PINALLOC_ACCESS as the rights of a region's MR. */
-static unsigned region_rights(int kind)
+/* PINALLOC_ACCESS as the rights of a memory region. */
+static unsigned heap_rights(int kind)
 {
 	unsigned rights = kind == PIN_CLASS_RELAXED ? IBV_ACCESS_RELAXED_ORDERING : 0;
 
@@ -43,8 +44,8 @@ static unsigned region_rights(int kind)
 	return rights;
 }
 
-/* Whether a region could serve it at all; the region's number on PIN_SERVED. */
-static enum pin_reason examine(const struct request *request, uint32_t *number)
+/* Whether a memory region of the heap could serve it at all. */
+static enum pin_reason examine(const struct request *request)
 {
 	if (PIN_UNLIKELY(pin_pool_off()))
 		return pin_pool_off();
@@ -53,12 +54,18 @@ static enum pin_reason examine(const struct request *request, uint32_t *number)
 	pin_watch_settle();
 	if (request->iova != (uintptr_t)request->addr || !request->length)
 		return PIN_IOVA;
-	if (request->access & ~region_rights(class_of(request->access)))
+	if (request->access & ~heap_rights(class_of(request->access)))
 		return PIN_RIGHTS;
-	*number = pin_region_find(request->addr, request->length);
-	if (PIN_LIKELY(*number != PIN_REGION_NONE))
-		return PIN_SERVED;
-	return pin_region_at(request->addr) == PIN_REGION_NONE ? PIN_REPLACED : PIN_SPLIT;
+	return PIN_SERVED;
+}
+
+/* Why nothing could be registered for a range of the heap. */
+static PIN_COLD enum pin_reason why_not(const void *addr, size_t length)
+{
+	if (!pin_span_find(addr, length))
+		return PIN_SPLIT;
+	return pin_granules_any_replaced(pin_range_of(addr, length)) ? PIN_REPLACED
+								     : PIN_UNPINNED;
 }
 
 /* The armed class for a request, arming it if need be. */
@@ -66,29 +73,28 @@ static struct pin_class *armed_class(struct ibv_pd *pd, int kind, struct pin_dom
 {
 	*domain = pin_domain_find(pd);
 	if (*domain && PIN_UNLIKELY(!(*domain)->classes[kind].armed))
-		*domain = pin_domain_arm(pd, kind, region_rights(kind));
+		*domain = pin_domain_arm(pd, kind, heap_rights(kind));
 	return *domain ? &(*domain)->classes[kind] : NULL;
 }
 
-/* Makes the proxy hold what the request needs, as one more user of the region. */
+/* Makes the proxy hold what the request needs, as one more user of a memory region. */
 static enum pin_reason serve(const struct request *request, struct pin_proxy *proxy)
 {
 	struct pin_registration *registration;
 	struct pin_user_count *user;
-	uint32_t number = PIN_REGION_NONE;
 	struct pin_domain *domain;
 	struct pin_class *keys;
 	enum pin_reason reason;
 
-	reason = examine(request, &number);
+	reason = examine(request);
 	if (reason != PIN_SERVED)
 		return reason;
 	keys = armed_class(request->pd, class_of(request->access), &domain);
 	if (!keys)
 		return pin_pool_off() ? pin_pool_off() : PIN_UNSEEN;
-	registration = pin_keys_use(domain, keys, number, &user);
+	registration = pin_keys_use(domain, keys, request->addr, request->length, &user);
 	if (!registration)
-		return PIN_UNPINNED;
+		return why_not(request->addr, request->length);
 	if (PIN_UNLIKELY(request->access & ~registration->access)) {
 		pin_keys_put(user);
 		return PIN_RIGHTS;
@@ -103,7 +109,7 @@ static enum pin_reason serve(const struct request *request, struct pin_proxy *pr
 	return PIN_SERVED;
 }
 
-/* Hands the request on; regions nobody uses give way when memory is locked up. */
+/* Hands the request on; memory regions nobody uses give way when memory is locked up. */
 static struct ibv_mr *pass(const struct request *request)
 {
 	struct ibv_mr *mr;
@@ -149,7 +155,7 @@ static int deregister_real(struct ibv_mr *mr)
 {
 	int error = pin_ibverbs()->dereg_mr(mr);
 
-	/* Room for a region that did not fit. */
+	/* Room for what did not fit. */
 	if (!error)
 		pin_keys_released();
 	return error;
@@ -219,14 +225,15 @@ static bool is_sound(int flags, const struct ibv_pd *pd, const void *addr, size_
 	return !access || (flags & IBV_REREG_MR_CHANGE_ACCESS);
 }
 
-/* What no region can serve gets an MR of its own, behind the same proxy. */
+/* What none of ours can serve gets an MR of its own, behind the same proxy. */
 static bool own_registration(const struct request *request, struct pin_proxy *proxy)
 {
 	struct ibv_mr *mr = pass(request);
 
 	if (!mr)
 		return false;
-	pin_proxy_fill(proxy, mr, pin_keys_readable_bytes(mr), request->addr, request->length);
+	pin_proxy_fill(proxy, mr, pin_register_readable_bytes(mr), request->addr,
+		       request->length);
 	proxy->own = mr;
 	proxy->user = NULL;
 	proxy->access = request->access;
@@ -262,53 +269,50 @@ static PIN_COLD int look_up_slowly(struct ibv_pd *pd, const void *addr, size_t l
 				   struct pin_entry **entry)
 {
 	struct pin_domain *domain = pin_domain_find(pd);
-	uint32_t number = pin_region_find(addr, length);
 	struct pin_class *keys;
 	int saved = errno;
 
 	*entry = NULL;
-	if (number == PIN_REGION_NONE)
+	if (!length || why_not(addr, length) != PIN_UNPINNED)
 		return -ENOENT;
 	if (domain && !pin_pool_off()) {
 		keys = atomic_load(&domain->lookup);
 		keys = armed_class(pd, (int)(keys - domain->classes), &domain);
-		*entry = keys ? pin_keys_hold(domain, keys, number) : NULL;
+		*entry = keys ? pin_keys_hold(domain, keys, addr, length) : NULL;
 	}
 	errno = saved;
 	return *entry ? 0 : -ENOMEM;
 }
 
-/* The entry of region `number` if its keys were handed out before and it has the whole
- * range, else NULL. */
-static inline struct pin_entry *entry_held(const struct ibv_pd *pd, uint32_t number,
-					   const void *addr, size_t length)
+/* The entry that has the whole range if its keys were handed out before, else NULL. */
+static inline struct pin_entry *entry_held(struct pin_domain *domain, const void *addr,
+					   size_t length)
 {
 	const uint32_t held = PIN_ENTRY_READY | PIN_ENTRY_HELD;
-	struct pin_domain *domain = pin_domain_find(pd);
+	struct pin_class *keys = atomic_load_explicit(&domain->lookup, memory_order_acquire);
+	uint32_t number = pin_keys_covering(keys, addr);
 	struct pin_entry *entry;
-	size_t offset;
 
-	if (PIN_UNLIKELY(!domain))
+	if (PIN_UNLIKELY(number == PIN_NO_ENTRY))
 		return NULL;
-	entry = pin_keys_at(atomic_load_explicit(&domain->lookup, memory_order_acquire),
-			    number);
-	if (PIN_UNLIKELY(!entry || (atomic_load_explicit(&entry->state, memory_order_acquire) &
-				    held) != held))
-		return NULL;
-	offset = (uintptr_t)addr - entry->start;
-	if (PIN_UNLIKELY(length > entry->length || offset > entry->length - length))
+	entry = pin_table_at(&keys->entries, struct pin_entry, number);
+	if (PIN_UNLIKELY((atomic_load_explicit(&entry->state, memory_order_acquire) & held) !=
+				 held ||
+			 !pin_entry_covers(entry, addr, length)))
 		return NULL;
 	return entry;
 }
 
-int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, uint32_t *lkey,
-		  uint32_t *rkey)
+/* In any domain, registered or not. */
+static __attribute__((noinline)) int look_up(struct ibv_pd *pd, const void *addr, size_t length,
+					     uint32_t *lkey, uint32_t *rkey)
 {
+	struct pin_domain *domain = pin_domain_find(pd);
 	struct pin_entry *entry;
 	int error;
 
 	pin_watch_settle();
-	entry = entry_held(pd, pin_region_at(addr), addr, length);
+	entry = domain ? entry_held(domain, addr, length) : NULL;
 	if (PIN_UNLIKELY(!entry)) {
 		error = look_up_slowly(pd, addr, length, &entry);
 		if (error)
@@ -319,11 +323,27 @@ int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, uint32_t *
 	return 0;
 }
 
+/* The others are called last, so that the usual way saves no register. */
+int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, uint32_t *lkey,
+		  uint32_t *rkey)
+{
+	struct pin_entry *entry;
+
+	if (PIN_UNLIKELY(!pd || !pin_domain_is_first(pd) || pin_watch_is_pending()))
+		return look_up(pd, addr, length, lkey, rkey);
+	entry = entry_held(&pin_domains[0], addr, length);
+	if (PIN_UNLIKELY(!entry))
+		return look_up(pd, addr, length, lkey, rkey);
+	*lkey = entry->lkey;
+	*rkey = entry->rkey;
+	return 0;
+}
+
 int pin_mr_attach(struct ibv_pd *pd, unsigned access)
 {
 	int kind = class_of(access), saved = errno, error;
 
-	if (access & ~region_rights(kind))
+	if (access & ~heap_rights(kind))
 		return -EINVAL;
 	error = pin_domain_attach(pd, kind, access);
 	errno = saved;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What becomes of a program's requests: served from a region, or handed to
+ * What becomes of a program's requests: served from memory regions of the heap, or handed to
  * libibverbs as they are. The interposers in preload/ and the API call these.
  * Thread-safe. Not from inside malloc, not async-signal-safe.
  */
@@ -25,7 +25,7 @@ int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *add
 
 /*
  * The keys of [addr, addr + length) in a PD, arming it if need be. Returns 0,
- * -ENOENT when it is not heap or not inside one region, -ENOMEM when it cannot be
+ * -ENOENT when it is not heap, or pages of it were replaced, -ENOMEM when it cannot be
  * pinned. Lock-free when the keys are there.
  */
 int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, uint32_t *lkey,

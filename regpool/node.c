@@ -20,9 +20,9 @@ void pin_node_prepare(void)
 	pthread_once(&once, look);
 }
 
-bool pin_node_enter(const struct pin_region *region)
+bool pin_node_enter(uint32_t node)
 {
-	return several && pin_os_prefer_node(region->node);
+	return several && pin_os_prefer_node(node);
 }
 
 void pin_node_leave(bool entered)

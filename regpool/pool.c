@@ -9,11 +9,11 @@ struct pin_pool pin_pool;
 const char *const pin_reason_names[PIN_REASONS] = {
 	[PIN_SERVED] = "served",
 	[PIN_FOREIGN] = "not heap memory",
-	[PIN_SPLIT] = "not inside one region",
+	[PIN_SPLIT] = "not all of it heap memory",
 	[PIN_REPLACED] = "pages replaced by the program",
 	[PIN_IOVA] = "device address differs, or empty",
 	[PIN_RIGHTS] = "rights beyond PINALLOC_ACCESS",
-	[PIN_UNPINNED] = "region could not be pinned",
+	[PIN_UNPINNED] = "could not be pinned",
 	[PIN_NO_ROOM] = "table full",
 	[PIN_UNSEEN] = "unknown protection domain",
 	[PIN_DMABUF] = "dma-buf",
@@ -33,9 +33,9 @@ void pin_pool_stop(enum pin_reason why)
 	atomic_store_explicit(&pin_pool.off, (int)why, memory_order_relaxed);
 }
 
-void pin_level_add(_Atomic size_t *level, _Atomic size_t *peak, size_t n_bytes)
+void pin_level_peak(_Atomic size_t *level, _Atomic size_t *peak)
 {
-	size_t now = atomic_fetch_add(level, n_bytes) + n_bytes;
+	size_t now = atomic_load(level);
 	size_t seen = atomic_load(peak);
 
 	while (seen < now && !atomic_compare_exchange_weak(peak, &seen, now))

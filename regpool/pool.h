@@ -15,11 +15,11 @@
 enum pin_reason {
 	PIN_SERVED,
 	PIN_FOREIGN,	/* not in the heap */
-	PIN_SPLIT,	/* in the heap, but not inside one region */
+	PIN_SPLIT,	/* in the heap, but not all of it */
 	PIN_REPLACED,	/* in heap whose pages the program has replaced itself */
 	PIN_IOVA,	/* device address differs from the address, or no length */
 	PIN_RIGHTS,	/* rights that the memory regions do not have */
-	PIN_UNPINNED,	/* the region could not be pinned */
+	PIN_UNPINNED,	/* it could not be pinned */
 	PIN_NO_ROOM,	/* out of proxies */
 	PIN_UNSEEN,	/* in a protection domain that was not seen when it was made */
 	PIN_DMABUF,	/* a dma-buf */
@@ -34,18 +34,20 @@ struct pin_requests {
 	_Atomic uint64_t by_reason[PIN_REASONS];
 } PIN_LANE_ALIGNED;
 
-/* Every figure is monotonic but `pinned`. */
+/* Every figure is monotonic but `pinned` and `registered`. */
 struct pin_pool {
 	/* PIN_SERVED while registration works, else why it does not. */
 	_Atomic int off;
 	struct pin_requests requests[PIN_LANES];
-	_Atomic uint64_t created; /* real registrations of regions */
+	_Atomic uint64_t created; /* real registrations of heap memory */
 	_Atomic uint64_t destroyed;
-	_Atomic uint64_t refused; /* regions that could not be registered */
-	_Atomic uint64_t evicted; /* regions deregistered to make room */
-	_Atomic uint64_t ns;	  /* time inside real registrations of regions */
-	_Atomic size_t pinned;	  /* bytes; a region counts once a protection domain */
+	_Atomic uint64_t refused; /* those that failed */
+	_Atomic uint64_t evicted; /* memory regions deregistered to make room */
+	_Atomic uint64_t ns;	  /* time inside real registrations of heap memory */
+	_Atomic size_t pinned;	  /* bytes of the heap, each once */
 	_Atomic size_t pinned_peak;
+	_Atomic size_t registered; /* bytes in memory regions, once for each that has them */
+	_Atomic size_t registered_peak;
 };
 extern struct pin_pool pin_pool;
 
@@ -69,8 +71,8 @@ static inline void pin_pool_count(enum pin_reason reason)
 /* Requests counted under a reason so far. */
 uint64_t pin_pool_requests(enum pin_reason reason);
 
-/* Adds to `level` and lifts `peak` to it. */
-void pin_level_add(_Atomic size_t *level, _Atomic size_t *peak, size_t n_bytes);
+/* Lifts `peak` to the level. */
+void pin_level_peak(_Atomic size_t *level, _Atomic size_t *peak);
 
 /* Requests that went to libibverbs, all reasons together. */
 uint64_t pin_pool_passed(void);

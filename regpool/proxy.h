@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The struct ibv_mr a program gets when its request is served from a region: the
- * region's keys under the address and length it asked for. It begins with a byte
+ * The struct ibv_mr a program gets when its request is served from the heap: the
+ * keys of a memory region under the address and length it asked for. It begins with a byte
  * copy of the provider's own structure, because mlx5 and irdma look behind the
  * public part when a memory window is bound.
  */
@@ -21,7 +21,7 @@ struct pin_proxy {
 	};
 	struct pin_domain *domain;
 	struct pin_user_count *user; /* where it is counted; NULL with `own` */
-	struct ibv_mr *own;	     /* after a rereg no region could serve: a real MR */
+	struct ibv_mr *own;	     /* after a rereg that went to libibverbs: a real MR */
 	uint32_t generation;	     /* of the domain */
 	unsigned access;	     /* as requested */
 	_Atomic uint32_t next;	     /* in the free list: index + 1 */

@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Only what is in memory is registered ahead: registering anything else would make it
+ * resident, and decide its memory node, before its user has. The kernel does not tell when
+ * that is so; the thread looks when the heap has grown, when somebody has registered something,
+ * and from time to time, more and more seldom.
+ */
 #include <config.h>
 
 #include "regpool/registrar.h"
 #include "allocator/log.h"
 #include "allocator/os.h"
-#include "allocator/region.h"
+#include "allocator/span.h"
+#include "regpool/choice.h"
 #include "regpool/domain.h"
 #include "regpool/keys.h"
 #include "regpool/pool.h"
@@ -13,54 +20,164 @@
 #include <pthread.h>
 #include <string.h>
 
+/* Between two looks. Beyond the last there are none until something happens. */
+#define FIRST_PAUSE_MS 2
+#define LAST_PAUSE_MS  4096
+
+/* A look may take such a share of the thread's time. */
+#define SHARE_OF_TIME 128
+
 static _Atomic uint32_t events;
 
-/* A region that cannot be found any longer would be pinned for nobody. */
-static bool ahead(struct pin_domain *domain, struct pin_class *keys, uint32_t number)
+/* The next resident memory in a cell, behind another; empty at its end. */
+static struct pin_range next_stretch(struct pin_range cell, struct pin_range last)
 {
-	if (pin_region_at((void *)pin_region_get(number)->start) == PIN_REGION_NONE)
-		return true;
-	return pin_keys_prepare(domain, keys, number, false);
+	for (uintptr_t p = last.end; p < cell.end; p += PIN_GRANULE) {
+		struct pin_range none = {p, p}, rest = {p, cell.end};
+		struct pin_range range = pin_choice_around(none, rest, NULL, NULL);
+
+		if (range.end > p)
+			return range;
+	}
+	return (struct pin_range){cell.end, cell.end};
+}
+
+/* With the domain's lock; a domain without a PD is not armed. */
+static bool is_worked_on(struct pin_class *keys)
+{
+	return keys->armed && keys->eager;
 }
 
 /*
- * Registers one region. The domain's lock is let go in between, so that a PD can
- * be deallocated after one region at the latest. A failure ends working ahead
- * for this class; the regions are then registered when they are asked for.
+ * Registers one range. The domain's lock is let go in between, so that a PD can be deallocated
+ * after one at the latest. A failure ends working ahead for this class, and so does that
+ * something had to give way, or the two would chase each other; memory is then registered when
+ * it is asked for. Returns whether it goes on.
  */
-static bool register_next(struct pin_domain *domain, struct pin_class *keys)
+static bool register_stretch(struct pin_domain *domain, struct pin_class *keys,
+			     struct pin_range range)
 {
-	bool work;
+	bool goes_on;
 
 	pthread_mutex_lock(&domain->lock);
-	work = atomic_load(&domain->pd) && keys->eager && !pin_pool_off() &&
-	       keys->next < pin_region_count() && pin_region_get(keys->next);
-	if (work && !ahead(domain, keys, keys->next++))
+	/* All of it may be another's by now. */
+	goes_on = is_worked_on(keys) && !pin_pool_off() && !pin_pool.evicted &&
+		  pin_keys_prepare_ahead(domain, keys, range);
+	if (!goes_on)
 		keys->eager = false;
 	pthread_mutex_unlock(&domain->lock);
-	return work;
+	return goes_on;
 }
 
-static bool register_round(void)
+/* A stretch that may become longer soon waits until it does not: it would be done again. */
+static bool register_cell(struct pin_domain *domain, struct pin_class *keys,
+			  struct pin_range cell, bool is_quiet)
 {
-	uint32_t n = pin_domain_count();
-	bool work = false;
+	struct pin_range range = {cell.start, cell.start};
+	bool goes_on = true;
 
-	for (uint32_t i = 0; i < n; i++)
+	while (goes_on && (range = next_stretch(cell, range)).start < cell.end)
+		if (is_quiet || range.end == cell.end)
+			goes_on = register_stretch(domain, keys, range);
+	return goes_on;
+}
+
+static void register_span(struct pin_domain *domain, struct pin_class *keys,
+			  const struct pin_span *span, bool is_quiet)
+{
+	struct pin_range all = pin_range_of_span(span), first, cell;
+
+	/* A cell may end behind the span as it was: it grows. */
+	for (uintptr_t p = all.start; p < all.end; p = cell.end) {
+		first = (struct pin_range){p, p + PIN_GRANULE};
+		cell = pin_choice_tile(span, first, keys->cell);
+		if (!register_cell(domain, keys, cell, is_quiet))
+			return;
+	}
+}
+
+/* Whether it is worked on; what its users had kept so far goes. */
+static bool begin_class(struct pin_domain *domain, struct pin_class *keys)
+{
+	bool eager;
+
+	pthread_mutex_lock(&domain->lock);
+	eager = is_worked_on(keys);
+	if (eager)
+		pin_keys_sweep(domain, keys);
+	pthread_mutex_unlock(&domain->lock);
+	return eager;
+}
+
+static void register_class(struct pin_domain *domain, struct pin_class *keys, bool is_quiet)
+{
+	if (!begin_class(domain, keys))
+		return;
+	for (uint32_t i = 0; i < pin_span_count(); i++)
+		register_span(domain, keys, pin_span_get(i), is_quiet);
+}
+
+static void register_all(bool is_quiet)
+{
+	for (uint32_t i = 0; i < pin_domain_count(); i++)
 		for (int kind = 0; kind < PIN_CLASSES; kind++)
-			work |= register_next(pin_domain_at(i),
-					      &pin_domain_at(i)->classes[kind]);
-	return work;
+			register_class(pin_domain_at(i), &pin_domain_at(i)->classes[kind],
+				       is_quiet);
+}
+
+/* Whether all of a range is known to be in memory, by whoever has looked. */
+static bool is_resident(struct pin_range range)
+{
+	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
+		if (!pin_granule_is_resident(pin_granule_of(p)))
+			return false;
+	return true;
+}
+
+/* How many granules are newly seen to be in memory; and whether all there are have been. */
+static size_t look(bool *is_complete)
+{
+	size_t n_new = 0;
+
+	*is_complete = true;
+	for (uint32_t i = 0; i < pin_span_count(); i++) {
+		struct pin_range range = pin_range_of_span(pin_span_get(i));
+
+		if (range.end > range.start && !pin_granules_reach(range.end))
+			n_new += pin_granules_look(range);
+		*is_complete &= is_resident(range);
+	}
+	return n_new;
+}
+
+/*
+ * How long to wait after a look for something to happen: twice as long as the last time,
+ * unless something has happened or is new; for ever when all is in memory.
+ */
+static uint64_t next_pause(uint64_t last, bool is_quiet, bool is_complete)
+{
+	if (is_quiet && (is_complete || last > LAST_PAUSE_MS))
+		return UINT64_MAX;
+	return is_quiet && last ? 2 * last : FIRST_PAUSE_MS;
 }
 
 static void *run(void *unused)
 {
-	for (;;) {
-		uint32_t seen = atomic_load(&events);
+	bool is_complete, is_first = true; /* the heap that is there: it need not wait */
+	uint64_t pause = 0;
+	size_t n_new;
 
-		while (register_round())
-			;
-		pin_os_wait(&events, seen);
+	for (uint32_t seen = 0, now = 0;; seen = now) {
+		uint64_t began = pin_os_now_ns(), least;
+
+		now = atomic_load(&events);
+		n_new = look(&is_complete);
+		least = (pin_os_now_ns() - began) * SHARE_OF_TIME / 1000000;
+		register_all(!n_new || is_first);
+		is_first = false;
+		pin_os_sleep_ms(least > FIRST_PAUSE_MS ? least : FIRST_PAUSE_MS);
+		pause = next_pause(now == seen ? pause : 0, !n_new, is_complete);
+		pin_os_wait_ms(&events, now, pause);
 	}
 	return unused;
 }
@@ -70,11 +187,11 @@ static void start(void)
 	int error = pin_thread_start(run, NULL, "pinalloc");
 
 	if (error)
-		pin_warn("cannot start the registration thread: %s; regions are registered "
-			 "when they are first asked for",
+		pin_warn("cannot start the registration thread: %s; memory is registered when "
+			 "it is first asked for",
 			 strerrordesc_np(error));
 	else
-		pin_region_subscribe(pin_registrar_wake);
+		pin_span_subscribe(pin_registrar_wake);
 }
 
 void pin_registrar_start(void)

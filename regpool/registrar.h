@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The thread that registers regions ahead of the requests. It exists only once a
+ * The thread that registers what is in memory ahead of the requests. It exists only once a
  * domain was armed in eager mode: a process without verbs has no thread of ours.
  */
 #ifndef PIN_REGISTRAR_H
@@ -9,7 +9,7 @@
 /* Starts it, the first time; then wakes it. Not from inside malloc. */
 void pin_registrar_start(void);
 
-/* There may be work. Lock-free, never allocates: also the region listener. */
+/* There may be work. Lock-free, never allocates: also who is told that the heap grows. */
 void pin_registrar_wake(void);
 
 #endif

@@ -5,9 +5,9 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "allocator/region.h"
-#include "regpool/domain.h"
-#include "regpool/keys.h"
+#include "allocator/span.h"
+#include "allocator/table.h"
+#include "regpool/granule.h"
 #include "regpool/pool.h"
 #include "regpool/thread.h"
 #include "regpool/watch.h"
@@ -16,8 +16,7 @@
 #include <pthread.h>
 #include <string.h>
 
-/* Pages that are read at a time. */
-#define BATCH 4096
+#define N_PAGES (PIN_GRANULE / PIN_PAGE)
 
 /*
  * A page that is not there can be on its way: the kernel takes a page out before it
@@ -30,18 +29,18 @@ struct pin_verified pin_verified;
 _Atomic bool pin_verify_on;
 
 /*
- * Guards what follows; held while one region is read. A domain's lock may be held
+ * Guards what follows; held while one granule is read. A domain's lock may be held
  * around it, never taken inside.
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /*
  * The frame of each page of the heap, by its distance from the reserve's base. 0 is
- * not known: taken over when it is seen, and never compared. A region that is not
- * registered has nothing but zeros.
+ * not known: taken over when it is seen, and never compared. A granule without a
+ * memory region has nothing but zeros; at the latest when it gets one.
  */
 static struct pin_table known;
-static uint64_t seen[BATCH];
+static uint64_t seen[N_PAGES];
 
 /* What one pass, or one hook, has found. */
 struct found {
@@ -83,56 +82,27 @@ static void say_blind(int error)
 	pin_warn_once("page frames are not verified: %s", why_blind(error));
 }
 
-/* Pages the program has replaced itself are known to be others. */
-static bool is_withdrawn(const struct pin_region *region)
+static uint64_t *frames_of(size_t granule)
 {
-	return pin_region_at((void *)region->start) == PIN_REGION_NONE;
+	return pin_table_at(&known, uint64_t, granule * N_PAGES);
 }
 
-static bool is_registered(uint32_t number)
-{
-	uint32_t n = pin_domain_count();
-
-	for (uint32_t i = 0; i < n; i++) {
-		for (int kind = 0; kind < PIN_CLASSES; kind++) {
-			struct pin_entry *entry = pin_keys_at(&pin_domain_at(i)->classes[kind],
-							      number);
-
-			if (entry && atomic_load(&entry->state) & PIN_ENTRY_READY)
-				return true;
-		}
-	}
-	return false;
-}
-
-/* The number of the region's first page in the table, which may be too short for it. */
-static size_t first_page(const struct pin_region *region)
-{
-	return (region->start - pin_reserve.base) / PIN_PAGE;
-}
-
-static size_t page_count(const struct pin_region *region)
-{
-	return region->length / PIN_PAGE;
-}
-
-static int make_room(const struct pin_region *region)
+static int make_room(size_t granule)
 {
 	int error = known.base ? 0
 			       : pin_table_init(&known, sizeof(uint64_t),
 						pin_reserve.size / PIN_PAGE);
 
-	return error ? error
-		     : pin_table_ensure(&known, first_page(region) + page_count(region));
+	return error ? error : pin_table_ensure(&known, (granule + 1) * N_PAGES);
 }
 
 /* How many of the pages differ, and whether one of those is not there. */
-static size_t count_moved(const uint64_t *before, size_t n, bool *absent)
+static size_t count_moved(const uint64_t *before, bool *absent)
 {
 	size_t moved = 0;
 
 	*absent = false;
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < N_PAGES; i++) {
 		bool differs = before[i] && before[i] != seen[i];
 
 		moved += differs;
@@ -142,11 +112,11 @@ static size_t count_moved(const uint64_t *before, size_t n, bool *absent)
 }
 
 /* The frames seen now are those to compare with next time. */
-static void take_over(uint64_t *before, size_t n, uintptr_t addr, struct found *found)
+static void take_over(uint64_t *before, uintptr_t addr, struct found *found)
 {
 	size_t checked = 0, moved = 0;
 
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < N_PAGES; i++) {
 		bool differs = before[i] && before[i] != seen[i];
 
 		if (differs && !found->moved && !moved)
@@ -161,62 +131,56 @@ static void take_over(uint64_t *before, size_t n, uintptr_t addr, struct found *
 }
 
 /*
- * Compares n pages from the region's page `at` on. Before a difference counts, the
- * kernel gets time to tell that the program is behind it: of munmap() and mremap() it
- * tells after the fact.
+ * Compares a granule that is pinned and stays so, with the lock. Before a difference counts,
+ * the kernel gets time to tell that the program is behind it: of munmap() and mremap() it
+ * tells after the fact. Pages the program has replaced itself are known to be others.
  */
-static int compare(const struct pin_region *region, size_t at, size_t n, struct found *found)
+static int compare(size_t granule, struct found *found)
 {
-	uint64_t *before = pin_table_at(&known, uint64_t, first_page(region) + at);
-	uintptr_t addr = region->start + at * PIN_PAGE;
-	int error = pin_os_frames(addr, n, seen);
+	uintptr_t addr = pin_granule_start(granule);
+	int error = make_room(granule);
 	bool absent;
 
-	for (int i = 0;
-	     !error && count_moved(before, n, &absent) && i < (absent ? PATIENCE : 1); i++) {
+	if (!error && !pin_granule_is_replaced(granule))
+		error = pin_os_frames(addr, N_PAGES, seen);
+	for (int i = 0; !error && !pin_granule_is_replaced(granule) &&
+			count_moved(frames_of(granule), &absent) && i < (absent ? PATIENCE : 1);
+	     i++) {
 		pin_os_sleep_ms(PAUSE_MS);
 		pin_watch_settle();
-		if (is_withdrawn(region))
-			return 0;
-		error = pin_os_frames(addr, n, seen);
+		error = pin_os_frames(addr, N_PAGES, seen);
 	}
-	if (!error)
-		take_over(before, n, addr, found);
+	if (!error && !pin_granule_is_replaced(granule))
+		take_over(frames_of(granule), addr, found);
 	return error;
 }
 
-/* With the lock; the region is registered and stays so. */
-static int inspect(const struct pin_region *region, struct found *found)
+/* With the lock. */
+static void drop(size_t granule)
 {
-	size_t n_pages = page_count(region);
-	int error = make_room(region);
-
-	for (size_t at = 0; at < n_pages && !error && !is_withdrawn(region); at += BATCH)
-		error = compare(region, at, n_pages - at < BATCH ? n_pages - at : BATCH, found);
-	return error;
+	if ((granule + 1) * N_PAGES <= atomic_load(&known.committed))
+		memset(frames_of(granule), 0, N_PAGES * sizeof(uint64_t));
 }
 
-/* With the lock: forgets the frames, unless a registration holds the pages. */
-static void drop(uint32_t number)
+/* If there is a memory region, which pins it until it has got the lock itself. */
+static int pass_over(size_t granule, struct found *found)
 {
-	const struct pin_region *region = pin_region_get(number);
-
-	if (!is_registered(number) &&
-	    first_page(region) + page_count(region) <= atomic_load(&known.committed))
-		memset(pin_table_at(&known, uint64_t, first_page(region)), 0,
-		       page_count(region) * sizeof(uint64_t));
-}
-
-/* If it is registered. */
-static int pass_over(uint32_t number, struct found *found)
-{
-	const struct pin_region *region = pin_region_get(number);
 	int error = 0;
 
 	pthread_mutex_lock(&lock);
-	if (region && is_registered(number))
-		error = inspect(region, found);
+	if (pin_granule_live(granule))
+		error = compare(granule, found);
 	pthread_mutex_unlock(&lock);
+	return error;
+}
+
+static int pass_over_span(const struct pin_span *span, struct found *found)
+{
+	struct pin_range range = pin_range_of_span(span);
+	int error = 0;
+
+	for (uintptr_t p = range.start; p < range.end && !error; p += PIN_GRANULE)
+		error = pass_over(pin_granule_of(p), found);
 	return error;
 }
 
@@ -233,14 +197,12 @@ int pin_verify(size_t *moved)
 {
 	int error = pin_pool_off() == PIN_CHILD ? -ENOTSUP : may_see();
 	struct found found = {0};
-	uint32_t n;
 
 	if (error)
 		return error;
 	atomic_store(&pin_verify_on, true);
-	n = pin_pool.created ? pin_region_count() : 0;
-	for (uint32_t i = 0; i < n && !error; i++)
-		error = pass_over(i, &found);
+	for (uint32_t i = 0; i < pin_span_count() && pin_pool.created && !error; i++)
+		error = pass_over_span(pin_span_get(i), &found);
 	say_moved(&found);
 	if (!error && moved)
 		*moved = pin_verified.moved;
@@ -270,7 +232,7 @@ static void start(void)
 
 	if (error)
 		pin_warn("cannot start the verification thread: %s; page frames are compared "
-			 "when regions are deregistered, and at exit",
+			 "when memory regions are deregistered, and at exit",
 			 strerrordesc_np(error));
 }
 
@@ -286,39 +248,60 @@ void pin_verify_at_exit(void)
 		pass_or_say();
 }
 
-/* What a hook sees; the region's entry is BUSY and this thread's. */
-static void look(uint32_t number, bool leaving)
+/* The first memory region there: nobody knows what was before. With the lock. */
+static int enter(size_t granule, struct found *found)
+{
+	if (!pin_granule_enter(granule))
+		drop(granule);
+	return compare(granule, found);
+}
+
+/* With the lock. */
+static int leave(size_t granule, struct found *found)
+{
+	int error = compare(granule, found);
+
+	if (!pin_granule_leave(granule))
+		drop(granule);
+	return error;
+}
+
+/* What a hook sees of a range that is pinned and stays so meanwhile. */
+static void look(struct pin_range range, int (*at)(size_t granule, struct found *found))
 {
 	struct found found = {0};
-	int error;
+	int error = 0, first_error = 0;
 
-	pthread_mutex_lock(&lock);
-	error = inspect(pin_region_get(number), &found);
-	if (leaving)
-		drop(number);
-	pthread_mutex_unlock(&lock);
-	if (error)
-		say_blind(error);
+	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE) {
+		pthread_mutex_lock(&lock);
+		error = at(pin_granule_of(p), &found);
+		pthread_mutex_unlock(&lock);
+		first_error = first_error ? first_error : error;
+	}
+	if (first_error)
+		say_blind(first_error);
 	say_moved(&found);
 }
 
-PIN_COLD void pin_verify_note(uint32_t number)
+PIN_COLD void pin_verify_note(struct pin_range range)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	look(number, false);
+	look(range, enter);
 	if (pin_options.verify && pin_options.verify != PIN_VERIFY_EXIT)
 		pthread_once(&once, start);
 }
 
-PIN_COLD void pin_verify_leave(uint32_t number)
+PIN_COLD void pin_verify_leave(struct pin_range range)
 {
-	look(number, true);
+	look(range, leave);
 }
 
-PIN_COLD void pin_verify_forget(uint32_t number)
+PIN_COLD void pin_verify_forget(struct pin_range range)
 {
 	pthread_mutex_lock(&lock);
-	drop(number);
+	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
+		if (!pin_granule_leave(pin_granule_of(p)))
+			drop(pin_granule_of(p));
 	pthread_mutex_unlock(&lock);
 }

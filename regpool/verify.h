@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The proof of the promise: the page frame behind every page of a registered region
- * is noted when the region is registered, and compared in passes, and once more
- * before it is deregistered. Off, it costs one branch a real registration.
+ * The proof of the promise: the page frame behind every page of the heap that is registered
+ * is noted when that is done, and compared in passes, and once more before it is
+ * deregistered. Off, it costs one branch a real registration.
  */
 #ifndef PIN_VERIFY_H
 #define PIN_VERIFY_H
 
-#include "allocator/base.h"
+#include "regpool/granule.h"
 
 #include <stdatomic.h>
 
@@ -24,7 +24,7 @@ extern _Atomic bool pin_verify_on;
 void pin_verify_init(void);
 
 /*
- * Makes a pass over all registered regions; turns verification on if it was off, when
+ * Makes a pass over all registered memory; turns verification on if it was off, when
  * there is nothing to compare with yet. *moved, unless NULL, gets pin_verified.moved;
  * it is written only on success. Returns 0, -EPERM when the kernel hides page frames,
  * -ENOTSUP when it has none to show or this is a forked child, -ENOMEM without room
@@ -36,35 +36,45 @@ int pin_verify(size_t *moved);
 void pin_verify_at_exit(void);
 
 /* Internal: what the hooks call. */
-void pin_verify_note(uint32_t number);
-void pin_verify_leave(uint32_t number);
-void pin_verify_forget(uint32_t number);
+void pin_verify_note(struct pin_range range);
+void pin_verify_leave(struct pin_range range);
+void pin_verify_forget(struct pin_range range);
 
 /*
- * Region `number` was registered; before its entry is READY, so that it is not
- * deregistered meanwhile.
+ * A range was registered. Who does not see the flag finds nothing known of it: passes begin
+ * when it is set.
  */
-static inline void pin_verify_registered(uint32_t number)
+static inline void pin_verify_registered(struct pin_range range)
 {
 	if (PIN_UNLIKELY(atomic_load(&pin_verify_on)))
-		pin_verify_note(number);
+		pin_verify_note(range);
+	else
+		for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
+			pin_granule_enter(pin_granule_of(p));
 }
 
-/*
- * A registration of it is about to go; its entry is BUSY since before the flag is
- * read. So a pass that turns the flag on does not rely on a registration that goes.
- */
-static inline void pin_verify_deregister(uint32_t number)
+static inline void pin_verify_left(struct pin_range range)
+{
+	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
+		pin_granule_leave(pin_granule_of(p));
+}
+
+/* A registration of it is about to go. If it stays after all, it was registered anew. */
+static inline void pin_verify_deregister(struct pin_range range)
 {
 	if (PIN_UNLIKELY(atomic_load(&pin_verify_on)))
-		pin_verify_leave(number);
+		pin_verify_leave(range);
+	else
+		pin_verify_left(range);
 }
 
 /* A registration of it is gone already, and nobody knows since when. */
-static inline void pin_verify_gone(uint32_t number)
+static inline void pin_verify_gone(struct pin_range range)
 {
 	if (PIN_UNLIKELY(atomic_load(&pin_verify_on)))
-		pin_verify_forget(number);
+		pin_verify_forget(range);
+	else
+		pin_verify_left(range);
 }
 
 #endif

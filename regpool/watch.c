@@ -5,7 +5,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "allocator/region.h"
+#include "allocator/reserve.h"
 #include "regpool/pool.h"
 #include "regpool/thread.h"
 
@@ -23,26 +23,18 @@
 _Atomic uint32_t pin_watch_pending;
 static _Atomic int watch_fd = -1;
 
-static void withdraw(uint64_t start, uint64_t length)
-{
-	size_t n_bytes = pin_region_withdraw(start, length);
-
-	if (n_bytes)
-		pin_warn_once("the program has replaced pages of its heap behind malloc, %s at "
-			      "%p: the %s around them are left to libibverbs from now on",
-			      PIN_SIZE(length), (void *)start, PIN_SIZE(n_bytes));
-}
+static void (*_Atomic replaced)(uintptr_t start, size_t length);
 
 static void take(const struct uffd_msg *message)
 {
 	switch (message->event) {
 	case UFFD_EVENT_REMOVE:
 	case UFFD_EVENT_UNMAP:
-		withdraw(message->arg.remove.start,
+		replaced(message->arg.remove.start,
 			 message->arg.remove.end - message->arg.remove.start);
 		break;
 	case UFFD_EVENT_REMAP:
-		withdraw(message->arg.remap.from, message->arg.remap.len);
+		replaced(message->arg.remap.from, message->arg.remap.len);
 		break;
 	default:
 		break;
@@ -95,7 +87,7 @@ static void *run(void *arg)
  * Hugetlb pages are mapped over the reservation as the heap grows. Were that watched, each
  * step would wait for the thread here, under jemalloc's locks, and so might the thread.
  */
-static bool by_region(void)
+static bool by_range(void)
 {
 	return pin_options.huge == PIN_HUGE_TLB;
 }
@@ -124,7 +116,7 @@ static bool watch_heap(int fd)
 	};
 
 	return !ioctl(fd, UFFDIO_API, &api) &&
-	       (by_region() || watch_range(fd, pin_reserve.base, pin_reserve.size));
+	       (by_range() || watch_range(fd, pin_reserve.base, pin_reserve.size));
 }
 
 static int open_watch(void)
@@ -145,13 +137,13 @@ static void say_unwatched(int error)
 		 strerrordesc_np(error));
 }
 
-void pin_watch_region(const struct pin_region *region)
+void pin_watch_range(struct pin_range range)
 {
 	static atomic_bool said;
 	int fd = atomic_load(&watch_fd), saved = errno;
-	size_t length = PIN_ALIGN_UP(region->length, PIN_GRANULE);
 
-	if (fd >= 0 && by_region() && is_watch(fd) && !watch_range(fd, region->start, length) &&
+	if (fd >= 0 && by_range() && is_watch(fd) &&
+	    !watch_range(fd, range.start, pin_range_length(range)) &&
 	    !atomic_exchange(&said, true))
 		say_unwatched(errno);
 	errno = saved;
@@ -172,10 +164,11 @@ static void start(void)
 		close(fd);
 }
 
-void pin_watch_start(void)
+void pin_watch_start(void (*tell)(uintptr_t start, size_t length))
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+	replaced = tell;
 	pthread_once(&once, start);
 }
 

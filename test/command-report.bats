@@ -96,7 +96,7 @@ setup() {
 		| map_values(map_values(significant))' job/*.json > expected
 	"$pinalloc" report --json job | jq '{totals, min, mean, max, imbalance}
 		| map_values(map_values(if . == null then . else . * 1e6 | round end))' > found
-	[ "$(jq '.totals | length' found)" -eq 16 ]
+	[ "$(jq '.totals | length' found)" -eq 17 ]
 	diff <(jq -S . expected) <(jq -S . found)
 }
 

@@ -23,7 +23,7 @@ struct fake_pd {
 struct fake_key {
 	_Atomic uint32_t lkey; /* 0 once deregistered */
 	_Atomic unsigned access;
-	_Atomic(const struct ibv_mr *) mr; /* so that what a context keeps is no leak */
+	_Atomic(struct ibv_mr *) mr; /* so that what a context keeps is no leak */
 	_Atomic(const struct ibv_pd *) pd;
 	_Atomic uintptr_t start, end;
 };
@@ -38,7 +38,7 @@ static struct fake_key *key_of(uint32_t lkey)
 	return &keys[lkey % MOST_KEYS];
 }
 
-static void make_key(const struct ibv_mr *mr, unsigned access)
+static void make_key(struct ibv_mr *mr, unsigned access)
 {
 	struct fake_key *key = key_of(mr->lkey);
 
@@ -230,10 +230,28 @@ void fake_verbs_install(void)
 	pin_ibverbs_replace(&table);
 }
 
+static struct ibv_device device = {.name = "fake0"};
+
 struct ibv_context *fake_context(void)
 {
-	static struct ibv_device device = {.name = "fake0"};
 	static struct ibv_context context = {.device = &device};
 
 	return &context;
+}
+
+struct ibv_context *fake_context_new(void)
+{
+	struct ibv_context *context = calloc(1, sizeof *context);
+
+	context->device = &device;
+	return context;
+}
+
+void fake_for_each_mr(const struct ibv_pd *pd, int (*call)(struct ibv_mr *mr))
+{
+	unsigned n = fake_verbs.made < MOST_KEYS ? fake_verbs.made : MOST_KEYS - 1;
+
+	for (unsigned i = 0; i <= n; i++)
+		if (keys[i].lkey && keys[i].pd == pd)
+			call(keys[i].mr);
 }

@@ -34,6 +34,12 @@ void fake_verbs_install(void);
 /* A device's context; lives for ever. */
 struct ibv_context *fake_context(void);
 
+/* Another one of the same device, which does not. */
+struct ibv_context *fake_context_new(void);
+
+/* Calls a function for each MR that is registered in a PD; it may deregister it. */
+void fake_for_each_mr(const struct ibv_pd *pd, int (*call)(struct ibv_mr *mr));
+
 /* The access an MR was really registered with, given any struct ibv_mr's lkey. */
 unsigned fake_access_of(uint32_t lkey);
 

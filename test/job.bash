@@ -10,7 +10,7 @@ base_report() {
 	jq -n '{schema: 1, version: "0.1.0", host: "node1", pid: 100, rank: 0, nranks: 4,
 		program: "app", elapsed_s: 6.5, written: "at exit",
 		memory: {live_peak_bytes: 100, live_bytes: 50, mapped_bytes: 128, pinned_bytes: 64,
-			pinned_peak_bytes: 128, rss_peak_bytes: 160, memlock_limit_bytes: 1024,
+			pinned_peak_bytes: 128, registered_peak_bytes: 128, rss_peak_bytes: 160, memlock_limit_bytes: 1024,
 			ram_bytes: 65536, regions: 2},
 		registration: {mr_created: 10, mr_destroyed: 9, served: 1000, passed_through: 3,
 			passed_through_reasons: {"not heap memory": 3}, refused: 0, evicted: 0,
@@ -39,6 +39,7 @@ four() {
 			| .memory.live_peak_bytes += $r * $mib
 			| .memory.mapped_bytes = (1 + $r) * 128 * $mib
 			| .memory.pinned_peak_bytes = (1 + $r) * 64 * $mib
+			| .memory.registered_peak_bytes = (1 + $r) * 64 * $mib
 			| .registration.served += $r * $r | .registration.mr_created += 3 * $r
 			| .elapsed_s += $r"
 	done

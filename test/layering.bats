@@ -92,7 +92,7 @@ longest() {
 # A call that the linker is not told of would go past that file, silently.
 @test "the linker is told of the calls of jemalloc's that come by here, and of no others" {
 	run diff \
-		<(nm "$top_builddir"/allocator/.libs/{calls,depot,extents,large}.o | sed -n 's/.* T __wrap_//p' | sort) \
+		<(nm "$top_builddir"/allocator/.libs/{calls,depot,extents,large,store}.o | sed -n 's/.* T __wrap_//p' | sort) \
 		<(sed -n 's/^JEMALLOC_WRAPS = //p' "$top_builddir/Makefile" | tr ' ' '\n' |
 			sed -n 's/^-Wl,--wrap=//p' | sort)
 	echo "$output"

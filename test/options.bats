@@ -24,13 +24,13 @@ said() {
 	[[ "$stderr" =~ ^${line:+pinalloc\[[0-9]+\]: $line}$ ]]
 }
 
-# steps COUNT [NAME=VALUE…]: how large, in MiB, the regions are in which the heap
-# of a program grows that holds COUNT blocks of 1 MiB.
+# steps COUNT [NAME=VALUE…]: how large, in MiB, the steps are in which the heap of a program
+# grows that holds COUNT blocks of 1 MiB.
 steps() {
 	local count=$1
 	shift
 	preloaded PINALLOC_LOG=debug "$@" "$programs/grow" "$count" 2>&1 |
-		sed -n 's/^pinalloc.* region [0-9]*: \([0-9]*\)\.[0-9] MiB at 0x.*/\1/p'
+		sed -n 's/^pinalloc.* the heap grows by \([0-9]*\)\.[0-9] MiB to 0x.*/\1/p'
 }
 
 @test "PINALLOC_HELP=1 prints the table and ends any program" {
@@ -72,9 +72,9 @@ steps() {
 	works PINALLOC=1 MY_PINALLOC_FOO=1
 }
 
-@test "PINALLOC_LOG=error silences warnings, =debug shows the regions, =info does not" {
+@test "PINALLOC_LOG=error silences warnings, =debug shows how the heap grows, =info does not" {
 	works PINALLOC_FOO=1 PINALLOC_GROW=banana PINALLOC_LOG=error
-	said 'region 0: 8\.0 MiB at 0x[0-9a-f]+00000' PINALLOC_LOG=debug
+	said 'the heap grows by 8\.0 MiB to 0x[0-9a-f]+00000' PINALLOC_LOG=debug
 	works PINALLOC_LOG=info
 }
 
@@ -102,18 +102,31 @@ steps() {
 	[ "$(steps 200 PINALLOC_GROW=5M | sort -n | tail -n 1)" -eq 4 ]
 }
 
-@test "PINALLOC_GROW does not bound a block: that gets a region it fits into" {
+@test "PINALLOC_GROW does not bound a block: the heap grows by what that lacks" {
 	run -0 preloaded PINALLOC_LOG=debug PINALLOC_GROW=4M "$programs/grow" 1 100000000
-	[[ "${lines[-1]}" =~ region\ [0-9]+:\ (9[6-9]|1[0-2][0-9])\.[0-9]\ MiB ]]
+	[[ "${lines[-1]}" =~ grows\ by\ 9[2-7]\.[0-9]\ MiB ]]
+	run -0 preloaded PINALLOC_LOG=debug PINALLOC_GROW=4M "$programs/grow" 1 100000000 110000000
+	[[ "${lines[-1]}" =~ grows\ by\ (8|10|12)\.0\ MiB ]]
+}
+
+@test "the steps are shares of the heap until they reach the bound" {
+	run -0 steps 1024
+	[ "${lines[0]}" -eq 8 ]
+	[ "${lines[20]}" -gt $((8 * 2)) ]
+	[ "${lines[20]}" -lt 64 ]
+	[ "$(sort -n <<< "$output")" = "$output" ]
 }
 
 @test "suffixes K, M and G multiply" {
 	local size
 	for size in 16777216 16384K 16M; do
-		[ "$(steps 100 PINALLOC_GROW=$size | sort -n | tail -n 1)" -eq 16 ]
+		[ "$(steps 200 PINALLOC_GROW=$size | sort -n | tail -n 1)" -eq 16 ]
 	done
-	[ "$(steps 1 MALLOC_TOP_PAD_=1G PINALLOC_GROW=1G)" = "$(steps 1 MALLOC_TOP_PAD_=1024M \
-		PINALLOC_GROW=1024M)" ]
+	for size in 536870912 524288K 512M; do
+		[ "$(steps 1 MALLOC_TOP_PAD_=$size PINALLOC_GROW=1G)" -eq 512 ]
+	done
+	run -0 preloaded PINALLOC_LOG=debug MALLOC_TOP_PAD_=1G PINALLOC_GROW=1G "$programs/grow" 1
+	[[ "$output" == *"grows by 1.0 GiB"* ]]
 }
 
 @test "PINALLOC_RESTRICT names the programs in which there is registration" {

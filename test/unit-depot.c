@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "allocator/region.h"
+#include "allocator/span.h"
 #include "test/tap.h"
 
 #include <pthread.h>
@@ -108,7 +108,7 @@ static void not_missed(void)
 	give_all();
 	mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
 	before = count("curslabs");
-	free(malloc(pin_region_bytes() + 1));
+	free(malloc(pin_span_bytes() + 1));
 	after = count("curslabs");
 	ok(before - after > MANY / 32, "before the heap grows slabs have all: %lu, then %lu",
 	   before, after);

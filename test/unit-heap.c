@@ -1,24 +1,30 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * jemalloc over the page layer, linked into a plain program: every block lies in
- * one region, however the heap was churned, and growth is bounded.
+ * one span, however the heap was churned; the heap grows by what it lacks, and what is
+ * free in it is one with its neighbours.
  */
 #include <config.h>
 
+#include "allocator/extents.h"
 #include "allocator/heap.h"
 #include "allocator/large.h"
 #include "allocator/options.h"
-#include "allocator/region.h"
+#include "allocator/os.h"
+#include "allocator/reserve.h"
+#include "allocator/span.h"
 #include "test/tap.h"
 
 #include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define THREADS 4
 #define SLOTS	256
-#define ROUNDS	20000
+#define ROUNDS	8000
 
 static _Atomic unsigned long outside, torn, dirty;
 
@@ -42,11 +48,15 @@ static void *some_block(unsigned *random, size_t n)
 	}
 }
 
+static bool is_zero(const char *p, size_t n)
+{
+	return !p[0] && !memcmp(p, p + 1, n - 1);
+}
+
 static void check(char *p, size_t n)
 {
 	outside += !pin_reserve_contains(p);
-	torn += pin_region_find(p, pin_large_usable(p, malloc_usable_size(p))) ==
-		PIN_REGION_NONE;
+	torn += !pin_span_find(p, pin_large_usable(p, malloc_usable_size(p)));
 	p[0] = p[n - 1] = 1;
 }
 
@@ -81,7 +91,7 @@ static void blocks(void)
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	ok(!outside, "every block is in the reserve");
-	ok(!torn, "and as a whole in one region");
+	ok(!torn, "and as a whole in one span");
 }
 
 /* Freed memory is reused dirty: jemalloc must not believe that a purge zeroed it. */
@@ -95,29 +105,238 @@ static void zeroes(void)
 		memset(p, 0xff, n);
 		free(p);
 		p = calloc(1, n);
-		dirty += p[0] || memcmp(p, p + 1, n - 1);
+		dirty += !is_zero(p, n);
 		free(p);
 	}
 	ok(!dirty, "calloc clears memory that was used before");
 }
 
-static void growth(void)
+static size_t resident(const char *p, size_t n)
 {
-	size_t largest = 0, steps = 0;
-	uint32_t before = pin_region_count();
+	size_t n_pages = n / PIN_PAGE, found = 0;
+	unsigned char *pages = malloc(n_pages);
+
+	if (!pin_os_resident((uintptr_t)p, n_pages, pages))
+		return SIZE_MAX;
+	for (size_t i = 0; i < n_pages; i++)
+		found += pages[i] & 1;
+	free(pages);
+	return found;
+}
+
+/* Larger than what is free anywhere: it is at the end of the heap. */
+static char *at_end(size_t *n)
+{
+	*n = pin_span_bytes();
+	return malloc(*n);
+}
+
+static void zeroes_at_end(void)
+{
+	size_t n, more = 32 * PIN_MIB;
+	char *p = at_end(&n), *q;
+
+	memset(p, 0xff, n);
+	free(p);
+	q = calloc(1, n + more);
+	ok(q == p && resident(q + n, more) < more / PIN_PAGE / 8,
+	   "calloc does not touch what nobody has had: %zu pages", resident(q + n, more));
+	ok(is_zero(q, n + more), "and clears what somebody has had");
+	p = calloc(1, n + 2 * more);
+	ok(p > q && resident(p, n) < n / PIN_PAGE / 4, "behind it it has nothing to clear");
+	free(p);
+	free(q);
+}
+
+/* What a heap that begins with these options makes of it. */
+static int anew(const char *what, const char *grow, const char *top_pad)
+{
+	int status = 0;
+	pid_t child = fork();
+
+	if (!child) {
+		setenv("PINALLOC_GROW", grow, 1);
+		setenv("MALLOC_TOP_PAD_", top_pad, 1);
+		execl("/proc/self/exe", "unit-heap", what, NULL);
+		_exit(0);
+	}
+	if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
+		return -1;
+	return WEXITSTATUS(status);
+}
+
+static int first_step(const char *grow, const char *top_pad)
+{
+	return anew("first", grow, top_pad);
+}
+
+static void first_steps(void)
+{
+	ok(pin_span_count() == 1 && pin_span_steps() == 1 && pin_span_bytes() == 8 * PIN_MIB,
+	   "the heap begins with 8 MiB");
+	ok(first_step("64M", "0") == 8 && first_step("1G", "0") == 8, "whatever the bound");
+	ok(first_step("16M", "0") == 4, "but a quarter of it: %d", first_step("16M", "0"));
+	ok(first_step("64M", "32M") == 32, "or what MALLOC_TOP_PAD_ says");
+	ok(first_step("4M", "32M") == 4, "up to the bound");
+}
+
+static void steps(void)
+{
+	size_t largest = 0, least = SIZE_MAX, bytes = pin_span_bytes(), was;
 
 	/* What was freed before is used first. */
-	for (int i = 0; i < 65536 && pin_region_count() < before + 4; i++)
-		memset(malloc(PIN_MIB), 1, 1);
-	for (uint32_t i = before; i < pin_region_count(); i++, steps++)
-		if (pin_region_get(i)->length > largest)
-			largest = pin_region_get(i)->length;
-	ok(steps > 0 && largest <= pin_options.grow,
-	   "no growth step is over PINALLOC_GROW: %zu", largest);
-	before = pin_region_count();
-	ok(malloc(100 * PIN_MIB) && pin_region_count() == before + 1,
-	   "a block beyond it gets a region of its own");
-	ok(pin_region_get(before)->length < 120 * PIN_MIB, "that is little larger");
+	for (unsigned end = pin_span_steps() + 40; pin_span_steps() < end;) {
+		was = bytes;
+		if (!malloc(PIN_MIB))
+			break;
+		bytes = pin_span_bytes();
+		if (bytes == was)
+			continue;
+		largest = bytes - was > largest ? bytes - was : largest;
+		least = (bytes - was) * 9 < least ? (bytes - was) * 9 : least;
+	}
+	ok(largest == pin_options.grow, "the heap grows by PINALLOC_GROW at most: %zu",
+	   largest);
+	ok(least >= 64 * PIN_MIB, "and never by less than its share: %zu", least);
+}
+
+static void missing_part(void)
+{
+	size_t n, bytes, grow = pin_options.grow;
+	uint32_t steps;
+	char *p;
+
+	pin_options.grow = PIN_GRANULE; /* steps are no larger than need be */
+	p = at_end(&n);
+	free(p);
+	bytes = pin_span_bytes();
+	ok(bytes < 2 * n + PIN_GRANULE && bytes > n, "a block grows the heap by what it lacks");
+	p = malloc(n);
+	ok(pin_span_bytes() == bytes, "and serves as much again");
+	free(p);
+	steps = pin_span_steps();
+	p = malloc(n + 10 * PIN_MIB);
+	ok(pin_span_bytes() - bytes <= 12 * PIN_MIB && pin_span_bytes() > bytes,
+	   "10 MiB more than is free at the end are what it grows by: %zu",
+	   pin_span_bytes() - bytes);
+	ok(pin_span_steps() == steps + 1, "at once");
+	free(p);
+	bytes = pin_span_bytes();
+	pin_large_ask(n + 20 * PIN_MIB);
+	p = memalign(64 * PIN_MIB, n + 20 * PIN_MIB);
+	ok(!((uintptr_t)p % (64 * PIN_MIB)) && pin_span_bytes() - bytes <= 76 * PIN_MIB,
+	   "aligned, no more than it needs there: %zu", pin_span_bytes() - bytes);
+	free(p);
+	pin_options.grow = grow;
+}
+
+/* Right behind each other. What is before them, in holes, is left. */
+static void in_a_row(char **blocks, int count, size_t n)
+{
+	bool good = false;
+
+	while (!good) {
+		good = true;
+		for (int i = 0; i < count; i++) {
+			blocks[i] = malloc(n);
+			good &= !i || blocks[i] == blocks[i - 1] + n;
+		}
+	}
+}
+
+static void merged(void)
+{
+	size_t n = 80 * PIN_MIB, bytes;
+	char *blocks[6], *p;
+
+	in_a_row(blocks, 6, n);
+	bytes = pin_span_bytes();
+	free(blocks[3]);
+	free(blocks[1]);
+	free(blocks[4]);
+	free(blocks[2]);
+	p = malloc(4 * n);
+	ok(p == blocks[1] && pin_span_bytes() == bytes,
+	   "what steps have made is one when it is free");
+	free(p);
+	free(blocks[0]);
+	free(blocks[5]);
+}
+
+static void no_walls(void)
+{
+	size_t bytes = pin_span_bytes(), most;
+
+	for (size_t n = 100 * PIN_MIB; n <= 200 * PIN_MIB; n += PIN_MIB)
+		free(malloc(n));
+	most = bytes + 200 * PIN_MIB + pin_options.grow;
+	ok(pin_span_bytes() <= most,
+	   "blocks that are larger each time need as much as the largest: %zu of %zu",
+	   pin_span_bytes(), most);
+}
+
+/*
+ * More free memory before the end than is looked at, none of which fits; what is at the end
+ * does, but would not wherever it began. For a process of its own.
+ */
+static bool aligned_at_end(void)
+{
+	size_t alignment = 64 * PIN_MIB, n = 72 * PIN_MIB, bytes;
+	char *blocks[100], *last, *p;
+	uintptr_t end;
+
+	in_a_row(blocks, 100, n);
+	for (int i = 0; i < 99; i += 2)
+		if (-(uintptr_t)blocks[i] % alignment > n - alignment)
+			free(blocks[i]);
+	do
+		last = malloc(100 * PIN_MIB);
+	while (-(uintptr_t)last % alignment > 36 * PIN_MIB);
+	end = (uintptr_t)last;
+	free(last);
+	bytes = pin_span_bytes();
+	alarm(20);
+	p = memalign(alignment, alignment);
+	return (uintptr_t)p >= end && !((uintptr_t)p % alignment) && pin_span_bytes() == bytes;
+}
+
+/*
+ * Somebody else takes the addresses behind the heap, as threads on another memory node do. For
+ * a process of its own.
+ */
+static bool zeroes_in_two_spans(void)
+{
+	size_t n = 0, size = 64 * PIN_KIB;
+	static char *blocks[1000];
+	char *wall;
+
+	pin_reserve_take(PIN_GRANULE);
+	wall = malloc(pin_span_get(0)->room);
+	if (!wall || pin_span_count() != 2)
+		return false;
+	/* What is free in the first was never used. */
+	while (n < 1000 && (blocks[n] = malloc(size)) < wall)
+		memset(blocks[n++], 0xff, size);
+	for (size_t i = 0; i < n; i++)
+		free(blocks[i]);
+	for (size_t i = 0; i < n; i++)
+		dirty += !is_zero(calloc(1, size), size);
+	return n > 50 && n < 1000 && !dirty;
+}
+
+static void reserved(void)
+{
+	const struct pin_span *span = pin_span_get(0);
+	size_t bytes = pin_span_bytes(), n = 300 * PIN_MIB;
+	char *p = pin_extents_reserve(n), *q;
+
+	ok(p && (uintptr_t)p + n == span->start + span->length && pin_span_bytes() == bytes + n,
+	   "the heap grows by what is to be reserved");
+	q = malloc(n);
+	ok(pin_span_bytes() == bytes + n && q <= p, "which a block then has");
+	free(q);
+	ok(!pin_extents_reserve(SIZE_MAX - 5) && !pin_extents_reserve(pin_reserve.size),
+	   "more than there are addresses is refused");
 }
 
 static void figures(void)
@@ -130,16 +349,29 @@ static void figures(void)
 	p = malloc(50 * PIN_MIB);
 	pin_heap_stats(&two);
 	ok(two.live >= one.live + 50 * PIN_MIB, "live memory counts a block");
-	ok(two.mapped >= two.live && two.mapped == pin_region_bytes(), "the heap covers it");
+	ok(two.mapped >= two.live && two.mapped == pin_span_bytes(), "the heap covers it");
 	free(p);
 	ok(pin_heap_answers_malloc(), "malloc is answered from the reserve");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	blocks();
+	if (argc > 1 && !strcmp(argv[1], "first"))
+		return (int)(pin_span_bytes() / PIN_MIB);
+	if (argc > 1)
+		return strcmp(argv[1], "spans") ? aligned_at_end() : zeroes_in_two_spans();
+	first_steps();
 	zeroes();
-	growth();
+	zeroes_at_end();
+	ok(anew("spans", "64M", "0") == 1, "and memory it has used in any span");
+	steps();
+	missing_part();
+	merged();
+	no_walls();
+	reserved();
+	ok(anew("aligned", "2M", "0") == 1,
+	   "a free end is had by whom it fits, however many holes do not");
+	blocks();
 	figures();
 	return done_testing();
 }

@@ -9,7 +9,7 @@
 #include "allocator/heap.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
-#include "allocator/region.h"
+#include "allocator/span.h"
 #include "test/tap.h"
 
 #include <malloc.h>
@@ -26,6 +26,11 @@
 static size_t usable(void *p)
 {
 	return pin_large_usable(p, malloc_usable_size(p));
+}
+
+static bool is_zero(const char *p, size_t n)
+{
+	return !p[0] && !memcmp(p, p + 1, n - 1);
 }
 
 static void exact(void)
@@ -45,7 +50,7 @@ static void exact(void)
 	ok(malloc(n) == p, "what was freed serves the next such request");
 	free(p);
 	p = calloc(1, n);
-	ok(!p[0] && !memcmp(p, p + 1, n - 1), "calloc clears all of it");
+	ok(is_zero(p, n), "calloc clears all of it");
 	free(p);
 	ok(pin_large_good_size(100000, 114688) == 102400, "a good size is whole pages as well");
 	ok(pin_large_good_size(1000, 1024) == 1024, "not of small ones");
@@ -59,12 +64,12 @@ static void reuse(void)
 
 	malloc(1);
 	free(p);
-	mapped = pin_region_bytes();
+	mapped = pin_span_bytes();
 	for (int i = 0; i < 1000; i++) {
 		p = malloc(9 * PIN_MIB + 5 * PIN_PAGE);
 		free(p);
 	}
-	ok(pin_region_bytes() == mapped, "the same size again and again needs no more heap");
+	ok(pin_span_bytes() == mapped, "the same size again and again needs no more heap");
 	for (int i = 0; i < 1000; i++) {
 		p = memalign(PIN_MIB << i % 3, 3 * PIN_MIB + (size_t)i * PIN_PAGE);
 		if ((uintptr_t)p % (PIN_MIB << i % 3))
@@ -91,13 +96,12 @@ static void resized(void)
 	p = realloc(p, 33 * PIN_KIB);
 	ok(usable(p) >= 33 * PIN_KIB && p[33 * PIN_KIB - 1] == 8, "and one that shrinks");
 	free(realloc(p, 100));
-	mapped = pin_region_bytes();
+	mapped = pin_span_bytes();
 	p = malloc(PIN_MIB + 1);
 	for (size_t more = 0; more < 32 * PIN_MIB; more += PIN_PAGE)
 		p = realloc(p, PIN_MIB + more);
 	free(p);
-	ok(pin_region_bytes() - mapped < 64 * PIN_MIB,
-	   "growth by a page at a time stays cheap");
+	ok(pin_span_bytes() - mapped < 64 * PIN_MIB, "growth by a page at a time stays cheap");
 	ok(!realloc(malloc(PIN_MIB + 1), PTRDIFF_MAX), "and beyond all memory fails");
 }
 
@@ -138,12 +142,12 @@ static void shared(void)
 	size_t mapped;
 
 	fill_and_free(NULL);
-	mapped = pin_region_bytes();
+	mapped = pin_span_bytes();
 	for (int i = 0; i < 8; i++) {
 		pthread_create(&threads[i], NULL, fill_and_free, NULL);
 		pthread_join(threads[i], NULL);
 	}
-	ok(pin_region_bytes() == mapped, "what one thread frees serves all others");
+	ok(pin_span_bytes() == mapped, "what one thread frees serves all others");
 }
 
 struct block {
@@ -276,7 +280,7 @@ static void own_hooks(void)
 	static extent_hooks_t hooks = {.alloc = take, .split = split, .merge = merge};
 	extent_hooks_t *with = &hooks;
 	unsigned arena;
-	size_t size = sizeof arena, outside = 0, mapped = pin_region_bytes();
+	size_t size = sizeof arena, outside = 0, mapped = pin_span_bytes();
 	char *blocks[40];
 	int flags;
 
@@ -293,7 +297,39 @@ static void own_hooks(void)
 			dallocx(blocks[i], flags);
 	}
 	ok(!outside, "all its blocks are from there, and go back there");
-	ok(pin_region_bytes() == mapped, "and none of the heap is");
+	ok(pin_span_bytes() == mapped, "and none of the heap is");
+}
+
+static extent_hooks_t *heap_hooks;
+
+static void *take_from_heap(extent_hooks_t *hooks, void *addr, size_t n, size_t alignment,
+			    bool *zero, bool *commit, unsigned arena)
+{
+	(void)hooks;
+	return heap_hooks->alloc(heap_hooks, addr, n, alignment, zero, commit, arena);
+}
+
+/* What such hooks have from jemalloc's own is in use before these have it back. */
+static void borrowed(void)
+{
+	static extent_hooks_t hooks = {.alloc = take_from_heap, .split = split, .merge = merge};
+	extent_hooks_t *with = &hooks;
+	size_t n = 4 * PIN_MIB, size = sizeof heap_hooks, arena_size = sizeof(unsigned);
+	char name[40], *p;
+	unsigned arena;
+	int flags;
+
+	mallctl("arena.0.extent_hooks", &heap_hooks, &size, NULL, 0);
+	mallctl("arenas.create", &arena, &arena_size, &with, sizeof with);
+	flags = (int)MALLOCX_ARENA(arena) | MALLOCX_TCACHE_NONE;
+	p = mallocx(2 * n, flags);
+	ok(pin_span_find(p, 2 * n), "hooks of the program's own may have memory of the heap");
+	memset(p, 1, 2 * n);
+	ok(xallocx(p, n, 0, 0) == n, "which goes back there");
+	snprintf(name, sizeof name, "arena.%u.extent_hooks", arena);
+	mallctl(name, NULL, NULL, &heap_hooks, sizeof heap_hooks);
+	ok(xallocx(p, 2 * n, 0, MALLOCX_ZERO) == 2 * n && is_zero(p + n, n),
+	   "and what they have used is cleared once there are none");
 }
 
 int main(void)
@@ -305,6 +341,7 @@ int main(void)
 	shared();
 	many();
 	own_hooks();
+	borrowed();
 	many();
 	return done_testing();
 }

@@ -6,16 +6,135 @@
  */
 #include <config.h>
 
+#include "regpool/budget.h"
 #include "regpool/pool.h"
-#include "test/regions.h"
+#include "test/fake-kernel.h"
+#include "test/lines.h"
+#include "test/spans.h"
 #include "test/tap.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <string.h>
+#include <sys/wait.h>
 
-#define REGIONS 8
+#define PIECES 16
 
-static char *heap[REGIONS];
+static char *heap[PIECES];
+
+/* In a process of its own: it is found out once. */
+static size_t share_with(size_t ram, size_t cgroup)
+{
+	int status = 0;
+	pid_t child = fork();
+
+	if (!child) {
+		fake_kernel.ram = ram;
+		fake_kernel.cgroup = cgroup;
+		pin_options.max_pinned = PIN_PINNED_AUTO;
+		_exit((int)(pin_budget_pinned_limit() / PIECE));
+	}
+	waitpid(child, &status, 0);
+	return (size_t)WEXITSTATUS(status) * PIECE;
+}
+
+/* How many of the pieces, one by one and all in use, are served; the others are passed. */
+static unsigned served_at_once(struct ibv_pd *pd)
+{
+	uint64_t before = pin_pool_requests(PIN_SERVED);
+	struct ibv_mr *held[PIECES];
+	unsigned n;
+
+	for (int i = 0; i < PIECES; i++)
+		held[i] = reg(pd, heap[i], 64, RIGHTS);
+	n = (unsigned)(pin_pool_requests(PIN_SERVED) - before);
+	for (int i = 0; i < PIECES; i++)
+		if (!held[i] || !reaches(held[i]) || pin_mr_deregister(held[i]))
+			n = 0;
+	return n;
+}
+
+static void share_of_memory(void)
+{
+	struct ibv_pd *pd = new_pd();
+	struct lines lines;
+	unsigned n;
+
+	ok(share_with(80 * PIECE, SIZE_MAX) == 60 * PIECE, "3/4 of the machine's memory");
+	ok(share_with(80 * PIECE, 40 * PIECE) == 30 * PIECE, "or of the cgroup's");
+	fake_kernel.ram = 80 * PIECE;
+	fake_kernel.cgroup = 8 * PIECE;
+	pin_options.max_pinned = PIN_PINNED_AUTO;
+	lines = lines_begin();
+	n = served_at_once(pd);
+	lines_end(&lines);
+	ok(n == 6 && pin_pool.pinned <= 6 * PIECE, "so much is pinned, and no more: %u", n);
+	ok(lines.n == 1 && strstr(lines.text, "12.0 MiB by the memory there is") &&
+		   strstr(lines.text, "PINALLOC_MAX_PINNED says otherwise"),
+	   "one line says by what it is limited");
+	pin_options.max_pinned = SIZE_MAX;
+	ok(served_at_once(pd) == PIECES, "without a limit all is");
+	ok(!pin_domain_dealloc(pd) && !pin_pool.pinned && !pin_pool.registered,
+	   "nothing is left");
+}
+
+/* What two memory regions have is pinned once, and locked twice. */
+static void counted_twice(void)
+{
+	struct ibv_pd *one = new_pd(), *two = new_pd();
+	struct ibv_mr *a, *b, *c;
+	struct lines lines;
+	uint64_t before;
+
+	pin_options.max_pinned = 2 * PIECE;
+	a = reg(one, heap[0], 2 * PIECE, RIGHTS);
+	b = reg(two, heap[0], 2 * PIECE, RIGHTS);
+	ok(a && b && pin_pool.pinned == 2 * PIECE && pin_pool.registered == 4 * PIECE,
+	   "PINALLOC_MAX_PINNED counts a page once");
+	before = pin_pool_requests(PIN_UNPINNED);
+	pin_mr_deregister(reg(two, heap[4], 64, RIGHTS));
+	ok(pin_pool_requests(PIN_UNPINNED) == before + 1 && reaches(a) && reaches(b),
+	   "and no more of them");
+	pin_options.max_pinned = SIZE_MAX;
+	pin_mr_deregister(b);
+	pin_domain_dealloc(two);
+	two = new_pd();
+	fake_kernel.memlock = 7 * PIECE; /* of which half */
+	lines = lines_begin();
+	b = reg(two, heap[0], 2 * PIECE, RIGHTS);
+	lines_end(&lines);
+	ok(pin_pool_requests(PIN_UNPINNED) == before + 2 && b && reaches(b),
+	   "the limit on locked memory counts each memory region");
+	ok(lines.n == 1 && strstr(lines.text, "7.0 MiB of ulimit -l"),
+	   "of which there is one line");
+	c = reg(two, heap[0], 64, RIGHTS);
+	ok(pin_pool_requests(PIN_UNPINNED) == before + 2 && reaches(c),
+	   "where so much does not fit, less is tried all the same");
+	pin_mr_deregister(a);
+	pin_mr_deregister(b);
+	pin_mr_deregister(c);
+	fake_kernel.memlock = SIZE_MAX;
+	ok(!pin_domain_dealloc(one) && !pin_domain_dealloc(two) && !pin_pool.pinned &&
+		   !pin_pool.registered,
+	   "nothing is left");
+}
+
+/* A wide memory region that does not fit is not worth a request. */
+static void narrowed(void)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr;
+
+	fake_touch(heap[8], 4 * PIECE);
+	pin_options.max_pinned = PIECE;
+	mr = reg(pd, heap[9], 64, RIGHTS);
+	ok(reaches(mr) && pin_pool.pinned == PIECE,
+	   "where all around does not fit, what is asked for does");
+	pin_mr_deregister(mr);
+	pin_options.max_pinned = SIZE_MAX;
+	ok(!pin_domain_dealloc(pd) && !pin_pool.pinned && !pin_pool.registered,
+	   "nothing is left");
+}
 
 static void locked_memory(void)
 {
@@ -25,30 +144,30 @@ static void locked_memory(void)
 	uint64_t evicted = pin_pool.evicted;
 
 	pin_mr_deregister(mr);
-	fake_verbs.limit = REGION + PIN_MIB;
+	fake_verbs.limit = PIECE + PIN_MIB;
 	mr = reg(pd, b, 64, RIGHTS);
 	ok(mr && pin_pool.evicted == evicted + 1 && fake_verbs.live == 1,
-	   "an idle region gives way to one that is needed");
+	   "an idle memory region gives way to one that is needed");
 	other = reg(pd, a, 64, RIGHTS);
 	ok(other && other->addr == a && pin_pool_requests(PIN_UNPINNED),
 	   "one in use does not: the request is handed on");
 	pin_mr_deregister(other);
 	pin_mr_deregister(mr);
 	mr = reg(pd, &mr, 2 * PIN_MIB, RIGHTS);
-	ok(mr && fake_verbs.live == 1, "an idle region gives way to foreign memory");
+	ok(mr && fake_verbs.live == 1, "an idle one gives way to foreign memory");
 	pin_mr_deregister(mr);
 	fake_verbs.limit = SIZE_MAX;
-	pin_options.max_pinned = REGION - 1;
+	pin_options.max_pinned = PIECE - 1;
 	evicted = pin_pool.evicted;
 	mr = reg(pd, b, 64, RIGHTS);
 	ok(mr && mr->length == 64 && pin_pool.evicted == evicted,
-	   "for a region that cannot fit nobody gives way");
+	   "for one that cannot fit nobody gives way");
 	pin_mr_deregister(mr);
-	pin_options.max_pinned = REGION;
+	pin_options.max_pinned = PIECE;
 	mr = reg(pd, a, 64, RIGHTS);
 	pin_mr_deregister(mr);
 	mr = reg(pd, b, 64, RIGHTS);
-	ok(mr && fake_verbs.live == 1 && pin_pool.pinned == REGION,
+	ok(mr && fake_verbs.live == 1 && pin_pool.pinned == PIECE,
 	   "PINALLOC_MAX_PINNED is kept by eviction");
 	pin_options.max_pinned = SIZE_MAX;
 	pin_mr_deregister(mr);
@@ -63,10 +182,10 @@ static void shrinking_share(void)
 
 	idle = reg(pd, heap[1], 64, RIGHTS);
 	pin_mr_deregister(idle);
-	pin_options.max_pinned = REGION / 2;
-	fake_verbs.limit = 2 * REGION + PIN_PAGE;
+	pin_options.max_pinned = PIECE / 2;
+	fake_verbs.limit = 2 * PIECE + PIN_PAGE;
 	own = reg(pd, &own, 2 * PIN_PAGE, RIGHTS);
-	ok(own && reaches(own), "above its share an idle region gives way to foreign memory");
+	ok(own && reaches(own), "above its share an idle one gives way to foreign memory");
 	ok(reaches(used), "and one in use stays");
 	pin_options.max_pinned = SIZE_MAX;
 	fake_verbs.limit = SIZE_MAX;
@@ -80,9 +199,9 @@ static unsigned refused_in_turn(struct ibv_pd *pd)
 {
 	unsigned refused = 0;
 
-	for (int i = 0; i < 5 * REGIONS; i++) {
+	for (int i = 0; i < 5 * PIECES; i++) {
 		uint64_t served = pin_pool_requests(PIN_SERVED);
-		struct ibv_mr *mr = reg(pd, heap[i % REGIONS] + i, 64, RIGHTS);
+		struct ibv_mr *mr = reg(pd, heap[i % PIECES] + i, 64, RIGHTS);
 
 		refused += !mr || !reaches(mr) || pin_pool_requests(PIN_SERVED) == served;
 		pin_mr_deregister(mr);
@@ -103,7 +222,7 @@ static void memory_regions(void)
 
 		fake_verbs.full_errno = errors[i];
 		ok(!refused_in_turn(pd) && pin_pool.evicted > evicted,
-		   "an adapter that is full (%s) takes another region for an idle one",
+		   "an adapter that is full (%s) takes another memory region for an idle one",
 		   strerrorname_np(errors[i]));
 	}
 	mr = reg(pd, &mr, sizeof mr, RIGHTS);
@@ -115,7 +234,7 @@ static void memory_regions(void)
 	mr = reg(pd, heap[4], 64, RIGHTS);
 	ok(!mr && errno == EOVERFLOW, "in use they stay, and the error is the adapter's");
 	for (int i = 0; i < 4; i++) {
-		ok(reaches(held[i]), "region %d is as it was", i);
+		ok(reaches(held[i]), "number %d is as it was", i);
 		pin_mr_deregister(held[i]);
 	}
 	fake_verbs.max_mr = INT_MAX;
@@ -123,17 +242,17 @@ static void memory_regions(void)
 	ok(!pin_domain_dealloc(pd), "nothing is left");
 }
 
-static void large_regions(void)
+static void large_requests(void)
 {
 	struct ibv_pd *pd;
 	struct ibv_mr *mr;
 	unsigned tried = fake_verbs.tried;
 
-	fake_verbs.max_mr_size = REGION - 1;
+	fake_verbs.max_mr_size = PIECE - 1;
 	pd = new_pd();
 	mr = reg(pd, heap[0], 64, RIGHTS);
 	ok(mr && reaches(mr) && mr->length == 64 && fake_verbs.tried == tried + 1,
-	   "of a region that is too large for the adapter a part can be registered");
+	   "what is too large for the adapter is left to libibverbs, in part");
 	pin_mr_deregister(mr);
 	ok(!pin_domain_dealloc(pd), "nothing is left");
 	fake_verbs.max_mr_size = SIZE_MAX;
@@ -142,7 +261,7 @@ static void large_regions(void)
 	pin_domain_dealloc(pd);
 }
 
-/* A region whose registration fails for any reason, once. */
+/* A registration that fails for any reason, once. */
 static void failures(void)
 {
 	static const int errors[] = {ENOMEM, EAGAIN, EINVAL, EFAULT, EACCES, EIO};
@@ -155,11 +274,10 @@ static void failures(void)
 		fake_verbs.fail_next = 1;
 		mr = reg(pd, heap[i], 64, RIGHTS);
 		ok(mr && reaches(mr) && mr->length == 64 && !fake_verbs.fail_next,
-		   "a region that fails with %s is left to libibverbs",
-		   strerrorname_np(errors[i]));
+		   "what fails with %s is left to libibverbs", strerrorname_np(errors[i]));
 		pin_mr_deregister(mr);
 		again = reg(pd, heap[i], 64, RIGHTS);
-		ok(again && fake_verbs.registered >= REGION, "and tried again");
+		ok(again && fake_verbs.registered >= PIECE, "and tried again");
 		pin_mr_deregister(again);
 	}
 	ok(!pin_domain_dealloc(pd), "nothing is left");
@@ -167,15 +285,22 @@ static void failures(void)
 
 int main(void)
 {
+	struct pin_span *span = NULL;
+
 	if (!lazy_pool())
 		return 99;
-	for (int i = 0; i < REGIONS; i++)
-		heap[i] = region();
+	fake_kernel.keeps_memory = true;
+	heap[0] = grow(&span, PIECES * PIECE);
+	for (int i = 1; i < PIECES; i++)
+		heap[i] = heap[0] + (size_t)i * PIECE;
+	share_of_memory();
+	counted_twice();
 	locked_memory();
 	shrinking_share();
 	memory_regions();
-	large_regions();
+	large_requests();
 	failures();
+	narrowed();
 	ok(!fake_verbs.live && !fake_verbs.wrong, "the books balance");
 	return done_testing();
 }

@@ -1,97 +1,180 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A million random steps from several threads, each checked against what an
- * adapter would know: whatever the program holds must be usable at any moment,
- * however regions come, are evicted, fail and go.
+ * A million random steps from several threads, each checked against what an adapter would
+ * know: whatever the program holds must be usable at any moment, however memory regions
+ * come, are replaced by wider ones, are evicted, fail and go.
  *   usage: unit-model [SEED [STEPS]]      the same seed takes the same steps
  */
 #include <config.h>
 
+#include "regpool/granule.h"
 #include "regpool/pool.h"
-#include "test/regions.h"
+#include "regpool/proxy.h"
+#include "test/counted.h"
+#include "test/fake-kernel.h"
+#include "test/spans.h"
 #include "test/tap.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <unistd.h>
 
-#define THREADS	     4
-#define HELD	     32 /* registrations a thread holds at most */
-#define MOST_REGIONS 400
+#define THREADS	    4
+#define HELD	    32 /* registrations a thread holds at most */
+#define LOOKED_UP   16 /* and keys */
+#define MOST_SPANS  5
+#define MOST_PIECES 256
+#define MOST_PINNED (MOST_PIECES / 4 * 3 * PIECE)
+#define CELL	    (MOST_PINNED / 8) /* or less */
 
 struct held {
 	struct ibv_mr *mr; /* NULL: none */
-	void *addr;
+	struct ibv_pd *pd;
+	char *addr;
 	size_t length;
 	unsigned access;
 };
 
-/* A thread and what it holds, in a PD of its own. */
+struct looked_up {
+	struct keys keys; /* 0: none */
+	char *addr;
+	size_t length;
+};
+
+/* A thread and what it holds, in a PD of its own and in one of all. */
 struct actor {
 	pthread_t thread;
 	unsigned random;
 	unsigned long steps;
+	struct ibv_context *context;
 	struct ibv_pd *pd;
+	bool imported;
 	struct held held[HELD];
-	struct held looked_up;
-	struct keys keys;
+	struct looked_up looked_up[LOOKED_UP];
 	unsigned long wrong, failed;
 };
+
+static struct ibv_pd *shared;
+static char foreign[4096];
+static pthread_mutex_t growth = PTHREAD_MUTEX_INITIALIZER;
+static struct pin_span *span;
 
 static unsigned below(struct actor *actor, unsigned n)
 {
 	return (unsigned)rand_r(&actor->random) % n;
 }
 
-static char foreign[4096];
-
-/* A range of the heap, now and then of other memory. */
-static void some_range(struct actor *actor, struct held *held)
+/* The registrar may be at work. */
+static bool gets_balanced(void)
 {
-	const struct pin_region *region = NULL;
-
-	if (below(actor, 16) == 0) {
-		held->addr = foreign + below(actor, 1024);
-		held->length = 1 + below(actor, 1024);
-		return;
-	}
-	while (!region)
-		region = pin_region_get(below(actor, pin_region_count()));
-	held->length = 1 + below(actor, 100000);
-	held->addr = (char *)region->start + below(actor, REGION - 100000);
+	for (int i = 0; i < 2000 && !counted_is_balanced(); i++)
+		usleep(1000);
+	return counted_is_balanced();
 }
 
-static bool usable(const struct actor *actor, const struct held *held)
+/* Now and then in a span of its own. */
+static void do_grow(struct actor *actor)
+{
+	bool begins = below(actor, 16) == 0;
+
+	pthread_mutex_lock(&growth);
+	if (begins && pin_span_count() < MOST_SPANS)
+		span = NULL;
+	if (pin_span_bytes() < MOST_PIECES * PIECE)
+		grow(&span, (1 + below(actor, 12)) * PIECE);
+	pthread_mutex_unlock(&growth);
+}
+
+static struct pin_range some_span(struct actor *actor)
+{
+	struct pin_range range;
+
+	do {
+		range = pin_range_of_span(pin_span_get(below(actor, pin_span_count())));
+	} while (range.start == range.end);
+	return range;
+}
+
+/* Mostly little; now and then a lot, over any border. */
+static size_t some_length(struct actor *actor)
+{
+	unsigned kind = below(actor, 64);
+
+	if (kind < 60)
+		return 1 + below(actor, 100000);
+	return 1 + below(actor, kind < 63 || below(actor, 8) ? 4 * PIECE : 4 * CELL);
+}
+
+/* A range of the heap, now and then of other memory. */
+static void some_range(struct actor *actor, char **addr, size_t *length)
+{
+	struct pin_range range;
+
+	if (below(actor, 16) == 0) {
+		*addr = foreign + below(actor, 1024);
+		*length = 1 + below(actor, 1024);
+		return;
+	}
+	range = some_span(actor);
+	*length = some_length(actor);
+	if (*length > pin_range_length(range) - 2)
+		*length = pin_range_length(range) - 2;
+	*addr = (char *)range.start +
+		below(actor, (unsigned)(pin_range_length(range) - *length - 1));
+	*addr += (uintptr_t)*addr % PIECE == 0;
+	if (below(actor, 4))
+		fake_touch(*addr, *length);
+}
+
+static bool usable(const struct held *held)
 {
 	const struct ibv_mr *mr = held->mr;
 
-	return mr->addr == held->addr && mr->length == held->length && mr->pd == actor->pd &&
-	       fake_keys_reach(mr->lkey, mr->rkey, actor->pd, held->addr, held->length) &&
+	return mr->addr == held->addr && mr->length == held->length && mr->pd == held->pd &&
+	       fake_keys_reach(mr->lkey, mr->rkey, held->pd, held->addr, held->length) &&
 	       !(held->access & ~fake_access_of(mr->lkey)) &&
 	       (held->access & IBV_ACCESS_RELAXED_ORDERING) ==
 		       (fake_access_of(mr->lkey) & IBV_ACCESS_RELAXED_ORDERING);
+}
+
+static bool any_replaced(const void *addr, size_t length)
+{
+	return pin_reserve_contains(addr) &&
+	       pin_granules_any_replaced(pin_range_of(addr, length));
+}
+
+/* Whether libibverbs has it alone. */
+static bool is_passed(const struct ibv_mr *mr)
+{
+	const struct pin_proxy *proxy = pin_proxy_of(mr);
+
+	return !proxy || proxy->own;
 }
 
 static void do_register(struct actor *actor, struct held *held)
 {
 	static const unsigned rights[] = {
 		1, 3, 7, 15, 1 | IBV_ACCESS_MW_BIND, 3 | IBV_ACCESS_RELAXED_ORDERING};
+	bool replaced;
 
 	if (held->mr)
 		return;
-	some_range(actor, held);
+	some_range(actor, &held->addr, &held->length);
+	replaced = any_replaced(held->addr, held->length);
 	held->access = rights[below(actor, PIN_ARRAY_SIZE(rights))];
-	held->mr = pin_mr_register(actor->pd, held->addr, held->length, (uintptr_t)held->addr,
-				   held->access);
+	held->pd = below(actor, 4) ? actor->pd : shared;
+	held->mr = reg(held->pd, held->addr, held->length, held->access);
 	actor->failed += !held->mr;
-	actor->wrong += held->mr && !usable(actor, held);
+	actor->wrong += held->mr && !usable(held);
+	actor->wrong += held->mr && replaced && !is_passed(held->mr);
 }
 
 static void do_deregister(struct actor *actor, struct held *held)
 {
 	if (!held->mr)
 		return;
-	actor->wrong += !usable(actor, held);
+	actor->wrong += !usable(held);
 	actor->wrong += pin_mr_deregister(held->mr) != 0;
 	held->mr = NULL;
 }
@@ -102,57 +185,159 @@ static void do_reregister(struct actor *actor, struct held *held)
 
 	if (!held->mr || !pin_reserve_contains(held->addr))
 		return;
-	some_range(actor, held);
+	some_range(actor, &held->addr, &held->length);
 	if (pin_mr_reregister(held->mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, held->addr,
 			      held->length, 0))
 		*held = before;
-	actor->wrong += !usable(actor, held);
+	actor->wrong += !usable(held);
 }
 
+static bool still_reaches(const struct actor *actor, const struct looked_up *known)
+{
+	return !known->keys.lkey || fake_keys_reach(known->keys.lkey, known->keys.rkey,
+						    actor->pd, known->addr, known->length);
+}
+
+/* Keys are good from then on, whatever happens to their memory. */
 static void do_lookup(struct actor *actor)
 {
-	struct held *held = &actor->looked_up;
-	struct keys keys;
+	struct looked_up *known = &actor->looked_up[below(actor, LOOKED_UP)];
+	bool replaced;
 	int error;
 
-	some_range(actor, held);
-	error = look_up(actor->pd, held->addr, held->length, &keys);
-	if (!pin_reserve_contains(held->addr))
+	actor->wrong += !still_reaches(actor, known);
+	some_range(actor, &known->addr, &known->length);
+	replaced = any_replaced(known->addr, known->length);
+	error = look_up(actor->pd, known->addr, known->length, &known->keys);
+	if (error)
+		known->keys.lkey = 0;
+	if (!pin_reserve_contains(known->addr) || replaced)
 		actor->wrong += error != -ENOENT;
-	else if (!error)
-		actor->wrong += !fake_keys_reach(keys.lkey, keys.rkey, actor->pd, held->addr,
-						 held->length);
+	else if (error == -ENOENT)
+		actor->wrong += !any_replaced(known->addr, known->length);
 	else
-		actor->wrong += error != -ENOMEM;
+		actor->wrong += error ? error != -ENOMEM : !still_reaches(actor, known);
 }
 
-static void do_grow(void)
+static void forget_keys(struct actor *actor)
 {
-	if (pin_region_count() >= MOST_REGIONS)
-		return;
-	region();
+	for (int i = 0; i < LOOKED_UP; i++)
+		actor->looked_up[i].keys.lkey = 0;
 }
 
-static void do_teardown(struct actor *actor)
+/* Behind malloc. One thread of the library's own is told of it; and not of too much. */
+static void do_replace(struct actor *actor)
 {
-	bool holds = false;
+	struct pin_range range = some_span(actor);
+	char *addr = (char *)range.start + below(actor, (unsigned)pin_range_length(range));
 
+	pthread_mutex_lock(&growth);
+	if (below(actor, 40) == 0)
+		fake_replace(addr, 1);
+	pthread_mutex_unlock(&growth);
+}
+
+static void begin(struct actor *actor)
+{
+	actor->imported = below(actor, 4) == 0;
+	actor->context = fake_context_new();
+	actor->pd = actor->imported ? pin_ibverbs()->import_pd(actor->context, 1)
+				    : pin_ibverbs()->alloc_pd(actor->context);
+	pin_domain_notice(actor->pd);
+}
+
+static bool holds_any(const struct actor *actor)
+{
 	for (int i = 0; i < HELD; i++)
-		holds |= actor->held[i].mr != NULL;
-	if (holds) {
-		actor->wrong += pin_domain_dealloc(actor->pd) != EBUSY;
-		for (int i = 0; i < HELD; i++)
-			do_deregister(actor, &actor->held[i]);
+		if (actor->held[i].mr && actor->held[i].pd == actor->pd)
+			return true;
+	return false;
+}
+
+/* Those in the own PD; or only what is libibverbs' own. */
+static void deregister_all(struct actor *actor, bool passed_only)
+{
+	for (int i = 0; i < HELD; i++) {
+		struct held *held = &actor->held[i];
+
+		if (held->mr && held->pd == actor->pd && (!passed_only || is_passed(held->mr)))
+			do_deregister(actor, held);
 	}
+}
+
+/* Their memory regions are gone, or out of reach; what stands for them can be given back. */
+static void give_back(struct actor *actor)
+{
+	for (int i = 0; i < HELD; i++) {
+		struct held *held = &actor->held[i];
+
+		if (!held->mr || held->pd != actor->pd)
+			continue;
+		actor->wrong += pin_mr_deregister(held->mr) != 0;
+		held->mr = NULL;
+	}
+}
+
+/* The PD of another process: what is in use outlives it, until its context goes. */
+static void end_imported(struct actor *actor)
+{
+	pin_domain_unimport(actor->pd);
+	for (int i = 0; i < HELD; i++)
+		if (actor->held[i].mr && actor->held[i].pd == actor->pd)
+			actor->wrong += !usable(&actor->held[i]);
+	deregister_all(actor, true);
+	give_back(actor);
+	fake_for_each_mr(actor->pd, counted_dereg);
+	pin_ibverbs()->unimport_pd(actor->pd);
+}
+
+/* With the device's context go all memory regions, whoever uses them. */
+static void end_with_context(struct actor *actor)
+{
+	deregister_all(actor, true);
+	pin_domain_close(actor->context);
+	give_back(actor);
 	actor->wrong += pin_domain_dealloc(actor->pd) != 0;
-	actor->pd = new_pd();
+}
+
+static void end(struct actor *actor)
+{
+	forget_keys(actor);
+	if (actor->imported) {
+		end_imported(actor);
+	} else if (below(actor, 4) == 0) {
+		end_with_context(actor);
+	} else {
+		if (holds_any(actor))
+			actor->wrong += pin_domain_dealloc(actor->pd) != EBUSY;
+		deregister_all(actor, false);
+		actor->wrong += pin_domain_dealloc(actor->pd) != 0;
+	}
+	free(actor->context);
+}
+
+static void do_disarm(struct actor *actor)
+{
+	forget_keys(actor);
+	pin_domain_disarm(actor->pd);
+	/* Nobody has looked keys up there. */
+	if (below(actor, 4) == 0)
+		pin_domain_disarm(shared);
+}
+
+static void do_attach(struct actor *actor)
+{
+	pin_mr_attach(actor->pd, 15);
+	pin_mr_attach(shared, 15);
 }
 
 static void do_scarcity(struct actor *actor)
 {
-	static const size_t limits[] = {60 * REGION, 200 * REGION, SIZE_MAX};
+	static const size_t limits[] = {100 * PIECE, 6 * MOST_PIECES * PIECE, SIZE_MAX,
+					SIZE_MAX};
 
 	fake_verbs.limit = limits[below(actor, PIN_ARRAY_SIZE(limits))];
+	fake_kernel.memlock = limits[below(actor, PIN_ARRAY_SIZE(limits))];
 	fake_verbs.max_mr = below(actor, 2) ? 200 : INT_MAX;
 	if (below(actor, 4) == 0) {
 		fake_verbs.fail_errno = below(actor, 2) ? ENOMEM : EINVAL;
@@ -171,55 +356,70 @@ static void step(struct actor *actor)
 		do_deregister(actor, held);
 	else if (what < 8000)
 		do_reregister(actor, held);
-	else if (what < 9960)
+	else if (what < 9940)
 		do_lookup(actor);
+	else if (what < 9960)
+		do_grow(actor);
 	else if (what < 9970)
-		do_grow();
+		do_replace(actor);
 	else if (what < 9980)
-		pin_domain_disarm(actor->pd);
+		do_disarm(actor);
 	else if (what < 9990)
-		pin_mr_attach(actor->pd, 15);
+		do_attach(actor);
 	else if (what < 9995)
 		do_scarcity(actor);
-	else
-		do_teardown(actor);
+	else {
+		end(actor);
+		begin(actor);
+	}
+}
+
+/* --- all together ------------------------------------------------------------------------ */
+
+#define ROUNDS 10
+
+static pthread_barrier_t barrier;
+static unsigned unbalanced;
+
+static void end_all(struct actor *actor)
+{
+	fake_verbs.limit = fake_kernel.memlock = SIZE_MAX;
+	fake_verbs.max_mr = INT_MAX;
+	fake_verbs.fail_next = 0;
+	end(actor);
+	for (int i = 0; i < HELD; i++)
+		do_deregister(actor, &actor->held[i]);
 }
 
 static void *act(void *arg)
 {
 	struct actor *actor = arg;
 
-	actor->pd = new_pd();
-	for (unsigned long i = 0; i < actor->steps; i++)
-		step(actor);
-	fake_verbs.limit = SIZE_MAX;
-	fake_verbs.max_mr = INT_MAX;
-	fake_verbs.fail_next = 0;
-	do_teardown(actor);
-	actor->wrong += pin_domain_dealloc(actor->pd) != 0;
+	begin(actor);
+	for (int round = 0; round < ROUNDS; round++) {
+		for (unsigned long i = 0; i < actor->steps / ROUNDS; i++)
+			step(actor);
+		if (pthread_barrier_wait(&barrier) == PTHREAD_BARRIER_SERIAL_THREAD)
+			unbalanced += !gets_balanced();
+		pthread_barrier_wait(&barrier);
+	}
+	end_all(actor);
 	return NULL;
 }
 
 /* Under the thread sanitizer they take minutes. */
 #ifdef __SANITIZE_THREAD__
-#define STEPS 200000
+#define STEPS 100000
 #else
 #define STEPS 1000000
 #endif
 
-int main(int argc, char **argv)
+static void run(unsigned seed, unsigned long steps)
 {
-	unsigned seed = argc > 1 ? (unsigned)atoi(argv[1]) : 1;
-	unsigned long steps = argc > 2 ? (unsigned long)atol(argv[2]) : STEPS;
 	static struct actor actors[THREADS];
 	unsigned long wrong = 0, failed = 0;
 
-	setenv("PINALLOC_LOG", "error", 1);
-	pin_options_init();
-	fake_verbs_install();
-	if (pin_reserve_init() || pin_region_init())
-		return 99;
-	do_grow();
+	pthread_barrier_init(&barrier, NULL, THREADS);
 	for (int i = 0; i < THREADS; i++) {
 		actors[i].random = seed * 1000 + (unsigned)i;
 		actors[i].steps = steps / THREADS;
@@ -230,12 +430,35 @@ int main(int argc, char **argv)
 		wrong += actors[i].wrong;
 		failed += actors[i].failed;
 	}
-	printf("# seed %u, %lu steps: %lu served, %lu evicted, %lu refused, %lu failed\n", seed,
-	       steps, pin_pool_requests(PIN_SERVED), pin_pool.evicted, pin_pool.refused,
-	       failed);
+	printf("# seed %u, %lu steps: %lu served, %lu passed, %lu registered, %lu evicted, "
+	       "%lu refused, %lu failed\n",
+	       seed, steps, pin_pool_requests(PIN_SERVED), pin_pool_passed(), pin_pool.created,
+	       pin_pool.evicted, pin_pool.refused, failed);
 	ok(!wrong, "whatever was held could be used: %lu times not", wrong);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned seed = argc > 1 ? (unsigned)atoi(argv[1]) : 1;
+	unsigned long steps = argc > 2 ? (unsigned long)atol(argv[2]) : STEPS;
+
+	if (!lazy_pool())
+		return 99;
+	pin_options.mode = PIN_MODE_EAGER;
+	pin_options.max_pinned = MOST_PINNED; /* by which cells are small */
+	counted_install();
+	grow(&span, 20 * PIECE);
+	span = NULL;
+	grow(&span, 20 * PIECE);
+	shared = new_pd();
+	run(seed, steps);
+	ok(!unbalanced, "at rest what is pinned is what memory regions have");
+	ok(!pin_domain_dealloc(shared), "the PD of all goes");
 	ok(!fake_verbs.live && !fake_verbs.wrong, "nothing is left: %u", fake_verbs.live);
-	ok(!pin_pool.pinned && pin_pool.created == pin_pool.destroyed, "the books balance");
+	ok(!pin_pool.pinned && !pin_pool.registered && pin_pool.created == pin_pool.destroyed,
+	   "the books balance");
+	ok(counted_is_balanced(), "for each granule");
 	ok(pin_pool.evicted && pin_pool.refused, "there was scarcity");
+	ok(pin_pool_requests(PIN_REPLACED) && pin_span_count() > 1, "and all the rest");
 	return done_testing();
 }

@@ -7,10 +7,11 @@
 
 #include "allocator/os.h"
 #include "regpool/pool.h"
-#include "test/regions.h"
+#include "test/spans.h"
 #include "test/tap.h"
 
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 /* The linker puts these in place of the library's (--wrap). */
@@ -55,11 +56,9 @@ static const struct pin_ibverbs *fake;
 static struct ibv_mr *reg_somewhere(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				    unsigned access)
 {
-	uint32_t number = pin_region_find(addr, length);
-
 	if (preferred == NONE)
 		nowhere++;
-	else if (preferred == (int)pin_region_get(number)->node)
+	else if (preferred == (int)pin_span_find(addr, length)->node)
 		on_its_node++;
 	else
 		elsewhere++;
@@ -76,10 +75,16 @@ static void install(void)
 	pin_ibverbs_replace(&table);
 }
 
-static char *region_on(uint32_t node)
+#define LENGTH (4 * PIECE)
+
+/* In a span of its own, as another node's memory is. */
+static char *span_on(uint32_t node)
 {
-	here = node;
-	return region();
+	struct pin_span *span = NULL;
+	char *p = pin_span_grow(&span, LENGTH, node);
+
+	pin_span_note_use(span, (uintptr_t)p + LENGTH);
+	return p;
 }
 
 static void begin(void)
@@ -97,7 +102,7 @@ static void asked_for(char *near, char *far)
 	one = reg(pd, far, 64, RIGHTS);
 	other = reg(pd, near, 64, RIGHTS);
 	ok(on_its_node == 2 && !elsewhere && !nowhere,
-	   "a region that is asked for: on the node of who made the heap grow");
+	   "what is asked for: on the node of who made the heap grow");
 	ok(preferred == NONE, "afterwards the thread is as it was");
 	pin_mr_deregister(one);
 	pin_mr_deregister(other);
@@ -133,15 +138,16 @@ static void ahead(char *near)
 	struct ibv_pd *pd;
 	struct ibv_mr *mr;
 
+	memset(span_on(7), 1, LENGTH);
+	memset(near, 1, PIECE);
 	pin_options.mode = PIN_MODE_EAGER;
 	begin();
 	pd = new_pd();
 	mr = reg(pd, near, 64, RIGHTS);
-	region_on(7);
-	for (int i = 0; i < 5000 && fake_verbs.live != pin_region_count(); i++)
+	for (int i = 0; i < 5000 && fake_verbs.live < 2; i++)
 		usleep(1000);
-	ok(on_its_node == pin_region_count() && !elsewhere && !nowhere,
-	   "and so with all that are registered ahead, in another thread");
+	ok(on_its_node == 2 && !elsewhere && !nowhere,
+	   "and so with all that is registered ahead, in another thread");
 	pin_mr_deregister(mr);
 	pin_domain_dealloc(pd);
 }
@@ -152,10 +158,10 @@ int main(void)
 
 	ok(lazy_pool(), "initialised");
 	install();
-	near = region_on(0);
-	far = region_on(3);
-	ok(pin_region_get(pin_region_find(far, 1))->node == 3,
-	   "a region knows the node of the thread that made the heap grow");
+	near = span_on(0);
+	far = span_on(3);
+	ok(pin_span_find(far, 1)->node == 3,
+	   "a span knows the node of the thread that made the heap grow");
 	ok(!looked, "before the first registration nobody looks for nodes");
 	asked_for(near, far);
 	policy_of_its_own(far);

@@ -6,8 +6,10 @@
 #include <config.h>
 
 #include "regpool/fork.h"
+#include "regpool/keys.h"
 #include "regpool/pool.h"
-#include "test/regions.h"
+#include "test/fake-kernel.h"
+#include "test/spans.h"
 #include "test/tap.h"
 
 #include <errno.h>
@@ -15,24 +17,53 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void served(char *heap)
+#define PIECES 8
+static char *heap, *heap_end;
+
+static void served(void)
 {
 	struct ibv_pd *pd = new_pd();
 	unsigned made = fake_verbs.made;
 	struct ibv_mr *a = reg(pd, heap + 100, 5000, RIGHTS);
-	struct ibv_mr *b = reg(pd, heap + PIN_MIB, PIN_MIB, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_mr *b = reg(pd, heap + PIECE / 2, PIECE / 2, IBV_ACCESS_LOCAL_WRITE);
 
 	ok(a && b && fake_verbs.made == made + 1, "two requests take one real registration");
 	ok(a->addr == heap + 100 && a->length == 5000, "each has the address it asked for");
-	ok(a->lkey == b->lkey && a->rkey == b->rkey, "and the keys of the region");
+	ok(a->lkey == b->lkey && a->rkey == b->rkey, "and the keys of one memory region");
 	ok(a->pd == pd && a->context == fake_context(), "and the PD it asked in");
 	ok(!pin_mr_deregister(a) && !pin_mr_deregister(b), "they can be deregistered");
-	ok(fake_verbs.made == made + 1 && fake_verbs.live, "and the region stays registered");
+	ok(fake_verbs.made == made + 1 && fake_verbs.live, "and it stays registered");
 	ok(pin_mr_deregister(a) == EINVAL, "a second deregistration is refused");
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "the PD takes the regions with it");
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "the PD takes it along");
 }
 
-static void passed(char *heap)
+/* Memory regions never change: over a border of what there is comes another one. */
+static void wider(void)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *low = reg(pd, heap, 64, RIGHTS),
+		      *high = reg(pd, heap + PIECE, 64, RIGHTS);
+	struct ibv_mr *both, *other;
+
+	ok(fake_verbs.live == 2 && low->lkey != high->lkey, "memory apart is registered apart");
+	pin_mr_deregister(high);
+	both = reg(pd, heap + PIECE - 10, 20, RIGHTS);
+	ok(reaches(both) && fake_verbs.registered == 3 * PIECE,
+	   "what crosses a border gets a memory region over both sides, for one nobody uses");
+	ok(reaches(low) && pin_pool.pinned == 2 * PIECE, "and one that is used stays");
+	ok(pin_pool.registered == fake_verbs.registered, "of which there are figures");
+	high = reg(pd, heap, 2 * PIECE, RIGHTS);
+	ok(high->lkey == both->lkey && high->lkey != low->lkey, "the wider one has all keys");
+	pin_mr_deregister(low);
+	other = reg(pd, heap + 3 * PIECE, 64, RIGHTS);
+	ok(fake_verbs.live == 2, "a narrow one goes when it is not used any more");
+	pin_mr_deregister(both);
+	pin_mr_deregister(high);
+	pin_mr_deregister(other);
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned, "nothing is left");
+}
+
+static void passed(void)
 {
 	struct ibv_pd *pd = new_pd();
 	char stack[64];
@@ -49,16 +80,16 @@ static void passed(char *heap)
 	mr = reg(pd, heap, 4096, RIGHTS | IBV_ACCESS_MW_BIND);
 	ok(mr && pin_pool_requests(PIN_RIGHTS) &&
 		   fake_access_of(mr->lkey) == (RIGHTS | IBV_ACCESS_MW_BIND),
-	   "and rights the region does not have");
+	   "and rights the memory region does not have");
 	pin_mr_deregister(mr);
-	mr = reg(pd, heap + REGION - 10, 20, RIGHTS);
-	ok(mr && pin_pool_requests(PIN_SPLIT), "and what is not in one region");
+	mr = reg(pd, heap_end - 10, 20, RIGHTS);
+	ok(mr && pin_pool_requests(PIN_SPLIT), "and what is not in the heap as a whole");
 	pin_mr_deregister(mr);
 	ok(!fake_verbs.live, "nothing is left");
 	ok(!pin_domain_dealloc(pd), "the PD goes");
 }
 
-static void unseen(char *heap)
+static void unseen(void)
 {
 	struct ibv_pd *pd = pin_ibverbs()->alloc_pd(fake_context());
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
@@ -71,7 +102,7 @@ static void unseen(char *heap)
 	pin_ibverbs()->dealloc_pd(pd);
 }
 
-static void stale(char *heap)
+static void stale(void)
 {
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS), *other;
@@ -84,7 +115,7 @@ static void stale(char *heap)
 	pin_domain_dealloc(pd);
 }
 
-static void ordering(char *heap)
+static void ordering(void)
 {
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *strict = reg(pd, heap, 64, RIGHTS);
@@ -99,7 +130,7 @@ static void ordering(char *heap)
 	pin_domain_dealloc(pd);
 }
 
-static void teardown(char *heap)
+static void teardown(void)
 {
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
@@ -120,18 +151,18 @@ static void teardown(char *heap)
 	ok(mr->lkey > lkey && mr->pd == pd, "a new PD, even at the same address, has new keys");
 	pin_domain_close(fake_context());
 	ok(!fake_verbs.live, "closing the device deregisters");
-	ok(!pin_mr_deregister(mr), "and what stood for a region can still be given back");
+	ok(!pin_mr_deregister(mr), "and what stood for it can still be given back");
 	pin_domain_dealloc(pd);
 }
 
-static void imported(char *heap)
+static void imported(void)
 {
 	struct ibv_pd *pd = pin_ibverbs()->import_pd(fake_context(), 1);
 	struct ibv_mr *mr, *idle;
 
 	pin_domain_notice(pd);
 	mr = reg(pd, heap, 64, RIGHTS);
-	idle = reg(pd, heap + REGION, 64, RIGHTS);
+	idle = reg(pd, heap + PIECE, 64, RIGHTS);
 	ok(reaches(mr) && fake_verbs.live == 2, "an imported PD is served");
 	pin_mr_deregister(idle);
 	pin_domain_unimport(pd);
@@ -143,7 +174,7 @@ static void imported(char *heap)
 	fake_verbs.registered = 0;
 }
 
-static void changes(char *heap)
+static void changes(void)
 {
 	struct ibv_pd *pd = new_pd(), *other = new_pd();
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
@@ -152,7 +183,7 @@ static void changes(char *heap)
 
 	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap + 100, 7, 0) &&
 		   mr->addr == heap + 100 && mr->length == 7 && mr->lkey == lkey,
-	   "another address in the region keeps the keys");
+	   "another address in the same memory region keeps the keys");
 	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_PD, other, NULL, 0, 0) &&
 		   mr->lkey != lkey && mr->pd == other,
 	   "another PD has others");
@@ -184,8 +215,8 @@ static void looked_up(char *a, char *b)
 	ok(!look_up(pd, a + 5, 100, &keys) && keys.lkey && keys.rkey, "keys are found");
 	ok(!look_up(pd, a, 1, &again) && again.lkey == keys.lkey, "the same every time");
 	ok(look_up(pd, &keys, 4, &again) == -ENOENT, "not outside the heap");
-	ok(look_up(pd, a + REGION - 4, 8, &again) == -ENOENT, "not over a region's end");
-	fake_verbs.limit = REGION;
+	ok(look_up(pd, heap_end - 4, 8, &again) == -ENOENT, "not over the heap's end");
+	fake_verbs.limit = PIECE;
 	ok(look_up(pd, b, 4, &again) == -ENOMEM, "-ENOMEM when it cannot be pinned");
 	mr = reg(pd, b, 4096, RIGHTS);
 	ok(!mr && errno == ENOMEM && !look_up(pd, a, 1, &again) && again.lkey == keys.lkey,
@@ -225,42 +256,9 @@ static void looked_up(char *a, char *b)
 	pin_domain_dealloc(pd);
 }
 
-/* Waits for the registrar, which has its own pace. */
-static bool soon(_Atomic unsigned *value, unsigned wanted)
-{
-	for (int i = 0; i < 5000 && *value != wanted; i++)
-		usleep(1000);
-	return *value == wanted;
-}
-
-static void ahead(char *heap)
-{
-	struct ibv_pd *pd;
-	struct ibv_mr *mr;
-
-	pin_options.mode = PIN_MODE_EAGER;
-	pd = new_pd();
-	mr = reg(pd, heap, 64, RIGHTS);
-	ok(soon(&fake_verbs.live, pin_region_count()),
-	   "the first request registers all regions");
-	region();
-	ok(soon(&fake_verbs.live, pin_region_count()), "and every one to come");
-	pin_mr_deregister(mr);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "the PD takes them with it");
-	pin_region_withdraw((uintptr_t)region(), 1);
-	pd = new_pd();
-	mr = reg(pd, heap, 64, RIGHTS);
-	ok(soon(&fake_verbs.live, pin_region_count() - 1), "but one that cannot be found");
-	region();
-	ok(soon(&fake_verbs.live, pin_region_count() - 1), "and goes on behind it");
-	pin_mr_deregister(mr);
-	pin_domain_dealloc(pd);
-	pin_options.mode = PIN_MODE_LAZY;
-}
-
 #define ROUNDS 20000
 
-/* Both in some PD and in some region; at the end everything must be balanced. */
+/* In some PD and all over the heap; at the end everything must be balanced. */
 static void *churn(void *seed)
 {
 	unsigned random = (unsigned)(uintptr_t)seed;
@@ -268,9 +266,7 @@ static void *churn(void *seed)
 	uintptr_t wrong = 0;
 
 	for (int i = 0; i < ROUNDS; i++) {
-		const struct pin_region *r = pin_region_get((uint32_t)rand_r(&random) %
-							    pin_region_count());
-		char *p = (char *)r->start + rand_r(&random) % 1000;
+		char *p = heap + rand_r(&random) % PIECES * PIECE + rand_r(&random) % 1000;
 		struct ibv_mr *mr = reg(pd, p, 100, RIGHTS);
 
 		wrong += !mr || mr->addr != p || mr->pd != pd;
@@ -286,7 +282,7 @@ static void together(void)
 	uintptr_t wrong = 0;
 	void *result;
 
-	fake_verbs.limit = 6 * REGION; /* one each in use, so that they evict each other's */
+	fake_verbs.limit = 6 * PIECE; /* one each in use, so that they evict each other's */
 	for (uintptr_t i = 0; i < 4; i++)
 		pthread_create(&threads[i], NULL, churn, (void *)(i + 1));
 	for (int i = 0; i < 4; i++) {
@@ -304,7 +300,7 @@ static void *give_up(void *mr)
 }
 
 /* Each thread has another lane, and none of them takes from the lists it fills. */
-static void handed_over(char *heap)
+static void handed_over(void)
 {
 	struct ibv_pd *pd = new_pd();
 	uintptr_t lowest = UINTPTR_MAX, highest = 0;
@@ -327,7 +323,44 @@ static void handed_over(char *heap)
 	ok(!pin_domain_dealloc(pd), "and users are counted whoever they are");
 }
 
-static void forks(char *heap)
+/* Chosen before the program replaced pages of it. */
+static bool is_registered_ahead(struct ibv_pd *pd, void *addr, size_t length)
+{
+	struct pin_domain *domain = pin_domain_find(pd);
+	unsigned made = fake_verbs.made;
+
+	pin_keys_prepare_ahead(domain, &domain->classes[PIN_CLASS_PLAIN],
+			       pin_range_of(addr, length));
+	return fake_verbs.made != made;
+}
+
+/* Once: the library never forgets that. */
+static void replaced(void)
+{
+	char *p = heap + (PIECES - 2) * PIECE;
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *used = reg(pd, p - PIECE, 3 * PIECE, RIGHTS), *mr;
+	struct keys keys;
+
+	ok(reaches(used) && !look_up(pd, p, 64, &keys), "memory that is registered");
+	fake_replace(p + 5, 1);
+	ok(reaches(used), "stays so for who uses it when pages of it are replaced");
+	ok(look_up(pd, p, 64, &keys) == -ENOENT, "its keys are found no more");
+	mr = reg(pd, p - 10, 20, RIGHTS);
+	ok(reaches(mr) && mr->length == 20 && pin_pool_requests(PIN_REPLACED) == 1,
+	   "it is left to libibverbs");
+	pin_mr_deregister(mr);
+	mr = reg(pd, p + PIECE, 64, RIGHTS);
+	ok(reaches(mr) && mr->length == 64 && mr->lkey != used->lkey && fake_verbs.live == 2,
+	   "and what is next to it gets another memory region");
+	ok(!is_registered_ahead(pd, p, PIECE) && is_registered_ahead(pd, heap, PIECE),
+	   "nor is it registered ahead, though somebody was about to");
+	pin_mr_deregister(used);
+	pin_mr_deregister(mr);
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned, "nothing is left");
+}
+
+static void forks(void)
 {
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
@@ -361,26 +394,26 @@ static void forks(char *heap)
 
 int main(void)
 {
-	char *a, *b;
+	struct pin_span *span = NULL;
 
 	if (!lazy_pool())
 		return 99;
-	a = region();
-	b = region();
-	for (int i = 0; i < 6; i++)
-		region();
-	served(a);
-	passed(a);
-	unseen(a);
-	stale(a);
-	ordering(a);
-	teardown(a);
-	imported(a);
-	changes(a);
-	looked_up(a, b);
-	ahead(a);
+	fake_kernel.keeps_memory = true;
+	heap = grow(&span, PIECES * PIECE);
+	heap_end = heap + PIECES * PIECE;
+	served();
+	wider();
+	passed();
+	unseen();
+	stale();
+	ordering();
+	teardown();
+	imported();
+	changes();
+	looked_up(heap, heap + PIECE);
 	together();
-	handed_over(a);
-	forks(a);
+	handed_over();
+	replaced();
+	forks();
 	return done_testing();
 }

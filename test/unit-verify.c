@@ -9,7 +9,8 @@
 #include "allocator/os.h"
 #include "regpool/pool.h"
 #include "regpool/verify.h"
-#include "test/regions.h"
+#include "test/fake-kernel.h"
+#include "test/spans.h"
 #include "test/tap.h"
 
 #include <errno.h>
@@ -19,45 +20,35 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PAGES	(REGION / PIN_PAGE)
-#define REGIONS 8
+#define PAGES  (PIECE / PIN_PAGE)
+#define PIECES 8
 
 /* The linker puts these in place of the library's (--wrap), and gives the real one. */
 int __wrap_pin_os_frames(uintptr_t addr, size_t n_pages, uint64_t *frames);
 int __real_pin_os_frames(uintptr_t addr, size_t n_pages, uint64_t *frames);
-void __wrap_pin_watch_start(void);
-size_t __wrap_pin_os_memlock_limit(void);
+
+static char *heap;
 
 static struct {
 	pthread_mutex_t lock;
-	unsigned pins[REGIONS];	  /* registrations of each region */
-	uint64_t round[REGIONS];  /* in which frames its pages are while it is pinned */
-	uint64_t rounds;	  /* ever */
-	uint64_t offset[PAGES];	  /* added to the frames of region 0 */
-	unsigned absent;	  /* reads for which its page 7 is not there */
-	unsigned reads;		  /* of frames, ever */
-	unsigned withdraw_before; /* so many more reads region 0 is withdrawn */
-	int error;		  /* of reading */
-	bool real;		  /* the machine's own kernel is asked */
+	unsigned pins[PIECES];	 /* registrations of each piece */
+	uint64_t round[PIECES];	 /* in which frames its pages are while it is pinned */
+	uint64_t rounds;	 /* ever */
+	uint64_t offset[PAGES];	 /* added to the frames of piece 0 */
+	unsigned absent;	 /* reads for which its page 7 is not there */
+	unsigned reads;		 /* of frames, ever */
+	unsigned replace_before; /* so many more reads piece 0 is replaced */
+	unsigned passes_within;	 /* while something is registered, or deregistered */
+	int error;		 /* of reading */
+	bool real;		 /* the machine's own kernel is asked */
 } kernel = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct pin_ibverbs pinning;
 static const struct pin_ibverbs *fake;
 
-/* Nobody tells what a program replaces: the machine may or may not have userfaultfd. */
-void __wrap_pin_watch_start(void)
+static size_t piece_of(uintptr_t addr)
 {
-}
-
-/* An ordinary user's is too low for two regions. */
-size_t __wrap_pin_os_memlock_limit(void)
-{
-	return SIZE_MAX;
-}
-
-static size_t region_of(uintptr_t addr)
-{
-	return (addr - pin_reserve.base) / REGION;
+	return (addr - pin_reserve.base) / PIECE;
 }
 
 static uint64_t frame(size_t number, size_t page)
@@ -73,30 +64,34 @@ static uint64_t frame(size_t number, size_t page)
 
 int __wrap_pin_os_frames(uintptr_t addr, size_t n_pages, uint64_t *frames)
 {
-	size_t number = region_of(addr), first = (addr - pin_reserve.base) % REGION / PIN_PAGE;
+	size_t number = piece_of(addr), first = (addr - pin_reserve.base) % PIECE / PIN_PAGE;
 
 	if (kernel.real)
 		return __real_pin_os_frames(addr, n_pages, frames);
 	pthread_mutex_lock(&kernel.lock);
 	kernel.reads++;
-	if (kernel.withdraw_before && !--kernel.withdraw_before)
-		pin_region_withdraw(pin_region_get(0)->start, 1);
+	if (kernel.replace_before && !--kernel.replace_before)
+		fake_replace((void *)pin_reserve.base, 1);
 	for (size_t i = 0; i < n_pages; i++)
-		frames[i] = number < REGIONS ? frame(number, first + i) : 1;
+		frames[i] = number < PIECES ? frame(number, first + i) : 1;
 	pthread_mutex_unlock(&kernel.lock);
 	return kernel.error;
 }
 
-static void pin(const struct ibv_mr *mr, int by)
+static void pin_piece(size_t number, int by)
 {
-	size_t number = region_of((uintptr_t)mr->addr);
-
-	if (number >= REGIONS)
+	if (number >= PIECES)
 		return;
-	pthread_mutex_lock(&kernel.lock);
 	if (!kernel.pins[number])
 		kernel.round[number] = ++kernel.rounds;
 	kernel.pins[number] += (unsigned)by;
+}
+
+static void pin(const struct ibv_mr *mr, int by)
+{
+	pthread_mutex_lock(&kernel.lock);
+	for (size_t i = 0; i < mr->length; i += PIECE)
+		pin_piece(piece_of((uintptr_t)mr->addr) + i / PIECE, by);
 	pthread_mutex_unlock(&kernel.lock);
 }
 
@@ -105,6 +100,8 @@ static struct ibv_mr *reg_and_pin(struct ibv_pd *pd, void *addr, size_t length, 
 {
 	struct ibv_mr *mr = fake->reg_mr_iova2(pd, addr, length, iova, access);
 
+	for (unsigned i = 0; i < kernel.passes_within; i++)
+		pin_verify(NULL);
 	if (mr)
 		pin(mr, 1);
 	return mr;
@@ -113,6 +110,8 @@ static struct ibv_mr *reg_and_pin(struct ibv_pd *pd, void *addr, size_t length, 
 static int dereg_and_unpin(struct ibv_mr *mr)
 {
 	pin(mr, -1);
+	for (unsigned i = 0; i < kernel.passes_within; i++)
+		pin_verify(NULL);
 	return fake->dereg_mr(mr);
 }
 
@@ -151,12 +150,12 @@ static bool passes(uint64_t checked, long moved)
 	return right;
 }
 
-static void switched_on(char *heap)
+static void switched_on(void)
 {
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
 
-	ok(mr && !kernel.reads, "off, nothing is read when a region is registered");
+	ok(mr && !kernel.reads, "off, nothing is read when memory is registered");
 	kernel.error = -EPERM;
 	ok(pin_verify(NULL) == -EPERM && !pin_verify_on, "a kernel that hides frames is told");
 	kernel.error = 0;
@@ -168,7 +167,7 @@ static void switched_on(char *heap)
 	ok(passes(0, 0), "what is not registered is not compared");
 }
 
-static void counted(char *heap)
+static void counted(void)
 {
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
@@ -194,13 +193,13 @@ static void counted(char *heap)
 	ok(pin_verified.moved == 5, "a page is compared before it is deregistered");
 }
 
-static void two_domains(char *heap)
+static void two_domains(void)
 {
 	struct ibv_pd *one = new_pd(), *two = new_pd();
 	struct ibv_mr *a = reg(one, heap, 64, RIGHTS), *b = reg(two, heap, 64, RIGHTS);
 	uint64_t moved = pin_verified.moved;
 
-	ok(passes(PAGES, 0), "a region in two domains is compared once");
+	ok(passes(PAGES, 0), "memory in two domains is compared once");
 	pin_mr_deregister(a);
 	pin_domain_dealloc(one);
 	kernel.offset[5] = 1;
@@ -224,22 +223,22 @@ static void two_domains(char *heap)
 	kernel.offset[5] = 0;
 }
 
-static void evicted(char *heap)
+static void evicted(void)
 {
 	struct ibv_pd *pd = new_pd();
 	uint64_t evictions = pin_pool.evicted, moved = pin_verified.moved;
 
-	fake_verbs.limit = fake_verbs.registered + REGION;
+	fake_verbs.limit = fake_verbs.registered + PIECE;
 	pin_mr_deregister(reg(pd, heap, 64, RIGHTS));
 	kernel.offset[9] = 1;
-	pin_mr_deregister(reg(pd, heap + REGION, 64, RIGHTS));
+	pin_mr_deregister(reg(pd, heap + PIECE, 64, RIGHTS));
 	ok(pin_pool.evicted == evictions + 1 && pin_verified.moved == moved + 1,
 	   "what gives way is compared before it goes");
 	pin_mr_deregister(reg(pd, heap, 64, RIGHTS));
 	kernel.offset[9] = 0;
 	kernel.error = -EPERM;
 	ok(pin_verify(NULL) == -EPERM, "rights can be lost");
-	pin_mr_deregister(reg(pd, heap + REGION, 64, RIGHTS));
+	pin_mr_deregister(reg(pd, heap + PIECE, 64, RIGHTS));
 	ok(pin_pool.evicted == evictions + 3 && pin_verified.moved == moved + 1,
 	   "and registration goes on");
 	kernel.error = 0;
@@ -247,7 +246,23 @@ static void evicted(char *heap)
 	pin_domain_dealloc(pd);
 }
 
-static void forked(char *heap)
+/* Pages may move until they are pinned, and from when they are not. */
+static void meanwhile(void)
+{
+	uint64_t moved = pin_verified.moved;
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr;
+
+	kernel.passes_within = 2;
+	mr = reg(pd, heap, 64, RIGHTS);
+	ok(mr && pin_verified.moved == moved, "what is being registered is not compared");
+	pin_mr_deregister(mr);
+	pin_domain_dealloc(pd);
+	kernel.passes_within = 0;
+	ok(pin_verified.moved == moved, "nor what is being deregistered");
+}
+
+static void forked(void)
 {
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
@@ -264,6 +279,18 @@ static void forked(char *heap)
 
 #define ROUNDS 3000
 
+/* Some of the heap; in scarcity it may be refused. */
+static void register_some(struct ibv_pd *pd, unsigned *random)
+{
+	size_t first = (size_t)rand_r(random) % PIECES, n = 1 + (size_t)rand_r(random) % 3;
+	struct ibv_mr *mr;
+
+	n = first + n > PIECES ? 1 : n;
+	mr = reg(pd, heap + first * PIECE, n * PIECE, RIGHTS);
+	if (mr)
+		pin_mr_deregister(mr);
+}
+
 /* Pages move as soon as nobody pins them, and other threads make it so all the time. */
 static void *churn(void *seed)
 {
@@ -271,10 +298,7 @@ static void *churn(void *seed)
 	struct ibv_pd *pd = new_pd();
 
 	for (int i = 0; i < ROUNDS; i++) {
-		const struct pin_region *r = pin_region_get((uint32_t)rand_r(&random) %
-							    REGIONS);
-
-		pin_mr_deregister(reg(pd, (void *)r->start, 100, RIGHTS));
+		register_some(pd, &random);
 		if (i % 100 == 50)
 			pin_domain_disarm(pd);
 	}
@@ -288,7 +312,7 @@ static void together(void)
 	unsigned live = fake_verbs.live;
 	pthread_t threads[3];
 
-	fake_verbs.limit = fake_verbs.registered + 4 * REGION;
+	fake_verbs.limit = fake_verbs.registered + 10 * PIECE;
 	for (uintptr_t i = 0; i < 3; i++)
 		pthread_create(&threads[i], NULL, churn, (void *)(i + 1));
 	for (int i = 0; i < 200; i++)
@@ -297,19 +321,19 @@ static void together(void)
 		pthread_join(threads[i], NULL);
 	fake_verbs.limit = SIZE_MAX;
 	ok(pin_verified.checked > checked && pin_verified.moved == moved,
-	   "of %lu pages compared while regions come and go none has moved",
+	   "of %lu pages compared while memory regions come and go none has moved",
 	   (unsigned long)(pin_verified.checked - checked));
 	ok(fake_verbs.live == live, "and nothing is left");
 }
 
-static void withdrawn(char *heap)
+static void replaced(void)
 {
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
 
-	ok(passes(PAGES, 0), "a region is compared");
+	ok(passes(PAGES, 0), "memory is compared");
 	kernel.offset[2] = 77;
-	kernel.withdraw_before = 2; /* the first of a pass is a trial */
+	kernel.replace_before = 2; /* the first of a pass is a trial */
 	ok(passes(0, 0), "until it turns out that the program replaces its pages");
 	kernel.offset[3] = 77;
 	ok(passes(0, 0), "and no more from then on");
@@ -328,25 +352,25 @@ static void exchange(char *a, char *b)
 	syscall(SYS_mremap, aside, PIN_PAGE, PIN_PAGE, flags, b);
 }
 
-static void real(char *heap)
+static void real(char *p)
 {
 	struct ibv_pd *pd = new_pd();
 	size_t moved = 77;
 	struct ibv_mr *mr;
 
 	kernel.real = true;
-	for (size_t i = 0; i < REGION; i += PIN_PAGE)
-		heap[i] = 1;
-	mr = reg(pd, heap, 64, RIGHTS);
+	for (size_t i = 0; i < PIECE; i += PIN_PAGE)
+		p[i] = 1;
+	mr = reg(pd, p, 64, RIGHTS);
 	if (pin_verify(NULL)) {
 		ok(pin_verify(&moved) == -EPERM && moved == 77, "an ordinary user is told");
 	} else {
 		ok(pass().moved == 0 && pass().checked >= PAGES, "no page has moved");
-		exchange(heap + 5 * PIN_PAGE, heap + 9 * PIN_PAGE);
+		exchange(p + 5 * PIN_PAGE, p + 9 * PIN_PAGE);
 		ok(pass().moved == 2, "two that change places are two");
-		syscall(SYS_madvise, heap + 11 * PIN_PAGE, PIN_PAGE, MADV_DONTNEED);
+		syscall(SYS_madvise, p + 11 * PIN_PAGE, PIN_PAGE, MADV_DONTNEED);
 		ok(pass().moved == 1, "one that is dropped is one");
-		heap[11 * PIN_PAGE] = 1;
+		p[11 * PIN_PAGE] = 1;
 		ok(pass().moved == 0, "and none when there is a new one");
 	}
 	pin_mr_deregister(mr);
@@ -355,7 +379,7 @@ static void real(char *heap)
 }
 
 /* The thread of PINALLOC_VERIFY=1 passes by itself. */
-static void by_itself(char *heap)
+static void by_itself(char *p)
 {
 	uint64_t checked = pin_verified.checked;
 	struct ibv_pd *pd = new_pd();
@@ -363,7 +387,7 @@ static void by_itself(char *heap)
 
 	pin_options.verify = 1;
 	pin_verify_init();
-	mr = reg(pd, heap, 64, RIGHTS);
+	mr = reg(pd, p, 64, RIGHTS);
 	for (int i = 0; i < 5000 && pin_verified.checked == checked; i++)
 		usleep(1000);
 	ok(pin_verified.checked >= checked + PAGES, "every second is one pass");
@@ -373,23 +397,22 @@ static void by_itself(char *heap)
 
 int main(void)
 {
-	char *heap = NULL, *p;
+	struct pin_span *span = NULL;
 
 	if (!lazy_pool())
 		return 99;
+	fake_kernel.keeps_memory = true;
 	install();
-	for (int i = 0; i < REGIONS; i++) {
-		p = region();
-		heap = heap ? heap : p;
-	}
-	switched_on(heap);
-	counted(heap);
-	two_domains(heap);
-	evicted(heap);
-	forked(heap);
+	heap = grow(&span, PIECES * PIECE);
+	switched_on();
+	counted();
+	two_domains();
+	evicted();
+	meanwhile();
+	forked();
 	together();
-	real(heap + REGION);
-	withdrawn(heap);
-	by_itself(heap + REGION);
+	real(heap + PIECE);
+	replaced();
+	by_itself(heap + PIECE);
 	return done_testing();
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The adapters: whether they are there, can be opened and used, and register what a
- * region is. libibverbs is loaded, not linked, so that the rest of the command works
+ * The adapters: whether they are there, can be opened and used, and register memory as the
+ * heap's is. libibverbs is loaded, not linked, so that the rest of the command works
  * where there is none.
  */
 #include <config.h>
@@ -125,23 +125,23 @@ static unsigned rights(void)
 }
 
 /* The least the library ever registers. Returns 0 or an errno. */
-static int try_region(struct ibv_pd *pd, uint64_t *ns)
+static int try_memory(struct ibv_pd *pd, uint64_t *ns)
 {
-	void *region = aligned_alloc(PIN_GRANULE, PIN_GRANULE);
+	void *memory = aligned_alloc(PIN_GRANULE, PIN_GRANULE);
 	struct ibv_mr *mr = NULL;
 	int error = ENOMEM;
 
-	if (region) {
-		memset(region, 0, PIN_GRANULE);
+	if (memory) {
+		memset(memory, 0, PIN_GRANULE);
 		*ns = pin_os_now_ns();
 		errno = 0;
-		mr = verbs->reg_mr_iova2(pd, region, PIN_GRANULE, (uintptr_t)region, rights());
+		mr = verbs->reg_mr_iova2(pd, memory, PIN_GRANULE, (uintptr_t)memory, rights());
 		error = mr ? 0 : errno;
 		*ns = pin_os_now_ns() - *ns;
 	}
 	if (mr)
 		verbs->dereg_mr(mr);
-	free(region);
+	free(memory);
 	return error;
 }
 
@@ -149,7 +149,7 @@ static void check_registration(struct ibv_context *context)
 {
 	struct ibv_pd *pd = verbs->alloc_pd(context);
 	uint64_t ns = 0;
-	int error = pd ? try_region(pd, &ns) : errno;
+	int error = pd ? try_memory(pd, &ns) : errno;
 
 	if (pd)
 		verbs->dealloc_pd(pd);

@@ -88,7 +88,7 @@ static char *complaint(char *text)
 
 static void judge(const char *library, char *text, int status)
 {
-	bool grew = strstr(text, ": region 0: ");
+	bool grew = strstr(text, ": the heap grows by ");
 	char *line = complaint(text);
 
 	if (line)

@@ -100,6 +100,13 @@ static double divide(double a, double b)
 	return a >= 0 && b > 0 ? a / b : -1;
 }
 
+/* As the kernel counts it. Reports of earlier versions have what was pinned for it. */
+static double locked_peak(const double *figures)
+{
+	return figures[PIN_REGISTERED_PEAK] >= 0 ? figures[PIN_REGISTERED_PEAK]
+						 : figures[PIN_PINNED_PEAK];
+}
+
 double pin_rank_figure(const struct pin_rank *rank, enum pin_figure figure)
 {
 	const double *figures = rank->figures;
@@ -107,7 +114,7 @@ double pin_rank_figure(const struct pin_rank *rank, enum pin_figure figure)
 	if (figure == PIN_RATIO)
 		return divide(figures[PIN_MAPPED], figures[PIN_LIVE_PEAK]);
 	if (figure == PIN_MEMLOCK_SHARE)
-		return divide(figures[PIN_PINNED_PEAK], figures[PIN_MEMLOCK_LIMIT]);
+		return divide(locked_peak(figures), figures[PIN_MEMLOCK_LIMIT]);
 	return figures[figure];
 }
 

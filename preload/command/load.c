@@ -30,6 +30,7 @@ const struct pin_figure_key pin_figures[PIN_STORED] = {
 	[PIN_MAPPED] = {"memory", "mapped_bytes"},
 	[PIN_PINNED_PEAK] = {"memory", "pinned_peak_bytes"},
 	[PIN_PINNED] = {"memory", "pinned_bytes"},
+	[PIN_REGISTERED_PEAK] = {"memory", "registered_peak_bytes", .is_optional = true},
 	[PIN_RSS_PEAK] = {"memory", "rss_peak_bytes"},
 	[PIN_MEMLOCK_LIMIT] = {"memory", "memlock_limit_bytes", true, .is_property = true},
 	[PIN_RAM] = {"memory", "ram_bytes", true, .is_property = true},

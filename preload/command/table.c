@@ -31,7 +31,7 @@ static const struct column {
 	{PIN_RSS_PEAK, SIZE, 10, "resident", "at peak"},
 	{PIN_MEMLOCK_SHARE, SHARE, 8, "pinned/", "memlock"},
 	{PIN_SERVED, COUNT, 9, "requests", "served"},
-	{PIN_CREATED, COUNT, 10, "regions", "registered"},
+	{PIN_CREATED, COUNT, 10, "MRs", "created"},
 };
 
 /* What the rows have in common. */

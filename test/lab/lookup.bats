@@ -39,15 +39,15 @@ setup() {
 	ended outside
 }
 
-@test "what is not within one region has no keys" {
+@test "ranges across blocks have keys, what reaches beyond the heap has none" {
 	ended edge
 }
 
-@test "attach registers the heap ahead, detach gives it up, and both can be repeated" {
+@test "attach registers ahead what is in memory, detach gives it up, and both can be repeated" {
 	ended attach
 }
 
-@test "attach refuses rights the regions cannot have" {
+@test "attach refuses rights memory regions cannot have" {
 	ended rights
 }
 

@@ -67,7 +67,7 @@ within_limits() {
 	for rank in 0 1; do
 		[ "$(rank_reported "$1" $rank .memory.mapped_bytes)" -ge 536870912 ]
 		[ "$(rank_reported "$1" $rank .memory.pinned_peak_bytes)" -gt 0 ]
-		[ "$(rank_reported "$1" $rank .memory.pinned_peak_bytes)" -le 33554432 ]
+		[ "$(rank_reported "$1" $rank .memory.registered_peak_bytes)" -le 33554432 ]
 		[ "$(rank_reported "$1" $rank .registration.evicted)" -gt 0 ]
 	done
 	grep '^pinalloc\[' "$results/$1.err" | cut -d: -f1 > "$BATS_TEST_TMPDIR/said"

@@ -58,7 +58,7 @@ all_right() {
 	[ "$(reported eager .registration.served)" -gt 0 ]
 }
 
-@test "also when regions are registered one by one" {
+@test "also when memory is registered as it is asked for" {
 	all_right lazy
 	[ "$(reported lazy .registration.served)" -gt 0 ]
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * grow COUNT [SIZE]: holds COUNT blocks of SIZE bytes, 1 MiB when not said, whose
- * memory it does not touch.
+ * grow COUNT [SIZE [THEN]]: holds COUNT blocks of SIZE bytes, 1 MiB when not said, whose
+ * memory it does not touch; frees the last one for one of THEN bytes.
  */
 #include <stdlib.h>
 
@@ -9,9 +9,14 @@ int main(int argc, char **argv)
 {
 	size_t count = argc > 1 ? strtoul(argv[1], NULL, 0) : 0;
 	size_t size = argc > 2 ? strtoul(argv[2], NULL, 0) : (size_t)1 << 20;
+	void *p = NULL;
 
 	while (count--)
-		if (!malloc(size))
+		if (!(p = malloc(size)))
 			return 1;
-	return 0;
+	if (argc > 3) {
+		free(p);
+		p = malloc(strtoul(argv[3], NULL, 0));
+	}
+	return argc > 3 && !p;
 }

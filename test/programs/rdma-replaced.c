@@ -2,8 +2,8 @@
 /*
  * Pages of a malloc'ed block are replaced behind malloc, in every way Linux has,
  * through libc and by a system call that no library sees. A registration made
- * afterwards stands for the new pages. Every block is in a region of its own when
- * PINALLOC_GROW is 2M. Holds with the library and without. Prints TAP.
+ * afterwards stands for the new pages. No two blocks share 2 MiB. Holds with the library and
+ * without. Prints TAP.
  *
  *     rdma-replaced [ROUNDS]
  *     rdma-replaced closed    closes the userfaultfd it finds, and uses its number
@@ -19,7 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define BLOCK (1536 * KIB)
+#define BLOCK (2 * MIB)
 #define PIECE (64 * KIB) /* what is replaced, and moved */
 
 #define ANONYMOUS (MAP_PRIVATE | MAP_ANONYMOUS)
@@ -104,7 +104,7 @@ static bool follows(void (*replace)(char *))
 	struct ibv_mr *mr;
 	bool right;
 
-	need((block = aligned_alloc(4 * KIB, BLOCK)));
+	need((block = aligned_alloc(BLOCK, BLOCK)));
 	p = block + 256 * KIB;
 	need((mr = ibv_reg_mr(rdma.pd, p, PIECE, RDMA_ACCESS)));
 	right = arrives(p, mr);
@@ -144,7 +144,7 @@ static int find_watch(void)
 static void closed(void)
 {
 	int watch = find_watch(), ends[2];
-	char *block = aligned_alloc(4 * KIB, BLOCK), read_back = 0;
+	char *block = aligned_alloc(BLOCK, BLOCK), read_back = 0;
 	pid_t child = fork();
 	double began;
 

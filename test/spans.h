@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the unit tests of registration share: a heap that is nothing but regions, and
+ * What the unit tests of registration share: a heap that is nothing but spans, and
  * protection domains of the stand-in for libibverbs.
  */
-#ifndef REGIONS_H
-#define REGIONS_H
+#ifndef SPANS_H
+#define SPANS_H
 
 #include "allocator/options.h"
-#include "allocator/region.h"
+#include "allocator/reserve.h"
+#include "allocator/span.h"
 #include "regpool/domain.h"
 #include "regpool/mr.h"
 #include "test/fake-verbs.h"
@@ -15,23 +16,31 @@
 #include <stdlib.h>
 
 #define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
-#define REGION (4 * PIN_MIB)
 
-/* A pool that registers what is asked for and nothing ahead. Once, first. */
+/*
+ * As little as a memory region can be over. Of memory that nobody has touched it is also as
+ * much as one is laid over for a request in it.
+ */
+#define PIECE PIN_GRANULE
+
+/* A pool that registers what is asked for and nothing ahead, without limits. Once, first. */
 static inline bool lazy_pool(void)
 {
-	setenv("PINALLOC_LOG", "error", 1);
+	setenv("PINALLOC_LOG", "error", 0);
 	setenv("PINALLOC_REGISTER", "lazy", 1);
+	setenv("PINALLOC_MAX_PINNED", "none", 1);
 	pin_options_init();
 	fake_verbs_install();
-	return !pin_reserve_init() && !pin_region_init();
+	return !pin_reserve_init();
 }
 
-static inline char *region(void)
+/* Memory behind all there was in a span (NULL: one that begins), and all of it in use. */
+static inline char *grow(struct pin_span **span, size_t n_bytes)
 {
-	char *p = pin_reserve_carve(REGION, PIN_PAGE);
+	char *p = pin_span_grow(span, n_bytes, 0);
 
-	pin_region_publish((uintptr_t)p, REGION);
+	if (p)
+		pin_span_note_use(*span, (uintptr_t)p + PIN_ALIGN_UP(n_bytes, PIECE));
 	return p;
 }
 

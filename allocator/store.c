@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Prototypes follow jemalloc 5.3.0, include/jemalloc/internal: ecache.h, emap.h, extent.h. */
+#include <config.h>
+
+#include "allocator/store.h"
+#include "allocator/flag.h"
+#include "allocator/options.h"
+#include "allocator/os.h"
+
+void __real_je_ecache_dalloc(void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
+			     struct je_cache *cache, struct je_extent *extent);
+
+void pin_store_free(void *tsdn, struct pin_store *store, struct je_extent *extent)
+{
+	__real_je_ecache_dalloc(tsdn, store->pac, &store->hooks, store->cache, extent);
+}
+
+struct je_extent *__real_je_ecache_alloc(void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
+					 struct je_cache *cache, struct je_extent *expand,
+					 size_t n_bytes, size_t alignment, bool zero,
+					 bool guarded);
+
+struct je_extent *pin_store_alloc(void *tsdn, struct pin_store *store,
+				  const struct pin_need *need)
+{
+	return __real_je_ecache_alloc(tsdn, store->pac, &store->hooks, store->cache,
+				      need->expand, need->n_bytes, need->alignment, need->zero,
+				      false);
+}
+
+void pin_store_ask(void *tsdn, struct pin_store *store, struct pin_fit_question *question)
+{
+	pin_fit_question = question;
+	__real_je_ecache_alloc(tsdn, store->pac, &store->hooks, store->cache, NULL, PIN_PAGE,
+			       PIN_PAGE, false, false);
+	pin_fit_question = NULL;
+}
+
+/*
+ * By how much the store is to grow for it: what the free memory at the end lacks. 0 if it need
+ * not, or growing would be no use.
+ */
+static size_t lacking(void *tsdn, struct pin_store *store, const struct pin_need *need)
+{
+	const struct pin_span *span = store->span;
+	uintptr_t end = span ? span->start + span->length : 0, from = end, to;
+	struct pin_fit_question question = {0};
+
+	pin_store_ask(tsdn, store, &question);
+	if ((uintptr_t)question.last + question.last_size == end && end)
+		from = (uintptr_t)question.last;
+	if (need->expand &&
+	    from != (uintptr_t)need->expand->addr + je_extent_size(need->expand))
+		return 0;
+	from = PIN_ALIGN_UP(from, need->alignment);
+	return !__builtin_add_overflow(from, need->n_bytes, &to) && to > end ? to - end : 0;
+}
+
+/* Made by the calling thread, for the page layer to pass on. */
+static __thread char *given __attribute__((tls_model("initial-exec")));
+static __thread size_t n_given __attribute__((tls_model("initial-exec")));
+
+void *pin_store_given(void *addr, size_t n_bytes)
+{
+	return addr == given && n_bytes == n_given ? addr : NULL;
+}
+
+struct je_extent *je_extent_alloc_wrapper(void *tsdn, struct je_pac *pac,
+					  struct je_hooks *hooks, void *addr, size_t n_bytes,
+					  size_t alignment, bool zero, bool *commit,
+					  bool growing_retained);
+
+/* Makes free memory behind what there is. */
+static char *grow_by(void *tsdn, struct pin_store *store, size_t n_bytes)
+{
+	struct pin_span *span = store->span;
+	struct je_extent *extent;
+	bool commit = true;
+	char *p;
+
+	n_bytes = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
+	p = n_bytes ? pin_span_grow(&span, n_bytes, pin_os_node()) : NULL;
+	store->span = span;
+	if (!p)
+		return NULL;
+	given = p;
+	n_given = n_bytes;
+	extent = je_extent_alloc_wrapper(tsdn, store->pac, &store->hooks, p, n_bytes, PIN_PAGE,
+					 false, &commit, true);
+	given = NULL;
+	if (!extent)
+		return NULL;
+	pin_store_free(tsdn, store, extent);
+	return p;
+}
+
+/*
+ * By no less than a share of what there is, so that steps are few; what nobody uses of them
+ * costs only addresses.
+ */
+#define FIRST_STEP (8 * PIN_MIB)
+#define SHARE	   8
+
+static size_t least_step(void)
+{
+	size_t step = pin_span_bytes() / SHARE;
+	size_t first = FIRST_STEP < pin_options.grow / 4 ? FIRST_STEP : pin_options.grow / 4;
+
+	if (first < pin_options.top_pad)
+		first = pin_options.top_pad;
+	step = step > first ? step : first;
+	return step < pin_options.grow ? step : pin_options.grow;
+}
+
+static char *grow(void *tsdn, struct pin_store *store, size_t n_lacking)
+{
+	size_t step = least_step();
+	char *p = n_lacking < step ? grow_by(tsdn, store, step) : NULL;
+
+	return p ? p : grow_by(tsdn, store, n_lacking);
+}
+
+/* One thread at a time, so that those that come together share what the first makes. */
+struct je_extent *pin_store_alloc_growing(void *tsdn, struct pin_store *store,
+					  const struct pin_need *need)
+{
+	struct je_extent *extent;
+	size_t n_lacking;
+
+	pin_flag_wait(&store->growing);
+	while (!(extent = pin_store_alloc(tsdn, store, need))) {
+		n_lacking = lacking(tsdn, store, need);
+		if (need->expand && !n_lacking)
+			break;
+		if (n_lacking && !grow(tsdn, store, n_lacking))
+			break;
+	}
+	pin_flag_drop(&store->growing);
+	return extent;
+}
+
+/* New memory is one with what is before it, unless it is the first of a span. */
+PIN_CALL(bool, emap_register_boundary, void *tsdn, void *map, struct je_extent *extent,
+	 unsigned class, bool slab)
+{
+	if (extent->addr == given && !pin_span_begins(extent->addr))
+		extent->bits &= ~JE_EXTENT_HEAD;
+	return __real_je_emap_register_boundary(tsdn, map, extent, class, slab);
+}
+
+char *pin_store_grow(void *tsdn, struct pin_store *store, size_t n_bytes)
+{
+	char *p;
+
+	pin_flag_wait(&store->growing);
+	p = grow_by(tsdn, store, n_bytes);
+	pin_flag_drop(&store->growing);
+	return p;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/granule.h"
+#include "allocator/os.h"
+#include "allocator/span.h"
+#include "allocator/table.h"
+
+#include <errno.h>
+#include <pthread.h>
+
+struct granule {
+	_Atomic uint16_t n_regions; /* that pin it */
+	_Atomic uint16_t n_live;    /* of those, there for certain */
+	_Atomic bool is_resident;
+	_Atomic bool is_replaced;
+};
+
+/* Looked at together: a byte a page on the stack. */
+#define BATCH	  8
+#define N_PAGES	  (PIN_GRANULE / PIN_PAGE)
+#define MOST_GONE (N_PAGES / 21)
+
+static struct pin_table table;
+
+static void init(void)
+{
+	pin_table_init(&table, sizeof(struct granule), pin_reserve.size >> PIN_GRANULE_SHIFT);
+}
+
+int pin_granules_reach(uintptr_t end)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, init);
+	return pin_table_ensure(&table, pin_granule_of(end - 1) + 1);
+}
+
+static struct granule *at(size_t granule)
+{
+	return pin_table_at(&table, struct granule, granule);
+}
+
+static bool is_known(size_t granule)
+{
+	return granule < atomic_load_explicit(&table.committed, memory_order_acquire);
+}
+
+size_t pin_granules_pin(struct pin_range range)
+{
+	size_t n_bytes = 0;
+
+	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
+		n_bytes += atomic_fetch_add(&at(pin_granule_of(p))->n_regions, 1) ? 0
+										  : PIN_GRANULE;
+	return n_bytes;
+}
+
+size_t pin_granules_unpin(struct pin_range range)
+{
+	size_t n_bytes = 0;
+
+	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
+		n_bytes += atomic_fetch_sub(&at(pin_granule_of(p))->n_regions, 1) == 1
+				   ? PIN_GRANULE
+				   : 0;
+	return n_bytes;
+}
+
+unsigned pin_granule_pins(size_t granule)
+{
+	return is_known(granule) ? at(granule)->n_regions : 0;
+}
+
+unsigned pin_granule_enter(size_t granule)
+{
+	return atomic_fetch_add(&at(granule)->n_live, 1);
+}
+
+unsigned pin_granule_leave(size_t granule)
+{
+	return atomic_fetch_sub(&at(granule)->n_live, 1) - 1u;
+}
+
+unsigned pin_granule_live(size_t granule)
+{
+	return is_known(granule) ? at(granule)->n_live : 0;
+}
+
+/* Whether a granule of which the kernel has told is resident. */
+static bool suffices(const unsigned char *pages)
+{
+	size_t gone = 0;
+
+	for (size_t i = 0; i < N_PAGES; i++)
+		gone += !(pages[i] & 1);
+	return gone <= MOST_GONE;
+}
+
+/* Of n granules from the first on. */
+static size_t look(size_t first, size_t n)
+{
+	unsigned char pages[BATCH * N_PAGES];
+	size_t n_new = 0;
+
+	if (!pin_os_resident(pin_granule_start(first), n * N_PAGES, pages))
+		return 0;
+	for (size_t i = 0; i < n; i++)
+		if (suffices(pages + i * N_PAGES))
+			n_new += !atomic_exchange(&at(first + i)->is_resident, true);
+	return n_new;
+}
+
+size_t pin_granules_look(struct pin_range range)
+{
+	size_t i = pin_granule_of(range.start), end = pin_granule_of(range.end - 1) + 1;
+	size_t n_new = 0, n;
+
+	for (; i < end; i += n) {
+		for (n = 0; i + n < end && n < BATCH && !at(i + n)->is_resident; n++)
+			;
+		if (n)
+			n_new += look(i, n);
+		else
+			n = 1;
+	}
+	return n_new;
+}
+
+bool pin_granule_is_resident(size_t granule)
+{
+	return is_known(granule) && at(granule)->is_resident;
+}
+
+/* A piece of a span in which the program has replaced pages. */
+static size_t replace(struct pin_range range)
+{
+	size_t n_bytes = 0;
+
+	if (pin_granules_reach(range.end))
+		return 0;
+	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
+		n_bytes += atomic_exchange(&at(pin_granule_of(p))->is_replaced, true)
+				   ? 0
+				   : PIN_GRANULE;
+	return n_bytes;
+}
+
+size_t pin_granules_replace(uintptr_t start, size_t length)
+{
+	struct pin_range range = pin_range_of((void *)start, length);
+	size_t n_bytes = 0;
+
+	for (uint32_t i = 0; i < pin_span_count(); i++) {
+		struct pin_range part = pin_range_of_span(pin_span_get(i));
+
+		if (!pin_range_meets(part, range))
+			continue;
+		if (part.start < range.start)
+			part.start = range.start;
+		if (part.end > range.end)
+			part.end = range.end;
+		n_bytes += replace(part);
+	}
+	return n_bytes;
+}
+
+bool pin_granule_is_replaced(size_t granule)
+{
+	return is_known(granule) && at(granule)->is_replaced;
+}
+
+bool pin_granules_any_replaced(struct pin_range range)
+{
+	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
+		if (pin_granule_is_replaced(pin_granule_of(p)))
+			return true;
+	return false;
+}

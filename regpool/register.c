@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/register.h"
+#include "allocator/log.h"
+#include "allocator/options.h"
+#include "allocator/os.h"
+#include "allocator/span.h"
+#include "regpool/budget.h"
+#include "regpool/evict.h"
+#include "regpool/keys.h"
+#include "regpool/node.h"
+#include "regpool/pool.h"
+#include "regpool/watch.h"
+
+#include <errno.h>
+#include <malloc.h>
+
+/*
+ * What libibverbs keeps behind the public struct ibv_mr (struct verbs_mr in
+ * rdma-core 44, libibverbs/driver.h) and may always be read.
+ */
+#define VERBS_MR_BYTES 56
+
+/* Errno values no registration has. */
+#define TOO_LARGE  EFBIG
+#define OVER_LIMIT EDQUOT
+
+/* The provider allocated it with malloc, so malloc knows how much there is. */
+uint32_t pin_register_readable_bytes(struct ibv_mr *mr)
+{
+	return pin_reserve_contains(mr) ? (uint32_t)malloc_usable_size(mr) : VERBS_MR_BYTES;
+}
+
+static uint32_t node_of(struct pin_range range)
+{
+	const struct pin_span *span = pin_span_find((void *)range.start, 1);
+
+	return span ? span->node : 0;
+}
+
+static void say_locked_up(const struct pin_domain *domain, size_t limit)
+{
+	pin_warn_once(
+		"the heap's share of locked memory on %s is used up, %s of ulimit -l: memory "
+		"regions nobody uses give way, and requests that do not fit go to libibverbs "
+		"until it is raised",
+		domain->device, PIN_SIZE(limit));
+}
+
+static void say_pinned_up(const struct pin_domain *domain, size_t limit)
+{
+	bool ours = pin_options.max_pinned == PIN_PINNED_AUTO;
+
+	pin_warn_once(
+		"the heap has pinned on %s what it may, %s by %s: memory regions nobody uses "
+		"give way, and requests that do not fit go to libibverbs%s",
+		domain->device, PIN_SIZE(limit),
+		ours ? "the memory there is for this process" : "PINALLOC_MAX_PINNED",
+		ours ? " unless PINALLOC_MAX_PINNED says otherwise" : " until it is raised");
+}
+
+/* Whichever limit it is that has less room. */
+static void say_used_up(const struct pin_domain *domain, size_t length)
+{
+	size_t locked = pin_budget_locked_limit();
+
+	if (locked != SIZE_MAX && (length > locked || pin_pool.registered > locked - length))
+		say_locked_up(domain, locked);
+	else
+		say_pinned_up(domain, pin_budget_pinned_limit());
+}
+
+/* One try, within the budget. */
+static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
+				struct pin_range range, int *error)
+{
+	struct ibv_pd *pd = atomic_load(&domain->pd);
+	size_t length = pin_range_length(range);
+	struct ibv_mr *mr = NULL;
+	bool entered;
+
+	*error = length > domain->max_mr_size ? TOO_LARGE : OVER_LIMIT;
+	if (*error == TOO_LARGE || !pd)
+		return NULL;
+	if (!pin_budget_take(range)) {
+		say_used_up(domain, length);
+		return NULL;
+	}
+	pin_watch_range(range);
+	entered = pin_node_enter(node_of(range));
+	mr = pin_ibverbs()->reg_mr_iova2(pd, (void *)range.start, length, range.start, access);
+	*error = errno;
+	pin_node_leave(entered);
+	if (!mr)
+		pin_budget_give(range);
+	return mr;
+}
+
+struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
+				  struct pin_range range, bool may_evict, int *error)
+{
+	uint64_t began = pin_os_now_ns();
+	struct ibv_mr *mr;
+
+	do {
+		mr = try_range(domain, access, range, error);
+	} while (!mr && (*error == OVER_LIMIT || pin_ibverbs_out_of_room(*error)) &&
+		 may_evict && pin_evict_one(pin_range_length(range)));
+	atomic_fetch_add_explicit(&pin_pool.ns, pin_os_now_ns() - began, memory_order_relaxed);
+	if (!mr)
+		return NULL;
+	atomic_fetch_add(&pin_pool.created, 1);
+	atomic_fetch_add(&domain->created, 1);
+	atomic_fetch_add(&domain->registered, pin_range_length(range));
+	pin_level_peak(&domain->registered, &domain->registered_peak);
+	pin_debug("%s at %p registered on %s: lkey 0x%x", PIN_SIZE(pin_range_length(range)),
+		  (void *)range.start, domain->device, mr->lkey);
+	return mr;
+}
+
+void pin_register_say_failed(const struct pin_domain *domain, struct pin_range range, int error)
+{
+	size_t length = pin_range_length(range);
+
+	atomic_fetch_add(&pin_pool.refused, 1);
+	if (error == OVER_LIMIT)
+		return; /* said */
+	if (error == TOO_LARGE)
+		pin_warn_once("cannot pin %s of the heap on %s: its memory regions end at %s; "
+			      "such requests go to libibverbs",
+			      PIN_SIZE(length), domain->device, PIN_SIZE(domain->max_mr_size));
+	else
+		pin_warn_once("cannot pin %s of the heap on %s: %s; such requests go to "
+			      "libibverbs",
+			      PIN_SIZE(length), domain->device, strerrordesc_np(error));
+}
+
+void pin_register_note_gone(struct pin_domain *domain, struct pin_range range)
+{
+	atomic_fetch_add(&pin_pool.destroyed, 1);
+	atomic_fetch_sub(&domain->registered, pin_range_length(range));
+	pin_budget_give(range);
+	pin_keys_released();
+}
+
+bool pin_register_undo(struct pin_domain *domain, struct ibv_mr *mr, struct pin_range range)
+{
+	int error = pin_ibverbs()->dereg_mr(mr);
+
+	if (error) {
+		pin_warn("%s of the heap at %p cannot be deregistered on %s: %s",
+			 PIN_SIZE(pin_range_length(range)), (void *)range.start, domain->device,
+			 strerrordesc_np(error));
+		return false;
+	}
+	pin_register_note_gone(domain, range);
+	return true;
+}

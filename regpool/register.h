@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Real registrations of heap memory: within the budget, on the memory node of the heap there,
+ * counted, and if they fail, said.
+ */
+#ifndef PIN_REGISTER_H
+#define PIN_REGISTER_H
+
+#include "regpool/domain.h"
+#include "regpool/granule.h"
+
+/*
+ * Registers a range with these rights, and as long as room is wanting and it may, evicts idle
+ * memory regions for it. Returns NULL and sets *error if it fails. Takes time, and mallocs.
+ */
+struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
+				  struct pin_range range, bool may_evict, int *error);
+
+/* Says once why a range could not be registered, and counts it. */
+void pin_register_say_failed(const struct pin_domain *domain, struct pin_range range,
+			     int error);
+
+/* Deregisters it. Returns false when libibverbs refuses, which is said. */
+bool pin_register_undo(struct pin_domain *domain, struct ibv_mr *mr, struct pin_range range);
+
+/* A registration that is gone, or cannot be reached any more. */
+void pin_register_note_gone(struct pin_domain *domain, struct pin_range range);
+
+/* How many bytes of the provider's structure around a real MR may be copied. */
+uint32_t pin_register_readable_bytes(struct ibv_mr *mr);
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "test/fake-kernel.h"
+#include "allocator/cgroup.h"
+#include "allocator/os.h"
+#include "regpool/granule.h"
+#include "regpool/watch.h"
+
+#include <string.h>
+
+void __wrap_pin_watch_start(void (*tell)(uintptr_t start, size_t length));
+size_t __wrap_pin_os_memlock_limit(void);
+size_t __wrap_pin_os_ram(void);
+size_t __real_pin_os_ram(void);
+size_t __wrap_pin_cgroup_limit(void);
+size_t __real_pin_cgroup_limit(void);
+bool __wrap_pin_os_resident(uintptr_t addr, size_t n_pages, unsigned char *pages);
+bool __real_pin_os_resident(uintptr_t addr, size_t n_pages, unsigned char *pages);
+
+/* From the base of the heap on. */
+#define MOST_GRANULES ((size_t)1 << 20)
+#define N_PAGES	      (PIN_GRANULE / PIN_PAGE)
+
+struct fake_kernel fake_kernel = {.memlock = SIZE_MAX};
+
+static _Atomic bool touched[MOST_GRANULES];
+static void (*_Atomic replaced)(uintptr_t start, size_t length);
+
+void __wrap_pin_watch_start(void (*tell)(uintptr_t start, size_t length))
+{
+	replaced = tell;
+}
+
+void fake_replace(const void *addr, size_t n_bytes)
+{
+	if (!replaced)
+		return;
+	pin_watch_pending = 1;
+	replaced((uintptr_t)addr, n_bytes);
+	pin_watch_pending = 0;
+	pin_os_wake(&pin_watch_pending);
+}
+
+size_t __wrap_pin_os_memlock_limit(void)
+{
+	return fake_kernel.memlock;
+}
+
+size_t __wrap_pin_os_ram(void)
+{
+	return fake_kernel.ram ? fake_kernel.ram : __real_pin_os_ram();
+}
+
+size_t __wrap_pin_cgroup_limit(void)
+{
+	return fake_kernel.cgroup ? fake_kernel.cgroup : __real_pin_cgroup_limit();
+}
+
+void fake_touch(const void *addr, size_t n_bytes)
+{
+	struct pin_range range = pin_range_of(addr, n_bytes);
+
+	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
+		touched[pin_granule_of(p)] = true;
+}
+
+bool fake_is_touched(const void *addr)
+{
+	return touched[pin_granule_of((uintptr_t)addr)];
+}
+
+/* Asked of whole granules. */
+bool __wrap_pin_os_resident(uintptr_t addr, size_t n_pages, unsigned char *pages)
+{
+	fake_kernel.looks++;
+	if (!fake_kernel.keeps_memory)
+		return __real_pin_os_resident(addr, n_pages, pages);
+	for (size_t i = 0; i < n_pages; i += N_PAGES)
+		memset(pages + i, touched[pin_granule_of(addr + i * PIN_PAGE)], N_PAGES);
+	return true;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A kernel for the unit tests, which the linker puts in place of some functions of
+ * allocator/os.h and regpool/watch.h (kernel_wraps in Makefile.am): it has no limit but those
+ * it is given, tells what it is told to, and knows what is in memory by itself if it is asked
+ * to, so that a heap may be larger than the machine.
+ */
+#ifndef FAKE_KERNEL_H
+#define FAKE_KERNEL_H
+
+#include "allocator/base.h"
+
+#include <stdatomic.h>
+
+struct fake_kernel {
+	_Atomic size_t memlock;	    /* bytes: RLIMIT_MEMLOCK */
+	_Atomic size_t ram, cgroup; /* bytes; 0: as the machine has */
+	_Atomic unsigned looks;	    /* at what is in memory: calls */
+	_Atomic bool keeps_memory;  /* what is, is what fake_touch() was told */
+};
+extern struct fake_kernel fake_kernel;
+
+/* Memory of the heap that keeps_memory is about gets resident: the pages of whole granules. */
+void fake_touch(const void *addr, size_t n_bytes);
+
+bool fake_is_touched(const void *addr);
+
+/*
+ * What the library does when the program replaces pages; whoever asks for keys meanwhile waits.
+ * Returns when it is done. One thread at a time.
+ */
+void fake_replace(const void *addr, size_t n_bytes);
+
+#endif

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How much is registered, and how often. Beside what is used: hardly more than three times
+ * what is in memory, a little more while that becomes more, however requests cross borders;
+ * and what is repeated costs nothing. Against an adapter that makes resident what it pins, as
+ * the kernel does.
+ */
+#include <config.h>
+
+#include "regpool/keys.h"
+#include "regpool/pool.h"
+#include "test/counted.h"
+#include "test/fake-kernel.h"
+#include "test/spans.h"
+#include "test/tap.h"
+
+#define CELL   (16 * PIN_MIB)
+#define LENGTH (64 * CELL)
+#define HELD   16
+
+static char *heap; /* a span of its own for each trial */
+static unsigned random_state;
+
+static size_t below(size_t n)
+{
+	return ((size_t)rand_r(&random_state) << 16 ^ (size_t)rand_r(&random_state)) % n;
+}
+
+struct request {
+	char *addr;
+	size_t length;
+};
+
+/* Of any length from a byte to a quarter of the heap, the short ones more often. */
+static struct request some_request(void)
+{
+	size_t most = (size_t)64 << below(23);
+	struct request request;
+
+	request.length = 1 + below(most < LENGTH / 4 ? most : LENGTH / 4);
+	request.addr = heap + below(LENGTH - request.length);
+	return request;
+}
+
+static size_t touched_bytes(void)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < LENGTH; i += PIECE)
+		n += fake_is_touched(heap + i) ? PIECE : 0;
+	return n;
+}
+
+static struct ibv_pd *begin(unsigned seed)
+{
+	struct pin_span *span = NULL;
+
+	random_state = seed;
+	heap = grow(&span, LENGTH);
+	return new_pd();
+}
+
+static struct pin_class *class_of(struct ibv_pd *pd)
+{
+	return &pin_domain_find(pd)->classes[PIN_CLASS_PLAIN];
+}
+
+/* Of those that somebody uses or has keys of. */
+static size_t used_bytes(struct ibv_pd *pd)
+{
+	struct pin_class *keys = class_of(pd);
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < keys->n_places; i++) {
+		const struct pin_entry *entry = pin_keys_at(keys, i);
+
+		n += entry->state && !pin_keys_is_idle(keys, i) ? entry->length : 0;
+	}
+	return n;
+}
+
+/* The most that was registered beside what was used, as a multiple of what is in memory. */
+static double most_of(struct ibv_pd *pd, unsigned steps, bool grows, unsigned n_held)
+{
+	struct ibv_mr *held[HELD] = {NULL};
+	double most = 0, now;
+
+	for (unsigned i = 0; i < steps; i++) {
+		struct request request = some_request();
+		unsigned slot = i % HELD;
+
+		if (held[slot])
+			pin_mr_deregister(held[slot]);
+		if (grows && below(4) == 0)
+			fake_touch(request.addr, request.length);
+		held[slot] = reg(pd, request.addr, request.length, RIGHTS);
+		if (slot >= n_held) {
+			pin_mr_deregister(held[slot]);
+			held[slot] = NULL;
+		}
+		now = (double)(pin_pool.registered - used_bytes(pd)) / (double)touched_bytes();
+		most = now > most ? now : most;
+	}
+	for (unsigned i = 0; i < HELD; i++)
+		if (held[i])
+			pin_mr_deregister(held[i]);
+	return most;
+}
+
+static void bounded(unsigned seed)
+{
+	struct ibv_pd *pd = begin(seed);
+	double filling, used;
+
+	filling = most_of(pd, 2000, true, 0);
+	used = most_of(pd, 2000, true, HELD);
+	ok(filling <= 5 && used <= 5,
+	   "seed %u: while the heap fills at most %.2f times what is in memory is registered, "
+	   "and where some of it is in use %.2f",
+	   seed, filling, used);
+	pin_domain_dealloc(pd);
+	pd = begin(seed);
+	fake_touch(heap, LENGTH);
+	filling = most_of(pd, 2000, false, 0);
+	used = most_of(pd, 2000, false, HELD);
+	ok(filling <= 3.5 && used <= 3.5, "and when it is full %.2f and %.2f", filling, used);
+	pin_domain_dealloc(pd);
+}
+
+#define REQUESTS 500
+
+static unsigned made_by(struct ibv_pd *pd, const struct request *requests, unsigned rounds)
+{
+	unsigned before = fake_verbs.made;
+	struct ibv_mr *held[HELD] = {NULL};
+
+	for (unsigned i = 0; i < rounds * REQUESTS; i++) {
+		const struct request *request = &requests[i % REQUESTS];
+		struct ibv_mr **mr = &held[i % HELD];
+
+		if (*mr)
+			pin_mr_deregister(*mr);
+		*mr = reg(pd, request->addr, request->length, RIGHTS);
+	}
+	for (unsigned i = 0; i < HELD; i++)
+		if (held[i])
+			pin_mr_deregister(held[i]);
+	return fake_verbs.made - before;
+}
+
+static void repeated(unsigned seed)
+{
+	struct request requests[REQUESTS];
+	struct ibv_pd *pd = begin(seed);
+	unsigned first, rest;
+
+	for (unsigned i = 0; i < REQUESTS; i++)
+		requests[i] = some_request();
+	first = made_by(pd, requests, 1);
+	rest = made_by(pd, requests, 199);
+	ok(first && !rest, "seed %u: %u requests take %u registrations, and repeated %u", seed,
+	   REQUESTS, first, rest);
+	pin_domain_dealloc(pd);
+}
+
+/* Ranges that creep upwards, one granule at a time: each is more than there was. */
+static void creeping(void)
+{
+	struct ibv_pd *pd = begin(1);
+	size_t sum = 0, length = 8 * PIECE, n = 0;
+	unsigned made = fake_verbs.made;
+
+	fake_touch(heap, LENGTH);
+	for (size_t i = 0; i + length <= LENGTH; i += PIECE, n++) {
+		pin_mr_deregister(reg(pd, heap + i + 1, length - 2, RIGHTS));
+		sum = pin_pool.registered > sum ? pin_pool.registered : sum;
+	}
+	ok(sum <= 3 * LENGTH, "ranges that creep upwards leave %.2f times the heap",
+	   (double)sum / LENGTH);
+	ok(fake_verbs.made - made < n / 2, "in %u registrations for %zu requests",
+	   fake_verbs.made - made, n);
+	pin_domain_dealloc(pd);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned seeds = argc > 1 ? (unsigned)atoi(argv[1]) : 3;
+
+	if (!lazy_pool())
+		return 99;
+	fake_verbs.max_mr_size = SIZE_MAX;
+	pin_options.max_pinned = 8 * CELL > LENGTH ? 8 * CELL : LENGTH;
+	counted_install();
+	for (unsigned seed = 1; seed <= seeds; seed++)
+		bounded(seed);
+	for (unsigned seed = 1; seed <= seeds; seed++)
+		repeated(seed);
+	creeping();
+	ok(counted_is_balanced() && !fake_verbs.live && !pin_pool.pinned &&
+		   !pin_pool.registered,
+	   "nothing is left");
+	return done_testing();
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Which addresses a memory region is laid over: cells, tiles, and what is taken along
+ * around a request.
+ */
+#include <config.h>
+
+#include "regpool/choice.h"
+#include "test/fake-kernel.h"
+#include "test/spans.h"
+#include "test/tap.h"
+
+#define CELL   (16 * PIN_MIB)
+#define LENGTH (96 * CELL)
+
+static struct pin_span *span;
+static uintptr_t heap;
+
+static struct pin_range at(size_t first, size_t n)
+{
+	return (struct pin_range){heap + first * PIECE, heap + (first + n) * PIECE};
+}
+
+static bool is(struct pin_range range, size_t first, size_t n)
+{
+	return range.start == at(first, n).start && range.end == at(first, n).end;
+}
+
+static void cells(void)
+{
+	ok(pin_choice_cell(SIZE_MAX, SIZE_MAX) == PIN_CELL, "without limits cells are large");
+	ok(pin_choice_cell(PIN_GIB, SIZE_MAX) == PIN_GIB / 8,
+	   "under a limit they are an eighth of it");
+	ok(pin_choice_cell(PIN_GIB - 1, SIZE_MAX) == PIN_GIB / 16, "at most");
+	ok(pin_choice_cell(SIZE_MAX, 100 * PIN_MIB) == 64 * PIN_MIB,
+	   "and no larger than a memory region may be");
+	ok(pin_choice_cell(0, 0) == PIN_GRANULE, "but a granule at least");
+}
+
+/* Every range of so many granules anywhere; how many have a tile that is not as told. */
+static unsigned wrong_tiles(size_t n)
+{
+	uintptr_t base = pin_reserve.base;
+	unsigned wrong = 0;
+
+	for (size_t i = 0; i + n <= LENGTH / PIECE; i++) {
+		struct pin_range range = at(i, n), tile = pin_choice_tile(span, range, CELL);
+		size_t size = pin_range_length(tile), first = (range.start - base) / CELL;
+
+		wrong += !pin_range_has(tile, range) || (tile.start - base) % CELL;
+		/* The smallest that could have it, wherever it begins. */
+		if ((range.end - 1 - base) / CELL == first)
+			wrong += size != CELL;
+		else
+			wrong += size >= 4 * (pin_range_length(range) + CELL);
+	}
+	return wrong;
+}
+
+static void tiles(void)
+{
+	static const size_t numbers[] = {1, 2, 3, 7, 8, 9, 16, 17, 31, 64, 65, 200, 500, 768};
+	unsigned n = 0, wrong = 0;
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(numbers); i++, n++)
+		wrong += wrong_tiles(numbers[i]);
+	ok(!wrong, "a range of any length has a tile, and not a much larger one: %u wrong",
+	   wrong);
+}
+
+/* How many distinct tiles there are of ranges that are at most so long, all over the heap. */
+static size_t bytes_of_tiles(size_t most)
+{
+	size_t sum = 0;
+	uintptr_t last;
+
+	for (size_t n = 1; n <= most; n *= 2) {
+		last = 0;
+		for (size_t i = 0; i + n <= LENGTH / PIECE; i++) {
+			struct pin_range tile = pin_choice_tile(span, at(i, n), CELL);
+
+			sum += n == most && tile.start > last ? pin_range_length(tile) : 0;
+			last = tile.start > last ? tile.start : last;
+		}
+	}
+	return sum;
+}
+
+static void overlap(void)
+{
+	for (size_t n = CELL / PIECE; n <= LENGTH / PIECE / 8; n *= 2)
+		ok(bytes_of_tiles(n) <= 3 * LENGTH,
+		   "tiles of all ranges of %zu granules are %.1f times the heap", n,
+		   (double)bytes_of_tiles(n) / LENGTH);
+}
+
+static void ends_of_spans(void)
+{
+	struct pin_span *other = NULL;
+	struct pin_range all, tile;
+
+	grow(&other, CELL + 3 * PIECE);
+	all = pin_range_of_span(other);
+	tile = pin_choice_tile(other, all, CELL);
+	ok(tile.start == all.start && tile.end == all.end,
+	   "a tile does not go beyond its span");
+	tile.end = tile.start + PIECE;
+	tile = pin_choice_tile(other, tile, CELL);
+	ok(tile.start == all.start && tile.end == all.start + CELL, "nor a cell");
+}
+
+static bool is_taken(void *arg, size_t granule)
+{
+	return granule == *(size_t *)arg;
+}
+
+static void around(void)
+{
+	struct pin_range tile = at(0, 8), range;
+	size_t taken = pin_granule_of(at(6, 1).start);
+
+	fake_touch((void *)at(1, 3).start, 3 * PIECE);
+	fake_touch((void *)at(5, 6).start, 6 * PIECE);
+	pin_granules_reach(heap + LENGTH);
+	range = pin_choice_around(at(4, 1), tile, NULL, NULL);
+	ok(is(range, 4, 1), "what nobody has seen in memory is left");
+	pin_granules_look(at(0, 16));
+	range = pin_choice_around(at(4, 1), tile, NULL, NULL);
+	ok(is(range, 1, 7), "what is in memory is taken along, as far as the tile goes");
+	range = pin_choice_around(at(4, 1), tile, is_taken, &taken);
+	ok(is(range, 1, 5), "unless it is taken");
+	fake_kernel.keeps_memory = true;
+	pin_granules_replace(at(2, 1).start + 5, 1);
+	range = pin_choice_around(at(4, 1), tile, NULL, NULL);
+	ok(is(range, 3, 5), "or was replaced by the program");
+	range = pin_choice_around(at(9, 1), at(8, 8), NULL, NULL);
+	ok(is(range, 8, 3), "and the same upwards");
+}
+
+static void beyond(void)
+{
+	struct pin_span *last = NULL;
+	struct pin_range range, tile;
+	uintptr_t start;
+
+	start = (uintptr_t)pin_span_grow(&last, CELL, 0);
+	pin_span_note_use(last, start + 3 * PIECE + 100);
+	tile = pin_range_of_span(last);
+	range = (struct pin_range){start + PIECE, start + 2 * PIECE};
+	ok(pin_choice_beyond(range, tile, last).end == range.end,
+	   "inside of what is used nothing is taken along");
+	range.end += 2 * PIECE;
+	range = pin_choice_beyond(range, tile, last);
+	ok(range.start == start + PIECE && range.end == start + 3 * PIECE + PIN_AHEAD,
+	   "at its end, a little of what nobody has used");
+	tile.end = start + 5 * PIECE;
+	range.end = start + 4 * PIECE;
+	ok(pin_choice_beyond(range, tile, last).end == tile.end, "as far as the tile goes");
+	range.end = start + 5 * PIECE;
+	tile.end = start + CELL;
+	pin_span_note_use(last, start + CELL);
+	range.end = start + CELL;
+	ok(pin_choice_beyond(range, tile, last).end == start + CELL, "and the span");
+}
+
+int main(void)
+{
+	if (!lazy_pool())
+		return 99;
+	fake_kernel.keeps_memory = true;
+	heap = (uintptr_t)grow(&span, LENGTH);
+	cells();
+	tiles();
+	overlap();
+	ends_of_spans();
+	around();
+	beyond();
+	return done_testing();
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * PINALLOC_RESERVE: heap that is made, touched and registered before the program
+ * communicates. The machine's own kernel says what is in memory.
+ */
+#include <config.h>
+
+#include "allocator/os.h"
+#include "regpool/granule.h"
+#include "regpool/pool.h"
+#include "regpool/prefill.h"
+#include "test/fake-kernel.h"
+#include "test/lines.h"
+#include "test/spans.h"
+#include "test/tap.h"
+
+#include <string.h>
+#include <sys/wait.h>
+
+#define RESERVE (9 * PIECE) /* no multiple of threads or cells */
+
+static struct pin_span *span;
+static char *made;
+static unsigned calls;
+
+static char *make(size_t n_bytes)
+{
+	calls++;
+	made = grow(&span, n_bytes);
+	return made;
+}
+
+static char *make_none(size_t n_bytes)
+{
+	calls++;
+	(void)n_bytes;
+	return NULL;
+}
+
+/* Arms a PD in a process of its own: it is done once. Returns the line that is said of it. */
+static const char *said(char *(*how)(size_t n_bytes), char *heap)
+{
+	static struct lines *lines;
+	int status = -1;
+	pid_t child;
+
+	lines = mmap(NULL, sizeof *lines, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		     -1, 0);
+	child = fork();
+	if (!child) {
+		struct ibv_pd *pd = new_pd();
+
+		pin_prefill_init(how);
+		*lines = lines_begin();
+		for (int i = 0; i < 3; i++)
+			pin_mr_deregister(reg(pd, heap, 64, RIGHTS));
+		pin_domain_dealloc(new_pd());
+		lines_end(lines);
+		_exit(fake_verbs.live != 1 || lines->n != 1);
+	}
+	waitpid(child, &status, 0);
+	return status ? "" : lines->text;
+}
+
+static void refused(char *heap)
+{
+	const char *line;
+
+	pin_options.max_pinned = RESERVE - 1;
+	line = said(make, heap);
+	ok(strstr(line,
+		  "PINALLOC_RESERVE: no 18.0 MiB of heap are set apart: less may be pinned"),
+	   "what is over the limit is not made, of which there is one line");
+	pin_options.max_pinned = SIZE_MAX;
+	fake_kernel.memlock = 2 * RESERVE - 2;
+	line = said(make, heap);
+	ok(strstr(line, "less may be pinned"), "nor over that on locked memory");
+	fake_kernel.memlock = SIZE_MAX;
+	line = said(make_none, heap);
+	ok(strstr(line, "there is no memory for it"), "and where there is no memory");
+}
+
+static bool is_resident(const char *p, size_t n_bytes)
+{
+	unsigned char pages[RESERVE / PIN_PAGE];
+
+	if (!pin_os_resident((uintptr_t)p, n_bytes / PIN_PAGE, pages))
+		return false;
+	for (size_t i = 0; i < n_bytes / PIN_PAGE; i++)
+		if (!(pages[i] & 1))
+			return false;
+	return true;
+}
+
+static bool is_pinned_by(unsigned n)
+{
+	for (size_t i = 0; i < RESERVE; i += PIECE)
+		if (pin_granule_pins(pin_granule_of((uintptr_t)made + i)) != n)
+			return false;
+	return true;
+}
+
+static void prefilled(char *heap)
+{
+	struct ibv_pd *pd = new_pd(), *other;
+	unsigned tried;
+
+	pin_prefill_init(make);
+	pin_mr_deregister(reg(pd, heap, 64, RIGHTS));
+	ok(calls == 1 && made, "with the first request it is made");
+	ok(is_resident(made, RESERVE) && !is_resident(heap + PIECE, PIECE),
+	   "touched, which nothing else is");
+	ok(is_pinned_by(1) && fake_verbs.registered == RESERVE + PIECE, "and registered");
+	tried = fake_verbs.tried;
+	pin_mr_deregister(reg(pd, made + RESERVE / 2, RESERVE / 2, RIGHTS));
+	ok(fake_verbs.tried == tried, "a request in it registers nothing");
+	other = new_pd();
+	pin_mr_deregister(reg(other, heap, 64, RIGHTS));
+	ok(calls == 1 && is_pinned_by(2), "the next PD gets the same memory");
+	ok(!pin_domain_dealloc(other) && is_pinned_by(1), "which goes with it");
+	ok(!pin_domain_dealloc(pd) && !pin_pool.pinned && !pin_pool.registered && calls == 1,
+	   "nothing is left");
+}
+
+/* A piece of memory that goes over a border is a memory region on each side. */
+static void cells(char *heap)
+{
+	struct ibv_pd *pd;
+	unsigned live = fake_verbs.live;
+
+	fake_verbs.max_mr_size = 2 * PIECE;
+	pd = new_pd();
+	pin_mr_deregister(reg(pd, heap, 64, RIGHTS));
+	ok(is_pinned_by(1) && fake_verbs.live - live <= RESERVE / (2 * PIECE) + 3,
+	   "an adapter of small memory regions gets as many as it takes: %u",
+	   fake_verbs.live - live);
+	fake_verbs.max_mr_size = SIZE_MAX;
+	pin_domain_dealloc(pd);
+}
+
+int main(void)
+{
+	struct pin_span *other = NULL;
+	char *heap;
+
+	setenv("PINALLOC_RESERVE", "18M", 1);
+	if (!lazy_pool())
+		return 99;
+	heap = grow(&other, 2 * PIECE);
+	refused(heap);
+	ok(!calls, "that was in other processes");
+	prefilled(heap);
+	cells(heap);
+	return done_testing();
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The thread that registers ahead of requests: what is in memory, and nothing else; and that
+ * it is quiet when there is nothing to do. Against a kernel that keeps its own memory.
+ */
+#include <config.h>
+
+#include "allocator/os.h"
+#include "regpool/keys.h"
+#include "regpool/pool.h"
+#include "regpool/registrar.h"
+#include "test/fake-kernel.h"
+#include "test/spans.h"
+#include "test/tap.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#define CELL (256 * PIN_MIB)
+
+/* The linker puts this in front of the library's own. */
+void __real_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
+void __wrap_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
+
+static _Atomic uint64_t pause_ms; /* how long the thread waits at most */
+
+void __wrap_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms)
+{
+	pause_ms = ms;
+	__real_pin_os_wait_ms(word, seen, ms);
+}
+
+static struct pin_span *span;
+static struct ibv_pd *pd;
+static struct ibv_mr *first; /* by which the PD is armed */
+
+/* The thread has a pace of its own. */
+static bool soon(bool (*holds)(const void *arg), const void *arg)
+{
+	for (int i = 0; i < 10000 && !holds(arg); i++)
+		usleep(1000);
+	return holds(arg);
+}
+
+static bool is_pinned(const void *addr)
+{
+	return pin_granule_pins(pin_granule_of((uintptr_t)addr));
+}
+
+/* Long enough for many looks in a row. */
+static void wait_a_while(void)
+{
+	usleep(100000);
+}
+
+static bool is_quiet(const void *unused)
+{
+	(void)unused;
+	return pause_ms == UINT64_MAX && pin_pool.pinned == pin_span_bytes();
+}
+
+static bool has_waited_long(const void *unused)
+{
+	(void)unused;
+	return pause_ms >= 64 && pause_ms < UINT64_MAX;
+}
+
+static void lazy(char *heap)
+{
+	fake_touch(heap, CELL);
+	pin_options.mode = PIN_MODE_LAZY;
+	pd = new_pd();
+	first = reg(pd, heap + CELL, 64, RIGHTS);
+	wait_a_while();
+	ok(fake_verbs.live == 1 && fake_verbs.registered == PIECE,
+	   "lazily, only what is asked for is registered");
+	pin_mr_deregister(first);
+	pin_domain_dealloc(pd);
+}
+
+static void resident(char *heap)
+{
+	pin_options.mode = PIN_MODE_EAGER;
+	pd = new_pd();
+	first = reg(pd, heap + CELL, 64, RIGHTS);
+	ok(soon(is_pinned, heap), "the first request registers ahead what is in memory");
+	wait_a_while();
+	ok(fake_verbs.live == 2 && fake_verbs.registered == CELL + PIECE,
+	   "in one memory region, and nothing else");
+}
+
+static void touched_later(char *heap)
+{
+	char *p = heap + CELL + 20 * PIECE;
+
+	fake_touch(p, 10 * PIECE);
+	fake_touch(p + 12 * PIECE, PIECE);
+	pin_registrar_wake();
+	ok(soon(is_pinned, p + 12 * PIECE) && is_pinned(p) && is_pinned(p + 9 * PIECE),
+	   "what is touched later is registered then");
+	ok(!is_pinned(p + 10 * PIECE) && !is_pinned(p + 11 * PIECE) && !is_pinned(p - 1),
+	   "without the holes in it");
+	ok(fake_verbs.live == 4, "a memory region a piece");
+}
+
+static void grown(void)
+{
+	char *p = grow(&span, CELL);
+
+	wait_a_while();
+	ok(!is_pinned(p), "by its growth alone no memory is registered");
+	fake_touch(p, PIECE);
+	ok(soon(is_pinned, p), "and then without a request when it is used");
+}
+
+static void other_spans(void)
+{
+	struct pin_span *other = NULL;
+	char *p = grow(&other, 3 * PIECE);
+
+	fake_touch(p, 3 * PIECE);
+	ok(soon(is_pinned, p + 2 * PIECE), "spans that begin later are registered, too");
+}
+
+static bool has_waited_little(const void *unused)
+{
+	(void)unused;
+	return pause_ms < 64;
+}
+
+static bool has_live(const void *n)
+{
+	return fake_verbs.live == *(const unsigned *)n;
+}
+
+/* By another request there is a wider one, while the first is used. */
+static void swept(void)
+{
+	char *p = grow(&span, CELL);
+	unsigned live = fake_verbs.live + 1;
+	struct ibv_mr *narrow = reg(pd, p, 64, RIGHTS), *wide;
+
+	wide = reg(pd, p + PIECE - 32, 64, RIGHTS);
+	pin_mr_deregister(narrow);
+	pin_mr_deregister(wide);
+	pin_registrar_wake();
+	ok(soon(has_live, &live), "what its users have kept goes after them");
+}
+
+static void backs_off(void)
+{
+	char *p = grow(&span, CELL);
+	unsigned before;
+
+	pin_registrar_wake();
+	ok(soon(has_waited_long, NULL),
+	   "where some of the heap is not in memory it is looked for more and more seldom");
+	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
+	ok(soon(has_waited_little, NULL), "and soon when something was registered");
+	for (uint32_t i = 0; i < pin_span_count(); i++)
+		fake_touch((void *)pin_span_get(i)->start, pin_span_get(i)->length);
+	pin_registrar_wake();
+	ok(soon(is_quiet, NULL), "where all is, the thread waits until something happens");
+	before = fake_kernel.looks;
+	wait_a_while();
+	ok(fake_kernel.looks == before, "and looks for nothing");
+	ok(fake_verbs.registered == pin_pool.registered && pin_pool.pinned == pin_span_bytes(),
+	   "and all is registered");
+}
+
+static bool is_at_work(const void *unused)
+{
+	(void)unused;
+	return fake_verbs.live > 10;
+}
+
+#define MANY (16 * PIN_GIB)
+
+/* Stretch after stretch, and the PD's lock is free in between. */
+static void detached(void)
+{
+	struct pin_span *holes = NULL;
+	char *p = grow(&holes, MANY);
+
+	pin_domain_disarm(pd);
+	for (size_t i = 0; i < MANY; i += 2 * PIECE)
+		fake_touch(p + i, PIECE);
+	pin_mr_attach(pd, RIGHTS);
+	ok(soon(is_at_work, NULL), "while memory is registered ahead");
+	pin_domain_disarm(pd);
+	wait_a_while();
+	ok(!fake_verbs.live, "a PD can be detached, and nothing more is registered in it");
+}
+
+int main(void)
+{
+	char *heap;
+
+	if (!lazy_pool())
+		return 99;
+	fake_kernel.keeps_memory = true;
+	heap = grow(&span, 2 * CELL);
+	lazy(heap);
+	resident(heap);
+	touched_later(heap);
+	grown();
+	other_spans();
+	swept();
+	backs_off();
+	pin_mr_deregister(first);
+	detached();
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned,
+	   "the PD takes all with it");
+	return done_testing();
+}

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The reserve and its tables, and the spans that grow in it: where they grow, what they know
+ * of their memory, and what is left when they cannot. Without a heap.
+ */
+#include <config.h>
+
+#include "allocator/options.h"
+#include "allocator/os.h"
+#include "allocator/reserve.h"
+#include "allocator/span.h"
+#include "test/tap.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The linker puts it in place of the library's (--wrap). */
+int __wrap_pin_huge_commit(char *addr, size_t n_bytes);
+int __real_pin_huge_commit(char *addr, size_t n_bytes);
+
+static _Atomic int commit_fails; /* with this error, the next time */
+
+int __wrap_pin_huge_commit(char *addr, size_t n_bytes)
+{
+	int error = atomic_exchange(&commit_fails, 0);
+
+	return error ? error : __real_pin_huge_commit(addr, n_bytes);
+}
+
+static _Atomic unsigned told;
+
+static void listener(void)
+{
+	told++;
+}
+
+static uintptr_t end_of(const struct pin_span *span)
+{
+	return span->start + span->length;
+}
+
+static void reserve(void)
+{
+	uintptr_t a = pin_reserve_take(5 * PIN_MIB), b = pin_reserve_take(1), left;
+
+	ok(pin_reserve.size >= PIN_GIB, "the reserve is large, sanitizers or not");
+	ok(a == pin_reserve.base && !(a % PIN_GRANULE), "it is taken from its start on");
+	ok(b == a + 6 * PIN_MIB, "in whole granules, next to each other");
+	left = pin_reserve_left();
+	ok(left == pin_reserve.size - 8 * PIN_MIB, "what is left is known");
+	ok(pin_reserve_contains((void *)b) && !pin_reserve_contains(&told),
+	   "the heap is told from others");
+	ok(!pin_reserve_take(left + 1), "more than there is fails");
+	ok(!pin_reserve_take(SIZE_MAX - 5), "a size near the end of numbers fails");
+	ok(pin_reserve_left() == left && pin_reserve_take(PIN_MIB) == b + PIN_GRANULE,
+	   "and what there is can still be had");
+}
+
+static void both_ends(void)
+{
+	uintptr_t low = pin_reserve_take(PIN_MIB), after;
+	char *high = pin_reserve_carve_upper(3 * PIN_MIB, PIN_GRANULE);
+	char *next = pin_reserve_carve_upper(1, PIN_PAGE);
+	char *far = pin_reserve_carve_upper(PIN_MIB, 64 * PIN_MIB);
+
+	after = pin_reserve_take(PIN_MIB);
+	ok((uintptr_t)high + 4 * PIN_MIB == pin_reserve.base + pin_reserve.size,
+	   "from the upper end: the last of all");
+	ok(next == high - PIN_GRANULE, "and downwards");
+	ok(!((uintptr_t)far % (64 * PIN_MIB)) && far < next, "aligned as asked");
+	memset(high, 1, 3 * PIN_MIB);
+	ok(high[0] == 1 && !next[0] && !far[0], "writable and zero");
+	ok(after == low + PIN_GRANULE, "the lower end is as it was");
+	ok(pin_reserve_left() == (uintptr_t)far - after - PIN_GRANULE, "both ends are taken");
+	ok(!pin_reserve_carve_upper(pin_reserve.size, PIN_PAGE) &&
+		   !pin_reserve_carve_upper(SIZE_MAX / 2 + 1, PIN_PAGE) &&
+		   !pin_reserve_carve_upper(SIZE_MAX - 5, PIN_PAGE),
+	   "more than there is fails");
+	ok(!pin_reserve_take(pin_reserve_left() + 1), "the ends do not meet from below");
+	ok(!pin_reserve_carve_upper(pin_reserve_left() + 1, PIN_PAGE), "nor from above");
+}
+
+/* Tables are next to the heap as long as there is room, elsewhere afterwards. */
+static void tables(void)
+{
+	char *below = pin_reserve_addresses(PIN_MIB), *next = pin_reserve_addresses(PIN_PAGE);
+	size_t most = pin_reserve.size / 4;
+	char *elsewhere = pin_reserve_addresses(most);
+
+	ok((uintptr_t)below < pin_reserve.base && next + PIN_PAGE == below,
+	   "addresses of tables are below the heap, one after another");
+	ok(!pin_reserve_contains(below) && !pin_reserve_contains(below + PIN_MIB - 1),
+	   "and no heap");
+	ok(!pin_os_commit(below, PIN_MIB) && !below[0] && !below[PIN_MIB - 1],
+	   "they can be committed");
+	ok(elsewhere && !pin_reserve_contains(elsewhere) &&
+		   (elsewhere + most <= next || elsewhere > below),
+	   "more than there is comes from elsewhere");
+}
+
+static void growth(void)
+{
+	struct pin_span *span = NULL;
+	uint32_t count = pin_span_count(), steps = pin_span_steps();
+	size_t bytes = pin_span_bytes();
+	char *a = pin_span_grow(&span, 5 * PIN_MIB, 7);
+	char *b = pin_span_grow(&span, 1, 8);
+	char *c = pin_span_grow(&span, 64 * PIN_MIB, 8);
+
+	ok(span && (uintptr_t)a == span->start && !(span->start % PIN_GRANULE),
+	   "the first memory begins a span");
+	ok(b == a + 6 * PIN_MIB && c == b + PIN_GRANULE,
+	   "what follows is right behind it, in whole granules");
+	ok(span->length == 72 * PIN_MIB && pin_span_bytes() == bytes + span->length,
+	   "its length is known, and that of all");
+	ok(pin_span_count() == count + 1 && pin_span_get(count) == span && span->node == 7,
+	   "it is one span, of who began it");
+	ok(pin_span_steps() == steps + 3 && told == 3, "each step is counted and told of");
+	memset(a, 1, 72 * PIN_MIB);
+	ok(!pin_span_grow(&span, PIN_GRANULE, 7)[PIN_GRANULE - 1] && c[0] == 1,
+	   "memory is writable and zero");
+	ok(!pin_span_grow(&span, SIZE_MAX - 5, 7) && !pin_span_grow(&span, pin_reserve.size, 7),
+	   "sizes beyond all addresses fail");
+	ok(pin_span_grow(&span, 1, 7) == a + 74 * PIN_MIB && told == 5,
+	   "and the span goes on where it was");
+}
+
+static void find(void)
+{
+	const struct pin_span *span;
+	struct pin_span *own = NULL;
+	char *p = pin_span_grow(&own, 6 * PIN_MIB, 0);
+
+	span = pin_span_find(p, 6 * PIN_MIB);
+	ok(span == own, "a span is found by all of it");
+	ok(pin_span_find(p + 4 * PIN_MIB, PIN_MIB) == span && pin_span_find(p, 0) == span,
+	   "and by a part");
+	ok(pin_span_find(p + 6 * PIN_MIB - 1, 1) == span, "its last byte");
+	ok(!pin_span_find(p + 6 * PIN_MIB - 1, 2), "not over its end");
+	ok(!pin_span_find(p + 6 * PIN_MIB, 1), "not behind it, in its addresses");
+	ok(pin_span_find(p - 1, 2) == NULL, "not from before its start");
+	ok(!pin_span_find(p, SIZE_MAX) && !pin_span_find(p + 1, SIZE_MAX),
+	   "not a length that wraps around");
+	ok(!pin_span_find(&own, 1) && !pin_span_find(NULL, 1) && !pin_span_find(NULL, 0),
+	   "neither the stack nor the null pointer");
+	pin_span_grow(&own, PIN_MIB, 0);
+	ok(pin_span_find(p + 6 * PIN_MIB - 1, 2) == span, "over an old end, once it has grown");
+	ok(pin_span_begins(p) && !pin_span_begins(p + 6 * PIN_MIB) && !pin_span_begins(p + 1),
+	   "only its first address begins it");
+}
+
+static void used(void)
+{
+	struct pin_span *span = NULL;
+	char *p = pin_span_grow(&span, 10 * PIN_MIB, 0), *q;
+
+	ok(pin_span_used(p, 10 * PIN_MIB) == 0, "nobody has used new memory");
+	pin_span_note_use(span, (uintptr_t)p + 3 * PIN_MIB);
+	pin_span_note_use(span, (uintptr_t)p + PIN_MIB);
+	ok(pin_span_used(p, 10 * PIN_MIB) == 3 * PIN_MIB, "what is used is, up to its end");
+	ok(pin_span_used(p, PIN_MIB) == PIN_MIB, "no more than is asked for");
+	ok(pin_span_used(p + 2 * PIN_MIB, 2 * PIN_MIB) == PIN_MIB, "as far as it reaches");
+	ok(pin_span_used(p + 3 * PIN_MIB, PIN_MIB) == 0, "and nothing behind it");
+	q = pin_span_grow(&span, 2 * PIN_MIB, 0);
+	ok(pin_span_used(p, 12 * PIN_MIB) == 3 * PIN_MIB && pin_span_used(q, PIN_MIB) == 0,
+	   "what the span grows by is not used");
+	ok(pin_span_used(p + 11 * PIN_MIB, 2 * PIN_MIB) == 2 * PIN_MIB &&
+		   pin_span_used(&span, sizeof span) == sizeof span,
+	   "of memory that is in no span nothing is known");
+}
+
+/* Somebody takes the addresses behind a span's own: more than these need another. */
+static void between(void)
+{
+	struct pin_span *span = NULL, *first;
+	char *p = pin_span_grow(&span, PIN_MIB, 3), *q, *end;
+	uint32_t count = pin_span_count();
+	size_t left;
+
+	first = span;
+	end = p + span->room;
+	ok((uintptr_t)end == pin_reserve_take(PIN_GRANULE), "addresses are taken from behind");
+	left = span->room - span->length;
+	q = pin_span_grow(&span, left, 3);
+	ok(span == first && q + left == end, "up to there the span grows as it is");
+	pin_span_note_use(first, (uintptr_t)p + PIN_MIB);
+	q = pin_span_grow(&span, 4 * PIN_MIB, 5);
+	ok(span != first && q == end + PIN_GRANULE && span->node == 5 &&
+		   pin_span_count() == count + 1,
+	   "beyond it another one begins");
+	ok(end_of(first) == (uintptr_t)end && span->length == 4 * PIN_MIB,
+	   "and the first is as it was");
+	ok(!pin_span_find(end - 1, 2) && pin_span_find(end - 1, 1) == first &&
+		   pin_span_find(q, PIN_MIB) == span && pin_span_begins(q),
+	   "each is found by what is its own");
+	ok(pin_span_used(end - PIN_MIB, PIN_MIB) == PIN_MIB && !pin_span_used(q, PIN_MIB),
+	   "memory of the first counts as used from then on: nobody notes its use any more");
+}
+
+/* As long as nobody takes any between, one span goes on in the next chunk of addresses. */
+static void long_one(void)
+{
+	struct pin_span *span = NULL, *first;
+	char *p = pin_span_grow(&span, PIN_MIB, 0), *q;
+	size_t room = span->room;
+
+	first = span;
+	q = pin_span_grow(&span, room, 0);
+	ok(span == first && q == p + PIN_GRANULE && span->room >= 2 * room,
+	   "a span that outgrows its addresses goes on in the next");
+	ok(pin_span_find(p, room + PIN_GRANULE) == span, "as one");
+}
+
+static void refused(void)
+{
+	struct pin_span *span = NULL, *first;
+	size_t bytes = pin_span_bytes();
+	unsigned before = told;
+	char *p, *q;
+
+	commit_fails = -ENOMEM;
+	ok(!pin_span_grow(&span, PIN_MIB, 0) && pin_span_bytes() == bytes && told == before,
+	   "without memory nothing grows, and nobody is told");
+	p = pin_span_grow(&span, PIN_MIB, 0);
+	ok(span && (uintptr_t)p == span->start, "what was to be grown can be later");
+	commit_fails = -ENOMEM;
+	first = span;
+	ok(!pin_span_grow(&span, PIN_MIB, 0) && span == first &&
+		   pin_span_grow(&span, PIN_MIB, 0) == p + PIN_GRANULE,
+	   "also where there was some before");
+	commit_fails = -EEXIST;
+	q = pin_span_grow(&span, PIN_MIB, 0);
+	ok(q && span != first && (uintptr_t)q == span->start &&
+		   end_of(first) == (uintptr_t)p + 2 * PIN_GRANULE,
+	   "what another mapping has got into is left to it, and another span begins");
+	ok(pin_span_used(p + PIN_GRANULE, PIN_GRANULE) == PIN_GRANULE,
+	   "and all of the first counts as used");
+}
+
+#define THREADS 4
+#define EACH	500
+
+static _Atomic unsigned long overlaps;
+
+/* A span of its own, each step adjacent to the last or the first of another span. */
+static void *grow(void *number)
+{
+	struct pin_span *span = NULL;
+	char *end = NULL;
+
+	for (unsigned i = 0; i < EACH; i++) {
+		size_t n = (i % 3 + 1) * PIN_GRANULE;
+		char *p = pin_span_grow(&span, n - i * PIN_PAGE % PIN_GRANULE, 0);
+
+		overlaps += p != end && !pin_span_begins(p);
+		overlaps += pin_span_find(p, n) != span || *(uintptr_t *)p;
+		*(uintptr_t *)p = (uintptr_t)number;
+		end = p + n;
+	}
+	for (uintptr_t at = span->start; at < end_of(span); at += PIN_GRANULE)
+		overlaps += *(uintptr_t *)at && *(uintptr_t *)at != (uintptr_t)number;
+	return NULL;
+}
+
+static void together(void)
+{
+	uint32_t steps = pin_span_steps();
+	unsigned before = told;
+	pthread_t threads[THREADS];
+	size_t bytes = 0;
+
+	for (uintptr_t i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, grow, (void *)(i + 1));
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	ok(!overlaps, "threads with a span each have memory of their own: %lu", overlaps);
+	ok(pin_span_steps() == steps + THREADS * EACH && told == before + THREADS * EACH,
+	   "no step is lost");
+	for (uint32_t i = 0; i < pin_span_count(); i++) {
+		const struct pin_span *span = pin_span_get(i);
+
+		bytes += span->length;
+		overlaps += span->length &&
+			    pin_span_find((void *)span->start, span->length) != span;
+	}
+	ok(bytes == pin_span_bytes() && !overlaps, "and all spans are there");
+}
+
+/* With an address space of its own; the last spans are begun by the thousand. */
+static bool too_many(void)
+{
+	struct pin_span *span = NULL, *last = NULL;
+	char *end;
+	int n = 0;
+
+	while (span = NULL, pin_span_grow(&span, PIN_GRANULE, 0)) {
+		last = span;
+		n++;
+	}
+	if (!last || n > 10000 || pin_span_count() > 10000)
+		return false;
+	end = (char *)end_of(last);
+	/* Whoever has a span goes on, as far as it has room: under sanitizers there is little. */
+	return last->room == last->length || pin_span_grow(&last, PIN_GRANULE, 0) == end;
+}
+
+static bool used_up(void)
+{
+	struct pin_span *span = NULL, *last;
+	size_t n = pin_reserve_left() / 64, before;
+	char *p;
+
+	while (pin_span_grow(&span, n, 0))
+		;
+	last = span;
+	p = (char *)end_of(last);
+	before = pin_span_bytes();
+	return before > pin_reserve.size / 2 && !pin_span_grow(&span, n, 0) && span == last &&
+	       pin_span_bytes() == before &&
+	       (last->room == last->length || pin_span_grow(&span, PIN_GRANULE, 0) == p) &&
+	       pin_reserve_carve_upper(PIN_MIB, PIN_PAGE) != NULL;
+}
+
+static bool little_left(void)
+{
+	struct pin_span *span = NULL;
+	size_t left = 20 * PIN_GIB; /* a whole chunk would be most of it */
+
+	pin_reserve_take(pin_reserve_left() - left);
+	return pin_span_grow(&span, PIN_GRANULE, 0) && pin_reserve_left() > left / 2 &&
+	       pin_span_grow(&span, left / 2, 0) && pin_reserve_carve_upper(1, PIN_PAGE);
+}
+
+/* Whether it holds, in a process of its own. */
+static bool apart(bool (*holds)(void))
+{
+	int status = 1;
+	pid_t child = fork();
+
+	if (!child)
+		_exit(!holds());
+	return child > 0 && waitpid(child, &status, 0) == child && !status;
+}
+
+int main(void)
+{
+	pin_options.huge = PIN_HUGE_OFF; /* a page of each step is touched */
+	ok(!pin_reserve_init(), "initialised");
+	pin_span_subscribe(listener);
+	reserve();
+	both_ends();
+	tables();
+	growth();
+	find();
+	used();
+	between();
+	long_one();
+	refused();
+	together();
+	ok(apart(too_many), "when no more spans can begin, those there are grow");
+	ok(apart(little_left), "of few addresses a span takes but a part");
+	ok(apart(used_up), "when addresses are used up, a span stays as it is");
+	return done_testing();
+}
