@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * rdma-nodes: on a machine of two memory nodes with a processor each, two threads on one
- * each make the heap grow. Says on which node the pages of their blocks are, whoever
- * faulted them in: the thread, the registrar, or the other thread by a registration.
+ * each make the heap grow. Says on which node the pages of their blocks are.
  *
- *   first     the threads touch, then all is registered
- *   ahead     all is registered as the heap grows, before anybody touches it
+ *   first     each touches what it has allocated
+ *   touched   each touches what the other has allocated, after a while
+ *   halves    the same with the second half of it, and with the first half of its own
  *   crosswise each registers what the other has allocated, and nobody has touched
  *
- * Prints "CASE own OWN other OTHER": pages on the node of the thread, and elsewhere.
+ * Prints "CASE own OWN other OTHER": pages on the node of the thread that touched them, or
+ * else allocated them, and elsewhere.
  */
 #define _GNU_SOURCE
 #include "test/programs/rdma.h"
@@ -20,13 +21,15 @@
 #include <unistd.h>
 
 #define BLOCK	 (16 * MIB)
+#define HALF	 (BLOCK / 2)
 #define BLOCKS	 6
 #define PAGE	 4096
 #define PER_CALL 1024
+#define SECONDS	 2 /* for whoever registers ahead */
 
-enum way { FIRST, AHEAD, CROSSWISE };
+enum way { FIRST, TOUCHED, HALVES, CROSSWISE };
 
-static const char *const names[] = {"first", "ahead", "crosswise"};
+static const char *const names[] = {"first", "touched", "halves", "crosswise"};
 static enum way way;
 static struct ibv_pd *pd;
 static pthread_barrier_t barrier;
@@ -44,17 +47,42 @@ static void go_to(unsigned processor)
 	need(!getcpu(&on, &node) && on == processor && node == processor);
 }
 
-static void touch(char *p)
+/* Halves of a block share no huge page. */
+static char *allocate(void)
 {
-	for (size_t at = 0; at < BLOCK; at += PAGE)
-		p[at] = 1;
+	char *p = way == HALVES ? aligned_alloc(2 * MIB, BLOCK) : malloc(BLOCK);
+
+	need(p);
+	return p;
 }
 
-static void registered(char *p)
+/* Half i of all there are, and the thread that touches it, or else has allocated it. */
+static char *half(size_t i, size_t *thread)
 {
-	struct ibv_mr *mr = ibv_reg_mr(pd, p, BLOCK, RDMA_ACCESS);
+	size_t allocator = i / 2 % 2;
 
-	need(mr && !ibv_dereg_mr(mr));
+	*thread = way == TOUCHED || (way == HALVES && i % 2) ? !allocator : allocator;
+	return blocks[allocator][i / 4] + i % 2 * HALF;
+}
+
+static void touch_all(size_t me)
+{
+	for (size_t i = 0; i < 4 * BLOCKS; i++) {
+		size_t thread;
+		char *p = half(i, &thread);
+
+		for (size_t at = 0; thread == me && at < HALF; at += PAGE)
+			p[at] = 1;
+	}
+}
+
+static void register_all_of(size_t allocator)
+{
+	for (size_t i = 0; i < BLOCKS; i++) {
+		struct ibv_mr *mr = ibv_reg_mr(pd, blocks[allocator][i], BLOCK, RDMA_ACCESS);
+
+		need(mr && !ibv_dereg_mr(mr));
+	}
 }
 
 static void *run(void *argument)
@@ -62,46 +90,42 @@ static void *run(void *argument)
 	unsigned me = argument != NULL;
 
 	go_to(me);
-	for (size_t i = 0; i < BLOCKS; i++) {
-		need((blocks[me][i] = malloc(BLOCK)));
-		if (way == FIRST)
-			touch(blocks[me][i]);
-	}
+	for (size_t i = 0; i < BLOCKS; i++)
+		blocks[me][i] = allocate();
+	sleep(way == FIRST || way == CROSSWISE ? 0 : SECONDS);
 	pthread_barrier_wait(&barrier);
-	if (way == CROSSWISE)
-		for (size_t i = 0; i < BLOCKS; i++)
-			registered(blocks[!me][i]);
+	if (way != CROSSWISE)
+		touch_all(me);
 	pthread_barrier_wait(&barrier);
+	sleep(way == CROSSWISE ? 0 : SECONDS);
+	register_all_of(way == CROSSWISE ? !me : me);
 	return NULL;
 }
 
 /* move_pages(2) without nodes to move to says where pages are; below 0, nowhere. */
-static void count(char *p, int node)
+static void count(char *p, size_t node)
 {
 	void *pages[PER_CALL];
 	int where[PER_CALL];
 
-	for (size_t at = 0; at < BLOCK; at += PER_CALL * PAGE) {
+	for (size_t at = 0; at < HALF; at += PER_CALL * PAGE) {
 		for (size_t i = 0; i < PER_CALL; i++)
 			pages[i] = p + at + i * PAGE;
 		need(!syscall(SYS_move_pages, 0, (unsigned long)PER_CALL, pages, NULL, where,
 			      0));
 		for (size_t i = 0; i < PER_CALL; i++)
-			*(where[i] == node ? &own : where[i] < 0 ? &absent : &other) += 1;
+			*(where[i] == (int)node ? &own : where[i] < 0 ? &absent : &other) += 1;
 	}
 }
 
-/* Until all of them are there: the registrar does not say when it is done. */
 static void count_all(void)
 {
-	double deadline = rdma_now() + 60;
+	for (size_t i = 0; i < 4 * BLOCKS; i++) {
+		size_t thread;
+		char *p = half(i, &thread);
 
-	do {
-		own = other = absent = 0;
-		for (int i = 0; i < 2; i++)
-			for (size_t k = 0; k < BLOCKS; k++)
-				count(blocks[i][k], i);
-	} while (absent && rdma_now() < deadline);
+		count(p, thread);
+	}
 	need(!absent);
 }
 

@@ -1,0 +1,134 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: where the heap has grown, and where memory regions end, is no border for a
+# block. Freed memory merges across them, any range is served, an MPI program's arrays
+# arrive whole, and once its sizes repeat nothing more is registered.
+
+setup_file() {
+	load ../helper
+	load lab
+	local mpi
+
+	for mpi in openmpi mpich; do
+		"mpicc.$mpi" -O2 -o "$BATS_FILE_TMPDIR/arrays.$mpi" \
+			"$top_srcdir/test/programs/mpi-arrays.c"
+	done
+	vm_options=(--timeout 1200)
+	boot arrays
+}
+
+# arrays MPI ROUNDS: the command for env; messages take the device, not shared memory.
+arrays() {
+	printf '%s\n' UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
+		UCX_UD_VERBS_ETH_DGID_CHECK=n
+	case $1 in
+	openmpi)
+		printf '%s\n' OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+			mpirun.openmpi -np 2 --bind-to none --mca pml ucx \
+			--mca btl ^openib,vader,tcp,ofi
+		;;
+	mpich)
+		printf '%s\n' MPIR_CVAR_NOLOCAL=1 mpirun.mpich -np 2
+		;;
+	esac
+	printf '%s\n' "$BATS_FILE_TMPDIR/arrays.$1" "$2"
+}
+
+in_guest() {
+	local case mpi rounds command
+
+	for case in merge grow realloc any; do
+		attempt "plain-$case" "$programs/rdma-borders" $case
+		shimmed "eager-$case" "$programs/rdma-borders" $case
+		shimmed "lazy-$case" PINALLOC_REGISTER=lazy "$programs/rdma-borders" $case
+	done
+	for mpi in openmpi mpich; do
+		for rounds in 20 60; do
+			mapfile -t command < <(arrays $mpi $rounds)
+			[ $rounds = 60 ] || attempt "plain-$mpi" "${command[@]}"
+			attempt "$mpi-$rounds-on" LD_PRELOAD="$library" \
+				PINALLOC_REPORT="/ctl/$mpi-$rounds-on.%r.json" "${command[@]}"
+			attempt "$mpi-$rounds-off" LD_PRELOAD="$library" UCX_IB_REG_METHODS=direct \
+				PINALLOC_REPORT="/ctl/$mpi-$rounds-off.%r.json" "${command[@]}"
+		done
+	done
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+# served CASE PART: right, eager and lazy, without a request that went to libibverbs or more than one
+# region for each; and no more is resident than without the library, or PART times as
+# much, and 64 MiB.
+served() {
+	local how
+	ended "plain-$1"
+	for how in eager lazy; do
+		ended "$how-$1"
+		diff <(head -n 1 "$results/plain-$1.out") <(head -n 1 "$results/$how-$1.out")
+		grep "^$1 ranges [0-9]* refused 0 wrong 0$" "$results/$how-$1.out"
+		[ "$(reported "$how-$1" .registration.passed_through)" -eq 0 ]
+		[ "$(reported "$how-$1" '.registration | .mr_created <= .served')" = true ]
+		[ "$(value "$how-$1" resident)" -le \
+			$(($2 * $(value "plain-$1" resident) + 64 * 1024)) ]
+	done
+}
+
+# right NAME ROUNDS: the job ran, and every word of it arrived.
+right() {
+	ended "$1"
+	grep -qE "^rounds $2 wrong 0 resident [0-9]+$" "$results/$1.out"
+}
+
+# registrations NAME RANK: real ones.
+registrations() {
+	figure "$results/$1.$2.json" .registration.mr_created
+}
+
+# settles MPI CACHE: the heap is registered after two times all sizes; in a run of three
+# times the rounds there is, but for when the registration thread happens to look, nothing more.
+settles() {
+	local rank
+	right "plain-$1" 20
+	right "$1-20-$2" 20
+	right "$1-60-$2" 60
+	for rank in 0 1; do
+		[ "$(registrations "$1-20-$2" $rank)" -gt 0 ]
+		[ "$(registrations "$1-60-$2" $rank)" -le \
+			$(($(registrations "$1-20-$2" $rank) * 3 / 2 + 2)) ]
+		[ "$(figure "$results/$1-60-$2.$rank.json" '.registration.passed_through_reasons |
+			del(.["not heap memory"])')" = "{}" ]
+	done
+	[ "$(value "$1-60-$2" resident)" -le $(($(value "plain-$1" resident) * 6 / 5)) ]
+}
+
+@test "a block made of 24 freed ones is served, and takes their memory" {
+	served merge 1
+}
+
+@test "blocks that are each larger than the last one take its memory" {
+	served grow 1
+}
+
+@test "a block that grows by realloc is served at each size, and held twice at most" {
+	served realloc 2
+}
+
+@test "blocks of any size that are freed out of order are served" {
+	served any 1
+}
+
+@test "Open MPI's arrays arrive, and their registrations settle, with UCX's cache" {
+	settles openmpi on
+}
+
+@test "Open MPI's arrays arrive, and their registrations settle, without UCX's cache" {
+	settles openmpi off
+}
+
+@test "MPICH's arrays arrive, and their registrations settle, with UCX's cache and without" {
+	settles mpich on
+	settles mpich off
+}

@@ -1,0 +1,154 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: in a memory cgroup a program needs no more than it does without the
+# library, is told once when not all it uses can be pinned, and is not killed for it. With
+# both versions of cgroups, and where the limit is one of an outer group.
+
+setup_file() {
+	load ../helper
+	load lab
+	# A machine each: a controller does not come back from version 1 while pages are its.
+	results=$BATS_FILE_TMPDIR/version-1
+	in_guest() { version_1; }
+	boot limited every_way version_1
+	results=$BATS_FILE_TMPDIR/version-2
+	in_guest() { version_2; }
+	boot limited every_way version_2
+}
+
+# limited GROUP [VARIABLE=VALUE…] COMMAND…: a case by the group's name, in a new group of
+# 256 MiB, or, under version 2, within such a one. Leaves what was killed there.
+limited() {
+	local name=$1 group=$groups/$1 inner=$groups/$1$within
+	shift
+	mkdir "$group"
+	echo 256M > "$group/$limit"
+	if [ -n "$within" ]; then
+		echo +memory > "$group/cgroup.subtree_control"
+		mkdir "$inner"
+	fi
+	(
+		echo "$BASHPID" > "$inner/cgroup.procs"
+		attempt "$name" "$@"
+	)
+	grep '^oom_kill ' "$group/$events" > "/ctl/$name.killed"
+	rmdir "$inner" "$group" 2> /dev/null || :
+}
+
+# every_way NAME PROGRAM WORD…: without the library, eager and lazy.
+every_way() {
+	local name=$1
+	shift
+	limited "plain-$name" "$@"
+	limited "eager-$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/eager-$name.json" "$@"
+	limited "lazy-$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/lazy-$name.json" \
+		PINALLOC_REGISTER=lazy "$@"
+}
+
+version_1() {
+	local groups=/sys/fs/cgroup/memory limit=memory.limit_in_bytes events=memory.oom_control
+	local within=
+
+	mount -t tmpfs none /sys/fs/cgroup
+	mkdir "$groups"
+	mount -t cgroup -o memory none "$groups"
+	every_way front "$programs/rdma-sparse" 1024 front
+	every_way pieces "$programs/rdma-pieces"
+	every_way held "$programs/rdma-pieces" held
+}
+
+version_2() {
+	local groups=/sys/fs/cgroup limit=memory.max events=memory.events within=
+
+	mount -t cgroup2 none "$groups"
+	echo +memory > "$groups/cgroup.subtree_control"
+	every_way front "$programs/rdma-sparse" 1024 front
+	every_way pieces "$programs/rdma-pieces"
+	every_way held "$programs/rdma-pieces" held
+	within=/step
+	every_way within "$programs/rdma-pieces" held
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+# alive NAME: it and what it was compared with ended well, and nothing was killed.
+alive() {
+	local how
+	for how in plain eager lazy; do
+		cat "$results/$how-$1.killed"
+		ended "$how-$1"
+		[ "$(< "$results/$how-$1.killed")" = 'oom_kill 0' ]
+	done
+}
+
+# touched NAME: a sixteenth of 1 GiB, and the library adds little to it.
+touched() {
+	local how
+	alive "$1"
+	for how in plain eager lazy; do
+		grep -qx 'block 0 adapter unasked small right' "$results/$how-$1.out"
+		[ "$(value "$how-$1" resident)" -le $((128 * 1024)) ]
+		[ "$(value "$how-$1" pinned)" -le $((128 * 1024)) ]
+	done
+}
+
+# told HOW NAME: one line, which begins with who says it and has a cure.
+told() {
+	[ "$(wc -l < "$results/$1-$2.err")" -eq 1 ]
+	grep -E '^pinalloc.*PINALLOC_MAX_PINNED' "$results/$1-$2.err"
+}
+
+# registered NAME: all that was asked for, be it by the library or without its help.
+registered() {
+	local how
+	alive "$1"
+	for how in plain eager lazy; do
+		[ "$(< "$results/$how-$1.out")" = 'pieces 28 refused 0 wrong 0' ]
+	done
+	for how in eager lazy; do
+		[ "$(reported "$how-$1" '.registration | .served + .passed_through')" -eq 29 ]
+		[ "$(reported "$how-$1" .registration.served)" -gt 0 ]
+		[ "$(reported "$how-$1" .memory.pinned_peak_bytes)" -lt $((224 << 20)) ]
+	done
+}
+
+# limit_is_kept VERSION
+limit_is_kept() {
+	local how
+	results=$BATS_FILE_TMPDIR/version-$1
+	registered pieces
+	told eager pieces
+	registered held
+	for how in eager lazy; do
+		told $how held
+		[ "$(reported $how-held .registration.passed_through)" -gt 0 ]
+	done
+}
+
+@test "version 1: a block of four times the limit, a quarter of the limit touched" {
+	results=$BATS_FILE_TMPDIR/version-1
+	touched front
+}
+
+@test "version 2: a block of four times the limit, a quarter of the limit touched" {
+	results=$BATS_FILE_TMPDIR/version-2
+	touched front
+}
+
+@test "version 1: nearly as much as the limit is registered, piece by piece or at once" {
+	limit_is_kept 1
+}
+
+@test "version 2: nearly as much as the limit is registered, piece by piece or at once" {
+	limit_is_kept 2
+}
+
+@test "the limit of an outer group is one too" {
+	results=$BATS_FILE_TMPDIR/version-2
+	registered within
+	told eager within
+	told lazy within
+}

@@ -1,0 +1,157 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: a program that allocates far more than it touches runs as it does without
+# the library. Ahead of requests only what is resident is registered, and a request makes
+# resident no more than what it asks for, give or take a few huge pages.
+
+setup_file() {
+	load ../helper
+	load lab
+	vm_options=(--mem 4G)
+	boot both at_once
+}
+
+# both NAME WORD…: the program without the library and with it, eager and lazy.
+both() {
+	local name=$1 sparse=$programs/rdma-sparse
+	shift
+	attempt "plain-$name" "$sparse" "$@"
+	shimmed "eager-$name" "$sparse" "$@"
+	shimmed "lazy-$name" PINALLOC_REGISTER=lazy "$sparse" "$@"
+}
+
+# at_once HOW …: two processes at a time, HOW-0 and HOW-1.
+at_once() {
+	local how=$1 i
+	shift
+	for i in 0 1; do
+		"$1" "$how-$i" "${@:2}" &
+	done
+	wait
+}
+
+in_guest() {
+	local huge=/sys/kernel/mm/transparent_hugepage/enabled sparse=$programs/rdma-sparse
+
+	# As the kernel comes, it commits no block larger than the machine.
+	both refused 65536
+	at_once plain-pair attempt "$sparse" 3072
+	at_once eager-pair shimmed "$sparse" 3072
+	at_once lazy-pair shimmed PINALLOC_REGISTER=lazy "$sparse" 3072 register
+
+	echo 1 > /proc/sys/vm/overcommit_memory
+	both malloc 65536
+	both calloc 65536 calloc
+	both one-page 65536 register
+	both one-page-of-calloc 65536 calloc register
+	both scattered 65536 scattered register
+	both front 1024 front
+	both reads 8192 calloc reads
+	echo never > "$huge"
+	both scattered-small 65536 calloc scattered register
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+slack=$((64 * 1024)) # KiB
+
+# like_plain NAME HOW…: it ended, and said but for its memory, what it does without the
+# library, and has no more memory resident.
+like_plain() {
+	local name=$1 how
+	shift
+	ended "plain-$name"
+	for how in "$@"; do
+		ended "$how-$name"
+		diff <(grep -v '^resident' "$results/plain-$name.out") \
+			<(grep -v '^resident' "$results/$how-$name.out")
+		[ "$(value "$how-$name" resident)" -le $(($(value "plain-$name" resident) + slack)) ]
+	done
+}
+
+# pins_little NAME HOW…
+pins_little() {
+	local name=$1 how
+	shift
+	for how in "$@"; do
+		[ "$(value "$how-$name" pinned)" -le $slack ]
+	done
+}
+
+# pins_no_more_than_resident NAME
+pins_no_more_than_resident() {
+	local how
+	for how in eager lazy; do
+		[ "$(value "$how-$1" pinned)" -le $(($(value "$how-$1" resident) + slack)) ]
+	done
+}
+
+@test "a block sixteen times the machine that nobody touches costs nothing" {
+	like_plain malloc eager lazy
+	pins_little malloc eager lazy
+	grep -qx 'block 0 adapter unasked small right' "$results/eager-malloc.out"
+}
+
+@test "nor does one of calloc" {
+	like_plain calloc eager lazy
+	pins_little calloc eager lazy
+}
+
+@test "one page of it is registered, and little besides" {
+	like_plain one-page eager lazy
+	pins_little one-page eager lazy
+	like_plain one-page-of-calloc eager lazy
+	pins_little one-page-of-calloc eager lazy
+	grep -qx 'block 0 adapter right small right' "$results/eager-one-page-of-calloc.out"
+}
+
+@test "with a thousand pages of it touched, in huge pages" {
+	like_plain scattered eager lazy
+	pins_no_more_than_resident scattered
+	grep -qx 'block 0 adapter right small right' "$results/eager-scattered.out"
+}
+
+@test "with a thousand pages of it touched, in small pages" {
+	like_plain scattered-small eager lazy
+	pins_little scattered-small eager lazy
+}
+
+@test "where it was only read it has no memory, and gets none" {
+	like_plain reads eager lazy
+	pins_little reads eager lazy
+}
+
+@test "what is touched is registered ahead, unless that is left to requests" {
+	like_plain front eager lazy
+	[ "$(value eager-front pinned)" -ge $((56 * 1024)) ]
+	pins_no_more_than_resident front
+	pins_little front lazy
+}
+
+@test "two processes at once may each have three quarters of the machine untouched" {
+	local i how
+	for i in 0 1; do
+		for how in plain eager lazy; do
+			ended "$how-pair-$i"
+			[ "$(value "$how-pair-$i" resident)" -le $((2 * slack)) ]
+		done
+		grep -qx 'block 0 adapter unasked small right' "$results/plain-pair-$i.out"
+		grep -qx 'block 0 adapter unasked small right' "$results/eager-pair-$i.out"
+		grep -qx 'block 0 adapter right small right' "$results/lazy-pair-$i.out"
+		pins_little "pair-$i" eager lazy
+	done
+}
+
+@test "what the machine can never have may be refused, and does no harm" {
+	local how resident
+	for how in plain eager lazy; do
+		ended "$how-refused"
+		grep -qE '^block 0 adapter unasked small right$|Cannot allocate memory$' \
+			"$results/$how-refused.out"
+		resident=$(value "$how-refused" resident)
+		[ "${resident:-0}" -le $((2 * slack)) ]
+	done
+}
