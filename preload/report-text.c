@@ -77,7 +77,7 @@ static void memory(const struct pin_report *report, struct pin_output *out)
 		   PIN_SIZE(report->heap.mapped));
 	pin_output(out, "  %-28s %12s\n", "pinned at the peak", PIN_SIZE(pin_pool.pinned_peak));
 	pin_output(out, "  %-28s %12s\n", "pinned now", PIN_SIZE(pin_pool.pinned));
-	pin_output(out, "  %-28s %12s\n", "in memory regions, at the peak",
+	pin_output(out, "  %-28s %12s\n", "registered at the peak",
 		   PIN_SIZE(pin_pool.registered_peak));
 	pin_output(out, "  %-28s %12s\n", "resident at the peak", PIN_SIZE(report->rss_peak));
 	memlock(report, out);
