@@ -54,6 +54,72 @@ struct pin_range pin_choice_around(struct pin_range range, struct pin_range tile
 	return range;
 }
 
+/*
+ * Moves an edge of a range, up or down as far as `limit`, to what is taken or behind the next
+ * page in memory, if no more than `spare` bytes lack on the way. Returns whether it did.
+ */
+static bool close_gap(uintptr_t *edge, uintptr_t limit, size_t *spare,
+		      bool (*taken)(void *arg, size_t granule), void *arg)
+{
+	uintptr_t step = limit > *edge ? PIN_GRANULE : -PIN_GRANULE, p;
+	size_t lacks = 0, cost = 0;
+
+	for (p = *edge; p != limit; p += step) {
+		size_t granule = pin_granule_of(limit > *edge ? p : p - PIN_GRANULE);
+
+		if (taken && taken(arg, granule))
+			break;
+		lacks = pin_granule_missing(granule);
+		cost += lacks;
+		if (pin_granule_is_replaced(granule) || cost > *spare)
+			return false;
+		if (lacks < PIN_GRANULE) {
+			p += step;
+			break;
+		}
+	}
+	if (p == *edge || (p == limit && lacks == PIN_GRANULE))
+		return false;
+	*spare -= cost;
+	*edge = p;
+	return true;
+}
+
+struct pin_range pin_choice_across(struct pin_range range, struct pin_range tile,
+				   bool (*taken)(void *arg, size_t granule), void *arg)
+{
+	size_t spare = PIN_GAPS;
+
+	do {
+		range = pin_choice_around(range, tile, taken, arg);
+	} while (close_gap(&range.start, tile.start, &spare, taken, arg) ||
+		 close_gap(&range.end, tile.end, &spare, taken, arg));
+	return range;
+}
+
+/* A range, and as much more on both sides as told, within the tile. */
+static struct pin_range widened(struct pin_range range, struct pin_range tile, size_t by)
+{
+	range.start = range.start - tile.start > by ? range.start - by : tile.start;
+	range.end = tile.end - range.end > by ? range.end + by : tile.end;
+	return range;
+}
+
+/* Further by twice as much each time, until what is in memory ends before it. */
+void pin_choice_look(struct pin_range range, struct pin_range tile)
+{
+	struct pin_range seen, has = range;
+	size_t by = 2 * PIN_GAPS;
+
+	do {
+		seen = widened(has, tile, by);
+		pin_granules_look(seen);
+		has = pin_choice_across(range, seen, NULL, NULL);
+		by *= 2;
+	} while ((has.start == seen.start && seen.start > tile.start) ||
+		 (has.end == seen.end && seen.end < tile.end));
+}
+
 struct pin_range pin_choice_beyond(struct pin_range range, struct pin_range tile,
 				   const struct pin_span *span)
 {

@@ -7,8 +7,9 @@
  * so on: no more than three for each cell, and each is made anew only to have more than before.
  *
  * Of a cell or tile it has what is in memory anyway, next to what was asked for: registering
- * a page makes it resident. Only at the end of a span, where the next blocks will be, it has
- * a little that nobody has used yet.
+ * a page makes it resident. For a request it has a little besides that nobody has used yet: at
+ * the end of a span, where the next blocks will be, and in gaps between what is in memory, or
+ * there would soon be a memory region for each gap.
  */
 #ifndef PIN_CHOICE_H
 #define PIN_CHOICE_H
@@ -35,6 +36,19 @@ struct pin_range pin_choice_tile(const struct pin_span *span, struct pin_range r
  */
 struct pin_range pin_choice_around(struct pin_range range, struct pin_range tile,
 				   bool (*taken)(void *arg, size_t granule), void *arg);
+
+/* So much that was not seen in memory, a request may make resident besides what it asks for. */
+#define PIN_GAPS (4 * PIN_MIB)
+
+/* Likewise, but also across gaps, to what is taken or the last page in memory that they reach. */
+struct pin_range pin_choice_across(struct pin_range range, struct pin_range tile,
+				   bool (*taken)(void *arg, size_t granule), void *arg);
+
+/*
+ * Looks what is in memory around a range, as far as pin_choice_across() may go: the tile may be
+ * large, and what is in it untouched.
+ */
+void pin_choice_look(struct pin_range range, struct pin_range tile);
 
 /*
  * The range, and if it reaches the end of what its span has in use, what is behind that, as far

@@ -12,14 +12,14 @@
 struct granule {
 	_Atomic uint16_t n_regions; /* that pin it */
 	_Atomic uint16_t n_live;    /* of those, there for certain */
-	_Atomic bool is_resident;
+	_Atomic uint16_t n_seen;    /* most pages in memory when somebody looked */
 	_Atomic bool is_replaced;
 };
 
 /* Looked at together: a byte a page on the stack. */
-#define BATCH	  8
-#define N_PAGES	  (PIN_GRANULE / PIN_PAGE)
-#define MOST_GONE (N_PAGES / 21)
+#define BATCH	 8
+#define N_PAGES	 (PIN_GRANULE / PIN_PAGE)
+#define N_ENOUGH (N_PAGES - N_PAGES / 21)
 
 static struct pin_table table;
 
@@ -87,14 +87,24 @@ unsigned pin_granule_live(size_t granule)
 	return is_known(granule) ? at(granule)->n_live : 0;
 }
 
-/* Whether a granule of which the kernel has told is resident. */
-static bool suffices(const unsigned char *pages)
+static uint16_t count(const unsigned char *pages)
 {
-	size_t gone = 0;
+	uint16_t n = 0;
 
 	for (size_t i = 0; i < N_PAGES; i++)
-		gone += !(pages[i] & 1);
-	return gone <= MOST_GONE;
+		n += pages[i] & 1;
+	return n;
+}
+
+/* Another thread may have seen more. Returns whether it is new that the granule is in memory. */
+static bool note(size_t granule, uint16_t n_pages)
+{
+	uint16_t seen = at(granule)->n_seen;
+
+	while (seen < n_pages &&
+	       !atomic_compare_exchange_weak(&at(granule)->n_seen, &seen, n_pages))
+		;
+	return seen < N_ENOUGH && n_pages >= N_ENOUGH;
 }
 
 /* Of n granules from the first on. */
@@ -106,8 +116,7 @@ static size_t look(size_t first, size_t n)
 	if (!pin_os_resident(pin_granule_start(first), n * N_PAGES, pages))
 		return 0;
 	for (size_t i = 0; i < n; i++)
-		if (suffices(pages + i * N_PAGES))
-			n_new += !atomic_exchange(&at(first + i)->is_resident, true);
+		n_new += note(first + i, count(pages + i * N_PAGES));
 	return n_new;
 }
 
@@ -117,7 +126,7 @@ size_t pin_granules_look(struct pin_range range)
 	size_t n_new = 0, n;
 
 	for (; i < end; i += n) {
-		for (n = 0; i + n < end && n < BATCH && !at(i + n)->is_resident; n++)
+		for (n = 0; i + n < end && n < BATCH && !pin_granule_is_resident(i + n); n++)
 			;
 		if (n)
 			n_new += look(i, n);
@@ -127,9 +136,14 @@ size_t pin_granules_look(struct pin_range range)
 	return n_new;
 }
 
+size_t pin_granule_missing(size_t granule)
+{
+	return PIN_GRANULE - (is_known(granule) ? at(granule)->n_seen * PIN_PAGE : 0);
+}
+
 bool pin_granule_is_resident(size_t granule)
 {
-	return is_known(granule) && at(granule)->is_resident;
+	return pin_granule_missing(granule) <= (N_PAGES - N_ENOUGH) * PIN_PAGE;
 }
 
 /* A piece of a span in which the program has replaced pages. */

@@ -93,6 +93,9 @@ unsigned pin_granule_live(size_t granule);
  */
 size_t pin_granules_look(struct pin_range range);
 
+/* How many bytes of it were not in memory when somebody looked; all if nobody has. */
+size_t pin_granule_missing(size_t granule);
+
 /* Whether it was when somebody looked. */
 bool pin_granule_is_resident(size_t granule);
 

@@ -119,11 +119,11 @@ static struct pin_range choose(struct pin_class *keys, struct pin_range wanted)
 
 	if (pin_granules_reach(tile.end))
 		return wanted;
-	pin_granules_look(tile);
-	range = pin_choice_beyond(pin_choice_around(wanted, tile, NULL, NULL), tile, span);
+	pin_choice_look(wanted, tile);
+	range = pin_choice_beyond(pin_choice_across(wanted, tile, NULL, NULL), tile, span);
 	if (covered_bytes(keys, wanted) && pays(keys, range))
 		return range;
-	range = pin_choice_around(wanted, tile, is_covered, keys);
+	range = pin_choice_across(wanted, tile, is_covered, keys);
 	range = pin_choice_beyond(range, tile, span);
 	keys->credit += pin_range_length(range);
 	return range;

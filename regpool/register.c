@@ -114,8 +114,8 @@ struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
 	atomic_fetch_add(&domain->created, 1);
 	atomic_fetch_add(&domain->registered, pin_range_length(range));
 	pin_level_peak(&domain->registered, &domain->registered_peak);
-	pin_debug("%s at %p registered on %s: lkey 0x%x", PIN_SIZE(pin_range_length(range)),
-		  (void *)range.start, domain->device, mr->lkey);
+	pin_debug("%s at %p registered%s on %s: lkey 0x%x", PIN_SIZE(pin_range_length(range)),
+		  (void *)range.start, may_evict ? "" : " ahead", domain->device, mr->lkey);
 	return mr;
 }
 

@@ -21,25 +21,43 @@
 #include <string.h>
 
 /* Between two looks. Beyond the last there are none until something happens. */
-#define FIRST_PAUSE_MS 2
+#define FIRST_PAUSE_MS 4
 #define LAST_PAUSE_MS  4096
 
-/* A look may take such a share of the thread's time. */
+/* At most so small a share of its time the thread looks, but it rests no longer than that. */
 #define SHARE_OF_TIME 128
+
+/* Memory that is being filled would be registered piece by piece: that waits so long. */
+#define QUIET_MS 50
 
 static _Atomic uint32_t events;
 
-/* The next resident memory in a cell, behind another; empty at its end. */
-static struct pin_range next_stretch(struct pin_range cell, struct pin_range last)
+/* Lock-free: by the time something is done it is looked at again. */
+static bool is_covered(void *keys, size_t granule)
+{
+	return pin_keys_covering(keys, (void *)pin_granule_start(granule)) != PIN_NO_ENTRY;
+}
+
+/* The next resident memory in a cell that nothing has, behind another; empty at its end. */
+static struct pin_range next_stretch(struct pin_class *keys, struct pin_range cell,
+				     struct pin_range last)
 {
 	for (uintptr_t p = last.end; p < cell.end; p += PIN_GRANULE) {
 		struct pin_range none = {p, p}, rest = {p, cell.end};
-		struct pin_range range = pin_choice_around(none, rest, NULL, NULL);
+		struct pin_range range = pin_choice_around(none, rest, is_covered, keys);
 
 		if (range.end > p)
 			return range;
 	}
 	return (struct pin_range){cell.end, cell.end};
+}
+
+/* Whether all of a range is known to be in memory, by whoever has looked. */
+static bool is_resident(struct pin_range range)
+{
+	struct pin_range none = {range.start, range.start};
+
+	return pin_choice_around(none, range, NULL, NULL).end == range.end;
 }
 
 /* With the domain's lock; a domain without a PD is not armed. */
@@ -69,16 +87,21 @@ static bool register_stretch(struct pin_domain *domain, struct pin_class *keys,
 	return goes_on;
 }
 
-/* A stretch that may become longer soon waits until it does not: it would be done again. */
+/*
+ * A cell that is whole gets one memory region, once, for ranges across those it has. Until
+ * then only what none has is registered, when it does not become more any longer.
+ */
 static bool register_cell(struct pin_domain *domain, struct pin_class *keys,
 			  struct pin_range cell, bool is_quiet)
 {
 	struct pin_range range = {cell.start, cell.start};
 	bool goes_on = true;
 
-	while (goes_on && (range = next_stretch(cell, range)).start < cell.end)
-		if (is_quiet || range.end == cell.end)
-			goes_on = register_stretch(domain, keys, range);
+	if (is_resident(cell))
+		return register_stretch(domain, keys, cell);
+	while (is_quiet && goes_on &&
+	       (range = next_stretch(keys, cell, range)).start < cell.end)
+		goes_on = register_stretch(domain, keys, range);
 	return goes_on;
 }
 
@@ -125,15 +148,6 @@ static void register_all(bool is_quiet)
 				       is_quiet);
 }
 
-/* Whether all of a range is known to be in memory, by whoever has looked. */
-static bool is_resident(struct pin_range range)
-{
-	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-		if (!pin_granule_is_resident(pin_granule_of(p)))
-			return false;
-	return true;
-}
-
 /* How many granules are newly seen to be in memory; and whether all there are have been. */
 static size_t look(bool *is_complete)
 {
@@ -161,22 +175,43 @@ static uint64_t next_pause(uint64_t last, bool is_quiet, bool is_complete)
 	return is_quiet && last ? 2 * last : FIRST_PAUSE_MS;
 }
 
+/* Whatever happens, so long is not looked again after a look of so many nanoseconds. */
+static uint64_t least_pause(uint64_t took_ns)
+{
+	uint64_t ms = took_ns * SHARE_OF_TIME / 1000000;
+
+	if (ms < FIRST_PAUSE_MS)
+		return FIRST_PAUSE_MS;
+	return ms < LAST_PAUSE_MS ? ms : LAST_PAUSE_MS;
+}
+
+/* Whether nothing was new for a while. The heap that is there at first need not wait. */
+static bool has_become_quiet(size_t n_new)
+{
+	static uint64_t last_new_ns;
+	static bool has_looked;
+	uint64_t now = pin_os_now_ns();
+
+	if (n_new && has_looked)
+		last_new_ns = now;
+	has_looked = true;
+	return now - last_new_ns >= QUIET_MS * UINT64_C(1000000);
+}
+
 static void *run(void *unused)
 {
-	bool is_complete, is_first = true; /* the heap that is there: it need not wait */
+	bool is_complete, is_quiet;
 	uint64_t pause = 0;
-	size_t n_new;
 
 	for (uint32_t seen = 0, now = 0;; seen = now) {
 		uint64_t began = pin_os_now_ns(), least;
 
 		now = atomic_load(&events);
-		n_new = look(&is_complete);
-		least = (pin_os_now_ns() - began) * SHARE_OF_TIME / 1000000;
-		register_all(!n_new || is_first);
-		is_first = false;
-		pin_os_sleep_ms(least > FIRST_PAUSE_MS ? least : FIRST_PAUSE_MS);
-		pause = next_pause(now == seen ? pause : 0, !n_new, is_complete);
+		is_quiet = has_become_quiet(look(&is_complete));
+		least = least_pause(pin_os_now_ns() - began);
+		register_all(is_quiet);
+		pin_os_sleep_ms(least);
+		pause = next_pause(now == seen ? pause : 0, is_quiet, is_complete);
 		pin_os_wait_ms(&events, now, pause);
 	}
 	return unused;

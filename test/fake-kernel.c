@@ -7,8 +7,6 @@
 #include "regpool/granule.h"
 #include "regpool/watch.h"
 
-#include <string.h>
-
 void __wrap_pin_watch_start(void (*tell)(uintptr_t start, size_t length));
 size_t __wrap_pin_os_memlock_limit(void);
 size_t __wrap_pin_os_ram(void);
@@ -24,7 +22,7 @@ bool __real_pin_os_resident(uintptr_t addr, size_t n_pages, unsigned char *pages
 
 struct fake_kernel fake_kernel = {.memlock = SIZE_MAX};
 
-static _Atomic bool touched[MOST_GRANULES];
+static _Atomic uint16_t touched[MOST_GRANULES]; /* pages */
 static void (*_Atomic replaced)(uintptr_t start, size_t length);
 
 void __wrap_pin_watch_start(void (*tell)(uintptr_t start, size_t length))
@@ -62,21 +60,28 @@ void fake_touch(const void *addr, size_t n_bytes)
 	struct pin_range range = pin_range_of(addr, n_bytes);
 
 	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-		touched[pin_granule_of(p)] = true;
+		touched[pin_granule_of(p)] = N_PAGES;
+}
+
+void fake_touch_half(const void *addr)
+{
+	touched[pin_granule_of((uintptr_t)addr)] = N_PAGES / 2;
 }
 
 bool fake_is_touched(const void *addr)
 {
-	return touched[pin_granule_of((uintptr_t)addr)];
+	return touched[pin_granule_of((uintptr_t)addr)] == N_PAGES;
 }
 
 /* Asked of whole granules. */
 bool __wrap_pin_os_resident(uintptr_t addr, size_t n_pages, unsigned char *pages)
 {
 	fake_kernel.looks++;
+	fake_kernel.looked_at += n_pages * PIN_PAGE;
 	if (!fake_kernel.keeps_memory)
 		return __real_pin_os_resident(addr, n_pages, pages);
 	for (size_t i = 0; i < n_pages; i += N_PAGES)
-		memset(pages + i, touched[pin_granule_of(addr + i * PIN_PAGE)], N_PAGES);
+		for (size_t k = 0; k < N_PAGES; k++)
+			pages[i + k] = k < touched[pin_granule_of(addr + i * PIN_PAGE)];
 	return true;
 }

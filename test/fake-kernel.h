@@ -16,12 +16,16 @@ struct fake_kernel {
 	_Atomic size_t memlock;	    /* bytes: RLIMIT_MEMLOCK */
 	_Atomic size_t ram, cgroup; /* bytes; 0: as the machine has */
 	_Atomic unsigned looks;	    /* at what is in memory: calls */
+	_Atomic size_t looked_at;   /* bytes, in those */
 	_Atomic bool keeps_memory;  /* what is, is what fake_touch() was told */
 };
 extern struct fake_kernel fake_kernel;
 
 /* Memory of the heap that keeps_memory is about gets resident: the pages of whole granules. */
 void fake_touch(const void *addr, size_t n_bytes);
+
+/* Half of the pages of one granule do. */
+void fake_touch_half(const void *addr);
 
 bool fake_is_touched(const void *addr);
 

@@ -137,6 +137,48 @@ static void around(void)
 	ok(is(range, 8, 3), "and the same upwards");
 }
 
+/* Half of granules 33 and 35 is in memory, and all of 40. */
+static void across(void)
+{
+	struct pin_range tile = at(32, 16), range;
+	size_t taken = pin_granule_of(at(40, 1).start);
+
+	fake_touch_half((void *)at(33, 1).start);
+	fake_touch_half((void *)at(35, 1).start);
+	fake_touch((void *)at(40, 1).start, PIECE);
+	pin_choice_look(at(37, 1), tile);
+	range = pin_choice_around(at(36, 1), tile, NULL, NULL);
+	ok(is(range, 36, 1), "what is in memory in part is not taken along for that");
+	range = pin_choice_across(at(34, 1), tile, NULL, NULL);
+	ok(is(range, 33, 3), "but it is next to a request");
+	range = pin_choice_across(at(38, 1), tile, NULL, NULL);
+	ok(is(range, 38, 3), "and what is behind a gap, as long as little lacks");
+	range = pin_choice_across(at(42, 1), tile, NULL, NULL);
+	ok(is(range, 40, 3), "and the same downwards");
+	range = pin_choice_across(at(44, 1), tile, NULL, NULL);
+	ok(is(range, 44, 1), "not more");
+	range = pin_choice_across(at(38, 1), tile, is_taken, &taken);
+	ok(is(range, 38, 2), "a gap before what is taken is closed");
+	pin_granules_replace(at(39, 1).start, 1);
+	range = pin_choice_across(at(38, 1), tile, NULL, NULL);
+	ok(range.end == at(39, 1).start, "none in which the program has replaced pages");
+}
+
+/* How much of a tile that nobody has touched is looked at for one request. */
+static void looks(void)
+{
+	struct pin_range tile = at(64, 512);
+	size_t before = fake_kernel.looked_at;
+
+	pin_choice_look(at(300, 1), tile);
+	ok(fake_kernel.looked_at - before <= 32 * PIN_MIB,
+	   "where nothing is in memory little is looked at");
+	fake_touch((void *)at(100, 1).start, 400 * PIECE);
+	pin_choice_look(at(300, 1), tile);
+	ok(is(pin_choice_around(at(300, 1), tile, NULL, NULL), 100, 400),
+	   "and all that is, as far as it goes");
+}
+
 static void beyond(void)
 {
 	struct pin_span *last = NULL;
@@ -174,6 +216,8 @@ int main(void)
 	overlap();
 	ends_of_spans();
 	around();
+	across();
+	looks();
 	beyond();
 	return done_testing();
 }

@@ -18,11 +18,19 @@
 
 #define CELL (256 * PIN_MIB)
 
-/* The linker puts this in front of the library's own. */
+/* The linker puts these in front of the library's own. */
+uint64_t __real_pin_os_now_ns(void);
+uint64_t __wrap_pin_os_now_ns(void);
 void __real_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
 void __wrap_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
 
-static _Atomic uint64_t pause_ms; /* how long the thread waits at most */
+static _Atomic uint64_t stands_at_ns; /* 0: time goes on */
+static _Atomic uint64_t pause_ms;     /* how long the thread waits at most */
+
+uint64_t __wrap_pin_os_now_ns(void)
+{
+	return stands_at_ns ? stands_at_ns : __real_pin_os_now_ns();
+}
 
 void __wrap_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms)
 {
@@ -34,10 +42,10 @@ static struct pin_span *span;
 static struct ibv_pd *pd;
 static struct ibv_mr *first; /* by which the PD is armed */
 
-/* The thread has a pace of its own. */
+/* The thread has a pace of its own, under a sanitizer a slow one. */
 static bool soon(bool (*holds)(const void *arg), const void *arg)
 {
-	for (int i = 0; i < 10000 && !holds(arg); i++)
+	for (int i = 0; i < 60000 && !holds(arg); i++)
 		usleep(1000);
 	return holds(arg);
 }
@@ -111,6 +119,38 @@ static void grown(void)
 	ok(!is_pinned(p), "by its growth alone no memory is registered");
 	fake_touch(p, PIECE);
 	ok(soon(is_pinned, p), "and then without a request when it is used");
+}
+
+static bool is_filled(const void *p)
+{
+	return is_pinned(p) && is_pinned((const char *)p + 15 * PIECE);
+}
+
+/* A piece now and then, and no request that lays a memory region over it. */
+static void filled_slowly(void)
+{
+	char *p = grow(&span, CELL);
+	uint64_t before = pin_pool.created;
+
+	stands_at_ns = __real_pin_os_now_ns();
+	for (size_t i = 0; i < 16; i++) {
+		fake_touch(p + i * PIECE, PIECE);
+		pin_registrar_wake();
+		usleep(5000);
+	}
+	ok(pin_pool.created == before, "what is being filled is not registered piece by piece");
+	stands_at_ns = 0;
+	ok(soon(is_filled, p) && pin_pool.created == before + 1, "but once, a while later");
+	before = pin_pool.created;
+	pin_mr_deregister(reg(pd, p + 20 * PIECE, 64, RIGHTS));
+	fake_touch(p + 16 * PIECE, 4 * PIECE);
+	pin_registrar_wake();
+	ok(soon(is_pinned, p + 19 * PIECE) && pin_pool.created == before + 2,
+	   "what lies between memory regions gets one of its own");
+	fake_touch(p, CELL);
+	pin_registrar_wake();
+	ok(soon(is_pinned, p + CELL - PIECE) && pin_pool.created == before + 3,
+	   "and the cell one for all when it is whole");
 }
 
 static void other_spans(void)
@@ -204,6 +244,7 @@ int main(void)
 	resident(heap);
 	touched_later(heap);
 	grown();
+	filled_slowly();
 	other_spans();
 	swept();
 	backs_off();

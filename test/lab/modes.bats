@@ -118,7 +118,7 @@ once() {
 		[ "$(figure "$report" .registration.mr_created)" -gt 0 ]
 		[ "$(figure "$report" .registration.served)" -gt 0 ]
 		[ "$(figure "$report" '.registration.mr_created <=
-			3 * .memory.regions * (.registration.domains | length)')" = true ]
+			.memory.regions * (.registration.domains | length)')" = true ]
 		[ "$(figure "$report" '.registration.passed_through_reasons | del(.["not heap memory"])')" = "{}" ]
 		[ "$(figure "$report" .registration.evicted)" -eq 0 ]
 		[ "$(figure "$report" .registration.refused)" -eq 0 ]

@@ -97,7 +97,7 @@ once() {
 		report=$results/$1.$rank.json
 		[ "$(figure "$report" .registration.mr_created)" -gt 0 ]
 		[ "$(figure "$report" '.registration.mr_created <=
-			3 * .memory.regions * (.registration.domains | length)')" = true ]
+			.memory.regions * (.registration.domains | length)')" = true ]
 		[ "$(figure "$report" '.registration.passed_through_reasons | del(.["not heap memory"])')" = "{}" ]
 		[ "$(figure "$report" .registration.evicted)" -eq 0 ]
 	done

@@ -99,7 +99,7 @@ setup() {
 	ended threads
 	[ "$(reported threads .registration.served)" -eq 16000 ]
 	[ "$(reported threads .registration.mr_created)" -le \
-		$((6 * $(reported threads .memory.regions))) ]
+		$((2 * $(reported threads .memory.regions))) ]
 	[ "$(reported threads .memory.pinned_bytes)" -eq 0 ]
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two ranks exchange arrays of ten sizes from 1 to 96 MiB, in turn larger and smaller: in
+ * Two ranks exchange arrays of ten sizes from 1 to 12 MiB, in turn larger and smaller: in
  * each round both allocate two to send and two to receive, fill them, exchange them at
  * once, look at every word, and free them in an order that differs from round to round.
  * One of them is kept for the next round, and looked at again before it goes. After ten
@@ -38,7 +38,7 @@ static void draw_sizes(void)
 		double most = 1;
 
 		state = state * 6364136223846793005u + 1442695040888963407u;
-		for (size_t k = (state >> 33) % 457; k; k--)
+		for (size_t k = (state >> 33) % 250; k; k--)
 			most *= 1.01;
 		sizes[i] = (size_t)(most * (double)MIB) / sizeof(uint64_t) | 1;
 	}
