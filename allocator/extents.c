@@ -11,7 +11,8 @@
  * does, these are always empty, and nothing is ever to be purged.
  *
  * Slabs come and go by the thousand, so a pool keeps some aside as they are, to be had
- * again without a search; before the heap grows they are free like the others.
+ * again without a search; before the heap grows, or more of it is touched, they are free
+ * like the others.
  *
  * An arena with extent hooks of the program's own keeps to itself, unless it keeps a pool:
  * others have their memory from there, and such hooks are never called.

@@ -261,6 +261,7 @@ static struct je_extent *fit(struct je_set *set, size_t n_bytes, size_t alignmen
 
 __thread struct pin_fit_question *pin_fit_question;
 __thread const char *pin_fit_end;
+__thread uintptr_t pin_fit_limit;
 
 static struct je_extent *ending_at(struct je_set *set, const char *end)
 {
@@ -293,12 +294,22 @@ static PIN_COLD struct je_extent *fit_otherwise(struct je_set *set, size_t n_byt
 	return extent && je_extent_size(extent) == n_bytes ? extent : NULL;
 }
 
+static bool is_beyond(const struct je_extent *extent, size_t n_bytes, size_t alignment)
+{
+	uintptr_t start = PIN_ALIGN_UP((uintptr_t)extent->addr, alignment);
+
+	return pin_fit_limit && start + n_bytes > pin_fit_limit;
+}
+
 struct je_extent *je_eset_fit(struct je_set *set, size_t n_bytes, size_t alignment,
 			      bool exact_only, unsigned lg_max_fit)
 {
+	struct je_extent *extent;
+
 	(void)exact_only; /* for guard pages, which there are not */
 	(void)lg_max_fit;
 	if (PIN_UNLIKELY(pin_fit_question || pin_fit_end))
 		return fit_otherwise(set, n_bytes);
-	return fit(set, n_bytes, alignment);
+	extent = fit(set, n_bytes, alignment);
+	return extent && is_beyond(extent, n_bytes, alignment) ? NULL : extent;
 }

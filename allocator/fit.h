@@ -26,4 +26,7 @@ extern __thread struct pin_fit_question *pin_fit_question
  */
 extern __thread const char *pin_fit_end __attribute__((tls_model("initial-exec")));
 
+/* Not 0: the calling thread's searches find nothing that would be used beyond this address. */
+extern __thread uintptr_t pin_fit_limit __attribute__((tls_model("initial-exec")));
+
 #endif

@@ -20,12 +20,39 @@ struct je_extent *__real_je_ecache_alloc(void *tsdn, struct je_pac *pac, struct 
 					 size_t n_bytes, size_t alignment, bool zero,
 					 bool guarded);
 
-struct je_extent *pin_store_alloc(void *tsdn, struct pin_store *store,
-				  const struct pin_need *need)
+static struct je_extent *search(void *tsdn, struct pin_store *store,
+				const struct pin_need *need)
 {
 	return __real_je_ecache_alloc(tsdn, store->pac, &store->hooks, store->cache,
 				      need->expand, need->n_bytes, need->alignment, need->zero,
 				      false);
+}
+
+/*
+ * How much of what nobody has had is taken before what is kept aside is set free again
+ * (extents.c). Heap that is mapped costs nothing until it is touched: were it done only when
+ * a step is used up, the rest of the last one would always be.
+ */
+#define LEEWAY (4 * PIN_MIB)
+
+struct je_extent *pin_store_alloc(void *tsdn, struct pin_store *store,
+				  const struct pin_need *need)
+{
+	struct je_extent *extent;
+
+	if (!need->expand)
+		pin_fit_limit = atomic_load_explicit(&store->limit, memory_order_relaxed);
+	extent = search(tsdn, store, need);
+	pin_fit_limit = 0;
+	return extent;
+}
+
+static void move_limit(struct pin_store *store, const struct je_extent *extent)
+{
+	uintptr_t end = (uintptr_t)extent->addr + je_extent_size(extent);
+
+	if (end > store->limit)
+		store->limit = end + LEEWAY;
 }
 
 void pin_store_ask(void *tsdn, struct pin_store *store, struct pin_fit_question *question)
@@ -128,13 +155,15 @@ struct je_extent *pin_store_alloc_growing(void *tsdn, struct pin_store *store,
 	size_t n_lacking;
 
 	pin_flag_wait(&store->growing);
-	while (!(extent = pin_store_alloc(tsdn, store, need))) {
+	while (!(extent = search(tsdn, store, need))) {
 		n_lacking = lacking(tsdn, store, need);
 		if (need->expand && !n_lacking)
 			break;
 		if (n_lacking && !grow(tsdn, store, n_lacking))
 			break;
 	}
+	if (extent)
+		move_limit(store, extent);
 	pin_flag_drop(&store->growing);
 	return extent;
 }

@@ -26,6 +26,9 @@ struct pin_store {
 	struct je_cache *_Atomic cache;
 	atomic_flag growing;
 	struct pin_span *_Atomic span; /* written by who grows */
+	/* An address, a little beyond all that anybody has had; 0 at first. Written likewise.
+	 */
+	_Atomic uintptr_t limit;
 };
 
 /* What is asked of it. */
@@ -40,11 +43,14 @@ static inline bool pin_store_is_open(struct pin_store *store)
 	return atomic_load_explicit(&store->cache, memory_order_acquire);
 }
 
-/* From what is free; NULL if nothing fits. */
+/* From what is free, up to the limit; NULL if nothing fits. */
 struct je_extent *pin_store_alloc(void *tsdn, struct pin_store *store,
 				  const struct pin_need *need);
 
-/* The same, and makes the heap grow for it; NULL if there is no memory, or that is no use. */
+/*
+ * From all that is free, and makes the heap grow for it; NULL if there is no memory, or that is
+ * no use.
+ */
 struct je_extent *pin_store_alloc_growing(void *tsdn, struct pin_store *store,
 					  const struct pin_need *need);
 

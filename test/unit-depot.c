@@ -5,6 +5,7 @@
  */
 #include <config.h>
 
+#include "allocator/extents.h"
 #include "allocator/span.h"
 #include "test/tap.h"
 
@@ -112,6 +113,24 @@ static void not_missed(void)
 	after = count("curslabs");
 	ok(before - after > MANY / 32, "before the heap grows slabs have all: %lu, then %lu",
 	   before, after);
+}
+
+/* The heap has room for it, but nobody has had that. */
+static void not_missed_in_new_memory(void)
+{
+	size_t n_bytes = pin_span_bytes();
+	uint64_t before, after;
+
+	pin_extents_reserve(2 * n_bytes);
+	take(MANY, 4 * SIZE);
+	give_all();
+	mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
+	before = count("curslabs");
+	free(malloc(n_bytes + 1));
+	after = count("curslabs");
+	ok(before - after > MANY / 32, "and before memory is touched: %lu, then %lu", before,
+	   after);
+	ok(pin_span_bytes() == 3 * n_bytes, "though the heap need not grow");
 }
 
 static void bounded(size_t n, size_t size)
@@ -231,6 +250,7 @@ int main(void)
 	past_the_slabs();
 	between_threads();
 	not_missed();
+	not_missed_in_new_memory();
 	bounded(LEFTOVER, SIZE);
 	bounded(MANY, LARGEST);
 	whole();
