@@ -147,6 +147,25 @@ static void bounded(size_t n, size_t size)
 	   after);
 }
 
+/* Two pages hold 102 blocks of this size, and would all be held by one in a hundred. */
+static void few_share_a_slab(void)
+{
+	uint64_t before, after;
+
+	take(LEFTOVER, 80);
+	before = count("curslabs");
+	for (size_t i = 0; i < n_blocks; i++)
+		if (i % 100) {
+			free(blocks[i]);
+			blocks[i] = NULL;
+		}
+	mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
+	after = count("curslabs");
+	give_all();
+	ok(after < before * 3 / 4,
+	   "one block in a hundred does not hold all slabs: %lu, then %lu", before, after);
+}
+
 /* What a thread hands on: its address is in it. */
 static _Atomic(void **) slots[THREADS][512];
 static _Atomic unsigned long damaged;
@@ -253,6 +272,7 @@ int main(void)
 	not_missed_in_new_memory();
 	bounded(LEFTOVER, SIZE);
 	bounded(MANY, LARGEST);
+	few_share_a_slab();
 	whole();
 	freeing_thread();
 	reset();
