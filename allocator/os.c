@@ -398,12 +398,18 @@ static int keep_frames(uint64_t *entries, size_t n_pages)
 	return 0;
 }
 
+static int open_pagemap(void)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
 /* Of n_pages from addr on; 0 or -errno. */
 static int read_entries(uintptr_t addr, size_t n_pages, uint64_t *entries)
 {
-	int saved = errno;
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-	int error = fd < 0 ? -errno : read_pagemap(fd, addr / PIN_PAGE, n_pages, entries);
+	int saved = errno, fd = open_pagemap();
+	int error = fd < 0 ? fd : read_pagemap(fd, addr / PIN_PAGE, n_pages, entries);
 
 	if (fd >= 0)
 		syscall(SYS_close, fd);
@@ -423,30 +429,41 @@ int pin_os_frames(uintptr_t addr, size_t n_pages, uint64_t *frames)
 }
 
 /* Leaves bit 0 to pages that are this process's alone. */
-static void keep_own(uintptr_t addr, size_t n_pages, unsigned char *pages)
+static void keep_own(int fd, size_t first, size_t n_pages, unsigned char *pages)
 {
 	uint64_t entries[PAGES_AT_A_TIME];
 
-	if (read_entries(addr, n_pages, entries))
+	if (!memchr(pages, 1, n_pages) || read_pagemap(fd, first, n_pages, entries))
 		return;
 	for (size_t i = 0; i < n_pages; i++)
 		if (!(entries[i] & PAGEMAP_OWN))
 			pages[i] = 0;
 }
 
+/* Opened for each call: a descriptor that is kept is not the program's to close. */
+static void keep_all_own(size_t first, size_t n_pages, unsigned char *pages)
+{
+	int fd = memchr(pages, 1, n_pages) ? open_pagemap() : -1;
+
+	if (fd < 0)
+		return;
+	for (size_t i = 0, n; i < n_pages; i += n) {
+		n = n_pages - i < PAGES_AT_A_TIME ? n_pages - i : PAGES_AT_A_TIME;
+		keep_own(fd, first + i, n, pages + i);
+	}
+	syscall(SYS_close, fd);
+}
+
 bool pin_os_resident(uintptr_t addr, size_t n_pages, unsigned char *pages)
 {
 	uintptr_t first = PIN_ALIGN_DOWN(addr, PIN_PAGE);
 	int saved = errno;
-	int failed = mincore((void *)first, n_pages * PIN_PAGE, pages);
+	bool known = !mincore((void *)first, n_pages * PIN_PAGE, pages);
 
+	if (known)
+		keep_all_own(first / PIN_PAGE, n_pages, pages);
 	errno = saved;
-	for (size_t i = 0, n; i < n_pages && !failed; i += n) {
-		n = n_pages - i < PAGES_AT_A_TIME ? n_pages - i : PAGES_AT_A_TIME;
-		if (memchr(pages + i, 1, n))
-			keep_own(first + i * PIN_PAGE, n, pages + i);
-	}
-	return !failed;
+	return known;
 }
 
 long pin_os_read_file(const char *path, char *buf, size_t size)

@@ -61,10 +61,10 @@ static struct pin_domain *lock_domain(const struct ibv_pd *pd)
 
 	if (!domain)
 		return NULL;
-	pthread_mutex_lock(&domain->lock);
+	pthread_rwlock_wrlock(&domain->lock);
 	if (atomic_load(&domain->pd) == pd)
 		return domain;
-	pthread_mutex_unlock(&domain->lock);
+	pthread_rwlock_unlock(&domain->lock);
 	return NULL;
 }
 
@@ -76,8 +76,14 @@ static bool is_free_for(struct pin_domain *domain, const char *device)
 
 static bool init_locks(struct pin_domain *domain)
 {
-	bool failed = pthread_mutex_init(&domain->lock, NULL);
+	pthread_rwlockattr_t attributes;
+	bool failed;
 
+	pthread_rwlockattr_init(&attributes);
+	pthread_rwlockattr_setkind_np(&attributes,
+				      PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	failed = pthread_rwlock_init(&domain->lock, &attributes);
+	pthread_rwlockattr_destroy(&attributes);
 	for (int kind = 0; kind < PIN_CLASSES; kind++)
 		failed |= pthread_mutex_init(&domain->classes[kind].lock, NULL);
 	return !failed;
@@ -212,7 +218,7 @@ struct pin_domain *pin_domain_arm(struct ibv_pd *pd, int kind, unsigned access)
 		return NULL;
 	armed = !pin_pool_off() && (domain->classes[kind].armed || arm(domain, kind, access));
 	eager = domain->classes[kind].eager;
-	pthread_mutex_unlock(&domain->lock);
+	pthread_rwlock_unlock(&domain->lock);
 	if (!armed)
 		return NULL;
 	pin_prefill(domain, &domain->classes[kind]);
@@ -260,7 +266,7 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 	if (!domain)
 		return pin_ibverbs()->dealloc_pd(pd);
 	if (has_users(domain)) {
-		pthread_mutex_unlock(&domain->lock);
+		pthread_rwlock_unlock(&domain->lock);
 		errno = EBUSY;
 		return EBUSY;
 	}
@@ -271,7 +277,7 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 		pin_registrar_wake();
 	else
 		retire(domain);
-	pthread_mutex_unlock(&domain->lock);
+	pthread_rwlock_unlock(&domain->lock);
 	return result;
 }
 
@@ -283,7 +289,7 @@ static void drop(struct ibv_pd *pd, enum pin_clear what)
 		return;
 	deregister(domain, what);
 	retire(domain);
-	pthread_mutex_unlock(&domain->lock);
+	pthread_rwlock_unlock(&domain->lock);
 }
 
 void pin_domain_unimport(struct ibv_pd *pd)
@@ -313,7 +319,7 @@ void pin_domain_notice(struct ibv_pd *pd)
 	domain = lock_domain(pd);
 	if (domain) {
 		retire(domain);
-		pthread_mutex_unlock(&domain->lock);
+		pthread_rwlock_unlock(&domain->lock);
 	}
 	pthread_mutex_lock(&registry);
 	make(pd);
@@ -339,7 +345,7 @@ int pin_domain_disarm(struct ibv_pd *pd)
 		if (!pin_keys_in_use(keys))
 			atomic_store(&keys->armed, false);
 	}
-	pthread_mutex_unlock(&domain->lock);
+	pthread_rwlock_unlock(&domain->lock);
 	errno = saved;
 	return armed ? 0 : -ENOENT;
 }
@@ -359,7 +365,7 @@ int pin_domain_attach(struct ibv_pd *pd, int kind, unsigned access)
 		return -ENOMEM;
 	keys->eager = pin_options.mode == PIN_MODE_EAGER;
 	atomic_store(&domain->lookup, &domain->classes[kind]);
-	pthread_mutex_unlock(&domain->lock);
+	pthread_rwlock_unlock(&domain->lock);
 	pin_registrar_wake();
 	return 0;
 }

@@ -36,7 +36,7 @@ struct pin_class {
 	_Atomic uint32_t n_places;	/* numbers ever used */
 	_Atomic unsigned access;	/* IBV_ACCESS_* of its MRs */
 	_Atomic bool armed;
-	bool eager;	      /* the registrar works on it; domain's lock */
+	_Atomic bool eager;   /* the registrar works on it; domain's lock, shared or not */
 	_Atomic size_t cell;  /* bytes: choice.h */
 	pthread_mutex_t lock; /* see keys.h; guards what follows */
 	size_t credit;	      /* bytes that may be registered anew */
@@ -50,10 +50,10 @@ struct pin_domain {
 	_Atomic(const struct ibv_context *) context;
 	_Atomic uint32_t generation; /* proxies of an earlier one hold nothing */
 	/*
-	 * Against teardown: held while the registrar registers one range, and
-	 * while a PD is deallocated. Looking keys up does not take it.
+	 * Against teardown: shared while the registrar registers one range, and held
+	 * while a PD is deallocated, which goes first. Looking keys up does not take it.
 	 */
-	pthread_mutex_t lock;
+	pthread_rwlock_t lock;
 	struct pin_class classes[PIN_CLASSES];
 	_Atomic(struct pin_class *) lookup; /* what pinalloc_lookup() answers from */
 	char device[64];

@@ -30,7 +30,19 @@
 /* Memory that is being filled would be registered piece by piece: that waits so long. */
 #define QUIET_MS 50
 
+/* Where more is not pinned two threads work, if there are processors for them. */
+#define MUCH (512 * PIN_MIB)
+
 static _Atomic uint32_t events;
+
+/* One look at the whole heap. */
+struct pass {
+	bool is_first; /* the heap that is there need not wait */
+	bool is_quiet; /* nothing was new for a while before it */
+	unsigned n_parts;
+	_Atomic size_t n_new; /* granules newly seen to be in memory */
+	_Atomic uint64_t ns;  /* in looking, of all processors */
+};
 
 /* Lock-free: by the time something is done it is looked at again. */
 static bool is_covered(void *keys, size_t granule)
@@ -77,13 +89,13 @@ static bool register_stretch(struct pin_domain *domain, struct pin_class *keys,
 {
 	bool goes_on;
 
-	pthread_mutex_lock(&domain->lock);
+	pthread_rwlock_rdlock(&domain->lock);
 	/* All of it may be another's by now. */
 	goes_on = is_worked_on(keys) && !pin_pool_off() && !pin_pool.evicted &&
 		  pin_keys_prepare_ahead(domain, keys, range);
 	if (!goes_on)
 		keys->eager = false;
-	pthread_mutex_unlock(&domain->lock);
+	pthread_rwlock_unlock(&domain->lock);
 	return goes_on;
 }
 
@@ -105,13 +117,13 @@ static bool register_cell(struct pin_domain *domain, struct pin_class *keys,
 	return goes_on;
 }
 
-static void register_span(struct pin_domain *domain, struct pin_class *keys,
-			  const struct pin_span *span, bool is_quiet)
+/* A chunk is as large as a cell can be. */
+static void register_chunk(struct pin_domain *domain, struct pin_class *keys,
+			   const struct pin_span *span, struct pin_range chunk, bool is_quiet)
 {
-	struct pin_range all = pin_range_of_span(span), first, cell;
+	struct pin_range first, cell;
 
-	/* A cell may end behind the span as it was: it grows. */
-	for (uintptr_t p = all.start; p < all.end; p = cell.end) {
+	for (uintptr_t p = chunk.start; p < chunk.end && keys->eager; p = cell.end) {
 		first = (struct pin_range){p, p + PIN_GRANULE};
 		cell = pin_choice_tile(span, first, keys->cell);
 		if (!register_cell(domain, keys, cell, is_quiet))
@@ -119,99 +131,115 @@ static void register_span(struct pin_domain *domain, struct pin_class *keys,
 	}
 }
 
-/* Whether it is worked on; what its users had kept so far goes. */
-static bool begin_class(struct pin_domain *domain, struct pin_class *keys)
+static void visit(struct pass *pass, const struct pin_span *span, struct pin_range chunk)
 {
-	bool eager;
+	uint64_t began = pin_os_now_ns();
+	size_t n_new = pin_granules_look(chunk);
+	bool is_quiet = pass->is_quiet && (!n_new || pass->is_first);
 
-	pthread_mutex_lock(&domain->lock);
-	eager = is_worked_on(keys);
-	if (eager)
-		pin_keys_sweep(domain, keys);
-	pthread_mutex_unlock(&domain->lock);
-	return eager;
-}
-
-static void register_class(struct pin_domain *domain, struct pin_class *keys, bool is_quiet)
-{
-	if (!begin_class(domain, keys))
-		return;
-	for (uint32_t i = 0; i < pin_span_count(); i++)
-		register_span(domain, keys, pin_span_get(i), is_quiet);
-}
-
-static void register_all(bool is_quiet)
-{
+	atomic_fetch_add(&pass->ns, pin_os_now_ns() - began);
+	atomic_fetch_add(&pass->n_new, n_new);
 	for (uint32_t i = 0; i < pin_domain_count(); i++)
 		for (int kind = 0; kind < PIN_CLASSES; kind++)
-			register_class(pin_domain_at(i), &pin_domain_at(i)->classes[kind],
-				       is_quiet);
+			register_chunk(pin_domain_at(i), &pin_domain_at(i)->classes[kind], span,
+				       chunk, is_quiet);
 }
 
-/* How many granules are newly seen to be in memory; and whether all there are have been. */
-static size_t look(bool *is_complete)
+/*
+ * Of a span every so manieth chunk, the last one first: memory that was made last is asked for
+ * next, and what the first request has begun is left to that.
+ */
+static void visit_span(struct pass *pass, const struct pin_span *span, unsigned part)
 {
-	size_t n_new = 0;
+	struct pin_range all = pin_range_of_span(span), chunk;
 
-	*is_complete = true;
-	for (uint32_t i = 0; i < pin_span_count(); i++) {
-		struct pin_range range = pin_range_of_span(pin_span_get(i));
+	if (all.end == all.start || pin_granules_reach(all.end))
+		return;
+	for (chunk = all; chunk.end > all.start; chunk.end = chunk.start) {
+		size_t number = (chunk.end - 1 - pin_reserve.base) / PIN_CELL;
 
-		if (range.end > range.start && !pin_granules_reach(range.end))
-			n_new += pin_granules_look(range);
-		*is_complete &= is_resident(range);
+		chunk.start = pin_reserve.base + number * PIN_CELL;
+		if (chunk.start < all.start)
+			chunk.start = all.start;
+		if (number % pass->n_parts == part)
+			visit(pass, span, chunk);
 	}
-	return n_new;
+}
+
+static void visit_part(void *pass, unsigned part)
+{
+	for (uint32_t i = pin_span_count(); i--;)
+		visit_span(pass, pin_span_get(i), part);
+}
+
+/* What its users had kept so far goes. */
+static void sweep(struct pin_domain *domain)
+{
+	pthread_rwlock_rdlock(&domain->lock);
+	for (int kind = 0; kind < PIN_CLASSES; kind++)
+		if (is_worked_on(&domain->classes[kind]))
+			pin_keys_sweep(domain, &domain->classes[kind]);
+	pthread_rwlock_unlock(&domain->lock);
+}
+
+static void do_pass(struct pass *pass)
+{
+	bool is_much = pin_span_bytes() > pin_pool.pinned + MUCH;
+
+	for (uint32_t i = 0; i < pin_domain_count(); i++)
+		sweep(pin_domain_at(i));
+	pass->n_new = pass->ns = 0;
+	pass->n_parts = is_much && pin_os_processors() > 1 ? 2 : 1;
+	if (pass->n_parts > 1)
+		pin_thread_halve(visit_part, pass);
+	else
+		visit_part(pass, 0);
+}
+
+/* Whether all of the heap is known to be in memory. */
+static bool is_all_resident(void)
+{
+	for (uint32_t i = 0; i < pin_span_count(); i++)
+		if (!is_resident(pin_range_of_span(pin_span_get(i))))
+			return false;
+	return true;
 }
 
 /*
  * How long to wait after a look for something to happen: twice as long as the last time,
- * unless something has happened or is new; for ever when all is in memory.
+ * unless something has happened or is to be done; for ever when all is in memory.
  */
-static uint64_t next_pause(uint64_t last, bool is_quiet, bool is_complete)
+static uint64_t next_pause(uint64_t last, bool is_done)
 {
-	if (is_quiet && (is_complete || last > LAST_PAUSE_MS))
+	if (is_done && (is_all_resident() || last > LAST_PAUSE_MS))
 		return UINT64_MAX;
-	return is_quiet && last ? 2 * last : FIRST_PAUSE_MS;
+	return is_done && last ? 2 * last : FIRST_PAUSE_MS;
 }
 
-/* Whatever happens, so long is not looked again after a look of so many nanoseconds. */
-static uint64_t least_pause(uint64_t took_ns)
+/* Whatever happens, so long is not looked again after that took so many nanoseconds. */
+static uint64_t least_pause(uint64_t ns)
 {
-	uint64_t ms = took_ns * SHARE_OF_TIME / 1000000;
+	uint64_t ms = ns * SHARE_OF_TIME / 1000000;
 
 	if (ms < FIRST_PAUSE_MS)
 		return FIRST_PAUSE_MS;
 	return ms < LAST_PAUSE_MS ? ms : LAST_PAUSE_MS;
 }
 
-/* Whether nothing was new for a while. The heap that is there at first need not wait. */
-static bool has_become_quiet(size_t n_new)
-{
-	static uint64_t last_new_ns;
-	static bool has_looked;
-	uint64_t now = pin_os_now_ns();
-
-	if (n_new && has_looked)
-		last_new_ns = now;
-	has_looked = true;
-	return now - last_new_ns >= QUIET_MS * UINT64_C(1000000);
-}
-
 static void *run(void *unused)
 {
-	bool is_complete, is_quiet;
-	uint64_t pause = 0;
+	struct pass pass = {.is_first = true};
+	uint64_t pause = 0, new_at = 0;
 
 	for (uint32_t seen = 0, now = 0;; seen = now) {
-		uint64_t began = pin_os_now_ns(), least;
-
 		now = atomic_load(&events);
-		is_quiet = has_become_quiet(look(&is_complete));
-		least = least_pause(pin_os_now_ns() - began);
-		register_all(is_quiet);
-		pin_os_sleep_ms(least);
-		pause = next_pause(now == seen ? pause : 0, is_quiet, is_complete);
+		pass.is_quiet = pin_os_now_ns() - new_at >= QUIET_MS * UINT64_C(1000000);
+		do_pass(&pass);
+		if (pass.n_new && !pass.is_first)
+			new_at = pin_os_now_ns();
+		pass.is_first = false;
+		pin_os_sleep_ms(least_pause(pass.ns));
+		pause = next_pause(now == seen ? pause : 0, pass.is_quiet && !pass.n_new);
 		pin_os_wait_ms(&events, now, pause);
 	}
 	return unused;

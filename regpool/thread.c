@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 
 int pin_thread_start(void *(*run)(void *), void *arg, const char *name)
 {
@@ -23,4 +24,30 @@ int pin_thread_start(void *(*run)(void *), void *arg, const char *name)
 	if (!error)
 		pthread_setname_np(thread, name);
 	return error;
+}
+
+struct half {
+	void (*work)(void *arg, unsigned half);
+	void *arg;
+};
+
+static void *do_other(void *arg)
+{
+	const struct half *half = arg;
+
+	half->work(half->arg, 1);
+	return NULL;
+}
+
+void pin_thread_halve(void (*work)(void *arg, unsigned half), void *arg)
+{
+	struct half other = {work, arg};
+	pthread_t thread;
+	bool started = !pthread_create(&thread, NULL, do_other, &other);
+
+	work(arg, 0);
+	if (started)
+		pthread_join(thread, NULL);
+	else
+		work(arg, 1);
 }

@@ -11,4 +11,10 @@
  */
 int pin_thread_start(void *(*run)(void *), void *arg, const char *name);
 
+/*
+ * Does work(arg, 0) and work(arg, 1) at the same time, one of them in another thread if there
+ * can be one; returns when both are done. For such threads, which no signal is delivered to.
+ */
+void pin_thread_halve(void (*work)(void *arg, unsigned half), void *arg);
+
 #endif

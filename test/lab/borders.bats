@@ -14,24 +14,7 @@ setup_file() {
 			"$top_srcdir/test/programs/mpi-arrays.c"
 	done
 	vm_options=(--timeout 1200)
-	boot arrays
-}
-
-# arrays MPI ROUNDS: the command for env; messages take the device, not shared memory.
-arrays() {
-	printf '%s\n' UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
-		UCX_UD_VERBS_ETH_DGID_CHECK=n
-	case $1 in
-	openmpi)
-		printf '%s\n' OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-			mpirun.openmpi -np 2 --bind-to none --mca pml ucx \
-			--mca btl ^openib,vader,tcp,ofi
-		;;
-	mpich)
-		printf '%s\n' MPIR_CVAR_NOLOCAL=1 mpirun.mpich -np 2
-		;;
-	esac
-	printf '%s\n' "$BATS_FILE_TMPDIR/arrays.$1" "$2"
+	boot
 }
 
 in_guest() {
@@ -44,7 +27,7 @@ in_guest() {
 	done
 	for mpi in openmpi mpich; do
 		for rounds in 20 200; do
-			mapfile -t command < <(arrays $mpi $rounds)
+			mapfile -t command < <(pair_over_ucx $mpi "$BATS_FILE_TMPDIR/arrays.$mpi" $rounds)
 			[ $rounds = 200 ] || attempt "plain-$mpi" "${command[@]}"
 			attempt "$mpi-$rounds-on" LD_PRELOAD="$library" PINALLOC_MAX_PINNED=256M \
 				PINALLOC_REPORT="/ctl/$mpi-$rounds-on.%r.json" "${command[@]}"

@@ -6,12 +6,12 @@
 results=$BATS_FILE_TMPDIR/results
 
 # boot [FUNCTION…]: runs in_guest in a virtual machine (of these vm_options), where attempt, shimmed,
-# as_nobody and the functions named here can be called.
+# as_nobody, pair_over_ucx and the functions named here can be called.
 boot() {
 	mkdir "$results"
 	{
 		declare -p library programs top_srcdir BATS_FILE_TMPDIR
-		declare -f attempt shimmed as_nobody in_guest "$@"
+		declare -f attempt shimmed as_nobody pair_over_ucx in_guest "$@"
 		echo in_guest
 	} > "$results/script"
 	"$top_srcdir/test/lab/vm" "${vm_options[@]}" --dir "$results" -- bash /ctl/script > "$results/log" 2>&1 ||
@@ -42,6 +42,25 @@ as_nobody() {
 	shift 2
 	attempt "$name" prlimit --memlock="$limit:$limit" \
 		setpriv --reuid 65534 --regid 65534 --clear-groups env "$@"
+}
+
+# pair_over_ucx MPI PROGRAM…: the command for env, a line each word: a job of two ranks whose
+# messages take the device, not shared memory.
+pair_over_ucx() {
+	printf '%s\n' UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
+		UCX_UD_VERBS_ETH_DGID_CHECK=n
+	case $1 in
+	openmpi)
+		printf '%s\n' OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+			mpirun.openmpi -np 2 --bind-to none --mca pml ucx \
+			--mca btl ^openib,vader,tcp,ofi
+		;;
+	mpich)
+		printf '%s\n' MPIR_CVAR_NOLOCAL=1 mpirun.mpich -np 2
+		;;
+	esac
+	shift
+	printf '%s\n' "$@"
 }
 
 # ended NAME [STATUS]: shows what a case wrote; whether it ended as it should.

@@ -14,26 +14,7 @@ setup_file() {
 	done
 	gcc -O2 -shared -fPIC -I"$top_builddir" -o "$BATS_FILE_TMPDIR/count-reg.so" \
 		"$top_srcdir/test/programs/count-reg.c"
-	boot over_ucx over_libfabric counted
-}
-
-# over_ucx MPI ROUNDS CACHE: the command for env; messages take the device, not
-# shared memory. CACHE is on or off.
-over_ucx() {
-	printf '%s\n' UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
-		UCX_UD_VERBS_ETH_DGID_CHECK=n
-	[ "$3" = on ] || echo UCX_IB_REG_METHODS=direct
-	case $1 in
-	openmpi)
-		printf '%s\n' OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-			mpirun.openmpi -np 2 --bind-to none --mca pml ucx \
-			--mca btl ^openib,vader,tcp,ofi
-		;;
-	mpich)
-		printf '%s\n' MPIR_CVAR_NOLOCAL=1 mpirun.mpich -np 2
-		;;
-	esac
-	printf '%s\n' "$BATS_FILE_TMPDIR/exchange.$1" "$2"
+	boot over_libfabric counted
 }
 
 # over_libfabric ROUNDS: soft-RoCE takes messages of up to 8 MiB, and fewer completions
@@ -59,7 +40,8 @@ in_guest() {
 	for mpi in openmpi mpich; do
 		for rounds in 6 60; do
 			for cache in on off; do
-				mapfile -t command < <(over_ucx $mpi $rounds $cache)
+				mapfile -t command < <(pair_over_ucx $mpi "$BATS_FILE_TMPDIR/exchange.$mpi" $rounds)
+				[ $cache = on ] || command=(UCX_IB_REG_METHODS=direct "${command[@]}")
 				attempt $mpi-$rounds-$cache LD_PRELOAD="$library" \
 					PINALLOC_REPORT="/ctl/$mpi-$rounds-$cache.%r.json" "${command[@]}"
 			done

@@ -36,7 +36,6 @@ in_guest() {
 	cp "$library" "$BATS_FILE_TMPDIR/mpi-spread" /run/public
 	spread direct UCX_IB_REG_METHODS=direct
 	spread modest UCX_IB_REG_METHODS=direct "${modest[@]}"
-	spread large UCX_IB_REG_METHODS=direct PINALLOC_GROW=64M "${modest[@]}"
 	spread bounded UCX_IB_RCACHE_MAX_SIZE=16m "${modest[@]}"
 	seconds=20 # it may try again for ever
 	spread cached "${modest[@]}"
@@ -86,7 +85,6 @@ mostly_served() {
 
 @test "without UCX's registration cache an MPI job runs under a limit on locked memory" {
 	within_limits direct
-	within_limits large
 }
 
 @test "where UCX leaves room, nearly all of its requests are served" {
