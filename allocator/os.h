@@ -85,14 +85,6 @@ size_t pin_os_ram(void);
 /* Processors this thread may run on. */
 unsigned pin_os_processors(void);
 
-/*
- * Which of n_pages from the page of addr on are in memory: bit 0 of a byte each. Where
- * /proc/self/pagemap can be read, only pages that are this process's alone: not the kernel's
- * page of zeroes, which is there after reading only, nor what a child shares; to pin those
- * takes memory. Returns false when the kernel does not say.
- */
-bool pin_os_resident(uintptr_t addr, size_t n_pages, unsigned char *pages);
-
 /* Makes [addr, addr + n_bytes) resident, without a change for who uses it meanwhile. */
 void pin_os_touch(void *addr, size_t n_bytes);
 
@@ -124,13 +116,6 @@ uint64_t pin_os_now_ns(void);
 
 /* Sleeps that long, unless a signal comes. */
 void pin_os_sleep_ms(uint64_t ms);
-
-/*
- * The page frames behind n_pages from the page of addr on; 0 for a page that is not
- * there. Returns 0; -EPERM when the kernel hides them (no CAP_SYS_ADMIN), -ENOTSUP when
- * it has no /proc/self/pagemap, or -errno of opening or reading that.
- */
-int pin_os_frames(uintptr_t addr, size_t n_pages, uint64_t *frames);
 
 /*
  * Reads a whole small file such as /proc/self/statm into buf and ends it with a

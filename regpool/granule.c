@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "regpool/granule.h"
-#include "allocator/os.h"
+#include "allocator/frames.h"
 #include "allocator/span.h"
 #include "allocator/table.h"
 
@@ -113,7 +113,7 @@ static size_t look(size_t first, size_t n)
 	unsigned char pages[BATCH * N_PAGES];
 	size_t n_new = 0;
 
-	if (!pin_os_resident(pin_granule_start(first), n * N_PAGES, pages))
+	if (!pin_frames_resident(pin_granule_start(first), n * N_PAGES, pages))
 		return 0;
 	for (size_t i = 0; i < n; i++)
 		n_new += note(first + i, count(pages + i * N_PAGES));

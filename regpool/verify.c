@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/verify.h"
+#include "allocator/frames.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -142,13 +143,13 @@ static int compare(size_t granule, struct found *found)
 	bool absent;
 
 	if (!error && !pin_granule_is_replaced(granule))
-		error = pin_os_frames(addr, N_PAGES, seen);
+		error = pin_frames_of(addr, N_PAGES, seen);
 	for (int i = 0; !error && !pin_granule_is_replaced(granule) &&
 			count_moved(frames_of(granule), &absent) && i < (absent ? PATIENCE : 1);
 	     i++) {
 		pin_os_sleep_ms(PAUSE_MS);
 		pin_watch_settle();
-		error = pin_os_frames(addr, N_PAGES, seen);
+		error = pin_frames_of(addr, N_PAGES, seen);
 	}
 	if (!error && !pin_granule_is_replaced(granule))
 		take_over(frames_of(granule), addr, found);
@@ -189,7 +190,7 @@ static int may_see(void)
 {
 	uint64_t frame;
 
-	return pin_os_frames((uintptr_t)&frame, 1, &frame);
+	return pin_frames_of((uintptr_t)&frame, 1, &frame);
 }
 
 /* Not the lock in a child: it may be held by a thread the child does not have. */

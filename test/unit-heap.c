@@ -7,6 +7,7 @@
 #include <config.h>
 
 #include "allocator/extents.h"
+#include "allocator/frames.h"
 #include "allocator/heap.h"
 #include "allocator/large.h"
 #include "allocator/options.h"
@@ -116,7 +117,7 @@ static size_t resident(const char *p, size_t n)
 	size_t n_pages = n / PIN_PAGE, found = 0;
 	unsigned char *pages = malloc(n_pages);
 
-	if (!pin_os_resident((uintptr_t)p, n_pages, pages))
+	if (!pin_frames_resident((uintptr_t)p, n_pages, pages))
 		return SIZE_MAX;
 	for (size_t i = 0; i < n_pages; i++)
 		found += pages[i] & 1;

@@ -5,6 +5,7 @@
  */
 #include <config.h>
 
+#include "allocator/frames.h"
 #include "allocator/os.h"
 #include "regpool/granule.h"
 #include "regpool/pool.h"
@@ -84,7 +85,7 @@ static bool is_resident(const char *p, size_t n_bytes)
 {
 	unsigned char pages[RESERVE / PIN_PAGE];
 
-	if (!pin_os_resident((uintptr_t)p, n_bytes / PIN_PAGE, pages))
+	if (!pin_frames_resident((uintptr_t)p, n_bytes / PIN_PAGE, pages))
 		return false;
 	for (size_t i = 0; i < n_bytes / PIN_PAGE; i++)
 		if (!(pages[i] & 1))

@@ -6,6 +6,7 @@
  */
 #include <config.h>
 
+#include "allocator/frames.h"
 #include "allocator/os.h"
 #include "regpool/pool.h"
 #include "regpool/verify.h"
@@ -24,8 +25,8 @@
 #define PIECES 8
 
 /* The linker puts these in place of the library's (--wrap), and gives the real one. */
-int __wrap_pin_os_frames(uintptr_t addr, size_t n_pages, uint64_t *frames);
-int __real_pin_os_frames(uintptr_t addr, size_t n_pages, uint64_t *frames);
+int __wrap_pin_frames_of(uintptr_t addr, size_t n_pages, uint64_t *frames);
+int __real_pin_frames_of(uintptr_t addr, size_t n_pages, uint64_t *frames);
 
 static char *heap;
 
@@ -62,12 +63,12 @@ static uint64_t frame(size_t number, size_t page)
 	return (round << 20) + page + 1 + (number ? 0 : kernel.offset[page]);
 }
 
-int __wrap_pin_os_frames(uintptr_t addr, size_t n_pages, uint64_t *frames)
+int __wrap_pin_frames_of(uintptr_t addr, size_t n_pages, uint64_t *frames)
 {
 	size_t number = piece_of(addr), first = (addr - pin_reserve.base) % PIECE / PIN_PAGE;
 
 	if (kernel.real)
-		return __real_pin_os_frames(addr, n_pages, frames);
+		return __real_pin_frames_of(addr, n_pages, frames);
 	pthread_mutex_lock(&kernel.lock);
 	kernel.reads++;
 	if (kernel.replace_before && !--kernel.replace_before)

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "allocator/frames.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* What a page's entry in /proc/self/pagemap holds. */
+#define PAGEMAP_PRESENT (UINT64_C(1) << 63)
+#define PAGEMAP_OWN	(UINT64_C(1) << 56) /* mapped once */
+#define PAGEMAP_FRAME	((UINT64_C(1) << 55) - 1)
+
+#define PAGES_AT_A_TIME 512
+
+/* The entries as they are; 0 or -errno. */
+static int read_pagemap(int fd, size_t first, size_t n_pages, uint64_t *entries)
+{
+	size_t end = n_pages * sizeof *entries, filled = 0;
+
+	while (filled < end) {
+		ssize_t n = syscall(SYS_pread64, fd, (char *)entries + filled, end - filled,
+				    first * sizeof *entries + filled);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n == 0)
+			return -EFAULT;
+		filled += n > 0 ? (size_t)n : 0;
+	}
+	return 0;
+}
+
+/* Turns entries into frames. No page of a program is in frame 0: it is hidden. */
+static int keep_frames(uint64_t *entries, size_t n_pages)
+{
+	for (size_t i = 0; i < n_pages; i++) {
+		bool present = entries[i] & PAGEMAP_PRESENT;
+
+		entries[i] = present ? entries[i] & PAGEMAP_FRAME : 0;
+		if (present && !entries[i])
+			return -EPERM;
+	}
+	return 0;
+}
+
+static int open_pagemap(void)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* Of n_pages from addr on; 0 or -errno. */
+static int read_entries(uintptr_t addr, size_t n_pages, uint64_t *entries)
+{
+	int saved = errno, fd = open_pagemap();
+	int error = fd < 0 ? fd : read_pagemap(fd, addr / PIN_PAGE, n_pages, entries);
+
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	errno = saved;
+	return error;
+}
+
+int pin_frames_of(uintptr_t addr, size_t n_pages, uint64_t *frames)
+{
+	int error = read_entries(addr, n_pages, frames);
+
+	if (error == -EACCES)
+		return -EPERM;
+	if (error == -ENOENT)
+		return -ENOTSUP;
+	return error ? error : keep_frames(frames, n_pages);
+}
+
+/* Leaves bit 0 to pages that are this process's alone. */
+static void keep_own(int fd, size_t first, size_t n_pages, unsigned char *pages)
+{
+	uint64_t entries[PAGES_AT_A_TIME];
+
+	if (!memchr(pages, 1, n_pages) || read_pagemap(fd, first, n_pages, entries))
+		return;
+	for (size_t i = 0; i < n_pages; i++)
+		if (!(entries[i] & PAGEMAP_OWN))
+			pages[i] = 0;
+}
+
+/* Opened for each call: a descriptor that is kept is not the program's to close. */
+static void keep_all_own(size_t first, size_t n_pages, unsigned char *pages)
+{
+	int fd = memchr(pages, 1, n_pages) ? open_pagemap() : -1;
+
+	if (fd < 0)
+		return;
+	for (size_t i = 0, n; i < n_pages; i += n) {
+		n = n_pages - i < PAGES_AT_A_TIME ? n_pages - i : PAGES_AT_A_TIME;
+		keep_own(fd, first + i, n, pages + i);
+	}
+	syscall(SYS_close, fd);
+}
+
+bool pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages)
+{
+	uintptr_t first = PIN_ALIGN_DOWN(addr, PIN_PAGE);
+	int saved = errno;
+	bool known = !mincore((void *)first, n_pages * PIN_PAGE, pages);
+
+	if (known)
+		keep_all_own(first / PIN_PAGE, n_pages, pages);
+	errno = saved;
+	return known;
+}
