@@ -146,7 +146,7 @@ static void visit(struct pass *pass, const struct pin_span *span, struct pin_ran
 }
 
 /*
- * Of a span every so manieth chunk, the last one first: memory that was made last is asked for
+ * This part's chunks of a span, the last one first: memory that was made last is asked for
  * next, and what the first request has begun is left to that.
  */
 static void visit_span(struct pass *pass, const struct pin_span *span, unsigned part)
