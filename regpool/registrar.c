@@ -27,8 +27,12 @@
 /* At most so small a share of its time the thread looks, but it rests no longer than that. */
 #define SHARE_OF_TIME 128
 
-/* Memory that is being filled would be registered piece by piece: that waits so long. */
+/*
+ * Memory that is being filled would be registered piece by piece: that waits until nothing was
+ * new for so long, but no longer than for the other.
+ */
 #define QUIET_MS 50
+#define DUE_MS	 1000
 
 /* Where more is not pinned two threads work, if there are processors for them. */
 #define MUCH (512 * PIN_MIB)
@@ -37,7 +41,7 @@ static _Atomic uint32_t events;
 
 /* One look at the whole heap. */
 struct pass {
-	bool is_first; /* the heap that is there need not wait */
+	bool is_due;   /* what is new need not wait */
 	bool is_quiet; /* nothing was new for a while before it */
 	unsigned n_parts;
 	_Atomic size_t n_new; /* granules newly seen to be in memory */
@@ -135,7 +139,7 @@ static void visit(struct pass *pass, const struct pin_span *span, struct pin_ran
 {
 	uint64_t began = pin_os_now_ns();
 	size_t n_new = pin_granules_look(chunk);
-	bool is_quiet = pass->is_quiet && (!n_new || pass->is_first);
+	bool is_quiet = pass->is_due || (pass->is_quiet && !n_new);
 
 	atomic_fetch_add(&pass->ns, pin_os_now_ns() - began);
 	atomic_fetch_add(&pass->n_new, n_new);
@@ -226,21 +230,37 @@ static uint64_t least_pause(uint64_t ns)
 	return ms < LAST_PAUSE_MS ? ms : LAST_PAUSE_MS;
 }
 
+static bool has_passed(uint64_t since_ns, uint64_t ms)
+{
+	return pin_os_now_ns() - since_ns >= ms * 1000000;
+}
+
+/* As far as it was looked at. */
+static bool is_all_registered(const struct pass *pass)
+{
+	return pass->is_due || (pass->is_quiet && !pass->n_new);
+}
+
 static void *run(void *unused)
 {
-	struct pass pass = {.is_first = true};
-	uint64_t pause = 0, new_at = 0;
+	/* The first pass is due: the heap that is there need not wait. */
+	struct pass pass = {.is_due = true};
+	uint64_t pause = 0, new_at = 0, waits_from = 0;
 
 	for (uint32_t seen = 0, now = 0;; seen = now) {
 		now = atomic_load(&events);
-		pass.is_quiet = pin_os_now_ns() - new_at >= QUIET_MS * UINT64_C(1000000);
+		pass.is_quiet = has_passed(new_at, QUIET_MS);
 		do_pass(&pass);
-		if (pass.n_new && !pass.is_first)
+		if (pass.n_new)
 			new_at = pin_os_now_ns();
-		pass.is_first = false;
+		if (is_all_registered(&pass))
+			waits_from = 0;
+		else if (!waits_from)
+			waits_from = new_at;
 		pin_os_sleep_ms(least_pause(pass.ns));
 		pause = next_pause(now == seen ? pause : 0, pass.is_quiet && !pass.n_new);
 		pin_os_wait_ms(&events, now, pause);
+		pass.is_due = waits_from && has_passed(waits_from, DUE_MS);
 	}
 	return unused;
 }

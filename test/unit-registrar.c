@@ -153,6 +153,23 @@ static void filled_slowly(void)
 	   "and the cell one for all when it is whole");
 }
 
+/* A piece every 40 ms, by the clock that the thread sees. */
+static void filled_for_ever(void)
+{
+	char *p = grow(&span, CELL);
+	size_t i = 0;
+
+	stands_at_ns = __real_pin_os_now_ns();
+	for (; i < CELL / PIECE - 1 && !is_pinned(p); i++) {
+		fake_touch(p + i * PIECE, PIECE);
+		stands_at_ns += 40 * 1000000;
+		pin_registrar_wake();
+		usleep(5000);
+	}
+	stands_at_ns = 0;
+	ok(is_pinned(p), "what goes on being filled does not wait for ever: %zu pieces", i);
+}
+
 static void other_spans(void)
 {
 	struct pin_span *other = NULL;
@@ -245,6 +262,7 @@ int main(void)
 	touched_later(heap);
 	grown();
 	filled_slowly();
+	filled_for_ever();
 	other_spans();
 	swept();
 	backs_off();
