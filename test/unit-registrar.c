@@ -21,6 +21,8 @@
 /* The linker puts these in front of the library's own. */
 uint64_t __real_pin_os_now_ns(void);
 uint64_t __wrap_pin_os_now_ns(void);
+void __real_pin_os_sleep_ms(uint64_t ms);
+void __wrap_pin_os_sleep_ms(uint64_t ms);
 void __real_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
 void __wrap_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
 
@@ -36,6 +38,12 @@ void __wrap_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms)
 {
 	pause_ms = ms;
 	__real_pin_os_wait_ms(word, seen, ms);
+}
+
+/* By a clock that is set a look may have taken any time, and the rest after it as well. */
+void __wrap_pin_os_sleep_ms(uint64_t ms)
+{
+	__real_pin_os_sleep_ms(ms < 10 ? ms : 10);
 }
 
 static struct pin_span *span;
@@ -153,18 +161,25 @@ static void filled_slowly(void)
 	   "and the cell one for all when it is whole");
 }
 
-/* A piece every 40 ms, by the clock that the thread sees. */
+static bool has_looked_since(const void *looks)
+{
+	return fake_kernel.looks != *(const unsigned *)looks;
+}
+
+/* A piece for each look, every 40 ms by the clock that the thread sees. */
 static void filled_for_ever(void)
 {
 	char *p = grow(&span, CELL);
+	unsigned looks;
 	size_t i = 0;
 
 	stands_at_ns = __real_pin_os_now_ns();
 	for (; i < CELL / PIECE - 1 && !is_pinned(p); i++) {
+		looks = fake_kernel.looks;
 		fake_touch(p + i * PIECE, PIECE);
 		stands_at_ns += 40 * 1000000;
 		pin_registrar_wake();
-		usleep(5000);
+		soon(has_looked_since, &looks);
 	}
 	stands_at_ns = 0;
 	ok(is_pinned(p), "what goes on being filled does not wait for ever: %zu pieces", i);
