@@ -48,6 +48,13 @@ static int parse_mode(const char *text, void *field)
 	return parse_names(text, names, PIN_ARRAY_SIZE(names), field);
 }
 
+static int parse_on_or_off(const char *text, void *field)
+{
+	static const char *const names[] = {"off", "on"};
+
+	return parse_names(text, names, PIN_ARRAY_SIZE(names), field);
+}
+
 static int parse_huge(const char *text, void *field)
 {
 	static const char *const names[] = {"auto", "thp", "hugetlb", "off"};

@@ -46,6 +46,7 @@ struct pin_options {
 	int report_signal;  /* 0 for none */
 	int mode;	    /* enum pin_mode */
 	unsigned access;    /* enum pin_access bits */
+	int watch;	    /* whether */
 	size_t max_pinned;  /* bytes, SIZE_MAX for no cap, or PIN_PINNED_AUTO */
 	size_t reserve;	    /* bytes */
 	size_t grow;	    /* bytes, a power of two */

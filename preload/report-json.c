@@ -6,6 +6,7 @@
 #include "regpool/domain.h"
 #include "regpool/pool.h"
 #include "regpool/verify.h"
+#include "regpool/watch.h"
 
 static void number_or_null(struct pin_output *out, const char *key, long n)
 {
@@ -122,6 +123,15 @@ static void timeline(const struct pin_report *report, struct pin_output *out)
 	pin_output(out, "]");
 }
 
+static void watch(struct pin_output *out)
+{
+	pin_output(out, ",\n\"watch\":{\"on\":%s,\"ranges\":%lu,\"unwatchable\":%lu,",
+		   pin_watch_is_on() ? "true" : "false", pin_watched.ranges,
+		   pin_watched.unwatchable);
+	pin_output(out, "\"events\":%lu,\"told\":%lu,\"late\":%lu}", pin_watched.events,
+		   pin_watched.told, pin_watched.late);
+}
+
 static void stability(struct pin_output *out)
 {
 	pin_output(out, ",\n\"stability\":{\"checked_pages\":%lu,\"moved_pages\":%lu}",
@@ -134,6 +144,7 @@ void pin_report_json(const struct pin_report *report, struct pin_output *out)
 	identity(report, out);
 	memory(report, out);
 	registration(out);
+	watch(out);
 	stability(out);
 	sites(report, out);
 	timeline(report, out);

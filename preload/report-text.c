@@ -8,6 +8,7 @@
 #include "regpool/domain.h"
 #include "regpool/pool.h"
 #include "regpool/verify.h"
+#include "regpool/watch.h"
 
 #include <string.h>
 
@@ -172,6 +173,19 @@ static void registration(struct pin_output *out)
 	domains(out);
 }
 
+static void watch(struct pin_output *out)
+{
+	pin_output(out, "memory that is not heap\n");
+	pin_output(out, "  %-28s %12lu\n", "registrations watched", pin_watched.ranges);
+	if (pin_watched.unwatchable)
+		pin_output(out, "  %-28s %12lu\n", "that cannot be watched",
+			   pin_watched.unwatchable);
+	pin_output(out, "  %-28s %12lu\n", "times pages were replaced", pin_watched.events);
+	pin_output(out, "  %-28s %12lu\n", "ranges caches were told of", pin_watched.told);
+	if (pin_watched.late)
+		pin_output(out, "  %-28s %12lu\n", "told late", pin_watched.late);
+}
+
 static void stability(struct pin_output *out)
 {
 	pin_output(out, "stability\n");
@@ -187,6 +201,8 @@ void pin_report_text(const struct pin_report *report, struct pin_output *out)
 	sites(report, out);
 	if (pin_pool_requests(PIN_SERVED) || pin_pool.created || pin_pool_passed())
 		registration(out);
+	if (pin_watched.ranges || pin_watched.unwatchable || pin_watched.events)
+		watch(out);
 	if (pin_verified.checked)
 		stability(out);
 }

@@ -9,6 +9,7 @@
 #include "preload/conflicts.h"
 #include "regpool/domain.h"
 #include "regpool/fork.h"
+#include "regpool/listeners.h"
 #include "regpool/mr.h"
 #include "regpool/pool.h"
 
@@ -73,10 +74,19 @@ int ibv_dofork_range(void *start, size_t length)
 	return pin_fork_unmark(start, length);
 }
 
+/* In time for libfabric, which chooses its monitor when a domain is opened. */
+static void find_listeners(void)
+{
+	if (!pin_pool_off())
+		pin_listeners_find();
+}
+
 static struct ibv_pd *noticed(struct ibv_pd *pd)
 {
-	if (pd)
+	if (pd) {
 		pin_domain_notice(pd);
+		find_listeners();
+	}
 	return pd;
 }
 
@@ -118,6 +128,8 @@ PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 			device->name, strerrordesc_np(error));
 	if (context && !pin_pool_off())
 		pin_conflicts_say_settings();
+	if (context)
+		find_listeners();
 	errno = error;
 	return context;
 }

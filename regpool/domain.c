@@ -9,6 +9,7 @@
 #include "regpool/choice.h"
 #include "regpool/fork.h"
 #include "regpool/keys.h"
+#include "regpool/listeners.h"
 #include "regpool/node.h"
 #include "regpool/pool.h"
 #include "regpool/prefill.h"
@@ -166,6 +167,12 @@ static size_t cell_size(const struct pin_domain *domain)
 	return pin_choice_cell(locked < pinned ? locked : pinned, domain->max_mr_size);
 }
 
+/* What the program has replaced first, of the heap, and what that costs. */
+static struct {
+	_Atomic uintptr_t start;
+	_Atomic size_t length, lost;
+} first_replaced;
+
 /* The program has replaced pages, of the heap or others. */
 static void withdraw(uintptr_t start, size_t length)
 {
@@ -177,10 +184,23 @@ static void withdraw(uintptr_t start, size_t length)
 		for (int kind = 0; kind < PIN_CLASSES; kind++)
 			pin_keys_withdraw(&pin_domains[i].classes[kind],
 					  pin_range_of((void *)start, length));
-	pin_warn_once("the program has replaced pages of its heap behind malloc, %s at %p: the "
-		      "%s around them are left to libibverbs from now on",
-		      PIN_SIZE(length), (void *)start, PIN_SIZE(n_bytes));
+	if (first_replaced.lost)
+		return;
+	first_replaced.start = start;
+	first_replaced.length = length;
+	first_replaced.lost = n_bytes;
 }
+
+static void say_withdrawn(void)
+{
+	if (first_replaced.lost)
+		pin_warn_once("the program has replaced pages of its heap behind malloc, %s at "
+			      "%p: the %s around them are left to libibverbs from now on",
+			      PIN_SIZE(first_replaced.length), (void *)first_replaced.start,
+			      PIN_SIZE(first_replaced.lost));
+}
+
+static const struct pin_watch_heap heap_watch = {withdraw, say_withdrawn};
 
 /* With the domain's lock. */
 static bool arm(struct pin_domain *domain, int kind, unsigned access)
@@ -211,7 +231,8 @@ struct pin_domain *pin_domain_arm(struct ibv_pd *pd, int kind, unsigned access)
 	if (pin_pool_off())
 		return NULL;
 	pin_fork_prepare();
-	pin_watch_start(withdraw);
+	pin_watch_start(&heap_watch);
+	pin_listeners_find();
 	pin_node_prepare();
 	domain = lock_domain(pd);
 	if (!domain)

@@ -6,7 +6,6 @@
 #include "regpool/domain.h"
 #include "regpool/ibverbs.h"
 #include "regpool/pool.h"
-#include "regpool/watch.h"
 
 #include <pthread.h>
 
@@ -66,7 +65,6 @@ static void in_child(void)
 {
 	pin_pool_stop(PIN_CHILD);
 	pin_domain_forget_all();
-	pin_watch_leave();
 }
 
 static void install(void)

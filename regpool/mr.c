@@ -6,6 +6,7 @@
 #include "allocator/options.h"
 #include "allocator/span.h"
 #include "regpool/evict.h"
+#include "regpool/foreign.h"
 #include "regpool/keys.h"
 #include "regpool/pool.h"
 #include "regpool/proxy.h"
@@ -109,8 +110,8 @@ static enum pin_reason serve(const struct request *request, struct pin_proxy *pr
 	return PIN_SERVED;
 }
 
-/* Hands the request on; memory regions nobody uses give way when memory is locked up. */
-static struct ibv_mr *pass(const struct request *request)
+/* Memory regions nobody uses give way when memory is locked up. */
+static struct ibv_mr *register_real(const struct request *request)
 {
 	struct ibv_mr *mr;
 	uint64_t given_up;
@@ -123,6 +124,37 @@ static struct ibv_mr *pass(const struct request *request)
 		error = errno;
 	} while (!mr && pin_ibverbs_out_of_room(error) && !pin_pool_off() &&
 		 (pin_evict_one(0) || pin_pool.destroyed != given_up));
+	errno = error;
+	return mr;
+}
+
+/* Without a memory region: what the adapter finds by itself, page by page, cannot go stale. */
+static bool pins(const struct request *request)
+{
+	return !(request->access & IBV_ACCESS_ON_DEMAND);
+}
+
+/* Registrations that may be in vain because another thread replaces what is registered. */
+#define MOST_TRIES 3
+
+/* Hands the request on, and watches what it is about. */
+static struct ibv_mr *pass(const struct request *request)
+{
+	struct pin_foreign foreign;
+	struct ibv_mr *mr;
+	int error;
+
+	if (!pins(request) || !pin_foreign_begin(&foreign, request->addr, request->length))
+		return register_real(request);
+	mr = register_real(request);
+	for (int i = 1; mr && i < MOST_TRIES && !pin_foreign_held(&foreign); i++) {
+		pin_foreign_again(&foreign);
+		if (pin_ibverbs()->dereg_mr(mr))
+			break;
+		mr = register_real(request);
+	}
+	error = errno;
+	pin_foreign_end(&foreign, mr);
 	errno = error;
 	return mr;
 }
@@ -153,8 +185,12 @@ struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uin
 
 static int deregister_real(struct ibv_mr *mr)
 {
+	struct pin_foreign foreign;
+	bool watched = pin_foreign_take(&foreign, mr);
 	int error = pin_ibverbs()->dereg_mr(mr);
 
+	if (watched)
+		pin_foreign_end(&foreign, error ? mr : NULL);
 	/* Room for what did not fit. */
 	if (!error)
 		pin_keys_released();
@@ -240,6 +276,20 @@ static bool own_registration(const struct request *request, struct pin_proxy *pr
 	return true;
 }
 
+/* It keeps its address, and so its place in the books. */
+static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+			   size_t length, int access)
+{
+	struct pin_foreign foreign;
+	bool watched = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) &&
+		       pin_foreign_begin(&foreign, addr, length);
+	int error = pin_ibverbs()->rereg_mr(mr, flags, pd, addr, length, access);
+
+	if (watched)
+		pin_foreign_end(&foreign, error ? NULL : mr);
+	return error;
+}
+
 int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 		      size_t length, int access)
 {
@@ -249,7 +299,7 @@ int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *add
 	struct request request;
 
 	if (!proxy)
-		return pin_ibverbs()->rereg_mr(mr, flags, pd, addr, length, access);
+		return reregister_real(mr, flags, pd, addr, length, access);
 	if (!proxy->live || !is_sound(flags, pd, addr, length, access)) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;

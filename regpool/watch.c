@@ -2,182 +2,314 @@
 #include <config.h>
 
 #include "regpool/watch.h"
+#include "allocator/frames.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
+#include "regpool/foreign.h"
+#include "regpool/listeners.h"
 #include "regpool/pool.h"
 #include "regpool/thread.h"
+#include "regpool/uffd.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/userfaultfd.h>
-#include <poll.h>
 #include <pthread.h>
-#include <stdint.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+struct pin_watched pin_watched;
 _Atomic uint32_t pin_watch_pending;
-static _Atomic int watch_fd = -1;
 
-static void (*_Atomic replaced)(uintptr_t start, size_t length);
+enum { UNKNOWN, ON, OFF };
+static _Atomic int state;
+static const struct pin_watch_heap *_Atomic heap;
 
-static void take(const struct uffd_msg *message)
+/* What happened where a descriptor watches. */
+static struct {
+	_Atomic uint32_t ticket;  /* of the newest message */
+	_Atomic uint32_t settled; /* of the newest that needs nothing any more */
+	_Atomic int what;	  /* the one that was taken last says; 0: nothing */
+	_Atomic uintptr_t from, to;
+} events[PIN_UFFDS];
+
+/* Descriptors whose listeners are to be told, a bit each, and the word that is waited on. */
+static _Atomic uint64_t due;
+static _Atomic uint32_t rung;
+
+/* --- in the thread that has the descriptors ----------------------------------- */
+
+static void woke(unsigned n, uint32_t ticket)
 {
-	switch (message->event) {
+	atomic_store(&events[n].ticket, ticket);
+	atomic_fetch_or(&due, (uint64_t)1 << n);
+	atomic_fetch_add(&rung, 1);
+	pin_os_wake(&rung);
+}
+
+/*
+ * The kernel lets the program's call return when its message has been read, and not before: so
+ * `pending` is seen by whoever comes after the call.
+ */
+static void taking(unsigned n)
+{
+	if (n == PIN_WATCH_HEAP)
+		atomic_store(&pin_watch_pending, 1);
+	atomic_store(&events[n].what, 0);
+}
+
+static void note(unsigned n, const struct uffd_msg *message)
+{
+	bool moved = message->event == UFFD_EVENT_REMAP;
+	uintptr_t from = moved ? message->arg.remap.from : message->arg.remove.start;
+	uintptr_t to = moved ? from + message->arg.remap.len : message->arg.remove.end;
+	const struct pin_watch_heap *its = atomic_load(&heap);
+
+	if (n == PIN_WATCH_HEAP && its)
+		its->withdraw(from, to - from);
+	atomic_store(&events[n].from, from);
+	atomic_store(&events[n].to, to);
+	atomic_store(&events[n].what, message->event);
+	atomic_fetch_add(&pin_watched.events, 1);
+}
+
+static void took(unsigned n, const struct uffd_msg *message)
+{
+	if (message)
+		note(n, message);
+	if (n != PIN_WATCH_HEAP)
+		return;
+	atomic_store(&pin_watch_pending, 0);
+	pin_os_wake(&pin_watch_pending);
+}
+
+static const struct pin_uffd_user user = {woke, taking, took};
+
+/* --- in the thread that tells -------------------------------------------------- */
+
+static void tell(uintptr_t start, size_t length)
+{
+	atomic_fetch_add(&pin_watched.told, 1);
+	pin_listeners_tell(start, length);
+}
+
+static void tell_heap(void)
+{
+	for (uint32_t i = 0; i < pin_span_count(); i++) {
+		struct pin_range range = pin_range_of_span(pin_span_get(i));
+
+		tell(range.start, pin_range_length(range));
+	}
+}
+
+/* The books are not locked meanwhile: listeners deregister. */
+static void tell_foreign(unsigned n)
+{
+	struct pin_foreign_range ranges[64];
+	uintptr_t from = 0;
+	size_t found;
+
+	do {
+		found = pin_foreign_list(n, from, ranges, PIN_ARRAY_SIZE(ranges));
+		for (size_t i = 0; i < found; i++)
+			tell(ranges[i].start, ranges[i].end - ranges[i].start);
+		from = found ? ranges[found - 1].end : 0;
+	} while (found == PIN_ARRAY_SIZE(ranges));
+}
+
+/* Discarding goes from low addresses to high ones. */
+static bool is_gone(uintptr_t start, uintptr_t end)
+{
+	unsigned char first, last;
+
+	return !pin_frames_resident(start, 1, &first) ||
+	       !pin_frames_resident(end - PIN_PAGE, 1, &last) || !(first & 1) || !(last & 1);
+}
+
+/* A page that the program has written to since looks as if it had not gone. */
+static void await_discard(unsigned n, uintptr_t from, uintptr_t to)
+{
+	uint64_t until = pin_os_now_ns() + 1000000;
+
+	if (n != PIN_WATCH_HEAP && !pin_foreign_clip(n, &from, &to))
+		return;
+	while (!is_gone(from, to) && pin_os_now_ns() < until)
+		;
+}
+
+static void settle(unsigned n)
+{
+	uintptr_t from = atomic_load(&events[n].from), to = atomic_load(&events[n].to);
+
+	switch (atomic_load(&events[n].what)) {
 	case UFFD_EVENT_REMOVE:
-	case UFFD_EVENT_UNMAP:
-		replaced(message->arg.remove.start,
-			 message->arg.remove.end - message->arg.remove.start);
+		await_discard(n, from, to);
 		break;
+	case UFFD_EVENT_UNMAP:
 	case UFFD_EVENT_REMAP:
-		replaced(message->arg.remap.from, message->arg.remap.len);
+		pin_foreign_lose(n, from, to);
 		break;
 	default:
 		break;
 	}
 }
 
-/* Whether the program has not closed it, and opened another in its place. */
-static bool is_watch(int fd)
+static void tell_all(unsigned n)
 {
-	struct uffdio_range nothing = {.start = pin_reserve.base, .len = PIN_PAGE};
+	uint64_t began = pin_os_now_ns();
 
-	return !ioctl(fd, UFFDIO_WAKE, &nothing);
+	if (n == PIN_WATCH_HEAP)
+		tell_heap();
+	tell_foreign(n);
+	if (pin_os_now_ns() - began >= PIN_UFFD_PATIENCE_MS * 1000000ull)
+		atomic_fetch_add(&pin_watched.late, 1);
 }
 
-/*
- * The kernel lets the program's call return when its message has been read, and not
- * before: so `pending` is seen by whoever comes after the call. False when the file
- * descriptor is the program's by now, who must not lose what it reads there.
- */
-static bool take_all(int fd)
+static void answer(unsigned n)
 {
-	struct uffd_msg message;
+	uint32_t ticket = atomic_load(&events[n].ticket);
+	const struct pin_watch_heap *its = atomic_load(&heap);
 
-	if (!is_watch(fd))
-		return false;
-	atomic_store(&pin_watch_pending, 1);
-	while (read(fd, &message, sizeof message) == sizeof message)
-		take(&message);
-	atomic_store(&pin_watch_pending, 0);
-	pin_os_wake(&pin_watch_pending);
-	return true;
+	tell_all(n);
+	pin_uffd_take(n, ticket);
+	settle(n);
+	atomic_store(&events[n].settled, ticket);
+	pin_os_wake(&events[n].settled);
+	if (n == PIN_WATCH_HEAP && its)
+		its->say();
 }
 
 static void *run(void *arg)
 {
-	struct pollfd watch = {.fd = (int)(intptr_t)arg, .events = POLLIN};
-	int n;
+	(void)arg;
+	for (;;) {
+		uint32_t seen = atomic_load(&rung);
+		uint64_t woken = atomic_exchange(&due, 0);
 
-	do {
-		n = poll(&watch, 1, -1);
-	} while ((n < 0 && errno == EINTR) ||
-		 (n == 1 && watch.revents == POLLIN && take_all(watch.fd)));
-	pin_warn("the program has closed file descriptor %d, which is not its own: pages of "
-		 "the heap that it replaces behind malloc are not noticed any longer",
-		 watch.fd);
+		if (!woken)
+			pin_os_wait(&rung, seen);
+		for (; woken; woken &= woken - 1)
+			answer((unsigned)__builtin_ctzll(woken));
+	}
 	return NULL;
 }
 
+/* --- in any thread --------------------------------------------------------------- */
+
 /*
  * Hugetlb pages are mapped over the reservation as the heap grows. Were that watched, each
- * step would wait for the thread here, under jemalloc's locks, and so might the thread.
+ * step would wait for the threads here, under jemalloc's locks, and so might they.
  */
 static bool by_range(void)
 {
 	return pin_options.huge == PIN_HUGE_TLB;
 }
 
-/*
- * Write-protection mode, in which only pages that were asked for fault, and none
- * is: the other modes would take the faults of memory that is new. The kernel's own
- * faults are not wanted either; leaving them out needs no privilege.
- */
-static bool watch_range(int fd, uintptr_t start, size_t length)
-{
-	struct uffdio_register range = {
-		.range = {.start = start, .len = length},
-		.mode = UFFDIO_REGISTER_MODE_WP,
-	};
-
-	return !ioctl(fd, UFFDIO_REGISTER, &range);
-}
-
-static bool watch_heap(int fd)
-{
-	struct uffdio_api api = {
-		.api = UFFD_API,
-		.features = UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP |
-			    UFFD_FEATURE_EVENT_REMAP,
-	};
-
-	return !ioctl(fd, UFFDIO_API, &api) &&
-	       (by_range() || watch_range(fd, pin_reserve.base, pin_reserve.size));
-}
-
-static int open_watch(void)
-{
-	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
-
-	if (fd >= 0 && !watch_heap(fd)) {
-		close(fd);
-		fd = -1;
-	}
-	return fd;
-}
-
 static void say_unwatched(int error)
 {
-	pin_info("pages of the heap that the program replaces behind malloc are not noticed: "
-		 "userfaultfd: %s",
-		 strerrordesc_np(error));
+	pin_warn_once(
+		"memory that the program replaces is not noticed: userfaultfd: %s; what an "
+		"MPI library has registered of it may be sent stale (PINALLOC_WATCH=off "
+		"does without it, and without this line)",
+		strerrordesc_np(error));
+}
+
+static int start(void)
+{
+	int error = pin_uffd_start(&user);
+
+	if (!error && !by_range())
+		error = -pin_uffd_watch(PIN_WATCH_HEAP, pin_reserve.base, pin_reserve.size);
+	if (!error)
+		error = pin_thread_start(run, NULL, "pinalloc-tell");
+	return error;
+}
+
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+
+static void install(void)
+{
+	pthread_atfork(NULL, NULL, pin_watch_leave);
+}
+
+static int begin(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	int error;
+
+	if (!pin_options.watch)
+		return OFF;
+	pthread_once(&once, install);
+	error = start();
+	if (error)
+		say_unwatched(error);
+	return error ? OFF : ON;
+}
+
+bool pin_watch_start(const struct pin_watch_heap *its)
+{
+	if (its)
+		atomic_store(&heap, its);
+	if (PIN_UNLIKELY(atomic_load(&state) == UNKNOWN)) {
+		pthread_mutex_lock(&starting);
+		if (atomic_load(&state) == UNKNOWN)
+			atomic_store(&state, begin());
+		pthread_mutex_unlock(&starting);
+	}
+	return pin_watch_is_on();
+}
+
+bool pin_watch_is_on(void)
+{
+	return atomic_load_explicit(&state, memory_order_acquire) == ON;
 }
 
 void pin_watch_range(struct pin_range range)
 {
-	static atomic_bool said;
-	int fd = atomic_load(&watch_fd), saved = errno;
+	int error = by_range() && pin_watch_is_on()
+			    ? -pin_uffd_watch(PIN_WATCH_HEAP, range.start,
+					      pin_range_length(range))
+			    : 0;
 
-	if (fd >= 0 && by_range() && is_watch(fd) &&
-	    !watch_range(fd, range.start, pin_range_length(range)) &&
-	    !atomic_exchange(&said, true))
-		say_unwatched(errno);
-	errno = saved;
-}
-
-static void start(void)
-{
-	int fd = open_watch(), error = fd < 0 ? errno : 0;
-
-	if (!error)
-		error = pin_thread_start(run, (void *)(intptr_t)fd, "pinalloc-watch");
-	if (!error) {
-		watch_fd = fd;
-		return;
-	}
-	say_unwatched(error);
-	if (fd >= 0)
-		close(fd);
-}
-
-void pin_watch_start(void (*tell)(uintptr_t start, size_t length))
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	replaced = tell;
-	pthread_once(&once, start);
+	if (error)
+		say_unwatched(error);
 }
 
 void pin_watch_leave(void)
 {
-	int fd = atomic_exchange(&watch_fd, -1);
+	if (atomic_exchange(&state, UNKNOWN) != ON)
+		return;
+	pthread_mutex_init(&starting, NULL);
+	atomic_store(&pin_watch_pending, 0);
+	atomic_store(&due, 0);
+	memset(events, 0, sizeof events);
+	memset(&pin_watched, 0, sizeof pin_watched);
+	pin_uffd_leave();
+	pin_foreign_leave();
+}
 
-	if (fd >= 0 && is_watch(fd))
-		close(fd);
+uint64_t pin_watch_quiet(uint64_t descriptors)
+{
+	uint64_t sum = 0;
+
+	for (; descriptors; descriptors &= descriptors - 1) {
+		unsigned n = (unsigned)__builtin_ctzll(descriptors);
+		uint32_t ticket = atomic_load(&events[n].ticket);
+		uint32_t settled = atomic_load(&events[n].settled);
+
+		if (PIN_UNLIKELY(settled != ticket))
+			pin_os_wait_ms(&events[n].settled, settled, PIN_UFFD_PATIENCE_MS);
+		sum += ticket;
+	}
+	return sum;
+}
+
+bool pin_watch_was_quiet(uint64_t descriptors, uint64_t ticket)
+{
+	uint64_t sum = 0;
+
+	for (; descriptors; descriptors &= descriptors - 1)
+		sum += atomic_load(&events[__builtin_ctzll(descriptors)].ticket);
+	return sum == ticket;
 }
 
 /* A forked child has no thread that would end it, and no registrations either. */

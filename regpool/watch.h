@@ -1,9 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Watches for pages of the heap that the program itself replaces behind malloc:
- * madvise(MADV_DONTNEED), munmap(), mmap(MAP_FIXED) or mremap() on a block, through
- * libc or not. Keys then stand for the old pages. The kernel tells
- * through userfaultfd(2), before the call returns; no page fault is taken over.
+ * Watches for pages that the program replaces behind a registration: of the heap behind malloc,
+ * and of whatever else passes through registration (foreign.h). By madvise(MADV_DONTNEED),
+ * munmap(), mmap(MAP_FIXED), mremap() or brk(), through libc or not: the kernel tells through
+ * userfaultfd(2) while the call waits.
+ *
+ * First whoever keeps registrations is told (listeners.h), then the message is read, and the
+ * call returns: read first, it would leave a moment in which the program already sends from
+ * new pages, and a cache still has the old. What the message says is not known before it is
+ * read, so all ranges of the descriptor that woke up are told, which is why there are many.
+ * Listeners take locks of their own, so they are told by a thread that nobody waits for longer
+ * than PIN_UFFD_PATIENCE_MS.
+ *
+ * What it cannot do:
+ *  - The message of MADV_DONTNEED comes before the pages go. Registrations that are made in
+ *    between wait until the pages are seen to be gone, a millisecond at most.
+ *  - A hole punched into a shared file, System V shared memory, and pages of a file give no
+ *    message.
  */
 #ifndef PIN_WATCH_H
 #define PIN_WATCH_H
@@ -12,27 +25,58 @@
 
 #include <stdatomic.h>
 
-/*
- * Begins, once, for the whole heap and all it will grow by. The function is told of each piece
- * of any mapping, in a thread of its own, while the program's call waits. Where the kernel
- * cannot (before 5.11, not on x86-64, or forbidden by seccomp) nothing is watched. Not from
- * inside malloc.
- */
-void pin_watch_start(void (*tell)(uintptr_t start, size_t length));
+/* The first descriptor watches the heap; the others what is not heap. */
+#define PIN_WATCH_HEAP 0
+
+/* For the report. */
+struct pin_watched {
+	_Atomic uint64_t ranges;      /* registrations of memory that is not heap, watched */
+	_Atomic uint64_t unwatchable; /* those of which some or all cannot be */
+	_Atomic uint64_t events;      /* messages of the kernel */
+	_Atomic uint64_t told;	      /* ranges that listeners were told of */
+	_Atomic uint64_t late;	      /* messages read before the listeners were done */
+};
+extern struct pin_watched pin_watched;
 
 /*
- * Before a range is registered: begins for it alone, where the heap is of hugetlb pages and
- * cannot be watched before it grows. Until then it is not registered, so that what is replaced
- * needs no notice.
+ * Whose keys to heap memory go: `withdraw` is called for each piece of any mapping that is
+ * replaced, before the listeners know what it was and while look-ups wait, and may not wait for
+ * anybody, allocate or write; `say` a moment later, if there is something to be said.
+ */
+struct pin_watch_heap {
+	void (*withdraw)(uintptr_t start, size_t length);
+	void (*say)(void);
+};
+
+/*
+ * Begins, once, for the heap and all it will grow by. Returns whether anything can be watched:
+ * not with PINALLOC_WATCH=off, nor where the kernel cannot (before 5.11, not on x86-64, or
+ * forbidden by seccomp), which is said. Not from inside malloc.
+ */
+bool pin_watch_start(const struct pin_watch_heap *heap);
+
+/* Whether it has begun. */
+bool pin_watch_is_on(void);
+
+/*
+ * Before a range of the heap is registered: begins for it alone, where the heap is of hugetlb
+ * pages and cannot be watched before it grows. Until then it is not registered, so that what is
+ * replaced needs no notice.
  */
 void pin_watch_range(struct pin_range range);
 
 /*
- * In a forked child: gives up its copy of the file descriptor, or the parent's calls
- * would wait for somebody to read it after the parent has closed its own. Leaves the
- * parent's watch alone. Async-signal-safe.
+ * In a forked child, which has neither the threads nor the descriptors: it may begin anew.
  */
 void pin_watch_leave(void);
+
+/*
+ * Around a registration, with the descriptors that watch its memory, a bit each: waits until
+ * whoever was told of something there is done, or 100 ms, and returns a ticket; whether nothing
+ * has been replaced since, so that what was pinned is what is mapped.
+ */
+uint64_t pin_watch_quiet(uint64_t descriptors);
+bool pin_watch_was_quiet(uint64_t descriptors, uint64_t ticket);
 
 /* Internal: not 0 from before such a call returns until keys there are withdrawn. */
 extern _Atomic uint32_t pin_watch_pending;

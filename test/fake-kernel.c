@@ -8,7 +8,7 @@
 #include "regpool/granule.h"
 #include "regpool/watch.h"
 
-void __wrap_pin_watch_start(void (*tell)(uintptr_t start, size_t length));
+bool __wrap_pin_watch_start(const struct pin_watch_heap *heap);
 size_t __wrap_pin_os_memlock_limit(void);
 size_t __wrap_pin_os_ram(void);
 size_t __real_pin_os_ram(void);
@@ -24,21 +24,25 @@ bool __real_pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *p
 struct fake_kernel fake_kernel = {.memlock = SIZE_MAX};
 
 static _Atomic uint16_t touched[MOST_GRANULES]; /* pages */
-static void (*_Atomic replaced)(uintptr_t start, size_t length);
+static const struct pin_watch_heap *_Atomic watched;
 
-void __wrap_pin_watch_start(void (*tell)(uintptr_t start, size_t length))
+/* Nothing but the heap. */
+bool __wrap_pin_watch_start(const struct pin_watch_heap *heap)
 {
-	replaced = tell;
+	if (heap)
+		watched = heap;
+	return false;
 }
 
 void fake_replace(const void *addr, size_t n_bytes)
 {
-	if (!replaced)
+	if (!watched)
 		return;
 	pin_watch_pending = 1;
-	replaced((uintptr_t)addr, n_bytes);
+	watched->withdraw((uintptr_t)addr, n_bytes);
 	pin_watch_pending = 0;
 	pin_os_wake(&pin_watch_pending);
+	watched->say();
 }
 
 size_t __wrap_pin_os_memlock_limit(void)

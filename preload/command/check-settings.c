@@ -194,9 +194,6 @@ static const struct {
 	 "caches registrations, but OMPI_MCA_memory=^patcher keeps Open MPI from noticing "
 	 "what is unmapped: the heap is safe, what a program maps itself is not",
 	 "unset one of them"},
-	{PIN_WARN, "FI_MR_CACHE_MONITOR", "userfaultfd", always,
-	 "watches what the library watches already, so libfabric caches nothing of the heap",
-	 "unset it, or set it to memhooks"},
 	{PIN_WARN, "RDMAV_FORK_SAFE", "*", fork_copies_nothing,
 	 "keeps the heap from being registered ahead on this kernel", "unset it"},
 	{PIN_WARN, "IBV_FORK_SAFE", "*", fork_copies_nothing,

@@ -118,18 +118,23 @@ static int userfaultfd_error(void)
 
 void pin_check_userfaultfd(void)
 {
-	int error = userfaultfd_error();
+	int error = pin_options.watch ? userfaultfd_error() : 0;
 
-	if (!error)
-		pin_check_say(PIN_OK, "userfaultfd", NULL,
-			      "pages that a program replaces behind malloc are noticed");
+	if (!pin_options.watch)
+		pin_check_say(
+			PIN_WARN, "userfaultfd", "unset it",
+			"PINALLOC_WATCH=off: memory that a program replaces goes unnoticed");
+	else if (!error)
+		pin_check_say(
+			PIN_OK, "userfaultfd", NULL,
+			"memory that a program replaces is noticed, but for pages of files");
 	else
 		pin_check_say(PIN_WARN, "userfaultfd",
 			      error == EPERM
 				      ? "allow the system call in the container's seccomp "
 					"profile"
 				      : "a kernel from 5.11 on, with CONFIG_USERFAULTFD",
-			      "%s: pages that a program replaces behind malloc go unnoticed",
+			      "%s: memory that a program replaces goes unnoticed",
 			      strerrordesc_np(error));
 }
 

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/foreign.h"
+#include "allocator/log.h"
+#include "allocator/reserve.h"
+#include "regpool/listeners.h"
+#include "regpool/pieces.h"
+#include "regpool/pool.h"
+#include "regpool/sorted.h"
+#include "regpool/watch.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+/*
+ * Held while a piece is watched or not any longer, which sleeps for userfaultfd's thread; that
+ * one never takes it, nor does anybody hold it who calls a listener.
+ */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Whose range it is, by the address of the memory region. */
+struct holder {
+	uintptr_t mr;
+	struct pin_foreign_range range;
+};
+static struct pin_sorted holders = {.element_size = sizeof(struct holder)};
+
+static struct holder *holder_of(const struct ibv_mr *mr, size_t *at)
+{
+	struct holder *found;
+
+	*at = pin_sorted_from(&holders, (uintptr_t)mr);
+	found = pin_sorted_at(&holders, *at);
+	return found && found->mr == (uintptr_t)mr ? found : NULL;
+}
+
+static struct pin_foreign_range pages_of(const void *addr, size_t length)
+{
+	return (struct pin_foreign_range){PIN_ALIGN_DOWN((uintptr_t)addr, PIN_PAGE),
+					  PIN_ALIGN_UP((uintptr_t)addr + length, PIN_PAGE)};
+}
+
+/*
+ * Pages that the program has put over the heap are nobody's: userfaultfd lost them with the
+ * mapping that was there.
+ */
+static void begin_heap(struct pin_foreign *it)
+{
+	struct pin_foreign_range range = it->range;
+
+	it->descriptors = (uint64_t)1 << PIN_WATCH_HEAP;
+	if (pin_granules_any_replaced(
+		    pin_range_of((void *)range.start, range.end - range.start)))
+		pin_pieces_watch_heap(range);
+}
+
+/* Data of the program and its libraries are pages of a file, and nobody replaces them. */
+static void say_unwatched(const struct pin_foreign *it)
+{
+	Dl_info info;
+
+	if (dladdr((void *)it->range.start, &info))
+		return;
+	pin_warn_once(
+		"%s at %p are registered and cannot be watched (pages of a file, System V "
+		"shared memory, or another userfaultfd's): if the program replaces them, "
+		"what an MPI library sends may be stale",
+		PIN_SIZE(it->range.end - it->range.start), (void *)it->range.start);
+}
+
+static void begin_foreign(struct pin_foreign *it)
+{
+	bool whole;
+
+	pthread_mutex_lock(&lock);
+	whole = pin_pieces_add(it->range, &it->descriptors);
+	pthread_mutex_unlock(&lock);
+	atomic_fetch_add(whole ? &pin_watched.ranges : &pin_watched.unwatchable, 1);
+	if (!whole)
+		say_unwatched(it);
+}
+
+bool pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length)
+{
+	if (!length || (uintptr_t)addr + length < (uintptr_t)addr || pin_pool_off() ||
+	    !pin_watch_start(NULL))
+		return false;
+	pin_listeners_find();
+	it->range = pages_of(addr, length);
+	it->descriptors = 0;
+	if (pin_reserve_contains(addr))
+		begin_heap(it);
+	else
+		begin_foreign(it);
+	pin_foreign_again(it);
+	return true;
+}
+
+bool pin_foreign_held(const struct pin_foreign *it)
+{
+	return pin_watch_was_quiet(it->descriptors, it->ticket);
+}
+
+void pin_foreign_again(struct pin_foreign *it)
+{
+	it->ticket = pin_watch_quiet(it->descriptors);
+}
+
+/* An older one of the same address went without us: by libibverbs' own function. */
+static bool hold(const struct pin_foreign *it, const struct ibv_mr *mr)
+{
+	struct holder fresh = {(uintptr_t)mr, it->range};
+	size_t at;
+	struct holder *old = holder_of(mr, &at);
+
+	if (old) {
+		pin_pieces_remove(old->range);
+		*old = fresh;
+		return true;
+	}
+	return pin_sorted_insert(&holders, at, &fresh);
+}
+
+void pin_foreign_end(struct pin_foreign *it, const struct ibv_mr *mr)
+{
+	if (pin_reserve_contains((void *)it->range.start) || !pin_watch_is_on())
+		return;
+	pthread_mutex_lock(&lock);
+	if (!mr || !hold(it, mr))
+		pin_pieces_remove(it->range);
+	pthread_mutex_unlock(&lock);
+}
+
+bool pin_foreign_take(struct pin_foreign *it, const struct ibv_mr *mr)
+{
+	struct holder *found = NULL;
+	size_t at;
+
+	if (!pin_watch_is_on() || !atomic_load(&holders.n))
+		return false;
+	pthread_mutex_lock(&lock);
+	found = holder_of(mr, &at);
+	if (found) {
+		it->range = found->range;
+		pin_sorted_remove(&holders, at);
+	}
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+bool pin_foreign_is_watched(uintptr_t start, size_t length)
+{
+	struct pin_foreign_range range = pages_of((void *)start, length);
+	bool watched;
+
+	if (!pin_watch_is_on())
+		return false;
+	if (pin_reserve_contains((void *)start))
+		return true;
+	pthread_mutex_lock(&lock);
+	watched = pin_pieces_watched(range);
+	pthread_mutex_unlock(&lock);
+	return watched;
+}
+
+size_t pin_foreign_list(unsigned n, uintptr_t from, struct pin_foreign_range *ranges,
+			size_t n_ranges)
+{
+	size_t found;
+
+	pthread_mutex_lock(&lock);
+	found = pin_pieces_list(n, from, ranges, n_ranges);
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+bool pin_foreign_clip(unsigned n, uintptr_t *start, uintptr_t *end)
+{
+	struct pin_foreign_range piece;
+
+	for (uintptr_t from = 0; pin_foreign_list(n, from, &piece, 1); from = piece.end) {
+		if (piece.start >= *end)
+			return false;
+		if (piece.end <= *start)
+			continue;
+		*start = piece.start > *start ? piece.start : *start;
+		*end = piece.end < *end ? piece.end : *end;
+		return true;
+	}
+	return false;
+}
+
+void pin_foreign_lose(unsigned n, uintptr_t start, uintptr_t end)
+{
+	pthread_mutex_lock(&lock);
+	pin_pieces_lose(n, (struct pin_foreign_range){start, end});
+	pthread_mutex_unlock(&lock);
+}
+
+void pin_foreign_leave(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	holders.n = 0;
+	pin_pieces_forget();
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The books of what is watched and is not heap: the ranges of live registrations of memory that
+ * the program maps itself. They may overlap; what is watched is cut into pieces that do not,
+ * each with the number of registrations that have it and the descriptor that watches it. A
+ * piece that nobody has any more is watched no longer.
+ *
+ * A descriptor tells only that something happened to one of its pieces, so pieces are spread
+ * over as many as there may be (uffd.h).
+ */
+#ifndef PIN_FOREIGN_H
+#define PIN_FOREIGN_H
+
+#include "allocator/base.h"
+
+#include <infiniband/verbs.h>
+
+/* Addresses, whole pages. */
+struct pin_foreign_range {
+	uintptr_t start, end;
+};
+
+/* A registration that is about to be made, or to go. */
+struct pin_foreign {
+	struct pin_foreign_range range;
+	uint64_t descriptors; /* that watch it, a bit each; 0: none of it is */
+	uint64_t ticket;
+};
+
+/*
+ * Before [addr, addr + length) is registered, heap or not: watches it, if it is not heap, until
+ * pin_foreign_end(). Returns false, with nothing begun, when nothing is watched at all. Takes
+ * about two changes of threads. Not from inside malloc.
+ */
+bool pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length);
+
+/* It has been registered: whether none of its pages were replaced meanwhile. */
+bool pin_foreign_held(const struct pin_foreign *it);
+
+/* Before another try: waits as pin_foreign_begin(). */
+void pin_foreign_again(struct pin_foreign *it);
+
+/* It is watched as long as this memory region lives; NULL: there is none, so no longer. */
+void pin_foreign_end(struct pin_foreign *it, const struct ibv_mr *mr);
+
+/*
+ * Before a memory region is deregistered, after which its address may be another's. Returns
+ * whether it was watched: then pin_foreign_end() must follow, with NULL or, if it is still
+ * there, with it.
+ */
+bool pin_foreign_take(struct pin_foreign *it, const struct ibv_mr *mr);
+
+/* Whether all of a range is watched, heap or not. */
+bool pin_foreign_is_watched(uintptr_t start, size_t length);
+
+/*
+ * What descriptor n watches from an address on, in order; returns how many of at most n_ranges
+ * there were.
+ */
+size_t pin_foreign_list(unsigned n, uintptr_t from, struct pin_foreign_range *ranges,
+			size_t n_ranges);
+
+/* Cuts a range down to what descriptor n watches of its first piece; false: nothing of it. */
+bool pin_foreign_clip(unsigned n, uintptr_t *start, uintptr_t *end);
+
+/* The program has unmapped or moved what descriptor n watched there. */
+void pin_foreign_lose(unsigned n, uintptr_t start, uintptr_t end);
+
+/* In a forked child: there are none. */
+void pin_foreign_leave(void);
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/libfabric.h"
+
+#ifdef HAVE_RDMA_FI_EXT_H
+
+#include "allocator/log.h"
+#include "allocator/options.h"
+#include "regpool/foreign.h"
+#include "regpool/watch.h"
+
+#include <errno.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_ext.h>
+#include <stdatomic.h>
+#include <string.h>
+
+typedef int open_function(uint32_t version, const char *name, void *attr, size_t attr_len,
+			  uint64_t flags, struct fid **fid, void *context);
+
+/* The interface of libfabric 1.14, the first whose monitor can be replaced. */
+#define INTERFACE FI_VERSION(1, 14)
+
+static int start(struct fid_mem_monitor *monitor)
+{
+	(void)monitor;
+	return 0;
+}
+
+static void stop(struct fid_mem_monitor *monitor)
+{
+	(void)monitor;
+}
+
+/*
+ * Called when a registration has been made and is to be kept, with libfabric's lock: watched it
+ * is by then, or cannot be. Then it is not kept.
+ */
+static int subscribe(struct fid_mem_monitor *monitor, const void *addr, size_t length)
+{
+	(void)monitor;
+	return pin_foreign_is_watched((uintptr_t)addr, length) ? 0 : -ENOTSUP;
+}
+
+static void unsubscribe(struct fid_mem_monitor *monitor, const void *addr, size_t length)
+{
+	(void)monitor;
+	(void)addr;
+	(void)length;
+}
+
+/* What is not, has been told of. */
+static bool is_valid(struct fid_mem_monitor *monitor, const void *addr, size_t length)
+{
+	(void)monitor;
+	(void)addr;
+	(void)length;
+	return true;
+}
+
+static struct fi_ops_mem_monitor operations = {
+	.size = sizeof operations,
+	.start = start,
+	.stop = stop,
+	.subscribe = subscribe,
+	.unsubscribe = unsubscribe,
+	.valid = is_valid,
+};
+
+static struct fid_mem_monitor monitor = {
+	.fid = {.fclass = FI_CLASS_MEM_MONITOR},
+	.export_ops = &operations,
+};
+static _Atomic bool imported;
+
+static bool is_disabled(void)
+{
+	const char *wanted = pin_environment("FI_MR_CACHE_MONITOR");
+
+	return wanted && !strcmp(wanted, "disabled");
+}
+
+void pin_libfabric_import(void *fi_open_function)
+{
+	struct fid *cache;
+	int error;
+
+	if (is_disabled() || !pin_watch_start(NULL))
+		return;
+	if (((open_function *)fi_open_function)(INTERFACE, "mr_cache", NULL, 0, 0, &cache,
+						NULL))
+		return;
+	error = fi_import_fid(cache, &monitor.fid, 0);
+	atomic_store(&imported, !error);
+	pin_info("libfabric's cache %s", error ? "has another monitor" : "is told of memory");
+	if (error)
+		fi_close(cache);
+}
+
+bool pin_libfabric_imported(void)
+{
+	return imported;
+}
+
+void pin_libfabric_tell(const void *addr, size_t length)
+{
+	struct fi_ops_mem_notify *notify = monitor.import_ops;
+
+	if (imported && notify)
+		notify->notify(&monitor, addr, length);
+}
+
+#else
+
+void pin_libfabric_import(void *fi_open_function)
+{
+	(void)fi_open_function;
+}
+
+bool pin_libfabric_imported(void)
+{
+	return false;
+}
+
+void pin_libfabric_tell(const void *addr, size_t length)
+{
+	(void)addr;
+	(void)length;
+}
+
+#endif

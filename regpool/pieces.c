@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/pieces.h"
+#include "regpool/sorted.h"
+#include "regpool/uffd.h"
+#include "regpool/watch.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define NOBODY UINT16_MAX /* cannot be watched */
+
+struct piece {
+	uintptr_t start, end;
+	uint32_t users;	  /* registrations */
+	uint16_t watcher; /* descriptor, or NOBODY */
+	bool is_gone;	  /* the program has unmapped it: what is there now is not watched */
+};
+static struct pin_sorted pieces = {.element_size = sizeof(struct piece)};
+
+/* Pieces of each descriptor; how many descriptors there may be, and are. */
+static uint32_t watched_by[PIN_UFFDS];
+static unsigned n_watchers = PIN_UFFDS, n_opened;
+
+static struct piece *piece_at(size_t i)
+{
+	return pin_sorted_at(&pieces, i);
+}
+
+/* The first piece that ends above an address. */
+static size_t first_above(uintptr_t addr)
+{
+	size_t i = pin_sorted_from(&pieces, addr);
+
+	return i && piece_at(i - 1)->end > addr ? i - 1 : i;
+}
+
+static bool insert(size_t i, struct piece piece)
+{
+	if (!pin_sorted_insert(&pieces, i, &piece))
+		return false;
+	if (piece.watcher != NOBODY)
+		watched_by[piece.watcher]++;
+	return true;
+}
+
+static void drop(size_t i)
+{
+	if (piece_at(i)->watcher != NOBODY)
+		watched_by[piece_at(i)->watcher]--;
+	pin_sorted_remove(&pieces, i);
+}
+
+/* No piece reaches across an address from now on; without memory for that, one may. */
+static void split(uintptr_t addr)
+{
+	size_t i = first_above(addr);
+	struct piece *piece = piece_at(i), rest;
+
+	if (!piece || piece->start >= addr)
+		return;
+	rest = *piece;
+	rest.start = addr;
+	if (insert(i + 1, rest))
+		piece_at(i)->end = addr;
+}
+
+/* What could be one piece is, so that they do not get more with time. */
+static void join(uintptr_t addr)
+{
+	size_t i = pin_sorted_from(&pieces, addr);
+	struct piece *right = piece_at(i), *left = i ? piece_at(i - 1) : NULL;
+
+	if (!left || !right || left->end != right->start || left->users != right->users ||
+	    left->watcher != right->watcher || left->is_gone != right->is_gone)
+		return;
+	left->end = right->end;
+	drop(i);
+}
+
+/* The descriptor with the fewest pieces, not opened before it is wanted. */
+static unsigned least_busy(void)
+{
+	unsigned least = PIN_WATCH_HEAP + 1;
+
+	for (unsigned n = least; n < n_watchers && watched_by[least]; n++)
+		if (watched_by[n] < watched_by[least])
+			least = n;
+	return least;
+}
+
+/*
+ * Some of it is watched already: a page of hugetlbfs of which another piece has a part, or what
+ * the program has made larger by mremap(). Only the same descriptor can have the rest, too.
+ */
+static int watch_by_any(struct pin_foreign_range range, uint16_t *watcher)
+{
+	int error = -EBUSY;
+
+	for (*watcher = PIN_WATCH_HEAP; error && *watcher < n_opened; ++*watcher)
+		error = pin_uffd_watch(*watcher, range.start, range.end - range.start);
+	--*watcher;
+	return error;
+}
+
+/* Returns an errno value below 0 as pin_uffd_watch(), or 0 and by which descriptor. */
+static int watch(struct pin_foreign_range range, uint16_t *watcher)
+{
+	int error;
+
+	for (;;) {
+		*watcher = least_busy();
+		error = pin_uffd_watch(*watcher, range.start, range.end - range.start);
+		if (error != -EMFILE || *watcher <= PIN_WATCH_HEAP + 1)
+			break;
+		n_watchers = *watcher;
+	}
+	if (!error && *watcher >= n_opened)
+		n_opened = *watcher + 1;
+	return error == -EBUSY ? watch_by_any(range, watcher) : error;
+}
+
+static bool can_watch_page(uintptr_t page)
+{
+	uint16_t watcher;
+
+	return !watch((struct pin_foreign_range){page, page + PIN_PAGE}, &watcher);
+}
+
+/* Tries for one registration: the page where a file ends and what is not of it begins. */
+#define MOST_TRIES 64
+
+/*
+ * A gap between pieces becomes one or more. A part of it may be pages of a file: the halves are
+ * tried, as long as one of their ends can be watched. Returns whether all of it is.
+ */
+static bool add_gap(struct pin_foreign_range gap, unsigned *tries)
+{
+	size_t n_pages = (gap.end - gap.start) / PIN_PAGE;
+	struct piece piece = {gap.start, gap.end, 1, NOBODY, false};
+	uintptr_t middle = gap.start + n_pages / 2 * PIN_PAGE;
+	int error = watch(gap, &piece.watcher);
+
+	if (error) {
+		piece.watcher = NOBODY;
+		if (n_pages > 1 && *tries < MOST_TRIES &&
+		    (can_watch_page(gap.start) || can_watch_page(gap.end - PIN_PAGE))) {
+			++*tries;
+			return add_gap((struct pin_foreign_range){gap.start, middle}, tries) &
+			       add_gap((struct pin_foreign_range){middle, gap.end}, tries);
+		}
+	}
+	insert(first_above(gap.start), piece);
+	return !error;
+}
+
+/* Once more, where the program may have put something else: then it is not watched. */
+static bool add_user(size_t i)
+{
+	struct piece *piece = piece_at(i);
+
+	piece->users++;
+	if (piece->watcher == NOBODY)
+		return false;
+	piece->is_gone = pin_uffd_watch(piece->watcher, piece->start,
+					piece->end - piece->start) != 0;
+	return !piece->is_gone;
+}
+
+bool pin_pieces_add(struct pin_foreign_range range, uint64_t *descriptors)
+{
+	uintptr_t at = range.start;
+	unsigned tries = 0;
+	bool all = true;
+
+	split(range.start);
+	split(range.end);
+	while (at < range.end) {
+		size_t i = first_above(at);
+		struct piece *piece = piece_at(i);
+		uintptr_t next = piece && piece->start < range.end ? piece->start : range.end;
+
+		if (next > at) {
+			all &= add_gap((struct pin_foreign_range){at, next}, &tries);
+			at = next;
+			continue;
+		}
+		all &= add_user(i);
+		at = piece->end;
+	}
+	for (size_t i = first_above(range.start); piece_at(i) && piece_at(i)->start < range.end;
+	     i++)
+		if (piece_at(i)->watcher != NOBODY)
+			*descriptors |= (uint64_t)1 << piece_at(i)->watcher;
+	join(range.start);
+	join(range.end);
+	return all;
+}
+
+static void remove_user(size_t i)
+{
+	struct piece *piece = piece_at(i);
+
+	if (--piece->users)
+		return;
+	/* Before Linux 6.16 it would end whoever's watch is there now. */
+	if (piece->watcher != NOBODY && !piece->is_gone)
+		pin_uffd_unwatch(piece->watcher, piece->start, piece->end - piece->start);
+	drop(i);
+}
+
+void pin_pieces_remove(struct pin_foreign_range range)
+{
+	uintptr_t at = range.start;
+
+	split(range.start);
+	split(range.end);
+	for (;;) {
+		size_t i = first_above(at);
+		struct piece *piece = piece_at(i);
+
+		if (!piece || piece->start >= range.end)
+			break;
+		at = piece->end;
+		remove_user(i);
+	}
+	join(range.start);
+	join(range.end);
+}
+
+void pin_pieces_lose(unsigned n, struct pin_foreign_range range)
+{
+	split(range.start);
+	split(range.end);
+	for (size_t i = first_above(range.start); piece_at(i) && piece_at(i)->start < range.end;
+	     i++)
+		if (piece_at(i)->watcher == n)
+			piece_at(i)->is_gone = true;
+}
+
+bool pin_pieces_watched(struct pin_foreign_range range)
+{
+	uintptr_t at = range.start;
+
+	while (at < range.end) {
+		struct piece *piece = piece_at(first_above(at));
+
+		if (!piece || piece->start > at || piece->watcher == NOBODY || piece->is_gone)
+			return false;
+		at = piece->end;
+	}
+	return true;
+}
+
+size_t pin_pieces_list(unsigned n, uintptr_t from, struct pin_foreign_range *ranges,
+		       size_t n_ranges)
+{
+	size_t found = 0;
+
+	for (size_t i = first_above(from); found < n_ranges && piece_at(i); i++)
+		if (piece_at(i)->watcher == n)
+			ranges[found++] = (struct pin_foreign_range){piece_at(i)->start,
+								     piece_at(i)->end};
+	return found;
+}
+
+void pin_pieces_watch_heap(struct pin_foreign_range range)
+{
+	pin_uffd_watch(PIN_WATCH_HEAP, range.start, range.end - range.start);
+}
+
+void pin_pieces_forget(void)
+{
+	pieces.n = 0;
+	memset(watched_by, 0, sizeof watched_by);
+	n_watchers = PIN_UFFDS;
+	n_opened = 0;
+}

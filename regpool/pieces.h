@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Pieces of memory that do not overlap, how many registrations have each, and which descriptor
+ * of uffd.h watches it. Every function is for one caller at a time (foreign.c has the lock).
+ */
+#ifndef PIN_PIECES_H
+#define PIN_PIECES_H
+
+#include "regpool/foreign.h"
+
+/*
+ * One more registration has a range: what is not watched yet is, and what is, once more, as the
+ * program may have put something else there. The descriptors are added to *descriptors. Returns
+ * whether all of it is watched; what is not is remembered all the same.
+ */
+bool pin_pieces_add(struct pin_foreign_range range, uint64_t *descriptors);
+
+/* One that had the same range has it no more. */
+void pin_pieces_remove(struct pin_foreign_range range);
+
+/* The program has unmapped or moved what descriptor n watched there: it does so no more. */
+void pin_pieces_lose(unsigned n, struct pin_foreign_range range);
+
+/* Whether all of a range is watched. */
+bool pin_pieces_watched(struct pin_foreign_range range);
+
+/* As pin_foreign_list(). */
+size_t pin_pieces_list(unsigned n, uintptr_t from, struct pin_foreign_range *ranges,
+		       size_t n_ranges);
+
+/* Watches pages within the heap's reservation, as far as they can be, with the heap. */
+void pin_pieces_watch_heap(struct pin_foreign_range range);
+
+/* There are none any more. */
+void pin_pieces_forget(void);
+
+#endif

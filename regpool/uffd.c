@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/uffd.h"
+#include "allocator/os.h"
+#include "regpool/thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* What others want of the thread; it is on their stacks while they sleep. */
+struct order {
+	struct order *next;
+	void (*carry_out)(struct order *);
+	unsigned n;
+	uint32_t ticket;
+	uintptr_t start;
+	size_t length;
+	int result;
+	_Atomic bool done;
+};
+
+static struct descriptor {
+	int fd; /* + 1; 0: not open */
+	uint32_t ticket;
+	bool waits; /* a message in it waits to be asked for, since: */
+	uint64_t since_ns;
+} descriptors[PIN_UFFDS];
+
+static const struct pin_uffd_user *user;
+static int events_fd, bell_fd;
+static _Atomic(struct order *) orders;
+/*
+ * A page that is watched as well: to discard it wakes the thread, and returns when the thread
+ * has taken the message. So a caller needs no descriptor that the program might close or take
+ * for its own.
+ */
+static char *bell;
+
+/* 0 while the thread starts, then 1, or the errno value why it could not. */
+enum { STARTED = 1, FAILED };
+static _Atomic uint32_t state;
+static int failure;
+
+static int opened(void)
+{
+	struct uffdio_api api = {
+		.api = UFFD_API,
+		.features = UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP |
+			    UFFD_FEATURE_EVENT_REMAP,
+	};
+	/* Faults of the kernel's own are not wanted: without them it needs no privilege. */
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+	int error;
+
+	if (fd < 0 || !ioctl(fd, UFFDIO_API, &api))
+		return fd < 0 ? -errno : fd;
+	error = errno;
+	close(fd);
+	return -error;
+}
+
+/*
+ * Write-protection mode, in which only pages that were asked for fault, and none is: the other
+ * modes would take the faults of memory that is new.
+ */
+static int protect(int fd, uintptr_t start, size_t length)
+{
+	struct uffdio_register range = {
+		.range = {.start = start, .len = length},
+		.mode = UFFDIO_REGISTER_MODE_WP,
+	};
+
+	return ioctl(fd, UFFDIO_REGISTER, &range) ? -errno : 0;
+}
+
+static int unprotect(int fd, uintptr_t start, size_t length)
+{
+	struct uffdio_range range = {.start = start, .len = length};
+
+	return ioctl(fd, UFFDIO_UNREGISTER, &range) ? -errno : 0;
+}
+
+/* Once for one message: the next waits for another turn. */
+static int await(unsigned n, int how)
+{
+	struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.u32 = n};
+
+	return epoll_ctl(events_fd, how, descriptors[n].fd - 1, &event) ? -errno : 0;
+}
+
+static int open_one(unsigned n)
+{
+	int fd = opened(), error;
+
+	if (fd < 0)
+		return fd;
+	descriptors[n].fd = fd + 1;
+	error = await(n, EPOLL_CTL_ADD);
+	if (error) {
+		descriptors[n].fd = 0;
+		close(fd);
+	}
+	return error;
+}
+
+/* Pages of hugetlbfs can only be watched whole, whatever of them is registered. */
+static void watch(struct order *order)
+{
+	static const size_t sizes[] = {PIN_PAGE, PIN_GRANULE, PIN_GIB};
+	struct descriptor *its = &descriptors[order->n];
+
+	order->result = its->fd ? 0 : open_one(order->n);
+	for (size_t i = 0; !order->result && i < PIN_ARRAY_SIZE(sizes); i++) {
+		uintptr_t start = PIN_ALIGN_DOWN(order->start, sizes[i]);
+		uintptr_t end = PIN_ALIGN_UP(order->start + order->length, sizes[i]);
+		int error = protect(its->fd - 1, start, end - start);
+
+		if (error != -EINVAL || i == PIN_ARRAY_SIZE(sizes) - 1) {
+			order->result = error;
+			return;
+		}
+	}
+}
+
+/* What is left of a page of hugetlbfs stays watched: that costs a message some day. */
+static void unwatch(struct order *order)
+{
+	uintptr_t start = PIN_ALIGN_UP(order->start, PIN_GRANULE);
+	uintptr_t end = PIN_ALIGN_DOWN(order->start + order->length, PIN_GRANULE);
+	int fd = descriptors[order->n].fd - 1;
+
+	if (fd >= 0 && unprotect(fd, order->start, order->length) == -EINVAL && start < end)
+		unprotect(fd, start, end - start);
+}
+
+/* What was moved keeps its watch at the new address, where nobody asked for it. */
+static void forget_moved(int fd, const struct uffd_msg *message)
+{
+	if (message->event == UFFD_EVENT_REMAP)
+		unprotect(fd, message->arg.remap.to, message->arg.remap.len);
+}
+
+/* The oldest one: the kernel hands them out in turn. */
+static void take_message(unsigned n)
+{
+	struct descriptor *its = &descriptors[n];
+	struct uffd_msg message;
+	bool taken;
+
+	its->waits = false;
+	user->taking(n);
+	taken = read(its->fd - 1, &message, sizeof message) == sizeof message;
+	if (taken)
+		forget_moved(its->fd - 1, &message);
+	user->took(n, taken ? &message : NULL);
+	await(n, EPOLL_CTL_MOD);
+}
+
+static void take(struct order *order)
+{
+	struct descriptor *its = &descriptors[order->n];
+
+	if (its->waits && its->ticket == order->ticket)
+		take_message(order->n);
+}
+
+static void carry_out_orders(void)
+{
+	struct order *order = atomic_exchange(&orders, NULL), *next;
+
+	for (; order; order = next) {
+		next = order->next;
+		order->carry_out(order);
+		/* From here on it is its caller's. */
+		atomic_store(&order->done, true);
+	}
+}
+
+/* Whoever is read of has left its order before. */
+static void answer_bell(void)
+{
+	struct uffd_msg message;
+
+	do {
+		carry_out_orders();
+	} while (read(bell_fd, &message, sizeof message) == sizeof message);
+}
+
+static void ask(struct order *order)
+{
+	order->next = atomic_load(&orders);
+	while (!atomic_compare_exchange_weak(&orders, &order->next, order))
+		;
+	/*
+	 * Another caller's turn may take this one's message with it. mlockall() keeps pages
+	 * from being discarded. In a forked child there is nobody to ask.
+	 */
+	while (!atomic_load(&order->done) && atomic_load(&state) == STARTED)
+		if (syscall(SYS_madvise, bell, PIN_PAGE, MADV_DONTNEED))
+			munlock(bell, PIN_PAGE);
+}
+
+static void has_woken(unsigned n)
+{
+	struct descriptor *its = &descriptors[n];
+
+	its->waits = true;
+	its->since_ns = pin_os_now_ns();
+	user->woke(n, ++its->ticket);
+}
+
+/* Milliseconds until the next message is overdue; takes those that are. -1: there is none. */
+static int take_overdue(void)
+{
+	uint64_t now = pin_os_now_ns(), patience = PIN_UFFD_PATIENCE_MS * 1000000ull;
+	uint64_t least = UINT64_MAX;
+
+	for (unsigned n = 0; n < PIN_UFFDS; n++) {
+		struct descriptor *its = &descriptors[n];
+
+		if (!its->waits)
+			continue;
+		if (now - its->since_ns >= patience)
+			take_message(n);
+		else if (its->since_ns + patience - now < least)
+			least = its->since_ns + patience - now;
+	}
+	return least == UINT64_MAX ? -1 : (int)(least / 1000000) + 1;
+}
+
+#define BELL PIN_UFFDS
+
+static _Noreturn void serve(void)
+{
+	struct epoll_event events[8];
+
+	for (;;) {
+		int n = epoll_wait(events_fd, events, PIN_ARRAY_SIZE(events), take_overdue());
+
+		for (int i = 0; i < n; i++) {
+			if (events[i].data.u32 == BELL)
+				answer_bell();
+			else
+				has_woken(events[i].data.u32);
+		}
+	}
+}
+
+static int hang_bell(void)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.u32 = BELL};
+	int error;
+
+	bell_fd = opened();
+	if (bell_fd < 0)
+		return -bell_fd;
+	error = -protect(bell_fd, (uintptr_t)bell, PIN_PAGE);
+	if (!error && epoll_ctl(events_fd, EPOLL_CTL_ADD, bell_fd, &event))
+		error = errno;
+	return error;
+}
+
+/* No descriptor of the program's may stay open because the thread has a copy. */
+static int set_up(void)
+{
+	if (close_range(0, ~0u, CLOSE_RANGE_UNSHARE))
+		return errno;
+	events_fd = epoll_create1(EPOLL_CLOEXEC);
+	return events_fd < 0 ? errno : hang_bell();
+}
+
+static void *run(void *arg)
+{
+	(void)arg;
+	failure = set_up();
+	atomic_store(&state, failure ? FAILED : STARTED);
+	pin_os_wake(&state);
+	if (!failure)
+		serve();
+	/* Its table of descriptors goes with the thread. */
+	return NULL;
+}
+
+int pin_uffd_start(const struct pin_uffd_user *who)
+{
+	int error;
+
+	user = who;
+	bell = pin_os_reserve(PIN_PAGE);
+	if (!bell || pin_os_commit(bell, PIN_PAGE))
+		return ENOMEM;
+	error = pin_thread_start(run, NULL, "pinalloc-watch");
+	while (!error && !atomic_load(&state))
+		pin_os_wait(&state, 0);
+	return error ? error : failure;
+}
+
+int pin_uffd_watch(unsigned n, uintptr_t start, size_t length)
+{
+	struct order order = {.carry_out = watch,
+			      .n = n,
+			      .start = start,
+			      .length = length,
+			      .result = -ECHILD};
+
+	ask(&order);
+	return order.result;
+}
+
+void pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length)
+{
+	struct order order = {.carry_out = unwatch, .n = n, .start = start, .length = length};
+
+	ask(&order);
+}
+
+void pin_uffd_take(unsigned n, uint32_t ticket)
+{
+	struct order order = {.carry_out = take, .n = n, .ticket = ticket};
+
+	ask(&order);
+}
+
+void pin_uffd_leave(void)
+{
+	atomic_store(&state, 0);
+	atomic_store(&orders, NULL);
+	memset(descriptors, 0, sizeof descriptors);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * userfaultfd(2), in a thread whose table of file descriptors is its own: the program may close
+ * every descriptor, have as many as its limit permits, fork or exec, and neither loses what is
+ * watched nor meets a number it does not know. Only that thread can use the descriptors; others
+ * ask it to.
+ *
+ * Watched means: who unmaps, remaps or discards pages there sleeps in its call until the
+ * message of that has been taken. No page fault is taken over.
+ */
+#ifndef PIN_UFFD_H
+#define PIN_UFFD_H
+
+#include "allocator/base.h"
+
+#include <linux/userfaultfd.h>
+
+/* Descriptors there may be; with fewer permitted, those from the first on. */
+#define PIN_UFFDS 64
+
+/* Who is told, in that thread: may not wait for anybody, allocate, or write to a descriptor. */
+struct pin_uffd_user {
+	/* A message waits in descriptor n; it does so until pin_uffd_take(n, ticket). */
+	void (*woke)(unsigned n, uint32_t ticket);
+	/* One is about to be taken: its caller goes on before took(). */
+	void (*taking)(unsigned n);
+	/* It is; NULL: there was none. */
+	void (*took)(unsigned n, const struct uffd_msg *message);
+};
+
+/*
+ * Starts the thread and opens the first descriptor. Returns 0 or an errno value: ENOSYS or
+ * EINVAL before Linux 5.11 or on a processor whose kernel has no write protection by
+ * userfaultfd, EPERM where a filter of system calls forbids it. Once; not from inside malloc.
+ */
+int pin_uffd_start(const struct pin_uffd_user *user);
+
+/*
+ * Watches a range of pages by descriptor n, opening it if need be. What is watched stays so.
+ * Returns 0; -EINVAL when any of it is not mapped or cannot be watched (pages of a file);
+ * -EBUSY when another descriptor has some of it; -EPERM when it may not be written to; -EMFILE
+ * when there can be no descriptor n. Sleeps for the thread. Thread-safe; not from inside
+ * malloc.
+ */
+int pin_uffd_watch(unsigned n, uintptr_t start, size_t length);
+
+/* No longer. As pin_uffd_watch(). */
+void pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length);
+
+/*
+ * Takes the oldest message of descriptor n, if it is the one that woke() gave this ticket for.
+ * When it returns took() has. For one thread at a time.
+ */
+void pin_uffd_take(unsigned n, uint32_t ticket);
+
+/* In a forked child, which has neither the thread nor its descriptors: it may start anew. */
+void pin_uffd_leave(void);
+
+/* A message that nobody has asked for by then is taken all the same: who waits might wait for
+ * whoever should ask. */
+#define PIN_UFFD_PATIENCE_MS 100
+
+#endif

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What is watched of memory that is not heap: pieces of the ranges that registrations have,
+ * against a userfaultfd of the test's own, which knows for each page who watches it, what is of
+ * a file, and how many descriptors there may be.
+ */
+#include <config.h>
+
+#include "regpool/pieces.h"
+#include "regpool/uffd.h"
+#include "test/tap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int __wrap_pin_uffd_watch(unsigned n, uintptr_t start, size_t length);
+void __wrap_pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length);
+
+#define PAGES 256
+#define BASE  ((uintptr_t)1 << 40)
+
+static struct page {
+	unsigned watcher; /* + 1 */
+	bool is_file;
+	unsigned users; /* what the test has added and not removed */
+} pages[PAGES];
+static unsigned most_descriptors = PIN_UFFDS, calls;
+
+static struct page *first_page(uintptr_t start)
+{
+	return &pages[(start - BASE) / PIN_PAGE];
+}
+
+int __wrap_pin_uffd_watch(unsigned n, uintptr_t start, size_t length)
+{
+	size_t n_pages = length / PIN_PAGE;
+	struct page *page = first_page(start);
+
+	calls++;
+	if (n >= most_descriptors)
+		return -EMFILE;
+	for (size_t i = 0; i < n_pages; i++)
+		if (page[i].is_file)
+			return -EINVAL;
+	for (size_t i = 0; i < n_pages; i++)
+		if (page[i].watcher && page[i].watcher != n + 1)
+			return -EBUSY;
+	for (size_t i = 0; i < n_pages; i++)
+		page[i].watcher = n + 1;
+	return 0;
+}
+
+/* As before Linux 6.16: whoever watches. */
+void __wrap_pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length)
+{
+	struct page *page = first_page(start);
+
+	(void)n;
+	for (size_t i = 0; i < length / PIN_PAGE; i++)
+		page[i].watcher = 0;
+}
+
+static struct pin_foreign_range at(size_t first, size_t n)
+{
+	return (struct pin_foreign_range){BASE + first * PIN_PAGE,
+					  BASE + (first + n) * PIN_PAGE};
+}
+
+static bool add(size_t first, size_t n, uint64_t *descriptors)
+{
+	uint64_t unwanted = 0;
+
+	for (size_t i = 0; i < n; i++)
+		pages[first + i].users++;
+	return pin_pieces_add(at(first, n), descriptors ? descriptors : &unwanted);
+}
+
+static void take_away(size_t first, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		pages[first + i].users--;
+	pin_pieces_remove(at(first, n));
+}
+
+static size_t count_pieces(void)
+{
+	struct pin_foreign_range ranges[PAGES];
+	size_t n = 0;
+
+	for (unsigned i = 0; i < PIN_UFFDS; i++)
+		n += pin_pieces_list(i, 0, ranges, PAGES);
+	return n;
+}
+
+/* Whether each page is watched exactly as long as somebody has it, and listed where it is. */
+static bool is_right(void)
+{
+	struct pin_foreign_range ranges[PAGES];
+	unsigned listed[PAGES] = {0};
+
+	for (unsigned n = 0; n < PIN_UFFDS; n++)
+		for (size_t i = pin_pieces_list(n, 0, ranges, PAGES); i--;)
+			for (uintptr_t p = ranges[i].start; p < ranges[i].end; p += PIN_PAGE)
+				listed[first_page(p) - pages] = n + 1;
+	for (size_t i = 0; i < PAGES; i++) {
+		unsigned wanted = pages[i].users && !pages[i].is_file;
+
+		if (!pages[i].watcher != !wanted || listed[i] != pages[i].watcher ||
+		    pin_pieces_watched(at(i, 1)) != wanted)
+			return false;
+	}
+	return true;
+}
+
+static void one(void)
+{
+	uint64_t descriptors = 0;
+
+	ok(add(10, 5, &descriptors) && descriptors == 2,
+	   "a range is watched by the first of them");
+	ok(is_right() && pin_pieces_watched(at(10, 5)), "all of it");
+	ok(!pin_pieces_watched(at(9, 2)) && !pin_pieces_watched(at(14, 2)), "and no more");
+	take_away(10, 5);
+	ok(is_right() && !count_pieces(), "until it is given up");
+}
+
+static void spread(void)
+{
+	uint64_t descriptors = 0;
+
+	for (size_t i = 0; i < 8; i++)
+		add(i * 10, 5, &descriptors);
+	ok(descriptors == 0x1fe, "each of a few has a descriptor to itself");
+	for (size_t i = 0; i < 8; i++)
+		take_away(i * 10, 5);
+	most_descriptors = 4;
+	descriptors = 0;
+	for (size_t i = 0; i < 8; i++)
+		ok(add(i * 10, 5, &descriptors),
+		   "range %zu of more than there may be is watched", i);
+	ok(descriptors == 0xe && is_right(), "by those there are");
+	for (size_t i = 0; i < 8; i++)
+		take_away(i * 10, 5);
+	most_descriptors = PIN_UFFDS;
+	pin_pieces_forget();
+}
+
+static void overlapping(void)
+{
+	add(0, 100, NULL);
+	add(50, 100, NULL);
+	add(60, 10, NULL);
+	ok(is_right(), "ranges that overlap are watched");
+	take_away(0, 100);
+	ok(is_right() && pages[60].watcher && !pages[10].watcher, "as long as one has them");
+	take_away(60, 10);
+	ok(is_right() && count_pieces() == 2, "pieces that could be one become one again");
+	take_away(50, 100);
+	ok(is_right() && !count_pieces(), "and nothing stays");
+}
+
+static void of_files(void)
+{
+	pages[20].is_file = true;
+	ok(!add(20, 64, NULL) && is_right(),
+	   "a page of a file at the edge leaves the rest watched");
+	calls = 0;
+	take_away(20, 64);
+	for (size_t i = 100; i < 200; i++)
+		pages[i].is_file = true;
+	calls = 0;
+	ok(!add(100, 100, NULL) && calls < 8, "a file is not tried page by page: %u calls",
+	   calls);
+	ok(is_right(), "nor watched");
+	take_away(100, 100);
+	ok(is_right() && !count_pieces(), "and goes like others");
+	for (size_t i = 0; i < PAGES; i++)
+		pages[i].is_file = false;
+}
+
+/* What mremap() has made larger is still watched by the same, without being in the books. */
+static void half_watched(void)
+{
+	add(0, 4, NULL);
+	add(20, 4, NULL);
+	pages[4].watcher = pages[5].watcher = pages[0].watcher;
+	ok(add(4, 4, NULL) && pages[7].watcher == pages[0].watcher,
+	   "what is watched in part gets the same descriptor");
+	take_away(0, 4);
+	take_away(4, 4);
+	take_away(20, 4);
+	pages[30].watcher = 1000;
+	ok(!add(30, 1, NULL), "what another userfaultfd has cannot be watched");
+	take_away(30, 1);
+	ok(pages[30].watcher == 1000, "and is left to it");
+	pages[30].watcher = 0;
+}
+
+static void unmapped(void)
+{
+	add(0, 8, NULL);
+	for (size_t i = 2; i < 4; i++)
+		pages[i].watcher = 0;
+	pin_pieces_lose(1, at(2, 2));
+	ok(!pin_pieces_watched(at(0, 8)) && pin_pieces_watched(at(4, 4)),
+	   "what the program has unmapped is not watched");
+	pages[2].watcher = 1000;
+	take_away(0, 8);
+	ok(pages[2].watcher == 1000, "whoever watches there now goes on");
+	pages[2].watcher = 0;
+	ok(is_right(), "the rest is given up");
+	add(0, 8, NULL);
+	pages[5].watcher = 0;
+	pin_pieces_lose(1, at(5, 1));
+	ok(add(4, 4, NULL) && pages[5].watcher, "registered again it is watched again");
+	take_away(4, 4);
+	take_away(0, 8);
+	ok(is_right() && !count_pieces(), "and goes");
+}
+
+/* Any ranges in any order; a file in some places; few descriptors. */
+static void at_random(void)
+{
+	enum { LIVE = 40, STEPS = 20000 };
+	struct {
+		size_t first, n;
+	} live[LIVE] = {{0, 0}};
+	unsigned wrong = 0;
+
+	srand(1);
+	most_descriptors = 6;
+	for (size_t i = 0; i < PAGES; i += 37)
+		pages[i].is_file = true;
+	for (int step = 0; step < STEPS; step++) {
+		size_t i = (size_t)rand() % LIVE;
+
+		if (live[i].n) {
+			take_away(live[i].first, live[i].n);
+			live[i].n = 0;
+		} else {
+			live[i].first = (size_t)rand() % PAGES;
+			live[i].n = 1 + (size_t)rand() % (PAGES - live[i].first);
+			add(live[i].first, live[i].n, NULL);
+		}
+		wrong += !is_right();
+	}
+	ok(!wrong, "after each of %d steps pages are watched while somebody has them", STEPS);
+	for (size_t i = 0; i < LIVE; i++)
+		if (live[i].n)
+			take_away(live[i].first, live[i].n);
+	ok(is_right() && !count_pieces(), "and in the end none is");
+}
+
+int main(void)
+{
+	one();
+	spread();
+	overlapping();
+	of_files();
+	half_watched();
+	unmapped();
+	at_random();
+	return done_testing();
+}
