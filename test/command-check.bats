@@ -103,6 +103,9 @@ limited() {
 	says ok userfaultfd 'memory that a program replaces is noticed, .*'
 	checked python3 without.py "$pinalloc" check
 	says warn userfaultfd 'Operation not permitted: .* goes unnoticed; .*seccomp profile'
+	checked env PINALLOC_WATCH=off strace -f -o trace "$pinalloc" check
+	says warn userfaultfd 'PINALLOC_WATCH=off: .* goes unnoticed; unset it'
+	run ! grep userfaultfd trace
 }
 
 @test "options that are not understood are named" {

@@ -100,7 +100,7 @@ bool pin_check_kernel_is(int major, int minor)
 	return its_major > major || (its_major == major && its_minor >= minor);
 }
 
-static int userfaultfd_error(void)
+static int userfaultfd_error(uint64_t *features)
 {
 	struct uffdio_api api = {.api = UFFD_API,
 				 .features = UFFD_FEATURE_EVENT_REMOVE |
@@ -113,29 +113,39 @@ static int userfaultfd_error(void)
 		close(fd);
 	if (!error && !(api.features & UFFD_FEATURE_PAGEFAULT_FLAG_WP))
 		error = EOPNOTSUPP;
+	*features = api.features;
 	return error;
+}
+
+static void say_unwatched(int error)
+{
+	pin_check_say(
+		PIN_WARN, "userfaultfd",
+		error == EPERM ? "allow the system call in the container's seccomp profile"
+			       : "a kernel from 5.11 on, with CONFIG_USERFAULTFD",
+		"%s: memory that a program replaces goes unnoticed", strerrordesc_np(error));
 }
 
 void pin_check_userfaultfd(void)
 {
-	int error = pin_options.watch ? userfaultfd_error() : 0;
+	uint64_t features = 0;
+	int error = pin_options.watch ? userfaultfd_error(&features) : 0;
 
 	if (!pin_options.watch)
 		pin_check_say(
 			PIN_WARN, "userfaultfd", "unset it",
 			"PINALLOC_WATCH=off: memory that a program replaces goes unnoticed");
-	else if (!error)
+	else if (error)
+		say_unwatched(error);
+	else if (!(features & UFFD_FEATURE_WP_HUGETLBFS_SHMEM))
+		pin_check_say(PIN_WARN, "userfaultfd", "a kernel from 5.19 on",
+			      "shared memory and hugetlb pages that a program replaces go "
+			      "unnoticed");
+	else
 		pin_check_say(
 			PIN_OK, "userfaultfd", NULL,
-			"memory that a program replaces is noticed, but for pages of files");
-	else
-		pin_check_say(PIN_WARN, "userfaultfd",
-			      error == EPERM
-				      ? "allow the system call in the container's seccomp "
-					"profile"
-				      : "a kernel from 5.11 on, with CONFIG_USERFAULTFD",
-			      "%s: memory that a program replaces goes unnoticed",
-			      strerrordesc_np(error));
+			"memory that a program replaces is noticed, but for pages of files "
+			"and System V shared memory");
 }
 
 void pin_check_limits(void)
