@@ -123,6 +123,17 @@ void pin_listeners_find(void)
 	pthread_mutex_unlock(&lock);
 }
 
+/*
+ * Open MPI's own cache ends the process when memory goes that begins where a registration in
+ * use does (gc_add() in rcache_grdma_module.c, mca_rcache_base_mem_cb(); 4.1 and 5.0). What is
+ * told here may be more than what has gone, so it is told from a byte before, where none
+ * begins.
+ */
+static void tell_open_mpi(opal_function *release, char *addr, size_t length)
+{
+	release(addr - 1, length + 1, false);
+}
+
 static void tell(const struct listener *listener, void *addr, size_t length)
 {
 	switch (listener->kind) {
@@ -130,7 +141,7 @@ static void tell(const struct listener *listener, void *addr, size_t length)
 		((release_function *)listener->function)(addr, length);
 		break;
 	case OPEN_MPI:
-		((opal_function *)listener->function)(addr, length, false);
+		tell_open_mpi((opal_function *)listener->function, addr, length);
 		break;
 	default:
 		pin_libfabric_tell(addr, length);
