@@ -128,7 +128,7 @@ static void watch(struct pin_output *out)
 	pin_output(out, ",\n\"watch\":{\"on\":%s,\"ranges\":%lu,\"unwatchable\":%lu,",
 		   pin_watch_is_on() ? "true" : "false", pin_watched.ranges,
 		   pin_watched.unwatchable);
-	pin_output(out, "\"events\":%lu,\"told\":%lu,\"late\":%lu}", pin_watched.events,
+	pin_output(out, "\"events\":%lu,\"invalidations\":%lu,\"late\":%lu}", pin_watched.events,
 		   pin_watched.told, pin_watched.late);
 }
 

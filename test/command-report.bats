@@ -85,7 +85,7 @@ setup() {
 
 @test "--json: totals, least, mean, most and imbalance of every figure are jq's" {
 	four
-	jq -s '[.[] | .memory + .registration + .stability
+	jq -s '[.[] | .memory + .registration + .stability + (.watch | del(.on, .late))
 		| with_entries(select(.value | type == "number"))] as $all
 		| ($all[0] | keys_unsorted) as $keys
 		| def each(f): [$keys[] as $k | {key: $k, value: ([$all[][$k]] | f)}] | from_entries;
@@ -96,7 +96,7 @@ setup() {
 		| map_values(map_values(significant))' job/*.json > expected
 	"$pinalloc" report --json job | jq '{totals, min, mean, max, imbalance}
 		| map_values(map_values(if . == null then . else . * 1e6 | round end))' > found
-	[ "$(jq '.totals | length' found)" -eq 17 ]
+	[ "$(jq '.totals | length' found)" -eq 21 ]
 	diff <(jq -S . expected) <(jq -S . found)
 }
 
@@ -104,8 +104,8 @@ setup() {
 	four
 	[ "$(merged '[.schema, .kind, .nranks]')" = '[1,"job",4]' ]
 	for r in 0 1 2 3; do
-		diff <(jq -S '(.memory + .registration + .stability
-				| del(.passed_through_reasons, .domains))
+		diff <(jq -S '(.memory + .registration + .stability + .watch
+				| del(.on, .late, .passed_through_reasons, .domains))
 			+ {rank, host, pid, program, elapsed_s, written}' "job/$r.json") \
 			<(merged ".ranks[$r] | del(.file)" | jq -S .)
 		[ "$(merged ".ranks[$r].file")" = "\"job/$r.json\"" ]
@@ -154,6 +154,16 @@ setup() {
 	rank job/2.json '.rank = 2 | .stability.moved_pages = 5'
 	run -0 "$pinalloc" report job
 	[ "${lines[1]}" = "  ATTENTION: 5 of 16384 pages checked have MOVED, in rank 2:" ]
+}
+
+@test "what was replaced, and what cannot be watched, is said where there is any" {
+	four
+	run -0 "$pinalloc" report job
+	[[ "$output" != *replaced* ]]
+	rank job/2.json '.rank = 2 | .watch.events = 7 | .watch.unwatchable = 3'
+	run -0 "$pinalloc" report job
+	said "  Pages behind 20 registrations that are not heap, or behind malloc, were replaced 7 times, and caches were told." \
+		"  3 registrations cannot be watched, in rank 2: they may go stale."
 }
 
 @test "of two reports of one rank, that of the longer run is used, with one line" {
@@ -265,7 +275,7 @@ setup() {
 
 @test "reports of an older version have what they have" {
 	rank old.json '.nranks = 1 | .memory.memlock_limit_bytes = null
-		| del(.written, .timeline, .peak_sites, .peak_sites_kind, .stability,
+		| del(.written, .timeline, .peak_sites, .peak_sites_kind, .stability, .watch,
 			.memory.live_peak_bytes, .memory.ram_bytes)'
 	run -0 --separate-stderr "$pinalloc" report old.json
 	[ -z "$stderr" ]

@@ -32,6 +32,10 @@ enum pin_figure {
 	PIN_SECONDS, /* in real registrations */
 	PIN_CHECKED,
 	PIN_MOVED,
+	PIN_WATCHED,
+	PIN_UNWATCHABLE,
+	PIN_EVENTS,
+	PIN_INVALIDATIONS,
 	PIN_STORED,
 	/* Those made of them. */
 	PIN_RATIO = PIN_STORED, /* heap / peak in use */

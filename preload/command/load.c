@@ -44,6 +44,10 @@ const struct pin_figure_key pin_figures[PIN_STORED] = {
 	[PIN_SECONDS] = {"registration", "seconds"},
 	[PIN_CHECKED] = {"stability", "checked_pages", .is_optional = true},
 	[PIN_MOVED] = {"stability", "moved_pages", .is_optional = true},
+	[PIN_WATCHED] = {"watch", "ranges", .is_optional = true},
+	[PIN_UNWATCHABLE] = {"watch", "unwatchable", .is_optional = true},
+	[PIN_EVENTS] = {"watch", "events", .is_optional = true},
+	[PIN_INVALIDATIONS] = {"watch", "invalidations", .is_optional = true},
 };
 
 __attribute__((format(printf, 2, 3))) static bool wrong(struct pin_fault *fault,

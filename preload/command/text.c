@@ -134,6 +134,31 @@ static void print_moved(const struct pin_job *job)
 	       "sees.\n");
 }
 
+static bool has_unwatchable(const struct pin_rank *rank, const char *text)
+{
+	(void)text;
+	return rank->figures[PIN_UNWATCHABLE] > 0;
+}
+
+/* Of memory that is not heap. */
+static void print_watch(const struct pin_job *job)
+{
+	struct pin_summary watched = pin_job_summary(job, PIN_WATCHED);
+	struct pin_summary unwatchable = pin_job_summary(job, PIN_UNWATCHABLE);
+	struct pin_summary events = pin_job_summary(job, PIN_EVENTS);
+
+	if (events.sum > 0)
+		printf("  Pages behind %.0f registrations that are not heap, or behind malloc, "
+		       "were "
+		       "replaced %.0f times, and caches were told.\n",
+		       watched.sum, events.sum);
+	if (unwatchable.sum <= 0)
+		return;
+	printf("  %.0f registrations cannot be watched, in ", unwatchable.sum);
+	print_ranks(job, has_unwatchable, NULL);
+	printf(": they may go stale.\n");
+}
+
 static void print_heaps(const struct pin_job *job)
 {
 	struct pin_summary heap = pin_job_summary(job, PIN_MAPPED);
@@ -339,6 +364,7 @@ void pin_text_print(const struct pin_job *job, size_t n_sites)
 	print_pinned(job);
 	print_largest(job);
 	print_registrations(job);
+	print_watch(job);
 	print_written(job);
 	print_missing(job);
 	pin_table_ranks(job);
