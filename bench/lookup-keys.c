@@ -180,7 +180,8 @@ int main(int argc, char **argv)
 	unsigned rounds;
 
 	need(argc > 2 && (n_blocks = strtoul(argv[1], NULL, 10)) && pinalloc_lookup);
-	need((pd = ibv_alloc_pd(rdma_open())));
+	/* All keys have the rights that UCX's registrations have. */
+	need((pd = ibv_alloc_pd(rdma_open())) && !pinalloc_attach(pd, RDMA_ACCESS));
 	ucx_init(pd, argc < 5);
 	make_blocks();
 	choose_ranges();

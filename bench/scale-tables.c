@@ -81,7 +81,7 @@ static void evict(void)
 		need(pin_evict_one(0));
 	say("evict", (bench_processor_ns() - began) / (double)n);
 	for (size_t i = 0; i < n; i++)
-		need(pin_keys_covering(&pin_domain_at(0)->classes[PIN_CLASS_PLAIN],
+		need(pin_keys_covering(&pin_domain_at(0)->classes[pin_class_of(RIGHTS)],
 				       step_at(i)) == PIN_NO_ENTRY);
 }
 
@@ -159,6 +159,7 @@ int main(int argc, char **argv)
 	need(step && n_bytes / step && n_bytes <= pin_reserve.size);
 	n_steps = n_bytes / step;
 	pd = new_pd();
+	need(!pin_mr_attach(pd, RIGHTS));
 	say("steps", (double)n_steps);
 	phase("publish", publish);
 	phase("register", register_all);

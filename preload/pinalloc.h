@@ -41,8 +41,8 @@ struct pinalloc_key {
  * Finds the keys of heap memory, from any thread, without a lock or a system call
  * once they are there; the first look-up in a protection domain, or of memory that is
  * not registered yet, registers. Keys stay valid until pinalloc_detach() or
- * ibv_dealloc_pd(). Note that an rkey opens the whole memory region to the peer, not
- * only the range asked about.
+ * ibv_dealloc_pd(). They open the whole memory region, not only the range asked about, with
+ * the rights that pinalloc_attach() was given, else all of PINALLOC_ACCESS.
  *
  *   pd    a protection domain of this process, not in a forked child
  *   addr  start of the range
@@ -62,11 +62,13 @@ int pinalloc_lookup(struct ibv_pd *pd, const void *addr, size_t len,
  * will be, without waiting for the first request.
  *
  *   pd      a protection domain of this process
- *   access  IBV_ACCESS_* rights of its memory regions, within PINALLOC_ACCESS;
- *           with IBV_ACCESS_RELAXED_ORDERING, look-ups give such keys
+ *   access  IBV_ACCESS_* rights of its memory regions, and of keys that are looked up from
+ *           then on, exactly; within PINALLOC_ACCESS, with IBV_ACCESS_RELAXED_ORDERING or
+ *           without. If nothing is registered there yet, no request gets more than these
+ *           from the heap's memory regions
  *
- * Returns 0; -EINVAL for rights outside PINALLOC_ACCESS; -EEXIST if it is already
- * registered with fewer rights; -ENOMEM as for pinalloc_lookup().
+ * Returns 0; -EINVAL for rights outside PINALLOC_ACCESS, or that verbs do not allow
+ * together; -EEXIST if it is attached with fewer rights; -ENOMEM as for pinalloc_lookup().
  */
 int pinalloc_attach(struct ibv_pd *pd, unsigned access) PINALLOC_API;
 

@@ -20,6 +20,8 @@
 #include <string.h>
 
 struct pin_domain pin_domains[PIN_MAX_DOMAINS];
+/* Apart, so that domains stay small; there is memory behind those that occur. */
+static struct pin_class classes[PIN_MAX_DOMAINS][PIN_CLASSES];
 static _Atomic uint32_t used;
 /* Guards the making of domains. */
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
@@ -42,6 +44,21 @@ struct pin_domain *pin_domain_search(const struct ibv_pd *pd)
 		if (atomic_load_explicit(&pin_domains[i].pd, memory_order_acquire) == pd)
 			return &pin_domains[i];
 	return NULL;
+}
+
+unsigned pin_domain_rights(void)
+{
+	unsigned rights = 0;
+
+	if (pin_options.access & PIN_ACCESS_LOCAL)
+		rights |= IBV_ACCESS_LOCAL_WRITE;
+	if (pin_options.access & PIN_ACCESS_READ)
+		rights |= IBV_ACCESS_REMOTE_READ;
+	if (pin_options.access & PIN_ACCESS_WRITE)
+		rights |= IBV_ACCESS_REMOTE_WRITE;
+	if (pin_options.access & PIN_ACCESS_ATOMIC)
+		rights |= IBV_ACCESS_REMOTE_ATOMIC;
+	return rights;
 }
 
 void pin_domain_forget_all(void)
@@ -75,7 +92,7 @@ static bool is_free_for(struct pin_domain *domain, const char *device)
 	return !atomic_load(&domain->pd) && !strcmp(domain->device, device);
 }
 
-static bool init_locks(struct pin_domain *domain)
+static bool init_slot(struct pin_domain *domain)
 {
 	pthread_rwlockattr_t attributes;
 	bool failed;
@@ -85,8 +102,7 @@ static bool init_locks(struct pin_domain *domain)
 				      PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	failed = pthread_rwlock_init(&domain->lock, &attributes);
 	pthread_rwlockattr_destroy(&attributes);
-	for (int kind = 0; kind < PIN_CLASSES; kind++)
-		failed |= pthread_mutex_init(&domain->classes[kind].lock, NULL);
+	domain->classes = classes[domain - pin_domains];
 	return !failed;
 }
 
@@ -102,7 +118,7 @@ static struct pin_domain *free_slot(const char *device)
 		if (is_free_for(&pin_domains[i], device))
 			return &pin_domains[i];
 	if (n < PIN_MAX_DOMAINS)
-		return init_locks(&pin_domains[n]) ? &pin_domains[n] : NULL;
+		return init_slot(&pin_domains[n]) ? &pin_domains[n] : NULL;
 	for (uint32_t i = 0; i < n; i++)
 		if (!atomic_load(&pin_domains[i].pd))
 			return &pin_domains[i];
@@ -112,6 +128,12 @@ static struct pin_domain *free_slot(const char *device)
 static const char *device_of(const struct ibv_pd *pd)
 {
 	return pd->context && pd->context->device ? pd->context->device->name : "?";
+}
+
+/* Unless pinalloc_attach() says otherwise. */
+static void look_up_all_rights(struct pin_domain *domain)
+{
+	atomic_store(&domain->lookup, &domain->classes[pin_class_of(pin_domain_rights())]);
 }
 
 /* With the registry. */
@@ -124,7 +146,7 @@ static void make(struct ibv_pd *pd)
 		return;
 	}
 	pin_format(domain->device, sizeof domain->device, "%s", device_of(pd));
-	atomic_store(&domain->lookup, &domain->classes[PIN_CLASS_PLAIN]);
+	look_up_all_rights(domain);
 	atomic_store(&domain->context, pd->context);
 	atomic_store_explicit(&domain->pd, pd, memory_order_release);
 	if (domain == &pin_domains[used])
@@ -139,8 +161,7 @@ static bool is_made(struct pin_table *table, size_t element_size, size_t n)
 	return table->base || !pin_table_init(table, element_size, n);
 }
 
-/* Tables of a slot stay reserved for the PD that gets it next. */
-static bool prepare(struct pin_class *keys)
+static bool make_tables(struct pin_class *keys)
 {
 	size_t n = pin_reserve.size >> PIN_GRANULE_SHIFT;
 
@@ -149,6 +170,19 @@ static bool prepare(struct pin_class *keys)
 	       is_made(&keys->failures, sizeof(struct pin_failure), n) &&
 	       is_made(&keys->starting, sizeof(uint32_t), n) &&
 	       is_made(&keys->covering, sizeof(uint32_t), n);
+}
+
+/* Tables of a slot stay reserved for the PD that gets it next. With the domain's lock. */
+static bool prepare(struct pin_domain *domain, struct pin_class *keys)
+{
+	uint32_t bit = (uint32_t)1 << (keys - domain->classes);
+
+	if (domain->known & bit)
+		return true;
+	if (!make_tables(keys) || pthread_mutex_init(&keys->lock, NULL))
+		return false;
+	atomic_fetch_or_explicit(&domain->known, bit, memory_order_release);
+	return true;
 }
 
 static size_t largest_mr(struct ibv_context *context)
@@ -181,9 +215,9 @@ static void withdraw(uintptr_t start, size_t length)
 	if (!n_bytes)
 		return;
 	for (uint32_t i = 0; i < pin_domain_count(); i++)
-		for (int kind = 0; kind < PIN_CLASSES; kind++)
-			pin_keys_withdraw(&pin_domains[i].classes[kind],
-					  pin_range_of((void *)start, length));
+		for (struct pin_class *keys = NULL;
+		     (keys = pin_class_next(&pin_domains[i], keys));)
+			pin_keys_withdraw(keys, pin_range_of((void *)start, length));
 	if (first_replaced.lost)
 		return;
 	first_replaced.start = start;
@@ -202,56 +236,93 @@ static void say_withdrawn(void)
 
 static const struct pin_watch_heap heap_watch = {withdraw, say_withdrawn};
 
-/* With the domain's lock. */
-static bool arm(struct pin_domain *domain, int kind, unsigned access)
+/* In the words of PINALLOC_ACCESS. */
+static void say_armed(const struct pin_domain *domain, unsigned access)
 {
-	struct pin_class *keys = &domain->classes[kind];
+	pin_info("protection domain on %s armed:%s%s%s%s%s%s", domain->device,
+		 access & IBV_ACCESS_LOCAL_WRITE ? " local" : "",
+		 access & IBV_ACCESS_REMOTE_READ ? " read" : "",
+		 access & IBV_ACCESS_REMOTE_WRITE ? " write" : "",
+		 access & IBV_ACCESS_REMOTE_ATOMIC ? " atomic" : "",
+		 access & IBV_ACCESS_RELAXED_ORDERING ? " relaxed" : "",
+		 access ? "" : " no rights");
+}
 
-	if (!prepare(keys)) {
+static bool has_armed(struct pin_domain *domain)
+{
+	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));)
+		if (keys->armed)
+			return true;
+	return false;
+}
+
+/* With the domain's lock. */
+static int arm(struct pin_domain *domain, struct pin_class *keys, bool is_first)
+{
+	if (!prepare(domain, keys)) {
 		pin_warn_once("no address space for the keys of %s: libibverbs serves it",
 			      domain->device);
-		return false;
+		return -ENOMEM;
 	}
 	if (!domain->max_mr_size)
 		domain->max_mr_size = largest_mr(domain->pd->context);
 	keys->cell = cell_size(domain);
-	keys->eager = pin_options.mode == PIN_MODE_EAGER;
-	atomic_store(&keys->access, access);
+	if (pin_options.mode == PIN_MODE_EAGER)
+		keys->ahead = is_first ? 0 : PIN_AHEAD_LATER;
+	else
+		keys->ahead = PIN_AHEAD_NEVER;
 	atomic_store_explicit(&keys->armed, true, memory_order_release);
-	pin_info("protection domain on %s armed%s", domain->device,
-		 kind == PIN_CLASS_RELAXED ? " for relaxed ordering" : "");
-	return true;
+	say_armed(domain, pin_class_access(domain, keys));
+	return 0;
 }
 
-struct pin_domain *pin_domain_arm(struct ibv_pd *pd, int kind, unsigned access)
+/* With the domain's lock. */
+static int arm_within(struct pin_domain *domain, struct pin_class *keys, unsigned most)
 {
-	struct pin_domain *domain;
-	bool armed, eager;
+	bool is_first = !has_armed(domain);
 
 	if (pin_pool_off())
-		return NULL;
+		return -ENOMEM;
+	if (is_first)
+		domain->most = most | IBV_ACCESS_RELAXED_ORDERING;
+	if (pin_class_access(domain, keys) & ~domain->most)
+		return -EEXIST;
+	return keys->armed ? 0 : arm(domain, keys, is_first);
+}
+
+int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned most, struct pin_domain **out)
+{
+	struct pin_domain *domain;
+	struct pin_class *keys;
+	bool is_eager;
+	int error;
+
+	if (pin_pool_off())
+		return -ENOMEM;
 	pin_fork_prepare();
 	pin_watch_start(&heap_watch);
 	pin_listeners_find();
 	pin_node_prepare();
 	domain = lock_domain(pd);
 	if (!domain)
-		return NULL;
-	armed = !pin_pool_off() && (domain->classes[kind].armed || arm(domain, kind, access));
-	eager = domain->classes[kind].eager;
+		return -ENOMEM;
+	keys = &domain->classes[pin_class_of(access)];
+	error = arm_within(domain, keys, most);
+	is_eager = !keys->ahead;
 	pthread_rwlock_unlock(&domain->lock);
-	if (!armed)
-		return NULL;
-	pin_prefill(domain, &domain->classes[kind]);
-	if (eager)
+	if (error)
+		return error;
+	pin_prefill(domain, keys);
+	if (is_eager)
 		pin_registrar_start();
-	return domain;
+	*out = domain;
+	return 0;
 }
 
 static bool has_users(struct pin_domain *domain)
 {
-	for (int i = 0; i < PIN_CLASSES; i++)
-		if (pin_keys_in_use(&domain->classes[i]))
+	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));)
+		if (pin_keys_in_use(keys))
 			return true;
 	return false;
 }
@@ -259,8 +330,8 @@ static bool has_users(struct pin_domain *domain)
 /* With the domain's lock. */
 static void deregister(struct pin_domain *domain, enum pin_clear what)
 {
-	for (int i = 0; i < PIN_CLASSES; i++)
-		pin_keys_clear(domain, &domain->classes[i], what);
+	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));)
+		pin_keys_clear(domain, keys, what);
 }
 
 /*
@@ -270,10 +341,10 @@ static void deregister(struct pin_domain *domain, enum pin_clear what)
 static void retire(struct pin_domain *domain)
 {
 	atomic_fetch_add(&domain->generation, 1);
-	for (int i = 0; i < PIN_CLASSES; i++) {
-		domain->classes[i].eager = false;
-		atomic_store(&domain->classes[i].armed, false);
-		pin_keys_forget(domain, &domain->classes[i]);
+	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));) {
+		keys->ahead = PIN_AHEAD_NEVER;
+		atomic_store(&keys->armed, false);
+		pin_keys_forget(domain, keys);
 	}
 	domain->max_mr_size = 0;
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
@@ -355,14 +426,12 @@ int pin_domain_disarm(struct ibv_pd *pd)
 
 	if (!domain)
 		return -ENOENT;
-	atomic_store(&domain->lookup, &domain->classes[PIN_CLASS_PLAIN]);
-	for (int i = 0; i < PIN_CLASSES; i++) {
-		struct pin_class *keys = &domain->classes[i];
-
+	look_up_all_rights(domain);
+	domain->most = PIN_CLASS_RIGHTS;
+	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));) {
 		armed |= keys->armed;
-		keys->eager = false;
+		keys->ahead = PIN_AHEAD_NEVER;
 		pin_keys_clear(domain, keys, PIN_CLEAR_IDLE);
-		/* With users the rights stay: their MRs have them. */
 		if (!pin_keys_in_use(keys))
 			atomic_store(&keys->armed, false);
 	}
@@ -371,21 +440,20 @@ int pin_domain_disarm(struct ibv_pd *pd)
 	return armed ? 0 : -ENOENT;
 }
 
-int pin_domain_attach(struct ibv_pd *pd, int kind, unsigned access)
+int pin_domain_attach(struct ibv_pd *pd, unsigned access)
 {
-	struct pin_domain *domain = pin_domain_arm(pd, kind, access);
+	struct pin_domain *domain;
 	struct pin_class *keys;
+	int error = pin_domain_arm(pd, access, access, &domain);
 
-	if (!domain)
-		return -ENOMEM;
-	keys = &domain->classes[kind];
-	if (access & ~keys->access)
-		return -EEXIST;
+	if (error)
+		return error;
 	domain = lock_domain(pd);
 	if (!domain)
 		return -ENOMEM;
-	keys->eager = pin_options.mode == PIN_MODE_EAGER;
-	atomic_store(&domain->lookup, &domain->classes[kind]);
+	keys = &domain->classes[pin_class_of(access)];
+	keys->ahead = pin_options.mode == PIN_MODE_EAGER ? 0 : PIN_AHEAD_NEVER;
+	atomic_store(&domain->lookup, keys);
 	pthread_rwlock_unlock(&domain->lock);
 	pin_registrar_wake();
 	return 0;

@@ -9,8 +9,9 @@
  * domains as well.
  *
  * A domain is armed by its first registration of heap memory or by
- * pinalloc_attach(). Its keys are kept by access class: with relaxed ordering
- * and without, because a request that needs order must never get a key without.
+ * pinalloc_attach(). Its keys are kept by class: each set of rights that occurs has
+ * memory regions of its own, so that no key has a right that was not asked for, nor
+ * one without order where order was.
  *
  * The registry's lock (domain.c) and a domain's are never held together. No lock is
  * held by readers of keys, and none is ever taken under a lock of jemalloc's.
@@ -24,7 +25,40 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { PIN_CLASS_PLAIN, PIN_CLASS_RELAXED, PIN_CLASSES };
+/* The IBV_ACCESS_* that memory regions of the heap can have; every set of them is a class. */
+#define PIN_CLASS_RIGHTS 0x10000fu
+#define PIN_CLASSES	 32
+
+_Static_assert(PIN_CLASS_RIGHTS == (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+				    IBV_ACCESS_RELAXED_ORDERING),
+	       "pin_class_of() takes the last four bits and bit 20");
+
+/* The number of the class with exactly these rights, and the rights of one. */
+static inline unsigned pin_class_of(unsigned access)
+{
+	return (access & 0xf) | (access >> 16 & 0x10);
+}
+
+static inline unsigned pin_class_rights(unsigned number)
+{
+	return (number & 0xf) | (number & 0x10) << 16;
+}
+
+/* Whether verbs allow a memory region with them: remote writing needs local writing. */
+static inline bool pin_class_is_sound(unsigned access)
+{
+	return access & IBV_ACCESS_LOCAL_WRITE ||
+	       !(access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC));
+}
+
+/*
+ * The registrar works on the class that is armed first, and on those that are attached. The
+ * rights of others may be those of a few buffers only, and each class that has the whole heap
+ * counts against locked memory once more: it waits until so many requests had to be registered.
+ */
+#define PIN_AHEAD_LATER 4u
+#define PIN_AHEAD_NEVER UINT32_MAX
 
 struct pin_class {
 	struct pin_table covering; /* granule of the heap → number of an entry + 1 (keys.h) */
@@ -34,15 +68,14 @@ struct pin_class {
 	struct pin_table failures;	/* granule → struct pin_failure */
 	_Atomic size_t room;		/* below this number both may be touched */
 	_Atomic uint32_t n_places;	/* numbers ever used */
-	_Atomic unsigned access;	/* IBV_ACCESS_* of its MRs */
 	_Atomic bool armed;
-	_Atomic bool eager;   /* the registrar works on it; domain's lock, shared or not */
-	_Atomic size_t cell;  /* bytes: choice.h */
-	pthread_mutex_t lock; /* see keys.h; guards what follows */
-	size_t credit;	      /* bytes that may be registered anew */
-	size_t longest;	      /* bytes of an entry, ever */
-	uint32_t free;	      /* lists of entries, see places.c: those nobody has, */
-	uint32_t leftovers;   /* and some that are kept only by their users */
+	_Atomic uint32_t ahead; /* PIN_AHEAD_*, counted down; 0: the registrar works on it */
+	_Atomic size_t cell;	/* bytes: choice.h */
+	pthread_mutex_t lock;	/* see keys.h; guards what follows */
+	size_t credit;		/* bytes that may be registered anew */
+	size_t longest;		/* bytes of an entry, ever */
+	uint32_t free;		/* lists of entries, see places.c: those nobody has, */
+	uint32_t leftovers;	/* and some that are kept only by their users */
 };
 
 struct pin_domain {
@@ -54,7 +87,9 @@ struct pin_domain {
 	 * while a PD is deallocated, which goes first. Looking keys up does not take it.
 	 */
 	pthread_rwlock_t lock;
-	struct pin_class classes[PIN_CLASSES];
+	struct pin_class *classes; /* PIN_CLASSES of them */
+	_Atomic uint32_t known;	   /* a bit for each that was armed once and has its tables */
+	_Atomic unsigned most;	   /* rights that a class may be armed with */
 	_Atomic(struct pin_class *) lookup; /* what pinalloc_lookup() answers from */
 	char device[64];
 	size_t max_mr_size;	  /* bytes; 0 while nobody has asked the device */
@@ -86,6 +121,27 @@ static inline struct pin_domain *pin_domain_find(const struct ibv_pd *pd)
 	return pin_domain_search(pd);
 }
 
+/* The rights of the domain's class, exactly. */
+static inline unsigned pin_class_access(const struct pin_domain *domain,
+					const struct pin_class *keys)
+{
+	return pin_class_rights((unsigned)(keys - domain->classes));
+}
+
+/* The next of the domain's classes that occur, behind NULL the first; NULL at their end. */
+static inline struct pin_class *pin_class_next(struct pin_domain *domain,
+					       const struct pin_class *last)
+{
+	unsigned from = last ? (unsigned)(last - domain->classes) + 1 : 0;
+	uint64_t known = atomic_load_explicit(&domain->known, memory_order_acquire);
+
+	known = known >> from << from;
+	return known ? &domain->classes[__builtin_ctzll(known)] : NULL;
+}
+
+/* PINALLOC_ACCESS as the rights of a memory region. */
+unsigned pin_domain_rights(void);
+
 /* In a forked child: no PD is known any more. Async-signal-safe. */
 void pin_domain_forget_all(void);
 
@@ -96,11 +152,13 @@ void pin_domain_forget_all(void);
 void pin_domain_notice(struct ibv_pd *pd);
 
 /*
- * Arms a class of the PD's domain with these rights; armed already, its rights
- * stay. Starts the registrar in eager mode. Returns the domain, or NULL when the
- * PD was not seen, there is no address space, or registration is off.
+ * Arms the class with these rights of the PD's domain, if it is not. The first one decides
+ * what `most` may be in others until the domain is disarmed. Starts the registrar in eager
+ * mode. Returns 0 and the domain; -EEXIST when it is armed with fewer rights; -ENOMEM when
+ * the PD was not seen, there is no address space, or registration is off.
  */
-struct pin_domain *pin_domain_arm(struct ibv_pd *pd, int kind, unsigned access);
+int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned most,
+		   struct pin_domain **domain);
 
 /*
  * ibv_dealloc_pd(): deregisters what there is, then calls the real one. Returns
@@ -120,10 +178,10 @@ void pin_domain_unimport(struct ibv_pd *pd);
 void pin_domain_close(const struct ibv_context *context);
 
 /*
- * pinalloc_attach(): arms with these rights and registers ahead. Returns 0;
- * -EEXIST when it is armed with fewer rights; -ENOMEM as pin_domain_arm().
+ * pinalloc_attach(): arms with these rights and no others, registers ahead, and looks keys up
+ * there. Returns as pin_domain_arm().
  */
-int pin_domain_attach(struct ibv_pd *pd, int kind, unsigned access);
+int pin_domain_attach(struct ibv_pd *pd, unsigned access);
 
 /*
  * pinalloc_detach(): gives up the looked-up keys and every memory region nobody uses,

@@ -139,8 +139,9 @@ static size_t count_all(void)
 	size_t sum = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		for (int k = 0; k < PIN_CLASSES; k++)
-			sum += pin_domain_at(i)->classes[k].n_places;
+		for (struct pin_class *keys = NULL;
+		     (keys = pin_class_next(pin_domain_at(i), keys));)
+			sum += keys->n_places;
 	return sum;
 }
 
@@ -155,9 +156,10 @@ static void search(void)
 		room = MOST;
 	for (uint32_t i = 0; i < n; i++) {
 		struct pin_domain *domain = pin_domain_at(i);
+		struct pin_class *keys = NULL;
 
-		for (int k = 0; k < PIN_CLASSES && atomic_load(&domain->pd); k++)
-			search_class(domain, &domain->classes[k], now);
+		while (atomic_load(&domain->pd) && (keys = pin_class_next(domain, keys)))
+			search_class(domain, keys, now);
 	}
 	sort_list();
 }

@@ -20,7 +20,7 @@ uint32_t pin_keys_clock(void)
  * Registers a range for a place that is BUSY and this thread's. Without `mr` the place is free
  * again. Returns whether it is found.
  */
-static bool fill(struct pin_class *keys, uint32_t number, struct ibv_mr *mr, unsigned access)
+static bool fill(struct pin_class *keys, uint32_t number, struct ibv_mr *mr)
 {
 	struct pin_registration *registration = pin_keys_registration(keys, number);
 	struct pin_entry *entry = pin_place(keys, number);
@@ -34,7 +34,6 @@ static bool fill(struct pin_class *keys, uint32_t number, struct ibv_mr *mr, uns
 	}
 	pin_verify_registered(pin_place_range(entry));
 	registration->mr = mr;
-	registration->access = access;
 	registration->used_at = atomic_fetch_add(&clock_now, 1) + 1;
 	registration->provider_bytes = pin_register_readable_bytes(mr);
 	entry->lkey = mr->lkey;
@@ -59,7 +58,7 @@ static bool register_place(struct pin_domain *domain, struct pin_class *keys, ui
 			   struct pin_range wanted, bool may_evict)
 {
 	struct pin_range range = pin_place_range(pin_place(keys, number));
-	unsigned access = keys->access;
+	unsigned access = pin_class_access(domain, keys);
 	struct ibv_mr *mr;
 	int error;
 	bool found;
@@ -72,7 +71,7 @@ static bool register_place(struct pin_domain *domain, struct pin_class *keys, ui
 	}
 	if (!mr)
 		pin_register_say_failed(domain, range, error);
-	found = fill(keys, number, mr, access);
+	found = fill(keys, number, mr);
 	if (mr)
 		pin_place_sweep(domain, keys, range);
 	return found;
@@ -212,6 +211,15 @@ static enum step next_step(struct pin_class *keys, const void *addr, size_t leng
 	}
 }
 
+/* Unless that is decided, or another thread does it at the same time. */
+static void come_closer_to_ahead(struct pin_class *keys)
+{
+	uint32_t left = keys->ahead;
+
+	if (left && left != PIN_AHEAD_NEVER)
+		atomic_compare_exchange_strong(&keys->ahead, &left, left - 1);
+}
+
 bool pin_keys_prepare(struct pin_domain *domain, struct pin_class *keys, const void *addr,
 		      size_t length)
 {
@@ -227,6 +235,7 @@ bool pin_keys_prepare(struct pin_domain *domain, struct pin_class *keys, const v
 	if (step != REGISTER)
 		return step == HAS;
 	if (register_place(domain, keys, number, range, true)) {
+		come_closer_to_ahead(keys);
 		pin_registrar_wake();
 		return true;
 	}

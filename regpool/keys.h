@@ -46,7 +46,6 @@ struct pin_user_count {
 struct pin_registration {
 	struct ibv_mr *mr;	  /* the real one */
 	uint32_t provider_bytes;  /* of *mr that may be copied into a proxy */
-	unsigned access;	  /* IBV_ACCESS_* of it */
 	_Atomic uint32_t used_at; /* the eviction clock when last taken */
 	/* With the class's lock: */
 	bool is_stale;	      /* pages of it were replaced: found no more */

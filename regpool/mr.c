@@ -24,27 +24,6 @@ struct request {
 	unsigned access;
 };
 
-static int class_of(unsigned access)
-{
-	return access & IBV_ACCESS_RELAXED_ORDERING ? PIN_CLASS_RELAXED : PIN_CLASS_PLAIN;
-}
-
-/* PINALLOC_ACCESS as the rights of a memory region. */
-static unsigned heap_rights(int kind)
-{
-	unsigned rights = kind == PIN_CLASS_RELAXED ? IBV_ACCESS_RELAXED_ORDERING : 0;
-
-	if (pin_options.access & PIN_ACCESS_LOCAL)
-		rights |= IBV_ACCESS_LOCAL_WRITE;
-	if (pin_options.access & PIN_ACCESS_READ)
-		rights |= IBV_ACCESS_REMOTE_READ;
-	if (pin_options.access & PIN_ACCESS_WRITE)
-		rights |= IBV_ACCESS_REMOTE_WRITE;
-	if (pin_options.access & PIN_ACCESS_ATOMIC)
-		rights |= IBV_ACCESS_REMOTE_ATOMIC;
-	return rights;
-}
-
 /* Whether a memory region of the heap could serve it at all. */
 static enum pin_reason examine(const struct request *request)
 {
@@ -55,7 +34,7 @@ static enum pin_reason examine(const struct request *request)
 	pin_watch_settle();
 	if (request->iova != (uintptr_t)request->addr || !request->length)
 		return PIN_IOVA;
-	if (request->access & ~heap_rights(class_of(request->access)))
+	if (request->access & ~PIN_CLASS_RIGHTS)
 		return PIN_RIGHTS;
 	return PIN_SERVED;
 }
@@ -69,13 +48,28 @@ static PIN_COLD enum pin_reason why_not(const void *addr, size_t length)
 								     : PIN_UNPINNED;
 }
 
-/* The armed class for a request, arming it if need be. */
-static struct pin_class *armed_class(struct ibv_pd *pd, int kind, struct pin_domain **domain)
+/* Whether a class may have these rights: what is armed has, and need not be looked at. */
+static enum pin_reason examine_rights(unsigned access)
 {
-	*domain = pin_domain_find(pd);
-	if (*domain && PIN_UNLIKELY(!(*domain)->classes[kind].armed))
-		*domain = pin_domain_arm(pd, kind, heap_rights(kind));
-	return *domain ? &(*domain)->classes[kind] : NULL;
+	if (access & ~(pin_domain_rights() | IBV_ACCESS_RELAXED_ORDERING))
+		return PIN_RIGHTS;
+	return pin_class_is_sound(access) ? PIN_SERVED : PIN_UNSOUND;
+}
+
+/* The class for a request; why not, if it cannot be armed. */
+static PIN_COLD enum pin_reason arm(const struct request *request, struct pin_domain **domain)
+{
+	enum pin_reason reason = examine_rights(request->access);
+	int error;
+
+	if (reason != PIN_SERVED)
+		return reason;
+	error = pin_domain_arm(request->pd, request->access, pin_domain_rights(), domain);
+	if (error == -EEXIST)
+		return PIN_RIGHTS;
+	if (error)
+		return pin_pool_off() ? pin_pool_off() : PIN_UNSEEN;
+	return PIN_SERVED;
 }
 
 /* Makes the proxy hold what the request needs, as one more user of a memory region. */
@@ -84,22 +78,23 @@ static enum pin_reason serve(const struct request *request, struct pin_proxy *pr
 	struct pin_registration *registration;
 	struct pin_user_count *user;
 	struct pin_domain *domain;
-	struct pin_class *keys;
 	enum pin_reason reason;
+	unsigned number;
 
 	reason = examine(request);
 	if (reason != PIN_SERVED)
 		return reason;
-	keys = armed_class(request->pd, class_of(request->access), &domain);
-	if (!keys)
-		return pin_pool_off() ? pin_pool_off() : PIN_UNSEEN;
-	registration = pin_keys_use(domain, keys, request->addr, request->length, &user);
+	domain = pin_domain_find(request->pd);
+	number = pin_class_of(request->access);
+	if (PIN_UNLIKELY(!domain || !domain->classes[number].armed)) {
+		reason = arm(request, &domain);
+		if (reason != PIN_SERVED)
+			return reason;
+	}
+	registration = pin_keys_use(domain, &domain->classes[number], request->addr,
+				    request->length, &user);
 	if (!registration)
 		return why_not(request->addr, request->length);
-	if (PIN_UNLIKELY(request->access & ~registration->access)) {
-		pin_keys_put(user);
-		return PIN_RIGHTS;
-	}
 	pin_proxy_fill(proxy, registration->mr, registration->provider_bytes, request->addr,
 		       request->length);
 	proxy->user = user;
@@ -327,8 +322,9 @@ static PIN_COLD int look_up_slowly(struct ibv_pd *pd, const void *addr, size_t l
 		return -ENOENT;
 	if (domain && !pin_pool_off()) {
 		keys = atomic_load(&domain->lookup);
-		keys = armed_class(pd, (int)(keys - domain->classes), &domain);
-		*entry = keys ? pin_keys_hold(domain, keys, addr, length) : NULL;
+		if (keys->armed || !pin_domain_arm(pd, pin_class_access(domain, keys),
+						   pin_domain_rights(), &domain))
+			*entry = pin_keys_hold(domain, keys, addr, length);
 	}
 	errno = saved;
 	return *entry ? 0 : -ENOMEM;
@@ -391,11 +387,11 @@ int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, uint32_t *
 
 int pin_mr_attach(struct ibv_pd *pd, unsigned access)
 {
-	int kind = class_of(access), saved = errno, error;
+	int saved = errno, error;
 
-	if (access & ~heap_rights(kind))
+	if (examine_rights(access) != PIN_SERVED)
 		return -EINVAL;
-	error = pin_domain_attach(pd, kind, access);
+	error = pin_domain_attach(pd, access);
 	errno = saved;
 	return error;
 }

@@ -32,7 +32,7 @@ int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, uint32_t *
 		  uint32_t *rkey);
 
 /*
- * Arms a PD with these IBV_ACCESS_* rights. Returns 0, -EINVAL for rights the
+ * Arms a PD with exactly these IBV_ACCESS_* rights. Returns 0, -EINVAL for rights the
  * memory regions cannot have, -EEXIST when it is armed with fewer, -ENOMEM when
  * there is no room or registration is off.
  */

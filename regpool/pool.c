@@ -13,6 +13,7 @@ const char *const pin_reason_names[PIN_REASONS] = {
 	[PIN_REPLACED] = "pages replaced by the program",
 	[PIN_IOVA] = "device address differs, or empty",
 	[PIN_RIGHTS] = "rights beyond PINALLOC_ACCESS",
+	[PIN_UNSOUND] = "remote writing without local",
 	[PIN_UNPINNED] = "could not be pinned",
 	[PIN_NO_ROOM] = "table full",
 	[PIN_UNSEEN] = "unknown protection domain",

@@ -19,6 +19,7 @@ enum pin_reason {
 	PIN_REPLACED,	/* in heap whose pages the program has replaced itself */
 	PIN_IOVA,	/* device address differs from the address, or no length */
 	PIN_RIGHTS,	/* rights that the memory regions do not have */
+	PIN_UNSOUND,	/* rights that no memory region can have */
 	PIN_UNPINNED,	/* it could not be pinned */
 	PIN_NO_ROOM,	/* out of proxies */
 	PIN_UNSEEN,	/* in a protection domain that was not seen when it was made */

@@ -79,7 +79,7 @@ static bool is_resident(struct pin_range range)
 /* With the domain's lock; a domain without a PD is not armed. */
 static bool is_worked_on(struct pin_class *keys)
 {
-	return keys->armed && keys->eager;
+	return keys->armed && !keys->ahead;
 }
 
 /*
@@ -91,14 +91,15 @@ static bool is_worked_on(struct pin_class *keys)
 static bool register_stretch(struct pin_domain *domain, struct pin_class *keys,
 			     struct pin_range range)
 {
-	bool goes_on;
+	bool worked_on, goes_on;
 
 	pthread_rwlock_rdlock(&domain->lock);
 	/* All of it may be another's by now. */
-	goes_on = is_worked_on(keys) && !pin_pool_off() && !pin_pool.evicted &&
+	worked_on = is_worked_on(keys);
+	goes_on = worked_on && !pin_pool_off() && !pin_pool.evicted &&
 		  pin_keys_prepare_ahead(domain, keys, range);
-	if (!goes_on)
-		keys->eager = false;
+	if (worked_on && !goes_on)
+		keys->ahead = PIN_AHEAD_NEVER;
 	pthread_rwlock_unlock(&domain->lock);
 	return goes_on;
 }
@@ -127,7 +128,7 @@ static void register_chunk(struct pin_domain *domain, struct pin_class *keys,
 {
 	struct pin_range first, cell;
 
-	for (uintptr_t p = chunk.start; p < chunk.end && keys->eager; p = cell.end) {
+	for (uintptr_t p = chunk.start; p < chunk.end && !keys->ahead; p = cell.end) {
 		first = (struct pin_range){p, p + PIN_GRANULE};
 		cell = pin_choice_tile(span, first, keys->cell);
 		if (!register_cell(domain, keys, cell, is_quiet))
@@ -144,9 +145,9 @@ static void visit(struct pass *pass, const struct pin_span *span, struct pin_ran
 	atomic_fetch_add(&pass->ns, pin_os_now_ns() - began);
 	atomic_fetch_add(&pass->n_new, n_new);
 	for (uint32_t i = 0; i < pin_domain_count(); i++)
-		for (int kind = 0; kind < PIN_CLASSES; kind++)
-			register_chunk(pin_domain_at(i), &pin_domain_at(i)->classes[kind], span,
-				       chunk, is_quiet);
+		for (struct pin_class *keys = NULL;
+		     (keys = pin_class_next(pin_domain_at(i), keys));)
+			register_chunk(pin_domain_at(i), keys, span, chunk, is_quiet);
 }
 
 /*
@@ -180,9 +181,9 @@ static void visit_part(void *pass, unsigned part)
 static void sweep(struct pin_domain *domain)
 {
 	pthread_rwlock_rdlock(&domain->lock);
-	for (int kind = 0; kind < PIN_CLASSES; kind++)
-		if (is_worked_on(&domain->classes[kind]))
-			pin_keys_sweep(domain, &domain->classes[kind]);
+	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));)
+		if (keys->armed)
+			pin_keys_sweep(domain, keys);
 	pthread_rwlock_unlock(&domain->lock);
 }
 

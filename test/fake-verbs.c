@@ -69,6 +69,14 @@ static bool fails(void)
 	return left;
 }
 
+/* As the kernel has it: remote writing needs local writing. */
+static bool are_sound(unsigned access)
+{
+	const unsigned writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+
+	return !(access & writing) || access & IBV_ACCESS_LOCAL_WRITE;
+}
+
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 			     unsigned access)
 {
@@ -80,7 +88,7 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 		errno = fake_verbs.fail_errno;
 		return NULL;
 	}
-	if (length > fake_verbs.max_mr_size) {
+	if (length > fake_verbs.max_mr_size || !are_sound(access)) {
 		errno = EINVAL;
 		return NULL;
 	}

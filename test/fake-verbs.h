@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A libibverbs without a device, for the unit tests: it keeps the rules the
- * kernel keeps (a PD with MRs cannot go, locked memory is limited) and fails on
- * demand.
+ * kernel keeps (a PD with MRs cannot go, locked memory is limited, remote writing needs
+ * local writing) and fails on demand.
  */
 #ifndef FAKE_VERBS_H
 #define FAKE_VERBS_H

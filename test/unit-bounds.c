@@ -62,7 +62,7 @@ static struct ibv_pd *begin(unsigned seed)
 
 static struct pin_class *class_of(struct ibv_pd *pd)
 {
-	return &pin_domain_find(pd)->classes[PIN_CLASS_PLAIN];
+	return &pin_domain_find(pd)->classes[pin_class_of(RIGHTS)];
 }
 
 /* Of those that somebody uses or has keys of. */

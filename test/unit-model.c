@@ -133,9 +133,7 @@ static bool usable(const struct held *held)
 
 	return mr->addr == held->addr && mr->length == held->length && mr->pd == held->pd &&
 	       fake_keys_reach(mr->lkey, mr->rkey, held->pd, held->addr, held->length) &&
-	       !(held->access & ~fake_access_of(mr->lkey)) &&
-	       (held->access & IBV_ACCESS_RELAXED_ORDERING) ==
-		       (fake_access_of(mr->lkey) & IBV_ACCESS_RELAXED_ORDERING);
+	       fake_access_of(mr->lkey) == held->access;
 }
 
 static bool any_replaced(const void *addr, size_t length)
@@ -152,17 +150,32 @@ static bool is_passed(const struct ibv_mr *mr)
 	return !proxy || proxy->own;
 }
 
+/* Most often such as all ask for. */
+static unsigned some_rights(struct actor *actor)
+{
+	static const unsigned rights[] = {7,
+					  7,
+					  15,
+					  15,
+					  0,
+					  1,
+					  4,
+					  9,
+					  1 | IBV_ACCESS_MW_BIND,
+					  7 | IBV_ACCESS_RELAXED_ORDERING};
+
+	return rights[below(actor, PIN_ARRAY_SIZE(rights))];
+}
+
 static void do_register(struct actor *actor, struct held *held)
 {
-	static const unsigned rights[] = {
-		1, 3, 7, 15, 1 | IBV_ACCESS_MW_BIND, 3 | IBV_ACCESS_RELAXED_ORDERING};
 	bool replaced;
 
 	if (held->mr)
 		return;
 	some_range(actor, &held->addr, &held->length);
 	replaced = any_replaced(held->addr, held->length);
-	held->access = rights[below(actor, PIN_ARRAY_SIZE(rights))];
+	held->access = some_rights(actor);
 	held->pd = below(actor, 4) ? actor->pd : shared;
 	held->mr = reg(held->pd, held->addr, held->length, held->access);
 	actor->failed += !held->mr;
@@ -181,13 +194,18 @@ static void do_deregister(struct actor *actor, struct held *held)
 
 static void do_reregister(struct actor *actor, struct held *held)
 {
+	int flags = IBV_REREG_MR_CHANGE_TRANSLATION;
 	struct held before = *held;
 
 	if (!held->mr || !pin_reserve_contains(held->addr))
 		return;
 	some_range(actor, &held->addr, &held->length);
-	if (pin_mr_reregister(held->mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, held->addr,
-			      held->length, 0))
+	if (below(actor, 2)) {
+		flags |= IBV_REREG_MR_CHANGE_ACCESS;
+		held->access = some_rights(actor);
+	}
+	if (pin_mr_reregister(held->mr, flags, NULL, held->addr, held->length,
+			      flags & IBV_REREG_MR_CHANGE_ACCESS ? (int)held->access : 0))
 		*held = before;
 	actor->wrong += !usable(held);
 }
@@ -327,7 +345,7 @@ static void do_disarm(struct actor *actor)
 
 static void do_attach(struct actor *actor)
 {
-	pin_mr_attach(actor->pd, 15);
+	pin_mr_attach(actor->pd, below(actor, 4) ? 15 : 7);
 	pin_mr_attach(shared, 15);
 }
 

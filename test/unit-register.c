@@ -25,7 +25,7 @@ static void served(void)
 	struct ibv_pd *pd = new_pd();
 	unsigned made = fake_verbs.made;
 	struct ibv_mr *a = reg(pd, heap + 100, 5000, RIGHTS);
-	struct ibv_mr *b = reg(pd, heap + PIECE / 2, PIECE / 2, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_mr *b = reg(pd, heap + PIECE / 2, PIECE / 2, RIGHTS);
 
 	ok(a && b && fake_verbs.made == made + 1, "two requests take one real registration");
 	ok(a->addr == heap + 100 && a->length == 5000, "each has the address it asked for");
@@ -329,7 +329,7 @@ static bool is_registered_ahead(struct ibv_pd *pd, void *addr, size_t length)
 	struct pin_domain *domain = pin_domain_find(pd);
 	unsigned made = fake_verbs.made;
 
-	pin_keys_prepare_ahead(domain, &domain->classes[PIN_CLASS_PLAIN],
+	pin_keys_prepare_ahead(domain, &domain->classes[pin_class_of(RIGHTS)],
 			       pin_range_of(addr, length));
 	return fake_verbs.made != made;
 }
@@ -342,6 +342,7 @@ static void replaced(void)
 	struct ibv_mr *used = reg(pd, p - PIECE, 3 * PIECE, RIGHTS), *mr;
 	struct keys keys;
 
+	pin_mr_attach(pd, RIGHTS);
 	ok(reaches(used) && !look_up(pd, p, 64, &keys), "memory that is registered");
 	fake_replace(p + 5, 1);
 	ok(reaches(used), "stays so for who uses it when pages of it are replaced");

@@ -79,7 +79,7 @@ static void look_up_all(void)
 
 static bool is_registered(size_t i)
 {
-	struct pin_class *keys = &pin_domain_at(0)->classes[PIN_CLASS_PLAIN];
+	struct pin_class *keys = &pin_domain_at(0)->classes[pin_class_of(RIGHTS)];
 
 	return pin_keys_covering(keys, cell(i)) != PIN_NO_ENTRY;
 }

@@ -69,13 +69,13 @@ static inline void rdma_to_init(struct ibv_qp *qp)
 				    IBV_QP_ACCESS_FLAGS));
 }
 
-/* Its own address is its peer's. */
-static inline void rdma_to_ready(struct ibv_qp *qp)
+/* The peer is on the same device: its address is that of this one. */
+static inline void rdma_to_ready(struct ibv_qp *qp, uint32_t peer)
 {
 	struct ibv_qp_attr receive = {
 		.qp_state = IBV_QPS_RTR,
 		.path_mtu = IBV_MTU_4096,
-		.dest_qp_num = qp->qp_num,
+		.dest_qp_num = peer,
 		.max_dest_rd_atomic = 4,
 		.min_rnr_timer = 12,
 		.ah_attr = {.is_global = 1, .port_num = 1, .grh.hop_limit = 64},
@@ -99,8 +99,8 @@ static inline void rdma_to_ready(struct ibv_qp *qp)
 				    IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
-/* Makes a queue pair in the protection domain, ready to talk to itself. */
-static inline void rdma_connect(struct rdma *rdma, struct ibv_pd *pd)
+/* Makes a queue pair in the protection domain, for rdma_to_ready(). */
+static inline void rdma_make(struct rdma *rdma, struct ibv_pd *pd)
 {
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
@@ -116,7 +116,13 @@ static inline void rdma_connect(struct rdma *rdma, struct ibv_pd *pd)
 	attr.send_cq = attr.recv_cq = rdma->cq;
 	need((rdma->qp = ibv_create_qp(pd, &attr)));
 	rdma_to_init(rdma->qp);
-	rdma_to_ready(rdma->qp);
+}
+
+/* Makes one that is ready to talk to itself. */
+static inline void rdma_connect(struct rdma *rdma, struct ibv_pd *pd)
+{
+	rdma_make(rdma, pd);
+	rdma_to_ready(rdma->qp, rdma->qp->qp_num);
 }
 
 /* The protection domain stays. */

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A key has the rights that were asked for, and no others: of every set of rights there is,
+ * whoever asks, and however. And what it costs: a memory region for each set, of which only
+ * those are registered ahead that are asked for again and again.
+ */
+#include <config.h>
+
+#include "regpool/keys.h"
+#include "regpool/pool.h"
+#include "test/fake-kernel.h"
+#include "test/lines.h"
+#include "test/spans.h"
+#include "test/tap.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#define LOCAL  IBV_ACCESS_LOCAL_WRITE
+#define READ   IBV_ACCESS_REMOTE_READ
+#define WRITE  IBV_ACCESS_REMOTE_WRITE
+#define ATOMIC IBV_ACCESS_REMOTE_ATOMIC
+#define ALL    (LOCAL | READ | WRITE | ATOMIC)
+
+static char *heap;
+
+/* All there are; those that verbs refuse as well. */
+static const unsigned sets[] = {0,
+				READ,
+				LOCAL,
+				LOCAL | READ,
+				LOCAL | WRITE,
+				LOCAL | ATOMIC,
+				LOCAL | READ | WRITE,
+				LOCAL | READ | ATOMIC,
+				LOCAL | WRITE | ATOMIC,
+				ALL};
+static const unsigned refused_sets[] = {WRITE,	       ATOMIC,	       READ | WRITE,
+					READ | ATOMIC, WRITE | ATOMIC, READ | WRITE | ATOMIC};
+#define N_SETS (2 * PIN_ARRAY_SIZE(sets))
+
+/* Each with and without order. */
+static unsigned set_at(size_t i)
+{
+	return sets[i / 2] | (i % 2 ? IBV_ACCESS_RELAXED_ORDERING : 0);
+}
+
+static void exact(void)
+{
+	unsigned made = fake_verbs.made, wrong = 0, apart = 0;
+	uint64_t served = pin_pool_requests(PIN_SERVED);
+	struct ibv_mr *held[2 * N_SETS];
+	struct ibv_pd *pd = new_pd();
+
+	for (size_t i = 0; i < 2 * N_SETS; i++) {
+		held[i] = reg(pd, heap + 100 * i, 100, set_at(i % N_SETS));
+		wrong += !reaches(held[i]) ||
+			 fake_access_of(held[i]->lkey) != set_at(i % N_SETS);
+	}
+	for (size_t i = 0; i < N_SETS; i++)
+		apart += held[i]->lkey != held[i + N_SETS]->lkey;
+	ok(!wrong && pin_pool_requests(PIN_SERVED) == served + 2 * N_SETS,
+	   "each of %zu sets of rights is served with a key that has them, and no others: %u",
+	   N_SETS, wrong);
+	ok(!apart && fake_verbs.made == made + N_SETS && pin_pool.pinned == PIECE,
+	   "with one memory region a set, whoever asks, and memory that is pinned once");
+	ok(pin_domain_dealloc(pd) == EBUSY, "the PD is busy");
+	for (size_t i = 0; i < 2 * N_SETS; i++)
+		wrong += pin_mr_deregister(held[i]) != 0;
+	ok(!wrong && !pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned,
+	   "and goes with all of them");
+}
+
+static void refused(void)
+{
+	const size_t n = PIN_ARRAY_SIZE(refused_sets);
+	struct lines lines = lines_begin();
+	struct ibv_pd *pd = new_pd();
+	unsigned wrong = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		errno = 0;
+		wrong += reg(pd, heap, 64, refused_sets[i]) != NULL || errno != EINVAL;
+		wrong += pin_mr_attach(pd, refused_sets[i]) != -EINVAL;
+	}
+	lines_end(&lines);
+	ok(!wrong && pin_pool_requests(PIN_UNSOUND) == n,
+	   "rights that verbs refuse are refused by libibverbs, as without us");
+	ok(!lines.n && !fake_verbs.live, "of which nothing is said, and nothing is left");
+	ok(!pin_domain_dealloc(pd), "the PD goes");
+}
+
+/* PINALLOC_ACCESS=local: remote keys are libibverbs' own. */
+static void local_only(void)
+{
+	struct ibv_pd *pd;
+	struct ibv_mr *mr, *near;
+	uint32_t lkey, rkey;
+
+	pin_options.access = PIN_ACCESS_LOCAL;
+	pd = new_pd();
+	near = reg(pd, heap + 1000, 64, LOCAL);
+	ok(near && fake_access_of(near->lkey) == LOCAL && pin_pool.pinned == PIECE,
+	   "within PINALLOC_ACCESS a request is served");
+	mr = reg(pd, heap + 100, 64, ALL);
+	lkey = mr->lkey;
+	rkey = mr->rkey;
+	ok(reaches(mr) && fake_access_of(lkey) == ALL && pin_pool_requests(PIN_RIGHTS) == 1 &&
+		   !fake_keys_reach(lkey, rkey, pd, heap + 99, 1) &&
+		   !fake_keys_reach(lkey, rkey, pd, heap + 164, 1),
+	   "beyond it the key is libibverbs' own, and opens nothing else");
+	ok(!pin_mr_reregister(near, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, RIGHTS) &&
+		   fake_access_of(near->lkey) == RIGHTS &&
+		   !fake_keys_reach(near->lkey, near->rkey, pd, heap + 999, 1),
+	   "also for one that is changed");
+	pin_mr_deregister(mr);
+	ok(!fake_keys_reach(lkey, rkey, pd, heap + 100, 64), "it is dead after ibv_dereg_mr");
+	ok(pin_mr_attach(pd, LOCAL | READ) == -EINVAL, "nor is more attached");
+	pin_mr_deregister(near);
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+	pin_options.access = PIN_ACCESS_ALL;
+}
+
+static void changed(void)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr = reg(pd, heap, 64, ALL);
+	unsigned wrong = 0;
+	uint32_t lkey;
+
+	for (size_t i = 0; i < N_SETS; i++) {
+		size_t to = i * 7 % N_SETS;
+
+		wrong += pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+					   (int)set_at(to)) != 0;
+		wrong += !reaches(mr) || fake_access_of(mr->lkey) != set_at(to);
+	}
+	ok(!wrong, "ibv_rereg_mr gives a key with exactly the new rights");
+	lkey = mr->lkey;
+	ok(pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, WRITE) ==
+			   IBV_REREG_MR_ERR_CMD &&
+		   mr->lkey == lkey && reaches(mr),
+	   "and leaves it as it was where verbs refuse them");
+	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap + 64, 64, 0) &&
+		   mr->lkey == lkey,
+	   "rights that are not changed stay");
+	pin_mr_deregister(mr);
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+}
+
+static unsigned looked_up_rights(struct ibv_pd *pd)
+{
+	struct keys keys = {0};
+
+	return look_up(pd, heap, 64, &keys) ? UINT_MAX : fake_access_of(keys.lkey);
+}
+
+static void looked_up(void)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr = reg(pd, heap, 64, LOCAL);
+	uint64_t before = pin_pool_requests(PIN_RIGHTS);
+
+	ok(looked_up_rights(pd) == ALL, "looked-up keys have the rights of PINALLOC_ACCESS");
+	ok(!pin_mr_attach(pd, LOCAL | READ) && looked_up_rights(pd) == (LOCAL | READ),
+	   "or those that the PD was attached with, and no more");
+	ok(!pin_mr_attach(pd, READ) && looked_up_rights(pd) == READ,
+	   "by whatever attached it last");
+	ok(!pin_domain_disarm(pd) && looked_up_rights(pd) == ALL, "until it is detached");
+	ok(reaches(mr) && fake_access_of(mr->lkey) == LOCAL,
+	   "which is nothing to a registration");
+	pin_mr_deregister(mr);
+	pin_domain_disarm(pd);
+	ok(!pin_mr_attach(pd, LOCAL | READ) && pin_mr_attach(pd, LOCAL | WRITE) == -EEXIST,
+	   "a PD that is attached first has no rights beyond");
+	mr = reg(pd, heap, 64, LOCAL | WRITE);
+	ok(fake_access_of(mr->lkey) == (LOCAL | WRITE) &&
+		   pin_pool_requests(PIN_RIGHTS) == before + 1,
+	   "but by libibverbs");
+	pin_mr_deregister(mr);
+	mr = reg(pd, heap, 64, LOCAL);
+	ok(fake_access_of(mr->lkey) == LOCAL && pin_pool_requests(PIN_RIGHTS) == before + 1,
+	   "a request for less is served with less");
+	ok(!pin_domain_disarm(pd) && looked_up_rights(pd) == ALL,
+	   "which ends when it is detached, though that is in use");
+	pin_mr_deregister(mr);
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned, "nothing is left");
+}
+
+/* --- by threads ----------------------------------------------------------------------------
+ */
+
+#define ROUNDS 20000
+
+static struct ibv_pd *shared;
+
+/* The first of each set arms it, whoever that is. */
+static void *churn(void *seed)
+{
+	unsigned random = (unsigned)(uintptr_t)seed;
+	uintptr_t wrong = 0;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		unsigned access = set_at((size_t)rand_r(&random) % N_SETS);
+		struct ibv_mr *mr = reg(shared, heap + rand_r(&random) % PIECE, 100, access);
+
+		wrong += !reaches(mr) || fake_access_of(mr->lkey) != access;
+		wrong += pin_mr_deregister(mr) != 0;
+	}
+	return (void *)wrong;
+}
+
+static void together(void)
+{
+	unsigned made = fake_verbs.made;
+	pthread_t threads[4];
+	uintptr_t wrong = 0;
+	void *result;
+
+	shared = new_pd();
+	for (uintptr_t i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, churn, (void *)(i + 1));
+	for (int i = 0; i < 4; i++) {
+		pthread_join(threads[i], &result);
+		wrong += (uintptr_t)result;
+	}
+	ok(!wrong && fake_verbs.made <= made + 3 * N_SETS,
+	   "threads that ask for any rights in one PD get them: %lu wrong",
+	   (unsigned long)wrong);
+	ok(!pin_domain_dealloc(shared) && !fake_verbs.live, "nothing is left");
+}
+
+/* --- ahead of requests ---------------------------------------------------------------------
+ */
+
+/* Memory that is in use, too far apart for one memory region over two of them. */
+#define ISLANDS 16
+#define APART	(8 * PIECE)
+
+static char *island(size_t i)
+{
+	return heap + i * APART;
+}
+
+struct wanted {
+	struct ibv_pd *pd;
+	unsigned access;
+	size_t n; /* islands that have keys with these rights */
+};
+
+static bool has(const struct wanted *wanted)
+{
+	struct pin_domain *domain = pin_domain_find(wanted->pd);
+	struct pin_class *keys = &domain->classes[pin_class_of(wanted->access)];
+	size_t n = 0;
+
+	for (size_t i = 0; i < ISLANDS; i++)
+		n += pin_keys_covering(keys, island(i)) != PIN_NO_ENTRY;
+	return n == wanted->n;
+}
+
+/* The thread has a pace of its own. */
+static bool gets(struct ibv_pd *pd, unsigned access, size_t n)
+{
+	struct wanted wanted = {pd, access, n};
+
+	for (int i = 0; i < 10000 && !has(&wanted); i++)
+		usleep(1000);
+	return has(&wanted);
+}
+
+static bool keeps(struct ibv_pd *pd, unsigned access, size_t n)
+{
+	usleep(100000);
+	return has(&(struct wanted){pd, access, n});
+}
+
+static void ask(struct ibv_pd *pd, unsigned access, size_t first, size_t last)
+{
+	for (size_t i = first; i <= last; i++)
+		pin_mr_deregister(reg(pd, island(i), 64, access));
+}
+
+static void ahead(void)
+{
+	struct ibv_pd *pd;
+
+	for (size_t i = 0; i < ISLANDS; i++)
+		fake_touch(island(i), PIECE);
+	pin_options.mode = PIN_MODE_EAGER;
+	pd = new_pd();
+	ask(pd, RIGHTS, 0, 0);
+	ok(gets(pd, RIGHTS, ISLANDS), "with the first rights all memory is registered ahead");
+	ask(pd, LOCAL, 0, 2);
+	ask(pd, LOCAL, 0, 2);
+	ok(keeps(pd, LOCAL, 3), "with others only what is asked for");
+	ask(pd, LOCAL, 3, 3);
+	ok(gets(pd, LOCAL, ISLANDS), "until that was here and there");
+	ok(!pin_mr_attach(pd, READ) && gets(pd, READ, ISLANDS), "or they are attached");
+	ask(pd, ALL, 5, 5);
+	ok(keeps(pd, ALL, 1), "and further ones are others again");
+	ok(pin_pool.pinned == ISLANDS * PIECE, "each page is pinned once");
+	ok(!pin_domain_disarm(pd) && !fake_verbs.live, "a detach takes them all");
+	ask(pd, LOCAL, 0, 0);
+	ok(gets(pd, LOCAL, ISLANDS) && keeps(pd, RIGHTS, 0), "after it others are the first");
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned, "nothing is left");
+}
+
+int main(void)
+{
+	struct pin_span *span = NULL;
+
+	if (!lazy_pool())
+		return 99;
+	fake_kernel.keeps_memory = true;
+	heap = grow(&span, ISLANDS * APART);
+	exact();
+	refused();
+	local_only();
+	changed();
+	looked_up();
+	together();
+	ahead();
+	return done_testing();
+}
