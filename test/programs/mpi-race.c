@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How fast is an MPI library told that pages were replaced? In each round one side
+ * replaces its buffer's pages by a system call that bypasses libc, writes them, and
+ * the message goes through them at once. Every word that arrives is looked at.
+ *
+ *     mpi-race ROUNDS KIB SIDE
+ *
+ *     send, receive        by mmap(MAP_FIXED), at the sender or the receiver
+ *     send-threads,        by madvise(MADV_DONTNEED) in a second thread, at any moment
+ *     receive-threads      of a first message, which may be anything; when both are
+ *                          done the buffer is written, and a second message is right
+ *     …-libc               the same by libc's functions, which MPI libraries watch
+ */
+#define _GNU_SOURCE
+#include <mpi.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "calls.h"
+
+static struct {
+	unsigned rounds;
+	size_t n_bytes;
+	int rank;     /* of who replaces */
+	bool threads; /* whether a second one does */
+	call by;
+} plan;
+
+static int rank;
+static uint64_t *buffer;
+
+/* The first message and madvise begin together; both are over when they meet again. */
+static pthread_barrier_t meeting;
+static _Atomic uint64_t message_ns;
+
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+static uint64_t word(uint64_t seed, size_t i)
+{
+	return (seed + 1) * 0x9e3779b97f4a7c15u + i;
+}
+
+/* Returns how many words arrived wrong; the receiver's are all others before. */
+static size_t message(uint64_t seed)
+{
+	size_t n = plan.n_bytes / sizeof *buffer, wrong = 0;
+
+	for (size_t i = 0; i < n; i++)
+		buffer[i] = word(rank ? ~seed : seed, i);
+	if (rank == 0) {
+		MPI_Send(buffer, (int)n, MPI_UINT64_T, 1, 0, MPI_COMM_WORLD);
+		return 0;
+	}
+	MPI_Recv(buffer, (int)n, MPI_UINT64_T, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	for (size_t i = 0; i < n; i++)
+		wrong += buffer[i] != word(seed, i);
+	return wrong;
+}
+
+static void map(void)
+{
+	long at = plan.by(SYS_mmap, (long)buffer, (long)plan.n_bytes, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | (buffer ? MAP_FIXED : 0), -1);
+
+	if (at < 0 && at > -4096) {
+		fprintf(stderr, "mpi-race: mmap: error %ld\n", -at);
+		MPI_Abort(MPI_COMM_WORLD, 2);
+	}
+	buffer = (uint64_t *)at;
+}
+
+/* At some moment of a time as long as the last message took. */
+static void *discard(void *unused)
+{
+	uint64_t random = 1, until;
+
+	for (unsigned i = 0; i < plan.rounds; i++) {
+		pthread_barrier_wait(&meeting);
+		random = random * 6364136223846793005u + 1442695040888963407u;
+		until = now() + (random >> 32) % (message_ns + 1);
+		while (now() < until)
+			;
+		plan.by(SYS_madvise, (long)buffer, (long)plan.n_bytes, MADV_DONTNEED, 0, 0);
+		pthread_barrier_wait(&meeting);
+	}
+	return unused;
+}
+
+static void message_while_discarded(uint64_t seed)
+{
+	bool mine = rank == plan.rank;
+	uint64_t start;
+
+	if (mine)
+		pthread_barrier_wait(&meeting);
+	start = now();
+	message(seed);
+	message_ns = now() - start;
+	if (mine)
+		pthread_barrier_wait(&meeting);
+}
+
+/* In how many rounds the message was wrong. */
+static unsigned run(void)
+{
+	unsigned wrong = 0;
+
+	for (unsigned i = 0; i < plan.rounds; i++) {
+		if (plan.threads)
+			message_while_discarded(2 * i);
+		else if (rank == plan.rank)
+			map();
+		wrong += message(2 * i + 1) > 0;
+	}
+	return wrong;
+}
+
+static bool read_plan(int argc, char **argv)
+{
+	if (argc != 4)
+		return false;
+	plan.rounds = (unsigned)atoi(argv[1]);
+	plan.n_bytes = (size_t)atoi(argv[2]) << 10;
+	plan.rank = !strncmp(argv[3], "receive", 7);
+	plan.threads = strstr(argv[3], "-threads");
+	plan.by = strstr(argv[3], "-libc") ? by_libc : raw_call;
+	return plan.rounds > 0 && plan.n_bytes > 0;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned mine, wrong;
+	pthread_t thread;
+	int provided;
+
+	if (!read_plan(argc, argv)) {
+		fprintf(stderr, "usage: mpi-race ROUNDS KIB send|receive[-threads][-libc]\n");
+		return 2;
+	}
+	MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	map();
+	pthread_barrier_init(&meeting, NULL, 2);
+	if (plan.threads && rank == plan.rank)
+		pthread_create(&thread, NULL, discard, NULL);
+	mine = run();
+	MPI_Reduce(&mine, &wrong, 1, MPI_UNSIGNED, MPI_SUM, 0, MPI_COMM_WORLD);
+	if (rank == 0)
+		printf("rounds %u size %zu KiB side %s wrong %u\n", plan.rounds,
+		       plan.n_bytes >> 10, argv[3], wrong);
+	MPI_Finalize();
+	return 0;
+}

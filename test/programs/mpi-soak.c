@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Messages all the time between two ranks of eight threads each, through memory of
+ * every kind whose pages are replaced in every way, at random, while the other threads
+ * do the same: addresses wander from kind to kind and from thread to thread. Every
+ * word that arrives is looked at.
+ *
+ *     mpi-soak SECONDS [SEED]
+ */
+#define _GNU_SOURCE
+#include <alloca.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "soak-memory.h"
+
+#define THREADS	  8
+#define MOST_KIB  2048
+#define MOST_SAID 10
+
+/* A thread, and the one of the other rank with which it exchanges messages. */
+struct lane {
+	pthread_t thread;
+	int number;
+	uint64_t random;
+	struct memory memory;
+	unsigned long rounds, wrong;
+};
+
+/* What a round is, by rank 0; no words mean that there are no more. */
+struct order {
+	uint64_t words, sender, seed;
+};
+
+static int rank;
+static time_t end;
+
+static uint64_t word(uint64_t seed, size_t i)
+{
+	return (seed + 1) * 0x9e3779b97f4a7c15u + i;
+}
+
+/* --- messages, without keeping others from the processor --------------------- */
+
+static void complete(MPI_Request request)
+{
+	int done = 0;
+
+	while (MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done)
+		sched_yield();
+}
+
+static void transfer(const struct lane *lane, bool send, void *at, size_t words)
+{
+	MPI_Request request;
+
+	if (send)
+		MPI_Isend(at, (int)words, MPI_UINT64_T, !rank, lane->number, MPI_COMM_WORLD,
+			  &request);
+	else
+		MPI_Irecv(at, (int)words, MPI_UINT64_T, !rank, lane->number, MPI_COMM_WORLD,
+			  &request);
+	complete(request);
+}
+
+/* --- a round ----------------------------------------------------------------- */
+
+static void say_wrong(const struct lane *lane, const struct order *order, const char *kind,
+		      uint64_t wrong)
+{
+	static _Atomic int said;
+
+	if (said++ < MOST_SAID)
+		fprintf(stderr, "mpi-soak: thread %d: %lu of %lu words are wrong; %s %s\n",
+			lane->number, (unsigned long)wrong, (unsigned long)order->words,
+			(int)order->sender == rank ? "sent from" : "received into", kind);
+}
+
+/* The message through this memory; then both know how many words were wrong. */
+static void exchange(struct lane *lane, const struct order *order, uint64_t *at,
+		     const char *kind)
+{
+	bool sender = (int)order->sender == rank;
+	uint64_t seed = sender ? order->seed : ~order->seed, wrong = 0;
+
+	for (size_t i = 0; i < order->words; i++)
+		at[i] = word(seed, i);
+	transfer(lane, sender, at, order->words);
+	for (size_t i = 0; !sender && i < order->words; i++)
+		wrong += at[i] != word(order->seed, i);
+	transfer(lane, !sender, &wrong, 1);
+	lane->rounds++;
+	lane->wrong += wrong > 0;
+	if (wrong)
+		say_wrong(lane, order, kind, wrong);
+}
+
+struct stack_round {
+	struct lane *lane;
+	const struct order *order;
+};
+
+static void *exchange_here(void *arg)
+{
+	struct stack_round *round = arg;
+
+	exchange(round->lane, round->order, alloca(round->order->words * sizeof(uint64_t)),
+		 "a stack");
+	return NULL;
+}
+
+/* On the stack of a thread of its own, which the next such thread may get. */
+static void exchange_on_stack(struct lane *lane, const struct order *order)
+{
+	size_t n_bytes = order->words * sizeof(uint64_t) + (256 << 10);
+	struct stack_round round = {lane, order};
+	pthread_attr_t attributes;
+	pthread_t thread;
+
+	/* Some too large to be kept. */
+	if (draw(&lane->random, 4) == 0)
+		n_bytes += 48 << 20;
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, n_bytes & -4096ul);
+	if (pthread_create(&thread, &attributes, exchange_here, &round)) {
+		fprintf(stderr, "mpi-soak: no thread\n");
+		abort();
+	}
+	pthread_join(thread, NULL);
+	pthread_attr_destroy(&attributes);
+}
+
+static void take_part(struct lane *lane, const struct order *order)
+{
+	if (draw(&lane->random, 8) == 0) {
+		exchange_on_stack(lane, order);
+		return;
+	}
+	change(&lane->memory, order->words * sizeof(uint64_t), &lane->random);
+	exchange(lane, order, (uint64_t *)lane->memory.at, lane->memory.kind->name);
+}
+
+/* Sizes of any magnitude, up to the most. */
+static struct order next_order(struct lane *lane)
+{
+	uint64_t most = (MOST_KIB << 10) / sizeof(uint64_t) >> draw(&lane->random, 9);
+
+	return (struct order){
+		.words = time(NULL) < end ? 1 + draw(&lane->random, most) : 0,
+		.sender = draw(&lane->random, 2),
+		.seed = draw(&lane->random, UINT32_MAX),
+	};
+}
+
+static void *run(void *arg)
+{
+	struct lane *lane = arg;
+	struct order order;
+
+	for (;;) {
+		if (rank == 0)
+			order = next_order(lane);
+		transfer(lane, rank == 0, &order, sizeof order / sizeof(uint64_t));
+		if (!order.words)
+			return NULL;
+		take_part(lane, &order);
+	}
+}
+
+/* What both ranks did, once each. */
+static unsigned long soak(uint64_t seed)
+{
+	static struct lane lanes[THREADS];
+	unsigned long rounds = 0, wrong = 0;
+
+	for (int i = 0; i < THREADS; i++) {
+		lanes[i].number = i;
+		lanes[i].random = seed * 1000 + (uint64_t)(2 * i + rank);
+		pthread_create(&lanes[i].thread, NULL, run, &lanes[i]);
+	}
+	for (int i = 0; i < THREADS; i++) {
+		pthread_join(lanes[i].thread, NULL);
+		rounds += lanes[i].rounds;
+		wrong += lanes[i].wrong;
+	}
+	MPI_Bcast(&wrong, 1, MPI_UNSIGNED_LONG, 0, MPI_COMM_WORLD);
+	if (rank == 0)
+		printf("threads %d rounds %lu wrong %lu\n", THREADS, rounds, wrong);
+	return wrong;
+}
+
+int main(int argc, char **argv)
+{
+	int seconds = argc > 1 ? atoi(argv[1]) : 0, provided;
+	unsigned long wrong;
+
+	if (seconds <= 0) {
+		fprintf(stderr, "usage: mpi-soak SECONDS [SEED]\n");
+		return 2;
+	}
+	MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	if (provided < MPI_THREAD_MULTIPLE) {
+		fprintf(stderr, "mpi-soak: this MPI library takes calls of one thread only\n");
+		MPI_Abort(MPI_COMM_WORLD, 2);
+	}
+	/* A message that hangs ends the job. */
+	alarm((unsigned)seconds + 60);
+	end = time(NULL) + seconds;
+	wrong = soak(argc > 2 ? strtoul(argv[2], NULL, 0) : 1);
+	MPI_Finalize();
+	return wrong > 0;
+}
