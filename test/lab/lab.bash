@@ -78,3 +78,30 @@ value() {
 reported() {
 	figure "$results/$1.json" "$2"
 }
+
+# --- of what stale-cases has left ---
+
+# cases NAME GROUP: "WAY SIDE OUTCOME" for each case of a group.
+cases() {
+	awk -v group="$2" 'NR == FNR { of[$2] = $1; next } of[$1] == group { print $1, $2, $3 }' \
+		<("$BATS_FILE_TMPDIR/mpi-stale.openmpi" list) "$results/$1.cases"
+}
+
+# number NAME GROUP PATTERN: how many of those match; shows the others.
+number() {
+	cases "$1" "$2" | grep -vE "$3" >&2 || :
+	cases "$1" "$2" | grep -cE "$3" || :
+}
+
+# worse CONFIGURATION GROUP: the cases that are worse with the library than without.
+worse() {
+	cases "$1-without" "$2" > "$BATS_TEST_TMPDIR/without"
+	cases "$1-with" "$2" > "$BATS_TEST_TMPDIR/with"
+	[ -s "$BATS_TEST_TMPDIR/with" ]
+	awk -v where="$1" '
+		BEGIN { grade["right"] = 1; grade["corrupt"] = 3
+			grade["never"] = grade["error"] = grade["hang"] = 2 }
+		NR == FNR { before[$1 $2] = $3; next }
+		grade[$3] > grade[before[$1 $2]] { print where, $0, "was", before[$1 $2] }' \
+		"$BATS_TEST_TMPDIR/without" "$BATS_TEST_TMPDIR/with"
+}

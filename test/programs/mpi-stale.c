@@ -15,7 +15,8 @@
  *              those of the message before), and nothing said so
  *     error    the pages could not be replaced
  *     never    malloc never gave the same address again
- * A case that takes too long ends the job; so do errors of the MPI library.
+ *     hang     it took too long, which ends the job
+ * Errors of the MPI library end the job too.
  *
  * "blind" tells UCX that somebody else reports what is unmapped, and nobody does: a
  * registration cache that notices nothing, whatever the program does.
@@ -23,6 +24,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 
 #include "stale-ways.h"
@@ -30,7 +32,7 @@
 #define WORDS	 (BYTES / sizeof(uint64_t))
 #define N_WAYS	 (sizeof ways / sizeof *ways)
 #define ATTEMPTS 8
-#define SECONDS	 30 /* for a case */
+#define SECONDS	 10 /* for a case */
 
 static const char *const sides[] = {"send", "receive"}; /* by the rank concerned */
 static const char *const outcomes[] = {"right", "never", "error"};
@@ -38,6 +40,9 @@ static const char *const outcomes[] = {"right", "never", "error"};
 /* The buffer of the side that is not concerned: its pages never change. */
 static uint64_t steady[WORDS];
 static int rank;
+
+/* What is said if the case takes too long. */
+static char hang[80];
 
 /* What a message did to the receiver's words. */
 struct damage {
@@ -86,7 +91,7 @@ static enum result agree(enum result mine)
 static enum result try_once(const struct way *way, bool mine, uint64_t seed,
 			    struct damage *damage)
 {
-	struct place place = {(char *)steady, NULL};
+	struct place place = {(char *)steady, NULL, -1};
 	struct damage before;
 	enum result result;
 
@@ -100,13 +105,28 @@ static enum result try_once(const struct way *way, bool mine, uint64_t seed,
 	return DONE;
 }
 
+static void say_hang(int signal)
+{
+	(void)signal;
+	_exit(write(STDOUT_FILENO, hang, strlen(hang)) > 0);
+}
+
+/* The other rank's patience ends later, and without a word. */
+static void limit_time(const struct way *way, int side)
+{
+	snprintf(hang, sizeof hang, "%s %s hang 0 0\n", way->name, sides[side]);
+	if (rank == 0)
+		signal(SIGALRM, say_hang);
+	alarm(rank == 0 ? SECONDS : SECONDS + 2);
+}
+
 static void try_case(const struct way *way, int side)
 {
 	static uint64_t seed = 1000;
 	struct damage damage = {0, 0};
 	enum result result = ELSEWHERE;
 
-	alarm(SECONDS);
+	limit_time(way, side);
 	for (int i = 0; i < ATTEMPTS && result == ELSEWHERE; i++, seed += 2)
 		result = try_once(way, side == rank, seed, &damage);
 	alarm(0);

@@ -1,0 +1,75 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: what a program does with memory it mapped itself is not worse off under
+# the library, whatever kind of memory it is and whatever MPI runs over. bench/stale
+# prints the same as a table, and more of it.
+
+setup_file() {
+	load ../helper
+	load lab
+	"$top_srcdir/test/lab/stale-cases" build "$BATS_FILE_TMPDIR"
+	in_guest() {
+		local cases=("$top_srcdir/test/lab/stale-cases" -g)
+		local common='^mapped (munmap[+]mmap|mmap-fixed|mremap-fixed|madvise|brk)/'
+
+		"${cases[@]}" '^(mapped|untold) ' "$BATS_FILE_TMPDIR" "$library" openmpi
+		"${cases[@]}" '^mapped ' "$BATS_FILE_TMPDIR" "$library" openmpi-ofi
+		"${cases[@]}" "$common" "$BATS_FILE_TMPDIR" "$library" openmpi-direct mpich \
+			openmpi-ofi-memhooks openmpi-ofi-userfaultfd
+	}
+	boot
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+# told GROUP: "WAY ANSWER", what the kernel tells a userfaultfd.
+told() {
+	awk -v group="$1" 'NR == FNR { of[$2] = $1; next } of[$1] == group' \
+		<("$BATS_FILE_TMPDIR/mpi-stale.openmpi" list) "$results/told"
+}
+
+@test "the kernel tells of all pages that are replaced, where it can" {
+	told mapped
+	[ "$(told mapped | grep -c ' told$')" -eq 29 ]
+	# These leave the pages where they are while the adapter holds them.
+	run -0 grep -v ' told$' <(told mapped)
+	[ "$(grep -cE '^(madvise-(cold|pageout|collapse)/raw|child:.*) silent$' <<< "$output")" -eq 5 ]
+	[ "${#lines[@]}" -eq 5 ]
+	[ "$(told untold | grep -cE ' (silent|refused|error)$')" -eq "$(told untold | wc -l)" ]
+}
+
+@test "no cache is told of system calls that bypass libc, and messages are corrupt" {
+	local name
+	for name in openmpi openmpi-ofi; do
+		[ "$(number $name-without mapped '/(raw|syscall\(\)) .* corrupt$')" -eq 28 ]
+	done
+	for name in mpich openmpi-ofi-memhooks; do
+		[ "$(number $name-without mapped '/(raw|syscall\(\)) .* corrupt$')" -eq 12 ]
+	done
+}
+
+@test "nor of all that libc does" {
+	[ "$(number openmpi-without mapped '/libc .* corrupt$')" -eq 4 ]
+}
+
+@test "what the kernel tells nobody is corrupt, unless libc is called and watched" {
+	[ "$(number openmpi-without untold ' corrupt$')" -eq 20 ]
+	[ "$(number openmpi-without untold '/libc .* right$')" -eq 6 ]
+}
+
+@test "all is right without a cache, or where the kernel tells libfabric's" {
+	[ "$(number openmpi-direct-without mapped ' right$')" -eq 22 ]
+	[ "$(number openmpi-ofi-userfaultfd-without mapped ' right$')" -eq 22 ]
+}
+
+@test "what a program maps itself is no worse off, over UCX and over libfabric" {
+	local name
+	for name in openmpi openmpi-direct mpich openmpi-ofi{,-memhooks,-userfaultfd}; do
+		[ "$(worse $name mapped)" = "" ]
+	done
+	[ "$(worse openmpi untold)" = "" ]
+	[ "$(number openmpi-direct-with mapped ' right$')" -eq 22 ]
+}

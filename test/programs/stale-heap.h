@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Replacing heap blocks through malloc. */
+#ifndef STALE_HEAP_H
+#define STALE_HEAP_H
+
+#include "stale-way.h"
+
+#include <malloc.h>
+#include <pthread.h>
+
+static void *allocate(size_t n_bytes)
+{
+	return malloc(n_bytes);
+}
+
+static void *allocate_zeroed(size_t n_bytes)
+{
+	return calloc(1, n_bytes);
+}
+
+static void *allocate_aligned(size_t n_bytes)
+{
+	return aligned_alloc((size_t)2 << 20, n_bytes);
+}
+
+static enum result make_block(struct place *place, char *block, size_t offset)
+{
+	place->block = block;
+	place->buffer = block + offset;
+	return block ? DONE : FAILED;
+}
+
+static enum result make_heap(struct place *place)
+{
+	return make_block(place, allocate(BYTES), 0);
+}
+
+static enum result make_aligned(struct place *place)
+{
+	return make_block(place, allocate_aligned(BYTES), 0);
+}
+
+static enum result make_large(struct place *place)
+{
+	return make_block(place, allocate(3 * BYTES), BYTES);
+}
+
+static enum result make_tail(struct place *place)
+{
+	return make_block(place, allocate(3 * BYTES), 2 * BYTES);
+}
+
+/* Where a larger block was before. */
+static enum result make_inside(struct place *place)
+{
+	char *large = allocate(3 * BYTES), *block;
+	uintptr_t begin = (uintptr_t)large;
+
+	free(large);
+	block = allocate(BYTES);
+	if ((uintptr_t)block < begin || (uintptr_t)block > begin + 2 * BYTES)
+		return ELSEWHERE;
+	return make_block(place, block, 0);
+}
+
+/* It cannot grow where it is. */
+static enum result make_hemmed_in(struct place *place)
+{
+	enum result result = make_heap(place);
+
+	return allocate(BYTES) ? result : FAILED;
+}
+
+static void *make_here(void *place)
+{
+	return make_heap(place) ? place : NULL;
+}
+
+/* In a thread, and so in whichever heap the allocator gives to threads. */
+static enum result in_thread(void *(*function)(void *), struct place *place)
+{
+	pthread_t thread;
+	void *failed = NULL;
+
+	if (pthread_create(&thread, NULL, function, place) || pthread_join(thread, &failed))
+		return FAILED;
+	return failed ? ELSEWHERE : DONE;
+}
+
+static enum result make_in_thread(struct place *place)
+{
+	return in_thread(make_here, place);
+}
+
+static enum result make_page_aligned(struct place *place)
+{
+	return make_block(place, aligned_alloc(PAGE, BYTES), 0);
+}
+
+static bool covers(const char *block, size_t n_bytes, const struct place *place)
+{
+	return block && block <= place->buffer && place->buffer + BYTES <= block + n_bytes;
+}
+
+/* Only a block that is where the old one was makes a case: allocates until one is. */
+static enum result insist(struct place *place, size_t n_bytes, void *(*allocator)(size_t))
+{
+	enum { TRIES = 32 };
+	char *missed[TRIES], *block = NULL;
+	int n = 0;
+
+	while (n < TRIES && (block = allocator(n_bytes)) && !covers(block, n_bytes, place))
+		missed[n++] = block;
+	if (covers(block, n_bytes, place))
+		place->block = block;
+	while (n)
+		free(missed[--n]);
+	return place->block ? DONE : ELSEWHERE;
+}
+
+static void give_back(struct place *place)
+{
+	free(place->block);
+	place->block = NULL;
+}
+
+static enum result replace_free(struct place *place, call by)
+{
+	(void)by;
+	give_back(place);
+	return insist(place, BYTES, allocate);
+}
+
+static enum result replace_smaller(struct place *place, call by)
+{
+	(void)by;
+	give_back(place);
+	return insist(place, 2 * BYTES + 100 * PAGE, allocate);
+}
+
+static enum result replace_larger(struct place *place, call by)
+{
+	(void)by;
+	give_back(place);
+	return insist(place, 3 * BYTES, allocate);
+}
+
+static enum result replace_grown(struct place *place, call by)
+{
+	char *grown = realloc(place->block, 3 * BYTES);
+	enum result result;
+
+	(void)by;
+	place->block = covers(grown, 3 * BYTES, place) ? grown : NULL;
+	if (place->block)
+		return DONE;
+	result = insist(place, BYTES, allocate);
+	free(grown);
+	return result;
+}
+
+/* The buffer is the end of the block, which is cut off and comes back. */
+static enum result replace_shrunk(struct place *place, call by)
+{
+	char *grown = realloc(realloc(place->block, BYTES), 3 * BYTES);
+
+	(void)by;
+	place->block = grown;
+	if (covers(grown, 3 * BYTES, place))
+		return DONE;
+	give_back(place);
+	return insist(place, 3 * BYTES, allocate);
+}
+
+static enum result replace_trimmed(struct place *place, call by)
+{
+	(void)by;
+	give_back(place);
+	malloc_trim(0);
+	return insist(place, BYTES, allocate);
+}
+
+static enum result replace_zeroed(struct place *place, call by)
+{
+	(void)by;
+	give_back(place);
+	if (insist(place, BYTES, allocate_zeroed))
+		return ELSEWHERE;
+	for (size_t i = 0; i < BYTES; i++)
+		if (place->buffer[i])
+			return FAILED;
+	return DONE;
+}
+
+/* Blocks of all sizes up to 8 MiB come and go, a sixteenth of each written. */
+static void churn(void)
+{
+	enum { LIVE = 64, STEPS = 2000 };
+	char *blocks[LIVE] = {NULL};
+	uint64_t random = 1;
+
+	for (int i = 0; i < STEPS; i++) {
+		size_t n_bytes, at = (random >> 20) % LIVE;
+
+		random = random * 6364136223846793005u + 1442695040888963407u;
+		n_bytes = 16 + (random >> 32) % ((size_t)16 << random / 7 % 20);
+		free(blocks[at]);
+		if ((blocks[at] = allocate(n_bytes)))
+			memset(blocks[at], i, n_bytes / 16);
+	}
+	for (int i = 0; i < LIVE; i++)
+		free(blocks[i]);
+}
+
+static enum result replace_churned(struct place *place, call by)
+{
+	(void)by;
+	give_back(place);
+	churn();
+	return insist(place, BYTES, allocate);
+}
+
+static enum result replace_aligned(struct place *place, call by)
+{
+	(void)by;
+	give_back(place);
+	return insist(place, BYTES, allocate_aligned);
+}
+
+static void *free_and_insist(void *place)
+{
+	return replace_free(place, NULL) ? place : NULL;
+}
+
+static enum result replace_in_thread(struct place *place, call by)
+{
+	(void)by;
+	return in_thread(free_and_insist, place);
+}
+
+/* From here on glibc maps every large block on its own. */
+static enum result make_mmapped(struct place *place)
+{
+	mallopt(M_MMAP_MAX, 65536);
+	mallopt(M_MMAP_THRESHOLD, 128 << 10);
+	return make_heap(place);
+}
+
+/* From here on glibc's heap is what the program break makes it, and cut at each free. */
+static enum result make_trimmed(struct place *place)
+{
+	mallopt(M_MMAP_MAX, 0);
+	mallopt(M_TRIM_THRESHOLD, 0);
+	mallopt(M_TOP_PAD, 0);
+	return make_heap(place);
+}
+
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Where somebody else has a part in it: threads, on whose stacks the buffer is; other
+ * processes; a userfaultfd of the program's own.
+ */
+#ifndef STALE_OTHERS_H
+#define STALE_OTHERS_H
+
+#include "stale-mapped.h"
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <sys/ioctl.h>
+#include <sys/uio.h>
+
+/* --- stacks ------------------------------------------------------------------ */
+
+/* glibc keeps up to 40 MiB of stacks that nobody uses for the next thread. */
+#define KEPT_STACK     ((size_t)16 << 20)
+#define UNMAPPED_STACK ((size_t)64 << 20)
+
+/* The thread on whose stack the buffer is. */
+static struct {
+	pthread_t thread;
+	sem_t ready, end;
+	char *buffer;
+} host;
+
+static void *lend_stack(void *unused)
+{
+	_Alignas(4096) char buffer[BYTES];
+
+	host.buffer = buffer;
+	sem_post(&host.ready);
+	sem_wait(&host.end);
+	return unused;
+}
+
+static enum result make_on_stack(struct place *place, size_t n_bytes)
+{
+	pthread_attr_t attributes;
+
+	sem_init(&host.ready, 0, 0);
+	sem_init(&host.end, 0, 0);
+	pthread_attr_init(&attributes);
+	if (pthread_attr_setstacksize(&attributes, n_bytes) ||
+	    pthread_create(&host.thread, &attributes, lend_stack, NULL))
+		return FAILED;
+	sem_wait(&host.ready);
+	place->buffer = place->block = host.buffer;
+	return DONE;
+}
+
+static enum result make_on_kept_stack(struct place *place)
+{
+	return make_on_stack(place, KEPT_STACK);
+}
+
+static enum result make_on_unmapped_stack(struct place *place)
+{
+	return make_on_stack(place, UNMAPPED_STACK);
+}
+
+static bool end_host(void)
+{
+	sem_post(&host.end);
+	return !pthread_join(host.thread, NULL);
+}
+
+/* Of the stack it keeps, glibc drops the pages. */
+static enum result replace_kept_stack(struct place *place, call by)
+{
+	struct place next;
+
+	(void)by;
+	if (!end_host() || make_on_kept_stack(&next))
+		return FAILED;
+	return next.buffer == place->buffer ? DONE : ELSEWHERE;
+}
+
+static enum result replace_unmapped_stack(struct place *place, call by)
+{
+	if (!end_host())
+		return FAILED;
+	return map_at(place->buffer, BYTES, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, by)
+		       ? DONE
+		       : ELSEWHERE;
+}
+
+/* --- other processes --------------------------------------------------------- */
+
+/* What one process may ask for another. */
+static int page_out_parent(const struct place *place)
+{
+	struct iovec range = {place->buffer, BYTES};
+	int parent = (int)syscall(SYS_pidfd_open, getppid(), 0);
+
+	return syscall(SYS_process_madvise, parent, &range, 1, MADV_PAGEOUT, 0) < 0;
+}
+
+static enum result make_with_adviser(struct place *place)
+{
+	enum result result = make_mapped(place);
+
+	return result ? result : keep_child(page_out_parent, place);
+}
+
+/* Its own copy of the mapping, not the parent's. */
+static int replace_own_copy(const struct place *place)
+{
+	if (raw_call(SYS_munmap, (long)place->buffer, (long)BYTES, 0, 0, 0) ||
+	    !map_at(place->buffer, BYTES, ANONYMOUS | MAP_FIXED, -1, raw_call))
+		return 1;
+	memset(place->buffer, 1, BYTES);
+	return 0;
+}
+
+static enum result replace_in_child(struct place *place, call by)
+{
+	(void)by;
+	return in_child(replace_own_copy, place);
+}
+
+/* --- a userfaultfd of the program's own -------------------------------------- */
+
+static enum result watch_it_myself(const struct place *place)
+{
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+	struct uffdio_api api = {.api = UFFD_API};
+	struct uffdio_register range = {
+		.range = {.start = (uintptr_t)place->buffer, .len = BYTES},
+		.mode = UFFDIO_REGISTER_MODE_WP,
+	};
+
+	return succeeded(!ioctl(fd, UFFDIO_API, &api) && !ioctl(fd, UFFDIO_REGISTER, &range));
+}
+
+static enum result make_watched(struct place *place)
+{
+	enum result result = make_mapped(place);
+
+	return result ? result : watch_it_myself(place);
+}
+
+/* Only after a message has gone through it. */
+static enum result replace_watched_late(struct place *place, call by)
+{
+	enum result result = watch_it_myself(place);
+
+	return result ? result : replace_unmap(place, by);
+}
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a way of replacing the pages behind a buffer is, and what they share. No block
+ * is given back after its case, so that no case meets an address of an earlier one.
+ */
+#ifndef STALE_WAY_H
+#define STALE_WAY_H
+
+#include "calls.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#define BYTES	  ((size_t)4 << 20)
+#define PAGE	  ((size_t)4096)
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* Where the messages go to or come from, the block it lies in, and whose pages it has. */
+struct place {
+	char *buffer;
+	char *block;
+	int fd;
+};
+
+/* By severity: of the two ranks' results the higher one counts. */
+enum result { DONE, ELSEWHERE, FAILED };
+
+struct way {
+	const char *group, *name;
+	enum result (*make)(struct place *);
+	enum result (*replace)(struct place *, call);
+	call by;
+};
+
+static inline enum result succeeded(bool success)
+{
+	return success ? DONE : FAILED;
+}
+
+/* With a page before and after it that stays, so that no mapping grows together. */
+static char *find_room(size_t n_bytes, size_t alignment)
+{
+	char *at = mmap(NULL, n_bytes + 2 * alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS,
+			-1, 0);
+
+	return at == MAP_FAILED ? NULL : at + alignment - (uintptr_t)at % alignment;
+}
+
+static bool map_at(char *at, size_t n_bytes, int flags, int fd, call by)
+{
+	return (char *)by(SYS_mmap, (long)at, (long)n_bytes, PROT_READ | PROT_WRITE, flags,
+			  fd) == at;
+}
+
+/* Of another kind than anonymous private memory. */
+static enum result make_of(struct place *place, size_t alignment, int flags, int fd)
+{
+	char *at = find_room(BYTES, alignment);
+
+	if (!at || !map_at(at, BYTES, flags | MAP_FIXED, fd, raw_call))
+		return FAILED;
+	place->buffer = place->block = at;
+	place->fd = fd;
+	return DONE;
+}
+
+/* Somebody else may have taken the address in between. */
+static enum result unmap_and_map(struct place *place, int flags, int fd, call by)
+{
+	if (by(SYS_munmap, (long)place->buffer, (long)BYTES, 0, 0, 0))
+		return FAILED;
+	return map_at(place->buffer, BYTES, flags | MAP_FIXED_NOREPLACE, fd, by) ? DONE
+										 : ELSEWHERE;
+}
+
+static enum result advise(const struct place *place, int advice, call by)
+{
+	return succeeded(!by(SYS_madvise, (long)place->buffer, (long)BYTES, advice, 0, 0));
+}
+
+/* In a child, which exits with what the function returns. */
+static enum result in_child(int (*function)(const struct place *), const struct place *place)
+{
+	int status;
+	pid_t child = fork();
+
+	if (!child)
+		_exit(function(place));
+	return succeeded(child > 0 && waitpid(child, &status, 0) == child && !status);
+}
+
+/* In a child that is there from the start: an MPI library may forget all it has
+   registered when one is made. Ends with its parent. */
+static struct {
+	pid_t process;
+	int hint;
+} helper;
+
+static enum result keep_child(int (*function)(const struct place *), const struct place *place)
+{
+	int ends[2];
+	char hint;
+
+	if (pipe(ends))
+		return FAILED;
+	helper.hint = ends[1];
+	helper.process = fork();
+	if (!helper.process) {
+		close(ends[1]);
+		_exit(read(ends[0], &hint, 1) == 1 ? function(place) : 0);
+	}
+	close(ends[0]);
+	return succeeded(helper.process > 0);
+}
+
+static enum result let_child(void)
+{
+	int status;
+
+	return succeeded(write(helper.hint, "", 1) == 1 &&
+			 waitpid(helper.process, &status, 0) == helper.process && !status);
+}
+
+#endif
