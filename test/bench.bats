@@ -1,8 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: bench/lookup, bench/peaks, bench/scale and bench/allocators measure all they say
-# they measure; and what is exact of it, because instructions are counted, holds: malloc
-# costs what jemalloc's costs, and to count what is held is a small part of it.
+# Promise: bench/lookup, bench/peaks, bench/scale, bench/watch and bench/allocators measure all
+# they say they measure; and what is exact of it, because instructions or system calls are
+# counted, holds: malloc costs what jemalloc's costs, to count what is held is a small part of
+# it, and what was never registered costs nothing to unmap.
 
 setup_file() {
 	load helper
@@ -131,6 +132,29 @@ met() {
 	done
 	grep -qE '^     a look-up .*(met|missed)' "$figures.out"
 	run ! value "threads 7 last"
+}
+
+# columns TITLE: the last three of the only such line.
+columns() {
+	awk -v title="$1" '{ line = $0; sub(/^ +/, "", line) }
+		index(line, title "  ") == 1 { print $(NF - 2), $(NF - 1), $NF; n++ }
+		END { exit n != 1 }' "$figures"
+}
+
+@test "bench/watch has a figure for all; unmapping what was never registered is one system call" {
+	figures=$BATS_TEST_TMPDIR/watch
+	"$top_srcdir/bench/watch" --quick --here > "$figures" 2> "$figures.err" || {
+		cat "$figures.err"
+		! grep 'userfaultfd(2) is forbidden' "$figures.err" || skip "no userfaultfd(2) here"
+		return 1
+	}
+	[ "$(grep -cE '^   .*( +[0-9]+(\.[0-9])?){3}$' "$figures")" -eq 17 ]
+	[ "$(columns 'never: system calls of the caller')" = '100 100 100' ]
+	[ "$(columns 'registered: system calls of the caller')" = '100 100 100' ]
+	[ "$(grep -c '^       and of the library  *0  *0  *0$' "$figures")" -eq 1 ]
+	[ "$(grep -cE '^       messages of the kernel +- +- +(0|100)$' "$figures")" -eq 2 ]
+	run -2 "$top_srcdir/bench/watch" --nonsense
+	run ! columns 'no such title'
 }
 
 # compared PART BENCHMARK CONTESTANT FIGURE: from the file that bench/allocators writes.

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Two MPI ranks send each other messages to and fro, from mappings and into mappings that
+ * are made for the one message and unmapped after it. Every byte that arrives is checked;
+ * rank 0 prints how many messages went a second.
+ *   usage: watch-mpi KIB ROUNDS
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static char *map(size_t n_bytes)
+{
+	char *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		       0);
+
+	if (p == MAP_FAILED || madvise(p, n_bytes, MADV_NOHUGEPAGE))
+		MPI_Abort(MPI_COMM_WORLD, 2);
+	return p;
+}
+
+static void send_one(size_t n_bytes, int to, int fill)
+{
+	char *p = map(n_bytes);
+
+	memset(p, fill, n_bytes);
+	MPI_Send(p, (int)n_bytes, MPI_BYTE, to, 0, MPI_COMM_WORLD);
+	munmap(p, n_bytes);
+}
+
+/* All bytes are the same: the first is right, and each is as the one before. */
+static void receive_one(size_t n_bytes, int from, int fill)
+{
+	char *p = map(n_bytes);
+
+	MPI_Recv(p, (int)n_bytes, MPI_BYTE, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	if (p[0] != (char)fill || memcmp(p, p + 1, n_bytes - 1)) {
+		fprintf(stderr, "wrong data\n");
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	}
+	munmap(p, n_bytes);
+}
+
+static void round_trip(int rank, size_t n_bytes, int fill)
+{
+	if (rank == 0)
+		send_one(n_bytes, 1, fill);
+	receive_one(n_bytes, 1 - rank, fill);
+	if (rank == 1)
+		send_one(n_bytes, 0, fill);
+}
+
+int main(int argc, char **argv)
+{
+	int rank, rounds = argc == 3 ? atoi(argv[2]) : 0;
+	size_t n_bytes = argc == 3 ? (size_t)atol(argv[1]) << 10 : 0;
+	double began;
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	if (!n_bytes || rounds < 1)
+		MPI_Abort(MPI_COMM_WORLD, 2);
+	for (int i = 0; i < 3; i++)
+		round_trip(rank, n_bytes, i);
+	began = MPI_Wtime();
+	for (int i = 0; i < rounds; i++)
+		round_trip(rank, n_bytes, i);
+	if (rank == 0)
+		printf("messages\t1/s\t%.3f\n", 2 * rounds / (MPI_Wtime() - began));
+	MPI_Finalize();
+	return 0;
+}
