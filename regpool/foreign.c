@@ -195,8 +195,18 @@ bool pin_foreign_clip(unsigned n, uintptr_t *start, uintptr_t *end)
 
 void pin_foreign_lose(unsigned n, uintptr_t start, uintptr_t end)
 {
+	struct pin_foreign_range range = {start, end};
+
 	pthread_mutex_lock(&lock);
-	pin_pieces_lose(n, (struct pin_foreign_range){start, end});
+	pin_pieces_lose(n, range);
+	pin_pieces_give_up_spare(n, range);
+	pthread_mutex_unlock(&lock);
+}
+
+void pin_foreign_discard(unsigned n, uintptr_t start, uintptr_t end)
+{
+	pthread_mutex_lock(&lock);
+	pin_pieces_give_up_spare(n, (struct pin_foreign_range){start, end});
 	pthread_mutex_unlock(&lock);
 }
 

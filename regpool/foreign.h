@@ -3,7 +3,8 @@
  * The books of what is watched and is not heap: the ranges of live registrations of memory that
  * the program maps itself. They may overlap; what is watched is cut into pieces that do not,
  * each with the number of registrations that have it and the descriptor that watches it. A
- * piece that nobody has any more is watched no longer.
+ * piece that nobody has any more is watched no longer if it is small; of large ones, as the
+ * kernel takes its time to end a watch, a few stay watched until the program replaces them.
  *
  * A descriptor tells only that something happened to one of its pieces, so pieces are spread
  * over as many as there may be (uffd.h).
@@ -65,6 +66,9 @@ bool pin_foreign_clip(unsigned n, uintptr_t *start, uintptr_t *end);
 
 /* The program has unmapped or moved what descriptor n watched there. */
 void pin_foreign_lose(unsigned n, uintptr_t start, uintptr_t end);
+
+/* It has discarded pages of what descriptor n watches there. */
+void pin_foreign_discard(unsigned n, uintptr_t start, uintptr_t end);
 
 /* In a forked child: there are none. */
 void pin_foreign_leave(void);

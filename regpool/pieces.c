@@ -13,7 +13,7 @@
 
 struct piece {
 	uintptr_t start, end;
-	uint32_t users;	  /* registrations */
+	uint32_t users;	  /* registrations; 0: it is spare */
 	uint16_t watcher; /* descriptor, or NOBODY */
 	bool is_gone;	  /* the program has unmapped it: what is there now is not watched */
 };
@@ -22,6 +22,9 @@ static struct pin_sorted pieces = {.element_size = sizeof(struct piece)};
 /* Pieces of each descriptor; how many descriptors there may be, and are. */
 static uint32_t watched_by[PIN_UFFDS];
 static unsigned n_watchers = PIN_UFFDS, n_opened;
+
+/* Pieces that nobody has, and where the next to give up is looked for. */
+static size_t n_spare, hand;
 
 static struct piece *piece_at(size_t i)
 {
@@ -42,11 +45,13 @@ static bool insert(size_t i, struct piece piece)
 		return false;
 	if (piece.watcher != NOBODY)
 		watched_by[piece.watcher]++;
+	n_spare += !piece.users;
 	return true;
 }
 
 static void drop(size_t i)
 {
+	n_spare -= !piece_at(i)->users;
 	if (piece_at(i)->watcher != NOBODY)
 		watched_by[piece_at(i)->watcher]--;
 	pin_sorted_remove(&pieces, i);
@@ -160,7 +165,7 @@ static bool add_user(size_t i)
 {
 	struct piece *piece = piece_at(i);
 
-	piece->users++;
+	n_spare -= !piece->users++;
 	if (piece->watcher == NOBODY)
 		return false;
 	piece->is_gone = pin_uffd_watch(piece->watcher, piece->start,
@@ -198,16 +203,49 @@ bool pin_pieces_add(struct pin_foreign_range range, uint64_t *descriptors)
 	return all;
 }
 
+static void give_up(size_t i)
+{
+	struct piece *piece = piece_at(i);
+
+	/* Before Linux 6.16 it would end whoever's watch is there now. */
+	if (piece->watcher != NOBODY && !piece->is_gone)
+		pin_uffd_unwatch(piece->watcher, piece->start, piece->end - piece->start);
+	drop(i);
+}
+
+/*
+ * To end a watch the kernel visits every page, and Linux 6.1 makes the next write to each a
+ * fault, for which a message when the program unmaps them is a good price from some size on.
+ */
+static bool is_worth_keeping(const struct piece *piece)
+{
+	return piece->watcher != NOBODY && !piece->is_gone &&
+	       piece->end - piece->start >= PIN_PIECES_LARGE;
+}
+
+static void limit_spare(void)
+{
+	while (n_spare > PIN_PIECES_SPARE) {
+		struct piece *piece = piece_at(hand);
+
+		if (!piece)
+			hand = 0;
+		else if (piece->users)
+			hand++;
+		else
+			give_up(hand);
+	}
+}
+
 static void remove_user(size_t i)
 {
 	struct piece *piece = piece_at(i);
 
 	if (--piece->users)
 		return;
-	/* Before Linux 6.16 it would end whoever's watch is there now. */
-	if (piece->watcher != NOBODY && !piece->is_gone)
-		pin_uffd_unwatch(piece->watcher, piece->start, piece->end - piece->start);
-	drop(i);
+	n_spare++;
+	if (!is_worth_keeping(piece))
+		give_up(i);
 }
 
 void pin_pieces_remove(struct pin_foreign_range range)
@@ -227,6 +265,7 @@ void pin_pieces_remove(struct pin_foreign_range range)
 	}
 	join(range.start);
 	join(range.end);
+	limit_spare();
 }
 
 void pin_pieces_lose(unsigned n, struct pin_foreign_range range)
@@ -239,6 +278,21 @@ void pin_pieces_lose(unsigned n, struct pin_foreign_range range)
 			piece_at(i)->is_gone = true;
 }
 
+/* With what a split has left of it on either side. */
+void pin_pieces_give_up_spare(unsigned n, struct pin_foreign_range range)
+{
+	size_t i = first_above(range.start);
+
+	if (i && piece_at(i - 1)->end == range.start)
+		i--;
+	while (piece_at(i) && piece_at(i)->start <= range.end) {
+		if (piece_at(i)->users || piece_at(i)->watcher != n)
+			i++;
+		else
+			give_up(i);
+	}
+}
+
 bool pin_pieces_watched(struct pin_foreign_range range)
 {
 	uintptr_t at = range.start;
@@ -246,7 +300,8 @@ bool pin_pieces_watched(struct pin_foreign_range range)
 	while (at < range.end) {
 		struct piece *piece = piece_at(first_above(at));
 
-		if (!piece || piece->start > at || piece->watcher == NOBODY || piece->is_gone)
+		if (!piece || piece->start > at || !piece->users || piece->watcher == NOBODY ||
+		    piece->is_gone)
 			return false;
 		at = piece->end;
 	}
@@ -259,7 +314,7 @@ size_t pin_pieces_list(unsigned n, uintptr_t from, struct pin_foreign_range *ran
 	size_t found = 0;
 
 	for (size_t i = first_above(from); found < n_ranges && piece_at(i); i++)
-		if (piece_at(i)->watcher == n)
+		if (piece_at(i)->watcher == n && piece_at(i)->users)
 			ranges[found++] = (struct pin_foreign_range){piece_at(i)->start,
 								     piece_at(i)->end};
 	return found;
@@ -272,7 +327,7 @@ void pin_pieces_watch_heap(struct pin_foreign_range range)
 
 void pin_pieces_forget(void)
 {
-	pieces.n = 0;
+	pieces.n = n_spare = hand = 0;
 	memset(watched_by, 0, sizeof watched_by);
 	n_watchers = PIN_UFFDS;
 	n_opened = 0;

@@ -15,13 +15,24 @@
  */
 bool pin_pieces_add(struct pin_foreign_range range, uint64_t *descriptors);
 
-/* One that had the same range has it no more. */
+/*
+ * One that had the same range has it no more. Large pieces that nobody has stay watched, a few
+ * of them, for whoever registers them next.
+ */
+#define PIN_PIECES_LARGE (32 * PIN_PAGE)
+#define PIN_PIECES_SPARE 32
 void pin_pieces_remove(struct pin_foreign_range range);
 
 /* The program has unmapped or moved what descriptor n watched there: it does so no more. */
 void pin_pieces_lose(unsigned n, struct pin_foreign_range range);
 
-/* Whether all of a range is watched. */
+/*
+ * Ends the watch of pieces there that descriptor n watches and nobody has: they have cost a
+ * message, and shall cost no other.
+ */
+void pin_pieces_give_up_spare(unsigned n, struct pin_foreign_range range);
+
+/* Whether all of a range is watched, and has been asked for. */
 bool pin_pieces_watched(struct pin_foreign_range range);
 
 /* As pin_foreign_list(). */

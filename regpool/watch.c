@@ -143,6 +143,7 @@ static void settle(unsigned n)
 	switch (atomic_load(&events[n].what)) {
 	case UFFD_EVENT_REMOVE:
 		await_discard(n, from, to);
+		pin_foreign_discard(n, from, to);
 		break;
 	case UFFD_EVENT_UNMAP:
 	case UFFD_EVENT_REMAP:

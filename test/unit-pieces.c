@@ -17,8 +17,10 @@
 int __wrap_pin_uffd_watch(unsigned n, uintptr_t start, size_t length);
 void __wrap_pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length);
 
-#define PAGES 256
-#define BASE  ((uintptr_t)1 << 40)
+#define PAGES	1536
+#define CHECKED 256
+#define LARGE	(PIN_PIECES_LARGE / PIN_PAGE)
+#define BASE	((uintptr_t)1 << 40)
 
 static struct page {
 	unsigned watcher; /* + 1 */
@@ -93,7 +95,23 @@ static size_t count_pieces(void)
 	return n;
 }
 
-/* Whether each page is watched exactly as long as somebody has it, and listed where it is. */
+/* Pages that are watched, and nobody has them. */
+static size_t count_spare(void)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < PAGES; i++)
+		n += pages[i].watcher && !pages[i].users;
+	return n;
+}
+
+static void give_up_spare(size_t first, size_t n)
+{
+	for (unsigned i = 0; i < PIN_UFFDS; i++)
+		pin_pieces_give_up_spare(i, at(first, n));
+}
+
+/* Whether each page is watched and listed as long as somebody has it, and not listed after. */
 static bool is_right(void)
 {
 	struct pin_foreign_range ranges[PAGES];
@@ -103,10 +121,11 @@ static bool is_right(void)
 		for (size_t i = pin_pieces_list(n, 0, ranges, PAGES); i--;)
 			for (uintptr_t p = ranges[i].start; p < ranges[i].end; p += PIN_PAGE)
 				listed[first_page(p) - pages] = n + 1;
-	for (size_t i = 0; i < PAGES; i++) {
+	for (size_t i = 0; i < CHECKED; i++) {
 		unsigned wanted = pages[i].users && !pages[i].is_file;
 
-		if (!pages[i].watcher != !wanted || listed[i] != pages[i].watcher ||
+		if ((wanted && !pages[i].watcher) ||
+		    listed[i] != (wanted ? pages[i].watcher : 0) ||
 		    pin_pieces_watched(at(i, 1)) != wanted)
 			return false;
 	}
@@ -122,7 +141,7 @@ static void one(void)
 	ok(is_right() && pin_pieces_watched(at(10, 5)), "all of it");
 	ok(!pin_pieces_watched(at(9, 2)) && !pin_pieces_watched(at(14, 2)), "and no more");
 	take_away(10, 5);
-	ok(is_right() && !count_pieces(), "until it is given up");
+	ok(is_right() && !count_pieces() && !count_spare(), "until it is given up");
 }
 
 static void spread(void)
@@ -153,11 +172,13 @@ static void overlapping(void)
 	add(60, 10, NULL);
 	ok(is_right(), "ranges that overlap are watched");
 	take_away(0, 100);
-	ok(is_right() && pages[60].watcher && !pages[10].watcher, "as long as one has them");
+	ok(is_right() && pin_pieces_watched(at(50, 50)), "as long as one has them");
 	take_away(60, 10);
 	ok(is_right() && count_pieces() == 2, "pieces that could be one become one again");
 	take_away(50, 100);
-	ok(is_right() && !count_pieces(), "and nothing stays");
+	ok(is_right() && !count_pieces(), "and none is left that somebody has");
+	give_up_spare(0, PAGES);
+	ok(!count_spare(), "nor of the others, when they are given up");
 }
 
 static void of_files(void)
@@ -165,8 +186,8 @@ static void of_files(void)
 	pages[20].is_file = true;
 	ok(!add(20, 64, NULL) && is_right(),
 	   "a page of a file at the edge leaves the rest watched");
-	calls = 0;
 	take_away(20, 64);
+	give_up_spare(0, PAGES);
 	for (size_t i = 100; i < 200; i++)
 		pages[i].is_file = true;
 	calls = 0;
@@ -230,7 +251,7 @@ static void at_random(void)
 
 	srand(1);
 	most_descriptors = 6;
-	for (size_t i = 0; i < PAGES; i += 37)
+	for (size_t i = 0; i < CHECKED; i += 37)
 		pages[i].is_file = true;
 	for (int step = 0; step < STEPS; step++) {
 		size_t i = (size_t)rand() % LIVE;
@@ -239,8 +260,8 @@ static void at_random(void)
 			take_away(live[i].first, live[i].n);
 			live[i].n = 0;
 		} else {
-			live[i].first = (size_t)rand() % PAGES;
-			live[i].n = 1 + (size_t)rand() % (PAGES - live[i].first);
+			live[i].first = (size_t)rand() % CHECKED;
+			live[i].n = 1 + (size_t)rand() % (CHECKED - live[i].first);
 			add(live[i].first, live[i].n, NULL);
 		}
 		wrong += !is_right();
@@ -249,7 +270,58 @@ static void at_random(void)
 	for (size_t i = 0; i < LIVE; i++)
 		if (live[i].n)
 			take_away(live[i].first, live[i].n);
-	ok(is_right() && !count_pieces(), "and in the end none is");
+	give_up_spare(0, PAGES);
+	ok(is_right() && !count_pieces() && !count_spare(), "and in the end none is");
+}
+
+/* Large pieces that nobody has any more. */
+static void spare(void)
+{
+	uint64_t descriptors = 0;
+
+	most_descriptors = PIN_UFFDS;
+	memset(pages, 0, sizeof pages);
+	pin_pieces_forget();
+	add(0, LARGE, NULL);
+	take_away(0, LARGE);
+	ok(count_spare() == LARGE && is_right(),
+	   "a large range stays watched when it is spare");
+	ok(add(0, LARGE, &descriptors) && descriptors == 2 && is_right(),
+	   "and is the same's when it is registered again");
+	take_away(0, LARGE);
+	pin_pieces_give_up_spare(1, at(LARGE, 1));
+	pin_pieces_give_up_spare(2, at(5, 1));
+	pin_pieces_give_up_spare(1, at(5, 1));
+	ok(!count_spare(), "all of it is given up when the program discards a part");
+	add(0, 2 * LARGE, NULL);
+	add(LARGE, LARGE, NULL);
+	take_away(0, 2 * LARGE);
+	pin_pieces_give_up_spare(1, at(0, 2 * LARGE));
+	ok(!count_spare() && is_right(), "but for what somebody has");
+	take_away(LARGE, LARGE);
+	for (size_t i = LARGE + 4; i < LARGE + 8; i++)
+		pages[i].watcher = 1000;
+	pin_pieces_lose(1, at(LARGE + 4, 4));
+	pin_pieces_give_up_spare(1, at(LARGE + 4, 4));
+	ok(count_spare() == 4 && pages[LARGE + 4].watcher == 1000,
+	   "so is what is beside a part that it unmaps, which may be another's");
+	memset(pages, 0, sizeof pages);
+}
+
+static void too_many_spare(void)
+{
+	for (size_t i = 0; i < PAGES; i += LARGE)
+		add(i, LARGE - 1, NULL);
+	for (size_t i = 0; i < PAGES; i += LARGE)
+		take_away(i, LARGE - 1);
+	ok(!count_spare(), "small ranges are given up at once");
+	for (size_t i = 0; i < PAGES; i += LARGE)
+		add(i, LARGE, NULL);
+	for (size_t i = 0; i < PAGES; i += LARGE)
+		take_away(i, LARGE);
+	ok(count_spare() == PIN_PIECES_SPARE * LARGE, "of large ones a few stay");
+	give_up_spare(0, PAGES);
+	ok(!count_spare() && !count_pieces(), "and go");
 }
 
 int main(void)
@@ -261,5 +333,7 @@ int main(void)
 	half_watched();
 	unmapped();
 	at_random();
+	spare();
+	too_many_spare();
 	return done_testing();
 }
