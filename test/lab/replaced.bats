@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # The promise: whatever a program does with malloc, its messages go through the pages
-# it sees, with every kind of registration cache; and what it does with the heap behind
-# malloc is not worse off. bench/stale prints the same as a table.
+# it sees, with every kind of registration cache; and what it replaces of the heap behind
+# malloc is noticed in time. bench/stale prints the same as a table.
 
 setup_file() {
 	load ../helper
@@ -40,14 +40,20 @@ served() {
 	[ "$(number openmpi-blind-without heap ' corrupt$')" -ge 20 ]
 }
 
-@test "what a program replaces behind malloc is no worse off" {
-	local configuration
-	for configuration in openmpi openmpi-direct mpich openmpi-blind; do
-		[ "$(worse $configuration behind)" = "" ]
-	done
+@test "without the library caches miss what is replaced behind malloc" {
+	[ "$(number openmpi-without behind ' corrupt$')" -eq 8 ]
+	[ "$(number openmpi-blind-without behind ' corrupt$')" -eq 12 ]
 }
 
-@test "without a cache even what is replaced behind malloc is right, and named" {
-	[ "$(number openmpi-direct-with behind ' right$')" -eq 12 ]
-	grep -q 'replaced pages of its heap behind malloc' "$results/openmpi-direct-with.err"
+@test "with it each is told, whoever else tells it, and what was replaced is named" {
+	local configuration
+	for configuration in openmpi openmpi-direct openmpi-blind; do
+		[ "$(number $configuration-with behind ' right$')" -eq 12 ]
+		grep -q 'replaced pages of its heap behind malloc' "$results/$configuration-with.err"
+	done
+	# UCX's own hook fails two calls of mremap.
+	[ "$(number mpich-with behind ' (right|error)$')" -eq 12 ]
+	[ "$(number mpich-with behind ' error$')" -eq "$(number mpich-without behind ' error$')" ]
+	[ "$(figure "$results/openmpi-with.0.json" .watch.events)" -ge 6 ]
+	[ "$(figure "$results/openmpi-with.0.json" .watch.invalidations)" -ge 6 ]
 }
