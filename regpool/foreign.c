@@ -4,6 +4,7 @@
 #include "regpool/foreign.h"
 #include "allocator/log.h"
 #include "allocator/reserve.h"
+#include "regpool/callers.h"
 #include "regpool/listeners.h"
 #include "regpool/pieces.h"
 #include "regpool/pool.h"
@@ -88,6 +89,7 @@ bool pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length)
 	if (!length || (uintptr_t)addr + length < (uintptr_t)addr || pin_pool_off() ||
 	    !pin_watch_start(NULL))
 		return false;
+	pin_callers_note();
 	pin_listeners_find();
 	it->range = pages_of(addr, length);
 	it->descriptors = 0;

@@ -7,6 +7,7 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
+#include "regpool/callers.h"
 #include "regpool/foreign.h"
 #include "regpool/listeners.h"
 #include "regpool/pool.h"
@@ -15,6 +16,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 struct pin_watched pin_watched;
@@ -30,6 +32,7 @@ static struct {
 	_Atomic uint32_t settled; /* of the newest that needs nothing any more */
 	_Atomic int what;	  /* the one that was taken last says; 0: nothing */
 	_Atomic uintptr_t from, to;
+	_Atomic uintptr_t own_from, own_to; /* a thread that registers was discarding these */
 } events[PIN_UFFDS];
 
 /* Descriptors whose listeners are to be told, a bit each, and the word that is waited on. */
@@ -38,8 +41,19 @@ static _Atomic uint32_t rung;
 
 /* --- in the thread that has the descriptors ----------------------------------- */
 
+static void note_own_discard(unsigned n)
+{
+	uintptr_t start = 0, end = 0;
+
+	if (!pin_callers_discarding(&start, &end))
+		end = 0;
+	atomic_store(&events[n].own_from, start);
+	atomic_store(&events[n].own_to, end);
+}
+
 static void woke(unsigned n, uint32_t ticket)
 {
+	note_own_discard(n);
 	atomic_store(&events[n].ticket, ticket);
 	atomic_fetch_or(&due, (uint64_t)1 << n);
 	atomic_fetch_add(&rung, 1);
@@ -117,23 +131,29 @@ static void tell_foreign(unsigned n)
 }
 
 /* Discarding goes from low addresses to high ones. */
-static bool is_gone(uintptr_t start, uintptr_t end)
+static bool is_gone(uintptr_t end)
 {
-	unsigned char first, last;
+	unsigned char last;
 
-	return !pin_frames_resident(start, 1, &first) ||
-	       !pin_frames_resident(end - PIN_PAGE, 1, &last) || !(first & 1) || !(last & 1);
+	return !pin_frames_resident(end - PIN_PAGE, 1, &last) || !(last & 1);
 }
 
-/* A page that the program has written to since looks as if it had not gone. */
+/* Whether the thread that discards must have returned before it registers anything. */
+static bool was_own_discard(unsigned n, uintptr_t from, uintptr_t to)
+{
+	return atomic_load(&events[n].own_from) <= from && to <= atomic_load(&events[n].own_to);
+}
+
+/* A page that another thread has written to since looks as if it had not gone. */
 static void await_discard(unsigned n, uintptr_t from, uintptr_t to)
 {
-	uint64_t until = pin_os_now_ns() + 1000000;
+	uint64_t until = pin_os_now_ns() + PIN_UFFD_PATIENCE_MS * 1000000ull;
 
-	if (n != PIN_WATCH_HEAP && !pin_foreign_clip(n, &from, &to))
+	if (was_own_discard(n, from, to) ||
+	    (n != PIN_WATCH_HEAP && !pin_foreign_clip(n, &from, &to)))
 		return;
-	while (!is_gone(from, to) && pin_os_now_ns() < until)
-		;
+	while (!is_gone(to) && pin_os_now_ns() < until)
+		sched_yield();
 }
 
 static void settle(unsigned n)

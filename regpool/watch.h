@@ -13,8 +13,8 @@
  * than PIN_UFFD_PATIENCE_MS.
  *
  * What it cannot do:
- *  - The message of MADV_DONTNEED comes before the pages go. Registrations that are made in
- *    between wait until the pages are seen to be gone, a millisecond at most.
+ *  - The message of MADV_DONTNEED comes before the pages go. Registrations that another thread
+ *    makes in between wait until the last of them is seen to be gone, 100 ms at most.
  *  - A hole punched into a shared file, System V shared memory, and pages of a file give no
  *    message.
  */
