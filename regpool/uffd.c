@@ -113,23 +113,38 @@ static int open_one(unsigned n)
 	return error;
 }
 
-/* Pages of hugetlbfs can only be watched whole, whatever of them is registered. */
+/* An error if a page of it is not mapped. */
+static bool is_mapped(uintptr_t start, size_t length)
+{
+	return !msync((void *)start, length, MS_ASYNC);
+}
+
+/*
+ * Pages of hugetlbfs can only be watched whole, whatever of them is registered. Around what is
+ * not mapped there may be anything.
+ */
+static int protect_whole(int fd, uintptr_t start, size_t length)
+{
+	static const size_t sizes[] = {PIN_GRANULE, PIN_GIB};
+	int error = protect(fd, start, length);
+
+	if (error != -EINVAL || !is_mapped(start, length))
+		return error;
+	for (size_t i = 0; error == -EINVAL && i < PIN_ARRAY_SIZE(sizes); i++) {
+		uintptr_t first = PIN_ALIGN_DOWN(start, sizes[i]);
+
+		error = protect(fd, first, PIN_ALIGN_UP(start + length, sizes[i]) - first);
+	}
+	return error;
+}
+
 static void watch(struct order *order)
 {
-	static const size_t sizes[] = {PIN_PAGE, PIN_GRANULE, PIN_GIB};
 	struct descriptor *its = &descriptors[order->n];
 
 	order->result = its->fd ? 0 : open_one(order->n);
-	for (size_t i = 0; !order->result && i < PIN_ARRAY_SIZE(sizes); i++) {
-		uintptr_t start = PIN_ALIGN_DOWN(order->start, sizes[i]);
-		uintptr_t end = PIN_ALIGN_UP(order->start + order->length, sizes[i]);
-		int error = protect(its->fd - 1, start, end - start);
-
-		if (error != -EINVAL || i == PIN_ARRAY_SIZE(sizes) - 1) {
-			order->result = error;
-			return;
-		}
-	}
+	if (!order->result)
+		order->result = protect_whole(its->fd - 1, order->start, order->length);
 }
 
 /* What is left of a page of hugetlbfs stays watched: that costs a message some day. */

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * userfaultfd's thread against the real kernel: what is watched, who sleeps until when, what
+ * the messages say, and any number of threads at once. Where the kernel forbids userfaultfd
+ * there is nothing to try.
+ */
+#include <config.h>
+
+#include "regpool/uffd.h"
+#include "allocator/os.h"
+#include "test/tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LENGTH	  (16 * PIN_PAGE)
+#define ANONYMOUS (MAP_PRIVATE | MAP_ANONYMOUS)
+#define WRITABLE  (PROT_READ | PROT_WRITE)
+
+/* --- what is heard --------------------------------------------------------------- */
+
+static struct {
+	_Atomic uint32_t ticket; /* of the last message that waits, or waited */
+	_Atomic uint32_t n_taken;
+	_Atomic int what;
+	_Atomic uintptr_t from, to;
+} heard[PIN_UFFDS];
+static _Atomic uint32_t n_woken;
+
+static void woke(unsigned n, uint32_t ticket)
+{
+	atomic_store(&heard[n].ticket, ticket);
+	atomic_fetch_add(&n_woken, 1);
+	pin_os_wake(&n_woken);
+}
+
+static void taking(unsigned n)
+{
+	atomic_store(&heard[n].what, 0);
+}
+
+static void took(unsigned n, const struct uffd_msg *message)
+{
+	if (!message)
+		return;
+	atomic_store(&heard[n].from, message->arg.remove.start);
+	atomic_store(&heard[n].to, message->arg.remove.end);
+	atomic_store(&heard[n].what, message->event);
+	atomic_fetch_add(&heard[n].n_taken, 1);
+}
+
+static unsigned n_descriptors; /* before all */
+
+static const struct pin_uffd_user user = {woke, taking, took};
+
+/* --- who replaces ------------------------------------------------------------------ */
+
+static char *map_pages(void)
+{
+	char *p = mmap(NULL, LENGTH + 2 * PIN_PAGE, PROT_NONE, ANONYMOUS, -1, 0);
+
+	if (mprotect(p + PIN_PAGE, LENGTH, WRITABLE))
+		abort();
+	memset(p + PIN_PAGE, 1, LENGTH);
+	return p + PIN_PAGE;
+}
+
+struct replacement {
+	char *at;
+	pthread_t thread;
+	_Atomic bool over;
+	uint64_t ns;
+};
+
+static void *replace(void *arg)
+{
+	struct replacement *it = arg;
+	uint64_t began = pin_os_now_ns();
+
+	if (mmap(it->at, LENGTH, WRITABLE, ANONYMOUS | MAP_FIXED, -1, 0) != it->at)
+		abort();
+	it->ns = pin_os_now_ns() - began;
+	atomic_store(&it->over, true);
+	return NULL;
+}
+
+static void start(struct replacement *it, char *at)
+{
+	*it = (struct replacement){.at = at};
+	if (pthread_create(&it->thread, NULL, replace, it))
+		abort();
+}
+
+/* The ticket of the next message of a descriptor. */
+static uint32_t await(unsigned n, uint32_t before)
+{
+	while (atomic_load(&heard[n].ticket) == before)
+		usleep(100);
+	return atomic_load(&heard[n].ticket);
+}
+
+static bool was(unsigned n, int what, char *from)
+{
+	return heard[n].what == what && heard[n].from == (uintptr_t)from &&
+	       heard[n].to == (uintptr_t)from + LENGTH;
+}
+
+/* --- cases -------------------------------------------------------------------------- */
+
+static void one(void)
+{
+	struct replacement it;
+	char *p = map_pages();
+	uint32_t ticket;
+
+	ok(!pin_uffd_watch(1, (uintptr_t)p, LENGTH), "pages are watched");
+	start(&it, p);
+	ticket = await(1, 0);
+	usleep(20000);
+	ok(!it.over, "who replaces them sleeps");
+	pin_uffd_take(1, ticket + 1);
+	usleep(1000);
+	ok(!heard[1].n_taken, "and is not woken by a ticket of another message");
+	pin_uffd_take(1, ticket);
+	ok(was(1, UFFD_EVENT_UNMAP, p), "when its message is taken it is known");
+	pthread_join(it.thread, NULL);
+	ok(it.ns < PIN_UFFD_PATIENCE_MS * 1000000ull * 3, "and the call has returned");
+	start(&it, p);
+	pthread_join(it.thread, NULL);
+	ok(heard[1].n_taken == 1, "what is new there is not watched");
+	ok(!pin_uffd_watch(1, (uintptr_t)p, LENGTH), "until somebody asks for it");
+	pin_uffd_unwatch(1, (uintptr_t)p, LENGTH);
+	start(&it, p);
+	pthread_join(it.thread, NULL);
+	ok(heard[1].n_taken == 1, "nor what is given up");
+}
+
+static void overdue(void)
+{
+	struct replacement it;
+	char *p = map_pages();
+
+	pin_uffd_watch(2, (uintptr_t)p, LENGTH);
+	start(&it, p);
+	pthread_join(it.thread, NULL);
+	ok(it.ns >= PIN_UFFD_PATIENCE_MS * 1000000ull && it.ns < 10000000000ull,
+	   "a message that nobody asks for is taken after a while: %u ms",
+	   (unsigned)(it.ns / 1000000));
+	ok(was(2, UFFD_EVENT_UNMAP, p), "and known");
+}
+
+/* Two of one descriptor, and one of another in between. */
+static void in_turn(void)
+{
+	struct replacement its[3];
+	char *p[3];
+	uint32_t first, other;
+
+	for (int i = 0; i < 3; i++) {
+		p[i] = map_pages();
+		pin_uffd_watch(i == 1 ? 4 : 3, (uintptr_t)p[i], LENGTH);
+	}
+	start(&its[0], p[0]);
+	first = await(3, 0);
+	start(&its[1], p[1]);
+	other = await(4, 0);
+	start(&its[2], p[2]);
+	usleep(5000);
+	pin_uffd_take(4, other);
+	ok(was(4, UFFD_EVENT_UNMAP, p[1]) && !heard[3].n_taken, "descriptors are independent");
+	pin_uffd_take(3, first);
+	ok(was(3, UFFD_EVENT_UNMAP, p[0]), "of one the oldest message comes first");
+	pin_uffd_take(3, await(3, first));
+	ok(was(3, UFFD_EVENT_UNMAP, p[2]), "and then the next");
+	for (int i = 0; i < 3; i++)
+		pthread_join(its[i].thread, NULL);
+}
+
+static void refused(void)
+{
+	char *p = map_pages();
+
+	ok(!pin_uffd_watch(5, (uintptr_t)p, LENGTH) &&
+		   pin_uffd_watch(6, (uintptr_t)p, LENGTH) == -EBUSY,
+	   "what one descriptor watches another cannot");
+	pin_uffd_unwatch(5, (uintptr_t)p, LENGTH);
+	ok(!pin_uffd_watch(6, (uintptr_t)p, LENGTH), "until it does so no more");
+	munmap(p - PIN_PAGE, LENGTH + 2 * PIN_PAGE);
+	ok(pin_uffd_watch(5, (uintptr_t)p, LENGTH) == -EINVAL, "what is not mapped cannot be");
+}
+
+static unsigned count_descriptors(void)
+{
+	unsigned n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static void forked(void)
+{
+	char *p = map_pages();
+	int status = -1;
+	pid_t child;
+
+	pin_uffd_watch(7, (uintptr_t)p, LENGTH);
+	ok(count_descriptors() == n_descriptors, "the process has no descriptor of it");
+	child = fork();
+	if (!child) {
+		alarm(10);
+		pin_uffd_leave();
+		munmap(p, LENGTH);
+		_exit(pin_uffd_watch(7, (uintptr_t)p - PIN_PAGE, PIN_PAGE) != -ECHILD);
+	}
+	waitpid(child, &status, 0);
+	ok(!status, "a child waits for nobody, and watches nothing");
+	ok(!heard[7].n_taken, "and nobody hears of it");
+	munmap(p - PIN_PAGE, LENGTH + 2 * PIN_PAGE);
+}
+
+/* --- all at once ---------------------------------------------------------------------- */
+
+enum { THREADS = 4, ROUNDS = 500 };
+static _Atomic bool enough;
+
+/* Takes all there is, as it comes. */
+static void *take_all(void *arg)
+{
+	uint32_t done[PIN_UFFDS];
+
+	(void)arg;
+	for (unsigned n = 0; n < PIN_UFFDS; n++)
+		done[n] = atomic_load(&heard[n].ticket);
+	while (!atomic_load(&enough)) {
+		uint32_t seen = atomic_load(&n_woken);
+
+		for (unsigned n = 8; n < 8 + THREADS; n++) {
+			uint32_t ticket = atomic_load(&heard[n].ticket);
+
+			if (ticket != done[n])
+				pin_uffd_take(n, ticket);
+			done[n] = ticket;
+		}
+		if (seen == atomic_load(&n_woken))
+			pin_os_wait_ms(&n_woken, seen, 10);
+	}
+	return NULL;
+}
+
+/* By one descriptor for two threads. */
+static void *churn(void *arg)
+{
+	unsigned n = 8 + (unsigned)(uintptr_t)arg / 2, wrong = 0;
+	char *p = map_pages();
+
+	for (int i = 0; i < ROUNDS; i++) {
+		wrong += pin_uffd_watch(n, (uintptr_t)p, LENGTH) != 0;
+		if (i % 3 == 0)
+			pin_uffd_unwatch(n, (uintptr_t)p, LENGTH);
+		if (i % 2 ? madvise(p, LENGTH, MADV_DONTNEED)
+			  : mmap(p, LENGTH, WRITABLE, ANONYMOUS | MAP_FIXED, -1, 0) != p)
+			abort();
+	}
+	return (void *)(uintptr_t)wrong;
+}
+
+static void at_once(void)
+{
+	pthread_t threads[THREADS], taker;
+	uintptr_t wrong = 0;
+	uint64_t began = pin_os_now_ns();
+	void *result;
+
+	pthread_create(&taker, NULL, take_all, NULL);
+	for (uintptr_t i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, churn, (void *)i);
+	for (int i = 0; i < THREADS; i++) {
+		pthread_join(threads[i], &result);
+		wrong += (uintptr_t)result;
+	}
+	began = pin_os_now_ns() - began;
+	atomic_store(&enough, true);
+	pthread_join(taker, NULL);
+	ok(!wrong, "threads watch and replace at once: %u us a round",
+	   (unsigned)(began / 1000 / ROUNDS));
+	ok(began < 60000000000ull, "and none waits long");
+}
+
+int main(void)
+{
+	int error;
+
+	alarm(110);
+	n_descriptors = count_descriptors();
+	error = pin_uffd_start(&user);
+	if (error) {
+		ok(error == EPERM || error == ENOSYS || error == EINVAL,
+		   "without userfaultfd there is nothing to try: %s", strerror(error));
+		return done_testing();
+	}
+	one();
+	overdue();
+	in_turn();
+	refused();
+	forked();
+	at_once();
+	return done_testing();
+}
