@@ -30,14 +30,15 @@ enum { UCX, OPEN_MPI, LIBFABRIC };
 
 static struct listener {
 	int kind;
+	uintptr_t base; /* where its file is loaded */
 	void *function;
 } listeners[MOST];
 static _Atomic unsigned n_listeners;
 
 /* Names of loaded files that may have one; the loader keeps them as long as they are loaded. */
 struct candidates {
-	unsigned long long loaded; /* objects, ever */
 	unsigned n;
+	uintptr_t bases[MOST];
 	char names[MOST][512];
 };
 
@@ -59,51 +60,56 @@ static int count_loaded(struct dl_phdr_info *info, size_t size, void *loaded)
 	return 1;
 }
 
+static bool is_known(uintptr_t base)
+{
+	for (unsigned i = 0; i < n_listeners; i++)
+		if (listeners[i].base == base)
+			return true;
+	return false;
+}
+
 static int collect(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	struct candidates *candidates = arg;
 
 	(void)size;
-	if (info->dlpi_name && kind_of(info->dlpi_name) >= 0 && candidates->n < MOST &&
-	    strlen(info->dlpi_name) < sizeof candidates->names[0])
+	if (info->dlpi_name && kind_of(info->dlpi_name) >= 0 && !is_known(info->dlpi_addr) &&
+	    candidates->n < MOST && strlen(info->dlpi_name) < sizeof candidates->names[0]) {
+		candidates->bases[candidates->n] = info->dlpi_addr;
 		strcpy(candidates->names[candidates->n++], info->dlpi_name);
+	}
 	return 0;
 }
 
-static bool is_known(const void *function)
-{
-	for (unsigned i = 0; i < n_listeners; i++)
-		if (listeners[i].function == function)
-			return true;
-	return false;
-}
-
 /* The handle is kept: a function that is called from another thread may not go away. */
-static void add(const char *path)
+static void add(const char *path, uintptr_t base)
 {
 	int kind = kind_of(path);
 	void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
 	void *function = handle ? dlsym(handle, known[kind].function) : NULL;
 
-	if (!function || is_known(function) || n_listeners == MOST) {
+	if (!function || n_listeners == MOST) {
 		if (handle)
 			dlclose(handle);
 		return;
 	}
-	listeners[n_listeners] = (struct listener){kind, function};
+	listeners[n_listeners] = (struct listener){kind, base, function};
 	if (kind == LIBFABRIC)
 		pin_libfabric_import(function);
 	atomic_fetch_add_explicit(&n_listeners, 1, memory_order_release);
 	pin_info("%s is told of memory that goes: %s", path, known[kind].function);
 }
 
-/* No dlopen() inside dl_iterate_phdr(): they take the loader's locks in another order. */
+/*
+ * No dlopen() inside dl_iterate_phdr(): they take the loader's locks in another order. And none
+ * for what is known: a constructor, which has the loader's lock, may wait for this thread.
+ */
 static void find(struct candidates *candidates)
 {
 	candidates->n = 0;
 	dl_iterate_phdr(collect, candidates);
 	for (unsigned i = 0; i < candidates->n; i++)
-		add(candidates->names[i]);
+		add(candidates->names[i], candidates->bases[i]);
 }
 
 void pin_listeners_find(void)
