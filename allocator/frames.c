@@ -115,3 +115,13 @@ bool pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages)
 	errno = saved;
 	return known;
 }
+
+bool pin_frames_has(uintptr_t page)
+{
+	unsigned char state;
+	int saved = errno;
+	bool known = !mincore((void *)page, PIN_PAGE, &state);
+
+	errno = saved;
+	return known && (state & 1);
+}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is behind addresses: which pages are in memory, and in which page frames. Both are
- * thread-safe, neither allocates; errno is kept.
+ * What is behind addresses: which pages are in memory, and in which page frames. All are
+ * thread-safe, none allocates; errno is kept.
  */
 #ifndef PIN_FRAMES_H
 #define PIN_FRAMES_H
@@ -15,6 +15,12 @@
  * takes memory. Returns false when the kernel does not say.
  */
 bool pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages);
+
+/*
+ * Whether one page is in memory, as far as can be said without a descriptor, which could take a
+ * number that the program expects: that of a file is if the file's is.
+ */
+bool pin_frames_has(uintptr_t page);
 
 /*
  * The page frames behind n_pages from the page of addr on; 0 for a page that is not

@@ -133,9 +133,7 @@ static void tell_foreign(unsigned n)
 /* Discarding goes from low addresses to high ones. */
 static bool is_gone(uintptr_t end)
 {
-	unsigned char last;
-
-	return !pin_frames_resident(end - PIN_PAGE, 1, &last) || !(last & 1);
+	return !pin_frames_has(end - PIN_PAGE);
 }
 
 /* Whether the thread that discards must have returned before it registers anything. */
@@ -144,7 +142,7 @@ static bool was_own_discard(unsigned n, uintptr_t from, uintptr_t to)
 	return atomic_load(&events[n].own_from) <= from && to <= atomic_load(&events[n].own_to);
 }
 
-/* A page that another thread has written to since looks as if it had not gone. */
+/* A page that is in use again looks as if it had not gone, as does shared memory. */
 static void await_discard(unsigned n, uintptr_t from, uintptr_t to)
 {
 	uint64_t until = pin_os_now_ns() + PIN_UFFD_PATIENCE_MS * 1000000ull;
