@@ -78,8 +78,11 @@ static void note(unsigned n, const struct uffd_msg *message)
 	uintptr_t to = moved ? from + message->arg.remap.len : message->arg.remove.end;
 	const struct pin_watch_heap *its = atomic_load(&heap);
 
+	/* Before there are keys it is noted for those to come. */
 	if (n == PIN_WATCH_HEAP && its)
 		its->withdraw(from, to - from);
+	else if (n == PIN_WATCH_HEAP)
+		pin_granules_replace(from, to - from);
 	atomic_store(&events[n].from, from);
 	atomic_store(&events[n].to, to);
 	atomic_store(&events[n].what, message->event);
