@@ -181,11 +181,16 @@ static void take_message(unsigned n)
 	await(n, EPOLL_CTL_MOD);
 }
 
+/* Messages that nobody asked for, since somebody asked for one last. */
+static unsigned n_overdue;
+
 static void take(struct order *order)
 {
 	struct descriptor *its = &descriptors[order->n];
 
-	if (its->waits && its->ticket == order->ticket)
+	n_overdue = 0;
+	order->result = its->waits && its->ticket == order->ticket;
+	if (order->result)
 		take_message(order->n);
 }
 
@@ -234,10 +239,19 @@ static void has_woken(unsigned n)
 	user->woke(n, ++its->ticket);
 }
 
+/*
+ * A call may wait for a message of each descriptor, one after the other, with whatever keeps
+ * others from asking for any: all of that is to take about twice the patience.
+ */
+static uint64_t patience_ns(void)
+{
+	return PIN_UFFD_PATIENCE_MS * 1000000ull >> (n_overdue < 7 ? n_overdue : 7);
+}
+
 /* Milliseconds until the next message is overdue; takes those that are. -1: there is none. */
 static int take_overdue(void)
 {
-	uint64_t now = pin_os_now_ns(), patience = PIN_UFFD_PATIENCE_MS * 1000000ull;
+	uint64_t now = pin_os_now_ns(), patience = patience_ns();
 	uint64_t least = UINT64_MAX;
 
 	for (unsigned n = 0; n < PIN_UFFDS; n++) {
@@ -245,10 +259,12 @@ static int take_overdue(void)
 
 		if (!its->waits)
 			continue;
-		if (now - its->since_ns >= patience)
+		if (now - its->since_ns >= patience) {
 			take_message(n);
-		else if (its->since_ns + patience - now < least)
+			n_overdue++;
+		} else if (its->since_ns + patience - now < least) {
 			least = its->since_ns + patience - now;
+		}
 	}
 	return least == UINT64_MAX ? -1 : (int)(least / 1000000) + 1;
 }
@@ -339,11 +355,12 @@ void pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length)
 	ask(&order);
 }
 
-void pin_uffd_take(unsigned n, uint32_t ticket)
+bool pin_uffd_take(unsigned n, uint32_t ticket)
 {
 	struct order order = {.carry_out = take, .n = n, .ticket = ticket};
 
 	ask(&order);
+	return order.result;
 }
 
 void pin_uffd_leave(void)

@@ -49,15 +49,18 @@ void pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length);
 
 /*
  * Takes the oldest message of descriptor n, if it is the one that woke() gave this ticket for.
- * When it returns took() has. For one thread at a time.
+ * When it returns took() has. Returns false if the message was taken before. For one thread at
+ * a time.
  */
-void pin_uffd_take(unsigned n, uint32_t ticket);
+bool pin_uffd_take(unsigned n, uint32_t ticket);
 
 /* In a forked child, which has neither the thread nor its descriptors: it may start anew. */
 void pin_uffd_leave(void);
 
-/* A message that nobody has asked for by then is taken all the same: who waits might wait for
- * whoever should ask. */
+/*
+ * A message that nobody has asked for by then is taken all the same: who waits might wait for
+ * whoever should ask. The next ones the sooner, until somebody asks again.
+ */
 #define PIN_UFFD_PATIENCE_MS 100
 
 #endif

@@ -175,24 +175,16 @@ static void settle(unsigned n)
 	}
 }
 
-static void tell_all(unsigned n)
-{
-	uint64_t began = pin_os_now_ns();
-
-	if (n == PIN_WATCH_HEAP)
-		tell_heap();
-	tell_foreign(n);
-	if (pin_os_now_ns() - began >= PIN_UFFD_PATIENCE_MS * 1000000ull)
-		atomic_fetch_add(&pin_watched.late, 1);
-}
-
 static void answer(unsigned n)
 {
 	uint32_t ticket = atomic_load(&events[n].ticket);
 	const struct pin_watch_heap *its = atomic_load(&heap);
 
-	tell_all(n);
-	pin_uffd_take(n, ticket);
+	if (n == PIN_WATCH_HEAP)
+		tell_heap();
+	tell_foreign(n);
+	if (!pin_uffd_take(n, ticket))
+		atomic_fetch_add(&pin_watched.late, 1);
 	settle(n);
 	atomic_store(&events[n].settled, ticket);
 	pin_os_wake(&events[n].settled);
