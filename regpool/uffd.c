@@ -50,6 +50,7 @@ static char *bell;
 enum { STARTED = 1, FAILED };
 static _Atomic uint32_t state;
 static int failure;
+static pid_t owner;
 
 static int opened(void)
 {
@@ -216,18 +217,30 @@ static void answer_bell(void)
 	} while (read(bell_fd, &message, sizeof message) == sizeof message);
 }
 
+/* mlockall() keeps pages from being discarded. */
+static void ring(void)
+{
+	if (syscall(SYS_madvise, bell, PIN_PAGE, MADV_DONTNEED))
+		munlock(bell, PIN_PAGE);
+}
+
+/* More often than anybody who is heard. */
+#define IN_VAIN 1000
+
+/*
+ * Another caller's turn may take this one's message with it. In a forked child there is nobody
+ * to ask, which it may not know, if libc did not fork it; a child of vfork() is heard.
+ */
 static void ask(struct order *order)
 {
 	order->next = atomic_load(&orders);
 	while (!atomic_compare_exchange_weak(&orders, &order->next, order))
 		;
-	/*
-	 * Another caller's turn may take this one's message with it. mlockall() keeps pages
-	 * from being discarded. In a forked child there is nobody to ask.
-	 */
-	while (!atomic_load(&order->done) && atomic_load(&state) == STARTED)
-		if (syscall(SYS_madvise, bell, PIN_PAGE, MADV_DONTNEED))
-			munlock(bell, PIN_PAGE);
+	for (int i = 0; !atomic_load(&order->done) && atomic_load(&state) == STARTED; i++) {
+		ring();
+		if (i >= IN_VAIN && getpid() != owner)
+			pin_uffd_leave();
+	}
 }
 
 static void has_woken(unsigned n)
@@ -327,6 +340,7 @@ int pin_uffd_start(const struct pin_uffd_user *who)
 	int error;
 
 	user = who;
+	owner = getpid();
 	bell = pin_os_reserve(PIN_PAGE);
 	if (!bell || pin_os_commit(bell, PIN_PAGE))
 		return ENOMEM;

@@ -231,10 +231,10 @@ static int start(void)
 {
 	int error = pin_uffd_start(&user);
 
-	if (!error && !by_range())
-		error = -pin_uffd_watch(PIN_WATCH_HEAP, pin_reserve.base, pin_reserve.size);
 	if (!error)
 		error = pin_thread_start(run, NULL, "pinalloc-tell");
+	if (!error && !by_range())
+		error = -pin_uffd_watch(PIN_WATCH_HEAP, pin_reserve.base, pin_reserve.size);
 	return error;
 }
 
@@ -288,11 +288,11 @@ void pin_watch_range(struct pin_range range)
 		say_unwatched(error);
 }
 
+/* Also when another thread was about to begin. */
 void pin_watch_leave(void)
 {
-	if (atomic_exchange(&state, UNKNOWN) != ON)
-		return;
 	pthread_mutex_init(&starting, NULL);
+	atomic_store(&state, UNKNOWN);
 	atomic_store(&pin_watch_pending, 0);
 	atomic_store(&due, 0);
 	memset(events, 0, sizeof events);
