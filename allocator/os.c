@@ -259,20 +259,30 @@ unsigned pin_os_processors(void)
 	return n > 0 ? (unsigned)n : 1;
 }
 
-/* One of the pool's figures, a file of its own. */
-static size_t pool_figure(const char *path)
+/* A figure that has a file of its own; 0 if it cannot be read. */
+static size_t figure_of(const char *path)
 {
 	char text[32];
 
 	return pin_os_read_file(path, text, sizeof text) > 0 ? number_at(text) : 0;
 }
 
+/* The kernel's default, where it does not say. */
+#define MOST_MAPPINGS 65530
+
+size_t pin_os_most_mappings(void)
+{
+	size_t n = figure_of("/proc/sys/vm/max_map_count");
+
+	return n ? n : MOST_MAPPINGS;
+}
+
 #define POOL "/sys/kernel/mm/hugepages/hugepages-2048kB/"
 
 size_t pin_os_hugetlb_free(void)
 {
-	size_t owed = pool_figure(POOL "resv_hugepages");
-	size_t unused = pool_figure(POOL "free_hugepages");
+	size_t owed = figure_of(POOL "resv_hugepages");
+	size_t unused = figure_of(POOL "free_hugepages");
 
 	return unused > owed ? unused - owed : 0;
 }

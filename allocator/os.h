@@ -117,6 +117,9 @@ uint64_t pin_os_now_ns(void);
 /* Sleeps that long, unless a signal comes. */
 void pin_os_sleep_ms(uint64_t ms);
 
+/* How many mappings the process may have (vm.max_map_count). */
+size_t pin_os_most_mappings(void);
+
 /*
  * Reads a whole small file such as /proc/self/statm into buf and ends it with a
  * NUL. Returns the number of bytes, or -errno.

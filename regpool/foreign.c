@@ -11,8 +11,8 @@
 #include "regpool/sorted.h"
 #include "regpool/watch.h"
 
-#include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -58,30 +58,51 @@ static void begin_heap(struct pin_foreign *it)
 		pin_pieces_watch_heap(range);
 }
 
-/* Data of the program and its libraries are pages of a file, and nobody replaces them. */
+static int has(struct dl_phdr_info *object, size_t size, void *page)
+{
+	(void)size;
+	for (int i = 0; i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+		uintptr_t start = object->dlpi_addr + part->p_vaddr;
+
+		if (part->p_type == PT_LOAD && (uintptr_t)page < start + part->p_memsz &&
+		    (uintptr_t)page >= PIN_ALIGN_DOWN(start, PIN_PAGE))
+			return 1;
+	}
+	return 0;
+}
+
+/*
+ * Data of the program and its libraries are pages of a file, and nobody replaces them. dladdr()
+ * would tell, with the lock that dlopen() has while constructors run, which may wait for this
+ * thread.
+ */
 static void say_unwatched(const struct pin_foreign *it)
 {
-	Dl_info info;
-
-	if (dladdr((void *)it->range.start, &info))
+	if (dl_iterate_phdr(has, (void *)it->range.start))
 		return;
 	pin_warn_once(
 		"%s at %p are registered and cannot be watched (pages of a file, System V "
-		"shared memory, or another userfaultfd's): if the program replaces them, "
+		"shared memory, another userfaultfd's, or too many): if the program replaces "
+		"them, "
 		"what an MPI library sends may be stale",
 		PIN_SIZE(it->range.end - it->range.start), (void *)it->range.start);
 }
 
 static void begin_foreign(struct pin_foreign *it)
 {
-	bool whole;
+	int error;
 
 	pthread_mutex_lock(&lock);
-	whole = pin_pieces_add(it->range, &it->descriptors);
+	error = pin_pieces_add(it->range, &it->descriptors);
 	pthread_mutex_unlock(&lock);
-	atomic_fetch_add(whole ? &pin_watched.ranges : &pin_watched.unwatchable, 1);
-	if (!whole)
+	it->had_hole = error == -EFAULT;
+	if (error && !it->had_hole) {
+		atomic_fetch_add(&pin_watched.unwatchable, 1);
 		say_unwatched(it);
+		return;
+	}
+	atomic_fetch_add(&pin_watched.ranges, 1);
 }
 
 bool pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length)
@@ -93,21 +114,30 @@ bool pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length)
 	pin_listeners_find();
 	it->range = pages_of(addr, length);
 	it->descriptors = 0;
+	it->had_hole = false;
 	if (pin_reserve_contains(addr))
 		begin_heap(it);
 	else
 		begin_foreign(it);
-	pin_foreign_again(it);
+	it->ticket = pin_watch_quiet(it->descriptors);
 	return true;
 }
 
 bool pin_foreign_held(const struct pin_foreign *it)
 {
-	return pin_watch_was_quiet(it->descriptors, it->ticket);
+	return !it->had_hole && pin_watch_was_quiet(it->descriptors, it->ticket);
 }
 
+/* What has come in the place of what was watched is not, by now. */
 void pin_foreign_again(struct pin_foreign *it)
 {
+	if (pin_reserve_contains((void *)it->range.start)) {
+		begin_heap(it);
+	} else {
+		pthread_mutex_lock(&lock);
+		it->had_hole = pin_pieces_renew(it->range, &it->descriptors) == -EFAULT;
+		pthread_mutex_unlock(&lock);
+	}
 	it->ticket = pin_watch_quiet(it->descriptors);
 }
 

@@ -26,6 +26,7 @@ struct pin_foreign {
 	struct pin_foreign_range range;
 	uint64_t descriptors; /* that watch it, a bit each; 0: none of it is */
 	uint64_t ticket;
+	bool had_hole; /* what is there now may not be watched */
 };
 
 /*
@@ -35,10 +36,13 @@ struct pin_foreign {
  */
 bool pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length);
 
-/* It has been registered: whether none of its pages were replaced meanwhile. */
+/*
+ * It has been registered: whether none of its pages were replaced meanwhile, so that what was
+ * registered is watched.
+ */
 bool pin_foreign_held(const struct pin_foreign *it);
 
-/* Before another try: waits as pin_foreign_begin(). */
+/* Before another try: watches what is there by now, and waits as pin_foreign_begin(). */
 void pin_foreign_again(struct pin_foreign *it);
 
 /* It is watched as long as this memory region lives; NULL: there is none, so no longer. */

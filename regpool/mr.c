@@ -130,7 +130,7 @@ static bool pins(const struct request *request)
 }
 
 /* Registrations that may be in vain because another thread replaces what is registered. */
-#define MOST_TRIES 3
+#define MOST_TRIES 16
 
 /* Hands the request on, and watches what it is about. */
 static struct ibv_mr *pass(const struct request *request)

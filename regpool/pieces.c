@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/pieces.h"
+#include "allocator/os.h"
 #include "regpool/sorted.h"
 #include "regpool/uffd.h"
 #include "regpool/watch.h"
@@ -20,7 +21,7 @@ struct piece {
 static struct pin_sorted pieces = {.element_size = sizeof(struct piece)};
 
 /* Pieces of each descriptor; how many descriptors there may be, and are. */
-static uint32_t watched_by[PIN_UFFDS];
+static uint32_t watched_by[PIN_UFFDS], n_watched;
 static unsigned n_watchers = PIN_UFFDS, n_opened;
 
 /* Pieces that nobody has, and where the next to give up is looked for. */
@@ -39,21 +40,32 @@ static size_t first_above(uintptr_t addr)
 	return i && piece_at(i - 1)->end > addr ? i - 1 : i;
 }
 
+static void count_spare(const struct piece *piece, int n)
+{
+	n_spare += piece->users ? 0 : (size_t)n;
+}
+
+static void count(const struct piece *piece, int n)
+{
+	if (piece->watcher == NOBODY)
+		return;
+	watched_by[piece->watcher] += (uint32_t)n;
+	n_watched += (uint32_t)n;
+}
+
 static bool insert(size_t i, struct piece piece)
 {
 	if (!pin_sorted_insert(&pieces, i, &piece))
 		return false;
-	if (piece.watcher != NOBODY)
-		watched_by[piece.watcher]++;
-	n_spare += !piece.users;
+	count(&piece, 1);
+	count_spare(&piece, 1);
 	return true;
 }
 
 static void drop(size_t i)
 {
-	n_spare -= !piece_at(i)->users;
-	if (piece_at(i)->watcher != NOBODY)
-		watched_by[piece_at(i)->watcher]--;
+	count(piece_at(i), -1);
+	count_spare(piece_at(i), -1);
 	pin_sorted_remove(&pieces, i);
 }
 
@@ -96,6 +108,19 @@ static unsigned least_busy(void)
 }
 
 /*
+ * A piece with others of its mapping around it makes two more mappings. A quarter of those
+ * there may be leave the program half of them.
+ */
+static bool is_full(void)
+{
+	static size_t most;
+
+	if (!most)
+		most = pin_os_most_mappings() / 4;
+	return n_watched >= most;
+}
+
+/*
  * Some of it is watched already: a page of hugetlbfs of which another piece has a part, or what
  * the program has made larger by mremap(). Only the same descriptor can have the rest, too.
  */
@@ -114,6 +139,8 @@ static int watch(struct pin_foreign_range range, uint16_t *watcher)
 {
 	int error;
 
+	if (is_full())
+		return -ENOMEM;
 	for (;;) {
 		*watcher = least_busy();
 		error = pin_uffd_watch(*watcher, range.start, range.end - range.start);
@@ -136,11 +163,17 @@ static bool can_watch_page(uintptr_t page)
 /* Tries for one registration: the page where a file ends and what is not of it begins. */
 #define MOST_TRIES 64
 
+/* Of two parts of a range: that it was not mapped is what may change. */
+static int worse(int error, int other)
+{
+	return error == -EFAULT || !other ? error : other;
+}
+
 /*
  * A gap between pieces becomes one or more. A part of it may be pages of a file: the halves are
- * tried, as long as one of their ends can be watched. Returns whether all of it is.
+ * tried, as long as one of their ends can be watched. Returns 0 when all of it is.
  */
-static bool add_gap(struct pin_foreign_range gap, unsigned *tries)
+static int add_gap(struct pin_foreign_range gap, unsigned *tries)
 {
 	size_t n_pages = (gap.end - gap.start) / PIN_PAGE;
 	struct piece piece = {gap.start, gap.end, 1, NOBODY, false};
@@ -152,32 +185,56 @@ static bool add_gap(struct pin_foreign_range gap, unsigned *tries)
 		if (n_pages > 1 && *tries < MOST_TRIES &&
 		    (can_watch_page(gap.start) || can_watch_page(gap.end - PIN_PAGE))) {
 			++*tries;
-			return add_gap((struct pin_foreign_range){gap.start, middle}, tries) &
-			       add_gap((struct pin_foreign_range){middle, gap.end}, tries);
+			error = add_gap((struct pin_foreign_range){gap.start, middle}, tries);
+			return worse(error, add_gap((struct pin_foreign_range){middle, gap.end},
+						    tries));
 		}
 	}
 	insert(first_above(gap.start), piece);
-	return !error;
+	return error;
 }
 
 /* Once more, where the program may have put something else: then it is not watched. */
-static bool add_user(size_t i)
+static int renew(size_t i)
 {
 	struct piece *piece = piece_at(i);
+	struct pin_foreign_range range = {piece->start, piece->end};
+	uint16_t watcher;
+	int error;
 
-	n_spare -= !piece->users++;
-	if (piece->watcher == NOBODY)
-		return false;
-	piece->is_gone = pin_uffd_watch(piece->watcher, piece->start,
-					piece->end - piece->start) != 0;
-	return !piece->is_gone;
+	if (piece->watcher != NOBODY) {
+		error = pin_uffd_watch(piece->watcher, range.start, range.end - range.start);
+		piece->is_gone = error != 0;
+		return error;
+	}
+	error = watch(range, &watcher);
+	if (!error) {
+		piece->watcher = watcher;
+		count(piece, 1);
+	}
+	return error;
 }
 
-bool pin_pieces_add(struct pin_foreign_range range, uint64_t *descriptors)
+static int add_user(size_t i)
+{
+	count_spare(piece_at(i), -1);
+	piece_at(i)->users++;
+	return piece_at(i)->watcher == NOBODY ? -EINVAL : renew(i);
+}
+
+static void add_descriptors(struct pin_foreign_range range, uint64_t *descriptors)
+{
+	for (size_t i = first_above(range.start); piece_at(i) && piece_at(i)->start < range.end;
+	     i++)
+		if (piece_at(i)->watcher != NOBODY)
+			*descriptors |= (uint64_t)1 << piece_at(i)->watcher;
+}
+
+int pin_pieces_add(struct pin_foreign_range range, uint64_t *descriptors)
 {
 	uintptr_t at = range.start;
 	unsigned tries = 0;
-	bool all = true;
+	int error = 0;
 
 	split(range.start);
 	split(range.end);
@@ -187,28 +244,37 @@ bool pin_pieces_add(struct pin_foreign_range range, uint64_t *descriptors)
 		uintptr_t next = piece && piece->start < range.end ? piece->start : range.end;
 
 		if (next > at) {
-			all &= add_gap((struct pin_foreign_range){at, next}, &tries);
+			error = worse(error,
+				      add_gap((struct pin_foreign_range){at, next}, &tries));
 			at = next;
 			continue;
 		}
-		all &= add_user(i);
+		error = worse(error, add_user(i));
 		at = piece->end;
 	}
-	for (size_t i = first_above(range.start); piece_at(i) && piece_at(i)->start < range.end;
-	     i++)
-		if (piece_at(i)->watcher != NOBODY)
-			*descriptors |= (uint64_t)1 << piece_at(i)->watcher;
+	add_descriptors(range, descriptors);
 	join(range.start);
 	join(range.end);
-	return all;
+	return error;
+}
+
+int pin_pieces_renew(struct pin_foreign_range range, uint64_t *descriptors)
+{
+	int error = 0;
+
+	for (size_t i = first_above(range.start); piece_at(i) && piece_at(i)->start < range.end;
+	     i++)
+		error = worse(error, renew(i));
+	add_descriptors(range, descriptors);
+	return error;
 }
 
 static void give_up(size_t i)
 {
 	struct piece *piece = piece_at(i);
 
-	/* Before Linux 6.16 it would end whoever's watch is there now. */
-	if (piece->watcher != NOBODY && !piece->is_gone)
+	/* Also of what is gone: it may have been moved from, and still be mapped. */
+	if (piece->watcher != NOBODY)
 		pin_uffd_unwatch(piece->watcher, piece->start, piece->end - piece->start);
 	drop(i);
 }
@@ -329,6 +395,7 @@ void pin_pieces_forget(void)
 {
 	pieces.n = n_spare = hand = 0;
 	memset(watched_by, 0, sizeof watched_by);
+	n_watched = 0;
 	n_watchers = PIN_UFFDS;
 	n_opened = 0;
 }

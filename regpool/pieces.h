@@ -11,9 +11,13 @@
 /*
  * One more registration has a range: what is not watched yet is, and what is, once more, as the
  * program may have put something else there. The descriptors are added to *descriptors. Returns
- * whether all of it is watched; what is not is remembered all the same.
+ * 0 when all of it is watched; -EFAULT when some of it was not mapped; or why it cannot be
+ * watched. What is not is remembered all the same.
  */
-bool pin_pieces_add(struct pin_foreign_range range, uint64_t *descriptors);
+int pin_pieces_add(struct pin_foreign_range range, uint64_t *descriptors);
+
+/* For one that has been added: what the program has put there since is watched. As above. */
+int pin_pieces_renew(struct pin_foreign_range range, uint64_t *descriptors);
 
 /*
  * One that had the same range has it no more. Large pieces that nobody has stay watched, a few

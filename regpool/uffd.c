@@ -84,10 +84,16 @@ static int protect(int fd, uintptr_t start, size_t length)
 	return ioctl(fd, UFFDIO_REGISTER, &range) ? -errno : 0;
 }
 
+/*
+ * Before Linux 6.16 that would end whoever's watch is there, as of a mapping that the program
+ * has put there since: what can be watched once more is nobody else's.
+ */
 static int unprotect(int fd, uintptr_t start, size_t length)
 {
 	struct uffdio_range range = {.start = start, .len = length};
 
+	if (protect(fd, start, length) == -EBUSY)
+		return -EBUSY;
 	return ioctl(fd, UFFDIO_UNREGISTER, &range) ? -errno : 0;
 }
 
@@ -122,15 +128,17 @@ static bool is_mapped(uintptr_t start, size_t length)
 
 /*
  * Pages of hugetlbfs can only be watched whole, whatever of them is registered. Around what is
- * not mapped there may be anything.
+ * not mapped there may be anything. The kernel does not mind a hole: what comes to be mapped
+ * there is not watched.
  */
 static int protect_whole(int fd, uintptr_t start, size_t length)
 {
 	static const size_t sizes[] = {PIN_GRANULE, PIN_GIB};
+	bool whole = is_mapped(start, length);
 	int error = protect(fd, start, length);
 
-	if (error != -EINVAL || !is_mapped(start, length))
-		return error;
+	if (!whole && (!error || error == -EINVAL))
+		return -EFAULT;
 	for (size_t i = 0; error == -EINVAL && i < PIN_ARRAY_SIZE(sizes); i++) {
 		uintptr_t first = PIN_ALIGN_DOWN(start, sizes[i]);
 

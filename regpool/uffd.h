@@ -37,7 +37,8 @@ int pin_uffd_start(const struct pin_uffd_user *user);
 
 /*
  * Watches a range of pages by descriptor n, opening it if need be. What is watched stays so.
- * Returns 0; -EINVAL when any of it is not mapped or cannot be watched (pages of a file);
+ * Returns 0; -EFAULT when some of it is not mapped, and the rest may be watched or not; -EINVAL
+ * when any of it cannot be watched (pages of a file);
  * -EBUSY when another descriptor has some of it; -EPERM when it may not be written to; -EMFILE
  * when there can be no descriptor n. Sleeps for the thread. Thread-safe; not from inside
  * malloc.

@@ -30,7 +30,8 @@ static const struct pin_watch_heap *_Atomic heap;
 static struct {
 	_Atomic uint32_t ticket;  /* of the newest message */
 	_Atomic uint32_t settled; /* of the newest that needs nothing any more */
-	_Atomic int what;	  /* the one that was taken last says; 0: nothing */
+	_Atomic uint64_t woken_ns;
+	_Atomic int what; /* the one that was taken last says; 0: nothing */
 	_Atomic uintptr_t from, to;
 	_Atomic uintptr_t own_from, own_to; /* a thread that registers was discarding these */
 } events[PIN_UFFDS];
@@ -54,6 +55,7 @@ static void note_own_discard(unsigned n)
 static void woke(unsigned n, uint32_t ticket)
 {
 	note_own_discard(n);
+	atomic_store(&events[n].woken_ns, pin_os_now_ns());
 	atomic_store(&events[n].ticket, ticket);
 	atomic_fetch_or(&due, (uint64_t)1 << n);
 	atomic_fetch_add(&rung, 1);
@@ -301,6 +303,20 @@ void pin_watch_leave(void)
 	pin_foreign_leave();
 }
 
+/* What is late already is waited for no more: who tells may wait for a lock of the caller's. */
+static PIN_COLD void await_settled(unsigned n, uint32_t ticket)
+{
+	uint64_t until = atomic_load(&events[n].woken_ns) + PIN_UFFD_PATIENCE_MS * 1000000ull;
+	uint64_t now = pin_os_now_ns();
+	uint32_t settled = atomic_load(&events[n].settled);
+
+	while ((int32_t)(settled - ticket) < 0 && now < until) {
+		pin_os_wait_ms(&events[n].settled, settled, (until - now) / 1000000 + 1);
+		settled = atomic_load(&events[n].settled);
+		now = pin_os_now_ns();
+	}
+}
+
 uint64_t pin_watch_quiet(uint64_t descriptors)
 {
 	uint64_t sum = 0;
@@ -308,10 +324,9 @@ uint64_t pin_watch_quiet(uint64_t descriptors)
 	for (; descriptors; descriptors &= descriptors - 1) {
 		unsigned n = (unsigned)__builtin_ctzll(descriptors);
 		uint32_t ticket = atomic_load(&events[n].ticket);
-		uint32_t settled = atomic_load(&events[n].settled);
 
-		if (PIN_UNLIKELY(settled != ticket))
-			pin_os_wait_ms(&events[n].settled, settled, PIN_UFFD_PATIENCE_MS);
+		if (PIN_UNLIKELY(atomic_load(&events[n].settled) != ticket))
+			await_settled(n, ticket);
 		sum += ticket;
 	}
 	return sum;

@@ -16,6 +16,7 @@
 
 int __wrap_pin_uffd_watch(unsigned n, uintptr_t start, size_t length);
 void __wrap_pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length);
+size_t __wrap_pin_os_most_mappings(void);
 
 #define PAGES	1536
 #define CHECKED 256
@@ -24,7 +25,7 @@ void __wrap_pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length);
 
 static struct page {
 	unsigned watcher; /* + 1 */
-	bool is_file;
+	bool is_file, is_hole;
 	unsigned users; /* what the test has added and not removed */
 } pages[PAGES];
 static unsigned most_descriptors = PIN_UFFDS, calls;
@@ -38,6 +39,7 @@ int __wrap_pin_uffd_watch(unsigned n, uintptr_t start, size_t length)
 {
 	size_t n_pages = length / PIN_PAGE;
 	struct page *page = first_page(start);
+	unsigned holes = 0;
 
 	calls++;
 	if (n >= most_descriptors)
@@ -48,19 +50,27 @@ int __wrap_pin_uffd_watch(unsigned n, uintptr_t start, size_t length)
 	for (size_t i = 0; i < n_pages; i++)
 		if (page[i].watcher && page[i].watcher != n + 1)
 			return -EBUSY;
-	for (size_t i = 0; i < n_pages; i++)
-		page[i].watcher = n + 1;
-	return 0;
+	for (size_t i = 0; i < n_pages; i++) {
+		holes += page[i].is_hole;
+		page[i].watcher = page[i].is_hole ? 0 : n + 1;
+	}
+	return holes ? -EFAULT : 0;
 }
 
-/* As before Linux 6.16: whoever watches. */
 void __wrap_pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length)
 {
 	struct page *page = first_page(start);
 
-	(void)n;
 	for (size_t i = 0; i < length / PIN_PAGE; i++)
-		page[i].watcher = 0;
+		if (page[i].watcher == n + 1)
+			page[i].watcher = 0;
+}
+
+#define MOST_PIECES 120
+
+size_t __wrap_pin_os_most_mappings(void)
+{
+	return 4 * MOST_PIECES;
 }
 
 static struct pin_foreign_range at(size_t first, size_t n)
@@ -75,7 +85,7 @@ static bool add(size_t first, size_t n, uint64_t *descriptors)
 
 	for (size_t i = 0; i < n; i++)
 		pages[first + i].users++;
-	return pin_pieces_add(at(first, n), descriptors ? descriptors : &unwanted);
+	return !pin_pieces_add(at(first, n), descriptors ? descriptors : &unwanted);
 }
 
 static void take_away(size_t first, size_t n)
@@ -240,6 +250,39 @@ static void unmapped(void)
 	ok(is_right() && !count_pieces(), "and goes");
 }
 
+static void renewed(void)
+{
+	uint64_t descriptors = 0;
+
+	pages[6].is_hole = true;
+	ok(pin_pieces_add(at(0, 8), &descriptors) == -EFAULT, "what is not mapped is told");
+	ok(pin_pieces_renew(at(0, 8), &descriptors) == -EFAULT, "as long as it is not");
+	pages[6].is_hole = false;
+	pages[1].watcher = 0;
+	for (size_t i = 0; i < 8; i++)
+		pages[i].users++;
+	ok(!pin_pieces_renew(at(0, 8), &descriptors) && is_right(),
+	   "what is mapped there since gets watched");
+	take_away(0, 8);
+	ok(is_right() && !count_pieces(), "until it is given up");
+}
+
+/* Each makes mappings, of which a process may not have as many as it likes. */
+static void too_many(void)
+{
+	unsigned watched = 0;
+
+	for (size_t i = 0; i < MOST_PIECES + 4; i++)
+		watched += add(2 * i, 1, NULL);
+	ok(watched == MOST_PIECES, "not more pieces are watched than leave mappings");
+	take_away(0, 1);
+	ok(add(254, 1, NULL), "when one goes, another is");
+	take_away(254, 1);
+	for (size_t i = 1; i < MOST_PIECES + 4; i++)
+		take_away(2 * i, 1);
+	ok(is_right() && !count_pieces(), "and all go");
+}
+
 /* Any ranges in any order; a file in some places; few descriptors. */
 static void at_random(void)
 {
@@ -332,6 +375,8 @@ int main(void)
 	of_files();
 	half_watched();
 	unmapped();
+	renewed();
+	too_many();
 	at_random();
 	spare();
 	too_many_spare();

@@ -194,7 +194,10 @@ static void refused(void)
 	pin_uffd_unwatch(5, (uintptr_t)p, LENGTH);
 	ok(!pin_uffd_watch(6, (uintptr_t)p, LENGTH), "until it does so no more");
 	munmap(p - PIN_PAGE, LENGTH + 2 * PIN_PAGE);
-	ok(pin_uffd_watch(5, (uintptr_t)p, LENGTH) == -EINVAL, "what is not mapped cannot be");
+	ok(pin_uffd_watch(5, (uintptr_t)p, LENGTH) == -EFAULT, "what is not mapped cannot be");
+	p = map_pages();
+	munmap(p + PIN_PAGE, PIN_PAGE);
+	ok(pin_uffd_watch(5, (uintptr_t)p, LENGTH) == -EFAULT, "nor what is in part");
 }
 
 static unsigned count_descriptors(void)
