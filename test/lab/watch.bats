@@ -1,0 +1,156 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: whoever keeps registrations hears of memory that goes before the program
+# goes on, whatever it does with its memory, its locks, its descriptors and its
+# children; and what cannot be watched works as without the library.
+
+setup_file() {
+	load ../helper
+	load lab
+	local build=(gcc -O2 -shared -fPIC -fvisibility=hidden)
+	"${build[@]}" -o "$BATS_FILE_TMPDIR/libucm.so.0" "$top_srcdir/test/programs/listener.c"
+	"${build[@]}" -o "$BATS_FILE_TMPDIR/data.so" "$top_srcdir/test/programs/plugin-data.c"
+	"${build[@]}" -o "$BATS_FILE_TMPDIR/constructor.so" \
+		"$top_srcdir/test/programs/constructor.c"
+	mkdir "$BATS_FILE_TMPDIR/wheel"
+	cp "$BATS_FILE_TMPDIR/libucm.so.0" "$BATS_FILE_TMPDIR/wheel/libucm-1a2b3c.so.0.0.0"
+	in_guest() {
+		local listener=$BATS_FILE_TMPDIR/libucm.so.0 way
+		local process=$programs/rdma-watch-process kinds=$programs/rdma-watch-kinds
+
+		echo 16 > /proc/sys/vm/nr_hugepages
+		for way in ways quiet grown dereg heap; do
+			shimmed $way "$programs/rdma-watch-ways" "$listener" $way
+		done
+		for way in lock exit thread atexit; do
+			shimmed $way "$programs/rdma-watch-late" "$listener" $way
+		done
+		shimmed plugin "$programs/rdma-watch-late" "$listener" plugin \
+			"$BATS_FILE_TMPDIR/data.so"
+		for way in closed children armed locked; do
+			shimmed $way "$process" $way "$listener"
+		done
+		shimmed loaded "$process" loaded "$listener" \
+			"$BATS_FILE_TMPDIR/wheel/libucm-1a2b3c.so.0.0.0"
+		shimmed constructor "$process" constructor "$listener" \
+			"$BATS_FILE_TMPDIR/constructor.so"
+		way=("$programs/rdma-watch-ways" "$listener" quiet)
+		shimmed off PINALLOC_WATCH=off "$process" seccomp-kill "${way[@]}"
+		shimmed killed "$process" seccomp-kill "${way[@]}"
+		shimmed forbidden "$process" seccomp-eperm "${way[@]}"
+		shimmed kinds "$kinds" "$listener" kinds
+		shimmed data "$kinds" "$listener" data
+		attempt many prlimit --nofile=1024:1024 env LD_PRELOAD="$library" \
+			PINALLOC_REPORT=/ctl/many.json "$kinds" "$listener" many 300
+		attempt few prlimit --nofile=16:16 env LD_PRELOAD="$library" \
+			PINALLOC_REPORT=/ctl/few.json "$kinds" "$listener" many 300
+		echo 1000 > /proc/sys/vm/max_map_count
+		shimmed full "$kinds" "$listener" many 450 200
+		echo 65530 > /proc/sys/vm/max_map_count
+		shimmed model "$programs/rdma-watch-model" "$listener" 5
+	}
+	boot
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+# watched NAME FIGURE: of a case's report.
+watched() {
+	reported "$1" ".watch.$2"
+}
+
+@test "every way of replacing registered memory is told before the call returns" {
+	ended ways
+	[ "$(watched ways unwatchable)" -eq 0 ]
+}
+
+@test "what is not registered, or no longer, is not told and costs nothing" {
+	ended quiet
+	[ "$(watched quiet events)" -eq 0 ]
+	[ "$(watched quiet ranges)" -eq 22 ]
+	ended grown
+}
+
+@test "who is told can deregister at once" {
+	ended dereg
+}
+
+@test "heap pages that go before any of the heap is registered are noticed" {
+	ended heap
+}
+
+@test "a listener that waits for the caller makes it wait, but not for long" {
+	ended lock
+	[ "$(watched lock late)" -ge 2 ]
+}
+
+@test "a process ends while somebody is being told, by whichever thread" {
+	ended exit 7
+	ended thread 7
+}
+
+@test "what a handler of atexit unmaps is told" {
+	ended atexit 7
+	grep -q '^handler of atexit: told$' "$results/atexit.out"
+}
+
+@test "a library whose variables are registered can go" {
+	ended plugin
+}
+
+@test "the program may close its descriptors, and gets the numbers it expects" {
+	ended closed
+}
+
+@test "children of every kind neither hang nor are heard of, and can register" {
+	ended children
+	ended armed
+}
+
+@test "listeners may come late, under any path, two at once, and go" {
+	ended loaded
+}
+
+@test "a constructor may wait for a thread that registers" {
+	ended constructor
+}
+
+@test "all memory may be locked" {
+	ended locked
+}
+
+@test "without the watch no userfaultfd is opened; where it is forbidden that is said" {
+	ended off
+	[ ! -s "$results/off.err" ]
+	run ! ended killed
+	ended forbidden
+	[ "$(grep -c ^pinalloc "$results/forbidden.err")" -eq 1 ]
+	grep -q 'is not noticed: userfaultfd: Operation not permitted' "$results/forbidden.err"
+	[ "$(watched off on)" = false ]
+	[ "$(watched forbidden on)" = false ]
+}
+
+@test "what cannot be watched is registered, counted, and left to others" {
+	ended kinds
+	[ "$(watched kinds unwatchable)" -eq 6 ]
+	[ "$(grep -c ^pinalloc "$results/kinds.err")" -eq 1 ]
+	ended data
+	[ "$(watched data unwatchable)" -eq 1 ]
+	[ ! -s "$results/data.err" ]
+}
+
+@test "more registrations than descriptors, and than there may be mappings" {
+	ended many
+	[ "$(watched many ranges)" -eq 300 ]
+	ended few
+	[ "$(watched few ranges)" -eq 300 ]
+	ended full
+	[ "$(watched full ranges)" -eq 250 ]
+}
+
+@test "a cache that is told is right, whatever threads replace" {
+	ended model
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A shared library whose constructor calls a function of the program's, while_loading().
+ */
+extern void while_loading(void);
+
+__attribute__((constructor)) static void load(void)
+{
+	while_loading();
+}

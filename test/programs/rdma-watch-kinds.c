@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory that cannot be watched can be registered all the same, and is left alone: pages of a
+ * file, System V shared memory, and what the program watches itself by userfaultfd(2). And how
+ * many registrations can be watched. Prints TAP.
+ *
+ *     rdma-watch-kinds LISTENER kinds     of each one registration
+ *     rdma-watch-kinds LISTENER data      variables of the program alone
+ *     rdma-watch-kinds LISTENER many N [M]    N registrations apart from each other, of which M
+ *                                         are too many
+ */
+#include <config.h>
+
+#include "test/programs/rdma-watch.h"
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/shm.h>
+
+#define LENGTH (16 * PAGE)
+
+static struct ibv_pd *pd;
+static char variables[LENGTH] = {1}, zeroes[LENGTH];
+
+static bool can_be_registered(char *p, size_t n)
+{
+	struct ibv_mr *mr = ibv_reg_mr(pd, p, n, RDMA_ACCESS);
+
+	return mr && !ibv_dereg_mr(mr);
+}
+
+static void try_file(void)
+{
+	char *p = map_pages(LENGTH);
+	int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+
+	need(fd >= 0);
+	need(mmap(p, LENGTH, WRITABLE, MAP_PRIVATE | MAP_FIXED, fd, 0) == p);
+	ok(can_be_registered(p, LENGTH), "pages of a file can be registered");
+	ok(can_be_registered(p - PAGE / 2 + PAGE, LENGTH - PAGE), "and again");
+	need(!munmap(p, LENGTH));
+	close(fd);
+}
+
+static void try_segment(void)
+{
+	int id = shmget(IPC_PRIVATE, LENGTH, IPC_CREAT | 0600);
+	char *p = shmat(id, NULL, 0);
+
+	need(id >= 0 && p != (char *)-1 && !shmctl(id, IPC_RMID, NULL));
+	memset(p, 1, LENGTH);
+	ok(can_be_registered(p, LENGTH), "a System V segment can be registered");
+	need(!shmdt(p));
+}
+
+/* --- a userfaultfd of the program's own --------------------------------------------- */
+
+static int own_fd;
+static _Atomic unsigned n_served;
+
+static void *serve(void *arg)
+{
+	struct uffd_msg message;
+	char *page = arg;
+
+	while (read(own_fd, &message, sizeof message) == sizeof message) {
+		struct uffdio_copy copy = {
+			.dst = message.arg.pagefault.address & -PAGE,
+			.src = (uintptr_t)page,
+			.len = PAGE,
+		};
+
+		need(message.event == UFFD_EVENT_PAGEFAULT);
+		n_served++;
+		need(!ioctl(own_fd, UFFDIO_COPY, &copy));
+	}
+	return NULL;
+}
+
+static void watch_by_program(char *p)
+{
+	struct uffdio_api api = {.api = UFFD_API};
+	struct uffdio_register range = {
+		.range = {.start = (uintptr_t)p, .len = LENGTH},
+		.mode = UFFDIO_REGISTER_MODE_MISSING,
+	};
+	static char page[2 * 4096];
+	char *filled = page + -(uintptr_t)page % PAGE;
+	pthread_t thread;
+
+	memset(filled, 'x', PAGE);
+	own_fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+	need(own_fd >= 0 && !ioctl(own_fd, UFFDIO_API, &api) &&
+	     !ioctl(own_fd, UFFDIO_REGISTER, &range));
+	need(!pthread_create(&thread, NULL, serve, filled) && !pthread_detach(thread));
+}
+
+static bool is_served(char *p)
+{
+	unsigned before = n_served;
+
+	need(!madvise(p, PAGE, MADV_DONTNEED));
+	return *(volatile char *)p == 'x' && n_served == before + 1;
+}
+
+static void try_own(void)
+{
+	char *p = map_pages(LENGTH);
+
+	watch_by_program(p);
+	ok(can_be_registered(p, LENGTH), "what the program watches itself can be registered");
+	ok(is_served(p) && is_served(p + LENGTH - PAGE), "also after it was given up");
+	/* With what is beside it, which the library can watch. */
+	need(!mprotect(p - PAGE, PAGE, WRITABLE) && !mprotect(p + LENGTH, PAGE, WRITABLE));
+	ok(can_be_registered(p - PAGE, LENGTH + 2 * PAGE), "so can more than that");
+	ok(is_served(p) && is_served(p + LENGTH - PAGE), "and the program goes on");
+}
+
+static void watch_again_by_program(char *p)
+{
+	struct ibv_mr *mr = registered(pd, p, LENGTH);
+
+	map_over(p, LENGTH);
+	watch_by_program(p);
+	need(!ibv_dereg_mr(mr));
+	ok(is_served(p), "what the program watches where something registered was, is its own");
+}
+
+static void try_data(void)
+{
+	ok(can_be_registered(variables, LENGTH) && can_be_registered(zeroes, LENGTH),
+	   "variables can be registered");
+}
+
+static void try_kinds(void)
+{
+	try_file();
+	try_segment();
+	try_own();
+	watch_again_by_program(map_pages(LENGTH));
+	try_data();
+}
+
+/* --- many ------------------------------------------------------------------------------ */
+
+static unsigned count_mappings(void)
+{
+	FILE *file = fopen("/proc/self/maps", "r");
+	unsigned n = 0;
+	int c;
+
+	need(file);
+	while ((c = getc(file)) != EOF)
+		n += c == '\n';
+	fclose(file);
+	return n;
+}
+
+/* Every other page of a mapping is registered; then each is replaced, from one end. */
+static void try_many(size_t n, size_t n_unwatched)
+{
+	char *p = mmap(NULL, 2 * n * PAGE, WRITABLE, ANONYMOUS, -1, 0), *more[64];
+	struct ibv_mr **mrs = calloc(n, sizeof *mrs);
+	unsigned before = count_mappings(), missed = 0, failed = 0;
+	double began = rdma_now(), registering, unmapping, giving_up;
+
+	need(p != MAP_FAILED && mrs);
+	for (size_t i = 0; i < n; i++)
+		mrs[i] = registered(pd, p + 2 * i * PAGE, PAGE);
+	registering = rdma_now() - began;
+	for (int i = 0; i < 64; i++) {
+		more[i] = mmap(NULL, PAGE, i % 2 ? WRITABLE : PROT_READ, ANONYMOUS, -1, 0);
+		failed += more[i] == MAP_FAILED;
+	}
+	ok(!failed, "the program can map more: %u mappings, of which it made %u",
+	   count_mappings(), before);
+	began = rdma_now();
+	for (size_t i = 0; i < n; i += n / 500 + 1) {
+		n_heard = 0;
+		map_over(p + 2 * i * PAGE, PAGE);
+		missed += !was_told(0, p + 2 * i * PAGE, PAGE);
+	}
+	unmapping = (rdma_now() - began) / (n / (n / 500 + 1));
+	ok(missed == n_unwatched, "each one that is watched is told: %u not", missed);
+	began = rdma_now();
+	for (size_t i = 0; i < n; i++)
+		need(!ibv_dereg_mr(mrs[i]));
+	giving_up = rdma_now() - began;
+	printf("# %zu registrations, us each: register %.0f, replace %.0f, deregister %.0f\n",
+	       n, registering / n * 1e6, unmapping * 1e6, giving_up / n * 1e6);
+	printf("# mappings: %u before, %u after\n", before, count_mappings());
+}
+
+int main(int argc, char **argv)
+{
+	need(argc >= 3);
+	within(100);
+	listen_by(argv[1], hear);
+	pd = ibv_alloc_pd(rdma_open());
+	need(pd);
+	if (!strcmp(argv[2], "kinds"))
+		try_kinds();
+	else if (!strcmp(argv[2], "data"))
+		try_data();
+	else
+		try_many((size_t)atol(argv[3]), argc > 4 ? (size_t)atol(argv[4]) : 0);
+	return done_testing();
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A listener that waits for whoever replaces memory, and processes that end, while somebody is
+ * being told. Prints TAP, but for the ends.
+ *
+ *     rdma-watch-late LISTENER lock       the listener wants a lock that the caller has
+ *     rdma-watch-late LISTENER exit       exit() while somebody waits in munmap()
+ *     rdma-watch-late LISTENER thread     the same, in another thread
+ *     rdma-watch-late LISTENER atexit     all is unmapped by a handler of atexit()
+ *     rdma-watch-late LISTENER plugin FILE   a library whose variables are registered goes
+ */
+#include <config.h>
+
+#include "test/programs/rdma-watch.h"
+
+#define N ((size_t)40)
+
+static struct ibv_pd *pd;
+static char *pages;
+static struct ibv_mr *mrs[N];
+static const char *file;
+
+/* --- a lock ---------------------------------------------------------------------- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void hear_with_lock(void *addr, size_t length)
+{
+	pthread_mutex_lock(&lock);
+	hear(addr, length);
+	pthread_mutex_unlock(&lock);
+}
+
+/* Replaces one page of N that are registered, or all; how long that takes. */
+static double replace(size_t n, bool locked)
+{
+	double began;
+
+	for (size_t i = 0; i < N; i++)
+		mrs[i] = registered(pd, pages + 2 * i * PAGE, PAGE);
+	if (locked)
+		pthread_mutex_lock(&lock);
+	began = rdma_now();
+	map_over(pages, 2 * n * PAGE);
+	began = rdma_now() - began;
+	if (locked)
+		pthread_mutex_unlock(&lock);
+	for (size_t i = 0; i < N; i++)
+		need(!ibv_dereg_mr(mrs[i]));
+	return began;
+}
+
+static bool comes_to_hear(unsigned from)
+{
+	for (int i = 0; i < 1000 && !was_told(from, pages, PAGE); i++)
+		usleep(1000);
+	return was_told(from, pages, PAGE);
+}
+
+static void try_lock(void)
+{
+	unsigned before = n_heard;
+	double took = replace(1, true);
+
+	ok(took > 0.05 && took < 1, "who has the lock waits, but not long: %.0f ms",
+	   took * 1000);
+	ok(comes_to_hear(before), "and the listener hears of it afterwards");
+	before = n_heard;
+	took = replace(1, false);
+	ok(was_told(before, pages, PAGE), "of the next one it hears at once");
+	took = replace(N, true);
+	ok(took < 1, "who replaces what %zu descriptors watch waits no longer: %.0f ms", N,
+	   took * 1000);
+	usleep(300000);
+	before = n_heard;
+	took = replace(N, false);
+	ok(was_told(before, pages, PAGE) && was_told(before, pages + (2 * N - 2) * PAGE, PAGE),
+	   "nothing is lost afterwards: %.0f ms", took * 1000);
+}
+
+/* --- ends -------------------------------------------------------------------------- */
+
+static _Atomic bool hears;
+
+static void hear_for_long(void *addr, size_t length)
+{
+	(void)addr;
+	(void)length;
+	hears = true;
+	sleep(30);
+}
+
+static void *unmap_all(void *arg)
+{
+	(void)arg;
+	munmap(pages, 2 * N * PAGE);
+	return NULL;
+}
+
+static void *end(void *arg)
+{
+	(void)arg;
+	while (!hears)
+		usleep(1000);
+	exit(7);
+}
+
+static void await_end(void)
+{
+	pthread_t thread;
+
+	for (size_t i = 0; i < N; i++)
+		mrs[i] = registered(pd, pages + 2 * i * PAGE, PAGE);
+	need(!pthread_create(&thread, NULL, unmap_all, NULL));
+	end(NULL);
+}
+
+static void await_end_in_thread(void)
+{
+	pthread_t thread;
+
+	for (size_t i = 0; i < N; i++)
+		mrs[i] = registered(pd, pages + 2 * i * PAGE, PAGE);
+	need(!pthread_create(&thread, NULL, end, NULL));
+	unmap_all(NULL);
+	pause();
+}
+
+static void unmap_at_exit(void)
+{
+	unsigned before = n_heard;
+	bool told;
+
+	munmap(pages, 2 * N * PAGE);
+	told = was_told(before, pages, PAGE);
+	for (size_t i = 0; i < N; i++)
+		told &= !ibv_dereg_mr(mrs[i]);
+	printf("handler of atexit: %s\n", told ? "told" : "not told");
+	fflush(stdout);
+}
+
+static void leave_to_handler(void)
+{
+	atexit(unmap_at_exit);
+	for (size_t i = 0; i < N; i++)
+		mrs[i] = registered(pd, pages + 2 * i * PAGE, PAGE);
+	exit(7);
+}
+
+/* --- a library ----------------------------------------------------------------------- */
+
+static char data[3 * 4096] __attribute__((aligned(4096))) = {1};
+static char zeroes[3 * 4096] __attribute__((aligned(4096)));
+
+static void try_plugin(void)
+{
+	void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+	char *its_data, *its_zeroes;
+	struct ibv_mr *its[4];
+	unsigned before;
+
+	need(handle && (its_data = dlsym(handle, "plugin_data")) &&
+	     (its_zeroes = dlsym(handle, "plugin_zeroes")));
+	its[0] = registered(pd, data, sizeof data);
+	its[1] = registered(pd, zeroes, sizeof zeroes);
+	its[2] = registered(pd, its_data, 3 * PAGE);
+	its[3] = registered(pd, its_zeroes, 64 * PAGE);
+	before = n_heard;
+	need(!dlclose(handle));
+	ok(was_told(before, its_zeroes, 64 * PAGE),
+	   "variables of a library that goes are told, but for those of its file");
+	for (int i = 0; i < 4; i++)
+		ok(!ibv_dereg_mr(its[i]), "and can be given up, %d", i);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+		hook_function *hook;
+	} cases[] = {{"lock", try_lock, hear_with_lock},
+		     {"exit", await_end, hear_for_long},
+		     {"thread", await_end_in_thread, hear_for_long},
+		     {"atexit", leave_to_handler, hear},
+		     {"plugin", try_plugin, hear}};
+
+	need(argc >= 3);
+	within(60);
+	file = argv[3];
+	pd = ibv_alloc_pd(rdma_open());
+	need(pd);
+	pages = map_pages(2 * N * PAGE);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		if (strcmp(cases[i].name, argv[2]))
+			continue;
+		listen_by(argv[1], cases[i].hook);
+		cases[i].run();
+	}
+	return done_testing();
+}

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a process does with its descriptors, its children and its libraries while memory of its
+ * own is watched. Prints TAP.
+ *
+ *     rdma-watch-process closed LISTENER          all descriptors closed
+ *     rdma-watch-process children LISTENER        fork, vfork, posix_spawn, exec
+ *     rdma-watch-process armed LISTENER           children of one with heap registered
+ *     rdma-watch-process loaded LISTENER…         listeners that come late, and go
+ *     rdma-watch-process constructor LISTENER FILE   a constructor waits for a registration
+ *     rdma-watch-process locked LISTENER          all memory locked
+ *     rdma-watch-process seccomp-kill COMMAND…    a filter that kills for userfaultfd(2)
+ *     rdma-watch-process seccomp-eperm COMMAND…   one that forbids it
+ */
+#include <config.h>
+
+#include "test/programs/rdma-watch.h"
+
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#define LENGTH (16 * PAGE)
+
+static struct ibv_pd *pd;
+static char **arguments;
+
+static unsigned count_descriptors(void)
+{
+	unsigned n = 0;
+
+	for (int fd = 0; fd < 2048; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+/* Whether what replaces registered pages is told of at once. */
+static bool is_told(char *p)
+{
+	struct ibv_mr *mr = registered(pd, p, LENGTH);
+	unsigned before = n_heard;
+	bool told;
+
+	map_over(p, LENGTH);
+	told = was_told(before, p, LENGTH);
+	need(!ibv_dereg_mr(mr));
+	return told;
+}
+
+/* --- descriptors ------------------------------------------------------------------- */
+
+/* The device's own are the program's to keep. */
+static void close_all(void)
+{
+	int first = pd->context->cmd_fd, second = pd->context->async_fd;
+
+	for (int fd = 3; fd < 2048; fd++)
+		if (fd != first && fd != second)
+			close(fd);
+}
+
+static void try_closed(void)
+{
+	char *p = map_pages(LENGTH), *other = map_pages(LENGTH);
+	struct ibv_mr *mr;
+	unsigned before, n;
+
+	close_all();
+	n = count_descriptors();
+	mr = registered(pd, p, LENGTH);
+	ok(count_descriptors() == n, "to be watched takes no descriptor of the program");
+	close_all();
+	before = n_heard;
+	map_over(p, LENGTH);
+	ok(was_told(before, p, LENGTH), "who closes all descriptors is told all the same");
+	need(!ibv_dereg_mr(mr));
+	close_all();
+	ok(is_told(other), "and what is registered afterwards is watched");
+	close(0);
+	before = 0;
+	for (int i = 0; i < 50; i++) {
+		int fd = open("/dev/null", O_RDONLY);
+
+		before += fd != 0;
+		need(!madvise(other, LENGTH, MADV_DONTNEED));
+		close(fd);
+		mr = registered(pd, other, LENGTH);
+		need(!madvise(other, LENGTH, MADV_DONTNEED) && !ibv_dereg_mr(mr));
+	}
+	ok(!before, "the lowest number is always the program's: %u times not", before);
+}
+
+/* --- children ---------------------------------------------------------------------- */
+
+static int end_of(pid_t child)
+{
+	int status = -1;
+
+	need(child > 0 && waitpid(child, &status, 0) == child);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+}
+
+/* What it has of its parent's it only unmaps; then it has a device of its own. */
+static int live_as_child(char *p, bool is_watched)
+{
+	unsigned before = n_heard;
+	bool right;
+
+	within(20);
+	need(!munmap(p, LENGTH));
+	right = n_heard == before;
+	pd = ibv_alloc_pd(rdma_open());
+	need(pd);
+	p = map_pages(LENGTH);
+	return !right ? 3 : is_told(p) != is_watched ? 4 : 0;
+}
+
+static pid_t raw_fork(void)
+{
+	return (pid_t)raw_call(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+}
+
+static pid_t vfork_and_unmap(char *p)
+{
+	pid_t child = vfork();
+
+	if (!child) {
+		raw_call(SYS_munmap, (long)p, LENGTH, 0, 0, 0);
+		_exit(5);
+	}
+	return child;
+}
+
+static void try_fork(bool is_watched)
+{
+	char *p = map_pages(LENGTH);
+	struct ibv_mr *mr = registered(pd, p, LENGTH);
+	unsigned before = n_heard;
+	pid_t child;
+	int status;
+
+	fflush(stdout);
+	child = fork();
+	if (!child)
+		_exit(live_as_child(p, is_watched));
+	status = end_of(child);
+	ok(!status, "a child unmaps, and registers for itself: %d", status);
+	ok(n_heard == before, "its parent hears nothing");
+	child = raw_fork();
+	if (!child) {
+		within(20);
+		need(!munmap(p, LENGTH));
+		p = map_pages(LENGTH);
+		_exit(ibv_dereg_mr(registered(pd, p, LENGTH)) ? 0 : 6);
+	}
+	status = end_of(child);
+	ok(status == 6 && n_heard == before, "so does one that libc knows nothing of: %d",
+	   status);
+	status = end_of(vfork_and_unmap(p));
+	ok(status == 5 && was_told(before, p, LENGTH), "one of vfork() unmaps for both: %d",
+	   status);
+	need(!ibv_dereg_mr(mr));
+}
+
+static _Atomic bool enough;
+
+static void *replace_for_long(void *arg)
+{
+	char *p = map_pages(LENGTH);
+	struct ibv_mr *mr;
+	unsigned n_missed = 0;
+
+	(void)arg;
+	while (!enough) {
+		mr = registered(pd, p, LENGTH);
+		n_heard = 0;
+		map_over(p, LENGTH);
+		n_missed += !was_told(0, p, LENGTH);
+		need(!ibv_dereg_mr(mr));
+	}
+	return (void *)(uintptr_t)n_missed;
+}
+
+static char *const nothing[] = {"true", NULL};
+
+/* Becomes another program while a thread of it is being told. */
+static void become_another(void)
+{
+	pthread_t thread;
+
+	within(20);
+	pd = ibv_alloc_pd(rdma_open());
+	need(pd && !pthread_create(&thread, NULL, replace_for_long, NULL));
+	usleep(50000);
+	execv("/bin/true", nothing);
+	_exit(1);
+}
+
+static void try_spawn(void)
+{
+	pthread_t thread;
+	unsigned failed = 0;
+	void *missed;
+	pid_t child;
+
+	need(!pthread_create(&thread, NULL, replace_for_long, NULL));
+	for (int i = 0; i < 10; i++) {
+		need(!posix_spawn(&child, "/bin/true", NULL, NULL, nothing, environ));
+		failed += end_of(child) != 0;
+		fflush(stdout);
+		child = fork();
+		if (!child)
+			i % 2 ? become_another() : _exit(0);
+		failed += end_of(child) != 0;
+	}
+	enough = true;
+	pthread_join(thread, &missed);
+	ok(!failed && !missed, "children come and go meanwhile: %u failed, %u not told", failed,
+	   (unsigned)(uintptr_t)missed);
+}
+
+static void try_children(void)
+{
+	try_fork(true);
+	try_spawn();
+}
+
+/* A child of a process with heap registered hands its registrations on. */
+static void try_armed(void)
+{
+	char *heap = malloc(LENGTH);
+
+	need(heap);
+	registered(pd, heap, LENGTH);
+	try_fork(false);
+}
+
+/* --- listeners ----------------------------------------------------------------------- */
+
+static _Atomic unsigned n_others;
+
+static void hear_other(void *addr, size_t length)
+{
+	(void)addr;
+	(void)length;
+	n_others++;
+}
+
+static void try_loaded(void)
+{
+	char *p = map_pages(LENGTH), *early = map_pages(LENGTH);
+	struct ibv_mr *mr = registered(pd, early, LENGTH);
+	void *first = listen_by(arguments[0], hear), *second;
+	unsigned before;
+
+	ok(is_told(p), "a listener that comes late hears of what is registered then");
+	before = n_heard;
+	map_over(early, LENGTH);
+	ok(was_told(before, early, LENGTH), "and of what was before");
+	need(!ibv_dereg_mr(mr));
+	second = listen_by(arguments[1], hear_other);
+	ok(is_told(p) && n_others, "two of them hear, by whatever name");
+	mr = registered(pd, p, LENGTH);
+	need(!dlclose(first) && !dlclose(second));
+	before = n_heard;
+	n_others = 0;
+	map_over(p, LENGTH);
+	ok(was_told(before, p, LENGTH) && n_others, "and stay while something is watched");
+	need(!ibv_dereg_mr(mr));
+}
+
+/* --- a constructor ------------------------------------------------------------------- */
+
+static char variables[2 * 4096] = {1};
+
+static void *register_one(void *arg)
+{
+	(void)arg;
+	need(!ibv_dereg_mr(registered(pd, variables, sizeof variables)));
+	return (void *)(uintptr_t)is_told(map_pages(LENGTH));
+}
+
+/* Called by the constructor of FILE. */
+__attribute__((visibility("default"))) void while_loading(void);
+void while_loading(void)
+{
+	pthread_t thread;
+	void *told;
+
+	need(!pthread_create(&thread, NULL, register_one, NULL) &&
+	     !pthread_join(thread, &told));
+	ok(told, "a constructor can wait for a thread that registers");
+}
+
+static void try_constructor(void)
+{
+	char *p = map_pages(LENGTH);
+
+	need(is_told(p));
+	within(20);
+	need(dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL));
+}
+
+/* --- memory that is locked ------------------------------------------------------------ */
+
+static void try_locked(void)
+{
+	char *p = map_pages(LENGTH);
+
+	need(!mlockall(MCL_CURRENT | MCL_FUTURE));
+	ok(is_told(p), "locked memory is watched");
+	need(!mlockall(MCL_CURRENT | MCL_FUTURE));
+	ok(is_told(p), "also when all is locked once more");
+	need(!munlockall());
+	ok(is_told(p), "and unlocked");
+	need(!mlockall(MCL_CURRENT));
+	ok(is_told(map_pages(LENGTH)), "and locked again");
+}
+
+/* --- filters of system calls ------------------------------------------------------------ */
+
+static void run_filtered(unsigned action, char **command)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, action),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {sizeof code / sizeof *code, code};
+
+	need(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+	     !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+	execvp(command[0], command);
+	need(false);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} cases[] = {{"closed", try_closed},
+		     {"children", try_children},
+		     {"armed", try_armed},
+		     {"loaded", try_loaded},
+		     {"constructor", try_constructor},
+		     {"locked", try_locked}};
+
+	need(argc >= 3);
+	arguments = argv + 2;
+	if (!strcmp(argv[1], "seccomp-kill"))
+		run_filtered(SECCOMP_RET_KILL_PROCESS, arguments);
+	if (!strcmp(argv[1], "seccomp-eperm"))
+		run_filtered(SECCOMP_RET_ERRNO | EPERM, arguments);
+	within(100);
+	pd = ibv_alloc_pd(rdma_open());
+	need(pd);
+	if (strcmp(argv[1], "loaded"))
+		listen_by(argv[2], hear);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		if (!strcmp(cases[i].name, argv[1]))
+			cases[i].run();
+	return done_testing();
+}

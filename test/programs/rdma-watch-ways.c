@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory of the program's own is registered and then replaced, in every way Linux has; whoever
+ * keeps registrations has to hear of it before the call returns. Prints TAP.
+ *
+ *     rdma-watch-ways LISTENER ways      each way, and a kind of memory each
+ *     rdma-watch-ways LISTENER quiet     what is not registered, or not any longer
+ *     rdma-watch-ways LISTENER grown     what mremap() has changed, and holes
+ *     rdma-watch-ways LISTENER dereg     a listener that deregisters
+ *     rdma-watch-ways LISTENER heap      heap pages that were replaced before it is registered
+ */
+#include <config.h> /* for mremap() */
+
+#include "test/programs/rdma-watch.h"
+
+#define LENGTH (64 * KIB)
+#define HUGE   (2 * MIB)
+
+static struct ibv_pd *pd;
+
+/* --- ways ---------------------------------------------------------------------- */
+
+static void unmap(char *p, size_t n)
+{
+	need(!munmap(p, n));
+}
+
+static void unmap_raw(char *p, size_t n)
+{
+	need(!raw_call(SYS_munmap, (long)p, (long)n, 0, 0, 0));
+}
+
+static void unmap_around(char *p, size_t n)
+{
+	need(!munmap(p - PAGE, n + 2 * PAGE));
+}
+
+static void put_over(char *p, size_t n)
+{
+	map_over(p, n);
+}
+
+static void put_over_raw(char *p, size_t n)
+{
+	need(raw_call(SYS_mmap, (long)p, (long)n, WRITABLE, ANONYMOUS | MAP_FIXED, -1) ==
+	     (long)p);
+}
+
+static void forbid_over(char *p, size_t n)
+{
+	need(mmap(p, n, PROT_NONE, ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == p);
+}
+
+static void move_away(char *p, size_t n)
+{
+	char *to = map_pages(n);
+
+	need(mremap(p, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
+}
+
+static void move_onto(char *p, size_t n)
+{
+	need(mremap(map_pages(n), n, n, MREMAP_MAYMOVE | MREMAP_FIXED, p) == p);
+}
+
+static void move_onto_raw(char *p, size_t n)
+{
+	need(raw_call(SYS_mremap, (long)map_pages(n), (long)n, (long)n,
+		      MREMAP_MAYMOVE | MREMAP_FIXED, (long)p) == (long)p);
+}
+
+static void move_and_leave(char *p, size_t n)
+{
+	need(mremap(p, n, n, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL) != MAP_FAILED);
+}
+
+/* There is no room behind it. */
+static void grow(char *p, size_t n)
+{
+	char *to = mremap(p, n, 2 * n, MREMAP_MAYMOVE);
+
+	need(to != MAP_FAILED && to != p);
+}
+
+static void discard(char *p, size_t n)
+{
+	need(!madvise(p, n, MADV_DONTNEED));
+}
+
+static void discard_raw(char *p, size_t n)
+{
+	need(!raw_call(SYS_madvise, (long)p, (long)n, MADV_DONTNEED, 0, 0));
+}
+
+static void discard_some_day(char *p, size_t n)
+{
+	need(!madvise(p, n, MADV_FREE));
+}
+
+static void punch(char *p, size_t n)
+{
+	need(!madvise(p, n, MADV_REMOVE));
+}
+
+static void shrink_break(char *p, size_t n)
+{
+	need(sbrk(0) == p + n && !brk(p));
+}
+
+/* --- memory -------------------------------------------------------------------- */
+
+static char *break_pages(size_t n)
+{
+	char *p = sbrk(0);
+
+	p += -(uintptr_t)p % PAGE;
+	need(!brk(p + n));
+	memset(p, 1, n);
+	return p;
+}
+
+static char *memfd_pages(size_t n)
+{
+	int fd = memfd_create("rdma-watch", MFD_CLOEXEC);
+	char *p = map_pages(n);
+
+	need(fd >= 0 && !ftruncate(fd, (off_t)n));
+	need(mmap(p, n, WRITABLE, MAP_SHARED | MAP_FIXED, fd, 0) == p);
+	memset(p, 1, n);
+	close(fd);
+	return p;
+}
+
+static char *shared_pages(size_t n)
+{
+	char *p = mmap(NULL, n, WRITABLE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	need(p != MAP_FAILED);
+	memset(p, 1, n);
+	return p;
+}
+
+static char *hugetlb_pages(size_t n)
+{
+	char *p = mmap(NULL, n, WRITABLE, ANONYMOUS | MAP_HUGETLB, -1, 0);
+
+	need(p != MAP_FAILED);
+	memset(p, 1, n);
+	return p;
+}
+
+static const struct way {
+	const char *name;
+	char *(*make)(size_t n);
+	size_t length;
+	void (*replace)(char *p, size_t n);
+} ways[] = {
+	{"munmap", map_pages, LENGTH, unmap},
+	{"munmap, raw", map_pages, LENGTH, unmap_raw},
+	{"munmap of more", map_pages, LENGTH, unmap_around},
+	{"mmap over", map_pages, LENGTH, put_over},
+	{"mmap over, raw", map_pages, LENGTH, put_over_raw},
+	{"mmap over, unreadable", map_pages, LENGTH, forbid_over},
+	{"mremap away", map_pages, LENGTH, move_away},
+	{"mremap onto", map_pages, LENGTH, move_onto},
+	{"mremap onto, raw", map_pages, LENGTH, move_onto_raw},
+	{"mremap, left mapped", map_pages, LENGTH, move_and_leave},
+	{"mremap, larger", map_pages, LENGTH, grow},
+	{"MADV_DONTNEED", map_pages, LENGTH, discard},
+	{"MADV_DONTNEED, raw", map_pages, LENGTH, discard_raw},
+	{"MADV_FREE", map_pages, LENGTH, discard_some_day},
+	{"brk", break_pages, LENGTH, shrink_break},
+	{"munmap of a memfd", memfd_pages, LENGTH, unmap},
+	{"mmap over a memfd", memfd_pages, LENGTH, put_over},
+	{"MADV_REMOVE of a memfd", memfd_pages, LENGTH, punch},
+	{"munmap of shared memory", shared_pages, LENGTH, unmap},
+	{"munmap of a huge page", hugetlb_pages, HUGE, unmap},
+	{"mmap over a huge page", hugetlb_pages, HUGE, put_over},
+	{"MADV_DONTNEED of a huge page", hugetlb_pages, HUGE, discard},
+};
+
+static void try_way(const struct way *way)
+{
+	char *p = way->make(way->length);
+	struct ibv_mr *mr = registered(pd, p, way->length);
+	unsigned before = n_heard;
+
+	way->replace(p, way->length);
+	ok(was_told(before, p, way->length), "%s is told before it returns", way->name);
+	ok(!ibv_dereg_mr(mr), "and what was registered can be given up");
+}
+
+static void try_ways(void)
+{
+	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+		try_way(&ways[i]);
+}
+
+/* A part of a registration, and what two have. */
+static void try_parts(void)
+{
+	char *p = map_pages(LENGTH);
+	struct ibv_mr *all = registered(pd, p, LENGTH), *one = registered(pd, p + PAGE, PAGE);
+	unsigned before = n_heard;
+
+	map_over(p + PAGE, PAGE);
+	ok(was_told(before, p + PAGE, PAGE), "a page of two registrations is told");
+	need(!ibv_dereg_mr(all));
+	before = n_heard;
+	map_over(p + 2 * PAGE, PAGE);
+	ok(n_heard == before, "what one of them has given up is told no more");
+	need(!ibv_dereg_mr(one));
+	one = registered(pd, p + PAGE, PAGE);
+	before = n_heard;
+	map_over(p + PAGE, PAGE);
+	ok(was_told(before, p + PAGE, PAGE), "registered again it is");
+	need(!ibv_dereg_mr(one));
+}
+
+/* --- what nobody needs to hear -------------------------------------------------- */
+
+static void try_quiet(void)
+{
+	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+		const struct way *way = &ways[i];
+		char *p = way->make(way->length);
+
+		need(!ibv_dereg_mr(registered(pd, p, way->length)));
+		way->replace(p, way->length);
+	}
+	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+		ways[i].replace(ways[i].make(ways[i].length), ways[i].length);
+	ok(!n_heard, "nothing is told that is not registered: %u times", n_heard);
+}
+
+/* What mremap() makes larger is watched with what is registered of it. */
+static void try_grown(void)
+{
+	char *p = mmap(NULL, 4 * LENGTH, WRITABLE, ANONYMOUS, -1, 0), *to;
+	struct ibv_mr *mr;
+
+	need(p != MAP_FAILED && !munmap(p + LENGTH, 3 * LENGTH));
+	mr = registered(pd, p, LENGTH);
+	need(mremap(p, LENGTH, 2 * LENGTH, 0) == p);
+	need(!ibv_dereg_mr(mr));
+	n_heard = 0;
+	need(!munmap(p, 2 * LENGTH));
+	ok(!n_heard, "what has grown in place is told no more when it is given up");
+	p = map_pages(LENGTH);
+	mr = registered(pd, p, LENGTH);
+	to = mremap(p, LENGTH, 2 * LENGTH, MREMAP_MAYMOVE);
+	need(to != MAP_FAILED && !ibv_dereg_mr(mr));
+	n_heard = 0;
+	need(!munmap(to, 2 * LENGTH));
+	ok(!n_heard, "nor what has moved and grown");
+	need((p = map_pages(LENGTH)));
+	mr = registered(pd, p, LENGTH);
+	move_and_leave(p, LENGTH);
+	need(!ibv_dereg_mr(mr));
+	n_heard = 0;
+	need(!munmap(p, LENGTH));
+	ok(!n_heard, "nor what was moved away from and stays mapped");
+}
+
+/* An address that is not mapped cannot be registered; what is around it is nobody's matter. */
+static void try_hole(void)
+{
+	char *p = mmap(NULL, 8 * MIB, WRITABLE, ANONYMOUS, -1, 0), *hole = p + 3 * MIB;
+
+	need(p != MAP_FAILED && !munmap(hole, LENGTH));
+	ok(!ibv_reg_mr(pd, hole, LENGTH, RDMA_ACCESS), "a hole is not registered");
+	n_heard = 0;
+	need(!munmap(p, 8 * MIB));
+	ok(!n_heard, "and what is around it is not watched");
+}
+
+/* --- a listener that deregisters -------------------------------------------------- */
+
+static struct ibv_mr *cached[64];
+static _Atomic unsigned n_failed;
+
+static void drop_told(void *addr, size_t length)
+{
+	for (size_t i = 0; i < sizeof cached / sizeof *cached; i++)
+		if (cached[i] && (char *)cached[i]->addr >= (char *)addr &&
+		    (char *)cached[i]->addr < (char *)addr + length) {
+			n_failed += ibv_dereg_mr(cached[i]) != 0;
+			cached[i] = NULL;
+		}
+}
+
+static void try_dereg(void)
+{
+	const size_t n = sizeof cached / sizeof *cached;
+	char *p = map_pages(2 * n * PAGE);
+	double began = rdma_now();
+	unsigned left = 0;
+
+	for (int round = 0; round < 2; round++) {
+		for (size_t i = 0; i < n; i++)
+			cached[i] = registered(pd, p + 2 * i * PAGE, PAGE);
+		for (size_t i = 0; i < n; i++)
+			map_over(p + 2 * i * PAGE, PAGE);
+		for (size_t i = 0; i < n; i++)
+			left += cached[i] != NULL;
+		for (size_t i = 0; i < n; i++)
+			cached[i] = registered(pd, p + 2 * i * PAGE, PAGE);
+		map_over(p, 2 * n * PAGE);
+		for (size_t i = 0; i < n; i++)
+			left += cached[i] != NULL;
+	}
+	ok(!n_failed && !left, "what is told can be deregistered at once: %u failed, %u left",
+	   n_failed, left);
+	ok(rdma_now() - began < 60, "without end: %.1f s", rdma_now() - began);
+}
+
+/* --- heap ------------------------------------------------------------------------- */
+
+static bool arrives(struct rdma *rdma, char *p, char *landing, uint64_t seed)
+{
+	struct ibv_mr *from = registered(pd, p, LENGTH), *to = registered(pd, landing, LENGTH);
+	bool right;
+
+	rdma_fill(p, LENGTH, seed);
+	right = !rdma_write(rdma, p, from->lkey, landing, to->rkey, LENGTH) &&
+		!rdma_wrong(landing, LENGTH, seed);
+	need(!ibv_dereg_mr(from) && !ibv_dereg_mr(to));
+	return right;
+}
+
+/* Memory of the program's own comes first, so there is no key of the heap yet. */
+static void try_heap(void)
+{
+	char *landing = map_pages(LENGTH), *p = aligned_alloc(2 * MIB, 2 * MIB);
+	struct rdma rdma;
+
+	rdma_connect(&rdma, pd);
+	need(p && !ibv_dereg_mr(registered(pd, landing, LENGTH)));
+	map_over(p + LENGTH, LENGTH);
+	for (uint64_t i = 1; i < 4; i++) {
+		ok(arrives(&rdma, p + LENGTH, landing, i),
+		   "heap pages that were replaced before any were registered are sent right, "
+		   "%u times",
+		   (unsigned)i);
+		map_over(p + LENGTH, LENGTH);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const char *what;
+
+	need(argc == 3);
+	within(100);
+	what = argv[2];
+	listen_by(argv[1], strcmp(what, "dereg") ? hear : drop_told);
+	pd = ibv_alloc_pd(rdma_open());
+	need(pd);
+	if (!strcmp(what, "ways")) {
+		try_ways();
+		try_parts();
+	} else if (!strcmp(what, "quiet")) {
+		try_quiet();
+	} else if (!strcmp(what, "grown")) {
+		try_grown();
+		try_hole();
+	} else if (!strcmp(what, "dereg")) {
+		try_dereg();
+	} else {
+		try_heap();
+	}
+	return done_testing();
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the programs share that try what is told of memory that goes: a stand-in listener
+ * (listener.c), a record of what it hears, and mappings to register.
+ */
+#ifndef RDMA_WATCH_H
+#define RDMA_WATCH_H
+
+#include "test/programs/raw.h"
+#include "test/programs/rdma.h"
+#include "test/tap.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define PAGE	  ((size_t)4096)
+#define ANONYMOUS (MAP_PRIVATE | MAP_ANONYMOUS)
+#define WRITABLE  (PROT_READ | PROT_WRITE)
+
+typedef void hook_function(void *addr, size_t length);
+
+/* What was told, in order. */
+static struct {
+	uintptr_t start, end;
+} heard[1 << 16];
+static _Atomic unsigned n_heard;
+
+static inline void hear(void *addr, size_t length)
+{
+	unsigned i = n_heard;
+
+	need(i < sizeof heard / sizeof *heard);
+	heard[i].start = (uintptr_t)addr;
+	heard[i].end = (uintptr_t)addr + length;
+	n_heard = i + 1;
+}
+
+/* Loads a listener and has it call this one. */
+static inline void *listen_by(const char *path, hook_function *hook)
+{
+	void *handle = dlopen(path, RTLD_LOCAL | RTLD_LAZY);
+	hook_function *_Atomic *place;
+
+	if (!handle)
+		fprintf(stderr, "%s\n", dlerror());
+	need(handle && (place = dlsym(handle, "listener_hook")));
+	atomic_store(place, hook);
+	return handle;
+}
+
+static inline bool page_was_told(unsigned from, uintptr_t page)
+{
+	for (unsigned i = from; i < n_heard; i++)
+		if (heard[i].start <= page && heard[i].end >= page + PAGE)
+			return true;
+	return false;
+}
+
+/* Whether all of it was told of, since there were so many. */
+static inline bool was_told(unsigned from, const void *start, size_t length)
+{
+	for (size_t at = 0; at < length; at += PAGE)
+		if (!page_was_told(from, (uintptr_t)start + at))
+			return false;
+	return true;
+}
+
+/* With pages around that stay, so that nothing grows together. */
+static inline char *map_pages(size_t length)
+{
+	char *p = mmap(NULL, length + 2 * PAGE, PROT_NONE, ANONYMOUS, -1, 0);
+
+	need(p != MAP_FAILED && !mprotect(p + PAGE, length, WRITABLE));
+	memset(p + PAGE, 1, length);
+	return p + PAGE;
+}
+
+static inline void map_over(void *p, size_t length)
+{
+	need(mmap(p, length, WRITABLE, ANONYMOUS | MAP_FIXED, -1, 0) == p);
+}
+
+static inline struct ibv_mr *registered(struct ibv_pd *pd, void *p, size_t length)
+{
+	struct ibv_mr *mr = ibv_reg_mr(pd, p, length, RDMA_ACCESS);
+
+	need(mr);
+	return mr;
+}
+
+/* Whoever hangs is found out. */
+static inline void within(unsigned seconds)
+{
+	alarm(seconds);
+}
+
+#endif
