@@ -69,14 +69,18 @@ static void transfer(const struct lane *lane, bool send, void *at, size_t words)
 /* --- a round ----------------------------------------------------------------- */
 
 static void say_wrong(const struct lane *lane, const struct order *order, const char *kind,
-		      uint64_t wrong)
+		      uint64_t wrong, bool arrived)
 {
 	static _Atomic int said;
+	bool sender = (int)order->sender == rank;
 
 	if (said++ < MOST_SAID)
-		fprintf(stderr, "mpi-soak: thread %d: %lu of %lu words are wrong; %s %s\n",
-			lane->number, (unsigned long)wrong, (unsigned long)order->words,
-			(int)order->sender == rank ? "sent from" : "received into", kind);
+		fprintf(stderr,
+			"mpi-soak: rank %d, thread %d, round %lu: %lu of %lu words are wrong; "
+			"%s %s%s\n",
+			rank, lane->number, lane->rounds, (unsigned long)wrong,
+			(unsigned long)order->words, sender ? "sent from" : "received into",
+			kind, sender || arrived ? "" : ", where nothing arrived");
 }
 
 /* The message through this memory; then both know how many words were wrong. */
@@ -95,7 +99,7 @@ static void exchange(struct lane *lane, const struct order *order, uint64_t *at,
 	lane->rounds++;
 	lane->wrong += wrong > 0;
 	if (wrong)
-		say_wrong(lane, order, kind, wrong);
+		say_wrong(lane, order, kind, wrong, at[0] != word(seed, 0));
 }
 
 struct stack_round {
@@ -170,11 +174,11 @@ static void *run(void *arg)
 	}
 }
 
-/* What both ranks did, once each. */
+/* Each of the two ranks counts every round. Returns how many were wrong. */
 static unsigned long soak(uint64_t seed)
 {
 	static struct lane lanes[THREADS];
-	unsigned long rounds = 0, wrong = 0;
+	unsigned long rounds = 0, wrong = 0, most;
 
 	for (int i = 0; i < THREADS; i++) {
 		lanes[i].number = i;
@@ -186,10 +190,14 @@ static unsigned long soak(uint64_t seed)
 		rounds += lanes[i].rounds;
 		wrong += lanes[i].wrong;
 	}
-	MPI_Bcast(&wrong, 1, MPI_UNSIGNED_LONG, 0, MPI_COMM_WORLD);
+	MPI_Allreduce(&wrong, &most, 1, MPI_UNSIGNED_LONG, MPI_MAX, MPI_COMM_WORLD);
 	if (rank == 0)
-		printf("threads %d rounds %lu wrong %lu\n", THREADS, rounds, wrong);
-	return wrong;
+		printf("threads %d rounds %lu wrong %lu\n", THREADS, rounds, most);
+	if (wrong != most)
+		fprintf(stderr,
+			"mpi-soak: rank %d knows of %lu wrong rounds, the other of %lu\n", rank,
+			wrong, most);
+	return most;
 }
 
 int main(int argc, char **argv)
