@@ -81,7 +81,7 @@ longest() {
 	clean '\b(mmap|mprotect|madvise|mlock|sbrk|brk) *\(' 'p = mmap(NULL, n' \
 		$(but allocator/os.c)
 	clean '\b(munmap|mremap|madvise|process_madvise) *\(' 'munmap(p, n);' $(but none)
-	clean 'SYS_m' 'syscall(SYS_munmap, p, n)' $(but allocator/os.c | grep -vx regpool/uffd.c)
+	clean 'syscall\(SYS_m' 'syscall(SYS_munmap, p, n)' $(but allocator/os.c | grep -vx regpool/uffd.c)
 	# A page that is there to be discarded: userfaultfd's thread is called by it.
 	[ "$(grep -c 'SYS_m\|MADV_' regpool/uffd.c)" -eq 1 ]
 	grep -q 'SYS_madvise, bell, PIN_PAGE, MADV_DONTNEED)' regpool/uffd.c
