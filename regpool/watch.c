@@ -30,6 +30,7 @@ static const struct pin_watch_heap *_Atomic heap;
 static struct {
 	_Atomic uint32_t ticket;  /* of the newest message */
 	_Atomic uint32_t settled; /* of the newest that needs nothing any more */
+	uint32_t answered;	  /* of the newest that listeners were told of */
 	_Atomic uint64_t woken_ns;
 	_Atomic int what; /* the one that was taken last says; 0: nothing */
 	_Atomic uintptr_t from, to;
@@ -147,25 +148,53 @@ static bool was_own_discard(unsigned n, uintptr_t from, uintptr_t to)
 	return atomic_load(&events[n].own_from) <= from && to <= atomic_load(&events[n].own_to);
 }
 
-/* A page that is in use again looks as if it had not gone, as does shared memory. */
-static void await_discard(unsigned n, uintptr_t from, uintptr_t to)
-{
-	uint64_t until = pin_os_now_ns() + PIN_UFFD_PATIENCE_MS * 1000000ull;
+/*
+ * Discards that may not have happened yet. Others are told meanwhile, so this is not waited
+ * for: each is looked at now and then.
+ */
+#define MOST_DISCARDS 16
+static struct discard {
+	unsigned n;
+	uintptr_t end;
+	uint64_t until_ns;
+} discards[MOST_DISCARDS];
+static unsigned n_discards;
 
-	if (was_own_discard(n, from, to) ||
+static void expect_discard(unsigned n, uintptr_t from, uintptr_t to)
+{
+	if (was_own_discard(n, from, to) || n_discards == MOST_DISCARDS ||
 	    (n != PIN_WATCH_HEAP && !pin_foreign_clip(n, &from, &to)))
 		return;
-	while (!is_gone(to) && pin_os_now_ns() < until)
-		sched_yield();
+	discards[n_discards++] = (struct discard){
+		n, to, pin_os_now_ns() + PIN_UFFD_PATIENCE_MS * 1000000ull};
 }
 
-static void settle(unsigned n)
+/* A page that is in use again looks as if it had not gone, as does shared memory. */
+static void look_for_discards(void)
+{
+	for (unsigned i = 0; i < n_discards;) {
+		if (is_gone(discards[i].end) || pin_os_now_ns() >= discards[i].until_ns)
+			discards[i] = discards[--n_discards];
+		else
+			i++;
+	}
+}
+
+static bool expects_discard(unsigned n)
+{
+	for (unsigned i = 0; i < n_discards; i++)
+		if (discards[i].n == n)
+			return true;
+	return false;
+}
+
+static void note_gone(unsigned n)
 {
 	uintptr_t from = atomic_load(&events[n].from), to = atomic_load(&events[n].to);
 
 	switch (atomic_load(&events[n].what)) {
 	case UFFD_EVENT_REMOVE:
-		await_discard(n, from, to);
+		expect_discard(n, from, to);
 		pin_foreign_discard(n, from, to);
 		break;
 	case UFFD_EVENT_UNMAP:
@@ -179,32 +208,50 @@ static void settle(unsigned n)
 
 static void answer(unsigned n)
 {
-	uint32_t ticket = atomic_load(&events[n].ticket);
 	const struct pin_watch_heap *its = atomic_load(&heap);
 
+	events[n].answered = atomic_load(&events[n].ticket);
 	if (n == PIN_WATCH_HEAP)
 		tell_heap();
 	tell_foreign(n);
-	if (!pin_uffd_take(n, ticket))
+	if (!pin_uffd_take(n, events[n].answered))
 		atomic_fetch_add(&pin_watched.late, 1);
-	settle(n);
-	atomic_store(&events[n].settled, ticket);
-	pin_os_wake(&events[n].settled);
+	note_gone(n);
 	if (n == PIN_WATCH_HEAP && its)
 		its->say();
 }
 
+/* Those that wait for nothing any more need not be waited for. Returns how many do. */
+static unsigned settle(uint64_t answered)
+{
+	look_for_discards();
+	for (; answered; answered &= answered - 1) {
+		unsigned n = (unsigned)__builtin_ctzll(answered);
+
+		if (atomic_load(&events[n].settled) == events[n].answered || expects_discard(n))
+			continue;
+		atomic_store(&events[n].settled, events[n].answered);
+		pin_os_wake(&events[n].settled);
+	}
+	return n_discards;
+}
+
 static void *run(void *arg)
 {
+	uint64_t answered = 0;
+
 	(void)arg;
 	for (;;) {
 		uint32_t seen = atomic_load(&rung);
 		uint64_t woken = atomic_exchange(&due, 0);
 
-		if (!woken)
-			pin_os_wait(&rung, seen);
+		answered |= woken;
 		for (; woken; woken &= woken - 1)
 			answer((unsigned)__builtin_ctzll(woken));
+		if (settle(answered))
+			sched_yield();
+		else
+			pin_os_wait(&rung, seen);
 	}
 	return NULL;
 }
