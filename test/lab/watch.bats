@@ -67,9 +67,10 @@ watched() {
 	[ "$(watched ways unwatchable)" -eq 0 ]
 }
 
-@test "what is not registered, or no longer, is not told and costs nothing" {
+@test "what is not registered, or no longer, is not told, and costs nothing if it is small" {
 	ended quiet
-	[ "$(watched quiet events)" -eq 0 ]
+	# Of 128 KiB and more it stays watched for a while: three of the 22 ways, tried twice.
+	[ "$(watched quiet events)" -le 6 ]
 	[ "$(watched quiet ranges)" -eq 22 ]
 	ended grown
 }

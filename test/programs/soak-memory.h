@@ -52,11 +52,18 @@ static char *map_memory(char *at, size_t n_bytes, int flags, int fd, call by)
 		     by(SYS_mmap, (long)at, (long)n_bytes, PROT_READ | PROT_WRITE, flags, fd));
 }
 
+/*
+ * The kernel tells of what a system call has unmapped when the address is free already, and
+ * another thread may have got it: nobody can be told in time. So its pages go before it does.
+ */
 static void unmap(struct memory *memory, size_t n_bytes, call by)
 {
-	char *end = memory->at + memory->n_bytes;
+	char *at = memory->at + memory->n_bytes - n_bytes;
 
-	check("munmap", by(SYS_munmap, (long)(end - n_bytes), (long)n_bytes, 0, 0, 0));
+	if (by == raw_call)
+		check("mmap", by(SYS_mmap, (long)at, (long)n_bytes, PROT_NONE,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1));
+	check("munmap", by(SYS_munmap, (long)at, (long)n_bytes, 0, 0, 0));
 }
 
 static void drop_mapping(struct memory *memory)
