@@ -15,13 +15,14 @@
 #define MOST 8
 static _Atomic pid_t callers[MOST];
 
-void pin_callers_note(void)
+pid_t pin_callers_note(void)
 {
 	static __thread pid_t own __attribute__((tls_model("initial-exec")));
 
 	if (!own)
 		own = gettid();
 	atomic_store_explicit(&callers[own % MOST], own, memory_order_relaxed);
+	return own;
 }
 
 /* proc(5), /proc/pid/syscall: the call it sleeps in and what it was given, or "running". */
@@ -38,13 +39,13 @@ static bool is_discarding(pid_t caller, uintptr_t *start, uintptr_t *end)
 	return true;
 }
 
-bool pin_callers_discarding(uintptr_t *start, uintptr_t *end)
+pid_t pin_callers_discarding(uintptr_t *start, uintptr_t *end)
 {
 	for (int i = 0; i < MOST; i++) {
 		pid_t caller = atomic_load_explicit(&callers[i], memory_order_relaxed);
 
 		if (caller && is_discarding(caller, start, end))
-			return true;
+			return caller;
 	}
-	return false;
+	return 0;
 }

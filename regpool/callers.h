@@ -9,13 +9,15 @@
 
 #include "allocator/base.h"
 
-/* The calling thread registers. Async-signal-safe. */
-void pin_callers_note(void);
+#include <sys/types.h>
+
+/* The calling thread registers. Returns its number. Async-signal-safe. */
+pid_t pin_callers_note(void);
 
 /*
- * Whether one of the last few that did sleeps inside madvise(2), and about which addresses.
- * Opens files of /proc, so for a thread with descriptors of its own.
+ * The number of one of the last few that did and sleeps inside madvise(2), and about which
+ * addresses; or 0. Opens files of /proc, so for a thread with descriptors of its own.
  */
-bool pin_callers_discarding(uintptr_t *start, uintptr_t *end);
+pid_t pin_callers_discarding(uintptr_t *start, uintptr_t *end);
 
 #endif

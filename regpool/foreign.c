@@ -107,10 +107,12 @@ static void begin_foreign(struct pin_foreign *it)
 
 bool pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length)
 {
+	uint32_t before = pin_watch_count();
+
 	if (!length || (uintptr_t)addr + length < (uintptr_t)addr || pin_pool_off() ||
 	    !pin_watch_start(NULL))
 		return false;
-	pin_callers_note();
+	it->caller = pin_callers_note();
 	pin_listeners_find();
 	it->range = pages_of(addr, length);
 	it->descriptors = 0;
@@ -119,7 +121,11 @@ bool pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length)
 		begin_heap(it);
 	else
 		begin_foreign(it);
-	it->ticket = pin_watch_quiet(it->descriptors);
+	it->ticket = pin_watch_quiet(it->descriptors, it->caller);
+	/* What was watched first and replaced then is not watched, and the ticket is of later.
+	 */
+	if (pin_watch_count() != before)
+		pin_foreign_again(it);
 	return true;
 }
 
@@ -128,9 +134,13 @@ bool pin_foreign_held(const struct pin_foreign *it)
 	return !it->had_hole && pin_watch_was_quiet(it->descriptors, it->ticket);
 }
 
-/* What has come in the place of what was watched is not, by now. */
+/*
+ * What has come in the place of what was watched is not, by now. The ticket is taken first:
+ * what is replaced from then on makes another try.
+ */
 void pin_foreign_again(struct pin_foreign *it)
 {
+	it->ticket = pin_watch_quiet(it->descriptors, it->caller);
 	if (pin_reserve_contains((void *)it->range.start)) {
 		begin_heap(it);
 	} else {
@@ -138,7 +148,6 @@ void pin_foreign_again(struct pin_foreign *it)
 		it->had_hole = pin_pieces_renew(it->range, &it->descriptors) == -EFAULT;
 		pthread_mutex_unlock(&lock);
 	}
-	it->ticket = pin_watch_quiet(it->descriptors);
 }
 
 /* An older one of the same address went without us: by libibverbs' own function. */
@@ -211,18 +220,17 @@ size_t pin_foreign_list(unsigned n, uintptr_t from, struct pin_foreign_range *ra
 
 bool pin_foreign_clip(unsigned n, uintptr_t *start, uintptr_t *end)
 {
-	struct pin_foreign_range piece;
+	struct pin_foreign_range piece, all = {*end, *start};
 
-	for (uintptr_t from = 0; pin_foreign_list(n, from, &piece, 1); from = piece.end) {
+	for (uintptr_t from = *start; pin_foreign_list(n, from, &piece, 1); from = piece.end) {
 		if (piece.start >= *end)
-			return false;
-		if (piece.end <= *start)
-			continue;
-		*start = piece.start > *start ? piece.start : *start;
-		*end = piece.end < *end ? piece.end : *end;
-		return true;
+			break;
+		all.start = piece.start < all.start ? piece.start : all.start;
+		all.end = piece.end > all.end ? piece.end : all.end;
 	}
-	return false;
+	*start = all.start > *start ? all.start : *start;
+	*end = all.end < *end ? all.end : *end;
+	return *start < *end;
 }
 
 void pin_foreign_lose(unsigned n, uintptr_t start, uintptr_t end)

@@ -15,6 +15,7 @@
 #include "allocator/base.h"
 
 #include <infiniband/verbs.h>
+#include <sys/types.h>
 
 /* Addresses, whole pages. */
 struct pin_foreign_range {
@@ -26,6 +27,7 @@ struct pin_foreign {
 	struct pin_foreign_range range;
 	uint64_t descriptors; /* that watch it, a bit each; 0: none of it is */
 	uint64_t ticket;
+	pid_t caller;  /* the thread */
 	bool had_hole; /* what is there now may not be watched */
 };
 
@@ -65,7 +67,8 @@ bool pin_foreign_is_watched(uintptr_t start, size_t length);
 size_t pin_foreign_list(unsigned n, uintptr_t from, struct pin_foreign_range *ranges,
 			size_t n_ranges);
 
-/* Cuts a range down to what descriptor n watches of its first piece; false: nothing of it. */
+/* Cuts a range down to what descriptor n watches of it, from the first piece to the last;
+ * false: nothing of it. */
 bool pin_foreign_clip(unsigned n, uintptr_t *start, uintptr_t *end);
 
 /* The program has unmapped or moved what descriptor n watched there. */

@@ -149,6 +149,9 @@ static struct ibv_mr *pass(const struct request *request)
 		mr = register_real(request);
 	}
 	error = errno;
+	/* It is not to be kept, then: whoever keeps it is told when it has it. */
+	if (mr && !pin_foreign_held(&foreign))
+		pin_watch_tell_again(foreign.descriptors);
 	pin_foreign_end(&foreign, mr);
 	errno = error;
 	return mr;

@@ -34,28 +34,32 @@ static struct {
 	_Atomic uint64_t woken_ns;
 	_Atomic int what; /* the one that was taken last says; 0: nothing */
 	_Atomic uintptr_t from, to;
-	_Atomic uintptr_t own_from, own_to; /* a thread that registers was discarding these */
+	/* A thread that registers was discarding these pages, or may have been. */
+	_Atomic pid_t caller;
+	_Atomic uintptr_t caller_from, caller_to;
+	_Atomic uint32_t
+		own; /* the newest message of which that thread need wait for nothing */
+	_Atomic uint32_t news; /* changes with `settled` and `own`, and is waited on */
 } events[PIN_UFFDS];
 
 /* Descriptors whose listeners are to be told, a bit each, and the word that is waited on. */
-static _Atomic uint64_t due;
+static _Atomic uint64_t due, due_again;
 static _Atomic uint32_t rung;
 
 /* --- in the thread that has the descriptors ----------------------------------- */
 
-static void note_own_discard(unsigned n)
+static void note_caller(unsigned n)
 {
 	uintptr_t start = 0, end = 0;
 
-	if (!pin_callers_discarding(&start, &end))
-		end = 0;
-	atomic_store(&events[n].own_from, start);
-	atomic_store(&events[n].own_to, end);
+	atomic_store(&events[n].caller, pin_callers_discarding(&start, &end));
+	atomic_store(&events[n].caller_from, start);
+	atomic_store(&events[n].caller_to, end);
 }
 
 static void woke(unsigned n, uint32_t ticket)
 {
-	note_own_discard(n);
+	note_caller(n);
 	atomic_store(&events[n].woken_ns, pin_os_now_ns());
 	atomic_store(&events[n].ticket, ticket);
 	atomic_fetch_or(&due, (uint64_t)1 << n);
@@ -142,10 +146,20 @@ static bool is_gone(uintptr_t end)
 	return !pin_frames_has(end - PIN_PAGE);
 }
 
-/* Whether the thread that discards must have returned before it registers anything. */
-static bool was_own_discard(unsigned n, uintptr_t from, uintptr_t to)
+static void tell_news(unsigned n)
 {
-	return atomic_load(&events[n].own_from) <= from && to <= atomic_load(&events[n].own_to);
+	atomic_fetch_add(&events[n].news, 1);
+	pin_os_wake(&events[n].news);
+}
+
+/* The thread that discards has returned from that when it registers anything. */
+static void except_caller(unsigned n, uintptr_t from, uintptr_t to)
+{
+	if (!atomic_load(&events[n].caller) || from < atomic_load(&events[n].caller_from) ||
+	    to > atomic_load(&events[n].caller_to))
+		return;
+	atomic_store(&events[n].own, events[n].answered);
+	tell_news(n);
 }
 
 /*
@@ -162,7 +176,8 @@ static unsigned n_discards;
 
 static void expect_discard(unsigned n, uintptr_t from, uintptr_t to)
 {
-	if (was_own_discard(n, from, to) || n_discards == MOST_DISCARDS ||
+	except_caller(n, from, to);
+	if (n_discards == MOST_DISCARDS ||
 	    (n != PIN_WATCH_HEAP && !pin_foreign_clip(n, &from, &to)))
 		return;
 	discards[n_discards++] = (struct discard){
@@ -206,14 +221,19 @@ static void note_gone(unsigned n)
 	}
 }
 
+static void tell_all(unsigned n)
+{
+	if (n == PIN_WATCH_HEAP)
+		tell_heap();
+	tell_foreign(n);
+}
+
 static void answer(unsigned n)
 {
 	const struct pin_watch_heap *its = atomic_load(&heap);
 
 	events[n].answered = atomic_load(&events[n].ticket);
-	if (n == PIN_WATCH_HEAP)
-		tell_heap();
-	tell_foreign(n);
+	tell_all(n);
 	if (!pin_uffd_take(n, events[n].answered))
 		atomic_fetch_add(&pin_watched.late, 1);
 	note_gone(n);
@@ -231,7 +251,7 @@ static unsigned settle(uint64_t answered)
 		if (atomic_load(&events[n].settled) == events[n].answered || expects_discard(n))
 			continue;
 		atomic_store(&events[n].settled, events[n].answered);
-		pin_os_wake(&events[n].settled);
+		tell_news(n);
 	}
 	return n_discards;
 }
@@ -244,7 +264,10 @@ static void *run(void *arg)
 	for (;;) {
 		uint32_t seen = atomic_load(&rung);
 		uint64_t woken = atomic_exchange(&due, 0);
+		uint64_t again = atomic_exchange(&due_again, 0);
 
+		for (; again; again &= again - 1)
+			tell_all((unsigned)__builtin_ctzll(again));
 		answered |= woken;
 		for (; woken; woken &= woken - 1)
 			answer((unsigned)__builtin_ctzll(woken));
@@ -350,21 +373,42 @@ void pin_watch_leave(void)
 	pin_foreign_leave();
 }
 
+static bool is_settled(unsigned n, uint32_t ticket, pid_t caller)
+{
+	return (int32_t)(atomic_load(&events[n].settled) - ticket) >= 0 ||
+	       (atomic_load(&events[n].own) == ticket &&
+		atomic_load(&events[n].caller) == caller);
+}
+
 /* What is late already is waited for no more: who tells may wait for a lock of the caller's. */
-static PIN_COLD void await_settled(unsigned n, uint32_t ticket)
+static PIN_COLD void await_settled(unsigned n, uint32_t ticket, pid_t caller)
 {
 	uint64_t until = atomic_load(&events[n].woken_ns) + PIN_UFFD_PATIENCE_MS * 1000000ull;
 	uint64_t now = pin_os_now_ns();
-	uint32_t settled = atomic_load(&events[n].settled);
 
-	while ((int32_t)(settled - ticket) < 0 && now < until) {
-		pin_os_wait_ms(&events[n].settled, settled, (until - now) / 1000000 + 1);
-		settled = atomic_load(&events[n].settled);
+	while (now < until) {
+		uint32_t seen = atomic_load(&events[n].news);
+
+		if (is_settled(n, ticket, caller))
+			return;
+		pin_os_wait_ms(&events[n].news, seen, (until - now) / 1000000 + 1);
 		now = pin_os_now_ns();
 	}
 }
 
-uint64_t pin_watch_quiet(uint64_t descriptors)
+void pin_watch_tell_again(uint64_t descriptors)
+{
+	atomic_fetch_or(&due_again, descriptors);
+	atomic_fetch_add(&rung, 1);
+	pin_os_wake(&rung);
+}
+
+uint32_t pin_watch_count(void)
+{
+	return atomic_load(&rung);
+}
+
+uint64_t pin_watch_quiet(uint64_t descriptors, pid_t caller)
 {
 	uint64_t sum = 0;
 
@@ -373,7 +417,7 @@ uint64_t pin_watch_quiet(uint64_t descriptors)
 		uint32_t ticket = atomic_load(&events[n].ticket);
 
 		if (PIN_UNLIKELY(atomic_load(&events[n].settled) != ticket))
-			await_settled(n, ticket);
+			await_settled(n, ticket, caller);
 		sum += ticket;
 	}
 	return sum;

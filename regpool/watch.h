@@ -24,6 +24,7 @@
 #include "regpool/granule.h"
 
 #include <stdatomic.h>
+#include <sys/types.h>
 
 /* The first descriptor watches the heap; the others what is not heap. */
 #define PIN_WATCH_HEAP 0
@@ -71,11 +72,20 @@ void pin_watch_range(struct pin_range range);
 void pin_watch_leave(void);
 
 /*
- * Around a registration, with the descriptors that watch its memory, a bit each: waits until
- * whoever was told of something there is done, or 100 ms, and returns a ticket; whether nothing
- * has been replaced since, so that what was pinned is what is mapped.
+ * What these descriptors watch is told once more, as if it had been replaced. Does not wait:
+ * the caller may have locks that listeners want.
  */
-uint64_t pin_watch_quiet(uint64_t descriptors);
+void pin_watch_tell_again(uint64_t descriptors);
+
+/* How many messages there were. */
+uint32_t pin_watch_count(void);
+
+/*
+ * Around a registration by a thread of this number, with the descriptors that watch its memory,
+ * a bit each: waits until whoever was told of something there is done, or 100 ms, and returns a
+ * ticket; whether nothing has been replaced since, so that what was pinned is what is mapped.
+ */
+uint64_t pin_watch_quiet(uint64_t descriptors, pid_t caller);
 bool pin_watch_was_quiet(uint64_t descriptors, uint64_t ticket);
 
 /* Internal: not 0 from before such a call returns until keys there are withdrawn. */
