@@ -134,6 +134,33 @@ static bool is_filled(const void *p)
 	return is_pinned(p) && is_pinned((const char *)p + 15 * PIECE);
 }
 
+static bool has_looked_since(const void *looks)
+{
+	return fake_kernel.looks != *(const unsigned *)looks;
+}
+
+/* The thread has looked once since, from the beginning. */
+static void let_it_look(void)
+{
+	for (int i = 0; i < 2; i++) {
+		unsigned looks = fake_kernel.looks;
+
+		pin_registrar_wake();
+		soon(has_looked_since, &looks);
+	}
+}
+
+/* It is counted a moment after it is there. */
+static bool has_created(const void *wanted)
+{
+	return pin_pool.created >= *(const uint64_t *)wanted;
+}
+
+static bool creates(uint64_t wanted)
+{
+	return soon(has_created, &wanted) && pin_pool.created == wanted;
+}
+
 /* A piece now and then, and no request that lays a memory region over it. */
 static void filled_slowly(void)
 {
@@ -143,27 +170,21 @@ static void filled_slowly(void)
 	stands_at_ns = __real_pin_os_now_ns();
 	for (size_t i = 0; i < 16; i++) {
 		fake_touch(p + i * PIECE, PIECE);
-		pin_registrar_wake();
-		usleep(5000);
+		let_it_look();
 	}
 	ok(pin_pool.created == before, "what is being filled is not registered piece by piece");
 	stands_at_ns = 0;
-	ok(soon(is_filled, p) && pin_pool.created == before + 1, "but once, a while later");
+	ok(soon(is_filled, p) && creates(before + 1), "but once, a while later");
 	before = pin_pool.created;
 	pin_mr_deregister(reg(pd, p + 20 * PIECE, 64, RIGHTS));
 	fake_touch(p + 16 * PIECE, 4 * PIECE);
 	pin_registrar_wake();
-	ok(soon(is_pinned, p + 19 * PIECE) && pin_pool.created == before + 2,
+	ok(soon(is_pinned, p + 19 * PIECE) && creates(before + 2),
 	   "what lies between memory regions gets one of its own");
 	fake_touch(p, CELL);
 	pin_registrar_wake();
-	ok(soon(is_pinned, p + CELL - PIECE) && pin_pool.created == before + 3,
+	ok(soon(is_pinned, p + CELL - PIECE) && creates(before + 3),
 	   "and the cell one for all when it is whole");
-}
-
-static bool has_looked_since(const void *looks)
-{
-	return fake_kernel.looks != *(const unsigned *)looks;
 }
 
 /* A piece for each look, every 40 ms by the clock that the thread sees. */
