@@ -84,8 +84,7 @@ static void say_unwatched(const struct pin_foreign *it)
 	pin_warn_once(
 		"%s at %p are registered and cannot be watched (pages of a file, System V "
 		"shared memory, another userfaultfd's, or too many): if the program replaces "
-		"them, "
-		"what an MPI library sends may be stale",
+		"them, what an MPI library sends may be stale",
 		PIN_SIZE(it->range.end - it->range.start), (void *)it->range.start);
 }
 

@@ -67,8 +67,10 @@ bool pin_foreign_is_watched(uintptr_t start, size_t length);
 size_t pin_foreign_list(unsigned n, uintptr_t from, struct pin_foreign_range *ranges,
 			size_t n_ranges);
 
-/* Cuts a range down to what descriptor n watches of it, from the first piece to the last;
- * false: nothing of it. */
+/*
+ * Cuts a range down to what descriptor n watches of it, from the first piece to the last; false:
+ * nothing of it.
+ */
 bool pin_foreign_clip(unsigned n, uintptr_t *start, uintptr_t *end);
 
 /* The program has unmapped or moved what descriptor n watched there. */

@@ -98,11 +98,6 @@ void pin_libfabric_import(void *fi_open_function)
 		fi_close(cache);
 }
 
-bool pin_libfabric_imported(void)
-{
-	return imported;
-}
-
 void pin_libfabric_tell(const void *addr, size_t length)
 {
 	struct fi_ops_mem_notify *notify = monitor.import_ops;
@@ -116,11 +111,6 @@ void pin_libfabric_tell(const void *addr, size_t length)
 void pin_libfabric_import(void *fi_open_function)
 {
 	(void)fi_open_function;
-}
-
-bool pin_libfabric_imported(void)
-{
-	return false;
 }
 
 void pin_libfabric_tell(const void *addr, size_t length)

@@ -16,9 +16,6 @@
  */
 void pin_libfabric_import(void *fi_open_function);
 
-/* Whether it has been imported. */
-bool pin_libfabric_imported(void);
-
 /* What is cached of [addr, addr + length) goes. Takes libfabric's locks. */
 void pin_libfabric_tell(const void *addr, size_t length);
 

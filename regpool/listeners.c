@@ -161,8 +161,3 @@ void pin_listeners_tell(uintptr_t start, size_t length)
 	for (unsigned i = 0; i < n; i++)
 		tell(&listeners[i], (void *)start, length);
 }
-
-unsigned pin_listeners_count(void)
-{
-	return n_listeners;
-}

@@ -27,7 +27,4 @@ void pin_listeners_find(void);
  */
 void pin_listeners_tell(uintptr_t start, size_t length);
 
-/* How many there are. Lock-free. */
-unsigned pin_listeners_count(void);
-
 #endif
