@@ -13,6 +13,7 @@
 /* What a page's entry in /proc/self/pagemap holds. */
 #define PAGEMAP_PRESENT (UINT64_C(1) << 63)
 #define PAGEMAP_OWN	(UINT64_C(1) << 56) /* mapped once */
+#define PAGEMAP_SHARED	(UINT64_C(1) << 61) /* or of a file */
 #define PAGEMAP_FRAME	((UINT64_C(1) << 55) - 1)
 
 #define PAGES_AT_A_TIME 512
@@ -48,7 +49,7 @@ static int keep_frames(uint64_t *entries, size_t n_pages)
 	return 0;
 }
 
-static int open_pagemap(void)
+int pin_frames_open(void)
 {
 	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 
@@ -58,7 +59,7 @@ static int open_pagemap(void)
 /* Of n_pages from addr on; 0 or -errno. */
 static int read_entries(uintptr_t addr, size_t n_pages, uint64_t *entries)
 {
-	int saved = errno, fd = open_pagemap();
+	int saved = errno, fd = pin_frames_open();
 	int error = fd < 0 ? fd : read_pagemap(fd, addr / PIN_PAGE, n_pages, entries);
 
 	if (fd >= 0)
@@ -93,7 +94,7 @@ static void keep_own(int fd, size_t first, size_t n_pages, unsigned char *pages)
 /* Opened for each call: a descriptor that is kept is not the program's to close. */
 static void keep_all_own(size_t first, size_t n_pages, unsigned char *pages)
 {
-	int fd = memchr(pages, 1, n_pages) ? open_pagemap() : -1;
+	int fd = memchr(pages, 1, n_pages) ? pin_frames_open() : -1;
 
 	if (fd < 0)
 		return;
@@ -116,12 +117,10 @@ bool pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages)
 	return known;
 }
 
-bool pin_frames_has(uintptr_t page)
+bool pin_frames_is_shared(int pagemap, uintptr_t page)
 {
-	unsigned char state;
-	int saved = errno;
-	bool known = !mincore((void *)page, PIN_PAGE, &state);
+	const uint64_t shared = PAGEMAP_PRESENT | PAGEMAP_SHARED;
+	uint64_t entry;
 
-	errno = saved;
-	return known && (state & 1);
+	return !read_pagemap(pagemap, page / PIN_PAGE, 1, &entry) && (entry & shared) == shared;
 }

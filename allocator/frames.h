@@ -17,10 +17,12 @@
 bool pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages);
 
 /*
- * Whether one page is in memory, as far as can be said without a descriptor, which could take a
- * number that the program expects: that of a file is if the file's is.
+ * Whether one page is in memory and one of shared memory, or of a file, by a descriptor of
+ * /proc/self/pagemap (-errno where there is none: then it is not known to be). For a thread
+ * that may keep descriptors.
  */
-bool pin_frames_has(uintptr_t page);
+int pin_frames_open(void);
+bool pin_frames_is_shared(int pagemap, uintptr_t page);
 
 /*
  * The page frames behind n_pages from the page of addr on; 0 for a page that is not

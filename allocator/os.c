@@ -109,6 +109,14 @@ int pin_os_commit(void *addr, size_t n_bytes)
 	return failed ? -ENOMEM : 0;
 }
 
+void pin_os_await_mappings(void)
+{
+	static char page[PIN_PAGE] __attribute__((aligned(PIN_PAGE)));
+
+	/* It changes nothing, but for that it takes the lock. */
+	pin_os_commit(page, sizeof page);
+}
+
 static size_t number_at(const char *text)
 {
 	size_t n = 0;

@@ -117,6 +117,9 @@ uint64_t pin_os_now_ns(void);
 /* Sleeps that long, unless a signal comes. */
 void pin_os_sleep_ms(uint64_t ms);
 
+/* Waits until nobody is at work on the process's mappings who is now. */
+void pin_os_await_mappings(void);
+
 /* How many mappings the process may have (vm.max_map_count). */
 size_t pin_os_most_mappings(void);
 

@@ -88,6 +88,31 @@ static void say_unwatched(const struct pin_foreign *it)
 		PIN_SIZE(it->range.end - it->range.start), (void *)it->range.start);
 }
 
+static int renew(struct pin_foreign *it)
+{
+	int error;
+
+	pthread_mutex_lock(&lock);
+	error = pin_pieces_renew(it->range, &it->descriptors);
+	pthread_mutex_unlock(&lock);
+	it->had_hole = error == -EFAULT;
+	return error;
+}
+
+/*
+ * Another descriptor has what the program has just moved there until its message is dealt with.
+ */
+static int renew_when_free(struct pin_foreign *it)
+{
+	int error = renew(it);
+
+	if (error == -EBUSY) {
+		pin_watch_quiet(UINT64_MAX, it->caller);
+		error = renew(it);
+	}
+	return error;
+}
+
 static void begin_foreign(struct pin_foreign *it)
 {
 	int error;
@@ -95,6 +120,8 @@ static void begin_foreign(struct pin_foreign *it)
 	pthread_mutex_lock(&lock);
 	error = pin_pieces_add(it->range, &it->descriptors);
 	pthread_mutex_unlock(&lock);
+	if (error == -EBUSY)
+		error = renew_when_free(it);
 	it->had_hole = error == -EFAULT;
 	if (error && !it->had_hole) {
 		atomic_fetch_add(&pin_watched.unwatchable, 1);
@@ -143,9 +170,7 @@ void pin_foreign_again(struct pin_foreign *it)
 	if (pin_reserve_contains((void *)it->range.start)) {
 		begin_heap(it);
 	} else {
-		pthread_mutex_lock(&lock);
-		it->had_hole = pin_pieces_renew(it->range, &it->descriptors) == -EFAULT;
-		pthread_mutex_unlock(&lock);
+		renew_when_free(it);
 	}
 }
 
@@ -209,44 +234,44 @@ bool pin_foreign_is_watched(uintptr_t start, size_t length)
 size_t pin_foreign_list(unsigned n, uintptr_t from, struct pin_foreign_range *ranges,
 			size_t n_ranges)
 {
-	size_t found;
-
-	pthread_mutex_lock(&lock);
-	found = pin_pieces_list(n, from, ranges, n_ranges);
-	pthread_mutex_unlock(&lock);
-	return found;
+	return pin_pieces_list(n, from, ranges, n_ranges);
 }
 
-bool pin_foreign_clip(unsigned n, uintptr_t *start, uintptr_t *end)
-{
-	struct pin_foreign_range piece, all = {*end, *start};
-
-	for (uintptr_t from = *start; pin_foreign_list(n, from, &piece, 1); from = piece.end) {
-		if (piece.start >= *end)
-			break;
-		all.start = piece.start < all.start ? piece.start : all.start;
-		all.end = piece.end > all.end ? piece.end : all.end;
-	}
-	*start = all.start > *start ? all.start : *start;
-	*end = all.end < *end ? all.end : *end;
-	return *start < *end;
-}
-
-void pin_foreign_lose(unsigned n, uintptr_t start, uintptr_t end)
+bool pin_foreign_lose(unsigned n, uintptr_t start, uintptr_t end)
 {
 	struct pin_foreign_range range = {start, end};
 
-	pthread_mutex_lock(&lock);
+	if (pthread_mutex_trylock(&lock))
+		return false;
 	pin_pieces_lose(n, range);
 	pin_pieces_give_up_spare(n, range);
 	pthread_mutex_unlock(&lock);
+	return true;
 }
 
-void pin_foreign_discard(unsigned n, uintptr_t start, uintptr_t end)
+bool pin_foreign_move_in(unsigned n, uintptr_t start, uintptr_t end, uint64_t *again)
 {
-	pthread_mutex_lock(&lock);
-	pin_pieces_give_up_spare(n, (struct pin_foreign_range){start, end});
+	bool all;
+
+	if (pthread_mutex_trylock(&lock))
+		return false;
+	all = pin_pieces_give_up_strange(n, (struct pin_foreign_range){start, end}, again);
 	pthread_mutex_unlock(&lock);
+	return all;
+}
+
+bool pin_foreign_discard(unsigned n, uintptr_t start, uintptr_t end, uint64_t *again)
+{
+	struct pin_foreign_range range = {start, end};
+	bool all = true;
+
+	if (pthread_mutex_trylock(&lock))
+		return false;
+	pin_pieces_give_up_spare(n, range);
+	if (n != PIN_WATCH_HEAP)
+		all = pin_pieces_give_up_strange(n, range, again);
+	pthread_mutex_unlock(&lock);
+	return all;
 }
 
 void pin_foreign_leave(void)

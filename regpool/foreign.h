@@ -68,16 +68,24 @@ size_t pin_foreign_list(unsigned n, uintptr_t from, struct pin_foreign_range *ra
 			size_t n_ranges);
 
 /*
- * Cuts a range down to what descriptor n watches of it, from the first piece to the last; false:
- * nothing of it.
+ * The next three are for the thread that listeners wait for: they return false, and are to be
+ * called again, when another thread has the books or somebody is about to discard pages there.
+ *
+ * The program has unmapped or moved what descriptor n watched there.
  */
-bool pin_foreign_clip(unsigned n, uintptr_t *start, uintptr_t *end);
+bool pin_foreign_lose(unsigned n, uintptr_t start, uintptr_t end);
 
-/* The program has unmapped or moved what descriptor n watched there. */
-void pin_foreign_lose(unsigned n, uintptr_t start, uintptr_t end);
+/*
+ * The program has moved there what descriptor n watched elsewhere, and still does. The
+ * descriptors that are to be told again are added, a bit each.
+ */
+bool pin_foreign_move_in(unsigned n, uintptr_t start, uintptr_t end, uint64_t *again);
 
-/* It has discarded pages of what descriptor n watches there. */
-void pin_foreign_discard(unsigned n, uintptr_t start, uintptr_t end);
+/*
+ * It has discarded pages of what descriptor n watches there. The descriptors that are to be
+ * told again are added.
+ */
+bool pin_foreign_discard(unsigned n, uintptr_t start, uintptr_t end, uint64_t *again);
 
 /* In a forked child: there are none. */
 void pin_foreign_leave(void);

@@ -8,6 +8,7 @@
 #include "regpool/watch.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 
 #define NOBODY UINT16_MAX /* cannot be watched */
@@ -26,6 +27,12 @@ static unsigned n_watchers = PIN_UFFDS, n_opened;
 
 /* Pieces that nobody has, and where the next to give up is looked for. */
 static size_t n_spare, hand;
+
+/*
+ * Held for each change and while pieces are listed, which the thread does that listeners wait
+ * for; never while the kernel is asked for anything.
+ */
+static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
 
 static struct piece *piece_at(size_t i)
 {
@@ -55,44 +62,64 @@ static void count(const struct piece *piece, int n)
 
 static bool insert(size_t i, struct piece piece)
 {
-	if (!pin_sorted_insert(&pieces, i, &piece))
+	bool inserted;
+
+	pthread_mutex_lock(&changing);
+	inserted = pin_sorted_insert(&pieces, i, &piece);
+	pthread_mutex_unlock(&changing);
+	if (!inserted)
 		return false;
 	count(&piece, 1);
 	count_spare(&piece, 1);
 	return true;
 }
 
+static void change(size_t i, struct piece to)
+{
+	count(piece_at(i), -1);
+	count_spare(piece_at(i), -1);
+	pthread_mutex_lock(&changing);
+	*piece_at(i) = to;
+	pthread_mutex_unlock(&changing);
+	count(&to, 1);
+	count_spare(&to, 1);
+}
+
 static void drop(size_t i)
 {
 	count(piece_at(i), -1);
 	count_spare(piece_at(i), -1);
+	pthread_mutex_lock(&changing);
 	pin_sorted_remove(&pieces, i);
+	pthread_mutex_unlock(&changing);
 }
 
 /* No piece reaches across an address from now on; without memory for that, one may. */
 static void split(uintptr_t addr)
 {
 	size_t i = first_above(addr);
-	struct piece *piece = piece_at(i), rest;
+	struct piece first, rest;
 
-	if (!piece || piece->start >= addr)
+	if (!piece_at(i) || piece_at(i)->start >= addr)
 		return;
-	rest = *piece;
-	rest.start = addr;
+	first = rest = *piece_at(i);
+	first.end = rest.start = addr;
 	if (insert(i + 1, rest))
-		piece_at(i)->end = addr;
+		change(i, first);
 }
 
 /* What could be one piece is, so that they do not get more with time. */
 static void join(uintptr_t addr)
 {
 	size_t i = pin_sorted_from(&pieces, addr);
-	struct piece *right = piece_at(i), *left = i ? piece_at(i - 1) : NULL;
+	struct piece *right = piece_at(i), *left = i ? piece_at(i - 1) : NULL, both;
 
 	if (!left || !right || left->end != right->start || left->users != right->users ||
 	    left->watcher != right->watcher || left->is_gone != right->is_gone)
 		return;
-	left->end = right->end;
+	both = *left;
+	both.end = right->end;
+	change(i - 1, both);
 	drop(i);
 }
 
@@ -122,15 +149,17 @@ static bool is_full(void)
 
 /*
  * Some of it is watched already: a page of hugetlbfs of which another piece has a part, or what
- * the program has made larger by mremap(). Only the same descriptor can have the rest, too.
+ * the program has moved or made larger by mremap(). Only the same descriptor can have the rest,
+ * too.
  */
 static int watch_by_any(struct pin_foreign_range range, uint16_t *watcher)
 {
 	int error = -EBUSY;
 
-	for (*watcher = PIN_WATCH_HEAP; error && *watcher < n_opened; ++*watcher)
-		error = pin_uffd_watch(*watcher, range.start, range.end - range.start);
-	--*watcher;
+	for (unsigned n = PIN_WATCH_HEAP; error && n < n_opened; n++) {
+		*watcher = (uint16_t)n;
+		error = pin_uffd_watch(n, range.start, range.end - range.start);
+	}
 	return error;
 }
 
@@ -194,31 +223,34 @@ static int add_gap(struct pin_foreign_range gap, unsigned *tries)
 	return error;
 }
 
-/* Once more, where the program may have put something else: then it is not watched. */
+/*
+ * Once more, where the program may have put something else: then it is not watched, or, moved
+ * from elsewhere, by another descriptor.
+ */
 static int renew(size_t i)
 {
-	struct piece *piece = piece_at(i);
-	struct pin_foreign_range range = {piece->start, piece->end};
-	uint16_t watcher;
-	int error;
+	struct piece piece = *piece_at(i);
+	struct pin_foreign_range range = {piece.start, piece.end};
+	uint16_t watcher = piece.watcher;
+	int error = -EBUSY;
 
-	if (piece->watcher != NOBODY) {
-		error = pin_uffd_watch(piece->watcher, range.start, range.end - range.start);
-		piece->is_gone = error != 0;
-		return error;
-	}
-	error = watch(range, &watcher);
-	if (!error) {
-		piece->watcher = watcher;
-		count(piece, 1);
-	}
+	if (watcher != NOBODY)
+		error = pin_uffd_watch(watcher, range.start, range.end - range.start);
+	if (error == -EBUSY)
+		error = watch(range, &watcher);
+	if (!error)
+		piece.watcher = watcher;
+	piece.is_gone = error && piece.watcher != NOBODY;
+	change(i, piece);
 	return error;
 }
 
 static int add_user(size_t i)
 {
-	count_spare(piece_at(i), -1);
-	piece_at(i)->users++;
+	struct piece piece = *piece_at(i);
+
+	piece.users++;
+	change(i, piece);
 	return piece_at(i)->watcher == NOBODY ? -EINVAL : renew(i);
 }
 
@@ -269,14 +301,17 @@ int pin_pieces_renew(struct pin_foreign_range range, uint64_t *descriptors)
 	return error;
 }
 
-static void give_up(size_t i)
+/* Returns whether it is not there any more. */
+static bool give_up(size_t i)
 {
 	struct piece *piece = piece_at(i);
 
 	/* Also of what is gone: it may have been moved from, and still be mapped. */
-	if (piece->watcher != NOBODY)
-		pin_uffd_unwatch(piece->watcher, piece->start, piece->end - piece->start);
+	if (piece->watcher != NOBODY &&
+	    !pin_uffd_unwatch(piece->watcher, piece->start, piece->end - piece->start))
+		return false;
 	drop(i);
+	return true;
 }
 
 /*
@@ -291,26 +326,23 @@ static bool is_worth_keeping(const struct piece *piece)
 
 static void limit_spare(void)
 {
-	while (n_spare > PIN_PIECES_SPARE) {
+	for (size_t looked = 0; n_spare > PIN_PIECES_SPARE && looked <= pieces.n; looked++) {
 		struct piece *piece = piece_at(hand);
 
 		if (!piece)
 			hand = 0;
-		else if (piece->users)
+		else if (piece->users || !give_up(hand))
 			hand++;
-		else
-			give_up(hand);
 	}
 }
 
 static void remove_user(size_t i)
 {
-	struct piece *piece = piece_at(i);
+	struct piece piece = *piece_at(i);
 
-	if (--piece->users)
-		return;
-	n_spare++;
-	if (!is_worth_keeping(piece))
+	piece.users--;
+	change(i, piece);
+	if (!piece.users && !is_worth_keeping(&piece))
 		give_up(i);
 }
 
@@ -339,9 +371,55 @@ void pin_pieces_lose(unsigned n, struct pin_foreign_range range)
 	split(range.start);
 	split(range.end);
 	for (size_t i = first_above(range.start); piece_at(i) && piece_at(i)->start < range.end;
-	     i++)
-		if (piece_at(i)->watcher == n)
-			piece_at(i)->is_gone = true;
+	     i++) {
+		struct piece piece = *piece_at(i);
+
+		piece.is_gone = piece.is_gone || piece.watcher == n;
+		change(i, piece);
+	}
+}
+
+/* As far as no piece in a range is that descriptor's, and there. */
+static struct pin_foreign_range next_strange(unsigned n, struct pin_foreign_range range)
+{
+	struct pin_foreign_range found = range;
+
+	for (size_t i = first_above(range.start); piece_at(i) && piece_at(i)->start < range.end;
+	     i++) {
+		const struct piece *piece = piece_at(i);
+
+		if (piece->watcher != n || piece->is_gone)
+			continue;
+		if (piece->start > found.start) {
+			found.end = piece->start;
+			break;
+		}
+		found.start = piece->end;
+	}
+	return found;
+}
+
+/*
+ * Whoever registers there waits until this is done if it gets in the way (foreign.c), so
+ * nothing that somebody needs is watched by n and not in the books.
+ */
+bool pin_pieces_give_up_strange(unsigned n, struct pin_foreign_range range,
+				uint64_t *descriptors)
+{
+	struct pin_foreign_range strange;
+	bool all = true;
+
+	split(range.start);
+	split(range.end);
+	while ((strange = next_strange(n, range)).start < range.end) {
+		if (!pin_uffd_unwatch(n, strange.start, strange.end - strange.start))
+			all = false;
+		else
+			pin_pieces_renew(strange, descriptors);
+		range.start = strange.end;
+	}
+	join(range.end);
+	return all;
 }
 
 /* With what a split has left of it on either side. */
@@ -352,10 +430,8 @@ void pin_pieces_give_up_spare(unsigned n, struct pin_foreign_range range)
 	if (i && piece_at(i - 1)->end == range.start)
 		i--;
 	while (piece_at(i) && piece_at(i)->start <= range.end) {
-		if (piece_at(i)->users || piece_at(i)->watcher != n)
+		if (piece_at(i)->users || piece_at(i)->watcher != n || !give_up(i))
 			i++;
-		else
-			give_up(i);
 	}
 }
 
@@ -379,10 +455,12 @@ size_t pin_pieces_list(unsigned n, uintptr_t from, struct pin_foreign_range *ran
 {
 	size_t found = 0;
 
+	pthread_mutex_lock(&changing);
 	for (size_t i = first_above(from); found < n_ranges && piece_at(i); i++)
 		if (piece_at(i)->watcher == n && piece_at(i)->users)
 			ranges[found++] = (struct pin_foreign_range){piece_at(i)->start,
 								     piece_at(i)->end};
+	pthread_mutex_unlock(&changing);
 	return found;
 }
 
@@ -393,6 +471,7 @@ void pin_pieces_watch_heap(struct pin_foreign_range range)
 
 void pin_pieces_forget(void)
 {
+	pthread_mutex_init(&changing, NULL);
 	pieces.n = n_spare = hand = 0;
 	memset(watched_by, 0, sizeof watched_by);
 	n_watched = 0;

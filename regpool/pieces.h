@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Pieces of memory that do not overlap, how many registrations have each, and which descriptor
- * of uffd.h watches it. Every function is for one caller at a time (foreign.c has the lock).
+ * of uffd.h watches it. Every function is for one caller at a time (foreign.c has the lock),
+ * but for pin_pieces_list(), which never waits for the kernel.
  */
 #ifndef PIN_PIECES_H
 #define PIN_PIECES_H
@@ -21,7 +22,7 @@ int pin_pieces_renew(struct pin_foreign_range range, uint64_t *descriptors);
 
 /*
  * One that had the same range has it no more. Large pieces that nobody has stay watched, a few
- * of them, for whoever registers them next.
+ * of them, for whoever registers them next; so do those where somebody is just discarding.
  */
 #define PIN_PIECES_LARGE (32 * PIN_PAGE)
 #define PIN_PIECES_SPARE 32
@@ -29,6 +30,15 @@ void pin_pieces_remove(struct pin_foreign_range range);
 
 /* The program has unmapped or moved what descriptor n watched there: it does so no more. */
 void pin_pieces_lose(unsigned n, struct pin_foreign_range range);
+
+/*
+ * Descriptor n watches what is in the books as another's or as nobody's, because the program
+ * has moved it there, or it could not be given up: it does so no more, unless somebody has
+ * asked it to since. What is not watched for a moment is by the descriptors that are added.
+ * False: some of it has to be tried again.
+ */
+bool pin_pieces_give_up_strange(unsigned n, struct pin_foreign_range range,
+				uint64_t *descriptors);
 
 /*
  * Ends the watch of pieces there that descriptor n watches and nobody has: they have cost a

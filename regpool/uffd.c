@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/uffd.h"
+#include "allocator/frames.h"
 #include "allocator/os.h"
 #include "regpool/thread.h"
 
@@ -37,12 +38,12 @@ static struct descriptor {
 } descriptors[PIN_UFFDS];
 
 static const struct pin_uffd_user *user;
-static int events_fd, bell_fd;
+static int events_fd, bell_fd, pagemap;
 static _Atomic(struct order *) orders;
 /*
  * A page that is watched as well: to discard it wakes the thread, and returns when the thread
  * has taken the message. So a caller needs no descriptor that the program might close or take
- * for its own.
+ * for its own. Behind it is one that nobody can read.
  */
 static char *bell;
 
@@ -156,22 +157,62 @@ static void watch(struct order *order)
 		order->result = protect_whole(its->fd - 1, order->start, order->length);
 }
 
+/*
+ * Before it looks at what it is asked for, the kernel refuses to change protection while a call
+ * is on its way (userfaultfd_writeprotect() in fs/userfaultfd.c: mmap_changing).
+ */
+static bool has_sleeper(int fd)
+{
+	return ioctl(fd, UFFDIO_WRITEPROTECT, NULL) && errno == EAGAIN;
+}
+
+/*
+ * Whether anybody watches a page: to fill it the kernel wants to know before it looks at what
+ * from (mcopy_atomic() in mm/userfaultfd.c), which cannot be read, so that nothing changes.
+ */
+static bool is_watched(int fd, uintptr_t page)
+{
+	struct uffdio_copy copy = {
+		.dst = page, .src = (uintptr_t)bell + PIN_PAGE, .len = PIN_PAGE};
+
+	return ioctl(fd, UFFDIO_COPY, &copy) && errno != ENOENT;
+}
+
+/*
+ * What the program has put there since is left alone, or a call of its own might meet it
+ * watched in part for a moment.
+ */
+static bool is_left(int fd, uintptr_t start, size_t length)
+{
+	return is_watched(fd, start) || is_watched(fd, start + length - PIN_PAGE);
+}
+
+/*
+ * Who is about to discard pages there may still do so when it is watched no longer, and then
+ * whoever watches it next would not know. Who comes meanwhile is seen afterwards.
+ */
+static int end_watch(int fd, uintptr_t start, size_t length)
+{
+	int error = has_sleeper(fd) ? -EAGAIN : 0;
+
+	if (!error && is_left(fd, start, length))
+		error = unprotect(fd, start, length);
+	return !error && has_sleeper(fd) ? -EAGAIN : error;
+}
+
 /* What is left of a page of hugetlbfs stays watched: that costs a message some day. */
 static void unwatch(struct order *order)
 {
 	uintptr_t start = PIN_ALIGN_UP(order->start, PIN_GRANULE);
 	uintptr_t end = PIN_ALIGN_DOWN(order->start + order->length, PIN_GRANULE);
-	int fd = descriptors[order->n].fd - 1;
+	int fd = descriptors[order->n].fd - 1, error;
 
-	if (fd >= 0 && unprotect(fd, order->start, order->length) == -EINVAL && start < end)
-		unprotect(fd, start, end - start);
-}
-
-/* What was moved keeps its watch at the new address, where nobody asked for it. */
-static void forget_moved(int fd, const struct uffd_msg *message)
-{
-	if (message->event == UFFD_EVENT_REMAP)
-		unprotect(fd, message->arg.remap.to, message->arg.remap.len);
+	if (fd < 0)
+		return;
+	error = end_watch(fd, order->start, order->length);
+	if (error == -EINVAL && start < end)
+		error = end_watch(fd, start, end - start);
+	order->result = error == -EAGAIN;
 }
 
 /* The oldest one: the kernel hands them out in turn. */
@@ -184,8 +225,6 @@ static void take_message(unsigned n)
 	its->waits = false;
 	user->taking(n);
 	taken = read(its->fd - 1, &message, sizeof message) == sizeof message;
-	if (taken)
-		forget_moved(its->fd - 1, &message);
 	user->took(n, taken ? &message : NULL);
 	await(n, EPOLL_CTL_MOD);
 }
@@ -201,6 +240,18 @@ static void take(struct order *order)
 	order->result = its->waits && its->ticket == order->ticket;
 	if (order->result)
 		take_message(order->n);
+}
+
+static void look_for_sleeper(struct order *order)
+{
+	int fd = descriptors[order->n].fd - 1;
+
+	order->result = fd >= 0 && has_sleeper(fd);
+}
+
+static void look_at_page(struct order *order)
+{
+	order->result = pin_frames_is_shared(pagemap, order->start);
 }
 
 static void carry_out_orders(void)
@@ -327,6 +378,7 @@ static int set_up(void)
 {
 	if (close_range(0, ~0u, CLOSE_RANGE_UNSHARE))
 		return errno;
+	pagemap = pin_frames_open();
 	events_fd = epoll_create1(EPOLL_CLOEXEC);
 	return events_fd < 0 ? errno : hang_bell();
 }
@@ -349,7 +401,7 @@ int pin_uffd_start(const struct pin_uffd_user *who)
 
 	user = who;
 	owner = getpid();
-	bell = pin_os_reserve(PIN_PAGE);
+	bell = pin_os_reserve(2 * PIN_PAGE);
 	if (!bell || pin_os_commit(bell, PIN_PAGE))
 		return ENOMEM;
 	error = pin_thread_start(run, NULL, "pinalloc-watch");
@@ -370,16 +422,33 @@ int pin_uffd_watch(unsigned n, uintptr_t start, size_t length)
 	return order.result;
 }
 
-void pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length)
+bool pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length)
 {
 	struct order order = {.carry_out = unwatch, .n = n, .start = start, .length = length};
 
 	ask(&order);
+	return !order.result;
 }
 
 bool pin_uffd_take(unsigned n, uint32_t ticket)
 {
 	struct order order = {.carry_out = take, .n = n, .ticket = ticket};
+
+	ask(&order);
+	return order.result;
+}
+
+bool pin_uffd_is_asleep(unsigned n)
+{
+	struct order order = {.carry_out = look_for_sleeper, .n = n};
+
+	ask(&order);
+	return order.result;
+}
+
+bool pin_uffd_is_shared(uintptr_t page)
+{
+	struct order order = {.carry_out = look_at_page, .start = page};
 
 	ask(&order);
 	return order.result;

@@ -36,7 +36,8 @@ struct pin_uffd_user {
 int pin_uffd_start(const struct pin_uffd_user *user);
 
 /*
- * Watches a range of pages by descriptor n, opening it if need be. What is watched stays so.
+ * Watches a range of pages by descriptor n, opening it if need be. What is watched stays so,
+ * also when mremap() moves it elsewhere.
  * Returns 0; -EFAULT when some of it is not mapped, and the rest may be watched or not; -EINVAL
  * when any of it cannot be watched (pages of a file);
  * -EBUSY when another descriptor has some of it; -EPERM when it may not be written to; -EMFILE
@@ -45,8 +46,12 @@ int pin_uffd_start(const struct pin_uffd_user *user);
  */
 int pin_uffd_watch(unsigned n, uintptr_t start, size_t length);
 
-/* No longer. As pin_uffd_watch(). */
-void pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length);
+/*
+ * No longer. False while somebody may be about to discard pages there, whose message will be one
+ * of descriptor n: then nobody else may watch it, and this is to be tried again. As
+ * pin_uffd_watch().
+ */
+bool pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length);
 
 /*
  * Takes the oldest message of descriptor n, if it is the one that woke() gave this ticket for.
@@ -54,6 +59,15 @@ void pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length);
  * a time.
  */
 bool pin_uffd_take(unsigned n, uint32_t ticket);
+
+/*
+ * Whether the call that a message of descriptor n was about has not been woken yet since that
+ * was taken; true also while another message waits there. As pin_uffd_watch().
+ */
+bool pin_uffd_is_asleep(unsigned n);
+
+/* Whether a page is there and of shared memory. As pin_uffd_watch(). */
+bool pin_uffd_is_shared(uintptr_t page);
 
 /* In a forked child, which has neither the thread nor its descriptors: it may start anew. */
 void pin_uffd_leave(void);

@@ -2,13 +2,13 @@
 #include <config.h>
 
 #include "regpool/watch.h"
-#include "allocator/frames.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
 #include "regpool/callers.h"
 #include "regpool/foreign.h"
+#include "regpool/gone.h"
 #include "regpool/listeners.h"
 #include "regpool/pool.h"
 #include "regpool/thread.h"
@@ -16,7 +16,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <string.h>
 
 struct pin_watched pin_watched;
@@ -31,9 +30,8 @@ static struct {
 	_Atomic uint32_t ticket;  /* of the newest message */
 	_Atomic uint32_t settled; /* of the newest that needs nothing any more */
 	uint32_t answered;	  /* of the newest that listeners were told of */
-	_Atomic uint64_t woken_ns;
-	_Atomic int what; /* the one that was taken last says; 0: nothing */
-	_Atomic uintptr_t from, to;
+	_Atomic int what;	  /* the one that was taken last says; 0: nothing */
+	_Atomic uintptr_t from, to, moved_to;
 	/* A thread that registers was discarding these pages, or may have been. */
 	_Atomic pid_t caller;
 	_Atomic uintptr_t caller_from, caller_to;
@@ -45,6 +43,9 @@ static struct {
 /* Descriptors whose listeners are to be told, a bit each, and the word that is waited on. */
 static _Atomic uint64_t due, due_again;
 static _Atomic uint32_t rung;
+
+/* Those of which a message was taken before its listeners were told; the telling thread's. */
+static uint64_t late;
 
 /* --- in the thread that has the descriptors ----------------------------------- */
 
@@ -60,7 +61,6 @@ static void note_caller(unsigned n)
 static void woke(unsigned n, uint32_t ticket)
 {
 	note_caller(n);
-	atomic_store(&events[n].woken_ns, pin_os_now_ns());
 	atomic_store(&events[n].ticket, ticket);
 	atomic_fetch_or(&due, (uint64_t)1 << n);
 	atomic_fetch_add(&rung, 1);
@@ -92,6 +92,7 @@ static void note(unsigned n, const struct uffd_msg *message)
 		pin_granules_replace(from, to - from);
 	atomic_store(&events[n].from, from);
 	atomic_store(&events[n].to, to);
+	atomic_store(&events[n].moved_to, message->arg.remap.to);
 	atomic_store(&events[n].what, message->event);
 	atomic_fetch_add(&pin_watched.events, 1);
 }
@@ -110,10 +111,15 @@ static const struct pin_uffd_user user = {woke, taking, took};
 
 /* --- in the thread that tells -------------------------------------------------- */
 
+/* Since when a listener is at it; 0: none is. */
+static _Atomic uint64_t telling_since_ns;
+
 static void tell(uintptr_t start, size_t length)
 {
 	atomic_fetch_add(&pin_watched.told, 1);
+	atomic_store(&telling_since_ns, pin_os_now_ns());
 	pin_listeners_tell(start, length);
+	atomic_store(&telling_since_ns, 0);
 }
 
 static void tell_heap(void)
@@ -140,12 +146,6 @@ static void tell_foreign(unsigned n)
 	} while (found == PIN_ARRAY_SIZE(ranges));
 }
 
-/* Discarding goes from low addresses to high ones. */
-static bool is_gone(uintptr_t end)
-{
-	return !pin_frames_has(end - PIN_PAGE);
-}
-
 static void tell_news(unsigned n)
 {
 	atomic_fetch_add(&events[n].news, 1);
@@ -162,63 +162,17 @@ static void except_caller(unsigned n, uintptr_t from, uintptr_t to)
 	tell_news(n);
 }
 
-/*
- * Discards that may not have happened yet. Others are told meanwhile, so this is not waited
- * for: each is looked at now and then.
- */
-#define MOST_DISCARDS 16
-static struct discard {
-	unsigned n;
-	uintptr_t end;
-	uint64_t until_ns;
-} discards[MOST_DISCARDS];
-static unsigned n_discards;
-
-static void expect_discard(unsigned n, uintptr_t from, uintptr_t to)
-{
-	except_caller(n, from, to);
-	if (n_discards == MOST_DISCARDS ||
-	    (n != PIN_WATCH_HEAP && !pin_foreign_clip(n, &from, &to)))
-		return;
-	discards[n_discards++] = (struct discard){
-		n, to, pin_os_now_ns() + PIN_UFFD_PATIENCE_MS * 1000000ull};
-}
-
-/* A page that is in use again looks as if it had not gone, as does shared memory. */
-static void look_for_discards(void)
-{
-	for (unsigned i = 0; i < n_discards;) {
-		if (is_gone(discards[i].end) || pin_os_now_ns() >= discards[i].until_ns)
-			discards[i] = discards[--n_discards];
-		else
-			i++;
-	}
-}
-
-static bool expects_discard(unsigned n)
-{
-	for (unsigned i = 0; i < n_discards; i++)
-		if (discards[i].n == n)
-			return true;
-	return false;
-}
-
 static void note_gone(unsigned n)
 {
-	uintptr_t from = atomic_load(&events[n].from), to = atomic_load(&events[n].to);
+	struct pin_gone gone = {.n = n,
+				.what = atomic_load(&events[n].what),
+				.from = atomic_load(&events[n].from),
+				.to = atomic_load(&events[n].to),
+				.moved_to = atomic_load(&events[n].moved_to)};
 
-	switch (atomic_load(&events[n].what)) {
-	case UFFD_EVENT_REMOVE:
-		expect_discard(n, from, to);
-		pin_foreign_discard(n, from, to);
-		break;
-	case UFFD_EVENT_UNMAP:
-	case UFFD_EVENT_REMAP:
-		pin_foreign_lose(n, from, to);
-		break;
-	default:
-		break;
-	}
+	if (gone.what == UFFD_EVENT_REMOVE)
+		except_caller(n, gone.from, gone.to);
+	pin_gone_begin(gone);
 }
 
 static void tell_all(unsigned n)
@@ -228,32 +182,50 @@ static void tell_all(unsigned n)
 	tell_foreign(n);
 }
 
+/*
+ * The caller went on before the listeners knew. Who has registered pages meanwhile that were
+ * about to go is told when they have.
+ */
+static void note_late(unsigned n)
+{
+	atomic_fetch_add(&pin_watched.late, 1);
+	late |= (uint64_t)1 << n;
+}
+
 static void answer(unsigned n)
 {
 	const struct pin_watch_heap *its = atomic_load(&heap);
+	bool is_late;
 
 	events[n].answered = atomic_load(&events[n].ticket);
 	tell_all(n);
-	if (!pin_uffd_take(n, events[n].answered))
-		atomic_fetch_add(&pin_watched.late, 1);
+	is_late = !pin_uffd_take(n, events[n].answered);
 	note_gone(n);
+	if (is_late)
+		note_late(n);
 	if (n == PIN_WATCH_HEAP && its)
 		its->say();
 }
 
-/* Those that wait for nothing any more need not be waited for. Returns how many do. */
+/* Those that wait for nothing any more need not be waited for. Returns how much is left to do.
+ */
 static unsigned settle(uint64_t answered)
 {
-	look_for_discards();
+	unsigned n_left = pin_gone_work();
+
 	for (; answered; answered &= answered - 1) {
 		unsigned n = (unsigned)__builtin_ctzll(answered);
 
-		if (atomic_load(&events[n].settled) == events[n].answered || expects_discard(n))
+		if (atomic_load(&events[n].settled) == events[n].answered ||
+		    pin_gone_is_awaited(n))
 			continue;
+		if (late & (uint64_t)1 << n)
+			tell_all(n);
+		late &= ~((uint64_t)1 << n);
 		atomic_store(&events[n].settled, events[n].answered);
 		tell_news(n);
 	}
-	return n_discards;
+	return n_left;
 }
 
 static void *run(void *arg)
@@ -272,7 +244,7 @@ static void *run(void *arg)
 		for (; woken; woken &= woken - 1)
 			answer((unsigned)__builtin_ctzll(woken));
 		if (settle(answered))
-			sched_yield();
+			pin_os_wait_ms(&rung, seen, 1);
 		else
 			pin_os_wait(&rung, seen);
 	}
@@ -373,31 +345,42 @@ void pin_watch_leave(void)
 	pin_foreign_leave();
 }
 
-static bool is_settled(unsigned n, uint32_t ticket, pid_t caller)
+/* What was discarded before its own may be another's. */
+static bool is_own(unsigned n, uint32_t ticket, uint32_t settled, pid_t caller)
 {
-	return (int32_t)(atomic_load(&events[n].settled) - ticket) >= 0 ||
-	       (atomic_load(&events[n].own) == ticket &&
-		atomic_load(&events[n].caller) == caller);
+	return settled == ticket - 1 && atomic_load(&events[n].own) == ticket &&
+	       atomic_load(&events[n].caller) == caller;
 }
 
-/* What is late already is waited for no more: who tells may wait for a lock of the caller's. */
+static bool is_settled(unsigned n, uint32_t ticket, pid_t caller)
+{
+	uint32_t settled = atomic_load(&events[n].settled);
+
+	return (int32_t)(settled - ticket) >= 0 || is_own(n, ticket, settled, caller);
+}
+
+/* A listener may wait for a lock of the caller's. The rest of that thread waits for nobody. */
+static bool is_stuck(void)
+{
+	uint64_t since = atomic_load(&telling_since_ns);
+
+	return since && pin_os_now_ns() - since >= PIN_UFFD_PATIENCE_MS * 1000000ull;
+}
+
 static PIN_COLD void await_settled(unsigned n, uint32_t ticket, pid_t caller)
 {
-	uint64_t until = atomic_load(&events[n].woken_ns) + PIN_UFFD_PATIENCE_MS * 1000000ull;
-	uint64_t now = pin_os_now_ns();
+	uint32_t seen = atomic_load(&events[n].news);
 
-	while (now < until) {
-		uint32_t seen = atomic_load(&events[n].news);
-
-		if (is_settled(n, ticket, caller))
-			return;
-		pin_os_wait_ms(&events[n].news, seen, (until - now) / 1000000 + 1);
-		now = pin_os_now_ns();
+	while (!is_settled(n, ticket, caller) && !is_stuck()) {
+		pin_os_wait_ms(&events[n].news, seen, PIN_UFFD_PATIENCE_MS / 4);
+		seen = atomic_load(&events[n].news);
 	}
 }
 
 void pin_watch_tell_again(uint64_t descriptors)
 {
+	if (!descriptors)
+		return;
 	atomic_fetch_or(&due_again, descriptors);
 	atomic_fetch_add(&rung, 1);
 	pin_os_wake(&rung);

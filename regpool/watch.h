@@ -14,7 +14,7 @@
  *
  * What it cannot do:
  *  - The message of MADV_DONTNEED comes before the pages go. Registrations that another thread
- *    makes in between wait until the last of them is seen to be gone, 100 ms at most.
+ *    makes in between wait until they must have gone, which takes some milliseconds (gone.h).
  *  - A hole punched into a shared file, System V shared memory, and pages of a file give no
  *    message.
  */
@@ -82,7 +82,8 @@ uint32_t pin_watch_count(void);
 
 /*
  * Around a registration by a thread of this number, with the descriptors that watch its memory,
- * a bit each: waits until whoever was told of something there is done, or 100 ms, and returns a
+ * a bit each: waits until whoever was told of something there is done, or has been at it for
+ * PIN_UFFD_PATIENCE_MS and may wait for the caller, and pages have gone; and returns a
  * ticket; whether nothing has been replaced since, so that what was pinned is what is mapped.
  */
 uint64_t pin_watch_quiet(uint64_t descriptors, pid_t caller);

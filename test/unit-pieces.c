@@ -15,7 +15,7 @@
 #include <string.h>
 
 int __wrap_pin_uffd_watch(unsigned n, uintptr_t start, size_t length);
-void __wrap_pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length);
+bool __wrap_pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length);
 size_t __wrap_pin_os_most_mappings(void);
 
 #define PAGES	1536
@@ -29,6 +29,7 @@ static struct page {
 	unsigned users; /* what the test has added and not removed */
 } pages[PAGES];
 static unsigned most_descriptors = PIN_UFFDS, calls;
+static unsigned discards; /* + 1: the descriptor with a call that is about to discard */
 
 static struct page *first_page(uintptr_t start)
 {
@@ -57,13 +58,16 @@ int __wrap_pin_uffd_watch(unsigned n, uintptr_t start, size_t length)
 	return holes ? -EFAULT : 0;
 }
 
-void __wrap_pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length)
+bool __wrap_pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length)
 {
 	struct page *page = first_page(start);
 
+	if (discards == n + 1)
+		return false;
 	for (size_t i = 0; i < length / PIN_PAGE; i++)
 		if (page[i].watcher == n + 1)
 			page[i].watcher = 0;
+	return true;
 }
 
 #define MOST_PIECES 120
@@ -267,6 +271,53 @@ static void renewed(void)
 	ok(is_right() && !count_pieces(), "until it is given up");
 }
 
+/* The program has moved there what another watches. */
+static void moved_in(void)
+{
+	uint64_t descriptors = 0;
+
+	add(0, 4, NULL);
+	add(20, 4, NULL);
+	add(8, 2, NULL);
+	pages[8].watcher = pages[9].watcher = pages[10].watcher = pages[20].watcher;
+	ok(!pin_pieces_renew(at(8, 2), &descriptors) && is_right() && descriptors == 4,
+	   "what another descriptor watches by now is its from then on");
+	ok(pin_pieces_give_up_strange(2, at(7, 5), &descriptors) && !pages[10].watcher &&
+		   is_right(),
+	   "what nobody has asked for there it gives up");
+	pages[0].watcher = pages[20].watcher;
+	descriptors = 0;
+	ok(pin_pieces_renew(at(0, 4), &descriptors) == -EBUSY, "two cannot have one piece");
+	ok(pin_pieces_give_up_strange(2, at(0, 1), &descriptors) && descriptors == 2 &&
+		   !pin_pieces_renew(at(0, 4), &descriptors) && is_right(),
+	   "then it goes back to whose it was, which is to be told again");
+	take_away(0, 4);
+	take_away(8, 2);
+	take_away(20, 4);
+	ok(is_right() && !count_pieces() && !count_spare(), "and all go");
+}
+
+/* A call that one descriptor has told of may still discard when another watches. */
+static void discarding(void)
+{
+	uint64_t descriptors = 0;
+
+	add(0, 4, &descriptors);
+	discards = pages[0].watcher;
+	take_away(0, 4);
+	ok(count_spare() == 4, "where somebody is about to discard pages nothing is given up");
+	add(30, 4, NULL);
+	ok(add(2, 1, &descriptors) && descriptors == 2 && is_right(),
+	   "and who registers them then waits for that one");
+	take_away(2, 1);
+	take_away(30, 4);
+	ok(!pin_pieces_give_up_strange(discards - 1, at(40, 1), &descriptors),
+	   "nor is what was moved");
+	discards = 0;
+	give_up_spare(0, PAGES);
+	ok(is_right() && !count_pieces() && !count_spare(), "until it is done");
+}
+
 /* Each makes mappings, of which a process may not have as many as it likes. */
 static void too_many(void)
 {
@@ -376,6 +427,8 @@ int main(void)
 	half_watched();
 	unmapped();
 	renewed();
+	moved_in();
+	discarding();
 	too_many();
 	at_random();
 	spare();

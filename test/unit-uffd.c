@@ -4,7 +4,7 @@
  * the messages say, and any number of threads at once. Where the kernel forbids userfaultfd
  * there is nothing to try.
  */
-#include <config.h>
+#include <config.h> /* for mremap() */
 
 #include "regpool/uffd.h"
 #include "allocator/os.h"
@@ -200,6 +200,78 @@ static void refused(void)
 	ok(pin_uffd_watch(5, (uintptr_t)p, LENGTH) == -EFAULT, "nor what is in part");
 }
 
+static void *discard(void *arg)
+{
+	if (madvise(arg, LENGTH, MADV_DONTNEED))
+		abort();
+	return NULL;
+}
+
+/* Who discards has been told of before the pages go. */
+static void discarding(void)
+{
+	pthread_t thread;
+	uint32_t ticket;
+	char *p = map_pages();
+
+	pin_uffd_watch(20, (uintptr_t)p, LENGTH);
+	ok(!pin_uffd_is_asleep(20), "nobody sleeps yet");
+	if (pthread_create(&thread, NULL, discard, p))
+		abort();
+	ticket = await(20, 0);
+	ok(pin_uffd_is_asleep(20), "who is about to discard pages does");
+	ok(!pin_uffd_unwatch(20, (uintptr_t)p, LENGTH), "and is not forgotten");
+	ok(*p == 1 && pin_uffd_take(20, ticket), "until its message is taken");
+	pthread_join(thread, NULL);
+	ok(!pin_uffd_is_asleep(20) && *p == 0, "and the pages go");
+	ok(pin_uffd_unwatch(20, (uintptr_t)p, LENGTH) &&
+		   !pin_uffd_watch(21, (uintptr_t)p, LENGTH),
+	   "then another may watch");
+	pin_uffd_unwatch(21, (uintptr_t)p, LENGTH);
+}
+
+static void *move(void *arg)
+{
+	char **places = arg;
+
+	if (mremap(places[0], LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_FIXED, places[1]) !=
+	    places[1])
+		abort();
+	return NULL;
+}
+
+static void moved(void)
+{
+	char *places[2] = {map_pages(), map_pages()};
+	pthread_t thread;
+
+	pin_uffd_watch(22, (uintptr_t)places[0], LENGTH);
+	if (pthread_create(&thread, NULL, move, places))
+		abort();
+	pin_uffd_take(22, await(22, 0));
+	ok(heard[22].what == UFFD_EVENT_REMAP, "what moves is told");
+	pthread_join(thread, NULL);
+	ok(pin_uffd_watch(23, (uintptr_t)places[1], LENGTH) == -EBUSY, "it keeps its watch");
+	ok(pin_uffd_unwatch(22, (uintptr_t)places[1], LENGTH) &&
+		   !pin_uffd_watch(23, (uintptr_t)places[1], LENGTH),
+	   "until that is ended there");
+	ok(pin_uffd_unwatch(22, (uintptr_t)places[1], LENGTH) &&
+		   pin_uffd_watch(22, (uintptr_t)places[1], LENGTH) == -EBUSY,
+	   "and does not end another's");
+	pin_uffd_unwatch(23, (uintptr_t)places[1], LENGTH);
+}
+
+static void shared(void)
+{
+	char *own = map_pages();
+	char *p = mmap(NULL, PIN_PAGE, WRITABLE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	ok(!pin_uffd_is_shared((uintptr_t)p), "a page that is not there is not shared");
+	*p = 1;
+	ok(pin_uffd_is_shared((uintptr_t)p) && !pin_uffd_is_shared((uintptr_t)own),
+	   "of shared memory it is, and of others not");
+}
+
 static unsigned count_descriptors(void)
 {
 	unsigned n = 0;
@@ -314,6 +386,9 @@ int main(void)
 	overdue();
 	in_turn();
 	refused();
+	discarding();
+	moved();
+	shared();
 	forked();
 	at_once();
 	return done_testing();

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/gone.h"
+#include "allocator/os.h"
+#include "regpool/foreign.h"
+#include "regpool/uffd.h"
+#include "regpool/watch.h"
+
+/*
+ * Pages of MADV_DONTNEED go, all at once with the lock of the process's mappings, after its
+ * caller has been woken. Nothing says when: it has been woken, it has had a while to get the
+ * lock, and then somebody else has got it. Pages of shared memory go without that lock
+ * (madvise_remove() in mm/madvise.c).
+ */
+enum stage { ASLEEP, WOKEN, AWAY };
+#define WHILE_NS 2000000ull
+#define MOST_NS	 (PIN_UFFD_PATIENCE_MS * 1000000ull)
+
+#define MOST 32
+static struct task {
+	struct pin_gone it;
+	enum stage stage;
+	uint64_t taken_ns, woken_ns;
+	bool is_awaited;
+} left[MOST];
+static unsigned n_left;
+
+static enum stage next_stage(struct task *task, uint64_t now)
+{
+	switch (task->stage) {
+	case ASLEEP:
+		task->woken_ns = now;
+		return pin_uffd_is_asleep(task->it.n) ? ASLEEP : WOKEN;
+	case WOKEN:
+		if (now - task->woken_ns < WHILE_NS)
+			return WOKEN;
+		pin_os_await_mappings();
+		pin_os_await_mappings();
+		return AWAY;
+	default:
+		return AWAY;
+	}
+}
+
+static bool awaits_pages(struct task *task)
+{
+	uint64_t now = pin_os_now_ns();
+
+	if (task->it.what != UFFD_EVENT_REMOVE || now - task->taken_ns >= MOST_NS)
+		return false;
+	task->stage = next_stage(task, now);
+	/* One that is in use again looks as if it had not gone. */
+	return task->stage != AWAY || pin_uffd_is_shared(task->it.to - PIN_PAGE);
+}
+
+/* As far as there is no need to wait for whoever registers; false: something is left. */
+static bool put_right(const struct pin_gone *it)
+{
+	uintptr_t moved_end = it->moved_to + (it->to - it->from);
+	uint64_t again = 0;
+	bool is_done = true;
+
+	switch (it->what) {
+	case UFFD_EVENT_REMOVE:
+		is_done = pin_foreign_discard(it->n, it->from, it->to, &again);
+		break;
+	case UFFD_EVENT_UNMAP:
+		is_done = pin_foreign_lose(it->n, it->from, it->to);
+		break;
+	case UFFD_EVENT_REMAP:
+		is_done = pin_foreign_lose(it->n, it->from, it->to) &&
+			  pin_foreign_move_in(it->n, it->moved_to, moved_end, &again);
+		break;
+	default:
+		break;
+	}
+	pin_watch_tell_again(again);
+	return is_done;
+}
+
+unsigned pin_gone_work(void)
+{
+	for (unsigned i = 0; i < n_left;) {
+		left[i].is_awaited = awaits_pages(&left[i]);
+		if (!left[i].is_awaited && put_right(&left[i].it))
+			left[i] = left[--n_left];
+		else
+			i++;
+	}
+	return n_left;
+}
+
+void pin_gone_begin(struct pin_gone gone)
+{
+	while (n_left == MOST && pin_gone_work() == MOST)
+		pin_os_sleep_ms(1);
+	left[n_left++] = (struct task){
+		.it = gone, .taken_ns = pin_os_now_ns(), .is_awaited = true};
+}
+
+bool pin_gone_is_awaited(unsigned n)
+{
+	for (unsigned i = 0; i < n_left; i++)
+		if (left[i].it.n == n &&
+		    (left[i].is_awaited || left[i].it.what == UFFD_EVENT_REMAP))
+			return true;
+	return false;
+}
