@@ -172,17 +172,12 @@ static void try_any(void)
 
 int main(int argc, char **argv)
 {
-	static const struct {
-		const char *name;
-		void (*run)(void);
-	} cases[] = {
+	static const struct rdma_case cases[] = {
 		{"merge", merge}, {"grow", grow}, {"realloc", grow_in_place}, {"any", try_any}};
 	struct rusage usage;
 
 	set_up();
-	for (size_t i = 0; argc > 1 && i < sizeof cases / sizeof *cases; i++)
-		if (!strcmp(argv[1], cases[i].name))
-			cases[i].run();
+	rdma_run(cases, argc, argv);
 	need(ranges && !getrusage(RUSAGE_SELF, &usage));
 	printf("%s ranges %u refused %u wrong %u\n", argv[1], ranges, refused, wrong);
 	printf("resident %ld\n", usage.ru_maxrss);

@@ -190,24 +190,14 @@ static void imported(void)
 	ok(!ibv_close_device(context), "so can the device");
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} cases[] = {{"others", others},
-	     {"closed", closed},
-	     {"reused", reused},
-	     {"busy", busy},
-	     {"imported", imported}};
+static const struct rdma_case cases[] = {{"others", others},
+					 {"closed", closed},
+					 {"reused", reused},
+					 {"busy", busy},
+					 {"imported", imported}};
 
 int main(int argc, char **argv)
 {
-	const size_t n = sizeof cases / sizeof *cases;
-	size_t i;
-
-	need(argc > 1);
-	for (i = 0; i < n && strcmp(argv[1], cases[i].name); i++)
-		;
-	need(i < n);
-	cases[i].run();
+	rdma_run(cases, argc, argv);
 	return done_testing();
 }

@@ -341,27 +341,18 @@ static void off(void)
 	free(block);
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} cases[] = {{"keys", keys},	 {"large", large},   {"outside", outside}, {"edge", edge},
-	     {"attach", attach}, {"rights", rights}, {"dealloc", dealloc}, {"lazy", lazy},
-	     {"off", off},	 {"report", report}};
+static const struct rdma_case cases[] = {
+	{"keys", keys},	    {"large", large},	{"outside", outside}, {"edge", edge},
+	{"attach", attach}, {"rights", rights}, {"dealloc", dealloc}, {"lazy", lazy},
+	{"off", off},	    {"report", report}};
 
 int main(int argc, char **argv)
 {
-	const size_t n = sizeof cases / sizeof *cases;
-	size_t i;
-
-	need(argc > 1);
 	if (!pinalloc_lookup || !pinalloc_attach || !pinalloc_detach || !pinalloc_stats ||
 	    !pinalloc_report)
 		return 3;
 	if (argc > 2)
 		report_path = argv[2];
-	for (i = 0; i < n && strcmp(argv[1], cases[i].name); i++)
-		;
-	need(i < n);
-	cases[i].run();
+	rdma_run(cases, argc, argv);
 	return done_testing();
 }

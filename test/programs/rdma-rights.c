@@ -323,20 +323,11 @@ static void outside(void)
 	   "all can be given up");
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} cases[] = {{"exact", exact}, {"rereg", rereg}, {"region", region}, {"outside", outside}};
+static const struct rdma_case cases[] = {
+	{"exact", exact}, {"rereg", rereg}, {"region", region}, {"outside", outside}};
 
 int main(int argc, char **argv)
 {
-	const size_t n = sizeof cases / sizeof *cases;
-	size_t i;
-
-	need(argc > 1);
-	for (i = 0; i < n && strcmp(argv[1], cases[i].name); i++)
-		;
-	need(i < n);
-	cases[i].run();
+	rdma_run(cases, argc, argv);
 	return done_testing();
 }

@@ -375,25 +375,15 @@ static void pairs(void)
 	ok(!failed, "1000 pairs");
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} cases[] = {{"answer", answer},   {"iova", iova},	 {"relaxed", relaxed},
-	     {"rights", rights},   {"twice", twice},	 {"many", many},
-	     {"overlap", overlap}, {"foreign", foreign}, {"copies", copies},
-	     {"threads", threads}, {"pairs", pairs}};
+static const struct rdma_case cases[] = {
+	{"answer", answer}, {"iova", iova},	  {"relaxed", relaxed}, {"rights", rights},
+	{"twice", twice},   {"many", many},	  {"overlap", overlap}, {"foreign", foreign},
+	{"copies", copies}, {"threads", threads}, {"pairs", pairs}};
 
 int main(int argc, char **argv)
 {
-	const size_t n = sizeof cases / sizeof *cases;
-	size_t i;
-
-	need(argc > 1);
 	if (argc > 2)
 		count = strtoul(argv[2], NULL, 10);
-	for (i = 0; i < n && strcmp(argv[1], cases[i].name); i++)
-		;
-	need(i < n);
-	cases[i].run();
+	rdma_run(cases, argc, argv);
 	return done_testing();
 }

@@ -20,6 +20,12 @@ static char *pages;
 static struct ibv_mr *mrs[N];
 static const char *file;
 
+static void register_pages(void)
+{
+	for (size_t i = 0; i < N; i++)
+		mrs[i] = registered(pd, pages + 2 * i * PAGE, PAGE);
+}
+
 /* --- a lock ---------------------------------------------------------------------- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -36,8 +42,7 @@ static double replace(size_t n, bool locked)
 {
 	double began;
 
-	for (size_t i = 0; i < N; i++)
-		mrs[i] = registered(pd, pages + 2 * i * PAGE, PAGE);
+	register_pages();
 	if (locked)
 		pthread_mutex_lock(&lock);
 	began = rdma_now();
@@ -109,8 +114,7 @@ static void await_end(void)
 {
 	pthread_t thread;
 
-	for (size_t i = 0; i < N; i++)
-		mrs[i] = registered(pd, pages + 2 * i * PAGE, PAGE);
+	register_pages();
 	need(!pthread_create(&thread, NULL, unmap_all, NULL));
 	end(NULL);
 }
@@ -119,8 +123,7 @@ static void await_end_in_thread(void)
 {
 	pthread_t thread;
 
-	for (size_t i = 0; i < N; i++)
-		mrs[i] = registered(pd, pages + 2 * i * PAGE, PAGE);
+	register_pages();
 	need(!pthread_create(&thread, NULL, end, NULL));
 	unmap_all(NULL);
 	pause();
@@ -142,8 +145,7 @@ static void unmap_at_exit(void)
 static void leave_to_handler(void)
 {
 	atexit(unmap_at_exit);
-	for (size_t i = 0; i < N; i++)
-		mrs[i] = registered(pd, pages + 2 * i * PAGE, PAGE);
+	register_pages();
 	exit(7);
 }
 

@@ -44,6 +44,26 @@ static inline double rdma_now(void)
 	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+/* What a program tries, by the name that its first argument gives. */
+struct rdma_case {
+	const char *name;
+	void (*run)(void);
+};
+
+#define rdma_run(cases, argc, argv) \
+	rdma_run_case(cases, sizeof(cases) / sizeof *(cases), argc, argv)
+
+static inline void rdma_run_case(const struct rdma_case *cases, size_t n, int argc, char **argv)
+{
+	size_t i;
+
+	need(argc > 1);
+	for (i = 0; i < n && strcmp(argv[1], cases[i].name); i++)
+		;
+	need(i < n);
+	cases[i].run();
+}
+
 /* The first device there is. */
 static inline struct ibv_context *rdma_open(void)
 {
