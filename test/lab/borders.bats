@@ -7,12 +7,7 @@
 setup_file() {
 	load ../helper
 	load lab
-	local mpi
-
-	for mpi in openmpi mpich; do
-		"mpicc.$mpi" -O2 -o "$BATS_FILE_TMPDIR/arrays.$mpi" \
-			"$top_srcdir/test/programs/mpi-arrays.c"
-	done
+	build_mpi arrays
 	vm_options=(--timeout 1200)
 	boot
 }

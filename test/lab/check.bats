@@ -48,8 +48,7 @@ in_guest() {
 	attempt run-off "$pinalloc" run --report=/ctl/run-off.json --register=off -- \
 		"$programs/rdma-verbs" answer
 	command=(mpirun.openmpi -np 2 --bind-to none --mca pml ucx --mca btl '^openib,vader,tcp,ofi')
-	attempt mpi OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-		UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 UCX_UD_VERBS_ETH_DGID_CHECK=n \
+	attempt mpi UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 UCX_UD_VERBS_ETH_DGID_CHECK=n \
 		"${command[@]}" "$pinalloc" run --report=/ctl/mpi.%r.json -- \
 		"$BATS_FILE_TMPDIR/exchange" 6
 

@@ -6,12 +6,7 @@
 setup_file() {
 	load ../helper
 	load lab
-	local mpi
-
-	for mpi in openmpi mpich; do
-		"mpicc.$mpi" -g -O2 -I"$top_srcdir" -o "$BATS_FILE_TMPDIR/peaks.$mpi" \
-			"$top_srcdir/test/programs/mpi-peaks.c"
-	done
+	build_mpi peaks -g -I"$top_srcdir"
 	declare -f job over_ucx > "$BATS_FILE_TMPDIR/job"
 	boot job over_ucx killed end
 	on_two_nodes

@@ -5,13 +5,30 @@
 # $results.
 results=$BATS_FILE_TMPDIR/results
 
+# build_mpi PROGRAM [FLAG…]: mpi-PROGRAM for both MPIs, as PROGRAM.openmpi and PROGRAM.mpich.
+build_mpi() {
+	local mpi
+
+	for mpi in openmpi mpich; do
+		"mpicc.$mpi" -O2 "${@:2}" -o "$BATS_FILE_TMPDIR/$1.$mpi" \
+			"$top_srcdir/test/programs/mpi-$1.c"
+	done
+}
+
+build_count_reg() {
+	gcc -O2 -shared -fPIC -I"$top_builddir" -o "$BATS_FILE_TMPDIR/count-reg.so" \
+		"$top_srcdir/test/programs/count-reg.c"
+}
+
 # boot [FUNCTION…]: runs in_guest in a virtual machine (of these vm_options), where attempt, shimmed,
-# as_nobody, pair_over_ucx and the functions named here can be called.
+# counted, as_nobody, pair_over_… and the functions named here can be called.
 boot() {
 	mkdir "$results"
 	{
 		declare -p library programs top_srcdir BATS_FILE_TMPDIR
-		declare -f attempt shimmed as_nobody pair_over_ucx in_guest "$@"
+		declare -f attempt shimmed counted as_nobody pair_over_ucx pair_over_libfabric in_guest "$@"
+		# What Open MPI asks of root.
+		echo 'export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1'
 		echo in_guest
 	} > "$results/script"
 	"$top_srcdir/test/lab/vm" "${vm_options[@]}" --dir "$results" -- bash /ctl/script > "$results/log" 2>&1 ||
@@ -34,6 +51,13 @@ shimmed() {
 	attempt "$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/$name.json" "$@"
 }
 
+# counted NAME …: without it, counting registrations.
+counted() {
+	local name=$1
+	shift
+	attempt "$name" LD_PRELOAD="$BATS_FILE_TMPDIR/count-reg.so" "$@"
+}
+
 # as_nobody NAME BYTES [VARIABLE=VALUE…] COMMAND…: one case without privileges and
 # with a limit on locked memory. Where this was built may not be for everybody to look
 # into.
@@ -51,8 +75,7 @@ pair_over_ucx() {
 		UCX_UD_VERBS_ETH_DGID_CHECK=n
 	case $1 in
 	openmpi)
-		printf '%s\n' OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-			mpirun.openmpi -np 2 --bind-to none --mca pml ucx \
+		printf '%s\n' mpirun.openmpi -np 2 --bind-to none --mca pml ucx \
 			--mca btl ^openib,vader,tcp,ofi
 		;;
 	mpich)
@@ -61,6 +84,13 @@ pair_over_ucx() {
 	esac
 	shift
 	printf '%s\n' "$@"
+}
+
+# pair_over_libfabric PROGRAM…: the same for Open MPI over libfabric. Soft-RoCE takes messages of
+# up to 8 MiB, and fewer completions at a time than libfabric would ask for without FI_UNIVERSE_SIZE.
+pair_over_libfabric() {
+	printf '%s\n' FI_UNIVERSE_SIZE=4 mpirun.openmpi -np 2 --bind-to none --mca pml cm --mca mtl ofi \
+		--mca mtl_ofi_provider_include 'verbs;ofi_rxm' "$@"
 }
 
 # ended NAME [STATUS]: shows what a case wrote; whether it ended as it should.

@@ -6,14 +6,10 @@
 setup_file() {
 	load ../helper
 	load lab
-	mpicc.openmpi -O2 -o "$BATS_FILE_TMPDIR/exchange.openmpi" \
-		"$top_srcdir/test/programs/mpi-exchange.c"
-	mpicc.mpich -O2 -o "$BATS_FILE_TMPDIR/exchange.mpich" \
-		"$top_srcdir/test/programs/mpi-exchange.c"
+	build_mpi exchange
+	build_count_reg
 	"$top_srcdir/test/lab/stale-cases" build "$BATS_FILE_TMPDIR"
-	gcc -O2 -shared -fPIC -I"$top_builddir" -o "$BATS_FILE_TMPDIR/count-reg.so" \
-		"$top_srcdir/test/programs/count-reg.c"
-	boot with without over_ucx over_libfabric over_mpich
+	boot with over_ucx over_libfabric
 }
 
 # Each round is a message of up to 2 MB, sent by one rank and the other in turn.
@@ -26,58 +22,37 @@ with() {
 	attempt "$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/$name.%r.json" "$@"
 }
 
-# without NAME …: without it, counting registrations.
-without() {
-	local name=$1
-	shift
-	attempt "$name" LD_PRELOAD="$BATS_FILE_TMPDIR/count-reg.so" "$@"
-}
-
-# over_ucx HOW NAME [VARIABLE=VALUE…] [-- OPTION…]: a job of Open MPI over UCX; HOW is
-# with or without, the options are mpirun's. $job is what it runs.
+# over_ucx HOW NAME [VARIABLE=VALUE…]: a job of Open MPI over UCX; HOW is with or counted.
+# $job is what it runs.
 over_ucx() {
-	local how=$1 name=$2 variables=()
-	shift 2
-	while [ $# -gt 0 ] && [ "$1" != -- ]; do
-		variables+=("$1")
-		shift
-	done
-	"$how" "$name" UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
-		UCX_UD_VERBS_ETH_DGID_CHECK=n "${variables[@]}" \
-		mpirun.openmpi -np 2 --bind-to none --mca pml ucx \
-		--mca btl ^openib,vader,tcp,ofi "${@:2}" "${job[@]}"
+	local command
+	mapfile -t command < <(pair_over_ucx openmpi "${job[@]}")
+	"$1" "$2" "${@:3}" "${command[@]}"
 }
 
 # over_libfabric HOW NAME MONITOR: the same over libfabric's verbs, where libfabric
-# watches mappings itself: without the option, Open MPI does it for it.
+# watches mappings itself: with its component for memory, Open MPI does it for it.
 over_libfabric() {
-	"$1" "$2" FI_UNIVERSE_SIZE=4 FI_MR_CACHE_MONITOR="$3" \
-		mpirun.openmpi -np 2 --bind-to none --mca memory ^patcher \
-		--mca pml cm --mca mtl ofi \
-		--mca mtl_ofi_provider_include 'verbs;ofi_rxm' "${job[@]}"
-}
-
-over_mpich() {
-	with "$1" UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
-		UCX_UD_VERBS_ETH_DGID_CHECK=n MPIR_CVAR_NOLOCAL=1 \
-		mpirun.mpich -np 2 "$BATS_FILE_TMPDIR/exchange.mpich" "$rounds" 2000000
+	local command
+	mapfile -t command < <(pair_over_libfabric "${job[@]}")
+	"$1" "$2" FI_MR_CACHE_MONITOR="$3" OMPI_MCA_memory=^patcher "${command[@]}"
 }
 
 in_guest() {
-	local rounds=24 monitor how
+	local rounds=24 monitor command
 	local job=("$BATS_FILE_TMPDIR/exchange.openmpi" "$rounds" 2000000)
 
-	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-	over_ucx without plain-default
-	over_ucx without plain-direct UCX_IB_REG_METHODS=direct
+	over_ucx counted plain-default
+	over_ucx counted plain-direct UCX_IB_REG_METHODS=direct
 	over_ucx with default
 	over_ucx with direct UCX_IB_REG_METHODS=direct
 	over_ucx with no-events UCX_MEM_EVENTS=n
-	over_ucx with no-patcher -- --mca memory ^patcher
+	over_ucx with no-patcher OMPI_MCA_memory=^patcher
 	over_ucx with checked UCX_RCACHE_CHECK_PFN=1024
 	over_ucx with reloc UCX_MEM_MMAP_HOOK_MODE=reloc
 	over_ucx with reloc-cured UCX_MEM_MMAP_HOOK_MODE=reloc UCX_MEM_MALLOC_RELOC=no
-	over_mpich mpich
+	mapfile -t command < <(pair_over_ucx mpich "$BATS_FILE_TMPDIR/exchange.mpich" "$rounds" 2000000)
+	with mpich "${command[@]}"
 	for monitor in memhooks userfaultfd disabled; do
 		over_libfabric with $monitor $monitor
 	done
@@ -87,14 +62,13 @@ in_guest() {
 	for monitor in memhooks userfaultfd disabled; do
 		over_libfabric with stale-$monitor $monitor
 	done
-	over_libfabric without plain-stale memhooks
+	over_libfabric counted plain-stale memhooks
 	job=("$BATS_FILE_TMPDIR/mpi-stale.openmpi" blind free+malloc:send free+malloc:receive
 		free+calloc:send free+calloc:receive)
-	for how in without with; do
-		over_ucx $how blind-$how UCX_MEM_MMAP_HOOK_MODE=none UCX_RCACHE_CHECK_PFN=1024 \
-			GLIBC_TUNABLES=glibc.malloc.mmap_threshold=131072 \
-			-- --mca memory ^patcher
-	done
+	local unheard=(UCX_MEM_MMAP_HOOK_MODE=none UCX_RCACHE_CHECK_PFN=1024
+		GLIBC_TUNABLES=glibc.malloc.mmap_threshold=131072 OMPI_MCA_memory=^patcher)
+	over_ucx counted blind-without "${unheard[@]}"
+	over_ucx with blind-with "${unheard[@]}"
 }
 
 setup() {

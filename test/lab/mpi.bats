@@ -6,32 +6,9 @@
 setup_file() {
 	load ../helper
 	load lab
-	local mpi
-
-	for mpi in openmpi mpich; do
-		"mpicc.$mpi" -O2 -o "$BATS_FILE_TMPDIR/exchange.$mpi" \
-			"$top_srcdir/test/programs/mpi-exchange.c"
-	done
-	gcc -O2 -shared -fPIC -I"$top_builddir" -o "$BATS_FILE_TMPDIR/count-reg.so" \
-		"$top_srcdir/test/programs/count-reg.c"
-	boot over_libfabric counted
-}
-
-# over_libfabric ROUNDS: soft-RoCE takes messages of up to 8 MiB, and fewer completions
-# at a time than libfabric would ask for without FI_UNIVERSE_SIZE.
-over_libfabric() {
-	printf '%s\n' FI_UNIVERSE_SIZE=4 \
-		OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-		mpirun.openmpi -np 2 --bind-to none --mca pml cm --mca mtl ofi \
-		--mca mtl_ofi_provider_include 'verbs;ofi_rxm' \
-		"$BATS_FILE_TMPDIR/exchange.openmpi" "$1" 8000000
-}
-
-# counted NAME …: without the library, counting registrations.
-counted() {
-	local name=$1
-	shift
-	attempt "$name" LD_PRELOAD="$BATS_FILE_TMPDIR/count-reg.so" "$@"
+	build_mpi exchange
+	build_count_reg
+	boot
 }
 
 in_guest() {
@@ -48,7 +25,7 @@ in_guest() {
 			counted glibc-$mpi-$rounds "${command[@]}"
 		done
 	done
-	mapfile -t command < <(over_libfabric 6)
+	mapfile -t command < <(pair_over_libfabric "$BATS_FILE_TMPDIR/exchange.openmpi" 6 8000000)
 	counted glibc-libfabric "${command[@]}"
 	attempt libfabric LD_PRELOAD="$library" PINALLOC_REPORT=/ctl/libfabric.%r.json \
 		"${command[@]}"

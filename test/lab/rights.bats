@@ -8,18 +8,8 @@
 setup_file() {
 	load ../helper
 	load lab
-	mpicc.openmpi -O2 -o "$BATS_FILE_TMPDIR/exchange.openmpi" \
-		"$top_srcdir/test/programs/mpi-exchange.c"
-	mpicc.mpich -O2 -o "$BATS_FILE_TMPDIR/exchange.mpich" \
-		"$top_srcdir/test/programs/mpi-exchange.c"
-	boot over_libfabric job
-}
-
-over_libfabric() {
-	printf '%s\n' FI_UNIVERSE_SIZE=4 \
-		OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-		mpirun.openmpi -np 2 --bind-to none --mca pml cm --mca mtl ofi \
-		--mca mtl_ofi_provider_include 'verbs;ofi_rxm' "$@"
+	build_mpi exchange
+	boot job
 }
 
 # job NAME [VARIABLE=VALUE…] COMMAND…: with reports, and what is armed said.
@@ -47,7 +37,7 @@ in_guest() {
 		job ucx-$mpi "${command[@]}"
 		job local-$mpi PINALLOC_ACCESS=local "${command[@]}"
 	done
-	mapfile -t command < <(over_libfabric "$BATS_FILE_TMPDIR/exchange.openmpi" 24 2000000)
+	mapfile -t command < <(pair_over_libfabric "$BATS_FILE_TMPDIR/exchange.openmpi" 24 2000000)
 	job libfabric "${command[@]}"
 	job local-libfabric PINALLOC_ACCESS=local "${command[@]}"
 }
