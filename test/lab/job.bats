@@ -78,8 +78,8 @@ killed() {
 
 in_guest() {
 	local mpi command
-	# Time to report, for those Open MPI ends; MPICH would leave none.
-	local -A patience=([openmpi]="--mca odls_base_sigkill_timeout 40"
+	# Time to report, for those Open MPI ends, which it takes twice in any case; MPICH would leave none.
+	local -A patience=([openmpi]="--mca odls_base_sigkill_timeout 10"
 		[mpich]=-disable-auto-cleanup)
 
 	for mpi in openmpi mpich; do
