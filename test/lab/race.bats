@@ -22,8 +22,8 @@ race() {
 in_guest() {
 	local preload='' side
 
-	race without mpi-race 200 64 send
-	race without-threads mpi-race 100 1024 receive-threads
+	race without mpi-race 20 64 send
+	race without-threads mpi-race 20 1024 receive-threads
 	preload=LD_PRELOAD=$library
 	race send mpi-race 200 64 send
 	race receive mpi-race 200 1024 receive
