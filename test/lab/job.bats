@@ -8,6 +8,7 @@ setup_file() {
 	load lab
 	build_mpi peaks -g -I"$top_srcdir"
 	declare -f job over_ucx > "$BATS_FILE_TMPDIR/job"
+	vm_options=("${one_processor[@]}")
 	boot job over_ucx killed end
 	on_two_nodes
 }

@@ -20,6 +20,11 @@ build_count_reg() {
 		"$top_srcdir/test/programs/count-reg.c"
 }
 
+# vm_options of a file whose jobs do more than exchange messages, and where it does not matter how
+# threads meet. Ranks that wait keep a processor busy: with two in each machine, two machines
+# at a time have more of those than the host has processors, and keep those that work from running.
+one_processor=(--smp 1)
+
 # boot [FUNCTION…]: runs in_guest in a virtual machine (of these vm_options), where attempt, shimmed,
 # counted, as_nobody, pair_over_… and the functions named here can be called.
 boot() {
@@ -27,8 +32,9 @@ boot() {
 	{
 		declare -p library programs top_srcdir BATS_FILE_TMPDIR
 		declare -f attempt shimmed counted as_nobody pair_over_ucx pair_over_libfabric in_guest "$@"
-		# What Open MPI asks of root.
-		echo 'export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1'
+		# What Open MPI asks of root, and of a machine with fewer processors than ranks.
+		echo 'export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+			export OMPI_MCA_rmaps_base_oversubscribe=1'
 		echo in_guest
 	} > "$results/script"
 	"$top_srcdir/test/lab/vm" "${vm_options[@]}" --dir "$results" -- bash /ctl/script > "$results/log" 2>&1 ||

@@ -17,6 +17,7 @@ setup_file() {
 		"${cases[@]}" "$common" "$BATS_FILE_TMPDIR" "$library" openmpi-direct mpich \
 			openmpi-ofi-memhooks openmpi-ofi-userfaultfd
 	}
+	vm_options=("${one_processor[@]}")
 	boot
 }
 

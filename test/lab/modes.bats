@@ -9,6 +9,7 @@ setup_file() {
 	build_mpi exchange
 	build_count_reg
 	"$top_srcdir/test/lab/stale-cases" build "$BATS_FILE_TMPDIR"
+	vm_options=("${one_processor[@]}")
 	boot with over_ucx over_libfabric
 }
 

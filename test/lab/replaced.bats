@@ -12,6 +12,7 @@ setup_file() {
 		"$top_srcdir/test/lab/stale-cases" -g '^(heap|behind) ' "$BATS_FILE_TMPDIR" \
 			"$library" openmpi openmpi-direct mpich openmpi-blind
 	}
+	vm_options=("${one_processor[@]}")
 	boot
 }
 

@@ -9,6 +9,7 @@ setup_file() {
 	load ../helper
 	load lab
 	build_mpi exchange
+	vm_options=("${one_processor[@]}")
 	boot job
 }
 

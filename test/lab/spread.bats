@@ -8,6 +8,7 @@ setup_file() {
 	load ../helper
 	load lab
 	mpicc.openmpi -O2 -o "$BATS_FILE_TMPDIR/mpi-spread" "$top_srcdir/test/programs/mpi-spread.c"
+	vm_options=("${one_processor[@]}")
 	boot spread
 }
 
