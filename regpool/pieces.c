@@ -17,7 +17,7 @@ struct piece {
 	uintptr_t start, end;
 	uint32_t users;	  /* registrations; 0: it is spare */
 	uint16_t watcher; /* descriptor, or NOBODY */
-	bool is_gone;	  /* the program has unmapped it: what is there now is not watched */
+	bool is_gone;	  /* unmapped: what the program maps there is not watched yet */
 };
 static struct pin_sorted pieces = {.element_size = sizeof(struct piece)};
 
@@ -219,6 +219,7 @@ static int add_gap(struct pin_foreign_range gap, unsigned *tries)
 						    tries));
 		}
 	}
+	piece.is_gone = error == -EFAULT;
 	insert(first_above(gap.start), piece);
 	return error;
 }
@@ -240,7 +241,7 @@ static int renew(size_t i)
 		error = watch(range, &watcher);
 	if (!error)
 		piece.watcher = watcher;
-	piece.is_gone = error && piece.watcher != NOBODY;
+	piece.is_gone = error == -EFAULT || (error && piece.watcher != NOBODY);
 	change(i, piece);
 	return error;
 }
@@ -251,7 +252,7 @@ static int add_user(size_t i)
 
 	piece.users++;
 	change(i, piece);
-	return piece_at(i)->watcher == NOBODY ? -EINVAL : renew(i);
+	return piece.watcher == NOBODY && !piece.is_gone ? -EINVAL : renew(i);
 }
 
 static void add_descriptors(struct pin_foreign_range range, uint64_t *descriptors)

@@ -32,11 +32,15 @@ static struct {
 	uint32_t answered;	  /* of the newest that listeners were told of */
 	_Atomic int what;	  /* the one that was taken last says; 0: nothing */
 	_Atomic uintptr_t from, to, moved_to;
-	/* A thread that registers was discarding these pages, or may have been. */
+	/* While a message waits: a thread that registers was discarding pages, and which. */
 	_Atomic pid_t caller;
 	_Atomic uintptr_t caller_from, caller_to;
-	_Atomic uint32_t
-		own; /* the newest message of which that thread need wait for nothing */
+	/*
+	 * Which thread's discards the messages after `others` up to `own` were: it need wait
+	 * for nothing of them.
+	 */
+	_Atomic pid_t owner;
+	_Atomic uint32_t others, own;
 	_Atomic uint32_t news; /* changes with `settled` and `own`, and is waited on */
 } events[PIN_UFFDS];
 
@@ -152,17 +156,37 @@ static void tell_news(unsigned n)
 	pin_os_wake(&events[n].news);
 }
 
-/* The thread that discards has returned from that when it registers anything. */
-static void except_caller(unsigned n, uintptr_t from, uintptr_t to)
+/* Whose discard it may be; nobody's: 0. */
+struct discarder {
+	pid_t thread;
+	uintptr_t from, to;
+};
+
+static pid_t discarder_of(const struct discarder *it, const struct pin_gone *gone)
 {
-	if (!atomic_load(&events[n].caller) || from < atomic_load(&events[n].caller_from) ||
-	    to > atomic_load(&events[n].caller_to))
+	return gone->from >= it->from && gone->to <= it->to ? it->thread : 0;
+}
+
+/*
+ * The thread that discards has returned from that when it registers anything. The owner is
+ * changed last but one: who reads `own` first and then finds itself the owner has `others`.
+ */
+static void except_owner(unsigned n, pid_t owner)
+{
+	uint32_t answered = events[n].answered;
+
+	if (owner != atomic_load(&events[n].owner)) {
+		atomic_store(&events[n].owner, 0);
+		atomic_store(&events[n].others, answered - 1);
+		atomic_store(&events[n].owner, owner);
+	}
+	if (!owner)
 		return;
-	atomic_store(&events[n].own, events[n].answered);
+	atomic_store(&events[n].own, answered);
 	tell_news(n);
 }
 
-static void note_gone(unsigned n)
+static void note_gone(unsigned n, const struct discarder *by)
 {
 	struct pin_gone gone = {.n = n,
 				.what = atomic_load(&events[n].what),
@@ -170,8 +194,11 @@ static void note_gone(unsigned n)
 				.to = atomic_load(&events[n].to),
 				.moved_to = atomic_load(&events[n].moved_to)};
 
-	if (gone.what == UFFD_EVENT_REMOVE)
-		except_caller(n, gone.from, gone.to);
+	/* What is unmapped has gone before the message comes. */
+	if (gone.what == UFFD_EVENT_UNMAP)
+		except_owner(n, atomic_load(&events[n].owner));
+	else
+		except_owner(n, gone.what == UFFD_EVENT_REMOVE ? discarder_of(by, &gone) : 0);
 	pin_gone_begin(gone);
 }
 
@@ -195,12 +222,18 @@ static void note_late(unsigned n)
 static void answer(unsigned n)
 {
 	const struct pin_watch_heap *its = atomic_load(&heap);
+	struct discarder by = {.thread = atomic_load(&events[n].caller),
+			       .from = atomic_load(&events[n].caller_from),
+			       .to = atomic_load(&events[n].caller_to)};
 	bool is_late;
 
 	events[n].answered = atomic_load(&events[n].ticket);
 	tell_all(n);
+	/* Then the next may come, and with it another caller. */
 	is_late = !pin_uffd_take(n, events[n].answered);
-	note_gone(n);
+	if (is_late)
+		by.thread = 0;
+	note_gone(n, &by);
 	if (is_late)
 		note_late(n);
 	if (n == PIN_WATCH_HEAP && its)
@@ -345,18 +378,18 @@ void pin_watch_leave(void)
 	pin_foreign_leave();
 }
 
-/* What was discarded before its own may be another's. */
-static bool is_own(unsigned n, uint32_t ticket, uint32_t settled, pid_t caller)
+/* Nothing that others have discarded is awaited any more, nor its own. */
+static bool is_own(unsigned n, uint32_t ticket, pid_t caller)
 {
-	return settled == ticket - 1 && atomic_load(&events[n].own) == ticket &&
-	       atomic_load(&events[n].caller) == caller;
+	return atomic_load(&events[n].own) == ticket &&
+	       atomic_load(&events[n].owner) == caller &&
+	       (int32_t)(atomic_load(&events[n].settled) - atomic_load(&events[n].others)) >= 0;
 }
 
 static bool is_settled(unsigned n, uint32_t ticket, pid_t caller)
 {
-	uint32_t settled = atomic_load(&events[n].settled);
-
-	return (int32_t)(settled - ticket) >= 0 || is_own(n, ticket, settled, caller);
+	return (int32_t)(atomic_load(&events[n].settled) - ticket) >= 0 ||
+	       is_own(n, ticket, caller);
 }
 
 /* A listener may wait for a lock of the caller's. The rest of that thread waits for nobody. */

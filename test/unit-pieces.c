@@ -261,7 +261,11 @@ static void renewed(void)
 	pages[6].is_hole = true;
 	ok(pin_pieces_add(at(0, 8), &descriptors) == -EFAULT, "what is not mapped is told");
 	ok(pin_pieces_renew(at(0, 8), &descriptors) == -EFAULT, "as long as it is not");
+	ok(pin_pieces_add(at(5, 2), &descriptors) == -EFAULT, "also who comes second");
 	pages[6].is_hole = false;
+	ok(!pin_pieces_add(at(6, 1), &descriptors), "and who comes when it is finds it so");
+	pin_pieces_remove(at(6, 1));
+	pin_pieces_remove(at(5, 2));
 	pages[1].watcher = 0;
 	for (size_t i = 0; i < 8; i++)
 		pages[i].users++;
