@@ -320,7 +320,15 @@ static uint64_t patience_ns(void)
 	return PIN_UFFD_PATIENCE_MS * 1000000ull >> (n_overdue < 7 ? n_overdue : 7);
 }
 
-/* Milliseconds until the next message is overdue; takes those that are. -1: there is none. */
+#define LOOKS_NS 10000000ull
+
+/* Whoever is kept from the processor is not stuck, but must not keep others for ever. */
+static bool is_overdue(uint64_t waited_ns)
+{
+	return waited_ns >= PIN_UFFD_MOST_MS * 1000000ull || user->is_stuck();
+}
+
+/* Milliseconds until it is looked again; takes messages that are overdue. -1: none waits. */
 static int take_overdue(void)
 {
 	uint64_t now = pin_os_now_ns(), patience = patience_ns();
@@ -331,9 +339,11 @@ static int take_overdue(void)
 
 		if (!its->waits)
 			continue;
-		if (now - its->since_ns >= patience) {
+		if (now - its->since_ns >= patience && is_overdue(now - its->since_ns)) {
 			take_message(n);
 			n_overdue++;
+		} else if (now - its->since_ns >= patience) {
+			least = LOOKS_NS;
 		} else if (its->since_ns + patience - now < least) {
 			least = its->since_ns + patience - now;
 		}

@@ -26,6 +26,8 @@ struct pin_uffd_user {
 	void (*taking)(unsigned n);
 	/* It is; NULL: there was none. */
 	void (*took)(unsigned n, const struct uffd_msg *message);
+	/* Whether who should ask for messages may wait for somebody who sleeps until one is. */
+	bool (*is_stuck)(void);
 };
 
 /*
@@ -47,8 +49,8 @@ int pin_uffd_start(const struct pin_uffd_user *user);
 int pin_uffd_watch(unsigned n, uintptr_t start, size_t length);
 
 /*
- * No longer. False while somebody may be about to discard pages there, whose message will be one
- * of descriptor n: then nobody else may watch it, and this is to be tried again. As
+ * No longer. False while somebody may be about to discard pages there, whose message will be
+ * one of descriptor n: then nobody else may watch it, and this is to be tried again. As
  * pin_uffd_watch().
  */
 bool pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length);
@@ -73,9 +75,10 @@ bool pin_uffd_is_shared(uintptr_t page);
 void pin_uffd_leave(void);
 
 /*
- * A message that nobody has asked for by then is taken all the same: who waits might wait for
- * whoever should ask. The next ones the sooner, until somebody asks again.
+ * A message that nobody has asked for by then is taken all the same if who should ask is stuck,
+ * the next ones the sooner, until somebody asks again; or, stuck or not, after the other.
  */
 #define PIN_UFFD_PATIENCE_MS 100
+#define PIN_UFFD_MOST_MS     2000
 
 #endif

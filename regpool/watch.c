@@ -51,6 +51,17 @@ static _Atomic uint32_t rung;
 /* Those of which a message was taken before its listeners were told; the telling thread's. */
 static uint64_t late;
 
+/* Since when a listener is at it; 0: none is. */
+static _Atomic uint64_t telling_since_ns;
+
+/* A listener may wait for a lock of the caller's. The rest of that thread waits for nobody. */
+static bool is_stuck(void)
+{
+	uint64_t since = atomic_load(&telling_since_ns);
+
+	return since && pin_os_now_ns() - since >= PIN_UFFD_PATIENCE_MS * 1000000ull;
+}
+
 /* --- in the thread that has the descriptors ----------------------------------- */
 
 static void note_caller(unsigned n)
@@ -111,12 +122,9 @@ static void took(unsigned n, const struct uffd_msg *message)
 	pin_os_wake(&pin_watch_pending);
 }
 
-static const struct pin_uffd_user user = {woke, taking, took};
+static const struct pin_uffd_user user = {woke, taking, took, is_stuck};
 
 /* --- in the thread that tells -------------------------------------------------- */
-
-/* Since when a listener is at it; 0: none is. */
-static _Atomic uint64_t telling_since_ns;
 
 static void tell(uintptr_t start, size_t length)
 {
@@ -372,6 +380,7 @@ void pin_watch_leave(void)
 	atomic_store(&state, UNKNOWN);
 	atomic_store(&pin_watch_pending, 0);
 	atomic_store(&due, 0);
+	atomic_store(&telling_since_ns, 0);
 	memset(events, 0, sizeof events);
 	memset(&pin_watched, 0, sizeof pin_watched);
 	pin_uffd_leave();
@@ -390,14 +399,6 @@ static bool is_settled(unsigned n, uint32_t ticket, pid_t caller)
 {
 	return (int32_t)(atomic_load(&events[n].settled) - ticket) >= 0 ||
 	       is_own(n, ticket, caller);
-}
-
-/* A listener may wait for a lock of the caller's. The rest of that thread waits for nobody. */
-static bool is_stuck(void)
-{
-	uint64_t since = atomic_load(&telling_since_ns);
-
-	return since && pin_os_now_ns() - since >= PIN_UFFD_PATIENCE_MS * 1000000ull;
 }
 
 static PIN_COLD void await_settled(unsigned n, uint32_t ticket, pid_t caller)

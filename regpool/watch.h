@@ -9,8 +9,8 @@
  * call returns: read first, it would leave a moment in which the program already sends from
  * new pages, and a cache still has the old. What the message says is not known before it is
  * read, so all ranges of the descriptor that woke up are told, which is why there are many.
- * Listeners take locks of their own, so they are told by a thread that nobody waits for longer
- * than PIN_UFFD_PATIENCE_MS.
+ * Listeners take locks of their own, so they are told by a thread that nobody waits for when a
+ * listener has taken PIN_UFFD_PATIENCE_MS.
  *
  * What it cannot do:
  *  - The message of MADV_DONTNEED comes before the pages go. Registrations that another thread

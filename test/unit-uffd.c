@@ -59,7 +59,14 @@ static void took(unsigned n, const struct uffd_msg *message)
 
 static unsigned n_descriptors; /* before all */
 
-static const struct pin_uffd_user user = {woke, taking, took};
+static _Atomic bool stuck = true;
+
+static bool is_stuck(void)
+{
+	return stuck;
+}
+
+static const struct pin_uffd_user user = {woke, taking, took, is_stuck};
 
 /* --- who replaces ------------------------------------------------------------------ */
 
@@ -155,6 +162,13 @@ static void overdue(void)
 	   "a message that nobody asks for is taken after a while: %u ms",
 	   (unsigned)(it.ns / 1000000));
 	ok(was(2, UFFD_EVENT_UNMAP, p), "and known");
+	stuck = false;
+	pin_uffd_watch(2, (uintptr_t)p, LENGTH);
+	start(&it, p);
+	pthread_join(it.thread, NULL);
+	ok(it.ns >= PIN_UFFD_MOST_MS * 1000000ull && it.ns < 30000000000ull,
+	   "a longer while if nobody is stuck: %u ms", (unsigned)(it.ns / 1000000));
+	stuck = true;
 }
 
 /* Two of one descriptor, and one of another in between. */
