@@ -120,9 +120,9 @@ static void begin_foreign(struct pin_foreign *it)
 	pthread_mutex_lock(&lock);
 	error = pin_pieces_add(it->range, &it->descriptors);
 	pthread_mutex_unlock(&lock);
+	it->had_hole = error == -EFAULT;
 	if (error == -EBUSY)
 		error = renew_when_free(it);
-	it->had_hole = error == -EFAULT;
 	if (error && !it->had_hole) {
 		atomic_fetch_add(&pin_watched.unwatchable, 1);
 		say_unwatched(it);
@@ -148,8 +148,7 @@ bool pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length)
 	else
 		begin_foreign(it);
 	it->ticket = pin_watch_quiet(it->descriptors, it->caller);
-	/* What was watched first and replaced then is not watched, and the ticket is of later.
-	 */
+	/* What was watched and then replaced is not watched, and the ticket is of later. */
 	if (pin_watch_count() != before)
 		pin_foreign_again(it);
 	return true;
@@ -229,12 +228,6 @@ bool pin_foreign_is_watched(uintptr_t start, size_t length)
 	watched = pin_pieces_watched(range);
 	pthread_mutex_unlock(&lock);
 	return watched;
-}
-
-size_t pin_foreign_list(unsigned n, uintptr_t from, struct pin_foreign_range *ranges,
-			size_t n_ranges)
-{
-	return pin_pieces_list(n, from, ranges, n_ranges);
 }
 
 bool pin_foreign_lose(unsigned n, uintptr_t start, uintptr_t end)

@@ -61,13 +61,6 @@ bool pin_foreign_take(struct pin_foreign *it, const struct ibv_mr *mr);
 bool pin_foreign_is_watched(uintptr_t start, size_t length);
 
 /*
- * What descriptor n watches from an address on, in order; returns how many of at most n_ranges
- * there were.
- */
-size_t pin_foreign_list(unsigned n, uintptr_t from, struct pin_foreign_range *ranges,
-			size_t n_ranges);
-
-/*
  * The next three are for the thread that listeners wait for: they return false, and are to be
  * called again, when another thread has the books or somebody is about to discard pages there.
  *

@@ -9,9 +9,10 @@
 
 /*
  * Pages of MADV_DONTNEED go, all at once with the lock of the process's mappings, after its
- * caller has been woken. Nothing says when: it has been woken, it has had a while to get the
- * lock, and then somebody else has got it. Pages of shared memory go without that lock
- * (madvise_remove() in mm/madvise.c).
+ * caller has been woken. Nothing says when: it has been woken, it has had a while to ask for
+ * the lock, and then somebody else has got it, twice, as a writer may pass by who waits
+ * (kernel/locking/rwsem.c). Pages of shared memory go without that lock (madvise_remove() in
+ * mm/madvise.c).
  */
 enum stage { ASLEEP, WOKEN, AWAY };
 #define WHILE_NS 2000000ull
@@ -106,4 +107,9 @@ bool pin_gone_is_awaited(unsigned n)
 		    (left[i].is_awaited || left[i].it.what == UFFD_EVENT_REMAP))
 			return true;
 	return false;
+}
+
+void pin_gone_leave(void)
+{
+	n_left = 0;
 }

@@ -30,4 +30,7 @@ unsigned pin_gone_work(void);
  */
 bool pin_gone_is_awaited(unsigned n);
 
+/* In a forked child: nothing is left to do. */
+void pin_gone_leave(void);
+
 #endif

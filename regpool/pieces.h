@@ -49,7 +49,10 @@ void pin_pieces_give_up_spare(unsigned n, struct pin_foreign_range range);
 /* Whether all of a range is watched, and has been asked for. */
 bool pin_pieces_watched(struct pin_foreign_range range);
 
-/* As pin_foreign_list(). */
+/*
+ * What descriptor n watches from an address on, in order; returns how many of at most n_ranges
+ * there were.
+ */
 size_t pin_pieces_list(unsigned n, uintptr_t from, struct pin_foreign_range *ranges,
 		       size_t n_ranges);
 

@@ -10,6 +10,7 @@
 #include "regpool/foreign.h"
 #include "regpool/gone.h"
 #include "regpool/listeners.h"
+#include "regpool/pieces.h"
 #include "regpool/pool.h"
 #include "regpool/thread.h"
 #include "regpool/uffd.h"
@@ -151,7 +152,7 @@ static void tell_foreign(unsigned n)
 	size_t found;
 
 	do {
-		found = pin_foreign_list(n, from, ranges, PIN_ARRAY_SIZE(ranges));
+		found = pin_pieces_list(n, from, ranges, PIN_ARRAY_SIZE(ranges));
 		for (size_t i = 0; i < found; i++)
 			tell(ranges[i].start, ranges[i].end - ranges[i].start);
 		from = found ? ranges[found - 1].end : 0;
@@ -248,8 +249,7 @@ static void answer(unsigned n)
 		its->say();
 }
 
-/* Those that wait for nothing any more need not be waited for. Returns how much is left to do.
- */
+/* Who waits for nothing any more need not be waited for. Returns how much is left to do. */
 static unsigned settle(uint64_t answered)
 {
 	unsigned n_left = pin_gone_work();
@@ -380,11 +380,14 @@ void pin_watch_leave(void)
 	atomic_store(&state, UNKNOWN);
 	atomic_store(&pin_watch_pending, 0);
 	atomic_store(&due, 0);
+	atomic_store(&due_again, 0);
 	atomic_store(&telling_since_ns, 0);
+	late = 0;
 	memset(events, 0, sizeof events);
 	memset(&pin_watched, 0, sizeof pin_watched);
 	pin_uffd_leave();
 	pin_foreign_leave();
+	pin_gone_leave();
 }
 
 /* Nothing that others have discarded is awaited any more, nor its own. */

@@ -77,7 +77,7 @@ void pin_watch_leave(void);
  */
 void pin_watch_tell_again(uint64_t descriptors);
 
-/* How many messages there were. */
+/* Changes with each message, and when something is told again. */
 uint32_t pin_watch_count(void);
 
 /*
