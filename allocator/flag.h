@@ -7,6 +7,7 @@
 #define PIN_FLAG_H
 
 #include "allocator/base.h"
+#include "allocator/locks.h"
 #include "allocator/os.h"
 
 #include <sched.h>
@@ -14,12 +15,17 @@
 
 static inline bool pin_flag_try(atomic_flag *flag)
 {
-	return !atomic_flag_test_and_set_explicit(flag, memory_order_acquire);
+	pin_locks_count();
+	if (PIN_LIKELY(!atomic_flag_test_and_set_explicit(flag, memory_order_acquire)))
+		return true;
+	pin_locks_uncount();
+	return false;
 }
 
 static inline void pin_flag_drop(atomic_flag *flag)
 {
 	atomic_flag_clear_explicit(flag, memory_order_release);
+	pin_locks_uncount();
 }
 
 /*

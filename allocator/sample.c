@@ -7,13 +7,13 @@
 
 #include "allocator/sample.h"
 #include "allocator/growth.h"
+#include "allocator/locks.h"
 #include "allocator/log.h"
 #include "allocator/math.h"
 #include "allocator/options.h"
 #include "allocator/sites.h"
 #include "allocator/table.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include <jemalloc/jemalloc.h>
@@ -42,12 +42,12 @@ static __thread struct pin_site *asked __attribute__((tls_model("initial-exec"))
 
 void pin_sample_lock(void)
 {
-	pthread_mutex_lock(&lock);
+	pin_mutex_lock(&lock);
 }
 
 void pin_sample_unlock(void)
 {
-	pthread_mutex_unlock(&lock);
+	pin_mutex_unlock(&lock);
 }
 
 void pin_sample_prepare(void)
@@ -111,7 +111,7 @@ static struct pin_site *note_block(void *tctx, struct pin_site *site)
 {
 	struct stack *stack;
 
-	pthread_mutex_lock(&lock);
+	pin_mutex_lock(&lock);
 	stack = slot_at(find(tctx));
 	if (!stack->tctx && used < FULL) {
 		*stack = (struct stack){.tctx = tctx, .site = site};
@@ -120,7 +120,7 @@ static struct pin_site *note_block(void *tctx, struct pin_site *site)
 	site = stack->tctx ? stack->site : NULL;
 	if (site)
 		stack->blocks++;
-	pthread_mutex_unlock(&lock);
+	pin_mutex_unlock(&lock);
 	return site;
 }
 
@@ -129,12 +129,12 @@ static struct pin_site *forget_block(void *tctx)
 	struct pin_site *site;
 	size_t at;
 
-	pthread_mutex_lock(&lock);
+	pin_mutex_lock(&lock);
 	at = find(tctx);
 	site = slot_at(at)->tctx ? slot_at(at)->site : NULL;
 	if (site && !--slot_at(at)->blocks)
 		drop(at);
-	pthread_mutex_unlock(&lock);
+	pin_mutex_unlock(&lock);
 	return site;
 }
 

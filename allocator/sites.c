@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "allocator/sites.h"
+#include "allocator/locks.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -27,12 +27,12 @@ _Static_assert(PIN_SITES <= UINT16_MAX, "a slot holds the number of a site");
 
 void pin_sites_lock(void)
 {
-	pthread_mutex_lock(&lock);
+	pin_mutex_lock(&lock);
 }
 
 void pin_sites_unlock(void)
 {
-	pthread_mutex_unlock(&lock);
+	pin_mutex_unlock(&lock);
 }
 
 void pin_sites_start(int (*walk)(void **frames, int n))
@@ -101,9 +101,9 @@ struct pin_site *pin_sites_here(void)
 	if (!walk_stack)
 		return NULL;
 	depth = walk_stack(frames, PIN_SITE_FRAMES);
-	pthread_mutex_lock(&lock);
+	pin_mutex_lock(&lock);
 	site = find(frames, depth > 0 ? (uint32_t)depth : 0);
-	pthread_mutex_unlock(&lock);
+	pin_mutex_unlock(&lock);
 	return site;
 }
 
@@ -113,10 +113,10 @@ void pin_sites_grew(size_t n_bytes)
 
 	if (!site)
 		return;
-	pthread_mutex_lock(&lock);
+	pin_mutex_lock(&lock);
 	site->grown_bytes += n_bytes;
 	site->grown_count++;
-	pthread_mutex_unlock(&lock);
+	pin_mutex_unlock(&lock);
 }
 
 /*
@@ -127,13 +127,13 @@ void pin_sites_hold(struct pin_site *site, struct pin_held more)
 {
 	uint64_t peaks = atomic_load_explicit(&pin_sites_peaks, memory_order_acquire);
 
-	pthread_mutex_lock(&lock);
+	pin_mutex_lock(&lock);
 	if (site->peaks != peaks)
 		site->at_peak = site->now;
 	site->peaks = peaks;
 	site->now.bytes += more.bytes;
 	site->now.count += more.count;
-	pthread_mutex_unlock(&lock);
+	pin_mutex_unlock(&lock);
 }
 
 struct pin_held pin_site_at_peak(const struct pin_site *site)
