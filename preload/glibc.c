@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <malloc.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,8 @@ extern void *pin_je_rallocx(void *p, size_t n_bytes, int flags) JEMALLOC;
 
 /*
  * jemalloc 5.3.0's realloc, memalign and valloc fail without setting errno, its memalign
- * takes any alignment, and inside it nobody is told what was asked of the aligned ones.
+ * misunderstands what is no power of two, and inside it nobody is told what was asked of the
+ * aligned ones.
  */
 static void *resized(void *p, size_t n_bytes)
 {
@@ -56,9 +58,21 @@ PIN_EXPORT void *realloc(void *p, size_t n_bytes)
 	return resized(p, n_bytes);
 }
 
+/* Less is not given, as in glibc, and more is no alignment. */
+#define LEAST_ALIGNMENT _Alignof(max_align_t)
+#define MOST_ALIGNMENT	(SIZE_MAX / 2 + 1)
+
 static bool is_power_of_two(size_t n)
 {
 	return n && !(n & (n - 1));
+}
+
+/* The alignment to give for one that is asked for, up to the most. */
+static size_t power_of_two(size_t alignment)
+{
+	if (alignment <= LEAST_ALIGNMENT)
+		return LEAST_ALIGNMENT;
+	return (size_t)1 << (CHAR_BIT * sizeof alignment - __builtin_clzl(alignment - 1));
 }
 
 /*
@@ -67,7 +81,7 @@ static bool is_power_of_two(size_t n)
  */
 static void *aligned(size_t alignment, size_t n_bytes)
 {
-	int flags = __builtin_ctzl(alignment > 1 ? alignment : 2);
+	int flags = __builtin_ctzl(power_of_two(alignment));
 	void *p;
 
 	if (pin_live_knows(PIN_LIVE_ALLOCATED))
@@ -77,12 +91,13 @@ static void *aligned(size_t alignment, size_t n_bytes)
 	return p;
 }
 
+/* By the rules of glibc's memalign, of which its aligned_alloc is another name up to 2.37. */
 static void *aligned_or_errno(size_t alignment, size_t n_bytes)
 {
-	void *p = is_power_of_two(alignment) ? aligned(alignment, n_bytes) : NULL;
+	void *p = alignment <= MOST_ALIGNMENT ? aligned(alignment, n_bytes) : NULL;
 
 	if (PIN_UNLIKELY(!p))
-		errno = is_power_of_two(alignment) ? ENOMEM : EINVAL;
+		errno = alignment <= MOST_ALIGNMENT ? ENOMEM : EINVAL;
 	return p;
 }
 
@@ -152,27 +167,26 @@ PIN_EXPORT int malloc_trim(size_t pad)
 	return 0;
 }
 
+/* glibc's own bound, 20 words. */
+#define MOST_MXFAST (20 * (int)sizeof(size_t))
+
 /*
- * 1 for what the promise covers or what has no meaning here, as glibc answers for
- * a parameter it takes; 0 for what would have to be set before the first malloc,
- * for which there are environment variables.
+ * As glibc answers, 1 also for what it does not know, because nothing of it is harmful when it
+ * is not done: but for a pattern in memory, which a program may look for, and which has to be
+ * chosen before the first malloc.
  */
 PIN_EXPORT int mallopt(int parameter, int value)
 {
 	switch (parameter) {
 	case M_TOP_PAD:
-		if (value < 0)
-			return 0;
-		pin_options.top_pad = (size_t)value;
+		pin_options.top_pad = (size_t)value; /* what is too much is cut */
 		return 1;
-	case M_TRIM_THRESHOLD:
-	case M_MMAP_THRESHOLD:
-	case M_MMAP_MAX:
+	case M_PERTURB:
+		return !value == !pin_options.perturb;
 	case M_MXFAST:
-	case M_ARENA_TEST:
-		return 1;
+		return value >= 0 && value <= MOST_MXFAST;
 	default:
-		return 0;
+		return 1;
 	}
 }
 

@@ -79,18 +79,19 @@ static void *allocate(size_t n_bytes, size_t alignment)
 
 	if (!alignment)
 		return malloc(n_bytes);
-	/* std::pmr asks for 1, which posix_memalign refuses. */
-	if (alignment < sizeof(void *))
+	/* std::pmr asks for 1, which posix_memalign refuses, as what is no alignment. */
+	if (alignment < sizeof(void *) && !(alignment & (alignment - 1)))
 		alignment = sizeof(void *);
 	return posix_memalign(&p, alignment, n_bytes) ? NULL : p;
 }
 
+/* Nobody can make room for what is no alignment. */
 static PIN_COLD void *retry(size_t n_bytes, size_t alignment)
 {
 	void *p;
 
 	do {
-		if (!handled())
+		if (alignment & (alignment - 1) || !handled())
 			throw_bad_alloc();
 		p = allocate(n_bytes, alignment);
 	} while (!p);

@@ -39,8 +39,31 @@ malloc_family() {
 	surface realloc
 }
 
-@test "the aligned functions align, and refuse what is no alignment" {
+@test "the aligned functions align, and posix_memalign refuses what is no alignment" {
 	surface alignment
+}
+
+# answers SECTION: what the functions answer, without the library and with it.
+answers() {
+	"$programs/answers" "$1" > "$BATS_TEST_TMPDIR/plain"
+	preloaded "$programs/answers" "$1" > "$BATS_TEST_TMPDIR/ours"
+}
+
+@test "the aligned functions answer as glibc's, whatever they are asked for" {
+	answers aligned
+	[ "$(grep -c 'a block, ' "$BATS_TEST_TMPDIR/plain")" -gt 1000 ]
+	diff "$BATS_TEST_TMPDIR/plain" "$BATS_TEST_TMPDIR/ours"
+}
+
+@test "mallopt answers as glibc's, but where it is asked for a pattern" {
+	answers mallopt
+	diff "$BATS_TEST_TMPDIR/plain" <(sed '/M_PERTURB/s/ = 0$/ = 1/' "$BATS_TEST_TMPDIR/ours")
+	grep -qxF 'mallopt(M_PERTURB, 0) = 1' "$BATS_TEST_TMPDIR/ours"
+	[ "$(grep -c 'M_PERTURB, .* = 0$' "$BATS_TEST_TMPDIR/ours")" -eq 12 ]
+	export MALLOC_PERTURB_=8
+	answers mallopt
+	grep -qxF 'mallopt(M_PERTURB, 8) = 1' "$BATS_TEST_TMPDIR/ours"
+	grep -qxF 'mallopt(M_PERTURB, 0) = 0' "$BATS_TEST_TMPDIR/ours"
 }
 
 @test "valloc and pvalloc give pages that free takes back" {
@@ -55,7 +78,7 @@ malloc_family() {
 	surface errno
 }
 
-@test "mallopt, malloc_trim, mallinfo and mallinfo2 answer for this heap" {
+@test "malloc_trim, mallinfo and mallinfo2 answer for this heap" {
 	surface glibc
 }
 

@@ -20,6 +20,12 @@ newdelete() {
 	newdelete huge
 }
 
+@test "aligned new answers as libstdc++'s, also for what is no alignment" {
+	"$programs/answers" new > "$BATS_TEST_TMPDIR/plain"
+	[ "$(grep -c ' 3 calls' "$BATS_TEST_TMPDIR/plain")" -gt 100 ]
+	diff "$BATS_TEST_TMPDIR/plain" <(preloaded "$programs/answers" new)
+}
+
 @test "the new_handler is called, and may throw" {
 	newdelete handler
 }
