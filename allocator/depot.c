@@ -23,7 +23,7 @@
 #define MOST_BYTES (256 * PIN_KIB)
 
 static struct stack {
-	atomic_flag busy;
+	struct pin_flag busy;
 	_Atomic unsigned n;
 } stacks[N_NODES * N_CLASSES];
 /* Apart from them: fork() need not touch these pages. */

@@ -40,7 +40,7 @@
 
 /* Stacks of extents, which to jemalloc are in use. */
 struct aside {
-	atomic_flag busy;
+	struct pin_flag busy;
 	struct {
 		struct je_extent *top;
 		size_t n_pages;
@@ -76,7 +76,7 @@ static PIN_COLD bool keeps_pool(const struct je_pac *pac)
 }
 
 /* While a pool is opened; by two at once, one arena could come to keep two. */
-static atomic_flag opening = ATOMIC_FLAG_INIT;
+static struct pin_flag opening;
 
 static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_hooks *hooks)
 {

@@ -353,12 +353,22 @@ void pin_os_wait(_Atomic uint32_t *word, uint32_t seen)
 	pin_os_wait_ms(word, seen, UINT64_MAX);
 }
 
-void pin_os_wake(_Atomic uint32_t *word)
+static void wake(_Atomic uint32_t *word, int most)
 {
 	int saved = errno;
 
-	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, most, NULL, NULL, 0);
 	errno = saved;
+}
+
+void pin_os_wake(_Atomic uint32_t *word)
+{
+	wake(word, INT_MAX);
+}
+
+void pin_os_wake_one(_Atomic uint32_t *word)
+{
+	wake(word, 1);
 }
 
 uint64_t pin_os_now_ns(void)

@@ -108,8 +108,9 @@ void pin_os_wait(_Atomic uint32_t *word, uint32_t seen);
 /* The same for so long at most; UINT64_MAX for ever. */
 void pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
 
-/* Wakes every thread in pin_os_wait() on this word. */
+/* Wakes every thread in pin_os_wait() on this word, or one of them. */
 void pin_os_wake(_Atomic uint32_t *word);
+void pin_os_wake_one(_Atomic uint32_t *word);
 
 /* Nanoseconds of a clock that never goes back. */
 uint64_t pin_os_now_ns(void);

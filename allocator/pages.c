@@ -98,7 +98,7 @@ bool je_pages_boot(void)
  */
 static void *map_apart(size_t size)
 {
-	static atomic_flag busy = ATOMIC_FLAG_INIT;
+	static struct pin_flag busy;
 	static struct pin_span *span;
 	char *p;
 

@@ -3,7 +3,6 @@
 #include <config.h>
 
 #include "allocator/store.h"
-#include "allocator/flag.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 

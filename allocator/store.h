@@ -12,6 +12,7 @@
 #define PIN_STORE_H
 
 #include "allocator/fit.h"
+#include "allocator/flag.h"
 #include "allocator/internals.h"
 #include "allocator/span.h"
 
@@ -24,7 +25,7 @@ struct pin_store {
 	struct je_pac *pac;
 	struct je_hooks hooks; /* the default ones, whatever the program gives that arena */
 	struct je_cache *_Atomic cache;
-	atomic_flag growing;
+	struct pin_flag growing;
 	struct pin_span *_Atomic span; /* written by who grows */
 	/* An address, a little beyond all that anybody has had; 0 at first. Written likewise.
 	 */

@@ -116,6 +116,13 @@ waves() {
 	done
 }
 
+# With samples nearly each thread wants pages of the heap's while it grows.
+@test "of 800 threads that make the heap grow at once each waits a few times, not as long as all do" {
+	run -0 preloaded PINALLOC_SAMPLE=8K "$programs/crowd" 800
+	echo "$output times"
+	[ "$output" -le 40 ]
+}
+
 @test "threads that leak do make the heap grow" {
 	waves 8 100 200
 	# All blocks of 90 waves, of the 95 between the two figures.

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * crowd THREADS: that many allocate at once, and hold what they have until all have. Prints how
+ * often a thread has waited for something meanwhile, on average.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#define MOST   4096
+#define BLOCKS 300
+#define SIZE   3000
+
+static pthread_barrier_t all;
+
+static void *crowd(void *unused)
+{
+	char *blocks[BLOCKS];
+
+	pthread_barrier_wait(&all);
+	for (int i = 0; i < BLOCKS; i++) {
+		blocks[i] = malloc(SIZE);
+		memset(blocks[i], 1, SIZE);
+	}
+	pthread_barrier_wait(&all);
+	for (int i = 0; i < BLOCKS; i++)
+		free(blocks[i]);
+	return unused;
+}
+
+int main(int argc, char **argv)
+{
+	static pthread_t threads[MOST];
+	unsigned n = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 0) : 0;
+	struct rusage usage;
+
+	if (!n || n > MOST)
+		return 2;
+	pthread_barrier_init(&all, NULL, n);
+	for (unsigned i = 0; i < n; i++)
+		if (pthread_create(&threads[i], NULL, crowd, NULL))
+			return 3;
+	for (unsigned i = 0; i < n; i++)
+		pthread_join(threads[i], NULL);
+	getrusage(RUSAGE_SELF, &usage);
+	printf("%ld\n", usage.ru_nvcsw / n);
+	return 0;
+}

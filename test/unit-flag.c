@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The lock below the heap's growth: one at a time has it, and those that wait sleep until they
+ * are woken, each once for each time it may have it, however long that takes.
+ */
+#include <config.h>
+
+#include "allocator/flag.h"
+#include "test/tap.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define THREADS 32
+#define ROUNDS	2000
+#define HELD_US 300000
+
+static struct pin_flag flag;
+static long n_done;
+static _Atomic long n_coming, n_sleeps;
+
+/* How often this thread has given up its processor to wait for something. */
+static long sleeps(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_THREAD, &usage);
+	return usage.ru_nvcsw;
+}
+
+static void *wait_once(void *unused)
+{
+	long before = sleeps();
+
+	n_coming++;
+	pin_flag_wait(&flag);
+	n_sleeps += sleeps() - before;
+	n_done++;
+	pin_flag_drop(&flag);
+	return unused;
+}
+
+static void *wait_often(void *unused)
+{
+	for (int i = 0; i < ROUNDS; i++) {
+		pin_flag_wait(&flag);
+		n_done++;
+		pin_flag_drop(&flag);
+	}
+	return unused;
+}
+
+static void start(pthread_t *threads, void *(*run)(void *))
+{
+	for (int i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, run, NULL);
+}
+
+static void join(pthread_t *threads)
+{
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static void test_sleep(void)
+{
+	pthread_t threads[THREADS];
+
+	ok(pin_flag_try(&flag) && !pin_flag_try(&flag), "one may have it");
+	start(threads, wait_once);
+	while (n_coming < THREADS)
+		usleep(1000);
+	usleep(HELD_US);
+	ok(!n_done, "and no other meanwhile");
+	pin_flag_drop(&flag);
+	join(threads);
+	ok(n_done == THREADS, "then all others, one after the other");
+	/* Woken once for each that drops it, and asleep once before. */
+	ok(n_sleeps <= 2 * THREADS, "who wait asleep: %d threads slept %ld times", THREADS,
+	   n_sleeps);
+}
+
+static void test_exclusion(void)
+{
+	pthread_t threads[THREADS];
+
+	n_done = 0;
+	start(threads, wait_often);
+	join(threads);
+	ok(n_done == (long)THREADS * ROUNDS, "it keeps apart what is not atomic");
+	ok(pin_flag_try(&flag), "and is free in the end");
+}
+
+int main(void)
+{
+	test_sleep();
+	test_exclusion();
+	return done_testing();
+}
