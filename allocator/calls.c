@@ -7,7 +7,7 @@
  *
  * Prototypes and structs follow jemalloc 5.3.0, include/jemalloc/internal:
  * arena_externs.h, large_externs.h, peak_event.h, prof_externs.h, tcache_externs.h,
- * thread_event.h, tsd.h; edata.h, prof_structs.h.
+ * jemalloc_internal_externs.h, thread_event.h, tsd.h; edata.h, prof_structs.h.
  */
 #include <config.h>
 
@@ -91,20 +91,45 @@ PIN_CALL(void *, tsd_fetch_slow, void *tsd, bool minimal)
 /* tsd_t: jemalloc's state of a thread. */
 struct je_tsd {
 	bool has_cache;
-	char others[855];
+	char events[135];
+	void *arena_for_itself, *arena;
+	char others[704];
 	void *cache; /* tcache_t: first of all where its other half is */
 };
 
+extern void *_Atomic je_arenas[];
+extern int je_malloc_init_state; /* 0: all is there */
+
 void je_tsd_slow_update(struct je_tsd *tsd);
+void *je_arena_choose_hard(struct je_tsd *tsd, bool for_itself);
+void je_arena_nthreads_inc(void *arena, bool for_itself);
+
+static PIN_COLD void share_first_arena(struct je_tsd *tsd)
+{
+	void *first = atomic_load(&je_arenas[0]);
+
+	if (!tsd->arena)
+		je_arena_nthreads_inc(first, false);
+	if (!tsd->arena_for_itself)
+		je_arena_nthreads_inc(first, true);
+	if (!tsd->arena)
+		tsd->arena = first;
+	if (!tsd->arena_for_itself)
+		tsd->arena_for_itself = first;
+}
 
 /*
- * A thread gets its cache. Where there is no memory for one, jemalloc would go on as if there
- * were: free() must work then too, and malloc() come to its NULL.
+ * A thread gets its arena and its cache. Where there is no memory for a new arena, or for a
+ * cache, jemalloc would go on as if there were: free() must work then too, and malloc() come to
+ * its NULL. An arena there always is, the first; without a cache the thread does without.
  */
 PIN_CALL(bool, tsd_tcache_enabled_data_init, struct je_tsd *tsd)
 {
-	bool failed = __real_je_tsd_tcache_enabled_data_init(tsd);
+	bool failed;
 
+	if (PIN_LIKELY(!je_malloc_init_state) && !je_arena_choose_hard(tsd, false))
+		share_first_arena(tsd);
+	failed = __real_je_tsd_tcache_enabled_data_init(tsd);
 	if (tsd->has_cache && PIN_UNLIKELY(!tsd->cache)) {
 		tsd->has_cache = false;
 		je_tsd_slow_update(tsd);

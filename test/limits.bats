@@ -53,6 +53,16 @@ one_line() {
 	one_line 'the heap can grow to [0-9.]+ MiB at most: .*ulimit -v.*'
 }
 
+@test "threads that first allocate when memory is short get NULL or some, also after fork(), and all later" {
+	local freed
+	for freed in 0 1 4 20; do
+		run -0 --separate-stderr limited -v 1000000 "$programs/short-threads" $freed
+		[ "$output" = "all had memory" ]
+		run -0 --separate-stderr limited -d 300000 "$programs/short-threads" $freed
+		[ "$output" = "all had memory" ]
+	done
+}
+
 @test "at the limit on data malloc gives NULL and ENOMEM, and all goes on" {
 	run -0 --separate-stderr limited -d 200000 "$programs/exhaust"
 	[ "$output" -gt 100 ]
