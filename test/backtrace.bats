@@ -100,7 +100,7 @@ module() {
 	run -0 strace -o calls -e trace=openat ./stack ./quick.so
 	[[ "${lines[1]}" == "$PWD/quick.so+0x"* || "${lines[1]}" == "./quick.so+0x"* ]]
 	[ "${lines[2]}" = "start (quick.so)" ]
-	! grep libdw calls
+	run ! grep libdw calls
 	run -0 strace -o calls -e trace=openat ./stack -l ./quick.so
 	grep libdw calls
 }

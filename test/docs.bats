@@ -21,26 +21,37 @@ setup() {
 }
 
 @test "every row of options.def is in the table, every public function in pinalloc(3)" {
-	for name in $(sed -n 's/^OPTION(.*"\([A-Z_]*\)", .*/\1/p' "$top_srcdir/allocator/options.def"); do
+	local names
+	names=$(sed -n 's/^OPTION(.*"\([A-Z_]*\)", .*/\1/p' "$top_srcdir/allocator/options.def")
+	[ "$(wc -w <<< "$names")" -eq "$(grep -c '^OPTION(' "$top_srcdir/allocator/options.def")" ]
+	for name in $names; do
 		grep -q "^$name " <<< "$help"
 	done
-	for name in $(grep -o 'pinalloc_[a-z]*(' "$top_srcdir/preload/pinalloc.h" | sort -u); do
+	names=$(grep -o 'pinalloc_[a-z]*(' "$top_srcdir/preload/pinalloc.h" | sort -u)
+	[ "$(wc -w <<< "$names")" -ge 6 ]
+	for name in $names; do
 		grep -q "${name%(}" "$top_srcdir/preload/pinalloc.3"
 	done
 }
 
 @test "pinalloc(1) holds every option of the command's help, and every key of its JSON" {
-	page=$top_srcdir/preload/pinalloc.1
+	local options keys page=$top_srcdir/preload/pinalloc.1
 	# Those of run that are variables have theirs in pinalloc(7).
-	for option in $("$top_builddir/pinalloc" report --help; "$top_builddir/pinalloc" check --help
-		"$top_builddir/pinalloc" run --help | sed '/--log=/,$d'); do
-		[[ $option == --[a-z]* ]] || continue
+	options=$({
+		"$top_builddir/pinalloc" report --help
+		"$top_builddir/pinalloc" check --help
+		"$top_builddir/pinalloc" run --help | sed '/--log=/,$d'
+	} | tr ' ' '\n' | grep '^--[a-z]')
+	[ "$(wc -w <<< "$options")" -ge 8 ]
+	for option in $options; do
 		option=${option%%=*}
 		echo "looking for: $option"
 		grep -qE "Fl Fl ${option#--}( |\$)" "$page"
 	done
-	for key in $(sed -n 's/.*set([a-z]*, "\([a-z_]*\)",.*/\1/p' "$top_srcdir/preload/command/json.c") \
-		$(sed -n 's/^\t\[PIN_.*{"[a-z]*", "\([a-z_]*\)".*/\1/p' "$top_srcdir/preload/command/load.c"); do
+	keys=$(sed -n 's/.*set([a-z]*, "\([a-z_]*\)",.*/\1/p' "$top_srcdir/preload/command/json.c"
+		sed -n 's/^\t\[PIN_.*{"[a-z]*", "\([a-z_]*\)".*/\1/p' "$top_srcdir/preload/command/load.c")
+	[ "$(wc -w <<< "$keys")" -ge 40 ]
+	for key in $keys; do
 		echo "looking for: $key"
 		grep -qE "^\.Li (.* )?$key( |\$)|^\.It Li (.* )?$key( |\$)" "$page"
 	done

@@ -40,7 +40,7 @@ setup() {
 
 # wrong NAME: in how many rounds words were.
 wrong() {
-	ended "$1" >&2
+	ended "$1" >&2 || return
 	value "$1" wrong
 }
 
