@@ -358,6 +358,20 @@ print(subprocess.run(sys.argv[1:], stderr=writer).returncode)' "$@"
 	[ "$(figure ./*.json .written)" = 'at exit' ]
 }
 
+# What a handler does is to be seen between the signal and its return.
+@test "a child takes a request for nothing, made by vfork or by fork: it wakes nobody" {
+	local how child
+	for how in signal vfork-signal; do
+		run -7 strace -f -o ../trace -e trace=futex,rt_sigreturn -e signal=USR2 \
+			-E LD_PRELOAD="$library" -E PINALLOC_REPORT="$PWD/out.json" \
+			-E PINALLOC_REPORT_SIGNAL=USR2 "$programs/parents" $how 12
+		child=$(sed -n 's/^\([0-9]*\) *--- SIGUSR2 .*/\1/p' ../trace)
+		echo "$how: $child"; cat ../trace
+		[ "$(grep -c "^$child .*rt_sigreturn" ../trace)" -eq 1 ]
+		run ! grep "^$child .*futex" ../trace
+	done
+}
+
 @test "a request of a program without PINALLOC_REPORT_SIGNAL ends it, as ever" {
 	begin waiting
 	kill -USR2 "$pid"

@@ -56,6 +56,20 @@ keeps() {
 	done
 }
 
+@test "no option of jemalloc's changes what the promise stands on" {
+	local setting said kept wanted
+	wanted='retain:true dirty_decay_ms:-1 muzzy_decay_ms:0 oversize_threshold:0
+		dss:"disabled" hpa:false background_thread:false'
+	said=$(preloaded MALLOC_CONF=retain:false,dirty_decay_ms:5,muzzy_decay_ms:5,\
+oversize_threshold:1,dss:primary,hpa:true,background_thread:true \
+		"$programs/surface" stats 2>&1)
+	for setting in $wanted; do
+		kept=$(sed -n "s/^  opt\.${setting%:*}: \([^ ]*\).*/\1/p" <<< "$said")
+		echo "$setting: $kept"
+		[ "$kept" = "${setting#*:}" ]
+	done
+}
+
 @test "no control of jemalloc's gives memory back, not even of a destroyed arena" {
 	keeps -- "$programs/ctl" purge
 }

@@ -138,6 +138,38 @@ while os.open('file', os.O_WRONLY | os.O_CREAT) < 200: pass"
 	[ "$(figure none.json .memory.mapped_bytes)" -eq $((8 * mib)) ]
 }
 
+# Naming the stacks may make the heap grow once more, when its figures are taken.
+@test "as many steps are reported as have made the heap as large as is reported" {
+	local steps
+	for mib in 1 100; do
+		preloaded PINALLOC_LOG=debug PINALLOC_REPORT=out.json "$grow" $mib 2> log
+		steps=$(figure out.json .memory.regions)
+		sed -n 's/.* the heap grows by \([0-9]*\)\.0 MiB .*/\1/p' log | head -n "$steps" > grown
+		[ "$(wc -l < grown)" -eq "$steps" ]
+		[ "$(awk '{ n += $1 } END { print n * 1048576 }' grown)" -eq \
+			"$(figure out.json .memory.mapped_bytes)" ]
+	done
+	[ "$steps" -gt 1 ]
+	preloaded PINALLOC_REPORT=out.txt "$grow" 100
+	grep "MiB in $steps steps and keeps it" out.txt
+}
+
+# megabytes NAME: that figure of a text report, in whole MiB.
+megabytes() {
+	sed -n "s/^  $1  *\([0-9]*\)\.[0-9] MiB\$/\1/p" out.txt
+}
+
+@test "the text tells what is in use from what was, and both from what the heap has" {
+	preloaded PINALLOC_REPORT=out.txt "$programs/peaks" block 50
+	cat out.txt
+	[ "$(megabytes 'in use at the peak')" -eq 50 ]
+	[ -z "$(megabytes 'in use now')" ]
+	grep -E '^  in use now +[0-9]+\.[0-9] KiB$' out.txt
+	[ "$(megabytes 'heap, never returned')" -gt 50 ]
+	preloaded PINALLOC_REPORT=out.txt "$grow" 50
+	[ "$(megabytes 'in use now')" -eq 50 ]
+}
+
 @test "the limit on locked memory is reported, or null" {
 	(ulimit -l 64 && preloaded PINALLOC_REPORT=out.json "$grow" 1)
 	[ "$(figure out.json .memory.memlock_limit_bytes)" -eq 65536 ]

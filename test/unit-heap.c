@@ -264,6 +264,25 @@ static void merged(void)
 	free(blocks[5]);
 }
 
+/* What was never touched stays so as long as possible. */
+static void lowest_first(void)
+{
+	char *blocks[33], *p, *last = NULL;
+	bool ascend = true;
+
+	in_a_row(blocks, 33, 8 * PIN_MIB);
+	for (int i = 1; i < 33; i += 2)
+		free(blocks[33 - 1 - i]);
+	for (int i = 1; i < 33; i += 2, last = p) {
+		p = malloc(8 * PIN_MIB);
+		ascend &= p > last;
+		blocks[i] = p;
+	}
+	ok(ascend && last < blocks[32], "of many places a block gets the lowest");
+	for (int i = 0; i < 33; i++)
+		free(blocks[i]);
+}
+
 static void no_walls(void)
 {
 	size_t bytes = pin_span_bytes(), most;
@@ -368,6 +387,7 @@ int main(int argc, char **argv)
 	steps();
 	missing_part();
 	merged();
+	lowest_first();
 	no_walls();
 	reserved();
 	ok(anew("aligned", "2M", "0") == 1,

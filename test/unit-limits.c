@@ -283,6 +283,29 @@ static void failures(void)
 	ok(!pin_domain_dealloc(pd), "nothing is left");
 }
 
+/* Until something is released there is no point in trying again. */
+static void failed_before(void)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr, *again, *wide;
+	uint64_t before = pin_pool_requests(PIN_UNPINNED);
+	unsigned tried;
+
+	fake_verbs.fail_errno = EINVAL;
+	fake_verbs.fail_next = 1;
+	mr = reg(pd, heap[0], PIECE, RIGHTS);
+	tried = fake_verbs.tried;
+	again = reg(pd, heap[0] + 1, 64, RIGHTS);
+	wide = reg(pd, heap[0], 2 * PIECE, RIGHTS);
+	ok(reaches(again) && reaches(wide) && fake_verbs.tried == tried + 2 &&
+		   pin_pool_requests(PIN_UNPINNED) == before + 3,
+	   "what has failed is handed on at once, and so is more of it");
+	pin_mr_deregister(wide);
+	pin_mr_deregister(again);
+	pin_mr_deregister(mr);
+	ok(!pin_domain_dealloc(pd) && !pin_pool.pinned, "nothing is left");
+}
+
 int main(void)
 {
 	struct pin_span *span = NULL;
@@ -300,6 +323,7 @@ int main(void)
 	memory_regions();
 	large_requests();
 	failures();
+	failed_before();
 	narrowed();
 	ok(!fake_verbs.live && !fake_verbs.wrong, "the books balance");
 	return done_testing();

@@ -11,13 +11,16 @@
 #include "test/tap.h"
 
 #include <errno.h>
+#include <linux/mempolicy.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* The linker puts these in place of the library's (--wrap). */
 uint32_t __wrap_pin_os_node(void);
 bool __wrap_pin_os_has_nodes(void);
 bool __wrap_pin_os_prefer_node(uint32_t node);
+bool __real_pin_os_prefer_node(uint32_t node);
 void __wrap_pin_os_prefer_none(void);
 
 #define NONE -1
@@ -50,6 +53,45 @@ void __wrap_pin_os_prefer_none(void)
 {
 	preferred = NONE;
 }
+
+/* --- the system calls -------------------------------------------------------------------- */
+
+/* No va_arg(), which would read what nobody has passed. */
+long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f);
+long __real_syscall(long number, ...);
+
+static int policy; /* of the thread, and how it was set */
+static unsigned long nodes_of_policy;
+
+long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
+{
+	switch (number) {
+	case SYS_get_mempolicy:
+		*(int *)a = policy;
+		return 0;
+	case SYS_set_mempolicy:
+		policy = (int)a;
+		nodes_of_policy = b ? *(unsigned long *)b : 0;
+		return 0;
+	default:
+		return __real_syscall(number, a, b, c, d, e, f);
+	}
+}
+
+static void asked_of_kernel(void)
+{
+	ok(__real_pin_os_prefer_node(3) && policy == MPOL_PREFERRED &&
+		   nodes_of_policy == 1 << 3,
+	   "a thread without a policy prefers a node");
+	policy = MPOL_BIND;
+	nodes_of_policy = 1;
+	ok(!__real_pin_os_prefer_node(3) && policy == MPOL_BIND && nodes_of_policy == 1,
+	   "one that numactl has given a policy keeps it");
+	policy = MPOL_DEFAULT;
+}
+
+/* -------------------------------------------------------------------------------------------
+ */
 
 static const struct pin_ibverbs *fake;
 
@@ -167,5 +209,6 @@ int main(void)
 	policy_of_its_own(far);
 	ahead(near);
 	ok(looked == 1, "it was looked for nodes once");
+	asked_of_kernel();
 	return done_testing();
 }

@@ -9,6 +9,18 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
+
+/* The linker puts this in place of libc's (--wrap). */
+unsigned long __wrap_getauxval(unsigned long type);
+unsigned long __real_getauxval(unsigned long type);
+
+static bool is_secure; /* as the kernel tells a set-user-ID program */
+
+unsigned long __wrap_getauxval(unsigned long type)
+{
+	return type == AT_SECURE ? is_secure : __real_getauxval(type);
+}
 
 static void sizes(void)
 {
@@ -92,6 +104,12 @@ static void look_up(void)
 	setenv("PINALLOC_TEST_NAME", "v", 1);
 	ok(!strcmp(pin_environment("PINALLOC_TEST_NAME"), "v"), "a variable is found");
 	ok(!pin_environment("PINALLOC_TEST"), "a prefix of its name is not");
+	is_secure = true;
+	ok(!pin_environment("PINALLOC_TEST_NAME"), "nor is anything in a set-user-ID program");
+	setenv("PINALLOC_HELP", "1", 1);
+	ok(!pin_options_help_wanted(), "which its user cannot end by PINALLOC_HELP either");
+	is_secure = false;
+	ok(pin_options_help_wanted(), "as others");
 }
 
 int main(void)

@@ -365,22 +365,26 @@ static void forks(void)
 {
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
-	unsigned live = fake_verbs.live;
+	struct keys keys;
+	unsigned live;
 	int status = -1;
 	pid_t child;
 
 	ok(!pin_fork_init() && !fake_verbs.fork_inits, "ibv_fork_init does nothing where the "
 						       "kernel copies");
+	ok(!look_up(pd, heap, 64, &keys), "keys that the parent has looked up");
+	live = fake_verbs.live;
 	child = fork();
 	if (!child) {
 		bool good = !pin_mr_deregister(mr) && fake_verbs.live == live;
 
+		good &= look_up(pd, heap, 64, &keys) == -ENOMEM;
 		mr = reg(pd, heap, 64, RIGHTS);
 		good &= mr && fake_verbs.live == live + 1 && pin_pool_requests(PIN_CHILD);
 		_exit(!good);
 	}
 	waitpid(child, &status, 0);
-	ok(!status, "a child deregisters nothing and is served by libibverbs");
+	ok(!status, "a child has none of, deregisters nothing and is served by libibverbs");
 	pin_mr_deregister(mr);
 	pin_domain_dealloc(pd);
 	fake_verbs.fork_status = IBV_FORK_DISABLED;

@@ -115,12 +115,31 @@ static void by_signal(void)
 	exit(7);
 }
 
+/* It shares all memory with its parent, and so what that has for this signal. */
+static void by_vfork_signal(void)
+{
+	pid_t pid = vfork();
+
+	if (!pid) {
+		raise(number);
+		_exit(5);
+	}
+	await(pid, 5 << 8);
+	exit(7);
+}
+
 static const struct {
 	const char *how;
 	void (*end)(void);
-} ways[] = {{"vfork", by_vfork},	 {"vfork-kill", by_vfork_kill}, {"fork", by_fork},
-	    {"fork-kill", by_fork_kill}, {"spawn", by_spawn},		{"system", by_system},
-	    {"popen", by_popen},	 {"signal", by_signal}};
+} ways[] = {{"vfork", by_vfork},
+	    {"vfork-kill", by_vfork_kill},
+	    {"fork", by_fork},
+	    {"fork-kill", by_fork_kill},
+	    {"spawn", by_spawn},
+	    {"system", by_system},
+	    {"popen", by_popen},
+	    {"signal", by_signal},
+	    {"vfork-signal", by_vfork_signal}};
 
 int main(int argc, char **argv)
 {
