@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Included before everything else where the files of unit-races are compiled: before each step
+ * that other threads may see, the test may let another one run.
+ */
+#ifndef STEPS_H
+#define STEPS_H
+
+#include <config.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+void before_step(void);
+
+/* Take a lock, which is a step. */
+int step_lock(pthread_mutex_t *lock);
+int step_wrlock(pthread_rwlock_t *lock);
+
+#undef atomic_load
+#define atomic_load(p) (before_step(), atomic_load_explicit(p, memory_order_seq_cst))
+#undef atomic_store
+#define atomic_store(p, value) \
+	(before_step(), atomic_store_explicit(p, value, memory_order_seq_cst))
+#undef atomic_fetch_add
+#define atomic_fetch_add(p, n) \
+	(before_step(), atomic_fetch_add_explicit(p, n, memory_order_seq_cst))
+#undef atomic_compare_exchange_strong
+#define atomic_compare_exchange_strong(p, old, value)            \
+	(before_step(), atomic_compare_exchange_strong_explicit( \
+				p, old, value, memory_order_seq_cst, memory_order_seq_cst))
+#undef atomic_compare_exchange_weak
+#define atomic_compare_exchange_weak(p, old, value)            \
+	(before_step(), atomic_compare_exchange_weak_explicit( \
+				p, old, value, memory_order_seq_cst, memory_order_seq_cst))
+
+#define pthread_mutex_lock    step_lock
+#define pthread_rwlock_wrlock step_wrlock
+
+#endif

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What another thread does in between: at each step of one thread in turn, as often as there
+ * are steps. The right order of them holds against every one; a wrong order fails every time.
+ */
+#include <config.h>
+
+#include "regpool/evict.h"
+#include "regpool/keys.h"
+#include "regpool/proxy.h"
+#include "allocator/os.h"
+#include "test/fake-kernel.h"
+#include "test/spans.h"
+#include "test/steps.h"
+#include "test/tap.h"
+
+#undef pthread_mutex_lock
+#undef pthread_rwlock_wrlock
+
+#include <errno.h>
+#include <sched.h>
+#include <unistd.h>
+
+void __wrap_pin_os_wait(_Atomic uint32_t *word, uint32_t seen);
+void __real_pin_os_wait(_Atomic uint32_t *word, uint32_t seen);
+
+/* --- between two steps ---------------------------------------------------------------------
+ */
+
+/* What comes in between, before which step, and the thread that does it. */
+static void (*between)(void);
+static unsigned steps_left;
+static pthread_t other;
+static atomic_bool is_over, is_waiting;
+
+static _Thread_local bool takes_steps;
+
+static void *run_other(void *arg)
+{
+	pin_lane_own = 1; /* as this one's: they have the same counters and lists */
+	(void)arg;
+	between();
+	is_over = true;
+	return NULL;
+}
+
+/* Until the other one is done, or waits for this thread. */
+void before_step(void)
+{
+	if (!takes_steps || !steps_left || --steps_left)
+		return;
+	pthread_create(&other, NULL, run_other, NULL);
+	while (!is_over && !is_waiting)
+		sched_yield();
+}
+
+/* Only the other one finds what this thread has locked. */
+int step_lock(pthread_mutex_t *lock)
+{
+	before_step();
+	if (!pthread_mutex_trylock(lock))
+		return 0;
+	is_waiting = true;
+	return (pthread_mutex_lock)(lock);
+}
+
+int step_wrlock(pthread_rwlock_t *lock)
+{
+	before_step();
+	if (!pthread_rwlock_trywrlock(lock))
+		return 0;
+	is_waiting = true;
+	return (pthread_rwlock_wrlock)(lock);
+}
+
+void __wrap_pin_os_wait(_Atomic uint32_t *word, uint32_t seen)
+{
+	is_waiting = true;
+	__real_pin_os_wait(word, seen);
+}
+
+/* Calls one function, and the other before the n-th of its steps. Returns whether there was
+ * one. */
+static bool interrupted(void (*call)(void), void (*by)(void), unsigned n)
+{
+	between = by;
+	is_over = is_waiting = false;
+	steps_left = n;
+	takes_steps = true;
+	call();
+	takes_steps = false;
+	if (steps_left)
+		return false;
+	pthread_join(other, NULL);
+	return true;
+}
+
+/* --- a request and an eviction -------------------------------------------------------------
+ */
+
+static char *heap;
+static struct ibv_pd *pd;
+static struct ibv_mr *mr;
+static struct pin_class *keys;
+static int released; /* what became of the eviction */
+
+static void request(void)
+{
+	mr = reg(pd, heap, 64, RIGHTS);
+}
+
+/* Of the only one there is. */
+static void evict(void)
+{
+	released = pin_keys_release_idle(pin_domain_find(pd), keys, 0);
+}
+
+/* One memory region that nobody uses. */
+static void begin(void)
+{
+	pd = new_pd();
+	request();
+	pin_mr_deregister(mr);
+	mr = NULL;
+	keys = &pin_domain_find(pd)->classes[pin_class_of(RIGHTS)];
+	released = 1;
+}
+
+/* Whoever was first: the request has keys, and keeps them. */
+static bool is_kept(void)
+{
+	bool kept = mr && reaches(mr);
+
+	evict();
+	return kept && released == -EBUSY && reaches(mr);
+}
+
+static bool end(void)
+{
+	return mr && !pin_mr_deregister(mr) && !pin_domain_dealloc(pd) && !fake_verbs.live;
+}
+
+static void race(void (*call)(void), void (*by)(void), const char *name)
+{
+	unsigned n = 0, wrong = 0, evicted = 0;
+	bool more;
+
+	do {
+		begin();
+		more = interrupted(call, by, ++n);
+		if (!more)
+			by();
+		evicted += !released;
+		wrong += !is_kept();
+		wrong += !end();
+	} while (more);
+	ok(!wrong, "%s at each of %u steps: %u wrong", name, n - 1, wrong);
+	ok(n > 2 && evicted && evicted < n, "and is early enough at %u", evicted);
+}
+
+/* --- a PD that goes, and another that has its place ------------------------------------------
+ */
+
+static struct ibv_pd *next_pd;
+static int result;
+
+static void detach(void)
+{
+	result = pin_domain_disarm(pd);
+}
+
+static void replace_pd(void)
+{
+	pin_domain_dealloc(pd);
+	pin_domain_notice(next_pd);
+	pin_mr_deregister(reg(next_pd, heap, 64, RIGHTS));
+}
+
+static void domains(void)
+{
+	unsigned n = 0, wrong = 0, gone = 0;
+	bool more;
+
+	do {
+		pd = new_pd();
+		request();
+		pin_mr_deregister(mr);
+		/* Before the first goes, or it could get its address. */
+		next_pd = pin_ibverbs()->alloc_pd(fake_context());
+		more = interrupted(detach, replace_pd, ++n);
+		if (!more)
+			replace_pd();
+		gone += result == -ENOENT;
+		wrong += fake_verbs.live != 1 || pin_domain_dealloc(next_pd) != 0;
+	} while (more);
+	ok(!wrong, "a PD whose place is another's at any of %u steps: %u wrong", n - 1, wrong);
+	ok(gone && gone < n, "is not there any more, in %u", gone);
+}
+
+/* --- free proxies ---------------------------------------------------------------------------
+ */
+
+#define PROXIES 4
+static struct pin_proxy *taken[PROXIES + 2];
+
+static void take(void)
+{
+	taken[0] = pin_proxy_new();
+}
+
+/* The next two, and gives the first one back: it is the next again, but what follows is not. */
+static void take_two(void)
+{
+	struct pin_proxy *first = pin_proxy_new();
+
+	taken[1] = pin_proxy_new();
+	pin_proxy_free(first);
+}
+
+static unsigned taken_twice(void)
+{
+	unsigned n = 0;
+
+	for (int i = 0; i < PROXIES + 2; i++)
+		for (int j = 0; j < i; j++)
+			n += taken[i] == taken[j];
+	return n;
+}
+
+static void proxies(void)
+{
+	unsigned n = 0, wrong = 0;
+	bool more;
+
+	for (int i = 0; i < PROXIES + 2; i++)
+		taken[i] = pin_proxy_new();
+	do {
+		for (int i = 0; i < PROXIES + 2; i++)
+			pin_proxy_free(taken[i]);
+		more = interrupted(take, take_two, ++n);
+		if (!more)
+			take_two();
+		for (int i = 2; i < PROXIES + 2; i++)
+			taken[i] = pin_proxy_new();
+		wrong += taken_twice();
+	} while (more);
+	ok(n > 1 && !wrong,
+	   "no proxy is given out twice, whoever takes some at %u steps: %u wrong", n - 1,
+	   wrong);
+}
+
+int main(void)
+{
+	struct pin_span *span = NULL;
+
+	alarm(110);
+	if (!lazy_pool())
+		return 99;
+	fake_kernel.keeps_memory = true;
+	pin_lane_own = 1;
+	heap = grow(&span, PIECE);
+	race(request, evict, "an eviction while a request takes its keys");
+	race(evict, request, "a request while its memory region is evicted");
+	domains();
+	proxies();
+	return done_testing();
+}
