@@ -165,12 +165,12 @@ script() {
 @test "fork in a signal handler that interrupts malloc: parent, child, and what it executes go on" {
 	for threads in 0 3; do
 		run -0 preloaded PINALLOC_REPORT="$PWD/%p.json" \
-			timeout 60 "$programs/forks-in-handler" 300 $threads
-		[ "$output" = 300 ]
+			timeout 100 "$programs/forks-in-handler" 100 $threads
+		[ "$output" = 100 ]
 	done
 	run -0 preloaded PINALLOC_REPORT="$PWD/%p.json" PINALLOC_SAMPLE=4K \
-		timeout 60 "$programs/forks-in-handler" 300 3
-	[ "$output" = 300 ]
+		timeout 100 "$programs/forks-in-handler" 100 3
+	[ "$output" = 100 ]
 }
 
 @test "a library that says or changes anything, or is not there, would be noticed" {
