@@ -8,6 +8,7 @@
  *            gnuplot.c: what is shown of it
  *   run      run.c
  *   check    check.c: the list and the findings; check-*.c: the checks
+ *   all      main.c: the table of them; common.c: the functions below
  *   both     library.c: where the library is; reach.c: whether it gets into a program
  */
 #ifndef PIN_COMMAND_H
@@ -24,6 +25,9 @@
 int pin_command_report(int argc, char **argv);
 int pin_command_run(int argc, char **argv);
 int pin_command_check(int argc, char **argv);
+
+/* The subcommand that runs, as it was called; NULL before there is one. */
+extern const char *pin_command_name;
 
 /* One line "pinalloc SUBCOMMAND: …" on standard error, cleaned; no newline in the format. */
 void pin_command_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
