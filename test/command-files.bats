@@ -122,3 +122,31 @@ unfit() {
 	[ "$(merged '.ranks[0] | .program, .host, .file' "the job" | tr '\n' ' ')" = \
 		'"a \"b\" \\ c?[2J" "no?de" "the job/rank 0 \"?\".json" ' ]
 }
+
+@test "what a report calls a module may be a pipe, a directory, a device" {
+	mkfifo pipe
+	rank odd.json ".nranks = 1 | .peak_sites[0].stack =
+		[\"$PWD/pipe+0x10\", \"/dev/zero+0x10\", \"/tmp+0x10\", \"//+0x\"]"
+	run -0 --separate-stderr timeout 20 "$pinalloc" report --json odd.json
+	[ -z "$stderr" ]
+	jq -e --arg pipe "$PWD/pipe+0x10" \
+		'.peak_sites[0].stack == [$pipe, "/dev/zero+0x10", "/tmp+0x10", "//+0x"]' <<< "$output"
+}
+
+@test "functions of a module whose names are no text do not make its report unfit" {
+	local offset
+	printf 'void odd(void) __asm__("na\\xefve");\nvoid odd(void) {}\n' |
+		gcc -x c -shared -fPIC -o odd.so -
+	offset=$(nm odd.so | LC_ALL=C sed -n 's/^0*\([0-9a-f]*\) T na.*/\1/p')
+	rank odd.json ".nranks = 1 | .peak_sites[0].stack = [\"$PWD/odd.so+0x$offset\"]"
+	run -0 --separate-stderr "$pinalloc" report --json odd.json
+	[ -z "$stderr" ]
+	jq -e '.peak_sites[0].stack == ["na?ve (odd.so)"]' <<< "$output"
+}
+
+@test "why a file is no report is said without control characters, also to programs" {
+	rank fit.json '.nranks = 1'
+	printf '{\177' > unfit.json
+	run -1 --separate-stderr "$pinalloc" report --json fit.json unfit.json
+	[[ "$(jq -r '.files_skipped[0].why' <<< "$output")" == "is no JSON: "*"near '?'" ]]
+}

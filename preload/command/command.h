@@ -58,6 +58,9 @@ char *pin_command_strdup(const char *text) __attribute__((warn_unused_result));
 /* That line, and the end. */
 _Noreturn void pin_command_no_memory(void);
 
+/* In place, bytes that are no UTF-8 become question marks. Returns the text. */
+char *pin_command_utf8(char *text);
+
 /* A JSON string; bytes that are no UTF-8, as names and variables may have, are "?" in it. */
 json_t *pin_command_json(const char *text);
 

@@ -86,17 +86,21 @@ char *pin_command_strdup(const char *text)
 	return strcpy(pin_command_realloc(NULL, strlen(text) + 1), text);
 }
 
+char *pin_command_utf8(char *text)
+{
+	for (size_t i = 0, n; text[i]; i += n ? n : 1) {
+		n = pin_utf8_length(text + i);
+		if (!n)
+			text[i] = '?';
+	}
+	return text;
+}
+
 json_t *pin_command_json(const char *text)
 {
-	char *copy = pin_command_strdup(text);
-	json_t *string;
+	char *copy = pin_command_utf8(pin_command_strdup(text));
+	json_t *string = json_string(copy);
 
-	for (size_t i = 0, n; copy[i]; i += n ? n : 1) {
-		n = pin_utf8_length(copy + i);
-		if (!n)
-			copy[i] = '?';
-	}
-	string = json_string(copy);
 	free(copy);
 	if (!string)
 		pin_command_no_memory();

@@ -58,6 +58,7 @@ __attribute__((format(printf, 2, 3))) static bool wrong(struct pin_fault *fault,
 	va_start(args, format);
 	vsnprintf(fault->text, sizeof fault->text, format, args);
 	va_end(args);
+	pin_command_clean(fault->text);
 	return false;
 }
 
@@ -168,8 +169,9 @@ static bool append_frame(char **stack, size_t *n, const json_t *frame)
 
 	if (!text)
 		return false;
+	/* A module may call its functions anything, and what is cut may end within a letter. */
 	if (pin_frame_name(text, name, sizeof name))
-		text = name;
+		text = pin_command_utf8(name);
 	length = strlen(text);
 	*stack = pin_command_realloc(*stack, *n + length + 2);
 	pin_command_clean(strcpy(*stack + *n, text));

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #if HAVE_LIBDW
 
@@ -32,9 +33,17 @@ struct module {
 	struct module *next;
 };
 
+/* A report may name anything: to open a pipe would be to wait for who writes. */
+static bool is_file(const char *path)
+{
+	struct stat status;
+
+	return !stat(path, &status) && S_ISREG(status.st_mode);
+}
+
 static void open_module(struct module *module)
 {
-	module->session = dwfl_begin(&callbacks);
+	module->session = is_file(module->path) ? dwfl_begin(&callbacks) : NULL;
 	if (!module->session)
 		return;
 	module->dw = dwfl_report_offline(module->session, module->path, module->path, -1);
