@@ -144,7 +144,7 @@ static size_t named_signal(const char *name)
 	name += name[5] ? 6 : 5;
 	if (!*name)
 		return (size_t)SIGRTMIN;
-	return parse_digits(&name, &n) || *name ? 0 : (size_t)SIGRTMIN + n;
+	return parse_digits(&name, &n) || *name || n > NSIG ? 0 : (size_t)SIGRTMIN + n;
 }
 
 /* Not one the C library has for itself, nor one that says how a program ends. */

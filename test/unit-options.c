@@ -7,6 +7,7 @@
 #include "test/tap.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -99,6 +100,17 @@ static void one_by_one(void)
 	ok(pin_options_set("PINALLOC_MAX", "3M") == -ENOENT, "an unknown name is said");
 }
 
+static void signals(void)
+{
+	ok(!pin_options_set("PINALLOC_REPORT_SIGNAL", "RTMIN+2") &&
+		   pin_options.report_signal == SIGRTMIN + 2,
+	   "a signal by its distance");
+	ok(pin_options_set("PINALLOC_REPORT_SIGNAL", "RTMIN+999") == -EINVAL &&
+		   pin_options_set("PINALLOC_REPORT_SIGNAL", "RTMIN+18446744073709551592") ==
+			   -EINVAL,
+	   "none is further away than there are signals, or so far that it comes round");
+}
+
 static void look_up(void)
 {
 	setenv("PINALLOC_TEST_NAME", "v", 1);
@@ -117,6 +129,7 @@ int main(void)
 	sizes();
 	environment();
 	one_by_one();
+	signals();
 	look_up();
 	return done_testing();
 }
