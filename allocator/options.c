@@ -354,10 +354,10 @@ static size_t power_of_two_below(size_t n)
 	return (size_t)1 << (63 - __builtin_clzll(n));
 }
 
+static bool parsed;
+
 void pin_options_init(void)
 {
-	static bool parsed;
-
 	if (parsed)
 		return;
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++)

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `pinalloc report`: files of a job, of which lines of %% are between one and the next. */
+#include <config.h>
+
+#include "preload/command/command.h"
+#include "preload/command/gnuplot.h"
+#include "preload/command/job.h"
+#include "test/fuzz-target.h"
+
+#include <ctype.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const char between[] = "\n%%\n";
+
+static void add(struct pin_job *job, const char *text, size_t n_bytes)
+{
+	int fd = memfd_create("report", MFD_CLOEXEC);
+	char path[64];
+
+	must(fd >= 0 && write(fd, text, n_bytes) == (ssize_t)n_bytes);
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	pin_job_add(job, path);
+	close(fd);
+}
+
+static void add_all(struct pin_job *job, const char *text, size_t n_bytes)
+{
+	const char *next;
+
+	for (; (next = memmem(text, n_bytes, between, sizeof between - 1)); text = next) {
+		add(job, text, (size_t)(next - text));
+		next += sizeof between - 1;
+		n_bytes -= (size_t)(next - text);
+	}
+	add(job, text, n_bytes);
+}
+
+static void free_job(struct pin_job *job)
+{
+	for (size_t i = 0; i < job->n_ranks; i++)
+		pin_rank_free(job->ranks[i]);
+	for (size_t i = 0; i < job->n_skipped; i++) {
+		free(job->skipped[i].file);
+		free(job->skipped[i].why);
+	}
+	free(job->ranks);
+	free(job->skipped);
+	free(job->missing);
+	free(job->hosts);
+	free(job->sites);
+	json_decref(job->stacks);
+}
+
+/* --- what is written ------------------------------------------------------------------- */
+
+struct output {
+	FILE **stream, *former;
+	char *text;
+	size_t n_bytes;
+};
+
+static void begin(struct output *output, FILE **stream)
+{
+	output->stream = stream;
+	output->former = *stream;
+	must((*stream = open_memstream(&output->text, &output->n_bytes)));
+}
+
+static void end(struct output *output)
+{
+	fclose(*output->stream);
+	*output->stream = output->former;
+}
+
+/* No terminal does anything but show it: neither control characters nor those of C1 are in it.
+ */
+static void must_be_clean(const struct output *output)
+{
+	for (size_t i = 0; i < output->n_bytes; i++) {
+		unsigned char c = (unsigned char)output->text[i];
+
+		must((c >= ' ' && c != 0x7f) || c == '\n');
+		must(c != 0xc2 || (unsigned char)output->text[i + 1] >= 0xa0);
+	}
+}
+
+static void must_be_json(const struct output *output)
+{
+	json_t *report = json_loadb(output->text, output->n_bytes, 0, NULL);
+
+	must(json_integer_value(json_object_get(report, "schema")) == 1);
+	json_decref(report);
+}
+
+/* A stack, a space, and a whole number in each line. */
+static void must_be_folded(const struct output *output)
+{
+	char *next, *space;
+
+	for (char *line = output->text; *line; line = next + 1) {
+		must((next = strchr(line, '\n')));
+		*next = '\0';
+		space = strchr(line, ' ');
+		must(space && space > line && isdigit((unsigned char)space[1]) &&
+		     space[1 + strspn(space + 1, "0123456789")] == '\0');
+	}
+}
+
+/* What gnuplot would be given: nothing in it may begin a line of its own. */
+int __wrap_pin_gnuplot_run(FILE *script, const char *path);
+int __wrap_pin_gnuplot_run(FILE *script, const char *path)
+{
+	struct output output = {0};
+	char block[4096];
+	size_t n;
+
+	(void)path;
+	begin(&output, &stdout);
+	rewind(script);
+	while ((n = fread(block, 1, sizeof block, script)))
+		fwrite(block, 1, n, stdout);
+	end(&output);
+	must_be_clean(&output);
+	free(output.text);
+	return 0;
+}
+
+static void plot(const struct pin_job *job)
+{
+	struct output complaints;
+
+	begin(&complaints, &stderr);
+	pin_plot_write(job, "plot.txt");
+	pin_plot_write(job, "plot.svg");
+	end(&complaints);
+	must_be_clean(&complaints);
+	free(complaints.text);
+}
+
+static void print_text(const struct pin_job *job)
+{
+	pin_text_print(job, 10);
+}
+
+static void print(const struct pin_job *job, void (*how)(const struct pin_job *job),
+		  void (*check)(const struct output *output))
+{
+	struct output output;
+
+	begin(&output, &stdout);
+	how(job);
+	end(&output);
+	must_be_clean(&output);
+	check(&output);
+	free(output.text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
+{
+	struct pin_job job = {0};
+	struct output complaints;
+
+	begin(&complaints, &stderr);
+	add_all(&job, (const char *)data, n_bytes);
+	if (job.n_ranks)
+		pin_job_merge(&job);
+	end(&complaints);
+	must_be_clean(&complaints);
+	free(complaints.text);
+	if (job.n_ranks) {
+		print(&job, print_text, must_be_clean);
+		print(&job, pin_json_print, must_be_json);
+		print(&job, pin_folded_print, must_be_folded);
+		plot(&job);
+	}
+	free_job(&job);
+	return 0;
+}
