@@ -12,6 +12,7 @@
 #include "regpool/listeners.h"
 #include "regpool/mr.h"
 #include "regpool/pool.h"
+#include "regpool/provider.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -84,6 +85,8 @@ static void find_listeners(void)
 static struct ibv_pd *noticed(struct ibv_pd *pd)
 {
 	if (pd) {
+		if (!pin_pool_off())
+			pin_provider_take(pd->context);
 		pin_domain_notice(pd);
 		find_listeners();
 	}
@@ -115,6 +118,18 @@ PIN_EXPORT int ibv_close_device(struct ibv_context *context)
 {
 	pin_domain_close(context);
 	return pin_ibverbs()->close_device(context);
+}
+
+/*
+ * What providers call last of all when a device is closed, also by an ibv_close_device() that
+ * was found with dlsym. Of no version, like malloc: libibverbs has it in one of each release's.
+ */
+PIN_EXPORT void verbs_uninit_context(struct verbs_context *context);
+
+void verbs_uninit_context(struct verbs_context *context)
+{
+	pin_domain_close(&context->context);
+	pin_ibverbs()->uninit_context(context);
 }
 
 PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)

@@ -363,7 +363,9 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 		return EBUSY;
 	}
 	deregister(domain, PIN_CLEAR_IDLE);
+	domain->is_ending = true;
 	result = pin_ibverbs()->dealloc_pd(pd);
+	domain->is_ending = false;
 	/* If the PD stays after all the registrar begins anew. */
 	if (result)
 		pin_registrar_wake();

@@ -2,11 +2,10 @@
 /*
  * Protection domains the program uses, and for each the memory regions over the heap.
  *
- * Only a PD that was seen when it was allocated is served. Whoever found
- * ibv_alloc_pd() with dlsym finds ibv_dereg_mr() that way, too, and must not get a
- * proxy: the real ibv_dereg_mr() would free it. (NCCL does so; its ibv_reg_mr()
- * still comes by here, through libibverbs' own PLT.) That leaves out parent
- * domains as well.
+ * Only a PD that was seen when it was allocated is served: its context is looked after
+ * since then (provider.h). Whoever found ibv_alloc_pd() with dlsym is left alone. (NCCL
+ * does so; its ibv_reg_mr() still comes by here, through libibverbs' own PLT.) That
+ * leaves out parent domains as well.
  *
  * A domain is armed by its first registration of heap memory or by
  * pinalloc_attach(). Its keys are kept by class: each set of rights that occurs has
@@ -87,6 +86,7 @@ struct pin_domain {
 	 * while a PD is deallocated, which goes first. Looking keys up does not take it.
 	 */
 	pthread_rwlock_t lock;
+	_Atomic bool is_ending;	   /* libibverbs is deallocating the PD */
 	struct pin_class *classes; /* PIN_CLASSES of them */
 	_Atomic uint32_t known;	   /* a bit for each that was armed once and has its tables */
 	_Atomic unsigned most;	   /* rights that a class may be armed with */

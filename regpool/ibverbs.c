@@ -42,7 +42,9 @@ static const struct {
 	SYMBOL(unimport_pd, "1.10", true),
 	SYMBOL(reg_dmabuf_mr, "1.12", true),
 	SYMBOL(is_fork_initialized, "1.13", true),
-/* clang-format on */
+	/* clang-format on */
+	/* For providers, in a version that is each release's own: the one there is. */
+	{"verbs_uninit_context", NULL, offsetof(struct pin_ibverbs, uninit_context), true},
 #undef SYMBOL
 };
 
@@ -53,7 +55,9 @@ static void resolve(struct pin_ibverbs *table)
 	if (!handle)
 		pin_fatal("a verbs call was made, but libibverbs.so.1 is not loaded");
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(symbols); i++) {
-		void *p = dlvsym(handle, symbols[i].name, symbols[i].version);
+		const char *version = symbols[i].version;
+		void *p = version ? dlvsym(handle, symbols[i].name, version)
+				  : dlsym(handle, symbols[i].name);
 
 		if (!p && !symbols[i].optional)
 			pin_fatal(

@@ -32,6 +32,7 @@ struct pin_ibverbs {
 	int (*dontfork_range)(void *start, size_t length);
 	int (*dofork_range)(void *start, size_t length);
 	enum ibv_fork_status (*is_fork_initialized)(void);
+	void (*uninit_context)(struct verbs_context *context);
 };
 
 /*

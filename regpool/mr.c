@@ -181,11 +181,11 @@ struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uin
 	return pass(&request);
 }
 
-static int deregister_real(struct ibv_mr *mr)
+static int deregister_real(struct ibv_mr *mr, int (*dereg_mr)(struct ibv_mr *mr))
 {
 	struct pin_foreign foreign;
 	bool watched = pin_foreign_take(&foreign, mr);
-	int error = pin_ibverbs()->dereg_mr(mr);
+	int error = dereg_mr(mr);
 
 	if (watched)
 		pin_foreign_end(&foreign, error ? mr : NULL);
@@ -201,22 +201,19 @@ static int let_go(const struct pin_proxy *proxy)
 	if (pin_pool_off() == PIN_CHILD)
 		return 0;
 	if (proxy->own)
-		return deregister_real(proxy->own);
+		return deregister_real(proxy->own, pin_ibverbs()->dereg_mr);
 	if (proxy->generation == proxy->domain->generation)
 		pin_keys_put(proxy->user);
 	return 0;
 }
 
-int pin_mr_deregister(struct ibv_mr *mr)
+static int deregister_proxy(struct pin_proxy *proxy)
 {
-	struct pin_proxy *proxy = pin_proxy_of(mr);
 	int error;
 
-	if (!proxy)
-		return deregister_real(mr);
 	if (!atomic_exchange(&proxy->live, false)) {
 		pin_warn_once("ibv_dereg_mr of %p, which is not registered any more",
-			      (void *)mr);
+			      (void *)proxy);
 		return EINVAL;
 	}
 	error = let_go(proxy);
@@ -225,6 +222,20 @@ int pin_mr_deregister(struct ibv_mr *mr)
 	else
 		pin_proxy_free(proxy);
 	return error;
+}
+
+int pin_mr_deregister_by(struct ibv_mr *mr, int (*dereg_mr)(struct ibv_mr *mr))
+{
+	struct pin_proxy *proxy = pin_proxy_of(mr);
+
+	return proxy ? deregister_proxy(proxy) : deregister_real(mr, dereg_mr);
+}
+
+int pin_mr_deregister(struct ibv_mr *mr)
+{
+	struct pin_proxy *proxy = pin_proxy_of(mr);
+
+	return proxy ? deregister_proxy(proxy) : deregister_real(mr, pin_ibverbs()->dereg_mr);
 }
 
 /* The registration a rereg asks for: what it does not change stays. */

@@ -16,6 +16,9 @@ struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uin
 /* As ibv_dereg_mr(3): 0 or an errno value. EINVAL for a proxy that was freed. */
 int pin_mr_deregister(struct ibv_mr *mr);
 
+/* Likewise, but what is no proxy is deregistered by this function. */
+int pin_mr_deregister_by(struct ibv_mr *mr, int (*dereg_mr)(struct ibv_mr *mr));
+
 /*
  * As ibv_rereg_mr(3): 0 or an enum ibv_rereg_mr_err_code. When it fails, the old
  * registration of a proxy is as it was.

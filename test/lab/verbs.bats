@@ -21,6 +21,10 @@ setup_file() {
 			attempt "plain-$case" "$programs/rdma-$case"
 			shimmed "$case" "$programs/rdma-$case"
 		done
+		for case in all old closed; do
+			attempt "plain-mixes-$case" "$programs/rdma-mixes" "$case"
+			shimmed "mixes-$case" "$programs/rdma-mixes" "$case"
+		done
 		attempt plain-pairs strace -o /ctl/plain-pairs.trace "$programs/rdma-verbs" pairs
 		attempt pairs strace -o /ctl/pairs.trace -E LD_PRELOAD="$library" \
 			"$programs/rdma-verbs" pairs
@@ -121,6 +125,32 @@ setup() {
 	ended dlopen
 	[ "$(reported dlopen .registration.served)" -eq 0 ]
 	[ "$(reported dlopen .registration.mr_created)" -eq 0 ]
+}
+
+# mixed CASE: right, with the library and without, and all was given up.
+mixed() {
+	ended "plain-mixes-$1"
+	ended "mixes-$1"
+	[ ! -s "$results/mixes-$1.err" ]
+	[ "$(reported "mixes-$1" .registration.mr_created)" -gt 0 ]
+	[ "$(reported "mixes-$1" .registration.mr_destroyed)" -eq \
+		"$(reported "mixes-$1" .registration.mr_created)" ]
+	[ "$(reported "mixes-$1" .memory.pinned_bytes)" -eq 0 ]
+}
+
+@test "every mix of verbs that are linked to and verbs that are found with dlsym works" {
+	mixed all
+	[ "$(grep -c '^ok' "$results/mixes-all.out")" -eq 256 ]
+	# In each domain that was allocated by the function linked to, and one is moved.
+	[ "$(reported mixes-all .registration.served)" -eq $((128 * 4)) ]
+}
+
+@test "the verbs of the first ABI, found with dlvsym, work beside those linked to" {
+	mixed old
+}
+
+@test "a device that is closed by a function found with dlsym takes all there is with it" {
+	mixed closed
 }
 
 # between CASE: system calls of the 1000 pairs.
