@@ -137,6 +137,17 @@ silent() {
 	silent "$programs/grow" 1
 }
 
+@test "a program that is built with a sanitizer is named" {
+	local kind runtime
+	for kind in address thread leak; do
+		gcc -fsanitize=$kind -o $kind -x c - <<< 'int main(void) { return 0; }'
+		runtime=$(readelf -d $kind | grep -o 'lib[alt]san[^]]*')
+		warned "%s has the malloc of a sanitizer ($runtime), and runs without this library; build it without -fsanitize" ./$kind
+	done
+	gcc -fsanitize=undefined -o undefined -x c - <<< 'int main(void) { return 0; }'
+	silent ./undefined
+}
+
 @test "a program with privileges of its own is named" {
 	cp "$(type -P true)" owned
 	chmod 755 . owned

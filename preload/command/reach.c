@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include "preload/command/reach.h"
+#include "preload/sanitizer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -198,6 +199,46 @@ static bool has_malloc(Elf *elf, unsigned kind)
 	return false;
 }
 
+static bool is_sanitizer(const char *name)
+{
+	for (size_t i = 0; name && i < sizeof pin_sanitizers / sizeof *pin_sanitizers; i++)
+		if (!strncmp(name, pin_sanitizers[i], strlen(pin_sanitizers[i])))
+			return true;
+	return false;
+}
+
+/* The library of a sanitizer that the program is linked to, or NULL. */
+static const char *linked_sanitizer(Elf *elf)
+{
+	size_t size = gelf_fsize(elf, ELF_T_DYN, 1, EV_CURRENT);
+	Elf_Scn *section = NULL;
+	Elf_Data *data;
+	GElf_Shdr table;
+	GElf_Dyn entry;
+
+	while ((section = elf_nextscn(elf, section))) {
+		if (!gelf_getshdr(section, &table) || table.sh_type != SHT_DYNAMIC)
+			continue;
+		data = elf_getdata(section, NULL);
+		for (size_t i = 0; data && size && i < data->d_size / size; i++)
+			if (gelf_getdyn(data, (int)i, &entry) && entry.d_tag == DT_NEEDED &&
+			    is_sanitizer(elf_strptr(elf, table.sh_link, entry.d_un.d_val)))
+				return elf_strptr(elf, table.sh_link, entry.d_un.d_val);
+	}
+	return NULL;
+}
+
+static int look_at_sanitizer(const struct program *program, struct pin_reach *reach)
+{
+	const char *library = linked_sanitizer(program->elf);
+
+	if (!library)
+		return 0;
+	return because(reach, "build it without -fsanitize",
+		       "%s has the malloc of a sanitizer (%s), and runs without this library",
+		       program->path, library);
+}
+
 /* Exported, or hidden; the second only where the program was not stripped. */
 static int look_at_malloc(const struct program *program, struct pin_reach *reach)
 {
@@ -237,6 +278,8 @@ static int look_at_program(const char *path, int fd, struct pin_reach *reach)
 	found = look_at_machine(&program, reach);
 	if (!found)
 		found = look_at_loader(&program, reach);
+	if (!found)
+		found = look_at_sanitizer(&program, reach);
 	if (!found)
 		found = look_at_malloc(&program, reach);
 	elf_end(program.elf);
