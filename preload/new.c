@@ -22,8 +22,8 @@
 	type name(__VA_ARGS__)
 
 /*
- * To find libstdc++ takes memory, and is done when there is none: this block is
- * let go first. Untouched, it is addresses only.
+ * To find a libstdc++ that a library has loaded for itself takes memory, and is done when
+ * there is none: this block is let go first. Untouched, it is addresses only.
  */
 static void *_Atomic spare;
 
@@ -32,10 +32,13 @@ __attribute__((constructor)) static void keep_spare(void)
 	spare = malloc(64 * PIN_KIB);
 }
 
+/* That of a C++ program is behind this library, and takes none to find. */
 static void *find_cxx(const char *symbol)
 {
-	void *library;
+	void *found = dlsym(RTLD_NEXT, symbol), *library;
 
+	if (found)
+		return found;
 	free(atomic_exchange(&spare, NULL));
 	library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
 	return library ? dlsym(library, symbol) : NULL;
