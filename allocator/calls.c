@@ -147,6 +147,20 @@ PIN_CALL(void *, tcache_alloc_small_hard, void *tsd, void *arena, void *tcache, 
 	return p;
 }
 
+extern bool je_opt_prof;
+
+/*
+ * The profiler starts, after the heap itself. Where there is no memory for it the heap goes on
+ * without: jemalloc would never finish its start, let other threads wait for that for ever, and
+ * take locks at fork() that are not there.
+ */
+PIN_CALL(bool, prof_boot2, void *tsd, void *base)
+{
+	if (__real_je_prof_boot2(tsd, base))
+		je_opt_prof = false;
+	return false;
+}
+
 /* A block is sampled: it was allocated as if its size class had been asked for. */
 PIN_CALL(void, prof_malloc_sample_object, void *tsd, const void *p, size_t size, size_t usize,
 	 void *tctx)

@@ -53,22 +53,16 @@ void pin_heap_stats(struct pin_heap_stats *stats)
 		stats->live = stats->mapped;
 }
 
-bool pin_heap_answers_malloc(void)
-{
-	void *volatile p = malloc(1);
-	bool inside = p && pin_reserve_contains(p);
-
-	free(p);
-	return inside;
-}
-
-bool pin_heap_has_memory(void)
+enum pin_heap_answer pin_heap_ask(void)
 {
 	void *volatile p = malloc(1); /* volatile: or the compiler leaves it out */
-	bool has = p;
+	enum pin_heap_answer answer = pin_reserve_contains(p) ? PIN_HEAP_OURS
+							      : PIN_HEAP_FOREIGN;
 
+	if (!p)
+		return PIN_HEAP_NOTHING;
 	free(p);
-	return has;
+	return answer;
 }
 
 void pin_heap_print(void (*write)(void *arg, const char *text), void *arg)

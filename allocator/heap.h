@@ -17,14 +17,15 @@ struct pin_heap_stats {
 /* Takes the figures. Lock-free, async-signal-safe. */
 void pin_heap_stats(struct pin_heap_stats *stats);
 
-/*
- * Whether malloc is answered from the reserve; if not, another allocator stands
- * in front of this one. Not from inside malloc.
- */
-bool pin_heap_answers_malloc(void);
+enum pin_heap_answer {
+	PIN_HEAP_OURS,	  /* a block of the reserve */
+	PIN_HEAP_FOREIGN, /* one from elsewhere: another allocator stands in front of this one
+			   */
+	PIN_HEAP_NOTHING, /* none, of whoever */
+};
 
-/* Whether malloc gives memory at all. Not from inside malloc. */
-bool pin_heap_has_memory(void);
+/* What malloc answers. By one call: the next may find memory. Not from inside malloc. */
+enum pin_heap_answer pin_heap_ask(void);
 
 /* jemalloc's own report, through `write`. Not from inside malloc. */
 void pin_heap_print(void (*write)(void *arg, const char *text), void *arg);

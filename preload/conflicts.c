@@ -32,11 +32,6 @@ static void say_whose(const struct link_map *home)
 			 home ? home->l_name : "?");
 }
 
-/*
- * The promise stands on the first page having come from the reserve. If it did
- * not, either another allocator is in front of this one, which the user can cure,
- * or the page layer was not linked in, which must not go unnoticed.
- */
 /* It redirects calls, where the loader's tables do not show it. */
 static bool is_under_valgrind(void)
 {
@@ -45,28 +40,40 @@ static bool is_under_valgrind(void)
 	return preloads && strstr(preloads, "/vgpreload_");
 }
 
-bool pin_conflicts_heap_is_ours(void)
+/*
+ * The promise stands on the first page having come from the reserve. If it did
+ * not, either another allocator is in front of this one, which the user can cure,
+ * or the page layer was not linked in, which must not go unnoticed.
+ */
+static void say_foreign(void)
 {
-	const struct link_map *home;
+	const struct link_map *home = home_of(dlsym(RTLD_DEFAULT, "malloc"));
 
-	if (pin_heap_answers_malloc())
-		return true;
-	if (!pin_heap_has_memory()) {
-		if (pin_reserve.size)
-			pin_error("malloc has no memory: raise ulimit -v and ulimit -d");
-		return false;
-	}
-	home = home_of(dlsym(RTLD_DEFAULT, "malloc"));
-	if (is_under_valgrind()) {
+	if (is_under_valgrind())
 		pin_warn("valgrind answers malloc, so the heap is not this library's: run it "
 			 "with "
 			 "--soname-synonyms=somalloc=nouserintercepts");
-		return false;
-	}
-	if (home == home_of((void *)pin_conflicts_heap_is_ours))
+	else if (home == home_of((void *)pin_conflicts_heap_is_ours))
 		pin_fatal("malloc does not come from the reserved range: this build is broken");
-	say_whose(home);
-	return false;
+	else
+		say_whose(home);
+}
+
+bool pin_conflicts_heap_is_ours(void)
+{
+	switch (pin_heap_ask()) {
+	case PIN_HEAP_OURS:
+		return true;
+	case PIN_HEAP_FOREIGN:
+		say_foreign();
+		return false;
+	default:
+		/* Nothing is reserved where another one is in front, or that was said. */
+		if (pin_reserve.size)
+			pin_error("malloc has no memory at the start: raise ulimit -v and "
+				  "ulimit -d");
+		return pin_reserve.size;
+	}
 }
 
 static bool is_set(const char *name, const char *value)

@@ -70,6 +70,63 @@ one_line() {
 	[ -z "$stderr" ]
 }
 
+# own_calls NAME: which ones of a program's calls of that name the library makes when it
+# starts: the first, by number, and how many there are from there on.
+own_calls() {
+	strace -E LD_PRELOAD="$library" -e trace=mmap,mprotect,madvise sort /dev/null \
+		2> "$BATS_TEST_TMPDIR/clean"
+	awk -v name="$1" '/PROT_NONE, MAP_PRIVATE\|MAP_ANONYMOUS\|MAP_NORESERVE/ && !first { first = n + 1 }
+		$0 ~ "^" name "[(]" { n++ } END { print first, n - first + 1 }' \
+		"$BATS_TEST_TMPDIR/clean"
+}
+
+# failing NAME WHEN [VARIABLE=VALUE…] COMMAND…: a program of which one such call fails, the
+# WHENth, or with WHEN+ that and all that follow.
+failing() {
+	local environment=() name=$1 when=$2
+	shift 2
+	while [[ "$1" == *=* ]]; do
+		environment+=(-E "$1")
+		shift
+	done
+	timeout 60 strace -f -o "$BATS_TEST_TMPDIR/calls" -E LD_PRELOAD="$library" "${environment[@]}" \
+		-e trace="$name" -e inject="$name":error=ENOMEM:when="$when" "$@"
+}
+
+@test "one call for memory that fails when a program starts is survived, whichever it is" {
+	local name first n k sample said=0
+	for name in mprotect mmap madvise; do
+		read -r first n < <(own_calls $name)
+		[ "$n" -ge 1 ]
+		for ((k = first; k < first + n + 3; k++)); do
+			for sample in off 64K; do
+				run -0 --separate-stderr failing $name $k PINALLOC_SAMPLE=$sample \
+					sort <<< $'b\na'
+				echo "$name $k: $stderr"
+				[ "$output" = $'a\nb' ]
+				[[ ! "$stderr" =~ broken|\]:\ \ \ at ]]
+				[[ "$stderr" != *"malloc has no memory at the start: raise"* ]] || said=1
+			done
+		done
+	done
+	[ $said -eq 1 ]
+}
+
+@test "without memory from some call on a program may fork and start a thread" {
+	local first n k sample none=0 some=0
+	read -r first n < <(own_calls mprotect)
+	for ((k = first; k < first + n + 3; k++)); do
+		for sample in off 64K; do
+			run -0 --separate-stderr failing mprotect $k+ PINALLOC_SAMPLE=$sample \
+				"$programs/needy"
+			echo "$k: $status $output, $stderr"
+			[[ "$output" != 0* ]] || none=1
+			[[ "$output" != 1* ]] || some=1
+		done
+	done
+	[ $none$some -eq 11 ]
+}
+
 @test "a block larger than any memory gives NULL and ENOMEM, and all goes on" {
 	local tib=$((1 << 40))
 	for size in $((16 * tib)) $((17 * tib)) $((4096 * tib)); do
