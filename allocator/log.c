@@ -7,6 +7,7 @@
 
 #include "allocator/log.h"
 #include "allocator/os.h"
+#include "allocator/stream.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -184,10 +185,15 @@ static void write_line(const char *format, va_list args)
 {
 	char line[512];
 	size_t n = pin_format(line, sizeof line - 1, "pinalloc[%d]: ", getpid());
+	int fd;
 
 	n += pin_vformat(line + n, sizeof line - 1 - n, format, args);
 	line[n++] = '\n';
-	pin_os_write(STDERR_FILENO, line, n);
+	/* The first may come before the library has started. */
+	pin_stream_keep(&pin_standard_error);
+	fd = pin_stream_fd(&pin_standard_error);
+	if (fd >= 0)
+		pin_os_write(fd, line, n);
 }
 
 void pin_log_line(const char *format, ...)

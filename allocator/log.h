@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Text without malloc, stdio or locale, so that it can be made on any path,
- * inside malloc included. A line goes to standard error in one write(2).
+ * inside malloc included. A line goes to standard error in one write(2), but never to a file
+ * that the program has opened in its place (stream.h).
  *
  * Everything here is thread-safe, async-signal-safe and leaves errno alone.
  */

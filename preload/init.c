@@ -11,6 +11,7 @@
 #include "allocator/os.h"
 #include "allocator/sample.h"
 #include "allocator/sites.h"
+#include "allocator/stream.h"
 #include "allocator/timeline.h"
 #include "preload/backtrace.h"
 #include "preload/conflicts.h"
@@ -44,6 +45,7 @@ __attribute__((constructor(101))) static void start(void)
 	bool wanted;
 
 	pin_os_small_statics();
+	pin_stream_keep(&pin_standard_error);
 	pin_next_find();
 	pin_options_init();
 	pin_fatal_hook = pin_backtrace_say;

@@ -12,8 +12,9 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "allocator/span.h"
 #include "allocator/sample.h"
+#include "allocator/span.h"
+#include "allocator/stream.h"
 #include "preload/backtrace.h"
 #include "preload/report-file.h"
 #include "preload/report-format.h"
@@ -21,7 +22,6 @@
 #include "regpool/pool.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,38 +45,10 @@ static struct desk {
 /* The file as this process has left it, or is about to, and as it had before. */
 static struct stat own[2];
 
-/*
- * A copy of standard error where a report is due: many programs close theirs as they end,
- * and some close all there are, and open files of their own in the same places.
- */
-static struct {
-	int copy;
-	bool kept;
-	struct stat file; /* all 0, as no file is, when it was closed from the start */
-} standard_error = {.copy = STDERR_FILENO};
-
-static void keep_standard_error(void)
-{
-	int copy = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100);
-
-	if (copy >= 0)
-		standard_error.copy = copy;
-	fstat(STDERR_FILENO, &standard_error.file);
-	standard_error.kept = true;
-}
-
-static bool is_standard_error(int fd)
-{
-	struct stat info;
-
-	return !fstat(fd, &info) && info.st_dev == standard_error.file.st_dev &&
-	       info.st_ino == standard_error.file.st_ino;
-}
-
 void pin_report_init(bool wanted)
 {
 	if (wanted && !strcmp(pin_options.report, "stderr"))
-		keep_standard_error();
+		pin_stream_copy(&pin_standard_error);
 	began.ns = pin_os_now_ns();
 	clock_gettime(CLOCK_REALTIME, &began.time);
 	began.pid = wanted ? getpid() : 0;
@@ -205,11 +177,9 @@ static int write_file(struct desk *desk, const char *path, const struct pin_occa
 /* Where there is none any more, there is nobody to be told either. */
 static int write_standard_error(struct desk *desk, const struct pin_occasion *occasion)
 {
-	int fd = standard_error.copy;
+	int fd = pin_stream_fd(&pin_standard_error);
 
-	if (standard_error.kept && !is_standard_error(fd))
-		fd = STDERR_FILENO;
-	if (standard_error.kept && !is_standard_error(fd))
+	if (fd < 0)
 		return 0;
 	return write_to(desk, fd, form_for("stderr"), occasion);
 }

@@ -50,6 +50,28 @@ while os.open('file', os.O_WRONLY | os.O_CREAT) < 200: pass"
 	[[ "${stderr_lines[0]}" == "pinalloc: python3, process "* ]]
 }
 
+# what_is_said STATEMENT: what is said of a program whose report cannot be written, after the
+# statement.
+what_is_said() {
+	preloaded PINALLOC_REPORT=missing/out /usr/bin/python3 -c "
+import os
+def opened():
+    return os.open('file', os.O_RDWR | os.O_CREAT)
+$1"
+}
+
+@test "messages are never written to files that have taken the place of standard error" {
+	run -0 what_is_said 'os.close(2); assert opened() == 2'
+	[ -z "$output" ]
+	run -0 what_is_said 'os.dup2(opened(), 2)'
+	[ -z "$output" ]
+	what_is_said 'assert opened() == 2' 2>&-
+	[ -e file ]
+	[ ! -s file ]
+	run -0 what_is_said 'kept = os.dup(2); os.dup2(opened(), 2); os.dup2(kept, 2)'
+	[[ "$output" == *"the report cannot be written to missing/out: "* ]]
+}
+
 @test "a path may name the host, the process and the rank" {
 	run -0 preloaded PINALLOC_REPORT="$PWD/%h-%p-%r.txt" PMI_RANK=3 PMI_SIZE=8 "$grow" 1
 	[ -z "$output" ]
