@@ -45,14 +45,37 @@ static struct desk {
 /* The file as this process has left it, or is about to, and as it had before. */
 static struct stat own[2];
 
+/* Of the program's, to which a path may lead: this one, or standard error. */
+static struct pin_stream stream = {.fd = -1, .copy = -1};
+
+/* NULL if its file is not known. */
+static struct pin_stream *stream_of(int fd)
+{
+	if (fd == STDERR_FILENO)
+		return &pin_standard_error;
+	return fd == stream.fd ? &stream : NULL;
+}
+
+/* Before the program may close it. */
+static void keep_stream(void)
+{
+	struct pin_draft *draft = &desks[0].draft;
+
+	if (pin_draft_find(draft, pin_options.report) || draft->descriptor < 0)
+		return;
+	if (draft->descriptor != STDERR_FILENO)
+		stream.fd = draft->descriptor;
+	pin_stream_copy(stream_of(draft->descriptor));
+}
+
 void pin_report_init(bool wanted)
 {
-	if (wanted && !strcmp(pin_options.report, "stderr"))
-		pin_stream_copy(&pin_standard_error);
+	pin_report_wanted = wanted && strcmp(pin_options.report, "off") != 0;
+	if (pin_report_wanted)
+		keep_stream();
 	began.ns = pin_os_now_ns();
 	clock_gettime(CLOCK_REALTIME, &began.time);
 	began.pid = wanted ? getpid() : 0;
-	pin_report_wanted = wanted && strcmp(pin_options.report, "off") != 0;
 }
 
 /* The first of these variables that is set: launchers name their ranks differently. */
@@ -142,8 +165,7 @@ static write_form *form_for(const char *path)
 	return n >= 5 && !strcmp(path + n - 5, ".json") ? pin_report_json : pin_report_text;
 }
 
-static int write_to(struct desk *desk, int fd, write_form *form,
-		    const struct pin_occasion *occasion)
+static int write_to(struct desk *desk, int fd, const struct pin_occasion *occasion)
 {
 	struct pin_output *output = &desk->output;
 
@@ -152,44 +174,46 @@ static int write_to(struct desk *desk, int fd, write_form *form,
 	output->error = 0;
 	output->used = 0;
 	collect(desk, occasion);
-	form(&desk->report, output);
+	form_for(desk->draft.path)(&desk->report, output);
 	if (!desk->report.careful)
 		pin_backtrace_done();
 	return pin_output_flush(output);
 }
 
-static int write_file(struct desk *desk, const char *path, const struct pin_occasion *occasion)
+static int write_file(struct desk *desk, bool is_asked_for, const struct pin_occasion *occasion)
 {
 	struct pin_draft *draft = &desk->draft;
-	int error = pin_draft_open(draft, path, is_careful(desk, occasion), is_apart(desk));
+	int error = pin_draft_open(draft, is_careful(desk, occasion), is_apart(desk));
 
 	if (error)
 		return error;
-	error = write_to(desk, draft->fd, form_for(draft->path), occasion);
+	error = write_to(desk, draft->fd, occasion);
 	/* Before it has its name: a signal may come right after, and ask whose it is. */
-	if (!strcmp(path, pin_options.report)) {
+	if (is_asked_for) {
 		own[1] = own[0];
 		fstat(draft->fd, &own[0]);
 	}
 	return pin_draft_close(draft, error);
 }
 
-/* Where there is none any more, there is nobody to be told either. */
-static int write_standard_error(struct desk *desk, const struct pin_occasion *occasion)
+static int write_stream(struct desk *desk, const struct pin_occasion *occasion)
 {
-	int fd = pin_stream_fd(&pin_standard_error);
+	const struct pin_stream *known = stream_of(desk->draft.descriptor);
+	int fd = known ? pin_stream_fd(known) : desk->draft.descriptor;
 
-	if (fd < 0)
-		return 0;
-	return write_to(desk, fd, form_for("stderr"), occasion);
+	return fd < 0 ? -EBADF : write_to(desk, fd, occasion);
 }
 
 static int write_report(struct desk *desk, const char *path,
 			const struct pin_occasion *occasion)
 {
-	if (!strcmp(path, "stderr"))
-		return write_standard_error(desk, occasion);
-	return write_file(desk, path, occasion);
+	int error = pin_draft_find(&desk->draft, path);
+
+	if (error)
+		return error;
+	if (desk->draft.descriptor >= 0)
+		return write_stream(desk, occasion);
+	return write_file(desk, !strcmp(path, pin_options.report), occasion);
 }
 
 int pin_report_write(const char *path)
@@ -230,7 +254,8 @@ static bool written_meanwhile(struct pin_draft *draft, const char *path)
 {
 	struct stat info;
 
-	if (pin_draft_expand(draft, path) || stat(draft->path, &info) || !S_ISREG(info.st_mode))
+	if (pin_draft_find(draft, path) || draft->descriptor >= 0 || draft->special ||
+	    stat(draft->file, &info) || !S_ISREG(info.st_mode))
 		return false;
 	return later(info.st_mtim, began.time) && !is_own(&info);
 }
@@ -240,13 +265,11 @@ static bool written_meanwhile(struct pin_draft *draft, const char *path)
 
 static bool is_due(struct desk *desk, const struct pin_occasion *occasion)
 {
-	const char *path = pin_options.report;
-
 	if (pin_pool_requests(PIN_SERVED) || pin_pool_passed())
 		return true;
 	if (occasion->step && pin_live_peak().bytes < LITTLE)
 		return false;
-	return !strcmp(path, "stderr") || !written_meanwhile(&desk->draft, path);
+	return !written_meanwhile(&desk->draft, pin_options.report);
 }
 
 void pin_report_due(const struct pin_occasion *occasion)

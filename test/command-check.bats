@@ -118,6 +118,11 @@ limited() {
 	says warn environment "PINALLOC_REPORT: no file can be written in $PWD/none; .*"
 	checked env PINALLOC_REPORT="$PWD" "$pinalloc" check
 	says warn environment "PINALLOC_REPORT: $PWD is a directory; name a file in it, .*"
+	install -D -m 644 /dev/null closed/out
+	chmod a-w closed
+	checked setpriv --inh-caps=-all --bounding-set=-all env PINALLOC_REPORT=closed/out \
+		"$pinalloc" check
+	run -1 grep 'no file can be written' <<< "$output"
 	checked env PINALLOC_REGISTER=OFF "$pinalloc" check
 	says warn environment 'PINALLOC_REGISTER=OFF is not understood: .*'
 	[ "$(grep -c environment <<< "$output")" -eq 1 ]

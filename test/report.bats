@@ -252,6 +252,108 @@ megabytes() {
 	[ -c sink ]
 }
 
+# The names in /dev are such links; no test may harm those.
+@test "where a path leads to a stream of the program's it is written to, behind what is there" {
+	ln -s /proc/self/fd/2 stderr
+	ln -s /proc/self/fd/1 stdout
+	ln -s "$PWD/stdout" there
+	ln -s stderr "$(uname -n)"
+	for path in ./stderr there %h /proc/self/fd/2 /dev/fd/1 /proc/thread-self/fd/2; do
+		{
+			echo before
+			(
+				export LD_PRELOAD=$library PINALLOC_REPORT=$path
+				exec bash -c 'echo program; echo program >&2'
+			)
+			echo after
+		} > ../log 2>&1
+		cat ../log
+		[ "$(head -n 3 ../log | xargs)" = "before program program" ]
+		[[ "$(sed -n 4p ../log)" == "pinalloc: bash, process "* ]]
+		[ "$(tail -n 1 ../log)" = after ]
+		[ "$(grep -c ^pinalloc: ../log)" -eq 1 ]
+		[ "$(find . -type l | wc -l)" -eq 4 ]
+		[ "$(ls | wc -l)" -eq 4 ]
+	done
+}
+
+@test "so is a stream that the program closes as it ends, and not what it opens in its place" {
+	ln -s /proc/self/fd/1 stdout
+	preloaded PINALLOC_REPORT=stdout ls -d / > ../log
+	[[ "$(cat ../log)" == "/"$'\n'"pinalloc: ls, process "* ]]
+	preloaded PINALLOC_REPORT=stdout /usr/bin/python3 -c "
+import os
+os.close(1)
+assert os.open('file', os.O_WRONLY | os.O_CREAT) == 1" > ../log
+	[ ! -s file ]
+	[[ "$(cat ../log)" == "pinalloc: python3, process "* ]]
+}
+
+@test "a descriptor that is not open gives one line that says so" {
+	run -0 --separate-stderr preloaded PINALLOC_REPORT=/proc/self/fd/77 "$grow" 1
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	[[ "$stderr" == *"the report cannot be written to /proc/self/fd/77: Bad file descriptor" ]]
+}
+
+@test "links to files stay, and lead to a whole report: a new file, be there one or not" {
+	mkdir sub
+	echo before > sub/target
+	ln sub/target ../before
+	ln -s target sub/link
+	ln -s sub/link out.json
+	ln -s "$PWD/sub/new" dangling
+	preloaded PINALLOC_REPORT=out.json "$grow" 1
+	preloaded PINALLOC_REPORT=dangling "$grow" 1
+	[ "$(find . -type l | wc -l)" -eq 3 ]
+	[ "$(ls sub | xargs)" = "link new target" ]
+	[ "$(figure sub/target .program)" = grow ]
+	[ "$(cat ../before)" = before ]
+	[[ "$(cat sub/new)" == "pinalloc: grow, "* ]]
+	preloaded PINALLOC_REPORT=out.json bash -c "sleep 0.1; '$grow' 1; true"
+	[ "$(figure sub/target .program)" = grow ]
+}
+
+@test "links that lead nowhere give one line, and stay" {
+	ln -s circle round
+	ln -s round circle
+	ln -s missing/out lost
+	for path in circle lost; do
+		run -0 --separate-stderr preloaded PINALLOC_REPORT=$path "$grow" 1
+		[ "${#stderr_lines[@]}" -eq 1 ]
+		[[ "$stderr" == *"cannot be written to $path: "[TN]o* ]]
+	done
+	[ "$(find . -type l | wc -l)" -eq 3 ]
+}
+
+@test "a file whose directory takes no new ones is written in place" {
+	seq 10000 > out
+	chmod a-w .
+	setpriv --inh-caps=-all --bounding-set=-all env LD_PRELOAD="$library" \
+		PINALLOC_REPORT=out "$grow" 1
+	[[ "$(head -n 1 out)" == "pinalloc: grow, "* ]]
+	run ! grep -qx 10000 out
+}
+
+# In a file system of 64 KiB with the report before, and some room or none.
+@test "on a full disk the report before stays, whole; one line says so" {
+	for room in 0 1; do
+		run -0 unshare --mount bash -ec "
+			mount -t tmpfs -o size=64k none .
+			cd \"\$PWD\"
+			echo before > out.json
+			dd if=/dev/zero of=filler bs=4k count=$((15 - room)) status=none
+			LD_PRELOAD='$library' PINALLOC_GROW=2M PINALLOC_REPORT=out.json '$grow' 200
+			[ \"\$(ls | xargs)\" = 'filler out.json' ]
+			[ \"\$(cat out.json)\" = before ]
+			rm filler
+			LD_PRELOAD='$library' PINALLOC_GROW=2M PINALLOC_REPORT=out.json '$grow' 200
+			[ \"\$(stat -c %s out.json)\" -gt 4096 ]"
+		echo "$output"
+		[ "${#lines[@]}" -eq 1 ]
+		[[ "$output" == *"cannot be written to out.json: No space left on device" ]]
+	done
+}
+
 @test "a shell leaves the report of the program it ran" {
 	preloaded PINALLOC_REPORT="$PWD/out.json" bash -c "sleep 0.1; '$grow' 1; true"
 	[ "$(figure out.json .program)" = grow ]

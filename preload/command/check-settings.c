@@ -81,7 +81,8 @@ static void check_report(void)
 		return;
 	}
 	report_directory(directory);
-	if (strchr(directory, '%') || !access(directory, W_OK | X_OK))
+	if (strchr(directory, '%') || !access(directory, W_OK | X_OK) ||
+	    !access(pin_options.report, W_OK))
 		return;
 	clear = false;
 	pin_check_say(PIN_WARN, "environment", "make the directory, on every host",
