@@ -68,14 +68,26 @@ static int commit_of_pool(char *addr, size_t n_bytes)
 	return error;
 }
 
+/* Of ordinary ones. In this order: the kernel then makes it one mapping with what is before it.
+ */
+static int commit(char *addr, size_t n_bytes)
+{
+	size_t end = (uintptr_t)addr + n_bytes - pin_reserve.base;
+	int error = pin_os_commit(addr, n_bytes);
+
+	if (!error && end > PIN_RESERVE_DUMPED)
+		pin_os_put_into_dumps(addr, n_bytes);
+	return error;
+}
+
 int pin_huge_commit(char *addr, size_t n_bytes)
 {
 	int error;
 
 	if (pin_options.huge == PIN_HUGE_TLB) {
 		error = commit_of_pool(addr, n_bytes);
-		return error == -ENOMEM ? pin_os_commit(addr, n_bytes) : error;
+		return error == -ENOMEM ? commit(addr, n_bytes) : error;
 	}
 	advise_rest((uintptr_t)addr + n_bytes - pin_reserve.base);
-	return pin_os_commit(addr, n_bytes);
+	return commit(addr, n_bytes);
 }

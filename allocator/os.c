@@ -26,15 +26,19 @@
 
 #define RESERVED (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
+enum advice { SMALL_PAGES, HUGE_PAGES, NOT_DUMPED, DUMPED };
+
 /*
  * The one call of madvise there is, and it cannot be made to say anything else: by
  * number, so that the library has no function that gives memory back.
  */
-static void advise_huge(void *addr, size_t n_bytes, bool huge)
+static void advise(void *addr, size_t n_bytes, enum advice advice)
 {
+	static const int numbers[] = {MADV_NOHUGEPAGE, MADV_HUGEPAGE, MADV_DONTDUMP,
+				      MADV_DODUMP};
 	int saved = errno;
 
-	syscall(SYS_madvise, addr, n_bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+	syscall(SYS_madvise, addr, n_bytes, numbers[advice]);
 	errno = saved;
 }
 
@@ -47,7 +51,7 @@ void pin_os_small_statics(void)
 	uintptr_t end = PIN_ALIGN_UP((uintptr_t)_end, PIN_PAGE);
 
 	if (!done && end - start >= PIN_GRANULE)
-		advise_huge((void *)start, end - start, false);
+		advise((void *)start, end - start, SMALL_PAGES);
 	done = true;
 }
 
@@ -59,13 +63,23 @@ void *pin_os_reserve(size_t n_bytes)
 	errno = saved;
 	if (p == MAP_FAILED)
 		return NULL;
-	advise_huge(p, n_bytes, false);
+	advise(p, n_bytes, SMALL_PAGES);
 	return p;
 }
 
 void pin_os_use_huge(void *addr, size_t n_bytes)
 {
-	advise_huge(addr, n_bytes, true);
+	advise(addr, n_bytes, HUGE_PAGES);
+}
+
+void pin_os_leave_out_of_dumps(void *addr, size_t n_bytes)
+{
+	advise(addr, n_bytes, NOT_DUMPED);
+}
+
+void pin_os_put_into_dumps(void *addr, size_t n_bytes)
+{
+	advise(addr, n_bytes, DUMPED);
 }
 
 /*
@@ -78,7 +92,7 @@ static int reserve_again(void *addr, size_t n_bytes)
 	void *p = mmap(addr, n_bytes, PROT_NONE, RESERVED | MAP_FIXED_NOREPLACE, -1, 0);
 
 	if (p == addr) {
-		advise_huge(addr, n_bytes, false);
+		advise(addr, n_bytes, SMALL_PAGES);
 		return -ENOMEM;
 	}
 	/* An error if a page of it is not mapped. */

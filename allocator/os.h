@@ -35,6 +35,14 @@ void *pin_os_reserve(size_t n_bytes);
 void pin_os_use_huge(void *addr, size_t n_bytes);
 
 /*
+ * Whether what there is of [addr, addr + n_bytes) goes into core dumps. All does from the
+ * start; but a debugger that takes one of a process that runs (gcore) writes addresses without
+ * memory, too, as zeros.
+ */
+void pin_os_leave_out_of_dumps(void *addr, size_t n_bytes);
+void pin_os_put_into_dumps(void *addr, size_t n_bytes);
+
+/*
  * Puts pages of the system's pool of 2 MiB pages in the place of [addr, addr + n_bytes),
  * multiples of them of a reservation that nobody has used yet, readable and writable.
  * The pool owes them from then on, so that touching them cannot fail for want of one.

@@ -15,15 +15,15 @@
 #define LARGEST	 (16 * PIN_TIB)
 #define SMALLEST (16 * PIN_MIB)
 
-/* What is kept below for tables: more than those that go by address need. */
+/* What is kept above for tables: more than those that go by address need. */
 #define SHARE_OF_TABLES 256
 
 struct pin_reserve pin_reserve;
 
-/* Addresses for tables, taken from the heap's lower end downwards. */
+/* Addresses for tables, taken from the heap's upper end upwards. */
 static struct {
-	uintptr_t start;
-	_Atomic uintptr_t end;
+	_Atomic uintptr_t start;
+	uintptr_t end;
 } spare;
 
 /*
@@ -43,6 +43,15 @@ static size_t first_try(void)
 	return size;
 }
 
+static void leave_out_of_dumps(void)
+{
+	size_t first = pin_reserve.size < PIN_RESERVE_DUMPED ? pin_reserve.size
+							     : PIN_RESERVE_DUMPED;
+	uintptr_t from = pin_reserve.base + first;
+
+	pin_os_leave_out_of_dumps((void *)from, spare.end - from);
+}
+
 int pin_reserve_init(void)
 {
 	size_t wanted = first_try();
@@ -59,22 +68,32 @@ int pin_reserve_init(void)
 		pin_warn("the heap can grow to %s at most: %s (see ulimit -v)", PIN_SIZE(size),
 			 wanted < LARGEST ? "the address space is limited"
 					  : "the kernel gives no larger range of addresses");
-	pin_reserve.base = PIN_ALIGN_UP((uintptr_t)p + size / SHARE_OF_TABLES, PIN_GRANULE);
+	pin_reserve.base = PIN_ALIGN_UP((uintptr_t)p, PIN_GRANULE);
 	pin_reserve.size = size;
-	spare.start = (uintptr_t)p;
-	atomic_store(&spare.end, pin_reserve.base);
+	atomic_store(&spare.start, pin_reserve.base + size);
+	spare.end = (uintptr_t)p + size + size / SHARE_OF_TABLES + PIN_GRANULE;
+	leave_out_of_dumps();
 	return 0;
+}
+
+static void *addresses_elsewhere(size_t n_bytes)
+{
+	void *p = pin_os_reserve(n_bytes);
+
+	if (p)
+		pin_os_leave_out_of_dumps(p, n_bytes);
+	return p;
 }
 
 void *pin_reserve_addresses(size_t n_bytes)
 {
-	uintptr_t end = atomic_load(&spare.end);
+	uintptr_t start = atomic_load(&spare.start);
 
 	do {
-		if (n_bytes > end - spare.start)
-			return pin_os_reserve(n_bytes);
-	} while (!atomic_compare_exchange_weak(&spare.end, &end, end - n_bytes));
-	return (void *)(end - n_bytes);
+		if (n_bytes > spare.end - start)
+			return addresses_elsewhere(n_bytes);
+	} while (!atomic_compare_exchange_weak(&spare.start, &start, start + n_bytes));
+	return (void *)start;
 }
 
 static size_t taken_below(uint64_t word)

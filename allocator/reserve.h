@@ -18,6 +18,12 @@ struct pin_reserve {
 extern struct pin_reserve pin_reserve;
 
 /*
+ * So much of the heap's beginning goes into core dumps whether it is in use or not, which most
+ * programs never leave; of the rest what is in use, and none of the tables at the other end.
+ */
+#define PIN_RESERVE_DUMPED (32 * PIN_MIB)
+
+/*
  * Reserves as much as RLIMIT_AS and the kernel allow. Returns 0 or -ENOMEM.
  * Not thread-safe: called under jemalloc's initialisation lock.
  */

@@ -85,9 +85,12 @@ longest() {
 	# A page that is there to be discarded: userfaultfd's thread is called by it.
 	[ "$(grep -c 'SYS_m\|MADV_' regpool/uffd.c)" -eq 1 ]
 	grep -q 'SYS_madvise, bell, PIN_PAGE, MADV_DONTNEED)' regpool/uffd.c
-	# The one by number asks for huge pages, or for none.
-	[ "$(grep -c 'SYS_m\|MADV_' allocator/os.c)" -eq 1 ]
-	grep -q 'SYS_madvise, addr, n_bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE)' allocator/os.c
+	# The one by number asks for huge pages, or for none, or is about core dumps.
+	[ "$(grep -o 'SYS_m[a-z]*' allocator/os.c)" = SYS_madvise ]
+	grep -q 'SYS_madvise, addr, n_bytes, numbers\[advice\])' allocator/os.c
+	grep -q 'static const int numbers\[\] = ' allocator/os.c
+	[ "$(grep -o 'MADV_[A-Z]*' allocator/os.c | sort)" = \
+		$'MADV_DODUMP\nMADV_DONTDUMP\nMADV_HUGEPAGE\nMADV_NOHUGEPAGE' ]
 	clean 'MAP_FIXED|PROT_NONE' 'MAP_FIXED | MAP_ANON' $(but allocator/os.c)
 	grep -q 'mprotect(' allocator/os.c
 }

@@ -70,6 +70,29 @@ one_line() {
 	[ -z "$stderr" ]
 }
 
+@test "a debugger dumps what the heap holds, and not the addresses it keeps" {
+	local pid ready
+	LD_PRELOAD=$library python3 -c 'import time
+small = ["known %d" % n for n in range(1000)]
+large = bytearray(100 << 20)
+large[50 << 20:0] = b"inmost %d" % (7 * 6)
+print("ready", flush=True)
+time.sleep(60)' > "$BATS_TEST_TMPDIR/said" 3>&- &
+	pid=$!
+	for ((i = 0; i < 200 && !ready; i++)); do
+		sleep 0.1
+		! grep -qx ready "$BATS_TEST_TMPDIR/said" || ready=1
+	done
+	run -0 bash -c "ulimit -f 1000000; timeout 60 gcore -o '$BATS_TEST_TMPDIR/dump' $pid"
+	kill $pid
+	dump=$BATS_TEST_TMPDIR/dump.$pid
+	echo "$(stat -c %s "$dump") bytes"
+	[ "$(stat -c %s "$dump")" -gt $((100 << 20)) ]
+	[ "$(stat -c %s "$dump")" -lt $((300 << 20)) ]
+	[ "$(grep -aco 'known 77[0-9]' "$dump")" -ge 1 ]
+	[ "$(grep -aco 'inmost 42' "$dump")" -ge 1 ]
+}
+
 # own_calls NAME: which ones of a program's calls of that name the library makes when it
 # starts: the first, by number, and how many there are from there on.
 own_calls() {

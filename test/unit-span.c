@@ -87,18 +87,18 @@ static void both_ends(void)
 /* Tables are next to the heap as long as there is room, elsewhere afterwards. */
 static void tables(void)
 {
-	char *below = pin_reserve_addresses(PIN_MIB), *next = pin_reserve_addresses(PIN_PAGE);
+	char *above = pin_reserve_addresses(PIN_MIB), *next = pin_reserve_addresses(PIN_PAGE);
 	size_t most = pin_reserve.size / 4;
 	char *elsewhere = pin_reserve_addresses(most);
 
-	ok((uintptr_t)below < pin_reserve.base && next + PIN_PAGE == below,
-	   "addresses of tables are below the heap, one after another");
-	ok(!pin_reserve_contains(below) && !pin_reserve_contains(below + PIN_MIB - 1),
+	ok((uintptr_t)above >= pin_reserve.base + pin_reserve.size && next == above + PIN_MIB,
+	   "addresses of tables are above the heap, one after another");
+	ok(!pin_reserve_contains(above) && !pin_reserve_contains(above + PIN_MIB - 1),
 	   "and no heap");
-	ok(!pin_os_commit(below, PIN_MIB) && !below[0] && !below[PIN_MIB - 1],
+	ok(!pin_os_commit(above, PIN_MIB) && !above[0] && !above[PIN_MIB - 1],
 	   "they can be committed");
 	ok(elsewhere && !pin_reserve_contains(elsewhere) &&
-		   (elsewhere + most <= next || elsewhere > below),
+		   (elsewhere + most <= above || elsewhere > next),
 	   "more than there is comes from elsewhere");
 }
 
@@ -304,7 +304,8 @@ static bool too_many(void)
 	if (!last || n > 10000 || pin_span_count() > 10000)
 		return false;
 	end = (char *)end_of(last);
-	/* Whoever has a span goes on, as far as it has room: under sanitizers there is little. */
+	/* Whoever has a span goes on, as far as it has room: under sanitizers there is little.
+	 */
 	return last->room == last->length || pin_span_grow(&last, PIN_GRANULE, 0) == end;
 }
 
