@@ -150,15 +150,23 @@ static size_t address_space_used(void)
 	return number_at(text) * PIN_PAGE;
 }
 
-size_t pin_os_address_space_left(void)
+static size_t limit_on(__rlimit_resource_t resource)
 {
 	struct rlimit limit;
-	size_t used;
 
-	if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY)
+	if (getrlimit(resource, &limit) || limit.rlim_cur == RLIM_INFINITY)
+		return SIZE_MAX;
+	return limit.rlim_cur;
+}
+
+size_t pin_os_address_space_left(void)
+{
+	size_t limit = limit_on(RLIMIT_AS), used;
+
+	if (limit == SIZE_MAX)
 		return SIZE_MAX;
 	used = address_space_used();
-	return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
+	return limit > used ? limit - used : 0;
 }
 
 /*
@@ -191,13 +199,14 @@ static bool may_lock_any(void)
 	return !failed && data[0].effective & (1u << CAP_IPC_LOCK) && !in_user_namespace();
 }
 
+size_t pin_os_data_limit(void)
+{
+	return limit_on(RLIMIT_DATA);
+}
+
 size_t pin_os_memlock_set(void)
 {
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur == RLIM_INFINITY)
-		return SIZE_MAX;
-	return limit.rlim_cur;
+	return limit_on(RLIMIT_MEMLOCK);
 }
 
 size_t pin_os_memlock_limit(void)

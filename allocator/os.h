@@ -68,6 +68,9 @@ int pin_os_commit(void *addr, size_t n_bytes);
  */
 size_t pin_os_address_space_left(void);
 
+/* Bytes of writable private memory RLIMIT_DATA lets this process have; SIZE_MAX without one. */
+size_t pin_os_data_limit(void);
+
 /*
  * Bytes RLIMIT_MEMLOCK lets this process pin; SIZE_MAX without a limit, or with
  * CAP_IPC_LOCK, which ib_umem_get() heeds.

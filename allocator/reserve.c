@@ -13,7 +13,7 @@
  * than any machine's memory; the least is what a shell needs to run.
  */
 #define LARGEST	 (16 * PIN_TIB)
-#define SMALLEST (16 * PIN_MIB)
+#define SMALLEST (8 * PIN_MIB)
 
 /* What is kept above for tables: more than those that go by address need. */
 #define SHARE_OF_TABLES 256
@@ -54,7 +54,7 @@ static void leave_out_of_dumps(void)
 
 int pin_reserve_init(void)
 {
-	size_t wanted = first_try();
+	size_t wanted = first_try(), data = pin_os_data_limit();
 	size_t size = wanted;
 	char *p = NULL;
 
@@ -70,6 +70,7 @@ int pin_reserve_init(void)
 					  : "the kernel gives no larger range of addresses");
 	pin_reserve.base = PIN_ALIGN_UP((uintptr_t)p, PIN_GRANULE);
 	pin_reserve.size = size;
+	pin_reserve.memory = data < size ? data : size;
 	atomic_store(&spare.start, pin_reserve.base + size);
 	spare.end = (uintptr_t)p + size + size / SHARE_OF_TABLES + PIN_GRANULE;
 	leave_out_of_dumps();

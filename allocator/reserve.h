@@ -14,6 +14,7 @@
 struct pin_reserve {
 	uintptr_t base; /* a multiple of PIN_GRANULE */
 	size_t size;	/* bytes */
+	size_t memory;	/* bytes of it there can be memory for: less than RLIMIT_DATA */
 };
 extern struct pin_reserve pin_reserve;
 

@@ -5,6 +5,7 @@
 #include "allocator/store.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
+#include "allocator/reserve.h"
 
 void __real_je_ecache_dalloc(void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
 			     struct je_cache *cache, struct je_extent *extent);
@@ -122,15 +123,25 @@ static char *grow_by(void *tsdn, struct pin_store *store, size_t n_bytes)
 
 /*
  * By no less than a share of what there is, so that steps are few; what nobody uses of them
- * costs only addresses.
+ * costs only addresses. And no more than a share of what may be: jemalloc's tables are to have
+ * some as well.
  */
-#define FIRST_STEP (8 * PIN_MIB)
-#define SHARE	   8
+#define FIRST_STEP    (8 * PIN_MIB)
+#define SHARE	      8
+#define SHARE_OF_MOST 16
+
+static size_t first_step(void)
+{
+	size_t most = pin_reserve.memory / SHARE_OF_MOST;
+	size_t first = FIRST_STEP < pin_options.grow / 4 ? FIRST_STEP : pin_options.grow / 4;
+
+	return first < most ? first : most;
+}
 
 static size_t least_step(void)
 {
 	size_t step = pin_span_bytes() / SHARE;
-	size_t first = FIRST_STEP < pin_options.grow / 4 ? FIRST_STEP : pin_options.grow / 4;
+	size_t first = first_step();
 
 	if (first < pin_options.top_pad)
 		first = pin_options.top_pad;

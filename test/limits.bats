@@ -63,6 +63,17 @@ one_line() {
 	done
 }
 
+@test "a limit on data of 19 MB and more is enough for small programs to start, and says nothing" {
+	local kib
+	for kib in {19000..24000..500}; do
+		run -0 --separate-stderr limited -d $kib sort <<< $'b\na'
+		[ "$output" = $'a\nb' ]
+		[ -z "$stderr" ]
+	done
+	run -0 --separate-stderr limited -d 30000 python3 -c 'print("works")'
+	[ "$output" = works ]
+}
+
 @test "at the limit on data malloc gives NULL and ENOMEM, and all goes on" {
 	run -0 --separate-stderr limited -d 200000 "$programs/exhaust"
 	[ "$output" -gt 100 ]
