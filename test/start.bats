@@ -62,3 +62,39 @@ END
 	[ "$with" -gt "$without" ]
 	[ "$with" -le $((without + 100)) ]
 }
+
+# What plain programs do not call, they need not be allowed.
+unusual="userfaultfd capget set_mempolicy get_mempolicy mbind perf_event_open process_vm_readv
+	memfd_create getrandom prctl"
+
+@test "a filter may kill whatever makes an unusual system call: programs start, allocate and end" {
+	local name threads
+	for name in $unusual; do
+		for threads in 0 4; do
+			run -0 env LIBRARY="$library" "$programs/filtered" $name KILL \
+				"$programs/filtered" none KILL allocates $threads
+			[ "$output" = works ]
+		done
+	done
+	run env LIBRARY="$library" "$programs/filtered" exit_group KILL true
+	[ "$status" -eq 159 ]
+}
+
+@test "madvise and sched_getaffinity are called when a program starts, and need not succeed" {
+	local name
+	for name in $unusual madvise sched_getaffinity; do
+		run -0 --separate-stderr env LIBRARY="$library" "$programs/filtered" $name EPERM ls /
+		[ -n "$output" ]
+		[ -z "$stderr" ]
+	done
+}
+
+@test "a process that forbids itself such calls allocates as before, alone or in threads" {
+	local name threads
+	for name in $unusual madvise sched_getaffinity; do
+		for threads in 0 4; do
+			run -0 preloaded "$programs/filtered" $name KILL allocates $threads
+			[ "$output" = works ]
+		done
+	done
+}
