@@ -173,6 +173,11 @@ script() {
 	[ "$output" = 100 ]
 }
 
+@test "fork while one thread flushes all streams and another allocates with a stream locked" {
+	run -0 preloaded timeout 60 "$programs/forks-and-flushes"
+	[ "$output" = 0 ]
+}
+
 @test "a library that says or changes anything, or is not there, would be noticed" {
 	run ! same bash bash -c 'echo "$LD_PRELOAD"'
 	run ! same bash bash -c '[ -z "$LD_PRELOAD" ]'
