@@ -36,9 +36,10 @@ static void merge(struct pin_moment *into, const struct pin_moment *later)
 	into->pinned = pinned;
 }
 
+/* All places are taken. */
 static void halve(void)
 {
-	size_t n = count / 2;
+	const size_t n = PIN_TIMELINE_MOMENTS / 2;
 
 	for (size_t i = 0; i < n; i++) {
 		struct pin_moment both = moments[2 * i];

@@ -300,16 +300,23 @@ static char *interpreter(int fd, char line[PATH_MAX])
 	return path;
 }
 
-static int open_file(const char *path, struct stat *file)
+/* A regular file and what it is, or false and errno. */
+static bool open_file(const char *path, int *fd, struct stat *file)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	int error = fd < 0 || fstat(fd, file) ? errno : S_ISREG(file->st_mode) ? 0 : EACCES;
+	*fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (*fd < 0 || fstat(*fd, file))
+		return false;
+	errno = EACCES;
+	return S_ISREG(file->st_mode);
+}
 
-	if (!error)
-		return fd;
+static int unopened(const char *path, int fd, struct pin_reach *reach)
+{
+	int error = errno;
+
 	if (fd >= 0)
 		close(fd);
-	return -error;
+	return unreadable(reach, path, error, strerrordesc_np(error));
 }
 
 /* A script's own privileges count nothing: the kernel takes its interpreter's. */
@@ -317,10 +324,10 @@ static int look(const char *path, struct pin_reach *reach, int scripts)
 {
 	char line[PATH_MAX], *next;
 	struct stat file;
-	int fd = open_file(path, &file), found;
+	int fd, found;
 
-	if (fd < 0)
-		return unreadable(reach, path, -fd, strerrordesc_np(-fd));
+	if (!open_file(path, &fd, &file))
+		return unopened(path, fd, reach);
 	next = interpreter(fd, line);
 	if (next)
 		found = scripts ? look(next, reach, scripts - 1) : 0;

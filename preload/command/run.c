@@ -139,8 +139,11 @@ static void print_variable(const char *name, const char *value)
 /* By env, because to a shell the command may be a builtin or an alias. */
 static int print_command(char **command)
 {
+	const char *preload = getenv("LD_PRELOAD");
+
 	fputs("env", stdout);
-	print_variable("LD_PRELOAD", getenv("LD_PRELOAD"));
+	if (preload)
+		print_variable("LD_PRELOAD", preload);
 	for (size_t i = 0; i < N_ROWS; i++)
 		if (rows[i].text)
 			print_variable(rows[i].name, rows[i].text);
