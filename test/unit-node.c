@@ -54,7 +54,7 @@ void __wrap_pin_os_prefer_none(void)
 	preferred = NONE;
 }
 
-/* --- the system calls -------------------------------------------------------------------- */
+/* --- the system calls --------------------------------------------------------------- */
 
 /* No va_arg(), which would read what nobody has passed. */
 long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f);
@@ -89,9 +89,6 @@ static void asked_of_kernel(void)
 	   "one that numactl has given a policy keeps it");
 	policy = MPOL_DEFAULT;
 }
-
-/* -------------------------------------------------------------------------------------------
- */
 
 static const struct pin_ibverbs *fake;
 

@@ -24,8 +24,7 @@
 void __wrap_pin_os_wait(_Atomic uint32_t *word, uint32_t seen);
 void __real_pin_os_wait(_Atomic uint32_t *word, uint32_t seen);
 
-/* --- between two steps ---------------------------------------------------------------------
- */
+/* --- between two steps -------------------------------------------------------------- */
 
 /* What comes in between, before which step, and the thread that does it. */
 static void (*between)(void);
@@ -95,8 +94,7 @@ static bool interrupted(void (*call)(void), void (*by)(void), unsigned n)
 	return true;
 }
 
-/* --- a request and an eviction -------------------------------------------------------------
- */
+/* --- a request and an eviction ------------------------------------------------------ */
 
 static char *heap;
 static struct ibv_pd *pd;
@@ -158,8 +156,7 @@ static void race(void (*call)(void), void (*by)(void), const char *name)
 	ok(n > 2 && evicted && evicted < n, "and is early enough at %u", evicted);
 }
 
-/* --- a PD that goes, and another that has its place ------------------------------------------
- */
+/* --- a PD that goes, and another that has its place --------------------------------- */
 
 static struct ibv_pd *next_pd;
 static int result;
@@ -197,8 +194,7 @@ static void domains(void)
 	ok(gone && gone < n, "is not there any more, in %u", gone);
 }
 
-/* --- free proxies ---------------------------------------------------------------------------
- */
+/* --- free proxies ------------------------------------------------------------------- */
 
 #define PROXIES 4
 static struct pin_proxy *taken[PROXIES + 2];
