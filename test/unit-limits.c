@@ -7,6 +7,7 @@
 #include <config.h>
 
 #include "regpool/budget.h"
+#include "regpool/evict.h"
 #include "regpool/pool.h"
 #include "test/fake-kernel.h"
 #include "test/lines.h"
@@ -283,6 +284,33 @@ static void failures(void)
 	ok(!pin_domain_dealloc(pd), "nothing is left");
 }
 
+static int refuse(struct ibv_mr *mr)
+{
+	(void)mr;
+	return EBUSY;
+}
+
+/* What libibverbs does not let go is registered, and used again. */
+static void not_let_go(void)
+{
+	const struct pin_ibverbs *before = pin_ibverbs();
+	struct pin_ibverbs table = *before;
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr = reg(pd, heap[0], 64, RIGHTS);
+	unsigned made = fake_verbs.made;
+
+	pin_mr_deregister(mr);
+	table.dereg_mr = refuse;
+	pin_ibverbs_replace(&table);
+	ok(!pin_evict_one(0) && fake_verbs.live == 1 && pin_pool.registered == PIECE,
+	   "what cannot be deregistered counts");
+	pin_ibverbs_replace(before);
+	mr = reg(pd, heap[0], 64, RIGHTS);
+	ok(reaches(mr) && fake_verbs.made == made, "and serves as before");
+	pin_mr_deregister(mr);
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned, "until it can");
+}
+
 /* Until something is released there is no point in trying again. */
 static void failed_before(void)
 {
@@ -324,6 +352,7 @@ int main(void)
 	large_requests();
 	failures();
 	failed_before();
+	not_let_go();
 	narrowed();
 	ok(!fake_verbs.live && !fake_verbs.wrong, "the books balance");
 	return done_testing();

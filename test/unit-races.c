@@ -36,7 +36,7 @@ static _Thread_local bool takes_steps;
 
 static void *run_other(void *arg)
 {
-	pin_lane_own = 1; /* as this one's: they have the same counters and lists */
+	pin_lane_own = PIN_LANES; /* as this one's: they have the same counters and lists */
 	(void)arg;
 	between();
 	is_over = true;
@@ -253,7 +253,7 @@ int main(void)
 	if (!lazy_pool())
 		return 99;
 	fake_kernel.keeps_memory = true;
-	pin_lane_own = 1;
+	pin_lane_own = PIN_LANES;
 	heap = grow(&span, PIECE);
 	race(request, evict, "an eviction while a request takes its keys");
 	race(evict, request, "a request while its memory region is evicted");

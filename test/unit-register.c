@@ -5,6 +5,7 @@
  */
 #include <config.h>
 
+#include "regpool/evict.h"
 #include "regpool/fork.h"
 #include "regpool/keys.h"
 #include "regpool/pool.h"
@@ -61,6 +62,25 @@ static void wider(void)
 	pin_mr_deregister(high);
 	pin_mr_deregister(other);
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned, "nothing is left");
+}
+
+/* A wide memory region goes, and a narrow one in it stays because somebody uses it. */
+static void narrow_again(void)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *low = reg(pd, heap, 64, RIGHTS), *both, *again;
+	unsigned made;
+
+	both = reg(pd, heap, 2 * PIECE, RIGHTS);
+	pin_mr_deregister(both);
+	made = fake_verbs.made;
+	ok(pin_evict_one(0) && fake_verbs.live == 1 && reaches(low), "a wide one gives way");
+	again = reg(pd, heap + PIECE - 64, 64, RIGHTS);
+	ok(again->lkey == low->lkey && fake_verbs.made == made,
+	   "what others have of it they serve from then on");
+	pin_mr_deregister(low);
+	pin_mr_deregister(again);
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
 }
 
 static void passed(void)
@@ -361,6 +381,22 @@ static void replaced(void)
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned, "nothing is left");
 }
 
+/* In a process of its own: it is asked once. */
+static void guarded_before(void)
+{
+	int status = -1;
+	pid_t child = fork();
+
+	if (!child) {
+		struct ibv_pd *pd = new_pd();
+
+		fake_verbs.fork_status = IBV_FORK_ENABLED;
+		_exit(!reg(pd, heap, 64, RIGHTS) || pin_pool_requests(PIN_FORK_GUARD) != 1);
+	}
+	waitpid(child, &status, 0);
+	ok(!status, "where fork protection is on already nothing is registered ahead");
+}
+
 static void forks(void)
 {
 	struct ibv_pd *pd = new_pd();
@@ -372,6 +408,8 @@ static void forks(void)
 
 	ok(!pin_fork_init() && !fake_verbs.fork_inits, "ibv_fork_init does nothing where the "
 						       "kernel copies");
+	ok(!pin_fork_mark(heap, PIECE) && !pin_fork_unmark(heap, PIECE),
+	   "nor are pages kept from children");
 	ok(!look_up(pd, heap, 64, &keys), "keys that the parent has looked up");
 	live = fake_verbs.live;
 	child = fork();
@@ -406,8 +444,10 @@ int main(void)
 	fake_kernel.keeps_memory = true;
 	heap = grow(&span, PIECES * PIECE);
 	heap_end = heap + PIECES * PIECE;
+	guarded_before();
 	served();
 	wider();
+	narrow_again();
 	passed();
 	unseen();
 	stale();

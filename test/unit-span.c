@@ -5,6 +5,7 @@
  */
 #include <config.h>
 
+#include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
@@ -15,6 +16,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -347,9 +349,26 @@ static bool apart(bool (*holds)(void))
 	return child > 0 && waitpid(child, &status, 0) == child && !status;
 }
 
+/* Under a limit on addresses the program's stacks and libraries need some, too. */
+static bool limited(void)
+{
+	struct rlimit limit;
+	size_t left = 64 * PIN_GIB;
+	char statm[128];
+
+	if (pin_os_read_file("/proc/self/statm", statm, sizeof statm) <= 0)
+		return false;
+	limit.rlim_cur = limit.rlim_max = strtoul(statm, NULL, 10) * PIN_PAGE + left;
+	if (setrlimit(RLIMIT_AS, &limit) || pin_reserve_init())
+		return false;
+	return pin_reserve.size <= left / 4 * 3 && pin_reserve.size > left / 2;
+}
+
 int main(void)
 {
 	pin_options.huge = PIN_HUGE_OFF; /* a page of each step is touched */
+	pin_log_limit = PIN_LOG_ERROR;
+	ok(apart(limited), "of few addresses the reserve takes three quarters");
 	ok(!pin_reserve_init(), "initialised");
 	pin_span_subscribe(listener);
 	reserve();

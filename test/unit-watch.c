@@ -29,6 +29,8 @@
 void __wrap_pin_listeners_tell(uintptr_t start, size_t length);
 bool __wrap_pin_uffd_take(unsigned n, uint32_t ticket);
 bool __real_pin_uffd_take(unsigned n, uint32_t ticket);
+int __wrap_pin_uffd_watch(unsigned n, uintptr_t start, size_t length);
+int __real_pin_uffd_watch(unsigned n, uintptr_t start, size_t length);
 
 /* --- who is told -------------------------------------------------------------------- */
 
@@ -38,6 +40,7 @@ static struct {
 	size_t length;
 } told[MOST];
 static _Atomic unsigned n_told;
+static _Atomic unsigned after_take_us;
 static _Atomic bool was_early; /* a call was let return before anybody was told */
 
 void __wrap_pin_listeners_tell(uintptr_t start, size_t length)
@@ -49,8 +52,14 @@ void __wrap_pin_listeners_tell(uintptr_t start, size_t length)
 
 bool __wrap_pin_uffd_take(unsigned n, uint32_t ticket)
 {
+	bool taken;
+
 	was_early = was_early || !n_told;
-	return __real_pin_uffd_take(n, ticket);
+	taken = __real_pin_uffd_take(n, ticket);
+
+	/* The call returns, and what follows from it is not done yet. */
+	usleep(after_take_us);
+	return taken;
 }
 
 static bool is_told(const char *start, size_t length)
@@ -111,7 +120,9 @@ static void foreign(struct ibv_pd *pd)
 	struct ibv_mr *mr = reg(pd, p, LENGTH, RIGHTS), *again;
 
 	ok(mr && is_watched(p) && pin_watched.ranges == 1, "what is registered is watched");
+	after_take_us = 20000;
 	after(replace, p);
+	after_take_us = 0;
 	ok(is_told(p, LENGTH), "who keeps registrations is told when it is replaced");
 	ok(!was_early, "before the call may return");
 	ok(!is_watched(p), "what is there now is not watched");
@@ -127,6 +138,34 @@ static void foreign(struct ibv_pd *pd)
 	ok(!is_watched(p), "as long as it is registered");
 	after(replace, p);
 	ok(!n_told, "and nobody is told after that");
+}
+
+/* With the books in use. */
+static char *replaced_meanwhile;
+
+int __wrap_pin_uffd_watch(unsigned n, uintptr_t start, size_t length)
+{
+	char *p = replaced_meanwhile;
+
+	replaced_meanwhile = NULL;
+	if (p)
+		after(replace, p);
+	return __real_pin_uffd_watch(n, start, length);
+}
+
+static void set_aside(struct ibv_pd *pd)
+{
+	char *p = map_pages(LENGTH), *q = map_pages(LENGTH);
+	struct ibv_mr *mr = reg(pd, p, LENGTH, RIGHTS), *other;
+
+	replaced_meanwhile = p;
+	other = reg(pd, q, LENGTH, RIGHTS);
+	for (int i = 0; i < 5000 && is_watched(p); i++)
+		usleep(1000);
+	ok(!is_watched(p) && is_watched(q),
+	   "what is replaced while another registers is put right when it has");
+	pin_mr_deregister(mr);
+	pin_mr_deregister(other);
 }
 
 /* Of each descriptor more than are listed at once. */
@@ -215,6 +254,7 @@ int main(void)
 	}
 	pd = new_pd();
 	foreign(pd);
+	set_aside(pd);
 	many(pd);
 	heap(pd, p);
 	forked(pd);
