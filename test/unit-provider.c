@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The functions of a device's provider, in a table that is like libibverbs' own: found wherever
+ * they are, and left alone where they cannot be told from others.
+ */
+#include <config.h>
+
+#include "regpool/provider.h"
+#include "test/fake-kernel.h"
+#include "test/lines.h"
+#include "test/spans.h"
+#include "test/tap.h"
+
+#include <malloc.h>
+#include <string.h>
+
+#define WORDS 100
+
+typedef void function(void);
+
+/* As libibverbs', which allocates the words. */
+struct device {
+	struct verbs_context extended;
+	struct ibv_device device;
+	function **words;
+};
+
+/* libibverbs' malloc tells how much there is. */
+size_t __wrap_malloc_usable_size(void *p);
+size_t __wrap_malloc_usable_size(void *p)
+{
+	(void)p;
+	return WORDS * sizeof(function *);
+}
+
+static unsigned deregistered, reregistered, deallocated;
+
+static int their_dereg_mr(struct ibv_mr *mr)
+{
+	deregistered++;
+	return pin_ibverbs()->dereg_mr(mr);
+}
+
+static int their_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+			  size_t length, int access)
+{
+	reregistered++;
+	return pin_ibverbs()->rereg_mr(mr, flags, pd, addr, length, access);
+}
+
+static int their_dealloc_pd(struct ibv_pd *pd)
+{
+	deallocated++;
+	return pin_ibverbs()->dealloc_pd(pd);
+}
+
+static void other(void)
+{
+}
+
+enum { DEREG = 31, REREG = 77, DEALLOC = 30 }; /* where they are among the words */
+
+static struct pin_span *span;
+
+static struct ibv_context *fill(struct device *device)
+{
+	struct ibv_context *context = &device->extended.context;
+
+	*device = (struct device){.words = (function **)(void *)grow(&span, PIECE)};
+	strcpy(device->device.name, "fake1");
+	device->extended.sz = sizeof device->extended;
+	device->extended.priv = (void *)device->words;
+	context->device = &device->device;
+	context->abi_compat = __VERBS_ABI_IS_EXTENDED;
+	for (int i = 1; i < WORDS; i++)
+		device->words[i] = other;
+	device->words[DEREG] = (function *)their_dereg_mr;
+	device->words[REREG] = (function *)their_rereg_mr;
+	device->words[DEALLOC] = (function *)their_dealloc_pd;
+	context->ops._compat_dereg_mr = (void *(*)(void))(function *)their_dereg_mr;
+	context->ops._compat_rereg_mr = (void *(*)(void))(function *)their_rereg_mr;
+	context->ops._compat_dealloc_pd = (void *(*)(void))(function *)their_dealloc_pd;
+	return context;
+}
+
+static void found(struct device *device)
+{
+	struct ibv_context *context = fill(device);
+	struct ibv_context_ops ops = context->ops;
+	function *before[WORDS];
+	unsigned changed = 0;
+
+	memcpy(before, device->words, sizeof before);
+	pin_provider_take(context);
+	for (int i = 0; i < WORDS; i++)
+		changed += before[i] != device->words[i];
+	ok(changed == 3 && device->words[DEREG] != before[DEREG] &&
+		   device->words[REREG] != before[REREG] &&
+		   device->words[DEALLOC] != before[DEALLOC],
+	   "three functions are taken over");
+	ok(!memcmp(&ops, &context->ops, sizeof ops), "the public ones stay");
+	memcpy(before, device->words, sizeof before);
+	pin_provider_take(context);
+	ok(!memcmp(before, device->words, sizeof before), "a second time nothing changes");
+}
+
+static void used(struct device *device)
+{
+	int (*dereg)(struct ibv_mr *) = (int (*)(struct ibv_mr *))device->words[DEREG];
+	int (*dealloc)(struct ibv_pd *) = (int (*)(struct ibv_pd *))device->words[DEALLOC];
+	int (*rereg)(struct ibv_mr *, int, struct ibv_pd *, void *, size_t,
+		     int) = (int (*)(struct ibv_mr *, int, struct ibv_pd *, void *, size_t,
+				     int))device->words[REREG];
+	struct ibv_pd *pd = pin_ibverbs()->alloc_pd(&device->extended.context);
+	char *heap = grow(&span, PIECE);
+	static char foreign[100];
+	struct ibv_mr *mr, *real;
+
+	pin_domain_notice(pd);
+	mr = reg(pd, heap, 100, RIGHTS);
+	real = reg(pd, foreign, sizeof foreign, RIGHTS);
+	ok(!rereg(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap + 200, 50, 0) &&
+		   !reregistered && mr->addr == heap + 200 && mr->length == 50,
+	   "a proxy moves, and the provider is not asked");
+	ok(!rereg(real, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, foreign, 50, 0) &&
+		   reregistered == 1,
+	   "what is the provider's it is asked for");
+	ok(dealloc(pd) == EBUSY && !deallocated, "a PD with a proxy is busy");
+	ok(!dereg(mr) && !deregistered, "a proxy is given up without the provider");
+	ok(dereg(mr) == EINVAL, "once");
+	ok(!dereg(real) && deregistered == 1, "what is the provider's it gives up");
+	ok(fake_verbs.live == 1, "the memory region stays");
+	ok(!dealloc(pd) && !fake_verbs.live, "the PD takes it along");
+	pd = pin_ibverbs()->alloc_pd(&device->extended.context);
+	ok(!dealloc(pd) && deallocated == 1, "a PD that nobody has noticed is the provider's");
+}
+
+/* Nothing is changed, and one line says so the first time. */
+static void left(struct device *device, const char *why, unsigned n_lines)
+{
+	function *before[WORDS];
+	struct lines lines = lines_begin();
+
+	memcpy(before, device->words, sizeof before);
+	pin_provider_take(&device->extended.context);
+	lines_end(&lines);
+	ok(!memcmp(before, device->words, sizeof before), "nothing changes where %s", why);
+	ok(lines.n == n_lines, "which is said once a process: here %u times", n_lines);
+}
+
+static void not_found(struct device *device)
+{
+	fill(device);
+	device->words[40] = device->words[REREG];
+	left(device, "one is there twice", 1);
+	fill(device);
+	device->words[DEALLOC] = other;
+	left(device, "one is not there", 0);
+	fill(device);
+	device->extended.context.ops._compat_dereg_mr = NULL;
+	left(device, "one is not known", 0);
+	fill(device);
+	device->extended.sz = sizeof(struct ibv_context);
+	left(device, "there is no such memory", 0);
+}
+
+int main(void)
+{
+	struct device device;
+
+	fake_kernel.memlock = SIZE_MAX;
+	if (!ok(lazy_pool(), "there is a heap"))
+		return done_testing();
+	found(&device);
+	used(&device);
+	not_found(&device);
+	return done_testing();
+}
