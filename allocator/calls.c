@@ -88,15 +88,6 @@ PIN_CALL(void *, tsd_fetch_slow, void *tsd, bool minimal)
 	return __real_je_tsd_fetch_slow(tsd, minimal);
 }
 
-/* tsd_t: jemalloc's state of a thread. */
-struct je_tsd {
-	bool has_cache;
-	char events[135];
-	void *arena_for_itself, *arena;
-	char others[704];
-	void *cache; /* tcache_t: first of all where its other half is */
-};
-
 extern void *_Atomic je_arenas[];
 extern int je_malloc_init_state; /* 0: all is there */
 

@@ -31,27 +31,9 @@ static void *blocks_of[N_NODES * N_CLASSES][MOST];
 /* Most programs do without, and never touch the stacks. */
 static _Atomic bool is_used;
 
-/* cache_bin_t: blocks from `head` up to `empty`, the last one freed first. */
-struct je_cache_bin {
-	void **head;
-	uint64_t n_requests;
-	uint16_t least, full, empty; /* the low bits of such addresses */
-};
-
 extern unsigned je_narenas_auto;
 unsigned je_narenas_total_get(void);
 void je_arena_dalloc_small(void *tsdn, void *p);
-
-/* How many blocks there are when `place` is the head. */
-static unsigned n_from(const struct je_cache_bin *bin, uint16_t place)
-{
-	return (uint16_t)(bin->empty - place) / sizeof *bin->head;
-}
-
-static unsigned n_cached(const struct je_cache_bin *bin)
-{
-	return n_from(bin, (uint16_t)(uintptr_t)bin->head);
-}
 
 static unsigned stack_here(unsigned class)
 {
@@ -107,7 +89,7 @@ static unsigned take(unsigned number, void **end, unsigned n)
 PIN_CALL(void, tcache_bin_flush_small, void *tsd, void *tcache, struct je_cache_bin *bin,
 	 unsigned class, unsigned rest)
 {
-	unsigned n = n_cached(bin) - rest;
+	unsigned n = je_cached(bin) - rest;
 
 	if (!is_used)
 		is_used = true;
@@ -117,7 +99,7 @@ PIN_CALL(void, tcache_bin_flush_small, void *tsd, void *tcache, struct je_cache_
 	}
 	memmove(bin->head + n, bin->head, rest * sizeof *bin->head);
 	bin->head += n;
-	if (n_from(bin, bin->least) > rest)
+	if (je_cached_from(bin, bin->least) > rest)
 		bin->least = (uint16_t)(uintptr_t)bin->head;
 }
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What is known here of jemalloc's inside. Structs and prototypes follow jemalloc 5.3.0,
- * include/jemalloc/internal: edata.h, ehooks.h, thread_event.h, prof_structs.h.
+ * include/jemalloc/internal: cache_bin.h, edata.h, ehooks.h, emap.h, mutex.h, prof_structs.h,
+ * rtree.h, thread_event.h, tsd.h.
  */
 #ifndef PIN_INTERNALS_H
 #define PIN_INTERNALS_H
 
 #include "allocator/base.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 /*
@@ -29,15 +31,22 @@ struct je_extent {
 	/* heap_link, which is free extents' own affair (fit.c). */
 	struct je_extent *left, *right;
 	size_t largest;
-	uint64_t rest[8];
+	uint64_t free_blocks[8]; /* of a slab, a bit each */
 };
 _Static_assert(sizeof(struct je_extent) == 128, "as in jemalloc");
 
 #define JE_EXTENT_ARENA	      UINT64_C(0xfff)
+#define JE_EXTENT_SLAB	      (UINT64_C(1) << 12)
 #define JE_EXTENT_ZEROED      (UINT64_C(1) << 15)
 #define JE_EXTENT_CLASS_SHIFT 20
 #define JE_EXTENT_CLASS	      UINT64_C(0xff)
 #define JE_EXTENT_HEAD	      (UINT64_C(1) << 44) /* of a piece that was mapped at once */
+
+/* SC_NSIZES, SC_NBINS. The class of an extent that is free is the former. */
+#define JE_CLASSES	 232
+#define JE_SMALL_CLASSES 36
+/* TCACHE_NBINS_MAX: how many there is room for in a thread's cache. */
+#define JE_CACHED_CLASSES 73
 
 /* The sizes of the size classes. */
 extern size_t je_sz_index2size_tab[];
@@ -72,6 +81,74 @@ struct je_te_ctx {
 	bool is_alloc;
 	uint64_t *current, *last_event, *next_event, *next_event_fast;
 };
+
+/* cache_bin_t: blocks from `head` up to `empty`, the last one freed first. */
+struct je_cache_bin {
+	void **head;
+	uint64_t n_requests;
+	uint16_t least, full, empty; /* the low bits of such addresses */
+};
+
+/* How many blocks there are when `place` is the head. */
+static inline unsigned je_cached_from(const struct je_cache_bin *bin, uint16_t place)
+{
+	return (uint16_t)(bin->empty - place) / sizeof *bin->head;
+}
+
+static inline unsigned je_cached(const struct je_cache_bin *bin)
+{
+	return je_cached_from(bin, (uint16_t)(uintptr_t)bin->head);
+}
+
+/*
+ * What is known of a page: the size class, the extent, and whether that is a slab. A leaf has
+ * that of 1 GiB; the extent of a page in the middle of a large block, or of free memory, is
+ * not known, and 0.
+ */
+#define JE_LEAF_SHIFT	    30
+#define JE_LEAF_PAGES	    ((size_t)1 << (JE_LEAF_SHIFT - 12))
+#define JE_PAGE_SLAB	    1
+#define JE_PAGE_CLASS_SHIFT 48
+#define JE_PAGE_EXTENT	    (((UINT64_C(1) << 48) - 1) & ~(sizeof(struct je_extent) - 1))
+
+/* emap_t: the leaves, by address. */
+struct je_map {
+	void *base;
+	char lock_counters[64];
+	pthread_mutex_t lock;
+	bool is_locked;
+	_Atomic uint64_t *_Atomic leaves[1 << (48 - JE_LEAF_SHIFT)];
+};
+extern struct je_map je_arena_emap_global;
+
+/* tsd_t: jemalloc's state of a thread. */
+struct je_tsd {
+	bool has_cache;
+	char events[135];
+	void *arena_for_itself, *arena;
+	char others[280];
+	struct {
+		uintptr_t start; /* of its addresses */
+		_Atomic uint64_t *entries;
+	} leaves[16]; /* by address, those that were last asked for */
+	char more[152];
+	uint64_t n_freed, next_freed_event; /* bytes */
+	void *cache;			    /* tcache_t: first of all where its other half is */
+	struct je_cache_bin bins[JE_CACHED_CLASSES]; /* of each size class that is cached */
+};
+_Static_assert(offsetof(struct je_tsd, cache) == 856, "as in jemalloc");
+
+extern __thread struct je_tsd je_tsd_tls
+	__attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+/* The calling thread's. Its address is kept: the compiler would work it out at each access. */
+static inline struct je_tsd *je_tsd_here(void)
+{
+	struct je_tsd *tsd = &je_tsd_tls;
+
+	__asm__("" : "+r"(tsd));
+	return tsd;
+}
 
 /* prof_info_t. */
 struct je_prof_info {

@@ -35,7 +35,6 @@ struct je_pac;
 
 extern unsigned je_narenas_auto;
 extern void *_Atomic je_arenas[];
-extern char je_arena_emap_global;
 
 void *je_large_palloc(void *tsdn, void *arena, size_t usize, size_t alignment, bool zero);
 void je_pa_dalloc(void *tsdn, struct je_shard *shard, struct je_extent *extent, bool *deferred);

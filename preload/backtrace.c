@@ -288,6 +288,22 @@ bool pin_backtrace_ours(const void *frame)
 	return at > (uintptr_t)__ehdr_start && at < (uintptr_t)_DYNAMIC;
 }
 
+/* Few: the program's stack may be what is broken, and it need not be gone far. */
+#define MOST_OURS 12
+
+void pin_backtrace_caller(char *buf, size_t size)
+{
+	void *frames[MOST_OURS];
+	int n = pin_backtrace_walk(frames, MOST_OURS), i = 0;
+
+	while (i < n && pin_backtrace_ours(frames[i]))
+		i++;
+	if (i < n)
+		pin_backtrace_place(frames[i], buf, size);
+	else
+		pin_format(buf, size, "?");
+}
+
 /*
  * The walk behind a fatal error is libunwind's, where it is installed: it makes sure of
  * an address before it reads there, and the stack may be what is broken. Loaded then:

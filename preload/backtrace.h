@@ -40,6 +40,12 @@ void pin_backtrace_use_trails(void);
 bool pin_backtrace_in_handler(void);
 
 /*
+ * Puts the place, as pin_backtrace_place() does, from which this library was called into buf;
+ * "?" if it is not known. Safe wherever the walk is.
+ */
+void pin_backtrace_caller(char *buf, size_t size);
+
+/*
  * Whether a frame is in this library. What lies at the inner end of a stack taken
  * inside malloc is, and tells nobody anything. Safe wherever the walk is.
  */

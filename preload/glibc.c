@@ -2,14 +2,16 @@
 /*
  * What glibc exports around malloc and jemalloc does not. A family is complete or
  * it is a trap: a block of glibc's pvalloc given to jemalloc's free is a crash.
- * (malloc, calloc and free are jemalloc's own, exported as they are.)
+ * (malloc and calloc are jemalloc's own, exported as they are.)
  */
 #include <config.h>
 
+#include "allocator/free.h"
 #include "allocator/heap.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/log.h"
+#include "allocator/misuse.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 
@@ -30,7 +32,6 @@
 #define JEMALLOC __attribute__((visibility("hidden")))
 extern void *pin_je_malloc(size_t n_bytes) JEMALLOC;
 extern void *pin_je_calloc(size_t n, size_t size) JEMALLOC;
-extern void pin_je_free(void *p) JEMALLOC;
 extern void *pin_je_mallocx(size_t n_bytes, int flags) JEMALLOC;
 extern void *pin_je_rallocx(void *p, size_t n_bytes, int flags) JEMALLOC;
 
@@ -44,13 +45,19 @@ static void *resized(void *p, size_t n_bytes)
 	if (PIN_UNLIKELY(!p))
 		return pin_je_malloc(n_bytes);
 	if (PIN_UNLIKELY(!n_bytes)) {
-		pin_je_free(p);
+		pin_free(p);
 		return NULL;
 	}
+	pin_misuse_check(p, "realloc");
 	p = pin_je_rallocx(p, n_bytes, 0);
 	if (PIN_UNLIKELY(!p))
 		errno = ENOMEM;
 	return p;
+}
+
+PIN_EXPORT void free(void *p)
+{
+	pin_free(p);
 }
 
 PIN_EXPORT void *realloc(void *p, size_t n_bytes)
@@ -273,7 +280,7 @@ OWN(void *, __libc_realloc, void *p, size_t n_bytes)
 
 OWN(void, __libc_free, void *p)
 {
-	pin_je_free(p);
+	pin_free(p);
 }
 
 /* Gone from the headers since 2.26, but old programs still link to it. */

@@ -7,6 +7,7 @@
 
 #include "allocator/extents.h"
 #include "allocator/log.h"
+#include "allocator/misuse.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/sample.h"
@@ -49,6 +50,7 @@ __attribute__((constructor(101))) static void start(void)
 	pin_next_find();
 	pin_options_init();
 	pin_fatal_hook = pin_backtrace_say;
+	pin_misuse_caller = pin_backtrace_caller;
 	help_if_wanted();
 	wanted = program_matches();
 	pin_timeline_set_pinned(&pin_pool.pinned);

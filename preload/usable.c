@@ -6,20 +6,22 @@
 #include <config.h>
 
 #include "allocator/large.h"
+#include "allocator/misuse.h"
 
 #include <malloc.h>
 #include <string.h>
 
 #define JEMALLOC __attribute__((visibility("hidden")))
 extern void pin_je_dallocx(void *p, int flags) JEMALLOC;
-extern size_t pin_je_malloc_usable_size(void *p) JEMALLOC;
 extern void *pin_je_mallocx(size_t n_bytes, int flags) JEMALLOC;
 extern void *pin_je_rallocx(void *p, size_t n_bytes, int flags) JEMALLOC;
 extern size_t pin_je_nallocx(size_t n_bytes, int flags) JEMALLOC;
-extern size_t pin_je_sallocx(const void *p, int flags) JEMALLOC;
+extern void pin_je_sdallocx(void *p, size_t n_bytes, int flags) JEMALLOC;
 extern size_t pin_je_xallocx(void *p, size_t n_bytes, size_t extra, int flags) JEMALLOC;
 
 /* <jemalloc/jemalloc.h>. */
+PIN_EXPORT void dallocx(void *p, int flags);
+PIN_EXPORT void sdallocx(void *p, size_t n_bytes, int flags);
 PIN_EXPORT void *rallocx(void *p, size_t n_bytes, int flags);
 PIN_EXPORT size_t nallocx(size_t n_bytes, int flags);
 PIN_EXPORT size_t sallocx(const void *p, int flags);
@@ -27,17 +29,31 @@ PIN_EXPORT size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags);
 
 PIN_EXPORT size_t malloc_usable_size(void *p)
 {
-	return pin_large_usable(p, pin_je_malloc_usable_size(p));
+	return pin_large_usable(p, pin_misuse_usable(p, "malloc_usable_size"));
 }
 
 size_t sallocx(const void *p, int flags)
 {
-	return pin_large_usable(p, pin_je_sallocx(p, flags));
+	(void)flags;
+	return pin_large_usable(p, pin_misuse_usable(p, "sallocx"));
 }
 
 size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags)
 {
+	pin_misuse_check(p, "xallocx");
 	return pin_large_usable(p, pin_je_xallocx(p, n_bytes, extra, flags));
+}
+
+void dallocx(void *p, int flags)
+{
+	pin_misuse_check(p, "dallocx");
+	pin_je_dallocx(p, flags);
+}
+
+void sdallocx(void *p, size_t n_bytes, int flags)
+{
+	pin_misuse_check_size(p, pin_je_nallocx(n_bytes, flags), "sdallocx");
+	pin_je_dallocx(p, flags);
 }
 
 /* What flags hold of an alignment: its logarithm. */
@@ -52,10 +68,11 @@ void *rallocx(void *p, size_t n_bytes, int flags)
 	size_t n_usable;
 	void *q;
 
+	pin_misuse_check(p, "rallocx");
 	if (PIN_LIKELY(!((uintptr_t)p & (ALIGNMENT(flags) - 1))))
 		return pin_je_rallocx(p, n_bytes, flags);
 	n_usable = malloc_usable_size(p);
-	if (n_bytes <= n_usable || n_usable == pin_je_malloc_usable_size(p))
+	if (n_bytes <= n_usable || n_usable == pin_misuse_usable(p, "rallocx"))
 		return pin_je_rallocx(p, n_bytes, flags);
 	q = pin_je_mallocx(n_bytes, flags);
 	if (!q)

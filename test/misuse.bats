@@ -1,0 +1,99 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: a pointer that is none of a block in use is named, with the function it was
+# given to and the place of the call, and the process ends by SIGABRT, as under glibc; and
+# what is right, however odd, goes on.
+
+setup() {
+	load helper
+	ulimit -c 0
+}
+
+# names TEXT KIND [FUNCTION] [NAME=VALUE…]: the program ends by SIGABRT with one line, that
+# names the function, the pointer, what is wrong, and its own function `give`.
+names() {
+	local text=$1 kind=$2 function=${3:-free} name
+	shift 2
+	shift $(($# > 0))
+	name=${function/delete/free}
+	echo "$kind $function"
+	run -134 preloaded PINALLOC_REGISTER=off "$@" "$programs/misuse" "$kind" "$function"
+	echo "$output"
+	[ "${#lines[@]}" -eq 2 ]
+	pattern="^pinalloc\[[0-9]+\]: $name\(${lines[0]}\): $text; called at $(realpath "$programs")/misuse\+(0x[0-9a-f]+) \(see MISUSE in pinalloc\(7\)\)$"
+	[[ "${lines[1]}" =~ $pattern ]]
+	[[ "$(addr2line -f -e "$programs/misuse" "${BASH_REMATCH[-1]}")" == give* ]]
+}
+
+foreign='invalid pointer, it is not of this heap'
+twice='double free, the block is free already'
+late='use after free, the block is free already'
+inside() { # OFFSET SIZE
+	echo "invalid pointer, $1 bytes into the block of $2 at 0x[0-9a-f]+"
+}
+
+@test "what is not the heap's is named, whoever gets it" {
+	for kind in stack program mapped stray noncanonical; do
+		names "$foreign" $kind
+	done
+	for function in realloc malloc_usable_size dallocx sdallocx rallocx sallocx xallocx delete; do
+		names "$foreign" stack $function
+	done
+}
+
+@test "a pointer into a large block is named, on whichever page" {
+	names "$(inside 16 200704)" large-first
+	names "$(inside 100000 200704)" large-middle
+	names "$(inside 199999 200704)" large-last
+	names "$(inside 4096 200704)" aligned
+	names "$(inside 4096 20480)" cached-inner
+	for function in realloc malloc_usable_size dallocx sdallocx rallocx sallocx xallocx delete; do
+		names "$(inside 100000 200704)" large-middle $function
+	done
+}
+
+@test "a large block that is freed twice is named, and one that is used after it" {
+	for kind in large-freed large-freed-merged cached-freed thread-freed; do
+		names "$twice" $kind
+		names "$late" $kind realloc
+		names "$late" $kind malloc_usable_size
+	done
+}
+
+@test "a small block is named that is one of the two of its size freed last" {
+	for kind in small-freed small-freed-before; do
+		names "$twice" $kind
+		names "$late" $kind realloc
+	done
+}
+
+@test "without thread caches every small block is named" {
+	names "$(inside 16 48)" small-inner free MALLOC_CONF=tcache:false
+	names "$(inside 16 48)" small-inner realloc MALLOC_CONF=tcache:false
+	names "$(inside 16 48)" small-inner malloc_usable_size MALLOC_CONF=tcache:false
+	names "$twice" small-freed free MALLOC_CONF=tcache:false
+	names "$late" small-freed malloc_usable_size MALLOC_CONF=tcache:false
+	run -134 preloaded MALLOC_CONF=tcache:false "$programs/misuse" many-twice
+	[[ "$output" == *": $twice; called at "* ]]
+}
+
+@test "a wrong size is named, where the size is asked for" {
+	names 'wrong size, of a block of 229376 bytes and not 48' block sdallocx
+}
+
+@test "a child names its own, and its parent goes on" {
+	run -134 preloaded "$programs/misuse" child
+	echo "$output"
+	[ "$(grep -c "free(${lines[0]}): $twice" <<< "$output")" -eq 1 ]
+}
+
+@test "what is right is not named, however odd, with any setting of jemalloc's" {
+	local conf
+	for conf in '' tcache:false junk:true prof:true,lg_prof_sample:8 lg_tcache_max:20 \
+		lg_tcache_max:10 narenas:1; do
+		echo "with '$conf'"
+		run -0 preloaded PINALLOC_REGISTER=off MALLOC_CONF="$conf" "$programs/misuse" legal
+		echo "$output"
+		[ "$output" = survived ]
+	done
+}
