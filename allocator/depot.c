@@ -11,6 +11,7 @@
 #include "allocator/depot.h"
 #include "allocator/flag.h"
 #include "allocator/internals.h"
+#include "allocator/misuse.h"
 #include "allocator/os.h"
 
 #include <string.h>
@@ -94,6 +95,7 @@ PIN_CALL(void, tcache_bin_flush_small, void *tsd, void *tcache, struct je_cache_
 	if (!is_used)
 		is_used = true;
 	if (!serves() || !put(stack_here(class), most_of(class), bin->head + rest, n)) {
+		pin_misuse_check_some(bin->head + rest, n);
 		__real_je_tcache_bin_flush_small(tsd, tcache, bin, class, rest);
 		return;
 	}

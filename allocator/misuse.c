@@ -205,3 +205,26 @@ size_t pin_misuse_usable(const void *p, const char *function)
 {
 	return p ? je_sz_index2size_tab[checked(p, function, false)] : 0;
 }
+
+static PIN_COLD void end_later(const void *p)
+{
+	char what[128];
+
+	describe(p, true, what, sizeof what);
+	say("free", p, what, "noticed in a later call at");
+}
+
+void pin_misuse_check_some(void *const *blocks, unsigned n)
+{
+	const struct je_extent *slab = NULL;
+
+	/* What was allocated together is often freed together. */
+	for (unsigned i = 0; i < n; i += 4) {
+		const char *p = blocks[i];
+
+		if (!slab || (size_t)(p - slab->addr) >= je_extent_size(slab))
+			slab = extent_of(p);
+		if (PIN_UNLIKELY(!slab || !is_block_of_slab(slab, p)))
+			end_later(p);
+	}
+}

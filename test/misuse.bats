@@ -77,6 +77,14 @@ inside() { # OFFSET SIZE
 	[[ "$output" == *": $twice; called at "* ]]
 }
 
+@test "where small blocks go back to their slabs, some are named later" {
+	run -134 preloaded "$programs/misuse" many-inner
+	echo "$output"
+	[[ "$output" =~ free\(0x[0-9a-f]+\):\ $(inside 16 48)\;\ noticed\ in\ a\ later\ call\ at\ .*/misuse\+0x ]]
+	run -134 preloaded "$programs/misuse" many-twice
+	[[ "$output" =~ free\(0x[0-9a-f]+\):\ $twice\;\ noticed\ in\ a\ later\ call\ at\ .*/misuse\+0x ]]
+}
+
 @test "a wrong size is named, where the size is asked for" {
 	names 'wrong size, of a block of 229376 bytes and not 48' block sdallocx
 }

@@ -151,6 +151,15 @@ static void *pointer(const char *kind, void *on_stack)
 	return NULL;
 }
 
+/* Small ones that only the slab shows, when it gets them back: one in four is looked at. */
+static void many_inner(void)
+{
+	for (size_t i = 0; i < MANY; i++)
+		blocks[i] = malloc(SMALL);
+	for (size_t i = 0; i < MANY; i++)
+		free((char *)blocks[i] + 16);
+}
+
 /* Of each two one stays, and with it the slab. */
 static void many_twice(void)
 {
@@ -235,6 +244,8 @@ int main(int argc, char **argv)
 	setbuf(stdout, NULL); /* or it would take memory that was just freed */
 	if (!strcmp(kind, "legal"))
 		legal();
+	else if (!strcmp(kind, "many-inner"))
+		many_inner();
 	else if (!strcmp(kind, "many-twice"))
 		many_twice();
 	else if (!strcmp(kind, "child"))
