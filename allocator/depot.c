@@ -13,6 +13,7 @@
 #include "allocator/internals.h"
 #include "allocator/misuse.h"
 #include "allocator/os.h"
+#include "allocator/table.h"
 
 #include <string.h>
 
@@ -27,8 +28,8 @@ static struct stack {
 	struct pin_flag busy;
 	_Atomic unsigned n;
 } stacks[N_NODES * N_CLASSES];
-/* Apart from them: fork() need not touch these pages. */
-static void *blocks_of[N_NODES * N_CLASSES][MOST];
+/* Of each stack MOST blocks. Apart from them: fork() need not touch these pages. */
+static struct pin_table blocks_of;
 /* Most programs do without, and never touch the stacks. */
 static _Atomic bool is_used;
 
@@ -54,6 +55,16 @@ static unsigned most_of(unsigned class)
 	return n < MOST ? (unsigned)n : MOST;
 }
 
+void pin_depot_init(void)
+{
+	pin_table_init(&blocks_of, MOST * sizeof(void *), N_NODES * N_CLASSES);
+}
+
+static void **place_of(unsigned number, unsigned i)
+{
+	return pin_table_at(&blocks_of, void *, (size_t)number *MOST + i);
+}
+
 /* All of them, or false. */
 static bool put(unsigned number, unsigned most, void **blocks, unsigned n)
 {
@@ -62,9 +73,9 @@ static bool put(unsigned number, unsigned most, void **blocks, unsigned n)
 
 	if (stack->n + n > most || !pin_flag_try(&stack->busy))
 		return false;
-	room = stack->n + n <= most;
+	room = stack->n + n <= most && !pin_table_ensure(&blocks_of, number + 1);
 	if (room) {
-		memcpy(&blocks_of[number][stack->n], blocks, n * sizeof *blocks);
+		memcpy(place_of(number, stack->n), blocks, n * sizeof *blocks);
 		stack->n += n;
 	}
 	pin_flag_drop(&stack->busy);
@@ -81,7 +92,7 @@ static unsigned take(unsigned number, void **end, unsigned n)
 	if (n > stack->n)
 		n = stack->n;
 	stack->n -= n;
-	memcpy(end - n, &blocks_of[number][stack->n], n * sizeof *end);
+	memcpy(end - n, place_of(number, stack->n), n * sizeof *end);
 	pin_flag_drop(&stack->busy);
 	return n;
 }
@@ -124,7 +135,7 @@ static void empty(void *tsdn, unsigned number)
 	if (!stack->n || !pin_flag_try(&stack->busy))
 		return;
 	while (stack->n)
-		je_arena_dalloc_small(tsdn, blocks_of[number][--stack->n]);
+		je_arena_dalloc_small(tsdn, *place_of(number, --stack->n));
 	pin_flag_drop(&stack->busy);
 }
 

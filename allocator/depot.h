@@ -12,6 +12,9 @@
 #ifndef PIN_DEPOT_H
 #define PIN_DEPOT_H
 
+/* Once, when the heap starts; until then, or where there are no addresses, it takes none. */
+void pin_depot_init(void);
+
 /*
  * Gives the blocks of this memory node back to their slabs. Called under no lock of
  * jemalloc's. tsdn: jemalloc's state of the thread, or NULL.

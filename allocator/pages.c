@@ -15,6 +15,7 @@
  */
 #include <config.h>
 
+#include "allocator/depot.h"
 #include "allocator/flag.h"
 #include "allocator/growth.h"
 #include "allocator/large.h"
@@ -61,12 +62,14 @@ static bool heap_range(void)
 		return had;
 	tried = true;
 	had = !pin_reserve_init();
-	if (!had)
+	if (!had) {
 		pin_error("cannot reserve address space for the heap: raise ulimit -v");
-	else
-		pin_large_init(je_opt_tcache_max,
-			       !je_opt_prof && !je_opt_junk_alloc && !je_opt_junk_free);
-	return had;
+		return false;
+	}
+	pin_large_init(je_opt_tcache_max,
+		       !je_opt_prof && !je_opt_junk_alloc && !je_opt_junk_free);
+	pin_depot_init();
+	return true;
 }
 
 /*

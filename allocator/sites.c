@@ -3,6 +3,7 @@
 
 #include "allocator/sites.h"
 #include "allocator/locks.h"
+#include "allocator/table.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -16,10 +17,11 @@ static void (*stack_kept)(void *const *frames, size_t n);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /*
- * Under the lock, but `count`, which is stored when a site is complete. The first site
- * stands for all that find no room. Only what is used takes memory.
+ * Under the lock, but `count`, which is stored when a site is complete. The first site, which
+ * is not in the table, stands for all that find no room.
  */
-static struct pin_site sites[PIN_SITES];
+static struct pin_table sites;
+static struct pin_site others;
 static uint16_t slots[SLOTS]; /* 0, or the number of a site */
 static _Atomic size_t count;
 
@@ -35,8 +37,14 @@ void pin_sites_unlock(void)
 	pin_mutex_unlock(&lock);
 }
 
+static struct pin_site *site_at(size_t number)
+{
+	return number ? pin_table_at(&sites, struct pin_site, number) : &others;
+}
+
 void pin_sites_start(int (*walk)(void **frames, int n))
 {
+	pin_table_init(&sites, sizeof(struct pin_site), PIN_SITES);
 	count = 1;
 	walk_stack = walk;
 }
@@ -62,9 +70,9 @@ static struct pin_site *make_site(uint16_t *slot, uint32_t hash, void *const *fr
 	size_t number = count;
 	struct pin_site *site;
 
-	if (number == PIN_SITES)
-		return &sites[0];
-	site = &sites[number];
+	if (pin_table_ensure(&sites, number + 1))
+		return &others;
+	site = site_at(number);
 	site->hash = hash;
 	site->depth = depth;
 	memcpy(site->frames, frames, depth * sizeof *frames);
@@ -82,7 +90,7 @@ static struct pin_site *find(void *const *frames, uint32_t depth)
 
 	for (uint32_t i = hash;; i++) {
 		uint16_t *slot = &slots[i % SLOTS];
-		struct pin_site *site = &sites[*slot];
+		struct pin_site *site = site_at(*slot);
 
 		if (!*slot)
 			return make_site(slot, hash, frames, depth);
@@ -151,14 +159,14 @@ size_t pin_sites_largest(bool held, struct pin_site **out, size_t n)
 	size_t total = atomic_load_explicit(&count, memory_order_acquire), used = 0, at;
 
 	for (size_t i = 0; i < total; i++) {
-		double bytes = figure(&sites[i], held);
+		double bytes = figure(site_at(i), held);
 
 		for (at = used; at && figure(out[at - 1], held) < bytes; at--)
 			if (at < n)
 				out[at] = out[at - 1];
 		if (at >= n || bytes < 1)
 			continue;
-		out[at] = &sites[i];
+		out[at] = site_at(i);
 		used += used < n;
 	}
 	return used;

@@ -20,8 +20,9 @@
 #include <string.h>
 
 struct pin_domain pin_domains[PIN_MAX_DOMAINS];
-/* Apart, so that domains stay small; there is memory behind those that occur. */
-static struct pin_class classes[PIN_MAX_DOMAINS][PIN_CLASSES];
+/* PIN_CLASSES of each domain. Apart, so that domains stay small; there is memory for those
+ * made. */
+static struct pin_table classes;
 static _Atomic uint32_t used;
 /* Guards the making of domains. */
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
@@ -92,17 +93,27 @@ static bool is_free_for(struct pin_domain *domain, const char *device)
 	return !atomic_load(&domain->pd) && !strcmp(domain->device, device);
 }
 
+static bool is_made(struct pin_table *table, size_t element_size, size_t n)
+{
+	return table->base || !pin_table_init(table, element_size, n);
+}
+
 static bool init_slot(struct pin_domain *domain)
 {
+	size_t i = (size_t)(domain - pin_domains);
 	pthread_rwlockattr_t attributes;
 	bool failed;
+
+	if (!is_made(&classes, PIN_CLASSES * sizeof(struct pin_class), PIN_MAX_DOMAINS) ||
+	    pin_table_ensure(&classes, i + 1))
+		return false;
 
 	pthread_rwlockattr_init(&attributes);
 	pthread_rwlockattr_setkind_np(&attributes,
 				      PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	failed = pthread_rwlock_init(&domain->lock, &attributes);
 	pthread_rwlockattr_destroy(&attributes);
-	domain->classes = classes[domain - pin_domains];
+	domain->classes = pin_table_at(&classes, struct pin_class, i * PIN_CLASSES);
 	return !failed;
 }
 
@@ -155,11 +166,6 @@ static void make(struct ibv_pd *pd)
 
 /* More than anybody has memory regions. */
 #define MOST_PLACES ((size_t)1 << 20)
-
-static bool is_made(struct pin_table *table, size_t element_size, size_t n)
-{
-	return table->base || !pin_table_init(table, element_size, n);
-}
 
 static bool make_tables(struct pin_class *keys)
 {

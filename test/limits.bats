@@ -63,14 +63,14 @@ one_line() {
 	done
 }
 
-@test "a limit on data of 19 MB and more is enough for small programs to start, and says nothing" {
+@test "a limit on data of 13 MB and more is enough for small programs to start, and says nothing" {
 	local kib
-	for kib in {19000..24000..500}; do
+	for kib in {13000..24000..1000}; do
 		run -0 --separate-stderr limited -d $kib sort <<< $'b\na'
 		[ "$output" = $'a\nb' ]
 		[ -z "$stderr" ]
 	done
-	run -0 --separate-stderr limited -d 30000 python3 -c 'print("works")'
+	run -0 --separate-stderr limited -d 22000 python3 -c 'print("works")'
 	[ "$output" = works ]
 }
 
