@@ -434,21 +434,27 @@ long pin_os_read_file(const char *path, char *buf, size_t size)
 	return n < 0 ? (long)n : (long)filled;
 }
 
-int pin_os_write(int fd, const char *buf, size_t n_bytes)
+long pin_os_write_some(int fd, const char *buf, size_t n_bytes)
 {
 	int saved = errno;
-	int error = 0;
+	ssize_t n;
 
-	while (n_bytes && !error) {
-		ssize_t n = syscall(SYS_write, fd, buf, n_bytes);
-
-		if (n > 0) {
-			buf += n;
-			n_bytes -= (size_t)n;
-		} else if (n < 0 && errno != EINTR) {
-			error = -errno;
-		}
-	}
+	do
+		n = syscall(SYS_write, fd, buf, n_bytes);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		n = -errno;
 	errno = saved;
-	return error;
+	return n;
+}
+
+int pin_os_write(int fd, const char *buf, size_t n_bytes)
+{
+	long n = 0;
+
+	for (; n_bytes && n >= 0; n_bytes -= n > 0 ? (size_t)n : 0) {
+		n = pin_os_write_some(fd, buf, n_bytes);
+		buf += n > 0 ? n : 0;
+	}
+	return n < 0 ? (int)n : 0;
 }

@@ -8,28 +8,42 @@
 #include <errno.h>
 #include <poll.h>
 
-#define LINE 1024
+#define LINE	1024
+#define TURN_MS 10
 
-/* In turns, because a timer of the program's may interrupt each. */
-static bool takes_more(int fd)
+/*
+ * In turns, because a timer of the program's may interrupt each; from the first again when
+ * something was taken. What is buffered is not more than a pipe takes whole.
+ */
+static int write_out(const struct pin_output *out)
 {
-	struct pollfd reader = {.fd = fd, .events = POLLOUT};
-	bool ready = false;
+	struct pollfd reader = {.fd = out->fd, .events = POLLOUT};
+	const char *from = out->buf, *end = from + out->used;
+	bool asks = !out->may_wait;
+	unsigned turns = out->turns;
 
-	for (int i = 0; i < 100 && !ready; i++)
-		ready = poll(&reader, 1, 10) > 0;
-	return ready;
+	while (from < end && turns--) {
+		long n = 0;
+
+		if (!asks || poll(&reader, 1, TURN_MS) > 0)
+			n = pin_os_write_some(out->fd, from, (size_t)(end - from));
+		/* The program may have made it one that is not waited for. */
+		if (n == -EAGAIN)
+			asks = true;
+		else if (n < 0)
+			return (int)n;
+		if (n > 0) {
+			from += n;
+			turns = out->turns;
+		}
+	}
+	return from < end ? -EAGAIN : 0;
 }
 
-/* What is buffered is not more than a pipe takes whole. */
 int pin_output_flush(struct pin_output *out)
 {
-	int error = -EAGAIN;
-
-	if (!out->hurried || takes_more(out->fd))
-		error = pin_os_write(out->fd, out->buf, out->used);
 	if (!out->error)
-		out->error = error;
+		out->error = write_out(out);
 	out->used = 0;
 	return out->error;
 }

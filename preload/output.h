@@ -10,8 +10,9 @@
 
 struct pin_output {
 	int fd;
-	bool hurried; /* give up after a second in which nobody reads */
-	int error;    /* 0, or the first -errno */
+	bool may_wait;	/* for whoever reads, for as long as that takes */
+	unsigned turns; /* else so many times 10 ms in which nothing is read */
+	int error;	/* 0, or the first -errno: nothing is written any more */
 	size_t used;
 	char buf[4096];
 };
@@ -23,7 +24,7 @@ void pin_output(struct pin_output *out, const char *format, ...)
 /* A JSON string, quoted and escaped; a byte that is no UTF-8 becomes a question mark. */
 void pin_output_string(struct pin_output *out, const char *text);
 
-/* Writes what is buffered. Returns out->error. */
+/* Writes what is buffered. Returns out->error: -EAGAIN if nobody reads. */
 int pin_output_flush(struct pin_output *out);
 
 #endif

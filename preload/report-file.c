@@ -3,6 +3,7 @@
 
 #include "preload/report-file.h"
 #include "allocator/log.h"
+#include "allocator/os.h"
 #include "preload/report.h"
 
 #include <errno.h>
@@ -143,19 +144,33 @@ static bool is_special(const char *path)
 	return !stat(path, &status) && !S_ISREG(status.st_mode);
 }
 
+static bool is_pipe(const char *path)
+{
+	struct stat status;
+
+	return !stat(path, &status) && S_ISFIFO(status.st_mode);
+}
+
+/* Who is to read a pipe may be a little late. */
+#define NAP_MS 10
+#define NAPS   200
+
 /*
  * A pipe, a terminal or /dev/null is written to; renaming would replace it. Opening a
- * pipe that nobody reads waits for ever, unless it is told not to.
+ * pipe that nobody reads would wait for ever.
  */
 static int open_special(const char *path, bool hurried)
 {
-	int fd = open(path,
-		      O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY | (hurried ? O_NONBLOCK : 0));
+	int flags = O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
+	bool pipe = is_pipe(path);
+	int fd = open(path, flags);
 
+	for (int i = 0; fd < 0 && errno == ENXIO && pipe && !hurried && i < NAPS; i++) {
+		pin_os_sleep_ms(NAP_MS);
+		fd = open(path, flags);
+	}
 	if (fd < 0)
-		return -errno;
-	if (hurried)
-		fcntl(fd, F_SETFL, O_WRONLY | O_APPEND);
+		return errno == ENXIO && pipe ? -EPIPE : -errno;
 	return fd;
 }
 

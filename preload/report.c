@@ -165,12 +165,17 @@ static write_form *form_for(const char *path)
 	return n >= 5 && !strcmp(path + n - 5, ".json") ? pin_report_json : pin_report_text;
 }
 
+/* Of the output, in which nobody reads. */
+#define HURRIED_TURNS 100
+#define PATIENT_TURNS 1000
+
 static int write_to(struct desk *desk, int fd, const struct pin_occasion *occasion)
 {
 	struct pin_output *output = &desk->output;
 
 	output->fd = fd;
-	output->hurried = is_careful(desk, occasion);
+	output->may_wait = desk->draft.descriptor >= 0 && !is_careful(desk, occasion);
+	output->turns = is_careful(desk, occasion) ? HURRIED_TURNS : PATIENT_TURNS;
 	output->error = 0;
 	output->used = 0;
 	collect(desk, occasion);
@@ -272,6 +277,12 @@ static bool is_due(struct desk *desk, const struct pin_occasion *occasion)
 	return !written_meanwhile(&desk->draft, pin_options.report);
 }
 
+static const char *reason(int error)
+{
+	return error == -EAGAIN || error == -EPIPE ? "nobody reads it"
+						   : strerrordesc_np(-error);
+}
+
 void pin_report_due(const struct pin_occasion *occasion)
 {
 	struct pin_turn turn;
@@ -287,7 +298,7 @@ void pin_report_due(const struct pin_occasion *occasion)
 	/* Within the turn: standard error may be a pipe that nobody reads. */
 	if (error && !pin_turn_is_lost())
 		pin_warn("the report cannot be written to %s: %s", pin_options.report,
-			 strerrordesc_np(-error));
+			 reason(error));
 	pin_turn_end(&turn, occasion);
 	errno = saved;
 }

@@ -268,6 +268,67 @@ print(subprocess.run(sys.argv[1:], stderr=writer).returncode)' "$@"
 	[ -p pipe ]
 }
 
+# nobody_reads COMMAND…: it ends by itself, with one line.
+nobody_reads() {
+	run -7 --separate-stderr timeout 60 env LD_PRELOAD="$library" PINALLOC_REPORT=pipe "$@"
+	echo "$stderr"
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	[[ "$stderr" == *"cannot be written to pipe: nobody reads it" ]]
+}
+
+@test "nor from exiting, be it one or what has started another" {
+	mkfifo pipe
+	nobody_reads "$ends" exit
+	nobody_reads env nice "$ends" exit
+	# Which has closed its standard error when it comes to its report.
+	nobody_reads timeout 50 "$ends" exit
+	[ "$(ls)" = pipe ]
+}
+
+# with_reader END READS PAUSE: runs a program whose report is longer than the pipe, and that ends
+# by that statement, and reads up to 1,000 bytes so often, so many seconds after each other.
+with_reader() {
+	strace -f -e trace=poll -o ../polls python3 - "$library" "$1" "$2" "$3" <<- 'END'
+		import fcntl, os, subprocess, sys, time
+		library, end, reads, pause = sys.argv[1:]
+		os.mkfifo("pipe")
+		pipe = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+		fcntl.fcntl(pipe, 1031, 4096) # F_SETPIPE_SZ
+		program = subprocess.Popen(
+		    [sys.executable, "-c", "import os, sys\nx = [bytes(1 << 21) for i in range(600)]\n" + end],
+		    env={"LD_PRELOAD": library, "PINALLOC_GROW": "2M", "PINALLOC_REPORT": "pipe",
+		         "PINALLOC_REPORT_FORMAT": "json", "PINALLOC_HUGEPAGE": "off"})
+		with open("../read", "wb") as out:
+		    for i in range(int(reads)):
+		        time.sleep(float(pause))
+		        try:
+		            out.write(os.read(pipe, 1000))
+		        except BlockingIOError:
+		            pass
+		program.wait()
+	END
+}
+
+@test "a reader that is slow has the whole report" {
+	with_reader 'os._exit(0)' 60 0.1
+	[ "$(stat -c %s ../read)" -gt 8192 ]
+	[ "$(figure ../read .program)" = python3 ]
+	rm pipe
+	with_reader 'sys.exit(0)' 60 0.1
+	[ "$(figure ../read .program)" = python3 ]
+}
+
+# Of 10 ms each, for as long as nothing is read: not for each part of the report.
+@test "one that stops reading is waited for once" {
+	with_reader 'os._exit(0)' 0 0 2> ../said
+	grep 'cannot be written to pipe: nobody reads it$' ../said
+	[ "$(grep -c 'poll(.* = 0 (Timeout)' ../polls)" -eq 100 ]
+	rm pipe
+	with_reader 'sys.exit(0)' 0 0 2> ../said
+	grep 'cannot be written to pipe: nobody reads it$' ../said
+	[ "$(grep -c 'poll(.* = 0 (Timeout)' ../polls)" -eq 1000 ]
+}
+
 @test "the text report says it in its first line" {
 	run -143 --separate-stderr preloaded PINALLOC_REPORT=stderr "$ends" raise 15
 	[[ "${stderr_lines[0]}" =~ ^pinalloc:\ ends,\ .*\ s,\ on\ SIGTERM$ ]]
