@@ -338,6 +338,15 @@ static bool little_left(void)
 	       pin_span_grow(&span, left / 2, 0) && pin_reserve_carve_upper(1, PIN_PAGE);
 }
 
+/* What is rounded down to a place that is aligned may be below what the lower end has. */
+static bool too_far_down(void)
+{
+	pin_reserve_take(pin_reserve_left() - 4 * PIN_GRANULE);
+	return !pin_reserve_carve_upper(PIN_GRANULE, PIN_TIB) &&
+	       pin_reserve_left() == 4 * PIN_GRANULE &&
+	       pin_reserve_carve_upper(PIN_GRANULE, PIN_PAGE);
+}
+
 /* Whether it holds, in a process of its own. */
 static bool apart(bool (*holds)(void))
 {
@@ -383,6 +392,7 @@ int main(void)
 	together();
 	ok(apart(too_many), "when no more spans can begin, those there are grow");
 	ok(apart(little_left), "of few addresses a span takes but a part");
+	ok(apart(too_far_down), "what is aligned is not where the lower end is");
 	ok(apart(used_up), "when addresses are used up, a span stays as it is");
 	return done_testing();
 }

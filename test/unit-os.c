@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the machine's own kernel says, where it is easily misunderstood. */
+#include <config.h>
+
+#include "allocator/os.h"
+#include "test/tap.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LIMIT (4 * PIN_MIB)
+
+/* As root of a user namespace of its own, which has all capabilities in it. */
+static bool become_root_of_nothing(void)
+{
+	char map[64];
+	size_t n = (size_t)snprintf(map, sizeof map, "0 %u 1\n", geteuid());
+	int fd;
+
+	if (unshare(CLONE_NEWUSER))
+		return false;
+	fd = open("/proc/self/uid_map", O_WRONLY);
+	return write(fd, map, n) == (ssize_t)n;
+}
+
+enum { RIGHT, WRONG, UNTRIED };
+
+static int limit_in_namespace(void)
+{
+	struct rlimit limit = {LIMIT, LIMIT};
+	int status = -1;
+	pid_t child = fork();
+
+	if (!child) {
+		if (setrlimit(RLIMIT_MEMLOCK, &limit) || !become_root_of_nothing())
+			_exit(UNTRIED);
+		_exit(pin_os_memlock_limit() == LIMIT ? RIGHT : WRONG);
+	}
+	waitpid(child, &status, 0);
+	return status >> 8;
+}
+
+int main(void)
+{
+	int result = limit_in_namespace();
+
+	ok(result == RIGHT || result == UNTRIED,
+	   "a capability in a user namespace lifts no limit on locked memory%s",
+	   result == UNTRIED ? " (there are no such namespaces here)" : "");
+	return done_testing();
+}
