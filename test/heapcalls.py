@@ -14,6 +14,7 @@ import sys
 CALL = re.compile(r"(?:\d+ +)?(\w+)\((.*)$")
 RESULT = re.compile(r"= (0x[0-9a-f]+)$")
 TIB = 1 << 40
+KEEPING = ("MADV_HUGEPAGE", "MADV_NOHUGEPAGE", "MADV_DONTDUMP", "MADV_DODUMP")
 
 
 def read_calls(path):
@@ -45,7 +46,7 @@ def gives_back(name, arguments):
     if name == "mprotect":
         return arguments[2] != "PROT_READ|PROT_WRITE"
     if name == "madvise":
-        return arguments[2] not in ("MADV_HUGEPAGE", "MADV_NOHUGEPAGE")
+        return arguments[2] not in KEEPING
     return name in ("munmap", "mremap")
 
 

@@ -7,6 +7,7 @@
 #define LINES_H
 
 #include "allocator/log.h"
+#include "allocator/stream.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,12 +18,20 @@ struct lines {
 	unsigned n;
 };
 
+/* Messages go to no file but the one that was there when this was last noted. */
+static inline void keep_standard_error(void)
+{
+	pin_standard_error = (struct pin_stream){.fd = STDERR_FILENO, .copy = -1};
+	pin_stream_keep(&pin_standard_error);
+}
+
 /* With warnings, whatever PINALLOC_LOG says. */
 static inline struct lines lines_begin(void)
 {
 	struct lines lines = {.file = memfd_create("lines", 0), .before = dup(2)};
 
 	dup2(lines.file, 2);
+	keep_standard_error();
 	pin_log_limit = PIN_LOG_WARN;
 	return lines;
 }
@@ -33,6 +42,7 @@ static inline void lines_end(struct lines *lines)
 
 	pin_log_limit = PIN_LOG_ERROR;
 	dup2(lines->before, 2);
+	keep_standard_error();
 	close(lines->before);
 	close(lines->file);
 	lines->text[n > 0 ? n : 0] = '\0';
