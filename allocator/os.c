@@ -7,6 +7,7 @@
 #include <config.h>
 
 #include "allocator/os.h"
+#include "allocator/status.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -38,6 +39,8 @@ static void advise(void *addr, size_t n_bytes, enum advice advice)
 				      MADV_DODUMP};
 	int saved = errno;
 
+	if (pin_status_is_filtered())
+		return;
 	syscall(SYS_madvise, addr, n_bytes, numbers[advice]);
 	errno = saved;
 }

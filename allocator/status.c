@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "allocator/status.h"
+#include "allocator/os.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+/* Room for what thousands of processors and a hundred groups take. */
+#define ROOM 4096
+
+PIN_WRITTEN_FIRST static struct {
+	_Atomic bool known; /* after the others */
+	bool is_filtered;
+	unsigned processors; /* 0: not known */
+} status = {.is_filtered = true};
+
+static const char *line(const char *text, const char *name)
+{
+	const char *found = strstr(text, name);
+
+	return found ? found + strlen(name) : NULL;
+}
+
+/* Words of hexadecimal digits, with commas between. */
+static unsigned count_bits(const char *mask)
+{
+	static const char values[] = "0123456789abcdef";
+	const char *digit;
+	unsigned n = 0;
+
+	for (; *mask && *mask != '\n'; mask++)
+		if ((digit = strchr(values, *mask)))
+			n += (unsigned)__builtin_popcount((unsigned)(digit - values));
+	return n;
+}
+
+static void read_status(void)
+{
+	char text[ROOM];
+	const char *seccomp, *allowed;
+
+	if (pin_os_read_file("/proc/self/status", text, sizeof text) > 0) {
+		allowed = line(text, "\nCpus_allowed:\t");
+		seccomp = line(text, "\nSeccomp:\t");
+		/* Behind it; without the former there was no room for both. */
+		status.processors = allowed ? count_bits(allowed) : 0;
+		status.is_filtered = !allowed || (seccomp && *seccomp != '0');
+	}
+	status.known = true;
+}
+
+bool pin_status_is_filtered(void)
+{
+	if (!status.known)
+		read_status();
+	return status.is_filtered;
+}
+
+int pin_status_affinity(pid_t pid, size_t size, cpu_set_t *set)
+{
+	if (pin_status_is_filtered() && !status.processors)
+		return sched_getaffinity(pid, size, set);
+	CPU_ZERO_S(size, set);
+	for (unsigned i = 0; i < status.processors; i++)
+		CPU_SET_S(i, size, set);
+	return 0;
+}

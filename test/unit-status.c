@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What is read of this process's state; each case in a process of its own, which reads it once.
+ */
+#include <config.h>
+
+#include "allocator/status.h"
+#include "test/tap.h"
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static bool holds_in_child(bool (*holds)(void))
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid)
+		_exit(!holds());
+	return waitpid(pid, &status, 0) == pid && !status;
+}
+
+static bool counts_as_the_kernel(void)
+{
+	cpu_set_t kernels, ours;
+
+	return !sched_getaffinity(0, sizeof kernels, &kernels) &&
+	       !pin_status_affinity(0, sizeof ours, &ours) && CPU_COUNT(&ours) > 0 &&
+	       CPU_COUNT(&ours) == CPU_COUNT(&kernels);
+}
+
+static bool counts_one(void)
+{
+	cpu_set_t set;
+	int cpu = sched_getcpu();
+
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	return !sched_setaffinity(0, sizeof set, &set) &&
+	       !pin_status_affinity(0, sizeof set, &set) && CPU_COUNT(&set) == 1;
+}
+
+static bool is_without_filter(void)
+{
+	return !pin_status_is_filtered();
+}
+
+static bool has_filter(void)
+{
+	struct sock_filter filter[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+	struct sock_fprog program = {1, filter};
+
+	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
+	       !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) &&
+	       pin_status_is_filtered();
+}
+
+int main(void)
+{
+	ok(holds_in_child(counts_as_the_kernel), "as many processors as the kernel says");
+	ok(holds_in_child(counts_one), "or one, where the process may have one");
+	/* A machine that runs the tests in a container may have a filter for all of it. */
+	ok(prctl(PR_GET_SECCOMP) || holds_in_child(is_without_filter), "no filter");
+	ok(holds_in_child(has_filter), "a filter of any kind");
+	return done_testing();
+}
