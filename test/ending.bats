@@ -285,12 +285,12 @@ nobody_reads() {
 	[ "$(ls)" = pipe ]
 }
 
-# with_reader END READS PAUSE: runs a program whose report is longer than the pipe, and that ends
-# by that statement, and reads up to 1,000 bytes so often, so many seconds after each other.
+# with_reader END [PAUSE]: runs a program whose report is longer than the pipe, and that ends by
+# that statement; reads 1,000 bytes of it at a time, so many seconds after each other, or none.
 with_reader() {
-	strace -f -e trace=poll -o ../polls python3 - "$library" "$1" "$2" "$3" <<- 'END'
+	strace -f -e trace=poll -o ../polls python3 - "$library" "$@" <<- 'END'
 		import fcntl, os, subprocess, sys, time
-		library, end, reads, pause = sys.argv[1:]
+		library, end, *pause = sys.argv[1:]
 		os.mkfifo("pipe")
 		pipe = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
 		fcntl.fcntl(pipe, 1031, 4096) # F_SETPIPE_SZ
@@ -299,10 +299,13 @@ with_reader() {
 		    env={"LD_PRELOAD": library, "PINALLOC_GROW": "2M", "PINALLOC_REPORT": "pipe",
 		         "PINALLOC_REPORT_FORMAT": "json", "PINALLOC_HUGEPAGE": "off"})
 		with open("../read", "wb") as out:
-		    for i in range(int(reads)):
-		        time.sleep(float(pause))
+		    ended = not pause
+		    while not ended:
+		        ended = program.poll() is not None
+		        time.sleep(float(*pause))
 		        try:
-		            out.write(os.read(pipe, 1000))
+		            # All that is left, at the end.
+		            out.write(os.read(pipe, 1 << 16 if ended else 1000))
 		        except BlockingIOError:
 		            pass
 		program.wait()
@@ -310,21 +313,21 @@ with_reader() {
 }
 
 @test "a reader that is slow has the whole report" {
-	with_reader 'os._exit(0)' 60 0.1
+	with_reader 'os._exit(0)' 0.1
 	[ "$(stat -c %s ../read)" -gt 8192 ]
 	[ "$(figure ../read .program)" = python3 ]
 	rm pipe
-	with_reader 'sys.exit(0)' 60 0.1
+	with_reader 'sys.exit(0)' 0.1
 	[ "$(figure ../read .program)" = python3 ]
 }
 
 # Of 10 ms each, for as long as nothing is read: not for each part of the report.
 @test "one that stops reading is waited for once" {
-	with_reader 'os._exit(0)' 0 0 2> ../said
+	with_reader 'os._exit(0)' 2> ../said
 	grep 'cannot be written to pipe: nobody reads it$' ../said
 	[ "$(grep -c 'poll(.* = 0 (Timeout)' ../polls)" -eq 100 ]
 	rm pipe
-	with_reader 'sys.exit(0)' 0 0 2> ../said
+	with_reader 'sys.exit(0)' 2> ../said
 	grep 'cannot be written to pipe: nobody reads it$' ../said
 	[ "$(grep -c 'poll(.* = 0 (Timeout)' ../polls)" -eq 1000 ]
 }
