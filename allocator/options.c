@@ -296,9 +296,10 @@ static bool is_default(const char *text)
 /* The text behind "NAME=" if the environment string is that variable, else NULL. */
 static const char *value_of(const char *string, const char *name)
 {
-	size_t n = strlen(name);
-
-	return !strncmp(string, name, n) && string[n] == '=' ? string + n + 1 : NULL;
+	/* Few get beyond the first character: no call for each. */
+	for (; *name && *string == *name; name++)
+		string++;
+	return !*name && *string == '=' ? string + 1 : NULL;
 }
 
 /* The environment; none in a set-user-ID program, whose user is not its own. */
