@@ -3,14 +3,30 @@
  */
 #include <config.h>
 
+#include "allocator/log.h"
+#include "allocator/os.h"
 #include "allocator/status.h"
 #include "test/tap.h"
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* The linker puts this in place of the library's (--wrap). */
+long __wrap_pin_os_read_file(const char *path, char *buf, size_t size);
+long __real_pin_os_read_file(const char *path, char *buf, size_t size);
+
+static const char *given; /* instead of what the kernel says; "" if nothing can be read */
+
+long __wrap_pin_os_read_file(const char *path, char *buf, size_t size)
+{
+	if (!given)
+		return __real_pin_os_read_file(path, buf, size);
+	return *given ? (long)pin_format(buf, size, "%s", given) : -1;
+}
 
 static bool holds_in_child(bool (*holds)(void))
 {
@@ -57,6 +73,32 @@ static bool has_filter(void)
 	       pin_status_is_filtered();
 }
 
+static bool is_not_known(const char *text)
+{
+	given = text;
+	return pin_status_is_filtered() && counts_as_the_kernel();
+}
+
+static bool is_not_read(void)
+{
+	return is_not_known("");
+}
+
+/* As the groups of a user may be too many for what is read. */
+static bool is_cut_short(void)
+{
+	return is_not_known("Name:\tcut\nGroups:\t1 2 3");
+}
+
+static bool counts_words(void)
+{
+	cpu_set_t set;
+
+	given = "Name:\tmany\nSeccomp:\t0\nCpus_allowed:\t5,000000f0,00000001\n";
+	return !pin_status_is_filtered() && !pin_status_affinity(0, sizeof set, &set) &&
+	       CPU_COUNT(&set) == 7;
+}
+
 int main(void)
 {
 	ok(holds_in_child(counts_as_the_kernel), "as many processors as the kernel says");
@@ -64,5 +106,9 @@ int main(void)
 	/* A machine that runs the tests in a container may have a filter for all of it. */
 	ok(prctl(PR_GET_SECCOMP) || holds_in_child(is_without_filter), "no filter");
 	ok(holds_in_child(has_filter), "a filter of any kind");
+	ok(holds_in_child(is_not_read),
+	   "where nothing is known a filter, and the kernel is asked");
+	ok(holds_in_child(is_cut_short), "so it is where not all could be read");
+	ok(holds_in_child(counts_words), "processors beyond the first 32");
 	return done_testing();
 }
