@@ -73,6 +73,8 @@ inside() { # OFFSET SIZE
 	names "$(inside 16 48)" small-inner malloc_usable_size MALLOC_CONF=tcache:false
 	names "$twice" small-freed free MALLOC_CONF=tcache:false
 	names "$late" small-freed malloc_usable_size MALLOC_CONF=tcache:false
+	run -134 preloaded MALLOC_CONF=tcache:false,slab_sizes:48-48:1 "$programs/misuse" small-behind
+	[[ "${lines[1]}" == *": free(${lines[0]}): "* ]]
 	run -134 preloaded MALLOC_CONF=tcache:false "$programs/misuse" many-twice
 	[[ "$output" == *": $twice; called at "* ]]
 }

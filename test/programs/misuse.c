@@ -98,6 +98,22 @@ static void *mapped(void)
 	return mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
+/* And then another one. */
+static void *freed_before(void *p)
+{
+	void *other = malloc(SMALL);
+
+	free(p);
+	free(other);
+	return p;
+}
+
+/* Of a slab of one page: 85 blocks of 48 bytes, and then 16 that are none. */
+static char *behind_blocks(char *p)
+{
+	return p - (uintptr_t)p % 4096 + 85 * 48;
+}
+
 /* Between two in use, and beside free memory. */
 static void *large_freed(size_t n_before, size_t n_behind)
 {
@@ -143,9 +159,11 @@ static void *pointer(const char *kind, void *on_stack)
 	if (!strcmp(kind, "small-freed"))
 		return freed(small);
 	if (!strcmp(kind, "small-freed-before"))
-		return freed(malloc(SMALL)), free(small), small;
+		return freed_before(small);
 	if (!strcmp(kind, "small-inner"))
 		return small + 16;
+	if (!strcmp(kind, "small-behind"))
+		return behind_blocks(small);
 	if (!strcmp(kind, "block"))
 		return large;
 	return NULL;
