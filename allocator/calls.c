@@ -21,6 +21,7 @@
 #include "allocator/sites.h"
 
 #include <jemalloc/jemalloc.h>
+#include <string.h>
 
 void __real_je_te_event_trigger(void *tsd, struct je_te_ctx *ctx);
 
@@ -107,6 +108,7 @@ static PIN_COLD void share_first_arena(struct je_tsd *tsd)
 		tsd->arena = first;
 	if (!tsd->arena_for_itself)
 		tsd->arena_for_itself = first;
+	memset(tsd->bins_of_arena, 0, sizeof tsd->bins_of_arena);
 }
 
 /*

@@ -126,7 +126,9 @@ struct je_tsd {
 	bool has_cache;
 	char events[135];
 	void *arena_for_itself, *arena;
-	char others[280];
+	char others[9];
+	uint8_t bins_of_arena[JE_SMALL_CLASSES]; /* of each size class the number of its own */
+	char yet_others[235];
 	struct {
 		uintptr_t start; /* of its addresses */
 		_Atomic uint64_t *entries;

@@ -48,11 +48,12 @@ static void *allocates(void *unused)
 {
 	pthread_setspecific(key, &key);
 	pthread_barrier_wait(&is_full);
+	use(1);
 	use(100);
 	use(100000);
 	pthread_barrier_wait(&tried);
 	pthread_barrier_wait(&is_free);
-	if (!use(100) || !use(100000))
+	if (!use(1) || !use(100) || !use(100000))
 		_exit(4);
 	return unused;
 }
