@@ -125,7 +125,8 @@ static void begin_foreign(struct pin_foreign *it)
 		error = renew_when_free(it);
 	if (error && !it->had_hole) {
 		atomic_fetch_add(&pin_watched.unwatchable, 1);
-		say_unwatched(it);
+		if (pin_watch_is_on())
+			say_unwatched(it);
 		return;
 	}
 	atomic_fetch_add(&pin_watched.ranges, 1);

@@ -3,6 +3,7 @@
 
 #include "regpool/uffd.h"
 #include "allocator/frames.h"
+#include "allocator/log.h"
 #include "allocator/os.h"
 #include "regpool/thread.h"
 
@@ -47,7 +48,7 @@ static _Atomic(struct order *) orders;
  */
 static char *bell;
 
-/* 0 while the thread starts, then 1, or the errno value why it could not. */
+/* 0 while the thread starts; failed, by an errno value, where it could not, or cannot go on. */
 enum { STARTED = 1, FAILED };
 static _Atomic uint32_t state;
 static int failure;
@@ -215,6 +216,16 @@ static void unwatch(struct order *order)
 	order->result = error == -EAGAIN;
 }
 
+/* Where there are none to be had any more the thread ends, or their callers slept for ever. */
+static bool has_read(int fd, struct uffd_msg *message)
+{
+	bool taken = read(fd, message, sizeof *message) == sizeof *message;
+
+	if (!taken && errno != EAGAIN)
+		failure = errno;
+	return taken;
+}
+
 /* The oldest one: the kernel hands them out in turn. */
 static void take_message(unsigned n)
 {
@@ -224,7 +235,7 @@ static void take_message(unsigned n)
 
 	its->waits = false;
 	user->taking(n);
-	taken = read(its->fd - 1, &message, sizeof message) == sizeof message;
+	taken = has_read(its->fd - 1, &message);
 	user->took(n, taken ? &message : NULL);
 	await(n, EPOLL_CTL_MOD);
 }
@@ -273,14 +284,17 @@ static void answer_bell(void)
 
 	do {
 		carry_out_orders();
-	} while (read(bell_fd, &message, sizeof message) == sizeof message);
+	} while (has_read(bell_fd, &message));
 }
 
-/* mlockall() keeps pages from being discarded. */
-static void ring(void)
+/* Returns whether it was heard. mlockall() keeps pages from being discarded. */
+static bool ring(void)
 {
-	if (syscall(SYS_madvise, bell, PIN_PAGE, MADV_DONTNEED))
+	bool rung = !syscall(SYS_madvise, bell, PIN_PAGE, MADV_DONTNEED);
+
+	if (!rung)
 		munlock(bell, PIN_PAGE);
+	return rung;
 }
 
 /* More often than anybody who is heard. */
@@ -296,10 +310,16 @@ static void ask(struct order *order)
 	while (!atomic_compare_exchange_weak(&orders, &order->next, order))
 		;
 	for (int i = 0; !atomic_load(&order->done) && atomic_load(&state) == STARTED; i++) {
-		ring();
+		bool rung = ring();
+
 		if (i >= IN_VAIN && getpid() != owner)
 			pin_uffd_leave();
+		else if (i >= IN_VAIN && !rung)
+			pin_fatal("the thread that watches memory cannot be called any more: "
+				  "let the program call madvise, or set PINALLOC_WATCH=off");
 	}
+	if (atomic_load(&state) == FAILED)
+		user->lost(failure);
 }
 
 static void has_woken(unsigned n)
@@ -353,11 +373,11 @@ static int take_overdue(void)
 
 #define BELL PIN_UFFDS
 
-static _Noreturn void serve(void)
+static void serve(void)
 {
 	struct epoll_event events[8];
 
-	for (;;) {
+	while (!failure) {
 		int n = epoll_wait(events_fd, events, PIN_ARRAY_SIZE(events), take_overdue());
 
 		for (int i = 0; i < n; i++) {
@@ -399,9 +419,11 @@ static void *run(void *arg)
 	failure = set_up();
 	atomic_store(&state, failure ? FAILED : STARTED);
 	pin_os_wake(&state);
-	if (!failure)
+	if (!failure) {
 		serve();
-	/* Its table of descriptors goes with the thread. */
+		atomic_store(&state, FAILED);
+	}
+	/* Its table of descriptors goes with the thread, and wakes who sleeps. */
 	return NULL;
 }
 
@@ -417,7 +439,9 @@ int pin_uffd_start(const struct pin_uffd_user *who)
 	error = pin_thread_start(run, NULL, "pinalloc-watch");
 	while (!error && !atomic_load(&state))
 		pin_os_wait(&state, 0);
-	return error ? error : failure;
+	if (error || failure)
+		return error ? error : failure;
+	return ring() || ring() ? failure : EPERM;
 }
 
 int pin_uffd_watch(unsigned n, uintptr_t start, size_t length)

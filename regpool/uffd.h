@@ -28,6 +28,8 @@ struct pin_uffd_user {
 	void (*took)(unsigned n, const struct uffd_msg *message);
 	/* Whether who should ask for messages may wait for somebody who sleeps until one is. */
 	bool (*is_stuck)(void);
+	/* To a thread that asks, each time: nothing is watched any more, by this errno. */
+	void (*lost)(int error);
 };
 
 /*

@@ -123,7 +123,22 @@ static void took(unsigned n, const struct uffd_msg *message)
 	pin_os_wake(&pin_watch_pending);
 }
 
-static const struct pin_uffd_user user = {woke, taking, took, is_stuck};
+static void say_unwatched(int error)
+{
+	pin_warn_once(
+		"memory that the program replaces is not noticed: userfaultfd: %s; what an "
+		"MPI library has registered of it may be sent stale (PINALLOC_WATCH=off "
+		"does without it, and without this line)",
+		strerrordesc_np(error));
+}
+
+static void lost(int error)
+{
+	atomic_store(&state, OFF);
+	say_unwatched(error);
+}
+
+static const struct pin_uffd_user user = {woke, taking, took, is_stuck, lost};
 
 /* --- in the thread that tells -------------------------------------------------- */
 
@@ -301,15 +316,6 @@ static void *run(void *arg)
 static bool by_range(void)
 {
 	return pin_options.huge == PIN_HUGE_TLB;
-}
-
-static void say_unwatched(int error)
-{
-	pin_warn_once(
-		"memory that the program replaces is not noticed: userfaultfd: %s; what an "
-		"MPI library has registered of it may be sent stale (PINALLOC_WATCH=off "
-		"does without it, and without this line)",
-		strerrordesc_np(error));
 }
 
 static int start(void)

@@ -66,7 +66,28 @@ static bool is_stuck(void)
 	return stuck;
 }
 
-static const struct pin_uffd_user user = {woke, taking, took, is_stuck};
+static _Atomic int lost_by;
+
+static void lost(int error)
+{
+	atomic_store(&lost_by, error);
+}
+
+static const struct pin_uffd_user user = {woke, taking, took, is_stuck, lost};
+
+/* --- a kernel that lets nobody read any more ---------------------------------------- */
+
+static _Atomic bool no_reading;
+ssize_t __real_read(int fd, void *buffer, size_t size);
+ssize_t __wrap_read(int fd, void *buffer, size_t size);
+
+ssize_t __wrap_read(int fd, void *buffer, size_t size)
+{
+	if (!atomic_load(&no_reading))
+		return __real_read(fd, buffer, size);
+	errno = EIO;
+	return -1;
+}
 
 /* --- who replaces ------------------------------------------------------------------ */
 
@@ -384,6 +405,22 @@ static void at_once(void)
 	ok(began < 60000000000ull, "and none waits long");
 }
 
+/* The last case: there is nobody to ask afterwards. */
+static void losing(void)
+{
+	struct replacement it;
+	char *p = map_pages();
+
+	pin_uffd_watch(30, (uintptr_t)p, LENGTH);
+	start(&it, p);
+	await(30, 0);
+	atomic_store(&no_reading, true);
+	pin_uffd_watch(31, (uintptr_t)map_pages(), LENGTH);
+	ok(lost_by == EIO, "where messages cannot be read any more who asks is told");
+	pthread_join(it.thread, NULL);
+	ok(!pin_uffd_take(30, heard[30].ticket), "and who waits for that waits no more");
+}
+
 int main(void)
 {
 	int error;
@@ -405,5 +442,6 @@ int main(void)
 	shared();
 	forked();
 	at_once();
+	losing();
 	return done_testing();
 }
