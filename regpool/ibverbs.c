@@ -51,7 +51,11 @@ static const struct {
 static void resolve(struct pin_ibverbs *table)
 {
 	void *handle = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	const char *reason = handle ? NULL : dlerror();
 
+	if (reason)
+		pin_fatal("a verbs call was made, and libibverbs.so.1 cannot be found: %s",
+			  reason);
 	if (!handle)
 		pin_fatal("a verbs call was made, but libibverbs.so.1 is not loaded");
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(symbols); i++) {
