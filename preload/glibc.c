@@ -118,13 +118,14 @@ PIN_EXPORT void *memalign(size_t alignment, size_t n_bytes)
 	return aligned_or_errno(alignment, n_bytes);
 }
 
+/* Where memory is missing glibc sets errno, too, though POSIX does not: programs look at it. */
 static int aligned_to(void **p, size_t alignment, size_t n_bytes)
 {
 	void *block;
 
 	if (!is_power_of_two(alignment) || alignment < sizeof(void *))
 		return EINVAL;
-	block = aligned(alignment, n_bytes);
+	block = aligned_or_errno(alignment, n_bytes);
 	if (!block)
 		return ENOMEM;
 	*p = block;

@@ -90,9 +90,8 @@ template <class F> void call(const char *what, std::size_t alignment, std::size_
 void call_posix(std::size_t alignment, std::size_t size)
 {
 	void *p = nullptr;
+	errno = untouched;
 	int result = posix_memalign(&p, alignment, size);
-
-	errno = 0; // it may be anything: what is returned counts
 	say("posix_memalign", alignment, size, p, result);
 }
 
