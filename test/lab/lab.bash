@@ -26,11 +26,12 @@ build_count_reg() {
 one_processor=(--smp 1)
 
 # boot [FUNCTION…]: runs in_guest in a virtual machine (of these vm_options), where attempt, shimmed,
-# counted, as_nobody, pair_over_… and the functions named here can be called.
+# counted, as_nobody, pair_over_… and the functions named here can be called, and guest_variables,
+# if any, are known.
 boot() {
 	mkdir "$results"
 	{
-		declare -p library programs top_srcdir BATS_FILE_TMPDIR
+		declare -p library programs top_srcdir BATS_FILE_TMPDIR "${guest_variables[@]}"
 		declare -f attempt shimmed counted as_nobody pair_over_ucx pair_over_libfabric in_guest "$@"
 		# What Open MPI asks of root, and of a machine with fewer processors than ranks.
 		echo 'export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

@@ -1,0 +1,201 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: what the adapter moves is right, whatever else goes on: allocation at full speed in
+# other threads, memory that is compacted, swapped out and reclaimed, devices, protection domains
+# and children that come and go, peers that are killed. And in the end nothing is left over.
+# That takes two minutes, with what goes before it; STORM_SECONDS=600 makes it last for ten.
+
+setup_file() {
+	load ../helper
+	load lab
+	gcc -O2 -shared -fPIC -fvisibility=hidden -o "$BATS_FILE_TMPDIR/libucm.so.0" \
+		"$top_srcdir/test/programs/listener.c"
+	seconds=${STORM_SECONDS:-90}
+	vm_options=(--mem 3G --timeout $((seconds + 600)))
+	guest_variables=(seconds)
+	in_guest() {
+		local groups=/sys/fs/cgroup
+
+		make_swap
+		storm plain it_was_wrong
+		storm shimmed time_is_up LD_PRELOAD="$library" PINALLOC_VERIFY=1
+	}
+	boot make_swap storm it_was_wrong time_is_up start rage live shown end_of finish disturb
+}
+
+# Pages that are not pinned go there, and come back elsewhere.
+make_swap() {
+	modprobe zram
+	echo 1G > /sys/block/zram0/disksize
+	mkswap -q /dev/zram0
+	swapon /dev/zram0
+	mount -t cgroup2 none "$groups"
+	echo +memory > "$groups/cgroup.subtree_control"
+	mkdir -p "$groups"/storm/{serve,drive}
+}
+
+# storm NAME ENOUGH [VARIABLE=VALUE…]: both processes, of which each in turn is killed and
+# replaced at the end of a round, until there is enough of it, or one has died by itself.
+storm() {
+	local name=$1 enough=$2 began=$SECONDS round weather
+	local -A pids
+	shift 2
+	local variables=("$@") roles=(serve drive)
+	while disturb; do echo; done > "/run/$name.disturbed" &
+	weather=$!
+	start serve
+	start drive
+	for ((round = 1; ; round++)); do
+		rage || break
+		! $enough || break
+		end_of "${roles[round % 2]}" || break
+		start "${roles[round % 2]}"
+	done
+	finish drive
+	finish serve
+	kill $weather
+	{
+		"$programs/rdma-storm" show "/run/$name"
+		echo "seconds $((SECONDS - began)) kills $((round - 1))" \
+			"compactions $(wc -l < "/run/$name.disturbed")"
+		awk '/^pswpout/ { print "swapped-out", $2 }
+			/^compact_migrate_scanned/ { print "scanned", $2 }
+			/^oom_kill / { print "oom-killed", $2 }' /proc/vmstat
+	} > "/ctl/$name.out"
+}
+
+it_was_wrong() {
+	[ $round -ge 20 ] || { [ $round -ge 2 ] && [ "$(shown wrong)" -gt 0 ]; }
+}
+
+time_is_up() {
+	[ $round -ge 3 ] && [ $((SECONDS - began)) -ge "$seconds" ]
+}
+
+# A round: for so long that anything may happen, and until each thread has got on with its work,
+# or never will.
+rage() {
+	"$programs/rdma-storm" mark "/run/$name"
+	sleep 3
+	while live && [ "$(shown least)" -lt 2 ]; do
+		sleep 0.5
+	done
+	live
+}
+
+live() {
+	kill -0 "${pids[serve]}" && kill -0 "${pids[drive]}"
+}
+
+shown() {
+	"$programs/rdma-storm" show "/run/$name" | grep -o "$1 [0-9]*" | cut -d' ' -f2
+}
+
+start() {
+	(
+		echo "$BASHPID" > "$groups/storm/$1/cgroup.procs"
+		exec env --block-signal=USR1 "${variables[@]}" \
+			PINALLOC_REPORT="/ctl/$name.$1.json" "$programs/rdma-storm" "$1" "/run/$name" \
+			"$BATS_FILE_TMPDIR/libucm.so.0"
+	) > "/ctl/$name.$1.out" 2>> "/ctl/$name.$1.err" < /dev/null &
+	pids[$1]=$!
+}
+
+# The process is killed, and its children, which have its sockets. Fails if it was dead before.
+end_of() {
+	local status=0
+	echo 1 > "$groups/storm/$1/cgroup.kill"
+	wait "${pids[$1]}" || status=$?
+	until grep -q '^populated 0' "$groups/storm/$1/cgroup.events"; do
+		sleep 0.1
+	done
+	[ $status -eq 137 ]
+}
+
+finish() {
+	local status=0
+	kill -USR1 "${pids[$1]}"
+	wait "${pids[$1]}" || status=$?
+	echo "$status" > "/ctl/$name.$1.status"
+}
+
+# Less may be reclaimed than is asked for.
+disturb() {
+	sleep 1
+	echo 1 > /proc/sys/vm/compact_memory
+	echo 3 > /proc/sys/vm/drop_caches
+	echo 32M > "$groups/storm/memory.reclaim" 2> /dev/null || :
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+# there_was_one NAME: data came, by cached registrations too, although processes were killed.
+there_was_one() {
+	cat "$results/$1.out"
+	ended "$1.serve"
+	ended "$1.drive"
+	[ "$(value "$1" messages)" -ge 100 ]
+	[ "$(value "$1" hits)" -ge 20 ]
+	[ "$(value "$1" connections)" -gt 8 ]
+	[ "$(value "$1" broken)" -gt 0 ]
+	[ "$(value "$1" failed)" -eq 0 ]
+	[ "$(value "$1" oom-killed)" -eq 0 ]
+	[ "$(value "$1" blocks)" -ge 1000 ]
+	[ "$(value "$1" domains)" -gt 0 ]
+	[ "$(value "$1" children)" -gt 0 ]
+	[ "$(value "$1" compactions)" -gt 0 ]
+	[ "$(value "$1" swapped-out)" -gt 0 ]
+	[ "$(value "$1" scanned)" -gt 0 ]
+}
+
+@test "with glibc's malloc a cache that nobody tells moves wrong data in the storm" {
+	there_was_one plain
+	[ "$(value plain wrong)" -gt 0 ]
+}
+
+@test "under the library every word is right, of messages and of all other blocks" {
+	there_was_one shimmed
+	[ "$(value shimmed wrong)" -eq 0 ]
+	[ "$(value shimmed spoilt)" -eq 0 ]
+	[ ! -s "$results/shimmed.serve.err" ]
+	[ ! -s "$results/shimmed.drive.err" ]
+}
+
+# sum_of NAME .json.path .json.path…: of figures of its report.
+sum_of() {
+	local sum=0 path
+	for path in "${@:2}"; do
+		sum=$((sum + $(reported "$1" "$path")))
+	done
+	echo "$sum"
+}
+
+@test "each registration is in the report, and none is left, there or in the kernel" {
+	local role
+	for role in shimmed.serve shimmed.drive; do
+		cat "$results/$role.out"
+		jq -c .registration "$results/$role.json"
+		[ "$(sum_of $role .registration.served .registration.passed_through)" -eq \
+			"$(value $role registrations)" ]
+		[ "$(reported $role .registration.served)" -gt 0 ]
+		[ "$(reported $role .registration.mr_created)" -gt 0 ]
+		[ "$(reported $role .registration.mr_created)" -eq \
+			"$(reported $role .registration.mr_destroyed)" ]
+		[ "$(reported $role .registration.refused)" -eq 0 ]
+		[ "$(reported $role .memory.pinned_bytes)" -eq 0 ]
+		[ "$(value $role pinned)" -eq 0 ]
+		[ "$(value $role kernel)" -eq 0 ]
+	done
+}
+
+@test "no registered page has moved" {
+	local role checked=0
+	for role in shimmed.serve shimmed.drive; do
+		checked=$((checked + $(reported $role .stability.checked_pages)))
+		[ "$(reported $role .stability.moved_pages)" -eq 0 ]
+	done
+	[ $checked -gt 0 ]
+}
