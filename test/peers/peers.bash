@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# What test/peers/run does with a suite. NAME.suite says
+#   packages=(…)  what it needs of Debian
+#   limit=SECONDS for one test; 60
+#   at_once=N     how many run at a time; 1
+#   in_vm=yes     that it needs a virtual machine
+#   prepare       gets and builds it, in $work
+#   tests         prints the names of its tests, of which those are left out that
+#                 test/peers/known says "skip" of
+#   try TEST      runs one in an empty directory, $run, by way of under(), so with the library
+#                 or without; its status is the outcome, unless there is
+#   outcomes TEST STATUS LOG, which prints "part outcome" for each part of the test; it is
+#                 called in the same directory.
+# One that cannot run test by test has, in place of try,
+#   measure TEST…  which prints "part outcome" for all of them.
+
+# --- getting it ---
+
+# apt_sources COMMAND…: apt-get with the sources of what it has packages of; the system's own
+# configuration stays as it is.
+apt_sources() {
+	local apt=$store/apt
+	local options=(-q -o "Dir::Etc::SourceList=$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
+		-o "Dir::State::Lists=$apt/lists" -o APT::Sandbox::User=root)
+
+	if [ ! -e "$apt/sources.list" ]; then
+		mkdir -p "$apt/lists/partial"
+		apt-get indextargets --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' \
+			'Created-By: Packages' 'Origin: Debian' | sort -u > "$apt/sources.list"
+		[ -s "$apt/sources.list" ] || die "apt knows no package of Debian's: apt-get update"
+		quietly apt-get "${options[@]}" update
+	fi
+	quietly apt-get "${options[@]}" "$@"
+}
+
+# source_of PACKAGE: unpacks its source, with Debian's patches, as $work/source.
+source_of() {
+	[ ! -e "$work/source" ] || return 0
+	(mkdir -p "$work/unpacked" && cd "$work/unpacked" && apt_sources source "$1") || die "no source of $1"
+	mv "$work"/unpacked/*/ "$work/source"
+}
+
+# quietly COMMAND…: its output only if it fails.
+quietly() {
+	"$@" > "$store/quietly.log" 2>&1 < /dev/null && return
+	tail -n 40 "$store/quietly.log" >&2
+	die "$1 failed (its output is above)"
+}
+
+# --- running it ---
+
+# in_guest SECONDS FUNCTION ARGUMENT…: calls the function in a virtual machine, with those that
+# $helpers names, under() and $how, within these seconds. What it writes into /ctl is in $work/ctl.
+in_guest() {
+	local seconds=$1
+	shift
+	rm -rf "$work/ctl" && mkdir -p "$work/ctl"
+	{
+		declare -p how library work limit
+		declare -f under outcome_of "$1" $helpers
+		echo 'export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+			export OMPI_MCA_rmaps_base_oversubscribe=1 HOME=/tmp'
+		printf '%q ' "$@"
+	} > "$work/ctl/script"
+	nice -n 5 "$top/test/lab/vm" --smp 1 --timeout "$seconds" --dir "$work/ctl" -- bash /ctl/script \
+		> "$work/logs/$how-machine" 2>&1 || { tail "$work/logs/$how-machine" >&2 && return 1; }
+}
+
+# over_ucx MPI N PROGRAM…: a job of N ranks of which each message takes the device. UCX takes a
+# tenth of what it would, which is most of what a short job waits for. The machine's clock may be
+# fast, where its host is busy: 30 s without an answer are no failure.
+over_ucx() {
+	local mpi=$1 n=$2
+	local -a line=(UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 UCX_UD_VERBS_ETH_DGID_CHECK=n
+		UCX_RC_VERBS_SEG_SIZE=2k UCX_RC_VERBS_TX_BUFS_GROW=128 UCX_RC_VERBS_RX_QUEUE_LEN=512
+		UCX_UD_VERBS_TX_BUFS_GROW=128 UCX_UD_VERBS_RX_QUEUE_LEN=512 UCX_UD_VERBS_TIMEOUT=10m)
+	shift 2
+	case $mpi in
+	openmpi) line+=(mpirun.openmpi -np "$n" --bind-to none --mca pml ucx --mca btl ^openib,vader,tcp,ofi) ;;
+	mpich) line+=(MPIR_CVAR_NOLOCAL=1 mpirun.mpich -np "$n") ;;
+	esac
+	under "${line[@]}" "$@"
+}
+
+# under COMMAND…: with the library where $how says so.
+under() {
+	if [ "$how" = with ]; then
+		env LD_PRELOAD="$library" "$@"
+	else
+		env -u LD_PRELOAD "$@"
+	fi
+}
+
+outcome_of() { # STATUS
+	case $1 in
+	0) echo ok ;;
+	77) echo skipped ;;
+	124 | 137) echo time ;;
+	*) if [ "$1" -gt 128 ]; then echo "signal-$(($1 - 128))"; else echo "status-$1"; fi ;;
+	esac
+}
+
+outcomes() {
+	echo "$1 $(outcome_of "$2")"
+}
+
+# one TEST N: runs it in a directory of its own, whose name is short, as sockets are made there,
+# and the same both ways, as what is built there may contain it.
+one() {
+	local log=$work/logs/$how/${1//\//_} run=$work/run/$2 status=0
+
+	mkdir -m 777 "$run" && cd "$run" || return
+	export -f try under $helpers
+	export how library work here top store run
+	timeout -s KILL "$limit" nice -n 5 bash -c 'try "$1"' - "$1" > "$log" 2>&1 < /dev/null || status=$?
+	outcomes "$1" "$status" "$log" > "$log.outcomes"
+	cd / && rm -rf "$run"
+}
+
+measure() {
+	local test n=0
+
+	rm -rf "$work/logs/$how" "$work/run"
+	mkdir -p "$work/logs/$how" "$work/run"
+	for test; do
+		while [ "$(jobs -rp | wc -l)" -ge "$at_once" ]; do
+			wait -n
+		done
+		n=$((n + 1))
+		(one "$test" "$n") &
+	done
+	wait
+	for test; do
+		cat "$work/logs/$how/${test//\//_}.outcomes" || return
+	done
+}
+
+# both RESULT TEST…: "part without with" of all parts of these tests; what one way has and the
+# other has not is "none" there.
+both() {
+	local result=$1
+	shift
+	for how in without with; do
+		measure "$@" | tr -s ' ' | sort -u -k1,1 > "$result.$how" ||
+			die "$name did not come to its end $how the library; see $work/logs"
+	done
+	join -a1 -a2 -e none -o 0,1.2,2.2 "$result.without" "$result.with" > "$result"
+}
+
+# explanation PART WITHOUT WITH: what test/peers/known says to that; fails if nothing.
+explanation() {
+	local suite test without with reason
+
+	while read -r suite test without with reason; do
+		[[ $without == skip && $2 != skip || $without != skip && $2 == skip ]] && continue
+		# shellcheck disable=SC2053 # they are patterns
+		if [[ $suite == "$name" && $1 == $test && $2 == $without && $3 == $with ]]; then
+			echo "$reason"
+			return
+		fi
+	done < "$here/known"
+	return 1
+}
+
+# unskipped: those tests of standard input that are to run.
+unskipped() {
+	local test
+
+	while read -r test; do
+		# shellcheck disable=SC2053
+		[[ $test == $only ]] || continue
+		explanation "$test" skip - > /dev/null || echo "$test"
+	done
+}
+
+# differing RESULT: those lines that differ without an explanation.
+differing() {
+	local part without with
+
+	while read -r part without with; do
+		[ "$without" = "$with" ] || explanation "$part" "$without" "$with" > /dev/null ||
+			echo "$part $without $with"
+	done < "$1"
+}
+
+# test_of PART: the name of the test that it is a part of.
+test_of() {
+	echo "${1%%:*}"
+}
+
+# again RESULT: runs what differs without an explanation once more, both ways: what does not
+# differ then was chance, and is said to have been.
+again() {
+	local part without with suspects
+
+	mapfile -t suspects < <(differing "$1" | while read -r part _; do test_of "$part"; done | sort -u)
+	[ ${#suspects[@]} -gt 0 ] || return 0
+	rm -rf "$work/logs-first" && cp -r "$work/logs" "$work/logs-first"
+	both "$1.again" "${suspects[@]}"
+	differing "$1" > "$1.first"
+	differing "$1.again" > "$1.second"
+	awk 'FILENAME == ARGV[1] { again[$1]; next } !($1 in again)' "$1.second" "$1.first" > "$1.chance"
+	while read -r part without with; do
+		echo "$name: $part was $without without and $with with, but not when it ran again"
+	done < "$1.chance"
+	awk 'FILENAME == ARGV[1] { chance[$1]; next } $1 in chance { $0 = $1 " chance chance" } 1' \
+		"$1.chance" "$1" > "$1.judged" && mv "$1.judged" "$1"
+}
+
+# judge RESULT: lists what differs, and sums up.
+judge() {
+	local part without with reason ran=0 same=0 chance=0 explained=0 unexplained=0
+
+	while read -r part without with; do
+		ran=$((ran + 1))
+		if [ "$with" = chance ]; then
+			chance=$((chance + 1))
+		elif [ "$without" = "$with" ]; then
+			same=$((same + 1))
+		elif reason=$(explanation "$part" "$without" "$with"); then
+			explained=$((explained + 1))
+			echo "$name: $part: $without without, $with with: $reason"
+		else
+			unexplained=$((unexplained + 1))
+			echo "$name: $part: $without without, $with with: UNEXPLAINED"
+		fi
+	done < "$1"
+	echo "$name: $ran ran, $same same ($(awk '$2 ~ /^ok/ && $2 == $3' "$1" | wc -l) ok)," \
+		"$chance by chance, $explained differ (explained), $unexplained UNEXPLAINED, $SECONDS s" |
+		tee -a "$store/summary"
+	[ "$ran" -gt 0 ] && [ "$unexplained" -eq 0 ]
+}
+
+# run_suite NAME
+run_suite() {
+	local selected
+
+	name=$1
+	work=$store/$name
+	packages=() limit=60 at_once=1 helpers=''
+	mkdir -p "$work/logs"
+	SECONDS=0
+	. "$here/$name.suite"
+	"$top/test/install-packages" "${packages[@]}" || die "packages are missing"
+	prepare || die "$name cannot be built"
+	mapfile -t selected < <(tests | unskipped)
+	[ ${#selected[@]} -gt 0 ] || die "$name has no such test"
+	both "$work/result" "${selected[@]}"
+	again "$work/result"
+	judge "$work/result"
+}
