@@ -3,20 +3,23 @@
  * A libibverbs.so.1 without a device, for programs that run under the built
  * library where there is no adapter: fake-verbs.c behind the names and versions
  * (fake-ibverbs.map) of the real one. It has one device, and a registration in it
- * is an entry in a table.
+ * is an entry in a table. Under test/inject its calls fail on demand.
  */
 #include <config.h>
 
 #include "test/fake-verbs.h"
+#include "test/inject.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 
 /* Macros of <infiniband/verbs.h> that choose between the two at compile time. */
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
 static const struct pin_ibverbs *verbs;
+static bool may_fail;
 
 /* In the unit tests it is the library's and changes its table; here it is the table. */
 void pin_ibverbs_replace(const struct pin_ibverbs *table)
@@ -27,6 +30,26 @@ void pin_ibverbs_replace(const struct pin_ibverbs *table)
 __attribute__((constructor)) static void install(void)
 {
 	fake_verbs_install();
+	may_fail = getenv(INJECT_ENVIRONMENT);
+}
+
+/* With what is to be said, in errno. */
+static bool fails(enum inject_request request)
+{
+	int saved = errno;
+
+	if (!may_fail)
+		return false;
+	ioctl(-1, request);
+	if (errno != EBADF)
+		return true;
+	errno = saved;
+	return false;
+}
+
+PIN_EXPORT bool fake_verbs_reach(const struct ibv_mr *mr, const void *addr, size_t length)
+{
+	return fake_keys_reach(mr->lkey, mr->rkey, mr->pd, addr, length);
 }
 
 PIN_EXPORT struct ibv_device **ibv_get_device_list(int *n)
@@ -63,17 +86,17 @@ PIN_EXPORT int ibv_close_device(struct ibv_context *context)
 
 PIN_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
-	return verbs->query_device(context, attr);
+	return fails(INJECT_QUERY_DEVICE) ? errno : verbs->query_device(context, attr);
 }
 
 PIN_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-	return verbs->alloc_pd(context);
+	return fails(INJECT_ALLOC_PD) ? NULL : verbs->alloc_pd(context);
 }
 
 PIN_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
-	return verbs->dealloc_pd(pd);
+	return fails(INJECT_DEALLOC_PD) ? errno : verbs->dealloc_pd(pd);
 }
 
 PIN_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
@@ -89,7 +112,8 @@ PIN_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 PIN_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 					   uint64_t iova, unsigned access)
 {
-	return verbs->reg_mr_iova2(pd, addr, length, iova, access);
+	return fails(INJECT_REG_MR) ? NULL
+				    : verbs->reg_mr_iova2(pd, addr, length, iova, access);
 }
 
 /* Through the PLT, as in the real one. */
@@ -106,7 +130,7 @@ PIN_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t lengt
 
 PIN_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
-	return verbs->dereg_mr(mr);
+	return fails(INJECT_DEREG_MR) ? errno : verbs->dereg_mr(mr);
 }
 
 PIN_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Runs a program of whose system calls of one kind the K-th fails, counted over all its threads
+ * and children from its start on; with a "+" behind K all from there on, and with 0 none.
+ * Writes to a file how many there were. The status is the program's, as a shell has it. The
+ * program's environment is what is given.
+ *
+ *     inject KIND K[+] FILE [NAME=VALUE…] PROGRAM ARGUMENT…
+ *     inject                                        lists the kinds
+ *
+ * Each call of the kind waits until this process says whether it is made (seccomp's user
+ * notification). Other than with a tracer, signals and children are as ever. That they have a
+ * filter the processes do not read in /proc/self/status: the library does less then.
+ */
+#include <config.h>
+
+#include "test/inject.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Newer architectures have but the second. */
+#ifndef SYS_rename
+#define SYS_rename SYS_renameat
+#endif
+#ifndef SYS_poll
+#define SYS_poll SYS_ppoll
+#endif
+
+static const struct kind {
+	const char *name;
+	int error;
+	unsigned calls[2];
+	unsigned request; /* if not 0: only with this second argument */
+} kinds[] = {
+	{"mmap", ENOMEM, {SYS_mmap, SYS_mmap}, 0},
+	{"mprotect", ENOMEM, {SYS_mprotect, SYS_mprotect}, 0},
+	{"madvise", EINVAL, {SYS_madvise, SYS_madvise}, 0},
+	{"munmap", ENOMEM, {SYS_munmap, SYS_munmap}, 0},
+	{"mremap", ENOMEM, {SYS_mremap, SYS_mremap}, 0},
+	{"mincore", EAGAIN, {SYS_mincore, SYS_mincore}, 0},
+	{"openat", EMFILE, {SYS_openat, SYS_openat}, 0},
+	{"read", EIO, {SYS_read, SYS_pread64}, 0},
+	{"write", ENOSPC, {SYS_write, SYS_write}, 0},
+	{"close", EIO, {SYS_close, SYS_close}, 0},
+	{"fstat", ENOMEM, {SYS_fstat, SYS_newfstatat}, 0},
+	{"poll", ENOMEM, {SYS_poll, SYS_ppoll}, 0},
+	{"rename", ENOSPC, {SYS_rename, SYS_renameat}, 0},
+	{"unlink", EACCES, {SYS_unlinkat, SYS_unlinkat}, 0},
+	{"clone", EAGAIN, {SYS_clone, SYS_clone3}, 0},
+	{"userfaultfd", EPERM, {SYS_userfaultfd, SYS_userfaultfd}, 0},
+	{"ioctl", EINVAL, {SYS_ioctl, SYS_ioctl}, 0},
+	{"epoll_create", EMFILE, {SYS_epoll_create1, SYS_epoll_create1}, 0},
+	{"epoll_add", ENOSPC, {SYS_epoll_ctl, SYS_epoll_ctl}, EPOLL_CTL_ADD},
+	{"prctl", EINVAL, {SYS_prctl, SYS_prctl}, 0},
+	{"getrandom", ENOSYS, {SYS_getrandom, SYS_getrandom}, 0},
+	{"reg_mr", ENOMEM, {SYS_ioctl, SYS_ioctl}, INJECT_REG_MR},
+	{"dereg_mr", EIO, {SYS_ioctl, SYS_ioctl}, INJECT_DEREG_MR},
+	{"alloc_pd", ENOMEM, {SYS_ioctl, SYS_ioctl}, INJECT_ALLOC_PD},
+	{"dealloc_pd", EBUSY, {SYS_ioctl, SYS_ioctl}, INJECT_DEALLOC_PD},
+	{"query_device", EIO, {SYS_ioctl, SYS_ioctl}, INJECT_QUERY_DEVICE},
+};
+
+struct fault {
+	const struct kind *kind;
+	unsigned long first, met; /* which is to fail, and how many there were */
+	bool onwards;		  /* those behind it as well */
+};
+
+static void need(bool condition, const char *what)
+{
+	if (condition)
+		return;
+	fprintf(stderr, "inject: %s: %s\n", what, strerror(errno));
+	exit(125);
+}
+
+static int filter(const struct kind *kind)
+{
+	unsigned any = kind->request ? 0 : 1;
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 4, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kind->calls[0], 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kind->calls[1], 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kind->request, 0, (unsigned char)!any),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {sizeof code / sizeof *code, code};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		return -1;
+	return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+			    SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
+}
+
+/* Room for one descriptor in a message of one byte. */
+struct passing {
+	char byte;
+	struct iovec part;
+	char room[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
+	struct msghdr message;
+};
+
+static void prepare(struct passing *passing)
+{
+	*passing = (struct passing){.part = {&passing->byte, 1}};
+	passing->message = (struct msghdr){.msg_iov = &passing->part,
+					   .msg_iovlen = 1,
+					   .msg_control = passing->room,
+					   .msg_controllen = sizeof passing->room};
+}
+
+/* With no call that may be of the kind. */
+static void pass(int to, int fd)
+{
+	struct passing passing;
+	struct cmsghdr *header;
+
+	prepare(&passing);
+	header = CMSG_FIRSTHDR(&passing.message);
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof fd);
+	memcpy(CMSG_DATA(header), &fd, sizeof fd);
+	if (sendmsg(to, &passing.message, 0) != 1)
+		_exit(125);
+}
+
+static int take(int from)
+{
+	struct passing passing;
+	struct cmsghdr *header;
+	int fd;
+
+	prepare(&passing);
+	need(recvmsg(from, &passing.message, MSG_CMSG_CLOEXEC) == 1, "no filter");
+	header = CMSG_FIRSTHDR(&passing.message);
+	need(header && header->cmsg_type == SCM_RIGHTS, "no listener");
+	memcpy(&fd, CMSG_DATA(header), sizeof fd);
+	return fd;
+}
+
+static bool fails(struct fault *fault, unsigned call)
+{
+	unsigned long n;
+
+	if (call != fault->kind->calls[0] && call != fault->kind->calls[1])
+		return false;
+	n = ++fault->met;
+	return fault->first && (n == fault->first || (fault->onwards && n > fault->first));
+}
+
+static bool opens_status(const struct seccomp_notif *call)
+{
+	static const char status[] = "/proc/self/status";
+	char name[sizeof status] = "";
+	struct iovec here = {name, sizeof name};
+	struct iovec there = {(void *)(uintptr_t)call->data.args[1], sizeof name};
+
+	return (unsigned)call->data.nr == SYS_openat &&
+	       process_vm_readv((pid_t)call->pid, &here, 1, &there, 1, 0) > 0 &&
+	       !memcmp(name, status, sizeof name);
+}
+
+/* A file with the state of a process, but of one without a filter. */
+static int status_of(unsigned pid)
+{
+	char name[64], text[8192], *filtered;
+	int fd = memfd_create("status", MFD_CLOEXEC);
+	size_t length;
+	FILE *file;
+
+	snprintf(name, sizeof name, "/proc/%u/status", pid);
+	file = fopen(name, "r");
+	if (!file || fd < 0)
+		return fd;
+	length = fread(text, 1, sizeof text - 1, file);
+	fclose(file);
+	text[length] = '\0';
+	filtered = strstr(text, "\nSeccomp:\t");
+	if (filtered)
+		filtered[strlen("\nSeccomp:\t")] = '0';
+	need(pwrite(fd, text, length, 0) == (ssize_t)length, "status");
+	return fd;
+}
+
+/* Opens it in the caller, whose call returns that. */
+static bool give_status(int listener, const struct seccomp_notif *call)
+{
+	struct seccomp_notif_addfd given = {.id = call->id,
+					    .flags = SECCOMP_ADDFD_FLAG_SEND,
+					    .srcfd = (unsigned)status_of(call->pid),
+					    .newfd_flags = O_CLOEXEC};
+	bool done = ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &given) >= 0;
+
+	close((int)given.srcfd);
+	return done;
+}
+
+/* The caller may have been killed meanwhile: then there is nobody to answer. */
+static void answer(int listener, struct fault *fault)
+{
+	struct seccomp_notif call = {0};
+	struct seccomp_notif_resp reply = {.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+
+	if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call))
+		return;
+	if (fails(fault, (unsigned)call.data.nr)) {
+		reply.error = -fault->kind->error;
+		reply.flags = 0;
+	} else if (opens_status(&call) && give_status(listener, &call)) {
+		return;
+	}
+	reply.id = call.id;
+	ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &reply);
+}
+
+/* Until there is no process any more that could make such a call. */
+static int serve(pid_t child, int listener, struct fault *fault)
+{
+	struct pollfd ready[] = {{listener, POLLIN, 0},
+				 {(int)syscall(SYS_pidfd_open, child, 0), POLLIN, 0}};
+	int status = 0;
+
+	need(ready[1].fd >= 0, "pidfd_open");
+	while (!(ready[0].revents & POLLHUP)) {
+		if (poll(ready, 2, -1) < 0)
+			continue;
+		if (ready[0].revents & POLLIN)
+			answer(listener, fault);
+		if (ready[1].revents) {
+			waitpid(child, &status, 0);
+			ready[1].fd = -1;
+			ready[1].revents = 0;
+		}
+	}
+	if (ready[1].fd >= 0)
+		waitpid(child, &status, 0);
+	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* Ends the first part with a NULL. */
+static char **behind_environment(char **arguments)
+{
+	static char *program[256];
+	size_t n = 0;
+
+	while (*arguments && strchr(*arguments, '='))
+		arguments++;
+	while (arguments[n] && n < sizeof program / sizeof *program - 1) {
+		program[n] = arguments[n];
+		n++;
+	}
+	*arguments = NULL;
+	return program;
+}
+
+static int run(struct fault *fault, char **environment)
+{
+	char **program = behind_environment(environment);
+	int pair[2], fd;
+	pid_t child;
+
+	need(!socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair), "socketpair");
+	child = fork();
+	need(child >= 0, "fork");
+	if (!child) {
+		fd = filter(fault->kind);
+		need(fd >= 0, "seccomp");
+		pass(pair[1], fd);
+		execve(program[0], program, environment);
+		_exit(127);
+	}
+	close(pair[1]);
+	return serve(child, take(pair[0]), fault);
+}
+
+static const struct kind *find(const char *name)
+{
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		if (!strcmp(kinds[i].name, name))
+			return &kinds[i];
+	fprintf(stderr, "inject: no such kind: %s\n", name);
+	exit(125);
+}
+
+int main(int argc, char **argv)
+{
+	struct fault fault = {0};
+	FILE *file;
+	char *end;
+	int status;
+
+	if (argc < 5) {
+		for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+			puts(kinds[i].name);
+		return argc > 1 ? 125 : 0;
+	}
+	fault.kind = find(argv[1]);
+	fault.first = strtoul(argv[2], &end, 10);
+	fault.onwards = *end == '+';
+	status = run(&fault, argv + 4);
+	file = fopen(argv[3], "w");
+	need(file && fprintf(file, "%lu\n", fault.met) > 0 && !fclose(file), argv[3]);
+	return status;
+}
