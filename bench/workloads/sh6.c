@@ -1,77 +1,62 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Batches of small blocks, the smaller the more frequent, freed in part in the order in
- * which they were allocated, in part in the opposite one and in part at random; some stay
- * for a few batches more. After what is said of MicroQuill's sh6bench.
+ * Twice as many threads as THREADS with 10000 places for small blocks among them, filled lap
+ * after lap (laps.h): sizes come in series down from one below 1000, halved each time, 250
+ * blocks below 100 bytes and 50 of those above; the next series begins at half as much more.
+ * After what is known of MicroQuill's sh6bench, which does that twice as often. As there
+ * the fifth at the front, in each fifth lap, is written over and never freed: the heap grows
+ * all the while.
  *   usage: sh6 SCALE [THREADS]
  */
-#include "workload.h"
+#include "laps.h"
 
-#define BATCH	   4096
-#define STAY	   256 /* of a batch */
-#define BATCHES	   8   /* for so many */
-#define OPERATIONS 40e6
+#define PLACES 10000 /* of all threads */
+#define MOST   1000
+#define TURNS  5000 /* of all threads */
 
-struct worker {
-	char *blocks[BATCH];
-	char *staying[BATCHES][STAY];
-	uint64_t state;
-};
-
-static void fill(struct worker *worker)
+static void put(struct laps *laps, size_t size)
 {
-	for (size_t i = 0; i < BATCH; i++)
-		worker->blocks[i] = take(random_log(&worker->state, 0, 10));
+	laps->blocks[laps->at++] = take(size);
+	laps_skip_kept(laps);
+	if (laps->at >= laps->n)
+		laps_next(laps);
 }
 
-/* A few from all over the batch: what is left behind them has holes. */
-static void let_stay(struct worker *worker, char **staying)
+static size_t one_turn(struct laps *laps)
 {
-	free_all(staying, STAY);
-	for (size_t i = 0; i < STAY; i++) {
-		char **block = &worker->blocks[i * (BATCH / STAY)];
+	size_t n = 0;
 
-		staying[i] = *block;
-		*block = NULL;
-	}
+	for (size_t first = 1; first < MOST; first += first / 2 + 1)
+		for (size_t size = first; size; size /= 2) {
+			size_t count = size < 100 ? 250 : 50;
+
+			for (size_t i = 0; i < count; i++)
+				put(laps, size);
+			n += count;
+		}
+	return n;
 }
 
-static void drop(struct worker *worker, size_t order)
-{
-	if (order == 0)
-		free_all(worker->blocks, BATCH);
-	else if (order == 1)
-		free_all_backwards(worker->blocks, BATCH);
-	else {
-		random_shuffle(&worker->state, worker->blocks, BATCH);
-		free_all(worker->blocks, BATCH);
-	}
-}
+static atomic_size_t operations;
 
-static size_t batches(void)
+static void *work(void *unused)
 {
-	return scaled_share(OPERATIONS / BATCH);
-}
+	struct laps laps = laps_begin(PLACES / workload_threads);
+	size_t n = 0;
 
-static void *work(void *number)
-{
-	struct worker *worker = need(calloc(1, sizeof *worker));
-
-	worker->state = random_seed((uintptr_t)number);
-	for (size_t i = 0; i < batches(); i++) {
-		fill(worker);
-		let_stay(worker, worker->staying[i % BATCHES]);
-		drop(worker, i % 3);
-	}
-	for (size_t i = 0; i < BATCHES; i++)
-		free_all(worker->staying[i], STAY);
-	free(worker);
+	(void)unused;
+	for (size_t left = scaled_share(TURNS); left; left--)
+		n += one_turn(&laps);
+	free_all(laps.blocks, laps.at);
+	free(laps.blocks);
+	atomic_fetch_add(&operations, n);
 	return NULL;
 }
 
 int main(int argc, char **argv)
 {
 	workload_threaded(argc, argv);
+	workload_threads *= workload_threads > MOST_THREADS / 2 ? 1 : 2;
 	run_threads(work);
-	return workload_end(batches() * BATCH * workload_threads);
+	return workload_end(operations);
 }

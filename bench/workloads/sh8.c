@@ -1,95 +1,98 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Like sh6, but threads come and go, and a part of every batch is left to whichever
- * thread comes by next. After what is said of MicroQuill's sh8bench.
+ * Twice as many threads as THREADS with a million places for blocks among them, filled lap
+ * after lap (laps.h): 5000 of 16 bytes, 1000 of 48 bytes and so on, up to one of 164 KiB.
+ * Meanwhile the first thread allocates 8 bytes again and again, and all the others free that,
+ * as soon as it is there. After what is known of MicroQuill's sh8bench, which does seven
+ * times as much of both.
  *   usage: sh8 SCALE [THREADS]
  */
-#include "workload.h"
+#include "laps.h"
 
-#define BATCH	   4096
-#define SHARE	   1024 /* of a batch, for somebody else */
-#define LIFE	   100	/* batches */
-#define EXCHANGE   16
-#define OPERATIONS 40e6
+#define PLACES	1000000 /* of all threads */
+#define FOREIGN 1.5e6	/* blocks of the first thread */
+#define TURNS	100e3	/* of all threads; one size each */
 
-struct share {
-	char *blocks[SHARE];
+static const struct {
+	size_t size, count;
+} kinds[] = {{16, 5000}, {48, 1000}, {72, 100}, {148, 100}, {200, 100},	 {520, 10},
+	     {1056, 5},	 {4096, 3},  {9162, 1}, {34562, 1}, {168524, 1}, {8, 1000}};
+
+#define KINDS (sizeof kinds / sizeof *kinds)
+
+static char *_Atomic *foreign;
+static atomic_size_t operations;
+
+/* Of the foreign blocks each thread frees a share, and of each share an equal part. */
+static size_t part(void)
+{
+	return scaled(FOREIGN) / workload_threads / workload_threads;
+}
+
+struct foreign {
+	size_t at, left;
 };
 
-static struct share *_Atomic exchange[EXCHANGE];
-
-static void free_share(struct share *share)
+static void free_foreign(struct foreign *to_free)
 {
-	if (!share)
-		return;
-	free_all(share->blocks, SHARE);
-	free(share);
-}
+	for (; to_free->left; to_free->left--) {
+		char *block = atomic_load(&foreign[to_free->at]);
 
-/* Whatever lay in the place is now ours to free, mostly somebody else's. */
-static void leave(char **blocks, uint64_t *state)
-{
-	struct share *share = need(malloc(sizeof *share));
-	size_t place = random_below(state, EXCHANGE);
-
-	for (size_t i = 0; i < SHARE; i++) {
-		share->blocks[i] = blocks[i * (BATCH / SHARE)];
-		blocks[i * (BATCH / SHARE)] = NULL;
-	}
-	free_share(atomic_exchange(&exchange[place], share));
-}
-
-static void one_batch(char **blocks, uint64_t *state, size_t order)
-{
-	for (size_t i = 0; i < BATCH; i++)
-		blocks[i] = take(random_log(state, 0, 10));
-	leave(blocks, state);
-	if (order == 1)
-		free_all_backwards(blocks, BATCH);
-	else {
-		if (order == 2)
-			random_shuffle(state, blocks, BATCH);
-		free_all(blocks, BATCH);
+		if (!block)
+			return;
+		free(block);
+		to_free->at++;
+		if ((to_free->left - 1) % part() == 0)
+			to_free->at += part() * (workload_threads - 1);
 	}
 }
 
-struct worker {
-	uint64_t state;
-	size_t n_batches;
-};
-
-static void *work(void *argument)
+/* The beginning of a lap takes the place of one block. */
+static void put(struct laps *laps, size_t size)
 {
-	struct worker *worker = argument;
-	char *blocks[BATCH];
+	laps_skip_kept(laps);
+	if (laps->at >= laps->n)
+		laps_next(laps);
+	else
+		laps->blocks[laps->at++] = take(size);
+}
 
-	for (size_t i = 0; i < worker->n_batches; i++)
-		one_batch(blocks, &worker->state, i % 3);
+static void *work(void *number)
+{
+	struct laps laps = laps_begin(PLACES / workload_threads);
+	struct foreign to_free = {part() * (uintptr_t)number, part() * workload_threads};
+	size_t n = 0, kind = 0;
+
+	for (size_t left = scaled_share(TURNS); left; left--) {
+		free_foreign(&to_free);
+		for (size_t i = 0; i < kinds[kind].count; i++)
+			put(&laps, kinds[kind].size);
+		n += kinds[kind].count;
+		kind = (kind + 1) % KINDS;
+	}
+	atomic_fetch_add(&operations, n);
 	return NULL;
 }
 
-static size_t batches(void)
+static void make_foreign(void)
 {
-	return scaled_share(OPERATIONS / BATCH);
-}
+	size_t n = part() * workload_threads * workload_threads;
 
-/* Starts a worker after the other, so that the number of them stays. */
-static void *employ(void *number)
-{
-	struct worker worker = {.state = random_seed((uintptr_t)number)};
-
-	for (size_t left = batches(); left; left -= worker.n_batches) {
-		worker.n_batches = left < LIFE ? left : LIFE;
-		finish(start(work, &worker));
-	}
-	return NULL;
+	for (size_t i = 0; i < n; i++)
+		atomic_store(&foreign[i], take(kinds[KINDS - 1].size));
 }
 
 int main(int argc, char **argv)
 {
+	pthread_t threads[MOST_THREADS];
+
 	workload_threaded(argc, argv);
-	run_threads(employ);
-	for (size_t i = 0; i < EXCHANGE; i++)
-		free_share(atomic_exchange(&exchange[i], NULL));
-	return workload_end(batches() * BATCH * workload_threads);
+	workload_threads *= workload_threads > MOST_THREADS / 2 ? 1 : 2;
+	foreign = need(calloc(scaled(FOREIGN), sizeof *foreign));
+	for (uintptr_t i = 0; i < workload_threads; i++)
+		threads[i] = start(work, (void *)i);
+	make_foreign();
+	for (unsigned i = 0; i < workload_threads; i++)
+		finish(threads[i]);
+	return workload_end(operations);
 }

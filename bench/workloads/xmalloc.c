@@ -1,97 +1,100 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Producers and consumers, after Lever and Boreham ("malloc() performance in a
- * multithreaded Linux environment", 2000): half of the threads allocate batches of
- * blocks, the other half frees them, so every single free comes from another thread. The
- * queue between them is bounded, and a batch large: waiting is not what is measured.
+ * As many producers as consumers, THREADS of each: batches of 4096 blocks of 64 bytes that
+ * are filled and put on a stack of at most 100 batches, and taken from its top and freed, so
+ * every single free comes from another thread. After Lever and Boreham ("malloc()
+ * performance in a multithreaded Linux environment", 2000), as it is run with "-w THREADS -s
+ * 64", for a number of batches and not for a time.
  *   usage: xmalloc SCALE [THREADS]
  */
 #include "workload.h"
 
-#define BATCH	   500
-#define WAITING	   16 /* batches */
-#define OPERATIONS 12e6
+#define BATCH	   4096
+#define SIZE	   64
+#define WAITING	   100 /* batches */
+#define OPERATIONS 20e6
 
 struct batch {
+	struct batch *below;
 	char *blocks[BATCH];
 };
 
-static struct batch *queue[WAITING];
-static size_t first, n_waiting;
+static struct batch *top;
+static size_t n_waiting;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t filled = PTHREAD_COND_INITIALIZER;
 static pthread_cond_t drained = PTHREAD_COND_INITIALIZER;
 
-static void hand_over(struct batch *batch)
+static void put(struct batch *batch)
 {
 	pthread_mutex_lock(&lock);
 	while (n_waiting == WAITING)
 		pthread_cond_wait(&drained, &lock);
-	queue[(first + n_waiting++) % WAITING] = batch;
+	batch->below = top;
+	top = batch;
+	n_waiting++;
 	pthread_cond_signal(&filled);
 	pthread_mutex_unlock(&lock);
 }
 
-static struct batch *receive(void)
+static struct batch *get(void)
 {
 	struct batch *batch;
 
 	pthread_mutex_lock(&lock);
-	while (!n_waiting)
+	while (!top)
 		pthread_cond_wait(&filled, &lock);
-	batch = queue[first];
-	first = (first + 1) % WAITING;
+	batch = top;
+	top = batch->below;
 	n_waiting--;
 	pthread_cond_signal(&drained);
 	pthread_mutex_unlock(&lock);
 	return batch;
 }
 
-static unsigned pairs(void)
-{
-	return (workload_threads + 1) / 2;
-}
-
+/* Of each thread. */
 static size_t batches(void)
 {
-	return scaled(OPERATIONS / BATCH / pairs());
+	return scaled_share(OPERATIONS / BATCH);
 }
 
-static void *produce(void *number)
+static void produce(void)
 {
-	uint64_t state = random_seed((uintptr_t)number);
-
 	for (size_t n = batches(); n; n--) {
 		struct batch *batch = need(malloc(sizeof *batch));
 
-		for (size_t i = 0; i < BATCH; i++)
-			batch->blocks[i] = take(random_between(&state, 1, 1000));
-		hand_over(batch);
+		for (size_t i = 0; i < BATCH; i++) {
+			batch->blocks[i] = need(malloc(SIZE));
+			memset(batch->blocks[i], (int)i, SIZE);
+		}
+		put(batch);
 	}
-	return NULL;
 }
 
-static void *consume(void *unused)
+static void consume(void)
 {
-	(void)unused;
 	for (size_t n = batches(); n; n--) {
-		struct batch *batch = receive();
+		struct batch *batch = get();
 
 		free_all(batch->blocks, BATCH);
 		free(batch);
 	}
-	return NULL;
 }
 
-static void *either(void *number)
+static void *work(void *producer)
 {
-	return (uintptr_t)number % 2 ? consume(NULL) : produce(number);
+	(producer ? produce : consume)();
+	return NULL;
 }
 
 int main(int argc, char **argv)
 {
+	pthread_t threads[2 * MOST_THREADS];
+
 	workload_threaded(argc, argv);
-	workload_threads = 2 * pairs();
-	run_threads(either);
-	return workload_end(batches() * pairs() * (BATCH + 1));
+	for (size_t i = 0; i < 2 * workload_threads; i++)
+		threads[i] = start(work, i % 2 ? &threads : NULL);
+	for (size_t i = 0; i < 2 * workload_threads; i++)
+		finish(threads[i]);
+	return workload_end(batches() * workload_threads * (BATCH + 1));
 }
