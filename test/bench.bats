@@ -173,10 +173,10 @@ positive() {
 	local benchmark peaks="phases-bands growing grow arrays numpy"
 	local out=$BATS_TEST_TMPDIR/out
 	"$top_srcdir/bench/allocators" --quick --only speed,start,peak \
-		--benchmarks "glibc-simple,jq,spawn,${peaks// /,}" \
+		--benchmarks "glibc-simple,refinement,jq,spawn,${peaks// /,}" \
 		--with 'one-arena=MALLOC_ARENA_MAX=1,MALLOC_CONF=narenas:1,tcache:true' "$out" > "$out.out"
 	for name in $all; do
-		for benchmark in glibc-simple jq spawn; do
+		for benchmark in glibc-simple refinement jq spawn; do
 			positive speed $benchmark $name cpu_ms
 			positive speed $benchmark $name wall_ms
 			positive speed $benchmark $name rss_kib
@@ -197,6 +197,7 @@ positive() {
 	done
 	# What a row of a table has: the figures of all, behind its name.
 	grep -qE '^glibc-simple +micro +[0-9]+( +[0-9.]+){5}$' "$out.out"
+	grep -qE '^refinement +work +[0-9]+( +[0-9.]+){5}$' "$out.out"
 	grep -qE '^jq +[0-9.]+( +[0-9.]+){5}$' "$out.out"
 	grep -qE '^phases-bands( +[0-9.]+){9}$' "$out.out"
 	grep -qE '^numpy( +[0-9.]+){7} +- +-$' "$out.out"
