@@ -25,6 +25,49 @@ kept = []
 end
 """
 
+# Strings of up to 40 characters that are soon dropped or kept: after the string stress of
+# SamSaffron's allocator_bench, with its numbers.
+RUBY_STRESS = """\
+NUMBERS = Random.new(1)
+$kept = []
+
+def churn(n, n_kept, most)
+  list = []
+  while n > 0 || n_kept > 0
+    if n_kept == 0 || (NUMBERS.rand < 0.5 && n > 0)
+      list << " " * (10 * NUMBERS.rand(5))
+      n -= 1
+      list = [" " * 1000 * 100] if list.size > most
+    else
+      $kept << " " * (10 * NUMBERS.rand(5))
+      n_kept -= 1
+    end
+  end
+end
+
+threads = ARGV[0].to_i
+parts = [{n}, {n} / 20, {n} / 60].map {{ |all| all / threads }}
+Array.new(threads) {{ Thread.new {{ churn(*parts) }} }}.each(&:join)
+"""
+
+LUA = """\
+local kept = {{}}
+for turn = 1, {n} do
+  local words, table_of = {{}}, {{}}
+  for i = 1, 6000 do
+    words[i] = (turn .. "-" .. i * turn % 7919):rep(i % 5 + 1)
+  end
+  for i, word in ipairs(words) do
+    table_of[word] = {{ i, word:sub(1, 8):upper(), function() return word, {{ turn = i }} end }}
+  end
+  table.sort(words)
+  kept[#kept + 1] = table.concat(words, ",")
+  if #kept > 9 then
+    table.remove(kept, turn % 9 + 1)
+  end
+end
+"""
+
 PERL = """\
 my @kept;
 for my $turn (1 .. {n}) {{
@@ -105,6 +148,13 @@ def json_file(scale):
     return "[" + ",\n".join(lines) + "]\n"
 
 
+def xml_file(scale):
+    lines = (f'<entry n="{i}" name="entry {i % 97}"><title>text {i * 7919 % 1000003}</title>'
+             f'<list><item>{i}</item><item deep="{i % 5}"/></list></entry>'
+             for i in range(times(scale, 90000)))
+    return "<all>\n" + "\n".join(lines) + "\n</all>\n"
+
+
 def smt_problem(numbers, n):
     """Clauses of comparisons of sums, and bits whose product is given."""
     names = [f"x{i}" for i in range(n)]
@@ -128,11 +178,14 @@ def smt_file(scale):
 def write_all(directory, scale):
     files = {
         "script.py": PYTHON.format(n=times(scale, 130)),
+        "script.lua": LUA.format(n=times(scale, 140)),
         "script.rb": RUBY.format(n=times(scale, 60)),
+        "stress.rb": RUBY_STRESS.format(n=times(scale, 12e6)),
         "script.pl": PERL.format(n=times(scale, 70)),
         "generated.c": c_file(scale),
         "generated.cc": cxx_file(scale),
         "data.json": json_file(scale),
+        "data.xml": xml_file(scale),
         "problem.smt2": smt_file(scale),
         "melt.in": LAMMPS.format(cells=10, steps=times(scale, 200)),
     }

@@ -173,10 +173,10 @@ positive() {
 	local benchmark peaks="phases-bands growing grow arrays numpy"
 	local out=$BATS_TEST_TMPDIR/out
 	"$top_srcdir/bench/allocators" --quick --only speed,start,peak \
-		--benchmarks "glibc-simple,refinement,jq,spawn,${peaks// /,}" \
+		--benchmarks "glibc-simple,refinement,jq,lua,spawn,${peaks// /,}" \
 		--with 'one-arena=MALLOC_ARENA_MAX=1,MALLOC_CONF=narenas:1,tcache:true' "$out" > "$out.out"
 	for name in $all; do
-		for benchmark in glibc-simple refinement jq spawn; do
+		for benchmark in glibc-simple refinement jq lua spawn; do
 			positive speed $benchmark $name cpu_ms
 			positive speed $benchmark $name wall_ms
 			positive speed $benchmark $name rss_kib
