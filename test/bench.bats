@@ -212,6 +212,36 @@ positive() {
 	run ! compared speed sh6 glibc cpu_ms
 }
 
+# allocates NAME ARGUMENTS SIZE:PERCENT... of what test/count-sizes.c says of that workload.
+allocates() {
+	local name=$1 arguments=$2 pair found
+	shift 2
+	gcc -std=gnu11 -O2 -fno-builtin -pthread -o "$BATS_TEST_TMPDIR/$name" \
+		"$top_srcdir/bench/workloads/$name.c" -lm
+	LD_PRELOAD=$BATS_TEST_TMPDIR/libcount.so "$BATS_TEST_TMPDIR/$name" $arguments \
+		2> "$BATS_TEST_TMPDIR/$name.sizes"
+	for pair in "$@"; do
+		found=$(awk -v key="${pair%:*}" '$1 == key { print $2 }' "$BATS_TEST_TMPDIR/$name.sizes")
+		echo "$name $pair: $found"
+		awk -v x="$found" -v y="${pair#*:}" 'BEGIN { exit !(x >= y - 2.5 && x <= y + 2.5) }'
+	done
+}
+
+# The figures are of the published ones, those of sh6 and sh8 follow from what they do.
+@test "the workloads of the field's names allocate the sizes that the published ones do" {
+	gcc -std=gnu11 -O2 -shared -fPIC -o "$BATS_TEST_TMPDIR/libcount.so" \
+		"$top_srcdir/test/count-sizes.c"
+	allocates larson '0.02 2' 1024:49.1 512:25.8 256:12.9 128:6.5 64:3.2 foreign:1.1
+	allocates alloc-test '0.01 1' 8:50 16:25 32:12.5 64:6.3 128:3.1 foreign:0
+	allocates cache-scratch '0.02 2' 1:90 calls:47
+	allocates glibc-simple 0.01 16:33.3 32:33.3 64:33.3 foreign:0
+	allocates glibc-thread '0.01 2' 4:20.3 8:35.1 16:20.9 32:11.6 64:5.8 128:2.9 foreign:0
+	allocates mstress '0.04 2' 8:17.9 16:17.8 32:17.6 64:17.4 128:18.1 256:4.7 512:4.5 foreign:3.7
+	allocates xmalloc '0.02 2' 64:100 foreign:100
+	allocates sh6 '0.02 2' 1:19.4 2:11.7 4:11.7 8:14.2 16:11.7 32:13 64:10.4 128:5.7 foreign:0
+	allocates sh8 '0.02 2' 8:15.7 16:66.7 64:13.3 128:1.4 256:2.7
+}
+
 @test "bench/allocators says in one line which program failed, and with what" {
 	local broken=$BATS_TEST_TMPDIR/libbroken.so
 	gcc -shared -fPIC -o "$broken" -x c - <<-'END'
