@@ -135,6 +135,13 @@ static uint32_t await(unsigned n, uint32_t before)
 	return atomic_load(&heard[n].ticket);
 }
 
+/* Who slept may go on before what was read is noted. */
+static void await_taken(unsigned n, uint32_t count)
+{
+	while (atomic_load(&heard[n].n_taken) < count)
+		usleep(100);
+}
+
 static bool was(unsigned n, int what, char *from)
 {
 	return heard[n].what == what && heard[n].from == (uintptr_t)from &&
@@ -182,6 +189,7 @@ static void overdue(void)
 	ok(it.ns >= PIN_UFFD_PATIENCE_MS * 1000000ull && it.ns < 10000000000ull,
 	   "a message that nobody asks for is taken after a while: %u ms",
 	   (unsigned)(it.ns / 1000000));
+	await_taken(2, 1);
 	ok(was(2, UFFD_EVENT_UNMAP, p), "and known");
 	stuck = false;
 	pin_uffd_watch(2, (uintptr_t)p, LENGTH);
