@@ -47,20 +47,21 @@ static struct block *touch(void *memory, size_t n_bytes, struct block *next)
 	return block;
 }
 
-/* One block of half of it, and the rest as blocks of 1 MiB, every other one aligned. */
+/*
+ * One block of half of it, and the rest as blocks of 1 MiB, every other one of a large
+ * alignment. All by one call, at which the heap must grow in every rank, whatever MPI has left
+ * of it.
+ */
 __attribute__((noinline)) static struct block *hold_peak(size_t n_mib)
 {
-	size_t n = n_mib / 2;
-	struct block *held = touch(malloc(n * MIB), n * MIB, NULL);
+	struct block *held = NULL;
 
-	while (n++ < n_mib) {
+	for (size_t size = n_mib / 2; n_mib; n_mib -= size, size = 1) {
 		void *p = NULL;
 
-		if (n % 2)
-			check(!posix_memalign(&p, 65536, MIB), "posix_memalign");
-		else
-			p = malloc(MIB);
-		held = touch(p, MIB, held);
+		check(!posix_memalign(&p, n_mib % 2 ? 65536 : 64, size * MIB),
+		      "posix_memalign");
+		held = touch(p, size * MIB, held);
 	}
 	return held;
 }
