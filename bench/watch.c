@@ -43,7 +43,7 @@ static struct ibv_mr *registered(void *p, size_t n_bytes)
 	return mr;
 }
 
-/* Heap memory, after which the library has started all it has. */
+/* Heap memory, after which the library has started all it has; its threads come to rest. */
 static void begin(void)
 {
 	char *p = malloc(64 * KIB);
@@ -51,6 +51,7 @@ static void begin(void)
 	need((pd = ibv_alloc_pd(rdma_open())) && p);
 	bench_touch(p, 64 * KIB);
 	bench_pair(pd, p, 64 * KIB);
+	usleep(200000);
 }
 
 /* For the trace of system calls. */
