@@ -37,6 +37,16 @@ static size_t begin(void)
 }
 
 /*
+ * What a host takes back is free blocks of that very size: each new huge page is one that it
+ * has to find again, for many times what the kernel alone takes to clear it (bench/allocators:
+ * malloc-large with and without). Small ones mostly are what a process has just given back.
+ */
+static bool is_worth_it(void)
+{
+	return pin_options.huge != PIN_HUGE_AUTO || !pin_os_host_reclaims();
+}
+
+/*
  * All the addresses at once, when the heap gets there: pieces that threads advise and
  * touch one by one do not always become one mapping. The upper end stays as it is, for
  * what pin_reserve_carve_upper() gives.
@@ -47,7 +57,7 @@ static void advise_rest(size_t end_of_piece)
 	size_t from = begin(), to = pin_reserve.size / 16 * 15;
 
 	if (end_of_piece <= from || from >= to || atomic_load(&done) ||
-	    atomic_exchange(&done, true))
+	    atomic_exchange(&done, true) || !is_worth_it())
 		return;
 	to = PIN_ALIGN_DOWN(to, PIN_GRANULE);
 	pin_os_use_huge((char *)pin_reserve.base + from, to - from);

@@ -321,6 +321,16 @@ size_t pin_os_hugetlb_free(void)
 	return unused > owed ? unused - owed : 0;
 }
 
+/* MAX_PAGE_ORDER: the setting is greater as long as no driver asks for reports (Linux 5.14). */
+#define MOST_ORDER 10
+
+bool pin_os_host_reclaims(void)
+{
+	size_t order = figure_of("/sys/module/page_reporting/parameters/page_reporting_order");
+
+	return order && order <= MOST_ORDER;
+}
+
 uint32_t pin_os_node(void)
 {
 	unsigned node = 0;

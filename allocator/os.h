@@ -56,6 +56,12 @@ int pin_os_commit_hugetlb(void *addr, size_t n_bytes);
 size_t pin_os_hugetlb_free(void);
 
 /*
+ * Whether this is a virtual machine whose host is told of free memory, and takes it back (free
+ * page reporting: virtio-balloon, Hyper-V).
+ */
+bool pin_os_host_reclaims(void);
+
+/*
  * Makes [addr, addr + n_bytes) of a reservation readable and writable. Repeating
  * it on memory that is in use is harmless. Returns 0, or -ENOMEM when the commit
  * limit (vm.overcommit_memory=2) or RLIMIT_DATA is reached.

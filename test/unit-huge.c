@@ -21,6 +21,7 @@
 /* The linker puts these in place of the library's (--wrap). */
 void __wrap_pin_os_use_huge(void *addr, size_t n_bytes);
 int __wrap_pin_os_commit_hugetlb(void *addr, size_t n_bytes);
+bool __wrap_pin_os_host_reclaims(void);
 
 #define PIECE (16 * PIN_MIB)
 
@@ -29,6 +30,7 @@ static size_t from, to;	      /* the last time, offsets */
 static unsigned tried, given; /* of the pool */
 static unsigned pool;	      /* pieces it has */
 static bool taken_away;	      /* another mapping gets the place of what it has not */
+static bool reclaims;	      /* the host */
 
 void __wrap_pin_os_use_huge(void *addr, size_t n_bytes)
 {
@@ -44,6 +46,11 @@ int __wrap_pin_os_commit_hugetlb(void *addr, size_t n_bytes)
 		return taken_away ? -EEXIST : -ENOMEM;
 	given++;
 	return pin_os_commit(addr, n_bytes);
+}
+
+bool __wrap_pin_os_host_reclaims(void)
+{
+	return reclaims;
 }
 
 static struct pin_span *span;
@@ -71,8 +78,18 @@ static bool in_auto(void)
 	       to < pin_reserve.size - PIN_GIB;
 }
 
+static bool in_auto_of_a_guest(void)
+{
+	reclaims = true;
+	grow();
+	grow();
+	grow();
+	return !advised;
+}
+
 static bool in_thp(void)
 {
+	reclaims = true;
 	grow();
 	grow();
 	return advised == 1 && from == 0 && to > pin_reserve.size / 2;
@@ -133,7 +150,8 @@ static bool with(const char *way, bool (*holds)(void))
 int main(void)
 {
 	ok(with("auto", in_auto), "auto: from a size on, once, all but the upper end");
-	ok(with("thp", in_thp), "thp: from the start");
+	ok(with("auto", in_auto_of_a_guest), "but none where the host takes free memory back");
+	ok(with("thp", in_thp), "thp: from the start, wherever");
 	ok(with("off", in_off), "off: nothing is asked for");
 	ok(with("hugetlb", pool_is_enough), "hugetlb: every piece comes from the pool");
 	ok(with("hugetlb", pool_runs_out),
