@@ -122,7 +122,9 @@ PIN_CALL(bool, tsd_tcache_enabled_data_init, struct je_tsd *tsd)
 
 	if (PIN_LIKELY(!je_malloc_init_state) && !je_arena_choose_hard(tsd, false))
 		share_first_arena(tsd);
+	pin_large_own = true;
 	failed = __real_je_tsd_tcache_enabled_data_init(tsd);
+	pin_large_own = false;
 	if (tsd->has_cache && PIN_UNLIKELY(!tsd->cache)) {
 		tsd->has_cache = false;
 		je_tsd_slow_update(tsd);
@@ -145,11 +147,12 @@ extern bool je_opt_prof;
 /*
  * The profiler starts, after the heap itself. Where there is no memory for it the heap goes on
  * without: jemalloc would never finish its start, let other threads wait for that for ever, and
- * take locks at fork() that are not there.
+ * take locks at fork() that are not there. Without it jemalloc would make its mutexes, which
+ * are nothing but zero, and have the unwinder read its tables.
  */
 PIN_CALL(bool, prof_boot2, void *tsd, void *base)
 {
-	if (__real_je_prof_boot2(tsd, base))
+	if (je_opt_prof && __real_je_prof_boot2(tsd, base))
 		je_opt_prof = false;
 	return false;
 }

@@ -87,6 +87,7 @@ struct je_cache_bin {
 	void **head;
 	uint64_t n_requests;
 	uint16_t least, full, empty; /* the low bits of such addresses */
+	uint16_t last_fill;	     /* blocks; in jemalloc nothing */
 };
 
 /* How many blocks there are when `place` is the head. */
@@ -128,13 +129,9 @@ struct je_tsd {
 	void *arena_for_itself, *arena;
 	char others[9];
 	uint8_t bins_of_arena[JE_SMALL_CLASSES]; /* of each size class the number of its own */
-	char yet_others[235];
-	struct {
-		uintptr_t start; /* of its addresses */
-		_Atomic uint64_t *entries;
-	} leaves[16]; /* by address, those that were last asked for */
-	char more[152];
-	uint64_t n_freed, next_freed_event; /* bytes */
+	char yet_others[627];
+	/* Bytes, and how many the next event is due at, at the latest. */
+	uint64_t n_allocated, next_allocated_event, n_freed, next_freed_event;
 	void *cache;			    /* tcache_t: first of all where its other half is */
 	struct je_cache_bin bins[JE_CACHED_CLASSES]; /* of each size class that is cached */
 };

@@ -11,6 +11,7 @@
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/reserve.h"
+#include "allocator/slabs.h"
 #include "allocator/table.h"
 
 #include <string.h>
@@ -20,6 +21,7 @@
 
 size_t pin_large_beyond = 32 * PIN_KIB; /* the most in a thread cache, by default */
 __thread size_t pin_large_wanted;
+__thread bool pin_large_own;
 
 /*
  * The extent of each large block in use, by its first page; written by the thread that
@@ -130,9 +132,13 @@ PIN_CALL(struct je_extent *, pa_alloc, void *tsdn, struct je_shard *shard, size_
 	size_t wanted = pin_large_wanted, n_exact = n_bytes;
 	struct je_extent *extent;
 
-	if (slab || n_bytes <= pin_large_beyond)
-		return __real_je_pa_alloc(tsdn, shard, n_bytes, alignment, slab, class, zero,
-					  guarded, deferred);
+	if (slab || n_bytes <= pin_large_beyond || pin_large_own) {
+		extent = __real_je_pa_alloc(tsdn, shard, n_bytes, alignment, slab, class,
+					    zero && !pin_large_own, guarded, deferred);
+		if (slab && PIN_LIKELY(extent))
+			pin_slab_made(extent);
+		return extent;
+	}
 	/* Once: a hook of the program's may allocate while this is under way. */
 	pin_large_asked();
 	if (!wanted || je_large_class(wanted) != n_bytes)

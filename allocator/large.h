@@ -33,6 +33,12 @@ void pin_large_init(size_t n_cached, bool exact);
 extern __thread size_t pin_large_wanted __attribute__((tls_model("initial-exec")));
 
 /*
+ * Internal: the calling thread is given its cache. That is as large as its class, is none of the
+ * program's blocks, and need not be zero, as jemalloc has it: most of it is never used.
+ */
+extern __thread bool pin_large_own __attribute__((tls_model("initial-exec")));
+
+/*
  * The calling thread is about to ask jemalloc for so many bytes, by a function that is
  * not told so many; and has.
  */

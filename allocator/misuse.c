@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <config.h>
 
-#include "allocator/free.h"
+#include "allocator/fast.h"
 #include "allocator/log.h"
 #include "allocator/misuse.h"
 #include "allocator/span.h"

@@ -24,6 +24,7 @@
 #include "allocator/os.h"
 #include "allocator/reserve.h"
 #include "allocator/sample.h"
+#include "allocator/slabs.h"
 #include "allocator/span.h"
 #include "allocator/store.h"
 
@@ -68,6 +69,7 @@ static bool heap_range(void)
 	}
 	pin_large_init(je_opt_tcache_max,
 		       !je_opt_prof && !je_opt_junk_alloc && !je_opt_junk_free);
+	pin_slabs_init();
 	pin_depot_init();
 	return true;
 }

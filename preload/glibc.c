@@ -2,16 +2,14 @@
 /*
  * What glibc exports around malloc and jemalloc does not. A family is complete or
  * it is a trap: a block of glibc's pvalloc given to jemalloc's free is a crash.
- * (malloc and calloc are jemalloc's own, exported as they are.)
+ * (malloc, calloc, realloc and free are in malloc.c.)
  */
 #include <config.h>
 
-#include "allocator/free.h"
 #include "allocator/heap.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/log.h"
-#include "allocator/misuse.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 
@@ -24,46 +22,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/*
- * glibc's names for its own functions. A malloc in front of ours, the program's
- * or another preload's, may be a wrapper that calls them, so they must not lead
- * back to it: pin_je_* is what the linker knows as jemalloc's own (Makefile.am).
- */
-#define JEMALLOC __attribute__((visibility("hidden")))
-extern void *pin_je_malloc(size_t n_bytes) JEMALLOC;
-extern void *pin_je_calloc(size_t n, size_t size) JEMALLOC;
-extern void *pin_je_mallocx(size_t n_bytes, int flags) JEMALLOC;
-extern void *pin_je_rallocx(void *p, size_t n_bytes, int flags) JEMALLOC;
+/* jemalloc's own, as it is called in this library's copy of it (Makefile.am). */
+extern void *pin_je_mallocx(size_t n_bytes, int flags) __attribute__((visibility("hidden")));
 
 /*
- * jemalloc 5.3.0's realloc, memalign and valloc fail without setting errno, its memalign
- * misunderstands what is no power of two, and inside it nobody is told what was asked of the
- * aligned ones.
+ * jemalloc 5.3.0's memalign and valloc fail without setting errno, its memalign misunderstands
+ * what is no power of two, and inside it nobody is told what was asked of the aligned ones.
  */
-static void *resized(void *p, size_t n_bytes)
-{
-	if (PIN_UNLIKELY(!p))
-		return pin_je_malloc(n_bytes);
-	if (PIN_UNLIKELY(!n_bytes)) {
-		pin_free(p);
-		return NULL;
-	}
-	pin_misuse_check(p, "realloc");
-	p = pin_je_rallocx(p, n_bytes, 0);
-	if (PIN_UNLIKELY(!p))
-		errno = ENOMEM;
-	return p;
-}
-
-PIN_EXPORT void free(void *p)
-{
-	pin_free(p);
-}
-
-PIN_EXPORT void *realloc(void *p, size_t n_bytes)
-{
-	return resized(p, n_bytes);
-}
 
 /* Less is not given, as in glibc, and more is no alignment. */
 #define LEAST_ALIGNMENT _Alignof(max_align_t)
@@ -263,26 +228,6 @@ PIN_EXPORT void malloc_stats(void)
 #define OWN(type, name, ...)               \
 	PIN_EXPORT type name(__VA_ARGS__); \
 	type name(__VA_ARGS__)
-
-OWN(void *, __libc_malloc, size_t n_bytes)
-{
-	return pin_je_malloc(n_bytes);
-}
-
-OWN(void *, __libc_calloc, size_t n, size_t size)
-{
-	return pin_je_calloc(n, size);
-}
-
-OWN(void *, __libc_realloc, void *p, size_t n_bytes)
-{
-	return resized(p, n_bytes);
-}
-
-OWN(void, __libc_free, void *p)
-{
-	pin_free(p);
-}
 
 /* Gone from the headers since 2.26, but old programs still link to it. */
 OWN(void, cfree, void *p)

@@ -5,6 +5,7 @@
  */
 #include <config.h>
 
+#include "allocator/fast.h"
 #include "allocator/large.h"
 #include "allocator/misuse.h"
 
@@ -27,9 +28,14 @@ PIN_EXPORT size_t nallocx(size_t n_bytes, int flags);
 PIN_EXPORT size_t sallocx(const void *p, int flags);
 PIN_EXPORT size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags);
 
+/* Some programs ask it of each block, to count what they hold. */
 PIN_EXPORT size_t malloc_usable_size(void *p)
 {
-	return pin_large_usable(p, pin_misuse_usable(p, "malloc_usable_size"));
+	int class = pin_class_of_small(p);
+
+	return PIN_LIKELY(class >= 0)
+		       ? pin_small_size((size_t) class)
+		       : pin_large_usable(p, pin_misuse_usable(p, "malloc_usable_size"));
 }
 
 size_t sallocx(const void *p, int flags)

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * malloc, calloc, realloc and free, each also under glibc's name for its own: a malloc in front
+ * of ours, the program's or another preload's, may be a wrapper that calls those, so they must
+ * not lead back to it.
+ */
+#include <config.h>
+
+#include "allocator/fast.h"
+#include "allocator/misuse.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* jemalloc's own, as they are called in this library's copy of it (Makefile.am). */
+#define JEMALLOC __attribute__((visibility("hidden")))
+extern void *pin_je_calloc(size_t n, size_t size) JEMALLOC;
+extern void *pin_je_rallocx(void *p, size_t n_bytes, int flags) JEMALLOC;
+
+static inline void *zeroed(size_t n, size_t size)
+{
+	size_t n_bytes;
+	void *p;
+
+	if (PIN_UNLIKELY(__builtin_mul_overflow(n, size, &n_bytes)))
+		return pin_je_calloc(n, size);
+	if (PIN_UNLIKELY(!pin_malloc_cached(n_bytes, &p)))
+		return pin_je_calloc(n, size);
+	return memset(p, 0, pin_small_size(pin_small_class(n_bytes)));
+}
+
+/* jemalloc 5.3.0's realloc fails without setting errno. */
+static PIN_COLD void *resized_slowly(void *p, size_t n_bytes)
+{
+	if (!p)
+		return pin_malloc(n_bytes);
+	if (!n_bytes) {
+		pin_free(p);
+		return NULL;
+	}
+	pin_misuse_check(p, "realloc");
+	p = pin_je_rallocx(p, n_bytes, 0);
+	if (!p)
+		errno = ENOMEM;
+	return p;
+}
+
+/* A block in another, both small and of the thread's cache; or NULL. */
+static inline void *moved(void *p, size_t has, size_t n_bytes)
+{
+	void *q;
+
+	if (PIN_UNLIKELY(!pin_malloc_cached(n_bytes, &q)))
+		return NULL;
+	memcpy(q, p, has < n_bytes ? has : n_bytes);
+	pin_free(p);
+	return q;
+}
+
+static inline void *resized(void *p, size_t n_bytes)
+{
+	int class = n_bytes && n_bytes <= PIN_SMALL_MOST ? pin_class_of_small(p) : -1;
+	void *q = NULL;
+
+	if (PIN_LIKELY(class >= 0))
+		q = pin_small_class(n_bytes) == (size_t) class ? p
+							       : moved(p,
+								       pin_small_size(
+									       (size_t) class),
+								       n_bytes);
+	return PIN_LIKELY(q != NULL) ? q : resized_slowly(p, n_bytes);
+}
+
+PIN_EXPORT void *malloc(size_t n_bytes)
+{
+	return pin_malloc(n_bytes);
+}
+
+PIN_EXPORT void *calloc(size_t n, size_t size)
+{
+	return zeroed(n, size);
+}
+
+PIN_EXPORT void *realloc(void *p, size_t n_bytes)
+{
+	return resized(p, n_bytes);
+}
+
+PIN_EXPORT void free(void *p)
+{
+	pin_free(p);
+}
+
+#define OWN(type, name, ...)               \
+	PIN_EXPORT type name(__VA_ARGS__); \
+	type name(__VA_ARGS__)
+
+OWN(void *, __libc_malloc, size_t n_bytes)
+{
+	return pin_malloc(n_bytes);
+}
+
+OWN(void *, __libc_calloc, size_t n, size_t size)
+{
+	return zeroed(n, size);
+}
+
+OWN(void *, __libc_realloc, void *p, size_t n_bytes)
+{
+	return resized(p, n_bytes);
+}
+
+OWN(void, __libc_free, void *p)
+{
+	pin_free(p);
+}
