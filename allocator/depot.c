@@ -21,8 +21,8 @@
 #define N_NODES	  8  /* more share */
 
 /* At most so many blocks of a size class, and bytes. */
-#define MOST	   1024
-#define MOST_BYTES (256 * PIN_KIB)
+#define MOST	   8192
+#define MOST_BYTES (512 * PIN_KIB)
 
 static struct stack {
 	struct pin_flag busy;
@@ -116,16 +116,28 @@ PIN_CALL(void, tcache_bin_flush_small, void *tsd, void *tcache, struct je_cache_
 		bin->least = (uint16_t)(uintptr_t)bin->head;
 }
 
-/* A thread's cache is empty: it is to have n, or at least some. */
+/* The least a thread's cache gets at a time, of each class at first. */
+#define LEAST 8
+
+/*
+ * A thread's cache is empty: it is to have n, or at least some. Of a class that it has hardly
+ * asked for it gets few, and each time twice as many: a thread that soon ends, or a program,
+ * would give most of them back. They are counted as requests here, and not one by one.
+ */
 PIN_CALL(void, arena_cache_bin_fill_small, void *tsdn, void *arena, struct je_cache_bin *bin,
 	 void *info, unsigned class, unsigned n)
 {
-	unsigned n_taken = is_used && serves() ? take(stack_here(class), bin->head, n) : 0;
+	unsigned most = bin->last_fill ? 2 * bin->last_fill : LEAST, n_taken;
 
+	if (n > most)
+		n = most;
+	n_taken = is_used && serves() ? take(stack_here(class), bin->head, n) : 0;
 	if (n_taken)
 		bin->head -= n_taken;
 	else
 		__real_je_arena_cache_bin_fill_small(tsdn, arena, bin, info, class, n);
+	bin->last_fill = (uint16_t)n;
+	bin->n_requests += n;
 }
 
 static void empty(void *tsdn, unsigned number)

@@ -202,8 +202,9 @@ static struct je_extent *lowest(struct je_extent *tree, size_t n_bytes, const ch
 
 void je_eset_insert(struct je_set *set, struct je_extent *extent)
 {
-	count(set, je_extent_size(extent), 1);
+	/* First: to be read first would take the page a second fault. */
 	insert(&set->root, extent);
+	count(set, je_extent_size(extent), 1);
 	set->oldest = set->root;
 }
 

@@ -19,7 +19,7 @@
 #define LARGEST	 14336 /* of the small ones */
 #define MANY	 1000  /* more than a cache holds, less than the depot */
 #define ROUNDS	 100
-#define LEFTOVER 20000
+#define LEFTOVER 100000
 #define THREADS	 4
 
 static void *blocks[LEFTOVER];
@@ -72,6 +72,36 @@ static void in_other_thread(void)
 
 	pthread_create(&thread, NULL, take_and_give, NULL);
 	pthread_join(thread, NULL);
+}
+
+/* Blocks that caches have taken from slabs for a thread that asks for n. */
+static uint64_t taken_for(size_t n)
+{
+	uint64_t before = count("curregs");
+
+	take(n, SIZE);
+	return count("curregs") - before;
+}
+
+static void *take_few(void *counts)
+{
+	uint64_t *taken = counts;
+
+	taken[0] = taken_for(1);
+	taken[1] = taken_for(100);
+	give_all();
+	return NULL;
+}
+
+static void little_for_few(void)
+{
+	uint64_t taken[2];
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, take_few, taken);
+	pthread_join(thread, NULL);
+	ok(taken[0] <= 8, "a thread's first block brings few others: %lu", taken[0]);
+	ok(taken[0] + taken[1] <= 2 * 101 + 8, "and as many as it takes, then: %lu", taken[1]);
 }
 
 static void past_the_slabs(void)
@@ -266,6 +296,7 @@ static void reset(void)
 
 int main(void)
 {
+	little_for_few();
 	past_the_slabs();
 	between_threads();
 	not_missed();
