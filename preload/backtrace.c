@@ -225,6 +225,17 @@ static _Unwind_Reason_Code take(struct _Unwind_Context *context, void *data)
 	return ++walk->n < walk->most ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 
+/*
+ * The first walk of a process has something to set up, by pthread_once(). One in a signal
+ * handler that has interrupted another, which may be that one, would wait for it for ever.
+ */
+static _Atomic bool is_set_up;
+
+static inline bool may_unwind(bool within_another)
+{
+	return PIN_LIKELY(is_set_up) || !within_another;
+}
+
 __attribute__((noinline)) int pin_backtrace_walk(void **frames, int n)
 {
 	struct walk walk;
@@ -236,13 +247,14 @@ __attribute__((noinline)) int pin_backtrace_walk(void **frames, int n)
 	/* Not in a signal handler that has interrupted a walk. */
 	walk.trails = uses_trails && n <= MOST_FRAMES && !outer;
 	walk.passed = 0;
-	if (n > 0 && !__builtin_setjmp(here)) {
+	if (n > 0 && may_unwind(outer) && !__builtin_setjmp(here)) {
 		way_out = here;
 		_Unwind_Backtrace(take, &walk);
 	}
 	if (walk.trails)
 		leave_trail(&walk);
 	way_out = outer;
+	is_set_up |= !outer;
 	return walk.n > 0 ? walk.n : 0;
 }
 
@@ -266,19 +278,13 @@ __attribute__((noinline)) bool pin_backtrace_in_handler(void)
 	void *here[5], **outer = way_out;
 	volatile bool found = false;
 
-	if (!__builtin_setjmp(here)) {
+	if (may_unwind(outer) && !__builtin_setjmp(here)) {
 		way_out = here;
 		_Unwind_Backtrace(look_for_signal, (void *)&found);
 	}
 	way_out = outer;
+	is_set_up |= !outer;
 	return found;
-}
-
-void pin_backtrace_init(void)
-{
-	void *frame;
-
-	pin_backtrace_walk(&frame, 1);
 }
 
 bool pin_backtrace_ours(const void *frame)

@@ -9,19 +9,13 @@
 #include "allocator/base.h"
 
 /*
- * Makes the first walk, which alone has something to set up: were it in a signal
- * handler that interrupts another first walk, it would wait for ever. Allocates
- * nothing; once, before walks are made where they matter.
- */
-void pin_backtrace_init(void);
-
-/*
  * The return addresses through which the caller was reached, the innermost, in the
  * caller itself, first; at most n of them. Returns how many; the walk ends early behind
  * code without unwind tables, and before what is in no module (compiled at run time).
  *
  * Thread-safe, async-signal-safe, and safe inside malloc: no allocation, no lock, no
- * system call, some 140 ns a frame. It trusts the tables as C++ exceptions do.
+ * system call, some 140 ns a frame. It trusts the tables as C++ exceptions do. The first walk of
+ * a process sets something up; one in a signal handler that interrupts it finds nothing.
  */
 int pin_backtrace_walk(void **frames, int n);
 

@@ -54,7 +54,6 @@ __attribute__((constructor(101))) static void start(void)
 	help_if_wanted();
 	wanted = program_matches();
 	pin_timeline_set_pinned(&pin_pool.pinned);
-	pin_backtrace_init();
 	pin_sites_tell(pin_backtrace_keep);
 	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
 	/* Not before: most processes never grow beyond what the last line took. */
