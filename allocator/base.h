@@ -14,6 +14,11 @@
 #define PIN_COLD	__attribute__((cold, noinline))
 #define PIN_EXPORT	__attribute__((visibility("default")))
 
+/* Begins a function that is exported by a name for which there is no header. */
+#define PIN_EXPORT_AS(type, name, ...)     \
+	PIN_EXPORT type name(__VA_ARGS__); \
+	type name(__VA_ARGS__)
+
 /*
  * What every process writes when it starts, and has no large array beside it: next to the
  * data the loader writes anyway, not on a page of its own.

@@ -147,8 +147,8 @@ extern bool je_opt_prof;
 /*
  * The profiler starts, after the heap itself. Where there is no memory for it the heap goes on
  * without: jemalloc would never finish its start, let other threads wait for that for ever, and
- * take locks at fork() that are not there. Without it jemalloc would make its mutexes, which
- * are nothing but zero, and have the unwinder read its tables.
+ * take locks at fork() that are not there. Where it is off jemalloc would only make its
+ * mutexes, which zeroes are good for, and have the unwinder read its tables.
  */
 PIN_CALL(bool, prof_boot2, void *tsd, void *base)
 {

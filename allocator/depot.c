@@ -127,7 +127,8 @@ PIN_CALL(void, tcache_bin_flush_small, void *tsd, void *tcache, struct je_cache_
 PIN_CALL(void, arena_cache_bin_fill_small, void *tsdn, void *arena, struct je_cache_bin *bin,
 	 void *info, unsigned class, unsigned n)
 {
-	unsigned most = bin->last_fill ? 2 * bin->last_fill : LEAST, n_taken;
+	unsigned most = bin->last_fill ? 2 * bin->last_fill : LEAST;
+	unsigned n_taken;
 
 	if (n > most)
 		n = most;
@@ -137,7 +138,7 @@ PIN_CALL(void, arena_cache_bin_fill_small, void *tsdn, void *arena, struct je_ca
 	else
 		__real_je_arena_cache_bin_fill_small(tsdn, arena, bin, info, class, n);
 	bin->last_fill = (uint16_t)n;
-	bin->n_requests += n;
+	bin->n_requests += je_cached(bin);
 }
 
 static void empty(void *tsdn, unsigned number)

@@ -4,9 +4,8 @@
  * They do what jemalloc's own do (imalloc_fastpath, free_fastpath), with fewer instructions.
  *
  * malloc() leaves out to count requests, which is done where the cache is filled (depot.c).
- * free() for as many instructions as jemalloc's sees whether the block is one of the two freed
- * last, which jemalloc would then hand out twice. All else is looked at (misuse.h) before
- * jemalloc has it: there is time for that.
+ * free() sees whether the block is one of the two freed last, which jemalloc would then hand
+ * out twice. All else is looked at (misuse.h) before jemalloc has it: there is time for that.
  *
  * Both leave to jemalloc whatever is due in a thread after so many bytes. In a thread without a
  * cache, one that ends, and where jemalloc is to do more with each block (perturb), that is
@@ -23,15 +22,15 @@
 
 extern const uint8_t je_sz_size2index_tab[];
 
-/* The size class of a small request, and the bytes its blocks have. */
-static inline size_t pin_small_class(size_t n_bytes)
+static inline size_t je_small_class(size_t n_bytes)
 {
 	return je_sz_size2index_tab[(n_bytes + 7) / 8];
 }
 
-static inline size_t pin_small_size(size_t class)
+/* The bytes a block has for a request of up to PIN_SMALL_MOST. */
+static inline size_t pin_small_size(size_t n_bytes)
 {
-	return je_sz_index2size_tab[class];
+	return je_sz_index2size_tab[je_small_class(n_bytes)];
 }
 
 void *je_malloc_default(size_t n_bytes);
@@ -56,8 +55,8 @@ static inline bool pin_malloc_cached(size_t n_bytes, void **block)
 
 	if (PIN_UNLIKELY(n_bytes > PIN_SMALL_MOST))
 		return false;
-	class = pin_small_class(n_bytes);
-	n_allocated = tsd->n_allocated + pin_small_size(class);
+	class = je_small_class(n_bytes);
+	n_allocated = tsd->n_allocated + je_sz_index2size_tab[class];
 	if (PIN_UNLIKELY(n_allocated >= tsd->next_allocated_event))
 		return false;
 	bin = &tsd->bins[class];
@@ -98,7 +97,7 @@ static inline bool pin_free_cached(void *p)
 
 	if (PIN_UNLIKELY(!number))
 		return false;
-	n_freed = tsd->n_freed + pin_small_size(number - 1);
+	n_freed = tsd->n_freed + je_sz_index2size_tab[number - 1];
 	/* Never more in a thread that has no cache. */
 	if (PIN_UNLIKELY(n_freed >= tsd->next_freed_event))
 		return false;
@@ -111,16 +110,16 @@ static inline bool pin_free_cached(void *p)
 }
 
 /*
- * The size class of a small block, for realloc. Less than 0 if it is none, or if only
- * pin_misuse_check() tells whether it is in use.
+ * The bytes a small block has, without a look at whether it is in use. 0 if it is none, or if
+ * there is something that pin_misuse_check() should see.
  */
-static inline int pin_class_of_small(const void *p)
+static inline size_t pin_small_usable(const void *p)
 {
 	size_t number = pin_slab_number(p);
 
 	if (PIN_UNLIKELY(!number || je_cache_refuses(&je_tsd_here()->bins[number - 1], p)))
-		return -1;
-	return (int)number - 1;
+		return 0;
+	return je_sz_index2size_tab[number - 1];
 }
 
 /* Frees any other, or NULL. Ends the process if p is neither. */

@@ -130,16 +130,18 @@ PIN_CALL(struct je_extent *, pa_alloc, void *tsdn, struct je_shard *shard, size_
 	 size_t alignment, bool slab, unsigned class, bool zero, bool guarded, bool *deferred)
 {
 	size_t wanted = pin_large_wanted, n_exact = n_bytes;
+	bool own = pin_large_own;
 	struct je_extent *extent;
 
-	if (slab || n_bytes <= pin_large_beyond || pin_large_own) {
+	/* Once: a hook of the program's may allocate while this is under way. */
+	pin_large_own = false;
+	if (slab || n_bytes <= pin_large_beyond || own) {
 		extent = __real_je_pa_alloc(tsdn, shard, n_bytes, alignment, slab, class,
-					    zero && !pin_large_own, guarded, deferred);
+					    zero && !own, guarded, deferred);
 		if (slab && PIN_LIKELY(extent))
 			pin_slab_made(extent);
 		return extent;
 	}
-	/* Once: a hook of the program's may allocate while this is under way. */
 	pin_large_asked();
 	if (!wanted || je_large_class(wanted) != n_bytes)
 		wanted = n_bytes;

@@ -14,40 +14,29 @@ PIN_WRITTEN_FIRST struct pin_slabs pin_slabs;
 
 void pin_slabs_init(void)
 {
-	if (pin_table_init(&pin_slabs.table, 1, pin_reserve.size / PIN_PAGE))
-		return;
 	pin_slabs.first_page = pin_reserve.base / PIN_PAGE;
-	pin_slabs.numbers = pin_table_at(&pin_slabs.table, uint8_t, 0);
+	pin_table_init(&pin_slabs.table, 1, pin_reserve.size / PIN_PAGE);
 }
 
+/* Of other memory than the heap's no table has room. */
 static void note(const struct je_extent *extent, unsigned number)
 {
-	memset(&pin_slabs.numbers[(uintptr_t)extent->addr / PIN_PAGE - pin_slabs.first_page],
-	       (int)number, je_extent_size(extent) / PIN_PAGE);
-}
+	size_t page = (uintptr_t)extent->addr / PIN_PAGE - pin_slabs.first_page;
+	size_t n = je_extent_size(extent) / PIN_PAGE;
 
-static PIN_COLD void learn(size_t n_pages)
-{
-	if (!pin_table_ensure(&pin_slabs.table, n_pages))
-		atomic_store_explicit(&pin_slabs.n_pages, pin_slabs.table.committed,
-				      memory_order_release);
+	if (PIN_LIKELY(!pin_table_ensure(&pin_slabs.table, page + n)))
+		memset(pin_table_at(&pin_slabs.table, uint8_t, page), (int)number, n);
 }
 
 void pin_slab_made(const struct je_extent *slab)
 {
-	size_t end = ((uintptr_t)slab->addr + je_extent_size(slab)) / PIN_PAGE -
-		     pin_slabs.first_page;
-
-	if (PIN_UNLIKELY(end > pin_slabs.n_pages) && pin_reserve_contains(slab->addr))
-		learn(end);
-	if (PIN_LIKELY(end <= pin_slabs.n_pages))
-		note(slab, je_extent_class(slab) + 1);
+	note(slab, je_extent_class(slab) + 1);
 }
 
 /* The extent of a slab or of a large block is free. */
 PIN_CALL(void, pa_dalloc, void *tsdn, void *shard, struct je_extent *extent, bool *deferred)
 {
-	if (extent->bits & JE_EXTENT_SLAB && pin_slab_number(extent->addr))
+	if (extent->bits & JE_EXTENT_SLAB)
 		note(extent, 0);
 	__real_je_pa_dalloc(tsdn, shard, extent, deferred);
 }

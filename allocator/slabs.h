@@ -13,9 +13,7 @@
 /* Internal; read by every thread without a lock. */
 extern struct pin_slabs {
 	uintptr_t first_page;	/* of the heap, in pages */
-	_Atomic size_t n_pages; /* of which something is known */
-	uint8_t *numbers;	/* of each page 0, or one more than the class of its slab */
-	struct pin_table table;
+	struct pin_table table; /* of each page 0, or one more than the class of its slab */
 } pin_slabs;
 
 /* Once, after pin_reserve_init(). */
@@ -35,10 +33,10 @@ static inline size_t pin_slab_number(const void *p)
 {
 	size_t page = (uintptr_t)p / PIN_PAGE - pin_slabs.first_page;
 
-	if (PIN_UNLIKELY(page >=
-			 atomic_load_explicit(&pin_slabs.n_pages, memory_order_relaxed)))
+	if (PIN_UNLIKELY(page >= atomic_load_explicit(&pin_slabs.table.committed,
+						      memory_order_relaxed)))
 		return 0;
-	return pin_slabs.numbers[page];
+	return *pin_table_at(&pin_slabs.table, uint8_t, page);
 }
 
 #endif

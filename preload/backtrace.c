@@ -231,9 +231,21 @@ static _Unwind_Reason_Code take(struct _Unwind_Context *context, void *data)
  */
 static _Atomic bool is_set_up;
 
+static inline bool knows(void)
+{
+	return PIN_LIKELY(atomic_load_explicit(&is_set_up, memory_order_relaxed));
+}
+
 static inline bool may_unwind(bool within_another)
 {
-	return PIN_LIKELY(is_set_up) || !within_another;
+	return knows() || !within_another;
+}
+
+/* Not by each walk: all threads read it. */
+static inline void has_unwound(bool within_another)
+{
+	if (!knows() && !within_another)
+		is_set_up = true;
 }
 
 __attribute__((noinline)) int pin_backtrace_walk(void **frames, int n)
@@ -254,7 +266,7 @@ __attribute__((noinline)) int pin_backtrace_walk(void **frames, int n)
 	if (walk.trails)
 		leave_trail(&walk);
 	way_out = outer;
-	is_set_up |= !outer;
+	has_unwound(outer || n <= 0);
 	return walk.n > 0 ? walk.n : 0;
 }
 
@@ -283,7 +295,7 @@ __attribute__((noinline)) bool pin_backtrace_in_handler(void)
 		_Unwind_Backtrace(look_for_signal, (void *)&found);
 	}
 	way_out = outer;
-	is_set_up |= !outer;
+	has_unwound(outer);
 	return found;
 }
 

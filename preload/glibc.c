@@ -12,6 +12,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
+#include "preload/jemalloc.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -21,14 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* jemalloc's own, as it is called in this library's copy of it (Makefile.am). */
-extern void *pin_je_mallocx(size_t n_bytes, int flags) __attribute__((visibility("hidden")));
-
-/*
- * jemalloc 5.3.0's memalign and valloc fail without setting errno, its memalign misunderstands
- * what is no power of two, and inside it nobody is told what was asked of the aligned ones.
- */
 
 /* Less is not given, as in glibc, and more is no alignment. */
 #define LEAST_ALIGNMENT _Alignof(max_align_t)
@@ -48,8 +41,10 @@ static size_t power_of_two(size_t alignment)
 }
 
 /*
- * Of mallocx(3), whose flags are the logarithm of the alignment; leaves errno alone. A
- * thread's first call makes jemalloc allocate for itself, which is not to be taken for this.
+ * Of mallocx(3), whose flags are the logarithm of the alignment; leaves errno alone, as
+ * jemalloc 5.3.0's memalign and valloc do. (Its memalign misunderstands what is no power of
+ * two, and inside it nobody is told what was asked for.) A thread's first call makes jemalloc
+ * allocate for itself, which is not to be taken for this.
  */
 static void *aligned(size_t alignment, size_t n_bytes)
 {
@@ -225,27 +220,23 @@ PIN_EXPORT void malloc_stats(void)
 	pin_heap_print(to_stderr, NULL);
 }
 
-#define OWN(type, name, ...)               \
-	PIN_EXPORT type name(__VA_ARGS__); \
-	type name(__VA_ARGS__)
-
 /* Gone from the headers since 2.26, but old programs still link to it. */
-OWN(void, cfree, void *p)
+PIN_EXPORT_AS(void, cfree, void *p)
 {
 	free(p);
 }
 
-OWN(void *, __libc_memalign, size_t alignment, size_t n_bytes)
+PIN_EXPORT_AS(void *, __libc_memalign, size_t alignment, size_t n_bytes)
 {
 	return aligned_or_errno(alignment, n_bytes);
 }
 
-OWN(void *, __libc_valloc, size_t n_bytes)
+PIN_EXPORT_AS(void *, __libc_valloc, size_t n_bytes)
 {
 	return aligned_or_errno(PIN_PAGE, n_bytes);
 }
 
-OWN(void *, __libc_pvalloc, size_t n_bytes)
+PIN_EXPORT_AS(void *, __libc_pvalloc, size_t n_bytes)
 {
 	if (n_bytes > SIZE_MAX - PIN_PAGE) {
 		errno = ENOMEM;
@@ -254,17 +245,17 @@ OWN(void *, __libc_pvalloc, size_t n_bytes)
 	return aligned_or_errno(PIN_PAGE, whole_pages(n_bytes));
 }
 
-OWN(int, __posix_memalign, void **p, size_t alignment, size_t n_bytes)
+PIN_EXPORT_AS(int, __posix_memalign, void **p, size_t alignment, size_t n_bytes)
 {
 	return aligned_to(p, alignment, n_bytes);
 }
 
-OWN(int, __libc_mallopt, int parameter, int value)
+PIN_EXPORT_AS(int, __libc_mallopt, int parameter, int value)
 {
 	return mallopt(parameter, value);
 }
 
-OWN(struct mallinfo, __libc_mallinfo, void)
+PIN_EXPORT_AS(struct mallinfo, __libc_mallinfo, void)
 {
 	return capped_info();
 }

@@ -8,15 +8,11 @@
 
 #include "allocator/fast.h"
 #include "allocator/misuse.h"
+#include "preload/jemalloc.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* jemalloc's own, as they are called in this library's copy of it (Makefile.am). */
-#define JEMALLOC __attribute__((visibility("hidden")))
-extern void *pin_je_calloc(size_t n, size_t size) JEMALLOC;
-extern void *pin_je_rallocx(void *p, size_t n_bytes, int flags) JEMALLOC;
 
 static inline void *zeroed(size_t n, size_t size)
 {
@@ -27,7 +23,7 @@ static inline void *zeroed(size_t n, size_t size)
 		return pin_je_calloc(n, size);
 	if (PIN_UNLIKELY(!pin_malloc_cached(n_bytes, &p)))
 		return pin_je_calloc(n, size);
-	return memset(p, 0, pin_small_size(pin_small_class(n_bytes)));
+	return memset(p, 0, pin_small_size(n_bytes));
 }
 
 /* jemalloc 5.3.0's realloc fails without setting errno. */
@@ -60,15 +56,11 @@ static inline void *moved(void *p, size_t has, size_t n_bytes)
 
 static inline void *resized(void *p, size_t n_bytes)
 {
-	int class = n_bytes && n_bytes <= PIN_SMALL_MOST ? pin_class_of_small(p) : -1;
+	size_t has = n_bytes && n_bytes <= PIN_SMALL_MOST ? pin_small_usable(p) : 0;
 	void *q = NULL;
 
-	if (PIN_LIKELY(class >= 0))
-		q = pin_small_class(n_bytes) == (size_t) class ? p
-							       : moved(p,
-								       pin_small_size(
-									       (size_t) class),
-								       n_bytes);
+	if (PIN_LIKELY(has))
+		q = pin_small_size(n_bytes) == has ? p : moved(p, has, n_bytes);
 	return PIN_LIKELY(q != NULL) ? q : resized_slowly(p, n_bytes);
 }
 
@@ -92,26 +84,22 @@ PIN_EXPORT void free(void *p)
 	pin_free(p);
 }
 
-#define OWN(type, name, ...)               \
-	PIN_EXPORT type name(__VA_ARGS__); \
-	type name(__VA_ARGS__)
-
-OWN(void *, __libc_malloc, size_t n_bytes)
+PIN_EXPORT_AS(void *, __libc_malloc, size_t n_bytes)
 {
 	return pin_malloc(n_bytes);
 }
 
-OWN(void *, __libc_calloc, size_t n, size_t size)
+PIN_EXPORT_AS(void *, __libc_calloc, size_t n, size_t size)
 {
 	return zeroed(n, size);
 }
 
-OWN(void *, __libc_realloc, void *p, size_t n_bytes)
+PIN_EXPORT_AS(void *, __libc_realloc, void *p, size_t n_bytes)
 {
 	return resized(p, n_bytes);
 }
 
-OWN(void, __libc_free, void *p)
+PIN_EXPORT_AS(void, __libc_free, void *p)
 {
 	pin_free(p);
 }

@@ -17,10 +17,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define OPERATOR(type, name, ...)          \
-	PIN_EXPORT type name(__VA_ARGS__); \
-	type name(__VA_ARGS__)
-
 /*
  * To find a libstdc++ that a library has loaded for itself takes memory, and is done when
  * there is none: this block is let go first. Untouched, it is addresses only.
@@ -126,44 +122,44 @@ static inline void *or_null(void *p, size_t n_bytes, size_t alignment, const voi
 	return PIN_LIKELY(p != NULL) ? p : retry_nothrow(n_bytes, alignment, nothrow);
 }
 
-OPERATOR(void *, _Znwm, size_t n_bytes)
+PIN_EXPORT_AS(void *, _Znwm, size_t n_bytes)
 {
 	return or_throw(malloc(n_bytes), n_bytes, 0);
 }
 
-OPERATOR(void *, _Znam, size_t n_bytes)
+PIN_EXPORT_AS(void *, _Znam, size_t n_bytes)
 {
 	return or_throw(malloc(n_bytes), n_bytes, 0);
 }
 
-OPERATOR(void *, _ZnwmRKSt9nothrow_t, size_t n_bytes, const void *nothrow)
+PIN_EXPORT_AS(void *, _ZnwmRKSt9nothrow_t, size_t n_bytes, const void *nothrow)
 {
 	return or_null(malloc(n_bytes), n_bytes, 0, nothrow);
 }
 
-OPERATOR(void *, _ZnamRKSt9nothrow_t, size_t n_bytes, const void *nothrow)
+PIN_EXPORT_AS(void *, _ZnamRKSt9nothrow_t, size_t n_bytes, const void *nothrow)
 {
 	return or_null(malloc(n_bytes), n_bytes, 0, nothrow);
 }
 
-OPERATOR(void *, _ZnwmSt11align_val_t, size_t n_bytes, size_t alignment)
+PIN_EXPORT_AS(void *, _ZnwmSt11align_val_t, size_t n_bytes, size_t alignment)
 {
 	return or_throw(allocate(n_bytes, alignment), n_bytes, alignment);
 }
 
-OPERATOR(void *, _ZnamSt11align_val_t, size_t n_bytes, size_t alignment)
+PIN_EXPORT_AS(void *, _ZnamSt11align_val_t, size_t n_bytes, size_t alignment)
 {
 	return or_throw(allocate(n_bytes, alignment), n_bytes, alignment);
 }
 
-OPERATOR(void *, _ZnwmSt11align_val_tRKSt9nothrow_t, size_t n_bytes, size_t alignment,
-	 const void *nothrow)
+PIN_EXPORT_AS(void *, _ZnwmSt11align_val_tRKSt9nothrow_t, size_t n_bytes, size_t alignment,
+	      const void *nothrow)
 {
 	return or_null(allocate(n_bytes, alignment), n_bytes, alignment, nothrow);
 }
 
-OPERATOR(void *, _ZnamSt11align_val_tRKSt9nothrow_t, size_t n_bytes, size_t alignment,
-	 const void *nothrow)
+PIN_EXPORT_AS(void *, _ZnamSt11align_val_tRKSt9nothrow_t, size_t n_bytes, size_t alignment,
+	      const void *nothrow)
 {
 	return or_null(allocate(n_bytes, alignment), n_bytes, alignment, nothrow);
 }
@@ -172,10 +168,10 @@ OPERATOR(void *, _ZnamSt11align_val_tRKSt9nothrow_t, size_t n_bytes, size_t alig
  * The size and alignment a delete is told are not used: programs exist that tell
  * the wrong ones, and free() finds the right ones.
  */
-#define DELETE(name)                  \
-	OPERATOR(void, name, void *p) \
-	{                             \
-		free(p);              \
+#define DELETE(name)                       \
+	PIN_EXPORT_AS(void, name, void *p) \
+	{                                  \
+		free(p);                   \
 	}
 
 DELETE(_ZdlPv)

@@ -8,17 +8,10 @@
 #include "allocator/fast.h"
 #include "allocator/large.h"
 #include "allocator/misuse.h"
+#include "preload/jemalloc.h"
 
 #include <malloc.h>
 #include <string.h>
-
-#define JEMALLOC __attribute__((visibility("hidden")))
-extern void pin_je_dallocx(void *p, int flags) JEMALLOC;
-extern void *pin_je_mallocx(size_t n_bytes, int flags) JEMALLOC;
-extern void *pin_je_rallocx(void *p, size_t n_bytes, int flags) JEMALLOC;
-extern size_t pin_je_nallocx(size_t n_bytes, int flags) JEMALLOC;
-extern void pin_je_sdallocx(void *p, size_t n_bytes, int flags) JEMALLOC;
-extern size_t pin_je_xallocx(void *p, size_t n_bytes, size_t extra, int flags) JEMALLOC;
 
 /* <jemalloc/jemalloc.h>. */
 PIN_EXPORT void dallocx(void *p, int flags);
@@ -31,10 +24,10 @@ PIN_EXPORT size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags);
 /* Some programs ask it of each block, to count what they hold. */
 PIN_EXPORT size_t malloc_usable_size(void *p)
 {
-	int class = pin_class_of_small(p);
+	size_t n_bytes = pin_small_usable(p);
 
-	return PIN_LIKELY(class >= 0)
-		       ? pin_small_size((size_t) class)
+	return PIN_LIKELY(n_bytes)
+		       ? n_bytes
 		       : pin_large_usable(p, pin_misuse_usable(p, "malloc_usable_size"));
 }
 

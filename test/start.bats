@@ -54,14 +54,14 @@ sys.exit(status != 0)
 END
 }
 
-@test "the start of a program touches no more than 100 pages more" {
+@test "the start of a program touches no more than 70 pages more" {
 	local without with
 	without=$(faults)
 	with=$(faults LD_PRELOAD="$library")
 	echo "without $without, with $with"
 	[ "$without" -ge 10 ]
 	[ "$with" -gt "$without" ]
-	[ "$with" -le $((without + 100)) ]
+	[ "$with" -le $((without + 70)) ]
 }
 
 # What plain programs do not call, they need not be allowed.

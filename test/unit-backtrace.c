@@ -123,6 +123,56 @@ static void asks_nothing_of_the_kernel(void)
 	ok(!status, "a walk makes no system call: status %x", (unsigned int)status);
 }
 
+/*
+ * The unwinder's own set-up, interrupted by a handler that walks as well. The linker puts this
+ * in place of what it calls (--wrap).
+ */
+int __wrap_pthread_once(pthread_once_t *once, void (*set_up)(void));
+int __real_pthread_once(pthread_once_t *once, void (*set_up)(void));
+
+static void (*set_unwinder_up)(void);
+static bool interrupts;
+static int found_in_handler = -1;
+
+static void walk_in_handler(int sig)
+{
+	void *frames[MOST];
+
+	(void)sig;
+	found_in_handler = deep(1, frames, MOST);
+}
+
+static void interrupt(void)
+{
+	raise(SIGUSR1);
+	set_unwinder_up();
+}
+
+int __wrap_pthread_once(pthread_once_t *once, void (*set_up)(void))
+{
+	set_unwinder_up = set_up;
+	return __real_pthread_once(once, interrupts ? interrupt : set_up);
+}
+
+/* Before any other walk. */
+static void first_walk_interrupted(void)
+{
+	void *frames[MOST];
+	int status = -1;
+	pid_t child = fork();
+
+	if (!child) {
+		interrupts = true;
+		signal(SIGUSR1, walk_in_handler);
+		alarm(10); /* it would wait for itself */
+		_exit(deep(5, frames, MOST) < 8 || found_in_handler != 0 ||
+		      deep(5, frames, MOST) < 8);
+	}
+	waitpid(child, &status, 0);
+	ok(!status, "a walk in a handler that interrupts the first finds nothing: status %x",
+	   (unsigned int)status);
+}
+
 static void in_order_and_cut(void)
 {
 	void *frames[MOST + 1], *fewer[MOST];
@@ -370,6 +420,7 @@ static void names(void)
 
 int main(void)
 {
+	first_walk_interrupted();
 	asks_nothing_of_the_kernel();
 	in_order_and_cut();
 	pin_backtrace_use_trails();
