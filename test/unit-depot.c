@@ -280,6 +280,7 @@ static void reset(void)
 
 	mallctl("arenas.create", &own, &size, NULL, 0);
 	mallctl("thread.arena", &was, &size, &own, sizeof own);
+	mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
 	take(MANY, SIZE);
 	ok(arena_of(blocks[0]) == own, "blocks are of an arena that was made");
 	give_all();
