@@ -181,6 +181,26 @@ def show_start(report, rows):
                               report.ratio(row, OURS, figure, "glibc"), START_GOAL)
 
 
+# --- threads ----------------------------------------------------------------------------
+
+
+def show_threads(report, rows):
+    note_speed(report, rows, "threads")
+    yield "3. Threads that come and go, so many at a time: processor time and resident memory"
+    yield ""
+    yield f"{'':22}{STOCK:>10}{columns(others(report))}"
+    for row in rows:
+        for title, figure, unit in ("ms", "cpu_ms", 1), ("MiB", "rss_kib", 1024):
+            ratios = [f"{report.ratio(row, name, figure):.3f}" for name in others(report)]
+            yield (f"{row.name + ', ' + title:22}{report.median(row, STOCK, figure) / unit:10.1f}"
+                   f"{cells(others(report), ratios)}")
+    yield ""
+    for row in rows:
+        for title, figure in ("processor time", "cpu_ms"), ("resident memory", "rss_kib"):
+            yield report.goal("threads", f"{row.name}, {title}, to mimalloc's",
+                              report.ratio(row, OURS, figure, "mimalloc"), 1.0)
+
+
 # --- peaks ------------------------------------------------------------------------------
 
 
@@ -245,7 +265,7 @@ def peak_goals(report, rows):
 
 
 def show_peak(report, rows):
-    yield "3. Peaks: MiB live at the peak, and what is resident at most to that"
+    yield "4. Peaks: MiB live at the peak, and what is resident at most to that"
     yield f"   {OURS}'s heap: mapped at the end, and never touched, to what is live"
     yield ""
     yield from peak_table(report, rows)
@@ -261,7 +281,8 @@ def show_peak(report, rows):
 
 def show(report, chosen):
     """The tables of the parts for which there are rows."""
-    for part, shown in ("speed", show_speed), ("start", show_start), ("peak", show_peak):
+    for part, shown in (("speed", show_speed), ("start", show_start),
+                        ("threads", show_threads), ("peak", show_peak)):
         if chosen[part]:
             yield ""
             yield from shown(report, chosen[part])

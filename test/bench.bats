@@ -172,8 +172,8 @@ positive() {
 	local name all="glibc jemalloc mimalloc tcmalloc pinalloc one-arena"
 	local benchmark peaks="phases-bands growing grow arrays numpy"
 	local out=$BATS_TEST_TMPDIR/out
-	"$top_srcdir/bench/allocators" --quick --only speed,start,peak \
-		--benchmarks "glibc-simple,refinement,jq,lua,spawn,${peaks// /,}" \
+	"$top_srcdir/bench/allocators" --quick --only speed,start,threads,peak \
+		--benchmarks "glibc-simple,refinement,jq,lua,spawn,threads-64,${peaks// /,}" \
 		--with 'one-arena=MALLOC_ARENA_MAX=1,MALLOC_CONF=narenas:1,tcache:true' "$out" > "$out.out"
 	for name in $all; do
 		for benchmark in glibc-simple refinement jq lua spawn; do
@@ -184,6 +184,8 @@ positive() {
 		done
 		[ $name = jemalloc ] || positive speed all $name geomean_cpu_ratio
 		positive start spawn $name cpu_ratio
+		positive threads threads-64 $name cpu_ratio
+		positive threads threads-64 $name rss_ratio
 		for benchmark in $peaks; do
 			positive peak $benchmark $name rss_to_live
 		done
@@ -201,6 +203,7 @@ positive() {
 	grep -qE '^jq +[0-9.]+( +[0-9.]+){5}$' "$out.out"
 	grep -qE '^phases-bands( +[0-9.]+){9}$' "$out.out"
 	grep -qE '^numpy( +[0-9.]+){7} +- +-$' "$out.out"
+	grep -qE '^threads-64, MiB( +[0-9.]+){6}$' "$out.out"
 	# What realloc moved.
 	grep -qE '^growing( +[0-9.]+){6}$' "$out.out"
 	grep -qE '^  growing, resident to live .*(met|missed)' "$out.out"

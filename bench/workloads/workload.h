@@ -27,7 +27,7 @@
 #define MIB	     ((size_t)1 << 20)
 #define PAGE	     ((size_t)4096)
 #define CACHE_LINE   64
-#define MOST_THREADS 256
+#define MOST_THREADS 1024
 
 /* --- arguments --- */
 
