@@ -1,15 +1,50 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# What the documents say of the options is what the library says.
+# What the documents say of the options is what the library says, and what they name is there.
 
 setup() {
 	load helper
 	help=$(PINALLOC_HELP=1 preloaded /bin/true)
 }
 
-@test "README holds the table that PINALLOC_HELP prints, word for word" {
-	table=$(sed -n '/^    PINALLOC_LOG/,/^$/s/^    //p' "$top_srcdir/README")
-	diff <(echo "$table") <(sed 's/ *$//' <<< "$help")
+# rows: the table that PINALLOC_HELP prints, a line for each option.
+rows() {
+	local name values sentence
+	while read -r name values && read -r sentence; do
+		echo "$name $values $sentence" | tr -s ' '
+	done <<< "$help"
+}
+
+# options_of_readme: the same of README, where a sentence may take several lines.
+options_of_readme() {
+	sed -n '/^Options$/,/^Limits$/p' "$top_srcdir/README" | awk '
+		/^    [A-Z]/ { if (row) print row; row = "" }
+		/^    / { $1 = $1; row = row ? row " " $0 : $0 }
+		END { if (row) print row }'
+}
+
+@test "the options in README are five rows of what PINALLOC_HELP prints, word for word" {
+	local row n=0
+	while read -r row; do
+		echo "looking for: $row"
+		grep -qxF "$row" <(rows)
+		n=$((n + 1))
+	done < <(options_of_readme)
+	[ "$n" -eq 5 ]
+}
+
+@test "README opens with the two commands, and is short" {
+	diff - <(head -n 7 "$top_srcdir/README") <<-'END'
+		pinalloc
+		========
+
+		    bash bench/demo     # installs what is missing, builds, runs MPI over real verbs, shows the report
+		    bash test/run       # installs what is missing, runs all tests
+
+		(on a bare Debian 12, as root; neither needs an RDMA adapter)
+	END
+	[ "$(wc -l < "$top_srcdir/README")" -le 170 ]
+	run -1 grep -nE '^.{101}' <(LC_ALL=C sed 's/[^ -~][^ -~]*/x/g; 4d' "$top_srcdir/README")
 }
 
 @test "pinalloc(7) holds every option with its values, default and sentence" {
@@ -61,4 +96,55 @@ setup() {
 	run mandoc -T lint -W warning "$top_srcdir"/preload/pinalloc.[137]
 	echo "$output"
 	[ "$status" -eq 0 ]
+}
+
+# paths FILE: what it names in this tree; shell patterns too.
+paths() {
+	grep -oE '(^|[^A-Za-z0-9_./-])(allocator|regpool|preload|bench|test)/[A-Za-z0-9_./*-]*' "$1" |
+		sed -E 's/^[^a-z]+//; s/[.-]+$//' | sort -u
+}
+
+@test "every path that README, bench/RESULTS and test/HACKING name is there, or built" {
+	local document path n=0
+	for document in README bench/RESULTS test/HACKING; do
+		while read -r path; do
+			echo "looking for: $path, of $document"
+			[ -e "$top_srcdir/$path" ] || [ -e "$top_builddir/$path" ] ||
+				compgen -G "$top_srcdir/$path"
+			n=$((n + 1))
+		done < <(paths "$top_srcdir/$document")
+	done
+	[ "$n" -ge 40 ]
+}
+
+@test "every command that bench/RESULTS quotes can be run" {
+	local command n=0
+	while read -r command; do
+		echo "looking for: $command"
+		[ -f "$top_srcdir/$command" ]
+		[ -x "$top_srcdir/$command" ]
+		n=$((n + 1))
+	done < <(grep -oE '(^    |`)(bench|test)/[a-z/-]+' "$top_srcdir/bench/RESULTS" |
+		grep -oE '[a-z].*' | sort -u)
+	[ "$n" -ge 15 ]
+}
+
+@test "bench/all runs every script of bench/, and bench/RESULTS has a place for each" {
+	local script n=0
+	for script in "$top_srcdir"/bench/*; do
+		[ -f "$script" ] && [ -x "$script" ] || continue
+		script=bench/${script##*/}
+		case $script in
+		bench/all | bench/registration-guest | bench/watch-rounds) continue ;;
+		esac
+		echo "looking for: $script"
+		grep -qE "^run [a-z-]+ $script( |\$)" "$top_srcdir/bench/all"
+		grep -qE "^    $script( |\$)" "$top_srcdir/bench/RESULTS"
+		n=$((n + 1))
+	done
+	[ "$n" -ge 13 ]
+	grep -qF "bench/stale -g $(sed -n 's/^ways=//p' "$top_srcdir/bench/all")" \
+		"$top_srcdir/bench/RESULTS"
+	run -2 "$top_srcdir/bench/all"
+	[ "$output" = "usage: bench/all DIR" ]
 }

@@ -81,7 +81,7 @@ peers() {
 		name=$(basename "$name" .suite)
 		"$top_srcdir/test/peers/run" --list | grep -qE "^$name +[^ ].*"
 		grep -q "test/peers/$name.suite" "$top_srcdir/Makefile.am"
-		grep -q "^    $name: [0-9]* ran, .* 0 UNEXPLAINED" "$top_srcdir/README"
+		grep -q "^    $name: [0-9]* ran, .* 0 UNEXPLAINED" "$top_srcdir/bench/RESULTS"
 	done
 	while read -r name test without with reason; do
 		[ -e "$top_srcdir/test/peers/$name.suite" ]
