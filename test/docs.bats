@@ -92,6 +92,69 @@ options_of_readme() {
 	done
 }
 
+# named PAGE: a line "NAME FILE" for each `NAME (FILE.c)` of a page.
+named() {
+	tr -s '\n ' ' ' < "$1" | grep -oE '[A-Za-z_][A-Za-z0-9_]* \([A-Za-z0-9_./-]+\.[ch]\)' | tr -d '()'
+}
+
+# called PAGE: the functions a page writes as NAME(...), not those with a section of the manual.
+called() {
+	tr -s '\n ' ' ' < "$1" | grep -oE '[A-Za-z_][A-Za-z0-9_]*\([^)]*\)' |
+		grep -vE '\([1-9]\)$' | sed 's/(.*//'
+}
+
+# located DIRECTORY FILE: a file that a page of that directory names.
+located() {
+	if [ -e "$1/$2" ]; then echo "$1/$2"; else echo "$2"; fi
+}
+
+# defines NAME FILE…: whether these files hold the body of a function of this name, or a macro.
+# PIN_CALL() makes the bodies of __wrap_je_NAME.
+defines() {
+	local name=$1
+	shift
+	awk -v name="$name" -v wrapped="${name#__wrap_je_}" '
+		index($0, "#define " name "(") == 1 { found = 1 }
+		/^[A-Za-z_]/ {
+			begun = (" " $0) ~ ("[ *]" name "[(]") ||
+				(name != wrapped && $0 ~ ("^PIN_CALL[(][^,]*, " wrapped ","))
+		}
+		/;$/ { begun = 0 }
+		/^\{/ && begun { found = 1 }
+		END { exit !found }' "$@"
+}
+
+@test "every function and every file that a DESIGN names is there" {
+	local page directory name file n
+	cd "$top_srcdir"
+	defines pin_span_grow allocator/span.c
+	defines __wrap_je_pa_alloc allocator/large.c
+	run ! defines pin_span_shrink allocator/span.c
+	# A prototype, and a call.
+	run ! defines je_extent_alloc_wrapper allocator/store.c
+	run ! defines pin_extents_around allocator/large.c
+	for page in allocator/DESIGN regpool/DESIGN preload/DESIGN; do
+		directory=${page%/*}
+		n=0
+		while read -r name file; do
+			echo "$page: $name ($file)"
+			defines "$name" "$(located "$directory" "$file")"
+			n=$((n + 1))
+		done < <(named "$page")
+		[ "$n" -ge 30 ]
+		for name in $(called "$page"); do
+			echo "$page: $name()"
+			defines "$name" {allocator,regpool,preload,preload/command}/*.[ch]
+		done
+		for file in $(grep -oE '[A-Za-z0-9_][A-Za-z0-9_./-]*\.(ac|am|bats|c|h|map)\b' "$page"); do
+			echo "$page: $file"
+			[ -e "$(located "$directory" "$file")" ]
+		done
+		# Every numbered step is in a form that was looked at.
+		[ -z "$(grep -E '^ +[0-9]+  ' "$page" | grep -vE ' \([a-z/-]+\.[ch]\)|\|')" ]
+	done
+}
+
 @test "the pages are sound" {
 	run mandoc -T lint -W warning "$top_srcdir"/preload/pinalloc.[137]
 	echo "$output"
