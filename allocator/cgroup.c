@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "allocator/cgroup.h"
+#include "allocator/file.h"
 #include "allocator/log.h"
-#include "allocator/os.h"
 
 #include <limits.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static size_t limit_in(const char *path)
 	char text[32];
 	size_t n = 0;
 
-	if (pin_os_read_file(path, text, sizeof text) <= 0 || *text < '0' || *text > '9')
+	if (pin_file_read(path, text, sizeof text) <= 0 || *text < '0' || *text > '9')
 		return SIZE_MAX;
 	for (const char *p = text; *p >= '0' && *p <= '9'; p++)
 		n = n * 10 + (size_t)(*p - '0');
@@ -80,7 +80,7 @@ size_t pin_cgroup_limit(void)
 	char text[PATH_MAX], *next;
 	size_t least = SIZE_MAX;
 
-	if (pin_os_read_file("/proc/self/cgroup", text, sizeof text) <= 0)
+	if (pin_file_read("/proc/self/cgroup", text, sizeof text) <= 0)
 		return SIZE_MAX;
 	for (char *line = text; line && *line; line = next) {
 		size_t limit;

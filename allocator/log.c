@@ -6,7 +6,7 @@
 #include <config.h>
 
 #include "allocator/log.h"
-#include "allocator/os.h"
+#include "allocator/file.h"
 #include "allocator/stream.h"
 
 #include <stdlib.h>
@@ -193,7 +193,7 @@ static void write_line(const char *format, va_list args)
 	pin_stream_keep(&pin_standard_error);
 	fd = pin_stream_fd(&pin_standard_error);
 	if (fd >= 0)
-		pin_os_write(fd, line, n);
+		pin_file_write(fd, line, n);
 }
 
 void pin_log_line(const char *format, ...)

@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include "allocator/options.h"
+#include "allocator/file.h"
 #include "allocator/log.h"
 #include "allocator/os.h"
 
@@ -385,6 +386,6 @@ void pin_options_help(void)
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++) {
 		n = pin_format(line, sizeof line, "%-23s %s (%s)\n%-23s %s\n", rows[i].name,
 			       rows[i].values, rows[i].initial, "", rows[i].doc);
-		pin_os_write(STDOUT_FILENO, line, n);
+		pin_file_write(STDOUT_FILENO, line, n);
 	}
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The only file that maps memory. See os.h for what must stay true. Files are
- * read and written by bare system calls: the C library's functions are
- * cancellation points, and a thread must not end while it holds jemalloc's locks.
+ * The only file that maps memory. See os.h for what must stay true. Files are read by bare
+ * system calls, for the reason that file.c gives.
  */
 #include <config.h>
 
 #include "allocator/os.h"
+#include "allocator/file.h"
 #include "allocator/status.h"
 
 #include <errno.h>
@@ -148,7 +148,7 @@ static size_t address_space_used(void)
 {
 	char text[128];
 
-	if (pin_os_read_file("/proc/self/statm", text, sizeof text) <= 0)
+	if (pin_file_read("/proc/self/statm", text, sizeof text) <= 0)
 		return 0;
 	return number_at(text) * PIN_PAGE;
 }
@@ -181,7 +181,7 @@ static bool in_user_namespace(void)
 	char map[128];
 	size_t i = 0;
 
-	if (pin_os_read_file("/proc/self/uid_map", map, sizeof map) <= 0)
+	if (pin_file_read("/proc/self/uid_map", map, sizeof map) <= 0)
 		return false;
 	for (int number = 0; number < 2; number++) {
 		i += strspn(map + i, " ");
@@ -298,7 +298,7 @@ static size_t figure_of(const char *path)
 {
 	char text[32];
 
-	return pin_os_read_file(path, text, sizeof text) > 0 ? number_at(text) : 0;
+	return pin_file_read(path, text, sizeof text) > 0 ? number_at(text) : 0;
 }
 
 /* The kernel's default, where it does not say. */
@@ -346,7 +346,7 @@ bool pin_os_has_nodes(void)
 {
 	char text[64];
 
-	return pin_os_read_file("/sys/devices/system/node/online", text, sizeof text) > 0 &&
+	return pin_file_read("/sys/devices/system/node/online", text, sizeof text) > 0 &&
 	       text[strspn(text, "0123456789")] != '\n';
 }
 
@@ -422,52 +422,4 @@ void pin_os_sleep_ms(uint64_t ms)
 
 	syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &time, NULL);
 	errno = saved;
-}
-
-long pin_os_read_file(const char *path, char *buf, size_t size)
-{
-	size_t filled = 0;
-	int saved = errno;
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -errno : 1;
-
-	while (n > 0 && filled < size - 1) {
-		n = syscall(SYS_read, fd, buf + filled, size - 1 - filled);
-		if (n < 0 && errno == EINTR)
-			n = 1;
-		else if (n > 0)
-			filled += (size_t)n;
-		else if (n < 0)
-			n = -errno;
-	}
-	if (fd >= 0)
-		syscall(SYS_close, fd);
-	buf[filled] = '\0';
-	errno = saved;
-	return n < 0 ? (long)n : (long)filled;
-}
-
-long pin_os_write_some(int fd, const char *buf, size_t n_bytes)
-{
-	int saved = errno;
-	ssize_t n;
-
-	do
-		n = syscall(SYS_write, fd, buf, n_bytes);
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
-		n = -errno;
-	errno = saved;
-	return n;
-}
-
-int pin_os_write(int fd, const char *buf, size_t n_bytes)
-{
-	long n = 0;
-
-	for (; n_bytes && n >= 0; n_bytes -= n > 0 ? (size_t)n : 0) {
-		n = pin_os_write_some(fd, buf, n_bytes);
-		buf += n > 0 ? n : 0;
-	}
-	return n < 0 ? (int)n : 0;
 }

@@ -141,16 +141,4 @@ void pin_os_await_mappings(void);
 /* How many mappings the process may have (vm.max_map_count). */
 size_t pin_os_most_mappings(void);
 
-/*
- * Reads a whole small file such as /proc/self/statm into buf and ends it with a
- * NUL. Returns the number of bytes, or -errno.
- */
-long pin_os_read_file(const char *path, char *buf, size_t size);
-
-/* Writes some of it, through signals. Returns the number of bytes, or -errno. */
-long pin_os_write_some(int fd, const char *buf, size_t n_bytes);
-
-/* Writes all of it, through short writes and signals. Returns 0 or -errno. */
-int pin_os_write(int fd, const char *buf, size_t n_bytes);
-
 #endif

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "allocator/status.h"
-#include "allocator/os.h"
+#include "allocator/file.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static void read_status(void)
 	char text[ROOM];
 	const char *seccomp, *allowed;
 
-	if (pin_os_read_file("/proc/self/status", text, sizeof text) > 0) {
+	if (pin_file_read("/proc/self/status", text, sizeof text) > 0) {
 		allowed = line(text, "\nCpus_allowed:\t");
 		seccomp = line(text, "\nSeccomp:\t");
 		/* Behind it; without the former there was no room for both. */

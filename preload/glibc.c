@@ -6,12 +6,12 @@
  */
 #include <config.h>
 
+#include "allocator/file.h"
 #include "allocator/heap.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
-#include "allocator/os.h"
 #include "preload/jemalloc.h"
 
 #include <errno.h>
@@ -212,7 +212,7 @@ PIN_EXPORT int malloc_info(int options, FILE *stream)
 static void to_stderr(void *unused, const char *text)
 {
 	(void)unused;
-	pin_os_write(STDERR_FILENO, text, strlen(text));
+	pin_file_write(STDERR_FILENO, text, strlen(text));
 }
 
 PIN_EXPORT void malloc_stats(void)

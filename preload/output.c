@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "preload/output.h"
+#include "allocator/file.h"
 #include "allocator/log.h"
-#include "allocator/os.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -26,7 +26,7 @@ static int write_out(const struct pin_output *out)
 		long n = 0;
 
 		if (!asks || poll(&reader, 1, TURN_MS) > 0)
-			n = pin_os_write_some(out->fd, from, (size_t)(end - from));
+			n = pin_file_write_some(out->fd, from, (size_t)(end - from));
 		/* The program may have made it one that is not waited for. */
 		if (n == -EAGAIN)
 			asks = true;

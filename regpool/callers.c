@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "regpool/callers.h"
+#include "allocator/file.h"
 #include "allocator/log.h"
-#include "allocator/os.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static bool is_discarding(pid_t caller, uintptr_t *start, uintptr_t *end)
 	char path[64], text[160], *rest;
 
 	pin_format(path, sizeof path, "/proc/self/task/%d/syscall", caller);
-	if (pin_os_read_file(path, text, sizeof text) <= 0 ||
+	if (pin_file_read(path, text, sizeof text) <= 0 ||
 	    strtoul(text, &rest, 10) != SYS_madvise || rest == text)
 		return false;
 	*start = strtoul(rest, &rest, 16);

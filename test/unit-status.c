@@ -3,8 +3,8 @@
  */
 #include <config.h>
 
+#include "allocator/file.h"
 #include "allocator/log.h"
-#include "allocator/os.h"
 #include "allocator/status.h"
 #include "test/tap.h"
 
@@ -16,15 +16,15 @@
 #include <unistd.h>
 
 /* The linker puts this in place of the library's (--wrap). */
-long __wrap_pin_os_read_file(const char *path, char *buf, size_t size);
-long __real_pin_os_read_file(const char *path, char *buf, size_t size);
+long __wrap_pin_file_read(const char *path, char *buf, size_t size);
+long __real_pin_file_read(const char *path, char *buf, size_t size);
 
 static const char *given; /* instead of what the kernel says; "" if nothing can be read */
 
-long __wrap_pin_os_read_file(const char *path, char *buf, size_t size)
+long __wrap_pin_file_read(const char *path, char *buf, size_t size)
 {
 	if (!given)
-		return __real_pin_os_read_file(path, buf, size);
+		return __real_pin_file_read(path, buf, size);
 	return *given ? (long)pin_format(buf, size, "%s", given) : -1;
 }
 

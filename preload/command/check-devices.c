@@ -6,6 +6,7 @@
  */
 #include <config.h>
 
+#include "allocator/file.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -32,7 +33,7 @@ static void read_attribute(const char *device, const char *port, const char *nam
 	char path[PATH_MAX], *value;
 
 	snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%s/%s", device, port, name);
-	if (pin_os_read_file(path, text, size) <= 0)
+	if (pin_file_read(path, text, size) <= 0)
 		strcpy(text, "?");
 	text[strcspn(text, "\n")] = '\0';
 	value = strstr(text, ": ");

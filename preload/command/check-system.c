@@ -2,6 +2,7 @@
 /* The kernel's limits and settings that a pinned heap depends on. */
 #include <config.h>
 
+#include "allocator/file.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -27,7 +28,7 @@ static size_t number_in(const char *path, const char *name)
 {
 	char text[8192], *at;
 
-	if (pin_os_read_file(path, text, sizeof text) <= 0)
+	if (pin_file_read(path, text, sizeof text) <= 0)
 		return 0;
 	at = strstr(text, name);
 	return at ? strtoul(at + strlen(name), NULL, 10) : 0;
@@ -168,7 +169,7 @@ void pin_check_overcommit(void)
 	char text[16];
 	size_t limit, used, left;
 
-	if (pin_os_read_file("/proc/sys/vm/overcommit_memory", text, sizeof text) <= 0 ||
+	if (pin_file_read("/proc/sys/vm/overcommit_memory", text, sizeof text) <= 0 ||
 	    text[0] != '2')
 		return;
 	limit = number_in("/proc/meminfo", "CommitLimit:") * PIN_KIB;
@@ -187,7 +188,7 @@ static void check_transparent(void)
 	bool wanted = pin_options.huge != PIN_HUGE_OFF;
 	char text[64];
 
-	if (pin_os_read_file(TRANSPARENT, text, sizeof text) <= 0)
+	if (pin_file_read(TRANSPARENT, text, sizeof text) <= 0)
 		return;
 	if (!wanted)
 		pin_check_say(PIN_OK, "huge pages", NULL,
