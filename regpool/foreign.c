@@ -4,45 +4,16 @@
 #include "regpool/foreign.h"
 #include "allocator/log.h"
 #include "allocator/reserve.h"
+#include "regpool/books.h"
 #include "regpool/callers.h"
+#include "regpool/granule.h"
 #include "regpool/listeners.h"
-#include "regpool/pieces.h"
 #include "regpool/pool.h"
-#include "regpool/sorted.h"
+#include "regpool/uffd.h"
 #include "regpool/watch.h"
 
 #include <errno.h>
 #include <link.h>
-#include <pthread.h>
-#include <string.h>
-
-/*
- * Held while a piece is watched or not any longer, which sleeps for userfaultfd's thread; that
- * one never takes it, nor does anybody hold it who calls a listener.
- */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* Whose range it is, by the address of the memory region. */
-struct holder {
-	uintptr_t mr;
-	struct pin_foreign_range range;
-};
-static struct pin_sorted holders = {.element_size = sizeof(struct holder)};
-
-static struct holder *holder_of(const struct ibv_mr *mr, size_t *at)
-{
-	struct holder *found;
-
-	*at = pin_sorted_from(&holders, (uintptr_t)mr);
-	found = pin_sorted_at(&holders, *at);
-	return found && found->mr == (uintptr_t)mr ? found : NULL;
-}
-
-static struct pin_foreign_range pages_of(const void *addr, size_t length)
-{
-	return (struct pin_foreign_range){PIN_ALIGN_DOWN((uintptr_t)addr, PIN_PAGE),
-					  PIN_ALIGN_UP((uintptr_t)addr + length, PIN_PAGE)};
-}
 
 /*
  * Pages that the program has put over the heap are nobody's: userfaultfd lost them with the
@@ -50,9 +21,9 @@ static struct pin_foreign_range pages_of(const void *addr, size_t length)
  */
 static void begin_heap(struct pin_foreign *it)
 {
-	struct pin_foreign_range range = it->range;
+	struct pin_pages range = it->range;
 
-	it->descriptors = (uint64_t)1 << PIN_WATCH_HEAP;
+	it->descriptors = (uint64_t)1 << PIN_UFFD_HEAP;
 	if (pin_granules_any_replaced(
 		    pin_range_of((void *)range.start, range.end - range.start)))
 		pin_pieces_watch_heap(range);
@@ -90,11 +61,8 @@ static void say_unwatched(const struct pin_foreign *it)
 
 static int renew(struct pin_foreign *it)
 {
-	int error;
+	int error = pin_books_renew(it->range, &it->descriptors);
 
-	pthread_mutex_lock(&lock);
-	error = pin_pieces_renew(it->range, &it->descriptors);
-	pthread_mutex_unlock(&lock);
 	it->had_hole = error == -EFAULT;
 	return error;
 }
@@ -115,11 +83,8 @@ static int renew_when_free(struct pin_foreign *it)
 
 static void begin_foreign(struct pin_foreign *it)
 {
-	int error;
+	int error = pin_books_add(it->range, &it->descriptors);
 
-	pthread_mutex_lock(&lock);
-	error = pin_pieces_add(it->range, &it->descriptors);
-	pthread_mutex_unlock(&lock);
 	it->had_hole = error == -EFAULT;
 	if (error == -EBUSY)
 		error = renew_when_free(it);
@@ -141,7 +106,7 @@ bool pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length)
 		return false;
 	it->caller = pin_callers_note();
 	pin_listeners_find();
-	it->range = pages_of(addr, length);
+	it->range = pin_pages_of(addr, length);
 	it->descriptors = 0;
 	it->had_hole = false;
 	if (pin_reserve_contains(addr))
@@ -174,103 +139,13 @@ void pin_foreign_again(struct pin_foreign *it)
 	}
 }
 
-/* An older one of the same address went without us: by libibverbs' own function. */
-static bool hold(const struct pin_foreign *it, const struct ibv_mr *mr)
-{
-	struct holder fresh = {(uintptr_t)mr, it->range};
-	size_t at;
-	struct holder *old = holder_of(mr, &at);
-
-	if (old) {
-		pin_pieces_remove(old->range);
-		*old = fresh;
-		return true;
-	}
-	return pin_sorted_insert(&holders, at, &fresh);
-}
-
 void pin_foreign_end(struct pin_foreign *it, const struct ibv_mr *mr)
 {
-	if (pin_reserve_contains((void *)it->range.start) || !pin_watch_is_on())
-		return;
-	pthread_mutex_lock(&lock);
-	if (!mr || !hold(it, mr))
-		pin_pieces_remove(it->range);
-	pthread_mutex_unlock(&lock);
+	if (!pin_reserve_contains((void *)it->range.start) && pin_watch_is_on())
+		pin_books_keep(it->range, mr);
 }
 
 bool pin_foreign_take(struct pin_foreign *it, const struct ibv_mr *mr)
 {
-	struct holder *found = NULL;
-	size_t at;
-
-	if (!pin_watch_is_on() || !atomic_load(&holders.n))
-		return false;
-	pthread_mutex_lock(&lock);
-	found = holder_of(mr, &at);
-	if (found) {
-		it->range = found->range;
-		pin_sorted_remove(&holders, at);
-	}
-	pthread_mutex_unlock(&lock);
-	return found;
-}
-
-bool pin_foreign_is_watched(uintptr_t start, size_t length)
-{
-	struct pin_foreign_range range = pages_of((void *)start, length);
-	bool watched;
-
-	if (!pin_watch_is_on())
-		return false;
-	if (pin_reserve_contains((void *)start))
-		return true;
-	pthread_mutex_lock(&lock);
-	watched = pin_pieces_watched(range);
-	pthread_mutex_unlock(&lock);
-	return watched;
-}
-
-bool pin_foreign_lose(unsigned n, uintptr_t start, uintptr_t end)
-{
-	struct pin_foreign_range range = {start, end};
-
-	if (pthread_mutex_trylock(&lock))
-		return false;
-	pin_pieces_lose(n, range);
-	pin_pieces_give_up_spare(n, range);
-	pthread_mutex_unlock(&lock);
-	return true;
-}
-
-bool pin_foreign_move_in(unsigned n, uintptr_t start, uintptr_t end, uint64_t *again)
-{
-	bool all;
-
-	if (pthread_mutex_trylock(&lock))
-		return false;
-	all = pin_pieces_give_up_strange(n, (struct pin_foreign_range){start, end}, again);
-	pthread_mutex_unlock(&lock);
-	return all;
-}
-
-bool pin_foreign_discard(unsigned n, uintptr_t start, uintptr_t end, uint64_t *again)
-{
-	struct pin_foreign_range range = {start, end};
-	bool all = true;
-
-	if (pthread_mutex_trylock(&lock))
-		return false;
-	pin_pieces_give_up_spare(n, range);
-	if (n != PIN_WATCH_HEAP)
-		all = pin_pieces_give_up_strange(n, range, again);
-	pthread_mutex_unlock(&lock);
-	return all;
-}
-
-void pin_foreign_leave(void)
-{
-	pthread_mutex_init(&lock, NULL);
-	holders.n = 0;
-	pin_pieces_forget();
+	return pin_watch_is_on() && pin_books_take(mr, &it->range);
 }

@@ -1,30 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The books of what is watched and is not heap: the ranges of live registrations of memory that
- * the program maps itself. They may overlap; what is watched is cut into pieces that do not,
- * each with the number of registrations that have it and the descriptor that watches it. A
- * piece that nobody has any more is watched no longer if it is small; of large ones, as the
- * kernel takes its time to end a watch, a few stay watched until the program replaces them.
- *
- * A descriptor tells only that something happened to one of its pieces, so pieces are spread
- * over as many as there may be (uffd.h).
+ * Registrations that libibverbs makes, of heap or not: around each it is seen to that what is
+ * registered is watched, and stays so as long as the memory region lives (books.h).
  */
 #ifndef PIN_FOREIGN_H
 #define PIN_FOREIGN_H
 
-#include "allocator/base.h"
+#include "regpool/pieces.h"
 
 #include <infiniband/verbs.h>
 #include <sys/types.h>
 
-/* Addresses, whole pages. */
-struct pin_foreign_range {
-	uintptr_t start, end;
-};
-
 /* A registration that is about to be made, or to go. */
 struct pin_foreign {
-	struct pin_foreign_range range;
+	struct pin_pages range;
 	uint64_t descriptors; /* that watch it, a bit each; 0: none of it is */
 	uint64_t ticket;
 	pid_t caller;  /* the thread */
@@ -56,31 +45,5 @@ void pin_foreign_end(struct pin_foreign *it, const struct ibv_mr *mr);
  * there, with it.
  */
 bool pin_foreign_take(struct pin_foreign *it, const struct ibv_mr *mr);
-
-/* Whether all of a range is watched, heap or not. */
-bool pin_foreign_is_watched(uintptr_t start, size_t length);
-
-/*
- * The next three are for the thread that listeners wait for: they return false, and are to be
- * called again, when another thread has the books or somebody is about to discard pages there.
- *
- * The program has unmapped or moved what descriptor n watched there.
- */
-bool pin_foreign_lose(unsigned n, uintptr_t start, uintptr_t end);
-
-/*
- * The program has moved there what descriptor n watched elsewhere, and still does. The
- * descriptors that are to be told again are added, a bit each.
- */
-bool pin_foreign_move_in(unsigned n, uintptr_t start, uintptr_t end, uint64_t *again);
-
-/*
- * It has discarded pages of what descriptor n watches there. The descriptors that are to be
- * told again are added.
- */
-bool pin_foreign_discard(unsigned n, uintptr_t start, uintptr_t end, uint64_t *again);
-
-/* In a forked child: there are none. */
-void pin_foreign_leave(void);
 
 #endif

@@ -3,9 +3,8 @@
 
 #include "regpool/gone.h"
 #include "allocator/os.h"
-#include "regpool/foreign.h"
+#include "regpool/books.h"
 #include "regpool/uffd.h"
-#include "regpool/watch.h"
 
 /*
  * Pages of MADV_DONTNEED go, all at once with the lock of the process's mappings, after its
@@ -56,35 +55,28 @@ static bool awaits_pages(struct task *task)
 }
 
 /* As far as there is no need to wait for whoever registers; false: something is left. */
-static bool put_right(const struct pin_gone *it)
+static bool put_right(const struct pin_gone *it, uint64_t *again)
 {
 	uintptr_t moved_end = it->moved_to + (it->to - it->from);
-	uint64_t again = 0;
-	bool is_done = true;
 
 	switch (it->what) {
 	case UFFD_EVENT_REMOVE:
-		is_done = pin_foreign_discard(it->n, it->from, it->to, &again);
-		break;
+		return pin_books_discard(it->n, it->from, it->to, again);
 	case UFFD_EVENT_UNMAP:
-		is_done = pin_foreign_lose(it->n, it->from, it->to);
-		break;
+		return pin_books_lose(it->n, it->from, it->to);
 	case UFFD_EVENT_REMAP:
-		is_done = pin_foreign_lose(it->n, it->from, it->to) &&
-			  pin_foreign_move_in(it->n, it->moved_to, moved_end, &again);
-		break;
+		return pin_books_lose(it->n, it->from, it->to) &&
+		       pin_books_move_in(it->n, it->moved_to, moved_end, again);
 	default:
-		break;
+		return true;
 	}
-	pin_watch_tell_again(again);
-	return is_done;
 }
 
-unsigned pin_gone_work(void)
+unsigned pin_gone_work(uint64_t *again)
 {
 	for (unsigned i = 0; i < n_left;) {
 		left[i].is_awaited = awaits_pages(&left[i]);
-		if (!left[i].is_awaited && put_right(&left[i].it))
+		if (!left[i].is_awaited && put_right(&left[i].it, again))
 			left[i] = left[--n_left];
 		else
 			i++;
@@ -92,9 +84,9 @@ unsigned pin_gone_work(void)
 	return n_left;
 }
 
-void pin_gone_begin(struct pin_gone gone)
+void pin_gone_begin(struct pin_gone gone, uint64_t *again)
 {
-	while (n_left == MOST && pin_gone_work() == MOST)
+	while (n_left == MOST && pin_gone_work(again) == MOST)
 		pin_os_sleep_ms(1);
 	left[n_left++] = (struct task){
 		.it = gone, .taken_ns = pin_os_now_ns(), .is_awaited = true};

@@ -17,12 +17,17 @@ struct pin_gone {
 	uintptr_t moved_to; /* if it was moved */
 };
 
-/* Begins. Does not wait, unless it has much to do already. */
-void pin_gone_begin(struct pin_gone gone);
-
-/* Does what can be done by now. Returns how much is left, to be tried again in a millisecond.
+/*
+ * Begins. Does not wait, unless it has much to do already. Descriptors that are to be told
+ * again are added, a bit each.
  */
-unsigned pin_gone_work(void);
+void pin_gone_begin(struct pin_gone gone, uint64_t *again);
+
+/*
+ * Does what can be done by now. Returns how much is left, to be tried again in a millisecond.
+ * Descriptors as above.
+ */
+unsigned pin_gone_work(uint64_t *again);
 
 /*
  * Whether something of descriptor n is left that a registration has to wait for: pages that

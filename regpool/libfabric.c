@@ -7,7 +7,6 @@
 
 #include "allocator/log.h"
 #include "allocator/options.h"
-#include "regpool/foreign.h"
 #include "regpool/watch.h"
 
 #include <errno.h>
@@ -40,7 +39,7 @@ static void stop(struct fid_mem_monitor *monitor)
 static int subscribe(struct fid_mem_monitor *monitor, const void *addr, size_t length)
 {
 	(void)monitor;
-	return pin_foreign_is_watched((uintptr_t)addr, length) ? 0 : -ENOTSUP;
+	return pin_watch_has(addr, length) ? 0 : -ENOTSUP;
 }
 
 static void unsubscribe(struct fid_mem_monitor *monitor, const void *addr, size_t length)

@@ -4,6 +4,7 @@
 #include "regpool/listeners.h"
 #include "allocator/log.h"
 #include "regpool/libfabric.h"
+#include "regpool/watch.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -94,6 +95,7 @@ static void add(const char *path, uintptr_t base)
 		return;
 	}
 	listeners[n_listeners] = (struct listener){kind, base, function};
+	pin_watch_subscribe(pin_listeners_tell);
 	if (kind == LIBFABRIC)
 		pin_libfabric_import(function);
 	atomic_fetch_add_explicit(&n_listeners, 1, memory_order_release);

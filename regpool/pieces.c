@@ -5,7 +5,6 @@
 #include "allocator/os.h"
 #include "regpool/sorted.h"
 #include "regpool/uffd.h"
-#include "regpool/watch.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -126,7 +125,7 @@ static void join(uintptr_t addr)
 /* The descriptor with the fewest pieces, not opened before it is wanted. */
 static unsigned least_busy(void)
 {
-	unsigned least = PIN_WATCH_HEAP + 1;
+	unsigned least = PIN_UFFD_HEAP + 1;
 
 	for (unsigned n = least; n < n_watchers && watched_by[least]; n++)
 		if (watched_by[n] < watched_by[least])
@@ -152,11 +151,11 @@ static bool is_full(void)
  * the program has moved or made larger by mremap(). Only the same descriptor can have the rest,
  * too.
  */
-static int watch_by_any(struct pin_foreign_range range, uint16_t *watcher)
+static int watch_by_any(struct pin_pages range, uint16_t *watcher)
 {
 	int error = -EBUSY;
 
-	for (unsigned n = PIN_WATCH_HEAP; error && n < n_opened; n++) {
+	for (unsigned n = PIN_UFFD_HEAP; error && n < n_opened; n++) {
 		*watcher = (uint16_t)n;
 		error = pin_uffd_watch(n, range.start, range.end - range.start);
 	}
@@ -164,7 +163,7 @@ static int watch_by_any(struct pin_foreign_range range, uint16_t *watcher)
 }
 
 /* Returns an errno value below 0 as pin_uffd_watch(), or 0 and by which descriptor. */
-static int watch(struct pin_foreign_range range, uint16_t *watcher)
+static int watch(struct pin_pages range, uint16_t *watcher)
 {
 	int error;
 
@@ -173,7 +172,7 @@ static int watch(struct pin_foreign_range range, uint16_t *watcher)
 	for (;;) {
 		*watcher = least_busy();
 		error = pin_uffd_watch(*watcher, range.start, range.end - range.start);
-		if (error != -EMFILE || *watcher <= PIN_WATCH_HEAP + 1)
+		if (error != -EMFILE || *watcher <= PIN_UFFD_HEAP + 1)
 			break;
 		n_watchers = *watcher;
 	}
@@ -186,7 +185,7 @@ static bool can_watch_page(uintptr_t page)
 {
 	uint16_t watcher;
 
-	return !watch((struct pin_foreign_range){page, page + PIN_PAGE}, &watcher);
+	return !watch((struct pin_pages){page, page + PIN_PAGE}, &watcher);
 }
 
 /* Tries for one registration: the page where a file ends and what is not of it begins. */
@@ -202,7 +201,7 @@ static int worse(int error, int other)
  * A gap between pieces becomes one or more. A part of it may be pages of a file: the halves are
  * tried, as long as one of their ends can be watched. Returns 0 when all of it is.
  */
-static int add_gap(struct pin_foreign_range gap, unsigned *tries)
+static int add_gap(struct pin_pages gap, unsigned *tries)
 {
 	size_t n_pages = (gap.end - gap.start) / PIN_PAGE;
 	struct piece piece = {gap.start, gap.end, 1, NOBODY, false};
@@ -214,9 +213,9 @@ static int add_gap(struct pin_foreign_range gap, unsigned *tries)
 		if (n_pages > 1 && *tries < MOST_TRIES &&
 		    (can_watch_page(gap.start) || can_watch_page(gap.end - PIN_PAGE))) {
 			++*tries;
-			error = add_gap((struct pin_foreign_range){gap.start, middle}, tries);
-			return worse(error, add_gap((struct pin_foreign_range){middle, gap.end},
-						    tries));
+			error = add_gap((struct pin_pages){gap.start, middle}, tries);
+			return worse(error,
+				     add_gap((struct pin_pages){middle, gap.end}, tries));
 		}
 	}
 	piece.is_gone = error == -EFAULT;
@@ -231,7 +230,7 @@ static int add_gap(struct pin_foreign_range gap, unsigned *tries)
 static int renew(size_t i)
 {
 	struct piece piece = *piece_at(i);
-	struct pin_foreign_range range = {piece.start, piece.end};
+	struct pin_pages range = {piece.start, piece.end};
 	uint16_t watcher = piece.watcher;
 	int error = -EBUSY;
 
@@ -255,7 +254,7 @@ static int add_user(size_t i)
 	return piece.watcher == NOBODY && !piece.is_gone ? -EINVAL : renew(i);
 }
 
-static void add_descriptors(struct pin_foreign_range range, uint64_t *descriptors)
+static void add_descriptors(struct pin_pages range, uint64_t *descriptors)
 {
 	for (size_t i = first_above(range.start); piece_at(i) && piece_at(i)->start < range.end;
 	     i++)
@@ -263,7 +262,7 @@ static void add_descriptors(struct pin_foreign_range range, uint64_t *descriptor
 			*descriptors |= (uint64_t)1 << piece_at(i)->watcher;
 }
 
-int pin_pieces_add(struct pin_foreign_range range, uint64_t *descriptors)
+int pin_pieces_add(struct pin_pages range, uint64_t *descriptors)
 {
 	uintptr_t at = range.start;
 	unsigned tries = 0;
@@ -277,8 +276,7 @@ int pin_pieces_add(struct pin_foreign_range range, uint64_t *descriptors)
 		uintptr_t next = piece && piece->start < range.end ? piece->start : range.end;
 
 		if (next > at) {
-			error = worse(error,
-				      add_gap((struct pin_foreign_range){at, next}, &tries));
+			error = worse(error, add_gap((struct pin_pages){at, next}, &tries));
 			at = next;
 			continue;
 		}
@@ -291,7 +289,7 @@ int pin_pieces_add(struct pin_foreign_range range, uint64_t *descriptors)
 	return error;
 }
 
-int pin_pieces_renew(struct pin_foreign_range range, uint64_t *descriptors)
+int pin_pieces_renew(struct pin_pages range, uint64_t *descriptors)
 {
 	int error = 0;
 
@@ -347,7 +345,7 @@ static void remove_user(size_t i)
 		give_up(i);
 }
 
-void pin_pieces_remove(struct pin_foreign_range range)
+void pin_pieces_remove(struct pin_pages range)
 {
 	uintptr_t at = range.start;
 
@@ -367,7 +365,7 @@ void pin_pieces_remove(struct pin_foreign_range range)
 	limit_spare();
 }
 
-void pin_pieces_lose(unsigned n, struct pin_foreign_range range)
+void pin_pieces_lose(unsigned n, struct pin_pages range)
 {
 	split(range.start);
 	split(range.end);
@@ -381,9 +379,9 @@ void pin_pieces_lose(unsigned n, struct pin_foreign_range range)
 }
 
 /* As far as no piece in a range is that descriptor's, and there. */
-static struct pin_foreign_range next_strange(unsigned n, struct pin_foreign_range range)
+static struct pin_pages next_strange(unsigned n, struct pin_pages range)
 {
-	struct pin_foreign_range found = range;
+	struct pin_pages found = range;
 
 	for (size_t i = first_above(range.start); piece_at(i) && piece_at(i)->start < range.end;
 	     i++) {
@@ -404,10 +402,9 @@ static struct pin_foreign_range next_strange(unsigned n, struct pin_foreign_rang
  * Whoever registers there waits until this is done if it gets in the way (foreign.c), so
  * nothing that somebody needs is watched by n and not in the books.
  */
-bool pin_pieces_give_up_strange(unsigned n, struct pin_foreign_range range,
-				uint64_t *descriptors)
+bool pin_pieces_give_up_strange(unsigned n, struct pin_pages range, uint64_t *descriptors)
 {
-	struct pin_foreign_range strange;
+	struct pin_pages strange;
 	bool all = true;
 
 	split(range.start);
@@ -424,7 +421,7 @@ bool pin_pieces_give_up_strange(unsigned n, struct pin_foreign_range range,
 }
 
 /* With what a split has left of it on either side. */
-void pin_pieces_give_up_spare(unsigned n, struct pin_foreign_range range)
+void pin_pieces_give_up_spare(unsigned n, struct pin_pages range)
 {
 	size_t i = first_above(range.start);
 
@@ -436,7 +433,7 @@ void pin_pieces_give_up_spare(unsigned n, struct pin_foreign_range range)
 	}
 }
 
-bool pin_pieces_watched(struct pin_foreign_range range)
+bool pin_pieces_watched(struct pin_pages range)
 {
 	uintptr_t at = range.start;
 
@@ -451,23 +448,22 @@ bool pin_pieces_watched(struct pin_foreign_range range)
 	return true;
 }
 
-size_t pin_pieces_list(unsigned n, uintptr_t from, struct pin_foreign_range *ranges,
-		       size_t n_ranges)
+size_t pin_pieces_list(unsigned n, uintptr_t from, struct pin_pages *ranges, size_t n_ranges)
 {
 	size_t found = 0;
 
 	pthread_mutex_lock(&changing);
 	for (size_t i = first_above(from); found < n_ranges && piece_at(i); i++)
 		if (piece_at(i)->watcher == n && piece_at(i)->users)
-			ranges[found++] = (struct pin_foreign_range){piece_at(i)->start,
-								     piece_at(i)->end};
+			ranges[found++] = (struct pin_pages){piece_at(i)->start,
+							     piece_at(i)->end};
 	pthread_mutex_unlock(&changing);
 	return found;
 }
 
-void pin_pieces_watch_heap(struct pin_foreign_range range)
+void pin_pieces_watch_heap(struct pin_pages range)
 {
-	pin_uffd_watch(PIN_WATCH_HEAP, range.start, range.end - range.start);
+	pin_uffd_watch(PIN_UFFD_HEAP, range.start, range.end - range.start);
 }
 
 void pin_pieces_forget(void)

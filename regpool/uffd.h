@@ -18,6 +18,9 @@
 /* Descriptors there may be; with fewer permitted, those from the first on. */
 #define PIN_UFFDS 64
 
+/* The first watches the heap; the others what is not heap. */
+#define PIN_UFFD_HEAP 0
+
 /* Who is told, in that thread: may not wait for anybody, allocate, or write to a descriptor. */
 struct pin_uffd_user {
 	/* A message waits in descriptor n; it does so until pin_uffd_take(n, ticket). */

@@ -6,10 +6,9 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
+#include "regpool/books.h"
 #include "regpool/callers.h"
-#include "regpool/foreign.h"
 #include "regpool/gone.h"
-#include "regpool/listeners.h"
 #include "regpool/pieces.h"
 #include "regpool/pool.h"
 #include "regpool/thread.h"
@@ -25,6 +24,7 @@ _Atomic uint32_t pin_watch_pending;
 enum { UNKNOWN, ON, OFF };
 static _Atomic int state;
 static const struct pin_watch_heap *_Atomic heap;
+static pin_watch_teller *_Atomic teller;
 
 /* What happened where a descriptor watches. */
 static struct {
@@ -89,7 +89,7 @@ static void woke(unsigned n, uint32_t ticket)
  */
 static void taking(unsigned n)
 {
-	if (n == PIN_WATCH_HEAP)
+	if (n == PIN_UFFD_HEAP)
 		atomic_store(&pin_watch_pending, 1);
 	atomic_store(&events[n].what, 0);
 }
@@ -102,9 +102,9 @@ static void note(unsigned n, const struct uffd_msg *message)
 	const struct pin_watch_heap *its = atomic_load(&heap);
 
 	/* Before there are keys it is noted for those to come. */
-	if (n == PIN_WATCH_HEAP && its)
+	if (n == PIN_UFFD_HEAP && its)
 		its->withdraw(from, to - from);
-	else if (n == PIN_WATCH_HEAP)
+	else if (n == PIN_UFFD_HEAP)
 		pin_granules_replace(from, to - from);
 	atomic_store(&events[n].from, from);
 	atomic_store(&events[n].to, to);
@@ -117,7 +117,7 @@ static void took(unsigned n, const struct uffd_msg *message)
 {
 	if (message)
 		note(n, message);
-	if (n != PIN_WATCH_HEAP)
+	if (n != PIN_UFFD_HEAP)
 		return;
 	atomic_store(&pin_watch_pending, 0);
 	pin_os_wake(&pin_watch_pending);
@@ -144,9 +144,13 @@ static const struct pin_uffd_user user = {woke, taking, took, is_stuck, lost};
 
 static void tell(uintptr_t start, size_t length)
 {
+	pin_watch_teller *its = atomic_load(&teller);
+
 	atomic_fetch_add(&pin_watched.told, 1);
+	if (!its)
+		return;
 	atomic_store(&telling_since_ns, pin_os_now_ns());
-	pin_listeners_tell(start, length);
+	its(start, length);
 	atomic_store(&telling_since_ns, 0);
 }
 
@@ -162,7 +166,7 @@ static void tell_heap(void)
 /* The books are not locked meanwhile: listeners deregister. */
 static void tell_foreign(unsigned n)
 {
-	struct pin_foreign_range ranges[64];
+	struct pin_pages ranges[64];
 	uintptr_t from = 0;
 	size_t found;
 
@@ -217,18 +221,20 @@ static void note_gone(unsigned n, const struct discarder *by)
 				.from = atomic_load(&events[n].from),
 				.to = atomic_load(&events[n].to),
 				.moved_to = atomic_load(&events[n].moved_to)};
+	uint64_t again = 0;
 
 	/* What is unmapped has gone before the message comes. */
 	if (gone.what == UFFD_EVENT_UNMAP)
 		except_owner(n, atomic_load(&events[n].owner));
 	else
 		except_owner(n, gone.what == UFFD_EVENT_REMOVE ? discarder_of(by, &gone) : 0);
-	pin_gone_begin(gone);
+	pin_gone_begin(gone, &again);
+	pin_watch_tell_again(again);
 }
 
 static void tell_all(unsigned n)
 {
-	if (n == PIN_WATCH_HEAP)
+	if (n == PIN_UFFD_HEAP)
 		tell_heap();
 	tell_foreign(n);
 }
@@ -260,15 +266,17 @@ static void answer(unsigned n)
 	note_gone(n, &by);
 	if (is_late)
 		note_late(n);
-	if (n == PIN_WATCH_HEAP && its)
+	if (n == PIN_UFFD_HEAP && its)
 		its->say();
 }
 
 /* Who waits for nothing any more need not be waited for. Returns how much is left to do. */
 static unsigned settle(uint64_t answered)
 {
-	unsigned n_left = pin_gone_work();
+	uint64_t again = 0;
+	unsigned n_left = pin_gone_work(&again);
 
+	pin_watch_tell_again(again);
 	for (; answered; answered &= answered - 1) {
 		unsigned n = (unsigned)__builtin_ctzll(answered);
 
@@ -325,7 +333,7 @@ static int start(void)
 	if (!error)
 		error = pin_thread_start(run, NULL, "pinalloc-tell");
 	if (!error && !by_range())
-		error = -pin_uffd_watch(PIN_WATCH_HEAP, pin_reserve.base, pin_reserve.size);
+		error = -pin_uffd_watch(PIN_UFFD_HEAP, pin_reserve.base, pin_reserve.size);
 	return error;
 }
 
@@ -363,6 +371,11 @@ bool pin_watch_start(const struct pin_watch_heap *its)
 	return pin_watch_is_on();
 }
 
+void pin_watch_subscribe(pin_watch_teller *its)
+{
+	atomic_store(&teller, its);
+}
+
 bool pin_watch_is_on(void)
 {
 	return atomic_load_explicit(&state, memory_order_acquire) == ON;
@@ -371,12 +384,18 @@ bool pin_watch_is_on(void)
 void pin_watch_range(struct pin_range range)
 {
 	int error = by_range() && pin_watch_is_on()
-			    ? -pin_uffd_watch(PIN_WATCH_HEAP, range.start,
+			    ? -pin_uffd_watch(PIN_UFFD_HEAP, range.start,
 					      pin_range_length(range))
 			    : 0;
 
 	if (error)
 		say_unwatched(error);
+}
+
+bool pin_watch_has(const void *addr, size_t length)
+{
+	return pin_watch_is_on() &&
+	       (pin_reserve_contains(addr) || pin_books_have(pin_pages_of(addr, length)));
 }
 
 /* Also when another thread was about to begin. */
@@ -392,7 +411,7 @@ void pin_watch_leave(void)
 	memset(events, 0, sizeof events);
 	memset(&pin_watched, 0, sizeof pin_watched);
 	pin_uffd_leave();
-	pin_foreign_leave();
+	pin_books_leave();
 	pin_gone_leave();
 }
 

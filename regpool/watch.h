@@ -26,9 +26,6 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-/* The first descriptor watches the heap; the others what is not heap. */
-#define PIN_WATCH_HEAP 0
-
 /* For the report. */
 struct pin_watched {
 	_Atomic uint64_t ranges;      /* registrations of memory that is not heap, watched */
@@ -58,6 +55,17 @@ bool pin_watch_start(const struct pin_watch_heap *heap);
 
 /* Whether it has begun. */
 bool pin_watch_is_on(void);
+
+/*
+ * Called when [start, start + length) has gone, by the thread that tells: it may take locks and
+ * deregister. Set by listeners.c when it has found the first that keeps registrations; until
+ * then nobody is told.
+ */
+typedef void pin_watch_teller(uintptr_t start, size_t length);
+void pin_watch_subscribe(pin_watch_teller *teller);
+
+/* Whether all of [addr, addr + length) is watched, heap or not. */
+bool pin_watch_has(const void *addr, size_t length);
 
 /*
  * Before a range of the heap is registered: begins for it alone, where the heap is of hugetlb

@@ -77,10 +77,9 @@ size_t __wrap_pin_os_most_mappings(void)
 	return 4 * MOST_PIECES;
 }
 
-static struct pin_foreign_range at(size_t first, size_t n)
+static struct pin_pages at(size_t first, size_t n)
 {
-	return (struct pin_foreign_range){BASE + first * PIN_PAGE,
-					  BASE + (first + n) * PIN_PAGE};
+	return (struct pin_pages){BASE + first * PIN_PAGE, BASE + (first + n) * PIN_PAGE};
 }
 
 static bool add(size_t first, size_t n, uint64_t *descriptors)
@@ -101,7 +100,7 @@ static void take_away(size_t first, size_t n)
 
 static size_t count_pieces(void)
 {
-	struct pin_foreign_range ranges[PAGES];
+	struct pin_pages ranges[PAGES];
 	size_t n = 0;
 
 	for (unsigned i = 0; i < PIN_UFFDS; i++)
@@ -128,7 +127,7 @@ static void give_up_spare(size_t first, size_t n)
 /* Whether each page is watched and listed as long as somebody has it, and not listed after. */
 static bool is_right(void)
 {
-	struct pin_foreign_range ranges[PAGES];
+	struct pin_pages ranges[PAGES];
 	unsigned listed[PAGES] = {0};
 
 	for (unsigned n = 0; n < PIN_UFFDS; n++)

@@ -6,12 +6,11 @@
  */
 #include <config.h>
 
-#include "regpool/foreign.h"
+#include "regpool/watch.h"
 #include "allocator/os.h"
 #include "regpool/keys.h"
 #include "regpool/pool.h"
 #include "regpool/uffd.h"
-#include "regpool/watch.h"
 #include "test/spans.h"
 #include "test/tap.h"
 
@@ -26,7 +25,6 @@
 #define WRITABLE  (PROT_READ | PROT_WRITE)
 
 /* The linker puts these in place of the library's (--wrap). */
-void __wrap_pin_listeners_tell(uintptr_t start, size_t length);
 bool __wrap_pin_uffd_take(unsigned n, uint32_t ticket);
 bool __real_pin_uffd_take(unsigned n, uint32_t ticket);
 int __wrap_pin_uffd_watch(unsigned n, uintptr_t start, size_t length);
@@ -43,7 +41,7 @@ static _Atomic unsigned n_told;
 static _Atomic unsigned after_take_us;
 static _Atomic bool was_early; /* a call was let return before anybody was told */
 
-void __wrap_pin_listeners_tell(uintptr_t start, size_t length)
+static void tell(uintptr_t start, size_t length)
 {
 	told[n_told % MOST].start = start;
 	told[n_told % MOST].length = length;
@@ -103,7 +101,7 @@ static void discard(char *p)
 
 static bool is_watched(const char *p)
 {
-	return pin_foreign_is_watched((uintptr_t)p, LENGTH);
+	return pin_watch_has(p, LENGTH);
 }
 
 /* And what follows from it is done. */
@@ -252,6 +250,7 @@ int main(void)
 		ok(true, "without userfaultfd there is nothing to try");
 		return done_testing();
 	}
+	pin_watch_subscribe(tell);
 	pd = new_pd();
 	foreign(pd);
 	set_aside(pd);
