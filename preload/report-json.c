@@ -3,8 +3,8 @@
 #include <config.h>
 
 #include "preload/report-format.h"
-#include "regpool/domain.h"
 #include "regpool/pool.h"
+#include "regpool/registry.h"
 #include "regpool/verify.h"
 #include "regpool/watch.h"
 
@@ -47,8 +47,8 @@ static void memory(const struct pin_report *report, struct pin_output *out)
 
 static void domains(struct pin_output *out)
 {
-	for (uint32_t i = 0; i < pin_domain_count(); i++) {
-		struct pin_domain *domain = pin_domain_at(i);
+	for (uint32_t i = 0; i < pin_registry_count(); i++) {
+		struct pin_domain *domain = pin_registry_at(i);
 
 		pin_output(out, "%s{\"device\":", i ? "," : "");
 		pin_output_string(out, domain->device);
@@ -128,8 +128,8 @@ static void watch(struct pin_output *out)
 	pin_output(out, ",\n\"watch\":{\"on\":%s,\"ranges\":%lu,\"unwatchable\":%lu,",
 		   pin_watch_is_on() ? "true" : "false", pin_watched.ranges,
 		   pin_watched.unwatchable);
-	pin_output(out, "\"events\":%lu,\"invalidations\":%lu,\"late\":%lu}", pin_watched.events,
-		   pin_watched.told, pin_watched.late);
+	pin_output(out, "\"events\":%lu,\"invalidations\":%lu,\"late\":%lu}",
+		   pin_watched.events, pin_watched.told, pin_watched.late);
 }
 
 static void stability(struct pin_output *out)

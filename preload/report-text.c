@@ -5,8 +5,8 @@
 #include "allocator/log.h"
 #include "allocator/os.h"
 #include "preload/report-format.h"
-#include "regpool/domain.h"
 #include "regpool/pool.h"
+#include "regpool/registry.h"
 #include "regpool/verify.h"
 #include "regpool/watch.h"
 
@@ -142,8 +142,8 @@ static void sites(const struct pin_report *report, struct pin_output *out)
 
 static void domains(struct pin_output *out)
 {
-	for (uint32_t i = 0; i < pin_domain_count(); i++) {
-		struct pin_domain *domain = pin_domain_at(i);
+	for (uint32_t i = 0; i < pin_registry_count(); i++) {
+		struct pin_domain *domain = pin_registry_at(i);
 
 		pin_output(out, "  domain %u on %-18s %10lu memory regions, %s at the peak\n",
 			   i, domain->device, domain->created,

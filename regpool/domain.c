@@ -11,41 +11,13 @@
 #include "regpool/keys.h"
 #include "regpool/listeners.h"
 #include "regpool/node.h"
+#include "regpool/places.h"
 #include "regpool/pool.h"
 #include "regpool/prefill.h"
 #include "regpool/registrar.h"
 #include "regpool/watch.h"
 
 #include <errno.h>
-#include <string.h>
-
-struct pin_domain pin_domains[PIN_MAX_DOMAINS];
-/* PIN_CLASSES of each domain. Apart, so that domains stay small; there is memory for those
- * made. */
-static struct pin_table classes;
-static _Atomic uint32_t used;
-/* Guards the making of domains. */
-static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
-
-uint32_t pin_domain_count(void)
-{
-	return atomic_load_explicit(&used, memory_order_acquire);
-}
-
-struct pin_domain *pin_domain_at(uint32_t i)
-{
-	return &pin_domains[i];
-}
-
-struct pin_domain *pin_domain_search(const struct ibv_pd *pd)
-{
-	uint32_t n = pd ? pin_domain_count() : 0;
-
-	for (uint32_t i = 0; i < n; i++)
-		if (atomic_load_explicit(&pin_domains[i].pd, memory_order_acquire) == pd)
-			return &pin_domains[i];
-	return NULL;
-}
 
 unsigned pin_domain_rights(void)
 {
@@ -62,21 +34,13 @@ unsigned pin_domain_rights(void)
 	return rights;
 }
 
-void pin_domain_forget_all(void)
-{
-	uint32_t n = atomic_exchange(&used, 0);
-
-	for (uint32_t i = 0; i < n; i++)
-		atomic_store(&pin_domains[i].pd, NULL);
-}
-
 /*
  * The domain of a PD with its lock held, or NULL. Looked at again with the lock:
  * while waiting for it the PD may have gone and the slot be another's.
  */
 static struct pin_domain *lock_domain(const struct ibv_pd *pd)
 {
-	struct pin_domain *domain = pin_domain_find(pd);
+	struct pin_domain *domain = pin_registry_find(pd);
 
 	if (!domain)
 		return NULL;
@@ -87,81 +51,15 @@ static struct pin_domain *lock_domain(const struct ibv_pd *pd)
 	return NULL;
 }
 
-/* Whether the slot is free and its figures, if it has any, are of this device. */
-static bool is_free_for(struct pin_domain *domain, const char *device)
-{
-	return !atomic_load(&domain->pd) && !strcmp(domain->device, device);
-}
-
 static bool is_made(struct pin_table *table, size_t element_size, size_t n)
 {
 	return table->base || !pin_table_init(table, element_size, n);
-}
-
-static bool init_slot(struct pin_domain *domain)
-{
-	size_t i = (size_t)(domain - pin_domains);
-	pthread_rwlockattr_t attributes;
-	bool failed;
-
-	if (!is_made(&classes, PIN_CLASSES * sizeof(struct pin_class), PIN_MAX_DOMAINS) ||
-	    pin_table_ensure(&classes, i + 1))
-		return false;
-
-	pthread_rwlockattr_init(&attributes);
-	pthread_rwlockattr_setkind_np(&attributes,
-				      PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-	failed = pthread_rwlock_init(&domain->lock, &attributes);
-	pthread_rwlockattr_destroy(&attributes);
-	domain->classes = pin_table_at(&classes, struct pin_class, i * PIN_CLASSES);
-	return !failed;
-}
-
-/*
- * That of an earlier PD on the same device, so that finding one stays quick and
- * the report adds up; else a new one; else, when there are no more, any.
- */
-static struct pin_domain *free_slot(const char *device)
-{
-	uint32_t n = atomic_load(&used);
-
-	for (uint32_t i = 0; i < n; i++)
-		if (is_free_for(&pin_domains[i], device))
-			return &pin_domains[i];
-	if (n < PIN_MAX_DOMAINS)
-		return init_slot(&pin_domains[n]) ? &pin_domains[n] : NULL;
-	for (uint32_t i = 0; i < n; i++)
-		if (!atomic_load(&pin_domains[i].pd))
-			return &pin_domains[i];
-	return NULL;
-}
-
-static const char *device_of(const struct ibv_pd *pd)
-{
-	return pd->context && pd->context->device ? pd->context->device->name : "?";
 }
 
 /* Unless pinalloc_attach() says otherwise. */
 static void look_up_all_rights(struct pin_domain *domain)
 {
 	atomic_store(&domain->lookup, &domain->classes[pin_class_of(pin_domain_rights())]);
-}
-
-/* With the registry. */
-static void make(struct ibv_pd *pd)
-{
-	struct pin_domain *domain = free_slot(device_of(pd));
-
-	if (!domain) {
-		pin_warn_once("no room for one more protection domain: libibverbs serves it");
-		return;
-	}
-	pin_format(domain->device, sizeof domain->device, "%s", device_of(pd));
-	look_up_all_rights(domain);
-	atomic_store(&domain->context, pd->context);
-	atomic_store_explicit(&domain->pd, pd, memory_order_release);
-	if (domain == &pin_domains[used])
-		atomic_fetch_add_explicit(&used, 1, memory_order_release);
 }
 
 /* More than anybody has memory regions. */
@@ -220,10 +118,10 @@ static void withdraw(uintptr_t start, size_t length)
 
 	if (!n_bytes)
 		return;
-	for (uint32_t i = 0; i < pin_domain_count(); i++)
+	for (uint32_t i = 0; i < pin_registry_count(); i++)
 		for (struct pin_class *keys = NULL;
-		     (keys = pin_class_next(&pin_domains[i], keys));)
-			pin_keys_withdraw(keys, pin_range_of((void *)start, length));
+		     (keys = pin_class_next(pin_registry_at(i), keys));)
+			pin_places_withdraw(keys, pin_range_of((void *)start, length));
 	if (first_replaced.lost)
 		return;
 	first_replaced.start = start;
@@ -328,7 +226,7 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned most, struct pin
 static bool has_users(struct pin_domain *domain)
 {
 	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));)
-		if (pin_keys_in_use(keys))
+		if (pin_places_in_use(keys))
 			return true;
 	return false;
 }
@@ -337,7 +235,7 @@ static bool has_users(struct pin_domain *domain)
 static void deregister(struct pin_domain *domain, enum pin_clear what)
 {
 	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));)
-		pin_keys_clear(domain, keys, what);
+		pin_places_clear(domain, keys, what);
 }
 
 /*
@@ -350,7 +248,7 @@ static void retire(struct pin_domain *domain)
 	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));) {
 		keys->ahead = PIN_AHEAD_NEVER;
 		atomic_store(&keys->armed, false);
-		pin_keys_forget(domain, keys);
+		pin_places_forget(domain, keys);
 	}
 	domain->max_mr_size = 0;
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
@@ -374,7 +272,7 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 	domain->is_ending = false;
 	/* If the PD stays after all the registrar begins anew. */
 	if (result)
-		pin_registrar_wake();
+		pin_pool_changed();
 	else
 		retire(domain);
 	pthread_rwlock_unlock(&domain->lock);
@@ -399,13 +297,14 @@ void pin_domain_unimport(struct ibv_pd *pd)
 
 void pin_domain_close(const struct ibv_context *context)
 {
-	uint32_t n = pin_domain_count();
+	uint32_t n = pin_registry_count();
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct ibv_pd *pd = atomic_load(&pin_domains[i].pd);
+		struct pin_domain *domain = pin_registry_at(i);
+		struct ibv_pd *pd = atomic_load(&domain->pd);
 
 		/* Not pd->context: another device's PD may just be freed. */
-		if (pd && atomic_load(&pin_domains[i].context) == context)
+		if (pd && atomic_load(&domain->context) == context)
 			drop(pd, PIN_CLEAR_ALL);
 	}
 }
@@ -421,9 +320,7 @@ void pin_domain_notice(struct ibv_pd *pd)
 		retire(domain);
 		pthread_rwlock_unlock(&domain->lock);
 	}
-	pthread_mutex_lock(&registry);
-	make(pd);
-	pthread_mutex_unlock(&registry);
+	pin_registry_add(pd, pin_domain_rights());
 }
 
 int pin_domain_disarm(struct ibv_pd *pd)
@@ -439,8 +336,8 @@ int pin_domain_disarm(struct ibv_pd *pd)
 	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));) {
 		armed |= keys->armed;
 		keys->ahead = PIN_AHEAD_NEVER;
-		pin_keys_clear(domain, keys, PIN_CLEAR_IDLE);
-		if (!pin_keys_in_use(keys))
+		pin_places_clear(domain, keys, PIN_CLEAR_IDLE);
+		if (!pin_places_in_use(keys))
 			atomic_store(&keys->armed, false);
 	}
 	pthread_rwlock_unlock(&domain->lock);
@@ -463,6 +360,6 @@ int pin_domain_attach(struct ibv_pd *pd, unsigned access)
 	keys->ahead = pin_options.mode == PIN_MODE_EAGER ? 0 : PIN_AHEAD_NEVER;
 	atomic_store(&domain->lookup, keys);
 	pthread_rwlock_unlock(&domain->lock);
-	pin_registrar_wake();
+	pin_pool_changed();
 	return 0;
 }

@@ -9,7 +9,7 @@
 #include "regpool/evict.h"
 #include "allocator/os.h"
 #include "regpool/budget.h"
-#include "regpool/keys.h"
+#include "regpool/places.h"
 #include "regpool/pool.h"
 
 #include <errno.h>
@@ -38,6 +38,8 @@ static size_t n_listed, next, room;
 static uint32_t order;
 static size_t idle;		     /* bytes of all idle ones, listed or not */
 static _Atomic uint32_t *busy_state; /* of an entry somebody had BUSY, or NULL */
+
+_Atomic uint32_t pin_evict_clock;
 
 /* Of equal age the one found first. */
 static bool is_older(const struct candidate *a, const struct candidate *b)
@@ -88,7 +90,7 @@ static void offer(const struct candidate *candidate)
 
 static uint32_t used_at(struct pin_class *keys, uint32_t number)
 {
-	return atomic_load_explicit(&pin_keys_registration(keys, number)->used_at,
+	return atomic_load_explicit(&pin_place_registration(keys, number)->used_at,
 				    memory_order_relaxed);
 }
 
@@ -98,7 +100,7 @@ static void look_at(struct pin_domain *domain, struct pin_class *keys, uint32_t 
 	struct candidate candidate = {domain,
 				      keys,
 				      number,
-				      pin_keys_at(keys, number)->length,
+				      pin_place_or_null(keys, number)->length,
 				      used_at(keys, number),
 				      0,
 				      order++};
@@ -116,10 +118,10 @@ static void search_class(struct pin_domain *domain, struct pin_class *keys, uint
 	uint32_t n = keys->n_places;
 	struct pin_entry *entry;
 
-	for (uint32_t i = 0; i < n && (entry = pin_keys_at(keys, i)); i++) {
+	for (uint32_t i = 0; i < n && (entry = pin_place_or_null(keys, i)); i++) {
 		if (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
 			busy_state = &entry->state;
-		else if (pin_keys_is_idle(keys, i))
+		else if (pin_place_is_idle(keys, i))
 			look_at(domain, keys, i, now);
 	}
 }
@@ -135,19 +137,19 @@ static void sort_list(void)
 
 static size_t count_all(void)
 {
-	uint32_t n = pin_domain_count();
+	uint32_t n = pin_registry_count();
 	size_t sum = 0;
 
 	for (uint32_t i = 0; i < n; i++)
 		for (struct pin_class *keys = NULL;
-		     (keys = pin_class_next(pin_domain_at(i), keys));)
+		     (keys = pin_class_next(pin_registry_at(i), keys));)
 			sum += keys->n_places;
 	return sum;
 }
 
 static void search(void)
 {
-	uint32_t now = pin_keys_clock(), n = pin_domain_count();
+	uint32_t now = atomic_load(&pin_evict_clock), n = pin_registry_count();
 
 	n_listed = next = idle = order = 0;
 	busy_state = NULL;
@@ -155,7 +157,7 @@ static void search(void)
 	if (room > MOST)
 		room = MOST;
 	for (uint32_t i = 0; i < n; i++) {
-		struct pin_domain *domain = pin_domain_at(i);
+		struct pin_domain *domain = pin_registry_at(i);
 		struct pin_class *keys = NULL;
 
 		while (atomic_load(&domain->pd) && (keys = pin_class_next(domain, keys)))
@@ -171,7 +173,7 @@ static const struct candidate *first_listed(void)
 		const struct candidate *candidate = &list[next];
 
 		if (used_at(candidate->keys, candidate->number) == candidate->used_at &&
-		    pin_keys_is_idle(candidate->keys, candidate->number))
+		    pin_place_is_idle(candidate->keys, candidate->number))
 			return candidate;
 		idle -= candidate->length;
 	}
@@ -233,7 +235,7 @@ bool pin_evict_one(size_t wanted)
 			pin_os_wait(busy, PIN_ENTRY_BUSY);
 			return true;
 		}
-		error = pin_keys_release_idle(oldest.domain, oldest.keys, oldest.number);
+		error = pin_place_release_idle(oldest.domain, oldest.keys, oldest.number);
 	} while (error == -EBUSY);
 	if (error)
 		return false;

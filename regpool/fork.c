@@ -3,9 +3,9 @@
 
 #include "regpool/fork.h"
 #include "allocator/log.h"
-#include "regpool/domain.h"
 #include "regpool/ibverbs.h"
 #include "regpool/pool.h"
+#include "regpool/registry.h"
 
 #include <pthread.h>
 
@@ -64,7 +64,7 @@ int pin_fork_init(void)
 static void in_child(void)
 {
 	pin_pool_stop(PIN_CHILD);
-	pin_domain_forget_all();
+	pin_registry_forget();
 }
 
 static void install(void)

@@ -1,20 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <config.h>
 
-#include "regpool/places.h"
+#include "regpool/keys.h"
+#include "allocator/log.h"
 #include "allocator/os.h"
 #include "allocator/span.h"
 #include "regpool/choice.h"
+#include "regpool/evict.h"
+#include "regpool/pool.h"
 #include "regpool/register.h"
-#include "regpool/registrar.h"
 #include "regpool/verify.h"
-
-static _Atomic uint32_t clock_now; /* ticks at each registration, for eviction */
-
-uint32_t pin_keys_clock(void)
-{
-	return atomic_load(&clock_now);
-}
 
 /*
  * Registers a range for a place that is BUSY and this thread's. Without `mr` the place is free
@@ -22,7 +17,7 @@ uint32_t pin_keys_clock(void)
  */
 static bool fill(struct pin_class *keys, uint32_t number, struct ibv_mr *mr)
 {
-	struct pin_registration *registration = pin_keys_registration(keys, number);
+	struct pin_registration *registration = pin_place_registration(keys, number);
 	struct pin_entry *entry = pin_place(keys, number);
 	bool found;
 
@@ -34,7 +29,7 @@ static bool fill(struct pin_class *keys, uint32_t number, struct ibv_mr *mr)
 	}
 	pin_verify_registered(pin_place_range(entry));
 	registration->mr = mr;
-	registration->used_at = atomic_fetch_add(&clock_now, 1) + 1;
+	registration->used_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
 	registration->provider_bytes = pin_register_readable_bytes(mr);
 	entry->lkey = mr->lkey;
 	entry->rkey = mr->rkey;
@@ -53,6 +48,25 @@ static void narrow(struct pin_class *keys, uint32_t number, struct pin_range ran
 	pthread_mutex_unlock(&keys->lock);
 }
 
+/* As long as room is wanting, and it may, idle memory regions give way. */
+static struct ibv_mr *register_range(struct pin_domain *domain, unsigned access,
+				     struct pin_range range, bool may_evict, int *error)
+{
+	uint64_t began = pin_os_now_ns();
+	struct ibv_mr *mr;
+
+	do {
+		mr = pin_register_range(domain, access, range, error);
+	} while (!mr && may_evict && pin_register_lacks_room(*error) &&
+		 pin_evict_one(pin_range_length(range)));
+	atomic_fetch_add_explicit(&pin_pool.ns, pin_os_now_ns() - began, memory_order_relaxed);
+	if (mr)
+		pin_debug("%s at %p registered%s on %s: lkey 0x%x",
+			  PIN_SIZE(pin_range_length(range)), (void *)range.start,
+			  may_evict ? "" : " ahead", domain->device, mr->lkey);
+	return mr;
+}
+
 /* The place's range or, where that does not fit, what is wanted of it. */
 static bool register_place(struct pin_domain *domain, struct pin_class *keys, uint32_t number,
 			   struct pin_range wanted, bool may_evict)
@@ -63,17 +77,17 @@ static bool register_place(struct pin_domain *domain, struct pin_class *keys, ui
 	int error;
 	bool found;
 
-	mr = pin_register_range(domain, access, range, may_evict, &error);
+	mr = register_range(domain, access, range, may_evict, &error);
 	if (!mr && pin_range_length(wanted) < pin_range_length(range)) {
 		range = wanted;
 		narrow(keys, number, range);
-		mr = pin_register_range(domain, access, range, may_evict, &error);
+		mr = register_range(domain, access, range, may_evict, &error);
 	}
 	if (!mr)
 		pin_register_say_failed(domain, range, error);
 	found = fill(keys, number, mr);
 	if (mr)
-		pin_place_sweep(domain, keys, range);
+		pin_places_sweep(domain, keys, range);
 	return found;
 }
 
@@ -140,10 +154,10 @@ static struct pin_entry *found(struct pin_class *keys, const void *addr, size_t 
 /* One that another thread registers, or deregisters, and has the range. With the lock. */
 static struct pin_entry *under_way(struct pin_class *keys, struct pin_range range)
 {
-	struct pin_walk walk = pin_walk(keys, range);
+	struct pin_walk walk = pin_places_walk(keys, range);
 	uint32_t number;
 
-	while ((number = pin_walk_next(keys, &walk)) != PIN_NO_ENTRY) {
+	while ((number = pin_places_next(keys, &walk)) != PIN_NO_ENTRY) {
 		struct pin_entry *entry = pin_place(keys, number);
 
 		if (entry->state == PIN_ENTRY_BUSY &&
@@ -168,7 +182,7 @@ static bool is_hopeless(struct pin_class *keys, struct pin_range range)
 
 	return pin_granules_any_replaced(range) ||
 	       (pin_granule_of(range.start) < keys->failures.committed &&
-		failure->released == pin_keys_releases() + 1 &&
+		failure->released == pin_register_releases() + 1 &&
 		failure->n_granules <= pin_range_length(range) >> PIN_GRANULE_SHIFT);
 }
 
@@ -224,7 +238,7 @@ bool pin_keys_prepare(struct pin_domain *domain, struct pin_class *keys, const v
 		      size_t length)
 {
 	/* Before it is tried: room made meanwhile lets the next one try again. */
-	uint32_t released = pin_keys_releases(), number;
+	uint32_t released = pin_register_releases(), number;
 	struct pin_range range;
 	enum step step;
 
@@ -236,7 +250,7 @@ bool pin_keys_prepare(struct pin_domain *domain, struct pin_class *keys, const v
 		return step == HAS;
 	if (register_place(domain, keys, number, range, true)) {
 		come_closer_to_ahead(keys);
-		pin_registrar_wake();
+		pin_pool_changed();
 		return true;
 	}
 	note_failure(keys, range, released);
@@ -264,7 +278,7 @@ bool pin_keys_prepare_ahead(struct pin_domain *domain, struct pin_class *keys,
 /* Not written when it is right already: the line is every thread's. */
 static void touch(struct pin_registration *registration)
 {
-	uint32_t now = atomic_load_explicit(&clock_now, memory_order_relaxed);
+	uint32_t now = atomic_load_explicit(&pin_evict_clock, memory_order_relaxed);
 
 	if (atomic_load_explicit(&registration->used_at, memory_order_relaxed) != now)
 		atomic_store_explicit(&registration->used_at, now, memory_order_relaxed);
@@ -282,7 +296,7 @@ static struct pin_registration *use_found(struct pin_class *keys, const void *ad
 	if (PIN_UNLIKELY(number == PIN_NO_ENTRY))
 		return NULL;
 	entry = pin_place(keys, number);
-	registration = pin_keys_registration(keys, number);
+	registration = pin_place_registration(keys, number);
 	count = &registration->users[pin_lane()];
 	/* Both sequentially consistent: claim() does the same the other way round. */
 	atomic_fetch_add(&count->n, 1);

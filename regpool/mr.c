@@ -5,6 +5,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/span.h"
+#include "regpool/domain.h"
 #include "regpool/evict.h"
 #include "regpool/foreign.h"
 #include "regpool/keys.h"
@@ -84,7 +85,7 @@ static enum pin_reason serve(const struct request *request, struct pin_proxy *pr
 	reason = examine(request);
 	if (reason != PIN_SERVED)
 		return reason;
-	domain = pin_domain_find(request->pd);
+	domain = pin_registry_find(request->pd);
 	number = pin_class_of(request->access);
 	if (PIN_UNLIKELY(!domain || !domain->classes[number].armed)) {
 		reason = arm(request, &domain);
@@ -191,7 +192,7 @@ static int deregister_real(struct ibv_mr *mr, int (*dereg_mr)(struct ibv_mr *mr)
 		pin_foreign_end(&foreign, error ? mr : NULL);
 	/* Room for what did not fit. */
 	if (!error)
-		pin_keys_released();
+		pin_register_released();
 	return error;
 }
 
@@ -327,7 +328,7 @@ int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *add
 static PIN_COLD int look_up_slowly(struct ibv_pd *pd, const void *addr, size_t length,
 				   struct pin_entry **entry)
 {
-	struct pin_domain *domain = pin_domain_find(pd);
+	struct pin_domain *domain = pin_registry_find(pd);
 	struct pin_class *keys;
 	int saved = errno;
 
@@ -367,7 +368,7 @@ static inline struct pin_entry *entry_held(struct pin_domain *domain, const void
 static __attribute__((noinline)) int look_up(struct ibv_pd *pd, const void *addr, size_t length,
 					     uint32_t *lkey, uint32_t *rkey)
 {
-	struct pin_domain *domain = pin_domain_find(pd);
+	struct pin_domain *domain = pin_registry_find(pd);
 	struct pin_entry *entry;
 	int error;
 
@@ -389,9 +390,9 @@ int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, uint32_t *
 {
 	struct pin_entry *entry;
 
-	if (PIN_UNLIKELY(!pd || !pin_domain_is_first(pd) || pin_watch_is_pending()))
+	if (PIN_UNLIKELY(!pd || !pin_registry_is_first(pd) || pin_watch_is_pending()))
 		return look_up(pd, addr, length, lkey, rkey);
-	entry = entry_held(&pin_domains[0], addr, length);
+	entry = entry_held(&pin_registry[0], addr, length);
 	if (PIN_UNLIKELY(!entry))
 		return look_up(pd, addr, length, lkey, rkey);
 	*lkey = entry->lkey;

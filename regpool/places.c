@@ -8,18 +8,6 @@
 
 #include <errno.h>
 
-static _Atomic uint32_t releases; /* MRs given back, for requests that failed */
-
-uint32_t pin_keys_releases(void)
-{
-	return atomic_load(&releases);
-}
-
-void pin_keys_released(void)
-{
-	atomic_fetch_add(&releases, 1);
-}
-
 static void settle(struct pin_entry *entry, uint32_t state)
 {
 	atomic_store_explicit(&entry->state, state, memory_order_release);
@@ -28,7 +16,7 @@ static void settle(struct pin_entry *entry, uint32_t state)
 
 static bool has_users(struct pin_class *keys, uint32_t number)
 {
-	const struct pin_registration *registration = pin_keys_registration(keys, number);
+	const struct pin_registration *registration = pin_place_registration(keys, number);
 
 	for (int i = 0; i < PIN_LANES; i++)
 		if (atomic_load(&registration->users[i].n))
@@ -66,7 +54,7 @@ static void link_in(struct pin_class *keys, uint32_t number)
 	const struct pin_entry *entry = pin_place(keys, number);
 	uint32_t *first = first_at(keys, entry->start);
 
-	pin_keys_registration(keys, number)->next = *first;
+	pin_place_registration(keys, number)->next = *first;
 	*first = number + 1;
 	if (keys->longest < entry->length)
 		keys->longest = entry->length;
@@ -77,12 +65,12 @@ static void link_out(struct pin_class *keys, uint32_t number)
 	uint32_t *link = first_at(keys, pin_place(keys, number)->start);
 
 	while (*link != number + 1)
-		link = &pin_keys_registration(keys, *link - 1)->next;
-	*link = pin_keys_registration(keys, number)->next;
+		link = &pin_place_registration(keys, *link - 1)->next;
+	*link = pin_place_registration(keys, number)->next;
 }
 
 /* None that meets the range starts further below it than the longest is. */
-struct pin_walk pin_walk(struct pin_class *keys, struct pin_range range)
+struct pin_walk pin_places_walk(struct pin_class *keys, struct pin_range range)
 {
 	uintptr_t end = pin_granule_start(keys->starting.committed), at = pin_reserve.base;
 
@@ -93,7 +81,7 @@ struct pin_walk pin_walk(struct pin_class *keys, struct pin_range range)
 	return (struct pin_walk){range, at, 0};
 }
 
-uint32_t pin_walk_next(struct pin_class *keys, struct pin_walk *walk)
+uint32_t pin_places_next(struct pin_class *keys, struct pin_walk *walk)
 {
 	uint32_t number;
 
@@ -104,7 +92,7 @@ uint32_t pin_walk_next(struct pin_class *keys, struct pin_walk *walk)
 			walk->next = *first_at(keys, walk->at);
 		}
 		number = walk->next - 1;
-		walk->next = pin_keys_registration(keys, number)->next;
+		walk->next = pin_place_registration(keys, number)->next;
 	} while (!pin_range_meets(pin_place_range(pin_place(keys, number)), walk->range));
 	return number;
 }
@@ -115,7 +103,7 @@ static void publish(struct pin_class *keys, uint32_t number)
 	const struct pin_entry *entry = pin_place(keys, number);
 	struct pin_range range = pin_place_range(entry);
 
-	if (pin_keys_registration(keys, number)->is_stale)
+	if (pin_place_registration(keys, number)->is_stale)
 		return;
 	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE) {
 		uint32_t value = *cover_at(keys, p);
@@ -135,13 +123,13 @@ void pin_place_publish(struct pin_class *keys, uint32_t number, uint32_t state)
 static void unpublish(struct pin_class *keys, uint32_t number)
 {
 	struct pin_range range = pin_place_range(pin_place(keys, number));
-	struct pin_walk walk = pin_walk(keys, range);
+	struct pin_walk walk = pin_places_walk(keys, range);
 	uint32_t other;
 
 	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
 		if (*cover_at(keys, p) == number + 1)
 			set_cover(keys, p, 0);
-	while ((other = pin_walk_next(keys, &walk)) != PIN_NO_ENTRY)
+	while ((other = pin_places_next(keys, &walk)) != PIN_NO_ENTRY)
 		if (other != number && pin_place(keys, other)->state & PIN_ENTRY_READY)
 			publish(keys, other);
 }
@@ -176,7 +164,7 @@ static uint32_t free_place(struct pin_class *keys)
 	uint32_t number = keys->free;
 
 	if (number) {
-		keys->free = pin_keys_registration(keys, number - 1)->next;
+		keys->free = pin_place_registration(keys, number - 1)->next;
 		return number - 1;
 	}
 	if (keys->n_places >= keys->room && !make_room(keys, (size_t)keys->n_places + 1))
@@ -203,7 +191,7 @@ uint32_t pin_place_take(struct pin_class *keys, struct pin_range range)
 	number = free_place(keys);
 	if (number == PIN_NO_ENTRY)
 		return PIN_NO_ENTRY;
-	pin_keys_registration(keys, number)->is_stale = false;
+	pin_place_registration(keys, number)->is_stale = false;
 	set_range(keys, number, range);
 	atomic_store(&pin_place(keys, number)->state, PIN_ENTRY_BUSY);
 	return number;
@@ -218,7 +206,7 @@ void pin_place_narrow(struct pin_class *keys, uint32_t number, struct pin_range 
 void pin_place_free(struct pin_class *keys, uint32_t number)
 {
 	link_out(keys, number);
-	pin_keys_registration(keys, number)->next = keys->free;
+	pin_place_registration(keys, number)->next = keys->free;
 	keys->free = number + 1;
 	settle(pin_place(keys, number), 0);
 }
@@ -244,7 +232,7 @@ static bool deregister(struct pin_domain *domain, struct pin_class *keys, uint32
 	bool gone;
 
 	pin_verify_deregister(range);
-	gone = pin_register_undo(domain, pin_keys_registration(keys, number)->mr, range);
+	gone = pin_register_undo(domain, pin_place_registration(keys, number)->mr, range);
 	if (!gone)
 		pin_verify_registered(range);
 	pthread_mutex_lock(&keys->lock);
@@ -262,7 +250,7 @@ static bool deregister(struct pin_domain *domain, struct pin_class *keys, uint32
  */
 static void list_leftover(struct pin_class *keys, uint32_t number)
 {
-	struct pin_registration *registration = pin_keys_registration(keys, number);
+	struct pin_registration *registration = pin_place_registration(keys, number);
 
 	if (registration->is_leftover)
 		return;
@@ -274,7 +262,7 @@ static void list_leftover(struct pin_class *keys, uint32_t number)
 /* If no look-up finds it, it is claimed and comes before the others, or is a leftover. */
 static uint32_t claim_unwanted(struct pin_class *keys, uint32_t number, uint32_t others)
 {
-	struct pin_registration *registration = pin_keys_registration(keys, number);
+	struct pin_registration *registration = pin_place_registration(keys, number);
 
 	if (registration->is_leftover || pin_place(keys, number)->state != PIN_ENTRY_READY ||
 	    is_wanted(keys, number))
@@ -291,22 +279,23 @@ static uint32_t claim_unwanted(struct pin_class *keys, uint32_t number, uint32_t
 static uint32_t claim_all_unwanted(struct pin_class *keys, struct pin_range range)
 {
 	uint32_t number, next = keys->leftovers, claimed = 0;
-	struct pin_walk walk = pin_walk(keys, range);
+	struct pin_walk walk = pin_places_walk(keys, range);
 
 	keys->leftovers = 0;
 	while ((number = next)) {
-		struct pin_registration *registration = pin_keys_registration(keys, number - 1);
+		struct pin_registration *registration = pin_place_registration(keys,
+									       number - 1);
 
 		next = registration->other;
 		registration->is_leftover = false;
 		claimed = claim_unwanted(keys, number - 1, claimed);
 	}
-	while ((number = pin_walk_next(keys, &walk)) != PIN_NO_ENTRY)
+	while ((number = pin_places_next(keys, &walk)) != PIN_NO_ENTRY)
 		claimed = claim_unwanted(keys, number, claimed);
 	return claimed;
 }
 
-void pin_place_sweep(struct pin_domain *domain, struct pin_class *keys, struct pin_range range)
+void pin_places_sweep(struct pin_domain *domain, struct pin_class *keys, struct pin_range range)
 {
 	uint32_t number, next;
 
@@ -314,25 +303,20 @@ void pin_place_sweep(struct pin_domain *domain, struct pin_class *keys, struct p
 	next = claim_all_unwanted(keys, range);
 	pthread_mutex_unlock(&keys->lock);
 	while ((number = next)) {
-		next = pin_keys_registration(keys, number - 1)->other;
+		next = pin_place_registration(keys, number - 1)->other;
 		deregister(domain, keys, number - 1, PIN_ENTRY_READY);
 	}
 }
 
-void pin_keys_sweep(struct pin_domain *domain, struct pin_class *keys)
+bool pin_place_is_idle(struct pin_class *keys, uint32_t number)
 {
-	pin_place_sweep(domain, keys, (struct pin_range){0, 0});
-}
-
-bool pin_keys_is_idle(struct pin_class *keys, uint32_t number)
-{
-	const struct pin_entry *entry = pin_keys_at(keys, number);
+	const struct pin_entry *entry = pin_place_or_null(keys, number);
 
 	return entry && atomic_load(&entry->state) == PIN_ENTRY_READY &&
 	       !has_users(keys, number);
 }
 
-int pin_keys_release_idle(struct pin_domain *domain, struct pin_class *keys, uint32_t number)
+int pin_place_release_idle(struct pin_domain *domain, struct pin_class *keys, uint32_t number)
 {
 	bool claimed;
 
@@ -346,7 +330,7 @@ int pin_keys_release_idle(struct pin_domain *domain, struct pin_class *keys, uin
 	return deregister(domain, keys, number, PIN_ENTRY_READY) ? 0 : -EIO;
 }
 
-bool pin_keys_in_use(struct pin_class *keys)
+bool pin_places_in_use(struct pin_class *keys)
 {
 	for (uint32_t i = 0; i < keys->n_places; i++)
 		if (has_users(keys, i))
@@ -355,17 +339,17 @@ bool pin_keys_in_use(struct pin_class *keys)
 }
 
 /* All are stale before the first is found no more: none takes the place of another. */
-void pin_keys_withdraw(struct pin_class *keys, struct pin_range range)
+void pin_places_withdraw(struct pin_class *keys, struct pin_range range)
 {
 	struct pin_walk walk;
 	uint32_t number;
 
 	pthread_mutex_lock(&keys->lock);
-	walk = pin_walk(keys, range);
-	while ((number = pin_walk_next(keys, &walk)) != PIN_NO_ENTRY)
-		pin_keys_registration(keys, number)->is_stale = true;
-	walk = pin_walk(keys, range);
-	while ((number = pin_walk_next(keys, &walk)) != PIN_NO_ENTRY)
+	walk = pin_places_walk(keys, range);
+	while ((number = pin_places_next(keys, &walk)) != PIN_NO_ENTRY)
+		pin_place_registration(keys, number)->is_stale = true;
+	walk = pin_places_walk(keys, range);
+	while ((number = pin_places_next(keys, &walk)) != PIN_NO_ENTRY)
 		if (pin_place(keys, number)->state & PIN_ENTRY_READY) {
 			unpublish(keys, number);
 			list_leftover(keys, number);
@@ -402,7 +386,7 @@ static void let_stay(struct pin_class *keys, uint32_t number)
 	pthread_mutex_unlock(&keys->lock);
 }
 
-void pin_keys_clear(struct pin_domain *domain, struct pin_class *keys, enum pin_clear what)
+void pin_places_clear(struct pin_domain *domain, struct pin_class *keys, enum pin_clear what)
 {
 	for (uint32_t i = 0; i < keys->n_places; i++) {
 		uint32_t state = take_over(keys, i);
@@ -413,7 +397,7 @@ void pin_keys_clear(struct pin_domain *domain, struct pin_class *keys, enum pin_
 			deregister(domain, keys, i, state);
 	}
 	/* Whatever failed. */
-	pin_keys_released();
+	pin_register_released();
 }
 
 /* One whose registration is gone already. */
@@ -428,10 +412,10 @@ static void forget(struct pin_domain *domain, struct pin_class *keys, uint32_t n
 	pthread_mutex_unlock(&keys->lock);
 }
 
-void pin_keys_forget(struct pin_domain *domain, struct pin_class *keys)
+void pin_places_forget(struct pin_domain *domain, struct pin_class *keys)
 {
 	for (uint32_t i = 0; i < keys->n_places; i++) {
-		struct pin_user_count *users = pin_keys_registration(keys, i)->users;
+		struct pin_user_count *users = pin_place_registration(keys, i)->users;
 
 		if (take_over(keys, i))
 			forget(domain, keys, i);
@@ -439,5 +423,5 @@ void pin_keys_forget(struct pin_domain *domain, struct pin_class *keys)
 		for (int lane = 0; lane < PIN_LANES; lane++)
 			atomic_store(&users[lane].n, 0);
 	}
-	pin_keys_released();
+	pin_register_released();
 }

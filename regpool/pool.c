@@ -3,6 +3,7 @@
 
 #include "regpool/pool.h"
 #include "allocator/options.h"
+#include "allocator/os.h"
 
 struct pin_pool pin_pool;
 
@@ -32,6 +33,24 @@ void pin_pool_init(bool enabled)
 void pin_pool_stop(enum pin_reason why)
 {
 	atomic_store_explicit(&pin_pool.off, (int)why, memory_order_relaxed);
+}
+
+static _Atomic uint32_t changes;
+
+void pin_pool_changed(void)
+{
+	atomic_fetch_add(&changes, 1);
+	pin_os_wake(&changes);
+}
+
+uint32_t pin_pool_changes(void)
+{
+	return atomic_load(&changes);
+}
+
+void pin_pool_await_change(uint32_t seen, uint64_t ms)
+{
+	pin_os_wait_ms(&changes, seen, ms);
 }
 
 void pin_level_peak(_Atomic size_t *level, _Atomic size_t *peak)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What is true of the pool as a whole: whether it serves at all, what it has
- * counted, what it has pinned.
+ * counted, what it has pinned, and when there is news of it.
  */
 #ifndef PIN_POOL_H
 #define PIN_POOL_H
@@ -68,6 +68,18 @@ static inline void pin_pool_count(enum pin_reason reason)
 	atomic_fetch_add_explicit(&pin_pool.requests[pin_lane()].by_reason[reason], 1,
 				  memory_order_relaxed);
 }
+
+/*
+ * There may be something to register ahead: a request was registered, the heap has grown.
+ * Lock-free, never allocates: also who is told that the heap grows.
+ */
+void pin_pool_changed(void);
+
+/* How often that was so. */
+uint32_t pin_pool_changes(void);
+
+/* Sleeps until that is no longer `seen`, as pin_os_wait_ms(). */
+void pin_pool_await_change(uint32_t seen, uint64_t ms);
 
 /* Requests counted under a reason so far. */
 uint64_t pin_pool_requests(enum pin_reason reason);

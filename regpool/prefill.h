@@ -6,7 +6,7 @@
 #ifndef PIN_PREFILL_H
 #define PIN_PREFILL_H
 
-#include "regpool/domain.h"
+#include "regpool/registry.h"
 
 /*
  * Who makes free memory of so many bytes, in one piece: its address, or NULL. Once, from the

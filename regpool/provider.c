@@ -34,7 +34,7 @@ static int rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
  */
 static int dealloc_pd(struct ibv_pd *pd)
 {
-	struct pin_domain *domain = pin_domain_find(pd);
+	struct pin_domain *domain = pin_registry_find(pd);
 
 	if (domain && !domain->is_ending)
 		return pin_domain_dealloc(pd);

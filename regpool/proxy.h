@@ -8,8 +8,7 @@
 #ifndef PIN_PROXY_H
 #define PIN_PROXY_H
 
-#include "regpool/domain.h"
-#include "regpool/keys.h"
+#include "regpool/places.h"
 
 /* The largest provider structure known is irdma's, under 128 bytes. */
 #define PIN_PROVIDER_BYTES 192

@@ -4,11 +4,8 @@
 #include "regpool/register.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
-#include "allocator/os.h"
 #include "allocator/span.h"
 #include "regpool/budget.h"
-#include "regpool/evict.h"
-#include "regpool/keys.h"
 #include "regpool/node.h"
 #include "regpool/pool.h"
 #include "regpool/watch.h"
@@ -25,6 +22,18 @@
 /* Errno values no registration has. */
 #define TOO_LARGE  EFBIG
 #define OVER_LIMIT EDQUOT
+
+static _Atomic uint32_t releases; /* MRs given back, for requests that failed */
+
+void pin_register_released(void)
+{
+	atomic_fetch_add(&releases, 1);
+}
+
+uint32_t pin_register_releases(void)
+{
+	return atomic_load(&releases);
+}
 
 /* The provider allocated it with malloc, so malloc knows how much there is. */
 uint32_t pin_register_readable_bytes(struct ibv_mr *mr)
@@ -71,7 +80,7 @@ static void say_used_up(const struct pin_domain *domain, size_t length)
 		say_pinned_up(domain, pin_budget_pinned_limit());
 }
 
-/* One try, within the budget. */
+/* Within the budget. */
 static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
 				struct pin_range range, int *error)
 {
@@ -98,25 +107,22 @@ static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
 }
 
 struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
-				  struct pin_range range, bool may_evict, int *error)
+				  struct pin_range range, int *error)
 {
-	uint64_t began = pin_os_now_ns();
-	struct ibv_mr *mr;
+	struct ibv_mr *mr = try_range(domain, access, range, error);
 
-	do {
-		mr = try_range(domain, access, range, error);
-	} while (!mr && (*error == OVER_LIMIT || pin_ibverbs_out_of_room(*error)) &&
-		 may_evict && pin_evict_one(pin_range_length(range)));
-	atomic_fetch_add_explicit(&pin_pool.ns, pin_os_now_ns() - began, memory_order_relaxed);
 	if (!mr)
 		return NULL;
 	atomic_fetch_add(&pin_pool.created, 1);
 	atomic_fetch_add(&domain->created, 1);
 	atomic_fetch_add(&domain->registered, pin_range_length(range));
 	pin_level_peak(&domain->registered, &domain->registered_peak);
-	pin_debug("%s at %p registered%s on %s: lkey 0x%x", PIN_SIZE(pin_range_length(range)),
-		  (void *)range.start, may_evict ? "" : " ahead", domain->device, mr->lkey);
 	return mr;
+}
+
+bool pin_register_lacks_room(int error)
+{
+	return error == OVER_LIMIT || pin_ibverbs_out_of_room(error);
 }
 
 void pin_register_say_failed(const struct pin_domain *domain, struct pin_range range, int error)
@@ -141,7 +147,7 @@ void pin_register_note_gone(struct pin_domain *domain, struct pin_range range)
 	atomic_fetch_add(&pin_pool.destroyed, 1);
 	atomic_fetch_sub(&domain->registered, pin_range_length(range));
 	pin_budget_give(range);
-	pin_keys_released();
+	pin_register_released();
 }
 
 bool pin_register_undo(struct pin_domain *domain, struct ibv_mr *mr, struct pin_range range)

@@ -12,9 +12,10 @@
 #include "allocator/os.h"
 #include "allocator/span.h"
 #include "regpool/choice.h"
-#include "regpool/domain.h"
 #include "regpool/keys.h"
+#include "regpool/places.h"
 #include "regpool/pool.h"
+#include "regpool/registry.h"
 #include "regpool/thread.h"
 
 #include <pthread.h>
@@ -36,8 +37,6 @@
 
 /* Where more is not pinned two threads work, if there are processors for them. */
 #define MUCH (512 * PIN_MIB)
-
-static _Atomic uint32_t events;
 
 /* One look at the whole heap. */
 struct pass {
@@ -144,10 +143,10 @@ static void visit(struct pass *pass, const struct pin_span *span, struct pin_ran
 
 	atomic_fetch_add(&pass->ns, pin_os_now_ns() - began);
 	atomic_fetch_add(&pass->n_new, n_new);
-	for (uint32_t i = 0; i < pin_domain_count(); i++)
+	for (uint32_t i = 0; i < pin_registry_count(); i++)
 		for (struct pin_class *keys = NULL;
-		     (keys = pin_class_next(pin_domain_at(i), keys));)
-			register_chunk(pin_domain_at(i), keys, span, chunk, is_quiet);
+		     (keys = pin_class_next(pin_registry_at(i), keys));)
+			register_chunk(pin_registry_at(i), keys, span, chunk, is_quiet);
 }
 
 /*
@@ -183,7 +182,7 @@ static void sweep(struct pin_domain *domain)
 	pthread_rwlock_rdlock(&domain->lock);
 	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));)
 		if (keys->armed)
-			pin_keys_sweep(domain, keys);
+			pin_places_sweep(domain, keys, (struct pin_range){0, 0});
 	pthread_rwlock_unlock(&domain->lock);
 }
 
@@ -191,8 +190,8 @@ static void do_pass(struct pass *pass)
 {
 	bool is_much = pin_span_bytes() > pin_pool.pinned + MUCH;
 
-	for (uint32_t i = 0; i < pin_domain_count(); i++)
-		sweep(pin_domain_at(i));
+	for (uint32_t i = 0; i < pin_registry_count(); i++)
+		sweep(pin_registry_at(i));
 	pass->n_new = pass->ns = 0;
 	pass->n_parts = is_much && pin_os_processors() > 1 ? 2 : 1;
 	if (pass->n_parts > 1)
@@ -249,7 +248,7 @@ static void *run(void *unused)
 	uint64_t pause = 0, new_at = 0, waits_from = 0;
 
 	for (uint32_t seen = 0, now = 0;; seen = now) {
-		now = atomic_load(&events);
+		now = pin_pool_changes();
 		pass.is_quiet = has_passed(new_at, QUIET_MS);
 		do_pass(&pass);
 		if (pass.n_new)
@@ -260,7 +259,7 @@ static void *run(void *unused)
 			waits_from = new_at;
 		pin_os_sleep_ms(least_pause(pass.ns));
 		pause = next_pause(now == seen ? pause : 0, pass.is_quiet && !pass.n_new);
-		pin_os_wait_ms(&events, now, pause);
+		pin_pool_await_change(now, pause);
 		pass.is_due = waits_from && has_passed(waits_from, DUE_MS);
 	}
 	return unused;
@@ -275,7 +274,7 @@ static void start(void)
 			 "it is first asked for",
 			 strerrordesc_np(error));
 	else
-		pin_span_subscribe(pin_registrar_wake);
+		pin_span_subscribe(pin_pool_changed);
 }
 
 void pin_registrar_start(void)
@@ -283,11 +282,5 @@ void pin_registrar_start(void)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, start);
-	pin_registrar_wake();
-}
-
-void pin_registrar_wake(void)
-{
-	atomic_fetch_add(&events, 1);
-	pin_os_wake(&events);
+	pin_pool_changed();
 }

@@ -6,10 +6,10 @@
 #ifndef PIN_REGISTRAR_H
 #define PIN_REGISTRAR_H
 
-/* Starts it, the first time; then wakes it. Not from inside malloc. */
+/*
+ * Starts it, the first time; from then on it looks when pin_pool_changed() is called, as this
+ * does. Not from inside malloc.
+ */
 void pin_registrar_start(void);
-
-/* There may be work. Lock-free, never allocates: also who is told that the heap grows. */
-void pin_registrar_wake(void);
 
 #endif

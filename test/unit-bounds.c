@@ -62,7 +62,7 @@ static struct ibv_pd *begin(unsigned seed)
 
 static struct pin_class *class_of(struct ibv_pd *pd)
 {
-	return &pin_domain_find(pd)->classes[pin_class_of(RIGHTS)];
+	return &pin_registry_find(pd)->classes[pin_class_of(RIGHTS)];
 }
 
 /* Of those that somebody uses or has keys of. */
@@ -72,9 +72,9 @@ static size_t used_bytes(struct ibv_pd *pd)
 	size_t n = 0;
 
 	for (uint32_t i = 0; i < keys->n_places; i++) {
-		const struct pin_entry *entry = pin_keys_at(keys, i);
+		const struct pin_entry *entry = pin_place_or_null(keys, i);
 
-		n += entry->state && !pin_keys_is_idle(keys, i) ? entry->length : 0;
+		n += entry->state && !pin_place_is_idle(keys, i) ? entry->length : 0;
 	}
 	return n;
 }

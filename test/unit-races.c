@@ -110,7 +110,7 @@ static void request(void)
 /* Of the only one there is. */
 static void evict(void)
 {
-	released = pin_keys_release_idle(pin_domain_find(pd), keys, 0);
+	released = pin_place_release_idle(pin_registry_find(pd), keys, 0);
 }
 
 /* One memory region that nobody uses. */
@@ -120,7 +120,7 @@ static void begin(void)
 	request();
 	pin_mr_deregister(mr);
 	mr = NULL;
-	keys = &pin_domain_find(pd)->classes[pin_class_of(RIGHTS)];
+	keys = &pin_registry_find(pd)->classes[pin_class_of(RIGHTS)];
 	released = 1;
 }
 

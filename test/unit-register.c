@@ -346,7 +346,7 @@ static void handed_over(void)
 /* Chosen before the program replaced pages of it. */
 static bool is_registered_ahead(struct ibv_pd *pd, void *addr, size_t length)
 {
-	struct pin_domain *domain = pin_domain_find(pd);
+	struct pin_domain *domain = pin_registry_find(pd);
 	unsigned made = fake_verbs.made;
 
 	pin_keys_prepare_ahead(domain, &domain->classes[pin_class_of(RIGHTS)],

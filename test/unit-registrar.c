@@ -8,7 +8,6 @@
 #include "allocator/os.h"
 #include "regpool/keys.h"
 #include "regpool/pool.h"
-#include "regpool/registrar.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
 #include "test/tap.h"
@@ -115,7 +114,7 @@ static void touched_later(char *heap)
 
 	fake_touch(p, 10 * PIECE);
 	fake_touch(p + 12 * PIECE, PIECE);
-	pin_registrar_wake();
+	pin_pool_changed();
 	ok(soon(is_pinned, p + 12 * PIECE) && is_pinned(p) && is_pinned(p + 9 * PIECE),
 	   "what is touched later is registered then");
 	ok(!is_pinned(p + 10 * PIECE) && !is_pinned(p + 11 * PIECE) && !is_pinned(p - 1),
@@ -149,7 +148,7 @@ static void let_it_look(void)
 	for (int i = 0; i < 2; i++) {
 		unsigned looks = fake_kernel.looks;
 
-		pin_registrar_wake();
+		pin_pool_changed();
 		soon(has_looked_since, &looks);
 	}
 }
@@ -193,11 +192,11 @@ static void filled_slowly(void)
 	before = pin_pool.created;
 	pin_mr_deregister(reg(pd, p + 20 * PIECE, 64, RIGHTS));
 	fake_touch(p + 16 * PIECE, 4 * PIECE);
-	pin_registrar_wake();
+	pin_pool_changed();
 	ok(soon(is_pinned, p + 19 * PIECE) && creates(before + 2),
 	   "what lies between memory regions gets one of its own");
 	fake_touch(p, CELL);
-	pin_registrar_wake();
+	pin_pool_changed();
 	ok(soon(is_pinned, p + CELL - PIECE) && creates(before + 3),
 	   "and the cell one for all when it is whole");
 }
@@ -214,7 +213,7 @@ static void filled_for_ever(void)
 		looks = fake_kernel.looks;
 		fake_touch(p + i * PIECE, PIECE);
 		stands_at_ns += 40 * 1000000;
-		pin_registrar_wake();
+		pin_pool_changed();
 		soon(has_looked_since, &looks);
 	}
 	stands_at_ns = 0;
@@ -251,7 +250,7 @@ static void swept(void)
 	wide = reg(pd, p + PIECE - 32, 64, RIGHTS);
 	pin_mr_deregister(narrow);
 	pin_mr_deregister(wide);
-	pin_registrar_wake();
+	pin_pool_changed();
 	ok(soon(has_live, &live), "what its users have kept goes after them");
 }
 
@@ -260,14 +259,14 @@ static void backs_off(void)
 	char *p = grow(&span, CELL);
 	unsigned before;
 
-	pin_registrar_wake();
+	pin_pool_changed();
 	ok(soon(has_waited_long, NULL),
 	   "where some of the heap is not in memory it is looked for more and more seldom");
 	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
 	ok(soon(has_waited_little, NULL), "and soon when something was registered");
 	for (uint32_t i = 0; i < pin_span_count(); i++)
 		fake_touch((void *)pin_span_get(i)->start, pin_span_get(i)->length);
-	pin_registrar_wake();
+	pin_pool_changed();
 	ok(soon(is_quiet, NULL), "where all is, the thread waits until something happens");
 	before = fake_kernel.looks;
 	wait_a_while();
@@ -310,7 +309,7 @@ static bool is_over(const void *unused)
 static void end_thread(void)
 {
 	ends = true;
-	pin_registrar_wake();
+	pin_pool_changed();
 	soon(is_over, NULL);
 }
 

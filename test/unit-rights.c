@@ -252,7 +252,7 @@ struct wanted {
 
 static bool has(const struct wanted *wanted)
 {
-	struct pin_domain *domain = pin_domain_find(wanted->pd);
+	struct pin_domain *domain = pin_registry_find(wanted->pd);
 	struct pin_class *keys = &domain->classes[pin_class_of(wanted->access)];
 	size_t n = 0;
 

@@ -27,13 +27,13 @@ static size_t n_cells;
 static _Atomic size_t looked_at;
 
 /* The linker puts this in front of the library's own. */
-bool __real_pin_keys_is_idle(struct pin_class *keys, uint32_t number);
-bool __wrap_pin_keys_is_idle(struct pin_class *keys, uint32_t number);
+bool __real_pin_place_is_idle(struct pin_class *keys, uint32_t number);
+bool __wrap_pin_place_is_idle(struct pin_class *keys, uint32_t number);
 
-bool __wrap_pin_keys_is_idle(struct pin_class *keys, uint32_t number)
+bool __wrap_pin_place_is_idle(struct pin_class *keys, uint32_t number)
 {
 	looked_at++;
-	return __real_pin_keys_is_idle(keys, number);
+	return __real_pin_place_is_idle(keys, number);
 }
 
 static char *cell(size_t i)
@@ -79,7 +79,7 @@ static void look_up_all(void)
 
 static bool is_registered(size_t i)
 {
-	struct pin_class *keys = &pin_domain_at(0)->classes[pin_class_of(RIGHTS)];
+	struct pin_class *keys = &pin_registry_at(0)->classes[pin_class_of(RIGHTS)];
 
 	return pin_keys_covering(keys, cell(i)) != PIN_NO_ENTRY;
 }

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/registry.h"
+#include "allocator/log.h"
+
+#include <string.h>
+
+struct pin_domain pin_registry[PIN_MAX_DOMAINS];
+/* PIN_CLASSES of each domain. Apart, so that domains stay small; there is memory for those
+ * made. */
+static struct pin_table classes;
+static _Atomic uint32_t used;
+/* Guards the making of domains. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+uint32_t pin_registry_count(void)
+{
+	return atomic_load_explicit(&used, memory_order_acquire);
+}
+
+struct pin_domain *pin_registry_at(uint32_t i)
+{
+	return &pin_registry[i];
+}
+
+struct pin_domain *pin_registry_search(const struct ibv_pd *pd)
+{
+	uint32_t n = pd ? pin_registry_count() : 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (atomic_load_explicit(&pin_registry[i].pd, memory_order_acquire) == pd)
+			return &pin_registry[i];
+	return NULL;
+}
+
+/* Whether the slot is free and its figures, if it has any, are of this device. */
+static bool is_free_for(struct pin_domain *domain, const char *device)
+{
+	return !atomic_load(&domain->pd) && !strcmp(domain->device, device);
+}
+
+static bool init_slot(struct pin_domain *domain)
+{
+	size_t i = (size_t)(domain - pin_registry);
+	pthread_rwlockattr_t attributes;
+	bool failed;
+
+	if (!classes.base &&
+	    pin_table_init(&classes, PIN_CLASSES * sizeof(struct pin_class), PIN_MAX_DOMAINS))
+		return false;
+	if (pin_table_ensure(&classes, i + 1))
+		return false;
+
+	pthread_rwlockattr_init(&attributes);
+	pthread_rwlockattr_setkind_np(&attributes,
+				      PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	failed = pthread_rwlock_init(&domain->lock, &attributes);
+	pthread_rwlockattr_destroy(&attributes);
+	domain->classes = pin_table_at(&classes, struct pin_class, i * PIN_CLASSES);
+	return !failed;
+}
+
+/*
+ * That of an earlier PD on the same device, so that finding one stays quick and
+ * the report adds up; else a new one; else, when there are no more, any.
+ */
+static struct pin_domain *free_slot(const char *device)
+{
+	uint32_t n = atomic_load(&used);
+
+	for (uint32_t i = 0; i < n; i++)
+		if (is_free_for(&pin_registry[i], device))
+			return &pin_registry[i];
+	if (n < PIN_MAX_DOMAINS)
+		return init_slot(&pin_registry[n]) ? &pin_registry[n] : NULL;
+	for (uint32_t i = 0; i < n; i++)
+		if (!atomic_load(&pin_registry[i].pd))
+			return &pin_registry[i];
+	return NULL;
+}
+
+static const char *device_of(const struct ibv_pd *pd)
+{
+	return pd->context && pd->context->device ? pd->context->device->name : "?";
+}
+
+/* With the registry. */
+static void make(struct ibv_pd *pd, unsigned access)
+{
+	struct pin_domain *domain = free_slot(device_of(pd));
+
+	if (!domain) {
+		pin_warn_once("no room for one more protection domain: libibverbs serves it");
+		return;
+	}
+	pin_format(domain->device, sizeof domain->device, "%s", device_of(pd));
+	atomic_store(&domain->lookup, &domain->classes[pin_class_of(access)]);
+	atomic_store(&domain->context, pd->context);
+	atomic_store_explicit(&domain->pd, pd, memory_order_release);
+	if (domain == &pin_registry[used])
+		atomic_fetch_add_explicit(&used, 1, memory_order_release);
+}
+
+void pin_registry_add(struct ibv_pd *pd, unsigned access)
+{
+	pthread_mutex_lock(&lock);
+	make(pd, access);
+	pthread_mutex_unlock(&lock);
+}
+
+void pin_registry_forget(void)
+{
+	uint32_t n = atomic_exchange(&used, 0);
+
+	for (uint32_t i = 0; i < n; i++)
+		atomic_store(&pin_registry[i].pd, NULL);
+}
