@@ -9,7 +9,7 @@
 #include "allocator/heap.h"
 #include "allocator/live.h"
 #include "allocator/span.h"
-#include "preload/report.h"
+#include "preload/report/report.h"
 #include "regpool/domain.h"
 #include "regpool/mr.h"
 #include "regpool/pool.h"

@@ -12,7 +12,7 @@ setup_file() {
 	export code=$BATS_FILE_TMPDIR/code
 	cd "$top_srcdir"
 	for file in allocator/*.[ch] allocator/*.def regpool/*.[ch] preload/*.[ch] \
-		preload/command/*.[ch]; do
+		preload/report/*.[ch] preload/command/*.[ch]; do
 		without_comments "$file" "$code/$file"
 	done
 }
@@ -65,7 +65,7 @@ uses() {
 
 @test "allocator knows neither regpool nor preload, regpool not preload" {
 	clean '#include "(regpool|preload)/' '#include "regpool/mr.h"' allocator/*
-	clean '#include "preload/' '#include "preload/report.h"' regpool/*
+	clean '#include "preload/' '#include "preload/report/report.h"' regpool/*
 	clean '#include "(test|bench)/' '#include "test/tap.h"' $(but none)
 }
 
@@ -84,6 +84,7 @@ uses() {
 
 @test "the command is not in the library, nor the library in the command" {
 	clean 'preload/command|jansson' '#include <jansson.h>' $(but none | grep -v ^preload/command)
+	clean 'preload/report' '#include "preload/report/report.h"' preload/command/*
 	run ! grep -E 'jansson|libelf' <(readelf -d "$top_builddir/.libs/libpinalloc.so")
 	run ! grep -E 'pinalloc|verbs' <(readelf -d "$top_builddir/pinalloc" | grep NEEDED)
 }
@@ -97,9 +98,9 @@ uses() {
 }
 
 @test "only one file walks stacks, and only one reads debug information" {
-	clean '<unwind.h>|\b_Unwind_' '#include <unwind.h>' $(but preload/backtrace.c)
-	clean 'elfutils|\bdwfl_|libdw' '#include <elfutils/libdwfl.h>' $(but preload/backtrace-names.c | grep -v ^preload/command/names.c)
-	clean '\bbacktrace *\(|libunwind|\bunw_' 'n = backtrace(frames, 8);' $(but preload/backtrace.c)
+	clean '<unwind.h>|\b_Unwind_' '#include <unwind.h>' $(but preload/report/backtrace.c)
+	clean 'elfutils|\bdwfl_|libdw' '#include <elfutils/libdwfl.h>' $(but preload/report/backtrace-names.c preload/command/names.c)
+	clean '\bbacktrace *\(|libunwind|\bunw_' 'n = backtrace(frames, 8);' $(but preload/report/backtrace.c)
 }
 
 # The command is a program of its own: its environment is that of what it runs.

@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "preload/backtrace.h"
+#include "preload/report/backtrace.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /* Stacks as they are taken inside malloc, and the names put to them afterwards. */
 #include <config.h>
 
-#include "preload/backtrace.h"
+#include "preload/report/backtrace.h"
 #include "test/tap.h"
 
 #include <dlfcn.h>

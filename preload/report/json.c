@@ -2,7 +2,7 @@
 /* The report for programs. Keys are a contract; pinalloc(7) describes them. */
 #include <config.h>
 
-#include "preload/report-format.h"
+#include "preload/report/format.h"
 #include "regpool/pool.h"
 #include "regpool/registry.h"
 #include "regpool/verify.h"

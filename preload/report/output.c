@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <config.h>
 
-#include "preload/output.h"
+#include "preload/report/output.h"
 #include "allocator/file.h"
 #include "allocator/log.h"
 

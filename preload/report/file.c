@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <config.h>
 
-#include "preload/report-file.h"
+#include "preload/report/file.h"
 #include "allocator/log.h"
 #include "allocator/os.h"
-#include "preload/report.h"
+#include "preload/report/report.h"
 
 #include <errno.h>
 #include <fcntl.h>

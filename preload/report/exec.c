@@ -7,7 +7,7 @@
 #include <config.h>
 
 #include "preload/next.h"
-#include "preload/report.h"
+#include "preload/report/report.h"
 
 #include <alloca.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 
 #include "allocator/live.h"
 #include "allocator/span.h"
-#include "preload/report-format.h"
+#include "preload/report/format.h"
 #include "regpool/pool.h"
 
 #include <string.h>

@@ -6,7 +6,7 @@
  */
 #include <config.h>
 
-#include "preload/report-format.h"
+#include "preload/report/format.h"
 
 #include <string.h>
 

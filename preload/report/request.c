@@ -6,12 +6,12 @@
  */
 #include <config.h>
 
-#include "preload/request.h"
+#include "preload/report/request.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "preload/next.h"
-#include "preload/report.h"
+#include "preload/report/report.h"
 #include "regpool/thread.h"
 
 #include <errno.h>

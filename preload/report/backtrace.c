@@ -7,7 +7,7 @@
  */
 #include <config.h>
 
-#include "preload/backtrace.h"
+#include "preload/report/backtrace.h"
 #include "allocator/log.h"
 
 #include <dlfcn.h>

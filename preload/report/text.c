@@ -4,7 +4,7 @@
 
 #include "allocator/log.h"
 #include "allocator/os.h"
-#include "preload/report-format.h"
+#include "preload/report/format.h"
 #include "regpool/pool.h"
 #include "regpool/registry.h"
 #include "regpool/verify.h"

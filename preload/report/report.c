@@ -6,7 +6,7 @@
  */
 #include <config.h>
 
-#include "preload/report.h"
+#include "preload/report/report.h"
 #include "allocator/heap.h"
 #include "allocator/live.h"
 #include "allocator/log.h"
@@ -15,10 +15,10 @@
 #include "allocator/sample.h"
 #include "allocator/span.h"
 #include "allocator/stream.h"
-#include "preload/backtrace.h"
-#include "preload/report-file.h"
-#include "preload/report-format.h"
-#include "preload/turn.h"
+#include "preload/report/backtrace.h"
+#include "preload/report/file.h"
+#include "preload/report/format.h"
+#include "preload/report/lock.h"
 #include "regpool/pool.h"
 
 #include <errno.h>

@@ -5,8 +5,8 @@
  */
 #include <config.h>
 
-#include "preload/turn.h"
-#include "preload/report.h"
+#include "preload/report/lock.h"
+#include "preload/report/report.h"
 
 #include <errno.h>
 #include <pthread.h>

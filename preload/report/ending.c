@@ -13,12 +13,12 @@
  */
 #include <config.h>
 
-#include "preload/ending.h"
+#include "preload/report/ending.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "preload/next.h"
-#include "preload/report.h"
+#include "preload/report/report.h"
 
 #include <errno.h>
 #include <signal.h>

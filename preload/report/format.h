@@ -7,8 +7,8 @@
 #include "allocator/live.h"
 #include "allocator/sites.h"
 #include "allocator/timeline.h"
-#include "preload/backtrace.h"
-#include "preload/output.h"
+#include "preload/report/backtrace.h"
+#include "preload/report/output.h"
 
 #include <limits.h>
 #include <sys/types.h>

@@ -7,7 +7,7 @@
 #include <config.h>
 
 #include "allocator/log.h"
-#include "preload/backtrace.h"
+#include "preload/report/backtrace.h"
 
 #include <link.h>
 #include <stdatomic.h>
