@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What happens when the library is loaded and when the program ends, in order.
- * The heap itself needs none of it: it starts with the first malloc.
+ * What happens when the library is loaded and when the program exits, in this order. The heap
+ * itself needs none of it: it starts with the first malloc.
  */
 #include <config.h>
 
@@ -14,10 +14,10 @@
 #include "allocator/sites.h"
 #include "allocator/stream.h"
 #include "allocator/timeline.h"
-#include "preload/report/backtrace.h"
 #include "preload/conflicts.h"
-#include "preload/report/ending.h"
 #include "preload/next.h"
+#include "preload/report/backtrace.h"
+#include "preload/report/ending.h"
 #include "preload/report/report.h"
 #include "preload/report/request.h"
 #include "regpool/pool.h"
@@ -28,7 +28,7 @@
 #include <fnmatch.h>
 #include <stdlib.h>
 
-static void help_if_wanted(void)
+static void print_help_if_wanted(void)
 {
 	if (!pin_options_help_wanted())
 		return;
@@ -41,7 +41,7 @@ static bool program_matches(void)
 	return !fnmatch(pin_options.restrict_to, program_invocation_short_name, 0);
 }
 
-__attribute__((constructor(101))) static void start(void)
+__attribute__((constructor(101))) static void init_library(void)
 {
 	bool wanted;
 
@@ -49,18 +49,21 @@ __attribute__((constructor(101))) static void start(void)
 	pin_stream_keep(&pin_standard_error);
 	pin_next_find();
 	pin_options_init();
-	pin_fatal_hook = pin_backtrace_say;
+	pin_fatal_hook = pin_backtrace_log;
 	pin_misuse_caller = pin_backtrace_caller;
-	help_if_wanted();
+	print_help_if_wanted();
 	wanted = program_matches();
 	pin_timeline_set_pinned(&pin_pool.pinned);
-	pin_sites_tell(pin_backtrace_keep);
+	pin_sites_tell(pin_backtrace_note_modules);
 	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
-	/* Not before: most processes never grow beyond what the last line took. */
+	/*
+	 * Only now: the test of the heap above makes it grow, for most processes the only time,
+	 * and they need not pay for a walk of the stack.
+	 */
 	pin_sites_start(pin_backtrace_walk);
 	pin_sample_start();
 	if (pin_sample_is_on())
-		pin_backtrace_use_trails();
+		pin_backtrace_reuse_walks();
 	pin_prefill_init(pin_extents_reserve);
 	pin_verify_init();
 	pin_report_init(wanted);
@@ -68,10 +71,10 @@ __attribute__((constructor(101))) static void start(void)
 	pin_request_init();
 }
 
-__attribute__((destructor(101))) static void end(void)
+__attribute__((destructor(101))) static void end_library(void)
 {
-	static const struct pin_occasion occasion = {.name = "at exit", .last = true};
+	static const struct pin_report_trigger at_exit = {.name = "at exit", .last = true};
 
 	pin_verify_at_exit();
-	pin_report_due(&occasion);
+	pin_report_write_if_due(&at_exit);
 }

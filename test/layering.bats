@@ -103,6 +103,15 @@ uses() {
 	clean '\bbacktrace *\(|libunwind|\bunw_' 'n = backtrace(frames, 8);' $(but preload/report/backtrace.c)
 }
 
+@test "what a report is written with knows nothing of reports" {
+	local tools
+	tools=$(find preload/report -name 'backtrace*' -o -name 'file.*' -o -name 'lock.*' \
+		-o -name 'output.*' -o -name 'rank.*')
+	[ "$(wc -w <<< "$tools")" -ge 12 ]
+	clean 'preload/report/(report|format|ending|request)\.h' \
+		'#include "preload/report/format.h"' $tools
+}
+
 # The command is a program of its own: its environment is that of what it runs.
 @test "only the options file reads the environment, and the command" {
 	clean 'getenv' 'secure_getenv("HOME")' $(but none | grep -v ^preload/command)

@@ -227,7 +227,7 @@ megabytes() {
 	[ -z "$(ls)" ]
 }
 
-@test "when writing fails the report before stays, whole; no draft is left either way" {
+@test "when writing fails the report before stays, whole; no temporary file is left either way" {
 	echo before > out
 	touch -d '1 hour ago' out
 	run -1 bash -c "trap '' XFSZ; ulimit -f 0

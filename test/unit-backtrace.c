@@ -20,7 +20,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* The most frames of which a walk knows the way of the last. */
+/* The most frames of a walk that reuses the last one. */
 #define MOST 32
 
 void *__libc_malloc(size_t n);
@@ -423,7 +423,7 @@ int main(void)
 	first_walk_interrupted();
 	asks_nothing_of_the_kernel();
 	in_order_and_cut();
-	pin_backtrace_use_trails();
+	pin_backtrace_reuse_walks();
 	shortcuts();
 	in_threads();
 	while_the_loader_is_locked();

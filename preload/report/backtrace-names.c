@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Names for the frames of a stack. The only user of libdw, which is loaded when
- * names with lines are asked for, and never asked to fetch anything: debug
- * information is in the module itself or below /usr/lib/debug, by build id.
+ * Names for the frames of a stack. The only user of libdw, which is loaded when names with
+ * lines are first asked for. It must never fetch anything: debug information comes from the
+ * module itself, or by build id from below /usr/lib/debug.
  */
 #include <config.h>
 
@@ -59,7 +59,7 @@ static bool find_functions(void *handle)
 #undef FIND
 }
 
-static bool load(void)
+static bool load_libdw(void)
 {
 	void *handle;
 
@@ -70,15 +70,15 @@ static bool load(void)
 	if (library == MISSING)
 		pin_info("stacks are shown without lines: libdw.so.1 is not installed "
 			 "(Debian: libdw1)");
-	/* Not dwfl_standard_find_debuginfo: that may ask a server. */
+	/* dwfl_standard_find_debuginfo may ask a server. */
 	callbacks.find_elf = dw.dwfl_linux_proc_find_elf;
 	callbacks.find_debuginfo = dw.dwfl_build_id_find_debuginfo;
 	return library == LOADED;
 }
 
-static bool begin(void)
+static bool begin_session(void)
 {
-	if (session || !load())
+	if (session || !load_libdw())
 		return session;
 	session = dw.dwfl_begin(&callbacks);
 	if (session && (dw.dwfl_linux_proc_report(session, getpid()) ||
@@ -87,9 +87,9 @@ static bool begin(void)
 	return session;
 }
 
-static void look_up(uintptr_t code, struct place *place)
+static void look_up_code(uintptr_t code, struct place *place)
 {
-	Dwfl_Module *module = begin() ? dw.dwfl_addrmodule(session, code) : NULL;
+	Dwfl_Module *module = begin_session() ? dw.dwfl_addrmodule(session, code) : NULL;
 	GElf_Off offset;
 	GElf_Sym symbol;
 	const char *name;
@@ -98,7 +98,7 @@ static void look_up(uintptr_t code, struct place *place)
 	if (!module)
 		return;
 	place->module = dw.dwfl_module_info(module, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
-	/* The symbol may also be the nearest before the address, which is another's. */
+	/* The symbol may also be another function, the nearest one before the address. */
 	name = dw.dwfl_module_addrinfo(module, code, &offset, &symbol, NULL, NULL, NULL);
 	if (name && offset < symbol.st_size)
 		place->name = name;
@@ -116,7 +116,7 @@ void pin_backtrace_done(void)
 
 #else
 
-static void look_up(uintptr_t code, struct place *place)
+static void look_up_code(uintptr_t code, struct place *place)
 {
 	(void)code;
 	(void)place;
@@ -128,15 +128,15 @@ void pin_backtrace_done(void)
 
 #endif
 
-static const char *base_name(const char *path)
+static const char *last_component(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 
 	return slash ? slash + 1 : path;
 }
 
-/* As people write it: without the version a symbol table may add, and C++ as C++. */
-static char *readable(const char *name)
+/* The name as people write it: without a symbol version, and C++ demangled. */
+static char *readable_name(const char *name)
 {
 	char *(*demangle)(const char *, char *, size_t *, int *) = NULL;
 	char *plain = strndup(name, strcspn(name, "@")), *translated = NULL;
@@ -152,10 +152,10 @@ static char *readable(const char *name)
 	return translated;
 }
 
-/* "NAME (WHERE)": it is the name that gives way. */
-static void put(char *buf, size_t size, const char *name, const char *where)
+/* "NAME (WHERE)". If that is too long, the name is cut. */
+static void format_name(char *buf, size_t size, const char *name, const char *where)
 {
-	char *text = readable(name);
+	char *text = readable_name(name);
 	size_t rest = strlen(where) + strlen(" ()");
 	size_t n = pin_format(buf, size > rest ? size - rest : 1, "%s", text ? text : name);
 
@@ -163,7 +163,7 @@ static void put(char *buf, size_t size, const char *name, const char *where)
 	free(text);
 }
 
-/* The loader knows modules by the name they were asked for, the program by none. */
+/* The name the loader was asked for, which may be a path; it has none for the program. */
 static const char *loaded_as(const struct link_map *map, char *buf, size_t size)
 {
 	ssize_t n = map->l_name[0] ? 0 : readlink("/proc/self/exe", buf, size - 1);
@@ -174,7 +174,7 @@ static const char *loaded_as(const struct link_map *map, char *buf, size_t size)
 	return buf;
 }
 
-/* On little stack: the path is read to where it belongs. */
+/* Must do with little stack: the path is read to where it belongs. */
 void pin_backtrace_place(const void *frame, char *buf, size_t size)
 {
 	const char *code = (const char *)frame - 1, *path;
@@ -182,7 +182,7 @@ void pin_backtrace_place(const void *frame, char *buf, size_t size)
 	int saved = errno;
 	size_t n;
 
-	if (pin_backtrace_gone(frame, buf, size))
+	if (pin_backtrace_unloaded(frame, buf, size))
 		return;
 	if (_dl_find_object((void *)code, &module)) {
 		pin_format(buf, size, "?+0x%zx", (size_t)code);
@@ -194,7 +194,7 @@ void pin_backtrace_place(const void *frame, char *buf, size_t size)
 	errno = saved;
 }
 
-/* What libdw and a demangler need is not said anywhere; 16 KiB are too little. */
+/* How much libdw and a demangler need is not documented; 16 KiB is too little. */
 #define STACK_FOR_NAMES (256 * PIN_KIB)
 
 bool pin_backtrace_has_room(void)
@@ -208,7 +208,7 @@ bool pin_backtrace_has_room(void)
 		return false;
 	pthread_attr_getstack(&attributes, &lowest, &size);
 	pthread_attr_destroy(&attributes);
-	/* It may also be on a stack that it has made itself. */
+	/* The thread may also be on a stack that the program has made. */
 	return here - (uintptr_t)lowest < size && here - (uintptr_t)lowest > STACK_FOR_NAMES;
 }
 
@@ -220,24 +220,25 @@ void pin_backtrace_name(const void *frame, bool lines, char *buf, size_t size)
 	struct link_map *map;
 	Dl_info info;
 
-	if (pin_backtrace_gone(frame, buf, size))
+	if (pin_backtrace_unloaded(frame, buf, size))
 		return;
 	if (!dladdr1(code, &info, (void **)&map, RTLD_DL_LINKMAP) || !map) {
 		pin_format(buf, size, "?+0x%zx", (size_t)code);
 		return;
 	}
 	if (lines)
-		look_up((uintptr_t)code, &place);
+		look_up_code((uintptr_t)code, &place);
 	if (!place.name)
 		place.name = info.dli_sname;
 	if (!place.module || place.module[0] != '/')
 		place.module = loaded_as(map, path, sizeof path);
 	if (place.file)
-		pin_format(where, sizeof where, "%s:%d", base_name(place.file), place.line);
+		pin_format(where, sizeof where, "%s:%d", last_component(place.file),
+			   place.line);
 	else
-		pin_format(where, sizeof where, "%s", base_name(place.module));
+		pin_format(where, sizeof where, "%s", last_component(place.module));
 	if (place.name)
-		put(buf, size, place.name, where);
+		format_name(buf, size, place.name, where);
 	else
 		pin_format(buf, size, "%s+0x%zx", place.module, (size_t)code - map->l_addr);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Walks of the stack, by the unwinder of the compiler's own run-time library. It is
- * linked in from the archive (libgcc_eh): that copy has no frames registered in it
- * at run time, for which alone it would allocate and lock, and finds unwind tables
- * by _dl_find_object(), which does neither. So it can be called inside malloc.
+ * Walks of the stack, by the unwinder of the compiler's run-time library. It is linked from the
+ * archive (libgcc_eh), because a copy of our own is safe inside malloc: it finds unwind tables
+ * by _dl_find_object(), which neither allocates nor locks. It would do both for frames that are
+ * registered at run time, but nobody registers any with this copy.
  */
 #include <config.h>
 
@@ -22,58 +22,60 @@
 
 #define MOST_FRAMES 32
 
-/* Where the linker put this library: its code is between its header and _DYNAMIC. */
+/* The library's code is between its ELF header and _DYNAMIC. */
 extern const char __ehdr_start[] __attribute__((visibility("hidden")));
 
-/* A frame, as the call it is at left it. */
+/* One frame of a walk: where its return address is, and the registers of its caller. */
 struct step {
 	void *frame;  /* the return address: the word before `sp` */
-	uintptr_t sp; /* the stack pointer behind it */
-	uintptr_t bp; /* the frame pointer, where there is one */
-	int saved;    /* that many words before `sp` it was kept; 0: still in its register */
+	uintptr_t sp; /* the stack pointer after the return */
+	uintptr_t bp; /* the frame pointer, if there is one */
+	int saved; /* so many words before `sp` it was saved; 0: it is still in its register */
 };
 
 struct walk {
 	void **frames;
 	int n, most;
-	bool trails; /* whether the thread's trail is looked at, and left anew */
-	int passed;  /* steps of the trail that are not on this stack */
+	bool reuses; /* compares itself with the last walk, and becomes the last walk */
+	int passed;  /* steps of the last walk that are not on this stack */
 	struct step steps[MOST_FRAMES];
 };
 
 /*
- * Where a thread's last walk went. A walk that comes to a step of it ends there if what
- * leads further out is still where it was: samples come from stacks that have much in
- * common, and to read two words costs a hundredth of what unwinding a frame does. Where
- * the next frame is depends on a frame's code and these two registers alone; where a
- * function has aligned its stack, on a word of it too, which moves it by less than that.
+ * The thread's last walk. A new walk that comes to one of its steps need not unwind the rest if
+ * the return addresses and saved frame pointers further out have not changed: samples come from
+ * stacks that have much in common, and reading two words costs a hundredth of unwinding a
+ * frame. Where the next frame is depends only on a frame's code and these two registers; if a
+ * function has aligned its stack, also on a word of it, which moves it by less than the
+ * alignment.
  */
-static __thread struct trail {
+static __thread struct last_walk {
 	int n;
-	bool whole; /* not cut */
+	bool complete; /* not cut */
 	struct step steps[MOST_FRAMES];
-} trail __attribute__((tls_model("initial-exec")));
+} last __attribute__((tls_model("initial-exec")));
 
-static bool uses_trails;
+static bool reuses_walks;
 
-/* Where the walk this thread is on ends at once. */
-static __thread void **way_out __attribute__((tls_model("initial-exec")));
+/* Where a longjmp ends this thread's walk at once. */
+static __thread void **escape __attribute__((tls_model("initial-exec")));
 
 const void *__real__Unwind_Find_FDE(void *pc, void *bases);
 const void *__wrap__Unwind_Find_FDE(void *pc, void *bases);
 
 /*
- * The linker puts this in front of the unwinder's own. Where there is no table that
- * looks at the code for what the kernel calls handlers with; but the last return
- * address on a stack somebody made himself can be any number.
+ * The linker puts this in front of the unwinder's own function (--wrap). Where there is no
+ * table the unwinder reads the code, looking for the kernel's signal trampoline; but on a stack
+ * that a program has made the last return address can be any number. So the walk ends there if
+ * the address is in no module.
  */
 const void *__wrap__Unwind_Find_FDE(void *pc, void *bases)
 {
 	const void *table = __real__Unwind_Find_FDE(pc, bases);
 	struct dl_find_object module;
 
-	if (!table && way_out && _dl_find_object(pc, &module))
-		__builtin_longjmp(way_out, 1);
+	if (!table && escape && _dl_find_object(pc, &module))
+		__builtin_longjmp(escape, 1);
 	return table;
 }
 
@@ -87,7 +89,7 @@ static uintptr_t word_before(uintptr_t sp, int n)
 	return ((const uintptr_t *)sp)[-n];
 }
 
-/* Notes the frame just taken; false if it is not as a plain call leaves it. */
+/* Notes the frame just taken. False if it is not as a plain call leaves it. */
 static bool note_step(struct walk *walk, struct _Unwind_Context *context)
 {
 	struct step *step = &walk->steps[walk->n];
@@ -120,41 +122,42 @@ static bool note_step(struct walk *walk, struct _Unwind_Context *context)
 
 #endif
 
-/* The number on the trail of the step just noted, or -1. Further out is further up. */
-static int find_on_trail(struct walk *walk)
+/* The index of the step just noted in the last walk, or -1. Outer frames are higher up. */
+static int find_in_last_walk(struct walk *walk)
 {
 	const struct step *step = &walk->steps[walk->n], *other;
 	int i = walk->passed;
 
-	while (i < trail.n && trail.steps[i].sp < step->sp)
+	while (i < last.n && last.steps[i].sp < step->sp)
 		i++;
 	walk->passed = i;
-	other = &trail.steps[i];
-	return i < trail.n && other->sp == step->sp && other->frame == step->frame ? i : -1;
+	other = &last.steps[i];
+	return i < last.n && other->sp == step->sp && other->frame == step->frame ? i : -1;
 }
 
-/* Whether the next frame is found by the frame pointer: only then it points into this one. */
+/* Whether the frame pointer leads to the next frame: only then it points between the two. */
 static bool needs_bp(const struct step *step, const struct step *next)
 {
 	return step->bp >= step->sp && step->bp < next->sp;
 }
 
-/* The frame pointer of a step, where that of the frame inside it is bp. */
+/* The frame pointer of a step, if that of the next frame inwards is bp. */
 static uintptr_t bp_of(const struct step *step, uintptr_t bp)
 {
 	return step->saved ? word_before(step->sp, step->saved) : bp;
 }
 
 /*
- * How far the trail leads from a step of it on, to `to` at most, where the frame pointer
- * is bp: it may hold anything as long as nobody needs it.
+ * The first step of the last walk between `from` and `to` that is no longer on the stack, or
+ * `to`. At `from` the frame pointer is bp, which may hold anything as long as no frame is found
+ * by it.
  */
-static int leads_to(int from, int to, uintptr_t bp)
+static int first_changed(int from, int to, uintptr_t bp)
 {
 	int i = from + 1;
 
 	for (; i < to; i++) {
-		const struct step *step = &trail.steps[i];
+		const struct step *step = &last.steps[i];
 
 		if (bp != step[-1].bp && needs_bp(step - 1, step))
 			break;
@@ -165,16 +168,16 @@ static int leads_to(int from, int to, uintptr_t bp)
 	return i;
 }
 
-/* Goes the rest of the way by the trail, if it still leads there. */
-static bool follow_trail(struct walk *walk)
+/* Takes the other frames from the last walk, if they are still on the stack. */
+static bool finish_from_last_walk(struct walk *walk)
 {
-	int from = find_on_trail(walk), room = walk->most - walk->n, to, end;
+	int from = find_in_last_walk(walk), room = walk->most - walk->n, to, end;
 	uintptr_t bp = walk->steps[walk->n].bp;
 
-	if (from < 0 || (!trail.whole && trail.n - from < room))
+	if (from < 0 || (!last.complete && last.n - from < room))
 		return false;
-	to = trail.n - from < room ? trail.n : from + room;
-	end = leads_to(from, to, bp);
+	to = last.n - from < room ? last.n : from + room;
+	end = first_changed(from, to, bp);
 	if (end < to) {
 		walk->passed = end;
 		return false;
@@ -182,31 +185,31 @@ static bool follow_trail(struct walk *walk)
 	for (int i = from + 1; i < to; i++) {
 		struct step *step = &walk->steps[++walk->n];
 
-		*step = trail.steps[i];
+		*step = last.steps[i];
 		step->bp = bp = bp_of(step, bp);
 		walk->frames[walk->n] = step->frame;
 	}
 	return true;
 }
 
-static void leave_trail(const struct walk *walk)
+static void keep_as_last_walk(const struct walk *walk)
 {
 	if (walk->n < 0)
 		return;
-	trail.n = walk->n;
-	trail.whole = walk->n < walk->most;
-	memcpy(trail.steps, walk->steps, (size_t)walk->n * sizeof *trail.steps);
+	last.n = walk->n;
+	last.complete = walk->n < walk->most;
+	memcpy(last.steps, walk->steps, (size_t)walk->n * sizeof *last.steps);
 }
 
-/* Whether the walk is done with the frame just taken, the rest being known. */
-static bool take_shortcut(struct walk *walk, struct _Unwind_Context *context)
+/* Whether the frame just taken ends the unwinding, because the rest is known. */
+static bool is_rest_known(struct walk *walk, struct _Unwind_Context *context)
 {
-	walk->trails = walk->trails && note_step(walk, context);
-	return walk->trails && follow_trail(walk);
+	walk->reuses = walk->reuses && note_step(walk, context);
+	return walk->reuses && finish_from_last_walk(walk);
 }
 
-/* From -1: the first is the walk's own. */
-static _Unwind_Reason_Code take(struct _Unwind_Context *context, void *data)
+/* walk->n begins at -1: the first frame is that of pin_backtrace_walk() itself. */
+static _Unwind_Reason_Code take_frame(struct _Unwind_Context *context, void *data)
 {
 	struct walk *walk = data;
 	int before = 0;
@@ -214,10 +217,10 @@ static _Unwind_Reason_Code take(struct _Unwind_Context *context, void *data)
 
 	if (!ip)
 		return _URC_END_OF_STACK;
-	/* A signal came before this instruction, all others are behind their call. */
+	/* A signal interrupts before this instruction; a return address is behind its call. */
 	if (walk->n >= 0) {
 		walk->frames[walk->n] = (void *)(ip + (before ? 1 : 0));
-		if (take_shortcut(walk, context)) {
+		if (is_rest_known(walk, context)) {
 			walk->n++;
 			return _URC_END_OF_STACK;
 		}
@@ -226,56 +229,56 @@ static _Unwind_Reason_Code take(struct _Unwind_Context *context, void *data)
 }
 
 /*
- * The first walk of a process has something to set up, by pthread_once(). One in a signal
- * handler that has interrupted another, which may be that one, would wait for it for ever.
+ * The first walk of a process sets up the unwinder, by pthread_once(). A walk in a signal
+ * handler that interrupts it would wait for that for ever.
  */
 static _Atomic bool is_set_up;
 
-static inline bool knows(void)
+static inline bool is_unwinder_set_up(void)
 {
 	return PIN_LIKELY(atomic_load_explicit(&is_set_up, memory_order_relaxed));
 }
 
 static inline bool may_unwind(bool within_another)
 {
-	return knows() || !within_another;
+	return is_unwinder_set_up() || !within_another;
 }
 
-/* Not by each walk: all threads read it. */
-static inline void has_unwound(bool within_another)
+/* Writes only once: all threads read it. */
+static inline void note_set_up(bool within_another)
 {
-	if (!knows() && !within_another)
+	if (!is_unwinder_set_up() && !within_another)
 		is_set_up = true;
 }
 
 __attribute__((noinline)) int pin_backtrace_walk(void **frames, int n)
 {
 	struct walk walk;
-	void *here[5], **outer = way_out;
+	void *here[5], **outer = escape;
 
 	walk.frames = frames;
 	walk.n = -1;
 	walk.most = n;
 	/* Not in a signal handler that has interrupted a walk. */
-	walk.trails = uses_trails && n <= MOST_FRAMES && !outer;
+	walk.reuses = reuses_walks && n <= MOST_FRAMES && !outer;
 	walk.passed = 0;
 	if (n > 0 && may_unwind(outer) && !__builtin_setjmp(here)) {
-		way_out = here;
-		_Unwind_Backtrace(take, &walk);
+		escape = here;
+		_Unwind_Backtrace(take_frame, &walk);
 	}
-	if (walk.trails)
-		leave_trail(&walk);
-	way_out = outer;
-	has_unwound(outer || n <= 0);
+	if (walk.reuses)
+		keep_as_last_walk(&walk);
+	escape = outer;
+	note_set_up(outer || n <= 0);
 	return walk.n > 0 ? walk.n : 0;
 }
 
-void pin_backtrace_use_trails(void)
+void pin_backtrace_reuse_walks(void)
 {
-	uses_trails = true;
+	reuses_walks = true;
 }
 
-static _Unwind_Reason_Code look_for_signal(struct _Unwind_Context *context, void *found)
+static _Unwind_Reason_Code find_signal_frame(struct _Unwind_Context *context, void *found)
 {
 	int before = 0;
 
@@ -287,15 +290,15 @@ static _Unwind_Reason_Code look_for_signal(struct _Unwind_Context *context, void
 
 __attribute__((noinline)) bool pin_backtrace_in_handler(void)
 {
-	void *here[5], **outer = way_out;
+	void *here[5], **outer = escape;
 	volatile bool found = false;
 
 	if (may_unwind(outer) && !__builtin_setjmp(here)) {
-		way_out = here;
-		_Unwind_Backtrace(look_for_signal, (void *)&found);
+		escape = here;
+		_Unwind_Backtrace(find_signal_frame, (void *)&found);
 	}
-	way_out = outer;
-	has_unwound(outer);
+	escape = outer;
+	note_set_up(outer);
 	return found;
 }
 
@@ -306,7 +309,7 @@ bool pin_backtrace_ours(const void *frame)
 	return at > (uintptr_t)__ehdr_start && at < (uintptr_t)_DYNAMIC;
 }
 
-/* Few: the program's stack may be what is broken, and it need not be gone far. */
+/* Few, because the program's stack may be broken, and the caller is not far. */
 #define MOST_OURS 12
 
 void pin_backtrace_caller(char *buf, size_t size)
@@ -323,11 +326,11 @@ void pin_backtrace_caller(char *buf, size_t size)
 }
 
 /*
- * The walk behind a fatal error is libunwind's, where it is installed: it makes sure of
- * an address before it reads there, and the stack may be what is broken. Loaded then:
- * it allocates, locks and keeps a pipe open, so it is none for the walks inside malloc.
+ * After a fatal error the stack may be broken, so libunwind walks it if it is installed: it
+ * makes sure of an address before it reads there. It is loaded only then, and of no use inside
+ * malloc: it allocates, locks and keeps a pipe open.
  */
-static int walk_with_care(void **frames, int n)
+static int walk_broken_stack(void **frames, int n)
 {
 #if HAVE_LIBUNWIND
 	void *library = dlopen("libunwind.so.8", RTLD_LAZY | RTLD_LOCAL);
@@ -340,11 +343,11 @@ static int walk_with_care(void **frames, int n)
 	return pin_backtrace_walk(frames, n);
 }
 
-void pin_backtrace_say(void)
+void pin_backtrace_log(void)
 {
 	char name[PIN_BACKTRACE_NAME];
 	void *frames[MOST_FRAMES];
-	int n = walk_with_care(frames, MOST_FRAMES);
+	int n = walk_broken_stack(frames, MOST_FRAMES);
 
 	for (int i = 0; i < n; i++) {
 		if (pin_backtrace_ours(frames[i]))

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * exit() comes to the destructor (init.c); everything here may be called in a signal
- * handler or a child of vfork(). libc's own calls of _exit(), as in posix_spawn(),
- * do not come by.
+ * exit() runs the destructor (init.c). Everything here may be called in a signal handler or in
+ * a child of vfork(). When libc itself calls _exit(), as in posix_spawn(), nothing here is
+ * called.
  *
- * A handler of ours stands where the default disposition of a fatal signal was, and
- * then lets the default happen: so it is the default, as far as the program can see.
- * sigaction() and both kinds of signal() put ours in the place of SIG_DFL, and say SIG_DFL of
- * ours. That is needed, and not only tidy: Open MPI complains of a SIGSEGV and Python forgets
- * Ctrl-C when the disposition is not SIG_DFL, and handlers that clean up, set SIG_DFL and raise
- * the signal again, as shells and Open MPI have, come to the report in the end.
+ * Our handler takes the place of SIG_DFL for fatal signals, writes the report and then lets the
+ * default happen, so that the program sees no difference: sigaction() and both kinds of
+ * signal() install our handler where the program asks for SIG_DFL, and return SIG_DFL for our
+ * handler. This is necessary: Open MPI complains of SIGSEGV, and Python ignores Ctrl-C, if the
+ * disposition is not SIG_DFL; and a handler that cleans up, sets SIG_DFL and raises the signal
+ * again, as shells and Open MPI have, must lead to the report in the end.
  */
 #include <config.h>
 
@@ -27,39 +27,39 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define STACK ((size_t)64 * PIN_KIB)
+#define STACK_BYTES ((size_t)64 * PIN_KIB)
 
 static const int fatal[] = {PIN_FATAL_SIGNALS};
 
-static void report_at_once(void)
+static void report_at__exit(void)
 {
-	static const struct pin_occasion occasion = {
-		.name = "at _exit", .careful = true, .last = true};
+	static const struct pin_report_trigger at__exit = {
+		.name = "at _exit", .signal_safe = true, .last = true};
 
 	if (PIN_UNLIKELY(pin_report_wanted))
-		pin_report_due(&occasion);
+		pin_report_write_if_due(&at__exit);
 }
 
 PIN_EXPORT void _exit(int status)
 {
-	report_at_once();
+	report_at__exit();
 	for (;;)
 		PIN_NEXT(_exit)(status);
 }
 
 PIN_EXPORT void _Exit(int status)
 {
-	report_at_once();
+	report_at__exit();
 	for (;;)
 		PIN_NEXT(_Exit)(status);
 }
 
-static void at_quick_end(void)
+static void report_at_quick_exit(void)
 {
-	static const struct pin_occasion occasion = {
-		.name = "at exit", .careful = true, .last = true};
+	static const struct pin_report_trigger at_exit = {
+		.name = "at exit", .signal_safe = true, .last = true};
 
-	pin_report_due(&occasion);
+	pin_report_write_if_due(&at_exit);
 }
 
 static bool is_fatal(int sig)
@@ -78,11 +78,11 @@ static bool is_crash(int sig)
 }
 
 /*
- * Sent again with all that came with it, the signal ends the process when the handler
- * returns and no longer masks it: on the same stack, for the core dump, as it would
- * have without us. A sandbox may forbid to send what came with it.
+ * Sends the signal again with its siginfo. It ends the process when the handler returns and no
+ * longer masks it: on the original stack, so that the core dump is the same as without us. A
+ * sandbox may forbid to send the siginfo.
  */
-static void end_by(int sig, siginfo_t *info)
+static void raise_by_default(int sig, siginfo_t *info)
 {
 	static const struct sigaction by_default; /* SIG_DFL is 0 */
 
@@ -91,65 +91,65 @@ static void end_by(int sig, siginfo_t *info)
 		raise(sig);
 }
 
-/* The first process of a container goes on: the kernel ignores the default there. */
+/* Process 1 of a container survives: the kernel ignores the default action there. */
 static bool ends_process(int sig)
 {
 	return is_crash(sig) || getpid() != 1;
 }
 
-static void on_fatal(int sig, siginfo_t *info, void *context)
+static void report_on_signal(int sig, siginfo_t *info, void *context)
 {
 	char name[24];
-	struct pin_occasion occasion = {.name = name,
-					.careful = true,
-					.last = ends_process(sig),
-					.crash = is_crash(sig)};
+	struct pin_report_trigger on_signal = {.name = name,
+					       .signal_safe = true,
+					       .last = ends_process(sig),
+					       .crash = is_crash(sig)};
 	int saved = errno;
 
 	(void)context;
 	pin_format(name, sizeof name, "on SIG%s", sigabbrev_np(sig));
-	pin_report_due(&occasion);
-	end_by(sig, info);
+	pin_report_write_if_due(&on_signal);
+	raise_by_default(sig, info);
 	errno = saved;
 }
 
-/* With all signals masked: another that ends the process shall wait for the report. */
-static struct sigaction own_action(void)
+/* Masks all signals, so that another fatal one waits until the report is written. */
+static struct sigaction our_action(void)
 {
-	struct sigaction action = {.sa_sigaction = on_fatal,
+	struct sigaction action = {.sa_sigaction = report_on_signal,
 				   .sa_flags = SA_SIGINFO | SA_ONSTACK};
 
 	sigfillset(&action.sa_mask);
 	return action;
 }
 
-static bool is_own(const struct sigaction *action)
+static bool is_our_action(const struct sigaction *action)
 {
-	return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == on_fatal;
+	return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == report_on_signal;
 }
 
-static bool takes(int sig)
+static bool is_handled(int sig)
 {
 	return PIN_UNLIKELY(pin_report_wanted) && is_fatal(sig);
 }
 
 static int set_action(int sig, const struct sigaction *action, struct sigaction *before)
 {
-	struct sigaction own = own_action();
+	struct sigaction ours = our_action();
 	int failed;
 
 	if (action && action->sa_handler == SIG_DFL)
-		action = &own;
+		action = &ours;
 	failed = PIN_NEXT(sigaction)(sig, action, before);
-	if (!failed && before && is_own(before))
+	if (!failed && before && is_our_action(before))
 		*before = (struct sigaction){.sa_handler = SIG_DFL};
 	return failed;
 }
 
 PIN_EXPORT int sigaction(int sig, const struct sigaction *action, struct sigaction *before)
 {
-	return takes(sig) ? set_action(sig, action, before)
-			  : PIN_NEXT(sigaction)(sig, action, before);
+	return is_handled(sig) ? set_action(sig, action, before)
+			       : PIN_NEXT(sigaction)(sig, action, before);
 }
 
 static sighandler_t set_default(int sig)
@@ -162,69 +162,69 @@ static sighandler_t set_default(int sig)
 
 typedef sighandler_t set_handler(int sig, sighandler_t handler);
 
-static sighandler_t change(int sig, sighandler_t handler, set_handler *next)
+static sighandler_t change_handler(int sig, sighandler_t handler, set_handler *next)
 {
 	sighandler_t before;
 
-	if (!takes(sig))
+	if (!is_handled(sig))
 		return next(sig, handler);
 	if (handler == SIG_DFL)
 		return set_default(sig);
 	before = next(sig, handler);
-	return before == (sighandler_t)(void *)on_fatal ? SIG_DFL : before;
+	return before == (sighandler_t)(void *)report_on_signal ? SIG_DFL : before;
 }
 
 PIN_EXPORT sighandler_t signal(int sig, sighandler_t handler)
 {
-	return change(sig, handler, PIN_NEXT(signal));
+	return change_handler(sig, handler, PIN_NEXT(signal));
 }
 
 PIN_EXPORT sighandler_t sysv_signal(int sig, sighandler_t handler)
 {
-	return change(sig, handler, PIN_NEXT(sysv_signal));
+	return change_handler(sig, handler, PIN_NEXT(sysv_signal));
 }
 
-/* What programs in strictly standard C call by the name of signal(). */
+/* What signal() stands for in programs compiled as strict standard C. */
 PIN_EXPORT set_handler __sysv_signal;
 
 sighandler_t __sysv_signal(int sig, sighandler_t handler)
 {
-	return change(sig, handler, PIN_NEXT(sysv_signal));
+	return change_handler(sig, handler, PIN_NEXT(sysv_signal));
 }
 
 /*
- * A stack for the signal that says the main thread's is used up. Other threads have
- * none, unless the program gives them one. The pages below stay unreadable.
+ * A stack to handle the overflow of the main thread's stack. Other threads have none, unless
+ * the program gives them one. The pages below it stay unreadable.
  */
-static void provide_stack(void)
+static void provide_signal_stack(void)
 {
-	stack_t stack = {.ss_size = STACK};
+	stack_t stack = {.ss_size = STACK_BYTES};
 	stack_t before;
 	char *memory;
 
 	if (sigaltstack(NULL, &before) || !(before.ss_flags & SS_DISABLE))
 		return;
-	memory = pin_os_reserve(2 * STACK);
-	if (!memory || pin_os_commit(memory + STACK, STACK))
+	memory = pin_os_reserve(2 * STACK_BYTES);
+	if (!memory || pin_os_commit(memory + STACK_BYTES, STACK_BYTES))
 		return;
-	stack.ss_sp = memory + STACK;
+	stack.ss_sp = memory + STACK_BYTES;
 	sigaltstack(&stack, NULL);
 }
 
-static void take_over(int sig)
+static void replace_default(int sig)
 {
-	struct sigaction before, own = own_action();
+	struct sigaction before, ours = our_action();
 
 	if (!PIN_NEXT(sigaction)(sig, NULL, &before) && before.sa_handler == SIG_DFL)
-		PIN_NEXT(sigaction)(sig, &own, NULL);
+		PIN_NEXT(sigaction)(sig, &ours, NULL);
 }
 
 void pin_ending_init(void)
 {
 	if (!pin_report_wanted)
 		return;
-	at_quick_exit(at_quick_end);
-	provide_stack();
+	at_quick_exit(report_at_quick_exit);
+	provide_signal_stack();
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(fatal); i++)
-		take_over(fatal[i]);
+		replace_default(fatal[i]);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The report of a program that ends otherwise than by exit(): by _exit(), quick_exit(),
- * or a signal. (exec.c has those that end in another program.)
+ * Writes the report of a program that ends by _exit(), quick_exit() or a signal. (init.c does
+ * for exit(), exec.c before the process executes another program.)
  */
 #ifndef PIN_ENDING_H
 #define PIN_ENDING_H
 
-/* From the constructor, after pin_report_init(): nothing, if no report is wanted. */
+/* Does nothing if no report is wanted. From the constructor, after pin_report_init(). */
 void pin_ending_init(void);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The exec family, by which a program ends without exit(): the report is written
- * first. All are called in signal handlers and in children of vfork(), so all stay
- * async-signal-safe and use no memory but the stack.
+ * The exec family, which ends a program without exit(): first the report is written. Programs
+ * call them in signal handlers and in children of vfork(), so they must stay async-signal-safe
+ * and use no memory but the stack.
  */
 #include <config.h>
 
@@ -13,61 +13,61 @@
 #include <stdarg.h>
 #include <unistd.h>
 
-static void report(void)
+static void report_before_exec(void)
 {
-	static const struct pin_occasion before_exec = {
-		.name = "before exec", .careful = true, .step = true};
+	static const struct pin_report_trigger before_exec = {
+		.name = "before exec", .signal_safe = true, .before_exec = true};
 
 	if (PIN_UNLIKELY(pin_report_wanted))
-		pin_report_due(&before_exec);
+		pin_report_write_if_due(&before_exec);
 }
 
-/* Shells try one directory of PATH after another: that is no end yet. */
-static void report_if_there(const char *path)
+/* Shells try one directory of PATH after another, which must not write a report each. */
+static void report_if_executable_exists(const char *path)
 {
 	if (PIN_UNLIKELY(pin_report_wanted) && !access(path, F_OK))
-		report();
+		report_before_exec();
 }
 
 PIN_EXPORT int execve(const char *path, char *const argv[], char *const envp[])
 {
-	report_if_there(path);
+	report_if_executable_exists(path);
 	return PIN_NEXT(execve)(path, argv, envp);
 }
 
 PIN_EXPORT int execv(const char *path, char *const argv[])
 {
-	report_if_there(path);
+	report_if_executable_exists(path);
 	return PIN_NEXT(execv)(path, argv);
 }
 
 PIN_EXPORT int execvp(const char *file, char *const argv[])
 {
-	report();
+	report_before_exec();
 	return PIN_NEXT(execvp)(file, argv);
 }
 
 PIN_EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
 {
-	report();
+	report_before_exec();
 	return PIN_NEXT(execvpe)(file, argv, envp);
 }
 
 PIN_EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
-	report();
+	report_before_exec();
 	return PIN_NEXT(fexecve)(fd, argv, envp);
 }
 
 PIN_EXPORT int execveat(int dirfd, const char *path, char *const argv[], char *const envp[],
 			int flags)
 {
-	report();
+	report_before_exec();
 	return PIN_NEXT(execveat)(dirfd, path, argv, envp, flags);
 }
 
-/* How many there are with the first, which is not in the list, up to the NULL. */
-static size_t count(va_list list)
+/* The number of arguments before the NULL, with the first, which is not in the list. */
+static size_t count_arguments(va_list list)
 {
 	size_t n = 1;
 
@@ -77,15 +77,15 @@ static size_t count(va_list list)
 }
 
 /*
- * Declares argv, of the caller's stack, and leaves `list` behind the NULL. A macro,
- * because a function that has read a va_list must not give it back.
+ * Declares argv, on the caller's stack, and leaves `list` behind the NULL. A macro, because the
+ * caller of a function that reads a va_list must not go on with it.
  */
 #define GATHER(argv, first, list)                 \
 	char **argv;                              \
 	size_t argc;                              \
                                                   \
 	va_start(list, first);                    \
-	argc = count(list);                       \
+	argc = count_arguments(list);             \
 	va_end(list);                             \
 	argv = alloca((argc + 1) * sizeof *argv); \
 	argv[0] = (char *)first;                  \
@@ -99,7 +99,7 @@ PIN_EXPORT int execl(const char *path, const char *arg, ...)
 
 	GATHER(argv, arg, list)
 	va_end(list);
-	report_if_there(path);
+	report_if_executable_exists(path);
 	return PIN_NEXT(execv)(path, argv);
 }
 
@@ -109,7 +109,7 @@ PIN_EXPORT int execlp(const char *file, const char *arg, ...)
 
 	GATHER(argv, arg, list)
 	va_end(list);
-	report();
+	report_before_exec();
 	return PIN_NEXT(execvp)(file, argv);
 }
 
@@ -121,6 +121,6 @@ PIN_EXPORT int execle(const char *path, const char *arg, ...)
 	GATHER(argv, arg, list)
 	envp = va_arg(list, char *const *);
 	va_end(list);
-	report_if_there(path);
+	report_if_executable_exists(path);
 	return PIN_NEXT(execve)(path, argv, envp);
 }

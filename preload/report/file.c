@@ -4,7 +4,7 @@
 #include "preload/report/file.h"
 #include "allocator/log.h"
 #include "allocator/os.h"
-#include "preload/report/report.h"
+#include "preload/report/rank.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,9 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int expand(const char *path, char *out, size_t size)
+/* Replaces %h, %p and %r. */
+static int expand_path(const char *path, char *out, size_t size)
 {
-	const char *rank = pin_report_rank();
+	const char *rank = pin_rank();
 	size_t n = 0;
 
 	for (; *path && n + 1 < size; path++) {
@@ -40,7 +41,7 @@ static int expand(const char *path, char *out, size_t size)
 	return *path ? -ENAMETOOLONG : 0;
 }
 
-static int number_in(const char *text)
+static int descriptor_number(const char *text)
 {
 	size_t n = strspn(text, "0123456789");
 	int number = 0;
@@ -60,8 +61,8 @@ static bool is_same_file(const char *path, int fd)
 	       named.st_ino == opened.st_ino;
 }
 
-/* A link of procfs leads to what is open, and not to where its text says. */
-static bool is_of_procfs(const char *path)
+/* A link in procfs leads to an open file, whatever its text says. */
+static bool is_link_of_procfs(const char *path)
 {
 	struct stat link, proc;
 
@@ -69,12 +70,15 @@ static bool is_of_procfs(const char *path)
 	       link.st_dev == proc.st_dev;
 }
 
-/* The descriptor of this process that a path stands for; by these names a closed one too. */
+/*
+ * The descriptor of this process that a path stands for, or -1. One that is closed is found
+ * only by its names in these directories.
+ */
 static int descriptor_at(const char *path)
 {
 	static const char *const directories[] = {"/proc/self/fd/", "/dev/fd/"};
 	const char *slash = strrchr(path, '/');
-	int fd = slash ? number_in(slash + 1) : -1;
+	int fd = slash ? descriptor_number(slash + 1) : -1;
 
 	if (fd < 0)
 		return -1;
@@ -82,58 +86,58 @@ static int descriptor_at(const char *path)
 		if (!strncmp(path, directories[i], (size_t)(slash + 1 - path)) &&
 		    !directories[i][slash + 1 - path])
 			return fd;
-	return is_of_procfs(path) && is_same_file(path, fd) ? fd : -1;
+	return is_link_of_procfs(path) && is_same_file(path, fd) ? fd : -1;
 }
 
-/* To where the link that is `n` bytes of `name` leads, from its directory. */
-static int take_link(struct pin_draft *draft, size_t n)
+/* Sets the target to where its link, of n bytes, leads: from its directory, if relative. */
+static int resolve_link(struct pin_report_file *file, size_t n)
 {
-	const char *slash = strrchr(draft->file, '/');
-	size_t kept = slash && draft->name[0] != '/' ? (size_t)(slash + 1 - draft->file) : 0;
+	const char *slash = strrchr(file->target, '/');
+	size_t kept = slash && file->link[0] != '/' ? (size_t)(slash + 1 - file->target) : 0;
 
-	if (kept + n >= sizeof draft->file)
+	if (kept + n >= sizeof file->target)
 		return -ENAMETOOLONG;
-	memcpy(draft->file + kept, draft->name, n);
-	draft->file[kept + n] = '\0';
+	memcpy(file->target + kept, file->link, n);
+	file->target[kept + n] = '\0';
 	return 0;
 }
 
-/* One link: 1 if there may be more. */
-static int follow(struct pin_draft *draft)
+/* Follows one link. Returns 1 if there may be more, 0 if there are none, or -errno. */
+static int follow_link(struct pin_report_file *file)
 {
 	struct stat info;
 	ssize_t n;
 	int error;
 
-	draft->descriptor = descriptor_at(draft->file);
-	draft->special = is_of_procfs(draft->file);
-	if (draft->descriptor >= 0 || draft->special)
+	file->stream = descriptor_at(file->target);
+	file->in_place = is_link_of_procfs(file->target);
+	if (file->stream >= 0 || file->in_place)
 		return 0;
-	n = readlink(draft->file, draft->name, sizeof draft->name);
+	n = readlink(file->target, file->link, sizeof file->link);
 	if (n < 0)
 		return errno == EINVAL || errno == ENOENT ? 0 : -errno;
-	/* The kernel forbids to follow links of others in /tmp; and knows circles. */
-	if (stat(draft->file, &info) && errno != ENOENT)
+	/* The kernel refuses links of other users in /tmp, and circles. */
+	if (stat(file->target, &info) && errno != ENOENT)
 		return -errno;
-	error = take_link(draft, (size_t)n);
+	error = resolve_link(file, (size_t)n);
 	return error ? error : 1;
 }
 
-/* As many as the kernel follows. */
+/* The kernel follows no more. */
 #define MOST_LINKS 40
 
-int pin_draft_find(struct pin_draft *draft, const char *path)
+int pin_report_file_find(struct pin_report_file *file, const char *path)
 {
-	int more = expand(path, draft->path, sizeof draft->path);
+	int more = expand_path(path, file->path, sizeof file->path);
 
-	draft->special = false;
-	draft->descriptor = strcmp(path, "stderr") ? -1 : STDERR_FILENO;
-	if (more || draft->descriptor >= 0)
+	file->in_place = false;
+	file->stream = strcmp(path, "stderr") ? -1 : STDERR_FILENO;
+	if (more || file->stream >= 0)
 		return more;
-	strcpy(draft->file, draft->path);
+	strcpy(file->target, file->path);
 	more = 1;
 	for (int links = 0; more > 0 && links <= MOST_LINKS; links++)
-		more = follow(draft);
+		more = follow_link(file);
 	return more > 0 ? -ELOOP : more;
 }
 
@@ -151,21 +155,21 @@ static bool is_pipe(const char *path)
 	return !stat(path, &status) && S_ISFIFO(status.st_mode);
 }
 
-/* Who is to read a pipe may be a little late. */
+/* The reader of a pipe may come a little later. */
 #define NAP_MS 10
 #define NAPS   200
 
 /*
- * A pipe, a terminal or /dev/null is written to; renaming would replace it. Opening a
- * pipe that nobody reads would wait for ever.
+ * A pipe, a terminal or /dev/null is written to directly, because renaming would replace it. A
+ * blocking open() of a pipe that has no reader would never return.
  */
-static int open_special(const char *path, bool hurried)
+static int open_special(const char *path, bool nonblocking)
 {
 	int flags = O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
 	bool pipe = is_pipe(path);
 	int fd = open(path, flags);
 
-	for (int i = 0; fd < 0 && errno == ENXIO && pipe && !hurried && i < NAPS; i++) {
+	for (int i = 0; fd < 0 && errno == ENXIO && pipe && !nonblocking && i < NAPS; i++) {
 		pin_os_sleep_ms(NAP_MS);
 		fd = open(path, flags);
 	}
@@ -174,55 +178,56 @@ static int open_special(const char *path, bool hurried)
 	return fd;
 }
 
-/* Anew, so that a link somebody has put there is not followed. */
-static void name_anew(struct pin_draft *draft, const char *suffix)
+/* Removes what has that name, so that a link somebody has put there is not followed. */
+static void set_temporary(struct pin_report_file *file, const char *suffix)
 {
-	pin_format(draft->name, sizeof draft->name, "%s.%d.%s", draft->file, getpid(), suffix);
-	unlink(draft->name);
+	pin_format(file->temporary, sizeof file->temporary, "%s.%d.%s", file->target, getpid(),
+		   suffix);
+	unlink(file->temporary);
 }
 
-/* Where the directory takes no new file: then it may be found half written. */
-static int open_in_place(struct pin_draft *draft)
+/* If the directory takes no new file. Then somebody may find the report half written. */
+static int open_in_place(struct pin_report_file *file)
 {
-	draft->special = true;
-	return open(draft->file, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC);
+	file->in_place = true;
+	return open(file->target, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC);
 }
 
 /*
- * Under another name first: nobody may find half a report. Without its name the draft
- * of another thread cannot replace the report any more.
+ * Nobody may find half a report, so it gets its name when it is whole. The thread that the lock
+ * was taken from can no longer rename its temporary file once that is removed.
  */
-static int open_regular(struct pin_draft *draft, bool apart)
+static int open_regular(struct pin_report_file *file, bool taken_over)
 {
 	int fd, error;
 
-	name_anew(draft, "part");
-	if (apart)
-		name_anew(draft, "last.part");
-	fd = open(draft->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	set_temporary(file, "part");
+	if (taken_over)
+		set_temporary(file, "last.part");
+	fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	error = fd < 0 ? errno : 0;
 	if (error == EACCES || error == EPERM || error == EROFS)
-		fd = open_in_place(draft);
+		fd = open_in_place(file);
 	return fd < 0 ? -error : fd;
 }
 
-int pin_draft_open(struct pin_draft *draft, bool hurried, bool apart)
+int pin_report_file_open(struct pin_report_file *file, bool nonblocking, bool taken_over)
 {
-	draft->special = draft->special || is_special(draft->file);
-	draft->fd = draft->special ? open_special(draft->file, hurried)
-				   : open_regular(draft, apart);
-	return draft->fd < 0 ? draft->fd : 0;
+	file->in_place = file->in_place || is_special(file->target);
+	file->fd = file->in_place ? open_special(file->target, nonblocking)
+				  : open_regular(file, taken_over);
+	return file->fd < 0 ? file->fd : 0;
 }
 
-int pin_draft_close(struct pin_draft *draft, int error)
+int pin_report_file_close(struct pin_report_file *file, int error)
 {
-	if (close(draft->fd) && !error)
+	if (close(file->fd) && !error)
 		error = -errno;
-	if (draft->special)
+	if (file->in_place)
 		return error;
-	if (!error && rename(draft->name, draft->file))
+	if (!error && rename(file->temporary, file->target))
 		error = -errno;
 	if (error)
-		unlink(draft->name);
+		unlink(file->temporary);
 	return error;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The file a report is written to: whole under its name, or as it was; links stay. All
- * functions are async-signal-safe.
+ * The file a report is written to. It appears under its name whole, or stays as it was, and
+ * links to it stay links. All functions are async-signal-safe.
  */
 #ifndef PIN_REPORT_FILE_H
 #define PIN_REPORT_FILE_H
@@ -10,33 +10,36 @@
 
 #include <limits.h>
 
-/* Large: not for the stack of whoever is interrupted by a signal. */
-struct pin_draft {
+/* Too large for the stack of a thread that a signal has interrupted. */
+struct pin_report_file {
 	int fd;
-	int descriptor;		  /* of the program's, which the path stands for; or -1 */
-	bool special;		  /* written to as it is */
-	char path[PATH_MAX];	  /* with %h %p %r replaced */
-	char file[PATH_MAX];	  /* where its links lead */
-	char name[PATH_MAX + 32]; /* until it is whole */
+	int stream;	       /* the program's descriptor that the path stands for, or -1 */
+	bool in_place;	       /* written to directly, not to a temporary file */
+	char path[PATH_MAX];   /* with %h %p %r replaced */
+	char target[PATH_MAX]; /* where the path's links lead */
+	char link[PATH_MAX];   /* what one of them says */
+	char temporary[PATH_MAX + 32]; /* name of the file until it is whole */
 };
 
 /*
- * Finds what a path as PINALLOC_REPORT takes it leads to, through %h %p %r and links: a
- * descriptor of the program's, as /dev/stderr is, or a file, which need not be there. Returns 0
+ * Finds what a path in the form PINALLOC_REPORT takes leads to, through %h %p %r and links: a
+ * descriptor of the program, as /dev/stderr does, or a file, which need not exist. Returns 0 or
+ * -errno.
+ */
+int pin_report_file_find(struct pin_report_file *file, const char *path);
+
+/*
+ * Opens the temporary file for the target that was found, or the target itself if it is no
+ * regular file. With `nonblocking` it does not wait for a pipe to get a reader. With
+ * `taken_over` it removes the temporary file of the thread the lock was taken from. Returns 0
  * or -errno.
  */
-int pin_draft_find(struct pin_draft *draft, const char *path);
+int pin_report_file_open(struct pin_report_file *file, bool nonblocking, bool taken_over);
 
 /*
- * Opens the draft of the file that was found; `hurried` does not wait for somebody to read a
- * pipe, `apart` takes away what another thread has drafted. Returns 0 or -errno.
+ * Closes the file and gives it its name, or removes it if `error` says that writing failed.
+ * Returns that error, else 0 or -errno.
  */
-int pin_draft_open(struct pin_draft *draft, bool hurried, bool apart);
-
-/*
- * Closes it and gives it its name, or removes it if writing it gave an error. Returns
- * that error, or 0 or -errno.
- */
-int pin_draft_close(struct pin_draft *draft, int error);
+int pin_report_file_close(struct pin_report_file *file, int error);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a report holds, and its forms. */
+/* What a report holds, and the forms it can be written in. */
 #ifndef PIN_REPORT_FORMAT_H
 #define PIN_REPORT_FORMAT_H
 
@@ -13,14 +13,14 @@
 #include <limits.h>
 #include <sys/types.h>
 
-/* Stacks in a report, the largest ones. */
+/* Stacks in a report: the largest ones. */
 #define PIN_REPORT_SITES 20
 
 struct pin_report {
 	char host[HOST_NAME_MAX + 1];
 	const char *program;
-	const char *written; /* upon what: "at exit" */
-	bool careful;	     /* perhaps in a signal handler, or on little stack */
+	const char *written; /* what triggered the report: "at exit" */
+	bool names;	     /* frames have names, else places: it is safe to look names up */
 	pid_t pid;
 	long rank, nranks; /* -1 outside an MPI job */
 	uint64_t began_ns, elapsed_ns;
@@ -30,39 +30,39 @@ struct pin_report {
 	size_t rss_peak;      /* bytes */
 	size_t memlock_limit; /* bytes, SIZE_MAX for none */
 	size_t ram;	      /* bytes the machine has */
-	bool held;	      /* sites: who held the peak; else who made the heap grow */
+	bool held; /* sites are those that held the peak, else those that grew the heap */
 	size_t n_sites, n_moments;
 	struct pin_site *sites[PIN_REPORT_SITES];
 	struct pin_share {
 		size_t bytes, count;
 	} shares[PIN_REPORT_SITES];
-	struct pin_moment moments[PIN_TIMELINE_MOMENTS + 2]; /* and the peak, and now */
+	struct pin_moment moments[PIN_TIMELINE_MOMENTS + 2]; /* with the peak, and now */
 };
 
-/* Fills in what is about the peak; after `heap`. `held` says which sites are wanted. */
+/* Fills in what is about the peak. `heap` and `held` must be filled in before. */
 void pin_report_collect_peak(struct pin_report *report, uint64_t now);
 
-/* Frames of a site that are the program's: those of this library are left out. */
+/* The frames of a site without those of this library. */
 struct pin_frames {
 	void *const *at; /* return addresses, innermost first */
 	uint32_t n;
 };
 struct pin_frames pin_report_frames(const struct pin_site *site);
 
-/* What a frame is called: see pin_backtrace_name(). */
+/* Puts the frame's name or place into `name`; see pin_backtrace_name(). */
 void pin_report_frame(const struct pin_report *report, const void *frame, char *name,
 		      size_t size);
 
-/* What a site of this report's stood for when they were collected. */
+/* What a site in report->sites had when the report was collected. */
 struct pin_share pin_report_share(const struct pin_report *report, const struct pin_site *site);
 
-/* Figures of the pool are read while writing; they are atomics. */
+/* The forms. The pool's figures are atomics, which they read while they write. */
 void pin_report_text(const struct pin_report *report, struct pin_output *out);
 
 /* Schema 1, described in pinalloc(7). */
 void pin_report_json(const struct pin_report *report, struct pin_output *out);
 
-/* For ms_print(1) and massif-visualizer: valgrind's format of heap profiles. */
+/* Valgrind's format of heap profiles, for ms_print(1) and massif-visualizer. */
 void pin_report_massif(const struct pin_report *report, struct pin_output *out);
 
 #endif

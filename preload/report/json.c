@@ -8,7 +8,7 @@
 #include "regpool/verify.h"
 #include "regpool/watch.h"
 
-static void number_or_null(struct pin_output *out, const char *key, long n)
+static void json_number(struct pin_output *out, const char *key, long n)
 {
 	if (n < 0)
 		pin_output(out, "\"%s\":null,", key);
@@ -16,13 +16,13 @@ static void number_or_null(struct pin_output *out, const char *key, long n)
 		pin_output(out, "\"%s\":%ld,", key, n);
 }
 
-static void identity(const struct pin_report *report, struct pin_output *out)
+static void json_identity(const struct pin_report *report, struct pin_output *out)
 {
 	pin_output(out, "\"schema\":1,\"version\":\"%s\",\"host\":", PACKAGE_VERSION);
 	pin_output_string(out, report->host);
 	pin_output(out, ",\"pid\":%d,", report->pid);
-	number_or_null(out, "rank", report->rank);
-	number_or_null(out, "nranks", report->nranks);
+	json_number(out, "rank", report->rank);
+	json_number(out, "nranks", report->nranks);
 	pin_output(out, "\"program\":");
 	pin_output_string(out, report->program);
 	pin_output(out, ",\"elapsed_s\":%lu.%06lu,\n", report->elapsed_ns / 1000000000,
@@ -30,7 +30,7 @@ static void identity(const struct pin_report *report, struct pin_output *out)
 	pin_output(out, "\"written\":\"%s\",\n", report->written);
 }
 
-static void memory(const struct pin_report *report, struct pin_output *out)
+static void json_memory(const struct pin_report *report, struct pin_output *out)
 {
 	pin_output(out, "\"memory\":{\"live_peak_bytes\":%zu,\"live_bytes\":%zu,",
 		   report->peak.bytes, report->heap.live);
@@ -40,12 +40,12 @@ static void memory(const struct pin_report *report, struct pin_output *out)
 	pin_output(out, "\"registered_bytes\":%zu,\"registered_peak_bytes\":%zu,",
 		   pin_pool.registered, pin_pool.registered_peak);
 	pin_output(out, "\"rss_peak_bytes\":%zu,", report->rss_peak);
-	number_or_null(out, "memlock_limit_bytes",
-		       report->memlock_limit > LONG_MAX ? -1 : (long)report->memlock_limit);
+	json_number(out, "memlock_limit_bytes",
+		    report->memlock_limit > LONG_MAX ? -1 : (long)report->memlock_limit);
 	pin_output(out, "\"ram_bytes\":%zu,\"regions\":%u},\n", report->ram, report->regions);
 }
 
-static void domains(struct pin_output *out)
+static void json_domains(struct pin_output *out)
 {
 	for (uint32_t i = 0; i < pin_registry_count(); i++) {
 		struct pin_domain *domain = pin_registry_at(i);
@@ -57,7 +57,7 @@ static void domains(struct pin_output *out)
 	}
 }
 
-static void registration(struct pin_output *out)
+static void json_registration(struct pin_output *out)
 {
 	const char *comma = "";
 
@@ -76,12 +76,12 @@ static void registration(struct pin_output *out)
 	pin_output(out, "},\"refused\":%lu,\"evicted\":%lu,\"seconds\":%lu.%06lu,\"domains\":[",
 		   pin_pool.refused, pin_pool.evicted, pin_pool.ns / 1000000000,
 		   pin_pool.ns / 1000 % 1000000);
-	domains(out);
+	json_domains(out);
 	pin_output(out, "]}");
 }
 
-static void stack(const struct pin_report *report, const struct pin_site *site,
-		  struct pin_output *out)
+static void json_stack(const struct pin_report *report, const struct pin_site *site,
+		       struct pin_output *out)
 {
 	struct pin_frames frames = pin_report_frames(site);
 	char name[PIN_BACKTRACE_NAME];
@@ -93,7 +93,7 @@ static void stack(const struct pin_report *report, const struct pin_site *site,
 	}
 }
 
-static void sites(const struct pin_report *report, struct pin_output *out)
+static void json_sites(const struct pin_report *report, struct pin_output *out)
 {
 	pin_output(out, ",\n\"peak_sites_kind\":\"%s\",\"peak_sites\":[",
 		   report->held ? "held" : "growth");
@@ -102,13 +102,13 @@ static void sites(const struct pin_report *report, struct pin_output *out)
 
 		pin_output(out, "%s\n{\"bytes\":%zu,\"count\":%zu,\"stack\":[", i ? "," : "",
 			   share.bytes, share.count);
-		stack(report, report->sites[i], out);
+		json_stack(report, report->sites[i], out);
 		pin_output(out, "]}");
 	}
 	pin_output(out, "]");
 }
 
-static void timeline(const struct pin_report *report, struct pin_output *out)
+static void json_timeline(const struct pin_report *report, struct pin_output *out)
 {
 	pin_output(out, ",\n\"timeline\":[");
 	for (size_t i = 0; i < report->n_moments; i++) {
@@ -123,7 +123,7 @@ static void timeline(const struct pin_report *report, struct pin_output *out)
 	pin_output(out, "]");
 }
 
-static void watch(struct pin_output *out)
+static void json_watch(struct pin_output *out)
 {
 	pin_output(out, ",\n\"watch\":{\"on\":%s,\"ranges\":%lu,\"unwatchable\":%lu,",
 		   pin_watch_is_on() ? "true" : "false", pin_watched.ranges,
@@ -132,7 +132,7 @@ static void watch(struct pin_output *out)
 		   pin_watched.events, pin_watched.told, pin_watched.late);
 }
 
-static void stability(struct pin_output *out)
+static void json_stability(struct pin_output *out)
 {
 	pin_output(out, ",\n\"stability\":{\"checked_pages\":%lu,\"moved_pages\":%lu}",
 		   pin_verified.checked, pin_verified.moved);
@@ -141,12 +141,12 @@ static void stability(struct pin_output *out)
 void pin_report_json(const struct pin_report *report, struct pin_output *out)
 {
 	pin_output(out, "{");
-	identity(report, out);
-	memory(report, out);
-	registration(out);
-	watch(out);
-	stability(out);
-	sites(report, out);
-	timeline(report, out);
+	json_identity(report, out);
+	json_memory(report, out);
+	json_registration(out);
+	json_watch(out);
+	json_stability(out);
+	json_sites(report, out);
+	json_timeline(report, out);
 	pin_output(out, "}\n");
 }

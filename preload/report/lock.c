@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * No lock of the C library's: it could not be asked for in a signal handler, nor could
- * it be told whether the thread that has it is this one, or was left behind by fork().
+ * Not a mutex of the C library: a signal handler must not use one, and it cannot tell whether it
+ * is held by the same thread, or was left behind by fork().
  */
 #include <config.h>
 
 #include "preload/report/lock.h"
-#include "preload/report/report.h"
+#include "allocator/base.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -14,135 +14,137 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NAP_NS	     1000000
-#define HURRIED_NAPS 1000
-#define PATIENT_NAPS 10000
+#define NAP_NS		 1000000
+#define SIGNAL_SAFE_NAPS 1000
+#define OTHER_NAPS	 10000
 
-/* Process, whether it is the last, and thread; 0 for nobody. */
+/* The process, LAST if it writes its last report, and the thread; 0: the lock is free. */
 static _Atomic uint64_t holder;
 #define LAST (UINT64_C(1) << 31)
 
-/* The last turn has been asked for: no other begins. It is over. */
+/* The last report has asked for the lock, so that no other begins; it has been written. */
 static _Atomic bool closing, closed;
 
-static uint64_t myself(void)
+static uint64_t this_thread(void)
 {
 	return (uint64_t)getpid() << 32 | (uint32_t)gettid();
 }
 
 /*
- * What a forked child finds taken was its parent's to give back. On the last occasion
- * what a signal has interrupted never goes on, unless it has crashed.
+ * A forked child inherits a lock that only its parent could release. And a report that the last
+ * one interrupts in the same thread never goes on; but after a crash, which may be one of the
+ * writing, nothing is written again.
  */
-static bool may_take(uint64_t seen, uint64_t me, const struct pin_occasion *occasion)
+static bool may_take(uint64_t seen, uint64_t me, const struct pin_report_trigger *trigger)
 {
 	return !seen || seen >> 32 != me >> 32 ||
-	       ((seen & ~LAST) == me && occasion->last && !occasion->crash);
+	       ((seen & ~LAST) == me && trigger->last && !trigger->crash);
 }
 
 /*
- * From a thread that has had its time and may never be done: it may wait for a lock of
- * malloc's that this thread had when a signal interrupted it.
+ * The holder has had its time and may never be done: it may wait for a lock of malloc that
+ * this thread held when the signal interrupted it.
  */
-static bool take_over(uint64_t seen, uint64_t me)
+static bool take_from_holder(uint64_t seen, uint64_t me)
 {
 	return !(seen & LAST) && atomic_compare_exchange_strong(&holder, &seen, me | LAST);
 }
 
-static bool is_over(const struct pin_occasion *occasion)
+static bool is_closed_to(const struct pin_report_trigger *trigger)
 {
-	return atomic_load(&closed) || (atomic_load(&closing) && !occasion->last);
+	return atomic_load(&closed) || (atomic_load(&closing) && !trigger->last);
 }
 
-/* Sets `apart` if the turn is taken while another thread may still be writing. */
-static bool wait_for_it(const struct pin_occasion *occasion, bool *apart)
+static bool wait_for_lock(const struct pin_report_trigger *trigger, bool *taken_over)
 {
 	static const struct timespec nap = {.tv_nsec = NAP_NS};
-	int naps = occasion->careful ? HURRIED_NAPS : PATIENT_NAPS;
-	uint64_t me = myself(), seen = atomic_load(&holder);
+	int naps = trigger->signal_safe ? SIGNAL_SAFE_NAPS : OTHER_NAPS;
+	uint64_t me = this_thread(), seen = atomic_load(&holder);
 
-	while (!is_over(occasion)) {
-		if (may_take(seen, me, occasion)) {
+	while (!is_closed_to(trigger)) {
+		if (may_take(seen, me, trigger)) {
 			if (atomic_compare_exchange_strong(&holder, &seen,
-							   occasion->last ? me | LAST : me))
+							   trigger->last ? me | LAST : me))
 				return true;
 			continue;
 		}
 		if ((seen & ~LAST) == me)
 			return false;
 		if (!naps--)
-			return *apart = occasion->last && take_over(seen, me);
+			return *taken_over = trigger->last && take_from_holder(seen, me);
 		nanosleep(&nap, NULL);
 		seen = atomic_load(&holder);
 	}
 	return false;
 }
 
-/* What write() sends to its own thread. */
-static void fill_with_own(sigset_t *set)
+/* The signals that write() sends to its own thread. */
+static void fill_with_signals_of_write(sigset_t *set)
 {
 	sigemptyset(set);
 	sigaddset(set, SIGPIPE);
 	sigaddset(set, SIGXFSZ);
 }
 
-static void be_undisturbed(struct pin_turn *turn)
+static void shield_thread(struct pin_report_lock *lock)
 {
-	sigset_t own;
+	sigset_t of_write;
 
-	fill_with_own(&own);
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &turn->cancelling);
-	sigpending(&turn->pending);
-	pthread_sigmask(SIG_BLOCK, &own, &turn->mask);
+	fill_with_signals_of_write(&of_write);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &lock->cancel_state);
+	sigpending(&lock->pending);
+	pthread_sigmask(SIG_BLOCK, &of_write, &lock->mask);
 }
 
-/* Those that have come since are of our own making: the program shall not get them. */
-static void be_as_before(const struct pin_turn *turn)
+/* Signals that became pending meanwhile are the report's, and must not reach the program. */
+static void unshield_thread(const struct pin_report_lock *lock)
 {
 	static const struct timespec at_once;
-	sigset_t own;
+	sigset_t of_write;
 
-	fill_with_own(&own);
+	fill_with_signals_of_write(&of_write);
 	for (int sig = 1; sig < SIGRTMIN; sig++)
-		if (sigismember(&turn->pending, sig) == 1)
-			sigdelset(&own, sig);
-	while (sigtimedwait(&own, NULL, &at_once) > 0)
+		if (sigismember(&lock->pending, sig) == 1)
+			sigdelset(&of_write, sig);
+	while (sigtimedwait(&of_write, NULL, &at_once) > 0)
 		;
-	pthread_sigmask(SIG_SETMASK, &turn->mask, NULL);
-	pthread_setcancelstate(turn->cancelling, NULL);
+	pthread_sigmask(SIG_SETMASK, &lock->mask, NULL);
+	pthread_setcancelstate(lock->cancel_state, NULL);
 }
 
-bool pin_turn_take(struct pin_turn *turn, const struct pin_occasion *occasion)
+bool pin_report_lock_take(struct pin_report_lock *lock,
+			  const struct pin_report_trigger *trigger)
 {
 	int saved = errno;
 	bool taken;
 
-	be_undisturbed(turn);
-	if (occasion->last)
+	shield_thread(lock);
+	if (trigger->last)
 		atomic_store(&closing, true);
-	turn->apart = false;
-	taken = wait_for_it(occasion, &turn->apart);
+	lock->taken_over = false;
+	taken = wait_for_lock(trigger, &lock->taken_over);
 	if (!taken)
-		be_as_before(turn);
+		unshield_thread(lock);
 	errno = saved;
 	return taken;
 }
 
-bool pin_turn_is_lost(void)
+bool pin_report_lock_is_lost(void)
 {
-	return (atomic_load(&holder) & ~LAST) != myself();
+	return (atomic_load(&holder) & ~LAST) != this_thread();
 }
 
-/* After the last the holder stays: who has looked at `closing` before must not follow. */
-void pin_turn_end(struct pin_turn *turn, const struct pin_occasion *occasion)
+/* The last report keeps it: a thread that read `closing` before it was set must not get it. */
+void pin_report_lock_release(struct pin_report_lock *lock,
+			     const struct pin_report_trigger *trigger)
 {
-	uint64_t me = myself();
+	uint64_t me = this_thread();
 	int saved = errno;
 
-	if (occasion->last)
+	if (trigger->last)
 		atomic_store(&closed, true);
 	else
 		atomic_compare_exchange_strong(&holder, &me, 0);
-	be_as_before(turn);
+	unshield_thread(lock);
 	errno = saved;
 }

@@ -1,38 +1,40 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Whose turn it is to write a report: one thread's at a time, and nothing that
- * writing brings about reaches the program.
+ * The report lock: one thread at a time writes a report, and no signal that the writing causes
+ * reaches the program.
  */
-#ifndef PIN_TURN_H
-#define PIN_TURN_H
+#ifndef PIN_REPORT_LOCK_H
+#define PIN_REPORT_LOCK_H
 
-#include "allocator/base.h"
+#include "preload/report/trigger.h"
 
 #include <signal.h>
 
-struct pin_turn {
-	bool apart; /* another thread, which has lost the turn, may still be writing */
-	/* What the end of the turn restores. */
-	int cancelling;
+struct pin_report_lock {
+	bool taken_over; /* from another thread, which may still be writing */
+	/* What pin_report_lock_release() restores. */
+	int cancel_state;
 	sigset_t mask, pending;
 };
 
-struct pin_occasion;
-
 /*
- * Waits for the turn: ten seconds, or one on a careful occasion; the last is then taken
- * from the thread that has it. False when it does not come, when the last has been
- * taken, or when this thread has it already, unless it takes it over because what it
- * interrupts never goes on. Until pin_turn_end() the
- * thread is not cancelled, and is not ended by SIGPIPE or SIGXFSZ. Async-signal-safe;
- * errno is left alone.
+ * Waits for the lock: ten seconds, or one if the trigger is signal-safe. After that the last
+ * report takes it over from the thread that holds it. Returns false if the time is up, if
+ * the last report has begun or is over, or if this thread holds the lock already. (But the last
+ * report gets the lock its own thread holds, unless it is of a crash: what a signal has
+ * interrupted does not go on.)
+ *
+ * Until the release the thread cannot be cancelled, nor ended by SIGPIPE or SIGXFSZ.
+ * Async-signal-safe; leaves errno alone.
  */
-bool pin_turn_take(struct pin_turn *turn, const struct pin_occasion *occasion);
+bool pin_report_lock_take(struct pin_report_lock *lock,
+			  const struct pin_report_trigger *trigger);
 
-/* Whether another thread has taken the turn that this one had. */
-bool pin_turn_is_lost(void);
+/* Whether another thread has taken over the lock that this thread took. */
+bool pin_report_lock_is_lost(void);
 
-/* On the same occasion. After the last there is no turn any more. */
-void pin_turn_end(struct pin_turn *turn, const struct pin_occasion *occasion);
+/* With the same trigger. Once the last report is written nobody gets the lock any more. */
+void pin_report_lock_release(struct pin_report_lock *lock,
+			     const struct pin_report_trigger *trigger);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The report as a heap profile of valgrind's massif: what the program holds is the heap,
- * what the heap keeps beyond it is "extra", and the snapshot of the peak has the tree of
- * stacks. The format is what ms_print(1) of valgrind 3.19 reads.
+ * The report as a heap profile of valgrind's massif: the heap is what the program holds,
+ * "extra" is what the heap keeps beyond that, and the snapshot of the peak has the tree of
+ * stacks. This is the format that ms_print(1) of valgrind 3.19 reads.
  */
 #include <config.h>
 
@@ -10,14 +10,14 @@
 
 #include <string.h>
 
-/* Sites in the order of their frames: those that share a beginning are neighbours. */
+/* Rows are sorted by frames, so that stacks with the same inner frames are neighbours. */
 struct row {
 	const struct pin_site *site;
 	struct pin_frames frames;
 	size_t bytes;
 };
 
-static int compare(const struct pin_frames *a, const struct pin_frames *b)
+static int compare_frames(const struct pin_frames *a, const struct pin_frames *b)
 {
 	uint32_t n = a->n < b->n ? a->n : b->n;
 
@@ -36,15 +36,15 @@ static size_t sorted_rows(const struct pin_report *report, struct row *rows)
 				  pin_report_share(report, report->sites[i]).bytes};
 		size_t at = n++;
 
-		for (; at && compare(&rows[at - 1].frames, &row.frames) > 0; at--)
+		for (; at && compare_frames(&rows[at - 1].frames, &row.frames) > 0; at--)
 			rows[at] = rows[at - 1];
 		rows[at] = row;
 	}
 	return n;
 }
 
-/* How many rows from the first on have its frame at this depth; 0 when it ends before. */
-static size_t branch(const struct row *rows, size_t n, uint32_t depth)
+/* How many rows from the first on have its frame at this depth; 0 if its stack is shorter. */
+static size_t count_same_frame(const struct row *rows, size_t n, uint32_t depth)
 {
 	size_t same = 0;
 
@@ -56,7 +56,7 @@ static size_t branch(const struct row *rows, size_t n, uint32_t depth)
 	return same;
 }
 
-static size_t sum(const struct row *rows, size_t n)
+static size_t sum_bytes(const struct row *rows, size_t n)
 {
 	size_t bytes = 0;
 
@@ -70,7 +70,7 @@ static unsigned count_branches(const struct row *rows, size_t n, uint32_t depth)
 	unsigned branches = 0;
 
 	for (size_t i = 0; i < n;) {
-		size_t same = branch(rows + i, n - i, depth);
+		size_t same = count_same_frame(rows + i, n - i, depth);
 
 		branches += same > 0;
 		i += same ? same : 1;
@@ -86,40 +86,40 @@ static const char *indent(uint32_t n)
 	return spaces + sizeof spaces - 1 - n;
 }
 
-/* All stacks that begin alike up to `depth`, which is at most PIN_SITE_FRAMES. */
-static void tree(const struct pin_report *report, struct pin_output *out,
-		 const struct row *rows, size_t n, uint32_t depth)
+/* The rows have the same frames up to `depth`, which is at most PIN_SITE_FRAMES. */
+static void massif_tree(const struct pin_report *report, struct pin_output *out,
+			const struct row *rows, size_t n, uint32_t depth)
 {
 	char name[PIN_BACKTRACE_NAME];
 
 	for (size_t i = 0; i < n;) {
-		size_t same = branch(rows + i, n - i, depth);
+		size_t same = count_same_frame(rows + i, n - i, depth);
 		const void *frame = same ? rows[i].frames.at[depth] : NULL;
 
 		if (same) {
 			pin_report_frame(report, frame, name, sizeof name);
 			pin_output(out, "%sn%u: %zu %p: %s\n", indent(depth + 1),
 				   count_branches(rows + i, same, depth + 1),
-				   sum(rows + i, same), frame, name);
-			tree(report, out, rows + i, same, depth + 1);
+				   sum_bytes(rows + i, same), frame, name);
+			massif_tree(report, out, rows + i, same, depth + 1);
 		}
 		i += same ? same : 1;
 	}
 }
 
-static void peak_tree(const struct pin_report *report, struct pin_output *out)
+static void massif_peak_tree(const struct pin_report *report, struct pin_output *out)
 {
 	struct row rows[PIN_REPORT_SITES];
 	size_t n = sorted_rows(report, rows);
 
 	pin_output(out, "heap_tree=peak\nn%u: %zu (%s) malloc/new/new[], --alloc-fns, etc.\n",
-		   count_branches(rows, n, 0), sum(rows, n),
+		   count_branches(rows, n, 0), sum_bytes(rows, n),
 		   report->held ? "sampled" : "growth of the heap");
-	tree(report, out, rows, n, 0);
+	massif_tree(report, out, rows, n, 0);
 }
 
-static void snapshot(const struct pin_report *report, struct pin_output *out, size_t i,
-		     bool is_peak)
+static void massif_snapshot(const struct pin_report *report, struct pin_output *out, size_t i,
+			    bool is_peak)
 {
 	const struct pin_moment *moment = &report->moments[i];
 	uint64_t ns = moment->ns > report->began_ns ? moment->ns - report->began_ns : 0;
@@ -129,7 +129,7 @@ static void snapshot(const struct pin_report *report, struct pin_output *out, si
 	pin_output(out, "mem_heap_B=%zu\nmem_heap_extra_B=%zu\nmem_stacks_B=0\n", moment->live,
 		   moment->mapped > moment->live ? moment->mapped - moment->live : 0);
 	if (is_peak)
-		peak_tree(report, out);
+		massif_peak_tree(report, out);
 	else
 		pin_output(out, "heap_tree=empty\n");
 }
@@ -143,7 +143,7 @@ void pin_report_massif(const struct pin_report *report, struct pin_output *out)
 	for (size_t i = 0; i < report->n_moments; i++) {
 		bool is_peak = !seen && report->moments[i].live == report->peak.bytes;
 
-		snapshot(report, out, i, is_peak);
+		massif_snapshot(report, out, i, is_peak);
 		seen |= is_peak;
 	}
 }

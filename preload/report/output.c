@@ -9,32 +9,33 @@
 #include <poll.h>
 
 #define LINE	1024
-#define TURN_MS 10
+#define POLL_MS 10
 
 /*
- * In turns, because a timer of the program's may interrupt each; from the first again when
- * something was taken. What is buffered is not more than a pipe takes whole.
+ * A pipe that poll() says is ready takes the whole buffer (PIPE_BUF), so write() does not
+ * block. Short polls are counted, because a timer of the program may interrupt each; the count
+ * begins anew when something was read.
  */
-static int write_out(const struct pin_output *out)
+static int write_buffer(const struct pin_output *out)
 {
 	struct pollfd reader = {.fd = out->fd, .events = POLLOUT};
 	const char *from = out->buf, *end = from + out->used;
-	bool asks = !out->may_wait;
-	unsigned turns = out->turns;
+	bool polls_first = !out->may_block;
+	unsigned polls = out->polls;
 
-	while (from < end && turns--) {
+	while (from < end && polls--) {
 		long n = 0;
 
-		if (!asks || poll(&reader, 1, TURN_MS) > 0)
+		if (!polls_first || poll(&reader, 1, POLL_MS) > 0)
 			n = pin_file_write_some(out->fd, from, (size_t)(end - from));
-		/* The program may have made it one that is not waited for. */
+		/* The program may have set O_NONBLOCK. */
 		if (n == -EAGAIN)
-			asks = true;
+			polls_first = true;
 		else if (n < 0)
 			return (int)n;
 		if (n > 0) {
 			from += n;
-			turns = out->turns;
+			polls = out->polls;
 		}
 	}
 	return from < end ? -EAGAIN : 0;
@@ -43,7 +44,7 @@ static int write_out(const struct pin_output *out)
 int pin_output_flush(struct pin_output *out)
 {
 	if (!out->error)
-		out->error = write_out(out);
+		out->error = write_buffer(out);
 	out->used = 0;
 	return out->error;
 }
@@ -59,36 +60,36 @@ void pin_output(struct pin_output *out, const char *format, ...)
 	va_end(args);
 }
 
-static void put(struct pin_output *out, char c)
+static void append_byte(struct pin_output *out, char c)
 {
 	if (out->used == sizeof out->buf)
 		pin_output_flush(out);
 	out->buf[out->used++] = c;
 }
 
-static void put_character(struct pin_output *out, const char *text, size_t n)
+static void append_escaped(struct pin_output *out, const char *text, size_t n)
 {
 	if (n == 1 && (unsigned char)*text < 0x20) {
 		pin_output(out, "\\u%04x", *text);
 		return;
 	}
 	if (*text == '"' || *text == '\\')
-		put(out, '\\');
+		append_byte(out, '\\');
 	for (size_t i = 0; i < n; i++)
-		put(out, text[i]);
+		append_byte(out, text[i]);
 }
 
 void pin_output_string(struct pin_output *out, const char *text)
 {
-	put(out, '"');
+	append_byte(out, '"');
 	while (*text) {
 		size_t n = pin_utf8_length(text);
 
 		if (n)
-			put_character(out, text, n);
+			append_escaped(out, text, n);
 		else
-			put(out, '?');
+			append_byte(out, '?');
 		text += n ? n : 1;
 	}
-	put(out, '"');
+	append_byte(out, '"');
 }

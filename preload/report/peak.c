@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The part of a report about the peak: when it was, how it came, from where. */
+/* What a report says about the peak: when it was, and which stacks led to it. */
 #include <config.h>
 
 #include "allocator/live.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* The peak is exact, the moments are not: it gets one of its own. */
+/* The peak is exact, the moments are samples: it gets one of its own. */
 static void insert_peak(struct pin_report *report)
 {
 	struct pin_moment peak = {.ns = report->peak.ns, .live = report->peak.bytes};
@@ -21,7 +21,7 @@ static void insert_peak(struct pin_report *report)
 		peak.mapped = report->moments[at - 1].mapped;
 		peak.pinned = report->moments[at - 1].pinned;
 	}
-	/* It may have been reached before the growth that made it was noted. */
+	/* It may have been reached before the growth for it was noted. */
 	if (peak.mapped < peak.live)
 		peak.mapped = at < n ? report->moments[at].mapped : pin_span_bytes();
 	memmove(&report->moments[at + 1], &report->moments[at], (n - at) * sizeof peak);
@@ -49,7 +49,7 @@ static struct pin_share share_now(const struct pin_site *site, bool of_held)
 	return (struct pin_share){(size_t)(held.bytes + 0.5), (size_t)(held.count + 0.5)};
 }
 
-/* All at once: to name the frames is to allocate, which may be a peak again. */
+/* All before any frame is named: that allocates, which may reach a new peak. */
 static void collect_sites(struct pin_report *report)
 {
 	report->n_sites = pin_sites_largest(report->held, report->sites, PIN_REPORT_SITES);
@@ -57,8 +57,8 @@ static void collect_sites(struct pin_report *report)
 		report->shares[i] = share_now(report->sites[i], report->held);
 }
 
-/* Other threads go on while this is collected, and the peak may be this very moment. */
-static void end_at(struct pin_report *report, uint64_t now)
+/* Other threads go on meanwhile: they may have reached the peak, or a moment, after now. */
+static void limit_to_now(struct pin_report *report, uint64_t now)
 {
 	if (report->peak.ns > now)
 		report->peak.ns = now;
@@ -69,11 +69,11 @@ static void end_at(struct pin_report *report, uint64_t now)
 void pin_report_collect_peak(struct pin_report *report, uint64_t now)
 {
 	report->peak = pin_live_peak();
-	/* What has been freed may not be known yet. */
+	/* What threads have freed may not have been counted yet. */
 	if (report->peak.bytes > report->heap.mapped)
 		report->peak.bytes = report->heap.mapped;
 	report->n_moments = pin_timeline_read(report->moments);
-	end_at(report, now);
+	limit_to_now(report, now);
 	insert_peak(report);
 	append_now(report, now);
 	collect_sites(report);
@@ -100,8 +100,8 @@ struct pin_share pin_report_share(const struct pin_report *report, const struct 
 void pin_report_frame(const struct pin_report *report, const void *frame, char *name,
 		      size_t size)
 {
-	if (report->careful)
-		pin_backtrace_place(frame, name, size);
-	else
+	if (report->names)
 		pin_backtrace_name(frame, true, name, size);
+	else
+		pin_backtrace_place(frame, name, size);
 }

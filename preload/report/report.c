@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * When a report is due, and what is in it. It may be written in a signal handler, on
- * a small stack, with malloc interrupted halfway: what is large is static, of whoever
- * has the turn, and what is not async-signal-safe is left out of a careful report.
+ * When a report is due, and what is in it. It may be written in a signal handler that has
+ * interrupted malloc, on a small stack: so whatever is large is static and belongs to the
+ * thread that holds the report lock, and a signal-safe report leaves out what is not
+ * async-signal-safe.
  */
 #include <config.h>
 
@@ -19,6 +20,7 @@
 #include "preload/report/file.h"
 #include "preload/report/format.h"
 #include "preload/report/lock.h"
+#include "preload/report/rank.h"
 #include "regpool/pool.h"
 
 #include <errno.h>
@@ -31,80 +33,62 @@
 PIN_WRITTEN_FIRST static struct {
 	uint64_t ns;	      /* of a clock that never goes back */
 	struct timespec time; /* of the file system's clock */
-	pid_t pid;	      /* 0: no report at exit */
+	pid_t pid;	      /* 0: no report without being called */
 } began;
 
 bool pin_report_wanted;
 
-/* Of the thread whose turn it is; the second of one that has taken the turn over. */
-static struct desk {
+/*
+ * What a report is written with. The first slot belongs to the thread that has taken the lock;
+ * the second to one that has taken it over, while the other may still be using the first.
+ */
+static struct slot {
+	const struct pin_report_trigger *trigger;
+	bool taken_over;
+	bool signal_safe; /* as the trigger; also if taken over: malloc may be locked for ever
+			   */
 	struct pin_report report;
-	struct pin_draft draft;
+	struct pin_report_file file;
 	struct pin_output output;
-} desks[2];
-/* The file as this process has left it, or is about to, and as it had before. */
-static struct stat own[2];
+} slots[2];
 
-/* Of the program's, to which a path may lead: this one, or standard error. */
+/* The file at PINALLOC_REPORT that is this process's, or is about to be; and the one before. */
+static struct stat own_files[2];
+
+/* The program's descriptor that PINALLOC_REPORT leads to, if not to standard error. */
 static struct pin_stream stream = {.fd = -1, .copy = -1};
 
-/* NULL if its file is not known. */
-static struct pin_stream *stream_of(int fd)
+/* What is known of a descriptor of the program, or NULL. */
+static struct pin_stream *find_stream(int fd)
 {
 	if (fd == STDERR_FILENO)
 		return &pin_standard_error;
 	return fd == stream.fd ? &stream : NULL;
 }
 
-/* Before the program may close it. */
-static void keep_stream(void)
+/* Must come before the program can close it. */
+static void copy_stream(void)
 {
-	struct pin_draft *draft = &desks[0].draft;
+	struct pin_report_file *file = &slots[0].file;
 
-	if (pin_draft_find(draft, pin_options.report) || draft->descriptor < 0)
+	if (pin_report_file_find(file, pin_options.report) || file->stream < 0)
 		return;
-	if (draft->descriptor != STDERR_FILENO)
-		stream.fd = draft->descriptor;
-	pin_stream_copy(stream_of(draft->descriptor));
+	if (file->stream != STDERR_FILENO)
+		stream.fd = file->stream;
+	pin_stream_copy(find_stream(file->stream));
 }
 
 void pin_report_init(bool wanted)
 {
 	pin_report_wanted = wanted && strcmp(pin_options.report, "off") != 0;
 	if (pin_report_wanted)
-		keep_stream();
+		copy_stream();
 	began.ns = pin_os_now_ns();
 	clock_gettime(CLOCK_REALTIME, &began.time);
 	began.pid = wanted ? getpid() : 0;
 }
 
-/* The first of these variables that is set: launchers name their ranks differently. */
-static const char *first_set(const char *const names[], size_t n)
-{
-	const char *value = NULL;
-
-	for (size_t i = 0; i < n && !value; i++)
-		value = pin_environment(names[i]);
-	return value;
-}
-
-const char *pin_report_rank(void)
-{
-	static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
-					    "SLURM_PROCID"};
-
-	return first_set(names, PIN_ARRAY_SIZE(names));
-}
-
-static const char *rank_count(void)
-{
-	static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
-					    "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"};
-
-	return first_set(names, PIN_ARRAY_SIZE(names));
-}
-
-/* A number of a launcher's, or -1: its text must not reach the JSON unchecked. */
+/* A launcher's text must not get into the JSON unchecked: -1 if it is not a number. */
 static long number_or_none(const char *text)
 {
 	size_t n;
@@ -112,36 +96,25 @@ static long number_or_none(const char *text)
 	return text && !pin_parse_size(text, &n) && n <= INT_MAX ? (long)n : -1;
 }
 
-static bool is_apart(const struct desk *desk)
+static void collect_report(struct slot *slot)
 {
-	return desk != desks;
-}
-
-/* Beside another thread, as with malloc interrupted. */
-static bool is_careful(const struct desk *desk, const struct pin_occasion *occasion)
-{
-	return occasion->careful || is_apart(desk);
-}
-
-static void collect(struct desk *desk, const struct pin_occasion *occasion)
-{
-	struct pin_report *report = &desk->report;
+	struct pin_report *report = &slot->report;
 
 	memset(report, 0, sizeof *report);
 	gethostname(report->host, sizeof report->host - 1);
 	report->program = program_invocation_short_name;
 	report->pid = getpid();
-	report->rank = number_or_none(pin_report_rank());
-	report->nranks = number_or_none(rank_count());
+	report->rank = number_or_none(pin_rank());
+	report->nranks = number_or_none(pin_rank_count());
 	report->began_ns = began.ns;
 	report->elapsed_ns = pin_os_now_ns() - began.ns;
-	report->written = occasion->name;
-	/* Many handlers call exit(), also when they have interrupted malloc. */
-	report->careful = is_careful(desk, occasion) || pin_backtrace_in_handler() ||
-			  !pin_backtrace_has_room();
+	report->written = slot->trigger->name;
+	/* Many handlers call exit(), even if they have interrupted malloc. */
+	report->names = !slot->signal_safe && !pin_backtrace_in_handler() &&
+			pin_backtrace_has_room();
 	pin_heap_stats(&report->heap);
 	report->regions = pin_span_steps();
-	/* getrusage's figure includes what was before execve. */
+	/* The figure of getrusage() includes the time before execve(). */
 	report->rss_peak = pin_os_status("\nVmHWM:");
 	report->memlock_limit = pin_os_memlock_set();
 	report->ram = pin_os_ram();
@@ -165,116 +138,130 @@ static write_form *form_for(const char *path)
 	return n >= 5 && !strcmp(path + n - 5, ".json") ? pin_report_json : pin_report_text;
 }
 
-/* Of the output, in which nobody reads. */
-#define HURRIED_TURNS 100
-#define PATIENT_TURNS 1000
+/* How often the output waits for a reader that reads nothing. */
+#define SIGNAL_SAFE_POLLS 100
+#define OTHER_POLLS	  1000
 
-static int write_to(struct desk *desk, int fd, const struct pin_occasion *occasion)
+static int write_to(struct slot *slot, int fd)
 {
-	struct pin_output *output = &desk->output;
+	struct pin_output *output = &slot->output;
 
 	output->fd = fd;
-	output->may_wait = desk->draft.descriptor >= 0 && !is_careful(desk, occasion);
-	output->turns = is_careful(desk, occasion) ? HURRIED_TURNS : PATIENT_TURNS;
+	output->may_block = slot->file.stream >= 0 && !slot->signal_safe;
+	output->polls = slot->signal_safe ? SIGNAL_SAFE_POLLS : OTHER_POLLS;
 	output->error = 0;
 	output->used = 0;
-	collect(desk, occasion);
-	form_for(desk->draft.path)(&desk->report, output);
-	if (!desk->report.careful)
+	collect_report(slot);
+	form_for(slot->file.path)(&slot->report, output);
+	if (slot->report.names)
 		pin_backtrace_done();
 	return pin_output_flush(output);
 }
 
-static int write_file(struct desk *desk, bool is_asked_for, const struct pin_occasion *occasion)
+static int write_file(struct slot *slot, bool at_option)
 {
-	struct pin_draft *draft = &desk->draft;
-	int error = pin_draft_open(draft, is_careful(desk, occasion), is_apart(desk));
+	struct pin_report_file *file = &slot->file;
+	int error = pin_report_file_open(file, slot->signal_safe, slot->taken_over);
 
 	if (error)
 		return error;
-	error = write_to(desk, draft->fd, occasion);
-	/* Before it has its name: a signal may come right after, and ask whose it is. */
-	if (is_asked_for) {
-		own[1] = own[0];
-		fstat(draft->fd, &own[0]);
+	error = write_to(slot, file->fd);
+	/* Before it has its name: a signal may come right after, and ask whose file it is. */
+	if (at_option) {
+		own_files[1] = own_files[0];
+		fstat(file->fd, &own_files[0]);
 	}
-	return pin_draft_close(draft, error);
+	return pin_report_file_close(file, error);
 }
 
-static int write_stream(struct desk *desk, const struct pin_occasion *occasion)
+static int write_stream(struct slot *slot)
 {
-	const struct pin_stream *known = stream_of(desk->draft.descriptor);
-	int fd = known ? pin_stream_fd(known) : desk->draft.descriptor;
+	const struct pin_stream *known = find_stream(slot->file.stream);
+	int fd = known ? pin_stream_fd(known) : slot->file.stream;
 
-	return fd < 0 ? -EBADF : write_to(desk, fd, occasion);
+	return fd < 0 ? -EBADF : write_to(slot, fd);
 }
 
-static int write_report(struct desk *desk, const char *path,
-			const struct pin_occasion *occasion)
+/* Writes to the file that was found; `at_option` says that PINALLOC_REPORT names it. */
+static int write_report(struct slot *slot, bool at_option)
 {
-	int error = pin_draft_find(&desk->draft, path);
+	return slot->file.stream >= 0 ? write_stream(slot) : write_file(slot, at_option);
+}
 
-	if (error)
-		return error;
-	if (desk->draft.descriptor >= 0)
-		return write_stream(desk, occasion);
-	return write_file(desk, !strcmp(path, pin_options.report), occasion);
+static struct slot *begin_slot(const struct pin_report_lock *lock,
+			       const struct pin_report_trigger *trigger)
+{
+	struct slot *slot = &slots[lock->taken_over];
+
+	slot->trigger = trigger;
+	slot->taken_over = lock->taken_over;
+	slot->signal_safe = trigger->signal_safe || lock->taken_over;
+	return slot;
 }
 
 int pin_report_write(const char *path)
 {
-	static const struct pin_occasion on_call = {.name = "on call"};
-	struct pin_turn turn;
+	static const struct pin_report_trigger on_call = {.name = "on call"};
+	struct pin_report_lock lock;
+	struct slot *slot;
 	int saved = errno;
 	int error;
 
-	if (!pin_turn_take(&turn, &on_call))
+	if (!pin_report_lock_take(&lock, &on_call))
 		return -EBUSY;
-	error = write_report(&desks[0], path, &on_call);
-	pin_turn_end(&turn, &on_call);
+	slot = begin_slot(&lock, &on_call);
+	error = pin_report_file_find(&slot->file, path);
+	if (!error)
+		error = write_report(slot, !strcmp(path, pin_options.report));
+	pin_report_lock_release(&lock, &on_call);
 	errno = saved;
 	return error;
 }
 
-static bool later(struct timespec a, struct timespec b)
+static bool is_later(struct timespec a, struct timespec b)
 {
 	return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec > b.tv_nsec);
 }
 
-static bool is_same(const struct stat *a, const struct stat *b)
+static bool is_same_version(const struct stat *a, const struct stat *b)
 {
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino &&
 	       a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
 	       a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-/* The latter while another thread's report has no name yet. */
-static bool is_own(const struct stat *info)
+/* It is still the one before while the report of another thread has no name yet. */
+static bool is_own_file(const struct stat *info)
 {
-	return is_same(info, &own[0]) || is_same(info, &own[1]);
+	return is_same_version(info, &own_files[0]) || is_same_version(info, &own_files[1]);
 }
 
 /* Whether another process has written the file since this one began. */
-static bool written_meanwhile(struct pin_draft *draft, const char *path)
+static bool has_report_of_another(const struct pin_report_file *file)
 {
 	struct stat info;
 
-	if (pin_draft_find(draft, path) || draft->descriptor >= 0 || draft->special ||
-	    stat(draft->file, &info) || !S_ISREG(info.st_mode))
+	if (file->stream >= 0 || file->in_place || stat(file->target, &info) ||
+	    !S_ISREG(info.st_mode))
 		return false;
-	return later(info.st_mtim, began.time) && !is_own(&info);
+	return is_later(info.st_mtim, began.time) && !is_own_file(&info);
 }
 
-/* What a wrapper may hold that only executes another program: nobody asks about it. */
+/* Nobody asks about a wrapper, which uses less than this before it executes the program. */
 #define LITTLE (2 * PIN_MIB)
 
-static bool is_due(struct desk *desk, const struct pin_occasion *occasion)
+/* For the reasons not to, see report.h. */
+static int write_unless_idle(struct slot *slot)
 {
-	if (pin_pool_requests(PIN_SERVED) || pin_pool_passed())
-		return true;
-	if (occasion->step && pin_live_peak().bytes < LITTLE)
-		return false;
-	return !written_meanwhile(&desk->draft, pin_options.report);
+	bool has_registered = pin_pool_requests(PIN_SERVED) || pin_pool_passed();
+	int error;
+
+	if (!has_registered && slot->trigger->before_exec && pin_live_peak().bytes < LITTLE)
+		return 0;
+	error = pin_report_file_find(&slot->file, pin_options.report);
+	if (error || (!has_registered && has_report_of_another(&slot->file)))
+		return error;
+	return write_report(slot, true);
 }
 
 static const char *reason(int error)
@@ -283,22 +270,20 @@ static const char *reason(int error)
 						   : strerrordesc_np(-error);
 }
 
-void pin_report_due(const struct pin_occasion *occasion)
+void pin_report_write_if_due(const struct pin_report_trigger *trigger)
 {
-	struct pin_turn turn;
-	struct desk *desk;
+	struct pin_report_lock lock;
 	int saved = errno;
-	int error = 0;
+	int error;
 
-	if (!pin_report_wanted || began.pid != getpid() || !pin_turn_take(&turn, occasion))
+	if (!pin_report_wanted || began.pid != getpid() ||
+	    !pin_report_lock_take(&lock, trigger))
 		return;
-	desk = &desks[turn.apart];
-	if (is_due(desk, occasion))
-		error = write_report(desk, pin_options.report, occasion);
-	/* Within the turn: standard error may be a pipe that nobody reads. */
-	if (error && !pin_turn_is_lost())
+	error = write_unless_idle(begin_slot(&lock, trigger));
+	/* While the lock is held: standard error may be a pipe without a reader. */
+	if (error && !pin_report_lock_is_lost())
 		pin_warn("the report cannot be written to %s: %s", pin_options.report,
 			 reason(error));
-	pin_turn_end(&turn, occasion);
+	pin_report_lock_release(&lock, trigger);
 	errno = saved;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The handler only wakes a thread, which can do what a handler cannot. In a forked
- * child, which has no such thread, it does nothing; a child of vfork() would wake its
- * parent's.
+ * The signal handler only wakes a thread, which may do what a handler may not. In a child it
+ * does nothing: a forked child has no such thread, a child of vfork() would wake its parent's.
  */
 #include <config.h>
 
@@ -22,7 +21,7 @@
 static _Atomic uint32_t requests;
 static pid_t process;
 
-static void on_request(int sig)
+static void wake_writer(int sig)
 {
 	(void)sig;
 	if (getpid() != process)
@@ -31,26 +30,26 @@ static void on_request(int sig)
 	pin_os_wake(&requests);
 }
 
-static void *run(void *unused)
+static void *write_requested(void *unused)
 {
-	static const struct pin_occasion occasion = {.name = "on request"};
+	static const struct pin_report_trigger on_request = {.name = "on request"};
 	uint32_t done = 0;
 
 	for (;;) {
 		uint32_t seen = atomic_load(&requests);
 
 		if (seen != done)
-			pin_report_due(&occasion);
+			pin_report_write_if_due(&on_request);
 		done = seen;
 		pin_os_wait(&requests, seen);
 	}
 	return unused;
 }
 
-static int start(void)
+static int start_writer(void)
 {
-	struct sigaction action = {.sa_handler = on_request, .sa_flags = SA_RESTART};
-	int error = pin_thread_start(run, NULL, "pinalloc-report");
+	struct sigaction action = {.sa_handler = wake_writer, .sa_flags = SA_RESTART};
+	int error = pin_thread_start(write_requested, NULL, "pinalloc-report");
 
 	process = getpid();
 	if (!error && PIN_NEXT(sigaction)(pin_options.report_signal, &action, NULL))
@@ -71,7 +70,7 @@ void pin_request_init(void)
 				"which says where the report goes");
 		return;
 	}
-	error = start();
+	error = start_writer();
 	if (error)
 		pin_warn("PINALLOC_REPORT_SIGNAL has no effect: %s", strerrordesc_np(error));
 }

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The report of a program that goes on, upon PINALLOC_REPORT_SIGNAL.
- */
+/* Writes the report of a running program when it gets PINALLOC_REPORT_SIGNAL. */
 #ifndef PIN_REQUEST_H
 #define PIN_REQUEST_H
 
-/* From the constructor, after pin_report_init(): nothing, if no signal is named. */
+/* Does nothing if no signal is named. From the constructor, after pin_report_init(). */
 void pin_request_init(void);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The report for people: the verdict first, then one screen of figures. */
+/* The report for people: the verdict, then one screen of figures. */
 #include <config.h>
 
 #include "allocator/log.h"
 #include "allocator/os.h"
+#include "preload/stack-line.h"
 #include "preload/report/format.h"
 #include "regpool/pool.h"
 #include "regpool/registry.h"
@@ -12,7 +13,7 @@
 
 #include <string.h>
 
-static void heading(const struct pin_report *report, struct pin_output *out)
+static void text_heading(const struct pin_report *report, struct pin_output *out)
 {
 	pin_output(out, "pinalloc: %s, process %d on %s", report->program, report->pid,
 		   report->host);
@@ -27,7 +28,7 @@ static void heading(const struct pin_report *report, struct pin_output *out)
 	pin_output(out, "\n");
 }
 
-/* By how much the heap is larger than what the program ever held, in percent. */
+/* By how many percent the heap is larger than the most the program held. */
 static unsigned long percent_more(const struct pin_report *report)
 {
 	size_t more = report->heap.mapped - report->peak.bytes;
@@ -38,7 +39,7 @@ static unsigned long percent_more(const struct pin_report *report)
 		       : 0;
 }
 
-static void verdict(const struct pin_report *report, struct pin_output *out)
+static void text_verdict(const struct pin_report *report, struct pin_output *out)
 {
 	uint64_t served = pin_pool_requests(PIN_SERVED), created = pin_pool.created;
 
@@ -53,7 +54,7 @@ static void verdict(const struct pin_report *report, struct pin_output *out)
 			   served == 1 ? " was" : "s were", created, created == 1 ? "" : "s");
 }
 
-static void memlock(const struct pin_report *report, struct pin_output *out)
+static void text_memlock(const struct pin_report *report, struct pin_output *out)
 {
 	size_t limit = report->memlock_limit, registered = pin_pool.registered_peak;
 
@@ -69,7 +70,7 @@ static void memlock(const struct pin_report *report, struct pin_output *out)
 			   limit ? registered * 100 / limit : 100);
 }
 
-static void memory(const struct pin_report *report, struct pin_output *out)
+static void text_memory(const struct pin_report *report, struct pin_output *out)
 {
 	pin_output(out, "memory\n");
 	pin_output(out, "  %-28s %12s\n", "in use at the peak", PIN_SIZE(report->peak.bytes));
@@ -81,66 +82,58 @@ static void memory(const struct pin_report *report, struct pin_output *out)
 	pin_output(out, "  %-28s %12s\n", "registered at the peak",
 		   PIN_SIZE(pin_pool.registered_peak));
 	pin_output(out, "  %-28s %12s\n", "resident at the peak", PIN_SIZE(report->rss_peak));
-	memlock(report, out);
+	text_memlock(report, out);
 }
 
-/* Stacks on the one screen, frames of each, and the width they may have; JSON has more. */
-#define SITES	5
-#define FRAMES	4
-#define COLUMNS 84
+/* Stacks that fit on the screen; JSON has more. */
+#define SITES 5
 
-/* Of a place, "/path/to/MODULE+0xOFFSET", the last part. */
-static const char *shown_part(const char *name)
-{
-	const char *slash = name[0] == '/' ? strrchr(name, '/') : NULL;
-
-	return slash ? slash + 1 : name;
-}
-
-/* As many callers as fit, up to main(): what called that is the same for all. */
-static void stack(const struct pin_report *report, struct pin_frames frames,
-		  struct pin_output *out)
+/* Writes as many callers as fit on the line. */
+static void text_stack(const struct pin_report *report, struct pin_frames frames,
+		       struct pin_output *out)
 {
 	char name[PIN_BACKTRACE_NAME];
 	size_t columns = 0;
 	uint32_t i = 0;
 
-	for (bool last = false; i < frames.n && i < FRAMES && !last; i++) {
+	for (; i < frames.n && i < PIN_STACK_LINE_FRAMES; i++) {
+		const char *shown;
+
 		pin_report_frame(report, frames.at[i], name, sizeof name);
-		columns += strlen(shown_part(name));
-		if (i && columns > COLUMNS)
+		shown = pin_stack_line_part(name, strlen(name));
+		columns += strlen(shown);
+		if (i && columns > PIN_STACK_LINE_COLUMNS)
 			break;
-		pin_output(out, "%s%s", i ? " <- " : "", shown_part(name));
-		last = !strncmp(name, "main (", 6);
-		if (last)
+		pin_output(out, "%s%s", i ? " <- " : "", shown);
+		if (pin_stack_line_ends_at(name))
 			frames.n = i + 1;
 	}
 	pin_output(out, i < frames.n ? " <- ...\n" : "\n");
 }
 
-static void site(const struct pin_report *report, const struct pin_site *site,
-		 struct pin_output *out)
+static void text_site(const struct pin_report *report, const struct pin_site *site,
+		      struct pin_output *out)
 {
 	struct pin_frames frames = pin_report_frames(site);
 
 	pin_output(out, "  %10s  ", PIN_SIZE(pin_report_share(report, site).bytes));
 	if (frames.n)
-		stack(report, frames, out);
+		text_stack(report, frames, out);
 	else
 		pin_output(out, "(stack not known)\n");
 }
 
-static void sites(const struct pin_report *report, struct pin_output *out)
+static void text_sites(const struct pin_report *report, struct pin_output *out)
 {
 	if (!report->n_sites)
 		return;
 	pin_output(out, report->held ? "who had memory in use at the peak (sampled)\n"
 				     : "what made the heap grow\n");
 	for (size_t i = 0; i < report->n_sites && i < SITES; i++)
-		site(report, report->sites[i], out);
+		text_site(report, report->sites[i], out);
 }
 
-static void domains(struct pin_output *out)
+static void text_domains(struct pin_output *out)
 {
 	for (uint32_t i = 0; i < pin_registry_count(); i++) {
 		struct pin_domain *domain = pin_registry_at(i);
@@ -151,7 +144,7 @@ static void domains(struct pin_output *out)
 	}
 }
 
-static void registration(struct pin_output *out)
+static void text_registration(struct pin_output *out)
 {
 	uint64_t us = pin_pool.ns / 1000;
 
@@ -170,10 +163,10 @@ static void registration(struct pin_output *out)
 		pin_output(out, "  %-28s %12lu\n", "memory regions evicted", pin_pool.evicted);
 	pin_output(out, "  %-28s %6lu.%03lu ms\n", "time in registrations", us / 1000,
 		   us % 1000);
-	domains(out);
+	text_domains(out);
 }
 
-static void watch(struct pin_output *out)
+static void text_watch(struct pin_output *out)
 {
 	pin_output(out, "memory that is not heap\n");
 	pin_output(out, "  %-28s %12lu\n", "registrations watched", pin_watched.ranges);
@@ -186,7 +179,7 @@ static void watch(struct pin_output *out)
 		pin_output(out, "  %-28s %12lu\n", "told late", pin_watched.late);
 }
 
-static void stability(struct pin_output *out)
+static void text_stability(struct pin_output *out)
 {
 	pin_output(out, "stability\n");
 	pin_output(out, "  %-28s %12lu\n", "pages checked", pin_verified.checked);
@@ -195,14 +188,14 @@ static void stability(struct pin_output *out)
 
 void pin_report_text(const struct pin_report *report, struct pin_output *out)
 {
-	heading(report, out);
-	verdict(report, out);
-	memory(report, out);
-	sites(report, out);
+	text_heading(report, out);
+	text_verdict(report, out);
+	text_memory(report, out);
+	text_sites(report, out);
 	if (pin_pool_requests(PIN_SERVED) || pin_pool.created || pin_pool_passed())
-		registration(out);
+		text_registration(out);
 	if (pin_watched.ranges || pin_watched.unwatchable || pin_watched.events)
-		watch(out);
+		text_watch(out);
 	if (pin_verified.checked)
-		stability(out);
+		text_stability(out);
 }
