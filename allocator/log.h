@@ -61,6 +61,10 @@ void pin_log_line(const char *format, ...) __attribute__((format(printf, 1, 2)))
 			pin_warn(__VA_ARGS__);     \
 	} while (0)
 
+/* Beginnings of messages that `pinalloc check` looks for. */
+#define PIN_SAYS_GROWTH	      "the heap grows by "
+#define PIN_SAYS_NO_ADDRESSES "cannot reserve address space"
+
 /* What else pin_fatal() does before it aborts, such as saying the stack. */
 extern void (*pin_fatal_hook)(void);
 

@@ -64,7 +64,7 @@ static bool heap_range(void)
 	tried = true;
 	had = !pin_reserve_init();
 	if (!had) {
-		pin_error("cannot reserve address space for the heap: raise ulimit -v");
+		pin_error(PIN_SAYS_NO_ADDRESSES " for the heap: raise ulimit -v");
 		return false;
 	}
 	pin_large_init(je_opt_tcache_max,

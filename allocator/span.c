@@ -80,7 +80,7 @@ static void note_growth(struct pin_span *span, size_t n_bytes)
 	atomic_store_explicit(&span->length, span->length + n_bytes, memory_order_release);
 	atomic_fetch_add_explicit(&bytes, n_bytes, memory_order_relaxed);
 	atomic_fetch_add_explicit(&steps, 1, memory_order_relaxed);
-	pin_debug("the heap grows by %s to %p", PIN_SIZE(n_bytes),
+	pin_debug(PIN_SAYS_GROWTH "%s to %p", PIN_SIZE(n_bytes),
 		  (void *)(span->start + span->length));
 	listener = atomic_load_explicit(&tell, memory_order_acquire);
 	if (listener)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The verbs a program calls. The real ibv_reg_mr() is never called: inside
- * libibverbs it goes through the PLT to ibv_reg_mr_iova2() and so back to us.
+ * The verbs a program calls. The real ibv_reg_mr() must never be called: inside libibverbs it
+ * goes through the PLT to ibv_reg_mr_iova2(), and so back to us.
  */
 #include <config.h>
 
@@ -75,14 +75,14 @@ int ibv_dofork_range(void *start, size_t length)
 	return pin_fork_unmark(start, length);
 }
 
-/* In time for libfabric, which chooses its monitor when a domain is opened. */
+/* Early enough for libfabric, which chooses its monitor when a domain is opened. */
 static void find_listeners(void)
 {
 	if (!pin_pool_off())
 		pin_listeners_find();
 }
 
-static struct ibv_pd *noticed(struct ibv_pd *pd)
+static struct ibv_pd *notice_domain(struct ibv_pd *pd)
 {
 	if (pd) {
 		if (!pin_pool_off())
@@ -95,12 +95,12 @@ static struct ibv_pd *noticed(struct ibv_pd *pd)
 
 PIN_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-	return noticed(pin_ibverbs()->alloc_pd(context));
+	return notice_domain(pin_ibverbs()->alloc_pd(context));
 }
 
 PIN_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
 {
-	return noticed(pin_ibverbs()->import_pd(context, handle));
+	return notice_domain(pin_ibverbs()->import_pd(context, handle));
 }
 
 PIN_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
@@ -121,8 +121,9 @@ PIN_EXPORT int ibv_close_device(struct ibv_context *context)
 }
 
 /*
- * What providers call last of all when a device is closed, also by an ibv_close_device() that
- * was found with dlsym. Of no version, like malloc: libibverbs has it in one of each release's.
+ * Providers call this last when a device is closed, even by an ibv_close_device() found with
+ * dlsym. It has no version, like malloc, because libibverbs gives it another one in each
+ * release.
  */
 PIN_EXPORT void verbs_uninit_context(struct verbs_context *context);
 
@@ -139,10 +140,10 @@ PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 	if (!context && !pin_pool_off())
 		pin_warn_once(
-			"%s cannot be opened: %s; its rights are those of /dev/infiniband",
+			"%s cannot be opened: %s; check the permissions of /dev/infiniband",
 			device->name, strerrordesc_np(error));
 	if (context && !pin_pool_off())
-		pin_conflicts_say_settings();
+		pin_conflicts_check_settings();
 	if (context)
 		find_listeners();
 	errno = error;

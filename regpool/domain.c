@@ -19,21 +19,6 @@
 
 #include <errno.h>
 
-unsigned pin_domain_rights(void)
-{
-	unsigned rights = 0;
-
-	if (pin_options.access & PIN_ACCESS_LOCAL)
-		rights |= IBV_ACCESS_LOCAL_WRITE;
-	if (pin_options.access & PIN_ACCESS_READ)
-		rights |= IBV_ACCESS_REMOTE_READ;
-	if (pin_options.access & PIN_ACCESS_WRITE)
-		rights |= IBV_ACCESS_REMOTE_WRITE;
-	if (pin_options.access & PIN_ACCESS_ATOMIC)
-		rights |= IBV_ACCESS_REMOTE_ATOMIC;
-	return rights;
-}
-
 /*
  * The domain of a PD with its lock held, or NULL. Looked at again with the lock:
  * while waiting for it the PD may have gone and the slot be another's.

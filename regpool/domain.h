@@ -13,10 +13,24 @@
 #ifndef PIN_DOMAIN_H
 #define PIN_DOMAIN_H
 
+#include "allocator/options.h"
 #include "regpool/registry.h"
 
 /* PINALLOC_ACCESS as the rights of a memory region. */
-unsigned pin_domain_rights(void);
+static inline unsigned pin_domain_rights(void)
+{
+	unsigned rights = 0;
+
+	if (pin_options.access & PIN_ACCESS_LOCAL)
+		rights |= IBV_ACCESS_LOCAL_WRITE;
+	if (pin_options.access & PIN_ACCESS_READ)
+		rights |= IBV_ACCESS_REMOTE_READ;
+	if (pin_options.access & PIN_ACCESS_WRITE)
+		rights |= IBV_ACCESS_REMOTE_WRITE;
+	if (pin_options.access & PIN_ACCESS_ATOMIC)
+		rights |= IBV_ACCESS_REMOTE_ATOMIC;
+	return rights;
+}
 
 /*
  * A PD was allocated or imported: makes its domain, not armed. Whatever was known

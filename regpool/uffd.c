@@ -56,11 +56,7 @@ static pid_t owner;
 
 static int opened(void)
 {
-	struct uffdio_api api = {
-		.api = UFFD_API,
-		.features = UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP |
-			    UFFD_FEATURE_EVENT_REMAP,
-	};
+	struct uffdio_api api = {.api = UFFD_API, .features = PIN_UFFD_EVENTS};
 	/* Faults of the kernel's own are not wanted: without them it needs no privilege. */
 	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
 	int error;

@@ -15,6 +15,10 @@
 
 #include <linux/userfaultfd.h>
 
+/* What the kernel must tell of: pin_uffd_start() needs it, and `pinalloc check` asks for it. */
+#define PIN_UFFD_EVENTS \
+	(UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP)
+
 /* Descriptors there may be; with fewer permitted, those from the first on. */
 #define PIN_UFFDS 64
 

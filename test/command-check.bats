@@ -187,7 +187,7 @@ limited() {
 	cp /etc/passwd passwd
 	chmod +x passwd
 	checked "$pinalloc" check ./passwd
-	says fail program '\./passwd: no program, or one that is damaged or cut short; .*'
+	says fail program '\./passwd: not a program, or damaged or cut short; .*'
 	checked "$pinalloc" check ''
 	says fail program ': No such file or directory; .*'
 	checked "$pinalloc" check no-such-program
@@ -198,6 +198,6 @@ limited() {
 
 @test "a command line that is not understood is refused" {
 	run -2 --separate-stderr "$pinalloc" check true false
-	[ "$stderr" = 'pinalloc check: false is one PROGRAM too many; see pinalloc check --help' ]
+	[ "$stderr" = 'pinalloc check: only one PROGRAM can be checked, not also false; see pinalloc check --help' ]
 	[ -z "$output" ]
 }

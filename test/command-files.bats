@@ -21,29 +21,29 @@ unfit() {
 
 @test "a value of a wrong type or size is named, and its file left out" {
 	rank fit.json '.nranks = 1'
-	unfit '.schema = 2' 'has schema 2 and this pinalloc knows 1: use its own'
-	unfit 'del(.schema)' "is no report of pinalloc's: it has no schema"
-	unfit '.schema = "1"' "is no report of pinalloc's: it has no schema"
-	unfit '[.]' "is no report of pinalloc's: it has no schema"
-	unfit '.kind = "job"' "is a report of a whole job: name the ranks' own"
+	unfit '.schema = 2' 'has schema 2, but this pinalloc knows only 1: use the one that wrote it'
+	unfit 'del(.schema)' 'is not a report of pinalloc: it has no schema'
+	unfit '.schema = "1"' 'is not a report of pinalloc: it has no schema'
+	unfit '[.]' 'is not a report of pinalloc: it has no schema'
+	unfit '.kind = "job"' 'is the report of a whole job: name those of its ranks'
 	unfit 'del(.host)' 'has no text for host'
 	unfit '.program = 5' 'has no text for program'
 	unfit '.written = []' 'has no text for written'
 	unfit '.pid = null' 'has no number for pid'
-	unfit '.elapsed_s = "6"' 'has something for elapsed_s that is no amount'
-	unfit '.elapsed_s = 1e300' 'has something for elapsed_s that is no amount'
+	unfit '.elapsed_s = "6"' 'has a value for elapsed_s that is not an amount'
+	unfit '.elapsed_s = 1e300' 'has a value for elapsed_s that is not an amount'
 	unfit '.rank = 4' 'says it is rank 4 of 4'
 	unfit '.rank = 0.5' 'has no whole number for rank'
 	unfit '.nranks = 1e9' 'says it is of more than 16777216 ranks'
 	unfit '.memory = 3' 'has no object for memory'
 	unfit 'del(.memory)' 'has no number for live_bytes'
-	unfit '.memory.mapped_bytes = "12"' 'has something for mapped_bytes that is no amount'
-	unfit '.memory.mapped_bytes = -1' 'has something for mapped_bytes that is no amount'
+	unfit '.memory.mapped_bytes = "12"' 'has a value for mapped_bytes that is not an amount'
+	unfit '.memory.mapped_bytes = -1' 'has a value for mapped_bytes that is not an amount'
 	unfit '.memory.rss_peak_bytes = 0.5' 'has no whole number for rss_peak_bytes'
-	unfit '.memory.ram_bytes = true' 'has something for ram_bytes that is no amount'
+	unfit '.memory.ram_bytes = true' 'has a value for ram_bytes that is not an amount'
 	unfit '.registration = []' 'has no object for registration'
 	unfit 'del(.registration.served)' 'has no number for served'
-	unfit '.stability.moved_pages = {}' 'has something for moved_pages that is no amount'
+	unfit '.stability.moved_pages = {}' 'has a value for moved_pages that is not an amount'
 	unfit '.peak_sites = {}' 'has no list for peak_sites'
 	unfit '.peak_sites_kind = 1' 'has no text for peak_sites_kind'
 	unfit '.peak_sites += [7]' 'has no site for peak_sites[1]'
@@ -71,12 +71,11 @@ unfit() {
 	output=$stderr
 	said "pinalloc report: job/empty.json is empty; left out" \
 		"pinalloc report: job/gone.json cannot be read: No such file or directory; left out" \
-		"pinalloc report: job/nested.json is no regular file; left out" \
-		"pinalloc report: job/pipe.json is no regular file; left out"
-	grep -q "^pinalloc report: job/cut.json ends in the middle, in line [0-9]*: no whole " \
-		<<< "$stderr"
-	grep -q "^pinalloc report: job/text.json is no JSON: line 1: " <<< "$stderr"
-	grep -q "^pinalloc report: job/rude.json is no JSON: line 1: " <<< "$stderr"
+		"pinalloc report: job/nested.json is not a regular file; left out" \
+		"pinalloc report: job/pipe.json is not a regular file; left out"
+	grep -q "^pinalloc report: job/cut.json is incomplete: it ends in line [0-9]*; " <<< "$stderr"
+	grep -q "^pinalloc report: job/text.json is not JSON: line 1: " <<< "$stderr"
+	grep -q "^pinalloc report: job/rude.json is not JSON: line 1: " <<< "$stderr"
 	run ! grep -q $'\x1b' <<< "$stderr"
 	[ "$("$pinalloc" report --json job 2> /dev/null | jq -c '[.files_skipped[].file]')" = \
 		'["job/cut.json","job/empty.json","job/gone.json","job/nested.json","job/pipe.json","job/rude.json","job/text.json"]' ]
@@ -148,5 +147,5 @@ unfit() {
 	rank fit.json '.nranks = 1'
 	printf '{\177' > unfit.json
 	run -1 --separate-stderr "$pinalloc" report --json fit.json unfit.json
-	[[ "$(jq -r '.files_skipped[0].why' <<< "$output")" == "is no JSON: "*"near '?'" ]]
+	[[ "$(jq -r '.files_skipped[0].why' <<< "$output")" == "is not JSON: "*"near '?'" ]]
 }

@@ -64,7 +64,7 @@ drawn() {
 @test "--plot: one line when it cannot be drawn, and what was there stays" {
 	four
 	mkdir there.svg
-	fails 2 " report: there.svg cannot be written: it is no regular file" report --folded \
+	fails 2 " report: there.svg cannot be written: it is not a regular file" report --folded \
 		--plot there.svg <(jq '.nranks = 1 | .peak_sites = []' "$base")
 	fails 2 " report: no/plot.svg cannot be written: No such file or directory" report \
 		--folded --plot no/plot.svg <(jq '.nranks = 1 | .peak_sites = []' "$base")

@@ -12,7 +12,7 @@ setup() {
 
 @test "without a known subcommand there is one line, with one there is help" {
 	fails 2 ": no SUBCOMMAND; see pinalloc --help"
-	fails 2 ": retort is no subcommand; see pinalloc --help" retort
+	fails 2 ": unknown subcommand retort; see pinalloc --help" retort
 	run -0 "$pinalloc" --help
 	[[ "$output" == *$'\n  report\n      Merge'* ]]
 	run -0 "$pinalloc" --version
@@ -30,17 +30,17 @@ setup() {
 	[ "$("$pinalloc" -h)" = "$help" ]
 	for subcommand in report run check; do
 		grep -qx "  $subcommand" <<< "$help"
-		fails 2 " $subcommand: --joson is no option; see pinalloc $subcommand --help" \
+		fails 2 " $subcommand: unknown option --joson; see pinalloc $subcommand --help" \
 			$subcommand --joson
-		fails 2 " $subcommand: -x is no option; see pinalloc $subcommand --help" $subcommand -x
-		fails 2 " $subcommand: -x is no option; see pinalloc $subcommand --help" $subcommand -xh
+		fails 2 " $subcommand: unknown option -x; see pinalloc $subcommand --help" $subcommand -x
+		fails 2 " $subcommand: unknown option -x; see pinalloc $subcommand --help" $subcommand -xh
 		fails 2 " $subcommand: --help=1: this option takes no value" $subcommand --help=1
 		run -0 "$pinalloc" $subcommand --help
 		[[ "${lines[0]}" == "usage: pinalloc $subcommand [OPTION...] "* ]]
 		[[ "$output" == *"  -h, --help"* ]]
 		[ "$("$pinalloc" $subcommand -h)" = "$output" ]
 	done
-	fails 2 " run: -x is no option; see pinalloc run --help" run --grow=4M -xn true
+	fails 2 " run: unknown option -x; see pinalloc run --help" run --grow=4M -xn true
 }
 
 @test "wrong arguments give one line and status 2" {

@@ -74,8 +74,8 @@ silent() {
 		grow=4X grow=1M arena-max=many perturb=-1 top-pad=0x10; do
 		refused 2 "--$setting is not understood: it takes .*" "--$setting" touch ran
 	done
-	refused 2 '--growth=4M is no option; .*' --growth=4M touch ran
-	refused 2 '-x is no option; .*' -nx touch ran
+	refused 2 'unknown option --growth=4M; .*' --growth=4M touch ran
+	refused 2 'unknown option -x; .*' -nx touch ran
 	refused 2 '--grow needs a value; see pinalloc run --help' --grow
 	refused 2 'no COMMAND; .*' --grow=4M --
 	refused 2 'no COMMAND; .*'

@@ -14,18 +14,18 @@
 
 static const char between[] = "\n%%\n";
 
-static void add(struct pin_job *job, const char *text, size_t n_bytes)
+static void add(struct cmd_job *job, const char *text, size_t n_bytes)
 {
 	int fd = memfd_create("report", MFD_CLOEXEC);
 	char path[64];
 
 	must(fd >= 0 && write(fd, text, n_bytes) == (ssize_t)n_bytes);
 	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-	pin_job_add(job, path);
+	cmd_job_add(job, path);
 	close(fd);
 }
 
-static void add_all(struct pin_job *job, const char *text, size_t n_bytes)
+static void add_all(struct cmd_job *job, const char *text, size_t n_bytes)
 {
 	const char *next;
 
@@ -37,10 +37,10 @@ static void add_all(struct pin_job *job, const char *text, size_t n_bytes)
 	add(job, text, n_bytes);
 }
 
-static void free_job(struct pin_job *job)
+static void free_job(struct cmd_job *job)
 {
 	for (size_t i = 0; i < job->n_ranks; i++)
-		pin_rank_free(job->ranks[i]);
+		cmd_rank_free(job->ranks[i]);
 	for (size_t i = 0; i < job->n_skipped; i++) {
 		free(job->skipped[i].file);
 		free(job->skipped[i].why);
@@ -109,8 +109,8 @@ static void must_be_folded(const struct output *output)
 }
 
 /* What gnuplot would be given: nothing in it may begin a line of its own. */
-int __wrap_pin_gnuplot_run(FILE *script, const char *path);
-int __wrap_pin_gnuplot_run(FILE *script, const char *path)
+int __wrap_cmd_gnuplot_run(FILE *script, const char *path);
+int __wrap_cmd_gnuplot_run(FILE *script, const char *path)
 {
 	struct output output = {0};
 	char block[4096];
@@ -127,24 +127,24 @@ int __wrap_pin_gnuplot_run(FILE *script, const char *path)
 	return 0;
 }
 
-static void plot(const struct pin_job *job)
+static void plot(const struct cmd_job *job)
 {
 	struct output complaints;
 
 	begin(&complaints, &stderr);
-	pin_plot_write(job, "plot.txt");
-	pin_plot_write(job, "plot.svg");
+	cmd_plot_write(job, "plot.txt");
+	cmd_plot_write(job, "plot.svg");
 	end(&complaints);
 	must_be_clean(&complaints);
 	free(complaints.text);
 }
 
-static void print_text(const struct pin_job *job)
+static void print_text(const struct cmd_job *job)
 {
-	pin_text_print(job, 10);
+	cmd_text_print(job, 10);
 }
 
-static void print(const struct pin_job *job, void (*how)(const struct pin_job *job),
+static void print(const struct cmd_job *job, void (*how)(const struct cmd_job *job),
 		  void (*check)(const struct output *output))
 {
 	struct output output;
@@ -159,20 +159,20 @@ static void print(const struct pin_job *job, void (*how)(const struct pin_job *j
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
-	struct pin_job job = {0};
+	struct cmd_job job = {0};
 	struct output complaints;
 
 	begin(&complaints, &stderr);
 	add_all(&job, (const char *)data, n_bytes);
 	if (job.n_ranks)
-		pin_job_merge(&job);
+		cmd_job_merge(&job);
 	end(&complaints);
 	must_be_clean(&complaints);
 	free(complaints.text);
 	if (job.n_ranks) {
 		print(&job, print_text, must_be_clean);
-		print(&job, pin_json_print, must_be_json);
-		print(&job, pin_folded_print, must_be_folded);
+		print(&job, cmd_json_print, must_be_json);
+		print(&job, cmd_folded_print, must_be_folded);
 		plot(&job);
 	}
 	free_job(&job);

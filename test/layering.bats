@@ -112,6 +112,11 @@ uses() {
 		'#include "preload/report/format.h"' $tools
 }
 
+@test "what is the command's own has a prefix of its own" {
+	clean '^[a-z].*\bpin_[a-z_]+\(|^(struct|enum|#define) (pin|PIN)_[a-zA-Z_]+ *(\{|[0-9(])' \
+		'struct pin_site {' preload/command/*
+}
+
 # The command is a program of its own: its environment is that of what it runs.
 @test "only the options file reads the environment, and the command" {
 	clean 'getenv' 'secure_getenv("HOME")' $(but none | grep -v ^preload/command)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The adapters: whether they are there, can be opened and used, and register memory as the
- * heap's is. libibverbs is loaded, not linked, so that the rest of the command works
- * where there is none.
+ * The adapters: whether there are any, and whether they can be opened, used, and register
+ * memory as the library does. libibverbs is loaded, not linked, so that the rest of the command
+ * works without it.
  */
 #include <config.h>
 
@@ -11,7 +11,7 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "preload/command/check.h"
-#include "regpool/ibverbs.h"
+#include "regpool/domain.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -26,7 +26,7 @@ static const struct pin_ibverbs *verbs; /* NULL until it is loaded */
 static struct ibv_device **devices;	/* ends with NULL; NULL itself when there is none */
 static bool any_active;
 
-/* "4: ACTIVE", of an attribute of a port in sysfs, is "ACTIVE". */
+/* Reads an attribute of a port from sysfs: "ACTIVE", where the file has "4: ACTIVE". */
 static void read_attribute(const char *device, const char *port, const char *name, char *text,
 			   size_t size)
 {
@@ -41,7 +41,7 @@ static void read_attribute(const char *device, const char *port, const char *nam
 		memmove(text, value + 2, strlen(value + 2) + 1);
 }
 
-/* Many adapters have a port that is not connected: no port may be active on the host. */
+/* One inactive port is only a warning, because many adapters have a port without a cable. */
 static void check_port(const char *device, const char *port)
 {
 	char state[64], layer[64];
@@ -51,7 +51,7 @@ static void check_port(const char *device, const char *port)
 	read_attribute(device, port, "link_layer", layer, sizeof layer);
 	active = !strcmp(state, "ACTIVE");
 	any_active |= active;
-	pin_check_say(active ? PIN_OK : PIN_WARN, "port",
+	cmd_check_say(active ? CMD_OK : CMD_WARN, "port",
 		      active			   ? NULL
 		      : !strcmp(layer, "Ethernet") ? "ip link set its network device up, and "
 						     "look at the cable"
@@ -74,7 +74,7 @@ static void check_ports(const char *device)
 		closedir(ports);
 }
 
-/* libibverbs looks for the file under other names as well, and says the last error. */
+/* libibverbs also tries other names for the file, so its errno may be about one of those. */
 static void say_unopened(const struct ibv_device *device, int error)
 {
 	char path[PATH_MAX];
@@ -82,7 +82,7 @@ static void say_unopened(const struct ibv_device *device, int error)
 	snprintf(path, sizeof path, "/dev/infiniband/%s", device->dev_name);
 	if (access(path, R_OK | W_OK))
 		error = errno;
-	pin_check_say(PIN_FAIL, "device",
+	cmd_check_say(CMD_FAIL, "device",
 		      error == EACCES || error == EPERM
 			      ? "give its users read and write access, by a udev rule"
 			      : "look at what the kernel says (dmesg)",
@@ -96,13 +96,13 @@ static void check_sizes(struct ibv_context *context)
 	bool small, any;
 
 	if (verbs->query_device(context, &attr)) {
-		pin_check_say(PIN_FAIL, "device", "look at what the kernel says (dmesg)",
+		cmd_check_say(CMD_FAIL, "device", "look at what the kernel says (dmesg)",
 			      "%s cannot be queried", context->device->name);
 		return;
 	}
 	small = attr.max_mr_size < pin_options.grow;
 	any = attr.max_mr_size > 1024 * PIN_TIB;
-	pin_check_say(small ? PIN_WARN : PIN_OK, "device",
+	cmd_check_say(small ? CMD_WARN : CMD_OK, "device",
 		      small ? "set PINALLOC_GROW to that, or below" : NULL,
 		      "%s takes %d memory regions of %s%s", context->device->name, attr.max_mr,
 		      any ? "any size" : "up to ", any ? "" : PIN_SIZE(attr.max_mr_size));
@@ -111,21 +111,13 @@ static void check_sizes(struct ibv_context *context)
 static const char *cure_of_registration(int error)
 {
 	if (pin_ibverbs_out_of_room(error))
-		return pin_check_memlock_is_limited()
+		return cmd_check_memlock_is_limited()
 			       ? "raise ulimit -l (see memlock)"
 			       : "free memory; look at rdma resource show mr";
 	return "the adapter may lack atomics or remote access: try PINALLOC_ACCESS=local";
 }
 
-static unsigned rights(void)
-{
-	return (pin_options.access & PIN_ACCESS_LOCAL ? IBV_ACCESS_LOCAL_WRITE : 0) |
-	       (pin_options.access & PIN_ACCESS_READ ? IBV_ACCESS_REMOTE_READ : 0) |
-	       (pin_options.access & PIN_ACCESS_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0) |
-	       (pin_options.access & PIN_ACCESS_ATOMIC ? IBV_ACCESS_REMOTE_ATOMIC : 0);
-}
-
-/* The least the library ever registers. Returns 0 or an errno. */
+/* Registers as little as the library ever does. Returns 0 or an errno. */
 static int try_memory(struct ibv_pd *pd, uint64_t *ns)
 {
 	void *memory = aligned_alloc(PIN_GRANULE, PIN_GRANULE);
@@ -136,7 +128,8 @@ static int try_memory(struct ibv_pd *pd, uint64_t *ns)
 		memset(memory, 0, PIN_GRANULE);
 		*ns = pin_os_now_ns();
 		errno = 0;
-		mr = verbs->reg_mr_iova2(pd, memory, PIN_GRANULE, (uintptr_t)memory, rights());
+		mr = verbs->reg_mr_iova2(pd, memory, PIN_GRANULE, (uintptr_t)memory,
+					 pin_domain_rights());
 		error = mr ? 0 : errno;
 		*ns = pin_os_now_ns() - *ns;
 	}
@@ -155,11 +148,11 @@ static void check_registration(struct ibv_context *context)
 	if (pd)
 		verbs->dealloc_pd(pd);
 	if (error)
-		pin_check_say(PIN_FAIL, "registration", cure_of_registration(error),
+		cmd_check_say(CMD_FAIL, "registration", cure_of_registration(error),
 			      "%s does not register 2 MiB: %s", context->device->name,
 			      strerrordesc_np(error));
 	else
-		pin_check_say(PIN_OK, "registration", NULL, "%s registered 2 MiB in %lu us",
+		cmd_check_say(CMD_OK, "registration", NULL, "%s registered 2 MiB in %lu us",
 			      context->device->name, ns / 1000);
 }
 
@@ -178,7 +171,7 @@ static void check_device(struct ibv_device *device)
 	verbs->close_device(context);
 }
 
-/* Devices the kernel has, whether or not libibverbs has a provider for them. */
+/* Whether the kernel has a device, even if libibverbs has no provider for it. */
 static bool kernel_has_device(void)
 {
 	DIR *directory = opendir("/sys/class/infiniband");
@@ -192,31 +185,31 @@ static bool kernel_has_device(void)
 	return has;
 }
 
-/* libibverbs lists no device whose file is missing. */
-static void say_none(void)
+/* libibverbs does not list a device whose file is missing. */
+static void say_no_device(void)
 {
 	if (!kernel_has_device())
-		pin_check_say(
-			PIN_FAIL, "device",
+		cmd_check_say(
+			CMD_FAIL, "device",
 			"load its driver; or for a trial use soft-RoCE: modprobe rdma_rxe "
 			"&& rdma link add rxe0 type rxe netdev eth0",
 			"there is no RDMA device here");
 	else if (access("/dev/infiniband", F_OK))
-		pin_check_say(PIN_FAIL, "device",
+		cmd_check_say(CMD_FAIL, "device",
 			      "modprobe ib_uverbs, or pass /dev/infiniband into the container",
 			      "the kernel has an RDMA device, but there is no /dev/infiniband");
 	else
-		pin_check_say(PIN_FAIL, "device",
+		cmd_check_say(CMD_FAIL, "device",
 			      "install its provider (Debian: ibverbs-providers)",
 			      "the kernel has an RDMA device, but libibverbs cannot use it");
 }
 
-void pin_check_devices(void)
+void cmd_check_devices(void)
 {
 	int n = 0;
 
 	if (!dlopen(LIBIBVERBS, RTLD_NOW)) {
-		pin_check_say(PIN_FAIL, "device",
+		cmd_check_say(CMD_FAIL, "device",
 			      "install rdma-core's libibverbs (Debian: libibverbs1)", "%s",
 			      dlerror());
 		return;
@@ -224,31 +217,31 @@ void pin_check_devices(void)
 	verbs = pin_ibverbs();
 	devices = verbs->get_device_list(&n);
 	if (!n)
-		say_none();
+		say_no_device();
 	for (int i = 0; i < n; i++)
 		check_device(devices[i]);
 	if (n && !any_active)
-		pin_check_say(PIN_FAIL, "port", "see above", "none is active on this host");
+		cmd_check_say(CMD_FAIL, "port", "see above", "none is active on this host");
 }
 
-/* The kernel is asked through its RDMA layer, which need not be loaded without a device. */
-bool pin_check_fork_copies(void)
+/* libibverbs asks the kernel's RDMA layer, which may not be loaded if there is no device. */
+bool cmd_check_fork_copies(void)
 {
 	if (!verbs || !verbs->is_fork_initialized)
-		return !verbs && pin_check_kernel_is(5, 12);
+		return !verbs && cmd_check_kernel_is(5, 12);
 	return verbs->is_fork_initialized() == IBV_FORK_UNNEEDED ||
-	       (!kernel_has_device() && pin_check_kernel_is(5, 12));
+	       (!kernel_has_device() && cmd_check_kernel_is(5, 12));
 }
 
-void pin_check_fork(void)
+void cmd_check_fork(void)
 {
-	if (pin_check_fork_copies())
-		pin_check_say(PIN_OK, "fork", NULL,
+	if (cmd_check_fork_copies())
+		cmd_check_say(CMD_OK, "fork", NULL,
 			      "the kernel copies pinned pages for a child: whoever forks pays "
 			      "for the whole heap, posix_spawn() for nothing");
 	else
-		pin_check_say(
-			PIN_WARN, "fork",
+		cmd_check_say(
+			CMD_WARN, "fork",
 			"a kernel from 5.12 on; or UCX_IB_FORK_INIT=n and "
 			"OMPI_MCA_opal_common_verbs_want_fork_support=0 if nothing forks",
 			"pinned pages are not copied for a child: where ibv_fork_init() is "

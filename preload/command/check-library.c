@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Whether the library takes over malloc in a program of this shell, found by
- * running one: this command itself, which then does nothing.
+ * Whether the library takes over malloc in programs that this shell runs. It is tried with this
+ * command itself.
  */
 #include <config.h>
 
+#include "allocator/log.h"
 #include "preload/command/check.h"
 #include "preload/command/library.h"
+#include "preload/conflicts.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,17 +17,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Growth of the heap is what it says at this level, and says first. */
+/* At this level it logs the growth of the heap, before anything else. */
 static _Noreturn void become_probe(const char *library, int out)
 {
-	if (!pin_library_preload(library) && !setenv("PINALLOC_LOG", "debug", 1) &&
+	if (!cmd_library_preload(library) && !setenv("PINALLOC_LOG", "debug", 1) &&
 	    !unsetenv("PINALLOC_HELP") && !unsetenv("PINALLOC_REPORT") &&
 	    dup2(out, STDERR_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0)
 		execl("/proc/self/exe", "pinalloc", "--version", NULL);
 	_exit(127);
 }
 
-/* Reads to the end, keeps the beginning. */
+/* Reads up to the end, but keeps only the beginning. */
 static void read_all(int fd, char *text, size_t size)
 {
 	char rest[512];
@@ -39,8 +41,8 @@ static void read_all(int fd, char *text, size_t size)
 	text[filled] = '\0';
 }
 
-/* What the probe said. Returns its wait status, -1 if there was none. */
-static int probe(const char *library, char *text, size_t size)
+/* Fills in the output of the probe. Returns its wait status, -1 if there was no probe. */
+static int run_probe(const char *library, char *text, size_t size)
 {
 	int ends[2], status = -1;
 	pid_t child;
@@ -58,7 +60,7 @@ static int probe(const char *library, char *text, size_t size)
 	return child > 0 && waitpid(child, &status, 0) == child ? status : -1;
 }
 
-/* The line with this in it, without what the library puts in front; NULL if none. */
+/* The line that contains the words, without the library's prefix, or NULL. */
 static char *line_with(char *text, const char *words)
 {
 	char *at = strstr(text, words), *start;
@@ -73,12 +75,12 @@ static char *line_with(char *text, const char *words)
 		       : strstr(start, "]: ") + 3;
 }
 
-/* What the library, or the loader, says when malloc is not the library's. */
-static char *complaint(char *text)
+/* The line of the library, or of the loader, that malloc is not the library's; or NULL. */
+static char *find_complaint(char *text)
 {
-	static const char *const words[] = {"malloc is answered by ", "malloc has no memory",
-					    "cannot reserve address space",
-					    PIN_LIBRARY_NAME "' from LD_PRELOAD cannot"};
+	static const char *const words[] = {PIN_SAYS_FOREIGN, PIN_SAYS_NO_MEMORY,
+					    PIN_SAYS_NO_ADDRESSES,
+					    CMD_LIBRARY_NAME "' from LD_PRELOAD cannot"};
 	char *line = NULL;
 
 	for (size_t i = 0; !line && i < PIN_ARRAY_SIZE(words); i++)
@@ -86,30 +88,30 @@ static char *complaint(char *text)
 	return line;
 }
 
-static void judge(const char *library, char *text, int status)
+static void judge_probe(const char *library, char *text, int status)
 {
-	bool grew = strstr(text, ": the heap grows by ");
-	char *line = complaint(text);
+	bool grew = strstr(text, ": " PIN_SAYS_GROWTH);
+	char *line = find_complaint(text);
 
 	if (line)
-		pin_check_say(PIN_FAIL, "library", NULL, "%s", line);
+		cmd_check_say(CMD_FAIL, "library", NULL, "%s", line);
 	else if (grew && !status)
-		pin_check_say(PIN_OK, "library", NULL, "%s takes over malloc", library);
+		cmd_check_say(CMD_OK, "library", NULL, "%s takes over malloc", library);
 	else
-		pin_check_say(PIN_FAIL, "library", "install it again, with this command",
+		cmd_check_say(CMD_FAIL, "library", "install it again, with this command",
 			      "%s was preloaded, but did not take over malloc", library);
 }
 
-void pin_check_library(void)
+void cmd_check_library(void)
 {
 	char library[PATH_MAX], text[8192];
-	int error = pin_library_find(library), status;
+	int error = cmd_library_find(library), status;
 
 	if (error) {
-		pin_check_say(PIN_FAIL, "library", NULL, "%s %s", library,
-			      pin_library_complaint(error));
+		cmd_check_say(CMD_FAIL, "library", NULL, "%s %s", library,
+			      cmd_library_complaint(error));
 		return;
 	}
-	status = probe(library, text, sizeof text);
-	judge(library, text, status);
+	status = run_probe(library, text, sizeof text);
+	judge_probe(library, text, status);
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The environment: options that are not understood, and what is set for others and
- * works against a heap that stays where it is.
+ * The environment: options with a wrong value, and settings of other software that do harm to
+ * a heap that stays where it is.
  */
 #include <config.h>
 
 #include "allocator/options.h"
 #include "preload/command/check.h"
 #include "preload/command/library.h"
+#include "preload/conflicts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool clear = true; /* nothing was found so far */
+static bool is_clear = true; /* nothing was found so far */
 
 static const struct {
 	const char *name, *initial, *values;
@@ -33,8 +34,8 @@ static void check_row(size_t row)
 	pin_options_set(rows[row].name, rows[row].initial);
 	if (!text || !pin_options_set(rows[row].name, text))
 		return;
-	clear = false;
-	pin_check_say(PIN_WARN, "environment", "correct or unset it",
+	is_clear = false;
+	cmd_check_say(CMD_WARN, "environment", "correct or unset it",
 		      "%s=%s is not understood: it takes %s; %s holds instead", rows[row].name,
 		      text, rows[row].values, rows[row].initial);
 }
@@ -48,12 +49,12 @@ static void check_name(const char *variable)
 			return;
 	if (!strncmp(variable, "PINALLOC_HELP=", n + 1))
 		return;
-	clear = false;
-	pin_check_say(PIN_WARN, "environment", "pinalloc run --help lists them",
+	is_clear = false;
+	cmd_check_say(CMD_WARN, "environment", "pinalloc run --help lists them",
 		      "%s: there is no such option", variable);
 }
 
-/* Where the report is to go, cut off behind the directory. */
+/* The directory of PINALLOC_REPORT. */
 static void report_directory(char directory[PATH_MAX])
 {
 	char *slash;
@@ -66,7 +67,7 @@ static void report_directory(char directory[PATH_MAX])
 		slash[slash == directory] = '\0';
 }
 
-/* A report that cannot be written is missed only when the job is over. */
+/* Otherwise the user would learn that a report cannot be written when the job is over. */
 static void check_report(void)
 {
 	char directory[PATH_MAX];
@@ -75,8 +76,8 @@ static void check_report(void)
 	if (!strcmp(pin_options.report, "off") || !strcmp(pin_options.report, "stderr"))
 		return;
 	if (!stat(pin_options.report, &status) && S_ISDIR(status.st_mode)) {
-		clear = false;
-		pin_check_say(PIN_WARN, "environment", "name a file in it, such as %h.%r.json",
+		is_clear = false;
+		cmd_check_say(CMD_WARN, "environment", "name a file in it, such as %h.%r.json",
 			      "PINALLOC_REPORT: %s is a directory", pin_options.report);
 		return;
 	}
@@ -84,12 +85,12 @@ static void check_report(void)
 	if (strchr(directory, '%') || !access(directory, W_OK | X_OK) ||
 	    !access(pin_options.report, W_OK))
 		return;
-	clear = false;
-	pin_check_say(PIN_WARN, "environment", "make the directory, on every host",
+	is_clear = false;
+	cmd_check_say(CMD_WARN, "environment", "make the directory, on every host",
 		      "PINALLOC_REPORT: no file can be written in %s", directory);
 }
 
-void pin_check_options(void)
+void cmd_check_options(void)
 {
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++)
 		check_row(i);
@@ -100,63 +101,64 @@ void pin_check_options(void)
 }
 
 /* The variable's value; "" when it is not set. */
-static const char *value_of(const char *name)
+static const char *variable(const char *name)
 {
 	const char *value = getenv(name);
 
 	return value ? value : "";
 }
 
-static bool is(const char *name, const char *value)
+static bool is_set_to(const char *name, const char *value)
 {
-	return !strcasecmp(value_of(name), value);
+	return !strcasecmp(variable(name), value);
 }
 
-/* As UCX reads a switch. */
-static bool is_no(const char *name)
+/* A switch of UCX. */
+static bool is_switched_off(const char *name)
 {
-	return is(name, "n") || is(name, "no") || is(name, "0");
+	return pin_ucx_is_off(getenv(name));
 }
 
 static bool ucx_may_replace_malloc(void)
 {
-	return !is_no("UCX_MEM_MALLOC_RELOC");
+	return !is_switched_off("UCX_MEM_MALLOC_RELOC");
 }
 
 static bool ucx_has_no_cache(void)
 {
-	const char *methods = value_of("UCX_IB_REG_METHODS");
+	const char *methods = variable("UCX_IB_REG_METHODS");
 
-	return is_no("UCX_RCACHE_ENABLE") || (*methods && !strcasestr(methods, "rcache"));
+	return is_switched_off("UCX_RCACHE_ENABLE") ||
+	       (*methods && !strcasestr(methods, "rcache"));
 }
 
-/* UCX's cache does not give way when memory cannot be pinned: ucs_rcache, UCX 1.13. */
+/* The cache of UCX evicts nothing when memory cannot be pinned (ucs_rcache, UCX 1.13). */
 static bool ucx_keeps_all(void)
 {
-	return pin_check_memlock_is_limited() && !ucx_has_no_cache();
+	return cmd_check_memlock_is_limited() && !ucx_has_no_cache();
 }
 
-/* UCX_IB_RCACHE_MAX_SIZE takes its default from the other. */
+/* The default of UCX_IB_RCACHE_MAX_SIZE is UCX_RCACHE_MAX_SIZE. */
 static bool ucx_keeps_all_by_default(void)
 {
-	return ucx_keeps_all() &&
-	       (is("UCX_RCACHE_MAX_SIZE", "") || is("UCX_RCACHE_MAX_SIZE", "inf"));
+	return ucx_keeps_all() && (is_set_to("UCX_RCACHE_MAX_SIZE", "") ||
+				   is_set_to("UCX_RCACHE_MAX_SIZE", "inf"));
 }
 
-/* Written otherwise it is not understood. */
+/* Case matters, as in the library. */
 static bool nothing_is_registered(void)
 {
-	return !strcmp(value_of("PINALLOC_REGISTER"), "off");
+	return !strcmp(variable("PINALLOC_REGISTER"), "off");
 }
 
 static bool open_mpi_notices_nothing(void)
 {
-	return strstr(value_of("OMPI_MCA_memory"), "^patcher");
+	return strstr(variable("OMPI_MCA_memory"), "^patcher");
 }
 
 static bool fork_copies_nothing(void)
 {
-	return !pin_check_fork_copies();
+	return !cmd_check_fork_copies();
 }
 
 static bool always(void)
@@ -165,55 +167,54 @@ static bool always(void)
 }
 
 /*
- * A variable with this value, "" for not set, "*" for any, "n" for a switch of UCX's that
- * is off; and what else must hold.
+ * Each row is a variable and the value to look for: "" for not set, "*" for any, "n" for a
+ * switch of UCX that is off. `holds` says what else must be true.
  */
 static const struct {
-	enum pin_grade grade;
+	enum cmd_grade grade;
 	const char *name, *value;
 	bool (*holds)(void);
 	const char *finding, *cure;
 } settings[] = {
-	{PIN_FAIL, "UCX_MEM_MMAP_HOOK_MODE", "reloc", ucx_may_replace_malloc,
-	 "lets UCX replace malloc with its own, which is not registered and hangs in UCX 1.13",
-	 "unset it, or set UCX_MEM_MALLOC_RELOC=n"},
-	{PIN_WARN, "UCX_MEM_MMAP_HOOK_MODE", "none", always,
+	{CMD_FAIL, "UCX_MEM_MMAP_HOOK_MODE", "reloc", ucx_may_replace_malloc,
+	 PIN_UCX_RELOC_FINDING, PIN_UCX_RELOC_CURE},
+	{CMD_WARN, "UCX_MEM_MMAP_HOOK_MODE", "none", always,
 	 "keeps UCX from noticing what is unmapped: the heap is safe, what a program maps "
 	 "itself is not",
 	 "unset it"},
-	{PIN_WARN, "UCX_MEM_EVENTS", "n", always,
+	{CMD_WARN, "UCX_MEM_EVENTS", "n", always,
 	 "keeps UCX from noticing what is unmapped and takes its cache of registrations away",
 	 "unset it"},
-	{PIN_WARN, "UCX_IB_RCACHE_MAX_SIZE", "", ucx_keeps_all_by_default,
+	{CMD_WARN, "UCX_IB_RCACHE_MAX_SIZE", "", ucx_keeps_all_by_default,
 	 "is not set, and UCX's cache never gives up memory when the limit on locked memory is "
 	 "reached",
 	 "set it to a quarter of the limit, or UCX_IB_REG_METHODS=direct"},
-	{PIN_WARN, "UCX_IB_RCACHE_MAX_SIZE", "inf", ucx_keeps_all,
+	{CMD_WARN, "UCX_IB_RCACHE_MAX_SIZE", "inf", ucx_keeps_all,
 	 "lets UCX's cache keep all memory when the limit on locked memory is reached",
 	 "set it to a quarter of the limit, or UCX_IB_REG_METHODS=direct"},
-	{PIN_WARN, "OMPI_MCA_mpi_leave_pinned", "1", open_mpi_notices_nothing,
+	{CMD_WARN, "OMPI_MCA_mpi_leave_pinned", "1", open_mpi_notices_nothing,
 	 "caches registrations, but OMPI_MCA_memory=^patcher keeps Open MPI from noticing "
 	 "what is unmapped: the heap is safe, what a program maps itself is not",
 	 "unset one of them"},
-	{PIN_WARN, "RDMAV_FORK_SAFE", "*", fork_copies_nothing,
+	{CMD_WARN, "RDMAV_FORK_SAFE", "*", fork_copies_nothing,
 	 "keeps the heap from being registered ahead on this kernel", "unset it"},
-	{PIN_WARN, "IBV_FORK_SAFE", "*", fork_copies_nothing,
+	{CMD_WARN, "IBV_FORK_SAFE", "*", fork_copies_nothing,
 	 "keeps the heap from being registered ahead on this kernel", "unset it"},
-	{PIN_WARN, "RDMAV_HUGEPAGES_SAFE", "*", fork_copies_nothing,
+	{CMD_WARN, "RDMAV_HUGEPAGES_SAFE", "*", fork_copies_nothing,
 	 "makes each registration read /proc/self/smaps on this kernel", "unset it"},
-	{PIN_FAIL, "PINALLOC_HELP", "1", always,
+	{CMD_FAIL, "PINALLOC_HELP", "1", always,
 	 "lets programs print the options instead of running", "unset it"},
-	{PIN_WARN, "PINALLOC_REGISTER", "off", nothing_is_registered,
+	{CMD_WARN, "PINALLOC_REGISTER", "off", nothing_is_registered,
 	 "keeps the heap from being registered", "unset it"},
-	{PIN_OK, "MALLOC_CONF", "*", always,
+	{CMD_OK, "MALLOC_CONF", "*", always,
 	 "reaches the heap as well, except for what would give memory back", NULL},
 };
 
 static bool has_value(const char *name, const char *value)
 {
 	if (!strcmp(value, "*"))
-		return *value_of(name);
-	return strcmp(value, "n") ? is(name, value) : is_no(name);
+		return *variable(name);
+	return strcmp(value, "n") ? is_set_to(name, value) : is_switched_off(name);
 }
 
 static bool matches(size_t i)
@@ -223,12 +224,12 @@ static bool matches(size_t i)
 
 static void check_setting(size_t i)
 {
-	const char *value = value_of(settings[i].name);
+	const char *value = variable(settings[i].name);
 
 	if (!matches(i))
 		return;
-	clear = false;
-	pin_check_say(settings[i].grade, "environment", settings[i].cure, "%s%s%s %s",
+	is_clear = false;
+	cmd_check_say(settings[i].grade, "environment", settings[i].cure, "%s%s%s %s",
 		      settings[i].name, *value ? "=" : "", value, settings[i].finding);
 }
 
@@ -246,29 +247,29 @@ static bool is_allocator(const char *name, size_t length)
 	return false;
 }
 
-/* Behind the library they do nothing, and pinalloc run puts it in front. */
+/* Only those before the library matter; pinalloc run puts it first. */
 static void check_preloads(void)
 {
-	const char *at = value_of("LD_PRELOAD"), *name;
+	const char *at = variable("LD_PRELOAD"), *name;
 	size_t length;
 
-	while ((name = pin_library_next(&at, &length)) &&
-	       strncmp(name, PIN_LIBRARY_NAME, strlen(PIN_LIBRARY_NAME)) != 0) {
+	while ((name = cmd_library_next(&at, &length)) &&
+	       strncmp(name, CMD_LIBRARY_NAME, strlen(CMD_LIBRARY_NAME)) != 0) {
 		if (!is_allocator(name, length))
 			continue;
-		clear = false;
-		pin_check_say(PIN_WARN, "environment",
+		is_clear = false;
+		cmd_check_say(CMD_WARN, "environment",
 			      "put libpinalloc.so first, as pinalloc run does, or leave it out",
 			      "LD_PRELOAD names another malloc, %.*s", (int)length, name);
 	}
 }
 
-void pin_check_settings(void)
+void cmd_check_settings(void)
 {
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(settings); i++)
 		check_setting(i);
 	check_preloads();
-	if (clear)
-		pin_check_say(PIN_OK, "environment", NULL,
+	if (is_clear)
+		cmd_check_say(CMD_OK, "environment", NULL,
 			      "nothing is set that works against the heap");
 }

@@ -7,10 +7,10 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "preload/command/check.h"
+#include "regpool/uffd.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/userfaultfd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +23,8 @@
 /* UCX alone pins 38 MiB for buffers of its own, before the first message. */
 #define MPI_NEEDS (64 * PIN_MIB)
 
-/* The number behind a name such as "HugePages_Free:" in a file; 0 if it is not there. */
-static size_t number_in(const char *path, const char *name)
+/* The number after a name such as "CommitLimit:" in a file; 0 if the name is not there. */
+static size_t number_after(const char *path, const char *name)
 {
 	char text[8192], *at;
 
@@ -34,8 +34,8 @@ static size_t number_in(const char *path, const char *name)
 	return at ? strtoul(at + strlen(name), NULL, 10) : 0;
 }
 
-/* The soft limit, SIZE_MAX without one; and the hard one. */
-static size_t limit_of(int resource, size_t *hard)
+/* The soft limit, and through `hard` the hard one; SIZE_MAX stands for none. */
+static size_t resource_limit(int resource, size_t *hard)
 {
 	struct rlimit limit;
 
@@ -46,21 +46,21 @@ static size_t limit_of(int resource, size_t *hard)
 	return limit.rlim_cur == RLIM_INFINITY ? SIZE_MAX : limit.rlim_cur;
 }
 
-static bool may_lock_any(void)
+static bool may_ignore_memlock(void)
 {
 	return pin_os_memlock_limit() == SIZE_MAX;
 }
 
-bool pin_check_memlock_is_limited(void)
+bool cmd_check_memlock_is_limited(void)
 {
-	return limit_of(RLIMIT_MEMLOCK, NULL) < pin_os_ram() && !may_lock_any();
+	return resource_limit(RLIMIT_MEMLOCK, NULL) < pin_os_ram() && !may_ignore_memlock();
 }
 
 static void say_memlock_limit(size_t soft, size_t hard)
 {
 	bool little = soft < MPI_NEEDS;
 
-	pin_check_say(little ? PIN_FAIL : PIN_WARN, "memlock",
+	cmd_check_say(little ? CMD_FAIL : CMD_WARN, "memlock",
 		      soft < hard && hard >= MPI_NEEDS
 			      ? "ulimit -l $(ulimit -H -l) where the ranks are started"
 			      : "memlock unlimited in /etc/security/limits.conf, "
@@ -73,25 +73,25 @@ static void say_memlock_limit(size_t soft, size_t hard)
 			     : "and the heap gets half of what the program leaves");
 }
 
-void pin_check_memlock(void)
+void cmd_check_memlock(void)
 {
-	size_t hard = SIZE_MAX, soft = limit_of(RLIMIT_MEMLOCK, &hard);
+	size_t hard = SIZE_MAX, soft = resource_limit(RLIMIT_MEMLOCK, &hard);
 
-	if (pin_check_memlock_is_limited())
+	if (cmd_check_memlock_is_limited())
 		say_memlock_limit(soft, hard);
 	else if (soft == SIZE_MAX)
-		pin_check_say(PIN_OK, "memlock", NULL, "unlimited");
+		cmd_check_say(CMD_OK, "memlock", NULL, "unlimited");
 	else if (soft >= pin_os_ram())
-		pin_check_say(PIN_OK, "memlock", NULL, "%s, no less than the memory there is",
+		cmd_check_say(CMD_OK, "memlock", NULL, "%s, no less than the memory there is",
 			      PIN_SIZE(soft));
 	else
-		pin_check_say(PIN_OK, "memlock", NULL,
+		cmd_check_say(CMD_OK, "memlock", NULL,
 			      "the limit of %s does not hold for this shell, which has "
 			      "CAP_IPC_LOCK (have the jobs?)",
 			      PIN_SIZE(soft));
 }
 
-bool pin_check_kernel_is(int major, int minor)
+bool cmd_check_kernel_is(int major, int minor)
 {
 	struct utsname name;
 	int its_major = 0, its_minor = 0;
@@ -103,10 +103,7 @@ bool pin_check_kernel_is(int major, int minor)
 
 static int userfaultfd_error(uint64_t *features)
 {
-	struct uffdio_api api = {.api = UFFD_API,
-				 .features = UFFD_FEATURE_EVENT_REMOVE |
-					     UFFD_FEATURE_EVENT_UNMAP |
-					     UFFD_FEATURE_EVENT_REMAP};
+	struct uffdio_api api = {.api = UFFD_API, .features = PIN_UFFD_EVENTS};
 	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
 	int error = fd < 0 || ioctl(fd, UFFDIO_API, &api) ? errno : 0;
 
@@ -118,53 +115,53 @@ static int userfaultfd_error(uint64_t *features)
 	return error;
 }
 
-static void say_unwatched(int error)
+static void say_userfaultfd_fails(int error)
 {
-	pin_check_say(
-		PIN_WARN, "userfaultfd",
+	cmd_check_say(
+		CMD_WARN, "userfaultfd",
 		error == EPERM ? "allow the system call in the container's seccomp profile"
 			       : "a kernel from 5.11 on, with CONFIG_USERFAULTFD",
 		"%s: memory that a program replaces goes unnoticed", strerrordesc_np(error));
 }
 
-void pin_check_userfaultfd(void)
+void cmd_check_userfaultfd(void)
 {
 	uint64_t features = 0;
 	int error = pin_options.watch ? userfaultfd_error(&features) : 0;
 
 	if (!pin_options.watch)
-		pin_check_say(
-			PIN_WARN, "userfaultfd", "unset it",
+		cmd_check_say(
+			CMD_WARN, "userfaultfd", "unset it",
 			"PINALLOC_WATCH=off: memory that a program replaces goes unnoticed");
 	else if (error)
-		say_unwatched(error);
+		say_userfaultfd_fails(error);
 	else if (!(features & UFFD_FEATURE_WP_HUGETLBFS_SHMEM))
-		pin_check_say(PIN_WARN, "userfaultfd", "a kernel from 5.19 on",
+		cmd_check_say(CMD_WARN, "userfaultfd", "a kernel from 5.19 on",
 			      "shared memory and hugetlb pages that a program replaces go "
 			      "unnoticed");
 	else
-		pin_check_say(
-			PIN_OK, "userfaultfd", NULL,
+		cmd_check_say(
+			CMD_OK, "userfaultfd", NULL,
 			"memory that a program replaces is noticed, but for pages of files "
 			"and System V shared memory");
 }
 
-void pin_check_limits(void)
+void cmd_check_limits(void)
 {
-	size_t left = pin_os_address_space_left(), data = limit_of(RLIMIT_DATA, NULL);
+	size_t left = pin_os_address_space_left(), data = resource_limit(RLIMIT_DATA, NULL);
 
 	if (left != SIZE_MAX)
-		pin_check_say(PIN_WARN, "address space", "ulimit -v unlimited",
+		cmd_check_say(CMD_WARN, "address space", "ulimit -v unlimited",
 			      "limited, so the heap can grow to %s at most",
 			      PIN_SIZE(left / 4 * 3));
 	else
-		pin_check_say(PIN_OK, "address space", NULL, "unlimited");
+		cmd_check_say(CMD_OK, "address space", NULL, "unlimited");
 	if (data != SIZE_MAX)
-		pin_check_say(PIN_WARN, "data", "ulimit -d unlimited",
+		cmd_check_say(CMD_WARN, "data", "ulimit -d unlimited",
 			      "limited to %s, the heap included", PIN_SIZE(data));
 }
 
-void pin_check_overcommit(void)
+void cmd_check_overcommit(void)
 {
 	char text[16];
 	size_t limit, used, left;
@@ -172,10 +169,10 @@ void pin_check_overcommit(void)
 	if (pin_file_read("/proc/sys/vm/overcommit_memory", text, sizeof text) <= 0 ||
 	    text[0] != '2')
 		return;
-	limit = number_in("/proc/meminfo", "CommitLimit:") * PIN_KIB;
-	used = number_in("/proc/meminfo", "Committed_AS:") * PIN_KIB;
+	limit = number_after("/proc/meminfo", "CommitLimit:") * PIN_KIB;
+	used = number_after("/proc/meminfo", "Committed_AS:") * PIN_KIB;
 	left = limit > used ? limit - used : 0;
-	pin_check_say(left < pin_os_ram() / 2 ? PIN_WARN : PIN_OK, "overcommit",
+	cmd_check_say(left < pin_os_ram() / 2 ? CMD_WARN : CMD_OK, "overcommit",
 		      left < pin_os_ram() / 2 ? "raise vm.overcommit_ratio" : NULL,
 		      "vm.overcommit_memory is 2: all heaps here can grow by %s",
 		      PIN_SIZE(left));
@@ -191,26 +188,26 @@ static void check_transparent(void)
 	if (pin_file_read(TRANSPARENT, text, sizeof text) <= 0)
 		return;
 	if (!wanted)
-		pin_check_say(PIN_OK, "huge pages", NULL,
+		cmd_check_say(CMD_OK, "huge pages", NULL,
 			      "PINALLOC_HUGEPAGE=off: the heap gets small pages");
 	else if (strstr(text, "[never]"))
-		pin_check_say(pin_options.huge == PIN_HUGE_THP ? PIN_WARN : PIN_OK,
+		cmd_check_say(pin_options.huge == PIN_HUGE_THP ? CMD_WARN : CMD_OK,
 			      "huge pages", "echo madvise > " TRANSPARENT,
 			      "never: the heap gets small pages (registering takes less time "
 			      "with huge ones, and the adapter fewer entries)");
 	else
-		pin_check_say(PIN_OK, "huge pages", NULL,
+		cmd_check_say(CMD_OK, "huge pages", NULL,
 			      "the heap gets huge pages, which register fastest%s",
 			      pin_options.huge == PIN_HUGE_AUTO ? ", once it is large" : "");
 }
 
-/* Set apart at boot or by sysctl, they are memory only a heap of them can have. */
-static void check_pool(size_t unused)
+/* Huge pages reserved at boot or by sysctl are lost to a heap that does not use them. */
+static void check_unused_pool(size_t unused)
 {
 	bool much = unused > pin_os_ram() / 4;
 
 	if (unused)
-		pin_check_say(much ? PIN_WARN : PIN_OK, "hugetlb",
+		cmd_check_say(much ? CMD_WARN : CMD_OK, "hugetlb",
 			      much ? "lower vm.nr_hugepages, or set PINALLOC_HUGEPAGE=hugetlb"
 				   : NULL,
 			      "%s of memory is set apart and free, and of no use to the heap",
@@ -220,18 +217,18 @@ static void check_pool(size_t unused)
 static void check_pool_of_heap(size_t unused)
 {
 	if (unused)
-		pin_check_say(PIN_OK, "hugetlb", NULL,
+		cmd_check_say(CMD_OK, "hugetlb", NULL,
 			      "%s of memory is set apart and free, for all heaps here",
 			      PIN_SIZE(unused));
 	else
-		pin_check_say(
-			PIN_WARN, "hugetlb",
+		cmd_check_say(
+			CMD_WARN, "hugetlb",
 			"sysctl vm.nr_hugepages, as many as the heaps need of 2 MiB",
 			"PINALLOC_HUGEPAGE=hugetlb, but no such page is free: the heap gets "
 			"ordinary ones");
 }
 
-void pin_check_huge_pages(void)
+void cmd_check_huge_pages(void)
 {
 	size_t unused = pin_os_hugetlb_free() * PIN_GRANULE;
 
@@ -239,5 +236,5 @@ void pin_check_huge_pages(void)
 	if (pin_options.huge == PIN_HUGE_TLB)
 		check_pool_of_heap(unused);
 	else
-		check_pool(unused);
+		check_unused_pool(unused);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `pinalloc check`: says before the job whether it will work, here and under the
- * limits this shell has. The list of checks, and how findings are shown.
+ * `pinalloc check`: whether a job will work on this host and under the limits of this shell.
+ * Runs the checks and prints their findings.
  */
 #include <config.h>
 
@@ -20,26 +20,27 @@
 #include <string.h>
 
 static void (*const checks[])(void) = {
-	pin_check_options,    pin_check_library,     pin_check_devices, pin_check_memlock,
-	pin_check_fork,	      pin_check_userfaultfd, pin_check_limits,	pin_check_overcommit,
-	pin_check_huge_pages, pin_check_settings,
+	cmd_check_options,    cmd_check_library,     cmd_check_devices, cmd_check_memlock,
+	cmd_check_fork,	      cmd_check_userfaultfd, cmd_check_limits,	cmd_check_overcommit,
+	cmd_check_huge_pages, cmd_check_settings,
 };
 
 static const char *const grades[] = {"ok", "warn", "fail"};
 
-static enum pin_grade worst;
-static json_t *list; /* of findings, for --json; else NULL */
+static enum cmd_grade worst;
+static json_t *list; /* of findings, with --json; else NULL */
 
-static void add(enum pin_grade grade, const char *what, const char *cure, const char *finding)
+static void add_finding(enum cmd_grade grade, const char *what, const char *cure,
+			const char *finding)
 {
 	json_t *entry = json_pack("{s:s, s:s, s:o, s:s?}", "status", grades[grade], "what",
-				  what, "finding", pin_command_json(finding), "cure", cure);
+				  what, "finding", cmd_json(finding), "cure", cure);
 
 	if (!entry || json_array_append_new(list, entry))
-		pin_command_no_memory();
+		cmd_no_memory();
 }
 
-void pin_check_say(enum pin_grade grade, const char *what, const char *cure, const char *format,
+void cmd_check_say(enum cmd_grade grade, const char *what, const char *cure, const char *format,
 		   ...)
 {
 	char *finding;
@@ -47,13 +48,13 @@ void pin_check_say(enum pin_grade grade, const char *what, const char *cure, con
 
 	va_start(args, format);
 	if (vasprintf(&finding, format, args) < 0)
-		pin_command_no_memory();
+		cmd_no_memory();
 	va_end(args);
-	pin_command_clean(finding);
+	cmd_clean(finding);
 	if (grade > worst)
 		worst = grade;
 	if (list)
-		add(grade, what, cure, finding);
+		add_finding(grade, what, cure, finding);
 	else
 		printf("%-4s  %s: %s%s%s\n", grades[grade], what, finding, cure ? "; " : "",
 		       cure ? cure : "");
@@ -64,7 +65,7 @@ static void check_restriction(const char *path)
 {
 	if (!fnmatch(pin_options.restrict_to, basename(path), 0))
 		return;
-	pin_check_say(PIN_WARN, "program", "change PINALLOC_RESTRICT",
+	cmd_check_say(CMD_WARN, "program", "change PINALLOC_RESTRICT",
 		      "nothing is registered in %s, because PINALLOC_RESTRICT is %s", path,
 		      pin_options.restrict_to);
 }
@@ -72,24 +73,24 @@ static void check_restriction(const char *path)
 static void check_program(const char *command)
 {
 	int error, found;
-	struct pin_reach reach;
+	struct cmd_reach reach;
 	char path[PATH_MAX];
 
-	error = pin_reach_find(command, path);
+	error = cmd_reach_find(command, path);
 	if (error) {
-		pin_check_say(PIN_FAIL, "program", "give its path, and make it executable",
+		cmd_check_say(CMD_FAIL, "program", "give its path, and make it executable",
 			      "%s: %s", command, strerrordesc_np(-error));
 		return;
 	}
-	found = pin_reach_look(path, &reach);
+	found = cmd_reach_look(path, &reach);
 	if (found)
-		pin_check_say(PIN_FAIL, "program", reach.cure, "%s", reach.finding);
+		cmd_check_say(CMD_FAIL, "program", reach.cure, "%s", reach.finding);
 	else
-		pin_check_say(PIN_OK, "program", NULL, "%s can be preloaded", path);
+		cmd_check_say(CMD_OK, "program", NULL, "%s can be preloaded", path);
 	check_restriction(path);
 }
 
-static int help(void)
+static int check_help(void)
 {
 	puts("usage: pinalloc check [OPTION...] [PROGRAM]\n"
 	     "Says whether a program's heap will be registered here, and what would cure "
@@ -101,37 +102,38 @@ static int help(void)
 	return 0;
 }
 
-static int show(void)
+static int show_findings(void)
 {
 	if (list && (json_dumpf(list, stdout, JSON_INDENT(2)) || putchar('\n') == EOF))
-		return PIN_FAIL;
+		return CMD_FAIL;
 	json_decref(list);
-	return fflush(stdout) ? PIN_FAIL : (int)worst;
+	return fflush(stdout) ? CMD_FAIL : (int)worst;
 }
 
-int pin_command_check(int argc, char **argv)
+int cmd_check(int argc, char **argv)
 {
 	static const char shorts[] = ":h";
-	enum { JSON = PIN_COMMAND_LONG, HELP };
+	enum { JSON = CMD_LONG, HELP };
 	static const struct option options[] = {
 		{"json", no_argument, NULL, JSON}, {"help", no_argument, NULL, HELP}, {0}};
 	int c;
 
 	while ((c = getopt_long(argc, argv, shorts, options, NULL)) != -1) {
 		if (c == 'h' || c == HELP)
-			return help();
+			return check_help();
 		if (c != JSON)
-			return pin_command_refuse(c, shorts, argv);
+			return cmd_refuse(c, shorts, argv);
 		list = list ? list : json_array();
 	}
 	if (argc - optind > 1) {
-		pin_command_complain("%s is one PROGRAM too many; see pinalloc check --help",
-				     argv[optind + 1]);
-		return PIN_COMMAND_FAILED;
+		cmd_complain("only one PROGRAM can be checked, not also %s; see pinalloc check "
+			     "--help",
+			     argv[optind + 1]);
+		return CMD_NOTHING_DONE;
 	}
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(checks); i++)
 		checks[i]();
 	if (optind < argc)
 		check_program(argv[optind]);
-	return show();
+	return show_findings();
 }

@@ -1,48 +1,48 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What `pinalloc check` consists of. Each check says one finding or several; none
- * changes the system. They run in the order of the table in check.c, in one thread.
+ * The checks of `pinalloc check`. Each prints one or more findings; none changes the system.
+ * They run in one thread, in the order of the table in check.c.
  */
-#ifndef PIN_CHECK_H
-#define PIN_CHECK_H
+#ifndef CMD_CHECK_H
+#define CMD_CHECK_H
 
 #include "allocator/base.h"
 
-/* The exit status is the worst of them. */
-enum pin_grade { PIN_OK, PIN_WARN, PIN_FAIL };
+/* The exit status is the worst grade. */
+enum cmd_grade { CMD_OK, CMD_WARN, CMD_FAIL };
 
 /*
- * One finding: `what` it is about, what was found, and the cure, NULL if there is
- * nothing to cure.
+ * Prints one finding: `what` it is about, what was found, and the cure, or NULL if nothing is
+ * wrong.
  */
-void pin_check_say(enum pin_grade grade, const char *what, const char *cure, const char *format,
+void cmd_check_say(enum cmd_grade grade, const char *what, const char *cure, const char *format,
 		   ...) __attribute__((format(printf, 4, 5)));
 
-/* check-settings.c: options, which later checks use, and what is set for others. */
-void pin_check_options(void);
-void pin_check_settings(void);
+/* check-settings.c: our options, which later checks use; and settings of other software. */
+void cmd_check_options(void);
+void cmd_check_settings(void);
 
 /* check-library.c */
-void pin_check_library(void);
+void cmd_check_library(void);
 
 /* check-devices.c */
-void pin_check_devices(void);
-void pin_check_fork(void);
+void cmd_check_devices(void);
+void cmd_check_fork(void);
 
-/* Whether fork() copies pinned pages, so that the heap can be registered ahead. */
-bool pin_check_fork_copies(void);
+/* Whether fork() copies pinned pages, as registering ahead requires. */
+bool cmd_check_fork_copies(void);
 
 /* check-system.c */
-void pin_check_memlock(void);
-void pin_check_userfaultfd(void);
-void pin_check_limits(void);
-void pin_check_overcommit(void);
-void pin_check_huge_pages(void);
+void cmd_check_memlock(void);
+void cmd_check_userfaultfd(void);
+void cmd_check_limits(void);
+void cmd_check_overcommit(void);
+void cmd_check_huge_pages(void);
 
-/* Whether RLIMIT_MEMLOCK lets this process pin less than the memory there is. */
-bool pin_check_memlock_is_limited(void);
+/* Whether RLIMIT_MEMLOCK keeps this process from pinning all of the memory. */
+bool cmd_check_memlock_is_limited(void);
 
-/* Whether the kernel is of this release or a later one. */
-bool pin_check_kernel_is(int major, int minor);
+/* Whether the kernel is of this release or later. */
+bool cmd_check_kernel_is(int major, int minor);
 
 #endif

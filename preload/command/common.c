@@ -12,23 +12,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *pin_command_name;
+const char *cmd_name;
 
-char *pin_command_clean(char *text)
+char *cmd_clean(char *text)
 {
 	for (char *c = text; *c; c++) {
 		unsigned char byte = (unsigned char)*c, next = (unsigned char)c[1];
 
 		if (byte < ' ' || byte == 0x7f)
 			*c = '?';
-		/* U+0080 to U+009F, of which one begins what terminals obey. */
+		/* U+0080 to U+009F, one of which begins control sequences. */
 		else if (byte == 0xc2 && next >= 0x80 && next < 0xa0)
 			c[0] = c[1] = '?';
 	}
 	return text;
 }
 
-void pin_command_complain(const char *format, ...)
+void cmd_complain(const char *format, ...)
 {
 	char line[4 * PATH_MAX];
 	va_list args;
@@ -36,57 +36,54 @@ void pin_command_complain(const char *format, ...)
 	va_start(args, format);
 	vsnprintf(line, sizeof line, format, args);
 	va_end(args);
-	/* Behind what was said on standard output, where both are one file. */
+	/* If both are one file, what was printed before must come first. */
 	fflush(stdout);
-	fprintf(stderr, "pinalloc%s%s: %s\n", pin_command_name ? " " : "",
-		pin_command_name ? pin_command_name : "", pin_command_clean(line));
+	fprintf(stderr, "pinalloc%s%s: %s\n", cmd_name ? " " : "", cmd_name ? cmd_name : "",
+		cmd_clean(line));
 }
 
-int pin_command_refuse(int option, const char *shorts, char **argv)
+int cmd_refuse(int option, const char *shorts, char **argv)
 {
 	const char *given = argv[optind - 1];
 
 	if (option == ':')
-		pin_command_complain("%s needs a value; see pinalloc %s --help", given,
-				     pin_command_name);
-	else if (optopt >= PIN_COMMAND_LONG || (optopt && strchr(shorts, optopt)))
-		pin_command_complain("%s: this option takes no value", given);
+		cmd_complain("%s needs a value; see pinalloc %s --help", given, cmd_name);
+	else if (optopt >= CMD_LONG || (optopt && strchr(shorts, optopt)))
+		cmd_complain("%s: this option takes no value", given);
 	else if (optopt)
-		pin_command_complain("-%c is no option; see pinalloc %s --help", optopt,
-				     pin_command_name);
+		cmd_complain("unknown option -%c; see pinalloc %s --help", optopt, cmd_name);
 	else
-		pin_command_complain("%s is no option; see pinalloc %s --help", given,
-				     pin_command_name);
-	return PIN_COMMAND_FAILED;
+		cmd_complain("unknown option %s; see pinalloc %s --help", given, cmd_name);
+	return CMD_NOTHING_DONE;
 }
 
-int pin_command_refuse_value(const char *name, const char *value, const char *takes)
+int cmd_refuse_value(const char *name, const char *value, const char *takes)
 {
-	pin_command_complain("--%s=%s is not understood: it takes %s", name, value, takes);
-	return PIN_COMMAND_FAILED;
+	cmd_complain("--%s=%s is not understood: it takes %s", name, value, takes);
+	return CMD_NOTHING_DONE;
 }
 
-void pin_command_no_memory(void)
+void cmd_no_memory(void)
 {
-	pin_command_complain("out of memory");
-	exit(PIN_COMMAND_FAILED);
+	cmd_complain("out of memory");
+	exit(CMD_NOTHING_DONE);
 }
 
-void *pin_command_realloc(void *old, size_t n_bytes)
+void *cmd_realloc(void *old, size_t n_bytes)
 {
 	void *new = realloc(old, n_bytes ? n_bytes : 1);
 
 	if (!new)
-		pin_command_no_memory();
+		cmd_no_memory();
 	return new;
 }
 
-char *pin_command_strdup(const char *text)
+char *cmd_strdup(const char *text)
 {
-	return strcpy(pin_command_realloc(NULL, strlen(text) + 1), text);
+	return strcpy(cmd_realloc(NULL, strlen(text) + 1), text);
 }
 
-char *pin_command_utf8(char *text)
+char *cmd_utf8(char *text)
 {
 	for (size_t i = 0, n; text[i]; i += n ? n : 1) {
 		n = pin_utf8_length(text + i);
@@ -96,27 +93,27 @@ char *pin_command_utf8(char *text)
 	return text;
 }
 
-json_t *pin_command_json(const char *text)
+json_t *cmd_json(const char *text)
 {
-	char *copy = pin_command_utf8(pin_command_strdup(text));
+	char *copy = cmd_utf8(cmd_strdup(text));
 	json_t *string = json_string(copy);
 
 	free(copy);
 	if (!string)
-		pin_command_no_memory();
+		cmd_no_memory();
 	return string;
 }
 
-bool pin_command_ends_in(const char *text, const char *end)
+bool cmd_ends_in(const char *text, const char *end)
 {
 	size_t n = strlen(text), n_end = strlen(end);
 
 	return n > n_end && !strcmp(text + n - n_end, end);
 }
 
-struct pin_command_text pin_command_shortened(const char *from, size_t most)
+struct cmd_text cmd_shortened(const char *from, size_t most)
 {
-	struct pin_command_text text;
+	struct cmd_text text;
 	size_t n = 0;
 
 	for (size_t next; from[n]; n += next) {
@@ -128,9 +125,9 @@ struct pin_command_text pin_command_shortened(const char *from, size_t most)
 	return text;
 }
 
-struct pin_command_text pin_command_size(double n_bytes)
+struct cmd_text cmd_size(double n_bytes)
 {
-	struct pin_command_text size = {"-"};
+	struct cmd_text size = {"-"};
 
 	if (n_bytes >= 0)
 		pin_format(size.text, sizeof size.text, "%s",

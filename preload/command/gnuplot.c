@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* gnuplot as a child: its input and output, and the file it makes. */
+/* Runs gnuplot: its input, its output, and the file it makes. */
 #include <config.h>
 
 #include "preload/command/command.h"
@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Its last line is the one that says what is wrong. */
+/* The last line of its errors says what is wrong. */
 static void complain_of(FILE *errors, const char *path)
 {
 	char line[300], last[300] = "it does not say why";
@@ -25,13 +25,12 @@ static void complain_of(FILE *errors, const char *path)
 		if (line[strspn(line, " \t^")])
 			strcpy(last, line);
 	}
-	pin_command_complain("%s is not drawn, gnuplot fails: %s", path,
-			     last + strspn(last, " \t"));
+	cmd_complain("%s is not drawn, gnuplot fails: %s", path, last + strspn(last, " \t"));
 }
 
-static int start(int input, int output, int errors, pid_t *pid)
+static int spawn_gnuplot(int input, int output, int errors, pid_t *pid)
 {
-	/* -d: whatever the user's own settings are, the plot looks the same. */
+	/* -d ignores the user's settings, so that plots look the same everywhere. */
 	char *argv[] = {"gnuplot", "-d", NULL};
 	posix_spawn_file_actions_t actions;
 	int error;
@@ -45,18 +44,18 @@ static int start(int input, int output, int errors, pid_t *pid)
 	return error;
 }
 
-static int draw(int input, int output, FILE *errors, const char *path)
+static int run_gnuplot(int input, int output, FILE *errors, const char *path)
 {
 	pid_t pid;
-	int status = 0, error = start(input, output, fileno(errors), &pid);
+	int status = 0, error = spawn_gnuplot(input, output, fileno(errors), &pid);
 
 	if (error == ENOENT)
-		pin_command_complain("%s is not drawn: gnuplot is not installed (Debian: "
-				     "gnuplot-nox)",
-				     path);
+		cmd_complain("%s is not drawn: gnuplot is not installed (Debian: "
+			     "gnuplot-nox)",
+			     path);
 	else if (error)
-		pin_command_complain("%s is not drawn: gnuplot cannot be run: %s", path,
-				     strerror(error));
+		cmd_complain("%s is not drawn: gnuplot cannot be run: %s", path,
+			     strerror(error));
 	if (error)
 		return -1;
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -69,44 +68,44 @@ static int draw(int input, int output, FILE *errors, const char *path)
 
 static int complain_file(const char *path)
 {
-	pin_command_complain("%s cannot be written: %s", path, strerror(errno));
+	cmd_complain("%s cannot be written: %s", path, strerror(errno));
 	return -1;
 }
 
-static int draw_to(FILE *script, FILE *errors, const char *draft, const char *path)
+static int write_plot(FILE *script, FILE *errors, const char *temporary, const char *path)
 {
-	int error, output = open(draft, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	int error, output = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 
 	if (output < 0)
 		return complain_file(path);
-	error = draw(fileno(script), output, errors, path);
+	error = run_gnuplot(fileno(script), output, errors, path);
 	if (close(output) && !error)
 		error = complain_file(path);
-	if (!error && rename(draft, path))
+	if (!error && rename(temporary, path))
 		error = complain_file(path);
 	if (error)
-		unlink(draft);
+		unlink(temporary);
 	return error;
 }
 
-int pin_gnuplot_run(FILE *script, const char *path)
+int cmd_gnuplot_run(FILE *script, const char *path)
 {
-	char draft[PATH_MAX + 32];
+	char temporary[PATH_MAX + 32];
 	FILE *errors = tmpfile();
 	struct stat status;
 	int error;
 
-	/* The child reads from where the file's own position is. */
+	/* The child shares the file's position. */
 	if (!errors || fflush(script) || lseek(fileno(script), 0, SEEK_SET)) {
-		pin_command_complain("%s is not drawn: %s", path, strerror(errno));
+		cmd_complain("%s is not drawn: %s", path, strerror(errno));
 		return -1;
 	}
 	if (!stat(path, &status) && !S_ISREG(status.st_mode)) {
-		pin_command_complain("%s cannot be written: it is no regular file", path);
+		cmd_complain("%s cannot be written: it is not a regular file", path);
 		error = -1;
 	} else {
-		snprintf(draft, sizeof draft, "%s.%d.part", path, (int)getpid());
-		error = draw_to(script, errors, draft, path);
+		snprintf(temporary, sizeof temporary, "%s.%d.part", path, (int)getpid());
+		error = write_plot(script, errors, temporary, path);
 	}
 	fclose(errors);
 	return error;

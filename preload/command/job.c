@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Collects a job's reports, and derives what no single one of them says. */
+/* Collects a job's reports, and derives what no single report says. */
 #include <config.h>
 
 #include "preload/command/command.h"
@@ -14,51 +14,50 @@
 
 /* --- loading ------------------------------------------------------------------- */
 
-static void skip(struct pin_job *job, const char *file, const char *why)
+static void skip(struct cmd_job *job, const char *file, const char *why)
 {
-	struct pin_skipped *skipped;
+	struct cmd_skipped *skipped;
 
-	pin_command_complain("%s %s; left out", file, why);
-	job->skipped = pin_command_realloc(job->skipped,
-					   (job->n_skipped + 1) * sizeof *job->skipped);
+	cmd_complain("%s %s; left out", file, why);
+	job->skipped = cmd_realloc(job->skipped, (job->n_skipped + 1) * sizeof *job->skipped);
 	skipped = &job->skipped[job->n_skipped++];
-	skipped->file = pin_command_strdup(file);
-	skipped->why = pin_command_strdup(why);
+	skipped->file = cmd_strdup(file);
+	skipped->why = cmd_strdup(why);
 }
 
-static void add_file(struct pin_job *job, const char *file)
+static void add_file(struct cmd_job *job, const char *file)
 {
-	struct pin_fault fault;
-	struct pin_rank *rank;
+	struct cmd_fault fault;
+	struct cmd_rank *rank;
 
 	if (!job->stacks)
 		job->stacks = json_object();
-	rank = pin_rank_load(file, job->stacks, &fault);
+	rank = cmd_rank_load(file, job->stacks, &fault);
 	if (!rank) {
 		skip(job, file, fault.text);
 		return;
 	}
-	job->ranks = pin_command_realloc(job->ranks, (job->n_ranks + 1) * sizeof *job->ranks);
+	job->ranks = cmd_realloc(job->ranks, (job->n_ranks + 1) * sizeof *job->ranks);
 	job->ranks[job->n_ranks++] = rank;
 }
 
-/* A pipe among them would be waited for. */
-static void add_entry(struct pin_job *job, const char *file)
+/* A pipe among the entries would make it wait. */
+static void add_entry(struct cmd_job *job, const char *file)
 {
 	struct stat status;
 
 	if (!stat(file, &status) && !S_ISREG(status.st_mode))
-		skip(job, file, "is no regular file");
+		skip(job, file, "is not a regular file");
 	else
 		add_file(job, file);
 }
 
 static int ends_in_json(const struct dirent *entry)
 {
-	return entry->d_name[0] != '.' && pin_command_ends_in(entry->d_name, ".json");
+	return entry->d_name[0] != '.' && cmd_ends_in(entry->d_name, ".json");
 }
 
-static void add_directory(struct pin_job *job, const char *path)
+static void add_directory(struct cmd_job *job, const char *path)
 {
 	struct dirent **entries;
 	int n = scandir(path, &entries, ends_in_json, alphasort);
@@ -72,7 +71,7 @@ static void add_directory(struct pin_job *job, const char *path)
 	for (int i = 0; i < n; i++) {
 		const char *name = entries[i]->d_name;
 		size_t size = strlen(path) + strlen(name) + 2;
-		char *file = pin_command_realloc(NULL, size);
+		char *file = cmd_realloc(NULL, size);
 
 		snprintf(file, size, "%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/",
 			 name);
@@ -83,7 +82,7 @@ static void add_directory(struct pin_job *job, const char *path)
 	free(entries);
 }
 
-void pin_job_add(struct pin_job *job, const char *path)
+void cmd_job_add(struct cmd_job *job, const char *path)
 {
 	struct stat status;
 
@@ -100,30 +99,30 @@ static double divide(double a, double b)
 	return a >= 0 && b > 0 ? a / b : -1;
 }
 
-/* As the kernel counts it. Reports of earlier versions have what was pinned for it. */
+/* Locked memory as the kernel counts it; older reports only have what was pinned. */
 static double locked_peak(const double *figures)
 {
-	return figures[PIN_REGISTERED_PEAK] >= 0 ? figures[PIN_REGISTERED_PEAK]
-						 : figures[PIN_PINNED_PEAK];
+	return figures[CMD_REGISTERED_PEAK] >= 0 ? figures[CMD_REGISTERED_PEAK]
+						 : figures[CMD_PINNED_PEAK];
 }
 
-double pin_rank_figure(const struct pin_rank *rank, enum pin_figure figure)
+double cmd_rank_figure(const struct cmd_rank *rank, enum cmd_figure figure)
 {
 	const double *figures = rank->figures;
 
-	if (figure == PIN_RATIO)
-		return divide(figures[PIN_MAPPED], figures[PIN_LIVE_PEAK]);
-	if (figure == PIN_MEMLOCK_SHARE)
-		return divide(locked_peak(figures), figures[PIN_MEMLOCK_LIMIT]);
+	if (figure == CMD_RATIO)
+		return divide(figures[CMD_MAPPED], figures[CMD_LIVE_PEAK]);
+	if (figure == CMD_MEMLOCK_SHARE)
+		return divide(locked_peak(figures), figures[CMD_MEMLOCK_LIMIT]);
 	return figures[figure];
 }
 
-struct pin_summary pin_job_summary(const struct pin_job *job, enum pin_figure figure)
+struct cmd_summary cmd_job_summary(const struct cmd_job *job, enum cmd_figure figure)
 {
-	struct pin_summary summary = {0};
+	struct cmd_summary summary = {0};
 
 	for (size_t i = 0; i < job->n_main; i++) {
-		double n = pin_rank_figure(job->ranks[i], figure);
+		double n = cmd_rank_figure(job->ranks[i], figure);
 
 		if (n < 0)
 			continue;
@@ -139,72 +138,73 @@ struct pin_summary pin_job_summary(const struct pin_job *job, enum pin_figure fi
 	return summary;
 }
 
-double pin_summary_imbalance(const struct pin_summary *summary)
+double cmd_summary_imbalance(const struct cmd_summary *summary)
 {
 	return divide(summary->max, summary->mean);
 }
 
 /* --- order --------------------------------------------------------------------- */
 
-static int compare(double a, double b)
+static int compare_numbers(double a, double b)
 {
 	return (a > b) - (a < b);
 }
 
-/* Equal for two reports of one process. */
-static int compare_identity(const struct pin_rank *a, const struct pin_rank *b)
+/* 0 for two reports of one process. */
+static int compare_identity(const struct cmd_rank *a, const struct cmd_rank *b)
 {
-	int order = compare(a->rank < 0, b->rank < 0);
+	int order = compare_numbers(a->rank < 0, b->rank < 0);
 
 	if (!order && a->rank >= 0)
-		return (order = compare(a->rank, b->rank)) ? order
-							   : compare(a->nranks, b->nranks);
+		return (order = compare_numbers(a->rank, b->rank))
+			       ? order
+			       : compare_numbers(a->nranks, b->nranks);
 	if (!order)
 		order = strverscmp(a->host, b->host);
-	return order ? order : compare(a->pid, b->pid);
+	return order ? order : compare_numbers(a->pid, b->pid);
 }
 
-static bool has_registered(const struct pin_rank *rank)
+static bool has_registered(const struct cmd_rank *rank)
 {
-	return rank->figures[PIN_SERVED] + rank->figures[PIN_PASSED] > 0;
+	return rank->figures[CMD_SERVED] + rank->figures[CMD_PASSED] > 0;
 }
 
 /*
- * Of two reports of one rank the one to be used comes first. A shell or a launcher that
- * was given the rank's number as well runs longer than the program, but registers nothing.
+ * Of two reports of one rank, the one to use comes first. A shell or launcher that has the same
+ * rank runs longer than the program, but registers nothing.
  */
 static int compare_ranks(const void *a, const void *b)
 {
-	const struct pin_rank *const *one = a, *const *other = b;
+	const struct cmd_rank *const *one = a, *const *other = b;
 	int order = compare_identity(*one, *other);
 
 	if (!order)
-		order = compare(has_registered(*other), has_registered(*one));
+		order = compare_numbers(has_registered(*other), has_registered(*one));
 	if (!order)
-		order = compare((*other)->elapsed, (*one)->elapsed);
+		order = compare_numbers((*other)->elapsed, (*one)->elapsed);
 	return order ? order : strcmp((*one)->file, (*other)->file);
 }
 
-static int compare_heaps(const void *a, const void *b)
+static int compare_ranks_by_heap(const void *a, const void *b)
 {
-	const struct pin_rank *const *one = a, *const *other = b;
-	int order = compare((*other)->figures[PIN_MAPPED], (*one)->figures[PIN_MAPPED]);
+	const struct cmd_rank *const *one = a, *const *other = b;
+	int order = compare_numbers((*other)->figures[CMD_MAPPED], (*one)->figures[CMD_MAPPED]);
 
-	return order ? order : compare((*one)->rank, (*other)->rank);
+	return order ? order : compare_numbers((*one)->rank, (*other)->rank);
 }
 
-const struct pin_rank **pin_job_by_heap(const struct pin_job *job)
+const struct cmd_rank **cmd_job_by_heap(const struct cmd_job *job)
 {
-	const struct pin_rank **ranks = pin_command_realloc(NULL, job->n_main * sizeof *ranks);
+	const struct cmd_rank **ranks = cmd_realloc(NULL, job->n_main * sizeof *ranks);
 
 	memcpy(ranks, job->ranks, job->n_main * sizeof *ranks);
-	qsort(ranks, job->n_main, sizeof *ranks, compare_heaps);
+	qsort(ranks, job->n_main, sizeof *ranks, compare_ranks_by_heap);
 	return ranks;
 }
 
 /* --- what is wrong with the set ------------------------------------------------ */
 
-static void complain_twice(const struct pin_rank *used, const struct pin_rank *other)
+static void complain_twice(const struct cmd_rank *used, const struct cmd_rank *other)
 {
 	char name[400];
 
@@ -212,11 +212,11 @@ static void complain_twice(const struct pin_rank *used, const struct pin_rank *o
 		snprintf(name, sizeof name, "rank %.0f", used->rank);
 	else
 		snprintf(name, sizeof name, "process %.0f of %s", used->pid, used->host);
-	pin_command_complain("%s is in %s (%.1f s) and in %s (%.1f s): the first is used", name,
-			     used->file, used->elapsed, other->file, other->elapsed);
+	cmd_complain("%s is in %s (%.1f s) and in %s (%.1f s): the first is used", name,
+		     used->file, used->elapsed, other->file, other->elapsed);
 }
 
-static void leave_out_twins(struct pin_job *job)
+static void leave_out_doubles(struct cmd_job *job)
 {
 	size_t n = 1;
 
@@ -226,12 +226,12 @@ static void leave_out_twins(struct pin_job *job)
 			continue;
 		}
 		complain_twice(job->ranks[n - 1], job->ranks[i]);
-		pin_rank_free(job->ranks[i]);
+		cmd_rank_free(job->ranks[i]);
 	}
 	job->n_ranks = n;
 }
 
-static void find_main(struct pin_job *job)
+static void find_main(struct cmd_job *job)
 {
 	while (job->n_main < job->n_ranks && job->ranks[job->n_main]->rank >= 0)
 		job->n_main++;
@@ -239,14 +239,14 @@ static void find_main(struct pin_job *job)
 		job->n_main = job->n_ranks;
 }
 
-/* The largest number of ranks that a report gives; a line when they differ. */
-static void find_nranks(struct pin_job *job)
+/* The largest number of ranks that a report gives. Complains if they differ. */
+static void find_nranks(struct cmd_job *job)
 {
-	const struct pin_rank *first = NULL, *odd = NULL;
+	const struct cmd_rank *first = NULL, *odd = NULL;
 
 	job->nranks = -1;
 	for (size_t i = 0; i < job->n_main; i++) {
-		const struct pin_rank *rank = job->ranks[i];
+		const struct cmd_rank *rank = job->ranks[i];
 
 		if (rank->nranks < 0)
 			continue;
@@ -258,16 +258,16 @@ static void find_nranks(struct pin_job *job)
 			job->nranks = rank->nranks;
 	}
 	if (odd)
-		pin_command_complain("these are reports of more than one job: %s is of %.0f "
-				     "ranks, %s of %.0f; merged all the same",
-				     first->file, first->nranks, odd->file, odd->nranks);
+		cmd_complain("these are reports of more than one job: %s is of %.0f "
+			     "ranks, %s of %.0f; merged all the same",
+			     first->file, first->nranks, odd->file, odd->nranks);
 }
 
-static void find_missing(struct pin_job *job)
+static void find_missing(struct cmd_job *job)
 {
 	long next = 0, end = job->n_main && job->nranks > 0 ? (long)job->nranks : 0;
 
-	job->missing = pin_command_realloc(NULL, (size_t)end * sizeof *job->missing);
+	job->missing = cmd_realloc(NULL, (size_t)end * sizeof *job->missing);
 	for (size_t i = 0; i < job->n_main && next < end; i++) {
 		if (job->ranks[i]->nranks >= 0 && job->ranks[i]->nranks != job->nranks)
 			continue;
@@ -283,46 +283,46 @@ static void find_missing(struct pin_job *job)
 
 static int compare_hosts(const void *a, const void *b)
 {
-	const struct pin_rank *const *one = a, *const *other = b;
+	const struct cmd_rank *const *one = a, *const *other = b;
 
 	return strverscmp((*one)->host, (*other)->host);
 }
 
-static void add_to_host(struct pin_host *host, const struct pin_rank *rank)
+static void add_to_host(struct cmd_host *host, const struct cmd_rank *rank)
 {
-	double share = pin_rank_figure(rank, PIN_MEMLOCK_SHARE);
+	double share = cmd_rank_figure(rank, CMD_MEMLOCK_SHARE);
 
 	host->n_ranks++;
-	for (int i = 0; i < PIN_STORED; i++) {
+	for (int i = 0; i < CMD_STORED; i++) {
 		double *sum = &host->figures[i], n = rank->figures[i];
 
 		if (n < 0)
 			continue;
 		if (*sum < 0)
 			*sum = n;
-		else if (!pin_figures[i].is_property)
+		else if (!cmd_figures[i].is_property)
 			*sum += n;
 		else if (n > *sum)
 			*sum = n;
 	}
 	if (share >= 0 &&
-	    (!host->tightest || share > pin_rank_figure(host->tightest, PIN_MEMLOCK_SHARE)))
+	    (!host->tightest || share > cmd_rank_figure(host->tightest, CMD_MEMLOCK_SHARE)))
 		host->tightest = rank;
 }
 
-static void sum_hosts(struct pin_job *job)
+static void sum_hosts(struct cmd_job *job)
 {
 	size_t size = job->n_ranks * sizeof *job->ranks;
-	struct pin_rank **ranks = memcpy(pin_command_realloc(NULL, size), job->ranks, size);
-	struct pin_host *host = NULL;
+	struct cmd_rank **ranks = memcpy(cmd_realloc(NULL, size), job->ranks, size);
+	struct cmd_host *host = NULL;
 
 	qsort(ranks, job->n_ranks, sizeof *ranks, compare_hosts);
-	job->hosts = pin_command_realloc(NULL, job->n_ranks * sizeof *job->hosts);
+	job->hosts = cmd_realloc(NULL, job->n_ranks * sizeof *job->hosts);
 	for (size_t i = 0; i < job->n_ranks; i++) {
 		if (!host || strcmp(host->name, ranks[i]->host)) {
 			host = &job->hosts[job->n_hosts++];
-			*host = (struct pin_host){.name = ranks[i]->host};
-			for (int figure = 0; figure < PIN_STORED; figure++)
+			*host = (struct cmd_host){.name = ranks[i]->host};
+			for (int figure = 0; figure < CMD_STORED; figure++)
 				host->figures[figure] = -1;
 		}
 		add_to_host(host, ranks[i]);
@@ -330,13 +330,13 @@ static void sum_hosts(struct pin_job *job)
 	free(ranks);
 }
 
-void pin_job_merge(struct pin_job *job)
+void cmd_job_merge(struct cmd_job *job)
 {
 	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_ranks);
-	leave_out_twins(job);
+	leave_out_doubles(job);
 	find_main(job);
 	find_nranks(job);
 	find_missing(job);
 	sum_hosts(job);
-	pin_sites_merge(job);
+	cmd_sites_merge(job);
 }

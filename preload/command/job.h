@@ -1,158 +1,158 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the reports of a job's processes say, one by one and merged. What is used
- * is not freed before the program ends. Numbers are doubles: what is counted is below
- * 2^53, so it is exact, and no sum overflows.
+ * The reports of a job's processes, one by one and merged. What is used is not freed before the
+ * program ends. Numbers are doubles: counts stay below 2^53, so they are exact, and no sum
+ * overflows.
  */
-#ifndef PIN_JOB_H
-#define PIN_JOB_H
+#ifndef CMD_JOB_H
+#define CMD_JOB_H
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-enum pin_figure {
-	/* Those that stand in a report; pin_figures has their keys. */
-	PIN_LIVE_PEAK,
-	PIN_LIVE,
-	PIN_MAPPED,
-	PIN_PINNED_PEAK,
-	PIN_REGISTERED_PEAK,
-	PIN_PINNED,
-	PIN_RSS_PEAK,
-	PIN_MEMLOCK_LIMIT,
-	PIN_RAM,
-	PIN_REGIONS,
-	PIN_CREATED,
-	PIN_DESTROYED,
-	PIN_SERVED,
-	PIN_PASSED,
-	PIN_REFUSED,
-	PIN_EVICTED,
-	PIN_SECONDS, /* in real registrations */
-	PIN_CHECKED,
-	PIN_MOVED,
-	PIN_WATCHED,
-	PIN_UNWATCHABLE,
-	PIN_EVENTS,
-	PIN_INVALIDATIONS,
-	PIN_STORED,
-	/* Those made of them. */
-	PIN_RATIO = PIN_STORED, /* heap / peak in use */
-	PIN_MEMLOCK_SHARE,	/* pinned at the peak / limit on locked memory */
+enum cmd_figure {
+	/* Stored in a report; cmd_figures has their keys. */
+	CMD_LIVE_PEAK,
+	CMD_LIVE,
+	CMD_MAPPED,
+	CMD_PINNED_PEAK,
+	CMD_REGISTERED_PEAK,
+	CMD_PINNED,
+	CMD_RSS_PEAK,
+	CMD_MEMLOCK_LIMIT,
+	CMD_RAM,
+	CMD_REGIONS,
+	CMD_CREATED,
+	CMD_DESTROYED,
+	CMD_SERVED,
+	CMD_PASSED,
+	CMD_REFUSED,
+	CMD_EVICTED,
+	CMD_SECONDS, /* in real registrations */
+	CMD_CHECKED,
+	CMD_MOVED,
+	CMD_WATCHED,
+	CMD_UNWATCHABLE,
+	CMD_EVENTS,
+	CMD_INVALIDATIONS,
+	CMD_STORED,
+	/* Derived from those. */
+	CMD_RATIO = CMD_STORED, /* heap / peak in use */
+	CMD_MEMLOCK_SHARE,	/* pinned at the peak / limit on locked memory */
 };
 
-extern const struct pin_figure_key {
+extern const struct cmd_figure_key {
 	const char *section, *key;
 	bool is_optional; /* absent from older reports, or null */
-	bool is_property; /* of the process or its host: no sum is made of it */
-} pin_figures[PIN_STORED];
+	bool is_property; /* of the process or its host: a sum would mean nothing */
+} cmd_figures[CMD_STORED];
 
 /* A point of the timeline. */
-struct pin_sample {
+struct cmd_sample {
 	double seconds, live, mapped; /* bytes */
 };
 
-struct pin_site {
+struct cmd_site {
 	const char *stack; /* frames, innermost first, each ended by a newline */
 	double bytes, count;
-	size_t n_ranks; /* how many have it */
+	size_t n_ranks; /* that have it */
 };
 
-struct pin_rank {
+struct cmd_rank {
 	char *file, *host, *program;
 	char *written;		    /* NULL in older reports */
-	double pid;		    /* doubles as rank and nranks are, to be read alike */
+	double pid;		    /* a double, so that all numbers are read alike */
 	double rank;		    /* -1 outside an MPI job */
-	double nranks;		    /* -1 when the launcher did not say */
+	double nranks;		    /* -1 if the launcher did not say */
 	double elapsed;		    /* seconds */
-	double figures[PIN_STORED]; /* -1 where the report has none */
+	double figures[CMD_STORED]; /* -1 where the report has none */
 	char *sites_kind;	    /* NULL without sites */
-	struct pin_site *sites;
+	struct cmd_site *sites;
 	size_t n_sites;
-	struct pin_sample *samples; /* in the order of time */
+	struct cmd_sample *samples; /* in the order of time */
 	size_t n_samples;
 };
 
-struct pin_host {
+struct cmd_host {
 	const char *name;
 	size_t n_ranks;		    /* processes without a rank included */
-	double figures[PIN_STORED]; /* sums, of a property the largest; -1 where none has it */
-	const struct pin_rank *tightest; /* for its limit on locked memory; may be NULL */
+	double figures[CMD_STORED]; /* sums, or the largest of a property; -1 if none has it */
+	const struct cmd_rank *tightest; /* nearest to its limit on locked memory; or NULL */
 };
 
-struct pin_skipped {
+struct cmd_skipped {
 	char *file, *why;
 };
 
-struct pin_job {
-	/* By rank; those without one are last, by host and process. */
-	struct pin_rank **ranks;
+struct cmd_job {
+	/* Sorted by rank; last those without one, by host and process. */
+	struct cmd_rank **ranks;
 	size_t n_ranks;
 	/*
-	 * The first so many are the job: its ranks, or all where none has a rank. The
-	 * others, such as the launcher, count in their host's sums only.
+	 * The first so many are the job: its ranks, or all processes if none has a rank. The
+	 * others, such as the launcher, count only in the sums of their host.
 	 */
 	size_t n_main;
-	double nranks; /* as the reports say, the largest; -1 when they do not */
+	double nranks; /* the largest number the reports give, or -1 */
 	long *missing;
 	size_t n_missing;
-	struct pin_host *hosts; /* by name */
+	struct cmd_host *hosts; /* sorted by name */
 	size_t n_hosts;
 	const char *sites_kind; /* NULL without sites */
-	struct pin_site *sites; /* largest first */
+	struct cmd_site *sites; /* largest first */
 	size_t n_sites;
-	struct pin_skipped *skipped;
+	struct cmd_skipped *skipped;
 	size_t n_skipped;
-	json_t *stacks; /* an object whose keys are the stacks, so that each is kept once */
+	json_t *stacks; /* an object whose keys are the stacks: each is kept once */
 };
 
-/* A figure over the job's ranks that have it; all 0 when none does. */
-struct pin_summary {
+/* A figure over those of the job's ranks that have it; all 0 if none does. */
+struct cmd_summary {
 	size_t n;
 	double min, mean, max, sum;
-	const struct pin_rank *largest;
+	const struct cmd_rank *largest;
 };
 
-/* Why a file is no report. */
-struct pin_fault {
+/* Why a file is not a report. */
+struct cmd_fault {
 	char text[400];
 };
 
 /*
- * Reads a rank's report, with its stacks into the set `stacks`. Returns NULL when
- * the file holds none; fault then says why.
+ * Reads a rank's report, and adds its stacks to the set `stacks`. Returns NULL, and says why in
+ * `fault`, if the file is not a report.
  */
-struct pin_rank *pin_rank_load(const char *file, json_t *stacks, struct pin_fault *fault);
-void pin_rank_free(struct pin_rank *rank);
+struct cmd_rank *cmd_rank_load(const char *file, json_t *stacks, struct cmd_fault *fault);
+void cmd_rank_free(struct cmd_rank *rank);
 
-/* Loads a file, or all *.json of a directory; what is no report gets its line. */
-void pin_job_add(struct pin_job *job, const char *path);
+/* Loads a file, or all *.json of a directory. Complains of a file that is not a report. */
+void cmd_job_add(struct cmd_job *job, const char *path);
 
 /*
- * To be called once, when all is loaded and there is a rank: leaves out what is
- * there twice and fills in all that is derived. Says what looks wrong.
+ * Leaves out reports that are there twice, fills in all that is derived, and complains of what
+ * looks wrong. Must be called once, after all is loaded, with at least one rank.
  */
-void pin_job_merge(struct pin_job *job);
+void cmd_job_merge(struct cmd_job *job);
 
-/* Merges the sites of all ranks; the latter's are then gone. */
-void pin_sites_merge(struct pin_job *job);
+/* Merges the sites of all ranks, and changes those of the ranks. */
+void cmd_sites_merge(struct cmd_job *job);
 
-/* The figure, or below 0 when it is not known. */
-double pin_rank_figure(const struct pin_rank *rank, enum pin_figure figure);
+/* The figure, or below 0 if it is not known. */
+double cmd_rank_figure(const struct cmd_rank *rank, enum cmd_figure figure);
 
-struct pin_summary pin_job_summary(const struct pin_job *job, enum pin_figure figure);
+struct cmd_summary cmd_job_summary(const struct cmd_job *job, enum cmd_figure figure);
 
-/* Largest over mean; below 0 where that means nothing. */
-double pin_summary_imbalance(const struct pin_summary *summary);
+/* Largest over mean; below 0 if that is not defined. */
+double cmd_summary_imbalance(const struct cmd_summary *summary);
 
-/* The job's ranks by heap, the largest first, in a new array. */
-const struct pin_rank **pin_job_by_heap(const struct pin_job *job);
+/* The job's ranks sorted by heap, largest first, in a new array. */
+const struct cmd_rank **cmd_job_by_heap(const struct cmd_job *job);
 
-/* What `pinalloc report` gives. The plot's are 0, or -1 when a line has said why. */
-void pin_text_print(const struct pin_job *job, size_t n_sites);
-void pin_json_print(const struct pin_job *job);
-void pin_folded_print(const struct pin_job *job);
-int pin_plot_write(const struct pin_job *job, const char *path);
+/* The forms of `pinalloc report`. The plot returns 0, or -1 after a line that says why. */
+void cmd_text_print(const struct cmd_job *job, size_t n_sites);
+void cmd_json_print(const struct cmd_job *job);
+void cmd_folded_print(const struct cmd_job *job);
+int cmd_plot_write(const struct cmd_job *job, const char *path);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The merged report for programs. Keys are a contract; pinalloc(1) describes them. */
+/* The merged report for programs. Its keys are a contract, described in pinalloc(1). */
 #include <config.h>
 
 #include "preload/command/command.h"
@@ -13,11 +13,11 @@
 static void set(json_t *object, const char *key, json_t *value)
 {
 	if (json_object_set_new(object, key, value))
-		pin_command_no_memory();
+		cmd_no_memory();
 }
 
-/* What is whole stays whole; what is not known is null. */
-static json_t *number(double n)
+/* Whole numbers stay whole; unknown ones, below 0, become null. */
+static json_t *number_or_null(double n)
 {
 	if (n < 0)
 		return json_null();
@@ -26,45 +26,45 @@ static json_t *number(double n)
 
 static json_t *text_or_null(const char *from)
 {
-	return from ? pin_command_json(from) : json_null();
+	return from ? cmd_json(from) : json_null();
 }
 
 static void set_figures(json_t *object, const double *figures)
 {
-	for (int i = 0; i < PIN_STORED; i++)
-		set(object, pin_figures[i].key, number(figures[i]));
+	for (int i = 0; i < CMD_STORED; i++)
+		set(object, cmd_figures[i].key, number_or_null(figures[i]));
 }
 
-static json_t *rank_object(const struct pin_rank *rank)
+static json_t *rank_object(const struct cmd_rank *rank)
 {
 	json_t *object = json_object();
 
-	set(object, "rank", number(rank->rank));
-	set(object, "host", pin_command_json(rank->host));
-	set(object, "pid", number(rank->pid));
-	set(object, "program", pin_command_json(rank->program));
-	set(object, "file", pin_command_json(rank->file));
-	set(object, "elapsed_s", number(rank->elapsed));
+	set(object, "rank", number_or_null(rank->rank));
+	set(object, "host", cmd_json(rank->host));
+	set(object, "pid", number_or_null(rank->pid));
+	set(object, "program", cmd_json(rank->program));
+	set(object, "file", cmd_json(rank->file));
+	set(object, "elapsed_s", number_or_null(rank->elapsed));
 	set(object, "written", text_or_null(rank->written));
 	set_figures(object, rank->figures);
 	return object;
 }
 
-static json_t *host_object(const struct pin_host *host)
+static json_t *host_object(const struct cmd_host *host)
 {
 	json_t *object = json_object();
-	const struct pin_rank *tightest = host->tightest;
+	const struct cmd_rank *tightest = host->tightest;
 
-	set(object, "host", pin_command_json(host->name));
-	set(object, "processes", number((double)host->n_ranks));
+	set(object, "host", cmd_json(host->name));
+	set(object, "processes", number_or_null((double)host->n_ranks));
 	set_figures(object, host->figures);
 	set(object, "memlock_worst_share",
-	    number(tightest ? pin_rank_figure(tightest, PIN_MEMLOCK_SHARE) : -1));
-	set(object, "memlock_worst_rank", number(tightest ? tightest->rank : -1));
+	    number_or_null(tightest ? cmd_rank_figure(tightest, CMD_MEMLOCK_SHARE) : -1));
+	set(object, "memlock_worst_rank", number_or_null(tightest ? tightest->rank : -1));
 	return object;
 }
 
-static json_t *site_object(const struct pin_site *site)
+static json_t *site_object(const struct cmd_site *site)
 {
 	json_t *object = json_object(), *stack = json_array();
 
@@ -72,16 +72,16 @@ static json_t *site_object(const struct pin_site *site)
 		end = strchr(frame, '\n');
 		json_array_append_new(stack, json_stringn(frame, (size_t)(end - frame)));
 	}
-	set(object, "bytes", number(site->bytes));
-	set(object, "count", number(site->count));
-	set(object, "ranks", number((double)site->n_ranks));
+	set(object, "bytes", number_or_null(site->bytes));
+	set(object, "count", number_or_null(site->count));
+	set(object, "ranks", number_or_null((double)site->n_ranks));
 	set(object, "stack", stack);
 	return object;
 }
 
 /* --- the object ---------------------------------------------------------------- */
 
-static json_t *ranks(const struct pin_job *job)
+static json_t *list_ranks(const struct cmd_job *job)
 {
 	json_t *list = json_array();
 
@@ -90,7 +90,7 @@ static json_t *ranks(const struct pin_job *job)
 	return list;
 }
 
-static json_t *hosts(const struct pin_job *job)
+static json_t *list_hosts(const struct cmd_job *job)
 {
 	json_t *list = json_array();
 
@@ -99,7 +99,7 @@ static json_t *hosts(const struct pin_job *job)
 	return list;
 }
 
-static json_t *missing(const struct pin_job *job)
+static json_t *list_missing(const struct cmd_job *job)
 {
 	json_t *list = json_array();
 
@@ -108,7 +108,7 @@ static json_t *missing(const struct pin_job *job)
 	return list;
 }
 
-static json_t *sites(const struct pin_job *job)
+static json_t *list_sites(const struct cmd_job *job)
 {
 	json_t *list = json_array();
 
@@ -117,38 +117,38 @@ static json_t *sites(const struct pin_job *job)
 	return list;
 }
 
-static json_t *skipped(const struct pin_job *job)
+static json_t *list_skipped(const struct cmd_job *job)
 {
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < job->n_skipped; i++) {
 		json_t *object = json_object();
 
-		set(object, "file", pin_command_json(job->skipped[i].file));
-		set(object, "why", pin_command_json(job->skipped[i].why));
+		set(object, "file", cmd_json(job->skipped[i].file));
+		set(object, "why", cmd_json(job->skipped[i].why));
 		json_array_append_new(list, object);
 	}
 	return list;
 }
 
-/* totals, min, mean, max, imbalance: in each the figures that some rank has. */
-static void set_statistics(json_t *report, const struct pin_job *job)
+/* Sets totals, min, mean, max and imbalance, with the figures that some rank has. */
+static void set_statistics(json_t *report, const struct cmd_job *job)
 {
 	json_t *totals = json_object(), *min = json_object(), *mean = json_object();
 	json_t *max = json_object(), *imbalance = json_object();
 
-	for (int i = 0; i < PIN_STORED; i++) {
-		struct pin_summary summary = pin_job_summary(job, i);
-		const char *key = pin_figures[i].key;
+	for (int i = 0; i < CMD_STORED; i++) {
+		struct cmd_summary summary = cmd_job_summary(job, i);
+		const char *key = cmd_figures[i].key;
 
 		if (!summary.n)
 			continue;
-		if (!pin_figures[i].is_property)
-			set(totals, key, number(summary.sum));
-		set(min, key, number(summary.min));
-		set(mean, key, number(summary.mean));
-		set(max, key, number(summary.max));
-		set(imbalance, key, number(pin_summary_imbalance(&summary)));
+		if (!cmd_figures[i].is_property)
+			set(totals, key, number_or_null(summary.sum));
+		set(min, key, number_or_null(summary.min));
+		set(mean, key, number_or_null(summary.mean));
+		set(max, key, number_or_null(summary.max));
+		set(imbalance, key, number_or_null(cmd_summary_imbalance(&summary)));
 	}
 	set(report, "totals", totals);
 	set(report, "min", min);
@@ -157,21 +157,21 @@ static void set_statistics(json_t *report, const struct pin_job *job)
 	set(report, "imbalance", imbalance);
 }
 
-void pin_json_print(const struct pin_job *job)
+void cmd_json_print(const struct cmd_job *job)
 {
 	json_t *report = json_object();
 
 	set(report, "schema", json_integer(1));
 	set(report, "kind", json_string("job"));
 	set(report, "version", json_string(PACKAGE_VERSION));
-	set(report, "nranks", number(job->nranks));
-	set(report, "missing_ranks", missing(job));
-	set(report, "files_skipped", skipped(job));
+	set(report, "nranks", number_or_null(job->nranks));
+	set(report, "missing_ranks", list_missing(job));
+	set(report, "files_skipped", list_skipped(job));
 	set_statistics(report, job);
-	set(report, "hosts", hosts(job));
-	set(report, "ranks", ranks(job));
+	set(report, "hosts", list_hosts(job));
+	set(report, "ranks", list_ranks(job));
 	set(report, "peak_sites_kind", text_or_null(job->sites_kind));
-	set(report, "peak_sites", sites(job));
+	set(report, "peak_sites", list_sites(job));
 	json_dumpf(report, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12));
 	putchar('\n');
 	json_decref(report);

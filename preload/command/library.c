@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What ld.so splits LD_PRELOAD at. */
+/* ld.so splits LD_PRELOAD at these. */
 #define SEPARATORS " :"
 
-/* The directory this command is in, symbolic links followed; "." if that is hidden. */
+/* The directory of this command, with symbolic links followed; "." if it cannot be read. */
 static void own_directory(char directory[PATH_MAX])
 {
 	ssize_t n = readlink("/proc/self/exe", directory, PATH_MAX - 1);
@@ -27,10 +27,10 @@ static void own_directory(char directory[PATH_MAX])
 }
 
 /*
- * From bindir to libdir: "../lib". So an installation can be moved, or be looked at
- * under DESTDIR.
+ * The path from bindir to libdir: "../lib". So an installation can be moved, or tried under
+ * DESTDIR.
  */
-static void way_to_libdir(char *way, size_t size)
+static void relative_libdir(char *way, size_t size)
 {
 	const char *from = BINDIR, *to = LIBDIR;
 	size_t same = 0, n = 0;
@@ -44,11 +44,11 @@ static void way_to_libdir(char *way, size_t size)
 	snprintf(way + n, size - n, "%s", to + same);
 }
 
-static bool found(char path[PATH_MAX], const char *directory, const char *below)
+static bool is_library_in(char path[PATH_MAX], const char *directory, const char *below)
 {
 	char name[2 * PATH_MAX];
 
-	snprintf(name, sizeof name, "%s%s%s/" PIN_LIBRARY_NAME, directory, *below ? "/" : "",
+	snprintf(name, sizeof name, "%s%s%s/" CMD_LIBRARY_NAME, directory, *below ? "/" : "",
 		 below);
 	if (realpath(name, path))
 		return !access(path, R_OK);
@@ -56,26 +56,26 @@ static bool found(char path[PATH_MAX], const char *directory, const char *below)
 	return false;
 }
 
-int pin_library_find(char path[PATH_MAX])
+int cmd_library_find(char path[PATH_MAX])
 {
 	char directory[PATH_MAX], way[PATH_MAX];
 
 	own_directory(directory);
-	way_to_libdir(way, sizeof way);
-	if (!found(path, directory, ".libs") && !found(path, directory, way) &&
-	    !found(path, LIBDIR, ""))
+	relative_libdir(way, sizeof way);
+	if (!is_library_in(path, directory, ".libs") && !is_library_in(path, directory, way) &&
+	    !is_library_in(path, LIBDIR, ""))
 		return -ENOENT;
 	return strpbrk(path, SEPARATORS) ? -EINVAL : 0;
 }
 
-const char *pin_library_complaint(int error)
+const char *cmd_library_complaint(int error)
 {
 	return error == -EINVAL ? "LD_PRELOAD cannot name a path with a space or a colon: "
 				  "install it elsewhere"
 				: "is not there or cannot be read: install it (make install)";
 }
 
-const char *pin_library_next(const char **at, size_t *length)
+const char *cmd_library_next(const char **at, size_t *length)
 {
 	const char *entry = *at + strspn(*at, SEPARATORS);
 	size_t n = strcspn(entry, SEPARATORS);
@@ -88,10 +88,10 @@ const char *pin_library_next(const char **at, size_t *length)
 
 static bool is_library(const char *name, size_t length)
 {
-	return length == strlen(PIN_LIBRARY_NAME) && !memcmp(name, PIN_LIBRARY_NAME, length);
+	return length == strlen(CMD_LIBRARY_NAME) && !memcmp(name, CMD_LIBRARY_NAME, length);
 }
 
-int pin_library_preload(const char *library)
+int cmd_library_preload(const char *library)
 {
 	const char *before = getenv("LD_PRELOAD"), *entry, *name;
 	const char *at = before ? before : "";
@@ -102,7 +102,7 @@ int pin_library_preload(const char *library)
 	if (!after)
 		return -ENOMEM;
 	end = stpcpy(after, library);
-	while (entry = at + strspn(at, SEPARATORS), (name = pin_library_next(&at, &length)))
+	while (entry = at + strspn(at, SEPARATORS), (name = cmd_library_next(&at, &length)))
 		if (!is_library(name, length))
 			end += sprintf(end, ":%.*s", (int)(at - entry), entry);
 	error = setenv("LD_PRELOAD", after, 1) ? -ENOMEM : 0;

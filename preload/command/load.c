@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One rank's report, from its file. A file may hold anything: every key that is
- * used is checked, and control characters do not get further than here.
+ * Reads one rank's report. The file may hold anything: every key that is used is checked, and
+ * control characters get no further than here.
  */
 #include <config.h>
 
@@ -17,40 +17,40 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* No report comes near these; what does is not worth the memory. */
+/* No real report comes near these. */
 #define MOST_BYTES (64 << 20)
 #define MOST_RANKS (1 << 24)
 
-/* A limit that is none in effect may come near this. */
+/* A limit that is in effect none may come near this. */
 #define TOO_MUCH 0x1p64
 
-const struct pin_figure_key pin_figures[PIN_STORED] = {
-	[PIN_LIVE_PEAK] = {"memory", "live_peak_bytes", .is_optional = true},
-	[PIN_LIVE] = {"memory", "live_bytes"},
-	[PIN_MAPPED] = {"memory", "mapped_bytes"},
-	[PIN_PINNED_PEAK] = {"memory", "pinned_peak_bytes"},
-	[PIN_PINNED] = {"memory", "pinned_bytes"},
-	[PIN_REGISTERED_PEAK] = {"memory", "registered_peak_bytes", .is_optional = true},
-	[PIN_RSS_PEAK] = {"memory", "rss_peak_bytes"},
-	[PIN_MEMLOCK_LIMIT] = {"memory", "memlock_limit_bytes", true, .is_property = true},
-	[PIN_RAM] = {"memory", "ram_bytes", true, .is_property = true},
-	[PIN_REGIONS] = {"memory", "regions"},
-	[PIN_CREATED] = {"registration", "mr_created"},
-	[PIN_DESTROYED] = {"registration", "mr_destroyed"},
-	[PIN_SERVED] = {"registration", "served"},
-	[PIN_PASSED] = {"registration", "passed_through"},
-	[PIN_REFUSED] = {"registration", "refused"},
-	[PIN_EVICTED] = {"registration", "evicted"},
-	[PIN_SECONDS] = {"registration", "seconds"},
-	[PIN_CHECKED] = {"stability", "checked_pages", .is_optional = true},
-	[PIN_MOVED] = {"stability", "moved_pages", .is_optional = true},
-	[PIN_WATCHED] = {"watch", "ranges", .is_optional = true},
-	[PIN_UNWATCHABLE] = {"watch", "unwatchable", .is_optional = true},
-	[PIN_EVENTS] = {"watch", "events", .is_optional = true},
-	[PIN_INVALIDATIONS] = {"watch", "invalidations", .is_optional = true},
+const struct cmd_figure_key cmd_figures[CMD_STORED] = {
+	[CMD_LIVE_PEAK] = {"memory", "live_peak_bytes", .is_optional = true},
+	[CMD_LIVE] = {"memory", "live_bytes"},
+	[CMD_MAPPED] = {"memory", "mapped_bytes"},
+	[CMD_PINNED_PEAK] = {"memory", "pinned_peak_bytes"},
+	[CMD_PINNED] = {"memory", "pinned_bytes"},
+	[CMD_REGISTERED_PEAK] = {"memory", "registered_peak_bytes", .is_optional = true},
+	[CMD_RSS_PEAK] = {"memory", "rss_peak_bytes"},
+	[CMD_MEMLOCK_LIMIT] = {"memory", "memlock_limit_bytes", true, .is_property = true},
+	[CMD_RAM] = {"memory", "ram_bytes", true, .is_property = true},
+	[CMD_REGIONS] = {"memory", "regions"},
+	[CMD_CREATED] = {"registration", "mr_created"},
+	[CMD_DESTROYED] = {"registration", "mr_destroyed"},
+	[CMD_SERVED] = {"registration", "served"},
+	[CMD_PASSED] = {"registration", "passed_through"},
+	[CMD_REFUSED] = {"registration", "refused"},
+	[CMD_EVICTED] = {"registration", "evicted"},
+	[CMD_SECONDS] = {"registration", "seconds"},
+	[CMD_CHECKED] = {"stability", "checked_pages", .is_optional = true},
+	[CMD_MOVED] = {"stability", "moved_pages", .is_optional = true},
+	[CMD_WATCHED] = {"watch", "ranges", .is_optional = true},
+	[CMD_UNWATCHABLE] = {"watch", "unwatchable", .is_optional = true},
+	[CMD_EVENTS] = {"watch", "events", .is_optional = true},
+	[CMD_INVALIDATIONS] = {"watch", "invalidations", .is_optional = true},
 };
 
-__attribute__((format(printf, 2, 3))) static bool wrong(struct pin_fault *fault,
+__attribute__((format(printf, 2, 3))) static bool wrong(struct cmd_fault *fault,
 							const char *format, ...)
 {
 	va_list args;
@@ -58,13 +58,13 @@ __attribute__((format(printf, 2, 3))) static bool wrong(struct pin_fault *fault,
 	va_start(args, format);
 	vsnprintf(fault->text, sizeof fault->text, format, args);
 	va_end(args);
-	pin_command_clean(fault->text);
+	cmd_clean(fault->text);
 	return false;
 }
 
 /* --- the file ------------------------------------------------------------------ */
 
-static json_t *parse(FILE *in, struct pin_fault *fault)
+static json_t *parse_json(FILE *in, struct cmd_fault *fault)
 {
 	json_error_t error;
 	json_t *report = json_loadf(in, 0, &error);
@@ -76,13 +76,13 @@ static json_t *parse(FILE *in, struct pin_fault *fault)
 	else if (!error.position)
 		wrong(fault, "is empty");
 	else if (json_error_code(&error) == json_error_premature_end_of_input)
-		wrong(fault, "ends in the middle, in line %d: no whole report", error.line);
+		wrong(fault, "is incomplete: it ends in line %d", error.line);
 	else
-		wrong(fault, "is no JSON: line %d: %s", error.line, error.text);
+		wrong(fault, "is not JSON: line %d: %s", error.line, error.text);
 	return NULL;
 }
 
-static json_t *read_json(const char *file, struct pin_fault *fault)
+static json_t *read_json(const char *file, struct cmd_fault *fault)
 {
 	FILE *in = fopen(file, "re");
 	json_t *report = NULL;
@@ -93,7 +93,7 @@ static json_t *read_json(const char *file, struct pin_fault *fault)
 	else if (status.st_size > MOST_BYTES)
 		wrong(fault, "is too large for a report");
 	else
-		report = parse(in, fault);
+		report = parse_json(in, fault);
 	if (in)
 		fclose(in);
 	return report;
@@ -108,7 +108,7 @@ static bool is_amount(const json_t *value)
 }
 
 static bool read_number(const json_t *in, const char *key, bool is_optional, double *value,
-			struct pin_fault *fault)
+			struct cmd_fault *fault)
 {
 	json_t *found = json_object_get(in, key);
 
@@ -116,13 +116,13 @@ static bool read_number(const json_t *in, const char *key, bool is_optional, dou
 	if (!found || json_is_null(found))
 		return is_optional || wrong(fault, "has no number for %s", key);
 	if (!is_amount(found))
-		return wrong(fault, "has something for %s that is no amount", key);
+		return wrong(fault, "has a value for %s that is not an amount", key);
 	*value = json_number_value(found);
 	return true;
 }
 
 static bool read_whole(const json_t *in, const char *key, bool is_optional, double *value,
-		       struct pin_fault *fault)
+		       struct cmd_fault *fault)
 {
 	if (!read_number(in, key, is_optional, value, fault))
 		return false;
@@ -130,7 +130,7 @@ static bool read_whole(const json_t *in, const char *key, bool is_optional, doub
 }
 
 static bool read_text(const json_t *in, const char *key, bool is_optional, char **text,
-		      struct pin_fault *fault)
+		      struct cmd_fault *fault)
 {
 	json_t *found = json_object_get(in, key);
 
@@ -138,17 +138,17 @@ static bool read_text(const json_t *in, const char *key, bool is_optional, char 
 		return true;
 	if (!json_is_string(found))
 		return wrong(fault, "has no text for %s", key);
-	*text = pin_command_strdup(json_string_value(found));
-	pin_command_clean(*text);
+	*text = cmd_strdup(json_string_value(found));
+	cmd_clean(*text);
 	return true;
 }
 
-static bool read_figures(const json_t *report, struct pin_rank *rank, struct pin_fault *fault)
+static bool read_figures(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
 {
-	for (int i = 0; i < PIN_STORED; i++) {
-		const struct pin_figure_key *key = &pin_figures[i];
+	for (int i = 0; i < CMD_STORED; i++) {
+		const struct cmd_figure_key *key = &cmd_figures[i];
 		bool (*read)(const json_t *, const char *, bool, double *,
-			     struct pin_fault *) = i == PIN_SECONDS ? read_number : read_whole;
+			     struct cmd_fault *) = i == CMD_SECONDS ? read_number : read_whole;
 		json_t *section = json_object_get(report, key->section);
 
 		if (section && !json_is_object(section))
@@ -169,21 +169,21 @@ static bool append_frame(char **stack, size_t *n, const json_t *frame)
 
 	if (!text)
 		return false;
-	/* A module may call its functions anything, and what is cut may end within a letter. */
-	if (pin_frame_name(text, name, sizeof name))
-		text = pin_command_utf8(name);
+	/* A module may have any names, and cutting one may end within a character. */
+	if (cmd_frame_name(text, name, sizeof name))
+		text = cmd_utf8(name);
 	length = strlen(text);
-	*stack = pin_command_realloc(*stack, *n + length + 2);
-	pin_command_clean(strcpy(*stack + *n, text));
+	*stack = cmd_realloc(*stack, *n + length + 2);
+	cmd_clean(strcpy(*stack + *n, text));
 	*n += length;
 	strcpy(*stack + (*n)++, "\n");
 	return true;
 }
 
-/* The one copy there is of the stack; NULL when it is none. */
+/* The only copy of the stack; NULL if the frames are not one. */
 static const char *read_stack(const json_t *frames, json_t *stacks)
 {
-	char *stack = pin_command_strdup("");
+	char *stack = cmd_strdup("");
 	const char *kept = NULL;
 	size_t i, n = 0;
 	json_t *frame;
@@ -198,7 +198,7 @@ static const char *read_stack(const json_t *frames, json_t *stacks)
 	return kept;
 }
 
-static bool read_site(const json_t *in, struct pin_site *site, json_t *stacks)
+static bool read_site(const json_t *in, struct cmd_site *site, json_t *stacks)
 {
 	const json_t *bytes = json_object_get(in, "bytes"),
 		     *count = json_object_get(in, "count");
@@ -209,8 +209,8 @@ static bool read_site(const json_t *in, struct pin_site *site, json_t *stacks)
 	return site->stack && is_amount(bytes) && is_amount(count);
 }
 
-static bool read_sites(const json_t *report, struct pin_rank *rank, json_t *stacks,
-		       struct pin_fault *fault)
+static bool read_sites(const json_t *report, struct cmd_rank *rank, json_t *stacks,
+		       struct cmd_fault *fault)
 {
 	json_t *site, *sites = json_object_get(report, "peak_sites");
 	size_t i, n = json_array_size(sites);
@@ -223,7 +223,7 @@ static bool read_sites(const json_t *report, struct pin_rank *rank, json_t *stac
 		return true;
 	if (!read_text(report, "peak_sites_kind", false, &rank->sites_kind, fault))
 		return false;
-	rank->sites = pin_command_realloc(NULL, n * sizeof *rank->sites);
+	rank->sites = cmd_realloc(NULL, n * sizeof *rank->sites);
 	json_array_foreach(
 		sites, i,
 		site) if (!read_site(site, &rank->sites[i],
@@ -234,7 +234,7 @@ static bool read_sites(const json_t *report, struct pin_rank *rank, json_t *stac
 	return true;
 }
 
-static bool read_sample(const json_t *in, struct pin_sample *sample)
+static bool read_sample(const json_t *in, struct cmd_sample *sample)
 {
 	for (size_t i = 0; i < 4; i++)
 		if (!is_amount(json_array_get(in, i)))
@@ -245,7 +245,7 @@ static bool read_sample(const json_t *in, struct pin_sample *sample)
 	return true;
 }
 
-static bool read_samples(const json_t *report, struct pin_rank *rank, struct pin_fault *fault)
+static bool read_samples(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
 {
 	json_t *sample, *samples = json_object_get(report, "timeline");
 	size_t i, n = json_array_size(samples);
@@ -254,7 +254,7 @@ static bool read_samples(const json_t *report, struct pin_rank *rank, struct pin
 		return true;
 	if (!json_is_array(samples))
 		return wrong(fault, "has no list for timeline");
-	rank->samples = pin_command_realloc(NULL, n * sizeof *rank->samples);
+	rank->samples = cmd_realloc(NULL, n * sizeof *rank->samples);
 	json_array_foreach(samples, i, sample)
 	{
 		if (!read_sample(sample, &rank->samples[i]))
@@ -268,21 +268,23 @@ static bool read_samples(const json_t *report, struct pin_rank *rank, struct pin
 
 /* --- the report ---------------------------------------------------------------- */
 
-static bool check_schema(const json_t *report, struct pin_fault *fault)
+static bool check_schema(const json_t *report, struct cmd_fault *fault)
 {
 	const json_t *schema = json_object_get(report, "schema");
 
 	if (json_object_get(report, "kind"))
-		return wrong(fault, "is a report of a whole job: name the ranks' own");
+		return wrong(fault, "is the report of a whole job: name those of its ranks");
 	if (!json_is_integer(schema))
-		return wrong(fault, "is no report of pinalloc's: it has no schema");
+		return wrong(fault, "is not a report of pinalloc: it has no schema");
 	if (json_integer_value(schema) != 1)
-		return wrong(fault, "has schema %lld and this pinalloc knows 1: use its own",
+		return wrong(fault,
+			     "has schema %lld, but this pinalloc knows only 1: use the one "
+			     "that wrote it",
 			     json_integer_value(schema));
 	return true;
 }
 
-static bool read_identity(const json_t *report, struct pin_rank *rank, struct pin_fault *fault)
+static bool read_identity(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
 {
 	if (!read_text(report, "host", false, &rank->host, fault) ||
 	    !read_text(report, "program", false, &rank->program, fault) ||
@@ -292,7 +294,7 @@ static bool read_identity(const json_t *report, struct pin_rank *rank, struct pi
 	    !read_whole(report, "nranks", true, &rank->nranks, fault) ||
 	    !read_number(report, "elapsed_s", false, &rank->elapsed, fault))
 		return false;
-	/* Slurm tells the shell of an allocation how many ranks it is for. */
+	/* In the shell of an allocation Slurm sets the number of ranks, too. */
 	if (rank->rank < 0)
 		rank->nranks = -1;
 	if (rank->rank > MOST_RANKS || rank->nranks > MOST_RANKS)
@@ -302,7 +304,7 @@ static bool read_identity(const json_t *report, struct pin_rank *rank, struct pi
 	return true;
 }
 
-void pin_rank_free(struct pin_rank *rank)
+void cmd_rank_free(struct cmd_rank *rank)
 {
 	free(rank->file);
 	free(rank->host);
@@ -314,22 +316,22 @@ void pin_rank_free(struct pin_rank *rank)
 	free(rank);
 }
 
-struct pin_rank *pin_rank_load(const char *file, json_t *stacks, struct pin_fault *fault)
+struct cmd_rank *cmd_rank_load(const char *file, json_t *stacks, struct cmd_fault *fault)
 {
 	json_t *report = read_json(file, fault);
-	struct pin_rank *rank;
+	struct cmd_rank *rank;
 	bool is_good;
 
 	if (!report)
 		return NULL;
-	rank = pin_command_realloc(NULL, sizeof *rank);
-	*rank = (struct pin_rank){.file = pin_command_strdup(file)};
+	rank = cmd_realloc(NULL, sizeof *rank);
+	*rank = (struct cmd_rank){.file = cmd_strdup(file)};
 	is_good = check_schema(report, fault) && read_identity(report, rank, fault) &&
 		  read_figures(report, rank, fault) &&
 		  read_sites(report, rank, stacks, fault) && read_samples(report, rank, fault);
 	json_decref(report);
 	if (is_good)
 		return rank;
-	pin_rank_free(rank);
+	cmd_rank_free(rank);
 	return NULL;
 }

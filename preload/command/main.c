@@ -13,14 +13,14 @@ static const struct command {
 	int (*run)(int argc, char **argv);
 	const char *sentence;
 } commands[] = {
-	{"report", pin_command_report, "Merge the reports of a job's ranks."},
-	{"run", pin_command_run, "Run a program under the library."},
-	{"check", pin_command_check, "Say whether a program's heap will be registered here."},
+	{"report", cmd_report, "Merge the reports of a job's ranks."},
+	{"run", cmd_run, "Run a program under the library."},
+	{"check", cmd_check, "Say whether a program's heap will be registered here."},
 };
 
 #define N_COMMANDS PIN_ARRAY_SIZE(commands)
 
-static int help(void)
+static int list_subcommands(void)
 {
 	puts("usage: pinalloc SUBCOMMAND ...\n"
 	     "       pinalloc --help | --version\n\n"
@@ -30,34 +30,34 @@ static int help(void)
 	return 0;
 }
 
-static int dispatch(int argc, char **argv)
+static int run_subcommand(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : "";
 
 	if (!strcmp(name, "--help") || !strcmp(name, "-h"))
-		return help();
+		return list_subcommands();
 	if (!strcmp(name, "--version"))
 		return puts("pinalloc " PACKAGE_VERSION) < 0;
 	for (size_t i = 0; i < N_COMMANDS; i++) {
 		if (strcmp(name, commands[i].name))
 			continue;
-		pin_command_name = name;
+		cmd_name = name;
 		return commands[i].run(argc - 1, argv + 1);
 	}
 	if (*name)
-		pin_command_complain("%s is no subcommand; see pinalloc --help", name);
+		cmd_complain("unknown subcommand %s; see pinalloc --help", name);
 	else
-		pin_command_complain("no SUBCOMMAND; see pinalloc --help");
-	return PIN_COMMAND_FAILED;
+		cmd_complain("no SUBCOMMAND; see pinalloc --help");
+	return CMD_NOTHING_DONE;
 }
 
 int main(int argc, char **argv)
 {
-	int status = dispatch(argc, argv);
+	int status = run_subcommand(argc, argv);
 
 	if (fflush(stdout) || ferror(stdout)) {
-		pin_command_complain("standard output cannot be written: %s", strerror(errno));
-		return PIN_COMMAND_FAILED;
+		cmd_complain("standard output cannot be written: %s", strerror(errno));
+		return CMD_NOTHING_DONE;
 	}
 	return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Names for frames that a report gives as a place in a module: its process ended where
- * none could be looked up. That is made up for here, with the module as it is now.
+ * Names for frames that a report gives as a place in a module, because its process ended where
+ * names could not be looked up. They are looked up here, in the module as it is now.
  */
 #include <config.h>
 
@@ -17,14 +17,14 @@
 
 #include <elfutils/libdwfl.h>
 
-/* Never dwfl_standard_find_debuginfo: it may ask a server. */
+/* dwfl_standard_find_debuginfo may ask a server. */
 static const Dwfl_Callbacks callbacks = {
 	.find_elf = dwfl_build_id_find_elf,
 	.find_debuginfo = dwfl_build_id_find_debuginfo,
 	.section_address = dwfl_offline_section_address,
 };
 
-/* A file that was opened before, or could not be. */
+/* A file that has been opened, or could not be. */
 struct module {
 	char *path;
 	Dwfl *session; /* NULL: it cannot be read */
@@ -33,7 +33,7 @@ struct module {
 	struct module *next;
 };
 
-/* A report may name anything: to open a pipe would be to wait for who writes. */
+/* A report may name anything, and opening a pipe would wait for a writer. */
 static bool is_file(const char *path)
 {
 	struct stat status;
@@ -63,15 +63,15 @@ static struct module *find_module(const char *path, size_t n)
 		module = module->next;
 	if (module)
 		return module;
-	module = pin_command_realloc(NULL, sizeof *module);
-	*module = (struct module){.path = pin_command_strdup(path), .next = modules};
+	module = cmd_realloc(NULL, sizeof *module);
+	*module = (struct module){.path = cmd_strdup(path), .next = modules};
 	module->path[n] = '\0';
 	modules = module;
 	open_module(module);
 	return module;
 }
 
-static bool look_up(const struct module *module, GElf_Addr offset, char *name, size_t size)
+static bool name_offset(const struct module *module, GElf_Addr offset, char *name, size_t size)
 {
 	GElf_Addr at = offset + module->bias;
 	Dwfl_Line *line = dwfl_module_getsrc(module->dw, at);
@@ -81,7 +81,7 @@ static bool look_up(const struct module *module, GElf_Addr offset, char *name, s
 	int number;
 
 	function = dwfl_module_addrinfo(module->dw, at, &within, &symbol, NULL, NULL, NULL);
-	/* The symbol may also be the nearest before the address, which is another's. */
+	/* The symbol may also be another function, the nearest one before the address. */
 	if (!function || within >= symbol.st_size)
 		return false;
 	if (line)
@@ -93,7 +93,7 @@ static bool look_up(const struct module *module, GElf_Addr offset, char *name, s
 	return true;
 }
 
-bool pin_frame_name(const char *frame, char *name, size_t size)
+bool cmd_frame_name(const char *frame, char *name, size_t size)
 {
 	const char *plus = strrchr(frame, '+');
 	const struct module *module;
@@ -106,12 +106,12 @@ bool pin_frame_name(const char *frame, char *name, size_t size)
 	if (*end)
 		return false;
 	module = find_module(frame, (size_t)(plus - frame));
-	return module->session && look_up(module, offset, name, size);
+	return module->session && name_offset(module, offset, name, size);
 }
 
 #else
 
-bool pin_frame_name(const char *frame, char *name, size_t size)
+bool cmd_frame_name(const char *frame, char *name, size_t size)
 {
 	(void)frame;
 	(void)name;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory over time, drawn by gnuplot: the script, with the data in it. */
+/* The plot of memory over time: writes a script for gnuplot, with the data in it. */
 #include <config.h>
 
 #include "preload/command/command.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of more than ALL ranks, the LARGEST have lines and the others one area. */
+/* If there are more than ALL ranks, the LARGEST have lines and the others share one area. */
 #define ALL	8
 #define LARGEST 4
 
@@ -21,13 +21,13 @@
 /* Points of the area's edge. */
 #define GRID 240
 
-/* Told apart by the colour-blind as well (after Okabe and Ito). */
+/* Colour-blind people can tell these apart (after Okabe and Ito). */
 static const unsigned colours[ALL] = {0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7,
 				      0xe69f00, 0x56b4e9, 0x882255, 0x333333};
 
 /* A rank that has a timeline. */
 struct curve {
-	const struct pin_rank *rank;
+	const struct cmd_rank *rank;
 	double peak, at; /* bytes in use, seconds */
 };
 
@@ -38,10 +38,10 @@ struct plot {
 	double most;	   /* bytes */
 	double unit;	   /* bytes */
 	const char *unit_name;
-	bool is_text; /* made of characters, where a line's colour is its character */
+	bool is_text; /* made of characters, which take the place of colours */
 };
 
-/* Between two colours, white at 0. */
+/* The colour mixed with white, which is all of it at strength 0. */
 static unsigned lighter(unsigned colour, double strength)
 {
 	unsigned mixed = 0;
@@ -54,7 +54,7 @@ static unsigned lighter(unsigned colour, double strength)
 	return mixed;
 }
 
-/* In gnuplot's single quotes, where only a quote is special. */
+/* Within gnuplot's single quotes only a quote is special. */
 static void print_quoted(FILE *out, const char *text)
 {
 	for (; *text; text++) {
@@ -66,14 +66,14 @@ static void print_quoted(FILE *out, const char *text)
 
 /* --- what is drawn ------------------------------------------------------------- */
 
-static void add_curve(struct plot *plot, const struct pin_rank *rank)
+static void add_curve(struct plot *plot, const struct cmd_rank *rank)
 {
 	struct curve *curve = &plot->curves[plot->n++];
-	double reported = rank->figures[PIN_LIVE_PEAK];
+	double reported = rank->figures[CMD_LIVE_PEAK];
 
 	*curve = (struct curve){.rank = rank};
 	for (size_t i = 0; i < rank->n_samples; i++) {
-		const struct pin_sample *sample = &rank->samples[i];
+		const struct cmd_sample *sample = &rank->samples[i];
 
 		if (sample->live > curve->peak) {
 			curve->peak = sample->live;
@@ -110,9 +110,9 @@ static void choose_unit(struct plot *plot)
 	plot->unit_name = names[i];
 }
 
-static void collect(struct plot *plot, const struct pin_job *job)
+static void collect_curves(struct plot *plot, const struct cmd_job *job)
 {
-	plot->curves = pin_command_realloc(NULL, job->n_main * sizeof *plot->curves);
+	plot->curves = cmd_realloc(NULL, job->n_main * sizeof *plot->curves);
 	for (size_t i = 0; i < job->n_main; i++)
 		if (job->ranks[i]->n_samples)
 			add_curve(plot, job->ranks[i]);
@@ -128,7 +128,7 @@ static void collect(struct plot *plot, const struct pin_job *job)
 
 static void print_samples(const struct plot *plot, size_t i, FILE *out)
 {
-	const struct pin_rank *rank = plot->curves[i].rank;
+	const struct cmd_rank *rank = plot->curves[i].rank;
 
 	fprintf(out, "$rank%zu << END\n", i);
 	for (size_t j = 0; j < rank->n_samples; j++)
@@ -148,7 +148,7 @@ static void print_peaks(const struct plot *plot, FILE *out)
 }
 
 /* Bytes in use at a time within the timeline; *next is the sample to begin at. */
-static double live_at(const struct pin_rank *rank, double time, size_t *next)
+static double live_at(const struct cmd_rank *rank, double time, size_t *next)
 {
 	while (*next + 1 < rank->n_samples && rank->samples[*next + 1].seconds <= time)
 		++*next;
@@ -156,7 +156,7 @@ static double live_at(const struct pin_rank *rank, double time, size_t *next)
 }
 
 /* Widens the area by one rank. */
-static void widen(const struct plot *plot, const struct pin_rank *rank, double *least,
+static void widen(const struct plot *plot, const struct cmd_rank *rank, double *least,
 		  double *most)
 {
 	size_t next = 0;
@@ -193,19 +193,19 @@ static void print_area(const struct plot *plot, FILE *out)
 
 /* --- the script ---------------------------------------------------------------- */
 
-static void print_title(const struct pin_job *job, FILE *out)
+static void print_title(const struct cmd_job *job, FILE *out)
 {
 	bool are_ranks = job->ranks[0]->rank >= 0;
 	size_t n = job->n_main;
 
 	fprintf(out, "set title '");
-	print_quoted(out, PIN_COMMAND_SHORTENED(job->ranks[0]->program, TITLE));
+	print_quoted(out, CMD_SHORTENED(job->ranks[0]->program, TITLE));
 	fprintf(out, ": %zu %s%s on %zu host%s' offset 0,0.3 font ',17'\n", n,
 		are_ranks ? "rank" : "process",
 		n == 1	    ? ""
 		: are_ranks ? "s"
 			    : "es",
-		job->n_hosts, pin_command_plural((double)job->n_hosts));
+		job->n_hosts, cmd_plural((double)job->n_hosts));
 }
 
 static void print_terminal(const struct plot *plot, FILE *out)
@@ -223,7 +223,7 @@ static void print_terminal(const struct plot *plot, FILE *out)
 			     "set key outside right top Left reverse spacing 1.25 samplen 2\n");
 }
 
-static void print_settings(const struct plot *plot, const struct pin_job *job, FILE *out)
+static void print_settings(const struct plot *plot, const struct cmd_job *job, FILE *out)
 {
 	fprintf(out, "set encoding utf8\n");
 	print_terminal(plot, out);
@@ -245,7 +245,7 @@ static void print_heap(const struct plot *plot, size_t i, FILE *out)
 		fprintf(out, "lw 1.4 lc rgb %u notitle, \\\n", lighter(colours[i], 0.45));
 }
 
-/* By steps as well: what is in use stays so, but for a little, until the next sample. */
+/* In steps: until the next sample memory in use changes only a little. */
 static void print_line(const struct plot *plot, size_t i, FILE *out)
 {
 	const struct curve *curve = &plot->curves[i];
@@ -255,7 +255,7 @@ static void print_line(const struct plot *plot, size_t i, FILE *out)
 		fprintf(out, "lt %zu title '", i + 1);
 	else
 		fprintf(out, "lw 2 lc rgb %u title '", colours[i]);
-	print_quoted(out, PIN_RANK_NAME(curve->rank));
+	print_quoted(out, CMD_RANK_NAME(curve->rank));
 	if (curve->rank->rank >= 0) {
 		fprintf(out, " on ");
 		print_quoted(out, curve->rank->host);
@@ -277,7 +277,7 @@ static void print_legend(const struct plot *plot, FILE *out)
 			     "'heap, never returned'\n");
 }
 
-/* Areas and heaps first: what is in use is drawn over them. */
+/* Areas and heaps come first, so that memory in use is drawn over them. */
 static void print_curves(const struct plot *plot, FILE *out)
 {
 	fprintf(out, "plot ");
@@ -293,7 +293,7 @@ static void print_curves(const struct plot *plot, FILE *out)
 	print_legend(plot, out);
 }
 
-static void print_script(const struct plot *plot, const struct pin_job *job, FILE *out)
+static void print_script(const struct plot *plot, const struct cmd_job *job, FILE *out)
 {
 	print_settings(plot, job, out);
 	for (size_t i = 0; i < plot->n_lines; i++)
@@ -304,20 +304,20 @@ static void print_script(const struct plot *plot, const struct pin_job *job, FIL
 	print_curves(plot, out);
 }
 
-int pin_plot_write(const struct pin_job *job, const char *path)
+int cmd_plot_write(const struct cmd_job *job, const char *path)
 {
-	struct plot plot = {.is_text = pin_command_ends_in(path, ".txt")};
+	struct plot plot = {.is_text = cmd_ends_in(path, ".txt")};
 	FILE *script = tmpfile();
 	int error = -1;
 
-	collect(&plot, job);
+	collect_curves(&plot, job);
 	if (!plot.n) {
-		pin_command_complain("%s is not drawn: no report has a timeline", path);
+		cmd_complain("%s is not drawn: no report has a timeline", path);
 	} else if (!script) {
-		pin_command_complain("%s is not drawn: no temporary file can be made", path);
+		cmd_complain("%s is not drawn: no temporary file can be made", path);
 	} else {
 		print_script(&plot, job, script);
-		error = pin_gnuplot_run(script, path);
+		error = cmd_gnuplot_run(script, path);
 	}
 	if (script)
 		fclose(script);

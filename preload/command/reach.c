@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a program must be is taken from this command itself: it was built for the
- * same machine and the same C library as libpinalloc.so.
+ * Programs are compared with this command itself, which was built for the same machine and the
+ * same C library as libpinalloc.so.
  */
 #include <config.h>
 
@@ -20,7 +20,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* As many interpreters of interpreters as the kernel follows. */
+/* The kernel follows no more interpreters of interpreters. */
 #define SCRIPTS 5
 
 struct program {
@@ -31,7 +31,7 @@ struct program {
 	char loader[PATH_MAX]; /* empty in a static program */
 };
 
-static int executable(const char *path)
+static int check_executable(const char *path)
 {
 	struct stat file;
 
@@ -40,7 +40,7 @@ static int executable(const char *path)
 	return S_ISREG(file.st_mode) ? 0 : -EACCES;
 }
 
-int pin_reach_find(const char *command, char path[PATH_MAX])
+int cmd_reach_find(const char *command, char path[PATH_MAX])
 {
 	const char *at = getenv("PATH");
 	int error = -ENOENT, tried;
@@ -50,11 +50,11 @@ int pin_reach_find(const char *command, char path[PATH_MAX])
 	if (!*command)
 		return -ENOENT;
 	if (strchr(command, '/'))
-		return executable(path);
+		return check_executable(path);
 	for (at = at ? at : "/bin:/usr/bin"; at; at = at[n] ? at + n + 1 : NULL) {
 		n = strcspn(at, ":");
 		snprintf(path, PATH_MAX, "%.*s/%s", n ? (int)n : 1, n ? at : ".", command);
-		tried = executable(path);
+		tried = check_executable(path);
 		if (!tried)
 			return 0;
 		if (tried == -EACCES)
@@ -64,7 +64,7 @@ int pin_reach_find(const char *command, char path[PATH_MAX])
 }
 
 __attribute__((format(printf, 3, 4))) static int
-because(struct pin_reach *reach, const char *cure, const char *format, ...)
+say_why(struct cmd_reach *reach, const char *cure, const char *format, ...)
 {
 	va_list args;
 
@@ -75,13 +75,13 @@ because(struct pin_reach *reach, const char *cure, const char *format, ...)
 	return 1;
 }
 
-static int unreadable(struct pin_reach *reach, const char *path, int error, const char *why)
+static int say_unreadable(struct cmd_reach *reach, const char *path, int error, const char *why)
 {
-	because(reach, "look at it with file(1)", "%s: %s", path, why);
+	say_why(reach, "look at it with file(1)", "%s: %s", path, why);
 	return -error;
 }
 
-/* Fills in the loader. Fails on a file that ends early, and on what is no program. */
+/* Fills in the loader. False if the file ends early or is not a program. */
 static bool read_loader(struct program *program)
 {
 	GElf_Phdr segment;
@@ -101,8 +101,8 @@ static bool read_loader(struct program *program)
 	return true;
 }
 
-/* Whether it is an ELF program; if so, elf_end() is due. */
-static bool program_open(struct program *program, const char *path, int fd)
+/* False if it is not an ELF program. Otherwise elf_end() must follow. */
+static bool open_program(struct program *program, const char *path, int fd)
 {
 	*program = (struct program){.path = path, .fd = fd};
 	elf_version(EV_CURRENT);
@@ -115,7 +115,7 @@ static bool program_open(struct program *program, const char *path, int fd)
 }
 
 /* This command's own header and loader. */
-static const struct program *self(void)
+static const struct program *this_command(void)
 {
 	static struct program own;
 	int fd;
@@ -123,7 +123,7 @@ static const struct program *self(void)
 	if (own.path)
 		return &own;
 	fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-	if (program_open(&own, "/proc/self/exe", fd))
+	if (open_program(&own, "/proc/self/exe", fd))
 		elf_end(own.elf);
 	close(fd);
 	return &own;
@@ -137,32 +137,32 @@ static bool same_file(const char *a, const char *b)
 	       one.st_ino == other.st_ino;
 }
 
-static int look_at_machine(const struct program *program, struct pin_reach *reach)
+static int look_at_machine(const struct program *program, struct cmd_reach *reach)
 {
-	const GElf_Ehdr *its = &program->header, *own = &self()->header;
+	const GElf_Ehdr *its = &program->header, *own = &this_command()->header;
 
 	if (its->e_machine == own->e_machine &&
 	    its->e_ident[EI_CLASS] == own->e_ident[EI_CLASS] &&
 	    its->e_ident[EI_DATA] == own->e_ident[EI_DATA])
 		return 0;
-	return because(reach, "build both for the same one",
+	return say_why(reach, "build both for the same one",
 		       "%s is for another kind of machine (%s-bit, ELF machine %u) than "
 		       "libpinalloc.so",
 		       program->path, its->e_ident[EI_CLASS] == ELFCLASS32 ? "32" : "64",
 		       its->e_machine);
 }
 
-/* The loader itself, called with a program as its argument, has none. */
-static int look_at_loader(const struct program *program, struct pin_reach *reach)
+/* The loader itself, which can be called with a program as its argument, has none. */
+static int look_at_loader(const struct program *program, struct cmd_reach *reach)
 {
-	const char *own = self()->loader;
+	const char *own = this_command()->loader;
 
 	if (!program->loader[0] && !same_file(program->path, own))
-		return because(reach, "link it dynamically",
+		return say_why(reach, "link it dynamically",
 			       "%s is statically linked, so no library is loaded into it",
 			       program->path);
 	if (program->loader[0] && strcmp(basename(program->loader), basename(own)) != 0)
-		return because(reach, "link it with glibc",
+		return say_why(reach, "link it with glibc",
 			       "%s is for another C library, whose loader is %s", program->path,
 			       program->loader);
 	return 0;
@@ -228,30 +228,30 @@ static const char *linked_sanitizer(Elf *elf)
 	return NULL;
 }
 
-static int look_at_sanitizer(const struct program *program, struct pin_reach *reach)
+static int look_at_sanitizer(const struct program *program, struct cmd_reach *reach)
 {
 	const char *library = linked_sanitizer(program->elf);
 
 	if (!library)
 		return 0;
-	return because(reach, "build it without -fsanitize",
+	return say_why(reach, "build it without -fsanitize",
 		       "%s has the malloc of a sanitizer (%s), and runs without this library",
 		       program->path, library);
 }
 
-/* Exported, or hidden; the second only where the program was not stripped. */
-static int look_at_malloc(const struct program *program, struct pin_reach *reach)
+/* It may be exported, or hidden, which shows only if the program was not stripped. */
+static int look_at_malloc(const struct program *program, struct cmd_reach *reach)
 {
 	if (!has_malloc(program->elf, SHT_DYNSYM) && !has_malloc(program->elf, SHT_SYMTAB))
 		return 0;
-	return because(reach, "link it without that malloc",
+	return say_why(reach, "link it without that malloc",
 		       "%s has a malloc of its own, whose heap is not registered",
 		       program->path);
 }
 
-/* What makes the kernel set AT_SECURE, in which ld.so and the library read nothing. */
+/* What makes the kernel set AT_SECURE: then ld.so and the library ignore the environment. */
 static int look_at_privileges(const char *path, const struct stat *file,
-			      struct pin_reach *reach)
+			      struct cmd_reach *reach)
 {
 	bool other_user = file->st_mode & S_ISUID && file->st_uid != getuid();
 	bool other_group = (file->st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) &&
@@ -260,21 +260,21 @@ static int look_at_privileges(const char *path, const struct stat *file,
 
 	if (!other_user && !other_group && !capable)
 		return 0;
-	return because(reach, "use a copy without them, or preload only in what it starts",
+	return say_why(reach, "use a copy without them, or preload only in what it starts",
 		       "%s has privileges of its own (%s), so LD_PRELOAD is ignored", path,
 		       other_user    ? "set-user-ID"
 		       : other_group ? "set-group-ID"
 				     : "file capabilities");
 }
 
-static int look_at_program(const char *path, int fd, struct pin_reach *reach)
+static int look_at_program(const char *path, int fd, struct cmd_reach *reach)
 {
 	struct program program;
 	int found;
 
-	if (!program_open(&program, path, fd))
-		return unreadable(reach, path, ENOEXEC,
-				  "no program, or one that is damaged or cut short");
+	if (!open_program(&program, path, fd))
+		return say_unreadable(reach, path, ENOEXEC,
+				      "not a program, or damaged or cut short");
 	found = look_at_machine(&program, reach);
 	if (!found)
 		found = look_at_loader(&program, reach);
@@ -300,7 +300,7 @@ static char *interpreter(int fd, char line[PATH_MAX])
 	return path;
 }
 
-/* A regular file and what it is, or false and errno. */
+/* Opens a regular file. False, with errno set, if that fails. */
 static bool open_file(const char *path, int *fd, struct stat *file)
 {
 	*fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -310,27 +310,27 @@ static bool open_file(const char *path, int *fd, struct stat *file)
 	return S_ISREG(file->st_mode);
 }
 
-static int unopened(const char *path, int fd, struct pin_reach *reach)
+static int say_unopened_file(const char *path, int fd, struct cmd_reach *reach)
 {
 	int error = errno;
 
 	if (fd >= 0)
 		close(fd);
-	return unreadable(reach, path, error, strerrordesc_np(error));
+	return say_unreadable(reach, path, error, strerrordesc_np(error));
 }
 
-/* A script's own privileges count nothing: the kernel takes its interpreter's. */
-static int look(const char *path, struct pin_reach *reach, int scripts)
+/* The kernel ignores a script's own privileges, and takes its interpreter's. */
+static int look_at_file(const char *path, struct cmd_reach *reach, int scripts)
 {
 	char line[PATH_MAX], *next;
 	struct stat file;
 	int fd, found;
 
 	if (!open_file(path, &fd, &file))
-		return unopened(path, fd, reach);
+		return say_unopened_file(path, fd, reach);
 	next = interpreter(fd, line);
 	if (next)
-		found = scripts ? look(next, reach, scripts - 1) : 0;
+		found = scripts ? look_at_file(next, reach, scripts - 1) : 0;
 	else
 		found = look_at_privileges(path, &file, reach);
 	if (!next && !found)
@@ -339,7 +339,7 @@ static int look(const char *path, struct pin_reach *reach, int scripts)
 	return found;
 }
 
-int pin_reach_look(const char *path, struct pin_reach *reach)
+int cmd_reach_look(const char *path, struct cmd_reach *reach)
 {
-	return look(path, reach, SCRIPTS);
+	return look_at_file(path, reach, SCRIPTS);
 }

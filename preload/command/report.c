@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* pinalloc report: its options, and which form of the merged report they ask for. */
+/* `pinalloc report`: its options, and the form of the merged report they ask for. */
 #include <config.h>
 
 #include "preload/command/command.h"
@@ -11,16 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The exit status when something is not there that should be. */
+/* The exit status if files were left out or ranks are missing. */
 #define INCOMPLETE 1
 
-struct wish {
-	void (*print)(const struct pin_job *job); /* NULL for the text */
+struct settings {
+	void (*print)(const struct cmd_job *job); /* NULL for the text */
 	const char *plot;
 	size_t n_sites;
 };
 
-enum { JSON = PIN_COMMAND_LONG, FOLDED, PLOT, TOP, HELP };
+enum { JSON = CMD_LONG, FOLDED, PLOT, TOP, HELP };
 
 static const char shorts[] = ":h";
 static const struct option options[] = {
@@ -29,7 +29,7 @@ static const struct option options[] = {
 	{"help", no_argument, NULL, HELP},	 {0},
 };
 
-static int help(void)
+static int report_help(void)
 {
 	puts("usage: pinalloc report [OPTION...] FILE...\n"
 	     "Merges the JSON reports of one job's ranks; of a directory all *.json.\n\n"
@@ -46,17 +46,17 @@ static int help(void)
 	return 0;
 }
 
-static bool choose(struct wish *wish, void (*print)(const struct pin_job *job))
+static bool choose_form(struct settings *settings, void (*print)(const struct cmd_job *job))
 {
-	if (wish->print && wish->print != print) {
-		pin_command_complain("--json and --folded exclude each other: give one");
+	if (settings->print && settings->print != print) {
+		cmd_complain("--json and --folded exclude each other: give one");
 		return false;
 	}
-	wish->print = print;
+	settings->print = print;
 	return true;
 }
 
-static bool set_top(struct wish *wish, const char *text)
+static bool set_top(struct settings *settings, const char *text)
 {
 	char *end;
 	long n;
@@ -64,75 +64,75 @@ static bool set_top(struct wish *wish, const char *text)
 	errno = 0;
 	n = strtol(text, &end, 10);
 	if (errno || end == text || *end || n < 0)
-		return !pin_command_refuse_value("top", text, "a number from 0 up");
-	wish->n_sites = (size_t)n;
+		return !cmd_refuse_value("top", text, "a number from 0 up");
+	settings->n_sites = (size_t)n;
 	return true;
 }
 
-static bool set_plot(struct wish *wish, const char *path)
+static bool set_plot(struct settings *settings, const char *path)
 {
-	if (!pin_command_ends_in(path, ".svg") && !pin_command_ends_in(path, ".txt"))
-		return !pin_command_refuse_value("plot", path,
-						 "a name that ends in .svg, or in .txt for a "
-						 "plot made of characters");
-	wish->plot = path;
+	if (!cmd_ends_in(path, ".svg") && !cmd_ends_in(path, ".txt"))
+		return !cmd_refuse_value("plot", path,
+					 "a name that ends in .svg, or in .txt for a "
+					 "plot made of characters");
+	settings->plot = path;
 	return true;
 }
 
-static bool apply(struct wish *wish, int option, char **argv)
+static bool apply_option(struct settings *settings, int option, char **argv)
 {
 	switch (option) {
 	case JSON:
-		return choose(wish, pin_json_print);
+		return choose_form(settings, cmd_json_print);
 	case FOLDED:
-		return choose(wish, pin_folded_print);
+		return choose_form(settings, cmd_folded_print);
 	case TOP:
-		return set_top(wish, optarg);
+		return set_top(settings, optarg);
 	case PLOT:
-		return set_plot(wish, optarg);
+		return set_plot(settings, optarg);
 	default:
-		return !pin_command_refuse(option, shorts, argv);
+		return !cmd_refuse(option, shorts, argv);
 	}
 }
 
-static int report(const struct wish *wish, char **paths)
+static int report_on(const struct settings *settings, char **paths)
 {
-	/* Static, so that it is not lost when this returns, just before the end. */
-	static struct pin_job job;
+	/* Static, so that it can still be reached at exit: nothing is freed. */
+	static struct cmd_job job;
 	int error = 0;
 
 	for (; *paths; paths++)
-		pin_job_add(&job, *paths);
+		cmd_job_add(&job, *paths);
 	if (!job.n_ranks) {
-		pin_command_complain("nothing to report: no file holds a report");
-		return PIN_COMMAND_FAILED;
+		cmd_complain("nothing to report: no file holds a report");
+		return CMD_NOTHING_DONE;
 	}
-	pin_job_merge(&job);
-	if (wish->print)
-		wish->print(&job);
+	cmd_job_merge(&job);
+	if (settings->print)
+		settings->print(&job);
 	else
-		pin_text_print(&job, wish->n_sites);
-	if (wish->plot)
-		error = pin_plot_write(&job, wish->plot);
+		cmd_text_print(&job, settings->n_sites);
+	if (settings->plot)
+		error = cmd_plot_write(&job, settings->plot);
 	if (error)
-		return PIN_COMMAND_FAILED;
+		return CMD_NOTHING_DONE;
 	return job.n_skipped || job.n_missing ? INCOMPLETE : 0;
 }
 
-int pin_command_report(int argc, char **argv)
+int cmd_report(int argc, char **argv)
 {
-	struct wish wish = {.n_sites = 10};
+	struct settings settings = {.n_sites = 10};
 	int option;
 
 	while ((option = getopt_long(argc, argv, shorts, options, NULL)) != -1) {
 		if (option == HELP || option == 'h')
-			return help();
-		if (!apply(&wish, option, argv))
-			return PIN_COMMAND_FAILED;
+			return report_help();
+		if (!apply_option(&settings, option, argv))
+			return CMD_NOTHING_DONE;
 	}
 	if (optind == argc) {
-		pin_command_complain("no FILE; see pinalloc report --help");
-		return PIN_COMMAND_FAILED;
+		cmd_complain("no FILE; see pinalloc report --help");
+		return CMD_NOTHING_DONE;
 	}
-	return report(&wish, argv + optind);
+	return report_on(&settings, argv + optind);
 }

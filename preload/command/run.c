@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `pinalloc run`: a command line for what is otherwise the environment. Its options
- * are the rows of options.def, each under the name of its variable.
+ * `pinalloc run`: sets the environment from a command line. Its options are the rows of
+ * options.def, each named after its variable.
  */
 #include <config.h>
 
@@ -18,12 +18,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EXIT_USAGE = PIN_COMMAND_FAILED, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
+enum { EXIT_USAGE = CMD_NOTHING_DONE, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
 
 static struct {
 	const char *name, *initial, *values, *doc;
 	char flag[32];	  /* --max-pinned, of PINALLOC_MAX_PINNED, without the dashes */
-	const char *text; /* what the command line says, or NULL */
+	const char *text; /* its value on the command line, or NULL */
 } rows[] = {
 #define OPTION(field, parser, name, initial, values, doc) \
 	{name, initial, values, doc, "", NULL},
@@ -34,12 +34,12 @@ static struct {
 #define N_ROWS PIN_ARRAY_SIZE(rows)
 
 /* Values of the long options. */
-enum { DRY_RUN = PIN_COMMAND_LONG, HELP, FIRST_ROW };
+enum { DRY_RUN = CMD_LONG, HELP, FIRST_ROW };
 
 static bool dry_run;
 
-/* One line, and the exit status. */
-#define complain(status, ...) (pin_command_complain(__VA_ARGS__), (status))
+/* Prints one line; is the exit status. */
+#define complain(status, ...) (cmd_complain(__VA_ARGS__), (status))
 
 static void name_flag(const char *name, char *flag)
 {
@@ -53,7 +53,7 @@ static void name_flag(const char *name, char *flag)
 	flag[n] = '\0';
 }
 
-static int help(void)
+static int run_help(void)
 {
 	puts("usage: pinalloc run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
 	     "Runs COMMAND with libpinalloc.so preloaded. Options go before it.\n\n"
@@ -67,10 +67,10 @@ static int help(void)
 	return 0;
 }
 
-static int take(size_t row, const char *text)
+static int set_row(size_t row, const char *text)
 {
 	if (pin_options_set(rows[row].name, text))
-		return pin_command_refuse_value(rows[row].flag, text, rows[row].values);
+		return cmd_refuse_value(rows[row].flag, text, rows[row].values);
 	rows[row].text = text;
 	return 0;
 }
@@ -87,8 +87,8 @@ static void fill_options(struct option options[N_ROWS + 3])
 	options[N_ROWS + 2] = (struct option){NULL, 0, NULL, 0};
 }
 
-/* Returns an exit status, or -1 to go on with the command at argv[optind]. */
-static int parse(int argc, char **argv)
+/* Returns an exit status, or -1 to run the command at argv[optind]. */
+static int parse_options(int argc, char **argv)
 {
 	static const char shorts[] = "+:nh";
 	struct option options[N_ROWS + 3];
@@ -97,13 +97,13 @@ static int parse(int argc, char **argv)
 	fill_options(options);
 	while (!status && (c = getopt_long(argc, argv, shorts, options, NULL)) != -1) {
 		if (c == 'h' || c == HELP)
-			return help();
+			return run_help();
 		if (c == 'n' || c == DRY_RUN)
 			dry_run = true;
 		else if (c >= FIRST_ROW)
-			status = take((size_t)(c - FIRST_ROW), optarg);
+			status = set_row((size_t)(c - FIRST_ROW), optarg);
 		else
-			status = pin_command_refuse(c, shorts, argv);
+			status = cmd_refuse(c, shorts, argv);
 	}
 	if (!status && optind == argc)
 		status = complain(EXIT_USAGE, "no COMMAND; see pinalloc run --help");
@@ -136,7 +136,7 @@ static void print_variable(const char *name, const char *value)
 	print_word(value);
 }
 
-/* By env, because to a shell the command may be a builtin or an alias. */
+/* With env, because the command may be a builtin or an alias of the shell. */
 static int print_command(char **command)
 {
 	const char *preload = getenv("LD_PRELOAD");
@@ -155,14 +155,14 @@ static int print_command(char **command)
 	return 0;
 }
 
-/* Said, but run all the same: what the program starts may be another matter. */
-static void say_out_of_reach(const char *command)
+/* Only a warning: the library may still get into what the program starts. */
+static void warn_if_out_of_reach(const char *command)
 {
-	struct pin_reach reach;
+	struct cmd_reach reach;
 	char path[PATH_MAX];
 
-	if (!pin_reach_find(command, path) && pin_reach_look(path, &reach) > 0)
-		pin_command_complain("%s; %s", reach.finding, reach.cure);
+	if (!cmd_reach_find(command, path) && cmd_reach_look(path, &reach) > 0)
+		cmd_complain("%s; %s", reach.finding, reach.cure);
 }
 
 static int set_variables(void)
@@ -173,7 +173,7 @@ static int set_variables(void)
 	return 0;
 }
 
-static int run(char **command)
+static int exec_command(char **command)
 {
 	int error = set_variables();
 
@@ -185,18 +185,18 @@ static int run(char **command)
 			command[0], strerror(error));
 }
 
-int pin_command_run(int argc, char **argv)
+int cmd_run(int argc, char **argv)
 {
 	char library[PATH_MAX];
-	int status = parse(argc, argv), error;
+	int status = parse_options(argc, argv), error;
 
 	if (status >= 0)
 		return status;
-	error = pin_library_find(library);
+	error = cmd_library_find(library);
 	if (error)
-		return complain(EXIT_NOT_FOUND, "%s %s", library, pin_library_complaint(error));
-	if (pin_library_preload(library))
+		return complain(EXIT_NOT_FOUND, "%s %s", library, cmd_library_complaint(error));
+	if (cmd_library_preload(library))
 		return complain(EXIT_CANNOT_RUN, "no memory for the environment");
-	say_out_of_reach(argv[optind]);
-	return dry_run ? print_command(argv + optind) : run(argv + optind);
+	warn_if_out_of_reach(argv[optind]);
+	return dry_run ? print_command(argv + optind) : exec_command(argv + optind);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The call sites of all ranks, merged by stack, and their folded form. A stack is
- * kept once, so two of them are equal when their addresses are.
+ * The call sites of all ranks, merged by stack, and their folded form. Each stack is kept once,
+ * so equal stacks have equal addresses.
  */
 #include <config.h>
 
@@ -14,22 +14,22 @@
 
 static int compare_stacks(const void *a, const void *b)
 {
-	const struct pin_site *one = a, *other = b;
+	const struct cmd_site *one = a, *other = b;
 
 	return (one->stack > other->stack) - (one->stack < other->stack);
 }
 
 static int compare_sizes(const void *a, const void *b)
 {
-	const struct pin_site *one = a, *other = b;
+	const struct cmd_site *one = a, *other = b;
 
 	if (one->bytes != other->bytes)
 		return one->bytes < other->bytes ? 1 : -1;
 	return strcmp(one->stack, other->stack);
 }
 
-/* Sums the sites of equal stacks; returns how many are left. */
-static size_t fold(struct pin_site *sites, size_t n)
+/* Merges sites with equal stacks. Returns how many are left. */
+static size_t merge_equal(struct cmd_site *sites, size_t n)
 {
 	size_t last = 0;
 
@@ -48,53 +48,52 @@ static size_t fold(struct pin_site *sites, size_t n)
 	return last + 1;
 }
 
-/* Bytes of one kind and of another make no sum. */
-static bool is_of_kind(struct pin_job *job, const struct pin_rank *rank)
+/* Bytes of different kinds cannot be added. */
+static bool is_of_kind(struct cmd_job *job, const struct cmd_rank *rank)
 {
 	if (!job->sites_kind)
 		job->sites_kind = rank->sites_kind;
 	return !strcmp(job->sites_kind, rank->sites_kind);
 }
 
-static void append(struct pin_job *job, struct pin_rank *rank)
+static void append_sites(struct cmd_job *job, struct cmd_rank *rank)
 {
-	size_t n = fold(rank->sites, rank->n_sites);
+	size_t n = merge_equal(rank->sites, rank->n_sites);
 
 	for (size_t i = 0; i < n; i++)
 		rank->sites[i].n_ranks = 1;
-	job->sites = pin_command_realloc(job->sites, (job->n_sites + n) * sizeof *job->sites);
+	job->sites = cmd_realloc(job->sites, (job->n_sites + n) * sizeof *job->sites);
 	if (n)
 		memcpy(job->sites + job->n_sites, rank->sites, n * sizeof *rank->sites);
 	job->n_sites += n;
 }
 
-void pin_sites_merge(struct pin_job *job)
+void cmd_sites_merge(struct cmd_job *job)
 {
 	size_t left_out = 0;
 
 	for (size_t i = 0; i < job->n_main; i++) {
-		struct pin_rank *rank = job->ranks[i];
+		struct cmd_rank *rank = job->ranks[i];
 
 		if (!rank->sites_kind)
 			continue;
 		if (is_of_kind(job, rank))
-			append(job, rank);
+			append_sites(job, rank);
 		else
 			left_out++;
 	}
 	if (left_out)
-		pin_command_complain("the sites of %zu report%s are left out: they are not of "
-				     "the kind \"%s\", as the others are",
-				     left_out, pin_command_plural((double)left_out),
-				     job->sites_kind);
-	job->n_sites = fold(job->sites, job->n_sites);
+		cmd_complain("the sites of %zu report%s are left out: they are not of "
+			     "the kind \"%s\", as the others are",
+			     left_out, cmd_plural((double)left_out), job->sites_kind);
+	job->n_sites = merge_equal(job->sites, job->n_sites);
 	if (job->n_sites)
 		qsort(job->sites, job->n_sites, sizeof *job->sites, compare_sizes);
 }
 
 /* --- folded -------------------------------------------------------------------- */
 
-/* A frame up to its newline; what separates frames and figures must not be in it. */
+/* Prints a frame up to its newline, without the characters that separate frames and figures. */
 static void print_frame(const char *frame)
 {
 	if (*frame == '\n')
@@ -103,7 +102,7 @@ static void print_frame(const char *frame)
 		putchar(*frame == ';' ? ':' : *frame == ' ' ? '_' : *frame);
 }
 
-/* The last frame is the outermost. */
+/* The stack ends with its outermost frame. */
 static void print_outermost_first(const char *stack)
 {
 	const char *frame = stack + strlen(stack);
@@ -119,7 +118,7 @@ static void print_outermost_first(const char *stack)
 	}
 }
 
-void pin_folded_print(const struct pin_job *job)
+void cmd_folded_print(const struct cmd_job *job)
 {
 	for (size_t i = 0; i < job->n_sites; i++) {
 		print_outermost_first(job->sites[i].stack);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A table of more rows than ALL shows the largest and the smallest. */
+/* A table with more rows than ALL shows only the largest and the smallest. */
 #define ALL	 40
 #define LARGEST	 10
 #define SMALLEST 3
@@ -19,45 +19,45 @@
 enum kind { SIZE, RATIO, SHARE, COUNT };
 
 static const struct column {
-	enum pin_figure figure;
+	enum cmd_figure figure;
 	enum kind kind;
 	int width;
 	const char *heading, *below;
 } columns[] = {
-	{PIN_LIVE_PEAK, SIZE, 10, "in use", "at peak"},
-	{PIN_MAPPED, SIZE, 10, "heap", ""},
-	{PIN_RATIO, RATIO, 6, "heap/", "in use"},
-	{PIN_PINNED_PEAK, SIZE, 10, "pinned", "at peak"},
-	{PIN_RSS_PEAK, SIZE, 10, "resident", "at peak"},
-	{PIN_MEMLOCK_SHARE, SHARE, 8, "pinned/", "memlock"},
-	{PIN_SERVED, COUNT, 9, "requests", "served"},
-	{PIN_CREATED, COUNT, 10, "MRs", "created"},
+	{CMD_LIVE_PEAK, SIZE, 10, "in use", "at peak"},
+	{CMD_MAPPED, SIZE, 10, "heap", ""},
+	{CMD_RATIO, RATIO, 6, "heap/", "in use"},
+	{CMD_PINNED_PEAK, SIZE, 10, "pinned", "at peak"},
+	{CMD_RSS_PEAK, SIZE, 10, "resident", "at peak"},
+	{CMD_MEMLOCK_SHARE, SHARE, 8, "pinned/", "memlock"},
+	{CMD_SERVED, COUNT, 9, "requests", "served"},
+	{CMD_CREATED, COUNT, 10, "MRs", "created"},
 };
 
-/* What the rows have in common. */
+/* The same for all rows. */
 struct layout {
 	int name, host; /* widths */
 	bool has_written;
 };
 
-struct pin_command_text pin_rank_name(const struct pin_rank *rank)
+struct cmd_text cmd_rank_name(const struct cmd_rank *rank)
 {
-	struct pin_command_text name;
+	struct cmd_text name;
 
 	if (rank->rank >= 0)
 		snprintf(name.text, sizeof name.text, "rank %.0f", rank->rank);
 	else
 		snprintf(name.text, sizeof name.text, "%.70s:%.0f",
-			 PIN_COMMAND_SHORTENED(rank->host, HOST_NAME_MAX), rank->pid);
+			 CMD_SHORTENED(rank->host, HOST_NAME_MAX), rank->pid);
 	return name;
 }
 
-static struct pin_command_text cell(enum kind kind, double n)
+static struct cmd_text cell(enum kind kind, double n)
 {
-	struct pin_command_text text = {"-"};
+	struct cmd_text text = {"-"};
 
 	if (kind == SIZE)
-		return pin_command_size(n);
+		return cmd_size(n);
 	if (n < 0)
 		return text;
 	if (kind == RATIO)
@@ -87,38 +87,38 @@ static void print_head(const struct layout *layout, const char *name)
 	puts("");
 }
 
-static const char *way_written(const struct pin_rank *rank)
+static const char *way_written(const struct cmd_rank *rank)
 {
 	if (!rank->written)
 		return "-";
 	return strcmp(rank->written, "at exit") ? rank->written : "";
 }
 
-static void print_rank(const struct layout *layout, const struct pin_rank *rank)
+static void print_rank(const struct layout *layout, const struct cmd_rank *rank)
 {
-	struct pin_command_text name = pin_rank_name(rank);
+	struct cmd_text name = cmd_rank_name(rank);
 	const char *written = layout->has_written ? way_written(rank) : "";
 
 	begin_row(layout, name.text + (rank->rank >= 0 ? strlen("rank ") : 0), rank->host);
 	for (size_t i = 0; i < N_COLUMNS; i++)
 		printf("  %*s", columns[i].width,
-		       cell(columns[i].kind, pin_rank_figure(rank, columns[i].figure)).text);
+		       cell(columns[i].kind, cmd_rank_figure(rank, columns[i].figure)).text);
 	printf("%s%s\n", *written ? "  " : "", written);
 }
 
-/* One row for each of these, over the job's ranks. */
+/* The last rows of the table, over the job's ranks. */
 enum statistic { MIN, MEAN, MAX, IMBALANCE, STATISTICS };
 
-static double statistic(const struct pin_summary *summary, enum statistic which)
+static double statistic(const struct cmd_summary *summary, enum statistic which)
 {
 	if (!summary->n)
 		return -1;
 	if (which == IMBALANCE)
-		return pin_summary_imbalance(summary);
+		return cmd_summary_imbalance(summary);
 	return which == MIN ? summary->min : which == MEAN ? summary->mean : summary->max;
 }
 
-static void print_statistics(const struct pin_job *job, const struct layout *layout)
+static void print_statistics(const struct cmd_job *job, const struct layout *layout)
 {
 	static const char *const names[STATISTICS] = {"min", "mean", "max", "max/mean"};
 
@@ -126,7 +126,7 @@ static void print_statistics(const struct pin_job *job, const struct layout *lay
 	for (int which = 0; which < STATISTICS; which++) {
 		begin_row(layout, names[which], "");
 		for (size_t i = 0; i < N_COLUMNS; i++) {
-			struct pin_summary summary = pin_job_summary(job, columns[i].figure);
+			struct cmd_summary summary = cmd_job_summary(job, columns[i].figure);
 			enum kind kind = which == IMBALANCE ? RATIO : columns[i].kind;
 
 			printf("  %*s", columns[i].width,
@@ -136,13 +136,13 @@ static void print_statistics(const struct pin_job *job, const struct layout *lay
 	}
 }
 
-static struct layout lay_out(const struct pin_job *job)
+static struct layout lay_out(const struct cmd_job *job)
 {
 	struct layout layout = {.name = strlen("max/mean"), .host = strlen("host")};
 
 	for (size_t i = 0; i < job->n_ranks; i++) {
-		const struct pin_rank *rank = job->ranks[i];
-		int name = (int)strlen(PIN_RANK_NAME(rank)), host = (int)strlen(rank->host);
+		const struct cmd_rank *rank = job->ranks[i];
+		int name = (int)strlen(CMD_RANK_NAME(rank)), host = (int)strlen(rank->host);
 
 		if (rank->rank < 0 && name > layout.name)
 			layout.name = name;
@@ -154,13 +154,13 @@ static struct layout lay_out(const struct pin_job *job)
 	return layout;
 }
 
-/* Whether any process is above its limit: that wants a word. */
-static bool is_above_limit(const struct pin_job *job)
+/* Whether any process is above its limit, which needs an explanation. */
+static bool is_above_limit(const struct cmd_job *job)
 {
-	return pin_job_summary(job, PIN_MEMLOCK_SHARE).max > 1;
+	return cmd_job_summary(job, CMD_MEMLOCK_SHARE).max > 1;
 }
 
-/* Says how many of n rows are left out; returns the first one behind them. */
+/* Prints how many of n rows are left out. Returns the index of the first one after them. */
 static size_t print_gap(size_t n)
 {
 	printf("  ... %zu between these are left out; --json has all ...\n",
@@ -168,7 +168,7 @@ static size_t print_gap(size_t n)
 	return n - SMALLEST;
 }
 
-static void print_others(const struct pin_job *job, const struct layout *layout)
+static void print_others(const struct cmd_job *job, const struct layout *layout)
 {
 	size_t n = job->n_ranks - job->n_main;
 
@@ -179,11 +179,11 @@ static void print_others(const struct pin_job *job, const struct layout *layout)
 		       n - LARGEST, n - LARGEST == 1 ? "" : "es");
 }
 
-void pin_table_ranks(const struct pin_job *job)
+void cmd_table_ranks(const struct cmd_job *job)
 {
 	struct layout layout = lay_out(job);
 	bool is_cut = job->n_main > ALL;
-	const struct pin_rank **by_heap = is_cut ? pin_job_by_heap(job) : NULL;
+	const struct cmd_rank **by_heap = is_cut ? cmd_job_by_heap(job) : NULL;
 
 	print_head(&layout, job->ranks[0]->rank >= 0 ? "rank" : "process");
 	for (size_t i = 0; i < job->n_main; i++) {
@@ -202,38 +202,38 @@ void pin_table_ranks(const struct pin_job *job)
 
 /* --- hosts --------------------------------------------------------------------- */
 
-static int compare_heaps(const void *a, const void *b)
+static int compare_hosts_by_heap(const void *a, const void *b)
 {
-	const struct pin_host *one = a, *other = b;
-	double more = other->figures[PIN_MAPPED] - one->figures[PIN_MAPPED];
+	const struct cmd_host *one = a, *other = b;
+	double more = other->figures[CMD_MAPPED] - one->figures[CMD_MAPPED];
 
 	return more ? (more > 0) - (more < 0) : strcmp(one->name, other->name);
 }
 
-static double share_of_ram(const struct pin_host *host)
+static double share_of_ram(const struct cmd_host *host)
 {
-	double ram = host->figures[PIN_RAM];
+	double ram = host->figures[CMD_RAM];
 
-	return ram > 0 ? host->figures[PIN_PINNED_PEAK] / ram : -1;
+	return ram > 0 ? host->figures[CMD_PINNED_PEAK] / ram : -1;
 }
 
-static void print_host(const struct pin_host *host, int width)
+static void print_host(const struct cmd_host *host, int width)
 {
 	const double *figures = host->figures;
 
 	printf("  %-*s  %9zu  %10s  %10s  %10s  %10s  %7s", width, host->name, host->n_ranks,
-	       PIN_COMMAND_SIZE(figures[PIN_LIVE_PEAK]), PIN_COMMAND_SIZE(figures[PIN_MAPPED]),
-	       PIN_COMMAND_SIZE(figures[PIN_PINNED_PEAK]),
-	       PIN_COMMAND_SIZE(figures[PIN_RSS_PEAK]), cell(SHARE, share_of_ram(host)).text);
+	       CMD_SIZE(figures[CMD_LIVE_PEAK]), CMD_SIZE(figures[CMD_MAPPED]),
+	       CMD_SIZE(figures[CMD_PINNED_PEAK]), CMD_SIZE(figures[CMD_RSS_PEAK]),
+	       cell(SHARE, share_of_ram(host)).text);
 	if (host->tightest)
 		printf("  %8s, %s\n",
-		       cell(SHARE, pin_rank_figure(host->tightest, PIN_MEMLOCK_SHARE)).text,
-		       PIN_RANK_NAME(host->tightest));
+		       cell(SHARE, cmd_rank_figure(host->tightest, CMD_MEMLOCK_SHARE)).text,
+		       CMD_RANK_NAME(host->tightest));
 	else
 		printf("  %8s\n", "-");
 }
 
-static int width_of_hosts(const struct pin_job *job)
+static int width_of_hosts(const struct cmd_job *job)
 {
 	size_t width = strlen("host");
 
@@ -243,15 +243,15 @@ static int width_of_hosts(const struct pin_job *job)
 	return (int)width;
 }
 
-void pin_table_hosts(const struct pin_job *job)
+void cmd_table_hosts(const struct cmd_job *job)
 {
 	size_t size = job->n_hosts * sizeof *job->hosts;
-	struct pin_host *hosts = memcpy(pin_command_realloc(NULL, size), job->hosts, size);
+	struct cmd_host *hosts = memcpy(cmd_realloc(NULL, size), job->hosts, size);
 	bool is_cut = job->n_hosts > ALL;
 	int width = width_of_hosts(job);
 
 	if (is_cut)
-		qsort(hosts, job->n_hosts, sizeof *hosts, compare_heaps);
+		qsort(hosts, job->n_hosts, sizeof *hosts, compare_hosts_by_heap);
 	printf("\n  %-*s  %9s  %10s  %10s  %10s  %10s  %7s  %s\n", width, "host", "processes",
 	       "in use", "heap", "pinned", "resident", "pinned/", "worst of");
 	printf("  %-*s  %9s  %10s  %10s  %10s  %10s  %7s  %s\n", width, "", "", "at peaks", "",

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The text for people: the verdict; the tables are table.c's. Then the sites. */
+/* The merged report for people: the verdict, the tables (table.c), then the call sites. */
 #include <config.h>
 
 #include "preload/command/command.h"
 #include "preload/command/job.h"
 #include "preload/command/table.h"
+#include "preload/stack-line.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,13 +14,9 @@
 /* So many ranges or names fit on a line; --json has all. */
 #define MOST_RANGES 12
 
-/* Callers shown of a site, and the width they may have. */
-#define MOST_CALLERS 3
-#define MOST_COLUMNS 84
-
 /* --- lists of ranks ------------------------------------------------------------ */
 
-/* In ranges: 2,5-7. */
+/* As ranges: 2,5-7. */
 static void print_ranges(const long *numbers, size_t n)
 {
 	size_t i = 0;
@@ -38,26 +35,26 @@ static void print_ranges(const long *numbers, size_t n)
 		printf(" and %zu more", n - i);
 }
 
-/* The ranks for which `wanted` holds, by number, or by name where they have none. */
-static void print_ranks(const struct pin_job *job,
-			bool (*wanted)(const struct pin_rank *rank, const char *text),
+/* The ranks for which `wanted` holds, by number, or by name if they have none. */
+static void print_ranks(const struct cmd_job *job,
+			bool (*wanted)(const struct cmd_rank *rank, const char *text),
 			const char *text)
 {
-	long *numbers = pin_command_realloc(NULL, job->n_main * sizeof *numbers);
+	long *numbers = cmd_realloc(NULL, job->n_main * sizeof *numbers);
 	size_t n = 0, n_names = 0;
 
 	for (size_t i = 0; i < job->n_main; i++) {
-		const struct pin_rank *rank = job->ranks[i];
+		const struct cmd_rank *rank = job->ranks[i];
 
 		if (!wanted(rank, text))
 			continue;
 		if (rank->rank >= 0)
 			numbers[n++] = (long)rank->rank;
 		else if (n_names++ < MOST_RANGES)
-			printf("%s%s", n_names > 1 ? ", " : "", PIN_RANK_NAME(rank));
+			printf("%s%s", n_names > 1 ? ", " : "", CMD_RANK_NAME(rank));
 	}
 	if (n)
-		printf("rank%s ", pin_command_plural((double)n));
+		printf("rank%s ", cmd_plural((double)n));
 	print_ranges(numbers, n);
 	if (n_names > MOST_RANGES)
 		printf(" and %zu more", n_names - MOST_RANGES);
@@ -67,7 +64,7 @@ static void print_ranks(const struct pin_job *job,
 /* --- the verdict --------------------------------------------------------------- */
 
 /* The programs of the job, each once. */
-static void print_programs(const struct pin_job *job)
+static void print_programs(const struct cmd_job *job)
 {
 	const char *shown[3];
 	size_t n = 0;
@@ -89,7 +86,7 @@ static void print_programs(const struct pin_job *job)
 	}
 }
 
-static void print_heading(const struct pin_job *job)
+static void print_heading(const struct cmd_job *job)
 {
 	bool are_ranks = job->ranks[0]->rank >= 0;
 	double elapsed = 0;
@@ -104,26 +101,26 @@ static void print_heading(const struct pin_job *job)
 		printf("of %.0f ", job->nranks);
 	if (are_ranks)
 		printf("rank%s",
-		       pin_command_plural(job->n_missing ? job->nranks : (double)job->n_main));
+		       cmd_plural(job->n_missing ? job->nranks : (double)job->n_main));
 	else
 		printf("process%s", job->n_main == 1 ? "" : "es");
 	if (job->n_ranks > job->n_main)
 		printf(" and %zu other process%s", job->n_ranks - job->n_main,
 		       job->n_ranks - job->n_main == 1 ? "" : "es");
-	printf(" on %zu host%s, %.1f s\n", job->n_hosts,
-	       pin_command_plural((double)job->n_hosts), elapsed);
+	printf(" on %zu host%s, %.1f s\n", job->n_hosts, cmd_plural((double)job->n_hosts),
+	       elapsed);
 }
 
-static bool has_moved(const struct pin_rank *rank, const char *text)
+static bool has_moved(const struct cmd_rank *rank, const char *text)
 {
 	(void)text;
-	return rank->figures[PIN_MOVED] > 0;
+	return rank->figures[CMD_MOVED] > 0;
 }
 
-static void print_moved(const struct pin_job *job)
+static void print_moved(const struct cmd_job *job)
 {
-	struct pin_summary moved = pin_job_summary(job, PIN_MOVED);
-	struct pin_summary checked = pin_job_summary(job, PIN_CHECKED);
+	struct cmd_summary moved = cmd_job_summary(job, CMD_MOVED);
+	struct cmd_summary checked = cmd_job_summary(job, CMD_CHECKED);
 
 	if (moved.sum <= 0)
 		return;
@@ -134,18 +131,18 @@ static void print_moved(const struct pin_job *job)
 	       "sees.\n");
 }
 
-static bool has_unwatchable(const struct pin_rank *rank, const char *text)
+static bool has_unwatchable(const struct cmd_rank *rank, const char *text)
 {
 	(void)text;
-	return rank->figures[PIN_UNWATCHABLE] > 0;
+	return rank->figures[CMD_UNWATCHABLE] > 0;
 }
 
 /* Of memory that is not heap. */
-static void print_watch(const struct pin_job *job)
+static void print_watch(const struct cmd_job *job)
 {
-	struct pin_summary watched = pin_job_summary(job, PIN_WATCHED);
-	struct pin_summary unwatchable = pin_job_summary(job, PIN_UNWATCHABLE);
-	struct pin_summary events = pin_job_summary(job, PIN_EVENTS);
+	struct cmd_summary watched = cmd_job_summary(job, CMD_WATCHED);
+	struct cmd_summary unwatchable = cmd_job_summary(job, CMD_UNWATCHABLE);
+	struct cmd_summary events = cmd_job_summary(job, CMD_EVENTS);
 
 	if (events.sum > 0)
 		printf("  Pages behind %.0f registrations that are not heap, or behind malloc, "
@@ -159,34 +156,37 @@ static void print_watch(const struct pin_job *job)
 	printf(": they may go stale.\n");
 }
 
-static void print_heaps(const struct pin_job *job)
+static void print_heaps(const struct cmd_job *job)
 {
-	struct pin_summary heap = pin_job_summary(job, PIN_MAPPED);
+	struct cmd_summary heap = cmd_job_summary(job, CMD_MAPPED);
 	double live = 0, mapped = 0;
 
 	for (size_t i = 0; i < job->n_main; i++) {
-		if (job->ranks[i]->figures[PIN_LIVE_PEAK] < 0)
+		if (job->ranks[i]->figures[CMD_LIVE_PEAK] < 0)
 			continue;
-		live += job->ranks[i]->figures[PIN_LIVE_PEAK];
-		mapped += job->ranks[i]->figures[PIN_MAPPED];
+		live += job->ranks[i]->figures[CMD_LIVE_PEAK];
+		mapped += job->ranks[i]->figures[CMD_MAPPED];
 	}
-	printf("  The heap%s grew to %s%s and keep%s it.\n", pin_command_plural((double)heap.n),
-	       PIN_COMMAND_SIZE(heap.sum), heap.n > 1 ? " in sum" : "", heap.n > 1 ? "" : "s");
+	printf("  The heap%s grew to %s%s and keep%s it.\n", cmd_plural((double)heap.n),
+	       CMD_SIZE(heap.sum), heap.n > 1 ? " in sum" : "", heap.n > 1 ? "" : "s");
 	if (live > 0)
 		printf("  Never returning memory cost %.1f %% more than the %s in use at the "
 		       "peak%s.\n",
-		       100 * (mapped - live) / live, PIN_COMMAND_SIZE(live),
-		       pin_command_plural((double)heap.n));
+		       100 * (mapped - live) / live, CMD_SIZE(live),
+		       cmd_plural((double)heap.n));
 }
 
-/* Above its limit is who may ignore it; the tightest is who is nearest below. */
-static const struct pin_rank *tightest(const struct pin_job *job, double *most)
+/*
+ * The rank that is nearest to its limit on locked memory, and its share. One that is above its
+ * limit may ignore it.
+ */
+static const struct cmd_rank *find_tightest(const struct cmd_job *job, double *most)
 {
-	const struct pin_rank *found = NULL;
+	const struct cmd_rank *found = NULL;
 
 	*most = -1;
 	for (size_t i = 0; i < job->n_main; i++) {
-		double share = pin_rank_figure(job->ranks[i], PIN_MEMLOCK_SHARE);
+		double share = cmd_rank_figure(job->ranks[i], CMD_MEMLOCK_SHARE);
 
 		if (share > *most && share <= 1) {
 			*most = share;
@@ -196,69 +196,68 @@ static const struct pin_rank *tightest(const struct pin_job *job, double *most)
 	return found;
 }
 
-static void print_pinned(const struct pin_job *job)
+static void print_pinned(const struct cmd_job *job)
 {
-	struct pin_summary pinned = pin_job_summary(job, PIN_PINNED_PEAK);
-	struct pin_summary share = pin_job_summary(job, PIN_MEMLOCK_SHARE);
+	struct cmd_summary pinned = cmd_job_summary(job, CMD_PINNED_PEAK);
+	struct cmd_summary share = cmd_job_summary(job, CMD_MEMLOCK_SHARE);
 	double most;
-	const struct pin_rank *rank = tightest(job, &most);
+	const struct cmd_rank *rank = find_tightest(job, &most);
 
 	if (pinned.sum <= 0) {
 		printf("  Nothing was pinned.\n");
 		return;
 	}
-	printf("  Pinned at the peak%s: %s%s; ", pin_command_plural((double)pinned.n),
-	       PIN_COMMAND_SIZE(pinned.sum), pinned.n > 1 ? " in sum" : "");
+	printf("  Pinned at the peak%s: %s%s; ", cmd_plural((double)pinned.n),
+	       CMD_SIZE(pinned.sum), pinned.n > 1 ? " in sum" : "");
 	if (!rank)
 		printf("%s.\n", share.n ? "that is beyond the limit on locked memory, which "
 					  "does not bind"
 					: "there is no limit on locked memory");
 	else if (job->n_main == 1)
 		printf("that is %.0f %% of the limit on locked memory, %s.\n", 100 * most,
-		       PIN_COMMAND_SIZE(rank->figures[PIN_MEMLOCK_LIMIT]));
+		       CMD_SIZE(rank->figures[CMD_MEMLOCK_LIMIT]));
 	else
 		printf("nearest to its limit on locked memory is %s, at %.0f %% of %s.\n",
-		       PIN_RANK_NAME(rank), 100 * most,
-		       PIN_COMMAND_SIZE(rank->figures[PIN_MEMLOCK_LIMIT]));
+		       CMD_RANK_NAME(rank), 100 * most,
+		       CMD_SIZE(rank->figures[CMD_MEMLOCK_LIMIT]));
 }
 
-static void print_registrations(const struct pin_job *job)
+static void print_registrations(const struct cmd_job *job)
 {
-	struct pin_summary served = pin_job_summary(job, PIN_SERVED);
-	struct pin_summary created = pin_job_summary(job, PIN_CREATED);
-	struct pin_summary seconds = pin_job_summary(job, PIN_SECONDS);
+	struct cmd_summary served = cmd_job_summary(job, CMD_SERVED);
+	struct cmd_summary created = cmd_job_summary(job, CMD_CREATED);
+	struct cmd_summary seconds = cmd_job_summary(job, CMD_SECONDS);
 
 	if (!served.sum && !created.sum) {
 		printf("  Nothing was registered.\n");
 		return;
 	}
 	printf("  %.0f registration%s answered from %.0f real one%s", served.sum,
-	       served.sum == 1 ? " was" : "s were", created.sum,
-	       pin_command_plural(created.sum));
+	       served.sum == 1 ? " was" : "s were", created.sum, cmd_plural(created.sum));
 	if (job->n_main > 1 && seconds.max > 0)
-		printf("; slowest at those is %s, %.3f s", PIN_RANK_NAME(seconds.largest),
+		printf("; slowest at those is %s, %.3f s", CMD_RANK_NAME(seconds.largest),
 		       seconds.max);
 	printf(".\n");
 }
 
-static void print_largest(const struct pin_job *job)
+static void print_largest(const struct cmd_job *job)
 {
-	struct pin_summary heap = pin_job_summary(job, PIN_MAPPED);
+	struct cmd_summary heap = cmd_job_summary(job, CMD_MAPPED);
 
 	if (job->n_main < 2 || heap.max <= 0)
 		return;
 	printf("  The largest heap is that of %s on %s: %s, %.2f times the mean.\n",
-	       PIN_RANK_NAME(heap.largest), heap.largest->host, PIN_COMMAND_SIZE(heap.max),
-	       pin_summary_imbalance(&heap));
+	       CMD_RANK_NAME(heap.largest), heap.largest->host, CMD_SIZE(heap.max),
+	       cmd_summary_imbalance(&heap));
 }
 
-static bool is_written(const struct pin_rank *rank, const char *text)
+static bool is_written(const struct cmd_rank *rank, const char *text)
 {
 	return rank->written && !strcmp(rank->written, text);
 }
 
-/* A clause for each way but the usual one in which reports were written. */
-static void print_written(const struct pin_job *job)
+/* A clause for each trigger of reports, except the usual one. */
+static void print_written(const struct cmd_job *job)
 {
 	bool said = false;
 
@@ -279,7 +278,7 @@ static void print_written(const struct pin_job *job)
 		printf(".\n");
 }
 
-static void print_missing(const struct pin_job *job)
+static void print_missing(const struct cmd_job *job)
 {
 	if (!job->n_missing)
 		return;
@@ -290,45 +289,27 @@ static void print_missing(const struct pin_job *job)
 
 /* --- sites --------------------------------------------------------------------- */
 
-/* What called main() is the same for all. */
-static bool is_outermost(const char *frame)
-{
-	return !strncmp(frame, "main (", 6);
-}
-
-/* The frame as it is shown, of a path the last part; ends at the newline. */
-static const char *shown_part(const char *frame)
-{
-	const char *begin = strchr(frame, '\n');
-
-	if (*frame != '/')
-		return frame;
-	while (begin[-1] != '/')
-		begin--;
-	return begin;
-}
-
-/* As many callers as fit; the frame itself whatever its length. */
+/* Prints as many callers as fit on the line, and the innermost frame whatever its length. */
 static void print_stack(const char *stack)
 {
 	int columns = 0;
 
 	if (!*stack)
 		printf("(unknown)");
-	for (int i = 0; *stack && i <= MOST_CALLERS; i++) {
-		const char *frame = shown_part(stack), *end = strchr(stack, '\n');
-		bool last = is_outermost(stack);
+	for (int i = 0; *stack && i < PIN_STACK_LINE_FRAMES; i++) {
+		const char *end = strchr(stack, '\n');
+		const char *frame = pin_stack_line_part(stack, (size_t)(end - stack));
 		int n = (int)(end - frame);
 
-		if (i && columns + n > MOST_COLUMNS)
+		if (i && columns + n > PIN_STACK_LINE_COLUMNS)
 			break;
 		columns += printf("%s%.*s", i ? " <- " : "", n, frame);
-		stack = last ? "" : end + 1;
+		stack = pin_stack_line_ends_at(stack) ? "" : end + 1;
 	}
 	puts(*stack ? " <- ..." : "");
 }
 
-static void print_sites(const struct pin_job *job, size_t most)
+static void print_sites(const struct cmd_job *job, size_t most)
 {
 	double all = 0, shown = 0;
 	size_t n = job->n_sites < most ? job->n_sites : most;
@@ -345,18 +326,18 @@ static void print_sites(const struct pin_job *job, size_t most)
 		printf("\nwho had memory in use at the peaks (sampled)");
 	else
 		printf("\nsites (%s)", job->sites_kind);
-	printf(": %zu of %zu sites, %s of %s\n", n, job->n_sites, PIN_COMMAND_SIZE(shown),
-	       PIN_COMMAND_SIZE(all));
+	printf(": %zu of %zu sites, %s of %s\n", n, job->n_sites, CMD_SIZE(shown),
+	       CMD_SIZE(all));
 	for (size_t i = 0; i < n; i++) {
-		const struct pin_site *site = &job->sites[i];
+		const struct cmd_site *site = &job->sites[i];
 
-		printf("  %10s  %6zu rank%-1s  ", PIN_COMMAND_SIZE(site->bytes), site->n_ranks,
-		       pin_command_plural((double)site->n_ranks));
+		printf("  %10s  %6zu rank%-1s  ", CMD_SIZE(site->bytes), site->n_ranks,
+		       cmd_plural((double)site->n_ranks));
 		print_stack(site->stack);
 	}
 }
 
-void pin_text_print(const struct pin_job *job, size_t n_sites)
+void cmd_text_print(const struct cmd_job *job, size_t n_sites)
 {
 	print_heading(job);
 	print_moved(job);
@@ -367,7 +348,7 @@ void pin_text_print(const struct pin_job *job, size_t n_sites)
 	print_watch(job);
 	print_written(job);
 	print_missing(job);
-	pin_table_ranks(job);
-	pin_table_hosts(job);
+	cmd_table_ranks(job);
+	cmd_table_hosts(job);
 	print_sites(job, n_sites);
 }
