@@ -144,7 +144,7 @@ defines() {
 		[ "$n" -ge 30 ]
 		for name in $(called "$page"); do
 			echo "$page: $name()"
-			defines "$name" {allocator,regpool,preload,preload/command}/*.[ch]
+			defines "$name" {allocator,regpool,preload,preload/report,preload/command}/*.[ch]
 		done
 		for file in $(grep -oE '[A-Za-z0-9_][A-Za-z0-9_./-]*\.(ac|am|bats|c|h|map)\b' "$page"); do
 			echo "$page: $file"
