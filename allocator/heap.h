@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the rest of the library asks of jemalloc: figures, and a proof that the
- * page layer is in force. Users of its symbols besides: pages.c and dss.c, which take
- * the place of objects of it, calls.c, by which its own calls come, and sample.c.
+ * What regpool/ and preload/ ask of jemalloc: its figures, its report, and a proof that the
+ * page layer is in force. (preload/jemalloc.h has the allocation functions; what files of
+ * allocator/ know of jemalloc is in internals.h.)
  */
 #ifndef PIN_HEAP_H
 #define PIN_HEAP_H

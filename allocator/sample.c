@@ -182,7 +182,8 @@ void pin_sample_start(void)
 	     !mallctl("experimental.hooks.prof_backtrace", NULL, NULL, &hook, sizeof hook) &&
 	     !mallctl("prof.active", NULL, NULL, &yes, sizeof yes);
 	if (!on)
-		pin_warn("allocations cannot be sampled: there is no memory for their stacks");
+		pin_warn("PINALLOC_SAMPLE has no effect: there is no memory for the profiler; "
+			 "raise ulimit -v");
 }
 
 bool pin_sample_is_on(void)

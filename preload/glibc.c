@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What glibc exports around malloc and jemalloc does not. A family is complete or
- * it is a trap: a block of glibc's pvalloc given to jemalloc's free is a crash.
- * (malloc, calloc, realloc and free are in malloc.c.)
+ * What glibc exports around malloc and jemalloc does not. The family must be complete: a block
+ * from glibc's pvalloc crashes in jemalloc's free. (malloc, calloc, realloc and free are in
+ * malloc.c.)
  */
 #include <config.h>
 
@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Less is not given, as in glibc, and more is no alignment. */
+/* As in glibc: nothing is aligned less, and more is not an alignment. */
 #define LEAST_ALIGNMENT _Alignof(max_align_t)
 #define MOST_ALIGNMENT	(SIZE_MAX / 2 + 1)
 
@@ -32,8 +32,8 @@ static bool is_power_of_two(size_t n)
 	return n && !(n & (n - 1));
 }
 
-/* The alignment to give for one that is asked for, up to the most. */
-static size_t power_of_two(size_t alignment)
+/* The power of two that a requested alignment, up to the most, is rounded up to. */
+static size_t rounded_alignment(size_t alignment)
 {
 	if (alignment <= LEAST_ALIGNMENT)
 		return LEAST_ALIGNMENT;
@@ -41,14 +41,14 @@ static size_t power_of_two(size_t alignment)
 }
 
 /*
- * Of mallocx(3), whose flags are the logarithm of the alignment; leaves errno alone, as
- * jemalloc 5.3.0's memalign and valloc do. (Its memalign misunderstands what is no power of
- * two, and inside it nobody is told what was asked for.) A thread's first call makes jemalloc
- * allocate for itself, which is not to be taken for this.
+ * Uses mallocx(3), whose flags are the logarithm of the alignment. Leaves errno alone, as the
+ * memalign and valloc of jemalloc 5.3.0 do. (Its memalign misunderstands what is not a power of
+ * two, and does not tell large.c what was asked for.) A thread's first call makes jemalloc
+ * allocate for itself, which must not be taken for this block.
  */
 static void *aligned(size_t alignment, size_t n_bytes)
 {
-	int flags = __builtin_ctzl(power_of_two(alignment));
+	int flags = __builtin_ctzl(rounded_alignment(alignment));
 	void *p;
 
 	if (pin_live_knows(PIN_LIVE_ALLOCATED))
@@ -58,7 +58,7 @@ static void *aligned(size_t alignment, size_t n_bytes)
 	return p;
 }
 
-/* By the rules of glibc's memalign, of which its aligned_alloc is another name up to 2.37. */
+/* Follows glibc's memalign, of which aligned_alloc was another name up to glibc 2.37. */
 static void *aligned_or_errno(size_t alignment, size_t n_bytes)
 {
 	void *p = alignment <= MOST_ALIGNMENT ? aligned(alignment, n_bytes) : NULL;
@@ -78,7 +78,7 @@ PIN_EXPORT void *memalign(size_t alignment, size_t n_bytes)
 	return aligned_or_errno(alignment, n_bytes);
 }
 
-/* Where memory is missing glibc sets errno, too, though POSIX does not: programs look at it. */
+/* Without memory glibc sets errno, too, though POSIX does not: programs look at it. */
 static int aligned_to(void **p, size_t alignment, size_t n_bytes)
 {
 	void *block;
@@ -113,35 +113,33 @@ PIN_EXPORT void *reallocarray(void *p, size_t n, size_t size)
 	return realloc(p, n_bytes);
 }
 
-/* Whole pages, one for nothing. */
+/* At least one page. What cannot be rounded up stays more than there can be. */
 static size_t whole_pages(size_t n_bytes)
 {
+	if (n_bytes > SIZE_MAX - PIN_PAGE)
+		return SIZE_MAX;
 	return n_bytes ? PIN_ALIGN_UP(n_bytes, PIN_PAGE) : PIN_PAGE;
 }
 
 PIN_EXPORT void *pvalloc(size_t n_bytes)
 {
-	if (n_bytes > SIZE_MAX - PIN_PAGE) {
-		errno = ENOMEM;
-		return NULL;
-	}
 	return memalign(PIN_PAGE, whole_pages(n_bytes));
 }
 
-/* 0: "no memory was returned to the system", which is the promise. */
+/* 0 means that no memory was returned to the system, which is the promise. */
 PIN_EXPORT int malloc_trim(size_t pad)
 {
 	(void)pad;
 	return 0;
 }
 
-/* glibc's own bound, 20 words. */
+/* The limit in glibc: 20 words. */
 #define MOST_MXFAST (20 * (int)sizeof(size_t))
 
 /*
- * As glibc answers, 1 also for what it does not know, because nothing of it is harmful when it
- * is not done: but for a pattern in memory, which a program may look for, and which has to be
- * chosen before the first malloc.
+ * Returns 1 as glibc does, also for parameters it does not know, because ignoring them does no
+ * harm. The exception is M_PERTURB: a program may look for the pattern, which has to be chosen
+ * before the first malloc.
  */
 PIN_EXPORT int mallopt(int parameter, int value)
 {
@@ -220,7 +218,7 @@ PIN_EXPORT void malloc_stats(void)
 	pin_heap_print(to_stderr, NULL);
 }
 
-/* Gone from the headers since 2.26, but old programs still link to it. */
+/* Not in the headers since 2.26, but old programs still link to it. */
 PIN_EXPORT_AS(void, cfree, void *p)
 {
 	free(p);
@@ -238,10 +236,6 @@ PIN_EXPORT_AS(void *, __libc_valloc, size_t n_bytes)
 
 PIN_EXPORT_AS(void *, __libc_pvalloc, size_t n_bytes)
 {
-	if (n_bytes > SIZE_MAX - PIN_PAGE) {
-		errno = ENOMEM;
-		return NULL;
-	}
 	return aligned_or_errno(PIN_PAGE, whole_pages(n_bytes));
 }
 

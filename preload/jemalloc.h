@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * jemalloc's own functions that the library has others in front of, by the names they have in
- * its copy of jemalloc (Makefile.am): as calloc(3) and <jemalloc/jemalloc.h> have them.
+ * Functions of jemalloc in front of which the library has its own, by the names they have in
+ * its copy of jemalloc (Makefile.am). They are as in calloc(3) and <jemalloc/jemalloc.h>.
  */
 #ifndef PIN_JEMALLOC_H
 #define PIN_JEMALLOC_H

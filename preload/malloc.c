@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * malloc, calloc, realloc and free, each also under glibc's name for its own: a malloc in front
- * of ours, the program's or another preload's, may be a wrapper that calls those, so they must
+ * malloc, calloc, realloc and free, each also under glibc's internal name. A malloc in front of
+ * ours, of the program or of another preload, may be a wrapper that calls those, so they must
  * not lead back to it.
  */
 #include <config.h>
@@ -42,7 +42,7 @@ static PIN_COLD void *resized_slowly(void *p, size_t n_bytes)
 	return p;
 }
 
-/* A block in another, both small and of the thread's cache; or NULL. */
+/* Moves a small block to another one from the thread's cache; NULL if that has none. */
 static inline void *moved(void *p, size_t has, size_t n_bytes)
 {
 	void *q;

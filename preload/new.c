@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * C++ operator new and delete under their mangled names (Itanium ABI, size_t is
- * m), in C: jemalloc's own object for them would make every C program load
- * libstdc++. Without them here, a C++ program would still work, through malloc,
- * but another library's operators could answer instead.
+ * C++ operator new and delete in C, under their mangled names (Itanium ABI, size_t is m):
+ * jemalloc's own object for them would make every C program load libstdc++. Without them a C++
+ * program would still work, through malloc, but the operators of another library could take its
+ * calls.
  *
- * What new does when memory runs out needs libstdc++: its handler and its
- * exception. They are looked up then, in the copy the program has loaded.
+ * When memory runs out, new needs the handler and the exception of libstdc++. They are looked
+ * up then, in the copy the program has loaded.
  */
 #include <config.h>
 
@@ -18,8 +18,8 @@
 #include <stdlib.h>
 
 /*
- * To find a libstdc++ that a library has loaded for itself takes memory, and is done when
- * there is none: this block is let go first. Untouched, it is addresses only.
+ * Finding a libstdc++ that a library has loaded for itself allocates, and is done when memory
+ * has run out: so this block is freed first. Nobody touches it, so it costs only addresses.
  */
 static void *_Atomic spare;
 
@@ -28,7 +28,7 @@ __attribute__((constructor)) static void keep_spare(void)
 	spare = malloc(64 * PIN_KIB);
 }
 
-/* That of a C++ program is behind this library, and takes none to find. */
+/* A C++ program has it behind this library, where finding it takes no memory. */
 static void *find_cxx(const char *symbol)
 {
 	void *found = dlsym(RTLD_NEXT, symbol), *library;
@@ -78,13 +78,13 @@ static void *allocate(size_t n_bytes, size_t alignment)
 
 	if (!alignment)
 		return malloc(n_bytes);
-	/* std::pmr asks for 1, which posix_memalign refuses, as what is no alignment. */
+	/* posix_memalign refuses 1, which std::pmr asks for, and what is not an alignment. */
 	if (alignment < sizeof(void *) && !(alignment & (alignment - 1)))
 		alignment = sizeof(void *);
 	return posix_memalign(&p, alignment, n_bytes) ? NULL : p;
 }
 
-/* Nobody can make room for what is no alignment. */
+/* A handler cannot make room if the alignment is not a power of two. */
 static PIN_COLD void *retry(size_t n_bytes, size_t alignment)
 {
 	void *p;
@@ -103,8 +103,8 @@ static inline void *or_throw(void *p, size_t n_bytes, size_t alignment)
 }
 
 /*
- * What the handler throws has to be caught, which C cannot: libstdc++'s own form
- * does it around the throwing form, which is ours.
+ * The handler may throw, and C cannot catch: the nothrow form of libstdc++ does, around the
+ * throwing form, which is ours.
  */
 static PIN_COLD void *retry_nothrow(size_t n_bytes, size_t alignment, const void *nothrow)
 {
@@ -165,8 +165,8 @@ PIN_EXPORT_AS(void *, _ZnamSt11align_val_tRKSt9nothrow_t, size_t n_bytes, size_t
 }
 
 /*
- * The size and alignment a delete is told are not used: programs exist that tell
- * the wrong ones, and free() finds the right ones.
+ * The size and alignment given to delete are ignored: some programs give wrong ones, and free()
+ * finds the right ones.
  */
 #define DELETE(name)                       \
 	PIN_EXPORT_AS(void, name, void *p) \

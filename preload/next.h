@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The functions of libc that are taken over here but not replaced: the next ones of
- * these names, which are another preload's if there is one. They are looked up when
- * the library starts, because they are called in signal handlers and in children of
- * vfork(), where dlsym() and its lock are not to be had.
+ * Functions of libc that our functions of the same names call: the next ones in the order of
+ * the loader, which may be those of another preload. They are looked up when the library
+ * starts, because they are called in signal handlers and in children of vfork(), where dlsym()
+ * and its lock must not be used.
  */
 #ifndef PIN_NEXT_H
 #define PIN_NEXT_H
@@ -25,7 +25,7 @@ struct pin_next {
 #undef PIN_NEXT_FIELD
 extern struct pin_next pin_next;
 
-/* From the constructor, or before it when that of a library calls one. Idempotent. */
+/* From the constructor, or earlier if that of another library calls one. Idempotent. */
 void pin_next_find(void);
 
 #define PIN_NEXT(name) \

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Programs that load the runtime of AddressSanitizer, ThreadSanitizer or their like. Its malloc
- * must come before every other: AddressSanitizer's refuses to start otherwise,
- * ThreadSanitizer's crashes, and LeakSanitizer's sees no leaks. So such a program is started
- * again without this library, which nobody but the loader can leave out.
+ * Starts programs with the runtime of AddressSanitizer, ThreadSanitizer or the like again
+ * without this library. The runtime's malloc must be the first: otherwise AddressSanitizer
+ * refuses to start, ThreadSanitizer crashes, and LeakSanitizer sees no leaks. Only the loader
+ * can leave a library out.
  *
- * The runtime's constructor is called before ours. What is called earlier still is the resolver
- * of an indirect function, when the loader relocates this library: then there is nothing of
- * libc to be had (the runtime has its own memcpy and write, and is not ready), so here are
- * system calls, what the loader knows, and loops over volatile text, which no compiler turns
+ * The runtime's constructor runs before ours. Earlier still, when it relocates this library,
+ * the loader calls the resolver of an indirect function. At that time libc must not be called
+ * (the runtime has its own memcpy and write, and is not ready): so this file makes system calls
+ * itself, reads what the loader knows, and loops over volatile text, which no compiler turns
  * into a call.
  */
 #include <config.h>
@@ -23,7 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A library that is built with a sanitizer itself is not for preloading. */
+/* A library that is built with a sanitizer is not preloaded. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #elif defined(__x86_64__)
 static long call(long number, long a, long b, long c, long d)
@@ -57,7 +57,8 @@ static long call(long number, long a, long b, long c, long d)
 
 typedef const volatile char *text;
 
-/* Of the loader: where the kernel has put argc, and behind it argv, environment and auxv. */
+/* From the loader: the kernel has put argc there, followed by argv, the environment and auxv.
+ */
 extern void *__libc_stack_end;
 
 static bool begins(text whole, text with)
@@ -69,7 +70,7 @@ static bool begins(text whole, text with)
 	return !*with;
 }
 
-static text base_name(text path)
+static text file_name(text path)
 {
 	text name = path;
 
@@ -96,12 +97,12 @@ static const struct link_map *own_map(void)
 	return map;
 }
 
-/* The name of the runtime that comes behind this library, or NULL. */
+/* The name of a runtime that comes after this library, or NULL. */
 static text find_runtime(const struct link_map *own)
 {
 	for (const struct link_map *map = own; map; map = map->l_next)
-		if (is_runtime(base_name(map->l_name)))
-			return base_name(map->l_name);
+		if (is_runtime(file_name(map->l_name)))
+			return file_name(map->l_name);
 	return NULL;
 }
 
@@ -156,7 +157,7 @@ static bool is_entry_of(text entry, size_t length, text name)
 	return at == length && !*name;
 }
 
-/* Leaves this library out of what LD_PRELOAD names, in place. False when it is not there. */
+/* Removes this library from the value of LD_PRELOAD, in place. False if it is not there. */
 static bool leave_out(char *value, text name)
 {
 	volatile char *to = value;
@@ -193,13 +194,13 @@ struct line {
 	size_t length;
 };
 
-static void add(struct line *line, text words)
+static void append_text(struct line *line, text words)
 {
 	for (; *words && line->length < sizeof line->text - 1; words++)
 		((volatile char *)line->text)[line->length++] = *words;
 }
 
-static void add_number(struct line *line, long n)
+static void append_number(struct line *line, long n)
 {
 	char digits[24];
 	size_t at = sizeof digits - 1;
@@ -209,11 +210,11 @@ static void add_number(struct line *line, long n)
 		digits[--at] = (char)('0' + n % 10);
 		n /= 10;
 	} while (n);
-	add(line, digits + at);
+	append_text(line, digits + at);
 }
 
-/* As log.c would, which cannot be asked yet. */
-static void say(const struct start *start, text runtime)
+/* Writes the line itself, because log.c cannot be used yet. */
+static void warn_of_sanitizer(const struct start *start, text runtime)
 {
 	char **level = find_variable(start->envp, "PINALLOC_LOG=");
 	struct line line;
@@ -221,23 +222,23 @@ static void say(const struct start *start, text runtime)
 	if (level && begins(*level, "PINALLOC_LOG=error"))
 		return;
 	line.length = 0;
-	add(&line, "pinalloc[");
-	add_number(&line, call(SYS_getpid, 0, 0, 0, 0));
-	add(&line, "]: ");
-	add(&line, base_name(start->argv[0] ? start->argv[0] : "?"));
-	add(&line, " has the malloc of a sanitizer (");
-	add(&line, runtime);
-	add(&line, "), which must be the first: it runs without this library, and so does what "
-		   "it starts; build it without -fsanitize");
+	append_text(&line, "pinalloc[");
+	append_number(&line, call(SYS_getpid, 0, 0, 0, 0));
+	append_text(&line, "]: ");
+	append_text(&line, file_name(start->argv[0] ? start->argv[0] : "?"));
+	append_text(&line, " has the malloc of a sanitizer (");
+	append_text(&line, runtime);
+	append_text(&line, "), which must be the first: it runs without this library, ");
+	append_text(&line, "and so does what it starts; build it without -fsanitize");
 	line.text[line.length++] = '\n';
 	call(SYS_write, STDERR_FILENO, (long)line.text, (long)line.length, 0);
 }
 
 /*
- * The same program, by its name for the sake of /proc/self/comm. What its AT_EXECFN says is not
- * the program where it is the interpreter of a script.
+ * Executes the same program, by its real path, which becomes its name in /proc/self/comm.
+ * AT_EXECFN would be wrong for the interpreter of a script.
  */
-static void execute(const struct start *start)
+static void execute_again(const struct start *start)
 {
 	static const char self[] = "/proc/self/exe";
 	char path[PATH_MAX];
@@ -251,9 +252,9 @@ static void execute(const struct start *start)
 }
 
 /*
- * Not where the loader was started as the program (no AT_BASE), whose own arguments are gone;
- * nor with privileges, with which LD_PRELOAD is another matter. A library that does not come
- * from LD_PRELOAD would be there again.
+ * Does nothing if the loader was started as the program (no AT_BASE), because its own arguments
+ * are gone; nor with privileges, which restrict LD_PRELOAD; nor if this library does not come
+ * from LD_PRELOAD, because it would be loaded again.
  */
 static void start_without(const struct link_map *own, text runtime)
 {
@@ -264,19 +265,19 @@ static void start_without(const struct link_map *own, text runtime)
 	if (!preload || !auxiliary(&start, AT_BASE) || auxiliary(&start, AT_SECURE))
 		return;
 	value = *preload + sizeof "LD_PRELOAD=" - 1;
-	if (!leave_out(value, base_name(own->l_name)))
+	if (!leave_out(value, file_name(own->l_name)))
 		return;
 	if (!*(text)value)
 		remove_variable(preload);
-	say(&start, runtime);
-	execute(&start);
+	warn_of_sanitizer(&start, runtime);
+	execute_again(&start);
 }
 
 static void nothing(void)
 {
 }
 
-static void (*resolve(void))(void)
+static void (*resolve_early(void))(void)
 {
 	const struct link_map *own = own_map();
 	text runtime = own ? find_runtime(own) : NULL;
@@ -286,9 +287,9 @@ static void (*resolve(void))(void)
 	return nothing;
 }
 
-static void early(void) __attribute__((ifunc("resolve")));
+static void early(void) __attribute__((ifunc("resolve_early")));
 
-/* A relocation, for which the loader asks the resolver. */
+/* A relocation, so that the loader calls the resolver. */
 __attribute__((used)) static void (*volatile const reference)(void) = early;
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How the libraries are called that have the malloc of a sanitizer, for this library and its
- * command: what their names begin with.
+ * What the names of libraries begin with that have the malloc of a sanitizer. For the library
+ * and its command.
  */
 #ifndef PIN_SANITIZER_H
 #define PIN_SANITIZER_H

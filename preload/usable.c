@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a block can hold: jemalloc believes that a large one fills its size class, which it
- * does not (allocator/large.h).
+ * How much a block can hold. jemalloc believes that a large one fills its size class, which is
+ * not so (allocator/large.h).
  */
 #include <config.h>
 
@@ -21,7 +21,7 @@ PIN_EXPORT size_t nallocx(size_t n_bytes, int flags);
 PIN_EXPORT size_t sallocx(const void *p, int flags);
 PIN_EXPORT size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags);
 
-/* Some programs ask it of each block, to count what they hold. */
+/* Fast, because some programs call it for each block to count what they hold. */
 PIN_EXPORT size_t malloc_usable_size(void *p)
 {
 	size_t n_bytes = pin_small_usable(p);
@@ -55,12 +55,12 @@ void sdallocx(void *p, size_t n_bytes, int flags)
 	pin_je_dallocx(p, flags);
 }
 
-/* What flags hold of an alignment: its logarithm. */
+/* Flags hold the logarithm of the alignment. */
 #define ALIGNMENT(flags) ((size_t)1 << ((flags)&0x3f))
 
 /*
- * A block that lies wrong for its new alignment is copied by jemalloc, and not by a call
- * that comes by large.c: by its size class, so with what is behind it.
+ * A block that is not aligned as asked is copied by jemalloc, in a call that large.c does not
+ * see: by its size class, which would copy what is behind it, too.
  */
 void *rallocx(void *p, size_t n_bytes, int flags)
 {
@@ -81,7 +81,7 @@ void *rallocx(void *p, size_t n_bytes, int flags)
 	return q;
 }
 
-/* Not of aligned blocks: of them mallocx(3) is told the size class only. */
+/* Not for aligned blocks: mallocx(3) knows only their size class. */
 size_t nallocx(size_t n_bytes, int flags)
 {
 	size_t n_usable = pin_je_nallocx(n_bytes, flags);

@@ -113,7 +113,7 @@ static bool is_set_to(const char *name, const char *value)
 	return !strcasecmp(variable(name), value);
 }
 
-/* A switch of UCX. */
+/* Whether a variable switches something off in UCX. */
 static bool is_switched_off(const char *name)
 {
 	return pin_ucx_is_off(getenv(name));

@@ -21,7 +21,7 @@
 #define MOST_BYTES (64 << 20)
 #define MOST_RANKS (1 << 24)
 
-/* A limit that is in effect none may come near this. */
+/* A limit so large that it is none in effect may come near this. */
 #define TOO_MUCH 0x1p64
 
 const struct cmd_figure_key cmd_figures[CMD_STORED] = {
