@@ -53,7 +53,7 @@ static inline bool pin_class_is_sound(unsigned access)
 
 struct pin_class {
 	struct pin_table covering; /* granule of the heap → number of an entry + 1 (places.h) */
-	struct pin_table entries;  /* struct pin_entry */
+	struct pin_table entries;	/* struct pin_entry */
 	struct pin_table registrations; /* struct pin_registration, by the same numbers */
 	struct pin_table starting;	/* granule → the first entry that starts there */
 	struct pin_table failures;	/* granule → struct pin_failure */
