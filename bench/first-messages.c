@@ -6,9 +6,9 @@
  * at last "wrong N", words, and what the library has registered meanwhile, if it is there.
  *   usage: first-messages KIB COUNT
  */
+#include "mpi-bench.h"
 #include "preload/pinalloc.h"
 
-#include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,17 +23,6 @@ static size_t words;
 static uint64_t word(uint64_t seed, size_t i)
 {
 	return (seed + 1) * 0x9e3779b97f4a7c15u + i;
-}
-
-static void *buffer(size_t n_bytes)
-{
-	void *p = malloc(n_bytes);
-
-	if (!p) {
-		fprintf(stderr, "out of memory\n");
-		MPI_Abort(MPI_COMM_WORLD, 1);
-	}
-	return p;
 }
 
 static size_t wrong_words(const struct message *message, uint64_t seed)
@@ -51,8 +40,8 @@ static double round_trip(struct message *message, uint64_t seed)
 	double began;
 	int n = (int)words;
 
-	message->out = buffer(words * sizeof(uint64_t));
-	message->in = buffer(words * sizeof(uint64_t));
+	message->out = mpi_bench_buffer(words * sizeof(uint64_t));
+	message->in = mpi_bench_buffer(words * sizeof(uint64_t));
 	for (size_t i = 0; i < words; i++)
 		message->out[i] = word(seed + (uint64_t)rank, i);
 	MPI_Barrier(MPI_COMM_WORLD);
@@ -87,8 +76,8 @@ int main(int argc, char **argv)
 	words = kib * 1024 / sizeof(uint64_t);
 	if (!words || !n)
 		MPI_Abort(MPI_COMM_WORLD, 2);
-	messages = buffer(n * sizeof *messages);
-	times = buffer(n * sizeof *times);
+	messages = mpi_bench_buffer(n * sizeof *messages);
+	times = mpi_bench_buffer(n * sizeof *times);
 	before = registrations();
 	for (size_t i = 0; i < n; i++)
 		times[i] = round_trip(&messages[i], 2 * i);

@@ -7,7 +7,8 @@
  * flush; and at last "wrong N". Only the message is timed.
  *   usage: messages ITERATIONS SIZE…      bytes; of 1 MiB so many iterations, of less more
  */
-#include <mpi.h>
+#include "mpi-bench.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,17 +23,6 @@ struct peer {
 	char *exposed;
 	unsigned long wrong;
 };
-
-static void *buffer(size_t n_bytes)
-{
-	void *p = malloc(n_bytes);
-
-	if (!p) {
-		fprintf(stderr, "out of memory\n");
-		MPI_Abort(MPI_COMM_WORLD, 1);
-	}
-	return p;
-}
 
 static void ping_pong(struct peer *me, char *out, char *in, int n)
 {
@@ -158,7 +148,7 @@ static double once(struct peer *me, const struct pattern *pattern, char *out, ch
 static double once_fresh(struct peer *me, const struct pattern *pattern, size_t n,
 			 int iteration)
 {
-	char *out = buffer(n), *in = buffer(n);
+	char *out = mpi_bench_buffer(n), *in = mpi_bench_buffer(n);
 	double seconds = once(me, pattern, out, in, n, iteration);
 
 	free(in);
@@ -166,18 +156,11 @@ static double once_fresh(struct peer *me, const struct pattern *pattern, size_t 
 	return seconds;
 }
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void print(const struct pattern *pattern, size_t n, const char *way, double *times,
 		  int n_times)
 {
-	qsort(times, (size_t)n_times, sizeof *times, compare);
-	printf("%s\t%zu\t%s\t%.2f\n", pattern->name, n, way, 1e6 * times[n_times / 2]);
+	printf("%s\t%zu\t%s\t%.2f\n", pattern->name, n, way,
+	       1e6 * mpi_bench_median(times, n_times));
 }
 
 /* The first of each way are not counted: connections are made then. */
@@ -186,7 +169,7 @@ static void print(const struct pattern *pattern, size_t n, const char *way, doub
 static void measure(struct peer *me, const struct pattern *pattern, size_t n, int n_times)
 {
 	static double kept[MOST + WARM], fresh[MOST + WARM];
-	char *out = buffer(n), *in = buffer(n);
+	char *out = mpi_bench_buffer(n), *in = mpi_bench_buffer(n);
 
 	for (int i = 0; i < n_times + WARM; i++) {
 		kept[i] = once(me, pattern, out, in, n, 2 * i);
@@ -245,7 +228,7 @@ int main(int argc, char **argv)
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	}
 	most = largest(argc - 2, argv + 2);
-	me.exposed = buffer(most);
+	me.exposed = mpi_bench_buffer(most);
 	MPI_Win_create(me.exposed, (MPI_Aint)most, 1, MPI_INFO_NULL, MPI_COMM_WORLD,
 		       &me.window);
 	MPI_Win_lock_all(MPI_MODE_NOCHECK, me.window);

@@ -5,7 +5,8 @@
  * last "wrong N".
  *   usage: mpi-throughput ROUNDS SIZE_MIB…
  */
-#include <mpi.h>
+#include "mpi-bench.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,22 +31,11 @@ static size_t wrong_words(const uint64_t *p, size_t words, uint64_t seed)
 	return wrong;
 }
 
-static void *buffer(size_t n_bytes)
-{
-	void *p = malloc(n_bytes);
-
-	if (!p) {
-		fprintf(stderr, "out of memory\n");
-		MPI_Abort(MPI_COMM_WORLD, 1);
-	}
-	return p;
-}
-
 /* One message there and one back; returns rank 0's time in seconds. */
 static double round_trip(int rank, size_t n_bytes, uint64_t seed, size_t *wrong)
 {
 	size_t words = n_bytes / sizeof(uint64_t);
-	uint64_t *out = buffer(n_bytes), *in = buffer(n_bytes);
+	uint64_t *out = mpi_bench_buffer(n_bytes), *in = mpi_bench_buffer(n_bytes);
 	double began;
 
 	fill(out, words, seed + (uint64_t)rank);
@@ -64,13 +54,6 @@ static double round_trip(int rank, size_t n_bytes, uint64_t seed, size_t *wrong)
 	return began;
 }
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 int main(int argc, char **argv)
 {
 	int rank, rounds = argc > 1 ? atoi(argv[1]) : 0;
@@ -84,17 +67,16 @@ int main(int argc, char **argv)
 			fprintf(stderr, "usage: mpi-throughput ROUNDS SIZE_MIB...\n");
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	}
-	times = buffer((size_t)rounds * sizeof *times);
+	times = mpi_bench_buffer((size_t)rounds * sizeof *times);
 	for (int a = 2; a < argc; a++) {
 		size_t n_bytes = (size_t)atol(argv[a]) << 20;
 
 		for (int i = 0; i < rounds; i++)
 			times[i] = round_trip(rank, n_bytes, (uint64_t)(a * 100000 + 2 * i),
 					      &wrong);
-		qsort(times, (size_t)rounds, sizeof *times, compare);
 		if (rank == 0)
 			printf("%s %.0f\n", argv[a],
-			       2e-6 * (double)n_bytes / times[rounds / 2]);
+			       2e-6 * (double)n_bytes / mpi_bench_median(times, rounds));
 	}
 	free(times);
 	MPI_Reduce(&wrong, &all, 1, MPI_UNSIGNED_LONG, MPI_SUM, 0, MPI_COMM_WORLD);

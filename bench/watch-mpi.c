@@ -5,7 +5,8 @@
  * rank 0 prints how many messages go a second, by the median round trip.
  *   usage: watch-mpi KIB ROUNDS
  */
-#include <mpi.h>
+#include "mpi-bench.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,13 +55,6 @@ static void round_trip(int rank, size_t n_bytes, int fill)
 		send_one(n_bytes, 0, fill);
 }
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 int main(int argc, char **argv)
 {
 	int rank, rounds = argc == 3 ? atoi(argv[2]) : 0;
@@ -79,9 +73,8 @@ int main(int argc, char **argv)
 		round_trip(rank, n_bytes, i);
 		times[i] = MPI_Wtime() - began;
 	}
-	qsort(times, (size_t)rounds, sizeof *times, compare);
 	if (rank == 0)
-		printf("messages\t1/s\t%.3f\n", 2 / times[rounds / 2]);
+		printf("messages\t1/s\t%.3f\n", 2 / mpi_bench_median(times, rounds));
 	MPI_Finalize();
 	return 0;
 }
