@@ -18,6 +18,14 @@
 /* What is kept above for tables: more than those that go by address need. */
 #define SHARE_OF_TABLES 256
 
+/*
+ * A leaf of jemalloc's page table is for a GiB. A heap that begins right before the end of one
+ * needs two of them from its first growth on, which is memory and a system call in the start
+ * of every program to which that happens.
+ */
+#define LEAF_OF_PAGE_TABLE PIN_GIB
+#define NEAR_ITS_END	   (32 * PIN_MIB)
+
 struct pin_reserve pin_reserve;
 
 /* Addresses for tables, taken from the heap's upper end upwards. */
@@ -52,6 +60,15 @@ static void leave_out_of_dumps(void)
 	pin_os_leave_out_of_dumps((void *)from, spare.end - from);
 }
 
+/* Where the heap begins in a range; where addresses are scarce, none are left out. */
+static uintptr_t first_address(uintptr_t from, size_t size)
+{
+	uintptr_t first = PIN_ALIGN_UP(from, PIN_GRANULE),
+		  end = PIN_ALIGN_UP(first, LEAF_OF_PAGE_TABLE);
+
+	return size == LARGEST && end - first < NEAR_ITS_END ? end : first;
+}
+
 int pin_reserve_init(void)
 {
 	size_t wanted = first_try(), data = pin_os_data_limit();
@@ -68,7 +85,7 @@ int pin_reserve_init(void)
 		pin_warn("the heap can grow to %s at most: %s (see ulimit -v)", PIN_SIZE(size),
 			 wanted < LARGEST ? "the address space is limited"
 					  : "the kernel gives no larger range of addresses");
-	pin_reserve.base = PIN_ALIGN_UP((uintptr_t)p, PIN_GRANULE);
+	pin_reserve.base = first_address((uintptr_t)p, size);
 	pin_reserve.size = size;
 	pin_reserve.memory = data < size ? data : size;
 	atomic_store(&spare.start, pin_reserve.base + size);

@@ -34,6 +34,24 @@ int __wrap_pin_huge_commit(char *addr, size_t n_bytes)
 	return error ? error : __real_pin_huge_commit(addr, n_bytes);
 }
 
+/* Likewise: not 0, it says how far from the end of a GiB the next range of addresses begins. */
+void *__wrap_pin_os_reserve(size_t n_bytes);
+void *__real_pin_os_reserve(size_t n_bytes);
+
+static size_t before_end;
+
+void *__wrap_pin_os_reserve(size_t n_bytes)
+{
+	size_t before = before_end;
+	uintptr_t p;
+
+	before_end = 0;
+	if (!before)
+		return __real_pin_os_reserve(n_bytes);
+	p = (uintptr_t)__real_pin_os_reserve(n_bytes + 2 * PIN_GIB);
+	return p ? (void *)(PIN_ALIGN_UP(p + PIN_GIB, PIN_GIB) - before) : NULL;
+}
+
 static _Atomic unsigned told;
 
 static void listener(void)
@@ -374,11 +392,34 @@ static bool limited(void)
 	return pin_reserve.size <= left / 4 * 3 && pin_reserve.size > left / 2;
 }
 
+/* How far from the end of a GiB the heap begins, where the range begins so far from it. */
+static size_t heap_before_end(size_t range_before_end)
+{
+	before_end = range_before_end;
+	if (pin_reserve_init())
+		return SIZE_MAX;
+	return PIN_ALIGN_UP(pin_reserve.base, PIN_GIB) - pin_reserve.base;
+}
+
+/* In jemalloc's page table each GiB has a leaf of its own. */
+static bool one_leaf(void)
+{
+	return heap_before_end(33 * PIN_MIB) == 32 * PIN_MIB || pin_reserve.size < PIN_TIB;
+}
+
+static bool next_leaf(void)
+{
+	return heap_before_end(31 * PIN_MIB) == 0 || pin_reserve.size < PIN_TIB;
+}
+
 int main(void)
 {
 	pin_options.huge = PIN_HUGE_OFF; /* a page of each step is touched */
 	pin_log_limit = PIN_LOG_ERROR;
 	ok(apart(limited), "of few addresses the reserve takes three quarters");
+	ok(apart(one_leaf), "the heap begins where the range does");
+	ok(apart(next_leaf),
+	   "but not so near a GiB's end that its first memory is on both sides");
 	ok(!pin_reserve_init(), "initialised");
 	pin_span_subscribe(listener);
 	reserve();
