@@ -29,22 +29,22 @@ const char *malloc_conf_2_conf_harder =
 	"hpa:false,background_thread:false,san_guard_small:0,san_guard_large:0";
 
 /*
- * This is read before them, so any of them may say otherwise. Measured with
- * bench/allocators:
- *   slab_sizes               one to four pages for the classes of which jemalloc's slabs are
- *                            three to seven: the fewer blocks share a slab, the sooner all of
- *                            them are freed and its pages can serve any size. One, where
- *                            two would hold hardly more than twice as many. More than
- *                            jemalloc's for 16 to 64 B, of which 64 and more share a page
- *                            anyway and all are seldom free: slabs come and go less often
+ * jemalloc reads this before them, so any of them may say otherwise. Pages of a slab by class,
+ * and the rest, were measured with bench/allocators:
+ *   slab_sizes               from 80 B, fewer pages than jemalloc's three to seven: the fewer
+ *                            blocks share a slab, the sooner all of them are freed and its
+ *                            pages can serve any size. One page where two hold hardly more
+ *                            than twice as many blocks. For 16 to 64 B more than jemalloc's:
+ *                            64 blocks and more share a page anyway, and slabs come and go
+ *                            less often
  *   *nslots*                 more blocks in a thread's cache than in two slabs, and up to 800
  *                            for the smallest: fewer trips to the depot and to the slabs
  *   tcache_gc_incr_bytes     a look at the cache every 256 KiB, not 64
  */
 const char *malloc_conf =
 	"slab_sizes:16-16:2|32-32:4|48-48:6|64-64:8|80-80:1|96-96:1|112-112:1|128-128:2|"
-	"160-160:1|192-192:1|224-224:1|320-320:2|384-384:2|448-448:1|640-640:3|896-896:2|1280-"
-	"1280:2|1792-1792:4,"
+	"160-160:1|192-192:1|224-224:1|320-320:2|384-384:2|448-448:1|640-640:3|896-896:2|"
+	"1280-1280:2|1792-1792:4,"
 	"lg_tcache_nslots_mul:3,tcache_nslots_small_max:800,tcache_gc_incr_bytes:262144";
 
 void pin_heap_stats(struct pin_heap_stats *stats)
