@@ -44,9 +44,7 @@ bool pin_report_wanted;
  */
 static struct slot {
 	const struct pin_report_trigger *trigger;
-	bool taken_over;
-	bool signal_safe; /* as the trigger; also if taken over: malloc may be locked for ever
-			   */
+	bool signal_safe; /* as the trigger; in the second also because malloc may be locked */
 	struct pin_report report;
 	struct pin_report_file file;
 	struct pin_output output;
@@ -161,7 +159,7 @@ static int write_to(struct slot *slot, int fd)
 static int write_file(struct slot *slot, bool at_option)
 {
 	struct pin_report_file *file = &slot->file;
-	int error = pin_report_file_open(file, slot->signal_safe, slot->taken_over);
+	int error = pin_report_file_open(file, slot->signal_safe, slot == &slots[1]);
 
 	if (error)
 		return error;
@@ -194,7 +192,6 @@ static struct slot *begin_slot(const struct pin_report_lock *lock,
 	struct slot *slot = &slots[lock->taken_over];
 
 	slot->trigger = trigger;
-	slot->taken_over = lock->taken_over;
 	slot->signal_safe = trigger->signal_safe || lock->taken_over;
 	return slot;
 }
