@@ -10,6 +10,7 @@ setup_file() {
 	build_count_reg
 	"$top_srcdir/test/lab/stale-cases" build "$BATS_FILE_TMPDIR"
 	vm_options=("${one_processor[@]}")
+	guest_variables=(rounds)
 	boot with over_ucx over_libfabric
 }
 
@@ -40,7 +41,7 @@ over_libfabric() {
 }
 
 in_guest() {
-	local rounds=24 monitor command
+	local monitor command
 	local job=("$BATS_FILE_TMPDIR/exchange.openmpi" "$rounds" 2000000)
 
 	over_ucx counted plain-default

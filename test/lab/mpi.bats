@@ -15,7 +15,7 @@ in_guest() {
 	local mpi rounds cache command
 
 	for mpi in openmpi mpich; do
-		for rounds in 6 60; do
+		for rounds in 6 24; do
 			for cache in on off; do
 				mapfile -t command < <(pair_over_ucx $mpi "$BATS_FILE_TMPDIR/exchange.$mpi" $rounds)
 				[ $cache = on ] || command=(UCX_IB_REG_METHODS=direct "${command[@]}")
@@ -75,25 +75,25 @@ as_promised() {
 	local cache rounds
 
 	for cache in on off; do
-		for rounds in 6 60; do
+		for rounds in 6 24; do
 			right "$1-$rounds-$cache" "$rounds"
 			once "$1-$rounds-$cache"
 		done
-		[ "$(total "$1-60-$cache" .registration.mr_created)" -le \
+		[ "$(total "$1-24-$cache" .registration.mr_created)" -le \
 			$(($(total "$1-6-$cache" .registration.mr_created) + few)) ]
 	done
-	[ "$(total "$1-60-off" .registration.mr_created)" -le \
-		$(($(total "$1-60-on" .registration.mr_created) + few)) ]
-	[ "$(total "$1-60-on" .registration.served)" -lt "$(total "$1-60-off" .registration.served)" ]
-	[ "$(total "$1-60-off" .registration.served)" -ge \
-		$(($(total "$1-6-off" .registration.served) + 100)) ]
+	[ "$(total "$1-24-off" .registration.mr_created)" -le \
+		$(($(total "$1-24-on" .registration.mr_created) + few)) ]
+	[ "$(total "$1-24-on" .registration.served)" -lt "$(total "$1-24-off" .registration.served)" ]
+	[ "$(total "$1-24-off" .registration.served)" -ge \
+		$(($(total "$1-6-off" .registration.served) + 33)) ]
 }
 
 # grows MPI: the negative control.
 grows() {
 	right "glibc-$1-6" 6
-	right "glibc-$1-60" 60
-	[ "$(registrations "glibc-$1-60")" -ge $(($(registrations "glibc-$1-6") + 80)) ]
+	right "glibc-$1-24" 24
+	[ "$(registrations "glibc-$1-24")" -ge $(($(registrations "glibc-$1-6") + 26)) ]
 }
 
 @test "Open MPI over UCX registers the heap once, with UCX's cache and without" {

@@ -25,10 +25,10 @@ in_guest() {
 	race without mpi-race 20 64 send
 	race without-threads mpi-race 20 1024 receive-threads
 	preload=LD_PRELOAD=$library
-	race send mpi-race 200 64 send
-	race receive mpi-race 200 1024 receive
+	race send mpi-race 60 64 send
+	race receive mpi-race 60 1024 receive
 	for side in {send,receive}-threads{,-libc}; do
-		race $side mpi-race 200 1024 $side
+		race $side mpi-race 60 1024 $side
 	done
 	race soak mpi-soak 10
 }

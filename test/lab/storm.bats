@@ -3,14 +3,14 @@
 # The promise: what the adapter moves is right, whatever else goes on: allocation at full speed in
 # other threads, memory that is compacted, swapped out and reclaimed, devices, protection domains
 # and children that come and go, peers that are killed. And in the end nothing is left over.
-# That takes two minutes, with what goes before it; STORM_SECONDS=600 makes it last for ten.
+# That takes a minute and a half, with what goes before it; STORM_SECONDS=600 makes it last for ten.
 
 setup_file() {
 	load ../helper
 	load lab
 	gcc -O2 -shared -fPIC -fvisibility=hidden -o "$BATS_FILE_TMPDIR/libucm.so.0" \
 		"$top_srcdir/test/programs/listener.c"
-	seconds=${STORM_SECONDS:-90}
+	seconds=${STORM_SECONDS:-60}
 	vm_options=(--mem 3G --timeout $((seconds + 600)))
 	guest_variables=(seconds)
 	in_guest() {
