@@ -49,10 +49,10 @@ longest() {
 uses() {
 	local source objects=()
 	for source in allocator/*.c regpool/*.c preload/*.c preload/report/*.c; do
-		objects+=("${source%/*}/.libs/$(basename "$source" .c).o")
+		objects+=("${source%/*}/.libs/lib*_la-$(basename "$source" .c).o")
 	done
-	(cd "$top_builddir" && nm -A "${objects[@]}") |
-		sed -nE 's|^([a-z/]+)/\.libs/([a-z-]+)\.o:[0-9a-f ]* ([A-Z]) (pin_\w+)$|\1/\2 \3 \4|p' |
+	(cd "$top_builddir" && nm -A ${objects[@]}) |
+		sed -nE 's|^([a-z/]+)/\.libs/lib[a-z]+_la-([a-z-]+)\.o:[0-9a-f ]* ([A-Z]) (pin_\w+)$|\1/\2 \3 \4|p' |
 		awk '$2 == "U" { users[$1 " " $3]; next }
 			{ owner[$3] = $1 }
 			END {
