@@ -81,8 +81,9 @@ static void evict(void)
 		need(pin_evict_one(0));
 	say("evict", (bench_processor_ns() - began) / (double)n);
 	for (size_t i = 0; i < n; i++)
-		need(pin_keys_covering(&pin_registry_at(0)->classes[pin_class_of(RIGHTS)],
-				       step_at(i)) == PIN_NO_ENTRY);
+		need(pin_keys_covering(
+			     &pin_registry_at(0)->access_sets[pin_access_set_index(RIGHTS)],
+			     step_at(i)) == PIN_NO_ENTRY);
 }
 
 static void hold_all(void)

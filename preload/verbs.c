@@ -86,7 +86,7 @@ static struct ibv_pd *notice_domain(struct ibv_pd *pd)
 {
 	if (pd) {
 		if (!pin_pool_off())
-			pin_provider_take(pd->context);
+			pin_provider_hook(pd->context);
 		pin_domain_notice(pd);
 		find_listeners();
 	}

@@ -10,12 +10,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Of the machine's memory, and of the cgroup's. */
+/* The share of the machine's memory, or the cgroup's, that may be pinned. */
 #define SHARE(n_bytes) ((n_bytes) / 4 * 3)
 
 static size_t share_of_memory;
 
-/* What the program has registered past us; ours may not be among VmPin yet. */
+/* What the program itself has registered. VmPin may not include the latest of ours yet. */
 static size_t locked_by_others(void)
 {
 	size_t all = pin_os_status("\nVmPin:"), ours = atomic_load(&pin_pool.registered);
@@ -50,7 +50,7 @@ size_t pin_budget_pinned_limit(void)
 	return share_of_memory;
 }
 
-/* Adds to a level unless that would lift it over the limit. */
+/* Adds to a counter, unless the sum would exceed the limit. */
 static bool add_within(_Atomic size_t *level, size_t n_bytes, size_t limit)
 {
 	size_t have = atomic_load(level);
@@ -62,7 +62,7 @@ static bool add_within(_Atomic size_t *level, size_t n_bytes, size_t limit)
 	return true;
 }
 
-/* What another thread pins at the same moment each counts once, whoever of them fails. */
+/* Memory that two threads pin at the same time is counted by one of them, whichever fails. */
 static bool pin_within(struct pin_range range, size_t limit)
 {
 	size_t n_new = pin_granules_pin(range);
@@ -73,7 +73,7 @@ static bool pin_within(struct pin_range range, size_t limit)
 	return false;
 }
 
-bool pin_budget_take(struct pin_range range)
+bool pin_budget_reserve(struct pin_range range)
 {
 	size_t n_bytes = pin_range_length(range);
 
@@ -83,12 +83,12 @@ bool pin_budget_take(struct pin_range range)
 		atomic_fetch_sub(&pin_pool.registered, n_bytes);
 		return false;
 	}
-	pin_level_peak(&pin_pool.registered, &pin_pool.registered_peak);
-	pin_level_peak(&pin_pool.pinned, &pin_pool.pinned_peak);
+	pin_pool_update_peak(&pin_pool.registered, &pin_pool.registered_peak);
+	pin_pool_update_peak(&pin_pool.pinned, &pin_pool.pinned_peak);
 	return true;
 }
 
-void pin_budget_give(struct pin_range range)
+void pin_budget_release(struct pin_range range)
 {
 	atomic_fetch_sub(&pin_pool.pinned, pin_granules_unpin(range));
 	atomic_fetch_sub(&pin_pool.registered, pin_range_length(range));
@@ -100,7 +100,7 @@ static bool fits(size_t n_bytes, size_t have, size_t idle, size_t limit)
 	return n_bytes <= limit && have <= limit - n_bytes;
 }
 
-bool pin_budget_could(size_t n_bytes, size_t idle)
+bool pin_budget_would_fit(size_t n_bytes, size_t idle)
 {
 	return fits(n_bytes, pin_pool.registered, idle, pin_budget_locked_limit()) &&
 	       fits(n_bytes, pin_pool.pinned, idle, pin_budget_pinned_limit());

@@ -11,7 +11,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* By the lowest bits of their numbers. */
+/* Indexed by thread id modulo MOST. */
 #define MOST 8
 static _Atomic pid_t callers[MOST];
 
@@ -25,8 +25,11 @@ pid_t pin_callers_note(void)
 	return own;
 }
 
-/* proc(5), /proc/pid/syscall: the call it sleeps in and what it was given, or "running". */
-static bool is_discarding(pid_t caller, uintptr_t *start, uintptr_t *end)
+/*
+ * Reads /proc/pid/syscall, see proc(5): the system call the thread sleeps in and its arguments,
+ * or "running".
+ */
+static bool find_madvise(pid_t caller, uintptr_t *start, uintptr_t *end)
 {
 	char path[64], text[160], *rest;
 
@@ -44,7 +47,7 @@ pid_t pin_callers_discarding(uintptr_t *start, uintptr_t *end)
 	for (int i = 0; i < MOST; i++) {
 		pid_t caller = atomic_load_explicit(&callers[i], memory_order_relaxed);
 
-		if (caller && is_discarding(caller, start, end))
+		if (caller && find_madvise(caller, start, end))
 			return caller;
 	}
 	return 0;

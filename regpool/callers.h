@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Threads that register memory, and whether one of them is discarding pages just now. The
- * message of MADV_DONTNEED comes before the pages go, and does not say whose it is: if it is
- * that of a thread which registers, the pages have gone when that thread registers again.
+ * Remembers which threads register memory, to find out whether one of them is discarding pages.
+ * The message about MADV_DONTNEED comes before the pages are gone and does not name the caller.
+ * If a thread that registers memory is the caller, the pages are gone when it registers again.
  */
 #ifndef PIN_CALLERS_H
 #define PIN_CALLERS_H
@@ -11,12 +11,13 @@
 
 #include <sys/types.h>
 
-/* The calling thread registers. Returns its number. Async-signal-safe. */
+/* Remembers the calling thread. Returns its thread id. Async-signal-safe. */
 pid_t pin_callers_note(void);
 
 /*
- * The number of one of the last few that did and sleeps inside madvise(2), and about which
- * addresses; or 0. Opens files of /proc, so for a thread with descriptors of its own.
+ * The thread id of one of the last few such threads that is inside madvise(2), and its address
+ * range; otherwise 0. Opens files in /proc, so it must be called by a thread with a descriptor
+ * table of its own.
  */
 pid_t pin_callers_discarding(uintptr_t *start, uintptr_t *end);
 

@@ -3,7 +3,7 @@
 
 #include "regpool/choice.h"
 
-/* Cells are so small a part of what may be pinned. */
+/* A cell is at most this fraction of what may be pinned. */
 #define PARTS_OF_LIMIT 8
 
 size_t pin_choice_cell(size_t limit, size_t max_mr_size)
@@ -36,7 +36,7 @@ struct pin_range pin_choice_tile(const struct pin_span *span, struct pin_range r
 	return tile;
 }
 
-static bool is_fit(uintptr_t addr, bool (*taken)(void *arg, size_t granule), void *arg)
+static bool can_extend_over(uintptr_t addr, bool (*taken)(void *arg, size_t granule), void *arg)
 {
 	size_t granule = pin_granule_of(addr);
 
@@ -47,16 +47,18 @@ static bool is_fit(uintptr_t addr, bool (*taken)(void *arg, size_t granule), voi
 struct pin_range pin_choice_around(struct pin_range range, struct pin_range tile,
 				   bool (*taken)(void *arg, size_t granule), void *arg)
 {
-	while (range.start > tile.start && is_fit(range.start - PIN_GRANULE, taken, arg))
+	while (range.start > tile.start &&
+	       can_extend_over(range.start - PIN_GRANULE, taken, arg))
 		range.start -= PIN_GRANULE;
-	while (range.end < tile.end && is_fit(range.end, taken, arg))
+	while (range.end < tile.end && can_extend_over(range.end, taken, arg))
 		range.end += PIN_GRANULE;
 	return range;
 }
 
 /*
- * Moves an edge of a range, up or down as far as `limit`, to what is taken or behind the next
- * page in memory, if no more than `spare` bytes lack on the way. Returns whether it did.
+ * Moves an edge of a range, up or down as far as `limit`, to the next granule that is taken or
+ * past the next resident one, if at most `spare` bytes in between are not resident. Returns
+ * whether it did.
  */
 static bool close_gap(uintptr_t *edge, uintptr_t limit, size_t *spare,
 		      bool (*taken)(void *arg, size_t granule), void *arg)
@@ -97,23 +99,23 @@ struct pin_range pin_choice_across(struct pin_range range, struct pin_range tile
 	return range;
 }
 
-/* A range, and as much more on both sides as told, within the tile. */
-static struct pin_range widened(struct pin_range range, struct pin_range tile, size_t by)
+/* Extends a range by `by` bytes on both sides, within the tile. */
+static struct pin_range widen(struct pin_range range, struct pin_range tile, size_t by)
 {
 	range.start = range.start - tile.start > by ? range.start - by : tile.start;
 	range.end = tile.end - range.end > by ? range.end + by : tile.end;
 	return range;
 }
 
-/* Further by twice as much each time, until what is in memory ends before it. */
-void pin_choice_look(struct pin_range range, struct pin_range tile)
+/* Doubles the distance each time, until the resident memory ends within it. */
+void pin_choice_probe(struct pin_range range, struct pin_range tile)
 {
 	struct pin_range seen, has = range;
 	size_t by = 2 * PIN_GAPS;
 
 	do {
-		seen = widened(has, tile, by);
-		pin_granules_look(seen);
+		seen = widen(has, tile, by);
+		pin_granules_probe(seen);
 		has = pin_choice_across(range, seen, NULL, NULL);
 		by *= 2;
 	} while ((has.start == seen.start && seen.start > tile.start) ||

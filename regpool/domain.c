@@ -20,8 +20,8 @@
 #include <errno.h>
 
 /*
- * The domain of a PD with its lock held, or NULL. Looked at again with the lock:
- * while waiting for it the PD may have gone and the slot be another's.
+ * The domain of a PD, locked, or NULL. Checks again under the lock: while this thread waited
+ * for it, the PD may have been deallocated and the slot reused.
  */
 static struct pin_domain *lock_domain(const struct ibv_pd *pd)
 {
@@ -36,41 +36,46 @@ static struct pin_domain *lock_domain(const struct ibv_pd *pd)
 	return NULL;
 }
 
-static bool is_made(struct pin_table *table, size_t element_size, size_t n)
+static bool ensure_table(struct pin_table *table, size_t element_size, size_t n)
 {
 	return table->base || !pin_table_init(table, element_size, n);
 }
 
-/* Unless pinalloc_attach() says otherwise. */
+/* The default, until pinalloc_attach() changes it. */
 static void look_up_all_rights(struct pin_domain *domain)
 {
-	atomic_store(&domain->lookup, &domain->classes[pin_class_of(pin_domain_rights())]);
+	atomic_store(&domain->lookup_set,
+		     &domain->access_sets[pin_access_set_index(pin_domain_rights())]);
 }
 
-/* More than anybody has memory regions. */
+/* More memory regions than any program has. */
 #define MOST_PLACES ((size_t)1 << 20)
 
-static bool make_tables(struct pin_class *keys)
+static bool make_tables(struct pin_access_set *set)
 {
 	size_t n = pin_reserve.size >> PIN_GRANULE_SHIFT;
 
-	return is_made(&keys->registrations, sizeof(struct pin_registration), MOST_PLACES) &&
-	       is_made(&keys->entries, sizeof(struct pin_entry), MOST_PLACES) &&
-	       is_made(&keys->failures, sizeof(struct pin_failure), n) &&
-	       is_made(&keys->starting, sizeof(uint32_t), n) &&
-	       is_made(&keys->covering, sizeof(uint32_t), n);
+	return ensure_table(&set->registrations, sizeof(struct pin_registration),
+			    MOST_PLACES) &&
+	       ensure_table(&set->entries, sizeof(struct pin_entry), MOST_PLACES) &&
+	       ensure_table(&set->failures, sizeof(struct pin_failure), n) &&
+	       ensure_table(&set->starting, sizeof(uint32_t), n) &&
+	       ensure_table(&set->covering, sizeof(uint32_t), n);
 }
 
-/* Tables of a slot stay reserved for the PD that gets it next. With the domain's lock. */
-static bool prepare(struct pin_domain *domain, struct pin_class *keys)
+/*
+ * Makes the tables of a set; they stay for the next PD in this slot. Caller holds the domain's
+ * lock.
+ */
+static bool prepare_set(struct pin_domain *domain, struct pin_access_set *set)
 {
-	uint32_t bit = (uint32_t)1 << (keys - domain->classes);
+	uint32_t bit = (uint32_t)1 << (set - domain->access_sets);
 
-	if (domain->known & bit)
+	if (domain->prepared & bit)
 		return true;
-	if (!make_tables(keys) || pthread_mutex_init(&keys->lock, NULL))
+	if (!make_tables(set) || pthread_mutex_init(&set->lock, NULL))
 		return false;
-	atomic_fetch_or_explicit(&domain->known, bit, memory_order_release);
+	atomic_fetch_or_explicit(&domain->prepared, bit, memory_order_release);
 	return true;
 }
 
@@ -90,23 +95,26 @@ static size_t cell_size(const struct pin_domain *domain)
 	return pin_choice_cell(locked < pinned ? locked : pinned, domain->max_mr_size);
 }
 
-/* What the program has replaced first, of the heap, and what that costs. */
+/*
+ * The first range of the heap that the program has replaced, and how many bytes are not
+ * registered any more because of it.
+ */
 static struct {
 	_Atomic uintptr_t start;
 	_Atomic size_t length, lost;
 } first_replaced;
 
-/* The program has replaced pages, of the heap or others. */
-static void withdraw(uintptr_t start, size_t length)
+/* The program has replaced pages, in the heap or elsewhere. */
+static void withdraw_range(uintptr_t start, size_t length)
 {
-	size_t n_bytes = pin_granules_replace(start, length);
+	size_t n_bytes = pin_granules_mark_replaced(start, length);
 
 	if (!n_bytes)
 		return;
 	for (uint32_t i = 0; i < pin_registry_count(); i++)
-		for (struct pin_class *keys = NULL;
-		     (keys = pin_class_next(pin_registry_at(i), keys));)
-			pin_places_withdraw(keys, pin_range_of((void *)start, length));
+		for (struct pin_access_set *set = NULL;
+		     (set = pin_access_set_next(pin_registry_at(i), set));)
+			pin_places_withdraw(set, pin_range_of((void *)start, length));
 	if (first_replaced.lost)
 		return;
 	first_replaced.start = start;
@@ -114,19 +122,19 @@ static void withdraw(uintptr_t start, size_t length)
 	first_replaced.lost = n_bytes;
 }
 
-static void say_withdrawn(void)
+static void warn_withdrawn(void)
 {
 	if (first_replaced.lost)
 		pin_warn_once("the program has replaced pages of its heap behind malloc, %s at "
-			      "%p: the %s around them are left to libibverbs from now on",
+			      "%p: requests in the %s around them go to libibverbs from now on",
 			      PIN_SIZE(first_replaced.length), (void *)first_replaced.start,
 			      PIN_SIZE(first_replaced.lost));
 }
 
-static const struct pin_watch_heap heap_watch = {withdraw, say_withdrawn};
+static const struct pin_watch_heap heap_watch = {withdraw_range, warn_withdrawn};
 
-/* In the words of PINALLOC_ACCESS. */
-static void say_armed(const struct pin_domain *domain, unsigned access)
+/* With the values of PINALLOC_ACCESS. */
+static void log_armed(const struct pin_domain *domain, unsigned access)
 {
 	pin_info("protection domain on %s armed:%s%s%s%s%s%s", domain->device,
 		 access & IBV_ACCESS_LOCAL_WRITE ? " local" : "",
@@ -139,50 +147,53 @@ static void say_armed(const struct pin_domain *domain, unsigned access)
 
 static bool has_armed(struct pin_domain *domain)
 {
-	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));)
-		if (keys->armed)
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
+		if (set->armed)
 			return true;
 	return false;
 }
 
-/* With the domain's lock. */
-static int arm(struct pin_domain *domain, struct pin_class *keys, bool is_first)
+/* Caller holds the domain's lock. */
+static int arm_set(struct pin_domain *domain, struct pin_access_set *set, bool is_first)
 {
-	if (!prepare(domain, keys)) {
-		pin_warn_once("no address space for the keys of %s: libibverbs serves it",
+	if (!prepare_set(domain, set)) {
+		pin_warn_once("no address space for the tables of %s: its requests go to "
+			      "libibverbs; raise ulimit -v",
 			      domain->device);
 		return -ENOMEM;
 	}
 	if (!domain->max_mr_size)
 		domain->max_mr_size = largest_mr(domain->pd->context);
-	keys->cell = cell_size(domain);
+	set->cell = cell_size(domain);
 	if (pin_options.mode == PIN_MODE_EAGER)
-		keys->ahead = is_first ? 0 : PIN_AHEAD_LATER;
+		set->ahead = is_first ? 0 : PIN_AHEAD_LATER;
 	else
-		keys->ahead = PIN_AHEAD_NEVER;
-	atomic_store_explicit(&keys->armed, true, memory_order_release);
-	say_armed(domain, pin_class_access(domain, keys));
+		set->ahead = PIN_AHEAD_NEVER;
+	atomic_store_explicit(&set->armed, true, memory_order_release);
+	log_armed(domain, pin_access_set_access(domain, set));
 	return 0;
 }
 
-/* With the domain's lock. */
-static int arm_within(struct pin_domain *domain, struct pin_class *keys, unsigned most)
+/* Caller holds the domain's lock. */
+static int arm_if_allowed(struct pin_domain *domain, struct pin_access_set *set,
+			  unsigned max_access)
 {
 	bool is_first = !has_armed(domain);
 
 	if (pin_pool_off())
 		return -ENOMEM;
 	if (is_first)
-		domain->most = most | IBV_ACCESS_RELAXED_ORDERING;
-	if (pin_class_access(domain, keys) & ~domain->most)
+		domain->max_access = max_access | IBV_ACCESS_RELAXED_ORDERING;
+	if (pin_access_set_access(domain, set) & ~domain->max_access)
 		return -EEXIST;
-	return keys->armed ? 0 : arm(domain, keys, is_first);
+	return set->armed ? 0 : arm_set(domain, set, is_first);
 }
 
-int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned most, struct pin_domain **out)
+int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
+		   struct pin_domain **out)
 {
 	struct pin_domain *domain;
-	struct pin_class *keys;
+	struct pin_access_set *set;
 	bool is_eager;
 	int error;
 
@@ -195,45 +206,46 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned most, struct pin
 	domain = lock_domain(pd);
 	if (!domain)
 		return -ENOMEM;
-	keys = &domain->classes[pin_class_of(access)];
-	error = arm_within(domain, keys, most);
-	is_eager = !keys->ahead;
+	set = &domain->access_sets[pin_access_set_index(access)];
+	error = arm_if_allowed(domain, set, max_access);
+	is_eager = !set->ahead;
 	pthread_rwlock_unlock(&domain->lock);
 	if (error)
 		return error;
-	pin_prefill(domain, keys);
+	pin_prefill(domain, set);
 	if (is_eager)
 		pin_registrar_start();
 	*out = domain;
 	return 0;
 }
 
-static bool has_users(struct pin_domain *domain)
+static bool domain_has_users(struct pin_domain *domain)
 {
-	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));)
-		if (pin_places_in_use(keys))
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
+		if (pin_places_in_use(set))
 			return true;
 	return false;
 }
 
-/* With the domain's lock. */
-static void deregister(struct pin_domain *domain, enum pin_clear what)
+/* Caller holds the domain's lock. */
+static void clear_sets(struct pin_domain *domain, enum pin_clear what)
 {
-	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));)
-		pin_places_clear(domain, keys, what);
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
+		pin_places_clear(domain, set, what);
 }
 
 /*
- * With the domain's lock, its MRs gone or out of reach. Proxies are cut off before
- * their users are forgotten, or giving one up would count below zero.
+ * Caller holds the domain's lock, and its MRs are gone or out of reach. The generation changes
+ * first: proxies must be invalid before their users are forgotten, or a release would make a
+ * counter negative.
  */
 static void retire(struct pin_domain *domain)
 {
 	atomic_fetch_add(&domain->generation, 1);
-	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));) {
-		keys->ahead = PIN_AHEAD_NEVER;
-		atomic_store(&keys->armed, false);
-		pin_places_forget(domain, keys);
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
+		set->ahead = PIN_AHEAD_NEVER;
+		atomic_store(&set->armed, false);
+		pin_places_forget(domain, set);
 	}
 	domain->max_mr_size = 0;
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
@@ -246,16 +258,16 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 
 	if (!domain)
 		return pin_ibverbs()->dealloc_pd(pd);
-	if (has_users(domain)) {
+	if (domain_has_users(domain)) {
 		pthread_rwlock_unlock(&domain->lock);
 		errno = EBUSY;
 		return EBUSY;
 	}
-	deregister(domain, PIN_CLEAR_IDLE);
+	clear_sets(domain, PIN_CLEAR_IDLE);
 	domain->is_ending = true;
 	result = pin_ibverbs()->dealloc_pd(pd);
 	domain->is_ending = false;
-	/* If the PD stays after all the registrar begins anew. */
+	/* If the PD stays, the registrar registers its memory again. */
 	if (result)
 		pin_pool_changed();
 	else
@@ -264,20 +276,20 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 	return result;
 }
 
-static void drop(struct ibv_pd *pd, enum pin_clear what)
+static void retire_pd(struct ibv_pd *pd, enum pin_clear what)
 {
 	struct pin_domain *domain = lock_domain(pd);
 
 	if (!domain)
 		return;
-	deregister(domain, what);
+	clear_sets(domain, what);
 	retire(domain);
 	pthread_rwlock_unlock(&domain->lock);
 }
 
 void pin_domain_unimport(struct ibv_pd *pd)
 {
-	drop(pd, PIN_CLEAR_IDLE);
+	retire_pd(pd, PIN_CLEAR_IDLE);
 }
 
 void pin_domain_close(const struct ibv_context *context)
@@ -288,9 +300,12 @@ void pin_domain_close(const struct ibv_context *context)
 		struct pin_domain *domain = pin_registry_at(i);
 		struct ibv_pd *pd = atomic_load(&domain->pd);
 
-		/* Not pd->context: another device's PD may just be freed. */
+		/*
+		 * pd->context may be freed: another thread may be deallocating a PD of another
+		 * device.
+		 */
 		if (pd && atomic_load(&domain->context) == context)
-			drop(pd, PIN_CLEAR_ALL);
+			retire_pd(pd, PIN_CLEAR_ALL);
 	}
 }
 
@@ -317,13 +332,13 @@ int pin_domain_disarm(struct ibv_pd *pd)
 	if (!domain)
 		return -ENOENT;
 	look_up_all_rights(domain);
-	domain->most = PIN_CLASS_RIGHTS;
-	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));) {
-		armed |= keys->armed;
-		keys->ahead = PIN_AHEAD_NEVER;
-		pin_places_clear(domain, keys, PIN_CLEAR_IDLE);
-		if (!pin_places_in_use(keys))
-			atomic_store(&keys->armed, false);
+	domain->max_access = PIN_HEAP_ACCESS;
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
+		armed |= set->armed;
+		set->ahead = PIN_AHEAD_NEVER;
+		pin_places_clear(domain, set, PIN_CLEAR_IDLE);
+		if (!pin_places_in_use(set))
+			atomic_store(&set->armed, false);
 	}
 	pthread_rwlock_unlock(&domain->lock);
 	errno = saved;
@@ -333,7 +348,7 @@ int pin_domain_disarm(struct ibv_pd *pd)
 int pin_domain_attach(struct ibv_pd *pd, unsigned access)
 {
 	struct pin_domain *domain;
-	struct pin_class *keys;
+	struct pin_access_set *set;
 	int error = pin_domain_arm(pd, access, access, &domain);
 
 	if (error)
@@ -341,9 +356,9 @@ int pin_domain_attach(struct ibv_pd *pd, unsigned access)
 	domain = lock_domain(pd);
 	if (!domain)
 		return -ENOMEM;
-	keys = &domain->classes[pin_class_of(access)];
-	keys->ahead = pin_options.mode == PIN_MODE_EAGER ? 0 : PIN_AHEAD_NEVER;
-	atomic_store(&domain->lookup, keys);
+	set = &domain->access_sets[pin_access_set_index(access)];
+	set->ahead = pin_options.mode == PIN_MODE_EAGER ? 0 : PIN_AHEAD_NEVER;
+	atomic_store(&domain->lookup_set, set);
 	pthread_rwlock_unlock(&domain->lock);
 	pin_pool_changed();
 	return 0;

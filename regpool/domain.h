@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What becomes of a protection domain from its allocation to its end.
+ * The life of a protection domain, from its allocation to its deallocation.
  *
- * Only a PD that was seen when it was allocated is served: its context is looked after
- * since then (provider.h). Whoever found ibv_alloc_pd() with dlsym is left alone. (NCCL
- * does so; its ibv_reg_mr() still comes by here, through libibverbs' own PLT.) That
- * leaves out parent domains as well.
+ * Only a PD whose allocation was seen is served, because its context has been hooked since then
+ * (provider.h). So a PD is left to libibverbs if the program found ibv_alloc_pd() with dlsym();
+ * NCCL does, although its ibv_reg_mr() calls still arrive here through the PLT of libibverbs.
+ * Parent domains are left to libibverbs for the same reason.
  *
- * A domain is armed by its first registration of heap memory or by
- * pinalloc_attach().
+ * A domain is armed by its first registration of heap memory, or by pinalloc_attach(). Unless
+ * noted otherwise the functions are thread-safe, and must not be called from inside malloc or a
+ * signal handler.
  */
 #ifndef PIN_DOMAIN_H
 #define PIN_DOMAIN_H
@@ -16,7 +17,7 @@
 #include "allocator/options.h"
 #include "regpool/registry.h"
 
-/* PINALLOC_ACCESS as the rights of a memory region. */
+/* PINALLOC_ACCESS as IBV_ACCESS_* flags. */
 static inline unsigned pin_domain_rights(void)
 {
 	unsigned rights = 0;
@@ -33,46 +34,47 @@ static inline unsigned pin_domain_rights(void)
 }
 
 /*
- * A PD was allocated or imported: makes its domain, not armed. Whatever was known
- * at this address is of a PD that is gone.
+ * Adds a domain, not armed, for a PD that was allocated or imported. Retires an older domain at
+ * the same address, whose PD is gone.
  */
 void pin_domain_notice(struct ibv_pd *pd);
 
 /*
- * Arms the class with these rights of the PD's domain, if it is not. The first one decides
- * what `most` may be in others until the domain is disarmed. Starts the registrar in eager
- * mode. Returns 0 and the domain; -EEXIST when it is armed with fewer rights; -ENOMEM when
- * the PD was not seen, there is no address space, or registration is off.
+ * Arms the access set with these rights in the PD's domain, if it is not armed. The first one
+ * limits the rights of later sets to `max_access` until the domain is disarmed. Starts the
+ * registrar in eager mode. Returns 0 and sets *domain; -EEXIST if the domain is armed with
+ * fewer rights; -ENOMEM if the PD's allocation was not seen, there is no address space, or
+ * registration is off.
  */
-int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned most,
+int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 		   struct pin_domain **domain);
 
 /*
- * ibv_dealloc_pd(): deregisters what there is, then calls the real one. Returns
- * its result, or EBUSY when the program still holds registrations, as the kernel
- * would. Whenever it fails the domain goes on working.
+ * ibv_dealloc_pd(3). Deregisters the heap's memory regions, then calls the real function.
+ * Returns its result, or EBUSY, as the kernel would, while the program has registrations. After
+ * a failure the domain continues to work.
  */
 int pin_domain_dealloc(struct ibv_pd *pd);
 
 /*
- * ibv_unimport_pd() comes next. The kernel's PD is another process' or context's and
- * lives on, and so must what the program holds: only memory regions nobody uses are
- * deregistered. The others' MRs go with the context.
+ * Call before ibv_unimport_pd(). The kernel's PD belongs to another process or context and
+ * lives on, as must the program's registrations: only memory regions without users are
+ * deregistered. The others go with the context.
  */
 void pin_domain_unimport(struct ibv_pd *pd);
 
-/* ibv_close_device() comes next, which no MR survives: deregisters all. */
+/* Call before ibv_close_device(), which ends all MRs: deregisters all. */
 void pin_domain_close(const struct ibv_context *context);
 
 /*
- * pinalloc_attach(): arms with these rights and no others, registers ahead, and looks keys up
- * there. Returns as pin_domain_arm().
+ * pinalloc_attach(3). Arms exactly these rights, registers ahead, and makes look-ups use this
+ * access set. Returns as pin_domain_arm().
  */
 int pin_domain_attach(struct ibv_pd *pd, unsigned access);
 
 /*
- * pinalloc_detach(): gives up the looked-up keys and every memory region nobody uses,
- * and stops registering ahead. Returns 0, or -ENOENT when it is not armed.
+ * pinalloc_detach(3). Releases keys that were looked up, deregisters memory regions without
+ * users, and stops registering ahead. Returns 0, or -ENOENT if the domain is not armed.
  */
 int pin_domain_disarm(struct ibv_pd *pd);
 

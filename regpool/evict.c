@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * To find the oldest idle memory region is to look at all there are. One search
- * therefore notes as many of the oldest as are a share of them all; the next calls take
- * those, and a call costs the same however large the heap is.
+ * Finding the oldest idle memory region means looking at all of them. So a search keeps a fixed
+ * share of them all, the oldest, and the next calls use those: the average cost of a call does
+ * not depend on the size of the heap.
  */
 #include <config.h>
 
@@ -15,33 +15,33 @@
 #include <errno.h>
 #include <pthread.h>
 
-/* Those looked at for each one noted, and the most that are noted. */
+/* One candidate for so many memory regions, and the maximum number of candidates. */
 #define SHARE 16
 #define MOST  4096
 
 struct candidate {
 	struct pin_domain *domain;
-	struct pin_class *keys;
+	struct pin_access_set *set;
 	uint32_t number;
 	size_t length;	  /* bytes */
-	uint32_t used_at; /* it is a candidate no longer when this has changed */
+	uint32_t used_at; /* not a candidate any more once this has changed */
 	uint32_t age, order;
 };
 
 /*
- * What the last search has found, from the oldest on. Under `lock`, which is taken with
- * a domain's lock held or an entry BUSY; nothing is waited for under it.
+ * The result of the last search, oldest first. Guarded by evict_lock, which is taken under a
+ * domain's lock or with an entry BUSY; nothing may sleep under it.
  */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct candidate list[MOST];
-static size_t n_listed, next, room;
-static uint32_t order;
-static size_t idle;		     /* bytes of all idle ones, listed or not */
-static _Atomic uint32_t *busy_state; /* of an entry somebody had BUSY, or NULL */
+static pthread_mutex_t evict_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct candidate candidates[MOST];
+static size_t n_listed, next_candidate, max_listed;
+static uint32_t n_added;
+static size_t idle_bytes;	     /* bytes of all idle memory regions, candidates or not */
+static _Atomic uint32_t *busy_state; /* state of an entry that was BUSY, or NULL */
 
 _Atomic uint32_t pin_evict_clock;
 
-/* Of equal age the one found first. */
+/* At equal age, the one found first. */
 static bool is_older(const struct candidate *a, const struct candidate *b)
 {
 	return a->age > b->age || (a->age == b->age && a->order < b->order);
@@ -55,15 +55,18 @@ static void swap(struct candidate *a, struct candidate *b)
 	*b = c;
 }
 
-/* The first n are a heap, the youngest at its root, when only entry i may be too old. */
+/*
+ * The first n candidates are a heap with the youngest at its root, in which only entry i may be
+ * older than its children.
+ */
 static void sift_down(size_t i, size_t n)
 {
 	for (size_t child; (child = 2 * i + 1) < n; i = child) {
-		if (child + 1 < n && is_older(&list[child], &list[child + 1]))
+		if (child + 1 < n && is_older(&candidates[child], &candidates[child + 1]))
 			child++;
-		if (!is_older(&list[i], &list[child]))
+		if (!is_older(&candidates[i], &candidates[child]))
 			return;
-		swap(&list[i], &list[child]);
+		swap(&candidates[i], &candidates[child]);
 	}
 }
 
@@ -71,66 +74,66 @@ static void sift_up(size_t i)
 {
 	for (size_t parent; i; i = parent) {
 		parent = (i - 1) / 2;
-		if (!is_older(&list[parent], &list[i]))
+		if (!is_older(&candidates[parent], &candidates[i]))
 			return;
-		swap(&list[parent], &list[i]);
+		swap(&candidates[parent], &candidates[i]);
 	}
 }
 
 static void offer(const struct candidate *candidate)
 {
-	if (n_listed < room) {
-		list[n_listed] = *candidate;
+	if (n_listed < max_listed) {
+		candidates[n_listed] = *candidate;
 		sift_up(n_listed++);
-	} else if (is_older(candidate, &list[0])) {
-		list[0] = *candidate;
+	} else if (is_older(candidate, &candidates[0])) {
+		candidates[0] = *candidate;
 		sift_down(0, n_listed);
 	}
 }
 
-static uint32_t used_at(struct pin_class *keys, uint32_t number)
+static uint32_t used_at(struct pin_access_set *set, uint32_t number)
 {
-	return atomic_load_explicit(&pin_place_registration(keys, number)->used_at,
+	return atomic_load_explicit(&pin_place_registration(set, number)->used_at,
 				    memory_order_relaxed);
 }
 
-static void look_at(struct pin_domain *domain, struct pin_class *keys, uint32_t number,
-		    uint32_t now)
+static void add_candidate(struct pin_domain *domain, struct pin_access_set *set,
+			  uint32_t number, uint32_t now)
 {
 	struct candidate candidate = {domain,
-				      keys,
+				      set,
 				      number,
-				      pin_place_or_null(keys, number)->length,
-				      used_at(keys, number),
+				      pin_place_or_null(set, number)->length,
+				      used_at(set, number),
 				      0,
-				      order++};
+				      n_added++};
 
 	candidate.age = now - candidate.used_at;
-	/* Taken since `now` was read. */
+	/* It was used after `now` was read. */
 	if ((int32_t)candidate.age < 0)
 		candidate.age = 0;
-	idle += candidate.length;
+	idle_bytes += candidate.length;
 	offer(&candidate);
 }
 
-static void search_class(struct pin_domain *domain, struct pin_class *keys, uint32_t now)
+static void search_class(struct pin_domain *domain, struct pin_access_set *set, uint32_t now)
 {
-	uint32_t n = keys->n_places;
+	uint32_t n = set->n_places;
 	struct pin_entry *entry;
 
-	for (uint32_t i = 0; i < n && (entry = pin_place_or_null(keys, i)); i++) {
+	for (uint32_t i = 0; i < n && (entry = pin_place_or_null(set, i)); i++) {
 		if (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
 			busy_state = &entry->state;
-		else if (pin_place_is_idle(keys, i))
-			look_at(domain, keys, i, now);
+		else if (pin_place_is_idle(set, i))
+			add_candidate(domain, set, i, now);
 	}
 }
 
-/* What was a heap until now is sorted: its youngest goes to the end, and so on. */
+/* Heap sort: moves the youngest to the end, and so on. */
 static void sort_list(void)
 {
 	for (size_t n = n_listed; n > 1; n--) {
-		swap(&list[0], &list[n - 1]);
+		swap(&candidates[0], &candidates[n - 1]);
 		sift_down(0, n - 1);
 	}
 }
@@ -141,9 +144,9 @@ static size_t count_all(void)
 	size_t sum = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		for (struct pin_class *keys = NULL;
-		     (keys = pin_class_next(pin_registry_at(i), keys));)
-			sum += keys->n_places;
+		for (struct pin_access_set *set = NULL;
+		     (set = pin_access_set_next(pin_registry_at(i), set));)
+			sum += set->n_places;
 	return sum;
 }
 
@@ -151,73 +154,76 @@ static void search(void)
 {
 	uint32_t now = atomic_load(&pin_evict_clock), n = pin_registry_count();
 
-	n_listed = next = idle = order = 0;
+	n_listed = next_candidate = idle_bytes = n_added = 0;
 	busy_state = NULL;
-	room = count_all() / SHARE + 1;
-	if (room > MOST)
-		room = MOST;
+	max_listed = count_all() / SHARE + 1;
+	if (max_listed > MOST)
+		max_listed = MOST;
 	for (uint32_t i = 0; i < n; i++) {
 		struct pin_domain *domain = pin_registry_at(i);
-		struct pin_class *keys = NULL;
+		struct pin_access_set *set = NULL;
 
-		while (atomic_load(&domain->pd) && (keys = pin_class_next(domain, keys)))
-			search_class(domain, keys, now);
+		while (atomic_load(&domain->pd) && (set = pin_access_set_next(domain, set)))
+			search_class(domain, set, now);
 	}
 	sort_list();
 }
 
-/* The oldest that is listed and still what it was; NULL when the list is at its end. */
-static const struct candidate *first_listed(void)
+/* The oldest candidate that is still idle and unused; NULL at the end of the list. */
+static const struct candidate *first_valid(void)
 {
-	for (; next < n_listed; next++) {
-		const struct candidate *candidate = &list[next];
+	for (; next_candidate < n_listed; next_candidate++) {
+		const struct candidate *candidate = &candidates[next_candidate];
 
-		if (used_at(candidate->keys, candidate->number) == candidate->used_at &&
-		    pin_place_is_idle(candidate->keys, candidate->number))
+		if (used_at(candidate->set, candidate->number) == candidate->used_at &&
+		    pin_place_is_idle(candidate->set, candidate->number))
 			return candidate;
-		idle -= candidate->length;
+		idle_bytes -= candidate->length;
 	}
 	return NULL;
 }
 
-static bool is_enough(size_t wanted)
+static bool would_make_room(size_t wanted)
 {
-	return !wanted || pin_budget_could(wanted, idle);
+	return !wanted || pin_budget_would_fit(wanted, idle_bytes);
 }
 
-/* What was found may have been taken since, and is BUSY or gone: that is not "none". */
-static const struct candidate *first_of_search(void)
+/*
+ * All candidates may have been used since they were found. That does not mean that nothing is
+ * idle, so search again.
+ */
+static const struct candidate *search_until_valid(void)
 {
 	const struct candidate *first;
 
 	do {
 		search();
-		first = n_listed ? first_listed() : NULL;
+		first = n_listed ? first_valid() : NULL;
 	} while (n_listed && !first);
 	return first;
 }
 
 /*
- * Takes the oldest off the list. What the list says may be old: before it is believed that
- * there is none, or that all together are not enough, there is a search.
+ * Removes the oldest candidate from the list. The list may be out of date, so search again
+ * before concluding that there is none, or that all together are not enough.
  */
-static bool take(size_t wanted, struct candidate *out, _Atomic uint32_t **busy)
+static bool pop_candidate(size_t wanted, struct candidate *out, _Atomic uint32_t **busy)
 {
 	const struct candidate *first;
 
-	pthread_mutex_lock(&lock);
-	first = first_listed();
-	if (!first || !is_enough(wanted))
-		first = first_of_search();
+	pthread_mutex_lock(&evict_lock);
+	first = first_valid();
+	if (!first || !would_make_room(wanted))
+		first = search_until_valid();
 	*busy = first ? NULL : busy_state;
-	if (first && !is_enough(wanted))
+	if (first && !would_make_room(wanted))
 		first = NULL;
 	if (first) {
 		*out = *first;
-		idle -= first->length;
-		next++;
+		idle_bytes -= first->length;
+		next_candidate++;
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&evict_lock);
 	return first;
 }
 
@@ -228,14 +234,17 @@ bool pin_evict_one(size_t wanted)
 	int error;
 
 	do {
-		if (!take(wanted, &oldest, &busy)) {
+		if (!pop_candidate(wanted, &oldest, &busy)) {
 			if (!busy || wanted)
 				return false;
-			/* Perhaps on its way out; whoever wants room has one BUSY. */
+			/*
+			 * It may be about to be deregistered: a thread that needs room has one
+			 * BUSY.
+			 */
 			pin_os_wait(busy, PIN_ENTRY_BUSY);
 			return true;
 		}
-		error = pin_place_release_idle(oldest.domain, oldest.keys, oldest.number);
+		error = pin_place_release_idle(oldest.domain, oldest.set, oldest.number);
 	} while (error == -EBUSY);
 	if (error)
 		return false;

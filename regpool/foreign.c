@@ -16,10 +16,10 @@
 #include <link.h>
 
 /*
- * Pages that the program has put over the heap are nobody's: userfaultfd lost them with the
- * mapping that was there.
+ * Pages the program has mapped over the heap are not watched: userfaultfd lost them together
+ * with the previous mapping.
  */
-static void begin_heap(struct pin_foreign *it)
+static void watch_heap_pages(struct pin_foreign *it)
 {
 	struct pin_pages range = it->range;
 
@@ -29,7 +29,7 @@ static void begin_heap(struct pin_foreign *it)
 		pin_pieces_watch_heap(range);
 }
 
-static int has(struct dl_phdr_info *object, size_t size, void *page)
+static int contains_page(struct dl_phdr_info *object, size_t size, void *page)
 {
 	(void)size;
 	for (int i = 0; i < object->dlpi_phnum; i++) {
@@ -44,22 +44,22 @@ static int has(struct dl_phdr_info *object, size_t size, void *page)
 }
 
 /*
- * Data of the program and its libraries are pages of a file, and nobody replaces them. dladdr()
- * would tell, with the lock that dlopen() has while constructors run, which may wait for this
- * thread.
+ * The data segments of the program and its libraries are file mappings, which nobody replaces.
+ * dladdr() would tell, but takes a lock that dlopen() holds while constructors run, and they
+ * may be waiting for this thread.
  */
-static void say_unwatched(const struct pin_foreign *it)
+static void warn_unwatched_range(const struct pin_foreign *it)
 {
-	if (dl_iterate_phdr(has, (void *)it->range.start))
+	if (dl_iterate_phdr(contains_page, (void *)it->range.start))
 		return;
 	pin_warn_once(
 		"%s at %p are registered and cannot be watched (pages of a file, System V "
 		"shared memory, another userfaultfd's, or too many): if the program replaces "
-		"them, what an MPI library sends may be stale",
+		"them, an MPI library may send stale data",
 		PIN_SIZE(it->range.end - it->range.start), (void *)it->range.start);
 }
 
-static int renew(struct pin_foreign *it)
+static int renew_range(struct pin_foreign *it)
 {
 	int error = pin_books_renew(it->range, &it->descriptors);
 
@@ -68,30 +68,31 @@ static int renew(struct pin_foreign *it)
 }
 
 /*
- * Another descriptor has what the program has just moved there until its message is dealt with.
+ * -EBUSY: the program has just moved watched memory there, and its old descriptor watches it
+ * until the message is processed.
  */
-static int renew_when_free(struct pin_foreign *it)
+static int renew_range_when_free(struct pin_foreign *it)
 {
-	int error = renew(it);
+	int error = renew_range(it);
 
 	if (error == -EBUSY) {
-		pin_watch_quiet(UINT64_MAX, it->caller);
-		error = renew(it);
+		pin_watch_await_quiet(UINT64_MAX, it->caller);
+		error = renew_range(it);
 	}
 	return error;
 }
 
-static void begin_foreign(struct pin_foreign *it)
+static void watch_foreign_pages(struct pin_foreign *it)
 {
 	int error = pin_books_add(it->range, &it->descriptors);
 
 	it->had_hole = error == -EFAULT;
 	if (error == -EBUSY)
-		error = renew_when_free(it);
+		error = renew_range_when_free(it);
 	if (error && !it->had_hole) {
 		atomic_fetch_add(&pin_watched.unwatchable, 1);
 		if (pin_watch_is_on())
-			say_unwatched(it);
+			warn_unwatched_range(it);
 		return;
 	}
 	atomic_fetch_add(&pin_watched.ranges, 1);
@@ -99,7 +100,7 @@ static void begin_foreign(struct pin_foreign *it)
 
 bool pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length)
 {
-	uint32_t before = pin_watch_count();
+	uint32_t before = pin_watch_generation();
 
 	if (!length || (uintptr_t)addr + length < (uintptr_t)addr || pin_pool_off() ||
 	    !pin_watch_start(NULL))
@@ -110,32 +111,35 @@ bool pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length)
 	it->descriptors = 0;
 	it->had_hole = false;
 	if (pin_reserve_contains(addr))
-		begin_heap(it);
+		watch_heap_pages(it);
 	else
-		begin_foreign(it);
-	it->ticket = pin_watch_quiet(it->descriptors, it->caller);
-	/* What was watched and then replaced is not watched, and the ticket is of later. */
-	if (pin_watch_count() != before)
-		pin_foreign_again(it);
+		watch_foreign_pages(it);
+	it->ticket = pin_watch_await_quiet(it->descriptors, it->caller);
+	/*
+	 * Watched pages that were replaced meanwhile are not watched any more, and the ticket
+	 * is newer than that.
+	 */
+	if (pin_watch_generation() != before)
+		pin_foreign_retry(it);
 	return true;
 }
 
-bool pin_foreign_held(const struct pin_foreign *it)
+bool pin_foreign_is_intact(const struct pin_foreign *it)
 {
-	return !it->had_hole && pin_watch_was_quiet(it->descriptors, it->ticket);
+	return !it->had_hole && pin_watch_stayed_quiet(it->descriptors, it->ticket);
 }
 
 /*
- * What has come in the place of what was watched is not, by now. The ticket is taken first:
- * what is replaced from then on makes another try.
+ * Pages that replaced watched ones are not watched. The ticket is taken first: if more are
+ * replaced from then on, there is another attempt.
  */
-void pin_foreign_again(struct pin_foreign *it)
+void pin_foreign_retry(struct pin_foreign *it)
 {
-	it->ticket = pin_watch_quiet(it->descriptors, it->caller);
+	it->ticket = pin_watch_await_quiet(it->descriptors, it->caller);
 	if (pin_reserve_contains((void *)it->range.start)) {
-		begin_heap(it);
+		watch_heap_pages(it);
 	} else {
-		renew_when_free(it);
+		renew_range_when_free(it);
 	}
 }
 
@@ -145,7 +149,7 @@ void pin_foreign_end(struct pin_foreign *it, const struct ibv_mr *mr)
 		pin_books_keep(it->range, mr);
 }
 
-bool pin_foreign_take(struct pin_foreign *it, const struct ibv_mr *mr)
+bool pin_foreign_begin_dereg(struct pin_foreign *it, const struct ibv_mr *mr)
 {
-	return pin_watch_is_on() && pin_books_take(mr, &it->range);
+	return pin_watch_is_on() && pin_books_remove(mr, &it->range);
 }

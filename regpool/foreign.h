@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registrations that libibverbs makes, of heap or not: around each it is seen to that what is
- * registered is watched, and stays so as long as the memory region lives (books.h).
+ * Registrations that libibverbs makes, of heap memory or other memory. Around each, makes sure
+ * that the memory is watched, as long as the memory region exists (books.h). Thread-safe. Must
+ * not be called from inside malloc or a signal handler.
  */
 #ifndef PIN_FOREIGN_H
 #define PIN_FOREIGN_H
@@ -11,39 +12,40 @@
 #include <infiniband/verbs.h>
 #include <sys/types.h>
 
-/* A registration that is about to be made, or to go. */
+/* A registration that is about to be made or ended. */
 struct pin_foreign {
 	struct pin_pages range;
-	uint64_t descriptors; /* that watch it, a bit each; 0: none of it is */
+	uint64_t descriptors; /* one bit for each that watches the range; 0: none */
 	uint64_t ticket;
-	pid_t caller;  /* the thread */
-	bool had_hole; /* what is there now may not be watched */
+	pid_t caller;  /* thread id of the caller */
+	bool had_hole; /* some of the range was not mapped, so it may not be watched */
 };
 
 /*
- * Before [addr, addr + length) is registered, heap or not: watches it, if it is not heap, until
- * pin_foreign_end(). Returns false, with nothing begun, when nothing is watched at all. Takes
- * about two changes of threads. Not from inside malloc.
+ * Call before [addr, addr + length) is registered. Memory that is not heap is watched until
+ * pin_foreign_end(). Returns false, with nothing begun, if nothing can be watched. Takes about
+ * two context switches.
  */
 bool pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length);
 
 /*
- * It has been registered: whether none of its pages were replaced meanwhile, so that what was
- * registered is watched.
+ * Call after the registration: whether none of its pages were replaced during it, so that the
+ * registered pages are those that are watched.
  */
-bool pin_foreign_held(const struct pin_foreign *it);
+bool pin_foreign_is_intact(const struct pin_foreign *it);
 
-/* Before another try: watches what is there by now, and waits as pin_foreign_begin(). */
-void pin_foreign_again(struct pin_foreign *it);
+/* Call before registering again: watches what is mapped there now. */
+void pin_foreign_retry(struct pin_foreign *it);
 
-/* It is watched as long as this memory region lives; NULL: there is none, so no longer. */
+/*
+ * Call last. The range stays watched as long as `mr` exists; if NULL, it is watched no longer.
+ */
 void pin_foreign_end(struct pin_foreign *it, const struct ibv_mr *mr);
 
 /*
- * Before a memory region is deregistered, after which its address may be another's. Returns
- * whether it was watched: then pin_foreign_end() must follow, with NULL or, if it is still
- * there, with it.
+ * Call before `mr` is deregistered, after which its address may be reused. Returns whether its
+ * range was watched: then call pin_foreign_end() with NULL, or with `mr` if it still exists.
  */
-bool pin_foreign_take(struct pin_foreign *it, const struct ibv_mr *mr);
+bool pin_foreign_begin_dereg(struct pin_foreign *it, const struct ibv_mr *mr);
 
 #endif

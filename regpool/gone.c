@@ -7,101 +7,106 @@
 #include "regpool/uffd.h"
 
 /*
- * Pages of MADV_DONTNEED go, all at once with the lock of the process's mappings, after its
- * caller has been woken. Nothing says when: it has been woken, it has had a while to ask for
- * the lock, and then somebody else has got it, twice, as a writer may pass by who waits
- * (kernel/locking/rwsem.c). Pages of shared memory go without that lock (madvise_remove() in
- * mm/madvise.c).
+ * The pages of MADV_DONTNEED are freed, under the lock of the process's mappings, after the
+ * caller was woken, and nothing tells when. They are gone once the caller was woken, has had
+ * some time to request that lock, and this thread has got the lock twice since: a waiting
+ * writer can be overtaken once (kernel/locking/rwsem.c). Pages of shared memory are freed
+ * without that lock (madvise_remove() in mm/madvise.c).
  */
-enum stage { ASLEEP, WOKEN, AWAY };
-#define WHILE_NS 2000000ull
-#define MOST_NS	 (PIN_UFFD_PATIENCE_MS * 1000000ull)
+enum stage { ASLEEP, WOKEN, GONE };
+#define WOKEN_NS   2000000ull
+#define TIMEOUT_NS (PIN_UFFD_TIMEOUT_MS * 1000000ull)
 
-#define MOST 32
+#define MAX_TASKS 32
 static struct task {
-	struct pin_gone it;
+	struct pin_gone event;
 	enum stage stage;
 	uint64_t taken_ns, woken_ns;
 	bool is_awaited;
-} left[MOST];
-static unsigned n_left;
+} tasks[MAX_TASKS];
+static unsigned n_tasks;
 
 static enum stage next_stage(struct task *task, uint64_t now)
 {
 	switch (task->stage) {
 	case ASLEEP:
 		task->woken_ns = now;
-		return pin_uffd_is_asleep(task->it.n) ? ASLEEP : WOKEN;
+		return pin_uffd_is_asleep(task->event.n) ? ASLEEP : WOKEN;
 	case WOKEN:
-		if (now - task->woken_ns < WHILE_NS)
+		if (now - task->woken_ns < WOKEN_NS)
 			return WOKEN;
 		pin_os_await_mappings();
 		pin_os_await_mappings();
-		return AWAY;
+		return GONE;
 	default:
-		return AWAY;
+		return GONE;
 	}
 }
 
-static bool awaits_pages(struct task *task)
+static bool is_awaiting_pages(struct task *task)
 {
 	uint64_t now = pin_os_now_ns();
 
-	if (task->it.what != UFFD_EVENT_REMOVE || now - task->taken_ns >= MOST_NS)
+	if (task->event.what != UFFD_EVENT_REMOVE || now - task->taken_ns >= TIMEOUT_NS)
 		return false;
 	task->stage = next_stage(task, now);
-	/* One that is in use again looks as if it had not gone. */
-	return task->stage != AWAY || pin_uffd_is_shared(task->it.to - PIN_PAGE);
+	/*
+	 * Pages of shared memory are checked one by one; a page in use again looks as if it had
+	 * not gone.
+	 */
+	return task->stage != GONE || pin_uffd_is_shared(task->event.to - PIN_PAGE);
 }
 
-/* As far as there is no need to wait for whoever registers; false: something is left. */
-static bool put_right(const struct pin_gone *it, uint64_t *again)
+/*
+ * Updates the books without waiting for their lock. Returns false if something is left to do.
+ */
+static bool update_books(const struct pin_gone *event, uint64_t *again)
 {
-	uintptr_t moved_end = it->moved_to + (it->to - it->from);
+	uintptr_t moved_end = event->moved_to + (event->to - event->from);
 
-	switch (it->what) {
+	switch (event->what) {
 	case UFFD_EVENT_REMOVE:
-		return pin_books_discard(it->n, it->from, it->to, again);
+		return pin_books_note_discarded(event->n, event->from, event->to, again);
 	case UFFD_EVENT_UNMAP:
-		return pin_books_lose(it->n, it->from, it->to);
+		return pin_books_note_unmapped(event->n, event->from, event->to);
 	case UFFD_EVENT_REMAP:
-		return pin_books_lose(it->n, it->from, it->to) &&
-		       pin_books_move_in(it->n, it->moved_to, moved_end, again);
+		return pin_books_note_unmapped(event->n, event->from, event->to) &&
+		       pin_books_note_moved_in(event->n, event->moved_to, moved_end, again);
 	default:
 		return true;
 	}
 }
 
-unsigned pin_gone_work(uint64_t *again)
+unsigned pin_gone_retry(uint64_t *again)
 {
-	for (unsigned i = 0; i < n_left;) {
-		left[i].is_awaited = awaits_pages(&left[i]);
-		if (!left[i].is_awaited && put_right(&left[i].it, again))
-			left[i] = left[--n_left];
+	for (unsigned i = 0; i < n_tasks;) {
+		tasks[i].is_awaited = is_awaiting_pages(&tasks[i]);
+		if (!tasks[i].is_awaited && update_books(&tasks[i].event, again))
+			tasks[i] = tasks[--n_tasks];
 		else
 			i++;
 	}
-	return n_left;
+	return n_tasks;
 }
 
-void pin_gone_begin(struct pin_gone gone, uint64_t *again)
+void pin_gone_add(struct pin_gone gone, uint64_t *again)
 {
-	while (n_left == MOST && pin_gone_work(again) == MOST)
+	while (n_tasks == MAX_TASKS && pin_gone_retry(again) == MAX_TASKS)
 		pin_os_sleep_ms(1);
-	left[n_left++] = (struct task){
-		.it = gone, .taken_ns = pin_os_now_ns(), .is_awaited = true};
+	tasks[n_tasks++] = (struct task){
+		.event = gone, .taken_ns = pin_os_now_ns(), .is_awaited = true};
 }
 
 bool pin_gone_is_awaited(unsigned n)
 {
-	for (unsigned i = 0; i < n_left; i++)
-		if (left[i].it.n == n &&
-		    (left[i].is_awaited || left[i].it.what == UFFD_EVENT_REMAP))
+	for (unsigned i = 0; i < n_tasks; i++)
+		if (tasks[i].event.n == n &&
+		    (tasks[i].is_awaited || tasks[i].event.what == UFFD_EVENT_REMAP))
 			return true;
 	return false;
 }
 
-void pin_gone_leave(void)
+void pin_gone_reset(void)
 {
-	n_left = 0;
+	n_tasks = 0;
 }

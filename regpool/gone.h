@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is left to do when a message has said that pages go: to wait until those of
- * MADV_DONTNEED, whose message comes first, have gone, and to put the books right, for which
- * their lock is not waited for. Everything for the one thread that tells listeners.
+ * Work that remains after a message that pages go away: to wait until those of MADV_DONTNEED
+ * are gone, as its message comes before, and to update books.c, whose lock must not be waited
+ * for. Only for the thread that notifies listeners.
  */
 #ifndef PIN_GONE_H
 #define PIN_GONE_H
 
 #include "allocator/base.h"
 
-/* What a message of descriptor n has said; `what` is userfaultfd's, 0: nothing is known. */
+/* A message of descriptor n. `what` is its UFFD_EVENT_*, or 0 if it is not known. */
 struct pin_gone {
 	unsigned n;
 	int what;
 	uintptr_t from, to;
-	uintptr_t moved_to; /* if it was moved */
+	uintptr_t moved_to; /* for UFFD_EVENT_REMAP */
 };
 
 /*
- * Begins. Does not wait, unless it has much to do already. Descriptors that are to be told
- * again are added, a bit each.
+ * Adds an event. Does not sleep, unless too many are pending. Descriptors whose listeners must
+ * be notified again are added to *again, one bit each.
  */
-void pin_gone_begin(struct pin_gone gone, uint64_t *again);
+void pin_gone_add(struct pin_gone gone, uint64_t *again);
 
 /*
- * Does what can be done by now. Returns how much is left, to be tried again in a millisecond.
- * Descriptors as above.
+ * Does what can be done now. Returns how many events are left, to be tried again after a
+ * millisecond. *again as above.
  */
-unsigned pin_gone_work(uint64_t *again);
+unsigned pin_gone_retry(uint64_t *again);
 
 /*
- * Whether something of descriptor n is left that a registration has to wait for: pages that
- * have not gone yet, or that have come with the watch they had elsewhere.
+ * Whether an event of descriptor n is left that registrations must wait for: pages that are not
+ * gone yet, or that were moved and are still watched by their old descriptor.
  */
 bool pin_gone_is_awaited(unsigned n);
 
-/* In a forked child: nothing is left to do. */
-void pin_gone_leave(void);
+/* Forgets all events, in a forked child. */
+void pin_gone_reset(void);
 
 #endif

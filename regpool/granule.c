@@ -10,40 +10,41 @@
 #include <pthread.h>
 
 struct granule {
-	_Atomic uint16_t n_regions; /* that pin it */
-	_Atomic uint16_t n_live;    /* of those, there for certain */
-	_Atomic uint16_t n_seen;    /* most pages in memory when somebody looked */
+	_Atomic uint16_t n_regions; /* memory regions that pin it */
+	_Atomic uint16_t n_live;    /* of these, those that certainly exist */
+	_Atomic uint16_t n_seen;    /* largest number of pages ever seen resident */
 	_Atomic bool is_replaced;
 };
 
-/* Looked at together: a byte a page on the stack. */
+/* Granules looked at in one call, with one byte for each page on the stack. */
 #define BATCH	 8
 #define N_PAGES	 (PIN_GRANULE / PIN_PAGE)
 #define N_ENOUGH (N_PAGES - N_PAGES / 21)
 
-static struct pin_table table;
+static struct pin_table granules;
 
-static void init(void)
+static void init_granules(void)
 {
-	pin_table_init(&table, sizeof(struct granule), pin_reserve.size >> PIN_GRANULE_SHIFT);
+	pin_table_init(&granules, sizeof(struct granule),
+		       pin_reserve.size >> PIN_GRANULE_SHIFT);
 }
 
-int pin_granules_reach(uintptr_t end)
+int pin_granules_ensure(uintptr_t end)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, init);
-	return pin_table_ensure(&table, pin_granule_of(end - 1) + 1);
+	pthread_once(&once, init_granules);
+	return pin_table_ensure(&granules, pin_granule_of(end - 1) + 1);
 }
 
-static struct granule *at(size_t granule)
+static struct granule *granule_at(size_t granule)
 {
-	return pin_table_at(&table, struct granule, granule);
+	return pin_table_at(&granules, struct granule, granule);
 }
 
-static bool is_known(size_t granule)
+static bool is_in_table(size_t granule)
 {
-	return granule < atomic_load_explicit(&table.committed, memory_order_acquire);
+	return granule < atomic_load_explicit(&granules.committed, memory_order_acquire);
 }
 
 size_t pin_granules_pin(struct pin_range range)
@@ -51,8 +52,9 @@ size_t pin_granules_pin(struct pin_range range)
 	size_t n_bytes = 0;
 
 	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-		n_bytes += atomic_fetch_add(&at(pin_granule_of(p))->n_regions, 1) ? 0
-										  : PIN_GRANULE;
+		n_bytes += atomic_fetch_add(&granule_at(pin_granule_of(p))->n_regions, 1)
+				   ? 0
+				   : PIN_GRANULE;
 	return n_bytes;
 }
 
@@ -61,33 +63,33 @@ size_t pin_granules_unpin(struct pin_range range)
 	size_t n_bytes = 0;
 
 	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-		n_bytes += atomic_fetch_sub(&at(pin_granule_of(p))->n_regions, 1) == 1
+		n_bytes += atomic_fetch_sub(&granule_at(pin_granule_of(p))->n_regions, 1) == 1
 				   ? PIN_GRANULE
 				   : 0;
 	return n_bytes;
 }
 
-unsigned pin_granule_pins(size_t granule)
+unsigned pin_granule_n_pins(size_t granule)
 {
-	return is_known(granule) ? at(granule)->n_regions : 0;
+	return is_in_table(granule) ? granule_at(granule)->n_regions : 0;
 }
 
 unsigned pin_granule_enter(size_t granule)
 {
-	return atomic_fetch_add(&at(granule)->n_live, 1);
+	return atomic_fetch_add(&granule_at(granule)->n_live, 1);
 }
 
 unsigned pin_granule_leave(size_t granule)
 {
-	return atomic_fetch_sub(&at(granule)->n_live, 1) - 1u;
+	return atomic_fetch_sub(&granule_at(granule)->n_live, 1) - 1u;
 }
 
-unsigned pin_granule_live(size_t granule)
+unsigned pin_granule_n_live(size_t granule)
 {
-	return is_known(granule) ? at(granule)->n_live : 0;
+	return is_in_table(granule) ? granule_at(granule)->n_live : 0;
 }
 
-static uint16_t count(const unsigned char *pages)
+static uint16_t count_resident(const unsigned char *pages)
 {
 	uint16_t n = 0;
 
@@ -96,19 +98,21 @@ static uint16_t count(const unsigned char *pages)
 	return n;
 }
 
-/* Another thread may have seen more. Returns whether it is new that the granule is in memory. */
-static bool note(size_t granule, uint16_t n_pages)
+/*
+ * Another thread may have seen more. Returns whether the granule is newly known to be resident.
+ */
+static bool note_resident(size_t granule, uint16_t n_pages)
 {
-	uint16_t seen = at(granule)->n_seen;
+	uint16_t seen = granule_at(granule)->n_seen;
 
 	while (seen < n_pages &&
-	       !atomic_compare_exchange_weak(&at(granule)->n_seen, &seen, n_pages))
+	       !atomic_compare_exchange_weak(&granule_at(granule)->n_seen, &seen, n_pages))
 		;
 	return seen < N_ENOUGH && n_pages >= N_ENOUGH;
 }
 
-/* Of n granules from the first on. */
-static size_t look(size_t first, size_t n)
+/* Looks at n granules from `first` on. */
+static size_t probe_granules(size_t first, size_t n)
 {
 	unsigned char pages[BATCH * N_PAGES];
 	size_t n_new = 0;
@@ -116,11 +120,11 @@ static size_t look(size_t first, size_t n)
 	if (!pin_frames_resident(pin_granule_start(first), n * N_PAGES, pages))
 		return 0;
 	for (size_t i = 0; i < n; i++)
-		n_new += note(first + i, count(pages + i * N_PAGES));
+		n_new += note_resident(first + i, count_resident(pages + i * N_PAGES));
 	return n_new;
 }
 
-size_t pin_granules_look(struct pin_range range)
+size_t pin_granules_probe(struct pin_range range)
 {
 	size_t i = pin_granule_of(range.start), end = pin_granule_of(range.end - 1) + 1;
 	size_t n_new = 0, n;
@@ -129,7 +133,7 @@ size_t pin_granules_look(struct pin_range range)
 		for (n = 0; i + n < end && n < BATCH && !pin_granule_is_resident(i + n); n++)
 			;
 		if (n)
-			n_new += look(i, n);
+			n_new += probe_granules(i, n);
 		else
 			n = 1;
 	}
@@ -138,7 +142,8 @@ size_t pin_granules_look(struct pin_range range)
 
 size_t pin_granule_missing(size_t granule)
 {
-	return PIN_GRANULE - (is_known(granule) ? at(granule)->n_seen * PIN_PAGE : 0);
+	return PIN_GRANULE -
+	       (is_in_table(granule) ? granule_at(granule)->n_seen * PIN_PAGE : 0);
 }
 
 bool pin_granule_is_resident(size_t granule)
@@ -146,21 +151,21 @@ bool pin_granule_is_resident(size_t granule)
 	return pin_granule_missing(granule) <= (N_PAGES - N_ENOUGH) * PIN_PAGE;
 }
 
-/* A piece of a span in which the program has replaced pages. */
-static size_t replace(struct pin_range range)
+/* For a range within one span. */
+static size_t mark_replaced(struct pin_range range)
 {
 	size_t n_bytes = 0;
 
-	if (pin_granules_reach(range.end))
+	if (pin_granules_ensure(range.end))
 		return 0;
 	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-		n_bytes += atomic_exchange(&at(pin_granule_of(p))->is_replaced, true)
+		n_bytes += atomic_exchange(&granule_at(pin_granule_of(p))->is_replaced, true)
 				   ? 0
 				   : PIN_GRANULE;
 	return n_bytes;
 }
 
-size_t pin_granules_replace(uintptr_t start, size_t length)
+size_t pin_granules_mark_replaced(uintptr_t start, size_t length)
 {
 	struct pin_range range = pin_range_of((void *)start, length);
 	size_t n_bytes = 0;
@@ -174,14 +179,14 @@ size_t pin_granules_replace(uintptr_t start, size_t length)
 			part.start = range.start;
 		if (part.end > range.end)
 			part.end = range.end;
-		n_bytes += replace(part);
+		n_bytes += mark_replaced(part);
 	}
 	return n_bytes;
 }
 
 bool pin_granule_is_replaced(size_t granule)
 {
-	return is_known(granule) && at(granule)->is_replaced;
+	return is_in_table(granule) && granule_at(granule)->is_replaced;
 }
 
 bool pin_granules_any_replaced(struct pin_range range)

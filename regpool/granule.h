@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is known of each 2 MiB of the heap, a granule: how many memory regions are accounted
- * for it and how many there are, whether its pages have been seen in memory, whether the
- * program has replaced some behind malloc. All of it is lock-free.
+ * State of each granule, 2 MiB of the heap: how many memory regions pin it, how many exist,
+ * which of its pages were seen to be resident, and whether the program has replaced any. All of
+ * it is lock-free.
  */
 #ifndef PIN_GRANULE_TABLE_H
 #define PIN_GRANULE_TABLE_H
@@ -10,7 +10,7 @@
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 
-/* Addresses of the heap: whole granules, in one span. */
+/* A range of heap addresses: whole granules within one span. */
 struct pin_range {
 	uintptr_t start, end;
 };
@@ -30,14 +30,14 @@ static inline bool pin_range_meets(struct pin_range range, struct pin_range othe
 	return range.start < other.end && other.start < range.end;
 }
 
-/* The granules that [addr, addr + length) touches. */
+/* The granules that [addr, addr + length) overlaps. */
 static inline struct pin_range pin_range_of(const void *addr, size_t length)
 {
 	return (struct pin_range){PIN_ALIGN_DOWN((uintptr_t)addr, PIN_GRANULE),
 				  PIN_ALIGN_UP((uintptr_t)addr + length, PIN_GRANULE)};
 }
 
-/* All of a span there is by now; empty if it has only just begun. */
+/* The current extent of a span; empty if it was only just created. */
 static inline struct pin_range pin_range_of_span(const struct pin_span *span)
 {
 	size_t length = atomic_load_explicit(&span->length, memory_order_acquire);
@@ -46,7 +46,7 @@ static inline struct pin_range pin_range_of_span(const struct pin_span *span)
 	return (struct pin_range){start, start + length};
 }
 
-/* The number of the granule an address of the heap is in. */
+/* The number of the granule that contains an address of the heap. */
 static inline size_t pin_granule_of(uintptr_t addr)
 {
 	return (addr - pin_reserve.base) >> PIN_GRANULE_SHIFT;
@@ -58,52 +58,55 @@ static inline uintptr_t pin_granule_start(size_t granule)
 }
 
 /*
- * Before anything else is asked: the table reaches to the end of the range from then on.
- * Returns 0 or -ENOMEM. Not from inside malloc.
+ * Makes room in the table up to `end`. Must be called before the other functions are for these
+ * addresses. Returns 0 or -ENOMEM. Must not be called from inside malloc.
  */
-int pin_granules_reach(uintptr_t end);
+int pin_granules_ensure(uintptr_t end);
 
 /*
- * One more memory region pins the range, or is about to. Returns how many bytes none did
- * before.
+ * Counts one more memory region that pins the range or is about to. Returns how many bytes no
+ * other pinned.
  */
 size_t pin_granules_pin(struct pin_range range);
 
-/* One fewer does. Returns how many bytes none does any more. */
+/* Counts one less. Returns how many bytes are no longer pinned. */
 size_t pin_granules_unpin(struct pin_range range);
 
-/* How many do. */
-unsigned pin_granule_pins(size_t granule);
+/* How many memory regions pin the granule. */
+unsigned pin_granule_n_pins(size_t granule);
 
 /*
- * A memory region is there, until pin_granule_leave(): by both is known when pages cannot
- * move. Returns how many there were.
+ * Counts a memory region that exists, so that pages cannot move. Returns how many there were
+ * before. Between pin_granules_pin() and this call it is still being registered.
  */
 unsigned pin_granule_enter(size_t granule);
 
-/* One is about to go. Returns how many are left. */
+/* Counts one less, before it is deregistered. Returns how many are left. */
 unsigned pin_granule_leave(size_t granule);
 
-/* How many are there. */
-unsigned pin_granule_live(size_t granule);
+/* How many memory regions exist. */
+unsigned pin_granule_n_live(size_t granule);
 
 /*
- * Looks which granules of a range are in memory, so much of each that pinning it adds less than
- * 5 %. Once seen it stays so: the heap gives nothing back. Returns how many are new.
+ * Finds out which granules of a range are resident: so nearly complete that pinning adds less
+ * than 5 %. A resident granule stays so, because the heap returns nothing. Returns how many are
+ * newly seen to be resident.
  */
-size_t pin_granules_look(struct pin_range range);
+size_t pin_granules_probe(struct pin_range range);
 
-/* How many bytes of it were not in memory when somebody looked; all if nobody has. */
+/*
+ * Bytes of the granule that were not resident when last looked at; all of it if it never was.
+ */
 size_t pin_granule_missing(size_t granule);
 
-/* Whether it was when somebody looked. */
+/* Whether it was seen to be resident. */
 bool pin_granule_is_resident(size_t granule);
 
 /*
- * The program has replaced pages in [start, start + length), of which any part may be outside
- * the heap. Returns how many bytes of granules were not known to be so before.
+ * Marks granules in which the program has replaced pages. Parts of [start, start + length) may
+ * be outside the heap. Returns how many bytes are newly marked, in whole granules.
  */
-size_t pin_granules_replace(uintptr_t start, size_t length);
+size_t pin_granules_mark_replaced(uintptr_t start, size_t length);
 
 bool pin_granule_is_replaced(size_t granule);
 bool pin_granules_any_replaced(struct pin_range range);

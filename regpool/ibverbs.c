@@ -12,9 +12,9 @@ static struct pin_ibverbs loaded;
 static const struct pin_ibverbs *_Atomic in_use;
 
 /*
- * NOLOAD on its name, because RTLD_NEXT finds nothing when the program loaded it
- * with RTLD_LOCAL, as UCX does. The versions are those of libibverbs.map.in;
- * without one, dlsym could return the ABI of 1.0 with other structures.
+ * Looked up by file name with RTLD_NOLOAD, because RTLD_NEXT finds nothing if the program
+ * loaded it with RTLD_LOCAL, as UCX does. The versions are those of libibverbs.map.in; without
+ * a version dlsym() could return the functions of ABI 1.0, which use other structures.
  */
 static const struct {
 	const char *name, *version;
@@ -43,7 +43,7 @@ static const struct {
 	SYMBOL(reg_dmabuf_mr, "1.12", true),
 	SYMBOL(is_fork_initialized, "1.13", true),
 	/* clang-format on */
-	/* For providers, in a version that is each release's own: the one there is. */
+	/* An internal function, whose version differs in each release. */
 	{"verbs_uninit_context", NULL, offsetof(struct pin_ibverbs, uninit_context), true},
 #undef SYMBOL
 };
@@ -72,21 +72,21 @@ static void resolve(struct pin_ibverbs *table)
 }
 
 /*
- * No lock is held over dlopen, which takes the loader's: a constructor may call
- * verbs inside another thread's dlopen. Two threads find the same.
+ * No lock is held over dlopen(), which takes the loader's: a constructor may call verbs while
+ * another thread is in dlopen(). Two threads that get here find the same.
  */
 static PIN_COLD const struct pin_ibverbs *load(void)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 	struct pin_ibverbs table;
 
 	resolve(&table);
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&load_lock);
 	if (!atomic_load(&in_use)) {
 		loaded = table;
 		atomic_store_explicit(&in_use, &loaded, memory_order_release);
 	}
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&load_lock);
 	return &loaded;
 }
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The real libibverbs. The library does not link against it, because the preload
- * also reaches programs that never load it; its functions are found in the copy
- * the program has loaded.
+ * The real libibverbs. pinalloc does not link to it, because it is also preloaded into programs
+ * that never load it. Its functions are looked up in the copy the program has loaded.
  */
 #ifndef PIN_IBVERBS_H
 #define PIN_IBVERBS_H
@@ -36,27 +35,25 @@ struct pin_ibverbs {
 };
 
 /*
- * The table. What later releases of rdma-core added (import, dma-buf, the fork
- * status) may be NULL; no program can call what its libibverbs does not have. Without a
- * libibverbs in the process this is a fatal error, as nobody can have called an interposer.
- * Thread-safe; the first call uses dlopen, so not from inside malloc.
+ * The table of functions. Those that later releases of rdma-core added (import, dma-buf, fork
+ * status) may be NULL: a program cannot call a function that its libibverbs does not have. If
+ * no libibverbs is loaded this is a fatal error, because only a caller of libibverbs can get
+ * here. Thread-safe. The first call uses dlopen(), so it must not be made from inside malloc.
  */
 const struct pin_ibverbs *pin_ibverbs(void);
 
 /*
- * Whether a registration that failed with this errno could succeed once others are
- * gone: ENOMEM for locked memory, kernel memory or the adapter's own limits; EAGAIN
- * and ENOSPC for some adapters' tables (mlx5 when its firmware has no resources,
- * Linux' own identifier tables), EOVERFLOW for irdma's.
+ * Whether a registration that failed with this errno may succeed after others are deregistered:
+ * ENOMEM for locked memory, kernel memory or the adapter's limits; EAGAIN and ENOSPC for tables
+ * of some adapters (mlx5 without firmware resources, the kernel's id allocators); EOVERFLOW for
+ * those of irdma.
  */
 static inline bool pin_ibverbs_out_of_room(int error)
 {
 	return error == ENOMEM || error == EAGAIN || error == ENOSPC || error == EOVERFLOW;
 }
 
-/*
- * Puts a table in place of the loaded library's. For unit tests.
- */
+/* Replaces the table, for unit tests. */
 void pin_ibverbs_replace(const struct pin_ibverbs *table);
 
 #endif

@@ -12,19 +12,19 @@
 #include "regpool/verify.h"
 
 /*
- * Registers a range for a place that is BUSY and this thread's. Without `mr` the place is free
- * again. Returns whether it is found.
+ * Completes a BUSY entry of this thread with its memory region, or frees it if `mr` is NULL.
+ * Returns whether look-ups find it.
  */
-static bool fill(struct pin_class *keys, uint32_t number, struct ibv_mr *mr)
+static bool publish_or_free(struct pin_access_set *set, uint32_t number, struct ibv_mr *mr)
 {
-	struct pin_registration *registration = pin_place_registration(keys, number);
-	struct pin_entry *entry = pin_place(keys, number);
+	struct pin_registration *registration = pin_place_registration(set, number);
+	struct pin_entry *entry = pin_place(set, number);
 	bool found;
 
 	if (!mr) {
-		pthread_mutex_lock(&keys->lock);
-		pin_place_free(keys, number);
-		pthread_mutex_unlock(&keys->lock);
+		pthread_mutex_lock(&set->lock);
+		pin_place_free(set, number);
+		pthread_mutex_unlock(&set->lock);
 		return false;
 	}
 	pin_verify_registered(pin_place_range(entry));
@@ -33,22 +33,22 @@ static bool fill(struct pin_class *keys, uint32_t number, struct ibv_mr *mr)
 	registration->provider_bytes = pin_register_readable_bytes(mr);
 	entry->lkey = mr->lkey;
 	entry->rkey = mr->rkey;
-	pthread_mutex_lock(&keys->lock);
-	pin_place_publish(keys, number, PIN_ENTRY_READY);
+	pthread_mutex_lock(&set->lock);
+	pin_place_publish(set, number, PIN_ENTRY_READY);
 	found = !registration->is_stale;
-	pthread_mutex_unlock(&keys->lock);
+	pthread_mutex_unlock(&set->lock);
 	return found;
 }
 
-/* Keeps the place's range what is registered: others wait for what it says. */
-static void narrow(struct pin_class *keys, uint32_t number, struct pin_range range)
+/* Other threads wait for a BUSY entry by its range, so that must be what is registered. */
+static void narrow_place(struct pin_access_set *set, uint32_t number, struct pin_range range)
 {
-	pthread_mutex_lock(&keys->lock);
-	pin_place_narrow(keys, number, range);
-	pthread_mutex_unlock(&keys->lock);
+	pthread_mutex_lock(&set->lock);
+	pin_place_narrow(set, number, range);
+	pthread_mutex_unlock(&set->lock);
 }
 
-/* As long as room is wanting, and it may, idle memory regions give way. */
+/* If there is no room and may_evict is set, evicts idle memory regions until there is. */
 static struct ibv_mr *register_range(struct pin_domain *domain, unsigned access,
 				     struct pin_range range, bool may_evict, int *error)
 {
@@ -67,12 +67,12 @@ static struct ibv_mr *register_range(struct pin_domain *domain, unsigned access,
 	return mr;
 }
 
-/* The place's range or, where that does not fit, what is wanted of it. */
-static bool register_place(struct pin_domain *domain, struct pin_class *keys, uint32_t number,
-			   struct pin_range wanted, bool may_evict)
+/* Registers the entry's whole range or, if that fails, only the part that is wanted. */
+static bool register_place(struct pin_domain *domain, struct pin_access_set *set,
+			   uint32_t number, struct pin_range wanted, bool may_evict)
 {
-	struct pin_range range = pin_place_range(pin_place(keys, number));
-	unsigned access = pin_class_access(domain, keys);
+	struct pin_range range = pin_place_range(pin_place(set, number));
+	unsigned access = pin_access_set_access(domain, set);
 	struct ibv_mr *mr;
 	int error;
 	bool found;
@@ -80,85 +80,89 @@ static bool register_place(struct pin_domain *domain, struct pin_class *keys, ui
 	mr = register_range(domain, access, range, may_evict, &error);
 	if (!mr && pin_range_length(wanted) < pin_range_length(range)) {
 		range = wanted;
-		narrow(keys, number, range);
+		narrow_place(set, number, range);
 		mr = register_range(domain, access, range, may_evict, &error);
 	}
 	if (!mr)
-		pin_register_say_failed(domain, range, error);
-	found = fill(keys, number, mr);
+		pin_register_log_failure(domain, range, error);
+	found = publish_or_free(set, number, mr);
 	if (mr)
-		pin_places_sweep(domain, keys, range);
+		pin_places_sweep(domain, set, range);
 	return found;
 }
 
-static bool is_covered(void *keys, size_t granule)
+static bool is_covered(void *set, size_t granule)
 {
-	return pin_keys_covering(keys, (void *)pin_granule_start(granule)) != PIN_NO_ENTRY;
+	return pin_keys_covering(set, (void *)pin_granule_start(granule)) != PIN_NO_ENTRY;
 }
 
-/* How much of a range memory regions have already. */
-static size_t covered_bytes(struct pin_class *keys, struct pin_range range)
+/* How many bytes of a range memory regions cover already. */
+static size_t covered_bytes(struct pin_access_set *set, struct pin_range range)
 {
 	size_t n_bytes = 0;
 
 	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-		n_bytes += is_covered(keys, pin_granule_of(p)) ? PIN_GRANULE : 0;
+		n_bytes += is_covered(set, pin_granule_of(p)) ? PIN_GRANULE : 0;
 	return n_bytes;
 }
 
 /*
- * Whether a range may be registered of which others have some already. To lay memory regions
- * anew is work that must pay: no more of it is done than there was for memory that none had,
- * or for requests that got no more than they asked for.
+ * Whether the credit allows registering a range of which other memory regions cover a part.
+ * Memory registered for the first time earns credit and memory registered again spends it, so
+ * at most half of the work is repetition.
  */
-static bool pays(struct pin_class *keys, struct pin_range range)
+static bool is_within_credit(struct pin_access_set *set, struct pin_range range)
 {
-	size_t again = covered_bytes(keys, range);
+	size_t again = covered_bytes(set, range);
 
-	if (again > keys->credit)
+	if (again > set->credit)
 		return false;
-	keys->credit += pin_range_length(range) - 2 * again;
+	set->credit += pin_range_length(range) - 2 * again;
 	return true;
 }
 
 /*
- * What is registered for a request, with the class's lock: what lacks around it, and if it
- * crosses a border of what there is, that as well, so that the next need not.
+ * The range to register for a request: what is resident and not registered around it. If the
+ * request crosses a border of a memory region, also what that covers, so that the next request
+ * finds one that covers both. Caller holds the set's lock.
  */
-static struct pin_range choose(struct pin_class *keys, struct pin_range wanted)
+static struct pin_range choose_range(struct pin_access_set *set, struct pin_range wanted)
 {
 	const struct pin_span *span = pin_span_find((void *)wanted.start, 1);
-	struct pin_range tile = pin_choice_tile(span, wanted, keys->cell), range;
+	struct pin_range tile = pin_choice_tile(span, wanted, set->cell), range;
 
-	if (pin_granules_reach(tile.end))
+	if (pin_granules_ensure(tile.end))
 		return wanted;
-	pin_choice_look(wanted, tile);
+	pin_choice_probe(wanted, tile);
 	range = pin_choice_beyond(pin_choice_across(wanted, tile, NULL, NULL), tile, span);
-	if (covered_bytes(keys, wanted) && pays(keys, range))
+	if (covered_bytes(set, wanted) && is_within_credit(set, range))
 		return range;
-	range = pin_choice_across(wanted, tile, is_covered, keys);
+	range = pin_choice_across(wanted, tile, is_covered, set);
 	range = pin_choice_beyond(range, tile, span);
-	keys->credit += pin_range_length(range);
+	set->credit += pin_range_length(range);
 	return range;
 }
 
-/* The entry that has the range, READY; NULL if none. With the class's lock. */
-static struct pin_entry *found(struct pin_class *keys, const void *addr, size_t length)
+/* The READY entry that look-ups find for the range, or NULL. Caller holds the set's lock. */
+static struct pin_entry *find_ready(struct pin_access_set *set, const void *addr, size_t length)
 {
-	uint32_t number = pin_keys_covering(keys, addr);
-	struct pin_entry *entry = number == PIN_NO_ENTRY ? NULL : pin_place(keys, number);
+	uint32_t number = pin_keys_covering(set, addr);
+	struct pin_entry *entry = number == PIN_NO_ENTRY ? NULL : pin_place(set, number);
 
 	return entry && pin_entry_covers(entry, addr, length) ? entry : NULL;
 }
 
-/* One that another thread registers, or deregisters, and has the range. With the lock. */
-static struct pin_entry *under_way(struct pin_class *keys, struct pin_range range)
+/*
+ * An entry that covers the range and is BUSY in another thread, or NULL. Caller holds the set's
+ * lock.
+ */
+static struct pin_entry *find_busy(struct pin_access_set *set, struct pin_range range)
 {
-	struct pin_walk walk = pin_places_walk(keys, range);
+	struct pin_walk walk = pin_places_walk(set, range);
 	uint32_t number;
 
-	while ((number = pin_places_next(keys, &walk)) != PIN_NO_ENTRY) {
-		struct pin_entry *entry = pin_place(keys, number);
+	while ((number = pin_places_next(set, &walk)) != PIN_NO_ENTRY) {
+		struct pin_entry *entry = pin_place(set, number);
 
 		if (entry->state == PIN_ENTRY_BUSY &&
 		    pin_range_has(pin_place_range(entry), range))
@@ -167,116 +171,120 @@ static struct pin_entry *under_way(struct pin_class *keys, struct pin_range rang
 	return NULL;
 }
 
-static struct pin_failure *failure_at(struct pin_class *keys, struct pin_range range)
+static struct pin_failure *failure_at(struct pin_access_set *set, struct pin_range range)
 {
-	return pin_table_at(&keys->failures, struct pin_failure, pin_granule_of(range.start));
+	return pin_table_at(&set->failures, struct pin_failure, pin_granule_of(range.start));
 }
 
 /*
- * Whether trying is pointless, because the program has replaced pages there, or it has failed
- * for as much or less, and nothing was released since. With the lock.
+ * Whether registering is pointless: the program has replaced pages there, or it has failed for
+ * as much or less, and nothing was deregistered since. Caller holds the set's lock.
  */
-static bool is_hopeless(struct pin_class *keys, struct pin_range range)
+static bool is_hopeless(struct pin_access_set *set, struct pin_range range)
 {
-	const struct pin_failure *failure = failure_at(keys, range);
+	const struct pin_failure *failure = failure_at(set, range);
 
 	return pin_granules_any_replaced(range) ||
-	       (pin_granule_of(range.start) < keys->failures.committed &&
+	       (pin_granule_of(range.start) < set->failures.committed &&
 		failure->released == pin_register_releases() + 1 &&
 		failure->n_granules <= pin_range_length(range) >> PIN_GRANULE_SHIFT);
 }
 
-static void note_failure(struct pin_class *keys, struct pin_range range, uint32_t released)
+static void note_failure(struct pin_access_set *set, struct pin_range range, uint32_t released)
 {
 	uint32_t n_granules = (uint32_t)(pin_range_length(range) >> PIN_GRANULE_SHIFT);
 
-	pthread_mutex_lock(&keys->lock);
-	if (!pin_table_ensure(&keys->failures, pin_granule_of(range.start) + 1))
-		*failure_at(keys, range) = (struct pin_failure){released + 1, n_granules};
-	pthread_mutex_unlock(&keys->lock);
+	pthread_mutex_lock(&set->lock);
+	if (!pin_table_ensure(&set->failures, pin_granule_of(range.start) + 1))
+		*failure_at(set, range) = (struct pin_failure){released + 1, n_granules};
+	pthread_mutex_unlock(&set->lock);
 }
 
-enum step { HAS, HAS_NOT, REGISTER };
+enum action { FOUND, IMPOSSIBLE, REGISTER };
 
-/* What is to be done for a range; waits for others that are at it. */
-static enum step next_step(struct pin_class *keys, const void *addr, size_t length,
-			   uint32_t *number)
+/* Decides what to do for a range. Waits while another thread is registering it. */
+static enum action choose_action(struct pin_access_set *set, const void *addr, size_t length,
+				 uint32_t *number)
 {
 	struct pin_range range = pin_range_of(addr, length);
 	struct pin_entry *busy;
-	enum step step;
+	enum action action;
 
 	for (;;) {
-		pthread_mutex_lock(&keys->lock);
+		pthread_mutex_lock(&set->lock);
 		busy = NULL;
-		if (found(keys, addr, length))
-			step = HAS;
-		else if (is_hopeless(keys, range))
-			step = HAS_NOT;
-		else if (!(busy = under_way(keys, range)))
-			step = (*number = pin_place_take(keys, choose(keys, range))) ==
-					       PIN_NO_ENTRY
-				       ? HAS_NOT
-				       : REGISTER;
-		pthread_mutex_unlock(&keys->lock);
+		if (find_ready(set, addr, length))
+			action = FOUND;
+		else if (is_hopeless(set, range))
+			action = IMPOSSIBLE;
+		else if (!(busy = find_busy(set, range)))
+			action = (*number = pin_place_allocate(
+					  set, choose_range(set, range))) == PIN_NO_ENTRY
+					 ? IMPOSSIBLE
+					 : REGISTER;
+		pthread_mutex_unlock(&set->lock);
 		if (!busy)
-			return step;
+			return action;
 		pin_os_wait(&busy->state, PIN_ENTRY_BUSY);
 	}
 }
 
-/* Unless that is decided, or another thread does it at the same time. */
-static void come_closer_to_ahead(struct pin_class *keys)
+/*
+ * Counts a registration of this set, so that the registrar starts to serve it, unless that is
+ * decided or another thread counts at the same time.
+ */
+static void count_down_to_ahead(struct pin_access_set *set)
 {
-	uint32_t left = keys->ahead;
+	uint32_t left = set->ahead;
 
 	if (left && left != PIN_AHEAD_NEVER)
-		atomic_compare_exchange_strong(&keys->ahead, &left, left - 1);
+		atomic_compare_exchange_strong(&set->ahead, &left, left - 1);
 }
 
-bool pin_keys_prepare(struct pin_domain *domain, struct pin_class *keys, const void *addr,
+bool pin_keys_prepare(struct pin_domain *domain, struct pin_access_set *set, const void *addr,
 		      size_t length)
 {
-	/* Before it is tried: room made meanwhile lets the next one try again. */
+	/* Read first: if room is made during the attempt, the next request may try again. */
 	uint32_t released = pin_register_releases(), number;
 	struct pin_range range;
-	enum step step;
+	enum action action;
 
 	if (!pin_span_find(addr, length))
 		return false;
 	range = pin_range_of(addr, length);
-	step = next_step(keys, addr, length, &number);
-	if (step != REGISTER)
-		return step == HAS;
-	if (register_place(domain, keys, number, range, true)) {
-		come_closer_to_ahead(keys);
+	action = choose_action(set, addr, length, &number);
+	if (action != REGISTER)
+		return action == FOUND;
+	if (register_place(domain, set, number, range, true)) {
+		count_down_to_ahead(set);
 		pin_pool_changed();
 		return true;
 	}
-	note_failure(keys, range, released);
+	note_failure(set, range, released);
 	return false;
 }
 
-bool pin_keys_prepare_ahead(struct pin_domain *domain, struct pin_class *keys,
+bool pin_keys_prepare_ahead(struct pin_domain *domain, struct pin_access_set *set,
 			    struct pin_range range)
 {
 	uint32_t number = PIN_NO_ENTRY;
-	bool has; /* all that it is going to */
+	bool has; /* has all it is going to get */
 
-	pthread_mutex_lock(&keys->lock);
-	has = found(keys, (void *)range.start, pin_range_length(range)) ||
-	      under_way(keys, range) || pin_granules_any_replaced(range) || !pays(keys, range);
+	pthread_mutex_lock(&set->lock);
+	has = find_ready(set, (void *)range.start, pin_range_length(range)) ||
+	      find_busy(set, range) || pin_granules_any_replaced(range) ||
+	      !is_within_credit(set, range);
 	if (!has)
-		number = pin_place_take(keys, range);
-	pthread_mutex_unlock(&keys->lock);
+		number = pin_place_allocate(set, range);
+	pthread_mutex_unlock(&set->lock);
 	if (has || number == PIN_NO_ENTRY)
 		return has;
-	return register_place(domain, keys, number, range, false) ||
+	return register_place(domain, set, number, range, false) ||
 	       pin_granules_any_replaced(range);
 }
 
-/* Not written when it is right already: the line is every thread's. */
-static void touch(struct pin_registration *registration)
+/* Writes only a changed value: all threads share this cache line. */
+static void mark_used(struct pin_registration *registration)
 {
 	uint32_t now = atomic_load_explicit(&pin_evict_clock, memory_order_relaxed);
 
@@ -284,62 +292,64 @@ static void touch(struct pin_registration *registration)
 		atomic_store_explicit(&registration->used_at, now, memory_order_relaxed);
 }
 
-/* If there is one by now. */
-static struct pin_registration *use_found(struct pin_class *keys, const void *addr,
-					  size_t length, struct pin_user_count **user)
+/* Counts a user of the entry that covers the range. Returns NULL if there is none. */
+static struct pin_registration *use_if_found(struct pin_access_set *set, const void *addr,
+					     size_t length, struct pin_user_count **user)
 {
-	uint32_t number = pin_keys_covering(keys, addr);
+	uint32_t number = pin_keys_covering(set, addr);
 	struct pin_registration *registration;
 	struct pin_user_count *count;
 	struct pin_entry *entry;
 
 	if (PIN_UNLIKELY(number == PIN_NO_ENTRY))
 		return NULL;
-	entry = pin_place(keys, number);
-	registration = pin_place_registration(keys, number);
+	entry = pin_place(set, number);
+	registration = pin_place_registration(set, number);
 	count = &registration->users[pin_lane()];
-	/* Both sequentially consistent: claim() does the same the other way round. */
+	/*
+	 * Both must be sequentially consistent: claim() writes and reads in the opposite order.
+	 */
 	atomic_fetch_add(&count->n, 1);
 	if (PIN_UNLIKELY(!(atomic_load(&entry->state) & PIN_ENTRY_READY) ||
 			 !pin_entry_covers(entry, addr, length))) {
-		pin_keys_put(count);
+		pin_keys_release(count);
 		return NULL;
 	}
-	touch(registration);
+	mark_used(registration);
 	*user = count;
 	return registration;
 }
 
-struct pin_registration *pin_keys_use(struct pin_domain *domain, struct pin_class *keys,
+struct pin_registration *pin_keys_use(struct pin_domain *domain, struct pin_access_set *set,
 				      const void *addr, size_t length,
 				      struct pin_user_count **user)
 {
 	struct pin_registration *registration;
 
-	while (!(registration = use_found(keys, addr, length, user)))
-		if (!pin_keys_prepare(domain, keys, addr, length))
+	while (!(registration = use_if_found(set, addr, length, user)))
+		if (!pin_keys_prepare(domain, set, addr, length))
 			return NULL;
 	return registration;
 }
 
-struct pin_entry *pin_keys_hold(struct pin_domain *domain, struct pin_class *keys,
+struct pin_entry *pin_keys_hold(struct pin_domain *domain, struct pin_access_set *set,
 				const void *addr, size_t length)
 {
 	struct pin_entry *entry;
 
 	do {
-		if (!pin_keys_prepare(domain, keys, addr, length))
+		if (!pin_keys_prepare(domain, set, addr, length))
 			return NULL;
-		pthread_mutex_lock(&keys->lock);
-		entry = found(keys, addr, length);
+		pthread_mutex_lock(&set->lock);
+		entry = find_ready(set, addr, length);
 		if (entry)
 			atomic_fetch_or(&entry->state, PIN_ENTRY_HELD);
-		pthread_mutex_unlock(&keys->lock);
+		pthread_mutex_unlock(&set->lock);
 	} while (!entry);
 	return entry;
 }
 
-void pin_keys_put(struct pin_user_count *user)
+void pin_keys_release(struct pin_user_count *user)
 {
 	atomic_fetch_sub_explicit(&user->n, 1, memory_order_release);
 }

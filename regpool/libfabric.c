@@ -18,38 +18,39 @@
 typedef int open_function(uint32_t version, const char *name, void *attr, size_t attr_len,
 			  uint64_t flags, struct fid **fid, void *context);
 
-/* The interface of libfabric 1.14, the first whose monitor can be replaced. */
+/* The first version of the interface in which the monitor can be replaced. */
 #define INTERFACE FI_VERSION(1, 14)
 
-static int start(struct fid_mem_monitor *monitor)
+static int start_monitor(struct fid_mem_monitor *monitor)
 {
 	(void)monitor;
 	return 0;
 }
 
-static void stop(struct fid_mem_monitor *monitor)
+static void stop_monitor(struct fid_mem_monitor *monitor)
 {
 	(void)monitor;
 }
 
 /*
- * Called when a registration has been made and is to be kept, with libfabric's lock: watched it
- * is by then, or cannot be. Then it is not kept.
+ * Called under libfabric's lock, for a registration that is to be cached. By now its memory is
+ * watched, or cannot be: then the registration must not be cached.
  */
-static int subscribe(struct fid_mem_monitor *monitor, const void *addr, size_t length)
+static int monitor_subscribe(struct fid_mem_monitor *monitor, const void *addr, size_t length)
 {
 	(void)monitor;
-	return pin_watch_has(addr, length) ? 0 : -ENOTSUP;
+	return pin_watch_covers(addr, length) ? 0 : -ENOTSUP;
 }
 
-static void unsubscribe(struct fid_mem_monitor *monitor, const void *addr, size_t length)
+static void monitor_unsubscribe(struct fid_mem_monitor *monitor, const void *addr,
+				size_t length)
 {
 	(void)monitor;
 	(void)addr;
 	(void)length;
 }
 
-/* What is not, has been told of. */
+/* libfabric was notified of anything that is not valid any more. */
 static bool is_valid(struct fid_mem_monitor *monitor, const void *addr, size_t length)
 {
 	(void)monitor;
@@ -60,10 +61,10 @@ static bool is_valid(struct fid_mem_monitor *monitor, const void *addr, size_t l
 
 static struct fi_ops_mem_monitor operations = {
 	.size = sizeof operations,
-	.start = start,
-	.stop = stop,
-	.subscribe = subscribe,
-	.unsubscribe = unsubscribe,
+	.start = start_monitor,
+	.stop = stop_monitor,
+	.subscribe = monitor_subscribe,
+	.unsubscribe = monitor_unsubscribe,
 	.valid = is_valid,
 };
 
@@ -92,12 +93,13 @@ void pin_libfabric_import(void *fi_open_function)
 		return;
 	error = fi_import_fid(cache, &monitor.fid, 0);
 	atomic_store(&imported, !error);
-	pin_info("libfabric's cache %s", error ? "has another monitor" : "is told of memory");
+	pin_info("libfabric's cache %s",
+		 error ? "has another monitor" : "is notified of memory that goes away");
 	if (error)
 		fi_close(cache);
 }
 
-void pin_libfabric_tell(const void *addr, size_t length)
+void pin_libfabric_notify(const void *addr, size_t length)
 {
 	struct fi_ops_mem_notify *notify = monitor.import_ops;
 
@@ -112,7 +114,7 @@ void pin_libfabric_import(void *fi_open_function)
 	(void)fi_open_function;
 }
 
-void pin_libfabric_tell(const void *addr, size_t length)
+void pin_libfabric_notify(const void *addr, size_t length)
 {
 	(void)addr;
 	(void)length;

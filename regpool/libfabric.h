@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A memory monitor for libfabric's registration caches, which it imports when nobody else's has
- * been and none of its own is at work (fi_ext.h; libfabric 1.14 or later). It takes the place
- * of memhooks, which misses what bypasses libc, and of libfabric's userfaultfd monitor, which
- * cannot watch what the library watches already.
+ * A memory monitor for libfabric's registration caches (fi_ext.h; libfabric 1.14 or later). It
+ * is imported unless the program has imported another, or one of libfabric's own is running. It
+ * replaces memhooks, which misses calls that bypass libc, and libfabric's userfaultfd monitor,
+ * which cannot watch what this library watches already.
  */
 #ifndef PIN_LIBFABRIC_H
 #define PIN_LIBFABRIC_H
@@ -11,12 +11,13 @@
 #include "allocator/base.h"
 
 /*
- * Given the fi_open() of a libfabric that was found. Nothing is done where the user has
- * disabled the cache, or the library was built without libfabric's headers. Once.
+ * Imports the monitor, given the fi_open() of a loaded libfabric. Does nothing if the user has
+ * disabled the cache, or the library was built without libfabric's headers. Called once. Must
+ * not be called from inside malloc.
  */
 void pin_libfabric_import(void *fi_open_function);
 
-/* What is cached of [addr, addr + length) goes. Takes libfabric's locks. */
-void pin_libfabric_tell(const void *addr, size_t length);
+/* Makes libfabric drop what it has cached of [addr, addr + length). Takes libfabric's locks. */
+void pin_libfabric_notify(const void *addr, size_t length);
 
 #endif

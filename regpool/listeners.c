@@ -15,28 +15,28 @@
 typedef void release_function(void *addr, size_t length);
 typedef void opal_function(void *addr, size_t length, bool from_alloc);
 
-/* By the sources of UCX 1.2 to 1.19 and Open MPI 1.5 to 5.0. */
-static const struct known {
-	const char *library; /* what its file's name begins with */
+/* According to the sources of UCX 1.2 to 1.19 and Open MPI 1.5 to 5.0. */
+static const struct known_libraries {
+	const char *library; /* prefix of its file name */
 	const char *function;
-} known[] = {
+} known_libraries[] = {
 	{"libucm", "ucm_vm_munmap"},
 	{"libopen-pal", "opal_mem_hooks_release_hook"},
 	{"libfabric", "fi_open"},
 };
 enum { UCX, OPEN_MPI, LIBFABRIC };
 
-/* A wheel or a module may bring a second copy. */
+/* A Python wheel or a plugin may bring a second copy. */
 #define MOST 8
 
 static struct listener {
 	int kind;
-	uintptr_t base; /* where its file is loaded */
+	uintptr_t base; /* load address of its file */
 	void *function;
 } listeners[MOST];
 static _Atomic unsigned n_listeners;
 
-/* Names of loaded files that may have one; the loader keeps them as long as they are loaded. */
+/* Loaded files that may be caches. The loader keeps the names while they are loaded. */
 struct candidates {
 	unsigned n;
 	uintptr_t bases[MOST];
@@ -48,8 +48,9 @@ static int kind_of(const char *path)
 	const char *slash = strrchr(path, '/');
 	const char *name = slash ? slash + 1 : path;
 
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(known); i++)
-		if (!strncmp(name, known[i].library, strlen(known[i].library)))
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(known_libraries); i++)
+		if (!strncmp(name, known_libraries[i].library,
+			     strlen(known_libraries[i].library)))
 			return (int)i;
 	return -1;
 }
@@ -61,7 +62,7 @@ static int count_loaded(struct dl_phdr_info *info, size_t size, void *loaded)
 	return 1;
 }
 
-static bool is_known(uintptr_t base)
+static bool is_listener(uintptr_t base)
 {
 	for (unsigned i = 0; i < n_listeners; i++)
 		if (listeners[i].base == base)
@@ -69,12 +70,12 @@ static bool is_known(uintptr_t base)
 	return false;
 }
 
-static int collect(struct dl_phdr_info *info, size_t size, void *arg)
+static int collect_candidates(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	struct candidates *candidates = arg;
 
 	(void)size;
-	if (info->dlpi_name && kind_of(info->dlpi_name) >= 0 && !is_known(info->dlpi_addr) &&
+	if (info->dlpi_name && kind_of(info->dlpi_name) >= 0 && !is_listener(info->dlpi_addr) &&
 	    candidates->n < MOST && strlen(info->dlpi_name) < sizeof candidates->names[0]) {
 		candidates->bases[candidates->n] = info->dlpi_addr;
 		strcpy(candidates->names[candidates->n++], info->dlpi_name);
@@ -82,12 +83,44 @@ static int collect(struct dl_phdr_info *info, size_t size, void *arg)
 	return 0;
 }
 
-/* The handle is kept: a function that is called from another thread may not go away. */
-static void add(const char *path, uintptr_t base)
+/*
+ * Open MPI's own cache aborts the process if the memory starts where a registration in use does
+ * (gc_add() in rcache_grdma_module.c, mca_rcache_base_mem_cb(); 4.1 and 5.0). As the range may
+ * be larger than what has gone, it is extended down by one byte, where no registration starts.
+ */
+static void notify_open_mpi(opal_function *release, char *addr, size_t length)
+{
+	release(addr - 1, length + 1, false);
+}
+
+static void notify_listener(const struct listener *listener, void *addr, size_t length)
+{
+	switch (listener->kind) {
+	case UCX:
+		((release_function *)listener->function)(addr, length);
+		break;
+	case OPEN_MPI:
+		notify_open_mpi((opal_function *)listener->function, addr, length);
+		break;
+	default:
+		pin_libfabric_notify(addr, length);
+	}
+}
+
+static void notify_all(uintptr_t start, size_t length)
+{
+	unsigned n = atomic_load_explicit(&n_listeners, memory_order_acquire);
+
+	for (unsigned i = 0; i < n; i++)
+		notify_listener(&listeners[i], (void *)start, length);
+}
+
+/* The handle is kept, so that the library is not unloaded while another thread calls it. */
+static void add_listener(const char *path, uintptr_t base)
 {
 	int kind = kind_of(path);
 	void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
-	void *function = handle ? dlsym(handle, known[kind].function) : NULL;
+	void *function = handle ? dlsym(handle, known_libraries[kind].function) : NULL;
 
 	if (!function || n_listeners == MOST) {
 		if (handle)
@@ -95,71 +128,42 @@ static void add(const char *path, uintptr_t base)
 		return;
 	}
 	listeners[n_listeners] = (struct listener){kind, base, function};
-	pin_watch_subscribe(pin_listeners_tell);
+	pin_watch_subscribe(notify_all);
 	if (kind == LIBFABRIC)
 		pin_libfabric_import(function);
 	atomic_fetch_add_explicit(&n_listeners, 1, memory_order_release);
-	pin_info("%s is told of memory that goes: %s", path, known[kind].function);
+	pin_info("%s is notified of memory that goes away: %s", path,
+		 known_libraries[kind].function);
 }
 
 /*
- * No dlopen() inside dl_iterate_phdr(): they take the loader's locks in another order. And none
- * for what is known: a constructor, which has the loader's lock, may wait for this thread.
+ * dlopen() must not be called inside dl_iterate_phdr(): they take the loader's locks in
+ * different orders. And not for caches already known: a constructor, which holds the loader's
+ * lock, may be waiting for this thread.
  */
-static void find(struct candidates *candidates)
+static void find_new_listeners(struct candidates *candidates)
 {
 	candidates->n = 0;
-	dl_iterate_phdr(collect, candidates);
+	dl_iterate_phdr(collect_candidates, candidates);
 	for (unsigned i = 0; i < candidates->n; i++)
-		add(candidates->names[i], candidates->bases[i]);
+		add_listener(candidates->names[i], candidates->bases[i]);
 }
 
 void pin_listeners_find(void)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static _Atomic unsigned long long seen;
+	static pthread_mutex_t find_lock = PTHREAD_MUTEX_INITIALIZER;
+	static _Atomic unsigned long long n_loads_seen;
 	static struct candidates candidates;
 	unsigned long long loaded = 0;
 
 	dl_iterate_phdr(count_loaded, &loaded);
-	/* Whoever finds it locked is in a constructor of what another thread loads, or beside
-	 * one. */
-	if (loaded == seen || pthread_mutex_trylock(&lock))
+	/*
+	 * If it is locked, another thread is loading a library, and this call comes from one of
+	 * its constructors or concurrently.
+	 */
+	if (loaded == n_loads_seen || pthread_mutex_trylock(&find_lock))
 		return;
-	find(&candidates);
-	seen = loaded;
-	pthread_mutex_unlock(&lock);
-}
-
-/*
- * Open MPI's own cache ends the process when memory goes that begins where a registration in
- * use does (gc_add() in rcache_grdma_module.c, mca_rcache_base_mem_cb(); 4.1 and 5.0). What is
- * told here may be more than what has gone, so it is told from a byte before, where none
- * begins.
- */
-static void tell_open_mpi(opal_function *release, char *addr, size_t length)
-{
-	release(addr - 1, length + 1, false);
-}
-
-static void tell(const struct listener *listener, void *addr, size_t length)
-{
-	switch (listener->kind) {
-	case UCX:
-		((release_function *)listener->function)(addr, length);
-		break;
-	case OPEN_MPI:
-		tell_open_mpi((opal_function *)listener->function, addr, length);
-		break;
-	default:
-		pin_libfabric_tell(addr, length);
-	}
-}
-
-void pin_listeners_tell(uintptr_t start, size_t length)
-{
-	unsigned n = atomic_load_explicit(&n_listeners, memory_order_acquire);
-
-	for (unsigned i = 0; i < n; i++)
-		tell(&listeners[i], (void *)start, length);
+	find_new_listeners(&candidates);
+	n_loads_seen = loaded;
+	pthread_mutex_unlock(&find_lock);
 }

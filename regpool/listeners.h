@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Who keeps registrations and has to hear when memory has gone: UCX, Open MPI and libfabric, in
- * whatever of them the process has loaded, by the functions they export for that:
+ * Notifies the registration caches of UCX, Open MPI and libfabric when memory goes away, as far
+ * as the process has loaded them, through functions that they export:
  *
- *   ucm_vm_munmap(addr, length)                          UCX, since 1.2
+ *   ucm_vm_munmap(addr, length)                              UCX, since 1.2
  *   opal_mem_hooks_release_hook(addr, length, from_alloc)    Open MPI: all its caches
- *   an imported memory monitor (libfabric.h)             libfabric, since 1.14
+ *   an imported memory monitor (libfabric.h)                 libfabric, since 1.14
  *
- * The library links to none of them. What has been found stays loaded.
+ * The library links to none of them. Those that were found are never unloaded.
  */
 #ifndef PIN_LISTENERS_H
 #define PIN_LISTENERS_H
@@ -15,16 +15,11 @@
 #include "allocator/base.h"
 
 /*
- * Looks for those that were loaded since the last time: where memory gets registered, as nobody
- * can have a registration before. Cheap when nothing was loaded. Takes the loader's locks; not
- * from inside malloc.
+ * Looks for caches that were loaded since the last call, and has watch.c notify them. Called
+ * before each registration of watched memory: no cache can hold one from before. Cheap if
+ * nothing was loaded. Takes the loader's locks. Thread-safe. Must not be called from inside
+ * malloc.
  */
 void pin_listeners_find(void);
-
-/*
- * Tells all of them that [start, start + length) has gone. They may take locks of their own and
- * deregister. Errors are not reported. Thread-safe.
- */
-void pin_listeners_tell(uintptr_t start, size_t length);
 
 #endif

@@ -16,7 +16,7 @@
 
 #include <errno.h>
 
-/* What a request is about. */
+/* The arguments of a registration. */
 struct request {
 	struct ibv_pd *pd;
 	void *addr;
@@ -25,22 +25,22 @@ struct request {
 	unsigned access;
 };
 
-/* Whether a memory region of the heap could serve it at all. */
-static enum pin_reason examine(const struct request *request)
+/* Whether memory regions of the heap can serve the request at all. */
+static enum pin_reason check_request(const struct request *request)
 {
 	if (PIN_UNLIKELY(pin_pool_off()))
 		return pin_pool_off();
 	if (!pin_reserve_contains(request->addr))
 		return PIN_FOREIGN;
-	pin_watch_settle();
+	pin_watch_catch_up();
 	if (request->iova != (uintptr_t)request->addr || !request->length)
 		return PIN_IOVA;
-	if (request->access & ~PIN_CLASS_RIGHTS)
+	if (request->access & ~PIN_HEAP_ACCESS)
 		return PIN_RIGHTS;
 	return PIN_SERVED;
 }
 
-/* Why nothing could be registered for a range of the heap. */
+/* Why a range that starts in the heap could not be registered. */
 static PIN_COLD enum pin_reason why_not(const void *addr, size_t length)
 {
 	if (!pin_span_find(addr, length))
@@ -49,18 +49,19 @@ static PIN_COLD enum pin_reason why_not(const void *addr, size_t length)
 								     : PIN_UNPINNED;
 }
 
-/* Whether a class may have these rights: what is armed has, and need not be looked at. */
-static enum pin_reason examine_rights(unsigned access)
+/* Whether an access set may have these rights. An armed set was checked before. */
+static enum pin_reason check_rights(unsigned access)
 {
 	if (access & ~(pin_domain_rights() | IBV_ACCESS_RELAXED_ORDERING))
 		return PIN_RIGHTS;
-	return pin_class_is_sound(access) ? PIN_SERVED : PIN_UNSOUND;
+	return pin_access_is_valid(access) ? PIN_SERVED : PIN_UNSOUND;
 }
 
-/* The class for a request; why not, if it cannot be armed. */
-static PIN_COLD enum pin_reason arm(const struct request *request, struct pin_domain **domain)
+/* Arms the access set for a request. Returns why, if it cannot be armed. */
+static PIN_COLD enum pin_reason arm_for_request(const struct request *request,
+						struct pin_domain **domain)
 {
-	enum pin_reason reason = examine_rights(request->access);
+	enum pin_reason reason = check_rights(request->access);
 	int error;
 
 	if (reason != PIN_SERVED)
@@ -73,8 +74,8 @@ static PIN_COLD enum pin_reason arm(const struct request *request, struct pin_do
 	return PIN_SERVED;
 }
 
-/* Makes the proxy hold what the request needs, as one more user of a memory region. */
-static enum pin_reason serve(const struct request *request, struct pin_proxy *proxy)
+/* Fills the proxy with the keys for a request and counts it as a user of the memory region. */
+static enum pin_reason serve_request(const struct request *request, struct pin_proxy *proxy)
 {
 	struct pin_registration *registration;
 	struct pin_user_count *user;
@@ -82,17 +83,17 @@ static enum pin_reason serve(const struct request *request, struct pin_proxy *pr
 	enum pin_reason reason;
 	unsigned number;
 
-	reason = examine(request);
+	reason = check_request(request);
 	if (reason != PIN_SERVED)
 		return reason;
 	domain = pin_registry_find(request->pd);
-	number = pin_class_of(request->access);
-	if (PIN_UNLIKELY(!domain || !domain->classes[number].armed)) {
-		reason = arm(request, &domain);
+	number = pin_access_set_index(request->access);
+	if (PIN_UNLIKELY(!domain || !domain->access_sets[number].armed)) {
+		reason = arm_for_request(request, &domain);
 		if (reason != PIN_SERVED)
 			return reason;
 	}
-	registration = pin_keys_use(domain, &domain->classes[number], request->addr,
+	registration = pin_keys_use(domain, &domain->access_sets[number], request->addr,
 				    request->length, &user);
 	if (!registration)
 		return why_not(request->addr, request->length);
@@ -106,7 +107,9 @@ static enum pin_reason serve(const struct request *request, struct pin_proxy *pr
 	return PIN_SERVED;
 }
 
-/* Memory regions nobody uses give way when memory is locked up. */
+/*
+ * Registers with libibverbs. If there is no room, evicts idle memory regions and tries again.
+ */
 static struct ibv_mr *register_real(const struct request *request)
 {
 	struct ibv_mr *mr;
@@ -124,35 +127,38 @@ static struct ibv_mr *register_real(const struct request *request)
 	return mr;
 }
 
-/* Without a memory region: what the adapter finds by itself, page by page, cannot go stale. */
-static bool pins(const struct request *request)
+/* Not with on-demand paging: the adapter follows the page tables, so nothing goes stale. */
+static bool is_pinned(const struct request *request)
 {
 	return !(request->access & IBV_ACCESS_ON_DEMAND);
 }
 
-/* Registrations that may be in vain because another thread replaces what is registered. */
+/* Attempts at a registration whose pages another thread keeps replacing. */
 #define MOST_TRIES 16
 
-/* Hands the request on, and watches what it is about. */
-static struct ibv_mr *pass(const struct request *request)
+/* Passes the request to libibverbs, and has its memory watched. */
+static struct ibv_mr *pass_through(const struct request *request)
 {
 	struct pin_foreign foreign;
 	struct ibv_mr *mr;
 	int error;
 
-	if (!pins(request) || !pin_foreign_begin(&foreign, request->addr, request->length))
+	if (!is_pinned(request) || !pin_foreign_begin(&foreign, request->addr, request->length))
 		return register_real(request);
 	mr = register_real(request);
-	for (int i = 1; mr && i < MOST_TRIES && !pin_foreign_held(&foreign); i++) {
-		pin_foreign_again(&foreign);
+	for (int i = 1; mr && i < MOST_TRIES && !pin_foreign_is_intact(&foreign); i++) {
+		pin_foreign_retry(&foreign);
 		if (pin_ibverbs()->dereg_mr(mr))
 			break;
 		mr = register_real(request);
 	}
 	error = errno;
-	/* It is not to be kept, then: whoever keeps it is told when it has it. */
-	if (mr && !pin_foreign_held(&foreign))
-		pin_watch_tell_again(foreign.descriptors);
+	/*
+	 * It covers replaced pages, so no cache may keep it: listeners are notified when they
+	 * have it.
+	 */
+	if (mr && !pin_foreign_is_intact(&foreign))
+		pin_watch_notify_again(foreign.descriptors);
 	pin_foreign_end(&foreign, mr);
 	errno = error;
 	return mr;
@@ -165,10 +171,10 @@ struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uin
 	struct pin_proxy *proxy = NULL;
 	enum pin_reason reason = PIN_FOREIGN;
 
-	/* The common refusal first: no proxy is needed for it. */
+	/* The most common case first: memory that is not heap needs no proxy. */
 	if (pin_reserve_contains(addr)) {
 		proxy = pin_proxy_new();
-		reason = proxy ? serve(&request, proxy) : PIN_NO_ROOM;
+		reason = proxy ? serve_request(&request, proxy) : PIN_NO_ROOM;
 	} else if (pin_pool_off()) {
 		reason = pin_pool_off();
 	}
@@ -179,32 +185,32 @@ struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uin
 		pin_proxy_free(proxy);
 	pin_debug("passed through (%s): %p, %s, access 0x%x", pin_reason_names[reason], addr,
 		  PIN_SIZE(length), access);
-	return pass(&request);
+	return pass_through(&request);
 }
 
 static int deregister_real(struct ibv_mr *mr, int (*dereg_mr)(struct ibv_mr *mr))
 {
 	struct pin_foreign foreign;
-	bool watched = pin_foreign_take(&foreign, mr);
+	bool watched = pin_foreign_begin_dereg(&foreign, mr);
 	int error = dereg_mr(mr);
 
 	if (watched)
 		pin_foreign_end(&foreign, error ? mr : NULL);
-	/* Room for what did not fit. */
+	/* Requests that failed for lack of room may be tried again. */
 	if (!error)
-		pin_register_released();
+		pin_register_note_release();
 	return error;
 }
 
-/* Gives up what a proxy stands for. Its domain may be gone; then so is the MR. */
-static int let_go(const struct pin_proxy *proxy)
+/* Releases what a proxy refers to. If its domain is gone, so is the memory region. */
+static int release_proxy(const struct pin_proxy *proxy)
 {
 	if (pin_pool_off() == PIN_CHILD)
 		return 0;
 	if (proxy->own)
 		return deregister_real(proxy->own, pin_ibverbs()->dereg_mr);
 	if (proxy->generation == proxy->domain->generation)
-		pin_keys_put(proxy->user);
+		pin_keys_release(proxy->user);
 	return 0;
 }
 
@@ -217,7 +223,7 @@ static int deregister_proxy(struct pin_proxy *proxy)
 			      (void *)proxy);
 		return EINVAL;
 	}
-	error = let_go(proxy);
+	error = release_proxy(proxy);
 	if (error)
 		atomic_store(&proxy->live, true);
 	else
@@ -239,9 +245,11 @@ int pin_mr_deregister(struct ibv_mr *mr)
 	return proxy ? deregister_proxy(proxy) : deregister_real(mr, pin_ibverbs()->dereg_mr);
 }
 
-/* The registration a rereg asks for: what it does not change stays. */
-static struct request changed(const struct pin_proxy *proxy, int flags, struct ibv_pd *pd,
-			      void *addr, size_t length, int access)
+/*
+ * The registration that ibv_rereg_mr() asks for: the current one with the changes in `flags`.
+ */
+static struct request changed_request(const struct pin_proxy *proxy, int flags,
+				      struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	struct request request = {proxy->mr.pd, proxy->mr.addr, proxy->mr.length, 0,
 				  proxy->access};
@@ -258,7 +266,7 @@ static struct request changed(const struct pin_proxy *proxy, int flags, struct i
 	return request;
 }
 
-/* libibverbs' own checks (verbs.c, ibv_rereg_mr, rdma-core 44). */
+/* The checks of ibv_rereg_mr() in rdma-core 44 (libibverbs/verbs.c). */
 static bool is_sound(int flags, const struct ibv_pd *pd, const void *addr, size_t length,
 		     int access)
 {
@@ -271,10 +279,13 @@ static bool is_sound(int flags, const struct ibv_pd *pd, const void *addr, size_
 	return !access || (flags & IBV_REREG_MR_CHANGE_ACCESS);
 }
 
-/* What none of ours can serve gets an MR of its own, behind the same proxy. */
-static bool own_registration(const struct request *request, struct pin_proxy *proxy)
+/*
+ * Makes a real registration behind the same proxy, for a request the heap's memory regions
+ * cannot serve.
+ */
+static bool register_for_proxy(const struct request *request, struct pin_proxy *proxy)
 {
-	struct ibv_mr *mr = pass(request);
+	struct ibv_mr *mr = pass_through(request);
 
 	if (!mr)
 		return false;
@@ -286,7 +297,7 @@ static bool own_registration(const struct request *request, struct pin_proxy *pr
 	return true;
 }
 
-/* It keeps its address, and so its place in the books. */
+/* The MR keeps its address, and so its range in books.c. */
 static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			   size_t length, int access)
 {
@@ -315,48 +326,49 @@ int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *add
 		return IBV_REREG_MR_ERR_INPUT;
 	}
 	before = *proxy;
-	request = changed(proxy, flags, pd, addr, length, access);
-	reason = serve(&request, proxy);
+	request = changed_request(proxy, flags, pd, addr, length, access);
+	reason = serve_request(&request, proxy);
 	pin_pool_count(reason);
-	if (reason != PIN_SERVED && !own_registration(&request, proxy))
+	if (reason != PIN_SERVED && !register_for_proxy(&request, proxy))
 		return IBV_REREG_MR_ERR_CMD;
-	let_go(&before);
+	release_proxy(&before);
 	return 0;
 }
 
-/* Registers if need be; errno stays as it was. */
+/* Registers if necessary. Preserves errno. */
 static PIN_COLD int look_up_slowly(struct ibv_pd *pd, const void *addr, size_t length,
 				   struct pin_entry **entry)
 {
 	struct pin_domain *domain = pin_registry_find(pd);
-	struct pin_class *keys;
+	struct pin_access_set *set;
 	int saved = errno;
 
 	*entry = NULL;
 	if (!length || why_not(addr, length) != PIN_UNPINNED)
 		return -ENOENT;
 	if (domain && !pin_pool_off()) {
-		keys = atomic_load(&domain->lookup);
-		if (keys->armed || !pin_domain_arm(pd, pin_class_access(domain, keys),
-						   pin_domain_rights(), &domain))
-			*entry = pin_keys_hold(domain, keys, addr, length);
+		set = atomic_load(&domain->lookup_set);
+		if (set->armed || !pin_domain_arm(pd, pin_access_set_access(domain, set),
+						  pin_domain_rights(), &domain))
+			*entry = pin_keys_hold(domain, set, addr, length);
 	}
 	errno = saved;
 	return *entry ? 0 : -ENOMEM;
 }
 
-/* The entry that has the whole range if its keys were handed out before, else NULL. */
+/* The entry that covers the whole range, if it is HELD; otherwise NULL. */
 static inline struct pin_entry *entry_held(struct pin_domain *domain, const void *addr,
 					   size_t length)
 {
 	const uint32_t held = PIN_ENTRY_READY | PIN_ENTRY_HELD;
-	struct pin_class *keys = atomic_load_explicit(&domain->lookup, memory_order_acquire);
-	uint32_t number = pin_keys_covering(keys, addr);
+	struct pin_access_set *set = atomic_load_explicit(&domain->lookup_set,
+							  memory_order_acquire);
+	uint32_t number = pin_keys_covering(set, addr);
 	struct pin_entry *entry;
 
 	if (PIN_UNLIKELY(number == PIN_NO_ENTRY))
 		return NULL;
-	entry = pin_table_at(&keys->entries, struct pin_entry, number);
+	entry = pin_table_at(&set->entries, struct pin_entry, number);
 	if (PIN_UNLIKELY((atomic_load_explicit(&entry->state, memory_order_acquire) & held) !=
 				 held ||
 			 !pin_entry_covers(entry, addr, length)))
@@ -364,15 +376,16 @@ static inline struct pin_entry *entry_held(struct pin_domain *domain, const void
 	return entry;
 }
 
-/* In any domain, registered or not. */
-static __attribute__((noinline)) int look_up(struct ibv_pd *pd, const void *addr, size_t length,
-					     uint32_t *lkey, uint32_t *rkey)
+/* For any domain, registering if necessary. */
+static __attribute__((noinline)) int look_up_any_domain(struct ibv_pd *pd, const void *addr,
+							size_t length, uint32_t *lkey,
+							uint32_t *rkey)
 {
 	struct pin_domain *domain = pin_registry_find(pd);
 	struct pin_entry *entry;
 	int error;
 
-	pin_watch_settle();
+	pin_watch_catch_up();
 	entry = domain ? entry_held(domain, addr, length) : NULL;
 	if (PIN_UNLIKELY(!entry)) {
 		error = look_up_slowly(pd, addr, length, &entry);
@@ -384,17 +397,17 @@ static __attribute__((noinline)) int look_up(struct ibv_pd *pd, const void *addr
 	return 0;
 }
 
-/* The others are called last, so that the usual way saves no register. */
+/* The slow paths are tail calls, so that the fast path saves no registers. */
 int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, uint32_t *lkey,
 		  uint32_t *rkey)
 {
 	struct pin_entry *entry;
 
 	if (PIN_UNLIKELY(!pd || !pin_registry_is_first(pd) || pin_watch_is_pending()))
-		return look_up(pd, addr, length, lkey, rkey);
+		return look_up_any_domain(pd, addr, length, lkey, rkey);
 	entry = entry_held(&pin_registry[0], addr, length);
 	if (PIN_UNLIKELY(!entry))
-		return look_up(pd, addr, length, lkey, rkey);
+		return look_up_any_domain(pd, addr, length, lkey, rkey);
 	*lkey = entry->lkey;
 	*rkey = entry->rkey;
 	return 0;
@@ -404,7 +417,7 @@ int pin_mr_attach(struct ibv_pd *pd, unsigned access)
 {
 	int saved = errno, error;
 
-	if (examine_rights(access) != PIN_SERVED)
+	if (check_rights(access) != PIN_SERVED)
 		return -EINVAL;
 	error = pin_domain_attach(pd, access);
 	errno = saved;

@@ -6,23 +6,23 @@
 
 #include <pthread.h>
 
-static bool several;
+static bool has_several_nodes;
 
-static void look(void)
+static void find_nodes(void)
 {
-	several = pin_os_has_nodes();
+	has_several_nodes = pin_os_has_nodes();
 }
 
 void pin_node_prepare(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, look);
+	pthread_once(&once, find_nodes);
 }
 
 bool pin_node_enter(uint32_t node)
 {
-	return several && pin_os_prefer_node(node);
+	return has_several_nodes && pin_os_prefer_node(node);
 }
 
 void pin_node_leave(bool entered)

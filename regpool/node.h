@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * On which memory node the pages come to lie that a registration faults in: that of the
- * heap's span there, as if a thread of that node had touched them, whichever thread registers.
+ * Memory policy around registrations: pages that a registration makes resident are allocated on
+ * the memory node of the heap's span, whichever thread registers them.
  */
 #ifndef PIN_NODE_H
 #define PIN_NODE_H
 
 #include "allocator/base.h"
 
-/* Once, before the first registration. */
+/* Call before the first registration. Idempotent. Thread-safe. */
 void pin_node_prepare(void);
 
 /*
- * Around a registration. What the thread has set for itself, by
- * set_mempolicy(2) or numactl(8), stays. Costs nothing on a machine of one node.
+ * Call around a registration. A policy the thread has set itself, with set_mempolicy(2) or
+ * numactl(8), is kept; pin_node_enter() then returns false. Costs nothing on a machine with one
+ * node.
  */
 bool pin_node_enter(uint32_t node);
 void pin_node_leave(bool entered);

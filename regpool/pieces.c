@@ -10,38 +10,40 @@
 #include <pthread.h>
 #include <string.h>
 
-#define NOBODY UINT16_MAX /* cannot be watched */
+#define NOBODY UINT16_MAX /* it cannot be watched */
 
 struct piece {
 	uintptr_t start, end;
-	uint32_t users;	  /* registrations; 0: it is spare */
-	uint16_t watcher; /* descriptor, or NOBODY */
-	bool is_gone;	  /* unmapped: what the program maps there is not watched yet */
+	uint32_t users;	  /* number of registrations; 0: the piece is spare */
+	uint16_t watcher; /* descriptor number, or NOBODY */
+	bool is_gone;	  /* unmapped; what is mapped there next is not watched yet */
 };
 static struct pin_sorted pieces = {.element_size = sizeof(struct piece)};
 
-/* Pieces of each descriptor; how many descriptors there may be, and are. */
+/*
+ * Number of pieces for each descriptor and in total; descriptors that can be opened, and are.
+ */
 static uint32_t watched_by[PIN_UFFDS], n_watched;
 static unsigned n_watchers = PIN_UFFDS, n_opened;
 
-/* Pieces that nobody has, and where the next to give up is looked for. */
-static size_t n_spare, hand;
+/* Number of pieces without users, and where to look for the next one to drop. */
+static size_t n_spare, next_to_drop;
 
 /*
- * Held for each change and while pieces are listed, which the thread does that listeners wait
- * for; never while the kernel is asked for anything.
+ * Held for each change, and while the thread that notifies listeners lists pieces. Never held
+ * while the kernel is asked for anything.
  */
-static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t listing_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct piece *piece_at(size_t i)
 {
 	return pin_sorted_at(&pieces, i);
 }
 
-/* The first piece that ends above an address. */
+/* The index of the first piece that ends above an address. */
 static size_t first_above(uintptr_t addr)
 {
-	size_t i = pin_sorted_from(&pieces, addr);
+	size_t i = pin_sorted_lower_bound(&pieces, addr);
 
 	return i && piece_at(i - 1)->end > addr ? i - 1 : i;
 }
@@ -51,7 +53,7 @@ static void count_spare(const struct piece *piece, int n)
 	n_spare += piece->users ? 0 : (size_t)n;
 }
 
-static void count(const struct piece *piece, int n)
+static void count_watched(const struct piece *piece, int n)
 {
 	if (piece->watcher == NOBODY)
 		return;
@@ -59,42 +61,42 @@ static void count(const struct piece *piece, int n)
 	n_watched += (uint32_t)n;
 }
 
-static bool insert(size_t i, struct piece piece)
+static bool insert_piece(size_t i, struct piece piece)
 {
 	bool inserted;
 
-	pthread_mutex_lock(&changing);
+	pthread_mutex_lock(&listing_lock);
 	inserted = pin_sorted_insert(&pieces, i, &piece);
-	pthread_mutex_unlock(&changing);
+	pthread_mutex_unlock(&listing_lock);
 	if (!inserted)
 		return false;
-	count(&piece, 1);
+	count_watched(&piece, 1);
 	count_spare(&piece, 1);
 	return true;
 }
 
-static void change(size_t i, struct piece to)
+static void change_piece(size_t i, struct piece to)
 {
-	count(piece_at(i), -1);
+	count_watched(piece_at(i), -1);
 	count_spare(piece_at(i), -1);
-	pthread_mutex_lock(&changing);
+	pthread_mutex_lock(&listing_lock);
 	*piece_at(i) = to;
-	pthread_mutex_unlock(&changing);
-	count(&to, 1);
+	pthread_mutex_unlock(&listing_lock);
+	count_watched(&to, 1);
 	count_spare(&to, 1);
 }
 
-static void drop(size_t i)
+static void remove_piece(size_t i)
 {
-	count(piece_at(i), -1);
+	count_watched(piece_at(i), -1);
 	count_spare(piece_at(i), -1);
-	pthread_mutex_lock(&changing);
+	pthread_mutex_lock(&listing_lock);
 	pin_sorted_remove(&pieces, i);
-	pthread_mutex_unlock(&changing);
+	pthread_mutex_unlock(&listing_lock);
 }
 
-/* No piece reaches across an address from now on; without memory for that, one may. */
-static void split(uintptr_t addr)
+/* Splits the piece that contains an address, if there is memory for it. */
+static void split_at(uintptr_t addr)
 {
 	size_t i = first_above(addr);
 	struct piece first, rest;
@@ -103,14 +105,14 @@ static void split(uintptr_t addr)
 		return;
 	first = rest = *piece_at(i);
 	first.end = rest.start = addr;
-	if (insert(i + 1, rest))
-		change(i, first);
+	if (insert_piece(i + 1, rest))
+		change_piece(i, first);
 }
 
-/* What could be one piece is, so that they do not get more with time. */
-static void join(uintptr_t addr)
+/* Joins two equal pieces, so that their number does not grow with time. */
+static void join_at(uintptr_t addr)
 {
-	size_t i = pin_sorted_from(&pieces, addr);
+	size_t i = pin_sorted_lower_bound(&pieces, addr);
 	struct piece *right = piece_at(i), *left = i ? piece_at(i - 1) : NULL, both;
 
 	if (!left || !right || left->end != right->start || left->users != right->users ||
@@ -118,11 +120,11 @@ static void join(uintptr_t addr)
 		return;
 	both = *left;
 	both.end = right->end;
-	change(i - 1, both);
-	drop(i);
+	change_piece(i - 1, both);
+	remove_piece(i);
 }
 
-/* The descriptor with the fewest pieces, not opened before it is wanted. */
+/* The descriptor with the fewest pieces. A new one is opened only if all others are in use. */
 static unsigned least_busy(void)
 {
 	unsigned least = PIN_UFFD_HEAP + 1;
@@ -134,10 +136,10 @@ static unsigned least_busy(void)
 }
 
 /*
- * A piece with others of its mapping around it makes two more mappings. A quarter of those
- * there may be leave the program half of them.
+ * Watching part of a mapping adds up to two mappings. A quarter of the permitted number
+ * therefore leaves at least half of them to the program.
  */
-static bool is_full(void)
+static bool has_reached_limit(void)
 {
 	static size_t most;
 
@@ -147,11 +149,11 @@ static bool is_full(void)
 }
 
 /*
- * Some of it is watched already: a page of hugetlbfs of which another piece has a part, or what
- * the program has moved or made larger by mremap(). Only the same descriptor can have the rest,
- * too.
+ * Some of the range is watched already: a part of a hugetlbfs page that belongs to another
+ * piece, or memory that the program has moved or enlarged with mremap(). Only the same
+ * descriptor can watch the rest.
  */
-static int watch_by_any(struct pin_pages range, uint16_t *watcher)
+static int watch_by_any_descriptor(struct pin_pages range, uint16_t *watcher)
 {
 	int error = -EBUSY;
 
@@ -162,12 +164,15 @@ static int watch_by_any(struct pin_pages range, uint16_t *watcher)
 	return error;
 }
 
-/* Returns an errno value below 0 as pin_uffd_watch(), or 0 and by which descriptor. */
-static int watch(struct pin_pages range, uint16_t *watcher)
+/*
+ * Returns 0 and sets *watcher to the descriptor; otherwise a negative errno as
+ * pin_uffd_watch().
+ */
+static int watch_range(struct pin_pages range, uint16_t *watcher)
 {
 	int error;
 
-	if (is_full())
+	if (has_reached_limit())
 		return -ENOMEM;
 	for (;;) {
 		*watcher = least_busy();
@@ -178,35 +183,36 @@ static int watch(struct pin_pages range, uint16_t *watcher)
 	}
 	if (!error && *watcher >= n_opened)
 		n_opened = *watcher + 1;
-	return error == -EBUSY ? watch_by_any(range, watcher) : error;
+	return error == -EBUSY ? watch_by_any_descriptor(range, watcher) : error;
 }
 
 static bool can_watch_page(uintptr_t page)
 {
 	uint16_t watcher;
 
-	return !watch((struct pin_pages){page, page + PIN_PAGE}, &watcher);
+	return !watch_range((struct pin_pages){page, page + PIN_PAGE}, &watcher);
 }
 
-/* Tries for one registration: the page where a file ends and what is not of it begins. */
+/* Maximum number of attempts for one registration to find where the pages of a file end. */
 #define MOST_TRIES 64
 
-/* Of two parts of a range: that it was not mapped is what may change. */
+/* The more important error of two parts of a range: that one was not mapped may change. */
 static int worse(int error, int other)
 {
 	return error == -EFAULT || !other ? error : other;
 }
 
 /*
- * A gap between pieces becomes one or more. A part of it may be pages of a file: the halves are
- * tried, as long as one of their ends can be watched. Returns 0 when all of it is.
+ * Makes a gap between pieces into one or more pieces. If part of it may be pages of a file,
+ * tries its halves as long as one of their ends can be watched. Returns 0 if all of it is
+ * watched.
  */
 static int add_gap(struct pin_pages gap, unsigned *tries)
 {
 	size_t n_pages = (gap.end - gap.start) / PIN_PAGE;
 	struct piece piece = {gap.start, gap.end, 1, NOBODY, false};
 	uintptr_t middle = gap.start + n_pages / 2 * PIN_PAGE;
-	int error = watch(gap, &piece.watcher);
+	int error = watch_range(gap, &piece.watcher);
 
 	if (error) {
 		piece.watcher = NOBODY;
@@ -219,15 +225,15 @@ static int add_gap(struct pin_pages gap, unsigned *tries)
 		}
 	}
 	piece.is_gone = error == -EFAULT;
-	insert(first_above(gap.start), piece);
+	insert_piece(first_above(gap.start), piece);
 	return error;
 }
 
 /*
- * Once more, where the program may have put something else: then it is not watched, or, moved
- * from elsewhere, by another descriptor.
+ * Watches a piece again, because the program may have mapped something else there: then it is
+ * not watched or, if moved from elsewhere, watched by another descriptor.
  */
-static int renew(size_t i)
+static int renew_piece(size_t i)
 {
 	struct piece piece = *piece_at(i);
 	struct pin_pages range = {piece.start, piece.end};
@@ -237,11 +243,11 @@ static int renew(size_t i)
 	if (watcher != NOBODY)
 		error = pin_uffd_watch(watcher, range.start, range.end - range.start);
 	if (error == -EBUSY)
-		error = watch(range, &watcher);
+		error = watch_range(range, &watcher);
 	if (!error)
 		piece.watcher = watcher;
 	piece.is_gone = error == -EFAULT || (error && piece.watcher != NOBODY);
-	change(i, piece);
+	change_piece(i, piece);
 	return error;
 }
 
@@ -250,8 +256,8 @@ static int add_user(size_t i)
 	struct piece piece = *piece_at(i);
 
 	piece.users++;
-	change(i, piece);
-	return piece.watcher == NOBODY && !piece.is_gone ? -EINVAL : renew(i);
+	change_piece(i, piece);
+	return piece.watcher == NOBODY && !piece.is_gone ? -EINVAL : renew_piece(i);
 }
 
 static void add_descriptors(struct pin_pages range, uint64_t *descriptors)
@@ -268,8 +274,8 @@ int pin_pieces_add(struct pin_pages range, uint64_t *descriptors)
 	unsigned tries = 0;
 	int error = 0;
 
-	split(range.start);
-	split(range.end);
+	split_at(range.start);
+	split_at(range.end);
 	while (at < range.end) {
 		size_t i = first_above(at);
 		struct piece *piece = piece_at(i);
@@ -284,8 +290,8 @@ int pin_pieces_add(struct pin_pages range, uint64_t *descriptors)
 		at = piece->end;
 	}
 	add_descriptors(range, descriptors);
-	join(range.start);
-	join(range.end);
+	join_at(range.start);
+	join_at(range.end);
 	return error;
 }
 
@@ -295,27 +301,28 @@ int pin_pieces_renew(struct pin_pages range, uint64_t *descriptors)
 
 	for (size_t i = first_above(range.start); piece_at(i) && piece_at(i)->start < range.end;
 	     i++)
-		error = worse(error, renew(i));
+		error = worse(error, renew_piece(i));
 	add_descriptors(range, descriptors);
 	return error;
 }
 
-/* Returns whether it is not there any more. */
-static bool give_up(size_t i)
+/* Returns whether the piece was removed. */
+static bool unwatch_piece(size_t i)
 {
 	struct piece *piece = piece_at(i);
 
-	/* Also of what is gone: it may have been moved from, and still be mapped. */
+	/* Also if it is gone: it may have been moved away and still be mapped. */
 	if (piece->watcher != NOBODY &&
 	    !pin_uffd_unwatch(piece->watcher, piece->start, piece->end - piece->start))
 		return false;
-	drop(i);
+	remove_piece(i);
 	return true;
 }
 
 /*
- * To end a watch the kernel visits every page, and Linux 6.1 makes the next write to each a
- * fault, for which a message when the program unmaps them is a good price from some size on.
+ * Ending a watch makes the kernel visit every page and, in Linux 6.1, makes the next write to
+ * each a fault. From this size on it is cheaper to keep the watch and take one message when the
+ * program unmaps the piece.
  */
 static bool is_worth_keeping(const struct piece *piece)
 {
@@ -326,12 +333,12 @@ static bool is_worth_keeping(const struct piece *piece)
 static void limit_spare(void)
 {
 	for (size_t looked = 0; n_spare > PIN_PIECES_SPARE && looked <= pieces.n; looked++) {
-		struct piece *piece = piece_at(hand);
+		struct piece *piece = piece_at(next_to_drop);
 
 		if (!piece)
-			hand = 0;
-		else if (piece->users || !give_up(hand))
-			hand++;
+			next_to_drop = 0;
+		else if (piece->users || !unwatch_piece(next_to_drop))
+			next_to_drop++;
 	}
 }
 
@@ -340,17 +347,17 @@ static void remove_user(size_t i)
 	struct piece piece = *piece_at(i);
 
 	piece.users--;
-	change(i, piece);
+	change_piece(i, piece);
 	if (!piece.users && !is_worth_keeping(&piece))
-		give_up(i);
+		unwatch_piece(i);
 }
 
 void pin_pieces_remove(struct pin_pages range)
 {
 	uintptr_t at = range.start;
 
-	split(range.start);
-	split(range.end);
+	split_at(range.start);
+	split_at(range.end);
 	for (;;) {
 		size_t i = first_above(at);
 		struct piece *piece = piece_at(i);
@@ -360,26 +367,26 @@ void pin_pieces_remove(struct pin_pages range)
 		at = piece->end;
 		remove_user(i);
 	}
-	join(range.start);
-	join(range.end);
+	join_at(range.start);
+	join_at(range.end);
 	limit_spare();
 }
 
-void pin_pieces_lose(unsigned n, struct pin_pages range)
+void pin_pieces_note_unmapped(unsigned n, struct pin_pages range)
 {
-	split(range.start);
-	split(range.end);
+	split_at(range.start);
+	split_at(range.end);
 	for (size_t i = first_above(range.start); piece_at(i) && piece_at(i)->start < range.end;
 	     i++) {
 		struct piece piece = *piece_at(i);
 
 		piece.is_gone = piece.is_gone || piece.watcher == n;
-		change(i, piece);
+		change_piece(i, piece);
 	}
 }
 
-/* As far as no piece in a range is that descriptor's, and there. */
-static struct pin_pages next_strange(unsigned n, struct pin_pages range)
+/* The next part of a range without a mapped piece that belongs to descriptor n. */
+static struct pin_pages next_stray(unsigned n, struct pin_pages range)
 {
 	struct pin_pages found = range;
 
@@ -399,41 +406,41 @@ static struct pin_pages next_strange(unsigned n, struct pin_pages range)
 }
 
 /*
- * Whoever registers there waits until this is done if it gets in the way (foreign.c), so
- * nothing that somebody needs is watched by n and not in the books.
+ * A registration that conflicts waits until this is done (foreign.c), so what n watches but the
+ * pieces do not show is not needed by anyone.
  */
-bool pin_pieces_give_up_strange(unsigned n, struct pin_pages range, uint64_t *descriptors)
+bool pin_pieces_drop_stray(unsigned n, struct pin_pages range, uint64_t *descriptors)
 {
 	struct pin_pages strange;
 	bool all = true;
 
-	split(range.start);
-	split(range.end);
-	while ((strange = next_strange(n, range)).start < range.end) {
+	split_at(range.start);
+	split_at(range.end);
+	while ((strange = next_stray(n, range)).start < range.end) {
 		if (!pin_uffd_unwatch(n, strange.start, strange.end - strange.start))
 			all = false;
 		else
 			pin_pieces_renew(strange, descriptors);
 		range.start = strange.end;
 	}
-	join(range.end);
+	join_at(range.end);
 	return all;
 }
 
-/* With what a split has left of it on either side. */
-void pin_pieces_give_up_spare(unsigned n, struct pin_pages range)
+/* Also the neighbours that a split has left on either side. */
+void pin_pieces_drop_spare(unsigned n, struct pin_pages range)
 {
 	size_t i = first_above(range.start);
 
 	if (i && piece_at(i - 1)->end == range.start)
 		i--;
 	while (piece_at(i) && piece_at(i)->start <= range.end) {
-		if (piece_at(i)->users || piece_at(i)->watcher != n || !give_up(i))
+		if (piece_at(i)->users || piece_at(i)->watcher != n || !unwatch_piece(i))
 			i++;
 	}
 }
 
-bool pin_pieces_watched(struct pin_pages range)
+bool pin_pieces_are_watched(struct pin_pages range)
 {
 	uintptr_t at = range.start;
 
@@ -452,12 +459,12 @@ size_t pin_pieces_list(unsigned n, uintptr_t from, struct pin_pages *ranges, siz
 {
 	size_t found = 0;
 
-	pthread_mutex_lock(&changing);
+	pthread_mutex_lock(&listing_lock);
 	for (size_t i = first_above(from); found < n_ranges && piece_at(i); i++)
 		if (piece_at(i)->watcher == n && piece_at(i)->users)
 			ranges[found++] = (struct pin_pages){piece_at(i)->start,
 							     piece_at(i)->end};
-	pthread_mutex_unlock(&changing);
+	pthread_mutex_unlock(&listing_lock);
 	return found;
 }
 
@@ -466,10 +473,10 @@ void pin_pieces_watch_heap(struct pin_pages range)
 	pin_uffd_watch(PIN_UFFD_HEAP, range.start, range.end - range.start);
 }
 
-void pin_pieces_forget(void)
+void pin_pieces_reset(void)
 {
-	pthread_mutex_init(&changing, NULL);
-	pieces.n = n_spare = hand = 0;
+	pthread_mutex_init(&listing_lock, NULL);
+	pieces.n = n_spare = next_to_drop = 0;
 	memset(watched_by, 0, sizeof watched_by);
 	n_watched = 0;
 	n_watchers = PIN_UFFDS;

@@ -53,7 +53,7 @@ void pin_pool_await_change(uint32_t seen, uint64_t ms)
 	pin_os_wait_ms(&changes, seen, ms);
 }
 
-void pin_level_peak(_Atomic size_t *level, _Atomic size_t *peak)
+void pin_pool_update_peak(_Atomic size_t *level, _Atomic size_t *peak)
 {
 	size_t now = atomic_load(level);
 	size_t seen = atomic_load(peak);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is true of the pool as a whole: whether it serves at all, what it has
- * counted, what it has pinned, and when there is news of it.
+ * State of the whole library: whether registration works, its counters, how much is pinned, and
+ * a change counter that the registrar sleeps on.
  */
 #ifndef PIN_POOL_H
 #define PIN_POOL_H
@@ -11,21 +11,22 @@
 
 #include <stdatomic.h>
 
-/* Why a request went to libibverbs; the text is in pool.c, for the report. */
+/* Why a request went to libibverbs. The texts, for the report, are in pool.c. */
 enum pin_reason {
 	PIN_SERVED,
 	PIN_FOREIGN,	/* not in the heap */
-	PIN_SPLIT,	/* in the heap, but not all of it */
-	PIN_REPLACED,	/* in heap whose pages the program has replaced itself */
-	PIN_IOVA,	/* device address differs from the address, or no length */
-	PIN_RIGHTS,	/* rights that the memory regions do not have */
-	PIN_UNSOUND,	/* rights that no memory region can have */
-	PIN_UNPINNED,	/* it could not be pinned */
-	PIN_NO_ROOM,	/* out of proxies */
-	PIN_UNSEEN,	/* in a protection domain that was not seen when it was made */
+	PIN_SPLIT,	/* only partly in the heap */
+	PIN_REPLACED,	/* in heap pages that the program has replaced */
+	PIN_IOVA,	/* device address (iova) differs from the address, or the length is 0 */
+	PIN_RIGHTS,	/* rights that PINALLOC_ACCESS does not grant */
+	PIN_UNSOUND,	/* rights that verbs refuse for any memory region */
+	PIN_UNPINNED,	/* could not be pinned */
+	PIN_NO_ROOM,	/* no room for another proxy */
+	PIN_UNSEEN,	/* protection domain whose allocation was not seen */
 	PIN_DMABUF,	/* a dma-buf */
-	PIN_OFF,	/* PINALLOC_REGISTER=off or PINALLOC_RESTRICT */
-	PIN_FORK_GUARD, /* fork protection needs DONTFORK, which the heap must not get */
+	PIN_OFF,	/* PINALLOC_REGISTER=off, or excluded by PINALLOC_RESTRICT */
+	PIN_FORK_GUARD, /* fork protection is on, and would keep the heap from children (fork.h)
+			 */
 	PIN_CHILD,	/* in a forked child */
 	PIN_REASONS
 };
@@ -35,27 +36,30 @@ struct pin_requests {
 	_Atomic uint64_t by_reason[PIN_REASONS];
 } PIN_LANE_ALIGNED;
 
-/* Every figure is monotonic but `pinned` and `registered`. */
+/* All counters only grow, except `pinned` and `registered`. */
 struct pin_pool {
-	/* PIN_SERVED while registration works, else why it does not. */
+	/* PIN_SERVED while registration works, otherwise why it does not. */
 	_Atomic int off;
 	struct pin_requests requests[PIN_LANES];
 	_Atomic uint64_t created; /* real registrations of heap memory */
 	_Atomic uint64_t destroyed;
-	_Atomic uint64_t refused; /* those that failed */
+	_Atomic uint64_t refused; /* real registrations that failed */
 	_Atomic uint64_t evicted; /* memory regions deregistered to make room */
-	_Atomic uint64_t ns;	  /* time inside real registrations of heap memory */
-	_Atomic size_t pinned;	  /* bytes of the heap, each once */
+	_Atomic uint64_t ns;	  /* nanoseconds in real registrations of heap memory */
+	_Atomic size_t pinned; /* bytes of the heap, overlapping memory regions counted once */
 	_Atomic size_t pinned_peak;
-	_Atomic size_t registered; /* bytes in memory regions, once for each that has them */
+	_Atomic size_t registered; /* bytes, summed over all memory regions */
 	_Atomic size_t registered_peak;
 };
 extern struct pin_pool pin_pool;
 
-/* Once, from the constructor. `enabled` is false outside PINALLOC_RESTRICT. */
+/*
+ * Called once, from the constructor. `enabled` is false if PINALLOC_RESTRICT excludes this
+ * program.
+ */
 void pin_pool_init(bool enabled);
 
-/* Stops serving, for good. Async-signal-safe. */
+/* Stops serving requests, permanently. Async-signal-safe. */
 void pin_pool_stop(enum pin_reason why);
 
 static inline enum pin_reason pin_pool_off(void)
@@ -70,24 +74,28 @@ static inline void pin_pool_count(enum pin_reason reason)
 }
 
 /*
- * There may be something to register ahead: a request was registered, the heap has grown.
- * Lock-free, never allocates: also who is told that the heap grows.
+ * Wakes the registrar: the heap has grown or a request was registered, so there may be
+ * something to register ahead. Lock-free, never allocates: also called inside malloc, when the
+ * heap grows.
  */
 void pin_pool_changed(void);
 
-/* How often that was so. */
+/* How often pin_pool_changed() was called. */
 uint32_t pin_pool_changes(void);
 
-/* Sleeps until that is no longer `seen`, as pin_os_wait_ms(). */
+/*
+ * Sleeps until pin_pool_changes() is no longer `seen`, or `ms` milliseconds have passed
+ * (UINT64_MAX: no limit). May wake early.
+ */
 void pin_pool_await_change(uint32_t seen, uint64_t ms);
 
-/* Requests counted under a reason so far. */
+/* Number of requests counted under a reason. */
 uint64_t pin_pool_requests(enum pin_reason reason);
 
-/* Lifts `peak` to the level. */
-void pin_level_peak(_Atomic size_t *level, _Atomic size_t *peak);
+/* Raises `peak` to the current value of `level`, if it is lower. */
+void pin_pool_update_peak(_Atomic size_t *level, _Atomic size_t *peak);
 
-/* Requests that went to libibverbs, all reasons together. */
+/* Number of requests that went to libibverbs, for any reason. */
 uint64_t pin_pool_passed(void);
 
 #endif

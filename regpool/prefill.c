@@ -13,22 +13,22 @@
 
 #include <pthread.h>
 
-/* The memory system is busy with so many; more are no faster. */
+/* More threads saturate the memory system and are no faster. */
 #define MOST_THREADS 8
 
-static char *(*make)(size_t n_bytes);
-static struct pin_range made; /* written once */
+static char *(*make_memory)(size_t n_bytes);
+static struct pin_range prefilled; /* written once */
 
-/* What one thread touches. */
+/* The part that one thread touches. */
 struct part {
 	struct pin_range range;
 	pthread_t thread;
 	bool started;
 };
 
-void pin_prefill_init(char *(*make_memory)(size_t n_bytes))
+void pin_prefill_init(char *(*make)(size_t n_bytes))
 {
-	make = make_memory;
+	make_memory = make;
 }
 
 static uint32_t node_of(struct pin_range range)
@@ -36,7 +36,7 @@ static uint32_t node_of(struct pin_range range)
 	return pin_span_find((void *)range.start, 1)->node;
 }
 
-static void *touch(void *arg)
+static void *touch_part(void *arg)
 {
 	const struct part *part = arg;
 	bool entered = pin_os_prefer_node(node_of(part->range));
@@ -47,7 +47,7 @@ static void *touch(void *arg)
 	return NULL;
 }
 
-static void touch_all(struct pin_range range)
+static void touch_in_threads(struct pin_range range)
 {
 	size_t n = pin_os_processors(), length;
 	struct part parts[MOST_THREADS] = {0};
@@ -62,19 +62,22 @@ static void touch_all(struct pin_range range)
 		if (pin_range_length(rest) > length)
 			rest.end = rest.start + length;
 		parts[i].range = rest;
-		parts[i].started = i &&
-				   !pthread_create(&parts[i].thread, NULL, touch, &parts[i]);
+		parts[i].started = i && !pthread_create(&parts[i].thread, NULL, touch_part,
+							&parts[i]);
 	}
 	for (size_t i = 0; i < n && parts[i].range.start; i++) {
 		if (parts[i].started)
 			pthread_join(parts[i].thread, NULL);
 		else
-			touch(&parts[i]);
+			touch_part(&parts[i]);
 	}
 }
 
-/* Blocks come from there, too, unless it is large: then it is registered as it is used. */
-static struct pin_range with_what_was_there(struct pin_range range)
+/*
+ * New blocks also come from the start of the span, so that is included, unless it is large:
+ * then it is registered as it is used.
+ */
+static struct pin_range extend_to_span_start(struct pin_range range)
 {
 	const struct pin_span *span = pin_span_find((void *)range.start, 1);
 
@@ -83,8 +86,8 @@ static struct pin_range with_what_was_there(struct pin_range range)
 	return range;
 }
 
-/* What may be pinned, or nothing: half of a promise would be none. */
-static void prefill(void)
+/* All or nothing: part of the reserve would not keep the promise. */
+static void make_and_touch(void)
 {
 	size_t n = PIN_ALIGN_UP(pin_options.reserve, PIN_GRANULE);
 	size_t limit = pin_budget_locked_limit(), pinned = pin_budget_pinned_limit();
@@ -92,36 +95,36 @@ static void prefill(void)
 
 	limit = limit < pinned ? limit : pinned;
 	if (n <= limit)
-		p = make(n);
+		p = make_memory(n);
 	if (!p) {
-		pin_warn("PINALLOC_RESERVE: no %s of heap are set apart: %s", PIN_SIZE(n),
+		pin_warn("PINALLOC_RESERVE: %s of heap are not reserved: %s", PIN_SIZE(n),
 			 n > limit ? "less may be pinned; raise ulimit -l or "
 				     "PINALLOC_MAX_PINNED, or reserve less"
-				   : "there is no memory for it; reserve less");
+				   : "there is not enough memory; reserve less");
 		return;
 	}
-	made = with_what_was_there((struct pin_range){(uintptr_t)p, (uintptr_t)p + n});
-	touch_all(made);
+	prefilled = extend_to_span_start((struct pin_range){(uintptr_t)p, (uintptr_t)p + n});
+	touch_in_threads(prefilled);
 }
 
-/* A cell at a time, as the registrar does. */
-static void register_made(struct pin_domain *domain, struct pin_class *keys)
+/* One cell at a time, like the registrar. */
+static void register_prefilled(struct pin_domain *domain, struct pin_access_set *set)
 {
-	for (uintptr_t p = made.start, end; p < made.end; p = end) {
-		end = pin_reserve.base + PIN_ALIGN_UP(p + 1 - pin_reserve.base, keys->cell);
-		if (end > made.end)
-			end = made.end;
-		if (!pin_keys_prepare(domain, keys, (void *)p, end - p))
+	for (uintptr_t p = prefilled.start, end; p < prefilled.end; p = end) {
+		end = pin_reserve.base + PIN_ALIGN_UP(p + 1 - pin_reserve.base, set->cell);
+		if (end > prefilled.end)
+			end = prefilled.end;
+		if (!pin_keys_prepare(domain, set, (void *)p, end - p))
 			return;
 	}
 }
 
-void pin_prefill(struct pin_domain *domain, struct pin_class *keys)
+void pin_prefill(struct pin_domain *domain, struct pin_access_set *set)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	if (!pin_options.reserve || !make)
+	if (!pin_options.reserve || !make_memory)
 		return;
-	pthread_once(&once, prefill);
-	register_made(domain, keys);
+	pthread_once(&once, make_and_touch);
+	register_prefilled(domain, set);
 }

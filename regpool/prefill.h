@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * PINALLOC_RESERVE: memory that the heap has, resident and registered, before the program
- * communicates for the first time.
+ * PINALLOC_RESERVE: makes part of the heap resident and registers it before the program first
+ * communicates.
  */
 #ifndef PIN_PREFILL_H
 #define PIN_PREFILL_H
@@ -9,16 +9,16 @@
 #include "regpool/registry.h"
 
 /*
- * Who makes free memory of so many bytes, in one piece: its address, or NULL. Once, from the
- * constructor.
+ * Sets the function that allocates a free range of the heap: it returns the address of
+ * `n_bytes` in one piece, or NULL. Called once, from the constructor.
  */
 void pin_prefill_init(char *(*make)(size_t n_bytes));
 
 /*
- * A class of a domain was armed: with the first one the memory is made and touched, by several
- * threads, on the memory node of this one, and with each it is registered. One line if there
- * is no room for it. Not from inside malloc.
+ * Call when an access set was armed. The first time, allocates the memory and touches it with
+ * several threads, on the memory node of the caller. Each time, registers it. Logs if there is
+ * no room. Must not be called from inside malloc.
  */
-void pin_prefill(struct pin_domain *domain, struct pin_class *keys);
+void pin_prefill(struct pin_domain *domain, struct pin_access_set *set);
 
 #endif

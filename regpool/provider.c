@@ -13,10 +13,10 @@
 
 typedef void function(void);
 
-/* The provider's own, of the same name and type as one of those below. */
+/* The provider's function of the same name and type as a function below. */
 #define PROVIDER(context, name) ((__typeof__(&name))(function *)(context)->ops._compat_##name)
 
-/* What a provider is given begins with what the program has (struct verbs_mr, rdma-core). */
+/* The structure a provider gets begins with the program's (struct verbs_mr in rdma-core). */
 static int dereg_mr(struct ibv_mr *mr)
 {
 	return pin_mr_deregister_by(mr, PROVIDER(mr->context, dereg_mr));
@@ -30,7 +30,9 @@ static int rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 	return PROVIDER(mr->context, rereg_mr)(mr, flags, pd, addr, length, access);
 }
 
-/* Comes by here twice: pin_domain_dealloc() calls libibverbs once the PD has no memory region.
+/*
+ * Called twice: once its memory regions are gone, pin_domain_dealloc() calls libibverbs'
+ * function, which calls this one again.
  */
 static int dealloc_pd(struct ibv_pd *pd)
 {
@@ -41,30 +43,30 @@ static int dealloc_pd(struct ibv_pd *pd)
 	return PROVIDER(pd->context, dealloc_pd)(pd);
 }
 
-struct place {
+struct hook {
 	function *theirs, *ours;
 	function **at;
 };
 
-/* Finds the one word that is the provider's function, or ours by now. */
-static bool find(struct place *place, function **words, size_t n)
+/* Finds the only word that holds the provider's function, or ours already. */
+static bool find_word(struct hook *hook, function **words, size_t n)
 {
 	size_t n_found = 0;
 
 	for (size_t i = 0; i < n; i++)
-		if (words[i] == place->theirs || words[i] == place->ours) {
-			place->at = &words[i];
+		if (words[i] == hook->theirs || words[i] == hook->ours) {
+			hook->at = &words[i];
 			n_found++;
 		}
-	return place->theirs && n_found == 1;
+	return hook->theirs && n_found == 1;
 }
 
-/* In what libibverbs has allocated for itself, so malloc knows how much there is. */
-static bool take(struct ibv_context *context)
+/* libibverbs has allocated its private memory with malloc, which knows the size. */
+static bool hook_context(struct ibv_context *context)
 {
 	struct verbs_context *extended = verbs_get_ctx_op(context, priv);
 	const struct ibv_context_ops *ops = &context->ops;
-	struct place places[] = {
+	struct hook places[] = {
 		{(function *)ops->_compat_dereg_mr, (function *)dereg_mr, NULL},
 		{(function *)ops->_compat_rereg_mr, (function *)rereg_mr, NULL},
 		{(function *)ops->_compat_dealloc_pd, (function *)dealloc_pd, NULL},
@@ -72,30 +74,29 @@ static bool take(struct ibv_context *context)
 	function **words;
 
 	if (!extended)
-		return true; /* none of libibverbs */
+		return true; /* not made by libibverbs */
 	if (!pin_reserve_contains(extended->priv))
 		return false;
 	words = (function **)extended->priv;
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(places); i++)
-		if (!find(&places[i], words, malloc_usable_size(words) / sizeof *words))
+		if (!find_word(&places[i], words, malloc_usable_size(words) / sizeof *words))
 			return false;
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(places); i++)
 		*places[i].at = places[i].ours;
 	return true;
 }
 
-void pin_provider_take(struct ibv_context *context)
+void pin_provider_hook(struct ibv_context *context)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static pthread_mutex_t hook_lock = PTHREAD_MUTEX_INITIALIZER;
 	bool taken;
 
-	pthread_mutex_lock(&lock);
-	taken = take(context);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_lock(&hook_lock);
+	taken = hook_context(context);
+	pthread_mutex_unlock(&hook_lock);
 	if (!taken)
-		pin_warn_once(
-			"what libibverbs calls of %s is not where it was up to now: a "
-			"program that finds ibv_dereg_mr with dlsym must be left out with "
-			"PINALLOC_RESTRICT",
-			context->device->name);
+		pin_warn_once("the provider functions of %s are not where libibverbs is known "
+			      "to store them: exclude programs that find ibv_dereg_mr with "
+			      "dlsym, with PINALLOC_RESTRICT",
+			      context->device->name);
 }

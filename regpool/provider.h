@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What libibverbs asks of a device's provider when somebody calls its own functions past the
- * interposers: because they were found with dlsym(), or by a library of a scope of its own
- * (RTLD_DEEPBIND). The real ibv_dereg_mr() reads of a proxy what the provider's copy has, and
- * hands it to the provider, which would deregister the heap's memory region and free() the
- * proxy. So the functions of the provider that may be given a proxy, or a PD with such memory
- * regions, are taken over in each context.
+ * Hooks the functions of a device's provider, for calls that reach libibverbs' own functions
+ * and bypass the interposers: those found with dlsym(), or made by a library loaded with
+ * RTLD_DEEPBIND. The real ibv_dereg_mr() would pass a proxy to the provider, which would
+ * deregister the heap's memory region and free() the proxy. So in each context the provider's
+ * functions that may be given a proxy, or a PD with such memory regions, are replaced.
  *
- * libibverbs keeps them in memory whose layout changes from release to release. But it leaves
- * each in the public ibv_context.ops as well, as "_compat_…", and of those it makes no use: the
- * one word of the private memory that is the same is the one to change, and what is public
- * stays to be called from here.
+ * libibverbs keeps the function pointers in private memory whose layout differs between
+ * releases. But it also stores each in the public ibv_context.ops, as "_compat_...", which it
+ * does not use. The one word of the private memory with the same value is the one to replace,
+ * and the public copy stays available for calls from here.
  */
 #ifndef PIN_PROVIDER_H
 #define PIN_PROVIDER_H
@@ -18,9 +17,9 @@
 #include "regpool/ibverbs.h"
 
 /*
- * Takes them over in a context, before a PD of it has a memory region. Idempotent. When they
- * are not found, nothing is changed, and it is said once. Thread-safe.
+ * Replaces them in a context, before a PD of it has a memory region. If they are not found,
+ * changes nothing and logs that once. Idempotent. Thread-safe.
  */
-void pin_provider_take(struct ibv_context *context);
+void pin_provider_hook(struct ibv_context *context);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Proxies live in a table of their own, so that one is known by its address and
- * nothing is read of a pointer that is not ours.
+ * All proxies are in one table and are recognised by address: a pointer that is not ours is
+ * never read.
  */
 #include <config.h>
 
@@ -12,40 +12,41 @@
 
 #define MOST_PROXIES ((size_t)1 << 22)
 
-static struct pin_table table;
+static struct pin_table proxies;
 static _Atomic uint32_t ever_used;
 
 /*
- * Free ones, a list a lane. In a head, below, the index + 1 of the first; above, a
- * count that changes at every step, so that a head that went and came back is noticed.
+ * Free proxies, one list for each lane. The lower half of a head is the index + 1 of the first;
+ * the upper half counts changes, so that compare-and-exchange notices a head that was removed
+ * and came back (ABA).
  */
 static struct free_list {
 	_Atomic uint64_t head;
 } PIN_LANE_ALIGNED free_lists[PIN_LANES];
 
-#define STEP ((uint64_t)1 << 32)
+#define COUNT_UNIT ((uint64_t)1 << 32)
 
-/* The head that follows when `first` (index + 1, or 0) is the first. */
+/* The next value of a head when `first` (index + 1, or 0) becomes the first. */
 static uint64_t head_after(uint64_t head, uint32_t first)
 {
-	return ((head & ~(STEP - 1)) + STEP) | first;
+	return ((head & ~(COUNT_UNIT - 1)) + COUNT_UNIT) | first;
 }
 
-/* Fewer where the address space is limited. */
-static void init(void)
+/* Smaller where address space is limited. */
+static void init_proxies(void)
 {
 	size_t n = MOST_PROXIES;
 
-	while (n > 1 && pin_table_init(&table, sizeof(struct pin_proxy), n))
+	while (n > 1 && pin_table_init(&proxies, sizeof(struct pin_proxy), n))
 		n /= 2;
 }
 
-static struct pin_proxy *at(uint32_t i)
+static struct pin_proxy *proxy_at(uint32_t i)
 {
-	return pin_table_at(&table, struct pin_proxy, i);
+	return pin_table_at(&proxies, struct pin_proxy, i);
 }
 
-static struct pin_proxy *pop(struct free_list *list)
+static struct pin_proxy *pop_free(struct free_list *list)
 {
 	uint64_t head = atomic_load_explicit(&list->head, memory_order_acquire);
 	uint32_t rest;
@@ -55,33 +56,33 @@ static struct pin_proxy *pop(struct free_list *list)
 
 		if (!first)
 			return NULL;
-		rest = atomic_load_explicit(&at(first - 1)->next, memory_order_relaxed);
+		rest = atomic_load_explicit(&proxy_at(first - 1)->next, memory_order_relaxed);
 	} while (!atomic_compare_exchange_weak(&list->head, &head, head_after(head, rest)));
-	return at((uint32_t)head - 1);
+	return proxy_at((uint32_t)head - 1);
 }
 
 /*
- * From another lane's list. Where some threads register and others deregister, the
- * first would use up new proxies and the others pile them up.
+ * Takes a proxy from another lane's list. Without this, if some threads register and others
+ * deregister, the former would use new proxies and the latter pile them up.
  */
-static PIN_COLD struct pin_proxy *pop_elsewhere(unsigned lane)
+static PIN_COLD struct pin_proxy *pop_from_other_lanes(unsigned lane)
 {
 	struct pin_proxy *proxy = NULL;
 
 	for (unsigned i = 1; i < PIN_LANES && !proxy; i++)
-		proxy = pop(&free_lists[(lane + i) % PIN_LANES]);
+		proxy = pop_free(&free_lists[(lane + i) % PIN_LANES]);
 	return proxy;
 }
 
-static struct pin_proxy *take_unused(void)
+static struct pin_proxy *allocate_unused(void)
 {
 	uint32_t i = atomic_load(&ever_used);
 
 	do {
-		if (pin_table_ensure(&table, (size_t)i + 1))
+		if (pin_table_ensure(&proxies, (size_t)i + 1))
 			return NULL;
 	} while (!atomic_compare_exchange_weak(&ever_used, &i, i + 1));
-	return at(i);
+	return proxy_at(i);
 }
 
 struct pin_proxy *pin_proxy_new(void)
@@ -90,12 +91,12 @@ struct pin_proxy *pin_proxy_new(void)
 	unsigned lane = pin_lane();
 	struct pin_proxy *proxy;
 
-	pthread_once(&once, init);
-	proxy = pop(&free_lists[lane]);
+	pthread_once(&once, init_proxies);
+	proxy = pop_free(&free_lists[lane]);
 	if (!proxy)
-		proxy = pop_elsewhere(lane);
+		proxy = pop_from_other_lanes(lane);
 	if (!proxy)
-		proxy = take_unused();
+		proxy = allocate_unused();
 	if (proxy)
 		atomic_store_explicit(&proxy->live, true, memory_order_relaxed);
 	return proxy;
@@ -103,7 +104,7 @@ struct pin_proxy *pin_proxy_new(void)
 
 void pin_proxy_free(struct pin_proxy *proxy)
 {
-	uint32_t index = (uint32_t)((size_t)((char *)proxy - table.base) / sizeof *proxy) + 1;
+	uint32_t index = (uint32_t)((size_t)((char *)proxy - proxies.base) / sizeof *proxy) + 1;
 	struct free_list *list = &free_lists[pin_lane()];
 	uint64_t head = atomic_load(&list->head);
 
@@ -127,9 +128,9 @@ void pin_proxy_fill(struct pin_proxy *proxy, const struct ibv_mr *template,
 
 struct pin_proxy *pin_proxy_of(const struct ibv_mr *mr)
 {
-	size_t offset = (size_t)((const char *)mr - table.base);
+	size_t offset = (size_t)((const char *)mr - proxies.base);
 
-	if (!table.base || offset >= table.committed * sizeof(struct pin_proxy))
+	if (!proxies.base || offset >= proxies.committed * sizeof(struct pin_proxy))
 		return NULL;
 	return (struct pin_proxy *)(uintptr_t)mr;
 }

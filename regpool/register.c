@@ -14,18 +14,19 @@
 #include <malloc.h>
 
 /*
- * What libibverbs keeps behind the public struct ibv_mr (struct verbs_mr in
- * rdma-core 44, libibverbs/driver.h) and may always be read.
+ * What libibverbs keeps behind the public struct ibv_mr (struct verbs_mr in rdma-core 44,
+ * libibverbs/driver.h): this much can always be read.
  */
 #define VERBS_MR_BYTES 56
 
-/* Errno values no registration has. */
+/* Errors of our own, with values that no registration returns. */
 #define TOO_LARGE  EFBIG
 #define OVER_LIMIT EDQUOT
 
-static _Atomic uint32_t releases; /* MRs given back, for requests that failed */
+static _Atomic uint32_t
+	releases; /* memory regions deregistered; see pin_register_note_release() */
 
-void pin_register_released(void)
+void pin_register_note_release(void)
 {
 	atomic_fetch_add(&releases, 1);
 }
@@ -35,52 +36,50 @@ uint32_t pin_register_releases(void)
 	return atomic_load(&releases);
 }
 
-/* The provider allocated it with malloc, so malloc knows how much there is. */
+/* Providers allocate their structure with malloc, which knows its size. */
 uint32_t pin_register_readable_bytes(struct ibv_mr *mr)
 {
 	return pin_reserve_contains(mr) ? (uint32_t)malloc_usable_size(mr) : VERBS_MR_BYTES;
 }
 
-static uint32_t node_of(struct pin_range range)
+static uint32_t node_of_range(struct pin_range range)
 {
 	const struct pin_span *span = pin_span_find((void *)range.start, 1);
 
 	return span ? span->node : 0;
 }
 
-static void say_locked_up(const struct pin_domain *domain, size_t limit)
+static void warn_memlock_reached(const struct pin_domain *domain, size_t limit)
 {
-	pin_warn_once(
-		"the heap's share of locked memory on %s is used up, %s of ulimit -l: memory "
-		"regions nobody uses give way, and requests that do not fit go to libibverbs "
-		"until it is raised",
-		domain->device, PIN_SIZE(limit));
+	pin_warn_once("the heap's share of locked memory on %s is used up, %s of ulimit -l: "
+		      "idle memory regions are deregistered, and requests that do not fit go "
+		      "to libibverbs; raise ulimit -l",
+		      domain->device, PIN_SIZE(limit));
 }
 
-static void say_pinned_up(const struct pin_domain *domain, size_t limit)
+static void warn_pinned_reached(const struct pin_domain *domain, size_t limit)
 {
-	bool ours = pin_options.max_pinned == PIN_PINNED_AUTO;
+	bool is_automatic = pin_options.max_pinned == PIN_PINNED_AUTO;
 
-	pin_warn_once(
-		"the heap has pinned on %s what it may, %s by %s: memory regions nobody uses "
-		"give way, and requests that do not fit go to libibverbs%s",
-		domain->device, PIN_SIZE(limit),
-		ours ? "the memory there is for this process" : "PINALLOC_MAX_PINNED",
-		ours ? " unless PINALLOC_MAX_PINNED says otherwise" : " until it is raised");
+	pin_warn_once("the heap has reached its limit on pinned memory on %s, %s%s: idle "
+		      "memory regions are deregistered, and requests that do not fit go to "
+		      "libibverbs; PINALLOC_MAX_PINNED sets another",
+		      domain->device, PIN_SIZE(limit),
+		      is_automatic ? " (3/4 of RAM or cgroup)" : "");
 }
 
-/* Whichever limit it is that has less room. */
-static void say_used_up(const struct pin_domain *domain, size_t length)
+/* Names the limit that has less room. */
+static void warn_limit_reached(const struct pin_domain *domain, size_t length)
 {
 	size_t locked = pin_budget_locked_limit();
 
 	if (locked != SIZE_MAX && (length > locked || pin_pool.registered > locked - length))
-		say_locked_up(domain, locked);
+		warn_memlock_reached(domain, locked);
 	else
-		say_pinned_up(domain, pin_budget_pinned_limit());
+		warn_pinned_reached(domain, pin_budget_pinned_limit());
 }
 
-/* Within the budget. */
+/* Registers if the budget allows it. */
 static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
 				struct pin_range range, int *error)
 {
@@ -92,17 +91,17 @@ static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
 	*error = length > domain->max_mr_size ? TOO_LARGE : OVER_LIMIT;
 	if (*error == TOO_LARGE || !pd)
 		return NULL;
-	if (!pin_budget_take(range)) {
-		say_used_up(domain, length);
+	if (!pin_budget_reserve(range)) {
+		warn_limit_reached(domain, length);
 		return NULL;
 	}
 	pin_watch_range(range);
-	entered = pin_node_enter(node_of(range));
+	entered = pin_node_enter(node_of_range(range));
 	mr = pin_ibverbs()->reg_mr_iova2(pd, (void *)range.start, length, range.start, access);
 	*error = errno;
 	pin_node_leave(entered);
 	if (!mr)
-		pin_budget_give(range);
+		pin_budget_release(range);
 	return mr;
 }
 
@@ -116,7 +115,7 @@ struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
 	atomic_fetch_add(&pin_pool.created, 1);
 	atomic_fetch_add(&domain->created, 1);
 	atomic_fetch_add(&domain->registered, pin_range_length(range));
-	pin_level_peak(&domain->registered, &domain->registered_peak);
+	pin_pool_update_peak(&domain->registered, &domain->registered_peak);
 	return mr;
 }
 
@@ -125,15 +124,17 @@ bool pin_register_lacks_room(int error)
 	return error == OVER_LIMIT || pin_ibverbs_out_of_room(error);
 }
 
-void pin_register_say_failed(const struct pin_domain *domain, struct pin_range range, int error)
+void pin_register_log_failure(const struct pin_domain *domain, struct pin_range range,
+			      int error)
 {
 	size_t length = pin_range_length(range);
 
 	atomic_fetch_add(&pin_pool.refused, 1);
 	if (error == OVER_LIMIT)
-		return; /* said */
+		return; /* try_range() has logged it */
 	if (error == TOO_LARGE)
-		pin_warn_once("cannot pin %s of the heap on %s: its memory regions end at %s; "
+		pin_warn_once("cannot pin %s of the heap on %s: the adapter limits memory "
+			      "regions to %s; "
 			      "such requests go to libibverbs",
 			      PIN_SIZE(length), domain->device, PIN_SIZE(domain->max_mr_size));
 	else
@@ -146,16 +147,17 @@ void pin_register_note_gone(struct pin_domain *domain, struct pin_range range)
 {
 	atomic_fetch_add(&pin_pool.destroyed, 1);
 	atomic_fetch_sub(&domain->registered, pin_range_length(range));
-	pin_budget_give(range);
-	pin_register_released();
+	pin_budget_release(range);
+	pin_register_note_release();
 }
 
-bool pin_register_undo(struct pin_domain *domain, struct ibv_mr *mr, struct pin_range range)
+bool pin_register_deregister(struct pin_domain *domain, struct ibv_mr *mr,
+			     struct pin_range range)
 {
 	int error = pin_ibverbs()->dereg_mr(mr);
 
 	if (error) {
-		pin_warn("%s of the heap at %p cannot be deregistered on %s: %s",
+		pin_warn("cannot deregister %s of the heap at %p on %s: %s",
 			 PIN_SIZE(pin_range_length(range)), (void *)range.start, domain->device,
 			 strerrordesc_np(error));
 		return false;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Only what is in memory is registered ahead: registering anything else would make it
- * resident, and decide its memory node, before its user has. The kernel does not tell when
- * that is so; the thread looks when the heap has grown, when somebody has registered something,
- * and from time to time, more and more seldom.
+ * Only resident memory is registered ahead. Registering other memory would make it resident,
+ * and place it on a memory node, before its user does. The kernel does not say when memory
+ * becomes resident, so the thread looks when the heap has grown, when something was registered,
+ * and otherwise from time to time at growing intervals.
  */
 #include <config.h>
 
@@ -21,45 +21,51 @@
 #include <pthread.h>
 #include <string.h>
 
-/* Between two looks. Beyond the last there are none until something happens. */
+/* Pauses between looks. After the last one the thread sleeps until something happens. */
 #define FIRST_PAUSE_MS 4
 #define LAST_PAUSE_MS  4096
 
-/* At most so small a share of its time the thread looks, but it rests no longer than that. */
+/*
+ * Looking takes at most this share of the thread's time, unless the pause would be longer than
+ * LAST_PAUSE_MS.
+ */
 #define SHARE_OF_TIME 128
 
 /*
- * Memory that is being filled would be registered piece by piece: that waits until nothing was
- * new for so long, but no longer than for the other.
+ * Memory that is being filled would be registered piece by piece. So registration waits until
+ * no page became resident for QUIET_MS, but no longer than DUE_MS.
  */
 #define QUIET_MS 50
 #define DUE_MS	 1000
 
-/* Where more is not pinned two threads work, if there are processors for them. */
+/* With more unregistered memory than this, two threads work, if there are two processors. */
 #define MUCH (512 * PIN_MIB)
 
-/* One look at the whole heap. */
+/* One pass over the whole heap. */
 struct pass {
-	bool is_due;   /* what is new need not wait */
-	bool is_quiet; /* nothing was new for a while before it */
+	bool is_due;   /* new resident memory is registered at once */
+	bool is_quiet; /* no page became resident for QUIET_MS before it */
 	unsigned n_parts;
-	_Atomic size_t n_new; /* granules newly seen to be in memory */
-	_Atomic uint64_t ns;  /* in looking, of all processors */
+	_Atomic size_t n_new; /* granules newly seen to be resident */
+	_Atomic uint64_t ns;  /* nanoseconds spent looking, on all processors */
 };
 
-/* Lock-free: by the time something is done it is looked at again. */
-static bool is_covered(void *keys, size_t granule)
+/* Reads without a lock: the result is checked again under it. */
+static bool is_covered(void *set, size_t granule)
 {
-	return pin_keys_covering(keys, (void *)pin_granule_start(granule)) != PIN_NO_ENTRY;
+	return pin_keys_covering(set, (void *)pin_granule_start(granule)) != PIN_NO_ENTRY;
 }
 
-/* The next resident memory in a cell that nothing has, behind another; empty at its end. */
-static struct pin_range next_stretch(struct pin_class *keys, struct pin_range cell,
+/*
+ * The next range of a cell, after `last`, that is resident and not registered; empty at the end
+ * of the cell.
+ */
+static struct pin_range next_stretch(struct pin_access_set *set, struct pin_range cell,
 				     struct pin_range last)
 {
 	for (uintptr_t p = last.end; p < cell.end; p += PIN_GRANULE) {
 		struct pin_range none = {p, p}, rest = {p, cell.end};
-		struct pin_range range = pin_choice_around(none, rest, is_covered, keys);
+		struct pin_range range = pin_choice_around(none, rest, is_covered, set);
 
 		if (range.end > p)
 			return range;
@@ -67,7 +73,7 @@ static struct pin_range next_stretch(struct pin_class *keys, struct pin_range ce
 	return (struct pin_range){cell.end, cell.end};
 }
 
-/* Whether all of a range is known to be in memory, by whoever has looked. */
+/* Whether all of a range was seen to be resident. */
 static bool is_resident(struct pin_range range)
 {
 	struct pin_range none = {range.start, range.start};
@@ -75,62 +81,61 @@ static bool is_resident(struct pin_range range)
 	return pin_choice_around(none, range, NULL, NULL).end == range.end;
 }
 
-/* With the domain's lock; a domain without a PD is not armed. */
-static bool is_worked_on(struct pin_class *keys)
+/* Caller holds the domain's lock. A domain without a PD is not armed. */
+static bool is_worked_on(struct pin_access_set *set)
 {
-	return keys->armed && !keys->ahead;
+	return set->armed && !set->ahead;
 }
 
 /*
- * Registers one range. The domain's lock is let go in between, so that a PD can be deallocated
- * after one at the latest. A failure ends working ahead for this class, and so does that
- * something had to give way, or the two would chase each other; memory is then registered when
- * it is asked for. Returns whether it goes on.
+ * Registers one range. The domain's lock is released after each range, so that deallocating a
+ * PD waits for one registration at most. Stops for good for this set if the registration fails,
+ * or if anything was evicted: otherwise the registrar and eviction would undo each other's
+ * work. Returns whether to continue.
  */
-static bool register_stretch(struct pin_domain *domain, struct pin_class *keys,
+static bool register_stretch(struct pin_domain *domain, struct pin_access_set *set,
 			     struct pin_range range)
 {
 	bool worked_on, goes_on;
 
 	pthread_rwlock_rdlock(&domain->lock);
-	/* All of it may be another's by now. */
-	worked_on = is_worked_on(keys);
+	/* The domain may have been disarmed, or be another PD's, by now. */
+	worked_on = is_worked_on(set);
 	goes_on = worked_on && !pin_pool_off() && !pin_pool.evicted &&
-		  pin_keys_prepare_ahead(domain, keys, range);
+		  pin_keys_prepare_ahead(domain, set, range);
 	if (worked_on && !goes_on)
-		keys->ahead = PIN_AHEAD_NEVER;
+		set->ahead = PIN_AHEAD_NEVER;
 	pthread_rwlock_unlock(&domain->lock);
 	return goes_on;
 }
 
 /*
- * A cell that is whole gets one memory region, once, for ranges across those it has. Until
- * then only what none has is registered, when it does not become more any longer.
+ * A cell that is completely resident gets one memory region over all of it. Until then only
+ * what is not registered yet is, once no more of it becomes resident.
  */
-static bool register_cell(struct pin_domain *domain, struct pin_class *keys,
+static bool register_cell(struct pin_domain *domain, struct pin_access_set *set,
 			  struct pin_range cell, bool is_quiet)
 {
 	struct pin_range range = {cell.start, cell.start};
 	bool goes_on = true;
 
 	if (is_resident(cell))
-		return register_stretch(domain, keys, cell);
-	while (is_quiet && goes_on &&
-	       (range = next_stretch(keys, cell, range)).start < cell.end)
-		goes_on = register_stretch(domain, keys, range);
+		return register_stretch(domain, set, cell);
+	while (is_quiet && goes_on && (range = next_stretch(set, cell, range)).start < cell.end)
+		goes_on = register_stretch(domain, set, range);
 	return goes_on;
 }
 
-/* A chunk is as large as a cell can be. */
-static void register_chunk(struct pin_domain *domain, struct pin_class *keys,
+/* A chunk is as large as the largest cell. */
+static void register_chunk(struct pin_domain *domain, struct pin_access_set *set,
 			   const struct pin_span *span, struct pin_range chunk, bool is_quiet)
 {
 	struct pin_range first, cell;
 
-	for (uintptr_t p = chunk.start; p < chunk.end && !keys->ahead; p = cell.end) {
+	for (uintptr_t p = chunk.start; p < chunk.end && !set->ahead; p = cell.end) {
 		first = (struct pin_range){p, p + PIN_GRANULE};
-		cell = pin_choice_tile(span, first, keys->cell);
-		if (!register_cell(domain, keys, cell, is_quiet))
+		cell = pin_choice_tile(span, first, set->cell);
+		if (!register_cell(domain, set, cell, is_quiet))
 			return;
 	}
 }
@@ -138,26 +143,26 @@ static void register_chunk(struct pin_domain *domain, struct pin_class *keys,
 static void visit(struct pass *pass, const struct pin_span *span, struct pin_range chunk)
 {
 	uint64_t began = pin_os_now_ns();
-	size_t n_new = pin_granules_look(chunk);
+	size_t n_new = pin_granules_probe(chunk);
 	bool is_quiet = pass->is_due || (pass->is_quiet && !n_new);
 
 	atomic_fetch_add(&pass->ns, pin_os_now_ns() - began);
 	atomic_fetch_add(&pass->n_new, n_new);
 	for (uint32_t i = 0; i < pin_registry_count(); i++)
-		for (struct pin_class *keys = NULL;
-		     (keys = pin_class_next(pin_registry_at(i), keys));)
-			register_chunk(pin_registry_at(i), keys, span, chunk, is_quiet);
+		for (struct pin_access_set *set = NULL;
+		     (set = pin_access_set_next(pin_registry_at(i), set));)
+			register_chunk(pin_registry_at(i), set, span, chunk, is_quiet);
 }
 
 /*
- * This part's chunks of a span, the last one first: memory that was made last is asked for
- * next, and what the first request has begun is left to that.
+ * Visits this part's chunks of a span, from the last one down: the newest memory is likely to
+ * be requested next, and the first request leaves its own surroundings to itself.
  */
 static void visit_span(struct pass *pass, const struct pin_span *span, unsigned part)
 {
 	struct pin_range all = pin_range_of_span(span), chunk;
 
-	if (all.end == all.start || pin_granules_reach(all.end))
+	if (all.end == all.start || pin_granules_ensure(all.end))
 		return;
 	for (chunk = all; chunk.end > all.start; chunk.end = chunk.start) {
 		size_t number = (chunk.end - 1 - pin_reserve.base) / PIN_CELL;
@@ -176,13 +181,13 @@ static void visit_part(void *pass, unsigned part)
 		visit_span(pass, pin_span_get(i), part);
 }
 
-/* What its users had kept so far goes. */
-static void sweep(struct pin_domain *domain)
+/* Deregisters leftovers whose users are gone. */
+static void sweep_domain(struct pin_domain *domain)
 {
 	pthread_rwlock_rdlock(&domain->lock);
-	for (struct pin_class *keys = NULL; (keys = pin_class_next(domain, keys));)
-		if (keys->armed)
-			pin_places_sweep(domain, keys, (struct pin_range){0, 0});
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
+		if (set->armed)
+			pin_places_sweep(domain, set, (struct pin_range){0, 0});
 	pthread_rwlock_unlock(&domain->lock);
 }
 
@@ -191,7 +196,7 @@ static void do_pass(struct pass *pass)
 	bool is_much = pin_span_bytes() > pin_pool.pinned + MUCH;
 
 	for (uint32_t i = 0; i < pin_registry_count(); i++)
-		sweep(pin_registry_at(i));
+		sweep_domain(pin_registry_at(i));
 	pass->n_new = pass->ns = 0;
 	pass->n_parts = is_much && pin_os_processors() > 1 ? 2 : 1;
 	if (pass->n_parts > 1)
@@ -200,7 +205,7 @@ static void do_pass(struct pass *pass)
 		visit_part(pass, 0);
 }
 
-/* Whether all of the heap is known to be in memory. */
+/* Whether all of the heap was seen to be resident. */
 static bool is_all_resident(void)
 {
 	for (uint32_t i = 0; i < pin_span_count(); i++)
@@ -210,8 +215,8 @@ static bool is_all_resident(void)
 }
 
 /*
- * How long to wait after a look for something to happen: twice as long as the last time,
- * unless something has happened or is to be done; for ever when all is in memory.
+ * Milliseconds to wait for something to happen after a pass: twice the last pause, or the
+ * shortest if something happened or work is left; for ever if all is resident.
  */
 static uint64_t next_pause(uint64_t last, bool is_done)
 {
@@ -220,7 +225,7 @@ static uint64_t next_pause(uint64_t last, bool is_done)
 	return is_done && last ? 2 * last : FIRST_PAUSE_MS;
 }
 
-/* Whatever happens, so long is not looked again after that took so many nanoseconds. */
+/* The pause to make in any case after a pass that took `ns` nanoseconds. */
 static uint64_t least_pause(uint64_t ns)
 {
 	uint64_t ms = ns * SHARE_OF_TIME / 1000000;
@@ -235,15 +240,15 @@ static bool has_passed(uint64_t since_ns, uint64_t ms)
 	return pin_os_now_ns() - since_ns >= ms * 1000000;
 }
 
-/* As far as it was looked at. */
+/* Whether the pass has registered all that it saw. */
 static bool is_all_registered(const struct pass *pass)
 {
 	return pass->is_due || (pass->is_quiet && !pass->n_new);
 }
 
-static void *run(void *unused)
+static void *run_registrar(void *unused)
 {
-	/* The first pass is due: the heap that is there need not wait. */
+	/* The existing heap is registered at once. */
 	struct pass pass = {.is_due = true};
 	uint64_t pause = 0, new_at = 0, waits_from = 0;
 
@@ -265,13 +270,13 @@ static void *run(void *unused)
 	return unused;
 }
 
-static void start(void)
+static void start_registrar(void)
 {
-	int error = pin_thread_start(run, NULL, "pinalloc");
+	int error = pin_thread_start(run_registrar, NULL, "pinalloc");
 
 	if (error)
 		pin_warn("cannot start the registration thread: %s; memory is registered when "
-			 "it is first asked for",
+			 "it is first requested",
 			 strerrordesc_np(error));
 	else
 		pin_span_subscribe(pin_pool_changed);
@@ -281,6 +286,6 @@ void pin_registrar_start(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, start);
+	pthread_once(&once, start_registrar);
 	pin_pool_changed();
 }

@@ -7,16 +7,18 @@
 #include <string.h>
 
 struct pin_domain pin_registry[PIN_MAX_DOMAINS];
-/* PIN_CLASSES of each domain. Apart, so that domains stay small; there is memory for those
- * made. */
-static struct pin_table classes;
-static _Atomic uint32_t used;
-/* Guards the making of domains. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/*
+ * PIN_ACCESS_SETS for each domain, committed as domains are added. A separate table, to keep
+ * struct pin_domain small.
+ */
+static struct pin_table access_sets;
+static _Atomic uint32_t n_used;
+/* Held while a domain is added. */
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 
 uint32_t pin_registry_count(void)
 {
-	return atomic_load_explicit(&used, memory_order_acquire);
+	return atomic_load_explicit(&n_used, memory_order_acquire);
 }
 
 struct pin_domain *pin_registry_at(uint32_t i)
@@ -34,7 +36,7 @@ struct pin_domain *pin_registry_search(const struct ibv_pd *pd)
 	return NULL;
 }
 
-/* Whether the slot is free and its figures, if it has any, are of this device. */
+/* Whether the slot is free, and its statistics are of this device. */
 static bool is_free_for(struct pin_domain *domain, const char *device)
 {
 	return !atomic_load(&domain->pd) && !strcmp(domain->device, device);
@@ -46,10 +48,11 @@ static bool init_slot(struct pin_domain *domain)
 	pthread_rwlockattr_t attributes;
 	bool failed;
 
-	if (!classes.base &&
-	    pin_table_init(&classes, PIN_CLASSES * sizeof(struct pin_class), PIN_MAX_DOMAINS))
+	if (!access_sets.base &&
+	    pin_table_init(&access_sets, PIN_ACCESS_SETS * sizeof(struct pin_access_set),
+			   PIN_MAX_DOMAINS))
 		return false;
-	if (pin_table_ensure(&classes, i + 1))
+	if (pin_table_ensure(&access_sets, i + 1))
 		return false;
 
 	pthread_rwlockattr_init(&attributes);
@@ -57,17 +60,18 @@ static bool init_slot(struct pin_domain *domain)
 				      PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	failed = pthread_rwlock_init(&domain->lock, &attributes);
 	pthread_rwlockattr_destroy(&attributes);
-	domain->classes = pin_table_at(&classes, struct pin_class, i * PIN_CLASSES);
+	domain->access_sets = pin_table_at(&access_sets, struct pin_access_set,
+					   i * PIN_ACCESS_SETS);
 	return !failed;
 }
 
 /*
- * That of an earlier PD on the same device, so that finding one stays quick and
- * the report adds up; else a new one; else, when there are no more, any.
+ * Prefers the slot of an earlier PD on the same device, so that searches stay short and the
+ * report adds up. Then a new slot, and when there are no more, any free one.
  */
 static struct pin_domain *free_slot(const char *device)
 {
-	uint32_t n = atomic_load(&used);
+	uint32_t n = atomic_load(&n_used);
 
 	for (uint32_t i = 0; i < n; i++)
 		if (is_free_for(&pin_registry[i], device))
@@ -85,33 +89,34 @@ static const char *device_of(const struct ibv_pd *pd)
 	return pd->context && pd->context->device ? pd->context->device->name : "?";
 }
 
-/* With the registry. */
-static void make(struct ibv_pd *pd, unsigned access)
+/* Caller holds the registry's lock. */
+static void make_domain(struct ibv_pd *pd, unsigned access)
 {
 	struct pin_domain *domain = free_slot(device_of(pd));
 
 	if (!domain) {
-		pin_warn_once("no room for one more protection domain: libibverbs serves it");
+		pin_warn_once(
+			"no room for another protection domain: its requests go to libibverbs");
 		return;
 	}
 	pin_format(domain->device, sizeof domain->device, "%s", device_of(pd));
-	atomic_store(&domain->lookup, &domain->classes[pin_class_of(access)]);
+	atomic_store(&domain->lookup_set, &domain->access_sets[pin_access_set_index(access)]);
 	atomic_store(&domain->context, pd->context);
 	atomic_store_explicit(&domain->pd, pd, memory_order_release);
-	if (domain == &pin_registry[used])
-		atomic_fetch_add_explicit(&used, 1, memory_order_release);
+	if (domain == &pin_registry[n_used])
+		atomic_fetch_add_explicit(&n_used, 1, memory_order_release);
 }
 
 void pin_registry_add(struct ibv_pd *pd, unsigned access)
 {
-	pthread_mutex_lock(&lock);
-	make(pd, access);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_lock(&registry_lock);
+	make_domain(pd, access);
+	pthread_mutex_unlock(&registry_lock);
 }
 
-void pin_registry_forget(void)
+void pin_registry_reset(void)
 {
-	uint32_t n = atomic_exchange(&used, 0);
+	uint32_t n = atomic_exchange(&n_used, 0);
 
 	for (uint32_t i = 0; i < n; i++)
 		atomic_store(&pin_registry[i].pd, NULL);

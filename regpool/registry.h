@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The protection domains there are, and of each the classes of memory regions over the heap:
- * each set of rights that occurs has memory regions of its own, so that no key has a right that
- * was not asked for, nor one without order where order was.
+ * The known protection domains, and the access sets of each. An access set holds the memory
+ * regions of one domain that have exactly the same access rights, so that no key carries a
+ * right, or relaxed ordering, that was not asked for.
  *
- * The registry's lock (registry.c) and a domain's are never held together. No lock is
- * held by readers of keys, and none is ever taken under a lock of jemalloc's.
+ * The registry's lock (registry.c) and a domain's lock are never held together. Reading keys
+ * takes no lock, and none of these locks is taken under a lock of jemalloc.
  */
 #ifndef PIN_REGISTRY_H
 #define PIN_REGISTRY_H
@@ -16,82 +16,87 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* The IBV_ACCESS_* that memory regions of the heap can have; every set of them is a class. */
-#define PIN_CLASS_RIGHTS 0x10000fu
-#define PIN_CLASSES	 32
+/*
+ * The IBV_ACCESS_* flags that memory regions of the heap can have. Each combination has an
+ * access set.
+ */
+#define PIN_HEAP_ACCESS 0x10000fu
+#define PIN_ACCESS_SETS 32
 
-_Static_assert(PIN_CLASS_RIGHTS == (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-				    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-				    IBV_ACCESS_RELAXED_ORDERING),
-	       "pin_class_of() takes the last four bits and bit 20");
+_Static_assert(PIN_HEAP_ACCESS == (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+				   IBV_ACCESS_RELAXED_ORDERING),
+	       "pin_access_set_index() takes the last four bits and bit 20");
 
-/* The number of the class with exactly these rights, and the rights of one. */
-static inline unsigned pin_class_of(unsigned access)
+/* Between the index of an access set and its IBV_ACCESS_* flags. */
+static inline unsigned pin_access_set_index(unsigned access)
 {
 	return (access & 0xf) | (access >> 16 & 0x10);
 }
 
-static inline unsigned pin_class_rights(unsigned number)
+static inline unsigned pin_access_set_flags(unsigned number)
 {
 	return (number & 0xf) | (number & 0x10) << 16;
 }
 
-/* Whether verbs allow a memory region with them: remote writing needs local writing. */
-static inline bool pin_class_is_sound(unsigned access)
+/* Whether verbs accept these rights: remote writes and atomics need local write. */
+static inline bool pin_access_is_valid(unsigned access)
 {
 	return access & IBV_ACCESS_LOCAL_WRITE ||
 	       !(access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC));
 }
 
 /*
- * The registrar works on the class that is armed first, and on those that are attached. The
- * rights of others may be those of a few buffers only, and each class that has the whole heap
- * counts against locked memory once more: it waits until so many requests had to be registered.
+ * Values of pin_access_set.ahead. The registrar serves the set that is armed first, and those
+ * that are attached. Other sets may be used for a few buffers only, and registering the whole
+ * heap once more counts against locked memory again, so they start after this many requests had
+ * to be registered.
  */
 #define PIN_AHEAD_LATER 4u
 #define PIN_AHEAD_NEVER UINT32_MAX
 
-struct pin_class {
-	struct pin_table covering; /* granule of the heap → number of an entry + 1 (places.h) */
+struct pin_access_set {
+	struct pin_table covering;	/* granule → number + 1 of an entry (places.h) */
 	struct pin_table entries;	/* struct pin_entry */
-	struct pin_table registrations; /* struct pin_registration, by the same numbers */
-	struct pin_table starting;	/* granule → the first entry that starts there */
+	struct pin_table registrations; /* struct pin_registration, same numbers */
+	struct pin_table starting;	/* granule → list of the entries that start in it */
 	struct pin_table failures;	/* granule → struct pin_failure */
-	_Atomic size_t room;		/* below this number both may be touched */
-	_Atomic uint32_t n_places;	/* numbers ever used */
+	_Atomic size_t room;		/* both tables are committed below this number */
+	_Atomic uint32_t n_places;	/* entry numbers ever used */
 	_Atomic bool armed;
-	_Atomic uint32_t ahead; /* PIN_AHEAD_*, counted down; 0: the registrar works on it */
-	_Atomic size_t cell;	/* bytes: choice.h */
-	pthread_mutex_t lock;	/* see places.h; guards what follows */
-	size_t credit;		/* bytes that may be registered anew */
-	size_t longest;		/* bytes of an entry, ever */
-	uint32_t free;		/* lists of entries, see places.c: those nobody has, */
-	uint32_t leftovers;	/* and some that are kept only by their users */
+	_Atomic uint32_t ahead; /* PIN_AHEAD_*, counted down; at 0 registered ahead */
+	_Atomic size_t cell;	/* cell size in bytes (choice.h) */
+	pthread_mutex_t lock;	/* guards the following; see places.h */
+	size_t credit;		/* bytes that may be registered a second time (keys.c) */
+	size_t longest;		/* length in bytes of the longest entry ever */
+	uint32_t free;		/* lists of entries (places.c): unused ones, */
+	uint32_t leftovers;	/* and those kept only because they have users */
 };
 
 struct pin_domain {
 	_Atomic(struct ibv_pd *) pd; /* NULL: the slot is free */
 	_Atomic(const struct ibv_context *) context;
-	_Atomic uint32_t generation; /* proxies of an earlier one hold nothing */
+	_Atomic uint32_t generation; /* a proxy with an older one refers to nothing */
 	/*
-	 * Against teardown: shared while the registrar registers one range, and held
-	 * while a PD is deallocated, which goes first. Looking keys up does not take it.
+	 * Protects against deallocation of the PD: taken exclusively to arm and deallocate,
+	 * shared while the registrar registers one range. Writers go first. Look-ups do not
+	 * take it.
 	 */
 	pthread_rwlock_t lock;
-	_Atomic bool is_ending;	   /* libibverbs is deallocating the PD */
-	struct pin_class *classes; /* PIN_CLASSES of them */
-	_Atomic uint32_t known;	   /* a bit for each that was armed once and has its tables */
-	_Atomic unsigned most;	   /* rights that a class may be armed with */
-	_Atomic(struct pin_class *) lookup; /* what pinalloc_lookup() answers from */
+	_Atomic bool is_ending;		    /* libibverbs is deallocating the PD */
+	struct pin_access_set *access_sets; /* PIN_ACCESS_SETS of them */
+	_Atomic uint32_t prepared;   /* one bit for each access set that has its tables */
+	_Atomic unsigned max_access; /* the most rights a set may be armed with */
+	_Atomic(struct pin_access_set *) lookup_set; /* the set pinalloc_lookup() uses */
 	char device[64];
-	size_t max_mr_size;	  /* bytes; 0 while nobody has asked the device */
+	size_t max_mr_size;	  /* bytes; 0 until the device was asked */
 	_Atomic uint64_t created; /* real registrations, for the report */
 	_Atomic size_t registered, registered_peak;
 };
 
 #define PIN_MAX_DOMAINS 256
 
-/* Slots ever used: 0 … n - 1; never decreases, but is 0 in a forked child. */
+/* Number of slots ever used, 0 to n - 1. Never decreases, except to 0 in a forked child. */
 uint32_t pin_registry_count(void);
 struct pin_domain *pin_registry_at(uint32_t i);
 
@@ -99,13 +104,13 @@ struct pin_domain *pin_registry_at(uint32_t i);
 extern struct pin_domain pin_registry[PIN_MAX_DOMAINS];
 struct pin_domain *pin_registry_search(const struct ibv_pd *pd);
 
-/* Whether its domain is the first. Most programs have one. */
+/* Whether the PD is in the first slot: most programs have one PD. */
 static inline bool pin_registry_is_first(const struct ibv_pd *pd)
 {
 	return atomic_load_explicit(&pin_registry[0].pd, memory_order_acquire) == pd;
 }
 
-/* The domain of a PD that was seen, armed or not; else NULL. Lock-free. */
+/* The domain of a PD, armed or not. NULL if its allocation was not seen. Lock-free. */
 static inline struct pin_domain *pin_registry_find(const struct ibv_pd *pd)
 {
 	if (PIN_LIKELY(pd && pin_registry_is_first(pd)))
@@ -113,31 +118,34 @@ static inline struct pin_domain *pin_registry_find(const struct ibv_pd *pd)
 	return pin_registry_search(pd);
 }
 
-/* The rights of the domain's class, exactly. */
-static inline unsigned pin_class_access(const struct pin_domain *domain,
-					const struct pin_class *keys)
+/* The exact IBV_ACCESS_* flags of an access set of this domain. */
+static inline unsigned pin_access_set_access(const struct pin_domain *domain,
+					     const struct pin_access_set *set)
 {
-	return pin_class_rights((unsigned)(keys - domain->classes));
-}
-
-/* The next of the domain's classes that occur, behind NULL the first; NULL at their end. */
-static inline struct pin_class *pin_class_next(struct pin_domain *domain,
-					       const struct pin_class *last)
-{
-	unsigned from = last ? (unsigned)(last - domain->classes) + 1 : 0;
-	uint64_t known = atomic_load_explicit(&domain->known, memory_order_acquire);
-
-	known = known >> from << from;
-	return known ? &domain->classes[__builtin_ctzll(known)] : NULL;
+	return pin_access_set_flags((unsigned)(set - domain->access_sets));
 }
 
 /*
- * A PD was allocated or imported, and its address has no domain: makes one, not armed, where
- * look-ups are answered with these rights until that is changed.
+ * Iterates over the domain's access sets that have tables: the first if `last` is NULL, NULL at
+ * the end.
+ */
+static inline struct pin_access_set *pin_access_set_next(struct pin_domain *domain,
+							 const struct pin_access_set *last)
+{
+	unsigned from = last ? (unsigned)(last - domain->access_sets) + 1 : 0;
+	uint64_t prepared = atomic_load_explicit(&domain->prepared, memory_order_acquire);
+
+	prepared = prepared >> from << from;
+	return prepared ? &domain->access_sets[__builtin_ctzll(prepared)] : NULL;
+}
+
+/*
+ * Adds a domain, not armed, for a PD that was allocated or imported and whose address is not
+ * registered here. Its look-ups use the access set with these rights until that is changed.
  */
 void pin_registry_add(struct ibv_pd *pd, unsigned access);
 
-/* In a forked child: no PD is known any more. Async-signal-safe. */
-void pin_registry_forget(void);
+/* Forgets all PDs, in a forked child. Async-signal-safe. */
+void pin_registry_reset(void);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* More than a process has registrations. */
+/* More registrations than any process has. */
 #define MOST ((size_t)1 << 22)
 
 static char *place(const struct pin_sorted *sorted, size_t i)
@@ -13,7 +13,7 @@ static char *place(const struct pin_sorted *sorted, size_t i)
 	return sorted->table.base + i * sorted->element_size;
 }
 
-size_t pin_sorted_from(const struct pin_sorted *sorted, uintptr_t key)
+size_t pin_sorted_lower_bound(const struct pin_sorted *sorted, uintptr_t key)
 {
 	size_t low = 0, high = sorted->n;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * An array in order of the uintptr_t that each element begins with, in memory that never moves
- * and is not malloc's. Who uses it locks it.
+ * A sorted array. Its elements begin with a uintptr_t key. Its memory does not move and does
+ * not come from malloc. The caller does the locking.
  */
 #ifndef PIN_SORTED_H
 #define PIN_SORTED_H
@@ -14,13 +14,16 @@ struct pin_sorted {
 	struct pin_table table;
 };
 
-/* The index of the first element whose key is not below this one; n if there is none. */
-size_t pin_sorted_from(const struct pin_sorted *sorted, uintptr_t key);
+/* The index of the first element whose key is not less than `key`; n if there is none. */
+size_t pin_sorted_lower_bound(const struct pin_sorted *sorted, uintptr_t key);
 
-/* Element i, until the next change; NULL when there are not so many. */
+/* Element i, valid until the next change; NULL if i is out of range. */
 void *pin_sorted_at(const struct pin_sorted *sorted, size_t i);
 
-/* Puts a copy of an element there, where the order wants it. False: there is no memory. */
+/*
+ * Inserts a copy of an element before element i, which must keep the array sorted. Returns
+ * false if there is no memory.
+ */
 bool pin_sorted_insert(struct pin_sorted *sorted, size_t i, const void *element);
 
 void pin_sorted_remove(struct pin_sorted *sorted, size_t i);

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Threads of the library's own.
- */
+/* The library's own threads. */
 #ifndef PIN_THREAD_H
 #define PIN_THREAD_H
 
 /*
- * Starts a detached thread that none of the program's signals is delivered to. The
- * name has at most 15 characters. Returns 0 or an errno value.
+ * Starts a detached thread that blocks all signals. The name has at most 15 characters. Returns
+ * 0 or an errno value.
  */
 int pin_thread_start(void *(*run)(void *), void *arg, const char *name);
 
 /*
- * Does work(arg, 0) and work(arg, 1) at the same time, one of them in another thread if there
- * can be one; returns when both are done. For such threads, which no signal is delivered to.
+ * Runs work(arg, 0) and work(arg, 1) in parallel, one of them in another thread if one can be
+ * created. Returns when both are done. The caller must block all signals, as the new thread
+ * inherits its mask.
  */
 void pin_thread_halve(void (*work)(void *arg, unsigned half), void *arg);
 

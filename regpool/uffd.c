@@ -19,10 +19,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What others want of the thread; it is on their stacks while they sleep. */
-struct order {
-	struct order *next;
-	void (*carry_out)(struct order *);
+/* A request to the thread, on the stack of the thread that sleeps for it. */
+struct request {
+	struct request *next;
+	void (*perform)(struct request *);
 	unsigned n;
 	uint32_t ticket;
 	uintptr_t start;
@@ -32,32 +32,33 @@ struct order {
 };
 
 static struct descriptor {
-	int fd; /* + 1; 0: not open */
+	int fd; /* file descriptor + 1; 0: not open */
 	uint32_t ticket;
-	bool waits; /* a message in it waits to be asked for, since: */
+	bool waits; /* a message waits to be asked for, since: */
 	uint64_t since_ns;
 } descriptors[PIN_UFFDS];
 
-static const struct pin_uffd_user *user;
-static int events_fd, bell_fd, pagemap;
-static _Atomic(struct order *) orders;
+static const struct pin_uffd_callbacks *callbacks;
+static int events_fd, wake_fd, pagemap;
+static _Atomic(struct request *) requests;
 /*
- * A page that is watched as well: to discard it wakes the thread, and returns when the thread
- * has taken the message. So a caller needs no descriptor that the program might close or take
- * for its own. Behind it is one that nobody can read.
+ * A watched page that wakes the thread: discarding it makes a message, and the call returns
+ * when the thread has read that. So other threads need no descriptor, which the program might
+ * close or mistake for its own. The page behind it is not readable; see is_watched().
  */
-static char *bell;
+static char *wake_page;
 
-/* 0 while the thread starts; failed, by an errno value, where it could not, or cannot go on. */
+/* 0 while the thread starts. FAILED, with errno in `failure`, if it cannot start or continue.
+ */
 enum { STARTED = 1, FAILED };
 static _Atomic uint32_t state;
 static int failure;
 static pid_t owner;
 
-static int opened(void)
+static int open_uffd(void)
 {
 	struct uffdio_api api = {.api = UFFD_API, .features = PIN_UFFD_EVENTS};
-	/* Faults of the kernel's own are not wanted: without them it needs no privilege. */
+	/* Kernel faults are not needed; without them it takes no privilege. */
 	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
 	int error;
 
@@ -69,10 +70,10 @@ static int opened(void)
 }
 
 /*
- * Write-protection mode, in which only pages that were asked for fault, and none is: the other
- * modes would take the faults of memory that is new.
+ * Write-protection mode, in which only pages that were protected fault, and none is. The other
+ * modes would intercept the first access to new pages.
  */
-static int protect(int fd, uintptr_t start, size_t length)
+static int register_pages(int fd, uintptr_t start, size_t length)
 {
 	struct uffdio_register range = {
 		.range = {.start = start, .len = length},
@@ -83,34 +84,34 @@ static int protect(int fd, uintptr_t start, size_t length)
 }
 
 /*
- * Before Linux 6.16 that would end whoever's watch is there, as of a mapping that the program
- * has put there since: what can be watched once more is nobody else's.
+ * Before Linux 6.16 unregistering would end any descriptor's watch, as of a mapping the program
+ * has put there since. A range that can be registered again belongs to no other descriptor.
  */
-static int unprotect(int fd, uintptr_t start, size_t length)
+static int unregister_pages(int fd, uintptr_t start, size_t length)
 {
 	struct uffdio_range range = {.start = start, .len = length};
 
-	if (protect(fd, start, length) == -EBUSY)
+	if (register_pages(fd, start, length) == -EBUSY)
 		return -EBUSY;
 	return ioctl(fd, UFFDIO_UNREGISTER, &range) ? -errno : 0;
 }
 
-/* Once for one message: the next waits for another turn. */
-static int await(unsigned n, int how)
+/* Reports one message only; the next is reported after the descriptor is armed again. */
+static int arm_epoll(unsigned n, int how)
 {
 	struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.u32 = n};
 
 	return epoll_ctl(events_fd, how, descriptors[n].fd - 1, &event) ? -errno : 0;
 }
 
-static int open_one(unsigned n)
+static int open_descriptor(unsigned n)
 {
-	int fd = opened(), error;
+	int fd = open_uffd(), error;
 
 	if (fd < 0)
 		return fd;
 	descriptors[n].fd = fd + 1;
-	error = await(n, EPOLL_CTL_ADD);
+	error = arm_epoll(n, EPOLL_CTL_ADD);
 	if (error) {
 		descriptors[n].fd = 0;
 		close(fd);
@@ -118,102 +119,104 @@ static int open_one(unsigned n)
 	return error;
 }
 
-/* An error if a page of it is not mapped. */
+/* msync() fails if a page is not mapped. */
 static bool is_mapped(uintptr_t start, size_t length)
 {
 	return !msync((void *)start, length, MS_ASYNC);
 }
 
 /*
- * Pages of hugetlbfs can only be watched whole, whatever of them is registered. Around what is
- * not mapped there may be anything. The kernel does not mind a hole: what comes to be mapped
- * there is not watched.
+ * hugetlbfs pages can only be watched whole, even if a registration covers a part. That is not
+ * tried around unmapped pages, where any other mapping may be. The kernel accepts a range with
+ * holes, but does not watch what is mapped into them later.
  */
-static int protect_whole(int fd, uintptr_t start, size_t length)
+static int register_whole_pages(int fd, uintptr_t start, size_t length)
 {
 	static const size_t sizes[] = {PIN_GRANULE, PIN_GIB};
 	bool whole = is_mapped(start, length);
-	int error = protect(fd, start, length);
+	int error = register_pages(fd, start, length);
 
 	if (!whole && (!error || error == -EINVAL))
 		return -EFAULT;
 	for (size_t i = 0; error == -EINVAL && i < PIN_ARRAY_SIZE(sizes); i++) {
 		uintptr_t first = PIN_ALIGN_DOWN(start, sizes[i]);
 
-		error = protect(fd, first, PIN_ALIGN_UP(start + length, sizes[i]) - first);
+		error = register_pages(fd, first,
+				       PIN_ALIGN_UP(start + length, sizes[i]) - first);
 	}
 	return error;
 }
 
-static void watch(struct order *order)
+static void watch_pages(struct request *request)
 {
-	struct descriptor *its = &descriptors[order->n];
+	struct descriptor *its = &descriptors[request->n];
 
-	order->result = its->fd ? 0 : open_one(order->n);
-	if (!order->result)
-		order->result = protect_whole(its->fd - 1, order->start, order->length);
+	request->result = its->fd ? 0 : open_descriptor(request->n);
+	if (!request->result)
+		request->result = register_whole_pages(its->fd - 1, request->start,
+						       request->length);
 }
 
 /*
- * Before it looks at what it is asked for, the kernel refuses to change protection while a call
- * is on its way (userfaultfd_writeprotect() in fs/userfaultfd.c: mmap_changing).
+ * While a call is in progress the kernel refuses to change protection, before it looks at the
+ * arguments (mmap_changing in userfaultfd_writeprotect(), fs/userfaultfd.c).
  */
-static bool has_sleeper(int fd)
+static bool has_waiting_call(int fd)
 {
 	return ioctl(fd, UFFDIO_WRITEPROTECT, NULL) && errno == EAGAIN;
 }
 
 /*
- * Whether anybody watches a page: to fill it the kernel wants to know before it looks at what
- * from (mcopy_atomic() in mm/userfaultfd.c), which cannot be read, so that nothing changes.
+ * Whether any descriptor watches a page. UFFDIO_COPY checks that before it reads its source
+ * (mcopy_atomic() in mm/userfaultfd.c), which is unreadable, so nothing is changed.
  */
 static bool is_watched(int fd, uintptr_t page)
 {
 	struct uffdio_copy copy = {
-		.dst = page, .src = (uintptr_t)bell + PIN_PAGE, .len = PIN_PAGE};
+		.dst = page, .src = (uintptr_t)wake_page + PIN_PAGE, .len = PIN_PAGE};
 
 	return ioctl(fd, UFFDIO_COPY, &copy) && errno != ENOENT;
 }
 
 /*
- * What the program has put there since is left alone, or a call of its own might meet it
- * watched in part for a moment.
+ * Other mappings that the program has put there since are left alone: otherwise one of its
+ * calls could find them watched in part for a moment.
  */
-static bool is_left(int fd, uintptr_t start, size_t length)
+static bool is_still_watched(int fd, uintptr_t start, size_t length)
 {
 	return is_watched(fd, start) || is_watched(fd, start + length - PIN_PAGE);
 }
 
 /*
- * Who is about to discard pages there may still do so when it is watched no longer, and then
- * whoever watches it next would not know. Who comes meanwhile is seen afterwards.
+ * A call about to discard pages may do so after the watch has ended, unknown to the next
+ * descriptor that watches them. Checked again at the end, for calls that began meanwhile.
  */
 static int end_watch(int fd, uintptr_t start, size_t length)
 {
-	int error = has_sleeper(fd) ? -EAGAIN : 0;
+	int error = has_waiting_call(fd) ? -EAGAIN : 0;
 
-	if (!error && is_left(fd, start, length))
-		error = unprotect(fd, start, length);
-	return !error && has_sleeper(fd) ? -EAGAIN : error;
+	if (!error && is_still_watched(fd, start, length))
+		error = unregister_pages(fd, start, length);
+	return !error && has_waiting_call(fd) ? -EAGAIN : error;
 }
 
-/* What is left of a page of hugetlbfs stays watched: that costs a message some day. */
-static void unwatch(struct order *order)
+/* The rest of a partly covered hugetlbfs page stays watched, which may cost a message later. */
+static void unwatch_pages(struct request *request)
 {
-	uintptr_t start = PIN_ALIGN_UP(order->start, PIN_GRANULE);
-	uintptr_t end = PIN_ALIGN_DOWN(order->start + order->length, PIN_GRANULE);
-	int fd = descriptors[order->n].fd - 1, error;
+	uintptr_t start = PIN_ALIGN_UP(request->start, PIN_GRANULE);
+	uintptr_t end = PIN_ALIGN_DOWN(request->start + request->length, PIN_GRANULE);
+	int fd = descriptors[request->n].fd - 1, error;
 
 	if (fd < 0)
 		return;
-	error = end_watch(fd, order->start, order->length);
+	error = end_watch(fd, request->start, request->length);
 	if (error == -EINVAL && start < end)
 		error = end_watch(fd, start, end - start);
-	order->result = error == -EAGAIN;
+	request->result = error == -EAGAIN;
 }
 
-/* Where there are none to be had any more the thread ends, or their callers slept for ever. */
-static bool has_read(int fd, struct uffd_msg *message)
+/* If reading fails the thread ends. That wakes the calls, which would sleep for ever. */
+static bool try_read(int fd, struct uffd_msg *message)
 {
 	bool taken = read(fd, message, sizeof *message) == sizeof *message;
 
@@ -222,132 +225,133 @@ static bool has_read(int fd, struct uffd_msg *message)
 	return taken;
 }
 
-/* The oldest one: the kernel hands them out in turn. */
-static void take_message(unsigned n)
+/* The kernel delivers messages in order. */
+static void read_message(unsigned n)
 {
 	struct descriptor *its = &descriptors[n];
 	struct uffd_msg message;
 	bool taken;
 
 	its->waits = false;
-	user->taking(n);
-	taken = has_read(its->fd - 1, &message);
-	user->took(n, taken ? &message : NULL);
-	await(n, EPOLL_CTL_MOD);
+	callbacks->before_read(n);
+	taken = try_read(its->fd - 1, &message);
+	callbacks->after_read(n, taken ? &message : NULL);
+	arm_epoll(n, EPOLL_CTL_MOD);
 }
 
-/* Messages that nobody asked for, since somebody asked for one last. */
+/* Messages read without being asked for, since one was last asked for. */
 static unsigned n_overdue;
 
-static void take(struct order *order)
+static void read_if_current(struct request *request)
 {
-	struct descriptor *its = &descriptors[order->n];
+	struct descriptor *its = &descriptors[request->n];
 
 	n_overdue = 0;
-	order->result = its->waits && its->ticket == order->ticket;
-	if (order->result)
-		take_message(order->n);
+	request->result = its->waits && its->ticket == request->ticket;
+	if (request->result)
+		read_message(request->n);
 }
 
-static void look_for_sleeper(struct order *order)
+static void check_waiting_call(struct request *request)
 {
-	int fd = descriptors[order->n].fd - 1;
+	int fd = descriptors[request->n].fd - 1;
 
-	order->result = fd >= 0 && has_sleeper(fd);
+	request->result = fd >= 0 && has_waiting_call(fd);
 }
 
-static void look_at_page(struct order *order)
+static void check_shared_page(struct request *request)
 {
-	order->result = pin_frames_is_shared(pagemap, order->start);
+	request->result = pin_frames_is_shared(pagemap, request->start);
 }
 
-static void carry_out_orders(void)
+static void perform_requests(void)
 {
-	struct order *order = atomic_exchange(&orders, NULL), *next;
+	struct request *request = atomic_exchange(&requests, NULL), *next;
 
-	for (; order; order = next) {
-		next = order->next;
-		order->carry_out(order);
-		/* From here on it is its caller's. */
-		atomic_store(&order->done, true);
+	for (; request; request = next) {
+		next = request->next;
+		request->perform(request);
+		/* From here on the request belongs to its sender. */
+		atomic_store(&request->done, true);
 	}
 }
 
-/* Whoever is read of has left its order before. */
-static void answer_bell(void)
+/* A sender queues its request before it wakes the thread. */
+static void answer_wakeup(void)
 {
 	struct uffd_msg message;
 
 	do {
-		carry_out_orders();
-	} while (has_read(bell_fd, &message));
+		perform_requests();
+	} while (try_read(wake_fd, &message));
 }
 
-/* Returns whether it was heard. mlockall() keeps pages from being discarded. */
-static bool ring(void)
+/* Returns whether the thread was woken. Under mlockall() pages cannot be discarded. */
+static bool wake_thread(void)
 {
-	bool rung = !syscall(SYS_madvise, bell, PIN_PAGE, MADV_DONTNEED);
+	bool rung = !syscall(SYS_madvise, wake_page, PIN_PAGE, MADV_DONTNEED);
 
 	if (!rung)
-		munlock(bell, PIN_PAGE);
+		munlock(wake_page, PIN_PAGE);
 	return rung;
 }
 
-/* More often than anybody who is heard. */
-#define IN_VAIN 1000
+/* More attempts than a running thread ever needs. */
+#define WAKEUPS_BEFORE_CHECK 1000
 
 /*
- * Another caller's turn may take this one's message with it. In a forked child there is nobody
- * to ask, which it may not know, if libc did not fork it; a child of vfork() is heard.
+ * One wake-up may serve several requests. In a forked child the thread does not exist, which
+ * the child may not know if libc did not fork it. After vfork() it does exist.
  */
-static void ask(struct order *order)
+static void send_request(struct request *request)
 {
-	order->next = atomic_load(&orders);
-	while (!atomic_compare_exchange_weak(&orders, &order->next, order))
+	request->next = atomic_load(&requests);
+	while (!atomic_compare_exchange_weak(&requests, &request->next, request))
 		;
-	for (int i = 0; !atomic_load(&order->done) && atomic_load(&state) == STARTED; i++) {
-		bool rung = ring();
+	for (int i = 0; !atomic_load(&request->done) && atomic_load(&state) == STARTED; i++) {
+		bool rung = wake_thread();
 
-		if (i >= IN_VAIN && getpid() != owner)
-			pin_uffd_leave();
-		else if (i >= IN_VAIN && !rung)
+		if (i >= WAKEUPS_BEFORE_CHECK && getpid() != owner)
+			pin_uffd_reset();
+		else if (i >= WAKEUPS_BEFORE_CHECK && !rung)
 			pin_fatal("the thread that watches memory cannot be called any more: "
 				  "let the program call madvise, or set PINALLOC_WATCH=off");
 	}
 	if (atomic_load(&state) == FAILED)
-		user->lost(failure);
+		callbacks->failed(failure);
 }
 
-static void has_woken(unsigned n)
+static void message_arrived(unsigned n)
 {
 	struct descriptor *its = &descriptors[n];
 
 	its->waits = true;
 	its->since_ns = pin_os_now_ns();
-	user->woke(n, ++its->ticket);
+	callbacks->message_waits(n, ++its->ticket);
 }
 
 /*
- * A call may wait for a message of each descriptor, one after the other, with whatever keeps
- * others from asking for any: all of that is to take about twice the patience.
+ * A call may wait for one message of each descriptor, one after the other, while it holds the
+ * lock that keeps this message from being asked for. Halving the timeout limits the sum to
+ * about twice the first.
  */
-static uint64_t patience_ns(void)
+static uint64_t timeout_ns(void)
 {
-	return PIN_UFFD_PATIENCE_MS * 1000000ull >> (n_overdue < 7 ? n_overdue : 7);
+	return PIN_UFFD_TIMEOUT_MS * 1000000ull >> (n_overdue < 7 ? n_overdue : 7);
 }
 
-#define LOOKS_NS 10000000ull
+#define RECHECK_NS 10000000ull
 
-/* Whoever is kept from the processor is not stuck, but must not keep others for ever. */
-static bool is_overdue(uint64_t waited_ns)
+/* A thread that does not get the processor is not stuck, but must not block others for ever. */
+static bool must_read_now(uint64_t waited_ns)
 {
-	return waited_ns >= PIN_UFFD_MOST_MS * 1000000ull || user->is_stuck();
+	return waited_ns >= PIN_UFFD_MAX_TIMEOUT_MS * 1000000ull || callbacks->is_stuck();
 }
 
-/* Milliseconds until it is looked again; takes messages that are overdue. -1: none waits. */
-static int take_overdue(void)
+/* Reads overdue messages. Returns milliseconds until the next check, -1 if no message waits. */
+static int read_overdue(void)
 {
-	uint64_t now = pin_os_now_ns(), patience = patience_ns();
+	uint64_t now = pin_os_now_ns(), timeout = timeout_ns();
 	uint64_t least = UINT64_MAX;
 
 	for (unsigned n = 0; n < PIN_UFFDS; n++) {
@@ -355,138 +359,139 @@ static int take_overdue(void)
 
 		if (!its->waits)
 			continue;
-		if (now - its->since_ns >= patience && is_overdue(now - its->since_ns)) {
-			take_message(n);
+		if (now - its->since_ns >= timeout && must_read_now(now - its->since_ns)) {
+			read_message(n);
 			n_overdue++;
-		} else if (now - its->since_ns >= patience) {
-			least = LOOKS_NS;
-		} else if (its->since_ns + patience - now < least) {
-			least = its->since_ns + patience - now;
+		} else if (now - its->since_ns >= timeout) {
+			least = RECHECK_NS;
+		} else if (its->since_ns + timeout - now < least) {
+			least = its->since_ns + timeout - now;
 		}
 	}
 	return least == UINT64_MAX ? -1 : (int)(least / 1000000) + 1;
 }
 
-#define BELL PIN_UFFDS
+#define WAKE_EVENT PIN_UFFDS
 
-static void serve(void)
+static void serve_events(void)
 {
 	struct epoll_event events[8];
 
 	while (!failure) {
-		int n = epoll_wait(events_fd, events, PIN_ARRAY_SIZE(events), take_overdue());
+		int n = epoll_wait(events_fd, events, PIN_ARRAY_SIZE(events), read_overdue());
 
 		for (int i = 0; i < n; i++) {
-			if (events[i].data.u32 == BELL)
-				answer_bell();
+			if (events[i].data.u32 == WAKE_EVENT)
+				answer_wakeup();
 			else
-				has_woken(events[i].data.u32);
+				message_arrived(events[i].data.u32);
 		}
 	}
 }
 
-static int hang_bell(void)
+static int watch_wake_page(void)
 {
-	struct epoll_event event = {.events = EPOLLIN, .data.u32 = BELL};
+	struct epoll_event event = {.events = EPOLLIN, .data.u32 = WAKE_EVENT};
 	int error;
 
-	bell_fd = opened();
-	if (bell_fd < 0)
-		return -bell_fd;
-	error = -protect(bell_fd, (uintptr_t)bell, PIN_PAGE);
-	if (!error && epoll_ctl(events_fd, EPOLL_CTL_ADD, bell_fd, &event))
+	wake_fd = open_uffd();
+	if (wake_fd < 0)
+		return -wake_fd;
+	error = -register_pages(wake_fd, (uintptr_t)wake_page, PIN_PAGE);
+	if (!error && epoll_ctl(events_fd, EPOLL_CTL_ADD, wake_fd, &event))
 		error = errno;
 	return error;
 }
 
-/* No descriptor of the program's may stay open because the thread has a copy. */
+/* A copy of the table would keep the program's descriptors open. */
 static int set_up(void)
 {
 	if (close_range(0, ~0u, CLOSE_RANGE_UNSHARE))
 		return errno;
 	pagemap = pin_frames_open();
 	events_fd = epoll_create1(EPOLL_CLOEXEC);
-	return events_fd < 0 ? errno : hang_bell();
+	return events_fd < 0 ? errno : watch_wake_page();
 }
 
-static void *run(void *arg)
+static void *run_uffd(void *arg)
 {
 	(void)arg;
 	failure = set_up();
 	atomic_store(&state, failure ? FAILED : STARTED);
 	pin_os_wake(&state);
 	if (!failure) {
-		serve();
+		serve_events();
 		atomic_store(&state, FAILED);
 	}
-	/* Its table of descriptors goes with the thread, and wakes who sleeps. */
+	/* The thread's descriptor table is closed with it, which wakes sleeping calls. */
 	return NULL;
 }
 
-int pin_uffd_start(const struct pin_uffd_user *who)
+int pin_uffd_start(const struct pin_uffd_callbacks *functions)
 {
 	int error;
 
-	user = who;
+	callbacks = functions;
 	owner = getpid();
-	bell = pin_os_reserve(2 * PIN_PAGE);
-	if (!bell || pin_os_commit(bell, PIN_PAGE))
+	wake_page = pin_os_reserve(2 * PIN_PAGE);
+	if (!wake_page || pin_os_commit(wake_page, PIN_PAGE))
 		return ENOMEM;
-	error = pin_thread_start(run, NULL, "pinalloc-watch");
+	error = pin_thread_start(run_uffd, NULL, "pinalloc-watch");
 	while (!error && !atomic_load(&state))
 		pin_os_wait(&state, 0);
 	if (error || failure)
 		return error ? error : failure;
-	return ring() || ring() ? failure : EPERM;
+	return wake_thread() || wake_thread() ? failure : EPERM;
 }
 
 int pin_uffd_watch(unsigned n, uintptr_t start, size_t length)
 {
-	struct order order = {.carry_out = watch,
-			      .n = n,
-			      .start = start,
-			      .length = length,
-			      .result = -ECHILD};
+	struct request request = {.perform = watch_pages,
+				  .n = n,
+				  .start = start,
+				  .length = length,
+				  .result = -ECHILD};
 
-	ask(&order);
-	return order.result;
+	send_request(&request);
+	return request.result;
 }
 
 bool pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length)
 {
-	struct order order = {.carry_out = unwatch, .n = n, .start = start, .length = length};
+	struct request request = {
+		.perform = unwatch_pages, .n = n, .start = start, .length = length};
 
-	ask(&order);
-	return !order.result;
+	send_request(&request);
+	return !request.result;
 }
 
-bool pin_uffd_take(unsigned n, uint32_t ticket)
+bool pin_uffd_read(unsigned n, uint32_t ticket)
 {
-	struct order order = {.carry_out = take, .n = n, .ticket = ticket};
+	struct request request = {.perform = read_if_current, .n = n, .ticket = ticket};
 
-	ask(&order);
-	return order.result;
+	send_request(&request);
+	return request.result;
 }
 
 bool pin_uffd_is_asleep(unsigned n)
 {
-	struct order order = {.carry_out = look_for_sleeper, .n = n};
+	struct request request = {.perform = check_waiting_call, .n = n};
 
-	ask(&order);
-	return order.result;
+	send_request(&request);
+	return request.result;
 }
 
 bool pin_uffd_is_shared(uintptr_t page)
 {
-	struct order order = {.carry_out = look_at_page, .start = page};
+	struct request request = {.perform = check_shared_page, .start = page};
 
-	ask(&order);
-	return order.result;
+	send_request(&request);
+	return request.result;
 }
 
-void pin_uffd_leave(void)
+void pin_uffd_reset(void)
 {
 	atomic_store(&state, 0);
-	atomic_store(&orders, NULL);
+	atomic_store(&requests, NULL);
 	memset(descriptors, 0, sizeof descriptors);
 }

@@ -20,8 +20,8 @@
 #define N_PAGES (PIN_GRANULE / PIN_PAGE)
 
 /*
- * A page that is not there can be on its way: the kernel takes a page out before it
- * sees that it is pinned, and puts it back. So it is looked for this often.
+ * The kernel unmaps a page before it notices that it is pinned, and then maps it again. So a
+ * page that is missing is looked for this often before it counts as moved.
  */
 #define PATIENCE 10
 #define PAUSE_MS 10
@@ -30,38 +30,37 @@ struct pin_verified pin_verified;
 _Atomic bool pin_verify_on;
 
 /*
- * Guards what follows; held while one granule is read. A domain's lock may be held
- * around it, never taken inside.
+ * Guards what follows; held while one granule is read. May be taken under a domain's lock, not
+ * the other way round.
  */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t verify_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /*
- * The frame of each page of the heap, by its distance from the reserve's base. 0 is
- * not known: taken over when it is seen, and never compared. A granule without a
- * memory region has nothing but zeros; at the latest when it gets one.
+ * The page frame of each heap page, indexed by its distance from the base of the reservation. 0
+ * means unknown: it is not compared, but set when next seen. The frames of a granule are
+ * zeroed, at the latest, when it gets its first memory region.
  */
-static struct pin_table known;
-static uint64_t seen[N_PAGES];
+static struct pin_table known_frames;
+static uint64_t current_frames[N_PAGES];
 
-/* What one pass, or one hook, has found. */
+/* Result of one pass or hook. */
 struct found {
 	size_t moved;
 	uintptr_t first; /* address of the first page that moved */
 };
 
-static void say_moved(const struct found *found)
+static void warn_moved(const struct found *found)
 {
 	if (!found->moved)
 		return;
-	pin_warn_once(
-		"%zu page%s of the heap moved while registered, the first at %p: what is "
-		"sent from there may be stale, what is received lost. The program replaces "
-		"pages behind malloc, or the adapter's driver does not pin them: until "
-		"that is cured set PINALLOC_REGISTER=off",
-		found->moved, found->moved == 1 ? "" : "s", (void *)found->first);
+	pin_warn_once("%zu page%s of the heap moved while registered, the first at %p: data "
+		      "sent from there may be stale, data received there lost. Either the "
+		      "program replaces pages behind malloc, or the adapter's driver does not "
+		      "pin them: until that is mended set PINALLOC_REGISTER=off",
+		      found->moved, found->moved == 1 ? "" : "s", (void *)found->first);
 }
 
-static const char *why_blind(int error)
+static const char *why_unverifiable(int error)
 {
 	switch (error) {
 	case -EPERM:
@@ -78,53 +77,53 @@ static const char *why_blind(int error)
 	}
 }
 
-static void say_blind(int error)
+static void warn_unverifiable(int error)
 {
-	pin_warn_once("page frames are not verified: %s", why_blind(error));
+	pin_warn_once("page frames are not verified: %s", why_unverifiable(error));
 }
 
 static uint64_t *frames_of(size_t granule)
 {
-	return pin_table_at(&known, uint64_t, granule * N_PAGES);
+	return pin_table_at(&known_frames, uint64_t, granule * N_PAGES);
 }
 
-static int make_room(size_t granule)
+static int commit_frames(size_t granule)
 {
-	int error = known.base ? 0
-			       : pin_table_init(&known, sizeof(uint64_t),
-						pin_reserve.size / PIN_PAGE);
+	int error = known_frames.base ? 0
+				      : pin_table_init(&known_frames, sizeof(uint64_t),
+						       pin_reserve.size / PIN_PAGE);
 
-	return error ? error : pin_table_ensure(&known, (granule + 1) * N_PAGES);
+	return error ? error : pin_table_ensure(&known_frames, (granule + 1) * N_PAGES);
 }
 
-/* How many of the pages differ, and whether one of those is not there. */
+/* The number of pages that differ. Sets *absent if any of those is not mapped. */
 static size_t count_moved(const uint64_t *before, bool *absent)
 {
 	size_t moved = 0;
 
 	*absent = false;
 	for (size_t i = 0; i < N_PAGES; i++) {
-		bool differs = before[i] && before[i] != seen[i];
+		bool differs = before[i] && before[i] != current_frames[i];
 
 		moved += differs;
-		*absent |= differs && !seen[i];
+		*absent |= differs && !current_frames[i];
 	}
 	return moved;
 }
 
-/* The frames seen now are those to compare with next time. */
-static void take_over(uint64_t *before, uintptr_t addr, struct found *found)
+/* Counts the differences, and stores the current frames for the next comparison. */
+static void compare_and_store(uint64_t *before, uintptr_t addr, struct found *found)
 {
 	size_t checked = 0, moved = 0;
 
 	for (size_t i = 0; i < N_PAGES; i++) {
-		bool differs = before[i] && before[i] != seen[i];
+		bool differs = before[i] && before[i] != current_frames[i];
 
 		if (differs && !found->moved && !moved)
 			found->first = addr + i * PIN_PAGE;
 		checked += before[i] != 0;
 		moved += differs;
-		before[i] = seen[i];
+		before[i] = current_frames[i];
 	}
 	found->moved += moved;
 	atomic_fetch_add(&pin_verified.checked, checked);
@@ -132,46 +131,49 @@ static void take_over(uint64_t *before, uintptr_t addr, struct found *found)
 }
 
 /*
- * Compares a granule that is pinned and stays so, with the lock. Before a difference counts,
- * the kernel gets time to tell that the program is behind it: of munmap() and mremap() it
- * tells after the fact. Pages the program has replaced itself are known to be others.
+ * Compares a granule that is and stays pinned. Caller holds verify_lock. The kernel reports
+ * munmap() and mremap() after the fact, so before a difference counts, it gets time to report
+ * that the program itself replaced the pages; those are known to differ.
  */
-static int compare(size_t granule, struct found *found)
+static int compare_granule(size_t granule, struct found *found)
 {
 	uintptr_t addr = pin_granule_start(granule);
-	int error = make_room(granule);
+	int error = commit_frames(granule);
 	bool absent;
 
 	if (!error && !pin_granule_is_replaced(granule))
-		error = pin_frames_of(addr, N_PAGES, seen);
+		error = pin_frames_of(addr, N_PAGES, current_frames);
 	for (int i = 0; !error && !pin_granule_is_replaced(granule) &&
 			count_moved(frames_of(granule), &absent) && i < (absent ? PATIENCE : 1);
 	     i++) {
 		pin_os_sleep_ms(PAUSE_MS);
-		pin_watch_settle();
-		error = pin_frames_of(addr, N_PAGES, seen);
+		pin_watch_catch_up();
+		error = pin_frames_of(addr, N_PAGES, current_frames);
 	}
 	if (!error && !pin_granule_is_replaced(granule))
-		take_over(frames_of(granule), addr, found);
+		compare_and_store(frames_of(granule), addr, found);
 	return error;
 }
 
-/* With the lock. */
-static void drop(size_t granule)
+/* Caller holds verify_lock. */
+static void forget_frames(size_t granule)
 {
-	if ((granule + 1) * N_PAGES <= atomic_load(&known.committed))
+	if ((granule + 1) * N_PAGES <= atomic_load(&known_frames.committed))
 		memset(frames_of(granule), 0, N_PAGES * sizeof(uint64_t));
 }
 
-/* If there is a memory region, which pins it until it has got the lock itself. */
+/*
+ * Compares a granule if it has a memory region, whose deregistration needs the same lock, so
+ * that it stays pinned.
+ */
 static int pass_over(size_t granule, struct found *found)
 {
 	int error = 0;
 
-	pthread_mutex_lock(&lock);
-	if (pin_granule_live(granule))
-		error = compare(granule, found);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_lock(&verify_lock);
+	if (pin_granule_n_live(granule))
+		error = compare_granule(granule, found);
+	pthread_mutex_unlock(&verify_lock);
 	return error;
 }
 
@@ -185,18 +187,18 @@ static int pass_over_span(const struct pin_span *span, struct found *found)
 	return error;
 }
 
-/* Asked of a page that is there for certain. */
-static int may_see(void)
+/* Tries a page that certainly is mapped. */
+static int can_read_frames(void)
 {
 	uint64_t frame;
 
 	return pin_frames_of((uintptr_t)&frame, 1, &frame);
 }
 
-/* Not the lock in a child: it may be held by a thread the child does not have. */
+/* Must not take the lock in a child: a thread that the child does not have may hold it. */
 int pin_verify(size_t *moved)
 {
-	int error = pin_pool_off() == PIN_CHILD ? -ENOTSUP : may_see();
+	int error = pin_pool_off() == PIN_CHILD ? -ENOTSUP : can_read_frames();
 	struct found found = {0};
 
 	if (error)
@@ -204,32 +206,32 @@ int pin_verify(size_t *moved)
 	atomic_store(&pin_verify_on, true);
 	for (uint32_t i = 0; i < pin_span_count() && pin_pool.created && !error; i++)
 		error = pass_over_span(pin_span_get(i), &found);
-	say_moved(&found);
+	warn_moved(&found);
 	if (!error && moved)
 		*moved = pin_verified.moved;
 	return error;
 }
 
-static void pass_or_say(void)
+static void pass_or_warn(void)
 {
 	int error = pin_verify(NULL);
 
 	if (error)
-		say_blind(error);
+		warn_unverifiable(error);
 }
 
-static void *run(void *unused)
+static void *run_verifier(void *unused)
 {
 	for (;;) {
 		pin_os_sleep_ms((uint64_t)pin_options.verify * 1000);
-		pass_or_say();
+		pass_or_warn();
 	}
 	return unused;
 }
 
-static void start(void)
+static void start_verifier(void)
 {
-	int error = pin_thread_start(run, NULL, "pinalloc-verify");
+	int error = pin_thread_start(run_verifier, NULL, "pinalloc-verify");
 
 	if (error)
 		pin_warn("cannot start the verification thread: %s; page frames are compared "
@@ -246,63 +248,66 @@ void pin_verify_init(void)
 void pin_verify_at_exit(void)
 {
 	if (pin_options.verify && pin_pool.created && pin_pool_off() != PIN_CHILD)
-		pass_or_say();
+		pass_or_warn();
 }
 
-/* The first memory region there: nobody knows what was before. With the lock. */
-static int enter(size_t granule, struct found *found)
+/*
+ * Caller holds verify_lock. What is known from before the first memory region is not compared.
+ */
+static int enter_granule(size_t granule, struct found *found)
 {
 	if (!pin_granule_enter(granule))
-		drop(granule);
-	return compare(granule, found);
+		forget_frames(granule);
+	return compare_granule(granule, found);
 }
 
-/* With the lock. */
-static int leave(size_t granule, struct found *found)
+/* Caller holds verify_lock. */
+static int leave_granule(size_t granule, struct found *found)
 {
-	int error = compare(granule, found);
+	int error = compare_granule(granule, found);
 
 	if (!pin_granule_leave(granule))
-		drop(granule);
+		forget_frames(granule);
 	return error;
 }
 
-/* What a hook sees of a range that is pinned and stays so meanwhile. */
-static void look(struct pin_range range, int (*at)(size_t granule, struct found *found))
+/* Calls a hook for each granule of a range that is and stays pinned. */
+static void for_each_granule(struct pin_range range,
+			     int (*at)(size_t granule, struct found *found))
 {
 	struct found found = {0};
 	int error = 0, first_error = 0;
 
 	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE) {
-		pthread_mutex_lock(&lock);
+		pthread_mutex_lock(&verify_lock);
 		error = at(pin_granule_of(p), &found);
-		pthread_mutex_unlock(&lock);
+		pthread_mutex_unlock(&verify_lock);
 		first_error = first_error ? first_error : error;
 	}
 	if (first_error)
-		say_blind(first_error);
-	say_moved(&found);
+		warn_unverifiable(first_error);
+	warn_moved(&found);
 }
 
 PIN_COLD void pin_verify_note(struct pin_range range)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	look(range, enter);
+	for_each_granule(range, enter_granule);
 	if (pin_options.verify && pin_options.verify != PIN_VERIFY_EXIT)
-		pthread_once(&once, start);
+		pthread_once(&once, start_verifier);
 }
 
 PIN_COLD void pin_verify_leave(struct pin_range range)
 {
-	look(range, leave);
+	for_each_granule(range, leave_granule);
 }
 
 PIN_COLD void pin_verify_forget(struct pin_range range)
 {
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&verify_lock);
 	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
 		if (!pin_granule_leave(pin_granule_of(p)))
-			drop(pin_granule_of(p));
-	pthread_mutex_unlock(&lock);
+			forget_frames(pin_granule_of(p));
+	pthread_mutex_unlock(&verify_lock);
 }

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Watches for pages that the program replaces behind a registration: of the heap behind malloc,
- * and of whatever else passes through registration (foreign.h). By madvise(MADV_DONTNEED),
- * munmap(), mmap(MAP_FIXED), mremap() or brk(), through libc or not: the kernel tells through
- * userfaultfd(2) while the call waits.
+ * Watches registered memory for pages that the program replaces: heap pages, behind malloc, and
+ * pages of other memory that passes through registration (foreign.h). They may be replaced with
+ * madvise(MADV_DONTNEED), munmap(), mmap(MAP_FIXED), mremap() or brk(), through libc or not:
+ * the kernel reports that through userfaultfd(2) while the call sleeps.
  *
- * First whoever keeps registrations is told (listeners.h), then the message is read, and the
- * call returns: read first, it would leave a moment in which the program already sends from
- * new pages, and a cache still has the old. What the message says is not known before it is
- * read, so all ranges of the descriptor that woke up are told, which is why there are many.
- * Listeners take locks of their own, so they are told by a thread that nobody waits for when a
- * listener has taken PIN_UFFD_PATIENCE_MS.
+ * Registration caches are notified first (listeners.h). Then the message is read, and the call
+ * returns. In the opposite order the program could send from new pages while a cache still has
+ * the old. The content of the message is not known before it is read, so all ranges of its
+ * descriptor are notified, which is why there are many descriptors. Listeners take locks of
+ * their own, so they are called by a separate thread, and nothing waits for it once a listener
+ * has taken PIN_UFFD_TIMEOUT_MS.
  *
- * What it cannot do:
- *  - The message of MADV_DONTNEED comes before the pages go. Registrations that another thread
- *    makes in between wait until they must have gone, which takes some milliseconds (gone.h).
- *  - A hole punched into a shared file, System V shared memory, and pages of a file give no
- *    message.
+ * Limits:
+ *
+ * The message of MADV_DONTNEED comes before the pages are gone. Registrations that other
+ * threads make in between wait until they must be, which takes some milliseconds (gone.h).
+ *
+ * A hole punched into a shared file, System V shared memory, and pages of a file cause no
+ * message.
  */
 #ifndef PIN_WATCH_H
 #define PIN_WATCH_H
@@ -26,91 +28,92 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-/* For the report. */
+/* Counters for the report. */
 struct pin_watched {
-	_Atomic uint64_t ranges;      /* registrations of memory that is not heap, watched */
-	_Atomic uint64_t unwatchable; /* those of which some or all cannot be */
-	_Atomic uint64_t events;      /* messages of the kernel */
-	_Atomic uint64_t told;	      /* ranges that listeners were told of */
-	_Atomic uint64_t late;	      /* messages read before the listeners were done */
+	_Atomic uint64_t ranges;      /* watched registrations of memory that is not heap */
+	_Atomic uint64_t unwatchable; /* registrations that cannot be watched completely */
+	_Atomic uint64_t events;      /* messages from the kernel */
+	_Atomic uint64_t told;	      /* ranges that listeners were notified of */
+	_Atomic uint64_t late;	      /* messages read before the listeners had returned */
 };
 extern struct pin_watched pin_watched;
 
 /*
- * Whose keys to heap memory go: `withdraw` is called for each piece of any mapping that is
- * replaced, before the listeners know what it was and while look-ups wait, and may not wait for
- * anybody, allocate or write; `say` a moment later, if there is something to be said.
+ * Callbacks of the owner of keys to heap memory. `withdraw` is called for each range of any
+ * mapping that is replaced, before listeners know what was and while look-ups wait; it must not
+ * sleep, allocate or write to a file. `log_withdrawn` is called a moment later, and logs if
+ * there is a reason to.
  */
 struct pin_watch_heap {
 	void (*withdraw)(uintptr_t start, size_t length);
-	void (*say)(void);
+	void (*log_withdrawn)(void);
 };
 
 /*
- * Begins, once, for the heap and all it will grow by. Returns whether anything can be watched:
- * not with PINALLOC_WATCH=off, nor where the kernel cannot (before 5.11, not on x86-64, or
- * forbidden by seccomp), which is said. Not from inside malloc.
+ * Starts watching the heap, including all it will grow by. Returns whether anything can be
+ * watched: not with PINALLOC_WATCH=off, nor if the kernel does not support it (before 5.11, not
+ * on x86-64, or forbidden by seccomp), which is logged. Only the first call starts; a later one
+ * may set the callbacks. Thread-safe. Must not be called from inside malloc.
  */
 bool pin_watch_start(const struct pin_watch_heap *heap);
 
-/* Whether it has begun. */
+/* Whether watching has started. */
 bool pin_watch_is_on(void);
 
 /*
- * Called when [start, start + length) has gone, by the thread that tells: it may take locks and
- * deregister. Set by listeners.c when it has found the first that keeps registrations; until
- * then nobody is told.
+ * Sets the function that is called when [start, start + length) has gone. It is called by the
+ * notifying thread, and may take locks and deregister. listeners.c sets it when it has found
+ * the first cache; until then nothing is notified.
  */
-typedef void pin_watch_teller(uintptr_t start, size_t length);
-void pin_watch_subscribe(pin_watch_teller *teller);
+typedef void pin_watch_listener(uintptr_t start, size_t length);
+void pin_watch_subscribe(pin_watch_listener *listener);
 
 /* Whether all of [addr, addr + length) is watched, heap or not. */
-bool pin_watch_has(const void *addr, size_t length);
+bool pin_watch_covers(const void *addr, size_t length);
 
 /*
- * Before a range of the heap is registered: begins for it alone, where the heap is of hugetlb
- * pages and cannot be watched before it grows. Until then it is not registered, so that what is
- * replaced needs no notice.
+ * Call before a range of the heap is registered. Watches the range by itself if the heap uses
+ * hugetlb pages, which cannot be watched before the heap grows. Before its registration the
+ * range need not be watched.
  */
 void pin_watch_range(struct pin_range range);
 
 /*
- * In a forked child, which has neither the threads nor the descriptors: it may begin anew.
+ * Notifies listeners again of all that these descriptors watch (one bit each), as if it had
+ * been replaced. Does not wait, so the caller may hold locks that listeners want.
  */
-void pin_watch_leave(void);
+void pin_watch_notify_again(uint64_t descriptors);
+
+/* Changes with each message, and when listeners are to be notified again. */
+uint32_t pin_watch_generation(void);
 
 /*
- * What these descriptors watch is told once more, as if it had been replaced. Does not wait:
- * the caller may have locks that listeners want.
+ * Call before and after a registration, with the descriptors that watch its memory, one bit
+ * each, and the caller's thread id. The first waits until the notifications of earlier messages
+ * are done, or have taken PIN_UFFD_TIMEOUT_MS and may be waiting for the caller, and discarded
+ * pages are gone. It returns a ticket. The second returns whether nothing was replaced since,
+ * so that what was pinned is what is mapped.
  */
-void pin_watch_tell_again(uint64_t descriptors);
-
-/* Changes with each message, and when something is told again. */
-uint32_t pin_watch_count(void);
+uint64_t pin_watch_await_quiet(uint64_t descriptors, pid_t caller);
+bool pin_watch_stayed_quiet(uint64_t descriptors, uint64_t ticket);
 
 /*
- * Around a registration by a thread of this number, with the descriptors that watch its memory,
- * a bit each: waits until whoever was told of something there is done, or has been at it for
- * PIN_UFFD_PATIENCE_MS and may wait for the caller, and pages have gone; and returns a
- * ticket; whether nothing has been replaced since, so that what was pinned is what is mapped.
+ * Internal: not 0 from before a call that replaces heap pages returns until the keys there are
+ * withdrawn.
  */
-uint64_t pin_watch_quiet(uint64_t descriptors, pid_t caller);
-bool pin_watch_was_quiet(uint64_t descriptors, uint64_t ticket);
-
-/* Internal: not 0 from before such a call returns until keys there are withdrawn. */
 extern _Atomic uint32_t pin_watch_pending;
-void pin_watch_wait(void);
+void pin_watch_await_pending(void);
 
 static inline bool pin_watch_is_pending(void)
 {
 	return atomic_load_explicit(&pin_watch_pending, memory_order_acquire);
 }
 
-/* Before keys are looked up: what was replaced before now is known after it. */
-static inline void pin_watch_settle(void)
+/* Call before keys are looked up: waits until pages replaced before this call are known. */
+static inline void pin_watch_catch_up(void)
 {
 	if (PIN_UNLIKELY(pin_watch_is_pending()))
-		pin_watch_wait();
+		pin_watch_await_pending();
 }
 
 #endif

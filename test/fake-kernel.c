@@ -42,7 +42,7 @@ void fake_replace(const void *addr, size_t n_bytes)
 	watched->withdraw((uintptr_t)addr, n_bytes);
 	pin_watch_pending = 0;
 	pin_os_wake(&pin_watch_pending);
-	watched->say();
+	watched->log_withdrawn();
 }
 
 size_t __wrap_pin_os_memlock_limit(void)

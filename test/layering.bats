@@ -130,7 +130,7 @@ uses() {
 	clean 'syscall\(SYS_m' 'syscall(SYS_munmap, p, n)' $(but allocator/os.c | grep -vx regpool/uffd.c)
 	# A page that is there to be discarded: userfaultfd's thread is called by it.
 	[ "$(grep -c 'SYS_m\|MADV_' regpool/uffd.c)" -eq 1 ]
-	grep -q 'SYS_madvise, bell, PIN_PAGE, MADV_DONTNEED)' regpool/uffd.c
+	grep -q 'SYS_madvise, wake_page, PIN_PAGE, MADV_DONTNEED)' regpool/uffd.c
 	# The one by number asks for huge pages, or for none, or is about core dumps.
 	[ "$(grep -o 'SYS_m[a-z]*' allocator/os.c)" = SYS_madvise ]
 	grep -q 'SYS_madvise, addr, n_bytes, numbers\[advice\])' allocator/os.c

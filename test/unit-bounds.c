@@ -60,21 +60,21 @@ static struct ibv_pd *begin(unsigned seed)
 	return new_pd();
 }
 
-static struct pin_class *class_of(struct ibv_pd *pd)
+static struct pin_access_set *access_set_of(struct ibv_pd *pd)
 {
-	return &pin_registry_find(pd)->classes[pin_class_of(RIGHTS)];
+	return &pin_registry_find(pd)->access_sets[pin_access_set_index(RIGHTS)];
 }
 
 /* Of those that somebody uses or has keys of. */
 static size_t used_bytes(struct ibv_pd *pd)
 {
-	struct pin_class *keys = class_of(pd);
+	struct pin_access_set *set = access_set_of(pd);
 	size_t n = 0;
 
-	for (uint32_t i = 0; i < keys->n_places; i++) {
-		const struct pin_entry *entry = pin_place_or_null(keys, i);
+	for (uint32_t i = 0; i < set->n_places; i++) {
+		const struct pin_entry *entry = pin_place_or_null(set, i);
 
-		n += entry->state && !pin_place_is_idle(keys, i) ? entry->length : 0;
+		n += entry->state && !pin_place_is_idle(set, i) ? entry->length : 0;
 	}
 	return n;
 }

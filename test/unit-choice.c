@@ -121,16 +121,16 @@ static void around(void)
 
 	fake_touch((void *)at(1, 3).start, 3 * PIECE);
 	fake_touch((void *)at(5, 6).start, 6 * PIECE);
-	pin_granules_reach(heap + LENGTH);
+	pin_granules_ensure(heap + LENGTH);
 	range = pin_choice_around(at(4, 1), tile, NULL, NULL);
 	ok(is(range, 4, 1), "what nobody has seen in memory is left");
-	pin_granules_look(at(0, 16));
+	pin_granules_probe(at(0, 16));
 	range = pin_choice_around(at(4, 1), tile, NULL, NULL);
 	ok(is(range, 1, 7), "what is in memory is taken along, as far as the tile goes");
 	range = pin_choice_around(at(4, 1), tile, is_taken, &taken);
 	ok(is(range, 1, 5), "unless it is taken");
 	fake_kernel.keeps_memory = true;
-	pin_granules_replace(at(2, 1).start + 5, 1);
+	pin_granules_mark_replaced(at(2, 1).start + 5, 1);
 	range = pin_choice_around(at(4, 1), tile, NULL, NULL);
 	ok(is(range, 3, 5), "or was replaced by the program");
 	range = pin_choice_around(at(9, 1), at(8, 8), NULL, NULL);
@@ -146,7 +146,7 @@ static void across(void)
 	fake_touch_half((void *)at(33, 1).start);
 	fake_touch_half((void *)at(35, 1).start);
 	fake_touch((void *)at(40, 1).start, PIECE);
-	pin_choice_look(at(37, 1), tile);
+	pin_choice_probe(at(37, 1), tile);
 	range = pin_choice_around(at(36, 1), tile, NULL, NULL);
 	ok(is(range, 36, 1), "what is in memory in part is not taken along for that");
 	range = pin_choice_across(at(34, 1), tile, NULL, NULL);
@@ -159,7 +159,7 @@ static void across(void)
 	ok(is(range, 44, 1), "not more");
 	range = pin_choice_across(at(38, 1), tile, is_taken, &taken);
 	ok(is(range, 38, 2), "a gap before what is taken is closed");
-	pin_granules_replace(at(39, 1).start, 1);
+	pin_granules_mark_replaced(at(39, 1).start, 1);
 	range = pin_choice_across(at(38, 1), tile, NULL, NULL);
 	ok(range.end == at(39, 1).start, "none in which the program has replaced pages");
 }
@@ -170,11 +170,11 @@ static void looks(void)
 	struct pin_range tile = at(64, 512);
 	size_t before = fake_kernel.looked_at;
 
-	pin_choice_look(at(300, 1), tile);
+	pin_choice_probe(at(300, 1), tile);
 	ok(fake_kernel.looked_at - before <= 32 * PIN_MIB,
 	   "where nothing is in memory little is looked at");
 	fake_touch((void *)at(100, 1).start, 400 * PIECE);
-	pin_choice_look(at(300, 1), tile);
+	pin_choice_probe(at(300, 1), tile);
 	ok(is(pin_choice_around(at(300, 1), tile, NULL, NULL), 100, 400),
 	   "and all that is, as far as it goes");
 }

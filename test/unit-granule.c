@@ -24,7 +24,7 @@ static struct pin_range at(size_t first, size_t n)
 
 static unsigned pins(size_t i)
 {
-	return pin_granule_pins(pin_granule_of(at(i, 1).start));
+	return pin_granule_n_pins(pin_granule_of(at(i, 1).start));
 }
 
 static void ranges(void)
@@ -46,7 +46,7 @@ static void unknown(void)
 {
 	ok(!pins(0) && !pin_granule_is_resident(0) && !pin_granule_is_replaced(0),
 	   "nothing is known before there is a table");
-	ok(!pin_granules_reach(heap + PIECES * PIECE), "there is one");
+	ok(!pin_granules_ensure(heap + PIECES * PIECE), "there is one");
 }
 
 static void pinned(void)
@@ -92,20 +92,20 @@ static void resident(void)
 {
 	char *p = (char *)at(8, 1).start;
 
-	ok(!pin_granules_look(at(0, PIECES)), "untouched, none is in memory");
+	ok(!pin_granules_probe(at(0, PIECES)), "untouched, none is in memory");
 	memset(p, 1, PIECE);
 	memset(p + 3 * PIECE, 1, (N_PAGES - N_PAGES / 21) * PIN_PAGE);
 	ok(!pin_granule_is_resident(pin_granule_of(heap + 8 * PIECE)),
 	   "before it is looked for nobody knows");
-	ok(pin_granules_look(at(0, PIECES)) == 2, "two are, of which one nearly");
+	ok(pin_granules_probe(at(0, PIECES)) == 2, "two are, of which one nearly");
 	ok(pin_granule_is_resident(pin_granule_of(at(8, 1).start)) &&
 		   pin_granule_is_resident(pin_granule_of(at(11, 1).start)) &&
 		   !pin_granule_is_resident(pin_granule_of(at(9, 1).start)),
 	   "those that were touched");
-	ok(!pin_granules_look(at(0, PIECES)), "they are new once");
+	ok(!pin_granules_probe(at(0, PIECES)), "they are new once");
 	pin_os_touch((void *)at(20, 1).start, 3 * PIECE);
-	ok(pin_granules_look(at(19, 3)) == 2, "only what is asked about is looked for");
-	ok(pin_granules_look(at(0, PIECES)) == 1, "the rest later");
+	ok(pin_granules_probe(at(19, 3)) == 2, "only what is asked about is looked for");
+	ok(pin_granules_probe(at(0, PIECES)) == 1, "the rest later");
 }
 
 /* With small pages, of which some are missing. */
@@ -114,9 +114,9 @@ static void holes(void)
 	char *p = (char *)at(24, 1).start;
 
 	memset(p, 1, (N_PAGES - N_PAGES / 21 - 1) * PIN_PAGE);
-	ok(!pin_granules_look(at(24, 1)), "one that lacks more than a few pages is not there");
+	ok(!pin_granules_probe(at(24, 1)), "one that lacks more than a few pages is not there");
 	p[PIECE - 1] = 1;
-	ok(pin_granules_look(at(24, 1)) == 1, "until it has them");
+	ok(pin_granules_probe(at(24, 1)) == 1, "until it has them");
 }
 
 static void replaced(void)
@@ -124,16 +124,16 @@ static void replaced(void)
 	struct pin_span *other = NULL;
 	uintptr_t start, end = at(PIECES, 0).end;
 
-	ok(!pin_granules_replace(heap - 100 * PIECE, PIECE) &&
-		   !pin_granules_replace(end, 5 * PIECE),
+	ok(!pin_granules_mark_replaced(heap - 100 * PIECE, PIECE) &&
+		   !pin_granules_mark_replaced(end, 5 * PIECE),
 	   "what is replaced elsewhere is none of the heap's");
-	ok(pin_granules_replace(at(1, 1).start + 7, 1) == PIECE, "a byte is a granule");
-	ok(!pin_granules_replace(at(1, 1).start, 100), "once");
+	ok(pin_granules_mark_replaced(at(1, 1).start + 7, 1) == PIECE, "a byte is a granule");
+	ok(!pin_granules_mark_replaced(at(1, 1).start, 100), "once");
 	ok(pin_granules_any_replaced(at(0, 2)) && !pin_granules_any_replaced(at(2, 9)) &&
 		   pin_granule_is_replaced(pin_granule_of(at(1, 1).start)),
 	   "which is known from then on");
 	start = (uintptr_t)grow(&other, 4 * PIECE);
-	ok(pin_granules_replace(end - PIECE, start - end + 3 * PIECE) == 3 * PIECE,
+	ok(pin_granules_mark_replaced(end - PIECE, start - end + 3 * PIECE) == 3 * PIECE,
 	   "of several spans, and what is between them, only what they have");
 	ok(pin_granule_is_replaced(pin_granule_of(start + PIECE)) &&
 		   !pin_granule_is_replaced(pin_granule_of(start + 2 * PIECE)),

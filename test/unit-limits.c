@@ -70,8 +70,8 @@ static void share_of_memory(void)
 	n = served_at_once(pd);
 	lines_end(&lines);
 	ok(n == 6 && pin_pool.pinned <= 6 * PIECE, "so much is pinned, and no more: %u", n);
-	ok(lines.n == 1 && strstr(lines.text, "12.0 MiB by the memory there is") &&
-		   strstr(lines.text, "PINALLOC_MAX_PINNED says otherwise"),
+	ok(lines.n == 1 && strstr(lines.text, "12.0 MiB (3/4 of RAM or cgroup)") &&
+		   strstr(lines.text, "PINALLOC_MAX_PINNED sets another"),
 	   "one line says by what it is limited");
 	pin_options.max_pinned = SIZE_MAX;
 	ok(served_at_once(pd) == PIECES, "without a limit all is");

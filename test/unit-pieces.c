@@ -121,7 +121,7 @@ static size_t count_spare(void)
 static void give_up_spare(size_t first, size_t n)
 {
 	for (unsigned i = 0; i < PIN_UFFDS; i++)
-		pin_pieces_give_up_spare(i, at(first, n));
+		pin_pieces_drop_spare(i, at(first, n));
 }
 
 /* Whether each page is watched and listed as long as somebody has it, and not listed after. */
@@ -139,7 +139,7 @@ static bool is_right(void)
 
 		if ((wanted && !pages[i].watcher) ||
 		    listed[i] != (wanted ? pages[i].watcher : 0) ||
-		    pin_pieces_watched(at(i, 1)) != wanted)
+		    pin_pieces_are_watched(at(i, 1)) != wanted)
 			return false;
 	}
 	return true;
@@ -151,8 +151,9 @@ static void one(void)
 
 	ok(add(10, 5, &descriptors) && descriptors == 2,
 	   "a range is watched by the first of them");
-	ok(is_right() && pin_pieces_watched(at(10, 5)), "all of it");
-	ok(!pin_pieces_watched(at(9, 2)) && !pin_pieces_watched(at(14, 2)), "and no more");
+	ok(is_right() && pin_pieces_are_watched(at(10, 5)), "all of it");
+	ok(!pin_pieces_are_watched(at(9, 2)) && !pin_pieces_are_watched(at(14, 2)),
+	   "and no more");
 	take_away(10, 5);
 	ok(is_right() && !count_pieces() && !count_spare(), "until it is given up");
 }
@@ -175,7 +176,7 @@ static void spread(void)
 	for (size_t i = 0; i < 8; i++)
 		take_away(i * 10, 5);
 	most_descriptors = PIN_UFFDS;
-	pin_pieces_forget();
+	pin_pieces_reset();
 }
 
 static void overlapping(void)
@@ -185,7 +186,7 @@ static void overlapping(void)
 	add(60, 10, NULL);
 	ok(is_right(), "ranges that overlap are watched");
 	take_away(0, 100);
-	ok(is_right() && pin_pieces_watched(at(50, 50)), "as long as one has them");
+	ok(is_right() && pin_pieces_are_watched(at(50, 50)), "as long as one has them");
 	take_away(60, 10);
 	ok(is_right() && count_pieces() == 2, "pieces that could be one become one again");
 	take_away(50, 100);
@@ -236,8 +237,8 @@ static void unmapped(void)
 	add(0, 8, NULL);
 	for (size_t i = 2; i < 4; i++)
 		pages[i].watcher = 0;
-	pin_pieces_lose(1, at(2, 2));
-	ok(!pin_pieces_watched(at(0, 8)) && pin_pieces_watched(at(4, 4)),
+	pin_pieces_note_unmapped(1, at(2, 2));
+	ok(!pin_pieces_are_watched(at(0, 8)) && pin_pieces_are_watched(at(4, 4)),
 	   "what the program has unmapped is not watched");
 	pages[2].watcher = 1000;
 	take_away(0, 8);
@@ -246,7 +247,7 @@ static void unmapped(void)
 	ok(is_right(), "the rest is given up");
 	add(0, 8, NULL);
 	pages[5].watcher = 0;
-	pin_pieces_lose(1, at(5, 1));
+	pin_pieces_note_unmapped(1, at(5, 1));
 	ok(add(4, 4, NULL) && pages[5].watcher, "registered again it is watched again");
 	take_away(4, 4);
 	take_away(0, 8);
@@ -285,13 +286,12 @@ static void moved_in(void)
 	pages[8].watcher = pages[9].watcher = pages[10].watcher = pages[20].watcher;
 	ok(!pin_pieces_renew(at(8, 2), &descriptors) && is_right() && descriptors == 4,
 	   "what another descriptor watches by now is its from then on");
-	ok(pin_pieces_give_up_strange(2, at(7, 5), &descriptors) && !pages[10].watcher &&
-		   is_right(),
+	ok(pin_pieces_drop_stray(2, at(7, 5), &descriptors) && !pages[10].watcher && is_right(),
 	   "what nobody has asked for there it gives up");
 	pages[0].watcher = pages[20].watcher;
 	descriptors = 0;
 	ok(pin_pieces_renew(at(0, 4), &descriptors) == -EBUSY, "two cannot have one piece");
-	ok(pin_pieces_give_up_strange(2, at(0, 1), &descriptors) && descriptors == 2 &&
+	ok(pin_pieces_drop_stray(2, at(0, 1), &descriptors) && descriptors == 2 &&
 		   !pin_pieces_renew(at(0, 4), &descriptors) && is_right(),
 	   "then it goes back to whose it was, which is to be told again");
 	take_away(0, 4);
@@ -314,7 +314,7 @@ static void discarding(void)
 	   "and who registers them then waits for that one");
 	take_away(2, 1);
 	take_away(30, 4);
-	ok(!pin_pieces_give_up_strange(discards - 1, at(40, 1), &descriptors),
+	ok(!pin_pieces_drop_stray(discards - 1, at(40, 1), &descriptors),
 	   "nor is what was moved");
 	discards = 0;
 	give_up_spare(0, PAGES);
@@ -378,7 +378,7 @@ static void spare(void)
 
 	most_descriptors = PIN_UFFDS;
 	memset(pages, 0, sizeof pages);
-	pin_pieces_forget();
+	pin_pieces_reset();
 	add(0, LARGE, NULL);
 	take_away(0, LARGE);
 	ok(count_spare() == LARGE && is_right(),
@@ -386,20 +386,20 @@ static void spare(void)
 	ok(add(0, LARGE, &descriptors) && descriptors == 2 && is_right(),
 	   "and is the same's when it is registered again");
 	take_away(0, LARGE);
-	pin_pieces_give_up_spare(1, at(LARGE, 1));
-	pin_pieces_give_up_spare(2, at(5, 1));
-	pin_pieces_give_up_spare(1, at(5, 1));
+	pin_pieces_drop_spare(1, at(LARGE, 1));
+	pin_pieces_drop_spare(2, at(5, 1));
+	pin_pieces_drop_spare(1, at(5, 1));
 	ok(!count_spare(), "all of it is given up when the program discards a part");
 	add(0, 2 * LARGE, NULL);
 	add(LARGE, LARGE, NULL);
 	take_away(0, 2 * LARGE);
-	pin_pieces_give_up_spare(1, at(0, 2 * LARGE));
+	pin_pieces_drop_spare(1, at(0, 2 * LARGE));
 	ok(!count_spare() && is_right(), "but for what somebody has");
 	take_away(LARGE, LARGE);
 	for (size_t i = LARGE + 4; i < LARGE + 8; i++)
 		pages[i].watcher = 1000;
-	pin_pieces_lose(1, at(LARGE + 4, 4));
-	pin_pieces_give_up_spare(1, at(LARGE + 4, 4));
+	pin_pieces_note_unmapped(1, at(LARGE + 4, 4));
+	pin_pieces_drop_spare(1, at(LARGE + 4, 4));
 	ok(count_spare() == 4 && pages[LARGE + 4].watcher == 1000,
 	   "so is what is beside a part that it unmaps, which may be another's");
 	memset(pages, 0, sizeof pages);

@@ -70,7 +70,7 @@ static void refused(char *heap)
 	pin_options.max_pinned = RESERVE - 1;
 	line = said(make, heap);
 	ok(strstr(line,
-		  "PINALLOC_RESERVE: no 18.0 MiB of heap are set apart: less may be pinned"),
+		  "PINALLOC_RESERVE: 18.0 MiB of heap are not reserved: less may be pinned"),
 	   "what is over the limit is not made, of which there is one line");
 	pin_options.max_pinned = SIZE_MAX;
 	fake_kernel.memlock = 2 * RESERVE - 2;
@@ -78,7 +78,7 @@ static void refused(char *heap)
 	ok(strstr(line, "less may be pinned"), "nor over that on locked memory");
 	fake_kernel.memlock = SIZE_MAX;
 	line = said(make_none, heap);
-	ok(strstr(line, "there is no memory for it"), "and where there is no memory");
+	ok(strstr(line, "there is not enough memory"), "and where there is no memory");
 }
 
 static bool is_resident(const char *p, size_t n_bytes)
@@ -96,7 +96,7 @@ static bool is_resident(const char *p, size_t n_bytes)
 static bool is_pinned_by(unsigned n)
 {
 	for (size_t i = 0; i < RESERVE; i += PIECE)
-		if (pin_granule_pins(pin_granule_of((uintptr_t)made + i)) != n)
+		if (pin_granule_n_pins(pin_granule_of((uintptr_t)made + i)) != n)
 			return false;
 	return true;
 }

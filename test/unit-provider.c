@@ -91,7 +91,7 @@ static void found(struct device *device)
 	unsigned changed = 0;
 
 	memcpy(before, device->words, sizeof before);
-	pin_provider_take(context);
+	pin_provider_hook(context);
 	for (int i = 0; i < WORDS; i++)
 		changed += before[i] != device->words[i];
 	ok(changed == 3 && device->words[DEREG] != before[DEREG] &&
@@ -100,7 +100,7 @@ static void found(struct device *device)
 	   "three functions are taken over");
 	ok(!memcmp(&ops, &context->ops, sizeof ops), "the public ones stay");
 	memcpy(before, device->words, sizeof before);
-	pin_provider_take(context);
+	pin_provider_hook(context);
 	ok(!memcmp(before, device->words, sizeof before), "a second time nothing changes");
 }
 
@@ -142,7 +142,7 @@ static void left(struct device *device, const char *why, unsigned n_lines)
 	struct lines lines = lines_begin();
 
 	memcpy(before, device->words, sizeof before);
-	pin_provider_take(&device->extended.context);
+	pin_provider_hook(&device->extended.context);
 	lines_end(&lines);
 	ok(!memcmp(before, device->words, sizeof before), "nothing changes where %s", why);
 	ok(lines.n == n_lines, "which is said once a process: here %u times", n_lines);

@@ -99,7 +99,7 @@ static bool interrupted(void (*call)(void), void (*by)(void), unsigned n)
 static char *heap;
 static struct ibv_pd *pd;
 static struct ibv_mr *mr;
-static struct pin_class *keys;
+static struct pin_access_set *set;
 static int released; /* what became of the eviction */
 
 static void request(void)
@@ -110,7 +110,7 @@ static void request(void)
 /* Of the only one there is. */
 static void evict(void)
 {
-	released = pin_place_release_idle(pin_registry_find(pd), keys, 0);
+	released = pin_place_release_idle(pin_registry_find(pd), set, 0);
 }
 
 /* One memory region that nobody uses. */
@@ -120,7 +120,7 @@ static void begin(void)
 	request();
 	pin_mr_deregister(mr);
 	mr = NULL;
-	keys = &pin_registry_find(pd)->classes[pin_class_of(RIGHTS)];
+	set = &pin_registry_find(pd)->access_sets[pin_access_set_index(RIGHTS)];
 	released = 1;
 }
 

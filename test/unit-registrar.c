@@ -63,7 +63,7 @@ static bool soon(bool (*holds)(const void *arg), const void *arg)
 
 static bool is_pinned(const void *addr)
 {
-	return pin_granule_pins(pin_granule_of((uintptr_t)addr));
+	return pin_granule_n_pins(pin_granule_of((uintptr_t)addr));
 }
 
 /* Long enough for many looks in a row. */

@@ -253,11 +253,11 @@ struct wanted {
 static bool has(const struct wanted *wanted)
 {
 	struct pin_domain *domain = pin_registry_find(wanted->pd);
-	struct pin_class *keys = &domain->classes[pin_class_of(wanted->access)];
+	struct pin_access_set *set = &domain->access_sets[pin_access_set_index(wanted->access)];
 	size_t n = 0;
 
 	for (size_t i = 0; i < ISLANDS; i++)
-		n += pin_keys_covering(keys, island(i)) != PIN_NO_ENTRY;
+		n += pin_keys_covering(set, island(i)) != PIN_NO_ENTRY;
 	return n == wanted->n;
 }
 

@@ -27,13 +27,13 @@ static size_t n_cells;
 static _Atomic size_t looked_at;
 
 /* The linker puts this in front of the library's own. */
-bool __real_pin_place_is_idle(struct pin_class *keys, uint32_t number);
-bool __wrap_pin_place_is_idle(struct pin_class *keys, uint32_t number);
+bool __real_pin_place_is_idle(struct pin_access_set *set, uint32_t number);
+bool __wrap_pin_place_is_idle(struct pin_access_set *set, uint32_t number);
 
-bool __wrap_pin_place_is_idle(struct pin_class *keys, uint32_t number)
+bool __wrap_pin_place_is_idle(struct pin_access_set *set, uint32_t number)
 {
 	looked_at++;
-	return __real_pin_place_is_idle(keys, number);
+	return __real_pin_place_is_idle(set, number);
 }
 
 static char *cell(size_t i)
@@ -79,9 +79,10 @@ static void look_up_all(void)
 
 static bool is_registered(size_t i)
 {
-	struct pin_class *keys = &pin_registry_at(0)->classes[pin_class_of(RIGHTS)];
+	struct pin_access_set *set =
+		&pin_registry_at(0)->access_sets[pin_access_set_index(RIGHTS)];
 
-	return pin_keys_covering(keys, cell(i)) != PIN_NO_ENTRY;
+	return pin_keys_covering(set, cell(i)) != PIN_NO_ENTRY;
 }
 
 /* Registered in another order than that of their addresses, and idle at once. */

@@ -73,7 +73,7 @@ static void lost(int error)
 	atomic_store(&lost_by, error);
 }
 
-static const struct pin_uffd_user user = {woke, taking, took, is_stuck, lost};
+static const struct pin_uffd_callbacks user = {woke, taking, took, is_stuck, lost};
 
 /* --- a kernel that lets nobody read any more ---------------------------------------- */
 
@@ -161,13 +161,13 @@ static void one(void)
 	ticket = await(1, 0);
 	usleep(20000);
 	ok(!it.over, "who replaces them sleeps");
-	pin_uffd_take(1, ticket + 1);
+	pin_uffd_read(1, ticket + 1);
 	usleep(1000);
 	ok(!heard[1].n_taken, "and is not woken by a ticket of another message");
-	pin_uffd_take(1, ticket);
+	pin_uffd_read(1, ticket);
 	ok(was(1, UFFD_EVENT_UNMAP, p), "when its message is taken it is known");
 	pthread_join(it.thread, NULL);
-	ok(it.ns < PIN_UFFD_PATIENCE_MS * 1000000ull * 3, "and the call has returned");
+	ok(it.ns < PIN_UFFD_TIMEOUT_MS * 1000000ull * 3, "and the call has returned");
 	start(&it, p);
 	pthread_join(it.thread, NULL);
 	ok(heard[1].n_taken == 1, "what is new there is not watched");
@@ -186,7 +186,7 @@ static void overdue(void)
 	pin_uffd_watch(2, (uintptr_t)p, LENGTH);
 	start(&it, p);
 	pthread_join(it.thread, NULL);
-	ok(it.ns >= PIN_UFFD_PATIENCE_MS * 1000000ull && it.ns < 10000000000ull,
+	ok(it.ns >= PIN_UFFD_TIMEOUT_MS * 1000000ull && it.ns < 10000000000ull,
 	   "a message that nobody asks for is taken after a while: %u ms",
 	   (unsigned)(it.ns / 1000000));
 	await_taken(2, 1);
@@ -195,7 +195,7 @@ static void overdue(void)
 	pin_uffd_watch(2, (uintptr_t)p, LENGTH);
 	start(&it, p);
 	pthread_join(it.thread, NULL);
-	ok(it.ns >= PIN_UFFD_MOST_MS * 1000000ull && it.ns < 30000000000ull,
+	ok(it.ns >= PIN_UFFD_MAX_TIMEOUT_MS * 1000000ull && it.ns < 30000000000ull,
 	   "a longer while if nobody is stuck: %u ms", (unsigned)(it.ns / 1000000));
 	stuck = true;
 }
@@ -217,11 +217,11 @@ static void in_turn(void)
 	other = await(4, 0);
 	start(&its[2], p[2]);
 	usleep(5000);
-	pin_uffd_take(4, other);
+	pin_uffd_read(4, other);
 	ok(was(4, UFFD_EVENT_UNMAP, p[1]) && !heard[3].n_taken, "descriptors are independent");
-	pin_uffd_take(3, first);
+	pin_uffd_read(3, first);
 	ok(was(3, UFFD_EVENT_UNMAP, p[0]), "of one the oldest message comes first");
-	pin_uffd_take(3, await(3, first));
+	pin_uffd_read(3, await(3, first));
 	ok(was(3, UFFD_EVENT_UNMAP, p[2]), "and then the next");
 	for (int i = 0; i < 3; i++)
 		pthread_join(its[i].thread, NULL);
@@ -264,7 +264,7 @@ static void discarding(void)
 	ticket = await(20, 0);
 	ok(pin_uffd_is_asleep(20), "who is about to discard pages does");
 	ok(!pin_uffd_unwatch(20, (uintptr_t)p, LENGTH), "and is not forgotten");
-	ok(*p == 1 && pin_uffd_take(20, ticket), "until its message is taken");
+	ok(*p == 1 && pin_uffd_read(20, ticket), "until its message is taken");
 	pthread_join(thread, NULL);
 	ok(!pin_uffd_is_asleep(20) && *p == 0, "and the pages go");
 	ok(pin_uffd_unwatch(20, (uintptr_t)p, LENGTH) &&
@@ -291,7 +291,7 @@ static void moved(void)
 	pin_uffd_watch(22, (uintptr_t)places[0], LENGTH);
 	if (pthread_create(&thread, NULL, move, places))
 		abort();
-	pin_uffd_take(22, await(22, 0));
+	pin_uffd_read(22, await(22, 0));
 	ok(heard[22].what == UFFD_EVENT_REMAP, "what moves is told");
 	pthread_join(thread, NULL);
 	ok(pin_uffd_watch(23, (uintptr_t)places[1], LENGTH) == -EBUSY, "it keeps its watch");
@@ -335,7 +335,7 @@ static void forked(void)
 	child = fork();
 	if (!child) {
 		alarm(10);
-		pin_uffd_leave();
+		pin_uffd_reset();
 		munmap(p, LENGTH);
 		_exit(pin_uffd_watch(7, (uintptr_t)p - PIN_PAGE, PIN_PAGE) != -ECHILD);
 	}
@@ -365,7 +365,7 @@ static void *take_all(void *arg)
 			uint32_t ticket = atomic_load(&heard[n].ticket);
 
 			if (ticket != done[n])
-				pin_uffd_take(n, ticket);
+				pin_uffd_read(n, ticket);
 			done[n] = ticket;
 		}
 		if (seen == atomic_load(&n_woken))
@@ -426,7 +426,7 @@ static void losing(void)
 	pin_uffd_watch(31, (uintptr_t)map_pages(), LENGTH);
 	ok(lost_by == EIO, "where messages cannot be read any more who asks is told");
 	pthread_join(it.thread, NULL);
-	ok(!pin_uffd_take(30, heard[30].ticket), "and who waits for that waits no more");
+	ok(!pin_uffd_read(30, heard[30].ticket), "and who waits for that waits no more");
 }
 
 int main(void)

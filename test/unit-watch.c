@@ -25,8 +25,8 @@
 #define WRITABLE  (PROT_READ | PROT_WRITE)
 
 /* The linker puts these in place of the library's (--wrap). */
-bool __wrap_pin_uffd_take(unsigned n, uint32_t ticket);
-bool __real_pin_uffd_take(unsigned n, uint32_t ticket);
+bool __wrap_pin_uffd_read(unsigned n, uint32_t ticket);
+bool __real_pin_uffd_read(unsigned n, uint32_t ticket);
 int __wrap_pin_uffd_watch(unsigned n, uintptr_t start, size_t length);
 int __real_pin_uffd_watch(unsigned n, uintptr_t start, size_t length);
 
@@ -48,12 +48,12 @@ static void tell(uintptr_t start, size_t length)
 	n_told++;
 }
 
-bool __wrap_pin_uffd_take(unsigned n, uint32_t ticket)
+bool __wrap_pin_uffd_read(unsigned n, uint32_t ticket)
 {
 	bool taken;
 
 	was_early = was_early || !n_told;
-	taken = __real_pin_uffd_take(n, ticket);
+	taken = __real_pin_uffd_read(n, ticket);
 
 	/* The call returns, and what follows from it is not done yet. */
 	usleep(after_take_us);
@@ -101,7 +101,7 @@ static void discard(char *p)
 
 static bool is_watched(const char *p)
 {
-	return pin_watch_has(p, LENGTH);
+	return pin_watch_covers(p, LENGTH);
 }
 
 /* And what follows from it is done. */
@@ -109,7 +109,7 @@ static void after(void (*how)(char *p), char *p)
 {
 	begin();
 	how(p);
-	pin_watch_quiet(UINT64_MAX, 0);
+	pin_watch_await_quiet(UINT64_MAX, 0);
 }
 
 static void foreign(struct ibv_pd *pd)
@@ -180,7 +180,7 @@ static void many(struct ibv_pd *pd)
 	begin();
 	for (size_t i = 0; i < 20; i++)
 		munmap(p + 2 * i * PIN_PAGE, PIN_PAGE);
-	pin_watch_quiet(UINT64_MAX, 0);
+	pin_watch_await_quiet(UINT64_MAX, 0);
 	ok(pin_watched.events == before + 20, "each call is noticed once");
 	n = n_told;
 	begin();
