@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Calls from one object of jemalloc's to another that come by here: the linker gives
- * them to __wrap_* and the function itself is __real_* (--wrap, configure.ac). None of
+ * them to __wrap_* and the function itself is __real_* (jemalloc.h). None of
  * them is on the fast path of malloc or free. No lock of jemalloc's is held in any, and
  * what runs here may not allocate.
- *
- * Prototypes and structs follow jemalloc 5.3.0, include/jemalloc/internal:
- * arena_externs.h, large_externs.h, peak_event.h, prof_externs.h, tcache_externs.h,
- * jemalloc_internal_externs.h, thread_event.h, tsd.h; edata.h, prof_structs.h.
  */
 #include <config.h>
 
 #include "allocator/depot.h"
 #include "allocator/extents.h"
 #include "allocator/growth.h"
-#include "allocator/internals.h"
+#include "allocator/jemalloc.h"
 #include "allocator/live.h"
 #include "allocator/large.h"
 #include "allocator/sample.h"
@@ -22,8 +18,6 @@
 
 #include <jemalloc/jemalloc.h>
 #include <string.h>
-
-void __real_je_te_event_trigger(void *tsd, struct je_te_ctx *ctx);
 
 /* Apart, so that what is called here costs the other events no saved registers. */
 static PIN_COLD void event_with_news(void *tsd, struct je_te_ctx *ctx)
@@ -38,7 +32,7 @@ static PIN_COLD void event_with_news(void *tsd, struct je_te_ctx *ctx)
  * A thread has allocated, or freed, enough that somebody wants to look: every 64 KiB,
  * its thread cache. At the end of malloc, realloc or free.
  */
-PIN_CALL(void, te_event_trigger, void *tsd, struct je_te_ctx *ctx)
+void __wrap_je_te_event_trigger(void *tsd, struct je_te_ctx *ctx)
 {
 	enum pin_live_side side = ctx->is_alloc ? PIN_LIVE_ALLOCATED : PIN_LIVE_FREED;
 
@@ -54,20 +48,20 @@ PIN_CALL(void, te_event_trigger, void *tsd, struct je_te_ctx *ctx)
  * counters are known when it ends, however little it allocated; then as often as what is
  * held is to be counted.
  */
-PIN_CALL(uint64_t, peak_alloc_new_event_wait, void *tsd)
+uint64_t __wrap_je_peak_alloc_new_event_wait(void *tsd)
 {
 	(void)tsd;
 	return pin_live_knows(PIN_LIVE_ALLOCATED) ? (uint64_t)PIN_LIVE_EVENT : 1;
 }
 
-PIN_CALL(uint64_t, peak_dalloc_new_event_wait, void *tsd)
+uint64_t __wrap_je_peak_dalloc_new_event_wait(void *tsd)
 {
 	(void)tsd;
 	return pin_live_knows(PIN_LIVE_FREED) ? (uint64_t)PIN_LIVE_EVENT : 1;
 }
 
 /* A thread ends. */
-PIN_CALL(void, tcache_cleanup, void *tsd)
+void __wrap_je_tcache_cleanup(void *tsd)
 {
 	pin_live_thread_ends();
 	__real_je_tcache_cleanup(tsd);
@@ -80,7 +74,7 @@ PIN_CALL(void, tcache_cleanup, void *tsd)
  */
 #define FREES_BEFORE_CACHE 4096
 
-PIN_CALL(void *, tsd_fetch_slow, void *tsd, bool minimal)
+void *__wrap_je_tsd_fetch_slow(void *tsd, bool minimal)
 {
 	static __thread unsigned n_frees __attribute__((tls_model("initial-exec")));
 
@@ -88,13 +82,6 @@ PIN_CALL(void *, tsd_fetch_slow, void *tsd, bool minimal)
 		minimal = false;
 	return __real_je_tsd_fetch_slow(tsd, minimal);
 }
-
-extern void *_Atomic je_arenas[];
-extern int je_malloc_init_state; /* 0: all is there */
-
-void je_tsd_slow_update(struct je_tsd *tsd);
-void *je_arena_choose_hard(struct je_tsd *tsd, bool for_itself);
-void je_arena_nthreads_inc(void *arena, bool for_itself);
 
 static PIN_COLD void share_first_arena(struct je_tsd *tsd)
 {
@@ -116,7 +103,7 @@ static PIN_COLD void share_first_arena(struct je_tsd *tsd)
  * cache, jemalloc would go on as if there were: free() must work then too, and malloc() come to
  * its NULL. An arena there always is, the first; without a cache the thread does without.
  */
-PIN_CALL(bool, tsd_tcache_enabled_data_init, struct je_tsd *tsd)
+bool __wrap_je_tsd_tcache_enabled_data_init(struct je_tsd *tsd)
 {
 	bool failed;
 
@@ -133,8 +120,8 @@ PIN_CALL(bool, tsd_tcache_enabled_data_init, struct je_tsd *tsd)
 }
 
 /* Below these three all memory for blocks is asked for, but in realloc. */
-PIN_CALL(void *, tcache_alloc_small_hard, void *tsd, void *arena, void *tcache, void *bin,
-	 unsigned index, bool *success)
+void *__wrap_je_tcache_alloc_small_hard(void *tsd, void *arena, void *tcache, void *bin,
+					unsigned index, bool *success)
 {
 	void *p = __real_je_tcache_alloc_small_hard(tsd, arena, tcache, bin, index, success);
 
@@ -142,15 +129,13 @@ PIN_CALL(void *, tcache_alloc_small_hard, void *tsd, void *arena, void *tcache, 
 	return p;
 }
 
-extern bool je_opt_prof;
-
 /*
  * The profiler starts, after the heap itself. Where there is no memory for it the heap goes on
  * without: jemalloc would never finish its start, let other threads wait for that for ever, and
  * take locks at fork() that are not there. Where it is off jemalloc would only make its
  * mutexes, which zeroes are good for, and have the unwinder read its tables.
  */
-PIN_CALL(bool, prof_boot2, void *tsd, void *base)
+bool __wrap_je_prof_boot2(void *tsd, void *base)
 {
 	if (je_opt_prof && __real_je_prof_boot2(tsd, base))
 		je_opt_prof = false;
@@ -158,8 +143,8 @@ PIN_CALL(bool, prof_boot2, void *tsd, void *base)
 }
 
 /* A block is sampled: it was allocated as if its size class had been asked for. */
-PIN_CALL(void, prof_malloc_sample_object, void *tsd, const void *p, size_t size, size_t usize,
-	 void *tctx)
+void __wrap_je_prof_malloc_sample_object(void *tsd, const void *p, size_t size, size_t usize,
+					 void *tctx)
 {
 	bool large = size > pin_large_beyond;
 
@@ -171,7 +156,7 @@ PIN_CALL(void, prof_malloc_sample_object, void *tsd, const void *p, size_t size,
 }
 
 /* Before jemalloc's own: after it tctx may stand for another stack. */
-PIN_CALL(void, prof_free_sampled_object, void *tsd, size_t usize, struct je_prof_info *info)
+void __wrap_je_prof_free_sampled_object(void *tsd, size_t usize, struct je_prof_info *info)
 {
 	bool large = info->alloc_size > pin_large_beyond;
 
@@ -184,7 +169,7 @@ PIN_CALL(void, prof_free_sampled_object, void *tsd, size_t usize, struct je_prof
  * fork(): no other thread may hold these locks then. With jemalloc's own, whose handlers
  * were there at the first malloc: all others may still, and already again, allocate.
  */
-PIN_CALL(void, prof_prefork0, void *tsdn)
+void __wrap_je_prof_prefork0(void *tsdn)
 {
 	pin_sample_lock();
 	pin_sites_lock();
@@ -201,13 +186,13 @@ static void unlock_after_fork(void)
 	pin_sample_unlock();
 }
 
-PIN_CALL(void, prof_postfork_parent, void *tsdn)
+void __wrap_je_prof_postfork_parent(void *tsdn)
 {
 	__real_je_prof_postfork_parent(tsdn);
 	unlock_after_fork();
 }
 
-PIN_CALL(void, prof_postfork_child, void *tsdn)
+void __wrap_je_prof_postfork_child(void *tsdn)
 {
 	__real_je_prof_postfork_child(tsdn);
 	unlock_after_fork();

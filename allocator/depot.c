@@ -2,23 +2,19 @@
 /*
  * What a cache has not used for a while, and what a thread has that ends, does not come by
  * here: jemalloc gives that to the slabs.
- *
- * Prototypes and structs follow jemalloc 5.3.0, include/jemalloc/internal: arena_externs.h,
- * cache_bin.h, tcache_externs.h.
  */
 #include <config.h>
 
 #include "allocator/depot.h"
 #include "allocator/flag.h"
-#include "allocator/internals.h"
+#include "allocator/jemalloc.h"
 #include "allocator/misuse.h"
 #include "allocator/os.h"
 #include "allocator/table.h"
 
 #include <string.h>
 
-#define N_CLASSES 36 /* SC_NBINS */
-#define N_NODES	  8  /* more share */
+#define N_NODES 8 /* more share */
 
 /* At most so many blocks of a size class, and bytes. */
 #define MOST	   8192
@@ -27,19 +23,15 @@
 static struct stack {
 	struct pin_flag busy;
 	_Atomic unsigned n;
-} stacks[N_NODES * N_CLASSES];
+} stacks[N_NODES * JE_SMALL_CLASSES];
 /* Of each stack MOST blocks. Apart from them: fork() need not touch these pages. */
 static struct pin_table blocks_of;
 /* Most programs do without, and never touch the stacks. */
 static _Atomic bool is_used;
 
-extern unsigned je_narenas_auto;
-unsigned je_narenas_total_get(void);
-void je_arena_dalloc_small(void *tsdn, void *p);
-
 static unsigned stack_here(unsigned class)
 {
-	return pin_os_node() % N_NODES * N_CLASSES + class;
+	return pin_os_node() % N_NODES * JE_SMALL_CLASSES + class;
 }
 
 /* A program that makes arenas may reset them, and with them blocks that were here. */
@@ -57,7 +49,7 @@ static unsigned most_of(unsigned class)
 
 void pin_depot_init(void)
 {
-	pin_table_init(&blocks_of, MOST * sizeof(void *), N_NODES * N_CLASSES);
+	pin_table_init(&blocks_of, MOST * sizeof(void *), N_NODES * JE_SMALL_CLASSES);
 }
 
 static void **place_of(unsigned number, unsigned i)
@@ -98,8 +90,8 @@ static unsigned take(unsigned number, void **end, unsigned n)
 }
 
 /* A thread's cache is full: all but the `rest` freed last are to leave it. */
-PIN_CALL(void, tcache_bin_flush_small, void *tsd, void *tcache, struct je_cache_bin *bin,
-	 unsigned class, unsigned rest)
+void __wrap_je_tcache_bin_flush_small(void *tsd, void *tcache, struct je_cache_bin *bin,
+				      unsigned class, unsigned rest)
 {
 	unsigned n = je_cached(bin) - rest;
 
@@ -124,8 +116,8 @@ PIN_CALL(void, tcache_bin_flush_small, void *tsd, void *tcache, struct je_cache_
  * asked for it gets few, and each time twice as many: a thread that soon ends, or a program,
  * would give most of them back. They are counted as requests here, and not one by one.
  */
-PIN_CALL(void, arena_cache_bin_fill_small, void *tsdn, void *arena, struct je_cache_bin *bin,
-	 void *info, unsigned class, unsigned n)
+void __wrap_je_arena_cache_bin_fill_small(void *tsdn, void *arena, struct je_cache_bin *bin,
+					  void *info, unsigned class, unsigned n)
 {
 	unsigned most = bin->last_fill ? 2 * bin->last_fill : LEAST;
 	unsigned n_taken;
@@ -156,18 +148,18 @@ void pin_depot_empty(void *tsdn)
 {
 	unsigned first = stack_here(0);
 
-	for (unsigned i = 0; is_used && i < N_CLASSES; i++)
+	for (unsigned i = 0; is_used && i < JE_SMALL_CLASSES; i++)
 		empty(tsdn, first + i);
 }
 
 void pin_depot_lock(void)
 {
-	for (unsigned i = 0; i < N_NODES * N_CLASSES; i++)
+	for (unsigned i = 0; i < N_NODES * JE_SMALL_CLASSES; i++)
 		pin_flag_wait(&stacks[i].busy);
 }
 
 void pin_depot_unlock(void)
 {
-	for (unsigned i = 0; i < N_NODES * N_CLASSES; i++)
+	for (unsigned i = 0; i < N_NODES * JE_SMALL_CLASSES; i++)
 		pin_flag_drop(&stacks[i].busy);
 }

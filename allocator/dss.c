@@ -8,21 +8,13 @@
  */
 #include <config.h>
 
-#include "allocator/base.h"
+#include "allocator/jemalloc.h"
 
 const char *je_opt_dss = "disabled";
 const char *je_dss_prec_names[] = {"disabled", "primary", "secondary", "N/A"};
 
 /* enum dss_prec_t: disabled. */
 #define DISABLED 0
-
-int je_extent_dss_prec_get(void);
-bool je_extent_dss_prec_set(int precedence);
-void *je_extent_alloc_dss(void *thread, void *arena, void *addr, size_t size, size_t alignment,
-			  bool *zero, bool *commit);
-bool je_extent_in_dss(void *addr);
-bool je_extent_dss_mergeable(void *a, void *b);
-void je_extent_dss_boot(void);
 
 int je_extent_dss_prec_get(void)
 {

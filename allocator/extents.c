@@ -16,15 +16,13 @@
  *
  * An arena with extent hooks of the program's own keeps to itself, unless it keeps a pool:
  * others have their memory from there, and such hooks are never called.
- *
- * Prototypes follow jemalloc 5.3.0, include/jemalloc/internal: base.h, ecache.h, ehooks.h,
- * emap.h, extent.h, pa.h.
  */
 #include <config.h>
 
 #include "allocator/depot.h"
 #include "allocator/extents.h"
 #include "allocator/flag.h"
+#include "allocator/jemalloc.h"
 #include "allocator/os.h"
 #include "allocator/span.h"
 #include "allocator/store.h"
@@ -55,14 +53,10 @@ struct pool {
 PIN_WRITTEN_FIRST static struct pool pools[N_POOLS];
 static struct je_cache *retained[JE_EXTENT_ARENA + 1]; /* of each arena */
 
-extern unsigned je_narenas_auto;
-
-enum { RETAINED = 3 };
-
-PIN_CALL(bool, ecache_init, void *tsdn, struct je_cache *cache, int state, unsigned arena,
-	 bool delay_coalesce)
+bool __wrap_je_ecache_init(void *tsdn, struct je_cache *cache, int state, unsigned arena,
+			   bool delay_coalesce)
 {
-	if (state == RETAINED)
+	if (state == JE_STATE_RETAINED)
 		retained[arena] = cache;
 	return __real_je_ecache_init(tsdn, cache, state, arena, delay_coalesce);
 }
@@ -164,7 +158,6 @@ static struct je_extent *issue(struct je_extent *extent, struct pool *pool, unsi
  * jemalloc would have the kernel do it. What was never used is zero, and is not touched: the
  * first to do so decides the memory node, and much of it may never be.
  */
-void __wrap_je_ehooks_default_zero_impl(void *addr, size_t n_bytes);
 void __wrap_je_ehooks_default_zero_impl(void *addr, size_t n_bytes)
 {
 	memset(addr, 0, pin_span_used(addr, n_bytes));
@@ -217,10 +210,6 @@ static PIN_COLD void empty_aside(void *tsdn, struct pool *pool)
 		while ((extent = take_from_aside(pool, n)))
 			free_extent(tsdn, pool, extent);
 }
-
-struct je_extent *__real_je_pa_alloc(void *tsdn, struct je_shard *shard, size_t n_bytes,
-				     size_t alignment, bool slab, unsigned class, bool zero,
-				     bool guarded, bool *deferred);
 
 char *pin_extents_reserve(size_t n_bytes)
 {
@@ -281,9 +270,10 @@ void pin_extents_unlock(void)
 	pin_flag_drop(&opening);
 }
 
-PIN_CALL(struct je_extent *, ecache_alloc, void *tsdn, struct je_pac *pac,
-	 struct je_hooks *hooks, struct je_cache *cache, struct je_extent *expand,
-	 size_t n_bytes, size_t alignment, bool zero, bool guarded)
+struct je_extent *__wrap_je_ecache_alloc(void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
+					 struct je_cache *cache, struct je_extent *expand,
+					 size_t n_bytes, size_t alignment, bool zero,
+					 bool guarded)
 {
 	struct pool *pool = expand ? pool_of(expand) : pool_here(pac, hooks);
 	struct pin_need need = {expand, n_bytes, alignment, zero};
@@ -305,9 +295,10 @@ PIN_CALL(struct je_extent *, ecache_alloc, void *tsdn, struct je_pac *pac,
 
 __thread bool pin_extents_keep_size;
 
-PIN_CALL(struct je_extent *, ecache_alloc_grow, void *tsdn, struct je_pac *pac,
-	 struct je_hooks *hooks, struct je_cache *cache, struct je_extent *expand,
-	 size_t n_bytes, size_t alignment, bool zero, bool guarded)
+struct je_extent *__wrap_je_ecache_alloc_grow(void *tsdn, struct je_pac *pac,
+					      struct je_hooks *hooks, struct je_cache *cache,
+					      struct je_extent *expand, size_t n_bytes,
+					      size_t alignment, bool zero, bool guarded)
 {
 	struct pool *pool = expand ? pool_of(expand) : pool_here(pac, hooks);
 	struct pin_need need = {expand, n_bytes, alignment, zero};
@@ -326,8 +317,8 @@ PIN_CALL(struct je_extent *, ecache_alloc_grow, void *tsdn, struct je_pac *pac,
 	return issue(pin_store_alloc_growing(tsdn, &pool->store, &need), pool, hooks->arena);
 }
 
-PIN_CALL(void, ecache_dalloc, void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
-	 struct je_cache *cache, struct je_extent *extent)
+void __wrap_je_ecache_dalloc(void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
+			     struct je_cache *cache, struct je_extent *extent)
 {
 	struct pool *pool = pool_of(extent);
 
@@ -338,9 +329,10 @@ PIN_CALL(void, ecache_dalloc, void *tsdn, struct je_pac *pac, struct je_hooks *h
 }
 
 /* In these two the pool's arena: structs of extents go to its store, or come from there. */
-PIN_CALL(struct je_extent *, extent_split_wrapper, void *tsdn, struct je_pac *pac,
-	 struct je_hooks *hooks, struct je_extent *extent, size_t first, size_t second,
-	 bool holds_locks)
+struct je_extent *__wrap_je_extent_split_wrapper(void *tsdn, struct je_pac *pac,
+						 struct je_hooks *hooks,
+						 struct je_extent *extent, size_t first,
+						 size_t second, bool holds_locks)
 {
 	struct pool *pool = pool_of(extent);
 	struct je_extent *rest = __real_je_extent_split_wrapper(
@@ -350,8 +342,8 @@ PIN_CALL(struct je_extent *, extent_split_wrapper, void *tsdn, struct je_pac *pa
 	return issue(rest, pool, hooks->arena);
 }
 
-PIN_CALL(bool, extent_merge_wrapper, void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
-	 struct je_extent *first, struct je_extent *second)
+bool __wrap_je_extent_merge_wrapper(void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
+				    struct je_extent *first, struct je_extent *second)
 {
 	struct pool *pool = pool_of(first);
 
@@ -359,21 +351,11 @@ PIN_CALL(bool, extent_merge_wrapper, void *tsdn, struct je_pac *pac, struct je_h
 					      pool ? &pool->store.hooks : hooks, first, second);
 }
 
-/* The beginnings of arena_stats_t and pa_shard_stats_t. */
-struct je_arena_stats {
-	size_t metadata, resident, metadata_huge, mapped;
-};
-struct je_shard_stats {
-	size_t n_spare_structs;
-	uint64_t purges[6];
-	size_t retained;
-};
-
 /* Of the arena whose figures are being put together; under the lock of them all. */
 static size_t metadata_mapped;
 
-PIN_CALL(void, base_stats_get, void *tsdn, void *base, size_t *allocated, size_t *resident,
-	 size_t *mapped, size_t *metadata_huge)
+void __wrap_je_base_stats_get(void *tsdn, void *base, size_t *allocated, size_t *resident,
+			      size_t *mapped, size_t *metadata_huge)
 {
 	__real_je_base_stats_get(tsdn, base, allocated, resident, mapped, metadata_huge);
 	metadata_mapped = *mapped;
@@ -383,9 +365,9 @@ PIN_CALL(void, base_stats_get, void *tsdn, void *base, size_t *allocated, size_t
  * jemalloc has counted as mapped what an arena made the heap grow by, which others use:
  * it is what this one uses. And free pages are retained, yet have memory behind them.
  */
-PIN_CALL(void, pa_shard_stats_merge, void *tsdn, void *shard,
-	 struct je_shard_stats *shard_stats, void *extents, void *huge, void *huge_cache,
-	 size_t *resident)
+void __wrap_je_pa_shard_stats_merge(void *tsdn, struct je_shard *shard,
+				    struct je_shard_stats *shard_stats, void *extents,
+				    void *huge, void *huge_cache, size_t *resident)
 {
 	size_t before = *resident, kept = shard_stats->retained;
 	struct je_arena_stats *stats = (void *)((char *)resident -

@@ -14,13 +14,11 @@
 #ifndef PIN_FAST_H
 #define PIN_FAST_H
 
-#include "allocator/internals.h"
+#include "allocator/jemalloc.h"
 #include "allocator/slabs.h"
 
 /* Of requests up to this there is a table. */
 #define PIN_SMALL_MOST ((size_t)4096)
-
-extern const uint8_t je_sz_size2index_tab[];
 
 static inline size_t je_small_class(size_t n_bytes)
 {
@@ -32,8 +30,6 @@ static inline size_t pin_small_size(size_t n_bytes)
 {
 	return je_sz_index2size_tab[je_small_class(n_bytes)];
 }
-
-void *je_malloc_default(size_t n_bytes);
 
 /* The last block that was free all the time since jemalloc last looked. */
 static inline bool je_cache_take_least(struct je_cache_bin *bin, void **head)

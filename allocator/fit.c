@@ -8,43 +8,13 @@
  *
  * The extents are in a tree by address, a treap, whose nodes know the largest extent below
  * them. All of it runs under the lock of the set that owns the tree, but for the figures.
- *
- * Prototypes follow jemalloc 5.3.0, include/jemalloc/internal/eset.h.
  */
 #include <config.h>
 
 #include "allocator/fit.h"
-#include "allocator/internals.h"
+#include "allocator/jemalloc.h"
 
 #include <string.h>
-
-/* Size classes of runs of pages, and those beyond them all (SC_NPSIZES + 1). */
-#define N_CLASSES 200
-
-struct figures {
-	_Atomic size_t n_extents, n_bytes;
-};
-
-/* eset_t, of which other objects of jemalloc's read `oldest`. */
-struct je_set {
-	struct je_extent *root;
-	_Atomic bool has_figures; /* most sets never hold an extent: theirs are never touched */
-	struct figures figures[N_CLASSES];
-	char unused[6416];
-	/* The next to be purged or destroyed, as arenas with hooks of the program's own do. */
-	struct je_extent *oldest;
-	_Atomic size_t n_pages;
-};
-_Static_assert(offsetof(struct je_set, oldest) == 0x25a0, "as in jemalloc");
-
-void je_eset_init(struct je_set *set, int state);
-size_t je_eset_npages_get(struct je_set *set);
-size_t je_eset_nextents_get(struct je_set *set, unsigned class);
-size_t je_eset_nbytes_get(struct je_set *set, unsigned class);
-void je_eset_insert(struct je_set *set, struct je_extent *extent);
-void je_eset_remove(struct je_set *set, struct je_extent *extent);
-struct je_extent *je_eset_fit(struct je_set *set, size_t n_bytes, size_t alignment,
-			      bool exact_only, unsigned lg_max_fit);
 
 /*
  * It is zero already: an arena is made from pages that no one has had, or from what hooks of
@@ -96,7 +66,7 @@ static PIN_COLD void clear_figures(struct je_set *set)
 /* Adds up: n_extents is 1 or -1. */
 static void count(struct je_set *set, size_t n_bytes, size_t n_extents)
 {
-	struct figures *figures = &set->figures[class_of(n_bytes)];
+	struct je_set_figures *figures = &set->figures[class_of(n_bytes)];
 
 	if (PIN_UNLIKELY(!set->has_figures))
 		clear_figures(set);

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "allocator/heap.h"
+#include "allocator/jemalloc.h"
 #include "allocator/live.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
@@ -23,7 +24,6 @@
  *   hpa, background_thread   work that gives memory back
  *   san_guard_*              unreadable pages between blocks cannot be pinned
  */
-extern const char *malloc_conf_2_conf_harder;
 const char *malloc_conf_2_conf_harder =
 	"retain:true,dirty_decay_ms:-1,muzzy_decay_ms:0,oversize_threshold:0,dss:disabled,"
 	"hpa:false,background_thread:false,san_guard_small:0,san_guard_large:0";

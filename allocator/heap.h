@@ -2,7 +2,7 @@
 /*
  * What regpool/ and preload/ ask of jemalloc: its figures, its report, and a proof that the
  * page layer is in force. (preload/jemalloc.h has the allocation functions; what files of
- * allocator/ know of jemalloc is in internals.h.)
+ * allocator/ know of jemalloc is in allocator/jemalloc.h.)
  */
 #ifndef PIN_HEAP_H
 #define PIN_HEAP_H

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls of jemalloc's that come by here as in calls.c. Prototypes follow jemalloc 5.3.0,
- * include/jemalloc/internal: arena_externs.h, large_externs.h, pa.h.
+ * Calls of jemalloc's that come by here as in calls.c.
  */
 #include <config.h>
 
 #include "allocator/extents.h"
 #include "allocator/growth.h"
-#include "allocator/internals.h"
+#include "allocator/jemalloc.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/reserve.h"
@@ -32,21 +31,6 @@ static bool are_exact;
 
 /* Arenas by number (MALLOCX_ARENA_LIMIT), as their extents are asked for. */
 static struct je_shard *shards[JE_EXTENT_ARENA + 1];
-
-struct je_pac;
-
-extern unsigned je_narenas_auto;
-extern void *_Atomic je_arenas[];
-
-void *je_large_palloc(void *tsdn, void *arena, size_t usize, size_t alignment, bool zero);
-void je_pa_dalloc(void *tsdn, struct je_shard *shard, struct je_extent *extent, bool *deferred);
-bool __wrap_je_extent_merge_wrapper(void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
-				    struct je_extent *first, struct je_extent *second);
-bool je_pa_shrink(void *tsdn, struct je_shard *shard, struct je_extent *extent, size_t old_size,
-		  size_t new_size, unsigned class, bool *deferred);
-void je_emap_remap(void *tsdn, void *map, struct je_extent *extent, unsigned class, bool slab);
-void je_arena_extent_ralloc_large_expand(void *tsdn, void *arena, struct je_extent *extent,
-					 size_t old_usize);
 
 void pin_large_init(size_t n_cached, bool exact)
 {
@@ -126,8 +110,9 @@ static bool can_record(const struct je_extent *extent)
 }
 
 /* An extent of no more than what was asked for, where it was this thread that asked. */
-PIN_CALL(struct je_extent *, pa_alloc, void *tsdn, struct je_shard *shard, size_t n_bytes,
-	 size_t alignment, bool slab, unsigned class, bool zero, bool guarded, bool *deferred)
+struct je_extent *__wrap_je_pa_alloc(void *tsdn, struct je_shard *shard, size_t n_bytes,
+				     size_t alignment, bool slab, unsigned class, bool zero,
+				     bool guarded, bool *deferred)
 {
 	size_t wanted = pin_large_wanted, n_exact = n_bytes;
 	bool own = pin_large_own;
@@ -152,7 +137,7 @@ PIN_CALL(struct je_extent *, pa_alloc, void *tsdn, struct je_shard *shard, size_
 	if (PIN_UNLIKELY(extent && !can_record(extent))) {
 		if (n_exact == n_bytes)
 			return extent;
-		je_pa_dalloc(tsdn, shard, extent, deferred);
+		__wrap_je_pa_dalloc(tsdn, shard, extent, deferred);
 		return __real_je_pa_alloc(tsdn, shard, n_bytes, alignment, false, class, zero,
 					  guarded, deferred);
 	}
@@ -164,8 +149,9 @@ PIN_CALL(struct je_extent *, pa_alloc, void *tsdn, struct je_shard *shard, size_
 }
 
 /* In place: a block may become large by it. */
-PIN_CALL(bool, pa_expand, void *tsdn, struct je_shard *shard, struct je_extent *extent,
-	 size_t old_size, size_t new_size, unsigned class, bool zero, bool *deferred)
+bool __wrap_je_pa_expand(void *tsdn, struct je_shard *shard, struct je_extent *extent,
+			 size_t old_size, size_t new_size, unsigned class, bool zero,
+			 bool *deferred)
 {
 	bool failed = __real_je_pa_expand(tsdn, shard, extent, old_size, new_size, class, zero,
 					  deferred);
@@ -178,8 +164,8 @@ PIN_CALL(bool, pa_expand, void *tsdn, struct je_shard *shard, struct je_extent *
 }
 
 /* The only one that is given the size asked for: all beyond the thread caches. */
-PIN_CALL(void *, arena_malloc_hard, void *tsdn, void *arena, size_t n_bytes, unsigned class,
-	 bool zero)
+void *__wrap_je_arena_malloc_hard(void *tsdn, void *arena, size_t n_bytes, unsigned class,
+				  bool zero)
 {
 	void *p;
 
@@ -190,7 +176,7 @@ PIN_CALL(void *, arena_malloc_hard, void *tsdn, void *arena, size_t n_bytes, uns
 	return p;
 }
 
-PIN_CALL(void *, large_malloc, void *tsdn, void *arena, size_t usize, bool zero)
+void *__wrap_je_large_malloc(void *tsdn, void *arena, size_t usize, bool zero)
 {
 	void *p = __real_je_large_malloc(tsdn, arena, usize, zero);
 
@@ -200,7 +186,7 @@ PIN_CALL(void *, large_malloc, void *tsdn, void *arena, size_t usize, bool zero)
 
 static __thread bool resetting __attribute__((tls_model("initial-exec")));
 
-PIN_CALL(void, large_dalloc, void *tsdn, struct je_extent *extent)
+void __wrap_je_large_dalloc(void *tsdn, struct je_extent *extent)
 {
 	if (find(extent->addr) == extent)
 		forget(extent);
@@ -210,15 +196,12 @@ PIN_CALL(void, large_dalloc, void *tsdn, struct je_extent *extent)
 }
 
 /* mallctl arena.<i>.reset: the thread's counter of bytes freed does not move. */
-PIN_CALL(void, arena_reset, void *tsd, void *arena)
+void __wrap_je_arena_reset(void *tsd, void *arena)
 {
 	resetting = true;
 	__real_je_arena_reset(tsd, arena);
 	resetting = false;
 }
-
-PIN_CALL(bool, arena_ralloc_no_move, void *tsdn, void *p, size_t old_usize, size_t n_bytes,
-	 size_t extra, bool zero, size_t *usize);
 
 /*
  * Gives a block its whole size class, without moving it. Returns whether it has it. What is
@@ -302,7 +285,7 @@ static struct je_extent *join_before(void *tsdn, struct je_shard *shard,
 	if (!before)
 		return NULL;
 	if (__wrap_je_extent_merge_wrapper(tsdn, NULL, NULL, before, extent)) {
-		je_pa_dalloc(tsdn, shard, before, &deferred);
+		__wrap_je_pa_dalloc(tsdn, shard, before, &deferred);
 		return NULL;
 	}
 	before->bits &= ~(JE_EXTENT_CLASS << JE_EXTENT_CLASS_SHIFT);
@@ -418,8 +401,8 @@ static void *outgrow(void *tsdn, void *arena, struct je_extent *extent, size_t n
  * the new size before the old one's release: of a block that is not copied, the program never
  * held both.
  */
-PIN_CALL(void *, arena_ralloc, void *tsdn, void *arena, void *p, size_t old_usize,
-	 size_t n_bytes, size_t alignment, bool zero, void *tcache, void *hooks)
+void *__wrap_je_arena_ralloc(void *tsdn, void *arena, void *p, size_t old_usize, size_t n_bytes,
+			     size_t alignment, bool zero, void *tcache, void *hooks)
 {
 	struct je_extent *old = old_usize > pin_large_beyond ? find(p) : NULL;
 	size_t asked = old ? old->asked : old_usize, beyond = old_usize - asked;

@@ -10,13 +10,6 @@
 
 void (*pin_misuse_caller)(char *buf, size_t size);
 
-/* By what to divide by the size of a small class: multiply, and take the upper half. */
-extern const uint32_t je_arena_binind_div_info[JE_SMALL_CLASSES];
-
-extern unsigned je_nhbins; /* of how many classes caches have blocks */
-
-void je_free_default(void *p);
-
 /* 0 of what is not known. */
 static inline uint64_t page_of(const void *p)
 {

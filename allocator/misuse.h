@@ -12,7 +12,7 @@
 #ifndef PIN_MISUSE_H
 #define PIN_MISUSE_H
 
-#include "allocator/internals.h"
+#include "allocator/jemalloc.h"
 
 /*
  * Puts the place of the call into buf: "/path/to/MODULE+0xOFFSET", or what else is known of

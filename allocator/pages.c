@@ -18,6 +18,7 @@
 #include "allocator/depot.h"
 #include "allocator/flag.h"
 #include "allocator/growth.h"
+#include "allocator/jemalloc.h"
 #include "allocator/large.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
@@ -32,27 +33,6 @@
 int je_opt_thp;
 int je_init_system_thp_mode;
 const char *je_thp_mode_names[] = {"default", "always", "never", "not supported"};
-
-/* What jemalloc's own options cannot set, or not from here. */
-extern unsigned je_opt_narenas;
-extern bool je_opt_junk_alloc, je_opt_junk_free, je_opt_prof;
-extern bool je_opt_cache_oblivious;
-extern size_t je_sz_large_pad, je_opt_tcache_max;
-
-bool je_pages_boot(void);
-void *je_pages_map(void *addr, size_t size, size_t alignment, bool *commit);
-void je_pages_unmap(void *addr, size_t size);
-bool je_pages_commit(void *addr, size_t size);
-bool je_pages_decommit(void *addr, size_t size);
-bool je_pages_purge_lazy(void *addr, size_t size);
-bool je_pages_purge_forced(void *addr, size_t size);
-bool je_pages_huge(void *addr, size_t size);
-bool je_pages_nohuge(void *addr, size_t size);
-bool je_pages_dontdump(void *addr, size_t size);
-bool je_pages_dodump(void *addr, size_t size);
-void je_pages_mark_guards(void *head, void *tail);
-void je_pages_unmark_guards(void *head, void *tail);
-void je_pages_set_thp_state(void *ptr, size_t size);
 
 /* Once: after a failure jemalloc begins anew at every malloc. */
 static bool heap_range(void)

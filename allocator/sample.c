@@ -7,6 +7,7 @@
 
 #include "allocator/sample.h"
 #include "allocator/growth.h"
+#include "allocator/jemalloc.h"
 #include "allocator/locks.h"
 #include "allocator/log.h"
 #include "allocator/math.h"
@@ -17,9 +18,6 @@
 #include <string.h>
 
 #include <jemalloc/jemalloc.h>
-
-extern bool je_opt_prof, je_opt_prof_active;
-extern size_t je_opt_lg_prof_sample;
 
 /* Which site a stack of jemalloc's is, while sampled blocks of it live. */
 struct stack {

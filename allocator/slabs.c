@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A call of jemalloc's that comes by here as in calls.c. Prototype as in jemalloc 5.3.0,
- * include/jemalloc/internal/pa.h. What allocates slabs comes by large.c.
+ * A call of jemalloc's that comes by here as in calls.c. What allocates slabs comes by large.c.
  */
 #include <config.h>
 
 #include "allocator/slabs.h"
-#include "allocator/internals.h"
+#include "allocator/jemalloc.h"
 
 #include <string.h>
 
@@ -34,7 +33,8 @@ void pin_slab_made(const struct je_extent *slab)
 }
 
 /* The extent of a slab or of a large block is free. */
-PIN_CALL(void, pa_dalloc, void *tsdn, void *shard, struct je_extent *extent, bool *deferred)
+void __wrap_je_pa_dalloc(void *tsdn, struct je_shard *shard, struct je_extent *extent,
+			 bool *deferred)
 {
 	if (extent->bits & JE_EXTENT_SLAB)
 		note(extent, 0);

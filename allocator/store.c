@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Prototypes follow jemalloc 5.3.0, include/jemalloc/internal: ecache.h, emap.h, extent.h. */
 #include <config.h>
 
 #include "allocator/store.h"
@@ -7,18 +6,10 @@
 #include "allocator/os.h"
 #include "allocator/reserve.h"
 
-void __real_je_ecache_dalloc(void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
-			     struct je_cache *cache, struct je_extent *extent);
-
 void pin_store_free(void *tsdn, struct pin_store *store, struct je_extent *extent)
 {
 	__real_je_ecache_dalloc(tsdn, store->pac, &store->hooks, store->cache, extent);
 }
-
-struct je_extent *__real_je_ecache_alloc(void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
-					 struct je_cache *cache, struct je_extent *expand,
-					 size_t n_bytes, size_t alignment, bool zero,
-					 bool guarded);
 
 static struct je_extent *search(void *tsdn, struct pin_store *store,
 				const struct pin_need *need)
@@ -91,11 +82,6 @@ void *pin_store_given(void *addr, size_t n_bytes)
 {
 	return addr == given && n_bytes == n_given ? addr : NULL;
 }
-
-struct je_extent *je_extent_alloc_wrapper(void *tsdn, struct je_pac *pac,
-					  struct je_hooks *hooks, void *addr, size_t n_bytes,
-					  size_t alignment, bool zero, bool *commit,
-					  bool growing_retained);
 
 /* Makes free memory behind what there is. */
 static char *grow_by(void *tsdn, struct pin_store *store, size_t n_bytes)
@@ -179,8 +165,8 @@ struct je_extent *pin_store_alloc_growing(void *tsdn, struct pin_store *store,
 }
 
 /* New memory is one with what is before it, unless it is the first of a span. */
-PIN_CALL(bool, emap_register_boundary, void *tsdn, void *map, struct je_extent *extent,
-	 unsigned class, bool slab)
+bool __wrap_je_emap_register_boundary(void *tsdn, void *map, struct je_extent *extent,
+				      unsigned class, bool slab)
 {
 	if (extent->addr == given && !pin_span_begins(extent->addr))
 		extent->bits &= ~JE_EXTENT_HEAD;

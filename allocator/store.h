@@ -13,12 +13,8 @@
 
 #include "allocator/fit.h"
 #include "allocator/flag.h"
-#include "allocator/internals.h"
+#include "allocator/jemalloc.h"
 #include "allocator/span.h"
-
-/* pac_t and ecache_t. */
-struct je_pac;
-struct je_cache;
 
 /* The first three written once each, `cache` last. */
 struct pin_store {

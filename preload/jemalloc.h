@@ -3,8 +3,8 @@
  * Functions of jemalloc in front of which the library has its own, by the names they have in
  * its copy of jemalloc (Makefile.am). They are as in calloc(3) and <jemalloc/jemalloc.h>.
  */
-#ifndef PIN_JEMALLOC_H
-#define PIN_JEMALLOC_H
+#ifndef PIN_PRELOAD_JEMALLOC_H
+#define PIN_PRELOAD_JEMALLOC_H
 
 #include <stddef.h>
 

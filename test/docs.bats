@@ -109,15 +109,13 @@ located() {
 }
 
 # defines NAME FILE…: whether these files hold the body of a function of this name, or a macro.
-# PIN_CALL() makes the bodies of __wrap_je_NAME.
 defines() {
 	local name=$1
 	shift
-	awk -v name="$name" -v wrapped="${name#__wrap_je_}" '
+	awk -v name="$name" '
 		index($0, "#define " name "(") == 1 { found = 1 }
 		/^[A-Za-z_]/ {
-			begun = (" " $0) ~ ("[ *]" name "[(]") ||
-				(name != wrapped && $0 ~ ("^PIN_CALL[(][^,]*, " wrapped ","))
+			begun = (" " $0) ~ ("[ *]" name "[(]")
 		}
 		/;$/ { begun = 0 }
 		/^\{/ && begun { found = 1 }

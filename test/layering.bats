@@ -141,6 +141,45 @@ uses() {
 	grep -q 'mprotect(' allocator/os.c
 }
 
+# declared PREFIX: reads C, prints the first line of each declaration outside of functions of a
+# function or variable whose name begins so, and of each body of such a struct.
+declared() {
+	awk -v name="[ *](__real_|__wrap_)?$1[a-z0-9_]+" '
+		/^[a-z]/ && $0 ~ name "[(]" || /^extern / && $0 ~ name "([[;,]|$)" { line = $0; n = 0 }
+		line && (/[{]/ || /= /) { line = "" }
+		line && /;/ { print line; line = "" }
+		$0 ~ "^struct" name " [{]" { print }' "${@:2}"
+}
+
+@test "one door leads to what is private in jemalloc" {
+	local example=$'void *je_x(int a,\n\tint b);\nint __wrap_je_x(void);\nextern bool je_x;\nstruct je_x {'
+	[ "$(declared je_ <<< "$example" | wc -l)" -eq 4 ]
+	run -0 declared je_ $(but allocator/jemalloc.h allocator/jemalloc-layout.h)
+	echo "$output"
+	[ -z "$output" ]
+	[ "$(declared je_ allocator/jemalloc-layout.h | grep -c '^struct je_')" -ge 10 ]
+	# By the names they have in the library's copy: the public ones, in preload.
+	run -0 declared pin_je_ $(but preload/jemalloc.h)
+	[ -z "$output" ]
+	[ "$(declared pin_je_ preload/jemalloc.h | wc -l)" -ge 5 ]
+	# configure has no list of its own.
+	run -1 grep -nE '\bje_' <(grep -vE '"je_(arena_emap_global|tsd_tls)"' "$top_srcdir/configure.ac")
+}
+
+# What the library uses without a declaration there, configure would not have looked for.
+@test "the door names all that the library has of jemalloc's, and nothing else" {
+	local door=$BATS_TEST_TMPDIR/door
+	sed -n 's/^PIN_[A-Z]*([^,]*, *\([a-z0-9_]*\).*/\1/p' "$top_srcdir/allocator/jemalloc.h" |
+		sort > "$door"
+	[ "$(wc -l < "$door")" -ge 80 ]
+	run diff "$door" <({
+		nm "$top_builddir"/allocator/.libs/*.o "$top_builddir"/preload/.libs/*.o
+	} | sed -nE 's/^.* [A-Z] (__real_|__wrap_)?((je_|malloc_conf_)[a-z0-9_]+)$/\2/p' |
+		grep -vx je_tsd_tls | sort -u)
+	echo "$output"
+	[ "$status" -eq 0 ]
+}
+
 # A call that the linker is not told of would go past that file, silently.
 @test "the linker is told of the calls of jemalloc's that come by here, and of no others" {
 	run diff \
@@ -149,7 +188,7 @@ uses() {
 			sed -n 's/^-Wl,--wrap=//p' | sort)
 	echo "$output"
 	[ "$status" -eq 0 ]
-	grep -q '^JEMALLOC_WRAPS = .*je_large_malloc' "$top_builddir/Makefile"
+	grep -q '^JEMALLOC_WRAPS = .*je_large_dalloc' "$top_builddir/Makefile"
 }
 
 @test "only preload exports" {

@@ -7,7 +7,7 @@
 #include <config.h>
 
 #include "allocator/extents.h"
-#include "allocator/internals.h"
+#include "allocator/jemalloc.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/options.h"

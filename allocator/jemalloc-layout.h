@@ -1,25 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is known here of jemalloc's inside. Structs and prototypes follow jemalloc 5.3.0,
- * include/jemalloc/internal: cache_bin.h, edata.h, ehooks.h, emap.h, mutex.h, prof_structs.h,
+ * jemalloc's structures, as far as they are read or written here: what jemalloc.h does not say
+ * of the names. They follow jemalloc 5.3.0, include/jemalloc/internal: arena_stats.h,
+ * cache_bin.h, edata.h, ehooks.h, emap.h, eset.h, mutex.h, pa.h, pac.h, prof_structs.h,
  * rtree.h, thread_event.h, tsd.h.
+ * does.
  */
-#ifndef PIN_INTERNALS_H
-#define PIN_INTERNALS_H
+#ifndef PIN_JEMALLOC_LAYOUT_H
+#define PIN_JEMALLOC_LAYOUT_H
 
 #include "allocator/base.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-
-/*
- * A call from one object of jemalloc's to another that comes by here: the linker gives it
- * to __wrap_* and the function itself is __real_* (--wrap; configure.ac has the list).
- */
-#define PIN_CALL(type, name, ...)           \
-	type __real_je_##name(__VA_ARGS__); \
-	type __wrap_je_##name(__VA_ARGS__); \
-	type __wrap_je_##name(__VA_ARGS__)
 
 /* edata_t: a run of pages, be it a slab, a large block, or free. */
 struct je_extent {
@@ -42,14 +35,14 @@ _Static_assert(sizeof(struct je_extent) == 128, "as in jemalloc");
 #define JE_EXTENT_CLASS	      UINT64_C(0xff)
 #define JE_EXTENT_HEAD	      (UINT64_C(1) << 44) /* of a piece that was mapped at once */
 
+/* extent_state_t. */
+#define JE_STATE_RETAINED 3
+
 /* SC_NSIZES, SC_NBINS. The class of an extent that is free is the former. */
 #define JE_CLASSES	 232
 #define JE_SMALL_CLASSES 36
 /* TCACHE_NBINS_MAX: how many there is room for in a thread's cache. */
 #define JE_CACHED_CLASSES 73
-
-/* The sizes of the size classes. */
-extern size_t je_sz_index2size_tab[];
 
 static inline size_t je_extent_size(const struct je_extent *extent)
 {
@@ -74,7 +67,6 @@ struct je_hooks {
 	unsigned arena;
 	const void *_Atomic functions;
 };
-extern const char je_ehooks_default_extent_hooks;
 
 /* te_ctx_t: a thread's bytes allocated or freed, and where the last event was. */
 struct je_te_ctx {
@@ -120,7 +112,6 @@ struct je_map {
 	bool is_locked;
 	_Atomic uint64_t *_Atomic leaves[1 << (48 - JE_LEAF_SHIFT)];
 };
-extern struct je_map je_arena_emap_global;
 
 /* tsd_t: jemalloc's state of a thread. */
 struct je_tsd {
@@ -132,22 +123,40 @@ struct je_tsd {
 	char yet_others[627];
 	/* Bytes, and how many the next event is due at, at the latest. */
 	uint64_t n_allocated, next_allocated_event, n_freed, next_freed_event;
-	void *cache;			    /* tcache_t: first of all where its other half is */
+	void *cache; /* tcache_t: first of all where its other half is */
 	struct je_cache_bin bins[JE_CACHED_CLASSES]; /* of each size class that is cached */
 };
 _Static_assert(offsetof(struct je_tsd, cache) == 856, "as in jemalloc");
 
-extern __thread struct je_tsd je_tsd_tls
-	__attribute__((tls_model("initial-exec"), visibility("hidden")));
+/* Size classes of runs of pages, and those beyond them all (SC_NPSIZES + 1). */
+#define JE_SET_CLASSES 200
 
-/* The calling thread's. Its address is kept: the compiler would work it out at each access. */
-static inline struct je_tsd *je_tsd_here(void)
-{
-	struct je_tsd *tsd = &je_tsd_tls;
+/*
+ * eset_t, free extents. Its functions are fit.c's, and so is most of what is in it; other
+ * objects of jemalloc's read `oldest`.
+ */
+struct je_set {
+	struct je_extent *root;
+	_Atomic bool has_figures; /* most sets never hold an extent: theirs are never touched */
+	struct je_set_figures {
+		_Atomic size_t n_extents, n_bytes;
+	} figures[JE_SET_CLASSES];
+	char unused[6416];
+	/* The next to be purged or destroyed, as arenas with hooks of the program's own do. */
+	struct je_extent *oldest;
+	_Atomic size_t n_pages;
+};
+_Static_assert(offsetof(struct je_set, oldest) == 0x25a0, "as in jemalloc");
 
-	__asm__("" : "+r"(tsd));
-	return tsd;
-}
+/* The beginnings of arena_stats_t and pa_shard_stats_t. */
+struct je_arena_stats {
+	size_t metadata, resident, metadata_huge, mapped;
+};
+struct je_shard_stats {
+	size_t n_spare_structs;
+	uint64_t purges[6];
+	size_t retained;
+};
 
 /* prof_info_t. */
 struct je_prof_info {
