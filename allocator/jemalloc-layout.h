@@ -95,8 +95,8 @@ static inline unsigned je_cached(const struct je_cache_bin *bin)
 
 /*
  * What is known of a page: the size class, the extent, and whether that is a slab. A leaf has
- * that of 1 GiB; the extent of a page in the middle of a large block, or of free memory, is
- * not known, and 0.
+ * that of 1 GiB. Of a page in the middle of a large block, or of free memory, nothing is known:
+ * that is 0, or, where two free extents met, the class JE_CLASSES and no extent.
  */
 #define JE_LEAF_SHIFT	    30
 #define JE_LEAF_PAGES	    ((size_t)1 << (JE_LEAF_SHIFT - 12))

@@ -76,15 +76,24 @@ static inline bool is_any_of(const struct je_cache_bin *bin, const void *p)
 	return false;
 }
 
-/* The extent in use that p is in, if that can be known: no page in its middle tells. */
+static inline bool has_extent(const void *page)
+{
+	return page_of(page) & JE_PAGE_EXTENT;
+}
+
+/*
+ * The extent in use that p is in. No page in its middle tells: nothing is known of most, and of
+ * those where free extents met, only that there is none.
+ */
 static PIN_COLD const struct je_extent *extent_around(const void *p)
 {
 	const struct pin_span *span = pin_span_find(p, 1);
 	const char *page = (const char *)PIN_ALIGN_DOWN((uintptr_t)p, PIN_PAGE);
-	const struct je_extent *extent = extent_of(p);
+	const struct je_extent *extent;
 
-	for (; span && !page_of(page) && (uintptr_t)page > span->start; page -= PIN_PAGE)
-		extent = extent_of(page - PIN_PAGE);
+	while (span && !has_extent(page) && (uintptr_t)page > span->start)
+		page -= PIN_PAGE;
+	extent = extent_of(page);
 	return extent && (size_t)((const char *)p - extent->addr) < je_extent_size(extent)
 		       ? extent
 		       : NULL;

@@ -15,10 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LARGE  200000
-#define CACHED 20000 /* a large one that a thread's cache takes */
-#define SMALL  40
-#define MANY   20000
+#define LARGE	 200000
+#define ON_PAGES 200704 /* that, in whole pages */
+#define CACHED	 20000	/* a large one that a thread's cache takes */
+#define SMALL	 40
+#define MANY	 20000
 
 /* jemalloc's, and operator delete. */
 __attribute__((weak)) void dallocx(void *p, int flags);
@@ -124,6 +125,31 @@ static void *large_freed(size_t n_before, size_t n_behind)
 	return freed(p);
 }
 
+/* The second of two free neighbours that a block lies in since; n_before is what it has there.
+ */
+static char *where_two_met(size_t n_before)
+{
+	char *first = malloc(LARGE), *second = malloc(LARGE), *behind = malloc(LARGE), *p;
+
+	free(first);
+	free(second);
+	p = malloc((size_t)(behind - first));
+	if (p != first || p + n_before != second || behind < second)
+		abort();
+	return second;
+}
+
+/* Likewise of a block that has grown into a free neighbour. */
+static char *where_it_grew(size_t n_before)
+{
+	char *first = malloc(LARGE), *second = malloc(LARGE), *behind = malloc(LARGE);
+
+	free(second);
+	if (realloc(first, (size_t)(behind - first)) != first || first + n_before != second)
+		abort();
+	return second;
+}
+
 static void *pointer(const char *kind, void *on_stack)
 {
 	char *large = malloc(LARGE), *small = malloc(SMALL), *aligned = memalign(8192, LARGE);
@@ -146,6 +172,14 @@ static void *pointer(const char *kind, void *on_stack)
 		return large + LARGE - 1;
 	if (!strcmp(kind, "aligned"))
 		return aligned + 4096;
+	if (!strcmp(kind, "large-met"))
+		return where_two_met(ON_PAGES);
+	if (!strcmp(kind, "large-met-inner"))
+		return where_two_met(ON_PAGES) + 16;
+	if (!strcmp(kind, "large-met-before"))
+		return where_two_met(ON_PAGES) - 1;
+	if (!strcmp(kind, "large-grown"))
+		return where_it_grew(ON_PAGES);
 	if (!strcmp(kind, "cached-inner"))
 		return (char *)malloc(CACHED) + 4096;
 	if (!strcmp(kind, "large-freed"))
