@@ -4,6 +4,19 @@
 # how, and it ends as it would have without the library; and it can be asked for one
 # while it goes on.
 
+# What waits as long as the library lets it does so while the other tests run.
+setup_file() {
+	load helper
+	meanwhile unread-exit nobody_reads "$programs/ends" exit
+	meanwhile unread-nice nobody_reads nice "$programs/ends" exit
+	# Which has closed its standard error when it comes to its report.
+	meanwhile unread-timeout nobody_reads timeout 50 "$programs/ends" exit
+	meanwhile slow-_exit with_reader 'os._exit(0)' 0.1
+	meanwhile slow-exit with_reader 'sys.exit(0)' 0.1
+	meanwhile stops-_exit with_reader 'os._exit(0)'
+	meanwhile stops-exit with_reader 'sys.exit(0)'
+}
+
 setup() {
 	load helper
 	mkdir "$BATS_TEST_TMPDIR/here"
@@ -53,6 +66,27 @@ within() {
 		[ $SECONDS -lt $end ] || return
 		sleep 0.01
 	done
+}
+
+# meanwhile NAME COMMAND…: in the background, in a directory of its own; what it said and its status
+# are left beside that.
+meanwhile() (
+	mkdir -p "$BATS_FILE_TMPDIR/$1/here"
+	cd "$BATS_FILE_TMPDIR/$1/here"
+	shift
+	{
+		status=0
+		"$@" > ../out 2> ../said || status=$?
+		echo $status > ../status
+	} 3>&- &
+)
+
+# came_of NAME STATUS: it has ended with it, and this is its directory.
+came_of() {
+	cd "$BATS_FILE_TMPDIR/$1/here"
+	within 60 test -s ../status
+	tail -n 20 ../said
+	[ "$(< ../status)" -eq "$2" ]
 }
 
 # ended_by STATUS: the program that was begun ended with it.
@@ -268,21 +302,20 @@ print(subprocess.run(sys.argv[1:], stderr=writer).returncode)' "$@"
 	[ -p pipe ]
 }
 
-# nobody_reads COMMAND…: it ends by itself, with one line.
+# nobody_reads COMMAND…: with a report that goes to a pipe.
 nobody_reads() {
-	run -7 --separate-stderr timeout 60 env LD_PRELOAD="$library" PINALLOC_REPORT=pipe "$@"
-	echo "$stderr"
-	[ "${#stderr_lines[@]}" -eq 1 ]
-	[[ "$stderr" == *"cannot be written to pipe: nobody reads it" ]]
+	mkfifo pipe
+	timeout 60 env LD_PRELOAD="$library" PINALLOC_REPORT=pipe "$@"
 }
 
 @test "nor from exiting, be it one or what has started another" {
-	mkfifo pipe
-	nobody_reads "$ends" exit
-	nobody_reads env nice "$ends" exit
-	# Which has closed its standard error when it comes to its report.
-	nobody_reads timeout 50 "$ends" exit
-	[ "$(ls)" = pipe ]
+	local name
+	for name in unread-exit unread-nice unread-timeout; do
+		came_of $name 7
+		[ "$(wc -l < ../said)" -eq 1 ]
+		grep 'cannot be written to pipe: nobody reads it$' ../said
+		[ "$(ls)" = pipe ]
+	done
 }
 
 # with_reader END [PAUSE]: runs a program whose report is longer than the pipe, and that ends by
@@ -313,21 +346,19 @@ with_reader() {
 }
 
 @test "a reader that is slow has the whole report" {
-	with_reader 'os._exit(0)' 0.1
+	came_of slow-_exit 0
 	[ "$(stat -c %s ../read)" -gt 8192 ]
 	[ "$(figure ../read .program)" = python3 ]
-	rm pipe
-	with_reader 'sys.exit(0)' 0.1
+	came_of slow-exit 0
 	[ "$(figure ../read .program)" = python3 ]
 }
 
 # Of 10 ms each, for as long as nothing is read: not for each part of the report.
 @test "one that stops reading is waited for once" {
-	with_reader 'os._exit(0)' 2> ../said
+	came_of stops-_exit 0
 	grep 'cannot be written to pipe: nobody reads it$' ../said
 	[ "$(grep -c 'poll(.* = 0 (Timeout)' ../polls)" -eq 100 ]
-	rm pipe
-	with_reader 'sys.exit(0)' 2> ../said
+	came_of stops-exit 0
 	grep 'cannot be written to pipe: nobody reads it$' ../said
 	[ "$(grep -c 'poll(.* = 0 (Timeout)' ../polls)" -eq 1000 ]
 }

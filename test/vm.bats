@@ -34,7 +34,7 @@ starts() {
 		touch vm.ready
 		echo 7 > vm.status
 	END
-	machine --timeout 9 -- true
+	machine --timeout 5 -- true
 	[ "$status" -eq 7 ]
 	[ "$(starts)" -eq 2 ]
 }
@@ -50,15 +50,15 @@ starts() {
 @test "one that is up is not started again, nor one that ends" {
 	emulator <<- 'END'
 		touch vm.ready
-		sleep 5
+		sleep 3
 		echo 3 > vm.status
 	END
-	machine --timeout 9 -- true
+	machine --timeout 5 -- true
 	[ "$status" -eq 3 ]
 	[ "$(starts)" -eq 1 ]
 	rm "$BATS_TEST_TMPDIR"/machine/vm.*
 	emulator <<< 'exit 1'
-	machine --timeout 9 -- true
+	machine --timeout 5 -- true
 	[ "$status" -eq 125 ]
 	[[ "$stderr" == *"the machine died while it booted (qemu: status 1)"* ]]
 	[ "$(starts)" -eq 2 ]
