@@ -165,6 +165,15 @@ paths() {
 		sed -E 's/^[^a-z]+//; s/[.-]+$//' | sort -u
 }
 
+@test "test/run refuses options it does not know, in one line" {
+	local wrong
+	for wrong in --qick --no-lab=yes '--quick --no-lab' lab; do
+		run -2 "$top_srcdir/test/run" $wrong
+		[ "${#lines[@]}" -eq 1 ]
+		[[ "$output" == "test/run: "*" (usage: test/run [--quick | --no-lab])" ]]
+	done
+}
+
 @test "every path that README, bench/RESULTS and test/HACKING name is there, or built" {
 	local document path n=0
 	for document in README bench/RESULTS test/HACKING; do
