@@ -38,10 +38,19 @@ but() {
 	find allocator regpool preload -type f | grep -vxF "$(printf '%s\n' "$@")"
 }
 
-# longest: reads C, prints the number of lines of its longest function.
-longest() {
-	awk '/^\{/ { start = FNR } /^\}/ && start { n = FNR - start; start = 0 }
-		n > most { most = n } END { print most + 0 }' "$@"
+# lengths FILE…: of each how many lines it has, and its longest function in C.
+lengths() {
+	awk 'function tell() { if (file) print file ":", n, "lines, longest function", most + 0 }
+		FNR == 1 { tell(); file = FILENAME; most = start = 0 }
+		{ n = FNR }
+		/^\{/ { start = FNR }
+		/^\}/ && start { if (FNR - start > most) most = FNR - start; start = 0 }
+		END { tell() }' "$@"
+}
+
+# too_long: of those lines.
+too_long() {
+	awk '$2 > 500 || $NF > 60'
 }
 
 # uses: pairs of modules; the first uses a function or a variable of the second, by a name of ours.
@@ -205,12 +214,16 @@ declared() {
 
 @test "no file is longer than 500 lines, no function than 60" {
 	cd "$top_srcdir"
-	local file
-	for file in $(find allocator regpool preload bench test -name '*.[ch]' -o -name '*.cc' \
-		-o -name '*.bats' -o -name '*.bash' -o -name '*.py'); do
-		echo "$file: $(wc -l < "$file") lines, longest function $(longest "$file")"
-		[ "$(wc -l < "$file")" -le 500 ]
-		[ "$(longest "$file")" -le 60 ]
-	done
-	[ "$({ echo '{'; seq 70; echo '}'; } | longest)" -gt 60 ]
+	find allocator regpool preload bench test -name '*.[ch]' -o -name '*.cc' \
+		-o -name '*.bats' -o -name '*.bash' -o -name '*.py' > "$BATS_TEST_TMPDIR/files"
+	lengths $(< "$BATS_TEST_TMPDIR/files") > "$BATS_TEST_TMPDIR/lengths"
+	[ "$(wc -l < "$BATS_TEST_TMPDIR/lengths")" -eq "$(wc -l < "$BATS_TEST_TMPDIR/files")" ]
+	run too_long < "$BATS_TEST_TMPDIR/lengths"
+	echo "$output"
+	[ -z "$output" ]
+	cd "$BATS_TEST_TMPDIR"
+	{ echo '{'; seq 60; echo '}'; echo; } > function.c
+	seq 501 > file.c
+	[ "$(lengths function.c file.c /dev/null | too_long)" = \
+		$'function.c: 63 lines, longest function 61\nfile.c: 501 lines, longest function 0' ]
 }
