@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: a stack is told by names where the modules have any, by lines where they
-# have debug information, else by an offset addr2line takes; nothing is fetched for it.
+# Promise: the frames of a stack have names if the modules have symbols, and lines if they have
+# debug information; otherwise an offset that addr2line takes. Nothing is downloaded for this.
 
 setup() {
 	load helper
@@ -9,8 +9,8 @@ setup() {
 	cd "$BATS_TEST_TMPDIR"
 }
 
-# module NAME.c|NAME.cc FLAG…: a module whose start() calls back through hidden(), from
-# its lines 7 and 15.
+# module NAME.c|NAME.cc FLAG…: builds a module whose start() calls back through hidden(), from its
+# lines 7 and 15.
 module() {
 	local source=$1
 	shift
@@ -36,7 +36,7 @@ module() {
 	gcc -fPIC -shared -O1 "$@" -o "${source%.*}.so" "$source"
 }
 
-@test "with debug information: function, file and line, static functions too" {
+@test "with debug information, frames have function, file and line, also in static functions" {
 	run -0 ./stack -l
 	[[ "${lines[0]}" =~ ^print\ \(stack\.c:[0-9]+\)$ ]]
 	[[ "${lines[1]}" =~ ^itself\ \(stack\.c:[0-9]+\)$ ]]
@@ -45,14 +45,14 @@ module() {
 	[ "${lines[0]}" = "print (stack.c:$line)" ]
 }
 
-@test "the same for a module loaded later" {
+@test "so do frames in a module that is loaded later" {
 	module late.c -g
 	run -0 ./stack -l ./late.so
 	[ "${lines[1]}" = "hidden (late.c:7)" ]
 	[ "${lines[2]}" = "start (late.c:15)" ]
 }
 
-@test "without debug information: function and module" {
+@test "without debug information, frames have function and module" {
 	module bare.c
 	run -0 ./stack -l ./bare.so
 	[ "${lines[1]}" = "hidden (bare.so)" ]
@@ -60,13 +60,13 @@ module() {
 }
 
 @test "debug information kept by build id below /usr/lib/debug is found" {
-	# libc's, which valgrind needs.
+	# Those of libc, which valgrind needs.
 	run ! grep -q '\.debug_info' <(readelf -SW "$(gcc -print-file-name=libc.so.6)")
 	run -0 ./stack -l
 	[[ "$output" == *"__libc_start_main (libc-start.c:"* ]]
 }
 
-@test "stripped: exported functions, and offsets that nm and addr2line agree with" {
+@test "in a stripped module, frames have exported functions, or offsets that nm and addr2line accept" {
 	module whole.c -g
 	cp whole.so unstripped.so
 	strip whole.so
@@ -76,7 +76,7 @@ module() {
 	[ "${lines[2]}" = "start (whole.so)" ]
 }
 
-@test "a stripped program, position-independent: its own path, and offsets into it" {
+@test "in a stripped position-independent program, frames have its path and an offset" {
 	cp stack unstripped
 	strip stack
 	readelf -h stack | grep -q 'Type: *DYN'
@@ -87,7 +87,7 @@ module() {
 	[[ "$(addr2line -f -s -e unstripped "${BASH_REMATCH[1]}")" == main$'\n'stack.c:* ]]
 }
 
-@test "C++ names are written as in C++, if libstdc++ is there" {
+@test "C++ names are demangled if libstdc++ is loaded" {
 	module cxx.cc -g
 	run -0 env LD_PRELOAD=libstdc++.so.6 ./stack -l ./cxx.so
 	[ "${lines[1]}" = "ours::hidden(void (*)()) (cxx.cc:7)" ]
@@ -95,7 +95,7 @@ module() {
 	[ "${lines[1]}" = "_ZN4oursL6hiddenEPFvvE (cxx.cc:7)" ]
 }
 
-@test "without lines: what the loader knows, and libdw is not loaded" {
+@test "without line numbers, frames have the loader's symbols, and libdw is not loaded" {
 	module quick.c -g
 	run -0 strace -o calls -e trace=openat ./stack ./quick.so
 	[[ "${lines[1]}" == "$PWD/quick.so+0x"* || "${lines[1]}" == "./quick.so+0x"* ]]
@@ -105,7 +105,7 @@ module() {
 	grep libdw calls
 }
 
-@test "no server is asked for debug information" {
+@test "no debuginfod server is asked for debug information" {
 	module asks.c
 	strip asks.so
 	run -0 env DEBUGINFOD_URLS=http://127.0.0.1:9 DEBUGINFOD_CACHE_PATH="$PWD/cache" \
@@ -116,7 +116,7 @@ module() {
 }
 
 
-@test "a fatal error shows whose call it was" {
+@test "a fatal error prints the stack of the call that failed" {
 	cat > fatal.c <<-END
 		extern void *ibv_reg_mr(void *pd, void *addr, unsigned long n, int access);
 		#pragma weak ibv_reg_mr
@@ -133,7 +133,7 @@ module() {
 	[[ "$output" == *"  at main (fatal)"* ]]
 }
 
-@test "the unwinder is the library's own: none whose locks a program could hold" {
+@test "the unwinder is the library's own copy, so the program cannot hold its locks" {
 	run -0 nm -D "$library"
 	[[ "$output" != *_Unwind_* ]]
 	[[ "$(nm "$library")" == *" t _Unwind_Backtrace"* ]]

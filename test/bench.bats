@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: bench/lookup, bench/peaks, bench/scale, bench/watch and bench/allocators measure all
-# they say they measure; and what is exact of it, because instructions or system calls are
-# counted, holds: malloc costs what jemalloc's costs, to count what is held is a small part of
-# it, and what was never registered costs nothing to unmap.
+# Promise: bench/lookup, bench/peaks, bench/scale, bench/watch and bench/allocators measure what
+# they claim to. Figures that are exact, because instructions or system calls are counted, hold:
+# malloc costs what jemalloc's costs, counting live memory is a small part of it, and unmapping
+# unregistered memory costs nothing.
 
 setup_file() {
 	load helper
@@ -16,22 +16,22 @@ setup() {
 	load helper
 }
 
-# value WHAT: the second field of that line, which must be there.
+# value WHAT: the second field of that line, which must exist.
 value() {
 	awk -F '\t' -v what="$1" '$1 == what { print $2; n++ } END { exit n != 1 }' "$figures"
 }
 
-# above WHAT LIMIT
+# above WHAT LIMIT: that figure exceeds a limit.
 above() {
 	awk -v x="$(value "$1")" -v y="$2" 'BEGIN { exit !(x > y) }'
 }
 
-# met WHAT: that line says so.
+# met WHAT: that line says that the goal is met.
 met() {
 	awk -F '\t' -v what="$1" '$1 == what && $7 == "met" { n++ } END { exit n != 1 }' "$figures"
 }
 
-@test "every contestant has a figure, in the table and in the file" {
+@test "bench/lookup has a figure for every contestant, in the table and in the file" {
 	local n who
 	for who in empty loads pinalloc ucx; do
 		for n in 1 100 10000; do
@@ -50,8 +50,8 @@ met() {
 	run ! value "keys 7 1 waiting ucx"
 }
 
-# What is held is counted every 64 KiB a thread allocates or frees.
-@test "malloc and free of what the thread caches take no more instructions than jemalloc's" {
+# Live memory is counted once for each 64 KiB that a thread allocates or frees.
+@test "malloc and free from the thread cache take no more instructions than jemalloc's" {
 	local n
 	for n in 16 1000 14336; do
 		above "malloc $n jemalloc" 20
@@ -78,8 +78,8 @@ met() {
 	done < "$BATS_TEST_TMPDIR/asked"
 }
 
-# The churn is of blocks that slabs are filled with, and of such that are mapped one by one.
-@test "bench/peaks has a figure for all; to count what is held takes few instructions" {
+# The churn allocates blocks from slabs, and blocks that are mapped one by one.
+@test "bench/peaks has all figures, and counting live memory takes few instructions" {
 	local program variant
 	figures=$BATS_TEST_TMPDIR/peaks
 	"$top_srcdir/bench/peaks" --quick "$figures" > "$figures.out"
@@ -108,7 +108,7 @@ met() {
 	run ! value "no such program sample"
 }
 
-@test "bench/scale has a figure for all; what is no time meets its goal" {
+@test "bench/scale has all figures, and those that do not depend on time meet their goals" {
 	local step size n what
 	figures=$BATS_TEST_TMPDIR/scale
 	"$top_srcdir/bench/scale" --quick "$figures" > "$figures.out"
@@ -134,14 +134,14 @@ met() {
 	run ! value "threads 7 last"
 }
 
-# columns TITLE: the last three of the only such line.
+# columns TITLE: the last three columns of the only line with this title.
 columns() {
 	awk -v title="$1" '{ line = $0; sub(/^ +/, "", line) }
 		index(line, title "  ") == 1 { print $(NF - 2), $(NF - 1), $NF; n++ }
 		END { exit n != 1 }' "$figures"
 }
 
-@test "bench/watch has a figure for all; unmapping what was never registered is one system call" {
+@test "bench/watch has all figures, and unmapping unregistered memory is one system call" {
 	figures=$BATS_TEST_TMPDIR/watch
 	"$top_srcdir/bench/watch" --quick --here > "$figures" 2> "$figures.err" || {
 		cat "$figures.err"
@@ -157,13 +157,13 @@ columns() {
 	run ! columns 'no such title'
 }
 
-# compared PART BENCHMARK CONTESTANT FIGURE: from the file that bench/allocators writes.
+# compared PART BENCHMARK CONTESTANT FIGURE: a value in the file that bench/allocators writes.
 compared() {
 	awk -F '\t' -v key="$1 $2 $3 $4" '$1 " " $2 " " $3 " " $4 == key { print $5; n++ }
 		END { exit n != 1 }' "$BATS_TEST_TMPDIR/out/allocators.tsv"
 }
 
-# positive PART BENCHMARK CONTESTANT FIGURE
+# positive PART BENCHMARK CONTESTANT FIGURE: the same, and it must be above 0.
 positive() {
 	awk -v x="$(compared "$@")" 'BEGIN { exit !(x > 0) }'
 }
@@ -194,28 +194,29 @@ positive() {
 	done
 	for benchmark in $peaks; do
 		[ $benchmark = numpy ] || positive peak $benchmark pinalloc mapped_to_live
-		# What is live has been written to.
+		# Live memory has been written to.
 		awk -v x="$(compared peak $benchmark glibc rss_to_live)" 'BEGIN { exit !(x >= 1) }'
 	done
-	# What a row of a table has: the figures of all, behind its name.
+	# A row of a table: the figures of all contestants, after its name.
 	grep -qE '^glibc-simple +micro +[0-9]+( +[0-9.]+){5}$' "$out.out"
 	grep -qE '^refinement +work +[0-9]+( +[0-9.]+){5}$' "$out.out"
 	grep -qE '^jq +[0-9.]+( +[0-9.]+){5}$' "$out.out"
 	grep -qE '^phases-bands( +[0-9.]+){9}$' "$out.out"
 	grep -qE '^numpy( +[0-9.]+){7} +- +-$' "$out.out"
 	grep -qE '^threads-64, MiB( +[0-9.]+){6}$' "$out.out"
-	# What realloc moved.
+	# The blocks that realloc moved.
 	grep -qE '^growing( +[0-9.]+){6}$' "$out.out"
 	grep -qE '^  growing, resident to live .*(met|missed)' "$out.out"
 	grep -qE "^  grow, resident to glibc's .*(met|missed)" "$out.out"
-	# Its own goal, and not that of all others.
+	# The contestant's own goal, not one for all.
 	grep -qE "^  numpy, resident to jemalloc's .*<= 1\.12: " "$out.out"
 	[ "$(grep -cE '\((<= [0-9.]+): (met|missed)\)$' "$out.out")" -ge 12 ]
 	grep -q '^# .*jemalloc 5' "$out/allocators.tsv"
 	run ! compared speed sh6 glibc cpu_ms
 }
 
-# allocates NAME ARGUMENTS SIZE:PERCENT... of what test/count-sizes.c says of that workload.
+# allocates NAME ARGUMENTS SIZE:PERCENT...: that workload allocates these sizes, according to
+# test/count-sizes.c.
 allocates() {
 	local name=$1 arguments=$2 pair found
 	shift 2
@@ -230,8 +231,9 @@ allocates() {
 	done
 }
 
-# The figures are of the published ones, those of sh6 and sh8 follow from what they do.
-@test "the workloads of the field's names allocate the sizes that the published ones do" {
+# The percentages are those of the published programs; those of sh6 and sh8 follow from their
+# source.
+@test "the workloads with published names allocate the published sizes" {
 	gcc -std=gnu11 -O2 -shared -fPIC -o "$BATS_TEST_TMPDIR/libcount.so" \
 		"$top_srcdir/test/count-sizes.c"
 	allocates larson '0.02 2' 1024:49.1 512:25.8 256:12.9 128:6.5 64:3.2 foreign:1.1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: `pinalloc check` says before the job what will not work here, and the cure.
-# There is no device on this host; test/lab/check.bats has one.
+# Promise: `pinalloc check` reports before the job what will not work here, and the cure. This host
+# has no device; test/lab/check.bats tests with one.
 
 setup() {
 	load helper
@@ -11,14 +11,15 @@ setup() {
 	[ ! -d /sys/class/infiniband ] || [ -z "$(ls /sys/class/infiniband)" ]
 }
 
-# checked COMMAND…: runs it, keeps the lines; 2, for there is no device.
+# checked COMMAND…: runs the check and keeps its lines. Its status must be 2, because there is no
+# device.
 checked() {
 	run -2 --separate-stderr "$@"
 	echo "$output"
 	[ -z "$stderr" ]
 }
 
-# says STATUS WHAT REGEX: there is one such line.
+# says STATUS WHAT REGEX: there is exactly one such line.
 says() {
 	[ "$(grep -cE "^$(printf '%-4s' "$1")  $2: $3\$" <<< "$output")" -eq 1 ]
 }
@@ -30,7 +31,7 @@ limited() {
 	"$@"
 }
 
-@test "without a device that fails, and all else is looked at" {
+@test "without a device that check fails, and all others are made" {
 	checked "$pinalloc" check
 	says fail device 'there is no RDMA device here; load its driver; or .*'
 	says ok library "$library takes over malloc"
@@ -41,7 +42,7 @@ limited() {
 	[ "$(grep -vcE '^(ok  |warn|fail)  [a-z ]+: .' <<< "$output")" -eq 0 ]
 }
 
-@test "--json holds the same, and the exit status" {
+@test "--json has the same results and exit status" {
 	checked "$pinalloc" check
 	text=$output
 	run -2 "$pinalloc" check --json
@@ -52,8 +53,8 @@ limited() {
 	[ "$(jq -r '.[0].finding' <<< "$output")" = $'PINALLOC_FOO=?"\\\xc3\xa9?: there is no such option' ]
 }
 
-# Larger limits are in test/lab: not everybody may raise them.
-@test "the limit on locked memory is weighed against what is needed" {
+# Larger limits are tested in test/lab: raising them takes privileges.
+@test "the limit on locked memory is compared with what is needed" {
 	checked prlimit --memlock=1048576:1048576 "${ordinary[@]}" "$pinalloc" check
 	says fail memlock 'a process may pin 1\.0 MiB of .* less than an MPI library needs for itself; memlock unlimited in /etc/security/limits\.conf, .*slurm\.conf'
 	says warn environment 'UCX_IB_RCACHE_MAX_SIZE is not set, .*'
@@ -76,7 +77,7 @@ limited() {
 	says fail memlock 'a process may pin 64\.0 KiB of .*'
 }
 
-@test "limits on addresses and data are said" {
+@test "limits on address space and data are reported" {
 	checked limited -v 4000000 "$pinalloc" check
 	says warn 'address space' 'limited, so the heap can grow to 2\.[0-9] GiB at most; ulimit -v unlimited'
 	checked limited -d 4000000 "$pinalloc" check
@@ -86,7 +87,7 @@ limited() {
 	says fail library 'cannot reserve address space for the heap: raise ulimit -v'
 }
 
-@test "userfaultfd is tried" {
+@test "userfaultfd is tested by a call" {
 	cat > without.py <<- 'END'
 		import ctypes, os, struct, sys
 		libc = ctypes.CDLL(None, use_errno=True)
@@ -108,7 +109,7 @@ limited() {
 	run ! grep userfaultfd trace
 }
 
-@test "options that are not understood are named" {
+@test "unknown options and bad values are reported" {
 	checked env PINALLOC_GROW=4X PINALLOC_FOO=1 MALLOC_ARENA_MAX=many "$pinalloc" check
 	says warn environment 'PINALLOC_GROW=4X is not understood: it takes a size from 2M up; 64M holds instead; .*'
 	says warn environment 'PINALLOC_FOO=1: there is no such option; .*'
@@ -130,7 +131,7 @@ limited() {
 	says ok environment '.*'
 }
 
-@test "settings of others that work against the heap are named" {
+@test "settings of other software that conflict with the heap are reported" {
 	checked env UCX_MEM_MMAP_HOOK_MODE=reloc "$pinalloc" check
 	says fail environment 'UCX_MEM_MMAP_HOOK_MODE=reloc lets UCX replace malloc .*; unset it, or .*'
 	local no
@@ -155,7 +156,7 @@ limited() {
 	[ "$(grep -c environment <<< "$output")" -eq 1 ]
 }
 
-@test "another malloc in LD_PRELOAD is named, unless the library comes first" {
+@test "another malloc in LD_PRELOAD is reported, unless the library comes first" {
 	checked env LD_PRELOAD=libjemalloc.so.2 "$pinalloc" check
 	says warn environment 'LD_PRELOAD names another malloc, libjemalloc\.so\.2; .*'
 	checked env LD_PRELOAD="$library:libjemalloc.so.2" "$pinalloc" check
@@ -163,7 +164,7 @@ limited() {
 	says ok library '.*'
 }
 
-@test "a library that cannot be loaded, or does not take over malloc, is named" {
+@test "a library that cannot be loaded, or does not replace malloc, is reported" {
 	mkdir .libs
 	cp "$pinalloc" .
 	printf 'nonsense' > .libs/libpinalloc.so
@@ -177,7 +178,7 @@ limited() {
 	says fail library '.*libpinalloc\.so is not there or cannot be read: .*'
 }
 
-@test "a program is looked at as for run" {
+@test "a program is checked as by pinalloc run" {
 	checked "$pinalloc" check true
 	says ok program '.*/true can be preloaded'
 	checked "$pinalloc" check "$programs/ownmalloc"
@@ -196,7 +197,7 @@ limited() {
 	says warn program 'nothing is registered in .*/true, because PINALLOC_RESTRICT is app\*; .*'
 }
 
-@test "a command line that is not understood is refused" {
+@test "a wrong command line is refused" {
 	run -2 --separate-stderr "$pinalloc" check true false
 	[ "$stderr" = 'pinalloc check: only one PROGRAM can be checked, not also false; see pinalloc check --help' ]
 	[ -z "$output" ]

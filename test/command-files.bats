@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: whatever lies among the reports of a job, and whatever they hold, `pinalloc
-# report` says in one line of each file that is no report, and reports the others.
+# Promise: whatever files are among a job's reports, and whatever they contain, `pinalloc report`
+# prints one line for each that is not a report, and reports the others.
 
 setup() {
 	load helper
@@ -10,7 +10,7 @@ setup() {
 	base_report > "$base"
 }
 
-# unfit EDIT WHY: a report edited so is left out for that reason.
+# unfit EDIT WHY: a report changed by this edit is skipped for that reason.
 unfit() {
 	rank unfit.json "$1"
 	run -1 --separate-stderr "$pinalloc" report unfit.json fit.json
@@ -19,7 +19,7 @@ unfit() {
 	[ "${lines[0]}" = "pinalloc: app, 1 rank on 1 host, 6.5 s" ]
 }
 
-@test "a value of a wrong type or size is named, and its file left out" {
+@test "a file with a value of the wrong type or size is reported and skipped" {
 	rank fit.json '.nranks = 1'
 	unfit '.schema = 2' 'has schema 2, but this pinalloc knows only 1: use the one that wrote it'
 	unfit 'del(.schema)' 'is not a report of pinalloc: it has no schema'
@@ -56,7 +56,7 @@ unfit() {
 	unfit '.timeline |= reverse' 'goes back in time at timeline[1]'
 }
 
-@test "what is no report at all is named, and the rest is reported" {
+@test "a file that is not a report is reported and skipped" {
 	four
 	head -c 300 "$base" > job/cut.json
 	: > job/empty.json
@@ -81,7 +81,7 @@ unfit() {
 		'["job/cut.json","job/empty.json","job/gone.json","job/nested.json","job/pipe.json","job/rude.json","job/text.json"]' ]
 }
 
-@test "nothing to report is status 2" {
+@test "if there is nothing to report, the status is 2" {
 	mkdir void
 	: > void/report.txt
 	run -2 --separate-stderr "$pinalloc" report void missing.json
@@ -94,7 +94,7 @@ unfit() {
 	[ "${#stderr_lines[@]}" -eq 3 ]
 }
 
-@test "standard output that cannot be written is status 2" {
+@test "if standard output cannot be written, the status is 2" {
 	four
 	for form in --json --folded --top=1; do
 		run -2 --separate-stderr bash -c "'$pinalloc' report $form job > /dev/full"
@@ -102,7 +102,7 @@ unfit() {
 	done
 }
 
-@test "no terminal obeys what a file or its name says" {
+@test "control characters in files and file names do not reach the terminal" {
 	rank named.json '.nranks = 1 | .program = "a\u009b31mb\u0085c\u00a0d"'
 	run -0 --separate-stderr "$pinalloc" report named.json
 	[[ "${lines[0]}" == $'pinalloc: a??31mb??c\xc2\xa0d, '* ]]
@@ -111,7 +111,7 @@ unfit() {
 	[ "${stderr_lines[0]}" = "pinalloc report: ?[31m?.json is empty; left out" ]
 }
 
-@test "blanks, quotes and bytes in names of files, programs and hosts do no harm" {
+@test "spaces, quotes and invalid bytes in names of files, programs and hosts do no harm" {
 	rank $'the job/rank 0 "\xff".json' '.nranks = 1 | .program = "a \"b\" \\ c\u001b[2J"
 		| .host = "no\nde"'
 	run -0 --separate-stderr "$pinalloc" report "the job"
@@ -122,7 +122,7 @@ unfit() {
 		'"a \"b\" \\ c?[2J" "no?de" "the job/rank 0 \"?\".json" ' ]
 }
 
-@test "what a report calls a module may be a pipe, a directory, a device" {
+@test "a module named in a report may be a pipe, a directory or a device" {
 	mkfifo pipe
 	rank odd.json ".nranks = 1 | .peak_sites[0].stack =
 		[\"$PWD/pipe+0x10\", \"/dev/zero+0x10\", \"/tmp+0x10\", \"//+0x\"]"
@@ -132,7 +132,7 @@ unfit() {
 		'.peak_sites[0].stack == [$pipe, "/dev/zero+0x10", "/tmp+0x10", "//+0x"]' <<< "$output"
 }
 
-@test "functions of a module whose names are no text do not make its report unfit" {
+@test "a module whose function names are not text does not invalidate the report" {
 	local offset
 	printf 'void odd(void) __asm__("na\\xefve");\nvoid odd(void) {}\n' |
 		gcc -x c -shared -fPIC -o odd.so -
@@ -143,7 +143,7 @@ unfit() {
 	jq -e '.peak_sites[0].stack == ["na?ve (odd.so)"]' <<< "$output"
 }
 
-@test "why a file is no report is said without control characters, also to programs" {
+@test "the reason why a file is skipped has no control characters, also in JSON" {
 	rank fit.json '.nranks = 1'
 	printf '{\177' > unfit.json
 	run -1 --separate-stderr "$pinalloc" report --json fit.json unfit.json

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: `pinalloc report --plot` draws the memory of a job's ranks over time, or
-# says why not and leaves all as it was.
+# Promise: `pinalloc report --plot` draws the memory of a job's ranks over time, or says why it
+# cannot and leaves existing files as they were.
 
 setup() {
 	load helper
@@ -10,8 +10,8 @@ setup() {
 	base_report > "$base"
 }
 
-# drawn FILE.svg: its curves (a heap and what is in use for each), how many pieces of them
-# are neither level nor upright, peaks and texts.
+# drawn FILE.svg: counts its curves (a heap and live memory for each rank), how many of their
+# segments are neither horizontal nor vertical, its peak marks and its texts.
 drawn() {
 	python3 - "$1" <<- 'END'
 		import re, sys, xml.etree.ElementTree as tree
@@ -30,7 +30,7 @@ drawn() {
 	END
 }
 
-@test "--plot: a heap, a line and a peak for each of a few ranks" {
+@test "--plot: with a few ranks, each has a heap, a line and a peak" {
 	four
 	rank job/2.json ".rank = 2 | .program = \"it's <app> & \\\"co\" | del(.timeline)"
 	rank job/0.json ".program = \"it's <app> & \\\"co\" | .memory.live_peak_bytes *= 3"
@@ -46,7 +46,7 @@ drawn() {
 	[ "$(grep -c 'on 2 hosts' <<< "$output")" -eq 1 ]
 }
 
-@test "--plot: of many ranks the largest four have lines, the others an area" {
+@test "--plot: with many ranks, the largest four have lines and the others an area" {
 	mkdir job
 	jq -c 'range(20) as $r | .rank = $r | .nranks = 20 | .memory.live_peak_bytes *= 5 + 3 * $r % 20
 		| .timeline[][1] *= 5 + 3 * $r % 20 | .timeline[][2] *= 30' "$base" |
@@ -61,7 +61,7 @@ drawn() {
 	[[ "$output" != *"areas 0"* ]]
 }
 
-@test "--plot: one line when it cannot be drawn, and what was there stays" {
+@test "--plot: if it cannot be drawn, there is one line and the old file stays" {
 	four
 	mkdir there.svg
 	fails 2 " report: there.svg cannot be written: it is not a regular file" report --folded \
@@ -91,7 +91,7 @@ drawn() {
 		"text seconds since the start of the process"
 }
 
-@test "--plot: a name in .txt gives a plot made of characters, with all of it" {
+@test "--plot: a name ending in .txt gives a complete plot made of characters" {
 	four
 	run -0 "$pinalloc" report --folded --plot plot.txt job
 	for r in 0 1 2 3; do

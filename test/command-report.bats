@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: `pinalloc report` says of a job what its ranks' reports say together,
-# with the right figures, whatever else lies among them.
+# Promise: `pinalloc report` combines the reports of a job's ranks into correct figures, whatever
+# other files are among them.
 
 setup() {
 	load helper
@@ -10,7 +10,7 @@ setup() {
 	base_report > "$base"
 }
 
-@test "without a known subcommand there is one line, with one there is help" {
+@test "without a known subcommand there is one line of error; with one, --help works" {
 	fails 2 ": no SUBCOMMAND; see pinalloc --help"
 	fails 2 ": unknown subcommand retort; see pinalloc --help" retort
 	run -0 "$pinalloc" --help
@@ -24,7 +24,7 @@ setup() {
 	done
 }
 
-@test "every subcommand refuses an option in the same words, and has its help" {
+@test "every subcommand has help, and refuses unknown options in the same words" {
 	local subcommand help
 	help=$("$pinalloc" --help)
 	[ "$("$pinalloc" -h)" = "$help" ]
@@ -43,7 +43,7 @@ setup() {
 	fails 2 " run: unknown option -x; see pinalloc run --help" run --grow=4M -xn true
 }
 
-@test "wrong arguments give one line and status 2" {
+@test "wrong arguments give one line of error and status 2" {
 	four
 	fails 2 " report: no FILE; see pinalloc report --help" report
 	fails 2 " report: --plot needs a value; see pinalloc report --help" report job --plot
@@ -56,7 +56,7 @@ setup() {
 		report --plot a.png job
 }
 
-@test "the verdict comes first and has the figures of the ranks" {
+@test "the verdict comes first and agrees with the ranks" {
 	four
 	run -0 --separate-stderr "$pinalloc" report job
 	[ -z "$stderr" ]
@@ -83,7 +83,7 @@ setup() {
 		" node2 2 705.0 MiB 896.0 MiB 448.0 MiB 1.1 GiB 0.7 % 25 %, rank 3"
 }
 
-@test "--json: totals, least, mean, most and imbalance of every figure are jq's" {
+@test "--json: total, minimum, mean, maximum and imbalance of every figure agree with jq" {
 	four
 	jq -s '[.[] | .memory + .registration + .stability + (.watch | del(.on, .late))
 		| with_entries(select(.value | type == "number"))] as $all
@@ -117,7 +117,7 @@ setup() {
 		'[1,0.125,3,0.25]' ]
 }
 
-@test "ranks that have no report are named, in ranges, and make the status 1" {
+@test "ranks without a report are listed, as ranges, and the status is 1" {
 	local r
 	for r in 0 1 3 4 8; do
 		rank "job/$r.json" ".rank = $r | .nranks = 12"
@@ -133,7 +133,7 @@ setup() {
 	run ! grep -q "No report" <<< "$output"
 }
 
-@test "ranks that ended otherwise than at exit are named" {
+@test "ranks that did not end by exiting are listed" {
 	four
 	rank job/1.json '.rank = 1 | .written = "on SIGSEGV"'
 	rank job/2.json '.rank = 2 | .written = "on call"'
@@ -147,7 +147,7 @@ setup() {
 	[[ "$output" != *ritten* ]]
 }
 
-@test "pages that have moved are said loudly" {
+@test "moved pages are reported prominently" {
 	four
 	run -0 "$pinalloc" report job
 	[[ "$output" != *ATTENTION* ]]
@@ -156,7 +156,7 @@ setup() {
 	[ "${lines[1]}" = "  ATTENTION: 5 of 16384 pages checked have MOVED, in rank 2:" ]
 }
 
-@test "what was replaced, and what cannot be watched, is said where there is any" {
+@test "replaced and unwatched memory is reported, if there is any" {
 	four
 	run -0 "$pinalloc" report job
 	[[ "$output" != *replaced* ]]
@@ -166,7 +166,7 @@ setup() {
 		"  3 registrations cannot be watched, in rank 2: they may go stale."
 }
 
-@test "of two reports of one rank, that of the longer run is used, with one line" {
+@test "of two reports of one rank, that of the longer run is used, and one line says so" {
 	four
 	rank "again/2.json" '.rank = 2 | .elapsed_s = 2 | .memory.mapped_bytes = 1'
 	run -0 --separate-stderr "$pinalloc" report again job
@@ -180,8 +180,8 @@ setup() {
 	[ "${#stderr_lines[@]}" -eq 1 ]
 }
 
-# A shell that the launcher starts has the rank's number, and lives longer.
-@test "of two processes of one rank, the one that has registered is used" {
+# A shell started by the launcher has the rank's number, and lives longer.
+@test "of two processes of one rank, the one that registered memory is used" {
 	rank shell.json '.nranks = 1 | .program = "sh" | .pid = 99 | .elapsed_s = 9
 		| .registration.served = 0 | .registration.passed_through = 0'
 	rank app.json '.nranks = 1'
@@ -192,7 +192,7 @@ setup() {
 	done
 }
 
-@test "a number of ranks without a rank, or a rank without it, makes none missing" {
+@test "a report with only one of rank and number of ranks makes no rank missing" {
 	rank shell.json '.rank = null | .nranks = 4'
 	run -0 "$pinalloc" report shell.json
 	[ "${lines[0]}" = "pinalloc: app, 1 process on 1 host, 6.5 s" ]
@@ -204,7 +204,7 @@ setup() {
 	[ "$(merged .missing_ranks)" = '[1]' ]
 }
 
-@test "a limit as large as a number can be is a limit" {
+@test "the largest limit that a number can express is accepted" {
 	rank huge.json '.nranks = 1 | .memory.memlock_limit_bytes = "LIMIT"'
 	sed -i 's/"LIMIT"/9223372036854775807/' huge.json
 	run -0 --separate-stderr "$pinalloc" report huge.json
@@ -212,14 +212,14 @@ setup() {
 	said "  Pinned at the peak: 128.0 MiB; that is 0 % of the limit on locked memory, 8192.0 PiB."
 }
 
-@test "heaps of no size have no largest" {
+@test "if all heaps are empty, none is the largest" {
 	rank job/0.json '.nranks = 2 | .memory.mapped_bytes = 0'
 	rank job/1.json '.nranks = 2 | .rank = 1 | .memory.mapped_bytes = 0'
 	run -0 "$pinalloc" report job
 	[[ "$output" != *largest* ]]
 }
 
-@test "reports of different jobs are merged, with one line" {
+@test "reports of different jobs are merged, and one line says so" {
 	four
 	rank job/other.json '.nranks = 2'
 	run -0 --separate-stderr "$pinalloc" report job
@@ -255,7 +255,7 @@ setup() {
 		"  Pinned at the peak: 128.0 MiB; that is 12 % of the limit on locked memory, 1.0 GiB."
 }
 
-@test "beside ranks, a launcher counts for its host only" {
+@test "among ranks, a launcher counts only towards its host" {
 	four
 	rank job/none.json '.rank = null | .nranks = null | .program = "mpirun" | .host = "node2"'
 	run -0 "$pinalloc" report job
@@ -273,7 +273,7 @@ setup() {
 	said "  ... 1 more process without a rank; --json has all ..."
 }
 
-@test "reports of an older version have what they have" {
+@test "reports of an older version are accepted without the newer keys" {
 	rank old.json '.nranks = 1 | .memory.memlock_limit_bytes = null
 		| del(.written, .timeline, .peak_sites, .peak_sites_kind, .stability, .watch,
 			.memory.live_peak_bytes, .memory.ram_bytes)'
@@ -286,7 +286,7 @@ setup() {
 		old.json)" = '[null,null,null,[]]' ]
 }
 
-@test "what a report has no figures for may also be null or empty" {
+@test "missing figures in a report may also be null or empty" {
 	rank null.json '.nranks = 1 | .peak_sites_kind = null | .peak_sites = []
 		| .timeline = null | .written = null | .stability.moved_pages = null'
 	run -0 --separate-stderr "$pinalloc" report null.json
@@ -294,14 +294,14 @@ setup() {
 	run ! grep -q 'sites\|MOVED\|ritten' <<< "$output"
 }
 
-@test "keys that a newer version adds are passed over" {
+@test "keys added by a newer version are ignored" {
 	rank new.json '.nranks = 1 | .memory.colour = "blue" | .weather = [1, {}]
 		| .timeline[] += [7, "x"]'
 	run -0 --separate-stderr "$pinalloc" report new.json
 	[ -z "$stderr" ]
 }
 
-@test "a thousand ranks: the ten largest, the three smallest, how many are left out" {
+@test "of a thousand ranks the ten largest and three smallest are shown, and the rest counted" {
 	mkdir job
 	jq -c 'range(1000) as $r | .rank = $r | .nranks = 1000 | .host = "node\($r % 50)"
 		| .memory.mapped_bytes += $r * 1048576' "$base" |
@@ -319,7 +319,7 @@ setup() {
 	[ "$(merged .peak_sites[0].ranks)" -eq 1000 ]
 }
 
-# sites: two ranks with sites, some in common, of which one has one twice.
+# sites: two ranks with sites, some in common; one rank has the same site twice.
 sites() {
 	rank job/0.json '.nranks = 2 | .peak_sites = [
 		{bytes: 3000, count: 3, stack: ["grid (g.c:1)", "main (m.c:2)", "_start (app)"]},
@@ -331,7 +331,7 @@ sites() {
 		{bytes: 1, count: 1, stack: ["grid (g.c:1)", "main (m.c:9)", "_start (app)"]}]'
 }
 
-@test "call sites are summed over the ranks, and shown with three callers" {
+@test "call sites are summed over the ranks, and shown with three callers each" {
 	sites
 	run -0 "$pinalloc" report job
 	said "who had memory in use at the peaks (sampled): 4 of 4 sites, 8.3 KiB of 8.3 KiB" \
@@ -347,7 +347,7 @@ sites() {
 	run ! grep -q 'sites\|<-' <<< "$output"
 }
 
-@test "sites of growth are called so; kinds are not summed" {
+@test "growth sites are labelled as such, and not added to live sites" {
 	sites
 	jq '.peak_sites_kind = "growth"' job/1.json > grown.json
 	run -1 "$pinalloc" report grown.json
@@ -357,7 +357,7 @@ sites() {
 	[ "${lines[0]##* }" -eq 3000 ]
 }
 
-@test "--folded: a line a stack, outermost first, that flame-graph programs take" {
+@test "--folded: prints one line for each stack, outermost frame first, as flame graph tools expect" {
 	sites
 	run -0 --separate-stderr "$pinalloc" report --folded job
 	[ -z "$stderr" ]
@@ -385,7 +385,7 @@ sites() {
 		jq -s '[.[].memory.mapped_bytes] | add' job/*.json)" ]
 }
 
-@test "frames that a report gives as places are named, from the module as it is" {
+@test "frames given as offsets are resolved in the module, if it has not changed" {
 	local place offset
 	# The address after the call of hold_blocks() in hold_and_drop(), less one.
 	offset=$(objdump -d --no-show-raw-insn "$programs/peaks" |

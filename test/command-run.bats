@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: `pinalloc run` is the environment as a command line. What is wrong with it
-# is said before the program runs, in one line.
+# Promise: `pinalloc run` is a command line for the environment variables. Mistakes are reported in
+# one line before the program runs.
 
 setup() {
 	load helper
@@ -9,7 +9,7 @@ setup() {
 	pinalloc=$top_builddir/pinalloc
 }
 
-# refused STATUS LINE ARGUMENT…: nothing but that line on standard error.
+# refused STATUS LINE ARGUMENT…: ends with this status, and prints only this line on standard error.
 refused() {
 	local status_wanted=$1 line=$2
 	shift 2
@@ -20,7 +20,8 @@ refused() {
 	[[ "$stderr" =~ ^pinalloc\ run:\ $line$ ]]
 }
 
-# warned LINE COMMAND…: it runs, after that line, in which %s is the command's path.
+# warned LINE COMMAND…: the command runs, after this line, in which %s stands for the command's
+# path.
 warned() {
 	local line=$1
 	shift
@@ -29,14 +30,14 @@ warned() {
 	[ "$stderr" = "pinalloc run: ${line//%s/$1}" ]
 }
 
-# silent COMMAND…: it runs, and nothing is said.
+# silent COMMAND…: the command runs, and nothing is printed.
 silent() {
 	run -0 --separate-stderr "$pinalloc" run --log=error "$@"
 	echo "said: $stderr"
 	[ -z "$stderr" ]
 }
 
-@test "a program runs under the library, with its arguments and its status" {
+@test "a program runs under the library, with its arguments and exit status" {
 	run -7 "$pinalloc" run -- bash -c 'echo "$LD_PRELOAD|$1"; grep -c libpinalloc.so \
 		/proc/self/maps >&2; exit 7' bash '--two  words'
 	[ "${lines[0]}" = "$library|--two  words" ]
@@ -45,7 +46,7 @@ silent() {
 	[[ "$output" == "pinalloc: true, process "* ]]
 }
 
-@test "every row of options.def is an option, which sets its variable" {
+@test "every row of options.def is a command line option that sets its variable" {
 	local flag name names
 	names=$(sed -n 's/^OPTION(.*, "\([A-Z_]*\)", .*/\1/p' "$top_srcdir/allocator/options.def")
 	[ "$(wc -w <<< "$names")" -eq \
@@ -61,14 +62,14 @@ silent() {
 	done
 }
 
-@test "--help says of each option what PINALLOC_HELP says" {
+@test "--help has the same sentence for each option as PINALLOC_HELP" {
 	run -0 "$pinalloc" run --help
 	[[ "$output" == "usage: pinalloc run "* ]]
 	diff <(sed -n '/^  --log=/,$s/^  *//p' <<< "$output" | grep -v '^--') \
 		<(PINALLOC_HELP=1 preloaded true | sed -E 's/^[PM][A-Z_]+ +//; s/^ +//; s/ +$//')
 }
 
-@test "a bad value, option or command line is refused before anything runs" {
+@test "a bad value, option or command line is refused before the program runs" {
 	local setting
 	for setting in log=banana report= register=sometimes access=read,execute max-pinned=101% \
 		grow=4X grow=1M arena-max=many perturb=-1 top-pad=0x10; do
@@ -82,7 +83,7 @@ silent() {
 	[ ! -e ran ]
 }
 
-@test "what cannot be executed ends with the status of env(1)" {
+@test "a program that cannot be executed gives the exit status of env(1)" {
 	: > plain
 	refused 127 'no-such-program: No such file or directory' no-such-program
 	refused 127 '\./no-such: No such file or directory' ./no-such
@@ -90,7 +91,7 @@ silent() {
 	refused 126 '/tmp: Permission denied' /tmp
 }
 
-@test "the library comes first in LD_PRELOAD, once, and what was there stays" {
+@test "the library is first in LD_PRELOAD, once, and other entries stay" {
 	preloads() {
 		LD_PRELOAD=$1 "$pinalloc" run printenv LD_PRELOAD 2> errors
 	}
@@ -102,7 +103,7 @@ silent() {
 	[ "$(LD_PRELOAD= "$pinalloc" run "$pinalloc" run printenv LD_PRELOAD)" = "$library" ]
 }
 
-@test "--dry-run prints for a shell what would run, and does not run it" {
+@test "--dry-run prints the command in shell syntax, and does not run it" {
 	local line
 	line=$("$pinalloc" run --dry-run --report="/tmp/it's %r.json" --top-pad 1M -- \
 		bash -c 'touch ran; printf "<%s>" "$@" "$PINALLOC_REPORT" "$MALLOC_TOP_PAD_"' \
@@ -114,7 +115,7 @@ silent() {
 	[ "$("$pinalloc" run -n true)" = "env LD_PRELOAD=$library true" ]
 }
 
-@test "a statically linked program is named, whether position-independent or not" {
+@test "a statically linked program is recognised, whether position-independent or not" {
 	echo 'int main(void) { return 0; }' > program.c
 	gcc -static -o static program.c
 	gcc -static-pie -o static-pie program.c
@@ -127,7 +128,7 @@ silent() {
 	silent "$(readelf -p .interp dynamic | grep -o '/.*')" ./dynamic
 }
 
-@test "a program with a malloc of its own is named, hidden or exported, stripped or not" {
+@test "a program with its own malloc is recognised, hidden or exported, stripped or not" {
 	local line='%s has a malloc of its own, whose heap is not registered; link it without that malloc'
 	warned "$line" "$programs/ownmalloc"
 	strip -o stripped "$programs/ownmalloc"
@@ -137,7 +138,7 @@ silent() {
 	silent "$programs/grow" 1
 }
 
-@test "a program that is built with a sanitizer is named" {
+@test "a program built with a sanitizer is recognised" {
 	local kind runtime
 	for kind in address thread leak; do
 		gcc -fsanitize=$kind -o $kind -x c - <<< 'int main(void) { return 0; }'
@@ -148,7 +149,7 @@ silent() {
 	silent ./undefined
 }
 
-@test "a program with privileges of its own is named" {
+@test "a program with elevated privileges is recognised" {
 	cp "$(type -P true)" owned
 	chmod 755 . owned
 	chown 65534 owned
@@ -160,7 +161,7 @@ silent() {
 	warned '%s has privileges of its own (set-group-ID), so LD_PRELOAD is ignored; use a copy without them, or preload only in what it starts' ./owned
 }
 
-@test "a program for another machine, or of another C library, is named" {
+@test "a program for another architecture or C library is recognised" {
 	local other=$'\x28' # ARM
 	cp "$(type -P true)" other
 	printf %s "$other" | dd of=other bs=1 seek=18 conv=notrunc status=none
@@ -172,7 +173,7 @@ silent() {
 	[ "$stderr" = 'pinalloc run: ./musl is for another C library, whose loader is /lib/ld-musl-x86_64.so.1; link it with glibc' ]
 }
 
-@test "of a script the interpreter is looked at, in PATH as well" {
+@test "for a script, the interpreter is checked, also if it is found through PATH" {
 	gcc -static -o static -x c - <<< 'int main(void) { return 0; }'
 	printf '#! %s -x\n' "$PWD/static" > script
 	printf '#!%s\n' "$PWD/script" > outer
@@ -194,7 +195,7 @@ silent() {
 	[ "${#stderr_lines[@]}" -eq 1 ]
 }
 
-@test "a program that is cut short or damaged anywhere does no harm" {
+@test "a truncated or damaged executable does no harm" {
 	local size
 	cp "$programs/ownmalloc" whole
 	for size in 1 4 20 63 64 100 700 2000 5000 12000 $(($(stat -c %s whole) - 100)); do
@@ -221,7 +222,7 @@ silent() {
 	END
 }
 
-@test "where the library is not, or has a path LD_PRELOAD cannot name, that is said" {
+@test "a library that is missing, or whose path LD_PRELOAD cannot express, is reported" {
 	mkdir bin
 	cp "$pinalloc" bin
 	run -127 --separate-stderr bin/pinalloc run true

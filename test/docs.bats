@@ -1,13 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# What the documents say of the options is what the library says, and what they name is there.
+# The documents describe the options as the library does, and what they name exists.
 
 setup() {
 	load helper
 	help=$(PINALLOC_HELP=1 preloaded /bin/true)
 }
 
-# rows: the table that PINALLOC_HELP prints, a line for each option.
+# rows: the table that PINALLOC_HELP prints, one line for each option.
 rows() {
 	local name values sentence
 	while read -r name values && read -r sentence; do
@@ -15,7 +15,7 @@ rows() {
 	done <<< "$help"
 }
 
-# options_of_readme: the same of README, where a sentence may take several lines.
+# options_of_readme: the same from README, where a sentence may span several lines.
 options_of_readme() {
 	sed -n '/^Options$/,/^Limits$/p' "$top_srcdir/README" | awk '
 		/^    [A-Z]/ { if (row) print row; row = "" }
@@ -23,7 +23,7 @@ options_of_readme() {
 		END { if (row) print row }'
 }
 
-@test "the options in README are five rows of what PINALLOC_HELP prints, word for word" {
+@test "README has five rows of PINALLOC_HELP, word for word" {
 	local row n=0
 	while read -r row; do
 		echo "looking for: $row"
@@ -33,7 +33,7 @@ options_of_readme() {
 	[ "$n" -eq 5 ]
 }
 
-@test "README opens with the two commands, and is short" {
+@test "README begins with the two commands, and is short" {
 	diff - <(head -n 7 "$top_srcdir/README") <<-'END'
 		pinalloc
 		========
@@ -47,7 +47,7 @@ options_of_readme() {
 	run -1 grep -nE '^.{101}' <(LC_ALL=C sed 's/[^ -~][^ -~]*/x/g; 4d' "$top_srcdir/README")
 }
 
-@test "pinalloc(7) holds every option with its values, default and sentence" {
+@test "pinalloc(7) has every option with its values, default and sentence" {
 	page=$(sed 's/^\.It Ev //' "$top_srcdir/preload/pinalloc.7" | tr '\n' ' ')
 	while read -r name values && read -r sentence; do
 		echo "looking for: $name $values. $sentence"
@@ -55,7 +55,7 @@ options_of_readme() {
 	done <<< "$help"
 }
 
-@test "every row of options.def is in the table, every public function in pinalloc(3)" {
+@test "every row of options.def is in PINALLOC_HELP, and every public function in pinalloc(3)" {
 	local names
 	names=$(sed -n 's/^OPTION(.*"\([A-Z_]*\)", .*/\1/p' "$top_srcdir/allocator/options.def")
 	[ "$(wc -w <<< "$names")" -eq "$(grep -c '^OPTION(' "$top_srcdir/allocator/options.def")" ]
@@ -69,9 +69,9 @@ options_of_readme() {
 	done
 }
 
-@test "pinalloc(1) holds every option of the command's help, and every key of its JSON" {
+@test "pinalloc(1) has every option in the command's help and every key of its JSON" {
 	local options keys page=$top_srcdir/preload/pinalloc.1
-	# Those of run that are variables have theirs in pinalloc(7).
+	# Options of run that stand for variables are described in pinalloc(7).
 	options=$({
 		"$top_builddir/pinalloc" report --help
 		"$top_builddir/pinalloc" check --help
@@ -92,18 +92,18 @@ options_of_readme() {
 	done
 }
 
-# named PAGE: a line "NAME FILE" for each `NAME (FILE.c)` of a page.
+# named PAGE: prints "NAME FILE" for each `NAME (FILE.c)` in a page.
 named() {
 	tr -s '\n ' ' ' < "$1" | grep -oE '[A-Za-z_][A-Za-z0-9_]* \([A-Za-z0-9_./-]+\.[ch]\)' | tr -d '()'
 }
 
-# called PAGE: the functions a page writes as NAME(...), not those with a section of the manual.
+# called PAGE: the functions that a page writes as NAME(...), except those with a manual section.
 called() {
 	tr -s '\n ' ' ' < "$1" | grep -oE '[A-Za-z_][A-Za-z0-9_]*\([^)]*\)' |
 		grep -vE '\([1-9]\)$' | sed 's/(.*//'
 }
 
-# located DIRECTORY FILE: a file that a page of that directory names.
+# located DIRECTORY FILE: the path of a file that a page in that directory names.
 located() {
 	if [ -e "$1/$2" ]; then echo "$1/$2"; else echo "$2"; fi
 }
@@ -122,7 +122,7 @@ defines() {
 		END { exit !found }' "$@"
 }
 
-@test "every function and every file that a DESIGN names is there" {
+@test "every function and file named in a DESIGN exists" {
 	local page directory name file n
 	cd "$top_srcdir"
 	defines pin_span_grow allocator/span.c
@@ -148,18 +148,18 @@ defines() {
 			echo "$page: $file"
 			[ -e "$(located "$directory" "$file")" ]
 		done
-		# Every numbered step is in a form that was looked at.
+		# Every numbered step has a form that was checked above.
 		[ -z "$(grep -E '^ +[0-9]+  ' "$page" | grep -vE ' \([a-z/-]+\.[ch]\)|\|')" ]
 	done
 }
 
-@test "the pages are sound" {
+@test "the manual pages have no errors" {
 	run mandoc -T lint -W warning "$top_srcdir"/preload/pinalloc.[137]
 	echo "$output"
 	[ "$status" -eq 0 ]
 }
 
-# paths FILE: what it names in this tree; shell patterns too.
+# paths FILE: the paths in this tree that it names, including shell patterns.
 paths() {
 	grep -oE '(^|[^A-Za-z0-9_./-])(allocator|regpool|preload|bench|test)/[A-Za-z0-9_./*-]*' "$1" |
 		sed -E 's/^[^a-z]+//; s/[.-]+$//' | sort -u
@@ -187,7 +187,7 @@ paths() {
 	[ "$n" -ge 40 ]
 }
 
-@test "every command that bench/RESULTS quotes can be run" {
+@test "every command in bench/RESULTS can be run" {
 	local command n=0
 	while read -r command; do
 		echo "looking for: $command"
@@ -199,7 +199,7 @@ paths() {
 	[ "$n" -ge 15 ]
 }
 
-@test "bench/all runs every script of bench/, and bench/RESULTS has a place for each" {
+@test "bench/all runs every script in bench/, and bench/RESULTS has a section for each" {
 	local script n=0
 	for script in "$top_srcdir"/bench/*; do
 		[ -f "$script" ] && [ -x "$script" ] || continue

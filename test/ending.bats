@@ -1,8 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: however a program ends, but by SIGKILL, it leaves one whole report that says
-# how, and it ends as it would have without the library; and it can be asked for one
-# while it goes on.
+# Promise: however a program ends, except by SIGKILL, it leaves one complete report that says how,
+# and ends as it would without the library. It can also be asked for a report while it runs.
 
 # What waits as long as the library lets it does so while the other tests run.
 setup_file() {
@@ -29,7 +28,7 @@ teardown() {
 	[ -z "$pid" ] || kill -KILL "$pid" 2> "$BATS_TEST_TMPDIR/kill" || true
 }
 
-# leaves WRITTEN HOW [SIGNAL]: ends as without the library, silently, with one report.
+# leaves WRITTEN HOW [SIGNAL]: the program ends as without the library, silently, with one report.
 leaves() {
 	local written=$1 status=0 plain=0 output
 	shift
@@ -46,7 +45,7 @@ leaves() {
 		.memory.mapped_bytes > 0 and .registration.domains == [])' ./*
 }
 
-# begin HOW [NAME=VALUE…]: starts a program that goes on, as $pid, with its report in
+# begin HOW [NAME=VALUE…]: starts a program that keeps running, as $pid, with its report in
 # out.json, and waits until it is ready.
 begin() {
 	local how=$1
@@ -97,7 +96,7 @@ ended_by() {
 	[ "$status" -eq "$1" ]
 }
 
-@test "by exit(), in main, in another thread, in a handler of atexit, by returning" {
+@test "a report is written on exit(): in main, another thread, an atexit handler, or by returning" {
 	leaves 'at exit'
 	leaves 'at exit' exit
 	leaves 'at exit' thread-exit
@@ -106,14 +105,14 @@ ended_by() {
 	leaves 'at exit' cancel
 }
 
-@test "by _exit(), _Exit() and quick_exit()" {
+@test "a report is written on _exit(), _Exit() and quick_exit()" {
 	leaves 'at _exit' _exit
 	leaves 'at _exit' _Exit
 	leaves 'at _exit' _exit-in-atexit
 	leaves 'at exit' quick_exit
 }
 
-@test "by a fatal signal, of its own, from outside, in a thread" {
+@test "a report is written on a fatal signal, raised, sent from outside, or in a thread" {
 	local name
 	for name in ABRT SEGV BUS FPE ILL TERM INT HUP XCPU; do
 		leaves "on SIG$name" raise "$(kill -l $name)"
@@ -123,7 +122,7 @@ ended_by() {
 	leaves 'on SIGABRT' abort
 }
 
-@test "by a fatal signal where a sandbox forbids to send it with all that came with it" {
+@test "so it is if a sandbox forbids to resend the signal with its siginfo" {
 	run -143 strace -qq -e signal=none -e inject=rt_tgsigqueueinfo:error=EPERM \
 		-e trace=rt_tgsigqueueinfo -o ../trace -E LD_PRELOAD="$library" \
 		-E PINALLOC_REPORT="$PWD/out.json" "$ends" raise 15
@@ -131,13 +130,13 @@ ended_by() {
 	[ "$(figure out.json .written)" = 'on SIGTERM' ]
 }
 
-@test "by a fault: a bad address, a division by zero, the end of the stack" {
+@test "a report is written on a bad address, a division by zero, and a stack overflow" {
 	leaves 'on SIGSEGV' fault
 	leaves 'on SIGFPE' division 7
 	leaves 'on SIGSEGV' overflow
 }
 
-@test "by handlers of its own that end, or let the default happen in the end" {
+@test "so it is if the program's handler exits, or finally restores the default action" {
 	local name
 	for name in ABRT SEGV TERM INT; do
 		leaves 'at _exit' handled-_exit "$(kill -l $name)"
@@ -146,7 +145,7 @@ ended_by() {
 	done
 }
 
-@test "in a handler that has interrupted malloc" {
+@test "a report is written from a handler that interrupted malloc" {
 	for round in {1..30}; do
 		leaves 'at exit' malloc-exit
 		leaves 'at _exit' malloc-_exit
@@ -155,34 +154,34 @@ ended_by() {
 	done
 }
 
-@test "when eight threads crash at once" {
+@test "a report is written if eight threads crash at once" {
 	for round in {1..30}; do
 		leaves 'on SIGSEGV' crashes
 	done
 }
 
-@test "while reports are being written, by the same thread or by others" {
+@test "a program may end while reports are being written, by the same thread or by others" {
 	for round in {1..30}; do
 		leaves 'at _exit' report-_exit
 		leaves 'on SIGTERM' reports-raise 15
 	done
 }
 
-# The last report waits a second for another, and then no longer.
-@test "in a handler that has interrupted malloc, while a report waits for malloc" {
+# The last report waits up to a second for another that is being written.
+@test "so it may in a handler that interrupted malloc, while a report waits for malloc" {
 	for round in {1..30}; do
 		leaves 'at _exit' malloc-report-_exit
 	done
 }
 
-@test "a crash in the writing of a report is the end: at once, and without one" {
+@test "a crash while writing a report ends the program at once, without a report" {
 	SECONDS=0
 	run -139 preloaded PINALLOC_REPORT=out.json "$ends" report-crash
 	[ $SECONDS -lt 5 ]
 	[ -z "$(ls)" ]
 }
 
-@test "by executing another program, in every way there is" {
+@test "a report is written on exec, by every function there is" {
 	local how
 	for how in execve execv execvp execvpe execl execlp execle fexecve execveat; do
 		leaves 'before exec' "$how"
@@ -192,18 +191,18 @@ ended_by() {
 	[ "$(cat ../out)" = $'A=1\nB=2' ]
 }
 
-@test "when executing fails the program goes on, and its report is that of its end" {
+@test "if exec fails the program continues, and its report is that of its end" {
 	leaves 'at exit' failing-exec
 }
 
-@test "children of every kind write none, and end as they would" {
+@test "children of every kind write no report, and end as without the library" {
 	local how ends=$programs/parents
 	for how in vfork vfork-kill fork fork-kill spawn system popen; do
 		leaves 'at exit' "$how"
 	done
 }
 
-@test "a program reads the dispositions it has set, and SIG_DFL where it has set none" {
+@test "a program sees the signal dispositions it has set, and otherwise SIG_DFL" {
 	local number
 	for number in 6 11 15 2 1 10; do
 		leaves 'at exit' dispositions "$number"
@@ -223,13 +222,13 @@ except KeyboardInterrupt:
 	[ "$(figure out.json .written)" = 'at exit' ]
 }
 
-@test "a signal that was ignored from the start is still ignored" {
+@test "a signal that was ignored at the start is still ignored" {
 	(trap '' TERM && leaves 'at exit' ignored 15)
 	run -0 bash -c "trap '' HUP; PINALLOC_REPORT=out LD_PRELOAD='$library' \
 		bash -c 'kill -HUP \$\$; exit 0'"
 }
 
-# wait_status COMMAND…: what wait() says, with the bit that stands for a core dump.
+# wait_status COMMAND…: the status that wait() returns, with the core dump bit.
 wait_status() {
 	python3 -c '
 import os, sys
@@ -239,7 +238,7 @@ if not pid:
 print(os.waitpid(pid, 0)[1])' "$@"
 }
 
-@test "there is a core dump where there would be one without the library" {
+@test "there is a core dump whenever there is one without the library" {
 	local how
 	ulimit -S -c "$(ulimit -H -c)"
 	for how in fault abort overflow 'raise 11' 'thread-raise 7' 'raise 15' _exit; do
@@ -250,7 +249,7 @@ print(os.waitpid(pid, 0)[1])' "$@"
 	[ "$(figure out.json .written)" = 'at _exit' ]
 }
 
-@test "the first process of a container ignores SIGTERM, and has a report at its end" {
+@test "PID 1 of a container ignores SIGTERM, and writes a report at its end" {
 	run -100 unshare --fork --pid "$ends" raise 15
 	run -100 unshare --fork --pid env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/out.json" \
 		"$ends" raise 15
@@ -258,7 +257,7 @@ print(os.waitpid(pid, 0)[1])' "$@"
 	[ "$(figure out.json .written)" = 'at exit' ]
 }
 
-@test "without PINALLOC_REPORT, or where it is restricted, nothing is written or handled" {
+@test "without PINALLOC_REPORT, or if excluded, nothing is written and no signal handled" {
 	local how
 	for how in exit _exit quick_exit abort execve fault failing-exec; do
 		run "$ends" $how
@@ -271,7 +270,7 @@ print(os.waitpid(pid, 0)[1])' "$@"
 	[ -z "$(ls)" ]
 }
 
-@test "a report that cannot be written costs one line, not the way the program ends" {
+@test "a report that cannot be written gives one line, and does not change the exit status" {
 	run -7 --separate-stderr preloaded PINALLOC_REPORT=none/out "$ends" _exit
 	[[ "$stderr" == *"the report cannot be written to none/out: No such file"* ]]
 	[ "${#stderr_lines[@]}" -eq 1 ]
@@ -279,7 +278,7 @@ print(os.waitpid(pid, 0)[1])' "$@"
 	[[ "$stderr" == *"the report cannot be written to none/out: No such file"* ]]
 }
 
-# unread COMMAND…: runs it with a standard error that nobody reads any longer.
+# unread COMMAND…: runs it with a standard error whose reader has gone.
 unread() {
 	python3 -c '
 import os, subprocess, sys
@@ -288,14 +287,14 @@ os.close(reader)
 print(subprocess.run(sys.argv[1:], stderr=writer).returncode)' "$@"
 }
 
-@test "nobody reads standard error: the status is the program's, and no SIGPIPE" {
+@test "if standard error has no reader, the exit status is the program's, without SIGPIPE" {
 	export PINALLOC_REPORT=stderr
 	[ "$(unread env LD_PRELOAD="$library" "$ends" exit)" -eq 7 ]
 	[ "$(unread env LD_PRELOAD="$library" "$ends" _exit)" -eq 7 ]
 	[ "$(unread env LD_PRELOAD="$library" "$ends" raise 15)" -eq -15 ]
 }
 
-@test "a pipe that nobody opens or reads does not keep a program from ending" {
+@test "a pipe without a reader does not keep a program from ending by a signal" {
 	mkfifo pipe
 	run -7 timeout 10 env LD_PRELOAD="$library" PINALLOC_REPORT=pipe "$ends" _exit
 	run -143 timeout 10 env LD_PRELOAD="$library" PINALLOC_REPORT=pipe "$ends" raise 15
@@ -318,8 +317,8 @@ nobody_reads() {
 	done
 }
 
-# with_reader END [PAUSE]: runs a program whose report is longer than the pipe, and that ends by
-# that statement; reads 1,000 bytes of it at a time, so many seconds after each other, or none.
+# with_reader END [PAUSE]: runs a program whose report is larger than the pipe's buffer, and that
+# ends with statement END. Reads 1,000 bytes at a time, PAUSE seconds apart, or nothing.
 with_reader() {
 	strace -f -e trace=poll -o ../polls python3 - "$library" "$@" <<- 'END'
 		import fcntl, os, subprocess, sys, time
@@ -363,7 +362,7 @@ with_reader() {
 	[ "$(grep -c 'poll(.* = 0 (Timeout)' ../polls)" -eq 1000 ]
 }
 
-@test "the text report says it in its first line" {
+@test "the first line of the text report says how the program ended" {
 	run -143 --separate-stderr preloaded PINALLOC_REPORT=stderr "$ends" raise 15
 	[[ "${stderr_lines[0]}" =~ ^pinalloc:\ ends,\ .*\ s,\ on\ SIGTERM$ ]]
 	run -7 --separate-stderr preloaded PINALLOC_REPORT=stderr "$ends" _exit
@@ -371,7 +370,7 @@ with_reader() {
 	[ "$(grep -c ^pinalloc: <<< "$stderr")" -eq 1 ]
 }
 
-@test "env, nice and shells that execute a program leave its report" {
+@test "env, nice and shells that exec a program leave only its report" {
 	local how
 	for how in env nice 'nice env' 'sh -c exec' "bash -c exec"; do
 		case $how in
@@ -390,26 +389,26 @@ with_reader() {
 	[ ! -e out.json ]
 }
 
-@test "before exec who has used memory says so once, and who has only wrapped nothing" {
+@test "before exec a program that used memory writes a report, a mere wrapper none" {
 	run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr PATH="/nonexistent:/none:$PATH" \
 		sh -c 'x=$(head -c 5000000 /dev/zero | tr "\0" x); exec env -u LD_PRELOAD true'
 	[ "$(grep -c '^pinalloc: sh, .*, before exec$' <<< "$stderr")" -eq 1 ]
 	run ! grep -q '^pinalloc: env, ' <<< "$stderr"
 }
 
-@test "a shell that SIGTERM ends leaves a report" {
+@test "a shell ended by SIGTERM leaves a report" {
 	run -143 preloaded PINALLOC_REPORT="$PWD/out.json" bash -c 'kill $$; sleep 5'
 	[ "$(figure out.json .written)" = 'on SIGTERM' ]
 }
 
-@test "PINALLOC_REPORT_SIGNAL: the report comes while the program goes on" {
+@test "PINALLOC_REPORT_SIGNAL makes a report while the program continues" {
 	begin waiting PINALLOC_REPORT_SIGNAL=USR2
 	[ -z "$(ls)" ]
 	kill -USR2 "$pid"
 	within 10 test -e out.json
 	[ "$(figure out.json .written)" = 'on request' ]
 	[ "$(figure out.json .pid)" -eq "$pid" ]
-	# The thread that writes may make the heap grow meanwhile.
+	# The thread that writes the report may make the heap grow meanwhile.
 	jq -e '.elapsed_s as $now | [.timeline[][0]] | . == sort and last == $now' out.json
 	rm out.json
 	kill -USR2 "$pid"
@@ -420,7 +419,7 @@ with_reader() {
 	[ "$(ls)" = out.json ]
 }
 
-@test "a request at any time, and an end at any time, leave whole reports" {
+@test "requests and the end at any time leave complete reports" {
 	begin waiting PINALLOC_REPORT_SIGNAL=RTMIN+3
 	for round in {1..100}; do
 		for request in {1..10}; do
@@ -436,7 +435,7 @@ with_reader() {
 	[ "$(ls)" = out.json ]
 }
 
-@test "an end while a report is being written is the one that stays" {
+@test "if the program ends while a report is being written, that of the end stays" {
 	for round in {1..50}; do
 		rm -f out.json
 		run -7 preloaded PINALLOC_REPORT=out.json PINALLOC_REPORT_SIGNAL=SIGUSR1 \
@@ -446,15 +445,15 @@ with_reader() {
 	done
 }
 
-@test "a forked child takes a request for nothing, and goes on" {
+@test "a forked child ignores a request" {
 	run -7 preloaded PINALLOC_REPORT="$PWD/%p.json" PINALLOC_REPORT_SIGNAL=12 \
 		"$programs/parents" signal 12
 	[ "$(ls | wc -l)" -eq 1 ]
 	[ "$(figure ./*.json .written)" = 'at exit' ]
 }
 
-# What a handler does is to be seen between the signal and its return.
-@test "a child takes a request for nothing, made by vfork or by fork: it wakes nobody" {
+# What a handler does shows between the signal and its return.
+@test "a child of vfork or fork ignores a request, and wakes no thread of its parent" {
 	local how child
 	for how in signal vfork-signal; do
 		run -7 strace -f -o ../trace -e trace=futex,rt_sigreturn -e signal=USR2 \
@@ -467,7 +466,7 @@ with_reader() {
 	done
 }
 
-@test "a request of a program without PINALLOC_REPORT_SIGNAL ends it, as ever" {
+@test "the signal ends a program without PINALLOC_REPORT_SIGNAL, as ever" {
 	begin waiting
 	kill -USR2 "$pid"
 	ended_by 140
@@ -479,7 +478,7 @@ with_reader() {
 	[[ "$stderr" == *"PINALLOC_REPORT_SIGNAL has no effect without PINALLOC_REPORT, which"* ]]
 }
 
-@test "what can be no PINALLOC_REPORT_SIGNAL is refused, what can is taken" {
+@test "a signal that PINALLOC_REPORT_SIGNAL cannot use is refused, the others accepted" {
 	local name
 	for name in KILL STOP SEGV SIGTERM 9 0 32 65 RTMIN+99 RTMIN- RTMINx SIG usr2 ''; do
 		run -0 --separate-stderr preloaded PINALLOC_REPORT_SIGNAL="$name" true

@@ -1,13 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: whichever system call fails, the program goes on as without the library, is refused
+# Promise: whichever system call fails, the program continues as without the library, is refused
 # memory, or gets one clear message. (A selection; `test/faults` does all.)
 
 setup() {
 	load helper
 }
 
-# bears PROGRAM: the selection of one program; each kind of fault is met.
+# bears PROGRAM: runs the selection for one program; each kind of fault must occur.
 bears() {
 	run "$top_srcdir/test/faults" --quick --program "$1"
 	echo "$output"
@@ -16,27 +16,27 @@ bears() {
 	awk 'NR > 1 && $3 < 2 { exit 1 }' <<< "$output"
 }
 
-@test "threads of C, a child and another program" {
+@test "faults in a C program with threads, a child and exec are survived or reported" {
 	bears threads
 }
 
-@test "objects and exceptions of C++" {
+@test "faults in a C++ program with exceptions are survived or reported" {
 	bears objects
 }
 
-@test "a shell and what it runs" {
+@test "faults in a shell and its commands are survived or reported" {
 	bears bash
 }
 
-@test "python3" {
+@test "faults in python3 are survived or reported" {
 	bears python
 }
 
-@test "registrations in two threads, of a heap that grows and of mappings that are replaced" {
+@test "faults in two threads that register growing heap and replaced mappings are survived or reported" {
 	bears rdma
 }
 
-@test "a library that does not bear a fault would be noticed" {
+@test "these tests notice a library that does not survive faults" {
 	mkdir -p "$BATS_TEST_TMPDIR/build/.libs"
 	ln -s "$top_builddir"/{config.h,test} "$BATS_TEST_TMPDIR/build"
 	gcc -shared -fPIC -o "$BATS_TEST_TMPDIR/build/.libs/libpinalloc.so" -x c - <<- 'END'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# What the bats tests share: load it with `load helper` in setup().
+# Shared by the bats tests: `load helper` in setup().
 bats_require_minimum_version 1.5.0
 
 library=$top_builddir/.libs/libpinalloc.so
@@ -11,13 +11,13 @@ preloaded() {
 	env LD_PRELOAD="$library" "$@"
 }
 
-# figure FILE .json.path: one figure of a JSON report.
+# figure FILE .json.path: a value of a JSON report.
 figure() {
 	jq -r "$2" "$1"
 }
 
-# passes PROGRAM SECTION: runs one section of a program that prints TAP under the
-# library; shows what is not ok.
+# passes PROGRAM SECTION: runs one section of a program that prints TAP, with the library; shows
+# failures.
 passes() {
 	run preloaded PINALLOC_REGISTER=off "$programs/$1" "$2"
 	grep -v '^ok' <<< "$output"

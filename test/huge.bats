@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: a heap is of huge pages where PINALLOC_HUGEPAGE says so and the system has
-# them, is a handful of mappings all the same, and works where the system has none.
+# Promise: a heap uses huge pages as PINALLOC_HUGEPAGE says, if the system has them, is a handful of
+# mappings all the same, and works if the system has none.
 
 setup() {
 	load helper
@@ -9,8 +9,8 @@ setup() {
 	grep -qE '\[(always|madvise)\]' "$pages" # or the tests below say nothing
 }
 
-# seen ORDER COMMAND…: as in a virtual machine whose free blocks of 4 KiB << ORDER the host takes
-# back. On another machine, and where none is taken, the kernel shows more than any there are.
+# seen ORDER COMMAND…: runs a command as in a virtual machine from which the host reclaims free
+# blocks of 4 KiB << ORDER. Otherwise ORDER is larger than any block the kernel has.
 seen() {
 	if [ ! -e $setting ]; then
 		"${@:2}"
@@ -23,7 +23,8 @@ seen() {
 none=4294967295
 setting=/sys/module/page_reporting/parameters/page_reporting_order # since Linux 5.14
 
-# held NAME=VALUE ARGUMENT…: runs the program that says what its heap is made of, silently.
+# held NAME=VALUE ARGUMENT…: runs the program that prints how its heap is mapped; it must print
+# nothing else.
 held() {
 	run -0 --separate-stderr seen "${order:-$none}" \
 		env LD_PRELOAD="$library" "$1" "$programs/huge" "${@:2}"
@@ -31,19 +32,19 @@ held() {
 	[ -z "$stderr" ]
 }
 
-# value KEY: a number of what it said.
+# value KEY: a number that it printed.
 value() {
 	grep "^$1 " <<< "$output" | cut -d' ' -f2
 }
 
-@test "thp: what is touched is in huge pages, but a rest" {
+@test "thp: touched memory is in huge pages, except a remainder" {
 	held PINALLOC_HUGEPAGE=thp 256 4
 	[ "$(value transparent)" -gt 250 ]
 	held PINALLOC_HUGEPAGE=thp 8 4
 	[ "$(value transparent)" -gt 4 ]
 }
 
-@test "auto: a small heap is in small pages, of a large one all but the first 32 MiB" {
+@test "auto: a small heap uses small pages, a large one huge pages beyond the first 32 MiB" {
 	held PINALLOC_HUGEPAGE=auto 16 4
 	[ "$(value transparent)" -eq 0 ]
 	held PINALLOC_HUGEPAGE=auto 256 4
@@ -53,7 +54,7 @@ value() {
 	[ "$(value transparent)" -gt 218 ]
 }
 
-@test "auto, where the host takes free memory back: nothing is in huge pages, unless asked for" {
+@test "auto: if the host reclaims free memory, no huge pages are used unless requested" {
 	[ -e $setting ] || skip "this kernel does not say what the host takes back"
 	order=9
 	held PINALLOC_HUGEPAGE=auto 256 4
@@ -65,12 +66,12 @@ value() {
 	[ "$(value transparent)" -gt 218 ]
 }
 
-@test "off: nothing is in huge pages" {
+@test "off: no huge pages are used" {
 	held PINALLOC_HUGEPAGE=off 256 4
 	[ "$(value transparent)" -eq 0 ]
 }
 
-@test "whatever the heap grows to, in however many arenas, it is a handful of mappings" {
+@test "a heap of any size and number of arenas is a handful of mappings" {
 	local way few
 	for way in off auto thp; do
 		held PINALLOC_HUGEPAGE=$way 1 4
@@ -83,7 +84,7 @@ value() {
 	done
 }
 
-@test "no page is huge unless it is asked for, wherever the tables of the heap are" {
+@test "no page is huge unless requested, wherever the heap's tables are" {
 	run -0 strace -f -E LD_PRELOAD="$library" -e trace=mmap,madvise "$programs/grow" 1
 	local reserved
 	reserved=$(grep -c 'PROT_NONE, .*MAP_NORESERVE, -1' <<< "$output")
@@ -93,8 +94,8 @@ value() {
 	[[ "$output" != *MADV_HUGEPAGE* ]]
 }
 
-# Pages of the pool are the machine's; test/lab has a pool of its own.
-@test "hugetlb, where the pool is empty: one line, and transparent ones" {
+# The pool belongs to the machine; test/lab has one of its own.
+@test "hugetlb: if the pool is empty, there is one line, and transparent huge pages are used" {
 	[ "$(< /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages)" -eq 0 ]
 	run -0 --separate-stderr preloaded PINALLOC_HUGEPAGE=hugetlb "$programs/huge" 256 4 4
 	echo "$output; said: $stderr"
@@ -107,10 +108,10 @@ value() {
 	[ -z "$stderr" ]
 }
 
-@test "hugetlb, where the pool is empty: no hole stays in the reserved addresses" {
+@test "hugetlb: if the pool is empty, the reserved addresses have no gap" {
 	run -0 --separate-stderr preloaded PINALLOC_HUGEPAGE=hugetlb PINALLOC_LOG=error \
 		cat /proc/self/maps
-	# The reserved range has not a gap: 16 TiB, and what its start is aligned by.
+	# The reserved range has no gap: 16 TiB plus its alignment.
 	local most=0 start=0 end=0 from to rights rest
 	while IFS=' -' read -r from to rights rest; do
 		[[ $rest == *' 0 ' || $rest == *' 0' ]] || continue

@@ -31,12 +31,12 @@ setup() {
 	END
 }
 
-# installed NAME: the one file of that name.
+# installed NAME: the path of the only installed file of that name.
 installed() {
 	find "$root" -name "$1" -type f | grep .
 }
 
-@test "library, command, header, pkg-config file and manual pages are installed" {
+@test "make install installs the library, command, header, pkg-config file and manual pages" {
 	local file
 	for file in libpinalloc.so pinalloc pinalloc.h pinalloc.pc pinalloc.1 pinalloc.3 pinalloc.7; do
 		[ "$(installed "$file" | wc -l)" -eq 1 ]
@@ -51,7 +51,7 @@ installed() {
 	[[ "$output" == *PINALLOC_LOG* ]]
 }
 
-@test "the installed command finds the installed library, wherever both have gone" {
+@test "the installed command finds the installed library, also if both were moved" {
 	local command library
 	command=$(installed pinalloc)
 	library=$(installed libpinalloc.so)
@@ -61,21 +61,21 @@ installed() {
 	[ "$(installed pinalloc.1 | wc -l)" -eq 1 ]
 }
 
-@test "a program built with the installed header runs with the library and without" {
+@test "a C program built with the installed header runs with the library and without" {
 	gcc -Wall -Werror $(pkg-config --cflags pinalloc) -o program program.c
 	[ "$(./program)" = without ]
 	library=$(installed libpinalloc.so)
 	[ "$(preloaded ./program)" = with ]
 }
 
-@test "the same in C++" {
+@test "so does a C++ program" {
 	g++ -Wall -Werror $(pkg-config --cflags pinalloc) -x c++ -o program program.c
 	[ "$(./program)" = without ]
 	library=$(installed libpinalloc.so)
 	[ "$(preloaded ./program)" = with ]
 }
 
-@test "a program may also be linked with the library" {
+@test "a program can be linked with the library" {
 	gcc $(pkg-config --cflags pinalloc) -o program program.c -Wl,--no-as-needed \
 		$(pkg-config --libs pinalloc)
 	run -127 ./program
@@ -85,7 +85,7 @@ installed() {
 		's/^AC_INIT(\[pinalloc\],\[\(.*\)\])/\1/p' "$top_srcdir/configure.ac")" ]
 }
 
-@test "the header needs no other header and no type of libibverbs" {
+@test "the header needs no other header and no libibverbs types" {
 	echo '#include <pinalloc.h>' > alone.c
 	gcc -std=c99 -pedantic -Wall -Werror $(pkg-config --cflags pinalloc) -c alone.c
 	run ! grep -q infiniband <(gcc $(pkg-config --cflags pinalloc) -E alone.c)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# Reports of jobs, as the tests of `pinalloc report` need them: load it after helper.
+# Makes reports of jobs, for the tests of `pinalloc report`. Load it after helper.
 
 pinalloc=$top_builddir/pinalloc
 base=$BATS_TEST_TMPDIR/base
 mib=$((1 << 20))
 
-# base_report: what the reports are made from.
+# base_report: makes the report that others are derived from.
 base_report() {
 	jq -n '{schema: 1, version: "0.1.0", host: "node1", pid: 100, rank: 0, nranks: 4,
 		program: "app", elapsed_s: 6.5, written: "at exit",
@@ -25,13 +25,13 @@ base_report() {
 		| .memory.regions = 2'
 }
 
-# rank FILE EDIT: a report that differs from the base by what the jq program does.
+# rank FILE EDIT: makes a report by applying a jq program to the base.
 rank() {
 	mkdir -p "$(dirname "$1")"
 	jq "$2" "$base" > "$1"
 }
 
-# four: a job of four ranks on two hosts, unequal in every figure.
+# four: makes a job of four ranks on two hosts, different in every figure.
 four() {
 	local r
 	for r in 0 1 2 3; do
@@ -46,12 +46,13 @@ four() {
 	done
 }
 
-# merged FILTER [ARGUMENT…]: one figure of the merged report of job/.
+# merged FILTER [ARGUMENT…]: a value of the merged report of job/.
 merged() {
 	"$pinalloc" report --json "${2:-job}" | jq -c "$1"
 }
 
-# fails STATUS LINE ARGUMENT…: that exit status, nothing printed, and this line said.
+# fails STATUS LINE ARGUMENT…: the command ends with this status, prints nothing, and gives this
+# error.
 fails() {
 	local expected=$1 line=$2
 	shift 2

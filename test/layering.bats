@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: preload uses regpool uses allocator, never the other way, and no modules use each other
-# in a cycle; what only one place may do is done only there; files and functions stay short.
+# Promise: preload uses regpool, regpool uses allocator, never the other way, and modules do not use
+# each other in a cycle. Some things are done in one place only. Files and functions stay short.
 
 without_comments() { # FILE RESULT
 	mkdir -p "$(dirname "$2")"
@@ -22,8 +22,8 @@ setup() {
 	cd "$code"
 }
 
-# clean PATTERN EXAMPLE FILE…: no code in these files matches the pattern, which
-# does match the example.
+# clean PATTERN EXAMPLE FILE…: no code in these files matches the pattern, which does match the
+# example.
 clean() {
 	local pattern=$1 example=$2
 	shift 2
@@ -53,8 +53,8 @@ too_long() {
 	awk '$2 > 500 || $NF > 60'
 }
 
-# uses: pairs of modules; the first uses a function or a variable of the second, by a name of ours.
-# Functions that replace the C library's are reached through it, so nothing here depends on them.
+# uses: pairs of modules of which the first uses a function or variable of the second with a name of
+# ours. Functions that replace the C library's are reached through it, so they are no dependency.
 uses() {
 	local source objects=()
 	for source in allocator/*.c regpool/*.c preload/*.c preload/report/*.c; do
@@ -72,7 +72,7 @@ uses() {
 			}'
 }
 
-@test "allocator knows neither regpool nor preload, regpool not preload" {
+@test "allocator uses neither regpool nor preload, regpool does not use preload" {
 	clean '#include "(regpool|preload)/' '#include "regpool/mr.h"' allocator/*
 	clean '#include "preload/' '#include "preload/report/report.h"' regpool/*
 	clean '#include "(test|bench)/' '#include "test/tap.h"' $(but none)
@@ -90,14 +90,14 @@ uses() {
 	[ "$status" -eq 0 ]
 }
 
-@test "the command is not in the library, nor the library in the command" {
+@test "the command and the library share no object files" {
 	clean 'preload/command|jansson' '#include <jansson.h>' $(but none | grep -v ^preload/command)
 	clean 'preload/report' '#include "preload/report/report.h"' preload/command/*
 	run ! grep -E 'jansson|libelf' <(readelf -d "$top_builddir/.libs/libpinalloc.so")
 	run ! grep -E 'pinalloc|verbs' <(readelf -d "$top_builddir/pinalloc" | grep NEEDED)
 }
 
-@test "only allocator uses jemalloc, only regpool and the interposers verbs" {
+@test "only allocator uses jemalloc, only regpool and the interposers use verbs" {
 	clean '<jemalloc|\bje_|\bmallctl' 'extern unsigned je_opt;' \
 		$(but none | grep -v ^allocator)
 	clean '#include <infiniband/' '#include <infiniband/verbs.h>' allocator/* \
@@ -111,7 +111,7 @@ uses() {
 	clean '\bbacktrace *\(|libunwind|\bunw_' 'n = backtrace(frames, 8);' $(but preload/report/backtrace.c)
 }
 
-@test "what a report is written with knows nothing of reports" {
+@test "the modules that reports are written with do not depend on reports" {
 	local tools
 	tools=$(find preload/report -name 'backtrace*' -o -name 'file.*' -o -name 'lock.*' \
 		-o -name 'output.*' -o -name 'rank.*')
@@ -120,27 +120,27 @@ uses() {
 		'#include "preload/report/format.h"' $tools
 }
 
-@test "what is the command's own has a prefix of its own" {
+@test "names defined in the command have a prefix of their own" {
 	clean '^[a-z].*\bpin_[a-z_]+\(|^(struct|enum|#define) (pin|PIN)_[a-zA-Z_]+ *(\{|[0-9(])' \
 		'struct pin_site {' preload/command/*
 }
 
-# The command is a program of its own: its environment is that of what it runs.
-@test "only the options file reads the environment, and the command" {
+# The command is a separate program: it passes its environment on to what it runs.
+@test "only the options file and the command read the environment" {
 	clean 'getenv' 'secure_getenv("HOME")' $(but none | grep -v ^preload/command)
 	clean '\b_*environ\b' 'extern char **environ;' \
 		$(but allocator/options.c | grep -v ^preload/command)
 }
 
-@test "only one file asks the kernel for memory, and none gives it back" {
+@test "only one file maps memory, and none unmaps it" {
 	clean '\b(mmap|mprotect|madvise|mlock|sbrk|brk) *\(' 'p = mmap(NULL, n' \
 		$(but allocator/os.c)
 	clean '\b(munmap|mremap|madvise|process_madvise) *\(' 'munmap(p, n);' $(but none)
 	clean 'syscall\(SYS_m' 'syscall(SYS_munmap, p, n)' $(but allocator/os.c | grep -vx regpool/uffd.c)
-	# A page that is there to be discarded: userfaultfd's thread is called by it.
+	# Discarding a page kept for this purpose wakes the userfaultfd thread.
 	[ "$(grep -c 'SYS_m\|MADV_' regpool/uffd.c)" -eq 1 ]
 	grep -q 'SYS_madvise, wake_page, PIN_PAGE, MADV_DONTNEED)' regpool/uffd.c
-	# The one by number asks for huge pages, or for none, or is about core dumps.
+	# This call, with a number from a table, is about huge pages or core dumps.
 	[ "$(grep -o 'SYS_m[a-z]*' allocator/os.c)" = SYS_madvise ]
 	grep -q 'SYS_madvise, addr, n_bytes, numbers\[advice\])' allocator/os.c
 	grep -q 'static const int numbers\[\] = ' allocator/os.c
@@ -204,7 +204,7 @@ declared() {
 	clean 'PIN_EXPORT' 'PIN_EXPORT void *pvalloc' regpool/* $(but allocator/base.h | grep ^allocator)
 }
 
-@test "what runs inside malloc uses no stdio, no locale and no malloc" {
+@test "code that runs inside malloc uses no stdio, locale or malloc" {
 	clean '<stdio.h>|printf *\(' '#include <stdio.h>' $(but none | grep -v ^preload)
 	clean '\b(strto[a-z]+|ato[a-z]+|sscanf|(is|to)(digit|space|upper|lower)|setlocale) *\(' \
 		'n = strtoul(text, NULL, 10);' $(but none | grep ^allocator)

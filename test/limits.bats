@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: where memory, addresses or the place in front are limited, the library
-# says so in one line and the program goes on.
+# Promise: if memory or address space is limited, or another malloc comes first, one line says so
+# and the program continues.
 
 setup() {
 	load helper
@@ -20,7 +20,7 @@ one_line() {
 	[[ "$stderr" =~ ^pinalloc\[[0-9]+\]:\ $1$ ]]
 }
 
-@test "with little address space the heap is smaller, which is said once" {
+@test "with little address space the heap is smaller, and one line says so" {
 	local kib
 	for kib in 500000 100000 60000; do
 		run -0 --separate-stderr limited -v $kib bash -c 'for i in {1..1000}; do
@@ -32,7 +32,7 @@ one_line() {
 	[ -z "$stderr" ]
 }
 
-@test "with too little address space to start this is said once, and malloc gives NULL" {
+@test "with too little address space to start, one line says so and malloc returns NULL" {
 	run -1 --separate-stderr limited -v 16000 "$programs/grow" 1
 	one_line 'cannot reserve address space for the heap: raise ulimit -v'
 	run --separate-stderr limited -v 16000 ls /
@@ -41,19 +41,19 @@ one_line() {
 	[[ "${stderr_lines[1]}" != *pinalloc* ]]
 }
 
-@test "when the address space is used up malloc gives NULL and ENOMEM, and all goes on" {
+@test "when address space is exhausted, malloc returns NULL with ENOMEM and the program continues" {
 	run -0 --separate-stderr limited -v 500000 "$programs/exhaust"
 	[ "$output" -gt 300 ]
 	[ "$output" -lt 500 ]
 	one_line 'the heap can grow to .*'
 }
 
-@test "once memory is exhausted threads that have had none yet free, and malloc gives them NULL" {
+@test "when memory is exhausted, threads without a cache can free, and malloc returns NULL to them" {
 	run -0 --separate-stderr limited -v 400000 "$programs/exhausted-threads"
 	one_line 'the heap can grow to [0-9.]+ MiB at most: .*ulimit -v.*'
 }
 
-@test "threads that first allocate when memory is short get NULL or some, also after fork(), and all later" {
+@test "threads that first allocate when memory is short get NULL or a block, also after fork()" {
 	local freed
 	for freed in 0 1 4 20; do
 		run -0 --separate-stderr limited -v 1000000 "$programs/short-threads" $freed
@@ -63,7 +63,7 @@ one_line() {
 	done
 }
 
-@test "a limit on data of 13 MB and more is enough for small programs to start, and says nothing" {
+@test "small programs start silently under a limit on data of 13 MB or more" {
 	local kib
 	for kib in {13000..24000..1000}; do
 		run -0 --separate-stderr limited -d $kib sort <<< $'b\na'
@@ -74,14 +74,14 @@ one_line() {
 	[ "$output" = works ]
 }
 
-@test "at the limit on data malloc gives NULL and ENOMEM, and all goes on" {
+@test "at the limit on data, malloc returns NULL with ENOMEM and the program continues" {
 	run -0 --separate-stderr limited -d 200000 "$programs/exhaust"
 	[ "$output" -gt 100 ]
 	[ "$output" -lt 200 ]
 	[ -z "$stderr" ]
 }
 
-@test "a debugger dumps what the heap holds, and not the addresses it keeps" {
+@test "a core dump by a debugger has the heap's blocks, but not its unused reservation" {
 	local pid ready
 	LD_PRELOAD=$library python3 -c 'import time
 small = ["known %d" % n for n in range(1000)]
@@ -104,8 +104,8 @@ time.sleep(60)' > "$BATS_TEST_TMPDIR/said" 3>&- &
 	[ "$(grep -aco 'inmost 42' "$dump")" -ge 1 ]
 }
 
-# own_calls NAME: which ones of a program's calls of that name the library makes when it
-# starts: the first, by number, and how many there are from there on.
+# own_calls NAME: which of a program's calls of that name the library makes at the start: the number
+# of the first, and how many follow.
 own_calls() {
 	strace -E LD_PRELOAD="$library" -e trace=mmap,mprotect,madvise sort /dev/null \
 		2> "$BATS_TEST_TMPDIR/clean"
@@ -114,8 +114,8 @@ own_calls() {
 		"$BATS_TEST_TMPDIR/clean"
 }
 
-# failing NAME WHEN [VARIABLE=VALUE…] COMMAND…: a program of which one such call fails, the
-# WHENth, or with WHEN+ that and all that follow.
+# failing NAME WHEN [VARIABLE=VALUE…] COMMAND…: runs a program in which the WHENth such call fails;
+# with WHEN+ also all later ones.
 failing() {
 	local environment=() name=$1 when=$2
 	shift 2
@@ -127,7 +127,7 @@ failing() {
 		-e trace="$name" -e inject="$name":error=ENOMEM:when="$when" "$@"
 }
 
-@test "one call for memory that fails when a program starts is survived, whichever it is" {
+@test "any single mapping call may fail while a program starts" {
 	local name first n k sample said=0
 	for name in mprotect mmap madvise; do
 		read -r first n < <(own_calls $name)
@@ -146,7 +146,7 @@ failing() {
 	[ $said -eq 1 ]
 }
 
-@test "without memory from some call on a program may fork and start a thread" {
+@test "if all mapping calls fail from some point on, a program can fork and start a thread" {
 	local first n k sample none=0 some=0
 	read -r first n < <(own_calls mprotect)
 	for ((k = first; k < first + n + 3; k++)); do
@@ -161,7 +161,7 @@ failing() {
 	[ $none$some -eq 11 ]
 }
 
-@test "a block larger than any memory gives NULL and ENOMEM, and all goes on" {
+@test "a block larger than memory gives NULL with ENOMEM, and the program continues" {
 	local tib=$((1 << 40))
 	for size in $((16 * tib)) $((17 * tib)) $((4096 * tib)); do
 		run -0 --separate-stderr preloaded "$programs/exhaust" "$size"
@@ -174,7 +174,7 @@ failing() {
 	run -1 preloaded "$programs/exhaust"
 }
 
-@test "another malloc in front is named in one line, and the program works" {
+@test "another malloc loaded first gives one line, and the program works" {
 	run -0 --separate-stderr env LD_PRELOAD="libjemalloc.so.2 $library" echo works
 	[ "$output" = works ]
 	one_line 'malloc is answered by /.*/libjemalloc\.so\.2: .*libpinalloc\.so first.*'
@@ -183,13 +183,13 @@ failing() {
 	[ -z "$stderr" ]
 }
 
-@test "a program with a malloc of its own is told so in one line, and works" {
+@test "a program with its own malloc gives one line, and works" {
 	run -0 --separate-stderr preloaded "$programs/ownmalloc"
 	[ "$output" = works ]
 	one_line 'the program has a malloc of its own: .*'
 }
 
-@test "a program the library cannot reach prints no options, a dynamic one does" {
+@test "a program that cannot be preloaded prints no options, a dynamic one does" {
 	echo 'int main(void) { return 0; }' | gcc -x c -static -o "$BATS_TEST_TMPDIR/static" -
 	run -0 preloaded PINALLOC_HELP=1 "$BATS_TEST_TMPDIR/static"
 	[ -z "$output" ]
@@ -197,7 +197,7 @@ failing() {
 	[[ "$output" == *PINALLOC_REGISTER* ]]
 }
 
-@test "a program that uses no RDMA gets no thread" {
+@test "a program without RDMA gets no thread" {
 	run -0 preloaded bash -c 'tasks=(/proc/$$/task/*); echo ${#tasks[@]}'
 	[ "$output" -eq 1 ]
 	run -0 env LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=background_thread:true \
@@ -208,7 +208,7 @@ failing() {
 	[ "$output" -eq 1 ]
 }
 
-@test "valgrind answers malloc itself: one line with the cure, which works" {
+@test "under valgrind, which replaces malloc, one line names the cure, which works" {
 	grow=$programs/grow
 	run -0 --separate-stderr preloaded valgrind -q "$grow" 1
 	[[ "$stderr" == *"valgrind answers malloc, so the heap is not this library's: run it with --soname-synonyms=somalloc=nouserintercepts"* ]]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: the library answers the whole of glibc's malloc family, each function by
-# its own rules, from its own heap.
+# Promise: the library implements glibc's whole malloc family, each function by its own rules, with
+# memory from its own heap.
 
 setup() {
 	load helper
@@ -12,50 +12,50 @@ surface() {
 	passes surface "$1"
 }
 
-# malloc_family: reads `nm -D`, prints the family's names that it lists, sorted.
+# malloc_family: reads the output of `nm -D` and prints the malloc functions in it, sorted.
 malloc_family() {
 	local name='(m|c|re)alloc|reallocarray|c?free|memalign|aligned_alloc|posix_memalign'
 	name+='|p?valloc|mallinfo2?|mallopt|malloc_(usable_size|trim|info|stats)'
 	grep -v GLIBC_PRIVATE | grep -oE " (__libc_|__)?($name)(@|$)" | tr -d ' @' | sort -u
 }
 
-@test "blocks of every size come from the heap, aligned" {
+@test "blocks of every size come from the heap and are aligned" {
 	surface sizes
 }
 
-@test "a block of no bytes is a block, and each is another one" {
+@test "malloc(0) returns a unique block" {
 	surface zero
 }
 
-@test "a size beyond PTRDIFF_MAX or a product that overflows gives NULL and ENOMEM" {
+@test "a size beyond PTRDIFF_MAX, or a product that overflows, gives NULL and ENOMEM" {
 	surface beyond
 }
 
-@test "calloc clears dirty memory that is used again" {
+@test "calloc clears memory that was used before" {
 	surface calloc
 }
 
-@test "realloc keeps the contents, and when it fails the block" {
+@test "realloc keeps the contents and, when it fails, the block" {
 	surface realloc
 }
 
-@test "the aligned functions align, and posix_memalign refuses what is no alignment" {
+@test "the aligned functions align, and posix_memalign refuses invalid alignments" {
 	surface alignment
 }
 
-# answers SECTION: what the functions answer, without the library and with it.
+# answers SECTION: prints what the functions return, without the library and with it.
 answers() {
 	"$programs/answers" "$1" > "$BATS_TEST_TMPDIR/plain"
 	preloaded "$programs/answers" "$1" > "$BATS_TEST_TMPDIR/ours"
 }
 
-@test "the aligned functions answer as glibc's, whatever they are asked for" {
+@test "the aligned functions return what glibc's do, for any argument" {
 	answers aligned
 	[ "$(grep -c 'a block, ' "$BATS_TEST_TMPDIR/plain")" -gt 1000 ]
 	diff "$BATS_TEST_TMPDIR/plain" "$BATS_TEST_TMPDIR/ours"
 }
 
-@test "mallopt answers as glibc's, but where it is asked for a pattern" {
+@test "mallopt returns what glibc's does, except for M_PERTURB" {
 	answers mallopt
 	diff "$BATS_TEST_TMPDIR/plain" <(sed '/M_PERTURB/s/ = 0$/ = 1/' "$BATS_TEST_TMPDIR/ours")
 	grep -qxF 'mallopt(M_PERTURB, 0) = 1' "$BATS_TEST_TMPDIR/ours"
@@ -66,27 +66,27 @@ answers() {
 	grep -qxF 'mallopt(M_PERTURB, 0) = 0' "$BATS_TEST_TMPDIR/ours"
 }
 
-@test "valloc and pvalloc give pages that free takes back" {
+@test "valloc and pvalloc return pages that free accepts" {
 	surface pages
 }
 
-@test "malloc_usable_size tells what may be written" {
+@test "malloc_usable_size returns the size that may be written" {
 	surface usable
 }
 
-@test "success leaves errno alone, and so does free" {
+@test "errno is unchanged by success and by free" {
 	surface errno
 }
 
-@test "malloc_trim, mallinfo and mallinfo2 answer for this heap" {
+@test "malloc_trim, mallinfo and mallinfo2 describe this heap" {
 	surface glibc
 }
 
-@test "glibc's own names for its functions give blocks that free takes" {
+@test "glibc's internal names for malloc functions give blocks that free accepts" {
 	surface libc-names
 }
 
-@test "without the library the same checks fail" {
+@test "without the library these checks fail" {
 	for section in sizes alignment pages libc-names; do
 		run "$programs/surface" "$section"
 		[ "$status" -eq 1 ]
@@ -94,7 +94,7 @@ answers() {
 	done
 }
 
-@test "no byte of a large block is another's, however it was made or resized, nor in a child" {
+@test "large blocks never overlap, however they were made or resized, also in a child" {
 	local conf
 	for conf in '' junk:true zero:true prof:true,lg_prof_sample:16 tcache:false \
 		lg_tcache_max:20; do
@@ -104,7 +104,7 @@ answers() {
 	done
 }
 
-@test "malloc_info writes XML that a parser takes" {
+@test "malloc_info writes well-formed XML" {
 	preloaded "$programs/surface" info > "$BATS_TEST_TMPDIR/info.xml"
 	run -0 python3 - "$BATS_TEST_TMPDIR/info.xml" <<- 'END'
 		import sys, xml.etree.ElementTree as xml
@@ -121,8 +121,8 @@ answers() {
 	[[ "$stderr" == *"opt.retain: true"* ]]
 }
 
-# All that was ever used has memory behind it, also when it is free.
-@test "jemalloc's own figures hold: what is mapped is more than what is active" {
+# All memory that was ever used stays resident, also when it is free.
+@test "jemalloc's statistics are consistent: mapped memory exceeds active memory" {
 	local active mapped resident retained held=$((160 << 20))
 	preloaded "$programs/ctl" stats > "$BATS_TEST_TMPDIR/stats"
 	cat "$BATS_TEST_TMPDIR/stats"
@@ -141,7 +141,7 @@ answers() {
 	} < "$BATS_TEST_TMPDIR/stats"
 }
 
-@test "every name of the family that glibc has, the library has, and answers for" {
+@test "the library has every malloc function that glibc has" {
 	local libc wanted
 	libc=$(ldd "$programs/surface" | awk '/libc\.so/ { print $3 }')
 	wanted=$(nm -D --defined-only "$libc" | malloc_family)
@@ -151,7 +151,7 @@ answers() {
 	[ -z "$output" ]
 }
 
-@test "a program's malloc is the library's, by name and by address" {
+@test "a program's malloc is the library's, called by name or through its address" {
 	local name
 	for name in malloc calloc realloc reallocarray free memalign aligned_alloc \
 		posix_memalign valloc pvalloc malloc_usable_size malloc_trim mallopt \

@@ -1,16 +1,16 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: a pointer that is none of a block in use is named, with the function it was
-# given to and the place of the call, and the process ends by SIGABRT, as under glibc; and
-# what is right, however odd, goes on.
+# Promise: a pointer that does not belong to a block in use is reported, with the function that got
+# it and the place of the call, and the process ends by SIGABRT, as with glibc. Correct use, however
+# unusual, is not affected.
 
 setup() {
 	load helper
 	ulimit -c 0
 }
 
-# names TEXT KIND [FUNCTION] [NAME=VALUE…]: the program ends by SIGABRT with one line, that
-# names the function, the pointer, what is wrong, and its own function `give`.
+# names TEXT KIND [FUNCTION] [NAME=VALUE…]: the program ends by SIGABRT with one line that names the
+# function, the pointer, the mistake, and its own function `give`.
 names() {
 	local text=$1 kind=$2 function=${3:-free} name
 	shift 2
@@ -32,7 +32,7 @@ inside() { # OFFSET SIZE
 	echo "invalid pointer, $1 bytes into the block of $2 at 0x[0-9a-f]+"
 }
 
-@test "what is not the heap's is named, whoever gets it" {
+@test "a pointer that is not from the heap is reported, by every function" {
 	for kind in stack program mapped stray noncanonical; do
 		names "$foreign" $kind
 	done
@@ -41,7 +41,7 @@ inside() { # OFFSET SIZE
 	done
 }
 
-@test "a pointer into a large block is named, on whichever page" {
+@test "a pointer into a large block is reported, on whichever page" {
 	names "$(inside 16 200704)" large-first
 	names "$(inside 100000 200704)" large-middle
 	names "$(inside 199999 200704)" large-last
@@ -68,14 +68,14 @@ inside() { # OFFSET SIZE
 	done
 }
 
-@test "a small block is named that is one of the two of its size freed last" {
+@test "freeing one of the two small blocks of its size freed last is reported" {
 	for kind in small-freed small-freed-before; do
 		names "$twice" $kind
 		names "$late" $kind realloc
 	done
 }
 
-@test "without thread caches every small block is named" {
+@test "without thread caches, every double free of a small block is reported" {
 	names "$(inside 16 48)" small-inner free MALLOC_CONF=tcache:false
 	names "$(inside 16 48)" small-inner realloc MALLOC_CONF=tcache:false
 	names "$(inside 16 48)" small-inner malloc_usable_size MALLOC_CONF=tcache:false
@@ -87,7 +87,7 @@ inside() { # OFFSET SIZE
 	[[ "$output" == *": $twice; called at "* ]]
 }
 
-@test "where small blocks go back to their slabs, some are named later" {
+@test "if small blocks return to their slabs, some double frees are reported later" {
 	run -134 preloaded "$programs/misuse" many-inner
 	echo "$output"
 	[[ "$output" =~ free\(0x[0-9a-f]+\):\ $(inside 16 48)\;\ noticed\ in\ a\ later\ call\ at\ .*/misuse\+0x ]]
@@ -95,17 +95,17 @@ inside() { # OFFSET SIZE
 	[[ "$output" =~ free\(0x[0-9a-f]+\):\ $twice\;\ noticed\ in\ a\ later\ call\ at\ .*/misuse\+0x ]]
 }
 
-@test "a wrong size is named, where the size is asked for" {
+@test "a wrong size is reported by the functions that take one" {
 	names 'wrong size, of a block of 229376 bytes and not 48' block sdallocx
 }
 
-@test "a child names its own, and its parent goes on" {
+@test "a child reports its own misuse, and its parent continues" {
 	run -134 preloaded "$programs/misuse" child
 	echo "$output"
 	[ "$(grep -c "free(${lines[0]}): $twice" <<< "$output")" -eq 1 ]
 }
 
-@test "what is right is not named, however odd, with any setting of jemalloc's" {
+@test "correct use, however unusual, is never reported, under any jemalloc setting" {
 	local conf
 	for conf in '' tcache:false junk:true prof:true,lg_prof_sample:8 lg_tcache_max:20 \
 		lg_tcache_max:10 narenas:1; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: C++ gets its memory from the same heap, by the rules of the standard,
-# and a C program needs no libstdc++ for it.
+# Promise: C++ allocates from the same heap, by the rules of the standard, and a C program does not
+# need libstdc++ for that.
 
 setup() {
 	load helper
@@ -12,15 +12,15 @@ newdelete() {
 	passes newdelete "$1"
 }
 
-@test "every form of new gives heap memory, and every form of delete takes it" {
+@test "every form of new returns heap memory, and every form of delete accepts it" {
 	newdelete forms
 }
 
-@test "a huge request throws bad_alloc, or with nothrow gives null" {
+@test "a huge request throws bad_alloc, or returns null with nothrow" {
 	newdelete huge
 }
 
-@test "aligned new answers as libstdc++'s, also for what is no alignment" {
+@test "aligned new behaves as libstdc++'s, also for invalid alignments" {
 	"$programs/answers" new > "$BATS_TEST_TMPDIR/plain"
 	[ "$(grep -c ' 3 calls' "$BATS_TEST_TMPDIR/plain")" -gt 100 ]
 	diff "$BATS_TEST_TMPDIR/plain" <(preloaded "$programs/answers" new)
@@ -46,7 +46,7 @@ newdelete() {
 	newdelete statics
 }
 
-@test "without the library the same checks fail" {
+@test "without the library these checks fail" {
 	for section in forms statics; do
 		run "$programs/newdelete" "$section"
 		[ "$status" -eq 1 ]
@@ -54,7 +54,7 @@ newdelete() {
 	done
 }
 
-@test "a C++ library that a C program loads for itself alone can throw bad_alloc" {
+@test "a C++ library loaded by a C program with RTLD_LOCAL can throw bad_alloc" {
 	local plugin=$BATS_TEST_TMPDIR/plugin.so
 	"${CXX:-g++}" -shared -fPIC -o "$plugin" "$top_srcdir/test/programs/plugin.cc"
 	run -0 preloaded "$programs/host" "$plugin" once
@@ -63,7 +63,7 @@ newdelete() {
 	[ "$output" = "caught bad_alloc" ]
 }
 
-@test "a C program is not made to load libstdc++" {
+@test "a C program does not load libstdc++" {
 	run -0 env LD_PRELOAD="$library" LD_TRACE_LOADED_OBJECTS=1 "$programs/host"
 	[[ "$output" == *libpinalloc.so* ]]
 	[[ "$output" != *libstdc++* ]]
@@ -71,7 +71,7 @@ newdelete() {
 	[[ "$output" == *libstdc++* ]]
 }
 
-@test "where new can neither give memory nor throw, the program ends with its stack" {
+@test "if new can neither allocate nor throw, the program ends and prints its stack" {
 	run preloaded python3 -c 'import ctypes
 new = ctypes.CDLL(None)._Znwm
 new.argtypes = [ctypes.c_size_t]

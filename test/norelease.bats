@@ -1,13 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: no byte of the heap goes back to the kernel, whatever the program, the
-# options of jemalloc or its controls ask for; what is freed is used again.
+# Promise: no byte of the heap returns to the kernel, whatever the program, jemalloc's options or
+# its mallctls request; freed memory is reused.
 
 setup() {
 	load helper
 }
 
-# traced [NAME=VALUE…] -- COMMAND…: prints the calls that gave heap memory back.
+# traced [NAME=VALUE…] -- COMMAND…: prints the system calls that returned heap memory.
 traced() {
 	local environment=()
 	while [ "$1" != -- ]; do
@@ -21,7 +21,7 @@ traced() {
 	python3 "$top_srcdir/test/heapcalls.py" "$BATS_TEST_TMPDIR"/{trace,blocks}
 }
 
-# keeps COMMAND…: the command succeeds, has had blocks, and gave nothing back.
+# keeps COMMAND…: the command succeeds, has allocated blocks, and returned nothing.
 keeps() {
 	run --separate-stderr traced LD_PRELOAD="$library" "$@"
 	echo "$* gave back: $output; said: $stderr"
@@ -30,12 +30,12 @@ keeps() {
 	[ -s "$BATS_TEST_TMPDIR/blocks" ]
 }
 
-@test "no function of malloc's family gives memory back, from 16 bytes to 1 GiB" {
+@test "no malloc function returns memory to the kernel, for 16 bytes to 1 GiB" {
 	keeps -- "$programs/churn" $((1 << 30))
 	[ "$(wc -l < "$BATS_TEST_TMPDIR/blocks")" -gt 4000 ]
 }
 
-@test "the same program gives memory back under glibc" {
+@test "under glibc, the same program returns memory to the kernel" {
 	run traced -- "$programs/churn" $((1 << 20))
 	[ "$status" -eq 0 ]
 	[[ "$output" == *" munmap("* ]]
@@ -43,7 +43,7 @@ keeps() {
 	[[ "$output" == *" brk("* ]]
 }
 
-@test "no option of jemalloc's makes it give memory back or go wrong" {
+@test "no jemalloc option makes the heap return memory or fail" {
 	local conf
 	for conf in retain:false dirty_decay_ms:0,muzzy_decay_ms:0 \
 		dirty_decay_ms:5,muzzy_decay_ms:5 dirty_decay_ms:-1,muzzy_decay_ms:-1 \
@@ -56,7 +56,7 @@ keeps() {
 	done
 }
 
-@test "no option of jemalloc's changes what the promise stands on" {
+@test "no jemalloc option changes the settings the promise depends on" {
 	local setting said kept wanted
 	wanted='retain:true dirty_decay_ms:-1 muzzy_decay_ms:0 oversize_threshold:0
 		dss:"disabled" hpa:false background_thread:false'
@@ -70,36 +70,36 @@ oversize_threshold:1,dss:primary,hpa:true,background_thread:true \
 	done
 }
 
-@test "no control of jemalloc's gives memory back, not even of a destroyed arena" {
+@test "no mallctl returns memory to the kernel, even by destroying an arena" {
 	keeps -- "$programs/ctl" purge
 }
 
-@test "the same controls give memory back in a stock jemalloc" {
+@test "in stock jemalloc, the same mallctls return memory to the kernel" {
 	run traced LD_PRELOAD=libjemalloc.so.2 -- "$programs/ctl" purge
 	[ "$status" -eq 0 ]
 	[[ "$output" == *" madvise("* ]]
 }
 
-@test "what is freed is used again: 50 equal rounds need no more than five" {
+@test "freed memory is reused: 50 equal rounds need no more than five" {
 	run -0 --separate-stderr preloaded "$programs/rounds"
 	[ "${#lines[@]}" -eq 2 ]
 	[ "${lines[0]}" -gt $((10 << 20)) ]
 	[ "${lines[0]}" -eq "${lines[1]}" ]
 }
 
-@test "a program that leaks does make the heap grow" {
+@test "a program that leaks makes the heap grow" {
 	run -0 --separate-stderr preloaded "$programs/rounds" leak
 	[ "${lines[1]}" -gt $((lines[0] * 2)) ]
 }
 
-@test "what is freed as small blocks is used again as large ones, and the other way" {
+@test "memory freed as small blocks is reused for large ones, and vice versa" {
 	run -0 --separate-stderr preloaded "$programs/rounds" phases
 	echo "in use ${lines[0]}, heap ${lines[1]}"
 	[ "${lines[0]}" -gt $((64 << 20)) ]
 	[ "${lines[1]}" -lt $((lines[0] * 3 / 2)) ]
 }
 
-@test "the library has no way to give memory back: it calls no such function" {
+@test "the library calls no function that unmaps memory" {
 	run -0 nm -D --undefined-only "$library"
 	[[ "$output" == *" mmap@"* ]]
 	[[ "$output" != *" munmap"* ]]

@@ -1,18 +1,17 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: options are what PINALLOC_HELP=1 says; nonsense costs one line, not the
-# program.
+# Promise: options behave as PINALLOC_HELP=1 says; a mistake costs one line, not the program.
 
 setup() {
 	load helper
 }
 
-# works [NAME=VALUE…]: a program prints "works" under the library, silently.
+# works [NAME=VALUE…]: a program prints "works" under the library, and nothing else.
 works() {
 	said '' "$@"
 }
 
-# said REGEX [NAME=VALUE…]: the same, but with one line on standard error, like that.
+# said REGEX [NAME=VALUE…]: the same, but with one line on standard error that matches.
 said() {
 	local line=$1
 	shift
@@ -24,8 +23,8 @@ said() {
 	[[ "$stderr" =~ ^${line:+pinalloc\[[0-9]+\]: $line}$ ]]
 }
 
-# steps COUNT [NAME=VALUE…]: how large, in MiB, the steps are in which the heap of a program
-# grows that holds COUNT blocks of 1 MiB.
+# steps COUNT [NAME=VALUE…]: the sizes, in MiB, of the steps in which the heap of a program grows
+# that allocates COUNT blocks of 1 MiB.
 steps() {
 	local count=$1
 	shift
@@ -33,7 +32,7 @@ steps() {
 		sed -n 's/^pinalloc.* the heap grows by \([0-9]*\)\.[0-9] MiB to 0x.*/\1/p'
 }
 
-@test "PINALLOC_HELP=1 prints the table and ends any program" {
+@test "PINALLOC_HELP=1 prints all options and ends any program" {
 	local name
 	run -0 preloaded PINALLOC_HELP=1 bash -c 'echo not reached'
 	[[ "$output" != *reached* ]]
@@ -47,7 +46,7 @@ steps() {
 	works PINALLOC_HELP=0
 }
 
-@test "a value that is not understood gives one line, with what is and what is kept" {
+@test "a bad value gives one line, with the valid values and the one that is used" {
 	local help setting row values kept
 	help=$(preloaded PINALLOC_HELP=1 true)
 	for setting in PINALLOC_LOG=banana PINALLOC_REPORT= PINALLOC_REPORT_FORMAT=xml \
@@ -66,19 +65,19 @@ steps() {
 	done
 }
 
-@test "a name that is no option gives one line" {
+@test "an unknown option gives one line" {
 	said 'PINALLOC_FOO=1: no such option; PINALLOC_HELP=1 lists them' PINALLOC_FOO=1
 	said 'PINALLOC_GROWTH=4M: no such option.*' PINALLOC_GROWTH=4M
 	works PINALLOC=1 MY_PINALLOC_FOO=1
 }
 
-@test "PINALLOC_LOG=error silences warnings, =debug shows how the heap grows, =info does not" {
+@test "PINALLOC_LOG=error silences warnings, and only =debug shows how the heap grows" {
 	works PINALLOC_FOO=1 PINALLOC_GROW=banana PINALLOC_LOG=error
 	said 'the heap grows by 8\.0 MiB to 0x[0-9a-f]+00000' PINALLOC_LOG=debug
 	works PINALLOC_LOG=info
 }
 
-@test "every option takes what its row says, silently" {
+@test "every option accepts the values in its row, silently" {
 	local size
 	for size in 4194304 4096k 4096K 4m 4M 1g 1G 1t 1T; do
 		works PINALLOC_GROW=$size PINALLOC_MAX_PINNED=$size MALLOC_TOP_PAD_=$size
@@ -93,7 +92,7 @@ steps() {
 	works PINALLOC_REPORT=off PINALLOC_REPORT_FORMAT=json PINALLOC_RESTRICT='no such*'
 }
 
-@test "PINALLOC_GROW bounds the steps in which the heap grows" {
+@test "PINALLOC_GROW limits the size of growth steps" {
 	[ "$(steps 1024 | sort -n | tail -n 1)" -eq 64 ]
 	[ "$(steps 1024 | wc -l)" -lt 50 ]
 	[ "$(steps 1024 PINALLOC_GROW=4M | sort -n | tail -n 1)" -eq 4 ]
@@ -102,14 +101,14 @@ steps() {
 	[ "$(steps 200 PINALLOC_GROW=5M | sort -n | tail -n 1)" -eq 4 ]
 }
 
-@test "PINALLOC_GROW does not bound a block: the heap grows by what that lacks" {
+@test "PINALLOC_GROW does not limit blocks: the heap grows by what a larger block needs" {
 	run -0 preloaded PINALLOC_LOG=debug PINALLOC_GROW=4M "$programs/grow" 1 100000000
 	[[ "${lines[-1]}" =~ grows\ by\ 9[2-7]\.[0-9]\ MiB ]]
 	run -0 preloaded PINALLOC_LOG=debug PINALLOC_GROW=4M "$programs/grow" 1 100000000 110000000
 	[[ "${lines[-1]}" =~ grows\ by\ (8|10|12)\.0\ MiB ]]
 }
 
-@test "the steps are shares of the heap until they reach the bound" {
+@test "growth steps are a fraction of the heap, up to the limit" {
 	run -0 steps 1024
 	[ "${lines[0]}" -eq 8 ]
 	[ "${lines[20]}" -gt $((8 * 2)) ]
@@ -117,7 +116,7 @@ steps() {
 	[ "$(sort -n <<< "$output")" = "$output" ]
 }
 
-@test "suffixes K, M and G multiply" {
+@test "sizes may have the suffixes K, M and G" {
 	local size
 	for size in 16777216 16384K 16M; do
 		[ "$(steps 200 PINALLOC_GROW=$size | sort -n | tail -n 1)" -eq 16 ]
@@ -129,7 +128,7 @@ steps() {
 	[[ "$output" == *"grows by 1.0 GiB"* ]]
 }
 
-@test "PINALLOC_RESTRICT names the programs in which there is registration" {
+@test "PINALLOC_RESTRICT limits registration to the programs it names" {
 	local no_device='there is no RDMA device here'
 	run -0 preloaded PINALLOC_RESTRICT='dev*s' "$programs/devices"
 	[[ "$output" == *"$no_device"* ]]
@@ -137,20 +136,20 @@ steps() {
 	[[ "$output" != *"$no_device"* ]]
 }
 
-@test "glibc's MALLOC_PERTURB_ fills what is allocated, but not calloc" {
+@test "glibc's MALLOC_PERTURB_ fills new blocks, but not those of calloc" {
 	run -0 preloaded "$programs/bytes"
 	[ "$output" = $'01 00\n01 00' ]
 	run -0 preloaded MALLOC_PERTURB_=7 "$programs/bytes"
 	[ "$output" = $'a5 00\na5 00' ]
 }
 
-@test "glibc's MALLOC_ARENA_MAX is the number of arenas" {
+@test "glibc's MALLOC_ARENA_MAX sets the number of arenas" {
 	[ "$(preloaded MALLOC_ARENA_MAX=3 "$programs/ctl" opt.narenas)" -eq 3 ]
 	[ "$(preloaded MALLOC_ARENA_MAX=5 "$programs/ctl" opt.narenas)" -eq 5 ]
 	[ "$(preloaded MALLOC_ARENA_MAX=1 "$programs/ctl" arenas.narenas)" -eq 1 ]
 }
 
-@test "glibc's MALLOC_TOP_PAD_ is the first step, up to PINALLOC_GROW" {
+@test "glibc's MALLOC_TOP_PAD_ sets the first growth step, up to PINALLOC_GROW" {
 	[ "$(steps 1)" -eq 8 ]
 	[ "$(steps 1 MALLOC_TOP_PAD_=32M)" -eq 32 ]
 	[ "$(steps 1 MALLOC_TOP_PAD_=32M PINALLOC_GROW=4M)" -eq 4 ]

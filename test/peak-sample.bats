@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: with PINALLOC_SAMPLE the report says who held memory at the peak, within the
-# statistical error of its samples: five standard deviations, one case in two million.
+# Promise: with PINALLOC_SAMPLE the report says which code had allocated the memory at the peak,
+# within the statistical error of its samples: five standard deviations, one case in two million.
 
 setup() {
 	load helper
@@ -9,18 +9,18 @@ setup() {
 	untold=$((96 << 10)) # what the part of a thread in the peak may be off, of five at most
 }
 
-# estimated NAME FIELD: what the report gives for all stacks that function is on.
+# estimated NAME FIELD: the sum in the report over all stacks that contain this function.
 estimated() {
 	figure out.json "[.peak_sites[] | select(any(.stack[]; startswith(\"$1 (\"))) | .$2] | add"
 }
 
-# within A B BY
+# within A B BY: whether A and B differ by at most BY.
 within() {
 	awk -v a="$1" -v b="$2" -v by="$3" \
 		'BEGIN { d = a - b; exit !(a != "" && a != "null" && (d < 0 ? -d : d) <= by) }'
 }
 
-# holds CASE [NAME=VALUE…]: runs it and compares what the report says with what it did.
+# holds CASE [NAME=VALUE…]: runs a case and compares the report with what it did.
 holds() {
 	local name bytes bytes_off count count_off
 
@@ -36,42 +36,42 @@ holds() {
 	done < truth
 }
 
-@test "100 MB in blocks of 100 bytes, 70 of 100 from one function and 30 from another" {
+@test "samples estimate 100 MB in blocks of 100 bytes, 70 % from one function and 30 % from another" {
 	holds small
 	[ "$(wc -l < truth)" -eq 2 ]
 }
 
-@test "blocks of 50,000 bytes, which are picked as the 57,344 they can hold" {
+@test "samples estimate blocks of 50,000 bytes, whose size class is 57,344" {
 	holds large
 }
 
-@test "blocks of any size from 16 B to 1 MiB" {
+@test "samples estimate blocks of any size from 16 B to 1 MiB" {
 	holds mixed
 }
 
-@test "blocks of several threads, freed by others" {
+@test "samples estimate blocks of several threads, freed by others" {
 	holds threads
 	[ "$(wc -l < truth)" -eq 3 ]
 }
 
-@test "blocks that were all freed after the peak" {
+@test "samples estimate blocks that were all freed after the peak" {
 	holds over
 	[ "$(figure out.json .memory.live_bytes)" -lt "$(figure out.json '.memory.live_peak_bytes / 4')" ]
 }
 
-@test "blocks that realloc moved belong to who called it" {
+@test "blocks that realloc moved are attributed to the caller of realloc" {
 	holds moved
 	[ "$(cut -d ' ' -f 1 truth)" = hold_grown ]
 }
 
-# The report allocates more than realloc has freed.
-@test "a block that realloc moves is there twice at the peak, although it ends soon" {
+# Making the report allocates more than realloc has freed.
+@test "a block that realloc moves counts twice at the peak, even if it is freed soon" {
 	holds doubled
 	[ "$(wc -l < truth)" -eq 2 ]
 	[ "$(figure out.json .memory.live_peak_bytes)" -gt $((35 << 20)) ]
 }
 
-@test "without thread caches, or with a profiler that the user asked jemalloc for" {
+@test "samples are right without thread caches, and with jemalloc's profiler in use" {
 	holds threads MALLOC_CONF=tcache:false
 	holds mixed MALLOC_CONF=prof:true,prof_active:true,lg_prof_sample:0
 }
@@ -82,7 +82,7 @@ holds() {
 	within "$(estimated main bytes)" 11200000 "$untold"
 }
 
-@test "an interval larger than all there is leaves a program as it is" {
+@test "with an interval larger than the heap, a program runs as without sampling" {
 	preloaded PINALLOC_SAMPLE=1T PINALLOC_REPORT=out.json "$programs/grow" 100
 	[ "$(figure out.json .peak_sites_kind)" = held ]
 	[ "$(figure out.json '.memory.live_bytes')" -ge $((100 << 20)) ]

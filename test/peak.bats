@@ -1,27 +1,28 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: the report knows the peak, whatever the program did before and after, and
-# which stack made the heap grow to it.
+# Promise: the report knows the peak, whatever the program did before and after, and which stacks
+# made the heap grow to it.
 
 setup() {
 	load helper
 	cd "$BATS_TEST_TMPDIR"
 }
 
-# peaks WAY MIB [NAME=VALUE…]: the program's own figure is in $truth, the report in out.json.
+# peaks WAY MIB [NAME=VALUE…]: runs a case; the program's own figure is in $truth, the report in
+# out.json.
 peaks() {
 	truth=$(preloaded PINALLOC_REPORT=out.json "${@:3}" "$programs/peaks" "$1" "$2")
 	peak=$(figure out.json .memory.live_peak_bytes)
 	echo "$1: $truth asked for, $peak reported"
 }
 
-# What a program holds that does nothing: its C library's and its loader's.
+# The live memory of a program that does nothing: that of its C library and loader.
 within_one_percent() {
 	[ "$((peak - truth))" -ge 0 ]
 	[ "$((peak - truth))" -lt $((truth / 100)) ]
 }
 
-@test "the peak is what was asked for, whatever the size classes, and although it is over" {
+@test "the peak is the sum of requested sizes, not of size classes, even when it is over" {
 	local way
 	for way in block blocks small aligned unaligned array thread-block thread-blocks thread-small; do
 		for mib in 13 50; do
@@ -33,19 +34,19 @@ within_one_percent() {
 	done
 }
 
-@test "larger thread caches hide nothing: what comes from them counts as rounded up" {
+@test "larger thread caches hide no allocations: their blocks count rounded up" {
 	peaks recycled 50 MALLOC_CONF=lg_tcache_max:20
 	[ "$(figure out.json .memory.live_bytes)" -ge "$truth" ]
 	[ "$(figure out.json .memory.live_bytes)" -lt $((truth * 5 / 4)) ]
 }
 
-@test "realloc counts once where it grows in place, and both where it moves" {
+@test "realloc counts one block if it grows in place, and both if it moves" {
 	peaks grown 50
 	[ "$peak" -ge "$truth" ]
 	[ "$peak" -lt $((2 * truth)) ]
 }
 
-@test "the stack that made the heap grow is named, with its line" {
+@test "the stack that made the heap grow is reported, with its line" {
 	local way line
 	for way in blocks:hold_blocks aligned:hold_aligned array:hold_array \
 		small:hold_blocks thread-blocks:hold_blocks grown:hold_grown; do
@@ -61,11 +62,11 @@ within_one_percent() {
 	[ "$(figure out.json .peak_sites_kind)" = growth ]
 }
 
-@test "all growth is some stack's" {
+@test "all growth is attributed to stacks" {
 	peaks small 50
 	sum=$(figure out.json '.peak_sites | map(.bytes) | add')
 	mapped=$(figure out.json .memory.mapped_bytes)
-	# The first region comes before anybody can walk a stack.
+	# The heap's first growth precedes the first possible stack walk.
 	[ "$sum" -le "$mapped" ]
 	[ "$sum" -ge $((mapped - 10 * 1024 * 1024)) ]
 }
@@ -81,14 +82,14 @@ within_one_percent() {
 	jq -e '.timeline | length > 100' out.json
 }
 
-@test "so it is when the program ends at its peak" {
+@test "so it is if the program ends at its peak" {
 	preloaded PINALLOC_REPORT=out.json "$programs/grow" 10000 1000
 	[ "$(figure out.json '.timeline | map(.[0]) | . == sort')" = true ]
 	[ "$(figure out.json '.timeline[-1][0] == .elapsed_s')" = true ]
 	[ "$(figure out.json '.timeline[-1][1] == .memory.live_peak_bytes')" = true ]
 }
 
-@test "so it is when a thread goes on allocating while the report is made" {
+@test "so it is if a thread allocates while the report is made" {
 	local i
 	cat > goes-on.c <<-END
 		#include <pthread.h>
@@ -116,20 +117,20 @@ within_one_percent() {
 	done
 }
 
-@test "the timeline does not grow with the program's life" {
+@test "the length of the timeline does not depend on the program's run time" {
 	preloaded PINALLOC_REPORT=out.json "$programs/churn" 7 > /dev/null
 	peaks small 400
 	jq -e '.timeline | length <= 514' out.json
 }
 
-@test "the text begins with what was held and what is kept" {
+@test "the text report begins with live and kept memory" {
 	run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr "$programs/peaks" blocks 100
 	[[ "${stderr_lines[1]}" =~ ^\ \ At\ most\ 100\.[0-9]\ MiB\ were\ in\ use\;\ the\ heap\ grew\ to\ 1[0-9][0-9]\.[0-9]\ MiB\ in\ [0-9]+\ steps\ and\ keeps\ it,\ [0-9]+%\ more\.$ ]]
 	[[ "$stderr" == *"what made the heap grow"*"MiB  hold_blocks (peaks.c:"* ]]
 	[ "${#stderr_lines[@]}" -lt 24 ]
 }
 
-@test "ms_print reads the massif form, with the peak and its tree" {
+@test "ms_print reads the massif format, with the peak and its tree" {
 	preloaded PINALLOC_REPORT=out PINALLOC_REPORT_FORMAT=massif PINALLOC_SAMPLE=64K \
 		"$programs/peaks" blocks 50
 	run -0 ms_print out
@@ -145,13 +146,13 @@ within_one_percent() {
 	[ "$held" -lt $((51 << 20)) ]
 }
 
-@test "a forked child counts on from what its parent held" {
+@test "a forked child continues from its parent's counts" {
 	preloaded PINALLOC_REPORT=out.json bash -c 'x=$(printf %100000s); (exit 0); (exit 0)'
 	[ "$(figure out.json .memory.live_peak_bytes)" -gt 100000 ]
 	[ "$(figure out.json .memory.live_peak_bytes)" -lt 20000000 ]
 }
 
-# plugin NAME: a library with a function grow_in_NAME(), which it calls for grow(MIB).
+# plugin NAME: builds a library whose function grow_in_NAME() calls grow(MIB).
 plugin() {
 	cat > "$1.c" <<-END
 		#include <stdlib.h>
@@ -167,8 +168,8 @@ plugin() {
 	gcc -g -O1 -fno-builtin -shared -fPIC -o "$1.so" "$1.c"
 }
 
-# swapping: a program that has the libraries A and B grow the heap, the one loaded where
-# the other was, and says whether it was so.
+# swapping: builds a program in which libraries A and B make the heap grow, B loaded at A's address,
+# and which prints whether it was.
 swapping() {
 	cat > swaps.c <<-END
 		#include <dlfcn.h>
@@ -196,7 +197,7 @@ swapping() {
 	gcc -o swaps swaps.c
 }
 
-@test "a stack through a library that was unloaded is named by it, not by what came after" {
+@test "a frame in an unloaded library is attributed to it, not to one loaded there since" {
 	local frame
 	plugin first
 	plugin other
@@ -212,7 +213,7 @@ swapping() {
 	"$top_builddir/pinalloc" report --folded out.json | grep ';grow_in_first_(first.c:4) '
 }
 
-@test "where two libraries were at one place, a stack through it names neither" {
+@test "a frame where two libraries have been loaded is attributed to neither" {
 	plugin first
 	plugin other
 	swapping

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: real programs do under the library what they do without it.
+# Promise: real programs behave under the library as without it.
 
 setup() {
 	load helper
@@ -8,8 +8,8 @@ setup() {
 	mkdir reports
 }
 
-# same NAME COMMAND…: says the same, on both streams and in its status, under the
-# library as without; and a program NAME did run under the library.
+# same NAME COMMAND…: prints the same on both streams, with the same status, with the library and
+# without; and a program NAME did run with the library.
 same() {
 	local name=$1 plain status_plain=0
 	shift
@@ -21,12 +21,12 @@ same() {
 	grep -q "^pinalloc: $name, " reports/*.txt
 }
 
-# script NAME: a script from standard input, in a file.
+# script NAME: makes a script of standard input.
 script() {
 	cat > "$1"
 }
 
-@test "a shell script with pipes, subshells, arrays and here-documents" {
+@test "a shell script with pipes, subshells, arrays and here-documents works as without the library" {
 	script shell <<- 'END'
 		declare -A seen
 		words=(one two three one)
@@ -41,7 +41,7 @@ script() {
 	same bash bash shell
 }
 
-@test "git makes, packs and reads a repository" {
+@test "git creates, packs and reads a repository as without the library" {
 	script repository <<- 'END'
 		set -e
 		export HOME=$PWD GIT_CONFIG_NOSYSTEM=1
@@ -60,7 +60,7 @@ script() {
 	same git bash repository
 }
 
-@test "gcc compiles a file of size to the same object" {
+@test "gcc compiles a large file to the same object" {
 	script compile <<- 'END'
 		for i in {1..300}; do
 			echo "int f$i(int n) { return n > $i ? n * $i + f$((i > 1 ? i - 1 : 300))(n / 2) : n; }"
@@ -70,7 +70,7 @@ script() {
 	same cc1 bash compile
 }
 
-@test "g++ compiles a program of the standard library to the same object" {
+@test "g++ compiles a program that uses the standard library to the same object" {
 	script program.cc <<- 'END'
 		#include <algorithm>
 		#include <map>
@@ -88,11 +88,11 @@ script() {
 	same cc1plus bash -c "g++ -c program.cc -o program.o && md5sum program.o"
 }
 
-@test "a C++ program with exceptions, threads and static objects" {
+@test "a C++ program with exceptions, threads and static objects works as without the library" {
 	same statics "$programs/statics"
 }
 
-@test "python3 with threads, ctypes and libraries" {
+@test "python3 with threads, ctypes and libraries works as without the library" {
 	script threads.py <<- 'END'
 		import ctypes, json, re, threading, zlib
 		def work(n, found):
@@ -110,7 +110,7 @@ script() {
 	PYTHONMALLOC=malloc same python3 python3 threads.py
 }
 
-@test "python3 with subprocesses and both ways of multiprocessing" {
+@test "python3 with subprocesses and both kinds of multiprocessing works as without the library" {
 	script processes.py <<- 'END'
 		import multiprocessing, subprocess
 		def square(n): return sum(i * i for i in range(n))
@@ -123,7 +123,7 @@ script() {
 	same python3 python3 processes.py
 }
 
-@test "perl with fork, large hashes and sorting" {
+@test "perl with fork, large hashes and sorting works as without the library" {
 	script program.pl <<- 'END'
 		my %h = map { $_ => "x" x ($_ % 100) } 1 .. 50000;
 		my @sorted = sort { length $h{$a} <=> length $h{$b} or $a <=> $b } keys %h;
@@ -140,7 +140,7 @@ script() {
 	same perl perl program.pl
 }
 
-@test "tar, xz, sed, awk, grep and sort in pipelines" {
+@test "tar, xz, sed, awk, grep and sort work in pipelines as without the library" {
 	script pipeline <<- 'END'
 		mkdir -p tree && seq 100000 > tree/numbers && cp /etc/services tree/ 2>&1
 		tar --sort=name --mtime=@0 -c tree | xz -0 -T2 | xz -dc | md5sum
@@ -153,16 +153,16 @@ script() {
 	same xz bash pipeline
 }
 
-@test "posix_spawn, vfork and system" {
+@test "posix_spawn, vfork and system work as without the library" {
 	same spawns "$programs/spawns" echo hello
 }
 
-@test "100 forks while other threads allocate: every child can allocate and exit" {
+@test "after 100 forks while other threads allocate, every child can allocate and exit" {
 	run -0 preloaded "$programs/forks" 100
 	[ "$output" = 100 ]
 }
 
-@test "fork in a signal handler that interrupts malloc: parent, child, and what it executes go on" {
+@test "after fork in a handler that interrupts malloc, parent, child and what it execs continue" {
 	for threads in 0 3; do
 		run -0 preloaded PINALLOC_REPORT="$PWD/%p.json" \
 			timeout 100 "$programs/forks-in-handler" 100 $threads
@@ -173,12 +173,12 @@ script() {
 	[ "$output" = 100 ]
 }
 
-@test "fork while one thread flushes all streams and another allocates with a stream locked" {
+@test "fork works while one thread flushes all streams and another allocates with a stream locked" {
 	run -0 preloaded timeout 60 "$programs/forks-and-flushes"
 	[ "$output" = 0 ]
 }
 
-@test "a library that says or changes anything, or is not there, would be noticed" {
+@test "these tests notice a library that prints or changes anything, or is not loaded" {
 	run ! same bash bash -c 'echo "$LD_PRELOAD"'
 	run ! same bash bash -c '[ -z "$LD_PRELOAD" ]'
 	library=

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: one process that ends, one report, whole or not at all, where and in the
-# form that was asked for; its figures are true.
+# Promise: each process that ends writes one report, completely or not at all, to the requested
+# place in the requested form; its figures are correct.
 
 setup() {
 	load helper
@@ -10,14 +10,14 @@ setup() {
 	grow=$programs/grow
 }
 
-# ranked NAME=VALUE…: the name of the report of a process with that environment.
+# ranked NAME=VALUE…: the name of the report of a process with this environment.
 ranked() {
 	rm -f report.*
 	preloaded PINALLOC_REPORT=report.%r "$@" "$grow" || return
 	echo report.*
 }
 
-@test "there is no report unless it is asked for" {
+@test "no report is written unless requested" {
 	run -0 --separate-stderr preloaded "$grow" 1
 	[ -z "$output$stderr" ]
 	run -0 --separate-stderr preloaded PINALLOC_REPORT=off "$grow" 1
@@ -25,20 +25,20 @@ ranked() {
 	[ -z "$(ls)" ]
 }
 
-@test "PINALLOC_REPORT=stderr: the first line says who, the second how much" {
+@test "PINALLOC_REPORT=stderr: the first line identifies the process, the second has the totals" {
 	run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr "$grow" 100
 	[ -z "$output" ]
 	[[ "${stderr_lines[0]}" =~ ^pinalloc:\ grow,\ process\ [0-9]+\ on\ $(uname -n),\ [0-9]+\.[0-9]\ s$ ]]
 	[[ "${stderr_lines[1]}" =~ grew\ to\ 1[0-9][0-9]\.[0-9]\ MiB ]]
 }
 
-@test "PINALLOC_REPORT=stderr reaches a standard error that the program closes as it ends" {
+@test "PINALLOC_REPORT=stderr works if the program closes standard error as it ends" {
 	run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr ls -d /
 	[ "$output" = / ]
 	[[ "${stderr_lines[0]}" == "pinalloc: ls, process "* ]]
 }
 
-@test "PINALLOC_REPORT=stderr is never written to files that have taken its place" {
+@test "PINALLOC_REPORT=stderr never writes to a file that reuses the descriptor" {
 	for first in 0 3; do
 		run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr /usr/bin/python3 -c "
 import os
@@ -50,7 +50,7 @@ while os.open('file', os.O_WRONLY | os.O_CREAT) < 200: pass"
 	[[ "${stderr_lines[0]}" == "pinalloc: python3, process "* ]]
 }
 
-# what_is_said STATEMENT: what is said of a program whose report cannot be written, after the
+# what_is_said STATEMENT: what a program prints if its report cannot be written, after running the
 # statement.
 what_is_said() {
 	preloaded PINALLOC_REPORT=missing/out /usr/bin/python3 -c "
@@ -60,7 +60,7 @@ def opened():
 $1"
 }
 
-@test "messages are never written to files that have taken the place of standard error" {
+@test "messages never go to a file that reuses the descriptor of standard error" {
 	run -0 what_is_said 'os.close(2); assert opened() == 2'
 	[ -z "$output" ]
 	run -0 what_is_said 'os.dup2(opened(), 2)'
@@ -72,7 +72,7 @@ $1"
 	[[ "$output" == *"the report cannot be written to missing/out: "* ]]
 }
 
-@test "a path may name the host, the process and the rank" {
+@test "a path may contain the host, the process and the rank" {
 	run -0 preloaded PINALLOC_REPORT="$PWD/%h-%p-%r.txt" PMI_RANK=3 PMI_SIZE=8 "$grow" 1
 	[ -z "$output" ]
 	file=$(ls)
@@ -80,7 +80,7 @@ $1"
 	[[ "$(head -n 1 "$file")" == *", rank 3 of 8, "* ]]
 }
 
-@test "ranks come from Open MPI, PMI, PMIx or Slurm" {
+@test "the rank is taken from Open MPI, PMI, PMIx or Slurm" {
 	[ "$(ranked OMPI_COMM_WORLD_RANK=1)" = report.1 ]
 	[ "$(ranked PMI_RANK=2)" = report.2 ]
 	[ "$(ranked PMIX_RANK=3)" = report.3 ]
@@ -88,7 +88,7 @@ $1"
 	[ "$(ranked PMI=5)" = report.none ]
 }
 
-@test "and their number, of a Slurm job step rather than of the job" {
+@test "so is the number of ranks, which in Slurm is that of the job step" {
 	preloaded PINALLOC_REPORT=out.json SLURM_PROCID=1 SLURM_NTASKS=8 "$grow" 1
 	[ "$(figure out.json .nranks)" -eq 8 ]
 	preloaded PINALLOC_REPORT=out.json SLURM_PROCID=1 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=4 \
@@ -98,7 +98,7 @@ $1"
 	[ "$(figure out.json .nranks)" -eq 2 ]
 }
 
-@test "the JSON report has the keys that are a contract" {
+@test "the JSON report has the documented keys" {
 	preloaded PINALLOC_REPORT=out.json OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 "$grow" 1
 	jq -e '.schema == 1 and .rank == 1 and .nranks == 2 and .program == "grow"' out.json
 	jq -e '[.pid, .elapsed_s] | all(type == "number")' out.json
@@ -119,14 +119,14 @@ $1"
 	jq -e 'has("rank") and .rank == null and has("nranks") and .nranks == null' out.json
 }
 
-@test "the JSON report is valid whatever the program is called" {
+@test "the JSON report is valid for any program name" {
 	cp "$grow" 'a "quoted" \ name'
 	preloaded PINALLOC_REPORT=out.json './a "quoted" \ name' 1
 	[ "$(figure out.json .program)" = 'a "quoted" \ name' ]
 }
 
-# The forms of what is no UTF-8, and their neighbours that are.
-@test "the JSON report is UTF-8 whatever bytes the program's name has" {
+# Every kind of invalid UTF-8, and similar sequences that are valid.
+@test "the JSON report is UTF-8 for any bytes in the program name" {
 	library=$library python3 - "$grow" <<- 'END'
 		import json, os, subprocess, sys
 		bad = [b"\x80", b"\xff", b"\xc3", b"\xc0\xaf", b"\xc1\xbf", b"\xe0\x9f\xbf", b"\xed\xa0\x80",
@@ -143,7 +143,7 @@ $1"
 	END
 }
 
-@test "100 MiB held by the program are in use, mapped, but not resident" {
+@test "100 MiB allocated and not touched are live and mapped, but not resident" {
 	local mib=$((1 << 20))
 	preloaded PINALLOC_REPORT=out.json "$grow" 100
 	preloaded PINALLOC_REPORT=none.json "$grow" 0
@@ -160,8 +160,8 @@ $1"
 	[ "$(figure none.json .memory.mapped_bytes)" -eq $((8 * mib)) ]
 }
 
-# Naming the stacks may make the heap grow once more, when its figures are taken.
-@test "as many steps are reported as have made the heap as large as is reported" {
+# Resolving the stacks may make the heap grow once more before the figures are taken.
+@test "the number of growth steps matches the size of the heap" {
 	local steps
 	for mib in 1 100; do
 		preloaded PINALLOC_LOG=debug PINALLOC_REPORT=out.json "$grow" $mib 2> log
@@ -176,12 +176,12 @@ $1"
 	grep "MiB in $steps steps and keeps it" out.txt
 }
 
-# megabytes NAME: that figure of a text report, in whole MiB.
+# megabytes NAME: a figure of a text report, in whole MiB.
 megabytes() {
 	sed -n "s/^  $1  *\([0-9]*\)\.[0-9] MiB\$/\1/p" out.txt
 }
 
-@test "the text tells what is in use from what was, and both from what the heap has" {
+@test "the text report separates current, peak and mapped memory" {
 	preloaded PINALLOC_REPORT=out.txt "$programs/peaks" block 50
 	cat out.txt
 	[ "$(megabytes 'in use at the peak')" -eq 50 ]
@@ -202,7 +202,7 @@ megabytes() {
 	[ "$(figure more.json .memory.memlock_limit_bytes)" = "$limit" ]
 }
 
-@test "the text says how much of the limit on locked memory is used, or why it does not bind" {
+@test "the text says how much of the limit on locked memory is used, or why it does not apply" {
 	run -0 --separate-stderr prlimit --memlock=8388608:8388608 env LD_PRELOAD="$library" \
 		PINALLOC_REPORT=stderr "$grow" 1
 	grep -qE '^  limit on locked memory +8\.0 MiB, which CAP_IPC_LOCK lifts$' <<< "$stderr"
@@ -211,7 +211,7 @@ megabytes() {
 	grep -qE '^  limit on locked memory +8\.0 MiB, 0% used at the peak$' <<< "$stderr"
 }
 
-@test "PINALLOC_REPORT_FORMAT goes before what the path ends in" {
+@test "PINALLOC_REPORT_FORMAT overrides the suffix of the path" {
 	preloaded PINALLOC_REPORT=out.json PINALLOC_REPORT_FORMAT=text "$grow" 1
 	[[ "$(head -n 1 out.json)" == "pinalloc: grow, "* ]]
 	preloaded PINALLOC_REPORT=out.txt PINALLOC_REPORT_FORMAT=json "$grow" 1
@@ -227,7 +227,7 @@ megabytes() {
 	[ -z "$(ls)" ]
 }
 
-@test "when writing fails the report before stays, whole; no temporary file is left either way" {
+@test "if writing fails, the previous report stays complete; no temporary file is left" {
 	echo before > out
 	touch -d '1 hour ago' out
 	run -1 bash -c "trap '' XFSZ; ulimit -f 0
@@ -240,7 +240,7 @@ megabytes() {
 	[ "$(cat out)" != before ]
 }
 
-@test "what is no regular file is written to, not replaced" {
+@test "a file that is not regular is written to, not replaced" {
 	mkfifo pipe
 	timeout 10 cat pipe > out 3>&- &
 	preloaded PINALLOC_REPORT="$PWD/pipe" "$grow" 1
@@ -252,8 +252,8 @@ megabytes() {
 	[ -c sink ]
 }
 
-# The names in /dev are such links; no test may harm those.
-@test "where a path leads to a stream of the program's it is written to, behind what is there" {
+# /dev/stdout and the like are such links; a test must not harm those.
+@test "if a path leads to an open file of the program, the report is appended to it" {
 	ln -s /proc/self/fd/2 stderr
 	ln -s /proc/self/fd/1 stdout
 	ln -s "$PWD/stdout" there
@@ -277,7 +277,7 @@ megabytes() {
 	done
 }
 
-@test "so is a stream that the program closes as it ends, and not what it opens in its place" {
+@test "so it is if the program closes that file as it ends, and not to one that reuses its descriptor" {
 	ln -s /proc/self/fd/1 stdout
 	preloaded PINALLOC_REPORT=stdout ls -d / > ../log
 	[[ "$(cat ../log)" == "/"$'\n'"pinalloc: ls, process "* ]]
@@ -289,13 +289,13 @@ assert os.open('file', os.O_WRONLY | os.O_CREAT) == 1" > ../log
 	[[ "$(cat ../log)" == "pinalloc: python3, process "* ]]
 }
 
-@test "a descriptor that is not open gives one line that says so" {
+@test "a closed descriptor gives one line that says so" {
 	run -0 --separate-stderr preloaded PINALLOC_REPORT=/proc/self/fd/77 "$grow" 1
 	[ "${#stderr_lines[@]}" -eq 1 ]
 	[[ "$stderr" == *"the report cannot be written to /proc/self/fd/77: Bad file descriptor" ]]
 }
 
-@test "links to files stay, and lead to a whole report: a new file, be there one or not" {
+@test "symbolic links stay, and lead to a complete report, whether the file existed or not" {
 	mkdir sub
 	echo before > sub/target
 	ln sub/target ../before
@@ -313,7 +313,7 @@ assert os.open('file', os.O_WRONLY | os.O_CREAT) == 1" > ../log
 	[ "$(figure sub/target .program)" = grow ]
 }
 
-@test "links that lead nowhere give one line, and stay" {
+@test "dangling symbolic links give one line, and stay" {
 	ln -s circle round
 	ln -s round circle
 	ln -s missing/out lost
@@ -325,7 +325,7 @@ assert os.open('file', os.O_WRONLY | os.O_CREAT) == 1" > ../log
 	[ "$(find . -type l | wc -l)" -eq 3 ]
 }
 
-@test "a file whose directory takes no new ones is written in place" {
+@test "a file in a directory that is not writable is written in place" {
 	seq 10000 > out
 	chmod a-w .
 	setpriv --inh-caps=-all --bounding-set=-all env LD_PRELOAD="$library" \
@@ -334,8 +334,8 @@ assert os.open('file', os.O_WRONLY | os.O_CREAT) == 1" > ../log
 	run ! grep -qx 10000 out
 }
 
-# In a file system of 64 KiB with the report before, and some room or none.
-@test "on a full disk the report before stays, whole; one line says so" {
+# Uses a file system of 64 KiB that holds the previous report, and has some free space or none.
+@test "on a full disk the previous report stays complete, and one line says so" {
 	for room in 0 1; do
 		run -0 unshare --mount bash -ec "
 			mount -t tmpfs -o size=64k none .
@@ -361,7 +361,7 @@ assert os.open('file', os.O_WRONLY | os.O_CREAT) == 1" > ../log
 	[ "$(figure out.json .program)" = bash ]
 }
 
-@test "a program that PINALLOC_RESTRICT leaves out writes no report" {
+@test "a program excluded by PINALLOC_RESTRICT writes no report" {
 	preloaded PINALLOC_REPORT=out PINALLOC_RESTRICT='other*' "$grow" 1
 	[ -z "$(ls)" ]
 	preloaded PINALLOC_REPORT=out PINALLOC_RESTRICT='gr*' "$grow" 1
@@ -374,7 +374,7 @@ assert os.open('file', os.O_WRONLY | os.O_CREAT) == 1" > ../log
 	[ "$(figure ./*.json .pid).json" = "$(ls)" ]
 }
 
-@test "the resident memory is known of a process in however many groups" {
+@test "resident memory is reported for a process in any number of groups" {
 	python3 -c 'import os, sys
 os.setgroups(range(1000000, 1001000))
 os.environ.update(LD_PRELOAD=sys.argv[1], PINALLOC_REPORT=sys.argv[2])

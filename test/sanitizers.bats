@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: programs that are built with a sanitizer, whose malloc must be the first, run as
-# without the library, and one line says that it is not there.
+# Promise: programs built with a sanitizer, whose malloc must come first, run as without the
+# library, and one line says that it is not used.
 
 setup_file() {
 	cat > "$BATS_FILE_TMPDIR/program.c" <<- 'END'
@@ -39,8 +39,8 @@ setup() {
 	cd "$BATS_FILE_TMPDIR"
 }
 
-# same STATUS PROGRAM [ARGUMENT…]: ends so and prints the same with the library as without,
-# where it says one line.
+# same STATUS PROGRAM [ARGUMENT…]: ends with this status and prints the same with the library as
+# without, plus one line.
 same() {
 	local status_plain=0 plain
 	plain=$("${@:2}" 2> "$BATS_TEST_TMPDIR/plain") || status_plain=$?
@@ -53,7 +53,7 @@ same() {
 	[[ "$stderr" =~ ^pinalloc\[[0-9]+\]:\ [a-z]+\ has\ the\ malloc\ of\ a\ sanitizer\ \(lib[alt]san\.so\.[0-9]+\), ]]
 }
 
-@test "programs with a sanitizer run as without the library, with what they are given" {
+@test "programs with a sanitizer run as without the library, with the same arguments" {
 	local kind
 	for kind in address thread leak; do
 		same 7 ./$kind 'two words' '' $'a\nline' '$HOME'
@@ -61,7 +61,7 @@ same() {
 	done
 }
 
-@test "what a sanitizer looks for it finds" {
+@test "sanitizers find the errors they look for" {
 	same 1 ./address freed
 	[[ "$stderr" == *heap-use-after-free* ]]
 	same 66 ./thread freed
@@ -70,7 +70,7 @@ same() {
 	[[ "$stderr" == *"detected memory leaks"* ]]
 }
 
-@test "such a program has its own name, also as the interpreter of a script" {
+@test "such a program keeps its name, also as the interpreter of a script" {
 	same 7 ./script
 	[ "$output" = "<$PWD/address><by><./script>" ]
 	same 7 bash -c 'exec -a another ./thread'
@@ -79,13 +79,13 @@ same() {
 	[[ "$output" == address* ]]
 }
 
-# left [PRELOAD]: what is left of LD_PRELOAD in what a program with a sanitizer starts.
+# left [PRELOAD]: what remains in LD_PRELOAD for children of a program with a sanitizer.
 left() {
 	env FIRST=1 LD_PRELOAD="$1" LAST=2 "$BATS_FILE_TMPDIR/thread" run \
 		'echo "$FIRST<${LD_PRELOAD-none}>$LAST"' 2> "$BATS_TEST_TMPDIR/said" | head -n 1
 }
 
-@test "in its environment nothing is missing but the library, for what it starts as well" {
+@test "its environment, and that of its children, lacks only the library" {
 	[ "$(left "$library")" = '1<none>2' ]
 	[ "$(left "$library:$library")" = '1<none>2' ]
 	[ "$(left "$library libz.so.1")" = '1<libz.so.1>2' ]
@@ -96,7 +96,7 @@ left() {
 	[ "$(LD_LIBRARY_PATH=$PWD left libpinalloc.so)" = '1<none>2' ]
 }
 
-@test "a sanitizer that the user puts first stays there" {
+@test "a sanitizer that the user preloads first stays first" {
 	local runtime
 	runtime=$(ldd ./address | awk '/libasan/ { print $3 }')
 	library="$runtime $library"
@@ -104,7 +104,7 @@ left() {
 	[[ "$stderr" == *"malloc is answered by $runtime: "* ]]
 }
 
-@test "a library that does not come from LD_PRELOAD starts nothing again" {
+@test "if the library was not loaded through LD_PRELOAD, nothing is restarted" {
 	gcc -w -fsanitize=thread -o linked program.c -L"$(dirname "$library")" -Wl,--no-as-needed -lpinalloc \
 		-Wl,-rpath,"$(dirname "$library")"
 	run timeout 60 strace -f -e trace=execve -o calls ./linked
@@ -113,12 +113,12 @@ left() {
 	[ "$(grep -c execve calls)" -le 3 ]
 }
 
-@test "with PINALLOC_LOG=error nothing is said" {
+@test "with PINALLOC_LOG=error nothing is printed" {
 	run -7 --separate-stderr preloaded PINALLOC_LOG=error ./address
 	[ -z "$stderr" ]
 }
 
-@test "a sanitizer without a malloc is run with the library" {
+@test "a program with a sanitizer that has no malloc runs with the library" {
 	run -7 --separate-stderr preloaded ./undefined run 'echo "$LD_PRELOAD"'
 	[[ "$output" == "$library"* ]]
 	[ -z "$stderr" ]

@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: however large the heap is and in however many steps it grew, it is a handful of
-# mappings, every block can have keys, growth takes the same system calls, and a report tells of
-# all of it; however many threads come and go, the heap is as large as the first of them have
-# made it. No memory is touched. (unit-scale has 1 TiB of heap.)
+# Promise: however large the heap is and in however many steps it grew, it is a handful of mappings,
+# every block can have keys, growth takes the same system calls, and a report covers all of it.
+# However many threads come and go, the heap is as large as the first of them made it. No memory is
+# touched. (unit-scale tests 1 TiB of heap.)
 
 setup_file() {
 	load helper
@@ -26,13 +26,13 @@ compile() { # OUTPUT ARGUMENT…
 	gcc -std=gnu11 -O2 -I"$top_srcdir" -I"$top_builddir" -L"$work" -o "$work/$1" "${@:2}"
 }
 
-# grown STEP GIB: a heap of that size, whose figures are then in $work/figures.
+# grown STEP GIB: makes a heap of this size and writes its figures to $work/figures.
 grown() {
 	preloaded PINALLOC_GROW="$1" PINALLOC_MAX_PINNED=none LD_LIBRARY_PATH="$work" \
 		"$work/growth" 1 "$work/report.json" "$2" > "$work/figures"
 }
 
-# said WORD…: the figure behind these words, which must be there.
+# said WORD…: the figure after these words, which must exist.
 said() {
 	awk -v what="$*" '{ value = $NF; sub(/ [^ ]*$/, "") } $0 == what { print int(value); n++ }
 		END { exit n != 1 }' "$work/figures"
@@ -52,7 +52,7 @@ said() {
 	done
 }
 
-@test "the report of many steps and memory regions is complete, and no longer than a small one's by much" {
+@test "the report of many growth steps and memory regions is complete, and hardly longer" {
 	local regions small
 	grown 2M 1
 	small=$(said 1 report-bytes)
@@ -61,15 +61,17 @@ said() {
 	[ "$regions" -ge 16384 ]
 	[ "$(figure "$work/report.json" .memory.regions)" -ge "$regions" ]
 	[ "$(figure "$work/report.json" .memory.mapped_bytes)" -ge $((32 << 30)) ]
-	# One for about each block, that lies in two granules of which others want one as well.
+	# About one for each block, as each shares its two granules with neighbours that want one
+	# too.
 	[ "$(figure "$work/report.json" .registration.mr_created)" -ge $((regions * 9 / 10)) ]
 	[ "$(figure "$work/report.json" '.registration.domains[0].bytes')" -ge $((32 << 30)) ]
 	[ "$(figure "$work/report.json" '.timeline[-1][2]')" -ge $((32 << 30)) ]
-	# More moments, and longer numbers; not more regions.
+	# More points in time, and longer numbers; not more regions.
 	[ "$(said 32 report-bytes)" -lt $((small * 4)) ]
 }
 
-# calls BLOCKS: how often that many blocks, each a growth step, make the kernel map or protect.
+# calls BLOCKS: the number of mapping system calls when that many blocks are allocated, each in a
+# growth step.
 calls() {
 	strace -f -c -o "$BATS_TEST_TMPDIR/calls" -E LD_PRELOAD="$library" -E PINALLOC_GROW=2M \
 		-e trace=mmap,mprotect "$programs/grow" "$1" $((2 << 20))
@@ -89,13 +91,13 @@ calls() {
 	[ "$large" -lt $((4096 * 11 / 10)) ]
 }
 
-# waves THREADS WAVES [KEEP]
+# waves THREADS WAVES [KEEP]: runs waves of threads that allocate and, without KEEP, free.
 waves() {
 	preloaded "$work/threads" "$@" > "$work/figures"
 	cat "$work/figures"
 }
 
-@test "threads that come and go do not make the heap grow: after 100 waves it is as after 5" {
+@test "threads that come and go do not make the heap grow: 100 waves need as much as 5" {
 	local n
 	for n in 1 2 8 64; do
 		waves $n 100
@@ -105,9 +107,8 @@ waves() {
 	done
 }
 
-# Arenas share what the heap grows by, on each node; each has slabs that are not full, and
-# each thread a cache.
-@test "threads share growth: arenas take no first steps of their own" {
+# Arenas share growth steps on each node; each has partly filled slabs, and each thread has a cache.
+@test "threads share growth steps: arenas take no first steps of their own" {
 	local n
 	for n in 1 8 64; do
 		waves $n 5
@@ -116,8 +117,8 @@ waves() {
 	done
 }
 
-# With samples nearly each thread wants pages of the heap's while it grows.
-@test "of 800 threads that make the heap grow at once each waits a few times, not as long as all do" {
+# With sampling, nearly every thread needs heap pages while the heap grows.
+@test "when 800 threads make the heap grow at once, each waits a few times only" {
 	run -0 preloaded PINALLOC_SAMPLE=8K "$programs/crowd" 800
 	echo "$output times"
 	[ "$output" -le 40 ]

@@ -1,14 +1,14 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: the library reaches every shell and every short program of a job, so their start
-# must not cost much: few system calls, no files to look into, little memory to touch.
+# Promise: the library is loaded into every shell and every short program of a job, so starting must
+# not cost much: few system calls, no files to read, few pages to touch.
 
 setup() {
 	load helper
 }
 
-# calls [NAME=VALUE…]: the system calls of a program that does nothing, one a line. Its
-# limit on locked memory is one of those a system comes with.
+# calls [NAME=VALUE…]: the system calls of a program that does nothing, one in a line. Its limit on
+# locked memory is one that systems set by default.
 calls() {
 	local environment=() name
 	for name in "$@"; do
@@ -23,8 +23,8 @@ opened() {
 	calls "$@" | sed -n 's/^open.*"\(.*\)".*/\1/p'
 }
 
-# Which says what it need not call.
-@test "the start of a program opens no file but the library and /proc/self/status" {
+# /proc/self/status shows which system calls are not needed.
+@test "starting a program opens no file but the library and /proc/self/status" {
 	local without with ours=(-e "$library" -e /proc/self/status)
 	without=$(opened)
 	with=$(opened LD_PRELOAD="$library")
@@ -33,7 +33,7 @@ opened() {
 	[ "$(grep -vxF "${ours[@]}" <<< "$with")" = "$without" ]
 }
 
-@test "the start of a program takes no more than 26 system calls more" {
+@test "starting a program takes at most 26 more system calls" {
 	local without with
 	without=$(calls | wc -l)
 	with=$(calls LD_PRELOAD="$library" | wc -l)
@@ -43,7 +43,7 @@ opened() {
 	[ "$with" -le $((without + 26)) ]
 }
 
-# faults [NAME=VALUE…]: how often it touches a page that has to be found or read in first.
+# faults [NAME=VALUE…]: the number of its page faults.
 faults() {
 	python3 - "$@" << 'END'
 import os, sys
@@ -54,7 +54,7 @@ sys.exit(status != 0)
 END
 }
 
-@test "the start of a program touches no more than 70 pages more" {
+@test "starting a program touches at most 70 more pages" {
 	local without with
 	without=$(faults)
 	with=$(faults LD_PRELOAD="$library")
@@ -64,11 +64,11 @@ END
 	[ "$with" -le $((without + 70)) ]
 }
 
-# What plain programs do not call, they need not be allowed.
+# System calls that plain programs do not make may be forbidden.
 unusual="userfaultfd capget set_mempolicy get_mempolicy mbind perf_event_open process_vm_readv
 	memfd_create getrandom prctl madvise sched_getaffinity"
 
-@test "a filter may kill whatever makes an unusual system call: programs start, allocate and end" {
+@test "programs start, allocate and end under a filter that kills on unusual system calls" {
 	local name threads
 	for name in $unusual; do
 		for threads in 0 4; do
@@ -81,7 +81,7 @@ unusual="userfaultfd capget set_mempolicy get_mempolicy mbind perf_event_open pr
 	[ "$status" -eq 159 ]
 }
 
-@test "where such calls fail, programs start without a word" {
+@test "if such calls fail, programs start silently" {
 	local name
 	for name in $unusual; do
 		run -0 --separate-stderr env LIBRARY="$library" "$programs/filtered" $name EPERM ls /
@@ -90,7 +90,7 @@ unusual="userfaultfd capget set_mempolicy get_mempolicy mbind perf_event_open pr
 	done
 }
 
-@test "a process that forbids itself such calls allocates as before, alone or in threads" {
+@test "a process that then forbids itself such calls still allocates, alone or in threads" {
 	local name threads
 	for name in $unusual; do
 		for threads in 0 4; do

@@ -1,13 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: the library exports what test/symbols.expected lists, under those
-# versions, and nothing else. A new name there is a decision, not an accident.
+# Promise: the library exports the symbols in test/symbols.expected, with those versions, and
+# nothing else. Adding one is a decision, not an accident.
 
 setup() {
 	load helper
 }
 
-# exported LIBRARY: kind, name and version of what it defines for others.
+# exported LIBRARY: kind, name and version of each symbol it exports.
 exported() {
 	nm -D --defined-only --with-symbol-versions "$1" | awk '{ print $(NF - 1), $NF }' | sort
 }
@@ -16,7 +16,7 @@ exported() {
 	diff "$top_srcdir/test/symbols.expected" <(exported "$library")
 }
 
-@test "malloc and what belongs to it has no version, or programs would pass it by" {
+@test "malloc functions are exported without version, otherwise programs would not find them" {
 	run -0 exported "$library"
 	[[ "$output" == *"T malloc"$'\n'* ]]
 	[[ "$output" != *" malloc@"* ]]
@@ -24,7 +24,7 @@ exported() {
 	[[ "$output" == *"T ibv_reg_mr@@IBVERBS_1.1"* ]]
 }
 
-@test "the verbs carry the versions they have in libibverbs" {
+@test "verbs are exported with their versions in libibverbs" {
 	local libibverbs
 	libibverbs=$(pkg-config --variable=libdir libibverbs)/libibverbs.so
 	run comm -23 <(exported "$library" | grep 'T ibv_') <(exported "$libibverbs")
@@ -33,7 +33,7 @@ exported() {
 	[ "$(exported "$library" | grep -c 'T ibv_')" -gt 10 ]
 }
 
-@test "calls that others patch into libc are not taken over" {
+@test "functions that other libraries patch in libc are not interposed" {
 	for name in mmap munmap mremap madvise brk sbrk shmat shmdt; do
 		run ! grep -E "[TW] $name(@|$)" <(exported "$library")
 	done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: the lab's machine is started again if it does not come up, and gives the status of
-# the command, or says why there is none. In place of the emulator, what stands in for it.
+# Promise: a lab machine that does not boot is started again; the status is the command's, or a
+# message says why there is none. A stand-in replaces the emulator.
 
 setup() {
 	load helper
@@ -9,7 +9,7 @@ setup() {
 	PATH=$BATS_TEST_TMPDIR/bin:$PATH
 }
 
-# emulator: what it does is read.
+# emulator: makes the stand-in from standard input.
 emulator() {
 	{
 		printf '#!/bin/bash\ncd %q || exit\necho started >> ../starts\n' \
@@ -28,7 +28,7 @@ starts() {
 	wc -l < "$BATS_TEST_TMPDIR/starts"
 }
 
-@test "a machine that does not come up is started once more" {
+@test "a virtual machine that does not boot is started once more" {
 	emulator <<- 'END'
 		[ "$(wc -l < ../starts)" -gt 1 ] || exec sleep 100
 		touch vm.ready
@@ -39,7 +39,7 @@ starts() {
 	[ "$(starts)" -eq 2 ]
 }
 
-@test "if that does not come up either, it is said" {
+@test "if it does not boot then either, an error says so" {
 	emulator <<< 'exec sleep 100'
 	machine --timeout 3 -- true
 	[ "$status" -eq 125 ]
@@ -47,7 +47,7 @@ starts() {
 	[ "$(starts)" -eq 2 ]
 }
 
-@test "one that is up is not started again, nor one that ends" {
+@test "one that has booted is not started again, whether it runs or ends" {
 	emulator <<- 'END'
 		touch vm.ready
 		sleep 3

@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: where the heap has grown, and where memory regions end, is no border for a
-# block. Freed memory merges across them, any range is served, an MPI program's arrays
-# arrive whole, and once its sizes repeat nothing more is registered.
+# The promise: a block may extend across the places where the heap grew and where memory regions
+# end. Freed memory coalesces across them, any range is served, an MPI program's arrays arrive
+# complete, and once its sizes repeat nothing more is registered.
 
 setup_file() {
 	load ../helper
@@ -38,9 +38,9 @@ setup() {
 	load lab
 }
 
-# served CASE PART: right, eager and lazy, without a request that went to libibverbs, with at
-# most one memory region for each and, ahead, one each time the heap grew; and no more is
-# resident than without the library, or PART times as much, and 64 MiB.
+# served CASE PART: the case is right, eager and lazy, and sends no request to libibverbs. It has at
+# most one memory region for each request and, ahead of requests, one for each growth step. Resident
+# memory is at most that without the library, or PART times as much, plus 64 MiB.
 served() {
 	local how ahead=1
 	ended "plain-$1"
@@ -57,19 +57,19 @@ served() {
 	done
 }
 
-# right NAME ROUNDS: the job ran, and every word of it arrived.
+# right NAME ROUNDS: the job ran, and every word arrived.
 right() {
 	ended "$1"
 	grep -qE "^rounds $2 wrong 0 resident [0-9]+$" "$results/$1.out"
 }
 
-# registrations NAME RANK: real ones.
+# registrations NAME RANK: the number of real registrations.
 registrations() {
 	figure "$results/$1.$2.json" .registration.mr_created
 }
 
-# settles MPI CACHE MORE: the heap is registered after two times all sizes; in a run of ten
-# times the rounds there are, but for when the registration thread happens to look, no more.
+# settles MPI CACHE MORE: the heap is registered after two rounds of all sizes. A run of ten times
+# as many rounds registers no more, but for the timing of the registration thread.
 settles() {
 	local rank
 	right "plain-$1" 20
@@ -85,32 +85,32 @@ settles() {
 	[ "$(value "$1-200-$2" resident)" -le $(($(value "plain-$1" resident) * 6 / 5)) ]
 }
 
-@test "a block made of 24 freed ones is served, and takes their memory" {
+@test "a block made of 24 freed ones is served, and reuses their memory" {
 	served merge 1
 }
 
-@test "blocks that are each larger than the last one take its memory" {
+@test "blocks that are each larger than the last are served, and reuse its memory" {
 	served grow 1
 }
 
-@test "a block that grows by realloc is served at each size, and held twice at most" {
+@test "a block that grows by realloc is served at each size, and counts twice at most" {
 	served realloc 2
 }
 
-@test "blocks of any size that are freed out of order are served" {
+@test "blocks of any size, freed out of order, are served" {
 	served any 1
 }
 
-@test "Open MPI's arrays arrive, and their registrations settle, with UCX's cache" {
+@test "Open MPI's arrays arrive with UCX's cache, and registrations soon stop" {
 	settles openmpi on 2
 }
 
-@test "MPICH's arrays arrive, and their registrations settle, with UCX's cache" {
+@test "MPICH's arrays arrive with UCX's cache, and registrations soon stop" {
 	settles mpich on 2
 }
 
-# Each cell may get one for all of it at any time, once; the heap reaches into six at most.
-@test "without the cache they arrive and settle also across the borders of many cells" {
+# Each cell may once get a memory region over all of it; the heap reaches into six cells at most.
+@test "so they do without the cache, also across the borders of many cells" {
 	settles openmpi off 6
 	settles mpich off 6
 }

@@ -1,13 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: in a memory cgroup a program needs no more than it does without the
-# library, is told once when not all it uses can be pinned, and is not killed for it. With
-# both versions of cgroups, and where the limit is one of an outer group.
+# The promise: in a memory cgroup a program needs no more memory than without the library, is warned
+# once if not all it uses can be pinned, and is not killed for it. Tested with both cgroup versions,
+# and with the limit in an outer group.
 
 setup_file() {
 	load ../helper
 	load lab
-	# A machine each: a controller does not come back from version 1 while pages are its.
+	# One machine for each: a controller does not return from version 1 while it has pages.
 	results=$BATS_FILE_TMPDIR/version-1
 	in_guest() { version_1; }
 	boot limited every_way version_1
@@ -16,8 +16,8 @@ setup_file() {
 	boot limited every_way version_2
 }
 
-# limited GROUP [VARIABLE=VALUE…] COMMAND…: a case by the group's name, in a new group of
-# 256 MiB, or, under version 2, within such a one. Leaves what was killed there.
+# limited GROUP [VARIABLE=VALUE…] COMMAND…: runs a case, named after the group, in a new group of
+# 256 MiB; with version 2, nested in another such group. Records what was killed there.
 limited() {
 	local name=$1 group=$groups/$1 inner=$groups/$1$within
 	shift
@@ -74,7 +74,7 @@ setup() {
 	load lab
 }
 
-# alive NAME: it and what it was compared with ended well, and nothing was killed.
+# alive NAME: the case and its comparison ended normally, and nothing was killed.
 alive() {
 	local how
 	for how in plain eager lazy; do
@@ -84,7 +84,7 @@ alive() {
 	done
 }
 
-# touched NAME: a sixteenth of 1 GiB, and the library adds little to it.
+# touched NAME: a sixteenth of 1 GiB was touched, and the library adds little to that.
 touched() {
 	local how
 	alive "$1"
@@ -95,13 +95,13 @@ touched() {
 	done
 }
 
-# told HOW NAME: one line, which begins with who says it and has a cure.
+# told HOW NAME: there is one line, from the library, with a cure.
 told() {
 	[ "$(wc -l < "$results/$1-$2.err")" -eq 1 ]
 	grep -E '^pinalloc.*PINALLOC_MAX_PINNED' "$results/$1-$2.err"
 }
 
-# registered NAME: all that was asked for, be it by the library or without its help.
+# registered NAME: all requests were served or registered by libibverbs.
 registered() {
 	local how
 	alive "$1"
@@ -115,7 +115,7 @@ registered() {
 	done
 }
 
-# limit_is_kept VERSION
+# limit_is_kept VERSION: the limit was not exceeded.
 limit_is_kept() {
 	local how
 	results=$BATS_FILE_TMPDIR/version-$1
@@ -128,25 +128,25 @@ limit_is_kept() {
 	done
 }
 
-@test "version 1: a block of four times the limit, a quarter of the limit touched" {
+@test "cgroup v1: a block of four times the limit, of which a quarter of the limit is touched, is served" {
 	results=$BATS_FILE_TMPDIR/version-1
 	touched front
 }
 
-@test "version 2: a block of four times the limit, a quarter of the limit touched" {
+@test "cgroup v2: a block of four times the limit, of which a quarter of the limit is touched, is served" {
 	results=$BATS_FILE_TMPDIR/version-2
 	touched front
 }
 
-@test "version 1: nearly as much as the limit is registered, piece by piece or at once" {
+@test "cgroup v1: nearly as much as the limit is registered, in pieces or at once" {
 	limit_is_kept 1
 }
 
-@test "version 2: nearly as much as the limit is registered, piece by piece or at once" {
+@test "cgroup v2: nearly as much as the limit is registered, in pieces or at once" {
 	limit_is_kept 2
 }
 
-@test "the limit of an outer group is one too" {
+@test "the limit of an outer cgroup counts" {
 	results=$BATS_FILE_TMPDIR/version-2
 	registered within
 	told eager within

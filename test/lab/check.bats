@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: what `pinalloc check` says of a device, its rights and its limits is
-# what a job then meets, and `pinalloc run` is all it takes to have the heap registered.
+# The promise: what `pinalloc check` reports about a device, permissions and limits is what a job
+# then meets, and `pinalloc run` is all that is needed to have the heap registered.
 
 setup_file() {
 	load ../helper
@@ -12,8 +12,8 @@ setup_file() {
 	boot checked
 }
 
-# checked NAME BYTES [VARIABLE=VALUE…]: the check by an ordinary user under a limit on
-# locked memory: BYTES, or SOFT:HARD.
+# checked NAME BYTES [VARIABLE=VALUE…]: runs the check as an ordinary user under a limit on locked
+# memory of BYTES, or SOFT:HARD.
 checked() {
 	local name=$1 limit=$2
 	shift 2
@@ -69,13 +69,13 @@ setup() {
 	load lab
 }
 
-# says CASE STATUS WHAT REGEX: there is one such line.
+# says CASE STATUS WHAT REGEX: there is exactly one such line.
 says() {
 	cat "$results/$1.out" "$results/$1.err"
 	[ "$(grep -cE "^$(printf '%-4s' "$2")  $3: $4\$" "$results/$1.out")" -eq 1 ]
 }
 
-@test "with a device, and without limits, all is well" {
+@test "with a device and without limits, all checks pass" {
 	ended root
 	says root ok device 'rxe0 takes [0-9]+ memory regions of (any size|up to .*)'
 	says root ok port 'rxe0/1 is ACTIVE, Ethernet'
@@ -88,7 +88,7 @@ says() {
 	[ "$(grep -vc '^ok' "$results/unlimited.out")" -eq 0 ]
 }
 
-@test "a limit on locked memory is weighed against memory and need" {
+@test "a limit on locked memory is compared with memory and with what is needed" {
 	ended all
 	says all ok memlock '1\.0 TiB, no less than the memory there is'
 	ended half 1
@@ -104,14 +104,14 @@ says() {
 	says soft fail memlock '.*; ulimit -l .* where the ranks are started'
 }
 
-@test "a device that cannot be opened is named with its file, and why" {
+@test "a device that cannot be opened is reported with its file and the reason" {
 	ended forbidden 2
 	says forbidden fail device 'rxe0 cannot be opened: /dev/infiniband/uverbs0: Permission denied; .*udev.*'
 	ended no-file 2
 	says no-file fail device 'the kernel has an RDMA device, but there is no /dev/infiniband; .*into the container'
 }
 
-@test "a device without its provider, a port that is down, no device: each has its cure" {
+@test "a device without provider, a port that is down, and no device are reported with the cure" {
 	ended no-provider 2
 	says no-provider fail device 'the kernel has an RDMA device, but libibverbs cannot use it; .*ibverbs-providers.*'
 	ended down 2
@@ -121,7 +121,7 @@ says() {
 	says absent fail device 'there is no RDMA device here; .*'
 }
 
-@test "a kernel that copies nothing at fork is named, and what then matters" {
+@test "a kernel that does not copy pinned pages at fork is reported, with what follows" {
 	ended no-copies 1
 	says no-copies warn fork '.*nothing is registered ahead; a kernel from 5\.12 on; .*'
 	says no-copies warn environment 'IBV_FORK_SAFE=1 .*'
@@ -130,7 +130,7 @@ says() {
 	says copies ok environment 'nothing is set .*'
 }
 
-@test "a program under pinalloc run has its registrations served" {
+@test "registrations of a program under pinalloc run are served" {
 	ended run
 	[ "$(reported run .registration.served)" -gt 0 ]
 	ended run-off

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: protection domains and devices come and go as without the library, in
-# any order, and keys are never those of one that is gone.
+# The promise: protection domains and devices can be created and destroyed in any order, as without
+# the library, and keys never belong to one that is gone.
 
 setup_file() {
 	load ../helper
@@ -22,8 +22,8 @@ setup() {
 	load lab
 }
 
-# fine CASE SERVED: right, with the library and without; so many requests were served
-# from regions, and all regions were given up with their domains.
+# fine CASE SERVED: the case is right with the library and without; so many requests were served,
+# and all memory regions were deregistered with their domains.
 fine() {
 	ended "plain-$1"
 	ended "$1"
@@ -33,23 +33,23 @@ fine() {
 	[ "$(reported "$1" .memory.pinned_bytes)" -eq 0 ]
 }
 
-@test "what is registered outlives other domains, and other devices" {
+@test "registrations survive the end of other domains and devices" {
 	fine others 6
 }
 
-@test "a device can be closed with all there is on it, and opened anew" {
+@test "a device can be closed with everything on it, and opened again" {
 	fine closed 42
 }
 
-@test "a domain at the address of an earlier one has keys of its own" {
+@test "a domain at the address of an earlier one has its own keys" {
 	fine reused 402
 }
 
-@test "a domain with registrations is busy, works on, and goes without them" {
+@test "a domain with registrations is busy and stays usable, and can be deallocated without them" {
 	fine busy 2
 }
 
-@test "devices and domains are imported, or cannot be, as without the library" {
+@test "importing devices and domains works, or fails, as without the library" {
 	fine imported 2 # soft-RoCE cannot
 	diff "$results/plain-imported.out" "$results/imported.out"
 	grep -q '^# ibv_import_device: Operation not supported$' "$results/imported.out"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: until the last destructor has run a program can use, and give up, what
-# it has registered; it ends as it would have, and leaves one report.
+# The promise: until the last destructor has run a program can use and end its registrations; it
+# ends as without the library, and leaves one report.
 
 setup_file() {
 	load ../helper
@@ -14,7 +14,7 @@ setup_file() {
 		attempt plain-opened "$program" "$plugin"
 		attempt opened LD_PRELOAD="$library" PINALLOC_REPORT=/ctl/opened.%p.json \
 			"$program" "$plugin"
-		# A library that is preloaded is one that is there from the start.
+		# A preloaded library is loaded from the start.
 		attempt plain-linked LD_PRELOAD="$plugin" "$program"
 		attempt linked LD_PRELOAD="$library:$plugin" PINALLOC_REPORT=/ctl/linked.%p.json \
 			"$program"
@@ -28,7 +28,7 @@ setup() {
 	load lab
 }
 
-# all_given_up CASE: in every place, and the status is the program's own.
+# all_given_up CASE: everything was deregistered in each place, and the status is the program's own.
 all_given_up() {
 	ended "$1" 7
 	diff - "$results/$1.out" <<'END'
@@ -39,8 +39,8 @@ destructor of a library: 0 failed
 END
 }
 
-# as_promised CASE: with the library and without; and there is one report, which counts
-# the requests of all.
+# as_promised CASE: it works with the library and without, and there is one report, which counts all
+# requests.
 as_promised() {
 	all_given_up "plain-$1"
 	all_given_up "$1"
@@ -51,20 +51,20 @@ as_promised() {
 	[ "$(figure "$1" .registration.served)" -eq 6 ]
 	[ "$(figure "$1" .registration.passed_through)" -eq 0 ]
 	[ "$(figure "$1" '.registration.domains | length')" -eq 2 ]
-	# The program's own domain was given up before; a library's may come later.
+	# The program's own domain was deallocated before; a library's may follow later.
 	[ "$(figure "$1" '.registration.mr_destroyed > 0')" = true ]
 	[ "$(figure "$1" '.memory.pinned_bytes <= .memory.mapped_bytes')" = true ]
 }
 
-@test "handlers of atexit and destructors of the program and of an opened library work" {
+@test "atexit handlers, and destructors of the program and of a dlopened library, can use verbs" {
 	as_promised opened
 }
 
-@test "so does the destructor of a library that is there from the start" {
+@test "so can the destructor of a library loaded at the start" {
 	as_promised linked
 }
 
-@test "a report on standard error is written once, too" {
+@test "a report on standard error is written once" {
 	all_given_up spoken
 	[ "$(grep -c '^pinalloc: rdma-exit, process ' "$results/spoken.err")" -eq 1 ]
 	[ "$(grep -c '^registration$' "$results/spoken.err")" -eq 1 ]

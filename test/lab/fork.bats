@@ -1,8 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: a process with a registered heap can have children. A child has a
-# heap that works, the parent's transfers stay right while both write, and the child
-# leaves no report.
+# The promise: a process with a registered heap can have children. A child has a working heap, the
+# parent's transfers stay right while both write, and the child leaves no report.
 
 setup_file() {
 	load ../helper
@@ -14,15 +13,15 @@ setup_file() {
 	boot forking older
 }
 
-# forking NAME COMMAND…: under the library, a report for each process.
+# forking NAME COMMAND…: runs a case with the library, and a report for each process.
 forking() {
 	local name=$1
 	shift
 	attempt "$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/$name.%p.json" "$@"
 }
 
-# older NAME COMMAND…: the same on a kernel that does not copy pinned pages, as far as
-# the library knows.
+# older NAME COMMAND…: the same on what appears to the library as a kernel that does not copy pinned
+# pages.
 older() {
 	forking "$1" LD_PRELOAD="$library:$BATS_FILE_TMPDIR/fork-needed.so" "${@:2}"
 }
@@ -54,7 +53,7 @@ setup() {
 	load lab
 }
 
-# report CASE PATH: a figure of the one report that a case's program has left.
+# report CASE PATH: a value of the only report that the case left.
 report() {
 	jq -r "select(.program == \"${program:-rdma-fork}\")$2" "$results/$1".*.json > \
 		"$BATS_TEST_TMPDIR/figures"
@@ -62,7 +61,7 @@ report() {
 	cat "$BATS_TEST_TMPDIR/figures"
 }
 
-# served CASE: one process left a report, and everything came from the regions.
+# served CASE: one process left a report, and all requests were served.
 served() {
 	[ "$(report "$1" .registration.served)" -eq 2 ]
 	[ "$(report "$1" .registration.passed_through)" -eq 0 ]
@@ -75,7 +74,7 @@ fine() {
 	[ ! -s "$results/$1.err" ]
 }
 
-# guarded CASE: nothing was pinned, everything passed through, and one line says why.
+# guarded CASE: nothing was pinned, all requests went to libibverbs, and one line says why.
 guarded() {
 	[ "$(report "$1" .registration.served)" -eq 0 ]
 	[ "$(report "$1" .registration.mr_created)" -eq 0 ]
@@ -85,7 +84,7 @@ guarded() {
 	grep -q '^pinalloc\[.*fork protection is on' "$results/$1.err"
 }
 
-# workers CASE: Python's were right, and so was their parent.
+# workers CASE: Python's workers and their parent were right.
 workers() {
 	ended "$1"
 	diff - "$results/$1.out" <<'END'
@@ -96,28 +95,28 @@ destructor of a library: 0 failed
 END
 }
 
-@test "parent and child write their heaps while the parent's data is on its way" {
+@test "parent and child write their heaps while the parent's data is in flight" {
 	ended plain
 	fine fork
 }
 
-@test "also after ibv_fork_init(), where a child has lost its buffers otherwise" {
+@test "so they do after ibv_fork_init(), when a child otherwise loses its buffers" {
 	ended plain-init 1
 	grep -q '^# child: status 0xb$' "$results/plain-init.out"
 	fine init
 }
 
-@test "also with RDMAV_FORK_SAFE=1, where a child has lost its buffers otherwise" {
+@test "so they do with RDMAV_FORK_SAFE=1, when a child otherwise loses its buffers" {
 	ended plain-safe 1
 	grep -q '^# child: status 0xb$' "$results/plain-safe.out"
 	fine safe
 }
 
-@test "a child that was there before any registration leaves no report either" {
+@test "a child forked before any registration leaves no report" {
 	fine early
 }
 
-@test "Python's worker processes, made by fork, work while the parent does RDMA" {
+@test "Python's forked worker processes work while the parent uses RDMA" {
 	local case
 	workers plain-python
 	for case in python python-safe; do
@@ -126,13 +125,13 @@ END
 	done
 }
 
-@test "on a kernel that does not copy, a program without ibv_fork_init() is served" {
+@test "on a kernel that does not copy pinned pages, a program without ibv_fork_init() is served" {
 	fine older
 	workers older-python
 	program=python3 served older-python
 }
 
-@test "there, after ibv_fork_init(), children have what they have without the library" {
+@test "there, after ibv_fork_init(), children have the same memory as without the library" {
 	ended plain-init 1
 	ended older-init 1
 	diff "$results/plain-init.out" "$results/older-init.out"
@@ -142,7 +141,7 @@ END
 	guarded older-apart
 }
 
-@test "so they have with RDMAV_FORK_SAFE=1" {
+@test "so they have with RDMAV_FORK_SAFE=1 there" {
 	ended older-safe
 	guarded older-safe
 }

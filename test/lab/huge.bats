@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: a heap of the system's huge pages is registered and moved as any other,
-# goes on when there are no more, and gives them back when the process ends.
+# The promise: a heap of hugetlb pages is registered and used for transfers as any other, continues
+# when there are no more, and returns them when the process ends.
 
 setup_file() {
 	load ../helper
@@ -46,18 +46,18 @@ setup() {
 	load lab
 }
 
-# pool NAME WHEN: free pages, as the case saw them.
+# pool NAME WHEN: the number of free pages that the case saw.
 pool() {
 	grep -o "free $2 [0-9]*" "$results/$1.out" | cut -d' ' -f3
 }
 
-# says CASE STATUS WHAT REGEX: there is one such line of the check.
+# says CASE STATUS WHAT REGEX: the check printed exactly one such line.
 says() {
 	cat "$results/$1.out"
 	[ "$(grep -cE "^$(printf '%-4s' "$2")  $3: $4\$" "$results/$1.out")" -eq 1 ]
 }
 
-@test "hugetlb: the heap takes the system's pages, and the adapter copies them" {
+@test "hugetlb: the heap uses the system's huge pages, and the adapter reads and writes them" {
 	ended enough
 	[ "$(wc -c < "$results/enough.err")" -eq 0 ]
 	[ "$(pool enough after)" -le $((300 - 100)) ]
@@ -65,7 +65,7 @@ says() {
 	[ "$(reported enough .memory.pinned_peak_bytes)" -ge $((200 << 20)) ]
 }
 
-@test "hugetlb: when the pool runs out one line says so and all goes on" {
+@test "hugetlb: when the pool is exhausted, one line says so and the program continues" {
 	ended short
 	[ "$(wc -l < "$results/short.err")" -eq 1 ]
 	grep -E 'wants [0-9]+ huge pages and the system has [0-9]+ free:' "$results/short.err"
@@ -74,31 +74,31 @@ says() {
 	[ "$(reported short .memory.pinned_peak_bytes)" -ge $((900 << 20)) ]
 }
 
-@test "hugetlb: the same in threads that grow the heap at once" {
+@test "hugetlb: so it does if threads grow the heap at the same time" {
 	ended threads
 	[ "$(wc -l < "$results/threads.err")" -eq 1 ]
 	[ "$(value threads pool)" -gt 300 ]
 }
 
-@test "hugetlb: pages that the program replaces behind malloc are noticed" {
+@test "hugetlb: pages replaced by the program are noticed" {
 	ended replaced
 	grep 'replaced pages of its heap behind malloc' "$results/replaced.err"
 	[ "$(reported replaced '.registration.passed_through_reasons["pages replaced by the program"]')" -gt 0 ]
 }
 
-@test "hugetlb: a forked child has a working heap, and the pool its pages in the end" {
+@test "hugetlb: a forked child has a working heap, and the pages return to the pool at the end" {
 	ended forks
 	[ "$(< "$results/left")" = 'HugePages_Free:      300' ]
 }
 
-@test "hugetlb: what fork() does when the pool is empty is what the documents say" {
+@test "hugetlb: fork() with an empty pool behaves as documented" {
 	ended fork-plain
 	[ "$(< "$results/fork-plain.out")" = 'the child ends by signal 7, status 0' ]
 	ended fork-registered
 	[ "$(< "$results/fork-registered.out")" = 'fork fails: Cannot allocate memory' ]
 }
 
-@test "where huge pages are the rule, small heaps and PINALLOC_HUGEPAGE=off have none" {
+@test "with transparent_hugepage=always, small heaps and PINALLOC_HUGEPAGE=off use none" {
 	ended auto-small
 	ended off-small
 	[ "$(value auto-small transparent)" -eq 0 ]
@@ -111,11 +111,11 @@ says() {
 	[ "$(value never transparent)" -eq 0 ]
 }
 
-@test "where huge pages are the rule, a process that does nothing has none" {
+@test "with transparent_hugepage=always, an idle process uses none" {
 	[ "$(grep -c '^AnonHugePages: *0 kB$' "$results/started")" -eq 8 ]
 }
 
-@test "registering touched huge pages takes less time" {
+@test "registering resident huge pages is faster than small ones" {
 	local off thp
 	off=$(value off-registering ms)
 	thp=$(value thp-registering ms)
@@ -123,7 +123,7 @@ says() {
 	[ "$thp" -lt "$off" ]
 }
 
-@test "pinalloc check says what the system lacks of what is asked for" {
+@test "pinalloc check reports missing huge pages" {
 	says check ok hugetlb '600\.0 MiB of memory is set apart and free, and of no use to the heap'
 	says check ok 'huge pages' 'the heap gets huge pages, which register fastest, once it is large'
 	says check-hugetlb ok hugetlb '600\.0 MiB of memory is set apart and free, for all heaps here'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: of an MPI job whose peaks are known the ranks' reports say how much was
-# held at the peak, from where, and how it came; and `pinalloc report` says it of the job.
+# The promise: for an MPI job with known peaks, the ranks' reports say how much memory was live at
+# the peak, which code allocated it, and how it developed; `pinalloc report` does so for the job.
 
 setup_file() {
 	load ../helper
@@ -13,8 +13,8 @@ setup_file() {
 	on_two_nodes
 }
 
-# UCX takes a tenth of what it would, so that the program's own memory leads. Messages
-# take the device, not shared memory.
+# UCX gets a tenth of its usual memory, so that the program's own prevails. Messages use the device,
+# not shared memory.
 over_ucx() {
 	printf '%s\n' UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
 		UCX_UD_VERBS_ETH_DGID_CHECK=n UCX_RC_VERBS_SEG_SIZE=2k \
@@ -22,8 +22,8 @@ over_ucx() {
 		UCX_UD_VERBS_TX_BUFS_GROW=128 UCX_UD_VERBS_RX_QUEUE_LEN=512
 }
 
-# job MPI DIRECTORY [OPTION…]: the launcher's command for env. Only the ranks have the
-# library, which leave their reports in the directory.
+# job MPI DIRECTORY [OPTION…]: the launcher's command line for env. Only the ranks run with the
+# library, and leave their reports in the directory.
 job() {
 	local mpi=$1 directory=$2
 	shift 2
@@ -46,8 +46,8 @@ job() {
 	esac
 }
 
-# end RANK…: these processes. MPICH's proxy, their parent, must not see it before all have:
-# when it knows of all but one it kills that one, be it in the middle of its report.
+# end RANK…: ends these processes. MPICH's proxy, their parent, must not notice before all have
+# ended: when all but one have, it kills that one, even in the middle of its report.
 end() {
 	local pid proxy
 	proxy=$(awk '/^PPid:/ { print $2 }' "/proc/$1/status")
@@ -61,8 +61,8 @@ end() {
 	kill -CONT "$proxy"
 }
 
-# killed NAME COMMAND…: when all ranks wait, rank 2 is killed, and if its launcher does not
-# ask the others to end, this does.
+# killed NAME COMMAND…: kills rank 2 when all ranks wait, and ends the others if the launcher does
+# not.
 killed() {
 	local name=$1 job
 	shift
@@ -79,7 +79,7 @@ killed() {
 
 in_guest() {
 	local mpi command
-	# Time to report, for those Open MPI ends, which it takes twice in any case; MPICH would leave none.
+	# Time for the reports of the ranks that Open MPI ends; MPICH would leave none.
 	local -A patience=([openmpi]="--mca odls_base_sigkill_timeout 10"
 		[mpich]=-disable-auto-cleanup)
 
@@ -94,8 +94,8 @@ in_guest() {
 	done
 }
 
-# Two ranks on each node. The reports come through the output: the machines' directory
-# goes with them.
+# Two ranks on each node. The reports are passed through the output, because the machines' directory
+# disappears with them.
 on_two_nodes() {
 	local pair=$BATS_FILE_TMPDIR/pair
 
@@ -123,29 +123,29 @@ setup() {
 	cd "$results"
 }
 
-# asked NAME RANK: bytes it came to hold in hold_peak(), by its own account.
+# asked NAME RANK: bytes that were live in hold_peak(), according to the program.
 asked() {
 	sed -n "s/^rank $2 before [0-9]* asked \([0-9]*\) wrong 0$/\1/p" "$1.out" | sort -n | tail -n 1
 }
 
-# truth NAME RANK: these and what was live before.
+# truth NAME RANK: these bytes and what was live before.
 truth() {
 	sed -n "s/^rank $2 before \([0-9]*\) asked \([0-9]*\) wrong 0$/\1 \2/p" "$1.out" |
 		awk '$1 + $2 > most { most = $1 + $2 } END { print most + 0 }'
 }
 
-# within PERCENT FIGURE TRUTH
+# within PERCENT FIGURE TRUTH: whether the figure is that close to the truth.
 within() {
 	echo "$2, within $1 % of $3?"
 	awk -v p="$1" -v x="$2" -v y="$3" 'BEGIN { exit !(y > 0 && x > y * (1 - p / 100) && x < y * (1 + p / 100)) }'
 }
 
-# rank_figure NAME RANK PATH
+# rank_figure NAME RANK PATH: a value of the rank's report.
 rank_figure() {
 	figure "$1/$2.json" "$3"
 }
 
-# knows_peaks NAME: in every rank.
+# knows_peaks NAME: the peak is right in every rank.
 knows_peaks() {
 	local r
 	for r in $ranks; do
@@ -155,7 +155,7 @@ knows_peaks() {
 	done
 }
 
-# led_by_hold_peak NAME KIND: the first site of every rank is an allocation there.
+# led_by_hold_peak NAME KIND: the first site of every rank is an allocation in hold_peak().
 led_by_hold_peak() {
 	local r line
 	for r in $ranks; do
@@ -169,7 +169,8 @@ led_by_hold_peak() {
 	done
 }
 
-# has_timeline NAME: in order, with the peak and the end, never more in use than mapped.
+# has_timeline NAME: the timeline is in order, has the peak and the end, and never more live than
+# mapped memory.
 has_timeline() {
 	local r path
 	for r in $ranks; do
@@ -197,7 +198,7 @@ as_promised() {
 	has_timeline "$1"
 }
 
-# held MPI: with samples, also how much is held from where.
+# held MPI: with samples, also how much memory was allocated where.
 held() {
 	local r sampled
 	ended "$1-held"
@@ -211,34 +212,34 @@ held() {
 	done
 }
 
-@test "Open MPI: peaks within 1 %, the growth by its lines, the timeline" {
+@test "Open MPI: peaks are within 1 %, growth is attributed to its lines, the timeline is right" {
 	as_promised openmpi
 }
 
-@test "MPICH: peaks within 1 %, the growth by its lines, the timeline" {
+@test "MPICH: peaks are within 1 %, growth is attributed to its lines, the timeline is right" {
 	as_promised mpich
 }
 
-@test "sampled, who held memory at the peak is within 10 % of the truth" {
+@test "samples attribute the memory at the peak within 10 %" {
 	held openmpi
 	held mpich
 }
 
-@test "frames in components that Open MPI has unloaded are named by these" {
+@test "frames in components that Open MPI has unloaded are attributed to them" {
 	run -0 "$pinalloc" report --folded openmpi-held
 	echo "$output"
 	[[ $output == *";mca_pml_ucx_add_procs_(mca_pml_ucx.so);"* ]]
-	# Loaded for the report, after the program's own.
+	# Loaded for the report, after the program's own libraries.
 	[[ $output != *libdw* ]]
 	[[ $output != *liblzma* ]]
 }
 
-# mebibytes FIGURE: as the table shows it.
+# mebibytes FIGURE: as the table prints it.
 mebibytes() {
 	awk -v n="$1" 'BEGIN { printf "%.1f MiB", n / 1048576 }'
 }
 
-# merged NAME FILTER: of the job's report; the status says whether all ranks have one.
+# merged NAME FILTER: a value of the job's report; the status says whether all ranks have one.
 merged() {
 	("$pinalloc" report --json "$1" || :) | jq -c "$2"
 }
@@ -260,7 +261,7 @@ $(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
 	done
 }
 
-@test "--json: the job's sums are those of its ranks" {
+@test "--json: the job's totals are the sums over its ranks" {
 	local mpi
 	for mpi in openmpi mpich-held; do
 		[ "$(merged $mpi '[.nranks, .missing_ranks, (.ranks | length), .hosts[].processes]')" = \
@@ -273,7 +274,7 @@ $(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
 	done
 }
 
-@test "--folded: what hold_peak held in all ranks" {
+@test "--folded: has what hold_peak() held in all ranks" {
 	local r all=0
 	for r in $ranks; do
 		all=$((all + $(asked openmpi-held "$r")))
@@ -284,7 +285,7 @@ $(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
 	run ! grep -vE '^[^ ]+ [0-9]+$' <<< "$output"
 }
 
-@test "--plot: a picture with each rank and its peak" {
+@test "--plot: shows each rank with its peak" {
 	local r
 	run -0 "$pinalloc" report --plot "$BATS_TEST_TMPDIR/job.svg" openmpi
 	run -0 python3 - "$BATS_TEST_TMPDIR/job.svg" <<- 'END'
@@ -302,7 +303,7 @@ $(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
 	done
 }
 
-@test "a rank that was killed after its peak is missed by name, the others are complete" {
+@test "a rank killed after its peak is reported missing, and the others are complete" {
 	local mpi r
 	for mpi in openmpi mpich; do
 		cat $mpi-killed.{out,err}
@@ -319,7 +320,7 @@ $(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
 	done
 }
 
-@test "on two nodes each has the sum of its ranks" {
+@test "with two nodes, each has the sum of its ranks" {
 	run -0 --separate-stderr "$pinalloc" report pair
 	echo "$output"
 	[[ ${lines[0]} == "pinalloc: peaks.openmpi, 4 ranks on 2 hosts, "* ]]

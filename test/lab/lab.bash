@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# What the lab's bats files share, after `load ../helper`. A file boots one virtual
-# machine: setup_file() calls boot, which runs the file's function in_guest there;
-# that tries one case after another, and the tests look at what each has left in
-# $results.
+# Shared by the lab's bats files, loaded after ../helper. Each file boots one virtual machine:
+# setup_file() calls boot, which runs the file's function in_guest there. That runs one case after
+# another, and the tests check what each has left in $results.
 results=$BATS_FILE_TMPDIR/results
 
-# build_mpi PROGRAM [FLAG…]: mpi-PROGRAM for both MPIs, as PROGRAM.openmpi and PROGRAM.mpich.
+# build_mpi PROGRAM [FLAG…]: builds mpi-PROGRAM for both MPIs, as PROGRAM.openmpi and PROGRAM.mpich.
 build_mpi() {
 	local mpi
 
@@ -20,20 +19,20 @@ build_count_reg() {
 		"$top_srcdir/test/programs/count-reg.c"
 }
 
-# vm_options of a file whose jobs do more than exchange messages, and where it does not matter how
-# threads meet. Ranks that wait keep a processor busy: with two in each machine, two machines
-# at a time have more of those than the host has processors, and keep those that work from running.
+# vm_options for a file whose jobs do more than exchange messages, and in which thread timing does
+# not matter. Waiting ranks keep a processor busy: with two in each machine, two machines in
+# parallel have more of those than the host has processors, and slow down the ranks that work.
 one_processor=(--smp 1)
 
-# boot [FUNCTION…]: runs in_guest in a virtual machine (of these vm_options), where attempt, shimmed,
-# counted, as_nobody, pair_over_… and the functions named here can be called, and guest_variables,
-# if any, are known.
+# boot [FUNCTION…]: runs in_guest in a virtual machine with these vm_options. There it can call
+# attempt, shimmed, counted, as_nobody, pair_over_… and the functions named here, and use
+# guest_variables, if set.
 boot() {
 	mkdir "$results"
 	{
 		declare -p library programs top_srcdir BATS_FILE_TMPDIR "${guest_variables[@]}"
 		declare -f attempt shimmed counted as_nobody pair_over_ucx pair_over_libfabric in_guest "$@"
-		# What Open MPI asks of root, and of a machine with fewer processors than ranks.
+		# Open MPI requires this of root, and on a machine with fewer processors than ranks.
 		echo 'export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 			export OMPI_MCA_rmaps_base_oversubscribe=1'
 		echo in_guest
@@ -42,8 +41,8 @@ boot() {
 		{ cat "$results/log" && false; }
 }
 
-# attempt NAME [VARIABLE=VALUE…] COMMAND…: in the guest, one case: its output goes
-# to NAME.out and NAME.err, its exit status to NAME.status.
+# attempt NAME [VARIABLE=VALUE…] COMMAND…: in the guest, runs one case: output to NAME.out and
+# NAME.err, exit status to NAME.status.
 attempt() {
 	local name=$1 status=0
 	shift
@@ -51,23 +50,23 @@ attempt() {
 	echo "$status" > "/ctl/$name.status"
 }
 
-# shimmed NAME …: the same under the library, with a report in NAME.json.
+# shimmed NAME …: the same with the library, and a report in NAME.json.
 shimmed() {
 	local name=$1
 	shift
 	attempt "$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/$name.json" "$@"
 }
 
-# counted NAME …: without it, counting registrations.
+# counted NAME …: the same without the library, counting registrations.
 counted() {
 	local name=$1
 	shift
 	attempt "$name" LD_PRELOAD="$BATS_FILE_TMPDIR/count-reg.so" "$@"
 }
 
-# as_nobody NAME BYTES [VARIABLE=VALUE…] COMMAND…: one case without privileges and
-# with a limit on locked memory. Where this was built may not be for everybody to look
-# into.
+# as_nobody NAME BYTES [VARIABLE=VALUE…] COMMAND…: runs one case without privileges and with a limit
+# on locked memory. The command must be in a public directory, as the build directory may not be
+# readable by everyone.
 as_nobody() {
 	local name=$1 limit=$2
 	shift 2
@@ -75,8 +74,8 @@ as_nobody() {
 		setpriv --reuid 65534 --regid 65534 --clear-groups env "$@"
 }
 
-# pair_over_ucx MPI PROGRAM…: the command for env, a line each word: a job of two ranks whose
-# messages take the device, not shared memory.
+# pair_over_ucx MPI PROGRAM…: the command line for env, one word in a line: a job of two ranks whose
+# messages use the device, not shared memory.
 pair_over_ucx() {
 	printf '%s\n' UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
 		UCX_UD_VERBS_ETH_DGID_CHECK=n
@@ -93,25 +92,25 @@ pair_over_ucx() {
 	printf '%s\n' "$@"
 }
 
-# pair_over_libfabric PROGRAM…: the same for Open MPI over libfabric. Soft-RoCE takes messages of
-# up to 8 MiB, and fewer completions at a time than libfabric would ask for without FI_UNIVERSE_SIZE.
+# pair_over_libfabric PROGRAM…: the same for Open MPI over libfabric. Soft-RoCE supports messages up
+# to 8 MiB, and fewer outstanding completions than libfabric requests without FI_UNIVERSE_SIZE.
 pair_over_libfabric() {
 	printf '%s\n' FI_UNIVERSE_SIZE=4 mpirun.openmpi -np 2 --bind-to none --mca pml cm --mca mtl ofi \
 		--mca mtl_ofi_provider_include 'verbs;ofi_rxm' "$@"
 }
 
-# ended NAME [STATUS]: shows what a case wrote; whether it ended as it should.
+# ended NAME [STATUS]: prints a case's output; whether it ended with that status.
 ended() {
 	cat "$results/$1.out" "$results/$1.err"
 	[ "$(< "$results/$1.status")" = "${2:-0}" ]
 }
 
-# value NAME KEY: the number after KEY in what a case wrote.
+# value NAME KEY: the number after KEY in a case's output.
 value() {
 	grep -o -- "$2 [0-9]*" "$results/$1.out" | cut -d' ' -f2
 }
 
-# reported NAME .json.path: a figure of a case's report.
+# reported NAME .json.path: a value of a case's report.
 reported() {
 	figure "$results/$1.json" "$2"
 }
@@ -124,7 +123,7 @@ cases() {
 		<("$BATS_FILE_TMPDIR/mpi-stale.openmpi" list) "$results/$1.cases"
 }
 
-# number NAME GROUP PATTERN: how many of those match; shows the others.
+# number NAME GROUP PATTERN: the number of cases that match; prints the others.
 number() {
 	cases "$1" "$2" | grep -vE "$3" >&2 || :
 	cases "$1" "$2" | grep -cE "$3" || :

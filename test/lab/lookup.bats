@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: pinalloc_lookup() gives keys the adapter takes, for every block of
-# the heap and for nothing else, and what the header says of them holds.
+# The promise: pinalloc_lookup() returns keys that the adapter accepts, for every block of the heap
+# and nothing else, with the guarantees of the header.
 
 setup_file() {
 	load ../helper
@@ -27,35 +27,35 @@ setup() {
 	load lab
 }
 
-@test "keys move the data of random blocks from several threads in two protection domains" {
+@test "the keys transfer random blocks from several threads in two protection domains" {
 	ended keys
 }
 
-@test "keys move the data of blocks of up to 256 MiB" {
+@test "the keys transfer blocks of up to 256 MiB" {
 	ended large
 }
 
-@test "what is not heap has no keys" {
+@test "pinalloc_lookup refuses memory that is not heap" {
 	ended outside
 }
 
-@test "ranges across blocks have keys, what reaches beyond the heap has none" {
+@test "ranges across blocks have keys, ranges beyond the heap have none" {
 	ended edge
 }
 
-@test "attach registers ahead what is in memory, detach gives it up, and both can be repeated" {
+@test "attach registers resident memory, detach deregisters it, and both can be repeated" {
 	ended attach
 }
 
-@test "attach refuses rights memory regions cannot have" {
+@test "attach refuses rights that memory regions cannot have" {
 	ended rights
 }
 
-@test "a protection domain with registrations is busy, works on, and goes without them" {
+@test "a protection domain with registrations is busy and usable, and can be deallocated without them" {
 	ended dealloc
 }
 
-@test "with PINALLOC_REGISTER=lazy only what was asked for is registered" {
+@test "with PINALLOC_REGISTER=lazy only requested memory is registered" {
 	ended lazy
 }
 
@@ -63,12 +63,12 @@ setup() {
 	ended off
 }
 
-@test "a program can have figures and a report at any time" {
+@test "a program can get statistics and a report at any time" {
 	ended report
 	[ "$(figure "$results/called.json" .registration.mr_created)" -gt 0 ]
 	[ "$(figure "$results/called.json" .program)" = rdma-lookup ]
 }
 
-@test "without the preload the functions are absent and the program knows" {
+@test "without the library the functions are absent, and the program notices" {
 	ended unpreloaded 3
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: what a program does with memory it mapped itself is noticed in time, if the
-# kernel tells of it, whatever kind of memory it is and whatever MPI runs over; and else not
-# worse off. bench/stale prints the same as a table, and more of it.
+# The promise: replacements of memory that a program mapped itself are noticed in time if the kernel
+# reports them, for every kind of memory and every MPI configuration; otherwise it is no worse than
+# without the library. bench/stale prints the same as a table, and more.
 
 setup_file() {
 	load ../helper
@@ -26,23 +26,23 @@ setup() {
 	load lab
 }
 
-# told GROUP: "WAY ANSWER", what the kernel tells a userfaultfd.
+# told GROUP: "WAY ANSWER", what the kernel reports to a userfaultfd.
 told() {
 	awk -v group="$1" 'NR == FNR { of[$2] = $1; next } of[$1] == group' \
 		<("$BATS_FILE_TMPDIR/mpi-stale.openmpi" list) "$results/told"
 }
 
-@test "the kernel tells of all pages that are replaced, where it can" {
+@test "the kernel reports every replacement of pages that it can report" {
 	told mapped
 	[ "$(told mapped | grep -c ' told$')" -eq 29 ]
-	# These leave the pages where they are while the adapter holds them.
+	# These do not move pages while the adapter holds them.
 	run -0 grep -v ' told$' <(told mapped)
 	[ "$(grep -cE '^(madvise-(cold|pageout|collapse)/raw|child:.*) silent$' <<< "$output")" -eq 5 ]
 	[ "${#lines[@]}" -eq 5 ]
 	[ "$(told untold | grep -cE ' (silent|refused|error)$')" -eq "$(told untold | wc -l)" ]
 }
 
-@test "no cache is told of system calls that bypass libc, and messages are corrupt" {
+@test "without the library no cache notices system calls that bypass libc, and data is corrupt" {
 	local name
 	for name in openmpi openmpi-ofi; do
 		[ "$(number $name-without mapped '/(raw|syscall\(\)) .* corrupt$')" -eq 28 ]
@@ -52,21 +52,21 @@ told() {
 	done
 }
 
-@test "nor of all that libc does" {
+@test "nor do they notice all replacements through libc" {
 	[ "$(number openmpi-without mapped '/libc .* corrupt$')" -eq 4 ]
 }
 
-@test "what the kernel tells nobody is corrupt, unless libc is called and watched" {
+@test "replacements the kernel does not report corrupt data, unless libc is called and hooked" {
 	[ "$(number openmpi-without untold ' corrupt$')" -eq 20 ]
 	[ "$(number openmpi-without untold '/libc .* right$')" -eq 6 ]
 }
 
-@test "all is right without a cache, or where the kernel tells libfabric's" {
+@test "without the library data is right if there is no cache, or libfabric's monitor is notified by the kernel" {
 	[ "$(number openmpi-direct-without mapped ' right$')" -eq 22 ]
 	[ "$(number openmpi-ofi-userfaultfd-without mapped ' right$')" -eq 22 ]
 }
 
-@test "with the library nothing that the kernel tells of is corrupt, over UCX and libfabric" {
+@test "with the library no replacement that the kernel reports corrupts data, over UCX and libfabric" {
 	local name
 	for name in openmpi openmpi-direct mpich openmpi-ofi{,-memhooks,-userfaultfd}; do
 		[ "$(number $name-with mapped ' corrupt$')" -eq 0 ]
@@ -77,7 +77,7 @@ told() {
 	done
 }
 
-@test "what cannot be watched is counted, said once, and no worse off" {
+@test "unwatchable memory is counted and reported once, and works as without the library" {
 	[ "$(worse openmpi untold)" = "" ]
 	[ "$(figure "$results/openmpi-with.0.json" .watch.unwatchable)" -gt 0 ]
 	[ "$(grep -c 'cannot be watched' "$results/openmpi-with.err")" -eq 2 ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: where memory cannot be pinned, or there is no device, a program is
-# told once and gets what it would have got without the library.
+# The promise: if memory cannot be pinned, or there is no device, a program is warned once and gets
+# what it would get without the library.
 
 setup_file() {
 	load ../helper
@@ -43,19 +43,19 @@ setup() {
 	load lab
 }
 
-# said CASE: lines from the library.
+# said CASE: the library's lines.
 said() {
 	grep -c '^pinalloc' "$results/$1.err"
 }
 
-# unchanged CASE: the program ended, and said, what it does without the library.
+# unchanged CASE: the program ended, and printed, as without the library.
 unchanged() {
 	ended "$1" "$(< "$results/plain-$1.status")"
 	diff "$results/plain-$1.out" "$results/$1.out"
 	diff "$results/plain-$1.err" <(grep -v '^pinalloc' "$results/$1.err")
 }
 
-@test "with little memory to lock, small registrations work and one line says why" {
+@test "with a low limit on locked memory, small registrations work and one line says why" {
 	unchanged sizes
 	grep -qx '4 KiB: data right' "$results/sizes.out"
 	grep -qx '4096 KiB: Cannot allocate memory' "$results/sizes.out"
@@ -65,7 +65,7 @@ unchanged() {
 	[ "$(reported sizes .registration.refused)" -gt 0 ]
 }
 
-@test "root is above that limit" {
+@test "the limit does not apply to root" {
 	ended root
 	grep -qx '16384 KiB: data right' "$results/root.out"
 	[ "$(said root)" -eq 0 ]
@@ -73,7 +73,7 @@ unchanged() {
 	[ "$(reported root .registration.refused)" -eq 0 ]
 }
 
-@test "in a heap four times what may be locked, regions give way to each other" {
+@test "in a heap four times the limit, idle memory regions are evicted" {
 	unchanged churn-1
 	grep -qx 'refused 0 wrong 0' "$results/churn-1.out"
 	[ "$(said churn-1)" -le 1 ]
@@ -83,13 +83,13 @@ unchanged() {
 	[ "$(reported churn-1 .registration.evicted)" -gt 0 ]
 }
 
-@test "no registration fails that would have succeeded without the library" {
+@test "no registration fails that succeeds without the library" {
 	unchanged churn-16
 	grep -qx 'refused 0 wrong 0' "$results/churn-16.out"
 	[ "$(reported churn-16 '.registration | .served + .passed_through')" -eq 1001 ]
 }
 
-@test "PINALLOC_MAX_PINNED is kept to, and named where it is felt" {
+@test "PINALLOC_MAX_PINNED is obeyed, and the warning names it" {
 	local held
 	for held in 1 16; do
 		ended "capped-$held"
@@ -101,12 +101,12 @@ unchanged() {
 	done
 }
 
-@test "a device that may not be opened costs a line" {
+@test "a device without permission costs one line" {
 	unchanged forbidden
 	[ "$(said forbidden)" -eq 1 ]
 }
 
-@test "no device costs a line" {
+@test "a machine without devices gets one line" {
 	unchanged absent
 	[ "$(said absent)" -eq 1 ]
 	unchanged devices

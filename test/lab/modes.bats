@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: it does not matter which registration cache an MPI library has, nor how
-# it learns what is unmapped. The data is right, and each region is registered once.
+# The promise: it does not matter which registration cache an MPI library has, nor how it learns of
+# unmapped memory. The data is right, and each region is registered once.
 
 setup_file() {
 	load ../helper
@@ -14,26 +14,25 @@ setup_file() {
 	boot with over_ucx over_libfabric
 }
 
-# Each round is a message of up to 2 MB, sent by one rank and the other in turn.
+# Each round is a message of up to 2 MB, sent by both ranks in turn.
 rounds=24
 
-# with NAME VARIABLE=VALUE… COMMAND…: under the library, with a report for each rank.
+# with NAME VARIABLE=VALUE… COMMAND…: runs a case with the library, and a report for each rank.
 with() {
 	local name=$1
 	shift
 	attempt "$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/$name.%r.json" "$@"
 }
 
-# over_ucx HOW NAME [VARIABLE=VALUE…]: a job of Open MPI over UCX; HOW is with or counted.
-# $job is what it runs.
+# over_ucx HOW NAME [VARIABLE=VALUE…]: runs $job with Open MPI over UCX; HOW is with or counted.
 over_ucx() {
 	local command
 	mapfile -t command < <(pair_over_ucx openmpi "${job[@]}")
 	"$1" "$2" "${@:3}" "${command[@]}"
 }
 
-# over_libfabric HOW NAME MONITOR: the same over libfabric's verbs, where libfabric
-# watches mappings itself: with its component for memory, Open MPI does it for it.
+# over_libfabric HOW NAME MONITOR: the same over libfabric's verbs, with libfabric monitoring
+# mappings itself: Open MPI's memory component would do it otherwise.
 over_libfabric() {
 	local command
 	mapfile -t command < <(pair_over_libfabric "${job[@]}")
@@ -78,14 +77,14 @@ setup() {
 	load lab
 }
 
-# right NAME: the job ran, and every word of it arrived.
+# right NAME: the job ran, and every word arrived.
 right() {
 	ended "$1"
 	grep -qx "rounds $rounds wrong 0" "$results/$1.out"
 }
 
-# once NAME: the heap was registered as it grew, a few times a step at most, and never for a
-# message; nothing of it went to libibverbs.
+# once NAME: the heap was registered as it grew, at most a few times for each step, never for a
+# message, and no heap request went to libibverbs.
 once() {
 	local rank report
 
@@ -102,13 +101,13 @@ once() {
 	done
 }
 
-# served NAME: by both ranks.
+# served NAME: requests of both ranks were served.
 served() {
 	jq -s 'map(.registration.served) | add' "$results/$1.0.json" "$results/$1.1.json"
 }
 
-# cached NAME, uncached NAME: a cache asks a few times, none for every message: the
-# one who sends and the one who receives.
+# cached NAME, uncached NAME: with a cache there are a few requests; without one, a request for
+# every message in each rank.
 cached() {
 	right "$1"
 	once "$1"
@@ -121,46 +120,46 @@ uncached() {
 	[ "$(served "$1")" -ge $((2 * rounds)) ]
 }
 
-# registrations NAME: how many a job made without the library.
+# registrations NAME: the number of registrations in a job without the library.
 registrations() {
 	awk '/^registrations / { n += $4 } END { print n }' "$results/$1.err"
 }
 
-# outcomes NAME PATTERN: what became of the cases of mpi-stale that match.
+# outcomes NAME PATTERN: results of the cases of mpi-stale that match.
 outcomes() {
 	cat "$results/$1.out" >&2
 	awk -v pattern="$2" '$1 ~ pattern { print $3 }' "$results/$1.out" | sort | uniq -c |
 		awk '{ print $1, $2 }'
 }
 
-@test "with UCX's cache, fed by Open MPI's hooks or its own" {
+@test "modes with UCX's cache, notified by Open MPI's hooks or its own, send the right data" {
 	cached default
 	cached no-patcher
 	cached mpich
 }
 
-@test "without UCX's cache, by its methods or for want of events" {
+@test "modes without UCX's cache send the right data" {
 	uncached direct
 	uncached no-events
 }
 
-@test "without the library that costs registrations" {
+@test "without the library these modes register for every message" {
 	right plain-default
 	right plain-direct
 	[ "$(registrations plain-direct)" -ge $((2 * rounds)) ]
 	[ "$(registrations plain-direct)" -gt $(($(registrations plain-default) + rounds)) ]
 }
 
-@test "with libfabric's cache, fed by the library, whichever monitor it is to have" {
+@test "modes with libfabric's cache, notified by the library, send the right data" {
 	cached memhooks
 	cached userfaultfd
 }
 
-@test "and without, where the user wants none" {
+@test "so do modes in which the user disables it" {
 	uncached disabled
 }
 
-@test "libfabric's hooks miss what bypasses libc; fed by the library it is right" {
+@test "libfabric's hooks miss calls that bypass libc; with the library the data is right" {
 	[ "$(outcomes plain-stale raw)" = "2 corrupt" ]
 	local monitor
 	for monitor in memhooks userfaultfd disabled; do
@@ -172,19 +171,19 @@ outcomes() {
 	[ "$(outcomes stale-disabled raw)" = "2 right" ]
 }
 
-@test "UCX itself finds no page of the heap moved" {
+@test "UCX's own check finds no moved page of the heap" {
 	cached checked
 	ended blind-with
 	[ "$(outcomes blind-with ^free)" = "4 right" ]
 	once blind-with
 }
 
-@test "without the library it does, when nobody tells it what is unmapped" {
+@test "without the library it does, if nothing reports unmapped memory" {
 	run ! ended blind-without
 	grep -q 'page at virtual address .* moved from pfn' "$results/blind-without.err"
 }
 
-@test "the mode in which UCX replaces malloc is named once a rank, with its cure" {
+@test "the mode in which UCX replaces malloc is reported once for each rank, with the cure" {
 	local line='UCX_MEM_MMAP_HOOK_MODE=reloc lets UCX replace malloc .* set UCX_MEM_MALLOC_RELOC=n'
 
 	right reloc

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: an MPI program is right and registers its heap once, whatever it
-# allocates and frees, with its MPI library's registration cache and without.
+# The promise: an MPI program is right and registers its heap once, whatever it allocates and frees,
+# with its MPI library's registration cache and without.
 
 setup_file() {
 	load ../helper
@@ -36,19 +36,19 @@ setup() {
 	load lab
 }
 
-# right NAME ROUNDS: the job ran, and every word of it arrived.
+# right NAME ROUNDS: the job ran, and every word arrived.
 right() {
 	ended "$1"
 	grep -qx "rounds $2 wrong 0" "$results/$1.out"
 }
 
-# total NAME PATH: a figure of both ranks' reports, added.
+# total NAME PATH: the sum of a value over both ranks' reports.
 total() {
 	jq -s "map($2) | add" "$results/$1.0.json" "$results/$1.1.json"
 }
 
-# once NAME: the heap was registered as it grew, a few times a step at most, and never for a
-# message; nothing of it went to libibverbs.
+# once NAME: the heap was registered as it grew, at most a few times for each step, never for a
+# message, and no heap request went to libibverbs.
 once() {
 	local rank report
 
@@ -62,12 +62,12 @@ once() {
 	done
 }
 
-# registrations NAME: how many large ones a job made without the library.
+# registrations NAME: the number of large registrations in a job without the library.
 registrations() {
 	awk '/^registrations / { n += $2 } END { print n }' "$results/$1.err"
 }
 
-# The heap settles after a few rounds; when exactly, is a matter of chance.
+# The heap stops growing after a few rounds, depending on chance.
 few=6
 
 # as_promised MPI
@@ -104,7 +104,7 @@ grows() {
 	as_promised mpich
 }
 
-@test "without the library and the cache they register again and again" {
+@test "without the library and the cache, they register for every message" {
 	grows openmpi
 	grows mpich
 }

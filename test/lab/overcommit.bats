@@ -1,10 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: where the kernel commits no more memory than there is, programs start and
-# register, the reserved addresses count nothing, and what cannot be had is refused when
-# it is asked for.
-# In a machine of its own: what the kernel refuses counts until it has refused it, so that
-# for a moment no other process could fork.
+# The promise: if the kernel does not overcommit memory, programs start and register, reserved
+# addresses do not count, and allocations that do not fit are refused at once. In a separate
+# machine: a refused request counts until it is refused, so for a moment no other process could
+# fork.
 
 setup_file() {
 	load ../helper
@@ -45,17 +44,17 @@ setup() {
 	[ "$(reported registers .registration.served)" -gt 0 ]
 }
 
-@test "half of the commit limit is had; all of it only where the kernel does not count" {
+@test "half of the commit limit can be allocated; all of it only if the kernel does not count it" {
 	ended half
 	ended granted
 }
 
-@test "more than the commit limit is refused: NULL, ENOMEM, and all goes on" {
+@test "more than the commit limit gives NULL with ENOMEM, and the program continues" {
 	ended refused
 	[ "$(< "$results/refused.out")" = 0 ]
 }
 
-@test "pinalloc check says by how much the heaps can grow" {
+@test "pinalloc check reports how far heaps can grow" {
 	cat "$results/check.out"
 	grep -E '^(ok  |warn)  overcommit: vm\.overcommit_memory is 2: all heaps here can grow by .*' \
 		"$results/check.out"

@@ -1,8 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: pages of memory the program mapped itself may be replaced at any time, by
-# any thread, and the message after it goes through the new ones. bench/stale --race and
-# --soak do the same for longer.
+# The promise: any thread may replace pages of memory that the program mapped itself at any time,
+# and the next message uses the new pages. bench/stale --race and --soak do the same for longer.
 
 setup_file() {
 	load ../helper
@@ -11,8 +10,8 @@ setup_file() {
 	boot race
 }
 
-# race NAME PROGRAM ARGUMENT…: with $preload, Open MPI over UCX, which is to register also what
-# it would copy.
+# race NAME PROGRAM ARGUMENT…: runs Open MPI over UCX with $preload, configured to register also
+# small messages.
 race() {
 	local name=$1 command
 	mapfile -t command < <(pair_over_ucx openmpi "$BATS_FILE_TMPDIR/$2.openmpi" "${@:3}")
@@ -38,30 +37,30 @@ setup() {
 	load lab
 }
 
-# wrong NAME: in how many rounds words were.
+# wrong NAME: the number of rounds with wrong words.
 wrong() {
 	ended "$1" >&2 || return
 	value "$1" wrong
 }
 
-@test "without the library a message goes through the old pages" {
+@test "without the library a message is sent from the old pages" {
 	[ "$(wrong without)" -gt 0 ]
 	[ "$(wrong without-threads)" -gt 0 ]
 }
 
-@test "a message at once after the call that replaced its pages is right" {
+@test "a message sent right after the call that replaced its pages is right" {
 	[ "$(wrong send)" -eq 0 ]
 	[ "$(wrong receive)" -eq 0 ]
 }
 
-@test "also when another thread replaced them while the message before was on its way" {
+@test "so it is if another thread replaced them during the message before" {
 	local side
 	for side in {send,receive}-threads{,-libc}; do
 		[ "$(wrong $side)" -eq 0 ]
 	done
 }
 
-@test "many threads, memory of every kind" {
+@test "so it is with many threads and every kind of memory" {
 	[ "$(wrong soak)" -eq 0 ]
 	[ "$(value soak rounds)" -gt 0 ]
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: whatever a program does with malloc, its messages go through the pages
-# it sees, with every kind of registration cache; and what it replaces of the heap behind
-# malloc is noticed in time. bench/stale prints the same as a table.
+# The promise: whatever a program does with malloc, its messages use the pages it sees, with every
+# kind of registration cache; and heap pages that it replaces behind malloc are noticed in time.
+# bench/stale prints the same as a table.
 
 setup_file() {
 	load ../helper
@@ -21,13 +21,13 @@ setup() {
 	load lab
 }
 
-# served NAME: both ranks got keys of the heap.
+# served NAME: requests of both ranks were served.
 served() {
 	[ "$(figure "$results/$1.0.json" .registration.served)" -gt 0 ]
 	[ "$(figure "$results/$1.1.json" .registration.served)" -gt 0 ]
 }
 
-@test "under the library a heap block that comes back is right, with every cache" {
+@test "with the library a heap block that is reused is right, with every cache" {
 	local configuration
 	for configuration in openmpi openmpi-direct mpich openmpi-blind; do
 		[ "$(number $configuration-with heap ' right$')" -eq 24 ]
@@ -35,24 +35,24 @@ served() {
 	done
 }
 
-@test "without the library it is right only where the cache is told what is unmapped" {
+@test "without the library it is right only if the cache is notified of unmapped memory" {
 	[ "$(number openmpi-without heap ' right$')" -eq 24 ]
 	[ "$(number mpich-without heap ' right$')" -eq 24 ]
 	[ "$(number openmpi-blind-without heap ' corrupt$')" -ge 20 ]
 }
 
-@test "without the library caches miss what is replaced behind malloc" {
+@test "without the library caches miss pages replaced behind malloc" {
 	[ "$(number openmpi-without behind ' corrupt$')" -eq 8 ]
 	[ "$(number openmpi-blind-without behind ' corrupt$')" -eq 12 ]
 }
 
-@test "with it each is told, whoever else tells it, and what was replaced is named" {
+@test "with the library each cache is notified, and the replacement is reported" {
 	local configuration
 	for configuration in openmpi openmpi-direct openmpi-blind; do
 		[ "$(number $configuration-with behind ' right$')" -eq 12 ]
 		grep -q 'replaced pages of its heap behind malloc' "$results/$configuration-with.err"
 	done
-	# UCX's own hook fails two calls of mremap.
+	# UCX's own hook makes two mremap calls fail.
 	[ "$(number mpich-with behind ' (right|error)$')" -eq 12 ]
 	[ "$(number mpich-with behind ' error$')" -eq "$(number mpich-without behind ' error$')" ]
 	[ "$(figure "$results/openmpi-with.0.json" .watch.events)" -ge 6 ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: with PINALLOC_RESERVE the first registration is the last one. What is asked
-# for is heap, resident and registered from then on; before, it costs nothing.
+# The promise: with PINALLOC_RESERVE the first registration is the last one. The reserve is heap,
+# resident and registered from then on; before, it costs nothing.
 
 setup_file() {
 	load ../helper
@@ -25,7 +25,7 @@ setup() {
 	load lab
 }
 
-# right NAME: what it does without the library.
+# right NAME: it behaves as without the library.
 right() {
 	ended plain
 	ended "$1"
@@ -33,7 +33,7 @@ right() {
 	grep -qx 'blocks [0-9]* refused 0 wrong 0' "$results/$1.out"
 }
 
-@test "after the first registration there is none, whatever is allocated of the reserve" {
+@test "with PINALLOC_RESERVE nothing is registered after the first registration" {
 	local name
 	for name in reserved reserved-small; do
 		right $name
@@ -45,7 +45,7 @@ right() {
 	done
 }
 
-@test "new blocks of the reserve are resident" {
+@test "new blocks from the reserve are resident" {
 	local name
 	for name in reserved reserved-small; do
 		ended $name
@@ -58,12 +58,12 @@ right() {
 	[ "$(reported reserved .memory.mapped_bytes)" -le $((384 << 20)) ]
 }
 
-@test "without it there are such registrations" {
+@test "without a reserve there are more registrations" {
 	right without
 	[ "$(value without later)" -gt 0 ]
 }
 
-@test "a reserve of more than may be pinned is told of, and all is served as well as it can be" {
+@test "a reserve above the limit is reported, and requests are served as far as possible" {
 	right short
 	[ "$(wc -l < "$results/short.err")" -ge 1 ]
 	run ! grep -v '^pinalloc.*PINALLOC_' "$results/short.err"

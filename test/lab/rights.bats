@@ -1,9 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: a key has the rights that were asked for and no others; with
-# PINALLOC_ACCESS=local a remote key opens what was asked for and no more, and is dead
-# after ibv_dereg_mr. What remains otherwise is as pinalloc(7) says. And it costs jobs
-# one or two sets of keys.
+# The promise: a key has exactly the requested rights. With PINALLOC_ACCESS=local a remote key gives
+# access to exactly the requested range, and to nothing after ibv_dereg_mr; without it, pinalloc(7)
+# describes the limits. Jobs use one or two access sets.
 
 setup_file() {
 	load ../helper
@@ -13,7 +12,7 @@ setup_file() {
 	boot job
 }
 
-# job NAME [VARIABLE=VALUE…] COMMAND…: with reports, and what is armed said.
+# job NAME [VARIABLE=VALUE…] COMMAND…: runs a job with reports, and logs what is armed.
 job() {
 	local name=$1
 	shift
@@ -48,12 +47,12 @@ setup() {
 	load lab
 }
 
-# passed NAME: requests of a case that libibverbs had for their rights.
+# passed NAME: the number of requests that went to libibverbs because of their rights.
 passed() {
 	reported "$1" '.registration.passed_through_reasons["rights beyond PINALLOC_ACCESS"] // 0'
 }
 
-@test "the keys of each set of rights have them, and no others" {
+@test "the keys of an access set have exactly its rights" {
 	ended plain-exact
 	ended exact
 	ended exact-lazy
@@ -66,11 +65,11 @@ passed() {
 	ended rereg
 }
 
-@test "otherwise a key opens its memory region until it is detached, with its rights alone" {
+@test "a key gives access to its whole memory region until detach, with its rights only" {
 	ended region
 }
 
-@test "with PINALLOC_ACCESS=local a peer gets what was asked for, and nothing after ibv_dereg_mr" {
+@test "with PINALLOC_ACCESS=local a peer reaches only its buffer, and nothing after ibv_dereg_mr" {
 	ended plain-outside
 	ended outside
 	[ "$(passed outside)" -eq 3 ]
@@ -80,18 +79,18 @@ passed() {
 	[ "$(reported exact-local .registration.served)" -eq 2 ]
 }
 
-# sets NAME: the sets of rights that a job's ranks asked for, each line one, and how many ranks.
+# sets NAME: the access sets that a job's ranks requested, one in a line, with the number of ranks.
 sets() {
 	sed -n 's/.*protection domain on rxe0 armed: //p' "$results/$1.err" | sort | uniq -c
 }
 
-# right NAME: the job ran, and every word of it arrived.
+# right NAME: the job ran, and every word arrived.
 right() {
 	ended "$1"
 	grep -qx 'rounds 24 wrong 0' "$results/$1.out"
 }
 
-@test "jobs over UCX and libfabric ask for one or two sets of rights" {
+@test "jobs over UCX and libfabric use one or two access sets" {
 	local name
 	for name in ucx-openmpi ucx-mpich libfabric; do
 		right $name
@@ -101,7 +100,7 @@ right() {
 	done
 }
 
-@test "with PINALLOC_ACCESS=local they work, with registrations of their own" {
+@test "with PINALLOC_ACCESS=local they work, with their own registrations" {
 	local name
 	for name in ucx-openmpi ucx-mpich libfabric; do
 		right local-${name#ucx-}

@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: a program that allocates far more than it touches runs as it does without
-# the library. Ahead of requests only what is resident is registered, and a request makes
-# resident no more than what it asks for, give or take a few huge pages.
+# The promise: a program that allocates far more than it touches runs as without the library. Ahead
+# of requests only resident memory is registered, and a request makes no more resident than it asks
+# for, plus a few huge pages.
 
 setup_file() {
 	load ../helper
@@ -11,7 +11,7 @@ setup_file() {
 	boot both at_once
 }
 
-# both NAME WORD…: the program without the library and with it, eager and lazy.
+# both NAME WORD…: runs the program without the library and with it, eager and lazy.
 both() {
 	local name=$1 sparse=$programs/rdma-sparse
 	shift
@@ -20,7 +20,7 @@ both() {
 	shimmed "lazy-$name" PINALLOC_REGISTER=lazy "$sparse" "$@"
 }
 
-# at_once HOW …: two processes at a time, HOW-0 and HOW-1.
+# at_once HOW …: two processes in parallel, HOW-0 and HOW-1.
 at_once() {
 	local how=$1 i
 	shift
@@ -33,7 +33,7 @@ at_once() {
 in_guest() {
 	local huge=/sys/kernel/mm/transparent_hugepage/enabled sparse=$programs/rdma-sparse
 
-	# As the kernel comes, it commits no block larger than the machine.
+	# By default the kernel refuses a block larger than the machine's memory.
 	both refused 65536
 	at_once plain-pair attempt "$sparse" 3072
 	at_once eager-pair shimmed "$sparse" 3072
@@ -58,8 +58,8 @@ setup() {
 
 slack=$((64 * 1024)) # KiB
 
-# like_plain NAME HOW…: it ended, and said but for its memory, what it does without the
-# library, and has no more memory resident.
+# like_plain NAME HOW…: it ended, printed the same as without the library except for its memory, and
+# has no more memory resident.
 like_plain() {
 	local name=$1 how
 	shift
@@ -89,18 +89,18 @@ pins_no_more_than_resident() {
 	done
 }
 
-@test "a block sixteen times the machine that nobody touches costs nothing" {
+@test "an untouched block of sixteen times the machine's memory costs nothing" {
 	like_plain malloc eager lazy
 	pins_little malloc eager lazy
 	grep -qx 'block 0 adapter unasked small right' "$results/eager-malloc.out"
 }
 
-@test "nor does one of calloc" {
+@test "nor does one from calloc" {
 	like_plain calloc eager lazy
 	pins_little calloc eager lazy
 }
 
-@test "one page of it is registered, and little besides" {
+@test "registering one page of it registers little else" {
 	like_plain one-page eager lazy
 	pins_little one-page eager lazy
 	like_plain one-page-of-calloc eager lazy
@@ -108,30 +108,30 @@ pins_no_more_than_resident() {
 	grep -qx 'block 0 adapter right small right' "$results/eager-one-page-of-calloc.out"
 }
 
-@test "with a thousand pages of it touched, in huge pages" {
+@test "so it does with a thousand huge pages of it touched" {
 	like_plain scattered eager lazy
 	pins_no_more_than_resident scattered
 	grep -qx 'block 0 adapter right small right' "$results/eager-scattered.out"
 }
 
-@test "with a thousand pages of it touched, in small pages" {
+@test "so it does with a thousand small pages of it touched" {
 	like_plain scattered-small eager lazy
 	pins_little scattered-small eager lazy
 }
 
-@test "where it was only read it has no memory, and gets none" {
+@test "reading it does not give it memory" {
 	like_plain reads eager lazy
 	pins_little reads eager lazy
 }
 
-@test "what is touched is registered ahead, unless that is left to requests" {
+@test "touched pages are registered ahead, except in lazy mode" {
 	like_plain front eager lazy
 	[ "$(value eager-front pinned)" -ge $((56 * 1024)) ]
 	pins_no_more_than_resident front
 	pins_little front lazy
 }
 
-@test "two processes at once may each have three quarters of the machine untouched" {
+@test "two processes can each have three quarters of the machine's memory untouched" {
 	local i how
 	for i in 0 1; do
 		for how in plain eager lazy; do
@@ -145,7 +145,7 @@ pins_no_more_than_resident() {
 	done
 }
 
-@test "what the machine can never have may be refused, and does no harm" {
+@test "an allocation the machine can never hold may be refused, and does no harm" {
 	local how resident
 	for how in plain eager lazy; do
 		ended "$how-refused"

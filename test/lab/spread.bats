@@ -1,8 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: an MPI job whose heap is eight times what its user may lock runs as it
-# does without the library, is told once why not all is served, and stays below the
-# limit.
+# The promise: an MPI job whose heap is eight times what its user may lock runs as without the
+# library, is told once why not all requests are served, and stays below the limit.
 
 setup_file() {
 	load ../helper
@@ -12,8 +11,8 @@ setup_file() {
 	boot spread
 }
 
-# spread NAME [VARIABLE=VALUE…]: the job without the library, and with it: two ranks of
-# 512 MiB, 64 MiB to lock for each process.
+# spread NAME [VARIABLE=VALUE…]: runs the job without the library and with it: two ranks of 512 MiB,
+# each of which may lock 64 MiB.
 spread() {
 	local name=$1
 	local job=(HOME=/tmp UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1
@@ -27,7 +26,7 @@ spread() {
 
 in_guest() {
 	local seconds=100
-	# UCX pins 38 of the 64 MiB for buffers of its own; with these, a tenth of it.
+	# UCX pins 38 of the 64 MiB for its own buffers; with these settings, a tenth of that.
 	local modest=(UCX_RC_VERBS_SEG_SIZE=2k UCX_RC_VERBS_TX_BUFS_GROW=128
 		UCX_RC_VERBS_RX_QUEUE_LEN=512 UCX_UD_VERBS_TX_BUFS_GROW=128
 		UCX_UD_VERBS_RX_QUEUE_LEN=512)
@@ -47,7 +46,7 @@ setup() {
 	load lab
 }
 
-# right NAME: the job ran, and every word of it arrived.
+# right NAME: the job ran, and every word arrived.
 right() {
 	ended "$1"
 	grep -qx 'rounds 60 wrong 0' "$results/$1.out"
@@ -58,8 +57,8 @@ rank_reported() {
 	figure "$results/$1.$2.json" "$3"
 }
 
-# within_limits NAME: right with the library and without. Each rank has a heap that is
-# too large, keeps below its share, runs out of it, and says one line; and room is made.
+# within_limits NAME: the job is right with the library and without. Each rank's heap is too large;
+# it stays below its share, uses it up, evicts, and prints one line.
 within_limits() {
 	local rank evicted=0
 	right "plain-$1"
@@ -78,7 +77,7 @@ within_limits() {
 	[ "$(grep -c 'ulimit -l' "$results/$1.err")" -eq 2 ]
 }
 
-# mostly_served NAME: as far as there are regions that fit.
+# mostly_served NAME: requests were served as far as memory regions fit.
 mostly_served() {
 	local rank
 	for rank in 0 1; do
@@ -90,16 +89,16 @@ mostly_served() {
 	within_limits direct
 }
 
-@test "where UCX leaves room, nearly all of its requests are served" {
+@test "if UCX leaves room, nearly all of its requests are served" {
 	within_limits modest
 	mostly_served modest
 }
 
-@test "it runs with a cache that gives up what is too much" {
+@test "it runs with a cache that deregisters when memory is short" {
 	within_limits bounded
 }
 
-@test "with a cache that never gives up it fails, as it does without the library" {
+@test "with a cache that never deregisters it fails, as without the library" {
 	local name
 	for name in plain-cached cached; do
 		[ "$(< "$results/$name.status")" -ne 0 ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: the adapter and the program never see different memory. A cache of
-# registrations that nobody invalidates is the hardest test of it.
+# The promise: the adapter and the program never see different memory. A registration cache without
+# any invalidation is the hardest test.
 
 setup_file() {
 	load ../helper
@@ -33,13 +33,13 @@ setup() {
 	load lab
 }
 
-@test "with glibc's malloc a cached registration sends and receives wrong data" {
+@test "with glibc's malloc, a cached registration transfers wrong data" {
 	ended glibc
 	[ "$(value glibc wrong-sent)" -gt 0 ]
 	[ "$(value glibc wrong-received)" -gt 0 ]
 }
 
-@test "the more so when glibc unmaps every large block" {
+@test "more of it if glibc unmaps every large block" {
 	ended unmapping
 	[ "$(value unmapping wrong-sent)" -gt "$(value glibc wrong-sent)" ]
 	[ "$(value unmapping wrong-received)" -gt "$(value glibc wrong-received)" ]
@@ -53,23 +53,23 @@ all_right() {
 	[ "$(value "$1" wrong-received)" -eq 0 ]
 }
 
-@test "under the library a cached registration is always right" {
+@test "with the library, a cached registration is always right" {
 	all_right eager
 	[ "$(reported eager .registration.served)" -gt 0 ]
 }
 
-@test "also when memory is registered as it is asked for" {
+@test "so it is if memory is registered on request" {
 	all_right lazy
 	[ "$(reported lazy .registration.served)" -gt 0 ]
 }
 
-@test "also when nothing is registered ahead: the heap alone never moves" {
+@test "so it is without registration by the library: the heap alone never moves" {
 	all_right off
 	[ "$(reported off .registration.mr_created)" -eq 0 ]
 	[ "$(reported off .registration.served)" -eq 0 ]
 }
 
-@test "pages that the program replaces behind malloc are not taken for the old ones" {
+@test "pages replaced behind malloc are not taken for the old ones" {
 	ended plain-replaced
 	ended replaced
 	ended replaced-lazy
@@ -80,12 +80,12 @@ all_right() {
 	grep -q 'replaced pages of its heap behind malloc' "$results/replaced.err"
 }
 
-@test "also in a process without privileges" {
+@test "nor in a process without privileges" {
 	ended replaced-user
 	grep -q 'replaced pages of its heap behind malloc' "$results/replaced-user.err"
 }
 
-@test "the watch is no descriptor of the program's, and no child keeps it" {
+@test "the program has no descriptor of the watch, and no child keeps one" {
 	ended forked
 	grep -q 'replaced pages of its heap behind malloc' "$results/forked.err"
 }

@@ -23,7 +23,7 @@ setup_file() {
 	boot make_swap storm it_was_wrong time_is_up start rage live shown end_of finish disturb
 }
 
-# Pages that are not pinned go there, and come back elsewhere.
+# Swap: pages that are not pinned go there, and return elsewhere.
 make_swap() {
 	modprobe zram
 	echo 1G > /sys/block/zram0/disksize
@@ -34,8 +34,8 @@ make_swap() {
 	mkdir -p "$groups"/storm/{serve,drive}
 }
 
-# storm NAME ENOUGH [VARIABLE=VALUE…]: both processes, of which each in turn is killed and
-# replaced at the end of a round, until there is enough of it, or one has died by itself.
+# storm NAME ENOUGH [VARIABLE=VALUE…]: runs both processes, of which one is killed and replaced at
+# the end of each round, in turn, until ENOUGH, or until one has died by itself.
 storm() {
 	local name=$1 enough=$2 began=$SECONDS round weather
 	local -A pids
@@ -72,8 +72,7 @@ time_is_up() {
 	[ $round -ge 3 ] && [ $((SECONDS - began)) -ge "$seconds" ]
 }
 
-# A round: for so long that anything may happen, and until each thread has got on with its work,
-# or never will.
+# A round lasts long enough for any event, and until each thread has made progress, or never will.
 rage() {
 	"$programs/rdma-storm" mark "/run/$name"
 	sleep 3
@@ -101,7 +100,7 @@ start() {
 	pids[$1]=$!
 }
 
-# The process is killed, and its children, which have its sockets. Fails if it was dead before.
+# Kills the process, and its children, which have its sockets. Fails if it was dead before.
 end_of() {
 	local status=0
 	echo 1 > "$groups/storm/$1/cgroup.kill"
@@ -119,7 +118,7 @@ finish() {
 	echo "$status" > "/ctl/$name.$1.status"
 }
 
-# Less may be reclaimed than is asked for.
+# The kernel may reclaim less than requested.
 disturb() {
 	sleep 1
 	echo 1 > /proc/sys/vm/compact_memory
@@ -132,7 +131,8 @@ setup() {
 	load lab
 }
 
-# there_was_one NAME: data came, by cached registrations too, although processes were killed.
+# there_was_one NAME: data arrived, also through cached registrations, although processes were
+# killed.
 there_was_one() {
 	cat "$results/$1.out"
 	ended "$1.serve"
@@ -151,12 +151,12 @@ there_was_one() {
 	[ "$(value "$1" scanned)" -gt 0 ]
 }
 
-@test "with glibc's malloc a cache that nobody tells moves wrong data in the storm" {
+@test "with glibc's malloc, a cache without notifications transfers wrong data" {
 	there_was_one plain
 	[ "$(value plain wrong)" -gt 0 ]
 }
 
-@test "under the library every word is right, of messages and of all other blocks" {
+@test "with the library every word is right, in messages and in all other blocks" {
 	there_was_one shimmed
 	[ "$(value shimmed wrong)" -eq 0 ]
 	[ "$(value shimmed spoilt)" -eq 0 ]
@@ -164,7 +164,7 @@ there_was_one() {
 	[ ! -s "$results/shimmed.drive.err" ]
 }
 
-# sum_of NAME .json.path .json.path…: of figures of its report.
+# sum_of NAME .json.path .json.path…: the sum of values in its report.
 sum_of() {
 	local sum=0 path
 	for path in "${@:2}"; do
@@ -173,7 +173,7 @@ sum_of() {
 	echo "$sum"
 }
 
-@test "each registration is in the report, and none is left, there or in the kernel" {
+@test "the report counts every registration, and none is left at the end" {
 	local role
 	for role in shimmed.serve shimmed.drive; do
 		cat "$results/$role.out"

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: programs that others wrote run unchanged, and what they register of
-# their heap is served from its regions.
+# The promise: existing programs run unchanged, and their requests for heap memory are served.
 
 setup_file() {
 	load ../helper
@@ -18,7 +17,7 @@ listening() {
 	done
 }
 
-# pair NAME PORT ADDRESS COMMAND…: a server, and a client which is told the address.
+# pair NAME PORT ADDRESS COMMAND…: runs a server, and a client that gets the address.
 pair() {
 	local name=$1 port=$2 address=$3
 	shift 3
@@ -45,7 +44,7 @@ setup() {
 	load lab
 }
 
-# served NAME: both sides ended well, and their heap buffers have a region's keys.
+# served NAME: both sides ended normally, and their requests for heap memory were served.
 served() {
 	local side
 	for side in client server; do
@@ -71,7 +70,7 @@ served() {
 	grep -qE '^ 1048576 +20 +[0-9.]+ ' "$results/send-server.out"
 }
 
-@test "ib_write_bw from a mapped file runs, and its buffer passes through" {
+@test "ib_write_bw from a mapped file runs, and its buffer goes to libibverbs" {
 	local side
 	for side in client server; do
 		ended "mapped-$side"
@@ -82,7 +81,7 @@ served() {
 	grep -qE '^ 65536 +5 +[0-9.]+ ' "$results/mapped-client.out"
 }
 
-@test "ibv_rc_pingpong runs and finds its data right" {
+@test "ibv_rc_pingpong runs, and its data is right" {
 	served pingpong
 	grep -q '^100 iters in' "$results/pingpong-client.out"
 	run ! grep -q 'invalid data' "$results"/pingpong-*.out "$results"/pingpong-*.err

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: to a program that uses verbs everything is as it was, but for what
-# costs time. The same programs are run without the library wherever they can be.
+# The promise: for a program that uses verbs nothing changes except speed. The same programs are run
+# without the library wherever possible.
 
 setup_file() {
 	load ../helper
@@ -37,21 +37,21 @@ setup() {
 	load lab
 }
 
-@test "an ibv_mr of the heap is what was asked for, and its keys work" {
+@test "an ibv_mr of heap memory has the requested address and length, and its keys work" {
 	ended plain-answer
 	ended answer
 	[ "$(reported answer .registration.served)" -eq 3 ]
 	[ "$(reported answer .registration.passed_through)" -eq 0 ]
 }
 
-@test "another device address passes through and works" {
+@test "a request with another device address goes to libibverbs and works" {
 	ended plain-iova
 	ended iova
 	[ "$(reported iova .registration.served)" -eq 0 ]
 	[ "$(reported iova '.registration.passed_through_reasons["device address differs, or empty"]')" -eq 2 ]
 }
 
-@test "relaxed ordering has regions of its own" {
+@test "relaxed ordering has memory regions of its own" {
 	ended plain-relaxed
 	ended relaxed
 	[ "$(reported relaxed .registration.served)" -eq 3 ]
@@ -59,19 +59,19 @@ setup() {
 		$((2 * $(reported relaxed .memory.regions))) ]
 }
 
-@test "rights outside PINALLOC_ACCESS pass through and work" {
+@test "a request for rights beyond PINALLOC_ACCESS goes to libibverbs and works" {
 	ended plain-rights
 	ended rights
 	[ "$(reported rights .registration.served)" -eq 1 ]
 	[ "$(reported rights '.registration.passed_through_reasons["rights beyond PINALLOC_ACCESS"]')" -eq 1 ]
 }
 
-@test "ibv_dereg_mr of what is not registered any more is refused" {
+@test "deregistering twice is refused" {
 	ended twice
 	grep -q 'not registered any more' "$results/twice.err"
 }
 
-@test "100000 registrations can live at the same time, and go in any order" {
+@test "100000 registrations can exist at once, and end in any order" {
 	ended plain-many # a tenth as many, to save time
 	ended many
 	[ "$(reported many .registration.served)" -eq 100001 ]
@@ -79,7 +79,7 @@ setup() {
 	[ "$(reported many .memory.pinned_bytes)" -eq 0 ]
 }
 
-@test "of two registrations that overlap, giving up either leaves the other" {
+@test "ending one of two overlapping registrations leaves the other" {
 	local case
 	for case in overlap foreign; do
 		ended plain-$case
@@ -91,7 +91,7 @@ setup() {
 	[ "$(reported foreign '.registration.passed_through_reasons["not heap memory"]')" -eq 4 ]
 }
 
-@test "keys and structures that a program has copied hold while they are registered" {
+@test "copies of keys and structures are valid while they are registered" {
 	ended plain-copies
 	ended copies
 	[ "$(reported copies .registration.served)" -eq 2002 ]
@@ -102,13 +102,13 @@ setup() {
 	ended plain-threads
 	ended threads
 	[ "$(reported threads .registration.served)" -eq 16000 ]
-	# In each domain one for each step by which the heap grew, and one across each border.
+	# In each domain one for each growth step, and one across each border.
 	[ "$(reported threads .registration.mr_created)" -le \
 		$((2 * (2 * $(reported threads .memory.regions) - 1))) ]
 	[ "$(reported threads .memory.pinned_bytes)" -eq 0 ]
 }
 
-@test "ibv_rereg_mr moves a registration, or leaves it as it was" {
+@test "ibv_rereg_mr changes a registration, or leaves it as it was" {
 	ended plain-rereg 1 # the device itself cannot
 	ended rereg
 }
@@ -120,14 +120,14 @@ setup() {
 	[ "$(reported window '.registration.passed_through_reasons["rights beyond PINALLOC_ACCESS"]')" -eq 1 ]
 }
 
-@test "a program that finds the verbs with dlvsym works, with registrations of its own" {
+@test "a program that finds the verbs with dlvsym works, with its own registrations" {
 	ended plain-dlopen
 	ended dlopen
 	[ "$(reported dlopen .registration.served)" -eq 0 ]
 	[ "$(reported dlopen .registration.mr_created)" -eq 0 ]
 }
 
-# mixed CASE: right, with the library and without, and all was given up.
+# mixed CASE: right with the library and without, and everything was deregistered.
 mixed() {
 	ended "plain-mixes-$1"
 	ended "mixes-$1"
@@ -138,22 +138,22 @@ mixed() {
 	[ "$(reported "mixes-$1" .memory.pinned_bytes)" -eq 0 ]
 }
 
-@test "every mix of verbs that are linked to and verbs that are found with dlsym works" {
+@test "every mix of linked verbs and verbs found with dlsym works" {
 	mixed all
 	[ "$(grep -c '^ok' "$results/mixes-all.out")" -eq 256 ]
-	# In each domain that was allocated by the function linked to, and one is moved.
+	# In each domain allocated by the linked function; one registration is moved.
 	[ "$(reported mixes-all .registration.served)" -eq $((128 * 4)) ]
 }
 
-@test "the verbs of the first ABI, found with dlvsym, work beside those linked to" {
+@test "the verbs of the first ABI, found with dlvsym, work beside linked ones" {
 	mixed old
 }
 
-@test "a device that is closed by a function found with dlsym takes all there is with it" {
+@test "closing a device with a function found by dlsym ends everything on it" {
 	mixed closed
 }
 
-# between CASE: system calls of the 1000 pairs.
+# between CASE: the system calls made by the 1000 pairs.
 between() {
 	awk '/^write\(-1, "end"/ { exit } begun { n++ } /^write\(-1, "begin"/ { begun = 1 }
 		END { print n + 0 }' "$results/$1.trace"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: the page behind an address never changes while it is registered; and
-# verification, which says so, would see it if one did.
+# The promise: the page behind an address does not change while it is registered, and verification,
+# which says so, would notice if one did.
 
 setup_file() {
 	load ../helper
@@ -16,12 +16,12 @@ setup_file() {
 	boot unpinned weaker
 }
 
-# unpinned NAME …: as shimmed, with a libibverbs whose registrations pin nothing.
+# unpinned NAME …: like shimmed, with a libibverbs whose registrations do not pin.
 unpinned() {
 	shimmed "$1" LD_LIBRARY_PATH="$BATS_FILE_TMPDIR/unpinned" "${@:2}"
 }
 
-# weaker NAME …: as shimmed, as a root who may do everything but see page frames.
+# weaker NAME …: like shimmed, as root without the capability to see page frames.
 weaker() {
 	shimmed "$1" setpriv --bounding-set -sys_admin env "${@:2}"
 }
@@ -29,7 +29,7 @@ weaker() {
 in_guest() {
 	local verify=("$programs/rdma-verify" 1) longer=("$programs/rdma-verify" 3.5) i
 
-	# A huge page is as large as what compaction looks for.
+	# A huge page is as large as the blocks that compaction makes.
 	echo never > /sys/kernel/mm/transparent_hugepage/enabled
 	shimmed pinned-exit PINALLOC_VERIFY=exit "${verify[@]}"
 	shimmed pinned-left PINALLOC_VERIFY=exit "${verify[@]}" leave
@@ -83,32 +83,32 @@ seen() {
 		"$results/$1.err"
 }
 
-@test "no page of registered heap moves, however often the kernel compacts memory" {
+@test "no registered heap page moves, however often the kernel compacts memory" {
 	still pinned-exit
 }
 
-@test "PINALLOC_VERIFY=1 compares every second, and once more in the end" {
+@test "PINALLOC_VERIFY=1 compares pages every second, and once more at the end" {
 	still pinned-every
 	[ "$(reported pinned-every '.stability.checked_pages * 4096 >= 3 * .memory.pinned_peak_bytes')" = true ]
 }
 
-@test "nor of what is registered when the program ends" {
+@test "nor do pages move that are registered when the program ends" {
 	still pinned-left
 }
 
-@test "a program that asks is told so" {
+@test "pinalloc_verify reports that" {
 	still pinned-call
 	[ "$(sort -u "$results/pinned-call.out")" = 'moved 0' ]
 }
 
-@test "nor of regions that give way to each other" {
+@test "nor do pages of memory regions that are evicted" {
 	ended evicted
 	[ "$(reported evicted .registration.evicted)" -gt 0 ]
 	[ "$(reported evicted .stability.checked_pages)" -gt 10000 ]
 	[ "$(reported evicted .stability.moved_pages)" -eq 0 ]
 }
 
-@test "with registrations that pin nothing pages do move, and are seen" {
+@test "if registrations do not pin, pages move, and that is noticed" {
 	local case
 	for case in exit left every call; do
 		seen unpinned-$case
@@ -116,12 +116,12 @@ seen() {
 	[ "$(tail -n 1 "$results/unpinned-call.out" | cut -d' ' -f2)" -gt 1000 ]
 }
 
-@test "nothing is compared unless it is asked for" {
+@test "nothing is compared unless requested" {
 	ended off
 	[ "$(reported off .stability)" = "$(jq -n '{checked_pages: 0, moved_pages: 0}')" ]
 }
 
-@test "without the right to see page frames one line says so, and the program goes on" {
+@test "without permission to see page frames, one line says so and the program continues" {
 	ended weaker
 	[ "$(wc -l < "$results/weaker.err")" -eq 1 ]
 	grep -q '^pinalloc.*: page frames are not verified: .* CAP_SYS_ADMIN' "$results/weaker.err"
@@ -132,14 +132,14 @@ seen() {
 	[ "$(sort -u "$results/weaker-call.out")" = 'verify Operation not permitted' ]
 }
 
-@test "nor where there is no /proc" {
+@test "so it does without /proc" {
 	ended procless 7
 	[ "$(wc -l < "$results/procless.err")" -eq 1 ]
 	grep -q '^pinalloc.*: page frames are not verified: there is no /proc/self/pagemap' \
 		"$results/procless.err"
 }
 
-@test "the report for people says how much was compared, if anything was" {
+@test "the text report says how much was compared, if anything was" {
 	ended text 7
 	grep -q '^stability$' "$results/text.err"
 	grep -q '^  pages checked  *[1-9][0-9]*$' "$results/text.err"
@@ -152,7 +152,7 @@ seen() {
 	still fork
 }
 
-@test "pages the program replaces itself are not taken for moved ones" {
+@test "pages replaced by the program do not count as moved" {
 	ended replaced
 	[ "$(wc -l < "$results/replaced.err")" -eq 1 ]
 	grep -q 'replaced pages of its heap behind malloc' "$results/replaced.err"
@@ -160,7 +160,7 @@ seen() {
 	[ "$(reported replaced .stability.moved_pages)" -eq 0 ]
 }
 
-@test "a program ends as it would have, with a last pass, even while others are made" {
+@test "a program ends normally, with a last pass, even during another pass" {
 	local i
 	ended exit 7
 	[ ! -s "$results/exit.err" ]

@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: whoever keeps registrations hears of memory that goes before the program
-# goes on, whatever it does with its memory, its locks, its descriptors and its
-# children; and what cannot be watched works as without the library.
+# The promise: registration caches are notified when memory goes away before the program continues,
+# whatever the program does with its memory, locks, descriptors and children; and memory that cannot
+# be watched works as without the library.
 
 setup_file() {
 	load ../helper
@@ -57,73 +57,73 @@ setup() {
 	load lab
 }
 
-# watched NAME FIGURE: of a case's report.
+# watched NAME FIGURE: a value of a case's report.
 watched() {
 	reported "$1" ".watch.$2"
 }
 
-@test "every way of replacing registered memory is told before the call returns" {
+@test "every replacement of registered memory is notified before the call returns" {
 	ended ways
 	[ "$(watched ways unwatchable)" -eq 0 ]
 }
 
-@test "what is not registered, or no longer, is not told, and costs nothing if it is small" {
+@test "unregistered memory causes no notification and, if it is small, no cost" {
 	ended quiet
-	# Of 128 KiB and more it stays watched for a while: three of the 22 ways, tried twice.
+	# Ranges of 128 KiB and more stay watched for a while: three of the 22 ways, tried twice.
 	[ "$(watched quiet events)" -le 6 ]
 	[ "$(watched quiet ranges)" -eq 22 ]
 	ended grown
 }
 
-@test "who is told can deregister at once" {
+@test "a listener can deregister at once" {
 	ended dereg
 }
 
-@test "heap pages that go before any of the heap is registered are noticed" {
+@test "heap pages replaced before the first registration are noticed" {
 	ended heap
 }
 
-@test "a listener that waits for the caller makes it wait, but not for long" {
+@test "a listener that waits for the caller delays it, but not for long" {
 	ended lock
 	[ "$(watched lock late)" -ge 2 ]
 }
 
-@test "a process ends while somebody is being told, by whichever thread" {
+@test "a process can end during a notification, in any thread" {
 	ended exit 7
 	ended thread 7
 }
 
-@test "what a handler of atexit unmaps is told" {
+@test "memory unmapped in an atexit handler is notified" {
 	ended atexit 7
 	grep -q '^handler of atexit: told$' "$results/atexit.out"
 }
 
-@test "a library whose variables are registered can go" {
+@test "a library whose variables are registered can be unloaded" {
 	ended plugin
 }
 
-@test "the program may close its descriptors, and gets the numbers it expects" {
+@test "the program may close all descriptors, and gets the numbers it expects" {
 	ended closed
 }
 
-@test "children of every kind neither hang nor are heard of, and can register" {
+@test "children of every kind neither hang nor notify, and can register" {
 	ended children
 	ended armed
 }
 
-@test "listeners may come late, under any path, two at once, and go" {
+@test "listeners may be loaded late, from any path, twice at once, and unloaded" {
 	ended loaded
 }
 
-@test "a constructor may wait for a thread that registers" {
+@test "a constructor may wait for a thread that registers memory" {
 	ended constructor
 }
 
-@test "all memory may be locked" {
+@test "the watch works under mlockall()" {
 	ended locked
 }
 
-@test "without the watch no userfaultfd is opened; where it is forbidden that is said" {
+@test "with PINALLOC_WATCH=off no userfaultfd is opened; if it is forbidden one line says so" {
 	ended off
 	[ ! -s "$results/off.err" ]
 	run ! ended killed
@@ -134,7 +134,7 @@ watched() {
 	[ "$(watched forbidden on)" = false ]
 }
 
-@test "what cannot be watched is registered, counted, and left to others" {
+@test "unwatchable memory is registered and counted, and not disturbed" {
 	ended kinds
 	[ "$(watched kinds unwatchable)" -eq 6 ]
 	[ "$(grep -c ^pinalloc "$results/kinds.err")" -eq 1 ]
@@ -143,7 +143,7 @@ watched() {
 	[ ! -s "$results/data.err" ]
 }
 
-@test "more registrations than descriptors, and than there may be mappings" {
+@test "there may be more registrations than descriptors, and than permitted mappings" {
 	ended many
 	[ "$(watched many ranges)" -eq 300 ]
 	ended few
@@ -152,6 +152,6 @@ watched() {
 	[ "$(watched full ranges)" -eq 250 ]
 }
 
-@test "a cache that is told is right, whatever threads replace" {
+@test "a cache that is notified is right, whatever threads replace" {
 	ended model
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# What test/peers/run does with a suite. NAME.suite says
+# What test/peers/run does with a suite. NAME.suite defines
 #   packages=(…)  what it needs of Debian
 #   limit=SECONDS for one test; 60
 #   at_once=N     how many run at a time; 1
@@ -16,8 +16,8 @@
 
 # --- getting it ---
 
-# apt_sources COMMAND…: apt-get with the sources of what it has packages of; the system's own
-# configuration stays as it is.
+# apt_sources COMMAND…: apt-get with the source repositories that match the package repositories;
+# the system's configuration is not changed.
 apt_sources() {
 	local apt=$store/apt
 	local options=(-q -o "Dir::Etc::SourceList=$apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
@@ -40,7 +40,7 @@ source_of() {
 	mv "$work"/unpacked/*/ "$work/source"
 }
 
-# quietly COMMAND…: its output only if it fails.
+# quietly COMMAND…: shows its output only if it fails.
 quietly() {
 	"$@" > "$store/quietly.log" 2>&1 < /dev/null && return
 	tail -n 40 "$store/quietly.log" >&2
@@ -49,8 +49,8 @@ quietly() {
 
 # --- running it ---
 
-# in_guest SECONDS FUNCTION ARGUMENT…: calls the function in a virtual machine, with those that
-# $helpers names, under() and $how, within these seconds. What it writes into /ctl is in $work/ctl.
+# in_guest SECONDS FUNCTION ARGUMENT…: calls the function in a virtual machine, with the functions
+# in $helpers, under() and $how, within so many seconds. What it writes to /ctl is in $work/ctl.
 in_guest() {
 	local seconds=$1
 	shift
@@ -66,9 +66,9 @@ in_guest() {
 		> "$work/logs/$how-machine" 2>&1 || { tail "$work/logs/$how-machine" >&2 && return 1; }
 }
 
-# over_ucx MPI N PROGRAM…: a job of N ranks of which each message takes the device. UCX takes a
-# tenth of what it would, which is most of what a short job waits for. The machine's clock may be
-# fast, where its host is busy: 30 s without an answer are no failure.
+# over_ucx MPI N PROGRAM…: a job of N ranks whose messages all use the device. UCX gets a tenth of
+# its usual memory, for which a short job mostly waits. The machine's clock may be fast on a busy
+# host: 30 s without an answer are no failure.
 over_ucx() {
 	local mpi=$1 n=$2
 	local -a line=(UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 UCX_UD_VERBS_ETH_DGID_CHECK=n
@@ -82,7 +82,7 @@ over_ucx() {
 	under "${line[@]}" "$@"
 }
 
-# under COMMAND…: with the library where $how says so.
+# under COMMAND…: runs it with the library if $how says so.
 under() {
 	if [ "$how" = with ]; then
 		env LD_PRELOAD="$library" "$@"
@@ -104,8 +104,8 @@ outcomes() {
 	echo "$1 $(outcome_of "$2")"
 }
 
-# one TEST N: runs it in a directory of its own, whose name is short, as sockets are made there,
-# and the same both ways, as what is built there may contain it.
+# one TEST N: runs it in its own directory, whose name is short, for sockets, and the same with and
+# without the library, as programs built there may contain it.
 one() {
 	local log=$work/logs/$how/${1//\//_} run=$work/run/$2 status=0
 
@@ -135,8 +135,8 @@ measure() {
 	done
 }
 
-# both RESULT TEST…: "part without with" of all parts of these tests; what one way has and the
-# other has not is "none" there.
+# both RESULT TEST…: "part without with" for all parts of these tests; "none" where only the other
+# run has a part.
 both() {
 	local result=$1
 	shift
@@ -147,7 +147,7 @@ both() {
 	join -a1 -a2 -e none -o 0,1.2,2.2 "$result.without" "$result.with" > "$result"
 }
 
-# explanation PART WITHOUT WITH: what test/peers/known says to that; fails if nothing.
+# explanation PART WITHOUT WITH: the reason in test/peers/known; fails if there is none.
 explanation() {
 	local suite test without with reason
 
@@ -162,7 +162,7 @@ explanation() {
 	return 1
 }
 
-# unskipped: those tests of standard input that are to run.
+# unskipped: the tests of standard input that are not skipped.
 unskipped() {
 	local test
 
@@ -173,7 +173,7 @@ unskipped() {
 	done
 }
 
-# differing RESULT: those lines that differ without an explanation.
+# differing RESULT: the lines that differ without an explanation.
 differing() {
 	local part without with
 
@@ -183,13 +183,13 @@ differing() {
 	done < "$1"
 }
 
-# test_of PART: the name of the test that it is a part of.
+# test_of PART: the name of the test it belongs to.
 test_of() {
 	echo "${1%%:*}"
 }
 
-# again RESULT: runs what differs without an explanation once more, both ways: what does not
-# differ then was chance, and is said to have been.
+# again RESULT: runs unexplained differences once more, both ways; those that disappear are reported
+# as chance.
 again() {
 	local part without with suspects
 
@@ -207,7 +207,7 @@ again() {
 		"$1.chance" "$1" > "$1.judged" && mv "$1.judged" "$1"
 }
 
-# judge RESULT: lists what differs, and sums up.
+# judge RESULT: lists the differences, and summarises.
 judge() {
 	local part without with reason ran=0 same=0 chance=0 explained=0 unexplained=0
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * bytes: writes 1 to memory, frees it and gets it again; prints a byte of it from
- * malloc and from calloc, in hexadecimal, for a small and for a large block.
+ * bytes: fills memory with 1, frees it and allocates it again; prints a byte of it from malloc
+ * and from calloc, in hexadecimal, for a small and a large block.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* caller NAME: prints the file whose code a program gets that calls NAME. */
+/* caller NAME: prints the file whose function a program calls by this name. */
 #include <config.h>
 
 #include <dlfcn.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * churn LARGEST: allocates and frees with every function of the family, 16 bytes
- * to LARGEST, in this thread and in threads that end, checking contents. Prints
- * "address size" of every block it ever held. Exit status 1: contents were wrong.
+ * churn LARGEST: allocates and frees with every function of the family, 16 bytes to LARGEST, in
+ * this thread and in threads that end, and checks contents. Prints "address size" of every
+ * block it ever had. Exit status 1: contents were wrong.
  */
 #include <malloc.h>
 #include <pthread.h>
@@ -28,7 +28,7 @@ static void wrong(const char *what, size_t size)
 	exit(1);
 }
 
-/* Written and checked are some 4096 bytes of a block, evenly spread. */
+/* Some 4096 bytes of a block, evenly spread, are written and checked. */
 static size_t step(size_t size)
 {
 	return size > 4096 ? size / 4096 : 1;

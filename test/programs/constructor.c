@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A shared library whose constructor calls a function of the program's, while_loading().
+ * A shared library whose constructor calls the program's function while_loading().
  */
 extern void while_loading(void);
 

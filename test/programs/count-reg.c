@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * To be preloaded instead of the library: counts the registrations that a program
- * makes, those of a mebibyte and more apart, and says so at exit.
+ * Preloaded instead of the library: counts the registrations that a program makes, those of 1
+ * MiB and more separately, and prints them at exit.
  */
 #include <config.h>
 
@@ -17,7 +17,7 @@
 
 static atomic_ulong all, large;
 
-/* Not RTLD_NEXT, which finds nothing where it was opened by a plug-in. */
+/* Not RTLD_NEXT, which finds nothing if a plugin opened libibverbs. */
 static void *real(const char *name, const char *version)
 {
 	void *handle = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);

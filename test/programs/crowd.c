@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * crowd THREADS: that many allocate at once, and hold what they have until all have. Prints how
- * often a thread has waited for something meanwhile, on average.
+ * crowd THREADS: that many threads allocate at once, and keep their blocks until all have.
+ * Prints how often a thread has slept meanwhile, on average.
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ctl NAME: prints jemalloc's unsigned figure of that name. ctl stats: prints its bytes
- * active, mapped, resident and retained while two threads hold blocks that another has
- * had before, and when these are free. ctl purge: uses every
- * control of jemalloc's that gives memory back, on arena 0 and on an arena of its
- * own, and prints "address size" of the blocks, like churn. Exit status 1: what it
- * still held was damaged; 2: a control failed.
+ * ctl NAME: prints this unsigned statistic of jemalloc. ctl stats: prints its active, mapped,
+ * resident and retained bytes while two threads hold blocks that another one had before, and
+ * when these are free. ctl purge: uses every mallctl that returns memory to the kernel, on
+ * arena 0 and on an arena of its own, and prints "address size" of the blocks, like churn. Exit
+ * status 1: what it still held was damaged; 2: a mallctl failed.
  */
 #include <config.h>
 
@@ -115,7 +114,7 @@ static char *filled(char *p)
 	return p;
 }
 
-/* Controls that give back what is free, with free memory there to give. */
+/* The mallctls that return free memory, with free memory to return. */
 static void purge(unsigned arena)
 {
 	free(filled(malloc(BLOCK)));
@@ -126,7 +125,7 @@ static void purge(unsigned arena)
 	control_arena(ALL_ARENAS, "purge");
 }
 
-/* Controls that give back a whole arena: used, reset, used again, destroyed. */
+/* The mallctls that return a whole arena: used, reset, used again, destroyed. */
 static void destroy(mallocx_fn *mallocx)
 {
 	unsigned arena = figure("arenas.create");

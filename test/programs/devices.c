@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* devices: prints how many RDMA devices libibverbs, loaded as by UCX, finds. */
+/* devices: prints how many RDMA devices libibverbs finds, when loaded the way UCX loads it. */
 #include <config.h>
 
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ends HOW [SIGNAL]: ends, in one of many ways; with status 7 where it can choose. What
- * it executes is /bin/true, without a preload.
+ * ends HOW [SIGNAL]: ends, in one of many ways; with status 7 if it can choose. It executes
+ * /bin/true, without a preload.
  */
 #include <config.h>
 
@@ -113,7 +113,7 @@ static void *run_forever(void *unused)
 	return unused;
 }
 
-/* With the smallest stack there is. */
+/* With the smallest possible stack. */
 static pthread_t started(void *(*run)(void *))
 {
 	pthread_attr_t attributes;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * exhaust [SIZE]: takes blocks of SIZE bytes, 1 MiB when not said, until there is
- * no memory, then goes on with what it has. Prints how many there were. Exit status
- * 1: memory never ran out; 2: it ran out without ENOMEM; 3: what followed failed.
+ * exhaust [SIZE]: allocates blocks of SIZE bytes, by default 1 MiB, until there is no memory,
+ * then continues with what it has. Prints the number of blocks. Exit status 1: memory never ran
+ * out; 2: it ran out without ENOMEM; 3: what followed failed.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registers, in threads and in protection domains of their own, memory of a heap that grows and
- * mappings that are replaced, and asks the stand-in for libibverbs whether the keys are right.
- * For test/faults.
+ * Registers, in several threads and protection domains, memory of a growing heap and mappings
+ * that are replaced, and asks the stand-in for libibverbs whether the keys are right. For
+ * test/faults.
  */
 #include "preload/pinalloc.h"
 #include "test/inject.h"
@@ -37,7 +37,7 @@ static struct ibv_mr *registered(struct ibv_pd *pd, void *start, size_t size)
 	return mr;
 }
 
-/* One that is refused can be tried again, and the second is not. */
+/* A request that is refused is tried again; the second attempt must succeed. */
 static void deregister(struct ibv_mr *mr)
 {
 	int error = mr ? ibv_dereg_mr(mr) : 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Threads that allocate, from a few bytes to what makes the heap grow and get huge pages, check
- * what they have, and free what another had; then a child that does the same, and another
- * program. For test/faults.
+ * Threads that allocate, from a few bytes to blocks that make the heap grow and get huge pages,
+ * check their blocks, and free those of others; then a child that does the same, and executes
+ * another program. For test/faults.
  */
 #include "test/programs/faulted.h"
 
@@ -69,7 +69,7 @@ static void *allocate(unsigned i, size_t size)
 	}
 }
 
-/* What realloc refuses stays as it is. */
+/* If realloc fails, the block stays as it is. */
 static void grow(struct block *block)
 {
 	size_t size = block->size * 2;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * filtered CALL KILL|EPERM COMMAND…: runs a command under a filter that lets a system call, or
- * `none`, end the process, or fail. `allocates COUNT` in place of the command forbids the call
- * in this process, which is under way, and then lets COUNT threads, or 0 for none, allocate 16
- * MiB in all, and end. LIBRARY in the environment is preloaded into the command. Exit status 1:
- * no filter could be set; 2: no memory; 9: the command could not be started.
+ * filtered CALL KILL|EPERM COMMAND…: runs a command under a filter by which a system call, or
+ * `none`, ends the process, or fails. `allocates COUNT` in place of the command forbids the
+ * call in this running process, and then lets COUNT threads, or 0 for none, allocate 16 MiB in
+ * all, and end. LIBRARY in the environment is preloaded into the command. Exit status 1: no
+ * filter could be set; 2: no memory; 9: the command could not be started.
  */
 #include <errno.h>
 #include <linux/filter.h>
@@ -77,7 +77,7 @@ static void *allocate(void *n_blocks)
 	return NULL;
 }
 
-/* On stacks of their own: glibc calls madvise for those it has made. */
+/* With stacks of the program's own: glibc calls madvise for those it allocates. */
 static void run_threads(size_t n)
 {
 	size_t n_blocks = 160 / n;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * To be preloaded after the library: makes it believe that the kernel is older than
- * 5.12 and copies no pinned page at fork(). The library finds the verbs with dlvsym();
- * for two names it gets functions of this file, which answer as libibverbs does on
- * such a kernel. Everything else is the real thing.
+ * Preloaded after the library: makes it believe that the kernel is older than 5.12 and does not
+ * copy pinned pages at fork(). The library finds the verbs with dlvsym(); for two names it gets
+ * functions of this file, which return what libibverbs returns on such a kernel. Everything
+ * else is real.
  */
 #include <config.h>
 

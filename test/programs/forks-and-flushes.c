@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * forks-and-flushes: the main thread has a stream until another one, which flushes all of them,
- * waits for it, and a third one, which forks, waits for the second. Then it allocates, as
- * getline() does. Prints how the child ended, which allocates and flushes as well.
+ * forks-and-flushes: the main thread locks a stream until a second thread, which flushes all
+ * streams, waits for it, and a third one, which forks, waits for the second. Then it allocates,
+ * as getline() does. Prints how the child ended, which allocates and flushes as well.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -49,7 +49,7 @@ static void *fork_once(void *unused)
 	return unused;
 }
 
-/* Without stdio: its lock of all streams is taken. */
+/* Without stdio, whose lock of all streams is taken. */
 static bool sleeps(pid_t thread)
 {
 	char path[64], text[256] = "";

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * forks-in-handler COUNT THREADS: a signal handler forks COUNT times, wherever it finds the
- * main thread, which allocates and frees as THREADS more do. By turns the child ends at once,
- * becomes another program, or, where there are no other threads, returns from the handler and
- * goes on allocating. Prints how many children ended well; one that hangs is ended by its
- * alarm.
+ * forks-in-handler COUNT THREADS: a signal handler forks COUNT times, wherever it interrupts
+ * the main thread, which allocates and frees, as do THREADS more. In turn the child ends at
+ * once, executes another program or, if there are no other threads, returns from the handler
+ * and continues to allocate. Prints how many children ended normally; one that hangs is ended
+ * by its alarm.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -32,7 +32,7 @@ static void fire_after_us(long us)
 	setitimer(ITIMER_REAL, &once, NULL);
 }
 
-/* False: it is to return into what it interrupted. */
+/* Returns false if it is to return to the interrupted code. */
 static bool end_child(int turn)
 {
 	signal(SIGALRM, SIG_DFL);

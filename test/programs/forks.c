@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * forks COUNT: forks COUNT times while other threads allocate and free. Every
- * child allocates, checks what it got and what it had, and exits. Prints how many
- * did; a child that hangs is ended by its alarm.
+ * forks COUNT: forks COUNT times while other threads allocate and free. Each child allocates,
+ * checks its new and old blocks, and exits. Prints how many did; a child that hangs is ended by
+ * its alarm.
  */
 #include <limits.h>
 #include <pthread.h>
@@ -27,7 +27,7 @@ static size_t size_of(unsigned i)
 	return (size_t)16 << i % 17; /* to 1 MiB */
 }
 
-/* Many blocks of a size at once, each with its own place in it. */
+/* Many blocks of one size at once, each with different contents. */
 static void burst(size_t size)
 {
 	char **blocks[BURST];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * grow COUNT [SIZE [THEN]]: holds COUNT blocks of SIZE bytes, 1 MiB when not said, whose
- * memory it does not touch; frees the last one for one of THEN bytes.
+ * grow COUNT [SIZE [THEN]]: allocates COUNT blocks of SIZE bytes, by default 1 MiB, without
+ * touching them; then frees the last one and allocates THEN bytes.
  */
 #include <stdlib.h>
 

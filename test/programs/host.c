@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * host LIBRARY HOW: a C program, without libstdc++, that loads a C++ library for
- * itself alone and calls its attempt(HOW).
+ * host LIBRARY HOW: a C program, without libstdc++, that loads a C++ library with RTLD_LOCAL
+ * and calls its attempt(HOW).
  */
 #include <config.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * huge MIB STRIDE_KIB [THREADS]: threads, one where not said, hold MIB of blocks in sum,
- * from 1 to 8 MiB each, and write a word every STRIDE_KIB. Prints how many mappings the
- * process has, and how many MiB of those with blocks are transparent huge pages, and pages
- * of the system's pool. Ends with status 1 where a word is not what was written.
+ * huge MIB STRIDE_KIB [THREADS]: threads, by default one, allocate MIB in all, in blocks of 1
+ * to 8 MiB, and write a word every STRIDE_KIB. Prints how many mappings the process has, and
+ * how many MiB of those with blocks are transparent huge pages, and hugetlb pages. Exit status
+ * 1: a word is not what was written.
  */
 #include <pthread.h>
 #include <stdbool.h>

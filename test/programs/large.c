@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * large ROUNDS: threads allocate, resize and free large blocks, through malloc's family and
- * jemalloc's own, while the program forks. No byte that is told to belong to a block may
- * belong to another, and what was written must stay. Ends when it has made so many blocks;
- * prints how many children went wrong. Exit status 1: what is wrong is on standard error.
+ * large ROUNDS: threads allocate, resize and free large blocks, through the malloc family and
+ * jemalloc's own functions, while the program forks. Blocks must not overlap, and contents must
+ * stay. Ends after so many blocks; prints how many children failed. Exit status 1: the error is
+ * on standard error.
  */
 #include <malloc.h>
 #include <pthread.h>

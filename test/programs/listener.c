@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Stands in for UCX's memory hooks: by the name of its file (libucm…) and by the function, the
- * library takes it for them. What is told goes to whoever has left a function here.
+ * A stand-in for UCX's memory hooks: the library recognises it by its file name (libucm…) and
+ * its function. Notifications go to the function that a program has registered here.
  */
 #include <stdatomic.h>
 #include <stddef.h>

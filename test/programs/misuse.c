@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * misuse KIND: gives the heap a pointer it should not be given, and says on standard output
- * which. "misuse legal" only does what is odd and right. Built with -fno-builtin.
+ * misuse KIND: passes the heap an invalid pointer, and prints it on standard output. "misuse
+ * legal" does only what is unusual and correct. Built with -fno-builtin.
  */
 #include <config.h>
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two ranks exchange arrays of ten sizes from 1 to 12 MiB, in turn larger and smaller: in
- * each round both allocate two to send and two to receive, fill them, exchange them at
- * once, look at every word, and free them in an order that differs from round to round.
- * One of them is kept for the next round, and looked at again before it goes. After ten
- * rounds all that is allocated and freed repeats.
+ * Two ranks exchange arrays of ten sizes from 1 to 12 MiB, alternately larger and smaller: in
+ * each round both allocate two to send and two to receive, fill them, exchange them
+ * concurrently, check every word, and free them in an order that differs from round to round.
+ * One of them is kept for the next round, and checked again before it is freed. After ten
+ * rounds all allocations and frees repeat.
  *
  *     mpi-arrays ROUNDS
  *
- * Prints "rounds N wrong W resident KIB": the most that either rank had resident.
+ * Prints "rounds N wrong W resident KIB": the larger peak of resident memory of the two ranks.
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ static size_t sizes[SIZES]; /* in words */
 static struct array kept;
 static int rank;
 
-/* Every magnitude as likely as any other; odd, so that they are no size class. */
+/* Logarithmically distributed; odd, so that they are no size classes. */
 static void draw_sizes(void)
 {
 	uint64_t state = 7;

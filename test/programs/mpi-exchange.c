@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two ranks send each other large messages, one a round, in turn; each buffer is
- * allocated for its message and freed after it, and every word that arrives is
- * looked at.
+ * Two ranks send each other large messages in turn, one in each round; each buffer is allocated
+ * for its message and freed after it, and every word that arrives is checked.
  *
  *     mpi-exchange ROUNDS [MOST_BYTES]
  */
@@ -11,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Four sizes from 1 MiB to 16 MiB, in turn; odd, so that they are no size class. */
+/* Four sizes from 1 MiB to 16 MiB, in turn; odd, so that they are no size classes. */
 static const size_t words[] = {131 * 1000, 2096 * 1000, 290 * 1000, 733 * 1000};
 
 static uint64_t word(unsigned round, size_t i)

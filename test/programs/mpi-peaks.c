@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Ranks whose peaks are known: in three waves rank r comes to hold (r + 1) * MIB MiB in
- * hold_peak(), drops it, and passes messages around the ring of ranks; every word that
- * arrives is looked at. Each rank prints its truth: what was live before it held most,
- * by the library's count (0 without it), and what it then asked for.
+ * Ranks whose peaks are known: in three waves rank r allocates (r + 1) * MIB MiB in
+ * hold_peak(), frees it, and passes messages around the ring of ranks; every word that arrives
+ * is checked. Each rank prints the true figures: what was live before its peak, by the
+ * library's count (0 without it), and what it then allocated.
  *
  *     mpi-peaks [MIB [wait]]
  *
- * With "wait" all say who they are after their peaks, and wait to be killed.
+ * With "wait" all ranks print their process after their peaks, and wait to be killed.
  */
 #include <mpi.h>
 #include <stdbool.h>
@@ -22,7 +22,7 @@
 #define MIB   ((size_t)1 << 20)
 #define WAVES 3
 
-/* Chained through their first words: nothing is allocated beside them. */
+/* A list through the blocks' first words: nothing else is allocated. */
 struct block {
 	struct block *next;
 };

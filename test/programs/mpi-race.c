@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How fast is an MPI library told that pages were replaced? In each round one side
- * replaces its buffer's pages by a system call that bypasses libc, writes them, and
- * the message goes through them at once. Every word that arrives is looked at.
+ * How fast does an MPI library learn that pages were replaced? In each round one side replaces
+ * its buffer's pages by a system call that bypasses libc and writes them, and the message is
+ * sent at once. Every word that arrives is checked.
  *
  *     mpi-race ROUNDS KIB SIDE
  *
@@ -35,7 +35,7 @@ static struct {
 static int rank;
 static uint64_t *buffer;
 
-/* The first message and madvise begin together; both are over when they meet again. */
+/* The first message and madvise begin together; both are over when the threads meet again. */
 static pthread_barrier_t meeting;
 static _Atomic uint64_t message_ns;
 

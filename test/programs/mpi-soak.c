@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Messages all the time between two ranks of eight threads each, through memory of
- * every kind whose pages are replaced in every way, at random, while the other threads
- * do the same: addresses wander from kind to kind and from thread to thread. Every
- * word that arrives is looked at.
+ * Continuous messages between two ranks of eight threads each, in memory of every kind whose
+ * pages are replaced in every way, at random, while the other threads do the same: addresses
+ * move between kinds and threads. Every word that arrives is checked.
  *
  *     mpi-soak SECONDS [SEED]
  */
@@ -21,7 +20,7 @@
 #define MOST_KIB  2048
 #define MOST_SAID 10
 
-/* A thread, and the one of the other rank with which it exchanges messages. */
+/* A thread, and its peer in the other rank. */
 struct lane {
 	pthread_t thread;
 	int number;

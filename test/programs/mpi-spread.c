@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two ranks, each with a large heap of equal blocks, send each other messages from
- * random blocks and receive them into random blocks, in both directions at once, so
- * that what the adapter sees is all over the heap. Every word that arrives is looked
- * at. No block is ever freed: only its registration can come and go.
+ * Two ranks, each with a large heap of equal blocks, send each other messages between random
+ * blocks, in both directions at once, so that the adapter accesses all of the heap. Every word
+ * that arrives is checked. No block is ever freed: only its registration can go.
  *
  *     mpi-spread ROUNDS [HEAP_MIB [BLOCK_KIB]]
  */
@@ -28,7 +27,7 @@ static uint64_t word(uint64_t seed, size_t i)
 	return (seed + 1) * 0x9e3779b97f4a7c15u + i;
 }
 
-/* All of it written, as a program's data would be. */
+/* Writes all of it, as a program's data would be. */
 static void make_heap(size_t heap_bytes)
 {
 	n_blocks = heap_bytes / (words * sizeof **blocks);

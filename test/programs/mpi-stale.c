@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Does a message still go through the pages a program sees, after it has replaced
- * them? Rank 0 sends from, or rank 1 receives into, a buffer; then the pages behind
- * its address are replaced in one of the ways of stale-ways.h and filled anew, and
- * the same goes over the same address again, where the MPI library may still hold a
- * registration of the old pages. Every word that arrives is looked at.
+ * Does a message still use the pages that a program sees, after it has replaced them? Rank 0
+ * sends from, or rank 1 receives into, a buffer; then the pages behind its address are replaced
+ * in one of the ways of stale-ways.h and filled again, and another message uses the same
+ * address, for which the MPI library may still have a registration of the old pages. Every word
+ * that arrives is checked.
  *
  *     mpi-stale list                prints "GROUP WAY" for each way
  *     mpi-stale [blind] [CASE…]     tries these cases, WAY:send or WAY:receive, or all
@@ -18,8 +18,8 @@
  *     hang     it took too long, which ends the job
  * Errors of the MPI library end the job too.
  *
- * "blind" tells UCX that somebody else reports what is unmapped, and nobody does: a
- * registration cache that notices nothing, whatever the program does.
+ * "blind" tells UCX that unmapped memory is reported to it, but nothing is: a registration
+ * cache without any invalidation.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -37,7 +37,7 @@
 static const char *const sides[] = {"send", "receive"}; /* by the rank concerned */
 static const char *const outcomes[] = {"right", "never", "error"};
 
-/* The buffer of the side that is not concerned: its pages never change. */
+/* The buffer of the other side: its pages never change. */
 static uint64_t steady[WORDS];
 static int rank;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Asks for memory, forks, and starts a thread, each of which may get none; then a child and a
- * thread ask as well. Prints who got some. Exit status 1: what malloc gave was not usable.
+ * Allocates, forks, and starts a thread, each of which may fail; then a child and a thread
+ * allocate as well. Prints which got memory. Exit status 1: memory from malloc was not usable.
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A program with a malloc of its own, as those have that link an allocator
- * statically. Prints "works".
+ * A program with its own malloc, like programs that link an allocator statically. Prints
+ * "works".
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ void *calloc(size_t n, size_t size)
 	return malloc(n * size);
 }
 
-/* What lies behind the old block is in the pool, too. */
+/* Memory behind the old block is in the pool, too. */
 void *realloc(void *old, size_t size)
 {
 	void *p = malloc(size);

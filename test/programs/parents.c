@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * parents HOW [SIGNAL]: has children, which end in many ways or execute /bin/true
- * without a preload, and exits with status 7 if they did.
+ * parents HOW [SIGNAL]: has children that end in many ways or execute /bin/true without a
+ * preload, and exits with status 7 if they did.
  */
 #include <config.h>
 
@@ -102,7 +102,7 @@ static void by_popen(void)
 	exit(pipe && fgetc(pipe) == 'x' && !pclose(pipe) ? 7 : 1);
 }
 
-/* It has not the thread that its parent has for this signal. */
+/* A child does not have its parent's thread for this signal. */
 static void by_signal(void)
 {
 	pid_t pid = fork();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * peaks WAY MIB: holds that much at its peak, in one of several ways, drops it, and goes
- * on with little. Prints how many bytes it had asked for at the peak; small blocks count
- * with what malloc gave.
+ * peaks WAY MIB: allocates that much at its peak, in one of several ways, frees it, and
+ * continues with little. Prints how many bytes it had allocated at the peak, small blocks with
+ * their usable size.
  */
 #include <malloc.h>
 #include <pthread.h>
@@ -24,7 +24,7 @@ static void *keep(void *p, size_t n)
 	return p;
 }
 
-/* A list through the blocks themselves: nothing else is held. */
+/* A list through the blocks themselves: nothing else is allocated. */
 NOINLINE static void *hold_blocks(size_t n, size_t size)
 {
 	void **last = NULL;

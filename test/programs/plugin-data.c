@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A shared library that is nothing but variables: pages of its file, and pages of zeroes.
+ * A shared library of variables only: pages of its file, and pages of zeroes.
  */
 #define SHOWN __attribute__((visibility("default"), aligned(4096)))
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * rdma-borders: blocks that lie where a heap that has grown step by step may have borders,
- * registered as one range each. Knows nothing of the library.
+ * rdma-borders: registers blocks as one range each, where a heap that has grown in steps may
+ * have borders. Does not use the library's API.
  *
  *     rdma-borders merge       24 blocks are freed, one is made of nearly all of them; then
  *                              many ranges of that, held at a time
@@ -9,8 +9,8 @@
  *     rdma-borders realloc     one block that grows, and is registered anew each time
  *     rdma-borders any         sizes of every magnitude, freed out of order
  *
- * Wherever 2 MiB end in a range, the adapter sends and receives what is on both sides.
- * Prints "CASE ranges N refused N wrong N", and the most it had resident, in KiB.
+ * At each multiple of 2 MiB in a range, the adapter sends and receives what is on both sides.
+ * Prints "CASE ranges N refused N wrong N", and the peak of resident memory, in KiB.
  */
 #include "test/programs/rdma.h"
 
@@ -35,7 +35,7 @@ static void set_up(void)
 	need(page && (landing = ibv_reg_mr(rdma.pd, page, PAGE, RDMA_ACCESS)));
 }
 
-/* Whether these few bytes can be sent, and received into. */
+/* Whether these few bytes can be sent and received. */
 static bool moves(const struct ibv_mr *mr, char *at, size_t n_bytes)
 {
 	static uint64_t seed;

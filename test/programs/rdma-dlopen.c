@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A program that is not linked with libibverbs but finds its functions with dlvsym
- * in the library it has opened, as NCCL does: for these no preloaded function is
- * ever asked. Prints TAP.
+ * A program that is not linked with libibverbs but finds its functions with dlvsym() in the
+ * library it has opened, as NCCL does: the interposers are never called. Prints TAP.
  */
 #include <config.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Protection domains that come and go, in every order a program may choose. Nothing
- * in here knows of the library: all of it holds without, too. Prints TAP.
+ * Creates and destroys protection domains in every order a program may choose. Does not use the
+ * library's API, and passes without it. Prints TAP.
  *
  *     rdma-domains CASE
  */

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registrations that are given up when main() is over: by handlers of atexit(), by a
- * destructor of the program and, with test/programs/rdma-plugin.c, by that of a
- * library it is linked with or has opened. Each says how much has failed. Ends with
- * status 7.
+ * Registrations that are ended after main(): by atexit handlers, by a destructor of the program
+ * and, with test/programs/rdma-plugin.c, by that of a library it is linked with or has opened.
+ * Each prints how many failed. Ends with status 7.
  *
  *     rdma-exit [PLUGIN]      opens it; without, looks for one that is there
  */
@@ -17,7 +16,7 @@ static struct rdma rdma;
 static char *blocks[4];
 static struct ibv_mr *mrs[4];
 
-/* Gives up two, after they have moved data once more. */
+/* Deregisters two, after they have transferred data once more. */
 static void give_up(const char *where, int first)
 {
 	struct ibv_mr **two = &mrs[first];

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A process with registered memory has children, and all of them go on using their
- * heaps. A child ends through exit(), with all that is to be done there. Prints TAP.
+ * A process with registered memory has children, and all of them continue to use their heaps. A
+ * child ends through exit(), with its handlers. Prints TAP.
  *
  *     rdma-fork [init] [early] [apart]
  *
- * init: calls ibv_fork_init() first. early: has a child before anything else. apart:
- * the child leaves registered memory alone, as one must be able to do where it has
- * lost it.
+ * init: calls ibv_fork_init() first. early: has a child before anything else. apart: the child
+ * does not touch registered memory, which it may have lost.
  */
 #include "test/programs/rdma.h"
 #include "test/tap.h"

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * rdma-huge MIB: holds as much in blocks of several sizes, the first one registered
- * before the others are allocated, and has the adapter copy each. Prints TAP, and what
- * the system's pool of huge pages has left.
+ * rdma-huge MIB: allocates that much in blocks of several sizes, the first one registered
+ * before the others are allocated, and has the adapter copy each. Prints TAP, and how many
+ * hugetlb pages are left in the pool.
  *
  * rdma-huge replaced MIB: replaces the pages of a registered block behind malloc; the
  * adapter must read the new ones when it is registered again.
  *
- * rdma-huge time MIB: how long it takes to register a touched block.
+ * rdma-huge time MIB: measures how long registering a touched block takes.
  *
- * rdma-huge fork registered|plain: forks while the pool has no page left, as root, who
- * lowers it; the child reads a page that the parent has written in between. Prints
- * what has become of it.
+ * rdma-huge fork registered|plain: forks while the pool is empty, as root, who lowers it; the
+ * child reads a page that the parent has written in between. Prints the result.
  */
 #include "test/programs/rdma.h"
 #include "test/tap.h"
@@ -86,7 +85,7 @@ static void replace(size_t n_bytes)
 	ok(arrives(inside, 4 * MIB), "and the pages that the program has put in its place");
 }
 
-/* Milliseconds that the fastest of several registrations of all the region takes. */
+/* The shortest of several registrations of the whole region, in milliseconds. */
 static void time_registration(size_t n_bytes)
 {
 	char *p = malloc(n_bytes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The functions of pinalloc.h on a real device: what the keys are worth, and what
- * becomes of them. Prints TAP. Status 3 says that nobody answers the functions.
+ * The functions of pinalloc.h on a real device: whether the keys work, and for how long. Prints
+ * TAP. Exit status 3: the functions are absent.
  *
  *     rdma-lookup CASE [PATH]
  */

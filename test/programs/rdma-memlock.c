@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registrations where memory to be pinned is short. Knows nothing of the library:
- * what it can do without, it must be able to do with.
+ * Registrations under a limit on pinned memory. Does not use the library's API: it must be able
+ * to do the same with the library as without.
  *
  *     rdma-memlock sizes           one registration after another, each larger; says
  *                                  what became of each
@@ -29,7 +29,7 @@ static void set_up(void)
 	need((landing = ibv_reg_mr(rdma.pd, page, PAGE, RDMA_ACCESS)));
 }
 
-/* Whether a page of registered memory can be sent, and received into. */
+/* Whether a page of registered memory can be sent and received. */
 static bool moves(const struct ibv_mr *mr, char *page)
 {
 	static uint64_t seed;

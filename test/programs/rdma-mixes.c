@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A program that links to some verbs and finds others in libibverbs with dlsym: with
- * all mixes of the two it must work. Nothing in here knows of the preloaded library; all of
- * it holds without, too. Prints TAP.
+ * A program that links to some verbs and finds others in libibverbs with dlsym(): every mix of
+ * the two must work. Does not use the library's API, and passes without it. Prints TAP.
  *
  *     rdma-mixes local | default | deep    how libibverbs is opened, and looked in
  *     rdma-mixes old                       found are the verbs of the first ABI

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * rdma-nodes: on a machine of two memory nodes with a processor each, two threads on one
- * each make the heap grow. Says on which node the pages of their blocks are.
+ * rdma-nodes: on a machine with two memory nodes with a processor each, two threads, one on
+ * each node, make the heap grow. Prints on which nodes the pages of their blocks are.
  *
  *   first     each touches what it has allocated
  *   touched   each touches what the other has allocated, after a while
  *   halves    the same with the second half of it, and with the first half of its own
  *   crosswise each registers what the other has allocated, and nobody has touched
  *
- * Prints "CASE own OWN other OTHER": pages on the node of the thread that touched them, or
- * else allocated them, and elsewhere.
+ * Prints "CASE own OWN other OTHER": pages on the node of the thread that touched them or, if
+ * none did, allocated them, and elsewhere.
  */
 #define _GNU_SOURCE
 #include "test/programs/rdma.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * rdma-pieces: a block of 1 GiB of which 28 pieces of 8 MiB are used: each is filled,
- * registered, written to another one's place by the adapter and looked at, one after the
- * other. 224 MiB are touched, and asked to be registered, in all.
+ * rdma-pieces: a block of 1 GiB of which 28 pieces of 8 MiB are used: each in turn is filled,
+ * registered, written to another one's place by the adapter and checked. 224 MiB are touched
+ * and registered in all.
  *
  *     rdma-pieces [held]          held: none is deregistered before the end
  *
- * Knows nothing of the library. Prints "pieces N refused N wrong N".
+ * Does not use the library's API. Prints "pieces N refused N wrong N".
  */
 #include "test/programs/rdma.h"
 

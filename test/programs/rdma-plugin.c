@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A shared library that does RDMA for whoever loads it, a C program or an
- * interpreter, and gives everything up in its destructor: then, long after main(),
- * what it was given must still be there.
+ * A shared library that uses RDMA for the C program or interpreter that loads it, and
+ * deregisters everything in its destructor: all must still be valid then, long after main().
  */
 #include "test/programs/rdma.h"
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Pages of a malloc'ed block are replaced behind malloc, in every way Linux has,
- * through libc and by a system call that no library sees. A registration made
- * afterwards stands for the new pages. No two blocks share 2 MiB. Holds with the library and
- * without. Prints TAP.
+ * Replaces pages of a malloc'ed block behind malloc, in every way Linux has, through libc and
+ * by direct system calls. A registration made afterwards must use the new pages. No two blocks
+ * share 2 MiB. Passes with the library and without. Prints TAP.
  *
  *     rdma-replaced [ROUNDS]
  *     rdma-replaced forked    beside a child that keeps a copy of each descriptor
@@ -97,7 +96,10 @@ static bool arrives(char *p, const struct ibv_mr *mr)
 	       !rdma_wrong(landing, PIECE, seed);
 }
 
-/* Registered before, given up as a cache would that was told, replaced, and again. */
+/*
+ * Registered before, deregistered as by a cache that was notified, replaced, and registered
+ * again.
+ */
 static bool follows(void (*replace)(char *))
 {
 	char *block, *p;

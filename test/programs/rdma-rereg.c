@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ibv_rereg_mr() of an ibv_mr that the library made, which soft-RoCE itself does not
- * have. After every step the ibv_mr must say what was asked for and its keys must
- * move the data; a step that is refused must leave it as it was. Prints TAP.
+ * ibv_rereg_mr() of an ibv_mr that the library made, which soft-RoCE itself does not support.
+ * After every step the ibv_mr must have the requested values and its keys must transfer the
+ * data; a step that is refused must not change it. Prints TAP.
  */
 #include "test/programs/rdma.h"
 #include "test/tap.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * rdma-reserve: registers a small block, and then blocks of many sizes up to 200 MiB, one
- * after the other and several at a time; the adapter sends and receives parts of each.
+ * rdma-reserve: registers a small block, and then blocks of many sizes up to 200 MiB, one after
+ * the other and several at a time; the adapter sends and receives parts of each.
  *
  *     blocks N refused N wrong N
  *     pages N absent N                   when the blocks were new

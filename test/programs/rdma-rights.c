@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a peer can do with a key: what was asked for when the memory was registered, and nothing
- * else. But for "region" nothing in here knows of the library: all of it holds without, too,
- * "outside" with PINALLOC_ACCESS=local only. (What soft-RoCE itself cannot do is "rereg".)
+ * What a peer can do with a key: what was requested when the memory was registered, and nothing
+ * else. Except for "region" it does not use the library's API and passes without the library,
+ * "outside" with PINALLOC_ACCESS=local only. (soft-RoCE itself does not support "rereg".)
  * Prints TAP.
  *
  *     rdma-rights CASE

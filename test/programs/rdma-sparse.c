@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * rdma-sparse: a program with a protection domain in use that allocates more than it
- * touches. Knows nothing of the library: what it can do without, it must do with.
+ * rdma-sparse: a program with a protection domain in use that allocates more than it touches.
+ * Does not use the library's API: it must be able to do the same with the library as without.
  *
  *     rdma-sparse MIB [calloc] [scattered] [front] [reads] [register]
  *

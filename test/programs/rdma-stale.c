@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a message-passing library with a broken registration cache does: buffers
- * are registered when they are first seen and found again by address and length;
- * nobody tells the cache about free(). Every round allocates a buffer, sends its
- * contents to a landing place, receives others into it, and compares both.
+ * A message-passing library with a broken registration cache: buffers are registered when they
+ * are first seen and found again by address and length; the cache does not learn of free().
+ * Every round allocates a buffer, sends its contents to a landing zone, receives others into
+ * it, and compares both.
  *
  *     rdma-stale ROUNDS
  */

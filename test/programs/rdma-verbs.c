@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a program may expect of ibv_reg_mr() and its relatives. Nothing in here
- * knows of the library: but where it says so, all of it holds without, too. Prints
- * TAP.
+ * What a program may expect of ibv_reg_mr() and related verbs. Unless it says otherwise it does
+ * not use the library's API, and passes without the library. Prints TAP.
  *
  *     rdma-verbs CASE [COUNT]      COUNT: for many, 10000 otherwise
  */
@@ -273,7 +272,7 @@ static bool bustle(struct ibv_pd *pd, uint64_t *random)
 	return right;
 }
 
-/* What a program has copied out of an ibv_mr holds for as long as that is registered. */
+/* Copies of the contents of an ibv_mr are valid for as long as it is registered. */
 static void copies(void)
 {
 	struct ibv_mr *mrs[2], copied[2], keys_only[2];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registered heap between free pages, while other threads allocate, register and
- * free, and the kernel compacts memory again and again: it moves every page that it
- * may. Needs the right to ask for that.
+ * Registered heap memory between free pages, while other threads allocate, register and free,
+ * and the kernel is told to compact memory again and again, which moves every page that it may.
+ * Needs the privilege for that.
  *
  *     rdma-verify SECONDS [call] [leave] [busy]
  *
@@ -29,7 +29,10 @@ static char *blocks[BLOCKS];
 static struct ibv_mr *mrs[BLOCKS];
 static _Atomic bool over;
 
-/* Page by page in turns with a mapping that goes: half of the memory around is free. */
+/*
+ * Allocates page by page, alternating with a mapping that is then unmapped: half of the memory
+ * around is free.
+ */
 static void scatter(void)
 {
 	char *between = mmap(NULL, BLOCKS * BLOCK, PROT_READ | PROT_WRITE,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory that cannot be watched can be registered all the same, and is left alone: pages of a
- * file, System V shared memory, and what the program watches itself by userfaultfd(2). And how
- * many registrations can be watched. Prints TAP.
+ * Memory that cannot be watched can still be registered, and is not disturbed: pages of a file,
+ * System V shared memory, and what the program itself watches by userfaultfd(2). And how many
+ * registrations can be watched. Prints TAP.
  *
  *     rdma-watch-kinds LISTENER kinds     of each one registration
  *     rdma-watch-kinds LISTENER data      variables of the program alone

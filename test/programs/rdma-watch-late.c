@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A listener that waits for whoever replaces memory, and processes that end, while somebody is
- * being told. Prints TAP, but for the ends.
+ * A listener that waits for the thread that replaces memory, and processes that end during a
+ * notification. Prints TAP, except when it ends.
  *
  *     rdma-watch-late LISTENER lock       the listener wants a lock that the caller has
  *     rdma-watch-late LISTENER exit       exit() while somebody waits in munmap()

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A registration cache that hears of memory that goes by the library alone, as those of UCX do:
- * it registers more than it is asked for, what it hears it takes down and deals with later, and
- * what is in use when it goes is given up afterwards. Threads replace pages of their own in
- * every way, which lie between those of others, and send from them. Prints TAP.
+ * A registration cache that only learns of unmapped memory from the library, like UCX's: it
+ * registers more than requested, queues notifications for later, and deregisters what is in use
+ * afterwards. Threads replace their own pages in every way, interleaved with those of others,
+ * and send from them. Prints TAP.
  *
  *     rdma-watch-model LISTENER SECONDS
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a process does with its descriptors, its children and its libraries while memory of its
- * own is watched. Prints TAP.
+ * What a process does with its descriptors, its children and its libraries while its memory is
+ * watched. Prints TAP.
  *
  *     rdma-watch-process closed LISTENER          all descriptors closed
  *     rdma-watch-process children LISTENER        fork, vfork, posix_spawn, exec
@@ -39,7 +39,7 @@ static unsigned count_descriptors(void)
 	return n;
 }
 
-/* Whether what replaces registered pages is told of at once. */
+/* Whether replacing registered pages is notified at once. */
 static bool is_told(char *p)
 {
 	struct ibv_mr *mr = registered(pd, p, LENGTH);

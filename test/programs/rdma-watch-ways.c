@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of the program's own is registered and then replaced, in every way Linux has; whoever
- * keeps registrations has to hear of it before the call returns. Prints TAP.
+ * Registers the program's own memory and replaces it, in every way Linux has; registration
+ * caches must be notified before the call returns. Prints TAP.
  *
  *     rdma-watch-ways LISTENER ways      each way, and a kind of memory each
  *     rdma-watch-ways LISTENER quiet     what is not registered, or not any longer
@@ -328,7 +328,7 @@ static bool arrives(struct rdma *rdma, char *p, char *landing, uint64_t seed)
 	return right;
 }
 
-/* Memory of the program's own comes first, so there is no key of the heap yet. */
+/* The program's own memory comes first, so there are no keys to heap memory yet. */
 static void try_heap(void)
 {
 	char *landing = map_pages(LENGTH), *p = aligned_alloc(2 * MIB, 2 * MIB);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory windows of both types on a block of the heap. To be bound to, a memory
- * region needs a right of its own. (What happens without it is not tried: Linux
- * 6.1's soft-RoCE loses count of a queue pair then.) Prints TAP.
+ * Memory windows of both types on a block of the heap. Binding needs a right of its own on the
+ * memory region. (Doing so without it is not tested: Linux 6.1's soft-RoCE then miscounts
+ * references to a queue pair.) Prints TAP.
  */
 #include "test/programs/rdma.h"
 #include "test/tap.h"
@@ -13,7 +13,7 @@ static struct rdma rdma;
 static char *target, *source;
 static struct ibv_mr *source_mr;
 
-/* Whether the bind ends well and the window lets data in, with its own key. */
+/* Whether the bind succeeds and the window accepts data, with its own key. */
 static bool lets_in(uint32_t rkey)
 {
 	static uint64_t seed;
