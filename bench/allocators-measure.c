@@ -28,7 +28,7 @@ static double now_ms(void)
 	return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
 }
 
-/* The command is looked for in our own PATH. */
+/* The command is looked up in this process's PATH. */
 static int run(char **command, char **environment, struct rusage *usage)
 {
 	int status, error;

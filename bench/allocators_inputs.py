@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the real programs of bench/allocators work on: a file for each, about a second
-of work at scale 1. The same at every run, and nothing is taken from elsewhere."""
+"""Generates the inputs of the real programs in bench/allocators: a file for each, about a second
+of work at scale 1. They are the same in every run."""
 import os
 import random
 
@@ -25,8 +25,8 @@ kept = []
 end
 """
 
-# Strings of up to 40 characters that are soon dropped or kept: after the string stress of
-# SamSaffron's allocator_bench, with its numbers.
+# Strings of up to 40 characters, most of them short-lived: after the string stress test in
+# SamSaffron's allocator_bench, with its parameters.
 RUBY_STRESS = """\
 NUMBERS = Random.new(1)
 $kept = []
@@ -107,7 +107,7 @@ void all(node<{n}> &top) {{ top.add("a"); }}
 {uses}
 """
 
-# A gas of atoms that melts: neighbour lists are built anew again and again.
+# Molecular dynamics of a melting crystal: neighbour lists are rebuilt again and again.
 LAMMPS = """\
 units lj
 atom_style atomic

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What bench/allocators shows: tables with goals, a file of figures, a plot.
+"""The output of bench/allocators: tables with goals, a file of figures, a plot.
 
 Results are results[benchmark][contestant], a list of figures by name, one for each round.
-A ratio is the median of the rounds' own ratios: what disturbs a round disturbs all of it."""
+A ratio is the median of the rounds' own ratios: a disturbance affects a whole round."""
 import collections
 import statistics
 
@@ -12,7 +12,8 @@ SMALL_KIB = 64 << 10  # programs below are judged by the memory they take
 NOISE = 1.03
 GOALS = {STOCK: 0.80, "mimalloc": 0.95, "tcmalloc": 0.95}  # processor time, all programs
 START_GOAL = 1.2  # to glibc's
-# What is resident, to what is live or to what another has; to STOCK's in each row, 1 unless told.
+# Resident memory in relation to live memory, or to another contestant's; relative to STOCK in each
+# row, 1 unless given.
 PEAK_GOALS = {"phases-small-large": {"live": 1.2}, "phases-as-many": {"live": 1.15},
               "phases-bands": {"live": 2.0}, "sawtooth": {"live": 1.2, "glibc": 1.0},
               "growing": {"live": 1.4}, "grow": {"glibc": 1.05}, "grow-large": {"glibc": 1.05},
@@ -23,7 +24,7 @@ COLOURS = {"glibc": "#888888", STOCK: "#e69f00", "mimalloc": "#56b4e9", "tcmallo
            OURS: "#d62728"}
 MORE_COLOURS = ["#9467bd", "#000000", "#8c564b", "#e377c2"]
 
-# A line of the file; least and most are of single rounds.
+# A line of the file; least and most are from single rounds.
 Figure = collections.namedtuple("Figure", "part benchmark contestant figure value least most"
                                           " goal met")
 
@@ -324,7 +325,7 @@ def panel(names, title, rows, figure):
     for at, row in enumerate(reversed(rows)):
         figures = " ".join(f"{max(figure(row, name), 1e-3):.4f}" for name in names)
         data.append(f"{at} {row.name} {figures}")
-    # Ours comes last, on top of the others.
+    # Ours is drawn last, above the others.
     points = ", ".join(
         f"$data using {names.index(name) + 3}:1:ytic(2) with points lc '{colour(names, name)}'"
         f" pt {5 if name == OURS else 7} ps 0.9 title '{name}' noenhanced"

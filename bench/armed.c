@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two things in one: preloaded behind the library, it makes any program one that has registered
- * heap memory, as the first thing it does. And as a program it says what the thread that looks
- * for more of it costs:
+ * Two things in one. Preloaded after the library, it registers heap memory as the first thing a
+ * program does. As a program it measures the processor time of the thread that looks for memory
+ * to register:
  *
  *     armed SECONDS SPARSE_MIB    keeps all processors busy beside a heap of so much that is
  *                                 hardly touched; prints the thread's processor time
@@ -30,7 +30,7 @@ static void *be_busy(void *rounds)
 	return rounds;
 }
 
-/* A number in a file of a task; 0 if the task is another. */
+/* A number in a /proc file of a task; 0 if it is another task. */
 static double ms_of_task(const char *task)
 {
 	char path[300], name[32] = "";

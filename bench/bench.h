@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the programs of bench/registration share: figures, as the lines "name, unit,
- * value" that it collects; a heap of many blocks; and, under the library, what that
- * says about itself.
+ * Shared by the programs of bench/registration: collects figures as lines "name, unit, value";
+ * makes a heap of many blocks; and gets the library's statistics, if it is loaded.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -34,7 +33,7 @@ static inline int bench_compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Of values sorted by this; `part` 0.5 is the median. */
+/* A quantile of values, which this sorts; `part` 0.5 is the median. */
 static inline double bench_quantile(double *values, size_t n, double part)
 {
 	qsort(values, n, sizeof *values, bench_compare);

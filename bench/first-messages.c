@@ -34,7 +34,7 @@ static size_t wrong_words(const struct message *message, uint64_t seed)
 	return wrong;
 }
 
-/* Rank 0's time for half the way, in µs. */
+/* Rank 0's time for half the round trip, in µs. */
 static double round_trip(struct message *message, uint64_t seed)
 {
 	double began;

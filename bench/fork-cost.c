@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a child costs a process with a large heap, all of it touched.
+ * The cost of a child for a process with a large heap that is all resident.
  *
  *     fork-cost plain|pinned MIB fork|vfork|spawn
  *
- * With pinned the heap is registered: by the library, or where there is none by the
- * program itself. Prints how long the parent is away, what memory the machine has less
- * while the child lives, and what of the child's memory is its own.
+ * With pinned the heap is registered, by the library or, without it, by the program itself.
+ * Prints how long the parent is blocked, how much less memory the machine has while the child
+ * exists, and how much of the child's memory is not shared.
  */
 #include "bench/bench.h"
 
@@ -30,7 +30,7 @@ static void pin(void)
 		need(ibv_reg_mr(pd, heap.blocks[i], BLOCK, RDMA_ACCESS));
 }
 
-/* Lives until its standard input ends, as a program that vfork or spawn start. */
+/* Lives until its standard input ends; a program started by vfork or spawn. */
 static char *const stays[] = {"/bin/cat", NULL};
 
 static pid_t start(const char *how, const int ends[2])

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The look-ups everything else is compared with. In a file of their own: to be called. */
+/* The baseline look-ups. In a separate file, so that they are called, not inlined. */
 #include <config.h>
 
 #include "bench/lookup.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keys of random ranges in N blocks, each in a memory region of its own: they are never
- * touched, do not touch each other, and nothing is registered ahead (PINALLOC_REGISTER=lazy).
- * pinalloc_lookup() beside two bare loads and beside UCX's registration cache, all
- * asked for the same ranges in the same order.
+ * Keys of random ranges in N blocks, each with its own memory region: the blocks are not
+ * touched, not adjacent, and not registered ahead (PINALLOC_REGISTER=lazy). Compares
+ * pinalloc_lookup() with two bare loads and with UCX's registration cache, for the same ranges
+ * in the same order.
  *   usage: lookup-keys N ROUNDS           prints "THREADS WAY NAME NS" lines
  *          lookup-keys N count NAME CALLS only calls, for an instruction counter
  */
@@ -29,7 +29,7 @@ static char **blocks;
 static size_t n_blocks;
 static struct range ranges[N_RANGES];
 
-/* Whether a look-up begins when the one before has its keys. */
+/* Whether a look-up depends on the result of the one before. */
 static bool one_by_one;
 
 /* Zero; but the compiler must not know. */

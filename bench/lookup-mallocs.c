@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 
-/* noipa: the instruction counter is told this name. */
+/* noipa: the instruction counter finds the function by its name. */
 __attribute__((noipa)) static int count(size_t n_bytes, size_t pairs)
 {
 	while (pairs--) {

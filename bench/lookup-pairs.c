@@ -45,7 +45,7 @@ static uint64_t work_ucx(unsigned thread, size_t n)
 static struct contestant contestants[] = {{"pinalloc", work_pinalloc, 0}, {"ucx", work_ucx, 0}};
 #define N_CONTESTANTS (sizeof contestants / sizeof *contestants)
 
-/* Not by pinalloc_lookup(), after which the region would be held for ever. */
+/* Not with pinalloc_lookup(), which would make the region HELD. */
 static uint32_t lkey_of(const char *buffer)
 {
 	struct ibv_mr *mr;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Timing on a machine that others use, too. */
+/* Timing on a machine with other load. */
 #include <config.h>
 
 #include "bench/lookup.h"
@@ -16,7 +16,7 @@
 #define MOST_ROUNDS   1000
 #define MOST_TRIES    100
 
-/* What a thread saw of its part in a round. */
+/* A thread's result for its part of a round. */
 struct part {
 	double began, ended;
 	bool disturbed;

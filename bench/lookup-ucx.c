@@ -17,7 +17,7 @@ struct cached {
 static ucs_rcache_t *cache;
 static size_t registered;
 
-/* Neither keeps the MR nor looks up: the region shall be as if nobody had asked. */
+/* Does not keep the MR: the region must be as if never used. */
 static ucs_status_t mem_reg(void *context, ucs_rcache_t *rcache, void *arg,
 			    ucs_rcache_region_t *region, uint16_t flags)
 {

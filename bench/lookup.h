@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the programs of bench/lookup share: contestants, rounds that are timed,
- * and the two things pinalloc is compared with.
+ * Shared by the programs of bench/lookup: the contestants, timed rounds, and the two things
+ * pinalloc is compared with.
  */
 #ifndef LOOKUP_H
 #define LOOKUP_H
@@ -21,7 +21,7 @@ struct contestant {
 	double ns; /* an operation in one thread, set by rounds_time() */
 };
 
-/* Processors this process may use. */
+/* Number of processors this process may use. */
 unsigned rounds_processors(void);
 
 /*

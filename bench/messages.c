@@ -73,7 +73,7 @@ static const struct pattern {
 		{"put", put},
 		{"get", get}};
 
-/* By whom, and which: what arrives is known. */
+/* The sender and the message number, so that the receiver knows what to expect. */
 static uint64_t mark(int rank, int iteration)
 {
 	return ((uint64_t)rank + 1) << 32 | (uint32_t)iteration;

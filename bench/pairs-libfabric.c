@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registration in a domain of libfabric's verbs provider. Its cache is in front of it
- * if there is a monitor of memory (FI_MR_CACHE_MONITOR).
+ * Registration in a domain of libfabric's verbs provider, through its cache if there is a
+ * memory monitor (FI_MR_CACHE_MONITOR).
  */
 #include "bench/bench.h"
 #include "bench/pairs.h"

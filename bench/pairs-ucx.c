@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registration in the memory domain of UCX's ib transports, the one that UCP calls
- * for every buffer it sends without copying. With UCX_IB_REG_METHODS=rcache its
- * registration cache is in front of it.
+ * Registration in the memory domain of UCX's ib transports, which UCP uses for every buffer it
+ * sends without copying. With UCX_IB_REG_METHODS=rcache it goes through the registration cache.
  */
 #include "bench/bench.h"
 #include "bench/pairs.h"

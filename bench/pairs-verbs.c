@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Registration with verbs, and what the library makes of it. */
+/* Registration with verbs, which the library may serve. */
 #include "bench/bench.h"
 #include "bench/pairs.h"
 

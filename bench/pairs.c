@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registers heap buffers of several sizes and gives them up again, all of them
- * touched and kept, in the way pairs-*.c is about.
+ * Registers and deregisters heap buffers of several sizes, all resident and kept, in the way
+ * that pairs-*.c implements.
  *
  *     pairs-WAY time      prints the time of one pair for each size
  *     pairs-WAY count N   N pairs for each size after a first one, between two marks
@@ -43,7 +43,7 @@ static double seconds(size_t i, unsigned n)
 	return rdma_now() - began;
 }
 
-/* Many pairs a reading where one takes hardly longer than reading the clock. */
+/* Many pairs for each reading of the clock if one takes hardly longer than that. */
 static double microseconds(size_t i)
 {
 	double times[BATCHES];

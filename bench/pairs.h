@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What pairs.c measures: one way to register memory and give it up again. */
+/* What pairs.c measures: one way to register and deregister memory. */
 #ifndef PAIRS_H
 #define PAIRS_H
 

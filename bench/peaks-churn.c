@@ -15,7 +15,7 @@
 
 static size_t least, span, steps;
 
-/* A generator of our own: the same numbers everywhere. */
+/* An own generator, for the same numbers on all machines. */
 static uint32_t next(uint64_t *state)
 {
 	*state = *state * 6364136223846793005 + 1442695040888963407;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What it takes to register much memory.
+ * The cost of registering much memory.
  *
  *     preregister one MIB STATE      one ibv_reg_mr of all of it
  *     preregister pieces MIB STATE   the same in pieces of 64 MiB
@@ -34,7 +34,7 @@ static void say(double registering, double passed, size_t n_bytes)
 		       (double)n_bytes);
 }
 
-/* What in_pieces() registers, and how long it took. */
+/* The memory that in_pieces() registers, and how long it took. */
 struct job {
 	struct ibv_pd *pd;
 	char *memory;

@@ -46,7 +46,7 @@ static void say(size_t gib, const char *name, double value)
 	printf("%zu %s %.3f\n", gib, name, value);
 }
 
-/* A step of this thread's: the heap has grown, and the block is above all others. */
+/* A growth step by this thread: the heap has grown, and the block is above all others. */
 static void add_block(void)
 {
 	uint64_t mapped = bench_stats().mapped;

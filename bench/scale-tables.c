@@ -35,7 +35,7 @@ static void say(const char *what, double value)
 	printf("%s %.3f\n", what, value);
 }
 
-/* Per step, of the processor and of memory. */
+/* Processor time and memory for each step. */
 static void phase(const char *what, void (*run)(void))
 {
 	double before = bench_kib("/proc/self/status", "VmRSS:"), ns = bench_processor_ns();

@@ -20,7 +20,7 @@
 static pthread_barrier_t all_hold, seen;
 static size_t keep;
 
-/* Of sizes from 32 bytes to 2 KiB, EACH bytes together; a list through the blocks. */
+/* Sizes from 32 bytes to 2 KiB, EACH bytes together; the list runs through the blocks. */
 static void **fill(void)
 {
 	static const size_t sizes[SIZES] = {32, 48, 96, 160, 320, 640, 1024, 2048};

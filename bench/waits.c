@@ -26,7 +26,7 @@ struct waits {
 	double longest, first[KEPT];
 };
 
-/* Not of the heap: it must not grow by them. */
+/* Not from the heap, which must not grow by them. */
 static struct waits during, after, during_malloc;
 static struct heap heap;
 static struct ibv_pd *pd;

@@ -33,7 +33,7 @@ static void send_one(size_t n_bytes, int to, int fill)
 	munmap(p, n_bytes);
 }
 
-/* All bytes are the same: the first is right, and each is as the one before. */
+/* All bytes are the same: the first is right, and each equals the one before. */
 static void receive_one(size_t n_bytes, int from, int fill)
 {
 	char *p = map(n_bytes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What it costs that memory which is not heap is watched while it is registered, in
- * mappings of the program's own, of small pages unless it says otherwise.
+ * The cost of watching memory that is not heap while it is registered, in mappings of the
+ * program's own, of small pages unless it says otherwise.
  *
  *     watch unmap KIB registered|never N   munmap() of touched memory
  *     watch pairs KIB N                    registration and deregistration of the same, and
@@ -43,7 +43,9 @@ static struct ibv_mr *registered(void *p, size_t n_bytes)
 	return mr;
 }
 
-/* Heap memory, after which the library has started all it has; its threads come to rest. */
+/*
+ * Registers heap memory, which makes the library start its threads; waits until they are idle.
+ */
 static void begin(void)
 {
 	char *p = malloc(64 * KIB);
