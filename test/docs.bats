@@ -108,7 +108,7 @@ located() {
 	if [ -e "$1/$2" ]; then echo "$1/$2"; else echo "$2"; fi
 }
 
-# defines NAME FILE…: whether these files hold the body of a function of this name, or a macro.
+# defines NAME FILE…: whether these files contain the body of a function of this name, or a macro.
 defines() {
 	local name=$1
 	shift
@@ -174,7 +174,7 @@ paths() {
 	done
 }
 
-@test "every path that README, bench/RESULTS and test/HACKING name is there, or built" {
+@test "every path in README, bench/RESULTS and test/HACKING exists or is built" {
 	local document path n=0
 	for document in README bench/RESULTS test/HACKING; do
 		while read -r path; do

@@ -67,8 +67,8 @@ within() {
 	done
 }
 
-# meanwhile NAME COMMAND…: in the background, in a directory of its own; what it said and its status
-# are left beside that.
+# meanwhile NAME COMMAND…: runs it in the background, in a directory of its own; its output and status
+# go beside that.
 meanwhile() (
 	mkdir -p "$BATS_FILE_TMPDIR/$1/here"
 	cd "$BATS_FILE_TMPDIR/$1/here"
@@ -80,7 +80,7 @@ meanwhile() (
 	} 3>&- &
 )
 
-# came_of NAME STATUS: it has ended with it, and this is its directory.
+# came_of NAME STATUS: the command has ended with this status; changes to its directory.
 came_of() {
 	cd "$BATS_FILE_TMPDIR/$1/here"
 	within 60 test -s ../status
@@ -88,7 +88,7 @@ came_of() {
 	[ "$(< ../status)" -eq "$2" ]
 }
 
-# ended_by STATUS: the program that was begun ended with it.
+# ended_by STATUS: the program started by begin ended with this status.
 ended_by() {
 	local status=0
 	wait "$pid" || status=$?
@@ -301,13 +301,13 @@ print(subprocess.run(sys.argv[1:], stderr=writer).returncode)' "$@"
 	[ -p pipe ]
 }
 
-# nobody_reads COMMAND…: with a report that goes to a pipe.
+# nobody_reads COMMAND…: with a report that goes to a pipe nobody reads.
 nobody_reads() {
 	mkfifo pipe
 	timeout 60 env LD_PRELOAD="$library" PINALLOC_REPORT=pipe "$@"
 }
 
-@test "nor from exiting, be it one or what has started another" {
+@test "nor from exiting, whether one process writes to it or also its parent" {
 	local name
 	for name in unread-exit unread-nice unread-timeout; do
 		came_of $name 7
@@ -344,7 +344,7 @@ with_reader() {
 	END
 }
 
-@test "a reader that is slow has the whole report" {
+@test "a slow reader gets the whole report" {
 	came_of slow-_exit 0
 	[ "$(stat -c %s ../read)" -gt 8192 ]
 	[ "$(figure ../read .program)" = python3 ]
@@ -352,8 +352,8 @@ with_reader() {
 	[ "$(figure ../read .program)" = python3 ]
 }
 
-# Of 10 ms each, for as long as nothing is read: not for each part of the report.
-@test "one that stops reading is waited for once" {
+# Waits of 10 ms as long as nothing is read, in total, not for each part of the report.
+@test "a reader that stops is waited for once, not for each part of the report" {
 	came_of stops-_exit 0
 	grep 'cannot be written to pipe: nobody reads it$' ../said
 	[ "$(grep -c 'poll(.* = 0 (Timeout)' ../polls)" -eq 100 ]

@@ -160,7 +160,7 @@ declared() {
 		$0 ~ "^struct" name " [{]" { print }' "${@:2}"
 }
 
-@test "one door leads to what is private in jemalloc" {
+@test "private names of jemalloc are declared in one header" {
 	local example=$'void *je_x(int a,\n\tint b);\nint __wrap_je_x(void);\nextern bool je_x;\nstruct je_x {'
 	[ "$(declared je_ <<< "$example" | wc -l)" -eq 4 ]
 	run -0 declared je_ $(but allocator/jemalloc.h allocator/jemalloc-layout.h)
@@ -175,8 +175,8 @@ declared() {
 	run -1 grep -nE '\bje_' <(grep -vE '"je_(arena_emap_global|tsd_tls)"' "$top_srcdir/configure.ac")
 }
 
-# What the library uses without a declaration there, configure would not have looked for.
-@test "the door names all that the library has of jemalloc's, and nothing else" {
+# configure looks only for the names that are declared there.
+@test "jemalloc.h declares every private name of jemalloc that the library uses, and no other" {
 	local door=$BATS_TEST_TMPDIR/door
 	sed -n 's/^PIN_[A-Z]*([^,]*, *\([a-z0-9_]*\).*/\1/p' "$top_srcdir/allocator/jemalloc.h" |
 		sort > "$door"
@@ -189,8 +189,8 @@ declared() {
 	[ "$status" -eq 0 ]
 }
 
-# A call that the linker is not told of would go past that file, silently.
-@test "the linker is told of the calls of jemalloc's that come by here, and of no others" {
+# A call that is not wrapped would silently reach jemalloc's own function.
+@test "the linker wraps exactly those jemalloc functions that allocator replaces" {
 	run diff \
 		<(nm "$top_builddir"/allocator/.libs/*.o | sed -n 's/.* T __wrap_//p' | sort) \
 		<(sed -n 's/^JEMALLOC_WRAPS = //p' "$top_builddir/Makefile" | tr ' ' '\n' |

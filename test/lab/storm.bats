@@ -1,9 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: what the adapter moves is right, whatever else goes on: allocation at full speed in
-# other threads, memory that is compacted, swapped out and reclaimed, devices, protection domains
-# and children that come and go, peers that are killed. And in the end nothing is left over.
-# That takes a minute and a half, with what goes before it; STORM_SECONDS=600 makes it last for ten.
+# The promise: transfers are right, whatever else happens: threads that allocate at full speed,
+# memory that is compacted, swapped out and reclaimed, devices, protection domains and children that
+# are created and destroyed, peers that are killed. And at the end nothing is left. That takes a
+# minute and a half, with its preparation; STORM_SECONDS=600 makes it run for ten.
 
 setup_file() {
 	load ../helper
