@@ -172,7 +172,6 @@ static bool put_aside(struct pool *pool, struct je_extent *extent)
 		return false;
 	room = pool->aside.stacks[n].n_pages + n <= ASIDE_PAGES;
 	if (room) {
-		extent->bits &= ~JE_EXTENT_ZEROED;
 		extent->left = pool->aside.stacks[n].top;
 		pool->aside.stacks[n].top = extent;
 		pool->aside.stacks[n].n_pages += n;

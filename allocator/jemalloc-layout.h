@@ -2,8 +2,9 @@
 /*
  * jemalloc's structures, as far as they are read or written here: what jemalloc.h does not say
  * of the names. They follow jemalloc 5.3.0, include/jemalloc/internal: arena_stats.h,
- * cache_bin.h, edata.h, ehooks.h, emap.h, eset.h, mutex.h, pa.h, pac.h, prof_structs.h,
- * rtree.h, thread_event.h, tsd.h.
+ * cache_bin.h, edata.h, ehooks.h, emap.h, eset.h, pa.h, pac.h, prof_structs.h,
+ * rtree.h, thread_event.h, tsd.h. test/unit-jemalloc.c and test/unit-jemalloc-threads.c compare
+ * them with what jemalloc does.
  * does.
  */
 #ifndef PIN_JEMALLOC_LAYOUT_H
@@ -11,7 +12,6 @@
 
 #include "allocator/base.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 /* edata_t: a run of pages, be it a slab, a large block, or free. */
@@ -30,7 +30,6 @@ _Static_assert(sizeof(struct je_extent) == 128, "as in jemalloc");
 
 #define JE_EXTENT_ARENA	      UINT64_C(0xfff)
 #define JE_EXTENT_SLAB	      (UINT64_C(1) << 12)
-#define JE_EXTENT_ZEROED      (UINT64_C(1) << 15)
 #define JE_EXTENT_CLASS_SHIFT 20
 #define JE_EXTENT_CLASS	      UINT64_C(0xff)
 #define JE_EXTENT_HEAD	      (UINT64_C(1) << 44) /* of a piece that was mapped at once */
@@ -68,10 +67,10 @@ struct je_hooks {
 	const void *_Atomic functions;
 };
 
-/* te_ctx_t: a thread's bytes allocated or freed, and where the last event was. */
+/* te_ctx_t begins so: on which side an event of a thread is, and its bytes there. */
 struct je_te_ctx {
 	bool is_alloc;
-	uint64_t *current, *last_event, *next_event, *next_event_fast;
+	uint64_t *current;
 };
 
 /* cache_bin_t: blocks from `head` up to `empty`, the last one freed first. */
@@ -106,10 +105,7 @@ static inline unsigned je_cached(const struct je_cache_bin *bin)
 
 /* emap_t: the leaves, by address. */
 struct je_map {
-	void *base;
-	char lock_counters[64];
-	pthread_mutex_t lock;
-	bool is_locked;
+	char base_and_lock[120];
 	_Atomic uint64_t *_Atomic leaves[1 << (48 - JE_LEAF_SHIFT)];
 };
 
@@ -153,8 +149,7 @@ struct je_arena_stats {
 	size_t metadata, resident, metadata_huge, mapped;
 };
 struct je_shard_stats {
-	size_t n_spare_structs;
-	uint64_t purges[6];
+	size_t others[7];
 	size_t retained;
 };
 

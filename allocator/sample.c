@@ -168,17 +168,35 @@ static void give_stack(void **frames, unsigned *n, unsigned most)
 	pin_growth_defer();
 }
 
-void pin_sample_start(void)
+static bool has_profiler(void)
+{
+	bool has = false;
+	size_t size = sizeof has;
+
+	return !mallctl("config.prof", &has, &size, NULL, 0) && has;
+}
+
+static bool started(void)
 {
 	void (*hook)(void **, unsigned *, unsigned) = give_stack;
 	bool yes = true;
 
+	return !pin_table_init(&stacks, sizeof(struct stack), SLOTS) &&
+	       !pin_table_ensure(&stacks, SLOTS) &&
+	       !mallctl("experimental.hooks.prof_backtrace", NULL, NULL, &hook, sizeof hook) &&
+	       !mallctl("prof.active", NULL, NULL, &yes, sizeof yes);
+}
+
+void pin_sample_start(void)
+{
 	if (!pin_options.sample)
 		return;
-	on = !pin_table_init(&stacks, sizeof(struct stack), SLOTS) &&
-	     !pin_table_ensure(&stacks, SLOTS) &&
-	     !mallctl("experimental.hooks.prof_backtrace", NULL, NULL, &hook, sizeof hook) &&
-	     !mallctl("prof.active", NULL, NULL, &yes, sizeof yes);
+	if (!has_profiler()) {
+		pin_warn("PINALLOC_SAMPLE has no effect: this jemalloc was built without its "
+			 "profiler; build one with --enable-prof, and pinalloc with that");
+		return;
+	}
+	on = started();
 	if (!on)
 		pin_warn("PINALLOC_SAMPLE has no effect: there is no memory for the profiler; "
 			 "raise ulimit -v");
