@@ -19,50 +19,37 @@
 #include <jemalloc/jemalloc.h>
 #include <string.h>
 
+static void know_counters(const struct je_tsd *tsd)
+{
+	pin_live_know(&tsd->n_allocated, &tsd->n_freed);
+}
+
 /* Apart, so that what is called here costs the other events no saved registers. */
-static PIN_COLD void event_with_news(void *tsd, struct je_te_ctx *ctx)
+static PIN_COLD void event_with_news(struct je_tsd *tsd, void *context)
 {
 	pin_live_count_event();
 	/* For growth that was not settled where it happened: in realloc, or in a sample. */
 	pin_growth_settle_now();
-	__real_je_te_event_trigger(tsd, ctx);
+	__real_je_te_event_trigger(tsd, context);
 }
 
 /*
  * A thread has allocated, or freed, enough that somebody wants to look: every 64 KiB,
  * its thread cache. At the end of malloc, realloc or free.
  */
-void __wrap_je_te_event_trigger(void *tsd, struct je_te_ctx *ctx)
+void __wrap_je_te_event_trigger(struct je_tsd *tsd, void *context)
 {
-	enum pin_live_side side = ctx->is_alloc ? PIN_LIVE_ALLOCATED : PIN_LIVE_FREED;
-
-	if (PIN_LIKELY(pin_live_event_is_quiet(side, ctx->current) && !pin_growth_pending))
-		__real_je_te_event_trigger(tsd, ctx);
+	know_counters(tsd);
+	if (PIN_LIKELY(pin_live_event_is_quiet() && !pin_growth_pending))
+		__real_je_te_event_trigger(tsd, context);
 	else
-		event_with_news(tsd, ctx);
+		event_with_news(tsd, context);
 }
 
-/*
- * How many bytes on jemalloc's own record of a thread's peak (mallctl thread.peak.read)
- * is brought up to date. The first time with the first bytes, so that the thread's
- * counters are known when it ends, however little it allocated; then as often as what is
- * held is to be counted.
- */
-uint64_t __wrap_je_peak_alloc_new_event_wait(void *tsd)
+/* A thread ends, of which not even its counters may be known: it may only have freed. */
+void __wrap_je_tcache_cleanup(struct je_tsd *tsd)
 {
-	(void)tsd;
-	return pin_live_knows(PIN_LIVE_ALLOCATED) ? (uint64_t)PIN_LIVE_EVENT : 1;
-}
-
-uint64_t __wrap_je_peak_dalloc_new_event_wait(void *tsd)
-{
-	(void)tsd;
-	return pin_live_knows(PIN_LIVE_FREED) ? (uint64_t)PIN_LIVE_EVENT : 1;
-}
-
-/* A thread ends. */
-void __wrap_je_tcache_cleanup(void *tsd)
-{
+	know_counters(tsd);
 	pin_live_thread_ends();
 	__real_je_tcache_cleanup(tsd);
 }
@@ -112,6 +99,7 @@ bool __wrap_je_tsd_tcache_enabled_data_init(struct je_tsd *tsd)
 	pin_large_own = true;
 	failed = __real_je_tsd_tcache_enabled_data_init(tsd);
 	pin_large_own = false;
+	know_counters(tsd);
 	if (tsd->has_cache && PIN_UNLIKELY(!tsd->cache)) {
 		tsd->has_cache = false;
 		je_tsd_slow_update(tsd);

@@ -3,7 +3,7 @@
  * jemalloc's structures, as far as they are read or written here: what jemalloc.h does not say
  * of the names. They follow jemalloc 5.3.0, include/jemalloc/internal: arena_stats.h,
  * cache_bin.h, edata.h, ehooks.h, emap.h, eset.h, pa.h, pac.h, prof_structs.h,
- * rtree.h, thread_event.h, tsd.h. test/unit-jemalloc.c and test/unit-jemalloc-threads.c compare
+ * rtree.h, tsd.h. test/unit-jemalloc.c and test/unit-jemalloc-threads.c compare
  * them with what jemalloc does.
  * does.
  */
@@ -65,12 +65,6 @@ static inline size_t je_large_class(size_t n_bytes)
 struct je_hooks {
 	unsigned arena;
 	const void *_Atomic functions;
-};
-
-/* te_ctx_t begins so: on which side an event of a thread is, and its bytes there. */
-struct je_te_ctx {
-	bool is_alloc;
-	uint64_t *current;
 };
 
 /* cache_bin_t: blocks from `head` up to `empty`, the last one freed first. */

@@ -31,7 +31,7 @@ enum pin_live_side { PIN_LIVE_FREED, PIN_LIVE_ALLOCATED, PIN_LIVE_SIDES };
 
 /* Internal to the inline functions: the calling thread's. */
 struct pin_live_thread {
-	const uint64_t *counters[PIN_LIVE_SIDES]; /* in jemalloc; NULL until the first event */
+	const uint64_t *counters[PIN_LIVE_SIDES]; /* in jemalloc; NULL until they are known */
 	int64_t corrections;			  /* sum of pin_live_correct() */
 	int64_t withheld;
 	uint64_t withheld_at; /* as long as so much has been freed */
@@ -57,26 +57,31 @@ static inline int64_t pin_live_held(void)
 	       (int64_t)pin_live_count(PIN_LIVE_FREED);
 }
 
-/* Whether a side of the calling thread has had an event. */
-static inline bool pin_live_knows(enum pin_live_side side)
+/* Where jemalloc counts the calling thread's bytes. */
+static inline void pin_live_know(const uint64_t *allocated, const uint64_t *freed)
 {
-	return pin_live_thread.counters[side];
+	pin_live_thread.counters[PIN_LIVE_ALLOCATED] = allocated;
+	pin_live_thread.counters[PIN_LIVE_FREED] = freed;
+}
+
+/* Whether these are known. */
+static inline bool pin_live_knows(void)
+{
+	return pin_live_thread.counters[PIN_LIVE_ALLOCATED];
 }
 
 /* Counts what the calling thread has come to, after an event that is not quiet. */
 void pin_live_count_event(void);
 
 /*
- * An event of the calling thread, on the side of one of its counters. Returns whether that
- * is all there is to it, as it mostly is.
+ * An event of the calling thread. Returns whether that is all there is to it, as it mostly
+ * is.
  */
-static inline bool pin_live_event_is_quiet(enum pin_live_side side, const uint64_t *counter)
+static inline bool pin_live_event_is_quiet(void)
 {
-	struct pin_live_thread *thread = &pin_live_thread;
-	int64_t change;
+	const struct pin_live_thread *thread = &pin_live_thread;
+	int64_t change = pin_live_held() - thread->told;
 
-	thread->counters[side] = counter;
-	change = pin_live_held() - thread->told;
 	return change <= PIN_LIVE_UNTOLD && change >= -PIN_LIVE_UNTOLD &&
 	       !(thread->withheld | thread->moving);
 }

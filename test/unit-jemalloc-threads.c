@@ -176,7 +176,7 @@ static void counters(void)
 	   "and when so much is freed");
 	ok(pin_live_thread.counters[PIN_LIVE_ALLOCATED] == allocated &&
 		   pin_live_thread.counters[PIN_LIVE_FREED] == deallocated,
-	   "an event tells its side and its counter");
+	   "which are known since then");
 }
 
 static void without_cache(void)

@@ -19,22 +19,23 @@
 /* The counters of the only thread here. */
 static uint64_t allocated, freed;
 
-static void look(enum pin_live_side side, const uint64_t *counter)
+static void look(void)
 {
-	if (!pin_live_event_is_quiet(side, counter))
+	pin_live_know(&allocated, &freed);
+	if (!pin_live_event_is_quiet())
 		pin_live_count_event();
 }
 
 static void allocate(size_t n_bytes)
 {
 	allocated += n_bytes;
-	look(PIN_LIVE_ALLOCATED, &allocated);
+	look();
 }
 
 static void release(size_t n_bytes)
 {
 	freed += n_bytes;
-	look(PIN_LIVE_FREED, &freed);
+	look();
 }
 
 static void held(void)
