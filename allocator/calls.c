@@ -54,22 +54,6 @@ void __wrap_je_tcache_cleanup(struct je_tsd *tsd)
 	__real_je_tcache_cleanup(tsd);
 }
 
-/*
- * A thread that frees and has never allocated gets no cache from jemalloc (`minimal`): it
- * may be about to end. One that frees what others allocate would go without for ever. Nobody
- * frees so many in the last round of a thread's destructors, after which a cache would stay.
- */
-#define FREES_BEFORE_CACHE 4096
-
-void *__wrap_je_tsd_fetch_slow(void *tsd, bool minimal)
-{
-	static __thread unsigned n_frees __attribute__((tls_model("initial-exec")));
-
-	if (minimal && n_frees++ >= FREES_BEFORE_CACHE)
-		minimal = false;
-	return __real_je_tsd_fetch_slow(tsd, minimal);
-}
-
 static PIN_COLD void share_first_arena(struct je_tsd *tsd)
 {
 	void *first = atomic_load(&je_arenas[0]);

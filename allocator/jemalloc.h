@@ -38,7 +38,6 @@ struct je_shard; /* pa_shard_t */
 /* In calls.c: threads, the profiler, fork. */
 PIN_WRAPPED(void, je_te_event_trigger, struct je_tsd *tsd, void *context);
 PIN_WRAPPED(void, je_tcache_cleanup, struct je_tsd *tsd);
-PIN_WRAPPED(void *, je_tsd_fetch_slow, void *tsd, bool minimal);
 PIN_WRAPPED(bool, je_tsd_tcache_enabled_data_init, struct je_tsd *tsd);
 PIN_WRAPPED(void *, je_tcache_alloc_small_hard, void *tsd, void *arena, void *tcache, void *bin,
 	    unsigned index, bool *success);

@@ -155,6 +155,21 @@ static inline bool is_block_of(const struct je_extent *extent, const void *p)
 }
 
 /*
+ * A thread that frees and has never allocated gets no cache from jemalloc: it may be about to
+ * end. One that frees what others allocate would go without for ever. Nobody frees so many in
+ * the last round of a thread's destructors, after which a cache would stay.
+ */
+#define FREES_BEFORE_CACHE 4096
+
+static PIN_COLD void freed_without_cache(void)
+{
+	static __thread unsigned n_frees __attribute__((tls_model("initial-exec")));
+
+	if (++n_frees == FREES_BEFORE_CACHE)
+		je_free_default(je_malloc_default(1));
+}
+
+/*
  * The size class of a block in use. Of small ones, where the thread has a cache, no more is
  * read than to free them there: to their slabs blocks in caches are in use.
  */
@@ -172,6 +187,8 @@ static inline __attribute__((always_inline)) unsigned checked(const void *p,
 			return class;
 		end(function, p, frees);
 	}
+	if (PIN_UNLIKELY(!tsd->has_cache))
+		freed_without_cache();
 	extent = extent_on(page);
 	if (PIN_UNLIKELY(!extent || !is_block_of(extent, p)))
 		end(function, p, frees);
