@@ -27,8 +27,6 @@
 #include "allocator/span.h"
 #include "allocator/store.h"
 
-#include <string.h>
-
 /* More nodes share pools. */
 #define N_POOLS 16
 
@@ -152,15 +150,6 @@ static struct je_extent *issue(struct je_extent *extent, struct pool *pool, unsi
 		pin_span_note_use(atomic_load_explicit(&pool->store.span, memory_order_acquire),
 				  (uintptr_t)extent->addr + je_extent_size(extent));
 	return extent;
-}
-
-/*
- * jemalloc would have the kernel do it. What was never used is zero, and is not touched: the
- * first to do so decides the memory node, and much of it may never be.
- */
-void __wrap_je_ehooks_default_zero_impl(void *addr, size_t n_bytes)
-{
-	memset(addr, 0, pin_span_used(addr, n_bytes));
 }
 
 static bool put_aside(struct pool *pool, struct je_extent *extent)

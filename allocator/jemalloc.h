@@ -92,7 +92,6 @@ PIN_WRAPPED(struct je_extent *, je_extent_split_wrapper, void *tsdn, struct je_p
 	    bool holds_locks);
 PIN_WRAPPED(bool, je_extent_merge_wrapper, void *tsdn, struct je_pac *pac,
 	    struct je_hooks *hooks, struct je_extent *first, struct je_extent *second);
-PIN_WRAPPED(void, je_ehooks_default_zero_impl, void *addr, size_t n_bytes);
 PIN_WRAPPED(void, je_base_stats_get, void *tsdn, void *base, size_t *allocated,
 	    size_t *resident, size_t *mapped, size_t *metadata_huge);
 PIN_WRAPPED(void, je_pa_shard_stats_merge, void *tsdn, struct je_shard *shard,

@@ -29,6 +29,8 @@
 #include "allocator/span.h"
 #include "allocator/store.h"
 
+#include <string.h>
+
 /* enum thp_mode_t: default, always, never, not supported. */
 int je_opt_thp;
 int je_init_system_thp_mode;
@@ -73,6 +75,8 @@ bool je_pages_boot(void)
 		je_opt_narenas = (unsigned)pin_options.arena_max;
 	if (pin_options.perturb)
 		je_opt_junk_alloc = je_opt_junk_free = true;
+	/* With "always" jemalloc would zero by itself, and touch what is zero. */
+	je_opt_thp = 0;
 	pin_sample_prepare();
 	return !heap_range();
 }
@@ -150,12 +154,17 @@ bool je_pages_purge_lazy(void *addr, size_t size)
 	return false;
 }
 
-/* Refused: jemalloc then zeroes with memset where it needs zeroes. */
+/*
+ * Where jemalloc needs zeroes, it asks for them here. What was never used is zero, and is not
+ * touched: the first to do so decides the memory node, and much of it may never be. Of other
+ * memory than blocks: refused.
+ */
 bool je_pages_purge_forced(void *addr, size_t size)
 {
-	(void)addr;
-	(void)size;
-	return true;
+	if (!pin_span_find(addr, size))
+		return true;
+	memset(addr, 0, pin_span_used(addr, size));
+	return false;
 }
 
 bool je_pages_huge(void *addr, size_t size)
