@@ -49,15 +49,6 @@ struct pool {
 };
 
 PIN_WRITTEN_FIRST static struct pool pools[N_POOLS];
-static struct je_cache *retained[JE_EXTENT_ARENA + 1]; /* of each arena */
-
-bool __wrap_je_ecache_init(void *tsdn, struct je_cache *cache, int state, unsigned arena,
-			   bool delay_coalesce)
-{
-	if (state == JE_STATE_RETAINED)
-		retained[arena] = cache;
-	return __real_je_ecache_init(tsdn, cache, state, arena, delay_coalesce);
-}
 
 static PIN_COLD bool keeps_pool(const struct je_pac *pac)
 {
@@ -70,16 +61,22 @@ static PIN_COLD bool keeps_pool(const struct je_pac *pac)
 /* While a pool is opened; by two at once, one arena could come to keep two. */
 static struct pin_flag opening;
 
-static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_hooks *hooks)
+/* Which arena may keep a pool: one that keeps no other, and that jemalloc made by itself. */
+static PIN_COLD bool may_keep(const struct je_pac *pac, const struct je_hooks *hooks)
+{
+	return hooks->arena < je_narenas_auto && !keeps_pool(pac);
+}
+
+static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_hooks *hooks,
+			       struct je_cache *retained)
 {
 	if (!pin_flag_try(&opening))
 		return;
-	if (!pool->store.pac && hooks->arena < je_narenas_auto && !keeps_pool(pac)) {
+	if (!pool->store.pac && may_keep(pac, hooks)) {
 		pool->store.pac = pac;
 		pool->store.hooks.arena = hooks->arena;
 		atomic_store(&pool->store.hooks.functions, &je_ehooks_default_extent_hooks);
-		atomic_store_explicit(&pool->store.cache, retained[hooks->arena],
-				      memory_order_release);
+		atomic_store_explicit(&pool->store.cache, retained, memory_order_release);
 	}
 	pin_flag_drop(&opening);
 }
@@ -99,8 +96,13 @@ static struct pool *some_pool(void)
 	return pool;
 }
 
-/* The pool that has memory for a thread here; NULL if the arena keeps to itself. */
-static struct pool *pool_here(struct je_pac *pac, struct je_hooks *hooks)
+/*
+ * The pool that has memory for a thread here. Only where the heap may grow is the arena's cache
+ * of retained extents known, which a new pool is made of; NULL if it is first to be asked
+ * there, or if the arena keeps to itself.
+ */
+static struct pool *pool_here(struct je_pac *pac, struct je_hooks *hooks,
+			      struct je_cache *retained)
 {
 	struct pool *pool = &pools[pin_os_node() % N_POOLS];
 
@@ -109,7 +111,10 @@ static struct pool *pool_here(struct je_pac *pac, struct je_hooks *hooks)
 		return NULL;
 	if (PIN_LIKELY(is_open(pool)))
 		return pool;
-	open_pool(pool, pac, hooks);
+	if (!retained && may_keep(pac, hooks))
+		return NULL;
+	if (retained)
+		open_pool(pool, pac, hooks, retained);
 	return is_open(pool) ? pool : some_pool();
 }
 
@@ -263,17 +268,17 @@ struct je_extent *__wrap_je_ecache_alloc(void *tsdn, struct je_pac *pac, struct 
 					 size_t n_bytes, size_t alignment, bool zero,
 					 bool guarded)
 {
-	struct pool *pool = expand ? pool_of(expand) : pool_here(pac, hooks);
+	struct pool *pool = expand ? pool_of(expand) : pool_here(pac, hooks, NULL);
 	struct pin_need need = {expand, n_bytes, alignment, zero};
 	struct je_extent *extent = NULL;
 
+	if (PIN_UNLIKELY(pin_fit_end))
+		return issue(pin_store_alloc(tsdn, &taken_from->store, &need), taken_from,
+			     hooks->arena);
 	if (!pool)
 		return issue(__real_je_ecache_alloc(tsdn, pac, hooks, cache, expand, n_bytes,
 						    alignment, zero, guarded),
 			     NULL, hooks->arena);
-	if (PIN_UNLIKELY(pin_fit_end))
-		return issue(pin_store_alloc(tsdn, &taken_from->store, &need), taken_from,
-			     hooks->arena);
 	if (!expand && alignment <= PIN_PAGE && !zero)
 		extent = take_from_aside(pool, n_bytes / PIN_PAGE);
 	if (!extent)
@@ -288,7 +293,7 @@ struct je_extent *__wrap_je_ecache_alloc_grow(void *tsdn, struct je_pac *pac,
 					      struct je_extent *expand, size_t n_bytes,
 					      size_t alignment, bool zero, bool guarded)
 {
-	struct pool *pool = expand ? pool_of(expand) : pool_here(pac, hooks);
+	struct pool *pool = expand ? pool_of(expand) : pool_here(pac, hooks, cache);
 	struct pin_need need = {expand, n_bytes, alignment, zero};
 
 	if (!pool)

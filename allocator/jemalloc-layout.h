@@ -34,9 +34,6 @@ _Static_assert(sizeof(struct je_extent) == 128, "as in jemalloc");
 #define JE_EXTENT_CLASS	      UINT64_C(0xff)
 #define JE_EXTENT_HEAD	      (UINT64_C(1) << 44) /* of a piece that was mapped at once */
 
-/* extent_state_t. */
-#define JE_STATE_RETAINED 3
-
 /* SC_NSIZES, SC_NBINS. The class of an extent that is free is the former. */
 #define JE_CLASSES	 232
 #define JE_SMALL_CLASSES 36

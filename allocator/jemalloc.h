@@ -75,8 +75,6 @@ PIN_WRAPPED(void, je_pa_dalloc, void *tsdn, struct je_shard *shard, struct je_ex
 	    bool *deferred);
 
 /* In extents.c and store.c: free extents, and arenas' figures of them. */
-PIN_WRAPPED(bool, je_ecache_init, void *tsdn, struct je_cache *cache, int state, unsigned arena,
-	    bool delay_coalesce);
 PIN_WRAPPED(struct je_extent *, je_ecache_alloc, void *tsdn, struct je_pac *pac,
 	    struct je_hooks *hooks, struct je_cache *cache, struct je_extent *expand,
 	    size_t n_bytes, size_t alignment, bool zero, bool guarded);
