@@ -30,10 +30,10 @@ static void cells(void)
 {
 	ok(pin_choice_cell(SIZE_MAX, SIZE_MAX) == PIN_CELL, "without limits cells are large");
 	ok(pin_choice_cell(PIN_GIB, SIZE_MAX) == PIN_GIB / 8,
-	   "under a limit they are an eighth of it");
+	   "under a limit cells are an eighth of it");
 	ok(pin_choice_cell(PIN_GIB - 1, SIZE_MAX) == PIN_GIB / 16, "at most");
 	ok(pin_choice_cell(SIZE_MAX, 100 * PIN_MIB) == 64 * PIN_MIB,
-	   "and no larger than a memory region may be");
+	   "cells are no larger than a memory region may be");
 	ok(pin_choice_cell(0, 0) == PIN_GRANULE, "but a granule at least");
 }
 
@@ -106,7 +106,8 @@ static void ends_of_spans(void)
 	   "a tile does not go beyond its span");
 	tile.end = tile.start + PIECE;
 	tile = pin_choice_tile(other, tile, CELL);
-	ok(tile.start == all.start && tile.end == all.start + CELL, "nor a cell");
+	ok(tile.start == all.start && tile.end == all.start + CELL,
+	   "a cell does not go beyond its span");
 }
 
 static bool is_taken(void *arg, size_t granule)
@@ -123,18 +124,18 @@ static void around(void)
 	fake_touch((void *)at(5, 6).start, 6 * PIECE);
 	pin_granules_ensure(heap + LENGTH);
 	range = pin_choice_around(at(4, 1), tile, NULL, NULL);
-	ok(is(range, 4, 1), "what nobody has seen in memory is left");
+	ok(is(range, 4, 1), "memory not known to be resident is left out");
 	pin_granules_probe(at(0, 16));
 	range = pin_choice_around(at(4, 1), tile, NULL, NULL);
-	ok(is(range, 1, 7), "what is in memory is taken along, as far as the tile goes");
+	ok(is(range, 1, 7), "resident memory is included, within the tile");
 	range = pin_choice_around(at(4, 1), tile, is_taken, &taken);
-	ok(is(range, 1, 5), "unless it is taken");
+	ok(is(range, 1, 5), "up to a granule that is taken");
 	fake_kernel.keeps_memory = true;
 	pin_granules_mark_replaced(at(2, 1).start + 5, 1);
 	range = pin_choice_around(at(4, 1), tile, NULL, NULL);
-	ok(is(range, 3, 5), "or was replaced by the program");
+	ok(is(range, 3, 5), "or was replaced by the program (downwards)");
 	range = pin_choice_around(at(9, 1), at(8, 8), NULL, NULL);
-	ok(is(range, 8, 3), "and the same upwards");
+	ok(is(range, 8, 3), "or was replaced by the program (upwards)");
 }
 
 /* Half of granules 33 and 35 is in memory, and all of 40. */
@@ -148,20 +149,20 @@ static void across(void)
 	fake_touch((void *)at(40, 1).start, PIECE);
 	pin_choice_probe(at(37, 1), tile);
 	range = pin_choice_around(at(36, 1), tile, NULL, NULL);
-	ok(is(range, 36, 1), "what is in memory in part is not taken along for that");
+	ok(is(range, 36, 1), "partly resident granules are left out");
 	range = pin_choice_across(at(34, 1), tile, NULL, NULL);
-	ok(is(range, 33, 3), "but it is next to a request");
+	ok(is(range, 33, 3), "next to a request they are included");
 	range = pin_choice_across(at(38, 1), tile, NULL, NULL);
-	ok(is(range, 38, 3), "and what is behind a gap, as long as little lacks");
+	ok(is(range, 38, 3), "so is memory beyond a small gap");
 	range = pin_choice_across(at(42, 1), tile, NULL, NULL);
-	ok(is(range, 40, 3), "and the same downwards");
+	ok(is(range, 40, 3), "so is memory below a small gap");
 	range = pin_choice_across(at(44, 1), tile, NULL, NULL);
-	ok(is(range, 44, 1), "not more");
+	ok(is(range, 44, 1), "memory beyond a large gap is left out");
 	range = pin_choice_across(at(38, 1), tile, is_taken, &taken);
-	ok(is(range, 38, 2), "a gap before what is taken is closed");
+	ok(is(range, 38, 2), "a gap up to a granule that is taken is closed");
 	pin_granules_mark_replaced(at(39, 1).start, 1);
 	range = pin_choice_across(at(38, 1), tile, NULL, NULL);
-	ok(range.end == at(39, 1).start, "none in which the program has replaced pages");
+	ok(range.end == at(39, 1).start, "a gap with replaced pages is not closed");
 }
 
 /* How much of a tile that nobody has touched is looked at for one request. */
@@ -172,11 +173,11 @@ static void looks(void)
 
 	pin_choice_probe(at(300, 1), tile);
 	ok(fake_kernel.looked_at - before <= 32 * PIN_MIB,
-	   "where nothing is in memory little is looked at");
+	   "if nothing is resident, little is looked at");
 	fake_touch((void *)at(100, 1).start, 400 * PIECE);
 	pin_choice_probe(at(300, 1), tile);
 	ok(is(pin_choice_around(at(300, 1), tile, NULL, NULL), 100, 400),
-	   "and all that is, as far as it goes");
+	   "resident memory is looked at as far as it reaches");
 }
 
 static void beyond(void)
@@ -190,19 +191,20 @@ static void beyond(void)
 	tile = pin_range_of_span(last);
 	range = (struct pin_range){start + PIECE, start + 2 * PIECE};
 	ok(pin_choice_beyond(range, tile, last).end == range.end,
-	   "inside of what is used nothing is taken along");
+	   "within used memory a range is not extended");
 	range.end += 2 * PIECE;
 	range = pin_choice_beyond(range, tile, last);
 	ok(range.start == start + PIECE && range.end == start + 3 * PIECE + PIN_AHEAD,
-	   "at its end, a little of what nobody has used");
+	   "at its end a range is extended by a little unused memory");
 	tile.end = start + 5 * PIECE;
 	range.end = start + 4 * PIECE;
-	ok(pin_choice_beyond(range, tile, last).end == tile.end, "as far as the tile goes");
+	ok(pin_choice_beyond(range, tile, last).end == tile.end, "only within the tile");
 	range.end = start + 5 * PIECE;
 	tile.end = start + CELL;
 	pin_span_note_use(last, start + CELL);
 	range.end = start + CELL;
-	ok(pin_choice_beyond(range, tile, last).end == start + CELL, "and the span");
+	ok(pin_choice_beyond(range, tile, last).end == start + CELL,
+	   "and only within the span");
 }
 
 int main(void)

@@ -31,31 +31,36 @@ static void ranges(void)
 {
 	struct pin_range range = pin_range_of((void *)(heap + PIECE - 1), 2);
 
-	ok(range.start == heap && range.end == heap + 2 * PIECE, "two bytes may be in two");
+	ok(range.start == heap && range.end == heap + 2 * PIECE,
+	   "two bytes may be in two granules");
 	range = pin_range_of((void *)(heap + PIECE), PIECE);
-	ok(range.start == heap + PIECE && range.end == heap + 2 * PIECE, "a granule is in one");
+	ok(range.start == heap + PIECE && range.end == heap + 2 * PIECE,
+	   "a granule's bytes are in one granule");
 	ok(pin_range_has(at(0, 3), at(1, 2)) && !pin_range_has(at(1, 2), at(0, 2)),
-	   "a range has another or not");
+	   "pin_range_has compares ranges");
 	ok(pin_range_meets(at(0, 2), at(1, 2)) && !pin_range_meets(at(0, 2), at(2, 1)),
-	   "neighbours do not meet");
+	   "adjacent ranges do not overlap");
 	ok(pin_granule_start(pin_granule_of(heap + PIECE + 5)) == heap + PIECE,
-	   "each has a number");
+	   "granules are numbered");
 }
 
 static void unknown(void)
 {
 	ok(!pins(0) && !pin_granule_is_resident(0) && !pin_granule_is_replaced(0),
-	   "nothing is known before there is a table");
-	ok(!pin_granules_ensure(heap + PIECES * PIECE), "there is one");
+	   "without a table nothing is known");
+	ok(!pin_granules_ensure(heap + PIECES * PIECE), "the table can be allocated");
 }
 
 static void pinned(void)
 {
 	ok(pin_granules_pin(at(0, 4)) == 4 * PIECE, "the first memory region pins all of it");
-	ok(pin_granules_pin(at(2, 4)) == 2 * PIECE, "a second one what the first has not");
-	ok(pins(1) == 1 && pins(3) == 2 && pins(5) == 1 && !pins(6), "each is counted");
-	ok(pin_granules_unpin(at(0, 4)) == 2 * PIECE, "what both had stays");
-	ok(pin_granules_unpin(at(2, 4)) == 4 * PIECE && !pins(3), "and then goes");
+	ok(pin_granules_pin(at(2, 4)) == 2 * PIECE,
+	   "a second one pins only what the first does not");
+	ok(pins(1) == 1 && pins(3) == 2 && pins(5) == 1 && !pins(6),
+	   "the memory regions of each granule are counted");
+	ok(pin_granules_unpin(at(0, 4)) == 2 * PIECE, "memory that both pinned stays pinned");
+	ok(pin_granules_unpin(at(2, 4)) == 4 * PIECE && !pins(3),
+	   "without memory regions it is not pinned");
 }
 
 #define ROUNDS 20000
@@ -85,27 +90,27 @@ static void pinned_together(void)
 		pthread_join(threads[i], &result);
 		sum += (uintptr_t)result;
 	}
-	ok(!sum && !pins(7), "threads together count each once");
+	ok(!sum && !pins(7), "concurrent threads count each granule once");
 }
 
 static void resident(void)
 {
 	char *p = (char *)at(8, 1).start;
 
-	ok(!pin_granules_probe(at(0, PIECES)), "untouched, none is in memory");
+	ok(!pin_granules_probe(at(0, PIECES)), "untouched granules are not resident");
 	memset(p, 1, PIECE);
 	memset(p + 3 * PIECE, 1, (N_PAGES - N_PAGES / 21) * PIN_PAGE);
 	ok(!pin_granule_is_resident(pin_granule_of(heap + 8 * PIECE)),
-	   "before it is looked for nobody knows");
-	ok(pin_granules_probe(at(0, PIECES)) == 2, "two are, of which one nearly");
+	   "touched granules are not known to be resident before a look");
+	ok(pin_granules_probe(at(0, PIECES)) == 2, "two are resident, one of them nearly");
 	ok(pin_granule_is_resident(pin_granule_of(at(8, 1).start)) &&
 		   pin_granule_is_resident(pin_granule_of(at(11, 1).start)) &&
 		   !pin_granule_is_resident(pin_granule_of(at(9, 1).start)),
-	   "those that were touched");
-	ok(!pin_granules_probe(at(0, PIECES)), "they are new once");
+	   "they are the ones touched");
+	ok(!pin_granules_probe(at(0, PIECES)), "they are newly resident once");
 	pin_os_touch((void *)at(20, 1).start, 3 * PIECE);
-	ok(pin_granules_probe(at(19, 3)) == 2, "only what is asked about is looked for");
-	ok(pin_granules_probe(at(0, PIECES)) == 1, "the rest later");
+	ok(pin_granules_probe(at(19, 3)) == 2, "only the given range is looked at");
+	ok(pin_granules_probe(at(0, PIECES)) == 1, "the rest is found later");
 }
 
 /* With small pages, of which some are missing. */
@@ -114,9 +119,10 @@ static void holes(void)
 	char *p = (char *)at(24, 1).start;
 
 	memset(p, 1, (N_PAGES - N_PAGES / 21 - 1) * PIN_PAGE);
-	ok(!pin_granules_probe(at(24, 1)), "one that lacks more than a few pages is not there");
+	ok(!pin_granules_probe(at(24, 1)),
+	   "a granule that lacks more than a few pages is not resident");
 	p[PIECE - 1] = 1;
-	ok(pin_granules_probe(at(24, 1)) == 1, "until it has them");
+	ok(pin_granules_probe(at(24, 1)) == 1, "it is when it has them");
 }
 
 static void replaced(void)
@@ -126,18 +132,19 @@ static void replaced(void)
 
 	ok(!pin_granules_mark_replaced(heap - 100 * PIECE, PIECE) &&
 		   !pin_granules_mark_replaced(end, 5 * PIECE),
-	   "what is replaced elsewhere is none of the heap's");
-	ok(pin_granules_mark_replaced(at(1, 1).start + 7, 1) == PIECE, "a byte is a granule");
-	ok(!pin_granules_mark_replaced(at(1, 1).start, 100), "once");
+	   "replacements outside the heap mark nothing");
+	ok(pin_granules_mark_replaced(at(1, 1).start + 7, 1) == PIECE,
+	   "replacing a byte marks its granule");
+	ok(!pin_granules_mark_replaced(at(1, 1).start, 100), "marking again counts nothing");
 	ok(pin_granules_any_replaced(at(0, 2)) && !pin_granules_any_replaced(at(2, 9)) &&
 		   pin_granule_is_replaced(pin_granule_of(at(1, 1).start)),
-	   "which is known from then on");
+	   "the granule stays marked");
 	start = (uintptr_t)grow(&other, 4 * PIECE);
 	ok(pin_granules_mark_replaced(end - PIECE, start - end + 3 * PIECE) == 3 * PIECE,
-	   "of several spans, and what is between them, only what they have");
+	   "a range across several spans marks only their granules");
 	ok(pin_granule_is_replaced(pin_granule_of(start + PIECE)) &&
 		   !pin_granule_is_replaced(pin_granule_of(start + 2 * PIECE)),
-	   "in the other one, too");
+	   "granules of the other span are marked, too");
 }
 
 int main(void)

@@ -61,20 +61,21 @@ static void share_of_memory(void)
 	struct lines lines;
 	unsigned n;
 
-	ok(share_with(80 * PIECE, SIZE_MAX) == 60 * PIECE, "3/4 of the machine's memory");
-	ok(share_with(80 * PIECE, 40 * PIECE) == 30 * PIECE, "or of the cgroup's");
+	ok(share_with(80 * PIECE, SIZE_MAX) == 60 * PIECE,
+	   "the limit is 3/4 of the machine's memory");
+	ok(share_with(80 * PIECE, 40 * PIECE) == 30 * PIECE, "or 3/4 of the cgroup's limit");
 	fake_kernel.ram = 80 * PIECE;
 	fake_kernel.cgroup = 8 * PIECE;
 	pin_options.max_pinned = PIN_PINNED_AUTO;
 	lines = lines_begin();
 	n = served_at_once(pd);
 	lines_end(&lines);
-	ok(n == 6 && pin_pool.pinned <= 6 * PIECE, "so much is pinned, and no more: %u", n);
+	ok(n == 6 && pin_pool.pinned <= 6 * PIECE, "at most this much is pinned: %u", n);
 	ok(lines.n == 1 && strstr(lines.text, "12.0 MiB (3/4 of RAM or cgroup)") &&
 		   strstr(lines.text, "PINALLOC_MAX_PINNED sets another"),
-	   "one line says by what it is limited");
+	   "one line names the limit");
 	pin_options.max_pinned = SIZE_MAX;
-	ok(served_at_once(pd) == PIECES, "without a limit all is");
+	ok(served_at_once(pd) == PIECES, "without a limit everything is registered");
 	ok(!pin_domain_dealloc(pd) && !pin_pool.pinned && !pin_pool.registered,
 	   "nothing is left");
 }
@@ -95,7 +96,7 @@ static void counted_twice(void)
 	before = pin_pool_requests(PIN_UNPINNED);
 	pin_mr_deregister(reg(two, heap[4], 64, RIGHTS));
 	ok(pin_pool_requests(PIN_UNPINNED) == before + 1 && reaches(a) && reaches(b),
-	   "and no more of them");
+	   "more pages are not pinned");
 	pin_options.max_pinned = SIZE_MAX;
 	pin_mr_deregister(b);
 	pin_domain_dealloc(two);
@@ -106,11 +107,10 @@ static void counted_twice(void)
 	lines_end(&lines);
 	ok(pin_pool_requests(PIN_UNPINNED) == before + 2 && b && reaches(b),
 	   "the limit on locked memory counts each memory region");
-	ok(lines.n == 1 && strstr(lines.text, "7.0 MiB of ulimit -l"),
-	   "of which there is one line");
+	ok(lines.n == 1 && strstr(lines.text, "7.0 MiB of ulimit -l"), "one line says so");
 	c = reg(two, heap[0], 64, RIGHTS);
 	ok(pin_pool_requests(PIN_UNPINNED) == before + 2 && reaches(c),
-	   "where so much does not fit, less is tried all the same");
+	   "if a range does not fit, a smaller one is still tried");
 	pin_mr_deregister(a);
 	pin_mr_deregister(b);
 	pin_mr_deregister(c);
@@ -130,7 +130,7 @@ static void narrowed(void)
 	pin_options.max_pinned = PIECE;
 	mr = reg(pd, heap[9], 64, RIGHTS);
 	ok(reaches(mr) && pin_pool.pinned == PIECE,
-	   "where all around does not fit, what is asked for does");
+	   "if the surroundings do not fit, the requested range does");
 	pin_mr_deregister(mr);
 	pin_options.max_pinned = SIZE_MAX;
 	ok(!pin_domain_dealloc(pd) && !pin_pool.pinned && !pin_pool.registered,
@@ -148,28 +148,28 @@ static void locked_memory(void)
 	fake_verbs.limit = PIECE + PIN_MIB;
 	mr = reg(pd, b, 64, RIGHTS);
 	ok(mr && pin_pool.evicted == evicted + 1 && fake_verbs.live == 1,
-	   "an idle memory region gives way to one that is needed");
+	   "an idle memory region is evicted for one that is needed");
 	other = reg(pd, a, 64, RIGHTS);
 	ok(other && other->addr == a && pin_pool_requests(PIN_UNPINNED),
-	   "one in use does not: the request is handed on");
+	   "one in use is not evicted: the request goes to libibverbs");
 	pin_mr_deregister(other);
 	pin_mr_deregister(mr);
 	mr = reg(pd, &mr, 2 * PIN_MIB, RIGHTS);
-	ok(mr && fake_verbs.live == 1, "an idle one gives way to foreign memory");
+	ok(mr && fake_verbs.live == 1, "an idle one is evicted for memory that is not heap");
 	pin_mr_deregister(mr);
 	fake_verbs.limit = SIZE_MAX;
 	pin_options.max_pinned = PIECE - 1;
 	evicted = pin_pool.evicted;
 	mr = reg(pd, b, 64, RIGHTS);
 	ok(mr && mr->length == 64 && pin_pool.evicted == evicted,
-	   "for one that cannot fit nobody gives way");
+	   "nothing is evicted for a range that cannot fit");
 	pin_mr_deregister(mr);
 	pin_options.max_pinned = PIECE;
 	mr = reg(pd, a, 64, RIGHTS);
 	pin_mr_deregister(mr);
 	mr = reg(pd, b, 64, RIGHTS);
 	ok(mr && fake_verbs.live == 1 && pin_pool.pinned == PIECE,
-	   "PINALLOC_MAX_PINNED is kept by eviction");
+	   "eviction keeps PINALLOC_MAX_PINNED");
 	pin_options.max_pinned = SIZE_MAX;
 	pin_mr_deregister(mr);
 	ok(!pin_domain_dealloc(pd) && !pin_pool.pinned, "nothing is left");
@@ -186,8 +186,9 @@ static void shrinking_share(void)
 	pin_options.max_pinned = PIECE / 2;
 	fake_verbs.limit = 2 * PIECE + PIN_PAGE;
 	own = reg(pd, &own, 2 * PIN_PAGE, RIGHTS);
-	ok(own && reaches(own), "above its share an idle one gives way to foreign memory");
-	ok(reaches(used), "and one in use stays");
+	ok(own && reaches(own),
+	   "above the share an idle one is evicted for memory that is not heap");
+	ok(reaches(used), "one in use stays");
 	pin_options.max_pinned = SIZE_MAX;
 	fake_verbs.limit = SIZE_MAX;
 	pin_mr_deregister(own);
@@ -223,19 +224,19 @@ static void memory_regions(void)
 
 		fake_verbs.full_errno = errors[i];
 		ok(!refused_in_turn(pd) && pin_pool.evicted > evicted,
-		   "an adapter that is full (%s) takes another memory region for an idle one",
+		   "if the adapter is full (%s), an idle memory region is evicted",
 		   strerrorname_np(errors[i]));
 	}
 	mr = reg(pd, &mr, sizeof mr, RIGHTS);
-	ok(mr && reaches(mr), "and foreign memory");
+	ok(mr && reaches(mr), "so it is for memory that is not heap");
 	pin_mr_deregister(mr);
 	for (int i = 0; i < 4; i++)
 		held[i] = reg(pd, heap[i], 64, RIGHTS);
 	errno = 0;
 	mr = reg(pd, heap[4], 64, RIGHTS);
-	ok(!mr && errno == EOVERFLOW, "in use they stay, and the error is the adapter's");
+	ok(!mr && errno == EOVERFLOW, "those in use stay, and the error is the adapter's");
 	for (int i = 0; i < 4; i++) {
-		ok(reaches(held[i]), "number %d is as it was", i);
+		ok(reaches(held[i]), "number %d is unchanged", i);
 		pin_mr_deregister(held[i]);
 	}
 	fake_verbs.max_mr = INT_MAX;
@@ -253,12 +254,12 @@ static void large_requests(void)
 	pd = new_pd();
 	mr = reg(pd, heap[0], 64, RIGHTS);
 	ok(mr && reaches(mr) && mr->length == 64 && fake_verbs.tried == tried + 1,
-	   "what is too large for the adapter is left to libibverbs, in part");
+	   "a range too large for the adapter goes to libibverbs");
 	pin_mr_deregister(mr);
 	ok(!pin_domain_dealloc(pd), "nothing is left");
 	fake_verbs.max_mr_size = SIZE_MAX;
 	pd = new_pd();
-	ok(!refused_in_turn(pd), "another PD, perhaps of another device, asks anew");
+	ok(!refused_in_turn(pd), "another PD, perhaps of another device, tries again");
 	pin_domain_dealloc(pd);
 }
 
@@ -275,10 +276,11 @@ static void failures(void)
 		fake_verbs.fail_next = 1;
 		mr = reg(pd, heap[i], 64, RIGHTS);
 		ok(mr && reaches(mr) && mr->length == 64 && !fake_verbs.fail_next,
-		   "what fails with %s is left to libibverbs", strerrorname_np(errors[i]));
+		   "a registration that fails with %s goes to libibverbs",
+		   strerrorname_np(errors[i]));
 		pin_mr_deregister(mr);
 		again = reg(pd, heap[i], 64, RIGHTS);
-		ok(again && fake_verbs.registered >= PIECE, "and tried again");
+		ok(again && fake_verbs.registered >= PIECE, "it is tried again later");
 		pin_mr_deregister(again);
 	}
 	ok(!pin_domain_dealloc(pd), "nothing is left");
@@ -303,12 +305,13 @@ static void not_let_go(void)
 	table.dereg_mr = refuse;
 	pin_ibverbs_replace(&table);
 	ok(!pin_evict_one(0) && fake_verbs.live == 1 && pin_pool.registered == PIECE,
-	   "what cannot be deregistered counts");
+	   "a memory region that cannot be deregistered still counts");
 	pin_ibverbs_replace(before);
 	mr = reg(pd, heap[0], 64, RIGHTS);
-	ok(reaches(mr) && fake_verbs.made == made, "and serves as before");
+	ok(reaches(mr) && fake_verbs.made == made, "it still serves requests");
 	pin_mr_deregister(mr);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned, "until it can");
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned,
+	   "it goes when it can be deregistered");
 }
 
 /* Until something is released there is no point in trying again. */
@@ -327,7 +330,7 @@ static void failed_before(void)
 	wide = reg(pd, heap[0], 2 * PIECE, RIGHTS);
 	ok(reaches(again) && reaches(wide) && fake_verbs.tried == tried + 2 &&
 		   pin_pool_requests(PIN_UNPINNED) == before + 3,
-	   "what has failed is handed on at once, and so is more of it");
+	   "a range that failed goes to libibverbs at once, and so does a larger one");
 	pin_mr_deregister(wide);
 	pin_mr_deregister(again);
 	pin_mr_deregister(mr);
@@ -354,6 +357,6 @@ int main(void)
 	failed_before();
 	not_let_go();
 	narrowed();
-	ok(!fake_verbs.live && !fake_verbs.wrong, "the books balance");
+	ok(!fake_verbs.live && !fake_verbs.wrong, "nothing is left in the end");
 	return done_testing();
 }

@@ -86,7 +86,7 @@ static void asked_of_kernel(void)
 	policy = MPOL_BIND;
 	nodes_of_policy = 1;
 	ok(!__real_pin_os_prefer_node(3) && policy == MPOL_BIND && nodes_of_policy == 1,
-	   "one that numactl has given a policy keeps it");
+	   "a thread with a policy from numactl keeps it");
 	policy = MPOL_DEFAULT;
 }
 
@@ -141,8 +141,8 @@ static void asked_for(char *near, char *far)
 	one = reg(pd, far, 64, RIGHTS);
 	other = reg(pd, near, 64, RIGHTS);
 	ok(on_its_node == 2 && !elsewhere && !nowhere,
-	   "what is asked for: on the node of who made the heap grow");
-	ok(preferred == NONE, "afterwards the thread is as it was");
+	   "a request registers on the node of the thread that made the heap grow");
+	ok(preferred == NONE, "afterwards the thread has its previous policy");
 	pin_mr_deregister(one);
 	pin_mr_deregister(other);
 	pin_domain_dealloc(pd);
@@ -150,7 +150,7 @@ static void asked_for(char *near, char *far)
 	fake_verbs.fail_next = 1;
 	fake_verbs.fail_errno = EINVAL;
 	one = reg(pd, far, 64, RIGHTS);
-	ok(preferred == NONE, "also when the registration has failed");
+	ok(preferred == NONE, "so it has if the registration failed");
 	if (one)
 		pin_mr_deregister(one);
 	pin_domain_dealloc(pd);
@@ -165,7 +165,7 @@ static void policy_of_its_own(char *far)
 	has_own = true;
 	preferred = 5;
 	mr = reg(pd, far, 64, RIGHTS);
-	ok(elsewhere == 1 && preferred == 5, "a policy that the thread has stays");
+	ok(elsewhere == 1 && preferred == 5, "a thread's own policy stays");
 	preferred = NONE;
 	has_own = false;
 	pin_mr_deregister(mr);
@@ -186,7 +186,7 @@ static void ahead(char *near)
 	for (int i = 0; i < 5000 && fake_verbs.live < 2; i++)
 		usleep(1000);
 	ok(on_its_node == 2 && !elsewhere && !nowhere,
-	   "and so with all that is registered ahead, in another thread");
+	   "the registrar registers on that node, too");
 	pin_mr_deregister(mr);
 	pin_domain_dealloc(pd);
 }
@@ -201,11 +201,11 @@ int main(void)
 	far = span_on(3);
 	ok(pin_span_find(far, 1)->node == 3,
 	   "a span knows the node of the thread that made the heap grow");
-	ok(!looked, "before the first registration nobody looks for nodes");
+	ok(!looked, "before the first registration nodes are not looked for");
 	asked_for(near, far);
 	policy_of_its_own(far);
 	ahead(near);
-	ok(looked == 1, "it was looked for nodes once");
+	ok(looked == 1, "nodes were looked for once");
 	asked_of_kernel();
 	return done_testing();
 }

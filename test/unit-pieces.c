@@ -150,12 +150,13 @@ static void one(void)
 	uint64_t descriptors = 0;
 
 	ok(add(10, 5, &descriptors) && descriptors == 2,
-	   "a range is watched by the first of them");
-	ok(is_right() && pin_pieces_are_watched(at(10, 5)), "all of it");
+	   "a range is watched by the first descriptor");
+	ok(is_right() && pin_pieces_are_watched(at(10, 5)), "all of the range is watched");
 	ok(!pin_pieces_are_watched(at(9, 2)) && !pin_pieces_are_watched(at(14, 2)),
-	   "and no more");
+	   "nothing else is watched");
 	take_away(10, 5);
-	ok(is_right() && !count_pieces() && !count_spare(), "until it is given up");
+	ok(is_right() && !count_pieces() && !count_spare(),
+	   "it is watched until it is removed");
 }
 
 static void spread(void)
@@ -164,15 +165,15 @@ static void spread(void)
 
 	for (size_t i = 0; i < 8; i++)
 		add(i * 10, 5, &descriptors);
-	ok(descriptors == 0x1fe, "each of a few has a descriptor to itself");
+	ok(descriptors == 0x1fe, "a few ranges have a descriptor each");
 	for (size_t i = 0; i < 8; i++)
 		take_away(i * 10, 5);
 	most_descriptors = 4;
 	descriptors = 0;
 	for (size_t i = 0; i < 8; i++)
 		ok(add(i * 10, 5, &descriptors),
-		   "range %zu of more than there may be is watched", i);
-	ok(descriptors == 0xe && is_right(), "by those there are");
+		   "range %zu is watched when there are more than descriptors", i);
+	ok(descriptors == 0xe && is_right(), "they share the descriptors");
 	for (size_t i = 0; i < 8; i++)
 		take_away(i * 10, 5);
 	most_descriptors = PIN_UFFDS;
@@ -184,15 +185,16 @@ static void overlapping(void)
 	add(0, 100, NULL);
 	add(50, 100, NULL);
 	add(60, 10, NULL);
-	ok(is_right(), "ranges that overlap are watched");
+	ok(is_right(), "overlapping ranges are watched");
 	take_away(0, 100);
-	ok(is_right() && pin_pieces_are_watched(at(50, 50)), "as long as one has them");
+	ok(is_right() && pin_pieces_are_watched(at(50, 50)),
+	   "pages are watched as long as one range has them");
 	take_away(60, 10);
-	ok(is_right() && count_pieces() == 2, "pieces that could be one become one again");
+	ok(is_right() && count_pieces() == 2, "equal neighbours are joined");
 	take_away(50, 100);
-	ok(is_right() && !count_pieces(), "and none is left that somebody has");
+	ok(is_right() && !count_pieces(), "no pieces with users are left");
 	give_up_spare(0, PAGES);
-	ok(!count_spare(), "nor of the others, when they are given up");
+	ok(!count_spare(), "no spare pieces are left, once dropped");
 }
 
 static void of_files(void)
@@ -207,9 +209,9 @@ static void of_files(void)
 	calls = 0;
 	ok(!add(100, 100, NULL) && calls < 8, "a file is not tried page by page: %u calls",
 	   calls);
-	ok(is_right(), "nor watched");
+	ok(is_right(), "a file is not watched");
 	take_away(100, 100);
-	ok(is_right() && !count_pieces(), "and goes like others");
+	ok(is_right() && !count_pieces(), "it can be removed");
 	for (size_t i = 0; i < PAGES; i++)
 		pages[i].is_file = false;
 }
@@ -221,14 +223,14 @@ static void half_watched(void)
 	add(20, 4, NULL);
 	pages[4].watcher = pages[5].watcher = pages[0].watcher;
 	ok(add(4, 4, NULL) && pages[7].watcher == pages[0].watcher,
-	   "what is watched in part gets the same descriptor");
+	   "the rest of a partly watched range gets the same descriptor");
 	take_away(0, 4);
 	take_away(4, 4);
 	take_away(20, 4);
 	pages[30].watcher = 1000;
-	ok(!add(30, 1, NULL), "what another userfaultfd has cannot be watched");
+	ok(!add(30, 1, NULL), "memory that another userfaultfd watches cannot be watched");
 	take_away(30, 1);
-	ok(pages[30].watcher == 1000, "and is left to it");
+	ok(pages[30].watcher == 1000, "it stays with that one");
 	pages[30].watcher = 0;
 }
 
@@ -239,19 +241,19 @@ static void unmapped(void)
 		pages[i].watcher = 0;
 	pin_pieces_note_unmapped(1, at(2, 2));
 	ok(!pin_pieces_are_watched(at(0, 8)) && pin_pieces_are_watched(at(4, 4)),
-	   "what the program has unmapped is not watched");
+	   "unmapped memory is not watched");
 	pages[2].watcher = 1000;
 	take_away(0, 8);
-	ok(pages[2].watcher == 1000, "whoever watches there now goes on");
+	ok(pages[2].watcher == 1000, "another watch there is not disturbed");
 	pages[2].watcher = 0;
-	ok(is_right(), "the rest is given up");
+	ok(is_right(), "the rest is unwatched");
 	add(0, 8, NULL);
 	pages[5].watcher = 0;
 	pin_pieces_note_unmapped(1, at(5, 1));
-	ok(add(4, 4, NULL) && pages[5].watcher, "registered again it is watched again");
+	ok(add(4, 4, NULL) && pages[5].watcher, "it is watched again when registered again");
 	take_away(4, 4);
 	take_away(0, 8);
-	ok(is_right() && !count_pieces(), "and goes");
+	ok(is_right() && !count_pieces(), "it can be removed");
 }
 
 static void renewed(void)
@@ -259,20 +261,22 @@ static void renewed(void)
 	uint64_t descriptors = 0;
 
 	pages[6].is_hole = true;
-	ok(pin_pieces_add(at(0, 8), &descriptors) == -EFAULT, "what is not mapped is told");
-	ok(pin_pieces_renew(at(0, 8), &descriptors) == -EFAULT, "as long as it is not");
-	ok(pin_pieces_add(at(5, 2), &descriptors) == -EFAULT, "also who comes second");
+	ok(pin_pieces_add(at(0, 8), &descriptors) == -EFAULT,
+	   "adding unmapped memory gives -EFAULT");
+	ok(pin_pieces_renew(at(0, 8), &descriptors) == -EFAULT,
+	   "renewing does, too, while it is unmapped");
+	ok(pin_pieces_add(at(5, 2), &descriptors) == -EFAULT, "so does a second registration");
 	pages[6].is_hole = false;
-	ok(!pin_pieces_add(at(6, 1), &descriptors), "and who comes when it is finds it so");
+	ok(!pin_pieces_add(at(6, 1), &descriptors), "once mapped, it can be added");
 	pin_pieces_remove(at(6, 1));
 	pin_pieces_remove(at(5, 2));
 	pages[1].watcher = 0;
 	for (size_t i = 0; i < 8; i++)
 		pages[i].users++;
 	ok(!pin_pieces_renew(at(0, 8), &descriptors) && is_right(),
-	   "what is mapped there since gets watched");
+	   "renewing watches what was mapped there since");
 	take_away(0, 8);
-	ok(is_right() && !count_pieces(), "until it is given up");
+	ok(is_right() && !count_pieces(), "it is watched until it is removed");
 }
 
 /* The program has moved there what another watches. */
@@ -285,19 +289,20 @@ static void moved_in(void)
 	add(8, 2, NULL);
 	pages[8].watcher = pages[9].watcher = pages[10].watcher = pages[20].watcher;
 	ok(!pin_pieces_renew(at(8, 2), &descriptors) && is_right() && descriptors == 4,
-	   "what another descriptor watches by now is its from then on");
+	   "a piece that another descriptor watches by now becomes its own");
 	ok(pin_pieces_drop_stray(2, at(7, 5), &descriptors) && !pages[10].watcher && is_right(),
-	   "what nobody has asked for there it gives up");
+	   "other pages that it watches there are dropped");
 	pages[0].watcher = pages[20].watcher;
 	descriptors = 0;
-	ok(pin_pieces_renew(at(0, 4), &descriptors) == -EBUSY, "two cannot have one piece");
+	ok(pin_pieces_renew(at(0, 4), &descriptors) == -EBUSY,
+	   "two descriptors cannot watch one piece");
 	ok(pin_pieces_drop_stray(2, at(0, 1), &descriptors) && descriptors == 2 &&
 		   !pin_pieces_renew(at(0, 4), &descriptors) && is_right(),
-	   "then it goes back to whose it was, which is to be told again");
+	   "dropping it returns the piece to its descriptor, which is notified again");
 	take_away(0, 4);
 	take_away(8, 2);
 	take_away(20, 4);
-	ok(is_right() && !count_pieces() && !count_spare(), "and all go");
+	ok(is_right() && !count_pieces() && !count_spare(), "everything can be removed");
 }
 
 /* A call that one descriptor has told of may still discard when another watches. */
@@ -308,17 +313,17 @@ static void discarding(void)
 	add(0, 4, &descriptors);
 	discards = pages[0].watcher;
 	take_away(0, 4);
-	ok(count_spare() == 4, "where somebody is about to discard pages nothing is given up");
+	ok(count_spare() == 4, "while a call is about to discard pages, no watch is ended");
 	add(30, 4, NULL);
 	ok(add(2, 1, &descriptors) && descriptors == 2 && is_right(),
-	   "and who registers them then waits for that one");
+	   "a registration there conflicts with it");
 	take_away(2, 1);
 	take_away(30, 4);
 	ok(!pin_pieces_drop_stray(discards - 1, at(40, 1), &descriptors),
-	   "nor is what was moved");
+	   "moved pages are not dropped either");
 	discards = 0;
 	give_up_spare(0, PAGES);
-	ok(is_right() && !count_pieces() && !count_spare(), "until it is done");
+	ok(is_right() && !count_pieces() && !count_spare(), "when the call is done they are");
 }
 
 /* Each makes mappings, of which a process may not have as many as it likes. */
@@ -328,13 +333,13 @@ static void too_many(void)
 
 	for (size_t i = 0; i < MOST_PIECES + 4; i++)
 		watched += add(2 * i, 1, NULL);
-	ok(watched == MOST_PIECES, "not more pieces are watched than leave mappings");
+	ok(watched == MOST_PIECES, "the number of pieces leaves the program enough mappings");
 	take_away(0, 1);
-	ok(add(254, 1, NULL), "when one goes, another is");
+	ok(add(254, 1, NULL), "after one is removed, another can be watched");
 	take_away(254, 1);
 	for (size_t i = 1; i < MOST_PIECES + 4; i++)
 		take_away(2 * i, 1);
-	ok(is_right() && !count_pieces(), "and all go");
+	ok(is_right() && !count_pieces(), "everything can be removed");
 }
 
 /* Any ranges in any order; a file in some places; few descriptors. */
@@ -363,12 +368,12 @@ static void at_random(void)
 		}
 		wrong += !is_right();
 	}
-	ok(!wrong, "after each of %d steps pages are watched while somebody has them", STEPS);
+	ok(!wrong, "after each of %d steps exactly the pages with users are watched", STEPS);
 	for (size_t i = 0; i < LIVE; i++)
 		if (live[i].n)
 			take_away(live[i].first, live[i].n);
 	give_up_spare(0, PAGES);
-	ok(is_right() && !count_pieces() && !count_spare(), "and in the end none is");
+	ok(is_right() && !count_pieces() && !count_spare(), "in the end none is");
 }
 
 /* Large pieces that nobody has any more. */
@@ -381,27 +386,26 @@ static void spare(void)
 	pin_pieces_reset();
 	add(0, LARGE, NULL);
 	take_away(0, LARGE);
-	ok(count_spare() == LARGE && is_right(),
-	   "a large range stays watched when it is spare");
+	ok(count_spare() == LARGE && is_right(), "a large range stays watched without users");
 	ok(add(0, LARGE, &descriptors) && descriptors == 2 && is_right(),
-	   "and is the same's when it is registered again");
+	   "it keeps its descriptor when registered again");
 	take_away(0, LARGE);
 	pin_pieces_drop_spare(1, at(LARGE, 1));
 	pin_pieces_drop_spare(2, at(5, 1));
 	pin_pieces_drop_spare(1, at(5, 1));
-	ok(!count_spare(), "all of it is given up when the program discards a part");
+	ok(!count_spare(), "it is dropped when the program discards a part");
 	add(0, 2 * LARGE, NULL);
 	add(LARGE, LARGE, NULL);
 	take_away(0, 2 * LARGE);
 	pin_pieces_drop_spare(1, at(0, 2 * LARGE));
-	ok(!count_spare() && is_right(), "but for what somebody has");
+	ok(!count_spare() && is_right(), "parts with users stay");
 	take_away(LARGE, LARGE);
 	for (size_t i = LARGE + 4; i < LARGE + 8; i++)
 		pages[i].watcher = 1000;
 	pin_pieces_note_unmapped(1, at(LARGE + 4, 4));
 	pin_pieces_drop_spare(1, at(LARGE + 4, 4));
 	ok(count_spare() == 4 && pages[LARGE + 4].watcher == 1000,
-	   "so is what is beside a part that it unmaps, which may be another's");
+	   "the neighbours of an unmapped part are dropped, too");
 	memset(pages, 0, sizeof pages);
 }
 
@@ -411,7 +415,7 @@ static void too_many_spare(void)
 		add(i, LARGE - 1, NULL);
 	for (size_t i = 0; i < PAGES; i += LARGE)
 		take_away(i, LARGE - 1);
-	ok(!count_spare(), "small ranges are given up at once");
+	ok(!count_spare(), "small ranges are unwatched at once");
 	for (size_t i = 0; i < PAGES; i += LARGE)
 		add(i, LARGE, NULL);
 	for (size_t i = 0; i < PAGES; i += LARGE)

@@ -71,7 +71,7 @@ static void refused(char *heap)
 	line = said(make, heap);
 	ok(strstr(line,
 		  "PINALLOC_RESERVE: 18.0 MiB of heap are not reserved: less may be pinned"),
-	   "what is over the limit is not made, of which there is one line");
+	   "a reserve above the limit is not made, and one line says so");
 	pin_options.max_pinned = SIZE_MAX;
 	fake_kernel.memlock = 2 * RESERVE - 2;
 	line = said(make, heap);
@@ -108,17 +108,19 @@ static void prefilled(char *heap)
 
 	pin_prefill_init(make);
 	pin_mr_deregister(reg(pd, heap, 64, RIGHTS));
-	ok(calls == 1 && made, "with the first request it is made");
+	ok(calls == 1 && made, "the first request makes the reserve");
 	ok(is_resident(made, RESERVE) && !is_resident(heap + PIECE, PIECE),
-	   "touched, which nothing else is");
-	ok(is_pinned_by(1) && fake_verbs.registered == RESERVE + PIECE, "and registered");
+	   "the reserve is touched, and nothing else");
+	ok(is_pinned_by(1) && fake_verbs.registered == RESERVE + PIECE,
+	   "the reserve is registered");
 	tried = fake_verbs.tried;
 	pin_mr_deregister(reg(pd, made + RESERVE / 2, RESERVE / 2, RIGHTS));
 	ok(fake_verbs.tried == tried, "a request in it registers nothing");
 	other = new_pd();
 	pin_mr_deregister(reg(other, heap, 64, RIGHTS));
 	ok(calls == 1 && is_pinned_by(2), "the next PD gets the same memory");
-	ok(!pin_domain_dealloc(other) && is_pinned_by(1), "which goes with it");
+	ok(!pin_domain_dealloc(other) && is_pinned_by(1),
+	   "deallocating that PD deregisters it there");
 	ok(!pin_domain_dealloc(pd) && !pin_pool.pinned && !pin_pool.registered && calls == 1,
 	   "nothing is left");
 }
@@ -133,7 +135,7 @@ static void cells(char *heap)
 	pd = new_pd();
 	pin_mr_deregister(reg(pd, heap, 64, RIGHTS));
 	ok(is_pinned_by(1) && fake_verbs.live - live <= RESERVE / (2 * PIECE) + 3,
-	   "an adapter of small memory regions gets as many as it takes: %u",
+	   "an adapter with small memory regions gets as many as necessary: %u",
 	   fake_verbs.live - live);
 	fake_verbs.max_mr_size = SIZE_MAX;
 	pin_domain_dealloc(pd);
@@ -149,7 +151,7 @@ int main(void)
 		return 99;
 	heap = grow(&other, 2 * PIECE);
 	refused(heap);
-	ok(!calls, "that was in other processes");
+	ok(!calls, "those tests ran in other processes");
 	prefilled(heap);
 	cells(heap);
 	return done_testing();

@@ -97,11 +97,11 @@ static void found(struct device *device)
 	ok(changed == 3 && device->words[DEREG] != before[DEREG] &&
 		   device->words[REREG] != before[REREG] &&
 		   device->words[DEALLOC] != before[DEALLOC],
-	   "three functions are taken over");
-	ok(!memcmp(&ops, &context->ops, sizeof ops), "the public ones stay");
+	   "three provider functions are hooked");
+	ok(!memcmp(&ops, &context->ops, sizeof ops), "the public copies stay");
 	memcpy(before, device->words, sizeof before);
 	pin_provider_hook(context);
-	ok(!memcmp(before, device->words, sizeof before), "a second time nothing changes");
+	ok(!memcmp(before, device->words, sizeof before), "hooking again changes nothing");
 }
 
 static void used(struct device *device)
@@ -121,18 +121,18 @@ static void used(struct device *device)
 	real = reg(pd, foreign, sizeof foreign, RIGHTS);
 	ok(!rereg(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap + 200, 50, 0) &&
 		   !reregistered && mr->addr == heap + 200 && mr->length == 50,
-	   "a proxy moves, and the provider is not asked");
+	   "ibv_rereg_mr of a proxy does not call the provider");
 	ok(!rereg(real, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, foreign, 50, 0) &&
 		   reregistered == 1,
-	   "what is the provider's it is asked for");
+	   "ibv_rereg_mr of a real MR does");
 	ok(dealloc(pd) == EBUSY && !deallocated, "a PD with a proxy is busy");
-	ok(!dereg(mr) && !deregistered, "a proxy is given up without the provider");
-	ok(dereg(mr) == EINVAL, "once");
-	ok(!dereg(real) && deregistered == 1, "what is the provider's it gives up");
+	ok(!dereg(mr) && !deregistered, "deregistering a proxy does not call the provider");
+	ok(dereg(mr) == EINVAL, "deregistering it twice is refused");
+	ok(!dereg(real) && deregistered == 1, "the provider deregisters a real MR");
 	ok(fake_verbs.live == 1, "the memory region stays");
-	ok(!dealloc(pd) && !fake_verbs.live, "the PD takes it along");
+	ok(!dealloc(pd) && !fake_verbs.live, "deallocating the PD deregisters it");
 	pd = pin_ibverbs()->alloc_pd(&device->extended.context);
-	ok(!dealloc(pd) && deallocated == 1, "a PD that nobody has noticed is the provider's");
+	ok(!dealloc(pd) && deallocated == 1, "an unknown PD is deallocated by the provider");
 }
 
 /* Nothing is changed, and one line says so the first time. */
@@ -144,24 +144,24 @@ static void left(struct device *device, const char *why, unsigned n_lines)
 	memcpy(before, device->words, sizeof before);
 	pin_provider_hook(&device->extended.context);
 	lines_end(&lines);
-	ok(!memcmp(before, device->words, sizeof before), "nothing changes where %s", why);
-	ok(lines.n == n_lines, "which is said once a process: here %u times", n_lines);
+	ok(!memcmp(before, device->words, sizeof before), "nothing is hooked if %s", why);
+	ok(lines.n == n_lines, "that is logged once in a process: here %u times", n_lines);
 }
 
 static void not_found(struct device *device)
 {
 	fill(device);
 	device->words[40] = device->words[REREG];
-	left(device, "one is there twice", 1);
+	left(device, "a function occurs twice", 1);
 	fill(device);
 	device->words[DEALLOC] = other;
-	left(device, "one is not there", 0);
+	left(device, "a function is missing", 0);
 	fill(device);
 	device->extended.context.ops._compat_dereg_mr = NULL;
-	left(device, "one is not known", 0);
+	left(device, "a function is unknown", 0);
 	fill(device);
 	device->extended.sz = sizeof(struct ibv_context);
-	left(device, "there is no such memory", 0);
+	left(device, "the private memory is not on the heap", 0);
 }
 
 int main(void)

@@ -153,7 +153,7 @@ static void race(void (*call)(void), void (*by)(void), const char *name)
 		wrong += !end();
 	} while (more);
 	ok(!wrong, "%s at each of %u steps: %u wrong", name, n - 1, wrong);
-	ok(n > 2 && evicted && evicted < n, "and is early enough at %u", evicted);
+	ok(n > 2 && evicted && evicted < n, "the eviction succeeds at %u steps", evicted);
 }
 
 /* --- a PD that goes, and another that has its place --------------------------------- */
@@ -190,8 +190,8 @@ static void domains(void)
 		gone += result == -ENOENT;
 		wrong += fake_verbs.live != 1 || pin_domain_dealloc(next_pd) != 0;
 	} while (more);
-	ok(!wrong, "a PD whose place is another's at any of %u steps: %u wrong", n - 1, wrong);
-	ok(gone && gone < n, "is not there any more, in %u", gone);
+	ok(!wrong, "a PD whose slot is reused at any of %u steps: %u wrong", n - 1, wrong);
+	ok(gone && gone < n, "it is not found any more in %u of them", gone);
 }
 
 /* --- free proxies ------------------------------------------------------------------- */
@@ -241,8 +241,9 @@ static void proxies(void)
 		wrong += taken_twice();
 	} while (more);
 	ok(n > 1 && !wrong,
-	   "no proxy is given out twice, whoever takes some at %u steps: %u wrong", n - 1,
-	   wrong);
+	   "no proxy is allocated twice if another thread allocates at any of %u steps: %u "
+	   "wrong",
+	   n - 1, wrong);
 }
 
 int main(void)
@@ -255,7 +256,7 @@ int main(void)
 	fake_kernel.keeps_memory = true;
 	pin_lane_own = PIN_LANES;
 	heap = grow(&span, PIECE);
-	race(request, evict, "an eviction while a request takes its keys");
+	race(request, evict, "an eviction while a request gets its keys");
 	race(evict, request, "a request while its memory region is evicted");
 	domains();
 	proxies();

@@ -28,14 +28,15 @@ static void served(void)
 	struct ibv_mr *a = reg(pd, heap + 100, 5000, RIGHTS);
 	struct ibv_mr *b = reg(pd, heap + PIECE / 2, PIECE / 2, RIGHTS);
 
-	ok(a && b && fake_verbs.made == made + 1, "two requests take one real registration");
-	ok(a->addr == heap + 100 && a->length == 5000, "each has the address it asked for");
-	ok(a->lkey == b->lkey && a->rkey == b->rkey, "and the keys of one memory region");
-	ok(a->pd == pd && a->context == fake_context(), "and the PD it asked in");
+	ok(a && b && fake_verbs.made == made + 1, "two requests share one real registration");
+	ok(a->addr == heap + 100 && a->length == 5000, "each MR has the requested address");
+	ok(a->lkey == b->lkey && a->rkey == b->rkey, "both have the keys of one memory region");
+	ok(a->pd == pd && a->context == fake_context(), "each MR has the PD of its request");
 	ok(!pin_mr_deregister(a) && !pin_mr_deregister(b), "they can be deregistered");
-	ok(fake_verbs.made == made + 1 && fake_verbs.live, "and it stays registered");
+	ok(fake_verbs.made == made + 1 && fake_verbs.live,
+	   "the memory region stays registered");
 	ok(pin_mr_deregister(a) == EINVAL, "a second deregistration is refused");
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "the PD takes it along");
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "deallocating the PD deregisters it");
 }
 
 /* Memory regions never change: over a border of what there is comes another one. */
@@ -46,18 +47,21 @@ static void wider(void)
 		      *high = reg(pd, heap + PIECE, 64, RIGHTS);
 	struct ibv_mr *both, *other;
 
-	ok(fake_verbs.live == 2 && low->lkey != high->lkey, "memory apart is registered apart");
+	ok(fake_verbs.live == 2 && low->lkey != high->lkey,
+	   "distant ranges get separate memory regions");
 	pin_mr_deregister(high);
 	both = reg(pd, heap + PIECE - 10, 20, RIGHTS);
 	ok(reaches(both) && fake_verbs.registered == 3 * PIECE,
-	   "what crosses a border gets a memory region over both sides, for one nobody uses");
-	ok(reaches(low) && pin_pool.pinned == 2 * PIECE, "and one that is used stays");
-	ok(pin_pool.registered == fake_verbs.registered, "of which there are figures");
+	   "a range across a border gets a memory region over both sides, replacing an idle "
+	   "one");
+	ok(reaches(low) && pin_pool.pinned == 2 * PIECE, "a memory region in use stays");
+	ok(pin_pool.registered == fake_verbs.registered, "the statistics count both");
 	high = reg(pd, heap, 2 * PIECE, RIGHTS);
-	ok(high->lkey == both->lkey && high->lkey != low->lkey, "the wider one has all keys");
+	ok(high->lkey == both->lkey && high->lkey != low->lkey,
+	   "look-ups return the wider memory region");
 	pin_mr_deregister(low);
 	other = reg(pd, heap + 3 * PIECE, 64, RIGHTS);
-	ok(fake_verbs.live == 2, "a narrow one goes when it is not used any more");
+	ok(fake_verbs.live == 2, "the narrower one is deregistered when it has no users");
 	pin_mr_deregister(both);
 	pin_mr_deregister(high);
 	pin_mr_deregister(other);
@@ -74,10 +78,11 @@ static void narrow_again(void)
 	both = reg(pd, heap, 2 * PIECE, RIGHTS);
 	pin_mr_deregister(both);
 	made = fake_verbs.made;
-	ok(pin_evict_one(0) && fake_verbs.live == 1 && reaches(low), "a wide one gives way");
+	ok(pin_evict_one(0) && fake_verbs.live == 1 && reaches(low),
+	   "the wide memory region can be evicted");
 	again = reg(pd, heap + PIECE - 64, 64, RIGHTS);
 	ok(again->lkey == low->lkey && fake_verbs.made == made,
-	   "what others have of it they serve from then on");
+	   "then narrower ones serve their part");
 	pin_mr_deregister(low);
 	pin_mr_deregister(again);
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
@@ -92,21 +97,21 @@ static void passed(void)
 
 	mr = reg(pd, stack, sizeof stack, RIGHTS);
 	ok(mr && pin_pool_requests(PIN_FOREIGN) == before + 1,
-	   "foreign memory goes to libibverbs");
-	ok(!pin_mr_deregister(mr), "and back");
+	   "memory that is not heap goes to libibverbs");
+	ok(!pin_mr_deregister(mr), "it is deregistered there, too");
 	mr = pin_mr_register(pd, heap, 4096, 0, RIGHTS);
 	ok(mr && pin_pool_requests(PIN_IOVA), "so does another device address");
 	pin_mr_deregister(mr);
 	mr = reg(pd, heap, 4096, RIGHTS | IBV_ACCESS_MW_BIND);
 	ok(mr && pin_pool_requests(PIN_RIGHTS) &&
 		   fake_access_of(mr->lkey) == (RIGHTS | IBV_ACCESS_MW_BIND),
-	   "and rights the memory region does not have");
+	   "rights beyond the memory regions' go to libibverbs");
 	pin_mr_deregister(mr);
 	mr = reg(pd, heap_end - 10, 20, RIGHTS);
 	ok(mr && pin_pool_requests(PIN_SPLIT), "and what is not in the heap as a whole");
 	pin_mr_deregister(mr);
 	ok(!fake_verbs.live, "nothing is left");
-	ok(!pin_domain_dealloc(pd), "the PD goes");
+	ok(!pin_domain_dealloc(pd), "the PD can be deallocated");
 }
 
 static void unseen(void)
@@ -116,9 +121,9 @@ static void unseen(void)
 	struct keys keys;
 
 	ok(mr && pin_pool_requests(PIN_UNSEEN) == 1 && fake_access_of(mr->lkey) == RIGHTS,
-	   "a PD whose making was not seen is left to libibverbs");
-	ok(look_up(pd, heap, 64, &keys) == -ENOMEM, "and has no keys to look up");
-	ok(!pin_ibverbs()->dereg_mr(mr), "whose own ibv_dereg_mr frees what it got");
+	   "requests in a PD whose allocation was not seen go to libibverbs");
+	ok(look_up(pd, heap, 64, &keys) == -ENOMEM, "look-ups in it fail");
+	ok(!pin_ibverbs()->dereg_mr(mr), "libibverbs' own ibv_dereg_mr accepts its MRs");
 	pin_ibverbs()->dealloc_pd(pd);
 }
 
@@ -130,7 +135,7 @@ static void stale(void)
 	pin_mr_deregister(mr);
 	other = reg(pd, heap, 64, RIGHTS | IBV_ACCESS_MW_BIND);
 	ok(pin_mr_deregister(mr) == EINVAL,
-	   "a stale MR stays so when a request passes through");
+	   "a freed proxy stays invalid when a request goes to libibverbs");
 	pin_mr_deregister(other);
 	pin_domain_dealloc(pd);
 }
@@ -144,7 +149,8 @@ static void ordering(void)
 	ok(strict->lkey != relaxed->lkey, "relaxed ordering has keys of its own");
 	ok(!(fake_access_of(strict->lkey) & IBV_ACCESS_RELAXED_ORDERING),
 	   "a strict request never gets a relaxed key");
-	ok(fake_access_of(relaxed->lkey) & IBV_ACCESS_RELAXED_ORDERING, "a relaxed one does");
+	ok(fake_access_of(relaxed->lkey) & IBV_ACCESS_RELAXED_ORDERING,
+	   "a relaxed request does");
 	pin_mr_deregister(strict);
 	pin_mr_deregister(relaxed);
 	pin_domain_dealloc(pd);
@@ -157,21 +163,22 @@ static void teardown(void)
 	struct ibv_mr *foreign = reg(pd, &mr, sizeof mr, RIGHTS);
 	uint32_t lkey = mr->lkey;
 
-	ok(pin_domain_dealloc(pd) == EBUSY, "a PD with registrations cannot go");
-	ok(fake_verbs.live == 2 && mr->lkey == lkey, "and they stay as they were");
+	ok(pin_domain_dealloc(pd) == EBUSY, "a PD with registrations is busy");
+	ok(fake_verbs.live == 2 && mr->lkey == lkey, "its registrations do not change");
 	pin_mr_deregister(mr);
-	ok(pin_domain_dealloc(pd) == EBUSY, "nor with one of libibverbs' own");
+	ok(pin_domain_dealloc(pd) == EBUSY, "a PD with a registration by libibverbs is busy");
 	mr = reg(pd, heap, 64, RIGHTS);
-	ok(mr && mr->lkey, "the PD works afterwards");
+	ok(mr && mr->lkey, "the PD is still usable");
 	pin_mr_deregister(mr);
 	pin_mr_deregister(foreign);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "and goes once they are gone");
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live,
+	   "it can be deallocated without registrations");
 	pd = new_pd();
 	mr = reg(pd, heap, 64, RIGHTS);
 	ok(mr->lkey > lkey && mr->pd == pd, "a new PD, even at the same address, has new keys");
 	pin_domain_close(fake_context());
-	ok(!fake_verbs.live, "closing the device deregisters");
-	ok(!pin_mr_deregister(mr), "and what stood for it can still be given back");
+	ok(!fake_verbs.live, "closing the device deregisters everything");
+	ok(!pin_mr_deregister(mr), "its proxies can still be deregistered");
 	pin_domain_dealloc(pd);
 }
 
@@ -187,9 +194,9 @@ static void imported(void)
 	pin_mr_deregister(idle);
 	pin_domain_unimport(pd);
 	ok(reaches(mr) && fake_verbs.live == 1,
-	   "what is registered in it outlives ibv_unimport_pd, what is idle does not");
+	   "ibv_unimport_pd deregisters idle memory regions only");
 	pin_ibverbs()->unimport_pd(pd);
-	ok(!pin_mr_deregister(mr), "and can be given up");
+	ok(!pin_mr_deregister(mr), "the others can be deregistered");
 	fake_verbs.live = 0; /* the context took it along */
 	fake_verbs.registered = 0;
 }
@@ -206,11 +213,11 @@ static void changes(void)
 	   "another address in the same memory region keeps the keys");
 	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_PD, other, NULL, 0, 0) &&
 		   mr->lkey != lkey && mr->pd == other,
-	   "another PD has others");
-	ok(!pin_domain_dealloc(pd), "and lets the first one go");
+	   "another PD has other keys");
+	ok(!pin_domain_dealloc(pd), "then the first PD can be deallocated");
 	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, stack, 64, 0) &&
 		   mr->addr == stack && fake_access_of(mr->lkey) == RIGHTS,
-	   "foreign memory gets a registration of its own");
+	   "memory that is not heap gets its own registration");
 	lkey = mr->lkey;
 	fake_verbs.fail_errno = EINVAL;
 	fake_verbs.fail_next = 1;
@@ -219,9 +226,9 @@ static void changes(void)
 		   mr->lkey == lkey && mr->addr == stack,
 	   "a change that fails leaves everything as it was");
 	ok(pin_mr_reregister(mr, 64, NULL, NULL, 0, 0) == IBV_REREG_MR_ERR_INPUT,
-	   "flags nobody knows are refused");
+	   "unknown flags are refused");
 	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap, 64, 0),
-	   "and back to the heap");
+	   "it can be changed back to heap memory");
 	ok(!pin_mr_deregister(mr) && !pin_domain_dealloc(other) && !fake_verbs.live,
 	   "nothing is left");
 }
@@ -233,32 +240,37 @@ static void looked_up(char *a, char *b)
 	struct ibv_mr *mr;
 
 	ok(!look_up(pd, a + 5, 100, &keys) && keys.lkey && keys.rkey, "keys are found");
-	ok(!look_up(pd, a, 1, &again) && again.lkey == keys.lkey, "the same every time");
-	ok(look_up(pd, &keys, 4, &again) == -ENOENT, "not outside the heap");
-	ok(look_up(pd, heap_end - 4, 8, &again) == -ENOENT, "not over the heap's end");
+	ok(!look_up(pd, a, 1, &again) && again.lkey == keys.lkey,
+	   "look-ups return the same keys each time");
+	ok(look_up(pd, &keys, 4, &again) == -ENOENT, "addresses outside the heap have no keys");
+	ok(look_up(pd, heap_end - 4, 8, &again) == -ENOENT,
+	   "ranges beyond the heap have no keys");
 	fake_verbs.limit = PIECE;
-	ok(look_up(pd, b, 4, &again) == -ENOMEM, "-ENOMEM when it cannot be pinned");
+	ok(look_up(pd, b, 4, &again) == -ENOMEM,
+	   "a look-up returns -ENOMEM if memory cannot be pinned");
 	mr = reg(pd, b, 4096, RIGHTS);
 	ok(!mr && errno == ENOMEM && !look_up(pd, a, 1, &again) && again.lkey == keys.lkey,
-	   "keys that were handed out are never taken back");
-	ok(!pin_domain_disarm(pd) && !fake_verbs.live, "until the PD is detached");
-	ok(!look_up(pd, b, 4, &again), "after which there is room");
+	   "looked-up keys are never evicted");
+	ok(!pin_domain_disarm(pd) && !fake_verbs.live, "detaching deregisters them");
+	ok(!look_up(pd, b, 4, &again), "then there is room again");
 	fake_verbs.limit = SIZE_MAX;
-	ok(pin_mr_attach(pd, IBV_ACCESS_ON_DEMAND) == -EINVAL, "rights nobody may have");
-	ok(!pin_mr_attach(pd, RIGHTS), "rights it has");
-	ok(!pin_domain_dealloc(pd), "a looked-up key does not hold the PD");
+	ok(pin_mr_attach(pd, IBV_ACCESS_ON_DEMAND) == -EINVAL,
+	   "attaching with impossible rights is refused");
+	ok(!pin_mr_attach(pd, RIGHTS), "attaching with valid rights succeeds");
+	ok(!pin_domain_dealloc(pd), "looked-up keys do not make the PD busy");
 	pd = new_pd();
 	ok(!pin_mr_attach(pd, IBV_ACCESS_LOCAL_WRITE) && pin_mr_attach(pd, RIGHTS) == -EEXIST,
-	   "rights can be narrower in one PD");
+	   "a PD can be attached with fewer rights");
 	ok(!look_up(pd, a, 1, &keys) && fake_access_of(keys.lkey) == IBV_ACCESS_LOCAL_WRITE,
-	   "and are");
+	   "its keys have those rights");
 	pin_domain_dealloc(pd);
 	pd = new_pd();
-	ok(!pin_mr_attach(pd, 0), "down to none");
+	ok(!pin_mr_attach(pd, 0), "a PD can be attached without any rights");
 	mr = reg(pd, a, 64, RIGHTS);
-	ok(mr && fake_access_of(mr->lkey) == RIGHTS, "which never serve a request for more");
+	ok(mr && fake_access_of(mr->lkey) == RIGHTS, "its keys never serve a request for more");
 	pin_mr_deregister(mr);
-	ok(!pin_domain_disarm(pd) && pin_domain_disarm(pd) == -ENOENT, "detached once");
+	ok(!pin_domain_disarm(pd) && pin_domain_disarm(pd) == -ENOENT,
+	   "detaching twice is refused");
 	ok(!pin_mr_attach(pd, RIGHTS) && !look_up(pd, a, 1, &keys) &&
 		   fake_access_of(keys.lkey) == RIGHTS,
 	   "it can be attached again, with other rights");
@@ -267,12 +279,12 @@ static void looked_up(char *a, char *b)
 	ok(!pin_mr_attach(pd, RIGHTS | IBV_ACCESS_RELAXED_ORDERING) &&
 		   !look_up(pd, a, 1, &keys) &&
 		   fake_access_of(keys.lkey) & IBV_ACCESS_RELAXED_ORDERING,
-	   "also without order");
+	   "relaxed ordering can be attached, too");
 	pin_domain_disarm(pd);
 	ok(!look_up(pd, a, 1, &keys) &&
 		   fake_access_of(keys.lkey) == (RIGHTS | IBV_ACCESS_REMOTE_ATOMIC),
-	   "which ends when it is detached");
-	ok(errno == 77, "none of it touches errno");
+	   "detaching ends that");
+	ok(errno == 77, "errno is unchanged");
 	pin_domain_dealloc(pd);
 }
 
@@ -310,7 +322,7 @@ static void together(void)
 		wrong += (uintptr_t)result;
 	}
 	ok(!wrong, "four threads in four PDs under pressure: %lu wrong", (unsigned long)wrong);
-	ok(!fake_verbs.wrong && !fake_verbs.live && !pin_pool.pinned, "and nothing is left");
+	ok(!fake_verbs.wrong && !fake_verbs.live && !pin_pool.pinned, "nothing is left");
 	fake_verbs.limit = SIZE_MAX;
 }
 
@@ -338,9 +350,9 @@ static void handed_over(void)
 		good &= !error;
 	}
 	ok(good && highest - lowest < 32 * PIN_KIB,
-	   "what other threads give up is used again: %zu KiB",
+	   "proxies freed by other threads are reused: %zu KiB",
 	   (size_t)(highest - lowest) / PIN_KIB);
-	ok(!pin_domain_dealloc(pd), "and users are counted whoever they are");
+	ok(!pin_domain_dealloc(pd), "users are counted right across threads");
 }
 
 /* Chosen before the program replaced pages of it. */
@@ -363,19 +375,19 @@ static void replaced(void)
 	struct keys keys;
 
 	pin_mr_attach(pd, RIGHTS);
-	ok(reaches(used) && !look_up(pd, p, 64, &keys), "memory that is registered");
+	ok(reaches(used) && !look_up(pd, p, 64, &keys), "memory is registered and looked up");
 	fake_replace(p + 5, 1);
-	ok(reaches(used), "stays so for who uses it when pages of it are replaced");
-	ok(look_up(pd, p, 64, &keys) == -ENOENT, "its keys are found no more");
+	ok(reaches(used), "a memory region in use stays when its pages are replaced");
+	ok(look_up(pd, p, 64, &keys) == -ENOENT, "look-ups no longer find its keys");
 	mr = reg(pd, p - 10, 20, RIGHTS);
 	ok(reaches(mr) && mr->length == 20 && pin_pool_requests(PIN_REPLACED) == 1,
-	   "it is left to libibverbs");
+	   "later requests for it go to libibverbs");
 	pin_mr_deregister(mr);
 	mr = reg(pd, p + PIECE, 64, RIGHTS);
 	ok(reaches(mr) && mr->length == 64 && mr->lkey != used->lkey && fake_verbs.live == 2,
-	   "and what is next to it gets another memory region");
+	   "memory next to it gets another memory region");
 	ok(!is_registered_ahead(pd, p, PIECE) && is_registered_ahead(pd, heap, PIECE),
-	   "nor is it registered ahead, though somebody was about to");
+	   "it is not registered ahead, even if that was about to begin");
 	pin_mr_deregister(used);
 	pin_mr_deregister(mr);
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned, "nothing is left");
@@ -394,7 +406,7 @@ static void guarded_before(void)
 		_exit(!reg(pd, heap, 64, RIGHTS) || pin_pool_requests(PIN_FORK_GUARD) != 1);
 	}
 	waitpid(child, &status, 0);
-	ok(!status, "where fork protection is on already nothing is registered ahead");
+	ok(!status, "if fork protection is on, nothing is registered ahead");
 }
 
 static void forks(void)
@@ -409,8 +421,8 @@ static void forks(void)
 	ok(!pin_fork_init() && !fake_verbs.fork_inits, "ibv_fork_init does nothing where the "
 						       "kernel copies");
 	ok(!pin_fork_mark(heap, PIECE) && !pin_fork_unmark(heap, PIECE),
-	   "nor are pages kept from children");
-	ok(!look_up(pd, heap, 64, &keys), "keys that the parent has looked up");
+	   "pages are not hidden from children");
+	ok(!look_up(pd, heap, 64, &keys), "the parent looks up keys");
 	live = fake_verbs.live;
 	child = fork();
 	if (!child) {
@@ -422,15 +434,16 @@ static void forks(void)
 		_exit(!good);
 	}
 	waitpid(child, &status, 0);
-	ok(!status, "a child has none of, deregisters nothing and is served by libibverbs");
+	ok(!status, "a child has no keys, deregisters nothing, and uses libibverbs");
 	pin_mr_deregister(mr);
 	pin_domain_dealloc(pd);
 	fake_verbs.fork_status = IBV_FORK_DISABLED;
 	pd = new_pd();
-	ok(!pin_fork_init() && fake_verbs.fork_inits == 1, "elsewhere the real one is called");
+	ok(!pin_fork_init() && fake_verbs.fork_inits == 1,
+	   "on other kernels ibv_fork_init calls the real one");
 	mr = reg(pd, heap, 64, RIGHTS);
 	ok(mr && pin_pool_requests(PIN_FORK_GUARD) == 1 && mr->length == 64,
-	   "and the heap is not registered ahead");
+	   "then the heap is not registered");
 	pin_mr_deregister(mr);
 	pin_domain_dealloc(pd);
 }

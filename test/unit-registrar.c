@@ -92,7 +92,7 @@ static void lazy(char *heap)
 	first = reg(pd, heap + CELL, 64, RIGHTS);
 	wait_a_while();
 	ok(fake_verbs.live == 1 && fake_verbs.registered == PIECE,
-	   "lazily, only what is asked for is registered");
+	   "in lazy mode only what is requested is registered");
 	pin_mr_deregister(first);
 	pin_domain_dealloc(pd);
 }
@@ -102,10 +102,10 @@ static void resident(char *heap)
 	pin_options.mode = PIN_MODE_EAGER;
 	pd = new_pd();
 	first = reg(pd, heap + CELL, 64, RIGHTS);
-	ok(soon(is_pinned, heap), "the first request registers ahead what is in memory");
+	ok(soon(is_pinned, heap), "the first request starts registering resident memory ahead");
 	wait_a_while();
 	ok(fake_verbs.live == 2 && fake_verbs.registered == CELL + PIECE,
-	   "in one memory region, and nothing else");
+	   "that takes one memory region, and nothing else is registered");
 }
 
 static void touched_later(char *heap)
@@ -116,10 +116,10 @@ static void touched_later(char *heap)
 	fake_touch(p + 12 * PIECE, PIECE);
 	pin_pool_changed();
 	ok(soon(is_pinned, p + 12 * PIECE) && is_pinned(p) && is_pinned(p + 9 * PIECE),
-	   "what is touched later is registered then");
+	   "memory touched later is registered later");
 	ok(!is_pinned(p + 10 * PIECE) && !is_pinned(p + 11 * PIECE) && !is_pinned(p - 1),
-	   "without the holes in it");
-	ok(fake_verbs.live == 4, "a memory region a piece");
+	   "gaps in it are not registered");
+	ok(fake_verbs.live == 4, "each piece has a memory region");
 }
 
 static void grown(void)
@@ -127,9 +127,9 @@ static void grown(void)
 	char *p = grow(&span, CELL);
 
 	wait_a_while();
-	ok(!is_pinned(p), "by its growth alone no memory is registered");
+	ok(!is_pinned(p), "growth alone registers nothing");
 	fake_touch(p, PIECE);
-	ok(soon(is_pinned, p), "and then without a request when it is used");
+	ok(soon(is_pinned, p), "using the memory does, without a request");
 }
 
 static bool is_filled(const void *p)
@@ -186,19 +186,20 @@ static void filled_slowly(void)
 		fake_touch(p + i * PIECE, PIECE);
 		let_it_look();
 	}
-	ok(pin_pool.created == before, "what is being filled is not registered piece by piece");
+	ok(pin_pool.created == before,
+	   "memory that is being filled is not registered in pieces");
 	stands_at_ns = 0;
-	ok(soon(is_filled, p) && creates(before + 1), "but once, a while later");
+	ok(soon(is_filled, p) && creates(before + 1), "it is registered once, a little later");
 	before = pin_pool.created;
 	pin_mr_deregister(reg(pd, p + 20 * PIECE, 64, RIGHTS));
 	fake_touch(p + 16 * PIECE, 4 * PIECE);
 	pin_pool_changed();
 	ok(soon(is_pinned, p + 19 * PIECE) && creates(before + 2),
-	   "what lies between memory regions gets one of its own");
+	   "memory between memory regions gets one of its own");
 	fake_touch(p, CELL);
 	pin_pool_changed();
 	ok(soon(is_pinned, p + CELL - PIECE) && creates(before + 3),
-	   "and the cell one for all when it is whole");
+	   "a complete cell gets one for all of it");
 }
 
 /* A piece for each look, every 40 ms by the clock that the thread sees. */
@@ -217,7 +218,8 @@ static void filled_for_ever(void)
 		soon(has_looked_since, &looks);
 	}
 	stands_at_ns = 0;
-	ok(is_pinned(p), "what goes on being filled does not wait for ever: %zu pieces", i);
+	ok(is_pinned(p), "memory that keeps being filled is registered in the end: %zu pieces",
+	   i);
 }
 
 static void other_spans(void)
@@ -251,7 +253,7 @@ static void swept(void)
 	pin_mr_deregister(narrow);
 	pin_mr_deregister(wide);
 	pin_pool_changed();
-	ok(soon(has_live, &live), "what its users have kept goes after them");
+	ok(soon(has_live, &live), "leftovers are deregistered after their users have gone");
 }
 
 static void backs_off(void)
@@ -261,18 +263,19 @@ static void backs_off(void)
 
 	pin_pool_changed();
 	ok(soon(has_waited_long, NULL),
-	   "where some of the heap is not in memory it is looked for more and more seldom");
+	   "while some of the heap is not resident, the pauses grow");
 	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
-	ok(soon(has_waited_little, NULL), "and soon when something was registered");
+	ok(soon(has_waited_little, NULL), "a registration makes them short again");
 	for (uint32_t i = 0; i < pin_span_count(); i++)
 		fake_touch((void *)pin_span_get(i)->start, pin_span_get(i)->length);
 	pin_pool_changed();
-	ok(soon(is_quiet, NULL), "where all is, the thread waits until something happens");
+	ok(soon(is_quiet, NULL),
+	   "when all is resident, the thread sleeps until something happens");
 	before = fake_kernel.looks;
 	wait_a_while();
-	ok(fake_kernel.looks == before, "and looks for nothing");
+	ok(fake_kernel.looks == before, "it does not look meanwhile");
 	ok(fake_verbs.registered == pin_pool.registered && pin_pool.pinned == pin_span_bytes(),
-	   "and all is registered");
+	   "all is registered");
 }
 
 static bool is_at_work(const void *unused)
@@ -293,10 +296,10 @@ static void detached(void)
 	for (size_t i = 0; i < MANY; i += 2 * PIECE)
 		fake_touch(p + i, PIECE);
 	pin_mr_attach(pd, RIGHTS);
-	ok(soon(is_at_work, NULL), "while memory is registered ahead");
+	ok(soon(is_at_work, NULL), "memory is being registered ahead");
 	pin_domain_disarm(pd);
 	wait_a_while();
-	ok(!fake_verbs.live, "a PD can be detached, and nothing more is registered in it");
+	ok(!fake_verbs.live, "then a PD can be detached, and nothing more is registered in it");
 }
 
 static bool is_over(const void *unused)
@@ -333,7 +336,7 @@ int main(void)
 	pin_mr_deregister(first);
 	detached();
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned,
-	   "the PD takes all with it");
+	   "deallocating the PD deregisters everything");
 	end_thread();
 	return done_testing();
 }

@@ -62,15 +62,15 @@ static void exact(void)
 	for (size_t i = 0; i < N_SETS; i++)
 		apart += held[i]->lkey != held[i + N_SETS]->lkey;
 	ok(!wrong && pin_pool_requests(PIN_SERVED) == served + 2 * N_SETS,
-	   "each of %zu sets of rights is served with a key that has them, and no others: %u",
-	   N_SETS, wrong);
+	   "each of %zu access sets is served with keys of exactly its rights: %u", N_SETS,
+	   wrong);
 	ok(!apart && fake_verbs.made == made + N_SETS && pin_pool.pinned == PIECE,
-	   "with one memory region a set, whoever asks, and memory that is pinned once");
-	ok(pin_domain_dealloc(pd) == EBUSY, "the PD is busy");
+	   "each access set has one memory region, and memory is pinned once");
+	ok(pin_domain_dealloc(pd) == EBUSY, "the PD is busy with registrations");
 	for (size_t i = 0; i < 2 * N_SETS; i++)
 		wrong += pin_mr_deregister(held[i]) != 0;
 	ok(!wrong && !pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned,
-	   "and goes with all of them");
+	   "deallocating it deregisters all");
 }
 
 static void refused(void)
@@ -87,9 +87,9 @@ static void refused(void)
 	}
 	lines_end(&lines);
 	ok(!wrong && pin_pool_requests(PIN_UNSOUND) == n,
-	   "rights that verbs refuse are refused by libibverbs, as without us");
-	ok(!lines.n && !fake_verbs.live, "of which nothing is said, and nothing is left");
-	ok(!pin_domain_dealloc(pd), "the PD goes");
+	   "rights that verbs refuse are refused by libibverbs");
+	ok(!lines.n && !fake_verbs.live, "that is not logged, and nothing is left");
+	ok(!pin_domain_dealloc(pd), "the PD can be deallocated");
 }
 
 /* PINALLOC_ACCESS=local: remote keys are libibverbs' own. */
@@ -110,14 +110,16 @@ static void local_only(void)
 	ok(reaches(mr) && fake_access_of(lkey) == ALL && pin_pool_requests(PIN_RIGHTS) == 1 &&
 		   !fake_keys_reach(lkey, rkey, pd, heap + 99, 1) &&
 		   !fake_keys_reach(lkey, rkey, pd, heap + 164, 1),
-	   "beyond it the key is libibverbs' own, and opens nothing else");
+	   "beyond it the key is libibverbs' own, for the exact range");
 	ok(!pin_mr_reregister(near, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, RIGHTS) &&
 		   fake_access_of(near->lkey) == RIGHTS &&
 		   !fake_keys_reach(near->lkey, near->rkey, pd, heap + 999, 1),
-	   "also for one that is changed");
+	   "so is the key of a changed registration");
 	pin_mr_deregister(mr);
-	ok(!fake_keys_reach(lkey, rkey, pd, heap + 100, 64), "it is dead after ibv_dereg_mr");
-	ok(pin_mr_attach(pd, LOCAL | READ) == -EINVAL, "nor is more attached");
+	ok(!fake_keys_reach(lkey, rkey, pd, heap + 100, 64),
+	   "the key is invalid after ibv_dereg_mr");
+	ok(pin_mr_attach(pd, LOCAL | READ) == -EINVAL,
+	   "attaching more than PINALLOC_ACCESS is refused");
 	pin_mr_deregister(near);
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
 	pin_options.access = PIN_ACCESS_ALL;
@@ -142,10 +144,10 @@ static void changed(void)
 	ok(pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, WRITE) ==
 			   IBV_REREG_MR_ERR_CMD &&
 		   mr->lkey == lkey && reaches(mr),
-	   "and leaves it as it was where verbs refuse them");
+	   "ibv_rereg_mr changes nothing if verbs refuse the rights");
 	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap + 64, 64, 0) &&
 		   mr->lkey == lkey,
-	   "rights that are not changed stay");
+	   "ibv_rereg_mr keeps rights that it does not change");
 	pin_mr_deregister(mr);
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
 }
@@ -165,26 +167,26 @@ static void looked_up(void)
 
 	ok(looked_up_rights(pd) == ALL, "looked-up keys have the rights of PINALLOC_ACCESS");
 	ok(!pin_mr_attach(pd, LOCAL | READ) && looked_up_rights(pd) == (LOCAL | READ),
-	   "or those that the PD was attached with, and no more");
-	ok(!pin_mr_attach(pd, READ) && looked_up_rights(pd) == READ,
-	   "by whatever attached it last");
-	ok(!pin_domain_disarm(pd) && looked_up_rights(pd) == ALL, "until it is detached");
+	   "in an attached PD they have exactly its rights");
+	ok(!pin_mr_attach(pd, READ) && looked_up_rights(pd) == READ, "the last attach counts");
+	ok(!pin_domain_disarm(pd) && looked_up_rights(pd) == ALL,
+	   "detaching restores the rights of PINALLOC_ACCESS");
 	ok(reaches(mr) && fake_access_of(mr->lkey) == LOCAL,
-	   "which is nothing to a registration");
+	   "registrations are not affected by that");
 	pin_mr_deregister(mr);
 	pin_domain_disarm(pd);
 	ok(!pin_mr_attach(pd, LOCAL | READ) && pin_mr_attach(pd, LOCAL | WRITE) == -EEXIST,
-	   "a PD that is attached first has no rights beyond");
+	   "a PD that is attached first has no other rights");
 	mr = reg(pd, heap, 64, LOCAL | WRITE);
 	ok(fake_access_of(mr->lkey) == (LOCAL | WRITE) &&
 		   pin_pool_requests(PIN_RIGHTS) == before + 1,
-	   "but by libibverbs");
+	   "requests for more go to libibverbs");
 	pin_mr_deregister(mr);
 	mr = reg(pd, heap, 64, LOCAL);
 	ok(fake_access_of(mr->lkey) == LOCAL && pin_pool_requests(PIN_RIGHTS) == before + 1,
-	   "a request for less is served with less");
+	   "a request for fewer rights gets fewer");
 	ok(!pin_domain_disarm(pd) && looked_up_rights(pd) == ALL,
-	   "which ends when it is detached, though that is in use");
+	   "detaching ends the limit, even with registrations in use");
 	pin_mr_deregister(mr);
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned, "nothing is left");
 }
@@ -227,7 +229,7 @@ static void together(void)
 		wrong += (uintptr_t)result;
 	}
 	ok(!wrong && fake_verbs.made <= made + 3 * N_SETS,
-	   "threads that ask for any rights in one PD get them: %lu wrong",
+	   "threads that request any rights in one PD get them: %lu wrong",
 	   (unsigned long)wrong);
 	ok(!pin_domain_dealloc(shared) && !fake_verbs.live, "nothing is left");
 }
@@ -295,16 +297,17 @@ static void ahead(void)
 	ok(gets(pd, RIGHTS, ISLANDS), "with the first rights all memory is registered ahead");
 	ask(pd, LOCAL, 0, 2);
 	ask(pd, LOCAL, 0, 2);
-	ok(keeps(pd, LOCAL, 3), "with others only what is asked for");
+	ok(keeps(pd, LOCAL, 3), "with other rights only what is requested is registered");
 	ask(pd, LOCAL, 3, 3);
-	ok(gets(pd, LOCAL, ISLANDS), "until that was here and there");
-	ok(!pin_mr_attach(pd, READ) && gets(pd, READ, ISLANDS), "or they are attached");
+	ok(gets(pd, LOCAL, ISLANDS), "after several requests all memory is registered ahead");
+	ok(!pin_mr_attach(pd, READ) && gets(pd, READ, ISLANDS), "so it is after an attach");
 	ask(pd, ALL, 5, 5);
-	ok(keeps(pd, ALL, 1), "and further ones are others again");
+	ok(keeps(pd, ALL, 1), "further rights again start with requests only");
 	ok(pin_pool.pinned == ISLANDS * PIECE, "each page is pinned once");
-	ok(!pin_domain_disarm(pd) && !fake_verbs.live, "a detach takes them all");
+	ok(!pin_domain_disarm(pd) && !fake_verbs.live, "detaching deregisters all");
 	ask(pd, LOCAL, 0, 0);
-	ok(gets(pd, LOCAL, ISLANDS) && keeps(pd, RIGHTS, 0), "after it others are the first");
+	ok(gets(pd, LOCAL, ISLANDS) && keeps(pd, RIGHTS, 0),
+	   "after that, the next rights are the first");
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned, "nothing is left");
 }
 

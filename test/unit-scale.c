@@ -54,7 +54,7 @@ static void make_heap(void)
 	ok(n == whole && pin_span_count() == 1 && pin_span_bytes() == n, "%zu GiB are one span",
 	   n / PIN_GIB);
 	ok(pin_span_find(heap, n) && !pin_span_find(heap + 1, n) && !pin_span_find(heap - 1, 2),
-	   "which is found from its first byte to its last, and no further");
+	   "the span is found from its first byte to its last, and no further");
 }
 
 static void look_up_all(void)
@@ -71,10 +71,10 @@ static void look_up_all(void)
 		   pin_pool.pinned == n_cells * PIN_CELL,
 	   "each is registered once");
 	ok(look_up(pd, cell(n_cells) - 1, 2, &keys) == -ENOENT,
-	   "over the end of the heap there are none");
-	ok(!pin_evict_one(0), "what was looked up never gives way");
+	   "beyond the end of the heap there are no keys");
+	ok(!pin_evict_one(0), "looked-up keys are never evicted");
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned,
-	   "the PD takes all with it");
+	   "deallocating the PD deregisters everything");
 }
 
 static bool is_registered(size_t i)
@@ -103,14 +103,14 @@ static void make_room(void)
 	before = looked_at;
 	for (size_t i = 0; i < n; i++)
 		wrong += !is_registered(turn(i)) || !pin_evict_one(0) || is_registered(turn(i));
-	ok(!wrong, "the %u that were used longest ago give way, in that order", n);
+	ok(!wrong, "the %u least recently used are evicted, in order", n);
 	/* In a search that finds one in 16, when it is its turn, and in the next search. */
-	ok(looked_at - before < 20 * n, "for which %.1f are looked at each",
+	ok(looked_at - before < 20 * n, "each eviction looks at %.1f entries",
 	   (double)(looked_at - before) / n);
 	pin_mr_deregister(reg(pd, cell(turn(n)), 64, RIGHTS));
 	ok(pin_evict_one(0) && is_registered(turn(n)) && !is_registered(turn(n + 1)),
-	   "one that is used again does not, though it was next");
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "and the PD goes");
+	   "one that is used again is not evicted, though it was next");
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "the PD can be deallocated");
 }
 
 /* Of the processor. */
@@ -166,17 +166,21 @@ static void alike(void)
 	struct costs a = costs_beside(pd, FEW), b;
 	double began;
 
-	ok(!pin_domain_disarm(pd) && !fake_verbs.live, "those beside few are gone");
+	ok(!pin_domain_disarm(pd) && !fake_verbs.live,
+	   "the test with few memory regions is done");
 	b = costs_beside(pd, many);
-	ok(fake_verbs.live == many + n_tries(), "beside %zu", many);
+	ok(fake_verbs.live == many + n_tries(), "the test with %zu memory regions begins",
+	   many);
 	ok(b.registering < 8 * a.registering,
-	   "a registration takes %.0f ns, and beside few %.0f", b.registering, a.registering);
-	ok(b.finding < 8 * a.finding, "a request that is served %.0f and %.0f", b.finding,
+	   "a registration takes %.0f ns, and with few memory regions %.0f", b.registering,
+	   a.registering);
+	ok(b.finding < 8 * a.finding, "a served request takes %.0f ns and %.0f", b.finding,
 	   a.finding);
 	began = now_ns();
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned, "and all go");
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned,
+	   "everything is deregistered");
 	began = (now_ns() - began) / (double)many;
-	ok(began < 8 * a.registering, "in %.0f ns each", began);
+	ok(began < 8 * a.registering, "each takes %.0f ns to deregister", began);
 }
 
 int main(void)

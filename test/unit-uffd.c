@@ -160,22 +160,22 @@ static void one(void)
 	start(&it, p);
 	ticket = await(1, 0);
 	usleep(20000);
-	ok(!it.over, "who replaces them sleeps");
+	ok(!it.over, "a call that replaces them sleeps");
 	pin_uffd_read(1, ticket + 1);
 	usleep(1000);
-	ok(!heard[1].n_taken, "and is not woken by a ticket of another message");
+	ok(!heard[1].n_taken, "the ticket of another message does not wake it");
 	pin_uffd_read(1, ticket);
-	ok(was(1, UFFD_EVENT_UNMAP, p), "when its message is taken it is known");
+	ok(was(1, UFFD_EVENT_UNMAP, p), "reading its message wakes it and says what it did");
 	pthread_join(it.thread, NULL);
 	ok(it.ns < PIN_UFFD_TIMEOUT_MS * 1000000ull * 3, "and the call has returned");
 	start(&it, p);
 	pthread_join(it.thread, NULL);
-	ok(heard[1].n_taken == 1, "what is new there is not watched");
-	ok(!pin_uffd_watch(1, (uintptr_t)p, LENGTH), "until somebody asks for it");
+	ok(heard[1].n_taken == 1, "new pages there are not watched");
+	ok(!pin_uffd_watch(1, (uintptr_t)p, LENGTH), "they can be watched");
 	pin_uffd_unwatch(1, (uintptr_t)p, LENGTH);
 	start(&it, p);
 	pthread_join(it.thread, NULL);
-	ok(heard[1].n_taken == 1, "nor what is given up");
+	ok(heard[1].n_taken == 1, "pages are not watched after unwatching");
 }
 
 static void overdue(void)
@@ -187,16 +187,16 @@ static void overdue(void)
 	start(&it, p);
 	pthread_join(it.thread, NULL);
 	ok(it.ns >= PIN_UFFD_TIMEOUT_MS * 1000000ull && it.ns < 10000000000ull,
-	   "a message that nobody asks for is taken after a while: %u ms",
+	   "a message that is not asked for is read after a timeout: %u ms",
 	   (unsigned)(it.ns / 1000000));
 	await_taken(2, 1);
-	ok(was(2, UFFD_EVENT_UNMAP, p), "and known");
+	ok(was(2, UFFD_EVENT_UNMAP, p), "its content is reported");
 	stuck = false;
 	pin_uffd_watch(2, (uintptr_t)p, LENGTH);
 	start(&it, p);
 	pthread_join(it.thread, NULL);
 	ok(it.ns >= PIN_UFFD_MAX_TIMEOUT_MS * 1000000ull && it.ns < 30000000000ull,
-	   "a longer while if nobody is stuck: %u ms", (unsigned)(it.ns / 1000000));
+	   "after a longer one if the reader is not stuck: %u ms", (unsigned)(it.ns / 1000000));
 	stuck = true;
 }
 
@@ -220,9 +220,9 @@ static void in_turn(void)
 	pin_uffd_read(4, other);
 	ok(was(4, UFFD_EVENT_UNMAP, p[1]) && !heard[3].n_taken, "descriptors are independent");
 	pin_uffd_read(3, first);
-	ok(was(3, UFFD_EVENT_UNMAP, p[0]), "of one the oldest message comes first");
+	ok(was(3, UFFD_EVENT_UNMAP, p[0]), "the oldest message of a descriptor is read first");
 	pin_uffd_read(3, await(3, first));
-	ok(was(3, UFFD_EVENT_UNMAP, p[2]), "and then the next");
+	ok(was(3, UFFD_EVENT_UNMAP, p[2]), "then the next");
 	for (int i = 0; i < 3; i++)
 		pthread_join(its[i].thread, NULL);
 }
@@ -233,14 +233,17 @@ static void refused(void)
 
 	ok(!pin_uffd_watch(5, (uintptr_t)p, LENGTH) &&
 		   pin_uffd_watch(6, (uintptr_t)p, LENGTH) == -EBUSY,
-	   "what one descriptor watches another cannot");
+	   "pages watched by one descriptor cannot be watched by another");
 	pin_uffd_unwatch(5, (uintptr_t)p, LENGTH);
-	ok(!pin_uffd_watch(6, (uintptr_t)p, LENGTH), "until it does so no more");
+	ok(!pin_uffd_watch(6, (uintptr_t)p, LENGTH),
+	   "they can after the first has ended its watch");
 	munmap(p - PIN_PAGE, LENGTH + 2 * PIN_PAGE);
-	ok(pin_uffd_watch(5, (uintptr_t)p, LENGTH) == -EFAULT, "what is not mapped cannot be");
+	ok(pin_uffd_watch(5, (uintptr_t)p, LENGTH) == -EFAULT,
+	   "unmapped pages cannot be watched");
 	p = map_pages();
 	munmap(p + PIN_PAGE, PIN_PAGE);
-	ok(pin_uffd_watch(5, (uintptr_t)p, LENGTH) == -EFAULT, "nor what is in part");
+	ok(pin_uffd_watch(5, (uintptr_t)p, LENGTH) == -EFAULT,
+	   "nor can a range that is partly unmapped");
 }
 
 static void *discard(void *arg)
@@ -258,18 +261,18 @@ static void discarding(void)
 	char *p = map_pages();
 
 	pin_uffd_watch(20, (uintptr_t)p, LENGTH);
-	ok(!pin_uffd_is_asleep(20), "nobody sleeps yet");
+	ok(!pin_uffd_is_asleep(20), "no call is asleep yet");
 	if (pthread_create(&thread, NULL, discard, p))
 		abort();
 	ticket = await(20, 0);
-	ok(pin_uffd_is_asleep(20), "who is about to discard pages does");
-	ok(!pin_uffd_unwatch(20, (uintptr_t)p, LENGTH), "and is not forgotten");
-	ok(*p == 1 && pin_uffd_read(20, ticket), "until its message is taken");
+	ok(pin_uffd_is_asleep(20), "a call about to discard pages sleeps");
+	ok(!pin_uffd_unwatch(20, (uintptr_t)p, LENGTH), "its pages cannot be unwatched");
+	ok(*p == 1 && pin_uffd_read(20, ticket), "its message can be read");
 	pthread_join(thread, NULL);
-	ok(!pin_uffd_is_asleep(20) && *p == 0, "and the pages go");
+	ok(!pin_uffd_is_asleep(20) && *p == 0, "then the pages are discarded");
 	ok(pin_uffd_unwatch(20, (uintptr_t)p, LENGTH) &&
 		   !pin_uffd_watch(21, (uintptr_t)p, LENGTH),
-	   "then another may watch");
+	   "then another descriptor can watch them");
 	pin_uffd_unwatch(21, (uintptr_t)p, LENGTH);
 }
 
@@ -292,15 +295,16 @@ static void moved(void)
 	if (pthread_create(&thread, NULL, move, places))
 		abort();
 	pin_uffd_read(22, await(22, 0));
-	ok(heard[22].what == UFFD_EVENT_REMAP, "what moves is told");
+	ok(heard[22].what == UFFD_EVENT_REMAP, "moving watched pages makes a message");
 	pthread_join(thread, NULL);
-	ok(pin_uffd_watch(23, (uintptr_t)places[1], LENGTH) == -EBUSY, "it keeps its watch");
+	ok(pin_uffd_watch(23, (uintptr_t)places[1], LENGTH) == -EBUSY,
+	   "moved pages stay watched");
 	ok(pin_uffd_unwatch(22, (uintptr_t)places[1], LENGTH) &&
 		   !pin_uffd_watch(23, (uintptr_t)places[1], LENGTH),
-	   "until that is ended there");
+	   "their watch can be ended at the new place");
 	ok(pin_uffd_unwatch(22, (uintptr_t)places[1], LENGTH) &&
 		   pin_uffd_watch(22, (uintptr_t)places[1], LENGTH) == -EBUSY,
-	   "and does not end another's");
+	   "that does not end another descriptor's watch");
 	pin_uffd_unwatch(23, (uintptr_t)places[1], LENGTH);
 }
 
@@ -309,10 +313,10 @@ static void shared(void)
 	char *own = map_pages();
 	char *p = mmap(NULL, PIN_PAGE, WRITABLE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-	ok(!pin_uffd_is_shared((uintptr_t)p), "a page that is not there is not shared");
+	ok(!pin_uffd_is_shared((uintptr_t)p), "a missing page is not shared");
 	*p = 1;
 	ok(pin_uffd_is_shared((uintptr_t)p) && !pin_uffd_is_shared((uintptr_t)own),
-	   "of shared memory it is, and of others not");
+	   "a page of shared memory is shared, others are not");
 }
 
 static unsigned count_descriptors(void)
@@ -331,7 +335,7 @@ static void forked(void)
 	pid_t child;
 
 	pin_uffd_watch(7, (uintptr_t)p, LENGTH);
-	ok(count_descriptors() == n_descriptors, "the process has no descriptor of it");
+	ok(count_descriptors() == n_descriptors, "the process has no additional descriptors");
 	child = fork();
 	if (!child) {
 		alarm(10);
@@ -340,8 +344,8 @@ static void forked(void)
 		_exit(pin_uffd_watch(7, (uintptr_t)p - PIN_PAGE, PIN_PAGE) != -ECHILD);
 	}
 	waitpid(child, &status, 0);
-	ok(!status, "a child waits for nobody, and watches nothing");
-	ok(!heard[7].n_taken, "and nobody hears of it");
+	ok(!status, "a forked child does not wait, and watches nothing");
+	ok(!heard[7].n_taken, "its calls make no message");
 	munmap(p - PIN_PAGE, LENGTH + 2 * PIN_PAGE);
 }
 
@@ -408,9 +412,9 @@ static void at_once(void)
 	began = pin_os_now_ns() - began;
 	atomic_store(&enough, true);
 	pthread_join(taker, NULL);
-	ok(!wrong, "threads watch and replace at once: %u us a round",
+	ok(!wrong, "threads watch and replace concurrently: %u us for each round",
 	   (unsigned)(began / 1000 / ROUNDS));
-	ok(began < 60000000000ull, "and none waits long");
+	ok(began < 60000000000ull, "no thread waits long");
 }
 
 /* The last case: there is nobody to ask afterwards. */
@@ -424,9 +428,9 @@ static void losing(void)
 	await(30, 0);
 	atomic_store(&no_reading, true);
 	pin_uffd_watch(31, (uintptr_t)map_pages(), LENGTH);
-	ok(lost_by == EIO, "where messages cannot be read any more who asks is told");
+	ok(lost_by == EIO, "if messages cannot be read any more, the failure is reported");
 	pthread_join(it.thread, NULL);
-	ok(!pin_uffd_read(30, heard[30].ticket), "and who waits for that waits no more");
+	ok(!pin_uffd_read(30, heard[30].ticket), "calls that sleep are woken then");
 }
 
 int main(void)
@@ -438,7 +442,7 @@ int main(void)
 	error = pin_uffd_start(&user);
 	if (error) {
 		ok(error == EPERM || error == ENOSYS || error == EINVAL,
-		   "without userfaultfd there is nothing to try: %s", strerror(error));
+		   "userfaultfd is not available here: %s", strerror(error));
 		return done_testing();
 	}
 	one();

@@ -156,16 +156,17 @@ static void switched_on(void)
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
 
-	ok(mr && !kernel.reads, "off, nothing is read when memory is registered");
+	ok(mr && !kernel.reads, "with verification off, registering reads no page frames");
 	kernel.error = -EPERM;
-	ok(pin_verify(NULL) == -EPERM && !pin_verify_on, "a kernel that hides frames is told");
+	ok(pin_verify(NULL) == -EPERM && !pin_verify_on,
+	   "a kernel that hides page frames gives -EPERM");
 	kernel.error = 0;
 	ok(passes(0, 0), "the first pass has nothing to compare with");
 	ok(passes(PAGES, 0), "the next one compares what was registered before");
-	ok(!pin_verify(NULL), "without an answer, too");
+	ok(!pin_verify(NULL), "the result may be discarded");
 	pin_mr_deregister(mr);
 	pin_domain_dealloc(pd);
-	ok(passes(0, 0), "what is not registered is not compared");
+	ok(passes(0, 0), "memory that is not registered is not compared");
 }
 
 static void counted(void)
@@ -173,22 +174,22 @@ static void counted(void)
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
 
-	ok(passes(PAGES, 0), "what is registered later is known from then on");
+	ok(passes(PAGES, 0), "memory registered later is compared from then on");
 	kernel.offset[3] = kernel.offset[PAGES - 1] = 5000;
 	ok(passes(PAGES, 2), "two pages that move are counted");
-	ok(passes(PAGES, 0), "once");
+	ok(passes(PAGES, 0), "a move is counted once");
 	kernel.offset[3] = 0;
-	ok(passes(PAGES, 1), "and each time they move");
+	ok(passes(PAGES, 1), "another move is counted again");
 	kernel.absent = 3;
 	ok(passes(PAGES, 0) && !kernel.absent, "a page the kernel puts back has not moved");
 	kernel.absent = 1000;
-	ok(passes(PAGES, 1), "one that is gone has");
+	ok(passes(PAGES, 1), "a page that stays missing has moved");
 	kernel.absent = 0;
-	ok(passes(PAGES - 1, 0) && passes(PAGES, 0), "and is known again once it is back");
+	ok(passes(PAGES - 1, 0) && passes(PAGES, 0), "it is compared again after it is back");
 	kernel.offset[PAGES - 1] = 0;
 	pin_mr_deregister(mr);
 	kernel.error = -EIO;
-	ok(pin_verify(NULL) == -EIO, "what cannot be read is told");
+	ok(pin_verify(NULL) == -EIO, "a read error is returned");
 	kernel.error = 0;
 	pin_domain_dealloc(pd);
 	ok(pin_verified.moved == 5, "a page is compared before it is deregistered");
@@ -204,20 +205,20 @@ static void two_domains(void)
 	pin_mr_deregister(a);
 	pin_domain_dealloc(one);
 	kernel.offset[5] = 1;
-	ok(passes(PAGES, 1), "and still is when one of them has gone");
+	ok(passes(PAGES, 1), "it still is when one domain has gone");
 	pin_mr_deregister(b);
 	pin_domain_dealloc(two);
 	kernel.offset[5] = 0;
 	one = new_pd();
 	a = reg(one, heap, 64, RIGHTS);
 	ok(passes(PAGES, 0) && pin_verified.moved == moved + 1,
-	   "pages that moved while nobody held them do not count");
+	   "pages that moved while not registered do not count");
 	pin_mr_deregister(a);
 	pin_domain_notice(one);
 	kernel.offset[5] = 1;
 	a = reg(one, heap, 64, RIGHTS);
 	ok(passes(PAGES, 0) && pin_verified.moved == moved + 1,
-	   "nor after a domain was lost unseen");
+	   "nor do pages of a domain that disappeared unseen");
 	pin_mr_deregister(a);
 	pin_domain_dealloc(one);
 	kernel.pins[0] = 0;
@@ -234,14 +235,14 @@ static void evicted(void)
 	kernel.offset[9] = 1;
 	pin_mr_deregister(reg(pd, heap + PIECE, 64, RIGHTS));
 	ok(pin_pool.evicted == evictions + 1 && pin_verified.moved == moved + 1,
-	   "what gives way is compared before it goes");
+	   "an evicted memory region is compared before");
 	pin_mr_deregister(reg(pd, heap, 64, RIGHTS));
 	kernel.offset[9] = 0;
 	kernel.error = -EPERM;
-	ok(pin_verify(NULL) == -EPERM, "rights can be lost");
+	ok(pin_verify(NULL) == -EPERM, "losing the permission gives -EPERM");
 	pin_mr_deregister(reg(pd, heap + PIECE, 64, RIGHTS));
 	ok(pin_pool.evicted == evictions + 3 && pin_verified.moved == moved + 1,
-	   "and registration goes on");
+	   "registration continues");
 	kernel.error = 0;
 	fake_verbs.limit = SIZE_MAX;
 	pin_domain_dealloc(pd);
@@ -256,11 +257,12 @@ static void meanwhile(void)
 
 	kernel.passes_within = 2;
 	mr = reg(pd, heap, 64, RIGHTS);
-	ok(mr && pin_verified.moved == moved, "what is being registered is not compared");
+	ok(mr && pin_verified.moved == moved,
+	   "memory is not compared while it is being registered");
 	pin_mr_deregister(mr);
 	pin_domain_dealloc(pd);
 	kernel.passes_within = 0;
-	ok(pin_verified.moved == moved, "nor what is being deregistered");
+	ok(pin_verified.moved == moved, "nor while it is being deregistered");
 }
 
 static void forked(void)
@@ -273,7 +275,7 @@ static void forked(void)
 	if (!child)
 		_exit(pin_verify(NULL) != -ENOTSUP || (pin_verify_at_exit(), false));
 	waitpid(child, &status, 0);
-	ok(!status, "a child has nothing to verify");
+	ok(!status, "a forked child has nothing to verify");
 	pin_mr_deregister(mr);
 	pin_domain_dealloc(pd);
 }
@@ -322,9 +324,9 @@ static void together(void)
 		pthread_join(threads[i], NULL);
 	fake_verbs.limit = SIZE_MAX;
 	ok(pin_verified.checked > checked && pin_verified.moved == moved,
-	   "of %lu pages compared while memory regions come and go none has moved",
+	   "of %lu pages compared during registrations and deregistrations none has moved",
 	   (unsigned long)(pin_verified.checked - checked));
-	ok(fake_verbs.live == live, "and nothing is left");
+	ok(fake_verbs.live == live, "nothing is left");
 }
 
 static void replaced(void)
@@ -335,9 +337,9 @@ static void replaced(void)
 	ok(passes(PAGES, 0), "memory is compared");
 	kernel.offset[2] = 77;
 	kernel.replace_before = 2; /* the first of a pass is a trial */
-	ok(passes(0, 0), "until it turns out that the program replaces its pages");
+	ok(passes(0, 0), "it is not compared once the program has replaced its pages");
 	kernel.offset[3] = 77;
-	ok(passes(0, 0), "and no more from then on");
+	ok(passes(0, 0), "it stays so");
 	pin_mr_deregister(mr);
 	pin_domain_dealloc(pd);
 }
@@ -364,15 +366,15 @@ static void real(char *p)
 		p[i] = 1;
 	mr = reg(pd, p, 64, RIGHTS);
 	if (pin_verify(NULL)) {
-		ok(pin_verify(&moved) == -EPERM && moved == 77, "an ordinary user is told");
+		ok(pin_verify(&moved) == -EPERM && moved == 77, "an ordinary user gets -EPERM");
 	} else {
 		ok(pass().moved == 0 && pass().checked >= PAGES, "no page has moved");
 		exchange(p + 5 * PIN_PAGE, p + 9 * PIN_PAGE);
-		ok(pass().moved == 2, "two that change places are two");
+		ok(pass().moved == 2, "two pages that are exchanged count as two");
 		syscall(SYS_madvise, p + 11 * PIN_PAGE, PIN_PAGE, MADV_DONTNEED);
-		ok(pass().moved == 1, "one that is dropped is one");
+		ok(pass().moved == 1, "a discarded page counts as one");
 		p[11 * PIN_PAGE] = 1;
-		ok(pass().moved == 0, "and none when there is a new one");
+		ok(pass().moved == 0, "the page that replaces it has not moved");
 	}
 	pin_mr_deregister(mr);
 	pin_domain_dealloc(pd);
@@ -391,7 +393,7 @@ static void by_itself(char *p)
 	mr = reg(pd, p, 64, RIGHTS);
 	for (int i = 0; i < 5000 && pin_verified.checked == checked; i++)
 		usleep(1000);
-	ok(pin_verified.checked >= checked + PAGES, "every second is one pass");
+	ok(pin_verified.checked >= checked + PAGES, "there is a pass every second");
 	pin_mr_deregister(mr);
 	pin_domain_dealloc(pd);
 }

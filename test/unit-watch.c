@@ -117,25 +117,25 @@ static void foreign(struct ibv_pd *pd)
 	char *p = map_pages(LENGTH);
 	struct ibv_mr *mr = reg(pd, p, LENGTH, RIGHTS), *again;
 
-	ok(mr && is_watched(p) && pin_watched.ranges == 1, "what is registered is watched");
+	ok(mr && is_watched(p) && pin_watched.ranges == 1, "registered memory is watched");
 	after_take_us = 20000;
 	after(replace, p);
 	after_take_us = 0;
-	ok(is_told(p, LENGTH), "who keeps registrations is told when it is replaced");
-	ok(!was_early, "before the call may return");
-	ok(!is_watched(p), "what is there now is not watched");
+	ok(is_told(p, LENGTH), "listeners are notified when it is replaced");
+	ok(!was_early, "they are notified before the call returns");
+	ok(!is_watched(p), "the new pages are not watched");
 	again = reg(pd, p, LENGTH, RIGHTS);
-	ok(is_watched(p), "until it is registered");
+	ok(is_watched(p), "registering them watches them");
 	memset(p, 1, LENGTH);
 	after(discard, p);
 	ok(is_told(p, LENGTH) && !was_early && *p == 0,
-	   "so it is with pages that are discarded");
-	ok(is_watched(p), "in whose place others are watched");
+	   "listeners are notified of discarded pages");
+	ok(is_watched(p), "the pages that replace them are watched");
 	pin_mr_deregister(mr);
 	pin_mr_deregister(again);
-	ok(!is_watched(p), "as long as it is registered");
+	ok(!is_watched(p), "memory is watched only while it is registered");
 	after(replace, p);
-	ok(!n_told, "and nobody is told after that");
+	ok(!n_told, "later replacements are not notified");
 }
 
 /* With the books in use. */
@@ -161,7 +161,7 @@ static void set_aside(struct ibv_pd *pd)
 	for (int i = 0; i < 5000 && is_watched(p); i++)
 		usleep(1000);
 	ok(!is_watched(p) && is_watched(q),
-	   "what is replaced while another registers is put right when it has");
+	   "memory replaced during a registration is handled when that is done");
 	pin_mr_deregister(mr);
 	pin_mr_deregister(other);
 }
@@ -181,12 +181,12 @@ static void many(struct ibv_pd *pd)
 	for (size_t i = 0; i < 20; i++)
 		munmap(p + 2 * i * PIN_PAGE, PIN_PAGE);
 	pin_watch_await_quiet(UINT64_MAX, 0);
-	ok(pin_watched.events == before + 20, "each call is noticed once");
+	ok(pin_watched.events == before + 20, "each call is counted once");
 	n = n_told;
 	begin();
 	munmap(p + 2 * (RANGES - 1) * PIN_PAGE, PIN_PAGE);
 	ok(is_told(p + 2 * (RANGES - 1) * PIN_PAGE, PIN_PAGE) && n_told < MOST,
-	   "of many ranges those of one descriptor are told: %u, and %u before", n_told, n);
+	   "of many ranges those of one descriptor are notified: %u, and %u before", n_told, n);
 	for (size_t i = 0; i < RANGES; i++)
 		pin_mr_deregister(mrs[i]);
 }
@@ -203,17 +203,16 @@ static void heap(struct ibv_pd *pd, char *p)
 	uint64_t before = pin_pool_requests(PIN_REPLACED);
 	struct ibv_mr *mr;
 
-	ok(has_keys(pd, p) && is_watched(p), "the heap is watched when it is registered");
+	ok(has_keys(pd, p) && is_watched(p), "the heap is watched once it is registered");
 	after(discard, p);
-	ok(!has_keys(pd, p),
-	   "keys of pages that the program discards are gone when it goes on");
-	ok(is_told(p, LENGTH) && !was_early, "and who keeps registrations knows");
+	ok(!has_keys(pd, p), "keys to discarded pages are withdrawn before the call returns");
+	ok(is_told(p, LENGTH) && !was_early, "listeners are notified before that");
 	mr = reg(pd, p, 64, RIGHTS);
 	ok(mr && mr->length == 64 && reaches(mr) &&
 		   pin_pool_requests(PIN_REPLACED) == before + 1,
-	   "they are left to libibverbs");
+	   "requests for them go to libibverbs");
 	pin_mr_deregister(mr);
-	ok(has_keys(pd, p + PIECE), "others are not");
+	ok(has_keys(pd, p + PIECE), "requests for other pages are served");
 }
 
 /* A child has none of the threads. */
@@ -230,8 +229,8 @@ static void forked(struct ibv_pd *pd)
 		_exit(pin_watch_is_on() || is_watched(p) || pin_watched.ranges);
 	}
 	waitpid(child, &status, 0);
-	ok(!status, "a child watches nothing, and waits for nobody");
-	ok(is_watched(p), "its parent goes on");
+	ok(!status, "a forked child watches nothing, and does not wait");
+	ok(is_watched(p), "its parent still watches");
 	pin_mr_deregister(mr);
 }
 
@@ -247,7 +246,7 @@ int main(void)
 	p = grow(&span, 4 * PIECE);
 	memset(p, 1, 4 * PIECE);
 	if (!pin_watch_start(NULL)) {
-		ok(true, "without userfaultfd there is nothing to try");
+		ok(true, "userfaultfd is not available here");
 		return done_testing();
 	}
 	pin_watch_subscribe(tell);
