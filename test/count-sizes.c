@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * To be preloaded: says at the end which sizes the program has allocated, as the percentage
- * of calls that asked for up to 1, 2, 4... bytes and more than half of that, how many percent
- * of what was freed another thread had allocated, and how many calls there were.
+ * Preloaded: prints at the end which sizes the program has allocated, as the percentage of
+ * calls for up to 1, 2, 4... bytes and more than half of that, the percentage of freed blocks
+ * that another thread had allocated, and the number of calls.
  */
 #include <stdatomic.h>
 #include <stdio.h>

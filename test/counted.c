@@ -7,7 +7,7 @@
 #include "regpool/pool.h"
 #include "test/fake-kernel.h"
 
-/* From the base of the heap on. */
+/* Indexed from the base of the heap. */
 #define MOST_GRANULES ((size_t)1 << 20)
 
 static const struct pin_ibverbs *fake;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * An adapter in front of the stand-in for libibverbs that makes resident what it pins, as the
+ * An adapter, in front of the stand-in for libibverbs, that makes resident what it pins, as the
  * kernel does, and counts the library's memory regions over each granule of the heap.
  */
 #ifndef COUNTED_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A libibverbs.so.1 without a device, for programs that run under the built
- * library where there is no adapter: fake-verbs.c behind the names and versions
- * (fake-ibverbs.map) of the real one. It has one device, and a registration in it
- * is an entry in a table. Under test/inject its calls fail on demand.
+ * A libibverbs.so.1 without a device, for programs that run with the built library on a machine
+ * without an adapter: fake-verbs.c with the names and versions (fake-ibverbs.map) of the real
+ * one. It has one device; a registration is an entry in a table. Under test/inject its calls
+ * fail on demand.
  */
 #include <config.h>
 

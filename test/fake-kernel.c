@@ -17,7 +17,7 @@ size_t __real_pin_cgroup_limit(void);
 bool __wrap_pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages);
 bool __real_pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages);
 
-/* From the base of the heap on. */
+/* Indexed from the base of the heap. */
 #define MOST_GRANULES ((size_t)1 << 20)
 #define N_PAGES	      (PIN_GRANULE / PIN_PAGE)
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A kernel for the unit tests, which the linker puts in place of some functions of
- * allocator/os.h and regpool/watch.h (kernel_wraps in Makefile.am): it has no limit but those
- * it is given, tells what it is told to, and knows what is in memory by itself if it is asked
- * to, so that a heap may be larger than the machine.
+ * A simulated kernel for the unit tests: the linker puts it in place of some functions of
+ * allocator/os.h and regpool/watch.h (kernel_wraps in Makefile.am). It has no limits except
+ * those set, reports replaced pages on demand, and can keep track of residency itself, so that
+ * a heap may be larger than the machine.
  */
 #ifndef FAKE_KERNEL_H
 #define FAKE_KERNEL_H

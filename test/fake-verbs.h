@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A libibverbs without a device, for the unit tests: it keeps the rules the
- * kernel keeps (a PD with MRs cannot go, locked memory is limited, remote writing needs
- * local writing) and fails on demand.
+ * A libibverbs without a device, for the unit tests: it keeps the kernel's rules (a PD with MRs
+ * is busy, locked memory is limited, remote write needs local write) and fails on demand.
  */
 #ifndef FAKE_VERBS_H
 #define FAKE_VERBS_H

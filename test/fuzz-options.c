@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The options: a line each for the variables of an environment. Built with the file itself, to
+ * The options: one line for each environment variable. Compiled together with options.c, to
  * parse more than once.
  */
 #include "allocator/options.c"

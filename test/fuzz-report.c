@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `pinalloc report`: files of a job, of which lines of %% are between one and the next. */
+/* `pinalloc report`: the files of a job, separated by lines of %%. */
 #include <config.h>
 
 #include "preload/command/command.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What test/fuzz tries with texts of its own, and fuzz-replay.c with those that are kept: one
- * text, in any form. What must hold of the answer is checked; a failure ends the process.
+ * A target for test/fuzz, and for fuzz-replay.c with the seeds: takes any text as input, and
+ * checks what must hold of the result; a failure ends the process.
  */
 #ifndef FUZZ_TARGET_H
 #define FUZZ_TARGET_H

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Runs a program of whose system calls of one kind the K-th fails, counted over all its threads
- * and children from its start on; with a "+" behind K all from there on, and with 0 none.
- * Writes to a file how many there were. The status is the program's, as a shell has it. The
- * program's environment is what is given.
+ * Runs a program in which the K-th system call of one kind fails, counted over all its threads
+ * and children from the start; with a "+" after K all later ones fail too, and with 0 none.
+ * Writes to a file how many there were. The exit status is the program's, as in a shell. The
+ * program gets exactly the given environment.
  *
  *     inject KIND K[+] FILE [NAME=VALUE…] PROGRAM ARGUMENT…
  *     inject                                        lists the kinds
  *
- * Each call of the kind waits until this process says whether it is made (seccomp's user
- * notification). Other than with a tracer, signals and children are as ever. That they have a
- * filter the processes do not read in /proc/self/status: the library does less then.
+ * Each call of this kind waits until this process decides whether it is made (seccomp's user
+ * notification). Unlike with a tracer, signals and children behave normally. /proc/self/status
+ * does not show the filter to the processes, because the library would do less then.
  */
 #include <config.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls of the stand-in for libibverbs are made to fail as system calls are (test/inject.c):
- * where the environment has this name, each begins with an ioctl of no descriptor, EBADF unless
- * it is the one that is to fail.
+ * Makes calls of the stand-in for libibverbs fail as system calls do (test/inject.c): if this
+ * variable is set, each begins with an ioctl on no descriptor, which fails with EBADF unless it
+ * is the call that is to fail.
  */
 #ifndef INJECT_H
 #define INJECT_H

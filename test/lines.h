@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the library says on standard error meanwhile. Each line that is said once can be
- * caught once in a process.
+ * Captures what the library prints on standard error. A line that is printed once can be
+ * captured once in a process.
  */
 #ifndef LINES_H
 #define LINES_H

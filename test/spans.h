@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the unit tests of registration share: a heap that is nothing but spans, and
- * protection domains of the stand-in for libibverbs.
+ * Shared by the unit tests of registration: a heap that consists of spans only, and protection
+ * domains of the stand-in for libibverbs.
  */
 #ifndef SPANS_H
 #define SPANS_H

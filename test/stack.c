@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Prints the stack that a module calls back with, one named frame a line.
+ * Prints the stack when a module calls back, one frame name in a line.
  *	usage: stack [-l] [MODULE.so]	-l: with lines; without a module it calls itself
  */
 #include <config.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Included before everything else where the files of unit-races are compiled: before each step
- * that other threads may see, the test may let another one run.
+ * Included first where the files of unit-races are compiled: before each step that other
+ * threads may see, the test can run another one.
  */
 #ifndef STEPS_H
 #define STEPS_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Stacks as they are taken inside malloc, and the names put to them afterwards. */
+/* Stacks taken inside malloc, and their names looked up afterwards. */
 #include <config.h>
 
 #include "preload/report/backtrace.h"

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How much is registered, and how often. Beside what is used: hardly more than three times
- * what is in memory, a little more while that becomes more, however requests cross borders;
- * and what is repeated costs nothing. Against an adapter that makes resident what it pins, as
- * the kernel does.
+ * Bounds on how much is registered, and how often: at most about three times the resident
+ * memory, a little more while that grows, however requests cross borders; and repeated requests
+ * cost nothing. Uses an adapter that makes resident what it pins, as the kernel does.
  */
 #include <config.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which addresses a memory region is laid over: cells, tiles, and what is taken along
- * around a request.
+ * The choice of addresses for a memory region: cells, tiles, and what is included around a
+ * request.
  */
 #include <config.h>
 

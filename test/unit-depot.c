@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Thread caches and the depot, in a program whose malloc is the heap's own: what full caches
- * give up goes to empty ones past the slabs, and back to these before the heap grows.
+ * Thread caches and the depot, in a program that uses the heap's malloc: blocks flushed by full
+ * caches refill empty ones without passing through the slabs, and return to the slabs before
+ * the heap grows.
  */
 #include <config.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The lock below the heap's growth: one at a time has it, and those that wait sleep until they
- * are woken, each once for each time it may have it, however long that takes.
+ * The lock for growing the heap: one thread has it at a time, and waiting threads sleep until
+ * they are woken, once for each time they may have it, however long that takes.
  */
 #include <config.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The formatter that is used where printf may not be. */
+/* The formatter for code that must not use printf. */
 #include <config.h>
 
 #include "allocator/log.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is known of each 2 MiB of the heap. Which are in memory the machine's own kernel says.
+ * The state of each 2 MiB of the heap. Residency is asked of the machine's own kernel.
  */
 #include <config.h>
 

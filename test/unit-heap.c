@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * jemalloc over the page layer, linked into a plain program: every block lies in
- * one span, however the heap was churned; the heap grows by what it lacks, and what is
- * free in it is one with its neighbours.
+ * jemalloc with the page layer, linked into a plain program: every block lies in one span,
+ * however the heap is churned; the heap grows by what it lacks, and free memory coalesces with
+ * its neighbours.
  */
 #include <config.h>
 

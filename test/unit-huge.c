@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which pages of the heap are huge: what is asked of a kernel whose pool of huge pages
- * is as full as the test wants. Each way in a process of its own, as a heap only grows.
+ * Which pages of the heap are huge: the requests to a kernel whose hugetlb pool is as full as
+ * the test sets it. Each case runs in a process of its own, as a heap only grows.
  */
 #include <config.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Free extents and large blocks, in a program whose malloc is the heap's own: what is
- * freed is found again, by whoever asks; a large block has the pages it needs and no
- * more, and keeps what is in it whatever is made of it.
+ * Free extents and large blocks, in a program that uses the heap's malloc: freed memory is
+ * found again, by any thread; a large block has exactly the pages it needs, and keeps its
+ * contents when it is resized.
  */
 #include <config.h>
 

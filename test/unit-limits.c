@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Running out: of locked memory, of the adapter's memory regions, of whatever a call
- * can fail for. What nobody uses gives way; what is used stays; and no request fails
- * that would have succeeded without the library.
+ * Exhausted resources: locked memory, the adapter's memory regions, and any other reason for
+ * which a call can fail. Idle memory regions are evicted, those in use stay, and no request
+ * fails that would have succeeded without the library.
  */
 #include <config.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * jemalloc with its calls coming by allocator/calls.c, linked into a plain program:
- * what the program holds is counted right, whatever it does with its blocks.
+ * jemalloc with its calls wrapped by allocator/calls.c, linked into a plain program: live
+ * memory is counted right, whatever the program does with its blocks.
  */
 #include <config.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A million random steps from several threads, each checked against what an adapter would
- * know: whatever the program holds must be usable at any moment, however memory regions
- * come, are replaced by wider ones, are evicted, fail and go.
+ * A million random steps from several threads, each checked against a model of the adapter:
+ * whatever the program has registered must be usable at any moment, while memory regions are
+ * made, replaced by wider ones, evicted, fail and are deregistered.
  *   usage: unit-model [SEED [STEPS]]      the same seed takes the same steps
  */
 #include <config.h>

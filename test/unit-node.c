@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * On which memory node a registration faults pages in: against a kernel that only keeps
- * what policy each thread has.
+ * The memory node on which a registration allocates pages, with a kernel that only keeps each
+ * thread's policy.
  */
 #include <config.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the machine's own kernel says, where it is easily misunderstood. */
+/* Answers of the machine's own kernel that are easily misunderstood. */
 #include <config.h>
 
 #include "allocator/os.h"

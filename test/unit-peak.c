@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What peaks are known by: what is held, when, from which stacks. Without a heap. */
+/* How peaks are recorded: how much is live, when, from which stacks. Without a heap. */
 #include <config.h>
 
 #include "allocator/live.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is watched of memory that is not heap: pieces of the ranges that registrations have,
- * against a userfaultfd of the test's own, which knows for each page who watches it, what is of
- * a file, and how many descriptors there may be.
+ * The watched pieces of memory that is not heap, with a simulated userfaultfd that knows for
+ * each page which descriptor watches it, which pages belong to a file, and how many descriptors
+ * there may be.
  */
 #include <config.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * PINALLOC_RESERVE: heap that is made, touched and registered before the program
- * communicates. The machine's own kernel says what is in memory.
+ * PINALLOC_RESERVE: heap memory that is allocated, touched and registered before the program
+ * communicates. Residency is asked of the machine's own kernel.
  */
 #include <config.h>
 

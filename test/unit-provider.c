@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The functions of a device's provider, in a table that is like libibverbs' own: found wherever
- * they are, and left alone where they cannot be told from others.
+ * Hooking the functions of a device's provider, in a table like that of libibverbs: they are
+ * found wherever they are, and left alone if they are ambiguous.
  */
 #include <config.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What another thread does in between: at each step of one thread in turn, as often as there
- * are steps. The right order of them holds against every one; a wrong order fails every time.
+ * Races with another thread, which runs at each step of the first one in turn, as often as
+ * there are steps. A right order of steps survives all of these; a wrong one fails every time.
  */
 #include <config.h>
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What becomes of registrations, against a libibverbs that keeps the kernel's
- * rules and fails on demand.
+ * Registrations, with a libibverbs that keeps the kernel's rules and fails on demand.
  */
 #include <config.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The thread that registers ahead of requests: what is in memory, and nothing else; and that
- * it is quiet when there is nothing to do. Against a kernel that keeps its own memory.
+ * The thread that registers ahead of requests: it registers resident memory and nothing else,
+ * and sleeps when there is nothing to do. Uses a simulated kernel.
  */
 #include <config.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A key has the rights that were asked for, and no others: of every set of rights there is,
- * whoever asks, and however. And what it costs: a memory region for each set, of which only
- * those are registered ahead that are asked for again and again.
+ * A key has exactly the requested rights, for every access set and every kind of request. And
+ * the cost: one memory region for each set, of which only those requested repeatedly are
+ * registered ahead.
  */
 #include <config.h>
 

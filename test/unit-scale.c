@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A heap of 1 TiB, without memory behind it: each address leads to its span and to keys an
- * adapter takes, the figures add up, making room looks at no more memory regions for each than
- * it would in a small heap, and neither look-ups nor registrations take longer because there
- * are many.
+ * A heap of 1 TiB, not resident: each address leads to its span and to valid keys, the
+ * statistics add up, an eviction looks at no more memory regions than in a small heap, and
+ * neither look-ups nor registrations take longer.
  */
 #include <config.h>
 

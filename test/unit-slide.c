@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Large blocks that grow, in a program whose malloc is the heap's own: where they are, at the
- * end of the heap and before free memory, or further down, over free memory before them. What
- * is in them is kept and what is counted is right.
+ * Large blocks that grow, in a program that uses the heap's malloc: in place, at the end of the
+ * heap and before free memory, or moved down over free memory before them. Contents and
+ * counters stay right.
  */
 #include <config.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The reserve and its tables, and the spans that grow in it: where they grow, what they know
- * of their memory, and what is left when they cannot. Without a heap.
+ * The reserve and its tables, and the spans that grow in it: where they grow, what they know of
+ * their memory, and what is left if they cannot grow. Without a heap.
  */
 #include <config.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * userfaultfd's thread against the real kernel: what is watched, who sleeps until when, what
- * the messages say, and any number of threads at once. Where the kernel forbids userfaultfd
- * there is nothing to try.
+ * The userfaultfd thread with the real kernel: what is watched, which calls sleep and until
+ * when, the contents of messages, and many threads at once. If the kernel forbids userfaultfd
+ * there is nothing to test.
  */
 #include <config.h> /* for mremap() */
 

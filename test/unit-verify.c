@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What verification counts: pages that move while they are registered, and nothing
- * else. Most of it against a kernel that moves a page whenever nobody pins it, because
- * the real one hides its frames from ordinary users.
+ * Verification counts pages that move while they are registered, and nothing else. Mostly with
+ * a simulated kernel that moves every page that is not pinned, because the real one hides page
+ * frames from ordinary users.
  */
 #include <config.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is watched, from the registration to the listener, against the real kernel and the
- * stand-in for libibverbs: who replaces pages returns when listeners know and keys are gone,
- * and not before. Where the kernel forbids userfaultfd there is nothing to try.
+ * The watch from registration to listener, with the real kernel and the stand-in for
+ * libibverbs: a call that replaces pages returns after listeners were notified and keys
+ * withdrawn, not before. If the kernel forbids userfaultfd there is nothing to test.
  */
 #include <config.h>
 

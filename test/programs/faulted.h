@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * For the programs that test/faults runs while system calls fail. What is refused they say on
- * standard error, do without, and print the same; what is not as it must be ends them.
+ * Shared by the programs that test/faults runs while system calls fail. They print on standard
+ * error what is refused, do without it, and print the same results; anything wrong ends them.
  */
 #ifndef FAULTED_H
 #define FAULTED_H

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * System calls in which no function of libc takes part, so that nothing that was
- * patched or interposed sees them. x86-64.
+ * System calls made without libc, so that no patched or interposed function sees them. x86-64.
  */
 #ifndef RAW_H
 #define RAW_H

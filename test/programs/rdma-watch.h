@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the programs share that try what is told of memory that goes: a stand-in listener
- * (listener.c), a record of what it hears, and mappings to register.
+ * Shared by the programs that test notifications of unmapped memory: a stand-in listener
+ * (listener.c), a record of its notifications, and mappings to register.
  */
 #ifndef RDMA_WATCH_H
 #define RDMA_WATCH_H

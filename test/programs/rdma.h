@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the verbs programs of the lab tests share: one reliable queue pair that is
- * connected to itself, so that a process can be both sides of an RDMA write or
- * read, and a pattern to fill memory with that differs for every seed. Anything
- * that cannot be set up ends the program with status 2.
+ * Shared by the verbs programs of the lab tests: one reliable queue pair that is connected to
+ * itself, so that a process can be both sides of an RDMA write or read, and a fill pattern that
+ * differs for every seed. If anything cannot be set up, the program ends with status 2.
  */
 #ifndef RDMA_H
 #define RDMA_H

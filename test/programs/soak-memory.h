@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The memory that mpi-soak's messages go through: of several kinds, whose pages come,
- * go and are replaced at random.
+ * The memory for mpi-soak's messages: of several kinds, whose pages are mapped, unmapped and
+ * replaced at random.
  */
 #ifndef SOAK_MEMORY_H
 #define SOAK_MEMORY_H

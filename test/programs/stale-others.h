@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Where somebody else has a part in it: threads, on whose stacks the buffer is; other
+ * Replacing memory with the help of others: threads, on whose stacks the buffer is; other
  * processes; a userfaultfd of the program's own.
  */
 #ifndef STALE_OTHERS_H

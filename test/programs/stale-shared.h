@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Replacing memory that is a file's, a segment's, or of the system's huge pages. */
+/* Replacing memory of files, shared memory segments and hugetlb pages. */
 #ifndef STALE_SHARED_H
 #define STALE_SHARED_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a way of replacing the pages behind a buffer is, and what they share. No block
- * is given back after its case, so that no case meets an address of an earlier one.
+ * Defines a way of replacing the pages behind a buffer, and shared helpers. Blocks are not
+ * freed after their case, so that no case gets an address of an earlier one.
  */
 #ifndef STALE_WAY_H
 #define STALE_WAY_H

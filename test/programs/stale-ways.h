@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The ways in which mpi-stale replaces the pages behind a buffer, in four groups:
- * memory the program mapped itself; the same where the kernel tells nobody; heap
- * memory, through malloc; heap memory, by system calls behind malloc's back.
+ * The ways in which mpi-stale replaces the pages behind a buffer, in four groups: memory the
+ * program mapped itself; the same where the kernel reports nothing; heap memory, through
+ * malloc; heap memory, by system calls behind malloc.
  */
 #ifndef STALE_WAYS_H
 #define STALE_WAYS_H

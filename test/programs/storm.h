@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the parts of rdma-storm share. The counts lie in a file that all processes map, so that
- * those of one that was killed are not lost.
+ * Shared by the parts of rdma-storm. The counters are in a file that all processes map, so that
+ * those of a killed process are not lost.
  */
 #ifndef STORM_H
 #define STORM_H
