@@ -276,11 +276,17 @@ size_t pin_os_ram(void)
 	return sysinfo(&info) ? 0 : (size_t)info.totalram * info.mem_unit;
 }
 
-/* An addition of nothing is a write all the same, and what others write there is kept. */
+/*
+ * An addition of nothing is a write all the same, and what others write there is kept. Where
+ * the compiler knows that it is nothing, clang makes a read of it.
+ */
 void pin_os_touch(void *addr, size_t n_bytes)
 {
+	volatile char nothing = 0;
+
 	for (size_t i = 0; i < n_bytes; i += PIN_PAGE)
-		atomic_fetch_add_explicit((_Atomic char *)addr + i, 0, memory_order_relaxed);
+		atomic_fetch_add_explicit((_Atomic char *)addr + i, nothing,
+					  memory_order_relaxed);
 }
 
 unsigned pin_os_processors(void)
