@@ -181,7 +181,7 @@ struct pin_size_text pin_size_text(size_t n_bytes)
 	return text;
 }
 
-static void write_line(const char *format, va_list args)
+__attribute__((format(printf, 1, 0))) static void write_line(const char *format, va_list args)
 {
 	char line[512];
 	size_t n = pin_format(line, sizeof line - 1, "pinalloc[%d]: ", getpid());

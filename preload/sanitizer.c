@@ -277,7 +277,8 @@ static void nothing(void)
 {
 }
 
-static void (*resolve_early(void))(void)
+/* Used by its name, which clang does not see. */
+__attribute__((used)) static void (*resolve_early(void))(void)
 {
 	const struct link_map *own = own_map();
 	text runtime = own ? find_runtime(own) : NULL;
@@ -287,9 +288,10 @@ static void (*resolve_early(void))(void)
 	return nothing;
 }
 
-static void early(void) __attribute__((ifunc("resolve_early")));
+/* clang makes it global although it is static: by its name, pinalloc.map hides it. */
+static void pin_early(void) __attribute__((ifunc("resolve_early")));
 
 /* A relocation, so that the loader calls the resolver. */
-__attribute__((used)) static void (*volatile const reference)(void) = early;
+__attribute__((used)) static void (*volatile const reference)(void) = pin_early;
 
 #endif

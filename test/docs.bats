@@ -84,7 +84,7 @@ options_of_readme() {
 		grep -qE "Fl Fl ${option#--}( |\$)" "$page"
 	done
 	keys=$(sed -n 's/.*set([a-z]*, "\([a-z_]*\)",.*/\1/p' "$top_srcdir/preload/command/json.c"
-		sed -n 's/^\t\[CMD_.*{"[a-z]*", "\([a-z_]*\)".*/\1/p' "$top_srcdir/preload/command/load.c")
+		sed -n 's/^\t\[CMD_.*{"[a-z]*", \.key = "\([a-z_]*\)".*/\1/p' "$top_srcdir/preload/command/load.c")
 	[ "$(wc -w <<< "$keys")" -ge 40 ]
 	for key in $keys; do
 		echo "looking for: $key"
