@@ -51,8 +51,12 @@ static void count(const struct block *block, int sign)
 	truth->count_variance += sign * (1 - picked) / picked;
 }
 
-/* noipa, and a write after the call: the names must be on the stack. */
+/* No clones, and a write after the call: the names must be on the stack. */
+#if __has_attribute(noipa)
 #define HOLDER __attribute__((noipa))
+#else
+#define HOLDER __attribute__((noinline))
+#endif
 
 HOLDER static void hold_most(struct block *block, size_t n_bytes)
 {

@@ -38,8 +38,8 @@ static void *shown(void *p)
 	return p;
 }
 
-/* noipa: the line is to name the place of this call. */
-__attribute__((noipa)) static void give(const char *function, void *p)
+/* The line is to name the place of this call. */
+__attribute__((noinline)) static void give(const char *function, void *p)
 {
 	volatile uintptr_t got = 0;
 

@@ -29,7 +29,7 @@ struct rdma {
 /* For what must hold before anything can be tried. */
 #define need(condition) ((condition) ? (void)0 : rdma_give_up(#condition, __FILE__, __LINE__))
 
-static inline void rdma_give_up(const char *what, const char *file, int line)
+_Noreturn static inline void rdma_give_up(const char *what, const char *file, int line)
 {
 	fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, strerror(errno));
 	exit(2);
