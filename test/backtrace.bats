@@ -52,6 +52,15 @@ module() {
 	[ "${lines[2]}" = "start (late.c:15)" ]
 }
 
+@test "the same where the compiler writes no .debug_aranges, as clang does not" {
+	echo 'int other(int n) { return n + 1; }' > other.c
+	module units.c -g other.c
+	objcopy --remove-section .debug_aranges units.so
+	run -0 ./stack -l ./units.so
+	[ "${lines[1]}" = "hidden (units.c:7)" ]
+	[ "${lines[2]}" = "start (units.c:15)" ]
+}
+
 @test "without debug information, frames have function and module" {
 	module bare.c
 	run -0 ./stack -l ./bare.so

@@ -143,6 +143,19 @@ unfit() {
 	jq -e '.peak_sites[0].stack == ["na?ve (odd.so)"]' <<< "$output"
 }
 
+@test "lines are found where the compiler writes no .debug_aranges, as clang does not" {
+	printf 'int one(int n)\n{\n\treturn n;\n}\n' > one.c
+	printf 'int two(int n)\n{\n\treturn n;\n}\n' > two.c
+	gcc -g -shared -fPIC -o units.so one.c two.c
+	objcopy --remove-section .debug_aranges units.so
+	for name in one two; do
+		rank $name.json ".nranks = 1 | .peak_sites[0].stack =
+			[\"$PWD/units.so+0x$(nm units.so | sed -n "s/ T $name$//p")\"]"
+		run -0 --separate-stderr "$pinalloc" report --json $name.json
+		[ "$(jq -r '.peak_sites[0].stack[0]' <<< "$output")" = "$name ($name.c:2)" ]
+	done
+}
+
 @test "the reason why a file is skipped has no control characters, also in JSON" {
 	rank fit.json '.nranks = 1'
 	printf '{\177' > unfit.json

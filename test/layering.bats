@@ -105,9 +105,10 @@ uses() {
 	clean '\bibv_' 'ibv_reg_mr(pd)' allocator/*
 }
 
-@test "only one file walks stacks, and only one reads debug information" {
+@test "only one file walks stacks, and only one finds lines in debug information" {
 	clean '<unwind.h>|\b_Unwind_' '#include <unwind.h>' $(but preload/report/backtrace.c)
-	clean 'elfutils|\bdwfl_|libdw' '#include <elfutils/libdwfl.h>' $(but preload/report/backtrace-names.c preload/command/names.c)
+	clean 'elfutils|\bdwfl_|libdw' '#include <elfutils/libdwfl.h>' \
+		$(but preload/source-line.h preload/report/backtrace-names.c preload/command/names.c)
 	clean '\bbacktrace *\(|libunwind|\bunw_' 'n = backtrace(frames, 8);' $(but preload/report/backtrace.c)
 }
 

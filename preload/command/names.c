@@ -15,7 +15,8 @@
 
 #if HAVE_LIBDW
 
-#include <elfutils/libdwfl.h>
+#define LIBDW(function) function
+#include "preload/source-line.h"
 
 /* dwfl_standard_find_debuginfo may ask a server. */
 static const Dwfl_Callbacks callbacks = {
@@ -74,8 +75,7 @@ static struct module *find_module(const char *path, size_t n)
 static bool name_offset(const struct module *module, GElf_Addr offset, char *name, size_t size)
 {
 	GElf_Addr at = offset + module->bias;
-	Dwfl_Line *line = dwfl_module_getsrc(module->dw, at);
-	const char *function, *file = NULL;
+	const char *function, *file;
 	GElf_Off within;
 	GElf_Sym symbol;
 	int number;
@@ -84,8 +84,7 @@ static bool name_offset(const struct module *module, GElf_Addr offset, char *nam
 	/* The symbol may also be another function, the nearest one before the address. */
 	if (!function || within >= symbol.st_size)
 		return false;
-	if (line)
-		file = dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL);
+	file = pin_source_line(module->dw, at, &number);
 	if (file)
 		snprintf(name, size, "%s (%s:%d)", function, basename(file), number);
 	else

@@ -38,14 +38,21 @@ struct place {
 	X(dwfl_addrmodule)              \
 	X(dwfl_module_info)             \
 	X(dwfl_module_addrinfo)         \
-	X(dwfl_module_getsrc)           \
-	X(dwfl_lineinfo)
+	X(dwfl_module_addrdie)          \
+	X(dwfl_module_nextcu)           \
+	X(dwarf_haspc)                  \
+	X(dwarf_getsrc_die)             \
+	X(dwarf_lineno)                 \
+	X(dwarf_linesrc)
 
 #define DECLARE(function) __typeof__(&function) function;
 static struct {
 	DW_FUNCTIONS(DECLARE)
 } dw;
 #undef DECLARE
+
+#define LIBDW(function) dw.function
+#include "preload/source-line.h"
 
 /* Whether libdw has been looked for, and what it knows of this process. */
 static enum { NOT_TRIED, LOADED, MISSING } library;
@@ -93,7 +100,6 @@ static void look_up_code(uintptr_t code, struct place *place)
 	GElf_Off offset;
 	GElf_Sym symbol;
 	const char *name;
-	Dwfl_Line *line;
 
 	if (!module)
 		return;
@@ -102,9 +108,7 @@ static void look_up_code(uintptr_t code, struct place *place)
 	name = dw.dwfl_module_addrinfo(module, code, &offset, &symbol, NULL, NULL, NULL);
 	if (name && offset < symbol.st_size)
 		place->name = name;
-	line = dw.dwfl_module_getsrc(module, code);
-	if (line)
-		place->file = dw.dwfl_lineinfo(line, NULL, &place->line, NULL, NULL, NULL);
+	place->file = pin_source_line(module, code, &place->line);
 }
 
 void pin_backtrace_done(void)
