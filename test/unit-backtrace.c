@@ -3,6 +3,7 @@
 #include <config.h>
 
 #include "preload/report/backtrace.h"
+#include "test/frame.h"
 #include "test/tap.h"
 
 #include <dlfcn.h>
@@ -62,7 +63,7 @@ PIN_EXPORT void free(void *p)
 	__libc_free(p);
 }
 
-static __attribute__((noinline)) int walk(void **frames, int n)
+static FRAME int walk(void **frames, int n)
 {
 	int got;
 
@@ -72,12 +73,12 @@ static __attribute__((noinline)) int walk(void **frames, int n)
 	return got;
 }
 
-__attribute__((noinline)) int called_from_here(void **frames, int n)
+FRAME int called_from_here(void **frames, int n)
 {
 	return walk(frames, n);
 }
 
-static __attribute__((noinline)) int deep(int depth, void **frames, int n)
+static FRAME int deep(int depth, void **frames, int n)
 {
 	int got = depth ? deep(depth - 1, frames, n) : called_from_here(frames, n);
 
@@ -191,7 +192,7 @@ static void in_order_and_cut(void)
 }
 
 /* The same stack twice from one place: as a walk that is too long for shortcuts, and not. */
-static __attribute__((noinline)) bool same_both_ways(void)
+static FRAME bool same_both_ways(void)
 {
 	void *frames[2][MOST + 1];
 	int n[2];
@@ -207,7 +208,7 @@ static int left_to_compare, compared_same;
 
 /* Frames of any size; two of these, which call each other and themselves. */
 static bool wander(unsigned *random, int depth);
-static __attribute__((noinline)) bool stray(unsigned *random, int depth)
+static FRAME bool stray(unsigned *random, int depth)
 {
 	bool same = wander(random, depth - 1);
 
@@ -215,7 +216,7 @@ static __attribute__((noinline)) bool stray(unsigned *random, int depth)
 	return same_both_ways() && same;
 }
 
-static __attribute__((noinline)) bool wander(unsigned *random, int depth)
+static FRAME bool wander(unsigned *random, int depth)
 {
 	volatile char *room = __builtin_alloca(1 + (unsigned)rand_r(random) % 300);
 	bool same = same_both_ways();
@@ -230,7 +231,7 @@ static __attribute__((noinline)) bool wander(unsigned *random, int depth)
 }
 
 /* From any depth, so that walks are cut, and the next is not. */
-static __attribute__((noinline)) bool wander_at(unsigned *random, int depth)
+static FRAME bool wander_at(unsigned *random, int depth)
 {
 	bool same = depth ? wander_at(random, depth - 1) : wander(random, 25);
 
@@ -313,7 +314,7 @@ static void handler(int number)
 	n_handled = deep(3, handled, MOST);
 }
 
-static __attribute__((noinline)) void interrupted(void)
+static FRAME void interrupted(void)
 {
 	raise(SIGUSR1);
 }

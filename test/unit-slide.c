@@ -152,8 +152,8 @@ static void behind(void)
 	p = realloc(blocks[2], 3 * N / 2);
 	ok(p == blocks[2] && usable(p) == 3 * N / 2 && holds(p, N, 1),
 	   "a block grows where it is into free memory behind it");
-	ok(xallocx(p, 2 * N, 0, MALLOCX_ZERO) == 2 * N && is_zero(p + 3 * N / 2, N / 2) &&
-		   holds(p, N, 1),
+	ok(xallocx(p, 2 * N, 0, MALLOCX_ZERO) == 2 * N &&
+		   is_zero(blocks[2] + 3 * N / 2, N / 2) && holds(p, N, 1),
 	   "also by xallocx, which clears what it adds");
 	ok(xallocx(p, 2 * bytes, 0, 0) == 2 * N && pin_span_bytes() == bytes,
 	   "and no further than that");

@@ -53,9 +53,10 @@ static void print_ranks(const struct cmd_job *job,
 		else if (n_names++ < MOST_RANGES)
 			printf("%s%s", n_names > 1 ? ", " : "", CMD_RANK_NAME(rank));
 	}
-	if (n)
+	if (n) {
 		printf("rank%s ", cmd_plural((double)n));
-	print_ranges(numbers, n);
+		print_ranges(numbers, n);
+	}
 	if (n_names > MOST_RANGES)
 		printf(" and %zu more", n_names - MOST_RANGES);
 	free(numbers);

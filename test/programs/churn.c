@@ -57,7 +57,8 @@ static void *hold(void *p, size_t size)
 	pthread_mutex_unlock(&lock);
 	for (size_t i = 0; i < size; i += step(size))
 		bytes[i] = 0xc5;
-	bytes[size - 1] = 0xc5;
+	if (size)
+		bytes[size - 1] = 0xc5;
 	return p;
 }
 

@@ -9,6 +9,8 @@
  *   moved                 every block has grown, by realloc in a third function
  *   doubled               the same of one block, which realloc held twice then
  */
+#include "test/frame.h"
+
 #include <malloc.h>
 #include <math.h>
 #include <pthread.h>
@@ -51,28 +53,22 @@ static void count(const struct block *block, int sign)
 	truth->count_variance += sign * (1 - picked) / picked;
 }
 
-/* No clones, and a write after the call: the names must be on the stack. */
-#if __has_attribute(noipa)
-#define HOLDER __attribute__((noipa))
-#else
-#define HOLDER __attribute__((noinline))
-#endif
-
-HOLDER static void hold_most(struct block *block, size_t n_bytes)
+/* With a write after the call: no jump takes its place. */
+FRAME static void hold_most(struct block *block, size_t n_bytes)
 {
 	block->p = malloc(n_bytes);
 	*block->p = 1;
 	*block = (struct block){block->p, n_bytes, &most};
 }
 
-HOLDER static void hold_rest(struct block *block, size_t n_bytes)
+FRAME static void hold_rest(struct block *block, size_t n_bytes)
 {
 	block->p = malloc(n_bytes);
 	*block->p = 1;
 	*block = (struct block){block->p, n_bytes, &rest};
 }
 
-HOLDER static void hold_grown(struct block *block, size_t n_bytes)
+FRAME static void hold_grown(struct block *block, size_t n_bytes)
 {
 	block->p = realloc(block->p, n_bytes);
 	*block->p = 1;

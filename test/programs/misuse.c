@@ -5,6 +5,8 @@
  */
 #include <config.h>
 
+#include "test/frame.h"
+
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -39,7 +41,7 @@ static void *shown(void *p)
 }
 
 /* The line is to name the place of this call. */
-__attribute__((noinline)) static void give(const char *function, void *p)
+FRAME static void give(const char *function, void *p)
 {
 	volatile uintptr_t got = 0;
 
