@@ -58,7 +58,7 @@ static void *aligned(size_t alignment, size_t n_bytes)
 	return p;
 }
 
-/* Follows glibc's memalign, of which aligned_alloc was another name up to glibc 2.37. */
+/* Follows glibc's memalign. */
 static void *aligned_or_errno(size_t alignment, size_t n_bytes)
 {
 	void *p = alignment <= MOST_ALIGNMENT ? aligned(alignment, n_bytes) : NULL;
@@ -68,8 +68,13 @@ static void *aligned_or_errno(size_t alignment, size_t n_bytes)
 	return p;
 }
 
+/* Another name of memalign up to glibc 2.37; later ones take nothing but powers of two. */
 PIN_EXPORT void *aligned_alloc(size_t alignment, size_t n_bytes)
 {
+	if (__GLIBC_PREREQ(2, 38) && !is_power_of_two(alignment)) {
+		errno = EINVAL;
+		return NULL;
+	}
 	return aligned_or_errno(alignment, n_bytes);
 }
 
