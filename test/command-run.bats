@@ -110,7 +110,7 @@ silent() {
 		bash 'two words' '' "a'b" '$HOME' $'new\nline' '*' plain)
 	[ ! -e ran ]
 	run -0 bash -c "$line"
-	[ "$output" = "<two words><><a'b><\$HOME><new"$'\n'"line><*><plain></tmp/it's %r.json><1M>" ]
+	[ "$output" = "<two words><><a'b><\$HOME><new"$'\n'"line><*><plain></tmp/it's %r.json><1048576>" ]
 	[ -e ran ]
 	[ "$("$pinalloc" run -n true)" = "env LD_PRELOAD=$library true" ]
 }

@@ -11,15 +11,17 @@ works() {
 	said '' "$@"
 }
 
-# said REGEX [NAME=VALUE…]: the same, but with one line on standard error that matches.
+# said REGEX [NAME=VALUE…]: the same, but with one line on standard error, like that; but for what
+# the loader of glibc 2.41 says where a value for glibc too is no plain number.
 said() {
 	local line=$1
 	shift
 	run --separate-stderr preloaded "$@" echo works
+	stderr=$(grep -v '^WARNING: ld\.so: invalid ' <<< "$stderr" || :)
 	echo "$*: status $status, said \"$stderr\", not \"$line\""
 	[ "$status" -eq 0 ]
 	[ "$output" = works ]
-	[ "${#stderr_lines[@]}" -eq "$([ -n "$line" ] && echo 1 || echo 0)" ]
+	[ "$(grep -c . <<< "$stderr")" -eq "$([ -n "$line" ] && echo 1 || echo 0)" ]
 	[[ "$stderr" =~ ^${line:+pinalloc\[[0-9]+\]: $line}$ ]]
 }
 

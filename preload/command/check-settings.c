@@ -124,25 +124,28 @@ static bool ucx_may_replace_malloc(void)
 	return !is_switched_off("UCX_MEM_MALLOC_RELOC");
 }
 
-static bool ucx_has_no_cache(void)
-{
-	const char *methods = variable("UCX_IB_REG_METHODS");
-
-	return is_switched_off("UCX_RCACHE_ENABLE") ||
-	       (*methods && !strcasestr(methods, "rcache"));
-}
-
-/* The cache of UCX evicts nothing when memory cannot be pinned (ucs_rcache, UCX 1.13). */
+/* The cache of UCX evicts nothing when memory cannot be pinned (ucs_rcache, UCX 1.13 to 1.18).
+ */
 static bool ucx_keeps_all(void)
 {
-	return cmd_check_memlock_is_limited() && !ucx_has_no_cache();
+	return cmd_check_memlock_is_limited() && cmd_check_ucx_caches();
+}
+
+static bool ucx_of_two_caches_keeps_all(void)
+{
+	return !cmd_check_ucx_has_one_cache() && ucx_keeps_all();
 }
 
 /* The default of UCX_IB_RCACHE_MAX_SIZE is UCX_RCACHE_MAX_SIZE. */
 static bool ucx_keeps_all_by_default(void)
 {
-	return ucx_keeps_all() && (is_set_to("UCX_RCACHE_MAX_SIZE", "") ||
-				   is_set_to("UCX_RCACHE_MAX_SIZE", "inf"));
+	return ucx_keeps_all() &&
+	       (is_set_to("UCX_IB_RCACHE_MAX_SIZE", "") || cmd_check_ucx_has_one_cache());
+}
+
+static bool ucx_caches_all_the_same(void)
+{
+	return cmd_check_ucx_has_two_caches() && cmd_check_ucx_caches();
 }
 
 /* Case matters, as in the library. */
@@ -166,6 +169,12 @@ static bool always(void)
 	return true;
 }
 
+#define UCX_KEEPS_ALL \
+	"lets UCX's cache keep all memory when the limit on locked memory is reached"
+#define LIMIT_UCX                                                                    \
+	"set it to a quarter of the limit, or UCX_RCACHE_ENABLE=n, before UCX 1.16 " \
+	"UCX_IB_REG_METHODS=direct"
+
 /*
  * Each row is a variable and the value to look for: "" for not set, "*" for any, "n" for a
  * switch of UCX that is off. `holds` says what else must be true.
@@ -185,13 +194,22 @@ static const struct {
 	{CMD_WARN, "UCX_MEM_EVENTS", "n", always,
 	 "keeps UCX from noticing what is unmapped and takes its cache of registrations away",
 	 "unset it"},
-	{CMD_WARN, "UCX_IB_RCACHE_MAX_SIZE", "", ucx_keeps_all_by_default,
+	{CMD_WARN, "UCX_RCACHE_MAX_SIZE", "", ucx_keeps_all_by_default,
 	 "is not set, and UCX's cache never gives up memory when the limit on locked memory is "
 	 "reached",
-	 "set it to a quarter of the limit, or UCX_IB_REG_METHODS=direct"},
-	{CMD_WARN, "UCX_IB_RCACHE_MAX_SIZE", "inf", ucx_keeps_all,
-	 "lets UCX's cache keep all memory when the limit on locked memory is reached",
-	 "set it to a quarter of the limit, or UCX_IB_REG_METHODS=direct"},
+	 LIMIT_UCX},
+	{CMD_WARN, "UCX_RCACHE_MAX_SIZE", "inf", ucx_keeps_all_by_default, UCX_KEEPS_ALL,
+	 LIMIT_UCX},
+	{CMD_WARN, "UCX_IB_RCACHE_MAX_SIZE", "inf", ucx_of_two_caches_keeps_all, UCX_KEEPS_ALL,
+	 LIMIT_UCX},
+	{CMD_WARN, "UCX_IB_RCACHE_MAX_SIZE", "*", cmd_check_ucx_has_one_cache,
+	 "is unknown to the UCX here, as to any since 1.16", "set UCX_RCACHE_MAX_SIZE"},
+	{CMD_WARN, "UCX_IB_REG_METHODS", "*", cmd_check_ucx_has_one_cache,
+	 "is unknown to the UCX here, as to any since 1.16",
+	 "to do without its cache of registrations set UCX_RCACHE_ENABLE=n"},
+	{CMD_WARN, "UCX_RCACHE_ENABLE", "n", ucx_caches_all_the_same,
+	 "leaves a cache of registrations to the UCX here, as to any before 1.16",
+	 "to do without set UCX_IB_REG_METHODS=direct"},
 	{CMD_WARN, "OMPI_MCA_mpi_leave_pinned", "1", open_mpi_notices_nothing,
 	 "caches registrations, but OMPI_MCA_memory=^patcher keeps Open MPI from noticing "
 	 "what is unmapped: the heap is safe, what a program maps itself is not",

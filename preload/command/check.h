@@ -22,6 +22,14 @@ void cmd_check_say(enum cmd_grade grade, const char *what, const char *cure, con
 void cmd_check_options(void);
 void cmd_check_settings(void);
 
+/*
+ * check-ucx.c: whether UCX has its cache of registrations, or before UCX 1.16 that of its
+ * InfiniBand part, switched on; and which of both sorts of UCX is here, if any.
+ */
+bool cmd_check_ucx_caches(void);
+bool cmd_check_ucx_has_one_cache(void);
+bool cmd_check_ucx_has_two_caches(void);
+
 /* check-library.c */
 void cmd_check_library(void);
 

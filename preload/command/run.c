@@ -67,11 +67,20 @@ static int run_help(void)
 	return 0;
 }
 
+/* glibc's loader reads it as well, and since 2.41 complains of all but plain numbers. */
+static const char *plain_top_pad(void)
+{
+	static char text[24];
+
+	snprintf(text, sizeof text, "%zu", pin_options.top_pad);
+	return text;
+}
+
 static int set_row(size_t row, const char *text)
 {
 	if (pin_options_set(rows[row].name, text))
 		return cmd_refuse_value(rows[row].flag, text, rows[row].values);
-	rows[row].text = text;
+	rows[row].text = strcmp(rows[row].name, "MALLOC_TOP_PAD_") ? text : plain_top_pad();
 	return 0;
 }
 
