@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* UCX's registration cache, set up as its InfiniBand transport does (uct/ib/base/ib_md.c). */
+/*
+ * UCX's registration cache, set up as its InfiniBand transport does (uct/ib/base/ib_md.c), or, since
+ * UCX 1.16, UCP (ucp/core/ucp_mm.c).
+ */
 #include <config.h>
 
 #include "bench/lookup.h"
@@ -8,6 +11,9 @@
 #include <limits.h>
 #include <ucm/api/ucm.h>
 #include <ucs/memory/rcache.h>
+#include <uct/api/version.h>
+
+#define UCX_IS_SINCE(minor) (UCT_API >= UCT_VERSION(1, minor))
 
 struct cached {
 	ucs_rcache_region_t region;
@@ -51,13 +57,32 @@ static void dump_region(void *context, ucs_rcache_t *rcache, ucs_rcache_region_t
 	snprintf(text, size, "lkey 0x%x", ((struct cached *)region)->key.lkey);
 }
 
+#if UCX_IS_SINCE(18)
+static void merge(void *context, ucs_rcache_t *rcache, void *arg, ucs_rcache_region_t *region)
+{
+	(void)context;
+	(void)rcache;
+	(void)arg;
+	(void)region;
+}
+#endif
+
 void ucx_init(struct ibv_pd *pd, bool watch)
 {
-	static const ucs_rcache_ops_t ops = {mem_reg, mem_dereg, dump_region};
+	static const ucs_rcache_ops_t ops = {
+		.mem_reg = mem_reg,
+		.mem_dereg = mem_dereg,
+		.dump_region = dump_region,
+#if UCX_IS_SINCE(18)
+		.merge = merge,
+#endif
+	};
 	ucs_rcache_params_t params = {
 		.region_struct_size = sizeof(struct cached),
+#if !UCX_IS_SINCE(17)
 		.alignment = UCS_RCACHE_MIN_ALIGNMENT,
 		.max_alignment = 4096,
+#endif
 		.ucm_events = watch ? UCM_EVENT_VM_UNMAPPED : 0,
 		.ucm_event_priority = 1000,
 		.ops = &ops,
@@ -75,8 +100,11 @@ int ucx_lookup(struct ibv_pd *pd, const void *addr, size_t length, struct pinall
 	ucs_rcache_region_t *region;
 
 	(void)pd;
-	if (ucs_rcache_get(cache, (void *)(uintptr_t)addr, length, PROT_READ | PROT_WRITE, NULL,
-			   &region) != UCS_OK)
+	if (ucs_rcache_get(cache, (void *)(uintptr_t)addr, length,
+#if UCX_IS_SINCE(17)
+			   UCS_RCACHE_MIN_ALIGNMENT,
+#endif
+			   PROT_READ | PROT_WRITE, NULL, &region) != UCS_OK)
 		return -ENOMEM;
 	*key = ((struct cached *)region)->key;
 	ucs_rcache_region_put(cache, region);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Registration in the memory domain of UCX's ib transports, which UCP uses for every buffer it
- * sends without copying. With UCX_IB_REG_METHODS=rcache it goes through the registration cache.
+ * sends without copying. With UCX_IB_REG_METHODS=rcache it goes through the registration cache;
+ * since UCX 1.16 that cache is UCP's, and this domain has none.
  */
 #include "bench/bench.h"
 #include "bench/pairs.h"

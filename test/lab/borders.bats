@@ -27,7 +27,7 @@ in_guest() {
 			attempt "$mpi-$rounds-on" LD_PRELOAD="$library" \
 				PINALLOC_REPORT="/ctl/$mpi-$rounds-on.%r.json" "${command[@]}"
 			attempt "$mpi-$rounds-off" LD_PRELOAD="$library" \
-				PINALLOC_MAX_PINNED=256M UCX_IB_REG_METHODS=direct \
+				PINALLOC_MAX_PINNED=256M "${no_ucx_cache[@]}" \
 				PINALLOC_REPORT="/ctl/$mpi-$rounds-off.%r.json" "${command[@]}"
 		done
 	done

@@ -24,13 +24,19 @@ build_count_reg() {
 # parallel have more of those than the host has processors, and slow down the ranks that work.
 one_processor=(--smp 1)
 
+# The settings that disable UCX's registration cache: up to UCX 1.15, and since 1.16.
+no_ucx_cache=(UCX_IB_REG_METHODS=direct UCX_RCACHE_ENABLE=n)
+
+# How long a case may take: on a slow machine set TIMEOUT_SCALE, which scales other limits as well.
+attempt_seconds=$((120 * ${TIMEOUT_SCALE:-1}))
+
 # boot [FUNCTION…]: runs in_guest in a virtual machine with these vm_options. There it can call
 # attempt, shimmed, counted, as_nobody, pair_over_… and the functions named here, and use
 # guest_variables, if set.
 boot() {
 	mkdir "$results"
 	{
-		declare -p library programs top_srcdir BATS_FILE_TMPDIR "${guest_variables[@]}"
+		declare -p library programs top_srcdir BATS_FILE_TMPDIR no_ucx_cache attempt_seconds "${guest_variables[@]}"
 		declare -f attempt shimmed counted as_nobody pair_over_ucx pair_over_libfabric in_guest "$@"
 		# Open MPI requires this of root, and on a machine with fewer processors than ranks.
 		echo 'export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -46,7 +52,7 @@ boot() {
 attempt() {
 	local name=$1 status=0
 	shift
-	timeout 120 env "$@" > "/ctl/$name.out" 2> "/ctl/$name.err" < /dev/null || status=$?
+	timeout "$attempt_seconds" env "$@" > "/ctl/$name.out" 2> "/ctl/$name.err" < /dev/null || status=$?
 	echo "$status" > "/ctl/$name.status"
 }
 

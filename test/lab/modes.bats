@@ -44,9 +44,9 @@ in_guest() {
 	local job=("$BATS_FILE_TMPDIR/exchange.openmpi" "$rounds" 2000000)
 
 	over_ucx counted plain-default
-	over_ucx counted plain-direct UCX_IB_REG_METHODS=direct
+	over_ucx counted plain-direct "${no_ucx_cache[@]}"
 	over_ucx with default
-	over_ucx with direct UCX_IB_REG_METHODS=direct
+	over_ucx with direct "${no_ucx_cache[@]}"
 	over_ucx with no-events UCX_MEM_EVENTS=n
 	over_ucx with no-patcher OMPI_MCA_memory=^patcher
 	over_ucx with checked UCX_RCACHE_CHECK_PFN=1024

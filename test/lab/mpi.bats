@@ -18,7 +18,7 @@ in_guest() {
 		for rounds in 6 24; do
 			for cache in on off; do
 				mapfile -t command < <(pair_over_ucx $mpi "$BATS_FILE_TMPDIR/exchange.$mpi" $rounds)
-				[ $cache = on ] || command=(UCX_IB_REG_METHODS=direct "${command[@]}")
+				[ $cache = on ] || command=("${no_ucx_cache[@]}" "${command[@]}")
 				attempt $mpi-$rounds-$cache LD_PRELOAD="$library" \
 					PINALLOC_REPORT="/ctl/$mpi-$rounds-$cache.%r.json" "${command[@]}"
 			done

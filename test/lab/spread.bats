@@ -25,7 +25,7 @@ spread() {
 }
 
 in_guest() {
-	local seconds=100
+	local seconds=$((attempt_seconds - 20))
 	# UCX pins 38 of the 64 MiB for its own buffers; with these settings, a tenth of that.
 	local modest=(UCX_RC_VERBS_SEG_SIZE=2k UCX_RC_VERBS_TX_BUFS_GROW=128
 		UCX_RC_VERBS_RX_QUEUE_LEN=512 UCX_UD_VERBS_TX_BUFS_GROW=128
@@ -34,9 +34,9 @@ in_guest() {
 	chmod 777 /ctl
 	mkdir -m 755 /run/public
 	cp "$library" "$BATS_FILE_TMPDIR/mpi-spread" /run/public
-	spread direct UCX_IB_REG_METHODS=direct
-	spread modest UCX_IB_REG_METHODS=direct "${modest[@]}"
-	spread bounded UCX_IB_RCACHE_MAX_SIZE=16m "${modest[@]}"
+	spread direct "${no_ucx_cache[@]}"
+	spread modest "${no_ucx_cache[@]}" "${modest[@]}"
+	spread bounded UCX_RCACHE_MAX_SIZE=16m "${modest[@]}"
 	seconds=20 # it may try again for ever
 	spread cached "${modest[@]}"
 }
