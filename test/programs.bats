@@ -150,7 +150,7 @@ script() {
 		find tree -type f | sort | xargs md5sum
 		grep -c '[13579]$' tree/numbers
 	END
-	same xz bash pipeline
+	same sort bash pipeline
 }
 
 @test "posix_spawn, vfork and system work as without the library" {
