@@ -106,7 +106,7 @@ on_two_nodes() {
 		echo "mapfile -t command < <(job openmpi /share/pair --host node1:2,node2:2 \\
 			--mca plm_rsh_agent '$top_srcdir/test/lab/rsh')"
 		# shellcheck disable=SC2016 # for the guest
-		echo 'timeout 200 env "${command[@]}" && jq -cM . /share/pair/*.json'
+		echo "timeout $((200 * ${TIMEOUT_SCALE:-1}))" 'env "${command[@]}" && jq -cM . /share/pair/*.json'
 	} > "$pair"
 	"$top_srcdir/test/lab/pair" -- bash "$pair" > "$results/pair.out" 2> "$results/pair.err" ||
 		{ cat "$results"/pair.{out,err} && false; }
