@@ -79,8 +79,7 @@ settles() {
 		[ "$(registrations "$1-20-$2" $rank)" -gt 0 ]
 		[ "$(registrations "$1-200-$2" $rank)" -le \
 			$(($(registrations "$1-20-$2" $rank) + $3)) ]
-		[ "$(figure "$results/$1-200-$2.$rank.json" '.registration.passed_through_reasons |
-			del(.["not heap memory"])')" = "{}" ]
+		[ "$(of_the_heap "$results/$1-200-$2.$rank.json")" = "{}" ]
 	done
 	[ "$(value "$1-200-$2" resident)" -le $(($(value "plain-$1" resident) * 6 / 5)) ]
 }

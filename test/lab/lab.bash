@@ -121,6 +121,12 @@ reported() {
 	figure "$results/$1.json" "$2"
 }
 
+# of_the_heap REPORT: why requests for its memory went to libibverbs. UCX 1.18 registers a dma-buf
+# that is none, to see whether it could.
+of_the_heap() {
+	figure "$1" '.registration.passed_through_reasons | del(.["not heap memory"], .["dma-buf"])'
+}
+
 # --- of what stale-cases has left ---
 
 # cases NAME GROUP: "WAY SIDE OUTCOME" for each case of a group.

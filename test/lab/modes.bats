@@ -95,7 +95,7 @@ once() {
 		[ "$(figure "$report" .registration.served)" -gt 0 ]
 		[ "$(figure "$report" '.registration.mr_created <=
 			.memory.regions * (.registration.domains | length)')" = true ]
-		[ "$(figure "$report" '.registration.passed_through_reasons | del(.["not heap memory"])')" = "{}" ]
+		[ "$(of_the_heap "$report")" = "{}" ]
 		[ "$(figure "$report" .registration.evicted)" -eq 0 ]
 		[ "$(figure "$report" .registration.refused)" -eq 0 ]
 	done

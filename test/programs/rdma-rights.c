@@ -97,8 +97,8 @@ static bool permits(enum operation operation, uint64_t *word, uint32_t key, bool
 	*permitted = !status;
 	if (status)
 		return *word == before &&
-		       status == (operation == STORE ? IBV_WC_LOC_PROT_ERR
-						     : IBV_WC_REM_ACCESS_ERR);
+		       (operation == STORE ? status == IBV_WC_LOC_PROT_ERR
+					   : rdma_is_refused(status));
 	return operation == READ ? *own == before : *word == before + 1;
 }
 

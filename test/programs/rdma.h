@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,6 +165,15 @@ static inline int rdma_wait(struct rdma *rdma)
 			return n > 0 ? (int)wc.status : -1;
 	} while (rdma_now() < deadline);
 	return -1;
+}
+
+/*
+ * Whether the status says that the far side has refused. Where a queue pair is its own peer,
+ * soft-RoCE of Linux 6.12 fails it before the answer is back, so that the request is flushed.
+ */
+static inline bool rdma_is_refused(int status)
+{
+	return status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_WR_FLUSH_ERR;
 }
 
 /*

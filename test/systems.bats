@@ -1,0 +1,95 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: test/systems runs what it says in another system's root, tells what passed there, and
+# leaves nothing mounted and nothing running. The root here is of a few programs, and what
+# is run in it stands in for a build and its tests.
+
+setup() {
+	load helper
+	tree=$BATS_TEST_TMPDIR/tree
+	export SYSTEMS_DIR=$BATS_TEST_TMPDIR/systems
+	root=$SYSTEMS_DIR/tiny
+	mkdir -p "$tree"/{bench,test} "$root"/{dev,etc/apt/apt.conf.d,proc,root,sys}
+	cp "$top_srcdir"/test/{systems,copy-tree} "$tree/test"
+	echo 13.7 > "$root/etc/debian_version"
+	local program
+	for program in bash cat env sleep umount; do
+		program=$(type -P $program)
+		# shellcheck disable=SC2046 # none has a space
+		cp -L --parents "$program" $(ldd "$program" | grep -o '/[^ ]*') "$root"
+	done
+	echo 'echo "12 passed, 0 failed"' > "$tree/test/run"
+	echo 'echo "it is $(< /etc/debian_version)" > seen' > "$tree/bench/demo"
+}
+
+systems() {
+	run --separate-stderr "$tree/test/systems" "$@"
+	echo "$output; $stderr"
+}
+
+@test "README's commands run there, and a table says what there is, and what passed" {
+	systems tiny
+	[ "$status" -eq 0 ]
+	[[ "${lines[0]}" =~ ^system\ +release\ .*\ demo\ +units\ +lab$ ]]
+	[[ "${lines[1]}" =~ ^tiny\ +13\.7\ +.*\ passed\ +12\ passed,\ 0\ failed\ +-$ ]]
+	[ "${#lines[@]}" -eq 2 ]
+	[ "$(< "$root/root/pinalloc/seen")" = 'it is 13.7' ]
+}
+
+@test "what fails there is in the table, and in the status" {
+	printf 'echo "7 passed, 2 failed"\nexit 1\n' > "$tree/test/run"
+	echo 'exit 3' > "$tree/bench/demo"
+	systems tiny
+	[ "$status" -eq 1 ]
+	[[ "${lines[1]}" =~ ^tiny\ .*\ failed\ +7\ passed,\ 2\ failed\ +-$ ]]
+}
+
+@test "it has /proc, /sys and /dev, of which nothing stays, nor what it has started" {
+	cat > "$tree/bench/demo" <<- 'END'
+		echo x > /dev/null && [ -e /sys/kernel ] && [ -r /proc/self/maps ] || exit
+		sleep 5432 &
+		while read -r _ _ _ _ where _; do echo "$where"; done < /proc/self/mountinfo > mounts
+	END
+	systems --only demo tiny
+	[ "$status" -eq 0 ]
+	grep -qx /proc "$root/root/pinalloc/mounts"
+	grep -qx / "$root/root/pinalloc/mounts"
+	run ! grep -q "$BATS_TEST_TMPDIR" "$root/root/pinalloc/mounts"
+	run ! grep -q "$root" /proc/self/mountinfo
+	run ! pgrep -f 'sleep 5432'
+	[ -z "$(ls "$root/dev" "$root/proc" "$root/sys" | grep -v ':$')" ]
+}
+
+@test "when it is told to end, what it has started does too" {
+	echo 'touch started; exec sleep 5433' > "$tree/bench/demo"
+	env --default-signal "$tree/test/systems" --only demo tiny 3>&- &
+	local systems=$! i
+	for ((i = 0; i < 600; i++)); do
+		[ ! -e "$root/root/pinalloc/started" ] || break
+		sleep 0.1
+	done
+	pgrep -f 'sleep 5433'
+	kill -TERM $systems
+	run -143 wait $systems
+	for ((i = 0; i < 100; i++)); do
+		pgrep -f 'sleep 5433' || break
+		sleep 0.1
+	done
+	run ! pgrep -f 'sleep 5433'
+}
+
+@test "wrong usage, and a user who is not root, get one line" {
+	local line
+	for line in '' --nonsense '--only nothing tiny' --only '../x'; do
+		# shellcheck disable=SC2086 # words
+		systems $line
+		[ "$status" -eq 2 ]
+		[ "$(wc -l <<< "$stderr")" -eq 1 ]
+	done
+	chmod -R a+rX "$BATS_TEST_TMPDIR"
+	run -1 --separate-stderr setpriv --reuid 65534 --regid 65534 --clear-groups \
+		bash < "$tree/test/systems" -s tiny
+	echo "$stderr"
+	[[ "$stderr" == *"run this as root: "* ]]
+	[ "$(wc -l <<< "$stderr")" -eq 1 ]
+}
