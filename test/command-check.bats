@@ -127,6 +127,27 @@ limited() {
 	says ok environment '.*'
 }
 
+@test "the site's defaults hold as under run, and are shown" {
+	local conf
+	mkdir -p one/two/three/bin/.libs
+	cp "$pinalloc" one/two/three/bin
+	ln -s "$library" one/two/three/bin/.libs
+	pinalloc=$PWD/one/two/three/bin/pinalloc
+	conf=$("$pinalloc" run --help | sed -n 's/^nor .* may be set in \(.*\)\.$/\1/p')
+	mkdir -p "${conf%/*}"
+	conf=$(realpath "$conf")
+	checked "$pinalloc" check
+	run -1 grep defaults <<< "$output"
+	printf '%s\n' PINALLOC_WATCH=off PINALLOC_GROW=4M PINALLOC_GROW=8M PINALLOC_REPORT=/none/a > "$conf"
+	checked env PINALLOC_GROW=2M "$pinalloc" check
+	says ok defaults "$conf:1: PINALLOC_WATCH=off, under pinalloc run"
+	says ok defaults "$conf:2: PINALLOC_GROW=4M gives way to 2M in the environment"
+	says warn defaults "$conf:3: PINALLOC_GROW is set again: the first value holds; remove one of the lines"
+	says ok defaults "$conf:4: PINALLOC_REPORT=/none/a, under pinalloc run"
+	says warn userfaultfd 'PINALLOC_WATCH=off: .*'
+	says warn environment 'PINALLOC_REPORT: no file can be written in /none; .*'
+}
+
 @test "settings of other software that conflict with the heap are reported" {
 	checked env UCX_MEM_MMAP_HOOK_MODE=reloc "$pinalloc" check
 	says fail environment 'UCX_MEM_MMAP_HOOK_MODE=reloc lets UCX replace malloc .*; unset it, or .*'

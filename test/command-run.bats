@@ -236,3 +236,64 @@ silent() {
 	run -127 --separate-stderr 'two words/bin/pinalloc' run true
 	[[ "$stderr" == *"LD_PRELOAD cannot name a path with a space or a colon: install it elsewhere" ]]
 }
+
+# site: a copy of the command, and in $conf the path of its site's defaults.
+site() {
+	mkdir -p one/two/three/bin/.libs
+	cp "$pinalloc" one/two/three/bin
+	ln -s "$library" one/two/three/bin/.libs
+	pinalloc=$PWD/one/two/three/bin/pinalloc
+	conf=$("$pinalloc" run --help | sed -n 's/^nor .* may be set in \(.*\)\.$/\1/p')
+	[[ $conf == "$PWD"/*/pinalloc.conf ]]
+	mkdir -p "${conf%/*}"
+	conf=$(realpath "$conf")
+}
+
+@test "what neither options nor the environment set comes from the site's defaults" {
+	site
+	silent true
+	cat > "$conf" <<- 'END'
+		# a comment
+
+		PINALLOC_GROW=4M
+		  PINALLOC_REPORT = /scratch/a b=%r.json
+		PINALLOC_ACCESS=local
+		MALLOC_ARENA_MAX=3
+	END
+	silent true
+	run -0 --separate-stderr env PINALLOC_ACCESS=read "$pinalloc" run --grow=8M bash -c \
+		'echo "$PINALLOC_GROW|$PINALLOC_REPORT|$PINALLOC_ACCESS|$MALLOC_ARENA_MAX"'
+	[ "$output" = '8M|/scratch/a b=%r.json|read|3' ]
+	[ "$(PINALLOC_ACCESS=read "$pinalloc" run -n --grow=8M true)" = "env LD_PRELOAD=$library \
+PINALLOC_REPORT='/scratch/a b=%r.json' PINALLOC_GROW=8M MALLOC_ARENA_MAX=3 true" ]
+	# The library does not look for the file.
+	[ -z "$(LD_PRELOAD=$library printenv PINALLOC_GROW)" ]
+}
+
+@test "a line of the site's defaults that is wrong is named, and the program runs" {
+	site
+	# wrong LINE COMPLAINT: of a line between two that are right.
+	wrong() {
+		printf 'PINALLOC_REGISTER=lazy\n%s\nPINALLOC_WATCH=off\n' "$1" > "$conf"
+		run -0 --separate-stderr "$pinalloc" run bash -c 'echo "$PINALLOC_REGISTER $PINALLOC_WATCH"'
+		[ "$output" = 'lazy off' ]
+		echo "said: $stderr"
+		[ "$stderr" = "pinalloc run: $conf:2: $2" ]
+	}
+	wrong 'PINALLOC_GROW=4X' 'PINALLOC_GROW=4X is not understood: it takes a size from 2M up; correct the line'
+	wrong 'PINALLOC_GROW=' 'PINALLOC_GROW= is not understood: it takes a size from 2M up; correct the line'
+	wrong 'PINALLOC_GROWTH=4M' 'PINALLOC_GROWTH: there is no such option; pinalloc run --help lists them'
+	wrong 'export PINALLOC_GROW=4M' 'export PINALLOC_GROW: there is no such option; pinalloc run --help lists them'
+	wrong 'PINALLOC_HELP=1' 'PINALLOC_HELP: there is no such option; pinalloc run --help lists them'
+	wrong 'UCX_TLS=rc' 'UCX_TLS: there is no such option; pinalloc run --help lists them'
+	wrong 'PINALLOC_GROW="4M"' 'PINALLOC_GROW="4M": quotes are taken literally here; write the value without quotes'
+	wrong 'PINALLOC_REGISTER=off' 'PINALLOC_REGISTER is set again: the first value holds; remove one of the lines'
+	wrong '=4M' ': there is no such option; pinalloc run --help lists them'
+	wrong $'no setting\e[2J' 'no setting?[2J: not a setting; write NAME=VALUE, or # before a comment'
+	wrong "$(printf 'x%.0s' {1..9000})=" "$(printf 'x%.0s' {1..40})...: there is no such option; pinalloc run --help lists them"
+	rm "$conf"
+	mkdir "$conf"
+	run -0 --separate-stderr "$pinalloc" run true
+	echo "said: $stderr"
+	[ "$stderr" = "pinalloc run: $conf: Is a directory; make it a file that everybody may read" ]
+}

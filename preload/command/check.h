@@ -18,6 +18,9 @@ enum cmd_grade { CMD_OK, CMD_WARN, CMD_FAIL };
 void cmd_check_say(enum cmd_grade grade, const char *what, const char *cure, const char *format,
 		   ...) __attribute__((format(printf, 4, 5)));
 
+/* check-defaults.c: sets them for the checks that follow. */
+void cmd_check_defaults(void);
+
 /* check-settings.c: our options, which later checks use; and settings of other software. */
 void cmd_check_options(void);
 void cmd_check_settings(void);

@@ -10,7 +10,8 @@
  *   run      run.c
  *   check    check.c: the list of checks, and their findings; check-*.c: the checks
  *   all      main.c: the table of subcommands; common.c: the functions below
- *   both     library.c: where the library is; reach.c: whether it gets into a program
+ *   both     library.c: where the library is; reach.c: whether it gets into a program;
+ *            defaults.c: the site's defaults; place.c: where the installation is
  */
 #ifndef CMD_COMMAND_H
 #define CMD_COMMAND_H

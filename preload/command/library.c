@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "preload/command/library.h"
+#include "preload/command/place.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,44 +13,11 @@
 /* ld.so splits LD_PRELOAD at these. */
 #define SEPARATORS " :"
 
-/* The directory of this command, with symbolic links followed; "." if it cannot be read. */
-static void own_directory(char directory[PATH_MAX])
-{
-	ssize_t n = readlink("/proc/self/exe", directory, PATH_MAX - 1);
-	char *slash;
-
-	directory[n < 0 ? 0 : n] = '\0';
-	slash = strrchr(directory, '/');
-	if (slash)
-		*slash = '\0';
-	else
-		strcpy(directory, ".");
-}
-
-/*
- * The path from bindir to libdir: "../lib". So an installation can be moved, or tried under
- * DESTDIR.
- */
-static void relative_libdir(char *way, size_t size)
-{
-	const char *from = BINDIR, *to = LIBDIR;
-	size_t same = 0, n = 0;
-
-	for (size_t i = 0; from[i] && from[i] == to[i]; i++)
-		if (from[i] == '/')
-			same = i + 1;
-	way[0] = '\0';
-	for (const char *p = from + same; p; p = strchr(p + 1, '/'))
-		n += (size_t)snprintf(way + n, size - n, "../");
-	snprintf(way + n, size - n, "%s", to + same);
-}
-
 static bool is_library_in(char path[PATH_MAX], const char *directory, const char *below)
 {
 	char name[2 * PATH_MAX];
 
-	snprintf(name, sizeof name, "%s%s%s/" CMD_LIBRARY_NAME, directory, *below ? "/" : "",
-		 below);
+	snprintf(name, sizeof name, "%s%s/" CMD_LIBRARY_NAME, directory, below);
 	if (realpath(name, path))
 		return !access(path, R_OK);
 	snprintf(path, PATH_MAX, "%.*s", PATH_MAX - 1, name);
@@ -58,11 +26,11 @@ static bool is_library_in(char path[PATH_MAX], const char *directory, const char
 
 int cmd_library_find(char path[PATH_MAX])
 {
-	char directory[PATH_MAX], way[PATH_MAX];
+	char own[PATH_MAX], directory[PATH_MAX];
 
-	own_directory(directory);
-	relative_libdir(way, sizeof way);
-	if (!is_library_in(path, directory, ".libs") && !is_library_in(path, directory, way) &&
+	cmd_place_own(own);
+	cmd_place_find(LIBDIR, directory);
+	if (!is_library_in(path, own, "/.libs") && !is_library_in(path, directory, "") &&
 	    !is_library_in(path, LIBDIR, ""))
 		return -ENOENT;
 	return strpbrk(path, SEPARATORS) ? -EINVAL : 0;

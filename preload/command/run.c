@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `pinalloc run`: sets the environment from a command line. Its options are the rows of
- * options.def, each named after its variable.
+ * `pinalloc run`: sets the environment from a command line and the site's defaults. Its options
+ * are the rows of options.def, each named after its variable.
  */
 #include <config.h>
 
 #include "allocator/options.h"
 #include "preload/command/command.h"
+#include "preload/command/defaults.h"
 #include "preload/command/library.h"
 #include "preload/command/reach.h"
 
@@ -23,7 +24,7 @@ enum { EXIT_USAGE = CMD_NOTHING_DONE, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 12
 static struct {
 	const char *name, *initial, *values, *doc;
 	char flag[32];	  /* --max-pinned, of PINALLOC_MAX_PINNED, without the dashes */
-	const char *text; /* its value on the command line, or NULL */
+	const char *text; /* its value on the command line or among the defaults, or NULL */
 } rows[] = {
 #define OPTION(field, parser, name, initial, values, doc) \
 	{name, initial, values, doc, "", NULL},
@@ -55,12 +56,14 @@ static void name_flag(const char *name, char *flag)
 
 static int run_help(void)
 {
-	puts("usage: pinalloc run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
-	     "Runs COMMAND with libpinalloc.so preloaded. Options go before it.\n\n"
-	     "  -n, --dry-run\n"
-	     "      Print the command it would run, for a shell, and end.\n"
-	     "  -h, --help\n"
-	     "      Print this.");
+	printf("usage: pinalloc run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
+	       "Runs COMMAND with libpinalloc.so preloaded. Options go before it. What neither "
+	       "they\nnor the environment set may be set in %s.\n\n"
+	       "  -n, --dry-run\n"
+	       "      Print the command it would run, for a shell, and end.\n"
+	       "  -h, --help\n"
+	       "      Print this.\n",
+	       cmd_defaults_path());
 	for (size_t i = 0; i < N_ROWS; i++)
 		printf("  --%s=VALUE\n      %s (%s)\n      %s\n", rows[i].flag, rows[i].values,
 		       rows[i].initial, rows[i].doc);
@@ -82,6 +85,18 @@ static int set_row(size_t row, const char *text)
 		return cmd_refuse_value(rows[row].flag, text, rows[row].values);
 	rows[row].text = strcmp(rows[row].name, "MALLOC_TOP_PAD_") ? text : plain_top_pad();
 	return 0;
+}
+
+/* A line of the site's that is wrong must not keep the program from running. */
+static void take_default(const struct cmd_default *it)
+{
+	if (!it->name) {
+		cmd_complain("%s: %s; %s", it->place, it->finding, it->cure);
+		return;
+	}
+	for (size_t i = 0; i < N_ROWS; i++)
+		if (!strcmp(it->name, rows[i].name) && !rows[i].text && !getenv(it->name))
+			rows[i].text = cmd_strdup(it->value);
 }
 
 static void fill_options(struct option options[N_ROWS + 3])
@@ -206,6 +221,7 @@ int cmd_run(int argc, char **argv)
 		return complain(EXIT_NOT_FOUND, "%s %s", library, cmd_library_complaint(error));
 	if (cmd_library_preload(library))
 		return complain(EXIT_CANNOT_RUN, "no memory for the environment");
+	cmd_defaults_read(take_default);
 	warn_if_out_of_reach(argv[optind]);
 	return dry_run ? print_command(argv + optind) : exec_command(argv + optind);
 }
