@@ -53,6 +53,58 @@ limited() {
 	[ "$(jq -r '.[0].finding' <<< "$output")" = $'PINALLOC_FOO=?"\\\xc3\xa9?: there is no such option' ]
 }
 
+@test "--details adds versions, limits and settings, each a line in front" {
+	checked "$pinalloc" check
+	text=$output
+	checked env UCX_TLS=rc FI_PROVIDER=verbs MALLOC_CONF=narenas:4 PINALLOC_GROW=$'4M\n' \
+		OMPI_MCA_pml=ucx HOME_SECRET=xyzzy AUCX_A=xyzzy FI_PSM2_UUID=xyzzy \
+		OMPI_MCA_orte_precondition_transports=xyzzy UCX_IB_PKEY=7 \
+		prlimit --nofile=1000:2000 "$pinalloc" check --details
+	says info pinalloc "$("$pinalloc" --version | cut -d' ' -f2), $pinalloc"
+	says info glibc "$(getconf GNU_LIBC_VERSION | cut -d' ' -f2)"
+	says info kernel "Linux $(uname -r) .* $(uname -m), host $(uname -n)"
+	says info libibverbs '/.*/libibverbs\.so\.1\..*'
+	says info UCX '1\.[0-9.]+, /.*/libucp\.so\..*'
+	says info libfabric '[12]\.[0-9]+, /.*'
+	says info 'Open MPI' 'Open MPI v.*, /.*/libmpi\.so\..*'
+	says info MPICH 'MPICH Version: [0-9].*, /.*'
+	says info limit 'nofile 1000, hard 2000 \(-1 is none\)'
+	says info setting "/proc/sys/vm/max_map_count: $(< /proc/sys/vm/max_map_count)"
+	says info memory 'MemTotal [0-9]+ kB'
+	says info process 'Seccomp [0-9]'
+	local variable
+	for variable in UCX_TLS=rc FI_PROVIDER=verbs MALLOC_CONF=narenas:4 'PINALLOC_GROW=4M\?' \
+		OMPI_MCA_pml=ucx UCX_IB_PKEY=7 'FI_PSM2_UUID=\(not shown\)' \
+		'OMPI_MCA_orte_precondition_transports=\(not shown\)'; do
+		says info variable "$variable"
+	done
+	run -1 grep -E 'xyzzy|HOME|PATH=/' <<< "$output"
+	checked "$pinalloc" check --details
+	diff <(sed '/^info/d; s/in [0-9]* us//' <<< "$output") <(sed 's/in [0-9]* us//' <<< "$text")
+	[ "$(grep -n '^info' <<< "$output" | tail -n 1 | cut -d: -f1)" -eq "$(grep -c '^info' <<< "$output")" ]
+	run -2 "$pinalloc" check --details --json
+	jq -e 'map(select(.status == "info")) | length > 20 and all(.[]; .cure == null)' <<< "$output"
+}
+
+@test "a library that does harm when its version is asked for does none to the check" {
+	gcc -shared -fPIC -o libucp.so.0 -x c - <<- 'END'
+		#include <stdlib.h>
+		__attribute__((constructor)) static void end(void) { abort(); }
+	END
+	echo 'not a library' > libmpi.so.40
+	checked env LD_LIBRARY_PATH="$PWD" "$pinalloc" check --details
+	says info UCX 'ended the process that loaded it'
+	says info 'Open MPI' '.*libmpi\.so\.40: .*'
+	says info libfabric '[12]\..*'
+	says info variable "LD_LIBRARY_PATH=$PWD"
+	says ok library '.*'
+}
+
+@test "where no process can be started, that is said" {
+	checked "$programs/filtered" clone EPERM "$pinalloc" check
+	says fail library 'it cannot be tried, for want of a process: Operation not permitted; raise ulimit -u, .*'
+}
+
 # Larger limits are tested in test/lab: raising them takes privileges.
 @test "the limit on locked memory is compared with what is needed" {
 	checked prlimit --memlock=1048576:1048576 "${ordinary[@]}" "$pinalloc" check

@@ -10,54 +10,19 @@
 #include "preload/command/library.h"
 #include "preload/conflicts.h"
 
-#include <fcntl.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* At this level it logs the growth of the heap, before anything else. */
-static _Noreturn void become_probe(const char *library, int out)
+static void become_probe(const void *library, int out)
 {
 	if (!cmd_library_preload(library) && !setenv("PINALLOC_LOG", "debug", 1) &&
 	    !unsetenv("PINALLOC_HELP") && !unsetenv("PINALLOC_REPORT") &&
 	    dup2(out, STDERR_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0)
 		execl("/proc/self/exe", "pinalloc", "--version", NULL);
-	_exit(127);
-}
-
-/* Reads up to the end, but keeps only the beginning. */
-static void read_all(int fd, char *text, size_t size)
-{
-	char rest[512];
-	size_t filled = 0;
-	ssize_t n;
-
-	while (filled < size - 1 && (n = read(fd, text + filled, size - 1 - filled)) > 0)
-		filled += (size_t)n;
-	while (read(fd, rest, sizeof rest) > 0)
-		continue;
-	text[filled] = '\0';
-}
-
-/* Fills in the output of the probe. Returns its wait status, -1 if there was no probe. */
-static int run_probe(const char *library, char *text, size_t size)
-{
-	int ends[2], status = -1;
-	pid_t child;
-
-	text[0] = '\0';
-	if (pipe2(ends, O_CLOEXEC))
-		return -1;
-	fflush(NULL);
-	child = fork();
-	if (!child)
-		become_probe(library, ends[1]);
-	close(ends[1]);
-	read_all(ends[0], text, size);
-	close(ends[0]);
-	return child > 0 && waitpid(child, &status, 0) == child ? status : -1;
 }
 
 /* The line that contains the words, without the library's prefix, or NULL. */
@@ -112,6 +77,11 @@ void cmd_check_library(void)
 			      cmd_library_complaint(error));
 		return;
 	}
-	status = run_probe(library, text, sizeof text);
-	judge_probe(library, text, status);
+	status = cmd_check_child(become_probe, library, text, sizeof text);
+	if (status == -1)
+		cmd_check_say(CMD_FAIL, "library", "raise ulimit -u, or the cgroup's pids.max",
+			      "it cannot be tried, for want of a process: %s",
+			      strerrordesc_np(errno));
+	else
+		judge_probe(library, text, status);
 }

@@ -25,16 +25,16 @@ static void (*const checks[])(void) = {
 	cmd_check_overcommit, cmd_check_huge_pages, cmd_check_settings,
 };
 
-static const char *const grades[] = {"ok", "warn", "fail"};
+static const char *const grades[] = {"info", "ok", "warn", "fail"};
 
-static enum cmd_grade worst;
+static enum cmd_grade worst = CMD_OK;
 static json_t *list; /* of findings, with --json; else NULL */
 
 static void add_finding(enum cmd_grade grade, const char *what, const char *cure,
 			const char *finding)
 {
-	json_t *entry = json_pack("{s:s, s:s, s:o, s:s?}", "status", grades[grade], "what",
-				  what, "finding", cmd_json(finding), "cure", cure);
+	json_t *entry = json_pack("{s:s, s:s, s:o, s:s?}", "status", grades[grade - CMD_INFO],
+				  "what", what, "finding", cmd_json(finding), "cure", cure);
 
 	if (!entry || json_array_append_new(list, entry))
 		cmd_no_memory();
@@ -56,8 +56,8 @@ void cmd_check_say(enum cmd_grade grade, const char *what, const char *cure, con
 	if (list)
 		add_finding(grade, what, cure, finding);
 	else
-		printf("%-4s  %s: %s%s%s\n", grades[grade], what, finding, cure ? "; " : "",
-		       cure ? cure : "");
+		printf("%-4s  %s: %s%s%s\n", grades[grade - CMD_INFO], what, finding,
+		       cure ? "; " : "", cure ? cure : "");
 	free(finding);
 }
 
@@ -95,6 +95,8 @@ static int check_help(void)
 	puts("usage: pinalloc check [OPTION...] [PROGRAM]\n"
 	     "Says whether a program's heap will be registered here, and what would cure "
 	     "it.\n\n"
+	     "  --details\n"
+	     "      Print first what a help desk asks for: versions, limits, settings.\n"
 	     "  --json\n"
 	     "      Print the findings as JSON, described in pinalloc(1).\n"
 	     "  -h, --help\n"
@@ -110,27 +112,45 @@ static int show_findings(void)
 	return fflush(stdout) ? CMD_FAIL : (int)worst;
 }
 
-int cmd_check(int argc, char **argv)
+/* Returns an exit status, or -1 to go on. */
+static int parse_options(int argc, char **argv, bool *details)
 {
 	static const char shorts[] = ":h";
-	enum { JSON = CMD_LONG, HELP };
-	static const struct option options[] = {
-		{"json", no_argument, NULL, JSON}, {"help", no_argument, NULL, HELP}, {0}};
+	enum { DETAILS = CMD_LONG, JSON, HELP };
+	static const struct option options[] = {{"details", no_argument, NULL, DETAILS},
+						{"json", no_argument, NULL, JSON},
+						{"help", no_argument, NULL, HELP},
+						{0}};
 	int c;
 
 	while ((c = getopt_long(argc, argv, shorts, options, NULL)) != -1) {
 		if (c == 'h' || c == HELP)
 			return check_help();
-		if (c != JSON)
+		if (c == DETAILS)
+			*details = true;
+		else if (c == JSON)
+			list = list ? list : json_array();
+		else
 			return cmd_refuse(c, shorts, argv);
-		list = list ? list : json_array();
 	}
+	return -1;
+}
+
+int cmd_check(int argc, char **argv)
+{
+	bool details = false;
+	int status = parse_options(argc, argv, &details);
+
+	if (status >= 0)
+		return status;
 	if (argc - optind > 1) {
 		cmd_complain("only one PROGRAM can be checked, not also %s; see pinalloc check "
 			     "--help",
 			     argv[optind + 1]);
 		return CMD_NOTHING_DONE;
 	}
+	if (details)
+		cmd_check_details();
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(checks); i++)
 		checks[i]();
 	if (optind < argc)

@@ -8,8 +8,8 @@
 
 #include "allocator/base.h"
 
-/* The exit status is the worst grade. */
-enum cmd_grade { CMD_OK, CMD_WARN, CMD_FAIL };
+/* The exit status is the worst grade. CMD_INFO is for what is no finding: see --details. */
+enum cmd_grade { CMD_INFO = -1, CMD_OK, CMD_WARN, CMD_FAIL };
 
 /*
  * Prints one finding: `what` it is about, what was found, and the cure, or NULL if nothing is
@@ -17,6 +17,18 @@ enum cmd_grade { CMD_OK, CMD_WARN, CMD_FAIL };
  */
 void cmd_check_say(enum cmd_grade grade, const char *what, const char *cure, const char *format,
 		   ...) __attribute__((format(printf, 4, 5)));
+
+/*
+ * Runs a function in a child, and keeps the beginning of what it writes to `out`, as one text.
+ * The child ends when the function returns, or after ten seconds. Returns its wait status, or
+ * -1, with errno, if there is none.
+ */
+int cmd_check_child(void (*run)(const void *arg, int out), const void *arg, char *text,
+		    size_t size);
+
+/* check-details.c, check-versions.c: what a help desk asks for, with --details. */
+void cmd_check_details(void);
+void cmd_check_versions(void);
 
 /* check-defaults.c: sets them for the checks that follow. */
 void cmd_check_defaults(void);

@@ -37,6 +37,7 @@ static const struct {
 	{"getrandom", SYS_getrandom},
 	{"prctl", SYS_prctl},
 	{"exit_group", SYS_exit_group},
+	{"clone", SYS_clone},
 };
 
 static char stacks[8][1 << 18] __attribute__((aligned(4096)));
