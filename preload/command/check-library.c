@@ -40,6 +40,9 @@ static char *line_with(char *text, const char *words)
 		       : strstr(start, "]: ") + 3;
 }
 
+/* How ld.so begins to say that glibc, or another library, is too old for one. */
+#define TOO_OLD ": version `"
+
 /* The line of the library, or of the loader, that malloc is not the library's; or NULL. */
 static char *find_complaint(char *text)
 {
@@ -56,9 +59,12 @@ static char *find_complaint(char *text)
 static void judge_probe(const char *library, char *text, int status)
 {
 	bool grew = strstr(text, ": " PIN_SAYS_GROWTH);
-	char *line = find_complaint(text);
+	char *line = find_complaint(text), *version = line_with(text, TOO_OLD);
 
-	if (line)
+	if (version)
+		cmd_check_say(CMD_FAIL, "library", "build pinalloc for this system", "%s",
+			      version);
+	else if (line)
 		cmd_check_say(CMD_FAIL, "library", NULL, "%s", line);
 	else if (grew && !status)
 		cmd_check_say(CMD_OK, "library", NULL, "%s takes over malloc", library);

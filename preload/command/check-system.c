@@ -6,17 +6,13 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
+#include "allocator/status.h"
 #include "preload/command/check.h"
-#include "regpool/uffd.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -56,17 +52,34 @@ bool cmd_check_memlock_is_limited(void)
 	return resource_limit(RLIMIT_MEMLOCK, NULL) < pin_os_ram() && !may_ignore_memlock();
 }
 
+/* Whether 0 here is not the root of the host, as in a rootless container. */
+static bool is_in_user_namespace(void)
+{
+	unsigned from, to, length;
+	char text[256];
+
+	return pin_file_read("/proc/self/uid_map", text, sizeof text) > 0 &&
+	       sscanf(text, "%u %u %u", &from, &to, &length) == 3 && length != UINT32_MAX;
+}
+
+static const char *cure_of_memlock(size_t soft, size_t hard)
+{
+	if (soft < hard && hard >= MPI_NEEDS)
+		return "ulimit -l $(ulimit -H -l) where the ranks are started";
+	if (is_in_user_namespace())
+		return "raise the limit of the user who starts this container: CAP_IPC_LOCK in "
+		       "a user namespace does not count";
+	return "memlock unlimited in /etc/security/limits.conf, LimitMEMLOCK=infinity in the "
+	       "systemd unit that starts the jobs (slurmd.service), "
+	       "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, --ulimit memlock=-1 of "
+	       "docker run";
+}
+
 static void say_memlock_limit(size_t soft, size_t hard)
 {
 	bool little = soft < MPI_NEEDS;
 
-	cmd_check_say(little ? CMD_FAIL : CMD_WARN, "memlock",
-		      soft < hard && hard >= MPI_NEEDS
-			      ? "ulimit -l $(ulimit -H -l) where the ranks are started"
-			      : "memlock unlimited in /etc/security/limits.conf, "
-				"LimitMEMLOCK=infinity in the systemd unit that starts the "
-				"jobs (slurmd.service), "
-				"PropagateResourceLimitsExcept=MEMLOCK in slurm.conf",
+	cmd_check_say(little ? CMD_FAIL : CMD_WARN, "memlock", cure_of_memlock(soft, hard),
 		      "a process may pin %s of %s of memory, %s", PIN_SIZE(soft),
 		      PIN_SIZE(pin_os_ram()),
 		      little ? "less than an MPI library needs for itself"
@@ -101,51 +114,6 @@ bool cmd_check_kernel_is(int major, int minor)
 	return its_major > major || (its_major == major && its_minor >= minor);
 }
 
-static int userfaultfd_error(uint64_t *features)
-{
-	struct uffdio_api api = {.api = UFFD_API, .features = PIN_UFFD_EVENTS};
-	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
-	int error = fd < 0 || ioctl(fd, UFFDIO_API, &api) ? errno : 0;
-
-	if (fd >= 0)
-		close(fd);
-	if (!error && !(api.features & UFFD_FEATURE_PAGEFAULT_FLAG_WP))
-		error = EOPNOTSUPP;
-	*features = api.features;
-	return error;
-}
-
-static void say_userfaultfd_fails(int error)
-{
-	cmd_check_say(
-		CMD_WARN, "userfaultfd",
-		error == EPERM ? "allow the system call in the container's seccomp profile"
-			       : "a kernel from 5.11 on, with CONFIG_USERFAULTFD",
-		"%s: memory that a program replaces goes unnoticed", strerrordesc_np(error));
-}
-
-void cmd_check_userfaultfd(void)
-{
-	uint64_t features = 0;
-	int error = pin_options.watch ? userfaultfd_error(&features) : 0;
-
-	if (!pin_options.watch)
-		cmd_check_say(
-			CMD_WARN, "userfaultfd", "unset it",
-			"PINALLOC_WATCH=off: memory that a program replaces goes unnoticed");
-	else if (error)
-		say_userfaultfd_fails(error);
-	else if (!(features & UFFD_FEATURE_WP_HUGETLBFS_SHMEM))
-		cmd_check_say(CMD_WARN, "userfaultfd", "a kernel from 5.19 on",
-			      "shared memory and hugetlb pages that a program replaces go "
-			      "unnoticed");
-	else
-		cmd_check_say(
-			CMD_OK, "userfaultfd", NULL,
-			"memory that a program replaces is noticed, but for pages of files "
-			"and System V shared memory");
-}
-
 void cmd_check_limits(void)
 {
 	size_t left = pin_os_address_space_left(), data = resource_limit(RLIMIT_DATA, NULL);
@@ -159,6 +127,27 @@ void cmd_check_limits(void)
 	if (data != SIZE_MAX)
 		cmd_check_say(CMD_WARN, "data", "ulimit -d unlimited",
 			      "limited to %s, the heap included", PIN_SIZE(data));
+}
+
+/* What an MPI library opens for each peer and device, and as many as watch memory. */
+#define DESCRIPTORS 256
+/* The kernel's default. */
+#define MAPPINGS 65530
+
+void cmd_check_counts(void)
+{
+	size_t files = resource_limit(RLIMIT_NOFILE, NULL), mappings = pin_os_most_mappings();
+
+	if (files < DESCRIPTORS)
+		cmd_check_say(CMD_WARN, "files", "ulimit -n 1024",
+			      "a process may open %lu, which MPI libraries use up, and the "
+			      "thread that watches memory",
+			      files);
+	if (mappings < MAPPINGS)
+		cmd_check_say(CMD_WARN, "mappings", "sysctl vm.max_map_count=65530",
+			      "vm.max_map_count is %lu, and only a quarter of that many pieces "
+			      "of memory other than the heap are watched",
+			      mappings);
 }
 
 void cmd_check_overcommit(void)
@@ -190,11 +179,20 @@ static void check_transparent(void)
 	if (!wanted)
 		cmd_check_say(CMD_OK, "huge pages", NULL,
 			      "PINALLOC_HUGEPAGE=off: the heap gets small pages");
+	else if (pin_status_is_filtered() && !strstr(text, "[always]"))
+		cmd_check_say(pin_options.huge == PIN_HUGE_THP ? CMD_WARN : CMD_OK,
+			      "huge pages", "echo always > " TRANSPARENT " on the host",
+			      "the heap gets small pages: under a system call filter, as "
+			      "containers have, the library does not ask for huge ones");
 	else if (strstr(text, "[never]"))
 		cmd_check_say(pin_options.huge == PIN_HUGE_THP ? CMD_WARN : CMD_OK,
 			      "huge pages", "echo madvise > " TRANSPARENT,
 			      "never: the heap gets small pages (registering takes less time "
 			      "with huge ones, and the adapter fewer entries)");
+	else if (pin_options.huge == PIN_HUGE_AUTO && pin_os_host_reclaims())
+		cmd_check_say(CMD_OK, "huge pages", NULL,
+			      "the heap gets small pages: this virtual machine's host takes "
+			      "free memory back, and is slow to provide huge ones");
 	else
 		cmd_check_say(CMD_OK, "huge pages", NULL,
 			      "the heap gets huge pages, which register fastest%s",

@@ -55,10 +55,20 @@ void cmd_check_fork(void);
 /* Whether fork() copies pinned pages, as registering ahead requires. */
 bool cmd_check_fork_copies(void);
 
+/* check-calls.c */
+void cmd_check_userfaultfd(void);
+void cmd_check_threads(void);
+
+/* check-cgroup.c */
+void cmd_check_cgroup(void);
+
+/* check-preload.c */
+void cmd_check_preload(void);
+
 /* check-system.c */
 void cmd_check_memlock(void);
-void cmd_check_userfaultfd(void);
 void cmd_check_limits(void);
+void cmd_check_counts(void);
 void cmd_check_overcommit(void);
 void cmd_check_huge_pages(void);
 

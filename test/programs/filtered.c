@@ -38,6 +38,8 @@ static const struct {
 	{"prctl", SYS_prctl},
 	{"exit_group", SYS_exit_group},
 	{"clone", SYS_clone},
+	{"clone3", SYS_clone3},
+	{"close_range", SYS_close_range},
 };
 
 static char stacks[8][1 << 18] __attribute__((aligned(4096)));

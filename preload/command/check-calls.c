@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the library asks of the kernel that a container or a limit may refuse. */
+#include <config.h>
+
+#include "allocator/options.h"
+#include "allocator/status.h"
+#include "preload/command/check.h"
+#include "regpool/uffd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define UNNOTICED "memory that a program replaces goes unnoticed"
+
+/* As regpool/uffd.c does. Returns 0 or an errno value. */
+static int try_userfaultfd(uint64_t *features)
+{
+	struct uffdio_api api = {.api = UFFD_API, .features = PIN_UFFD_EVENTS};
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+
+	if (fd < 0 || ioctl(fd, UFFDIO_API, &api))
+		return errno;
+	*features = api.features;
+	if (!(api.features & UFFD_FEATURE_PAGEFAULT_FLAG_WP))
+		return EOPNOTSUPP;
+	return close_range(~0u, ~0u, CLOSE_RANGE_UNSHARE) ? errno : 0;
+}
+
+static void report_userfaultfd(const void *arg, int out)
+{
+	uint64_t features = 0;
+	int error = try_userfaultfd(&features);
+
+	(void)arg;
+	dprintf(out, "%d %lx", error, features);
+}
+
+static const char *cure_of_userfaultfd(int error)
+{
+	bool is_refused = error == EPERM || (error == ENOSYS && pin_status_is_filtered());
+
+	if (error == EACCES)
+		return "allow it in the policy of SELinux";
+	return is_refused ? "allow userfaultfd and close_range in the container's seccomp "
+			    "profile"
+			  : "a kernel from 5.11 on, with CONFIG_USERFAULTFD";
+}
+
+static void judge_userfaultfd(int error, uint64_t features)
+{
+	if (error)
+		cmd_check_say(CMD_WARN, "userfaultfd", cure_of_userfaultfd(error),
+			      "%s: " UNNOTICED, strerrordesc_np(error));
+	else if (!(features & UFFD_FEATURE_WP_HUGETLBFS_SHMEM))
+		cmd_check_say(CMD_WARN, "userfaultfd", "a kernel from 5.19 on",
+			      "shared memory and hugetlb pages that a program replaces go "
+			      "unnoticed");
+	else
+		cmd_check_say(
+			CMD_OK, "userfaultfd", NULL,
+			"memory that a program replaces is noticed, but for pages of files "
+			"and System V shared memory");
+}
+
+/* In a child, because a filter may kill the process for it. */
+static void check_call(void)
+{
+	uint64_t features = 0;
+	int error = EAGAIN, status;
+	char text[64];
+
+	status = cmd_check_child(report_userfaultfd, NULL, text, sizeof text);
+	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS)
+		cmd_check_say(CMD_FAIL, "userfaultfd",
+			      "set PINALLOC_WATCH=off, or allow the call",
+			      "a system call filter kills programs that register memory, for "
+			      "this call");
+	else {
+		sscanf(text, "%d %lx", &error, &features);
+		judge_userfaultfd(error, features);
+	}
+}
+
+void cmd_check_userfaultfd(void)
+{
+	if (pin_options.watch)
+		check_call();
+	else
+		cmd_check_say(CMD_WARN, "userfaultfd", "unset it",
+			      "PINALLOC_WATCH=off: " UNNOTICED);
+}
+
+/* One registers, one watches. */
+#define THREADS 2
+
+static void *wait_for(void *mutex)
+{
+	pthread_mutex_lock(mutex);
+	pthread_mutex_unlock(mutex);
+	return NULL;
+}
+
+void cmd_check_threads(void)
+{
+	pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+	pthread_t threads[THREADS];
+	unsigned n = 0;
+	int error = 0;
+
+	pthread_mutex_lock(&mutex);
+	while (n < THREADS && !(error = pthread_create(&threads[n], NULL, wait_for, &mutex)))
+		n++;
+	pthread_mutex_unlock(&mutex);
+	for (unsigned i = 0; i < n; i++)
+		pthread_join(threads[i], NULL);
+	if (error)
+		cmd_check_say(CMD_WARN, "threads", "raise ulimit -u, or the cgroup's pids.max",
+			      "only %u of the two that register and watch memory can be "
+			      "started: %s",
+			      n, strerrordesc_np(error));
+}
