@@ -154,9 +154,60 @@ defines() {
 }
 
 @test "the manual pages have no errors" {
-	run mandoc -T lint -W warning "$top_srcdir"/preload/pinalloc.[137]
+	run mandoc -T lint -W warning "$top_srcdir"/preload/pinalloc{,-admin}.[137]
 	echo "$output"
 	[ "$status" -eq 0 ]
+}
+
+# example FIRST: the example of pinalloc-admin(7) whose first line begins so, as it is printed.
+example() {
+	mandoc -T ascii -O width=200 "$top_srcdir/preload/pinalloc-admin.7" | col -b | expand |
+		awk -v first="$1" '
+			!on && index($0, first) { on = 1; margin = match($0, /[^ ]/) }
+			on && /^ *$/ { exit }
+			on { print substr($0, margin) }'
+}
+
+@test "pinalloc-admin(7)'s defaults and its task prolog work, and leave what the user has set" {
+	local conf
+	cd "$BATS_TEST_TMPDIR"
+	mkdir -p one/two/three/bin/.libs
+	cp "$top_builddir/pinalloc" one/two/three/bin
+	ln -s "$library" one/two/three/bin/.libs
+	conf=$(one/two/three/bin/pinalloc run --help | sed -n 's/^nor .* may be set in \(.*\)\.$/\1/p')
+	mkdir -p "${conf%/*}"
+	example '# defaults of this cluster' > "$conf"
+	run -0 --separate-stderr one/two/three/bin/pinalloc run -n true
+	[[ $output == *" PINALLOC_REPORT="*" PINALLOC_REGISTER=lazy "* ]]
+	[ -z "$stderr" ]
+
+	example '#!/bin/sh' | sed "s|^conf=/etc/pinalloc.conf\$|conf=$conf|" > prolog
+	grep -qxF "conf=$conf" prolog
+	chmod +x prolog
+	[ -z "$(./prolog)" ]
+	run -0 env LD_PRELOAD="$library" PINALLOC_REGISTER=off ./prolog
+	[ "$output" = 'export PINALLOC_REPORT=/scratch/reports/%h.%p.json' ]
+}
+
+@test "pinalloc-admin(7)'s change of a system call filter allows userfaultfd, and only that" {
+	cd "$BATS_TEST_TMPDIR"
+	echo '{"syscalls": [{"names": ["mmap", "close_range"], "action": "SCMP_ACT_ALLOW"},
+		{"names": ["swapon", "userfaultfd"], "action": "SCMP_ACT_ERRNO"}]}' > default.json
+	example "jq 'del" | bash
+	jq -e '.syscalls | map([.names, .action]) == [[["mmap", "close_range"], "SCMP_ACT_ALLOW"],
+		[["swapon"], "SCMP_ACT_ERRNO"], [["userfaultfd"], "SCMP_ACT_ALLOW"]]' rdma.json
+}
+
+@test "the commands in pinalloc-admin(7) have the options they are given" {
+	local command n=0
+	while read -r command; do
+		echo "looking for: $command"
+		"$top_builddir/pinalloc" $(cut -d' ' -f2 <<< "$command") --help |
+			grep -qE -- "(^  |, )--$(sed 's/.* --\([a-z]*\).*/\1/' <<< "$command")(=|$)"
+		n=$((n + 1))
+	done < <(mandoc -T ascii -O width=200 "$top_srcdir/preload/pinalloc-admin.7" | col -b |
+		grep -oE 'pinalloc (check|run|report) --[a-z]+')
+	[ "$n" -ge 2 ]
 }
 
 # paths FILE: the paths in this tree that it names, including shell patterns.
