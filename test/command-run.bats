@@ -297,3 +297,20 @@ PINALLOC_REPORT='/scratch/a b=%r.json' PINALLOC_GROW=8M MALLOC_ARENA_MAX=3 true"
 	echo "said: $stderr"
 	[ "$stderr" = "pinalloc run: $conf: Is a directory; make it a file that everybody may read" ]
 }
+
+@test "site's defaults of any bytes do no harm" {
+	site
+	python3 - "$pinalloc" "$conf" <<- 'END'
+		import random, subprocess, sys
+		random.seed(1)
+		words = [b"PINALLOC_GROW", b"PINALLOC_REPORT", b"=", b"4M", b"#", b"\n", b"\0", b"\r", b" ",
+		         b"\xff", b"\xc3", b"'", b"x" * 5000, b"%r", b"\x1b["]
+		for i in range(60):
+		    with open(sys.argv[2], "wb") as conf:
+		        conf.write(b"".join(random.choice(words) for _ in range(random.randrange(40))))
+		    done = subprocess.run([sys.argv[1], "run", "-n", "true"], capture_output=True, timeout=20)
+		    assert done.returncode == 0, (i, done)
+		    assert all(line.startswith(b"pinalloc run: ") and b"\x1b" not in line
+		               for line in done.stderr.splitlines()), (i, done.stderr)
+	END
+}
