@@ -91,7 +91,7 @@ bool __wrap_je_tsd_tcache_enabled_data_init(struct je_tsd *tsd)
 	return failed;
 }
 
-/* Below these three all memory for blocks is asked for, but in realloc. */
+/* Below this all memory for small blocks is asked for, where the thread has a cache. */
 void *__wrap_je_tcache_alloc_small_hard(void *tsd, void *arena, void *tcache, void *bin,
 					unsigned index, bool *success)
 {

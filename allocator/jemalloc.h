@@ -64,7 +64,6 @@ PIN_WRAPPED(void *, je_arena_ralloc, void *tsdn, void *arena, void *p, size_t ol
 PIN_WRAPPED(bool, je_arena_ralloc_no_move, void *tsdn, void *p, size_t old_usize,
 	    size_t n_bytes, size_t extra, bool zero, size_t *usize);
 PIN_WRAPPED(void, je_arena_reset, void *tsd, void *arena);
-PIN_WRAPPED(void *, je_large_malloc, void *tsdn, void *arena, size_t usize, bool zero);
 PIN_WRAPPED(void, je_large_dalloc, void *tsdn, struct je_extent *extent);
 PIN_WRAPPED(struct je_extent *, je_pa_alloc, void *tsdn, struct je_shard *shard, size_t n_bytes,
 	    size_t alignment, bool slab, unsigned class, bool zero, bool guarded,

@@ -125,6 +125,9 @@ struct je_extent *__wrap_je_pa_alloc(void *tsdn, struct je_shard *shard, size_t 
 					    zero && !own, guarded, deferred);
 		if (slab && PIN_LIKELY(extent))
 			pin_slab_made(extent);
+		/* For a cache that has none; slabs are settled with what they are for. */
+		if (!slab && !own)
+			pin_growth_settle();
 		return extent;
 	}
 	pin_large_asked();
@@ -172,14 +175,6 @@ void *__wrap_je_arena_malloc_hard(void *tsdn, void *arena, size_t n_bytes, unsig
 	pin_large_ask(n_bytes);
 	p = __real_je_arena_malloc_hard(tsdn, arena, n_bytes, class, zero);
 	pin_large_asked();
-	pin_growth_settle();
-	return p;
-}
-
-void *__wrap_je_large_malloc(void *tsdn, void *arena, size_t usize, bool zero)
-{
-	void *p = __real_je_large_malloc(tsdn, arena, usize, zero);
-
 	pin_growth_settle();
 	return p;
 }
