@@ -6,6 +6,7 @@
 #include "allocator/misuse.h"
 #include "allocator/span.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 void (*pin_misuse_caller)(char *buf, size_t size);
@@ -165,8 +166,11 @@ static PIN_COLD void freed_without_cache(void)
 {
 	static __thread unsigned n_frees __attribute__((tls_model("initial-exec")));
 
+	int saved = errno;
+
 	if (++n_frees == FREES_BEFORE_CACHE)
 		je_free_default(je_malloc_default(1));
+	errno = saved; /* there may be no memory */
 }
 
 /*
