@@ -1,0 +1,137 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: the release makes Debian packages that hold what they should, work where they are
+# unpacked, are upgraded under a running job, and leave nothing behind.
+
+setup_file() {
+	export packages=$BATS_FILE_TMPDIR/packages root=$BATS_FILE_TMPDIR/root version
+	version=$(sed -n 's/^VERSION = //p' "$top_builddir/Makefile")
+	local release=$BATS_FILE_TMPDIR/pinalloc-$version
+	{
+		env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL \
+			make -C "$top_builddir" distdir distdir="$release" &&
+			tar -C "$BATS_FILE_TMPDIR" -cJf "$release.tar.xz" "pinalloc-$version" &&
+			env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL DEB_BUILD_OPTIONS='nocheck parallel=2' \
+				"$top_srcdir/preload/packaging/build" deb "$packages" "$release.tar.xz"
+	} > "$BATS_FILE_TMPDIR/log" 2>&1 || { tail -n 40 "$BATS_FILE_TMPDIR/log"; return 1; }
+	mkdir -p "$root"/var/lib/dpkg/{info,updates}
+	touch "$root"/var/lib/dpkg/status
+	in_root -i "$packages"/{libpinalloc0,libpinalloc-dev,pinalloc}_*.deb
+}
+
+setup() {
+	load helper
+	cd "$BATS_TEST_TMPDIR"
+	library=$(echo "$root"/usr/lib/*/libpinalloc.so)
+}
+
+# in_root ARGUMENT…: dpkg for a system that consists of these packages and nothing else.
+in_root() {
+	fakeroot dpkg --root="$root" --log=/dev/null --force-not-root --force-depends "$@" \
+		> "$BATS_FILE_TMPDIR/dpkg.log" 2>&1 || { cat "$BATS_FILE_TMPDIR/dpkg.log"; return 1; }
+}
+
+# files PACKAGE: those it brings, besides copyright, changelog and overrides.
+files() {
+	dpkg-deb --fsys-tarfile "$packages/$1"_*.deb | tar -t | grep -v '/$' | sed 's/^\.//' |
+		grep -vE '/(copyright|changelog.*|overrides/.*)$' | sort
+}
+
+field() { # PACKAGE FIELD
+	dpkg-deb -f "$packages/$1"_*.deb "$2"
+}
+
+@test "each package brings its files and no others" {
+	local lib=/usr/lib/$(field libpinalloc0 Architecture | xargs dpkg-architecture -q DEB_HOST_MULTIARCH -f -a)
+	diff <(files libpinalloc0) - <<< "$lib/libpinalloc.so"
+	diff <(files libpinalloc-dev) - <<- END
+		/usr/include/pinalloc.h
+		$lib/pkgconfig/pinalloc.pc
+		/usr/share/man/man3/pinalloc.3.gz
+	END
+	diff <(files pinalloc) - <<- 'END'
+		/usr/bin/pinalloc
+		/usr/share/doc/pinalloc/README.gz
+		/usr/share/man/man1/pinalloc.1.gz
+		/usr/share/man/man7/pinalloc.7.gz
+	END
+}
+
+@test "the library needs the C library only, the others need the library of their version" {
+	[[ "$(field libpinalloc0 Depends)" =~ ^libc6\ \(\>=\ [0-9.]+\)$ ]]
+	[ "$(field libpinalloc-dev Depends)" = "libpinalloc0 (= $version-1)" ]
+	[[ "$(field pinalloc Depends)" == *"libpinalloc0 (= $version-1)"* ]]
+	[[ "$(field libpinalloc0 Built-Using)" == "jemalloc (= 5.3.0"* ]]
+}
+
+@test "lintian finds nothing that is not explained" {
+	run lintian --allow-root --fail-on error,warning,info,pedantic --pedantic -I \
+		"$packages"/*.changes
+	echo "$output"
+	[ "$status" -eq 0 ]
+}
+
+@test "the run-time package alone makes LD_PRELOAD=libpinalloc.so work" {
+	run -0 env LD_LIBRARY_PATH="${library%/*}" LD_PRELOAD=libpinalloc.so PINALLOC_HELP=1 true
+	[[ "$output" == *PINALLOC_LOG* ]]
+	[ ! -L "$library" ]
+}
+
+@test "the command finds the library it came with" {
+	[ "$("$root/usr/bin/pinalloc" run printenv LD_PRELOAD)" = "$library" ]
+	run "$root/usr/bin/pinalloc" check
+	[[ "$output" == *"ok    library: $library takes over malloc"* ]]
+}
+
+@test "a package with a program that is linked with the library depends on it" {
+	dpkg-deb -R "$packages"/libpinalloc0_*.deb library
+	echo 'int pinalloc_verify(void *); int main(void) { return pinalloc_verify(0); }' > program.c
+	gcc -o program program.c library/usr/lib/*/libpinalloc.so
+	mkdir debian
+	cp "$top_srcdir/preload/packaging/debian/control" debian
+	run -0 --separate-stderr dpkg-shlibdeps -Slibrary -O program
+	[[ "$output" == *"libpinalloc0 (>= $version)"* ]]
+}
+
+# start_programs: one after another, until a file `stop` is there; writes its pid, and how many.
+start_programs() {
+	local n=0
+	echo $BASHPID > pid
+	until [ -e stop ]; do
+		/bin/true || exit
+		n=$((n + 1))
+	done
+	echo "$n"
+}
+
+@test "an upgrade goes unnoticed by a running job, and by the programs it starts" {
+	local before
+	dpkg-deb -R "$packages"/libpinalloc0_*.deb next
+	sed -i "s/^Version: .*/&.1/" next/DEBIAN/control
+	dpkg-deb --root-owner-group -b next next.deb
+	before=$(stat -c %i "$library")
+	export -f start_programs
+	env LD_PRELOAD="$library" bash -c start_programs > job.log 2>&1 3>&- &
+	until [ -s pid ]; do sleep 0.1; done
+	in_root -i next.deb
+	[ "$(stat -c %i "$library")" != "$before" ]
+	grep -q "$library.* (deleted)$" "/proc/$(cat pid)/maps"
+	touch stop
+	wait $!
+	cat job.log
+	[[ "$(cat job.log)" =~ ^[0-9]+$ ]]
+	[ "$(cat job.log)" -gt 0 ]
+}
+
+@test "purging leaves nothing" {
+	in_root -P pinalloc libpinalloc-dev libpinalloc0
+	run -1 grep . <(find "$root" ! -type d ! -path "$root/var/lib/dpkg/*")
+	run -1 grep . <(find "$root" -mindepth 1 -type d ! -path "$root/var*")
+	run -1 grep -r pinalloc "$root/var/lib/dpkg/info" "$root/var/lib/dpkg/status"
+}
+
+@test "every package has the version of the release" {
+	cd "$top_srcdir/preload/packaging"
+	[ "$(dpkg-parsechangelog -l debian/changelog -S Version)" = "$version-1" ]
+	[ "$(sed -n 's/^Version: *//p' pinalloc.spec)" = "$version" ]
+}
