@@ -134,4 +134,6 @@ start_programs() {
 	cd "$top_srcdir/preload/packaging"
 	[ "$(dpkg-parsechangelog -l debian/changelog -S Version)" = "$version-1" ]
 	[ "$(sed -n 's/^Version: *//p' pinalloc.spec)" = "$version" ]
+	grep -q "^    version(\"$version\"" spack/package.py
+	python3 -c 'import ast; ast.parse(open("spack/package.py").read())'
 }

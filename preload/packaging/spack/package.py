@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Recipe for Spack 1.0 or newer: copy it to packages/pinalloc/package.py of a repository."""
+
+import os
+
+from spack_repo.builtin.build_systems.autotools import AutotoolsPackage
+
+from spack.package import *
+
+
+class Pinalloc(AutotoolsPackage):
+    """A malloc to preload into programs that use RDMA, such as MPI applications: the heap never
+    shrinks and is registered with the adapter ahead of time."""
+
+    manual_download = True
+    url = f"file://{os.getcwd()}/pinalloc-0.1.0.tar.xz"
+
+    license("BSD-2-Clause")
+
+    # Add the sha256 of the tarball, or install with --no-checksum: it has this file in it.
+    version("0.1.0")
+
+    variant("libfabric", default=False, description="Tell libfabric's cache of memory that goes")
+    variant("libunwind", default=True, description="Stacks of errors where the stack is damaged")
+
+    depends_on("c", type="build")
+    depends_on("cxx", type="build")
+    depends_on("pkgconfig", type="build")
+    depends_on("elfutils")
+    depends_on("jansson")
+    depends_on("rdma-core@44:")
+    depends_on("libfabric", when="+libfabric")
+    depends_on("libunwind", when="+libunwind")
+
+    requires("platform=linux")
+    requires("target=x86_64:")
+
+    # Not Spack's jemalloc, whose tables are for the addresses of the processor that builds: with 57
+    # bits, on the newer ones, they are not those pinalloc knows.
+    resource(
+        name="jemalloc",
+        url="https://github.com/jemalloc/jemalloc/releases/download/5.3.0/jemalloc-5.3.0.tar.bz2",
+        sha256="2db82d1e7119df3e71b7640219b6dfe84789bc0537983c3b7ac4f7189aecfeaa",
+        placement="jemalloc",
+    )
+
+    @property
+    def jemalloc_source(self):
+        return join_path(self.stage.source_path, "jemalloc")
+
+    @property
+    def jemalloc_root(self):
+        return join_path(self.jemalloc_source, "root")
+
+    def setup_build_environment(self, env):
+        env.prepend_path("PKG_CONFIG_PATH", join_path(self.jemalloc_root, "lib", "pkgconfig"))
+
+    def setup_run_environment(self, env):
+        env.set("LIBPINALLOC", join_path(self.prefix.lib, "libpinalloc.so"))
+
+    @run_before("configure")
+    def build_jemalloc(self):
+        with working_dir(self.jemalloc_source):
+            Executable("./configure")(
+                f"--prefix={self.jemalloc_root}",
+                "--disable-cxx",
+                "--disable-doc",
+                "--enable-prof",
+                "--with-lg-hugepage=21",
+                "--with-lg-page=12",
+                "--with-lg-vaddr=48",
+            )
+            make("build_lib_static")
+            make("install_include", "install_lib_pc", "install_lib_static")
+
+    def check(self):
+        make("check", "TESTS=$(unit_tests)")
