@@ -48,6 +48,11 @@ module() {
 @test "so do frames in a module that is loaded later" {
 	module late.c -g
 	run -0 ./stack -l ./late.so
+	# Without _dl_find_object() the stack ends before such a module.
+	if ! knows_later_modules stack; then
+		[ "${#lines[@]}" -eq 1 ]
+		return
+	fi
 	[ "${lines[1]}" = "hidden (late.c:7)" ]
 	[ "${lines[2]}" = "start (late.c:15)" ]
 }
@@ -56,14 +61,14 @@ module() {
 	echo 'int other(int n) { return n + 1; }' > other.c
 	module units.c -g other.c
 	objcopy --remove-section .debug_aranges units.so
-	run -0 ./stack -l ./units.so
+	run -0 env LD_PRELOAD=./units.so ./stack -l ./units.so
 	[ "${lines[1]}" = "hidden (units.c:7)" ]
 	[ "${lines[2]}" = "start (units.c:15)" ]
 }
 
 @test "without debug information, frames have function and module" {
 	module bare.c
-	run -0 ./stack -l ./bare.so
+	run -0 env LD_PRELOAD=./bare.so ./stack -l ./bare.so
 	[ "${lines[1]}" = "hidden (bare.so)" ]
 	[ "${lines[2]}" = "start (bare.so)" ]
 }
@@ -79,7 +84,7 @@ module() {
 	module whole.c -g
 	cp whole.so unstripped.so
 	strip whole.so
-	run -0 ./stack -l ./whole.so
+	run -0 env LD_PRELOAD=./whole.so ./stack -l ./whole.so
 	[[ "${lines[1]}" =~ ^"$PWD/whole.so+"(0x[0-9a-f]+)$ ]]
 	[ "$(addr2line -f -s -e unstripped.so "${BASH_REMATCH[1]}")" = $'hidden\nwhole.c:7' ]
 	[ "${lines[2]}" = "start (whole.so)" ]
@@ -98,19 +103,19 @@ module() {
 
 @test "C++ names are demangled if libstdc++ is loaded" {
 	module cxx.cc -g
-	run -0 env LD_PRELOAD=libstdc++.so.6 ./stack -l ./cxx.so
+	run -0 env LD_PRELOAD=libstdc++.so.6:./cxx.so ./stack -l ./cxx.so
 	[ "${lines[1]}" = "ours::hidden(void (*)()) (cxx.cc:7)" ]
-	run -0 ./stack -l ./cxx.so
+	run -0 env LD_PRELOAD=./cxx.so ./stack -l ./cxx.so
 	[ "${lines[1]}" = "_ZN4oursL6hiddenEPFvvE (cxx.cc:7)" ]
 }
 
 @test "without line numbers, frames have the loader's symbols, and libdw is not loaded" {
 	module quick.c -g
-	run -0 strace -o calls -e trace=openat ./stack ./quick.so
+	run -0 strace -o calls -E LD_PRELOAD=./quick.so -e trace=openat ./stack ./quick.so
 	[[ "${lines[1]}" == "$PWD/quick.so+0x"* || "${lines[1]}" == "./quick.so+0x"* ]]
 	[ "${lines[2]}" = "start (quick.so)" ]
 	run ! grep libdw calls
-	run -0 strace -o calls -e trace=openat ./stack -l ./quick.so
+	run -0 strace -o calls -E LD_PRELOAD=./quick.so -e trace=openat ./stack -l ./quick.so
 	grep libdw calls
 }
 
@@ -118,7 +123,7 @@ module() {
 	module asks.c
 	strip asks.so
 	run -0 env DEBUGINFOD_URLS=http://127.0.0.1:9 DEBUGINFOD_CACHE_PATH="$PWD/cache" \
-		strace -f -o calls -e trace=socket,connect,openat ./stack -l ./asks.so
+		strace -f -o calls -E LD_PRELOAD=./asks.so -e trace=socket,connect,openat ./stack -l ./asks.so
 	[[ "${lines[1]}" == *"asks.so+0x"* ]]
 	run ! grep -E 'debuginfod|connect\(|socket\(' calls
 	[ ! -e cache ]

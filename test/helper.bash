@@ -11,6 +11,11 @@ preloaded() {
 	env LD_PRELOAD="$library" "$@"
 }
 
+# knows_later_modules FILE: stacks go on through modules that dlopen has loaded (glibc 2.35).
+knows_later_modules() {
+	nm -D "$1" | grep -q ' U _dl_find_object'
+}
+
 # figure FILE .json.path: a value of a JSON report.
 figure() {
 	jq -r "$2" "$1"

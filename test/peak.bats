@@ -204,6 +204,10 @@ swapping() {
 	swapping
 	run -0 preloaded PINALLOC_REPORT=out.json ./swaps ./first.so "$PWD/other.so"
 	[ "$output" = "the same place" ]
+	if ! knows_later_modules "$library"; then
+		[ "$(figure out.json '.peak_sites[0].stack | length')" -eq 0 ]
+		return
+	fi
 	[[ "$(figure out.json '.peak_sites[0].stack[0]')" == ./first.so+0x* ]]
 	run -0 preloaded PINALLOC_REPORT=out.json ./swaps "$PWD/first.so" "$PWD/other.so"
 	frame=$(figure out.json '.peak_sites[0].stack[0]')
@@ -219,6 +223,10 @@ swapping() {
 	swapping
 	run -0 preloaded PINALLOC_REPORT=out.json ./swaps ./first.so ./other.so both
 	[ "$output" = "the same place" ]
+	if ! knows_later_modules "$library"; then
+		[ "$(figure out.json '.peak_sites[0].stack | length')" -eq 0 ]
+		return
+	fi
 	[[ "$(figure out.json '.peak_sites[0].stack[0]')" == "?+0x"* ]]
 	[[ "$(figure out.json '.peak_sites[1].stack[0]')" == "?+0x"* ]]
 	[[ "$(figure out.json '.peak_sites[0].stack[2]')" == "main (swaps)" ]]

@@ -8,8 +8,8 @@
 
 #include "allocator/log.h"
 #include "preload/report/backtrace.h"
+#include "preload/report/module.h"
 
-#include <link.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -17,44 +17,23 @@
 #define MODULES	   512
 #define PATH_BYTES (64 * PIN_KIB)
 
-/* The path of the program itself is empty, as in the loader's list. */
-struct module {
-	const char *start, *end, *bias, *path;
-};
-
 /* pin_backtrace_note_modules() adds to it; nothing is ever removed. */
-static struct module modules[MODULES];
+static struct pin_module modules[MODULES];
 static char paths[PATH_BYTES];
 static size_t path_bytes;
 static _Atomic size_t count;
 
-static bool contains(const struct module *module, const char *code)
+static bool contains(const struct pin_module *module, const char *code)
 {
 	return code >= module->start && code < module->end;
 }
 
-/* The module that is loaded where the code is. Its path is valid as long as it is loaded. */
-static bool find_loaded(const char *code, struct module *module)
-{
-	struct dl_find_object object;
-
-	if (_dl_find_object((void *)code, &object))
-		return false;
-	*module = (struct module){
-		.start = object.dlfo_map_start,
-		.end = object.dlfo_map_end,
-		.bias = (const char *)object.dlfo_link_map->l_addr,
-		.path = object.dlfo_link_map->l_name,
-	};
-	return true;
-}
-
-static bool is_same_module(const struct module *a, const struct module *b)
+static bool is_same_module(const struct pin_module *a, const struct pin_module *b)
 {
 	return a->start == b->start && a->end == b->end && !strcmp(a->path, b->path);
 }
 
-static bool is_noted(const struct module *module)
+static bool is_noted(const struct pin_module *module)
 {
 	bool noted = false;
 
@@ -63,7 +42,7 @@ static bool is_noted(const struct module *module)
 	return noted;
 }
 
-static void note_module(struct module module)
+static void note_module(struct pin_module module)
 {
 	size_t n = count, length = strlen(module.path) + 1;
 
@@ -77,22 +56,22 @@ static void note_module(struct module module)
 
 void pin_backtrace_note_modules(void *const *frames, size_t n)
 {
-	struct module module = {0};
+	struct pin_module module = {0};
 
 	for (size_t i = 0; i < n; i++) {
 		const char *code = (const char *)frames[i] - 1;
 
-		if (!contains(&module, code) && find_loaded(code, &module) &&
+		if (!contains(&module, code) && pin_module_find(code, &module) &&
 		    !is_noted(&module))
 			note_module(module);
 	}
 }
 
 /* The one module that was there; NULL if none was noted, or several were. */
-static const struct module *find_noted(const char *code, size_t *n_found)
+static const struct pin_module *find_noted(const char *code, size_t *n_found)
 {
 	size_t n = atomic_load_explicit(&count, memory_order_acquire);
-	const struct module *module = NULL;
+	const struct pin_module *module = NULL;
 
 	*n_found = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -107,11 +86,12 @@ static const struct module *find_noted(const char *code, size_t *n_found)
 bool pin_backtrace_unloaded(const void *frame, char *buf, size_t size)
 {
 	const char *code = (const char *)frame - 1;
-	struct module loaded;
+	struct pin_module loaded;
 	size_t n_found;
-	const struct module *noted = find_noted(code, &n_found);
+	const struct pin_module *noted = find_noted(code, &n_found);
 
-	if (!n_found || (noted && find_loaded(code, &loaded) && is_same_module(noted, &loaded)))
+	if (!n_found ||
+	    (noted && pin_module_find(code, &loaded) && is_same_module(noted, &loaded)))
 		return false;
 	if (noted)
 		pin_format(buf, size, "%s+0x%zx", noted->path, (size_t)(code - noted->bias));

@@ -8,6 +8,7 @@
 
 #include "allocator/log.h"
 #include "preload/report/backtrace.h"
+#include "preload/report/module.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -168,12 +169,12 @@ static void format_name(char *buf, size_t size, const char *name, const char *wh
 }
 
 /* The name the loader was asked for, which may be a path; it has none for the program. */
-static const char *loaded_as(const struct link_map *map, char *buf, size_t size)
+static const char *loaded_as(const char *name, char *buf, size_t size)
 {
-	ssize_t n = map->l_name[0] ? 0 : readlink("/proc/self/exe", buf, size - 1);
+	ssize_t n = name[0] ? 0 : readlink("/proc/self/exe", buf, size - 1);
 
 	if (n <= 0)
-		return map->l_name;
+		return name;
 	buf[n] = '\0';
 	return buf;
 }
@@ -182,19 +183,19 @@ static const char *loaded_as(const struct link_map *map, char *buf, size_t size)
 void pin_backtrace_place(const void *frame, char *buf, size_t size)
 {
 	const char *code = (const char *)frame - 1, *path;
-	struct dl_find_object module;
+	struct pin_module module;
 	int saved = errno;
 	size_t n;
 
 	if (pin_backtrace_unloaded(frame, buf, size))
 		return;
-	if (_dl_find_object((void *)code, &module)) {
+	if (!pin_module_find(code, &module)) {
 		pin_format(buf, size, "?+0x%zx", (size_t)code);
 		return;
 	}
-	path = loaded_as(module.dlfo_link_map, buf, size);
+	path = loaded_as(module.path, buf, size);
 	n = path == buf ? strlen(buf) : pin_format(buf, size, "%s", path);
-	pin_format(buf + n, size - n, "+0x%zx", (size_t)code - module.dlfo_link_map->l_addr);
+	pin_format(buf + n, size - n, "+0x%zx", (size_t)(code - module.bias));
 	errno = saved;
 }
 
@@ -235,7 +236,7 @@ void pin_backtrace_name(const void *frame, bool lines, char *buf, size_t size)
 	if (!place.name)
 		place.name = info.dli_sname;
 	if (!place.module || place.module[0] != '/')
-		place.module = loaded_as(map, path, sizeof path);
+		place.module = loaded_as(map->l_name, path, sizeof path);
 	if (place.file)
 		pin_format(where, sizeof where, "%s:%d", last_component(place.file),
 			   place.line);

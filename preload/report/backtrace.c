@@ -2,13 +2,14 @@
 /*
  * Walks of the stack, by the unwinder of the compiler's run-time library. It is linked from the
  * archive (libgcc_eh), because a copy of our own is safe inside malloc: it finds unwind tables
- * by _dl_find_object(), which neither allocates nor locks. It would do both for frames that are
- * registered at run time, but nobody registers any with this copy.
+ * by _dl_find_object(), or module.c does, which neither allocates nor locks. It would do both
+ * for frames that are registered at run time, but nobody registers any with this copy.
  */
 #include <config.h>
 
 #include "preload/report/backtrace.h"
 #include "allocator/log.h"
+#include "preload/report/module.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -71,10 +72,14 @@ const void *__wrap__Unwind_Find_FDE(void *pc, void *bases);
  */
 const void *__wrap__Unwind_Find_FDE(void *pc, void *bases)
 {
+#if HAVE__DL_FIND_OBJECT
 	const void *table = __real__Unwind_Find_FDE(pc, bases);
-	struct dl_find_object module;
+#else
+	const void *table = pin_module_unwind_entry(pc, bases);
+#endif
+	struct pin_module module;
 
-	if (!table && escape && _dl_find_object(pc, &module))
+	if (!table && escape && !pin_module_find(pc, &module))
 		__builtin_longjmp(escape, 1);
 	return table;
 }

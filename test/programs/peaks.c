@@ -4,15 +4,16 @@
  * continues with little. Prints how many bytes it had allocated at the peak, small blocks with
  * their usable size.
  */
+#include "test/frame.h"
+
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MIB	 ((size_t)1 << 20)
-#define SMALL	 100
-#define NOINLINE __attribute__((noinline))
+#define MIB   ((size_t)1 << 20)
+#define SMALL 100
 
 static size_t asked;
 
@@ -25,7 +26,7 @@ static void *keep(void *p, size_t n)
 }
 
 /* A list through the blocks themselves: nothing else is allocated. */
-NOINLINE static void *hold_blocks(size_t n, size_t size)
+FRAME static void *hold_blocks(size_t n, size_t size)
 {
 	void **last = NULL;
 
@@ -48,7 +49,7 @@ static void drop_blocks(void **last)
 	}
 }
 
-NOINLINE static void *hold_aligned(size_t n)
+FRAME static void *hold_aligned(size_t n)
 {
 	void *p;
 
@@ -58,7 +59,7 @@ NOINLINE static void *hold_aligned(size_t n)
 }
 
 /* In steps of 3 %: what the heap grows to depends on realloc, what is held does not. */
-NOINLINE static void *hold_grown(size_t n)
+FRAME static void *hold_grown(size_t n)
 {
 	char *p = NULL;
 
@@ -67,7 +68,7 @@ NOINLINE static void *hold_grown(size_t n)
 	return keep(realloc(p, n), n);
 }
 
-NOINLINE static void *hold_array(size_t n)
+FRAME static void *hold_array(size_t n)
 {
 	return keep(calloc(n / 8, 8), n / 8 * 8);
 }
