@@ -11,6 +11,15 @@
 #include <errno.h>
 #include <infiniband/verbs.h>
 
+/* Of rdma-core 35 and 34. */
+#if !HAVE_DECL_IBV_IS_FORK_INITIALIZED
+enum ibv_fork_status { IBV_FORK_DISABLED, IBV_FORK_ENABLED, IBV_FORK_UNNEEDED };
+#endif
+#if !HAVE_DECL_IBV_REG_DMABUF_MR
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+				 uint64_t iova, int fd, int access);
+#endif
+
 struct pin_ibverbs {
 	struct ibv_mr *(*reg_mr_iova2)(struct ibv_pd *pd, void *addr, size_t length,
 				       uint64_t iova, unsigned access);

@@ -15,6 +15,14 @@
 
 #include <linux/userfaultfd.h>
 
+/* Of Linux 5.11 and 5.19. */
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+#ifndef UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+#define UFFD_FEATURE_WP_HUGETLBFS_SHMEM (1 << 12)
+#endif
+
 /*
  * The events the kernel must support. pin_uffd_start() needs them, and `pinalloc check` tests
  * for them.

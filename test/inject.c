@@ -37,6 +37,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifndef SECCOMP_ADDFD_FLAG_SEND /* Linux 5.14 */
+#define SECCOMP_ADDFD_FLAG_SEND (1UL << 1)
+#endif
+
 /* Newer architectures have but the second. */
 #ifndef SYS_rename
 #define SYS_rename SYS_renameat

@@ -63,6 +63,8 @@ PIN_EXPORT int execveat(int dirfd, const char *path, char *const argv[], char *c
 			int flags)
 {
 	report_before_exec();
+	if (!PIN_NEXT(execveat)) /* before glibc 2.34 */
+		return (int)syscall(SYS_execveat, dirfd, path, argv, envp, flags);
 	return PIN_NEXT(execveat)(dirfd, path, argv, envp, flags);
 }
 

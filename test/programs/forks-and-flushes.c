@@ -5,6 +5,8 @@
  * as getline() does. Prints how the child ended, which allocates and flushes as well.
  */
 #define _GNU_SOURCE
+#include <config.h>
+
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>

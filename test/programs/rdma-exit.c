@@ -6,6 +6,8 @@
  *
  *     rdma-exit [PLUGIN]      opens it; without, looks for one that is there
  */
+#include <config.h> /* for RTLD_DEFAULT */
+
 #include "test/programs/rdma.h"
 
 #include <dlfcn.h>

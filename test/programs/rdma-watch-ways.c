@@ -13,6 +13,10 @@
 
 #include "test/programs/rdma-watch.h"
 
+#ifndef MREMAP_DONTUNMAP /* glibc 2.32 */
+#define MREMAP_DONTUNMAP 4
+#endif
+
 #define LENGTH (64 * KIB)
 #define HUGE   (2 * MIB)
 

@@ -6,6 +6,8 @@
  * rounds phases: 64 MiB of blocks of up to 1 KiB and of blocks of 8 to 64 KiB, by
  * turns. Prints the most that was in use at a time, and mallinfo2().arena.
  */
+#include <config.h>
+
 #include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>

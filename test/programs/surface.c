@@ -4,6 +4,8 @@
  * TAP. To be run with PINALLOC_REGISTER=off: then pinalloc_lookup() needs no
  * device and tells heap (-ENOMEM, registration is off) from the rest (-ENOENT).
  */
+#include <config.h>
+
 #include "preload/pinalloc.h"
 #include "test/tap.h"
 

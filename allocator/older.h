@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What glibc lacks before 2.35, and is used here. config.h ends with this. */
+#ifndef PIN_OLDER_H
+#define PIN_OLDER_H
+
+#ifndef __cplusplus
+
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef HAVE_CLOSE_RANGE
+static inline int close_range(unsigned first, unsigned last, int flags)
+{
+	return (int)syscall(436, first, last, flags);
+}
+#endif
+
+/* The program has it from the library, or not at all. */
+#ifndef HAVE_EXECVEAT
+int execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
+	__attribute__((weak));
+#endif
+
+#ifndef HAVE_GETCPU
+static inline int getcpu(unsigned *cpu, unsigned *node)
+{
+	return (int)syscall(SYS_getcpu, cpu, node, NULL);
+}
+#endif
+
+#ifndef HAVE_GETTID
+static inline pid_t gettid(void)
+{
+	return (pid_t)syscall(SYS_gettid);
+}
+#endif
+
+#ifndef HAVE_MALLINFO2
+struct mallinfo2 {
+	size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks,
+		keepcost;
+};
+struct mallinfo2 mallinfo2(void) __attribute__((weak));
+#endif
+
+/* As glibc's: no allocation, no locale; NULL if there is no such signal. */
+#ifndef HAVE_SIGABBREV_NP
+const char *sigabbrev_np(int sig);
+#endif
+#ifndef HAVE_STRERRORDESC_NP
+const char *strerrordesc_np(int error);
+#endif
+
+#endif
+#endif
