@@ -40,7 +40,8 @@ boot() {
 		declare -f attempt shimmed counted as_nobody pair_over_ucx pair_over_libfabric in_guest "$@"
 		# Open MPI requires this of root, and on a machine with fewer processors than ranks.
 		echo 'export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-			export OMPI_MCA_rmaps_base_oversubscribe=1'
+			export OMPI_MCA_rmaps_base_oversubscribe=1 # since 5:
+			export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe'
 		echo in_guest
 	} > "$results/script"
 	"$top_srcdir/test/lab/vm" "${vm_options[@]}" --dir "$results" -- bash /ctl/script > "$results/log" 2>&1 ||
@@ -91,7 +92,8 @@ pair_over_ucx() {
 			--mca btl ^openib,vader,tcp,ofi
 		;;
 	mpich)
-		printf '%s\n' MPIR_CVAR_NOLOCAL=1 mpirun.mpich -np 2
+		# By itself UCX 1.18 copies the messages of MPICH, however large, and registers nothing.
+		printf '%s\n' UCX_RNDV_SCHEME=get_zcopy MPIR_CVAR_NOLOCAL=1 mpirun.mpich -np 2
 		;;
 	esac
 	shift
