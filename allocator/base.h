@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The few macros and constants every file uses. No code, no state.
- */
+/* Macros and constants that every file uses. This header has no code and no state. */
 #ifndef PIN_BASE_H
 #define PIN_BASE_H
 
@@ -14,14 +12,14 @@
 #define PIN_COLD	__attribute__((cold, noinline))
 #define PIN_EXPORT	__attribute__((visibility("default")))
 
-/* Begins a function that is exported by a name for which there is no header. */
+/* Begins the definition of an exported function that no header declares. */
 #define PIN_EXPORT_AS(type, name, ...)     \
 	PIN_EXPORT type name(__VA_ARGS__); \
 	type name(__VA_ARGS__)
 
 /*
- * What every process writes when it starts, and has no large array beside it: next to the
- * data the loader writes anyway, not on a page of its own.
+ * For small variables that every process writes when it starts. The section is next to data
+ * the dynamic linker writes anyway, so they do not cost a page of their own.
  */
 #define PIN_WRITTEN_FIRST __attribute__((section(".data")))
 
@@ -37,8 +35,9 @@
 #define PIN_PAGE ((size_t)4096)
 
 /*
- * The heap grows, and is registered, by multiples of this: a huge page of x86-64 and arm64
- * (4 KiB base pages), so that processor and adapter can both map it with them.
+ * The heap grows, and is registered, in multiples of this size: a huge page of x86-64 and of
+ * arm64 with 4 KiB base pages, so that processor and adapter can both map the heap with huge
+ * pages.
  */
 #define PIN_GRANULE_SHIFT 21
 #define PIN_GRANULE	  ((size_t)1 << PIN_GRANULE_SHIFT)

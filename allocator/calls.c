@@ -21,7 +21,7 @@
 
 static void know_counters(const struct je_tsd *tsd)
 {
-	pin_live_know(&tsd->n_allocated, &tsd->n_freed);
+	pin_live_set_counters(&tsd->n_allocated, &tsd->n_freed);
 }
 
 /* Apart, so that what is called here costs the other events no saved registers. */
@@ -50,7 +50,7 @@ void __wrap_je_te_event_trigger(struct je_tsd *tsd, void *context)
 void __wrap_je_tcache_cleanup(struct je_tsd *tsd)
 {
 	know_counters(tsd);
-	pin_live_thread_ends();
+	pin_live_end_thread();
 	__real_je_tcache_cleanup(tsd);
 }
 
@@ -80,9 +80,9 @@ bool __wrap_je_tsd_tcache_enabled_data_init(struct je_tsd *tsd)
 
 	if (PIN_LIKELY(!je_malloc_init_state) && !je_arena_choose_hard(tsd, false))
 		share_first_arena(tsd);
-	pin_large_own = true;
+	pin_large_for_cache = true;
 	failed = __real_je_tsd_tcache_enabled_data_init(tsd);
-	pin_large_own = false;
+	pin_large_for_cache = false;
 	know_counters(tsd);
 	if (tsd->has_cache && PIN_UNLIKELY(!tsd->cache)) {
 		tsd->has_cache = false;
@@ -123,7 +123,7 @@ void __wrap_je_prof_malloc_sample_object(void *tsd, const void *p, size_t size, 
 	if (large)
 		pin_large_note(p, size);
 	pin_sample_taken(tctx, large ? size : usize, usize);
-	pin_live_moved();
+	pin_live_count_copy();
 	__real_je_prof_malloc_sample_object(tsd, p, size, usize, tctx);
 }
 
@@ -132,7 +132,7 @@ void __wrap_je_prof_free_sampled_object(void *tsd, size_t usize, struct je_prof_
 {
 	bool large = info->alloc_size > pin_large_beyond;
 
-	pin_live_moved();
+	pin_live_count_copy();
 	pin_sample_freed(info->alloc_tctx, large ? info->alloc_size : usize, usize);
 	__real_je_prof_free_sampled_object(tsd, usize, info);
 }

@@ -5,9 +5,12 @@
 #include "allocator/base.h"
 
 /*
- * Bytes of memory that the process's control group, or one around it, may have at most
- * (cgroups(7), version 1 or 2, mounted at /sys/fs/cgroup); SIZE_MAX without a limit, or where
- * none can be read. Reads files; not async-signal-safe for want of stack.
+ * The memory limit of the process in bytes: the lowest limit of its control group and of the
+ * groups around that one (cgroups(7), version 1 or 2, mounted at /sys/fs/cgroup). SIZE_MAX if
+ * there is no limit or none can be read.
+ *
+ * Thread-safe. Reads files. Not async-signal-safe: it uses more stack than an alternate
+ * signal stack may have.
  */
 size_t pin_cgroup_limit(void);
 

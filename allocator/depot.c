@@ -63,14 +63,14 @@ static bool put(unsigned number, unsigned most, void **blocks, unsigned n)
 	struct stack *stack = &stacks[number];
 	bool room;
 
-	if (stack->n + n > most || !pin_flag_try(&stack->busy))
+	if (stack->n + n > most || !pin_flag_trylock(&stack->busy))
 		return false;
 	room = stack->n + n <= most && !pin_table_ensure(&blocks_of, number + 1);
 	if (room) {
 		memcpy(place_of(number, stack->n), blocks, n * sizeof *blocks);
 		stack->n += n;
 	}
-	pin_flag_drop(&stack->busy);
+	pin_flag_unlock(&stack->busy);
 	return room;
 }
 
@@ -79,13 +79,13 @@ static unsigned take(unsigned number, void **end, unsigned n)
 {
 	struct stack *stack = &stacks[number];
 
-	if (!stack->n || !pin_flag_try(&stack->busy))
+	if (!stack->n || !pin_flag_trylock(&stack->busy))
 		return 0;
 	if (n > stack->n)
 		n = stack->n;
 	stack->n -= n;
 	memcpy(end - n, place_of(number, stack->n), n * sizeof *end);
-	pin_flag_drop(&stack->busy);
+	pin_flag_unlock(&stack->busy);
 	return n;
 }
 
@@ -137,11 +137,11 @@ static void empty(void *tsdn, unsigned number)
 {
 	struct stack *stack = &stacks[number];
 
-	if (!stack->n || !pin_flag_try(&stack->busy))
+	if (!stack->n || !pin_flag_trylock(&stack->busy))
 		return;
 	while (stack->n)
 		je_arena_dalloc_small(tsdn, *place_of(number, --stack->n));
-	pin_flag_drop(&stack->busy);
+	pin_flag_unlock(&stack->busy);
 }
 
 void pin_depot_empty(void *tsdn)
@@ -155,11 +155,11 @@ void pin_depot_empty(void *tsdn)
 void pin_depot_lock(void)
 {
 	for (unsigned i = 0; i < N_NODES * JE_SMALL_CLASSES; i++)
-		pin_flag_wait(&stacks[i].busy);
+		pin_flag_lock(&stacks[i].busy);
 }
 
 void pin_depot_unlock(void)
 {
 	for (unsigned i = 0; i < N_NODES * JE_SMALL_CLASSES; i++)
-		pin_flag_drop(&stacks[i].busy);
+		pin_flag_unlock(&stacks[i].busy);
 }

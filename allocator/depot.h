@@ -1,27 +1,35 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The depot: small blocks that full thread caches have given up, for empty ones to take.
- * To jemalloc they are in a thread's cache; of their slabs nobody has to know. A program
- * that frees more than a cache holds, or in another thread than it allocates in, is spared
- * most of the work of jemalloc's bins by that.
+ * The depot: stacks of small blocks, one for each size class and memory node. Full thread
+ * caches push blocks and empty ones pop them. To jemalloc these blocks are still in a thread
+ * cache, so their slabs are not updated. A program that frees more than a cache holds, or
+ * frees in other threads than it allocates in, is thus spared most of the work of jemalloc's
+ * bins.
  *
- * A stack of pointers for each size class and memory node: that of the thread that gives a
- * block up, which its cache had from there or elsewhere. What they hold is not missed: before
- * the heap grows on a node its stacks give all of it back.
+ * A block goes to the node of the thread that gives it up, wherever it came from. Before the
+ * heap grows on a node, the node's stacks give all their blocks back to the slabs, so the
+ * depot never makes the heap larger.
  */
 #ifndef PIN_DEPOT_H
 #define PIN_DEPOT_H
 
-/* Once, when the heap starts; until then, or where there are no addresses, it takes none. */
+/*
+ * Reserves addresses for the stacks. Called once, when the heap starts. Until then, or if
+ * there are no addresses, the depot accepts no blocks.
+ */
 void pin_depot_init(void);
 
 /*
- * Gives the blocks of this memory node back to their slabs. Called under no lock of
- * jemalloc's. tsdn: jemalloc's state of the thread, or NULL.
+ * Returns all blocks of the calling thread's memory node to their slabs. tsdn is jemalloc's
+ * state of the calling thread, or NULL. Thread-safe, but must not be called with one of
+ * jemalloc's locks held.
  */
 void pin_depot_empty(void *tsdn);
 
-/* For fork(), which alone waits: a stack that is busy then would stay so in the child. */
+/*
+ * Lock and unlock all stacks around fork(), so that no stack is locked in the child.
+ * Everything else only tries these locks.
+ */
 void pin_depot_lock(void);
 void pin_depot_unlock(void);
 

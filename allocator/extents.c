@@ -70,7 +70,7 @@ static PIN_COLD bool may_keep(const struct je_pac *pac, const struct je_hooks *h
 static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_hooks *hooks,
 			       struct je_cache *retained)
 {
-	if (!pin_flag_try(&opening))
+	if (!pin_flag_trylock(&opening))
 		return;
 	if (!pool->store.pac && may_keep(pac, hooks)) {
 		pool->store.pac = pac;
@@ -78,7 +78,7 @@ static PIN_COLD void open_pool(struct pool *pool, struct je_pac *pac, struct je_
 		atomic_store(&pool->store.hooks.functions, &je_ehooks_default_extent_hooks);
 		atomic_store_explicit(&pool->store.cache, retained, memory_order_release);
 	}
-	pin_flag_drop(&opening);
+	pin_flag_unlock(&opening);
 }
 
 static bool is_open(struct pool *pool)
@@ -162,7 +162,7 @@ static bool put_aside(struct pool *pool, struct je_extent *extent)
 	size_t n = je_extent_size(extent) / PIN_PAGE;
 	bool room;
 
-	if (n > MOST_PAGES || !pin_flag_try(&pool->aside.busy))
+	if (n > MOST_PAGES || !pin_flag_trylock(&pool->aside.busy))
 		return false;
 	room = pool->aside.stacks[n].n_pages + n <= ASIDE_PAGES;
 	if (room) {
@@ -170,7 +170,7 @@ static bool put_aside(struct pool *pool, struct je_extent *extent)
 		pool->aside.stacks[n].top = extent;
 		pool->aside.stacks[n].n_pages += n;
 	}
-	pin_flag_drop(&pool->aside.busy);
+	pin_flag_unlock(&pool->aside.busy);
 	return room;
 }
 
@@ -178,14 +178,15 @@ static struct je_extent *take_from_aside(struct pool *pool, size_t n)
 {
 	struct je_extent *extent;
 
-	if (n > MOST_PAGES || !pool->aside.stacks[n].top || !pin_flag_try(&pool->aside.busy))
+	if (n > MOST_PAGES || !pool->aside.stacks[n].top ||
+	    !pin_flag_trylock(&pool->aside.busy))
 		return NULL;
 	extent = pool->aside.stacks[n].top;
 	if (extent) {
 		pool->aside.stacks[n].top = extent->left;
 		pool->aside.stacks[n].n_pages -= n;
 	}
-	pin_flag_drop(&pool->aside.busy);
+	pin_flag_unlock(&pool->aside.busy);
 	return extent;
 }
 
@@ -216,23 +217,23 @@ char *pin_extents_reserve(size_t n_bytes)
 bool pin_extents_around(void *tsdn, const struct je_extent *extent, size_t *before,
 			size_t *behind)
 {
-	struct pin_fit_question question = {.from = extent->addr,
-					    .to = extent->addr + je_extent_size(extent)};
+	struct pin_fit_query query = {.from = extent->addr,
+				      .to = extent->addr + je_extent_size(extent)};
 	struct pool *pool = pool_of(extent);
 
 	if (!pool)
 		return false;
-	pin_store_ask(tsdn, &pool->store, &question);
-	*before = question.before;
-	*behind = question.behind;
+	pin_store_query(tsdn, &pool->store, &query);
+	*before = query.before;
+	*behind = query.behind;
 	return true;
 }
 
 /* By the calling thread. */
 static __thread struct pool *taken_from __attribute__((tls_model("initial-exec")));
 
-struct je_extent *pin_extents_take_before(void *tsdn, struct je_shard *shard,
-					  struct je_extent *extent, size_t n_bytes)
+struct je_extent *pin_extents_alloc_before(void *tsdn, struct je_shard *shard,
+					   struct je_extent *extent, size_t n_bytes)
 {
 	struct je_extent *before;
 	bool deferred = false;
@@ -247,20 +248,20 @@ struct je_extent *pin_extents_take_before(void *tsdn, struct je_shard *shard,
 
 void pin_extents_lock(void)
 {
-	pin_flag_wait(&opening);
+	pin_flag_lock(&opening);
 	for (unsigned i = 0; i < N_POOLS; i++) {
-		pin_flag_wait(&pools[i].store.growing);
-		pin_flag_wait(&pools[i].aside.busy);
+		pin_flag_lock(&pools[i].store.growing);
+		pin_flag_lock(&pools[i].aside.busy);
 	}
 }
 
 void pin_extents_unlock(void)
 {
 	for (unsigned i = 0; i < N_POOLS; i++) {
-		pin_flag_drop(&pools[i].aside.busy);
-		pin_flag_drop(&pools[i].store.growing);
+		pin_flag_unlock(&pools[i].aside.busy);
+		pin_flag_unlock(&pools[i].store.growing);
 	}
-	pin_flag_drop(&opening);
+	pin_flag_unlock(&opening);
 }
 
 struct je_extent *__wrap_je_ecache_alloc(void *tsdn, struct je_pac *pac, struct je_hooks *hooks,
@@ -286,7 +287,7 @@ struct je_extent *__wrap_je_ecache_alloc(void *tsdn, struct je_pac *pac, struct 
 	return issue(extent, pool, hooks->arena);
 }
 
-__thread bool pin_extents_keep_size;
+__thread bool pin_extents_no_growth;
 
 struct je_extent *__wrap_je_ecache_alloc_grow(void *tsdn, struct je_pac *pac,
 					      struct je_hooks *hooks, struct je_cache *cache,
@@ -300,7 +301,7 @@ struct je_extent *__wrap_je_ecache_alloc_grow(void *tsdn, struct je_pac *pac,
 		return issue(__real_je_ecache_alloc_grow(tsdn, pac, hooks, cache, expand,
 							 n_bytes, alignment, zero, guarded),
 			     NULL, hooks->arena);
-	if (PIN_UNLIKELY(pin_fit_end) || (expand && pin_extents_keep_size))
+	if (PIN_UNLIKELY(pin_fit_end) || (expand && pin_extents_no_growth))
 		return NULL;
 	/* What is freed by it is seldom behind a block that is to grow. */
 	if (!expand) {

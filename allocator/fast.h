@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The fast paths of malloc() and free(): a block from the calling thread's cache, or to it.
- * They do what jemalloc's own do (imalloc_fastpath, free_fastpath), with fewer instructions.
+ * The fast paths of malloc() and free(): take a block from the calling thread's cache, or put
+ * one there. They do what jemalloc's own fast paths do (imalloc_fastpath, free_fastpath),
+ * with fewer instructions.
  *
- * malloc() leaves out to count requests, which is done where the cache is filled (depot.c).
- * free() sees whether the block is one of the two freed last, which jemalloc would then hand
- * out twice. All else is looked at (misuse.h) before jemalloc has it: there is time for that.
+ * malloc() does not count requests; depot.c does when it fills the cache. free() checks
+ * whether the block is one of the last two that were freed, because jemalloc would hand out
+ * such a block twice. Every pointer that is refused here is checked in misuse.c before
+ * jemalloc gets it.
  *
- * Both leave to jemalloc whatever is due in a thread after so many bytes. In a thread without a
- * cache, one that ends, and where jemalloc is to do more with each block (perturb), that is
- * always: its next event is at 0 bytes.
+ * Both leave the thread events, which are due after a number of bytes, to jemalloc. In a
+ * thread without a cache or one that is ending, and when jemalloc has to do more with each
+ * block (perturb), the next event is at 0 bytes, so every call goes to jemalloc.
  */
 #ifndef PIN_FAST_H
 #define PIN_FAST_H
@@ -17,7 +19,7 @@
 #include "allocator/jemalloc.h"
 #include "allocator/slabs.h"
 
-/* Of requests up to this there is a table. */
+/* The largest request in jemalloc's table of size classes. */
 #define PIN_SMALL_MOST ((size_t)4096)
 
 static inline size_t je_small_class(size_t n_bytes)
@@ -25,13 +27,16 @@ static inline size_t je_small_class(size_t n_bytes)
 	return je_sz_size2index_tab[(n_bytes + 7) / 8];
 }
 
-/* The bytes a block has for a request of up to PIN_SMALL_MOST. */
+/* The size in bytes of the block that a request of n_bytes gets, at most PIN_SMALL_MOST. */
 static inline size_t pin_small_size(size_t n_bytes)
 {
 	return je_sz_index2size_tab[je_small_class(n_bytes)];
 }
 
-/* The last block that was free all the time since jemalloc last looked. */
+/*
+ * Lowers the low-water mark that jemalloc's next garbage collection of the cache reads.
+ * Returns false if the cache is empty.
+ */
 static inline bool je_cache_take_least(struct je_cache_bin *bin, void **head)
 {
 	if (PIN_UNLIKELY((uint16_t)(uintptr_t)head == bin->empty))
@@ -40,7 +45,10 @@ static inline bool je_cache_take_least(struct je_cache_bin *bin, void **head)
 	return true;
 }
 
-/* Takes a small block from the thread's cache, or returns false. */
+/*
+ * Allocates a small block from the calling thread's cache. Returns false if the request is
+ * too large, the cache is empty, or an event is due.
+ */
 static inline bool pin_malloc_cached(size_t n_bytes, void **block)
 {
 	struct je_tsd *tsd = je_tsd_here();
@@ -57,7 +65,7 @@ static inline bool pin_malloc_cached(size_t n_bytes, void **block)
 		return false;
 	bin = &tsd->bins[class];
 	head = bin->head;
-	*block = *head; /* also when it is empty: what is there then is other classes' */
+	*block = *head; /* in an empty bin, an entry of the next bin */
 	if (PIN_UNLIKELY((uint16_t)(uintptr_t)head == bin->least) &&
 	    !je_cache_take_least(bin, head))
 		return false;
@@ -74,16 +82,22 @@ static inline void *pin_malloc(size_t n_bytes)
 	return PIN_LIKELY(pin_malloc_cached(n_bytes, &p)) ? p : je_malloc_default(n_bytes);
 }
 
-/* Whether p is one of the two freed last; then, or if the cache is full, nothing goes in. */
+/* Whether the bin is full, or p is one of the last two blocks freed into it. */
 static inline bool je_cache_refuses(const struct je_cache_bin *bin, const void *p)
 {
 	void **head = bin->head;
 
-	/* What is behind the last one is other classes'; pin_free_slowly() knows. */
+	/*
+	 * If the bin holds fewer than two blocks this reads entries of the next bin;
+	 * pin_free_slowly() sorts out false matches.
+	 */
 	return (uint16_t)(uintptr_t)head == bin->full || head[0] == p || head[1] == p;
 }
 
-/* Frees a small block into the thread's cache, or returns false. */
+/*
+ * Frees a small block into the calling thread's cache. Returns false if p is no small block,
+ * the cache refuses it, or an event is due.
+ */
 static inline bool pin_free_cached(void *p)
 {
 	struct je_tsd *tsd = je_tsd_here();
@@ -94,7 +108,7 @@ static inline bool pin_free_cached(void *p)
 	if (PIN_UNLIKELY(!number))
 		return false;
 	n_freed = tsd->n_freed + je_sz_index2size_tab[number - 1];
-	/* Never more in a thread that has no cache. */
+	/* Always true in a thread without a cache. */
 	if (PIN_UNLIKELY(n_freed >= tsd->next_freed_event))
 		return false;
 	bin = &tsd->bins[number - 1];
@@ -106,8 +120,8 @@ static inline bool pin_free_cached(void *p)
 }
 
 /*
- * The bytes a small block has, without a look at whether it is in use. 0 if it is none, or if
- * there is something that pin_misuse_check() should see.
+ * The usable size of a small block in bytes, without a check whether it is in use. 0 if p is
+ * no small block, or if pin_misuse_check() has to check it.
  */
 static inline size_t pin_small_usable(const void *p)
 {
@@ -118,7 +132,9 @@ static inline size_t pin_small_usable(const void *p)
 	return je_sz_index2size_tab[number - 1];
 }
 
-/* Frees any other, or NULL. Ends the process if p is neither. */
+/*
+ * Frees any block, or NULL, that pin_free_cached() refuses. Ends the process if p is neither.
+ */
 void pin_free_slowly(void *p);
 
 static inline void pin_free(void *p)

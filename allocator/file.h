@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Reading and writing files on any path, inside malloc included. All functions are thread-safe
- * and async-signal-safe, never allocate, and leave errno as they found it.
+ * Reading and writing files on any path, including inside malloc. All functions are
+ * thread-safe and async-signal-safe, never allocate, and preserve errno.
  */
 #ifndef PIN_FILE_H
 #define PIN_FILE_H
@@ -9,15 +9,18 @@
 #include "allocator/base.h"
 
 /*
- * Reads a whole small file such as /proc/self/statm into buf and ends it with a
- * NUL. Returns the number of bytes, or -errno.
+ * Reads a small file such as /proc/self/statm into buf, up to size - 1 bytes, and appends a
+ * NUL. Returns the number of bytes read, or -errno.
  */
 long pin_file_read(const char *path, char *buf, size_t size);
 
-/* Writes some of it, through signals. Returns the number of bytes, or -errno. */
+/*
+ * One write(2), repeated if a signal interrupts it. Returns the number of bytes written,
+ * which may be less than n_bytes, or -errno.
+ */
 long pin_file_write_some(int fd, const char *buf, size_t n_bytes);
 
-/* Writes all of it, through short writes and signals. Returns 0 or -errno. */
+/* Writes all n_bytes, with as many write(2) calls as it takes. Returns 0 or -errno. */
 int pin_file_write(int fd, const char *buf, size_t n_bytes);
 
 #endif

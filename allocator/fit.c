@@ -230,7 +230,7 @@ static struct je_extent *fit(struct je_set *set, size_t n_bytes, size_t alignmen
 	return extent && holds(extent, n_bytes, alignment) ? extent : NULL;
 }
 
-__thread struct pin_fit_question *pin_fit_question;
+__thread struct pin_fit_query *pin_fit_query;
 __thread const char *pin_fit_end;
 __thread uintptr_t pin_fit_limit;
 
@@ -241,24 +241,24 @@ static struct je_extent *ending_at(struct je_set *set, const char *end)
 	return extent && extent->addr + je_extent_size(extent) == end ? extent : NULL;
 }
 
-static void answer(struct je_set *set, struct pin_fit_question *question)
+static void answer(struct je_set *set, struct pin_fit_query *query)
 {
 	struct je_extent *last = highest(set->root, (const char *)UINTPTR_MAX);
-	struct je_extent *before = ending_at(set, question->from);
-	struct je_extent *behind = highest(set->root, question->to + 1);
+	struct je_extent *before = ending_at(set, query->from);
+	struct je_extent *behind = highest(set->root, query->to + 1);
 
-	question->before = before ? je_extent_size(before) : 0;
-	question->behind = behind && behind->addr == question->to ? je_extent_size(behind) : 0;
-	question->last = last ? last->addr : NULL;
-	question->last_size = last ? je_extent_size(last) : 0;
+	query->before = before ? je_extent_size(before) : 0;
+	query->behind = behind && behind->addr == query->to ? je_extent_size(behind) : 0;
+	query->last = last ? last->addr : NULL;
+	query->last_size = last ? je_extent_size(last) : 0;
 }
 
 static PIN_COLD struct je_extent *fit_otherwise(struct je_set *set, size_t n_bytes)
 {
 	struct je_extent *extent;
 
-	if (pin_fit_question) {
-		answer(set, pin_fit_question);
+	if (pin_fit_query) {
+		answer(set, pin_fit_query);
 		return NULL;
 	}
 	extent = ending_at(set, pin_fit_end);
@@ -279,7 +279,7 @@ struct je_extent *je_eset_fit(struct je_set *set, size_t n_bytes, size_t alignme
 
 	(void)exact_only; /* for guard pages, which there are not */
 	(void)lg_max_fit;
-	if (PIN_UNLIKELY(pin_fit_question || pin_fit_end))
+	if (PIN_UNLIKELY(pin_fit_query || pin_fit_end))
 		return fit_otherwise(set, n_bytes);
 	extent = fit(set, n_bytes, alignment);
 	return extent && is_beyond(extent, n_bytes, alignment) ? NULL : extent;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A lock that most only try, as what it is for can also be done in another way. Who does wait
- * sleeps: where more threads wait than there are processors, and each looks again by itself,
- * they keep the one that has the lock from running.
+ * A try-lock for paths that have a fallback. Only growth of the heap and fork() wait for one.
+ * They sleep in the kernel: if more threads waited than there are processors, and each
+ * polled, they would keep the holder from running.
  *
- * Whoever has it waits for nothing that one who waits may hold. All functions are thread-safe,
- * never allocate, and leave errno alone.
+ * A holder must not wait for anything that a waiter may hold. All functions are thread-safe,
+ * never allocate, and preserve errno.
  */
 #ifndef PIN_FLAG_H
 #define PIN_FLAG_H
@@ -16,14 +16,14 @@
 
 #include <stdatomic.h>
 
-/* All 0: free. */
+/* Zero-initialised: unlocked. */
 struct pin_flag {
 	_Atomic uint32_t state;
 };
 
 enum { PIN_FLAG_FREE, PIN_FLAG_TAKEN, PIN_FLAG_AWAITED };
 
-static inline bool pin_flag_try(struct pin_flag *flag)
+static inline bool pin_flag_trylock(struct pin_flag *flag)
 {
 	uint32_t free = PIN_FLAG_FREE;
 
@@ -36,8 +36,8 @@ static inline bool pin_flag_try(struct pin_flag *flag)
 	return false;
 }
 
-/* Wakes one of those that wait: who comes meanwhile may be faster, and it sleeps again. */
-static inline void pin_flag_drop(struct pin_flag *flag)
+/* Wakes one waiter. If another thread locks the flag first, that waiter sleeps again. */
+static inline void pin_flag_unlock(struct pin_flag *flag)
 {
 	if (PIN_UNLIKELY(atomic_exchange_explicit(&flag->state, PIN_FLAG_FREE,
 						  memory_order_release) == PIN_FLAG_AWAITED))
@@ -45,10 +45,12 @@ static inline void pin_flag_drop(struct pin_flag *flag)
 	pin_locks_uncount();
 }
 
-/* It stays awaited for whoever gets it so: there may be others. */
-static inline void pin_flag_wait(struct pin_flag *flag)
+/*
+ * A waiter leaves the state at PIN_FLAG_AWAITED when it gets the lock: there may be others.
+ */
+static inline void pin_flag_lock(struct pin_flag *flag)
 {
-	if (pin_flag_try(flag))
+	if (pin_flag_trylock(flag))
 		return;
 	pin_locks_count();
 	while (atomic_exchange_explicit(&flag->state, PIN_FLAG_AWAITED, memory_order_acquire) !=

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is behind addresses: which pages are in memory, and in which page frames. All are
- * thread-safe, none allocates; errno is kept.
+ * Which pages of the process are in memory, and in which page frames. All functions are
+ * thread-safe, never allocate, and preserve errno.
  */
 #ifndef PIN_FRAMES_H
 #define PIN_FRAMES_H
@@ -9,25 +9,26 @@
 #include "allocator/base.h"
 
 /*
- * Which of n_pages from the page of addr on are in memory: bit 0 of a byte each. Where
- * /proc/self/pagemap can be read, only pages that are this process's alone: not the kernel's
- * page of zeroes, which is there after reading only, nor what a child shares; to pin those
- * takes memory. Returns false when the kernel does not say.
+ * Sets bit 0 of pages[i] if page i, counted from the page that contains addr, is in memory.
+ * If /proc/self/pagemap can be read, pages that this process does not have to itself are left
+ * out: the kernel's zero page, which reading alone maps, and pages shared with a child,
+ * because pinning these takes memory. Returns false if the kernel does not say.
  */
 bool pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages);
 
 /*
- * Whether one page is in memory and one of shared memory, or of a file, by a descriptor of
- * /proc/self/pagemap (-errno where there is none: then it is not known to be). For a thread
- * that may keep descriptors.
+ * pin_frames_open() opens /proc/self/pagemap and returns its descriptor or -errno. With it,
+ * pin_frames_is_shared() says whether a page is in memory and belongs to shared memory or a
+ * file; false if that cannot be read. For threads that may keep descriptors open.
  */
 int pin_frames_open(void);
 bool pin_frames_is_shared(int pagemap, uintptr_t page);
 
 /*
- * The page frames behind n_pages from the page of addr on; 0 for a page that is not
- * there. Returns 0; -EPERM when the kernel hides them (no CAP_SYS_ADMIN), -ENOTSUP when
- * it has no /proc/self/pagemap, or -errno of opening or reading that.
+ * Writes the page frame numbers of n_pages, from the page that contains addr, to `frames`; 0
+ * for a page that is not in memory. Returns 0; -EPERM if the kernel hides them (no
+ * CAP_SYS_ADMIN), -ENOTSUP if it has no /proc/self/pagemap, or -errno of opening or reading
+ * that file.
  */
 int pin_frames_of(uintptr_t addr, size_t n_pages, uint64_t *frames);
 

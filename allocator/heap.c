@@ -56,7 +56,7 @@ void pin_heap_stats(struct pin_heap_stats *stats)
 		stats->live = stats->mapped;
 }
 
-enum pin_heap_answer pin_heap_ask(void)
+enum pin_heap_answer pin_heap_probe(void)
 {
 	void *volatile p = malloc(1); /* volatile: or the compiler leaves it out */
 	enum pin_heap_answer answer = pin_reserve_contains(p) ? PIN_HEAP_OURS

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What regpool/ and preload/ ask of jemalloc: its figures, its report, and a proof that the
- * page layer is in force. (preload/jemalloc.h has the allocation functions; what files of
- * allocator/ know of jemalloc is in allocator/jemalloc.h.)
+ * The heap's statistics, jemalloc's report, and a test whether malloc is the library's own,
+ * for regpool/ and preload/. preload/jemalloc.h declares the allocation functions;
+ * allocator/jemalloc.h declares what files of allocator/ use of jemalloc.
  */
 #ifndef PIN_HEAP_H
 #define PIN_HEAP_H
@@ -10,24 +10,29 @@
 #include "allocator/base.h"
 
 struct pin_heap_stats {
-	size_t live;   /* bytes in blocks the program holds */
-	size_t mapped; /* bytes the heap has grown to, for ever */
+	size_t live;   /* bytes in blocks that the program has allocated */
+	size_t mapped; /* bytes the heap has grown to; never decreases */
 };
 
-/* Takes the figures. Lock-free, async-signal-safe. */
+/* Thread-safe, lock-free, async-signal-safe. */
 void pin_heap_stats(struct pin_heap_stats *stats);
 
 enum pin_heap_answer {
-	PIN_HEAP_OURS,	  /* a block of the reserve */
-	PIN_HEAP_FOREIGN, /* one from elsewhere: another allocator stands in front of this one
-			   */
-	PIN_HEAP_NOTHING, /* none, of whoever */
+	PIN_HEAP_OURS,	  /* the block is in the reserve */
+	PIN_HEAP_FOREIGN, /* it is elsewhere: another allocator has replaced malloc */
+	PIN_HEAP_NOTHING, /* malloc returned NULL */
 };
 
-/* What malloc answers. By one call: the next may find memory. Not from inside malloc. */
-enum pin_heap_answer pin_heap_ask(void);
+/*
+ * Calls malloc once and says where the block came from. Must not be called from inside
+ * malloc.
+ */
+enum pin_heap_answer pin_heap_probe(void);
 
-/* jemalloc's own report, through `write`. Not from inside malloc. */
+/*
+ * Passes jemalloc's own report to `write`, in pieces of text. Must not be called from inside
+ * malloc.
+ */
 void pin_heap_print(void (*write)(void *arg, const char *text), void *arg);
 
 #endif

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which pages of the heap are huge, as PINALLOC_HUGEPAGE says. A heap that grows large
- * has them from an address on upwards, so that they make no more kernel mappings.
+ * Which pages of the heap are huge pages, as PINALLOC_HUGEPAGE says. With "auto" all
+ * addresses from PIN_HUGE_FROM on are, so that huge pages add only one kernel mapping.
  */
 #ifndef PIN_HUGE_H
 #define PIN_HUGE_H
 
 #include "allocator/base.h"
 
-/* With "auto", a heap up to this has small pages: most programs stay below it. */
+/* With "auto" the first part of the heap has small pages: most programs use no more. */
 #define PIN_HUGE_FROM (32 * PIN_MIB)
 
 /*
- * Commits the next piece of the heap: multiples of PIN_GRANULE of the reserve that nobody
- * has used. Returns 0; -ENOMEM; -EEXIST when it must never be used. Thread-safe.
+ * Makes [addr, addr + n_bytes) of the reserve, both multiples of PIN_GRANULE and not used
+ * yet, readable and writable. Returns 0; -ENOMEM if there is no memory; -EEXIST if another
+ * mapping of the process is there, so that the heap must never use these addresses.
+ * Thread-safe.
  */
 int pin_huge_commit(char *addr, size_t n_bytes);
 

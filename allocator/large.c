@@ -19,8 +19,8 @@
 #define CACHELINE 64
 
 size_t pin_large_beyond = 32 * PIN_KIB; /* the most in a thread cache, by default */
-__thread size_t pin_large_wanted;
-__thread bool pin_large_own;
+__thread size_t pin_large_requested;
+__thread bool pin_large_for_cache;
 
 /*
  * The extent of each large block in use, by its first page; written by the thread that
@@ -114,23 +114,23 @@ struct je_extent *__wrap_je_pa_alloc(void *tsdn, struct je_shard *shard, size_t 
 				     size_t alignment, bool slab, unsigned class, bool zero,
 				     bool guarded, bool *deferred)
 {
-	size_t wanted = pin_large_wanted, n_exact = n_bytes;
-	bool own = pin_large_own;
+	size_t wanted = pin_large_requested, n_exact = n_bytes;
+	bool own = pin_large_for_cache;
 	struct je_extent *extent;
 
 	/* Once: a hook of the program's may allocate while this is under way. */
-	pin_large_own = false;
+	pin_large_for_cache = false;
 	if (slab || n_bytes <= pin_large_beyond || own) {
 		extent = __real_je_pa_alloc(tsdn, shard, n_bytes, alignment, slab, class,
 					    zero && !own, guarded, deferred);
 		if (slab && PIN_LIKELY(extent))
-			pin_slab_made(extent);
+			pin_slabs_record(extent);
 		/* For a cache that has none; slabs are settled with what they are for. */
 		if (!slab && !own)
 			pin_growth_settle();
 		return extent;
 	}
-	pin_large_asked();
+	pin_large_end_request();
 	if (!wanted || je_large_class(wanted) != n_bytes)
 		wanted = n_bytes;
 	else if (are_exact)
@@ -172,9 +172,9 @@ void *__wrap_je_arena_malloc_hard(void *tsdn, void *arena, size_t n_bytes, unsig
 {
 	void *p;
 
-	pin_large_ask(n_bytes);
+	pin_large_begin_request(n_bytes);
 	p = __real_je_arena_malloc_hard(tsdn, arena, n_bytes, class, zero);
-	pin_large_asked();
+	pin_large_end_request();
 	pin_growth_settle();
 	return p;
 }
@@ -274,7 +274,7 @@ static bool can_slide(void *tsdn, const struct je_extent *extent, size_t room, s
 static struct je_extent *join_before(void *tsdn, struct je_shard *shard,
 				     struct je_extent *extent, size_t n_before, unsigned class)
 {
-	struct je_extent *before = pin_extents_take_before(tsdn, shard, extent, n_before);
+	struct je_extent *before = pin_extents_alloc_before(tsdn, shard, extent, n_before);
 	bool deferred = false;
 
 	if (!before)
@@ -346,10 +346,10 @@ static void *copy(void *tsdn, void *arena, struct je_extent *extent, size_t n_by
 	void *p;
 
 	if (room < je_large_class(n_bytes))
-		pin_large_ask(n_bytes);
+		pin_large_begin_request(n_bytes);
 	p = je_large_palloc(tsdn, arena, je_large_class(n_bytes),
 			    alignment > CACHELINE ? alignment : CACHELINE, zero);
-	pin_large_asked();
+	pin_large_end_request();
 	if (!p)
 		return NULL;
 	memcpy(p, extent->addr, je_extent_size(extent));
@@ -361,10 +361,10 @@ static void *copy(void *tsdn, void *arena, struct je_extent *extent, size_t n_by
 static struct je_extent *grow_within(void *tsdn, struct je_extent *extent, size_t n_bytes,
 				     size_t room, bool may_slide, bool zero)
 {
-	pin_extents_keep_size = true;
+	pin_extents_no_growth = true;
 	if (!grow_in_place(tsdn, extent, n_bytes, room, zero))
 		extent = may_slide ? slide(tsdn, extent, n_bytes, room) : NULL;
-	pin_extents_keep_size = false;
+	pin_extents_no_growth = false;
 	return extent;
 }
 
@@ -418,13 +418,13 @@ void *__wrap_je_arena_ralloc(void *tsdn, void *arena, void *p, size_t old_usize,
 			record(old, asked);
 		return NULL;
 	}
-	pin_live_withhold((int64_t)(copied ? beyond : old_usize));
+	pin_live_expect_free((int64_t)(copied ? beyond : old_usize));
 	if (n_bytes > pin_large_beyond) {
 		if (old && q == p)
 			record(old, n_bytes);
 		else
 			pin_large_note(q, n_bytes);
-		pin_live_moving(copied ? (int64_t)je_large_class(n_bytes) : 0);
+		pin_live_expect_copy(copied ? (int64_t)je_large_class(n_bytes) : 0);
 	}
 	return q;
 }
@@ -452,7 +452,7 @@ bool __wrap_je_arena_ralloc_no_move(void *tsdn, void *p, size_t old_usize, size_
 	/* jemalloc 5.3.0 takes growth to the lesser of two sizes for none. */
 	failed &= *usize == old_usize;
 	if (*usize != old_usize)
-		pin_live_withhold((int64_t)old_usize);
+		pin_live_expect_free((int64_t)old_usize);
 	if (old && *usize > pin_large_beyond)
 		record(old, *usize != old_usize ? *usize : asked);
 	return failed;

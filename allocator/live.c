@@ -20,18 +20,18 @@ static PIN_COLD void raise_peak(int64_t now)
 	while (seen < now && !atomic_compare_exchange_weak(&peak, &seen, now))
 		;
 	atomic_store_explicit(&peak_ns, pin_os_now_ns(), memory_order_relaxed);
-	pin_sites_peak();
+	pin_sites_note_peak();
 }
 
-void pin_live_tell(int64_t held)
+void pin_live_publish(int64_t held)
 {
-	int64_t change = held - pin_live_thread.told, now;
+	int64_t change = held - pin_live_thread.published, now;
 
-	pin_live_thread.told = held;
+	pin_live_thread.published = held;
 	now = atomic_fetch_add_explicit(&live, change, memory_order_relaxed) + change;
 	if (PIN_UNLIKELY(now > atomic_load_explicit(&peak, memory_order_relaxed)))
 		raise_peak(now);
-	pin_timeline_move(now > 0 ? (size_t)now : 0);
+	pin_timeline_update(now > 0 ? (size_t)now : 0);
 }
 
 void pin_live_count_event(void)
@@ -39,18 +39,18 @@ void pin_live_count_event(void)
 	struct pin_live_thread *thread = &pin_live_thread;
 	int64_t held = pin_live_held(), change;
 
-	if (thread->withheld_at == pin_live_count(PIN_LIVE_FREED))
-		held -= thread->withheld;
-	thread->withheld = thread->moving = 0;
-	change = held - thread->told;
-	if (change > PIN_LIVE_UNTOLD || change < -PIN_LIVE_UNTOLD)
-		pin_live_tell(held);
+	if (thread->expected_at == pin_live_count(PIN_LIVE_FREED))
+		held -= thread->expected_free;
+	thread->expected_free = thread->expected_copy = 0;
+	change = held - thread->published;
+	if (change > PIN_LIVE_SLACK || change < -PIN_LIVE_SLACK)
+		pin_live_publish(held);
 }
 
 size_t pin_live_now(void)
 {
 	int64_t now = atomic_load_explicit(&live, memory_order_relaxed) + pin_live_held() -
-		      pin_live_thread.told;
+		      pin_live_thread.published;
 
 	return now > 0 ? (size_t)now : 0;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The allocator's mutexes, jemalloc's among them (Makefile.am renames its calls), each counted
- * by the thread that has it. A signal handler may have interrupted malloc() there, and fork()
- * is async-signal-safe: it must neither wait for this thread nor for one that waits for it.
+ * The mutexes of the allocator and of jemalloc (Makefile.am renames its calls), counted by
+ * the thread that holds them. fork() is async-signal-safe, so a signal handler that has
+ * interrupted malloc() may call it: then it must wait neither for a lock that this thread
+ * holds nor for a thread that waits for one.
  */
 #ifndef PIN_LOCKS_H
 #define PIN_LOCKS_H
@@ -13,8 +14,8 @@
 #include <stdatomic.h>
 
 /*
- * How many locks this thread has, or is about to take or has just given back: never too few,
- * wherever a signal comes.
+ * How many locks this thread holds, is about to take or has just released. Never too low,
+ * whenever a signal arrives.
  */
 extern __thread unsigned pin_locks_held __attribute__((tls_model("initial-exec")));
 
@@ -30,16 +31,16 @@ static inline void pin_locks_uncount(void)
 	pin_locks_held--;
 }
 
-/* As pthread_mutex_lock() and its kin. */
+/* As pthread_mutex_lock(), pthread_mutex_trylock() and pthread_mutex_unlock(). */
 int pin_mutex_lock(pthread_mutex_t *mutex);
 int pin_mutex_trylock(pthread_mutex_t *mutex);
 int pin_mutex_unlock(pthread_mutex_t *mutex);
 
 /*
- * As pthread_atfork(), for the one set of handlers that takes and gives back all these locks.
- * They are not called for a fork() in a signal handler that has interrupted the allocator: the
- * child, which may only call what is async-signal-safe, finds the heap as it was at that
- * moment, and the handler may return in both.
+ * As pthread_atfork(), for the one set of handlers that locks and unlocks all these locks.
+ * They are not called for a fork() in a signal handler that has interrupted the allocator:
+ * the child, which may only call async-signal-safe functions, gets the heap as it was at that
+ * moment, and the handler may return in both processes.
  */
 int pin_locks_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The options table, expanded from options.def, and the only reader of the
- * environment. Parsed once, at the first allocation, without allocating.
+ * The options, expanded from options.def, and the only code that reads the environment. It is
+ * parsed once, in the first allocation, without allocating.
  */
 #ifndef PIN_OPTIONS_H
 #define PIN_OPTIONS_H
@@ -17,7 +17,7 @@ enum pin_report_format { PIN_REPORT_AUTO, PIN_REPORT_TEXT, PIN_REPORT_JSON, PIN_
 /* In the order of PINALLOC_HUGEPAGE's values. */
 enum pin_huge { PIN_HUGE_AUTO, PIN_HUGE_THP, PIN_HUGE_TLB, PIN_HUGE_OFF };
 
-/* PINALLOC_VERIFY=exit, beside 0 for off and a number of seconds. */
+/* The value of pin_options.verify for PINALLOC_VERIFY=exit. */
 #define PIN_VERIFY_EXIT SIZE_MAX
 
 /* Bits of PINALLOC_ACCESS; regpool/ translates them to IBV_ACCESS_*. */
@@ -29,14 +29,17 @@ enum pin_access {
 	PIN_ACCESS_ALL = 15,
 };
 
-/* A share of the memory there is: regpool/budget.c. */
+/*
+ * The value of pin_options.max_pinned for "auto": a share of memory that regpool/budget.c
+ * works out.
+ */
 #define PIN_PINNED_AUTO (SIZE_MAX - 1)
 
-/* By these, left to their default, a program ends with a report. */
+/* Signals for which a program that leaves them to their default action ends with a report. */
 #define PIN_FATAL_SIGNALS \
 	SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTERM, SIGINT, SIGHUP, SIGXCPU
 
-/* Read-only once parsed. */
+/* Constant after parsing. */
 struct pin_options {
 	int log;	    /* enum pin_log_level */
 	const char *report; /* a path, "stderr", or "off"; less than PATH_MAX */
@@ -46,7 +49,7 @@ struct pin_options {
 	int report_signal;  /* 0 for none */
 	int mode;	    /* enum pin_mode */
 	unsigned access;    /* enum pin_access bits */
-	int watch;	    /* whether */
+	int watch;	    /* 0 or 1 */
 	size_t max_pinned;  /* bytes, SIZE_MAX for no cap, or PIN_PINNED_AUTO */
 	size_t reserve;	    /* bytes */
 	size_t grow;	    /* bytes, a power of two */
@@ -59,18 +62,17 @@ struct pin_options {
 extern struct pin_options pin_options;
 
 /*
- * Parses the environment, the first time there is one. A value that does not
- * parse, or a PINALLOC_ name that is not in the table, gives one line and the
- * default stays. Not thread-safe: called at the first allocation, under
- * jemalloc's initialisation lock, and again from the constructor.
+ * Parses the environment the first time there is one. A value that cannot be parsed, or a
+ * PINALLOC_ name that is not in the table, is reported in one line, and the default stays.
+ * Not thread-safe: called in the first allocation, under jemalloc's initialisation lock, and
+ * again from the constructor.
  */
 void pin_options_init(void);
 
 /*
- * Parses one option into pin_options, as if its variable were set to this text.
- * Returns 0; -EINVAL when the text is not understood, which changes nothing; -ENOENT
- * when there is no option of that name. Not thread-safe: for programs that look at
- * options before there is a heap.
+ * Parses one option into pin_options, as if its variable were set to this text. Returns 0;
+ * -EINVAL if the text is invalid, which changes nothing; -ENOENT if there is no option of
+ * that name. Not thread-safe: for programs that read options before there is a heap.
  */
 int pin_options_set(const char *name, const char *text);
 
@@ -81,15 +83,14 @@ void pin_options_help(void);
 bool pin_options_help_wanted(void);
 
 /*
- * The value of an environment variable that is not an option, such as a rank
- * set by an MPI launcher; NULL when unset, and in a set-user-ID program.
- * Async-signal-safe.
+ * The value of an environment variable that is not an option, such as a rank set by an MPI
+ * launcher; NULL if it is unset, and always in a set-user-ID program. Async-signal-safe.
  */
 const char *pin_environment(const char *name);
 
 /*
- * Parses "0", "64M", "1G": digits and one of K M G T, either case. Returns 0 or
- * -EINVAL; *n_bytes is written only on success.
+ * Parses a size such as "0", "64M" or "1G": digits, then optionally one of K, M, G and T in
+ * either case. Returns 0 or -EINVAL; *n_bytes is written only on success.
  */
 int pin_parse_size(const char *text, size_t *n_bytes);
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Everything asked of the kernel on the allocation path. There is no function
- * here that gives memory back, and there must never be one.
+ * All system calls on the allocation path. No function here returns memory to the kernel, and
+ * none may ever be added.
  *
- * All functions are thread-safe and async-signal-safe, never allocate, and
- * leave errno as they found it.
+ * All functions are thread-safe and async-signal-safe, never allocate, and preserve errno.
  */
 #ifndef PIN_OS_H
 #define PIN_OS_H
@@ -14,62 +13,61 @@
 #include <stdatomic.h>
 
 /*
- * The static variables get small pages: most are tables of which a process uses little, and
- * where huge pages are the rule the first of it would cost 2 MiB, zeroed. Once, before any
- * of them is touched: called where the library starts, be it by its constructor or by malloc.
+ * Excludes the library's static variables from transparent huge pages. Most are tables of
+ * which a process uses little; where huge pages are always used, the first access to one
+ * would allocate and zero 2 MiB. Must be called before any of them is touched: by the
+ * constructor or by the first malloc, whichever comes first.
  */
 void pin_os_small_statics(void);
 
 /*
- * Reserves n_bytes of address space without memory behind it, for small pages: a table
- * of which a word is used would take 2 MiB where huge ones are the rule. Returns NULL
- * when the kernel refuses (RLIMIT_AS, no hole that large).
+ * Reserves n_bytes of address space without memory behind it, with small pages only: where
+ * huge pages are always used, a table of which one word is used would take 2 MiB. Returns
+ * NULL if the kernel refuses (RLIMIT_AS, or no gap that large).
  */
 void *pin_os_reserve(size_t n_bytes);
 
 /*
- * Lets the processor and the adapter map [addr, addr + n_bytes) with huge pages where
- * the kernel has any; a reservation has small ones until then. Where the kernel has no
- * such thing nothing happens.
+ * Lets the kernel use transparent huge pages in [addr, addr + n_bytes) of a reservation, so
+ * that processor and adapter can map it with them. Does nothing if the kernel has none.
  */
 void pin_os_use_huge(void *addr, size_t n_bytes);
 
 /*
- * Whether what there is of [addr, addr + n_bytes) goes into core dumps. All does from the
- * start; but a debugger that takes one of a process that runs (gcore) writes addresses without
- * memory, too, as zeros.
+ * Exclude [addr, addr + n_bytes) from core dumps, or include it, as all memory is at first.
+ * Excluding matters for reservations too: a debugger that dumps a running process (gcore)
+ * writes addresses without memory as zeros.
  */
 void pin_os_leave_out_of_dumps(void *addr, size_t n_bytes);
 void pin_os_put_into_dumps(void *addr, size_t n_bytes);
 
 /*
- * Puts pages of the system's pool of 2 MiB pages in the place of [addr, addr + n_bytes),
- * multiples of them of a reservation that nobody has used yet, readable and writable.
- * The pool owes them from then on, so that touching them cannot fail for want of one.
- * Returns 0; -ENOMEM when the pool has too few, or there is none, and the reservation is
- * as it was; -EEXIST when another mapping of the process has got into it meanwhile, and
- * nobody may use it any longer.
+ * Replaces [addr, addr + n_bytes), multiples of 2 MiB in an unused part of a reservation, by
+ * huge pages of the system's pool (hugetlb), readable and writable. The pool reserves the
+ * pages, so touching them later cannot fail. Returns 0; -ENOMEM if the pool has too few
+ * pages, or there is no pool: the reservation is as it was; -EEXIST if another mapping of the
+ * process has taken some of these addresses meanwhile: they must not be used any more.
  */
 int pin_os_commit_hugetlb(void *addr, size_t n_bytes);
 
-/* Pages of 2 MiB in that pool that nobody has, nor is owed. */
+/* Pages of 2 MiB in that pool that are neither in use nor reserved. */
 size_t pin_os_hugetlb_free(void);
 
 /*
- * Whether this is a virtual machine whose host is told of free memory, and takes it back (free
- * page reporting: virtio-balloon, Hyper-V).
+ * Whether this is a virtual machine that reports free memory to its host, which takes it back
+ * (free page reporting: virtio-balloon, Hyper-V).
  */
 bool pin_os_host_reclaims(void);
 
 /*
- * Makes [addr, addr + n_bytes) of a reservation readable and writable. Repeating
- * it on memory that is in use is harmless. Returns 0, or -ENOMEM when the commit
- * limit (vm.overcommit_memory=2) or RLIMIT_DATA is reached.
+ * Makes [addr, addr + n_bytes) of a reservation readable and writable. Repeating it on memory
+ * in use is harmless. Returns 0, or -ENOMEM when the commit limit (vm.overcommit_memory=2) or
+ * RLIMIT_DATA is reached.
  */
 int pin_os_commit(void *addr, size_t n_bytes);
 
 /*
- * Bytes of address space RLIMIT_AS leaves to this process; SIZE_MAX without a
+ * Bytes of address space that RLIMIT_AS still leaves to this process; SIZE_MAX without a
  * limit.
  */
 size_t pin_os_address_space_left(void);
@@ -78,67 +76,72 @@ size_t pin_os_address_space_left(void);
 size_t pin_os_data_limit(void);
 
 /*
- * Bytes RLIMIT_MEMLOCK lets this process pin; SIZE_MAX without a limit, or with
- * CAP_IPC_LOCK, which ib_umem_get() heeds.
+ * Bytes that RLIMIT_MEMLOCK lets this process pin; SIZE_MAX without a limit, or with
+ * CAP_IPC_LOCK, because ib_umem_get() then ignores the limit.
  */
 size_t pin_os_memlock_limit(void);
 
 /*
- * RLIMIT_MEMLOCK as it is set, whatever the process may; SIZE_MAX without a limit. One
- * system call, where the above may take six.
+ * The value of RLIMIT_MEMLOCK in bytes, whatever the capabilities of the process; SIZE_MAX
+ * without a limit. One system call, where pin_os_memlock_limit() may take six.
  */
 size_t pin_os_memlock_set(void);
 
 /*
- * A size of /proc/self/status, in bytes; 0 if it is not there. The name has the
- * newline before it and the colon: "\nVmPin:" is what the process has pinned, each
- * registration counted by itself.
+ * A size in /proc/self/status, in bytes; 0 if it is not there. The name includes the newline
+ * before it and the colon: "\nVmPin:" is the memory the process has pinned, where memory
+ * registered twice counts twice.
  */
 size_t pin_os_status(const char *name);
 
-/* Bytes of memory the machine has. */
+/* Bytes of memory of the machine; 0 if unknown. */
 size_t pin_os_ram(void);
 
-/* Processors this thread may run on. */
+/* Number of processors that the calling thread may run on, at least 1. */
 unsigned pin_os_processors(void);
 
-/* Makes [addr, addr + n_bytes) resident, without a change for who uses it meanwhile. */
+/*
+ * Makes [addr, addr + n_bytes) resident. Contents do not change, even if other threads write
+ * there at the same time.
+ */
 void pin_os_touch(void *addr, size_t n_bytes);
 
-/* The memory node of the processor this thread is on, from 0. No system call. */
+/*
+ * The memory node of the processor that the calling thread runs on, from 0. No system call.
+ */
 uint32_t pin_os_node(void);
 
-/* Whether the machine has memory nodes to choose from. */
+/* Whether the machine has more than one memory node. */
 bool pin_os_has_nodes(void);
 
 /*
- * Lets what this thread faults in come from a node, preferably, until
- * pin_os_prefer_none(). Returns false, with nothing changed, where the thread has a
- * policy already or the kernel permits none.
+ * Makes the calling thread's page faults prefer memory of a node, until pin_os_prefer_none().
+ * Returns false, and changes nothing, if the thread has a memory policy already or the kernel
+ * refuses.
  */
 bool pin_os_prefer_node(uint32_t node);
 void pin_os_prefer_none(void);
 
-/* Sleeps until *word is no longer `seen`, or a wake-up, or for no reason. */
+/* Sleeps until *word differs from `seen` or the thread is woken. May return early. */
 void pin_os_wait(_Atomic uint32_t *word, uint32_t seen);
 
-/* The same for so long at most; UINT64_MAX for ever. */
+/* As pin_os_wait(), but for at most `ms` milliseconds; UINT64_MAX for no limit. */
 void pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
 
-/* Wakes every thread in pin_os_wait() on this word, or one of them. */
+/* Wake every thread, or one, that is in pin_os_wait() on this word. */
 void pin_os_wake(_Atomic uint32_t *word);
 void pin_os_wake_one(_Atomic uint32_t *word);
 
-/* Nanoseconds of a clock that never goes back. */
+/* The time of CLOCK_MONOTONIC in nanoseconds. */
 uint64_t pin_os_now_ns(void);
 
-/* Sleeps that long, unless a signal comes. */
+/* Sleeps for `ms` milliseconds, or until a signal handler has run. */
 void pin_os_sleep_ms(uint64_t ms);
 
-/* Waits until nobody is at work on the process's mappings who is now. */
+/* Waits until every change of the process's mappings that is under way now is complete. */
 void pin_os_await_mappings(void);
 
-/* How many mappings the process may have (vm.max_map_count). */
+/* The maximum number of mappings of the process (vm.max_map_count). */
 size_t pin_os_most_mappings(void);
 
 #endif

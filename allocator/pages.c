@@ -91,12 +91,12 @@ static void *map_apart(size_t size)
 	static struct pin_span *span;
 	char *p;
 
-	pin_flag_wait(&busy);
+	pin_flag_lock(&busy);
 	p = pin_span_grow(&span, size, pin_os_node());
 	/* What is used of it is not noted: it counts as used. */
 	if (p)
 		pin_span_note_use(span, (uintptr_t)p + size);
-	pin_flag_drop(&busy);
+	pin_flag_unlock(&busy);
 	return p;
 }
 
@@ -112,7 +112,7 @@ void *je_pages_map(void *addr, size_t size, size_t alignment, bool *commit)
 	void *p = NULL;
 
 	if (addr)
-		p = pin_store_given(addr, size);
+		p = pin_store_new_memory(addr, size);
 	else
 		p = metadata ? pin_reserve_carve_upper(size, alignment) : map_apart(size);
 	if (!p)

@@ -134,7 +134,7 @@ size_t pin_reserve_left(void)
 	return left_by(atomic_load_explicit(&carved, memory_order_relaxed));
 }
 
-uintptr_t pin_reserve_take(size_t n_bytes)
+uintptr_t pin_reserve_carve_lower(size_t n_bytes)
 {
 	uint64_t word = atomic_load_explicit(&carved, memory_order_relaxed);
 	size_t n = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);

@@ -1,56 +1,56 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The one range of addresses the heap lives in. It is reserved once, without
- * memory behind it, and handed out upwards (span.h): an address outside is known to be
- * foreign after one compare, and the whole heap is a handful of kernel mappings. (With
- * hugetlb pages, which the kernel does not join, each growth step is one.)
+ * The range of addresses that contains the heap. It is reserved once, without memory behind
+ * it, and given to spans from its lower end upwards (span.h). So one comparison tells whether
+ * an address is in it, and the heap is only a few kernel mappings. (With hugetlb pages, which
+ * the kernel does not merge, each growth step is one.)
  */
 #ifndef PIN_RESERVE_H
 #define PIN_RESERVE_H
 
 #include "allocator/base.h"
 
-/* Written once, before the first allocation; read by everyone without a lock. */
+/* Written once, before the first allocation; read without a lock. */
 struct pin_reserve {
 	uintptr_t base; /* a multiple of PIN_GRANULE */
 	size_t size;	/* bytes */
-	size_t memory;	/* bytes of it there can be memory for: less than RLIMIT_DATA */
+	size_t memory;	/* bytes of it that can get memory: at most RLIMIT_DATA */
 };
 extern struct pin_reserve pin_reserve;
 
 /*
- * So much of the heap's beginning goes into core dumps whether it is in use or not, which most
- * programs never leave; of the rest what is in use, and none of the tables at the other end.
+ * The first part of the heap, which most programs do not outgrow, is always included in core
+ * dumps. Beyond it only memory in use is, and the tables at the other end never are.
  */
 #define PIN_RESERVE_DUMPED (32 * PIN_MIB)
 
 /*
- * Reserves as much as RLIMIT_AS and the kernel allow. Returns 0 or -ENOMEM.
- * Not thread-safe: called under jemalloc's initialisation lock.
+ * Reserves as much address space as RLIMIT_AS and the kernel allow. Returns 0 or -ENOMEM. Not
+ * thread-safe: called under jemalloc's initialisation lock.
  */
 int pin_reserve_init(void);
 
 /*
- * Takes n_bytes of addresses at the lower end, rounded up to PIN_GRANULE, behind what was
- * taken there before. Returns 0 when there are no more. Thread-safe, lock-free.
+ * Takes n_bytes of addresses, rounded up to PIN_GRANULE, at the lower end, behind those taken
+ * there before. They have no memory yet. Returns 0 if none are left. Thread-safe, lock-free.
  */
-uintptr_t pin_reserve_take(size_t n_bytes);
+uintptr_t pin_reserve_carve_lower(size_t n_bytes);
 
-/* Bytes of addresses that are left between both ends. Lock-free. */
+/* Bytes of addresses left between both ends. Thread-safe, lock-free. */
 size_t pin_reserve_left(void);
 
 /*
  * Takes n_bytes of zeroed, writable memory at the upper end, aligned to PIN_GRANULE and to
- * `alignment` (a power of two): for what is not blocks, so that those stay next to each other,
- * and on small pages, as little of it is used. Returns NULL when the range is used up or the
- * kernel has no memory to commit. Thread-safe, lock-free, never allocates.
+ * `alignment` (a power of two). For data other than blocks, so that all blocks are next to
+ * each other. Has small pages, because little of it is used. Returns NULL if the range is
+ * used up or the kernel has no memory. Thread-safe, lock-free, never allocates.
  */
 void *pin_reserve_carve_upper(size_t n_bytes, size_t alignment);
 
 /*
- * n_bytes of addresses, whole pages, that are not the heap's, as pin_os_reserve() gives
- * them: next to the heap, where they take no system call, or elsewhere when those are
- * used up. Thread-safe, never allocates.
+ * Returns n_bytes of addresses, in whole pages, outside of the heap, as pin_os_reserve()
+ * does: next to the heap, which takes no system call, or elsewhere if those are used up. NULL
+ * if there are none. Thread-safe, never allocates.
  */
 void *pin_reserve_addresses(size_t n_bytes);
 

@@ -142,7 +142,7 @@ void pin_sample_taken(void *tctx, size_t n_bytes, size_t n_usable)
 
 	asked = NULL;
 	if (site)
-		pin_sites_hold(site, weight(n_bytes, n_usable));
+		pin_sites_add_held(site, weight(n_bytes, n_usable));
 }
 
 void pin_sample_freed(void *tctx, size_t n_bytes, size_t n_usable)
@@ -153,7 +153,7 @@ void pin_sample_freed(void *tctx, size_t n_bytes, size_t n_usable)
 	if (!site)
 		return;
 	less = weight(n_bytes, n_usable);
-	pin_sites_hold(site, (struct pin_held){-less.bytes, -less.count});
+	pin_sites_add_held(site, (struct pin_held){-less.bytes, -less.count});
 }
 
 /* jemalloc holds its profiler's lock afterwards, under which no stack may be walked. */

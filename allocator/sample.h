@@ -1,35 +1,39 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Who holds memory, by sampling: jemalloc's heap profiler picks the allocations, one
- * in PINALLOC_SAMPLE bytes on average, and keeps track of which are freed; their
- * stacks are counted in sites.c.
+ * Sampling of allocations: jemalloc's heap profiler picks one in PINALLOC_SAMPLE bytes on
+ * average, and tracks when they are freed. sites.c adds up the samples by stack.
  */
 #ifndef PIN_SAMPLE_H
 #define PIN_SAMPLE_H
 
 #include "allocator/base.h"
 
-/* Turns the profiler on, where PINALLOC_SAMPLE asks for it. From the page layer's start. */
+/*
+ * Turns the profiler on if PINALLOC_SAMPLE asks for it. Called once, when the page layer
+ * starts.
+ */
 void pin_sample_prepare(void);
 
 /*
- * Begins to take samples where PINALLOC_SAMPLE asks for it, after pin_sites_start().
- * Once, from the constructor.
+ * Starts sampling if PINALLOC_SAMPLE asks for it. Called once, from the constructor, after
+ * pin_sites_start().
  */
 void pin_sample_start(void);
 
-/* Whether samples are taken. */
+/* Whether allocations are sampled. */
 bool pin_sample_is_on(void);
 
 /*
- * A block was sampled whose stack jemalloc knows as tctx, or is freed. It counts with
- * n_bytes and was picked as one of n_usable, both the same both times. Thread-safe,
- * never allocates.
+ * Count a sampled block that has been allocated, or is freed. tctx is jemalloc's identifier
+ * of its stack, n_bytes the size it counts with, n_usable the size that jemalloc picked it
+ * by; all must be the same in both calls. Thread-safe, never allocate.
  */
 void pin_sample_taken(void *tctx, size_t n_bytes, size_t n_usable);
 void pin_sample_freed(void *tctx, size_t n_bytes, size_t n_usable);
 
-/* Around fork(), so that a child finds all complete and nothing locked. */
+/*
+ * Lock and unlock the table around fork(), so that in the child it is complete and unlocked.
+ */
 void pin_sample_lock(void);
 void pin_sample_unlock(void);
 

@@ -11,7 +11,7 @@
 /* A power of two, at least twice as many as there are sites: a free slot is near. */
 #define SLOTS (2 * PIN_SITES)
 
-_Atomic uint64_t pin_sites_peaks;
+_Atomic uint64_t pin_sites_n_peaks;
 static int (*walk_stack)(void **frames, int n);
 static void (*stack_kept)(void *const *frames, size_t n);
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -49,7 +49,7 @@ void pin_sites_start(int (*walk)(void **frames, int n))
 	walk_stack = walk;
 }
 
-void pin_sites_tell(void (*kept)(void *const *frames, size_t n))
+void pin_sites_set_listener(void (*kept)(void *const *frames, size_t n))
 {
 	stack_kept = kept;
 }
@@ -131,9 +131,9 @@ void pin_sites_grew(size_t n_bytes)
  * What is held changes with every sample, the peak's figures only when a peak was
  * reached in between: they are what was held until then.
  */
-void pin_sites_hold(struct pin_site *site, struct pin_held more)
+void pin_sites_add_held(struct pin_site *site, struct pin_held more)
 {
-	uint64_t peaks = atomic_load_explicit(&pin_sites_peaks, memory_order_acquire);
+	uint64_t peaks = atomic_load_explicit(&pin_sites_n_peaks, memory_order_acquire);
 
 	pin_mutex_lock(&lock);
 	if (site->peaks != peaks)
@@ -146,7 +146,7 @@ void pin_sites_hold(struct pin_site *site, struct pin_held more)
 
 struct pin_held pin_site_at_peak(const struct pin_site *site)
 {
-	return site->peaks == atomic_load(&pin_sites_peaks) ? site->at_peak : site->now;
+	return site->peaks == atomic_load(&pin_sites_n_peaks) ? site->at_peak : site->now;
 }
 
 static double figure(const struct pin_site *site, bool held)

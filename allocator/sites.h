@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Stacks from which memory was asked for: by how much the heap grew there, and, where
- * allocations are sampled, how much is held from there and was held at the peak.
+ * Allocation sites, identified by their stack: how much each has grown the heap and, if
+ * allocations are sampled, how much memory allocated there is in use now and was at the peak.
  *
- * Nothing here allocates. The lock is a leaf; it is taken while no lock of jemalloc's
- * is held, or the program's malloc would wait for a stack to be walked.
+ * Nothing here allocates. The lock is a leaf. Stacks are walked only when none of jemalloc's
+ * locks is held, or other threads would wait for the walk.
  */
 #ifndef PIN_SITES_H
 #define PIN_SITES_H
@@ -15,7 +15,7 @@
 
 #define PIN_SITE_FRAMES 32
 
-/* Distinct stacks that are told apart; those beyond share one without frames. */
+/* Maximum number of sites. Further stacks share one site that has no frames. */
 #define PIN_SITES 4096
 
 struct pin_held {
@@ -26,53 +26,59 @@ struct pin_site {
 	uint32_t hash, depth;
 	size_t grown_bytes, grown_count;
 	struct pin_held now, at_peak;
-	uint64_t peaks;		       /* pin_sites_peaks when `now` was last changed */
+	uint64_t peaks;		       /* pin_sites_n_peaks when `now` last changed */
 	void *frames[PIN_SITE_FRAMES]; /* return addresses, innermost first */
 };
 
 /*
- * Begins to take stacks, with a function that puts at most n return addresses into
- * `frames` and returns their number. It runs inside malloc and may not allocate. Once,
- * from the constructor.
+ * Starts recording stacks. `walk` stores at most n return addresses in `frames` and returns
+ * their number. It runs inside malloc and must not allocate. Called once, from the
+ * constructor.
  */
 void pin_sites_start(int (*walk)(void **frames, int n));
 
-/* Around fork(), so that a child finds all complete and nothing locked. */
+/*
+ * Lock and unlock the sites around fork(), so that in the child they are complete and
+ * unlocked.
+ */
 void pin_sites_lock(void);
 void pin_sites_unlock(void);
 
 /*
- * From now on tells a function of each stack that is kept, when it is seen first. It runs
- * inside malloc, one thread at a time, under the lock: as `walk`, and briefly.
+ * Sets a function that is called for each new site, with the n return addresses of its stack.
+ * It runs inside malloc, under the lock, so it must not allocate and must be short.
  */
-void pin_sites_tell(void (*kept)(void *const *frames, size_t n));
+void pin_sites_set_listener(void (*kept)(void *const *frames, size_t n));
 
-/* Internal: how often the program has held more than ever before. */
-extern _Atomic uint64_t pin_sites_peaks;
-
-/* It has: what the sites hold now is what they held at the peak. */
-static inline void pin_sites_peak(void)
-{
-	atomic_fetch_add_explicit(&pin_sites_peaks, 1, memory_order_release);
-}
-
-/* The site of the calling thread's stack; NULL when none are taken. */
-struct pin_site *pin_sites_here(void);
-
-/* The heap grew, from here. */
-void pin_sites_grew(size_t n_bytes);
-
-/* More, or less, is held from a site: amounts may be negative. */
-void pin_sites_hold(struct pin_site *site, struct pin_held more);
+/* Internal: how many times the peak has been raised. */
+extern _Atomic uint64_t pin_sites_n_peaks;
 
 /*
- * The `n` sites with the largest figure that is not 0, largest first, of what is held
- * at the peak or by which the heap grew; returns how many. They stay where they are.
- * Thread-safe; async-signal-safe, but then a figure may be one behind.
+ * The program has reached a new peak: each site's current amount is its amount at the peak.
+ */
+static inline void pin_sites_note_peak(void)
+{
+	atomic_fetch_add_explicit(&pin_sites_n_peaks, 1, memory_order_release);
+}
+
+/* The site of the calling thread's stack; NULL if no stacks are recorded. */
+struct pin_site *pin_sites_here(void);
+
+/* Counts n_bytes of growth for the calling thread's stack. */
+void pin_sites_grew(size_t n_bytes);
+
+/* Adds `more`, which may be negative, to the amount in use of a site. */
+void pin_sites_add_held(struct pin_site *site, struct pin_held more);
+
+/*
+ * Stores in `out` the at most n sites with the highest amounts, highest first, and returns
+ * how many. The amount is memory in use at the peak if `held`, otherwise growth of the heap;
+ * sites with 0 are left out. Sites never move. Thread-safe. Async-signal-safe, but then one
+ * figure may be out of date.
  */
 size_t pin_sites_largest(bool held, struct pin_site **out, size_t n);
 
-/* What the site held when the program held most. */
+/* The site's memory in use at the peak. */
 struct pin_held pin_site_at_peak(const struct pin_site *site);
 
 #endif

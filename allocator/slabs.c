@@ -27,7 +27,7 @@ static void note(const struct je_extent *extent, unsigned number)
 		memset(pin_table_at(&pin_slabs.table, uint8_t, page), (int)number, n);
 }
 
-void pin_slab_made(const struct je_extent *slab)
+void pin_slabs_record(const struct je_extent *slab)
 {
 	note(slab, je_extent_class(slab) + 1);
 }

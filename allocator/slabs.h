@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Of which size class the blocks of a page are, if they are small: a byte for each page of the
- * heap. jemalloc's own table has eight, behind two more steps, and free() looks there once for
- * each block.
+ * The slab table: a byte for each page of the heap with the size class of its slab. Entries
+ * of jemalloc's own page table have eight bytes and are two steps further away, and free()
+ * looks up each block.
  */
 #ifndef PIN_SLABS_H
 #define PIN_SLABS_H
@@ -12,22 +12,21 @@
 
 /* Internal; read by every thread without a lock. */
 extern struct pin_slabs {
-	uintptr_t first_page;	/* of the heap, in pages */
-	struct pin_table table; /* of each page 0, or one more than the class of its slab */
+	uintptr_t first_page;	/* address of the heap, divided by PIN_PAGE */
+	struct pin_table table; /* by page: 0, or 1 + the size class of its slab */
 } pin_slabs;
 
-/* Once, after pin_reserve_init(). */
+/* Called once, after pin_reserve_init(). */
 void pin_slabs_init(void);
 
 struct je_extent;
 
-/* jemalloc has made a slab, none of whose blocks is in use yet. */
-void pin_slab_made(const struct je_extent *slab);
+/* Records a slab that jemalloc has just made. None of its blocks may be in use yet. */
+void pin_slabs_record(const struct je_extent *slab);
 
 /*
- * One more than the size class of the slab that p points into, or 0: there is none, or there
- * was no memory to note it. Lock-free; it stays as it is as long as a block of the slab is in
- * use.
+ * 1 + the size class of the slab that contains p, or 0 if p is in no slab or there was no
+ * memory to record it. Lock-free. Does not change while a block of the slab is in use.
  */
 static inline size_t pin_slab_number(const void *p)
 {

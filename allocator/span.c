@@ -53,11 +53,11 @@ static struct pin_span *begin(uintptr_t start, size_t room, uint32_t node)
 static struct pin_span *make_room(struct pin_span *span, size_t n_bytes, uint32_t node)
 {
 	size_t size = chunk_size(span, n_bytes);
-	uintptr_t chunk = pin_reserve_take(size);
+	uintptr_t chunk = pin_reserve_carve_lower(size);
 
 	if (!chunk) {
 		size = n_bytes;
-		chunk = pin_reserve_take(size);
+		chunk = pin_reserve_carve_lower(size);
 	}
 	if (!chunk)
 		return NULL;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Spans: where the heap's memory is. A span is a range of addresses without a gap that grows
- * at its end and never shrinks, for blocks of one memory node. A machine without nodes has
- * one, in which all free memory merges.
+ * Spans hold the heap's memory. A span is a contiguous range of addresses for blocks of one
+ * memory node. It grows at its end and never shrinks. A machine without memory nodes has one
+ * span, in which all free memory merges.
  *
- * Addresses are taken from the reserve in chunks. As long as nobody else takes one between,
- * a span goes on in the next; else whoever grows begins another span.
+ * A span takes addresses from the reserve in chunks. It continues in its next chunk if no
+ * other span has taken one in between; otherwise a new span begins there.
  */
 #ifndef PIN_SPAN_H
 #define PIN_SPAN_H
@@ -15,57 +15,63 @@
 #include <stdatomic.h>
 
 struct pin_span {
-	/* Address, a multiple of PIN_GRANULE; not to be read before `length`, while that is 0.
-	 */
+	/* Multiple of PIN_GRANULE. Valid only if `length`, read before it, is not 0. */
 	_Atomic uintptr_t start;
-	_Atomic size_t length;	/* bytes, a multiple of PIN_GRANULE; never less than before */
-	_Atomic uintptr_t used; /* nobody has had what is from this address on: zeroes */
-	size_t room;		/* bytes of addresses it has; who grows it */
-	uint32_t node;		/* memory node of the thread that began it */
+	_Atomic size_t length;	/* bytes, a multiple of PIN_GRANULE; never decreases */
+	_Atomic uintptr_t used; /* memory from this address on has never been used: zeroes */
+	size_t room;   /* bytes of addresses it has; only for the thread that grows it */
+	uint32_t node; /* memory node of the thread that began the span */
 };
 
 /*
- * Makes memory of n_bytes, rounded up to PIN_GRANULE, at the end of *span, or in a span that
- * *span is from then on; NULL begins one. Zeroed and writable. Returns its address, or NULL
- * when the addresses are used up or the kernel has no memory to commit. For each `span` one
- * caller at a time; never allocates.
+ * Adds n_bytes of zeroed, writable memory, rounded up to PIN_GRANULE, at the end of *span. If
+ * *span is NULL or cannot continue, begins a new span and sets *span to it. Returns the
+ * address of the new memory, or NULL if addresses or memory are used up. Must not be called
+ * for the same `span` by two threads at once. Never allocates.
  */
 char *pin_span_grow(struct pin_span **span, size_t n_bytes, uint32_t node);
 
-/* Somebody gets memory up to this address, of any span. Lock-free. */
+/*
+ * Records that memory of a pool up to `end`, possibly in an earlier span, is in use from now
+ * on. Lock-free.
+ */
 static inline void pin_span_note_use(struct pin_span *span, uintptr_t end)
 {
 	uintptr_t used = atomic_load_explicit(&span->used, memory_order_relaxed);
 
-	/* Spans begun later are higher up: what is below is another's. */
+	/*
+	 * Spans begun later are at higher addresses, so an address below `used` may be in an
+	 * earlier span: nothing to do.
+	 */
 	while (PIN_UNLIKELY(used < end) &&
 	       !atomic_compare_exchange_weak(&span->used, &used, end))
 		;
 }
 
-/* How many bytes from an address on have been used, or may have been: n_bytes at most. */
+/* How many of n_bytes from addr on may have been used. The rest are zeroes. Lock-free. */
 size_t pin_span_used(const void *addr, size_t n_bytes);
 
 /*
- * The span in which [addr, addr + length) lies as a whole, or NULL. Lock-free,
- * async-signal-safe.
+ * The span that contains all of [addr, addr + length), or NULL. Lock-free, async-signal-safe.
  */
 const struct pin_span *pin_span_find(const void *addr, size_t length);
 
-/* Whether an address is the first of a span: memory before it is not its own. */
+/* Whether a span begins at this address. Lock-free. */
 bool pin_span_begins(const void *addr);
 
-/* How many spans there are, and span i. Lock-free. */
+/*
+ * The number of spans, and span i. A span whose length is 0 is not complete yet. Lock-free.
+ */
 uint32_t pin_span_count(void);
 const struct pin_span *pin_span_get(uint32_t i);
 
-/* Bytes in all of them, and by how many steps they came to be. Lock-free. */
+/* The number of bytes in all spans, and of growth steps so far. Lock-free. */
 size_t pin_span_bytes(void);
 uint32_t pin_span_steps(void);
 
 /*
- * Who is told that the heap has grown. The listener runs under jemalloc's locks: it may not
- * allocate, block, or call anything that does. One listener.
+ * Sets the one function that is called each time the heap has grown. It runs under jemalloc's
+ * locks: it must not allocate, block, or call anything that does.
  */
 void pin_span_subscribe(void (*listener)(void));
 

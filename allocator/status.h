@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the kernel says of this process in /proc/self/status. Reading a file is what every
- * program does; the calls that give the same answers are such as a filter of system calls may
- * kill for, and so are some of those that the answers are about.
+ * What /proc/self/status says about this process. A process under a system call filter may be
+ * killed for the calls that return the same information, and for those that the answers are
+ * about; every program reads files.
  */
 #ifndef PIN_STATUS_H
 #define PIN_STATUS_H
@@ -12,17 +12,18 @@
 #include <sched.h>
 
 /*
- * Whether calls that not every program makes are to be left alone: the process has a filter,
- * or nothing is known. Asked of the kernel once, as the process was when it began: who sets a
- * filter later knows what this process calls. Thread-safe, async-signal-safe, never allocates,
- * leaves errno alone.
+ * Whether to avoid system calls that not every program makes: because the process has a
+ * system call filter, or because that is unknown. The kernel is asked once; a filter that the
+ * program installs later is expected to allow the calls of this library. Thread-safe,
+ * async-signal-safe, never allocates, preserves errno.
  */
 bool pin_status_is_filtered(void);
 
 /*
- * As sched_getaffinity() of this thread, for jemalloc, which counts them when it starts
- * (Makefile.am renames its call): as many processors as there are, not which. Returns 0; or
- * what sched_getaffinity() does, which it calls where nothing is known.
+ * Replaces sched_getaffinity() for jemalloc, which counts the processors when it starts
+ * (Makefile.am renames its call). The set has the right number of processors, but not the
+ * right ones. Returns 0. If the number is unknown, calls sched_getaffinity() and returns its
+ * result.
  */
 int pin_status_affinity(pid_t pid, size_t size, cpu_set_t *set);
 

@@ -46,12 +46,12 @@ static void move_limit(struct pin_store *store, const struct je_extent *extent)
 		store->limit = end + LEEWAY;
 }
 
-void pin_store_ask(void *tsdn, struct pin_store *store, struct pin_fit_question *question)
+void pin_store_query(void *tsdn, struct pin_store *store, struct pin_fit_query *query)
 {
-	pin_fit_question = question;
+	pin_fit_query = query;
 	__real_je_ecache_alloc(tsdn, store->pac, &store->hooks, store->cache, NULL, PIN_PAGE,
 			       PIN_PAGE, false, false);
-	pin_fit_question = NULL;
+	pin_fit_query = NULL;
 }
 
 /*
@@ -62,11 +62,11 @@ static size_t lacking(void *tsdn, struct pin_store *store, const struct pin_need
 {
 	const struct pin_span *span = store->span;
 	uintptr_t end = span ? span->start + span->length : 0, from = end, to;
-	struct pin_fit_question question = {0};
+	struct pin_fit_query query = {0};
 
-	pin_store_ask(tsdn, store, &question);
-	if ((uintptr_t)question.last + question.last_size == end && end)
-		from = (uintptr_t)question.last;
+	pin_store_query(tsdn, store, &query);
+	if ((uintptr_t)query.last + query.last_size == end && end)
+		from = (uintptr_t)query.last;
 	if (need->expand &&
 	    from != (uintptr_t)need->expand->addr + je_extent_size(need->expand))
 		return 0;
@@ -75,12 +75,12 @@ static size_t lacking(void *tsdn, struct pin_store *store, const struct pin_need
 }
 
 /* Made by the calling thread, for the page layer to pass on. */
-static __thread char *given __attribute__((tls_model("initial-exec")));
-static __thread size_t n_given __attribute__((tls_model("initial-exec")));
+static __thread char *new_memory __attribute__((tls_model("initial-exec")));
+static __thread size_t n_new_bytes __attribute__((tls_model("initial-exec")));
 
-void *pin_store_given(void *addr, size_t n_bytes)
+void *pin_store_new_memory(void *addr, size_t n_bytes)
 {
-	return addr == given && n_bytes == n_given ? addr : NULL;
+	return addr == new_memory && n_bytes == n_new_bytes ? addr : NULL;
 }
 
 /* Makes free memory behind what there is. */
@@ -96,11 +96,11 @@ static char *grow_by(void *tsdn, struct pin_store *store, size_t n_bytes)
 	store->span = span;
 	if (!p)
 		return NULL;
-	given = p;
-	n_given = n_bytes;
+	new_memory = p;
+	n_new_bytes = n_bytes;
 	extent = je_extent_alloc_wrapper(tsdn, store->pac, &store->hooks, p, n_bytes, PIN_PAGE,
 					 false, &commit, true);
-	given = NULL;
+	new_memory = NULL;
 	if (!extent)
 		return NULL;
 	pin_store_free(tsdn, store, extent);
@@ -150,7 +150,7 @@ struct je_extent *pin_store_alloc_growing(void *tsdn, struct pin_store *store,
 	struct je_extent *extent;
 	size_t n_lacking;
 
-	pin_flag_wait(&store->growing);
+	pin_flag_lock(&store->growing);
 	while (!(extent = search(tsdn, store, need))) {
 		n_lacking = lacking(tsdn, store, need);
 		if (need->expand && !n_lacking)
@@ -160,7 +160,7 @@ struct je_extent *pin_store_alloc_growing(void *tsdn, struct pin_store *store,
 	}
 	if (extent)
 		move_limit(store, extent);
-	pin_flag_drop(&store->growing);
+	pin_flag_unlock(&store->growing);
 	return extent;
 }
 
@@ -168,7 +168,7 @@ struct je_extent *pin_store_alloc_growing(void *tsdn, struct pin_store *store,
 bool __wrap_je_emap_register_boundary(void *tsdn, void *map, struct je_extent *extent,
 				      unsigned class, bool slab)
 {
-	if (extent->addr == given && !pin_span_begins(extent->addr))
+	if (extent->addr == new_memory && !pin_span_begins(extent->addr))
 		extent->bits &= ~JE_EXTENT_HEAD;
 	return __real_je_emap_register_boundary(tsdn, map, extent, class, slab);
 }
@@ -177,8 +177,8 @@ char *pin_store_grow(void *tsdn, struct pin_store *store, size_t n_bytes)
 {
 	char *p;
 
-	pin_flag_wait(&store->growing);
+	pin_flag_lock(&store->growing);
 	p = grow_by(tsdn, store, n_bytes);
-	pin_flag_drop(&store->growing);
+	pin_flag_unlock(&store->growing);
 	return p;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The free memory of a pool (extents.c), in one of jemalloc's sets of extents, and how it
- * grows: at the end of a span (span.h), by what the free memory there lacks of a request. What
- * is new merges with what was there: jemalloc keeps the pieces it has mapped apart, by a mark
- * on the first extent of each, which here only the first of a span has.
+ * The free memory of a pool (extents.c): a set of free extents of jemalloc, and how it grows.
+ * It grows at the end of a span (span.h), by the part of a request that free memory there
+ * does not cover. New memory merges with the memory before it. jemalloc keeps separately
+ * mapped pieces apart by a mark on the first extent of each; here only the first extent of a
+ * span has it.
  *
- * All but pin_store_is_open() takes jemalloc's lock of that set; `tsdn` may be NULL outside of
- * malloc.
+ * All functions but pin_store_is_open() and pin_store_new_memory() take jemalloc's lock of
+ * the set. `tsdn` may be NULL outside of malloc.
  */
 #ifndef PIN_STORE_H
 #define PIN_STORE_H
@@ -16,21 +17,24 @@
 #include "allocator/jemalloc.h"
 #include "allocator/span.h"
 
-/* The first three written once each, `cache` last. */
+/* The first three are written once, `cache` last. */
 struct pin_store {
 	struct je_pac *pac;
-	struct je_hooks hooks; /* the default ones, whatever the program gives that arena */
+	struct je_hooks hooks; /* jemalloc's own, whatever extent hooks the arena has */
 	struct je_cache *_Atomic cache;
 	struct pin_flag growing;
-	struct pin_span *_Atomic span; /* written by who grows */
-	/* An address, a little beyond all that anybody has had; 0 at first. Written likewise.
+	struct pin_span *_Atomic span; /* written with `growing` locked */
+	/*
+	 * An address a little above all memory that has been used; 0 at first. Written with
+	 * `growing` locked.
 	 */
 	_Atomic uintptr_t limit;
 };
 
-/* What is asked of it. */
+/* A request. */
 struct pin_need {
-	struct je_extent *expand; /* has to be behind this one, or NULL */
+	/* If not NULL, the memory must be directly behind this extent. */
+	struct je_extent *expand;
 	size_t n_bytes, alignment;
 	bool zero;
 };
@@ -40,29 +44,32 @@ static inline bool pin_store_is_open(struct pin_store *store)
 	return atomic_load_explicit(&store->cache, memory_order_acquire);
 }
 
-/* From what is free, up to the limit; NULL if nothing fits. */
+/* Allocates from free memory below the limit. Returns NULL if nothing fits. */
 struct je_extent *pin_store_alloc(void *tsdn, struct pin_store *store,
 				  const struct pin_need *need);
 
 /*
- * From all that is free, and makes the heap grow for it; NULL if there is no memory, or that is
- * no use.
+ * Allocates from all free memory, and grows the heap if nothing fits. Returns NULL if there
+ * is no memory, or growth would not put memory behind need->expand.
  */
 struct je_extent *pin_store_alloc_growing(void *tsdn, struct pin_store *store,
 					  const struct pin_need *need);
 
 void pin_store_free(void *tsdn, struct pin_store *store, struct je_extent *extent);
 
-/* Makes free memory behind what there is. Returns its address, or NULL. */
+/*
+ * Grows the heap by n_bytes of free memory at the end of the store's span. Returns its
+ * address, or NULL if there is no memory.
+ */
 char *pin_store_grow(void *tsdn, struct pin_store *store, size_t n_bytes);
 
-/* Has a question answered about what is free. */
-void pin_store_ask(void *tsdn, struct pin_store *store, struct pin_fit_question *question);
+/* Fills in a query about the free extents. */
+void pin_store_query(void *tsdn, struct pin_store *store, struct pin_fit_query *query);
 
 /*
- * Memory that the calling thread has made a store grow by, for the page layer; NULL if it has
- * not made so much there.
+ * For the page layer: returns addr if the calling thread has just grown a store by n_bytes
+ * there, otherwise NULL.
  */
-void *pin_store_given(void *addr, size_t n_bytes);
+void *pin_store_new_memory(void *addr, size_t n_bytes);
 
 #endif

@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Descriptors that a program is started with, as standard error is. It may close one and open
- * a file of its own, which gets the same number: a data base, whose first bytes a message would
- * take the place of. So what is written goes to the file that was there when the program began,
- * or nowhere. Where the program has redirected the descriptor itself nothing is written either:
- * a log it has opened there cannot be told from its data.
+ * Descriptors that a program is started with, such as standard error. A program may close one
+ * and open a file of its own, such as a database, that gets the same number; a message would
+ * overwrite its data. So output goes to the file that was there when the program began, or
+ * nowhere. If the program has redirected the descriptor itself, nothing is written either: a
+ * log file cannot be told from data.
  *
- * All functions are thread-safe, async-signal-safe and leave errno alone.
+ * All functions are thread-safe and async-signal-safe and preserve errno.
  */
 #ifndef PIN_STREAM_H
 #define PIN_STREAM_H
 
 #include "allocator/base.h"
 
-/* Written once, but that standard error may get a copy later. */
+/* Written once, except that standard error may get a copy later. */
 struct pin_stream {
-	int fd, copy;	       /* a descriptor beside it, or -1 */
-	uint64_t device, file; /* inode; both 0, as no file has, when it was closed */
+	int fd, copy; /* another descriptor of the same file, or -1 */
+	uint64_t device,
+		file; /* inode; both 0, which no file has, if it was closed at the start */
 	bool kept;
 };
 
 extern struct pin_stream pin_standard_error;
 
-/* Notes the file that is there; nothing, if it has been noted. */
+/* Remembers the file that the descriptor refers to now, unless one is remembered already. */
 void pin_stream_keep(struct pin_stream *stream);
 
 /*
- * Keeps it open as well, where descriptors are seldom looked for: many programs close theirs as
- * they end.
+ * Also keeps the file open by a high descriptor: many programs close standard error when they
+ * end.
  */
 void pin_stream_copy(struct pin_stream *stream);
 
-/* A descriptor by which the file can be written to, or -1. */
+/* A descriptor for writing to the remembered file, or -1. */
 int pin_stream_fd(const struct pin_stream *stream);
 
 #endif

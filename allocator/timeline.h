@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How memory went over time: a moment at every growth, and others where what the
- * program holds has changed notably. Of bounded size: when it is full every second
- * moment is dropped, the lower one, and moments are kept further apart from then on,
- * so peaks stay.
+ * Memory use over time: a moment for every growth of the heap, and others when the program's
+ * memory in use has changed notably. Of bounded size: when it is full, each two moments are
+ * merged into one that keeps the higher figures, and later moments are spaced further apart.
+ * So peaks are kept.
  */
 #ifndef PIN_TIMELINE_H
 #define PIN_TIMELINE_H
@@ -13,34 +13,37 @@
 #include <stdatomic.h>
 
 struct pin_moment {
-	uint64_t ns;		     /* by pin_os_now_ns() */
+	uint64_t ns;		     /* time, by pin_os_now_ns() */
 	size_t live, mapped, pinned; /* bytes */
 };
 
 #define PIN_TIMELINE_MOMENTS 512
 
-/* Where the bytes pinned are read; until then they are 0. Called once. */
+/* Sets where the number of pinned bytes is read; until then it is 0. Called once. */
 void pin_timeline_set_pinned(const _Atomic size_t *pinned);
 
-/* Notes a growth. Thread-safe, never allocates or blocks. */
+/*
+ * Adds a moment after growth of the heap; `live` is the program's memory in use in bytes.
+ * Thread-safe, never allocates or blocks.
+ */
 void pin_timeline_grew(size_t live);
 
 /*
- * Copies the moments so far, in the order of time, into `out`, which has room for
- * PIN_TIMELINE_MOMENTS. Returns their number. Async-signal-safe; where a moment is
- * being noted by the thread that a signal interrupted, that one may be torn.
+ * Copies the moments so far, oldest first, into `out`, which must have room for
+ * PIN_TIMELINE_MOMENTS. Returns their number. Async-signal-safe; if the signal has
+ * interrupted a thread that was adding a moment, that moment may be inconsistent.
  */
 size_t pin_timeline_read(struct pin_moment *out);
 
-/* Internal to pin_timeline_move(). */
+/* Internal to pin_timeline_update(). */
 extern _Atomic size_t pin_timeline_low, pin_timeline_high;
 void pin_timeline_note(size_t live);
 
 /*
- * Says what the program holds now; most calls change nothing. Thread-safe, never
- * allocates or blocks.
+ * Reports the program's memory in use, in bytes; adds a moment only if it has changed
+ * notably. Thread-safe, never allocates or blocks.
  */
-static inline void pin_timeline_move(size_t live)
+static inline void pin_timeline_update(size_t live)
 {
 	if (PIN_UNLIKELY(live < atomic_load_explicit(&pin_timeline_low, memory_order_relaxed) ||
 			 live > atomic_load_explicit(&pin_timeline_high, memory_order_relaxed)))

@@ -59,7 +59,7 @@ static void report_foreign_heap(void)
 
 bool pin_conflicts_heap_is_ours(void)
 {
-	switch (pin_heap_ask()) {
+	switch (pin_heap_probe()) {
 	case PIN_HEAP_OURS:
 		return true;
 	case PIN_HEAP_FOREIGN:

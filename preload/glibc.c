@@ -51,10 +51,10 @@ static void *aligned(size_t alignment, size_t n_bytes)
 	int flags = __builtin_ctzl(rounded_alignment(alignment));
 	void *p;
 
-	if (pin_live_knows())
-		pin_large_ask(n_bytes);
+	if (pin_live_has_counters())
+		pin_large_begin_request(n_bytes);
 	p = pin_je_mallocx(n_bytes ? n_bytes : 1, flags);
-	pin_large_asked();
+	pin_large_end_request();
 	return p;
 }
 

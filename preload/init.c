@@ -54,7 +54,7 @@ __attribute__((constructor(101))) static void init_library(void)
 	print_help_if_wanted();
 	wanted = program_matches();
 	pin_timeline_set_pinned(&pin_pool.pinned);
-	pin_sites_tell(pin_backtrace_note_modules);
+	pin_sites_set_listener(pin_backtrace_note_modules);
 	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
 	/*
 	 * Only now: the test of the heap above makes it grow, for most processes the only time,

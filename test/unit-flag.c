@@ -34,19 +34,19 @@ static void *wait_once(void *unused)
 	long before = sleeps();
 
 	n_coming++;
-	pin_flag_wait(&flag);
+	pin_flag_lock(&flag);
 	n_sleeps += sleeps() - before;
 	n_done++;
-	pin_flag_drop(&flag);
+	pin_flag_unlock(&flag);
 	return unused;
 }
 
 static void *wait_often(void *unused)
 {
 	for (int i = 0; i < ROUNDS; i++) {
-		pin_flag_wait(&flag);
+		pin_flag_lock(&flag);
 		n_done++;
-		pin_flag_drop(&flag);
+		pin_flag_unlock(&flag);
 	}
 	return unused;
 }
@@ -67,13 +67,13 @@ static void test_sleep(void)
 {
 	pthread_t threads[THREADS];
 
-	ok(pin_flag_try(&flag) && !pin_flag_try(&flag), "one may have it");
+	ok(pin_flag_trylock(&flag) && !pin_flag_trylock(&flag), "one may have it");
 	start(threads, wait_once);
 	while (n_coming < THREADS)
 		usleep(1000);
 	usleep(HELD_US);
 	ok(!n_done, "and no other meanwhile");
-	pin_flag_drop(&flag);
+	pin_flag_unlock(&flag);
 	join(threads);
 	ok(n_done == THREADS, "then all others, one after the other");
 	/* Woken once for each that drops it, and asleep once before. */
@@ -89,7 +89,7 @@ static void test_exclusion(void)
 	start(threads, wait_often);
 	join(threads);
 	ok(n_done == (long)THREADS * ROUNDS, "it keeps apart what is not atomic");
-	ok(pin_flag_try(&flag), "and is free in the end");
+	ok(pin_flag_trylock(&flag), "and is free in the end");
 }
 
 int main(void)

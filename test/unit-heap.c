@@ -223,7 +223,7 @@ static void missing_part(void)
 	ok(pin_span_steps() == steps + 1, "at once");
 	free(p);
 	bytes = pin_span_bytes();
-	pin_large_ask(n + 20 * PIN_MIB);
+	pin_large_begin_request(n + 20 * PIN_MIB);
 	p = memalign(64 * PIN_MIB, n + 20 * PIN_MIB);
 	ok(!((uintptr_t)p % (64 * PIN_MIB)) && pin_span_bytes() - bytes <= 76 * PIN_MIB,
 	   "aligned, no more than it needs there: %zu", pin_span_bytes() - bytes);
@@ -330,7 +330,7 @@ static bool zeroes_in_two_spans(void)
 	static char *blocks[1000];
 	char *wall;
 
-	pin_reserve_take(PIN_GRANULE);
+	pin_reserve_carve_lower(PIN_GRANULE);
 	wall = malloc(pin_span_get(0)->room);
 	if (!wall || pin_span_count() != 2)
 		return false;
@@ -371,7 +371,7 @@ static void figures(void)
 	ok(two.live >= one.live + 50 * PIN_MIB, "live memory counts a block");
 	ok(two.mapped >= two.live && two.mapped == pin_span_bytes(), "the heap covers it");
 	free(p);
-	ok(pin_heap_ask() == PIN_HEAP_OURS, "malloc is answered from the reserve");
+	ok(pin_heap_probe() == PIN_HEAP_OURS, "malloc is answered from the reserve");
 }
 
 int main(int argc, char **argv)

@@ -21,7 +21,7 @@ static uint64_t allocated, freed;
 
 static void look(void)
 {
-	pin_live_know(&allocated, &freed);
+	pin_live_set_counters(&allocated, &freed);
 	if (!pin_live_event_is_quiet())
 		pin_live_count_event();
 }
@@ -52,24 +52,24 @@ static void held(void)
 	allocated += 10;
 	freed += 3;
 	ok(pin_live_now() == 6 * PIN_MIB + 7, "the thread's own last bytes are known");
-	pin_live_thread_ends();
-	pin_live_thread_ends();
-	ok(pin_live_thread.told == 6 * MIB + 7 && pin_live_now() == 6 * PIN_MIB + 7,
+	pin_live_end_thread();
+	pin_live_end_thread();
+	ok(pin_live_thread.published == 6 * MIB + 7 && pin_live_now() == 6 * PIN_MIB + 7,
 	   "and counted when it ends, once");
 	allocate(7);
-	ok(pin_live_thread.told == 6 * MIB + 7, "a little more is not told at once");
+	ok(pin_live_thread.published == 6 * MIB + 7, "a little more is not told at once");
 	release(pin_live_now());
-	pin_live_withhold(3 * MIB);
+	pin_live_expect_free(3 * MIB);
 	allocate(5 * PIN_MIB);
 	release(3 * PIN_MIB);
 	ok(pin_live_now() == 2 * PIN_MIB && pin_live_peak().bytes == 7 * PIN_MIB,
 	   "what realloc replaces in place is not held twice");
-	pin_live_moving(7 * MIB);
-	pin_live_moved();
+	pin_live_expect_copy(7 * MIB);
+	pin_live_count_copy();
 	ok(pin_live_peak().bytes == 9 * PIN_MIB, "what it moves is, before it is counted");
 	allocate(7 * PIN_MIB);
 	release(7 * PIN_MIB);
-	pin_live_moved();
+	pin_live_count_copy();
 	ok(pin_live_now() == 2 * PIN_MIB && pin_live_peak().bytes == 9 * PIN_MIB, "once");
 	release(2 * PIN_MIB);
 }
@@ -105,13 +105,13 @@ static void timeline(void)
 	more = pin_timeline_read(moments);
 	ok(more == n + 1 && moments[n].live == PIN_MIB && moments[n].pinned == pinned,
 	   "a growth is a moment");
-	pin_timeline_move(PIN_MIB + 1000);
+	pin_timeline_update(PIN_MIB + 1000);
 	ok(pin_timeline_read(moments) == more, "a small change is none");
-	pin_timeline_move(5 * PIN_MIB);
+	pin_timeline_update(5 * PIN_MIB);
 	ok(pin_timeline_read(moments) == more + 1, "a large one is");
-	pin_timeline_move(1000 * PIN_MIB);
+	pin_timeline_update(1000 * PIN_MIB);
 	for (size_t i = 0; i < 100000; i++)
-		pin_timeline_move((i % 2 ? 20 : 40) * PIN_MIB);
+		pin_timeline_update((i % 2 ? 20 : 40) * PIN_MIB);
 	n = pin_timeline_read(moments);
 	ok(n > PIN_TIMELINE_MOMENTS / 4 && n <= PIN_TIMELINE_MOMENTS, "100,000 give %zu", n);
 	ok(highest(moments, n) == 1000 * PIN_MIB, "and the highest stays");
@@ -171,7 +171,7 @@ static void sites(void)
 
 static void hold(struct pin_site *site, double bytes)
 {
-	pin_sites_hold(site, (struct pin_held){bytes, bytes < 0 ? -1 : 1});
+	pin_sites_add_held(site, (struct pin_held){bytes, bytes < 0 ? -1 : 1});
 }
 
 static void at_peak(void)
@@ -185,7 +185,7 @@ static void at_peak(void)
 	ok(pin_sites_largest(true, top, 2) == 0, "nobody holds anything");
 	hold(a, 100);
 	hold(b, 30);
-	pin_sites_peak();
+	pin_sites_note_peak();
 	ok(pin_site_at_peak(a).bytes == 100 && pin_site_at_peak(b).bytes == 30, "at the peak");
 	hold(a, -100);
 	hold(b, 50);
@@ -193,7 +193,7 @@ static void at_peak(void)
 		   pin_site_at_peak(a).count == 1,
 	   "what happens afterwards does not change it");
 	ok(pin_sites_largest(true, top, 2) == 2 && top[0] == a, "the largest holder is first");
-	pin_sites_peak();
+	pin_sites_note_peak();
 	ok(pin_site_at_peak(a).bytes == 0 && pin_site_at_peak(b).bytes == 80,
 	   "until there is a higher one");
 	ok(pin_sites_largest(true, top, 2) == 1 && top[0] == b, "where only one holds any");
@@ -204,7 +204,7 @@ static void at_peak(void)
 static void *hold_often(void *unused)
 {
 	for (int i = 0; i < PIN_SITES; i++)
-		pin_sites_hold(pin_sites_here(), (struct pin_held){1, 1});
+		pin_sites_add_held(pin_sites_here(), (struct pin_held){1, 1});
 	return unused;
 }
 
@@ -219,7 +219,7 @@ static void full(void)
 		pthread_create(&threads[i], NULL, hold_often, NULL);
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	pin_sites_peak();
+	pin_sites_note_peak();
 	pin_sites_largest(true, top, 1);
 	ok(top[0]->now.count == THREADS * PIN_SITES, "threads lose no figure of a stack");
 	for (uintptr_t i = 0; i < 2 * PIN_SITES; i++) {

@@ -66,7 +66,8 @@ static uintptr_t end_of(const struct pin_span *span)
 
 static void reserve(void)
 {
-	uintptr_t a = pin_reserve_take(5 * PIN_MIB), b = pin_reserve_take(1), left;
+	uintptr_t a = pin_reserve_carve_lower(5 * PIN_MIB), b = pin_reserve_carve_lower(1),
+		  left;
 
 	ok(pin_reserve.size >= PIN_GIB, "the reserve is large, sanitizers or not");
 	ok(a == pin_reserve.base && !(a % PIN_GRANULE), "it is taken from its start on");
@@ -75,20 +76,20 @@ static void reserve(void)
 	ok(left == pin_reserve.size - 8 * PIN_MIB, "what is left is known");
 	ok(pin_reserve_contains((void *)b) && !pin_reserve_contains(&told),
 	   "the heap is told from others");
-	ok(!pin_reserve_take(left + 1), "more than there is fails");
-	ok(!pin_reserve_take(SIZE_MAX - 5), "a size near the end of numbers fails");
-	ok(pin_reserve_left() == left && pin_reserve_take(PIN_MIB) == b + PIN_GRANULE,
+	ok(!pin_reserve_carve_lower(left + 1), "more than there is fails");
+	ok(!pin_reserve_carve_lower(SIZE_MAX - 5), "a size near the end of numbers fails");
+	ok(pin_reserve_left() == left && pin_reserve_carve_lower(PIN_MIB) == b + PIN_GRANULE,
 	   "and what there is can still be had");
 }
 
 static void both_ends(void)
 {
-	uintptr_t low = pin_reserve_take(PIN_MIB), after;
+	uintptr_t low = pin_reserve_carve_lower(PIN_MIB), after;
 	char *high = pin_reserve_carve_upper(3 * PIN_MIB, PIN_GRANULE);
 	char *next = pin_reserve_carve_upper(1, PIN_PAGE);
 	char *far = pin_reserve_carve_upper(PIN_MIB, 64 * PIN_MIB);
 
-	after = pin_reserve_take(PIN_MIB);
+	after = pin_reserve_carve_lower(PIN_MIB);
 	ok((uintptr_t)high + 4 * PIN_MIB == pin_reserve.base + pin_reserve.size,
 	   "from the upper end: the last of all");
 	ok(next == high - PIN_GRANULE, "and downwards");
@@ -101,7 +102,7 @@ static void both_ends(void)
 		   !pin_reserve_carve_upper(SIZE_MAX / 2 + 1, PIN_PAGE) &&
 		   !pin_reserve_carve_upper(SIZE_MAX - 5, PIN_PAGE),
 	   "more than there is fails");
-	ok(!pin_reserve_take(pin_reserve_left() + 1), "the ends do not meet from below");
+	ok(!pin_reserve_carve_lower(pin_reserve_left() + 1), "the ends do not meet from below");
 	ok(!pin_reserve_carve_upper(pin_reserve_left() + 1, PIN_PAGE), "nor from above");
 }
 
@@ -204,7 +205,8 @@ static void between(void)
 
 	first = span;
 	end = p + span->room;
-	ok((uintptr_t)end == pin_reserve_take(PIN_GRANULE), "addresses are taken from behind");
+	ok((uintptr_t)end == pin_reserve_carve_lower(PIN_GRANULE),
+	   "addresses are taken from behind");
 	left = span->room - span->length;
 	q = pin_span_grow(&span, left, 3);
 	ok(span == first && q + left == end, "up to there the span grows as it is");
@@ -352,7 +354,7 @@ static bool little_left(void)
 	struct pin_span *span = NULL;
 	size_t left = 20 * PIN_GIB; /* a whole chunk would be most of it */
 
-	pin_reserve_take(pin_reserve_left() - left);
+	pin_reserve_carve_lower(pin_reserve_left() - left);
 	return pin_span_grow(&span, PIN_GRANULE, 0) && pin_reserve_left() > left / 2 &&
 	       pin_span_grow(&span, left / 2, 0) && pin_reserve_carve_upper(1, PIN_PAGE);
 }
@@ -360,7 +362,7 @@ static bool little_left(void)
 /* What is rounded down to a place that is aligned may be below what the lower end has. */
 static bool too_far_down(void)
 {
-	pin_reserve_take(pin_reserve_left() - 4 * PIN_GRANULE);
+	pin_reserve_carve_lower(pin_reserve_left() - 4 * PIN_GRANULE);
 	return !pin_reserve_carve_upper(PIN_GRANULE, PIN_TIB) &&
 	       pin_reserve_left() == 4 * PIN_GRANULE &&
 	       pin_reserve_carve_upper(PIN_GRANULE, PIN_PAGE);
