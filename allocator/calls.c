@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls from one object of jemalloc's to another that come by here: the linker gives
- * them to __wrap_* and the function itself is __real_* (jemalloc.h). None of
- * them is on the fast path of malloc or free. No lock of jemalloc's is held in any, and
- * what runs here may not allocate.
+ * Wrapped calls between two objects of jemalloc: the linker sends them to __wrap_*, and the
+ * original function is __real_* (jemalloc.h). None of them is on the fast path of malloc or
+ * free. None is called with one of jemalloc's locks held, and nothing that runs here may
+ * allocate.
  */
 #include <config.h>
 
@@ -19,37 +19,40 @@
 #include <jemalloc/jemalloc.h>
 #include <string.h>
 
-static void know_counters(const struct je_tsd *tsd)
+static void set_counters(const struct je_tsd *tsd)
 {
 	pin_live_set_counters(&tsd->n_allocated, &tsd->n_freed);
 }
 
-/* Apart, so that what is called here costs the other events no saved registers. */
-static PIN_COLD void event_with_news(struct je_tsd *tsd, void *context)
+/* Not inlined, so that quiet events need not save registers for the calls made here. */
+static PIN_COLD void handle_event(struct je_tsd *tsd, void *context)
 {
 	pin_live_count_event();
-	/* For growth that was not settled where it happened: in realloc, or in a sample. */
+	/*
+	 * Accounts for growth that could not be accounted for where it happened: in realloc,
+	 * or while a sample was taken.
+	 */
 	pin_growth_settle_now();
 	__real_je_te_event_trigger(tsd, context);
 }
 
 /*
- * A thread has allocated, or freed, enough that somebody wants to look: every 64 KiB,
- * its thread cache. At the end of malloc, realloc or free.
+ * A thread event, which jemalloc triggers every 64 KiB that a thread allocates or frees, for
+ * example to look at its cache. At the end of malloc, realloc or free.
  */
 void __wrap_je_te_event_trigger(struct je_tsd *tsd, void *context)
 {
-	know_counters(tsd);
+	set_counters(tsd);
 	if (PIN_LIKELY(pin_live_event_is_quiet() && !pin_growth_pending))
 		__real_je_te_event_trigger(tsd, context);
 	else
-		event_with_news(tsd, context);
+		handle_event(tsd, context);
 }
 
-/* A thread ends, of which not even its counters may be known: it may only have freed. */
+/* A thread ends. Its counters may not be set yet: it may only have freed. */
 void __wrap_je_tcache_cleanup(struct je_tsd *tsd)
 {
-	know_counters(tsd);
+	set_counters(tsd);
 	pin_live_end_thread();
 	__real_je_tcache_cleanup(tsd);
 }
@@ -70,9 +73,10 @@ static PIN_COLD void share_first_arena(struct je_tsd *tsd)
 }
 
 /*
- * A thread gets its arena and its cache. Where there is no memory for a new arena, or for a
- * cache, jemalloc would go on as if there were: free() must work then too, and malloc() come to
- * its NULL. An arena there always is, the first; without a cache the thread does without.
+ * A thread gets its arena and its cache. If there is no memory for a new arena or for a
+ * cache, jemalloc would go on as if there were. But free() must still work, and malloc() must
+ * return NULL. So the thread shares the first arena, which always exists, and runs without a
+ * cache.
  */
 bool __wrap_je_tsd_tcache_enabled_data_init(struct je_tsd *tsd)
 {
@@ -83,7 +87,7 @@ bool __wrap_je_tsd_tcache_enabled_data_init(struct je_tsd *tsd)
 	pin_large_for_cache = true;
 	failed = __real_je_tsd_tcache_enabled_data_init(tsd);
 	pin_large_for_cache = false;
-	know_counters(tsd);
+	set_counters(tsd);
 	if (tsd->has_cache && PIN_UNLIKELY(!tsd->cache)) {
 		tsd->has_cache = false;
 		je_tsd_slow_update(tsd);
@@ -91,7 +95,7 @@ bool __wrap_je_tsd_tcache_enabled_data_init(struct je_tsd *tsd)
 	return failed;
 }
 
-/* Below this all memory for small blocks is asked for, where the thread has a cache. */
+/* All memory for small blocks is allocated in this call, if the thread has a cache. */
 void *__wrap_je_tcache_alloc_small_hard(void *tsd, void *arena, void *tcache, void *bin,
 					unsigned index, bool *success)
 {
@@ -102,10 +106,11 @@ void *__wrap_je_tcache_alloc_small_hard(void *tsd, void *arena, void *tcache, vo
 }
 
 /*
- * The profiler starts, after the heap itself. Where there is no memory for it the heap goes on
- * without: jemalloc would never finish its start, let other threads wait for that for ever, and
- * take locks at fork() that are not there. Where it is off jemalloc would only make its
- * mutexes, which zeroes are good for, and have the unwinder read its tables.
+ * Starts the profiler, after the heap. If there is no memory for it, the heap runs without:
+ * otherwise jemalloc would never finish its start, let other threads wait for that for ever,
+ * and lock mutexes at fork() that do not exist. If the profiler is off, jemalloc would only
+ * initialise its mutexes, for which zeroes are good enough, and make the unwinder read its
+ * tables.
  */
 bool __wrap_je_prof_boot2(void *tsd, void *base)
 {
@@ -114,7 +119,7 @@ bool __wrap_je_prof_boot2(void *tsd, void *base)
 	return false;
 }
 
-/* A block is sampled: it was allocated as if its size class had been asked for. */
+/* A block is sampled. It was allocated as if its size class had been requested. */
 void __wrap_je_prof_malloc_sample_object(void *tsd, const void *p, size_t size, size_t usize,
 					 void *tctx)
 {
@@ -127,7 +132,7 @@ void __wrap_je_prof_malloc_sample_object(void *tsd, const void *p, size_t size, 
 	__real_je_prof_malloc_sample_object(tsd, p, size, usize, tctx);
 }
 
-/* Before jemalloc's own: after it tctx may stand for another stack. */
+/* Before jemalloc's function: after it, tctx may identify another stack. */
 void __wrap_je_prof_free_sampled_object(void *tsd, size_t usize, struct je_prof_info *info)
 {
 	bool large = info->alloc_size > pin_large_beyond;
@@ -138,8 +143,9 @@ void __wrap_je_prof_free_sampled_object(void *tsd, size_t usize, struct je_prof_
 }
 
 /*
- * fork(): no other thread may hold these locks then. With jemalloc's own, whose handlers
- * were there at the first malloc: all others may still, and already again, allocate.
+ * Before fork(): no other thread may hold these locks while the process is copied. jemalloc
+ * registers its fork handlers at the first malloc, so the program's own handlers run before
+ * these in the parent and after those below, and may allocate.
  */
 void __wrap_je_prof_prefork0(void *tsdn)
 {

@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <string.h>
 
-/* Where groups are, and the file in each that has the limit. */
+/* Where control groups are mounted, and the name of the file with the limit. */
 struct hierarchy {
 	const char *root, *file;
 };
@@ -18,7 +18,7 @@ static const struct hierarchy versions[] = {
 	{"/sys/fs/cgroup/unified", "memory.max"},	    /* 2, beside 1 */
 };
 
-/* A number at the start of a file; "max", as of any other text, is SIZE_MAX. */
+/* The limit in a file; SIZE_MAX for "max" or any other text. */
 static size_t limit_in(const char *path)
 {
 	char text[32];
@@ -31,7 +31,7 @@ static size_t limit_in(const char *path)
 	return n;
 }
 
-/* The least of a group's limit and of those around it. */
+/* The lowest limit of a group and of the groups around it. */
 static size_t limit_of(const struct hierarchy *version, const char *group)
 {
 	char path[PATH_MAX], parent[PATH_MAX];

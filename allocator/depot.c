@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a cache has not used for a while, and what a thread has that ends, does not come by
- * here: jemalloc gives that to the slabs.
+ * Two kinds of blocks do not pass here, because jemalloc returns them to their slabs itself:
+ * those a cache has not used for a while, and those of a thread that ends.
  */
 #include <config.h>
 
@@ -14,19 +14,19 @@
 
 #include <string.h>
 
-#define N_NODES 8 /* more share */
+#define N_NODES 8 /* nodes beyond these share stacks */
 
-/* At most so many blocks of a size class, and bytes. */
-#define MOST	   8192
-#define MOST_BYTES (512 * PIN_KIB)
+/* Limits of a stack, in blocks and in bytes. */
+#define MAX_BLOCKS 8192
+#define MAX_BYTES  (512 * PIN_KIB)
 
 static struct stack {
 	struct pin_flag busy;
 	_Atomic unsigned n;
 } stacks[N_NODES * JE_SMALL_CLASSES];
-/* Of each stack MOST blocks. Apart from them: fork() need not touch these pages. */
-static struct pin_table blocks_of;
-/* Most programs do without, and never touch the stacks. */
+/* MAX_BLOCKS for each stack. Not in the stacks, so that fork() need not touch these pages. */
+static struct pin_table block_table;
+/* Most programs never use the depot, and then never touch the stacks. */
 static _Atomic bool is_used;
 
 static unsigned stack_here(unsigned class)
@@ -34,48 +34,51 @@ static unsigned stack_here(unsigned class)
 	return pin_os_node() % N_NODES * JE_SMALL_CLASSES + class;
 }
 
-/* A program that makes arenas may reset them, and with them blocks that were here. */
-static bool serves(void)
+/*
+ * A program that creates arenas may reset them, which would free blocks that are in the
+ * depot: then it is not used.
+ */
+static bool is_allowed(void)
 {
 	return PIN_LIKELY(je_narenas_total_get() == je_narenas_auto);
 }
 
-static unsigned most_of(unsigned class)
+static unsigned max_blocks(unsigned class)
 {
-	size_t n = MOST_BYTES / je_sz_index2size_tab[class];
+	size_t n = MAX_BYTES / je_sz_index2size_tab[class];
 
-	return n < MOST ? (unsigned)n : MOST;
+	return n < MAX_BLOCKS ? (unsigned)n : MAX_BLOCKS;
 }
 
 void pin_depot_init(void)
 {
-	pin_table_init(&blocks_of, MOST * sizeof(void *), N_NODES * JE_SMALL_CLASSES);
+	pin_table_init(&block_table, MAX_BLOCKS * sizeof(void *), N_NODES * JE_SMALL_CLASSES);
 }
 
-static void **place_of(unsigned number, unsigned i)
+static void **block_at(unsigned number, unsigned i)
 {
-	return pin_table_at(&blocks_of, void *, (size_t)number *MOST + i);
+	return pin_table_at(&block_table, void *, (size_t)number *MAX_BLOCKS + i);
 }
 
-/* All of them, or false. */
-static bool put(unsigned number, unsigned most, void **blocks, unsigned n)
+/* Pushes all n blocks, or returns false. */
+static bool push_blocks(unsigned number, unsigned most, void **blocks, unsigned n)
 {
 	struct stack *stack = &stacks[number];
 	bool room;
 
 	if (stack->n + n > most || !pin_flag_trylock(&stack->busy))
 		return false;
-	room = stack->n + n <= most && !pin_table_ensure(&blocks_of, number + 1);
+	room = stack->n + n <= most && !pin_table_ensure(&block_table, number + 1);
 	if (room) {
-		memcpy(place_of(number, stack->n), blocks, n * sizeof *blocks);
+		memcpy(block_at(number, stack->n), blocks, n * sizeof *blocks);
 		stack->n += n;
 	}
 	pin_flag_unlock(&stack->busy);
 	return room;
 }
 
-/* Up to n of them, to just below `end`: how many. */
-static unsigned take(unsigned number, void **end, unsigned n)
+/* Pops up to n blocks into the words directly below `end`. Returns how many. */
+static unsigned pop_blocks(unsigned number, void **end, unsigned n)
 {
 	struct stack *stack = &stacks[number];
 
@@ -84,12 +87,12 @@ static unsigned take(unsigned number, void **end, unsigned n)
 	if (n > stack->n)
 		n = stack->n;
 	stack->n -= n;
-	memcpy(end - n, place_of(number, stack->n), n * sizeof *end);
+	memcpy(end - n, block_at(number, stack->n), n * sizeof *end);
 	pin_flag_unlock(&stack->busy);
 	return n;
 }
 
-/* A thread's cache is full: all but the `rest` freed last are to leave it. */
+/* A thread's cache is full: empties it except for the `rest` blocks that were freed last. */
 void __wrap_je_tcache_bin_flush_small(void *tsd, void *tcache, struct je_cache_bin *bin,
 				      unsigned class, unsigned rest)
 {
@@ -97,7 +100,8 @@ void __wrap_je_tcache_bin_flush_small(void *tsd, void *tcache, struct je_cache_b
 
 	if (!is_used)
 		is_used = true;
-	if (!serves() || !put(stack_here(class), most_of(class), bin->head + rest, n)) {
+	if (!is_allowed() ||
+	    !push_blocks(stack_here(class), max_blocks(class), bin->head + rest, n)) {
 		pin_misuse_check_some(bin->head + rest, n);
 		__real_je_tcache_bin_flush_small(tsd, tcache, bin, class, rest);
 		return;
@@ -108,23 +112,24 @@ void __wrap_je_tcache_bin_flush_small(void *tsd, void *tcache, struct je_cache_b
 		bin->least = (uint16_t)(uintptr_t)bin->head;
 }
 
-/* The least a thread's cache gets at a time, of each class at first. */
-#define LEAST 8
+/* Blocks that a thread's cache gets at its first fill, of each size class. */
+#define FIRST_FILL 8
 
 /*
- * A thread's cache is empty: it is to have n, or at least some. Of a class that it has hardly
- * asked for it gets few, and each time twice as many: a thread that soon ends, or a program,
- * would give most of them back. They are counted as requests here, and not one by one.
+ * A thread's cache is empty: fills it with up to n blocks. The first fills of a size class
+ * are small, and each may be twice as large as the one before: a thread or program that soon
+ * ends would return most of a full cache. Counts the blocks as requests, because malloc does
+ * not.
  */
 void __wrap_je_arena_cache_bin_fill_small(void *tsdn, void *arena, struct je_cache_bin *bin,
 					  void *info, unsigned class, unsigned n)
 {
-	unsigned most = bin->last_fill ? 2 * bin->last_fill : LEAST;
+	unsigned most = bin->last_fill ? 2 * bin->last_fill : FIRST_FILL;
 	unsigned n_taken;
 
 	if (n > most)
 		n = most;
-	n_taken = is_used && serves() ? take(stack_here(class), bin->head, n) : 0;
+	n_taken = is_used && is_allowed() ? pop_blocks(stack_here(class), bin->head, n) : 0;
 	if (n_taken)
 		bin->head -= n_taken;
 	else
@@ -133,14 +138,14 @@ void __wrap_je_arena_cache_bin_fill_small(void *tsdn, void *arena, struct je_cac
 	bin->n_requests += je_cached(bin);
 }
 
-static void empty(void *tsdn, unsigned number)
+static void empty_stack(void *tsdn, unsigned number)
 {
 	struct stack *stack = &stacks[number];
 
 	if (!stack->n || !pin_flag_trylock(&stack->busy))
 		return;
 	while (stack->n)
-		je_arena_dalloc_small(tsdn, *place_of(number, --stack->n));
+		je_arena_dalloc_small(tsdn, *block_at(number, --stack->n));
 	pin_flag_unlock(&stack->busy);
 }
 
@@ -149,7 +154,7 @@ void pin_depot_empty(void *tsdn)
 	unsigned first = stack_here(0);
 
 	for (unsigned i = 0; is_used && i < JE_SMALL_CLASSES; i++)
-		empty(tsdn, first + i);
+		empty_stack(tsdn, first + i);
 }
 
 void pin_depot_lock(void)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * jemalloc's other source of memory, the data segment that sbrk(2) moves, taken
- * out like its page layer (pages.c): what comes from there is outside the reserve.
- * It never gives any, whatever MALLOC_CONF or mallctl("arena.<i>.dss") say.
+ * jemalloc's other source of memory, the data segment that sbrk(2) extends. It is replaced
+ * like the page layer (pages.c), because that memory is outside of the reserve. It never
+ * provides any, whatever MALLOC_CONF or mallctl("arena.<i>.dss") say.
  *
  * Prototypes follow jemalloc 5.3.0, include/jemalloc/internal/extent_dss.h.
  */
@@ -21,7 +21,7 @@ int je_extent_dss_prec_get(void)
 	return DISABLED;
 }
 
-/* false: taken, so that a MALLOC_CONF that names it is no error. */
+/* false is success: a MALLOC_CONF that sets it is not reported as an error. */
 bool je_extent_dss_prec_set(int precedence)
 {
 	(void)precedence;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * By bare system calls: the C library's functions are cancellation points, and a thread must
- * not end while it holds jemalloc's locks.
+ * Uses bare system calls: the C library's functions are cancellation points, and a thread
+ * must not end while it holds jemalloc's locks.
  */
 #include <config.h>
 

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What a page's entry in /proc/self/pagemap holds. */
+/* Bits of an entry of /proc/self/pagemap. */
 #define PAGEMAP_PRESENT (UINT64_C(1) << 63)
 #define PAGEMAP_OWN	(UINT64_C(1) << 56) /* mapped once */
 #define PAGEMAP_SHARED	(UINT64_C(1) << 61) /* or of a file */
@@ -18,7 +18,7 @@
 
 #define PAGES_AT_A_TIME 512
 
-/* The entries as they are; 0 or -errno. */
+/* Reads entries unchanged. Returns 0 or -errno. */
 static int read_pagemap(int fd, size_t first, size_t n_pages, uint64_t *entries)
 {
 	size_t end = n_pages * sizeof *entries, filled = 0;
@@ -36,7 +36,10 @@ static int read_pagemap(int fd, size_t first, size_t n_pages, uint64_t *entries)
 	return 0;
 }
 
-/* Turns entries into frames. No page of a program is in frame 0: it is hidden. */
+/*
+ * Turns entries into frame numbers. No page of a program is in frame 0: the kernel hides the
+ * number.
+ */
 static int keep_frames(uint64_t *entries, size_t n_pages)
 {
 	for (size_t i = 0; i < n_pages; i++) {
@@ -56,7 +59,7 @@ int pin_frames_open(void)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Of n_pages from addr on; 0 or -errno. */
+/* Reads the entries of n_pages from addr on. Returns 0 or -errno. */
 static int read_entries(uintptr_t addr, size_t n_pages, uint64_t *entries)
 {
 	int saved = errno, fd = pin_frames_open();
@@ -79,8 +82,8 @@ int pin_frames_of(uintptr_t addr, size_t n_pages, uint64_t *frames)
 	return error ? error : keep_frames(frames, n_pages);
 }
 
-/* Leaves bit 0 to pages that are this process's alone. */
-static void keep_own(int fd, size_t first, size_t n_pages, unsigned char *pages)
+/* Clears the pages that this process does not have to itself. */
+static void clear_shared(int fd, size_t first, size_t n_pages, unsigned char *pages)
 {
 	uint64_t entries[PAGES_AT_A_TIME];
 
@@ -91,8 +94,8 @@ static void keep_own(int fd, size_t first, size_t n_pages, unsigned char *pages)
 			pages[i] = 0;
 }
 
-/* Opened for each call: a descriptor that is kept is not the program's to close. */
-static void keep_all_own(size_t first, size_t n_pages, unsigned char *pages)
+/* Opens the file for each call: the program may close a descriptor that is kept open. */
+static void clear_all_shared(size_t first, size_t n_pages, unsigned char *pages)
 {
 	int fd = memchr(pages, 1, n_pages) ? pin_frames_open() : -1;
 
@@ -100,7 +103,7 @@ static void keep_all_own(size_t first, size_t n_pages, unsigned char *pages)
 		return;
 	for (size_t i = 0, n; i < n_pages; i += n) {
 		n = n_pages - i < PAGES_AT_A_TIME ? n_pages - i : PAGES_AT_A_TIME;
-		keep_own(fd, first + i, n, pages + i);
+		clear_shared(fd, first + i, n, pages + i);
 	}
 	syscall(SYS_close, fd);
 }
@@ -112,7 +115,7 @@ bool pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages)
 	bool known = !mincore((void *)first, n_pages * PIN_PAGE, pages);
 
 	if (known)
-		keep_all_own(first / PIN_PAGE, n_pages, pages);
+		clear_all_shared(first / PIN_PAGE, n_pages, pages);
 	errno = saved;
 	return known;
 }

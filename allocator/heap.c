@@ -14,32 +14,32 @@
 /*
  * jemalloc reads this after the user's MALLOC_CONF, /etc/malloc.conf and the
  * program's malloc_conf, so for the keys it names none of them can undo the
- * promise (jemalloc 5.3.0, src/jemalloc.c, malloc_conf_init). Why each:
+ * promise (jemalloc 5.3.0, src/jemalloc.c, malloc_conf_init). The reasons:
  *   retain                   freed ranges are kept and reused
- *   dirty_decay_ms -1        nothing is ever to be purged: freed pages go where they can
- *                            be had again at once (extents.c)
- *   muzzy_decay_ms 0         there is no second stage to look through
- *   oversize_threshold       no arena of its own for large blocks
- *   dss                      no sbrk, which is outside the reserve
- *   hpa, background_thread   work that gives memory back
- *   san_guard_*              unreadable pages between blocks cannot be pinned
+ *   dirty_decay_ms -1        nothing is ever purged: freed pages go where they can be
+ *                            allocated again at once (extents.c)
+ *   muzzy_decay_ms 0         there is no second stage to search
+ *   oversize_threshold       no separate arena for large blocks
+ *   dss                      no sbrk, whose memory is outside the reserve
+ *   hpa, background_thread   features that return memory
+ *   san_guard_*              inaccessible pages between blocks cannot be pinned
  */
 const char *malloc_conf_2_conf_harder =
 	"retain:true,dirty_decay_ms:-1,muzzy_decay_ms:0,oversize_threshold:0,dss:disabled,"
 	"hpa:false,background_thread:false,san_guard_small:0,san_guard_large:0";
 
 /*
- * jemalloc reads this before them, so any of them may say otherwise. Pages of a slab by class,
- * and the rest, were measured with bench/allocators:
- *   slab_sizes               from 80 B, fewer pages than jemalloc's three to seven: the fewer
- *                            blocks share a slab, the sooner all of them are freed and its
- *                            pages can serve any size. One page where two hold hardly more
- *                            than twice as many blocks. For 16 to 64 B more than jemalloc's:
- *                            64 blocks and more share a page anyway, and slabs come and go
- *                            less often
+ * jemalloc reads this before the three above, so each of them may override it. All values
+ * were chosen by measuring with bench/allocators:
+ *   slab_sizes               pages of a slab. From 80 B, fewer than jemalloc's three to
+ *                            seven: the fewer blocks share a slab, the sooner all of them are
+ *                            free and its pages can serve any size. One page where two hold
+ *                            hardly more than twice as many blocks. For 16 to 64 B, more than
+ *                            jemalloc's: 64 blocks and more share a page anyway, and slabs
+ *                            are allocated and freed less often
  *   *nslots*                 more blocks in a thread's cache than in two slabs, and up to 800
  *                            for the smallest: fewer trips to the depot and to the slabs
- *   tcache_gc_incr_bytes     a look at the cache every 256 KiB, not 64
+ *   tcache_gc_incr_bytes     check the cache every 256 KiB, not every 64
  */
 const char *malloc_conf =
 	"slab_sizes:16-16:2|32-32:4|48-48:6|64-64:8|80-80:1|96-96:1|112-112:1|128-128:2|"
@@ -51,14 +51,14 @@ void pin_heap_stats(struct pin_heap_stats *stats)
 {
 	stats->live = pin_live_now();
 	stats->mapped = pin_span_bytes();
-	/* What has been freed may not be known yet. */
+	/* Other threads may have freed more than is counted yet. */
 	if (stats->live > stats->mapped)
 		stats->live = stats->mapped;
 }
 
 enum pin_heap_answer pin_heap_probe(void)
 {
-	void *volatile p = malloc(1); /* volatile: or the compiler leaves it out */
+	void *volatile p = malloc(1); /* volatile, or the compiler would remove the call */
 	enum pin_heap_answer answer = pin_reserve_contains(p) ? PIN_HEAP_OURS
 							      : PIN_HEAP_FOREIGN;
 

@@ -10,10 +10,13 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-/* Once the pool was short: steps that alternate would be no help to anybody. */
+/*
+ * Set for good when the pool has been short once: alternating kinds of pages would help
+ * nobody.
+ */
 static _Atomic bool pool_is_short;
 
-static void say_short(size_t n_bytes)
+static void warn_short_pool(size_t n_bytes)
 {
 	unsigned wanted = (unsigned)(n_bytes >> PIN_GRANULE_SHIFT);
 
@@ -23,8 +26,8 @@ static void say_short(size_t n_bytes)
 		      wanted, wanted == 1 ? "" : "s", (unsigned)pin_os_hugetlb_free());
 }
 
-/* Where in the heap huge pages begin, as an offset. */
-static size_t begin(void)
+/* The offset in the heap at which huge pages begin. */
+static size_t first_huge_offset(void)
 {
 	switch ((enum pin_huge)pin_options.huge) {
 	case PIN_HUGE_AUTO:
@@ -37,50 +40,52 @@ static size_t begin(void)
 }
 
 /*
- * What a host takes back is free blocks of that very size: each new huge page is one that it
- * has to find again, for many times what the kernel alone takes to clear it (bench/allocators:
- * malloc-large with and without). Small ones mostly are what a process has just given back.
+ * A host takes back free memory in blocks of just this size, so it has to find each new huge
+ * page again, which takes many times as long as clearing one (bench/allocators: malloc-large
+ * with and without). Small pages are mostly ones that a process has just freed.
  */
-static bool is_worth_it(void)
+static bool should_advise(void)
 {
 	return pin_options.huge != PIN_HUGE_AUTO || !pin_os_host_reclaims();
 }
 
 /*
- * All the addresses at once, when the heap gets there: pieces that threads advise and
- * touch one by one do not always become one mapping. The upper end stays as it is, for
- * what pin_reserve_carve_upper() gives.
+ * Advises all addresses at once, when the heap gets there: pieces that threads advise and
+ * touch one by one do not always become one mapping. The upper end is left out for
+ * pin_reserve_carve_upper().
  */
 static void advise_rest(size_t end_of_piece)
 {
 	static atomic_bool done;
-	size_t from = begin(), to = pin_reserve.size / 16 * 15;
+	size_t from = first_huge_offset(), to = pin_reserve.size / 16 * 15;
 
 	if (end_of_piece <= from || from >= to || atomic_load(&done) ||
-	    atomic_exchange(&done, true) || !is_worth_it())
+	    atomic_exchange(&done, true) || !should_advise())
 		return;
 	to = PIN_ALIGN_DOWN(to, PIN_GRANULE);
 	pin_os_use_huge((char *)pin_reserve.base + from, to - from);
 }
 
-/* Of the pool, or an error. */
-static int commit_of_pool(char *addr, size_t n_bytes)
+/* Commits pages of the pool, or returns an error. */
+static int commit_from_pool(char *addr, size_t n_bytes)
 {
 	int error = -ENOMEM;
 
 	if (!atomic_load(&pool_is_short)) {
 		error = pin_os_commit_hugetlb(addr, n_bytes);
 		if (error)
-			say_short(n_bytes);
+			warn_short_pool(n_bytes);
 	}
 	if (error == -ENOMEM)
 		pin_os_use_huge(addr, n_bytes);
 	return error;
 }
 
-/* Of ordinary ones. In this order: the kernel then makes it one mapping with what is before it.
+/*
+ * Commits ordinary pages. Commit first: then the kernel merges them with the mapping before
+ * them.
  */
-static int commit(char *addr, size_t n_bytes)
+static int commit_ordinary(char *addr, size_t n_bytes)
 {
 	size_t end = (uintptr_t)addr + n_bytes - pin_reserve.base;
 	int error = pin_os_commit(addr, n_bytes);
@@ -95,9 +100,9 @@ int pin_huge_commit(char *addr, size_t n_bytes)
 	int error;
 
 	if (pin_options.huge == PIN_HUGE_TLB) {
-		error = commit_of_pool(addr, n_bytes);
-		return error == -ENOMEM ? commit(addr, n_bytes) : error;
+		error = commit_from_pool(addr, n_bytes);
+		return error == -ENOMEM ? commit_ordinary(addr, n_bytes) : error;
 	}
 	advise_rest((uintptr_t)addr + n_bytes - pin_reserve.base);
-	return commit(addr, n_bytes);
+	return commit_ordinary(addr, n_bytes);
 }

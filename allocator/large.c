@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Calls of jemalloc's that come by here as in calls.c.
- */
+/* Wrapped calls of jemalloc, as in calls.c, that allocate, resize and free large blocks. */
 #include <config.h>
 
 #include "allocator/extents.h"
@@ -15,48 +13,51 @@
 
 #include <string.h>
 
-/* Of the processor jemalloc was built for. */
+/* As jemalloc was built with. */
 #define CACHELINE 64
 
-size_t pin_large_beyond = 32 * PIN_KIB; /* the most in a thread cache, by default */
+size_t pin_large_beyond = 32 * PIN_KIB; /* jemalloc's default maximum in thread caches */
 __thread size_t pin_large_requested;
 __thread bool pin_large_for_cache;
 
 /*
- * The extent of each large block in use, by its first page; written by the thread that
- * gets the block. Of the table only what is written is ever touched.
+ * The extent of each large block in use, by the block's first page. Written by the thread
+ * that gets the block. Pages of the table are touched only by writing an entry.
  */
-PIN_WRITTEN_FIRST static struct pin_table extents;
-static bool are_exact;
+PIN_WRITTEN_FIRST static struct pin_table large_extents;
+static bool blocks_are_exact;
 
-/* Arenas by number (MALLOCX_ARENA_LIMIT), as their extents are asked for. */
+/*
+ * The shard of each arena, by its number (MALLOCX_ARENA_LIMIT); set when the arena first
+ * allocates a large extent.
+ */
 static struct je_shard *shards[JE_EXTENT_ARENA + 1];
 
 void pin_large_init(size_t n_cached, bool exact)
 {
-	/* A size class itself, or a block could lose its record and keep fewer pages. */
+	/* Must be a size class, or a block could lose its record and keep fewer pages. */
 	if (n_cached > pin_large_beyond)
 		pin_large_beyond = je_large_class(n_cached);
-	are_exact = exact;
-	pin_table_init(&extents, sizeof(struct je_extent *), pin_reserve.size / PIN_PAGE);
+	blocks_are_exact = exact;
+	pin_table_init(&large_extents, sizeof(struct je_extent *), pin_reserve.size / PIN_PAGE);
 }
 
-static size_t page_of(const void *block)
+static size_t page_index(const void *block)
 {
 	return ((uintptr_t)block - pin_reserve.base) / PIN_PAGE;
 }
 
-static struct je_extent **entry(const void *block)
+static struct je_extent **table_entry(const void *block)
 {
-	return pin_table_at(&extents, struct je_extent *, page_of(block));
+	return pin_table_at(&large_extents, struct je_extent *, page_index(block));
 }
 
-/* NULL of blocks that are not large, and of those nothing is known of. */
-static struct je_extent *find(const void *block)
+/* NULL for blocks that are not large, and for large ones without a record. */
+static struct je_extent *find_large(const void *block)
 {
-	if (!pin_reserve_contains(block) || page_of(block) >= extents.committed)
+	if (!pin_reserve_contains(block) || page_index(block) >= large_extents.committed)
 		return NULL;
-	return *entry(block);
+	return *table_entry(block);
 }
 
 static size_t class_size(const struct je_extent *extent)
@@ -64,52 +65,58 @@ static size_t class_size(const struct je_extent *extent)
 	return je_sz_index2size_tab[je_extent_class(extent)];
 }
 
-/* jemalloc counts the size class. */
-static void record(struct je_extent *extent, size_t n_bytes)
+/*
+ * Records the requested size of a block. jemalloc has counted its size class, which is
+ * corrected.
+ */
+static void record_size(struct je_extent *extent, size_t n_bytes)
 {
-	*entry(extent->addr) = extent;
+	*table_entry(extent->addr) = extent;
 	extent->asked = n_bytes;
 	pin_live_correct((int64_t)n_bytes - (int64_t)class_size(extent));
 }
 
-static void forget(struct je_extent *extent)
+static void forget_size(struct je_extent *extent)
 {
-	*entry(extent->addr) = NULL;
+	*table_entry(extent->addr) = NULL;
 	pin_live_correct((int64_t)class_size(extent) - (int64_t)extent->asked);
 }
 
 void pin_large_note(const void *block, size_t n_bytes)
 {
-	struct je_extent *extent = find(block);
+	struct je_extent *extent = find_large(block);
 
 	if (!extent)
 		return;
-	forget(extent);
-	record(extent, n_bytes);
+	forget_size(extent);
+	record_size(extent, n_bytes);
 }
 
 size_t pin_large_usable(const void *block, size_t n_usable)
 {
-	const struct je_extent *extent = n_usable > pin_large_beyond ? find(block) : NULL;
+	const struct je_extent *extent = n_usable > pin_large_beyond ? find_large(block) : NULL;
 
 	return extent && je_extent_size(extent) < n_usable ? je_extent_size(extent) : n_usable;
 }
 
 size_t pin_large_good_size(size_t n_bytes, size_t n_usable)
 {
-	if (!are_exact || n_bytes <= pin_large_beyond || !n_usable)
+	if (!blocks_are_exact || n_bytes <= pin_large_beyond || !n_usable)
 		return n_usable;
 	return PIN_ALIGN_UP(n_bytes, PIN_PAGE);
 }
 
-/* Whether what is less than its size class can be known of it. */
-static bool can_record(const struct je_extent *extent)
+/* Whether the requested size of a block can be recorded. */
+static bool can_record_size(const struct je_extent *extent)
 {
 	return pin_reserve_contains(extent->addr) &&
-	       !pin_table_ensure(&extents, page_of(extent->addr) + 1);
+	       !pin_table_ensure(&large_extents, page_index(extent->addr) + 1);
 }
 
-/* An extent of no more than what was asked for, where it was this thread that asked. */
+/*
+ * Allocates an extent. For a large block that the calling thread has requested, it has no
+ * more pages than that needs.
+ */
 struct je_extent *__wrap_je_pa_alloc(void *tsdn, struct je_shard *shard, size_t n_bytes,
 				     size_t alignment, bool slab, unsigned class, bool zero,
 				     bool guarded, bool *deferred)
@@ -118,14 +125,17 @@ struct je_extent *__wrap_je_pa_alloc(void *tsdn, struct je_shard *shard, size_t 
 	bool own = pin_large_for_cache;
 	struct je_extent *extent;
 
-	/* Once: a hook of the program's may allocate while this is under way. */
+	/* Reset before the call: the program's extent hooks may allocate during it. */
 	pin_large_for_cache = false;
 	if (slab || n_bytes <= pin_large_beyond || own) {
 		extent = __real_je_pa_alloc(tsdn, shard, n_bytes, alignment, slab, class,
 					    zero && !own, guarded, deferred);
 		if (slab && PIN_LIKELY(extent))
 			pin_slabs_record(extent);
-		/* For a cache that has none; slabs are settled with what they are for. */
+		/*
+		 * For small blocks without a thread cache. Growth for a slab is accounted for
+		 * in the call that needs the slab.
+		 */
 		if (!slab && !own)
 			pin_growth_settle();
 		return extent;
@@ -133,11 +143,11 @@ struct je_extent *__wrap_je_pa_alloc(void *tsdn, struct je_shard *shard, size_t 
 	pin_large_end_request();
 	if (!wanted || je_large_class(wanted) != n_bytes)
 		wanted = n_bytes;
-	else if (are_exact)
+	else if (blocks_are_exact)
 		n_exact = PIN_ALIGN_UP(wanted, PIN_PAGE);
 	extent = __real_je_pa_alloc(tsdn, shard, n_exact, alignment, false, class, zero,
 				    guarded, deferred);
-	if (PIN_UNLIKELY(extent && !can_record(extent))) {
+	if (PIN_UNLIKELY(extent && !can_record_size(extent))) {
 		if (n_exact == n_bytes)
 			return extent;
 		__wrap_je_pa_dalloc(tsdn, shard, extent, deferred);
@@ -146,12 +156,12 @@ struct je_extent *__wrap_je_pa_alloc(void *tsdn, struct je_shard *shard, size_t 
 	}
 	if (extent) {
 		shards[extent->bits & JE_EXTENT_ARENA] = shard;
-		record(extent, wanted);
+		record_size(extent, wanted);
 	}
 	return extent;
 }
 
-/* In place: a block may become large by it. */
+/* Grows an extent in place. That may make a block large. */
 bool __wrap_je_pa_expand(void *tsdn, struct je_shard *shard, struct je_extent *extent,
 			 size_t old_size, size_t new_size, unsigned class, bool zero,
 			 bool *deferred)
@@ -159,14 +169,17 @@ bool __wrap_je_pa_expand(void *tsdn, struct je_shard *shard, struct je_extent *e
 	bool failed = __real_je_pa_expand(tsdn, shard, extent, old_size, new_size, class, zero,
 					  deferred);
 
-	if (!failed && new_size > pin_large_beyond && can_record(extent)) {
+	if (!failed && new_size > pin_large_beyond && can_record_size(extent)) {
 		shards[extent->bits & JE_EXTENT_ARENA] = shard;
-		record(extent, class_size(extent));
+		record_size(extent, class_size(extent));
 	}
 	return failed;
 }
 
-/* The only one that is given the size asked for: all beyond the thread caches. */
+/*
+ * The only function that gets the size in bytes that was requested. Called for everything
+ * beyond the thread caches.
+ */
 void *__wrap_je_arena_malloc_hard(void *tsdn, void *arena, size_t n_bytes, unsigned class,
 				  bool zero)
 {
@@ -179,28 +192,28 @@ void *__wrap_je_arena_malloc_hard(void *tsdn, void *arena, size_t n_bytes, unsig
 	return p;
 }
 
-static __thread bool resetting __attribute__((tls_model("initial-exec")));
+static __thread bool is_resetting __attribute__((tls_model("initial-exec")));
 
 void __wrap_je_large_dalloc(void *tsdn, struct je_extent *extent)
 {
-	if (find(extent->addr) == extent)
-		forget(extent);
-	if (PIN_UNLIKELY(resetting))
+	if (find_large(extent->addr) == extent)
+		forget_size(extent);
+	if (PIN_UNLIKELY(is_resetting))
 		pin_live_correct(-(int64_t)class_size(extent));
 	__real_je_large_dalloc(tsdn, extent);
 }
 
-/* mallctl arena.<i>.reset: the thread's counter of bytes freed does not move. */
+/* mallctl("arena.<i>.reset") does not count the blocks in the thread's bytes freed. */
 void __wrap_je_arena_reset(void *tsd, void *arena)
 {
-	resetting = true;
+	is_resetting = true;
 	__real_je_arena_reset(tsd, arena);
-	resetting = false;
+	is_resetting = false;
 }
 
 /*
- * Gives a block its whole size class, without moving it. Returns whether it has it. What is
- * recorded of it must be forgotten before.
+ * Extends a block to its whole size class in place. Returns whether the block has it. Its
+ * record must have been removed before.
  */
 static bool fill_class(void *tsdn, struct je_extent *extent, bool zero)
 {
@@ -212,7 +225,7 @@ static bool fill_class(void *tsdn, struct je_extent *extent, bool zero)
 				    n_bytes, usize, je_extent_class(extent), zero, &deferred);
 }
 
-static unsigned class_of(size_t usize)
+static unsigned class_of_size(size_t usize)
 {
 	unsigned class = 0;
 
@@ -222,27 +235,27 @@ static unsigned class_of(size_t usize)
 }
 
 /*
- * The pages a block gets that is to hold more. One that grows by little will do so again, and
- * might have to be copied each time: it has its whole class. One that grows by much has no more
- * than it asks for.
+ * The size in bytes of the extent for a block that grows to n_bytes. A block that grows by
+ * little is likely to grow again, and might be copied each time: it gets its whole size
+ * class. One that grows by much gets only the pages it needs.
  */
-static size_t room_for(const struct je_extent *extent, size_t n_bytes)
+static size_t extent_size_for(const struct je_extent *extent, size_t n_bytes)
 {
 	size_t has = je_extent_size(extent);
 
-	return n_bytes - has < has / 4 || !are_exact ? je_large_class(n_bytes)
-						     : PIN_ALIGN_UP(n_bytes, PIN_PAGE);
+	return n_bytes - has < has / 4 || !blocks_are_exact ? je_large_class(n_bytes)
+							    : PIN_ALIGN_UP(n_bytes, PIN_PAGE);
 }
 
-/* jemalloc's figures of an arena, for a block that had another size class. */
-static void note_class(void *tsdn, struct je_extent *extent, size_t old_usize)
+/* Updates jemalloc's arena statistics for a block whose size class has changed. */
+static void note_new_class(void *tsdn, struct je_extent *extent, size_t old_usize)
 {
 	je_arena_extent_ralloc_large_expand(
 		tsdn, atomic_load(&je_arenas[extent->bits & JE_EXTENT_ARENA]), extent,
 		old_usize);
 }
 
-/* Into what is behind it. */
+/* Extends a block to `room` bytes in place. Returns whether that worked. */
 static bool grow_in_place(void *tsdn, struct je_extent *extent, size_t n_bytes, size_t room,
 			  bool zero)
 {
@@ -250,27 +263,31 @@ static bool grow_in_place(void *tsdn, struct je_extent *extent, size_t n_bytes, 
 	bool deferred = false;
 
 	if (__real_je_pa_expand(tsdn, shards[extent->bits & JE_EXTENT_ARENA], extent,
-				je_extent_size(extent), room, class_of(je_large_class(n_bytes)),
-				zero, &deferred))
+				je_extent_size(extent), room,
+				class_of_size(je_large_class(n_bytes)), zero, &deferred))
 		return false;
-	note_class(tsdn, extent, old_usize);
+	note_new_class(tsdn, extent, old_usize);
 	return true;
 }
 
 /*
- * Whether a block could grow down, into free memory before it and if need be behind it, in its
- * arena. Blocks of an arena that the program has made are in a list by their extents.
+ * Whether free memory before a block, together with that behind it, is enough to give it
+ * `room` bytes. Not for blocks of arenas that the program has created: jemalloc keeps those
+ * in a list by their extents.
  */
 static bool can_slide(void *tsdn, const struct je_extent *extent, size_t room, size_t *before)
 {
 	size_t behind;
 
-	return are_exact && (extent->bits & JE_EXTENT_ARENA) < je_narenas_auto &&
+	return blocks_are_exact && (extent->bits & JE_EXTENT_ARENA) < je_narenas_auto &&
 	       pin_extents_around(tsdn, extent, before, &behind) && *before &&
 	       *before + je_extent_size(extent) + behind >= room;
 }
 
-/* Gives a block one extent with what is free before it. NULL, with all as it was, if not. */
+/*
+ * Merges a block's extent with the n_before free bytes before it. Returns NULL, and changes
+ * nothing, if that fails.
+ */
 static struct je_extent *join_before(void *tsdn, struct je_shard *shard,
 				     struct je_extent *extent, size_t n_before, unsigned class)
 {
@@ -290,11 +307,13 @@ static struct je_extent *join_before(void *tsdn, struct je_shard *shard,
 }
 
 /*
- * Makes a block's extent one of `room` bytes that begins n_before earlier, or a larger one.
- * Whatever may fail comes before the block has moved: NULL, with the block as it was.
+ * Moves a block down by n_before bytes, into an extent of at least `room` bytes. Everything
+ * that may fail is done before the block moves: returns NULL if it fails, with the block as
+ * it was.
  */
-static struct je_extent *move_down(void *tsdn, struct je_shard *shard, struct je_extent *extent,
-				   size_t n_before, size_t room, unsigned class)
+static struct je_extent *slide_down(void *tsdn, struct je_shard *shard,
+				    struct je_extent *extent, size_t n_before, size_t room,
+				    unsigned class)
 {
 	size_t has = je_extent_size(extent), old_class = je_extent_class(extent);
 	size_t most = n_before + has < room ? room - n_before : has;
@@ -314,34 +333,34 @@ static struct je_extent *move_down(void *tsdn, struct je_shard *shard, struct je
 }
 
 /*
- * Lets a block that cannot grow where it is grow further down. The memory it takes is that
- * which it leaves, but for what it grows by; were it copied elsewhere, the heap would have to
- * hold both. Returns its extent, or NULL, with the block as it was.
+ * Grows a block that cannot grow in place by moving it down. Most of the memory it moves to
+ * is its own; if it were copied elsewhere, the heap would have to hold both. Returns the
+ * block's extent, or NULL, with the block as it was.
  */
 static struct je_extent *slide(void *tsdn, struct je_extent *extent, size_t n_bytes,
 			       size_t room)
 {
 	struct je_shard *shard = shards[extent->bits & JE_EXTENT_ARENA];
-	unsigned class = class_of(je_large_class(n_bytes));
+	unsigned class = class_of_size(je_large_class(n_bytes));
 	size_t old_usize = class_size(extent), n_before;
 	bool deferred = false;
 
 	if (!can_slide(tsdn, extent, room, &n_before))
 		return NULL;
-	extent = move_down(tsdn, shard, extent, n_before, room, class);
+	extent = slide_down(tsdn, shard, extent, n_before, room, class);
 	if (!extent)
 		return NULL;
 	if (je_extent_size(extent) > room)
 		je_pa_shrink(tsdn, shard, extent, je_extent_size(extent), room, class,
 			     &deferred);
-	note_class(tsdn, extent, old_usize);
-	record(extent, class_size(extent));
+	note_new_class(tsdn, extent, old_usize);
+	record_size(extent, class_size(extent));
 	return extent;
 }
 
-/* A block of its own for what cannot grow. */
-static void *copy(void *tsdn, void *arena, struct je_extent *extent, size_t n_bytes,
-		  size_t room, size_t alignment, bool zero)
+/* Copies a block that cannot grow to a new one, and frees it. */
+static void *copy_to_new_block(void *tsdn, void *arena, struct je_extent *extent,
+			       size_t n_bytes, size_t room, size_t alignment, bool zero)
 {
 	void *p;
 
@@ -357,7 +376,10 @@ static void *copy(void *tsdn, void *arena, struct je_extent *extent, size_t n_by
 	return p;
 }
 
-/* Without more heap: where it is, or further down. NULL if not. */
+/*
+ * Grows a block without growing the heap: in place, or by moving it down. Returns NULL if
+ * neither works.
+ */
 static struct je_extent *grow_within(void *tsdn, struct je_extent *extent, size_t n_bytes,
 				     size_t room, bool may_slide, bool zero)
 {
@@ -369,45 +391,45 @@ static struct je_extent *grow_within(void *tsdn, struct je_extent *extent, size_
 }
 
 /*
- * realloc of a large block to more than it has. jemalloc would copy, or leave as it is, what
- * it believes is there. The heap grows for it only if it has to: also a block at its end first
- * slides down.
+ * Grows a large block in realloc. jemalloc would use the block's size class instead of its
+ * actual size, and so copy too much or not grow the block at all. The heap grows only as a
+ * last resort: even a block at its end is moved down first.
  */
-static void *outgrow(void *tsdn, void *arena, struct je_extent *extent, size_t n_bytes,
-		     size_t alignment, bool zero, bool *copied)
+static void *grow_block(void *tsdn, void *arena, struct je_extent *extent, size_t n_bytes,
+			size_t alignment, bool zero, bool *copied)
 {
 	struct je_extent *grown;
 	size_t room;
 
 	if (n_bytes > PTRDIFF_MAX)
 		return NULL;
-	room = room_for(extent, n_bytes);
+	room = extent_size_for(extent, n_bytes);
 	grown = grow_within(tsdn, extent, n_bytes, room, !zero && alignment <= PIN_PAGE, zero);
 	if (grown)
 		return grown->addr;
 	if (grow_in_place(tsdn, extent, n_bytes, room, zero))
 		return extent->addr;
 	*copied = true;
-	return copy(tsdn, arena, extent, n_bytes, room, alignment, zero);
+	return copy_to_new_block(tsdn, arena, extent, n_bytes, room, alignment, zero);
 }
 
 /*
- * realloc, in place or not; what it frees does not come by large_dalloc. jemalloc counts
- * the new size before the old one's release: of a block that is not copied, the program never
+ * realloc. What it frees does not pass __wrap_je_large_dalloc(). jemalloc counts the new size
+ * before it counts the old one as freed, but of a block that is not copied the program never
  * held both.
  */
 void *__wrap_je_arena_ralloc(void *tsdn, void *arena, void *p, size_t old_usize, size_t n_bytes,
 			     size_t alignment, bool zero, void *tcache, void *hooks)
 {
-	struct je_extent *old = old_usize > pin_large_beyond ? find(p) : NULL;
+	struct je_extent *old = old_usize > pin_large_beyond ? find_large(p) : NULL;
 	size_t asked = old ? old->asked : old_usize, beyond = old_usize - asked;
 	bool copied = false;
 	void *q;
 
 	if (old)
-		forget(old);
+		forget_size(old);
 	if (old && n_bytes > je_extent_size(old)) {
-		q = outgrow(tsdn, arena, old, n_bytes, alignment, zero, &copied);
+		q = grow_block(tsdn, arena, old, n_bytes, alignment, zero, &copied);
 	} else {
 		q = __real_je_arena_ralloc(tsdn, arena, p, old_usize, n_bytes, alignment, zero,
 					   tcache, hooks);
@@ -415,13 +437,13 @@ void *__wrap_je_arena_ralloc(void *tsdn, void *arena, void *p, size_t old_usize,
 	}
 	if (!q) {
 		if (old)
-			record(old, asked);
+			record_size(old, asked);
 		return NULL;
 	}
 	pin_live_expect_free((int64_t)(copied ? beyond : old_usize));
 	if (n_bytes > pin_large_beyond) {
 		if (old && q == p)
-			record(old, n_bytes);
+			record_size(old, n_bytes);
 		else
 			pin_large_note(q, n_bytes);
 		pin_live_expect_copy(copied ? (int64_t)je_large_class(n_bytes) : 0);
@@ -430,18 +452,19 @@ void *__wrap_je_arena_ralloc(void *tsdn, void *arena, void *p, size_t old_usize,
 }
 
 /*
- * xallocx: in place or not at all, and between two sizes. Counted as what it can hold; what it
- * says of a block that stays as it is, its size class, is not what there is (preload/usable.c).
+ * xallocx, which resizes in place only, to between two sizes. The block counts with its
+ * usable size. The size returned for a block that stays as it is, its size class, is
+ * corrected in preload/usable.c.
  */
 bool __wrap_je_arena_ralloc_no_move(void *tsdn, void *p, size_t old_usize, size_t n_bytes,
 				    size_t extra, bool zero, size_t *usize)
 {
-	struct je_extent *old = old_usize > pin_large_beyond ? find(p) : NULL;
+	struct je_extent *old = old_usize > pin_large_beyond ? find_large(p) : NULL;
 	size_t asked = old ? old->asked : 0;
 	bool failed;
 
 	if (old)
-		forget(old);
+		forget_size(old);
 	if (old && n_bytes + extra > je_extent_size(old) && !fill_class(tsdn, old, zero)) {
 		failed = true;
 		*usize = old_usize;
@@ -449,11 +472,11 @@ bool __wrap_je_arena_ralloc_no_move(void *tsdn, void *p, size_t old_usize, size_
 		failed = __real_je_arena_ralloc_no_move(tsdn, p, old_usize, n_bytes, extra,
 							zero, usize);
 	}
-	/* jemalloc 5.3.0 takes growth to the lesser of two sizes for none. */
+	/* jemalloc 5.3.0 reports growth to the lower of the two sizes as failed. */
 	failed &= *usize == old_usize;
 	if (*usize != old_usize)
 		pin_live_expect_free((int64_t)old_usize);
 	if (old && *usize > pin_large_beyond)
-		record(old, *usize != old_usize ? *usize : asked);
+		record_size(old, *usize != old_usize ? *usize : asked);
 	return failed;
 }

@@ -5,21 +5,24 @@
 
 __thread unsigned pin_locks_held;
 
-/* This thread's forks without handlers: one in a handler can itself be interrupted by another.
+/*
+ * This thread's forks without handlers that are under way. A count: the signal handler that
+ * forks can itself be interrupted by another that does.
  */
-static __thread unsigned n_bare __attribute__((tls_model("initial-exec")));
+static __thread unsigned n_bare_forks __attribute__((tls_model("initial-exec")));
 
 /*
- * glibc's lock of the list of streams. A stream's owner allocates (getline), a thread that has
- * the list waits for a stream (fflush(NULL)), and fork() takes the list after its handlers: for
- * locks of an allocator that is not glibc's own, that would be too late. It is recursive, and
- * the child's is made anew.
+ * glibc's lock of its list of streams. A thread that has locked a stream may allocate
+ * (getline), a thread that has locked the list waits for streams (fflush(NULL)), and fork()
+ * locks the list after its handlers have run: too late, if these have locked an allocator
+ * other than glibc's own. So the list is locked first here. The lock is recursive, and
+ * re-initialised in the child.
  */
 void _IO_list_lock(void) __attribute__((weak));
 void _IO_list_unlock(void) __attribute__((weak));
 void _IO_list_resetlock(void) __attribute__((weak));
 extern char __libc_single_threaded __attribute__((weak));
-static __thread unsigned n_lists __attribute__((tls_model("initial-exec")));
+static __thread unsigned n_list_locks __attribute__((tls_model("initial-exec")));
 
 static struct {
 	void (*prepare)(void), (*parent)(void), (*child)(void);
@@ -50,48 +53,48 @@ int pin_mutex_unlock(pthread_mutex_t *mutex)
 	return error;
 }
 
-static void lock_list(void)
+static void lock_stream_list(void)
 {
 	if ((&__libc_single_threaded && __libc_single_threaded) || !_IO_list_lock)
 		return;
 	_IO_list_lock();
-	n_lists++;
+	n_list_locks++;
 }
 
 static void prepare(void)
 {
 	if (PIN_UNLIKELY(pin_locks_held)) {
-		n_bare++;
+		n_bare_forks++;
 		return;
 	}
-	lock_list();
+	lock_stream_list();
 	handlers.prepare();
 }
 
 static void in_parent(void)
 {
-	if (PIN_UNLIKELY(n_bare)) {
-		n_bare--;
+	if (PIN_UNLIKELY(n_bare_forks)) {
+		n_bare_forks--;
 		return;
 	}
 	handlers.parent();
-	if (n_lists) {
-		n_lists--;
+	if (n_list_locks) {
+		n_list_locks--;
 		_IO_list_unlock();
 	}
 }
 
-/* jemalloc makes its mutexes anew instead of unlocking them. */
+/* jemalloc re-initialises its mutexes instead of unlocking them. */
 static void in_child(void)
 {
-	if (PIN_UNLIKELY(n_bare)) {
-		n_bare--;
+	if (PIN_UNLIKELY(n_bare_forks)) {
+		n_bare_forks--;
 		return;
 	}
 	handlers.child();
 	pin_locks_held = 0;
-	if (n_lists) {
-		n_lists = 0;
+	if (n_list_locks) {
+		n_list_locks = 0;
 		_IO_list_resetlock();
 	}
 }

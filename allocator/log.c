@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The formatter and the line writer. The C library's own may allocate and take
- * locks (printf with wide fields, locale), which inside malloc is a deadlock.
+ * The formatter and the line writer. Inside malloc the C library's own could deadlock: printf
+ * may allocate and take locks (wide fields, locale).
  */
 #include <config.h>
 
@@ -26,7 +26,7 @@ struct spec {
 	char length; /* 0, 'l' or 'z' */
 };
 
-static void put(struct sink *out, char c)
+static void put_char(struct sink *out, char c)
 {
 	if (out->used + 1 < out->size)
 		out->buf[out->used++] = c;
@@ -37,11 +37,11 @@ static void put_padded(struct sink *out, const struct spec *spec, const char *te
 	size_t pad = spec->width > n ? spec->width - n : 0;
 
 	for (size_t i = 0; i < pad && !spec->left; i++)
-		put(out, spec->zeros ? '0' : ' ');
+		put_char(out, spec->zeros ? '0' : ' ');
 	for (size_t i = 0; i < n; i++)
-		put(out, text[i]);
+		put_char(out, text[i]);
 	for (size_t i = 0; i < pad && spec->left; i++)
-		put(out, ' ');
+		put_char(out, ' ');
 }
 
 static void put_number(struct sink *out, const struct spec *spec, uint64_t n, unsigned base,
@@ -84,7 +84,10 @@ static const char *parse_spec(const char *p, struct spec *spec)
 	return p;
 }
 
-/* A pointer, because a va_list handed on by value could not be read further. */
+/*
+ * In a structure, to be passed by pointer: a va_list passed by value could not be read
+ * further by the caller.
+ */
 struct args {
 	va_list list;
 };
@@ -109,7 +112,7 @@ static void convert(struct sink *out, char kind, const struct spec *spec, struct
 		put_string(out, spec, va_arg(args->list, const char *));
 		break;
 	case 'c':
-		put(out, (char)va_arg(args->list, int));
+		put_char(out, (char)va_arg(args->list, int));
 		break;
 	case 'd':
 		n = next_signed(args, spec);
@@ -120,12 +123,12 @@ static void convert(struct sink *out, char kind, const struct spec *spec, struct
 		put_number(out, spec, next_unsigned(args, spec), kind == 'u' ? 10 : 16, false);
 		break;
 	case 'p':
-		put(out, '0');
-		put(out, 'x');
+		put_char(out, '0');
+		put_char(out, 'x');
 		put_number(out, spec, (uintptr_t)va_arg(args->list, void *), 16, false);
 		break;
 	default:
-		put(out, kind);
+		put_char(out, kind);
 	}
 }
 
@@ -138,7 +141,7 @@ size_t pin_vformat(char *buf, size_t size, const char *format, va_list list)
 	va_copy(args.list, list);
 	for (const char *p = format; *p; p++) {
 		if (*p != '%') {
-			put(&out, *p);
+			put_char(&out, *p);
 			continue;
 		}
 		p = parse_spec(p + 1, &spec);
@@ -189,7 +192,7 @@ __attribute__((format(printf, 1, 0))) static void write_line(const char *format,
 
 	n += pin_vformat(line + n, sizeof line - 1 - n, format, args);
 	line[n++] = '\n';
-	/* The first may come before the library has started. */
+	/* The first message may be written before the constructor has run. */
 	pin_stream_keep(&pin_standard_error);
 	fd = pin_stream_fd(&pin_standard_error);
 	if (fd >= 0)
@@ -218,8 +221,8 @@ void pin_fatal(const char *format, ...)
 }
 
 /*
- * The second byte tells the longer forms of shorter characters, surrogates, and what is
- * beyond Unicode.
+ * The range of the second byte excludes overlong forms, surrogates, and code points beyond
+ * Unicode.
  */
 size_t pin_utf8_length(const char *from)
 {

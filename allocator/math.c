@@ -7,7 +7,7 @@
 
 #define LN_2 0.693147180559945309417
 
-/* 2 to the power of a number from -1022 to 1023. */
+/* 2 to the power of `exponent`, from -1022 to 1023. */
 static double power_of_two(int64_t exponent)
 {
 	uint64_t bits = (uint64_t)(exponent + 1023) << 52;
@@ -17,7 +17,7 @@ static double power_of_two(int64_t exponent)
 	return x;
 }
 
-/* Taylor's series, after all whole powers of two. */
+/* Taylor's series, once whole powers of two have been divided out. */
 double pin_exp(double x)
 {
 	double rest, term = 1, sum = 1;
@@ -32,7 +32,9 @@ double pin_exp(double x)
 	return sum * power_of_two(whole);
 }
 
-/* The series of 2 artanh((x - 1) / (x + 1)), after all whole powers of two. */
+/*
+ * The series of 2 artanh((x - 1) / (x + 1)), once whole powers of two have been divided out.
+ */
 double pin_log(double x)
 {
 	double ratio, term, sum = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Parsing happens inside the first malloc: nothing here may allocate or use
- * stdio, locale or the C library's number parsers.
+ * Parsing runs inside the first malloc: nothing here may allocate or use stdio, locale or the
+ * C library's number parsers.
  */
 #include <config.h>
 
@@ -73,8 +73,8 @@ static int parse_format(const char *text, void *field)
 static bool is_default(const char *text);
 
 /*
- * Copied: programs that set their title write over their environment. Defaults are not:
- * that would be a page of memory each in every process.
+ * Values are copied, because programs that set their title overwrite their environment.
+ * Defaults are not copied: that would cost every process a page of memory each.
  */
 static int parse_path(const char *text, void *field)
 {
@@ -128,7 +128,9 @@ static int parse_verify(const char *text, void *field)
 	return 0;
 }
 
-/* By name, with SIG or without; 0 when there is none. */
+/*
+ * The number of a signal by its name, with SIG or without; 0 if there is none of that name.
+ */
 static size_t named_signal(const char *name)
 {
 	size_t n;
@@ -148,8 +150,11 @@ static size_t named_signal(const char *name)
 	return parse_digits(&name, &n) || *name || n > NSIG ? 0 : (size_t)SIGRTMIN + n;
 }
 
-/* Not one the C library has for itself, nor one that says how a program ends. */
-static bool is_to_be_had(size_t sig)
+/*
+ * Whether a signal is free to use: neither one that the C library reserves, nor one that ends
+ * a program.
+ */
+static bool is_usable_signal(size_t sig)
 {
 	static const int taken[] = {0, SIGKILL, SIGSTOP, PIN_FATAL_SIGNALS};
 	bool free = sigabbrev_np((int)sig) || sig >= (size_t)SIGRTMIN;
@@ -167,7 +172,7 @@ static int parse_signal(const char *text, void *field)
 	if (strcmp(text, "off") != 0) {
 		if (parse_digits(&p, &sig) || *p)
 			sig = named_signal(text);
-		if (!is_to_be_had(sig))
+		if (!is_usable_signal(sig))
 			return -EINVAL;
 	}
 	*(int *)field = (int)sig;
@@ -207,7 +212,7 @@ static int parse_size_or_off(const char *text, void *field)
 	return 0;
 }
 
-/* Of one growth step: it is a granule at least. */
+/* The size of a growth step, at least a granule. */
 static int parse_step(const char *text, void *field)
 {
 	size_t n;
@@ -234,7 +239,10 @@ static int parse_amount(const char *text, void *field)
 	return pin_parse_size(text, field);
 }
 
-/* One bit for the word at the start of *text, which is moved behind it. */
+/*
+ * The bits for the word at the start of *text, which is moved past that word; 0 if it is
+ * unknown.
+ */
 static unsigned access_bit(const char **text)
 {
 	static const struct {
@@ -266,7 +274,7 @@ static int parse_access(const char *text, void *field)
 	} while (bit && *text);
 	if (!bit)
 		return -EINVAL;
-	/* Remote writing needs local writing: the verbs demand it. */
+	/* The verbs demand local write access for remote write access. */
 	if (bits & (PIN_ACCESS_WRITE | PIN_ACCESS_ATOMIC))
 		bits |= PIN_ACCESS_LOCAL;
 	*(unsigned *)field = bits;
@@ -294,17 +302,17 @@ static bool is_default(const char *text)
 	return false;
 }
 
-/* The text behind "NAME=" if the environment string is that variable, else NULL. */
-static const char *value_of(const char *string, const char *name)
+/* The value if the environment string is "NAME=value" for this name, else NULL. */
+static const char *value_if_named(const char *string, const char *name)
 {
-	/* Few get beyond the first character: no call for each. */
+	/* A loop, not calls: most comparisons end at the first character. */
 	for (; *name && *string == *name; name++)
 		string++;
 	return !*name && *string == '=' ? string + 1 : NULL;
 }
 
-/* The environment; none in a set-user-ID program, whose user is not its own. */
-static char **variables(void)
+/* The environment; NULL in a set-user-ID program, which another user controls. */
+static char **trusted_environment(void)
 {
 	return getauxval(AT_SECURE) ? NULL : environ;
 }
@@ -313,8 +321,8 @@ const char *pin_environment(const char *name)
 {
 	const char *value = NULL;
 
-	for (char **e = variables(); e && *e && !value; e++)
-		value = value_of(*e, name);
+	for (char **e = trusted_environment(); e && *e && !value; e++)
+		value = value_if_named(*e, name);
 	return value;
 }
 
@@ -339,14 +347,14 @@ int pin_options_set(const char *name, const char *text)
 static bool is_known(const char *string)
 {
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++)
-		if (value_of(string, rows[i].name))
+		if (value_if_named(string, rows[i].name))
 			return true;
-	return value_of(string, "PINALLOC_HELP");
+	return value_if_named(string, "PINALLOC_HELP");
 }
 
 static void warn_unknown(void)
 {
-	for (char **e = variables(); e && *e; e++)
+	for (char **e = trusted_environment(); e && *e; e++)
 		if (!strncmp(*e, "PINALLOC_", 9) && !is_known(*e))
 			pin_warn("%s: no such option; PINALLOC_HELP=1 lists them", *e);
 }
@@ -356,11 +364,11 @@ static size_t power_of_two_below(size_t n)
 	return (size_t)1 << (63 - __builtin_clzll(n));
 }
 
-static bool parsed;
+static bool is_parsed;
 
 void pin_options_init(void)
 {
-	if (parsed)
+	if (is_parsed)
 		return;
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++)
 		parse_row(&rows[i]);
@@ -368,7 +376,7 @@ void pin_options_init(void)
 	if (!environ)
 		return;
 	warn_unknown();
-	parsed = true;
+	is_parsed = true;
 }
 
 bool pin_options_help_wanted(void)

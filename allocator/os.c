@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The only file that maps memory. See os.h for what must stay true. Files are read by bare
- * system calls, for the reason that file.c gives.
+ * The only file that maps memory. os.h says what must stay true. Files are read by bare
+ * system calls, for the reason given in file.c.
  */
 #include <config.h>
 
@@ -30,8 +30,8 @@
 enum advice { SMALL_PAGES, HUGE_PAGES, NOT_DUMPED, DUMPED };
 
 /*
- * The one call of madvise there is, and it cannot be made to say anything else: by
- * number, so that the library has no function that gives memory back.
+ * The only call of madvise(2), with only these values: it is made by system call number, so
+ * that the library links no function that returns memory.
  */
 static void advise(void *addr, size_t n_bytes, enum advice advice)
 {
@@ -86,9 +86,9 @@ void pin_os_put_into_dumps(void *addr, size_t n_bytes)
 }
 
 /*
- * The kernel unmaps what is there before it finds that the pool has too few pages. So
- * the reservation is put back, unless it never went; but where another thread's
- * mapping has come between, that one stays.
+ * The kernel unmaps the range before it finds that the pool has too few pages. So the
+ * reservation is put back, unless it was never unmapped. If another thread has mapped
+ * something there meanwhile, that mapping stays.
  */
 static int reserve_again(void *addr, size_t n_bytes)
 {
@@ -98,11 +98,11 @@ static int reserve_again(void *addr, size_t n_bytes)
 		advise(addr, n_bytes, SMALL_PAGES);
 		return -ENOMEM;
 	}
-	/* An error if a page of it is not mapped. */
+	/* msync() fails if a page of the range is not mapped. */
 	return msync(addr, n_bytes, MS_ASYNC) ? -EEXIST : -ENOMEM;
 }
 
-/* Without MAP_NORESERVE, with which a page that is wanting is a SIGBUS. */
+/* Without MAP_NORESERVE, which would turn a shortage of pages into a SIGBUS on first use. */
 int pin_os_commit_hugetlb(void *addr, size_t n_bytes)
 {
 	int saved = errno;
@@ -130,7 +130,7 @@ void pin_os_await_mappings(void)
 {
 	static char page[PIN_PAGE] __attribute__((aligned(PIN_PAGE)));
 
-	/* It changes nothing, but for that it takes the lock. */
+	/* This changes nothing, but has to wait for the kernel's lock of the mappings. */
 	pin_os_commit(page, sizeof page);
 }
 
@@ -153,7 +153,7 @@ static size_t address_space_used(void)
 	return number_at(text) * PIN_PAGE;
 }
 
-static size_t limit_on(__rlimit_resource_t resource)
+static size_t soft_limit(__rlimit_resource_t resource)
 {
 	struct rlimit limit;
 
@@ -164,7 +164,7 @@ static size_t limit_on(__rlimit_resource_t resource)
 
 size_t pin_os_address_space_left(void)
 {
-	size_t limit = limit_on(RLIMIT_AS), used;
+	size_t limit = soft_limit(RLIMIT_AS), used;
 
 	if (limit == SIZE_MAX)
 		return SIZE_MAX;
@@ -173,10 +173,11 @@ size_t pin_os_address_space_left(void)
 }
 
 /*
- * The first line of uid_map is where this namespace's user 0 is, in the namespace outside,
- * and how many users follow: all there are only in the initial one.
+ * Whether the process is in a user namespace other than the initial one. The first line of
+ * uid_map says where this namespace's user 0 is in the parent namespace, and how many users
+ * follow: only the initial one maps all.
  */
-static bool in_user_namespace(void)
+static bool is_in_user_namespace(void)
 {
 	char map[128];
 	size_t i = 0;
@@ -190,8 +191,11 @@ static bool in_user_namespace(void)
 	return number_at(map + i + strspn(map + i, " ")) != UINT32_MAX;
 }
 
-/* In a user namespace of its own a process has the capability, but only for show. */
-static bool may_lock_any(void)
+/*
+ * Whether the process may exceed RLIMIT_MEMLOCK. The kernel ignores the capability in a user
+ * namespace of its own.
+ */
+static bool may_exceed_memlock(void)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct data[2];
@@ -199,27 +203,27 @@ static bool may_lock_any(void)
 	long failed = syscall(SYS_capget, &header, data);
 
 	errno = saved;
-	return !failed && data[0].effective & (1u << CAP_IPC_LOCK) && !in_user_namespace();
+	return !failed && data[0].effective & (1u << CAP_IPC_LOCK) && !is_in_user_namespace();
 }
 
 size_t pin_os_data_limit(void)
 {
-	return limit_on(RLIMIT_DATA);
+	return soft_limit(RLIMIT_DATA);
 }
 
 size_t pin_os_memlock_set(void)
 {
-	return limit_on(RLIMIT_MEMLOCK);
+	return soft_limit(RLIMIT_MEMLOCK);
 }
 
 size_t pin_os_memlock_limit(void)
 {
 	size_t limit = pin_os_memlock_set();
 
-	return limit != SIZE_MAX && may_lock_any() ? SIZE_MAX : limit;
+	return limit != SIZE_MAX && may_exceed_memlock() ? SIZE_MAX : limit;
 }
 
-/* How many bytes; 0 at the end, or upon an error. */
+/* Returns the number of bytes read; 0 at the end of the file, or upon an error. */
 static size_t read_some(int fd, char *buf, size_t size)
 {
 	ssize_t n;
@@ -230,10 +234,13 @@ static size_t read_some(int fd, char *buf, size_t size)
 	return n > 0 ? (size_t)n : 0;
 }
 
-/* More than a line with a size takes. */
+/* Longer than any line with a size. */
 #define STATUS_LINE 64
 
-/* Piece by piece: reports are written on small stacks, and some lines can be of any length. */
+/*
+ * Reads in small pieces: reports are written on small stacks, and some lines have no maximum
+ * length.
+ */
 static size_t find_size(int fd, const char *name)
 {
 	char text[8 * STATUS_LINE + 1], *p = NULL;
@@ -277,8 +284,8 @@ size_t pin_os_ram(void)
 }
 
 /*
- * An addition of nothing is a write all the same, and what others write there is kept. Where
- * the compiler knows that it is nothing, clang makes a read of it.
+ * Adding zero is a write that keeps what other threads write there. The zero is volatile,
+ * because clang would turn an addition of a constant zero into a read.
  */
 void pin_os_touch(void *addr, size_t n_bytes)
 {
@@ -299,42 +306,42 @@ unsigned pin_os_processors(void)
 	return n > 0 ? (unsigned)n : 1;
 }
 
-/* A figure that has a file of its own; 0 if it cannot be read. */
-static size_t figure_of(const char *path)
+/* The number in a file; 0 if it cannot be read. */
+static size_t number_in(const char *path)
 {
 	char text[32];
 
 	return pin_file_read(path, text, sizeof text) > 0 ? number_at(text) : 0;
 }
 
-/* The kernel's default, where it does not say. */
-#define MOST_MAPPINGS 65530
+/* The kernel's default, used if the setting cannot be read. */
+#define DEFAULT_MAX_MAPPINGS 65530
 
 size_t pin_os_most_mappings(void)
 {
-	size_t n = figure_of("/proc/sys/vm/max_map_count");
+	size_t n = number_in("/proc/sys/vm/max_map_count");
 
-	return n ? n : MOST_MAPPINGS;
+	return n ? n : DEFAULT_MAX_MAPPINGS;
 }
 
-#define POOL "/sys/kernel/mm/hugepages/hugepages-2048kB/"
+#define HUGETLB_POOL "/sys/kernel/mm/hugepages/hugepages-2048kB/"
 
 size_t pin_os_hugetlb_free(void)
 {
-	size_t owed = figure_of(POOL "resv_hugepages");
-	size_t unused = figure_of(POOL "free_hugepages");
+	size_t owed = number_in(HUGETLB_POOL "resv_hugepages");
+	size_t unused = number_in(HUGETLB_POOL "free_hugepages");
 
 	return unused > owed ? unused - owed : 0;
 }
 
-/* MAX_PAGE_ORDER: the setting is greater as long as no driver asks for reports (Linux 5.14). */
-#define MOST_ORDER 10
+/* MAX_PAGE_ORDER. The setting is greater while no driver asks for reports (Linux 5.14). */
+#define MAX_ORDER 10
 
 bool pin_os_host_reclaims(void)
 {
-	size_t order = figure_of("/sys/module/page_reporting/parameters/page_reporting_order");
+	size_t order = number_in("/sys/module/page_reporting/parameters/page_reporting_order");
 
-	return order && order <= MOST_ORDER;
+	return order && order <= MAX_ORDER;
 }
 
 uint32_t pin_os_node(void)
@@ -347,7 +354,7 @@ uint32_t pin_os_node(void)
 	return node;
 }
 
-/* The file is a list: "0", or "0-1", or "0,2". */
+/* The file contains a list such as "0", "0-1" or "0,2". */
 bool pin_os_has_nodes(void)
 {
 	char text[64];
@@ -358,7 +365,7 @@ bool pin_os_has_nodes(void)
 
 bool pin_os_prefer_node(uint32_t node)
 {
-	unsigned long nodes[16] = {0}; /* 1024, the most a kernel has */
+	unsigned long nodes[16] = {0}; /* 1024 nodes, the maximum of any kernel */
 	size_t word = node / (8 * sizeof *nodes);
 	int saved = errno, mode = MPOL_DEFAULT;
 	bool set;

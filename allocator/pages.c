@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * jemalloc's page layer. Linking this file's symbols before jemalloc's archive
- * takes the place of its own pages.o, which with extent_dss.o (dss.c) is all of
- * jemalloc that maps, unmaps, protects or advises memory. So every page jemalloc ever holds
- * comes from the reserve, from the very first allocation on, and there is no code left in the
- * library that could give one back: `nm -D` shows no munmap, madvise or sbrk. A later jemalloc
- * with one more page function fails to link here
- * ("multiple definition"), which configure turns into a message; it cannot slip
- * past as it could through the linker's --wrap.
+ * jemalloc's page layer. Linking this file's symbols before jemalloc's archive replaces its
+ * pages.o, which with extent_dss.o (dss.c) is all of jemalloc that maps, unmaps, protects or
+ * advises memory. So every page that jemalloc gets comes from the reserve, from the first
+ * allocation on, and the library contains no code that could return one: `nm -D` shows no
+ * munmap, madvise or sbrk. A later jemalloc with one more page function fails to link
+ * ("multiple definition"), which configure turns into a message; with the linker's --wrap it
+ * could go unnoticed.
  *
- * Prototypes follow jemalloc 5.3.0, include/jemalloc/internal/pages.h. All of it runs under
- * jemalloc's locks: nothing here may allocate, or take a lock that is held around anything
- * that does. `true` means failure.
+ * Prototypes follow jemalloc 5.3.0, include/jemalloc/internal/pages.h. Everything here runs
+ * under jemalloc's locks: it must not allocate, nor take a lock under which anything
+ * allocates. Returning true means failure.
  */
 #include <config.h>
 
@@ -36,16 +35,19 @@ int je_opt_thp;
 int je_init_system_thp_mode;
 const char *je_thp_mode_names[] = {"default", "always", "never", "not supported"};
 
-/* Once: after a failure jemalloc begins anew at every malloc. */
-static bool heap_range(void)
+/*
+ * Reserves the heap's addresses and prepares its tables. Tried only once: after a failure
+ * jemalloc starts again at every malloc.
+ */
+static bool init_heap(void)
 {
-	static bool tried, had;
+	static bool tried, succeeded;
 
 	if (tried)
-		return had;
+		return succeeded;
 	tried = true;
-	had = !pin_reserve_init();
-	if (!had) {
+	succeeded = !pin_reserve_init();
+	if (!succeeded) {
 		pin_error(PIN_SAYS_NO_ADDRESSES " for the heap: raise ulimit -v");
 		return false;
 	}
@@ -57,17 +59,17 @@ static bool heap_range(void)
 }
 
 /*
- * The first thing jemalloc asks of its page layer, after it has read its own
- * options and before it looks at these.
+ * The first call that jemalloc makes to its page layer, after it has read its options and
+ * before it uses those that are set here.
  */
 bool je_pages_boot(void)
 {
 	pin_os_small_statics();
 	pin_options_init();
 	/*
-	 * Large blocks start on a page, as glibc's do: one page more each, for a
-	 * random offset, makes a 16 MiB block need a 20 MiB growth step. jemalloc
-	 * 5.3.0 takes this only when it is built (sz.c, sz_boot).
+	 * Large blocks begin on a page boundary: jemalloc would add one page to each for a
+	 * random offset, so that a 16 MiB block needs 20 MiB. jemalloc 5.3.0 has no
+	 * run-time option for this (sz.c, sz_boot).
 	 */
 	je_opt_cache_oblivious = false;
 	je_sz_large_pad = 0;
@@ -75,17 +77,20 @@ bool je_pages_boot(void)
 		je_opt_narenas = (unsigned)pin_options.arena_max;
 	if (pin_options.perturb)
 		je_opt_junk_alloc = je_opt_junk_free = true;
-	/* With "always" jemalloc would zero by itself, and touch what is zero. */
+	/*
+	 * With "always" jemalloc would zero memory itself, and touch pages that are zero
+	 * already.
+	 */
 	je_opt_thp = 0;
 	pin_sample_prepare();
-	return !heap_range();
+	return !init_heap();
 }
 
 /*
- * For arenas with extent hooks of the program's own: what such hooks get from jemalloc's.
- * Nobody merges it with anything.
+ * Memory for arenas with the program's own extent hooks, if these call jemalloc's default
+ * hooks. In a span of its own, so that it merges with nothing else.
  */
-static void *map_apart(size_t size)
+static void *map_for_hooks(size_t size)
 {
 	static struct pin_flag busy;
 	static struct pin_span *span;
@@ -93,7 +98,7 @@ static void *map_apart(size_t size)
 
 	pin_flag_lock(&busy);
 	p = pin_span_grow(&span, size, pin_os_node());
-	/* What is used of it is not noted: it counts as used. */
+	/* Its use is not tracked, so all of it counts as used. */
 	if (p)
 		pin_span_note_use(span, (uintptr_t)p + size);
 	pin_flag_unlock(&busy);
@@ -101,10 +106,10 @@ static void *map_apart(size_t size)
 }
 
 /*
- * Arena metadata is asked for with the alignment of a huge page, memory for blocks with that
- * of a page (extent.c, extent_alloc_wrapper). Only the latter is in a span: metadata holds no
- * block, and pinning it would make it all resident. Should a block ever come out of the former
- * kind, it is merely not registered.
+ * jemalloc requests arena metadata with the alignment of a huge page, and memory for blocks
+ * with that of a page (extent.c, extent_alloc_wrapper). Only the latter goes in a span:
+ * metadata contains no blocks, and pinning it would make all of it resident. If a block did
+ * come from metadata, it would merely not be registered.
  */
 void *je_pages_map(void *addr, size_t size, size_t alignment, bool *commit)
 {
@@ -114,7 +119,7 @@ void *je_pages_map(void *addr, size_t size, size_t alignment, bool *commit)
 	if (addr)
 		p = pin_store_new_memory(addr, size);
 	else
-		p = metadata ? pin_reserve_carve_upper(size, alignment) : map_apart(size);
+		p = metadata ? pin_reserve_carve_upper(size, alignment) : map_for_hooks(size);
 	if (!p)
 		return NULL;
 	if (!metadata)
@@ -144,8 +149,8 @@ bool je_pages_decommit(void *addr, size_t size)
 }
 
 /*
- * "Done", unlike the others: a lazy purge promises nothing about the contents,
- * and jemalloc's arena.<i>.destroy relies on one of the releases succeeding.
+ * Reports success, unlike the others: a lazy purge promises nothing about the contents, and
+ * arena.<i>.destroy relies on one way of releasing memory to succeed.
  */
 bool je_pages_purge_lazy(void *addr, size_t size)
 {
@@ -155,9 +160,9 @@ bool je_pages_purge_lazy(void *addr, size_t size)
 }
 
 /*
- * Where jemalloc needs zeroes, it asks for them here. What was never used is zero, and is not
- * touched: the first to do so decides the memory node, and much of it may never be. Of other
- * memory than blocks: refused.
+ * jemalloc calls this when it needs zeroed memory. Memory that was never used is zero already
+ * and is not touched: the first thread that touches a page decides its memory node, and much
+ * of it may never be used. Fails for memory outside of spans.
  */
 bool je_pages_purge_forced(void *addr, size_t size)
 {

@@ -9,39 +9,42 @@
 #include <stdatomic.h>
 
 /*
- * Address space costs nothing until it is committed, so the first try is larger
- * than any machine's memory; the least is what a shell needs to run.
+ * Address space costs nothing until it is committed, so the first attempt is larger than any
+ * machine's memory. The minimum is what a shell needs to run.
  */
 #define LARGEST	 (16 * PIN_TIB)
 #define SMALLEST (8 * PIN_MIB)
 
-/* What is kept above for tables: more than those that go by address need. */
+/*
+ * The share of addresses added above the heap for tables: more than those that have an
+ * element for each page need.
+ */
 #define SHARE_OF_TABLES 256
 
 /*
- * A leaf of jemalloc's page table is for a GiB. A heap that begins right before the end of one
- * needs two of them from its first growth on, which is memory and a system call in the start
- * of every program to which that happens.
+ * A leaf of jemalloc's page table covers one GiB. A heap that began shortly before the end of
+ * a GiB would need two leaves from its first growth on, which would cost the start of every
+ * such program memory and a system call.
  */
-#define LEAF_OF_PAGE_TABLE PIN_GIB
-#define NEAR_ITS_END	   (32 * PIN_MIB)
+#define LEAF_SIZE    PIN_GIB
+#define MIN_IN_LEAF (32 * PIN_MIB)
 
 struct pin_reserve pin_reserve;
 
-/* Addresses for tables, taken from the heap's upper end upwards. */
+/* Addresses for tables, above the heap; handed out upwards. */
 static struct {
 	_Atomic uintptr_t start;
 	uintptr_t end;
 } spare;
 
 /*
- * What is taken at both ends, in granules: the lower one in the low half. One word, so
- * that they cannot meet unseen.
+ * What has been carved from both ends, in granules: the lower end in the low half. One word,
+ * so that two threads cannot make the ends overlap.
  */
 static _Atomic uint64_t carved;
 
-/* With a limit, a quarter stays for the program's stacks, libraries and maps. */
-static size_t first_try(void)
+/* Under a limit, a quarter is left for the program's stacks, libraries and mappings. */
+static size_t initial_size(void)
 {
 	size_t left = pin_os_address_space_left();
 	size_t size = LARGEST;
@@ -60,18 +63,17 @@ static void leave_out_of_dumps(void)
 	pin_os_leave_out_of_dumps((void *)from, spare.end - from);
 }
 
-/* Where the heap begins in a range; where addresses are scarce, none are left out. */
-static uintptr_t first_address(uintptr_t from, size_t size)
+/* The heap's first address in a range. If addresses are scarce, none are skipped. */
+static uintptr_t heap_start(uintptr_t from, size_t size)
 {
-	uintptr_t first = PIN_ALIGN_UP(from, PIN_GRANULE),
-		  end = PIN_ALIGN_UP(first, LEAF_OF_PAGE_TABLE);
+	uintptr_t first = PIN_ALIGN_UP(from, PIN_GRANULE), end = PIN_ALIGN_UP(first, LEAF_SIZE);
 
-	return size == LARGEST && end - first < NEAR_ITS_END ? end : first;
+	return size == LARGEST && end - first < MIN_IN_LEAF ? end : first;
 }
 
 int pin_reserve_init(void)
 {
-	size_t wanted = first_try(), data = pin_os_data_limit();
+	size_t wanted = initial_size(), data = pin_os_data_limit();
 	size_t size = wanted;
 	char *p = NULL;
 
@@ -80,12 +82,12 @@ int pin_reserve_init(void)
 		size = PIN_ALIGN_DOWN(size / 2, PIN_GRANULE);
 	if (!p)
 		return -ENOMEM;
-	/* More addresses than memory is enough for anybody; the most are more. */
+	/* A range larger than memory needs no warning. */
 	if (size < LARGEST && size < pin_os_ram())
 		pin_warn("the heap can grow to %s at most: %s (see ulimit -v)", PIN_SIZE(size),
 			 wanted < LARGEST ? "the address space is limited"
 					  : "the kernel gives no larger range of addresses");
-	pin_reserve.base = first_address((uintptr_t)p, size);
+	pin_reserve.base = heap_start((uintptr_t)p, size);
 	pin_reserve.size = size;
 	pin_reserve.memory = data < size ? data : size;
 	atomic_store(&spare.start, pin_reserve.base + size);
@@ -94,7 +96,7 @@ int pin_reserve_init(void)
 	return 0;
 }
 
-static void *addresses_elsewhere(size_t n_bytes)
+static void *reserve_elsewhere(size_t n_bytes)
 {
 	void *p = pin_os_reserve(n_bytes);
 
@@ -109,7 +111,7 @@ void *pin_reserve_addresses(size_t n_bytes)
 
 	do {
 		if (n_bytes > spare.end - start)
-			return addresses_elsewhere(n_bytes);
+			return reserve_elsewhere(n_bytes);
 	} while (!atomic_compare_exchange_weak(&spare.start, &start, start + n_bytes));
 	return (void *)start;
 }
@@ -147,8 +149,8 @@ uintptr_t pin_reserve_carve_lower(size_t n_bytes)
 	return pin_reserve.base + taken_below(word);
 }
 
-/* What `carved` becomes when a piece is taken at the upper end; 0 if there is no room. */
-static uint64_t take_upper(uint64_t word, size_t n_bytes, size_t alignment)
+/* The new value of `carved` when a piece is taken at the upper end; 0 if there is no room. */
+static uint64_t with_upper_taken(uint64_t word, size_t n_bytes, size_t alignment)
 {
 	size_t high = pin_reserve.size - taken_above(word);
 	uintptr_t from;
@@ -171,14 +173,17 @@ void *pin_reserve_carve_upper(size_t n_bytes, size_t alignment)
 	if (alignment < PIN_GRANULE)
 		alignment = PIN_GRANULE;
 	do {
-		after = n < n_bytes ? 0 : take_upper(before, n, alignment);
+		after = n < n_bytes ? 0 : with_upper_taken(before, n, alignment);
 		if (!after)
 			return NULL;
 	} while (!atomic_compare_exchange_weak(&carved, &before, after));
 	p = (char *)pin_reserve.base + pin_reserve.size - taken_above(after);
 	if (!pin_os_commit(p, n))
 		return p;
-	/* Given back unless somebody has taken more since; then it stays a hole. */
+	/*
+	 * Give the addresses back, unless another thread has taken more since: then they stay
+	 * unused.
+	 */
 	atomic_compare_exchange_strong(&carved, &after, before);
 	return NULL;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * jemalloc knows the stack of a block by its prof_tctx_t, one for each stack in each
- * thread that lives while blocks of it do; here that pointer is only a key.
+ * jemalloc identifies the stack of a block by its prof_tctx_t: one for each stack in each
+ * thread, which exists while sampled blocks from there do. Here that pointer is only a key.
  */
 #include <config.h>
 
@@ -19,33 +19,39 @@
 
 #include <jemalloc/jemalloc.h>
 
-/* Which site a stack of jemalloc's is, while sampled blocks of it live. */
+/*
+ * An entry of the table that maps jemalloc's stacks to sites, while sampled blocks of the
+ * stack exist.
+ */
 struct stack {
-	void *tctx; /* NULL: free */
+	void *tctx; /* NULL if the entry is unused */
 	struct pin_site *site;
 	size_t blocks;
 };
 
-/* A power of two; as many stacks, times the threads that sampled there, as can be live. */
+/*
+ * A power of two. The maximum number of live stacks, counted for each thread that sampled
+ * there.
+ */
 #define SLOTS ((size_t)1 << 20)
 #define FULL  (SLOTS / 4 * 3)
 
-static struct pin_table stacks;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static size_t used; /* under the lock */
-static bool on;
+static struct pin_table stack_table;
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static size_t n_used; /* under the lock */
+static bool is_on;
 
-/* The site of the stack that jemalloc has asked for last. */
-static __thread struct pin_site *asked __attribute__((tls_model("initial-exec")));
+/* The site of the stack that jemalloc has last requested in this thread. */
+static __thread struct pin_site *requested_site __attribute__((tls_model("initial-exec")));
 
 void pin_sample_lock(void)
 {
-	pin_mutex_lock(&lock);
+	pin_mutex_lock(&table_lock);
 }
 
 void pin_sample_unlock(void)
 {
-	pin_mutex_unlock(&lock);
+	pin_mutex_unlock(&table_lock);
 }
 
 void pin_sample_prepare(void)
@@ -58,8 +64,8 @@ void pin_sample_prepare(void)
 }
 
 /*
- * What one sample stands for. A block of n usable bytes is picked with probability
- * 1 - exp(-n / interval), so it counts for the inverse.
+ * The amount that one sample stands for. A block of n usable bytes is picked with probability
+ * 1 - exp(-n / interval), so it counts with the inverse of that.
  */
 static struct pin_held weight(size_t n_bytes, size_t n_usable)
 {
@@ -71,29 +77,32 @@ static struct pin_held weight(size_t n_bytes, size_t n_usable)
 
 static struct stack *slot_at(size_t i)
 {
-	return pin_table_at(&stacks, struct stack, i % SLOTS);
+	return pin_table_at(&stack_table, struct stack, i % SLOTS);
 }
 
-static size_t slot_of(const void *tctx)
+static size_t home_slot(const void *tctx)
 {
 	return (size_t)(((uintptr_t)tctx >> 4) * 0x9e3779b97f4a7c15 >> 44);
 }
 
-/* The stack's entry, or the free one where it belongs. Under the lock. */
-static size_t find(const void *tctx)
+/* The slot of a stack, or the unused one where it belongs. Caller holds the lock. */
+static size_t find_slot(const void *tctx)
 {
-	size_t i = slot_of(tctx);
+	size_t i = home_slot(tctx);
 
 	while (slot_at(i)->tctx && slot_at(i)->tctx != tctx)
 		i++;
 	return i;
 }
 
-/* Frees an entry and moves up what was only behind it for want of room. */
-static void drop(size_t hole)
+/*
+ * Removes an entry, and moves back entries that were behind it only because their own slot
+ * was taken. Caller holds the lock.
+ */
+static void remove_entry(size_t hole)
 {
 	for (size_t i = hole + 1; slot_at(i)->tctx; i++) {
-		size_t home = slot_of(slot_at(i)->tctx);
+		size_t home = home_slot(slot_at(i)->tctx);
 
 		if (((i - home) & (SLOTS - 1)) >= ((i - hole) & (SLOTS - 1))) {
 			*slot_at(hole) = *slot_at(i);
@@ -101,24 +110,27 @@ static void drop(size_t hole)
 		}
 	}
 	slot_at(hole)->tctx = NULL;
-	used--;
+	n_used--;
 }
 
-/* NULL when there is no room: the block is then not counted, nor its release. */
+/*
+ * Counts a block. Returns NULL if the table is full: then neither the block nor its release
+ * is counted.
+ */
 static struct pin_site *note_block(void *tctx, struct pin_site *site)
 {
 	struct stack *stack;
 
-	pin_mutex_lock(&lock);
-	stack = slot_at(find(tctx));
-	if (!stack->tctx && used < FULL) {
+	pin_mutex_lock(&table_lock);
+	stack = slot_at(find_slot(tctx));
+	if (!stack->tctx && n_used < FULL) {
 		*stack = (struct stack){.tctx = tctx, .site = site};
-		used++;
+		n_used++;
 	}
 	site = stack->tctx ? stack->site : NULL;
 	if (site)
 		stack->blocks++;
-	pin_mutex_unlock(&lock);
+	pin_mutex_unlock(&table_lock);
 	return site;
 }
 
@@ -127,27 +139,27 @@ static struct pin_site *forget_block(void *tctx)
 	struct pin_site *site;
 	size_t at;
 
-	pin_mutex_lock(&lock);
-	at = find(tctx);
+	pin_mutex_lock(&table_lock);
+	at = find_slot(tctx);
 	site = slot_at(at)->tctx ? slot_at(at)->site : NULL;
 	if (site && !--slot_at(at)->blocks)
-		drop(at);
-	pin_mutex_unlock(&lock);
+		remove_entry(at);
+	pin_mutex_unlock(&table_lock);
 	return site;
 }
 
 void pin_sample_taken(void *tctx, size_t n_bytes, size_t n_usable)
 {
-	struct pin_site *site = asked ? note_block(tctx, asked) : NULL;
+	struct pin_site *site = requested_site ? note_block(tctx, requested_site) : NULL;
 
-	asked = NULL;
+	requested_site = NULL;
 	if (site)
 		pin_sites_add_held(site, weight(n_bytes, n_usable));
 }
 
 void pin_sample_freed(void *tctx, size_t n_bytes, size_t n_usable)
 {
-	struct pin_site *site = stacks.base ? forget_block(tctx) : NULL;
+	struct pin_site *site = stack_table.base ? forget_block(tctx) : NULL;
 	struct pin_held less;
 
 	if (!site)
@@ -156,12 +168,15 @@ void pin_sample_freed(void *tctx, size_t n_bytes, size_t n_usable)
 	pin_sites_add_held(site, (struct pin_held){-less.bytes, -less.count});
 }
 
-/* jemalloc holds its profiler's lock afterwards, under which no stack may be walked. */
-static void give_stack(void **frames, unsigned *n, unsigned most)
+/*
+ * Called by jemalloc's profiler for the stack of an allocation. Afterwards jemalloc holds the
+ * profiler's lock, under which no stack may be walked, so growth is accounted for later.
+ */
+static void provide_stack(void **frames, unsigned *n, unsigned most)
 {
 	struct pin_site *site = pin_sites_here();
 
-	asked = site;
+	requested_site = site;
 	*n = site && site->depth < most ? site->depth : 0;
 	if (*n)
 		memcpy(frames, site->frames, *n * sizeof *frames);
@@ -176,13 +191,13 @@ static bool has_profiler(void)
 	return !mallctl("config.prof", &has, &size, NULL, 0) && has;
 }
 
-static bool started(void)
+static bool start_profiler(void)
 {
-	void (*hook)(void **, unsigned *, unsigned) = give_stack;
+	void (*hook)(void **, unsigned *, unsigned) = provide_stack;
 	bool yes = true;
 
-	return !pin_table_init(&stacks, sizeof(struct stack), SLOTS) &&
-	       !pin_table_ensure(&stacks, SLOTS) &&
+	return !pin_table_init(&stack_table, sizeof(struct stack), SLOTS) &&
+	       !pin_table_ensure(&stack_table, SLOTS) &&
 	       !mallctl("experimental.hooks.prof_backtrace", NULL, NULL, &hook, sizeof hook) &&
 	       !mallctl("prof.active", NULL, NULL, &yes, sizeof yes);
 }
@@ -196,13 +211,13 @@ void pin_sample_start(void)
 			 "profiler; build one with --enable-prof, and pinalloc with that");
 		return;
 	}
-	on = started();
-	if (!on)
+	is_on = start_profiler();
+	if (!is_on)
 		pin_warn("PINALLOC_SAMPLE has no effect: there is no memory for the profiler; "
 			 "raise ulimit -v");
 }
 
 bool pin_sample_is_on(void)
 {
-	return on;
+	return is_on;
 }

@@ -8,33 +8,33 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* A power of two, at least twice as many as there are sites: a free slot is near. */
+/* A power of two, at least twice the number of sites, so that searches are short. */
 #define SLOTS (2 * PIN_SITES)
 
 _Atomic uint64_t pin_sites_n_peaks;
 static int (*walk_stack)(void **frames, int n);
-static void (*stack_kept)(void *const *frames, size_t n);
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void (*listener)(void *const *frames, size_t n);
+static pthread_mutex_t sites_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /*
- * Under the lock, but `count`, which is stored when a site is complete. The first site, which
- * is not in the table, stands for all that find no room.
+ * Protected by the lock, except n_sites, which is stored when a site is complete. Site 0,
+ * which is not in the table, stands for all stacks that find no room.
  */
 static struct pin_table sites;
 static struct pin_site others;
-static uint16_t slots[SLOTS]; /* 0, or the number of a site */
-static _Atomic size_t count;
+static uint16_t slots[SLOTS]; /* 0 if unused, or the number of a site */
+static _Atomic size_t n_sites;
 
 _Static_assert(PIN_SITES <= UINT16_MAX, "a slot holds the number of a site");
 
 void pin_sites_lock(void)
 {
-	pin_mutex_lock(&lock);
+	pin_mutex_lock(&sites_lock);
 }
 
 void pin_sites_unlock(void)
 {
-	pin_mutex_unlock(&lock);
+	pin_mutex_unlock(&sites_lock);
 }
 
 static struct pin_site *site_at(size_t number)
@@ -45,13 +45,13 @@ static struct pin_site *site_at(size_t number)
 void pin_sites_start(int (*walk)(void **frames, int n))
 {
 	pin_table_init(&sites, sizeof(struct pin_site), PIN_SITES);
-	count = 1;
+	n_sites = 1;
 	walk_stack = walk;
 }
 
 void pin_sites_set_listener(void (*kept)(void *const *frames, size_t n))
 {
-	stack_kept = kept;
+	listener = kept;
 }
 
 /* FNV-1a, over whole addresses. */
@@ -67,7 +67,7 @@ static uint32_t hash_of(void *const *frames, uint32_t depth)
 static struct pin_site *make_site(uint16_t *slot, uint32_t hash, void *const *frames,
 				  uint32_t depth)
 {
-	size_t number = count;
+	size_t number = n_sites;
 	struct pin_site *site;
 
 	if (pin_table_ensure(&sites, number + 1))
@@ -77,14 +77,14 @@ static struct pin_site *make_site(uint16_t *slot, uint32_t hash, void *const *fr
 	site->depth = depth;
 	memcpy(site->frames, frames, depth * sizeof *frames);
 	*slot = (uint16_t)number;
-	if (stack_kept)
-		stack_kept(frames, depth);
-	atomic_store_explicit(&count, number + 1, memory_order_release);
+	if (listener)
+		listener(frames, depth);
+	atomic_store_explicit(&n_sites, number + 1, memory_order_release);
 	return site;
 }
 
 /* Under the lock. */
-static struct pin_site *find(void *const *frames, uint32_t depth)
+static struct pin_site *find_site(void *const *frames, uint32_t depth)
 {
 	uint32_t hash = hash_of(frames, depth);
 
@@ -109,9 +109,9 @@ struct pin_site *pin_sites_here(void)
 	if (!walk_stack)
 		return NULL;
 	depth = walk_stack(frames, PIN_SITE_FRAMES);
-	pin_mutex_lock(&lock);
-	site = find(frames, depth > 0 ? (uint32_t)depth : 0);
-	pin_mutex_unlock(&lock);
+	pin_mutex_lock(&sites_lock);
+	site = find_site(frames, depth > 0 ? (uint32_t)depth : 0);
+	pin_mutex_unlock(&sites_lock);
 	return site;
 }
 
@@ -121,27 +121,27 @@ void pin_sites_grew(size_t n_bytes)
 
 	if (!site)
 		return;
-	pin_mutex_lock(&lock);
+	pin_mutex_lock(&sites_lock);
 	site->grown_bytes += n_bytes;
 	site->grown_count++;
-	pin_mutex_unlock(&lock);
+	pin_mutex_unlock(&sites_lock);
 }
 
 /*
- * What is held changes with every sample, the peak's figures only when a peak was
- * reached in between: they are what was held until then.
+ * Every sample changes the current amount. The amount at the peak changes only with the first
+ * sample after a peak: it is the current amount before that sample.
  */
 void pin_sites_add_held(struct pin_site *site, struct pin_held more)
 {
 	uint64_t peaks = atomic_load_explicit(&pin_sites_n_peaks, memory_order_acquire);
 
-	pin_mutex_lock(&lock);
+	pin_mutex_lock(&sites_lock);
 	if (site->peaks != peaks)
 		site->at_peak = site->now;
 	site->peaks = peaks;
 	site->now.bytes += more.bytes;
 	site->now.count += more.count;
-	pin_mutex_unlock(&lock);
+	pin_mutex_unlock(&sites_lock);
 }
 
 struct pin_held pin_site_at_peak(const struct pin_site *site)
@@ -149,19 +149,19 @@ struct pin_held pin_site_at_peak(const struct pin_site *site)
 	return site->peaks == atomic_load(&pin_sites_n_peaks) ? site->at_peak : site->now;
 }
 
-static double figure(const struct pin_site *site, bool held)
+static double amount_of(const struct pin_site *site, bool held)
 {
 	return held ? pin_site_at_peak(site).bytes : (double)site->grown_bytes;
 }
 
 size_t pin_sites_largest(bool held, struct pin_site **out, size_t n)
 {
-	size_t total = atomic_load_explicit(&count, memory_order_acquire), used = 0, at;
+	size_t total = atomic_load_explicit(&n_sites, memory_order_acquire), used = 0, at;
 
 	for (size_t i = 0; i < total; i++) {
-		double bytes = figure(site_at(i), held);
+		double bytes = amount_of(site_at(i), held);
 
-		for (at = used; at && figure(out[at - 1], held) < bytes; at--)
+		for (at = used; at && amount_of(out[at - 1], held) < bytes; at--)
 			if (at < n)
 				out[at] = out[at - 1];
 		if (at >= n || bytes < 1)

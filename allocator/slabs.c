@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * A call of jemalloc's that comes by here as in calls.c. What allocates slabs comes by large.c.
- */
+/* A wrapped call of jemalloc, as in calls.c. The call that allocates slabs is in large.c. */
 #include <config.h>
 
 #include "allocator/slabs.h"
@@ -17,8 +15,10 @@ void pin_slabs_init(void)
 	pin_table_init(&pin_slabs.table, 1, pin_reserve.size / PIN_PAGE);
 }
 
-/* Of other memory than the heap's no table has room. */
-static void note(const struct je_extent *extent, unsigned number)
+/*
+ * Sets the entries of an extent's pages. The table has none for memory outside of the heap.
+ */
+static void set_entries(const struct je_extent *extent, unsigned number)
 {
 	size_t page = (uintptr_t)extent->addr / PIN_PAGE - pin_slabs.first_page;
 	size_t n = je_extent_size(extent) / PIN_PAGE;
@@ -29,14 +29,14 @@ static void note(const struct je_extent *extent, unsigned number)
 
 void pin_slabs_record(const struct je_extent *slab)
 {
-	note(slab, je_extent_class(slab) + 1);
+	set_entries(slab, je_extent_class(slab) + 1);
 }
 
-/* The extent of a slab or of a large block is free. */
+/* Frees the extent of a slab or of a large block. */
 void __wrap_je_pa_dalloc(void *tsdn, struct je_shard *shard, struct je_extent *extent,
 			 bool *deferred)
 {
 	if (extent->bits & JE_EXTENT_SLAB)
-		note(extent, 0);
+		set_entries(extent, 0);
 	__real_je_pa_dalloc(tsdn, shard, extent, deferred);
 }

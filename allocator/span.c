@@ -8,40 +8,41 @@
 
 #include <errno.h>
 
-/* Chunks double, so that there are few. */
-#define MOST_SPANS 512
+/* Enough, because chunks double in size. */
+#define MAX_SPANS 512
 
 /*
- * A chunk is at least so much, but no more than a share of what is left: the other end of the
- * reserve needs some as well. Tables that go by address are committed up to the last span.
+ * The minimum size of a chunk, and its maximum as a share of the addresses left: the other
+ * end of the reserve needs some too, and tables with an element for each page are committed
+ * up to the last span.
  */
-#define LEAST_CHUNK   (16 * PIN_GIB)
-#define SHARE_OF_LEFT 16
+#define MIN_CHUNK	  (16 * PIN_GIB)
+#define MAX_SHARE_OF_LEFT 16
 
-PIN_WRITTEN_FIRST static _Atomic uint32_t count;
-PIN_WRITTEN_FIRST static _Atomic uint32_t steps;
-PIN_WRITTEN_FIRST static _Atomic size_t bytes;
-PIN_WRITTEN_FIRST static void (*_Atomic tell)(void);
-/* Filled in the order of `count`; one without a length is not there yet. */
-static struct pin_span spans[MOST_SPANS];
+PIN_WRITTEN_FIRST static _Atomic uint32_t n_spans;
+PIN_WRITTEN_FIRST static _Atomic uint32_t n_steps;
+PIN_WRITTEN_FIRST static _Atomic size_t total_bytes;
+PIN_WRITTEN_FIRST static void (*_Atomic growth_listener)(void);
+/* Filled in order. A span with length 0 is not complete yet. */
+static struct pin_span spans[MAX_SPANS];
 
 static size_t chunk_size(const struct pin_span *span, size_t n_bytes)
 {
-	size_t n = span && span->room > LEAST_CHUNK ? span->room : LEAST_CHUNK;
-	size_t most = pin_reserve_left() / SHARE_OF_LEFT;
+	size_t n = span && span->room > MIN_CHUNK ? span->room : MIN_CHUNK;
+	size_t most = pin_reserve_left() / MAX_SHARE_OF_LEFT;
 
 	n = n < most ? n : most;
 	return PIN_ALIGN_UP(n > n_bytes ? n : n_bytes, PIN_GRANULE);
 }
 
-static struct pin_span *begin(uintptr_t start, size_t room, uint32_t node)
+static struct pin_span *begin_span(uintptr_t start, size_t room, uint32_t node)
 {
-	uint32_t i = atomic_load(&count);
+	uint32_t i = atomic_load(&n_spans);
 
 	do {
-		if (i == MOST_SPANS)
+		if (i == MAX_SPANS)
 			return NULL;
-	} while (!atomic_compare_exchange_weak(&count, &i, i + 1));
+	} while (!atomic_compare_exchange_weak(&n_spans, &i, i + 1));
 	spans[i].start = start;
 	spans[i].used = start;
 	spans[i].room = room;
@@ -49,7 +50,7 @@ static struct pin_span *begin(uintptr_t start, size_t room, uint32_t node)
 	return &spans[i];
 }
 
-/* Room for n_bytes more at the end of the span, or in a new one. */
+/* Makes room for n_bytes more addresses, at the end of the span or in a new one. */
 static struct pin_span *make_room(struct pin_span *span, size_t n_bytes, uint32_t node)
 {
 	size_t size = chunk_size(span, n_bytes);
@@ -62,12 +63,12 @@ static struct pin_span *make_room(struct pin_span *span, size_t n_bytes, uint32_
 	if (!chunk)
 		return NULL;
 	if (!span || span->start + span->room != chunk)
-		return begin(chunk, size, node);
+		return begin_span(chunk, size, node);
 	span->room += size;
 	return span;
 }
 
-/* Nobody notes any more what is used of it. */
+/* Nothing records use of a span that no longer grows, so all of it counts as used. */
 static void close_span(struct pin_span *span)
 {
 	atomic_store(&span->used, span->start + span->length);
@@ -78,11 +79,11 @@ static void note_growth(struct pin_span *span, size_t n_bytes)
 	void (*listener)(void);
 
 	atomic_store_explicit(&span->length, span->length + n_bytes, memory_order_release);
-	atomic_fetch_add_explicit(&bytes, n_bytes, memory_order_relaxed);
-	atomic_fetch_add_explicit(&steps, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&total_bytes, n_bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&n_steps, 1, memory_order_relaxed);
 	pin_debug(PIN_SAYS_GROWTH "%s to %p", PIN_SIZE(n_bytes),
 		  (void *)(span->start + span->length));
-	listener = atomic_load_explicit(&tell, memory_order_acquire);
+	listener = atomic_load_explicit(&growth_listener, memory_order_acquire);
 	if (listener)
 		listener();
 }
@@ -103,11 +104,14 @@ char *pin_span_grow(struct pin_span **span, size_t n_bytes, uint32_t node)
 			return NULL;
 		if (*span && *span != grown)
 			close_span(*span);
-		/* Also where it fails: the room is there for the next one. */
+		/* Set even if committing fails: the next caller can use the addresses. */
 		*span = grown;
 		p = (char *)grown->start + grown->length;
 		error = pin_huge_commit(p, n);
-		/* Another mapping has got into it: the rest is left, and the span ends here. */
+		/*
+		 * Another mapping of the process is there: leave the rest of this span unused
+		 * and begin a new one.
+		 */
 		if (error == -EEXIST)
 			grown = NULL;
 	} while (error == -EEXIST);
@@ -153,7 +157,7 @@ bool pin_span_begins(const void *addr)
 
 uint32_t pin_span_count(void)
 {
-	return atomic_load_explicit(&count, memory_order_acquire);
+	return atomic_load_explicit(&n_spans, memory_order_acquire);
 }
 
 const struct pin_span *pin_span_get(uint32_t i)
@@ -163,15 +167,15 @@ const struct pin_span *pin_span_get(uint32_t i)
 
 size_t pin_span_bytes(void)
 {
-	return atomic_load_explicit(&bytes, memory_order_relaxed);
+	return atomic_load_explicit(&total_bytes, memory_order_relaxed);
 }
 
 uint32_t pin_span_steps(void)
 {
-	return atomic_load_explicit(&steps, memory_order_relaxed);
+	return atomic_load_explicit(&n_steps, memory_order_relaxed);
 }
 
 void pin_span_subscribe(void (*listener)(void))
 {
-	atomic_store_explicit(&tell, listener, memory_order_release);
+	atomic_store_explicit(&growth_listener, listener, memory_order_release);
 }

@@ -7,23 +7,23 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Room for what thousands of processors and a hundred groups take. */
-#define ROOM 4096
+/* Large enough for the masks of thousands of processors and for a hundred groups. */
+#define MAX_TEXT 4096
 
 PIN_WRITTEN_FIRST static struct {
-	_Atomic bool known; /* after the others */
+	_Atomic bool known; /* set after the others */
 	bool is_filtered;
-	unsigned processors; /* 0: not known */
+	unsigned processors; /* 0 if unknown */
 } status = {.is_filtered = true};
 
-static const char *line(const char *text, const char *name)
+static const char *field_value(const char *text, const char *name)
 {
 	const char *found = strstr(text, name);
 
 	return found ? found + strlen(name) : NULL;
 }
 
-/* Words of hexadecimal digits, with commas between. */
+/* Counts the bits of a mask, written as words of hexadecimal digits with commas between. */
 static unsigned count_bits(const char *mask)
 {
 	static const char values[] = "0123456789abcdef";
@@ -38,13 +38,16 @@ static unsigned count_bits(const char *mask)
 
 static void read_status(void)
 {
-	char text[ROOM];
+	char text[MAX_TEXT];
 	const char *seccomp, *allowed;
 
 	if (pin_file_read("/proc/self/status", text, sizeof text) > 0) {
-		allowed = line(text, "\nCpus_allowed:\t");
-		seccomp = line(text, "\nSeccomp:\t");
-		/* Behind it; without the former there was no room for both. */
+		allowed = field_value(text, "\nCpus_allowed:\t");
+		seccomp = field_value(text, "\nSeccomp:\t");
+		/*
+		 * The mask comes after the filter in the file: if it is missing, the filter
+		 * may be too.
+		 */
 		status.processors = allowed ? count_bits(allowed) : 0;
 		status.is_filtered = !allowed || (seccomp && *seccomp != '0');
 	}

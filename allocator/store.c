@@ -11,8 +11,8 @@ void pin_store_free(void *tsdn, struct pin_store *store, struct je_extent *exten
 	__real_je_ecache_dalloc(tsdn, store->pac, &store->hooks, store->cache, extent);
 }
 
-static struct je_extent *search(void *tsdn, struct pin_store *store,
-				const struct pin_need *need)
+static struct je_extent *find_free(void *tsdn, struct pin_store *store,
+				   const struct pin_need *need)
 {
 	return __real_je_ecache_alloc(tsdn, store->pac, &store->hooks, store->cache,
 				      need->expand, need->n_bytes, need->alignment, need->zero,
@@ -20,9 +20,9 @@ static struct je_extent *search(void *tsdn, struct pin_store *store,
 }
 
 /*
- * How much of what nobody has had is taken before what is kept aside is set free again
- * (extents.c). Heap that is mapped costs nothing until it is touched: were it done only when
- * a step is used up, the rest of the last one would always be.
+ * How much memory that was never used is handed out before a pool's cached runs and the depot
+ * are emptied (extents.c). New memory costs nothing until it is touched: if they were emptied
+ * only when a growth step is used up, all of each step would be touched.
  */
 #define LEEWAY (4 * PIN_MIB)
 
@@ -33,12 +33,12 @@ struct je_extent *pin_store_alloc(void *tsdn, struct pin_store *store,
 
 	if (!need->expand)
 		pin_fit_limit = atomic_load_explicit(&store->limit, memory_order_relaxed);
-	extent = search(tsdn, store, need);
+	extent = find_free(tsdn, store, need);
 	pin_fit_limit = 0;
 	return extent;
 }
 
-static void move_limit(struct pin_store *store, const struct je_extent *extent)
+static void raise_limit(struct pin_store *store, const struct je_extent *extent)
 {
 	uintptr_t end = (uintptr_t)extent->addr + je_extent_size(extent);
 
@@ -55,10 +55,10 @@ void pin_store_query(void *tsdn, struct pin_store *store, struct pin_fit_query *
 }
 
 /*
- * By how much the store is to grow for it: what the free memory at the end lacks. 0 if it need
- * not, or growing would be no use.
+ * The number of bytes that the heap has to grow by for a request: what free memory at the end
+ * of the span does not cover. 0 if it need not grow, or growth would not help.
  */
-static size_t lacking(void *tsdn, struct pin_store *store, const struct pin_need *need)
+static size_t growth_needed(void *tsdn, struct pin_store *store, const struct pin_need *need)
 {
 	const struct pin_span *span = store->span;
 	uintptr_t end = span ? span->start + span->length : 0, from = end, to;
@@ -74,7 +74,7 @@ static size_t lacking(void *tsdn, struct pin_store *store, const struct pin_need
 	return !__builtin_add_overflow(from, need->n_bytes, &to) && to > end ? to - end : 0;
 }
 
-/* Made by the calling thread, for the page layer to pass on. */
+/* Memory the calling thread is adding to a store, to be passed on by the page layer. */
 static __thread char *new_memory __attribute__((tls_model("initial-exec")));
 static __thread size_t n_new_bytes __attribute__((tls_model("initial-exec")));
 
@@ -83,8 +83,8 @@ void *pin_store_new_memory(void *addr, size_t n_bytes)
 	return addr == new_memory && n_bytes == n_new_bytes ? addr : NULL;
 }
 
-/* Makes free memory behind what there is. */
-static char *grow_by(void *tsdn, struct pin_store *store, size_t n_bytes)
+/* Adds n_bytes of free memory at the end of the store's span. */
+static char *add_memory(void *tsdn, struct pin_store *store, size_t n_bytes)
 {
 	struct pin_span *span = store->span;
 	struct je_extent *extent;
@@ -108,25 +108,25 @@ static char *grow_by(void *tsdn, struct pin_store *store, size_t n_bytes)
 }
 
 /*
- * By no less than a share of what there is, so that steps are few; what nobody uses of them
- * costs only addresses. And no more than a share of what may be: jemalloc's tables are to have
- * some as well.
+ * The heap grows by at least a share of its size, so that steps are few; memory of a step
+ * that is not used costs only addresses. The first step is at most a share of what the heap
+ * can ever get, because jemalloc's tables need some too.
  */
-#define FIRST_STEP    (8 * PIN_MIB)
-#define SHARE	      8
-#define SHARE_OF_MOST 16
+#define FIRST_STEP	   (8 * PIN_MIB)
+#define SHARE_OF_HEAP	   8
+#define MAX_SHARE_OF_LIMIT 16
 
 static size_t first_step(void)
 {
-	size_t most = pin_reserve.memory / SHARE_OF_MOST;
+	size_t most = pin_reserve.memory / MAX_SHARE_OF_LIMIT;
 	size_t first = FIRST_STEP < pin_options.grow / 4 ? FIRST_STEP : pin_options.grow / 4;
 
 	return first < most ? first : most;
 }
 
-static size_t least_step(void)
+static size_t min_step(void)
 {
-	size_t step = pin_span_bytes() / SHARE;
+	size_t step = pin_span_bytes() / SHARE_OF_HEAP;
 	size_t first = first_step();
 
 	if (first < pin_options.top_pad)
@@ -135,15 +135,17 @@ static size_t least_step(void)
 	return step < pin_options.grow ? step : pin_options.grow;
 }
 
-static char *grow(void *tsdn, struct pin_store *store, size_t n_lacking)
+static char *grow_by_step(void *tsdn, struct pin_store *store, size_t n_lacking)
 {
-	size_t step = least_step();
-	char *p = n_lacking < step ? grow_by(tsdn, store, step) : NULL;
+	size_t step = min_step();
+	char *p = n_lacking < step ? add_memory(tsdn, store, step) : NULL;
 
-	return p ? p : grow_by(tsdn, store, n_lacking);
+	return p ? p : add_memory(tsdn, store, n_lacking);
 }
 
-/* One thread at a time, so that those that come together share what the first makes. */
+/*
+ * One thread at a time, so that threads that arrive together share what the first one adds.
+ */
 struct je_extent *pin_store_alloc_growing(void *tsdn, struct pin_store *store,
 					  const struct pin_need *need)
 {
@@ -151,20 +153,20 @@ struct je_extent *pin_store_alloc_growing(void *tsdn, struct pin_store *store,
 	size_t n_lacking;
 
 	pin_flag_lock(&store->growing);
-	while (!(extent = search(tsdn, store, need))) {
-		n_lacking = lacking(tsdn, store, need);
+	while (!(extent = find_free(tsdn, store, need))) {
+		n_lacking = growth_needed(tsdn, store, need);
 		if (need->expand && !n_lacking)
 			break;
-		if (n_lacking && !grow(tsdn, store, n_lacking))
+		if (n_lacking && !grow_by_step(tsdn, store, n_lacking))
 			break;
 	}
 	if (extent)
-		move_limit(store, extent);
+		raise_limit(store, extent);
 	pin_flag_unlock(&store->growing);
 	return extent;
 }
 
-/* New memory is one with what is before it, unless it is the first of a span. */
+/* Lets new memory merge with the memory before it, unless it is the first of a span. */
 bool __wrap_je_emap_register_boundary(void *tsdn, void *map, struct je_extent *extent,
 				      unsigned class, bool slab)
 {
@@ -178,7 +180,7 @@ char *pin_store_grow(void *tsdn, struct pin_store *store, size_t n_bytes)
 	char *p;
 
 	pin_flag_lock(&store->growing);
-	p = grow_by(tsdn, store, n_bytes);
+	p = add_memory(tsdn, store, n_bytes);
 	pin_flag_unlock(&store->growing);
 	return p;
 }

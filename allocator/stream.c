@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define COPIES_FROM 100
+#define MIN_COPY 100
 
 struct pin_stream pin_standard_error = {.fd = STDERR_FILENO, .copy = -1};
 
@@ -30,11 +30,11 @@ void pin_stream_copy(struct pin_stream *stream)
 	int saved = errno;
 
 	pin_stream_keep(stream);
-	stream->copy = fcntl(stream->fd, F_DUPFD_CLOEXEC, COPIES_FROM);
+	stream->copy = fcntl(stream->fd, F_DUPFD_CLOEXEC, MIN_COPY);
 	errno = saved;
 }
 
-static bool is_there(const struct pin_stream *stream, int fd)
+static bool refers_to(const struct pin_stream *stream, int fd)
 {
 	int saved = errno;
 	struct stat info;
@@ -45,10 +45,13 @@ static bool is_there(const struct pin_stream *stream, int fd)
 	return there;
 }
 
-/* Some programs close all descriptors there are, and open files in the places of both. */
+/*
+ * Checks both: some programs close all descriptors, and then open files that get these
+ * numbers.
+ */
 int pin_stream_fd(const struct pin_stream *stream)
 {
-	if (is_there(stream, stream->copy))
+	if (refers_to(stream, stream->copy))
 		return stream->copy;
-	return is_there(stream, stream->fd) ? stream->fd : -1;
+	return refers_to(stream, stream->fd) ? stream->fd : -1;
 }

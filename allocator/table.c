@@ -7,7 +7,10 @@
 
 #include <errno.h>
 
-/* Committed at a time, so that growing one by one is not a system call each. */
+/*
+ * Memory is committed in these steps, so that growing by one element is not a system call
+ * each time.
+ */
 #define STEP (64 * PIN_KIB)
 
 int pin_table_init(struct pin_table *table, size_t element_size, size_t capacity)

@@ -7,16 +7,16 @@
 
 #include <string.h>
 
-/* What must change at least before a moment is noted: bytes, or a share of it all. */
-#define LEAST_CHANGE PIN_MIB
-#define SHARE	     128
+/* The minimum change before a moment is added: in bytes, or as a share of the heap. */
+#define MIN_CHANGE    PIN_MIB
+#define SHARE_OF_HEAP 128
 
 _Atomic size_t pin_timeline_low, pin_timeline_high;
 
-/* Under `busy`, which nobody waits for: whoever finds it set leaves out a moment. */
+/* Protected by `busy`, a try-lock: a thread that finds it set skips its moment. */
 static struct pin_moment moments[PIN_TIMELINE_MOMENTS];
-static uint64_t spacing; /* ns between moments that are no growth */
-static _Atomic size_t count;
+static uint64_t spacing; /* ns between moments other than growth */
+static _Atomic size_t n_moments;
 static _Atomic bool busy;
 static const _Atomic size_t *pinned_now;
 
@@ -25,8 +25,11 @@ void pin_timeline_set_pinned(const _Atomic size_t *pinned)
 	pinned_now = pinned;
 }
 
-/* A moment that lasts: the higher of two, with the heap as it was at the later. */
-static void merge(struct pin_moment *into, const struct pin_moment *later)
+/*
+ * Merges a later moment into one: the higher memory in use, and the heap's size at the later
+ * one.
+ */
+static void merge_moments(struct pin_moment *into, const struct pin_moment *later)
 {
 	size_t pinned = into->pinned > later->pinned ? into->pinned : later->pinned;
 
@@ -36,68 +39,68 @@ static void merge(struct pin_moment *into, const struct pin_moment *later)
 	into->pinned = pinned;
 }
 
-/* All places are taken. */
-static void halve(void)
+/* Makes room by merging each two moments. */
+static void merge_pairs(void)
 {
 	const size_t n = PIN_TIMELINE_MOMENTS / 2;
 
 	for (size_t i = 0; i < n; i++) {
 		struct pin_moment both = moments[2 * i];
 
-		merge(&both, &moments[2 * i + 1]);
+		merge_moments(&both, &moments[2 * i + 1]);
 		moments[i] = both;
 	}
-	atomic_store(&count, n);
+	atomic_store(&n_moments, n);
 	spacing = (moments[n - 1].ns - moments[0].ns) / n;
 }
 
-/* The next moment is noted when the program holds this much less or more. */
+/* Sets the bounds of memory in use beyond which the next moment is added. */
 static void set_bounds(size_t live)
 {
-	size_t change = pin_span_bytes() / SHARE;
+	size_t change = pin_span_bytes() / SHARE_OF_HEAP;
 
-	if (change < LEAST_CHANGE)
-		change = LEAST_CHANGE;
+	if (change < MIN_CHANGE)
+		change = MIN_CHANGE;
 	atomic_store_explicit(&pin_timeline_low, live > change ? live - change : 0,
 			      memory_order_relaxed);
 	atomic_store_explicit(&pin_timeline_high, live + change, memory_order_relaxed);
 }
 
-static void put(size_t live, bool grew)
+static void add_moment(size_t live, bool grew)
 {
 	struct pin_moment now = {
 		.ns = pin_os_now_ns(), .live = live, .mapped = pin_span_bytes()};
-	size_t n = count;
+	size_t n = n_moments;
 
 	if (pinned_now)
 		now.pinned = atomic_load_explicit(pinned_now, memory_order_relaxed);
 	set_bounds(live);
 	if (n && !grew && now.ns - moments[n - 1].ns < spacing) {
-		merge(&moments[n - 1], &now);
+		merge_moments(&moments[n - 1], &now);
 		return;
 	}
 	if (n == PIN_TIMELINE_MOMENTS)
-		halve();
-	moments[count] = now;
-	atomic_fetch_add(&count, 1);
+		merge_pairs();
+	moments[n_moments] = now;
+	atomic_fetch_add(&n_moments, 1);
 }
 
-static void note(size_t live, bool grew)
+static void try_add_moment(size_t live, bool grew)
 {
 	if (atomic_exchange_explicit(&busy, true, memory_order_acquire))
 		return;
-	put(live, grew);
+	add_moment(live, grew);
 	atomic_store_explicit(&busy, false, memory_order_release);
 }
 
 PIN_COLD void pin_timeline_note(size_t live)
 {
-	note(live, false);
+	try_add_moment(live, false);
 }
 
 void pin_timeline_grew(size_t live)
 {
-	note(live, true);
+	try_add_moment(live, true);
 }
 
 size_t pin_timeline_read(struct pin_moment *out)
@@ -105,10 +108,13 @@ size_t pin_timeline_read(struct pin_moment *out)
 	bool taken = false;
 	size_t n;
 
-	/* Whoever notes a moment is done soon, or is the thread that was interrupted. */
+	/*
+	 * Another thread that adds a moment is done soon; a thread that this signal
+	 * interrupted never is.
+	 */
 	for (int i = 0; i < 10000 && !taken; i++)
 		taken = !atomic_exchange_explicit(&busy, true, memory_order_acquire);
-	n = count;
+	n = n_moments;
 	memcpy(out, moments, n * sizeof *out);
 	if (taken)
 		atomic_store_explicit(&busy, false, memory_order_release);

@@ -31,7 +31,7 @@ static void all_must_be_sound(void)
 	must(*o->restrict_to && strlen(o->restrict_to) < PATH_MAX);
 	must(o->report_format >= PIN_REPORT_AUTO && o->report_format <= PIN_REPORT_MASSIF);
 	must(o->verify <= UINT32_MAX || o->verify == PIN_VERIFY_EXIT);
-	must(!o->report_signal || is_to_be_had((size_t)o->report_signal));
+	must(!o->report_signal || is_usable_signal((size_t)o->report_signal));
 	must(o->mode >= PIN_MODE_EAGER && o->mode <= PIN_MODE_OFF);
 	must(o->access && !(o->access & ~(unsigned)PIN_ACCESS_ALL));
 	must(!(o->access & (PIN_ACCESS_WRITE | PIN_ACCESS_ATOMIC)) ||
@@ -69,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 		strings[n++] = line;
 	strings[n] = NULL;
 	environ = strings;
-	parsed = false;
+	is_parsed = false;
 	n_lines = 0;
 	pin_log_limit = PIN_LOG_WARN;
 	pin_options_init();
