@@ -21,9 +21,10 @@ static void warn_short_pool(size_t n_bytes)
 	unsigned wanted = (unsigned)(n_bytes >> PIN_GRANULE_SHIFT);
 
 	atomic_store(&pool_is_short, true);
-	pin_warn_once("the heap wants %u huge page%s and the system has %u free: it grows with "
-		      "ordinary ones from now on; set more apart with sysctl vm.nr_hugepages",
-		      wanted, wanted == 1 ? "" : "s", (unsigned)pin_os_hugetlb_free());
+	pin_warn_once(
+		"the heap needs %u huge page%s, but the system has %u free: it grows with "
+		"ordinary pages from now on; increase vm.nr_hugepages",
+		wanted, wanted == 1 ? "" : "s", (unsigned)pin_os_hugetlb_free());
 }
 
 /* The offset in the heap at which huge pages begin. */

@@ -208,7 +208,8 @@ void pin_sample_start(void)
 		return;
 	if (!has_profiler()) {
 		pin_warn("PINALLOC_SAMPLE has no effect: this jemalloc was built without its "
-			 "profiler; build one with --enable-prof, and pinalloc with that");
+			 "profiler; build pinalloc with a jemalloc configured with "
+			 "--enable-prof");
 		return;
 	}
 	is_on = start_profiler();

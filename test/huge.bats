@@ -100,7 +100,7 @@ value() {
 	run -0 --separate-stderr preloaded PINALLOC_HUGEPAGE=hugetlb "$programs/huge" 256 4 4
 	echo "$output; said: $stderr"
 	[ "${#stderr_lines[@]}" -eq 1 ]
-	[[ "$stderr" =~ ^pinalloc\[[0-9]+\]:\ the\ heap\ wants\ [0-9]+\ huge\ pages?.*\ has\ 0\ free:.*vm.nr_hugepages$ ]]
+	[[ "$stderr" =~ ^pinalloc\[[0-9]+\]:\ the\ heap\ needs\ [0-9]+\ huge\ pages?.*\ has\ 0\ free:.*vm.nr_hugepages$ ]]
 	[ "$(value transparent)" -gt 240 ]
 	[ "$(value pool)" -eq 0 ]
 	run -0 --separate-stderr preloaded PINALLOC_HUGEPAGE=hugetlb PINALLOC_LOG=error \

@@ -170,7 +170,9 @@ static void first_walk_interrupted(void)
 		      deep(5, frames, MOST) < 8);
 	}
 	waitpid(child, &status, 0);
-	ok(!status, "a walk in a handler that interrupts the first finds nothing: status %x",
+	ok(!status,
+	   "a walk in a signal handler that interrupts the first walk returns no frames: "
+	   "status %x",
 	   (unsigned int)status);
 }
 
@@ -179,16 +181,18 @@ static void in_order_and_cut(void)
 	void *frames[MOST + 1], *fewer[MOST];
 	int n = deep(5, frames, MOST);
 
-	ok(is_whole(frames, n, 5), "a stack, the innermost first: %d frames", n);
+	ok(is_whole(frames, n, 5), "a walk returns the stack, innermost frame first: %d frames",
+	   n);
 	frames[MOST] = frames[7] = NULL;
-	ok(deep(20, frames, 7) == 7 && frames[6] && !frames[7], "cut at seven frames");
+	ok(deep(20, frames, 7) == 7 && frames[6] && !frames[7], "a walk stops at seven frames");
 	ok(deep(90, frames, MOST) == MOST && !frames[MOST],
-	   "cut at the most there is room for");
-	ok(deep(2, fewer, 1) == 1 && is_named(fewer[0], "walk"), "one frame is the innermost");
-	ok(deep(2, fewer, 0) == 0, "none is none");
-	ok(pin_backtrace_ours(frames[0]), "a frame in the same object is ours");
+	   "a walk stops at the maximum number of frames");
+	ok(deep(2, fewer, 1) == 1 && is_named(fewer[0], "walk"),
+	   "room for one frame gets the innermost");
+	ok(deep(2, fewer, 0) == 0, "room for none gets none");
+	ok(pin_backtrace_ours(frames[0]), "a frame in the same object is the library's");
 	ok(!pin_backtrace_ours((void *)(uintptr_t)&dladdr) && !pin_backtrace_ours(NULL),
-	   "one in libc is not, nor is none");
+	   "neither is a frame in libc nor NULL");
 }
 
 /* The same stack twice from one place: as a walk that is too long for shortcuts, and not. */
@@ -249,7 +253,7 @@ static void shortcuts(void)
 		same += wander_at(&random, rand_r(&random) % 40);
 	}
 	ok(same == calls && compared_same > 5000,
-	   "a walk that begins like the last one ends as if it were the first: %d",
+	   "a walk that starts like the one before it returns the right frames: %d",
 	   compared_same);
 }
 
@@ -280,7 +284,7 @@ static void in_threads(void)
 		pthread_join(threads[i], NULL);
 		all += good[i];
 	}
-	ok(all == 160000, "eight threads walk at once: %d walks", all);
+	ok(all == 160000, "eight threads can walk at once: %d walks", all);
 }
 
 /* The lock a loader, or another unwinder, holds while malloc is called. */
@@ -330,10 +334,10 @@ static void in_a_signal_handler(void)
 	sigaction(SIGUSR1, &action, NULL);
 	interrupted();
 	ok(is_whole(handled, n_handled, 3) && is_named(handled[6], "handler"),
-	   "a walk in a signal handler, on a stack of its own");
+	   "a walk in a signal handler on an alternate stack works");
 	for (int i = 7; i < n_handled && !below; i++)
 		below = is_named(handled[i], "interrupted");
-	ok(below, "goes on with what the signal interrupted");
+	ok(below, "it continues into the code that the signal interrupted");
 }
 
 static ucontext_t outer, inner;
@@ -373,13 +377,13 @@ static void on_a_foreign_stack(void)
 	swapcontext(&outer, &inner);
 	ok(is_whole(handled, n_handled, 3) && is_named(handled[6], "coroutine") &&
 		   n_handled < 10,
-	   "a walk on makecontext's stack ends where that does: %d frames", n_handled);
+	   "a walk on a makecontext() stack ends at its end: %d frames", n_handled);
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(last); i++) {
 		make_context();
 		return_to(last[i]);
 		swapcontext(&outer, &inner);
 		ok(n_handled == 7 && is_whole(handled, n_handled, 3),
-		   "and before a return address like %#zx", (size_t)last[i]);
+		   "it ends before a return address such as %#zx", (size_t)last[i]);
 	}
 }
 
@@ -392,7 +396,7 @@ static void allocates_nothing(void)
 	walking = true;
 	free(copy("x"));
 	walking = false;
-	ok(allocations == 2, "which would have been counted");
+	ok(allocations == 2, "allocations are counted by this test");
 }
 
 static void names(void)
@@ -402,20 +406,21 @@ static void names(void)
 
 	deep(0, frames, MOST);
 	pin_backtrace_name(frames[1], true, small, sizeof small);
-	ok(strlen(small) == sizeof small - 1, "no name is longer than its room: %s", small);
+	ok(strlen(small) == sizeof small - 1, "a name is truncated to the buffer: %s", small);
 	pin_backtrace_name(frames[1], true, text, 32);
 	ok(!strncmp(text, "called_fr (unit-backtrace.c:", 28) && text[30] == ')',
-	   "a name that is too long leaves its place whole: %s", text);
+	   "a long function name is truncated, not its file and line: %s", text);
 	pin_backtrace_name((char *)(uintptr_t)&getpid + 1, true, text, sizeof text);
 	ok(!strncmp(text, "getpid (libc.so.", 16) || !strncmp(text, "__getpid (", 10),
-	   "a function of libc: %s", text);
+	   "a function of libc is named: %s", text);
 	pin_backtrace_name((char *)(uintptr_t)&getpid + 1, false, text, sizeof text);
-	ok(strstr(text, "getpid (libc.so."), "the same without lines: %s", text);
+	ok(strstr(text, "getpid (libc.so."), "so it is without line numbers: %s", text);
 	pin_backtrace_name((void *)0x1001, true, text, sizeof text);
-	ok(!strcmp(text, "?+0x1000"), "an address in no module: %s", text);
+	ok(!strcmp(text, "?+0x1000"), "an address outside of all modules has no name: %s",
+	   text);
 	pin_backtrace_done();
 	pin_backtrace_done();
-	ok(is_named(frames[0], "walk"), "names can be had again when they were done");
+	ok(is_named(frames[0], "walk"), "names can be looked up again after cleanup");
 	pin_backtrace_done();
 }
 

@@ -102,8 +102,9 @@ static void little_for_few(void)
 
 	pthread_create(&thread, NULL, take_few, taken);
 	pthread_join(thread, NULL);
-	ok(taken[0] <= 8, "a thread's first block brings few others: %lu", taken[0]);
-	ok(taken[0] + taken[1] <= 2 * 101 + 8, "and as many as it takes, then: %lu", taken[1]);
+	ok(taken[0] <= 8, "the first fill of a cache is small: %lu blocks", taken[0]);
+	ok(taken[0] + taken[1] <= 2 * 101 + 8, "later fills are as large as needed: %lu blocks",
+	   taken[1]);
 }
 
 static void past_the_slabs(void)
@@ -117,8 +118,10 @@ static void past_the_slabs(void)
 		take_and_give(NULL);
 	fills = count("nfills") - fills;
 	flushes = count("nflushes") - flushes;
-	ok(fills < ROUNDS / 10, "what was given up fills caches again: %lu from slabs", fills);
-	ok(flushes < ROUNDS / 10, "and goes to no slab: %lu flushes", flushes);
+	ok(fills < ROUNDS / 10, "blocks from full caches fill empty ones: %lu fills from slabs",
+	   fills);
+	ok(flushes < ROUNDS / 10, "full caches do not return blocks to slabs: %lu flushes",
+	   flushes);
 }
 
 static void between_threads(void)
@@ -130,7 +133,8 @@ static void between_threads(void)
 	give_all();
 	in_other_thread();
 	fills = count("nfills") - fills;
-	ok(fills < 10, "another thread has what this one gave up: %lu fills from slabs", fills);
+	ok(fills < 10, "another thread gets the blocks this one gave up: %lu fills from slabs",
+	   fills);
 }
 
 static void not_missed(void)
@@ -143,8 +147,8 @@ static void not_missed(void)
 	before = count("curslabs");
 	free(malloc(pin_span_bytes() + 1));
 	after = count("curslabs");
-	ok(before - after > MANY / 32, "before the heap grows slabs have all: %lu, then %lu",
-	   before, after);
+	ok(before - after > MANY / 32,
+	   "slabs get all blocks back before the heap grows: %lu, then %lu", before, after);
 }
 
 /* The heap has room for it, but nobody has had that. */
@@ -160,9 +164,10 @@ static void not_missed_in_new_memory(void)
 	before = count("curslabs");
 	free(malloc(n_bytes + 1));
 	after = count("curslabs");
-	ok(before - after > MANY / 32, "and before memory is touched: %lu, then %lu", before,
+	ok(before - after > MANY / 32,
+	   "slabs get all blocks back before new memory is touched: %lu, then %lu", before,
 	   after);
-	ok(pin_span_bytes() == 3 * n_bytes, "though the heap need not grow");
+	ok(pin_span_bytes() == 3 * n_bytes, "the heap does not grow for that");
 }
 
 static void bounded(size_t n, size_t size)
@@ -175,8 +180,8 @@ static void bounded(size_t n, size_t size)
 	mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
 	after = count("curslabs");
 	ok(after < before / 4,
-	   "of %zu times %zu bytes only a little stays: %lu slabs, then %lu", n, size, before,
-	   after);
+	   "after %zu blocks of %zu bytes are freed few slabs remain: %lu, then %lu", n, size,
+	   before, after);
 }
 
 /* Two pages hold 102 blocks of this size, and would all be held by one in a hundred. */
@@ -195,7 +200,7 @@ static void few_share_a_slab(void)
 	after = count("curslabs");
 	give_all();
 	ok(after < before * 3 / 4,
-	   "one block in a hundred does not hold all slabs: %lu, then %lu", before, after);
+	   "one used block in a hundred does not keep all slabs: %lu, then %lu", before, after);
 }
 
 /* What a thread hands on: its address is in it. */
@@ -234,7 +239,7 @@ static void whole(void)
 		pthread_create(&threads[i], NULL, hand_on, (void *)i);
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	ok(!damaged, "no block is had by two at once: %lu damaged", damaged);
+	ok(!damaged, "no block is given to two threads at once: %lu damaged", damaged);
 }
 
 static pthread_barrier_t barrier;
@@ -260,7 +265,7 @@ static void freeing_thread(void)
 	pthread_barrier_wait(&barrier);
 	after = count("ndalloc");
 	ok(after - before < 5 * MANY - MANY / 2,
-	   "a thread that only frees has a cache: %lu went past it", after - before);
+	   "a thread that only frees has a cache: %lu blocks bypassed it", after - before);
 	pthread_barrier_wait(&barrier);
 	pthread_join(thread, NULL);
 }
@@ -285,7 +290,7 @@ static void reset(void)
 	mallctl("thread.arena", &was, &size, &own, sizeof own);
 	mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
 	take(MANY, SIZE);
-	ok(arena_of(blocks[0]) == own, "blocks are of an arena that was made");
+	ok(arena_of(blocks[0]) == own, "blocks come from the arena the program created");
 	give_all();
 	mallctl("thread.arena", NULL, NULL, &was, sizeof was);
 	mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
@@ -295,7 +300,7 @@ static void reset(void)
 	for (size_t i = 0; i < n_blocks; i++)
 		found += arena_of(blocks[i]) == own;
 	give_all();
-	ok(!found, "and once it is reset nobody gets one: %u", found);
+	ok(!found, "no block of an arena is handed out after its reset: %u", found);
 }
 
 int main(void)

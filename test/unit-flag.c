@@ -67,18 +67,19 @@ static void test_sleep(void)
 {
 	pthread_t threads[THREADS];
 
-	ok(pin_flag_trylock(&flag) && !pin_flag_trylock(&flag), "one may have it");
+	ok(pin_flag_trylock(&flag) && !pin_flag_trylock(&flag),
+	   "only one thread can lock the flag");
 	start(threads, wait_once);
 	while (n_coming < THREADS)
 		usleep(1000);
 	usleep(HELD_US);
-	ok(!n_done, "and no other meanwhile");
+	ok(!n_done, "no other thread gets it while it is locked");
 	pin_flag_unlock(&flag);
 	join(threads);
-	ok(n_done == THREADS, "then all others, one after the other");
+	ok(n_done == THREADS, "then all others get it, one after the other");
 	/* Woken once for each that drops it, and asleep once before. */
-	ok(n_sleeps <= 2 * THREADS, "who wait asleep: %d threads slept %ld times", THREADS,
-	   n_sleeps);
+	ok(n_sleeps <= 2 * THREADS, "waiting threads sleep: %d threads slept %ld times",
+	   THREADS, n_sleeps);
 }
 
 static void test_exclusion(void)
@@ -88,8 +89,8 @@ static void test_exclusion(void)
 	n_done = 0;
 	start(threads, wait_often);
 	join(threads);
-	ok(n_done == (long)THREADS * ROUNDS, "it keeps apart what is not atomic");
-	ok(pin_flag_trylock(&flag), "and is free in the end");
+	ok(n_done == (long)THREADS * ROUNDS, "it protects data that is not atomic");
+	ok(pin_flag_trylock(&flag), "it is unlocked in the end");
 }
 
 int main(void)

@@ -92,7 +92,7 @@ static void blocks(void)
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	ok(!outside, "every block is in the reserve");
-	ok(!torn, "and as a whole in one span");
+	ok(!torn, "every block is inside one span");
 }
 
 /* Freed memory is reused dirty: jemalloc must not believe that a purge zeroed it. */
@@ -141,10 +141,12 @@ static void zeroes_at_end(void)
 	free(p);
 	q = calloc(1, n + more);
 	ok(q == p && resident(q + n, more) < more / PIN_PAGE / 8,
-	   "calloc does not touch what nobody has had: %zu pages", resident(q + n, more));
-	ok(is_zero(q, n + more), "and clears what somebody has had");
+	   "calloc does not touch memory that was never used: %zu pages",
+	   resident(q + n, more));
+	ok(is_zero(q, n + more), "calloc clears the part that was used before");
 	p = calloc(1, n + 2 * more);
-	ok(p > q && resident(p, n) < n / PIN_PAGE / 4, "behind it it has nothing to clear");
+	ok(p > q && resident(p, n) < n / PIN_PAGE / 4,
+	   "calloc clears nothing beyond the memory used before");
 	free(p);
 	free(q);
 }
@@ -174,11 +176,13 @@ static int first_step(const char *grow, const char *top_pad)
 static void first_steps(void)
 {
 	ok(pin_span_count() == 1 && pin_span_steps() == 1 && pin_span_bytes() == 8 * PIN_MIB,
-	   "the heap begins with 8 MiB");
-	ok(first_step("64M", "0") == 8 && first_step("1G", "0") == 8, "whatever the bound");
-	ok(first_step("16M", "0") == 4, "but a quarter of it: %d", first_step("16M", "0"));
-	ok(first_step("64M", "32M") == 32, "or what MALLOC_TOP_PAD_ says");
-	ok(first_step("4M", "32M") == 4, "up to the bound");
+	   "the first growth step is 8 MiB");
+	ok(first_step("64M", "0") == 8 && first_step("1G", "0") == 8,
+	   "so it is with any larger PINALLOC_GROW");
+	ok(first_step("16M", "0") == 4, "but at most a quarter of PINALLOC_GROW: %d",
+	   first_step("16M", "0"));
+	ok(first_step("64M", "32M") == 32, "MALLOC_TOP_PAD_ raises the first step");
+	ok(first_step("4M", "32M") == 4, "but not beyond PINALLOC_GROW");
 }
 
 static void steps(void)
@@ -196,9 +200,9 @@ static void steps(void)
 		largest = bytes - was > largest ? bytes - was : largest;
 		least = (bytes - was) * 9 < least ? (bytes - was) * 9 : least;
 	}
-	ok(largest == pin_options.grow, "the heap grows by PINALLOC_GROW at most: %zu",
-	   largest);
-	ok(least >= 64 * PIN_MIB, "and never by less than its share: %zu", least);
+	ok(largest == pin_options.grow,
+	   "small requests grow the heap by at most PINALLOC_GROW: %zu", largest);
+	ok(least >= 64 * PIN_MIB, "a step is at least a share of the heap: %zu", least);
 }
 
 static void missing_part(void)
@@ -211,22 +215,24 @@ static void missing_part(void)
 	p = at_end(&n);
 	free(p);
 	bytes = pin_span_bytes();
-	ok(bytes < 2 * n + PIN_GRANULE && bytes > n, "a block grows the heap by what it lacks");
+	ok(bytes < 2 * n + PIN_GRANULE && bytes > n,
+	   "a large block grows the heap by the memory that is missing");
 	p = malloc(n);
-	ok(pin_span_bytes() == bytes, "and serves as much again");
+	ok(pin_span_bytes() == bytes, "the freed memory serves another request of that size");
 	free(p);
 	steps = pin_span_steps();
 	p = malloc(n + 10 * PIN_MIB);
 	ok(pin_span_bytes() - bytes <= 12 * PIN_MIB && pin_span_bytes() > bytes,
-	   "10 MiB more than is free at the end are what it grows by: %zu",
+	   "a request 10 MiB larger than the free end grows the heap by 10 MiB: %zu",
 	   pin_span_bytes() - bytes);
-	ok(pin_span_steps() == steps + 1, "at once");
+	ok(pin_span_steps() == steps + 1, "it grows in one step");
 	free(p);
 	bytes = pin_span_bytes();
 	pin_large_begin_request(n + 20 * PIN_MIB);
 	p = memalign(64 * PIN_MIB, n + 20 * PIN_MIB);
 	ok(!((uintptr_t)p % (64 * PIN_MIB)) && pin_span_bytes() - bytes <= 76 * PIN_MIB,
-	   "aligned, no more than it needs there: %zu", pin_span_bytes() - bytes);
+	   "an aligned request grows it only by what it needs at the end: %zu",
+	   pin_span_bytes() - bytes);
 	free(p);
 	pin_options.grow = grow;
 }
@@ -258,7 +264,7 @@ static void merged(void)
 	free(blocks[2]);
 	p = malloc(4 * n);
 	ok(p == blocks[1] && pin_span_bytes() == bytes,
-	   "what steps have made is one when it is free");
+	   "memory of several steps merges when it is free");
 	free(p);
 	free(blocks[0]);
 	free(blocks[5]);
@@ -278,7 +284,7 @@ static void lowest_first(void)
 		ascend &= p > last;
 		blocks[i] = p;
 	}
-	ok(ascend && last < blocks[32], "of many places a block gets the lowest");
+	ok(ascend && last < blocks[32], "a block gets the lowest free memory that fits");
 	for (int i = 0; i < 33; i++)
 		free(blocks[i]);
 }
@@ -291,7 +297,7 @@ static void no_walls(void)
 		free(malloc(n));
 	most = bytes + 200 * PIN_MIB + pin_options.grow;
 	ok(pin_span_bytes() <= most,
-	   "blocks that are larger each time need as much as the largest: %zu of %zu",
+	   "ever larger blocks need no more heap than the largest: %zu of %zu",
 	   pin_span_bytes(), most);
 }
 
@@ -351,12 +357,12 @@ static void reserved(void)
 	char *p = pin_extents_reserve(n), *q;
 
 	ok(p && (uintptr_t)p + n == span->start + span->length && pin_span_bytes() == bytes + n,
-	   "the heap grows by what is to be reserved");
+	   "pin_extents_reserve() grows the heap by the size given");
 	q = malloc(n);
-	ok(pin_span_bytes() == bytes + n && q <= p, "which a block then has");
+	ok(pin_span_bytes() == bytes + n && q <= p, "a block then gets that memory");
 	free(q);
 	ok(!pin_extents_reserve(SIZE_MAX - 5) && !pin_extents_reserve(pin_reserve.size),
-	   "more than there are addresses is refused");
+	   "reserving more than all addresses fails");
 }
 
 static void figures(void)
@@ -368,10 +374,11 @@ static void figures(void)
 	pin_heap_stats(&one);
 	p = malloc(50 * PIN_MIB);
 	pin_heap_stats(&two);
-	ok(two.live >= one.live + 50 * PIN_MIB, "live memory counts a block");
-	ok(two.mapped >= two.live && two.mapped == pin_span_bytes(), "the heap covers it");
+	ok(two.live >= one.live + 50 * PIN_MIB, "the statistics count a block as live");
+	ok(two.mapped >= two.live && two.mapped == pin_span_bytes(),
+	   "mapped memory is the size of all spans, and covers live memory");
 	free(p);
-	ok(pin_heap_probe() == PIN_HEAP_OURS, "malloc is answered from the reserve");
+	ok(pin_heap_probe() == PIN_HEAP_OURS, "malloc returns a block of the reserve");
 }
 
 int main(int argc, char **argv)
@@ -383,7 +390,7 @@ int main(int argc, char **argv)
 	first_steps();
 	zeroes();
 	zeroes_at_end();
-	ok(anew("spans", "64M", "0") == 1, "and memory it has used in any span");
+	ok(anew("spans", "64M", "0") == 1, "calloc clears used memory of every span");
 	steps();
 	missing_part();
 	merged();
@@ -391,7 +398,7 @@ int main(int argc, char **argv)
 	no_walls();
 	reserved();
 	ok(anew("aligned", "2M", "0") == 1,
-	   "a free end is had by whom it fits, however many holes do not");
+	   "free memory at the end is found however many free extents do not fit");
 	blocks();
 	figures();
 	return done_testing();

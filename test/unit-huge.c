@@ -149,14 +149,17 @@ static bool with(const char *way, bool (*holds)(void))
 
 int main(void)
 {
-	ok(with("auto", in_auto), "auto: from a size on, once, all but the upper end");
-	ok(with("auto", in_auto_of_a_guest), "but none where the host takes free memory back");
-	ok(with("thp", in_thp), "thp: from the start, wherever");
-	ok(with("off", in_off), "off: nothing is asked for");
+	ok(with("auto", in_auto),
+	   "auto: all addresses beyond 32 MiB but the upper end are advised, once");
+	ok(with("auto", in_auto_of_a_guest),
+	   "auto: none are advised if the host takes free memory back");
+	ok(with("thp", in_thp),
+	   "thp: all addresses are advised, also if the host takes free memory back");
+	ok(with("off", in_off), "off: no huge pages are used");
 	ok(with("hugetlb", pool_is_enough), "hugetlb: every piece comes from the pool");
 	ok(with("hugetlb", pool_runs_out),
-	   "hugetlb: when the pool is short, this and all later pieces do not");
+	   "hugetlb: once the pool is short, this and all later pieces have ordinary pages");
 	ok(with("hugetlb", place_is_lost),
-	   "hugetlb: a piece that another mapping has got into is left to it");
+	   "hugetlb: addresses with another mapping are left alone");
 	return done_testing();
 }

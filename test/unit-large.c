@@ -38,22 +38,24 @@ static void exact(void)
 	size_t n = 66 * PIN_MIB + 1;
 	char *p = malloc(n), *q;
 
-	ok(usable(p) == 66 * PIN_MIB + PIN_PAGE, "a block has whole pages and no more: %zu",
-	   usable(p));
+	ok(usable(p) == 66 * PIN_MIB + PIN_PAGE,
+	   "a large block has only the pages it needs: %zu bytes", usable(p));
 	q = malloc(n);
-	ok(p + usable(p) <= q || q + usable(q) <= p, "and the next is not in it");
+	ok(p + usable(p) <= q || q + usable(q) <= p, "two blocks do not overlap");
 	free(q);
 	q = memalign(64, n);
-	ok(usable(q) >= n, "an aligned one has enough: %zu", usable(q));
+	ok(usable(q) >= n, "an aligned block is large enough: %zu bytes", usable(q));
 	free(q);
 	free(p);
-	ok(malloc(n) == p, "what was freed serves the next such request");
+	ok(malloc(n) == p, "a freed block serves the next request of its size");
 	free(p);
 	p = calloc(1, n);
-	ok(is_zero(p, n), "calloc clears all of it");
+	ok(is_zero(p, n), "calloc clears a whole reused block");
 	free(p);
-	ok(pin_large_good_size(100000, 114688) == 102400, "a good size is whole pages as well");
-	ok(pin_large_good_size(1000, 1024) == 1024, "not of small ones");
+	ok(pin_large_good_size(100000, 114688) == 102400,
+	   "the good size of a large block is whole pages");
+	ok(pin_large_good_size(1000, 1024) == 1024,
+	   "the good size of a small block is its size class");
 }
 
 /* To the page, between two of jemalloc's size classes. */
@@ -69,14 +71,15 @@ static void reuse(void)
 		p = malloc(9 * PIN_MIB + 5 * PIN_PAGE);
 		free(p);
 	}
-	ok(pin_span_bytes() == mapped, "the same size again and again needs no more heap");
+	ok(pin_span_bytes() == mapped,
+	   "allocating and freeing one size repeatedly does not grow the heap");
 	for (int i = 0; i < 1000; i++) {
 		p = memalign(PIN_MIB << i % 3, 3 * PIN_MIB + (size_t)i * PIN_PAGE);
 		if ((uintptr_t)p % (PIN_MIB << i % 3))
 			break;
 		free(p);
 	}
-	ok((uintptr_t)p % PIN_MIB == 0, "an aligned block is aligned");
+	ok((uintptr_t)p % PIN_MIB == 0, "an aligned block has the requested alignment");
 }
 
 static void resized(void)
@@ -87,22 +90,25 @@ static void resized(void)
 	memset(p, 7, n);
 	p = realloc(p, n + 3 * PIN_MIB);
 	ok(usable(p) >= n + 3 * PIN_MIB && p[0] == 7 && !memcmp(p, p + 1, n - 1),
-	   "a block that grows within its size class keeps what is in it");
+	   "a block that grows within its size class keeps its contents");
 	memset(p, 8, n + 3 * PIN_MIB);
 	q = realloc(p, n + 4 * PIN_MIB);
-	ok(q == p, "and has the whole class then");
+	ok(q == p, "it then has its whole size class");
 	p = realloc(q, n + 40 * PIN_MIB);
-	ok(usable(p) >= n + 40 * PIN_MIB && !memcmp(p, p + 1, n - 1), "beyond it, too");
+	ok(usable(p) >= n + 40 * PIN_MIB && !memcmp(p, p + 1, n - 1),
+	   "a block that grows beyond its size class keeps its contents");
 	p = realloc(p, 33 * PIN_KIB);
-	ok(usable(p) >= 33 * PIN_KIB && p[33 * PIN_KIB - 1] == 8, "and one that shrinks");
+	ok(usable(p) >= 33 * PIN_KIB && p[33 * PIN_KIB - 1] == 8,
+	   "a block that shrinks keeps its contents");
 	free(realloc(p, 100));
 	mapped = pin_span_bytes();
 	p = malloc(PIN_MIB + 1);
 	for (size_t more = 0; more < 32 * PIN_MIB; more += PIN_PAGE)
 		p = realloc(p, PIN_MIB + more);
 	free(p);
-	ok(pin_span_bytes() - mapped < 64 * PIN_MIB, "growth by a page at a time stays cheap");
-	ok(!realloc(malloc(PIN_MIB + 1), PTRDIFF_MAX), "and beyond all memory fails");
+	ok(pin_span_bytes() - mapped < 64 * PIN_MIB,
+	   "growth by a page at a time does not grow the heap each time");
+	ok(!realloc(malloc(PIN_MIB + 1), PTRDIFF_MAX), "realloc to more than all memory fails");
 }
 
 static size_t resized_in_place(void *p, size_t n)
@@ -117,10 +123,10 @@ static void in_place(void)
 	size_t n = resized_in_place(p, 10 * PIN_MIB);
 
 	memset(p, 1, n);
-	ok(n <= usable(p) && wall, "xallocx says no more than there is: %zu of %zu", n,
-	   usable(p));
+	ok(n <= usable(p) && wall,
+	   "xallocx does not return more than the usable size: %zu of %zu", n, usable(p));
 	n = resized_in_place(p, 5 * PIN_MIB);
-	ok(n >= 5 * PIN_MIB && n <= usable(p), "nor when it shrinks: %zu", n);
+	ok(n >= 5 * PIN_MIB && n <= usable(p), "nor when the block shrinks: %zu", n);
 	free(p);
 	free(wall);
 }
@@ -147,7 +153,7 @@ static void shared(void)
 		pthread_create(&threads[i], NULL, fill_and_free, NULL);
 		pthread_join(threads[i], NULL);
 	}
-	ok(pin_span_bytes() == mapped, "what one thread frees serves all others");
+	ok(pin_span_bytes() == mapped, "all threads can use memory that one has freed");
 }
 
 struct block {
@@ -231,10 +237,10 @@ static void many(void)
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	after = pin_live_now();
-	ok(!short_of, "in %d threads every block has what was asked for", THREADS);
-	ok(!damaged, "and no other block in it: %lu bytes", damaged);
+	ok(!short_of, "in %d threads every block has the requested size", THREADS);
+	ok(!damaged, "no blocks overlap: %lu bytes damaged", damaged);
 	ok(after < before + PIN_MIB && before < after + PIN_MIB,
-	   "and is counted as free in the end: %zu, before %zu", after, before);
+	   "all blocks are counted as freed in the end: %zu, before %zu", after, before);
 }
 
 /* A program's own source of memory for an arena: one piece, in steps. */
@@ -285,7 +291,7 @@ static void own_hooks(void)
 	int flags;
 
 	ok(!mallctl("arenas.create", &arena, &size, &with, sizeof with),
-	   "an arena may have hooks of the program's own");
+	   "an arena can have the program's own extent hooks");
 	flags = (int)MALLOCX_ARENA(arena) | MALLOCX_TCACHE_NONE;
 	for (int turn = 0; turn < 50; turn++) {
 		for (int i = 0; i < 40; i++) {
@@ -296,8 +302,8 @@ static void own_hooks(void)
 		for (int i = 0; i < 40; i++)
 			dallocx(blocks[i], flags);
 	}
-	ok(!outside, "all its blocks are from there, and go back there");
-	ok(pin_span_bytes() == mapped, "and none of the heap is");
+	ok(!outside, "all its blocks come from its hooks and return there");
+	ok(pin_span_bytes() == mapped, "the heap does not grow for them");
 }
 
 static extent_hooks_t *heap_hooks;
@@ -323,13 +329,13 @@ static void borrowed(void)
 	mallctl("arenas.create", &arena, &arena_size, &with, sizeof with);
 	flags = (int)MALLOCX_ARENA(arena) | MALLOCX_TCACHE_NONE;
 	p = mallocx(2 * n, flags);
-	ok(pin_span_find(p, 2 * n), "hooks of the program's own may have memory of the heap");
+	ok(pin_span_find(p, 2 * n), "the program's own hooks can provide memory of the heap");
 	memset(p, 1, 2 * n);
-	ok(xallocx(p, n, 0, 0) == n, "which goes back there");
+	ok(xallocx(p, n, 0, 0) == n, "a block from there can be shrunk");
 	snprintf(name, sizeof name, "arena.%u.extent_hooks", arena);
 	mallctl(name, NULL, NULL, &heap_hooks, sizeof heap_hooks);
 	ok(xallocx(p, 2 * n, 0, MALLOCX_ZERO) == 2 * n && is_zero(p + n, n),
-	   "and what they have used is cleared once there are none");
+	   "memory that such hooks have used is cleared after they are removed");
 }
 
 int main(void)

@@ -115,11 +115,12 @@ static void many_threads(void)
 	for (int i = 0; i < SLOTS; i++)
 		expected += slots[i].block ? slots[i].counts : 0;
 	ok(expected > PIN_MIB && near(pin_live_now() - before, expected, SLOTS * 64),
-	   "after churn in %d threads %zu bytes are held: %zu", THREADS, expected,
+	   "after churn in %d threads %zu bytes are in use: %zu", THREADS, expected,
 	   pin_live_now() - before);
 	for (int i = 0; i < SLOTS; i++)
 		free(slots[i].block);
-	ok(near(pin_live_now(), before, SLOTS * 64), "and none when all are freed");
+	ok(near(pin_live_now(), before, SLOTS * 64),
+	   "no bytes are in use when all blocks are freed");
 }
 
 static void *free_it(void *block)
@@ -139,7 +140,8 @@ static void short_threads(void)
 		pthread_join(thread, NULL);
 	}
 	ok(near(pin_live_now(), before, EVENT),
-	   "1000 threads that free 20 KiB each are counted: %zu, %zu", before, pin_live_now());
+	   "bytes freed by 1000 threads, 20 KiB each, are counted: %zu, %zu", before,
+	   pin_live_now());
 }
 
 static void peak(void)
@@ -149,21 +151,21 @@ static void peak(void)
 
 	q = realloc(p, most + 50 * PIN_MIB);
 	held = pin_live_now();
-	ok(near(held - before, most + 50 * PIN_MIB, 128),
-	   "realloc counts what it was asked for");
+	ok(near(held - before, most + 50 * PIN_MIB, 128), "realloc counts the requested size");
 	ok(pin_live_peak().bytes >= held &&
 		   pin_live_peak().bytes <= held + (q == p ? 0 : most) + EVENT,
-	   "the peak has both blocks where it moves");
+	   "the peak counts both blocks if realloc copies");
 	most = pin_live_peak().bytes;
 	q = realloc(q, 10 * PIN_MIB);
-	ok(near(pin_live_now() - before, 10 * PIN_MIB, 128), "also when the block shrinks");
+	ok(near(pin_live_now() - before, 10 * PIN_MIB, 128),
+	   "realloc counts the requested size when the block shrinks");
 	free(q);
 	ok(near(pin_live_now(), before, 128) && pin_live_peak().bytes == most,
-	   "the peak stays when all is freed");
+	   "the peak does not change when all is freed");
 	p = malloc(most - before + PIN_MIB + 12345);
 	free(p);
 	ok(near(pin_live_peak().bytes, most + PIN_MIB + 12345, EVENT),
-	   "a peak is known although it is over");
+	   "a short peak is recorded");
 }
 
 /* The heap's last block grows where it is, and the pages behind a block that shrank. */
@@ -174,13 +176,14 @@ static void in_place(void)
 
 	q = realloc(p, n / 2);
 	most = pin_live_peak().bytes;
-	ok(q == p, "a block shrinks where it is");
+	ok(q == p, "a block shrinks in place");
 	q = realloc(p, n / 4 * 3);
-	ok(q == p, "and grows again");
-	ok(pin_live_peak().bytes == most, "which the peak does not count as two");
-	ok(near(pin_live_now() - before, n / 4 * 3, 128), "nor what is held");
+	ok(q == p, "it grows again in place");
+	ok(pin_live_peak().bytes == most, "the peak counts such a block once");
+	ok(near(pin_live_now() - before, n / 4 * 3, 128),
+	   "memory in use counts such a block once");
 	free(q);
-	ok(near(pin_live_now(), before, 128), "until it is freed");
+	ok(near(pin_live_now(), before, 128), "it is no longer counted when it is freed");
 }
 
 static atomic_bool locked;
@@ -214,7 +217,7 @@ static void forks(void)
 		_exit(0);
 	}
 	ok(waitpid(pid, &status, 0) == pid && status == 0,
-	   "a child finds unlocked what another thread had locked");
+	   "locks that another thread held are unlocked in a forked child");
 	pthread_join(thread, NULL);
 }
 
@@ -245,8 +248,8 @@ static void shrunk_in_thread(void)
 	pthread_create(&thread, NULL, shrink_and_wait, p);
 	pthread_barrier_wait(&met);
 	ok(near(before - pin_live_now(), 50 * PIN_MIB, 2 * EVENT),
-	   "a block shrunk by a thread that then does nothing is counted once: %zu, %zu",
-	   before, pin_live_now());
+	   "a block that an idle thread has shrunk is counted once: %zu, %zu", before,
+	   pin_live_now());
 	pthread_barrier_wait(&met);
 	pthread_join(thread, NULL);
 	free(other);
@@ -259,12 +262,12 @@ static void resized(void)
 
 	ok(xallocx(p, 5 * PIN_MIB, 0, 0) == 5 * PIN_MIB &&
 		   near(pin_live_now() - before, n, 128),
-	   "xallocx to the same size changes nothing");
+	   "xallocx to the same size does not change the count");
 	xallocx(p, 64 * PIN_KIB, 0, 0);
 	ok(near(pin_live_now() - before, 64 * PIN_KIB, 128),
-	   "xallocx counts what the block can hold afterwards");
+	   "xallocx counts the block's new usable size");
 	free(p);
-	ok(near(pin_live_now(), before, 128), "until it is freed");
+	ok(near(pin_live_now(), before, 128), "it is no longer counted when it is freed");
 }
 
 int main(void)

@@ -150,7 +150,7 @@ static void asked_for(char *near, char *far)
 	fake_verbs.fail_next = 1;
 	fake_verbs.fail_errno = EINVAL;
 	one = reg(pd, far, 64, RIGHTS);
-	ok(preferred == NONE, "so it has if the registration failed");
+	ok(preferred == NONE, "it also has it if the registration failed");
 	if (one)
 		pin_mr_deregister(one);
 	pin_domain_dealloc(pd);
@@ -165,7 +165,7 @@ static void policy_of_its_own(char *far)
 	has_own = true;
 	preferred = 5;
 	mr = reg(pd, far, 64, RIGHTS);
-	ok(elsewhere == 1 && preferred == 5, "a thread's own policy stays");
+	ok(elsewhere == 1 && preferred == 5, "a thread's own policy is not changed");
 	preferred = NONE;
 	has_own = false;
 	pin_mr_deregister(mr);
@@ -201,11 +201,11 @@ int main(void)
 	far = span_on(3);
 	ok(pin_span_find(far, 1)->node == 3,
 	   "a span knows the node of the thread that made the heap grow");
-	ok(!looked, "before the first registration nodes are not looked for");
+	ok(!looked, "memory nodes are not looked up before the first registration");
 	asked_for(near, far);
 	policy_of_its_own(far);
 	ahead(near);
-	ok(looked == 1, "nodes were looked for once");
+	ok(looked == 1, "memory nodes were looked up once");
 	asked_of_kernel();
 	return done_testing();
 }

@@ -48,11 +48,11 @@ static void sizes(void)
 	size_t n;
 
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(good); i++)
-		ok(!pin_parse_size(good[i].text, &n) && n == good[i].value, "size %s",
+		ok(!pin_parse_size(good[i].text, &n) && n == good[i].value, "size %s is parsed",
 		   good[i].text);
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(bad); i++) {
 		n = 12345;
-		ok(pin_parse_size(bad[i], &n) && n == 12345, "not a size: \"%s\"", bad[i]);
+		ok(pin_parse_size(bad[i], &n) && n == 12345, "\"%s\" is not a size", bad[i]);
 	}
 }
 
@@ -68,60 +68,62 @@ static void environment(void)
 	setenv("PINALLOC_REPORT", "/tmp/%r.json", 1);
 	setenv("MALLOC_ARENA_MAX", "3", 1);
 	pin_options_init();
-	ok(pin_log_limit == PIN_LOG_ERROR, "the level holds at once");
-	ok(pin_options.grow == 64 * PIN_MIB, "growth is rounded down to a power of two");
+	ok(pin_log_limit == PIN_LOG_ERROR, "PINALLOC_LOG applies at once");
+	ok(pin_options.grow == 64 * PIN_MIB, "PINALLOC_GROW is rounded down to a power of two");
 	ok(pin_options.access == (PIN_ACCESS_WRITE | PIN_ACCESS_READ | PIN_ACCESS_LOCAL),
-	   "remote writing brings local writing");
+	   "remote write access implies local write access");
 	ok(pin_options.max_pinned > PIN_MIB && pin_options.max_pinned < SIZE_MAX,
 	   "a percentage is one of the machine's memory");
-	ok(pin_options.mode == PIN_MODE_EAGER, "a bad value keeps the default");
-	ok(pin_options.verify == 30, "where a word can stand there can be a number");
-	ok(pin_options.huge == PIN_HUGE_TLB, "a word of a list is its place in it");
-	ok(!strcmp(pin_options.report, "/tmp/%r.json"), "a path is taken as it is");
-	ok(pin_options.arena_max == 3, "glibc's names are read");
-	ok(!strcmp(pin_options.restrict_to, "*"), "what is not set has its default");
+	ok(pin_options.mode == PIN_MODE_EAGER, "an invalid value leaves the default");
+	ok(pin_options.verify == 30, "an option with words can also be a number");
+	ok(pin_options.huge == PIN_HUGE_TLB,
+	   "a word selects the value at its place in the list");
+	ok(!strcmp(pin_options.report, "/tmp/%r.json"), "a path is not changed");
+	ok(pin_options.arena_max == 3, "glibc's variables are read");
+	ok(!strcmp(pin_options.restrict_to, "*"), "an unset option has its default");
 }
 
 static void one_by_one(void)
 {
 	ok(!pin_options_set("PINALLOC_MAX_PINNED", "3M") &&
 		   pin_options.max_pinned == 3 * PIN_MIB,
-	   "one option is set");
+	   "pin_options_set() sets an option");
 	ok(pin_options_set("PINALLOC_MAX_PINNED", "lots") == -EINVAL &&
 		   pin_options.max_pinned == 3 * PIN_MIB,
-	   "what is not understood changes nothing");
+	   "an invalid text changes nothing");
 	ok(!pin_options_set("PINALLOC_HUGEPAGE", "off") && pin_options.huge == PIN_HUGE_OFF &&
 		   !pin_options_set("PINALLOC_HUGEPAGE", "auto") &&
 		   pin_options.huge == PIN_HUGE_AUTO &&
 		   !pin_options_set("PINALLOC_HUGEPAGE", "thp") &&
 		   pin_options.huge == PIN_HUGE_THP &&
 		   pin_options_set("PINALLOC_HUGEPAGE", "madvise") == -EINVAL,
-	   "each word of a list, and no other");
-	ok(pin_options_set("PINALLOC_MAX", "3M") == -ENOENT, "an unknown name is said");
+	   "all words of a list are accepted, and no others");
+	ok(pin_options_set("PINALLOC_MAX", "3M") == -ENOENT, "an unknown name is an error");
 }
 
 static void signals(void)
 {
 	ok(!pin_options_set("PINALLOC_REPORT_SIGNAL", "RTMIN+2") &&
 		   pin_options.report_signal == SIGRTMIN + 2,
-	   "a signal by its distance");
+	   "a signal can be given relative to RTMIN");
 	ok(pin_options_set("PINALLOC_REPORT_SIGNAL", "RTMIN+999") == -EINVAL &&
 		   pin_options_set("PINALLOC_REPORT_SIGNAL", "RTMIN+18446744073709551592") ==
 			   -EINVAL,
-	   "none is further away than there are signals, or so far that it comes round");
+	   "a real-time signal out of range is refused, also if the sum overflows");
 }
 
 static void look_up(void)
 {
 	setenv("PINALLOC_TEST_NAME", "v", 1);
-	ok(!strcmp(pin_environment("PINALLOC_TEST_NAME"), "v"), "a variable is found");
-	ok(!pin_environment("PINALLOC_TEST"), "a prefix of its name is not");
+	ok(!strcmp(pin_environment("PINALLOC_TEST_NAME"), "v"),
+	   "pin_environment() finds a variable");
+	ok(!pin_environment("PINALLOC_TEST"), "it does not find a prefix of the name");
 	is_secure = true;
-	ok(!pin_environment("PINALLOC_TEST_NAME"), "nor is anything in a set-user-ID program");
+	ok(!pin_environment("PINALLOC_TEST_NAME"), "it finds nothing in a set-user-ID program");
 	setenv("PINALLOC_HELP", "1", 1);
-	ok(!pin_options_help_wanted(), "which its user cannot end by PINALLOC_HELP either");
+	ok(!pin_options_help_wanted(), "PINALLOC_HELP has no effect in a set-user-ID program");
 	is_secure = false;
-	ok(pin_options_help_wanted(), "as others");
+	ok(pin_options_help_wanted(), "PINALLOC_HELP has an effect in other programs");
 }
 
 int main(void)

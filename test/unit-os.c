@@ -49,7 +49,7 @@ int main(void)
 	int result = limit_in_namespace();
 
 	ok(result == RIGHT || result == UNTRIED,
-	   "a capability in a user namespace lifts no limit on locked memory%s",
+	   "a capability in a user namespace does not lift RLIMIT_MEMLOCK%s",
 	   result == UNTRIED ? " (there are no such namespaces here)" : "");
 	return done_testing();
 }

@@ -40,37 +40,43 @@ static void release(size_t n_bytes)
 
 static void held(void)
 {
-	ok(pin_live_now() == 0 && pin_live_peak().bytes == 0, "nothing is held");
+	ok(pin_live_now() == 0 && pin_live_peak().bytes == 0, "nothing is in use at the start");
 	release(PIN_MIB);
-	ok(pin_live_now() == 0, "another thread's block may be freed first");
+	ok(pin_live_now() == 0,
+	   "a block can be counted as freed before it is counted as allocated");
 	allocate(8 * PIN_MIB);
-	ok(pin_live_now() == 7 * PIN_MIB, "an event counts what was allocated");
-	ok(pin_live_peak().bytes == 7 * PIN_MIB && pin_live_peak().ns, "which is the peak");
+	ok(pin_live_now() == 7 * PIN_MIB, "a thread event counts the bytes allocated");
+	ok(pin_live_peak().bytes == 7 * PIN_MIB && pin_live_peak().ns,
+	   "the peak rises with them");
 	release(PIN_MIB);
 	ok(pin_live_now() == 6 * PIN_MIB && pin_live_peak().bytes == 7 * PIN_MIB,
-	   "the peak stays");
+	   "the peak stays when memory is freed");
 	allocated += 10;
 	freed += 3;
-	ok(pin_live_now() == 6 * PIN_MIB + 7, "the thread's own last bytes are known");
+	ok(pin_live_now() == 6 * PIN_MIB + 7,
+	   "bytes since the calling thread's last event are included");
 	pin_live_end_thread();
 	pin_live_end_thread();
 	ok(pin_live_thread.published == 6 * MIB + 7 && pin_live_now() == 6 * PIN_MIB + 7,
-	   "and counted when it ends, once");
+	   "they are added when the thread ends, once");
 	allocate(7);
-	ok(pin_live_thread.published == 6 * MIB + 7, "a little more is not told at once");
+	ok(pin_live_thread.published == 6 * MIB + 7,
+	   "a small change does not update the sum at once");
 	release(pin_live_now());
 	pin_live_expect_free(3 * MIB);
 	allocate(5 * PIN_MIB);
 	release(3 * PIN_MIB);
 	ok(pin_live_now() == 2 * PIN_MIB && pin_live_peak().bytes == 7 * PIN_MIB,
-	   "what realloc replaces in place is not held twice");
+	   "a block that realloc resizes in place is not counted twice");
 	pin_live_expect_copy(7 * MIB);
 	pin_live_count_copy();
-	ok(pin_live_peak().bytes == 9 * PIN_MIB, "what it moves is, before it is counted");
+	ok(pin_live_peak().bytes == 9 * PIN_MIB,
+	   "a copied block is at the peak before its event");
 	allocate(7 * PIN_MIB);
 	release(7 * PIN_MIB);
 	pin_live_count_copy();
-	ok(pin_live_now() == 2 * PIN_MIB && pin_live_peak().bytes == 9 * PIN_MIB, "once");
+	ok(pin_live_now() == 2 * PIN_MIB && pin_live_peak().bytes == 9 * PIN_MIB,
+	   "a copied block is counted only once");
 	release(2 * PIN_MIB);
 }
 
@@ -104,23 +110,24 @@ static void timeline(void)
 	pin_timeline_grew(PIN_MIB);
 	more = pin_timeline_read(moments);
 	ok(more == n + 1 && moments[n].live == PIN_MIB && moments[n].pinned == pinned,
-	   "a growth is a moment");
+	   "growth of the heap adds a moment");
 	pin_timeline_update(PIN_MIB + 1000);
-	ok(pin_timeline_read(moments) == more, "a small change is none");
+	ok(pin_timeline_read(moments) == more, "a small change of memory in use adds none");
 	pin_timeline_update(5 * PIN_MIB);
-	ok(pin_timeline_read(moments) == more + 1, "a large one is");
+	ok(pin_timeline_read(moments) == more + 1, "a large change adds one");
 	pin_timeline_update(1000 * PIN_MIB);
 	for (size_t i = 0; i < 100000; i++)
 		pin_timeline_update((i % 2 ? 20 : 40) * PIN_MIB);
 	n = pin_timeline_read(moments);
-	ok(n > PIN_TIMELINE_MOMENTS / 4 && n <= PIN_TIMELINE_MOMENTS, "100,000 give %zu", n);
-	ok(highest(moments, n) == 1000 * PIN_MIB, "and the highest stays");
-	ok(in_order(moments, n), "in the order of time, the heap never shrinks");
+	ok(n > PIN_TIMELINE_MOMENTS / 4 && n <= PIN_TIMELINE_MOMENTS,
+	   "100,000 changes give %zu moments", n);
+	ok(highest(moments, n) == 1000 * PIN_MIB, "the highest moment is kept");
+	ok(in_order(moments, n), "moments are in order of time, and the heap never shrinks");
 	for (size_t i = 0; i < 3 * PIN_TIMELINE_MOMENTS; i++)
 		pin_timeline_grew(i);
 	n = pin_timeline_read(moments);
 	ok(n <= PIN_TIMELINE_MOMENTS && highest(moments, n) == 1000 * PIN_MIB,
-	   "however often the heap grows");
+	   "so it is with any number of growths");
 }
 
 static void *depth_of[PIN_SITE_FRAMES + 4];
@@ -147,7 +154,7 @@ static void sites(void)
 {
 	struct pin_site *a, *b, *top[3];
 
-	ok(!pin_sites_here(), "no stacks before they are wanted");
+	ok(!pin_sites_here(), "no stack is recorded before pin_sites_start()");
 	pin_sites_grew(1);
 	pin_sites_start(walk);
 	stand_at(0x2000);
@@ -157,16 +164,18 @@ static void sites(void)
 	b = pin_sites_here();
 	pin_sites_grew(20 * PIN_MIB);
 	pin_sites_grew(1 * PIN_MIB);
-	ok(a != b && a->depth == 2 && a->frames[0] == (void *)0x2000, "stacks are told apart");
+	ok(a != b && a->depth == 2 && a->frames[0] == (void *)0x2000,
+	   "different stacks have different sites");
 	stand_at(0x2000);
-	ok(pin_sites_here() == a, "and known again");
+	ok(pin_sites_here() == a, "the same stack has the same site");
 	ok(pin_sites_largest(false, top, 3) == 2 && top[0] == b && top[1] == a,
-	   "the largest growth comes first");
-	ok(b->grown_bytes == 21 * PIN_MIB && b->grown_count == 2, "with its figures");
+	   "the site with the largest growth comes first");
+	ok(b->grown_bytes == 21 * PIN_MIB && b->grown_count == 2,
+	   "its bytes and steps are counted");
 	ok(pin_sites_largest(false, top, 1) == 1 && top[0] == b,
-	   "as many as there is room for");
+	   "no more sites are returned than requested");
 	depth = PIN_SITE_FRAMES + 4;
-	ok(pin_sites_here()->depth == PIN_SITE_FRAMES, "a deep stack is cut");
+	ok(pin_sites_here()->depth == PIN_SITE_FRAMES, "a deep stack is truncated");
 }
 
 static void hold(struct pin_site *site, double bytes)
@@ -182,21 +191,24 @@ static void at_peak(void)
 	a = pin_sites_here();
 	stand_at(0x5000);
 	b = pin_sites_here();
-	ok(pin_sites_largest(true, top, 2) == 0, "nobody holds anything");
+	ok(pin_sites_largest(true, top, 2) == 0, "no site has memory in use at the start");
 	hold(a, 100);
 	hold(b, 30);
 	pin_sites_note_peak();
-	ok(pin_site_at_peak(a).bytes == 100 && pin_site_at_peak(b).bytes == 30, "at the peak");
+	ok(pin_site_at_peak(a).bytes == 100 && pin_site_at_peak(b).bytes == 30,
+	   "the amounts at the peak are the current ones at that time");
 	hold(a, -100);
 	hold(b, 50);
 	ok(pin_site_at_peak(a).bytes == 100 && pin_site_at_peak(b).bytes == 30 &&
 		   pin_site_at_peak(a).count == 1,
-	   "what happens afterwards does not change it");
-	ok(pin_sites_largest(true, top, 2) == 2 && top[0] == a, "the largest holder is first");
+	   "later samples do not change the amounts at the peak");
+	ok(pin_sites_largest(true, top, 2) == 2 && top[0] == a,
+	   "the site with most memory at the peak comes first");
 	pin_sites_note_peak();
 	ok(pin_site_at_peak(a).bytes == 0 && pin_site_at_peak(b).bytes == 80,
-	   "until there is a higher one");
-	ok(pin_sites_largest(true, top, 2) == 1 && top[0] == b, "where only one holds any");
+	   "a higher peak replaces the amounts");
+	ok(pin_sites_largest(true, top, 2) == 1 && top[0] == b,
+	   "sites without memory at the peak are left out");
 }
 
 #define THREADS 4
@@ -221,15 +233,16 @@ static void full(void)
 		pthread_join(threads[i], NULL);
 	pin_sites_note_peak();
 	pin_sites_largest(true, top, 1);
-	ok(top[0]->now.count == THREADS * PIN_SITES, "threads lose no figure of a stack");
+	ok(top[0]->now.count == THREADS * PIN_SITES, "concurrent threads lose no sample");
 	for (uintptr_t i = 0; i < 2 * PIN_SITES; i++) {
 		stand_at(0x100000 + i);
 		pin_sites_grew(1);
 	}
 	stand_at(0x100000 + 2 * PIN_SITES - 1);
-	ok(pin_sites_here()->depth == 0, "what finds no room is counted without a stack");
+	ok(pin_sites_here()->depth == 0,
+	   "a stack beyond the maximum number of sites is counted without frames");
 	stand_at(0x100000);
-	ok(pin_sites_here()->frames[0] == (void *)0x100000, "and the others still with theirs");
+	ok(pin_sites_here()->frames[0] == (void *)0x100000, "earlier sites keep their frames");
 }
 
 static void functions(void)
@@ -240,17 +253,17 @@ static void functions(void)
 		off = fmax(off, fabs(pin_log(x) - log(x)) / fmax(1, fabs(log(x))));
 		off = fmax(off, fabs(pin_exp(-x) - exp(-x)));
 	}
-	ok(off < 1e-14, "logarithms and exponentials are those of libm, but for %g", off);
+	ok(off < 1e-14, "logarithms and exponentials are those of libm, within %g", off);
 	ok(pin_log(1) == 0 && pin_exp(0) == 1 && fabs(pin_exp(1) - exp(1)) < 1e-14,
-	   "and right where they are whole");
+	   "they are exact for 0 and 1");
 	ok(pin_round(2.5) == 3 && pin_round(2.4) == 2 && pin_round(-2.5) == -3,
-	   "and numbers are rounded as there");
+	   "numbers are rounded as by libm");
 }
 
 int main(void)
 {
 	functions();
-	ok(!pin_reserve_init(), "there is a range of addresses");
+	ok(!pin_reserve_init(), "addresses are reserved");
 	held();
 	timeline();
 	sites();

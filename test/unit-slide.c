@@ -151,18 +151,18 @@ static void behind(void)
 	free(blocks[3]);
 	p = realloc(blocks[2], 3 * N / 2);
 	ok(p == blocks[2] && usable(p) == 3 * N / 2 && holds(p, N, 1),
-	   "a block grows where it is into free memory behind it");
+	   "a block grows in place into free memory behind it");
 	ok(xallocx(p, 2 * N, 0, MALLOCX_ZERO) == 2 * N &&
 		   is_zero(blocks[2] + 3 * N / 2, N / 2) && holds(p, N, 1),
-	   "also by xallocx, which clears what it adds");
+	   "xallocx grows it in place, and clears the added memory");
 	ok(xallocx(p, 2 * bytes, 0, 0) == 2 * N && pin_span_bytes() == bytes,
-	   "and no further than that");
+	   "xallocx does not grow it beyond that memory");
 	free(p);
 	in_a_row(blocks, N + PIN_MIB, 0);
 	free(blocks[3]);
 	ok(xallocx(blocks[2], N + 2 * PIN_MIB, 0, 0) == N + 2 * PIN_MIB &&
 		   usable(blocks[2]) == N + 2 * PIN_MIB && holds(blocks[2], N + PIN_MIB, 1),
-	   "also to what its size class has");
+	   "xallocx grows it within its size class");
 	free(blocks[2]);
 }
 
@@ -176,14 +176,15 @@ static void at_end(void)
 	fill(p, N, 2);
 	bytes = pin_span_bytes();
 	q = realloc(p, 2 * n);
-	ok(q == p && holds(p, N, 2) && usable(p) >= 2 * n, "at the end a block stays as well");
+	ok(q == p && holds(p, N, 2) && usable(p) >= 2 * n,
+	   "a block at the end of the heap grows in place");
 	ok(pin_span_bytes() - bytes <= je_large_class(2 * n) - n + PIN_GRANULE &&
 		   pin_span_count() == spans,
-	   "the heap grows by what it lacks");
+	   "the heap grows by the memory that is missing");
 	bytes = pin_span_bytes();
 	n = xallocx(p, 3 * n, 0, MALLOCX_ZERO);
 	ok(n == usable(p) && n > 2 * N && pin_span_bytes() > bytes && is_zero(p + n - N, N),
-	   "by xallocx, too");
+	   "xallocx does the same");
 	pin_options.grow = grow;
 	free(p);
 }
@@ -199,18 +200,18 @@ static void down(void)
 	active = figure("stats.active");
 	large = count_large();
 	p = realloc(blocks[2], 3 * N / 2 - 12345);
-	ok(p == blocks[1] && holds(p, N, 1), "a block grows down where it cannot grow up");
-	ok(usable(p) == PIN_ALIGN_UP(3 * N / 2 - 12345, PIN_PAGE), "as far as it has to: %zu",
-	   usable(p));
-	ok(near(pin_live_now() - live, N / 2 - 12345, 128), "what it grows by is held: %zu",
-	   pin_live_now() - live);
+	ok(p == blocks[1] && holds(p, N, 1), "a block that cannot grow in place moves down");
+	ok(usable(p) == PIN_ALIGN_UP(3 * N / 2 - 12345, PIN_PAGE),
+	   "it moves down no further than necessary: %zu bytes", usable(p));
+	ok(near(pin_live_now() - live, N / 2 - 12345, 128),
+	   "its growth is counted as in use: %zu", pin_live_now() - live);
 	ok(near(figure("stats.active") - active, N / 2, 64 * PIN_KIB) && count_large() == large,
-	   "and active, and it is one block");
+	   "its growth is counted as active, and it as one block");
 	q = realloc(p, 2 * N);
-	ok(q == p && holds(p, N, 1), "what it has left is free");
+	ok(q == p && holds(p, N, 1), "the memory it has left is free");
 	free(p);
 	ok(near(live - pin_live_now(), N, 128) && count_large() == large - 1,
-	   "until it is freed");
+	   "it is no longer counted when it is freed");
 }
 
 /* With all of what is free on one side or both. */
@@ -222,16 +223,17 @@ static void exactly(void)
 	free(blocks[1]);
 	p = realloc(blocks[2], 2 * N);
 	ok(p == blocks[1] && usable(p) == 2 * N && holds(p, N, 1),
-	   "a block grows over all that is free before it");
+	   "a block can use all free memory before it");
 	free(p);
 	in_a_row(blocks, N, 0);
 	free(blocks[1]);
 	free(blocks[3]);
 	p = realloc(blocks[2], 5 * N / 2);
 	ok(p == blocks[1] && usable(p) == 5 * N / 2 && holds(p, N, 1),
-	   "and over some of what is free behind");
+	   "and part of the free memory behind it");
 	p = realloc(p, 3 * N);
-	ok(p == blocks[1] && usable(p) == 3 * N && holds(p, N, 1), "and all of it");
+	ok(p == blocks[1] && usable(p) == 3 * N && holds(p, N, 1),
+	   "and all of the free memory behind it");
 	free(p);
 }
 
@@ -244,12 +246,13 @@ static void overlapping(void)
 	blocks[1] = realloc(blocks[1], N - 3 * PIN_PAGE);
 	free(blocks[3]);
 	p = realloc(blocks[2], 2 * N + PIN_PAGE);
-	ok(p != blocks[2] && holds(p, N, 1), "what does not fit is copied elsewhere");
+	ok(p != blocks[2] && holds(p, N, 1), "a block for which neither is enough is copied");
 	free(p);
 	in_a_row(blocks, N, 0);
 	blocks[1] = realloc(blocks[1], N / 4 * 3);
 	p = realloc(blocks[2], N / 4 * 5);
-	ok(p == blocks[2] - N / 4 && holds(p, N, 1), "a block may move over itself");
+	ok(p == blocks[2] - N / 4 && holds(p, N, 1),
+	   "a block can move to memory that overlaps it");
 	free(p);
 }
 
@@ -264,13 +267,15 @@ static void at_peak(void)
 	p = realloc(blocks[2], 3 * N / 2);
 	free(malloc(PIN_MIB));
 	ok(p == blocks[1] && pin_live_peak().bytes < pin_live_now() + N,
-	   "the peak has it once: %zu of %zu", pin_live_peak().bytes, pin_live_now());
+	   "the peak counts a block that moves down once: %zu of %zu", pin_live_peak().bytes,
+	   pin_live_now());
 	free(p);
 	in_a_row(blocks, N, 0);
 	live = pin_live_now();
 	p = realloc(blocks[2], 2 * N);
 	ok(p != blocks[2] && pin_live_peak().bytes + PIN_MIB > live + 2 * N,
-	   "and one that is copied twice: %zu of %zu", pin_live_peak().bytes, pin_live_now());
+	   "the peak counts a block that is copied twice: %zu of %zu", pin_live_peak().bytes,
+	   pin_live_now());
 	free(p);
 	free(more);
 }
@@ -283,17 +288,19 @@ static void zeroed_or_aligned(void)
 	memset(blocks[1], 0xff, N);
 	free(blocks[1]);
 	p = rallocx(blocks[2], 3 * N / 2, MALLOCX_ZERO);
-	ok(holds(p, N, 1) && is_zero(p + N, N / 2), "what is to be zero is");
+	ok(holds(p, N, 1) && is_zero(p + N, N / 2),
+	   "rallocx clears the added memory if requested");
 	dallocx(p, 0);
 	in_a_row(blocks, N, 0);
 	free(blocks[1]);
 	p = rallocx(blocks[2], 3 * N / 2, MALLOCX_ALIGN(64 * PIN_MIB));
-	ok(!((uintptr_t)p % (64 * PIN_MIB)) && holds(p, N, 1), "what is to be aligned is");
+	ok(!((uintptr_t)p % (64 * PIN_MIB)) && holds(p, N, 1),
+	   "rallocx aligns the block if requested");
 	dallocx(p, 0);
 	in_a_row(blocks, N, MALLOCX_ALIGN(N));
 	blocks[1] = realloc(blocks[1], N / 4 * 3);
 	p = rallocx(blocks[2], N / 4 * 5, MALLOCX_ALIGN(N));
-	ok(!((uintptr_t)p % N) && holds(p, N, 1), "and what is so stays so");
+	ok(!((uintptr_t)p % N) && holds(p, N, 1), "an aligned block stays aligned");
 	dallocx(p, 0);
 }
 
@@ -310,11 +317,12 @@ static void own_arena(void)
 	in_a_row(blocks, N, flags);
 	dallocx(blocks[1], flags);
 	p = rallocx(blocks[2], 3 * N / 2, flags);
-	ok(p != blocks[1] && holds(p, N, 1), "a block of an arena of the program's is copied");
+	ok(p != blocks[1] && holds(p, N, 1),
+	   "a block of an arena that the program created is copied");
 	snprintf(name, sizeof name, "arena.%u.reset", arena);
 	ok(!mallctl(name, NULL, NULL, NULL, 0) && count_large() == large &&
 		   near(pin_live_now(), live, 64 * PIN_KIB),
-	   "and gone when that is reset");
+	   "it is freed when that arena is reset");
 }
 
 /* Others may take what was free a moment ago, or all the memory there is. */
@@ -328,7 +336,7 @@ static void too_late(void)
 	gone = 8 * N;
 	p = realloc(blocks[2], 2 * N);
 	ok(p != blocks[2] - (N - part) && usable(p) == 2 * N && holds(p, N, 1),
-	   "a block is copied where somebody else was faster");
+	   "a block is copied if another thread took the memory before it");
 	free(p);
 	in_a_row(blocks, N, 0);
 	blocks[1] = realloc(blocks[1], part);
@@ -339,10 +347,11 @@ static void too_late(void)
 	p = realloc(blocks[2], 8 * N);
 	ok(!p && usable(blocks[2]) == N && holds(blocks[2], N, 1) &&
 		   near(pin_live_now(), live, 128),
-	   "and stays as it was where there is no memory either");
+	   "a block stays as it was if there is no memory for a copy either");
 	gone = 0;
 	p = realloc(blocks[2], N + N / 4);
-	ok(p == blocks[2] - (N - part) && holds(p, N, 1), "it slides without any");
+	ok(p == blocks[2] - (N - part) && holds(p, N, 1),
+	   "it can move down without further memory");
 	no_memory = false;
 	free(p);
 }
@@ -364,11 +373,13 @@ static void not_so_much(void)
 		active = figure("stats.active");
 		p = realloc(blocks[2], 5 * N / 2);
 		ok(!p && holds(blocks[2], N, 1) && figure("stats.active") == active,
-		   "a block stays where there is %s before it, and takes nothing behind",
+		   "a block does not move if there is %s memory before it than expected, and "
+		   "takes none behind it",
 		   i ? "less" : "more");
 		gone_before = 0;
 		p = realloc(blocks[2], 5 * N / 2);
-		ok(p == blocks[1] && holds(p, N, 1), "until that is known");
+		ok(p == blocks[1] && holds(p, N, 1),
+		   "it moves once the free memory is as expected");
 		no_memory = false;
 		free(p);
 	}
@@ -428,18 +439,19 @@ static void in_threads(void)
 		pthread_create(&threads[i], NULL, churn, (void *)(i + 1));
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	ok(!damaged && slid, "in %d threads blocks keep what is in them, %lu slid: %lu damaged",
-	   THREADS, slid, damaged);
+	ok(!damaged && slid,
+	   "in %d threads blocks keep their contents, %lu moved down: %lu damaged", THREADS,
+	   slid, damaged);
 	ok(near(pin_live_now(), live, PIN_MIB) && count_large() == large &&
 		   near(figure("stats.active"), active, 4 * PIN_MIB),
-	   "and all is counted as free in the end");
+	   "all blocks are counted as freed in the end");
 }
 
 int main(void)
 {
 	pin_options.huge = PIN_HUGE_OFF;
 	/* Also has memory for what is written, that is in nobody's way. */
-	ok(pin_span_count() == 1, "there is a heap");
+	ok(pin_span_count() == 1, "the heap has started");
 	behind();
 	at_end();
 	down();

@@ -69,17 +69,18 @@ static void reserve(void)
 	uintptr_t a = pin_reserve_carve_lower(5 * PIN_MIB), b = pin_reserve_carve_lower(1),
 		  left;
 
-	ok(pin_reserve.size >= PIN_GIB, "the reserve is large, sanitizers or not");
-	ok(a == pin_reserve.base && !(a % PIN_GRANULE), "it is taken from its start on");
-	ok(b == a + 6 * PIN_MIB, "in whole granules, next to each other");
+	ok(pin_reserve.size >= PIN_GIB, "the reserve is large, with sanitizers too");
+	ok(a == pin_reserve.base && !(a % PIN_GRANULE),
+	   "the first addresses are at its lower end");
+	ok(b == a + 6 * PIN_MIB, "further ones follow directly, in whole granules");
 	left = pin_reserve_left();
-	ok(left == pin_reserve.size - 8 * PIN_MIB, "what is left is known");
+	ok(left == pin_reserve.size - 8 * PIN_MIB, "the bytes left are right");
 	ok(pin_reserve_contains((void *)b) && !pin_reserve_contains(&told),
-	   "the heap is told from others");
-	ok(!pin_reserve_carve_lower(left + 1), "more than there is fails");
-	ok(!pin_reserve_carve_lower(SIZE_MAX - 5), "a size near the end of numbers fails");
+	   "addresses of the reserve are told from others");
+	ok(!pin_reserve_carve_lower(left + 1), "carving more than is left fails");
+	ok(!pin_reserve_carve_lower(SIZE_MAX - 5), "a size near SIZE_MAX fails");
 	ok(pin_reserve_left() == left && pin_reserve_carve_lower(PIN_MIB) == b + PIN_GRANULE,
-	   "and what there is can still be had");
+	   "failed requests take nothing");
 }
 
 static void both_ends(void)
@@ -91,19 +92,23 @@ static void both_ends(void)
 
 	after = pin_reserve_carve_lower(PIN_MIB);
 	ok((uintptr_t)high + 4 * PIN_MIB == pin_reserve.base + pin_reserve.size,
-	   "from the upper end: the last of all");
-	ok(next == high - PIN_GRANULE, "and downwards");
-	ok(!((uintptr_t)far % (64 * PIN_MIB)) && far < next, "aligned as asked");
+	   "the upper end is carved from its last address");
+	ok(next == high - PIN_GRANULE, "further pieces are below");
+	ok(!((uintptr_t)far % (64 * PIN_MIB)) && far < next,
+	   "a piece has the requested alignment");
 	memset(high, 1, 3 * PIN_MIB);
-	ok(high[0] == 1 && !next[0] && !far[0], "writable and zero");
-	ok(after == low + PIN_GRANULE, "the lower end is as it was");
-	ok(pin_reserve_left() == (uintptr_t)far - after - PIN_GRANULE, "both ends are taken");
+	ok(high[0] == 1 && !next[0] && !far[0], "its memory is writable and zero");
+	ok(after == low + PIN_GRANULE, "the lower end is not changed");
+	ok(pin_reserve_left() == (uintptr_t)far - after - PIN_GRANULE,
+	   "the bytes left exclude both ends");
 	ok(!pin_reserve_carve_upper(pin_reserve.size, PIN_PAGE) &&
 		   !pin_reserve_carve_upper(SIZE_MAX / 2 + 1, PIN_PAGE) &&
 		   !pin_reserve_carve_upper(SIZE_MAX - 5, PIN_PAGE),
-	   "more than there is fails");
-	ok(!pin_reserve_carve_lower(pin_reserve_left() + 1), "the ends do not meet from below");
-	ok(!pin_reserve_carve_upper(pin_reserve_left() + 1, PIN_PAGE), "nor from above");
+	   "carving more than is left at the upper end fails");
+	ok(!pin_reserve_carve_lower(pin_reserve_left() + 1),
+	   "the lower end does not cross the upper");
+	ok(!pin_reserve_carve_upper(pin_reserve_left() + 1, PIN_PAGE),
+	   "the upper end does not cross the lower");
 }
 
 /* Tables are next to the heap as long as there is room, elsewhere afterwards. */
@@ -114,14 +119,14 @@ static void tables(void)
 	char *elsewhere = pin_reserve_addresses(most);
 
 	ok((uintptr_t)above >= pin_reserve.base + pin_reserve.size && next == above + PIN_MIB,
-	   "addresses of tables are above the heap, one after another");
+	   "addresses for tables are above the heap, one after another");
 	ok(!pin_reserve_contains(above) && !pin_reserve_contains(above + PIN_MIB - 1),
-	   "and no heap");
+	   "they are outside of the reserve");
 	ok(!pin_os_commit(above, PIN_MIB) && !above[0] && !above[PIN_MIB - 1],
-	   "they can be committed");
+	   "they can be committed and are zero");
 	ok(elsewhere && !pin_reserve_contains(elsewhere) &&
 		   (elsewhere + most <= above || elsewhere > next),
-	   "more than there is comes from elsewhere");
+	   "a range larger than those left comes from elsewhere");
 }
 
 static void growth(void)
@@ -136,19 +141,20 @@ static void growth(void)
 	ok(span && (uintptr_t)a == span->start && !(span->start % PIN_GRANULE),
 	   "the first memory begins a span");
 	ok(b == a + 6 * PIN_MIB && c == b + PIN_GRANULE,
-	   "what follows is right behind it, in whole granules");
+	   "later memory is directly behind it, in whole granules");
 	ok(span->length == 72 * PIN_MIB && pin_span_bytes() == bytes + span->length,
-	   "its length is known, and that of all");
+	   "its length and the sum of all are right");
 	ok(pin_span_count() == count + 1 && pin_span_get(count) == span && span->node == 7,
-	   "it is one span, of who began it");
-	ok(pin_span_steps() == steps + 3 && told == 3, "each step is counted and told of");
+	   "it is one span, of the node that began it");
+	ok(pin_span_steps() == steps + 3 && told == 3,
+	   "each step is counted and reported to the listener");
 	memset(a, 1, 72 * PIN_MIB);
 	ok(!pin_span_grow(&span, PIN_GRANULE, 7)[PIN_GRANULE - 1] && c[0] == 1,
 	   "memory is writable and zero");
 	ok(!pin_span_grow(&span, SIZE_MAX - 5, 7) && !pin_span_grow(&span, pin_reserve.size, 7),
 	   "sizes beyond all addresses fail");
 	ok(pin_span_grow(&span, 1, 7) == a + 74 * PIN_MIB && told == 5,
-	   "and the span goes on where it was");
+	   "after a failure the span continues where it was");
 }
 
 static void find(void)
@@ -158,21 +164,22 @@ static void find(void)
 	char *p = pin_span_grow(&own, 6 * PIN_MIB, 0);
 
 	span = pin_span_find(p, 6 * PIN_MIB);
-	ok(span == own, "a span is found by all of it");
+	ok(span == own, "a span is found by its whole range");
 	ok(pin_span_find(p + 4 * PIN_MIB, PIN_MIB) == span && pin_span_find(p, 0) == span,
-	   "and by a part");
-	ok(pin_span_find(p + 6 * PIN_MIB - 1, 1) == span, "its last byte");
-	ok(!pin_span_find(p + 6 * PIN_MIB - 1, 2), "not over its end");
-	ok(!pin_span_find(p + 6 * PIN_MIB, 1), "not behind it, in its addresses");
-	ok(pin_span_find(p - 1, 2) == NULL, "not from before its start");
+	   "a span is found by a part of it");
+	ok(pin_span_find(p + 6 * PIN_MIB - 1, 1) == span, "a span is found by its last byte");
+	ok(!pin_span_find(p + 6 * PIN_MIB - 1, 2), "a range across its end finds none");
+	ok(!pin_span_find(p + 6 * PIN_MIB, 1), "addresses behind its end find none");
+	ok(pin_span_find(p - 1, 2) == NULL, "a range from before its start finds none");
 	ok(!pin_span_find(p, SIZE_MAX) && !pin_span_find(p + 1, SIZE_MAX),
-	   "not a length that wraps around");
+	   "a length that wraps around finds none");
 	ok(!pin_span_find(&own, 1) && !pin_span_find(NULL, 1) && !pin_span_find(NULL, 0),
-	   "neither the stack nor the null pointer");
+	   "neither the stack nor NULL is in a span");
 	pin_span_grow(&own, PIN_MIB, 0);
-	ok(pin_span_find(p + 6 * PIN_MIB - 1, 2) == span, "over an old end, once it has grown");
+	ok(pin_span_find(p + 6 * PIN_MIB - 1, 2) == span,
+	   "a range across the old end is found once the span has grown");
 	ok(pin_span_begins(p) && !pin_span_begins(p + 6 * PIN_MIB) && !pin_span_begins(p + 1),
-	   "only its first address begins it");
+	   "a span begins only at its first address");
 }
 
 static void used(void)
@@ -180,19 +187,21 @@ static void used(void)
 	struct pin_span *span = NULL;
 	char *p = pin_span_grow(&span, 10 * PIN_MIB, 0), *q;
 
-	ok(pin_span_used(p, 10 * PIN_MIB) == 0, "nobody has used new memory");
+	ok(pin_span_used(p, 10 * PIN_MIB) == 0, "new memory is unused");
 	pin_span_note_use(span, (uintptr_t)p + 3 * PIN_MIB);
 	pin_span_note_use(span, (uintptr_t)p + PIN_MIB);
-	ok(pin_span_used(p, 10 * PIN_MIB) == 3 * PIN_MIB, "what is used is, up to its end");
-	ok(pin_span_used(p, PIN_MIB) == PIN_MIB, "no more than is asked for");
-	ok(pin_span_used(p + 2 * PIN_MIB, 2 * PIN_MIB) == PIN_MIB, "as far as it reaches");
-	ok(pin_span_used(p + 3 * PIN_MIB, PIN_MIB) == 0, "and nothing behind it");
+	ok(pin_span_used(p, 10 * PIN_MIB) == 3 * PIN_MIB,
+	   "memory is used up to the end that was recorded");
+	ok(pin_span_used(p, PIN_MIB) == PIN_MIB, "the result is at most the size of the range");
+	ok(pin_span_used(p + 2 * PIN_MIB, 2 * PIN_MIB) == PIN_MIB,
+	   "a range that begins later has less");
+	ok(pin_span_used(p + 3 * PIN_MIB, PIN_MIB) == 0, "memory behind that end is unused");
 	q = pin_span_grow(&span, 2 * PIN_MIB, 0);
 	ok(pin_span_used(p, 12 * PIN_MIB) == 3 * PIN_MIB && pin_span_used(q, PIN_MIB) == 0,
-	   "what the span grows by is not used");
+	   "memory added by growth is unused");
 	ok(pin_span_used(p + 11 * PIN_MIB, 2 * PIN_MIB) == 2 * PIN_MIB &&
 		   pin_span_used(&span, sizeof span) == sizeof span,
-	   "of memory that is in no span nothing is known");
+	   "memory outside of spans counts as used");
 }
 
 /* Somebody takes the addresses behind a span's own: more than these need another. */
@@ -206,22 +215,22 @@ static void between(void)
 	first = span;
 	end = p + span->room;
 	ok((uintptr_t)end == pin_reserve_carve_lower(PIN_GRANULE),
-	   "addresses are taken from behind");
+	   "another caller takes the next addresses");
 	left = span->room - span->length;
 	q = pin_span_grow(&span, left, 3);
-	ok(span == first && q + left == end, "up to there the span grows as it is");
+	ok(span == first && q + left == end, "the span grows up to those");
 	pin_span_note_use(first, (uintptr_t)p + PIN_MIB);
 	q = pin_span_grow(&span, 4 * PIN_MIB, 5);
 	ok(span != first && q == end + PIN_GRANULE && span->node == 5 &&
 		   pin_span_count() == count + 1,
-	   "beyond it another one begins");
+	   "beyond them a new span begins");
 	ok(end_of(first) == (uintptr_t)end && span->length == 4 * PIN_MIB,
-	   "and the first is as it was");
+	   "the first span does not change");
 	ok(!pin_span_find(end - 1, 2) && pin_span_find(end - 1, 1) == first &&
 		   pin_span_find(q, PIN_MIB) == span && pin_span_begins(q),
-	   "each is found by what is its own");
+	   "each span is found by its own addresses");
 	ok(pin_span_used(end - PIN_MIB, PIN_MIB) == PIN_MIB && !pin_span_used(q, PIN_MIB),
-	   "memory of the first counts as used from then on: nobody notes its use any more");
+	   "all of the first span counts as used from then on");
 }
 
 /* As long as nobody takes any between, one span goes on in the next chunk of addresses. */
@@ -234,8 +243,8 @@ static void long_one(void)
 	first = span;
 	q = pin_span_grow(&span, room, 0);
 	ok(span == first && q == p + PIN_GRANULE && span->room >= 2 * room,
-	   "a span that outgrows its addresses goes on in the next");
-	ok(pin_span_find(p, room + PIN_GRANULE) == span, "as one");
+	   "a span that outgrows its addresses continues in the next chunk");
+	ok(pin_span_find(p, room + PIN_GRANULE) == span, "it is still one span");
 }
 
 static void refused(void)
@@ -247,21 +256,21 @@ static void refused(void)
 
 	commit_fails = -ENOMEM;
 	ok(!pin_span_grow(&span, PIN_MIB, 0) && pin_span_bytes() == bytes && told == before,
-	   "without memory nothing grows, and nobody is told");
+	   "without memory nothing grows, and the listener is not called");
 	p = pin_span_grow(&span, PIN_MIB, 0);
-	ok(span && (uintptr_t)p == span->start, "what was to be grown can be later");
+	ok(span && (uintptr_t)p == span->start, "growth succeeds once there is memory");
 	commit_fails = -ENOMEM;
 	first = span;
 	ok(!pin_span_grow(&span, PIN_MIB, 0) && span == first &&
 		   pin_span_grow(&span, PIN_MIB, 0) == p + PIN_GRANULE,
-	   "also where there was some before");
+	   "so it does in a span that has memory already");
 	commit_fails = -EEXIST;
 	q = pin_span_grow(&span, PIN_MIB, 0);
 	ok(q && span != first && (uintptr_t)q == span->start &&
 		   end_of(first) == (uintptr_t)p + 2 * PIN_GRANULE,
-	   "what another mapping has got into is left to it, and another span begins");
+	   "addresses with another mapping are left alone, and a new span begins");
 	ok(pin_span_used(p + PIN_GRANULE, PIN_GRANULE) == PIN_GRANULE,
-	   "and all of the first counts as used");
+	   "all of the first span counts as used");
 }
 
 #define THREADS 4
@@ -300,9 +309,9 @@ static void together(void)
 		pthread_create(&threads[i], NULL, grow, (void *)(i + 1));
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	ok(!overlaps, "threads with a span each have memory of their own: %lu", overlaps);
+	ok(!overlaps, "threads with a span each get distinct memory: %lu overlaps", overlaps);
 	ok(pin_span_steps() == steps + THREADS * EACH && told == before + THREADS * EACH,
-	   "no step is lost");
+	   "every step is counted and reported");
 	for (uint32_t i = 0; i < pin_span_count(); i++) {
 		const struct pin_span *span = pin_span_get(i);
 
@@ -310,7 +319,7 @@ static void together(void)
 		overlaps += span->length &&
 			    pin_span_find((void *)span->start, span->length) != span;
 	}
-	ok(bytes == pin_span_bytes() && !overlaps, "and all spans are there");
+	ok(bytes == pin_span_bytes() && !overlaps, "all spans are listed, without overlap");
 }
 
 /* With an address space of its own; the last spans are begun by the thousand. */
@@ -418,11 +427,11 @@ int main(void)
 {
 	pin_options.huge = PIN_HUGE_OFF; /* a page of each step is touched */
 	pin_log_limit = PIN_LOG_ERROR;
-	ok(apart(limited), "of few addresses the reserve takes three quarters");
-	ok(apart(one_leaf), "the heap begins where the range does");
+	ok(apart(limited), "under a limit the reserve takes three quarters of the addresses");
+	ok(apart(one_leaf), "the heap begins where the range begins");
 	ok(apart(next_leaf),
-	   "but not so near a GiB's end that its first memory is on both sides");
-	ok(!pin_reserve_init(), "initialised");
+	   "but not so near the end of a GiB that its first memory crosses it");
+	ok(!pin_reserve_init(), "addresses are reserved");
 	pin_span_subscribe(listener);
 	reserve();
 	both_ends();
@@ -434,9 +443,9 @@ int main(void)
 	long_one();
 	refused();
 	together();
-	ok(apart(too_many), "when no more spans can begin, those there are grow");
-	ok(apart(little_left), "of few addresses a span takes but a part");
-	ok(apart(too_far_down), "what is aligned is not where the lower end is");
-	ok(apart(used_up), "when addresses are used up, a span stays as it is");
+	ok(apart(too_many), "when no more spans can begin, existing ones still grow");
+	ok(apart(little_left), "a span takes only a part of scarce addresses");
+	ok(apart(too_far_down), "an aligned piece does not reach into the lower end");
+	ok(apart(used_up), "when addresses are used up, a span does not change");
 	return done_testing();
 }

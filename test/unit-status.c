@@ -101,14 +101,15 @@ static bool counts_words(void)
 
 int main(void)
 {
-	ok(holds_in_child(counts_as_the_kernel), "as many processors as the kernel says");
-	ok(holds_in_child(counts_one), "or one, where the process may have one");
+	ok(holds_in_child(counts_as_the_kernel), "the number of processors is the kernel's");
+	ok(holds_in_child(counts_one), "it is one for a process limited to one");
 	/* A machine that runs the tests in a container may have a filter for all of it. */
-	ok(prctl(PR_GET_SECCOMP) || holds_in_child(is_without_filter), "no filter");
-	ok(holds_in_child(has_filter), "a filter of any kind");
+	ok(prctl(PR_GET_SECCOMP) || holds_in_child(is_without_filter),
+	   "no system call filter is reported without one");
+	ok(holds_in_child(has_filter), "a system call filter of any kind is reported");
 	ok(holds_in_child(is_not_read),
-	   "where nothing is known a filter, and the kernel is asked");
-	ok(holds_in_child(is_cut_short), "so it is where not all could be read");
-	ok(holds_in_child(counts_words), "processors beyond the first 32");
+	   "if nothing can be read, a filter is assumed and the kernel asked for processors");
+	ok(holds_in_child(is_cut_short), "so it is if the file was truncated");
+	ok(holds_in_child(counts_words), "processors beyond the first 32 are counted");
 	return done_testing();
 }

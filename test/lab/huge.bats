@@ -68,7 +68,7 @@ says() {
 @test "hugetlb: when the pool is exhausted, one line says so and the program continues" {
 	ended short
 	[ "$(wc -l < "$results/short.err")" -eq 1 ]
-	grep -E 'wants [0-9]+ huge pages and the system has [0-9]+ free:' "$results/short.err"
+	grep -E 'needs [0-9]+ huge pages, but the system has [0-9]+ free:' "$results/short.err"
 	[ "$(pool short after)" -lt 100 ]
 	[ "$(reported short .registration.passed_through)" -eq 0 ]
 	[ "$(reported short .memory.pinned_peak_bytes)" -ge $((900 << 20)) ]
