@@ -53,6 +53,7 @@ field() { # PACKAGE FIELD
 		/usr/bin/pinalloc
 		/usr/share/doc/pinalloc/README.gz
 		/usr/share/man/man1/pinalloc.1.gz
+		/usr/share/man/man7/pinalloc-admin.7.gz
 		/usr/share/man/man7/pinalloc.7.gz
 	END
 }
