@@ -49,11 +49,16 @@ boot() {
 }
 
 # attempt NAME [VARIABLE=VALUE…] COMMAND…: in the guest, runs one case: output to NAME.out and
-# NAME.err, exit status to NAME.status.
+# NAME.err, exit status to NAME.status. By chance, and without the library too, a thread of UCX 1.18 fails
+# an assertion of its own where a job of MPICH ends; that is no result.
 attempt() {
-	local name=$1 status=0
+	local name=$1 status try
 	shift
-	timeout "$attempt_seconds" env "$@" > "/ctl/$name.out" 2> "/ctl/$name.err" < /dev/null || status=$?
+	for try in 1 2 3 4 5; do
+		status=0
+		timeout "$attempt_seconds" env "$@" > "/ctl/$name.out" 2> "/ctl/$name.err" < /dev/null || status=$?
+		grep -qs 'ib_device\.c.* Assertion .*cb_id' "/ctl/$name.out" "/ctl/$name.err" || break
+	done
 	echo "$status" > "/ctl/$name.status"
 }
 
