@@ -5,7 +5,6 @@
  * cache_bin.h, edata.h, ehooks.h, emap.h, eset.h, pa.h, pac.h, prof_structs.h,
  * rtree.h, tsd.h. test/unit-jemalloc.c and test/unit-jemalloc-threads.c compare
  * them with what jemalloc does.
- * does.
  */
 #ifndef PIN_JEMALLOC_LAYOUT_H
 #define PIN_JEMALLOC_LAYOUT_H
@@ -84,21 +83,101 @@ static inline unsigned je_cached(const struct je_cache_bin *bin)
 }
 
 /*
- * What is known of a page: the size class, the extent, and whether that is a slab. A leaf has
- * that of 1 GiB. Of a page in the middle of a large block, or of free memory, nothing is known:
+ * What is known of a page: the extent, and the facts, which are whether that is a slab, and the
+ * size class. Of a page in the middle of a large block, or of free memory, nothing is known:
  * that is 0, or, where two free extents met, the class JE_CLASSES and no extent.
  */
-#define JE_LEAF_SHIFT	    30
-#define JE_LEAF_PAGES	    ((size_t)1 << (JE_LEAF_SHIFT - 12))
-#define JE_PAGE_SLAB	    1
-#define JE_PAGE_CLASS_SHIFT 48
-#define JE_PAGE_EXTENT	    (((UINT64_C(1) << 48) - 1) & ~(sizeof(struct je_extent) - 1))
+struct je_page {
+	uint64_t extent, facts; /* and other bits: see je_page_extent() and those after it */
+};
 
-/* emap_t: the leaves, by address. */
+/*
+ * rtree_leaf_elm_t has that of a page, in one word where addresses have 48 bits. With 57 bits
+ * it takes two, and from the root to a leaf it is one step more.
+ */
+#if JE_ADDRESS_BITS == 48
+typedef _Atomic uint64_t je_entry;
+typedef je_entry *_Atomic je_node; /* a leaf */
+#define JE_PAGE_EXTENT	    (((UINT64_C(1) << 48) - 1) & ~(sizeof(struct je_extent) - 1))
+#define JE_PAGE_CLASS_SHIFT 48
+#define JE_LEAF_SHIFT	    30
+#define JE_ROOT_SHIFT	    JE_LEAF_SHIFT
+
+static inline je_entry *je_leaf_below(je_node *node, uintptr_t addr)
+{
+	(void)addr;
+	return atomic_load_explicit(node, memory_order_relaxed);
+}
+
+static inline struct je_page je_entry_read(je_entry *entry)
+{
+	uint64_t word = atomic_load_explicit(entry, memory_order_relaxed);
+
+	return (struct je_page){word, word};
+}
+#elif JE_ADDRESS_BITS == 57
+typedef struct {
+	_Atomic uint64_t extent;
+	_Atomic unsigned facts;
+} je_entry;
+typedef je_entry *_Atomic *_Atomic je_node; /* leaves */
+#define JE_PAGE_EXTENT	    UINT64_MAX
+#define JE_PAGE_CLASS_SHIFT 5
+#define JE_LEAF_SHIFT	    27
+#define JE_ROOT_SHIFT	    42
+
+static inline je_entry *je_leaf_below(je_node *node, uintptr_t addr)
+{
+	je_entry *_Atomic *leaves = atomic_load_explicit(node, memory_order_relaxed);
+	size_t i = (addr >> JE_LEAF_SHIFT) % (1 << (JE_ROOT_SHIFT - JE_LEAF_SHIFT));
+
+	return PIN_LIKELY(leaves) ? atomic_load_explicit(&leaves[i], memory_order_relaxed)
+				  : NULL;
+}
+
+static inline struct je_page je_entry_read(je_entry *entry)
+{
+	return (struct je_page){atomic_load_explicit(&entry->extent, memory_order_relaxed),
+				atomic_load_explicit(&entry->facts, memory_order_relaxed)};
+}
+#else
+#error "no <config.h>, which says how many bits an address has in jemalloc's tables"
+#endif
+#define JE_LEAF_PAGES ((size_t)1 << (JE_LEAF_SHIFT - 12))
+#define JE_PAGE_SLAB  1
+
+static inline struct je_extent *je_page_extent(struct je_page page)
+{
+	return (struct je_extent *)(page.extent & JE_PAGE_EXTENT);
+}
+
+static inline bool je_page_is_slab(struct je_page page)
+{
+	return page.facts & JE_PAGE_SLAB;
+}
+
+static inline unsigned je_page_class(struct je_page page)
+{
+	return page.facts >> JE_PAGE_CLASS_SHIFT;
+}
+
+/* emap_t: the page table, by address. */
 struct je_map {
 	char base_and_lock[120];
-	_Atomic uint64_t *_Atomic leaves[1 << (48 - JE_LEAF_SHIFT)];
+	je_node root[1 << (JE_ADDRESS_BITS - JE_ROOT_SHIFT)];
 };
+
+static inline struct je_page je_page_of(struct je_map *map, const void *p)
+{
+	uintptr_t addr = (uintptr_t)p;
+	je_entry *leaf;
+
+	if (PIN_UNLIKELY(addr >> JE_ROOT_SHIFT >= PIN_ARRAY_SIZE(map->root)))
+		return (struct je_page){0};
+	leaf = je_leaf_below(&map->root[addr >> JE_ROOT_SHIFT], addr);
+	return PIN_LIKELY(leaf) ? je_entry_read(&leaf[addr / PIN_PAGE % JE_LEAF_PAGES])
+				: (struct je_page){0};
+}
 
 /* tsd_t: jemalloc's state of a thread. */
 struct je_tsd {

@@ -11,26 +11,15 @@
 
 void (*pin_misuse_caller)(char *buf, size_t size);
 
-/* 0 of what is not known. */
-static inline uint64_t page_of(const void *p)
+static inline struct je_page page_of(const void *p)
 {
-	size_t leaf = (uintptr_t)p >> JE_LEAF_SHIFT;
-	_Atomic uint64_t *entries;
-
-	if (PIN_UNLIKELY(leaf >= PIN_ARRAY_SIZE(je_arena_emap_global.leaves)))
-		return 0;
-	entries = atomic_load_explicit(&je_arena_emap_global.leaves[leaf],
-				       memory_order_relaxed);
-	return PIN_LIKELY(entries)
-		       ? atomic_load_explicit(&entries[(uintptr_t)p / PIN_PAGE % JE_LEAF_PAGES],
-					      memory_order_relaxed)
-		       : 0;
+	return je_page_of(&je_arena_emap_global, p);
 }
 
 /* NULL if there is none, or it is free. */
-static inline const struct je_extent *extent_on(uint64_t page)
+static inline const struct je_extent *extent_on(struct je_page page)
 {
-	const struct je_extent *extent = (const struct je_extent *)(page & JE_PAGE_EXTENT);
+	const struct je_extent *extent = je_page_extent(page);
 
 	return PIN_LIKELY(extent && je_extent_class(extent) < JE_CLASSES) ? extent : NULL;
 }
@@ -79,7 +68,7 @@ static inline bool is_any_of(const struct je_cache_bin *bin, const void *p)
 
 static inline bool has_extent(const void *page)
 {
-	return page_of(page) & JE_PAGE_EXTENT;
+	return je_page_extent(page_of(page));
 }
 
 /*
@@ -182,11 +171,11 @@ static inline __attribute__((always_inline)) unsigned checked(const void *p,
 {
 	const struct je_tsd *tsd = je_tsd_here();
 	const struct je_extent *extent;
-	uint64_t page = page_of(p);
+	struct je_page page = page_of(p);
 	unsigned class;
 
-	if (page & JE_PAGE_SLAB && tsd->has_cache) {
-		class = page >> JE_PAGE_CLASS_SHIFT;
+	if (je_page_is_slab(page) && tsd->has_cache) {
+		class = je_page_class(page);
 		if (PIN_LIKELY(!is_last_of(&tsd->bins[class], p)))
 			return class;
 		end(function, p, frees);

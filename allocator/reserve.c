@@ -24,7 +24,8 @@
 /*
  * A leaf of jemalloc's page table covers one GiB. A heap that began shortly before the end of
  * a GiB would need two leaves from its first growth on, which would cost the start of every
- * such program memory and a system call.
+ * such program memory and a system call. (Leaves of 57-bit addresses are so small that a second
+ * one does not matter.)
  */
 #define LEAF_SIZE    PIN_GIB
 #define MIN_IN_LEAF (32 * PIN_MIB)

@@ -86,11 +86,12 @@ value() {
 
 @test "no page is huge unless requested, wherever the heap's tables are" {
 	run -0 strace -f -E LD_PRELOAD="$library" -e trace=mmap,madvise "$programs/grow" 1
-	local reserved
+	local reserved tables
 	reserved=$(grep -c 'PROT_NONE, .*MAP_NORESERVE, -1' <<< "$output")
 	[ "$reserved" -ge 1 ]
-	# And the library's own tables.
-	[ "$(grep -c 'MADV_NOHUGEPAGE) = 0' <<< "$output")" -eq $((reserved + 1)) ]
+	# And the library's own tables, if jemalloc makes them as large as a huge page.
+	tables=$(size -A "$library" | awk '$1 == ".bss" { print ($2 >= 2097152) }')
+	[ "$(grep -c 'MADV_NOHUGEPAGE) = 0' <<< "$output")" -eq $((reserved + tables)) ]
 	[[ "$output" != *MADV_HUGEPAGE* ]]
 }
 

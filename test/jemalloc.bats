@@ -19,7 +19,8 @@ setup() {
 	cd "$BATS_FILE_TMPDIR/build"
 }
 
-# archive VERSION PAGE DEBUG STATS PROF [ASSEMBLY]: one that answers so.
+# archive VERSION PAGE DEBUG STATS PROF [THREAD [MISSING [MAP]]]: one that answers so, with a
+# thread's state and a page table of these sizes, and without that name.
 archive() {
 	cat > answers.c <<-END
 		#include <string.h>
@@ -35,20 +36,20 @@ archive() {
 				*(_Bool *)old = strcmp(name, "config.debug") ? strcmp(name, "config.stats") ? $5 : $4 : $3;
 			return 0 * !value * n;
 		}
-		char je_arena_emap_global[0x200080];
+		char je_arena_emap_global[${8:-0x200078}];
 		_Thread_local char je_tsd_tls[${6:-0xa48}];
 		$(sed -nE 's/^PIN_[A-Z]*\([^,]*, *([a-z0-9_]*).*/char \1;/p' \
 			"$source/allocator/jemalloc.h" | grep -vE "^char (je_arena_emap_global|${7:-none});")
 	END
 	gcc -c -fPIC -w answers.c -o answers.o
-	rm -f "$BATS_TEST_TMPDIR/libjemalloc_pic.a"
-	ar rc "$BATS_TEST_TMPDIR/libjemalloc_pic.a" answers.o
+	rm -f "$BATS_FILE_TMPDIR/libjemalloc_pic.a"
+	ar rc "$BATS_FILE_TMPDIR/libjemalloc_pic.a" answers.o
 }
 
 # configured: configure with that archive; only its errors and warnings.
 configured() {
 	rm -rf config.status conftest*
-	"$source/configure" -q -C JEMALLOC_PIC="$BATS_TEST_TMPDIR/libjemalloc_pic.a" 2>&1 |
+	"$source/configure" -q -C JEMALLOC_PIC="$BATS_FILE_TMPDIR/libjemalloc_pic.a" 2>&1 |
 		sed -n 's/^configure: \(WARNING\|error\)/\1/p'
 }
 
@@ -64,16 +65,17 @@ refuses() {
 }
 
 @test "an archive that is not there, or empty" {
-	ar rc "$BATS_TEST_TMPDIR/libjemalloc_pic.a"
+	rm -f "$BATS_FILE_TMPDIR/libjemalloc_pic.a"
+	ar rc "$BATS_FILE_TMPDIR/libjemalloc_pic.a"
 	run configured
 	echo "$output"
-	[[ "$output" == "error: no program runs with $BATS_TEST_TMPDIR/libjemalloc_pic.a (see config.log):"* ]]
+	[[ "$output" == "error: no program runs with $BATS_FILE_TMPDIR/libjemalloc_pic.a (see config.log):"* ]]
 	grep -qF 'error: there is no /nowhere/libjemalloc_pic.a:' first
 	grep -qF './configure JEMALLOC_PIC=' first
 }
 
 @test "another version, and which" {
-	refuses 'jemalloc 5.3.0 is needed, and '"$BATS_TEST_TMPDIR"'/libjemalloc_pic.a is 5.3.1:' \
+	refuses 'jemalloc 5.3.0 is needed, and '"$BATS_FILE_TMPDIR"'/libjemalloc_pic.a is 5.3.1:' \
 		5.3.1 4096 0 1 1
 }
 
@@ -84,8 +86,21 @@ refuses() {
 }
 
 @test "other tables, and a name that is missing" {
-	refuses 'is built for other addresses or pages than pinalloc knows:' 5.3.0 4096 0 1 1 0xa58
+	refuses 'are not those of 48-bit or 57-bit addresses and 4 KiB pages:' 5.3.0 4096 0 1 1 0xa58
+	refuses 'are not those of 48-bit or 57-bit addresses and 4 KiB pages:' \
+		5.3.0 4096 0 1 1 0xa48 none 0x100078
 	refuses 'this jemalloc lacks je_pages_map:' 5.3.0 4096 0 1 1 0xa48 je_pages_map
+}
+
+@test "tables of 48-bit and of 57-bit addresses, each read in its own way" {
+	archive 5.3.0 4096 0 1 1
+	run configured
+	[ -z "$output" ]
+	grep -x '#define JE_ADDRESS_BITS 48' config.log
+	archive 5.3.0 4096 0 1 1 0xa48 none 0x40078
+	run configured
+	[ -z "$output" ]
+	grep -x '#define JE_ADDRESS_BITS 57' config.log
 }
 
 @test "without the profiler only samples are missing" {

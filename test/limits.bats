@@ -33,9 +33,9 @@ one_line() {
 }
 
 @test "with too little address space to start, one line says so and malloc returns NULL" {
-	run -1 --separate-stderr limited -v 16000 "$programs/grow" 1
+	run -1 --separate-stderr limited -v 14000 "$programs/grow" 1
 	one_line 'cannot reserve address space for the heap: raise ulimit -v'
-	run --separate-stderr limited -v 16000 ls /
+	run --separate-stderr limited -v 14000 ls /
 	[ "$status" -lt 128 ]
 	[[ "${stderr_lines[0]}" == *"raise ulimit -v" ]]
 	[[ "${stderr_lines[1]}" != *pinalloc* ]]

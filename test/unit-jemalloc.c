@@ -78,25 +78,18 @@ static void release(void *p)
 	dallocx(p, MALLOCX_TCACHE_NONE);
 }
 
-static uint64_t page_of(const void *p)
+static struct je_page page_of(const void *p)
 {
-	_Atomic uint64_t *leaf = je_arena_emap_global.leaves[(uintptr_t)p >> JE_LEAF_SHIFT];
-
-	return leaf ? leaf[(uintptr_t)p / PIN_PAGE % JE_LEAF_PAGES] : 0;
+	return je_page_of(&je_arena_emap_global, p);
 }
 
 static struct je_extent none;
 
 static struct je_extent *extent_at(const void *p)
 {
-	uint64_t extent = page_of(p) & JE_PAGE_EXTENT;
+	struct je_extent *extent = je_page_extent(page_of(p));
 
-	return extent ? (struct je_extent *)extent : &none;
-}
-
-static size_t class_of(uint64_t page)
-{
-	return page >> JE_PAGE_CLASS_SHIFT;
+	return extent ? extent : &none;
 }
 
 static void classes(void)
@@ -127,22 +120,23 @@ static void large_extent(void)
 	unsigned first = new_arena(), second = new_arena();
 	char *a = block(first, LARGE), *b = block(second, LARGE), *c = block(second, LARGE);
 	struct je_extent *extent = extent_at(a);
-	uint64_t page = page_of(a);
+	struct je_page page = page_of(a), middle = page_of(a + LARGE / 2);
 
 	ok(extent->addr == a,
 	   "a large block's first page tells its extent, and that the address");
 	ok(je_extent_size(extent) == ON_PAGES, "its size is whole pages");
 	ok(je_sz_index2size_tab[je_extent_class(extent)] == nallocx(LARGE, 0), "its class");
-	ok(class_of(page) == je_extent_class(extent), "which is also in the page's entry");
+	ok(je_page_class(page) == je_extent_class(extent), "which is also in the page's entry");
 	ok(extent->asked == LARGE, "what was asked for is kept where jemalloc writes nothing");
 	ok((extent->bits & JE_EXTENT_ARENA) == first &&
 		   (extent_at(b)->bits & JE_EXTENT_ARENA) == second,
 	   "its arena");
 	ok(JE_EXTENT_ARENA == MALLCTL_ARENAS_ALL - 1, "there is room for any");
-	ok(!(extent->bits & JE_EXTENT_SLAB) && !(page & JE_PAGE_SLAB), "it is no slab");
-	ok(!page_of(a + LARGE / 2), "a page in its middle tells nothing");
-	ok(PIN_ARRAY_SIZE(je_arena_emap_global.leaves) << JE_LEAF_SHIFT == UINT64_C(1) << 48,
-	   "leaves span all addresses");
+	ok(!(extent->bits & JE_EXTENT_SLAB) && !je_page_is_slab(page), "it is no slab");
+	ok(!middle.extent && !middle.facts, "a page in its middle tells nothing");
+	ok(PIN_ARRAY_SIZE(je_arena_emap_global.root) << JE_ROOT_SHIFT ==
+		   UINT64_C(1) << JE_ADDRESS_BITS,
+	   "the root spans all addresses");
 	/* jemalloc's list of an arena's large blocks. */
 	ok(extent_at(b)->left == extent_at(c) && extent_at(b)->right == extent_at(c) &&
 		   extent_at(c)->left == extent_at(b),
@@ -153,7 +147,7 @@ static void large_extent(void)
 static void leaves(void)
 {
 	unsigned arena = new_arena();
-	char *low = block(arena, PIN_GIB / 2), *high = block(arena, LARGE);
+	char *low = block(arena, (size_t)1 << (JE_LEAF_SHIFT - 1)), *high = block(arena, LARGE);
 
 	ok(extent_at(low)->addr == low && extent_at(high)->addr == high && high > low,
 	   "a leaf has the pages of so many addresses");
@@ -173,7 +167,7 @@ static void free_extents(void)
 	   "a free extent has a class of its own");
 	release(first);
 	release(behind);
-	ok(class_of(page_of(second)) == JE_CLASSES && !(page_of(second) & JE_PAGE_EXTENT),
+	ok(je_page_class(page_of(second)) == JE_CLASSES && !je_page_extent(page_of(second)),
 	   "where two have met there is the class, and no extent");
 }
 
@@ -224,7 +218,8 @@ static void slab(void)
 	ok(!wrong,
 	   "a slab has a bit for each free block, and its class, however many are free");
 	extent = extent_at(blocks[7]);
-	ok(extent->bits & JE_EXTENT_SLAB && page_of(blocks[7]) & JE_PAGE_SLAB, "it is a slab");
+	ok(extent->bits & JE_EXTENT_SLAB && je_page_is_slab(page_of(blocks[7])),
+	   "it is a slab");
 	ok(je_extent_size(extent) == PIN_PAGE && extent->addr <= blocks[7], "of one page");
 	release(blocks[7]);
 	ok(n_free(extent) == 1 && is_free(extent, blocks[7], 8), "a block is free again");

@@ -35,8 +35,8 @@ class Pinalloc(AutotoolsPackage):
     requires("platform=linux")
     requires("target=x86_64:")
 
-    # Not Spack's jemalloc, whose tables are for the addresses of the processor that builds: with 57
-    # bits, on the newer ones, they are not those pinalloc knows.
+    # Not Spack's jemalloc, which has the profiler only on request, and tables for the addresses of
+    # the processor that builds: these are the same on all.
     resource(
         name="jemalloc",
         url="https://github.com/jemalloc/jemalloc/releases/download/5.3.0/jemalloc-5.3.0.tar.bz2",
