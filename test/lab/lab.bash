@@ -49,8 +49,8 @@ boot() {
 }
 
 # attempt NAME [VARIABLE=VALUE…] COMMAND…: in the guest, runs one case: output to NAME.out and
-# NAME.err, exit status to NAME.status. By chance, and without the library too, a thread of UCX 1.18 fails
-# an assertion of its own where a job of MPICH ends; that is no result.
+# NAME.err, exit status to NAME.status. By chance, and without the library too, a thread of UCX 1.18
+# fails an assertion of its own where a job of MPICH ends; that is no result.
 attempt() {
 	local name=$1 status try
 	shift
