@@ -27,7 +27,7 @@
  * such program memory and a system call. (Leaves of 57-bit addresses are so small that a second
  * one does not matter.)
  */
-#define LEAF_SIZE    PIN_GIB
+#define LEAF_SIZE   PIN_GIB
 #define MIN_IN_LEAF (32 * PIN_MIB)
 
 struct pin_reserve pin_reserve;
