@@ -154,7 +154,6 @@ static inline bool is_block_of(const struct je_extent *extent, const void *p)
 static PIN_COLD void freed_without_cache(void)
 {
 	static __thread unsigned n_frees __attribute__((tls_model("initial-exec")));
-
 	int saved = errno;
 
 	if (++n_frees == FREES_BEFORE_CACHE)

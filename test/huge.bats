@@ -72,15 +72,16 @@ value() {
 }
 
 @test "a heap of any size and number of arenas is a handful of mappings" {
-	local way few
+	# One in thirty heaps has a mapping before it, when it does not begin where its addresses do.
+	local way few more=4
 	for way in off auto thp; do
 		held PINALLOC_HUGEPAGE=$way 1 4
 		few=$(value mappings)
 		held PINALLOC_HUGEPAGE=$way 1024 1024
-		[ "$(value mappings)" -le $((few + 3)) ]
+		[ "$(value mappings)" -le $((few + more)) ]
 		held PINALLOC_HUGEPAGE=$way 1024 1024 8
 		# Seven stacks, each with a guard page, and the threads' arenas.
-		[ "$(value mappings)" -le $((few + 3 + 14)) ]
+		[ "$(value mappings)" -le $((few + more + 14)) ]
 	done
 }
 

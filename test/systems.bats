@@ -61,16 +61,17 @@ systems() {
 }
 
 @test "when it is told to end, what it has started does too" {
-	echo 'touch started; exec sleep 5433' > "$tree/bench/demo"
+	echo ': > started; exec sleep 5433' > "$tree/bench/demo"
 	env --default-signal "$tree/test/systems" --only demo tiny 3>&- &
-	local systems=$! i
+	local systems=$! status=0 i
 	for ((i = 0; i < 600; i++)); do
 		[ ! -e "$root/root/pinalloc/started" ] || break
 		sleep 0.1
 	done
 	pgrep -f 'sleep 5433'
 	kill -TERM $systems
-	run -143 wait $systems
+	wait $systems || status=$?
+	[ "$status" -eq 143 ]
 	for ((i = 0; i < 100; i++)); do
 		pgrep -f 'sleep 5433' || break
 		sleep 0.1

@@ -415,12 +415,12 @@ static size_t heap_before_end(size_t range_before_end)
 /* In jemalloc's page table each GiB has a leaf of its own. */
 static bool one_leaf(void)
 {
-	return heap_before_end(33 * PIN_MIB) == 32 * PIN_MIB || pin_reserve.size < PIN_TIB;
+	return heap_before_end(33 * PIN_MIB) == 32 * PIN_MIB || pin_reserve.size < 16 * PIN_TIB;
 }
 
 static bool next_leaf(void)
 {
-	return heap_before_end(31 * PIN_MIB) == 0 || pin_reserve.size < PIN_TIB;
+	return heap_before_end(31 * PIN_MIB) == 0 || pin_reserve.size < 16 * PIN_TIB;
 }
 
 int main(void)
