@@ -8,7 +8,7 @@ setup_file() {
 	load lab
 	gcc -O2 -shared -fPIC -fvisibility=hidden -I"$top_srcdir" \
 		-o "$BATS_FILE_TMPDIR/plugin.so" "$top_srcdir/test/programs/rdma-plugin.c" -libverbs
-	gcc -O2 -shared -fPIC -I"$top_builddir" -o "$BATS_FILE_TMPDIR/fork-needed.so" \
+	gcc -O2 -shared -fPIC -I"$top_srcdir" -I"$top_builddir" -o "$BATS_FILE_TMPDIR/fork-needed.so" \
 		"$top_srcdir/test/programs/fork-needed.c"
 	boot forking older
 }

@@ -15,7 +15,7 @@ build_mpi() {
 }
 
 build_count_reg() {
-	gcc -O2 -shared -fPIC -I"$top_builddir" -o "$BATS_FILE_TMPDIR/count-reg.so" \
+	gcc -O2 -shared -fPIC -I"$top_srcdir" -I"$top_builddir" -o "$BATS_FILE_TMPDIR/count-reg.so" \
 		"$top_srcdir/test/programs/count-reg.c"
 }
 
