@@ -21,9 +21,9 @@ in_guest() {
 		shimmed "lazy-$case" PINALLOC_REGISTER=lazy "$programs/rdma-borders" $case
 	done
 	for mpi in openmpi mpich; do
-		for rounds in 20 200; do
+		for rounds in 20 60; do
 			mapfile -t command < <(pair_over_ucx $mpi "$BATS_FILE_TMPDIR/arrays.$mpi" $rounds)
-			[ $rounds = 200 ] || attempt "plain-$mpi" "${command[@]}"
+			[ $rounds = 60 ] || attempt "plain-$mpi" "${command[@]}"
 			attempt "$mpi-$rounds-on" LD_PRELOAD="$library" \
 				PINALLOC_REPORT="/ctl/$mpi-$rounds-on.%r.json" "${command[@]}"
 			attempt "$mpi-$rounds-off" LD_PRELOAD="$library" \
@@ -68,20 +68,20 @@ registrations() {
 	figure "$results/$1.$2.json" .registration.mr_created
 }
 
-# settles MPI CACHE MORE: the heap is registered after two rounds of all sizes. A run of ten times
+# settles MPI CACHE MORE: the heap is registered after two rounds of all sizes. A run of three times
 # as many rounds registers no more, but for the timing of the registration thread.
 settles() {
 	local rank
 	right "plain-$1" 20
 	right "$1-20-$2" 20
-	right "$1-200-$2" 200
+	right "$1-60-$2" 60
 	for rank in 0 1; do
 		[ "$(registrations "$1-20-$2" $rank)" -gt 0 ]
-		[ "$(registrations "$1-200-$2" $rank)" -le \
+		[ "$(registrations "$1-60-$2" $rank)" -le \
 			$(($(registrations "$1-20-$2" $rank) + $3)) ]
-		[ "$(of_the_heap "$results/$1-200-$2.$rank.json")" = "{}" ]
+		[ "$(of_the_heap "$results/$1-60-$2.$rank.json")" = "{}" ]
 	done
-	[ "$(value "$1-200-$2" resident)" -le $(($(value "plain-$1" resident) * 6 / 5)) ]
+	[ "$(value "$1-60-$2" resident)" -le $(($(value "plain-$1" resident) * 6 / 5)) ]
 }
 
 @test "a block made of 24 freed ones is served, and reuses their memory" {
