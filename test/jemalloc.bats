@@ -10,8 +10,8 @@ setup_file() {
 	cp "$top_srcdir"/allocator/{pages.c,jemalloc.h} "$source/allocator"
 	cd "$BATS_FILE_TMPDIR/build"
 	# What all runs of it share is asked once.
-	"$source/configure" -q -C JEMALLOC_PIC=/nowhere/libjemalloc_pic.a > first 2>&1 || true
-	cat first
+	run -1 "$source/configure" -q -C JEMALLOC_PIC=/nowhere/libjemalloc_pic.a
+	echo "$output" | tee first
 }
 
 setup() {

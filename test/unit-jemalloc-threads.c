@@ -10,6 +10,7 @@
 #include "allocator/live.h"
 #include "allocator/options.h"
 #include "allocator/sample.h"
+#include "test/mallctl.h"
 #include "test/tap.h"
 
 #include <errno.h>
@@ -70,21 +71,6 @@ static bool yes(const char *name)
 
 	mallctl(name, &is, &size, NULL, 0);
 	return is;
-}
-
-/* Of either size. */
-static size_t figure(const char *name)
-{
-	uint64_t epoch = 1;
-	size_t n = 0, size = sizeof n;
-
-	mallctl("epoch", NULL, NULL, &epoch, sizeof epoch);
-	if (!mallctl(name, &n, &size, NULL, 0))
-		return n;
-	size = sizeof(unsigned);
-	if (mallctl(name, &n, &size, NULL, 0))
-		printf("# there is no %s\n", name);
-	return n;
 }
 
 static const char *text(const char *name)

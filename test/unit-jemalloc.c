@@ -8,6 +8,7 @@
 #include "allocator/jemalloc.h"
 #include "allocator/span.h"
 #include "allocator/store.h"
+#include "test/mallctl.h"
 #include "test/tap.h"
 
 #include <stdlib.h>
@@ -43,20 +44,6 @@ void __wrap_je_eset_insert(struct je_set *into, struct je_extent *extent)
 {
 	set = into;
 	__real_je_eset_insert(into, extent);
-}
-
-static size_t figure(const char *name)
-{
-	uint64_t epoch = 1;
-	size_t n = 0, size = sizeof n;
-
-	mallctl("epoch", NULL, NULL, &epoch, sizeof epoch);
-	if (!mallctl(name, &n, &size, NULL, 0))
-		return n;
-	size = sizeof(unsigned);
-	if (mallctl(name, &n, &size, NULL, 0))
-		printf("# there is no %s\n", name);
-	return n;
 }
 
 static unsigned new_arena(void)
