@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * filtered CALL KILL|EPERM COMMAND…: runs a command under a filter by which a system call, or
- * `none`, ends the process, or fails. `allocates COUNT` in place of the command forbids the
- * call in this running process, and then lets COUNT threads, or 0 for none, allocate 16 MiB in
- * all, and end. LIBRARY in the environment is preloaded into the command. Exit status 1: no
- * filter could be set; 2: no memory; 9: the command could not be started.
+ * `none`, ends the process, or fails; `docker`: all that Docker's default profile for
+ * containers without privileges refuses (profiles/seccomp/default.json). `allocates COUNT` in
+ * place of the command forbids the call in this running process, and then lets COUNT threads,
+ * or 0 for none, allocate 16 MiB in all, and end. LIBRARY in the environment is preloaded into
+ * the command. Exit status 1: no filter could be set; 2: no memory; 9: the command could not be
+ * started.
  */
 #include <errno.h>
 #include <linux/filter.h>
@@ -42,6 +44,51 @@ static const struct {
 	{"close_range", SYS_close_range},
 };
 
+static const unsigned refused_by_docker[] = {
+	SYS_acct,
+	SYS_add_key,
+	SYS_bpf,
+	SYS_clock_adjtime,
+	SYS_clock_settime,
+	SYS_delete_module,
+	SYS_fanotify_init,
+	SYS_finit_module,
+	SYS_fsconfig,
+	SYS_fsmount,
+	SYS_fsopen,
+	SYS_get_mempolicy,
+	SYS_init_module,
+	SYS_io_uring_enter,
+	SYS_io_uring_register,
+	SYS_io_uring_setup,
+	SYS_kcmp,
+	SYS_kexec_load,
+	SYS_keyctl,
+	SYS_lookup_dcookie,
+	SYS_mbind,
+	SYS_migrate_pages,
+	SYS_mount,
+	SYS_move_mount,
+	SYS_move_pages,
+	SYS_open_by_handle_at,
+	SYS_open_tree,
+	SYS_perf_event_open,
+	SYS_pivot_root,
+	SYS_quotactl,
+	SYS_reboot,
+	SYS_request_key,
+	SYS_set_mempolicy,
+	SYS_setns,
+	SYS_settimeofday,
+	SYS_swapoff,
+	SYS_swapon,
+	SYS_syslog,
+	SYS_umount2,
+	SYS_unshare,
+	SYS_userfaultfd,
+	SYS_vhangup,
+};
+
 static char stacks[8][1 << 18] __attribute__((aligned(4096)));
 
 static unsigned number_of(const char *name)
@@ -64,6 +111,24 @@ static int forbid(unsigned number, unsigned how)
 
 	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
 	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+/* glibc goes on with clone, as after the ENOSYS that Docker answers. */
+static int forbid_dockers(unsigned how)
+{
+	int failed = forbid(SYS_clone3, SECCOMP_RET_ERRNO | ENOSYS);
+
+	for (size_t i = 0; i < sizeof refused_by_docker / sizeof *refused_by_docker; i++)
+		failed |= forbid(refused_by_docker[i], how);
+	return failed;
+}
+
+/* Fails if a filter cannot be set; `none` sets none. */
+static int set_filter(const char *name, unsigned how)
+{
+	if (!strcmp(name, "none"))
+		return 0;
+	return strcmp(name, "docker") ? forbid(number_of(name), how) : forbid_dockers(how);
 }
 
 static void *allocate(void *n_blocks)
@@ -120,7 +185,7 @@ int main(int argc, char **argv)
 		how = SECCOMP_RET_ERRNO | EPERM;
 	if (library)
 		setenv("LD_PRELOAD", library, 1);
-	if (strcmp(argv[1], "none") && forbid(number_of(argv[1]), how))
+	if (set_filter(argv[1], how))
 		return 1;
 	if (argc > 4 && !strcmp(argv[3], "allocates"))
 		return in_this_process((size_t)atoi(argv[4]));

@@ -1,0 +1,137 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: in a container with Docker's default system calls and capabilities and a read-only
+# root, and in a rootless one, a program gets what it gets without the library, and its heap is
+# registered; one line says what the container forbids. In a machine of 1 GiB.
+
+setup_file() {
+	load ../helper
+	load lab
+	build_mpi exchange
+	vm_options=(--mem 1G "${one_processor[@]}")
+	boot write_container
+}
+
+# The command `container OPTION… -- COMMAND…`, OPTION… being more for unshare(1). Capabilities and
+# system calls are Docker's default; /tmp, /dev and a volume, /ctl, can be written to.
+write_container() {
+	cat > /run/public/container <<- 'END'
+		#!/bin/bash
+		options=()
+		while [ "$1" != -- ]; do
+			options+=("$1")
+			shift
+		done
+		shift
+		exec unshare --mount --pid --ipc --fork --kill-child "${options[@]}" bash -ec '
+			mount -t tmpfs -o mode=1777 tmpfs /tmp
+			mount -t proc proc /proc
+			mount -o remount,bind,ro /
+			! touch /written 2> /dev/null || exit 99
+			exec setpriv --inh-caps=-all --bounding-set="-all,$(printf "+%s," chown \
+				dac_override fowner fsetid kill setgid setuid setpcap \
+				net_bind_service net_raw sys_chroot mknod audit_write)+setfcap" \
+				/run/public/filtered docker EPERM "$@"' container "$@"
+	END
+	chmod 755 /run/public/container
+}
+
+in_guest() {
+	local docker=(/run/public/container --) mib=1048576 sizes pair
+	local with=(env LD_PRELOAD=/run/public/lib/libpinalloc.so)
+
+	chmod 777 /ctl
+	mkdir -p /run/public/{bin,lib}
+	cp "${library%/.libs/*}/pinalloc" /run/public/bin
+	cp "$library" /run/public/lib
+	cp "$programs"/{filtered,rdma-memlock} "$BATS_FILE_TMPDIR/exchange.openmpi" /run/public
+	write_container
+	sizes=(/run/public/rdma-memlock sizes)
+
+	mapfile -t pair < <(pair_over_ucx openmpi /run/public/exchange.openmpi)
+	attempt plain-job prlimit --memlock=unlimited "${docker[@]}" env "${pair[@]}"
+	attempt job PINALLOC_REPORT=/ctl/%r.json prlimit --memlock=unlimited "${docker[@]}" \
+		"${with[@]}" "${pair[@]}"
+	attempt check prlimit --memlock=unlimited "${docker[@]}" /run/public/bin/pinalloc check
+	attempt read-only PINALLOC_REPORT=/root/report.json prlimit --memlock=unlimited \
+		"${docker[@]}" "${with[@]}" "${sizes[@]}"
+	attempt plain-read-only prlimit --memlock=unlimited "${docker[@]}" "${sizes[@]}"
+
+	# With the limits that a container has by default.
+	attempt plain-limited prlimit --memlock=$((8 * mib)):$((8 * mib)) "${docker[@]}" "${sizes[@]}"
+	attempt limited PINALLOC_REPORT=/ctl/limited.json prlimit --memlock=$((8 * mib)):$((8 * mib)) \
+		"${docker[@]}" "${with[@]}" "${sizes[@]}"
+
+	docker=(/run/public/container --user --map-root-user --)
+	as_nobody plain-rootless $((256 * mib)) "${docker[@]}" "${sizes[@]}"
+	as_nobody rootless $((256 * mib)) PINALLOC_REPORT=/ctl/rootless.json "${docker[@]}" "${with[@]}" \
+		"${sizes[@]}"
+	as_nobody rootless-check $((8 * mib)) "${docker[@]}" /run/public/bin/pinalloc check
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+# said CASE: the library's lines.
+said() {
+	grep '^pinalloc' "$results/$1.err"
+}
+
+# unchanged CASE: the program ended, and printed, as without the library.
+unchanged() {
+	ended "$1" "$(< "$results/plain-$1.status")"
+	diff "$results/plain-$1.out" "$results/$1.out"
+	diff "$results/plain-$1.err" <(grep -v '^pinalloc' "$results/$1.err")
+}
+
+# registered CASE: how many requests for the heap were answered from it, with data that was right.
+registered() {
+	grep -qx '4096 KiB: data right' "$results/$1.out"
+	[ "$(reported "$1" .registration.served)" -gt 0 ]
+}
+
+@test "an MPI job registers its heap, and one line for each rank says what is not watched" {
+	local rank
+
+	unchanged job
+	grep -qx 'rounds 6 wrong 0' "$results/job.out"
+	for rank in 0 1; do
+		[ "$(reported $rank '.registration.served')" -gt 0 ]
+		[ "$(of_the_heap "$results/$rank.json")" = '{}' ]
+	done
+	[ "$(said job | wc -l)" -eq 2 ]
+	[ "$(said job | grep -c 'userfaultfd: Operation not permitted')" -eq 2 ]
+}
+
+@test "a report that has no place costs one line and nothing else" {
+	unchanged read-only
+	grep -qx '16384 KiB: data right' "$results/read-only.out"
+	grep -q 'the report cannot be written to /root/report.json: Read-only file system$' \
+		<(said read-only)
+	[ "$(said read-only | wc -l)" -eq 2 ]
+}
+
+@test "with 8 MiB of locked memory nothing is refused that is not without the library" {
+	unchanged limited
+	registered limited
+	[ "$(said limited | grep -c 'raise ulimit -l$')" -eq 1 ]
+	[ "$(said limited | wc -l)" -eq 2 ]
+}
+
+@test "in a rootless container the heap is registered within the user's limit" {
+	unchanged rootless
+	registered rootless
+	[ "$(said rootless | wc -l)" -eq 1 ]
+}
+
+@test "pinalloc check says what to allow" {
+	ended check 1
+	grep -qE '^warn  userfaultfd: .*allow userfaultfd and close_range in the .* seccomp profile' \
+		"$results/check.out"
+	[ "$(grep -cvE '^(ok|info) ' "$results/check.out")" -eq 1 ]
+	ended rootless-check 2
+	grep -E '^fail  memlock: .* raise the limit of the user who starts this container' \
+		"$results/rootless-check.out"
+}
