@@ -94,3 +94,15 @@ systems() {
 	[[ "$stderr" == *"run this as root: "* ]]
 	[ "$(wc -l <<< "$stderr")" -eq 1 ]
 }
+
+@test "of a release that was built, only the release is copied" {
+	local copy=$BATS_TEST_TMPDIR/copy
+
+	touch "$tree/built"
+	printf 'distclean:\n\trm -f built Makefile\n' > "$tree/Makefile"
+	run -0 "$tree/test/copy-tree" "$copy"
+	[ -z "$output" ]
+	[ -e "$copy/test/copy-tree" ]
+	[ ! -e "$copy/built" ]
+	[ -e "$tree/built" ]
+}
