@@ -21,9 +21,16 @@ typedef int open_function(uint32_t version, const char *name, void *attr, size_t
 /* The first version of the interface in which the monitor can be replaced. */
 #define INTERFACE FI_VERSION(1, 14)
 
+/*
+ * Set when libfabric's first cache is there. What a notification looks at is initialized by the
+ * first fi_getinfo(), which a program that has libfabric loaded need not call.
+ */
+static _Atomic bool started;
+
 static int start_monitor(struct fid_mem_monitor *monitor)
 {
 	(void)monitor;
+	atomic_store(&started, true);
 	return 0;
 }
 
@@ -72,7 +79,6 @@ static struct fid_mem_monitor monitor = {
 	.fid = {.fclass = FI_CLASS_MEM_MONITOR},
 	.export_ops = &operations,
 };
-static _Atomic bool imported;
 
 static bool is_disabled(void)
 {
@@ -92,7 +98,6 @@ void pin_libfabric_import(void *fi_open_function)
 						NULL))
 		return;
 	error = fi_import_fid(cache, &monitor.fid, 0);
-	atomic_store(&imported, !error);
 	pin_info("libfabric's cache %s",
 		 error ? "has another monitor" : "is notified of memory that goes away");
 	if (error)
@@ -101,10 +106,8 @@ void pin_libfabric_import(void *fi_open_function)
 
 void pin_libfabric_notify(const void *addr, size_t length)
 {
-	struct fi_ops_mem_notify *notify = monitor.import_ops;
-
-	if (imported && notify)
-		notify->notify(&monitor, addr, length);
+	if (atomic_load(&started))
+		monitor.import_ops->notify(&monitor, addr, length);
 }
 
 #else

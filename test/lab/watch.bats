@@ -34,6 +34,8 @@ setup_file() {
 			"$BATS_FILE_TMPDIR/wheel/libucm-1a2b3c.so.0.0.0"
 		shimmed constructor "$process" constructor "$listener" \
 			"$BATS_FILE_TMPDIR/constructor.so"
+		attempt unused PINALLOC_LOG=info LD_PRELOAD="$library libfabric.so.1" \
+			"$programs/rdma-watch-ways" "$listener" ways
 		way=("$programs/rdma-watch-ways" "$listener" quiet)
 		shimmed off PINALLOC_WATCH=off "$process" seccomp-kill "${way[@]}"
 		shimmed killed "$process" seccomp-kill "${way[@]}"
@@ -113,6 +115,11 @@ watched() {
 
 @test "listeners may be loaded late, from any path, twice at once, and unloaded" {
 	ended loaded
+}
+
+@test "libfabric may be loaded without being used" {
+	grep -q "libfabric's cache is notified" "$results/unused.err"
+	ended unused
 }
 
 @test "a constructor may wait for a thread that registers memory" {
