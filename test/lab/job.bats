@@ -94,25 +94,20 @@ in_guest() {
 	done
 }
 
-# Two ranks on each node. The reports are passed through the output, because the machines' directory
-# disappears with them.
+# Two ranks on each node.
 on_two_nodes() {
 	local pair=$BATS_FILE_TMPDIR/pair
 
-	mkdir "$results/pair"
 	{
 		declare -p library BATS_FILE_TMPDIR
 		cat "$BATS_FILE_TMPDIR/job"
-		echo "mapfile -t command < <(job openmpi /share/pair --host node1:2,node2:2 \\
+		echo "mapfile -t command < <(job openmpi /share --host node1:2,node2:2 \\
 			--mca plm_rsh_agent '$top_srcdir/test/lab/rsh')"
 		# shellcheck disable=SC2016 # for the guest
-		echo "timeout $((200 * ${TIMEOUT_SCALE:-1}))" 'env "${command[@]}" && jq -cM . /share/pair/*.json'
+		echo "timeout $((200 * ${TIMEOUT_SCALE:-1}))" 'env "${command[@]}"'
 	} > "$pair"
-	"$top_srcdir/test/lab/pair" -- bash "$pair" > "$results/pair.out" 2> "$results/pair.err" ||
-		{ cat "$results"/pair.{out,err} && false; }
-	sed -n '/^{"schema"/p' "$results/pair.out" |
-		split -l 1 -a 1 -d --additional-suffix=.json - "$results/pair/"
-	sed -i '/^{"schema"/d' "$results/pair.out"
+	"$top_srcdir/test/lab/pair" --share "$results/pair" -- bash "$pair" \
+		> "$results/pair.out" 2> "$results/pair.err" || { cat "$results"/pair.{out,err} && false; }
 }
 
 setup() {

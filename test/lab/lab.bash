@@ -34,6 +34,21 @@ attempt_seconds=$((120 * ${TIMEOUT_SCALE:-1}))
 # attempt, shimmed, counted, as_nobody, pair_over_… and the functions named here, and use
 # guest_variables, if set.
 boot() {
+	write_script "$@"
+	"$top_srcdir/test/lab/vm" "${vm_options[@]}" --dir "$results" -- bash /ctl/script > "$results/log" 2>&1 ||
+		{ cat "$results/log" && false; }
+}
+
+# boot_pair [FUNCTION…]: the same on the first of two machines with these pair_options. In_guest
+# has as /ctl what both have as /share.
+boot_pair() {
+	write_script "$@"
+	"$top_srcdir/test/lab/pair" "${pair_options[@]}" --share "$results" -- unshare --mount \
+		bash -c 'mount --bind /share /ctl && exec bash /ctl/script' > "$results/log" 2>&1 ||
+		{ cat "$results/log" && false; }
+}
+
+write_script() {
 	mkdir "$results"
 	{
 		declare -p library programs top_srcdir BATS_FILE_TMPDIR no_ucx_cache attempt_seconds "${guest_variables[@]}"
@@ -44,8 +59,6 @@ boot() {
 			export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe'
 		echo in_guest
 	} > "$results/script"
-	"$top_srcdir/test/lab/vm" "${vm_options[@]}" --dir "$results" -- bash /ctl/script > "$results/log" 2>&1 ||
-		{ cat "$results/log" && false; }
 }
 
 # attempt NAME [VARIABLE=VALUE…] COMMAND…: in the guest, runs one case: output to NAME.out and

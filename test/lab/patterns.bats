@@ -1,0 +1,123 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: jobs of two nodes that communicate as real codes do, from buffers allocated anew in
+# each step and without a registration cache, get right data; after the first steps they make no
+# more registrations; and the reports of both nodes are merged.
+
+setup_file() {
+	load ../helper
+	load lab
+	build_mpi patterns -I"$top_srcdir"
+	pair_options=(--mem 3G --timeout 1000)
+	boot_pair job
+}
+
+# job NAME MPI STEPS PATTERN…: four ranks, two on each node, which have these ranks_variables.
+job() {
+	local name=$1 mpi=$2 hosts=node1:2,node2:2 rsh=$top_srcdir/test/lab/rsh variable
+	local command=("mpirun.$mpi" -np 4)
+	shift 2
+
+	for variable in UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
+		UCX_UD_VERBS_ETH_DGID_CHECK=n "${no_ucx_cache[@]}" "${ranks_variables[@]}"; do
+		case $mpi in
+		openmpi) command+=(-x "$variable") ;;
+		mpich) command+=(-env "${variable%%=*}" "${variable#*=}") ;;
+		esac
+	done
+	case $mpi in
+	openmpi)
+		command+=(--host $hosts --bind-to none --mca plm_rsh_agent "$rsh" --mca pml ucx
+			--mca osc ucx --mca btl "^openib,vader,tcp,ofi")
+		;;
+	mpich)
+		command+=(-hosts $hosts -launcher rsh -launcher-exec "$rsh"
+			-env UCX_RNDV_SCHEME get_zcopy -env MPIR_CVAR_NOLOCAL 1)
+		;;
+	esac
+	attempt "$name" "${command[@]}" "$BATS_FILE_TMPDIR/patterns.$mpi" "$@"
+}
+
+in_guest() {
+	local mpi ranks_variables patterns=(halo alltoall window forks split)
+
+	cd /tmp
+	for mpi in openmpi mpich; do
+		ranks_variables=()
+		job plain-$mpi $mpi 1 "${patterns[@]}" requests
+		job plain-$mpi-threads $mpi 1 threads
+		ranks_variables=(LD_PRELOAD="$library" PINALLOC_REPORT=/share/$mpi/%r.json)
+		mkdir /ctl/$mpi
+		job $mpi $mpi 4 "${patterns[@]}"
+		ranks_variables=(LD_PRELOAD="$library")
+		job $mpi-threads $mpi 4 threads
+		ranks_variables+=(UCX_RNDV_THRESH=4k)
+		job $mpi-requests $mpi 1 requests
+	done
+}
+
+setup() {
+	load ../helper
+	load lab
+	cd "$results"
+}
+
+# right NAME PATTERN…: the job ended, each pattern ran, and every word was right.
+right() {
+	local pattern
+
+	ended "$1"
+	for pattern in "${@:2}"; do
+		grep -q "^$pattern wrong 0 " "$1.out"
+	done
+	[ "$(grep -c ' wrong ' "$1.out")" -eq $(($# - 1)) ]
+}
+
+@test "the patterns are right without the library" {
+	local mpi
+
+	for mpi in openmpi mpich; do
+		right plain-$mpi halo alltoall window forks split requests
+		right plain-$mpi-threads threads
+	done
+}
+
+# sum NAME KEY: over all patterns of a job.
+sum() {
+	grep -o " $2 [0-9]*" "$1.out" | awk '{ n += $2 } END { print n }'
+}
+
+# serves NAME PATTERN…: the patterns' requests are answered from registrations made before. One more
+# for each rank may be: its heap may reach its largest size late.
+serves() {
+	right "$@"
+	[ "$(sum "$1" served)" -gt 0 ]
+	[ "$(sum "$1" passed)" -eq 0 ]
+	[ "$(sum "$1" made)" -le 4 ]
+}
+
+@test "halos, all-to-all, windows, forks, sub-communicators: right, nothing registered anew" {
+	serves openmpi halo alltoall window forks split
+	serves mpich halo alltoall window forks split
+}
+
+@test "a thousand requests at a time: right, nothing registered anew" {
+	serves openmpi-requests requests
+	serves mpich-requests requests
+}
+
+@test "MPI_THREAD_MULTIPLE: right, nothing registered anew" {
+	serves openmpi-threads threads
+	serves mpich-threads threads
+}
+
+@test "pinalloc report merges the reports of both nodes" {
+	local mpi
+
+	for mpi in openmpi mpich; do
+		run -0 --separate-stderr "$top_builddir/pinalloc" report --json $mpi
+		[ -z "$stderr" ]
+		[ "$(jq -c '[.nranks, .missing_ranks, [.ranks[].rank], [.hosts[] | .host, .processes]]' \
+			<<< "$output")" = '[4,[],[0,1,2,3],["node1",2,"node2",2]]' ]
+	done
+}

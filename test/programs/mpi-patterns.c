@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Communication as real codes have it, from buffers that are allocated anew in each step, every
+ * word that arrives checked. Each pattern runs twice for the given number of steps; rank 0
+ * prints a line for each: how many words were wrong in all ranks, and how many registrations,
+ * with the library, all ranks made and passed through in the second half, and were served.
+ *
+ *     mpi-patterns STEPS PATTERN…
+ */
+#include "preload/pinalloc.h"
+
+#include <mpi.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define KIB		((size_t)1 << 10)
+#define WORDS(n_bytes)	((n_bytes) / sizeof(uint64_t))
+#define N_REQUESTS	1000
+#define N_THREADS	3
+#define N_HALO		4
+#define LARGEST_HALO	(512 * KIB)
+#define LARGEST_TO_EACH (256 * KIB)
+#define WINDOW		(256 * KIB)
+#define N_RESULTS	4
+
+static int rank, n_ranks;
+
+/* --- buffers ------------------------------------------------------------------------- */
+
+static uint64_t *buffer(size_t n_words)
+{
+	uint64_t *words = malloc(n_words * sizeof *words);
+
+	if (!words)
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	return words;
+}
+
+/* What `from` sends in a step; different streams of it differ. */
+static uint64_t word(int from, int step, int stream, size_t i)
+{
+	return ((uint64_t)(from + 1) << 48 | (uint64_t)(step + 1) << 24 |
+		(uint64_t)stream << 40) +
+	       i * 0x9e3779b97f4a7c15u;
+}
+
+static void fill(uint64_t *words, size_t n, int step, int stream)
+{
+	for (size_t i = 0; i < n; i++)
+		words[i] = word(rank, step, stream, i);
+}
+
+static uint64_t *filled(size_t n, int step, int stream)
+{
+	uint64_t *words = buffer(n);
+
+	fill(words, n, step, stream);
+	return words;
+}
+
+static long wrong_words(const uint64_t *words, size_t n, int from, int step, int stream)
+{
+	long wrong = 0;
+
+	for (size_t i = 0; i < n; i++)
+		wrong += words[i] != word(from, step, stream, i);
+	return wrong;
+}
+
+static int neighbour(int distance)
+{
+	return (rank + n_ranks + distance) % n_ranks;
+}
+
+/* --- patterns: each returns how many words of a step were wrong ------------------------- */
+
+/* Both neighbours, two fields each, of sizes that change from step to step. */
+static long halo(int step)
+{
+	size_t n = WORDS(LARGEST_HALO >> step % 4);
+	uint64_t *in[N_HALO], *out[N_HALO];
+	MPI_Request requests[2 * N_HALO];
+	long wrong = 0;
+
+	for (int i = 0; i < N_HALO; i++) {
+		int side = i % 2 ? 1 : -1;
+
+		in[i] = buffer(n);
+		out[i] = filled(n, step, i);
+		MPI_Irecv(in[i], (int)n, MPI_UINT64_T, neighbour(-side), i, MPI_COMM_WORLD,
+			  &requests[i]);
+		MPI_Isend(out[i], (int)n, MPI_UINT64_T, neighbour(side), i, MPI_COMM_WORLD,
+			  &requests[N_HALO + i]);
+	}
+	MPI_Waitall(2 * N_HALO, requests, MPI_STATUSES_IGNORE);
+	for (int i = 0; i < N_HALO; i++) {
+		wrong += wrong_words(in[i], n, neighbour(i % 2 ? -1 : 1), step, i);
+		free(in[i]);
+		free(out[i]);
+	}
+	return wrong;
+}
+
+/* Everybody sends everybody messages that grow, up to a size and from the smallest again. */
+static long alltoall(int step)
+{
+	size_t n = WORDS(LARGEST_TO_EACH >> 2 * (3 - step % 4));
+	uint64_t *in = buffer(n * (size_t)n_ranks), *out = buffer(n * (size_t)n_ranks);
+	long wrong = 0;
+
+	for (int i = 0; i < n_ranks; i++)
+		fill(out + n * (size_t)i, n, step, i);
+	MPI_Alltoall(out, (int)n, MPI_UINT64_T, in, (int)n, MPI_UINT64_T, MPI_COMM_WORLD);
+	for (int i = 0; i < n_ranks; i++)
+		wrong += wrong_words(in + n * (size_t)i, n, i, step, rank);
+	free(in);
+	free(out);
+	return wrong;
+}
+
+/* A window of three parts: one that the neighbour puts into, one that it reads, and one in
+ * which all ranks add up. */
+static long window(int step)
+{
+	size_t n = WORDS(WINDOW);
+	uint64_t *base = buffer(3 * n), *mine = filled(n, step, 1), *got = buffer(n);
+	long wrong = 0;
+	MPI_Win win;
+
+	fill(base + n, n, step, 2);
+	memset(base + 2 * n, 0, n * sizeof *base);
+	MPI_Win_create(base, (MPI_Aint)(3 * n * sizeof *base), sizeof *base, MPI_INFO_NULL,
+		       MPI_COMM_WORLD, &win);
+	MPI_Win_fence(0, win);
+	MPI_Put(mine, (int)n, MPI_UINT64_T, neighbour(1), 0, (int)n, MPI_UINT64_T, win);
+	MPI_Get(got, (int)n, MPI_UINT64_T, neighbour(1), (MPI_Aint)n, (int)n, MPI_UINT64_T,
+		win);
+	for (int i = 0; i < n_ranks; i++)
+		MPI_Accumulate(mine, (int)n, MPI_UINT64_T, i, (MPI_Aint)(2 * n), (int)n,
+			       MPI_UINT64_T, MPI_SUM, win);
+	MPI_Win_fence(0, win);
+	wrong += wrong_words(base, n, neighbour(-1), step, 1);
+	wrong += wrong_words(got, n, neighbour(1), step, 2);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t sum = 0;
+
+		for (int from = 0; from < n_ranks; from++)
+			sum += word(from, step, 1, i);
+		wrong += base[2 * n + i] != sum;
+	}
+	MPI_Win_free(&win);
+	free(base);
+	free(mine);
+	free(got);
+	return wrong;
+}
+
+/* A thousand requests in each direction at a time, from 512 bytes to 16 KiB. */
+static long requests(int step)
+{
+	static MPI_Request all[2 * N_REQUESTS];
+	static uint64_t *in[N_REQUESTS], *out[N_REQUESTS];
+	long wrong = 0;
+
+	for (int i = 0; i < N_REQUESTS; i++) {
+		size_t n = WORDS(512u << i % 6);
+
+		in[i] = buffer(n);
+		out[i] = filled(n, step, i);
+		MPI_Irecv(in[i], (int)n, MPI_UINT64_T, neighbour(-1), i, MPI_COMM_WORLD,
+			  &all[i]);
+		MPI_Isend(out[i], (int)n, MPI_UINT64_T, neighbour(1), i, MPI_COMM_WORLD,
+			  &all[N_REQUESTS + i]);
+	}
+	MPI_Waitall(2 * N_REQUESTS, all, MPI_STATUSES_IGNORE);
+	for (int i = 0; i < N_REQUESTS; i++) {
+		wrong += wrong_words(in[i], WORDS(512u << i % 6), neighbour(-1), step, i);
+		free(in[i]);
+		free(out[i]);
+	}
+	return wrong;
+}
+
+/* Counts as one wrong word if the helper failed. */
+static long run_helpers(void)
+{
+	pid_t child = fork();
+	int status = 0;
+
+	if (!child) {
+		execl("/bin/true", "true", (char *)NULL);
+		_exit(1);
+	}
+	waitpid(child, &status, 0);
+	return child < 0 || status || system("exit 0") != 0;
+}
+
+/* Helpers are started while messages are under way, in both directions. */
+static long forks(int step)
+{
+	size_t n = WORDS(LARGEST_HALO);
+	uint64_t *in = buffer(n), *out = filled(n, step, 0);
+	MPI_Request both[2];
+	long wrong;
+
+	MPI_Irecv(in, (int)n, MPI_UINT64_T, neighbour(-1), 0, MPI_COMM_WORLD, &both[0]);
+	MPI_Isend(out, (int)n, MPI_UINT64_T, neighbour(1), 0, MPI_COMM_WORLD, &both[1]);
+	wrong = run_helpers();
+	MPI_Waitall(2, both, MPI_STATUSES_IGNORE);
+	wrong += wrong_words(in, n, neighbour(-1), step, 0);
+	free(in);
+	free(out);
+	return wrong;
+}
+
+/* Rows and columns of the ranks: a sum in one, a broadcast in the other. */
+static long split(int step)
+{
+	size_t n = WORDS(LARGEST_HALO);
+	uint64_t *mine = filled(n, step, 0), *sum = buffer(n);
+	MPI_Comm row, column;
+	long wrong = 0;
+
+	MPI_Comm_split(MPI_COMM_WORLD, rank / 2, rank, &row);
+	MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &column);
+	MPI_Allreduce(mine, sum, (int)n, MPI_UINT64_T, MPI_SUM, row);
+	for (size_t i = 0; i < n; i++)
+		wrong += sum[i] != word(rank & ~1, step, 0, i) + word(rank | 1, step, 0, i);
+	MPI_Bcast(mine, (int)n, MPI_UINT64_T, 0, column);
+	wrong += wrong_words(mine, n, rank % 2, step, 0);
+	MPI_Comm_free(&row);
+	MPI_Comm_free(&column);
+	free(mine);
+	free(sum);
+	return wrong;
+}
+
+struct talker {
+	pthread_t thread;
+	int number, step;
+	long wrong;
+};
+
+static void *talk(void *arg)
+{
+	struct talker *self = arg;
+	size_t n = WORDS(LARGEST_HALO >> self->number);
+	uint64_t *in = buffer(n), *out = filled(n, self->step, self->number);
+
+	MPI_Sendrecv(out, (int)n, MPI_UINT64_T, neighbour(1), self->number, in, (int)n,
+		     MPI_UINT64_T, neighbour(-1), self->number, MPI_COMM_WORLD,
+		     MPI_STATUS_IGNORE);
+	self->wrong = wrong_words(in, n, neighbour(-1), self->step, self->number);
+	free(in);
+	free(out);
+	return NULL;
+}
+
+/* All threads of a rank send and receive at the same time. */
+static long threads(int step)
+{
+	struct talker talkers[N_THREADS];
+	long wrong = 0;
+
+	for (int i = 0; i < N_THREADS; i++) {
+		talkers[i] = (struct talker){.number = i, .step = step};
+		if (pthread_create(&talkers[i].thread, NULL, talk, &talkers[i]))
+			MPI_Abort(MPI_COMM_WORLD, 1);
+	}
+	for (int i = 0; i < N_THREADS; i++) {
+		pthread_join(talkers[i].thread, NULL);
+		wrong += talkers[i].wrong;
+	}
+	return wrong;
+}
+
+static const struct pattern {
+	const char *name;
+	long (*step)(int step);
+} patterns[] = {
+	{"halo", halo},	  {"alltoall", alltoall}, {"window", window},	{"requests", requests},
+	{"forks", forks}, {"split", split},	  {"threads", threads},
+};
+
+/* --- running them ------------------------------------------------------------------------ */
+
+/* Registrations so far: made, passed through, served. Zeros without the library. */
+static void registrations(long counts[3])
+{
+	struct pinalloc_stats stats = {0};
+
+	if (pinalloc_stats)
+		pinalloc_stats(&stats, sizeof stats);
+	counts[0] = (long)stats.mr_created;
+	counts[1] = (long)stats.passed_through;
+	counts[2] = (long)stats.served;
+}
+
+static long run_steps(const struct pattern *pattern, int from, int n)
+{
+	long wrong = 0;
+
+	for (int step = from; step < from + n; step++)
+		wrong += pattern->step(step);
+	MPI_Barrier(MPI_COMM_WORLD);
+	return wrong;
+}
+
+static void run(const struct pattern *pattern, int n_steps)
+{
+	long before[3], after[3], mine[N_RESULTS], all[N_RESULTS];
+
+	mine[0] = run_steps(pattern, 0, n_steps);
+	registrations(before);
+	mine[0] += run_steps(pattern, n_steps, n_steps);
+	registrations(after);
+	for (int i = 0; i < 3; i++)
+		mine[1 + i] = after[i] - before[i];
+	MPI_Reduce(mine, all, N_RESULTS, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+	if (!rank)
+		printf("%s wrong %ld made %ld passed %ld served %ld\n", pattern->name, all[0],
+		       all[1], all[2], all[3]);
+	fflush(stdout);
+}
+
+static const struct pattern *find(const char *name)
+{
+	for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+		if (!strcmp(name, patterns[i].name))
+			return &patterns[i];
+	fprintf(stderr, "mpi-patterns: no pattern %s\n", name);
+	exit(2);
+}
+
+int main(int argc, char **argv)
+{
+	bool threaded = argc > 2 && !strcmp(argv[2], "threads");
+	int provided;
+
+	MPI_Init_thread(&argc, &argv, threaded ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE,
+			&provided);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
+	if ((threaded && provided < MPI_THREAD_MULTIPLE) || n_ranks % 2 || argc < 3)
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	for (int i = 2; i < argc; i++)
+		run(find(argv[i]), atoi(argv[1]));
+	MPI_Finalize();
+	return 0;
+}
