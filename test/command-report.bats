@@ -192,6 +192,17 @@ setup() {
 	done
 }
 
+# As of a job that a scheduler has started again, whose first run was killed late.
+@test "of two processes of one rank that registered memory, the one that ended last is used" {
+	rank first.json '.nranks = 1 | .pid = 9 | .elapsed_s = 900 | .written_time = 1700000900'
+	rank second.json '.nranks = 1 | .pid = 8 | .elapsed_s = 600 | .written_time = 1700001600'
+	for files in "first.json second.json" "second.json first.json"; do
+		run -0 --separate-stderr "$pinalloc" report $files
+		[[ "${lines[0]}" == *", 600.0 s" ]]
+		[ "$stderr" = "pinalloc report: rank 0 is in second.json (600.0 s) and in first.json (900.0 s): the first is used" ]
+	done
+}
+
 @test "a report with only one of rank and number of ranks makes no rank missing" {
 	rank shell.json '.rank = null | .nranks = 4'
 	run -0 "$pinalloc" report shell.json

@@ -102,6 +102,7 @@ $1"
 	preloaded PINALLOC_REPORT=out.json OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 "$grow" 1
 	jq -e '.schema == 1 and .rank == 1 and .nranks == 2 and .program == "grow"' out.json
 	jq -e '[.pid, .elapsed_s] | all(type == "number")' out.json
+	jq -e '.written_time <= now and .written_time > now - 3600' out.json
 	jq -e '[.version, .host] | all(type == "string")' out.json
 	jq -e '.memory | [.live_bytes, .mapped_bytes, .pinned_bytes, .pinned_peak_bytes,
 		.rss_peak_bytes, .regions] | all(type == "number")' out.json
@@ -112,6 +113,15 @@ $1"
 	jq -e '.watch == {on: false, ranges: 0, unwatchable: 0, events: 0, invalidations: 0, late: 0}' \
 		out.json
 	run ! jq -e '.memory | [.no_such_key] | all(type == "number")' out.json
+}
+
+@test "a TaskEpilog of Slurm, which has the rank of its task, leaves the task's report" {
+	preloaded PINALLOC_REPORT=%r.json SLURM_PROCID=1 SLURM_SCRIPT_CONTEXT=prolog_task "$grow" 1
+	sum=$(md5sum 1.json)
+	preloaded PINALLOC_REPORT=%r.json SLURM_PROCID=1 SLURM_SCRIPT_CONTEXT=epilog_task "$grow" 2
+	[ "$(md5sum 1.json)" = "$sum" ]
+	run -0 preloaded PINALLOC_REPORT=stderr SLURM_SCRIPT_CONTEXT=epilog_task "$grow" 1
+	[ -z "$output" ]
 }
 
 @test "outside an MPI job rank and nranks are null" {

@@ -171,7 +171,8 @@ static bool has_registered(const struct cmd_rank *rank)
 
 /*
  * Of two reports of one rank, the one to use comes first. A shell or launcher that has the same
- * rank runs longer than the program, but registers nothing.
+ * rank runs longer than the program, but registers nothing. If both have registered, a job has
+ * run twice, as one that Slurm requeues: the first run may have been the longer one.
  */
 static int compare_ranks(const void *a, const void *b)
 {
@@ -180,6 +181,8 @@ static int compare_ranks(const void *a, const void *b)
 
 	if (!order)
 		order = compare_numbers(has_registered(*other), has_registered(*one));
+	if (!order && has_registered(*one))
+		order = compare_numbers((*other)->time, (*one)->time);
 	if (!order)
 		order = compare_numbers((*other)->elapsed, (*one)->elapsed);
 	return order ? order : strcmp((*one)->file, (*other)->file);

@@ -66,6 +66,7 @@ struct cmd_rank {
 	double rank;		    /* -1 outside an MPI job */
 	double nranks;		    /* -1 if the launcher did not say */
 	double elapsed;		    /* seconds */
+	double time;		    /* when it was written; -1 in older reports */
 	double figures[CMD_STORED]; /* -1 where the report has none */
 	char *sites_kind;	    /* NULL without sites */
 	struct cmd_site *sites;

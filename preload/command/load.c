@@ -293,6 +293,7 @@ static bool read_identity(const json_t *report, struct cmd_rank *rank, struct cm
 	    !read_whole(report, "pid", false, &rank->pid, fault) ||
 	    !read_whole(report, "rank", true, &rank->rank, fault) ||
 	    !read_whole(report, "nranks", true, &rank->nranks, fault) ||
+	    !read_whole(report, "written_time", true, &rank->time, fault) ||
 	    !read_number(report, "elapsed_s", false, &rank->elapsed, fault))
 		return false;
 	/* In the shell of an allocation Slurm sets the number of ranks, too. */

@@ -20,6 +20,7 @@ struct pin_report {
 	char host[HOST_NAME_MAX + 1];
 	const char *program;
 	const char *written; /* what triggered the report: "at exit" */
+	long time;	     /* since 1970, in seconds */
 	bool names;	     /* frames have names, else places: it is safe to look names up */
 	pid_t pid;
 	long rank, nranks; /* -1 outside an MPI job */

@@ -27,7 +27,8 @@ static void json_identity(const struct pin_report *report, struct pin_output *ou
 	pin_output_string(out, report->program);
 	pin_output(out, ",\"elapsed_s\":%lu.%06lu,\n", report->elapsed_ns / 1000000000,
 		   report->elapsed_ns / 1000 % 1000000);
-	pin_output(out, "\"written\":\"%s\",\n", report->written);
+	pin_output(out, "\"written\":\"%s\",", report->written);
+	pin_output(out, "\"written_time\":%ld,\n", report->time);
 }
 
 static void json_memory(const struct pin_report *report, struct pin_output *out)

@@ -5,6 +5,8 @@
 #include "allocator/base.h"
 #include "allocator/options.h"
 
+#include <string.h>
+
 /* The value of the first variable that is set. */
 static const char *first_set(const char *const names[], size_t n)
 {
@@ -21,6 +23,13 @@ const char *pin_rank(void)
 					    "SLURM_PROCID"};
 
 	return first_set(names, PIN_ARRAY_SIZE(names));
+}
+
+bool pin_is_after_task(void)
+{
+	const char *context = pin_environment("SLURM_SCRIPT_CONTEXT");
+
+	return context && !strcmp(context, "epilog_task");
 }
 
 const char *pin_rank_count(void)

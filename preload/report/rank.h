@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What MPI launchers tell a process of its place in the job. Both are async-signal-safe. */
+/* What MPI launchers tell a process of its place in the job. All are async-signal-safe. */
 #ifndef PIN_RANK_H
 #define PIN_RANK_H
+
+#include <stdbool.h>
 
 /* The rank of this process, as text; NULL if no launcher has given it one. */
 const char *pin_rank(void);
 
 /* The number of ranks, as text; NULL if the launcher does not say. */
 const char *pin_rank_count(void);
+
+/* Whether this is part of a TaskEpilog of Slurm, which has the rank of a task that is over. */
+bool pin_is_after_task(void);
 
 #endif

@@ -78,7 +78,8 @@ static void copy_stream(void)
 
 void pin_report_init(bool wanted)
 {
-	pin_report_wanted = wanted && strcmp(pin_options.report, "off") != 0;
+	pin_report_wanted = wanted && strcmp(pin_options.report, "off") != 0 &&
+			    !pin_is_after_task();
 	if (pin_report_wanted)
 		copy_stream();
 	began.ns = pin_os_now_ns();
@@ -106,6 +107,7 @@ static void collect_report(struct slot *slot)
 	report->nranks = number_or_none(pin_rank_count());
 	report->began_ns = began.ns;
 	report->elapsed_ns = pin_os_now_ns() - began.ns;
+	report->time = time(NULL);
 	report->written = slot->trigger->name;
 	/* Many handlers call exit(), even if they have interrupted malloc. */
 	report->names = !slot->signal_safe && !pin_backtrace_in_handler() &&

@@ -7,19 +7,10 @@ setup_file() {
 	load ../helper
 	load lab
 	build_mpi peaks -g -I"$top_srcdir"
-	declare -f job over_ucx > "$BATS_FILE_TMPDIR/job"
+	declare -f job little_ucx > "$BATS_FILE_TMPDIR/job"
 	vm_options=("${one_processor[@]}")
-	boot job over_ucx killed end
+	boot job little_ucx killed end
 	on_two_nodes
-}
-
-# UCX gets a tenth of its usual memory, so that the program's own prevails. Messages use the device,
-# not shared memory.
-over_ucx() {
-	printf '%s\n' UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
-		UCX_UD_VERBS_ETH_DGID_CHECK=n UCX_RC_VERBS_SEG_SIZE=2k \
-		UCX_RC_VERBS_TX_BUFS_GROW=128 UCX_RC_VERBS_RX_QUEUE_LEN=512 \
-		UCX_UD_VERBS_TX_BUFS_GROW=128 UCX_UD_VERBS_RX_QUEUE_LEN=512
 }
 
 # job MPI DIRECTORY [OPTION…]: the launcher's command line for env. Only the ranks run with the
@@ -33,12 +24,12 @@ job() {
 		printf '%s\n' OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
 			mpirun.openmpi -np 4 --oversubscribe --bind-to none --mca pml ucx \
 			--mca btl ^openib,vader,tcp,ofi "$@"
-		over_ucx | sed 'i -x'
+		little_ucx | sed 'i -x'
 		printf '%s\n' -x LD_PRELOAD="$library" -x PINALLOC_REPORT="$directory/%r.json" \
 			"$BATS_FILE_TMPDIR/peaks.openmpi"
 		;;
 	mpich)
-		over_ucx
+		little_ucx
 		printf '%s\n' PINALLOC_REPORT="$directory/%r.json" MPIR_CVAR_NOLOCAL=1 \
 			mpirun.mpich -np 4 "$@" \
 			-env LD_PRELOAD "$library" "$BATS_FILE_TMPDIR/peaks.mpich"

@@ -125,6 +125,15 @@ pair_over_libfabric() {
 		--mca mtl_ofi_provider_include 'verbs;ofi_rxm' "$@"
 }
 
+# little_ucx: settings for env, one in a line. UCX gets a tenth of its usual memory, so that the
+# program's own prevails. Messages use the device, not shared memory.
+little_ucx() {
+	printf '%s\n' UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
+		UCX_UD_VERBS_ETH_DGID_CHECK=n UCX_RC_VERBS_SEG_SIZE=2k \
+		UCX_RC_VERBS_TX_BUFS_GROW=128 UCX_RC_VERBS_RX_QUEUE_LEN=512 \
+		UCX_UD_VERBS_TX_BUFS_GROW=128 UCX_UD_VERBS_RX_QUEUE_LEN=512
+}
+
 # ended NAME [STATUS]: prints a case's output; whether it ended with that status.
 ended() {
 	cat "$results/$1.out" "$results/$1.err"

@@ -3,8 +3,8 @@
  * Registrations under a limit on pinned memory. Does not use the library's API: it must be able
  * to do the same with the library as without.
  *
- *     rdma-memlock sizes           one registration after another, each larger; says
- *                                  what became of each
+ *     rdma-memlock sizes [wait]    one registration after another, each larger; says
+ *                                  what became of each; then waits to be killed
  *     rdma-memlock churn N         random blocks of 256 MiB of heap, N of them
  *                                  registered at any time; says what went wrong
  */
@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define PAGE  (4 * KIB)
 #define BLOCK MIB
@@ -43,7 +44,7 @@ static bool moves(const struct ibv_mr *mr, char *page)
 	       !rdma_wrong(page, PAGE, seed);
 }
 
-static void sizes(void)
+static void sizes(bool waits)
 {
 	for (size_t n = PAGE; n <= 16 * MIB; n *= 2) {
 		char *block = malloc(n);
@@ -58,6 +59,12 @@ static void sizes(void)
 			need(!ibv_dereg_mr(mr));
 		free(block);
 	}
+	if (!waits)
+		return;
+	puts("waiting");
+	fflush(stdout);
+	for (;;)
+		pause();
 }
 
 static void churn(size_t held)
@@ -88,7 +95,7 @@ int main(int argc, char **argv)
 	need(argc > 1);
 	set_up();
 	if (!strcmp(argv[1], "sizes"))
-		sizes();
+		sizes(argc > 2);
 	else
 		churn(argc > 2 ? strtoul(argv[2], NULL, 10) : 1);
 	return 0;

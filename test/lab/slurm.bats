@@ -1,0 +1,279 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: what pinalloc-admin(7) says of Slurm holds in a cluster of two nodes. By srun with the
+# command, by srun with the environment, and by a TaskProlog, every rank has the library and its own
+# report; limits, prologs, a requeue and a task killed for its memory lead to what the page says.
+
+setup_file() {
+	load ../helper
+	load lab
+	local script=$BATS_FILE_TMPDIR/script
+
+	build_mpi peaks -I"$top_srcdir"
+	mkdir "$results"
+	write_configuration "$BATS_FILE_TMPDIR/slurm"
+	{
+		declare -p library programs top_builddir BATS_FILE_TMPDIR attempt_seconds
+		declare -f start_node
+		echo 'public=/run/public'
+	} > "$script.common"
+	{
+		cat "$script.common"
+		echo start_node
+	} > "$script.node"
+	{
+		cat "$script.common"
+		declare -f attempt as_nobody little_ucx step in_allocation until_true requeued in_guest
+		printf '%q node2 bash %q &\n' "$top_srcdir/test/lab/rsh" "$script.node"
+		echo 'in_guest > /share/log 2>&1'
+		echo 'tar -C /share -cz results | base64'
+	} > "$script"
+	"$top_srcdir/test/lab/pair" -- bash "$script" > "$results/pair.out" 2> "$results/pair.err" &&
+		base64 -d "$results/pair.out" | tar -C "$BATS_FILE_TMPDIR" -xz ||
+		{ cat "$results"/pair.{out,err} && false; }
+}
+
+# write_configuration DIRECTORY: for /etc/slurm of both nodes. Each pretends to have four processors.
+# A requeued job waits for as long as a credential lives, which is two minutes otherwise.
+write_configuration() {
+	local scripts=/etc/slurm library=/run/public/lib/libpinalloc.so script
+
+	mkdir "$1"
+	head -c 64 /dev/urandom > "$1/munge.key"
+	cat > "$1/slurm.conf" <<- END
+		ClusterName=lab
+		SlurmctldHost=node1
+		SlurmUser=root
+		AuthInfo=cred_expire=$((5 * ${TIMEOUT_SCALE:-1}))
+		StateSaveLocation=/var/spool/slurmctld
+		SlurmdSpoolDir=/var/spool/slurmd
+		SlurmctldLogFile=/share/results/slurmctld.log
+		SlurmdLogFile=/share/results/slurmd.%n.log
+		ProctrackType=proctrack/cgroup
+		TaskPlugin=task/cgroup
+		SelectType=select/cons_tres
+		SelectTypeParameters=CR_Core_Memory
+		SlurmdParameters=config_overrides
+		SchedulerParameters=sched_interval=2
+		PropagateResourceLimitsExcept=MEMLOCK
+		Prolog=$scripts/prolog
+		Epilog=$scripts/epilog
+		TaskProlog=$scripts/task-prolog
+		TaskEpilog=$scripts/task-epilog
+		NodeName=node[1-2] CPUs=4 RealMemory=1800
+		PartitionName=lab Nodes=ALL Default=YES DefMemPerNode=600
+	END
+	# Without systemd, which else makes Slurm's groups.
+	cat > "$1/cgroup.conf" <<- END
+		CgroupPlugin=cgroup/v2
+		IgnoreSystemd=yes
+		ConstrainRAMSpace=yes
+	END
+	for script in prolog epilog; do
+		printf '%s\n' '#!/bin/bash' "export LD_PRELOAD=$library PINALLOC_REPORT=stderr" \
+			/usr/bin/id "echo $script \$SLURM_JOB_ID >> /share/results/\$HOSTNAME.scripts" \
+			> "$1/$script"
+	done
+	# shellcheck disable=SC2016 # for the script
+	printf '%s\n' '#!/bin/bash' '[ -n "$SITE_REPORT" ] || exit 0' "echo export LD_PRELOAD=$library" \
+		'echo "export PINALLOC_REPORT=$SITE_REPORT"' > "$1/task-prolog"
+	printf '%s\n' '#!/bin/bash' /usr/bin/id > "$1/task-epilog"
+	chmod 755 "$1"/*log
+}
+
+# start_node: in each guest. slurmd has no limit on locked memory, as its drop-in for systemd says.
+# Slurm 22.05 does not know the last word of cgroup.controllers, so that must not be memory.
+start_node() {
+	local groups=/sys/fs/cgroup group
+
+	mkdir -p -m 755 $public $public/{bin,lib} /run/munge /etc/slurm /var/spool/slurm{ctl,}d
+	mkdir -p -m 777 /share/results
+	cp "$library" $public/lib
+	cp "$top_builddir/pinalloc" "$programs/rdma-memlock" "$programs/rdma-pieces" \
+		"$BATS_FILE_TMPDIR"/peaks.* $public/bin
+	cp "$BATS_FILE_TMPDIR"/slurm/* /etc/slurm
+	chmod 600 /etc/slurm/munge.key
+	mount -t cgroup2 none $groups
+	for group in $groups $groups/system.slice; do
+		mkdir -p $group
+		echo '+cpuset +cpu +memory +pids' > $group/cgroup.subtree_control
+	done
+	munged --force --key-file=/etc/slurm/munge.key --log-file=/run/munge/log \
+		--pid-file=/run/munge/pid --seed-file=/run/munge/seed
+	[ "$(hostname)" != node1 ] || slurmctld
+	prlimit --memlock=unlimited slurmd
+}
+
+# step NAME OPTION… COMMAND…: a step of the job that is there, from a shell with little locked memory.
+step() {
+	local name=$1
+	shift
+	mkdir -p -m 777 "/share/results/$name"
+	as_nobody "$name" $((32 << 20)) srun --jobid="$job" --overlap -N2 "$@"
+}
+
+in_allocation() {
+	local ucx job
+
+	as_nobody allocated unlimited salloc --no-shell -N2 --ntasks-per-node=2
+	job=$(grep -o '[0-9]*$' /ctl/allocated.err | head -n 1)
+	mapfile -t ucx < <(little_ucx)
+	export "${ucx[@]}" MPIR_CVAR_NOLOCAL=1 SLURM_MPI_TYPE=pmi2
+	step check -n2 $public/bin/pinalloc check
+	step check-little -n2 --propagate=MEMLOCK $public/bin/pinalloc check
+	step run -n4 $public/bin/pinalloc run --report=/share/results/run/%r.json -- $public/bin/peaks.mpich 5
+	step environment -n2 \
+		--export=ALL,LD_PRELOAD=$public/lib/libpinalloc.so,PINALLOC_REPORT=/share/results/environment/%r.json \
+		$public/bin/peaks.mpich 5
+	step site -n2 --propagate=MEMLOCK \
+		--export=ALL,UCX_RCACHE_MAX_SIZE=8m,SITE_REPORT=/share/results/site/%r.json $public/bin/peaks.mpich 5
+	printf '%s\n' "0-1,3 $public/bin/rdma-memlock sizes" "2 $public/bin/rdma-pieces held" > /share/programs
+	step killed -n4 --mem=150M --mpi=none --multi-prog --export=ALL,SITE_REPORT=/share/results/killed/%r.json \
+		/share/programs
+	scancel "$job"
+}
+
+# until_true CONDITION: waits for it, not forever.
+until_true() {
+	local deadline=$((SECONDS + attempt_seconds))
+
+	until eval "$1" || [ "$SECONDS" -ge "$deadline" ]; do
+		sleep 0.5
+	done
+}
+
+# requeued: submits a job whose tasks wait in the first run, and lets it run again when all do.
+requeued() {
+	local job
+
+	mkdir -m 777 /share/results/requeued
+	cat > /share/requeued <<- END
+		#!/bin/bash
+		wait=wait
+		[ -z "\$SLURM_RESTART_COUNT" ] || wait=
+		srun $public/bin/pinalloc run --report=/share/results/requeued/%h.%p.json -- \\
+			$public/bin/rdma-memlock sizes \$wait
+	END
+	as_nobody submitted unlimited sbatch --parsable -N2 --ntasks-per-node=1 --mem=200M \
+		--open-mode=append -o /share/results/requeued/output /share/requeued
+	job=$(< /ctl/submitted.out)
+	until_true '[ "$(grep -cs waiting /share/results/requeued/output)" = 2 ]'
+	attempt requeue scontrol requeue "$job"
+}
+
+in_guest() {
+	start_node
+	requeued
+	in_allocation
+	mkdir -m 777 /share/results/exported
+	printf '%s\n' '#!/bin/bash' "srun $public/bin/rdma-memlock sizes" 'exit 7' > /share/exported
+	as_nobody exported unlimited LD_PRELOAD=$public/lib/libpinalloc.so \
+		PINALLOC_REPORT=/share/results/exported/%h.%p.json \
+		sbatch --wait -N2 --ntasks-per-node=1 --mem=200M -o /share/results/exported/output /share/exported
+	until_true '[ -z "$(squeue -h)" ]'
+	sinfo -h -o '%T %D' > /share/results/nodes
+	mv /ctl/*.{out,err,status} /share/log /share/results
+}
+
+setup() {
+	load ../helper
+	load lab
+	pinalloc=$top_builddir/pinalloc
+	cd "$results"
+}
+
+# right NAME RANKS: the job's step ended well, every word of its messages was right, and each rank
+# has left its report, with the size of the step.
+right() {
+	local r
+
+	ended "$1"
+	[ "$(grep -c ' wrong 0$' "$1.out")" -eq $((3 * $2)) ]
+	[ "$(ls "$1" | wc -l)" -eq "$2" ]
+	for ((r = 0; r < $2; r++)); do
+		[ "$(figure "$1/$r.json" '.rank, .nranks, .written, .registration.served > 0' | tr '\n' ' ')" = \
+			"$r $2 at exit true " ]
+		# The peak is that of the program: nothing else took the place of the report.
+		[ "$(figure "$1/$r.json" .memory.live_peak_bytes)" -gt $(((r + 1) * 5 << 20)) ]
+	done
+}
+
+# merged NAME FILTER: a value of the job's report; the status says nothing.
+merged() {
+	("$pinalloc" report --json "$1" 2> /dev/null || :) | jq -c "$2"
+}
+
+@test "srun pinalloc run: reports of four ranks on two nodes are one job" {
+	right run 4
+	run -0 --separate-stderr "$pinalloc" report run
+	echo "$output"
+	[ -z "$stderr" ]
+	[[ ${lines[0]} == "pinalloc: peaks.mpich, 4 ranks on 2 hosts, "* ]]
+	[ "$(merged run '[.missing_ranks, [.hosts[] | .host, .processes], [.ranks[] | .rank, .host]]')" = \
+		'[[],["node1",2,"node2",2],[0,"node1",1,"node1",2,"node2",3,"node2"]]' ]
+}
+
+@test "srun --export: the ranks have the library, and a TaskEpilog leaves their reports" {
+	right environment 2
+	[ "$(merged environment '[.ranks[] | .rank, .host, .program]')" = \
+		'[0,"node1","peaks.mpich",1,"node2","peaks.mpich"]' ]
+}
+
+@test "a TaskProlog gives the library to ranks, whose data are right with little locked memory" {
+	right site 2
+	[ "$(merged site '[.ranks[] | .rank, .host, .program, .memlock_limit_bytes]')" = \
+		'[0,"node1","peaks.mpich",33554432,1,"node2","peaks.mpich",33554432]' ]
+	[ "$(merged site '[.ranks[] | .pinned_peak_bytes > 0 and .pinned_peak_bytes <= 33554432] | all')" = true ]
+}
+
+@test "pinalloc check tells the limit on locked memory of jobs from that of the shell" {
+	ended check "$(< check.status)"
+	[ "$(grep -cx 'ok    memlock: unlimited' check.out)" -eq 2 ]
+	[ "$(grep -c '^fail' check.out)" -eq 0 ]
+	ended check-little "$(< check-little.status)"
+	[ "$(grep -cE '^(warn|fail)  memlock: a process may pin 32\.0 MiB of .*; ulimit -l \$\(ulimit -H -l\) where the ranks are started' \
+		check-little.out)" -eq 2 ]
+}
+
+@test "a task killed for its memory is reported missing, and the others are complete" {
+	ended killed "$(< killed.status)"
+	[ "$(< killed.status)" -ne 0 ]
+	grep -q -E 'task 2: (Out Of Memory|Killed)' killed.err
+	[ "$(grep -c '16384 KiB: data right' killed.out)" -eq 3 ]
+	run -1 --separate-stderr "$pinalloc" report killed
+	echo "$output"
+	grep -qx '  No report of 1 of 4 ranks: 2\.' <<< "$output"
+	[ "$(merged killed '[.missing_ranks, [.ranks[] | .rank, .written]]')" = \
+		'[[2],[0,"at exit",1,"at exit",3,"at exit"]]' ]
+}
+
+@test "of a job that was requeued, the second run is reported" {
+	ended requeue
+	cat requeued/output
+	[ "$(grep -c 'data right' requeued/output)" -eq $((13 * 4)) ]
+	[ "$(jq -s -c 'group_by(.host) | map([.[0].host, (map(.written) | sort)])' requeued/*.json)" = \
+		'[["node1",["at exit","on SIGTERM"]],["node2",["at exit","on SIGTERM"]]]' ]
+	run -0 "$pinalloc" report requeued
+	echo "$output"
+	[[ $output != *"Not written at exit"* ]]
+	[ "$(merged requeued '[.ranks[] | .rank, .host, .written]')" = '[0,"node1","at exit",1,"node2","at exit"]' ]
+}
+
+@test "LD_PRELOAD exported to a whole job changes no output and no status, and the ranks are reported" {
+	ended exported 7
+	cat exported/output
+	[ "$(grep -c 'data right' exported/output)" -eq 26 ]
+	[ "$(grep -vc 'data right' exported/output)" -eq 0 ]
+	[ "$(merged exported '[.ranks[] | select(.rank >= 0) | .rank, .host, .program]')" = \
+		'[0,"node1","rdma-memlock",1,"node2","rdma-memlock"]' ]
+}
+
+@test "prologs and epilogs run under the library, and no node is taken out of service" {
+	local node
+	for node in node1 node2; do
+		cat $node.scripts
+		[ "$(grep -c '^prolog ' $node.scripts)" -ge 4 ]
+		[ "$(grep -c '^epilog ' $node.scripts)" -ge 4 ]
+	done
+	[ "$(< nodes)" = 'idle 2' ]
+}
