@@ -43,7 +43,7 @@ starts() {
 	emulator <<< 'exec sleep 100'
 	machine --timeout 3 -- true
 	[ "$status" -eq 125 ]
-	[[ "$stderr" == *"the machine's 3 s were up while it booted"* ]]
+	[[ "$stderr" == *"the machine's $((3 * ${TIMEOUT_SCALE:-1})) s were up while it booted"* ]]
 	[ "$(starts)" -eq 2 ]
 }
 

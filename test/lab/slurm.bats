@@ -161,7 +161,9 @@ requeued() {
 	attempt requeue scontrol requeue "$job"
 }
 
+# In a directory that is there for ordinary users: their jobs begin in that of the submitting shell.
 in_guest() {
+	cd /tmp
 	start_node
 	requeued
 	in_allocation
