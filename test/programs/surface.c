@@ -25,6 +25,8 @@ static const size_t sizes[] = {1,     8,      16,      100,	1000,	  4096,	   500
 			       20000, 100000, 1 * MIB, 5 * MIB, 17 * MIB, 40 * MIB};
 /* Volatile, or the compiler would warn of what is tried here on purpose. */
 static volatile size_t two_to_32 = (size_t)1 << 32;
+/* Volatile, or clang would assume that it succeeds, whatever -fno-builtin-valloc says. */
+static void *(*volatile opaque_valloc)(size_t) = valloc;
 static const size_t beyond[] = {(size_t)PTRDIFF_MAX + 1, SIZE_MAX - PAGE, SIZE_MAX};
 
 /* Whether the library holds [p, p + size), all of it in one region. */
@@ -134,7 +136,7 @@ static void test_beyond(void)
 		errno = 0;
 		ok(refused(memalign(64, size)), "memalign");
 		errno = 0;
-		ok(refused(valloc(size)), "valloc");
+		ok(refused(opaque_valloc(size)), "valloc");
 		errno = 0;
 		ok(refused(pvalloc(size)), "pvalloc");
 		posix(&errno, 64, size, ENOMEM);
