@@ -6,6 +6,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <unistd.h>
+
+#ifndef JE_PAGE_SHIFT
+#error "no <config.h>, which says how large jemalloc's pages are"
+#endif
 
 #define PIN_LIKELY(x)	__builtin_expect(!!(x), 1)
 #define PIN_UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -32,7 +37,17 @@
 #define PIN_GIB ((size_t)1 << 30)
 #define PIN_TIB ((size_t)1 << 40)
 
-#define PIN_PAGE ((size_t)4096)
+/*
+ * A page of the kernel, in bytes; not more than one of jemalloc (JE_PAGE, jemalloc-layout.h).
+ * Known where that is the least there is. Elsewhere, as on arm64, one program runs on kernels with
+ * pages of 4, 16 or 64 KiB.
+ */
+#define PIN_PAGE_LEAST ((size_t)4096)
+#if JE_PAGE_SHIFT == 12
+#define PIN_PAGE PIN_PAGE_LEAST
+#else
+#define PIN_PAGE ((size_t)getpagesize())
+#endif
 
 /*
  * The heap grows, and is registered, in multiples of this size: a huge page of x86-64 and of

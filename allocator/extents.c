@@ -173,7 +173,7 @@ static struct je_extent *assign_extent(struct je_extent *extent, struct pool *po
 
 static bool cache_run(struct pool *pool, struct je_extent *extent)
 {
-	size_t n = je_extent_size(extent) / PIN_PAGE;
+	size_t n = je_extent_size(extent) / JE_PAGE;
 	bool room;
 
 	if (n > MAX_RUN_PAGES || !pin_flag_trylock(&pool->run_cache.busy))
@@ -257,7 +257,7 @@ struct je_extent *pin_extents_alloc_before(void *tsdn, struct je_shard *shard,
 
 	source_pool = pool_of(extent);
 	pin_fit_end = extent->addr;
-	before = __real_je_pa_alloc(tsdn, shard, n_bytes, PIN_PAGE, false,
+	before = __real_je_pa_alloc(tsdn, shard, n_bytes, JE_PAGE, false,
 				    je_extent_class(extent), false, false, &deferred);
 	pin_fit_end = NULL;
 	return before;
@@ -297,8 +297,8 @@ struct je_extent *__wrap_je_ecache_alloc(void *tsdn, struct je_pac *pac, struct 
 		return assign_extent(__real_je_ecache_alloc(tsdn, pac, hooks, cache, expand,
 							    n_bytes, alignment, zero, guarded),
 				     NULL, hooks->arena);
-	if (!expand && alignment <= PIN_PAGE && !zero)
-		extent = take_cached_run(pool, n_bytes / PIN_PAGE);
+	if (!expand && alignment <= JE_PAGE && !zero)
+		extent = take_cached_run(pool, n_bytes / JE_PAGE);
 	if (!extent)
 		extent = pin_store_alloc(tsdn, &pool->store, &need);
 	return assign_extent(extent, pool, hooks->arena);

@@ -48,9 +48,9 @@ static unsigned floor_class(size_t n_bytes)
 {
 	unsigned lg = 63 - (unsigned)__builtin_clzl(n_bytes);
 
-	if (n_bytes < 4 * PIN_PAGE)
-		return (unsigned)(n_bytes / PIN_PAGE) - 1;
-	return 4 * (lg - 14) + 3 + (unsigned)(n_bytes >> (lg - 2) & 3);
+	if (n_bytes < 4 * JE_PAGE)
+		return (unsigned)(n_bytes / JE_PAGE) - 1;
+	return 4 * (lg - 2 - JE_PAGE_SHIFT) + 3 + (unsigned)(n_bytes >> (lg - 2) & 3);
 }
 
 static void add_relaxed(_Atomic size_t *figure, size_t n)
@@ -74,7 +74,7 @@ static void count_extent(struct je_set *set, size_t n_bytes, size_t n_extents)
 		clear_figures(set);
 	add_relaxed(&figures->n_extents, n_extents);
 	add_relaxed(&figures->n_bytes, n_bytes * n_extents);
-	add_relaxed(&set->n_pages, n_bytes / PIN_PAGE * n_extents);
+	add_relaxed(&set->n_pages, n_bytes / JE_PAGE * n_extents);
 }
 
 /*
@@ -82,7 +82,7 @@ static void count_extent(struct je_set *set, size_t n_bytes, size_t n_extents)
  */
 static uint64_t priority(const struct je_extent *extent)
 {
-	uint64_t n = (uintptr_t)extent->addr / PIN_PAGE * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t n = (uintptr_t)extent->addr / JE_PAGE * UINT64_C(0x9e3779b97f4a7c15);
 
 	/* A product alone would rise steadily for addresses at some distances. */
 	return (n ^ n >> 32) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -220,13 +220,13 @@ static bool can_hold(const struct je_extent *extent, size_t n_bytes, size_t alig
 
 static struct je_extent *find_fit(struct je_set *set, size_t n_bytes, size_t alignment)
 {
-	size_t most = n_bytes + PIN_ALIGN_UP(alignment, PIN_PAGE) - PIN_PAGE;
+	size_t most = n_bytes + PIN_ALIGN_UP(alignment, JE_PAGE) - JE_PAGE;
 	struct je_extent *extent = lowest_fit(set->root, n_bytes, NULL);
 
 	if (most < n_bytes)
 		return NULL;
 	for (int i = 0; i < TRIES && extent; i++) {
-		if (alignment <= PIN_PAGE || can_hold(extent, n_bytes, alignment))
+		if (alignment <= JE_PAGE || can_hold(extent, n_bytes, alignment))
 			return extent;
 		extent = lowest_fit(set->root, n_bytes, extent->addr + 1);
 	}

@@ -11,7 +11,14 @@
 
 #include "allocator/base.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
+
+/*
+ * jemalloc's page, the unit of its extents: what it was built with. The kernel's (PIN_PAGE) may
+ * be smaller.
+ */
+#define JE_PAGE ((size_t)1 << JE_PAGE_SHIFT)
 
 /* edata_t: a run of pages, be it a slab, a large block, or free. */
 struct je_extent {
@@ -23,25 +30,29 @@ struct je_extent {
 	/* heap_link, which is free extents' own affair (fit.c). */
 	struct je_extent *left, *right;
 	size_t largest;
-	uint64_t free_blocks[8]; /* of a slab, a bit each */
+	/* Of a slab, a bit each. With many, words that sum these up follow in jemalloc's. */
+	uint64_t free_blocks[JE_PAGE / 8 / 64];
 };
-_Static_assert(sizeof(struct je_extent) == 128, "as in jemalloc");
+_Static_assert(offsetof(struct je_extent, free_blocks) == 64, "as in jemalloc");
+#define JE_EXTENT_ALIGNMENT 128
 
 #define JE_EXTENT_ARENA	      UINT64_C(0xfff)
 #define JE_EXTENT_SLAB	      (UINT64_C(1) << 12)
 #define JE_EXTENT_CLASS_SHIFT 20
 #define JE_EXTENT_CLASS	      UINT64_C(0xff)
-#define JE_EXTENT_HEAD	      (UINT64_C(1) << 44) /* of a piece that was mapped at once */
+/* Of a piece that was mapped at once; above a number of up to JE_PAGE / 8. */
+#define JE_EXTENT_HEAD (UINT64_C(1) << (32 + JE_PAGE_SHIFT))
 
 /* SC_NSIZES, SC_NBINS. The class of an extent that is free is the former. */
 #define JE_CLASSES	 232
-#define JE_SMALL_CLASSES 36
+#define JE_SMALL_CLASSES (36 + 4 * (JE_PAGE_SHIFT - 12))
+#define JE_SMALL_MOST	 (JE_PAGE / 2 * 7) /* bytes */
 /* TCACHE_NBINS_MAX: how many there is room for in a thread's cache. */
 #define JE_CACHED_CLASSES 73
 
 static inline size_t je_extent_size(const struct je_extent *extent)
 {
-	return PIN_ALIGN_DOWN(extent->size_and_number, PIN_PAGE);
+	return PIN_ALIGN_DOWN(extent->size_and_number, JE_PAGE);
 }
 
 static inline unsigned je_extent_class(const struct je_extent *extent)
@@ -98,9 +109,9 @@ struct je_page {
 #if JE_ADDRESS_BITS == 48
 typedef _Atomic uint64_t je_entry;
 typedef je_entry *_Atomic je_node; /* a leaf */
-#define JE_PAGE_EXTENT	    (((UINT64_C(1) << 48) - 1) & ~(sizeof(struct je_extent) - 1))
+#define JE_PAGE_EXTENT	    (((UINT64_C(1) << 48) - 1) & ~(JE_EXTENT_ALIGNMENT - 1))
 #define JE_PAGE_CLASS_SHIFT 48
-#define JE_LEAF_SHIFT	    30
+#define JE_LEAF_SHIFT	    (24 + JE_PAGE_SHIFT / 2)
 #define JE_ROOT_SHIFT	    JE_LEAF_SHIFT
 
 static inline je_entry *je_leaf_below(je_node *node, uintptr_t addr)
@@ -123,8 +134,13 @@ typedef struct {
 typedef je_entry *_Atomic *_Atomic je_node; /* leaves */
 #define JE_PAGE_EXTENT	    UINT64_MAX
 #define JE_PAGE_CLASS_SHIFT 5
-#define JE_LEAF_SHIFT	    27
-#define JE_ROOT_SHIFT	    42
+#if JE_PAGE_SHIFT == 12
+#define JE_LEAF_SHIFT 27
+#define JE_ROOT_SHIFT 42
+#else
+#define JE_LEAF_SHIFT 30
+#define JE_ROOT_SHIFT 44
+#endif
 
 static inline je_entry *je_leaf_below(je_node *node, uintptr_t addr)
 {
@@ -143,7 +159,7 @@ static inline struct je_page je_entry_read(je_entry *entry)
 #else
 #error "no <config.h>, which says how many bits an address has in jemalloc's tables"
 #endif
-#define JE_LEAF_PAGES ((size_t)1 << (JE_LEAF_SHIFT - 12))
+#define JE_LEAF_PAGES ((size_t)1 << (JE_LEAF_SHIFT - JE_PAGE_SHIFT))
 #define JE_PAGE_SLAB  1
 
 static inline struct je_extent *je_page_extent(struct je_page page)
@@ -163,7 +179,7 @@ static inline unsigned je_page_class(struct je_page page)
 
 /* emap_t: the page table, by address. */
 struct je_map {
-	char base_and_lock[120];
+	char base_and_lock[80 + sizeof(pthread_mutex_t)];
 	je_node root[1 << (JE_ADDRESS_BITS - JE_ROOT_SHIFT)];
 };
 
@@ -175,7 +191,7 @@ static inline struct je_page je_page_of(struct je_map *map, const void *p)
 	if (PIN_UNLIKELY(addr >> JE_ROOT_SHIFT >= PIN_ARRAY_SIZE(map->root)))
 		return (struct je_page){0};
 	leaf = je_leaf_below(&map->root[addr >> JE_ROOT_SHIFT], addr);
-	return PIN_LIKELY(leaf) ? je_entry_read(&leaf[addr / PIN_PAGE % JE_LEAF_PAGES])
+	return PIN_LIKELY(leaf) ? je_entry_read(&leaf[addr / JE_PAGE % JE_LEAF_PAGES])
 				: (struct je_page){0};
 }
 
@@ -186,16 +202,17 @@ struct je_tsd {
 	void *arena_for_itself, *arena;
 	char others[9];
 	uint8_t bins_of_arena[JE_SMALL_CLASSES]; /* of each size class the number of its own */
-	char yet_others[627];
+	/* Among these are three bytes of each. */
+	char yet_others[519 + 3 * JE_SMALL_CLASSES];
 	/* Bytes, and how many the next event is due at, at the latest. */
 	uint64_t n_allocated, next_allocated_event, n_freed, next_freed_event;
 	void *cache; /* tcache_t: first of all where its other half is */
 	struct je_cache_bin bins[JE_CACHED_CLASSES]; /* of each size class that is cached */
 };
-_Static_assert(offsetof(struct je_tsd, cache) == 856, "as in jemalloc");
+_Static_assert(offsetof(struct je_tsd, cache) == 712 + 4 * JE_SMALL_CLASSES, "as in jemalloc");
 
 /* Size classes of runs of pages, and those beyond them all (SC_NPSIZES + 1). */
-#define JE_SET_CLASSES 200
+#define JE_SET_CLASSES (200 - 4 * (JE_PAGE_SHIFT - 12))
 
 /*
  * eset_t, free extents. Its functions are fit.c's, and so is most of what is in it; other
@@ -207,12 +224,13 @@ struct je_set {
 	struct je_set_figures {
 		_Atomic size_t n_extents, n_bytes;
 	} figures[JE_SET_CLASSES];
-	char unused[6416];
+	char unused[(JE_SET_CLASSES + 63) / 64 * 8 + 32 * JE_SET_CLASSES - 16];
 	/* The next to be purged or destroyed, as arenas with hooks of the program's own do. */
 	struct je_extent *oldest;
 	_Atomic size_t n_pages;
 };
-_Static_assert(offsetof(struct je_set, oldest) == 0x25a0, "as in jemalloc");
+_Static_assert(offsetof(struct je_set, oldest) == (JE_PAGE_SHIFT == 12 ? 0x25a0 : 0x2298),
+	       "as in jemalloc");
 
 /* The beginnings of arena_stats_t and pa_shard_stats_t. */
 struct je_arena_stats {

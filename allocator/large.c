@@ -16,7 +16,8 @@
 /* As jemalloc was built with. */
 #define CACHELINE 64
 
-size_t pin_large_beyond = 32 * PIN_KIB; /* jemalloc's default maximum in thread caches */
+/* jemalloc's default maximum in thread caches; or all that slabs hold, where that is more */
+size_t pin_large_beyond = JE_SMALL_MOST > 32 * PIN_KIB ? JE_SMALL_MOST : 32 * PIN_KIB;
 __thread size_t pin_large_requested;
 __thread bool pin_large_for_cache;
 
@@ -39,12 +40,12 @@ void pin_large_init(size_t n_cached, bool exact)
 	if (n_cached > pin_large_beyond)
 		pin_large_beyond = je_large_class(n_cached);
 	blocks_are_exact = exact;
-	pin_table_init(&large_extents, sizeof(struct je_extent *), pin_reserve.size / PIN_PAGE);
+	pin_table_init(&large_extents, sizeof(struct je_extent *), pin_reserve.size / JE_PAGE);
 }
 
 static size_t page_index(const void *block)
 {
-	return ((uintptr_t)block - pin_reserve.base) / PIN_PAGE;
+	return ((uintptr_t)block - pin_reserve.base) / JE_PAGE;
 }
 
 static struct je_extent **table_entry(const void *block)
@@ -103,7 +104,7 @@ size_t pin_large_good_size(size_t n_bytes, size_t n_usable)
 {
 	if (!blocks_are_exact || n_bytes <= pin_large_beyond || !n_usable)
 		return n_usable;
-	return PIN_ALIGN_UP(n_bytes, PIN_PAGE);
+	return PIN_ALIGN_UP(n_bytes, JE_PAGE);
 }
 
 /* Whether the requested size of a block can be recorded. */
@@ -144,7 +145,7 @@ struct je_extent *__wrap_je_pa_alloc(void *tsdn, struct je_shard *shard, size_t 
 	if (!wanted || je_large_class(wanted) != n_bytes)
 		wanted = n_bytes;
 	else if (blocks_are_exact)
-		n_exact = PIN_ALIGN_UP(wanted, PIN_PAGE);
+		n_exact = PIN_ALIGN_UP(wanted, JE_PAGE);
 	extent = __real_je_pa_alloc(tsdn, shard, n_exact, alignment, false, class, zero,
 				    guarded, deferred);
 	if (PIN_UNLIKELY(extent && !can_record_size(extent))) {
@@ -244,7 +245,7 @@ static size_t extent_size_for(const struct je_extent *extent, size_t n_bytes)
 	size_t has = je_extent_size(extent);
 
 	return n_bytes - has < has / 4 || !blocks_are_exact ? je_large_class(n_bytes)
-							    : PIN_ALIGN_UP(n_bytes, PIN_PAGE);
+							    : PIN_ALIGN_UP(n_bytes, JE_PAGE);
 }
 
 /* Updates jemalloc's arena statistics for a block whose size class has changed. */
@@ -404,7 +405,7 @@ static void *grow_block(void *tsdn, void *arena, struct je_extent *extent, size_
 	if (n_bytes > PTRDIFF_MAX)
 		return NULL;
 	room = extent_size_for(extent, n_bytes);
-	grown = grow_within(tsdn, extent, n_bytes, room, !zero && alignment <= PIN_PAGE, zero);
+	grown = grow_within(tsdn, extent, n_bytes, room, !zero && alignment <= JE_PAGE, zero);
 	if (grown)
 		return grown->addr;
 	if (grow_in_place(tsdn, extent, n_bytes, room, zero))

@@ -78,11 +78,11 @@ static inline bool has_extent(const void *page)
 static PIN_COLD const struct je_extent *extent_around(const void *p)
 {
 	const struct pin_span *span = pin_span_find(p, 1);
-	const char *page = (const char *)PIN_ALIGN_DOWN((uintptr_t)p, PIN_PAGE);
+	const char *page = (const char *)PIN_ALIGN_DOWN((uintptr_t)p, JE_PAGE);
 	const struct je_extent *extent;
 
 	while (span && !has_extent(page) && (uintptr_t)page > span->start)
-		page -= PIN_PAGE;
+		page -= JE_PAGE;
 	extent = extent_of(page);
 	return extent && (size_t)((const char *)p - extent->addr) < je_extent_size(extent)
 		       ? extent

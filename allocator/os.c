@@ -128,10 +128,10 @@ int pin_os_commit(void *addr, size_t n_bytes)
 
 void pin_os_await_mappings(void)
 {
-	static char page[PIN_PAGE] __attribute__((aligned(PIN_PAGE)));
+	static char page;
 
 	/* This changes nothing, but has to wait for the kernel's lock of the mappings. */
-	pin_os_commit(page, sizeof page);
+	pin_os_commit(&page, sizeof page);
 }
 
 static size_t number_at(const char *text)

@@ -46,6 +46,12 @@ static bool init_heap(void)
 	if (tried)
 		return succeeded;
 	tried = true;
+	if ((size_t)getpagesize() > JE_PAGE) {
+		pin_error(PIN_SAYS_OTHER_PAGES " %d bytes: build pinalloc with a jemalloc "
+			  "configured for those, or start a kernel with pages of %zu",
+			  getpagesize(), JE_PAGE);
+		return false;
+	}
 	succeeded = !pin_reserve_init();
 	if (!succeeded) {
 		pin_error(PIN_SAYS_NO_ADDRESSES " for the heap: raise ulimit -v");

@@ -11,8 +11,8 @@ PIN_WRITTEN_FIRST struct pin_slabs pin_slabs;
 
 void pin_slabs_init(void)
 {
-	pin_slabs.first_page = pin_reserve.base / PIN_PAGE;
-	pin_table_init(&pin_slabs.table, 1, pin_reserve.size / PIN_PAGE);
+	pin_slabs.first_page = pin_reserve.base / JE_PAGE;
+	pin_table_init(&pin_slabs.table, 1, pin_reserve.size / JE_PAGE);
 }
 
 /*
@@ -20,8 +20,8 @@ void pin_slabs_init(void)
  */
 static void set_entries(const struct je_extent *extent, unsigned number)
 {
-	size_t page = (uintptr_t)extent->addr / PIN_PAGE - pin_slabs.first_page;
-	size_t n = je_extent_size(extent) / PIN_PAGE;
+	size_t page = (uintptr_t)extent->addr / JE_PAGE - pin_slabs.first_page;
+	size_t n = je_extent_size(extent) / JE_PAGE;
 
 	if (PIN_LIKELY(!pin_table_ensure(&pin_slabs.table, page + n)))
 		memset(pin_table_at(&pin_slabs.table, uint8_t, page), (int)number, n);

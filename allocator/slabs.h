@@ -7,12 +7,13 @@
 #ifndef PIN_SLABS_H
 #define PIN_SLABS_H
 
+#include "allocator/jemalloc-layout.h"
 #include "allocator/reserve.h"
 #include "allocator/table.h"
 
 /* Internal; read by every thread without a lock. */
 extern struct pin_slabs {
-	uintptr_t first_page;	/* address of the heap, divided by PIN_PAGE */
+	uintptr_t first_page;	/* address of the heap, divided by JE_PAGE */
 	struct pin_table table; /* by page: 0, or 1 + the size class of its slab */
 } pin_slabs;
 
@@ -30,7 +31,7 @@ void pin_slabs_record(const struct je_extent *slab);
  */
 static inline size_t pin_slab_number(const void *p)
 {
-	size_t page = (uintptr_t)p / PIN_PAGE - pin_slabs.first_page;
+	size_t page = (uintptr_t)p / JE_PAGE - pin_slabs.first_page;
 
 	if (PIN_UNLIKELY(page >= atomic_load_explicit(&pin_slabs.table.committed,
 						      memory_order_relaxed)))

@@ -49,8 +49,8 @@ static void raise_limit(struct pin_store *store, const struct je_extent *extent)
 void pin_store_query(void *tsdn, struct pin_store *store, struct pin_fit_query *query)
 {
 	pin_fit_query = query;
-	__real_je_ecache_alloc(tsdn, store->pac, &store->hooks, store->cache, NULL, PIN_PAGE,
-			       PIN_PAGE, false, false);
+	__real_je_ecache_alloc(tsdn, store->pac, &store->hooks, store->cache, NULL, JE_PAGE,
+			       JE_PAGE, false, false);
 	pin_fit_query = NULL;
 }
 
@@ -98,7 +98,7 @@ static char *add_memory(void *tsdn, struct pin_store *store, size_t n_bytes)
 		return NULL;
 	new_memory = p;
 	n_new_bytes = n_bytes;
-	extent = je_extent_alloc_wrapper(tsdn, store->pac, &store->hooks, p, n_bytes, PIN_PAGE,
+	extent = je_extent_alloc_wrapper(tsdn, store->pac, &store->hooks, p, n_bytes, JE_PAGE,
 					 false, &commit, true);
 	new_memory = NULL;
 	if (!extent)

@@ -114,7 +114,7 @@ static bool note_resident(size_t granule, uint16_t n_pages)
 /* Looks at n granules from `first` on. */
 static size_t probe_granules(size_t first, size_t n)
 {
-	unsigned char pages[BATCH * N_PAGES];
+	unsigned char pages[BATCH * PIN_GRANULE / PIN_PAGE_LEAST];
 	size_t n_new = 0;
 
 	if (!pin_frames_resident(pin_granule_start(first), n * N_PAGES, pages))

@@ -41,7 +41,7 @@ static pthread_mutex_t verify_lock = PTHREAD_MUTEX_INITIALIZER;
  * zeroed, at the latest, when it gets its first memory region.
  */
 static struct pin_table known_frames;
-static uint64_t current_frames[N_PAGES];
+static uint64_t current_frames[PIN_GRANULE / PIN_PAGE_LEAST];
 
 /* Result of one pass or hook. */
 struct found {

@@ -80,15 +80,19 @@ refuses() {
 }
 
 @test "other pages, a debug build, no statistics" {
-	refuses 'is for pages of 65536 bytes, ' 5.3.0 65536 0 1 1
+	refuses 'is for pages of 16384 bytes, ' 5.3.0 16384 0 1 1
 	refuses 'is a debug build, ' 5.3.0 4096 1 1 1
 	refuses 'has no statistics, ' 5.3.0 4096 0 0 1
 }
 
 @test "other tables, and a name that is missing" {
-	refuses 'are not those of 48-bit or 57-bit addresses and 4 KiB pages:' 5.3.0 4096 0 1 1 0xa58
-	refuses 'are not those of 48-bit or 57-bit addresses and 4 KiB pages:' \
+	refuses 'are not those of 48-bit or 57-bit addresses and its pages:' 5.3.0 4096 0 1 1 0xa58
+	refuses 'are not those of 48-bit or 57-bit addresses and its pages:' \
 		5.3.0 4096 0 1 1 0xa48 none 0x100078
+	# Of the other size of pages, each of the two.
+	refuses 'addresses and its pages:' 5.3.0 4096 0 1 1 0xa88
+	refuses 'addresses and its pages:' 5.3.0 65536 0 1 1 0xa88
+	refuses 'addresses and its pages:' 5.3.0 65536 0 1 1 0xa48 none 0x80078
 	refuses 'this jemalloc lacks je_pages_map:' 5.3.0 4096 0 1 1 0xa48 je_pages_map
 }
 
@@ -101,6 +105,18 @@ refuses() {
 	run configured
 	[ -z "$output" ]
 	grep -x '#define JE_ADDRESS_BITS 57' config.log
+	grep -x '#define JE_PAGE_SHIFT 12' config.log
+}
+
+# As Debian builds it everywhere but on x86. Locks are larger on arm64.
+@test "tables for pages of 64 KiB" {
+	for map in 48:0x80078 48:0x80080 57:0x10078; do
+		archive 5.3.0 65536 0 1 1 0xa88 none "${map#*:}"
+		run configured
+		[ -z "$output" ]
+		grep -x "#define JE_ADDRESS_BITS ${map%:*}" config.log
+		grep -x '#define JE_PAGE_SHIFT 16' config.log
+	done
 }
 
 @test "without the profiler only samples are missing" {

@@ -41,6 +41,15 @@ one_line() {
 	[[ "${stderr_lines[1]}" != *pinalloc* ]]
 }
 
+@test "on a kernel with larger pages than jemalloc's, one line says so and malloc returns NULL" {
+	cd "$BATS_TEST_TMPDIR"
+	gcc -shared -fPIC -x c -o pages.so - <<-'END'
+		int getpagesize(void) { return 65536; }
+	END
+	run -1 --separate-stderr env LD_PRELOAD="$PWD/pages.so:$library" "$programs/grow" 1
+	one_line 'the pages of this kernel have 65536 bytes: build pinalloc with a jemalloc configured for those, or start a kernel with pages of 4096'
+}
+
 @test "when address space is exhausted, malloc returns NULL with ENOMEM and the program continues" {
 	run -0 --separate-stderr limited -v 500000 "$programs/exhaust"
 	[ "$output" -gt 300 ]

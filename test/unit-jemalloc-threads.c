@@ -22,7 +22,7 @@
 #include <jemalloc/jemalloc.h>
 
 #define SMALL	   64
-#define LARGE	   200000
+#define LARGE	   (49 * JE_PAGE - 704)
 #define LARGEST	   ((size_t)8 << 20) /* that a cache can have */
 #define MANY	   1000
 #define MANY_BYTES ((size_t)300 << 10) /* more than between two events */
@@ -96,12 +96,14 @@ static void variables(void)
 	   "one that the program makes comes behind them");
 	ok(je_opt_narenas == figure("opt.narenas") && je_opt_narenas == 3, "opt.narenas");
 	ok(je_opt_tcache_max == figure("opt.tcache_max"), "opt.tcache_max");
-	ok(je_opt_lg_prof_sample == figure("opt.lg_prof_sample"), "opt.lg_prof_sample");
+	ok(!yes("config.prof") || je_opt_lg_prof_sample == figure("opt.lg_prof_sample"),
+	   "opt.lg_prof_sample");
 	ok(je_opt_cache_oblivious == yes("opt.cache_oblivious") && !je_opt_cache_oblivious &&
 		   !je_sz_large_pad,
 	   "opt.cache_oblivious, and what jemalloc makes of it");
 	je_opt_cache_oblivious = je_opt_prof_active = true;
-	ok(yes("opt.cache_oblivious") && yes("opt.prof_active"), "which are these");
+	ok(yes("opt.cache_oblivious") && yes("opt.prof_active") == yes("config.prof"),
+	   "which are these");
 	je_opt_cache_oblivious = je_opt_prof_active = false;
 	ok(je_opt_prof == yes("opt.prof"), "opt.prof");
 	ok(!strcmp(text("opt.thp"), je_thp_mode_names[je_opt_thp]), "opt.thp");
@@ -311,6 +313,8 @@ static bool is_good(const char *program, const char *conf, const char *what)
 
 int main(int argc, char **argv)
 {
+	char shards[100];
+
 	if (argc > 1)
 		return strcmp(argv[1], "sampled") ? !is_good_with_more() : !is_good_sampled();
 	if (!getenv("MALLOC_CONF")) {
@@ -322,10 +326,13 @@ int main(int argc, char **argv)
 	counters();
 	without_cache();
 	bins();
-	ok(is_good(argv[0], "narenas:1,lg_tcache_max:23,'bin_shards:8-8:4|14336-14336:3'",
-		   "more"),
+	snprintf(shards, sizeof shards,
+		 "narenas:1,lg_tcache_max:23,'bin_shards:8-8:4|%zu-%zu:3'", JE_SMALL_MOST,
+		 JE_SMALL_MOST);
+	ok(is_good(argv[0], shards, "more"),
 	   "caches have room for so many classes, and threads take turns at an arena's bins");
-	ok(is_good(argv[0], "prof:true,prof_active:true,lg_prof_sample:0", "sampled"),
+	ok(!yes("config.prof") ||
+		   is_good(argv[0], "prof:true,prof_active:true,lg_prof_sample:0", "sampled"),
 	   "what the profiler keeps of a block");
 	says_why_no_samples();
 	return done_testing();

@@ -17,8 +17,8 @@
 
 #include <jemalloc/jemalloc.h>
 
-#define LARGE	 200000
-#define ON_PAGES 200704 /* that, in whole pages */
+#define LARGE	 (48 * JE_PAGE + 3392)
+#define ON_PAGES (49 * JE_PAGE) /* that, in whole ones */
 #define MANY	 400
 
 /* The store that asked last, and the set that last had an extent put in. */
@@ -87,7 +87,7 @@ static void classes(void)
 	ok(figure("arenas.nbins") + figure("arenas.nlextents") == JE_CLASSES,
 	   "so many there are");
 	ok(figure("arenas.nhbins") == je_nhbins, "caches have blocks of so many");
-	ok(figure("arenas.page") == PIN_PAGE, "a page is one here");
+	ok(figure("arenas.page") == JE_PAGE, "a page is one here");
 	for (size_t n = 1; n <= 4096; n++)
 		wrong += je_sz_index2size_tab[je_sz_size2index_tab[(n + 7) / 8]] !=
 			 nallocx(n, 0);
@@ -96,7 +96,7 @@ static void classes(void)
 		wrong += je_large_class(n) != nallocx(n, 0);
 	ok(!wrong, "the size of the class of a large one");
 	for (size_t i = 0; i < JE_SMALL_CLASSES; i++)
-		for (uint64_t k = 0, size = je_sz_index2size_tab[i]; k * size < 16 * PIN_PAGE;
+		for (uint64_t k = 0, size = je_sz_index2size_tab[i]; k * size < 16 * JE_PAGE;
 		     k++)
 			wrong += k * size * je_arena_binind_div_info[i] >> 32 != k;
 	ok(!wrong, "how to divide by the size of a small class");
@@ -190,7 +190,7 @@ static bool is_free(const struct je_extent *slab, const char *p, size_t size)
 /* Of 8 bytes each: all the bits that there are. */
 static void slab(void)
 {
-	enum { BLOCKS = PIN_PAGE / 8 };
+	enum { BLOCKS = JE_PAGE / 8 };
 	unsigned arena = new_arena();
 	char *blocks[BLOCKS];
 	struct je_extent *extent;
@@ -207,7 +207,7 @@ static void slab(void)
 	extent = extent_at(blocks[7]);
 	ok(extent->bits & JE_EXTENT_SLAB && je_page_is_slab(page_of(blocks[7])),
 	   "it is a slab");
-	ok(je_extent_size(extent) == PIN_PAGE && extent->addr <= blocks[7], "of one page");
+	ok(je_extent_size(extent) == JE_PAGE && extent->addr <= blocks[7], "of one page");
 	release(blocks[7]);
 	ok(n_free(extent) == 1 && is_free(extent, blocks[7], 8), "a block is free again");
 }
@@ -244,7 +244,7 @@ static void *give(extent_hooks_t *hooks, void *addr, size_t size, size_t alignme
 	hooked_arena = arena;
 	if (addr)
 		return NULL;
-	room = p + size + PIN_PAGE; /* apart from the next */
+	room = p + size + JE_PAGE; /* apart from the next */
 	*zero = *commit = true;
 	return p;
 }
@@ -267,7 +267,7 @@ static struct je_extent *piece(struct je_hooks *from)
 {
 	bool commit = true;
 
-	return je_extent_alloc_wrapper(NULL, store->pac, from, NULL, PIN_MIB, PIN_PAGE, false,
+	return je_extent_alloc_wrapper(NULL, store->pac, from, NULL, PIN_MIB, JE_PAGE, false,
 				       &commit, false);
 }
 
@@ -279,7 +279,7 @@ static void hooks(void)
 	ok(store->hooks.arena == 0 && store->hooks.functions == &je_ehooks_default_extent_hooks,
 	   "the first arena keeps the first pool");
 	ok(hooks_called == &own_hooks && hooked_arena == 7, "an arena's hooks, and its number");
-	ok(second->addr == first->addr + PIN_MIB + PIN_PAGE && second->bits & JE_EXTENT_HEAD,
+	ok(second->addr == first->addr + PIN_MIB + JE_PAGE && second->bits & JE_EXTENT_HEAD,
 	   "what comes from them is a piece");
 	ok(second->serial == first->serial + 1, "and has the next number");
 }
@@ -302,7 +302,7 @@ static void oldest(void)
 	for (size_t i = 0; i < 3; i++)
 		if (extent_at(blocks[i]) != of_arena->root)
 			of_arena->oldest = extent_at(blocks[i]);
-	ok(of_arena->n_pages >= 3 * 16 * PIN_MIB / PIN_PAGE && of_arena->has_figures,
+	ok(of_arena->n_pages >= 3 * 16 * PIN_MIB / JE_PAGE && of_arena->has_figures,
 	   "a set counts what is in it");
 	blocks[0] = of_arena->oldest->addr;
 	snprintf(purge, sizeof purge, "arena.%u.purge", arena);

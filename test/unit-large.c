@@ -7,6 +7,7 @@
 #include <config.h>
 
 #include "allocator/heap.h"
+#include "allocator/jemalloc.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/span.h"
@@ -38,7 +39,7 @@ static void exact(void)
 	size_t n = 66 * PIN_MIB + 1;
 	char *p = malloc(n), *q;
 
-	ok(usable(p) == 66 * PIN_MIB + PIN_PAGE,
+	ok(usable(p) == 66 * PIN_MIB + JE_PAGE,
 	   "a large block has only the pages it needs: %zu bytes", usable(p));
 	q = malloc(n);
 	ok(p + usable(p) <= q || q + usable(q) <= p, "two blocks do not overlap");
@@ -52,7 +53,7 @@ static void exact(void)
 	p = calloc(1, n);
 	ok(is_zero(p, n), "calloc clears a whole reused block");
 	free(p);
-	ok(pin_large_good_size(100000, 114688) == 102400,
+	ok(pin_large_good_size(25 * JE_PAGE - 2400, 28 * JE_PAGE) == 25 * JE_PAGE,
 	   "the good size of a large block is whole pages");
 	ok(pin_large_good_size(1000, 1024) == 1024,
 	   "the good size of a small block is its size class");

@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include "allocator/live.h"
+#include "allocator/jemalloc.h"
 #include "allocator/large.h"
 #include "allocator/sample.h"
 #include "allocator/sites.h"
@@ -263,8 +264,8 @@ static void resized(void)
 	ok(xallocx(p, 5 * PIN_MIB, 0, 0) == 5 * PIN_MIB &&
 		   near(pin_live_now() - before, n, 128),
 	   "xallocx to the same size does not change the count");
-	xallocx(p, 64 * PIN_KIB, 0, 0);
-	ok(near(pin_live_now() - before, 64 * PIN_KIB, 128),
+	xallocx(p, 16 * JE_PAGE, 0, 0);
+	ok(near(pin_live_now() - before, 16 * JE_PAGE, 128),
 	   "xallocx counts the block's new usable size");
 	free(p);
 	ok(near(pin_live_now(), before, 128), "it is no longer counted when it is freed");

@@ -83,7 +83,7 @@ static void refused(char *heap)
 
 static bool is_resident(const char *p, size_t n_bytes)
 {
-	unsigned char pages[RESERVE / PIN_PAGE];
+	unsigned char pages[RESERVE / PIN_PAGE_LEAST];
 
 	if (!pin_frames_resident((uintptr_t)p, n_bytes / PIN_PAGE, pages))
 		return false;

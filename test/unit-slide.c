@@ -201,7 +201,7 @@ static void down(void)
 	large = count_large();
 	p = realloc(blocks[2], 3 * N / 2 - 12345);
 	ok(p == blocks[1] && holds(p, N, 1), "a block that cannot grow in place moves down");
-	ok(usable(p) == PIN_ALIGN_UP(3 * N / 2 - 12345, PIN_PAGE),
+	ok(usable(p) == PIN_ALIGN_UP(3 * N / 2 - 12345, JE_PAGE),
 	   "it moves down no further than necessary: %zu bytes", usable(p));
 	ok(near(pin_live_now() - live, N / 2 - 12345, 128),
 	   "its growth is counted as in use: %zu", pin_live_now() - live);

@@ -32,16 +32,16 @@ static char *heap;
 
 static struct {
 	pthread_mutex_t lock;
-	unsigned pins[PIECES];	 /* registrations of each piece */
-	uint64_t round[PIECES];	 /* in which frames its pages are while it is pinned */
-	uint64_t rounds;	 /* ever */
-	uint64_t offset[PAGES];	 /* added to the frames of piece 0 */
-	unsigned absent;	 /* reads for which its page 7 is not there */
-	unsigned reads;		 /* of frames, ever */
-	unsigned replace_before; /* so many more reads piece 0 is replaced */
-	unsigned passes_within;	 /* while something is registered, or deregistered */
-	int error;		 /* of reading */
-	bool real;		 /* the machine's own kernel is asked */
+	unsigned pins[PIECES];	/* registrations of each piece */
+	uint64_t round[PIECES]; /* in which frames its pages are while it is pinned */
+	uint64_t rounds;	/* ever */
+	uint64_t offset[PIECE / PIN_PAGE_LEAST]; /* added to the frames of piece 0 */
+	unsigned absent;			 /* reads for which its page 7 is not there */
+	unsigned reads;				 /* of frames, ever */
+	unsigned replace_before;		 /* so many more reads piece 0 is replaced */
+	unsigned passes_within; /* while something is registered, or deregistered */
+	int error;		/* of reading */
+	bool real;		/* the machine's own kernel is asked */
 } kernel = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct pin_ibverbs pinning;

@@ -47,7 +47,7 @@ static char *line_with(char *text, const char *words)
 static char *find_complaint(char *text)
 {
 	static const char *const words[] = {PIN_SAYS_FOREIGN, PIN_SAYS_NO_MEMORY,
-					    PIN_SAYS_NO_ADDRESSES,
+					    PIN_SAYS_NO_ADDRESSES, PIN_SAYS_OTHER_PAGES,
 					    CMD_LIBRARY_NAME "' from LD_PRELOAD cannot"};
 	char *line = NULL;
 
