@@ -15,8 +15,8 @@ emulator() {
 		printf '#!/bin/bash\ncd %q || exit\necho started >> ../starts\n' \
 			"$BATS_TEST_TMPDIR/machine"
 		cat
-	} > "$BATS_TEST_TMPDIR/bin/qemu-system-x86_64"
-	chmod +x "$BATS_TEST_TMPDIR/bin/qemu-system-x86_64"
+	} > "$BATS_TEST_TMPDIR/bin/qemu-system-$(uname -m)"
+	chmod +x "$BATS_TEST_TMPDIR/bin/qemu-system-$(uname -m)"
 }
 
 machine() {
