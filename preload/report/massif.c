@@ -109,7 +109,8 @@ static void massif_tree(const struct pin_report *report, struct pin_output *out,
 
 static void massif_peak_tree(const struct pin_report *report, struct pin_output *out)
 {
-	struct row rows[PIN_REPORT_SITES];
+	/* Initialized for gcc on arm64, which does not see that only n of them are read. */
+	struct row rows[PIN_REPORT_SITES] = {0};
 	size_t n = sorted_rows(report, rows);
 
 	pin_output(out, "heap_tree=peak\nn%u: %zu (%s) malloc/new/new[], --alloc-fns, etc.\n",
