@@ -1,0 +1,158 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise holds beyond perftest and MPI: other programs and libraries that use verbs run
+# unchanged, their data is right, and what they request of the heap is served.
+
+setup_file() {
+	load ../helper
+	load lab
+	g++ -O2 -o "$BATS_FILE_TMPDIR/gloo-sums" "$top_srcdir/test/programs/gloo-sums.cc" -lgloo
+	oshcc -O2 -o "$BATS_FILE_TMPDIR/shmem-ring" "$top_srcdir/test/programs/shmem-ring.c"
+	gcc -O2 -o "$BATS_FILE_TMPDIR/fabric-rma" "$top_srcdir/test/programs/fabric-rma.c" -lfabric
+	boot listening pair sockets storage sums symmetric
+}
+
+# listening PORT: waits until a server does, by sockets or by rdma_cm.
+listening() {
+	local i
+	for ((i = 0; i < 300; i++)); do
+		[ -z "$(ss -Htln "sport = :$1")" ] || return 0
+		! rdma resource show cm_id | grep -q "LISTEN.*:$1" || return 0
+		sleep 0.1
+	done
+}
+
+# pair NAME PORT SERVER CLIENT: two texts for a shell. Words before the command are settings.
+pair() {
+	# shellcheck disable=SC2086 # as many words as there are
+	shimmed "$1-server" $3 &
+	listening "$2"
+	# shellcheck disable=SC2086
+	shimmed "$1-client" $4
+	wait
+}
+
+# sockets NAME PRELOAD: ordinary sockets, which librspreload turns into rsockets.
+sockets() {
+	local stream="LD_PRELOAD=$2 rstream -T s -T v -S 65536 -C 10 -I 10"
+
+	pair "$1" 7471 "$stream" "$stream -s 10.78.0.1"
+}
+
+storage() {
+	local options='--ioengine=rdma --thread --bs=64k --size=4m --port=7000 --name=job'
+
+	pair fio 7000 "fio $options --rw=read" \
+		"fio $options --rw=write --hostname=10.78.0.1 --verb=write --iodepth=4"
+}
+
+sums() {
+	mkdir /tmp/meeting
+	shimmed gloo-server "$BATS_FILE_TMPDIR/gloo-sums" 0 /tmp/meeting &
+	shimmed gloo-client "$BATS_FILE_TMPDIR/gloo-sums" 1 /tmp/meeting
+	wait
+}
+
+# With another osc, Open MPI 4.1 unloads a component that is called when memory is unmapped, and
+# crashes when its threads end, without the library too.
+symmetric() {
+	local command
+
+	mapfile -t command < <(pair_over_ucx openmpi "$BATS_FILE_TMPDIR/shmem-ring")
+	attempt shmem LD_PRELOAD="$library" PINALLOC_REPORT=/ctl/shmem.%r.json \
+		OMPI_MCA_spml=ucx OMPI_MCA_osc=ucx \
+		"${command[@]/#mpirun.openmpi/oshrun}"
+}
+
+in_guest() {
+	local rsockets perftest
+
+	pair rping 7174 'rping -s -a 10.78.0.1 -V -C 20 -S 32768' \
+		'rping -c -a 10.78.0.1 -V -C 20 -S 32768'
+	rsockets=$(echo /usr/lib/*/rsocket/librspreload.so)
+	sockets front "$library:$rsockets"
+	sockets behind "$rsockets:$library"
+	pair qperf 19765 qperf 'qperf 10.78.0.1 -cm 1 -t 1 -m 65536 rc_rdma_write_bw quit'
+	storage
+	perftest='UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 UCX_UD_VERBS_ETH_DGID_CHECK=n
+		UCX_ALLOC_PRIO=heap ucx_perftest -s 1048576 -n 20 -t'
+	pair put 13337 "$perftest ucp_put_bw" "$perftest ucp_put_bw 10.78.0.1"
+	pair get 13337 "$perftest ucp_get" "$perftest ucp_get 10.78.0.1"
+	shimmed fabric FI_UNIVERSE_SIZE=4 "$BATS_FILE_TMPDIR/fabric-rma" 10.78.0.1
+	sums
+	symmetric
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+# served NAME: both sides ended normally, and requests for heap memory were served, all of them.
+served() {
+	local side
+	for side in client server; do
+		ended "$1-$side"
+		[ "$(reported "$1-$side" .registration.served)" -gt 0 ]
+		[ -z "$(of_the_heap "$results/$1-$side.json" | tr -d '{}\n ')" ]
+	done
+}
+
+@test "rping validates what it reads and writes" {
+	served rping
+}
+
+@test "rsockets verify what ordinary sockets send, with librspreload before the library" {
+	served front
+	grep -q '^custom ' "$results/front-client.out"
+}
+
+@test "and with librspreload behind it" {
+	served behind
+	grep -q '^custom ' "$results/behind-client.out"
+}
+
+@test "qperf runs" {
+	ended qperf-client
+	grep -qE 'bw *= *[0-9.]+ [KMG]B/sec' "$results/qperf-client.out"
+	[ "$(reported qperf-client .registration.served)" -gt 0 ]
+}
+
+@test "fio writes over verbs" {
+	served fio
+	grep -qF 'issued rwts: total=0,64,0,0' "$results/fio-client.out"
+}
+
+@test "memory that UCX allocates and maps by ucp_mem_map() is written" {
+	served put
+	grep -qE '^Final: +20 ' "$results/put-client.out"
+}
+
+@test "and read" {
+	served get
+	grep -qE '^Final: +20 ' "$results/get-client.out"
+}
+
+@test "libfabric's RMA is right, from and to memory that is allocated anew" {
+	ended fabric
+	grep -qx 'wrong 0' "$results/fabric.out"
+	[ "$(reported fabric .registration.served)" -gt 0 ]
+	[ "$(reported fabric .registration.passed_through)" -eq 0 ]
+}
+
+@test "Gloo's sums are right, of vectors that are allocated anew" {
+	local side
+	served gloo
+	for side in client server; do
+		grep -qx 'wrong 0' "$results/gloo-$side.out"
+	done
+}
+
+@test "OpenSHMEM: what crosses symmetric and private memory is right" {
+	local rank
+	ended shmem
+	[ "$(grep -cx 'wrong 0' "$results/shmem.out")" -eq 2 ]
+	for rank in 0 1; do
+		[ "$(figure "$results/shmem.$rank.json" .registration.served)" -gt 0 ]
+	done
+}
