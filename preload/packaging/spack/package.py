@@ -33,7 +33,7 @@ class Pinalloc(AutotoolsPackage):
     depends_on("libunwind", when="+libunwind")
 
     requires("platform=linux")
-    requires("target=x86_64:")
+    requires("target=x86_64:", "target=aarch64:", policy="one_of")
 
     # Not Spack's jemalloc, which has the profiler only on request, and tables for the addresses of
     # the processor that builds: these are the same on all.
@@ -60,6 +60,8 @@ class Pinalloc(AutotoolsPackage):
 
     @run_before("configure")
     def build_jemalloc(self):
+        # Kernels for arm64 have pages of up to 64 KiB.
+        lg_page = 16 if self.spec.satisfies("target=aarch64:") else 12
         with working_dir(self.jemalloc_source):
             Executable("./configure")(
                 f"--prefix={self.jemalloc_root}",
@@ -67,7 +69,7 @@ class Pinalloc(AutotoolsPackage):
                 "--disable-doc",
                 "--enable-prof",
                 "--with-lg-hugepage=21",
-                "--with-lg-page=12",
+                f"--with-lg-page={lg_page}",
                 "--with-lg-vaddr=48",
             )
             make("build_lib_static")
