@@ -289,7 +289,12 @@ static void looked_up(char *a, char *b)
 
 #define ROUNDS 20000
 
-/* In some PD and all over the heap; at the end everything must be balanced. */
+static _Atomic unsigned refused;
+
+/*
+ * In some PD and all over the heap; at the end everything must be balanced. Where the memory
+ * regions of threads that do not run just then fill the limit, a request is refused.
+ */
 static void *churn(void *seed)
 {
 	unsigned random = (unsigned)(uintptr_t)seed;
@@ -300,7 +305,12 @@ static void *churn(void *seed)
 		char *p = heap + rand_r(&random) % PIECES * PIECE + rand_r(&random) % 1000;
 		struct ibv_mr *mr = reg(pd, p, 100, RIGHTS);
 
-		wrong += !mr || mr->addr != p || mr->pd != pd;
+		if (!mr) {
+			wrong += errno != ENOMEM;
+			refused++;
+			continue;
+		}
+		wrong += mr->addr != p || mr->pd != pd;
 		wrong += pin_mr_deregister(mr) != 0;
 	}
 	wrong += pin_domain_dealloc(pd) != 0;
@@ -320,7 +330,9 @@ static void together(void)
 		pthread_join(threads[i], &result);
 		wrong += (uintptr_t)result;
 	}
-	ok(!wrong, "four threads in four PDs under pressure: %lu wrong", (unsigned long)wrong);
+	ok(!wrong && refused < ROUNDS / 10,
+	   "four threads in four PDs under pressure: %lu wrong, %u refused",
+	   (unsigned long)wrong, refused);
 	ok(!fake_verbs.wrong && !fake_verbs.live && !pin_pool.pinned, "nothing is left");
 	fake_verbs.limit = SIZE_MAX;
 }
