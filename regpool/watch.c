@@ -134,10 +134,11 @@ static void after_read(unsigned n, const struct uffd_msg *message)
 
 static void warn_unwatchable(int error)
 {
+	const char *cure = error == EINVAL ? "use a newer kernel" : "allow the system call";
+
 	pin_warn_once("memory that the program replaces is not noticed: userfaultfd: %s; an "
-		      "MPI library may send stale data from it; allow the system call, or set "
-		      "PINALLOC_WATCH=off to do without",
-		      strerrordesc_np(error));
+		      "MPI library may send stale data from it; %s, or set PINALLOC_WATCH=off",
+		      strerrordesc_np(error), cure);
 }
 
 static void watch_failed(int error)
