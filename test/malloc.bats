@@ -99,7 +99,7 @@ answers() {
 	for conf in '' junk:true zero:true prof:true,lg_prof_sample:16 tcache:false \
 		lg_tcache_max:20; do
 		echo "with '$conf'"
-		run -0 preloaded MALLOC_CONF="$conf" "$programs/large" 300
+		run -0 --separate-stderr preloaded MALLOC_CONF="$conf" "$programs/large" 300
 		[ "$output" = 0 ]
 	done
 }

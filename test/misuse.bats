@@ -42,22 +42,22 @@ inside() { # OFFSET SIZE
 }
 
 @test "a pointer into a large block is reported, on whichever page" {
-	names "$(inside 16 200704)" large-first
-	names "$(inside 100000 200704)" large-middle
-	names "$(inside 199999 200704)" large-last
-	names "$(inside 4096 200704)" aligned
+	names "$(inside 16 3211264)" large-first
+	names "$(inside 1605280 3211264)" large-middle
+	names "$(inside 3210559 3211264)" large-last
+	names "$(inside 4096 3211264)" aligned
 	names "$(inside 4096 20480)" cached-inner
 	for function in realloc malloc_usable_size dallocx sdallocx rallocx sallocx xallocx delete; do
-		names "$(inside 100000 200704)" large-middle $function
+		names "$(inside 1605280 3211264)" large-middle $function
 	done
 }
 
 # The pages at which two free blocks met stay as they are to jemalloc, and say nothing.
 @test "a pointer into a large block is named also where two free ones had met" {
-	names "$(inside 200704 401408)" large-met
-	names "$(inside 200720 401408)" large-met-inner
-	names "$(inside 200703 401408)" large-met-before realloc
-	names "$(inside 200704 401408)" large-grown malloc_usable_size
+	names "$(inside 3211264 6422528)" large-met
+	names "$(inside 3211280 6422528)" large-met-inner
+	names "$(inside 3211263 6422528)" large-met-before realloc
+	names "$(inside 3211264 6422528)" large-grown malloc_usable_size
 }
 
 @test "a large block that is freed twice is named, and one that is used after it" {
@@ -96,7 +96,7 @@ inside() { # OFFSET SIZE
 }
 
 @test "a wrong size is reported by the functions that take one" {
-	names 'wrong size, of a block of 229376 bytes and not 48' block sdallocx
+	names 'wrong size, of a block of 3670016 bytes and not 48' block sdallocx
 }
 
 @test "a child reports its own misuse, and its parent continues" {
@@ -110,7 +110,7 @@ inside() { # OFFSET SIZE
 	for conf in '' tcache:false junk:true prof:true,lg_prof_sample:8 lg_tcache_max:20 \
 		lg_tcache_max:10 narenas:1; do
 		echo "with '$conf'"
-		run -0 preloaded PINALLOC_REGISTER=off MALLOC_CONF="$conf" "$programs/misuse" legal
+		run -0 --separate-stderr preloaded PINALLOC_REGISTER=off MALLOC_CONF="$conf" "$programs/misuse" legal
 		echo "$output"
 		[ "$output" = survived ]
 	done

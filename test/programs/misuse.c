@@ -17,9 +17,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LARGE	 200000
-#define ON_PAGES 200704 /* that, in whole pages */
-#define CACHED	 20000	/* a large one that a thread's cache takes */
+#define LARGE	 3210560
+#define ON_PAGES 3211264 /* that, in whole pages of 4 KiB as of 64 */
+#define CACHED	 20000	 /* a large one that a thread's cache takes */
 #define SMALL	 40
 #define MANY	 20000
 
