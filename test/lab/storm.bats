@@ -65,7 +65,8 @@ storm() {
 }
 
 it_was_wrong() {
-	[ $round -ge 20 ] || { [ $round -ge 2 ] && [ "$(shown wrong)" -gt 0 ]; }
+	[ $round -ge 20 ] ||
+		{ [ $round -ge 2 ] && [ "$(shown wrong)" -gt 0 ] && [ "$(shown broken)" -gt 0 ]; }
 }
 
 time_is_up() {
