@@ -33,17 +33,21 @@ static void print_number(int out, void *function)
 	dprintf(out, "%u.%u", number >> 16, number & 0xffff);
 }
 
-/* MPI_MAX_LIBRARY_VERSION_STRING is 8192 at most; the first line is enough. */
+/*
+ * MPI_MAX_LIBRARY_VERSION_STRING is 8192 at most; the first line is enough. MPICH aligns its
+ * columns, some versions with a tab, others with spaces.
+ */
 static void print_mpi(int out, void *function)
 {
 	int (*version)(char *text, int *length) = (int (*)(char *, int *))function;
-	char text[8192 + 1] = "";
+	char text[8192 + 1] = "", *rest, *word;
 	int length = 0;
 
 	version(text, &length);
-	for (char *tab = text; (tab = strchr(tab, '\t'));)
-		*tab = ' ';
-	dprintf(out, "%.*s", (int)strcspn(text, "\n"), text);
+	text[strcspn(text, "\n")] = '\0';
+	word = strtok_r(text, " \t", &rest);
+	for (const char *gap = ""; word; gap = " ", word = strtok_r(NULL, " \t", &rest))
+		dprintf(out, "%s%s", gap, word);
 }
 
 static const struct software {
