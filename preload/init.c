@@ -41,10 +41,19 @@ static bool program_matches(void)
 	return !fnmatch(pin_options.restrict_to, program_invocation_short_name, 0);
 }
 
+/*
+ * Since glibc 2.41 the loader calls constructors again if a library is opened while its
+ * destructor runs. With UCX that happens: its dlopen() opens the library that calls it, which
+ * is this one when the report at exit needs libdw.
+ */
 __attribute__((constructor(101))) static void init_library(void)
 {
+	static bool done;
 	bool wanted;
 
+	if (done)
+		return;
+	done = true;
 	pin_os_small_statics();
 	pin_stream_keep(&pin_standard_error);
 	pin_next_find();

@@ -87,3 +87,28 @@ holds() {
 	[ "$(figure out.json .peak_sites_kind)" = held ]
 	[ "$(figure out.json '.memory.live_bytes')" -ge $((100 << 20)) ]
 }
+
+@test "a dlopen() that opens its caller, as UCX's does, does not start the library again at the end" {
+	gcc -shared -fPIC -o opens.so -x c - <<- 'END'
+		#define _GNU_SOURCE
+		#include <dlfcn.h>
+		#include <stdio.h>
+
+		void *dlopen(const char *file, int mode)
+		{
+			void *(*next)(const char *, int) =
+				(void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
+			Dl_info caller;
+
+			if (dladdr(__builtin_return_address(0), &caller) &&
+			    next(caller.dli_fname, RTLD_LAZY))
+				fprintf(stderr, "opened %s\n", caller.dli_fname);
+			return next(file, mode);
+		}
+	END
+	LD_PRELOAD=$library:$PWD/opens.so PINALLOC_SAMPLE=64K PINALLOC_REPORT=out.json \
+		"$programs/holds" small 65536 > truth 2> err
+	cat err
+	grep -q 'opened .*libpinalloc' err
+	[ "$(figure out.json '.peak_sites | length > 0')" = true ]
+}
