@@ -26,11 +26,9 @@ setup_file() {
 		declare -f attempt as_nobody little_ucx step in_allocation until_true requeued in_guest
 		printf '%q node2 bash %q &\n' "$top_srcdir/test/lab/rsh" "$script.node"
 		echo 'in_guest > /share/log 2>&1'
-		echo 'tar -C /share -cz results | base64'
 	} > "$script"
-	"$top_srcdir/test/lab/pair" -- bash "$script" > "$results/pair.out" 2> "$results/pair.err" &&
-		base64 -d "$results/pair.out" | tar -C "$BATS_FILE_TMPDIR" -xz ||
-		{ cat "$results"/pair.{out,err} && false; }
+	"$top_srcdir/test/lab/pair" --share "$BATS_FILE_TMPDIR" -- bash "$script" > "$results/pair" 2>&1 ||
+		{ cat "$results/pair" "$BATS_FILE_TMPDIR/log" && false; }
 }
 
 # write_configuration DIRECTORY: for /etc/slurm of both nodes. Each pretends to have four processors.
