@@ -12,14 +12,16 @@ setup_file() {
 	boot_pair job
 }
 
-# job NAME MPI STEPS PATTERN…: four ranks, two on each node, which have these ranks_variables.
+# job NAME MPI STEPS PATTERN…: four ranks, two on each node, which have these ranks_variables. From
+# 4 KiB on, messages are sent from where they are. Below are those of MPICH itself, on its stack.
 job() {
 	local name=$1 mpi=$2 hosts=node1:2,node2:2 rsh=$top_srcdir/test/lab/rsh variable
 	local command=("mpirun.$mpi" -np 4)
 	shift 2
 
 	for variable in UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
-		UCX_UD_VERBS_ETH_DGID_CHECK=n "${no_ucx_cache[@]}" "${ranks_variables[@]}"; do
+		UCX_UD_VERBS_ETH_DGID_CHECK=n UCX_RNDV_SCHEME=get_zcopy UCX_RNDV_THRESH=4k \
+		"${no_ucx_cache[@]}" "${ranks_variables[@]}"; do
 		case $mpi in
 		openmpi) command+=(-x "$variable") ;;
 		mpich) command+=(-env "${variable%%=*}" "${variable#*=}") ;;
@@ -32,7 +34,7 @@ job() {
 		;;
 	mpich)
 		command+=(-hosts $hosts -launcher rsh -launcher-exec "$rsh"
-			-env UCX_RNDV_SCHEME get_zcopy -env MPIR_CVAR_NOLOCAL 1)
+			-env MPIR_CVAR_NOLOCAL 1)
 		;;
 	esac
 	attempt "$name" "${command[@]}" "$BATS_FILE_TMPDIR/patterns.$mpi" "$@"
@@ -51,7 +53,6 @@ in_guest() {
 		job $mpi $mpi 4 "${patterns[@]}"
 		ranks_variables=(LD_PRELOAD="$library")
 		job $mpi-threads $mpi 4 threads
-		ranks_variables+=(UCX_RNDV_THRESH=4k)
 		job $mpi-requests $mpi 1 requests
 	done
 }
