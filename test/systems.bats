@@ -81,7 +81,7 @@ systems() {
 
 @test "wrong usage, and a user who is not root, get one line" {
 	local line
-	for line in '' --nonsense '--only nothing tiny' --only '../x'; do
+	for line in '' --nonsense '--only nothing tiny' --only '../x' 'tiny/sparc' 'tiny/arm64/x'; do
 		# shellcheck disable=SC2086 # words
 		systems $line
 		[ "$status" -eq 2 ]
