@@ -95,20 +95,30 @@ destructor of a library: 0 failed
 END
 }
 
+# loses CASE: the child lacks its parent's buffers.
+loses() {
+	ended "$1" 1
+	grep -q '^# child: status 0xb$' "$results/$1.out"
+}
+
+# finds_copies CASE: libibverbs, without the library, has found that the kernel copies pinned pages.
+# That of Debian 13 does; with that of Debian 12 the child loses its buffers nonetheless.
+finds_copies() {
+	[ "$(< "$results/$1.status")" -eq 0 ]
+}
+
 @test "parent and child write their heaps while the parent's data is in flight" {
 	ended plain
 	fine fork
 }
 
-@test "so they do after ibv_fork_init(), when a child otherwise loses its buffers" {
-	ended plain-init 1
-	grep -q '^# child: status 0xb$' "$results/plain-init.out"
+@test "so they do after ibv_fork_init(), when a child may otherwise lose its buffers" {
+	finds_copies plain-init || loses plain-init
 	fine init
 }
 
-@test "so they do with RDMAV_FORK_SAFE=1, when a child otherwise loses its buffers" {
-	ended plain-safe 1
-	grep -q '^# child: status 0xb$' "$results/plain-safe.out"
+@test "so they do with RDMAV_FORK_SAFE=1, when a child may otherwise lose its buffers" {
+	finds_copies plain-safe || loses plain-safe
 	fine safe
 }
 
@@ -132,9 +142,8 @@ END
 }
 
 @test "there, after ibv_fork_init(), children have the same memory as without the library" {
-	ended plain-init 1
-	ended older-init 1
-	diff "$results/plain-init.out" "$results/older-init.out"
+	loses older-init
+	finds_copies plain-init || diff "$results/plain-init.out" "$results/older-init.out"
 	guarded older-init
 	ended plain-apart
 	ended older-apart

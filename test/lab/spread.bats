@@ -16,8 +16,8 @@ setup_file() {
 spread() {
 	local name=$1
 	local job=(HOME=/tmp UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1
-		UCX_UD_VERBS_ETH_DGID_CHECK=n "${@:2}" timeout "$seconds" mpirun.openmpi -np 2 --bind-to none
-		--mca pml ucx --mca btl ^openib,vader,tcp,ofi /run/public/mpi-spread 60 512)
+		UCX_UD_VERBS_ETH_DGID_CHECK=n "${@:2}" timeout "$seconds" mpirun.openmpi -np 2
+		--oversubscribe --bind-to none --mca pml ucx --mca btl ^openib,vader,tcp,ofi /run/public/mpi-spread 60 512)
 
 	as_nobody "plain-$name" 67108864 "${job[@]}"
 	as_nobody "$name" 67108864 LD_PRELOAD=/run/public/libpinalloc.so \
