@@ -51,7 +51,11 @@ version_1() {
 
 	mount -t tmpfs none /sys/fs/cgroup
 	mkdir "$groups"
-	mount -t cgroup -o memory none "$groups"
+	mount -t cgroup -o memory none "$groups" || :
+	if [ ! -e "$groups/$limit" ]; then
+		touch /ctl/absent
+		return
+	fi
 	every_way front "$programs/rdma-sparse" 1024 front
 	every_way pieces "$programs/rdma-pieces"
 	every_way held "$programs/rdma-pieces" held
@@ -128,7 +132,13 @@ limit_is_kept() {
 	done
 }
 
+# version_1_exists: newer kernels are built without it, as Debian's is since 13.
+version_1_exists() {
+	[ ! -e "$BATS_FILE_TMPDIR/version-1/absent" ] || skip "this kernel has no cgroup version 1 for memory"
+}
+
 @test "cgroup v1: a block of four times the limit, of which a quarter of the limit is touched, is served" {
+	version_1_exists
 	results=$BATS_FILE_TMPDIR/version-1
 	touched front
 }
@@ -139,6 +149,7 @@ limit_is_kept() {
 }
 
 @test "cgroup v1: nearly as much as the limit is registered, in pieces or at once" {
+	version_1_exists
 	limit_is_kept 1
 }
 

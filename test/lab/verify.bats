@@ -72,11 +72,12 @@ still() {
 	[ "$(reported "$1" .registration.served)" -gt 0 ]
 }
 
-# seen CASE: many had moved, and one line says so.
+# seen CASE: several had moved, and one line says so. How many is up to the kernel: thousands were
+# seen with 6.1, with 6.12 only 73.
 seen() {
 	ended "$1"
 	reported "$1" .stability
-	[ "$(reported "$1" .stability.moved_pages)" -gt 1000 ]
+	[ "$(reported "$1" .stability.moved_pages)" -gt 10 ]
 	[ "$(reported "$1" '.stability | .checked_pages >= .moved_pages')" = true ]
 	[ "$(wc -l < "$results/$1.err")" -eq 1 ]
 	grep -q '^pinalloc.*: [0-9]* pages* of the heap moved while registered, the first at 0x' \
@@ -113,7 +114,7 @@ seen() {
 	for case in exit left every call; do
 		seen unpinned-$case
 	done
-	[ "$(tail -n 1 "$results/unpinned-call.out" | cut -d' ' -f2)" -gt 1000 ]
+	[ "$(tail -n 1 "$results/unpinned-call.out" | cut -d' ' -f2)" -gt 10 ]
 }
 
 @test "nothing is compared unless requested" {
