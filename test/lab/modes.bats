@@ -178,9 +178,10 @@ outcomes() {
 	once blind-with
 }
 
-@test "without the library it does, if nothing reports unmapped memory" {
-	run ! ended blind-without
-	grep -q 'page at virtual address .* moved from pfn' "$results/blind-without.err"
+@test "without the library it does, or data is stale, if nothing reports unmapped memory" {
+	# UCX 1.13 ends the job; 1.18 did not notice.
+	ended blind-without && [ "$(outcomes blind-without ^free)" = "4 corrupt" ] ||
+		grep -q 'page at virtual address .* moved from pfn' "$results/blind-without.err"
 }
 
 @test "the mode in which UCX replaces malloc is reported once for each rank, with the cure" {

@@ -41,7 +41,7 @@ static const struct {
 	{"exit_group", SYS_exit_group},
 	{"clone", SYS_clone},
 	{"clone3", SYS_clone3},
-	{"close_range", SYS_close_range},
+	{"close_range", 436}, /* glibc 2.31 has no name for it */
 };
 
 static const unsigned refused_by_docker[] = {
