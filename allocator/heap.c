@@ -12,9 +12,9 @@
 #include <jemalloc/jemalloc.h>
 
 /*
- * jemalloc reads this after the user's MALLOC_CONF, /etc/malloc.conf and the
- * program's malloc_conf, so for the keys it names none of them can undo the
- * promise (jemalloc 5.3.0, src/jemalloc.c, malloc_conf_init). The reasons:
+ * jemalloc reads this after the user's MALLOC_CONF and /etc/malloc.conf, so for
+ * the keys it names none of them can undo the promise (jemalloc 5.3.0,
+ * src/jemalloc.c, malloc_conf_init). The reasons:
  *   retain                   freed ranges are kept and reused
  *   dirty_decay_ms -1        nothing is ever purged: freed pages go where they can be
  *                            allocated again at once (extents.c)
@@ -29,8 +29,10 @@ const char *malloc_conf_2_conf_harder =
 	"hpa:false,background_thread:false,san_guard_small:0,san_guard_large:0";
 
 /*
- * jemalloc reads this before the three above, so each of them may override it. All values
- * were chosen by measuring with bench/allocators:
+ * jemalloc reads this before the three above, so each of them may override it. It is local
+ * (pinalloc.map): an older jemalloc that a program is linked with would complain of keys that it
+ * does not know, and a program's own is for that. All values were chosen by measuring with
+ * bench/allocators:
  *   slab_sizes               pages of a slab. From 80 B, fewer than jemalloc's three to
  *                            seven: the fewer blocks share a slab, the sooner all of them are
  *                            free and its pages can serve any size. One page where two hold

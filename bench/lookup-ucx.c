@@ -80,7 +80,7 @@ void ucx_init(struct ibv_pd *pd, bool watch)
 	ucs_rcache_params_t params = {
 		.region_struct_size = sizeof(struct cached),
 #if !UCX_IS_SINCE(17)
-		.alignment = UCS_RCACHE_MIN_ALIGNMENT,
+		.alignment = UCS_PGT_ADDR_ALIGN,
 		.max_alignment = 4096,
 #endif
 		.ucm_events = watch ? UCM_EVENT_VM_UNMAPPED : 0,

@@ -192,6 +192,19 @@ failing() {
 	[ -z "$stderr" ]
 }
 
+@test "settings in a program linked with jemalloc are not the library's, nor its own the program's" {
+	cd "$BATS_TEST_TMPDIR"
+	echo 'const char *malloc_conf = "unknown_setting:1"; int main(void) { return 0; }' > settings.c
+	echo 'extern const char *malloc_conf __attribute__((weak)); int main(void) { return &malloc_conf != 0; }' > asks.c
+	gcc -rdynamic -o settings settings.c
+	gcc -fPIE -pie -o asks asks.c
+	run -0 --separate-stderr env LD_PRELOAD=libjemalloc.so.2 ./settings
+	[[ $stderr == *unknown_setting* ]]
+	run -0 --separate-stderr preloaded ./settings
+	[ -z "$stderr" ]
+	run -0 preloaded ./asks
+}
+
 @test "a program with its own malloc gives one line, and works" {
 	run -0 --separate-stderr preloaded "$programs/ownmalloc"
 	[ "$output" = works ]

@@ -194,7 +194,7 @@ swapping() {
 			return bad;
 		}
 	END
-	gcc -o swaps swaps.c
+	gcc -o swaps swaps.c -ldl
 }
 
 @test "a frame in an unloaded library is attributed to it, not to one loaded there since" {

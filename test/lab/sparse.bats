@@ -45,7 +45,9 @@ in_guest() {
 	both one-page 65536 register
 	both one-page-of-calloc 65536 calloc register
 	both scattered 65536 scattered register
-	both front 1024 front
+	attempt plain-front "$sparse" 1024 front
+	shimmed eager-front "$sparse" 1024 front ahead
+	shimmed lazy-front PINALLOC_REGISTER=lazy "$sparse" 1024 front
 	both reads 8192 calloc reads
 	echo never > "$huge"
 	both scattered-small 65536 calloc scattered register

@@ -3,12 +3,13 @@
  * rdma-sparse: a program with a protection domain in use that allocates more than it touches.
  * Does not use the library's API: it must be able to do the same with the library as without.
  *
- *     rdma-sparse MIB [calloc] [scattered] [front] [reads] [register]
+ *     rdma-sparse MIB [calloc] [scattered] [front] [reads] [register] [ahead]
  *
  * One block of MIB from malloc, or calloc; scattered writes to 1000 pages of it, front to
  * all of its first sixteenth; reads looks at a byte of each 2 MiB; register has the
  * adapter read a page in its middle. Then it waits, as who registers ahead may take a
- * while, says what memory the process has, and looks at all again:
+ * while, with ahead until most of that sixteenth is pinned, half a minute at most; says
+ * what memory the process has, and looks at all again:
  *
  *     resident KIB pinned KIB
  *     block WRONG adapter STATUS small STATUS
@@ -24,6 +25,7 @@
 #define PAGE	  (4 * KIB)
 #define SCATTERED 1000
 #define SECONDS	  3
+#define AT_MOST	  30
 
 static struct rdma rdma;
 static char *small, *landing;
@@ -89,19 +91,37 @@ static size_t wrong_reads(const volatile char *block, size_t n_bytes)
 	return wrong;
 }
 
-static void say_memory(void)
+struct memory {
+	unsigned long resident, pinned; /* KiB */
+};
+
+static struct memory memory_now(void)
 {
 	FILE *file = fopen("/proc/self/status", "r");
-	unsigned long resident = 0, pinned = 0;
+	struct memory now = {0, 0};
 	char line[256];
 
 	need(file);
 	while (fgets(line, sizeof line, file)) {
-		sscanf(line, "VmRSS: %lu", &resident);
-		sscanf(line, "VmPin: %lu", &pinned);
+		sscanf(line, "VmRSS: %lu", &now.resident);
+		sscanf(line, "VmPin: %lu", &now.pinned);
 	}
 	fclose(file);
-	printf("resident %lu pinned %lu\n", resident, pinned);
+	return now;
+}
+
+static void say_memory(void)
+{
+	struct memory now = memory_now();
+
+	printf("resident %lu pinned %lu\n", now.resident, now.pinned);
+}
+
+static void await(size_t n_pinned)
+{
+	sleep(SECONDS);
+	for (int i = SECONDS; i < AT_MOST && memory_now().pinned < n_pinned / KIB; i++)
+		sleep(1);
 }
 
 static bool asked(char **words, const char *word)
@@ -151,7 +171,7 @@ int main(int argc, char **argv)
 	wrong = use(block, n_bytes, argv);
 	if (asked(argv, "register"))
 		adapter = arrives_registered(block + n_bytes / 2);
-	sleep(SECONDS);
+	await(asked(argv, "ahead") ? n_bytes / 16 * 7 / 8 : 0);
 	say_memory();
 	wrong += inspect(block, n_bytes, argv);
 	printf("block %zu adapter %s small %s\n", wrong, adapter,
