@@ -87,9 +87,11 @@ void ucx_init(struct ibv_pd *pd, bool watch)
 		.ucm_event_priority = 1000,
 		.ops = &ops,
 		.context = pd,
+#if UCX_IS_SINCE(11)
 		.max_regions = ULONG_MAX,
 		.max_size = SIZE_MAX,
 		.max_unreleased = 512 * MIB,
+#endif
 	};
 
 	need(ucs_rcache_create(&params, "bench", NULL, &cache) == UCS_OK);

@@ -242,7 +242,7 @@ void cmd_check_fork(void)
 	else
 		cmd_check_say(
 			CMD_WARN, "fork",
-			"a kernel from 5.12 on; or UCX_IB_FORK_INIT=n and "
+			"a kernel from 5.12 on, rdma-core from 35 on; or UCX_IB_FORK_INIT=n and "
 			"OMPI_MCA_opal_common_verbs_want_fork_support=0 if nothing forks",
 			"pinned pages are not copied for a child: where ibv_fork_init() is "
 			"called nothing is registered ahead");

@@ -239,9 +239,14 @@ static int look_at_sanitizer(const struct program *program, struct cmd_reach *re
 		       program->path, library);
 }
 
-/* It may be exported, or hidden, which shows only if the program was not stripped. */
+/*
+ * It may be exported, or hidden, which shows only if the program was not stripped. That of the
+ * loader, which glibc exports before 2.35, gives way to the library's.
+ */
 static int look_at_malloc(const struct program *program, struct cmd_reach *reach)
 {
+	if (!*program->loader)
+		return 0;
 	if (!has_malloc(program->elf, SHT_DYNSYM) && !has_malloc(program->elf, SHT_SYMTAB))
 		return 0;
 	return say_why(reach, "link it without that malloc",
