@@ -61,9 +61,7 @@ static pid_t owner;
 static int open_uffd(void)
 {
 	struct uffdio_api api = {.api = UFFD_API, .features = PIN_UFFD_EVENTS};
-	/* Kernel faults are not needed; without them it takes no privilege. */
-	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
-	int error;
+	int fd = pin_uffd_open(), error;
 
 	if (fd < 0 || !ioctl(fd, UFFDIO_API, &api))
 		return fd < 0 ? -errno : fd;

@@ -13,7 +13,11 @@
 
 #include "allocator/base.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Of Linux 5.11 and 5.19. */
 #ifndef UFFD_USER_MODE_ONLY
@@ -29,6 +33,18 @@
  */
 #define PIN_UFFD_EVENTS \
 	(UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP)
+
+/*
+ * Kernel faults are not needed; without them it takes no privilege. Before Linux 5.11 there is no
+ * such flag, and by default no privilege either (vm.unprivileged_userfaultfd). -1 with errno.
+ */
+static inline int pin_uffd_open(void)
+{
+	int flags = O_CLOEXEC | O_NONBLOCK;
+	int fd = (int)syscall(SYS_userfaultfd, flags | UFFD_USER_MODE_ONLY);
+
+	return fd < 0 && errno == EINVAL ? (int)syscall(SYS_userfaultfd, flags) : fd;
+}
 
 /* Maximum number of descriptors. If fewer are permitted, the first ones are used. */
 #define PIN_UFFDS 64

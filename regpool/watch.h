@@ -51,7 +51,7 @@ struct pin_watch_heap {
 
 /*
  * Starts watching the heap, including all it will grow by. Returns whether anything can be
- * watched: not with PINALLOC_WATCH=off, nor if the kernel does not support it (before 5.11, not
+ * watched: not with PINALLOC_WATCH=off, nor if the kernel does not support it (before 5.9, not
  * on x86-64, or forbidden by seccomp), which is logged. Only the first call starts; a later one
  * may set the callbacks. Thread-safe. Must not be called from inside malloc.
  */

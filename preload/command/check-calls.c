@@ -24,7 +24,7 @@
 static int try_userfaultfd(uint64_t *features)
 {
 	struct uffdio_api api = {.api = UFFD_API, .features = PIN_UFFD_EVENTS};
-	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+	int fd = pin_uffd_open();
 
 	if (fd < 0 || ioctl(fd, UFFDIO_API, &api))
 		return errno;
@@ -51,7 +51,7 @@ static const char *cure_of_userfaultfd(int error)
 		return "allow it in the policy of SELinux";
 	return is_refused ? "allow userfaultfd and close_range in the container's seccomp "
 			    "profile"
-			  : "a kernel from 5.11 on, with CONFIG_USERFAULTFD";
+			  : "a kernel from 5.9 on, with CONFIG_USERFAULTFD";
 }
 
 static void judge_userfaultfd(int error, uint64_t features)

@@ -7,8 +7,9 @@
  */
 #include <config.h>
 
+#include "regpool/ibverbs.h"
+
 #include <dlfcn.h>
-#include <infiniband/verbs.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
