@@ -118,7 +118,7 @@ grouped() {
 	if [ -d /sys/class/infiniband ]; then
 		says ok fork '.*'
 	else
-		says warn fork '.* nothing is registered ahead; a kernel from 5\.12 on; .*'
+		says warn fork '.* nothing is registered ahead; a kernel from 5\.12 on, .*'
 	fi
 }
 
