@@ -59,6 +59,16 @@ grouped() {
 	says ok 'huge pages' 'the heap gets huge pages, .*, once it is large'
 }
 
+@test "before Linux 5.11 userfaultfd is called without a flag that is not known there" {
+	local inject=userfaultfd:error=EINVAL
+
+	checked strace -f -o calls -e trace=userfaultfd -e inject=$inject:when=1 "$pinalloc" check
+	says ok userfaultfd 'memory that a program replaces is noticed, .*'
+	grep USER_MODE_ONLY calls
+	checked strace -f -o calls -e trace=userfaultfd -e inject=$inject "$pinalloc" check
+	says warn userfaultfd 'Invalid argument: .* goes unnoticed; a kernel from 5\.9 on, .*'
+}
+
 @test "threads that cannot be started are named" {
 	checked "$pinalloc" check
 	run -1 grep threads <<< "$output"
