@@ -123,7 +123,7 @@ says() {
 
 @test "a kernel that does not copy pinned pages at fork is reported, with what follows" {
 	ended no-copies 1
-	says no-copies warn fork '.*nothing is registered ahead; a kernel from 5\.12 on; .*'
+	says no-copies warn fork '.*nothing is registered ahead; a kernel from 5\.12 on, rdma-core from 35 on; .*'
 	says no-copies warn environment 'IBV_FORK_SAFE=1 .*'
 	says no-copies warn environment 'RDMAV_HUGEPAGES_SAFE=1 .*'
 	ended copies
