@@ -63,9 +63,8 @@ static void exact(void)
 static void reuse(void)
 {
 	size_t mapped;
-	void *p = malloc(9 * PIN_MIB + 5 * PIN_PAGE);
+	void *p = malloc(9 * PIN_MIB + 5 * PIN_PAGE), *behind = malloc(1);
 
-	malloc(1);
 	free(p);
 	mapped = pin_span_bytes();
 	for (int i = 0; i < 1000; i++) {
@@ -74,6 +73,7 @@ static void reuse(void)
 	}
 	ok(pin_span_bytes() == mapped,
 	   "allocating and freeing one size repeatedly does not grow the heap");
+	free(behind);
 	for (int i = 0; i < 1000; i++) {
 		p = memalign(PIN_MIB << i % 3, 3 * PIN_MIB + (size_t)i * PIN_PAGE);
 		if ((uintptr_t)p % (PIN_MIB << i % 3))
