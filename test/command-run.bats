@@ -105,12 +105,12 @@ silent() {
 
 @test "--dry-run prints the command in shell syntax, and does not run it" {
 	local line
-	line=$("$pinalloc" run --dry-run --report="/tmp/it's %r.json" --top-pad 1M -- \
+	line=$("$pinalloc" run --dry-run --report="$BATS_TEST_TMPDIR/it's %r.json" --top-pad 1M -- \
 		bash -c 'touch ran; printf "<%s>" "$@" "$PINALLOC_REPORT" "$MALLOC_TOP_PAD_"' \
 		bash 'two words' '' "a'b" '$HOME' $'new\nline' '*' plain)
 	[ ! -e ran ]
 	run -0 bash -c "$line"
-	[ "$output" = "<two words><><a'b><\$HOME><new"$'\n'"line><*><plain></tmp/it's %r.json><1048576>" ]
+	[ "$output" = "<two words><><a'b><\$HOME><new"$'\n'"line><*><plain><$BATS_TEST_TMPDIR/it's %r.json><1048576>" ]
 	[ -e ran ]
 	[ "$("$pinalloc" run -n true)" = "env LD_PRELOAD=$library true" ]
 }
