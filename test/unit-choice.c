@@ -60,9 +60,9 @@ static unsigned wrong_tiles(size_t n)
 static void tiles(void)
 {
 	static const size_t numbers[] = {1, 2, 3, 7, 8, 9, 16, 17, 31, 64, 65, 200, 500, 768};
-	unsigned n = 0, wrong = 0;
+	unsigned wrong = 0;
 
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(numbers); i++, n++)
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(numbers); i++)
 		wrong += wrong_tiles(numbers[i]);
 	ok(!wrong, "a range of any length has a tile, and not a much larger one: %u wrong",
 	   wrong);

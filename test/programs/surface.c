@@ -29,7 +29,7 @@ static const size_t sizes[] = {1,     8,      16,      100,	1000,	  4096,	   500
 static volatile size_t two_to_32 = (size_t)1 << 32;
 /* Volatile, or clang would assume that it succeeds, whatever -fno-builtin-valloc says. */
 static void *(*volatile opaque_valloc)(size_t) = valloc;
-static const size_t beyond[] = {(size_t)PTRDIFF_MAX + 1, SIZE_MAX - PAGE, SIZE_MAX};
+static const volatile size_t beyond[] = {(size_t)PTRDIFF_MAX + 1, SIZE_MAX - PAGE, SIZE_MAX};
 
 /* Whether the library holds [p, p + size), all of it in one region. */
 static bool in_heap(const void *p, size_t size)
