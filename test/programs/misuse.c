@@ -131,7 +131,9 @@ static void *large_freed(size_t n_before, size_t n_behind)
  */
 static char *where_two_met(size_t n_before)
 {
-	char *first = malloc(LARGE), *second = malloc(LARGE), *behind = malloc(LARGE), *p;
+	/* Volatile, or the compiler would take a new block for another than any freed. */
+	char *volatile first = malloc(LARGE), *volatile second = malloc(LARGE);
+	char *behind = malloc(LARGE), *p;
 
 	free(first);
 	free(second);
@@ -144,7 +146,8 @@ static char *where_two_met(size_t n_before)
 /* Likewise of a block that has grown into a free neighbour. */
 static char *where_it_grew(size_t n_before)
 {
-	char *first = malloc(LARGE), *second = malloc(LARGE), *behind = malloc(LARGE);
+	char *volatile first = malloc(LARGE), *volatile second = malloc(LARGE);
+	char *behind = malloc(LARGE);
 
 	free(second);
 	if (realloc(first, (size_t)(behind - first)) != first || first + n_before != second)
