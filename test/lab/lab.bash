@@ -9,7 +9,7 @@ build_mpi() {
 	local mpi
 
 	for mpi in openmpi mpich; do
-		"mpicc.$mpi" -O2 "${@:2}" -o "$BATS_FILE_TMPDIR/$1.$mpi" \
+		"mpicc.$mpi" -O2 -I"$top_srcdir" "${@:2}" -o "$BATS_FILE_TMPDIR/$1.$mpi" \
 			"$top_srcdir/test/programs/mpi-$1.c"
 	done
 }
@@ -30,13 +30,17 @@ no_ucx_cache=(UCX_IB_REG_METHODS=direct UCX_RCACHE_ENABLE=n)
 # How long a case may take: on a slow machine set TIMEOUT_SCALE, which scales other limits as well.
 attempt_seconds=$((120 * ${TIMEOUT_SCALE:-1}))
 
+# With TEST_ALL=1 thorough cases run, and so do controls whose results are known.
+everything=${TEST_ALL:-}
+
 # boot [FUNCTION…]: runs in_guest in a virtual machine with these vm_options. There it can call
-# attempt, shimmed, counted, as_nobody, pair_over_… and the functions named here, and use
-# guest_variables, if set.
+# attempt, shimmed, known, thorough, counted, as_nobody, pair_over_… and the functions named here,
+# and use guest_variables, if set.
 boot() {
 	write_script "$@"
 	"$top_srcdir/test/lab/vm" "${vm_options[@]}" --dir "$results" -- bash /ctl/script > "$results/log" 2>&1 ||
 		{ cat "$results/log" && false; }
+	booted
 }
 
 # boot_pair [FUNCTION…]: the same on the first of two machines with these pair_options. In_guest
@@ -46,13 +50,17 @@ boot_pair() {
 	"$top_srcdir/test/lab/pair" "${pair_options[@]}" --share "$results" -- unshare --mount \
 		bash -c 'mount --bind /share /ctl && exec bash /ctl/script' > "$results/log" 2>&1 ||
 		{ cat "$results/log" && false; }
+	booted
 }
 
 write_script() {
 	mkdir "$results"
+	[ -n "$everything$LAB_CONTROLS" ] || "$top_srcdir/test/lab/controls" put "$results" >&3
 	{
-		declare -p library programs top_srcdir BATS_FILE_TMPDIR no_ucx_cache attempt_seconds "${guest_variables[@]}"
-		declare -f attempt shimmed counted as_nobody pair_over_ucx pair_over_libfabric in_guest "$@"
+		declare -p library programs top_srcdir BATS_FILE_TMPDIR no_ucx_cache attempt_seconds everything \
+			"${guest_variables[@]}"
+		declare -f attempt shimmed known thorough counted as_nobody pair_over_ucx pair_over_libfabric \
+			in_guest "$@"
 		# Open MPI requires this of root, and on a machine with fewer processors than ranks.
 		echo 'export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 			export OMPI_MCA_rmaps_base_oversubscribe=1 # since 5:
@@ -61,18 +69,41 @@ write_script() {
 	} > "$results/script"
 }
 
+# booted: says which attempts were repeated, and keeps the controls if a record is made.
+booted() {
+	[ ! -e "$results/repeated" ] || sed 's/^/# repeated: /' "$results/repeated" >&3
+	[ -z "${LAB_CONTROLS:-}" ] || "$top_srcdir/test/lab/controls" take "$results"
+}
+
+# thorough COMMAND…: in the guest, a case that only the tests marked as thorough look at.
+thorough() {
+	[ -z "$everything" ] || "$@"
+}
+
+# known NAME || attempt NAME …: in the guest, a control: a case without the library, which says
+# something of UCX, the kernel and so on, and nothing of ours. A short test run takes its result from
+# the record that test/lab/controls keeps.
+known() {
+	echo "$1" >> /ctl/controls
+	[ -e "/ctl/$1.status" ]
+}
+
 # attempt NAME [VARIABLE=VALUE…] COMMAND…: in the guest, runs one case: output to NAME.out and
 # NAME.err, exit status to NAME.status. By chance, and without the library too, a thread of UCX 1.18
-# fails an assertion of its own where a job of MPICH ends; that is no result.
+# fails an assertion of its own where a job of MPICH ends: that is tried again, counted and printed,
+# as it could hide a fault of ours.
 attempt() {
-	local name=$1 status try
+	local name=$1 status try began=$SECONDS
 	shift
 	for try in 1 2 3 4 5; do
 		status=0
 		timeout "$attempt_seconds" env "$@" > "/ctl/$name.out" 2> "/ctl/$name.err" < /dev/null || status=$?
 		grep -qs 'ib_device\.c.* Assertion .*cb_id' "/ctl/$name.out" "/ctl/$name.err" || break
+		echo "$name, attempt $try: UCX's assertion of cb_id failed" >> /ctl/repeated
+		cp "/ctl/$name.err" "/ctl/$name.err.$try"
 	done
 	echo "$status" > "/ctl/$name.status"
+	echo "$((SECONDS - began)) s  $name" >> /ctl/took
 }
 
 # shimmed NAME …: the same with the library, and a report in NAME.json.

@@ -9,7 +9,7 @@ setup_file() {
 	load lab
 	local script=$BATS_FILE_TMPDIR/script
 
-	build_mpi peaks -I"$top_srcdir"
+	build_mpi peaks
 	mkdir "$results"
 	write_configuration "$BATS_FILE_TMPDIR/slurm"
 	{

@@ -9,12 +9,12 @@ setup_file() {
 	in_guest() {
 		local stale=("$programs/rdma-stale" 100)
 
-		attempt glibc "${stale[@]}"
-		attempt unmapping GLIBC_TUNABLES=glibc.malloc.mmap_threshold=131072 "${stale[@]}"
+		known glibc || attempt glibc "${stale[@]}"
+		known unmapping || attempt unmapping GLIBC_TUNABLES=glibc.malloc.mmap_threshold=131072 "${stale[@]}"
 		shimmed eager "${stale[@]}"
 		shimmed lazy PINALLOC_REGISTER=lazy "${stale[@]}"
 		shimmed off PINALLOC_REGISTER=off "${stale[@]}"
-		attempt plain-replaced "$programs/rdma-replaced" 20
+		known plain-replaced || attempt plain-replaced "$programs/rdma-replaced" 20
 		shimmed replaced PINALLOC_GROW=2M "$programs/rdma-replaced" 20
 		shimmed replaced-lazy PINALLOC_GROW=2M PINALLOC_REGISTER=lazy \
 			"$programs/rdma-replaced"

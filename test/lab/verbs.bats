@@ -10,7 +10,7 @@ setup_file() {
 		local case
 
 		for case in answer iova relaxed rights many overlap foreign copies threads; do
-			attempt "plain-$case" "$programs/rdma-verbs" "$case"
+			known "plain-$case" || attempt "plain-$case" "$programs/rdma-verbs" "$case"
 		done
 		for case in answer iova relaxed twice overlap foreign copies threads; do
 			shimmed "$case" "$programs/rdma-verbs" "$case"
@@ -18,14 +18,14 @@ setup_file() {
 		shimmed many "$programs/rdma-verbs" many 100000
 		shimmed rights PINALLOC_ACCESS=local "$programs/rdma-verbs" rights
 		for case in rereg window dlopen; do
-			attempt "plain-$case" "$programs/rdma-$case"
+			known "plain-$case" || attempt "plain-$case" "$programs/rdma-$case"
 			shimmed "$case" "$programs/rdma-$case"
 		done
 		for case in all old closed; do
-			attempt "plain-mixes-$case" "$programs/rdma-mixes" "$case"
+			known "plain-mixes-$case" || attempt "plain-mixes-$case" "$programs/rdma-mixes" "$case"
 			shimmed "mixes-$case" "$programs/rdma-mixes" "$case"
 		done
-		attempt plain-pairs strace -o /ctl/plain-pairs.trace "$programs/rdma-verbs" pairs
+		thorough attempt plain-pairs strace -o /ctl/plain-pairs.trace "$programs/rdma-verbs" pairs
 		attempt pairs strace -o /ctl/pairs.trace -E LD_PRELOAD="$library" \
 			"$programs/rdma-verbs" pairs
 	}
@@ -160,8 +160,12 @@ between() {
 }
 
 @test "registering and deregistering a heap buffer makes no system call" {
-	ended plain-pairs
-	[ "$(between plain-pairs)" -ge 2000 ]
 	ended pairs
 	[ "$(between pairs)" -eq 0 ]
+}
+
+# bats test_tags=thorough
+@test "without the library they make system calls" {
+	ended plain-pairs
+	[ "$(between plain-pairs)" -ge 2000 ]
 }

@@ -241,7 +241,7 @@ run_suite() {
 	mkdir -p "$work/logs"
 	SECONDS=0
 	. "$here/$name.suite"
-	"$top/test/install-packages" "${packages[@]}" || die "packages are missing"
+	"$top/test/install-packages" --all "${packages[@]}" || die "packages are missing"
 	prepare || die "$name cannot be built"
 	mapfile -t selected < <(tests | unskipped)
 	[ ${#selected[@]} -gt 0 ] || die "$name has no such test"
