@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Two ranks send each other large messages in turn, one in each round; each buffer is allocated
- * for its message and freed after it, and every word that arrives is checked.
+ * for its message and freed after it, and every word that arrives is checked. With the library
+ * each rank prints its registrations after six rounds and at the end, and how many requests they
+ * have answered.
  *
  *     mpi-exchange ROUNDS [MOST_BYTES]
  */
@@ -9,6 +11,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "preload/pinalloc.h"
 
 /* Four sizes from 1 MiB to 16 MiB, in turn; odd, so that they are no size classes. */
 static const size_t words[] = {131 * 1000, 2096 * 1000, 290 * 1000, 733 * 1000};
@@ -41,6 +45,16 @@ static unsigned long receive(unsigned round, size_t n, int peer)
 	return wrong;
 }
 
+static void show_registrations(int rank, unsigned rounds)
+{
+	struct pinalloc_stats stats;
+
+	if (!pinalloc_stats || pinalloc_stats(&stats, sizeof stats) != sizeof stats)
+		return;
+	printf("rank %d rounds %u created %lu served %lu\n", rank, rounds, stats.mr_created, stats.served);
+	fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
 	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 6;
@@ -53,6 +67,8 @@ int main(int argc, char **argv)
 	for (unsigned round = 0; round < rounds; round++) {
 		size_t n = words[round % 4];
 
+		if (round == 6)
+			show_registrations(rank, round);
 		if (n * 8 > most)
 			n = most / 8;
 		if ((int)(round % 2) == rank)
@@ -60,6 +76,7 @@ int main(int argc, char **argv)
 		else
 			wrong += receive(round, n, !rank);
 	}
+	show_registrations(rank, rounds);
 	MPI_Allreduce(&wrong, &all, 1, MPI_UNSIGNED_LONG, MPI_SUM, MPI_COMM_WORLD);
 	if (!rank)
 		printf("rounds %u wrong %lu\n", rounds, all);
