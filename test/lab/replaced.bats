@@ -1,19 +1,38 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# The promise: whatever a program does with malloc, its messages use the pages it sees, with every
-# kind of registration cache; and heap pages that it replaces behind malloc are noticed in time.
-# bench/stale prints the same as a table.
+# The promise: messages use the pages that the program sees, whatever it does with malloc, with every
+# kind of registration cache; replacements of heap pages behind malloc, and of memory that the program
+# mapped itself, are noticed in time if the kernel reports them; otherwise it is no worse than without
+# the library. bench/stale prints the same as a table, and more.
 
 setup_file() {
 	load ../helper
 	load lab
 	"$top_srcdir/test/lab/stale-cases" build "$BATS_FILE_TMPDIR"
-	in_guest() {
-		"$top_srcdir/test/lab/stale-cases" -g '^(heap|behind) ' "$BATS_FILE_TMPDIR" \
-			"$library" openmpi openmpi-direct mpich openmpi-blind
-	}
 	vm_options=("${one_processor[@]}")
-	boot
+	boot sample
+}
+
+# sample PATTERN CONFIGURATION…: with the library.
+sample() {
+	"$top_srcdir/test/lab/stale-cases" -w -g "$1" "$BATS_FILE_TMPDIR" "$library" "${@:2}"
+}
+
+in_guest() {
+	local cases=("$top_srcdir/test/lab/stale-cases" -g)
+	local common='^mapped (munmap[+]mmap|mmap-fixed|mremap-fixed|madvise|brk)/'
+
+	if [ -z "$everything" ]; then
+		sample '^(mapped (munmap[+]mmap|mmap-fixed|mremap-fixed|madvise|brk|.*next-thread|memfd:.*)/(raw|libc)|heap (free[+]malloc|free[+]calloc|realloc-up)|behind .*(mmap-fixed|madvise)/raw)$' openmpi
+		sample '^heap (free[+]malloc|free[+]calloc)$' openmpi-blind mpich
+		return
+	fi
+	"${cases[@]}" . "$BATS_FILE_TMPDIR" "$library" openmpi
+	"${cases[@]}" '^(heap|behind) ' "$BATS_FILE_TMPDIR" "$library" openmpi-blind
+	"${cases[@]}" '^mapped |^heap free[+][cm]alloc$' "$BATS_FILE_TMPDIR" "$library" openmpi-ofi
+	"${cases[@]}" "$common|^(heap|behind) " "$BATS_FILE_TMPDIR" "$library" openmpi-direct mpich
+	"${cases[@]}" "$common|^heap free[+][cm]alloc\$" "$BATS_FILE_TMPDIR" "$library" \
+		openmpi-ofi-memhooks openmpi-ofi-userfaultfd openmpi-ofi-disabled
 }
 
 setup() {
@@ -21,44 +40,110 @@ setup() {
 	load lab
 }
 
-# served NAME: requests of both ranks were served. A rank leaves no report if it is killed: at the end
-# of a job of MPICH a thread of UCX 1.18 fails an assertion, without the library too.
-served() {
-	local report
+# all_right CONFIGURATION GROUP…: with the library all cases of these groups are right, of which there
+# are some. Requests of both ranks were served; a rank leaves no report if it is killed: at the end of
+# a job of MPICH a thread of UCX 1.18 fails an assertion, without the library too.
+all_right() {
+	local configuration=$1 group report
 
-	for report in "$results/$1".[01].json; do
+	for group in "${@:2}"; do
+		[ "$(cases "$configuration-with" "$group" | wc -l)" -gt 0 ]
+		[ "$(number "$configuration-with" "$group" ' right$')" -eq \
+			"$(cases "$configuration-with" "$group" | wc -l)" ]
+	done
+	for report in "$results/$configuration-with".[01].json; do
 		[ "$(figure "$report" .registration.served)" -gt 0 ]
 	done
 }
 
 @test "with the library a heap block that is reused is right, with every cache" {
-	local configuration
-	for configuration in openmpi openmpi-direct mpich openmpi-blind; do
-		[ "$(number $configuration-with heap ' right$')" -eq 24 ]
-		served $configuration-with
+	all_right openmpi heap
+	all_right openmpi-blind heap
+	all_right mpich heap
+}
+
+@test "replacements behind malloc and of mapped memory are right, and the former reported" {
+	all_right openmpi behind mapped
+	grep -q 'replaced pages of its heap behind malloc' "$results/openmpi-with.err"
+	[ "$(figure "$results/openmpi-with.0.json" .watch.events)" -ge 4 ]
+	[ "$(figure "$results/openmpi-with.0.json" .watch.invalidations)" -ge 4 ]
+}
+
+# told GROUP: "WAY ANSWER", what the kernel reports to a userfaultfd.
+told() {
+	awk -v group="$1" 'NR == FNR { of[$2] = $1; next } of[$1] == group' \
+		<("$BATS_FILE_TMPDIR/mpi-stale.openmpi" list) "$results/told"
+}
+
+# bats test_tags=thorough
+@test "the kernel reports every replacement of pages that it can report" {
+	told mapped
+	# These do not move pages while the adapter holds them.
+	run -0 grep -v ' told$' <(told mapped)
+	[ "$(grep -vcE '^(madvise-(cold|pageout|collapse)/raw|child:.*) silent$' <<< "$output")" -eq 0 ]
+	[ "$(told untold | grep -cE ' (silent|refused|error)$')" -eq "$(told untold | wc -l)" ]
+}
+
+# bats test_tags=thorough
+@test "without the library heap blocks are right only if the cache is notified of unmapped memory" {
+	[ "$(number openmpi-without heap ' right$')" -eq "$(cases openmpi-without heap | wc -l)" ]
+	[ "$(number mpich-without heap ' right$')" -eq "$(cases mpich-without heap | wc -l)" ]
+	[ "$(number openmpi-blind-without heap ' corrupt$')" -gt 0 ]
+}
+
+# bats test_tags=thorough
+@test "without the library caches miss pages replaced behind malloc" {
+	[ "$(number openmpi-without behind ' corrupt$')" -gt 0 ]
+	[ "$(number openmpi-blind-without behind ' corrupt$')" -gt 0 ]
+}
+
+# bats test_tags=thorough
+@test "without the library no cache notices all system calls that bypass libc, and data is corrupt" {
+	local name
+	for name in openmpi openmpi-ofi mpich openmpi-ofi-memhooks; do
+		[ "$(number $name-without mapped '/(raw|syscall\(\)) .* corrupt$')" -gt 0 ]
 	done
 }
 
-@test "without the library it is right only if the cache is notified of unmapped memory" {
-	[ "$(number openmpi-without heap ' right$')" -eq 24 ]
-	[ "$(number mpich-without heap ' right$')" -eq 24 ]
-	[ "$(number openmpi-blind-without heap ' corrupt$')" -ge 20 ]
+# bats test_tags=thorough
+@test "replacements the kernel does not report corrupt data, unless libc is called and hooked" {
+	[ "$(number openmpi-without untold ' corrupt$')" -gt 0 ]
+	[ "$(number openmpi-without untold '/libc .* right$')" -gt 0 ]
 }
 
-@test "without the library caches miss pages replaced behind malloc" {
-	[ "$(number openmpi-without behind ' corrupt$')" -eq 8 ]
-	[ "$(number openmpi-blind-without behind ' corrupt$')" -eq 12 ]
+# bats test_tags=thorough
+@test "without the library data is right if there is no cache" {
+	[ "$(number openmpi-direct-without mapped ' right$')" -eq "$(cases openmpi-direct-without mapped | wc -l)" ]
 }
 
-@test "with the library each cache is notified, and the replacement is reported" {
-	local configuration
-	for configuration in openmpi openmpi-direct openmpi-blind; do
-		[ "$(number $configuration-with behind ' right$')" -eq 12 ]
-		grep -q 'replaced pages of its heap behind malloc' "$results/$configuration-with.err"
+# bats test_tags=thorough
+@test "with the library no replacement that the kernel reports corrupts data, over UCX and libfabric" {
+	local name
+	for name in openmpi openmpi-direct mpich openmpi-ofi{,-memhooks,-userfaultfd,-disabled}; do
+		[ "$(number $name-with mapped ' corrupt$')" -eq 0 ]
+		[ "$(worse $name mapped)" = "" ]
+	done
+	for name in openmpi-direct openmpi-ofi{,-memhooks,-disabled}; do
+		all_right $name mapped heap
+	done
+	all_right openmpi-ofi-userfaultfd heap
+}
+
+# bats test_tags=thorough
+@test "each cache is notified of pages replaced behind malloc, and the replacement is reported" {
+	local name
+	for name in openmpi-direct openmpi-blind; do
+		all_right $name behind
+		grep -q 'replaced pages of its heap behind malloc' "$results/$name-with.err"
 	done
 	# UCX's own hook makes two mremap calls fail.
-	[ "$(number mpich-with behind ' (right|error)$')" -eq 12 ]
+	[ "$(number mpich-with behind ' (right|error)$')" -eq "$(cases mpich-with behind | wc -l)" ]
 	[ "$(number mpich-with behind ' error$')" -eq "$(number mpich-without behind ' error$')" ]
-	[ "$(figure "$results/openmpi-with.0.json" .watch.events)" -ge 6 ]
-	[ "$(figure "$results/openmpi-with.0.json" .watch.invalidations)" -ge 6 ]
+}
+
+# bats test_tags=thorough
+@test "unwatchable memory is counted and reported once, and works as without the library" {
+	[ "$(worse openmpi untold)" = "" ]
+	[ "$(figure "$results/openmpi-with.0.json" .watch.unwatchable)" -gt 0 ]
+	[ "$(grep -c 'cannot be watched' "$results/openmpi-with.err")" -eq 2 ]
 }
