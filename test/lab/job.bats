@@ -6,10 +6,10 @@
 setup_file() {
 	load ../helper
 	load lab
-	build_mpi peaks -g -I"$top_srcdir"
+	build_mpi peaks -g
 	declare -f job little_ucx > "$BATS_FILE_TMPDIR/job"
 	vm_options=("${one_processor[@]}")
-	boot job little_ucx killed end
+	boot job little_ucx killed
 	on_two_nodes
 }
 
@@ -37,52 +37,30 @@ job() {
 	esac
 }
 
-# end RANK…: ends these processes. MPICH's proxy, their parent, must not notice before all have
-# ended: when all but one have, it kills that one, even in the middle of its report.
-end() {
-	local pid proxy
-	proxy=$(awk '/^PPid:/ { print $2 }' "/proc/$1/status")
-	kill -STOP "$proxy"
-	kill -TERM "$@"
-	for pid in "$@"; do
-		until [ ! -e "/proc/$pid" ] || grep -q '^State:.Z' "/proc/$pid/status"; do
-			sleep 0.1
-		done
-	done
-	kill -CONT "$proxy"
-}
-
-# killed NAME COMMAND…: kills rank 2 when all ranks wait, and ends the others if the launcher does
-# not.
+# killed COMMAND…: kills rank 2 when all ranks wait. Open MPI ends the others.
 killed() {
-	local name=$1 job
-	shift
-	attempt "$name" "$@" 50 wait &
+	local job
+	attempt openmpi-killed "$@" 50 wait &
 	job=$!
-	until [ "$(grep -c ' is process ' "/ctl/$name.out")" -eq 4 ] || [ -e "/ctl/$name.status" ]; do
+	until [ "$(grep -c ' is process ' /ctl/openmpi-killed.out)" -eq 4 ] || [ -e /ctl/openmpi-killed.status ]; do
 		sleep 0.2
 	done
-	kill -KILL "$(sed -n 's/^rank 2 is process //p' "/ctl/$name.out")"
-	[ "$name" = openmpi-killed ] ||
-		end $(sed -n 's/^rank [013] is process //p' "/ctl/$name.out")
+	kill -KILL "$(sed -n 's/^rank 2 is process //p' /ctl/openmpi-killed.out)"
 	wait $job
 }
 
 in_guest() {
 	local mpi command
-	# Time for the reports of the ranks that Open MPI ends; MPICH would leave none.
-	local -A patience=([openmpi]="--mca odls_base_sigkill_timeout 10"
-		[mpich]=-disable-auto-cleanup)
 
 	for mpi in openmpi mpich; do
 		mapfile -t command < <(job $mpi /ctl/$mpi)
 		attempt $mpi "${command[@]}"
-		mapfile -t command < <(job $mpi /ctl/$mpi-held)
-		attempt $mpi-held PINALLOC_SAMPLE=128K "${command[@]}"
-		# shellcheck disable=SC2086 # several words
-		mapfile -t command < <(job $mpi /ctl/$mpi-killed ${patience[$mpi]})
-		killed $mpi-killed "${command[@]}"
 	done
+	mapfile -t command < <(job openmpi /ctl/openmpi-held)
+	attempt openmpi-held PINALLOC_SAMPLE=128K "${command[@]}"
+	# Time for the reports of the ranks that it ends.
+	mapfile -t command < <(job openmpi /ctl/openmpi-killed --mca odls_base_sigkill_timeout 10)
+	killed "${command[@]}"
 }
 
 # Two ranks on each node.
@@ -208,7 +186,6 @@ held() {
 
 @test "samples attribute the memory at the peak within 10 %" {
 	held openmpi
-	held mpich
 }
 
 @test "frames in components that Open MPI has unloaded are attributed to them" {
@@ -250,7 +227,7 @@ $(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
 
 @test "--json: the job's totals are the sums over its ranks" {
 	local mpi
-	for mpi in openmpi mpich-held; do
+	for mpi in openmpi mpich; do
 		[ "$(merged $mpi '[.nranks, .missing_ranks, (.ranks | length), .hosts[].processes]')" = \
 			'[4,[],4,4]' ]
 		[ "$(merged $mpi '[.totals | .live_peak_bytes, .mapped_bytes, .pinned_peak_bytes, .served]')" = \
@@ -291,20 +268,17 @@ $(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
 }
 
 @test "a rank killed after its peak is reported missing, and the others are complete" {
-	local mpi r
-	for mpi in openmpi mpich; do
-		cat $mpi-killed.{out,err}
-		run -1 --separate-stderr "$pinalloc" report $mpi-killed
-		echo "$output"
-		[ -z "$stderr" ]
-		[[ ${lines[0]} == "pinalloc: peaks.$mpi, 3 of 4 ranks on 1 host, "* ]]
-		grep -qx '  No report of 1 of 4 ranks: 2\.' <<< "$output"
-		grep -qx '  Not written at exit: ranks 0-1,3 (on SIGTERM)\.' <<< "$output"
-		[ "$(merged $mpi-killed '[.missing_ranks, [.ranks[].rank]]')" = '[[2],[0,1,3]]' ]
-		ranks="0 1 3"
-		knows_peaks $mpi-killed
-		has_timeline $mpi-killed
-	done
+	cat openmpi-killed.{out,err}
+	run -1 --separate-stderr "$pinalloc" report openmpi-killed
+	echo "$output"
+	[ -z "$stderr" ]
+	[[ ${lines[0]} == "pinalloc: peaks.openmpi, 3 of 4 ranks on 1 host, "* ]]
+	grep -qx '  No report of 1 of 4 ranks: 2\.' <<< "$output"
+	grep -qx '  Not written at exit: ranks 0-1,3 (on SIGTERM)\.' <<< "$output"
+	[ "$(merged openmpi-killed '[.missing_ranks, [.ranks[].rank]]')" = '[[2],[0,1,3]]' ]
+	ranks="0 1 3"
+	knows_peaks openmpi-killed
+	has_timeline openmpi-killed
 }
 
 @test "with two nodes, each has the sum of its ranks" {

@@ -7,7 +7,7 @@
 setup_file() {
 	load ../helper
 	load lab
-	build_mpi patterns -I"$top_srcdir"
+	build_mpi patterns
 	pair_options=(--mem 3G --timeout 1000)
 	boot_pair job
 }
@@ -50,9 +50,9 @@ in_guest() {
 		job plain-$mpi-threads $mpi 1 threads
 		ranks_variables=(LD_PRELOAD="$library" PINALLOC_REPORT=/share/$mpi/%r.json)
 		mkdir /ctl/$mpi
-		job $mpi $mpi 4 "${patterns[@]}"
+		job $mpi $mpi 2 "${patterns[@]}"
 		ranks_variables=(LD_PRELOAD="$library")
-		job $mpi-threads $mpi 4 threads
+		job $mpi-threads $mpi 2 threads
 		job $mpi-requests $mpi 1 requests
 	done
 }

@@ -8,13 +8,16 @@
  *
  *     mpi-arrays ROUNDS
  *
- * Prints "rounds N wrong W resident KIB": the larger peak of resident memory of the two ranks.
+ * Prints "rounds N wrong W resident KIB": the larger peak of resident memory of the two ranks; and with
+ * the library, of each rank, "rank R created N" after twenty rounds and at the end.
  */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+
+#include "preload/pinalloc.h"
 
 #define MIB   ((size_t)1 << 20)
 #define SIZES 10
@@ -131,6 +134,16 @@ static long resident(void)
 	return usage.ru_maxrss;
 }
 
+static void show_registrations(void)
+{
+	struct pinalloc_stats stats;
+
+	if (!pinalloc_stats || pinalloc_stats(&stats, sizeof stats) != sizeof stats)
+		return;
+	printf("rank %d created %lu\n", rank, stats.mr_created);
+	fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
 	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : SIZES;
@@ -140,8 +153,12 @@ int main(int argc, char **argv)
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	draw_sizes();
-	for (unsigned round = 0; round < rounds; round++)
+	for (unsigned round = 0; round < rounds; round++) {
+		if (round == 20)
+			show_registrations();
 		wrong += play(round);
+	}
+	show_registrations();
 	mine = resident();
 	MPI_Allreduce(&wrong, &all, 1, MPI_UNSIGNED_LONG, MPI_SUM, MPI_COMM_WORLD);
 	MPI_Reduce(&mine, &most, 1, MPI_LONG, MPI_MAX, 0, MPI_COMM_WORLD);

@@ -5,7 +5,7 @@
  *
  *     rdma-sparse MIB [calloc] [scattered] [front] [reads] [register] [ahead]
  *
- * One block of MIB from malloc, or calloc; scattered writes to 1000 pages of it, front to
+ * One block of MIB from malloc, or calloc; scattered writes to 200 pages of it, front to
  * all of its first sixteenth; reads looks at a byte of each 2 MiB; register has the
  * adapter read a page in its middle. Then it waits, as who registers ahead may take a
  * while, with ahead until most of that sixteenth is pinned, half a minute at most; says
@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #define PAGE	  (4 * KIB)
-#define SCATTERED 1000
+#define SCATTERED 200
 #define SECONDS	  3
 #define AT_MOST	  30
 
