@@ -1,12 +1,13 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: a lab machine that does not boot is started again; the status is the command's, or a
-# message says why there is none. A stand-in replaces the emulator.
+# message says why there is none; and KVM is taken where it works. A stand-in replaces the emulator.
 
 setup() {
 	load helper
 	mkdir "$BATS_TEST_TMPDIR"/{bin,machine}
 	PATH=$BATS_TEST_TMPDIR/bin:$PATH
+	export LAB_ACCEL=tcg
 }
 
 # emulator: makes the stand-in from standard input.
@@ -62,4 +63,135 @@ starts() {
 	[ "$status" -eq 125 ]
 	[[ "$stderr" == *"the machine died while it booted (qemu: status 1)"* ]]
 	[ "$(starts)" -eq 2 ]
+}
+
+# --- with KVM, or without ---
+
+# host_offers [FLAG]: a host of this kind of processor that has these flags, and /dev/kvm; its own
+# kernel for the lab is none.
+host_offers() {
+	local files
+	unset LAB_ACCEL
+	export LAB_HOST_ROOT=$BATS_TEST_TMPDIR/host LAB_DIR=$BATS_TEST_TMPDIR/lab
+	mapfile -t files < <(env -u LAB_DIR "$top_srcdir/test/lab/setup")
+	mkdir -p "$LAB_HOST_ROOT"/{dev,proc/sys/kernel/random} "$LAB_DIR/kernel/lib/modules"
+	touch "$LAB_HOST_ROOT/dev/kvm" "$LAB_DIR"/kernel/{vmlinux,"${files[1]##*/}"}
+	echo 'a boot' > "$LAB_HOST_ROOT/proc/sys/kernel/random/boot_id"
+	echo "flags		: fpu sse2 ${1:-} lm" > "$LAB_HOST_ROOT/proc/cpuinfo"
+}
+
+# trial_that COMMAND: the emulator does that when it is to boot the trial; other machines boot.
+trial_that() {
+	emulator <<- END
+		if [[ "\$*" == *trial=1* ]]; then
+			echo >> ../trials
+			$1
+		fi
+		printf '%s\n' "\$@" > ../arguments
+		touch console.log vm.ready
+		echo 0 > vm.status
+	END
+	touch "$BATS_TEST_TMPDIR/trials"
+}
+
+trials() {
+	wc -l < "$BATS_TEST_TMPDIR/trials"
+}
+
+# took ACCELERATOR REASON: the last machine was started so, and said so.
+took() {
+	[ "$status" -eq 0 ]
+	grep -A 1 -x -e -accel "$BATS_TEST_TMPDIR/arguments" | grep -x "$1.*"
+	[[ "$stderr" == "lab/vm: $1: $2"* ]]
+}
+
+# refuses REASON: KVM that is demanded ends in one line.
+refuses() {
+	LAB_ACCEL=kvm machine -- true
+	[ "$status" -eq 125 ]
+	[ "$stderr" = "lab/vm: LAB_ACCEL=kvm: $1" ]
+}
+
+@test "KVM is taken where a trial boot succeeds, which is made once for a boot of the host" {
+	host_offers svm
+	trial_that 'echo boots; exit'
+	machine -v -- true
+	took kvm 'it boots'
+	machine -v -- true
+	took kvm 'it boots'
+	[ "$(trials)" -eq 1 ]
+	echo 'the next' > "$LAB_HOST_ROOT/proc/sys/kernel/random/boot_id"
+	machine -v -- true
+	took kvm 'it boots'
+	[ "$(trials)" -eq 2 ]
+}
+
+@test "two machines that start at the same time make one trial" {
+	host_offers vmx
+	trial_that 'sleep 1; echo boots; exit'
+	mkdir "$BATS_TEST_TMPDIR/another"
+	"$top_srcdir/test/lab/vm" --dir "$BATS_TEST_TMPDIR/another" -- true > "$BATS_TEST_TMPDIR/another/log" 2>&1 3>&- &
+	machine -v -- true
+	took kvm 'it boots'
+	wait $! || :
+	[ "$(trials)" -eq 1 ]
+}
+
+@test "a machine is emulated where the trial fails, or does not end" {
+	host_offers svm
+	trial_that 'echo cannot >&2; exit 3'
+	machine -v -- true
+	took tcg 'a trial boot failed (qemu: status 3, cannot)'
+	machine -v -- true
+	took tcg 'a trial boot failed (qemu: status 3, cannot)'
+	[ "$(trials)" -eq 1 ]
+	rm "$LAB_DIR/kernel/kvm-trial"
+	trial_that 'exec sleep 100'
+	TIMEOUT_SCALE=1 machine -v -- true
+	took tcg 'a trial boot did not end within 8 s'
+	# By name it is tried anew.
+	TIMEOUT_SCALE=1 refuses 'a trial boot did not end within 8 s'
+	trial_that 'echo boots; exit'
+	LAB_ACCEL=kvm machine -v -- true
+	took kvm 'it boots'
+}
+
+# Of arm64 processors nothing is asked: their kernel has /dev/kvm if it works.
+@test "without vmx or svm there is no trial on x86" {
+	host_offers
+	trial_that 'echo boots; exit'
+	machine -v -- true
+	if [ "$(uname -m)" = x86_64 ]; then
+		took tcg '/proc/cpuinfo has neither vmx nor svm'
+		refuses '/proc/cpuinfo has neither vmx nor svm'
+		[ "$(trials)" -eq 0 ]
+	else
+		took kvm 'it boots'
+	fi
+}
+
+@test "nor without /dev/kvm, nor if it cannot be opened, and none is left behind" {
+	host_offers svm
+	trial_that 'echo boots; exit'
+	rm "$LAB_HOST_ROOT/dev/kvm"
+	machine -v -- true
+	took tcg 'there is no /dev/kvm'
+	refuses 'there is no /dev/kvm'
+	[ ! -e "$LAB_HOST_ROOT/dev/kvm" ]
+	mkdir "$LAB_HOST_ROOT/dev/kvm"
+	machine -v -- true
+	took tcg '/dev/kvm cannot be opened'
+	refuses '/dev/kvm cannot be opened for reading and writing (is this user in its group?)'
+	[ "$(trials)" -eq 0 ]
+}
+
+@test "LAB_ACCEL=tcg makes no trial, and a value that is none is refused" {
+	host_offers svm
+	trial_that 'echo boots; exit'
+	LAB_ACCEL=tcg machine -v -- true
+	took tcg 'LAB_ACCEL says so'
+	LAB_ACCEL=fast machine -v -- true
+	[ "$status" -eq 2 ]
+	[ "$stderr" = 'lab/vm: LAB_ACCEL=fast is none of auto, kvm, tcg' ]
+	[ "$(trials)" -eq 0 ]
 }
