@@ -13,36 +13,48 @@
 #include <stdlib.h>
 
 #include "preload/pinalloc.h"
+#include "wrong.h"
 
 /* Four sizes from 1 MiB to 16 MiB, in turn; odd, so that they are no size classes. */
 static const size_t words[] = {131 * 1000, 2096 * 1000, 290 * 1000, 733 * 1000};
 
-static uint64_t word(unsigned round, size_t i)
+static const char *this_rank(int peer)
 {
-	return (round + 1) * 0x9e3779b97f4a7c15u + i;
+	return peer ? "mpi-exchange: rank 0" : "mpi-exchange: rank 1";
 }
 
 static void send(unsigned round, size_t n, int peer)
 {
 	uint64_t *buffer = malloc(n * sizeof *buffer);
+	const struct wrong_memory *memory;
+	unsigned long count;
 
 	for (size_t i = 0; i < n; i++)
-		buffer[i] = word(round, i);
+		buffer[i] = wrong_word(round, i);
+	memory = wrong_use("a heap block", buffer, n * sizeof *buffer);
 	MPI_Send(buffer, (int)n, MPI_UINT64_T, peer, 0, MPI_COMM_WORLD);
+	MPI_Recv(&count, 1, MPI_UNSIGNED_LONG, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	if (count)
+		wrong_say_sent(this_rank(peer), round, count, memory);
 	free(buffer);
 }
 
-/* How many words arrived wrong. */
+/* How many words arrived wrong. The buffer has no pages before it does. */
 static unsigned long receive(unsigned round, size_t n, int peer)
 {
 	uint64_t *buffer = malloc(n * sizeof *buffer);
-	unsigned long wrong = 0;
+	const struct wrong_memory *memory;
+	unsigned long count;
+	struct wrong wrong;
 
+	memory = wrong_use("a heap block", buffer, n * sizeof *buffer);
 	MPI_Recv(buffer, (int)n, MPI_UINT64_T, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-	for (size_t i = 0; i < n; i++)
-		wrong += buffer[i] != word(round, i);
+	count = wrong_find(&wrong, buffer, n * sizeof *buffer, round);
+	MPI_Send(&count, 1, MPI_UNSIGNED_LONG, peer, 0, MPI_COMM_WORLD);
+	if (count)
+		wrong_say(this_rank(peer), &wrong, memory, 8 * wrong.first);
 	free(buffer);
-	return wrong;
+	return count;
 }
 
 static void show_registrations(int rank, unsigned rounds)

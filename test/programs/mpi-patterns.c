@@ -19,6 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "wrong.h"
+
 #define KIB		((size_t)1 << 10)
 #define WORDS(n_bytes)	((n_bytes) / sizeof(uint64_t))
 #define N_REQUESTS	1000
@@ -30,6 +32,7 @@
 #define N_RESULTS	4
 
 static int rank, n_ranks;
+static const char *running; /* the pattern */
 
 /* --- buffers ------------------------------------------------------------------------- */
 
@@ -39,15 +42,19 @@ static uint64_t *buffer(size_t n_words)
 
 	if (!words)
 		MPI_Abort(MPI_COMM_WORLD, 1);
+	wrong_use("a heap block", words, n_words * sizeof *words);
 	return words;
 }
 
-/* What `from` sends in a step; different streams of it differ. */
+/* The number of what `from` sends in a step; different streams of it differ. */
+static uint64_t seed_of(int from, int step, int stream)
+{
+	return (uint64_t)from << 32 | (uint64_t)step << 16 | (uint64_t)stream;
+}
+
 static uint64_t word(int from, int step, int stream, size_t i)
 {
-	return ((uint64_t)(from + 1) << 48 | (uint64_t)(step + 1) << 24 |
-		(uint64_t)stream << 40) +
-	       i * 0x9e3779b97f4a7c15u;
+	return wrong_word(seed_of(from, step, stream), i);
 }
 
 static void fill(uint64_t *words, size_t n, int step, int stream)
@@ -64,13 +71,24 @@ static uint64_t *filled(size_t n, int step, int stream)
 	return words;
 }
 
+static long counted(const struct wrong *wrong, const uint64_t *words)
+{
+	char who[64];
+
+	snprintf(who, sizeof who, "mpi-patterns: %s, rank %d", running, rank);
+	if (wrong->count)
+		wrong_say(who, wrong,
+			  wrong_use("a heap block", words, wrong->n_words * sizeof *words),
+			  8 * wrong->first);
+	return (long)wrong->count;
+}
+
 static long wrong_words(const uint64_t *words, size_t n, int from, int step, int stream)
 {
-	long wrong = 0;
+	struct wrong wrong;
 
-	for (size_t i = 0; i < n; i++)
-		wrong += words[i] != word(from, step, stream, i);
-	return wrong;
+	wrong_find(&wrong, words, n * sizeof *words, seed_of(from, step, stream));
+	return counted(&wrong, words);
 }
 
 static int neighbour(int distance)
@@ -130,6 +148,7 @@ static long window(int step)
 {
 	size_t n = WORDS(WINDOW);
 	uint64_t *base = buffer(3 * n), *mine = filled(n, step, 1), *got = buffer(n);
+	struct wrong wrong_sums = {.n_words = n};
 	long wrong = 0;
 	MPI_Win win;
 
@@ -152,8 +171,9 @@ static long window(int step)
 
 		for (int from = 0; from < n_ranks; from++)
 			sum += word(from, step, 1, i);
-		wrong += base[2 * n + i] != sum;
+		wrong_expect(&wrong_sums, i, sum, base[2 * n + i]);
 	}
+	wrong += counted(&wrong_sums, base + 2 * n);
 	MPI_Win_free(&win);
 	free(base);
 	free(mine);
@@ -224,6 +244,7 @@ static long split(int step)
 {
 	size_t n = WORDS(LARGEST_HALO);
 	uint64_t *mine = filled(n, step, 0), *sum = buffer(n);
+	struct wrong wrong_sums = {.n_words = n};
 	MPI_Comm row, column;
 	long wrong = 0;
 
@@ -231,7 +252,9 @@ static long split(int step)
 	MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &column);
 	MPI_Allreduce(mine, sum, (int)n, MPI_UINT64_T, MPI_SUM, row);
 	for (size_t i = 0; i < n; i++)
-		wrong += sum[i] != word(rank & ~1, step, 0, i) + word(rank | 1, step, 0, i);
+		wrong_expect(&wrong_sums, i,
+			     word(rank & ~1, step, 0, i) + word(rank | 1, step, 0, i), sum[i]);
+	wrong += counted(&wrong_sums, sum);
 	MPI_Bcast(mine, (int)n, MPI_UINT64_T, 0, column);
 	wrong += wrong_words(mine, n, rank % 2, step, 0);
 	MPI_Comm_free(&row);
@@ -316,6 +339,7 @@ static void run(const struct pattern *pattern, int n_steps)
 {
 	long before[3], after[3], mine[N_RESULTS], all[N_RESULTS];
 
+	running = pattern->name;
 	mine[0] = run_steps(pattern, 0, n_steps);
 	registrations(before);
 	mine[0] += run_steps(pattern, n_steps, n_steps);

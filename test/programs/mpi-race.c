@@ -23,6 +23,7 @@
 #include <time.h>
 
 #include "calls.h"
+#include "wrong.h"
 
 static struct {
 	unsigned rounds;
@@ -47,26 +48,41 @@ static uint64_t now(void)
 	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-static uint64_t word(uint64_t seed, size_t i)
+/* The receiver's words are all others before. Returns what was known of the memory then. */
+static const struct wrong_memory *message(uint64_t seed)
 {
-	return (seed + 1) * 0x9e3779b97f4a7c15u + i;
+	size_t n = plan.n_bytes / sizeof *buffer;
+	const struct wrong_memory *memory;
+
+	for (size_t i = 0; i < n; i++)
+		buffer[i] = wrong_word(rank ? ~seed : seed, i);
+	memory = wrong_use("a mapping", buffer, plan.n_bytes);
+	if (rank == 0)
+		MPI_Send(buffer, (int)n, MPI_UINT64_T, 1, 0, MPI_COMM_WORLD);
+	else
+		MPI_Recv(buffer, (int)n, MPI_UINT64_T, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	return memory;
 }
 
-/* Returns how many words arrived wrong; the receiver's are all others before. */
-static size_t message(uint64_t seed)
+/* Whether it arrived wrong; then both sides say what they have. */
+static bool is_wrong(uint64_t seed, const struct wrong_memory *memory)
 {
-	size_t n = plan.n_bytes / sizeof *buffer, wrong = 0;
+	unsigned long count = 0;
+	struct wrong wrong;
+	char who[64];
 
-	for (size_t i = 0; i < n; i++)
-		buffer[i] = word(rank ? ~seed : seed, i);
+	snprintf(who, sizeof who, "mpi-race: rank %d", rank);
 	if (rank == 0) {
-		MPI_Send(buffer, (int)n, MPI_UINT64_T, 1, 0, MPI_COMM_WORLD);
-		return 0;
+		MPI_Recv(&count, 1, MPI_UNSIGNED_LONG, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		if (count)
+			wrong_say_sent(who, seed, count, memory);
+		return false;
 	}
-	MPI_Recv(buffer, (int)n, MPI_UINT64_T, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-	for (size_t i = 0; i < n; i++)
-		wrong += buffer[i] != word(seed, i);
-	return wrong;
+	count = wrong_find(&wrong, buffer, plan.n_bytes, seed);
+	if (count)
+		wrong_say(who, &wrong, memory, 8 * wrong.first);
+	MPI_Send(&count, 1, MPI_UNSIGNED_LONG, 0, 0, MPI_COMM_WORLD);
+	return count;
 }
 
 static void map(void)
@@ -122,7 +138,7 @@ static unsigned run(void)
 			message_while_discarded(2 * i);
 		else if (rank == plan.rank)
 			map();
-		wrong += message(2 * i + 1) > 0;
+		wrong += is_wrong(2 * i + 1, message(2 * i + 1));
 	}
 	return wrong;
 }

@@ -15,10 +15,10 @@
 #include <time.h>
 
 #include "soak-memory.h"
+#include "wrong.h"
 
-#define THREADS	  8
-#define MOST_KIB  2048
-#define MOST_SAID 10
+#define THREADS	 8
+#define MOST_KIB 2048
 
 /* A thread, and its peer in the other rank. */
 struct lane {
@@ -36,11 +36,6 @@ struct order {
 
 static int rank;
 static time_t end;
-
-static uint64_t word(uint64_t seed, size_t i)
-{
-	return (seed + 1) * 0x9e3779b97f4a7c15u + i;
-}
 
 /* --- messages, without keeping others from the processor --------------------- */
 
@@ -67,19 +62,19 @@ static void transfer(const struct lane *lane, bool send, void *at, size_t words)
 
 /* --- a round ----------------------------------------------------------------- */
 
-static void say_wrong(const struct lane *lane, const struct order *order, const char *kind,
-		      uint64_t wrong, bool arrived)
+/* The memory may have been of another kind when its address was used first. */
+static void say_wrong(const struct lane *lane, const struct order *order,
+		      const struct wrong *wrong, const char *kind,
+		      const struct wrong_memory *memory)
 {
-	static _Atomic int said;
-	bool sender = (int)order->sender == rank;
+	char who[128];
 
-	if (said++ < MOST_SAID)
-		fprintf(stderr,
-			"mpi-soak: rank %d, thread %d, round %lu: %lu of %lu words are wrong; "
-			"%s %s%s\n",
-			rank, lane->number, lane->rounds, (unsigned long)wrong,
-			(unsigned long)order->words, sender ? "sent from" : "received into",
-			kind, sender || arrived ? "" : ", where nothing arrived");
+	snprintf(who, sizeof who, "mpi-soak: rank %d, thread %d, round %lu, in %s", rank,
+		 lane->number, lane->rounds, kind);
+	if ((int)order->sender == rank)
+		wrong_say_sent(who, order->seed, wrong->count, memory);
+	else
+		wrong_say(who, wrong, memory, 8 * wrong->first);
 }
 
 /* The message through this memory; then both know how many words were wrong. */
@@ -87,18 +82,22 @@ static void exchange(struct lane *lane, const struct order *order, uint64_t *at,
 		     const char *kind)
 {
 	bool sender = (int)order->sender == rank;
-	uint64_t seed = sender ? order->seed : ~order->seed, wrong = 0;
+	uint64_t seed = sender ? order->seed : ~order->seed;
+	const size_t n_bytes = order->words * sizeof *at;
+	const struct wrong_memory *memory;
+	struct wrong wrong = {0};
 
 	for (size_t i = 0; i < order->words; i++)
-		at[i] = word(seed, i);
+		at[i] = wrong_word(seed, i);
+	memory = wrong_use(kind, at, n_bytes);
 	transfer(lane, sender, at, order->words);
-	for (size_t i = 0; !sender && i < order->words; i++)
-		wrong += at[i] != word(order->seed, i);
-	transfer(lane, !sender, &wrong, 1);
+	if (!sender)
+		wrong_find(&wrong, at, n_bytes, order->seed);
+	transfer(lane, !sender, &wrong.count, 1);
 	lane->rounds++;
-	lane->wrong += wrong > 0;
-	if (wrong)
-		say_wrong(lane, order, kind, wrong, at[0] != word(seed, 0));
+	lane->wrong += wrong.count > 0;
+	if (wrong.count)
+		say_wrong(lane, order, &wrong, kind, memory);
 }
 
 struct stack_round {

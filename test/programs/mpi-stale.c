@@ -27,7 +27,9 @@
 #include <signal.h>
 #include <stdio.h>
 
+#define WRONG_SAID 10000 /* that is expected of some ways */
 #include "stale-ways.h"
+#include "wrong.h"
 
 #define WORDS	 (BYTES / sizeof(uint64_t))
 #define N_WAYS	 (sizeof ways / sizeof *ways)
@@ -49,33 +51,40 @@ struct damage {
 	unsigned long wrong, stale;
 };
 
-static uint64_t word(uint64_t seed, size_t i)
-{
-	return (seed + 1) * 0x9e3779b97f4a7c15u + i;
-}
-
 static void fill(uint64_t *words, uint64_t seed)
 {
 	for (size_t i = 0; i < WORDS; i++)
-		words[i] = word(seed, i);
+		words[i] = wrong_word(seed, i);
 }
 
-/* Both sides write their whole buffer before it is used, the receiver something else. */
-static struct damage message(uint64_t *words, uint64_t seed)
+/*
+ * Both sides write their whole buffer before it is used, the receiver something else; both say
+ * what they have if it arrives wrong.
+ */
+static struct damage message(const char *way, uint64_t *words, uint64_t seed)
 {
+	const struct wrong_memory *memory;
 	struct damage damage = {0, 0};
+	struct wrong wrong = {0};
+	char who[128];
 
 	fill(words, rank == 0 ? seed : ~seed);
+	memory = wrong_use(words == steady ? "a steady array" : way, words, BYTES);
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0)
 		MPI_Send(words, WORDS, MPI_UINT64_T, 1, 0, MPI_COMM_WORLD);
 	else
 		MPI_Recv(words, WORDS, MPI_UINT64_T, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-	for (size_t i = 0; rank == 1 && i < WORDS; i++) {
-		damage.wrong += words[i] != word(seed, i);
-		damage.stale += words[i] == word(seed - 1, i);
-	}
+	if (rank == 1)
+		damage.wrong = wrong_find(&wrong, words, BYTES, seed);
+	for (size_t i = 0; rank == 1 && i < WORDS; i++)
+		damage.stale += words[i] == wrong_word(seed - 1, i);
 	MPI_Bcast(&damage, 2, MPI_UNSIGNED_LONG, 1, MPI_COMM_WORLD);
+	snprintf(who, sizeof who, "mpi-stale: rank %d, %s", rank, way);
+	if (damage.wrong && rank == 1)
+		wrong_say(who, &wrong, memory, 8 * wrong.first);
+	else if (damage.wrong)
+		wrong_say_sent(who, seed, damage.wrong, memory);
 	return damage;
 }
 
@@ -97,10 +106,10 @@ static enum result try_once(const struct way *way, bool mine, uint64_t seed,
 
 	if ((result = agree(mine ? way->make(&place) : DONE)))
 		return result;
-	before = message((uint64_t *)place.buffer, seed);
+	before = message(way->name, (uint64_t *)place.buffer, seed);
 	if ((result = agree(mine ? way->replace(&place, way->by) : DONE)))
 		return result;
-	*damage = message((uint64_t *)place.buffer, seed + 1);
+	*damage = message(way->name, (uint64_t *)place.buffer, seed + 1);
 	damage->wrong += before.wrong;
 	return DONE;
 }

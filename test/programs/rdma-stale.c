@@ -19,29 +19,33 @@ struct cached {
 	void *addr;
 	size_t length;
 	struct ibv_mr *mr;
+	struct wrong_memory memory; /* when it was registered */
 };
 
 static struct cached cache[4096];
 static size_t cached, hits;
 
-static struct ibv_mr *naive_cache(struct ibv_pd *pd, void *addr, size_t length)
+static struct cached *naive_cache(struct ibv_pd *pd, void *addr, size_t length)
 {
 	for (size_t i = 0; i < cached; i++) {
 		if (cache[i].addr == addr && cache[i].length == length) {
 			hits++;
-			return cache[i].mr;
+			return &cache[i];
 		}
 	}
 	need(cached < sizeof cache / sizeof *cache);
-	cache[cached] = (struct cached){addr, length,
-					ibv_reg_mr(pd, addr, length, RDMA_ACCESS)};
+	cache[cached] = (struct cached){.addr = addr,
+					.length = length,
+					.mr = ibv_reg_mr(pd, addr, length, RDMA_ACCESS)};
 	need(cache[cached].mr);
-	return cache[cached++].mr;
+	wrong_note(&cache[cached].memory, "a heap block", addr, length);
+	return &cache[cached++];
 }
 
 struct landing {
 	char *at; /* mapped once and never moved */
 	struct ibv_mr *mr;
+	struct wrong_memory memory; /* when it was registered */
 };
 
 static struct landing make_landing(struct ibv_pd *pd)
@@ -52,7 +56,44 @@ static struct landing make_landing(struct ibv_pd *pd)
 			  0);
 	need(landing.at != MAP_FAILED);
 	need((landing.mr = ibv_reg_mr(pd, landing.at, PIECE, RDMA_ACCESS)));
+	wrong_note(&landing.memory, "the landing zone", landing.at, PIECE);
 	return landing;
+}
+
+/* A side of a message: where in which memory. */
+struct end {
+	char *at;
+	const struct ibv_mr *mr;
+	const struct wrong_memory *memory;
+};
+
+static void complain(const struct rdma *rdma, const struct wrong *wrong, const struct end *from,
+		     const struct end *to)
+{
+	size_t first = 8 * wrong->first;
+	char where[WRONG_LINE], who[2 * WRONG_LINE];
+
+	snprintf(who, sizeof who,
+		 "rdma-stale: queue pair %#x, %zu hits, lkey %#x, rkey %#x, from %p of %s, to "
+		 "%p",
+		 rdma->qp->qp_num, hits, from->mr->lkey, to->mr->rkey, (void *)from->at,
+		 wrong_memory_text(from->memory, 0,
+				   (size_t)(from->at - from->memory->at) + first, where),
+		 (void *)to->at);
+	wrong_say(who, wrong, to->memory, (size_t)(to->at - to->memory->at) + first);
+}
+
+/* Returns how many words arrived wrong. */
+static size_t message(struct rdma *rdma, const struct end *from, const struct end *to, size_t n,
+		      uint64_t seed)
+{
+	struct wrong wrong;
+
+	rdma_fill(from->at, n, seed);
+	need(!rdma_write(rdma, from->at, from->mr->lkey, to->at, to->mr->rkey, n));
+	if (wrong_find(&wrong, to->at, n, seed))
+		complain(rdma, &wrong, from, to);
+	return wrong.count;
 }
 
 /*
@@ -63,20 +104,16 @@ static struct landing make_landing(struct ibv_pd *pd)
 static void exchange(struct rdma *rdma, struct landing *landing, char *buffer, size_t length,
 		     uint64_t seed, size_t wrong[2])
 {
-	struct ibv_mr *mr = naive_cache(rdma->pd, buffer, length);
+	const struct cached *entry = naive_cache(rdma->pd, buffer, length);
 	size_t stride = length > 8 * PIECE ? 8 : 1;
 
 	for (size_t at = seed % stride * PIECE; at < length; at += stride * PIECE) {
 		size_t n = length - at < PIECE ? length - at : PIECE;
+		const struct end mine = {buffer + at, entry->mr, &entry->memory};
+		const struct end zone = {landing->at, landing->mr, &landing->memory};
 
-		rdma_fill(buffer + at, n, seed);
-		need(!rdma_write(rdma, buffer + at, mr->lkey, landing->at, landing->mr->rkey,
-				 n));
-		wrong[0] += rdma_wrong(landing->at, n, seed);
-		rdma_fill(landing->at, n, ~seed);
-		need(!rdma_write(rdma, landing->at, landing->mr->lkey, buffer + at, mr->rkey,
-				 n));
-		wrong[1] += rdma_wrong(buffer + at, n, ~seed);
+		wrong[0] += message(rdma, &mine, &zone, n, seed);
+		wrong[1] += message(rdma, &zone, &mine, n, ~seed);
 	}
 }
 

@@ -20,7 +20,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { PIECES = 4 };
 #define LARGEST_PIECE (64 * KIB)
 #define PATIENCE      200 /* seconds without an answer from a peer that lives */
 
@@ -38,20 +37,19 @@ struct lane {
 	int fd;
 	_Atomic uint64_t *steps;
 	struct rdma rdma;
+	uint32_t peer; /* its queue pair */
 	struct storm_domain own, *domain;
 };
 
 /* What the driver asks for: pieces of a buffer, by one operation. */
-enum operation { WRITE, READ, SEND, OPERATIONS };
-
 struct request {
-	enum operation operation;
+	enum storm_operation operation;
 	unsigned n_pieces;
 	size_t length;
 	uint64_t seed;
 	struct piece {
 		size_t at, length;
-	} pieces[PIECES];
+	} pieces[STORM_PIECES];
 };
 
 struct answer {
@@ -153,34 +151,20 @@ static void fill(const struct storm_buffer *buffer, const struct request *reques
 			  request->seed + i);
 }
 
-/* At once, as the process may be killed; not all of it, where much is wrong. */
-static void complain(const struct lane *lane, const struct storm_buffer *buffer,
-		     const struct request *request, const struct piece *piece, size_t wrong)
-{
-	static const char *const names[OPERATIONS] = {"write", "read", "send"};
-	static _Atomic unsigned said;
-
-	if (said++ < 20)
-		fprintf(stderr,
-			"thread %u, %s: %zu words wrong of %zu bytes at %p + %#zx, %s, %s\n",
-			lane->number, names[request->operation], wrong, piece->length,
-			(void *)buffer->at, piece->at,
-			buffer->cached ? "cached" : "registered anew",
-			buffer->is_mapped ? "mapped" : "heap");
-}
-
 static void compare(const struct lane *lane, const struct storm_buffer *buffer,
 		    const struct request *request)
 {
+	struct wrong wrong;
+
 	for (unsigned i = 0; i < request->n_pieces; i++) {
 		const struct piece *piece = &request->pieces[i];
-		size_t wrong = rdma_wrong(buffer->at + piece->at, piece->length,
-					  request->seed + i);
 
 		storm_counts->words += (piece->length + 7) / 8;
-		storm_counts->wrong += wrong;
-		if (wrong)
-			complain(lane, buffer, request, piece, wrong);
+		if (wrong_find(&wrong, buffer->at + piece->at, piece->length,
+			       request->seed + i)) {
+			storm_counts->wrong += wrong.count;
+			storm_complain(listener >= 0, lane->number, &wrong, piece->at);
+		}
 	}
 	storm_counts->messages++;
 }
@@ -194,15 +178,25 @@ static void tear_down(struct lane *lane)
 	lane->rdma.qp = NULL;
 }
 
+static void note(const struct lane *lane, const struct request *request,
+		 const struct storm_buffer *buffer, bool is_source)
+{
+	const struct storm_message message = {request->operation, request->seed, is_source,
+					      lane->rdma.qp->qp_num, lane->peer};
+
+	storm_note(listener >= 0, lane->number, &message, buffer);
+}
+
 static bool drive(struct lane *lane, const struct request *request,
 		  const struct storm_buffer *buffer)
 {
-	static const enum ibv_wr_opcode opcodes[OPERATIONS] = {IBV_WR_RDMA_WRITE,
-							       IBV_WR_RDMA_READ, IBV_WR_SEND};
-	bool is_read = request->operation == READ;
+	static const enum ibv_wr_opcode opcodes[STORM_OPERATIONS] = {
+		IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND};
+	bool is_read = request->operation == STORM_READ;
 	struct answer far;
 	char done = 0;
 
+	note(lane, request, buffer, !is_read);
 	if (!is_read)
 		fill(buffer, request);
 	if (!tell(lane, request, sizeof *request) || !hear(lane, &far, sizeof far))
@@ -221,17 +215,18 @@ static bool serve(struct lane *lane, const struct request *request,
 	struct answer answer = {(uintptr_t)buffer->at, buffer->mr->rkey};
 	char done;
 
-	if (request->operation == READ)
+	note(lane, request, buffer, request->operation == STORM_READ);
+	if (request->operation == STORM_READ)
 		fill(buffer, request);
-	if (request->operation == SEND)
+	if (request->operation == STORM_SEND)
 		expect(lane, buffer, &request->pieces[0]);
 	if (!tell(lane, &answer, sizeof answer))
 		return false;
-	if (request->operation == SEND && !completes(lane))
+	if (request->operation == STORM_SEND && !completes(lane))
 		return false;
 	if (!hear(lane, &done, 1))
 		return false;
-	if (request->operation != READ)
+	if (request->operation != STORM_READ)
 		compare(lane, buffer, request);
 	return tell(lane, &done, 1);
 }
@@ -242,12 +237,12 @@ static void choose(struct lane *lane, struct request *request)
 	uint64_t *random = &lane->random;
 	bool is_large = rdma_random(random) % 32 == 0;
 
-	*request = (struct request){.operation = rdma_random(random) % OPERATIONS,
+	*request = (struct request){.operation = rdma_random(random) % STORM_OPERATIONS,
 				    .length = 15 + rdma_random_size(random, is_large ? 24 : 20),
 				    .seed = rdma_random(random)};
-	request->n_pieces = request->operation == SEND
+	request->n_pieces = request->operation == STORM_SEND
 				    ? 1
-				    : 1 + (unsigned)(rdma_random(random) % PIECES);
+				    : 1 + (unsigned)(rdma_random(random) % STORM_PIECES);
 	/* They must not overlap: each has a part of the buffer. */
 	for (unsigned i = 0; i < request->n_pieces; i++) {
 		size_t part = request->length / request->n_pieces;
@@ -327,12 +322,12 @@ static bool connect_to_server(struct lane *lane)
 /* Neither side sends before both are ready. */
 static bool pair_up(struct lane *lane)
 {
-	uint32_t far, near = lane->rdma.qp->qp_num;
+	uint32_t near = lane->rdma.qp->qp_num;
 	char ready = 0;
 
-	if (!tell(lane, &near, sizeof near) || !hear(lane, &far, sizeof far))
+	if (!tell(lane, &near, sizeof near) || !hear(lane, &lane->peer, sizeof lane->peer))
 		return false;
-	rdma_to_ready(lane->rdma.qp, far);
+	rdma_to_ready(lane->rdma.qp, lane->peer);
 	return tell(lane, &ready, 1) && hear(lane, &ready, 1);
 }
 

@@ -16,6 +16,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "wrong.h"
+
 #define KIB ((size_t)1024)
 #define MIB (1024 * KIB)
 
@@ -215,22 +217,16 @@ static inline int rdma_read(struct rdma *rdma, void *to, uint32_t lkey, void *fr
 	return rdma_move(rdma, IBV_WR_RDMA_READ, to, lkey, from, rkey, n_bytes);
 }
 
-/* Word i of the pattern. */
-static inline uint64_t rdma_pattern(uint64_t seed, size_t i)
-{
-	return (seed + 1) * 0x9e3779b97f4a7c15u + i;
-}
-
 static inline void rdma_fill(void *to, size_t n_bytes, uint64_t seed)
 {
 	char *p = to;
 	uint64_t word;
 
 	for (size_t i = 0; i < n_bytes / 8; i++) {
-		word = rdma_pattern(seed, i);
+		word = wrong_word(seed, i);
 		memcpy(p + 8 * i, &word, 8);
 	}
-	word = rdma_pattern(seed, n_bytes / 8);
+	word = wrong_word(seed, n_bytes / 8);
 	memcpy(p + n_bytes / 8 * 8, &word, n_bytes % 8);
 }
 
@@ -242,10 +238,10 @@ static inline size_t rdma_wrong(const void *at, size_t n_bytes, uint64_t seed)
 	uint64_t word;
 
 	for (size_t i = 0; i < n_bytes / 8; i++) {
-		word = rdma_pattern(seed, i);
+		word = wrong_word(seed, i);
 		wrong += memcmp(p + 8 * i, &word, 8) != 0;
 	}
-	word = rdma_pattern(seed, n_bytes / 8);
+	word = wrong_word(seed, n_bytes / 8);
 	return wrong + (memcmp(p + n_bytes / 8 * 8, &word, n_bytes % 8) != 0);
 }
 

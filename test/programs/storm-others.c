@@ -123,6 +123,20 @@ static void have_child(uint64_t random)
 
 /* --- devices and protection domains that come and go --------------------------------- */
 
+/* One process is both sides. */
+static void say_wrong(const struct wrong *wrong, const struct rdma *rdma,
+		      const struct wrong_memory *memory, struct ibv_mr **mrs)
+{
+	char from[WRONG_LINE], who[2 * WRONG_LINE];
+
+	snprintf(who, sizeof who,
+		 "process %d, on a device of its own, write, queue pair %#x, lkey %#x rkey "
+		 "%#x, from %s",
+		 (int)getpid(), rdma->qp->qp_num, mrs[0]->lkey, mrs[1]->rkey,
+		 wrong_memory_text(&memory[0], 0, 8 * wrong->first, from));
+	wrong_say(who, wrong, &memory[1], 8 * wrong->first);
+}
+
 /* Every fourth device is closed with all there is on it. */
 static void come_and_go(struct ibv_context *context, uint64_t seed, bool is_neat)
 {
@@ -131,7 +145,8 @@ static void come_and_go(struct ibv_context *context, uint64_t seed, bool is_neat
 	struct ibv_mr *mrs[2];
 	struct rdma rdma;
 	char *blocks[2];
-	size_t wrong;
+	struct wrong_memory memory[2];
+	struct wrong wrong;
 
 	storm_make_domain(&domain, context);
 	rdma_connect(&rdma, domain.pd);
@@ -139,12 +154,15 @@ static void come_and_go(struct ibv_context *context, uint64_t seed, bool is_neat
 		need((blocks[i] = malloc(length)));
 		need((mrs[i] = ibv_reg_mr(domain.pd, blocks[i], length, RDMA_ACCESS)));
 		storm_registrations++;
+		wrong_note(&memory[i], "a heap block", blocks[i], length);
 	}
 	rdma_fill(blocks[0], length, seed);
 	need(!rdma_write(&rdma, blocks[0], mrs[0]->lkey, blocks[1], mrs[1]->rkey, length));
-	wrong = rdma_wrong(blocks[1], length, seed);
 	storm_counts->words += length / 8;
-	storm_counts->wrong += wrong;
+	if (wrong_find(&wrong, blocks[1], length, seed)) {
+		storm_counts->wrong += wrong.count;
+		say_wrong(&wrong, &rdma, memory, mrs);
+	}
 	storm_counts->messages++;
 	rdma_disconnect(&rdma);
 	for (int i = 0; i < 2; i++) {
