@@ -27,8 +27,17 @@ one_processor=(--smp 1)
 # The settings that disable UCX's registration cache: up to UCX 1.15, and since 1.16.
 no_ucx_cache=(UCX_IB_REG_METHODS=direct UCX_RCACHE_ENABLE=n)
 
+# LAB_LOAD=1 runs in_guest beside a load, which says in $results/load.log what it did: test programs
+# are slower, and stopped at random.
+slower=1 beside_load=()
+if [ -n "${LAB_LOAD:-}" ]; then
+	slower=5
+	beside_load=("$top_srcdir/test/lab/load" --log /ctl/load.log
+		${LAB_LOAD_SEED:+--seed "$LAB_LOAD_SEED"} "$programs" "$BATS_FILE_TMPDIR" --)
+fi
+
 # How long a case may take: on a slow machine set TIMEOUT_SCALE, which scales other limits as well.
-attempt_seconds=$((120 * ${TIMEOUT_SCALE:-1}))
+attempt_seconds=$((120 * slower * ${TIMEOUT_SCALE:-1}))
 
 # With TEST_ALL=1 thorough cases run, and so do controls whose results are known.
 everything=${TEST_ALL:-}
@@ -38,7 +47,8 @@ everything=${TEST_ALL:-}
 # and use guest_variables, if set.
 boot() {
 	write_script "$@"
-	"$top_srcdir/test/lab/vm" "${vm_options[@]}" --dir "$results" -- bash /ctl/script > "$results/log" 2>&1 ||
+	TIMEOUT_SCALE=$((slower * ${TIMEOUT_SCALE:-1})) "$top_srcdir/test/lab/vm" "${vm_options[@]}" \
+		--dir "$results" -- "${beside_load[@]}" bash /ctl/script > "$results/log" 2>&1 ||
 		{ cat "$results/log" && false; }
 	booted
 }

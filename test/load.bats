@@ -1,0 +1,62 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: test/lab/load stops processes of the programs it is told to stop and no others, continues
+# each, and ends as its command does, with the busy loops.
+
+setup() {
+	load helper
+	mkdir "$BATS_TEST_TMPDIR/ours"
+	cp /bin/sleep "$BATS_TEST_TMPDIR/ours/oursleep-$$"
+	sleeper=$BATS_TEST_TMPDIR/ours/oursleep-$$
+	loading=("$top_srcdir/test/lab/load" --loops 2 --log "$BATS_TEST_TMPDIR/log")
+}
+
+stops() {
+	grep -c " ms$" "$BATS_TEST_TMPDIR/log"
+}
+
+# state PID: a letter; T is stopped.
+state() {
+	sed -n 's/^State:\t\(.\).*/\1/p' "/proc/$1/status"
+}
+
+# loops: the number of busy loops there are.
+loops() {
+	pgrep -f -c -- 'while :; do :; done' || :
+}
+
+@test "the command's status is the load's, and its loops end" {
+	local before
+	before=$(loops)
+	run "${loading[@]}" "$BATS_TEST_TMPDIR/ours" -- bash -c 'sleep 1; exit 7'
+	[ "$status" -eq 7 ]
+	[ "$(stops)" -eq 0 ]
+	[ "$(loops)" -eq "$before" ]
+}
+
+@test "programs of the directory are stopped and continued, and nothing else" {
+	run "${loading[@]}" --seed 1 "$BATS_TEST_TMPDIR/ours" -- bash -c "
+		sleep 4 & $sleeper 4 & wait"
+	[ "$status" -eq 0 ]
+	cat "$BATS_TEST_TMPDIR/log"
+	grep -q '^seed 1, 2 loops$' "$BATS_TEST_TMPDIR/log"
+	[ "$(stops)" -ge 3 ]
+	[ "$(grep -c " oursleep-$$" "$BATS_TEST_TMPDIR/log")" -eq "$(stops)" ]
+}
+
+@test "a stopped process is continued when the load is ended" {
+	local i process victim
+	"$sleeper" 60 3>&- &
+	victim=$!
+	for i in 1 2 3; do
+		"${loading[@]}" --seed $i "$BATS_TEST_TMPDIR/ours" -- sleep 60 3>&- &
+		process=$!
+		until [ "$(state $victim)" = T ]; do
+			sleep 0.01
+		done
+		kill $process
+		wait $process || [ $? -eq 143 ]
+		[ "$(state $victim)" != T ]
+	done
+	kill $victim
+}
