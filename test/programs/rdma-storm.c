@@ -64,11 +64,14 @@ static bool tell(struct lane *lane, const void *what, size_t size)
 	return send(lane->fd, what, size, MSG_NOSIGNAL) == (ssize_t)size;
 }
 
-/* False when the peer has gone. */
+/* False when the peer has gone. With a time limit it is interrupted by being stopped. */
 static bool hear(struct lane *lane, void *what, size_t size)
 {
-	ssize_t n = recv(lane->fd, what, size, 0);
+	ssize_t n;
 
+	do
+		n = recv(lane->fd, what, size, 0);
+	while (n < 0 && errno == EINTR);
 	need(n >= 0 || errno == ECONNRESET);
 	return n == (ssize_t)size;
 }
