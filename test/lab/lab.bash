@@ -28,12 +28,12 @@ one_processor=(--smp 1)
 no_ucx_cache=(UCX_IB_REG_METHODS=direct UCX_RCACHE_ENABLE=n)
 
 # LAB_LOAD=1 runs in_guest beside a load, which says in $results/load.log what it did: test programs
-# are slower, and stopped at random.
+# are slower, and stopped at random. LAB_LOAD_LOOPS and LAB_LOAD_SEED are what load calls so.
 slower=1 beside_load=()
 if [ -n "${LAB_LOAD:-}" ]; then
 	slower=5
 	beside_load=("$top_srcdir/test/lab/load" --log /ctl/load.log
-		${LAB_LOAD_SEED:+--seed "$LAB_LOAD_SEED"} "$programs" "$BATS_FILE_TMPDIR" --)
+		--loops "${LAB_LOAD_LOOPS:-8}" ${LAB_LOAD_SEED:+--seed "$LAB_LOAD_SEED"} "$programs" "$BATS_FILE_TMPDIR" --)
 fi
 
 # How long a case may take: on a slow machine set TIMEOUT_SCALE, which scales other limits as well.
