@@ -36,7 +36,12 @@ loops() {
 
 @test "programs of the directory are stopped and continued, and nothing else" {
 	run "${loading[@]}" --seed 1 "$BATS_TEST_TMPDIR/ours" -- bash -c "
-		sleep 4 & $sleeper 4 & wait"
+		sleep 100 & $sleeper 100 &
+		until [ \$(grep -c ' ms$' '$BATS_TEST_TMPDIR/log') -ge 3 ]; do
+			sleep 0.1
+		done
+		kill %1 %2
+		wait"
 	[ "$status" -eq 0 ]
 	cat "$BATS_TEST_TMPDIR/log"
 	grep -q '^seed 1, 2 loops$' "$BATS_TEST_TMPDIR/log"
