@@ -54,7 +54,7 @@ begin() {
 	env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/out.json" "$@" "$ends" "$how" \
 		> ../ready 3>&- &
 	pid=$!
-	read -r -t 10 < ../ready
+	read -r -t 60 < ../ready
 }
 
 # within SECONDS COMMAND…: repeats the command until it succeeds.
@@ -146,8 +146,12 @@ ended_by() {
 	done
 }
 
-@test "a report is written from a handler that interrupted malloc" {
-	for round in {1..30}; do
+# What may come at any time is tried a few times, and more often by the last of these tests.
+
+# interrupted ROUNDS: the signal of a timer comes while the program allocates and frees.
+interrupted() {
+	local round
+	for ((round = 0; round < $1; round++)); do
 		leaves 'at exit' malloc-exit
 		leaves 'at _exit' malloc-_exit
 		leaves 'on SIGSEGV' malloc-crash
@@ -155,30 +159,62 @@ ended_by() {
 	done
 }
 
-@test "a report is written if eight threads crash at once" {
-	for round in {1..30}; do
+@test "a report is written from a handler that interrupted malloc" {
+	interrupted 3
+}
+
+# crashing ROUNDS
+crashing() {
+	local round
+	for ((round = 0; round < $1; round++)); do
 		leaves 'on SIGSEGV' crashes
 	done
 }
 
-@test "a program may end while reports are being written, by the same thread or by others" {
-	for round in {1..30}; do
+@test "a report is written if eight threads crash at once" {
+	crashing 5
+}
+
+# reporting ROUNDS
+reporting() {
+	local round
+	for ((round = 0; round < $1; round++)); do
 		leaves 'at _exit' report-_exit
 		leaves 'on SIGTERM' reports-raise 15
 	done
 }
 
-# The last report waits up to a second for another that is being written.
-@test "so it may in a handler that interrupted malloc, while a report waits for malloc" {
-	for round in {1..30}; do
+@test "a program may end while reports are being written, by the same thread or by others" {
+	reporting 5
+}
+
+# waiting ROUNDS: the last report waits up to a second for another that is being written.
+waiting() {
+	local round
+	for ((round = 0; round < $1; round++)); do
 		leaves 'at _exit' malloc-report-_exit
 	done
 }
 
+@test "so it may in a handler that interrupted malloc, while a report waits for malloc" {
+	waiting 3
+}
+
+# bats test_tags=thorough
+@test "so it is each of thirty times" {
+	interrupted 30
+	crashing 30
+	reporting 30
+	waiting 30
+}
+
+# It would wait for the lock that it holds in naps.
 @test "a crash while writing a report ends the program at once, without a report" {
-	SECONDS=0
-	run -139 preloaded PINALLOC_REPORT=out.json "$ends" report-crash
-	[ $SECONDS -lt 5 ]
+	run -139 strace -f -o ../trace -e trace=nanosleep,clock_nanosleep -e signal=SEGV \
+		-E LD_PRELOAD="$library" -E PINALLOC_REPORT=out.json "$ends" report-crash
+	cat ../trace
+	grep SIGSEGV ../trace
+	run ! grep nanosleep ../trace
 	[ -z "$(ls)" ]
 }
 
@@ -208,7 +244,7 @@ ended_by() {
 	for number in 6 11 15 2 1 10; do
 		leaves 'at exit' dispositions "$number"
 	done
-	preloaded "$ends" dispositions 15 || [ $? -eq 7 ]
+	run -7 preloaded "$ends" dispositions 15
 }
 
 @test "Python still turns SIGINT into KeyboardInterrupt" {
@@ -272,9 +308,13 @@ print(os.waitpid(pid, 0)[1])' "$@"
 }
 
 @test "a report that cannot be written gives one line, and does not change the exit status" {
-	run -7 --separate-stderr preloaded PINALLOC_REPORT=none/out "$ends" _exit
-	[[ "$stderr" == *"the report cannot be written to none/out: No such file"* ]]
-	[ "${#stderr_lines[@]}" -eq 1 ]
+	local how
+	for how in exit _exit; do
+		run -7 --separate-stderr preloaded PINALLOC_REPORT=none/out "$ends" $how
+		[[ "$stderr" == *"the report cannot be written to none/out: No such file"* ]]
+		[ "${#stderr_lines[@]}" -eq 1 ]
+		[ -z "$(ls)" ]
+	done
 	run -143 --separate-stderr preloaded PINALLOC_REPORT=none/out "$ends" raise 15
 	[[ "$stderr" == *"the report cannot be written to none/out: No such file"* ]]
 }
@@ -353,14 +393,20 @@ with_reader() {
 	[ "$(figure ../read .program)" = python3 ]
 }
 
-# Waits of 10 ms as long as nothing is read, in total, not for each part of the report.
+# In total 100 times 10 ms, or 1000 times on exit(): for each of the three parts and more of such a
+# report that would be three times as many. A signal may end a wait early.
 @test "a reader that stops is waited for once, not for each part of the report" {
+	local few many
 	came_of stops-_exit 0
 	grep 'cannot be written to pipe: nobody reads it$' ../said
-	[ "$(grep -c 'poll(.* = 0 (Timeout)' ../polls)" -eq 100 ]
+	few=$(grep -c 'poll(.* = 0 (Timeout)' ../polls)
+	[ "$few" -ge 1 ]
+	[ "$few" -lt 200 ]
 	came_of stops-exit 0
 	grep 'cannot be written to pipe: nobody reads it$' ../said
-	[ "$(grep -c 'poll(.* = 0 (Timeout)' ../polls)" -eq 1000 ]
+	many=$(grep -c 'poll(.* = 0 (Timeout)' ../polls)
+	[ "$many" -gt "$few" ]
+	[ "$many" -lt 2000 ]
 }
 
 @test "the first line of the text report says how the program ended" {
@@ -406,29 +452,31 @@ with_reader() {
 	begin waiting PINALLOC_REPORT_SIGNAL=USR2
 	[ -z "$(ls)" ]
 	kill -USR2 "$pid"
-	within 10 test -e out.json
+	within 60 test -e out.json
 	[ "$(figure out.json .written)" = 'on request' ]
 	[ "$(figure out.json .pid)" -eq "$pid" ]
 	# The thread that writes the report may make the heap grow meanwhile.
 	jq -e '.elapsed_s as $now | [.timeline[][0]] | . == sort and last == $now' out.json
 	rm out.json
 	kill -USR2 "$pid"
-	within 10 test -e out.json
+	within 60 test -e out.json
 	kill -TERM "$pid"
 	ended_by 143
 	[ "$(figure out.json .written)" = 'on SIGTERM' ]
 	[ "$(ls)" = out.json ]
 }
 
-@test "requests and the end at any time leave complete reports" {
+# requested ROUNDS
+requested() {
+	local round request
 	begin waiting PINALLOC_REPORT_SIGNAL=RTMIN+3
-	for round in {1..100}; do
+	for ((round = 0; round < $1; round++)); do
 		for request in {1..10}; do
 			kill -RTMIN+3 "$pid"
 		done
 		[ ! -e out.json ] || jq -es 'length == 1 and .[0].written == "on request"' out.json
 	done
-	within 10 test -e out.json
+	within 60 test -e out.json
 	kill -RTMIN+3 "$pid"
 	kill -TERM "$pid"
 	ended_by 143
@@ -436,14 +484,30 @@ with_reader() {
 	[ "$(ls)" = out.json ]
 }
 
-@test "if the program ends while a report is being written, that of the end stays" {
-	for round in {1..50}; do
+@test "requests and the end at any time leave complete reports" {
+	requested 20
+}
+
+# overtaken ROUNDS
+overtaken() {
+	local round
+	for ((round = 0; round < $1; round++)); do
 		rm -f out.json
 		run -7 preloaded PINALLOC_REPORT=out.json PINALLOC_REPORT_SIGNAL=SIGUSR1 \
 			bash -c 'kill -USR1 $$; exit 7'
 		[ "$(figure out.json .written)" = 'at exit' ]
 		[ "$(ls)" = out.json ]
 	done
+}
+
+@test "if the program ends while a report is being written, that of the end stays" {
+	overtaken 10
+}
+
+# bats test_tags=thorough
+@test "so it is many times" {
+	requested 200
+	overtaken 100
 }
 
 @test "a forked child ignores a request" {

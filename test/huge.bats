@@ -12,16 +12,12 @@ setup() {
 # seen ORDER COMMAND…: runs a command as in a virtual machine from which the host reclaims free
 # blocks of 4 KiB << ORDER. Otherwise ORDER is larger than any block the kernel has.
 seen() {
-	if [ ! -e $setting ]; then
-		"${@:2}"
-		return
-	fi
-	echo "$1" > "$BATS_TEST_TMPDIR/order"
-	unshare -rm sh -c 'mount --bind "$1" "$2" && shift 2 && exec "$@"' \
-		sh "$BATS_TEST_TMPDIR/order" $setting "${@:2}"
+	unshare -rm sh -ec 'mount -t tmpfs none /sys/module
+		mkdir -p /sys/module/page_reporting/parameters
+		echo "$1" > /sys/module/page_reporting/parameters/page_reporting_order
+		shift; exec "$@"' sh "$@"
 }
 none=4294967295
-setting=/sys/module/page_reporting/parameters/page_reporting_order # since Linux 5.14
 
 # held NAME=VALUE ARGUMENT…: runs the program that prints how its heap is mapped; it must print
 # nothing else.
@@ -55,7 +51,6 @@ value() {
 }
 
 @test "auto: if the host reclaims free memory, no huge pages are used unless requested" {
-	[ -e $setting ] || skip "this kernel does not say what the host takes back"
 	order=9
 	held PINALLOC_HUGEPAGE=auto 256 4
 	[ "$(value transparent)" -eq 0 ]
@@ -72,15 +67,15 @@ value() {
 }
 
 @test "a heap of any size and number of arenas is a handful of mappings" {
-	# One in thirty heaps has a mapping before it, when it does not begin where its addresses do.
-	local way few more=4
+	# A mapping for each growth step of a heap of 1 GiB, or for each block, would be 20 and more.
+	local way few more=10
 	for way in off auto thp; do
 		held PINALLOC_HUGEPAGE=$way 1 4
 		few=$(value mappings)
 		held PINALLOC_HUGEPAGE=$way 1024 1024
 		[ "$(value mappings)" -le $((few + more)) ]
 		held PINALLOC_HUGEPAGE=$way 1024 1024 8
-		# Seven stacks, each with a guard page, and the threads' arenas.
+		# Seven stacks, each with a guard page.
 		[ "$(value mappings)" -le $((few + more + 14)) ]
 	done
 }
@@ -92,7 +87,7 @@ value() {
 	[ "$reserved" -ge 1 ]
 	# And the library's own tables, if jemalloc makes them as large as a huge page.
 	tables=$(size -A "$library" | awk '$1 == ".bss" { print ($2 >= 2097152) }')
-	[ "$(grep -c 'MADV_NOHUGEPAGE) = 0' <<< "$output")" -eq $((reserved + tables)) ]
+	[ "$(grep -c 'MADV_NOHUGEPAGE) = 0' <<< "$output")" -ge $((reserved + tables)) ]
 	[[ "$output" != *MADV_HUGEPAGE* ]]
 }
 

@@ -167,7 +167,9 @@ $1"
 	[ "$(figure out.json .memory.rss_peak_bytes)" -gt $mib ]
 	[ "$(figure out.json .memory.rss_peak_bytes)" -lt $((50 * mib)) ]
 	[ "$(figure none.json .memory.live_bytes)" -lt $mib ]
-	[ "$(figure none.json .memory.mapped_bytes)" -eq $((8 * mib)) ]
+	# The first growth step, of which an idle program needs no second.
+	[ "$(figure none.json .memory.regions)" -eq 1 ]
+	[ "$(figure none.json .memory.mapped_bytes)" -lt "$((mapped / 2))" ]
 }
 
 # Resolving the stacks may make the heap grow once more before the figures are taken.
@@ -228,13 +230,6 @@ megabytes() {
 	[ "$(figure out.txt .schema)" -eq 1 ]
 	preloaded PINALLOC_REPORT=stderr PINALLOC_REPORT_FORMAT=json "$grow" 1 2> out
 	[ "$(figure out .schema)" -eq 1 ]
-}
-
-@test "a report that cannot be written gives one line, and the program's exit status" {
-	run -7 --separate-stderr preloaded PINALLOC_REPORT="$PWD/missing/out" bash -c 'exit 7'
-	[ "${#stderr_lines[@]}" -eq 1 ]
-	[[ "$stderr" == *"the report cannot be written to $PWD/missing/out: No such file"* ]]
-	[ -z "$(ls)" ]
 }
 
 @test "if writing fails, the previous report stays complete; no temporary file is left" {

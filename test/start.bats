@@ -33,14 +33,16 @@ opened() {
 	[ "$(grep -vxF "${ours[@]}" <<< "$with")" = "$without" ]
 }
 
-@test "starting a program takes at most 26 more system calls" {
+# Of gcc and ld 26; lld makes a segment more, and pages of 64 KiB take three calls more. A file that
+# is read, or a thread, takes four.
+@test "starting a program takes few more system calls" {
 	local without with
 	without=$(calls | wc -l)
 	with=$(calls LD_PRELOAD="$library" | wc -l)
 	echo "without $without, with $with"
 	[ "$without" -ge 10 ]
 	[ "$with" -gt "$without" ]
-	[ "$with" -le $((without + 26)) ]
+	[ "$with" -le $((without + 30)) ]
 }
 
 # faults [NAME=VALUE…]: the number of its page faults.
@@ -54,14 +56,15 @@ sys.exit(status != 0)
 END
 }
 
-@test "starting a program touches at most 70 more pages" {
+# Of gcc and ld about 60; other linkers lay it out otherwise, which takes some pages more.
+@test "starting a program touches few more pages" {
 	local without with
 	without=$(faults)
 	with=$(faults LD_PRELOAD="$library")
 	echo "without $without, with $with"
 	[ "$without" -ge 10 ]
 	[ "$with" -gt "$without" ]
-	[ "$with" -le $((without + 70)) ]
+	[ "$with" -le $((without + 80)) ]
 }
 
 # System calls that plain programs do not make may be forbidden.
