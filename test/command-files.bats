@@ -10,50 +10,52 @@ setup() {
 	base_report > "$base"
 }
 
-# unfit EDIT WHY: a report changed by this edit is skipped for that reason.
+# unfit EDIT PATTERN: a report changed by this edit is skipped, for a reason that has this.
 unfit() {
 	rank unfit.json "$1"
 	run -1 --separate-stderr "$pinalloc" report unfit.json fit.json
 	echo "$1: $stderr"
-	[ "$stderr" = "pinalloc report: unfit.json $2; left out" ]
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	# shellcheck disable=SC2053 # a pattern
+	[[ "$stderr" == "pinalloc report: unfit.json "*$2* ]]
 	[ "${lines[0]}" = "pinalloc: app, 1 rank on 1 host, 6.5 s" ]
 }
 
 @test "a file with a value of the wrong type or size is reported and skipped" {
 	rank fit.json '.nranks = 1'
-	unfit '.schema = 2' 'has schema 2, but this pinalloc knows only 1: use the one that wrote it'
-	unfit 'del(.schema)' 'is not a report of pinalloc: it has no schema'
-	unfit '.schema = "1"' 'is not a report of pinalloc: it has no schema'
-	unfit '[.]' 'is not a report of pinalloc: it has no schema'
-	unfit '.kind = "job"' 'is the report of a whole job: name those of its ranks'
-	unfit 'del(.host)' 'has no text for host'
-	unfit '.program = 5' 'has no text for program'
-	unfit '.written = []' 'has no text for written'
-	unfit '.pid = null' 'has no number for pid'
-	unfit '.elapsed_s = "6"' 'has a value for elapsed_s that is not an amount'
-	unfit '.elapsed_s = 1e300' 'has a value for elapsed_s that is not an amount'
-	unfit '.rank = 4' 'says it is rank 4 of 4'
-	unfit '.rank = 0.5' 'has no whole number for rank'
-	unfit '.nranks = 1e9' 'says it is of more than 16777216 ranks'
-	unfit '.memory = 3' 'has no object for memory'
-	unfit 'del(.memory)' 'has no number for live_bytes'
-	unfit '.memory.mapped_bytes = "12"' 'has a value for mapped_bytes that is not an amount'
-	unfit '.memory.mapped_bytes = -1' 'has a value for mapped_bytes that is not an amount'
-	unfit '.memory.rss_peak_bytes = 0.5' 'has no whole number for rss_peak_bytes'
-	unfit '.memory.ram_bytes = true' 'has a value for ram_bytes that is not an amount'
-	unfit '.registration = []' 'has no object for registration'
-	unfit 'del(.registration.served)' 'has no number for served'
-	unfit '.stability.moved_pages = {}' 'has a value for moved_pages that is not an amount'
-	unfit '.peak_sites = {}' 'has no list for peak_sites'
-	unfit '.peak_sites_kind = 1' 'has no text for peak_sites_kind'
-	unfit '.peak_sites += [7]' 'has no site for peak_sites[1]'
-	unfit '.peak_sites[0].bytes = "9"' 'has no site for peak_sites[0]'
-	unfit '.peak_sites[0].stack = "main"' 'has no site for peak_sites[0]'
-	unfit '.peak_sites[0].stack[1] = 3' 'has no site for peak_sites[0]'
-	unfit '.timeline = 0' 'has no list for timeline'
-	unfit '.timeline[1] = [1, 2, 3]' 'has no four numbers for timeline[1]'
-	unfit '.timeline[2][1] = null' 'has no four numbers for timeline[2]'
-	unfit '.timeline |= reverse' 'goes back in time at timeline[1]'
+	unfit '.schema = 2' 'schema 2*1'
+	unfit 'del(.schema)' 'no schema'
+	unfit '.schema = "1"' 'no schema'
+	unfit '[.]' 'no schema'
+	unfit '.kind = "job"' 'job'
+	unfit 'del(.host)' 'host'
+	unfit '.program = 5' 'program'
+	unfit '.written = []' 'written'
+	unfit '.pid = null' 'pid'
+	unfit '.elapsed_s = "6"' 'elapsed_s'
+	unfit '.elapsed_s = 1e300' 'elapsed_s'
+	unfit '.rank = 4' 'rank 4 of 4'
+	unfit '.rank = 0.5' 'rank'
+	unfit '.nranks = 1e9' '16777216 ranks'
+	unfit '.memory = 3' 'memory'
+	unfit 'del(.memory)' 'live_bytes'
+	unfit '.memory.mapped_bytes = "12"' 'mapped_bytes'
+	unfit '.memory.mapped_bytes = -1' 'mapped_bytes'
+	unfit '.memory.rss_peak_bytes = 0.5' 'rss_peak_bytes'
+	unfit '.memory.ram_bytes = true' 'ram_bytes'
+	unfit '.registration = []' 'registration'
+	unfit 'del(.registration.served)' 'served'
+	unfit '.stability.moved_pages = {}' 'moved_pages'
+	unfit '.peak_sites = {}' 'peak_sites'
+	unfit '.peak_sites_kind = 1' 'peak_sites_kind'
+	unfit '.peak_sites += [7]' 'peak_sites\[1\]'
+	unfit '.peak_sites[0].bytes = "9"' 'peak_sites\[0\]'
+	unfit '.peak_sites[0].stack = "main"' 'peak_sites\[0\]'
+	unfit '.peak_sites[0].stack[1] = 3' 'peak_sites\[0\]'
+	unfit '.timeline = 0' 'timeline'
+	unfit '.timeline[1] = [1, 2, 3]' 'timeline\[1\]'
+	unfit '.timeline[2][1] = null' 'timeline\[2\]'
+	unfit '.timeline |= reverse' 'timeline\[1\]'
 }
 
 @test "a file that is not a report is reported and skipped" {
@@ -69,13 +71,13 @@ unfit() {
 	[ "${lines[0]}" = "pinalloc: app, 4 ranks on 2 hosts, 9.5 s" ]
 	[ "${#stderr_lines[@]}" -eq 7 ]
 	output=$stderr
-	said "pinalloc report: job/empty.json is empty; left out" \
-		"pinalloc report: job/gone.json cannot be read: No such file or directory; left out" \
-		"pinalloc report: job/nested.json is not a regular file; left out" \
-		"pinalloc report: job/pipe.json is not a regular file; left out"
-	grep -q "^pinalloc report: job/cut.json is incomplete: it ends in line [0-9]*; " <<< "$stderr"
-	grep -q "^pinalloc report: job/text.json is not JSON: line 1: " <<< "$stderr"
-	grep -q "^pinalloc report: job/rude.json is not JSON: line 1: " <<< "$stderr"
+	told job/empty.json empty
+	told job/gone.json 'No such file'
+	told job/nested.json regular
+	told job/pipe.json regular
+	told job/cut.json incomplete line
+	told job/text.json JSON 'line 1'
+	told job/rude.json JSON 'line 1'
 	run ! grep -q $'\x1b' <<< "$stderr"
 	[ "$("$pinalloc" report --json job 2> /dev/null | jq -c '[.files_skipped[].file]')" = \
 		'["job/cut.json","job/empty.json","job/gone.json","job/nested.json","job/pipe.json","job/rude.json","job/text.json"]' ]
@@ -86,11 +88,9 @@ unfit() {
 	: > void/report.txt
 	run -2 --separate-stderr "$pinalloc" report void missing.json
 	[ -z "$output" ]
-	[ "${stderr_lines[0]}" = \
-		"pinalloc report: void is a directory without *.json files; left out" ]
-	[ "${stderr_lines[1]}" = \
-		"pinalloc report: missing.json cannot be read: No such file or directory; left out" ]
-	[ "${stderr_lines[2]}" = "pinalloc report: nothing to report: no file holds a report" ]
+	[[ "${stderr_lines[0]}" == *void*directory* ]]
+	[[ "${stderr_lines[1]}" == *missing.json*"No such file"* ]]
+	[[ "${stderr_lines[2]}" == *nothing* ]]
 	[ "${#stderr_lines[@]}" -eq 3 ]
 }
 
@@ -98,7 +98,8 @@ unfit() {
 	four
 	for form in --json --folded --top=1; do
 		run -2 --separate-stderr bash -c "'$pinalloc' report $form job > /dev/full"
-		[ "$stderr" = "pinalloc report: standard output cannot be written: No space left on device" ]
+		[[ "$stderr" == *"standard output"*"No space left on device"* ]]
+		[ "${#stderr_lines[@]}" -eq 1 ]
 	done
 }
 
@@ -108,7 +109,7 @@ unfit() {
 	[[ "${lines[0]}" == $'pinalloc: a??31mb??c\xc2\xa0d, '* ]]
 	: > $'\e[31m\n.json'
 	run -2 --separate-stderr "$pinalloc" report $'\e[31m\n.json'
-	[ "${stderr_lines[0]}" = "pinalloc report: ?[31m?.json is empty; left out" ]
+	[[ "${stderr_lines[0]}" == *" ?[31m?.json is empty"* ]]
 }
 
 @test "spaces, quotes and invalid bytes in names of files, programs and hosts do no harm" {

@@ -11,8 +11,8 @@ setup() {
 }
 
 @test "without a known subcommand there is one line of error; with one, --help works" {
-	fails 2 ": no SUBCOMMAND; see pinalloc --help"
-	fails 2 ": unknown subcommand retort; see pinalloc --help" retort
+	fails 2 'no SUBCOMMAND'
+	fails 2 'unknown*retort' retort
 	run -0 "$pinalloc" --help
 	[[ "$output" == *$'\n  report\n      Merge'* ]]
 	run -0 "$pinalloc" --version
@@ -24,36 +24,34 @@ setup() {
 	done
 }
 
-@test "every subcommand has help, and refuses unknown options in the same words" {
+@test "every subcommand has help, and refuses unknown options" {
 	local subcommand help
 	help=$("$pinalloc" --help)
 	[ "$("$pinalloc" -h)" = "$help" ]
 	for subcommand in report run check; do
 		grep -qx "  $subcommand" <<< "$help"
-		fails 2 " $subcommand: unknown option --joson; see pinalloc $subcommand --help" \
+		fails 2 " $subcommand: *--joson" \
 			$subcommand --joson
-		fails 2 " $subcommand: unknown option -x; see pinalloc $subcommand --help" $subcommand -x
-		fails 2 " $subcommand: unknown option -x; see pinalloc $subcommand --help" $subcommand -xh
-		fails 2 " $subcommand: --help=1: this option takes no value" $subcommand --help=1
+		fails 2 " $subcommand: *-x" $subcommand -x
+		fails 2 " $subcommand: *-x" $subcommand -xh
+		fails 2 " $subcommand: *--help=1" $subcommand --help=1
 		run -0 "$pinalloc" $subcommand --help
 		[[ "${lines[0]}" == "usage: pinalloc $subcommand [OPTION...] "* ]]
 		[[ "$output" == *"  -h, --help"* ]]
 		[ "$("$pinalloc" $subcommand -h)" = "$output" ]
 	done
-	fails 2 " run: unknown option -x; see pinalloc run --help" run --grow=4M -xn true
+	fails 2 ' run: *-x' run --grow=4M -xn true
 }
 
 @test "wrong arguments give one line of error and status 2" {
 	four
-	fails 2 " report: no FILE; see pinalloc report --help" report
-	fails 2 " report: --plot needs a value; see pinalloc report --help" report job --plot
-	fails 2 " report: --json=1: this option takes no value" report --json=1 job
-	fails 2 " report: --top=3x is not understood: it takes a number from 0 up" report --top 3x job
-	fails 2 " report: --top=-1 is not understood: it takes a number from 0 up" report --top -1 job
-	fails 2 " report: --json and --folded exclude each other: give one" \
-		report --json --folded job
-	fails 2 " report: --plot=a.png is not understood: it takes a name that ends in .svg, or in .txt for a plot made of characters" \
-		report --plot a.png job
+	fails 2 ' report: *FILE' report
+	fails 2 ' report: *--plot*value' report job --plot
+	fails 2 ' report: *--json=1' report --json=1 job
+	fails 2 ' report: *--top=3x*number' report --top 3x job
+	fails 2 ' report: *--top=-1*number' report --top -1 job
+	fails 2 ' report: *--json*--folded' report --json --folded job
+	fails 2 ' report: *a.png*.svg*.txt' report --plot a.png job
 }
 
 @test "the verdict comes first and agrees with the ranks" {
@@ -62,11 +60,12 @@ setup() {
 	[ -z "$stderr" ]
 	[ "${lines[0]}" = "pinalloc: app, 4 ranks on 2 hosts, 9.5 s" ]
 	# 128 MiB (1 + 2 + 3 + 4); 100 (1 + 2 + 3 + 4) + (0 + 1 + 2 + 3) MiB
-	said "  The heaps grew to 1.3 GiB in sum and keep it." \
-		"  Never returning memory cost 27.2 % more than the 1006.0 MiB in use at the peaks." \
-		"  Pinned at the peaks: 640.0 MiB in sum; nearest to its limit on locked memory is rank 3, at 25 % of 1.0 GiB." \
-		"  The largest heap is that of rank 3 on node2: 512.0 MiB, 1.60 times the mean." \
-		"  4014 registrations were answered from 58 real ones; slowest at those is rank 0, 0.250 s."
+	told eap '1.3 GiB'
+	told '27.2 %'
+	told '1006.0 MiB'
+	told inned '640.0 MiB' 'rank 3' '25 %' '1.0 GiB'
+	told argest 'rank 3' node2 '512.0 MiB' 1.60
+	told 4014 58 'rank 0' '0.250 s'
 }
 
 @test "the tables have a row for each rank and each host" {
@@ -124,13 +123,13 @@ setup() {
 	done
 	run -1 --separate-stderr "$pinalloc" report job
 	[ -z "$stderr" ]
-	said "pinalloc: app, 5 of 12 ranks on 1 host, 6.5 s" \
-		"  No report of 7 of 12 ranks: 2,5-7,9-11."
+	said "pinalloc: app, 5 of 12 ranks on 1 host, 6.5 s"
+	told '7 of 12' 2,5-7,9-11
 	[ "$(merged .missing_ranks)" = '[2,5,6,7,9,10,11]' ]
 	run -1 "$pinalloc" report job/0.json
 	[[ "${lines[0]}" == "pinalloc: app, 1 of 12 ranks on 1 host, "* ]]
 	run -0 "$pinalloc" report <(jq 'del(.nranks)' "$base")
-	run ! grep -q "No report" <<< "$output"
+	run ! told ' of ' ranks
 }
 
 @test "ranks that did not end by exiting are listed" {
@@ -139,7 +138,7 @@ setup() {
 	rank job/2.json '.rank = 2 | .written = "on call"'
 	rank job/3.json '.rank = 3 | .written = "on SIGSEGV"'
 	run -0 "$pinalloc" report job
-	said "  Not written at exit: ranks 1,3 (on SIGSEGV); rank 2 (on call)."
+	told 'ranks 1,3' 'on SIGSEGV' 'rank 2' 'on call'
 	[ "$(grep -c 'on SIGSEGV$' <<< "$output")" -eq 2 ]
 	[[ "$output" == *" written"* ]]
 	rank job/0.json 'del(.written)'
@@ -150,10 +149,10 @@ setup() {
 @test "moved pages are reported prominently" {
 	four
 	run -0 "$pinalloc" report job
-	[[ "$output" != *ATTENTION* ]]
+	[[ "$output" != *MOVED* ]]
 	rank job/2.json '.rank = 2 | .stability.moved_pages = 5'
 	run -0 "$pinalloc" report job
-	[ "${lines[1]}" = "  ATTENTION: 5 of 16384 pages checked have MOVED, in rank 2:" ]
+	[[ "${lines[1]}" == *" 5 of 16384 pages "*MOVED*"rank 2"* ]]
 }
 
 @test "replaced and unwatched memory is reported, if there is any" {
@@ -162,22 +161,27 @@ setup() {
 	[[ "$output" != *replaced* ]]
 	rank job/2.json '.rank = 2 | .watch.events = 7 | .watch.unwatchable = 3'
 	run -0 "$pinalloc" report job
-	said "  Pages behind 20 registrations that are not heap, or behind malloc, were replaced 7 times, and caches were told." \
-		"  3 registrations cannot be watched, in rank 2: they may go stale."
+	told ' 20 registrations' replaced ' 7 times'
+	told ' 3 registrations' watched 'rank 2'
+}
+
+# used TEXT…: the only line on standard error has these, in this order: what is used comes first.
+used() {
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	output=$stderr told 'pinalloc report: ' "$@"
 }
 
 @test "of two reports of one rank, that of the longer run is used, and one line says so" {
 	four
 	rank "again/2.json" '.rank = 2 | .elapsed_s = 2 | .memory.mapped_bytes = 1'
 	run -0 --separate-stderr "$pinalloc" report again job
-	[ "$stderr" = "pinalloc report: rank 2 is in job/2.json (8.5 s) and in again/2.json (2.0 s): the first is used" ]
+	used 'rank 2' 'job/2.json (8.5 s)' 'again/2.json (2.0 s)'
 	[ "$(merged .totals)" = "$(
 		"$pinalloc" report --json again job 2> /dev/null | jq -c .totals)" ]
 	rank one.json '.rank = null | .nranks = null'
 	rank two.json '.rank = null | .nranks = null | .elapsed_s = 7'
 	run -0 --separate-stderr "$pinalloc" report one.json two.json
-	[[ "$stderr" == *": process 100 of node1 is in two.json (7.0 s) and in one.json "* ]]
-	[ "${#stderr_lines[@]}" -eq 1 ]
+	used 'process 100' node1 'two.json (7.0 s)' one.json
 }
 
 # A shell started by the launcher has the rank's number, and lives longer.
@@ -188,7 +192,7 @@ setup() {
 	for files in "shell.json app.json" "app.json shell.json"; do
 		run -0 --separate-stderr "$pinalloc" report $files
 		[[ "${lines[0]}" == "pinalloc: app, 1 rank "* ]]
-		[ "$stderr" = "pinalloc report: rank 0 is in app.json (6.5 s) and in shell.json (9.0 s): the first is used" ]
+		used 'rank 0' 'app.json (6.5 s)' 'shell.json (9.0 s)'
 	done
 }
 
@@ -199,7 +203,7 @@ setup() {
 	for files in "first.json second.json" "second.json first.json"; do
 		run -0 --separate-stderr "$pinalloc" report $files
 		[[ "${lines[0]}" == *", 600.0 s" ]]
-		[ "$stderr" = "pinalloc report: rank 0 is in second.json (600.0 s) and in first.json (900.0 s): the first is used" ]
+		used 'rank 0' 'second.json (600.0 s)' 'first.json (900.0 s)'
 	done
 }
 
@@ -220,7 +224,7 @@ setup() {
 	sed -i 's/"LIMIT"/9223372036854775807/' huge.json
 	run -0 --separate-stderr "$pinalloc" report huge.json
 	[ -z "$stderr" ]
-	said "  Pinned at the peak: 128.0 MiB; that is 0 % of the limit on locked memory, 8192.0 PiB."
+	told inned '128.0 MiB' ' 0 %' '8192.0 PiB'
 }
 
 @test "if all heaps are empty, none is the largest" {
@@ -234,7 +238,7 @@ setup() {
 	four
 	rank job/other.json '.nranks = 2'
 	run -0 --separate-stderr "$pinalloc" report job
-	[ "$stderr" = "pinalloc report: these are reports of more than one job: job/other.json is of 2 ranks, job/0.json of 4; merged all the same" ]
+	used job/other.json '2 ranks' job/0.json 4 merged
 	[[ "${lines[0]}" == *" 5 ranks "* ]]
 }
 
@@ -242,13 +246,13 @@ setup() {
 	rank free.json '.nranks = 2 | .memory.memlock_limit_bytes = 64 * 1048576'
 	rank bound.json '.nranks = 2 | .rank = 1'
 	run -1 "$pinalloc" report free.json
-	said "  Pinned at the peak: 128.0 MiB; that is beyond the limit on locked memory, which does not bind." \
-		"  More than 100 %: the limit on locked memory does not bind (CAP_IPC_LOCK)."
+	told inned '128.0 MiB' 'does not bind'
+	told CAP_IPC_LOCK
 	[[ "$output" == *" 200 % "* ]]
 	run -0 "$pinalloc" report free.json bound.json
-	said "  Pinned at the peaks: 256.0 MiB in sum; nearest to its limit on locked memory is rank 1, at 12 % of 1.0 GiB."
+	told inned '256.0 MiB' 'rank 1' '12 %' '1.0 GiB'
 	run -1 "$pinalloc" report bound.json
-	run ! grep -q "More than" <<< "$output"
+	[[ "$output" != *CAP_IPC_LOCK* ]]
 }
 
 @test "processes without a rank are named by host and process" {
@@ -262,16 +266,16 @@ setup() {
 	run -0 "$pinalloc" report a.json b.json
 	[[ "$output" == *"  $host:4194304  $host "* ]]
 	run -0 "$pinalloc" report a.json
-	said "pinalloc: app, 1 process on 1 host, 6.5 s" \
-		"  Pinned at the peak: 128.0 MiB; that is 12 % of the limit on locked memory, 1.0 GiB."
+	said "pinalloc: app, 1 process on 1 host, 6.5 s"
+	told inned '128.0 MiB' '12 %' '1.0 GiB'
 }
 
 @test "among ranks, a launcher counts only towards its host" {
 	four
 	rank job/none.json '.rank = null | .nranks = null | .program = "mpirun" | .host = "node2"'
 	run -0 "$pinalloc" report job
-	said "pinalloc: app, 4 ranks and 1 other process on 2 hosts, 9.5 s" \
-		"  The heaps grew to 1.3 GiB in sum and keep it."
+	said "pinalloc: app, 4 ranks and 1 other process on 2 hosts, 9.5 s"
+	told eap '1.3 GiB'
 	[[ "$output" == *"  node2:100  node2 "* ]]
 	[ "$(merged .max.mapped_bytes)" -eq $((512 * mib)) ]
 	[ "$(merged '[.hosts[].processes]')" = '[2,3]' ]
@@ -281,7 +285,7 @@ setup() {
 		rank job/none$pid.json ".rank = null | .nranks = null | .pid = $pid"
 	done
 	run -0 "$pinalloc" report job
-	said "  ... 1 more process without a rank; --json has all ..."
+	told '... 1 more process' --json
 }
 
 @test "reports of an older version are accepted without the newer keys" {
@@ -290,7 +294,7 @@ setup() {
 			.memory.live_peak_bytes, .memory.ram_bytes)'
 	run -0 --separate-stderr "$pinalloc" report old.json
 	[ -z "$stderr" ]
-	said "  Pinned at the peak: 128.0 MiB; there is no limit on locked memory."
+	told inned '128.0 MiB' 'no limit'
 	run -0 tr -s ' ' <<< "$output"
 	said " 0 node1 - 128.0 MiB - 128.0 MiB 160.0 MiB - 1000 10"
 	[ "$(merged '[.min.live_peak_bytes, .ranks[0].written, .peak_sites_kind, .peak_sites]' \
@@ -319,8 +323,8 @@ setup() {
 		split -l 1 -a 4 -d --additional-suffix=.json - job/
 	run -0 --separate-stderr "$pinalloc" report job
 	[ -z "$stderr" ]
-	said "  ... 987 between these are left out; --json has all ..." \
-		"  ... 37 between these are left out; --json has all ..."
+	told '... 987' --json
+	told '... 37' --json
 	[ "$(awk '$1 ~ /^[0-9]+$/ && $2 ~ /^node/ { print $1 }' <<< "$output" | tr '\n' ' ')" = \
 		"999 998 997 996 995 994 993 992 991 990 2 1 0 " ]
 	[ "$(grep -c '^  node' <<< "$output")" -eq 13 ]
@@ -345,14 +349,14 @@ sites() {
 @test "call sites are summed over the ranks, and shown with three callers each" {
 	sites
 	run -0 "$pinalloc" report job
-	said "who had memory in use at the peaks (sampled): 4 of 4 sites, 8.3 KiB of 8.3 KiB" \
-		"     7.8 KiB       2 ranks  grid (g.c:1) <- main (m.c:2)" \
+	told sampled '4 of 4 sites' '8.3 KiB of 8.3 KiB'
+	said "     7.8 KiB       2 ranks  grid (g.c:1) <- main (m.c:2)" \
 		"       500 B       1 rank   libx.so+0x1f <- a; b (m.c:3) <- c <- d <- ..." \
 		"        20 B       1 rank   (unknown)"
 	[ "$(merged '[.peak_sites[] | .bytes, .count, .ranks]')" = '[8000,8,2,500,1,1,20,2,1,1,1,1]' ]
 	[ "$(merged '.peak_sites[1].stack')" = "$(jq -c '.peak_sites[1].stack' job/0.json)" ]
 	run -0 "$pinalloc" report --top 1 job
-	said "who had memory in use at the peaks (sampled): 1 of 4 sites, 7.8 KiB of 8.3 KiB"
+	told sampled '1 of 4 sites' '7.8 KiB of 8.3 KiB'
 	[ "$(grep -c '<-' <<< "$output")" -eq 1 ]
 	run -0 "$pinalloc" report --top 0 job
 	run ! grep -q 'sites\|<-' <<< "$output"
@@ -362,9 +366,9 @@ sites() {
 	sites
 	jq '.peak_sites_kind = "growth"' job/1.json > grown.json
 	run -1 "$pinalloc" report grown.json
-	said "where the heaps grew: 2 of 2 sites, 4.9 KiB of 4.9 KiB"
+	told grew '2 of 2 sites' '4.9 KiB of 4.9 KiB'
 	run -0 --separate-stderr "$pinalloc" report --folded job/0.json grown.json
-	[ "$stderr" = "pinalloc report: the sites of 1 report are left out: they are not of the kind \"held\", as the others are" ]
+	used '1 report' held
 	[ "${lines[0]##* }" -eq 3000 ]
 }
 
@@ -391,7 +395,7 @@ sites() {
 	run -0 --separate-stderr "$pinalloc" report job
 	[ -z "$stderr" ]
 	[[ "${lines[0]}" == "pinalloc: grow, 3 ranks on 1 host, "* ]]
-	[[ "$output" == *"The largest heap is that of rank 2 on $(uname -n): 2"* ]]
+	told argest 'rank 2' "$(uname -n)"
 	[ "$(merged .totals.mapped_bytes)" -eq "$(
 		jq -s '[.[].memory.mapped_bytes] | add' job/*.json)" ]
 }

@@ -51,15 +51,17 @@ merged() {
 	"$pinalloc" report --json "${2:-job}" | jq -c "$1"
 }
 
-# fails STATUS LINE ARGUMENT…: the command ends with this status, prints nothing, and gives this
-# error.
+# fails STATUS PATTERN ARGUMENT…: the command ends with this status, prints nothing, and gives one
+# line of error, which has what the pattern says.
 fails() {
-	local expected=$1 line=$2
+	local expected=$1 pattern=$2
 	shift 2
 	run --separate-stderr "$pinalloc" "$@"
 	echo "status $status, stderr: $stderr"
 	[ "$status" -eq "$expected" ]
-	[ "$stderr" = "pinalloc$line" ]
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	# shellcheck disable=SC2053 # a pattern
+	[[ "$stderr" == "pinalloc"*$pattern* ]]
 	[ -z "$output" ]
 }
 
@@ -70,4 +72,19 @@ said() {
 	for line in "$@"; do
 		grep -qxF -- "$line" <<< "$output"
 	done
+}
+
+# told TEXT…: a line of the output has all of these, in this order.
+told() {
+	local line text pattern='*'
+	for text in "$@"; do
+		pattern+=$(printf %q "$text")*
+	done
+	while IFS= read -r line; do
+		# shellcheck disable=SC2053
+		[[ "$line" != $pattern ]] || return 0
+	done <<< "$output"
+	echo "no line has: $*"
+	echo "$output"
+	return 1
 }
