@@ -10,9 +10,9 @@ checked() {
 	[ -z "$stderr" ]
 }
 
-# says STATUS WHAT REGEX: there is one such line.
+# says STATUS WHAT REGEX: there is one such line, which has this after its name.
 says() {
-	[ "$(grep -cE "^$(printf '%-4s' "$1")  $2: $3\$" <<< "$output")" -eq 1 ]
+	[ "$(grep -cE "^$(printf '%-4s' "$1")  $2: (.*[^A-Za-z0-9])?$3" <<< "$output")" -eq 1 ]
 }
 
 # limited OPTION VALUE COMMAND…: a command under a ulimit.

@@ -34,31 +34,31 @@ grouped() {
 
 @test "a system call filter that refuses userfaultfd or close_range, or kills, is told apart" {
 	checked "$programs/filtered" userfaultfd EPERM "$pinalloc" check
-	says warn userfaultfd 'Operation not permitted: .* goes unnoticed; .*seccomp profile'
+	says warn userfaultfd 'Operation not permitted.*seccomp'
 	checked "$programs/filtered" close_range EPERM "$pinalloc" check
-	says warn userfaultfd 'Operation not permitted: .* goes unnoticed; .*seccomp profile'
+	says warn userfaultfd 'Operation not permitted.*seccomp'
 	checked "$programs/filtered" userfaultfd KILL "$pinalloc" check
-	says fail userfaultfd '.* kills programs that register memory, .*; set PINALLOC_WATCH=off, .*'
+	says fail userfaultfd 'kills.*PINALLOC_WATCH=off'
 	checked env PINALLOC_WATCH=off "$programs/filtered" userfaultfd KILL "$pinalloc" check
-	says warn userfaultfd 'PINALLOC_WATCH=off: .*'
+	says warn userfaultfd PINALLOC_WATCH=off
 }
 
 @test "under a filter the heap has huge pages only where they are the rule" {
 	local enabled=/sys/kernel/mm/transparent_hugepage/enabled
 	checked covered $enabled 'always [madvise] never' "$programs/filtered" mbind EPERM \
 		"$pinalloc" check
-	says ok 'huge pages' '.* gets small pages: under a system call filter, .*; echo always > .*'
+	says ok 'huge pages' 'small pages.*filter.*echo always'
 	checked covered $enabled 'always [madvise] never' "$programs/filtered" mbind EPERM \
 		env PINALLOC_HUGEPAGE=thp "$pinalloc" check
-	says warn 'huge pages' '.* gets small pages: under a system call filter, .*'
+	says warn 'huge pages' 'small pages.*filter'
 	checked covered $enabled '[always] madvise never' "$programs/filtered" mbind EPERM \
 		env PINALLOC_HUGEPAGE=thp "$pinalloc" check
-	says ok 'huge pages' 'the heap gets huge pages, .*'
+	says ok 'huge pages' 'gets huge pages'
 }
 
 @test "where the host of a virtual machine takes memory back, pages are small" {
 	checked reclaimed 9 "$pinalloc" check
-	says ok 'huge pages' 'small pages: .*virtual machine'
+	says ok 'huge pages' 'small pages.*virtual machine'
 	checked reclaimed 9 env PINALLOC_HUGEPAGE=thp "$pinalloc" check
 	says ok 'huge pages' 'gets huge pages'
 	checked reclaimed 4294967295 "$pinalloc" check
@@ -69,46 +69,46 @@ grouped() {
 	local inject=userfaultfd:error=EINVAL
 
 	checked strace -f -o calls -e trace=userfaultfd -e inject=$inject:when=1 "$pinalloc" check
-	says ok userfaultfd 'memory that a program replaces is noticed, .*'
+	says ok userfaultfd noticed
 	grep USER_MODE_ONLY calls
 	checked strace -f -o calls -e trace=userfaultfd -e inject=$inject "$pinalloc" check
-	says warn userfaultfd 'Invalid argument: .* goes unnoticed; a kernel from 5\.9 on, .*'
+	says warn userfaultfd 'Invalid argument.*kernel'
 }
 
 @test "threads that cannot be started are named" {
 	checked "$pinalloc" check
 	run -1 grep threads <<< "$output"
 	checked "$programs/filtered" clone3 EPERM "$pinalloc" check
-	says warn threads 'only 0 of the two .*: Operation not permitted; raise ulimit -u, .*'
+	says warn threads '0 of.*Operation not permitted.*ulimit -u'
 }
 
 @test "few descriptors and few mappings are named" {
 	checked limited -n 255 "$pinalloc" check
-	says warn files 'a process may open 255, .*; ulimit -n 1024'
+	says warn files '255.*ulimit -n 1024'
 	checked limited -n 256 "$pinalloc" check
 	run -1 grep files: <<< "$output"
 	checked covered /proc/sys/vm/max_map_count 1000 "$pinalloc" check
-	says warn mappings 'vm\.max_map_count is 1000, .*; sysctl vm\.max_map_count=65530'
+	says warn mappings '1000.*sysctl vm\.max_map_count=65530'
 	checked covered /proc/sys/vm/max_map_count 65530 "$pinalloc" check
 	run -1 grep mappings: <<< "$output"
 }
 
 @test "where memory must be committed, it is said by how much heaps can grow" {
 	checked covered /proc/sys/vm/overcommit_memory 2 "$pinalloc" check
-	[ "$(grep -cE '^(ok  |warn)  overcommit: .* is 2: all heaps here can grow by [0-9.]+ .iB' <<< "$output")" -eq 1 ]
+	[ "$(grep -cE '^(ok  |warn)  overcommit: .* 2.* [0-9.]+ .iB' <<< "$output")" -eq 1 ]
 	checked covered /proc/sys/vm/overcommit_memory 0 "$pinalloc" check
 	run -1 grep overcommit: <<< "$output"
 }
 
 @test "the memory of a cgroup is what may be pinned of, and no more" {
 	checked grouped memory.max 1073741824 "$pinalloc" check
-	says ok cgroup 'its processes share 1\.0 GiB of .* of memory, of which each may pin 768\.0 MiB'
+	says ok cgroup '1\.0 GiB.*768\.0 MiB'
 	checked grouped memory.max 1073741824 env PINALLOC_MAX_PINNED=512M "$pinalloc" check
-	says ok cgroup '.*, of which each may pin 512\.0 MiB'
+	says ok cgroup '512\.0 MiB'
 	local pinned
 	for pinned in none 2G; do
 		checked grouped memory.max 1073741824 env PINALLOC_MAX_PINNED=$pinned "$pinalloc" check
-		says warn cgroup 'a process may pin more than the 1\.0 GiB .*; unset PINALLOC_MAX_PINNED, .*'
+		says warn cgroup '1\.0 GiB.*unset PINALLOC_MAX_PINNED'
 	done
 	checked grouped memory.max max env PINALLOC_MAX_PINNED=none "$pinalloc" check
 	run -1 grep cgroup: <<< "$output"
@@ -118,12 +118,12 @@ grouped() {
 	local none='mlx5_1 hca_handle=max hca_object=max'
 	checked grouped rdma.max "$none"$'\n''mlx5_0 hca_handle=2 hca_object=200'$'\n'"$none" \
 		"$pinalloc" check
-	says warn cgroup 'mlx5_0 hca_handle=2 hca_object=200 in rdma\.max: .*; raise it'
+	says warn cgroup 'mlx5_0 hca_handle=2 hca_object=200.*rdma\.max'
 	[ "$(grep -c 'cgroup: mlx5' <<< "$output")" -eq 1 ]
 	checked grouped rdma.max 'mlx5_0 hca_handle=2 hca_object=1000' "$pinalloc" check
 	run -1 grep rdma.max <<< "$output"
 	checked grouped hugetlb.2MB.max 4194304 env PINALLOC_HUGEPAGE=hugetlb "$pinalloc" check
-	says warn cgroup 'hugetlb\.2MB\.max is 4\.0 MiB: .* SIGBUS; raise it, .*'
+	says warn cgroup 'hugetlb\.2MB\.max.*4\.0 MiB.*SIGBUS'
 	checked grouped hugetlb.2MB.max 4194304 "$pinalloc" check
 	run -1 grep hugetlb.2MB <<< "$output"
 }
@@ -132,20 +132,20 @@ grouped() {
 	checked setarch --uname-2.6 "$pinalloc" check
 	# Where the kernel's RDMA layer is loaded, it says so itself.
 	if [ -d /sys/class/infiniband ]; then
-		says ok fork '.*'
+		says ok fork
 	else
-		says warn fork '.* nothing is registered ahead; a kernel from 5\.12 on, .*'
+		says warn fork '5\.12'
 	fi
 }
 
 @test "what LD_PRELOAD names and is not loaded is named, and another copy of the library" {
 	run --separate-stderr env LD_PRELOAD="none.so:/none/libpinalloc.so $library" "$pinalloc" check
-	says warn preload 'LD_PRELOAD has none\.so, which is not loaded here: .*; give the full path .*'
-	says warn preload 'LD_PRELOAD has /none/libpinalloc\.so, which is not loaded here: .*'
+	says warn preload 'none\.so.*not loaded.*full path'
+	says warn preload '/none/libpinalloc\.so.*not loaded'
 	[ "$(grep -c preload: <<< "$output")" -eq 2 ]
 	cp "$library" .
 	checked env LD_PRELOAD="$PWD/libpinalloc.so" "$pinalloc" check
-	says warn preload "LD_PRELOAD has $PWD/libpinalloc.so, and this command belongs to $library; .*"
+	says warn preload "$PWD/libpinalloc.so.*$library"
 	checked env LD_LIBRARY_PATH="${library%/*}" LD_PRELOAD=libpinalloc.so "$pinalloc" check
 	run -1 grep preload: <<< "$output"
 }
@@ -160,5 +160,5 @@ grouped() {
 		gcc -shared -fPIC -o .libs/libpinalloc.so -nostdlib -x c - -x none ./libc.so.6
 	rm libc.so.6
 	checked ./pinalloc check
-	says fail library ".*version .GLIBC_2\.99' not found \(required by .*libpinalloc\.so\); build pinalloc for this system"
+	says fail library ".GLIBC_2\.99' not found.*libpinalloc\.so.*build"
 }

@@ -13,12 +13,12 @@ setup() {
 
 @test "without a device that check fails, and all others are made" {
 	checked "$pinalloc" check
-	says fail device 'there is no RDMA device here; load its driver; or .*'
-	says ok library "$library takes over malloc"
+	says fail device 'no RDMA device.*driver'
+	says ok library "$library"
 	says ok 'address space' unlimited
-	says ok environment 'nothing is set that works against the heap'
-	says ok memlock '.*'
-	says ok fork '.*'
+	says ok environment nothing
+	says ok memlock
+	says ok fork
 	[ "$(grep -vcE '^(ok  |warn|fail)  [a-z ]+: .' <<< "$output")" -eq 0 ]
 }
 
@@ -30,7 +30,7 @@ setup() {
 	diff <(sed 's/^\([a-z]*\)  */\1  /' <<< "$text") <(jq -r '.[] | .status + "  " + .what + ": "
 		+ .finding + (if .cure then "; " + .cure else "" end)' <<< "$output")
 	run -2 env LD_PRELOAD= PINALLOC_FOO=$'\xff"\\\xc3\xa9\n' "$pinalloc" check --json
-	[ "$(jq -r '.[0].finding' <<< "$output")" = $'PINALLOC_FOO=?"\\\xc3\xa9?: there is no such option' ]
+	[[ "$(jq -r '.[0].finding' <<< "$output")" == $'PINALLOC_FOO=?"\\\xc3\xa9?: '* ]]
 }
 
 @test "--details adds versions, limits and settings, each a line in front" {
@@ -73,44 +73,44 @@ setup() {
 	END
 	echo 'not a library' > libmpi.so.40
 	checked env LD_LIBRARY_PATH="$PWD" "$pinalloc" check --details
-	says info UCX 'ended the process that loaded it'
-	says info 'Open MPI' '.*libmpi\.so\.40: .*'
+	says info UCX ended
+	says info 'Open MPI' 'libmpi\.so\.40'
 	says info libfabric '[12]\..*'
 	says info variable "LD_LIBRARY_PATH=$PWD"
-	says ok library '.*'
+	says ok library
 }
 
 @test "where no process can be started, that is said" {
 	checked "$programs/filtered" clone EPERM "$pinalloc" check
-	says fail library 'it cannot be tried, for want of a process: Operation not permitted; raise ulimit -u, .*'
+	says fail library 'process.*Operation not permitted.*ulimit -u'
 }
 
 # Larger limits are tested in test/lab: raising them takes privileges.
 @test "the limit on locked memory is compared with what is needed" {
 	checked prlimit --memlock=1048576:1048576 "${ordinary[@]}" "$pinalloc" check
-	says fail memlock 'a process may pin 1\.0 MiB of .* less than an MPI library needs for itself; memlock unlimited in /etc/security/limits\.conf, .*slurm\.conf, .*'
-	says warn environment 'UCX_RCACHE_MAX_SIZE is not set, .*'
+	says fail memlock '1\.0 MiB.*limits\.conf.*slurm\.conf'
+	says warn environment 'UCX_RCACHE_MAX_SIZE.*not set'
 	checked prlimit --memlock=65536:131072 "${ordinary[@]}" env \
 		UCX_RCACHE_MAX_SIZE=1m "$pinalloc" check
-	says fail memlock 'a process may pin 64\.0 KiB of .*; memlock unlimited in .*'
-	says ok environment '.*'
+	says fail memlock '64\.0 KiB.*limits\.conf'
+	says ok environment
 	checked prlimit --memlock=65536:65536 "$pinalloc" check
-	says ok memlock 'the limit of 64\.0 KiB does not hold for this shell, which has CAP_IPC_LOCK.*'
+	says ok memlock '64\.0 KiB.*CAP_IPC_LOCK'
 }
 
 @test "CAP_IPC_LOCK in a user namespace does not count" {
 	checked prlimit --memlock=65536:65536 unshare --user --map-root-user "$pinalloc" check
-	says fail memlock 'a process may pin 64\.0 KiB of .*; raise the limit of the user who starts this container: .*'
+	says fail memlock '64\.0 KiB.*container'
 }
 
 @test "limits on address space and data are reported" {
 	checked limited -v 4000000 "$pinalloc" check
-	says warn 'address space' 'limited, so the heap can grow to 2\.[0-9] GiB at most; ulimit -v unlimited'
+	says warn 'address space' '2\.[0-9] GiB.*ulimit -v unlimited'
 	checked limited -d 4000000 "$pinalloc" check
-	says warn data 'limited to 3\.8 GiB, the heap included; ulimit -d unlimited'
-	says ok library '.*'
+	says warn data '3\.8 GiB.*ulimit -d unlimited'
+	says ok library
 	checked limited -v 14000 "$pinalloc" check
-	says fail library 'cannot reserve address space for the heap: raise ulimit -v'
+	says fail library 'address space.*ulimit -v'
 }
 
 @test "userfaultfd is tested by a call" {
@@ -127,11 +127,11 @@ setup() {
 		os.execv(sys.argv[1], sys.argv[1:])
 	END
 	checked "$pinalloc" check
-	says ok userfaultfd 'memory that a program replaces is noticed, .*'
+	says ok userfaultfd noticed
 	checked python3 without.py "$pinalloc" check
-	says warn userfaultfd 'Operation not permitted: .* goes unnoticed; .*seccomp profile'
+	says warn userfaultfd 'Operation not permitted.*seccomp'
 	checked env PINALLOC_WATCH=off strace -f -o trace "$pinalloc" check
-	says warn userfaultfd 'PINALLOC_WATCH=off: .* goes unnoticed; unset it'
+	says warn userfaultfd 'PINALLOC_WATCH=off.*unset'
 	run ! grep userfaultfd trace
 }
 
@@ -139,24 +139,24 @@ setup() {
 	# Of the last one glibc's loader, since 2.41, has something to say as well.
 	run -2 env PINALLOC_GROW=4X PINALLOC_FOO=1 MALLOC_ARENA_MAX=many "$pinalloc" check
 	echo "$output"
-	says warn environment 'PINALLOC_GROW=4X is not understood: it takes a size from 2M up; 64M holds instead; .*'
-	says warn environment 'PINALLOC_FOO=1: there is no such option; .*'
-	says warn environment 'MALLOC_ARENA_MAX=many is not understood: .*'
+	says warn environment 'PINALLOC_GROW=4X.*size.*64M'
+	says warn environment PINALLOC_FOO=1
+	says warn environment MALLOC_ARENA_MAX=many
 	run -1 grep 'nothing is set' <<< "$output"
 	checked env PINALLOC_REPORT="$PWD/none/%h.json" "$pinalloc" check
-	says warn environment "PINALLOC_REPORT: no file can be written in $PWD/none; .*"
+	says warn environment "PINALLOC_REPORT.*written.*$PWD/none"
 	checked env PINALLOC_REPORT="$PWD" "$pinalloc" check
-	says warn environment "PINALLOC_REPORT: $PWD is a directory; name a file in it, .*"
+	says warn environment "PINALLOC_REPORT.*$PWD.*directory"
 	install -D -m 644 /dev/null closed/out
 	chmod a-w closed
 	checked setpriv --inh-caps=-all --bounding-set=-all env PINALLOC_REPORT=closed/out \
 		"$pinalloc" check
-	run -1 grep 'no file can be written' <<< "$output"
+	run -1 grep PINALLOC_REPORT <<< "$output"
 	checked env PINALLOC_REGISTER=OFF "$pinalloc" check
-	says warn environment 'PINALLOC_REGISTER=OFF is not understood: .*'
+	says warn environment PINALLOC_REGISTER=OFF
 	[ "$(grep -c environment <<< "$output")" -eq 1 ]
 	checked env PINALLOC_REPORT="$PWD/%h.json" PINALLOC_GROW=4M "$pinalloc" check
-	says ok environment '.*'
+	says ok environment
 }
 
 @test "the site's defaults hold as under run, and are shown" {
@@ -172,36 +172,36 @@ setup() {
 	run -1 grep defaults <<< "$output"
 	printf '%s\n' PINALLOC_WATCH=off PINALLOC_GROW=4M PINALLOC_GROW=8M PINALLOC_REPORT=/none/a > "$conf"
 	checked env PINALLOC_GROW=2M "$pinalloc" check
-	says ok defaults "$conf:1: PINALLOC_WATCH=off, under pinalloc run"
-	says ok defaults "$conf:2: PINALLOC_GROW=4M gives way to 2M in the environment"
-	says warn defaults "$conf:3: PINALLOC_GROW is set again: the first value holds; remove one of the lines"
-	says ok defaults "$conf:4: PINALLOC_REPORT=/none/a, under pinalloc run"
-	says warn userfaultfd 'PINALLOC_WATCH=off: .*'
-	says warn environment 'PINALLOC_REPORT: no file can be written in /none; .*'
+	says ok defaults "$conf:1: PINALLOC_WATCH=off"
+	says ok defaults "$conf:2: PINALLOC_GROW=4M.* 2M"
+	says warn defaults "$conf:3: PINALLOC_GROW.*again"
+	says ok defaults "$conf:4: PINALLOC_REPORT=/none/a"
+	says warn userfaultfd PINALLOC_WATCH=off
+	says warn environment 'PINALLOC_REPORT.*written.*/none'
 }
 
 @test "settings of other software that conflict with the heap are reported" {
 	checked env UCX_MEM_MMAP_HOOK_MODE=reloc "$pinalloc" check
-	says fail environment 'UCX_MEM_MMAP_HOOK_MODE=reloc lets UCX replace malloc .*; unset it, or .*'
+	says fail environment 'UCX_MEM_MMAP_HOOK_MODE=reloc.*unset'
 	local no
 	for no in n No 0; do
 		checked env UCX_MEM_MMAP_HOOK_MODE=reloc UCX_MEM_MALLOC_RELOC=$no "$pinalloc" check
-		says ok environment '.*'
+		says ok environment
 		checked env UCX_MEM_EVENTS=$no "$pinalloc" check
-		says warn environment "UCX_MEM_EVENTS=$no .*"
+		says warn environment UCX_MEM_EVENTS=$no
 	done
 	checked env UCX_MEM_MMAP_HOOK_MODE=none UCX_MEM_EVENTS=n \
 		OMPI_MCA_mpi_leave_pinned=1 OMPI_MCA_memory=^patcher PINALLOC_REGISTER=off \
 		PINALLOC_HELP=1 "$pinalloc" check
-	says warn environment 'UCX_MEM_MMAP_HOOK_MODE=none .*'
-	says warn environment 'UCX_MEM_EVENTS=n .*'
+	says warn environment UCX_MEM_MMAP_HOOK_MODE=none
+	says warn environment UCX_MEM_EVENTS=n
 	says warn environment 'OMPI_MCA_mpi_leave_pinned=1 .*'
-	says warn environment 'PINALLOC_REGISTER=off .*'
-	says fail environment 'PINALLOC_HELP=1 .*'
-	says ok library '.*'
+	says warn environment PINALLOC_REGISTER=off
+	says fail environment PINALLOC_HELP=1
+	says ok library
 	checked env OMPI_MCA_mpi_leave_pinned=1 RDMAV_FORK_SAFE=1 MALLOC_CONF=narenas:4 \
 		"$pinalloc" check
-	says ok environment 'MALLOC_CONF=narenas:4 .*'
+	says ok environment MALLOC_CONF=narenas:4
 	[ "$(grep -c environment <<< "$output")" -eq 1 ]
 }
 
@@ -230,39 +230,39 @@ limited_with() {
 	ucx 15
 	for cure in UCX_RCACHE_MAX_SIZE=1m UCX_IB_RCACHE_MAX_SIZE=1m UCX_IB_REG_METHODS=odp,direct; do
 		limited_with $cure
-		says ok environment 'nothing is set .*'
+		says ok environment nothing
 	done
 	limited_with UCX_RCACHE_ENABLE=0
-	says warn environment 'UCX_RCACHE_ENABLE=0 leaves a cache .* before 1\.16; .*UCX_IB_REG_METHODS=direct'
-	says warn environment 'UCX_RCACHE_MAX_SIZE is not set, .*'
+	says warn environment 'UCX_RCACHE_ENABLE=0.*1\.16.*UCX_IB_REG_METHODS=direct'
+	says warn environment 'UCX_RCACHE_MAX_SIZE.*not set'
 	limited_with UCX_RCACHE_MAX_SIZE=1m UCX_IB_RCACHE_MAX_SIZE=inf
-	says warn environment "UCX_IB_RCACHE_MAX_SIZE=inf lets UCX's cache keep .*"
+	says warn environment UCX_IB_RCACHE_MAX_SIZE=inf
 	ucx 16
 	for cure in UCX_RCACHE_MAX_SIZE=1m UCX_RCACHE_ENABLE=n; do
 		limited_with $cure
-		says ok environment 'nothing is set .*'
+		says ok environment nothing
 	done
 	limited_with UCX_IB_REG_METHODS=direct
-	says warn environment 'UCX_IB_REG_METHODS=direct is unknown .* since 1\.16; .*UCX_RCACHE_ENABLE=n'
-	says warn environment 'UCX_RCACHE_MAX_SIZE is not set, .*'
+	says warn environment 'UCX_IB_REG_METHODS=direct.*1\.16.*UCX_RCACHE_ENABLE=n'
+	says warn environment 'UCX_RCACHE_MAX_SIZE.*not set'
 	limited_with UCX_RCACHE_MAX_SIZE=inf UCX_IB_RCACHE_MAX_SIZE=1m
-	says warn environment 'UCX_IB_RCACHE_MAX_SIZE=1m is unknown .* since 1\.16; set UCX_RCACHE_MAX_SIZE'
-	says warn environment "UCX_RCACHE_MAX_SIZE=inf lets UCX's cache keep .*"
+	says warn environment 'UCX_IB_RCACHE_MAX_SIZE=1m.*1\.16.*UCX_RCACHE_MAX_SIZE'
+	says warn environment UCX_RCACHE_MAX_SIZE=inf
 	checked env LD_LIBRARY_PATH="$ucx" UCX_IB_REG_METHODS=direct "$pinalloc" check
-	says warn environment 'UCX_IB_REG_METHODS=direct is unknown .*'
+	says warn environment UCX_IB_REG_METHODS=direct
 	ucx 0 # as if there were none
 	for cure in UCX_RCACHE_ENABLE=n UCX_IB_REG_METHODS=direct; do
 		limited_with $cure
-		says ok environment 'nothing is set .*'
+		says ok environment nothing
 	done
 }
 
 @test "another malloc in LD_PRELOAD is reported, unless the library comes first" {
 	checked env LD_PRELOAD=libjemalloc.so.2 "$pinalloc" check
-	says warn environment 'LD_PRELOAD names another malloc, libjemalloc\.so\.2; .*'
+	says warn environment 'LD_PRELOAD.*libjemalloc\.so\.2'
 	checked env LD_PRELOAD="$library:libjemalloc.so.2" "$pinalloc" check
-	says ok environment '.*'
-	says ok library '.*'
+	says ok environment
+	says ok library
 }
 
 @test "a library that cannot be loaded, or does not replace malloc, is reported" {
@@ -270,36 +270,37 @@ limited_with() {
 	cp "$pinalloc" .
 	printf 'nonsense' > .libs/libpinalloc.so
 	checked ./pinalloc check
-	says fail library '.*libpinalloc\.so. from LD_PRELOAD cannot be preloaded .*'
+	says fail library 'libpinalloc\.so.*cannot be preloaded'
 	echo 'int nothing;' | gcc -shared -o .libs/libpinalloc.so -x c -
 	checked ./pinalloc check
-	says fail library '.*libpinalloc\.so was preloaded, but did not take over malloc; .*'
+	says fail library 'libpinalloc\.so.*did not take over malloc'
 	rm .libs/libpinalloc.so
 	checked ./pinalloc check
-	says fail library '.*libpinalloc\.so is not there or cannot be read: .*'
+	says fail library 'libpinalloc\.so.*not there'
 }
 
 @test "a program is checked as by pinalloc run" {
 	checked "$pinalloc" check true
-	says ok program '.*/true can be preloaded'
+	says ok program true
 	checked "$pinalloc" check "$programs/ownmalloc"
-	says fail program '.*ownmalloc has a malloc of its own, .*; link it without that malloc'
+	says fail program 'ownmalloc.*malloc of its own'
 	checked "$pinalloc" check /etc/passwd
-	says fail program '/etc/passwd: Permission denied; .*'
+	says fail program '/etc/passwd: Permission denied'
 	cp /etc/passwd passwd
 	chmod +x passwd
 	checked "$pinalloc" check ./passwd
-	says fail program '\./passwd: not a program, or damaged or cut short; .*'
+	says fail program '\./passwd: not a program'
 	checked "$pinalloc" check ''
-	says fail program ': No such file or directory; .*'
+	says fail program ': No such file or directory'
 	checked "$pinalloc" check no-such-program
-	says fail program 'no-such-program: No such file or directory; .*'
+	says fail program 'no-such-program: No such file or directory'
 	checked env PINALLOC_RESTRICT='app*' "$pinalloc" check true
-	says warn program 'nothing is registered in .*/true, because PINALLOC_RESTRICT is app\*; .*'
+	says warn program 'true.*PINALLOC_RESTRICT.*app\*'
 }
 
 @test "a wrong command line is refused" {
 	run -2 --separate-stderr "$pinalloc" check true false
-	[ "$stderr" = 'pinalloc check: only one PROGRAM can be checked, not also false; see pinalloc check --help' ]
+	[[ "$stderr" == 'pinalloc check: '*false* ]]
+	[ "${#stderr_lines[@]}" -eq 1 ]
 	[ -z "$output" ]
 }
