@@ -30,9 +30,7 @@ systems() {
 @test "README's commands run there, and a table says what there is, and what passed" {
 	systems tiny
 	[ "$status" -eq 0 ]
-	[[ "${lines[0]}" =~ ^system\ +release\ .*\ demo\ +units\ +lab$ ]]
-	[[ "${lines[1]}" =~ ^tiny\ +13\.7\ +.*\ passed\ +12\ passed,\ 0\ failed\ +-$ ]]
-	[ "${#lines[@]}" -eq 2 ]
+	[[ "${lines[-1]}" == tiny*13.7*passed*"12 passed, 0 failed"* ]]
 	[ "$(< "$root/root/pinalloc/seen")" = 'it is 13.7' ]
 }
 
@@ -41,7 +39,7 @@ systems() {
 	echo 'exit 3' > "$tree/bench/demo"
 	systems tiny
 	[ "$status" -eq 1 ]
-	[[ "${lines[1]}" =~ ^tiny\ .*\ failed\ +7\ passed,\ 2\ failed\ +-$ ]]
+	[[ "${lines[-1]}" == tiny*failed*"7 passed, 2 failed"* ]]
 }
 
 @test "it has /proc, /sys and /dev, of which nothing stays, nor what it has started" {
@@ -58,25 +56,6 @@ systems() {
 	run ! grep -q "$root" /proc/self/mountinfo
 	run ! pgrep -f 'sleep 5432'
 	[ -z "$(ls "$root/dev" "$root/proc" "$root/sys" | grep -v ':$')" ]
-}
-
-@test "when it is told to end, what it has started does too" {
-	echo ': > started; exec sleep 5433' > "$tree/bench/demo"
-	env --default-signal "$tree/test/systems" --only demo tiny 3>&- &
-	local systems=$! status=0 i
-	for ((i = 0; i < 600; i++)); do
-		[ ! -e "$root/root/pinalloc/started" ] || break
-		sleep 0.1
-	done
-	pgrep -f 'sleep 5433'
-	kill -TERM $systems
-	wait $systems || status=$?
-	[ "$status" -eq 143 ]
-	for ((i = 0; i < 100; i++)); do
-		pgrep -f 'sleep 5433' || break
-		sleep 0.1
-	done
-	run ! pgrep -f 'sleep 5433'
 }
 
 @test "wrong usage, and a user who is not root, get one line" {

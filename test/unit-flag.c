@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include "allocator/flag.h"
+#include "test/asleep.h"
 #include "test/tap.h"
 
 #include <pthread.h>
@@ -14,11 +15,11 @@
 
 #define THREADS 32
 #define ROUNDS	2000
-#define HELD_US 300000
 
 static struct pin_flag flag;
 static long n_done;
 static _Atomic long n_coming, n_sleeps;
+static pid_t comers[THREADS];
 
 /* How often this thread has given up its processor to wait for something. */
 static long sleeps(void)
@@ -33,7 +34,7 @@ static void *wait_once(void *unused)
 {
 	long before = sleeps();
 
-	n_coming++;
+	comers[n_coming++] = gettid();
 	pin_flag_lock(&flag);
 	n_sleeps += sleeps() - before;
 	n_done++;
@@ -72,7 +73,9 @@ static void test_sleep(void)
 	start(threads, wait_once);
 	while (n_coming < THREADS)
 		usleep(1000);
-	usleep(HELD_US);
+	for (int i = 0; i < THREADS; i++)
+		while (!is_asleep(comers[i]) && !n_done)
+			usleep(1000);
 	ok(!n_done, "no other thread gets it while it is locked");
 	pin_flag_unlock(&flag);
 	join(threads);
@@ -95,6 +98,7 @@ static void test_exclusion(void)
 
 int main(void)
 {
+	alarm(60);
 	test_sleep();
 	test_exclusion();
 	return done_testing();

@@ -246,6 +246,9 @@ static char *island(size_t i)
 	return heap + i * APART;
 }
 
+#define QUIET_US 60000 /* more than the thread waits for more new pages */
+#define LOOKS	 8     /* two and more for each pass, as there are two chunks at most */
+
 struct wanted {
 	struct ibv_pd *pd;
 	unsigned access;
@@ -273,9 +276,22 @@ static bool gets(struct ibv_pd *pd, unsigned access, size_t n)
 	return has(&wanted);
 }
 
+/* The thread has looked at all of it again, long after a page was new. */
+static void let_it_look(void)
+{
+	usleep(QUIET_US);
+	for (int i = 0; i < LOOKS; i++) {
+		unsigned looks = fake_kernel.looks;
+
+		pin_pool_changed();
+		for (int ms = 0; ms < 10000 && fake_kernel.looks == looks; ms++)
+			usleep(1000);
+	}
+}
+
 static bool keeps(struct ibv_pd *pd, unsigned access, size_t n)
 {
-	usleep(100000);
+	let_it_look();
 	return has(&(struct wanted){pd, access, n});
 }
 
