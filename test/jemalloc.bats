@@ -3,6 +3,8 @@
 # Promise: configure names what is wrong with a jemalloc that the library cannot be built with, in
 # one line, and the cure. It is asked of archives that only answer.
 
+bats_require_minimum_version 1.5.0
+
 setup_file() {
 	export source=$BATS_FILE_TMPDIR/source
 	mkdir -p "$source/allocator" "$BATS_FILE_TMPDIR/build"
@@ -79,12 +81,14 @@ refuses() {
 		5.3.1 4096 0 1 1
 }
 
+# bats test_tags=thorough
 @test "other pages, a debug build, no statistics" {
 	refuses 'is for pages of 16384 bytes, ' 5.3.0 16384 0 1 1
 	refuses 'is a debug build, ' 5.3.0 4096 1 1 1
 	refuses 'has no statistics, ' 5.3.0 4096 0 0 1
 }
 
+# bats test_tags=thorough
 @test "other tables, and a name that is missing" {
 	refuses 'are not those of 48-bit or 57-bit addresses and its pages:' 5.3.0 4096 0 1 1 0xa58
 	refuses 'are not those of 48-bit or 57-bit addresses and its pages:' \
@@ -96,6 +100,7 @@ refuses() {
 	refuses 'this jemalloc lacks je_pages_map:' 5.3.0 4096 0 1 1 0xa48 je_pages_map
 }
 
+# bats test_tags=thorough
 @test "tables of 48-bit and of 57-bit addresses, each read in its own way" {
 	archive 5.3.0 4096 0 1 1
 	run configured
@@ -109,6 +114,7 @@ refuses() {
 }
 
 # As Debian builds it everywhere but on x86. Locks are larger on arm64.
+# bats test_tags=thorough
 @test "tables for pages of 64 KiB" {
 	for map in 48:0x80078 48:0x80080 57:0x10078; do
 		archive 5.3.0 65536 0 1 1 0xa88 none "${map#*:}"
@@ -119,6 +125,7 @@ refuses() {
 	done
 }
 
+# bats test_tags=thorough
 @test "without the profiler only samples are missing" {
 	archive 5.3.0 4096 0 1 0
 	run configured
