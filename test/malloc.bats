@@ -94,23 +94,23 @@ answers() {
 	done
 }
 
-# apart ROUNDS MALLOC_CONF…
+# apart ROUNDS FORKS MALLOC_CONF…
 apart() {
 	local conf
-	for conf in "${@:2}"; do
+	for conf in "${@:3}"; do
 		echo "with '$conf'"
-		run -0 --separate-stderr preloaded MALLOC_CONF="$conf" "$programs/large" "$1"
+		run -0 --separate-stderr preloaded MALLOC_CONF="$conf" "$programs/large" "$1" "$2"
 		[ "$output" = 0 ]
 	done
 }
 
 @test "large blocks never overlap, however they were made or resized, also in a child" {
-	apart 30 '' junk:true tcache:false
+	apart 60 5 '' junk:true tcache:false
 }
 
 # bats test_tags=thorough
 @test "so it is for long, and under any jemalloc setting" {
-	apart 300 '' junk:true zero:true prof:true,lg_prof_sample:16 tcache:false lg_tcache_max:20
+	apart 300 20 '' junk:true zero:true prof:true,lg_prof_sample:16 tcache:false lg_tcache_max:20
 }
 
 @test "malloc_info writes well-formed XML" {

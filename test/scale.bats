@@ -49,24 +49,34 @@ said() {
 	[ "$(said 16 resident)" -lt 256 ]
 }
 
-@test "so are 8,192 steps; their report is complete, and hardly longer" {
+# many GIB: the same in steps of 2 MiB, with their report.
+many() {
 	local regions small
 	grown 2M 1
 	small=$(said 1 report-bytes)
-	grown 2M 16
-	regions=$(said 16 regions)
-	[ "$regions" -ge 8192 ]
-	[ "$(said 16 mappings)" -le 16 ]
-	[ "$(said 16 resident)" -lt 256 ]
+	grown 2M "$1"
+	regions=$(said "$1" regions)
+	[ "$regions" -ge $(($1 * 512)) ]
+	[ "$(said "$1" mappings)" -le 16 ]
+	[ "$(said "$1" resident)" -lt 256 ]
 	[ "$(figure "$work/report.json" .memory.regions)" -ge "$regions" ]
-	[ "$(figure "$work/report.json" .memory.mapped_bytes)" -ge $((16 << 30)) ]
+	[ "$(figure "$work/report.json" .memory.mapped_bytes)" -ge $(($1 << 30)) ]
 	# About one for each block, as each shares its two granules with neighbours that want one
 	# too.
 	[ "$(figure "$work/report.json" .registration.mr_created)" -ge $((regions * 9 / 10)) ]
-	[ "$(figure "$work/report.json" '.registration.domains[0].bytes')" -ge $((16 << 30)) ]
-	[ "$(figure "$work/report.json" '.timeline[-1][2]')" -ge $((16 << 30)) ]
+	[ "$(figure "$work/report.json" '.registration.domains[0].bytes')" -ge $(($1 << 30)) ]
+	[ "$(figure "$work/report.json" '.timeline[-1][2]')" -ge $(($1 << 30)) ]
 	# More points in time, and longer numbers; not more regions.
-	[ "$(said 16 report-bytes)" -lt $((small * 4)) ]
+	[ "$(said "$1" report-bytes)" -lt $((small * 4)) ]
+}
+
+@test "so are 4 GiB in 2,048 steps; their report is complete, and hardly longer" {
+	many 4
+}
+
+# bats test_tags=thorough
+@test "so are 32 GiB in 16,384 steps" {
+	many 32
 }
 
 # calls BLOCKS: the number of mapping system calls when that many blocks are allocated, each in a

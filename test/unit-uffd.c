@@ -248,7 +248,9 @@ static void refused(void)
 	pin_uffd_unwatch(5, (uintptr_t)p, LENGTH);
 	ok(!pin_uffd_watch(6, (uintptr_t)p, LENGTH),
 	   "they can after the first has ended its watch");
+	stuck = true; /* nobody reads the message of this call */
 	munmap(p - PIN_PAGE, LENGTH + 2 * PIN_PAGE);
+	stuck = false;
 	ok(pin_uffd_watch(5, (uintptr_t)p, LENGTH) == -EFAULT,
 	   "unmapped pages cannot be watched");
 	p = map_pages();

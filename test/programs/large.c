@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * large ROUNDS: threads allocate, resize and free large blocks, through the malloc family and
+ * large ROUNDS FORKS: threads allocate, resize and free large blocks, through the malloc family and
  * jemalloc's own functions, while the program forks. Blocks must not overlap, and contents must
  * stay. Ends after so many blocks; prints how many children failed. Exit status 1: the error is
  * on standard error.
@@ -25,7 +25,6 @@
 #define WRITTEN (2 * MIB) /* the most that is written of a block, for speed */
 #define THREADS 3
 #define SLOTS	24
-#define FORKS	20
 
 /* <jemalloc/jemalloc.h>. */
 #define ZERO 0x40
@@ -269,7 +268,8 @@ static unsigned fork_once(void)
 
 int main(int argc, char **argv)
 {
-	unsigned rounds = argc == 2 ? (unsigned)atoi(argv[1]) : 0, good = 0, forks = 0;
+	unsigned rounds = argc == 3 ? (unsigned)atoi(argv[1]) : 0, good = 0, forks = 0;
+	unsigned least = argc == 3 ? (unsigned)atoi(argv[2]) : 0;
 	pthread_t threads[THREADS];
 
 	if (!mallocx || !rallocx || !xallocx || !sallocx || !nallocx || !sdallocx)
@@ -278,7 +278,7 @@ int main(int argc, char **argv)
 	inherited = memset(malloc(MIB), 'i', MIB);
 	for (size_t i = 0; i < THREADS; i++)
 		pthread_create(&threads[i], NULL, run, blocks[i]);
-	for (; forks < FORKS || made < rounds; forks++) {
+	for (; forks < least || made < rounds; forks++) {
 		good += fork_once();
 		usleep(10000);
 	}
