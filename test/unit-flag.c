@@ -19,7 +19,7 @@
 static struct pin_flag flag;
 static long n_done;
 static _Atomic long n_coming, n_sleeps;
-static pid_t comers[THREADS];
+static _Atomic pid_t comers[THREADS];
 
 /* How often this thread has given up its processor to wait for something. */
 static long sleeps(void)

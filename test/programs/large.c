@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * large ROUNDS FORKS: threads allocate, resize and free large blocks, through the malloc family and
- * jemalloc's own functions, while the program forks. Blocks must not overlap, and contents must
- * stay. Ends after so many blocks; prints how many children failed. Exit status 1: the error is
- * on standard error.
+ * large ROUNDS FORKS: threads allocate, resize and free large blocks, through the malloc family
+ * and jemalloc's own functions, while the program forks. Blocks must not overlap, and contents
+ * must stay. Ends after so many blocks; prints how many children failed. Exit status 1: the
+ * error is on standard error.
  */
 /* All that is usable is written, which _FORTIFY_SOURCE=3 takes for an overflow. */
 #undef _FORTIFY_SOURCE
