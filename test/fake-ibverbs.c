@@ -3,7 +3,7 @@
  * A libibverbs.so.1 without a device, for programs that run with the built library on a machine
  * without an adapter: fake-verbs.c with the names and versions (fake-ibverbs.map) of the real
  * one. It has one device; a registration is an entry in a table. Under test/inject its calls
- * fail on demand.
+ * fail on demand. With fake-adapter.c registrations touch memory, and there are queue pairs.
  */
 #include <config.h>
 
@@ -20,6 +20,9 @@
 
 static const struct pin_ibverbs *verbs;
 static bool may_fail;
+
+/* Of fake-adapter.c: whether there is memory that can be accessed like this. */
+__attribute__((weak)) bool fake_adapter_reaches(void *addr, size_t length, unsigned access);
 
 /* In the unit tests it is the library's and changes its table; here it is the table. */
 void pin_ibverbs_replace(const struct pin_ibverbs *table)
@@ -76,12 +79,16 @@ PIN_EXPORT const char *ibv_get_device_name(struct ibv_device *device)
 PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	(void)device;
-	return fake_context();
+	return fake_context_new();
 }
 
 PIN_EXPORT int ibv_close_device(struct ibv_context *context)
 {
-	return verbs->close_device(context);
+	int error = verbs->close_device(context);
+
+	if (!error)
+		fake_context_end(context);
+	return error;
 }
 
 PIN_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
@@ -112,8 +119,13 @@ PIN_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 PIN_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 					   uint64_t iova, unsigned access)
 {
-	return fails(INJECT_REG_MR) ? NULL
-				    : verbs->reg_mr_iova2(pd, addr, length, iova, access);
+	if (fails(INJECT_REG_MR))
+		return NULL;
+	if (fake_adapter_reaches && !fake_adapter_reaches(addr, length, access)) {
+		errno = EFAULT;
+		return NULL;
+	}
+	return verbs->reg_mr_iova2(pd, addr, length, iova, access);
 }
 
 /* Through the PLT, as in the real one. */

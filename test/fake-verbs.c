@@ -17,6 +17,7 @@ struct fake_mr {
 struct fake_pd {
 	struct ibv_pd pd;
 	_Atomic unsigned mrs;
+	bool is_foreign; /* imported, and not from here */
 };
 
 /* What the adapter knows of a key; reused after MOST_KEYS registrations. */
@@ -25,13 +26,29 @@ struct fake_key {
 	_Atomic unsigned access;
 	_Atomic(struct ibv_mr *) mr; /* so that what a context keeps is no leak */
 	_Atomic(const struct ibv_pd *) pd;
+	_Atomic uint32_t handle; /* of the PD, which may have several structs */
 	_Atomic uintptr_t start, end;
 };
 
-#define MOST_KEYS (1u << 20)
+#define MOST_KEYS    (1u << 20)
+#define REMOTE	     0x80000000u /* what an rkey has beside its lkey */
+#define MOST_PDS     4096u	 /* at the same time */
+#define FIRST_HANDLE 1000u
 
 struct fake_verbs fake_verbs;
 static struct fake_key keys[MOST_KEYS];
+
+/* A PD as the kernel has it. */
+static struct kernel_pd {
+	_Atomic uint32_t handle; /* 0: none */
+	_Atomic unsigned users;
+	_Atomic(const struct ibv_context *) context; /* which it ends with */
+} kernel_pds[MOST_PDS];
+
+static struct kernel_pd *kernel_pd(uint32_t handle)
+{
+	return &kernel_pds[handle % MOST_PDS];
+}
 
 static struct fake_key *key_of(uint32_t lkey)
 {
@@ -45,6 +62,7 @@ static void make_key(struct ibv_mr *mr, unsigned access)
 	key->access = access;
 	key->mr = mr;
 	key->pd = mr->pd;
+	key->handle = mr->pd->handle;
 	key->start = (uintptr_t)mr->addr;
 	key->end = (uintptr_t)mr->addr + mr->length;
 	key->lkey = mr->lkey;
@@ -106,11 +124,12 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 	mr->mr = (struct ibv_mr){
 		.context = pd->context, .pd = pd, .addr = addr, .length = length};
 	mr->mr.lkey = ++fake_verbs.made;
-	mr->mr.rkey = mr->mr.lkey | 0x80000000u;
+	mr->mr.rkey = mr->mr.lkey | REMOTE;
 	mr->access = (int)access;
 	mr->length = length;
 	make_key(&mr->mr, access);
 	((struct fake_pd *)pd)->mrs++;
+	fake_pd_use(pd, 1);
 	return &mr->mr;
 }
 
@@ -119,14 +138,37 @@ unsigned fake_access_of(uint32_t lkey)
 	return key_of(lkey)->access;
 }
 
+static bool reaches(const struct fake_key *key, const struct ibv_pd *pd, const void *addr,
+		    size_t length)
+{
+	uintptr_t start = (uintptr_t)addr;
+
+	return key->handle == pd->handle && key->start <= start && start + length <= key->end;
+}
+
 bool fake_keys_reach(uint32_t lkey, uint32_t rkey, const struct ibv_pd *pd, const void *addr,
 		     size_t length)
 {
 	const struct fake_key *key = key_of(lkey);
-	uintptr_t start = (uintptr_t)addr;
 
-	return key->lkey == lkey && rkey == (lkey | 0x80000000u) && key->pd == pd &&
-	       key->start <= start && start + length <= key->end;
+	return key->lkey == lkey && rkey == (lkey | REMOTE) && reaches(key, pd, addr, length);
+}
+
+bool fake_key_permits(uint32_t name, unsigned access, const struct ibv_pd *pd, const void *addr,
+		      size_t length)
+{
+	const struct fake_key *key = key_of(name & ~REMOTE);
+
+	return key->lkey == (name & ~REMOTE) && key->lkey &&
+	       !(name & REMOTE) == !(access & ~(unsigned)IBV_ACCESS_LOCAL_WRITE) &&
+	       !(access & ~key->access) && reaches(key, pd, addr, length);
+}
+
+static void end_key(const struct fake_mr *mr)
+{
+	key_of(mr->mr.lkey)->lkey = 0;
+	fake_verbs.registered -= mr->length;
+	fake_verbs.live--;
 }
 
 /* A second deregistration is a double free, which every sanitizer reports. */
@@ -134,10 +176,9 @@ static int dereg_mr(struct ibv_mr *ibv_mr)
 {
 	struct fake_mr *mr = (struct fake_mr *)ibv_mr;
 
-	key_of(mr->mr.lkey)->lkey = 0;
-	fake_verbs.registered -= mr->length;
-	fake_verbs.live--;
+	end_key(mr);
 	((struct fake_pd *)mr->mr.pd)->mrs--;
+	fake_pd_use(mr->mr.pd, -1);
 	free(mr);
 	return 0;
 }
@@ -159,31 +200,59 @@ static int rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 	return 0;
 }
 
-static struct ibv_pd *alloc_pd(struct ibv_context *context)
+void fake_pd_use(const struct ibv_pd *pd, int n)
+{
+	kernel_pd(pd->handle)->users += (unsigned)n;
+}
+
+static struct ibv_pd *new_pd(struct ibv_context *context, uint32_t handle)
 {
 	struct fake_pd *pd = calloc(1, sizeof *pd);
 
 	pd->pd.context = context;
+	pd->pd.handle = handle;
 	return &pd->pd;
+}
+
+static struct ibv_pd *alloc_pd(struct ibv_context *context)
+{
+	static _Atomic uint32_t next = FIRST_HANDLE;
+	uint32_t handle, none;
+
+	do {
+		none = 0;
+		handle = next++;
+	} while (!atomic_compare_exchange_strong(&kernel_pd(handle)->handle, &none, handle));
+	kernel_pd(handle)->users = 0;
+	kernel_pd(handle)->context = context;
+	return new_pd(context, handle);
 }
 
 static struct ibv_pd *import_pd(struct ibv_context *context, uint32_t handle)
 {
-	(void)handle;
-	return alloc_pd(context);
+	struct ibv_pd *pd;
+
+	if (kernel_pd(handle)->handle == handle)
+		return new_pd(context, handle);
+	pd = alloc_pd(context);
+	((struct fake_pd *)pd)->is_foreign = true;
+	return pd;
 }
 
 static int dealloc_pd(struct ibv_pd *pd)
 {
-	if (((struct fake_pd *)pd)->mrs)
+	if (kernel_pd(pd->handle)->users)
 		return EBUSY;
+	kernel_pd(pd->handle)->handle = 0;
 	free(pd);
 	return 0;
 }
 
-/* The kernel's PD lives on with its MRs; only the struct goes. */
+/* The kernel's PD lives on; only the struct goes, unless MRs point to it. */
 static void unimport_pd(struct ibv_pd *pd)
 {
+	if (((struct fake_pd *)pd)->is_foreign)
+		kernel_pd(pd->handle)->handle = 0;
 	if (!((struct fake_pd *)pd)->mrs)
 		free(pd);
 }
@@ -252,14 +321,32 @@ struct ibv_context *fake_context_new(void)
 	struct ibv_context *context = calloc(1, sizeof *context);
 
 	context->device = &device;
+	context->ops = fake_verbs.ops;
 	return context;
+}
+
+static unsigned last_key(void)
+{
+	return fake_verbs.made < MOST_KEYS ? fake_verbs.made : MOST_KEYS - 1;
 }
 
 void fake_for_each_mr(const struct ibv_pd *pd, int (*call)(struct ibv_mr *mr))
 {
-	unsigned n = fake_verbs.made < MOST_KEYS ? fake_verbs.made : MOST_KEYS - 1;
-
-	for (unsigned i = 0; i <= n; i++)
+	for (unsigned i = 0; i <= last_key(); i++)
 		if (keys[i].lkey && keys[i].pd == pd)
 			call(keys[i].mr);
+}
+
+void fake_context_end(struct ibv_context *context)
+{
+	for (unsigned i = 0; i <= last_key(); i++) {
+		const struct ibv_mr *mr = keys[i].lkey ? keys[i].mr : NULL;
+
+		if (mr && mr->context == context)
+			end_key((const struct fake_mr *)mr);
+	}
+	for (unsigned i = 0; i < MOST_PDS; i++)
+		if (kernel_pds[i].context == context)
+			kernel_pds[i].handle = 0;
+	free(context);
 }

@@ -24,6 +24,7 @@ struct fake_verbs {
 	_Atomic int fail_errno;	     /* with this */
 	_Atomic int fork_status;     /* enum ibv_fork_status */
 	_Atomic unsigned fork_inits; /* calls of the real ibv_fork_init */
+	struct ibv_context_ops ops;  /* of each new context */
 };
 extern struct fake_verbs fake_verbs;
 
@@ -35,6 +36,9 @@ struct ibv_context *fake_context(void);
 
 /* Another one of the same device, which does not. */
 struct ibv_context *fake_context_new(void);
+
+/* Closes that one: what is registered on it has no keys any more. */
+void fake_context_end(struct ibv_context *context);
 
 /* Calls a function for each MR that is registered in a PD; it may deregister it. */
 void fake_for_each_mr(const struct ibv_pd *pd, int (*call)(struct ibv_mr *mr));
@@ -48,5 +52,13 @@ unsigned fake_access_of(uint32_t lkey);
  */
 bool fake_keys_reach(uint32_t lkey, uint32_t rkey, const struct ibv_pd *pd, const void *addr,
 		     size_t length);
+
+/* Whether an lkey, or if there are remote rights among these, an rkey permits that. */
+bool fake_key_permits(uint32_t key, unsigned access, const struct ibv_pd *pd, const void *addr,
+		      size_t length);
+
+/* Something that is no MR begins to use the PD (1) or ends (-1): while it does, the PD is busy.
+ */
+void fake_pd_use(const struct ibv_pd *pd, int n);
 
 #endif

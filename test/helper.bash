@@ -4,11 +4,54 @@ bats_require_minimum_version 1.5.0
 
 library=$top_builddir/.libs/libpinalloc.so
 programs=$top_builddir/test/programs
+adapter=$BATS_FILE_TMPDIR/adapter
+report=$BATS_TEST_TMPDIR/report.json
 
 # preloaded [NAME=VALUE…] COMMAND…: runs a command under the library. Never export
 # LD_PRELOAD: bats, awk and the shell would run under it as well.
 preloaded() {
 	env LD_PRELOAD="$library" "$@"
+}
+
+# allowed WHAT: in setup_file, whether this machine allows what `pinalloc check` calls so; if not, says
+# what is missing.
+allowed() {
+	run "$top_builddir/pinalloc" check
+	grep -q "^ok  *$1:" <<< "$output" && return
+	echo "# ${BATS_TEST_FILENAME##*/} cannot run here; it takes root, or this to be allowed:" >&3
+	grep "^[a-z]*  *$1:" <<< "$output" | sed 's/^/# /' >&3
+	false
+}
+
+# build_adapter: in setup_file, a libibverbs.so.1 whose adapter copies what it transfers. Programs that
+# use a real one in the lab run with it on any machine that lets them lock memory.
+build_adapter() {
+	allowed memlock
+	mkdir "$adapter"
+	(
+		cd "$top_srcdir/test"
+		gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I"$top_srcdir" -I"$top_builddir" -shared -fPIC \
+			-fvisibility=hidden -Wl,-soname,libibverbs.so.1 \
+			-Wl,--version-script=fake-ibverbs.map -o "$adapter/libibverbs.so.1" \
+			fake-adapter.c fake-ibverbs.c fake-verbs.c
+	)
+}
+
+# adapted [NAME=VALUE…] COMMAND…: runs a command with that adapter.
+adapted() {
+	env LD_LIBRARY_PATH="$adapter" "$@"
+}
+
+# ends STATUS [NAME=VALUE…] COMMAND…: runs a command with that adapter, the library and a $report, and
+# shows what it says, in $output and $stderr; whether it ends so.
+ends() {
+	run --separate-stderr adapted LD_PRELOAD="$library" PINALLOC_REPORT="$report" "${@:2}"
+	printf '%s\n' "$output" "$stderr"
+	[ "$status" -eq "$1" ]
+}
+
+succeeds() {
+	ends 0 "$@"
 }
 
 # knows_later_modules FILE: stacks go on through modules that dlopen has loaded (glibc 2.35).

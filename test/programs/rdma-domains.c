@@ -181,6 +181,7 @@ static void imported(void)
 		rdma_connect(&guest.rdma, pd);
 		ok(!sends(&guest, &guest), "keys of an imported domain move the data");
 		rdma_disconnect(&guest.rdma);
+		ok(give_up(&guest), "what is registered in it can be given up");
 		ibv_unimport_pd(pd);
 	}
 	ok(!sends(&party, &party), "the domain works on");

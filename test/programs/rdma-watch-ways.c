@@ -5,6 +5,7 @@
  *
  *     rdma-watch-ways LISTENER ways      each way, and a kind of memory each
  *     rdma-watch-ways LISTENER quiet     what is not registered, or not any longer
+ *     rdma-watch-ways LISTENER hugetlb   both, with pages of the hugetlb pool
  *     rdma-watch-ways LISTENER grown     what mremap() has changed, and holes
  *     rdma-watch-ways LISTENER dereg     a listener that deregisters
  *     rdma-watch-ways LISTENER heap      heap pages that were replaced before it is registered
@@ -153,12 +154,16 @@ static char *hugetlb_pages(size_t n)
 	return p;
 }
 
-static const struct way {
+struct way {
 	const char *name;
 	char *(*make)(size_t n);
 	size_t length;
 	void (*replace)(char *p, size_t n);
-} ways[] = {
+};
+
+#define N(ways) (sizeof(ways) / sizeof *(ways))
+
+static const struct way ways[] = {
 	{"munmap", map_pages, LENGTH, unmap},
 	{"munmap, raw", map_pages, LENGTH, unmap_raw},
 	{"munmap of more", map_pages, LENGTH, unmap_around},
@@ -178,6 +183,9 @@ static const struct way {
 	{"mmap over a memfd", memfd_pages, LENGTH, put_over},
 	{"MADV_REMOVE of a memfd", memfd_pages, LENGTH, punch},
 	{"munmap of shared memory", shared_pages, LENGTH, unmap},
+};
+
+static const struct way hugetlb_ways[] = {
 	{"munmap of a huge page", hugetlb_pages, HUGE, unmap},
 	{"mmap over a huge page", hugetlb_pages, HUGE, put_over},
 	{"MADV_DONTNEED of a huge page", hugetlb_pages, HUGE, discard},
@@ -194,10 +202,10 @@ static void try_way(const struct way *way)
 	ok(!ibv_dereg_mr(mr), "and what was registered can be given up");
 }
 
-static void try_ways(void)
+static void try_ways(const struct way *some, size_t n)
 {
-	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-		try_way(&ways[i]);
+	for (size_t i = 0; i < n; i++)
+		try_way(&some[i]);
 }
 
 /* A part of a registration, and what two have. */
@@ -223,17 +231,17 @@ static void try_parts(void)
 
 /* --- what nobody needs to hear -------------------------------------------------- */
 
-static void try_quiet(void)
+static void try_quiet(const struct way *some, size_t n)
 {
-	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-		const struct way *way = &ways[i];
-		char *p = way->make(way->length);
+	n_heard = 0;
+	for (size_t i = 0; i < n; i++) {
+		char *p = some[i].make(some[i].length);
 
-		need(!ibv_dereg_mr(registered(pd, p, way->length)));
-		way->replace(p, way->length);
+		need(!ibv_dereg_mr(registered(pd, p, some[i].length)));
+		some[i].replace(p, some[i].length);
 	}
-	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-		ways[i].replace(ways[i].make(ways[i].length), ways[i].length);
+	for (size_t i = 0; i < n; i++)
+		some[i].replace(some[i].make(some[i].length), some[i].length);
 	ok(!n_heard, "nothing is told that is not registered: %u times", n_heard);
 }
 
@@ -361,10 +369,13 @@ int main(int argc, char **argv)
 	pd = ibv_alloc_pd(rdma_open());
 	need(pd);
 	if (!strcmp(what, "ways")) {
-		try_ways();
+		try_ways(ways, N(ways));
 		try_parts();
 	} else if (!strcmp(what, "quiet")) {
-		try_quiet();
+		try_quiet(ways, N(ways));
+	} else if (!strcmp(what, "hugetlb")) {
+		try_ways(hugetlb_ways, N(hugetlb_ways));
+		try_quiet(hugetlb_ways, N(hugetlb_ways));
 	} else if (!strcmp(what, "grown")) {
 		try_grown();
 		try_hole();

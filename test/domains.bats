@@ -1,0 +1,49 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: protection domains and devices can be created and destroyed in any order, as without the
+# library, and keys never belong to one that is gone. (The lab tries some of it on a real device.)
+
+setup_file() {
+	load helper
+	build_adapter
+}
+
+setup() {
+	load helper
+}
+
+# fine CASE SERVED: the case is right with the library and without; so many requests were served,
+# and all memory regions were deregistered with their domains.
+fine() {
+	run adapted "$programs/rdma-domains" "$1"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	succeeds "$programs/rdma-domains" "$1"
+	[ "$(figure "$report" .registration.served)" -eq "$2" ]
+	[ "$(figure "$report" .registration.passed_through)" -eq 0 ]
+	[ "$(figure "$report" .registration.mr_created)" -gt 0 ]
+	[ "$(figure "$report" .memory.pinned_bytes)" -eq 0 ]
+}
+
+@test "registrations survive the end of other domains and devices" {
+	fine others 6
+}
+
+@test "a device can be closed with everything on it, and opened again" {
+	fine closed 42
+}
+
+@test "a domain at the address of an earlier one has its own keys" {
+	fine reused 402
+}
+
+@test "a domain with registrations is busy and stays usable, and can be deallocated without them" {
+	fine busy 2
+}
+
+# Soft-RoCE in the lab cannot.
+@test "an imported domain has keys, and the domain it was imported from keeps its own" {
+	fine imported 4
+	grep -qx '# ibv_import_device: done' <<< "$output"
+	grep -qx '# ibv_import_pd: done' <<< "$output"
+}

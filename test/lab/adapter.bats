@@ -1,0 +1,111 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: what test/lookup, domains, reserve, exit and watch.bats show with an adapter that
+# copies holds with real verbs, of each a case; and so does what takes a real device, libfabric,
+# hugetlb pages, or fewer mappings than a host has.
+
+setup_file() {
+	load ../helper
+	load lab
+	local build=(gcc -O2 -shared -fPIC -fvisibility=hidden -I"$top_srcdir")
+	"${build[@]}" -o "$BATS_FILE_TMPDIR/libucm.so.0" "$top_srcdir/test/programs/listener.c"
+	"${build[@]}" -o "$BATS_FILE_TMPDIR/plugin.so" "$top_srcdir/test/programs/rdma-plugin.c" \
+		-libverbs
+	in_guest() {
+		local case listener=$BATS_FILE_TMPDIR/libucm.so.0
+
+		for case in keys attach dealloc; do
+			shimmed $case "$programs/rdma-lookup" $case
+		done
+		shimmed rights PINALLOC_ACCESS=local,read "$programs/rdma-lookup" rights
+		attempt plain-imported "$programs/rdma-domains" imported
+		for case in others closed reused imported; do
+			shimmed $case "$programs/rdma-domains" $case
+		done
+		shimmed reserved PINALLOC_RESERVE=256M "$programs/rdma-reserve"
+		shimmed linked LD_PRELOAD="$library:$BATS_FILE_TMPDIR/plugin.so" "$programs/rdma-exit"
+		echo 16 > /proc/sys/vm/nr_hugepages
+		for case in ways hugetlb heap; do
+			shimmed $case "$programs/rdma-watch-ways" "$listener" $case
+		done
+		shimmed armed "$programs/rdma-watch-process" armed "$listener"
+		attempt unused PINALLOC_LOG=info LD_PRELOAD="$library libfabric.so.1" \
+			"$programs/rdma-watch-ways" "$listener" ways
+		echo 1000 > /proc/sys/vm/max_map_count
+		shimmed full "$programs/rdma-watch-kinds" "$listener" many 450 200
+		echo 65530 > /proc/sys/vm/max_map_count
+		shimmed model "$programs/rdma-watch-model" "$listener" 5
+	}
+	boot
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+@test "looked-up keys transfer data, from several threads in two protection domains" {
+	ended keys
+	ended attach
+	ended rights
+}
+
+@test "protection domains and devices are busy, end and come again as without the library" {
+	local case
+	ended dealloc
+	for case in others closed reused; do
+		ended $case
+		[ "$(reported $case .registration.passed_through)" -eq 0 ]
+		[ "$(reported $case .memory.pinned_bytes)" -eq 0 ]
+	done
+}
+
+@test "importing devices and domains fails as without the library" {
+	ended plain-imported
+	ended imported
+	diff "$results/plain-imported.out" "$results/imported.out"
+	grep -q '^# ibv_import_device: Operation not supported$' "$results/imported.out"
+	grep -q '^# ibv_import_pd: Operation not supported$' "$results/imported.out"
+	[ "$(reported imported .memory.pinned_bytes)" -eq 0 ]
+}
+
+@test "with PINALLOC_RESERVE nothing is registered after the first registration" {
+	ended reserved
+	grep -qx 'blocks [0-9]* refused 0 wrong 0' "$results/reserved.out"
+	[ "$(value reserved later)" -eq 0 ]
+	[ "$(value reserved absent)" -le $(($(value reserved pages) / 20)) ]
+}
+
+@test "a destructor of a library can use and end its registrations" {
+	ended linked 7
+	[ "$(grep -c ': 0 failed$' "$results/linked.out")" -eq 4 ]
+}
+
+@test "every replacement of registered memory is notified before the call returns" {
+	ended ways
+	ended hugetlb
+	[ "$(reported ways .watch.unwatchable)" -eq 0 ]
+	[ "$(reported hugetlb .watch.unwatchable)" -eq 0 ]
+}
+
+@test "heap pages replaced before the first registration are noticed" {
+	ended heap
+}
+
+@test "a child of a process with heap registered can register for itself" {
+	ended armed
+}
+
+@test "libfabric may be loaded without being used" {
+	grep -q "libfabric's cache is notified" "$results/unused.err"
+	ended unused
+}
+
+@test "there may be more registrations than permitted mappings" {
+	ended full
+	[ "$(reported full .watch.ranges)" -eq 250 ]
+}
+
+@test "a cache that is notified is right, whatever threads replace" {
+	ended model
+}

@@ -1,0 +1,69 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: with PINALLOC_RESERVE the first registration is the last one. The reserve is heap,
+# resident and registered from then on; before, it costs nothing.
+
+setup_file() {
+	load helper
+	build_adapter
+	adapted "$programs/rdma-reserve" > "$BATS_FILE_TMPDIR/plain"
+	cat "$BATS_FILE_TMPDIR/plain"
+}
+
+setup() {
+	load helper
+	reserve=PINALLOC_RESERVE=256M
+}
+
+# right [NAME=VALUE…]: with these options the program behaves as without the library.
+right() {
+	succeeds "$@" "$programs/rdma-reserve"
+	diff <(head -n 1 "$BATS_FILE_TMPDIR/plain") <(head -n 1 <<< "$output")
+	grep -qx 'blocks [0-9]* refused 0 wrong 0' <<< "$output"
+}
+
+# value KEY: the number after KEY in the program's output.
+value() {
+	grep -o -- "$1 [0-9]*" <<< "$output" | cut -d' ' -f2
+}
+
+# reserved [NAME=VALUE…]: with these options and a reserve nothing is registered after the first
+# registration, and new blocks are resident.
+reserved() {
+	right $reserve "$@"
+	[ "$stderr" = '' ]
+	[ "$(value later)" -eq 0 ]
+	[ "$(figure "$report" .registration.passed_through)" -eq 0 ]
+	[ "$(figure "$report" .registration.mr_created)" -eq "$(value first)" ]
+	[ "$(figure "$report" .memory.pinned_peak_bytes)" -ge $((256 << 20)) ]
+	[ "$(value absent)" -le $(($(value pages) / 20)) ]
+}
+
+@test "with PINALLOC_RESERVE nothing is registered after the first registration, and blocks are resident" {
+	reserved
+	# It grows by little beyond the reserve.
+	[ "$(figure "$report" .memory.mapped_bytes)" -le $((384 << 20)) ]
+}
+
+@test "nor with small pages" {
+	reserved PINALLOC_HUGEPAGE=off
+}
+
+@test "without a reserve there are more registrations" {
+	right
+	[ "$(value later)" -gt 0 ]
+}
+
+@test "a reserve above the limit is reported, and requests are served as far as possible" {
+	right $reserve PINALLOC_MAX_PINNED=64M
+	[ -n "$stderr" ]
+	run ! grep -v '^pinalloc.*PINALLOC_' <<< "$stderr"
+	run ! grep 'no such option' <<< "$stderr"
+	[ "$(figure "$report" .memory.pinned_peak_bytes)" -le $((64 << 20)) ]
+}
+
+@test "a process that registers nothing has no reserve" {
+	run -0 --separate-stderr preloaded $reserve grep VmRSS: /proc/self/status
+	[ "$stderr" = '' ]
+	[ "$(awk '{ print $2 }' <<< "$output")" -lt $((32 * 1024)) ]
+}

@@ -1,0 +1,138 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: registration caches are notified when memory goes away before the program continues,
+# whatever the program does with its memory, locks, descriptors and children; and memory that cannot
+# be watched works as without the library. (The lab has what takes a real device, hugetlb pages or
+# fewer mappings.)
+
+setup_file() {
+	load helper
+	allowed userfaultfd
+	build_adapter
+	cd "$BATS_FILE_TMPDIR"
+	mkdir wheel
+	build listener libucm.so.0
+	build plugin-data data.so
+	build constructor constructor.so
+	cp libucm.so.0 wheel/libucm-1a2b3c.so.0.0.0
+}
+
+# build PROGRAM LIBRARY
+build() {
+	gcc -O2 -shared -fPIC -fvisibility=hidden -o "$2" "$top_srcdir/test/programs/$1.c"
+}
+
+setup() {
+	load helper
+	listener=$BATS_FILE_TMPDIR/libucm.so.0
+}
+
+ways() {
+	succeeds "$programs/rdma-watch-ways" "$listener" "$@"
+}
+
+# late STATUS ARGUMENT…: ends so.
+late() {
+	ends "$1" "$programs/rdma-watch-late" "$listener" "${@:2}"
+}
+
+process() {
+	succeeds "$programs/rdma-watch-process" "$1" "$listener" "${@:2}"
+}
+
+# kinds [NAME=VALUE…] ARGUMENT…
+kinds() {
+	succeeds "$programs/rdma-watch-kinds" "$listener" "$@"
+}
+
+# watched FIGURE: a value of the report.
+watched() {
+	figure "$report" ".watch.$1"
+}
+
+@test "every replacement of registered memory is notified before the call returns" {
+	ways ways
+	[ "$(watched unwatchable)" -eq 0 ]
+}
+
+@test "unregistered memory causes no notification and, if it is small, no cost" {
+	ways quiet
+	[ "$(watched events)" -eq 0 ]
+	[ "$(watched ranges)" -eq 19 ]
+	ways grown
+}
+
+@test "a listener can deregister at once" {
+	ways dereg
+}
+
+@test "a listener that waits for the caller delays it, but not for long" {
+	late 0 lock
+	[ "$(watched late)" -ge 2 ]
+}
+
+@test "a process can end during a notification, in any thread" {
+	late 7 exit
+	late 7 thread
+}
+
+@test "memory unmapped in an atexit handler is notified" {
+	late 7 atexit
+	[ "$output" = 'handler of atexit: told' ]
+}
+
+@test "a library whose variables are registered can be unloaded" {
+	late 0 plugin "$BATS_FILE_TMPDIR/data.so"
+}
+
+@test "the program may close all descriptors, and gets the numbers it expects" {
+	process closed
+}
+
+@test "children of every kind neither hang nor notify, and can register" {
+	process children
+	process armed
+}
+
+@test "listeners may be loaded late, from any path, twice at once, and unloaded" {
+	process loaded "$BATS_FILE_TMPDIR/wheel/libucm-1a2b3c.so.0.0.0"
+}
+
+@test "a constructor may wait for a thread that registers memory" {
+	process constructor "$BATS_FILE_TMPDIR/constructor.so"
+}
+
+@test "the watch works under mlockall()" {
+	process locked
+}
+
+@test "with PINALLOC_WATCH=off no userfaultfd is opened; if it is forbidden one line says so" {
+	local quiet=("$programs/rdma-watch-ways" "$listener" quiet)
+	succeeds PINALLOC_WATCH=off "$programs/rdma-watch-process" seccomp-kill "${quiet[@]}"
+	[ "$stderr" = '' ]
+	[ "$(watched on)" = false ]
+	ends 159 "$programs/rdma-watch-process" seccomp-kill "${quiet[@]}" # by SIGSYS
+	succeeds "$programs/rdma-watch-process" seccomp-eperm "${quiet[@]}"
+	[ "$(grep -c ^pinalloc <<< "$stderr")" -eq 1 ]
+	grep -q 'is not noticed: userfaultfd: Operation not permitted' <<< "$stderr"
+	[ "$(watched on)" = false ]
+}
+
+@test "unwatchable memory is registered and counted, and not disturbed" {
+	kinds kinds
+	[ "$(watched unwatchable)" -eq 6 ]
+	[ "$(grep -c ^pinalloc <<< "$stderr")" -eq 1 ]
+	kinds data
+	[ "$(watched unwatchable)" -eq 1 ]
+	[ "$stderr" = '' ]
+}
+
+@test "there may be more registrations than descriptors" {
+	local most
+	for most in 1024 16; do
+		run -0 prlimit --nofile=$most:$most env LD_LIBRARY_PATH="$adapter" \
+			LD_PRELOAD="$library" PINALLOC_REPORT="$report" \
+			"$programs/rdma-watch-kinds" "$listener" many 300
+		[ "$(watched ranges)" -eq 300 ]
+	done
+}
