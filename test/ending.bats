@@ -506,8 +506,8 @@ overtaken() {
 
 # bats test_tags=thorough
 @test "so it is many times" {
-	requested 200
-	overtaken 100
+	requested 100
+	overtaken 50
 }
 
 @test "a forked child ignores a request" {
