@@ -52,7 +52,7 @@ static int keep_frames(uint64_t *entries, size_t n_pages)
 	return 0;
 }
 
-int pin_frames_open(void)
+static int open_pagemap(void)
 {
 	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 
@@ -62,7 +62,7 @@ int pin_frames_open(void)
 /* Reads the entries of n_pages from addr on. Returns 0 or -errno. */
 static int read_entries(uintptr_t addr, size_t n_pages, uint64_t *entries)
 {
-	int saved = errno, fd = pin_frames_open();
+	int saved = errno, fd = open_pagemap();
 	int error = fd < 0 ? fd : read_pagemap(fd, addr / PIN_PAGE, n_pages, entries);
 
 	if (fd >= 0)
@@ -97,7 +97,7 @@ static void clear_shared(int fd, size_t first, size_t n_pages, unsigned char *pa
 /* Opens the file for each call: the program may close a descriptor that is kept open. */
 static void clear_all_shared(size_t first, size_t n_pages, unsigned char *pages)
 {
-	int fd = memchr(pages, 1, n_pages) ? pin_frames_open() : -1;
+	int fd = memchr(pages, 1, n_pages) ? open_pagemap() : -1;
 
 	if (fd < 0)
 		return;
@@ -118,12 +118,4 @@ bool pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages)
 		clear_all_shared(first / PIN_PAGE, n_pages, pages);
 	errno = saved;
 	return known;
-}
-
-bool pin_frames_is_shared(int pagemap, uintptr_t page)
-{
-	const uint64_t shared = PAGEMAP_PRESENT | PAGEMAP_SHARED;
-	uint64_t entry;
-
-	return !read_pagemap(pagemap, page / PIN_PAGE, 1, &entry) && (entry & shared) == shared;
 }

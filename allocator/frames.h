@@ -17,14 +17,6 @@
 bool pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages);
 
 /*
- * pin_frames_open() opens /proc/self/pagemap and returns its descriptor or -errno. With it,
- * pin_frames_is_shared() says whether a page is in memory and belongs to shared memory or a
- * file; false if that cannot be read. For threads that may keep descriptors open.
- */
-int pin_frames_open(void);
-bool pin_frames_is_shared(int pagemap, uintptr_t page);
-
-/*
  * Writes the page frame numbers of n_pages, from the page that contains addr, to `frames`; 0
  * for a page that is not in memory. Returns 0; -EPERM if the kernel hides them (no
  * CAP_SYS_ADMIN), -ENOTSUP if it has no /proc/self/pagemap, or -errno of opening or reading

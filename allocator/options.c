@@ -49,9 +49,9 @@ static int parse_mode(const char *text, void *field)
 	return parse_names(text, names, PIN_ARRAY_SIZE(names), field);
 }
 
-static int parse_on_or_off(const char *text, void *field)
+static int parse_watch(const char *text, void *field)
 {
-	static const char *const names[] = {"off", "on"};
+	static const char *const names[] = {"off", "on", "strict"};
 
 	return parse_names(text, names, PIN_ARRAY_SIZE(names), field);
 }

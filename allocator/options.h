@@ -17,6 +17,9 @@ enum pin_report_format { PIN_REPORT_AUTO, PIN_REPORT_TEXT, PIN_REPORT_JSON, PIN_
 /* In the order of PINALLOC_HUGEPAGE's values. */
 enum pin_huge { PIN_HUGE_AUTO, PIN_HUGE_THP, PIN_HUGE_TLB, PIN_HUGE_OFF };
 
+/* In the order of PINALLOC_WATCH's values. */
+enum pin_watch { PIN_WATCH_OFF, PIN_WATCH_ON, PIN_WATCH_STRICT };
+
 /* The value of pin_options.verify for PINALLOC_VERIFY=exit. */
 #define PIN_VERIFY_EXIT SIZE_MAX
 
@@ -49,7 +52,7 @@ struct pin_options {
 	int report_signal;  /* 0 for none */
 	int mode;	    /* enum pin_mode */
 	unsigned access;    /* enum pin_access bits */
-	int watch;	    /* 0 or 1 */
+	int watch;	    /* enum pin_watch */
 	size_t max_pinned;  /* bytes, SIZE_MAX for no cap, or PIN_PINNED_AUTO */
 	size_t reserve;	    /* bytes */
 	size_t grow;	    /* bytes, a power of two */

@@ -126,14 +126,6 @@ int pin_os_commit(void *addr, size_t n_bytes)
 	return failed ? -ENOMEM : 0;
 }
 
-void pin_os_await_mappings(void)
-{
-	static char page;
-
-	/* This changes nothing, but has to wait for the kernel's lock of the mappings. */
-	pin_os_commit(&page, sizeof page);
-}
-
 static size_t number_at(const char *text)
 {
 	size_t n = 0;

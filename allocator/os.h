@@ -138,9 +138,6 @@ uint64_t pin_os_now_ns(void);
 /* Sleeps for `ms` milliseconds, or until a signal handler has run. */
 void pin_os_sleep_ms(uint64_t ms);
 
-/* Waits until every change of the process's mappings that is under way now is complete. */
-void pin_os_await_mappings(void);
-
 /* The maximum number of mappings of the process (vm.max_map_count). */
 size_t pin_os_most_mappings(void);
 

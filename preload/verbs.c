@@ -22,21 +22,24 @@
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
+/* The library that calls. */
+#define CALLER __builtin_return_address(0)
+
 PIN_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 					   uint64_t iova, unsigned access)
 {
-	return pin_mr_register(pd, addr, length, iova, access);
+	return pin_mr_register(pd, addr, length, iova, access, CALLER);
 }
 
 PIN_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
 					  uint64_t iova, int access)
 {
-	return pin_mr_register(pd, addr, length, iova, (unsigned)access);
+	return pin_mr_register(pd, addr, length, iova, (unsigned)access, CALLER);
 }
 
 PIN_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	return pin_mr_register(pd, addr, length, (uintptr_t)addr, (unsigned)access);
+	return pin_mr_register(pd, addr, length, (uintptr_t)addr, (unsigned)access, CALLER);
 }
 
 PIN_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
@@ -47,7 +50,7 @@ PIN_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 PIN_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			    size_t length, int access)
 {
-	return pin_mr_reregister(mr, flags, pd, addr, length, access);
+	return pin_mr_reregister(mr, flags, pd, addr, length, access, CALLER);
 }
 
 PIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
@@ -75,20 +78,13 @@ int ibv_dofork_range(void *start, size_t length)
 	return pin_fork_unmark(start, length);
 }
 
-/* Early enough for libfabric, which chooses its monitor when a domain is opened. */
-static void find_listeners(void)
-{
-	if (!pin_pool_off())
-		pin_listeners_find();
-}
-
 static struct ibv_pd *notice_domain(struct ibv_pd *pd)
 {
 	if (pd) {
 		if (!pin_pool_off())
 			pin_provider_hook(pd->context);
 		pin_domain_notice(pd);
-		find_listeners();
+		pin_listeners_find();
 	}
 	return pd;
 }
@@ -144,8 +140,9 @@ PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 			device->name, strerrordesc_np(error));
 	if (context && !pin_pool_off())
 		pin_conflicts_check_settings();
+	/* Early enough for libfabric, which chooses its monitor when a domain is opened. */
 	if (context)
-		find_listeners();
+		pin_listeners_find();
 	errno = error;
 	return context;
 }

@@ -29,7 +29,7 @@ pid_t pin_callers_note(void)
  * Reads /proc/pid/syscall, see proc(5): the system call the thread sleeps in and its arguments,
  * or "running".
  */
-static bool find_madvise(pid_t caller, uintptr_t *start, uintptr_t *end)
+static bool find_madvise(pid_t caller, struct pin_pages *pages)
 {
 	char path[64], text[160], *rest;
 
@@ -37,18 +37,22 @@ static bool find_madvise(pid_t caller, uintptr_t *start, uintptr_t *end)
 	if (pin_file_read(path, text, sizeof text) <= 0 ||
 	    strtoul(text, &rest, 10) != SYS_madvise || rest == text)
 		return false;
-	*start = strtoul(rest, &rest, 16);
-	*end = *start + strtoul(rest, &rest, 16);
+	pages->start = strtoul(rest, &rest, 16);
+	pages->end = pages->start + strtoul(rest, &rest, 16);
 	return true;
 }
 
-pid_t pin_callers_discarding(uintptr_t *start, uintptr_t *end)
+struct pin_discarder pin_callers_discarding(void)
 {
+	struct pin_discarder found = {0, {0, 0}};
+
 	for (int i = 0; i < MOST; i++) {
 		pid_t caller = atomic_load_explicit(&callers[i], memory_order_relaxed);
 
-		if (caller && find_madvise(caller, start, end))
-			return caller;
+		if (caller && find_madvise(caller, &found.pages)) {
+			found.thread = caller;
+			break;
+		}
 	}
-	return 0;
+	return found;
 }

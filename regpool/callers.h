@@ -7,18 +7,23 @@
 #ifndef PIN_CALLERS_H
 #define PIN_CALLERS_H
 
-#include "allocator/base.h"
+#include "regpool/history.h"
 
 #include <sys/types.h>
 
 /* Remembers the calling thread. Returns its thread id. Async-signal-safe. */
 pid_t pin_callers_note(void);
 
+/* A thread, 0 if it is not known, and the pages that it discards. */
+struct pin_discarder {
+	pid_t thread;
+	struct pin_pages pages;
+};
+
 /*
- * The thread id of one of the last few such threads that is inside madvise(2), and its address
- * range; otherwise 0. Opens files in /proc, so it must be called by a thread with a descriptor
- * table of its own.
+ * One of the last few such threads that is inside madvise(2), if there is one. Opens files in
+ * /proc, so it must be called by a thread with a descriptor table of its own.
  */
-pid_t pin_callers_discarding(uintptr_t *start, uintptr_t *end);
+struct pin_discarder pin_callers_discarding(void);
 
 #endif

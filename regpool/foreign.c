@@ -3,153 +3,179 @@
 
 #include "regpool/foreign.h"
 #include "allocator/log.h"
+#include "allocator/options.h"
 #include "allocator/reserve.h"
-#include "regpool/books.h"
-#include "regpool/callers.h"
-#include "regpool/granule.h"
 #include "regpool/listeners.h"
 #include "regpool/pool.h"
-#include "regpool/uffd.h"
 #include "regpool/watch.h"
 
 #include <errno.h>
 #include <link.h>
+#include <unistd.h>
 
-/*
- * Pages the program has mapped over the heap are not watched: userfaultfd lost them together
- * with the previous mapping.
- */
-static void watch_heap_pages(struct pin_foreign *it)
+/* Where the main thread's stack began (glibc). */
+extern void *__libc_stack_end;
+
+/* Nothing else is mapped so far below it (mmap_base() in arch/x86/mm/mmap.c). */
+#define STACK_GAP (128 * PIN_MIB)
+
+/* Searches the loaded objects, of which the first so many have been there from the start. */
+struct search {
+	struct pin_pages range;
+	unsigned long long left;
+};
+
+static int holds_range(struct dl_phdr_info *object, size_t size, void *arg)
 {
-	struct pin_pages range = it->range;
+	struct search *search = arg;
+	uintptr_t start = UINTPTR_MAX, end = 0;
 
-	it->descriptors = (uint64_t)1 << PIN_UFFD_HEAP;
-	if (pin_granules_any_replaced(
-		    pin_range_of((void *)range.start, range.end - range.start)))
-		pin_pieces_watch_heap(range);
-}
-
-static int contains_page(struct dl_phdr_info *object, size_t size, void *page)
-{
 	(void)size;
+	if (!search->left--)
+		return -1;
 	for (int i = 0; i < object->dlpi_phnum; i++) {
 		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
-		uintptr_t start = object->dlpi_addr + part->p_vaddr;
+		uintptr_t from = object->dlpi_addr + part->p_vaddr;
 
-		if (part->p_type == PT_LOAD && (uintptr_t)page < start + part->p_memsz &&
-		    (uintptr_t)page >= PIN_ALIGN_DOWN(start, PIN_PAGE))
-			return 1;
+		if (part->p_type != PT_LOAD)
+			continue;
+		start = from < start ? from : start;
+		end = from + part->p_memsz > end ? from + part->p_memsz : end;
 	}
-	return 0;
+	return search->range.start >= PIN_ALIGN_DOWN(start, PIN_PAGE) &&
+	       search->range.end <= PIN_ALIGN_UP(end, PIN_PAGE);
+}
+
+static bool is_in_objects(struct pin_pages range, unsigned long long n)
+{
+	struct search search = {range, n};
+
+	return dl_iterate_phdr(holds_range, &search) == 1;
+}
+
+static int count_objects(struct dl_phdr_info *object, size_t size, void *n)
+{
+	(void)size;
+	*(unsigned long long *)n = object->dlpi_adds;
+	return 1;
+}
+
+/* The objects that the program was linked with come first, and are never unloaded. */
+static unsigned long long n_linked;
+
+__attribute__((constructor)) static void count_linked(void)
+{
+	dl_iterate_phdr(count_objects, &n_linked);
+}
+
+/* With ulimit -s unlimited it may be larger than the gap below it. */
+static bool is_main_stack(struct pin_pages range)
+{
+	uintptr_t end = PIN_ALIGN_UP((uintptr_t)__libc_stack_end, PIN_PAGE);
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0), start = end - STACK_GAP;
+
+	if (here < start && getpid() == gettid())
+		start = PIN_ALIGN_DOWN(here, PIN_PAGE);
+	return range.start >= start && range.end <= end;
+}
+
+static bool never_goes(struct pin_pages range)
+{
+	return is_main_stack(range) || is_in_objects(range, n_linked);
 }
 
 /*
- * The data segments of the program and its libraries are file mappings, which nobody replaces.
- * dladdr() would tell, but takes a lock that dlopen() holds while constructors run, and they
- * may be waiting for this thread.
+ * The data segments of libraries that were loaded later are file mappings, which nobody
+ * replaces before they go.
  */
-static void warn_unwatched_range(const struct pin_foreign *it)
+static void note_unwatchable(struct pin_pages range)
 {
-	if (dl_iterate_phdr(contains_page, (void *)it->range.start))
+	atomic_fetch_add(&pin_watched.unwatchable, 1);
+	if (pin_watch_is_on() && !is_in_objects(range, UINT64_MAX))
+		pin_warn_once("%s at %p are registered and cannot be watched (pages of a file, "
+			      "or System V shared memory): if the program replaces them, an "
+			      "MPI library may send stale data; PINALLOC_WATCH=strict "
+			      "prevents that",
+			      PIN_SIZE(range.end - range.start), (void *)range.start);
+}
+
+/* What cannot be watched now, but may be another time, is forgotten. */
+static void watch(struct pin_foreign *it)
+{
+	int error = pin_watch_pages(it->range, &it->ticket);
+
+	it->how = PIN_WATCHED;
+	if (!error)
 		return;
-	pin_warn_once(
-		"%s at %p are registered and cannot be watched (pages of a file, System V "
-		"shared memory, another userfaultfd's, or too many): if the program replaces "
-		"them, an MPI library may send stale data",
-		PIN_SIZE(it->range.end - it->range.start), (void *)it->range.start);
-}
-
-static int renew_range(struct pin_foreign *it)
-{
-	int error = pin_books_renew(it->range, &it->descriptors);
-
-	it->had_hole = error == -EFAULT;
-	return error;
-}
-
-/*
- * -EBUSY: the program has just moved watched memory there, and its old descriptor watches it
- * until the message is processed.
- */
-static int renew_range_when_free(struct pin_foreign *it)
-{
-	int error = renew_range(it);
-
-	if (error == -EBUSY) {
-		pin_watch_await_quiet(UINT64_MAX, it->caller);
-		error = renew_range(it);
-	}
-	return error;
-}
-
-static void watch_foreign_pages(struct pin_foreign *it)
-{
-	int error = pin_books_add(it->range, &it->descriptors);
-
-	it->had_hole = error == -EFAULT;
-	if (error == -EBUSY)
-		error = renew_range_when_free(it);
-	if (error && !it->had_hole) {
-		atomic_fetch_add(&pin_watched.unwatchable, 1);
-		if (pin_watch_is_on())
-			warn_unwatched_range(it);
+	it->how = PIN_FORGOTTEN;
+	if (error != -EINVAL && error != -EPERM && error != -ENOSYS)
 		return;
-	}
-	atomic_fetch_add(&pin_watched.ranges, 1);
+	it->how = PIN_LEFT_ALONE;
+	note_unwatchable(it->range);
 }
 
-bool pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length)
+static bool is_strict(void)
 {
-	uint32_t before = pin_watch_generation();
+	return pin_options.watch == PIN_WATCH_STRICT;
+}
 
-	if (!length || (uintptr_t)addr + length < (uintptr_t)addr || pin_pool_off() ||
-	    !pin_watch_start(NULL))
-		return false;
-	it->caller = pin_callers_note();
-	pin_listeners_find();
+static bool is_due(const struct pin_foreign *it)
+{
+	return pin_ranges_has(it->range) || !pin_listeners_forget_first(it->caller) ||
+	       pin_history_add(it->range);
+}
+
+void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
+		       const void *caller)
+{
+	*it = (struct pin_foreign){.how = PIN_LEFT_ALONE, .caller = caller};
+	if (!length || (uintptr_t)addr + length < (uintptr_t)addr || !pin_listeners_find())
+		return;
 	it->range = pin_pages_of(addr, length);
-	it->descriptors = 0;
-	it->had_hole = false;
-	if (pin_reserve_contains(addr))
-		watch_heap_pages(it);
-	else
-		watch_foreign_pages(it);
-	it->ticket = pin_watch_await_quiet(it->descriptors, it->caller);
-	/*
-	 * Watched pages that were replaced meanwhile are not watched any more, and the ticket
-	 * is newer than that.
-	 */
-	if (pin_watch_generation() != before)
-		pin_foreign_retry(it);
-	return true;
-}
-
-bool pin_foreign_is_intact(const struct pin_foreign *it)
-{
-	return !it->had_hole && pin_watch_stayed_quiet(it->descriptors, it->ticket);
-}
-
-/*
- * Pages that replaced watched ones are not watched. The ticket is taken first: if more are
- * replaced from then on, there is another attempt.
- */
-void pin_foreign_retry(struct pin_foreign *it)
-{
-	it->ticket = pin_watch_await_quiet(it->descriptors, it->caller);
-	if (pin_reserve_contains((void *)it->range.start)) {
-		watch_heap_pages(it);
-	} else {
-		renew_range_when_free(it);
+	if (pin_reserve_contains(addr)) {
+		it->how = PIN_FORGOTTEN;
+		return;
 	}
+	if (never_goes(it->range))
+		return;
+	if (is_strict() || !is_due(it))
+		it->how = PIN_FORGOTTEN;
+	else
+		watch(it);
 }
 
-void pin_foreign_end(struct pin_foreign *it, const struct ibv_mr *mr)
+static void forget(struct pin_pages range)
 {
-	if (!pin_reserve_contains((void *)it->range.start) && pin_watch_is_on())
-		pin_books_keep(it->range, mr);
+	atomic_fetch_add(&pin_watched.forgotten, 1);
+	pin_listeners_forget(range.start, range.end - range.start);
 }
 
-bool pin_foreign_begin_dereg(struct pin_foreign *it, const struct ibv_mr *mr)
+/* For a caller that inserts it later, and may hold a lock until then. */
+static void notify_later(const void *caller, unsigned n)
 {
-	return pin_watch_is_on() && pin_books_remove(mr, &it->range);
+	if (!pin_listeners_forget_first(caller) && pin_watch_is_on())
+		pin_watch_notify_again(n);
+}
+
+void pin_foreign_end(struct pin_foreign *it)
+{
+	bool is_kept = it->how == PIN_WATCHED && pin_ranges_are_unchanged(&it->ticket);
+	int error = errno;
+
+	pin_listeners_note_registered(it->range, is_kept ? &it->ticket : NULL);
+	if (is_kept)
+		atomic_fetch_add(&pin_watched.ranges, 1);
+	else if (it->how != PIN_LEFT_ALONE)
+		forget(it->range);
+	if (!is_kept && it->ticket.n)
+		notify_later(it->caller, it->ticket.n);
+	errno = error;
+}
+
+void pin_foreign_forget_heap(const void *addr, size_t length, const void *caller)
+{
+	if (!pin_listeners_find())
+		return;
+	forget(pin_pages_of(addr, length));
+	notify_later(caller, PIN_UFFD_HEAP);
 }

@@ -1,51 +1,42 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registrations that libibverbs makes, of heap memory or other memory. Around each, makes sure
- * that the memory is watched, as long as the memory region exists (books.h). Thread-safe. Must
- * not be called from inside malloc or a signal handler.
+ * Registrations that libibverbs makes, of heap memory or other memory, and what keeps
+ * registration caches from using them when their pages have been replaced. There are three
+ * ways:
+ *
+ * Memory that never goes is left alone: data segments of the program and of what it is linked
+ * with, and the main thread's stack.
+ *
+ * Else the caches are told at once that the range has gone, so that they forget it: they use
+ * the registration for the message that it was made for, and not again. That takes no system
+ * call, and is always right.
+ *
+ * Memory that is registered again is watched (watch.h), and stays in the caches until it is
+ * replaced.
+ *
+ * Thread-safe. Must not be called from inside malloc or a signal handler.
  */
 #ifndef PIN_FOREIGN_H
 #define PIN_FOREIGN_H
 
-#include "regpool/pieces.h"
+#include "regpool/ranges.h"
 
-#include <infiniband/verbs.h>
-#include <sys/types.h>
-
-/* A registration that is about to be made or ended. */
+/* A registration that is about to be made. */
 struct pin_foreign {
 	struct pin_pages range;
-	uint64_t descriptors; /* one bit for each that watches the range; 0: none */
-	uint64_t ticket;
-	pid_t caller;  /* thread id of the caller */
-	bool had_hole; /* some of the range was not mapped, so it may not be watched */
+	const void *caller;
+	enum { PIN_LEFT_ALONE, PIN_FORGOTTEN, PIN_WATCHED } how;
+	struct pin_ticket ticket; /* of PIN_WATCHED; n is 0 if there is none */
 };
 
-/*
- * Call before [addr, addr + length) is registered. Memory that is not heap is watched until
- * pin_foreign_end(). Returns false, with nothing begun, if nothing can be watched. Takes about
- * two context switches.
- */
-bool pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length);
+/* Call before [addr, addr + length) is registered, with a return address of the caller. */
+void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
+		       const void *caller);
 
-/*
- * Call after the registration: whether none of its pages were replaced during it, so that the
- * registered pages are those that are watched.
- */
-bool pin_foreign_is_intact(const struct pin_foreign *it);
+/* Call after it was. Preserves errno. */
+void pin_foreign_end(struct pin_foreign *it);
 
-/* Call before registering again: watches what is mapped there now. */
-void pin_foreign_retry(struct pin_foreign *it);
-
-/*
- * Call last. The range stays watched as long as `mr` exists; if NULL, it is watched no longer.
- */
-void pin_foreign_end(struct pin_foreign *it, const struct ibv_mr *mr);
-
-/*
- * Call before `mr` is deregistered, after which its address may be reused. Returns whether its
- * range was watched: then call pin_foreign_end() with NULL, or with `mr` if it still exists.
- */
-bool pin_foreign_begin_dereg(struct pin_foreign *it, const struct ibv_mr *mr);
+/* A heap registration that was served while heap pages were replaced is forgotten. */
+void pin_foreign_forget_heap(const void *addr, size_t length, const void *caller);
 
 #endif

@@ -39,14 +39,41 @@ static void stop_monitor(struct fid_mem_monitor *monitor)
 	(void)monitor;
 }
 
+/* The registration that libfabric asks about next, by the thread that made it. */
+static __thread struct {
+	struct pin_pages range;
+	struct pin_ticket ticket;
+} registered __attribute__((tls_model("initial-exec")));
+
+void pin_libfabric_note_registered(struct pin_pages range, const struct pin_ticket *ticket)
+{
+	registered.range = ticket ? range : (struct pin_pages){0, 0};
+	registered.ticket = ticket ? *ticket : (struct pin_ticket){0, 0};
+}
+
+static bool may_cache_heap(const void *addr, size_t length)
+{
+	return pin_watch_is_on() && !pin_watch_heap_is_changing() &&
+	       !pin_granules_any_replaced(pin_range_of(addr, length));
+}
+
 /*
- * Called under libfabric's lock, for a registration that is to be cached. By now its memory is
- * watched, or cannot be: then the registration must not be cached.
+ * Called under libfabric's lock, for a registration that is to be cached: whether it is watched
+ * and nothing there was replaced since.
  */
 static int monitor_subscribe(struct fid_mem_monitor *monitor, const void *addr, size_t length)
 {
+	struct pin_pages range = pin_pages_of(addr, length);
+	bool may;
+
 	(void)monitor;
-	return pin_watch_covers(addr, length) ? 0 : -ENOTSUP;
+	if (pin_reserve_contains(addr))
+		may = may_cache_heap(addr, length);
+	else
+		may = range.start >= registered.range.start &&
+		      range.end <= registered.range.end &&
+		      pin_ranges_are_unchanged(&registered.ticket);
+	return may ? 0 : -ENOTSUP;
 }
 
 static void monitor_unsubscribe(struct fid_mem_monitor *monitor, const void *addr,
@@ -121,6 +148,12 @@ void pin_libfabric_notify(const void *addr, size_t length)
 {
 	(void)addr;
 	(void)length;
+}
+
+void pin_libfabric_note_registered(struct pin_pages range, const struct pin_ticket *ticket)
+{
+	(void)range;
+	(void)ticket;
 }
 
 #endif

@@ -8,7 +8,7 @@
 #ifndef PIN_LIBFABRIC_H
 #define PIN_LIBFABRIC_H
 
-#include "allocator/base.h"
+#include "regpool/ranges.h"
 
 /*
  * Imports the monitor, given the fi_open() of a loaded libfabric. Does nothing if the user has
@@ -19,5 +19,8 @@ void pin_libfabric_import(void *fi_open_function);
 
 /* Makes libfabric drop what it has cached of [addr, addr + length). Takes libfabric's locks. */
 void pin_libfabric_notify(const void *addr, size_t length);
+
+/* What this thread has just registered; the ticket is NULL if it must not be cached. */
+void pin_libfabric_note_registered(struct pin_pages range, const struct pin_ticket *ticket);
 
 #endif

@@ -3,7 +3,9 @@
 
 #include "regpool/listeners.h"
 #include "allocator/log.h"
+#include "allocator/options.h"
 #include "regpool/libfabric.h"
+#include "regpool/pool.h"
 #include "regpool/watch.h"
 
 #include <dlfcn.h>
@@ -35,6 +37,14 @@ static struct listener {
 	void *function;
 } listeners[MOST];
 static _Atomic unsigned n_listeners;
+static _Atomic bool has_open_mpi;
+
+/* Where the code of UCX lies that registers memory. */
+static struct {
+	uintptr_t start, end;
+} registrars[MOST];
+static _Atomic unsigned n_registrars;
+#define UCX_REGISTRAR "libuct"
 
 /* Loaded files that may be caches. The loader keeps the names while they are loaded. */
 struct candidates {
@@ -43,10 +53,16 @@ struct candidates {
 	char names[MOST][512];
 };
 
-static int kind_of(const char *path)
+static const char *name_of(const char *path)
 {
 	const char *slash = strrchr(path, '/');
-	const char *name = slash ? slash + 1 : path;
+
+	return slash ? slash + 1 : path;
+}
+
+static int kind_of(const char *path)
+{
+	const char *name = name_of(path);
 
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(known_libraries); i++)
 		if (!strncmp(name, known_libraries[i].library,
@@ -70,11 +86,32 @@ static bool is_listener(uintptr_t base)
 	return false;
 }
 
+/* Those that were found are looked for again: they may have been unloaded meanwhile. */
+static void add_registrar(const struct dl_phdr_info *info)
+{
+	uintptr_t end = 0;
+
+	if (n_registrars == MOST)
+		return;
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+
+		if (part->p_type == PT_LOAD && part->p_vaddr + part->p_memsz > end)
+			end = part->p_vaddr + part->p_memsz;
+	}
+	registrars[n_registrars].start = info->dlpi_addr;
+	registrars[n_registrars].end = info->dlpi_addr + end;
+	n_registrars++;
+}
+
 static int collect_candidates(struct dl_phdr_info *info, size_t size, void *arg)
 {
 	struct candidates *candidates = arg;
 
 	(void)size;
+	if (info->dlpi_name &&
+	    !strncmp(name_of(info->dlpi_name), UCX_REGISTRAR, strlen(UCX_REGISTRAR)))
+		add_registrar(info);
 	if (info->dlpi_name && kind_of(info->dlpi_name) >= 0 && !is_listener(info->dlpi_addr) &&
 	    candidates->n < MOST && strlen(info->dlpi_name) < sizeof candidates->names[0]) {
 		candidates->bases[candidates->n] = info->dlpi_addr;
@@ -131,6 +168,8 @@ static void add_listener(const char *path, uintptr_t base)
 	pin_watch_subscribe(notify_all);
 	if (kind == LIBFABRIC)
 		pin_libfabric_import(function);
+	if (kind == OPEN_MPI)
+		atomic_store(&has_open_mpi, true);
 	atomic_fetch_add_explicit(&n_listeners, 1, memory_order_release);
 	pin_info("%s is notified of memory that goes away: %s", path,
 		 known_libraries[kind].function);
@@ -144,12 +183,13 @@ static void add_listener(const char *path, uintptr_t base)
 static void find_new_listeners(struct candidates *candidates)
 {
 	candidates->n = 0;
+	n_registrars = 0;
 	dl_iterate_phdr(collect_candidates, candidates);
 	for (unsigned i = 0; i < candidates->n; i++)
 		add_listener(candidates->names[i], candidates->bases[i]);
 }
 
-void pin_listeners_find(void)
+static void find_listeners(void)
 {
 	static pthread_mutex_t find_lock = PTHREAD_MUTEX_INITIALIZER;
 	static _Atomic unsigned long long n_loads_seen;
@@ -166,4 +206,37 @@ void pin_listeners_find(void)
 	find_new_listeners(&candidates);
 	n_loads_seen = loaded;
 	pthread_mutex_unlock(&find_lock);
+}
+
+bool pin_listeners_find(void)
+{
+	if (!pin_options.watch || pin_pool_off() == PIN_CHILD || pin_pool_is_excluded())
+		return false;
+	find_listeners();
+	return atomic_load_explicit(&n_listeners, memory_order_acquire);
+}
+
+bool pin_listeners_forget_first(const void *caller)
+{
+	if (!has_open_mpi)
+		return true;
+	for (unsigned i = 0; i < n_registrars; i++)
+		if ((uintptr_t)caller >= registrars[i].start &&
+		    (uintptr_t)caller < registrars[i].end)
+			return true;
+	return false;
+}
+
+void pin_listeners_forget(uintptr_t start, size_t length)
+{
+	unsigned n = atomic_load_explicit(&n_listeners, memory_order_acquire);
+
+	for (unsigned i = 0; i < n; i++)
+		if (listeners[i].kind == UCX)
+			notify_listener(&listeners[i], (void *)start, length);
+}
+
+void pin_listeners_note_registered(struct pin_pages range, const struct pin_ticket *ticket)
+{
+	pin_libfabric_note_registered(range, ticket);
 }

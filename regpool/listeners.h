@@ -12,14 +12,31 @@
 #ifndef PIN_LISTENERS_H
 #define PIN_LISTENERS_H
 
-#include "allocator/base.h"
+#include "regpool/ranges.h"
 
 /*
  * Looks for caches that were loaded since the last call, and has watch.c notify them. Called
- * before each registration of watched memory: no cache can hold one from before. Cheap if
- * nothing was loaded. Takes the loader's locks. Thread-safe. Must not be called from inside
- * malloc.
+ * before each registration: no cache can hold one from before. Returns whether there are any;
+ * not with PINALLOC_WATCH=off, nor in a forked child or a program that PINALLOC_RESTRICT
+ * excludes. Cheap if nothing was loaded. Takes the loader's locks. Thread-safe. Must not be
+ * called from inside malloc.
  */
-void pin_listeners_find(void);
+bool pin_listeners_find(void);
+
+/*
+ * Whether a registration that this caller has just made, given a return address in it, can be
+ * forgotten: UCX drops it before it uses it again, and libfabric asks whether it may be cached.
+ * Open MPI's own caches insert it later.
+ */
+bool pin_listeners_forget_first(const void *caller);
+
+/*
+ * Makes UCX forget a registration, from inside the call that makes it. Its lock is held by this
+ * thread, so it only takes note.
+ */
+void pin_listeners_forget(uintptr_t start, size_t length);
+
+/* What libfabric is answered next in this thread: NULL if the range must not be cached. */
+void pin_listeners_note_registered(struct pin_pages range, const struct pin_ticket *ticket);
 
 #endif

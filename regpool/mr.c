@@ -23,6 +23,7 @@ struct request {
 	size_t length;
 	uint64_t iova;
 	unsigned access;
+	const void *caller; /* a return address in it */
 };
 
 /* Whether memory regions of the heap can serve the request at all. */
@@ -133,41 +134,25 @@ static bool is_pinned(const struct request *request)
 	return !(request->access & IBV_ACCESS_ON_DEMAND);
 }
 
-/* Attempts at a registration whose pages another thread keeps replacing. */
-#define MOST_TRIES 16
-
-/* Passes the request to libibverbs, and has its memory watched. */
+/* Passes the request to libibverbs, and keeps caches from using it when it is stale. */
 static struct ibv_mr *pass_through(const struct request *request)
 {
 	struct pin_foreign foreign;
 	struct ibv_mr *mr;
-	int error;
 
-	if (!is_pinned(request) || !pin_foreign_begin(&foreign, request->addr, request->length))
+	if (!is_pinned(request))
 		return register_real(request);
+	pin_foreign_begin(&foreign, request->addr, request->length, request->caller);
 	mr = register_real(request);
-	for (int i = 1; mr && i < MOST_TRIES && !pin_foreign_is_intact(&foreign); i++) {
-		pin_foreign_retry(&foreign);
-		if (pin_ibverbs()->dereg_mr(mr))
-			break;
-		mr = register_real(request);
-	}
-	error = errno;
-	/*
-	 * It covers replaced pages, so no cache may keep it: listeners are notified when they
-	 * have it.
-	 */
-	if (mr && !pin_foreign_is_intact(&foreign))
-		pin_watch_notify_again(foreign.descriptors);
-	pin_foreign_end(&foreign, mr);
-	errno = error;
+	if (mr)
+		pin_foreign_end(&foreign);
 	return mr;
 }
 
 struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-			       unsigned access)
+			       unsigned access, const void *caller)
 {
-	struct request request = {pd, addr, length, iova, access};
+	struct request request = {pd, addr, length, iova, access, caller};
 	struct pin_proxy *proxy = NULL;
 	enum pin_reason reason = PIN_FOREIGN;
 
@@ -179,8 +164,11 @@ struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uin
 		reason = pin_pool_off();
 	}
 	pin_pool_count(reason);
-	if (PIN_LIKELY(reason == PIN_SERVED))
+	if (PIN_LIKELY(reason == PIN_SERVED)) {
+		if (PIN_UNLIKELY(pin_watch_heap_is_changing()))
+			pin_foreign_forget_heap(addr, length, caller);
 		return &proxy->mr;
+	}
 	if (proxy)
 		pin_proxy_free(proxy);
 	pin_debug("passed through (%s): %p, %s, access 0x%x", pin_reason_names[reason], addr,
@@ -190,12 +178,8 @@ struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uin
 
 static int deregister_real(struct ibv_mr *mr, int (*dereg_mr)(struct ibv_mr *mr))
 {
-	struct pin_foreign foreign;
-	bool watched = pin_foreign_begin_dereg(&foreign, mr);
 	int error = dereg_mr(mr);
 
-	if (watched)
-		pin_foreign_end(&foreign, error ? mr : NULL);
 	/* Requests that failed for lack of room may be tried again. */
 	if (!error)
 		pin_register_note_release();
@@ -251,8 +235,8 @@ int pin_mr_deregister(struct ibv_mr *mr)
 static struct request changed_request(const struct pin_proxy *proxy, int flags,
 				      struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	struct request request = {proxy->mr.pd, proxy->mr.addr, proxy->mr.length, 0,
-				  proxy->access};
+	struct request request = {
+		proxy->mr.pd, proxy->mr.addr, proxy->mr.length, 0, proxy->access, NULL};
 
 	if (flags & IBV_REREG_MR_CHANGE_PD)
 		request.pd = pd;
@@ -297,22 +281,24 @@ static bool register_for_proxy(const struct request *request, struct pin_proxy *
 	return true;
 }
 
-/* The MR keeps its address, and so its range in books.c. */
 static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-			   size_t length, int access)
+			   size_t length, int access, const void *caller,
+			   pin_rereg_mr *rereg_mr)
 {
 	struct pin_foreign foreign;
-	bool watched = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) &&
-		       pin_foreign_begin(&foreign, addr, length);
-	int error = pin_ibverbs()->rereg_mr(mr, flags, pd, addr, length, access);
+	int error;
 
-	if (watched)
-		pin_foreign_end(&foreign, error ? NULL : mr);
+	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION))
+		return rereg_mr(mr, flags, pd, addr, length, access);
+	pin_foreign_begin(&foreign, addr, length, caller);
+	error = rereg_mr(mr, flags, pd, addr, length, access);
+	if (!error)
+		pin_foreign_end(&foreign);
 	return error;
 }
 
-int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-		      size_t length, int access)
+int pin_mr_reregister_by(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+			 size_t length, int access, const void *caller, pin_rereg_mr *rereg_mr)
 {
 	struct pin_proxy *proxy = pin_proxy_of(mr);
 	enum pin_reason reason;
@@ -320,19 +306,29 @@ int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *add
 	struct request request;
 
 	if (!proxy)
-		return reregister_real(mr, flags, pd, addr, length, access);
+		return reregister_real(mr, flags, pd, addr, length, access, caller, rereg_mr);
 	if (!proxy->live || !is_sound(flags, pd, addr, length, access)) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
 	before = *proxy;
 	request = changed_request(proxy, flags, pd, addr, length, access);
+	request.caller = caller;
 	reason = serve_request(&request, proxy);
 	pin_pool_count(reason);
 	if (reason != PIN_SERVED && !register_for_proxy(&request, proxy))
 		return IBV_REREG_MR_ERR_CMD;
+	if (reason == PIN_SERVED && pin_watch_heap_is_changing())
+		pin_foreign_forget_heap(request.addr, request.length, caller);
 	release_proxy(&before);
 	return 0;
+}
+
+int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+		      size_t length, int access, const void *caller)
+{
+	return pin_mr_reregister_by(mr, flags, pd, addr, length, access, caller,
+				    pin_ibverbs()->rereg_mr);
 }
 
 /* Registers if necessary. Preserves errno. */

@@ -9,9 +9,12 @@
 
 #include "regpool/ibverbs.h"
 
-/* As ibv_reg_mr_iova2(3): returns NULL and sets errno on failure. */
+/*
+ * As ibv_reg_mr_iova2(3): returns NULL and sets errno on failure. `caller` is a return address
+ * in the library that asks.
+ */
 struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-			       unsigned access);
+			       unsigned access, const void *caller);
 
 /* As ibv_dereg_mr(3): returns 0 or an errno value, EINVAL for a proxy that was freed. */
 int pin_mr_deregister(struct ibv_mr *mr);
@@ -24,7 +27,13 @@ int pin_mr_deregister_by(struct ibv_mr *mr, int (*dereg_mr)(struct ibv_mr *mr));
  * its registration.
  */
 int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-		      size_t length, int access);
+		      size_t length, int access, const void *caller);
+
+/* The same, but an MR that is not a proxy is changed with the given function. */
+typedef int pin_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+			 size_t length, int access);
+int pin_mr_reregister_by(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+			 size_t length, int access, const void *caller, pin_rereg_mr *rereg_mr);
 
 /*
  * Gets the keys of [addr, addr + length) in a PD, arming it if necessary. Returns 0; -ENOENT if

@@ -24,10 +24,18 @@ const char *const pin_reason_names[PIN_REASONS] = {
 	[PIN_CHILD] = "in a forked child",
 };
 
+static bool is_excluded;
+
 void pin_pool_init(bool enabled)
 {
+	is_excluded = !enabled;
 	if (!enabled || pin_options.mode == PIN_MODE_OFF)
 		pin_pool_stop(PIN_OFF);
+}
+
+bool pin_pool_is_excluded(void)
+{
+	return is_excluded;
 }
 
 void pin_pool_stop(enum pin_reason why)

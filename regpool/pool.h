@@ -59,6 +59,9 @@ extern struct pin_pool pin_pool;
  */
 void pin_pool_init(bool enabled);
 
+/* Whether PINALLOC_RESTRICT excludes this program. */
+bool pin_pool_is_excluded(void);
+
 /* Stops serving requests, permanently. Async-signal-safe. */
 void pin_pool_stop(enum pin_reason why);
 

@@ -6,7 +6,6 @@
 #include "allocator/reserve.h"
 #include "regpool/domain.h"
 #include "regpool/mr.h"
-#include "regpool/proxy.h"
 
 #include <malloc.h>
 #include <pthread.h>
@@ -25,9 +24,9 @@ static int dereg_mr(struct ibv_mr *mr)
 static int rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
 		    int access)
 {
-	if (pin_proxy_of(mr))
-		return pin_mr_reregister(mr, flags, pd, addr, length, access);
-	return PROVIDER(mr->context, rereg_mr)(mr, flags, pd, addr, length, access);
+	return pin_mr_reregister_by(mr, flags, pd, addr, length, access,
+				    __builtin_return_address(0),
+				    PROVIDER(mr->context, rereg_mr));
 }
 
 /*

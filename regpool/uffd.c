@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include "regpool/uffd.h"
-#include "allocator/frames.h"
 #include "allocator/log.h"
 #include "allocator/os.h"
 #include "regpool/thread.h"
@@ -27,27 +26,25 @@ struct request {
 	struct request *next;
 	void (*perform)(struct request *);
 	unsigned n;
-	uint32_t ticket;
 	uintptr_t start;
 	size_t length;
+	struct uffd_msg *message;
 	int result;
 	_Atomic bool done;
 };
 
 static struct descriptor {
-	int fd; /* file descriptor + 1; 0: not open */
-	uint32_t ticket;
-	bool waits; /* a message waits to be asked for, since: */
-	uint64_t since_ns;
+	int fd;	    /* file descriptor + 1; 0: not open */
+	bool waits; /* a message waits to be asked for */
 } descriptors[PIN_UFFDS];
 
 static const struct pin_uffd_callbacks *callbacks;
-static int events_fd, wake_fd, pagemap;
+static int events_fd, wake_fd;
 static _Atomic(struct request *) requests;
 /*
  * A watched page that wakes the thread: discarding it makes a message, and the call returns
  * when the thread has read that. So other threads need no descriptor, which the program might
- * close or mistake for its own. The page behind it is not readable; see is_watched().
+ * close or mistake for its own.
  */
 static char *wake_page;
 
@@ -82,19 +79,6 @@ static int register_pages(int fd, uintptr_t start, size_t length)
 	};
 
 	return ioctl(fd, UFFDIO_REGISTER, &range) ? -errno : 0;
-}
-
-/*
- * Before Linux 6.16 unregistering would end any descriptor's watch, as of a mapping the program
- * has put there since. A range that can be registered again belongs to no other descriptor.
- */
-static int unregister_pages(int fd, uintptr_t start, size_t length)
-{
-	struct uffdio_range range = {.start = start, .len = length};
-
-	if (register_pages(fd, start, length) == -EBUSY)
-		return -EBUSY;
-	return ioctl(fd, UFFDIO_UNREGISTER, &range) ? -errno : 0;
 }
 
 /* Reports one message only; the next is reported after the descriptor is armed again. */
@@ -134,86 +118,30 @@ static bool is_mapped(uintptr_t start, size_t length)
 static int register_whole_pages(int fd, uintptr_t start, size_t length)
 {
 	static const size_t sizes[] = {PIN_GRANULE, PIN_GIB};
-	bool whole = is_mapped(start, length);
 	int error = register_pages(fd, start, length);
 
-	if (!whole && (!error || error == -EINVAL))
+	/* What was mapped into a hole between these calls is watched by the third. */
+	if ((!error || error == -EINVAL) && !is_mapped(start, length))
 		return -EFAULT;
+	if (error != -EINVAL)
+		return error ? error : register_pages(fd, start, length);
 	for (size_t i = 0; error == -EINVAL && i < PIN_ARRAY_SIZE(sizes); i++) {
 		uintptr_t first = PIN_ALIGN_DOWN(start, sizes[i]);
 
 		error = register_pages(fd, first,
 				       PIN_ALIGN_UP(start + length, sizes[i]) - first);
 	}
-	return error;
+	return error ? -EINVAL : 0;
 }
 
 static void watch_pages(struct request *request)
 {
 	struct descriptor *its = &descriptors[request->n];
 
-	request->result = its->fd ? 0 : open_descriptor(request->n);
+	request->result = its->fd || !open_descriptor(request->n) ? 0 : -EMFILE;
 	if (!request->result)
 		request->result = register_whole_pages(its->fd - 1, request->start,
 						       request->length);
-}
-
-/*
- * While a call is in progress the kernel refuses to change protection, before it looks at the
- * arguments (mmap_changing in userfaultfd_writeprotect(), fs/userfaultfd.c).
- */
-static bool has_waiting_call(int fd)
-{
-	return ioctl(fd, UFFDIO_WRITEPROTECT, NULL) && errno == EAGAIN;
-}
-
-/*
- * Whether any descriptor watches a page. UFFDIO_COPY checks that before it reads its source
- * (mcopy_atomic() in mm/userfaultfd.c), which is unreadable, so nothing is changed.
- */
-static bool is_watched(int fd, uintptr_t page)
-{
-	struct uffdio_copy copy = {
-		.dst = page, .src = (uintptr_t)wake_page + PIN_PAGE, .len = PIN_PAGE};
-
-	return ioctl(fd, UFFDIO_COPY, &copy) && errno != ENOENT;
-}
-
-/*
- * Other mappings that the program has put there since are left alone: otherwise one of its
- * calls could find them watched in part for a moment.
- */
-static bool is_still_watched(int fd, uintptr_t start, size_t length)
-{
-	return is_watched(fd, start) || is_watched(fd, start + length - PIN_PAGE);
-}
-
-/*
- * A call about to discard pages may do so after the watch has ended, unknown to the next
- * descriptor that watches them. Checked again at the end, for calls that began meanwhile.
- */
-static int end_watch(int fd, uintptr_t start, size_t length)
-{
-	int error = has_waiting_call(fd) ? -EAGAIN : 0;
-
-	if (!error && is_still_watched(fd, start, length))
-		error = unregister_pages(fd, start, length);
-	return !error && has_waiting_call(fd) ? -EAGAIN : error;
-}
-
-/* The rest of a partly covered hugetlbfs page stays watched, which may cost a message later. */
-static void unwatch_pages(struct request *request)
-{
-	uintptr_t start = PIN_ALIGN_UP(request->start, PIN_GRANULE);
-	uintptr_t end = PIN_ALIGN_DOWN(request->start + request->length, PIN_GRANULE);
-	int fd = descriptors[request->n].fd - 1, error;
-
-	if (fd < 0)
-		return;
-	error = end_watch(fd, request->start, request->length);
-	if (error == -EINVAL && start < end)
-		error = end_watch(fd, start, end - start);
-	request->result = error == -EAGAIN;
 }
 
 /* If reading fails the thread ends. That wakes the calls, which would sleep for ever. */
@@ -226,43 +154,16 @@ static bool try_read(int fd, struct uffd_msg *message)
 	return taken;
 }
 
-/* The kernel delivers messages in order. */
-static void read_message(unsigned n)
-{
-	struct descriptor *its = &descriptors[n];
-	struct uffd_msg message;
-	bool taken;
-
-	its->waits = false;
-	callbacks->before_read(n);
-	taken = try_read(its->fd - 1, &message);
-	callbacks->after_read(n, taken ? &message : NULL);
-	arm_epoll(n, EPOLL_CTL_MOD);
-}
-
-/* Messages read without being asked for, since one was last asked for. */
-static unsigned n_overdue;
-
-static void read_if_current(struct request *request)
+/* The kernel delivers messages in order. Whoever asks for one has heard of it. */
+static void read_message(struct request *request)
 {
 	struct descriptor *its = &descriptors[request->n];
 
-	n_overdue = 0;
-	request->result = its->waits && its->ticket == request->ticket;
-	if (request->result)
-		read_message(request->n);
-}
-
-static void check_waiting_call(struct request *request)
-{
-	int fd = descriptors[request->n].fd - 1;
-
-	request->result = fd >= 0 && has_waiting_call(fd);
-}
-
-static void check_shared_page(struct request *request)
-{
-	request->result = pin_frames_is_shared(pagemap, request->start);
+	if (!its->waits)
+		return;
+	its->waits = false;
+	request->result = try_read(its->fd - 1, request->message);
+	arm_epoll(request->n, EPOLL_CTL_MOD);
 }
 
 static void perform_requests(void)
@@ -324,63 +225,31 @@ static void send_request(struct request *request)
 
 static void message_arrived(unsigned n)
 {
-	struct descriptor *its = &descriptors[n];
-
-	its->waits = true;
-	its->since_ns = pin_os_now_ns();
-	callbacks->message_waits(n, ++its->ticket);
+	descriptors[n].waits = true;
+	callbacks->message_waits(n);
 }
 
-/*
- * A call may wait for one message of each descriptor, one after the other, while it holds the
- * lock that keeps this message from being asked for. Halving the timeout limits the sum to
- * about twice the first.
- */
-static uint64_t timeout_ns(void)
+static bool any_waits(void)
 {
-	return PIN_UFFD_TIMEOUT_MS * 1000000ull >> (n_overdue < 7 ? n_overdue : 7);
-}
-
-#define RECHECK_NS 10000000ull
-
-/* A thread that does not get the processor is not stuck, but must not block others for ever. */
-static bool must_read_now(uint64_t waited_ns)
-{
-	return waited_ns >= PIN_UFFD_MAX_TIMEOUT_MS * 1000000ull || callbacks->is_stuck();
-}
-
-/* Reads overdue messages. Returns milliseconds until the next check, -1 if no message waits. */
-static int read_overdue(void)
-{
-	uint64_t now = pin_os_now_ns(), timeout = timeout_ns();
-	uint64_t least = UINT64_MAX;
-
-	for (unsigned n = 0; n < PIN_UFFDS; n++) {
-		struct descriptor *its = &descriptors[n];
-
-		if (!its->waits)
-			continue;
-		if (now - its->since_ns >= timeout && must_read_now(now - its->since_ns)) {
-			read_message(n);
-			n_overdue++;
-		} else if (now - its->since_ns >= timeout) {
-			least = RECHECK_NS;
-		} else if (its->since_ns + timeout - now < least) {
-			least = its->since_ns + timeout - now;
-		}
-	}
-	return least == UINT64_MAX ? -1 : (int)(least / 1000000) + 1;
+	for (unsigned n = 0; n < PIN_UFFDS; n++)
+		if (descriptors[n].waits)
+			return true;
+	return false;
 }
 
 #define WAKE_EVENT PIN_UFFDS
 
+/* Nothing depends on the time but when to look whether a call waits in vain. */
 static void serve_events(void)
 {
 	struct epoll_event events[8];
 
 	while (!failure) {
-		int n = epoll_wait(events_fd, events, PIN_ARRAY_SIZE(events), read_overdue());
+		int timeout = any_waits() ? PIN_UFFD_LOOK_MS : -1;
+		int n = epoll_wait(events_fd, events, PIN_ARRAY_SIZE(events), timeout);
 
+		if (!n)
+			callbacks->still_waits();
 		for (int i = 0; i < n; i++) {
 			if (events[i].data.u32 == WAKE_EVENT)
 				answer_wakeup();
@@ -409,9 +278,11 @@ static int set_up(void)
 {
 	if (close_range(0, ~0u, CLOSE_RANGE_UNSHARE))
 		return errno;
-	pagemap = pin_frames_open();
 	events_fd = epoll_create1(EPOLL_CLOEXEC);
-	return events_fd < 0 ? errno : watch_wake_page();
+	/* So that nothing else gets the number of standard error. */
+	if (events_fd < 0 || dup2(events_fd, STDERR_FILENO) < 0)
+		return errno;
+	return watch_wake_page();
 }
 
 static void *run_uffd(void *arg)
@@ -457,37 +328,21 @@ int pin_uffd_watch(unsigned n, uintptr_t start, size_t length)
 	return request.result;
 }
 
-bool pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length)
+bool pin_uffd_read(unsigned n, struct uffd_msg *message)
 {
-	struct request request = {
-		.perform = unwatch_pages, .n = n, .start = start, .length = length};
-
-	send_request(&request);
-	return !request.result;
-}
-
-bool pin_uffd_read(unsigned n, uint32_t ticket)
-{
-	struct request request = {.perform = read_if_current, .n = n, .ticket = ticket};
+	struct request request = {.perform = read_message, .n = n, .message = message};
 
 	send_request(&request);
 	return request.result;
 }
 
-bool pin_uffd_is_asleep(unsigned n)
+void pin_uffd_borrow_stderr(void)
 {
-	struct request request = {.perform = check_waiting_call, .n = n};
+	int process = (int)syscall(SYS_pidfd_open, owner, 0);
+	int fd = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, STDERR_FILENO, 0);
 
-	send_request(&request);
-	return request.result;
-}
-
-bool pin_uffd_is_shared(uintptr_t page)
-{
-	struct request request = {.perform = check_shared_page, .start = page};
-
-	send_request(&request);
-	return request.result;
+	if (fd >= 0 && fd != STDERR_FILENO)
+		dup2(fd, STDERR_FILENO);
 }
 
 void pin_uffd_reset(void)

@@ -35,8 +35,9 @@
 	(UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP)
 
 /*
- * Kernel faults are not needed; without them it takes no privilege. Before Linux 5.11 there is no
- * such flag, and by default no privilege either (vm.unprivileged_userfaultfd). -1 with errno.
+ * Kernel faults are not needed; without them it takes no privilege. Before Linux 5.11 there is
+ * no such flag, and by default no privilege either (vm.unprivileged_userfaultfd). -1 with
+ * errno.
  */
 static inline int pin_uffd_open(void)
 {
@@ -54,26 +55,17 @@ static inline int pin_uffd_open(void)
 
 /* Called in the userfaultfd thread: must not sleep, allocate, or change descriptors. */
 struct pin_uffd_callbacks {
-	/*
-	 * A message has arrived in descriptor n, and stays there until pin_uffd_read(n,
-	 * ticket).
-	 */
-	void (*message_waits)(unsigned n, uint32_t ticket);
-	/* A message is about to be read: its call may return before after_read() is called. */
-	void (*before_read)(unsigned n);
-	/* The message was read. NULL: there was none. */
-	void (*after_read)(unsigned n, const struct uffd_msg *message);
-	/*
-	 * Whether the thread that should read messages may be waiting for a thread that sleeps
-	 * until one is read.
-	 */
-	bool (*is_stuck)(void);
+	/* A message has arrived in descriptor n, and stays there until pin_uffd_read(n). */
+	void (*message_waits)(unsigned n);
+	/* Called from time to time while messages wait. */
+	void (*still_waits)(void);
 	/*
 	 * Nothing is watched any more, because of this errno. Called in each thread that then
 	 * sends a request.
 	 */
 	void (*failed)(int error);
 };
+#define PIN_UFFD_LOOK_MS 1000
 
 /*
  * Starts the thread and opens the first descriptor. Returns 0 or an errno value: ENOSYS or
@@ -94,39 +86,18 @@ int pin_uffd_start(const struct pin_uffd_callbacks *functions);
 int pin_uffd_watch(unsigned n, uintptr_t start, size_t length);
 
 /*
- * Ends a watch. Returns false while a call may be about to discard pages there, whose message
- * will arrive in descriptor n: then no other descriptor may watch the range, and the caller
- * must try again. Otherwise as pin_uffd_watch().
+ * Reads the message that waits in descriptor n, upon which its call returns. Returns false if
+ * there is none, or it cannot be read. Otherwise as pin_uffd_watch().
  */
-bool pin_uffd_unwatch(unsigned n, uintptr_t start, size_t length);
+bool pin_uffd_read(unsigned n, struct uffd_msg *message);
 
-/*
- * Reads the oldest message of descriptor n, if it is the one that message_waits() gave this
- * ticket for. after_read() has been called when this returns. Returns false if the message was
- * read before. For one thread at a time.
- */
-bool pin_uffd_read(unsigned n, uint32_t ticket);
-
-/*
- * Whether the call behind the last message read from descriptor n may still be asleep; also
- * true while another message waits there. Otherwise as pin_uffd_watch().
- */
-bool pin_uffd_is_asleep(unsigned n);
-
-/* Whether a page is resident and of shared memory. Otherwise as pin_uffd_watch(). */
-bool pin_uffd_is_shared(uintptr_t page);
+/* For the userfaultfd thread before it logs: its table has no standard error of its own. */
+void pin_uffd_borrow_stderr(void);
 
 /*
  * Forgets the thread and its descriptors, in a forked child, where they do not exist.
  * pin_uffd_start() may be called again.
  */
 void pin_uffd_reset(void);
-
-/*
- * A message that was not asked for within the first timeout is read anyway if is_stuck(), the
- * following ones sooner, until one is asked for again. After the second it is read in any case.
- */
-#define PIN_UFFD_TIMEOUT_MS	100
-#define PIN_UFFD_MAX_TIMEOUT_MS 2000
 
 #endif

@@ -9,13 +9,16 @@
  * returns. In the opposite order the program could send from new pages while a cache still has
  * the old. The content of the message is not known before it is read, so all ranges of its
  * descriptor are notified, which is why there are many descriptors. Listeners take locks of
- * their own, so they are called by a separate thread, and nothing waits for it once a listener
- * has taken PIN_UFFD_TIMEOUT_MS.
+ * their own, so they are called by a separate thread.
+ *
+ * No clock decides any of this. A call sleeps until the listeners have returned, however long
+ * that takes. Where a listener waits for a lock of the caller, which then sleeps for ever, that
+ * is proven (stuck.h) and ends the process with a message.
  *
  * Limits:
  *
- * The message of MADV_DONTNEED comes before the pages are gone. Registrations that other
- * threads make in between wait until they must be, which takes some milliseconds (gone.h).
+ * The message of MADV_DONTNEED comes before the pages are gone, and nothing tells when they
+ * are. So registrations that meet one, and later ones of the same memory, are forgotten.
  *
  * A hole punched into a shared file, System V shared memory, and pages of a file cause no
  * message.
@@ -24,25 +27,24 @@
 #define PIN_WATCH_H
 
 #include "regpool/granule.h"
+#include "regpool/ranges.h"
 
 #include <stdatomic.h>
-#include <sys/types.h>
 
 /* Counters for the report. */
 struct pin_watched {
 	_Atomic uint64_t ranges;      /* watched registrations of memory that is not heap */
+	_Atomic uint64_t forgotten;   /* registrations that caches were told to forget */
 	_Atomic uint64_t unwatchable; /* registrations that cannot be watched completely */
 	_Atomic uint64_t events;      /* messages from the kernel */
 	_Atomic uint64_t told;	      /* ranges that listeners were notified of */
-	_Atomic uint64_t late;	      /* messages read before the listeners had returned */
 };
 extern struct pin_watched pin_watched;
 
 /*
  * Callbacks of the owner of keys to heap memory. `withdraw` is called for each range of any
- * mapping that is replaced, before listeners know what was and while look-ups wait; it must not
- * sleep, allocate or write to a file. `log_withdrawn` is called a moment later, and logs if
- * there is a reason to.
+ * mapping that is replaced, while look-ups wait, and must not wait for other threads.
+ * `log_withdrawn` is called a moment later, and logs if there is a reason to.
  */
 struct pin_watch_heap {
 	void (*withdraw)(uintptr_t start, size_t length);
@@ -68,8 +70,11 @@ bool pin_watch_is_on(void);
 typedef void pin_watch_listener(uintptr_t start, size_t length);
 void pin_watch_subscribe(pin_watch_listener *listener);
 
-/* Whether all of [addr, addr + length) is watched, heap or not. */
-bool pin_watch_covers(const void *addr, size_t length);
+/*
+ * Watches a range that is not heap, which starts watching. As pin_ranges_watch(); -ENOSYS if
+ * nothing can be watched.
+ */
+int pin_watch_pages(struct pin_pages range, struct pin_ticket *ticket);
 
 /*
  * Call before a range of the heap is registered. Watches the range by itself if the heap uses
@@ -79,23 +84,21 @@ bool pin_watch_covers(const void *addr, size_t length);
 void pin_watch_range(struct pin_range range);
 
 /*
- * Notifies listeners again of all that these descriptors watch (one bit each), as if it had
- * been replaced. Does not wait, so the caller may hold locks that listeners want.
+ * Notifies listeners of all that descriptor n watches, as if it had been replaced. Does not
+ * wait, so the caller may hold locks that listeners want.
  */
-void pin_watch_notify_again(uint64_t descriptors);
-
-/* Changes with each message, and when listeners are to be notified again. */
-uint32_t pin_watch_generation(void);
+void pin_watch_notify_again(unsigned n);
 
 /*
- * Call before and after a registration, with the descriptors that watch its memory, one bit
- * each, and the caller's thread id. The first waits until the notifications of earlier messages
- * are done, or have taken PIN_UFFD_TIMEOUT_MS and may be waiting for the caller, and discarded
- * pages are gone. It returns a ticket. The second returns whether nothing was replaced since,
- * so that what was pinned is what is mapped.
+ * Whether heap pages may just be replaced, so that what is registered there now must be
+ * forgotten.
  */
-uint64_t pin_watch_await_quiet(uint64_t descriptors, pid_t caller);
-bool pin_watch_stayed_quiet(uint64_t descriptors, uint64_t ticket);
+extern _Atomic uint32_t pin_watch_heap_messages;
+
+static inline bool pin_watch_heap_is_changing(void)
+{
+	return atomic_load_explicit(&pin_watch_heap_messages, memory_order_acquire);
+}
 
 /*
  * Internal: not 0 from before a call that replaces heap pages returns until the keys there are

@@ -84,7 +84,7 @@ setup() {
 
 @test "--json: total, minimum, mean, maximum and imbalance of every figure agree with jq" {
 	four
-	jq -s '[.[] | .memory + .registration + .stability + (.watch | del(.on, .late))
+	jq -s '[.[] | .memory + .registration + .stability + (.watch | del(.on, .forgotten))
 		| with_entries(select(.value | type == "number"))] as $all
 		| ($all[0] | keys_unsorted) as $keys
 		| def each(f): [$keys[] as $k | {key: $k, value: ([$all[][$k]] | f)}] | from_entries;
@@ -104,7 +104,7 @@ setup() {
 	[ "$(merged '[.schema, .kind, .nranks]')" = '[1,"job",4]' ]
 	for r in 0 1 2 3; do
 		diff <(jq -S '(.memory + .registration + .stability + .watch
-				| del(.on, .late, .passed_through_reasons, .domains))
+				| del(.on, .forgotten, .passed_through_reasons, .domains))
 			+ {rank, host, pid, program, elapsed_s, written}' "job/$r.json") \
 			<(merged ".ranks[$r] | del(.file)" | jq -S .)
 		[ "$(merged ".ranks[$r].file")" = "\"job/$r.json\"" ]

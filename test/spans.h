@@ -46,7 +46,7 @@ static inline char *grow(struct pin_span **span, size_t n_bytes)
 
 static inline struct ibv_mr *reg(struct ibv_pd *pd, void *p, size_t n, unsigned access)
 {
-	return pin_mr_register(pd, p, n, (uintptr_t)p, access);
+	return pin_mr_register(pd, p, n, (uintptr_t)p, access, NULL);
 }
 
 static inline struct ibv_pd *new_pd(void)

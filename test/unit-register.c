@@ -98,7 +98,7 @@ static void passed(void)
 	ok(mr && pin_pool_requests(PIN_FOREIGN) == before + 1,
 	   "memory that is not heap goes to libibverbs");
 	ok(!pin_mr_deregister(mr), "it is deregistered there, too");
-	mr = pin_mr_register(pd, heap, 4096, 0, RIGHTS);
+	mr = pin_mr_register(pd, heap, 4096, 0, RIGHTS, NULL);
 	ok(mr && pin_pool_requests(PIN_IOVA), "so does another device address");
 	pin_mr_deregister(mr);
 	mr = reg(pd, heap, 4096, RIGHTS | IBV_ACCESS_MW_BIND);
@@ -207,26 +207,27 @@ static void changes(void)
 	uint32_t lkey = mr->lkey;
 	char stack[64];
 
-	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap + 100, 7, 0) &&
+	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap + 100, 7, 0,
+			      NULL) &&
 		   mr->addr == heap + 100 && mr->length == 7 && mr->lkey == lkey,
 	   "another address in the same memory region keeps the keys");
-	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_PD, other, NULL, 0, 0) &&
+	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_PD, other, NULL, 0, 0, NULL) &&
 		   mr->lkey != lkey && mr->pd == other,
 	   "another PD has other keys");
 	ok(!pin_domain_dealloc(pd), "then the first PD can be deallocated");
-	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, stack, 64, 0) &&
+	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, stack, 64, 0, NULL) &&
 		   mr->addr == stack && fake_access_of(mr->lkey) == RIGHTS,
 	   "memory that is not heap gets its own registration");
 	lkey = mr->lkey;
 	fake_verbs.fail_errno = EINVAL;
 	fake_verbs.fail_next = 1;
-	ok(pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 1) ==
+	ok(pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 1, NULL) ==
 			   IBV_REREG_MR_ERR_CMD &&
 		   mr->lkey == lkey && mr->addr == stack,
 	   "a change that fails leaves everything as it was");
-	ok(pin_mr_reregister(mr, 64, NULL, NULL, 0, 0) == IBV_REREG_MR_ERR_INPUT,
+	ok(pin_mr_reregister(mr, 64, NULL, NULL, 0, 0, NULL) == IBV_REREG_MR_ERR_INPUT,
 	   "unknown flags are refused");
-	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap, 64, 0),
+	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap, 64, 0, NULL),
 	   "it can be changed back to heap memory");
 	ok(!pin_mr_deregister(mr) && !pin_domain_dealloc(other) && !fake_verbs.live,
 	   "nothing is left");

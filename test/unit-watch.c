@@ -2,19 +2,24 @@
 /*
  * The watch from registration to listener, with the real kernel and the stand-in for
  * libibverbs: a call that replaces pages returns after listeners were notified and keys
- * withdrawn, not before. If the kernel forbids userfaultfd there is nothing to test.
+ * withdrawn, not before; and what is not watched is forgotten. If the kernel forbids
+ * userfaultfd there is nothing to test.
  */
 #include <config.h>
 
 #include "regpool/watch.h"
+#include "allocator/options.h"
 #include "allocator/os.h"
 #include "regpool/keys.h"
+#include "regpool/listeners.h"
 #include "regpool/pool.h"
 #include "regpool/uffd.h"
 #include "test/spans.h"
 #include "test/tap.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -25,10 +30,12 @@
 #define WRITABLE  (PROT_READ | PROT_WRITE)
 
 /* The linker puts these in place of the library's (--wrap). */
-bool __wrap_pin_uffd_read(unsigned n, uint32_t ticket);
-bool __real_pin_uffd_read(unsigned n, uint32_t ticket);
-int __wrap_pin_uffd_watch(unsigned n, uintptr_t start, size_t length);
-int __real_pin_uffd_watch(unsigned n, uintptr_t start, size_t length);
+bool __wrap_pin_uffd_read(unsigned n, struct uffd_msg *message);
+bool __real_pin_uffd_read(unsigned n, struct uffd_msg *message);
+bool __wrap_pin_listeners_find(void);
+void __wrap_pin_listeners_forget(uintptr_t start, size_t length);
+
+static struct ibv_pd *pd;
 
 /* --- who is told -------------------------------------------------------------------- */
 
@@ -37,27 +44,35 @@ static struct {
 	uintptr_t start;
 	size_t length;
 } told[MOST];
-static _Atomic unsigned n_told;
-static _Atomic unsigned after_take_us;
+static _Atomic unsigned n_told, tells_for_ms;
 static _Atomic bool was_early; /* a call was let return before anybody was told */
+static _Atomic(char *)
+	meanwhile; /* registered when listeners were told, before the call returns */
+
+static bool is_forgotten(char *p);
 
 static void tell(uintptr_t start, size_t length)
 {
+	char *p = atomic_exchange(&meanwhile, NULL);
+
+	if (p)
+		ok(is_forgotten(p), "what is registered before the pages go is forgotten");
+	usleep(tells_for_ms * 1000);
 	told[n_told % MOST].start = start;
 	told[n_told % MOST].length = length;
 	n_told++;
 }
 
-bool __wrap_pin_uffd_read(unsigned n, uint32_t ticket)
+/* There is one from the start, to be told by the thread that registers. */
+bool __wrap_pin_listeners_find(void)
 {
-	bool taken;
+	pin_watch_subscribe(tell);
+	return true;
+}
 
-	was_early = was_early || !n_told;
-	taken = __real_pin_uffd_read(n, ticket);
-
-	/* The call returns, and what follows from it is not done yet. */
-	usleep(after_take_us);
-	return taken;
+void __wrap_pin_listeners_forget(uintptr_t start, size_t length)
+{
+	tell(start, length);
 }
 
 static bool is_told(const char *start, size_t length)
@@ -99,130 +114,184 @@ static void discard(char *p)
 		abort();
 }
 
+static void *discard_in_thread(void *p)
+{
+	discard(p);
+	return NULL;
+}
+
+static void discard_elsewhere(char *p)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, discard_in_thread, p) || pthread_join(thread, NULL))
+		abort();
+}
+
 static bool is_watched(const char *p)
 {
-	return pin_watch_covers(p, LENGTH);
+	return pin_ranges_has(pin_pages_of(p, LENGTH));
 }
 
-/* And what follows from it is done. */
+/* A message that the kernel sends of it has been dealt with. */
 static void after(void (*how)(char *p), char *p)
 {
+	uint64_t before = pin_watched.events;
+
 	begin();
 	how(p);
-	pin_watch_await_quiet(UINT64_MAX, 0);
+	while (pin_watched.events == before)
+		usleep(100);
 }
 
-static void foreign(struct ibv_pd *pd)
+static struct ibv_mr *registered;
+static unsigned wrong_keys;
+
+/* Whether a registration is forgotten at once. */
+static bool is_forgotten(char *p)
+{
+	begin();
+	registered = reg(pd, p, LENGTH, RIGHTS);
+	wrong_keys += !reaches(registered);
+	pin_mr_deregister(registered);
+	return is_told(p, LENGTH);
+}
+
+bool __wrap_pin_uffd_read(unsigned n, struct uffd_msg *message)
+{
+	was_early = was_early || !n_told;
+	return __real_pin_uffd_read(n, message);
+}
+
+static void foreign(void)
 {
 	char *p = map_pages(LENGTH);
-	struct ibv_mr *mr = reg(pd, p, LENGTH, RIGHTS), *again;
 
-	ok(mr && is_watched(p) && pin_watched.ranges == 1, "registered memory is watched");
-	after_take_us = 20000;
+	ok(is_forgotten(p) && !is_watched(p), "a first registration is forgotten");
+	begin();
+	replace(p);
+	ok(!n_told, "nobody needs to be told when it is replaced");
+	ok(!is_forgotten(p) && is_watched(p), "a second one is watched");
+	ok(!is_forgotten(p) && pin_watched.ranges == 2, "so are all later ones");
 	after(replace, p);
-	after_take_us = 0;
 	ok(is_told(p, LENGTH), "listeners are notified when it is replaced");
 	ok(!was_early, "they are notified before the call returns");
 	ok(!is_watched(p), "the new pages are not watched");
-	again = reg(pd, p, LENGTH, RIGHTS);
-	ok(is_watched(p), "registering them watches them");
+	ok(is_forgotten(p) && is_forgotten(p) && !is_forgotten(p) && is_watched(p),
+	   "memory that is replaced each time is watched later");
 	memset(p, 1, LENGTH);
 	after(discard, p);
 	ok(is_told(p, LENGTH) && !was_early && *p == 0,
 	   "listeners are notified of discarded pages");
-	ok(is_watched(p), "the pages that replace them are watched");
-	pin_mr_deregister(mr);
-	pin_mr_deregister(again);
-	ok(!is_watched(p), "memory is watched only while it is registered");
+	ok(!is_forgotten(p), "who discarded them may register the new ones");
+	after(discard_elsewhere, p);
+	ok(is_forgotten(p) && is_forgotten(p) && is_forgotten(p),
+	   "others' are forgotten, as nobody tells when the old ones have gone");
+}
+
+static void in_flight(void)
+{
+	char *p = map_pages(LENGTH);
+
+	ok(is_forgotten(p) && !is_forgotten(p), "memory is watched");
+	meanwhile = p;
+	after(discard, p);
+	ok(!meanwhile, "it was registered while it was discarded");
+}
+
+/* For longer than anybody would wait by the clock. */
+static void slow(void)
+{
+	char *p = map_pages(LENGTH);
+
+	ok(is_forgotten(p) && !is_forgotten(p), "memory is watched");
+	tells_for_ms = 4000;
 	after(replace, p);
-	ok(!n_told, "later replacements are not notified");
-}
-
-/* With the books in use. */
-static char *replaced_meanwhile;
-
-int __wrap_pin_uffd_watch(unsigned n, uintptr_t start, size_t length)
-{
-	char *p = replaced_meanwhile;
-
-	replaced_meanwhile = NULL;
-	if (p)
-		after(replace, p);
-	return __real_pin_uffd_watch(n, start, length);
-}
-
-static void set_aside(struct ibv_pd *pd)
-{
-	char *p = map_pages(LENGTH), *q = map_pages(LENGTH);
-	struct ibv_mr *mr = reg(pd, p, LENGTH, RIGHTS), *other;
-
-	replaced_meanwhile = p;
-	other = reg(pd, q, LENGTH, RIGHTS);
-	for (int i = 0; i < 5000 && is_watched(p); i++)
-		usleep(1000);
-	ok(!is_watched(p) && is_watched(q),
-	   "memory replaced during a registration is handled when that is done");
-	pin_mr_deregister(mr);
-	pin_mr_deregister(other);
+	ok(is_told(p, LENGTH), "a call does not return before a slow listener has been told");
+	tells_for_ms = 0;
 }
 
 /* Of each descriptor more than are listed at once. */
 #define RANGES (66 * PIN_UFFDS)
 
-static void many(struct ibv_pd *pd)
+static void many(void)
 {
 	static struct ibv_mr *mrs[RANGES];
 	char *p = map_pages(2 * RANGES * PIN_PAGE);
-	unsigned before = pin_watched.events, n;
+	uint64_t before = pin_watched.events;
 
-	for (size_t i = 0; i < RANGES; i++)
-		mrs[i] = reg(pd, p + 2 * i * PIN_PAGE, PIN_PAGE, RIGHTS);
-	begin();
+	for (int round = 0; round < 2; round++) {
+		for (size_t i = 0; i < RANGES; i++)
+			mrs[i] = reg(pd, p + 2 * i * PIN_PAGE, PIN_PAGE, RIGHTS);
+		for (size_t i = 0; i < RANGES; i++)
+			pin_mr_deregister(mrs[i]);
+	}
 	for (size_t i = 0; i < 20; i++)
 		munmap(p + 2 * i * PIN_PAGE, PIN_PAGE);
-	pin_watch_await_quiet(UINT64_MAX, 0);
+	while (pin_watched.events < before + 20)
+		usleep(100);
 	ok(pin_watched.events == before + 20, "each call is counted once");
-	n = n_told;
 	begin();
 	munmap(p + 2 * (RANGES - 1) * PIN_PAGE, PIN_PAGE);
 	ok(is_told(p + 2 * (RANGES - 1) * PIN_PAGE, PIN_PAGE) && n_told < MOST,
-	   "of many ranges those of one descriptor are notified: %u, and %u before", n_told, n);
-	for (size_t i = 0; i < RANGES; i++)
-		pin_mr_deregister(mrs[i]);
+	   "of many ranges those of one descriptor are notified: %u", n_told);
 }
 
-static bool has_keys(struct ibv_pd *pd, char *p)
+static char variables[3 * 4096];
+
+static void other_kinds(void)
+{
+	int fd = open("/proc/self/exe", O_RDONLY);
+	char *p = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+	char local[3 * 4096];
+
+	close(fd);
+	ok(is_forgotten(p), "pages of a file are forgotten once");
+	ok(!is_forgotten(p) && pin_watched.unwatchable == 1, "then they are as without us, %lu",
+	   pin_watched.unwatchable);
+	begin();
+	pin_mr_deregister(reg(pd, variables, sizeof variables, RIGHTS));
+	pin_mr_deregister(reg(pd, local, sizeof local, RIGHTS));
+	ok(!n_told && pin_watched.unwatchable == 1, "what never goes is left alone");
+	pin_options.watch = PIN_WATCH_STRICT;
+	ok(is_forgotten(p) && is_forgotten(p), "if that is wanted, files are always forgotten");
+	p = map_pages(LENGTH);
+	ok(is_forgotten(p) && is_forgotten(p) && is_forgotten(p), "as is all other memory");
+	pin_options.watch = PIN_WATCH_ON;
+}
+
+static bool has_keys(char *p)
 {
 	struct keys keys;
 
 	return !look_up(pd, p, 64, &keys);
 }
 
-static void heap(struct ibv_pd *pd, char *p)
+static void heap(char *p)
 {
 	uint64_t before = pin_pool_requests(PIN_REPLACED);
-	struct ibv_mr *mr;
 
-	ok(has_keys(pd, p) && is_watched(p), "the heap is watched once it is registered");
+	ok(has_keys(p) && !is_forgotten(p),
+	   "heap memory is registered, and need not be forgotten");
+	meanwhile = p;
 	after(discard, p);
-	ok(!has_keys(pd, p), "keys to discarded pages are withdrawn before the call returns");
+	ok(!has_keys(p), "keys to discarded pages are withdrawn before the call returns");
 	ok(is_told(p, LENGTH) && !was_early, "listeners are notified before that");
-	mr = reg(pd, p, 64, RIGHTS);
-	ok(mr && mr->length == 64 && reaches(mr) &&
-		   pin_pool_requests(PIN_REPLACED) == before + 1,
-	   "requests for them go to libibverbs");
-	pin_mr_deregister(mr);
-	ok(has_keys(pd, p + PIECE), "requests for other pages are served");
+	ok(is_forgotten(p) && is_forgotten(p) && !wrong_keys &&
+		   pin_pool_requests(PIN_REPLACED) == before + 2,
+	   "requests for them go to libibverbs, and are forgotten");
+	ok(has_keys(p + PIECE), "requests for other pages are served");
 }
 
 /* A child has none of the threads. */
-static void forked(struct ibv_pd *pd)
+static void forked(void)
 {
 	char *p = map_pages(LENGTH);
-	struct ibv_mr *mr = reg(pd, p, LENGTH, RIGHTS);
 	int status = -1;
-	pid_t child = fork();
+	pid_t child;
 
+	ok(is_forgotten(p) && !is_forgotten(p), "memory is watched");
+	child = fork();
 	if (!child) {
 		alarm(20);
 		replace(p);
@@ -231,13 +300,11 @@ static void forked(struct ibv_pd *pd)
 	waitpid(child, &status, 0);
 	ok(!status, "a forked child watches nothing, and does not wait");
 	ok(is_watched(p), "its parent still watches");
-	pin_mr_deregister(mr);
 }
 
 int main(void)
 {
 	struct pin_span *span = NULL;
-	struct ibv_pd *pd;
 	char *p;
 
 	alarm(110);
@@ -249,13 +316,14 @@ int main(void)
 		ok(true, "userfaultfd is not available here");
 		return done_testing();
 	}
-	pin_watch_subscribe(tell);
 	pd = new_pd();
-	foreign(pd);
-	set_aside(pd);
-	many(pd);
-	heap(pd, p);
-	forked(pd);
+	foreign();
+	in_flight();
+	slow();
+	many();
+	other_kinds();
+	heap(p);
+	forked();
 	ok(pin_domain_dealloc(pd) == 0 && !fake_verbs.live, "nothing is left");
 	return done_testing();
 }

@@ -55,10 +55,11 @@ watched() {
 	[ "$(watched unwatchable)" -eq 0 ]
 }
 
-@test "unregistered memory causes no notification and, if it is small, no cost" {
+@test "memory that is not registered, or once, causes no notification and no cost" {
 	ways quiet
-	[ "$(watched events)" -eq 0 ]
-	[ "$(watched ranges)" -eq 19 ]
+	[ "$(watched events)" -le 6 ]
+	[ $(($(watched ranges) + $(watched forgotten))) -eq 19 ]
+	[ "$(watched ranges)" -le 6 ]
 	ways grown
 }
 
@@ -66,9 +67,9 @@ watched() {
 	ways dereg
 }
 
-@test "a listener that waits for the caller delays it, but not for long" {
-	late 0 lock
-	[ "$(watched late)" -ge 2 ]
+@test "a listener that waits for the caller ends the process, which says why" {
+	late 134 lock
+	grep -q 'because it waits for a lock of that thread' <<< "$stderr"
 }
 
 @test "a process can end during a notification, in any thread" {
@@ -120,10 +121,10 @@ watched() {
 
 @test "unwatchable memory is registered and counted, and not disturbed" {
 	kinds kinds
-	[ "$(watched unwatchable)" -eq 6 ]
+	[ "$(watched unwatchable)" -eq 3 ]
 	[ "$(grep -c ^pinalloc <<< "$stderr")" -eq 1 ]
 	kinds data
-	[ "$(watched unwatchable)" -eq 1 ]
+	[ "$(watched unwatchable)" -eq 0 ]
 	[ "$stderr" = '' ]
 }
 

@@ -129,8 +129,8 @@ static void json_watch(struct pin_output *out)
 	pin_output(out, ",\n\"watch\":{\"on\":%s,\"ranges\":%lu,\"unwatchable\":%lu,",
 		   pin_watch_is_on() ? "true" : "false", pin_watched.ranges,
 		   pin_watched.unwatchable);
-	pin_output(out, "\"events\":%lu,\"invalidations\":%lu,\"late\":%lu}",
-		   pin_watched.events, pin_watched.told, pin_watched.late);
+	pin_output(out, "\"events\":%lu,\"invalidations\":%lu,\"forgotten\":%lu}",
+		   pin_watched.events, pin_watched.told, pin_watched.forgotten);
 }
 
 static void json_stability(struct pin_output *out)

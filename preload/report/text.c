@@ -173,10 +173,10 @@ static void text_watch(struct pin_output *out)
 	if (pin_watched.unwatchable)
 		pin_output(out, "  %-28s %12lu\n", "that cannot be watched",
 			   pin_watched.unwatchable);
+	if (pin_watched.forgotten)
+		pin_output(out, "  %-28s %12lu\n", "not to be cached", pin_watched.forgotten);
 	pin_output(out, "  %-28s %12lu\n", "times pages were replaced", pin_watched.events);
 	pin_output(out, "  %-28s %12lu\n", "ranges caches were told of", pin_watched.told);
-	if (pin_watched.late)
-		pin_output(out, "  %-28s %12lu\n", "told late", pin_watched.late);
 }
 
 static void text_stability(struct pin_output *out)
@@ -194,7 +194,8 @@ void pin_report_text(const struct pin_report *report, struct pin_output *out)
 	text_sites(report, out);
 	if (pin_pool_requests(PIN_SERVED) || pin_pool.created || pin_pool_passed())
 		text_registration(out);
-	if (pin_watched.ranges || pin_watched.unwatchable || pin_watched.events)
+	if (pin_watched.ranges || pin_watched.forgotten || pin_watched.unwatchable ||
+	    pin_watched.events)
 		text_watch(out);
 	if (pin_verified.checked)
 		text_stability(out);

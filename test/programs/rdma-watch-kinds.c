@@ -25,9 +25,7 @@ static char variables[LENGTH] = {1}, zeroes[LENGTH];
 
 static bool can_be_registered(char *p, size_t n)
 {
-	struct ibv_mr *mr = ibv_reg_mr(pd, p, n, RDMA_ACCESS);
-
-	return mr && !ibv_dereg_mr(mr);
+	return !ibv_dereg_mr(registered(pd, p, n));
 }
 
 static void try_file(void)

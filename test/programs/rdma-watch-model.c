@@ -105,12 +105,10 @@ static struct entry *cached(char *start, char *end)
 static struct entry *make_entry(char *slot, uint64_t *random)
 {
 	struct entry *entry = free_entry();
-	size_t first = (size_t)(slot - arena) / SLOT, last = first;
+	size_t n = (size_t)1 << rdma_random(random) % 3;
 
-	first -= rdma_random(random) % (first < 3 ? first + 1 : 4);
-	last += rdma_random(random) % (SLOTS - last < 4 ? SLOTS - last : 4);
-	entry->start = arena + first * SLOT;
-	entry->end = arena + (last + 1) * SLOT;
+	entry->start = arena + (size_t)(slot - arena) / SLOT / n * n * SLOT;
+	entry->end = entry->start + n * SLOT;
 	entry->mr = ibv_reg_mr(pd, entry->start, (size_t)(entry->end - entry->start),
 			       RDMA_ACCESS);
 	if (!entry->mr) {

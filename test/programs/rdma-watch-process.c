@@ -180,7 +180,7 @@ static void *replace_for_long(void *arg)
 		mr = registered(pd, p, LENGTH);
 		n_heard = 0;
 		map_over(p, LENGTH);
-		n_missed += !was_told(0, p, LENGTH);
+		n_missed += !n_forgotten && !was_told(0, p, LENGTH);
 		need(!ibv_dereg_mr(mr));
 	}
 	return (void *)(uintptr_t)n_missed;
@@ -253,16 +253,12 @@ static void hear_other(void *addr, size_t length)
 
 static void try_loaded(void)
 {
-	char *p = map_pages(LENGTH), *early = map_pages(LENGTH);
-	struct ibv_mr *mr = registered(pd, early, LENGTH);
+	char *p = map_pages(LENGTH);
+	struct ibv_mr *mr;
 	void *first = listen_by(arguments[0], hear), *second;
 	unsigned before;
 
 	ok(is_told(p), "a listener that comes late hears of what is registered then");
-	before = n_heard;
-	map_over(early, LENGTH);
-	ok(was_told(before, early, LENGTH), "and of what was before");
-	need(!ibv_dereg_mr(mr));
 	second = listen_by(arguments[1], hear_other);
 	ok(is_told(p) && n_others, "two of them hear, by whatever name");
 	mr = registered(pd, p, LENGTH);

@@ -29,10 +29,22 @@ static struct {
 } heard[1 << 16];
 static _Atomic unsigned n_heard;
 
+/* A registration is told by its own thread if it must not be cached: how often, meanwhile. */
+static __thread bool is_registering;
+static __thread unsigned n_forgotten;
+
+static inline bool is_forgetting(void)
+{
+	n_forgotten += is_registering;
+	return is_registering;
+}
+
 static inline void hear(void *addr, size_t length)
 {
 	unsigned i = n_heard;
 
+	if (is_forgetting())
+		return;
 	need(i < sizeof heard / sizeof *heard);
 	heard[i].start = (uintptr_t)addr;
 	heard[i].end = (uintptr_t)addr + length;
@@ -84,11 +96,27 @@ static inline void map_over(void *p, size_t length)
 	need(mmap(p, length, WRITABLE, ANONYMOUS | MAP_FIXED, -1, 0) == p);
 }
 
+static inline struct ibv_mr *registered_once(struct ibv_pd *pd, void *p, size_t length)
+{
+	struct ibv_mr *mr;
+
+	is_registering = true;
+	n_forgotten = 0;
+	mr = ibv_reg_mr(pd, p, length, RDMA_ACCESS);
+	is_registering = false;
+	need(mr);
+	return mr;
+}
+
+/* Until it may be cached, as from the second time on, or if that does not seem to come. */
 static inline struct ibv_mr *registered(struct ibv_pd *pd, void *p, size_t length)
 {
-	struct ibv_mr *mr = ibv_reg_mr(pd, p, length, RDMA_ACCESS);
+	struct ibv_mr *mr = registered_once(pd, p, length);
 
-	need(mr);
+	for (int i = 0; i < 300 && n_forgotten; i++) {
+		need(!ibv_dereg_mr(mr));
+		mr = registered_once(pd, p, length);
+	}
 	return mr;
 }
 
