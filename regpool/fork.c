@@ -2,10 +2,13 @@
 #include <config.h>
 
 #include "regpool/fork.h"
+#include "allocator/locks.h"
 #include "allocator/log.h"
+#include "allocator/os.h"
+#include "regpool/granule.h"
 #include "regpool/ibverbs.h"
+#include "regpool/places.h"
 #include "regpool/pool.h"
-#include "regpool/registry.h"
 
 #include <pthread.h>
 
@@ -57,6 +60,50 @@ int pin_fork_init(void)
 	return error;
 }
 
+_Atomic unsigned pin_forks_running;
+
+/* One that is just being registered or deregistered has users, or none, when that is done. */
+static void release_idle(struct pin_domain *domain, struct pin_access_set *set)
+{
+	for (uint32_t i = 0; i < set->n_places; i++) {
+		struct pin_entry *entry = pin_place_or_null(set, i);
+
+		if (!entry)
+			break;
+		while (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
+			pin_os_wait(&entry->state, PIN_ENTRY_BUSY);
+		if (pin_place_is_idle(set, i))
+			pin_place_release_idle(domain, set, i);
+	}
+}
+
+/*
+ * Deregistering frees memory. A signal handler that has interrupted malloc() may fork, but must
+ * not do that.
+ */
+static void before_fork(void)
+{
+	atomic_fetch_add(&pin_forks_running, 1);
+	if (pin_pool_off() || pin_locks_held)
+		return;
+	for (uint32_t i = 0; i < pin_registry_count(); i++) {
+		struct pin_domain *domain = pin_registry_at(i);
+		struct pin_access_set *set = NULL;
+
+		while (atomic_load(&domain->pd) && (set = pin_access_set_next(domain, set)))
+			release_idle(domain, set);
+	}
+}
+
+/* What the parent shares with the child is not registered ahead as long as it does. */
+static void after_fork(void)
+{
+	pin_granules_look_again();
+	atomic_fetch_sub(&pin_forks_running, 1);
+	if (!pin_pool_off())
+		pin_pool_changed();
+}
+
 /*
  * The child shares the device with its parent and must not touch the parent's registrations.
  * Takes no lock: a thread that the child does not have may hold it.
@@ -65,11 +112,12 @@ static void forget_in_child(void)
 {
 	pin_pool_stop(PIN_CHILD);
 	pin_registry_reset();
+	pin_forks_running = 0;
 }
 
 static void install_fork_handler(void)
 {
-	pthread_atfork(NULL, NULL, forget_in_child);
+	pthread_atfork(before_fork, after_fork, forget_in_child);
 	if (fork_status() == IBV_FORK_ENABLED)
 		stop_registering();
 }

@@ -4,11 +4,17 @@
  * MADV_DONTFORK; if it marked the heap, a child would have none. Kernels since 5.12 instead
  * copy pinned pages for the child at fork(). libibverbs reports that as IBV_FORK_UNNEEDED, but
  * before rdma-core 52 its ibv_fork_init() marks the pages nevertheless.
+ *
+ * Copying takes time and memory in proportion to what is pinned. So a fork handler deregisters
+ * whatever has no users first. It is registered again when it is asked for, or ahead when it is
+ * not shared with a child any more.
  */
 #ifndef PIN_FORK_H
 #define PIN_FORK_H
 
 #include "allocator/base.h"
+
+#include <stdatomic.h>
 
 /*
  * ibv_fork_init(3). Does nothing if the kernel copies pinned pages. Otherwise calls the real
@@ -27,8 +33,17 @@ int pin_fork_unmark(void *start, size_t length);
 
 /*
  * Call before heap memory is registered. Checks whether fork protection is on already, and
- * installs a fork handler that stops registration in children. Idempotent. Thread-safe.
+ * installs fork handlers, which also stop registration in children. Idempotent. Thread-safe.
  */
 void pin_fork_prepare(void);
+
+/* Internal: how many threads are in fork(). */
+extern _Atomic unsigned pin_forks_running;
+
+/* Whether nothing should be registered ahead, because it would be copied. */
+static inline bool pin_fork_is_running(void)
+{
+	return atomic_load_explicit(&pin_forks_running, memory_order_relaxed);
+}
 
 #endif

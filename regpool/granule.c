@@ -140,6 +140,15 @@ size_t pin_granules_probe(struct pin_range range)
 	return n_new;
 }
 
+void pin_granules_look_again(void)
+{
+	size_t n = atomic_load(&granules.committed);
+
+	for (size_t i = 0; i < n; i++)
+		if (!granule_at(i)->n_regions && granule_at(i)->n_seen)
+			granule_at(i)->n_seen = 0;
+}
+
 size_t pin_granule_missing(size_t granule)
 {
 	return PIN_GRANULE -

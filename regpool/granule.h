@@ -94,6 +94,9 @@ unsigned pin_granule_n_live(size_t granule);
  */
 size_t pin_granules_probe(struct pin_range range);
 
+/* Forgets what was seen of granules that are not pinned, as a child may share them now. */
+void pin_granules_look_again(void);
+
 /*
  * Bytes of the granule that were not resident when last looked at; all of it if it never was.
  */

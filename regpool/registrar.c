@@ -12,6 +12,7 @@
 #include "allocator/os.h"
 #include "allocator/span.h"
 #include "regpool/choice.h"
+#include "regpool/fork.h"
 #include "regpool/keys.h"
 #include "regpool/places.h"
 #include "regpool/pool.h"
@@ -81,10 +82,14 @@ static bool is_resident(struct pin_range range)
 	return pin_choice_around(none, range, NULL, NULL).end == range.end;
 }
 
-/* Caller holds the domain's lock. A domain without a PD is not armed. */
+/*
+ * A domain without a PD is not armed. A set that is just being armed has no cell size before.
+ * What is registered ahead during fork() would be copied.
+ */
 static bool is_worked_on(struct pin_access_set *set)
 {
-	return set->armed && !set->ahead;
+	return atomic_load_explicit(&set->armed, memory_order_acquire) && !set->ahead &&
+	       !pin_fork_is_running();
 }
 
 /*
@@ -132,7 +137,7 @@ static void register_chunk(struct pin_domain *domain, struct pin_access_set *set
 {
 	struct pin_range first, cell;
 
-	for (uintptr_t p = chunk.start; p < chunk.end && !set->ahead; p = cell.end) {
+	for (uintptr_t p = chunk.start; p < chunk.end && is_worked_on(set); p = cell.end) {
 		first = (struct pin_range){p, p + PIN_GRANULE};
 		cell = pin_choice_tile(span, first, set->cell);
 		if (!register_cell(domain, set, cell, is_quiet))

@@ -14,6 +14,7 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define CELL	(256 * PIN_MIB)
@@ -340,6 +341,42 @@ static bool is_over(const void *unused)
 	return has_ended;
 }
 
+static _Atomic unsigned live_at_fork;
+
+/* Called after the library's own. */
+static void note_fork(void)
+{
+	live_at_fork = fake_verbs.live;
+}
+
+/* With a block in use, and one whose keys are known, in other memory regions than the rest. */
+static void forks(void)
+{
+	char *held = grow(&span, CELL), *used = grow(&span, CELL), *p = grow(&span, CELL);
+	struct ibv_mr *mr = reg(pd, used, 64, RIGHTS);
+	struct keys keys, again;
+	int status = -1;
+	uint32_t lkey;
+	pid_t child;
+
+	fake_touch(p, CELL);
+	pin_pool_changed();
+	if (!soon(is_pinned, p) || look_up(pd, held, 64, &keys))
+		abort();
+	lkey = mr->lkey;
+	child = fork();
+	if (!child)
+		_exit(0);
+	waitpid(child, &status, 0);
+	ok(!status && live_at_fork == 2, "what is in use is registered during fork(): %u",
+	   live_at_fork);
+	ok(!look_up(pd, held, 64, &again) && again.lkey == keys.lkey && again.rkey == keys.rkey,
+	   "keys that are known stay");
+	ok(mr->lkey == lkey && reaches(mr), "as does what is in use");
+	ok(soon(is_pinned, p), "the rest is registered again later");
+	pin_mr_deregister(mr);
+}
+
 /* The thread's helper shall not be found running, which a sanitizer would report. */
 static void end_thread(void)
 {
@@ -352,7 +389,7 @@ int main(void)
 {
 	char *heap;
 
-	if (!lazy_pool())
+	if (!lazy_pool() || pthread_atfork(note_fork, NULL, NULL))
 		return 99;
 	fake_kernel.keeps_memory = true;
 	heap = grow(&span, 2 * CELL);
@@ -366,6 +403,7 @@ int main(void)
 	swept();
 	backs_off();
 	pin_mr_deregister(first);
+	forks();
 	detached();
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned,
 	   "deallocating the PD deregisters everything");
