@@ -15,7 +15,7 @@ base_report() {
 		registration: {mr_created: 10, mr_destroyed: 9, served: 1000, passed_through: 3,
 			passed_through_reasons: {"not heap memory": 3}, refused: 0, evicted: 0,
 			seconds: 0.25, domains: [{device: "rxe0", mrs: 10, bytes: 128}]},
-		watch: {on: true, ranges: 5, unwatchable: 0, events: 0, invalidations: 0, late: 0},
+		watch: {on: true, ranges: 5, unwatchable: 0, events: 0, invalidations: 0, forgotten: 0},
 		stability: {checked_pages: 4096, moved_pages: 0},
 		peak_sites_kind: "held",
 		peak_sites: [{bytes: 60, count: 3,

@@ -110,7 +110,7 @@ $1"
 		.refused, .evicted, .seconds] | all(type == "number")' out.json
 	jq -e '.registration.domains == []' out.json
 	jq -e '.stability == {checked_pages: 0, moved_pages: 0}' out.json
-	jq -e '.watch == {on: false, ranges: 0, unwatchable: 0, events: 0, invalidations: 0, late: 0}' \
+	jq -e '.watch == {on: false, ranges: 0, unwatchable: 0, events: 0, invalidations: 0, forgotten: 0}' \
 		out.json
 	run ! jq -e '.memory | [.no_such_key] | all(type == "number")' out.json
 }
