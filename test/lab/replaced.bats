@@ -65,8 +65,8 @@ all_right() {
 @test "replacements behind malloc and of mapped memory are right, and the former reported" {
 	all_right openmpi behind mapped
 	grep -q 'replaced pages of its heap behind malloc' "$results/openmpi-with.err"
-	[ "$(figure "$results/openmpi-with.0.json" .watch.events)" -ge 4 ]
-	[ "$(figure "$results/openmpi-with.0.json" .watch.invalidations)" -ge 4 ]
+	[ "$(figure "$results/openmpi-with.0.json" '.watch.forgotten > 0 and .watch.events > 0')" = true ]
+	[ "$(figure "$results/openmpi-with.0.json" '.watch.invalidations > 0')" = true ]
 }
 
 # told GROUP: "WAY ANSWER", what the kernel reports to a userfaultfd.

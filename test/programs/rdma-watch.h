@@ -113,11 +113,11 @@ static inline struct ibv_mr *registered(struct ibv_pd *pd, void *p, size_t lengt
 {
 	struct ibv_mr *mr = registered_once(pd, p, length);
 
-	for (int i = 0; i < 1300 && n_forgotten; i++) {
+	for (int i = 0; i < 300 && n_forgotten; i++) {
 		need(!ibv_dereg_mr(mr));
 		/* What was replaced before may not be settled yet on a busy machine. */
-		if (i >= 300)
-			usleep(1000);
+		if (i >= 10)
+			usleep(200);
 		mr = registered_once(pd, p, length);
 	}
 	return mr;
