@@ -57,6 +57,10 @@ PIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, 
 					    uint64_t iova, int fd, int access)
 {
 	pin_pool_count(PIN_DMABUF);
+	if (!pin_ibverbs()->reg_dmabuf_mr) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
 	return pin_ibverbs()->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 }
 
@@ -96,6 +100,10 @@ PIN_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 PIN_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
 {
+	if (!pin_ibverbs()->import_pd) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
 	return notice_domain(pin_ibverbs()->import_pd(context, handle));
 }
 
@@ -107,7 +115,8 @@ PIN_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 PIN_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 {
 	pin_domain_unimport(pd);
-	pin_ibverbs()->unimport_pd(pd);
+	if (pin_ibverbs()->unimport_pd)
+		pin_ibverbs()->unimport_pd(pd);
 }
 
 PIN_EXPORT int ibv_close_device(struct ibv_context *context)

@@ -119,6 +119,18 @@ static bool is_strict(void)
 	return pin_options.watch == PIN_WATCH_STRICT;
 }
 
+/* The heap is watched in any case, but for what the program has mapped over it. */
+static void begin_heap(struct pin_foreign *it, const void *addr, size_t length)
+{
+	bool is_watched = pin_watch_is_on() && pin_span_find(addr, length) &&
+			  !pin_granules_any_replaced(pin_range_of(addr, length));
+
+	if (is_watched && !pin_ranges_get_ticket(PIN_UFFD_HEAP, &it->ticket))
+		it->how = PIN_WATCHED;
+	else if (pin_watch_is_on())
+		it->how = PIN_FORGOTTEN;
+}
+
 static bool is_due(const struct pin_foreign *it)
 {
 	return pin_ranges_has(it->range) || !pin_listeners_forget_first(it->caller) ||
@@ -133,7 +145,7 @@ void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
 		return;
 	it->range = pin_pages_of(addr, length);
 	if (pin_reserve_contains(addr)) {
-		it->how = PIN_FORGOTTEN;
+		begin_heap(it, addr, length);
 		return;
 	}
 	if (never_goes(it->range))
@@ -163,9 +175,9 @@ void pin_foreign_end(struct pin_foreign *it)
 	int error = errno;
 
 	pin_listeners_note_registered(it->range, is_kept ? &it->ticket : NULL);
-	if (is_kept)
+	if (is_kept && it->ticket.n)
 		atomic_fetch_add(&pin_watched.ranges, 1);
-	else if (it->how != PIN_LEFT_ALONE)
+	else if (!is_kept && it->how != PIN_LEFT_ALONE)
 		forget(it->range);
 	if (!is_kept && it->ticket.n)
 		notify_later(it->caller, it->ticket.n);

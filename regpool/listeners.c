@@ -39,12 +39,13 @@ static struct listener {
 static _Atomic unsigned n_listeners;
 static _Atomic bool has_open_mpi;
 
-/* Where the code of UCX lies that registers memory. */
+/* Where the code lies that registers memory. libfabric's providers may be files of their own.
+ */
 static struct {
+	int kind;
 	uintptr_t start, end;
-} registrars[MOST];
+} registrars[2 * MOST];
 static _Atomic unsigned n_registrars;
-#define UCX_REGISTRAR "libuct"
 
 /* Loaded files that may be caches. The loader keeps the names while they are loaded. */
 struct candidates {
@@ -86,12 +87,23 @@ static bool is_listener(uintptr_t base)
 	return false;
 }
 
+static int registrar_of(const char *path)
+{
+	const char *name = name_of(path);
+
+	if (!strncmp(name, "libuct", strlen("libuct")))
+		return UCX;
+	return !strncmp(name, "libfabric", strlen("libfabric")) || strstr(name, "-fi.so")
+		       ? LIBFABRIC
+		       : -1;
+}
+
 /* Those that were found are looked for again: they may have been unloaded meanwhile. */
-static void add_registrar(const struct dl_phdr_info *info)
+static void add_registrar(const struct dl_phdr_info *info, int kind)
 {
 	uintptr_t end = 0;
 
-	if (n_registrars == MOST)
+	if (n_registrars == PIN_ARRAY_SIZE(registrars))
 		return;
 	for (int i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
@@ -99,6 +111,7 @@ static void add_registrar(const struct dl_phdr_info *info)
 		if (part->p_type == PT_LOAD && part->p_vaddr + part->p_memsz > end)
 			end = part->p_vaddr + part->p_memsz;
 	}
+	registrars[n_registrars].kind = kind;
 	registrars[n_registrars].start = info->dlpi_addr;
 	registrars[n_registrars].end = info->dlpi_addr + end;
 	n_registrars++;
@@ -109,9 +122,8 @@ static int collect_candidates(struct dl_phdr_info *info, size_t size, void *arg)
 	struct candidates *candidates = arg;
 
 	(void)size;
-	if (info->dlpi_name &&
-	    !strncmp(name_of(info->dlpi_name), UCX_REGISTRAR, strlen(UCX_REGISTRAR)))
-		add_registrar(info);
+	if (info->dlpi_name && registrar_of(info->dlpi_name) >= 0)
+		add_registrar(info, registrar_of(info->dlpi_name));
 	if (info->dlpi_name && kind_of(info->dlpi_name) >= 0 && !is_listener(info->dlpi_addr) &&
 	    candidates->n < MOST && strlen(info->dlpi_name) < sizeof candidates->names[0]) {
 		candidates->bases[candidates->n] = info->dlpi_addr;
@@ -185,7 +197,7 @@ static void find_new_listeners(struct candidates *candidates)
 	candidates->n = 0;
 	n_registrars = 0;
 	dl_iterate_phdr(collect_candidates, candidates);
-	for (unsigned i = 0; i < candidates->n; i++)
+	for (unsigned i = 0; pin_options.watch && i < candidates->n; i++)
 		add_listener(candidates->names[i], candidates->bases[i]);
 }
 
@@ -210,21 +222,29 @@ static void find_listeners(void)
 
 bool pin_listeners_find(void)
 {
-	if (!pin_options.watch || pin_pool_off() == PIN_CHILD || pin_pool_is_excluded())
+	if (pin_pool_off() == PIN_CHILD || pin_pool_is_excluded())
 		return false;
 	find_listeners();
-	return atomic_load_explicit(&n_listeners, memory_order_acquire);
+	return pin_options.watch && atomic_load_explicit(&n_listeners, memory_order_acquire);
+}
+
+static bool is_in(const void *caller, int kind)
+{
+	for (unsigned i = 0; i < n_registrars; i++)
+		if (registrars[i].kind == kind && (uintptr_t)caller >= registrars[i].start &&
+		    (uintptr_t)caller < registrars[i].end)
+			return true;
+	return false;
 }
 
 bool pin_listeners_forget_first(const void *caller)
 {
-	if (!has_open_mpi)
-		return true;
-	for (unsigned i = 0; i < n_registrars; i++)
-		if ((uintptr_t)caller >= registrars[i].start &&
-		    (uintptr_t)caller < registrars[i].end)
-			return true;
-	return false;
+	return !has_open_mpi || is_in(caller, UCX);
+}
+
+bool pin_listeners_needs_unique_keys(const void *caller)
+{
+	return is_in(caller, LIBFABRIC);
 }
 
 void pin_listeners_forget(uintptr_t start, size_t length)

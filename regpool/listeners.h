@@ -31,6 +31,12 @@ bool pin_listeners_find(void);
 bool pin_listeners_forget_first(const void *caller);
 
 /*
+ * Whether the caller keeps registrations in a table by key, as libfabric does, and refuses a
+ * second one with the same.
+ */
+bool pin_listeners_needs_unique_keys(const void *caller);
+
+/*
  * Makes UCX forget a registration, from inside the call that makes it. Its lock is held by this
  * thread, so it only takes note.
  */

@@ -9,6 +9,7 @@
 #include "regpool/evict.h"
 #include "regpool/foreign.h"
 #include "regpool/keys.h"
+#include "regpool/listeners.h"
 #include "regpool/pool.h"
 #include "regpool/proxy.h"
 #include "regpool/register.h"
@@ -75,6 +76,13 @@ static PIN_COLD enum pin_reason arm_for_request(const struct request *request,
 	return PIN_SERVED;
 }
 
+/* EFA's provider in libfabric is not the only one that has adapters of no known kind. */
+static bool needs_unique_key(const struct request *request)
+{
+	return request->pd->context->device->node_type == IBV_NODE_UNSPECIFIED ||
+	       pin_listeners_needs_unique_keys(request->caller);
+}
+
 /* Fills the proxy with the keys for a request and counts it as a user of the memory region. */
 static enum pin_reason serve_request(const struct request *request, struct pin_proxy *proxy)
 {
@@ -98,6 +106,10 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 				    request->length, &user);
 	if (!registration)
 		return why_not(request->addr, request->length);
+	if (PIN_UNLIKELY(needs_unique_key(request)) && pin_place_n_users(registration) > 1) {
+		pin_keys_release(user);
+		return PIN_SHARED;
+	}
 	pin_proxy_fill(proxy, registration->mr, registration->provider_bytes, request->addr,
 		       request->length);
 	proxy->user = user;
@@ -106,6 +118,12 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 	proxy->generation = domain->generation;
 	proxy->access = request->access;
 	return PIN_SERVED;
+}
+
+/* What asks for more than all memory regions of the heap have cannot get it from them. */
+static bool may_help(const struct request *request)
+{
+	return request->length <= pin_pool.registered;
 }
 
 /*
@@ -123,7 +141,7 @@ static struct ibv_mr *register_real(const struct request *request)
 						 request->iova, request->access);
 		error = errno;
 	} while (!mr && pin_ibverbs_out_of_room(error) && !pin_pool_off() &&
-		 (pin_evict_one(0) || pin_pool.destroyed != given_up));
+		 ((may_help(request) && pin_evict_one(0)) || pin_pool.destroyed != given_up));
 	errno = error;
 	return mr;
 }

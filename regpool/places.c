@@ -16,12 +16,7 @@ static void set_state_and_wake(struct pin_entry *entry, uint32_t state)
 
 static bool place_has_users(struct pin_access_set *set, uint32_t number)
 {
-	const struct pin_registration *registration = pin_place_registration(set, number);
-
-	for (int i = 0; i < PIN_LANES; i++)
-		if (atomic_load(&registration->users[i].n))
-			return true;
-	return false;
+	return pin_place_n_users(pin_place_registration(set, number));
 }
 
 /* The number of the entry found there + 1. */

@@ -89,6 +89,16 @@ static inline struct pin_entry *pin_place_or_null(struct pin_access_set *set, ui
 	return pin_table_at(&set->entries, struct pin_entry, number);
 }
 
+/* How many proxies use it. */
+static inline uint32_t pin_place_n_users(const struct pin_registration *registration)
+{
+	uint32_t n = 0;
+
+	for (int i = 0; i < PIN_LANES; i++)
+		n += atomic_load(&registration->users[i].n);
+	return n;
+}
+
 static inline struct pin_range pin_place_range(const struct pin_entry *entry)
 {
 	return (struct pin_range){entry->start, entry->start + entry->length};

@@ -15,6 +15,7 @@ const char *const pin_reason_names[PIN_REASONS] = {
 	[PIN_IOVA] = "device address differs, or empty",
 	[PIN_RIGHTS] = "rights beyond PINALLOC_ACCESS",
 	[PIN_UNSOUND] = "remote writing without local",
+	[PIN_SHARED] = "key in use, and has to be unique",
 	[PIN_UNPINNED] = "could not be pinned",
 	[PIN_NO_ROOM] = "table full",
 	[PIN_UNSEEN] = "unknown protection domain",

@@ -20,6 +20,7 @@ enum pin_reason {
 	PIN_IOVA,	/* device address (iova) differs from the address, or the length is 0 */
 	PIN_RIGHTS,	/* rights that PINALLOC_ACCESS does not grant */
 	PIN_UNSOUND,	/* rights that verbs refuse for any memory region */
+	PIN_SHARED,	/* its key is in use, and the caller or adapter keeps MRs by key */
 	PIN_UNPINNED,	/* could not be pinned */
 	PIN_NO_ROOM,	/* no room for another proxy */
 	PIN_UNSEEN,	/* protection domain whose allocation was not seen */

@@ -217,6 +217,14 @@ static bool is_discarded(struct pin_pages pages)
 	return false;
 }
 
+int pin_ranges_get_ticket(unsigned n, struct pin_ticket *ticket)
+{
+	ticket->n = n;
+	/* In this order: a message is settled after it has arrived. */
+	ticket->messages = atomic_load(&descriptors[n].settled);
+	return pin_ranges_are_unchanged(ticket) ? 0 : -EAGAIN;
+}
+
 int pin_ranges_watch(struct pin_pages pages, struct pin_ticket *ticket)
 {
 	pid_t caller = pin_callers_note();
@@ -229,13 +237,10 @@ int pin_ranges_watch(struct pin_pages pages, struct pin_ticket *ticket)
 	range = find(pages);
 	if (!range)
 		error = add(pages, &range);
-	if (!error) {
-		ticket->n = range->n;
-		/* In this order: a message is settled after it has arrived. */
-		ticket->messages = atomic_load(&descriptors[range->n].settled);
-		if (is_discarded(pages) || !pin_ranges_are_unchanged(ticket))
-			error = -EAGAIN;
-	}
+	if (!error)
+		error = pin_ranges_get_ticket(range->n, ticket);
+	if (!error && is_discarded(pages))
+		error = -EAGAIN;
 	unlock(&before);
 	return error;
 }

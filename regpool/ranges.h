@@ -31,6 +31,9 @@ bool pin_ranges_has(struct pin_pages range);
  */
 int pin_ranges_watch(struct pin_pages range, struct pin_ticket *ticket);
 
+/* For what descriptor n watches in any case: as pin_ranges_watch(). */
+int pin_ranges_get_ticket(unsigned n, struct pin_ticket *ticket);
+
 /* Whether no message has come since, so that what was registered meanwhile is still mapped. */
 bool pin_ranges_are_unchanged(const struct pin_ticket *ticket);
 

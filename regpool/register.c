@@ -157,9 +157,9 @@ bool pin_register_deregister(struct pin_domain *domain, struct ibv_mr *mr,
 	int error = pin_ibverbs()->dereg_mr(mr);
 
 	if (error) {
-		pin_warn("cannot deregister %s of the heap at %p on %s: %s",
-			 PIN_SIZE(pin_range_length(range)), (void *)range.start, domain->device,
-			 strerrordesc_np(error));
+		pin_warn_once("cannot deregister %s of the heap at %p on %s: %s",
+			      PIN_SIZE(pin_range_length(range)), (void *)range.start,
+			      domain->device, strerrordesc_np(error));
 		return false;
 	}
 	pin_register_note_gone(domain, range);

@@ -4,8 +4,8 @@
 #define PIN_THREAD_H
 
 /*
- * Starts a detached thread that blocks all signals. The name has at most 15 characters. Returns
- * 0 or an errno value.
+ * Starts a detached thread that blocks all signals, and is no real-time thread. The name has at
+ * most 15 characters. Returns 0 or an errno value.
  */
 int pin_thread_start(void *(*run)(void *), void *arg, const char *name);
 

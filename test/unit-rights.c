@@ -6,6 +6,7 @@
  */
 #include <config.h>
 
+#include "allocator/os.h"
 #include "regpool/keys.h"
 #include "regpool/pool.h"
 #include "test/fake-kernel.h"
@@ -328,6 +329,39 @@ static void ahead(void)
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned, "nothing is left");
 }
 
+/* As EFA's, whose users keep memory regions in a table by key. */
+static void unique(void)
+{
+	struct ibv_device *device = fake_context()->device;
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mrs[3], *again;
+
+	device->node_type = IBV_NODE_UNSPECIFIED;
+	for (int i = 0; i < 3; i++)
+		mrs[i] = reg(pd, heap + 64 * i, 64, RIGHTS);
+	ok(mrs[0]->rkey != mrs[1]->rkey && mrs[1]->rkey != mrs[2]->rkey &&
+		   mrs[0]->rkey != mrs[2]->rkey && pin_pool_requests(PIN_SHARED) == 2,
+	   "where keys have to be unique, those of buffers in use are");
+	pin_mr_deregister(mrs[0]);
+	again = reg(pd, heap + 300, 64, RIGHTS);
+	ok(pin_pool_requests(PIN_SHARED) == 2, "a key that is not in use is served");
+	pin_mr_deregister(again);
+	pin_mr_deregister(mrs[1]);
+	pin_mr_deregister(mrs[2]);
+	device->node_type = IBV_NODE_CA;
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+}
+
+static void too_long(void)
+{
+	struct ibv_pd *pd = new_pd();
+	uint64_t began = pin_os_now_ns();
+
+	pin_mr_deregister(reg(pd, heap, (size_t)1 << 60, RIGHTS));
+	ok(pin_os_now_ns() - began < 1000000000, "a length beyond all memory takes no time");
+	pin_domain_dealloc(pd);
+}
+
 int main(void)
 {
 	struct pin_span *span = NULL;
@@ -343,5 +377,7 @@ int main(void)
 	looked_up();
 	together();
 	ahead();
+	unique();
+	too_long();
 	return done_testing();
 }

@@ -283,6 +283,23 @@ static void heap(char *p)
 	ok(has_keys(p + PIECE), "requests for other pages are served");
 }
 
+/* Pages that cannot be watched: the rest of the heap is, as it was found above. */
+static void map_file(char *p)
+{
+	int fd = open("/proc/self/exe", O_RDONLY);
+
+	if (mmap(p, PIN_PAGE, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) != p)
+		abort();
+	close(fd);
+}
+
+static void not_watched(char *p)
+{
+	ok(!has_keys(p + 3 * PIECE) && has_keys(p + PIECE),
+	   "of the heap only what cannot be watched is not served");
+	ok(is_forgotten(p + 3 * PIECE) && is_forgotten(p + 3 * PIECE), "but forgotten");
+}
+
 /* A child has none of the threads. */
 static void forked(void)
 {
@@ -312,6 +329,7 @@ int main(void)
 		return 99;
 	p = grow(&span, 4 * PIECE);
 	memset(p, 1, 4 * PIECE);
+	map_file(p + 3 * PIECE);
 	if (!pin_watch_start(NULL)) {
 		ok(true, "userfaultfd is not available here");
 		return done_testing();
@@ -323,6 +341,7 @@ int main(void)
 	many();
 	other_kinds();
 	heap(p);
+	not_watched(p);
 	forked();
 	ok(pin_domain_dealloc(pd) == 0 && !fake_verbs.live, "nothing is left");
 	return done_testing();

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The library's own threads, and what they take over from the thread that starts them. */
+#include <config.h>
+
+#include "regpool/thread.h"
+#include "allocator/os.h"
+#include "test/tap.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+
+static struct {
+	int policy, n_processors;
+	size_t stack;
+	bool blocks;
+} found;
+static _Atomic uint32_t is_done;
+
+static void *look(void *arg)
+{
+	pthread_attr_t attributes;
+	cpu_set_t processors;
+	sigset_t blocked;
+
+	pthread_getattr_np(pthread_self(), &attributes);
+	pthread_attr_getstacksize(&attributes, &found.stack);
+	pthread_attr_destroy(&attributes);
+	sched_getaffinity(0, sizeof processors, &processors);
+	found.n_processors = CPU_COUNT(&processors);
+	found.policy = sched_getscheduler(0);
+	pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+	found.blocks = sigismember(&blocked, SIGTERM);
+	is_done = 1;
+	pin_os_wake(&is_done);
+	return arg;
+}
+
+static void start(void)
+{
+	is_done = 0;
+	if (pin_thread_start(look, NULL, "test"))
+		abort();
+	while (!is_done)
+		pin_os_wait(&is_done, 0);
+}
+
+int main(void)
+{
+	struct sched_param first = {.sched_priority = 1};
+	cpu_set_t one, all;
+	bool is_real_time;
+
+	sched_getaffinity(0, sizeof all, &all);
+	start();
+	ok(found.stack <= 256 * PIN_KIB && found.blocks,
+	   "a thread has a small stack, and blocks signals");
+	CPU_ZERO(&one);
+	for (int i = 0; i < CPU_SETSIZE && !CPU_COUNT(&one); i++)
+		if (CPU_ISSET(i, &all))
+			CPU_SET(i, &one);
+	sched_setaffinity(0, sizeof one, &one);
+	start();
+	ok(found.n_processors == 1, "it keeps to the processors of who starts it");
+	is_real_time = !sched_setscheduler(0, SCHED_FIFO, &first);
+	start();
+	ok(found.policy == SCHED_OTHER, "it is never a real-time thread");
+	ok(!is_real_time || found.n_processors >= CPU_COUNT(&all),
+	   "of a real-time thread, which may leave no time, it gets all processors");
+	return done_testing();
+}
