@@ -5,8 +5,11 @@
 #include "allocator/log.h"
 
 #include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 static struct pin_ibverbs loaded;
 static const struct pin_ibverbs *_Atomic in_use;
@@ -48,16 +51,40 @@ static const struct {
 #undef SYMBOL
 };
 
-static void resolve(struct pin_ibverbs *table)
+struct found {
+	char path[PATH_MAX];
+};
+
+static int find_copy(struct dl_phdr_info *object, size_t size, void *arg)
+{
+	const char *path = object->dlpi_name, *slash = path ? strrchr(path, '/') : NULL;
+	struct found *found = arg;
+
+	(void)size;
+	if (!slash || strncmp(slash + 1, "libibverbs", strlen("libibverbs")) ||
+	    strlen(path) >= sizeof found->path)
+		return 0;
+	strcpy(found->path, path);
+	return 1;
+}
+
+/* Python wheels have a copy of their own under another name, as libibverbs-1a2b3c4d.so.1. */
+static void *open_loaded(void)
 {
 	void *handle = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
-	const char *reason = handle ? NULL : dlerror();
+	struct found found;
 
-	if (reason)
-		pin_fatal("a verbs call was made, and libibverbs.so.1 cannot be found: %s",
-			  reason);
+	if (!handle && dl_iterate_phdr(find_copy, &found))
+		handle = dlopen(found.path, RTLD_LAZY | RTLD_NOLOAD);
+	return handle;
+}
+
+static void resolve(struct pin_ibverbs *table)
+{
+	void *handle = open_loaded();
+
 	if (!handle)
-		pin_fatal("a verbs call was made, but libibverbs.so.1 is not loaded");
+		pin_fatal("a verbs call was made, but no libibverbs.so.1 is loaded");
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(symbols); i++) {
 		const char *version = symbols[i].version;
 		void *p = version ? dlvsym(handle, symbols[i].name, version)
