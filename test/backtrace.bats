@@ -143,7 +143,7 @@ module() {
 	run env LD_PRELOAD="$library" ./fatal
 	echo "$output"
 	[ "$status" -eq 134 ]
-	[[ "${lines[0]}" == *"libibverbs.so.1 is not loaded"* ]]
+	[[ "${lines[0]}" == *"no libibverbs.so.1 is loaded"* ]]
 	[[ "$output" == *"  at main (fatal)"* ]]
 }
 
