@@ -38,10 +38,11 @@
 #define PIN_TIB ((size_t)1 << 40)
 
 /*
- * A page of the kernel, in bytes; not more than one of jemalloc (JE_PAGE, jemalloc-layout.h).
+ * A page of the kernel, in bytes; not more than one of jemalloc (JE_PAGE).
  * Known where that is the least there is. Elsewhere, as on arm64, one program runs on kernels with
  * pages of 4, 16 or 64 KiB.
  */
+#define JE_PAGE	       ((size_t)1 << JE_PAGE_SHIFT)
 #define PIN_PAGE_LEAST ((size_t)4096)
 #if JE_PAGE_SHIFT == 12
 #define PIN_PAGE PIN_PAGE_LEAST

@@ -1,32 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Searches of a set of free extents that jemalloc's interface has no arguments for. The
- * caller sets one of these variables and makes jemalloc search the set; the search then runs
- * under the set's lock.
+ * A tree of free runs, which lie in pin_pages.records, sorted by address: a treap, whose
+ * priorities are a hash of the address. Each node knows the longest run below it. Nodes are
+ * named by the run's first page; 0 is none. Not thread-safe.
  */
 #ifndef PIN_FIT_H
 #define PIN_FIT_H
 
 #include "allocator/base.h"
 
-struct pin_fit_query {
-	const char *from, *to; /* a block's start and end, or NULL */
-	/* Results, valid only until the set's lock is released. */
-	size_t before, behind; /* bytes free directly before and behind the block */
-	const char *last;      /* the free extent at the highest address, or NULL */
-	size_t last_size;
+/* `page` must be the first of a run whose record has its length. */
+void pin_fit_insert(uint32_t *root, uint32_t page);
+void pin_fit_delete(uint32_t *root, uint32_t page);
+
+struct pin_fit {
+	uint32_t n_pages, alignment; /* pages */
+	uint32_t limit;		     /* what is taken has to end before it */
 };
 
-/* If not NULL, the calling thread's next search fills it in and finds nothing. */
-extern __thread struct pin_fit_query *pin_fit_query __attribute__((tls_model("initial-exec")));
-
-/*
- * If not NULL, the calling thread's next search finds the extent that ends at this address,
- * provided it has exactly the requested size, and otherwise nothing.
- */
-extern __thread const char *pin_fit_end __attribute__((tls_model("initial-exec")));
-
-/* If not 0, the calling thread's searches find nothing that would end beyond this address. */
-extern __thread uintptr_t pin_fit_limit __attribute__((tls_model("initial-exec")));
+/* The lowest run that has room; 0 if there is none. */
+uint32_t pin_fit_find(uint32_t root, const struct pin_fit *fit);
 
 #endif

@@ -13,7 +13,7 @@
 /* Bits of an entry of /proc/self/pagemap. */
 #define PAGEMAP_PRESENT (UINT64_C(1) << 63)
 #define PAGEMAP_OWN	(UINT64_C(1) << 56) /* mapped once */
-#define PAGEMAP_SHARED	(UINT64_C(1) << 61) /* or of a file */
+#define PAGEMAP_SWAPPED (UINT64_C(1) << 62)
 #define PAGEMAP_FRAME	((UINT64_C(1) << 55) - 1)
 
 #define PAGES_AT_A_TIME 512
@@ -118,4 +118,41 @@ bool pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages)
 		clear_all_shared(first / PIN_PAGE, n_pages, pages);
 	errno = saved;
 	return known;
+}
+
+/* Clears those of n_pages that are in memory or swapped out, neighbours at once. */
+static void clear_touched(char *page, const uint64_t *entries, size_t n_pages)
+{
+	const uint64_t touched = PAGEMAP_PRESENT | PAGEMAP_SWAPPED;
+	size_t from, i = 0;
+
+	while (i < n_pages) {
+		for (from = i; i < n_pages && entries[i] & touched; i++)
+			;
+		if (i > from)
+			memset(page + from * PIN_PAGE, 0, (i - from) * PIN_PAGE);
+		else
+			i++;
+	}
+}
+
+void pin_frames_clear(void *addr, size_t n_bytes)
+{
+	uint64_t entries[PAGES_AT_A_TIME];
+	int saved = errno, fd = open_pagemap();
+	char *p = addr, *end = p + n_bytes;
+	size_t n;
+
+	while (p < end) {
+		n = (size_t)(end - p) / PIN_PAGE;
+		n = n < PAGES_AT_A_TIME ? n : PAGES_AT_A_TIME;
+		if (fd < 0 || !n || read_pagemap(fd, (uintptr_t)p / PIN_PAGE, n, entries))
+			break;
+		clear_touched(p, entries, n);
+		p += n * PIN_PAGE;
+	}
+	memset(p, 0, (size_t)(end - p));
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	errno = saved;
 }

@@ -17,6 +17,12 @@
 bool pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages);
 
 /*
+ * Sets n_bytes to zero without touching pages that nobody has touched, which are zero already.
+ * If the kernel does not say which these are, it touches them.
+ */
+void pin_frames_clear(void *addr, size_t n_bytes);
+
+/*
  * Writes the page frame numbers of n_pages, from the page that contains addr, to `frames`; 0
  * for a page that is not in memory. Returns 0; -EPERM if the kernel hides them (no
  * CAP_SYS_ADMIN), -ENOTSUP if it has no /proc/self/pagemap, or -errno of opening or reading

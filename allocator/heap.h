@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The heap's statistics, jemalloc's report, and a test whether malloc is the library's own,
- * for regpool/ and preload/. preload/jemalloc.h declares the allocation functions;
- * allocator/jemalloc.h declares what files of allocator/ use of jemalloc.
+ * for regpool/ and preload/. cache.h and family.h declare the allocation functions.
  */
 #ifndef PIN_HEAP_H
 #define PIN_HEAP_H

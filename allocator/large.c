@@ -1,483 +1,261 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Wrapped calls of jemalloc, as in calls.c, that allocate, resize and free large blocks. */
 #include <config.h>
 
-#include "allocator/extents.h"
-#include "allocator/growth.h"
-#include "allocator/jemalloc.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/reserve.h"
-#include "allocator/slabs.h"
-#include "allocator/table.h"
+#include "allocator/runs.h"
+#include "allocator/span.h"
+#include "allocator/os.h"
 
 #include <string.h>
 
-/* As jemalloc was built with. */
-#define CACHELINE 64
+/* The freed blocks that are kept, under the lock of the run map; the oldest goes first. */
+#define N_KEPT 8
 
-/* jemalloc's default maximum in thread caches; or all that slabs hold, where that is more */
-size_t pin_large_beyond = JE_SMALL_MOST > 32 * PIN_KIB ? JE_SMALL_MOST : 32 * PIN_KIB;
-__thread size_t pin_large_requested;
-__thread bool pin_large_for_cache;
+PIN_WRITTEN_FIRST static struct {
+	uint32_t pages[N_KEPT], lengths[N_KEPT]; /* length 0: none */
+	unsigned next;
+} kept;
 
-/*
- * The extent of each large block in use, by the block's first page. Written by the thread
- * that gets the block. Pages of the table are touched only by writing an entry.
- */
-PIN_WRITTEN_FIRST static struct pin_table large_extents;
-static bool blocks_are_exact;
-
-/*
- * The shard of each arena, by its number (MALLOCX_ARENA_LIMIT); set when the arena first
- * allocates a large extent.
- */
-static struct je_shard *shards[JE_EXTENT_ARENA + 1];
-
-void pin_large_init(size_t n_cached, bool exact)
+static struct pin_page *record(uint32_t page)
 {
-	/* Must be a size class, or a block could lose its record and keep fewer pages. */
-	if (n_cached > pin_large_beyond)
-		pin_large_beyond = je_large_class(n_cached);
-	blocks_are_exact = exact;
-	pin_table_init(&large_extents, sizeof(struct je_extent *), pin_reserve.size / JE_PAGE);
+	return &pin_pages.records[page];
 }
 
-static size_t page_index(const void *block)
+static void give_kept(unsigned i)
 {
-	return ((uintptr_t)block - pin_reserve.base) / JE_PAGE;
-}
-
-static struct je_extent **table_entry(const void *block)
-{
-	return pin_table_at(&large_extents, struct je_extent *, page_index(block));
-}
-
-/* NULL for blocks that are not large, and for large ones without a record. */
-static struct je_extent *find_large(const void *block)
-{
-	if (!pin_reserve_contains(block) || page_index(block) >= large_extents.committed)
-		return NULL;
-	return *table_entry(block);
-}
-
-static size_t class_size(const struct je_extent *extent)
-{
-	return je_sz_index2size_tab[je_extent_class(extent)];
-}
-
-/*
- * Records the requested size of a block. jemalloc has counted its size class, which is
- * corrected.
- */
-static void record_size(struct je_extent *extent, size_t n_bytes)
-{
-	*table_entry(extent->addr) = extent;
-	extent->asked = n_bytes;
-	pin_live_correct((int64_t)n_bytes - (int64_t)class_size(extent));
-}
-
-static void forget_size(struct je_extent *extent)
-{
-	*table_entry(extent->addr) = NULL;
-	pin_live_correct((int64_t)class_size(extent) - (int64_t)extent->asked);
-}
-
-void pin_large_note(const void *block, size_t n_bytes)
-{
-	struct je_extent *extent = find_large(block);
-
-	if (!extent)
+	if (!kept.lengths[i])
 		return;
-	forget_size(extent);
-	record_size(extent, n_bytes);
+	kept.lengths[i] = 0;
+	pin_pages.kinds[kept.pages[i]] = PIN_KIND_NONE;
+	pin_run_give(kept.pages[i], record(kept.pages[i])->length);
 }
 
-size_t pin_large_usable(const void *block, size_t n_usable)
+static void flush(void)
 {
-	const struct je_extent *extent = n_usable > pin_large_beyond ? find_large(block) : NULL;
-
-	return extent && je_extent_size(extent) < n_usable ? je_extent_size(extent) : n_usable;
+	for (unsigned i = 0; i < N_KEPT; i++)
+		give_kept(i);
 }
 
-size_t pin_large_good_size(size_t n_bytes, size_t n_usable)
+void pin_large_flush(void)
 {
-	if (!blocks_are_exact || n_bytes <= pin_large_beyond || !n_usable)
-		return n_usable;
-	return PIN_ALIGN_UP(n_bytes, JE_PAGE);
+	pin_runs_take_lock();
+	flush();
+	pin_runs_release_lock();
 }
 
-/* Whether the requested size of a block can be recorded. */
-static bool can_record_size(const struct je_extent *extent)
+/* Memory nodes are told apart where the heap has memory of several. */
+static bool is_near(uint32_t page)
 {
-	return pin_reserve_contains(extent->addr) &&
-	       !pin_table_ensure(&large_extents, page_index(extent->addr) + 1);
+	return PIN_LIKELY(pin_span_count() == 1) ||
+	       pin_span_find(pin_page_at(page), 1)->node == pin_os_node();
 }
 
-/*
- * Allocates an extent. For a large block that the calling thread has requested, it has no
- * more pages than that needs.
- */
-struct je_extent *__wrap_je_pa_alloc(void *tsdn, struct je_shard *shard, size_t n_bytes,
-				     size_t alignment, bool slab, unsigned class, bool zero,
-				     bool guarded, bool *deferred)
+/* The newest first: it is in the processor's cache. */
+static uint32_t take_kept(uint32_t n_pages, size_t alignment)
 {
-	size_t wanted = pin_large_requested, n_exact = n_bytes;
-	bool own = pin_large_for_cache;
-	struct je_extent *extent;
-
-	/* Reset before the call: the program's extent hooks may allocate during it. */
-	pin_large_for_cache = false;
-	if (slab || n_bytes <= pin_large_beyond || own) {
-		extent = __real_je_pa_alloc(tsdn, shard, n_bytes, alignment, slab, class,
-					    zero && !own, guarded, deferred);
-		if (slab && PIN_LIKELY(extent))
-			pin_slabs_record(extent);
-		/*
-		 * For small blocks without a thread cache. Growth for a slab is accounted for
-		 * in the call that needs the slab.
-		 */
-		if (!slab && !own)
-			pin_growth_settle();
-		return extent;
+	for (unsigned i = kept.next, n = N_KEPT; n--;) {
+		i = (i - 1) % N_KEPT;
+		if (kept.lengths[i] != n_pages)
+			continue;
+		if ((uintptr_t)pin_page_at(kept.pages[i]) & (alignment - 1) ||
+		    !is_near(kept.pages[i]))
+			continue;
+		kept.lengths[i] = 0;
+		kept.next = i;
+		return kept.pages[i];
 	}
-	pin_large_end_request();
-	if (!wanted || je_large_class(wanted) != n_bytes)
-		wanted = n_bytes;
-	else if (blocks_are_exact)
-		n_exact = PIN_ALIGN_UP(wanted, JE_PAGE);
-	extent = __real_je_pa_alloc(tsdn, shard, n_exact, alignment, false, class, zero,
-				    guarded, deferred);
-	if (PIN_UNLIKELY(extent && !can_record_size(extent))) {
-		if (n_exact == n_bytes)
-			return extent;
-		__wrap_je_pa_dalloc(tsdn, shard, extent, deferred);
-		return __real_je_pa_alloc(tsdn, shard, n_bytes, alignment, false, class, zero,
-					  guarded, deferred);
+	return 0;
+}
+
+static void keep(uint32_t page)
+{
+	unsigned i = kept.next;
+
+	give_kept(i);
+	kept.pages[i] = page;
+	kept.lengths[i] = record(page)->length;
+	kept.next = (i + 1) % N_KEPT;
+	pin_pages.kinds[page] = PIN_KIND_KEPT;
+}
+
+/* Makes a run a block. */
+static void begin_block(uint32_t page, uint32_t n_pages, size_t n_bytes)
+{
+	record(page)->length = n_pages;
+	record(page)->asked = n_bytes;
+	pin_pages.kinds[page] = PIN_KIND_LARGE;
+	pin_live_count_large((int64_t)n_bytes);
+}
+
+static uint32_t take_run(const struct pin_run_need *need, size_t n_bytes, size_t *n_used)
+{
+	uint32_t page = pin_run_take(need, n_used);
+
+	if (page)
+		begin_block(page, need->n_pages, n_bytes);
+	return page;
+}
+
+/* New memory is touched only when nothing that was kept, and has merged then, is enough. */
+static uint32_t alloc(const struct pin_run_need *need, size_t n_bytes, size_t *n_used)
+{
+	uint32_t page = take_kept(need->n_pages, (size_t)need->alignment << PIN_UNIT_SHIFT);
+
+	if (PIN_LIKELY(page)) {
+		*n_used = (size_t)need->n_pages << PIN_UNIT_SHIFT;
+		begin_block(page, need->n_pages, n_bytes);
+		return page;
 	}
-	if (extent) {
-		shards[extent->bits & JE_EXTENT_ARENA] = shard;
-		record_size(extent, wanted);
-	}
-	return extent;
+	if (PIN_UNLIKELY(need->may_grow))
+		flush();
+	return take_run(need, n_bytes, n_used);
 }
 
-/* Grows an extent in place. That may make a block large. */
-bool __wrap_je_pa_expand(void *tsdn, struct je_shard *shard, struct je_extent *extent,
-			 size_t old_size, size_t new_size, unsigned class, bool zero,
-			 bool *deferred)
+void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n_used)
 {
-	bool failed = __real_je_pa_expand(tsdn, shard, extent, old_size, new_size, class, zero,
-					  deferred);
+	struct pin_run_need need = {1, 1, may_grow};
+	uint32_t page;
 
-	if (!failed && new_size > pin_large_beyond && can_record_size(extent)) {
-		shards[extent->bits & JE_EXTENT_ARENA] = shard;
-		record_size(extent, class_size(extent));
-	}
-	return failed;
+	if (PIN_UNLIKELY(n_bytes >= pin_reserve.size || alignment >= pin_reserve.size))
+		return NULL;
+	if (n_bytes)
+		need.n_pages = pin_units(n_bytes);
+	if (PIN_UNLIKELY(alignment > PIN_UNIT))
+		need.alignment = pin_units(alignment);
+	pin_runs_take_lock();
+	page = alloc(&need, n_bytes, n_used);
+	pin_runs_release_lock();
+	return PIN_LIKELY(page) ? pin_page_at(page) : NULL;
 }
 
-/*
- * The only function that gets the size in bytes that was requested. Called for everything
- * beyond the thread caches.
+void pin_large_free(void *block)
+{
+	uint32_t page = pin_page_of(block);
+
+	pin_runs_take_lock();
+	pin_live_count_large(-(int64_t)record(page)->asked);
+	keep(page);
+	pin_runs_release_lock();
+	pin_live_look();
+}
+
+static void set_asked(uint32_t page, size_t n_bytes)
+{
+	pin_live_count_large((int64_t)n_bytes - (int64_t)record(page)->asked);
+	record(page)->asked = n_bytes;
+}
+
+/* As many pages as a block has that grows to n_bytes: a quarter's room if it grows by little.
  */
-void *__wrap_je_arena_malloc_hard(void *tsdn, void *arena, size_t n_bytes, unsigned class,
-				  bool zero)
+static uint32_t pages_for(size_t has, size_t n_bytes)
 {
-	void *p;
+	size_t step = PIN_UNIT;
 
-	pin_large_begin_request(n_bytes);
-	p = __real_je_arena_malloc_hard(tsdn, arena, n_bytes, class, zero);
-	pin_large_end_request();
-	pin_growth_settle();
-	return p;
+	if (n_bytes - has < has / 4)
+		step = (size_t)1 << (63 - __builtin_clzl(n_bytes - 1) - 2);
+	return pin_units(PIN_ALIGN_UP(n_bytes, step > PIN_UNIT ? step : PIN_UNIT));
 }
 
-static __thread bool is_resetting __attribute__((tls_model("initial-exec")));
-
-void __wrap_je_large_dalloc(void *tsdn, struct je_extent *extent)
+static void extend(uint32_t page, uint32_t n_pages, size_t *n_used)
 {
-	if (find_large(extent->addr) == extent)
-		forget_size(extent);
-	if (PIN_UNLIKELY(is_resetting))
-		pin_live_correct(-(int64_t)class_size(extent));
-	__real_je_large_dalloc(tsdn, extent);
+	uint32_t has = record(page)->length;
+
+	pin_run_take_behind(page + has, n_pages - has, n_used);
+	record(page)->length = n_pages;
 }
 
-/* mallctl("arena.<i>.reset") does not count the blocks in the thread's bytes freed. */
-void __wrap_je_arena_reset(void *tsd, void *arena)
+/* Extends a block into free memory behind it, to `room` pages or at least to what it needs. */
+static bool extend_in_place(uint32_t page, uint32_t needs, uint32_t room, size_t *n_used)
 {
-	is_resetting = true;
-	__real_je_arena_reset(tsd, arena);
-	is_resetting = false;
-}
+	uint32_t has = record(page)->length, most = has + pin_run_behind(page, has);
 
-/*
- * Extends a block to its whole size class in place. Returns whether the block has it. Its
- * record must have been removed before.
- */
-static bool fill_class(void *tsdn, struct je_extent *extent, bool zero)
-{
-	size_t n_bytes = je_extent_size(extent), usize = class_size(extent);
-	bool deferred = false;
-
-	return n_bytes >= usize ||
-	       !__real_je_pa_expand(tsdn, shards[extent->bits & JE_EXTENT_ARENA], extent,
-				    n_bytes, usize, je_extent_class(extent), zero, &deferred);
-}
-
-static unsigned class_of_size(size_t usize)
-{
-	unsigned class = 0;
-
-	while (je_sz_index2size_tab[class] < usize)
-		class ++;
-	return class;
-}
-
-/*
- * The size in bytes of the extent for a block that grows to n_bytes. A block that grows by
- * little is likely to grow again, and might be copied each time: it gets its whole size
- * class. One that grows by much gets only the pages it needs.
- */
-static size_t extent_size_for(const struct je_extent *extent, size_t n_bytes)
-{
-	size_t has = je_extent_size(extent);
-
-	return n_bytes - has < has / 4 || !blocks_are_exact ? je_large_class(n_bytes)
-							    : PIN_ALIGN_UP(n_bytes, JE_PAGE);
-}
-
-/* Updates jemalloc's arena statistics for a block whose size class has changed. */
-static void note_new_class(void *tsdn, struct je_extent *extent, size_t old_usize)
-{
-	je_arena_extent_ralloc_large_expand(
-		tsdn, atomic_load(&je_arenas[extent->bits & JE_EXTENT_ARENA]), extent,
-		old_usize);
-}
-
-/* Extends a block to `room` bytes in place. Returns whether that worked. */
-static bool grow_in_place(void *tsdn, struct je_extent *extent, size_t n_bytes, size_t room,
-			  bool zero)
-{
-	size_t old_usize = class_size(extent);
-	bool deferred = false;
-
-	if (__real_je_pa_expand(tsdn, shards[extent->bits & JE_EXTENT_ARENA], extent,
-				je_extent_size(extent), room,
-				class_of_size(je_large_class(n_bytes)), zero, &deferred))
+	if (most < needs)
 		return false;
-	note_new_class(tsdn, extent, old_usize);
+	extend(page, most < room ? most : room, n_used);
 	return true;
 }
 
 /*
- * Whether free memory before a block, together with that behind it, is enough to give it
- * `room` bytes. Not for blocks of arenas that the program has created: jemalloc keeps those
- * in a list by their extents.
+ * Makes a block begin further down, in free memory before it. Most of the memory it moves to is
+ * its own; if it were copied elsewhere, the heap would have to hold both. Returns its new first
+ * page, or 0. It has both places until finish_slide().
  */
-static bool can_slide(void *tsdn, const struct je_extent *extent, size_t room, size_t *before)
+static uint32_t begin_slide(uint32_t page, uint32_t needs)
 {
-	size_t behind;
+	uint32_t has = record(page)->length, before = pin_run_before(page);
+	uint32_t behind = pin_run_behind(page, has), to = page - before;
+	uint64_t asked = record(page)->asked;
+	size_t unused;
 
-	return blocks_are_exact && (extent->bits & JE_EXTENT_ARENA) < je_narenas_auto &&
-	       pin_extents_around(tsdn, extent, before, &behind) && *before &&
-	       *before + je_extent_size(extent) + behind >= room;
+	if (!before || (uint64_t)before + has + behind < needs)
+		return 0;
+	pin_run_take_before(page, before);
+	if (before + has < needs)
+		pin_run_take_behind(page + has, needs - before - has, &unused);
+	pin_pages.kinds[page] = PIN_KIND_NONE;
+	pin_pages.kinds[to] = PIN_KIND_LARGE;
+	record(to)->asked = asked;
+	record(to)->length = before + has < needs ? needs : before + has;
+	return to;
 }
 
-/*
- * Merges a block's extent with the n_before free bytes before it. Returns NULL, and changes
- * nothing, if that fails.
- */
-static struct je_extent *join_before(void *tsdn, struct je_shard *shard,
-				     struct je_extent *extent, size_t n_before, unsigned class)
+static void shrink(uint32_t page, size_t n_bytes)
 {
-	struct je_extent *before = pin_extents_alloc_before(tsdn, shard, extent, n_before);
-	bool deferred = false;
+	uint32_t has = record(page)->length, needs = n_bytes ? pin_units(n_bytes) : 1;
 
-	if (!before)
-		return NULL;
-	if (__wrap_je_extent_merge_wrapper(tsdn, NULL, NULL, before, extent)) {
-		__wrap_je_pa_dalloc(tsdn, shard, before, &deferred);
-		return NULL;
-	}
-	before->bits &= ~(JE_EXTENT_CLASS << JE_EXTENT_CLASS_SHIFT);
-	before->bits |= (uint64_t) class << JE_EXTENT_CLASS_SHIFT;
-	je_emap_remap(tsdn, &je_arena_emap_global, before, class, false);
-	return before;
+	if (needs >= has)
+		return;
+	record(page)->length = needs;
+	pin_run_give(page + needs, has - needs);
 }
 
-/*
- * Moves a block down by n_before bytes, into an extent of at least `room` bytes. Everything
- * that may fail is done before the block moves: returns NULL if it fails, with the block as
- * it was.
- */
-static struct je_extent *slide_down(void *tsdn, struct je_shard *shard,
-				    struct je_extent *extent, size_t n_before, size_t room,
-				    unsigned class)
+/* Copies without the lock: nobody else knows of either place. */
+static void finish_slide(uint32_t to, uint32_t from, size_t had, size_t n_bytes)
 {
-	size_t has = je_extent_size(extent), old_class = je_extent_class(extent);
-	size_t most = n_before + has < room ? room - n_before : has;
-	const char *old = extent->addr;
-	struct je_extent *moved;
-	bool deferred = false;
-
-	if (most > has && __real_je_pa_expand(tsdn, shard, extent, has, most,
-					      (unsigned)old_class, false, &deferred))
-		return NULL;
-	moved = join_before(tsdn, shard, extent, n_before, class);
-	if (moved)
-		memmove(moved->addr, old, has);
-	else if (most > has)
-		je_pa_shrink(tsdn, shard, extent, most, has, (unsigned)old_class, &deferred);
-	return moved;
+	memmove(pin_page_at(to), pin_page_at(from), had);
+	pin_runs_take_lock();
+	shrink(to, n_bytes);
+	pin_runs_release_lock();
 }
 
-/*
- * Grows a block that cannot grow in place by moving it down. Most of the memory it moves to
- * is its own; if it were copied elsewhere, the heap would have to hold both. Returns the
- * block's extent, or NULL, with the block as it was.
- */
-static struct je_extent *slide(void *tsdn, struct je_extent *extent, size_t n_bytes,
-			       size_t room)
+static uint32_t grow(uint32_t page, size_t n_bytes, bool may_move, size_t *n_used)
 {
-	struct je_shard *shard = shards[extent->bits & JE_EXTENT_ARENA];
-	unsigned class = class_of_size(je_large_class(n_bytes));
-	size_t old_usize = class_size(extent), n_before;
-	bool deferred = false;
+	uint32_t has = record(page)->length, needs = pin_units(n_bytes);
+	uint32_t room = pages_for((size_t)has << PIN_UNIT_SHIFT, n_bytes), to = 0;
 
-	if (!can_slide(tsdn, extent, room, &n_before))
-		return NULL;
-	extent = slide_down(tsdn, shard, extent, n_before, room, class);
-	if (!extent)
-		return NULL;
-	if (je_extent_size(extent) > room)
-		je_pa_shrink(tsdn, shard, extent, je_extent_size(extent), room, class,
-			     &deferred);
-	note_new_class(tsdn, extent, old_usize);
-	record_size(extent, class_size(extent));
-	return extent;
+	flush();
+	if (extend_in_place(page, needs, room, n_used))
+		return page;
+	if (may_move)
+		to = begin_slide(page, needs);
+	if (to)
+		return to;
+	if (!pin_run_extend(page + has, room - has) && !pin_run_extend(page + has, needs - has))
+		return 0;
+	return extend_in_place(page, needs, room, n_used) ? page : 0;
 }
 
-/* Copies a block that cannot grow to a new one, and frees it. */
-static void *copy_to_new_block(void *tsdn, void *arena, struct je_extent *extent,
-			       size_t n_bytes, size_t room, size_t alignment, bool zero)
+void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_used)
 {
-	void *p;
+	uint32_t from = pin_page_of(block), page = from;
+	size_t had = pin_large_usable(block);
 
-	if (room < je_large_class(n_bytes))
-		pin_large_begin_request(n_bytes);
-	p = je_large_palloc(tsdn, arena, je_large_class(n_bytes),
-			    alignment > CACHELINE ? alignment : CACHELINE, zero);
-	pin_large_end_request();
-	if (!p)
+	*n_used = 0;
+	if (n_bytes >= pin_reserve.size)
 		return NULL;
-	memcpy(p, extent->addr, je_extent_size(extent));
-	__real_je_large_dalloc(tsdn, extent);
-	return p;
-}
-
-/*
- * Grows a block without growing the heap: in place, or by moving it down. Returns NULL if
- * neither works.
- */
-static struct je_extent *grow_within(void *tsdn, struct je_extent *extent, size_t n_bytes,
-				     size_t room, bool may_slide, bool zero)
-{
-	pin_extents_no_growth = true;
-	if (!grow_in_place(tsdn, extent, n_bytes, room, zero))
-		extent = may_slide ? slide(tsdn, extent, n_bytes, room) : NULL;
-	pin_extents_no_growth = false;
-	return extent;
-}
-
-/*
- * Grows a large block in realloc. jemalloc would use the block's size class instead of its
- * actual size, and so copy too much or not grow the block at all. The heap grows only as a
- * last resort: even a block at its end is moved down first.
- */
-static void *grow_block(void *tsdn, void *arena, struct je_extent *extent, size_t n_bytes,
-			size_t alignment, bool zero, bool *copied)
-{
-	struct je_extent *grown;
-	size_t room;
-
-	if (n_bytes > PTRDIFF_MAX)
+	pin_runs_take_lock();
+	if (n_bytes > had)
+		page = grow(page, n_bytes, may_move, n_used);
+	else
+		shrink(page, n_bytes);
+	if (page)
+		set_asked(page, n_bytes);
+	pin_runs_release_lock();
+	if (!page)
 		return NULL;
-	room = extent_size_for(extent, n_bytes);
-	grown = grow_within(tsdn, extent, n_bytes, room, !zero && alignment <= JE_PAGE, zero);
-	if (grown)
-		return grown->addr;
-	if (grow_in_place(tsdn, extent, n_bytes, room, zero))
-		return extent->addr;
-	*copied = true;
-	return copy_to_new_block(tsdn, arena, extent, n_bytes, room, alignment, zero);
-}
-
-/*
- * realloc. What it frees does not pass __wrap_je_large_dalloc(). jemalloc counts the new size
- * before it counts the old one as freed, but of a block that is not copied the program never
- * held both.
- */
-void *__wrap_je_arena_ralloc(void *tsdn, void *arena, void *p, size_t old_usize, size_t n_bytes,
-			     size_t alignment, bool zero, void *tcache, void *hooks)
-{
-	struct je_extent *old = old_usize > pin_large_beyond ? find_large(p) : NULL;
-	size_t asked = old ? old->asked : old_usize, beyond = old_usize - asked;
-	bool copied = false;
-	void *q;
-
-	if (old)
-		forget_size(old);
-	if (old && n_bytes > je_extent_size(old)) {
-		q = grow_block(tsdn, arena, old, n_bytes, alignment, zero, &copied);
-	} else {
-		q = __real_je_arena_ralloc(tsdn, arena, p, old_usize, n_bytes, alignment, zero,
-					   tcache, hooks);
-		copied = q != p;
-	}
-	if (!q) {
-		if (old)
-			record_size(old, asked);
-		return NULL;
-	}
-	pin_live_expect_free((int64_t)(copied ? beyond : old_usize));
-	if (n_bytes > pin_large_beyond) {
-		if (old && q == p)
-			record_size(old, n_bytes);
-		else
-			pin_large_note(q, n_bytes);
-		pin_live_expect_copy(copied ? (int64_t)je_large_class(n_bytes) : 0);
-	}
-	return q;
-}
-
-/*
- * xallocx, which resizes in place only, to between two sizes. The block counts with its
- * usable size. The size returned for a block that stays as it is, its size class, is
- * corrected in preload/usable.c.
- */
-bool __wrap_je_arena_ralloc_no_move(void *tsdn, void *p, size_t old_usize, size_t n_bytes,
-				    size_t extra, bool zero, size_t *usize)
-{
-	struct je_extent *old = old_usize > pin_large_beyond ? find_large(p) : NULL;
-	size_t asked = old ? old->asked : 0;
-	bool failed;
-
-	if (old)
-		forget_size(old);
-	if (old && n_bytes + extra > je_extent_size(old) && !fill_class(tsdn, old, zero)) {
-		failed = true;
-		*usize = old_usize;
-	} else {
-		failed = __real_je_arena_ralloc_no_move(tsdn, p, old_usize, n_bytes, extra,
-							zero, usize);
-	}
-	/* jemalloc 5.3.0 reports growth to the lower of the two sizes as failed. */
-	failed &= *usize == old_usize;
-	if (*usize != old_usize)
-		pin_live_expect_free((int64_t)old_usize);
-	if (old && *usize > pin_large_beyond)
-		record_size(old, *usize != old_usize ? *usize : asked);
-	return failed;
+	if (page != from)
+		finish_slide(page, from, had, n_bytes);
+	return pin_page_at(page);
 }

@@ -1,75 +1,59 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Large blocks. jemalloc rounds a large request up to a size class, by up to a quarter: 66
- * MiB would take 80. Here it gets whole pages and no more, and the statistics count the size
- * that was requested.
+ * Large blocks: above the small size classes, or aligned to more than a page. They have whole
+ * pages and no more, and count with the size that was requested. A handful of freed ones are
+ * kept as they are, for requests of the same length.
  *
- * A block that realloc grows by little gets its whole size class: it is likely to grow again,
- * and should not be copied each time. realloc first extends the block into free memory behind
- * it, then moves it down into free memory before it, then grows the heap if the block is at
- * its end, and copies last.
+ * A block that realloc grows by little gets a quarter's room: it is likely to grow again, and
+ * should not be copied each time. realloc first extends the block into free memory behind it,
+ * then moves it down into free memory before it, then grows the heap if the block is at its
+ * end, and copies last.
+ *
+ * New blocks, and resized ones, are counted, but the peak is not raised: the caller first has
+ * samples updated, and then calls pin_live_look().
+ *
+ * All functions are thread-safe. Blocks given to them must be large blocks in use.
  */
 #ifndef PIN_LARGE_H
 #define PIN_LARGE_H
 
 #include "allocator/base.h"
+#include "allocator/pages.h"
 
 /*
- * Requests up to this many bytes may be served from a thread cache, where single blocks are
- * not seen. They are rounded up to their size class, and counted so. Constant after
- * pin_large_init().
+ * A block of n_bytes at a multiple of `alignment`, a power of two. Sets *n_used to how many
+ * bytes from its start may have been used before; the rest are zeroes. NULL if there is no
+ * memory, or none but such as nobody has used and it must not grow (runs.h).
  */
-extern size_t pin_large_beyond;
+void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n_used);
+
+void pin_large_free(void *block);
 
 /*
- * Called once, after pin_reserve_init(). n_cached is the size of the largest blocks in thread
- * caches, in bytes. With `exact`, large blocks get whole pages only; it must be false if
- * another feature of jemalloc relies on their size class. If there is no memory for the
- * table, blocks are rounded up and counted so.
+ * Changes the size of a block where it is, or, if it `may_move`, moves it down over free memory
+ * before it. Returns the block, or NULL if neither works, with the block as it was. *n_used is
+ * as above, of what lies behind its former usable size.
  */
-void pin_large_init(size_t n_cached, bool exact);
+void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_used);
 
-/*
- * Internal: while the calling thread requests a large block from jemalloc, the bytes it
- * wants; otherwise 0.
- */
-extern __thread size_t pin_large_requested __attribute__((tls_model("initial-exec")));
-
-/*
- * Internal: true while jemalloc allocates the calling thread's cache. This keeps its whole
- * size class and is not a block of the program. It is not zeroed, although jemalloc asks for
- * that: most of it is never used.
- */
-extern __thread bool pin_large_for_cache __attribute__((tls_model("initial-exec")));
-
-/*
- * Bracket a call of a function of jemalloc that gets only the size class, not the size in
- * bytes that was requested.
- */
-static inline void pin_large_begin_request(size_t n_bytes)
+/* The bytes that a block can hold, and those that were requested. */
+static inline size_t pin_large_usable(const void *block)
 {
-	if (n_bytes > pin_large_beyond)
-		pin_large_requested = n_bytes;
+	return (size_t)pin_pages.records[pin_page_of(block)].length << PIN_UNIT_SHIFT;
 }
 
-static inline void pin_large_end_request(void)
+static inline size_t pin_large_asked(const void *block)
 {
-	pin_large_requested = 0;
+	return pin_pages.records[pin_page_of(block)].asked;
 }
 
-/*
- * The usable size in bytes of a block that according to jemalloc has n_usable. The block may
- * be of any kind. Thread-safe for blocks in use, never allocates.
- */
-size_t pin_large_usable(const void *block, size_t n_usable);
+/* Whether p is a large block in use. Lock-free. */
+static inline bool pin_is_large(const void *p)
+{
+	return pin_kind_of(p) == PIN_KIND_LARGE && !((uintptr_t)p & (PIN_UNIT - 1));
+}
 
-/*
- * The usable size that a request of n_bytes would get, for which jemalloc would give
- * n_usable.
- */
-size_t pin_large_good_size(size_t n_bytes, size_t n_usable);
-
-/* Records n_bytes as the requested size of a large block. Does nothing for other blocks. */
-void pin_large_note(const void *block, size_t n_bytes);
+/* Gives the blocks that are kept to the run map. */
+void pin_large_flush(void);
 
 #endif

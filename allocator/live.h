@@ -2,128 +2,68 @@
 /*
  * How many bytes the program has allocated and not freed, and the highest such sum so far.
  *
- * jemalloc counts the bytes that each thread allocates and frees, and looks at these counters
- * every 64 KiB (its thread events). The sum is updated from there, so the fast paths pay
- * nothing, and only when a thread's balance has changed by more than PIN_LIVE_SLACK. So the
- * sum is off by less than that and 64 KiB for each thread, and exact for threads that have
- * ended.
- *
- * A block counts with its usable size (malloc_usable_size), a large block with the size that
- * was requested (large.h). While allocations are sampled, jemalloc passes on the requested
- * size only of those it picks; other large blocks count as rounded up.
+ * Small blocks count with the size of their class, when a thread's cache is filled or emptied
+ * (cache.c), and a thread's balance has changed by 32 KiB. So the sum is off by that and by what
+ * is in caches, for each thread, and exact for threads that have ended. Large blocks count with the size that was requested, at once.
  */
 #ifndef PIN_LIVE_H
 #define PIN_LIVE_H
 
 #include "allocator/base.h"
 
-#define PIN_LIVE_SLACK ((int64_t)(32 * PIN_KIB))
-
-/* An allocation of at least this many bytes always causes a thread event. */
-#define PIN_LIVE_EVENT ((int64_t)(64 * PIN_KIB))
+#include <stdatomic.h>
 
 struct pin_live_peak {
 	size_t bytes;
 	uint64_t ns; /* the time, by pin_os_now_ns() */
 };
 
-enum pin_live_side { PIN_LIVE_FREED, PIN_LIVE_ALLOCATED, PIN_LIVE_SIDES };
-
-/* Internal: the counters and corrections of the calling thread. */
-struct pin_live_thread {
-	const uint64_t *counters[PIN_LIVE_SIDES]; /* in jemalloc; NULL until they are set */
-	int64_t corrections;			  /* sum of pin_live_correct() */
-	int64_t expected_free;
-	uint64_t expected_at;  /* valid while this is the count of bytes freed */
-	int64_t expected_copy; /* see pin_live_expect_copy() */
-	int64_t published;     /* its balance when it last updated the sum */
-};
-extern __thread struct pin_live_thread pin_live_thread
-	__attribute__((tls_model("initial-exec")));
-void pin_live_publish(int64_t held);
-
-/* Bytes that the calling thread has allocated, or freed. */
-static inline uint64_t pin_live_count(enum pin_live_side side)
-{
-	const uint64_t *counter = pin_live_thread.counters[side];
-
-	return counter ? *counter : 0;
-}
-
-/* The calling thread's balance: bytes allocated minus bytes freed, corrected. */
-static inline int64_t pin_live_held(void)
-{
-	return pin_live_thread.corrections + (int64_t)pin_live_count(PIN_LIVE_ALLOCATED) -
-	       (int64_t)pin_live_count(PIN_LIVE_FREED);
-}
-
-/* Sets where jemalloc counts the calling thread's bytes. */
-static inline void pin_live_set_counters(const uint64_t *allocated, const uint64_t *freed)
-{
-	pin_live_thread.counters[PIN_LIVE_ALLOCATED] = allocated;
-	pin_live_thread.counters[PIN_LIVE_FREED] = freed;
-}
-
-/* Whether pin_live_set_counters() has been called in this thread. */
-static inline bool pin_live_has_counters(void)
-{
-	return pin_live_thread.counters[PIN_LIVE_ALLOCATED];
-}
-
-/* Updates the sum after an event of the calling thread that is not quiet. */
-void pin_live_count_event(void);
-
-/* Whether an event of the calling thread has nothing to update, which is the usual case. */
-static inline bool pin_live_event_is_quiet(void)
-{
-	const struct pin_live_thread *thread = &pin_live_thread;
-	int64_t change = pin_live_held() - thread->published;
-
-	return change <= PIN_LIVE_SLACK && change >= -PIN_LIVE_SLACK &&
-	       !(thread->expected_free | thread->expected_copy);
-}
-
-/* Adds n_bytes, which may be negative, to the calling thread's balance. */
-static inline void pin_live_correct(int64_t n_bytes)
-{
-	pin_live_thread.corrections += n_bytes;
-}
-
 /*
- * jemalloc is about to count n_bytes as freed, but an event comes before that. Until the
- * thread's count of bytes freed changes, they are subtracted from its balance.
+ * Sets what gives the bytes of small blocks that the calling thread has allocated and that are
+ * not counted yet. It must be async-signal-safe.
  */
-static inline void pin_live_expect_free(int64_t n_bytes)
+void pin_live_set_uncounted(int64_t (*uncounted)(void));
+
+/* Internal. Signed: a block may be counted as freed before it is counted as allocated. */
+extern _Atomic int64_t pin_live_small, pin_live_large, pin_live_most;
+void pin_live_raise_peak(int64_t now);
+void pin_live_update_timeline(int64_t now);
+
+static inline int64_t pin_live_sum(void)
 {
-	pin_live_thread.expected_free = n_bytes;
-	pin_live_thread.expected_at = pin_live_count(PIN_LIVE_FREED);
+	return atomic_load_explicit(&pin_live_small, memory_order_relaxed) +
+	       atomic_load_explicit(&pin_live_large, memory_order_relaxed);
 }
 
-/*
- * realloc has copied a block to one of n_bytes, and the calling thread's next event will
- * count the new one. Samples change before that event: the old block would be missing from
- * them at the peak, when the program has both. So before samples change,
- * pin_live_count_copy() counts the new block. Only for sizes that are sure to cause an event.
- */
-static inline void pin_live_expect_copy(int64_t n_bytes)
+/* To be called after counting, with samples up to date: raises the peak. */
+static inline void pin_live_look(void)
 {
-	pin_live_thread.expected_copy = n_bytes >= PIN_LIVE_EVENT ? n_bytes : 0;
+	int64_t now = pin_live_sum();
+
+	if (PIN_UNLIKELY(now > atomic_load_explicit(&pin_live_most, memory_order_relaxed)))
+		pin_live_raise_peak(now);
+	pin_live_update_timeline(now);
 }
 
-static inline void pin_live_count_copy(void)
+/* Raises the peak to what may have been in use since. */
+static inline void pin_live_look_back(int64_t most)
 {
-	struct pin_live_thread *thread = &pin_live_thread;
-
-	if (PIN_LIKELY(!thread->expected_copy))
-		return;
-	pin_live_publish(pin_live_held() - thread->expected_free + thread->expected_copy);
-	thread->expected_copy = 0;
+	if (PIN_UNLIKELY(most > atomic_load_explicit(&pin_live_most, memory_order_relaxed)))
+		pin_live_raise_peak(most);
 }
 
-/* Updates the sum with all the calling thread has done. Called when it ends. */
-static inline void pin_live_end_thread(void)
+/* Counts n_bytes of small blocks, which may be negative. */
+static inline void pin_live_count_small(int64_t n_bytes)
 {
-	pin_live_publish(pin_live_held());
+	atomic_fetch_add_explicit(&pin_live_small, n_bytes, memory_order_relaxed);
+}
+
+/* Counts n_bytes of large blocks, under the lock of the run map. */
+static inline void pin_live_count_large(int64_t n_bytes)
+{
+	int64_t now = atomic_load_explicit(&pin_live_large, memory_order_relaxed) + n_bytes;
+
+	atomic_store_explicit(&pin_live_large, now, memory_order_relaxed);
 }
 
 /*

@@ -24,9 +24,22 @@ void _IO_list_resetlock(void) __attribute__((weak));
 extern char __libc_single_threaded __attribute__((weak));
 static __thread unsigned n_list_locks __attribute__((tls_model("initial-exec")));
 
+static void nothing(void)
+{
+}
+
 static struct {
 	void (*prepare)(void), (*parent)(void), (*child)(void);
 } handlers;
+PIN_WRITTEN_FIRST static struct {
+	void (*prepare)(void), (*done)(void);
+} own = {nothing, nothing};
+
+void pin_locks_set_own(void (*before)(void), void (*after)(void))
+{
+	own.prepare = before;
+	own.done = after;
+}
 
 int pin_mutex_lock(pthread_mutex_t *mutex)
 {
@@ -69,6 +82,7 @@ static void prepare(void)
 	}
 	lock_stream_list();
 	handlers.prepare();
+	own.prepare();
 }
 
 static void in_parent(void)
@@ -77,6 +91,7 @@ static void in_parent(void)
 		n_bare_forks--;
 		return;
 	}
+	own.done();
 	handlers.parent();
 	if (n_list_locks) {
 		n_list_locks--;
@@ -91,6 +106,7 @@ static void in_child(void)
 		n_bare_forks--;
 		return;
 	}
+	own.done();
 	handlers.child();
 	pin_locks_held = 0;
 	if (n_list_locks) {

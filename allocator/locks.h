@@ -44,4 +44,10 @@ int pin_mutex_unlock(pthread_mutex_t *mutex);
  */
 int pin_locks_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 
+/*
+ * The allocator's own locks: what locks them all, after jemalloc's, which are taken first also
+ * where both are, and what unlocks them, in both processes.
+ */
+void pin_locks_set_own(void (*before)(void), void (*after)(void));
+
 #endif

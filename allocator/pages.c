@@ -1,225 +1,63 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * jemalloc's page layer. Linking this file's symbols before jemalloc's archive replaces its
- * pages.o, which with extent_dss.o (dss.c) is all of jemalloc that maps, unmaps, protects or
- * advises memory. So every page that jemalloc gets comes from the reserve, from the first
- * allocation on, and the library contains no code that could return one: `nm -D` shows no
- * munmap, madvise or sbrk. A later jemalloc with one more page function fails to link
- * ("multiple definition"), which configure turns into a message; with the linker's --wrap it
- * could go unnoticed.
- *
- * Prototypes follow jemalloc 5.3.0, include/jemalloc/internal/pages.h. Everything here runs
- * under jemalloc's locks: it must not allocate, nor take a lock under which anything
- * allocates. Returning true means failure.
- */
 #include <config.h>
 
-#include "allocator/depot.h"
-#include "allocator/flag.h"
-#include "allocator/growth.h"
-#include "allocator/jemalloc.h"
-#include "allocator/large.h"
-#include "allocator/log.h"
-#include "allocator/options.h"
+#include "allocator/pages.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
-#include "allocator/sample.h"
-#include "allocator/slabs.h"
-#include "allocator/span.h"
-#include "allocator/store.h"
 
-#include <string.h>
+#include <errno.h>
 
-/* enum thp_mode_t: default, always, never, not supported. */
-int je_opt_thp;
-int je_init_system_thp_mode;
-const char *je_thp_mode_names[] = {"default", "always", "never", "not supported"};
+/* The tables are committed in these steps, so that not each growth is a system call more. */
+#define STEP (256 * PIN_KIB)
 
-/*
- * Reserves the heap's addresses and prepares its tables. Tried only once: after a failure
- * jemalloc starts again at every malloc.
- */
-static bool init_heap(void)
+PIN_WRITTEN_FIRST struct pin_pages pin_pages;
+
+/* The last record that is committed, plus one, in the span that grew last. */
+static size_t records_from, records_to;
+
+int pin_pages_init(void)
 {
-	static bool tried, succeeded;
+	size_t n = pin_reserve.size >> PIN_UNIT_SHIFT;
 
-	if (tried)
-		return succeeded;
-	tried = true;
-	if ((size_t)getpagesize() > JE_PAGE) {
-		pin_error(PIN_SAYS_OTHER_PAGES " %d bytes: build pinalloc with a jemalloc "
-			  "configured for those, or start a kernel with pages of %zu",
-			  getpagesize(), JE_PAGE);
-		return false;
-	}
-	succeeded = !pin_reserve_init();
-	if (!succeeded) {
-		pin_error(PIN_SAYS_NO_ADDRESSES " for the heap: raise ulimit -v");
-		return false;
-	}
-	pin_large_init(je_opt_tcache_max,
-		       !je_opt_prof && !je_opt_junk_alloc && !je_opt_junk_free);
-	pin_slabs_init();
-	pin_depot_init();
-	return true;
+	pin_pages.base = pin_reserve.base;
+	pin_pages.kinds = pin_reserve_addresses(PIN_ALIGN_UP(n, STEP));
+	pin_pages.records = pin_reserve_addresses(
+		PIN_ALIGN_UP(n * sizeof(struct pin_page), STEP));
+	return pin_pages.kinds && pin_pages.records ? 0 : -ENOMEM;
+}
+
+static int commit(char *table, size_t from, size_t to)
+{
+	from = PIN_ALIGN_DOWN(from, STEP);
+	to = PIN_ALIGN_UP(to, STEP);
+	return to > from ? pin_os_commit(table + from, to - from) : 0;
 }
 
 /*
- * The first call that jemalloc makes to its page layer, after it has read its options and
- * before it uses those that are set here.
+ * Kinds are committed from the first page on, because any address is looked up; records only
+ * where there is memory: another memory node's begins many GiB further up.
  */
-bool je_pages_boot(void)
+int pin_pages_cover(const void *addr, size_t n_bytes)
 {
-	pin_os_small_statics();
-	pin_options_init();
-	/*
-	 * Large blocks begin on a page boundary: jemalloc would add one page to each for a
-	 * random offset, so that a 16 MiB block needs 20 MiB. jemalloc 5.3.0 has no
-	 * run-time option for this (sz.c, sz_boot).
-	 */
-	je_opt_cache_oblivious = false;
-	je_sz_large_pad = 0;
-	if (pin_options.arena_max)
-		je_opt_narenas = (unsigned)pin_options.arena_max;
-	if (pin_options.perturb)
-		je_opt_junk_alloc = je_opt_junk_free = true;
-	/*
-	 * With "always" jemalloc would zero memory itself, and touch pages that are zero
-	 * already.
-	 */
-	je_opt_thp = 0;
-	pin_sample_prepare();
-	return !init_heap();
-}
+	size_t from = (uintptr_t)addr - pin_pages.base, to = from + n_bytes;
+	size_t first = (from >> PIN_UNIT_SHIFT) * sizeof(struct pin_page);
+	size_t last = (to >> PIN_UNIT_SHIFT) * sizeof(struct pin_page);
 
-/*
- * Memory for arenas with the program's own extent hooks, if these call jemalloc's default
- * hooks. In a span of its own, so that it merges with nothing else.
- */
-static void *map_for_hooks(size_t size)
-{
-	static struct pin_flag busy;
-	static struct pin_span *span;
-	char *p;
-
-	pin_flag_lock(&busy);
-	p = pin_span_grow(&span, size, pin_os_node());
-	/* Its use is not tracked, so all of it counts as used. */
-	if (p)
-		pin_span_note_use(span, (uintptr_t)p + size);
-	pin_flag_unlock(&busy);
-	return p;
-}
-
-/*
- * jemalloc requests arena metadata with the alignment of a huge page, and memory for blocks
- * with that of a page (extent.c, extent_alloc_wrapper). Only the latter goes in a span:
- * metadata contains no blocks, and pinning it would make all of it resident. If a block did
- * come from metadata, it would merely not be registered.
- */
-void *je_pages_map(void *addr, size_t size, size_t alignment, bool *commit)
-{
-	bool metadata = alignment >= PIN_GRANULE;
-	void *p = NULL;
-
-	if (addr)
-		p = pin_store_new_memory(addr, size);
+	if (first >= records_from && first <= records_to)
+		first = records_to;
 	else
-		p = metadata ? pin_reserve_carve_upper(size, alignment) : map_for_hooks(size);
-	if (!p)
-		return NULL;
-	if (!metadata)
-		pin_growth_note(size);
-	*commit = true;
-	return p;
-}
-
-void je_pages_unmap(void *addr, size_t size)
-{
-	(void)addr;
-	(void)size;
-}
-
-bool je_pages_commit(void *addr, size_t size)
-{
-	(void)addr;
-	(void)size;
-	return false;
-}
-
-bool je_pages_decommit(void *addr, size_t size)
-{
-	(void)addr;
-	(void)size;
-	return true;
-}
-
-/*
- * Reports success, unlike the others: a lazy purge promises nothing about the contents, and
- * arena.<i>.destroy relies on one way of releasing memory to succeed.
- */
-bool je_pages_purge_lazy(void *addr, size_t size)
-{
-	(void)addr;
-	(void)size;
-	return false;
-}
-
-/*
- * jemalloc calls this when it needs zeroed memory. Memory that was never used is zero already
- * and is not touched: the first thread that touches a page decides its memory node, and much
- * of it may never be used. Fails for memory outside of spans.
- */
-bool je_pages_purge_forced(void *addr, size_t size)
-{
-	if (!pin_span_find(addr, size))
-		return true;
-	memset(addr, 0, pin_span_used(addr, size));
-	return false;
-}
-
-bool je_pages_huge(void *addr, size_t size)
-{
-	(void)addr;
-	(void)size;
-	return true;
-}
-
-bool je_pages_nohuge(void *addr, size_t size)
-{
-	(void)addr;
-	(void)size;
-	return true;
-}
-
-bool je_pages_dontdump(void *addr, size_t size)
-{
-	(void)addr;
-	(void)size;
-	return true;
-}
-
-bool je_pages_dodump(void *addr, size_t size)
-{
-	(void)addr;
-	(void)size;
-	return true;
-}
-
-void je_pages_mark_guards(void *head, void *tail)
-{
-	(void)head;
-	(void)tail;
-}
-
-void je_pages_unmark_guards(void *head, void *tail)
-{
-	(void)head;
-	(void)tail;
-}
-
-void je_pages_set_thp_state(void *ptr, size_t size)
-{
-	(void)ptr;
-	(void)size;
+		records_from = first;
+	if (last > first && commit((char *)pin_pages.records, first, last))
+		return -ENOMEM;
+	if (last > first)
+		records_to = PIN_ALIGN_UP(last, STEP);
+	if (to <= pin_pages.limit)
+		return 0;
+	if (commit((char *)pin_pages.kinds, pin_pages.limit >> PIN_UNIT_SHIFT,
+		   to >> PIN_UNIT_SHIFT))
+		return -ENOMEM;
+	atomic_store_explicit(&pin_pages.limit,
+			      PIN_ALIGN_UP(to >> PIN_UNIT_SHIFT, STEP) << PIN_UNIT_SHIFT,
+			      memory_order_release);
+	return 0;
 }

@@ -11,19 +11,19 @@
 /* A power of two, at least twice the number of sites, so that searches are short. */
 #define SLOTS (2 * PIN_SITES)
 
-_Atomic uint64_t pin_sites_n_peaks;
-static int (*walk_stack)(void **frames, int n);
-static void (*listener)(void *const *frames, size_t n);
+PIN_WRITTEN_FIRST _Atomic uint64_t pin_sites_n_peaks;
+PIN_WRITTEN_FIRST static int (*walk_stack)(void **frames, int n);
+PIN_WRITTEN_FIRST static void (*listener)(void *const *frames, size_t n);
 static pthread_mutex_t sites_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /*
  * Protected by the lock, except n_sites, which is stored when a site is complete. Site 0,
  * which is not in the table, stands for all stacks that find no room.
  */
-static struct pin_table sites;
+PIN_WRITTEN_FIRST static struct pin_table sites;
 static struct pin_site others;
 static uint16_t slots[SLOTS]; /* 0 if unused, or the number of a site */
-static _Atomic size_t n_sites;
+PIN_WRITTEN_FIRST static _Atomic size_t n_sites;
 
 _Static_assert(PIN_SITES <= UINT16_MAX, "a slot holds the number of a site");
 

@@ -1,42 +1,147 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A wrapped call of jemalloc, as in calls.c. The call that allocates slabs is in large.c. */
 #include <config.h>
 
 #include "allocator/slabs.h"
 #include "allocator/jemalloc.h"
+#include "allocator/pages.h"
+#include "allocator/seam.h"
 
-#include <string.h>
+#include <errno.h>
 
-PIN_WRITTEN_FIRST struct pin_slabs pin_slabs;
+PIN_WRITTEN_FIRST void (*pin_slabs_misused)(const void *p);
 
-void pin_slabs_init(void)
+/* Whether jemalloc has made what it needs for the calling thread. */
+static __thread bool is_known __attribute__((tls_model("initial-exec")));
+
+static struct pin_page *record_of(const void *p)
 {
-	pin_slabs.first_page = pin_reserve.base / JE_PAGE;
-	pin_table_init(&pin_slabs.table, 1, pin_reserve.size / JE_PAGE);
+	return &pin_pages.records[pin_page_of(p)];
 }
 
-/*
- * Sets the entries of an extent's pages. The table has none for memory outside of the heap.
- */
-static void set_entries(const struct je_extent *extent, unsigned number)
+static size_t offset_in_page(const void *p)
 {
-	size_t page = (uintptr_t)extent->addr / JE_PAGE - pin_slabs.first_page;
-	size_t n = je_extent_size(extent) / JE_PAGE;
-
-	if (PIN_LIKELY(!pin_table_ensure(&pin_slabs.table, page + n)))
-		memset(pin_table_at(&pin_slabs.table, uint8_t, page), (int)number, n);
+	return (uintptr_t)p & (PIN_UNIT - 1);
 }
 
-void pin_slabs_record(const struct je_extent *slab)
+/* One in each 64 bytes is looked at. */
+static bool is_looked_at(const void *p)
 {
-	set_entries(slab, je_extent_class(slab) + 1);
+	return !((uintptr_t)p & 48);
 }
 
-/* Frees the extent of a slab or of a large block. */
-void __wrap_je_pa_dalloc(void *tsdn, struct je_shard *shard, struct je_extent *extent,
-			 bool *deferred)
+static uint64_t bit_of(const void *p)
 {
-	if (extent->bits & JE_EXTENT_SLAB)
-		set_entries(extent, 0);
-	__real_je_pa_dalloc(tsdn, shard, extent, deferred);
+	return UINT64_C(1) << offset_in_page(p) / 64;
+}
+
+static uint32_t phase_of(unsigned class, const void *p)
+{
+	return (uint32_t)(offset_in_page(p) / PIN_QUANTUM %
+			  (pin_class_sizes[class] / PIN_QUANTUM));
+}
+
+bool pin_slabs_begins(unsigned class, const void *p)
+{
+	return !((uintptr_t)p % PIN_QUANTUM) &&
+	       phase_of(class, p) ==
+		       atomic_load_explicit(&record_of(p)->phase, memory_order_relaxed);
+}
+
+static void note_used(const void *p)
+{
+	struct pin_page *page = record_of(p);
+
+	if (atomic_load_explicit(&page->freed, memory_order_relaxed) & bit_of(p))
+		atomic_fetch_and_explicit(&page->freed, ~bit_of(p), memory_order_relaxed);
+}
+
+void pin_slabs_note_used(void *const *blocks, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (is_looked_at(blocks[i]))
+			note_used(blocks[i]);
+}
+
+static void note_freed(const void *p)
+{
+	if (PIN_UNLIKELY(atomic_fetch_or_explicit(&record_of(p)->freed, bit_of(p),
+						  memory_order_relaxed) &
+			 bit_of(p)))
+		pin_slabs_misused(p);
+}
+
+void pin_slabs_note_freed(unsigned class, void *const *blocks, unsigned n)
+{
+	for (unsigned i = 0; i < n; i += 4)
+		if (PIN_UNLIKELY(!pin_slabs_begins(class, blocks[i])))
+			pin_slabs_misused(blocks[i]);
+	for (unsigned i = 0; i < n; i++)
+		if (is_looked_at(blocks[i]))
+			note_freed(blocks[i]);
+}
+
+/* A page is known from the first block on that jemalloc hands out there. */
+static void note_cut(unsigned class, const void *p)
+{
+	uint8_t *kind = &pin_pages.kinds[pin_page_of(p)];
+	struct pin_page *page = record_of(p);
+
+	if (PIN_LIKELY(*kind == class + 1)) {
+		if (is_looked_at(p))
+			note_used(p);
+		return;
+	}
+	atomic_store_explicit(&page->phase, phase_of(class, p), memory_order_relaxed);
+	atomic_store_explicit(&page->freed, 0, memory_order_relaxed);
+	*kind = (uint8_t)(class + 1);
+}
+
+static unsigned cut(unsigned class, void **blocks, unsigned n)
+{
+	unsigned i;
+
+	for (i = 0; i < n; i++) {
+		void *p = pin_je_malloc(pin_class_sizes[class]);
+
+		if (!p)
+			break;
+		note_cut(class, p);
+		blocks[n - 1 - i] = p;
+	}
+	if (PIN_UNLIKELY(i < n))
+		__builtin_memmove(blocks, blocks + n - i, i * sizeof *blocks);
+	return i;
+}
+
+static PIN_COLD unsigned cut_first(unsigned class, void **blocks, unsigned n)
+{
+	if (!pin_seam_begin_thread())
+		return 0;
+	n = cut(class, blocks, n);
+	pin_seam_end_thread();
+	is_known = n;
+	return n;
+}
+
+unsigned pin_slabs_cut(unsigned class, void **blocks, unsigned n, bool limited)
+{
+	int saved = errno;
+
+	pin_seam_limited = limited;
+	n = PIN_LIKELY(is_known) ? cut(class, blocks, n) : cut_first(class, blocks, n);
+	pin_seam_limited = false;
+	errno = saved;
+	return n;
+}
+
+void pin_slabs_return(void *const *blocks, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		pin_je_free(blocks[i]);
+}
+
+void pin_slabs_flush(void)
+{
+	if (is_known)
+		mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
 }

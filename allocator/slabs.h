@@ -1,42 +1,41 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The slab table: a byte for each page of the heap with the size class of its slab. Entries
- * of jemalloc's own page table have eight bytes and are two steps further away, and free()
- * looks up each block.
+ * Small blocks, which jemalloc cuts out of slabs. Its calls only fill and empty what is ours:
+ * threads' caches and the depot.
+ *
+ * Where a block begins is recorded by page when jemalloc first hands out one there, and of each
+ * fourth block, by its address, whether it is free. So blocks that are freed twice, and what is
+ * no block, are noticed here at the latest, if a fourth of them.
  */
 #ifndef PIN_SLABS_H
 #define PIN_SLABS_H
 
-#include "allocator/jemalloc-layout.h"
-#include "allocator/reserve.h"
-#include "allocator/table.h"
-
-/* Internal; read by every thread without a lock. */
-extern struct pin_slabs {
-	uintptr_t first_page;	/* address of the heap, divided by JE_PAGE */
-	struct pin_table table; /* by page: 0, or 1 + the size class of its slab */
-} pin_slabs;
-
-/* Called once, after pin_reserve_init(). */
-void pin_slabs_init(void);
-
-struct je_extent;
-
-/* Records a slab that jemalloc has just made. None of its blocks may be in use yet. */
-void pin_slabs_record(const struct je_extent *slab);
+#include "allocator/classes.h"
 
 /*
- * 1 + the size class of the slab that contains p, or 0 if p is in no slab or there was no
- * memory to record it. Lock-free. Does not change while a block of the slab is in use.
+ * Cuts up to n blocks, into blocks[0] to blocks[n - 1], the lowest addresses last. Returns how
+ * many; 0 if there is no memory, or `limited` and memory that nobody has used would be touched.
+ * Thread-safe. Preserves errno.
  */
-static inline size_t pin_slab_number(const void *p)
-{
-	size_t page = (uintptr_t)p / JE_PAGE - pin_slabs.first_page;
+unsigned pin_slabs_cut(unsigned class, void **blocks, unsigned n, bool limited);
 
-	if (PIN_UNLIKELY(page >= atomic_load_explicit(&pin_slabs.table.committed,
-						      memory_order_relaxed)))
-		return 0;
-	return *pin_table_at(&pin_slabs.table, uint8_t, page);
-}
+/* Gives blocks back to their slabs. Thread-safe. */
+void pin_slabs_return(void *const *blocks, unsigned n);
+
+/* Gives back what jemalloc has aside for the calling thread. */
+void pin_slabs_flush(void);
+
+/*
+ * To be called with blocks of a class that leave a thread's cache, and with blocks that get
+ * into one: the former ends the process if one was free already, or is no block.
+ */
+void pin_slabs_note_freed(unsigned class, void *const *blocks, unsigned n);
+void pin_slabs_note_used(void *const *blocks, unsigned n);
+
+/* Whether a block begins at p, in a page of the heap with blocks of this class. */
+bool pin_slabs_begins(unsigned class, const void *p);
+
+/* Called for a block that is freed for the second time, or for what is none. */
+extern void (*pin_slabs_misused)(const void *p);
 
 #endif

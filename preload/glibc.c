@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What glibc exports around malloc and jemalloc does not. The family must be complete: a block
- * from glibc's pvalloc crashes in jemalloc's free. (malloc, calloc, realloc and free are in
+ * What glibc exports around malloc. The family must be complete: a block from glibc's pvalloc
+ * would be none to free. (malloc, calloc, realloc and free are in
  * malloc.c.)
  */
 #include <config.h>
 
 #include "allocator/file.h"
+#include "allocator/family.h"
 #include "allocator/heap.h"
-#include "allocator/large.h"
-#include "allocator/live.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
-#include "preload/jemalloc.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -40,28 +38,12 @@ static size_t rounded_alignment(size_t alignment)
 	return (size_t)1 << (CHAR_BIT * sizeof alignment - __builtin_clzl(alignment - 1));
 }
 
-/*
- * Uses mallocx(3), whose flags are the logarithm of the alignment. Leaves errno alone, as the
- * memalign and valloc of jemalloc 5.3.0 do. (Its memalign misunderstands what is not a power of
- * two, and does not tell large.c what was asked for.) A thread's first call makes jemalloc
- * allocate for itself, which must not be taken for this block.
- */
-static void *aligned(size_t alignment, size_t n_bytes)
-{
-	int flags = __builtin_ctzl(rounded_alignment(alignment));
-	void *p;
-
-	if (pin_live_has_counters())
-		pin_large_begin_request(n_bytes);
-	p = pin_je_mallocx(n_bytes ? n_bytes : 1, flags);
-	pin_large_end_request();
-	return p;
-}
-
 /* Follows glibc's memalign. */
 static void *aligned_or_errno(size_t alignment, size_t n_bytes)
 {
-	void *p = alignment <= MOST_ALIGNMENT ? aligned(alignment, n_bytes) : NULL;
+	void *p = alignment <= MOST_ALIGNMENT
+			  ? pin_aligned(rounded_alignment(alignment), n_bytes, false)
+			  : NULL;
 
 	if (PIN_UNLIKELY(!p))
 		errno = alignment <= MOST_ALIGNMENT ? ENOMEM : EINVAL;

@@ -5,11 +5,11 @@
  */
 #include <config.h>
 
-#include "allocator/extents.h"
 #include "allocator/log.h"
 #include "allocator/misuse.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
+#include "allocator/runs.h"
 #include "allocator/sample.h"
 #include "allocator/sites.h"
 #include "allocator/stream.h"
@@ -73,7 +73,7 @@ __attribute__((constructor(101))) static void init_library(void)
 	pin_sample_start();
 	if (pin_sample_is_on())
 		pin_backtrace_reuse_walks();
-	pin_prefill_init(pin_extents_reserve);
+	pin_prefill_init(pin_runs_reserve);
 	pin_verify_init();
 	pin_report_init(wanted);
 	pin_ending_init();

@@ -6,9 +6,8 @@
  */
 #include <config.h>
 
-#include "allocator/fast.h"
-#include "allocator/misuse.h"
-#include "preload/jemalloc.h"
+#include "allocator/family.h"
+#include "allocator/slabs.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,16 +16,14 @@
 static inline void *zeroed(size_t n, size_t size)
 {
 	size_t n_bytes;
-	void *p;
 
-	if (PIN_UNLIKELY(__builtin_mul_overflow(n, size, &n_bytes)))
-		return pin_je_calloc(n, size);
-	if (PIN_UNLIKELY(!pin_malloc_cached(n_bytes, &p)))
-		return pin_je_calloc(n, size);
-	return memset(p, 0, pin_small_size(n_bytes));
+	if (PIN_UNLIKELY(__builtin_mul_overflow(n, size, &n_bytes))) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	return pin_zeroed(n_bytes);
 }
 
-/* jemalloc 5.3.0's realloc fails without setting errno. */
 static PIN_COLD void *resized_slowly(void *p, size_t n_bytes)
 {
 	if (!p)
@@ -35,33 +32,26 @@ static PIN_COLD void *resized_slowly(void *p, size_t n_bytes)
 		pin_free(p);
 		return NULL;
 	}
-	pin_misuse_check(p, "realloc");
-	p = pin_je_rallocx(p, n_bytes, 0);
-	if (!p)
-		errno = ENOMEM;
-	return p;
-}
-
-/* Moves a small block to another one from the thread's cache; NULL if that has none. */
-static inline void *moved(void *p, size_t has, size_t n_bytes)
-{
-	void *q;
-
-	if (PIN_UNLIKELY(!pin_malloc_cached(n_bytes, &q)))
-		return NULL;
-	memcpy(q, p, has < n_bytes ? has : n_bytes);
-	pin_free(p);
-	return q;
+	return pin_resized(p, n_bytes, "realloc");
 }
 
 static inline void *resized(void *p, size_t n_bytes)
 {
 	size_t has = n_bytes && n_bytes <= PIN_SMALL_MOST ? pin_small_usable(p) : 0;
-	void *q = NULL;
+	void *q;
 
-	if (PIN_LIKELY(has))
-		q = pin_small_size(n_bytes) == has ? p : moved(p, has, n_bytes);
-	return PIN_LIKELY(q != NULL) ? q : resized_slowly(p, n_bytes);
+	if (PIN_UNLIKELY(!has))
+		return resized_slowly(p, n_bytes);
+	if (pin_class_sizes[pin_class_of(n_bytes)] == has)
+		return p;
+	if (PIN_UNLIKELY(!pin_slabs_begins(pin_class_of(has), p)))
+		return resized_slowly(p, n_bytes);
+	q = pin_malloc(n_bytes);
+	if (PIN_UNLIKELY(!q))
+		return NULL;
+	memcpy(q, p, has < n_bytes ? has : n_bytes);
+	pin_free(p);
+	return q;
 }
 
 PIN_EXPORT void *malloc(size_t n_bytes)

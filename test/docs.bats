@@ -123,11 +123,11 @@ defines() {
 	local page directory name file n
 	cd "$top_srcdir"
 	defines pin_span_grow allocator/span.c
-	defines __wrap_je_pa_alloc allocator/large.c
+	defines je_extent_alloc_mmap allocator/seam.c
 	run ! defines pin_span_shrink allocator/span.c
 	# A prototype, and a call.
-	run ! defines je_extent_alloc_wrapper allocator/store.c
-	run ! defines pin_extents_around allocator/large.c
+	run ! defines je_extent_alloc_mmap allocator/runs.c
+	run ! defines pin_run_take allocator/large.c
 	for page in allocator/DESIGN regpool/DESIGN preload/DESIGN; do
 		directory=${page%/*}
 		n=0

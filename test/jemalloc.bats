@@ -9,7 +9,7 @@ setup_file() {
 	export source=$BATS_FILE_TMPDIR/source
 	mkdir -p "$source/allocator" "$BATS_FILE_TMPDIR/build"
 	cp -r "$top_srcdir"/{configure,build-aux,config.h.in,Makefile.in} "$source"
-	cp "$top_srcdir"/allocator/{pages.c,jemalloc.h} "$source/allocator"
+	cp "$top_srcdir"/allocator/runs.c "$source/allocator"
 	cd "$BATS_FILE_TMPDIR/build"
 	# What all runs of it share is asked once.
 	run -1 "$source/configure" -q -C JEMALLOC_PIC=/nowhere/libjemalloc_pic.a
@@ -21,8 +21,8 @@ setup() {
 	cd "$BATS_FILE_TMPDIR/build"
 }
 
-# archive VERSION PAGE DEBUG STATS PROF [THREAD [MISSING [MAP]]]: one that answers so, with a
-# thread's state and a page table of these sizes, and without that name.
+# archive VERSION PAGE DEBUG [PROF [SIZE [MISSING]]]: one that answers so, whose blocks for 5121
+# bytes have this size, and without that name.
 archive() {
 	cat > answers.c <<-END
 		#include <string.h>
@@ -35,13 +35,15 @@ archive() {
 			else if (!strcmp(name, "arenas.page"))
 				memcpy(old, &page, sizeof page);
 			else if (*size == 1)
-				*(_Bool *)old = strcmp(name, "config.debug") ? strcmp(name, "config.stats") ? $5 : $4 : $3;
+				*(_Bool *)old = strcmp(name, "config.debug") ? ${4:-1} : $3;
 			return 0 * !value * n;
 		}
-		char je_arena_emap_global[${8:-0x200078}];
-		_Thread_local char je_tsd_tls[${6:-0xa48}];
-		$(sed -nE 's/^PIN_[A-Z]*\([^,]*, *([a-z0-9_]*).*/char \1;/p' \
-			"$source/allocator/jemalloc.h" | grep -vE "^char (je_arena_emap_global|${7:-none});")
+		size_t nallocx(size_t n, int flags)
+		{
+			return n == 5121 ? ${5:-6144} : n > 16 ? n : 16;
+		}
+		$(printf 'char %s;\n' je_extent_alloc_mmap je_extent_dalloc_mmap je_opt_retain |
+			grep -v "^char ${6:-none};")
 	END
 	gcc -c -fPIC -w answers.c -o answers.o
 	rm -f "$BATS_FILE_TMPDIR/libjemalloc_pic.a"
@@ -76,64 +78,33 @@ refuses() {
 	grep -qF './configure JEMALLOC_PIC=' first
 }
 
-@test "another version, and which" {
-	refuses 'jemalloc 5.3.0 is needed, and '"$BATS_FILE_TMPDIR"'/libjemalloc_pic.a is 5.3.1:' \
-		5.3.1 4096 0 1 1
-}
-
-# bats test_tags=thorough
-@test "other pages, a debug build, no statistics" {
-	refuses 'is for pages of 16384 bytes, ' 5.3.0 16384 0 1 1
-	refuses 'is a debug build, ' 5.3.0 4096 1 1 1
-	refuses 'has no statistics, ' 5.3.0 4096 0 0 1
-}
-
-# bats test_tags=thorough
-@test "other tables, and a name that is missing" {
-	refuses 'are not those of 48-bit or 57-bit addresses and its pages:' 5.3.0 4096 0 1 1 0xa58
-	refuses 'are not those of 48-bit or 57-bit addresses and its pages:' \
-		5.3.0 4096 0 1 1 0xa48 none 0x100078
-	# Of the other size of pages, each of the two.
-	refuses 'addresses and its pages:' 5.3.0 4096 0 1 1 0xa88
-	refuses 'addresses and its pages:' 5.3.0 65536 0 1 1 0xa88
-	refuses 'addresses and its pages:' 5.3.0 65536 0 1 1 0xa48 none 0x80078
-	refuses 'this jemalloc lacks je_pages_map:' 5.3.0 4096 0 1 1 0xa48 je_pages_map
-}
-
-# bats test_tags=thorough
-@test "tables of 48-bit and of 57-bit addresses, each read in its own way" {
-	archive 5.3.0 4096 0 1 1
-	run configured
-	[ -z "$output" ]
-	grep -x '#define JE_ADDRESS_BITS 48' config.log
-	archive 5.3.0 4096 0 1 1 0xa48 none 0x40078
-	run configured
-	[ -z "$output" ]
-	grep -x '#define JE_ADDRESS_BITS 57' config.log
-	grep -x '#define JE_PAGE_SHIFT 12' config.log
-}
-
-# As Debian builds it everywhere but on x86. Locks are larger on arm64.
-# bats test_tags=thorough
-@test "tables for pages of 64 KiB" {
-	for map in 48:0x80078 48:0x80080 57:0x10078; do
-		archive 5.3.0 65536 0 1 1 0xa88 none "${map#*:}"
+@test "three versions, and of another one which" {
+	local version
+	for version in 5.2.1:502 5.3.0:503 5.3.1:503; do
+		archive "${version%:*}" 4096 0
 		run configured
 		[ -z "$output" ]
-		grep -x "#define JE_ADDRESS_BITS ${map%:*}" config.log
-		grep -x '#define JE_PAGE_SHIFT 16' config.log
+		grep -x "#define JE_VERSION ${version#*:}" config.log
 	done
+	refuses 'jemalloc 5.2.1, 5.3.0 or 5.3.1 is needed, and '"$BATS_FILE_TMPDIR"'/libjemalloc_pic.a is 5.1.0:' \
+		5.1.0 4096 0
 }
 
-# bats test_tags=thorough
-@test "without the profiler only samples are missing" {
-	archive 5.3.0 4096 0 1 0
+@test "other pages, a debug build, other sizes" {
+	refuses 'is for pages of 16384 bytes, ' 5.3.0 16384 0
+	refuses 'is a debug build, ' 5.3.0 4096 1
+	refuses 'has other size classes:' 5.3.0 4096 0 1 7168
+}
+
+@test "a name that is missing" {
+	refuses 'this jemalloc lacks je_opt_retain:' 5.3.0 4096 0 1 6144 je_opt_retain
+}
+
+# As Debian builds it everywhere but on x86.
+@test "pages of 64 KiB, and no profiler" {
+	archive 5.3.0 65536 0 0
 	run configured
-	echo "$output"
-	[[ "$output" == *"WARNING: this jemalloc has no profiler, so PINALLOC_SAMPLE will have no effect:"* ]]
-	[[ "$output" != *jemalloc*error* ]]
-	archive 5.3.0 4096 0 1 1
-	run configured
-	echo "$output"
-	[[ "$output" != *jemalloc* ]]
+	[ -z "$output" ]
+	grep -x '#define JE_PAGE_SHIFT 16' config.log
+	grep -x '#define JE_PROF 0' config.log
 }

@@ -56,11 +56,12 @@ keeps() {
 	done
 }
 
-@test "no jemalloc option changes the settings the promise depends on" {
+# Which keep the heap small: that nothing is returned does not depend on them.
+@test "no jemalloc option makes jemalloc keep free memory to itself" {
 	local setting said kept wanted
-	wanted='retain:true dirty_decay_ms:-1 muzzy_decay_ms:0 oversize_threshold:0
+	wanted='retain:false dirty_decay_ms:0 muzzy_decay_ms:0 oversize_threshold:0
 		dss:"disabled" hpa:false background_thread:false'
-	said=$(preloaded MALLOC_CONF=retain:false,dirty_decay_ms:5,muzzy_decay_ms:5,\
+	said=$(preloaded MALLOC_CONF=retain:true,dirty_decay_ms:5,muzzy_decay_ms:5,\
 oversize_threshold:1,dss:primary,hpa:true,background_thread:true \
 		"$programs/surface" stats 2>&1)
 	for setting in $wanted; do
@@ -99,11 +100,29 @@ oversize_threshold:1,dss:primary,hpa:true,background_thread:true \
 	[ "${lines[1]}" -lt $((lines[0] * 3 / 2)) ]
 }
 
-@test "the library calls no function that unmaps memory" {
+@test "nothing in the library can reach a function that unmaps or discards memory" {
+	local name archive=$top_builddir/libjemalloc.a
 	run -0 nm -D --undefined-only "$library"
 	[[ "$output" == *" mmap@"* ]]
-	[[ "$output" != *" munmap"* ]]
-	[[ "$output" != *" madvise"* ]]
-	[[ "$output" != *" mremap"* ]]
-	[[ "$output" != *" process_madvise"* ]]
+	for name in munmap madvise posix_madvise process_madvise mremap brk sbrk shmdt; do
+		[[ "$output" != *" $name@"* ]]
+	done
+	# jemalloc's calls go to functions that refuse, in allocator/refused.c.
+	run -0 nm --undefined-only "$archive"
+	for name in mmap munmap madvise mprotect mremap sbrk brk syscall open process_madvise; do
+		[[ "$output" != *" $name"$'\n'* ]]
+	done
+	for name in mmap munmap madvise mprotect sbrk syscall; do
+		[[ "$output" == *" pin_refused_$name"$'\n'* ]]
+		grep "pin_refused_$name(" "$top_srcdir/allocator/refused.c"
+	done
+	# And in that file is no call of the system's but one that writes a message.
+	run -0 nm --undefined-only "$top_builddir"/allocator/.libs/libpinalloc_la-refused.o
+	! grep -vE ' (write|__errno_location|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail)$' <<< "$output"
+}
+
+@test "the linker takes the library's pages for jemalloc, and none of jemalloc's own" {
+	run -0 nm "$library"
+	[ "$(grep -c ' je_extent_[d]*alloc_mmap$' <<< "$output")" -eq 2 ]
+	[ "$(nm "$top_builddir"/allocator/.libs/libpinalloc_la-seam.o | grep -c ' T je_extent_')" -eq 2 ]
 }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * jemalloc with the page layer, linked into a plain program: every block lies in one span,
- * however the heap is churned; the heap grows by what it lacks, and free memory coalesces with
- * its neighbours.
+ * The heap in a plain program: every block lies in one span, however the heap is churned; the
+ * heap grows by what it lacks, and free memory coalesces with its neighbours.
  */
 #include <config.h>
 
-#include "allocator/extents.h"
 #include "allocator/frames.h"
 #include "allocator/heap.h"
+#include "allocator/runs.h"
 #include "allocator/large.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -57,7 +56,7 @@ static bool is_zero(const char *p, size_t n)
 static void check(char *p, size_t n)
 {
 	outside += !pin_reserve_contains(p);
-	torn += !pin_span_find(p, pin_large_usable(p, malloc_usable_size(p)));
+	torn += !pin_span_find(p, malloc_usable_size(p));
 	p[0] = p[n - 1] = 1;
 }
 
@@ -95,7 +94,7 @@ static void blocks(void)
 	ok(!torn, "every block is inside one span");
 }
 
-/* Freed memory is reused dirty: jemalloc must not believe that a purge zeroed it. */
+/* Freed memory is reused dirty. */
 static void zeroes(void)
 {
 	size_t n = 8 * PIN_MIB;
@@ -214,6 +213,7 @@ static void missing_part(void)
 	pin_options.grow = PIN_GRANULE; /* steps are no larger than need be */
 	p = at_end(&n);
 	free(p);
+	pin_large_flush();
 	bytes = pin_span_bytes();
 	ok(bytes < 2 * n + PIN_GRANULE && bytes > n,
 	   "a large block grows the heap by the memory that is missing");
@@ -228,7 +228,6 @@ static void missing_part(void)
 	ok(pin_span_steps() == steps + 1, "it grows in one step");
 	free(p);
 	bytes = pin_span_bytes();
-	pin_large_begin_request(n + 20 * PIN_MIB);
 	p = memalign(64 * PIN_MIB, n + 20 * PIN_MIB);
 	ok(!((uintptr_t)p % (64 * PIN_MIB)) && pin_span_bytes() - bytes <= 76 * PIN_MIB,
 	   "an aligned request grows it only by what it needs at the end: %zu",
@@ -262,6 +261,7 @@ static void merged(void)
 	free(blocks[1]);
 	free(blocks[4]);
 	free(blocks[2]);
+	pin_large_flush();
 	p = malloc(4 * n);
 	ok(p == blocks[1] && pin_span_bytes() == bytes,
 	   "memory of several steps merges when it is free");
@@ -279,14 +279,16 @@ static void lowest_first(void)
 	in_a_row(blocks, 33, 8 * PIN_MIB);
 	for (int i = 1; i < 33; i += 2)
 		free(blocks[33 - 1 - i]);
+	pin_large_flush();
 	for (int i = 1; i < 33; i += 2, last = p) {
 		p = malloc(8 * PIN_MIB);
 		ascend &= p > last;
 		blocks[i] = p;
 	}
-	ok(ascend && last < blocks[32], "a block gets the lowest free memory that fits");
+	ok(ascend && last < blocks[32], "of equal holes a block gets the lowest");
 	for (int i = 0; i < 33; i++)
 		free(blocks[i]);
+	pin_large_flush();
 }
 
 static void no_walls(void)
@@ -354,14 +356,14 @@ static void reserved(void)
 {
 	const struct pin_span *span = pin_span_get(0);
 	size_t bytes = pin_span_bytes(), n = 300 * PIN_MIB;
-	char *p = pin_extents_reserve(n), *q;
+	char *p = pin_runs_reserve(n), *q;
 
 	ok(p && (uintptr_t)p + n == span->start + span->length && pin_span_bytes() == bytes + n,
-	   "pin_extents_reserve() grows the heap by the size given");
+	   "pin_runs_reserve() grows the heap by the size given");
 	q = malloc(n);
 	ok(pin_span_bytes() == bytes + n && q <= p, "a block then gets that memory");
 	free(q);
-	ok(!pin_extents_reserve(SIZE_MAX - 5) && !pin_extents_reserve(pin_reserve.size),
+	ok(!pin_runs_reserve(SIZE_MAX - 5) && !pin_runs_reserve(pin_reserve.size),
 	   "reserving more than all addresses fails");
 }
 

@@ -16,68 +16,49 @@
 
 #define MIB ((int64_t)PIN_MIB)
 
-/* The counters of the only thread here. */
-static uint64_t allocated, freed;
+/* What the only thread here has not counted yet. */
+static int64_t uncounted;
 
-static void look(void)
+static int64_t uncounted_here(void)
 {
-	pin_live_set_counters(&allocated, &freed);
-	if (!pin_live_event_is_quiet())
-		pin_live_count_event();
+	return uncounted;
 }
 
-static void allocate(size_t n_bytes)
+static void allocate(int64_t n_bytes)
 {
-	allocated += n_bytes;
-	look();
-}
-
-static void release(size_t n_bytes)
-{
-	freed += n_bytes;
-	look();
+	pin_live_count_small(n_bytes);
+	pin_live_look();
 }
 
 static void held(void)
 {
+	pin_live_set_uncounted(uncounted_here);
 	ok(pin_live_now() == 0 && pin_live_peak().bytes == 0, "nothing is in use at the start");
-	release(PIN_MIB);
+	allocate(-MIB);
 	ok(pin_live_now() == 0,
 	   "a block can be counted as freed before it is counted as allocated");
-	allocate(8 * PIN_MIB);
-	ok(pin_live_now() == 7 * PIN_MIB, "a thread event counts the bytes allocated");
-	ok(pin_live_peak().bytes == 7 * PIN_MIB && pin_live_peak().ns,
-	   "the peak rises with them");
-	release(PIN_MIB);
+	allocate(8 * MIB);
+	ok(pin_live_now() == 7 * PIN_MIB && pin_live_peak().bytes == 7 * PIN_MIB &&
+		   pin_live_peak().ns,
+	   "the peak rises with what is in use");
+	allocate(-MIB);
 	ok(pin_live_now() == 6 * PIN_MIB && pin_live_peak().bytes == 7 * PIN_MIB,
 	   "the peak stays when memory is freed");
-	allocated += 10;
-	freed += 3;
+	uncounted = 7;
 	ok(pin_live_now() == 6 * PIN_MIB + 7,
-	   "bytes since the calling thread's last event are included");
-	pin_live_end_thread();
-	pin_live_end_thread();
-	ok(pin_live_thread.published == 6 * MIB + 7 && pin_live_now() == 6 * PIN_MIB + 7,
-	   "they are added when the thread ends, once");
-	allocate(7);
-	ok(pin_live_thread.published == 6 * MIB + 7,
-	   "a small change does not update the sum at once");
-	release(pin_live_now());
-	pin_live_expect_free(3 * MIB);
-	allocate(5 * PIN_MIB);
-	release(3 * PIN_MIB);
-	ok(pin_live_now() == 2 * PIN_MIB && pin_live_peak().bytes == 7 * PIN_MIB,
-	   "a block that realloc resizes in place is not counted twice");
-	pin_live_expect_copy(7 * MIB);
-	pin_live_count_copy();
-	ok(pin_live_peak().bytes == 9 * PIN_MIB,
-	   "a copied block is at the peak before its event");
-	allocate(7 * PIN_MIB);
-	release(7 * PIN_MIB);
-	pin_live_count_copy();
-	ok(pin_live_now() == 2 * PIN_MIB && pin_live_peak().bytes == 9 * PIN_MIB,
-	   "a copied block is counted only once");
-	release(2 * PIN_MIB);
+	   "bytes that the thread has not counted are included");
+	uncounted = 2 * MIB;
+	ok(pin_live_peak().bytes == 8 * PIN_MIB, "also at the peak");
+	uncounted = 0;
+	pin_live_count_large(3 * MIB);
+	ok(pin_live_now() == 9 * PIN_MIB && pin_live_peak().bytes == 9 * PIN_MIB,
+	   "large blocks are added to small ones");
+	pin_live_count_large(-3 * MIB);
+	pin_live_look_back(8 * MIB);
+	ok(pin_live_peak().bytes == 8 * PIN_MIB, "a peak may become known when it is over");
+	pin_live_look_back(5 * MIB);
+	ok(pin_live_peak().bytes == 8 * PIN_MIB, "and never falls");
+	allocate(-6 * MIB);
 }
 
 static size_t highest(const struct pin_moment *moments, size_t n)

@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ctl NAME: prints this unsigned statistic of jemalloc. ctl stats: prints its active, mapped,
- * resident and retained bytes while two threads hold blocks that another one had before, and
- * when these are free. ctl purge: uses every mallctl that returns memory to the kernel, on
- * arena 0 and on an arena of its own, and prints "address size" of the blocks, like churn. Exit
- * status 1: what it still held was damaged; 2: a mallctl failed.
+ * ctl NAME: prints this unsigned statistic of jemalloc. ctl purge: uses every mallctl that
+ * returns memory to the kernel, on arena 0 and on an arena of its own, and prints "address
+ * size" of the blocks, like churn. Exit status 1: what it still held was damaged; 2: a mallctl
+ * failed.
  */
 #include <config.h>
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define BLOCK		((size_t)8 << 20)
-#define BLOCKS		10
 #define ALL_ARENAS	4096
 #define IN_ARENA(arena) (((int)(arena) + 1) << 20 | 1 << 8) /* and no thread cache */
 
@@ -55,56 +52,6 @@ static unsigned figure(const char *name)
 		exit(2);
 	}
 	return value;
-}
-
-static void *take_blocks(void *blocks)
-{
-	for (size_t i = 0; i < BLOCKS; i++)
-		((char **)blocks)[i] = memset(malloc(BLOCK), 1, BLOCK);
-	return NULL;
-}
-
-static void free_blocks(char **blocks)
-{
-	for (size_t i = 0; i < BLOCKS; i++)
-		free(blocks[i]);
-}
-
-static void in_a_thread(char **blocks)
-{
-	pthread_t thread;
-
-	if (pthread_create(&thread, NULL, take_blocks, blocks) || pthread_join(thread, NULL))
-		exit(2);
-}
-
-static void print_bytes(void)
-{
-	static const char *const names[] = {"stats.active", "stats.mapped", "stats.resident",
-					    "stats.retained"};
-	uint64_t epoch = 1;
-	size_t value, size = sizeof value;
-
-	mallctl("epoch", NULL, NULL, &epoch, sizeof epoch);
-	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-		if (mallctl(names[i], &value, &size, NULL, 0))
-			exit(2);
-		printf("%zu%c", value, i + 1 < sizeof names / sizeof names[0] ? ' ' : '\n');
-	}
-}
-
-static void stats(void)
-{
-	static char *blocks[2][BLOCKS];
-
-	in_a_thread(blocks[0]);
-	free_blocks(blocks[0]);
-	in_a_thread(blocks[0]);
-	in_a_thread(blocks[1]);
-	print_bytes();
-	free_blocks(blocks[0]);
-	free_blocks(blocks[1]);
-	print_bytes();
 }
 
 static char *filled(char *p)
@@ -151,10 +98,6 @@ int main(int argc, char **argv)
 	mallctl = (mallctl_fn *)dlsym(RTLD_DEFAULT, "mallctl");
 	if (argc != 2 || !mallctl || !mallocx)
 		return 2;
-	if (!strcmp(argv[1], "stats")) {
-		stats();
-		return 0;
-	}
 	if (strcmp(argv[1], "purge")) {
 		printf("%u\n", figure(argv[1]));
 		return 0;

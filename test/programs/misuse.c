@@ -111,12 +111,6 @@ static void *freed_before(void *p)
 	return p;
 }
 
-/* Of a slab of one page: 85 blocks of 48 bytes, and then 16 that are none. */
-static char *behind_blocks(char *p)
-{
-	return p - (uintptr_t)p % 4096 + 85 * 48;
-}
-
 /* Between two in use, and beside free memory. */
 static void *large_freed(size_t n_before, size_t n_behind)
 {
@@ -201,8 +195,6 @@ static void *pointer(const char *kind, void *on_stack)
 		return freed_before(small);
 	if (!strcmp(kind, "small-inner"))
 		return small + 16;
-	if (!strcmp(kind, "small-behind"))
-		return behind_blocks(small);
 	if (!strcmp(kind, "block"))
 		return large;
 	return NULL;

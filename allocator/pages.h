@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What is known of each page of the heap: a byte says what it is used for, which is all that
+ * free() reads, and a record has what else there is to know. Both are side tables: nothing is
+ * kept in free memory itself, which nobody needs to touch.
+ *
+ * A page here is 4 KiB, whatever the kernel's pages are.
+ */
+#ifndef PIN_PAGES_H
+#define PIN_PAGES_H
+
+#include "allocator/base.h"
+
+#include <stdatomic.h>
+
+#define PIN_UNIT_SHIFT 12
+#define PIN_UNIT       ((size_t)1 << PIN_UNIT_SHIFT)
+
+/*
+ * Values of that byte, beside 1 + the class of small blocks that begin in the page. It is set
+ * for the first page of a large block, and for the first and the last one of free memory;
+ * other pages have 0.
+ */
+enum pin_kind {
+	PIN_KIND_NONE,
+	PIN_KIND_LARGE = 200, /* a block in use */
+	PIN_KIND_KEPT,	      /* one that was freed, and kept as it is */
+	PIN_KIND_FREE,
+};
+
+/* Of the kind of a page depends what its record has. */
+struct pin_page {
+	uint32_t length; /* pages, of a large block or of free memory: at its last page, too */
+	union {
+		uint32_t left;		/* of free memory, in the tree of runs.c */
+		_Atomic uint32_t phase; /* of small blocks: offset of the first, in quanta */
+	};
+	union {
+		struct {
+			uint32_t right;
+			uint32_t longest; /* run in this part of the tree */
+		};
+		uint64_t asked; /* of a large block, the bytes requested */
+		/* Of small blocks, of each fourth by its address: whether it is free. */
+		_Atomic uint64_t freed;
+	};
+};
+
+/* Internal; written when the heap grows, read by every thread without a lock. */
+extern struct pin_pages {
+	uintptr_t base;	      /* pin_reserve.base */
+	_Atomic size_t limit; /* bytes from there that the tables cover */
+	uint8_t *kinds;
+	struct pin_page *records;
+} pin_pages;
+
+/* Reserves addresses for the tables, after pin_reserve_init(). Returns 0 or -ENOMEM. */
+int pin_pages_init(void);
+
+/* Makes the tables cover [addr, addr + n_bytes). Returns 0 or -ENOMEM. */
+int pin_pages_cover(const void *addr, size_t n_bytes);
+
+/* The number of the page that contains an address of the heap. */
+static inline uint32_t pin_page_of(const void *p)
+{
+	return (uint32_t)(((uintptr_t)p - pin_pages.base) >> PIN_UNIT_SHIFT);
+}
+
+static inline void *pin_page_at(uint32_t number)
+{
+	return (void *)(pin_pages.base + ((uintptr_t)number << PIN_UNIT_SHIFT));
+}
+
+/* The kind of the page that contains p, which may be any address. */
+static inline unsigned pin_kind_of(const void *p)
+{
+	size_t offset = (uintptr_t)p - pin_pages.base;
+
+	if (PIN_UNLIKELY(offset >=
+			 atomic_load_explicit(&pin_pages.limit, memory_order_relaxed)))
+		return PIN_KIND_NONE;
+	return pin_pages.kinds[offset >> PIN_UNIT_SHIFT];
+}
+
+static inline uint32_t pin_units(size_t n_bytes)
+{
+	return (uint32_t)((n_bytes + PIN_UNIT - 1) >> PIN_UNIT_SHIFT);
+}
+
+#endif

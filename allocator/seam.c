@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * jemalloc's extent_mmap.o, replaced. Without "retain" and decay times jemalloc gives back each
+ * run of pages as soon as it does not need it, so that all free memory is in the run map; and
+ * it has no other source of memory.
+ *
+ * Everything here runs under jemalloc's locks: it must not allocate, nor take a lock under
+ * which anything allocates.
+ */
+#include <config.h>
+
+#include "allocator/seam.h"
+#include "allocator/jemalloc.h"
+#include "allocator/reserve.h"
+#include "allocator/runs.h"
+#include "allocator/start.h"
+
+#include <string.h>
+
+bool je_opt_retain;
+__thread bool pin_seam_limited;
+
+/*
+ * What a thread that begins has in hand, and is given if there is nothing else. Metadata is as
+ * much as jemalloc asks for when it begins itself, for a part of its page table, and serves
+ * that. What is not needed waits for the next thread.
+ */
+#define SPARE_METADATA (2 * PIN_GRANULE)
+#define SPARE_PAGES    ((uint32_t)(256 * PIN_KIB / PIN_UNIT))
+#define N_WAITING      16
+
+PIN_WRITTEN_FIRST static void *_Atomic waiting[N_WAITING];
+static __thread struct {
+	bool begins;
+	void *metadata;
+	uint32_t first_page;
+} thread __attribute__((tls_model("initial-exec")));
+
+static void *spare_metadata(size_t n_bytes, size_t alignment)
+{
+	void *p = thread.metadata;
+
+	if (n_bytes > SPARE_METADATA || alignment > PIN_GRANULE)
+		return NULL;
+	thread.metadata = NULL;
+	return p;
+}
+
+static void give_pages(uint32_t page, uint32_t n_pages)
+{
+	pin_runs_take_lock();
+	pin_run_give(page, n_pages);
+	pin_runs_release_lock();
+}
+
+static uint32_t take_pages(uint32_t n_pages, uint32_t alignment, bool limited, size_t *n_used)
+{
+	struct pin_run_need need = {n_pages, alignment, !limited};
+	uint32_t page;
+
+	pin_runs_take_lock();
+	page = pin_run_take(&need, n_used);
+	pin_runs_release_lock();
+	return page;
+}
+
+/* Addresses for metadata are used up where there is a limit: then it lies among blocks. */
+static void *new_metadata(size_t n_bytes, size_t alignment, size_t *n_used)
+{
+	void *p = pin_reserve_carve_upper(n_bytes, alignment);
+	uint32_t page;
+
+	*n_used = 0;
+	if (p || n_bytes >= pin_reserve.size || alignment >= pin_reserve.size)
+		return p;
+	page = take_pages(pin_units(n_bytes), pin_units(alignment), false, n_used);
+	return page ? pin_page_at(page) : NULL;
+}
+
+/*
+ * jemalloc's own data, which it requests with the alignment of a huge page, is not next to
+ * blocks: pinning it would make all of it resident.
+ */
+static void *metadata(size_t n_bytes, size_t alignment, size_t *n_used)
+{
+	void *p = NULL;
+
+	*n_used = 0;
+	if (n_bytes == SPARE_METADATA)
+		p = spare_metadata(n_bytes, alignment);
+	if (!p)
+		p = new_metadata(n_bytes, alignment, n_used);
+	return p ? p : spare_metadata(n_bytes, alignment);
+}
+
+static void *pages(size_t n_bytes, size_t alignment, size_t *n_used)
+{
+	uint32_t n_pages = pin_units(n_bytes), page;
+
+	if (n_bytes >= pin_reserve.size)
+		return NULL;
+	page = take_pages(n_pages, alignment > PIN_UNIT ? pin_units(alignment) : 1,
+			  pin_seam_limited && !thread.begins, n_used);
+	if (!page && thread.first_page && n_pages <= SPARE_PAGES) {
+		page = thread.first_page;
+		thread.first_page = 0;
+		give_pages(page + n_pages, SPARE_PAGES - n_pages);
+		*n_used = n_bytes;
+	}
+	return page ? pin_page_at(page) : NULL;
+}
+
+/* *zero is an order on entry, and on return says what is so. */
+void *je_extent_alloc_mmap(void *at, size_t n_bytes, size_t alignment, bool *zero, bool *commit)
+{
+	size_t n_used = 0;
+	void *p;
+
+	if (at || !pin_start_memory())
+		return NULL;
+	je_opt_retain = false;
+	p = alignment >= PIN_GRANULE ? metadata(n_bytes, alignment, &n_used)
+				     : pages(n_bytes, alignment, &n_used);
+	if (!p)
+		return NULL;
+	if (*zero)
+		memset(p, 0, n_used);
+	*zero |= !n_used;
+	*commit = true;
+	return p;
+}
+
+/* Returns false: that is success. */
+bool je_extent_dalloc_mmap(void *addr, size_t n_bytes)
+{
+	uint32_t page = pin_page_of(addr), n_pages = pin_units(n_bytes);
+
+	/* Metadata is never given back, and has no place in the map. */
+	if ((uintptr_t)addr - pin_pages.base >= pin_pages.limit)
+		return false;
+	memset(pin_pages.kinds + page, PIN_KIND_NONE, n_pages);
+	give_pages(page, n_pages);
+	return false;
+}
+
+/*
+ * jemalloc's profiler is off (start.c), and what this would do is initialise mutexes, for which
+ * zeroes are good enough, on five pages of each process. Calls come here by --wrap.
+ */
+bool __wrap_je_prof_boot2(void *tsd, void *base)
+{
+	(void)tsd;
+	(void)base;
+	return false;
+}
+
+static void *take_waiting(void)
+{
+	void *p = NULL;
+
+	for (unsigned i = 0; i < N_WAITING && !p; i++)
+		if (waiting[i])
+			p = atomic_exchange(&waiting[i], NULL);
+	return p;
+}
+
+static void *get_metadata(void)
+{
+	void *p = take_waiting();
+	size_t n_used = 0;
+
+	if (!p)
+		p = new_metadata(SPARE_METADATA, PIN_GRANULE, &n_used);
+	return p ? memset(p, 0, n_used) : NULL;
+}
+
+/* More than that many threads do not begin at a time often; addresses are lost then. */
+static void put_metadata(void *p)
+{
+	void *nothing;
+
+	for (unsigned i = 0; i < N_WAITING; i++) {
+		nothing = NULL;
+		if (atomic_compare_exchange_strong(&waiting[i], &nothing, p))
+			return;
+	}
+}
+
+void pin_seam_end_thread(void)
+{
+	if (thread.metadata)
+		put_metadata(thread.metadata);
+	if (thread.first_page)
+		give_pages(thread.first_page, SPARE_PAGES);
+	thread.begins = false;
+	thread.metadata = NULL;
+	thread.first_page = 0;
+}
+
+/* jemalloc may come here again, by pthread_setspecific() and calloc(). */
+bool pin_seam_begin_thread(void)
+{
+	size_t n_used;
+
+	if (thread.begins)
+		return true;
+	thread.metadata = get_metadata();
+	thread.first_page = thread.metadata ? take_pages(SPARE_PAGES, 1, false, &n_used) : 0;
+	thread.begins = thread.first_page;
+	if (!thread.begins)
+		pin_seam_end_thread();
+	return thread.begins;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "allocator/start.h"
+#include "allocator/classes.h"
+#include "allocator/jemalloc.h"
+#include "allocator/log.h"
+#include "allocator/options.h"
+#include "allocator/os.h"
+#include "allocator/pages.h"
+#include "allocator/reserve.h"
+
+/*
+ * Without "retain" and decay times jemalloc gives back at once what it does not need (seam.c).
+ *   oversize_threshold       no separate arena for large blocks
+ *   background_thread, hpa   features that return memory
+ *   san_guard_*              inaccessible pages between blocks cannot be pinned
+ *   prof                     blocks are sampled where they are handed out (sample.c)
+ */
+#define GIVE_BACK                                                              \
+	"retain:false,dirty_decay_ms:0,muzzy_decay_ms:0,oversize_threshold:0," \
+	"dss:disabled,background_thread:false"
+#if JE_PROF
+#define NO_PROFILER ",prof:false"
+#else
+#define NO_PROFILER ""
+#endif
+#if JE_VERSION >= 503
+#define GIVE_BACK_SINCE_5_3 ",hpa:false,san_guard_small:0,san_guard_large:0" NO_PROFILER
+#define CACHE_SINCE_5_3	    ",tcache_nslots_small_max:24,trust_madvise:true"
+#else
+#define GIVE_BACK_SINCE_5_3 ""
+#define CACHE_SINCE_5_3	    ""
+#endif
+
+/*
+ * All values were chosen by measuring with bench/allocators. slab_sizes is pages of a slab.
+ * From 80 B, fewer than jemalloc's three to seven: the fewer blocks share a slab, the sooner
+ * all of them are free and its pages can serve any size. One page where two hold hardly more
+ * than twice as many blocks. For 16 to 64 B, more than jemalloc's: 64 blocks and more share a
+ * page anyway, and slabs are allocated and freed less often. With pages of 64 KiB the same for
+ * blocks 16 times as large, and one page for smaller ones.
+ */
+#if JE_PAGE_SHIFT == 12
+#define SLAB_SIZES                                                                           \
+	"16-16:2|32-32:4|48-48:6|64-64:8|80-80:1|96-96:1|112-112:1|128-128:2|160-160:1|"     \
+	"192-192:1|224-224:1|320-320:2|384-384:2|448-448:1|640-640:3|896-896:2|1280-1280:2|" \
+	"1792-1792:4"
+#else
+#define SLAB_SIZES                                                                  \
+	"1-4096:1|5120-5120:2|6144-6144:2|7168-7168:1|10240-10240:3|14336-14336:2|" \
+	"20480-20480:2|28672-28672:4"
+#endif
+
+#define SETTINGS                                                          \
+	GIVE_BACK ",lg_tcache_max:14" GIVE_BACK_SINCE_5_3 CACHE_SINCE_5_3 \
+		  ",slab_sizes:" SLAB_SIZES
+
+/*
+ * jemalloc reads this before MALLOC_CONF. It is local (pinalloc.map): an older jemalloc that a
+ * program is linked with would complain of keys that it does not know.
+ */
+const char *malloc_conf = SETTINGS;
+
+/* And this last, since 5.3.0, so that no user setting makes the heap larger than it need be. */
+const char *malloc_conf_2_conf_harder = GIVE_BACK GIVE_BACK_SINCE_5_3;
+
+PIN_WRITTEN_FIRST bool pin_is_watched;
+
+static void set_arenas(void)
+{
+	static char settings[sizeof SETTINGS + sizeof ",narenas:4294967295"];
+
+	if (!pin_options.arena_max)
+		return;
+	pin_format(settings, sizeof settings, SETTINGS ",narenas:%zu", pin_options.arena_max);
+	malloc_conf = settings;
+}
+
+static bool has_addresses(void)
+{
+	if ((size_t)getpagesize() > JE_PAGE) {
+		pin_error(PIN_SAYS_OTHER_PAGES
+			  " %d bytes: build pinalloc with a jemalloc "
+			  "configured for those, or start a kernel with pages of %zu",
+			  getpagesize(), JE_PAGE);
+		return false;
+	}
+	if (!pin_reserve_init() && !pin_pages_init())
+		return true;
+	pin_error(PIN_SAYS_NO_ADDRESSES " for the heap: raise ulimit -v");
+	return false;
+}
+
+bool pin_start_memory(void)
+{
+	PIN_WRITTEN_FIRST static bool tried, succeeded;
+
+	if (PIN_LIKELY(tried))
+		return succeeded;
+	tried = true;
+	pin_os_small_statics();
+	pin_options_init();
+	set_arenas();
+	pin_classes_init();
+	pin_is_watched = pin_options.sample || pin_options.perturb;
+	succeeded = has_addresses();
+	return succeeded;
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * stress SECONDS [SEED]: threads call all of malloc's family at random, and hand blocks on to
+ * each other, while the program forks and threads end. A model knows of each block where it is,
+ * what was asked for and what is in it. Exit status 1: what differs is on standard error.
+ */
+/* All that is usable is written, which _FORTIFY_SOURCE=3 takes for an overflow. */
+#undef _FORTIFY_SOURCE
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define THREADS	  4
+#define SLOTS	  1024 /* of all threads: any may take any */
+#define MOST	  ((size_t)48 << 20)
+#define UNIT	  16
+#define UNTOUCHED 4711
+
+/* A block that nobody is working on; otherwise `p` is NULL. */
+static struct slot {
+	pthread_mutex_t lock;
+	unsigned char *p;
+	size_t size, usable, alignment;
+	uint64_t seed;
+} slots[SLOTS];
+
+static atomic_bool done;
+static atomic_ulong calls, refused;
+
+static void differs(const char *what, const void *p, size_t size)
+{
+	fprintf(stderr, "stress: %s: %p, %zu bytes\n", what, p, size);
+	abort();
+}
+
+static uint64_t next(uint64_t *random)
+{
+	*random ^= *random << 13;
+	*random ^= *random >> 7;
+	*random ^= *random << 17;
+	return *random;
+}
+
+/* As many of each magnitude; few of the largest. */
+static size_t any_size(uint64_t *random)
+{
+	unsigned lg = (unsigned)(next(random) % (next(random) % 32 ? 18 : 26));
+	size_t size = next(random) % ((size_t)2 << lg);
+
+	return size < MOST ? size : MOST;
+}
+
+/* Some bytes of each page, and the first and the last ones that may be written. */
+static size_t step_of(size_t usable)
+{
+	return usable < 4096 ? 1 : usable < 65536 ? 61 : 4099;
+}
+
+static unsigned char byte_at(uint64_t seed, size_t i)
+{
+	uint64_t x = (seed + i) * 0x9e3779b97f4a7c15;
+
+	return (unsigned char)(x >> 56);
+}
+
+static void fill(struct slot *slot)
+{
+	for (size_t i = 0; i < slot->usable; i += step_of(slot->usable))
+		slot->p[i] = byte_at(slot->seed, i);
+	if (slot->usable)
+		slot->p[slot->usable - 1] = byte_at(slot->seed, slot->usable - 1);
+}
+
+/* Up to n bytes of what it was filled with. */
+static void check(const struct slot *slot, const unsigned char *p, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n && i < slot->usable; i += step_of(slot->usable))
+		if (p[i] != byte_at(slot->seed, i) && i != slot->usable - 1)
+			differs("contents", p, slot->size);
+	if (n >= slot->usable && slot->usable &&
+	    p[slot->usable - 1] != byte_at(slot->seed, slot->usable - 1))
+		differs("the last byte", p, slot->size);
+}
+
+static void check_zero(const unsigned char *p, size_t n)
+{
+	for (size_t i = 0; i < n; i += n < 65536 ? 1 : 509)
+		if (p[i])
+			differs("calloc without zeroes", p, n);
+}
+
+static void enter(struct slot *slot, void *p, size_t size, size_t alignment, uint64_t *random)
+{
+	slot->p = p;
+	slot->size = size;
+	slot->alignment = alignment;
+	slot->usable = malloc_usable_size(p);
+	slot->seed = next(random);
+	if ((uintptr_t)p % alignment || (uintptr_t)p % 8)
+		differs("alignment", p, size);
+	if (slot->usable < size)
+		differs("usable size", p, size);
+	fill(slot);
+}
+
+static void allocate(struct slot *slot, uint64_t *random)
+{
+	size_t size = any_size(random), alignment = 8;
+	void *p = NULL;
+
+	errno = UNTOUCHED;
+	switch (next(random) % 8) {
+	case 0:
+		p = calloc(1 + next(random) % 2, size);
+		if (p)
+			check_zero(p, size);
+		break;
+	case 1:
+		alignment = (size_t)8 << next(random) % 16;
+		if (posix_memalign(&p, alignment, size))
+			p = NULL;
+		break;
+	case 2:
+		alignment = (size_t)16 << next(random) % 14;
+		p = memalign(alignment, size);
+		break;
+	case 3:
+		p = reallocarray(NULL, 1, size);
+		break;
+	default:
+		p = malloc(size);
+	}
+	calls++;
+	if (!p && errno != ENOMEM)
+		differs("no block and no ENOMEM", p, size);
+	if (p && errno != UNTOUCHED)
+		differs("errno", p, size);
+	if (p)
+		enter(slot, p, size, alignment, random);
+	else
+		refused++;
+}
+
+static void resize(struct slot *slot, uint64_t *random)
+{
+	size_t size = next(random) % 2 ? any_size(random) : slot->size + slot->size / 16 + 1;
+	unsigned char *p = realloc(slot->p, size ? size : 1);
+
+	calls++;
+	if (!p) {
+		refused++;
+		check(slot, slot->p, slot->usable);
+		return;
+	}
+	check(slot, p, size < slot->usable ? size : slot->usable);
+	enter(slot, p, size, 8, random);
+}
+
+static void work(uint64_t *random)
+{
+	struct slot *slot = &slots[next(random) % SLOTS];
+
+	if (pthread_mutex_trylock(&slot->lock))
+		return;
+	if (!slot->p) {
+		allocate(slot, random);
+	} else if (next(random) % 4 == 0) {
+		resize(slot, random);
+	} else {
+		check(slot, slot->p, slot->usable);
+		free(slot->p);
+		slot->p = NULL;
+		calls++;
+	}
+	pthread_mutex_unlock(&slot->lock);
+}
+
+/* Some end soon. */
+static void *run(void *arg)
+{
+	uint64_t random = (uintptr_t)arg;
+	unsigned rounds = next(&random) % 2 ? 200 : 200000;
+
+	while (!done && rounds--)
+		work(&random);
+	return NULL;
+}
+
+/* All blocks that were whole at that moment. */
+static void in_child(uint64_t random)
+{
+	alarm(60);
+	for (size_t i = 0; i < SLOTS; i++) {
+		if (pthread_mutex_trylock(&slots[i].lock))
+			continue;
+		if (slots[i].p) {
+			check(&slots[i], slots[i].p, slots[i].usable);
+			free(slots[i].p);
+			slots[i].p = NULL;
+		}
+		allocate(&slots[i], &random);
+	}
+	_exit(0);
+}
+
+static void fork_once(uint64_t random)
+{
+	int status = 0;
+	pid_t child = fork();
+
+	if (!child)
+		in_child(random);
+	if (child > 0 && (waitpid(child, &status, 0) != child || status))
+		differs("a child failed", NULL, (size_t)status);
+}
+
+/* No block may reach into another. */
+static int by_address(const void *a, const void *b)
+{
+	const struct slot *x = a, *y = b;
+
+	return (x->p > y->p) - (x->p < y->p);
+}
+
+static void check_apart(void)
+{
+	static struct slot sorted[SLOTS];
+
+	memcpy(sorted, slots, sizeof slots);
+	qsort(sorted, SLOTS, sizeof *sorted, by_address);
+	for (size_t i = 1; i < SLOTS; i++)
+		if (sorted[i - 1].p && sorted[i - 1].p + sorted[i - 1].usable > sorted[i].p)
+			differs("overlap", sorted[i].p, sorted[i].size);
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t random = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL);
+	time_t end = time(NULL) + (argc > 1 ? atoi(argv[1]) : 1);
+	pthread_t threads[THREADS];
+
+	printf("seed %llu\n", (unsigned long long)random);
+	fflush(stdout);
+	random = random * 2 + 1;
+	for (size_t i = 0; i < SLOTS; i++)
+		pthread_mutex_init(&slots[i].lock, NULL);
+	while (time(NULL) < end) {
+		for (size_t i = 0; i < THREADS; i++)
+			pthread_create(&threads[i], NULL, run, (void *)(next(&random) | 1));
+		fork_once(next(&random) | 1);
+		for (size_t i = 0; i < THREADS; i++)
+			pthread_join(threads[i], NULL);
+		check_apart();
+	}
+	for (size_t i = 0; i < SLOTS; i++)
+		free(slots[i].p);
+	printf("%lu calls, %lu refused\n", calls, refused);
+	return 0;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Threads' caches and the depot: blocks pass from thread to thread, are counted right, and
+ * are set free before memory is touched that nobody has used. malloc is the heap's own.
+ */
+#include <config.h>
+
+#include "allocator/cache.h"
+#include "allocator/depot.h"
+#include "allocator/large.h"
+#include "allocator/live.h"
+#include "allocator/runs.h"
+#include "allocator/slabs.h"
+#include "allocator/span.h"
+#include "test/tap.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MANY 40000
+
+static void *blocks[MANY];
+
+static void on_thread(void *(*run)(void *), void *arg)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, run, arg);
+	pthread_join(thread, NULL);
+}
+
+static void *take_all(void *size)
+{
+	for (size_t i = 0; i < MANY; i++)
+		blocks[i] = memset(malloc((size_t)size), 1, (size_t)size);
+	return NULL;
+}
+
+static void *free_all(void *unused)
+{
+	for (size_t i = 0; i < MANY; i++)
+		free(blocks[i]);
+	return unused;
+}
+
+static void classes(void)
+{
+	bool fits = true, least = true;
+
+	for (size_t n = 1; n <= PIN_SMALL_MOST; n++) {
+		size_t size = pin_class_sizes[pin_class_of(n)];
+
+		fits &= size >= n;
+		least &= !pin_class_of(n) || pin_class_sizes[pin_class_of(n) - 1] < n;
+	}
+	ok(fits && least, "a request gets the smallest class that holds it");
+	fits = true;
+	for (unsigned i = 0; i < PIN_CLASSES; i++) {
+		char *p = malloc(pin_class_sizes[i]);
+
+		fits &= malloc_usable_size(p) == pin_class_sizes[i] && pin_slabs_begins(i, p) &&
+			!pin_slabs_begins(i, p + 8);
+		free(p);
+	}
+	ok(fits, "jemalloc's classes are the same, and where blocks begin is known");
+}
+
+/* Each block once, or one would be in use twice. */
+static int by_address(const void *a, const void *b)
+{
+	const char *x = *(char *const *)a, *y = *(char *const *)b;
+
+	return (x > y) - (x < y);
+}
+
+static bool all_apart(size_t size)
+{
+	qsort(blocks, MANY, sizeof *blocks, by_address);
+	for (size_t i = 1; i < MANY; i++)
+		if ((char *)blocks[i - 1] + size > (char *)blocks[i])
+			return false;
+	return true;
+}
+
+static void handed_on(void)
+{
+	bool apart = true, counted = true;
+
+	for (size_t size = 16; size < 3000; size = size * 2 + 16) {
+		size_t before = pin_live_now(), held;
+
+		on_thread(take_all, (void *)size);
+		apart &= all_apart(size);
+		held = MANY * malloc_usable_size(blocks[0]);
+		counted &= pin_live_now() - before == held;
+		on_thread(free_all, NULL);
+		counted &= pin_live_now() == before;
+		take_all((void *)size);
+		apart &= all_apart(size);
+		counted &= pin_live_now() - before == held;
+		free_all(NULL);
+		counted &= pin_live_now() == before;
+	}
+	ok(apart, "blocks that pass from thread to thread are in use once");
+	ok(counted, "what threads have allocated is counted to the byte when they have ended");
+}
+
+static void peak(void)
+{
+	size_t before = pin_live_now(), held, seen;
+
+	take_all((void *)5000);
+	held = MANY * malloc_usable_size(blocks[0]);
+	free_all(NULL);
+	seen = pin_live_peak().bytes;
+	ok(seen >= before + held && seen < before + held + 100 * PIN_KIB,
+	   "the peak is known when it is over: %zu of %zu", seen, before + held);
+}
+
+/* What waits in the depot is given back before the heap grows. */
+static void set_free(void)
+{
+	size_t n_free, bytes;
+	char *p;
+
+	take_all((void *)1000);
+	free_all(NULL);
+	n_free = pin_runs_free_bytes();
+	pin_depot_empty();
+	pin_large_flush();
+	ok(pin_runs_free_bytes() > n_free, "the depot gives its blocks back to their slabs");
+	for (int i = 0; i < 10; i++) {
+		take_all((void *)(size_t)(600 + i * 100));
+		free_all(NULL);
+	}
+	bytes = pin_span_bytes();
+	for (int i = 0; i < 10; i++) {
+		take_all((void *)(size_t)(600 + i * 100));
+		free_all(NULL);
+	}
+	ok(pin_span_bytes() == bytes, "what one size had serves the others: no growth");
+	p = malloc(30 * PIN_MIB);
+	ok(pin_span_bytes() == bytes, "and large blocks");
+	free(p);
+}
+
+static pthread_key_t key;
+
+static void late(void *round)
+{
+	/* After the cache has gone, and again. */
+	free(malloc(100));
+	blocks[0] = malloc(200);
+	if ((size_t)round < 4)
+		pthread_setspecific(key, (char *)round + 1);
+}
+
+static void *end_late(void *unused)
+{
+	free(malloc(50));
+	pthread_setspecific(key, (void *)1);
+	return unused;
+}
+
+static void ending(void)
+{
+	size_t before = pin_live_now();
+
+	pthread_key_create(&key, late);
+	for (int i = 0; i < 100; i++)
+		on_thread(end_late, NULL);
+	ok(pin_live_now() - before == (size_t)400 * malloc_usable_size(blocks[0]),
+	   "a thread allocates and frees in any round of its destructors, and is counted: %zu",
+	   pin_live_now() - before);
+}
+
+int main(void)
+{
+	/* The C library keeps something of the first thread. */
+	on_thread(free_all, NULL);
+	classes();
+	handed_on();
+	peak();
+	set_free();
+	ending();
+	return done_testing();
+}

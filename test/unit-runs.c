@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The run map against a model, which keeps for each page whether it is taken: what is taken is
+ * free, free neighbours merge, the lowest fit is found, and new memory is not touched before it
+ * may be. Without a heap.
+ */
+#include <config.h>
+
+#include "allocator/options.h"
+#include "allocator/reserve.h"
+#include "allocator/runs.h"
+#include "allocator/span.h"
+#include "test/tap.h"
+
+#include <stdlib.h>
+
+#define PAGES  (64 * 1024)
+#define RUNS   600
+#define ROUNDS 200000
+
+static bool taken[PAGES];
+static struct {
+	uint32_t page, n_pages;
+} runs[RUNS];
+static uint32_t seed = 1;
+
+static uint32_t any(uint32_t below)
+{
+	seed = seed * 1103515245 + 12345;
+	return (seed >> 8) % below;
+}
+
+static uint32_t take(uint32_t n_pages, uint32_t alignment, bool may_grow, size_t *n_used)
+{
+	struct pin_run_need need = {n_pages, alignment, may_grow};
+	uint32_t page;
+
+	pin_runs_take_lock();
+	page = pin_run_take(&need, n_used);
+	pin_runs_release_lock();
+	return page;
+}
+
+static void give(uint32_t page, uint32_t n_pages)
+{
+	pin_runs_take_lock();
+	pin_run_give(page, n_pages);
+	pin_runs_release_lock();
+}
+
+static uint32_t heap_end(void)
+{
+	return (uint32_t)(pin_span_bytes() >> PIN_UNIT_SHIFT);
+}
+
+/* The lowest free run of the model that is long enough; UINT32_MAX if there is none. */
+static uint32_t lowest(uint32_t n_pages)
+{
+	uint32_t from = 1, end = heap_end();
+
+	for (uint32_t i = 1; i < end; i++) {
+		if (!taken[i])
+			continue;
+		if (i - from >= n_pages)
+			return from;
+		from = i + 1;
+	}
+	return UINT32_MAX;
+}
+
+static bool claim(unsigned i, uint32_t page, uint32_t n_pages)
+{
+	bool free = true;
+
+	for (uint32_t k = page; k < page + n_pages; k++) {
+		free &= !taken[k];
+		taken[k] = true;
+	}
+	runs[i].page = page;
+	runs[i].n_pages = n_pages;
+	return free;
+}
+
+static void release(unsigned i)
+{
+	for (uint32_t k = runs[i].page; k < runs[i].page + runs[i].n_pages; k++)
+		taken[k] = false;
+	give(runs[i].page, runs[i].n_pages);
+	runs[i].n_pages = 0;
+}
+
+static void against_model(void)
+{
+	bool apart = true, best = true, aligned = true, merged = true, in_heap = true;
+	size_t n_used, n_taken = 0;
+
+	for (int round = 0; round < ROUNDS; round++) {
+		unsigned i = any(RUNS);
+		uint32_t n = 1 + any(any(8) ? 40 : 400), alignment = any(4) ? 1 : 1u << any(9);
+		uint32_t page, had;
+
+		if (runs[i].n_pages) {
+			n_taken -= runs[i].n_pages;
+			release(i);
+			merged &= pin_run_before(runs[i].page) < PAGES;
+			continue;
+		}
+		had = round % 16 == 0 && alignment == 1 ? lowest(n) : 0;
+		page = take(n, alignment, true, &n_used);
+		in_heap &= page && page + n <= heap_end() && heap_end() <= PAGES;
+		if (!in_heap)
+			break;
+		aligned &= !((uintptr_t)pin_page_at(page) / PIN_UNIT % alignment);
+		if (had && had != UINT32_MAX)
+			best &= page == had;
+		apart &= claim(i, page, n);
+		n_taken += n;
+	}
+	ok(in_heap, "runs are in the heap");
+	ok(apart, "what is taken was free");
+	ok(aligned, "runs are aligned as asked");
+	ok(best, "the lowest free run that is long enough is taken");
+	ok(pin_runs_free_bytes() / PIN_UNIT == heap_end() - 1 - n_taken,
+	   "what is not taken is free, but for the first page");
+	for (unsigned i = 0; i < RUNS; i++)
+		if (runs[i].n_pages)
+			release(i);
+	pin_runs_take_lock();
+	ok(pin_run_behind(1, 0) == heap_end() - 1, "in the end all free memory is one run");
+	pin_runs_release_lock();
+}
+
+static void new_memory(void)
+{
+	uint32_t first, page, n = 4 * PIN_MIB / PIN_UNIT;
+	size_t n_used, bytes = pin_span_bytes();
+	uint32_t all = heap_end() - 1;
+
+	page = take(all, 1, false, &n_used);
+	if (page)
+		give(page, all);
+	first = take(all, 1, true, &n_used);
+	ok(first == 1, "all free memory can be had as one run");
+	ok(!take(1, 1, false, &n_used) && pin_span_bytes() == bytes,
+	   "without leave the heap does not grow");
+	page = take(1, 1, true, &n_used);
+	ok(page == first + all && !n_used, "what the heap grows by was never used");
+	ok(take(1, 1, false, &n_used) == page + 1, "then a little more is given without leave");
+	ok(!take(n + 1, 1, false, &n_used), "but not much");
+	give(page, 2);
+	page = take(2, 1, false, &n_used);
+	ok(page == first + all && n_used == 2 * PIN_UNIT,
+	   "memory that was given back was used");
+	give(page, 2);
+	give(first, all);
+}
+
+static void neighbours(void)
+{
+	size_t n_used;
+	uint32_t page = take(30, 1, true, &n_used);
+
+	pin_runs_take_lock();
+	pin_run_give(page, 10);
+	pin_run_give(page + 20, 10);
+	ok(pin_run_before(page + 10) >= 10 && pin_run_behind(page + 10, 10) >= 10,
+	   "free neighbours are known");
+	pin_run_take_before(page + 10, 4);
+	pin_run_take_behind(page + 20, 4, &n_used);
+	ok(!pin_run_before(page + 10) && !pin_run_behind(page + 10, 10) &&
+		   pin_run_behind(page + 24, 0) >= 6 && pin_run_before(page + 6) >= 6,
+	   "parts of them are taken next to a run");
+	pin_run_give(page + 6, 18);
+	ok(pin_run_behind(page, 0) >= 30, "and merge again");
+	pin_runs_release_lock();
+}
+
+static void at_the_end(void)
+{
+	size_t bytes, n_used;
+	uint32_t page, n;
+
+	pin_options.grow = PIN_GRANULE;
+	n = heap_end();
+	page = take(n, 1, true, &n_used);
+	bytes = pin_span_bytes();
+	pin_runs_take_lock();
+	ok(!pin_run_extend(page + n - 1, 5), "a run that is not the last one is not extended");
+	ok(pin_run_extend(page + n, 10 * PIN_MIB / PIN_UNIT) &&
+		   pin_run_behind(page, n) >= 10 * PIN_MIB / PIN_UNIT,
+	   "the heap grows behind the last run");
+	pin_runs_release_lock();
+	ok(pin_span_bytes() - bytes <= 12 * PIN_MIB, "by what is missing");
+	give(page, n);
+	bytes = pin_span_bytes();
+	n = heap_end() + 5 * PIN_MIB / PIN_UNIT;
+	page = take(n, 1, true, &n_used);
+	ok(pin_span_bytes() - bytes <= 8 * PIN_MIB,
+	   "memory at the end is extended by what is missing: %zu", pin_span_bytes() - bytes);
+	ok(!take(UINT32_MAX, 1, true, &n_used), "more than all addresses is refused");
+	give(page, n);
+	bytes = pin_span_bytes();
+	ok(pin_runs_reserve(20 * PIN_MIB) && pin_span_bytes() == bytes + 20 * PIN_MIB,
+	   "pin_runs_reserve() grows the heap by the size given");
+	ok(!pin_runs_reserve(SIZE_MAX - 5) && !pin_runs_reserve(pin_reserve.size),
+	   "reserving more than all addresses fails");
+}
+
+int main(void)
+{
+	pin_options_init();
+	ok(!pin_reserve_init() && !pin_pages_init(), "there are addresses");
+	against_model();
+	new_memory();
+	neighbours();
+	at_the_end();
+	return done_testing();
+}
