@@ -66,6 +66,21 @@ static void set_bounds(size_t live)
 	atomic_store_explicit(&pin_timeline_high, live + change, memory_order_relaxed);
 }
 
+/*
+ * Beyond those so far. A program that takes and frees a large block again and again would come
+ * here each time, to change nothing.
+ */
+static void widen_bounds(size_t live)
+{
+	size_t low = pin_timeline_low, high = pin_timeline_high;
+
+	set_bounds(live);
+	if (low < pin_timeline_low)
+		pin_timeline_low = low;
+	if (high > pin_timeline_high)
+		pin_timeline_high = high;
+}
+
 static void add_moment(size_t live, bool grew)
 {
 	struct pin_moment now = {
@@ -74,11 +89,12 @@ static void add_moment(size_t live, bool grew)
 
 	if (pinned_now)
 		now.pinned = atomic_load_explicit(pinned_now, memory_order_relaxed);
-	set_bounds(live);
 	if (n && !grew && now.ns - moments[n - 1].ns < spacing) {
 		merge_moments(&moments[n - 1], &now);
+		widen_bounds(live);
 		return;
 	}
+	set_bounds(live);
 	if (n == PIN_TIMELINE_MOMENTS)
 		merge_pairs();
 	moments[n_moments] = now;
