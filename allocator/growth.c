@@ -7,14 +7,12 @@
 #include "allocator/timeline.h"
 
 __thread size_t pin_growth_pending;
-__thread bool pin_growth_deferred;
 
 PIN_COLD void pin_growth_account(void)
 {
 	size_t n_bytes = pin_growth_pending;
 
 	pin_growth_pending = 0;
-	pin_growth_deferred = false;
 	pin_sites_grew(n_bytes);
 	pin_timeline_grew(pin_live_now());
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The heap grows under jemalloc's locks, where the stack must not be walked. So growth is
- * only noted there, and accounted for when the same call of malloc has released the locks.
+ * The heap grows under locks, where the stack must not be walked. So growth is only noted
+ * there, and accounted for when the same call of malloc has released them.
  */
 #ifndef PIN_GROWTH_H
 #define PIN_GROWTH_H
@@ -10,35 +10,19 @@
 
 /* Internal: bytes by which the calling thread has grown the heap, not accounted for yet. */
 extern __thread size_t pin_growth_pending __attribute__((tls_model("initial-exec")));
-extern __thread bool pin_growth_deferred __attribute__((tls_model("initial-exec")));
 void pin_growth_account(void);
 
-/* For the page layer: notes that the heap has grown by n_bytes. */
+/* Notes that the heap has grown by n_bytes. */
 static inline void pin_growth_note(size_t n_bytes)
 {
 	pin_growth_pending += n_bytes;
 }
 
 /*
- * Records the stack and the time of growth that has been noted. Must be called with none of
- * jemalloc's locks held.
+ * Records the stack and the time of growth that has been noted. Must be called with no lock
+ * held.
  */
 static inline void pin_growth_settle(void)
-{
-	if (PIN_UNLIKELY(pin_growth_pending) && !pin_growth_deferred)
-		pin_growth_account();
-}
-
-/*
- * Makes pin_growth_settle() do nothing in the calling thread until pin_growth_settle_now(),
- * because the thread is about to take one of jemalloc's locks.
- */
-static inline void pin_growth_defer(void)
-{
-	pin_growth_deferred = true;
-}
-
-static inline void pin_growth_settle_now(void)
 {
 	if (PIN_UNLIKELY(pin_growth_pending))
 		pin_growth_account();

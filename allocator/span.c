@@ -24,7 +24,13 @@ PIN_WRITTEN_FIRST static _Atomic uint32_t n_steps;
 PIN_WRITTEN_FIRST static _Atomic size_t total_bytes;
 PIN_WRITTEN_FIRST static void (*_Atomic growth_listener)(void);
 /* Filled in order. A span with length 0 is not complete yet. */
-static struct pin_span spans[MAX_SPANS];
+PIN_WRITTEN_FIRST static struct pin_span first_span; /* most programs have no other */
+static struct pin_span later_spans[MAX_SPANS - 1];
+
+static struct pin_span *span_at(uint32_t i)
+{
+	return i ? &later_spans[i - 1] : &first_span;
+}
 
 static size_t chunk_size(const struct pin_span *span, size_t n_bytes)
 {
@@ -38,16 +44,18 @@ static size_t chunk_size(const struct pin_span *span, size_t n_bytes)
 static struct pin_span *begin_span(uintptr_t start, size_t room, uint32_t node)
 {
 	uint32_t i = atomic_load(&n_spans);
+	struct pin_span *span;
 
 	do {
 		if (i == MAX_SPANS)
 			return NULL;
 	} while (!atomic_compare_exchange_weak(&n_spans, &i, i + 1));
-	spans[i].start = start;
-	spans[i].used = start;
-	spans[i].room = room;
-	spans[i].node = node;
-	return &spans[i];
+	span = span_at(i);
+	span->start = start;
+	span->used = start;
+	span->room = room;
+	span->node = node;
+	return span;
 }
 
 /* Makes room for n_bytes more addresses, at the end of the span or in a new one. */
@@ -124,12 +132,13 @@ char *pin_span_grow(struct pin_span **span, size_t n_bytes, uint32_t node)
 const struct pin_span *pin_span_find(const void *addr, size_t length)
 {
 	for (uint32_t i = 0; i < pin_span_count(); i++) {
-		size_t has = atomic_load_explicit(&spans[i].length, memory_order_acquire);
+		struct pin_span *span = span_at(i);
+		size_t has = atomic_load_explicit(&span->length, memory_order_acquire);
 		size_t offset = (uintptr_t)addr -
-				atomic_load_explicit(&spans[i].start, memory_order_relaxed);
+				atomic_load_explicit(&span->start, memory_order_relaxed);
 
 		if (length <= has && offset <= has - length && has)
-			return &spans[i];
+			return span;
 	}
 	return NULL;
 }
@@ -150,7 +159,7 @@ size_t pin_span_used(const void *addr, size_t n_bytes)
 bool pin_span_begins(const void *addr)
 {
 	for (uint32_t i = 0; i < pin_span_count(); i++)
-		if (spans[i].start == (uintptr_t)addr)
+		if (span_at(i)->start == (uintptr_t)addr)
 			return true;
 	return false;
 }
@@ -162,7 +171,7 @@ uint32_t pin_span_count(void)
 
 const struct pin_span *pin_span_get(uint32_t i)
 {
-	return &spans[i];
+	return span_at(i);
 }
 
 size_t pin_span_bytes(void)

@@ -56,7 +56,7 @@ size_t pin_span_used(const void *addr, size_t n_bytes);
  */
 const struct pin_span *pin_span_find(const void *addr, size_t length);
 
-/* Whether a span begins at this address. Lock-free. */
+/* Whether a span begins at this address. Lock-free. For tests. */
 bool pin_span_begins(const void *addr);
 
 /*
@@ -70,8 +70,8 @@ size_t pin_span_bytes(void);
 uint32_t pin_span_steps(void);
 
 /*
- * Sets the one function that is called each time the heap has grown. It runs under jemalloc's
- * locks: it must not allocate, block, or call anything that does.
+ * Sets the one function that is called each time the heap has grown. It runs under the
+ * lock of the run map: it must not allocate, block, or call anything that does.
  */
 void pin_span_subscribe(void (*listener)(void));
 
