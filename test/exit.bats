@@ -42,6 +42,8 @@ one_report() {
 	# The program's own domain was deallocated before; a library's may follow later.
 	[ "$(figure "$1" '.registration.mr_destroyed > 0')" = true ]
 	[ "$(figure "$1" '.memory.pinned_bytes <= .memory.mapped_bytes')" = true ]
+	[ "$(figure "$1" '.memory | .registered_peak_bytes >= .pinned_peak_bytes and
+		.pinned_peak_bytes > 0')" = true ]
 }
 
 @test "atexit handlers, and destructors of the program and of a dlopened library, can use verbs" {
@@ -62,4 +64,5 @@ one_report() {
 	[ "$(grep -c '^pinalloc: rdma-exit, process ' <<< "$stderr")" -eq 1 ]
 	[ "$(grep -c '^registration$' <<< "$stderr")" -eq 1 ]
 	grep -q '^  requests served  *6$' <<< "$stderr"
+	grep -q '^  6 registrations .* answered from [1-9]' <<< "$stderr"
 }
