@@ -192,9 +192,10 @@ reported() {
 }
 
 # of_the_heap REPORT: why requests for its memory went to libibverbs. UCX 1.18 registers a dma-buf
-# that is none, to see whether it could.
+# that is none, to see whether it could; and libfabric must not get a key that is in use.
 of_the_heap() {
-	figure "$1" '.registration.passed_through_reasons | del(.["not heap memory"], .["dma-buf"])'
+	figure "$1" '.registration.passed_through_reasons |
+		del(.["not heap memory"], .["dma-buf"], .["key in use, and has to be unique"])'
 }
 
 # --- of what stale-cases has left ---
