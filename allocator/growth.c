@@ -10,12 +10,12 @@ __thread size_t pin_growth_pending;
 
 PIN_COLD void pin_growth_account(void)
 {
-	size_t n_bytes = pin_growth_pending, live;
+	size_t n_bytes = pin_growth_pending, live, most;
 
 	pin_growth_pending = 0;
 	pin_sites_grew(n_bytes);
-	/* The timeline must not be above the peak, which does not know this thread's latest. */
+	/* The timeline is never above the peak, which is raised when samples are up to date. */
 	live = pin_live_now();
-	pin_live_look_back((int64_t)live);
-	pin_timeline_grew(live);
+	most = (size_t)atomic_load(&pin_live_most);
+	pin_timeline_grew(live < most ? live : most);
 }
