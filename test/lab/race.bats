@@ -7,6 +7,9 @@ setup_file() {
 	load ../helper
 	load lab
 	"$top_srcdir/test/lab/stale-cases" build "$BATS_FILE_TMPDIR"
+	rounds=${LAB_LOAD:+20}
+	rounds=${rounds:-60}
+	guest_variables=(rounds)
 	boot race
 }
 
@@ -21,13 +24,13 @@ race() {
 in_guest() {
 	local preload='' side
 
-	race without mpi-race 20 64 send
-	race without-threads mpi-race 20 1024 receive-threads
+	known without || race without mpi-race 20 64 send
+	known without-threads || race without-threads mpi-race 20 1024 receive-threads
 	preload=LD_PRELOAD=$library
-	race send mpi-race 60 64 send
-	race receive mpi-race 60 1024 receive
+	race send mpi-race $rounds 64 send
+	race receive mpi-race $rounds 1024 receive
 	for side in {send,receive}-threads{,-libc}; do
-		race $side mpi-race 60 1024 $side
+		race $side mpi-race $rounds 1024 $side
 	done
 	race soak mpi-soak 10
 }
