@@ -19,7 +19,7 @@
 
 extern char **environ;
 
-struct pin_options pin_options = {.report = "", .restrict_to = ""};
+struct pin_options pin_options = {.report = "", .programs = ""};
 
 static int parse_names(const char *text, const char *const names[], size_t n, int *value)
 {
@@ -291,7 +291,6 @@ static const struct row rows[] = {
 #define OPTION(field, parser, name, initial, values, doc) \
 	{name, initial, values, doc, parse_##parser, &pin_options.field},
 #include "allocator/options.def"
-#undef OPTION
 };
 
 static bool is_default(const char *text)
@@ -326,9 +325,34 @@ const char *pin_environment(const char *name)
 	return value;
 }
 
+static const struct {
+	const char *before, *now;
+} renamed[] = {
+#define RENAMED(before, now) {before, now},
+#include "allocator/options.def"
+};
+
+const char *pin_options_renamed(const char *name)
+{
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(renamed); i++)
+		if (!strcmp(name, renamed[i].before))
+			return renamed[i].now;
+	return NULL;
+}
+
+const char *pin_options_text(const char *name)
+{
+	const char *text = pin_environment(name);
+
+	for (size_t i = 0; !text && i < PIN_ARRAY_SIZE(renamed); i++)
+		if (!strcmp(name, renamed[i].now))
+			text = pin_environment(renamed[i].before);
+	return text;
+}
+
 static void parse_row(const struct row *row)
 {
-	const char *text = pin_environment(row->name);
+	const char *text = pin_options_text(row->name);
 
 	row->parse(row->initial, row->field);
 	if (text && row->parse(text, row->field))
@@ -352,10 +376,22 @@ static bool is_known(const char *string)
 	return value_if_named(string, "PINALLOC_HELP");
 }
 
+/* Whether it is an option's former name, which is logged. */
+static bool is_former(const char *string)
+{
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(renamed); i++) {
+		if (!value_if_named(string, renamed[i].before))
+			continue;
+		pin_warn("%s is called %s now", renamed[i].before, renamed[i].now);
+		return true;
+	}
+	return false;
+}
+
 static void warn_unknown(void)
 {
 	for (char **e = trusted_environment(); e && *e; e++)
-		if (!strncmp(*e, "PINALLOC_", 9) && !is_known(*e))
+		if (!strncmp(*e, "PINALLOC_", 9) && !is_known(*e) && !is_former(*e))
 			pin_warn("%s: no such option; PINALLOC_HELP=1 lists them", *e);
 }
 

@@ -54,10 +54,10 @@ struct pin_options {
 	unsigned access;    /* enum pin_access bits */
 	int watch;	    /* enum pin_watch */
 	size_t max_pinned;  /* bytes, SIZE_MAX for no cap, or PIN_PINNED_AUTO */
-	size_t reserve;	    /* bytes */
+	size_t prealloc;    /* bytes */
 	size_t grow;	    /* bytes, a power of two */
 	int huge;	    /* enum pin_huge */
-	const char *restrict_to;
+	const char *programs;
 	size_t arena_max;
 	size_t top_pad; /* bytes */
 	size_t perturb;
@@ -78,6 +78,12 @@ void pin_options_init(void);
  * that name. Not thread-safe: for programs that read options before there is a heap.
  */
 int pin_options_set(const char *name, const char *text);
+
+/* The present name of an option that was renamed, by its former one; else NULL. */
+const char *pin_options_renamed(const char *name);
+
+/* What the environment says for an option, by its present name or its former one, or NULL. */
+const char *pin_options_text(const char *name);
 
 /* Writes the table to standard output, for PINALLOC_HELP=1. */
 void pin_options_help(void);

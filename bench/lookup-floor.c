@@ -33,11 +33,13 @@ void floor_same(uintptr_t addr)
 	indices[(addr - base) >> GRANULE_SHIFT] = n_keys - 1;
 }
 
-int floor_lookup(struct ibv_pd *pd, const void *addr, size_t length, struct pinalloc_key *key)
+int floor_lookup(struct ibv_pd *pd, const void *addr, size_t length, unsigned access,
+		 struct pinalloc_key *key)
 {
 	size_t granule = ((uintptr_t)addr - base) >> GRANULE_SHIFT;
 
 	(void)pd;
+	(void)access;
 	(void)length;
 	if (__builtin_expect(granule >= n_granules, 0))
 		return -ENOENT;
@@ -45,9 +47,11 @@ int floor_lookup(struct ibv_pd *pd, const void *addr, size_t length, struct pina
 	return 0;
 }
 
-int empty_lookup(struct ibv_pd *pd, const void *addr, size_t length, struct pinalloc_key *key)
+int empty_lookup(struct ibv_pd *pd, const void *addr, size_t length, unsigned access,
+		 struct pinalloc_key *key)
 {
 	(void)pd;
+	(void)access;
 	(void)addr;
 	(void)length;
 	(void)key;

@@ -42,7 +42,7 @@ __attribute__((noipa)) static uint64_t overlapping(lookup_fn *look_up, size_t at
 	uint64_t sum = 0;
 
 	while (n--) {
-		look_up(pd, ranges[at].addr, ranges[at].length, &key);
+		look_up(pd, ranges[at].addr, ranges[at].length, RDMA_ACCESS, &key);
 		sum += key.lkey;
 		at = (at + 1) % N_RANGES;
 	}
@@ -56,7 +56,7 @@ __attribute__((noipa)) static uint64_t waiting(lookup_fn *look_up, size_t at, si
 	uint64_t sum = 0;
 
 	while (n--) {
-		look_up(pd, ranges[at].addr, ranges[at].length, &key);
+		look_up(pd, ranges[at].addr, ranges[at].length, RDMA_ACCESS, &key);
 		sum += key.lkey;
 		at = (at + 1 + (key.lkey & none)) % N_RANGES;
 	}
@@ -108,7 +108,7 @@ static struct pinalloc_key distinct_key(const char *block)
 	static uint8_t seen[1 << 20];
 	struct pinalloc_key key;
 
-	need(!pinalloc_lookup(pd, block, BLOCK, &key));
+	need(!pinalloc_lookup(pd, block, BLOCK, RDMA_ACCESS, &key));
 	need(key.lkey < sizeof seen && !seen[key.lkey]++);
 	return key;
 }
@@ -131,7 +131,7 @@ static void make_blocks(void)
 	for (size_t i = 0; i < n_blocks; i++)
 		floor_add((uintptr_t)blocks[i], distinct_key(blocks[i]));
 	for (size_t i = 0; i < n_blocks; i++)
-		need(!ucx_lookup(pd, blocks[i], BLOCK, &key));
+		need(!ucx_lookup(pd, blocks[i], BLOCK, RDMA_ACCESS, &key));
 }
 
 static void choose_ranges(void)
@@ -181,7 +181,7 @@ int main(int argc, char **argv)
 
 	need(argc > 2 && (n_blocks = strtoul(argv[1], NULL, 10)) && pinalloc_lookup);
 	/* All keys have the rights that UCX's registrations have. */
-	need((pd = ibv_alloc_pd(rdma_open())) && !pinalloc_attach(pd, RDMA_ACCESS));
+	need((pd = ibv_alloc_pd(rdma_open())) && !pinalloc_enable(pd, RDMA_ACCESS));
 	ucx_init(pd, argc < 5);
 	make_blocks();
 	choose_ranges();

@@ -36,7 +36,7 @@ static uint64_t work_ucx(unsigned thread, size_t n)
 	uint64_t sum = 0;
 
 	while (n--) {
-		need(!ucx_lookup(pd, buffer, length, &key));
+		need(!ucx_lookup(pd, buffer, length, RDMA_ACCESS, &key));
 		sum += key.lkey;
 	}
 	return sum;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * UCX's registration cache, set up as its InfiniBand transport does (uct/ib/base/ib_md.c), or, since
- * UCX 1.16, UCP (ucp/core/ucp_mm.c).
+ * UCX's registration cache, set up as its InfiniBand transport does (uct/ib/base/ib_md.c), or,
+ * since UCX 1.16, UCP (ucp/core/ucp_mm.c).
  */
 #include <config.h>
 
@@ -97,11 +97,13 @@ void ucx_init(struct ibv_pd *pd, bool watch)
 	need(ucs_rcache_create(&params, "bench", NULL, &cache) == UCS_OK);
 }
 
-int ucx_lookup(struct ibv_pd *pd, const void *addr, size_t length, struct pinalloc_key *key)
+int ucx_lookup(struct ibv_pd *pd, const void *addr, size_t length, unsigned access,
+	       struct pinalloc_key *key)
 {
 	ucs_rcache_region_t *region;
 
 	(void)pd;
+	(void)access;
 	if (ucs_rcache_get(cache, (void *)(uintptr_t)addr, length,
 #if UCX_IS_SINCE(17)
 			   UCS_RCACHE_MIN_ALIGNMENT,

@@ -34,7 +34,7 @@ unsigned rounds_time(struct contestant *contestants, size_t n, unsigned threads,
 		     unsigned rounds);
 
 /* A look-up as pinalloc_lookup() is one. */
-typedef int lookup_fn(struct ibv_pd *pd, const void *addr, size_t length,
+typedef int lookup_fn(struct ibv_pd *pd, const void *addr, size_t length, unsigned access,
 		      struct pinalloc_key *key);
 
 /*

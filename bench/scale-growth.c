@@ -106,7 +106,7 @@ static void check_keys(void)
 	struct pinalloc_key key;
 
 	for (size_t i = 0; i < n_blocks; i++)
-		need(!pinalloc_lookup(pd, blocks[i], PIECE, &key));
+		need(!pinalloc_lookup(pd, blocks[i], PIECE, RDMA_ACCESS, &key));
 	need(!bench_stats().refused && !bench_stats().evicted);
 }
 
@@ -125,7 +125,7 @@ static void prepare_lookups(void)
 	/* A block can begin within a granule of 2 MiB, and lies in two of them then. */
 	floor_init(lowest, highest + PIECE, n_blocks);
 	for (size_t i = 0; i < n_blocks; i++) {
-		need(!pinalloc_lookup(pd, blocks[i], 1, &key));
+		need(!pinalloc_lookup(pd, blocks[i], 1, RDMA_ACCESS, &key));
 		floor_add((uintptr_t)blocks[i], key);
 		floor_same((uintptr_t)blocks[i] + PIECE - 1);
 	}
@@ -143,7 +143,7 @@ __attribute__((noipa)) static uint64_t work(lookup_fn *look_up, size_t n)
 	uint64_t sum = 0;
 
 	for (size_t at = 0; n--; at = (at + 1) % N_RANGES) {
-		look_up(pd, ranges[at], lengths[at], &key);
+		look_up(pd, ranges[at], lengths[at], RDMA_ACCESS, &key);
 		sum += key.lkey;
 	}
 	return sum;
@@ -204,7 +204,7 @@ static void time_reports(size_t gib, const char *path)
 static void measure(size_t gib, unsigned rounds, const char *report)
 {
 	check_keys();
-	say(gib, "regions", (double)bench_stats().regions);
+	say(gib, "regions", (double)bench_stats().growth_steps);
 	say(gib, "mappings", (double)count_mappings());
 	say(gib, "resident", bench_kib("/proc/self/status", "VmRSS:") / 1024);
 	prepare_lookups();
@@ -223,7 +223,7 @@ int main(int argc, char **argv)
 	blocks = outside(MOST_TIMES * sizeof *blocks);
 	times = outside(MOST_TIMES * sizeof *times);
 	need((pd = ibv_alloc_pd(rdma_open())));
-	need(!pinalloc_attach(pd, RDMA_ACCESS));
+	need(!pinalloc_enable(pd, RDMA_ACCESS));
 	for (int i = 3; i < argc; i++) {
 		size_t gib = strtoul(argv[i], NULL, 10);
 

@@ -88,12 +88,13 @@ static void evict(void)
 
 static void hold_all(void)
 {
-	struct keys keys;
+	struct pin_mr_key keys;
 
 	for (size_t i = 0; i < n_steps; i++) {
 		need(!look_up(pd, step_at(i), step, &keys));
 		need(fake_keys_reach(keys.lkey, keys.rkey, pd, step_at(i), step));
-		floor_add((uintptr_t)step_at(i), (struct pinalloc_key){keys.lkey, keys.rkey});
+		floor_add((uintptr_t)step_at(i),
+			  (struct pinalloc_key){.lkey = keys.lkey, .rkey = keys.rkey});
 		for (size_t at = PIN_GRANULE; at < step; at += PIN_GRANULE)
 			floor_same((uintptr_t)step_at(i) + at);
 	}
@@ -104,10 +105,10 @@ static void give_up(void)
 	need(!pin_domain_disarm(pd) && !pin_pool.pinned && !fake_verbs.live);
 }
 
-int pinalloc_lookup(struct ibv_pd *domain, const void *addr, size_t length,
+int pinalloc_lookup(struct ibv_pd *domain, const void *addr, size_t length, unsigned access,
 		    struct pinalloc_key *key)
 {
-	return pin_mr_lookup(domain, addr, length, &key->lkey, &key->rkey);
+	return pin_mr_lookup(domain, addr, length, access, (struct pin_mr_key *)key);
 }
 
 /* noipa: all are called alike, through the pointer. */
@@ -117,7 +118,7 @@ __attribute__((noipa)) static uint64_t work(lookup_fn *look_up, size_t n)
 	uint64_t sum = 0;
 
 	for (size_t at = 0; n--; at = (at + 1) % N_RANGES) {
-		look_up(pd, ranges[at], lengths[at], &key);
+		look_up(pd, ranges[at], lengths[at], RIGHTS, &key);
 		sum += key.lkey;
 	}
 	return sum;
@@ -160,7 +161,7 @@ int main(int argc, char **argv)
 	need(step && n_bytes / step && n_bytes <= pin_reserve.size);
 	n_steps = n_bytes / step;
 	pd = new_pd();
-	need(!pin_mr_attach(pd, RIGHTS));
+	need(!pin_mr_enable(pd, RIGHTS));
 	say("steps", (double)n_steps);
 	phase("publish", publish);
 	phase("register", register_all);

@@ -70,7 +70,7 @@ static void run_wave(unsigned n_threads, bool first)
 	if (first) {
 		say("together", (double)bench_stats().mapped);
 		say("live", (double)n_threads * EACH);
-		say("regions", (double)bench_stats().regions);
+		say("regions", (double)bench_stats().growth_steps);
 	}
 	pthread_barrier_wait(&seen);
 	for (unsigned i = 0; i < n_threads; i++)
@@ -97,6 +97,6 @@ int main(int argc, char **argv)
 			say("early", (double)bench_stats().mapped);
 	}
 	say("last", (double)bench_stats().mapped);
-	say("last-regions", (double)bench_stats().regions);
+	say("last-regions", (double)bench_stats().growth_steps);
 	return 0;
 }

@@ -18,17 +18,25 @@
 #include <errno.h>
 #include <string.h>
 
-int pinalloc_lookup(struct ibv_pd *pd, const void *addr, size_t len, struct pinalloc_key *key)
+#define SAME_PLACE(field) \
+	(offsetof(struct pinalloc_key, field) == offsetof(struct pin_mr_key, field))
+
+_Static_assert(sizeof(struct pinalloc_key) == sizeof(struct pin_mr_key) && SAME_PLACE(lkey) &&
+		       SAME_PLACE(rkey) && SAME_PLACE(start) && SAME_PLACE(length),
+	       "a look-up writes into the caller's structure");
+
+int pinalloc_lookup(struct ibv_pd *pd, const void *addr, size_t len, unsigned access,
+		    struct pinalloc_key *key)
 {
-	return pin_mr_lookup(pd, addr, len, &key->lkey, &key->rkey);
+	return pin_mr_lookup(pd, addr, len, access, (struct pin_mr_key *)key);
 }
 
-int pinalloc_attach(struct ibv_pd *pd, unsigned access)
+int pinalloc_enable(struct ibv_pd *pd, unsigned access)
 {
-	return pin_mr_attach(pd, access);
+	return pin_mr_enable(pd, access);
 }
 
-int pinalloc_detach(struct ibv_pd *pd)
+int pinalloc_disable(struct ibv_pd *pd)
 {
 	return pin_domain_disarm(pd);
 }
@@ -42,7 +50,7 @@ int pinalloc_stats(struct pinalloc_stats *stats, size_t size)
 	all = (struct pinalloc_stats){
 		.live = heap.live,
 		.mapped = heap.mapped,
-		.regions = pin_span_steps(),
+		.growth_steps = pin_span_steps(),
 		.pinned = pin_pool.pinned,
 		.pinned_peak = pin_pool.pinned_peak,
 		.mr_created = pin_pool.created,

@@ -38,7 +38,7 @@ static void print_help_if_wanted(void)
 
 static bool program_matches(void)
 {
-	return !fnmatch(pin_options.restrict_to, program_invocation_short_name, 0);
+	return !fnmatch(pin_options.programs, program_invocation_short_name, 0);
 }
 
 /*

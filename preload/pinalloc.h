@@ -9,11 +9,18 @@
  * NULL before calling it.
  *
  *     struct pinalloc_key key;
- *     if (pinalloc_lookup && pinalloc_lookup(pd, buf, len, &key) == 0)
+ *     if (pinalloc_lookup &&
+ *         pinalloc_lookup(pd, buf, len, IBV_ACCESS_LOCAL_WRITE, &key) == 0)
  *             sge.lkey = key.lkey;
  *
  * All functions are thread-safe; none may be called from a signal handler except
  * where it says so. They leave errno alone.
+ *
+ * This is version 1 of the interface, which the version of its symbols (PINALLOC_1)
+ * says. What may change within a version: functions are added, struct pinalloc_stats
+ * gets fields at its end, and a function may return a negative error number that is not
+ * listed here. What is here keeps its meaning; where that must change, so does the
+ * version, and the symbols of the old one go.
  */
 #ifndef PINALLOC_H
 #define PINALLOC_H
@@ -35,26 +42,32 @@ struct ibv_pd;
 struct pinalloc_key {
 	uint32_t lkey;
 	uint32_t rkey;
+	uint64_t start;	 /* address: the keys reach what lies from there, not only */
+	uint64_t length; /* what was asked about; in bytes */
 };
 
 /*
  * Finds the keys of heap memory, from any thread, without a lock or a system call
  * once they are there; the first look-up in a protection domain, or of memory that is
- * not registered yet, registers. Keys stay valid until pinalloc_detach() or
- * ibv_dealloc_pd(). They open the whole memory region, not only the range asked about, with
- * the rights that pinalloc_attach() was given, else all of PINALLOC_ACCESS.
+ * not registered yet, registers. Keys stay valid until pinalloc_disable() or
+ * ibv_dealloc_pd(). They open the whole memory region, not only the range asked about, and
+ * have exactly the rights asked for.
  *
- *   pd    a protection domain of this process, not in a forked child
- *   addr  start of the range
- *   len   bytes
- *   key   written only on success
+ *   pd      a protection domain of this process, not in a forked child
+ *   addr    start of the range
+ *   len     bytes
+ *   access  IBV_ACCESS_* rights that the keys have; within PINALLOC_ACCESS, with
+ *           IBV_ACCESS_RELAXED_ORDERING or without
+ *   key     written only on success
  *
  * Returns 0; -ENOENT if not all of the range is heap memory, or the program has replaced
- * pages of it, or near it, behind malloc; -ENOMEM if it cannot be pinned, or registration
- * is off (PINALLOC_REGISTER, PINALLOC_RESTRICT, fork protection, forked child, a
- * protection domain not allocated through ibv_alloc_pd as the linker finds it).
+ * pages of it, or near it, behind malloc; -EACCES for rights beyond PINALLOC_ACCESS, or
+ * beyond those that the protection domain was enabled with; -EINVAL for rights that verbs
+ * do not allow together; -ENOMEM if it cannot be pinned, or registration is off
+ * (PINALLOC_REGISTER, PINALLOC_PROGRAMS, fork protection, forked child, a protection
+ * domain not allocated through ibv_alloc_pd as the linker finds it).
  */
-int pinalloc_lookup(struct ibv_pd *pd, const void *addr, size_t len,
+int pinalloc_lookup(struct ibv_pd *pd, const void *addr, size_t len, unsigned access,
 		    struct pinalloc_key *key) PINALLOC_API;
 
 /*
@@ -62,29 +75,29 @@ int pinalloc_lookup(struct ibv_pd *pd, const void *addr, size_t len,
  * will be, without waiting for the first request.
  *
  *   pd      a protection domain of this process
- *   access  IBV_ACCESS_* rights of its memory regions, and of keys that are looked up from
- *           then on, exactly; within PINALLOC_ACCESS, with IBV_ACCESS_RELAXED_ORDERING or
- *           without. If nothing is registered there yet, no request gets more than these
- *           from the heap's memory regions
+ *   access  IBV_ACCESS_* rights of its memory regions, exactly; as for pinalloc_lookup().
+ *           If nothing is registered there yet, no request and no look-up gets more than
+ *           these from the heap's memory regions
  *
- * Returns 0; -EINVAL for rights outside PINALLOC_ACCESS, or that verbs do not allow
- * together; -EEXIST if it is attached with fewer rights; -ENOMEM as for pinalloc_lookup().
+ * Returns 0; -EACCES for rights beyond PINALLOC_ACCESS; -EINVAL for rights that verbs do
+ * not allow together; -EEXIST if it is enabled with fewer rights; -ENOMEM as for
+ * pinalloc_lookup().
  */
-int pinalloc_attach(struct ibv_pd *pd, unsigned access) PINALLOC_API;
+int pinalloc_enable(struct ibv_pd *pd, unsigned access) PINALLOC_API;
 
 /*
  * Gives up the keys handed out by pinalloc_lookup() in a protection domain and
  * deregisters what no ibv_mr of the program stands for. ibv_dealloc_pd() does it
  * too. Returns 0, or -ENOENT if nothing is registered there.
  */
-int pinalloc_detach(struct ibv_pd *pd) PINALLOC_API;
+int pinalloc_disable(struct ibv_pd *pd) PINALLOC_API;
 
 /* Bytes unless it says otherwise. Fields are only ever added at the end. */
 struct pinalloc_stats {
-	uint64_t live;	  /* in blocks the program holds */
-	uint64_t mapped;  /* the heap has grown to; never shrinks */
-	uint64_t regions; /* steps by which it grew, number */
-	uint64_t pinned;  /* of it registered now, each page once */
+	uint64_t live;	       /* in blocks the program holds */
+	uint64_t mapped;       /* the heap has grown to; never shrinks */
+	uint64_t growth_steps; /* by which it grew, number */
+	uint64_t pinned;       /* of it registered now, each page once */
 	uint64_t pinned_peak;
 	uint64_t mr_created; /* real registrations of heap memory, number */
 	uint64_t mr_destroyed;

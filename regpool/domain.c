@@ -41,13 +41,6 @@ static bool ensure_table(struct pin_table *table, size_t element_size, size_t n)
 	return table->base || !pin_table_init(table, element_size, n);
 }
 
-/* The default, until pinalloc_attach() changes it. */
-static void look_up_all_rights(struct pin_domain *domain)
-{
-	atomic_store(&domain->lookup_set,
-		     &domain->access_sets[pin_access_set_index(pin_domain_rights())]);
-}
-
 /* More memory regions than any program has. */
 #define MOST_PLACES ((size_t)1 << 20)
 
@@ -320,7 +313,7 @@ void pin_domain_notice(struct ibv_pd *pd)
 		retire(domain);
 		pthread_rwlock_unlock(&domain->lock);
 	}
-	pin_registry_add(pd, pin_domain_rights());
+	pin_registry_add(pd);
 }
 
 int pin_domain_disarm(struct ibv_pd *pd)
@@ -331,7 +324,6 @@ int pin_domain_disarm(struct ibv_pd *pd)
 
 	if (!domain)
 		return -ENOENT;
-	look_up_all_rights(domain);
 	domain->max_access = PIN_HEAP_ACCESS;
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
 		armed |= set->armed;
@@ -345,7 +337,7 @@ int pin_domain_disarm(struct ibv_pd *pd)
 	return armed ? 0 : -ENOENT;
 }
 
-int pin_domain_attach(struct ibv_pd *pd, unsigned access)
+int pin_domain_enable(struct ibv_pd *pd, unsigned access)
 {
 	struct pin_domain *domain;
 	struct pin_access_set *set;
@@ -358,7 +350,6 @@ int pin_domain_attach(struct ibv_pd *pd, unsigned access)
 		return -ENOMEM;
 	set = &domain->access_sets[pin_access_set_index(access)];
 	set->ahead = pin_options.mode == PIN_MODE_EAGER ? 0 : PIN_AHEAD_NEVER;
-	atomic_store(&domain->lookup_set, set);
 	pthread_rwlock_unlock(&domain->lock);
 	pin_pool_changed();
 	return 0;

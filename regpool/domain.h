@@ -7,7 +7,7 @@
  * NCCL does, although its ibv_reg_mr() calls still arrive here through the PLT of libibverbs.
  * Parent domains are left to libibverbs for the same reason.
  *
- * A domain is armed by its first registration of heap memory, or by pinalloc_attach(). Unless
+ * A domain is armed by its first registration of heap memory, or by pinalloc_enable(). Unless
  * noted otherwise the functions are thread-safe, and must not be called from inside malloc or a
  * signal handler.
  */
@@ -67,13 +67,13 @@ void pin_domain_unimport(struct ibv_pd *pd);
 void pin_domain_close(const struct ibv_context *context);
 
 /*
- * pinalloc_attach(3). Arms exactly these rights, registers ahead, and makes look-ups use this
- * access set. Returns as pin_domain_arm().
+ * pinalloc_enable(3). Arms exactly these rights, and registers ahead. Returns as
+ * pin_domain_arm().
  */
-int pin_domain_attach(struct ibv_pd *pd, unsigned access);
+int pin_domain_enable(struct ibv_pd *pd, unsigned access);
 
 /*
- * pinalloc_detach(3). Releases keys that were looked up, deregisters memory regions without
+ * pinalloc_disable(3). Releases keys that were looked up, deregisters memory regions without
  * users, and stops registering ahead. Returns 0, or -ENOENT if the domain is not armed.
  */
 int pin_domain_disarm(struct ibv_pd *pd);

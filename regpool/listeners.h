@@ -17,7 +17,7 @@
 /*
  * Looks for caches that were loaded since the last call, and has watch.c notify them. Called
  * before each registration: no cache can hold one from before. Returns whether there are any;
- * not with PINALLOC_WATCH=off, nor in a forked child or a program that PINALLOC_RESTRICT
+ * not with PINALLOC_WATCH=off, nor in a forked child or a program that PINALLOC_PROGRAMS
  * excludes. Cheap if nothing was loaded. Takes the loader's locks. Thread-safe. Must not be
  * called from inside malloc.
  */

@@ -349,38 +349,58 @@ int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *add
 				    pin_ibverbs()->rereg_mr);
 }
 
-/* Registers if necessary. Preserves errno. */
-static PIN_COLD int look_up_slowly(struct ibv_pd *pd, const void *addr, size_t length,
-				   struct pin_entry **entry)
+/* Why look-ups cannot have these rights, or 0. */
+static int refused_rights(unsigned access)
+{
+	switch (check_rights(access)) {
+	case PIN_SERVED:
+		return 0;
+	case PIN_UNSOUND:
+		return -EINVAL;
+	default:
+		return -EACCES;
+	}
+}
+
+static int arm_for_lookup(struct ibv_pd *pd, unsigned access, struct pin_domain **domain)
+{
+	int error = pin_domain_arm(pd, access, pin_domain_rights(), domain);
+
+	return error == -EEXIST ? -EACCES : error;
+}
+
+/* Registers if necessary. */
+static int hold(struct ibv_pd *pd, const void *addr, size_t length, unsigned access,
+		struct pin_entry **entry)
 {
 	struct pin_domain *domain = pin_registry_find(pd);
 	struct pin_access_set *set;
-	int saved = errno;
+	int error = refused_rights(access);
 
-	*entry = NULL;
+	if (error)
+		return error;
 	if (!length || why_not(addr, length) != PIN_UNPINNED)
 		return -ENOENT;
-	if (domain && !pin_pool_off()) {
-		set = atomic_load(&domain->lookup_set);
-		if (set->armed || !pin_domain_arm(pd, pin_access_set_access(domain, set),
-						  pin_domain_rights(), &domain))
-			*entry = pin_keys_hold(domain, set, addr, length);
-	}
-	errno = saved;
-	return *entry ? 0 : -ENOMEM;
+	if (!domain || pin_pool_off())
+		return -ENOMEM;
+	set = &domain->access_sets[pin_access_set_index(access)];
+	if (!set->armed)
+		error = arm_for_lookup(pd, access, &domain);
+	if (!error)
+		*entry = pin_keys_hold(domain, set, addr, length);
+	return error ? error : *entry ? 0 : -ENOMEM;
 }
 
 /* The entry that covers the whole range, if it is HELD; otherwise NULL. */
 static inline struct pin_entry *entry_held(struct pin_domain *domain, const void *addr,
-					   size_t length)
+					   size_t length, unsigned access)
 {
 	const uint32_t held = PIN_ENTRY_READY | PIN_ENTRY_HELD;
-	struct pin_access_set *set = atomic_load_explicit(&domain->lookup_set,
-							  memory_order_acquire);
+	struct pin_access_set *set = &domain->access_sets[pin_access_set_index(access)];
 	uint32_t number = pin_keys_covering(set, addr);
 	struct pin_entry *entry;
 
-	if (PIN_UNLIKELY(number == PIN_NO_ENTRY))
+	if (PIN_UNLIKELY(number == PIN_NO_ENTRY || access & ~PIN_HEAP_ACCESS))
 		return NULL;
 	entry = pin_table_at(&set->entries, struct pin_entry, number);
 	if (PIN_UNLIKELY((atomic_load_explicit(&entry->state, memory_order_acquire) & held) !=
@@ -390,50 +410,56 @@ static inline struct pin_entry *entry_held(struct pin_domain *domain, const void
 	return entry;
 }
 
+static inline void copy_key(const struct pin_entry *entry, struct pin_mr_key *key)
+{
+	key->lkey = entry->lkey;
+	key->rkey = entry->rkey;
+	key->start = entry->start;
+	key->length = atomic_load_explicit(&entry->length, memory_order_relaxed);
+}
+
 /* For any domain, registering if necessary. */
 static __attribute__((noinline)) int look_up_any_domain(struct ibv_pd *pd, const void *addr,
-							size_t length, uint32_t *lkey,
-							uint32_t *rkey)
+							size_t length, unsigned access,
+							struct pin_mr_key *key)
 {
 	struct pin_domain *domain = pin_registry_find(pd);
 	struct pin_entry *entry;
-	int error;
+	int saved = errno, error;
 
 	pin_watch_catch_up();
-	entry = domain ? entry_held(domain, addr, length) : NULL;
+	entry = domain ? entry_held(domain, addr, length, access) : NULL;
 	if (PIN_UNLIKELY(!entry)) {
-		error = look_up_slowly(pd, addr, length, &entry);
+		error = hold(pd, addr, length, access, &entry);
+		errno = saved;
 		if (error)
 			return error;
 	}
-	*lkey = entry->lkey;
-	*rkey = entry->rkey;
+	copy_key(entry, key);
 	return 0;
 }
 
 /* The slow paths are tail calls, so that the fast path saves no registers. */
-int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, uint32_t *lkey,
-		  uint32_t *rkey)
+int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, unsigned access,
+		  struct pin_mr_key *key)
 {
 	struct pin_entry *entry;
 
 	if (PIN_UNLIKELY(!pd || !pin_registry_is_first(pd) || pin_watch_is_pending()))
-		return look_up_any_domain(pd, addr, length, lkey, rkey);
-	entry = entry_held(&pin_registry[0], addr, length);
+		return look_up_any_domain(pd, addr, length, access, key);
+	entry = entry_held(&pin_registry[0], addr, length, access);
 	if (PIN_UNLIKELY(!entry))
-		return look_up_any_domain(pd, addr, length, lkey, rkey);
-	*lkey = entry->lkey;
-	*rkey = entry->rkey;
+		return look_up_any_domain(pd, addr, length, access, key);
+	copy_key(entry, key);
 	return 0;
 }
 
-int pin_mr_attach(struct ibv_pd *pd, unsigned access)
+int pin_mr_enable(struct ibv_pd *pd, unsigned access)
 {
-	int saved = errno, error;
+	int saved = errno, error = refused_rights(access);
 
-	if (check_rights(access) != PIN_SERVED)
-		return -EINVAL;
-	error = pin_domain_attach(pd, access);
+	if (!error)
+		error = pin_domain_enable(pd, access);
 	errno = saved;
 	return error;
 }

@@ -35,19 +35,27 @@ typedef int pin_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *
 int pin_mr_reregister_by(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			 size_t length, int access, const void *caller, pin_rereg_mr *rereg_mr);
 
-/*
- * Gets the keys of [addr, addr + length) in a PD, arming it if necessary. Returns 0; -ENOENT if
- * the range is not heap or pages of it were replaced; -ENOMEM if it cannot be pinned. Lock-free
- * if the keys were returned before.
- */
-int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, uint32_t *lkey,
-		  uint32_t *rkey);
+/* Laid out as struct pinalloc_key, so that a look-up writes into that. */
+struct pin_mr_key {
+	uint32_t lkey, rkey;
+	uint64_t start, length;
+} __attribute__((may_alias));
 
 /*
- * Arms a PD with exactly these IBV_ACCESS_* rights. Returns 0; -EINVAL for rights that
- * PINALLOC_ACCESS or verbs do not allow; -EEXIST if it is armed with fewer; -ENOMEM if there is
- * no room or registration is off.
+ * Gets the keys of [addr, addr + length) in a PD with exactly these IBV_ACCESS_* rights, arming
+ * it if necessary. Returns 0; -ENOENT if the range is not heap or pages of it were replaced;
+ * -EACCES for rights beyond PINALLOC_ACCESS or those the PD was enabled with; -EINVAL for
+ * rights that verbs do not allow; -ENOMEM if it cannot be pinned. Lock-free if the keys were
+ * returned before.
  */
-int pin_mr_attach(struct ibv_pd *pd, unsigned access);
+int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, unsigned access,
+		  struct pin_mr_key *key);
+
+/*
+ * Arms a PD with exactly these IBV_ACCESS_* rights. Returns 0; -EACCES for rights that
+ * PINALLOC_ACCESS does not allow, and -EINVAL for those verbs do not; -EEXIST if it is armed
+ * with fewer; -ENOMEM if there is no room or registration is off.
+ */
+int pin_mr_enable(struct ibv_pd *pd, unsigned access);
 
 #endif

@@ -9,7 +9,7 @@
  *
  *   READY   registered; its range, lkey and rkey may be read
  *   BUSY    a thread is registering or deregistering it; others sleep on the word
- *   HELD    pinalloc_lookup() has returned its keys: in use until detach
+ *   HELD    pinalloc_lookup() has returned its keys: in use until disabled
  *   0       unused
  *
  * Proxies that use an entry are counted beside it, in a counter for each lane, so that threads

@@ -25,7 +25,7 @@ enum pin_reason {
 	PIN_NO_ROOM,	/* no room for another proxy */
 	PIN_UNSEEN,	/* protection domain whose allocation was not seen */
 	PIN_DMABUF,	/* a dma-buf */
-	PIN_OFF,	/* PINALLOC_REGISTER=off, or excluded by PINALLOC_RESTRICT */
+	PIN_OFF,	/* PINALLOC_REGISTER=off, or excluded by PINALLOC_PROGRAMS */
 	PIN_FORK_GUARD, /* fork protection is on, and would keep the heap from children (fork.h)
 			 */
 	PIN_CHILD,	/* in a forked child */
@@ -55,12 +55,12 @@ struct pin_pool {
 extern struct pin_pool pin_pool;
 
 /*
- * Called once, from the constructor. `enabled` is false if PINALLOC_RESTRICT excludes this
+ * Called once, from the constructor. `enabled` is false if PINALLOC_PROGRAMS excludes this
  * program.
  */
 void pin_pool_init(bool enabled);
 
-/* Whether PINALLOC_RESTRICT excludes this program. */
+/* Whether PINALLOC_PROGRAMS excludes this program. */
 bool pin_pool_is_excluded(void);
 
 /* Stops serving requests, permanently. Async-signal-safe. */

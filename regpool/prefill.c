@@ -89,7 +89,7 @@ static struct pin_range extend_to_span_start(struct pin_range range)
 /* All or nothing: part of the reserve would not keep the promise. */
 static void make_and_touch(void)
 {
-	size_t n = PIN_ALIGN_UP(pin_options.reserve, PIN_GRANULE);
+	size_t n = PIN_ALIGN_UP(pin_options.prealloc, PIN_GRANULE);
 	size_t limit = pin_budget_locked_limit(), pinned = pin_budget_pinned_limit();
 	char *p = NULL;
 
@@ -97,7 +97,7 @@ static void make_and_touch(void)
 	if (n <= limit)
 		p = make_memory(n);
 	if (!p) {
-		pin_warn("PINALLOC_RESERVE: %s of heap are not reserved: %s", PIN_SIZE(n),
+		pin_warn("PINALLOC_PREALLOC: %s of heap are not reserved: %s", PIN_SIZE(n),
 			 n > limit ? "less may be pinned; raise ulimit -l or "
 				     "PINALLOC_MAX_PINNED, or reserve less"
 				   : "there is not enough memory; reserve less");
@@ -123,7 +123,7 @@ void pin_prefill(struct pin_domain *domain, struct pin_access_set *set)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	if (!pin_options.reserve || !make_memory)
+	if (!pin_options.prealloc || !make_memory)
 		return;
 	pthread_once(&once, make_and_touch);
 	register_prefilled(domain, set);

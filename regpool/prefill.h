@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * PINALLOC_RESERVE: makes part of the heap resident and registers it before the program first
+ * PINALLOC_PREALLOC: makes part of the heap resident and registers it before the program first
  * communicates.
  */
 #ifndef PIN_PREFILL_H

@@ -96,6 +96,6 @@ void pin_provider_hook(struct ibv_context *context)
 	if (!taken)
 		pin_warn_once("the provider functions of %s are not where libibverbs is known "
 			      "to store them: exclude programs that find ibv_dereg_mr with "
-			      "dlsym, with PINALLOC_RESTRICT",
+			      "dlsym, with PINALLOC_PROGRAMS",
 			      context->device->name);
 }

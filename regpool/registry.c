@@ -90,7 +90,7 @@ static const char *device_of(const struct ibv_pd *pd)
 }
 
 /* Caller holds the registry's lock. */
-static void make_domain(struct ibv_pd *pd, unsigned access)
+static void make_domain(struct ibv_pd *pd)
 {
 	struct pin_domain *domain = free_slot(device_of(pd));
 
@@ -100,17 +100,16 @@ static void make_domain(struct ibv_pd *pd, unsigned access)
 		return;
 	}
 	pin_format(domain->device, sizeof domain->device, "%s", device_of(pd));
-	atomic_store(&domain->lookup_set, &domain->access_sets[pin_access_set_index(access)]);
 	atomic_store(&domain->context, pd->context);
 	atomic_store_explicit(&domain->pd, pd, memory_order_release);
 	if (domain == &pin_registry[n_used])
 		atomic_fetch_add_explicit(&n_used, 1, memory_order_release);
 }
 
-void pin_registry_add(struct ibv_pd *pd, unsigned access)
+void pin_registry_add(struct ibv_pd *pd)
 {
 	pthread_mutex_lock(&registry_lock);
-	make_domain(pd, access);
+	make_domain(pd);
 	pthread_mutex_unlock(&registry_lock);
 }
 

@@ -48,7 +48,7 @@ static inline bool pin_access_is_valid(unsigned access)
 
 /*
  * Values of pin_access_set.ahead. The registrar serves the set that is armed first, and those
- * that are attached. Other sets may be used for a few buffers only, and registering the whole
+ * that are enabled. Other sets may be used for a few buffers only, and registering the whole
  * heap once more counts against locked memory again, so they start after this many requests had
  * to be registered.
  */
@@ -87,7 +87,6 @@ struct pin_domain {
 	struct pin_access_set *access_sets; /* PIN_ACCESS_SETS of them */
 	_Atomic uint32_t prepared;   /* one bit for each access set that has its tables */
 	_Atomic unsigned max_access; /* the most rights a set may be armed with */
-	_Atomic(struct pin_access_set *) lookup_set; /* the set pinalloc_lookup() uses */
 	char device[64];
 	size_t max_mr_size;	  /* bytes; 0 until the device was asked */
 	_Atomic uint64_t created; /* real registrations, for the report */
@@ -141,9 +140,9 @@ static inline struct pin_access_set *pin_access_set_next(struct pin_domain *doma
 
 /*
  * Adds a domain, not armed, for a PD that was allocated or imported and whose address is not
- * registered here. Its look-ups use the access set with these rights until that is changed.
+ * registered here.
  */
-void pin_registry_add(struct ibv_pd *pd, unsigned access);
+void pin_registry_add(struct ibv_pd *pd);
 
 /* Forgets all PDs, in a forked child. Async-signal-safe. */
 void pin_registry_reset(void);

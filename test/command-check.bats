@@ -294,8 +294,8 @@ limited_with() {
 	says fail program ': No such file or directory'
 	checked "$pinalloc" check no-such-program
 	says fail program 'no-such-program: No such file or directory'
-	checked env PINALLOC_RESTRICT='app*' "$pinalloc" check true
-	says warn program 'true.*PINALLOC_RESTRICT.*app\*'
+	checked env PINALLOC_PROGRAMS='app*' "$pinalloc" check true
+	says warn program 'true.*PINALLOC_PROGRAMS.*app\*'
 }
 
 @test "a wrong command line is refused" {

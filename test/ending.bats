@@ -301,7 +301,7 @@ print(os.waitpid(pid, 0)[1])' "$@"
 		plain=$status
 		run preloaded "$ends" $how
 		[ "$status" -eq "$plain" ]
-		run preloaded PINALLOC_REPORT=out PINALLOC_RESTRICT='other*' "$ends" $how
+		run preloaded PINALLOC_REPORT=out PINALLOC_PROGRAMS='other*' "$ends" $how
 		[ "$status" -eq "$plain" ]
 	done
 	[ -z "$(ls)" ]

@@ -26,7 +26,7 @@ setup() {
 				return puts("without") < 0;
 			if (pinalloc_stats(&stats, sizeof stats) != sizeof stats)
 				return 1;
-			return puts(stats.live_peak && stats.mapped && stats.regions ? "with" : "no figures") < 0;
+			return puts(stats.live_peak && stats.mapped && stats.growth_steps ? "with" : "no figures") < 0;
 		}
 	END
 }

@@ -29,11 +29,11 @@ setup() {
 	succeeds PINALLOC_REGISTER=lazy "$lookup" edge
 }
 
-@test "attach registers resident memory, detach deregisters it, and both can be repeated" {
-	succeeds "$lookup" attach
+@test "enable registers resident memory, disable deregisters it, and both can be repeated" {
+	succeeds "$lookup" enable
 }
 
-@test "attach refuses rights that memory regions cannot have" {
+@test "enable and look-ups refuse rights that memory regions cannot have" {
 	succeeds PINALLOC_ACCESS=local,read "$lookup" rights
 }
 

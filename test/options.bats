@@ -40,12 +40,18 @@ steps() {
 	[[ "$output" != *reached* ]]
 	[ "$(grep -c '^[PM]' <<< "$output")" -eq \
 		"$(grep -c '^OPTION(' "$top_srcdir/allocator/options.def")" ]
-	for name in $(grep -oE '"(PIN|M)ALLOC_[A-Z_]+"' "$top_srcdir/allocator/options.def"); do
-		[[ "$output" == *"${name//\"/} "* ]]
+	for name in $(sed -nE 's/^OPTION\(.*"((PIN|M)ALLOC_[A-Z_]+)", .*/\1/p' "$top_srcdir/allocator/options.def"); do
+		[[ "$output" == *"$name "* ]]
 	done
 	run -0 --separate-stderr preloaded PINALLOC_HELP=1 /bin/false
 	[ -z "$stderr" ]
 	works PINALLOC_HELP=0
+}
+
+@test "an option's former name sets it, and one line says the present one" {
+	said 'PINALLOC_RESERVE is called PINALLOC_PREALLOC now' PINALLOC_RESERVE=3M
+	said 'PINALLOC_RESTRICT is called PINALLOC_PROGRAMS now' PINALLOC_RESTRICT='a*'
+	said 'PINALLOC_PREALLOC=none is not understood: .*' PINALLOC_PREALLOC=none
 }
 
 @test "a bad value gives one line, with the valid values and the one that is used" {
@@ -91,7 +97,7 @@ steps() {
 	works PINALLOC_HUGEPAGE=off
 	works PINALLOC_VERIFY=60
 	works PINALLOC_MAX_PINNED=0 PINALLOC_ACCESS=all PINALLOC_REGISTER=eager
-	works PINALLOC_REPORT=off PINALLOC_REPORT_FORMAT=json PINALLOC_RESTRICT='no such*'
+	works PINALLOC_REPORT=off PINALLOC_REPORT_FORMAT=json PINALLOC_PROGRAMS='no such*'
 }
 
 # largest COUNT [NAME=VALUE…]: of those steps.
@@ -134,11 +140,11 @@ largest() {
 	done
 }
 
-@test "PINALLOC_RESTRICT limits registration to the programs it names" {
+@test "PINALLOC_PROGRAMS limits registration to the programs it names" {
 	local no_device='there is no RDMA device here'
-	run -0 preloaded PINALLOC_RESTRICT='dev*s' "$programs/devices"
+	run -0 preloaded PINALLOC_PROGRAMS='dev*s' "$programs/devices"
 	[[ "$output" == *"$no_device"* ]]
-	run -0 preloaded PINALLOC_RESTRICT='other*' "$programs/devices"
+	run -0 preloaded PINALLOC_PROGRAMS='other*' "$programs/devices"
 	[[ "$output" != *"$no_device"* ]]
 }
 

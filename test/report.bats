@@ -366,10 +366,10 @@ assert os.open('file', os.O_WRONLY | os.O_CREAT) == 1" > ../log
 	[ "$(figure out.json .program)" = bash ]
 }
 
-@test "a program excluded by PINALLOC_RESTRICT writes no report" {
-	preloaded PINALLOC_REPORT=out PINALLOC_RESTRICT='other*' "$grow" 1
+@test "a program excluded by PINALLOC_PROGRAMS writes no report" {
+	preloaded PINALLOC_REPORT=out PINALLOC_PROGRAMS='other*' "$grow" 1
 	[ -z "$(ls)" ]
-	preloaded PINALLOC_REPORT=out PINALLOC_RESTRICT='gr*' "$grow" 1
+	preloaded PINALLOC_REPORT=out PINALLOC_PROGRAMS='gr*' "$grow" 1
 	[ "$(ls)" = out ]
 }
 

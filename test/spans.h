@@ -57,13 +57,11 @@ static inline struct ibv_pd *new_pd(void)
 	return pd;
 }
 
-struct keys {
-	uint32_t lkey, rkey;
-};
-
-static inline int look_up(struct ibv_pd *pd, const void *addr, size_t length, struct keys *keys)
+/* With all rights of PINALLOC_ACCESS. */
+static inline int look_up(struct ibv_pd *pd, const void *addr, size_t length,
+			  struct pin_mr_key *keys)
 {
-	return pin_mr_lookup(pd, addr, length, &keys->lkey, &keys->rkey);
+	return pin_mr_lookup(pd, addr, length, pin_domain_rights(), keys);
 }
 
 /* Whether the adapter would let the MR's keys touch what it stands for. */

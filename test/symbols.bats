@@ -20,7 +20,7 @@ exported() {
 	run -0 exported "$library"
 	[[ "$output" == *"T malloc"$'\n'* ]]
 	[[ "$output" != *" malloc@"* ]]
-	[[ "$output" == *"T pinalloc_lookup@@PINALLOC_0.1"* ]]
+	[[ "$output" == *"T pinalloc_lookup@@PINALLOC_1"* ]]
 	[[ "$output" == *"T ibv_reg_mr@@IBVERBS_1.1"* ]]
 }
 

@@ -37,7 +37,7 @@ struct held {
 };
 
 struct looked_up {
-	struct keys keys; /* 0: none */
+	struct pin_mr_key keys; /* 0: none */
 	char *addr;
 	size_t length;
 };
@@ -347,10 +347,10 @@ static void do_disarm(struct actor *actor)
 		pin_domain_disarm(shared);
 }
 
-static void do_attach(struct actor *actor)
+static void do_enable(struct actor *actor)
 {
-	pin_mr_attach(actor->pd, below(actor, 4) ? 15 : 7);
-	pin_mr_attach(shared, 15);
+	pin_mr_enable(actor->pd, below(actor, 4) ? 15 : 7);
+	pin_mr_enable(shared, 15);
 }
 
 static void do_scarcity(struct actor *actor)
@@ -387,7 +387,7 @@ static void step(struct actor *actor)
 	else if (what < 9980)
 		do_disarm(actor);
 	else if (what < 9990)
-		do_attach(actor);
+		do_enable(actor);
 	else if (what < 9995)
 		do_scarcity(actor);
 	else {

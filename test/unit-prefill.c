@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * PINALLOC_RESERVE: heap memory that is allocated, touched and registered before the program
+ * PINALLOC_PREALLOC: heap memory that is allocated, touched and registered before the program
  * communicates. Residency is asked of the machine's own kernel.
  */
 #include <config.h>
@@ -70,7 +70,7 @@ static void refused(char *heap)
 	pin_options.max_pinned = RESERVE - 1;
 	line = said(make, heap);
 	ok(strstr(line,
-		  "PINALLOC_RESERVE: 18.0 MiB of heap are not reserved: less may be pinned"),
+		  "PINALLOC_PREALLOC: 18.0 MiB of heap are not reserved: less may be pinned"),
 	   "a reserve above the limit is not made, and one line says so");
 	pin_options.max_pinned = SIZE_MAX;
 	fake_kernel.memlock = 2 * RESERVE - 2;
@@ -146,7 +146,7 @@ int main(void)
 	struct pin_span *other = NULL;
 	char *heap;
 
-	setenv("PINALLOC_RESERVE", "18M", 1);
+	setenv("PINALLOC_PREALLOC", "18M", 1);
 	if (!lazy_pool())
 		return 99;
 	heap = grow(&other, 2 * PIECE);

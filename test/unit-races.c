@@ -161,7 +161,7 @@ static void race(void (*call)(void), void (*by)(void), const char *name)
 static struct ibv_pd *next_pd;
 static int result;
 
-static void detach(void)
+static void disable(void)
 {
 	result = pin_domain_disarm(pd);
 }
@@ -184,7 +184,7 @@ static void domains(void)
 		pin_mr_deregister(mr);
 		/* Before the first goes, or it could get its address. */
 		next_pd = pin_ibverbs()->alloc_pd(fake_context());
-		more = interrupted(detach, replace_pd, ++n);
+		more = interrupted(disable, replace_pd, ++n);
 		if (!more)
 			replace_pd();
 		gone += result == -ENOENT;

@@ -117,7 +117,7 @@ static void unseen(void)
 {
 	struct ibv_pd *pd = pin_ibverbs()->alloc_pd(fake_context());
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
-	struct keys keys;
+	struct pin_mr_key keys;
 
 	ok(mr && pin_pool_requests(PIN_UNSEEN) == 1 && fake_access_of(mr->lkey) == RIGHTS,
 	   "requests in a PD whose allocation was not seen go to libibverbs");
@@ -236,10 +236,15 @@ static void changes(void)
 static void looked_up(char *a, char *b)
 {
 	struct ibv_pd *pd = new_pd();
-	struct keys keys, again;
+	struct pin_mr_key keys, again;
 	struct ibv_mr *mr;
 
 	ok(!look_up(pd, a + 5, 100, &keys) && keys.lkey && keys.rkey, "keys are found");
+	ok(keys.start <= (uintptr_t)a + 5 && keys.length >= 100 &&
+		   fake_keys_reach(keys.lkey, keys.rkey, pd, (char *)keys.start, keys.length) &&
+		   !fake_keys_reach(keys.lkey, keys.rkey, pd, (char *)keys.start,
+				    keys.length + 1),
+	   "with what they reach, to the byte");
 	ok(!look_up(pd, a, 1, &again) && again.lkey == keys.lkey,
 	   "look-ups return the same keys each time");
 	ok(look_up(pd, &keys, 4, &again) == -ENOENT, "addresses outside the heap have no keys");
@@ -251,39 +256,41 @@ static void looked_up(char *a, char *b)
 	mr = reg(pd, b, 4096, RIGHTS);
 	ok(!mr && errno == ENOMEM && !look_up(pd, a, 1, &again) && again.lkey == keys.lkey,
 	   "looked-up keys are never evicted");
-	ok(!pin_domain_disarm(pd) && !fake_verbs.live, "detaching deregisters them");
+	ok(!pin_domain_disarm(pd) && !fake_verbs.live, "disabling deregisters them");
 	ok(!look_up(pd, b, 4, &again), "then there is room again");
 	fake_verbs.limit = SIZE_MAX;
-	ok(pin_mr_attach(pd, IBV_ACCESS_ON_DEMAND) == -EINVAL,
-	   "attaching with impossible rights is refused");
-	ok(!pin_mr_attach(pd, RIGHTS), "attaching with valid rights succeeds");
+	ok(pin_mr_enable(pd, IBV_ACCESS_ON_DEMAND) == -EACCES,
+	   "enabling with impossible rights is refused");
+	ok(!pin_mr_enable(pd, RIGHTS), "enabling with valid rights succeeds");
 	ok(!pin_domain_dealloc(pd), "looked-up keys do not make the PD busy");
 	pd = new_pd();
-	ok(!pin_mr_attach(pd, IBV_ACCESS_LOCAL_WRITE) && pin_mr_attach(pd, RIGHTS) == -EEXIST,
-	   "a PD can be attached with fewer rights");
-	ok(!look_up(pd, a, 1, &keys) && fake_access_of(keys.lkey) == IBV_ACCESS_LOCAL_WRITE,
+	ok(!pin_mr_enable(pd, IBV_ACCESS_LOCAL_WRITE) && pin_mr_enable(pd, RIGHTS) == -EEXIST,
+	   "a PD can be enabled with fewer rights");
+	ok(!pin_mr_lookup(pd, a, 1, IBV_ACCESS_LOCAL_WRITE, &keys) &&
+		   fake_access_of(keys.lkey) == IBV_ACCESS_LOCAL_WRITE &&
+		   look_up(pd, a, 1, &keys) == -EACCES,
 	   "its keys have those rights");
 	pin_domain_dealloc(pd);
 	pd = new_pd();
-	ok(!pin_mr_attach(pd, 0), "a PD can be attached without any rights");
+	ok(!pin_mr_enable(pd, 0), "a PD can be enabled without any rights");
 	mr = reg(pd, a, 64, RIGHTS);
 	ok(mr && fake_access_of(mr->lkey) == RIGHTS, "its keys never serve a request for more");
 	pin_mr_deregister(mr);
 	ok(!pin_domain_disarm(pd) && pin_domain_disarm(pd) == -ENOENT,
-	   "detaching twice is refused");
-	ok(!pin_mr_attach(pd, RIGHTS) && !look_up(pd, a, 1, &keys) &&
+	   "disabling twice is refused");
+	ok(!pin_mr_enable(pd, RIGHTS) && !pin_mr_lookup(pd, a, 1, RIGHTS, &keys) &&
 		   fake_access_of(keys.lkey) == RIGHTS,
-	   "it can be attached again, with other rights");
+	   "it can be enabled again, with other rights");
 	errno = 77;
 	pin_domain_disarm(pd);
-	ok(!pin_mr_attach(pd, RIGHTS | IBV_ACCESS_RELAXED_ORDERING) &&
-		   !look_up(pd, a, 1, &keys) &&
+	ok(!pin_mr_enable(pd, RIGHTS | IBV_ACCESS_RELAXED_ORDERING) &&
+		   !pin_mr_lookup(pd, a, 1, RIGHTS | IBV_ACCESS_RELAXED_ORDERING, &keys) &&
 		   fake_access_of(keys.lkey) & IBV_ACCESS_RELAXED_ORDERING,
-	   "relaxed ordering can be attached, too");
+	   "relaxed ordering can be enabled, too");
 	pin_domain_disarm(pd);
 	ok(!look_up(pd, a, 1, &keys) &&
 		   fake_access_of(keys.lkey) == (RIGHTS | IBV_ACCESS_REMOTE_ATOMIC),
-	   "detaching ends that");
+	   "disabling ends that");
 	ok(errno == 77, "errno is unchanged");
 	pin_domain_dealloc(pd);
 }
@@ -384,13 +391,15 @@ static void replaced(void)
 	char *p = heap + (PIECES - 2) * PIECE;
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *used = reg(pd, p - PIECE, 3 * PIECE, RIGHTS), *mr;
-	struct keys keys;
+	struct pin_mr_key keys;
 
-	pin_mr_attach(pd, RIGHTS);
-	ok(reaches(used) && !look_up(pd, p, 64, &keys), "memory is registered and looked up");
+	pin_mr_enable(pd, RIGHTS);
+	ok(reaches(used) && !pin_mr_lookup(pd, p, 64, RIGHTS, &keys),
+	   "memory is registered and looked up");
 	fake_replace(p + 5, 1);
 	ok(reaches(used), "a memory region in use stays when its pages are replaced");
-	ok(look_up(pd, p, 64, &keys) == -ENOENT, "look-ups no longer find its keys");
+	ok(pin_mr_lookup(pd, p, 64, RIGHTS, &keys) == -ENOENT,
+	   "look-ups no longer find its keys");
 	mr = reg(pd, p - 10, 20, RIGHTS);
 	ok(reaches(mr) && mr->length == 20 && pin_pool_requests(PIN_REPLACED) == 1,
 	   "later requests for it go to libibverbs");
@@ -425,7 +434,7 @@ static void forks(void)
 {
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
-	struct keys keys;
+	struct pin_mr_key keys;
 	unsigned live;
 	int status = -1;
 	pid_t child;

@@ -320,7 +320,7 @@ static bool is_at_work(const void *unused)
 #define MANY (16 * PIN_GIB)
 
 /* Stretch after stretch, and the PD's lock is free in between. */
-static void detached(void)
+static void disabled(void)
 {
 	struct pin_span *holes = NULL;
 	char *p = grow(&holes, MANY);
@@ -328,11 +328,11 @@ static void detached(void)
 	pin_domain_disarm(pd);
 	for (size_t i = 0; i < MANY; i += 2 * PIECE)
 		fake_touch(p + i, PIECE);
-	pin_mr_attach(pd, RIGHTS);
+	pin_mr_enable(pd, RIGHTS);
 	ok(soon(is_at_work, NULL), "memory is being registered ahead");
 	pin_domain_disarm(pd);
 	let_it_finish();
-	ok(!fake_verbs.live, "then a PD can be detached, and nothing more is registered in it");
+	ok(!fake_verbs.live, "then a PD can be disabled, and nothing more is registered in it");
 }
 
 static bool is_over(const void *unused)
@@ -354,7 +354,7 @@ static void forks(void)
 {
 	char *held = grow(&span, CELL), *used = grow(&span, CELL), *p = grow(&span, CELL);
 	struct ibv_mr *mr = reg(pd, used, 64, RIGHTS);
-	struct keys keys, again;
+	struct pin_mr_key keys, again;
 	int status = -1;
 	uint32_t lkey;
 	pid_t child;
@@ -404,7 +404,7 @@ int main(void)
 	backs_off();
 	pin_mr_deregister(first);
 	forks();
-	detached();
+	disabled();
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned,
 	   "deallocating the PD deregisters everything");
 	end_thread();

@@ -84,7 +84,7 @@ static void refused(void)
 	for (size_t i = 0; i < n; i++) {
 		errno = 0;
 		wrong += reg(pd, heap, 64, refused_sets[i]) != NULL || errno != EINVAL;
-		wrong += pin_mr_attach(pd, refused_sets[i]) != -EINVAL;
+		wrong += pin_mr_enable(pd, refused_sets[i]) != -EINVAL;
 	}
 	lines_end(&lines);
 	ok(!wrong && pin_pool_requests(PIN_UNSOUND) == n,
@@ -98,6 +98,7 @@ static void local_only(void)
 {
 	struct ibv_pd *pd;
 	struct ibv_mr *mr, *near;
+	struct pin_mr_key key;
 	uint32_t lkey, rkey;
 
 	pin_options.access = PIN_ACCESS_LOCAL;
@@ -119,8 +120,11 @@ static void local_only(void)
 	pin_mr_deregister(mr);
 	ok(!fake_keys_reach(lkey, rkey, pd, heap + 100, 64),
 	   "the key is invalid after ibv_dereg_mr");
-	ok(pin_mr_attach(pd, LOCAL | READ) == -EINVAL,
-	   "attaching more than PINALLOC_ACCESS is refused");
+	ok(pin_mr_enable(pd, LOCAL | READ) == -EACCES &&
+		   pin_mr_lookup(pd, heap, 64, LOCAL | READ, &key) == -EACCES,
+	   "enabling more than PINALLOC_ACCESS is refused, and so is a look-up");
+	ok(!pin_mr_lookup(pd, heap, 64, LOCAL, &key) && fake_access_of(key.lkey) == LOCAL,
+	   "a look-up within it is not");
 	pin_mr_deregister(near);
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
 	pin_options.access = PIN_ACCESS_ALL;
@@ -154,11 +158,27 @@ static void changed(void)
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
 }
 
-static unsigned looked_up_rights(struct ibv_pd *pd)
+/* The rights of a key that is looked up with these, or what the look-up returns. */
+static int looked_up_rights(struct ibv_pd *pd, unsigned access)
 {
-	struct keys keys = {0};
+	struct pin_mr_key key = {0};
+	int error = pin_mr_lookup(pd, heap, 64, access, &key);
 
-	return look_up(pd, heap, 64, &keys) ? UINT_MAX : fake_access_of(keys.lkey);
+	return error ? error : (int)fake_access_of(key.lkey);
+}
+
+static void looked_up_alone(struct ibv_pd *pd)
+{
+	unsigned wrong = 0;
+
+	for (size_t i = 0; i < N_SETS; i++)
+		wrong += looked_up_rights(pd, set_at(i)) != (int)set_at(i);
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(refused_sets); i++)
+		wrong += looked_up_rights(pd, refused_sets[i]) != -EINVAL;
+	ok(!wrong, "looked-up keys have exactly the rights asked for");
+	ok(looked_up_rights(pd, LOCAL | IBV_ACCESS_MW_BIND) == -EACCES,
+	   "none have rights that memory regions of the heap never have");
+	ok(!pin_domain_disarm(pd), "the PD is disabled");
 }
 
 static void looked_up(void)
@@ -167,18 +187,17 @@ static void looked_up(void)
 	struct ibv_mr *mr = reg(pd, heap, 64, LOCAL);
 	uint64_t before = pin_pool_requests(PIN_RIGHTS);
 
-	ok(looked_up_rights(pd) == ALL, "looked-up keys have the rights of PINALLOC_ACCESS");
-	ok(!pin_mr_attach(pd, LOCAL | READ) && looked_up_rights(pd) == (LOCAL | READ),
-	   "in an attached PD they have exactly its rights");
-	ok(!pin_mr_attach(pd, READ) && looked_up_rights(pd) == READ, "the last attach counts");
-	ok(!pin_domain_disarm(pd) && looked_up_rights(pd) == ALL,
-	   "detaching restores the rights of PINALLOC_ACCESS");
+	looked_up_alone(pd);
 	ok(reaches(mr) && fake_access_of(mr->lkey) == LOCAL,
 	   "registrations are not affected by that");
 	pin_mr_deregister(mr);
 	pin_domain_disarm(pd);
-	ok(!pin_mr_attach(pd, LOCAL | READ) && pin_mr_attach(pd, LOCAL | WRITE) == -EEXIST,
-	   "a PD that is attached first has no other rights");
+	ok(!pin_mr_enable(pd, LOCAL | READ) && pin_mr_enable(pd, LOCAL | WRITE) == -EEXIST,
+	   "a PD that is enabled first has no other rights");
+	ok(looked_up_rights(pd, LOCAL | READ) == (LOCAL | READ) &&
+		   looked_up_rights(pd, READ) == READ &&
+		   looked_up_rights(pd, LOCAL | WRITE) == -EACCES,
+	   "nor have its keys");
 	mr = reg(pd, heap, 64, LOCAL | WRITE);
 	ok(fake_access_of(mr->lkey) == (LOCAL | WRITE) &&
 		   pin_pool_requests(PIN_RIGHTS) == before + 1,
@@ -187,8 +206,8 @@ static void looked_up(void)
 	mr = reg(pd, heap, 64, LOCAL);
 	ok(fake_access_of(mr->lkey) == LOCAL && pin_pool_requests(PIN_RIGHTS) == before + 1,
 	   "a request for fewer rights gets fewer");
-	ok(!pin_domain_disarm(pd) && looked_up_rights(pd) == ALL,
-	   "detaching ends the limit, even with registrations in use");
+	ok(!pin_domain_disarm(pd) && looked_up_rights(pd, ALL) == (int)ALL,
+	   "disabling ends the limit, even with registrations in use");
 	pin_mr_deregister(mr);
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned, "nothing is left");
 }
@@ -318,11 +337,11 @@ static void ahead(void)
 	ok(keeps(pd, LOCAL, 3), "with other rights only what is requested is registered");
 	ask(pd, LOCAL, 3, 3);
 	ok(gets(pd, LOCAL, ISLANDS), "after several requests all memory is registered ahead");
-	ok(!pin_mr_attach(pd, READ) && gets(pd, READ, ISLANDS), "so it is after an attach");
+	ok(!pin_mr_enable(pd, READ) && gets(pd, READ, ISLANDS), "so it is after enabling it");
 	ask(pd, ALL, 5, 5);
 	ok(keeps(pd, ALL, 1), "further rights again start with requests only");
 	ok(pin_pool.pinned == ISLANDS * PIECE, "each page is pinned once");
-	ok(!pin_domain_disarm(pd) && !fake_verbs.live, "detaching deregisters all");
+	ok(!pin_domain_disarm(pd) && !fake_verbs.live, "disabling deregisters all");
 	ask(pd, LOCAL, 0, 0);
 	ok(gets(pd, LOCAL, ISLANDS) && keeps(pd, RIGHTS, 0),
 	   "after that, the next rights are the first");

@@ -85,7 +85,7 @@ static void look_up_all(void)
 {
 	struct ibv_pd *pd = new_pd();
 	uint32_t wrong = 0;
-	struct keys keys;
+	struct pin_mr_key keys;
 
 	for (size_t i = 0; i < n_cells; i++)
 		wrong += look_up(pd, cell(i), PIN_CELL, &keys) ||

@@ -262,7 +262,7 @@ static void other_kinds(void)
 
 static bool has_keys(char *p)
 {
-	struct keys keys;
+	struct pin_mr_key keys;
 
 	return !look_up(pd, p, 64, &keys);
 }

@@ -130,7 +130,7 @@ static inline void peak_print_heap(void)
 	pinalloc_stats(&stats, sizeof stats);
 	heap = peak_heap();
 	print("mapped", stats.mapped);
-	print("regions", stats.regions);
+	print("regions", stats.growth_steps);
 	print("heap", heap.n_bytes);
 	print("touched", heap.resident);
 	print("grow_step", peak_grow_step());

@@ -3,6 +3,7 @@
  */
 #include <config.h>
 
+#include "allocator/options.h"
 #include "preload/command/check.h"
 #include "preload/command/command.h"
 #include "preload/command/defaults.h"
@@ -11,11 +12,13 @@
 
 static void say_default(const struct cmd_default *it)
 {
-	const char *value = it->name ? getenv(it->name) : NULL;
+	const char *value = it->name ? pin_options_text(it->name) : NULL;
 
-	if (!it->name)
+	if (*it->finding)
 		cmd_check_say(CMD_WARN, "defaults", it->cure, "%s: %s", it->place, it->finding);
-	else if (value)
+	if (!it->name)
+		return;
+	if (value)
 		cmd_check_say(CMD_OK, "defaults", NULL,
 			      "%s: %s=%s gives way to %s in the environment", it->place,
 			      it->name, it->value, value);

@@ -24,12 +24,11 @@ static const struct {
 } rows[] = {
 #define OPTION(field, parser, name, initial, values, doc) {name, initial, values},
 #include "allocator/options.def"
-#undef OPTION
 };
 
 static void check_row(size_t row)
 {
-	const char *text = getenv(rows[row].name);
+	const char *text = pin_options_text(rows[row].name);
 
 	pin_options_set(rows[row].name, rows[row].initial);
 	if (!text || !pin_options_set(rows[row].name, text))
@@ -43,6 +42,8 @@ static void check_row(size_t row)
 static void check_name(const char *variable)
 {
 	size_t n = strcspn(variable, "=");
+	const char *now;
+	char name[64];
 
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++)
 		if (strlen(rows[i].name) == n && !memcmp(rows[i].name, variable, n))
@@ -50,8 +51,14 @@ static void check_name(const char *variable)
 	if (!strncmp(variable, "PINALLOC_HELP=", n + 1))
 		return;
 	is_clear = false;
-	cmd_check_say(CMD_WARN, "environment", "pinalloc run --help lists them",
-		      "%s: there is no such option", variable);
+	snprintf(name, sizeof name, "%.*s", (int)n, variable);
+	now = pin_options_renamed(name);
+	if (now)
+		cmd_check_say(CMD_WARN, "environment", "rename it", "%s is called %s now", name,
+			      now);
+	else
+		cmd_check_say(CMD_WARN, "environment", "pinalloc run --help lists them",
+			      "%s: there is no such option", variable);
 }
 
 /* The directory of PINALLOC_REPORT. */

@@ -64,11 +64,11 @@ void cmd_check_say(enum cmd_grade grade, const char *what, const char *cure, con
 
 static void check_restriction(const char *path)
 {
-	if (!fnmatch(pin_options.restrict_to, basename(path), 0))
+	if (!fnmatch(pin_options.programs, basename(path), 0))
 		return;
-	cmd_check_say(CMD_WARN, "program", "change PINALLOC_RESTRICT",
-		      "nothing is registered in %s, because PINALLOC_RESTRICT is %s", path,
-		      pin_options.restrict_to);
+	cmd_check_say(CMD_WARN, "program", "change PINALLOC_PROGRAMS",
+		      "nothing is registered in %s, because PINALLOC_PROGRAMS is %s", path,
+		      pin_options.programs);
 }
 
 static void check_program(const char *command)

@@ -20,7 +20,6 @@ static struct {
 } rows[] = {
 #define OPTION(field, parser, name, initial, values, doc) {name, values, false},
 #include "allocator/options.def"
-#undef OPTION
 };
 
 const char *cmd_defaults_path(void)
@@ -87,6 +86,18 @@ static void check_setting(struct cmd_default *it)
 		rows[row].is_set = true;
 }
 
+/* A former name holds, and is told of. */
+static void rename_setting(struct cmd_default *it)
+{
+	const char *now = pin_options_renamed(it->name);
+
+	if (!now)
+		return;
+	snprintf(it->finding, sizeof it->finding, "%s is called %s now", it->name, now);
+	it->cure = "write that";
+	it->name = now;
+}
+
 static void read_setting(struct cmd_default *it, char *text)
 {
 	char *value = strchr(text, '=');
@@ -99,6 +110,7 @@ static void read_setting(struct cmd_default *it, char *text)
 	*value++ = '\0';
 	it->name = trim(text);
 	it->value = trim(value);
+	rename_setting(it);
 	check_setting(it);
 }
 

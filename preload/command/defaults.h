@@ -13,7 +13,7 @@
 /* A line of the file. */
 struct cmd_default {
 	char place[PATH_MAX + 32]; /* the path, with the number of the line behind it */
-	const char *name, *value;  /* of an option; NULL if there is a finding */
+	const char *name, *value;  /* of an option; NULL if the line does not hold */
 	char finding[512];	   /* what is wrong with it, or "" */
 	const char *cure;
 };

@@ -29,13 +29,24 @@ static struct {
 #define OPTION(field, parser, name, initial, values, doc) \
 	{name, initial, values, doc, "", NULL},
 #include "allocator/options.def"
-#undef OPTION
 };
 
 #define N_ROWS PIN_ARRAY_SIZE(rows)
 
-/* Values of the long options. */
-enum { DRY_RUN = CMD_LONG, HELP, FIRST_ROW };
+/* Names that options had before. */
+static struct {
+	const char *before, *now;
+	char flag[32];
+} renamed[] = {
+#define RENAMED(before, now) {before, now, ""},
+#include "allocator/options.def"
+};
+
+#define N_RENAMED PIN_ARRAY_SIZE(renamed)
+
+/* Values of the long options; after those of the rows come those of former names. */
+enum { DRY_RUN = CMD_LONG, HELP, FIRST_ROW, FIRST_RENAMED = FIRST_ROW + N_ROWS };
+#define N_OPTIONS (N_ROWS + N_RENAMED + 3)
 
 static bool dry_run;
 
@@ -90,32 +101,48 @@ static int set_row(size_t row, const char *text)
 /* A line of the site's that is wrong must not keep the program from running. */
 static void take_default(const struct cmd_default *it)
 {
-	if (!it->name) {
+	if (*it->finding)
 		cmd_complain("%s: %s; %s", it->place, it->finding, it->cure);
+	if (!it->name)
 		return;
-	}
 	for (size_t i = 0; i < N_ROWS; i++)
-		if (!strcmp(it->name, rows[i].name) && !rows[i].text && !getenv(it->name))
+		if (!strcmp(it->name, rows[i].name) && !rows[i].text &&
+		    !pin_options_text(it->name))
 			rows[i].text = cmd_strdup(it->value);
 }
 
-static void fill_options(struct option options[N_ROWS + 3])
+static void fill_options(struct option *option)
 {
+	int value = FIRST_ROW;
+
 	for (size_t i = 0; i < N_ROWS; i++) {
 		name_flag(rows[i].name, rows[i].flag);
-		options[i] = (struct option){rows[i].flag, required_argument, NULL,
-					     FIRST_ROW + (int)i};
+		*option++ = (struct option){rows[i].flag, required_argument, NULL, value++};
 	}
-	options[N_ROWS] = (struct option){"dry-run", no_argument, NULL, DRY_RUN};
-	options[N_ROWS + 1] = (struct option){"help", no_argument, NULL, HELP};
-	options[N_ROWS + 2] = (struct option){NULL, 0, NULL, 0};
+	for (size_t i = 0; i < N_RENAMED; i++) {
+		name_flag(renamed[i].before, renamed[i].flag);
+		*option++ = (struct option){renamed[i].flag, required_argument, NULL, value++};
+	}
+	*option++ = (struct option){"dry-run", no_argument, NULL, DRY_RUN};
+	*option++ = (struct option){"help", no_argument, NULL, HELP};
+	*option++ = (struct option){NULL, 0, NULL, 0};
+}
+
+static int set_renamed(size_t i, const char *text)
+{
+	size_t row = 0;
+
+	while (strcmp(rows[row].name, renamed[i].now) != 0)
+		row++;
+	cmd_complain("--%s is called --%s now", renamed[i].flag, rows[row].flag);
+	return set_row(row, text);
 }
 
 /* Returns an exit status, or -1 to run the command at argv[optind]. */
 static int parse_options(int argc, char **argv)
 {
 	static const char shorts[] = "+:nh";
-	struct option options[N_ROWS + 3];
+	struct option options[N_OPTIONS];
 	int c, status = 0;
 
 	fill_options(options);
@@ -124,6 +151,8 @@ static int parse_options(int argc, char **argv)
 			return run_help();
 		if (c == 'n' || c == DRY_RUN)
 			dry_run = true;
+		else if (c >= FIRST_RENAMED)
+			status = set_renamed((size_t)(c - FIRST_RENAMED), optarg);
 		else if (c >= FIRST_ROW)
 			status = set_row((size_t)(c - FIRST_ROW), optarg);
 		else

@@ -29,7 +29,7 @@ void pin_report_write_if_due(const struct pin_report_trigger *trigger);
 int pin_report_write(const char *path);
 
 /*
- * Notes which process this is and when it began. `wanted` is false if PINALLOC_RESTRICT leaves
+ * Notes which process this is and when it began. `wanted` is false if PINALLOC_PROGRAMS leaves
  * the program out: then it writes no report by itself.
  */
 void pin_report_init(bool wanted);

@@ -14,7 +14,7 @@ setup_file() {
 	in_guest() {
 		local case listener=$BATS_FILE_TMPDIR/libucm.so.0
 
-		for case in keys attach dealloc; do
+		for case in keys enable dealloc; do
 			shimmed $case "$programs/rdma-lookup" $case
 		done
 		shimmed rights PINALLOC_ACCESS=local,read "$programs/rdma-lookup" rights
@@ -22,7 +22,7 @@ setup_file() {
 		for case in others closed reused imported; do
 			shimmed $case "$programs/rdma-domains" $case
 		done
-		shimmed reserved PINALLOC_RESERVE=256M "$programs/rdma-reserve"
+		shimmed reserved PINALLOC_PREALLOC=256M "$programs/rdma-prealloc"
 		shimmed linked LD_PRELOAD="$library:$BATS_FILE_TMPDIR/plugin.so" "$programs/rdma-exit"
 		echo 16 > /proc/sys/vm/nr_hugepages
 		for case in ways hugetlb heap; do
@@ -46,7 +46,7 @@ setup() {
 
 @test "looked-up keys transfer data, from several threads in two protection domains" {
 	ended keys
-	ended attach
+	ended enable
 	ended rights
 }
 
@@ -69,7 +69,7 @@ setup() {
 	[ "$(reported imported .memory.pinned_bytes)" -eq 0 ]
 }
 
-@test "with PINALLOC_RESERVE nothing is registered after the first registration" {
+@test "with PINALLOC_PREALLOC nothing is registered after the first registration" {
 	ended reserved
 	grep -qx 'blocks [0-9]* refused 0 wrong 0' "$results/reserved.out"
 	[ "$(value reserved later)" -eq 0 ]

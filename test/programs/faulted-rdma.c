@@ -54,7 +54,7 @@ static void look_up(struct ibv_pd *pd, const void *start, size_t size)
 
 	if (!pinalloc_lookup || in_child)
 		return;
-	error = pinalloc_lookup(pd, start, size, &key);
+	error = pinalloc_lookup(pd, start, size, IBV_ACCESS_LOCAL_WRITE, &key);
 	if (error)
 		refused("pinalloc_lookup", -error);
 	mr.lkey = key.lkey;

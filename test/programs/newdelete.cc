@@ -28,7 +28,7 @@ bool in_heap(const void *p, std::size_t size)
 	auto no_pd = reinterpret_cast<ibv_pd *>(4711);
 	pinalloc_key key;
 
-	return p && pinalloc_lookup && pinalloc_lookup(no_pd, p, size, &key) == -ENOMEM;
+	return p && pinalloc_lookup && pinalloc_lookup(no_pd, p, size, 0, &key) == -ENOMEM;
 }
 
 struct alignas(256) Wide {

@@ -67,8 +67,8 @@ static bool round_trip(struct rdma *rdma, size_t length, uint64_t *random)
 	need(near && far);
 	rdma_fill(near + at, n, seed);
 	memset(far + at, 0, n);
-	right = !pinalloc_lookup(rdma->pd, near, length, &near_key) &&
-		!pinalloc_lookup(rdma->pd, far, length, &far_key) &&
+	right = !pinalloc_lookup(rdma->pd, near, length, RDMA_ACCESS, &near_key) &&
+		!pinalloc_lookup(rdma->pd, far, length, RDMA_ACCESS, &far_key) &&
 		!rdma_write(rdma, near + at, near_key.lkey, far + at, far_key.rkey, n) &&
 		!rdma_wrong(far + at, n, seed);
 	memset(near + at, 0, n);
@@ -126,10 +126,10 @@ static void large(void)
 
 static bool absent(struct ibv_pd *pd, const void *addr, size_t length)
 {
-	struct pinalloc_key key = {1, 2};
+	struct pinalloc_key key = {.lkey = 1, .rkey = 2};
 
-	return pinalloc_lookup(pd, addr, length, &key) == -ENOENT && key.lkey == 1 &&
-	       key.rkey == 2;
+	return pinalloc_lookup(pd, addr, length, RDMA_ACCESS, &key) == -ENOENT &&
+	       key.lkey == 1 && key.rkey == 2;
 }
 
 /* The most that can be looked up from there. */
@@ -141,7 +141,7 @@ static size_t reach(struct ibv_pd *pd, const char *from)
 	while (high - low > 1) {
 		size_t middle = low + (high - low) / 2;
 
-		if (pinalloc_lookup(pd, from, middle, &key))
+		if (pinalloc_lookup(pd, from, middle, RDMA_ACCESS, &key))
 			high = middle;
 		else
 			low = middle;
@@ -160,7 +160,10 @@ static void outside(void)
 	struct pinalloc_key key;
 
 	need(pd && heap && mapped != MAP_FAILED);
-	ok(!pinalloc_lookup(pd, heap, 4096, &key), "a block is found");
+	ok(!pinalloc_lookup(pd, heap, 4096, RDMA_ACCESS, &key), "a block is found");
+	ok(key.start <= (uintptr_t)heap && key.length >= 4096 &&
+		   (uintptr_t)heap + 4096 - key.start <= key.length,
+	   "with what its keys reach");
 	ok(absent(pd, local, sizeof local), "the stack is refused");
 	ok(absent(pd, fixed, sizeof fixed), "static memory is refused");
 	ok(absent(pd, mapped, MIB), "mapped memory is refused");
@@ -185,11 +188,13 @@ static void edge(void)
 	for (i = 0; i < 3 && blocks[i] + n != blocks[i + 1]; i++)
 		;
 	need(i < 3);
-	ok(!pinalloc_lookup(pd, blocks[i], n, &key), "a block is found");
-	ok(!pinalloc_lookup(pd, blocks[i], 2 * n, &key), "with the next one as well");
-	ok(!pinalloc_lookup(pd, blocks[i] + n - 64, 128, &key), "and the border of both");
+	ok(!pinalloc_lookup(pd, blocks[i], n, RDMA_ACCESS, &key), "a block is found");
+	ok(!pinalloc_lookup(pd, blocks[i], 2 * n, RDMA_ACCESS, &key),
+	   "with the next one as well");
+	ok(!pinalloc_lookup(pd, blocks[i] + n - 64, 128, RDMA_ACCESS, &key),
+	   "and the border of both");
 	end = blocks[i] + reach(pd, blocks[i]);
-	ok(!pinalloc_lookup(pd, end - 64, 64, &key), "up to the end of the heap");
+	ok(!pinalloc_lookup(pd, end - 64, 64, RDMA_ACCESS, &key), "up to the end of the heap");
 	ok(absent(pd, end - 64, 65), "what reaches beyond is refused");
 	ok(absent(pd, end, 64), "what lies beyond, too");
 	for (i = 0; i < 4; i++)
@@ -209,7 +214,7 @@ static bool works(struct ibv_pd *pd)
 	return right;
 }
 
-static void attach(void)
+static void enable(void)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(rdma_open());
 	struct pinalloc_stats before = stats();
@@ -219,8 +224,8 @@ static void attach(void)
 
 	need(pd);
 	ok(!before.mr_created && !before.pinned, "nothing is registered at first");
-	ok(pinalloc_detach(pd) == -ENOENT, "nothing can be detached");
-	ok(!pinalloc_attach(pd, RDMA_ACCESS), "attach");
+	ok(pinalloc_disable(pd) == -ENOENT, "nothing can be disabled");
+	ok(!pinalloc_enable(pd, RDMA_ACCESS), "enable");
 	ok(pins(60 * MIB), "what is in memory is registered before anybody asks");
 	more = malloc(300 * MIB);
 	usleep(200000);
@@ -231,17 +236,28 @@ static void attach(void)
 	free(more);
 	ok(works(pd), "the keys are good");
 	need((mr = ibv_reg_mr(pd, buffer, MIB, RDMA_ACCESS)));
-	ok(!pinalloc_detach(pd), "detach");
+	ok(!pinalloc_disable(pd), "disable");
 	ok(stats().pinned && stats().pinned < stats().mapped,
 	   "only what an ibv_mr stands for is kept");
 	need(!ibv_dereg_mr(mr));
-	ok(!pinalloc_detach(pd) && !stats().pinned, "a second detach takes that, too");
+	ok(!pinalloc_disable(pd) && !stats().pinned, "a second disable takes that, too");
 	ok(stats().mr_created == stats().mr_destroyed, "nothing is registered any more");
-	ok(pinalloc_detach(pd) == -ENOENT, "nothing can be detached again");
+	ok(pinalloc_disable(pd) == -ENOENT, "nothing can be disabled again");
 	ok(works(pd), "a look-up registers again");
-	ok(!pinalloc_detach(pd) && !pinalloc_attach(pd, RDMA_ACCESS) && pins(350 * MIB),
-	   "attach after detach registers it again");
+	ok(!pinalloc_disable(pd) && !pinalloc_enable(pd, RDMA_ACCESS) && pins(350 * MIB),
+	   "enable after disable registers it again");
 	free(buffer);
+}
+
+/* What a look-up of a block with these rights returns. */
+static int can(struct ibv_pd *pd, unsigned access)
+{
+	char *block = malloc(MIB);
+	struct pinalloc_key key;
+	int error = pinalloc_lookup(pd, block, MIB, access, &key);
+
+	free(block);
+	return error;
 }
 
 static void rights(void)
@@ -249,17 +265,25 @@ static void rights(void)
 	struct ibv_pd *relaxed = ibv_alloc_pd(rdma_open());
 	struct ibv_pd *pd = ibv_alloc_pd(relaxed->context);
 
-	ok(pinalloc_attach(pd, IBV_ACCESS_ON_DEMAND) == -EINVAL,
+	ok(pinalloc_enable(pd, IBV_ACCESS_ON_DEMAND) == -EACCES,
 	   "no memory region is on demand");
-	ok(pinalloc_attach(pd, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) == -EINVAL,
+	ok(pinalloc_enable(pd, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) == -EACCES,
 	   "none has rights beyond PINALLOC_ACCESS");
 	ok(!stats().mr_created, "nothing was registered");
-	ok(!pinalloc_attach(pd, IBV_ACCESS_LOCAL_WRITE), "attach with few");
-	ok(pinalloc_attach(pd, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ) == -EEXIST,
+	ok(!pinalloc_enable(pd, IBV_ACCESS_LOCAL_WRITE), "enable with few");
+	ok(pinalloc_enable(pd, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ) == -EEXIST,
 	   "more cannot be added");
-	ok(!pinalloc_attach(pd, IBV_ACCESS_LOCAL_WRITE), "the same can be asked for again");
-	ok(!pinalloc_attach(relaxed, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING),
-	   "attach with relaxed ordering");
+	ok(!pinalloc_enable(pd, IBV_ACCESS_LOCAL_WRITE), "the same can be asked for again");
+	ok(can(pd, IBV_ACCESS_LOCAL_WRITE) == 0 && can(pd, 0) == 0,
+	   "keys may have those rights, or fewer");
+	ok(can(pd, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ) == -EACCES,
+	   "none have more than was enabled");
+	ok(can(relaxed, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) == -EACCES &&
+		   can(relaxed, IBV_ACCESS_ON_DEMAND) == -EACCES,
+	   "nor than PINALLOC_ACCESS");
+	ok(can(relaxed, IBV_ACCESS_REMOTE_READ) == 0, "any within it can be looked up");
+	ok(!pinalloc_enable(relaxed, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING),
+	   "enable with relaxed ordering");
 }
 
 static void report(void)
@@ -272,9 +296,10 @@ static void report(void)
 	   "an impossible path is an error");
 	memset(&some, 0xff, sizeof some);
 	ok(pinalloc_stats(&some, 16) == 16 && some.live != UINT64_MAX &&
-		   some.mapped != UINT64_MAX && some.regions == UINT64_MAX,
+		   some.mapped != UINT64_MAX && some.growth_steps == UINT64_MAX,
 	   "figures for a program built with a smaller structure");
-	ok(stats().regions && stats().mapped && stats().live && stats().live < stats().mapped,
+	ok(stats().growth_steps && stats().mapped && stats().live &&
+		   stats().live < stats().mapped,
 	   "figures");
 }
 
@@ -319,9 +344,10 @@ static void lazy(void)
 	char *large = malloc(100 * MIB);
 
 	need(pd && large);
-	ok(!pinalloc_lookup(pd, large, 100 * MIB, &key), "a block is found");
+	ok(!pinalloc_lookup(pd, large, 100 * MIB, RDMA_ACCESS, &key), "a block is found");
 	usleep(300000);
-	ok(stats().regions > 1 && stats().mr_created == 1, "only its region is registered");
+	ok(stats().growth_steps > 1 && stats().mr_created == 1,
+	   "only its region is registered");
 	ok(works(pd), "the keys are good");
 	free(large);
 }
@@ -333,22 +359,22 @@ static void off(void)
 	char *block = malloc(MIB);
 
 	need(pd && block);
-	ok(pinalloc_lookup(pd, block, MIB, &key) == -ENOMEM, "no block has keys");
+	ok(pinalloc_lookup(pd, block, MIB, RDMA_ACCESS, &key) == -ENOMEM, "no block has keys");
 	ok(absent(pd, &key, sizeof key), "what is no block, even less");
-	ok(pinalloc_attach(pd, IBV_ACCESS_LOCAL_WRITE) == -ENOMEM, "attach is refused");
-	ok(pinalloc_detach(pd) == -ENOENT, "so is detach");
+	ok(pinalloc_enable(pd, IBV_ACCESS_LOCAL_WRITE) == -ENOMEM, "enable is refused");
+	ok(pinalloc_disable(pd) == -ENOENT, "so is disable");
 	ok(!stats().mr_created && !stats().pinned, "nothing was registered");
 	free(block);
 }
 
 static const struct rdma_case cases[] = {
 	{"keys", keys},	    {"large", large},	{"outside", outside}, {"edge", edge},
-	{"attach", attach}, {"rights", rights}, {"dealloc", dealloc}, {"lazy", lazy},
+	{"enable", enable}, {"rights", rights}, {"dealloc", dealloc}, {"lazy", lazy},
 	{"off", off},	    {"report", report}};
 
 int main(int argc, char **argv)
 {
-	if (!pinalloc_lookup || !pinalloc_attach || !pinalloc_detach || !pinalloc_stats ||
+	if (!pinalloc_lookup || !pinalloc_enable || !pinalloc_disable || !pinalloc_stats ||
 	    !pinalloc_report)
 		return 3;
 	if (argc > 2)

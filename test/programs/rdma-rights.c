@@ -96,9 +96,8 @@ static bool permits(enum operation operation, uint64_t *word, uint32_t key, bool
 	rdma_disconnect(&rdma);
 	*permitted = !status;
 	if (status)
-		return *word == before &&
-		       (operation == STORE ? status == IBV_WC_LOC_PROT_ERR
-					   : rdma_is_refused(status));
+		return *word == before && (operation == STORE ? status == IBV_WC_LOC_PROT_ERR
+							      : rdma_is_refused(status));
 	return operation == READ ? *own == before : *word == before + 1;
 }
 
@@ -186,7 +185,7 @@ static void region(void)
 	uint32_t rkey;
 
 	set_up();
-	need(block && other && pinalloc_detach);
+	need(block && other && pinalloc_disable);
 	need((mr = ibv_reg_mr(pd, block, LENGTH, IBV_ACCESS_REMOTE_READ)));
 	rkey = mr->rkey;
 	ok(reads(other, rkey), "an rkey opens the memory region, with other blocks");
@@ -194,7 +193,7 @@ static void region(void)
 	ok(!writes(other, rkey) && !writes(block, rkey),
 	   "with the rights asked for, no others");
 	ok(!ibv_dereg_mr(mr) && reads(block, rkey), "ibv_dereg_mr does not revoke it");
-	ok(!pinalloc_detach(pd) && !reads(block, rkey), "pinalloc_detach does");
+	ok(!pinalloc_disable(pd) && !reads(block, rkey), "pinalloc_disable does");
 }
 
 /* --- by another process --------------------------------------------------------------------

@@ -37,7 +37,7 @@ static bool in_heap(const void *p, size_t size)
 	struct ibv_pd *no_pd = (struct ibv_pd *)UNTOUCHED;
 	struct pinalloc_key key;
 
-	return p && pinalloc_lookup && pinalloc_lookup(no_pd, p, size, &key) == -ENOMEM;
+	return p && pinalloc_lookup && pinalloc_lookup(no_pd, p, size, 0, &key) == -ENOMEM;
 }
 
 static bool is_aligned(const void *p, size_t alignment)

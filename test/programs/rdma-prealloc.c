@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * rdma-reserve: registers a small block, and then blocks of many sizes up to 200 MiB, one after
- * the other and several at a time; the adapter sends and receives parts of each.
+ * rdma-prealloc: registers a small block, and then blocks of many sizes up to 200 MiB, one
+ * after the other and several at a time; the adapter sends and receives parts of each.
  *
  *     blocks N refused N wrong N
  *     pages N absent N                   when the blocks were new
  *     registrations first N later N      real ones, by the library's count, if it is there
  *
- * rdma-reserve node: a thread on processor 1, which is memory node 1, does the first of it;
+ * rdma-prealloc node: a thread on processor 1, which is memory node 1, does the first of it;
  * where the pages of a new block are then:
  *
  *     reserve own N other N absent N

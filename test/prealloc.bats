@@ -1,23 +1,23 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: with PINALLOC_RESERVE the first registration is the last one. The reserve is heap,
+# Promise: with PINALLOC_PREALLOC the first registration is the last one. The reserve is heap,
 # resident and registered from then on; before, it costs nothing.
 
 setup_file() {
 	load helper
 	build_adapter
-	adapted "$programs/rdma-reserve" > "$BATS_FILE_TMPDIR/plain"
+	adapted "$programs/rdma-prealloc" > "$BATS_FILE_TMPDIR/plain"
 	cat "$BATS_FILE_TMPDIR/plain"
 }
 
 setup() {
 	load helper
-	reserve=PINALLOC_RESERVE=256M
+	reserve=PINALLOC_PREALLOC=256M
 }
 
 # right [NAME=VALUE…]: with these options the program behaves as without the library.
 right() {
-	succeeds "$@" "$programs/rdma-reserve"
+	succeeds "$@" "$programs/rdma-prealloc"
 	diff <(head -n 1 "$BATS_FILE_TMPDIR/plain") <(head -n 1 <<< "$output")
 	grep -qx 'blocks [0-9]* refused 0 wrong 0' <<< "$output"
 }
@@ -39,7 +39,7 @@ reserved() {
 	[ "$(value absent)" -le $(($(value pages) / 20)) ]
 }
 
-@test "with PINALLOC_RESERVE nothing is registered after the first registration, and blocks are resident" {
+@test "with PINALLOC_PREALLOC nothing is registered after the first registration, and blocks are resident" {
 	reserved
 	# It grows by little beyond the reserve.
 	[ "$(figure "$report" .memory.mapped_bytes)" -le $((384 << 20)) ]
