@@ -119,6 +119,18 @@ static bool is_strict(void)
 	return pin_options.watch == PIN_WATCH_STRICT;
 }
 
+/* The program may map memory of its own where the heap has not come to yet. */
+static bool is_heap(struct pin_pages range)
+{
+	for (uint32_t i = 0; i < pin_span_count(); i++) {
+		struct pin_range span = pin_range_of_span(pin_span_get(i));
+
+		if (pin_pages_meet(range, (struct pin_pages){span.start, span.end}))
+			return true;
+	}
+	return false;
+}
+
 /* The heap is watched in any case, but for what the program has mapped over it. */
 static void begin_heap(struct pin_foreign *it, const void *addr, size_t length)
 {
@@ -127,7 +139,7 @@ static void begin_heap(struct pin_foreign *it, const void *addr, size_t length)
 
 	if (is_watched && !pin_ranges_get_ticket(PIN_UFFD_HEAP, &it->ticket))
 		it->how = PIN_WATCHED;
-	else if (pin_watch_is_on())
+	else if (pin_watch_is_on() || is_strict())
 		it->how = PIN_FORGOTTEN;
 }
 
@@ -144,7 +156,7 @@ void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
 	if (!length || (uintptr_t)addr + length < (uintptr_t)addr || !pin_listeners_find())
 		return;
 	it->range = pin_pages_of(addr, length);
-	if (pin_reserve_contains(addr)) {
+	if (pin_reserve_contains(addr) && is_heap(it->range)) {
 		begin_heap(it, addr, length);
 		return;
 	}

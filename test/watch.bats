@@ -63,6 +63,11 @@ watched() {
 	ways grown
 }
 
+@test "memory of the program's own at the heap's addresses, or below them, is noticed like any other" {
+	ways inside
+	ways below
+}
+
 @test "a listener can deregister at once" {
 	ways dereg
 }

@@ -8,6 +8,8 @@
  *     rdma-watch-ways LISTENER hugetlb   both, with pages of the hugetlb pool
  *     rdma-watch-ways LISTENER grown     what mremap() has changed, and holes
  *     rdma-watch-ways LISTENER dereg     a listener that deregisters
+ *     rdma-watch-ways LISTENER inside    what is mapped where the heap has not come to yet
+ *     rdma-watch-ways LISTENER below     what begins below the heap and ends in it
  *     rdma-watch-ways LISTENER heap      heap pages that were replaced before it is registered
  */
 #include <config.h> /* for mremap() */
@@ -357,13 +359,93 @@ static void try_heap(void)
 	}
 }
 
+/* --- where the heap begins, and beyond where it ends ------------------------------ */
+
+static void try_inside(void)
+{
+	char *block = malloc(PAGE), *p;
+	struct ibv_mr *mr;
+	unsigned before;
+
+	p = (char *)((uintptr_t)block & -(uintptr_t)(1 << 30)) + ((size_t)1 << 41);
+	need(mmap(p, LENGTH, WRITABLE, ANONYMOUS | MAP_FIXED, -1, 0) == p);
+	memset(p, 1, LENGTH);
+	mr = registered_once(pd, p, LENGTH);
+	ok(n_forgotten, "what is mapped in the heap's addresses is forgotten the first time");
+	need(!ibv_dereg_mr(mr));
+	mr = registered(pd, p, LENGTH);
+	ok(!n_forgotten, "and may be cached from the second time on");
+	before = n_heard;
+	map_over(p, LENGTH);
+	ok(was_told(before, p, LENGTH), "until it is replaced");
+	need(!ibv_dereg_mr(mr));
+}
+
+/* Whether a page of the heap has another key once it was replaced. */
+static bool is_followed(char *p)
+{
+	struct ibv_mr *mr = registered_once(pd, p, PAGE);
+	uint32_t lkey = mr->lkey;
+	bool differs;
+
+	need(!ibv_dereg_mr(mr));
+	discard(p, PAGE);
+	mr = registered_once(pd, p, PAGE);
+	differs = mr->lkey != lkey;
+	need(!ibv_dereg_mr(mr));
+	return differs;
+}
+
+static char *start_of_mapping(const char *p)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	unsigned long start = 0, end = 0;
+	char line[512];
+
+	need(maps);
+	while (end <= (uintptr_t)p && fgets(line, sizeof line, maps))
+		need(sscanf(line, "%lx-%lx", &start, &end) == 2);
+	fclose(maps);
+	return (char *)start;
+}
+
+/* First, before the kernel puts anything else there. */
+static char *map_below(void)
+{
+	char *block = malloc(PAGE), *low;
+
+	need(block);
+	low = start_of_mapping(block) - MIB;
+	need(mmap(low, MIB, WRITABLE, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == low);
+	return low;
+}
+
+static void try_below(char *low)
+{
+	char *block = aligned_alloc(2 * MIB, 16 * MIB);
+	struct ibv_mr *mr;
+
+	need(block);
+	memset(block, 1, 16 * MIB);
+	ok(is_followed(block + PAGE), "the heap is watched");
+	mr = registered(pd, low, (size_t)(block - low) + 12 * MIB);
+	map_over(low, MIB);
+	need(!ibv_dereg_mr(mr));
+	for (size_t i = 1; i < 4; i++)
+		ok(is_followed(block + 4 * i * MIB),
+		   "it still is after a registration that begins below it, %zu", i);
+}
+
 int main(int argc, char **argv)
 {
+	char *low = NULL;
 	const char *what;
 
 	need(argc == 3);
 	within(100);
 	what = argv[2];
+	if (!strcmp(what, "below"))
+		low = map_below();
 	listen_by(argv[1], strcmp(what, "dereg") ? hear : drop_told);
 	pd = ibv_alloc_pd(rdma_open());
 	need(pd);
@@ -378,6 +460,10 @@ int main(int argc, char **argv)
 	} else if (!strcmp(what, "grown")) {
 		try_grown();
 		try_hole();
+	} else if (!strcmp(what, "inside")) {
+		try_inside();
+	} else if (!strcmp(what, "below")) {
+		try_below(low);
 	} else if (!strcmp(what, "dereg")) {
 		try_dereg();
 	} else {
