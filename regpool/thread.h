@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The library's own threads. */
+/*
+ * The library's own threads. They do not keep the process from ending: if its main() has ended
+ * with pthread_exit(3), it ends with the last other thread.
+ */
 #ifndef PIN_THREAD_H
 #define PIN_THREAD_H
 
@@ -8,6 +11,9 @@
  * most 15 characters. Returns 0 or an errno value.
  */
 int pin_thread_start(void *(*run)(void *), void *arg, const char *name);
+
+/* Call before `run` returns, if it does. */
+void pin_thread_note_end(void);
 
 /*
  * Runs work(arg, 0) and work(arg, 1) in parallel, one of them in another thread if one can be

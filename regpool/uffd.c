@@ -295,6 +295,7 @@ static void *run_uffd(void *arg)
 		serve_events();
 		atomic_store(&state, FAILED);
 	}
+	pin_thread_note_end();
 	/* The thread's descriptor table is closed with it, which wakes sleeping calls. */
 	return NULL;
 }

@@ -32,6 +32,7 @@ static void *look(void *arg)
 	found.policy = sched_getscheduler(0);
 	pthread_sigmask(SIG_SETMASK, NULL, &blocked);
 	found.blocks = sigismember(&blocked, SIGTERM);
+	pin_thread_note_end();
 	is_done = 1;
 	pin_os_wake(&is_done);
 	return arg;
