@@ -46,6 +46,7 @@
 struct pass {
 	bool is_due;   /* new resident memory is registered at once */
 	bool is_quiet; /* no page became resident for QUIET_MS before it */
+	bool has_room; /* there was no shortage for some time */
 	unsigned n_parts;
 	_Atomic size_t n_new; /* granules newly seen to be resident */
 	_Atomic uint64_t ns;  /* nanoseconds spent looking, on all processors */
@@ -93,23 +94,56 @@ static bool is_worked_on(struct pin_access_set *set)
 }
 
 /*
+ * A registration that fails, or memory regions that were evicted, show that there is no room to
+ * register ahead. It is tried again after a second and, as long as that is so, after 2, 4, ...
+ * seconds: the registrar and eviction must not undo each other's work all the time.
+ */
+#define FIRST_RETRY_MS 1000
+#define LAST_RETRY_MS  64000
+
+static struct {
+	_Atomic bool has_failed;
+	uint64_t evicted;  /* memory regions that were, when last looked */
+	uint64_t retry_ms; /* how long not to register after the last shortage */
+	uint64_t until_ns; /* time until which nothing is registered ahead */
+} shortage;
+
+static bool is_short(void)
+{
+	return shortage.has_failed || pin_pool.evicted != shortage.evicted;
+}
+
+/* At the beginning of a pass. */
+static void note_shortage(void)
+{
+	uint64_t now = pin_os_now_ns();
+
+	if (!is_short())
+		return;
+	if (!shortage.retry_ms || now > shortage.until_ns + LAST_RETRY_MS * 1000000ull)
+		shortage.retry_ms = FIRST_RETRY_MS;
+	else if (shortage.retry_ms < LAST_RETRY_MS)
+		shortage.retry_ms *= 2;
+	shortage.until_ns = now + shortage.retry_ms * 1000000;
+	shortage.evicted = pin_pool.evicted;
+	shortage.has_failed = false;
+}
+
+/*
  * Registers one range. The domain's lock is released after each range, so that deallocating a
- * PD waits for one registration at most. Stops for good for this set if the registration fails,
- * or if anything was evicted: otherwise the registrar and eviction would undo each other's
- * work. Returns whether to continue.
+ * PD waits for one registration at most. Returns whether to continue.
  */
 static bool register_stretch(struct pin_domain *domain, struct pin_access_set *set,
 			     struct pin_range range)
 {
-	bool worked_on, goes_on;
+	bool goes_on = false;
 
 	pthread_rwlock_rdlock(&domain->lock);
 	/* The domain may have been disarmed, or be another PD's, by now. */
-	worked_on = is_worked_on(set);
-	goes_on = worked_on && !pin_pool_off() && !pin_pool.evicted &&
-		  pin_keys_prepare_ahead(domain, set, range);
-	if (worked_on && !goes_on)
-		set->ahead = PIN_AHEAD_NEVER;
+	if (is_worked_on(set) && !pin_pool_off() && !is_short()) {
+		goes_on = pin_keys_prepare_ahead(domain, set, range);
+		shortage.has_failed |= !goes_on;
+	}
 	pthread_rwlock_unlock(&domain->lock);
 	return goes_on;
 }
@@ -153,7 +187,7 @@ static void visit(struct pass *pass, const struct pin_span *span, struct pin_ran
 
 	atomic_fetch_add(&pass->ns, pin_os_now_ns() - began);
 	atomic_fetch_add(&pass->n_new, n_new);
-	for (uint32_t i = 0; i < pin_registry_count(); i++)
+	for (uint32_t i = 0; pass->has_room && i < pin_registry_count(); i++)
 		for (struct pin_access_set *set = NULL;
 		     (set = pin_access_set_next(pin_registry_at(i), set));)
 			register_chunk(pin_registry_at(i), set, span, chunk, is_quiet);
@@ -202,6 +236,8 @@ static void do_pass(struct pass *pass)
 
 	for (uint32_t i = 0; i < pin_registry_count(); i++)
 		sweep_domain(pin_registry_at(i));
+	note_shortage();
+	pass->has_room = pin_os_now_ns() >= shortage.until_ns;
 	pass->n_new = pass->ns = 0;
 	pass->n_parts = is_much && pin_os_processors() > 1 ? 2 : 1;
 	if (pass->n_parts > 1)
@@ -228,6 +264,17 @@ static uint64_t next_pause(uint64_t last, bool is_done)
 	if (is_done && (is_all_resident() || last > LAST_PAUSE_MS))
 		return UINT64_MAX;
 	return is_done && last ? 2 * last : FIRST_PAUSE_MS;
+}
+
+/* If something could not be registered, it is tried again. */
+static uint64_t pause_until_retry(uint64_t pause)
+{
+	uint64_t now = pin_os_now_ns(), left;
+
+	if (is_short())
+		return FIRST_RETRY_MS;
+	left = shortage.until_ns > now ? (shortage.until_ns - now) / 1000000 + 1 : pause;
+	return left < pause ? left : pause;
 }
 
 /* The pause to make in any case after a pass that took `ns` nanoseconds. */
@@ -269,7 +316,7 @@ static void *run_registrar(void *unused)
 			waits_from = new_at;
 		pin_os_sleep_ms(least_pause(pass.ns));
 		pause = next_pause(now == seen ? pause : 0, pass.is_quiet && !pass.n_new);
-		pin_pool_await_change(now, pause);
+		pin_pool_await_change(now, pause_until_retry(pause));
 		pass.is_due = waits_from && has_passed(waits_from, DUE_MS);
 	}
 	return unused;

@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include "allocator/os.h"
+#include "regpool/evict.h"
 #include "regpool/keys.h"
 #include "regpool/pool.h"
 #include "test/fake-kernel.h"
@@ -377,6 +378,47 @@ static void forks(void)
 	pin_mr_deregister(mr);
 }
 
+static bool is_registered(const void *n)
+{
+	return fake_verbs.registered == *(const size_t *)n;
+}
+
+/* By hours that go on, as the time of the last shortage is one of them. */
+static void let_more_hours_pass(void)
+{
+	static uint64_t hours = 3;
+
+	stands_at_ns = __real_pin_os_now_ns() + ++hours * HOUR_NS;
+	let_it_finish();
+}
+
+/* No thread looks while the clock stands, unless it is set on. */
+static void heals(void)
+{
+	char *p;
+	size_t all;
+
+	pin_mr_enable(pd, RIGHTS);
+	let_more_hours_pass();
+	p = grow(&span, CELL);
+	fake_verbs.limit = fake_verbs.registered + PIECE;
+	fake_touch(p, CELL);
+	let_more_hours_pass();
+	ok(!is_pinned(p), "where there is no room memory is not registered ahead");
+	fake_verbs.limit = SIZE_MAX;
+	let_it_finish();
+	ok(!is_pinned(p), "nor is that tried again at once");
+	let_more_hours_pass();
+	ok(soon(is_pinned, p), "it is later, when there is room");
+	all = fake_verbs.registered;
+	if (!pin_evict_one(0))
+		abort();
+	let_it_finish();
+	ok(fake_verbs.registered < all, "what was evicted is not registered again at once");
+	let_more_hours_pass();
+	ok(soon(is_registered, &all), "but later");
+}
+
 /* The thread's helper shall not be found running, which a sanitizer would report. */
 static void end_thread(void)
 {
@@ -405,6 +447,9 @@ int main(void)
 	pin_mr_deregister(first);
 	forks();
 	disabled();
+	heals();
+	pin_domain_disarm(pd);
+	let_it_finish();
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned,
 	   "deallocating the PD deregisters everything");
 	end_thread();
