@@ -173,7 +173,7 @@ static int arm_if_allowed(struct pin_domain *domain, struct pin_access_set *set,
 {
 	bool is_first = !has_armed(domain);
 
-	if (pin_pool_off())
+	if (pin_pool_off() || domain->is_orphan)
 		return -ENOMEM;
 	if (is_first)
 		domain->max_access = max_access | IBV_ACCESS_RELAXED_ORDERING;
@@ -240,6 +240,7 @@ static void retire(struct pin_domain *domain)
 		atomic_store(&set->armed, false);
 		pin_places_forget(domain, set);
 	}
+	domain->is_orphan = false;
 	domain->max_mr_size = 0;
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
 }
@@ -269,20 +270,42 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 	return result;
 }
 
-static void retire_pd(struct ibv_pd *pd, enum pin_clear what)
+/* The program's registrations stay until it ends them; nothing is registered any more. */
+static void orphan(struct pin_domain *domain)
+{
+	const struct pin_range all = {pin_reserve.base, pin_reserve.base + pin_reserve.size};
+
+	domain->is_orphan = true;
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
+		set->ahead = PIN_AHEAD_NEVER;
+		atomic_store(&set->armed, false);
+		pin_places_withdraw(set, all);
+	}
+}
+
+void pin_domain_unimport(struct ibv_pd *pd)
 {
 	struct pin_domain *domain = lock_domain(pd);
 
 	if (!domain)
 		return;
-	clear_sets(domain, what);
-	retire(domain);
+	clear_sets(domain, PIN_CLEAR_IDLE);
+	if (domain_has_users(domain))
+		orphan(domain);
+	else
+		retire(domain);
 	pthread_rwlock_unlock(&domain->lock);
 }
 
-void pin_domain_unimport(struct ibv_pd *pd)
+static void retire_pd(struct ibv_pd *pd)
 {
-	retire_pd(pd, PIN_CLEAR_IDLE);
+	struct pin_domain *domain = lock_domain(pd);
+
+	if (!domain)
+		return;
+	clear_sets(domain, PIN_CLEAR_ALL);
+	retire(domain);
+	pthread_rwlock_unlock(&domain->lock);
 }
 
 void pin_domain_close(const struct ibv_context *context)
@@ -298,7 +321,7 @@ void pin_domain_close(const struct ibv_context *context)
 		 * device.
 		 */
 		if (pd && atomic_load(&domain->context) == context)
-			retire_pd(pd, PIN_CLEAR_ALL);
+			retire_pd(pd);
 	}
 }
 

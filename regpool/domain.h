@@ -58,8 +58,8 @@ int pin_domain_dealloc(struct ibv_pd *pd);
 
 /*
  * Call before ibv_unimport_pd(). The kernel's PD belongs to another process or context and
- * lives on, as must the program's registrations: only memory regions without users are
- * deregistered. The others go with the context.
+ * lives on, as must the program's registrations: memory regions are deregistered when they have
+ * no users.
  */
 void pin_domain_unimport(struct ibv_pd *pd);
 

@@ -211,8 +211,11 @@ static int release_proxy(const struct pin_proxy *proxy)
 		return 0;
 	if (proxy->own)
 		return deregister_real(proxy->own, pin_ibverbs()->dereg_mr);
-	if (proxy->generation == proxy->domain->generation)
-		pin_keys_release(proxy->user);
+	if (proxy->generation != proxy->domain->generation)
+		return 0;
+	pin_keys_release(proxy->user);
+	if (PIN_UNLIKELY(proxy->domain->is_orphan))
+		pin_places_sweep_domain(proxy->domain);
 	return 0;
 }
 

@@ -92,14 +92,31 @@ uint32_t pin_places_next(struct pin_access_set *set, struct pin_walk *walk)
 	return number;
 }
 
+/*
+ * Leftovers are linked by `other`. An entry in the list may have been deregistered and reused
+ * since, so whether it can go is checked again.
+ */
+static void list_leftover(struct pin_access_set *set, uint32_t number)
+{
+	struct pin_registration *registration = pin_place_registration(set, number);
+
+	if (registration->is_leftover)
+		return;
+	registration->is_leftover = true;
+	registration->other = set->leftovers;
+	set->leftovers = number + 1;
+}
+
 /* Caller holds the set's lock. Makes look-ups find the entry, unless it is stale. */
 static void publish_place(struct pin_access_set *set, uint32_t number)
 {
 	const struct pin_entry *entry = pin_place(set, number);
 	struct pin_range range = pin_place_range(entry);
 
-	if (pin_place_registration(set, number)->is_stale)
+	if (pin_place_registration(set, number)->is_stale) {
+		list_leftover(set, number);
 		return;
+	}
 	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE) {
 		uint32_t value = *cover_at(set, p);
 
@@ -243,21 +260,6 @@ static bool deregister_place(struct pin_domain *domain, struct pin_access_set *s
 }
 
 /*
- * Leftovers are linked by `other`. An entry in the list may have been deregistered and reused
- * since, so whether it can go is checked again.
- */
-static void list_leftover(struct pin_access_set *set, uint32_t number)
-{
-	struct pin_registration *registration = pin_place_registration(set, number);
-
-	if (registration->is_leftover)
-		return;
-	registration->is_leftover = true;
-	registration->other = set->leftovers;
-	set->leftovers = number + 1;
-}
-
-/*
  * If no look-up finds the entry, makes it BUSY and prepends it to the list `others`, or lists
  * it as a leftover. Returns the list.
  */
@@ -307,6 +309,14 @@ void pin_places_sweep(struct pin_domain *domain, struct pin_access_set *set,
 		next = pin_place_registration(set, number - 1)->other;
 		deregister_place(domain, set, number - 1, PIN_ENTRY_READY);
 	}
+}
+
+void pin_places_sweep_domain(struct pin_domain *domain)
+{
+	pthread_rwlock_rdlock(&domain->lock);
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
+		pin_places_sweep(domain, set, (struct pin_range){0, 0});
+	pthread_rwlock_unlock(&domain->lock);
 }
 
 bool pin_place_is_idle(struct pin_access_set *set, uint32_t number)

@@ -156,6 +156,9 @@ void pin_places_withdraw(struct pin_access_set *set, struct pin_range range);
 void pin_places_sweep(struct pin_domain *domain, struct pin_access_set *set,
 		      struct pin_range range);
 
+/* Deregisters leftovers of a domain whose users are gone. */
+void pin_places_sweep_domain(struct pin_domain *domain);
+
 /* Whether any entry of the set has users. */
 bool pin_places_in_use(struct pin_access_set *set);
 

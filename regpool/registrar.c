@@ -220,22 +220,12 @@ static void visit_part(void *pass, unsigned part)
 		visit_span(pass, pin_span_get(i), part);
 }
 
-/* Deregisters leftovers whose users are gone. */
-static void sweep_domain(struct pin_domain *domain)
-{
-	pthread_rwlock_rdlock(&domain->lock);
-	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
-		if (set->armed)
-			pin_places_sweep(domain, set, (struct pin_range){0, 0});
-	pthread_rwlock_unlock(&domain->lock);
-}
-
 static void do_pass(struct pass *pass)
 {
 	bool is_much = pin_span_bytes() > pin_pool.pinned + MUCH;
 
 	for (uint32_t i = 0; i < pin_registry_count(); i++)
-		sweep_domain(pin_registry_at(i));
+		pin_places_sweep_domain(pin_registry_at(i));
 	note_shortage();
 	pass->has_room = pin_os_now_ns() >= shortage.until_ns;
 	pass->n_new = pass->ns = 0;

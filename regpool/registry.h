@@ -84,6 +84,7 @@ struct pin_domain {
 	 */
 	pthread_rwlock_t lock;
 	_Atomic bool is_ending;		    /* libibverbs is deallocating the PD */
+	_Atomic bool is_orphan;		    /* the PD is gone, its registrations are not */
 	struct pin_access_set *access_sets; /* PIN_ACCESS_SETS of them */
 	_Atomic uint32_t prepared;   /* one bit for each access set that has its tables */
 	_Atomic unsigned max_access; /* the most rights a set may be armed with */
