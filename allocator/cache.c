@@ -491,7 +491,8 @@ void pin_free_slowly(void *p)
 	} else if (PIN_LIKELY(pin_is_large(p))) {
 		if (PIN_UNLIKELY(pin_is_watched))
 			see_freed(p, pin_large_usable(p));
-		pin_large_free(p);
+		if (PIN_UNLIKELY(!pin_large_free(p)))
+			pin_misuse_end(p, "free", true);
 	} else {
 		pin_misuse_end(p, "free", true);
 	}

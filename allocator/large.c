@@ -130,15 +130,20 @@ void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n
 	return PIN_LIKELY(page) ? pin_page_at(page) : NULL;
 }
 
-void pin_large_free(void *block)
+bool pin_large_free(void *block)
 {
 	uint32_t page = pin_page_of(block);
+	bool in_use;
 
 	pin_runs_take_lock();
-	pin_live_count_large(-(int64_t)record(page)->asked);
-	keep(page);
+	in_use = pin_is_large(block);
+	if (PIN_LIKELY(in_use)) {
+		pin_live_count_large(-(int64_t)record(page)->asked);
+		keep(page);
+	}
 	pin_runs_release_lock();
 	pin_live_look();
+	return in_use;
 }
 
 static void set_asked(uint32_t page, size_t n_bytes)

@@ -27,7 +27,8 @@
  */
 void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n_used);
 
-void pin_large_free(void *block);
+/* False if another thread has freed it meanwhile. */
+bool pin_large_free(void *block);
 
 /*
  * Changes the size of a block where it is, or, if it `may_move`, moves it down over free memory

@@ -9,12 +9,19 @@
 #include "allocator/options.h"
 #include "allocator/runs.h"
 #include "allocator/span.h"
+#include "test/asleep.h"
 #include "test/tap.h"
 
 #include <errno.h>
 #include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define UNITS(n) ((n)*PIN_UNIT)
 
@@ -188,6 +195,53 @@ static void zeroes(void)
 	ok(clear, "calloc clears memory that was used before");
 }
 
+static _Atomic bool may_free;
+static _Atomic unsigned n_freeing;
+static _Atomic pid_t freeing[2];
+
+static void *free_it(void *block)
+{
+	freeing[atomic_fetch_add(&n_freeing, 1)] = gettid();
+	while (!may_free)
+		;
+	free(block);
+	return NULL;
+}
+
+/* Both see that the block is in use before either gets the lock under which it is freed. */
+static void free_twice_at_once(void)
+{
+	const struct rlimit none = {0, 0};
+	pthread_t threads[2];
+	void *block = malloc(PIN_MIB);
+
+	setrlimit(RLIMIT_CORE, &none);
+	close(STDERR_FILENO);
+	for (int i = 0; i < 2; i++)
+		pthread_create(&threads[i], NULL, free_it, block);
+	is_asleep(gettid()); /* has the memory that it needs, from now on */
+	pin_runs_take_lock();
+	may_free = true;
+	while (!is_asleep(freeing[0]) || !is_asleep(freeing[1]))
+		;
+	pin_runs_release_lock();
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	_exit(0);
+}
+
+static void twice_at_once(void)
+{
+	pid_t child = fork();
+	int status = 0;
+
+	if (!child)
+		free_twice_at_once();
+	waitpid(child, &status, 0);
+	ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT,
+	   "two threads that free a block at once do not both succeed");
+}
+
 int main(void)
 {
 	sizes();
@@ -197,5 +251,6 @@ int main(void)
 	at_the_end();
 	grows_by_little();
 	zeroes();
+	twice_at_once();
 	return done_testing();
 }
