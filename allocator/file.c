@@ -6,10 +6,13 @@
 #include <config.h>
 
 #include "allocator/file.h"
+#include "allocator/shield.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 long pin_file_read(const char *path, char *buf, size_t size)
@@ -47,6 +50,37 @@ long pin_file_write_some(int fd, const char *buf, size_t n_bytes)
 		n = -errno;
 	errno = saved;
 	return n;
+}
+
+/* Where poll() is refused, there is no telling. */
+static int look_if_ready(int fd)
+{
+	static const struct timespec at_once;
+	struct pollfd out = {.fd = fd, .events = POLLOUT};
+	int saved = errno, error = 0;
+
+	if (syscall(SYS_ppoll, &out, 1, &at_once, NULL, 0) < 0)
+		error = errno == EINTR ? -EAGAIN : 0;
+	else if (out.revents & POLLERR)
+		error = -EPIPE;
+	else if (!(out.revents & POLLOUT))
+		error = -EAGAIN;
+	errno = saved;
+	return error;
+}
+
+int pin_file_write_line(int fd, const char *line, size_t n_bytes)
+{
+	int error = look_if_ready(fd);
+	struct pin_shield shield;
+	long n;
+
+	if (error)
+		return error;
+	pin_shield_begin(&shield);
+	n = pin_file_write_some(fd, line, n_bytes);
+	pin_shield_end(&shield);
+	return n < 0 ? (int)n : 0;
 }
 
 int pin_file_write(int fd, const char *buf, size_t n_bytes)

@@ -20,6 +20,14 @@ long pin_file_read(const char *path, char *buf, size_t size);
  */
 long pin_file_write_some(int fd, const char *buf, size_t n_bytes);
 
+/*
+ * Writes a line of at most PIPE_BUF bytes to whatever a program was started with: not if it
+ * would have to wait for a reader, as with a pipe that is full, a terminal that is stopped, or
+ * one that nobody reads any more. No signal comes of it. (If another process fills the pipe
+ * between two system calls, it may wait.) Returns 0 or -errno.
+ */
+int pin_file_write_line(int fd, const char *line, size_t n_bytes);
+
 /* Writes all n_bytes, with as many write(2) calls as it takes. Returns 0 or -errno. */
 int pin_file_write(int fd, const char *buf, size_t n_bytes);
 

@@ -196,7 +196,7 @@ __attribute__((format(printf, 1, 0))) static void write_line(const char *format,
 	pin_stream_keep(&pin_standard_error);
 	fd = pin_stream_fd(&pin_standard_error);
 	if (fd >= 0)
-		pin_file_write(fd, line, n);
+		pin_file_write_line(fd, line, n);
 }
 
 void pin_log_line(const char *format, ...)

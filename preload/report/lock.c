@@ -78,37 +78,15 @@ static bool wait_for_lock(const struct pin_report_trigger *trigger, bool *taken_
 	return false;
 }
 
-/* The signals that write() sends to its own thread. */
-static void fill_with_signals_of_write(sigset_t *set)
-{
-	sigemptyset(set);
-	sigaddset(set, SIGPIPE);
-	sigaddset(set, SIGXFSZ);
-}
-
 static void shield_thread(struct pin_report_lock *lock)
 {
-	sigset_t of_write;
-
-	fill_with_signals_of_write(&of_write);
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &lock->cancel_state);
-	sigpending(&lock->pending);
-	pthread_sigmask(SIG_BLOCK, &of_write, &lock->mask);
+	pin_shield_begin(&lock->shield);
 }
 
-/* Signals that became pending meanwhile are the report's, and must not reach the program. */
 static void unshield_thread(const struct pin_report_lock *lock)
 {
-	static const struct timespec at_once;
-	sigset_t of_write;
-
-	fill_with_signals_of_write(&of_write);
-	for (int sig = 1; sig < SIGRTMIN; sig++)
-		if (sigismember(&lock->pending, sig) == 1)
-			sigdelset(&of_write, sig);
-	while (sigtimedwait(&of_write, NULL, &at_once) > 0)
-		;
-	pthread_sigmask(SIG_SETMASK, &lock->mask, NULL);
+	pin_shield_end(&lock->shield);
 	pthread_setcancelstate(lock->cancel_state, NULL);
 }
 

@@ -6,15 +6,14 @@
 #ifndef PIN_REPORT_LOCK_H
 #define PIN_REPORT_LOCK_H
 
+#include "allocator/shield.h"
 #include "preload/report/trigger.h"
-
-#include <signal.h>
 
 struct pin_report_lock {
 	bool taken_over; /* from another thread, which may still be writing */
 	/* What pin_report_lock_release() restores. */
 	int cancel_state;
-	sigset_t mask, pending;
+	struct pin_shield shield;
 };
 
 /*

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The signals that write(2) sends to its own thread, SIGPIPE if a pipe has no reader and
+ * SIGXFSZ if a file may not become longer, would end programs that write nothing there
+ * themselves.
+ *
+ * All functions are thread-safe and async-signal-safe, are no cancellation points, and preserve
+ * errno.
+ */
+#ifndef PIN_SHIELD_H
+#define PIN_SHIELD_H
+
+#include "allocator/base.h"
+
+#include <signal.h>
+
+struct pin_shield {
+	sigset_t mask, pending;
+};
+
+/* Until the end the calling thread gets none. Those that came meanwhile nobody gets. */
+void pin_shield_begin(struct pin_shield *shield);
+void pin_shield_end(const struct pin_shield *shield);
+
+#endif
