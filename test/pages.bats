@@ -1,0 +1,255 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The manual pages can be read at any terminal, and what is pasted from them works.
+
+setup() {
+	load helper
+	cd "$BATS_TEST_TMPDIR"
+	pages=("$top_srcdir"/preload/pinalloc*.[137])
+	[ "${#pages[@]}" -ge 4 ]
+}
+
+# printed FORMATTER WIDTH PAGE: the page as a terminal shows it.
+printed() {
+	case $1 in
+	groff) groff -mandoc -Tascii -rLL="$2n" -P-c -ww "$3" ;;
+	mandoc) mandoc -T ascii -O width="$2" "$3" ;;
+	esac | col -b | expand
+}
+
+# written PAGE: its examples, each behind a line "example FIRST-LINE-NUMBER".
+written() {
+	awk '/^\.Bd -literal/ { on = 1; print "example " NR; next } /^\.Ed/ { on = 0 } on' "$1" |
+		sed "s/\\\\(aq/'/g; s/\\\\(ha/^/g; s/\\\\(ti/~/g; s/\\\\-/-/g; s/\\\\&//g; s/\\\\e/\\\\/g"
+}
+
+# split: writes each example on standard input to a file of its own, named by its number.
+split() {
+	rm -rf examples
+	mkdir examples
+	awk '/^example [0-9]+$/ { file = "examples/" $2; next } { print > file }'
+}
+
+# found LINES FILE: prints as many lines of the file, from where its first line is that of standard
+# input, without the margin of the first.
+found() {
+	first=$(head -n 1) awk -v lines="$1" '
+		!on && substr($0, match($0, /[^ ]/)) == ENVIRON["first"] { on = 1; margin = RSTART }
+		on && lines-- > 0 { print substr($0, margin) }' "$2"
+}
+
+# example FIRST: the example of pinalloc-admin(7) whose first line begins so, as it is printed.
+example() {
+	printed groff 80 "$top_srcdir/preload/pinalloc-admin.7" |
+		awk -v first="$1" '
+			!on && index($0, first) { on = 1; margin = match($0, /[^ ]/) }
+			on && /^ *$/ { exit }
+			on { print substr($0, margin) }'
+}
+
+@test "neither groff nor mandoc finds anything wrong with a page" {
+	local page width
+	run mandoc -T lint -W warning "${pages[@]}"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	for page in "${pages[@]}"; do
+		for width in 80 100; do
+			run --separate-stderr printed groff "$width" "$page"
+			echo "$stderr"
+			[ -z "$stderr" ]
+			[ "${#lines[@]}" -gt 20 ]
+		done
+	done
+}
+
+@test "no line is wider than the terminal" {
+	local page width formatter
+	for page in "${pages[@]}"; do
+		for width in 80 100; do
+			for formatter in groff mandoc; do
+				printed "$formatter" "$width" "$page" > shown
+				[ "$(wc -l < shown)" -gt 20 ]
+				echo "$formatter, $width, $page:"
+				run -1 grep -E ".{$((width + 1))}" shown
+			done
+		done
+	done
+}
+
+@test "each case of SECURITY can be read in one piece, at any width" {
+	local width formatter text
+	run -1 grep -l '^\.Bl -column' "${pages[@]}"
+	for width in 80 100; do
+		for formatter in groff mandoc; do
+			text=$(printed "$formatter" "$width" "$top_srcdir/preload/pinalloc.7" | tr -s ' \n' ' ')
+			[[ $text == *" by default opens the whole memory region, "*" until ibv_dealloc_pd(3); "* ]]
+			[[ $text == *" with PINALLOC_ACCESS=local opens the bytes that were asked for, "*" until ibv_dereg_mr(3); "* ]]
+		done
+	done
+}
+
+@test "examples are printed as they are written, and in characters that a shell knows" {
+	local page file width formatter n=0
+	for page in "${pages[@]}"; do
+		run -1 grep -nE "^\.D[1l]" "$page"
+		# A formatter may print others for these, unless they are written as \-, \(aq, \(ha, \(ti, \(ga.
+		run -1 awk '/^\.Bd -literal/ { on = 1; next } /^\.Ed/ { on = 0 }
+			on && /(^|[^\\])-|[\047^~`]/ { print FILENAME ":" NR ": " $0; bad = 1 } END { exit !bad }' "$page"
+		written "$page" | split
+		for width in 80 100; do
+			for formatter in groff mandoc; do
+				printed "$formatter" "$width" "$page" > shown
+				for file in examples/*; do
+					[ -e "$file" ] || continue
+					echo "$formatter, $width, $page:${file#*/}:"
+					diff "$file" <(found "$(wc -l < "$file")" shown < "$file")
+					n=$((n + 1))
+				done
+			done
+		done
+	done
+	[ "$n" -ge 70 ]
+}
+
+# launcher NAME: a stand-in for one of srun and mpirun: it takes off options, sets the variables they
+# name, and runs the rest as two ranks.
+launcher() {
+	cat > "bin/$1" <<- 'END'
+		#!/bin/bash
+		while [[ ${1:-} == -* ]]; do
+			case $1 in
+			-x) export "$2"; shift 2 ;;
+			-n | -N | -H) shift 2 ;;
+			--export=ALL,*) export "${1#*,}"; shift ;;
+			--*=*) shift ;;
+			*) echo "usage: $1 is not an option" >&2; exit 2 ;;
+			esac
+		done
+		type -P "$1" > /dev/null || { echo "$1: not found" >&2; exit 127; }
+		for rank in 0 1; do
+			OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_SIZE=2 "$@" || status=$?
+		done
+		exit "${status:-0}"
+	END
+	chmod +x "bin/$1"
+}
+
+# shell FILE: runs an example as a user with an ./app, a job directory and the library would.
+shell() {
+	sed "s|/opt/pinalloc/lib/libpinalloc.so|$library|g; s|/etc/pinalloc.conf|$PWD/pinalloc.conf|" "$1" > pasted
+	bash -n pasted
+	run env PATH="$PWD/bin:$top_builddir:$PATH" LD_LIBRARY_PATH="${library%/*}" SLURM_JOB_ID=7 \
+		SLURM_PROCID=0 SLURM_JOBID=7 bash pasted
+	sed 's/^/> /' pasted
+	echo "$output"
+	# What check finds is this machine's.
+	[ "$status" -eq 0 ] || { [ "$status" -le 2 ] && grep -q 'pinalloc check' pasted; }
+	run ! grep -E 'not found|cannot open|[Uu]sage:|not understood|unrecognized|syntax error' <<< "$output"
+}
+
+@test "every example that is a command runs" {
+	local page file n=0
+	mkdir bin job
+	launcher srun
+	launcher mpirun
+	printf '#!/bin/sh\n' > bin/module
+	printf '#!/bin/sh\ncat\n' > bin/flamegraph.pl
+	chmod +x bin/*
+	cp "$(type -P true)" app
+	example '# defaults of this cluster' > pinalloc.conf
+	echo '{"syscalls": [{"names": ["mmap"], "action": "SCMP_ACT_ALLOW"}]}' > default.json
+	for page in "${pages[@]}"; do
+		written "$page" | split
+		for file in examples/*; do
+			[ -e "$file" ] || continue
+			echo "$page:${file#*/}:"
+			case $(head -n 1 "$file") in
+			# files for other programs, C, and what the library says
+			'*  '* | '['[A-Z]* | '# '* | [A-Z]*=* | 'struct '* | 'pinalloc['* | '#!'* | version*) ;;
+			*)
+				rm -rf job
+				mkdir job
+				for rank in 0 1; do
+					preloaded PINALLOC_REPORT="job/$rank.json" PMI_RANK=$rank PMI_SIZE=2 ./app
+				done
+				shell "$file"
+				n=$((n + 1))
+				;;
+			esac
+		done
+	done
+	[ "$n" -ge 12 ]
+}
+
+@test "pinalloc(3)'s example compiles" {
+	printf '%s\n' '#include <infiniband/verbs.h>' '#include "preload/pinalloc.h"' \
+		'struct ibv_mr *my_registration(struct ibv_pd *pd, void *buf, size_t len);' \
+		'void example(struct ibv_pd *pd, void *buf, size_t len, struct ibv_sge sge);' \
+		'void example(struct ibv_pd *pd, void *buf, size_t len, struct ibv_sge sge) {' > example.c
+	written "$top_srcdir/preload/pinalloc.3" | grep -v '^example ' >> example.c
+	echo '(void)sge; }' >> example.c
+	gcc -Wall -Wextra -Werror -I"$top_srcdir" -fsyntax-only example.c
+}
+
+@test "pinalloc(1)'s example names the rank with the largest heap" {
+	load job
+	base_report > "$base"
+	four
+	written "$top_srcdir/preload/pinalloc.1" | grep 'jq ' > pasted
+	[ "$(PATH=$top_builddir:$PATH bash pasted 2> /dev/null)" = 3 ]
+}
+
+@test "pinalloc-admin(7)'s defaults and its task prolog work, and leave what the user has set" {
+	local conf
+	mkdir -p one/two/three/bin/.libs
+	cp "$top_builddir/pinalloc" one/two/three/bin
+	ln -s "$library" one/two/three/bin/.libs
+	conf=$(one/two/three/bin/pinalloc run --help | sed -n 's/^nor .* may be set in \(.*\)\.$/\1/p')
+	mkdir -p "${conf%/*}"
+	example '# defaults of this cluster' > "$conf"
+	run -0 --separate-stderr one/two/three/bin/pinalloc run -n true
+	[[ $output == *" PINALLOC_REPORT="*" PINALLOC_REGISTER=lazy "* ]]
+	[ -z "$stderr" ]
+
+	example '#!/bin/sh' | sed "s|^conf=/etc/pinalloc.conf\$|conf=$conf|" > prolog
+	grep -qxF "conf=$conf" prolog
+	chmod +x prolog
+	[ -z "$(./prolog)" ]
+	run -0 env LD_PRELOAD="$library" PINALLOC_REGISTER=off ./prolog
+	[ "$output" = 'export PINALLOC_REPORT=/scratch/reports/%h.%p.json' ]
+}
+
+@test "pinalloc-admin(7)'s prolog gives the library to the tasks that ask for it, and to no other" {
+	example 'library=/' > prolog
+	grep -q WITH_PINALLOC prolog
+	[ -z "$(WITH_PINALLOC='' bash prolog)" ]
+	[[ "$(WITH_PINALLOC=1 bash prolog)" == "export LD_PRELOAD=/"*/libpinalloc.so ]]
+}
+
+@test "pinalloc-admin(7)'s prolog sets a report for one rank in 64" {
+	example '[ $((SLURM_PROCID' > prolog
+	[ -z "$(SLURM_PROCID=63 bash prolog)" ]
+	[ "$(SLURM_PROCID=64 bash prolog)" = 'export PINALLOC_REPORT=/scratch/job/%r.json' ]
+}
+
+@test "pinalloc-admin(7)'s change of a system call filter allows userfaultfd, and only that" {
+	echo '{"syscalls": [{"names": ["mmap", "close_range"], "action": "SCMP_ACT_ALLOW"},
+		{"names": ["swapon", "userfaultfd"], "action": "SCMP_ACT_ERRNO"}]}' > default.json
+	example "jq 'del" | bash
+	jq -e '.syscalls | map([.names, .action]) == [[["mmap", "close_range"], "SCMP_ACT_ALLOW"],
+		[["swapon"], "SCMP_ACT_ERRNO"], [["userfaultfd"], "SCMP_ACT_ALLOW"]]' rdma.json
+}
+
+@test "the commands in the pages have the options they are given" {
+	local page command n=0
+	for page in "${pages[@]}"; do
+		while read -r command; do
+			echo "looking for: $command, of $page"
+			"$top_builddir/pinalloc" $(cut -d' ' -f2 <<< "$command") --help |
+				grep -qE -- "(^  |, )--$(sed 's/.* --\([a-z]*\).*/\1/' <<< "$command")(=| |$)"
+			n=$((n + 1))
+		done < <(printed mandoc 200 "$page" | grep -oE 'pinalloc (check|run|report) --[a-z]+' |
+			grep -v -- --help)
+	done
+	[ "$n" -ge 6 ]
+}
