@@ -98,6 +98,25 @@ setup() {
 	says ok memlock '64\.0 KiB.*CAP_IPC_LOCK'
 }
 
+@test "CAP_IPC_LOCK counts where it is effective, and Kubernetes has a cure of its own" {
+	local container=(setpriv --reuid=65534 --inh-caps=-all --bounding-set=-all,+ipc_lock)
+	chmod 755 "$BATS_TEST_TMPDIR"
+	checked prlimit --memlock=65536:65536 "${container[@]}" "$pinalloc" check
+	says fail memlock '64\.0 KiB.*; CAP_IPC_LOCK .* not effective .*LimitMEMLOCK=infinity'
+	checked prlimit --memlock=65536:65536 env KUBERNETES_SERVICE_HOST=10.0.0.1 "${container[@]}" \
+		"$pinalloc" check
+	says fail memlock '.*; CAP_IPC_LOCK .* not effective'
+	# Granted to nobody, and to everybody.
+	checked prlimit --memlock=65536:65536 setpriv --reuid=65534 --inh-caps=-all \
+		--bounding-set=-all "$pinalloc" check
+	says fail memlock '.*; memlock unlimited in /etc/security/limits\.conf'
+	checked prlimit --memlock=65536:65536 setpriv --reuid=65534 --inh-caps=-all "$pinalloc" check
+	says fail memlock '.*; memlock unlimited in /etc/security/limits\.conf'
+	checked prlimit --memlock=65536:65536 env KUBERNETES_SERVICE_HOST=10.0.0.1 \
+		setpriv --reuid=65534 --inh-caps=-all --bounding-set=-all "$pinalloc" check
+	says fail memlock '.*; LimitMEMLOCK=infinity .*containerd\.service'
+}
+
 @test "CAP_IPC_LOCK in a user namespace does not count" {
 	checked prlimit --memlock=65536:65536 unshare --user --map-root-user "$pinalloc" check
 	says fail memlock '64\.0 KiB.*container'

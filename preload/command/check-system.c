@@ -9,6 +9,7 @@
 #include "allocator/status.h"
 #include "preload/command/check.h"
 
+#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,28 @@ static bool is_in_user_namespace(void)
 	       sscanf(text, "%u %u %u", &from, &to, &length) == 3 && length != UINT32_MAX;
 }
 
+/* Whether a set of this process, as "CapEff:", has a capability. */
+static bool has_capability(const char *set, int capability)
+{
+	char text[8192], *at;
+
+	if (pin_file_read("/proc/self/status", text, sizeof text) <= 0)
+		return false;
+	at = strstr(text, set);
+	return at && strtoull(at + strlen(set), NULL, 16) >> capability & 1;
+}
+
+/*
+ * A container may be given CAP_IPC_LOCK; a user other than root has it there in the bounding
+ * set only, where it has no effect. (Outside of containers that set has everything.)
+ */
+static bool is_capable_in_vain(void)
+{
+	return has_capability("CapBnd:", CAP_IPC_LOCK) &&
+	       !has_capability("CapBnd:", CAP_SYS_ADMIN) &&
+	       !has_capability("CapEff:", CAP_IPC_LOCK);
+}
+
 static const char *cure_of_memlock(size_t soft, size_t hard)
 {
 	if (soft < hard && hard >= MPI_NEEDS)
@@ -69,6 +92,13 @@ static const char *cure_of_memlock(size_t soft, size_t hard)
 	if (is_in_user_namespace())
 		return "raise the limit of the user who starts this container: CAP_IPC_LOCK in "
 		       "a user namespace does not count";
+	if (is_capable_in_vain())
+		return "CAP_IPC_LOCK was added to this container, but is not effective for its "
+		       "user: be root in it, or set LimitMEMLOCK=infinity for the service that "
+		       "starts containers";
+	if (getenv("KUBERNETES_SERVICE_HOST"))
+		return "LimitMEMLOCK=infinity in a drop-in of containerd.service or "
+		       "crio.service on the node: Kubernetes has no setting of its own";
 	return "memlock unlimited in /etc/security/limits.conf, LimitMEMLOCK=infinity in the "
 	       "systemd unit that starts the jobs (slurmd.service), "
 	       "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, --ulimit memlock=-1 of "
@@ -100,7 +130,7 @@ void cmd_check_memlock(void)
 	else
 		cmd_check_say(CMD_OK, "memlock", NULL,
 			      "the limit of %s does not hold for this shell, which has "
-			      "CAP_IPC_LOCK (have the jobs?)",
+			      "CAP_IPC_LOCK; make sure that the jobs have it too",
 			      PIN_SIZE(soft));
 }
 
