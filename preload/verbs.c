@@ -64,6 +64,17 @@ PIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, 
 	return pin_ibverbs()->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 }
 
+PIN_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
+{
+	return pin_mr_register_extended(pd, attr, CALLER);
+}
+
+PIN_EXPORT struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr,
+					 size_t length, int access)
+{
+	return pin_mr_register_buffer(pd, buf, addr, length, access, CALLER);
+}
+
 PIN_EXPORT int ibv_fork_init(void)
 {
 	return pin_fork_init();

@@ -45,6 +45,8 @@ static const struct {
 	SYMBOL(unimport_pd, "1.10", true),
 	SYMBOL(reg_dmabuf_mr, "1.12", true),
 	SYMBOL(is_fork_initialized, "1.13", true),
+	SYMBOL(reg_mr_ex, "1.15", true),
+	SYMBOL(reg_buf_mr, "1.17", true),
 	/* clang-format on */
 	/* An internal function, whose version differs in each release. */
 	{"verbs_uninit_context", NULL, offsetof(struct pin_ibverbs, uninit_context), true},

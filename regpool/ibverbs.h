@@ -19,6 +19,26 @@ enum ibv_fork_status { IBV_FORK_DISABLED, IBV_FORK_ENABLED, IBV_FORK_UNNEEDED };
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 				 uint64_t iova, int fd, int access);
 #endif
+/* Of rdma-core 61 and later. Its fields are looked at as far as comp_mask says they are set. */
+#if !HAVE_DECL_IBV_REG_MR_EX
+enum {
+	IBV_REG_MR_MASK_IOVA = 1 << 0,
+	IBV_REG_MR_MASK_ADDR = 1 << 1,
+};
+struct ibv_mr_init_attr {
+	size_t length;
+	int access;
+	uint64_t comp_mask;
+	uint64_t iova;
+	void *addr;
+};
+struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
+#endif
+#if !HAVE_DECL_IBV_REG_BUF_MR
+struct ibv_buf;
+struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length,
+			      int access);
+#endif
 
 struct pin_ibverbs {
 	struct ibv_mr *(*reg_mr_iova2)(struct ibv_pd *pd, void *addr, size_t length,
@@ -28,6 +48,9 @@ struct pin_ibverbs {
 			size_t length, int access);
 	struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *pd, uint64_t offset, size_t length,
 					uint64_t iova, int fd, int access);
+	struct ibv_mr *(*reg_mr_ex)(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
+	struct ibv_mr *(*reg_buf_mr)(struct ibv_pd *pd, struct ibv_buf *buf, void *addr,
+				     size_t length, int access);
 	struct ibv_pd *(*alloc_pd)(struct ibv_context *context);
 	int (*dealloc_pd)(struct ibv_pd *pd);
 	struct ibv_pd *(*import_pd)(struct ibv_context *context, uint32_t handle);
@@ -45,9 +68,10 @@ struct pin_ibverbs {
 
 /*
  * The table of functions. Those that later releases of rdma-core added (import, dma-buf, fork
- * status) may be NULL: a program cannot call a function that its libibverbs does not have. If
- * no libibverbs is loaded this is a fatal error, because only a caller of libibverbs can get
- * here. Thread-safe. The first call uses dlopen(), so it must not be made from inside malloc.
+ * status, extended registration) may be NULL: a program cannot call a function that its
+ * libibverbs does not have. If no libibverbs is loaded this is a fatal error, because only a
+ * caller of libibverbs can get here. Thread-safe. The first call uses dlopen(), so it must not
+ * be made from inside malloc.
  */
 const struct pin_ibverbs *pin_ibverbs(void);
 

@@ -25,6 +25,9 @@ struct request {
 	uint64_t iova;
 	unsigned access;
 	const void *caller; /* a return address in it */
+	/* One of these, or none, if it was made by another function than ibv_reg_mr(). */
+	struct ibv_mr_init_attr *attr;
+	struct ibv_buf *buf;
 };
 
 /* Whether memory regions of the heap can serve the request at all. */
@@ -126,6 +129,19 @@ static bool may_help(const struct request *request)
 	return request->length <= pin_pool.registered;
 }
 
+static struct ibv_mr *call_real(const struct request *request)
+{
+	const struct pin_ibverbs *verbs = pin_ibverbs();
+
+	if (request->attr)
+		return verbs->reg_mr_ex(request->pd, request->attr);
+	if (request->buf)
+		return verbs->reg_buf_mr(request->pd, request->buf, request->addr,
+					 request->length, (int)request->access);
+	return verbs->reg_mr_iova2(request->pd, request->addr, request->length, request->iova,
+				   request->access);
+}
+
 /*
  * Registers with libibverbs. If there is no room, evicts idle memory regions and tries again.
  */
@@ -137,8 +153,7 @@ static struct ibv_mr *register_real(const struct request *request)
 
 	do {
 		given_up = pin_pool.destroyed;
-		mr = pin_ibverbs()->reg_mr_iova2(request->pd, request->addr, request->length,
-						 request->iova, request->access);
+		mr = call_real(request);
 		error = errno;
 	} while (!mr && pin_ibverbs_out_of_room(error) && !pin_pool_off() &&
 		 ((may_help(request) && pin_evict_one(0)) || pin_pool.destroyed != given_up));
@@ -170,7 +185,7 @@ static struct ibv_mr *pass_through(const struct request *request)
 struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 			       unsigned access, const void *caller)
 {
-	struct request request = {pd, addr, length, iova, access, caller};
+	struct request request = {pd, addr, length, iova, access, caller, NULL, NULL};
 	struct pin_proxy *proxy = NULL;
 	enum pin_reason reason = PIN_FOREIGN;
 
@@ -191,6 +206,40 @@ struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uin
 		pin_proxy_free(proxy);
 	pin_debug("passed through (%s): %p, %s, access 0x%x", pin_reason_names[reason], addr,
 		  PIN_SIZE(length), access);
+	return pass_through(&request);
+}
+
+struct ibv_mr *pin_mr_register_extended(struct ibv_pd *pd, struct ibv_mr_init_attr *attr,
+					const void *caller)
+{
+	const uint64_t plain = IBV_REG_MR_MASK_IOVA | IBV_REG_MR_MASK_ADDR;
+	struct request request = {pd,	  attr->addr, attr->length, 0, (unsigned)attr->access,
+				  caller, attr,	      NULL};
+	bool has_iova = attr->comp_mask & IBV_REG_MR_MASK_IOVA;
+	bool is_mapped = attr->comp_mask & IBV_REG_MR_MASK_ADDR;
+
+	if (!pin_ibverbs()->reg_mr_ex) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	if (is_mapped && !(attr->comp_mask & ~plain))
+		return pin_mr_register(pd, attr->addr, attr->length,
+				       has_iova ? attr->iova : (uintptr_t)attr->addr,
+				       (unsigned)attr->access, caller);
+	pin_pool_count(is_mapped ? PIN_EXTENDED : PIN_DMABUF);
+	return is_mapped ? pass_through(&request) : register_real(&request);
+}
+
+struct ibv_mr *pin_mr_register_buffer(struct ibv_pd *pd, struct ibv_buf *buf, void *addr,
+				      size_t length, int access, const void *caller)
+{
+	struct request request = {pd, addr, length, 0, (unsigned)access, caller, NULL, buf};
+
+	if (!pin_ibverbs()->reg_buf_mr) {
+		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	pin_pool_count(PIN_EXTENDED);
 	return pass_through(&request);
 }
 
@@ -257,7 +306,8 @@ static struct request changed_request(const struct pin_proxy *proxy, int flags,
 				      struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	struct request request = {
-		proxy->mr.pd, proxy->mr.addr, proxy->mr.length, 0, proxy->access, NULL};
+		proxy->mr.pd, proxy->mr.addr, proxy->mr.length, 0, proxy->access, NULL, NULL,
+		NULL};
 
 	if (flags & IBV_REREG_MR_CHANGE_PD)
 		request.pd = pd;

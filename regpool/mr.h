@@ -16,6 +16,12 @@
 struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 			       unsigned access, const void *caller);
 
+/* As ibv_reg_mr_ex(3) and ibv_reg_buf_mr(3). EOPNOTSUPP if libibverbs does not have them. */
+struct ibv_mr *pin_mr_register_extended(struct ibv_pd *pd, struct ibv_mr_init_attr *attr,
+					const void *caller);
+struct ibv_mr *pin_mr_register_buffer(struct ibv_pd *pd, struct ibv_buf *buf, void *addr,
+				      size_t length, int access, const void *caller);
+
 /* As ibv_dereg_mr(3): returns 0 or an errno value, EINVAL for a proxy that was freed. */
 int pin_mr_deregister(struct ibv_mr *mr);
 

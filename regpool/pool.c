@@ -20,6 +20,7 @@ const char *const pin_reason_names[PIN_REASONS] = {
 	[PIN_NO_ROOM] = "table full",
 	[PIN_UNSEEN] = "unknown protection domain",
 	[PIN_DMABUF] = "dma-buf",
+	[PIN_EXTENDED] = "more than address and rights",
 	[PIN_OFF] = "registration is off",
 	[PIN_FORK_GUARD] = "fork protection without copy-on-fork",
 	[PIN_CHILD] = "in a forked child",

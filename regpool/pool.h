@@ -25,6 +25,7 @@ enum pin_reason {
 	PIN_NO_ROOM,	/* no room for another proxy */
 	PIN_UNSEEN,	/* protection domain whose allocation was not seen */
 	PIN_DMABUF,	/* a dma-buf */
+	PIN_EXTENDED,	/* more than an address and rights, as ibv_reg_mr_ex() takes */
 	PIN_OFF,	/* PINALLOC_REGISTER=off, or excluded by PINALLOC_PROGRAMS */
 	PIN_FORK_GUARD, /* fork protection is on, and would keep the heap from children (fork.h)
 			 */

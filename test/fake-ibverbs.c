@@ -164,6 +164,20 @@ PIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, 
 	return NULL;
 }
 
+/* As the provider's own function, which is not reached through the PLT. */
+PIN_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
+{
+	return verbs->reg_mr_iova2(pd, attr->addr, attr->length, attr->iova,
+				   (unsigned)attr->access);
+}
+
+PIN_EXPORT struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr,
+					 size_t length, int access)
+{
+	(void)buf;
+	return verbs->reg_mr_iova2(pd, addr, length, (uintptr_t)addr, (unsigned)access);
+}
+
 PIN_EXPORT int ibv_fork_init(void)
 {
 	return verbs->fork_init();

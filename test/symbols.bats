@@ -27,7 +27,9 @@ exported() {
 @test "verbs are exported with their versions in libibverbs" {
 	local libibverbs
 	libibverbs=$(pkg-config --variable=libdir libibverbs)/libibverbs.so
-	run comm -23 <(exported "$library" | grep 'T ibv_') <(exported "$libibverbs")
+	# Of rdma-core 61 and later.
+	local later='ibv_reg_mr_ex@@IBVERBS_1.15|ibv_reg_buf_mr@@IBVERBS_1.17'
+	run comm -23 <(exported "$library" | grep 'T ibv_' | grep -vE "$later") <(exported "$libibverbs")
 	echo "not in libibverbs: $output"
 	[ -z "$output" ]
 	[ "$(exported "$library" | grep -c 'T ibv_')" -gt 10 ]

@@ -18,19 +18,62 @@ setup_file() {
 			return !mr || ibv_dereg_mr(mr);
 		}
 	END
+	# Of rdma-core 61 and later, whose headers may not be here.
+	cat > "$work/newer.c" <<-'END'
+		#define _GNU_SOURCE
+		#include <dlfcn.h>
+		#include <errno.h>
+		#include <infiniband/verbs.h>
+		#include <stdlib.h>
+		#include <sys/mman.h>
+
+		enum { IOVA = 1, ADDR = 2, FD = 4, HINT = 16 };
+		struct attr {
+			size_t length;
+			int access;
+			uint64_t comp_mask, iova;
+			void *addr;
+			int fd;
+			uint64_t fd_offset;
+			void *hint;
+		};
+
+		int main(int argc, char **argv)
+		{
+			struct ibv_mr *(*extended)(struct ibv_pd *, struct attr *) =
+				dlsym(RTLD_DEFAULT, "ibv_reg_mr_ex");
+			struct ibv_mr *(*buffer)(struct ibv_pd *, void *, void *, size_t, int) =
+				dlsym(RTLD_DEFAULT, "ibv_reg_buf_mr");
+			struct ibv_device **list = ibv_get_device_list(NULL);
+			struct ibv_pd *pd = ibv_alloc_pd(ibv_open_device(list[0]));
+			struct attr heap = {4096, 1, ADDR, 0, malloc(4096)}, own = heap, fd = heap;
+			char place;
+
+			own.addr = mmap(NULL, 8192, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			fd.comp_mask = FD;
+			if (argc == 1)
+				return extended(pd, &heap) || errno != EOPNOTSUPP ||
+				       buffer(pd, &place, own.addr, 4096, 1) || errno != EOPNOTSUPP;
+			if (!dlopen(argv[1], RTLD_NOW) || !extended(pd, &heap))
+				return 1;
+			heap.comp_mask |= HINT;
+			return !extended(pd, &heap) || !extended(pd, &own) || !extended(pd, &fd) ||
+			       !buffer(pd, &place, (char *)own.addr + 4096, 4096, 1);
+		}
+	END
 }
 
 setup() {
 	load helper
 }
 
-# made_with NAME: a program that is linked with a libibverbs of this name.
+# made_with NAME [PROGRAM]: a program that is linked with a libibverbs of this name.
 made_with() {
 	mkdir -p "$BATS_TEST_TMPDIR/lib"
 	gcc -std=gnu11 -O2 -I"$top_srcdir" -I"$top_builddir" -shared -fPIC -fvisibility=hidden \
 		-Wl,-soname,"$1" -Wl,--version-script="$top_srcdir/test/fake-ibverbs.map" \
 		-o "$BATS_TEST_TMPDIR/lib/$1" "$top_srcdir"/test/fake-{ibverbs,verbs}.c
-	gcc -O2 -o "$BATS_TEST_TMPDIR/register" "$work/register.c" "$BATS_TEST_TMPDIR/lib/$1"
+	gcc -O2 -o "$BATS_TEST_TMPDIR/register" "$work/${2:-register}.c" "$BATS_TEST_TMPDIR/lib/$1"
 }
 
 # registers NAME: such a program runs, and its request is served.
@@ -48,4 +91,25 @@ registers() {
 
 @test "so are those of a copy with another name, as in Python wheels" {
 	registers libibverbs-1a2b3c4d.so.1.14.44.0
+}
+
+@test "requests by the functions of newer releases are served, or passed on and forgotten" {
+	made_with libibverbs.so.1 newer
+	gcc -O2 -shared -fPIC -fvisibility=hidden -o "$BATS_TEST_TMPDIR/libucm.so.0" \
+		"$top_srcdir/test/programs/listener.c"
+	run -0 preloaded LD_LIBRARY_PATH="$BATS_TEST_TMPDIR/lib" \
+		PINALLOC_REPORT="$BATS_TEST_TMPDIR/report.json" "$BATS_TEST_TMPDIR/register" \
+		"$BATS_TEST_TMPDIR/libucm.so.0"
+	jq -e '.registration.served == 1 and .registration.passed_through == 4 and
+		.watch.forgotten == 2' "$BATS_TEST_TMPDIR/report.json"
+}
+
+@test "where libibverbs does not have these functions, they say so" {
+	sed 's/ibv_reg_mr_ex\|ibv_reg_buf_mr/no_such_&/' "$top_srcdir/test/fake-ibverbs.map" > \
+		"$BATS_TEST_TMPDIR/map"
+	made_with libibverbs.so.1 newer
+	gcc -std=gnu11 -O2 -I"$top_srcdir" -I"$top_builddir" -shared -fPIC -fvisibility=hidden \
+		-Wl,-soname,libibverbs.so.1 -Wl,--version-script="$BATS_TEST_TMPDIR/map" \
+		-o "$BATS_TEST_TMPDIR/lib/libibverbs.so.1" "$top_srcdir"/test/fake-{ibverbs,verbs}.c
+	run -0 preloaded LD_LIBRARY_PATH="$BATS_TEST_TMPDIR/lib" "$BATS_TEST_TMPDIR/register"
 }
