@@ -57,11 +57,11 @@ PIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, 
 					    uint64_t iova, int fd, int access)
 {
 	pin_pool_count(PIN_DMABUF);
-	if (!pin_ibverbs()->reg_dmabuf_mr) {
+	if (!pin_ibverbs_of(pd->context)->reg_dmabuf_mr) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
-	return pin_ibverbs()->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+	return pin_ibverbs_of(pd->context)->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 }
 
 PIN_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
@@ -106,16 +106,16 @@ static struct ibv_pd *notice_domain(struct ibv_pd *pd)
 
 PIN_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-	return notice_domain(pin_ibverbs()->alloc_pd(context));
+	return notice_domain(pin_ibverbs_of(context)->alloc_pd(context));
 }
 
 PIN_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
 {
-	if (!pin_ibverbs()->import_pd) {
+	if (!pin_ibverbs_of(context)->import_pd) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
-	return notice_domain(pin_ibverbs()->import_pd(context, handle));
+	return notice_domain(pin_ibverbs_of(context)->import_pd(context, handle));
 }
 
 PIN_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
@@ -125,15 +125,19 @@ PIN_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 
 PIN_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 {
+	const struct pin_ibverbs *verbs = pin_ibverbs_of(pd->context);
+
 	pin_domain_unimport(pd);
-	if (pin_ibverbs()->unimport_pd)
-		pin_ibverbs()->unimport_pd(pd);
+	if (verbs->unimport_pd)
+		verbs->unimport_pd(pd);
 }
 
 PIN_EXPORT int ibv_close_device(struct ibv_context *context)
 {
+	const struct pin_ibverbs *verbs = pin_ibverbs_of(context);
+
 	pin_domain_close(context);
-	return pin_ibverbs()->close_device(context);
+	return verbs->close_device(context);
 }
 
 /*
@@ -145,15 +149,21 @@ PIN_EXPORT void verbs_uninit_context(struct verbs_context *context);
 
 void verbs_uninit_context(struct verbs_context *context)
 {
+	const struct pin_ibverbs *verbs = pin_ibverbs_of(&context->context);
+
 	pin_domain_close(&context->context);
-	pin_ibverbs()->uninit_context(context);
+	pin_ibverbs_note(&context->context, NULL);
+	verbs->uninit_context(context);
 }
 
 PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-	struct ibv_context *context = pin_ibverbs()->open_device(device);
+	const struct pin_ibverbs *verbs = pin_ibverbs_of_caller(CALLER);
+	struct ibv_context *context = verbs->open_device(device);
 	int error = errno;
 
+	if (context)
+		pin_ibverbs_note(context, verbs);
 	if (!context && !pin_pool_off())
 		pin_warn_once(
 			"%s cannot be opened: %s; check the permissions of /dev/infiniband",
@@ -170,7 +180,7 @@ PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 PIN_EXPORT struct ibv_device **ibv_get_device_list(int *n)
 {
 	int found = 0;
-	struct ibv_device **list = pin_ibverbs()->get_device_list(&found);
+	struct ibv_device **list = pin_ibverbs_of_caller(CALLER)->get_device_list(&found);
 	int error = errno;
 
 	if (!found && !pin_pool_off())

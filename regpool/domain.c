@@ -76,7 +76,7 @@ static size_t largest_mr(struct ibv_context *context)
 {
 	struct ibv_device_attr attr;
 
-	return pin_ibverbs()->query_device(context, &attr) || !attr.max_mr_size
+	return pin_ibverbs_of(context)->query_device(context, &attr) || !attr.max_mr_size
 		       ? SIZE_MAX
 		       : attr.max_mr_size;
 }
@@ -251,7 +251,7 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 	int result;
 
 	if (!domain)
-		return pin_ibverbs()->dealloc_pd(pd);
+		return pin_ibverbs_of(pd->context)->dealloc_pd(pd);
 	if (domain_has_users(domain)) {
 		pthread_rwlock_unlock(&domain->lock);
 		errno = EBUSY;
@@ -259,7 +259,7 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 	}
 	clear_sets(domain, PIN_CLEAR_IDLE);
 	domain->is_ending = true;
-	result = pin_ibverbs()->dealloc_pd(pd);
+	result = pin_ibverbs_of(pd->context)->dealloc_pd(pd);
 	domain->is_ending = false;
 	/* If the PD stays, the registrar registers its memory again. */
 	if (result)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The real libibverbs. pinalloc does not link to it, because it is also preloaded into programs
- * that never load it. Its functions are looked up in the copy the program has loaded.
+ * that never load it. Its functions are looked up in the copies the program has loaded.
  */
 #ifndef PIN_IBVERBS_H
 #define PIN_IBVERBS_H
@@ -74,6 +74,16 @@ struct pin_ibverbs {
  * be made from inside malloc.
  */
 const struct pin_ibverbs *pin_ibverbs(void);
+
+/*
+ * A process may have several copies of libibverbs, which must not get each other's objects: the
+ * symbol versions of all are the same, so all calls come here. These are the functions of the
+ * copy that a caller, given a return address, is linked with, and of the one that has opened a
+ * context, which must be noted before it is used, and with NULL before it is closed.
+ */
+const struct pin_ibverbs *pin_ibverbs_of_caller(const void *caller);
+const struct pin_ibverbs *pin_ibverbs_of(const struct ibv_context *context);
+void pin_ibverbs_note(const struct ibv_context *context, const struct pin_ibverbs *verbs);
 
 /*
  * Whether a registration that failed with this errno may succeed after others are deregistered:

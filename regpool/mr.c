@@ -131,7 +131,7 @@ static bool may_help(const struct request *request)
 
 static struct ibv_mr *call_real(const struct request *request)
 {
-	const struct pin_ibverbs *verbs = pin_ibverbs();
+	const struct pin_ibverbs *verbs = pin_ibverbs_of(request->pd->context);
 
 	if (request->attr)
 		return verbs->reg_mr_ex(request->pd, request->attr);
@@ -218,7 +218,7 @@ struct ibv_mr *pin_mr_register_extended(struct ibv_pd *pd, struct ibv_mr_init_at
 	bool has_iova = attr->comp_mask & IBV_REG_MR_MASK_IOVA;
 	bool is_mapped = attr->comp_mask & IBV_REG_MR_MASK_ADDR;
 
-	if (!pin_ibverbs()->reg_mr_ex) {
+	if (!pin_ibverbs_of(pd->context)->reg_mr_ex) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
@@ -235,7 +235,7 @@ struct ibv_mr *pin_mr_register_buffer(struct ibv_pd *pd, struct ibv_buf *buf, vo
 {
 	struct request request = {pd, addr, length, 0, (unsigned)access, caller, NULL, buf};
 
-	if (!pin_ibverbs()->reg_buf_mr) {
+	if (!pin_ibverbs_of(pd->context)->reg_buf_mr) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
@@ -259,7 +259,8 @@ static int release_proxy(const struct pin_proxy *proxy)
 	if (pin_pool_off() == PIN_CHILD)
 		return 0;
 	if (proxy->own)
-		return deregister_real(proxy->own, pin_ibverbs()->dereg_mr);
+		return deregister_real(proxy->own,
+				       pin_ibverbs_of(proxy->own->context)->dereg_mr);
 	if (proxy->generation != proxy->domain->generation)
 		return 0;
 	pin_keys_release(proxy->user);
@@ -296,7 +297,8 @@ int pin_mr_deregister(struct ibv_mr *mr)
 {
 	struct pin_proxy *proxy = pin_proxy_of(mr);
 
-	return proxy ? deregister_proxy(proxy) : deregister_real(mr, pin_ibverbs()->dereg_mr);
+	return proxy ? deregister_proxy(proxy)
+		     : deregister_real(mr, pin_ibverbs_of(mr->context)->dereg_mr);
 }
 
 /*
@@ -399,7 +401,7 @@ int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *add
 		      size_t length, int access, const void *caller)
 {
 	return pin_mr_reregister_by(mr, flags, pd, addr, length, access, caller,
-				    pin_ibverbs()->rereg_mr);
+				    pin_ibverbs_of(mr->context)->rereg_mr);
 }
 
 /* Why look-ups cannot have these rights, or 0. */

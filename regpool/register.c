@@ -97,7 +97,8 @@ static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
 	}
 	pin_watch_range(range);
 	entered = pin_node_enter(node_of_range(range));
-	mr = pin_ibverbs()->reg_mr_iova2(pd, (void *)range.start, length, range.start, access);
+	mr = pin_ibverbs_of(pd->context)
+		     ->reg_mr_iova2(pd, (void *)range.start, length, range.start, access);
 	*error = errno;
 	pin_node_leave(entered);
 	if (!mr)
@@ -154,7 +155,7 @@ void pin_register_note_gone(struct pin_domain *domain, struct pin_range range)
 bool pin_register_deregister(struct pin_domain *domain, struct ibv_mr *mr,
 			     struct pin_range range)
 {
-	int error = pin_ibverbs()->dereg_mr(mr);
+	int error = pin_ibverbs_of(mr->context)->dereg_mr(mr);
 
 	if (error) {
 		pin_warn_once("cannot deregister %s of the heap at %p on %s: %s",

@@ -136,7 +136,9 @@ module() {
 		#pragma weak ibv_reg_mr
 		int main(void)
 		{
-			return !ibv_reg_mr(0, 0, 0, 0);
+			static void *pd[16];
+
+			return !ibv_reg_mr(pd, 0, 0, 0);
 		}
 	END
 	gcc -O1 -rdynamic -o fatal fatal.c

@@ -18,6 +18,36 @@ setup_file() {
 			return !mr || ibv_dereg_mr(mr);
 		}
 	END
+	# Linked with one copy, while another one is there as well.
+	cat > "$work/two.c" <<-'END'
+		#include <dlfcn.h>
+		#include <infiniband/verbs.h>
+		#include <stdbool.h>
+		#include <stdlib.h>
+
+		bool fake_verbs_reach(const struct ibv_mr *mr, const void *addr, size_t length);
+
+		int main(int argc, char **argv)
+		{
+			struct ibv_device **list;
+			struct ibv_pd *pd;
+			struct ibv_mr *mr;
+			void *p = malloc(4096);
+			char own;
+
+			if (argc != 2 || !dlopen(argv[1], RTLD_NOW))
+				return 1;
+			list = ibv_get_device_list(NULL);
+			pd = ibv_alloc_pd(ibv_open_device(list[0]));
+			mr = ibv_reg_mr(pd, p, 4096, 1);
+			if (!mr || !fake_verbs_reach(mr, p, 4096) || ibv_dereg_mr(mr))
+				return 2;
+			mr = ibv_reg_mr(pd, &own, 1, 1);
+			if (!mr || !fake_verbs_reach(mr, &own, 1) || ibv_dereg_mr(mr))
+				return 3;
+			return ibv_dealloc_pd(pd) ? 4 : 0;
+		}
+	END
 	# Of rdma-core 61 and later, whose headers may not be here.
 	cat > "$work/newer.c" <<-'END'
 		#define _GNU_SOURCE
@@ -91,6 +121,15 @@ registers() {
 
 @test "so are those of a copy with another name, as in Python wheels" {
 	registers libibverbs-1a2b3c4d.so.1.14.44.0
+}
+
+@test "a program gets the copy that it is linked with, whichever else is there" {
+	made_with libibverbs.so.1
+	made_with libibverbs-1a2b3c4d.so.1.14.44.0 two
+	run -0 preloaded LD_LIBRARY_PATH="$BATS_TEST_TMPDIR/lib" \
+		PINALLOC_REPORT="$BATS_TEST_TMPDIR/report.json" "$BATS_TEST_TMPDIR/register" \
+		"$BATS_TEST_TMPDIR/lib/libibverbs.so.1"
+	[ "$(jq .registration.served "$BATS_TEST_TMPDIR/report.json")" -eq 1 ]
 }
 
 @test "requests by the functions of newer releases are served, or passed on and forgotten" {
