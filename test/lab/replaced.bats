@@ -80,7 +80,7 @@ told() {
 	told mapped
 	# These do not move pages while the adapter holds them.
 	run -0 grep -v ' told$' <(told mapped)
-	[ "$(grep -vcE '^(madvise-(cold|pageout|collapse)/raw|child:.*) silent$' <<< "$output")" -eq 0 ]
+	[ "$(grep -vcE '^(madvise-(cold|pageout|collapse)/raw|child:.*) silent$|^process_madvise/raw error$' <<< "$output")" -eq 0 ]
 	[ "$(told untold | grep -cE ' (silent|refused|error)$')" -eq "$(told untold | wc -l)" ]
 }
 

@@ -14,6 +14,10 @@
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#define MADV_GUARD_REMOVE  103
+#endif
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
 #endif
@@ -112,6 +116,14 @@ static enum result replace_advise(struct place *place, call by)
 static enum result replace_locked(struct place *place, call by)
 {
 	return advise(place, MADV_DONTNEED_LOCKED, by);
+}
+
+/* Since Linux 6.13. */
+static enum result replace_guarded(struct place *place, call by)
+{
+	enum result result = advise(place, MADV_GUARD_INSTALL, by);
+
+	return result ? result : advise(place, MADV_GUARD_REMOVE, by);
 }
 
 /* These three leave pages that the adapter holds where they are. */

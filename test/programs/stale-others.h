@@ -65,8 +65,11 @@ static enum result make_on_unmapped_stack(struct place *place)
 
 static bool end_host(void)
 {
+	pthread_t thread = host.thread;
+
+	host.thread = 0;
 	sem_post(&host.end);
-	return !pthread_join(host.thread, NULL);
+	return thread && !pthread_join(thread, NULL);
 }
 
 /* Of the stack it keeps, glibc drops the pages. */
@@ -105,6 +108,18 @@ static enum result make_with_adviser(struct place *place)
 	enum result result = make_mapped(place);
 
 	return result ? result : keep_child(page_out_parent, place);
+}
+
+/* And for itself, since Linux 6.13. */
+static enum result replace_by_process(struct place *place, call by)
+{
+	struct iovec range = {place->buffer, BYTES};
+	int self = (int)raw_call(SYS_pidfd_open, getpid(), 0, 0, 0, 0);
+	bool done = by(SYS_process_madvise, self, (long)&range, 1, MADV_DONTNEED, 0) ==
+		    (long)BYTES;
+
+	raw_call(SYS_close, self, 0, 0, 0, 0);
+	return succeeded(done);
 }
 
 /* Its own copy of the mapping, not the parent's. */

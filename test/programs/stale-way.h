@@ -116,12 +116,15 @@ static enum result keep_child(int (*function)(const struct place *), const struc
 	return succeeded(helper.process > 0);
 }
 
+/* Once. */
 static enum result let_child(void)
 {
+	pid_t process = helper.process;
 	int status;
 
-	return succeeded(write(helper.hint, "", 1) == 1 &&
-			 waitpid(helper.process, &status, 0) == helper.process && !status);
+	helper.process = 0;
+	return succeeded(process && write(helper.hint, "", 1) == 1 &&
+			 waitpid(process, &status, 0) == process && !status);
 }
 
 #endif
