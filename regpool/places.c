@@ -44,6 +44,11 @@ static uint32_t *first_at(struct pin_access_set *set, uintptr_t addr)
 	return pin_table_at(&set->starting, uint32_t, pin_granule_of(addr));
 }
 
+static uint32_t *count_of_size(struct pin_access_set *set, const struct pin_entry *entry)
+{
+	return &set->n_of_size[63 - __builtin_clzll(entry->length >> PIN_GRANULE_SHIFT)];
+}
+
 static void link_entry(struct pin_access_set *set, uint32_t number)
 {
 	const struct pin_entry *entry = pin_place(set, number);
@@ -51,8 +56,7 @@ static void link_entry(struct pin_access_set *set, uint32_t number)
 
 	pin_place_registration(set, number)->next = *first;
 	*first = number + 1;
-	if (set->longest < entry->length)
-		set->longest = entry->length;
+	++*count_of_size(set, entry);
 }
 
 static void unlink_entry(struct pin_access_set *set, uint32_t number)
@@ -62,17 +66,29 @@ static void unlink_entry(struct pin_access_set *set, uint32_t number)
 	while (*link != number + 1)
 		link = &pin_place_registration(set, *link - 1)->next;
 	*link = pin_place_registration(set, number)->next;
+	--*count_of_size(set, pin_place(set, number));
 }
 
-/* An entry that overlaps the range starts at most `longest` below it. */
+/* No entry is longer than this. */
+static size_t most_bytes(const struct pin_access_set *set)
+{
+	size_t size = PIN_ENTRY_SIZES;
+
+	while (size && !set->n_of_size[size - 1])
+		size--;
+	return (size_t)PIN_GRANULE << size;
+}
+
+/* An entry that overlaps the range starts at most that far below it. */
 struct pin_walk pin_places_walk(struct pin_access_set *set, struct pin_range range)
 {
 	uintptr_t end = pin_granule_start(set->starting.committed), at = pin_reserve.base;
+	size_t most = most_bytes(set);
 
 	if (range.end > end)
 		range.end = end;
-	if (range.start > at + set->longest)
-		at = range.start - set->longest;
+	if (range.start > at + most)
+		at = range.start - most;
 	return (struct pin_walk){range, at, 0};
 }
 

@@ -55,6 +55,9 @@ static inline bool pin_access_is_valid(unsigned access)
 #define PIN_AHEAD_LATER 4u
 #define PIN_AHEAD_NEVER UINT32_MAX
 
+/* More than a reservation of 16 TiB has, in powers of two of granules. */
+#define PIN_ENTRY_SIZES 32
+
 struct pin_access_set {
 	struct pin_table covering;	/* granule → number + 1 of an entry (places.h) */
 	struct pin_table entries;	/* struct pin_entry */
@@ -68,9 +71,9 @@ struct pin_access_set {
 	_Atomic size_t cell;	/* cell size in bytes (choice.h) */
 	pthread_mutex_t lock;	/* guards the following; see places.h */
 	size_t credit;		/* bytes that may be registered a second time (keys.c) */
-	size_t longest;		/* length in bytes of the longest entry ever */
-	uint32_t free;		/* lists of entries (places.c): unused ones, */
-	uint32_t leftovers;	/* and those kept only because they have users */
+	uint32_t n_of_size[PIN_ENTRY_SIZES]; /* entries by the power of two of their granules */
+	uint32_t free;			     /* lists of entries (places.c): unused ones, */
+	uint32_t leftovers;		     /* and those kept only because they have users */
 };
 
 struct pin_domain {

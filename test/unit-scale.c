@@ -9,6 +9,7 @@
 #include "regpool/choice.h"
 #include "regpool/evict.h"
 #include "regpool/keys.h"
+#include "regpool/places.h"
 #include "regpool/pool.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
@@ -197,6 +198,25 @@ static void alike(void)
 	   (double)before / (double)many);
 }
 
+/* A memory region over the whole heap makes walks long, as long as it is there. */
+static void forgets_long(void)
+{
+	struct pin_range last = {(uintptr_t)cell(n_cells - 1), (uintptr_t)cell(n_cells)};
+	struct ibv_pd *pd = new_pd();
+	struct pin_access_set *set =
+		&pin_registry_at(0)->access_sets[pin_access_set_index(RIGHTS)];
+
+	pin_mr_deregister(reg(pd, heap, n_cells * PIN_CELL, RIGHTS));
+	ok(pin_places_walk(set, last).at <= (uintptr_t)heap,
+	   "a walk begins at the heap's start if a memory region does that ends where it is");
+	if (!pin_evict_one(0))
+		abort();
+	pin_mr_deregister(reg(pd, cell(n_cells - 1), 64, RIGHTS));
+	ok(pin_places_walk(set, last).at >= (uintptr_t)cell(n_cells - 3),
+	   "and close to its range once that one is gone");
+	pin_domain_dealloc(pd);
+}
+
 int main(void)
 {
 	ok(lazy_pool(), "initialised");
@@ -205,5 +225,6 @@ int main(void)
 	look_up_all();
 	make_room();
 	alike();
+	forgets_long();
 	return done_testing();
 }
