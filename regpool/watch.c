@@ -74,11 +74,19 @@ static void still_waits(void)
 
 static void warn_unwatchable(int error)
 {
-	const char *cure = error == EINVAL ? "use a newer kernel" : "allow the system call";
+	const char *what = "userfaultfd", *cure = "allow the system call";
 
-	pin_warn_once("memory that the program replaces is not noticed: userfaultfd: %s; an "
-		      "MPI library may send stale data from it; %s, or set PINALLOC_WATCH=off",
-		      strerrordesc_np(error), cure);
+	if (error == EINVAL) {
+		cure = "use a newer kernel";
+	} else if (error == EMFILE || error == ENFILE) {
+		cure = "raise ulimit -n or fs.file-max";
+	} else if (error == EAGAIN) {
+		what = "a thread cannot be started";
+		cure = "raise ulimit -u or pids.max";
+	}
+	pin_warn_once("memory that the program replaces is not noticed: %s: %s; an MPI library "
+		      "may send stale data from it; %s, or set PINALLOC_WATCH=off",
+		      what, strerrordesc_np(error), cure);
 }
 
 static void watch_failed(int error)

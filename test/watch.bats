@@ -124,6 +124,15 @@ watched() {
 	[ "$(watched on)" = false ]
 }
 
+# The limit does not hold for root; others may not be able to read these files.
+@test "if no thread can be started one line says so, and what the cure is" {
+	run -0 --separate-stderr setpriv --reuid=65533 --clear-groups --inh-caps +dac_override \
+		--ambient-caps +dac_override prlimit --nproc=1 env LD_LIBRARY_PATH="$adapter" \
+		LD_PRELOAD="$library" "$programs/rdma-watch-ways" "$listener" quiet
+	[ "$(grep -c 'is not noticed' <<< "$stderr")" -eq 1 ]
+	grep -q 'a thread cannot be started: .*; raise ulimit -u' <<< "$stderr"
+}
+
 @test "unwatchable memory is registered and counted, and not disturbed" {
 	kinds kinds
 	[ "$(watched unwatchable)" -eq 3 ]
