@@ -298,6 +298,15 @@ limited_with() {
 	says fail library 'libpinalloc\.so.*not there'
 }
 
+@test "an audit library, with which no program starts, is reported, and so is the cure" {
+	build_audit
+	checked env LD_AUDIT=./audit.so "$pinalloc" check
+	says fail library "with LD_AUDIT .*; use pinalloc run, or set GLIBC_TUNABLES=.*"
+	checked env LD_AUDIT=./audit.so "${lines[$(grep -n LD_AUDIT <<< "$output" |
+		cut -d: -f1) - 1]##* }" "$pinalloc" check
+	says ok library "$library"
+}
+
 @test "a program is checked as by pinalloc run" {
 	checked "$pinalloc" check true
 	says ok program true

@@ -115,6 +115,24 @@ silent() {
 	[ "$("$pinalloc" run -n true)" = "env LD_PRELOAD=$library true" ]
 }
 
+@test "with an audit library a program has room for the library, and keeps its other tunables" {
+	local room=glibc.rtld.optional_static_tls=8192 other=glibc.malloc.perturb=0
+	build_audit
+	run -127 --separate-stderr env LD_AUDIT=./audit.so LD_PRELOAD="$library" true
+	[[ "$stderr" == *'cannot allocate memory in static TLS block' ]]
+	tunables() { # LD_AUDIT GLIBC_TUNABLES
+		LD_AUDIT=$1 GLIBC_TUNABLES=$2 "$pinalloc" run --log=info bash -c \
+			'grep -qw libpinalloc.so /proc/self/maps && echo "$GLIBC_TUNABLES"'
+	}
+	[ "$(tunables ./audit.so '')" = $room ]
+	[ "$(tunables ./audit.so $other)" = $other:$room ]
+	[ "$(tunables ./audit.so $room:$other)" = $room:$other ]
+	[ "$(tunables '' $other)" = $other ]
+	[ "$(LD_AUDIT=./audit.so "$pinalloc" run -n true)" = \
+		"env LD_PRELOAD=$library GLIBC_TUNABLES='$room' true" ]
+	[ "$("$pinalloc" run -n true)" = "env LD_PRELOAD=$library true" ]
+}
+
 @test "a statically linked program is recognised, whether position-independent or not" {
 	echo 'int main(void) { return 0; }' > program.c
 	gcc -static -o static program.c

@@ -59,6 +59,12 @@ knows_later_modules() {
 	nm -D "$1" | grep -q ' U _dl_find_object'
 }
 
+# build_audit: audit.so, an audit library for LD_AUDIT that asks for nothing.
+build_audit() {
+	echo 'unsigned la_version(unsigned version) { return version; }' |
+		gcc -shared -fPIC -o audit.so -x c -
+}
+
 # figure FILE .json.path: a value of a JSON report.
 figure() {
 	jq -r "$2" "$1"

@@ -60,10 +60,15 @@ static void judge_probe(const char *library, char *text, int status)
 {
 	bool grew = strstr(text, ": " PIN_SAYS_GROWTH);
 	char *line = find_complaint(text), *version = line_with(text, TOO_OLD);
+	bool no_room = strstr(text, CMD_LIBRARY_NO_ROOM);
 
 	if (version)
 		cmd_check_say(CMD_FAIL, "library", "build pinalloc for this system", "%s",
 			      version);
+	else if (no_room)
+		cmd_check_say(CMD_FAIL, "library",
+			      "use pinalloc run, or set GLIBC_TUNABLES=" CMD_LIBRARY_ROOM,
+			      "with LD_AUDIT no program starts that preloads %s", library);
 	else if (line)
 		cmd_check_say(CMD_FAIL, "library", NULL, "%s", line);
 	else if (grew && !status)

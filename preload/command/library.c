@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <config.h>
 
+#include "preload/command/command.h"
 #include "preload/command/library.h"
 #include "preload/command/place.h"
 
@@ -76,4 +77,22 @@ int cmd_library_preload(const char *library)
 	error = setenv("LD_PRELOAD", after, 1) ? -ENOMEM : 0;
 	free(after);
 	return error;
+}
+
+const char *cmd_library_make_room(void)
+{
+	const char *audit = getenv("LD_AUDIT"), *before = getenv("GLIBC_TUNABLES");
+	size_t length = strcspn(CMD_LIBRARY_ROOM, "=");
+	char *after;
+
+	if (!audit || !*audit ||
+	    (before && memmem(before, strlen(before), CMD_LIBRARY_ROOM, length)))
+		return NULL;
+	if (asprintf(&after, "%s%s" CMD_LIBRARY_ROOM, before ? before : "",
+		     before && *before ? ":" : "") < 0)
+		cmd_no_memory();
+	if (setenv("GLIBC_TUNABLES", after, 1))
+		cmd_no_memory();
+	free(after);
+	return getenv("GLIBC_TUNABLES");
 }

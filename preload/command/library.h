@@ -27,6 +27,21 @@ const char *cmd_library_complaint(int error);
 int cmd_library_preload(const char *library);
 
 /*
+ * With an audit library (rtld-audit(7)) ld.so makes room for thread-local storage before it has
+ * loaded what LD_PRELOAD names, and too little for this library: no program starts. These words
+ * are in what it says then; this setting is the cure.
+ */
+#define CMD_LIBRARY_NO_ROOM "cannot allocate memory in static TLS block"
+#define CMD_LIBRARY_ROOM    "glibc.rtld.optional_static_tls=8192"
+
+/*
+ * If there is an audit library, makes GLIBC_TUNABLES have that setting, unless it has one of
+ * that name, for the programs this process starts. Returns its value if it was changed, else
+ * NULL.
+ */
+const char *cmd_library_make_room(void);
+
+/*
  * The name, without its directory, of the entry of LD_PRELOAD at *at, and its length; NULL at
  * the end. Moves *at behind the entry.
  */

@@ -49,6 +49,7 @@ enum { DRY_RUN = CMD_LONG, HELP, FIRST_ROW, FIRST_RENAMED = FIRST_ROW + N_ROWS }
 #define N_OPTIONS (N_ROWS + N_RENAMED + 3)
 
 static bool dry_run;
+static const char *tunables; /* GLIBC_TUNABLES, if it is changed */
 
 /* Prints one line; is the exit status. */
 #define complain(status, ...) (cmd_complain(__VA_ARGS__), (status))
@@ -197,6 +198,8 @@ static int print_command(char **command)
 	fputs("env", stdout);
 	if (preload)
 		print_variable("LD_PRELOAD", preload);
+	if (tunables)
+		print_variable("GLIBC_TUNABLES", tunables);
 	for (size_t i = 0; i < N_ROWS; i++)
 		if (rows[i].text)
 			print_variable(rows[i].name, rows[i].text);
@@ -250,6 +253,7 @@ int cmd_run(int argc, char **argv)
 		return complain(EXIT_NOT_FOUND, "%s %s", library, cmd_library_complaint(error));
 	if (cmd_library_preload(library))
 		return complain(EXIT_CANNOT_RUN, "no memory for the environment");
+	tunables = cmd_library_make_room();
 	cmd_defaults_read(take_default);
 	warn_if_out_of_reach(argv[optind]);
 	return dry_run ? print_command(argv + optind) : exec_command(argv + optind);
