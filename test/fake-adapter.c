@@ -56,9 +56,12 @@ bool fake_adapter_reaches(void *addr, size_t length, unsigned access)
 PIN_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 					struct ibv_comp_channel *channel, int comp_vector)
 {
-	struct fake_cq *cq = calloc(1, sizeof *cq + (size_t)cqe * sizeof *cq->completions);
+	struct fake_cq *cq;
 
 	(void)comp_vector;
+	if (!fake_object_begin())
+		return NULL;
+	cq = calloc(1, sizeof *cq + (size_t)cqe * sizeof *cq->completions);
 	cq->cq.context = context;
 	cq->cq.cq_context = cq_context;
 	cq->cq.channel = channel;
@@ -70,6 +73,7 @@ PIN_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, vo
 PIN_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
 	free(cq);
+	fake_object_end();
 	return 0;
 }
 
@@ -104,8 +108,11 @@ static int poll_cq(struct ibv_cq *ibv_cq, int most, struct ibv_wc *wcs)
 PIN_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	static _Atomic uint32_t next;
-	struct fake_qp *qp = calloc(1, sizeof *qp), *none;
+	struct fake_qp *qp, *none;
 
+	if (!fake_object_begin())
+		return NULL;
+	qp = calloc(1, sizeof *qp);
 	qp->qp.context = pd->context;
 	qp->qp.pd = pd;
 	qp->qp.send_cq = attr->send_cq;
@@ -131,6 +138,7 @@ PIN_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 	qps[qp->qp_num % MOST_QPS] = NULL;
 	fake_pd_use(qp->pd, -1);
 	free(qp);
+	fake_object_end();
 	return 0;
 }
 
@@ -176,6 +184,47 @@ static int post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr, struct ibv_s
 	return 0;
 }
 
+/* --- other objects --------------------------------------------------------------- */
+
+PIN_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	struct ibv_srq *srq = fake_object_begin() ? calloc(1, sizeof *srq) : NULL;
+
+	(void)attr;
+	if (srq)
+		srq->pd = pd;
+	return srq;
+}
+
+PIN_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	struct ibv_ah *ah = fake_object_begin() ? calloc(1, sizeof *ah) : NULL;
+
+	(void)attr;
+	if (ah)
+		ah->pd = pd;
+	return ah;
+}
+
+/* A larger one takes a second place while it is made. */
+PIN_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
+{
+	if (!fake_object_begin())
+		return errno;
+	cq->cqe = cqe;
+	fake_object_end();
+	return 0;
+}
+
+static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct ibv_mw *mw = fake_object_begin() ? calloc(1, sizeof *mw) : NULL;
+
+	if (mw)
+		*mw = (struct ibv_mw){.context = pd->context, .pd = pd, .type = type};
+	return mw;
+}
+
 /* --- devices --------------------------------------------------------------------- */
 
 PIN_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index,
@@ -206,4 +255,5 @@ __attribute__((constructor)) static void install(void)
 {
 	fake_verbs.ops.poll_cq = poll_cq;
 	fake_verbs.ops.post_send = post_send;
+	fake_verbs.ops.alloc_mw = alloc_mw;
 }

@@ -3,7 +3,9 @@
  * A libibverbs.so.1 without a device, for programs that run with the built library on a machine
  * without an adapter: fake-verbs.c with the names and versions (fake-ibverbs.map) of the real
  * one. It has one device; a registration is an entry in a table. Under test/inject its calls
- * fail on demand. With fake-adapter.c registrations touch memory, and there are queue pairs.
+ * fail on demand. With FAKE_MOST_OBJECTS in the environment it has room for so many memory
+ * regions and other objects. With fake-adapter.c registrations touch memory, and there are
+ * queue pairs.
  */
 #include <config.h>
 
@@ -34,6 +36,8 @@ __attribute__((constructor)) static void install(void)
 {
 	fake_verbs_install();
 	may_fail = getenv(INJECT_ENVIRONMENT);
+	if (getenv("FAKE_MOST_OBJECTS"))
+		fake_verbs.max_mr = (unsigned)atoi(getenv("FAKE_MOST_OBJECTS"));
 }
 
 /* With what is to be said, in errno. */

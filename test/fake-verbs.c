@@ -95,6 +95,26 @@ static bool are_sound(unsigned access)
 	return !(access & writing) || access & IBV_ACCESS_LOCAL_WRITE;
 }
 
+static bool take_one(_Atomic unsigned *counter)
+{
+	++*counter;
+	if (fake_verbs.live + fake_verbs.objects <= fake_verbs.max_mr)
+		return true;
+	--*counter;
+	errno = fake_verbs.full_errno;
+	return false;
+}
+
+bool fake_object_begin(void)
+{
+	return take_one(&fake_verbs.objects);
+}
+
+void fake_object_end(void)
+{
+	fake_verbs.objects--;
+}
+
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 			     unsigned access)
 {
@@ -110,11 +130,8 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 		errno = EINVAL;
 		return NULL;
 	}
-	if (atomic_fetch_add(&fake_verbs.live, 1) >= fake_verbs.max_mr) {
-		fake_verbs.live--;
-		errno = fake_verbs.full_errno;
+	if (!take_one(&fake_verbs.live))
 		return NULL;
-	}
 	if (!within_limit(length)) {
 		fake_verbs.live--;
 		errno = ENOMEM;

@@ -12,11 +12,12 @@
 
 struct fake_verbs {
 	_Atomic size_t limit;	     /* bytes that may be registered, SIZE_MAX for all */
-	_Atomic unsigned max_mr;     /* MRs that may live */
+	_Atomic unsigned max_mr;     /* MRs, and other objects, that may live */
 	_Atomic int full_errno;	     /* what one more than that fails with */
 	_Atomic size_t max_mr_size;  /* as ibv_query_device() tells it */
 	_Atomic size_t registered;   /* bytes that are */
 	_Atomic unsigned live;	     /* MRs */
+	_Atomic unsigned objects;    /* others */
 	_Atomic unsigned made;	     /* MRs ever */
 	_Atomic unsigned tried;	     /* registrations asked for */
 	_Atomic unsigned wrong;	     /* rules broken: a PD gone with MRs */
@@ -60,5 +61,12 @@ bool fake_key_permits(uint32_t key, unsigned access, const struct ibv_pd *pd, co
 /* Something that is no MR begins to use the PD (1) or ends (-1): while it does, the PD is busy.
  */
 void fake_pd_use(const struct ibv_pd *pd, int n);
+
+/*
+ * Something that is no MR, but counts as one for fake_verbs.max_mr, begins. False, with errno,
+ * if there is no room; otherwise it ends with fake_object_end().
+ */
+bool fake_object_begin(void);
+void fake_object_end(void);
 
 #endif

@@ -5,12 +5,16 @@
  */
 #include <config.h>
 
+#include "regpool/objects.h"
+#include "regpool/pool.h"
 #include "regpool/provider.h"
+#include "regpool/room.h"
 #include "test/fake-kernel.h"
 #include "test/lines.h"
 #include "test/spans.h"
 #include "test/tap.h"
 
+#include <errno.h>
 #include <malloc.h>
 #include <string.h>
 
@@ -164,6 +168,59 @@ static void not_found(struct device *device)
 	left(device, "the private memory is not on the heap", 0);
 }
 
+static struct ibv_cq_ex a_queue;
+static unsigned n_tried, most_mrs; /* with more MRs there is no room */
+static int full_with;
+
+/* Changes what it is given, as providers do. */
+static struct ibv_cq_ex *their_create_cq_ex(struct ibv_context *context,
+					    struct ibv_cq_init_attr_ex *attr)
+{
+	n_tried += attr->cqe == 16 && context;
+	attr->cqe = 99;
+	errno = full_with;
+	return fake_verbs.live <= most_mrs ? &a_queue : NULL;
+}
+
+static struct ibv_cq_ex *create_cq(struct ibv_context *context)
+{
+	struct ibv_cq_init_attr_ex attr = {.cqe = 16};
+
+	n_tried = 0;
+	return ibv_create_cq_ex(context, &attr);
+}
+
+/* What the header's functions make. */
+static void objects(struct device *device)
+{
+	struct ibv_context *context = fill(device);
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *used = reg(pd, grow(&span, PIECE), 64, RIGHTS);
+	uint64_t evicted = pin_pool.evicted;
+
+	device->extended.create_cq_ex = their_create_cq_ex;
+	pin_objects_hook(context);
+	pin_objects_hook(context);
+	for (int i = 0; i < 3; i++)
+		pin_mr_deregister(reg(pd, grow(&span, PIECE), 64, RIGHTS));
+	full_with = EINVAL;
+	ok(!create_cq(context) && errno == EINVAL && n_tried == 1 && fake_verbs.live == 4,
+	   "a completion queue that cannot be is not tried again");
+	full_with = EAGAIN;
+	most_mrs = 2;
+	ok(create_cq(context) == &a_queue && n_tried == 3 && fake_verbs.live == 2 &&
+		   pin_pool.evicted == evicted + 2,
+	   "one for which there is no room evicts idle memory regions until there is");
+	most_mrs = 0;
+	ok(!create_cq(context) && errno == EAGAIN && fake_verbs.live == 1 && reaches(used),
+	   "those in use stay, and the error is the provider's");
+	pin_mr_deregister(used);
+	ok(!pin_domain_dealloc(pd), "nothing is left");
+	device->extended.create_cq_ex = NULL;
+	pin_objects_hook(context);
+	ok(!create_cq(context) && errno == EOPNOTSUPP, "what a provider lacks is not hooked");
+}
+
 int main(void)
 {
 	struct device device;
@@ -174,5 +231,6 @@ int main(void)
 	found(&device);
 	used(&device);
 	not_found(&device);
+	objects(&device);
 	return done_testing();
 }

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # The promise: in a memory cgroup a program needs no more memory than without the library, is warned
 # once if not all it uses can be pinned, and is not killed for it. Tested with both cgroup versions,
-# and with the limit in an outer group.
+# and with the limit in an outer group. Where a cgroup limits the objects of an adapter, a program gets
+# as many as without the library.
 
 setup_file() {
 	load ../helper
@@ -13,7 +14,7 @@ setup_file() {
 	boot limited every_way version_1
 	results=$BATS_FILE_TMPDIR/version-2
 	in_guest() { version_2; }
-	boot limited every_way version_2
+	boot limited every_way objects version_2
 }
 
 # limited GROUP [VARIABLE=VALUE…] COMMAND…: runs a case, named after the group, in a new group of
@@ -45,6 +46,22 @@ every_way() {
 		PINALLOC_REGISTER=lazy "$@"
 }
 
+# objects KIND…: how many there are in a group of few objects, without the library and with it.
+objects() {
+	local group=/sys/fs/cgroup/objects kind
+
+	echo +rdma > /sys/fs/cgroup/cgroup.subtree_control
+	mkdir "$group"
+	echo 'rxe0 hca_object=8' > "$group/rdma.max"
+	for kind; do
+		(
+			echo "$BASHPID" > "$group/cgroup.procs"
+			known "plain-$kind" || attempt "plain-$kind" "$programs/rdma-objects" "$kind"
+			shimmed "$kind" "$programs/rdma-objects" "$kind"
+		)
+	done
+}
+
 version_1() {
 	local groups=/sys/fs/cgroup/memory limit=memory.limit_in_bytes events=memory.oom_control
 	local within=
@@ -71,6 +88,7 @@ version_2() {
 	every_way held "$programs/rdma-pieces" held
 	within=/step
 	every_way within "$programs/rdma-pieces" held
+	objects cq cq_ex qp srq ah mw pd
 }
 
 setup() {
@@ -162,4 +180,17 @@ version_1_exists() {
 	registered within
 	told eager within
 	told lazy within
+}
+
+@test "with few objects of an adapter, as many completion queues, queue pairs and so on can be made" {
+	local kind
+	results=$BATS_FILE_TMPDIR/version-2
+	for kind in cq cq_ex qp srq ah mw pd; do
+		ended "plain-$kind"
+		ended "$kind"
+		cat "$results/plain-$kind.out"
+		diff "$results/plain-$kind.out" "$results/$kind.out"
+		grep -q "^$kind [4-8]: " "$results/$kind.out"
+		[ "$(reported "$kind" .registration.evicted)" -gt 0 ]
+	done
 }

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/room.h"
+#include "regpool/evict.h"
+#include "regpool/ibverbs.h"
+#include "regpool/pool.h"
+
+/* Beyond all there are at the beginning: what other threads may register meanwhile. */
+#define MORE 64
+
+struct pin_room pin_room_begin(void)
+{
+	uint64_t destroyed = pin_pool.destroyed, created = pin_pool.created;
+
+	return (struct pin_room){destroyed, created - destroyed + MORE};
+}
+
+bool pin_room_make(struct pin_room *room, int error)
+{
+	bool made = false;
+
+	if (pin_ibverbs_out_of_room(error) && !pin_pool_off() && room->left) {
+		made = pin_evict_one(0) || pin_pool.destroyed != room->destroyed;
+		room->destroyed = pin_pool.destroyed;
+		room->left--;
+	}
+	errno = error;
+	return made;
+}

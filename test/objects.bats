@@ -1,0 +1,52 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: where an adapter is full, completion queues, queue pairs and other objects are not refused
+# because of memory regions that nobody uses. (The lab tries it in a control group.)
+
+setup_file() {
+	load helper
+	build_adapter
+}
+
+setup() {
+	load helper
+	objects=$programs/rdma-objects
+}
+
+# as_many KIND: with the library there are as many as without, and memory regions went for them.
+as_many() {
+	run -0 adapted FAKE_MOST_OBJECTS=8 "$objects" "$1"
+	local plain=$output
+	[[ "$plain" = "$1 "[1-9]* ]]
+	succeeds FAKE_MOST_OBJECTS=8 "$objects" "$1"
+	[ "$output" = "$plain" ]
+	[ "$(figure "$report" .registration.evicted)" -gt 0 ]
+	[ "$(figure "$report" .registration.served)" -eq 4 ]
+}
+
+@test "completion queues" {
+	as_many cq
+}
+
+@test "larger completion queues" {
+	run -0 adapted FAKE_MOST_OBJECTS=2 "$objects" resize
+	[ "$output" = 'resize 64: enough' ]
+	succeeds FAKE_MOST_OBJECTS=2 "$objects" resize
+	[ "$output" = 'resize 64: enough' ]
+}
+
+@test "queue pairs" {
+	as_many qp
+}
+
+@test "shared receive queues" {
+	as_many srq
+}
+
+@test "address handles" {
+	as_many ah
+}
+
+@test "memory windows, which a function of the context makes" {
+	as_many mw
+}
