@@ -16,6 +16,45 @@
 
 #include "regpool/granule.h"
 
+#include <stdatomic.h>
+
+/*
+ * A memory region that is used for less than all of it keeps the rest locked, too. Where locked
+ * memory is limited, requests are not served if that would come to more than an eighth of what
+ * the program's own registrations leave: so many small buffers do not use up the limit.
+ */
+struct pin_usage {
+	_Atomic size_t asked; /* bytes of the requests that are counted here */
+	size_t length;	      /* of the memory region, in bytes */
+};
+
+/* How many bytes may be kept; SIZE_MAX without a limit on locked memory. See above. */
+extern _Atomic size_t pin_budget_spare __attribute__((visibility("hidden")));
+
+/* Whether requests are counted. */
+static inline bool pin_budget_is_tight(void)
+{
+	return atomic_load_explicit(&pin_budget_spare, memory_order_relaxed) != SIZE_MAX;
+}
+
+/* Counts a request, if it may be served. Lock-free, like the next two. */
+bool pin_budget_use(struct pin_usage *usage, size_t n_bytes);
+
+/* The request has ended. */
+void pin_budget_unuse(struct pin_usage *usage, size_t n_bytes);
+
+/* The memory region has ended, whatever is counted. */
+void pin_budget_end_usage(struct pin_usage *usage);
+
+/*
+ * Whether a request that is the first for its memory region could be served, were that as small
+ * as one can be.
+ */
+bool pin_budget_may_use(size_t n_bytes);
+
+/* Whether more is registered or pinned than the limits allow now. */
+bool pin_budget_is_exceeded(void);
+
 /* Bytes that may be registered under RLIMIT_MEMLOCK; SIZE_MAX if that does not apply. */
 size_t pin_budget_locked_limit(void);
 

@@ -5,6 +5,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/span.h"
+#include "regpool/budget.h"
 #include "regpool/domain.h"
 #include "regpool/evict.h"
 #include "regpool/foreign.h"
@@ -13,6 +14,7 @@
 #include "regpool/pool.h"
 #include "regpool/proxy.h"
 #include "regpool/register.h"
+#include "regpool/room.h"
 #include "regpool/watch.h"
 
 #include <errno.h>
@@ -86,12 +88,28 @@ static bool needs_unique_key(const struct request *request)
 	       pin_listeners_needs_unique_keys(request->caller);
 }
 
+/* Whether it would take a memory region of its own, for which it is too small. */
+static bool is_too_small(struct pin_access_set *set, const struct request *request)
+{
+	return pin_budget_is_tight() && !pin_budget_may_use(request->length) &&
+	       pin_keys_covering(set, request->addr) == PIN_NO_ENTRY;
+}
+
+/* Where locked memory is limited: whether the request may use the memory region. */
+static bool count_usage(struct pin_registration *registration, size_t length,
+			struct pin_usage **usage)
+{
+	*usage = pin_budget_is_tight() ? &registration->usage : NULL;
+	return !*usage || pin_budget_use(*usage, length);
+}
+
 /* Fills the proxy with the keys for a request and counts it as a user of the memory region. */
 static enum pin_reason serve_request(const struct request *request, struct pin_proxy *proxy)
 {
 	struct pin_registration *registration;
 	struct pin_user_count *user;
 	struct pin_domain *domain;
+	struct pin_usage *usage;
 	enum pin_reason reason;
 	unsigned number;
 
@@ -105,6 +123,8 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 		if (reason != PIN_SERVED)
 			return reason;
 	}
+	if (PIN_UNLIKELY(is_too_small(&domain->access_sets[number], request)))
+		return PIN_SMALL;
 	registration = pin_keys_use(domain, &domain->access_sets[number], request->addr,
 				    request->length, &user);
 	if (!registration)
@@ -113,9 +133,14 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 		pin_keys_release(user);
 		return PIN_SHARED;
 	}
+	if (PIN_UNLIKELY(!count_usage(registration, request->length, &usage))) {
+		pin_keys_release(user);
+		return PIN_SMALL;
+	}
 	pin_proxy_fill(proxy, registration->mr, registration->provider_bytes, request->addr,
 		       request->length);
 	proxy->user = user;
+	proxy->usage = usage;
 	proxy->domain = domain;
 	proxy->own = NULL;
 	proxy->generation = domain->generation;
@@ -179,6 +204,8 @@ static struct ibv_mr *pass_through(const struct request *request)
 	mr = register_real(request);
 	if (mr)
 		pin_foreign_end(&foreign);
+	if (PIN_UNLIKELY(pin_budget_is_tight()))
+		pin_room_trim();
 	return mr;
 }
 
@@ -263,6 +290,8 @@ static int release_proxy(const struct pin_proxy *proxy)
 				       pin_ibverbs_of(proxy->own->context)->dereg_mr);
 	if (proxy->generation != proxy->domain->generation)
 		return 0;
+	if (proxy->usage)
+		pin_budget_unuse(proxy->usage, proxy->mr.length);
 	pin_keys_release(proxy->user);
 	if (PIN_UNLIKELY(proxy->domain->is_orphan))
 		pin_places_sweep_domain(proxy->domain);

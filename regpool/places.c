@@ -208,6 +208,7 @@ static void set_range(struct pin_access_set *set, uint32_t number, struct pin_ra
 	pin_place(set, number)->start = range.start;
 	atomic_store_explicit(&pin_place(set, number)->length, pin_range_length(range),
 			      memory_order_relaxed);
+	pin_place_registration(set, number)->usage.length = pin_range_length(range);
 	link_entry(set, number);
 }
 
@@ -237,6 +238,7 @@ void pin_place_narrow(struct pin_access_set *set, uint32_t number, struct pin_ra
 void pin_place_free(struct pin_access_set *set, uint32_t number)
 {
 	unlink_entry(set, number);
+	pin_budget_end_usage(&pin_place_registration(set, number)->usage);
 	pin_place_registration(set, number)->next = set->free;
 	set->free = number + 1;
 	set_state_and_wake(pin_place(set, number), 0);

@@ -25,6 +25,7 @@
 #ifndef PIN_PLACES_H
 #define PIN_PLACES_H
 
+#include "regpool/budget.h"
 #include "regpool/granule.h"
 #include "regpool/lane.h"
 #include "regpool/registry.h"
@@ -51,9 +52,10 @@ struct pin_registration {
 	uint32_t provider_bytes;  /* of *mr that may be copied into a proxy */
 	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
 	/* Guarded by the set's lock: */
-	bool is_stale;	      /* some of its pages were replaced: no longer found */
-	bool is_leftover;     /* it is in pin_access_set.leftovers */
-	uint32_t next, other; /* lists of places.c: a number + 1, or 0 */
+	bool is_stale;		/* some of its pages were replaced: no longer found */
+	bool is_leftover;	/* it is in pin_access_set.leftovers */
+	uint32_t next, other;	/* lists of places.c: a number + 1, or 0 */
+	struct pin_usage usage; /* by those of its users that are counted there (budget.h) */
 	struct pin_user_count users[PIN_LANES];
 };
 

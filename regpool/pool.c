@@ -17,6 +17,7 @@ const char *const pin_reason_names[PIN_REASONS] = {
 	[PIN_UNSOUND] = "remote writing without local",
 	[PIN_SHARED] = "key in use, and has to be unique",
 	[PIN_UNPINNED] = "could not be pinned",
+	[PIN_SMALL] = "would keep more memory locked",
 	[PIN_NO_ROOM] = "table full",
 	[PIN_UNSEEN] = "unknown protection domain",
 	[PIN_DMABUF] = "dma-buf",

@@ -22,6 +22,7 @@ enum pin_reason {
 	PIN_UNSOUND,	/* rights that verbs refuse for any memory region */
 	PIN_SHARED,	/* its key is in use, and the caller or adapter keeps MRs by key */
 	PIN_UNPINNED,	/* could not be pinned */
+	PIN_SMALL,	/* would keep too much memory locked (budget.h) */
 	PIN_NO_ROOM,	/* no room for another proxy */
 	PIN_UNSEEN,	/* protection domain whose allocation was not seen */
 	PIN_DMABUF,	/* a dma-buf */

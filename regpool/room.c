@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/room.h"
+#include "regpool/budget.h"
 #include "regpool/evict.h"
 #include "regpool/ibverbs.h"
 #include "regpool/pool.h"
@@ -27,4 +28,14 @@ bool pin_room_make(struct pin_room *room, int error)
 	}
 	errno = error;
 	return made;
+}
+
+void pin_room_trim(void)
+{
+	struct pin_room room = pin_room_begin();
+	int error = errno;
+
+	while (!pin_pool_off() && room.left-- && pin_budget_is_exceeded() && pin_evict_one(0))
+		;
+	errno = error;
 }

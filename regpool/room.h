@@ -29,4 +29,10 @@ struct pin_room pin_room_begin(void);
  */
 bool pin_room_make(struct pin_room *room, int error);
 
+/*
+ * Evicts while more is registered than the limits allow now: the program may have registered
+ * more itself since, or a limit be lower. Preserves errno. As above for BUSY.
+ */
+void pin_room_trim(void);
+
 #endif

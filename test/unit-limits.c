@@ -18,12 +18,13 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define PIECES 16
 
 static char *heap[PIECES];
 
-/* In a process of its own: it is found out once. */
+/* In a process of its own: it is not found out again at once. */
 static size_t share_with(size_t ram, size_t cgroup)
 {
 	int status = 0;
@@ -74,6 +75,9 @@ static void share_of_memory(void)
 	ok(lines.n == 1 && strstr(lines.text, "12.0 MiB (3/4 of RAM or cgroup)") &&
 		   strstr(lines.text, "PINALLOC_MAX_PINNED sets another"),
 	   "one line names the limit");
+	fake_kernel.cgroup = 16 * PIECE;
+	usleep(1100000);
+	ok(pin_budget_pinned_limit() == 12 * PIECE, "a limit that changes is seen");
 	pin_options.max_pinned = SIZE_MAX;
 	ok(served_at_once(pd) == PIECES, "without a limit everything is registered");
 	ok(!pin_domain_dealloc(pd) && !pin_pool.pinned && !pin_pool.registered,
@@ -336,6 +340,62 @@ static void failed_before(void)
 	ok(!pin_domain_dealloc(pd) && !pin_pool.pinned, "nothing is left");
 }
 
+/* What is in use cannot be evicted. */
+static void small_buffers(void)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *small[PIECES], *large[PIECES], *own;
+	uint64_t served = pin_pool_requests(PIN_SERVED), passed = pin_pool_requests(PIN_SMALL);
+
+	fake_kernel.memlock = 64 * PIECE; /* half of it for the heap, an eighth to be kept */
+	fake_verbs.limit = 64 * PIECE;
+	for (int i = 0; i < PIECES; i++)
+		small[i] = reg(pd, heap[i], 64, RIGHTS);
+	ok(pin_pool_requests(PIN_SERVED) == served + 8 &&
+		   pin_pool_requests(PIN_SMALL) == passed + 8 &&
+		   fake_verbs.registered == 8 * PIECE + 8 * 64,
+	   "small buffers keep an eighth of a limit on locked memory, more have exact ones");
+	own = reg(pd, &own, 55 * PIECE, RIGHTS);
+	ok(own && reaches(own), "so there is room for what the program registers");
+	pin_mr_deregister(own);
+	for (int i = 0; i < PIECES; i++)
+		large[i] = reg(pd, heap[i], PIECE, RIGHTS);
+	ok(pin_pool_requests(PIN_SERVED) == served + 8 + PIECES,
+	   "requests for all of a memory region are served");
+	served = pin_pool_requests(PIN_SERVED);
+	own = reg(pd, heap[PIECES - 1] + 64, 64, RIGHTS);
+	ok(pin_pool_requests(PIN_SERVED) == served + 1, "and so are others within them");
+	pin_mr_deregister(own);
+	for (int i = 0; i < PIECES; i++)
+		if (pin_mr_deregister(small[i]) || pin_mr_deregister(large[i]))
+			abort();
+	ok(served_at_once(pd) == 8 && served_at_once(pd) == 8,
+	   "there is as much room again when they are gone");
+	fake_kernel.memlock = fake_verbs.limit = SIZE_MAX;
+	ok(!pin_domain_dealloc(pd) && !pin_pool.pinned && !pin_pool.registered,
+	   "nothing is left");
+}
+
+/* ulimit -l, or what the program has registered itself, may change. */
+static void lower_limit(void)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr;
+
+	fake_kernel.memlock = 32 * PIECE;
+	for (int i = 0; i < PIECES; i++)
+		pin_mr_deregister(reg(pd, heap[i], PIECE, RIGHTS));
+	ok(pin_pool.registered == 16 * PIECE, "half of the limit is registered");
+	fake_kernel.memlock = 10 * PIECE;
+	mr = reg(pd, &mr, sizeof mr, RIGHTS);
+	ok(reaches(mr) && pin_pool.registered <= 5 * PIECE && pin_pool.registered >= 2 * PIECE,
+	   "if the limit is lower when the program registers, idle memory regions go");
+	pin_mr_deregister(mr);
+	fake_kernel.memlock = SIZE_MAX;
+	ok(!pin_domain_dealloc(pd) && !pin_pool.pinned && !pin_pool.registered,
+	   "nothing is left");
+}
+
 int main(void)
 {
 	struct pin_span *span = NULL;
@@ -356,6 +416,8 @@ int main(void)
 	failed_before();
 	not_let_go();
 	narrowed();
+	small_buffers();
+	lower_limit();
 	ok(!fake_verbs.live && !fake_verbs.wrong, "nothing is left in the end");
 	return done_testing();
 }

@@ -21,6 +21,8 @@ in_guest() {
 	known plain-sizes || as_nobody plain-sizes $((64 * kib)) "$memlock" sizes
 	as_nobody sizes $((64 * kib)) "${under[@]}" PINALLOC_REPORT=/ctl/sizes.json "$memlock" sizes
 	shimmed root prlimit --memlock=$((64 * kib)):$((64 * kib)) "$memlock" sizes
+	known plain-small || as_nobody plain-small $((64 * mib)) "$memlock" small
+	as_nobody small $((64 * mib)) "${under[@]}" PINALLOC_REPORT=/ctl/small.json "$memlock" small
 	for held in 1 16; do
 		known plain-churn-$held || as_nobody plain-churn-$held $((64 * mib)) "$memlock" churn $held
 		as_nobody churn-$held $((64 * mib)) "${under[@]}" \
@@ -87,6 +89,14 @@ unchanged() {
 	unchanged churn-16
 	grep -qx 'refused 0 wrong 0' "$results/churn-16.out"
 	[ "$(reported churn-16 '.registration | .served + .passed_through')" -eq 1001 ]
+}
+
+@test "small buffers in use leave the program at least three quarters of the limit" {
+	ended plain-small
+	ended small
+	[ "$(value plain-small own)" -ge 60 ]
+	[ "$(value small own)" -ge 48 ]
+	[ "$(reported small .registration.served)" -gt 0 ]
 }
 
 @test "PINALLOC_MAX_PINNED is obeyed, and the warning names it" {

@@ -5,6 +5,8 @@
  *
  *     rdma-memlock sizes [wait]    one registration after another, each larger; says
  *                                  what became of each; then waits to be killed
+ *     rdma-memlock small [N]       N buffers of 64 KiB; how many MiB of its own memory can then
+ *                                  be registered
  *     rdma-memlock churn N         random blocks of 256 MiB of heap, N of them
  *                                  registered at any time; says what went wrong
  */
@@ -67,6 +69,29 @@ static void sizes(bool waits)
 		pause();
 }
 
+/* Buffers of 64 KiB in use, each in 24 MiB of heap that are touched; then memory of its own. */
+static void small(size_t held)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < held; i++) {
+		char *block = malloc(24 * MIB);
+		struct ibv_mr *mr;
+
+		need(block);
+		memset(block, 1, 24 * MIB);
+		need((mr = ibv_reg_mr(rdma.pd, block, 64 * KIB, RDMA_ACCESS)));
+		need(moves(mr, block));
+	}
+	for (char *own;; n++) {
+		own = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			   0);
+		if (own == MAP_FAILED || !ibv_reg_mr(rdma.pd, own, MIB, RDMA_ACCESS))
+			break;
+	}
+	printf("own %zu\n", n);
+}
+
 static void churn(size_t held)
 {
 	static char *blocks[256 * MIB / BLOCK];
@@ -96,6 +121,8 @@ int main(int argc, char **argv)
 	set_up();
 	if (!strcmp(argv[1], "sizes"))
 		sizes(argc > 2);
+	else if (!strcmp(argv[1], "small"))
+		small(argc > 2 ? strtoul(argv[2], NULL, 10) : 12);
 	else
 		churn(argc > 2 ? strtoul(argv[2], NULL, 10) : 1);
 	return 0;
