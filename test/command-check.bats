@@ -26,9 +26,14 @@ setup() {
 	checked "$pinalloc" check
 	text=$output
 	run -2 "$pinalloc" check --json
-	jq -e 'length > 5 and all(.[]; keys == ["cure", "finding", "status", "what"])' <<< "$output"
+	jq -e 'length > 5 and all(.[]; keys == ["cure", "finding", "id", "status", "what"])' <<< "$output"
 	diff <(sed 's/^\([a-z]*\)  */\1  /' <<< "$text") <(jq -r '.[] | .status + "  " + .what + ": "
 		+ .finding + (if .cure then "; " + .cure else "" end)' <<< "$output")
+	[ "$(jq '[.[].id] | unique | length > 6' <<< "$output")" = true ]
+	for id in $(jq -r '.[].id' <<< "$output"); do
+		echo "in pinalloc(1): $id"
+		grep -qE "^\.It Li (.*[ \"])?${id/-/ }([ \"]|\$)" "$top_srcdir/preload/pinalloc.1"
+	done
 	run -2 env LD_PRELOAD= PINALLOC_FOO=$'\xff"\\\xc3\xa9\n' "$pinalloc" check --json
 	[[ "$(jq -r '.[0].finding' <<< "$output")" == $'PINALLOC_FOO=?"\\\xc3\xa9?: '* ]]
 }
@@ -327,7 +332,7 @@ limited_with() {
 }
 
 @test "a wrong command line is refused" {
-	run -2 --separate-stderr "$pinalloc" check true false
+	run -64 --separate-stderr "$pinalloc" check true false
 	[[ "$stderr" == 'pinalloc check: '*false* ]]
 	[ "${#stderr_lines[@]}" -eq 1 ]
 	[ -z "$output" ]

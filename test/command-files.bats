@@ -23,14 +23,17 @@ unfit() {
 
 @test "a file with a value of the wrong type or size is reported and skipped" {
 	rank fit.json '.nranks = 1'
-	unfit '.schema = 2' 'schema 2*1'
+	unfit '.schema = 1' 'schema 1*2'
 	unfit 'del(.schema)' 'no schema'
-	unfit '.schema = "1"' 'no schema'
+	unfit '.schema = "2"' 'no schema'
 	unfit '[.]' 'no schema'
 	unfit '.kind = "job"' 'job'
 	unfit 'del(.host)' 'host'
 	unfit '.program = 5' 'program'
-	unfit '.written = []' 'written'
+	unfit '.trigger = []' 'trigger'
+	unfit '.job = 17' 'job'
+	unfit '.job.id = 17' 'id'
+	unfit '.job.started = "now"' 'started'
 	unfit '.pid = null' 'pid'
 	unfit '.elapsed_s = "6"' 'elapsed_s'
 	unfit '.elapsed_s = 1e300' 'elapsed_s'
@@ -63,7 +66,7 @@ unfit() {
 	head -c 300 "$base" > job/cut.json
 	: > job/empty.json
 	echo "pinalloc: app, process 1" > job/text.json
-	printf '{"schema":1,\x1b[2J}' > job/rude.json
+	printf '{"schema":2,\x1b[2J}' > job/rude.json
 	ln -s missing job/gone.json
 	mkdir job/nested.json
 	mkfifo job/pipe.json

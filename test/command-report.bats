@@ -11,15 +11,15 @@ setup() {
 }
 
 @test "without a known subcommand there is one line of error; with one, --help works" {
-	fails 2 'no SUBCOMMAND'
-	fails 2 'unknown*retort' retort
+	fails 64 'no SUBCOMMAND'
+	fails 64 'unknown*retort' retort
 	run -0 "$pinalloc" --help
 	[[ "$output" == *$'\n  report\n      Merge'* ]]
 	run -0 "$pinalloc" --version
 	[ "$output" = "pinalloc $(sed -n 's/^AC_INIT(\[pinalloc\],\[\(.*\)\])/\1/p' \
 		"$top_srcdir/configure.ac")" ]
 	run -0 "$pinalloc" report --help
-	for option in --json --folded --plot --top; do
+	for option in --json --folded --plot --job --top; do
 		[[ "$output" == *"$option"* ]]
 	done
 }
@@ -30,28 +30,28 @@ setup() {
 	[ "$("$pinalloc" -h)" = "$help" ]
 	for subcommand in report run check; do
 		grep -qx "  $subcommand" <<< "$help"
-		fails 2 " $subcommand: *--joson" \
+		fails 64 " $subcommand: *--joson" \
 			$subcommand --joson
-		fails 2 " $subcommand: *-x" $subcommand -x
-		fails 2 " $subcommand: *-x" $subcommand -xh
-		fails 2 " $subcommand: *--help=1" $subcommand --help=1
+		fails 64 " $subcommand: *-x" $subcommand -x
+		fails 64 " $subcommand: *-x" $subcommand -xh
+		fails 64 " $subcommand: *--help=1" $subcommand --help=1
 		run -0 "$pinalloc" $subcommand --help
 		[[ "${lines[0]}" == "usage: pinalloc $subcommand [OPTION...] "* ]]
 		[[ "$output" == *"  -h, --help"* ]]
 		[ "$("$pinalloc" $subcommand -h)" = "$output" ]
 	done
-	fails 2 ' run: *-x' run --grow=4M -xn true
+	fails 64 ' run: *-x' run --grow=4M -xn true
 }
 
-@test "wrong arguments give one line of error and status 2" {
+@test "wrong arguments give one line of error and status 64" {
 	four
-	fails 2 ' report: *FILE' report
-	fails 2 ' report: *--plot*value' report job --plot
-	fails 2 ' report: *--json=1' report --json=1 job
-	fails 2 ' report: *--top=3x*number' report --top 3x job
-	fails 2 ' report: *--top=-1*number' report --top -1 job
-	fails 2 ' report: *--json*--folded' report --json --folded job
-	fails 2 ' report: *a.png*.svg*.txt' report --plot a.png job
+	fails 64 ' report: *FILE' report
+	fails 64 ' report: *--plot*value' report job --plot
+	fails 64 ' report: *--json=1' report --json=1 job
+	fails 64 ' report: *--top=3x*number' report --top 3x job
+	fails 64 ' report: *--top=-1*number' report --top -1 job
+	fails 64 ' report: *--json*--folded' report --json --folded job
+	fails 64 ' report: *a.png*.svg*.txt' report --plot a.png job
 }
 
 @test "the verdict comes first and agrees with the ranks" {
@@ -84,34 +84,35 @@ setup() {
 
 @test "--json: total, minimum, mean, maximum and imbalance of every figure agree with jq" {
 	four
-	jq -s '[.[] | .memory + .registration + .stability + (.watch | del(.on, .forgotten))
-		| with_entries(select(.value | type == "number"))] as $all
-		| ($all[0] | keys_unsorted) as $keys
-		| def each(f): [$keys[] as $k | {key: $k, value: ([$all[][$k]] | f)}] | from_entries;
-		def significant: if . == null then . else . * 1e6 | round end;
-		{totals: each(add) | del(.memlock_limit_bytes, .ram_bytes), min: each(min),
+	jq -s '[.[] | {memory, registration, stability, watch} | del(.watch.on, .watch.forgotten)
+		| map_values(with_entries(select(.value | type == "number")))] as $all
+		| def each(f): $all[0] | with_entries(.key as $section
+			| .value |= with_entries(.key as $key | .value = ([$all[][$section][$key]] | f)));
+		{totals: each(add) | del(.memory.memlock_limit_bytes, .memory.ram_bytes), min: each(min),
 			mean: each(add / length), max: each(max),
 			imbalance: each(if add > 0 then max / (add / length) else null end)}
-		| map_values(map_values(significant))' job/*.json > expected
+		| map_values(map_values(map_values(if . == null then . else . * 1e6 | round end)))' \
+		job/*.json > expected
 	"$pinalloc" report --json job | jq '{totals, min, mean, max, imbalance}
-		| map_values(map_values(if . == null then . else . * 1e6 | round end))' > found
-	[ "$(jq '.totals | length' found)" -eq 21 ]
+		| map_values(map_values(map_values(if . == null then . else . * 1e6 | round end)))' > found
+	[ "$(jq '[.totals[][]] | length' found)" -eq 21 ]
 	diff <(jq -S . expected) <(jq -S . found)
 }
 
 @test "--json: each rank and each host has its own figures" {
 	four
-	[ "$(merged '[.schema, .kind, .nranks]')" = '[1,"job",4]' ]
+	[ "$(merged '[.schema, .kind, .job, .nranks]')" = \
+		'[2,"job",{"id":"17","started":1700000000},4]' ]
 	for r in 0 1 2 3; do
-		diff <(jq -S '(.memory + .registration + .stability + .watch
-				| del(.on, .forgotten, .passed_through_reasons, .domains))
-			+ {rank, host, pid, program, elapsed_s, written}' "job/$r.json") \
+		diff <(jq -S '{rank, host, pid, program, elapsed_s, trigger, memory, registration, stability, watch}
+			| del(.watch.on, .watch.forgotten, .registration.passed_through_reasons,
+				.registration.domains)' "job/$r.json") \
 			<(merged ".ranks[$r] | del(.file)" | jq -S .)
 		[ "$(merged ".ranks[$r].file")" = "\"job/$r.json\"" ]
 	done
 	[ "$(merged '[.hosts[].processes]')" = '[2,2]' ]
-	[ "$(merged '[.hosts[].mapped_bytes]')" = "[$((384 * mib)),$((896 * mib))]" ]
-	[ "$(merged '[.hosts[].ram_bytes]')" = "[$((65536 * mib)),$((65536 * mib))]" ]
+	[ "$(merged '[.hosts[].memory.mapped_bytes]')" = "[$((384 * mib)),$((896 * mib))]" ]
+	[ "$(merged '[.hosts[].memory.ram_bytes]')" = "[$((65536 * mib)),$((65536 * mib))]" ]
 	[ "$(merged '[.hosts[] | .memlock_worst_rank, .memlock_worst_share]')" = \
 		'[1,0.125,3,0.25]' ]
 }
@@ -134,14 +135,14 @@ setup() {
 
 @test "ranks that did not end by exiting are listed" {
 	four
-	rank job/1.json '.rank = 1 | .written = "on SIGSEGV"'
-	rank job/2.json '.rank = 2 | .written = "on call"'
-	rank job/3.json '.rank = 3 | .written = "on SIGSEGV"'
+	rank job/1.json '.rank = 1 | .trigger = "on SIGSEGV"'
+	rank job/2.json '.rank = 2 | .trigger = "on call"'
+	rank job/3.json '.rank = 3 | .trigger = "on SIGSEGV"'
 	run -0 "$pinalloc" report job
 	told 'ranks 1,3' 'on SIGSEGV' 'rank 2' 'on call'
 	[ "$(grep -c 'on SIGSEGV$' <<< "$output")" -eq 2 ]
-	[[ "$output" == *" written"* ]]
-	rank job/0.json 'del(.written)'
+	[[ "$output" == *" trigger"* ]]
+	rank job/0.json 'del(.trigger)'
 	run -1 "$pinalloc" report job/0.json
 	[[ "$output" != *ritten* ]]
 }
@@ -171,40 +172,49 @@ used() {
 	output=$stderr told 'pinalloc report: ' "$@"
 }
 
-@test "of two reports of one rank, that of the longer run is used, and one line says so" {
+@test "of two reports of one process the later is used, and one line says so" {
 	four
-	rank "again/2.json" '.rank = 2 | .elapsed_s = 2 | .memory.mapped_bytes = 1'
+	rank "again/2.json" '.rank = 2 | .pid += 2 | .host = "node2" | .elapsed_s = 2 | .memory.mapped_bytes = 1'
 	run -0 --separate-stderr "$pinalloc" report again job
-	used 'rank 2' 'job/2.json (8.5 s)' 'again/2.json (2.0 s)'
+	used 'process 102 of node2' 'job/2.json (8.5 s)' 'again/2.json (2.0 s)'
 	[ "$(merged .totals)" = "$(
 		"$pinalloc" report --json again job 2> /dev/null | jq -c .totals)" ]
-	rank one.json '.rank = null | .nranks = null'
-	rank two.json '.rank = null | .nranks = null | .elapsed_s = 7'
-	run -0 --separate-stderr "$pinalloc" report one.json two.json
-	used 'process 100' node1 'two.json (7.0 s)' one.json
 }
 
-# A shell started by the launcher has the rank's number, and lives longer.
-@test "of two processes of one rank, the one that registered memory is used" {
+# A shell started by the launcher has the rank's number.
+@test "of two processes of one rank, the one that registered memory is it, the other one beside it" {
 	rank shell.json '.nranks = 1 | .program = "sh" | .pid = 99 | .elapsed_s = 9
 		| .registration.served = 0 | .registration.passed_through = 0'
 	rank app.json '.nranks = 1'
 	for files in "shell.json app.json" "app.json shell.json"; do
 		run -0 --separate-stderr "$pinalloc" report $files
-		[[ "${lines[0]}" == "pinalloc: app, 1 rank "* ]]
-		used 'rank 0' 'app.json (6.5 s)' 'shell.json (9.0 s)'
+		[ -z "$stderr" ]
+		[[ "${lines[0]}" == "pinalloc: app, 1 rank and 1 other process on 1 host, 6.5 s" ]]
+		[ "$("$pinalloc" report --json $files | jq -c '[.ranks[] | .rank, .pid], .max.memory.mapped_bytes')" = \
+			"[0,100,null,99]"$'\n'$((128 * mib)) ]
 	done
 }
 
-# As of a job that a scheduler has started again, whose first run was killed late.
-@test "of two processes of one rank that registered memory, the one that ended last is used" {
-	rank first.json '.nranks = 1 | .pid = 9 | .elapsed_s = 900 | .written_time = 1700000900'
-	rank second.json '.nranks = 1 | .pid = 8 | .elapsed_s = 600 | .written_time = 1700001600'
-	for files in "first.json second.json" "second.json first.json"; do
-		run -0 --separate-stderr "$pinalloc" report $files
-		[[ "${lines[0]}" == *", 600.0 s" ]]
-		used 'rank 0' 'second.json (600.0 s)' 'first.json (900.0 s)'
-	done
+@test "of the reports of several jobs those of the one that started last are taken, or of --job" {
+	four
+	mv job jobs
+	rank jobs/4.json '.nranks = 1 | .job = {id: "16", started: 1600000000} | .program = "old"'
+	rank jobs/5.json '.nranks = 2 | .rank = 1 | .job = {id: "17/1", started: 1800000000} | .program = "new"'
+	rank jobs/6.json '.nranks = 2 | .job = {id: "17/1", started: 1800000001} | .program = "new"'
+	rank jobs/7.json '.rank = null | .nranks = null | .job = {id: null, started: 1900000000} | .program = "mpirun"'
+	run -0 --separate-stderr "$pinalloc" report jobs
+	[[ "${lines[0]}" == "pinalloc: new, 2 ranks and 1 other process on 1 host, 6.5 s" ]]
+	[ "${#stderr_lines[@]}" -eq 2 ]
+	output=$stderr told '4 reports' 'job 17,' 'job 17/1' '--job=17 '
+	output=$stderr told '1 report' 'job 16' 'job 17/1' '--job=16 '
+	[ "$("$pinalloc" report --json jobs 2> /dev/null | jq -c .job)" = '{"id":"17/1","started":1800000000}' ]
+	run -0 --separate-stderr "$pinalloc" report --job=17 jobs
+	[ -z "$stderr" ]
+	[[ "${lines[0]}" == "pinalloc: app, 4 ranks and 1 other process on 2 hosts, 9.5 s" ]]
+	fails 2 'no report is of job 15' report --job 15 jobs
+	rank jobs/8.json '.nranks = 1 | .job = null | .program = "none"'
+	run -0 --separate-stderr "$pinalloc" report jobs
+	output=$stderr told '1 report' 'no job' '--job= '
 }
 
 @test "a report with only one of rank and number of ranks makes no rank missing" {
@@ -234,9 +244,9 @@ used() {
 	[[ "$output" != *largest* ]]
 }
 
-@test "reports of different jobs are merged, and one line says so" {
+@test "reports that differ in the number of ranks are merged, and one line says so" {
 	four
-	rank job/other.json '.nranks = 2'
+	rank job/other.json '.nranks = 2 | .pid = 7'
 	run -0 --separate-stderr "$pinalloc" report job
 	used job/other.json '2 ranks' job/0.json 4 merged
 	[[ "${lines[0]}" == *" 5 ranks "* ]]
@@ -277,9 +287,9 @@ used() {
 	said "pinalloc: app, 4 ranks and 1 other process on 2 hosts, 9.5 s"
 	told eap '1.3 GiB'
 	[[ "$output" == *"  node2:100  node2 "* ]]
-	[ "$(merged .max.mapped_bytes)" -eq $((512 * mib)) ]
+	[ "$(merged .max.memory.mapped_bytes)" -eq $((512 * mib)) ]
 	[ "$(merged '[.hosts[].processes]')" = '[2,3]' ]
-	[ "$(merged '.hosts[1].mapped_bytes')" -eq $((1024 * mib)) ]
+	[ "$(merged '.hosts[1].memory.mapped_bytes')" -eq $((1024 * mib)) ]
 	local pid
 	for pid in {101..110}; do
 		rank job/none$pid.json ".rank = null | .nranks = null | .pid = $pid"
@@ -290,20 +300,20 @@ used() {
 
 @test "reports of an older version are accepted without the newer keys" {
 	rank old.json '.nranks = 1 | .memory.memlock_limit_bytes = null
-		| del(.written, .timeline, .peak_sites, .peak_sites_kind, .stability, .watch,
+		| del(.trigger, .timeline, .peak_sites, .peak_sites_kind, .stability, .watch,
 			.memory.live_peak_bytes, .memory.ram_bytes)'
 	run -0 --separate-stderr "$pinalloc" report old.json
 	[ -z "$stderr" ]
 	told inned '128.0 MiB' 'no limit'
 	run -0 tr -s ' ' <<< "$output"
 	said " 0 node1 - 128.0 MiB - 128.0 MiB 160.0 MiB - 1000 10"
-	[ "$(merged '[.min.live_peak_bytes, .ranks[0].written, .peak_sites_kind, .peak_sites]' \
+	[ "$(merged '[.min.memory.live_peak_bytes, .ranks[0].trigger, .peak_sites_kind, .peak_sites]' \
 		old.json)" = '[null,null,null,[]]' ]
 }
 
 @test "missing figures in a report may also be null or empty" {
 	rank null.json '.nranks = 1 | .peak_sites_kind = null | .peak_sites = []
-		| .timeline = null | .written = null | .stability.moved_pages = null'
+		| .timeline = null | .trigger = null | .stability.moved_pages = null'
 	run -0 --separate-stderr "$pinalloc" report null.json
 	[ -z "$stderr" ]
 	run ! grep -q 'sites\|MOVED\|ritten' <<< "$output"
@@ -330,7 +340,7 @@ used() {
 	[ "$(grep -c '^  node' <<< "$output")" -eq 13 ]
 	[ "${#lines[@]}" -lt 60 ]
 	[ "$(merged '.ranks | length')" -eq 1000 ]
-	[ "$(merged .totals.mapped_bytes)" -eq $((mib * (128 * 1000 + 999 * 500))) ]
+	[ "$(merged .totals.memory.mapped_bytes)" -eq $((mib * (128 * 1000 + 999 * 500))) ]
 	[ "$(merged .peak_sites[0].ranks)" -eq 1000 ]
 }
 
@@ -396,7 +406,7 @@ sites() {
 	[ -z "$stderr" ]
 	[[ "${lines[0]}" == "pinalloc: grow, 3 ranks on 1 host, "* ]]
 	told argest 'rank 2' "$(uname -n)"
-	[ "$(merged .totals.mapped_bytes)" -eq "$(
+	[ "$(merged .totals.memory.mapped_bytes)" -eq "$(
 		jq -s '[.[].memory.mapped_bytes] | add' job/*.json)" ]
 }
 

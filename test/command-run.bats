@@ -62,6 +62,15 @@ silent() {
 	done
 }
 
+@test "an option's former name sets it, and one line says the present one" {
+	run -0 --separate-stderr "$pinalloc" run --reserve=3M printenv PINALLOC_PREALLOC
+	[ "$output" = 3M ]
+	[ "$stderr" = 'pinalloc run: --reserve is called --prealloc now' ]
+	run -0 --separate-stderr "$pinalloc" run --restrict='a*' printenv PINALLOC_PROGRAMS
+	[ "$output" = 'a*' ]
+	[ "$stderr" = 'pinalloc run: --restrict is called --programs now' ]
+}
+
 @test "--help has the same sentence for each option as PINALLOC_HELP" {
 	run -0 "$pinalloc" run --help
 	[[ "$output" == "usage: pinalloc run "* ]]
@@ -73,13 +82,13 @@ silent() {
 	local setting
 	for setting in log=banana report= register=sometimes access=read,execute max-pinned=101% \
 		grow=4X grow=1M arena-max=many perturb=-1 top-pad=0x10; do
-		refused 2 "--$setting is not understood: it takes .*" "--$setting" touch ran
+		refused 64 "--$setting is not understood: it takes .*" "--$setting" touch ran
 	done
-	refused 2 'unknown option --growth=4M; .*' --growth=4M touch ran
-	refused 2 'unknown option -x; .*' -nx touch ran
-	refused 2 '--grow needs a value; see pinalloc run --help' --grow
-	refused 2 'no COMMAND; .*' --grow=4M --
-	refused 2 'no COMMAND; .*'
+	refused 64 'unknown option --growth=4M; .*' --growth=4M touch ran
+	refused 64 'unknown option -x; .*' -nx touch ran
+	refused 64 '--grow needs a value; see pinalloc run --help' --grow
+	refused 64 'no COMMAND; .*' --grow=4M --
+	refused 64 'no COMMAND; .*'
 	[ ! -e ran ]
 }
 

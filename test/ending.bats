@@ -41,7 +41,7 @@ leaves() {
 	[ "$status" -eq "$plain" ]
 	[ "$(ls | wc -l)" -eq 1 ]
 	jq -es --arg file "$(ls)" --arg written "$written" 'length == 1 and (.[0] |
-		"\(.pid).json" == $file and .written == $written and
+		"\(.pid).json" == $file and .trigger == $written and
 		.memory.mapped_bytes > 0 and .registration.domains == [])' ./*
 }
 
@@ -127,7 +127,7 @@ ended_by() {
 		-e trace=rt_tgsigqueueinfo -o ../trace -E LD_PRELOAD="$library" \
 		-E PINALLOC_REPORT="$PWD/out.json" "$ends" raise 15
 	grep -c EPERM ../trace
-	[ "$(figure out.json .written)" = 'on SIGTERM' ]
+	[ "$(figure out.json .trigger)" = 'on SIGTERM' ]
 }
 
 @test "a report is written on a bad address, a division by zero, and a stack overflow" {
@@ -256,7 +256,7 @@ try:
     raise SystemExit("no interrupt")
 except KeyboardInterrupt:
     pass'
-	[ "$(figure out.json .written)" = 'at exit' ]
+	[ "$(figure out.json .trigger)" = 'at exit' ]
 }
 
 @test "a signal that was ignored at the start is still ignored" {
@@ -283,7 +283,7 @@ print(os.waitpid(pid, 0)[1])' "$@"
 		[ "$(wait_status env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/out.json" \
 			"$ends" $how)" -eq "$plain" ]
 	done
-	[ "$(figure out.json .written)" = 'at _exit' ]
+	[ "$(figure out.json .trigger)" = 'at _exit' ]
 }
 
 @test "PID 1 of a container ignores SIGTERM, and writes a report at its end" {
@@ -291,7 +291,7 @@ print(os.waitpid(pid, 0)[1])' "$@"
 	run -100 unshare --fork --pid env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/out.json" \
 		"$ends" raise 15
 	[ "$(figure out.json .pid)" -eq 1 ]
-	[ "$(figure out.json .written)" = 'at exit' ]
+	[ "$(figure out.json .trigger)" = 'at exit' ]
 }
 
 @test "without PINALLOC_REPORT, or if excluded, nothing is written and no signal handled" {
@@ -427,7 +427,7 @@ with_reader() {
 		rm -f out.json
 		preloaded PINALLOC_REPORT="$PWD/out.json" "$@"
 		[ "$(figure out.json .program)" = grow ]
-		[ "$(figure out.json .written)" = 'at exit' ]
+		[ "$(figure out.json .trigger)" = 'at exit' ]
 		preloaded PINALLOC_REPORT="$PWD/out.json" "$@"
 		[ "$(figure out.json .program)" = grow ]
 	done
@@ -445,7 +445,7 @@ with_reader() {
 
 @test "a shell ended by SIGTERM leaves a report" {
 	run -143 preloaded PINALLOC_REPORT="$PWD/out.json" bash -c 'kill $$; sleep 5'
-	[ "$(figure out.json .written)" = 'on SIGTERM' ]
+	[ "$(figure out.json .trigger)" = 'on SIGTERM' ]
 }
 
 @test "PINALLOC_REPORT_SIGNAL makes a report while the program continues" {
@@ -453,7 +453,7 @@ with_reader() {
 	[ -z "$(ls)" ]
 	kill -USR2 "$pid"
 	within 60 test -e out.json
-	[ "$(figure out.json .written)" = 'on request' ]
+	[ "$(figure out.json .trigger)" = 'on request' ]
 	[ "$(figure out.json .pid)" -eq "$pid" ]
 	# The thread that writes the report may make the heap grow meanwhile.
 	jq -e '.elapsed_s as $now | [.timeline[][0]] | . == sort and last == $now' out.json
@@ -462,7 +462,7 @@ with_reader() {
 	within 60 test -e out.json
 	kill -TERM "$pid"
 	ended_by 143
-	[ "$(figure out.json .written)" = 'on SIGTERM' ]
+	[ "$(figure out.json .trigger)" = 'on SIGTERM' ]
 	[ "$(ls)" = out.json ]
 }
 
@@ -474,13 +474,13 @@ requested() {
 		for request in {1..10}; do
 			kill -RTMIN+3 "$pid"
 		done
-		[ ! -e out.json ] || jq -es 'length == 1 and .[0].written == "on request"' out.json
+		[ ! -e out.json ] || jq -es 'length == 1 and .[0].trigger == "on request"' out.json
 	done
 	within 60 test -e out.json
 	kill -RTMIN+3 "$pid"
 	kill -TERM "$pid"
 	ended_by 143
-	[ "$(figure out.json .written)" = 'on SIGTERM' ]
+	[ "$(figure out.json .trigger)" = 'on SIGTERM' ]
 	[ "$(ls)" = out.json ]
 }
 
@@ -495,7 +495,7 @@ overtaken() {
 		rm -f out.json
 		run -7 preloaded PINALLOC_REPORT=out.json PINALLOC_REPORT_SIGNAL=SIGUSR1 \
 			bash -c 'kill -USR1 $$; exit 7'
-		[ "$(figure out.json .written)" = 'at exit' ]
+		[ "$(figure out.json .trigger)" = 'at exit' ]
 		[ "$(ls)" = out.json ]
 	done
 }
@@ -514,7 +514,7 @@ overtaken() {
 	run -7 preloaded PINALLOC_REPORT="$PWD/%p.json" PINALLOC_REPORT_SIGNAL=12 \
 		"$programs/parents" signal 12
 	[ "$(ls | wc -l)" -eq 1 ]
-	[ "$(figure ./*.json .written)" = 'at exit' ]
+	[ "$(figure ./*.json .trigger)" = 'at exit' ]
 }
 
 # What a handler does shows between the signal and its return.

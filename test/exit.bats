@@ -80,5 +80,5 @@ one_report() {
 		END
 	done
 	set -- "$reports"/*
-	[ "$(figure "$1" .written)" = "at exit" ]
+	[ "$(figure "$1" .trigger)" = "at exit" ]
 }

@@ -45,6 +45,7 @@ static void free_job(struct cmd_job *job)
 		free(job->skipped[i].file);
 		free(job->skipped[i].why);
 	}
+	free((char *)job->id);
 	free(job->ranks);
 	free(job->skipped);
 	free(job->missing);
@@ -90,7 +91,7 @@ static void must_be_json(const struct output *output)
 {
 	json_t *report = json_loadb(output->text, output->n_bytes, 0, NULL);
 
-	must(json_integer_value(json_object_get(report, "schema")) == 1);
+	must(json_integer_value(json_object_get(report, "schema")) == 2);
 	json_decref(report);
 }
 

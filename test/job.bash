@@ -7,22 +7,23 @@ mib=$((1 << 20))
 
 # base_report: makes the report that others are derived from.
 base_report() {
-	jq -n '{schema: 1, version: "0.1.0", host: "node1", pid: 100, rank: 0, nranks: 4,
-		program: "app", elapsed_s: 6.5, written: "at exit",
+	jq -n '{schema: 2, version: "0.1.0", host: "node1", pid: 100,
+		job: {id: "17", started: 1700000000}, rank: 0, nranks: 4,
+		program: "app", elapsed_s: 6.5, trigger: "at exit",
 		memory: {live_peak_bytes: 100, live_bytes: 50, mapped_bytes: 128, pinned_bytes: 64,
 			pinned_peak_bytes: 128, registered_peak_bytes: 128, rss_peak_bytes: 160, memlock_limit_bytes: 1024,
-			ram_bytes: 65536, regions: 2},
+			ram_bytes: 65536, growth_steps: 2},
 		registration: {mr_created: 10, mr_destroyed: 9, served: 1000, passed_through: 3,
 			passed_through_reasons: {"not heap memory": 3}, refused: 0, evicted: 0,
 			seconds: 0.25, domains: [{device: "rxe0", mrs: 10, bytes: 128}]},
-		watch: {on: true, ranges: 5, unwatchable: 0, events: 0, invalidations: 0, forgotten: 0},
+		watch: {on: true, registrations: 5, unwatchable: 0, events: 0, invalidations: 0, forgotten: 0},
 		stability: {checked_pages: 4096, moved_pages: 0},
 		peak_sites_kind: "held",
 		peak_sites: [{bytes: 60, count: 3,
 			stack: ["grid (grid.c:12)", "set up (main.c:7)", "main (main.c:90)"]}],
 		timeline: [[0, 10, 64, 0], [1.5, 100, 128, 64], [6.5, 50, 128, 128]]}
 		| (.memory[], .peak_sites[].bytes, .timeline[][1:][]) *= 1048576
-		| .memory.regions = 2'
+		| .memory.growth_steps = 2'
 }
 
 # rank FILE EDIT: makes a report by applying a jq program to the base.

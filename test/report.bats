@@ -100,19 +100,41 @@ $1"
 
 @test "the JSON report has the documented keys" {
 	preloaded PINALLOC_REPORT=out.json OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 "$grow" 1
-	jq -e '.schema == 1 and .rank == 1 and .nranks == 2 and .program == "grow"' out.json
+	jq -e '.schema == 2 and .rank == 1 and .nranks == 2 and .program == "grow"' out.json
 	jq -e '[.pid, .elapsed_s] | all(type == "number")' out.json
-	jq -e '.written_time <= now and .written_time > now - 3600' out.json
+	jq -e '.trigger == "at exit" and .job.id == null' out.json
+	jq -e '.job.started <= now and .job.started > now - 3600' out.json
+	jq -e '.timeline_columns == ["seconds", "live_bytes", "mapped_bytes", "pinned_bytes"] and
+		(.timeline | all(length == 4))' out.json
 	jq -e '[.version, .host] | all(type == "string")' out.json
 	jq -e '.memory | [.live_bytes, .mapped_bytes, .pinned_bytes, .pinned_peak_bytes,
-		.rss_peak_bytes, .regions] | all(type == "number")' out.json
+		.rss_peak_bytes, .growth_steps] | all(type == "number")' out.json
 	jq -e '.registration | [.mr_created, .mr_destroyed, .served, .passed_through,
 		.refused, .evicted, .seconds] | all(type == "number")' out.json
 	jq -e '.registration.domains == []' out.json
 	jq -e '.stability == {checked_pages: 0, moved_pages: 0}' out.json
-	jq -e '.watch == {on: false, ranges: 0, unwatchable: 0, events: 0, invalidations: 0, forgotten: 0}' \
+	jq -e '.watch == {on: false, registrations: 0, unwatchable: 0, events: 0, invalidations: 0, forgotten: 0}' \
 		out.json
 	run ! jq -e '.memory | [.no_such_key] | all(type == "number")' out.json
+}
+
+# job_id ID [NAME=VALUE…]: with these variables the report is of that job.
+job_id() {
+	local id=$1
+	shift
+	preloaded PINALLOC_REPORT=job.json "$@" "$grow" 1
+	[ "$(figure job.json .job.id)" = "$id" ]
+}
+
+@test "the job is what the launcher calls it, or the batch system, and another when it is run again" {
+	job_id 17 SLURM_JOB_ID=17
+	job_id 17.0 SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_RESTART_COUNT=0
+	job_id 17.0/2 SLURM_JOB_ID=17 SLURM_STEP_ID=0 SLURM_RESTART_COUNT=2
+	job_id prterun-a-7@1 SLURM_JOB_ID=17 SLURM_STEP_ID=0 PMIX_NAMESPACE=prterun-a-7@1
+	job_id 9.server PBS_JOBID=9.server
+	job_id '"\' PBS_JOBID='"\'
+	job_id "$(printf '%0159d' 0)" PMIX_NAMESPACE="$(printf '%0999d' 0)"
+	job_id null SLURM_RESTART_COUNT=1 SLURM_STEP_ID=0
 }
 
 @test "a TaskEpilog of Slurm, which has the rank of its task, leaves the task's report" {
@@ -163,12 +185,12 @@ $1"
 	[ "$live" -lt $((102 * mib)) ]
 	[ "$mapped" -ge "$live" ]
 	[ "$mapped" -lt $((200 * mib)) ]
-	[ "$(figure out.json .memory.regions)" -gt 1 ]
+	[ "$(figure out.json .memory.growth_steps)" -gt 1 ]
 	[ "$(figure out.json .memory.rss_peak_bytes)" -gt $mib ]
 	[ "$(figure out.json .memory.rss_peak_bytes)" -lt $((50 * mib)) ]
 	[ "$(figure none.json .memory.live_bytes)" -lt $mib ]
 	# The first growth step, of which an idle program needs no second.
-	[ "$(figure none.json .memory.regions)" -eq 1 ]
+	[ "$(figure none.json .memory.growth_steps)" -eq 1 ]
 	[ "$(figure none.json .memory.mapped_bytes)" -lt "$((mapped / 2))" ]
 }
 
@@ -177,7 +199,7 @@ $1"
 	local steps
 	for mib in 1 100; do
 		preloaded PINALLOC_LOG=debug PINALLOC_REPORT=out.json "$grow" $mib 2> log
-		steps=$(figure out.json .memory.regions)
+		steps=$(figure out.json .memory.growth_steps)
 		sed -n 's/.* the heap grows by \([0-9]*\)\.0 MiB .*/\1/p' log | head -n "$steps" > grown
 		[ "$(wc -l < grown)" -eq "$steps" ]
 		[ "$(awk '{ n += $1 } END { print n * 1048576 }' grown)" -eq \
@@ -227,9 +249,9 @@ megabytes() {
 	preloaded PINALLOC_REPORT=out.json PINALLOC_REPORT_FORMAT=text "$grow" 1
 	[[ "$(head -n 1 out.json)" == "pinalloc: grow, "* ]]
 	preloaded PINALLOC_REPORT=out.txt PINALLOC_REPORT_FORMAT=json "$grow" 1
-	[ "$(figure out.txt .schema)" -eq 1 ]
+	[ "$(figure out.txt .schema)" -eq 2 ]
 	preloaded PINALLOC_REPORT=stderr PINALLOC_REPORT_FORMAT=json "$grow" 1 2> out
-	[ "$(figure out .schema)" -eq 1 ]
+	[ "$(figure out .schema)" -eq 2 ]
 }
 
 @test "if writing fails, the previous report stays complete; no temporary file is left" {

@@ -59,7 +59,7 @@ many() {
 	[ "$regions" -ge $(($1 * 512)) ]
 	[ "$(said "$1" mappings)" -le 16 ]
 	[ "$(said "$1" resident)" -lt 256 ]
-	[ "$(figure "$work/report.json" .memory.regions)" -ge "$regions" ]
+	[ "$(figure "$work/report.json" .memory.growth_steps)" -ge "$regions" ]
 	[ "$(figure "$work/report.json" .memory.mapped_bytes)" -ge $(($1 << 30)) ]
 	# About one for each block, as each shares its two granules with neighbours that want one
 	# too.

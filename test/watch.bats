@@ -58,8 +58,8 @@ watched() {
 @test "memory that is not registered, or once, causes no notification and no cost" {
 	ways quiet
 	[ "$(watched events)" -le 6 ]
-	[ $(($(watched ranges) + $(watched forgotten))) -eq 19 ]
-	[ "$(watched ranges)" -le 6 ]
+	[ $(($(watched registrations) + $(watched forgotten))) -eq 19 ]
+	[ "$(watched registrations)" -le 6 ]
 	ways grown
 }
 
@@ -148,6 +148,6 @@ watched() {
 		run -0 prlimit --nofile=$most:$most env LD_LIBRARY_PATH="$adapter" \
 			LD_PRELOAD="$library" PINALLOC_REPORT="$report" \
 			"$programs/rdma-watch-kinds" "$listener" many 300
-		[ "$(watched ranges)" -eq 300 ]
+		[ "$(watched registrations)" -eq 300 ]
 	done
 }

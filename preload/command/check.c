@@ -31,11 +31,23 @@ static const char *const grades[] = {"info", "ok", "warn", "fail"};
 static enum cmd_grade worst = CMD_OK;
 static json_t *list; /* of findings, with --json; else NULL */
 
+/* The id stays when the words do not. */
+static json_t *id_of(const char *what)
+{
+	char id[32];
+
+	snprintf(id, sizeof id, "%s", what);
+	for (char *c = id; *c; c++)
+		*c = *c == ' ' ? '-' : *c;
+	return json_string(id);
+}
+
 static void add_finding(enum cmd_grade grade, const char *what, const char *cure,
 			const char *finding)
 {
-	json_t *entry = json_pack("{s:s, s:s, s:o, s:s?}", "status", grades[grade - CMD_INFO],
-				  "what", what, "finding", cmd_json(finding), "cure", cure);
+	json_t *entry = json_pack("{s:s, s:o, s:s, s:o, s:s?}", "status",
+				  grades[grade - CMD_INFO], "id", id_of(what), "what", what,
+				  "finding", cmd_json(finding), "cure", cure);
 
 	if (!entry || json_array_append_new(list, entry))
 		cmd_no_memory();
@@ -148,7 +160,7 @@ int cmd_check(int argc, char **argv)
 		cmd_complain("only one PROGRAM can be checked, not also %s; see pinalloc check "
 			     "--help",
 			     argv[optind + 1]);
-		return CMD_NOTHING_DONE;
+		return CMD_USAGE;
 	}
 	if (details)
 		cmd_check_details();

@@ -20,8 +20,9 @@
 
 #include <jansson.h>
 
-/* The exit status after bad usage, or without anything to work on. */
-#define CMD_NOTHING_DONE 2
+/* Exit statuses: nothing came of it; and wrong usage, EX_USAGE of sysexits.h. */
+#define CMD_FAILED 2
+#define CMD_USAGE  64
 
 /* The subcommands; argv[0] is the subcommand's name. They return the exit status. */
 int cmd_report(int argc, char **argv);
@@ -37,12 +38,12 @@ void cmd_complain(const char *format, ...) __attribute__((format(printf, 1, 2)))
 /*
  * Complains of an option for which getopt_long() has returned '?' or ':'; `shorts` are the
  * short options it was given, with ":" in front. The values of long options begin at CMD_LONG,
- * so that optopt tells them from short ones. Returns CMD_NOTHING_DONE.
+ * so that optopt tells them from short ones. Returns CMD_USAGE.
  */
 int cmd_refuse(int option, const char *shorts, char **argv);
 #define CMD_LONG 256
 
-/* Complains of a value, and says which it takes. Returns CMD_NOTHING_DONE. */
+/* Complains of a value, and says which it takes. Returns CMD_USAGE. */
 int cmd_refuse_value(const char *name, const char *value, const char *takes);
 
 /*

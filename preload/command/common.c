@@ -54,19 +54,19 @@ int cmd_refuse(int option, const char *shorts, char **argv)
 		cmd_complain("unknown option -%c; see pinalloc %s --help", optopt, cmd_name);
 	else
 		cmd_complain("unknown option %s; see pinalloc %s --help", given, cmd_name);
-	return CMD_NOTHING_DONE;
+	return CMD_USAGE;
 }
 
 int cmd_refuse_value(const char *name, const char *value, const char *takes)
 {
 	cmd_complain("--%s=%s is not understood: it takes %s", name, value, takes);
-	return CMD_NOTHING_DONE;
+	return CMD_USAGE;
 }
 
 void cmd_no_memory(void)
 {
 	cmd_complain("out of memory");
-	exit(CMD_NOTHING_DONE);
+	exit(CMD_FAILED);
 }
 
 void *cmd_realloc(void *old, size_t n_bytes)

@@ -151,41 +151,48 @@ static int compare_numbers(double a, double b)
 }
 
 /* 0 for two reports of one process. */
-static int compare_identity(const struct cmd_rank *a, const struct cmd_rank *b)
+static int compare_processes(const struct cmd_rank *a, const struct cmd_rank *b)
 {
-	int order = compare_numbers(a->rank < 0, b->rank < 0);
+	int order = strverscmp(a->host, b->host);
 
-	if (!order && a->rank >= 0)
-		return (order = compare_numbers(a->rank, b->rank))
-			       ? order
-			       : compare_numbers(a->nranks, b->nranks);
 	if (!order)
-		order = strverscmp(a->host, b->host);
-	return order ? order : compare_numbers(a->pid, b->pid);
+		order = compare_numbers(a->pid, b->pid);
+	if (!order)
+		order = compare_numbers(a->started, b->started);
+	/* In containers, processes of different ranks may be the same in all else. */
+	return order ? order : compare_numbers(a->rank, b->rank);
 }
 
-static bool has_registered(const struct cmd_rank *rank)
+/* How many registrations the process asked for. */
+static double n_requests(const struct cmd_rank *rank)
 {
-	return rank->figures[CMD_SERVED] + rank->figures[CMD_PASSED] > 0;
+	return rank->figures[CMD_SERVED] + rank->figures[CMD_PASSED];
 }
 
-/*
- * Of two reports of one rank, the one to use comes first. A shell or launcher that has the same
- * rank runs longer than the program, but registers nothing. If both have registered, a job has
- * run twice, as one that Slurm requeues: the first run may have been the longer one.
- */
-static int compare_ranks(const void *a, const void *b)
+static int compare_by_process(const void *a, const void *b)
 {
 	const struct cmd_rank *const *one = a, *const *other = b;
-	int order = compare_identity(*one, *other);
+	int order = compare_processes(*one, *other);
 
-	if (!order)
-		order = compare_numbers(has_registered(*other), has_registered(*one));
-	if (!order && has_registered(*one))
-		order = compare_numbers((*other)->time, (*one)->time);
 	if (!order)
 		order = compare_numbers((*other)->elapsed, (*one)->elapsed);
 	return order ? order : strcmp((*one)->file, (*other)->file);
+}
+
+/* Of several processes of a rank, as of a shell and what it runs, the one it is comes first. */
+static int compare_ranks(const void *a, const void *b)
+{
+	const struct cmd_rank *const *one = a, *const *other = b;
+	int order = compare_numbers((*one)->rank < 0, (*other)->rank < 0);
+
+	if (!order && (*one)->rank >= 0) {
+		order = compare_numbers((*one)->rank, (*other)->rank);
+		if (!order)
+			order = compare_numbers((*one)->nranks, (*other)->nranks);
+		if (!order)
+			order = compare_numbers(n_requests(*other), n_requests(*one));
+	}
+	return order ? order : compare_by_process(a, b);
 }
 
 static int compare_ranks_by_heap(const void *a, const void *b)
@@ -207,31 +214,120 @@ const struct cmd_rank **cmd_job_by_heap(const struct cmd_job *job)
 
 /* --- what is wrong with the set ------------------------------------------------ */
 
-static void complain_twice(const struct cmd_rank *used, const struct cmd_rank *other)
+/* What has neither a rank nor a job, such as a launcher, may be of any. */
+static bool is_of_job(const struct cmd_rank *rank, const char *id)
 {
-	char name[400];
-
-	if (used->rank >= 0)
-		snprintf(name, sizeof name, "rank %.0f", used->rank);
-	else
-		snprintf(name, sizeof name, "process %.0f of %s", used->pid, used->host);
-	cmd_complain("%s is in %s (%.1f s) and in %s (%.1f s): the first is used", name,
-		     used->file, used->elapsed, other->file, other->elapsed);
+	return !strcmp(rank->job, id) || (!*rank->job && rank->rank < 0);
 }
 
+static void find_start(struct cmd_job *job)
+{
+	job->started = -1;
+	for (size_t i = 0; i < job->n_ranks; i++) {
+		double started = job->ranks[i]->started;
+
+		if (started >= 0 && (job->started < 0 || started < job->started))
+			job->started = started;
+	}
+}
+
+/* The id of the job that started last; "" if no report has one. */
+static const char *latest_job(const struct cmd_job *job)
+{
+	const struct cmd_rank *last = job->ranks[0];
+
+	for (size_t i = 1; i < job->n_ranks; i++) {
+		const struct cmd_rank *rank = job->ranks[i];
+
+		if (*rank->job && (!*last->job || rank->started > last->started))
+			last = rank;
+	}
+	return last->job;
+}
+
+static void complain_other(const struct cmd_job *job, const char *id)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < job->n_ranks; i++)
+		n += !strcmp(job->ranks[i]->job, id) && !is_of_job(job->ranks[i], job->id);
+	cmd_complain("%zu report%s of %s%s, not of %s%s: left out; --job=%s takes %s", n,
+		     n == 1 ? " is" : "s are", *id ? "job " : "no job", id,
+		     *job->id ? "job " : "none", job->id, id, n == 1 ? "it" : "them");
+}
+
+/* Whether an earlier report that is left out is of the same job. */
+static bool is_known_job(const struct cmd_job *job, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(job->ranks[i]->job, job->ranks[n]->job) &&
+		    !is_of_job(job->ranks[i], job->id))
+			return true;
+	return false;
+}
+
+/* Leaves out other jobs. Returns false if no report is of the one that is wanted. */
+static bool choose_job(struct cmd_job *job)
+{
+	bool is_given = job->id, is_there = false;
+	size_t n = 0;
+
+	if (!job->id)
+		job->id = cmd_strdup(latest_job(job));
+	for (size_t i = 0; i < job->n_ranks && !is_given; i++)
+		if (!is_of_job(job->ranks[i], job->id) && !is_known_job(job, i))
+			complain_other(job, job->ranks[i]->job);
+	for (size_t i = 0; i < job->n_ranks; i++) {
+		is_there |= !strcmp(job->ranks[i]->job, job->id);
+		if (is_of_job(job->ranks[i], job->id))
+			job->ranks[n++] = job->ranks[i];
+		else
+			cmd_rank_free(job->ranks[i]);
+	}
+	job->n_ranks = n;
+	find_start(job);
+	return is_there;
+}
+
+/* Of two reports of one process, as by pinalloc_report(), the longer run's is the later one. */
 static void leave_out_doubles(struct cmd_job *job)
 {
 	size_t n = 1;
 
+	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_by_process);
 	for (size_t i = 1; i < job->n_ranks; i++) {
-		if (compare_identity(job->ranks[n - 1], job->ranks[i])) {
-			job->ranks[n++] = job->ranks[i];
+		const struct cmd_rank *used = job->ranks[n - 1];
+		struct cmd_rank *other = job->ranks[i];
+
+		if (compare_processes(used, other)) {
+			job->ranks[n++] = other;
 			continue;
 		}
-		complain_twice(job->ranks[n - 1], job->ranks[i]);
-		cmd_rank_free(job->ranks[i]);
+		cmd_complain("process %.0f of %s is in %s (%.1f s) and in %s (%.1f s): the "
+			     "first is used",
+			     used->pid, used->host, used->file, used->elapsed, other->file,
+			     other->elapsed);
+		cmd_rank_free(other);
 	}
 	job->n_ranks = n;
+}
+
+/* A rank is one process; what else has its number are processes beside it. */
+static void sort_ranks(struct cmd_job *job)
+{
+	struct cmd_rank *last = NULL;
+
+	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_ranks);
+	for (size_t i = 0; i < job->n_ranks; i++) {
+		struct cmd_rank *rank = job->ranks[i];
+
+		if (last && rank->rank >= 0 && rank->rank == last->rank &&
+		    rank->nranks == last->nranks)
+			rank->rank = rank->nranks = -1;
+		else
+			last = rank;
+	}
+	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_ranks);
 }
 
 static void find_main(struct cmd_job *job)
@@ -333,13 +429,16 @@ static void sum_hosts(struct cmd_job *job)
 	free(ranks);
 }
 
-void cmd_job_merge(struct cmd_job *job)
+bool cmd_job_merge(struct cmd_job *job)
 {
-	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_ranks);
+	if (!choose_job(job))
+		return false;
 	leave_out_doubles(job);
+	sort_ranks(job);
 	find_main(job);
 	find_nranks(job);
 	find_missing(job);
 	sum_hosts(job);
 	cmd_sites_merge(job);
+	return true;
 }

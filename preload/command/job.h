@@ -22,7 +22,7 @@ enum cmd_figure {
 	CMD_RSS_PEAK,
 	CMD_MEMLOCK_LIMIT,
 	CMD_RAM,
-	CMD_REGIONS,
+	CMD_GROWTH_STEPS,
 	CMD_CREATED,
 	CMD_DESTROYED,
 	CMD_SERVED,
@@ -61,12 +61,13 @@ struct cmd_site {
 
 struct cmd_rank {
 	char *file, *host, *program;
-	char *written;		    /* NULL in older reports */
+	char *trigger;		    /* what the report was written for, or NULL */
+	char *job;		    /* its id, "" if it has none */
+	double started;		    /* since 1970, in seconds, or -1 */
 	double pid;		    /* a double, so that all numbers are read alike */
 	double rank;		    /* -1 outside an MPI job */
 	double nranks;		    /* -1 if the launcher did not say */
 	double elapsed;		    /* seconds */
-	double time;		    /* when it was written; -1 in older reports */
 	double figures[CMD_STORED]; /* -1 where the report has none */
 	char *sites_kind;	    /* NULL without sites */
 	struct cmd_site *sites;
@@ -87,12 +88,15 @@ struct cmd_skipped {
 };
 
 struct cmd_job {
+	const char *id; /* of the job to report; NULL for the one that started last */
+	double started; /* since 1970, in seconds; or -1 */
 	/* Sorted by rank; last those without one, by host and process. */
 	struct cmd_rank **ranks;
 	size_t n_ranks;
 	/*
 	 * The first so many are the job: its ranks, or all processes if none has a rank. The
-	 * others, such as the launcher, count only in the sums of their host.
+	 * others, such as the launcher and what a rank started, count only in the sums of their
+	 * host.
 	 */
 	size_t n_main;
 	double nranks; /* the largest number the reports give, or -1 */
@@ -131,10 +135,11 @@ void cmd_rank_free(struct cmd_rank *rank);
 void cmd_job_add(struct cmd_job *job, const char *path);
 
 /*
- * Leaves out reports that are there twice, fills in all that is derived, and complains of what
- * looks wrong. Must be called once, after all is loaded, with at least one rank.
+ * Leaves out the reports of other jobs, and those that are there twice, fills in all that is
+ * derived, and complains of what looks wrong. Must be called once, after all is loaded, with at
+ * least one rank. Returns false if no report is of the job that job->id names.
  */
-void cmd_job_merge(struct cmd_job *job);
+bool cmd_job_merge(struct cmd_job *job);
 
 /* Merges the sites of all ranks, and changes those of the ranks. */
 void cmd_sites_merge(struct cmd_job *job);

@@ -29,10 +29,23 @@ static json_t *text_or_null(const char *from)
 	return from ? cmd_json(from) : json_null();
 }
 
+/* In the section that the figure has in a report. */
+static void set_figure(json_t *object, enum cmd_figure figure, double n)
+{
+	const struct cmd_figure_key *key = &cmd_figures[figure];
+	json_t *section = json_object_get(object, key->section);
+
+	if (!section) {
+		section = json_object();
+		set(object, key->section, section);
+	}
+	set(section, key->key, number_or_null(n));
+}
+
 static void set_figures(json_t *object, const double *figures)
 {
 	for (int i = 0; i < CMD_STORED; i++)
-		set(object, cmd_figures[i].key, number_or_null(figures[i]));
+		set_figure(object, i, figures[i]);
 }
 
 static json_t *rank_object(const struct cmd_rank *rank)
@@ -45,7 +58,7 @@ static json_t *rank_object(const struct cmd_rank *rank)
 	set(object, "program", cmd_json(rank->program));
 	set(object, "file", cmd_json(rank->file));
 	set(object, "elapsed_s", number_or_null(rank->elapsed));
-	set(object, "written", text_or_null(rank->written));
+	set(object, "trigger", text_or_null(rank->trigger));
 	set_figures(object, rank->figures);
 	return object;
 }
@@ -139,16 +152,15 @@ static void set_statistics(json_t *report, const struct cmd_job *job)
 
 	for (int i = 0; i < CMD_STORED; i++) {
 		struct cmd_summary summary = cmd_job_summary(job, i);
-		const char *key = cmd_figures[i].key;
 
 		if (!summary.n)
 			continue;
 		if (!cmd_figures[i].is_property)
-			set(totals, key, number_or_null(summary.sum));
-		set(min, key, number_or_null(summary.min));
-		set(mean, key, number_or_null(summary.mean));
-		set(max, key, number_or_null(summary.max));
-		set(imbalance, key, number_or_null(cmd_summary_imbalance(&summary)));
+			set_figure(totals, i, summary.sum);
+		set_figure(min, i, summary.min);
+		set_figure(mean, i, summary.mean);
+		set_figure(max, i, summary.max);
+		set_figure(imbalance, i, cmd_summary_imbalance(&summary));
 	}
 	set(report, "totals", totals);
 	set(report, "min", min);
@@ -157,13 +169,23 @@ static void set_statistics(json_t *report, const struct cmd_job *job)
 	set(report, "imbalance", imbalance);
 }
 
+static json_t *job_object(const struct cmd_job *job)
+{
+	json_t *object = json_object();
+
+	set(object, "id", *job->id ? cmd_json(job->id) : json_null());
+	set(object, "started", number_or_null(job->started));
+	return object;
+}
+
 void cmd_json_print(const struct cmd_job *job)
 {
 	json_t *report = json_object();
 
-	set(report, "schema", json_integer(1));
+	set(report, "schema", json_integer(2));
 	set(report, "kind", json_string("job"));
 	set(report, "version", json_string(PACKAGE_VERSION));
+	set(report, "job", job_object(job));
 	set(report, "nranks", number_or_null(job->nranks));
 	set(report, "missing_ranks", list_missing(job));
 	set(report, "files_skipped", list_skipped(job));

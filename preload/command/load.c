@@ -35,7 +35,7 @@ const struct cmd_figure_key cmd_figures[CMD_STORED] = {
 	[CMD_MEMLOCK_LIMIT] = {"memory", .key = "memlock_limit_bytes", .is_optional = true,
 			       .is_property = true},
 	[CMD_RAM] = {"memory", .key = "ram_bytes", .is_optional = true, .is_property = true},
-	[CMD_REGIONS] = {"memory", .key = "regions"},
+	[CMD_GROWTH_STEPS] = {"memory", .key = "growth_steps"},
 	[CMD_CREATED] = {"registration", .key = "mr_created"},
 	[CMD_DESTROYED] = {"registration", .key = "mr_destroyed"},
 	[CMD_SERVED] = {"registration", .key = "served"},
@@ -45,7 +45,7 @@ const struct cmd_figure_key cmd_figures[CMD_STORED] = {
 	[CMD_SECONDS] = {"registration", .key = "seconds"},
 	[CMD_CHECKED] = {"stability", .key = "checked_pages", .is_optional = true},
 	[CMD_MOVED] = {"stability", .key = "moved_pages", .is_optional = true},
-	[CMD_WATCHED] = {"watch", .key = "ranges", .is_optional = true},
+	[CMD_WATCHED] = {"watch", .key = "registrations", .is_optional = true},
 	[CMD_UNWATCHABLE] = {"watch", .key = "unwatchable", .is_optional = true},
 	[CMD_EVENTS] = {"watch", .key = "events", .is_optional = true},
 	[CMD_INVALIDATIONS] = {"watch", .key = "invalidations", .is_optional = true},
@@ -277,11 +277,26 @@ static bool check_schema(const json_t *report, struct cmd_fault *fault)
 		return wrong(fault, "is the report of a whole job: name those of its ranks");
 	if (!json_is_integer(schema))
 		return wrong(fault, "is not a report of pinalloc: it has no schema");
-	if (json_integer_value(schema) != 1)
+	if (json_integer_value(schema) != 2)
 		return wrong(fault,
-			     "has schema %lld, but this pinalloc knows only 1: use the one "
+			     "has schema %lld, but this pinalloc knows only 2: use the one "
 			     "that wrote it",
 			     json_integer_value(schema));
+	return true;
+}
+
+static bool read_job(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
+{
+	json_t *job = json_object_get(report, "job");
+
+	rank->started = -1;
+	if (job && !json_is_object(job) && !json_is_null(job))
+		return wrong(fault, "has no object for job");
+	if (!read_text(job, "id", true, &rank->job, fault) ||
+	    !read_whole(job, "started", true, &rank->started, fault))
+		return false;
+	if (!rank->job)
+		rank->job = cmd_strdup("");
 	return true;
 }
 
@@ -289,12 +304,12 @@ static bool read_identity(const json_t *report, struct cmd_rank *rank, struct cm
 {
 	if (!read_text(report, "host", false, &rank->host, fault) ||
 	    !read_text(report, "program", false, &rank->program, fault) ||
-	    !read_text(report, "written", true, &rank->written, fault) ||
+	    !read_text(report, "trigger", true, &rank->trigger, fault) ||
 	    !read_whole(report, "pid", false, &rank->pid, fault) ||
 	    !read_whole(report, "rank", true, &rank->rank, fault) ||
 	    !read_whole(report, "nranks", true, &rank->nranks, fault) ||
-	    !read_whole(report, "written_time", true, &rank->time, fault) ||
-	    !read_number(report, "elapsed_s", false, &rank->elapsed, fault))
+	    !read_number(report, "elapsed_s", false, &rank->elapsed, fault) ||
+	    !read_job(report, rank, fault))
 		return false;
 	/* In the shell of an allocation Slurm sets the number of ranks, too. */
 	if (rank->rank < 0)
@@ -311,7 +326,8 @@ void cmd_rank_free(struct cmd_rank *rank)
 	free(rank->file);
 	free(rank->host);
 	free(rank->program);
-	free(rank->written);
+	free(rank->trigger);
+	free(rank->job);
 	free(rank->sites_kind);
 	free(rank->sites);
 	free(rank->samples);

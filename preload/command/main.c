@@ -48,7 +48,7 @@ static int run_subcommand(int argc, char **argv)
 		cmd_complain("unknown subcommand %s; see pinalloc --help", name);
 	else
 		cmd_complain("no SUBCOMMAND; see pinalloc --help");
-	return CMD_NOTHING_DONE;
+	return CMD_USAGE;
 }
 
 int main(int argc, char **argv)
@@ -57,7 +57,7 @@ int main(int argc, char **argv)
 
 	if (fflush(stdout) || ferror(stdout)) {
 		cmd_complain("standard output cannot be written: %s", strerror(errno));
-		return CMD_NOTHING_DONE;
+		return CMD_FAILED;
 	}
 	return status;
 }

@@ -16,17 +16,21 @@
 
 struct settings {
 	void (*print)(const struct cmd_job *job); /* NULL for the text */
-	const char *plot;
+	const char *plot, *job;
 	size_t n_sites;
 };
 
-enum { JSON = CMD_LONG, FOLDED, PLOT, TOP, HELP };
+enum { JSON = CMD_LONG, FOLDED, PLOT, TOP, JOB, HELP };
 
 static const char shorts[] = ":h";
 static const struct option options[] = {
-	{"json", no_argument, NULL, JSON},	 {"folded", no_argument, NULL, FOLDED},
-	{"plot", required_argument, NULL, PLOT}, {"top", required_argument, NULL, TOP},
-	{"help", no_argument, NULL, HELP},	 {0},
+	{"json", no_argument, NULL, JSON},
+	{"folded", no_argument, NULL, FOLDED},
+	{"plot", required_argument, NULL, PLOT},
+	{"top", required_argument, NULL, TOP},
+	{"job", required_argument, NULL, JOB},
+	{"help", no_argument, NULL, HELP},
+	{0},
 };
 
 static int report_help(void)
@@ -39,6 +43,8 @@ static int report_help(void)
 	     "      Print the call sites, for flamegraph.pl or speedscope.\n"
 	     "  --plot=FILE\n"
 	     "      Draw memory over time as well (with gnuplot), as .svg or .txt.\n"
+	     "  --job=ID\n"
+	     "      Of the reports of several jobs, take this one's (the one started last).\n"
 	     "  --top=N\n"
 	     "      Show N call sites in the text (10).\n"
 	     "  -h, --help\n"
@@ -88,6 +94,9 @@ static bool apply_option(struct settings *settings, int option, char **argv)
 		return choose_form(settings, cmd_folded_print);
 	case TOP:
 		return set_top(settings, optarg);
+	case JOB:
+		settings->job = optarg;
+		return true;
 	case PLOT:
 		return set_plot(settings, optarg);
 	default:
@@ -101,13 +110,17 @@ static int report_on(const struct settings *settings, char **paths)
 	static struct cmd_job job;
 	int error = 0;
 
+	job.id = settings->job;
 	for (; *paths; paths++)
 		cmd_job_add(&job, *paths);
 	if (!job.n_ranks) {
 		cmd_complain("nothing to report: no file holds a report");
-		return CMD_NOTHING_DONE;
+		return CMD_FAILED;
 	}
-	cmd_job_merge(&job);
+	if (!cmd_job_merge(&job)) {
+		cmd_complain("nothing to report: no report is of job %s", settings->job);
+		return CMD_FAILED;
+	}
 	if (settings->print)
 		settings->print(&job);
 	else
@@ -115,7 +128,7 @@ static int report_on(const struct settings *settings, char **paths)
 	if (settings->plot)
 		error = cmd_plot_write(&job, settings->plot);
 	if (error)
-		return CMD_NOTHING_DONE;
+		return CMD_FAILED;
 	return job.n_skipped || job.n_missing ? INCOMPLETE : 0;
 }
 
@@ -128,11 +141,11 @@ int cmd_report(int argc, char **argv)
 		if (option == HELP || option == 'h')
 			return report_help();
 		if (!apply_option(&settings, option, argv))
-			return CMD_NOTHING_DONE;
+			return CMD_USAGE;
 	}
 	if (optind == argc) {
 		cmd_complain("no FILE; see pinalloc report --help");
-		return CMD_NOTHING_DONE;
+		return CMD_USAGE;
 	}
 	return report_on(&settings, argv + optind);
 }

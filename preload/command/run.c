@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EXIT_USAGE = CMD_NOTHING_DONE, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
+enum { EXIT_USAGE = CMD_USAGE, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
 
 static struct {
 	const char *name, *initial, *values, *doc;

@@ -37,7 +37,7 @@ static const struct column {
 /* The same for all rows. */
 struct layout {
 	int name, host; /* widths */
-	bool has_written;
+	bool has_triggers;
 };
 
 struct cmd_text cmd_rank_name(const struct cmd_rank *rank)
@@ -80,30 +80,30 @@ static void print_head(const struct layout *layout, const char *name)
 	begin_row(layout, name, "host");
 	for (size_t i = 0; i < N_COLUMNS; i++)
 		printf("  %*s", columns[i].width, columns[i].heading);
-	puts(layout->has_written ? "  written" : "");
+	puts(layout->has_triggers ? "  trigger" : "");
 	begin_row(layout, "", "");
 	for (size_t i = 0; i < N_COLUMNS; i++)
 		printf("  %*s", columns[i].width, columns[i].below);
 	puts("");
 }
 
-static const char *way_written(const struct cmd_rank *rank)
+static const char *trigger_of(const struct cmd_rank *rank)
 {
-	if (!rank->written)
+	if (!rank->trigger)
 		return "-";
-	return strcmp(rank->written, "at exit") ? rank->written : "";
+	return strcmp(rank->trigger, "at exit") ? rank->trigger : "";
 }
 
 static void print_rank(const struct layout *layout, const struct cmd_rank *rank)
 {
 	struct cmd_text name = cmd_rank_name(rank);
-	const char *written = layout->has_written ? way_written(rank) : "";
+	const char *trigger = layout->has_triggers ? trigger_of(rank) : "";
 
 	begin_row(layout, name.text + (rank->rank >= 0 ? strlen("rank ") : 0), rank->host);
 	for (size_t i = 0; i < N_COLUMNS; i++)
 		printf("  %*s", columns[i].width,
 		       cell(columns[i].kind, cmd_rank_figure(rank, columns[i].figure)).text);
-	printf("%s%s\n", *written ? "  " : "", written);
+	printf("%s%s\n", *trigger ? "  " : "", trigger);
 }
 
 /* The last rows of the table, over the job's ranks. */
@@ -148,8 +148,8 @@ static struct layout lay_out(const struct cmd_job *job)
 			layout.name = name;
 		if (host > layout.host)
 			layout.host = host;
-		if (rank->written && strcmp(rank->written, "at exit"))
-			layout.has_written = true;
+		if (rank->trigger && strcmp(rank->trigger, "at exit"))
+			layout.has_triggers = true;
 	}
 	return layout;
 }

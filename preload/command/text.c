@@ -252,27 +252,27 @@ static void print_largest(const struct cmd_job *job)
 	       cmd_summary_imbalance(&heap));
 }
 
-static bool is_written(const struct cmd_rank *rank, const char *text)
+static bool has_trigger(const struct cmd_rank *rank, const char *text)
 {
-	return rank->written && !strcmp(rank->written, text);
+	return rank->trigger && !strcmp(rank->trigger, text);
 }
 
 /* A clause for each trigger of reports, except the usual one. */
-static void print_written(const struct cmd_job *job)
+static void print_triggers(const struct cmd_job *job)
 {
 	bool said = false;
 
 	for (size_t i = 0; i < job->n_main; i++) {
-		const char *written = job->ranks[i]->written;
+		const char *trigger = job->ranks[i]->trigger;
 		size_t first = 0;
 
-		while (written && !is_written(job->ranks[first], written))
+		while (trigger && !has_trigger(job->ranks[first], trigger))
 			first++;
-		if (!written || first < i || !strcmp(written, "at exit"))
+		if (!trigger || first < i || !strcmp(trigger, "at exit"))
 			continue;
 		printf(said ? "; " : "  Not written at exit: ");
-		print_ranks(job, is_written, written);
-		printf(" (%s)", written);
+		print_ranks(job, has_trigger, trigger);
+		printf(" (%s)", trigger);
 		said = true;
 	}
 	if (said)
@@ -347,7 +347,7 @@ void cmd_text_print(const struct cmd_job *job, size_t n_sites)
 	print_largest(job);
 	print_registrations(job);
 	print_watch(job);
-	print_written(job);
+	print_triggers(job);
 	print_missing(job);
 	cmd_table_ranks(job);
 	cmd_table_hosts(job);

@@ -9,6 +9,7 @@
 #include "allocator/timeline.h"
 #include "preload/report/backtrace.h"
 #include "preload/report/output.h"
+#include "preload/report/rank.h"
 
 #include <limits.h>
 #include <sys/types.h>
@@ -19,15 +20,16 @@
 struct pin_report {
 	char host[HOST_NAME_MAX + 1];
 	const char *program;
-	const char *written; /* what triggered the report: "at exit" */
-	long time;	     /* since 1970, in seconds */
-	bool names;	     /* frames have names, else places: it is safe to look names up */
+	const char *trigger; /* what it is written for: "at exit" */
+	char job[PIN_JOB_ID];
+	long started; /* since 1970, in seconds */
+	bool names;   /* frames have names, else places: it is safe to look names up */
 	pid_t pid;
 	long rank, nranks; /* -1 outside an MPI job */
 	uint64_t began_ns, elapsed_ns;
 	struct pin_heap_stats heap;
 	struct pin_live_peak peak;
-	uint32_t regions;
+	uint32_t growth_steps;
 	size_t rss_peak;      /* bytes */
 	size_t memlock_limit; /* bytes, SIZE_MAX for none */
 	size_t ram;	      /* bytes the machine has */
@@ -60,7 +62,7 @@ struct pin_share pin_report_share(const struct pin_report *report, const struct 
 /* The forms. The pool's figures are atomics, which they read while they write. */
 void pin_report_text(const struct pin_report *report, struct pin_output *out);
 
-/* Schema 1, described in pinalloc(7). */
+/* Schema 2, described in pinalloc(7). */
 void pin_report_json(const struct pin_report *report, struct pin_output *out);
 
 /* Valgrind's format of heap profiles, for ms_print(1) and massif-visualizer. */

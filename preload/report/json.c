@@ -18,17 +18,21 @@ static void json_number(struct pin_output *out, const char *key, long n)
 
 static void json_identity(const struct pin_report *report, struct pin_output *out)
 {
-	pin_output(out, "\"schema\":1,\"version\":\"%s\",\"host\":", PACKAGE_VERSION);
+	pin_output(out, "\"schema\":2,\"version\":\"%s\",\"host\":", PACKAGE_VERSION);
 	pin_output_string(out, report->host);
-	pin_output(out, ",\"pid\":%d,", report->pid);
+	pin_output(out, ",\"pid\":%d,\"job\":{\"id\":", report->pid);
+	if (*report->job)
+		pin_output_string(out, report->job);
+	else
+		pin_output(out, "null");
+	pin_output(out, ",\"started\":%ld},", report->started);
 	json_number(out, "rank", report->rank);
 	json_number(out, "nranks", report->nranks);
 	pin_output(out, "\"program\":");
 	pin_output_string(out, report->program);
 	pin_output(out, ",\"elapsed_s\":%lu.%06lu,\n", report->elapsed_ns / 1000000000,
 		   report->elapsed_ns / 1000 % 1000000);
-	pin_output(out, "\"written\":\"%s\",", report->written);
-	pin_output(out, "\"written_time\":%ld,\n", report->time);
+	pin_output(out, "\"trigger\":\"%s\",\n", report->trigger);
 }
 
 static void json_memory(const struct pin_report *report, struct pin_output *out)
@@ -43,7 +47,8 @@ static void json_memory(const struct pin_report *report, struct pin_output *out)
 	pin_output(out, "\"rss_peak_bytes\":%zu,", report->rss_peak);
 	json_number(out, "memlock_limit_bytes",
 		    report->memlock_limit > LONG_MAX ? -1 : (long)report->memlock_limit);
-	pin_output(out, "\"ram_bytes\":%zu,\"regions\":%u},\n", report->ram, report->regions);
+	pin_output(out, "\"ram_bytes\":%zu,\"growth_steps\":%u},\n", report->ram,
+		   report->growth_steps);
 }
 
 static void json_domains(struct pin_output *out)
@@ -111,7 +116,8 @@ static void json_sites(const struct pin_report *report, struct pin_output *out)
 
 static void json_timeline(const struct pin_report *report, struct pin_output *out)
 {
-	pin_output(out, ",\n\"timeline\":[");
+	pin_output(out, ",\n\"timeline_columns\":[\"seconds\",\"live_bytes\",\"mapped_bytes\","
+			"\"pinned_bytes\"],\n\"timeline\":[");
 	for (size_t i = 0; i < report->n_moments; i++) {
 		const struct pin_moment *moment = &report->moments[i];
 		uint64_t us = moment->ns > report->began_ns
@@ -126,7 +132,7 @@ static void json_timeline(const struct pin_report *report, struct pin_output *ou
 
 static void json_watch(struct pin_output *out)
 {
-	pin_output(out, ",\n\"watch\":{\"on\":%s,\"ranges\":%lu,\"unwatchable\":%lu,",
+	pin_output(out, ",\n\"watch\":{\"on\":%s,\"registrations\":%lu,\"unwatchable\":%lu,",
 		   pin_watch_is_on() ? "true" : "false", pin_watched.ranges,
 		   pin_watched.unwatchable);
 	pin_output(out, "\"events\":%lu,\"invalidations\":%lu,\"forgotten\":%lu}",

@@ -3,6 +3,7 @@
 
 #include "preload/report/rank.h"
 #include "allocator/base.h"
+#include "allocator/log.h"
 #include "allocator/options.h"
 
 #include <string.h>
@@ -23,6 +24,26 @@ const char *pin_rank(void)
 					    "SLURM_PROCID"};
 
 	return first_set(names, PIN_ARRAY_SIZE(names));
+}
+
+/*
+ * A launcher's name for what it started comes before the batch system's, whose job may start
+ * several. The step of Slurm does not count with those: the first node of a launcher has none.
+ */
+void pin_job_id(char id[PIN_JOB_ID])
+{
+	static const char *const launchers[] = {"PMIX_NAMESPACE", "PALS_APID", "FLUX_JOB_ID"};
+	static const char *const systems[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
+	const char *job = first_set(launchers, PIN_ARRAY_SIZE(launchers)), *step = NULL;
+	const char *again = pin_environment("SLURM_RESTART_COUNT");
+
+	if (!job) {
+		job = first_set(systems, PIN_ARRAY_SIZE(systems));
+		step = pin_environment("SLURM_STEP_ID");
+	}
+	again = again && strcmp(again, "0") != 0 ? again : NULL;
+	pin_format(id, PIN_JOB_ID, "%s%s%s%s%s", job ? job : "", job && step ? "." : "",
+		   job && step ? step : "", job && again ? "/" : "", job && again ? again : "");
 }
 
 bool pin_is_after_task(void)

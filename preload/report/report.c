@@ -107,13 +107,14 @@ static void collect_report(struct slot *slot)
 	report->nranks = number_or_none(pin_rank_count());
 	report->began_ns = began.ns;
 	report->elapsed_ns = pin_os_now_ns() - began.ns;
-	report->time = time(NULL);
-	report->written = slot->trigger->name;
+	report->started = began.time.tv_sec;
+	report->trigger = slot->trigger->name;
+	pin_job_id(report->job);
 	/* Many handlers call exit(), even if they have interrupted malloc. */
 	report->names = !slot->signal_safe && !pin_backtrace_in_handler() &&
 			pin_backtrace_has_room();
 	pin_heap_stats(&report->heap);
-	report->regions = pin_span_steps();
+	report->growth_steps = pin_span_steps();
 	/* The figure of getrusage() includes the time before execve(). */
 	report->rss_peak = pin_os_status("\nVmHWM:");
 	report->memlock_limit = pin_os_memlock_set();

@@ -23,8 +23,8 @@ static void text_heading(const struct pin_report *report, struct pin_output *out
 		pin_output(out, " of %ld", report->nranks);
 	pin_output(out, ", %lu.%lu s", report->elapsed_ns / 1000000000,
 		   report->elapsed_ns / 100000000 % 10);
-	if (strcmp(report->written, "at exit") != 0)
-		pin_output(out, ", %s", report->written);
+	if (strcmp(report->trigger, "at exit") != 0)
+		pin_output(out, ", %s", report->trigger);
 	pin_output(out, "\n");
 }
 
@@ -45,8 +45,8 @@ static void text_verdict(const struct pin_report *report, struct pin_output *out
 
 	pin_output(out, "  At most %s were in use; ", PIN_SIZE(report->peak.bytes));
 	pin_output(out, "the heap grew to %s in %u step%s and keeps it, %lu%% more.\n",
-		   PIN_SIZE(report->heap.mapped), report->regions,
-		   report->regions == 1 ? "" : "s", percent_more(report));
+		   PIN_SIZE(report->heap.mapped), report->growth_steps,
+		   report->growth_steps == 1 ? "" : "s", percent_more(report));
 	if (!served && !created)
 		pin_output(out, "  Nothing of it was registered.\n");
 	else

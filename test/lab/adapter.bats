@@ -103,7 +103,7 @@ setup() {
 
 @test "there may be more registrations than permitted mappings" {
 	ended full
-	[ "$(reported full .watch.ranges)" -eq 250 ]
+	[ "$(reported full .watch.registrations)" -eq 250 ]
 }
 
 @test "a cache that is notified is right, whatever threads replace" {

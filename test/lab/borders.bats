@@ -48,7 +48,7 @@ served() {
 		grep "^$1 ranges [0-9]* refused 0 wrong 0$" "$results/$how-$1.out"
 		[ "$(reported "$how-$1" .registration.passed_through)" -eq 0 ]
 		[ "$(reported "$how-$1" ".registration.mr_created <=
-			.registration.served + $ahead * .memory.regions")" = true ]
+			.registration.served + $ahead * .memory.growth_steps")" = true ]
 		[ "$(value "$how-$1" resident)" -le \
 			$(($2 * $(value "plain-$1" resident) + 64 * 1024)) ]
 	done

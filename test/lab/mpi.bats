@@ -95,7 +95,7 @@ once() {
 		[ "$(figure "$report" .registration.mr_created)" -gt 0 ]
 		[ "$(figure "$report" .registration.served)" -gt 0 ]
 		[ "$(figure "$report" '.registration.mr_created <=
-			.memory.regions * (.registration.domains | length)')" = true ]
+			.memory.growth_steps * (.registration.domains | length)')" = true ]
 		[ "$(of_the_heap "$report")" = "{}" ]
 		[ "$(figure "$report" .registration.evicted)" -eq 0 ]
 		[ "$(figure "$report" .registration.refused)" -eq 0 ]
@@ -178,7 +178,7 @@ sets() {
 		run -0 --separate-stderr "$top_builddir/pinalloc" report --json "$BATS_TEST_TMPDIR/$mpi"
 		[ -z "$stderr" ]
 		[ "$(jq -c '[.nranks, .missing_ranks, [.ranks[].rank]]' <<< "$output")" = '[2,[],[0,1]]' ]
-		[ "$(jq .totals.served <<< "$output")" -eq "$(jq -s 'map(.registration.served) | add' \
+		[ "$(jq .totals.registration.served <<< "$output")" -eq "$(jq -s 'map(.registration.served) | add' \
 			"$results/$mpi".[01].json)" ]
 	done
 }

@@ -192,7 +192,7 @@ right() {
 	[ "$(grep -c ' wrong 0$' "$1.out")" -eq $((3 * $2)) ]
 	[ "$(ls "$1" | wc -l)" -eq "$2" ]
 	for ((r = 0; r < $2; r++)); do
-		[ "$(figure "$1/$r.json" '.rank, .nranks, .written, .registration.served > 0' | tr '\n' ' ')" = \
+		[ "$(figure "$1/$r.json" '.rank, .nranks, .trigger, .registration.served > 0' | tr '\n' ' ')" = \
 			"$r $2 at exit true " ]
 		# The peak is that of the program: nothing else took the place of the report.
 		[ "$(figure "$1/$r.json" .memory.live_peak_bytes)" -gt $(((r + 1) * 5 << 20)) ]
@@ -222,9 +222,9 @@ merged() {
 
 @test "a TaskProlog gives the library to ranks, whose data are right with little locked memory" {
 	right site 2
-	[ "$(merged site '[.ranks[] | .rank, .host, .program, .memlock_limit_bytes]')" = \
+	[ "$(merged site '[.ranks[] | .rank, .host, .program, .memory.memlock_limit_bytes]')" = \
 		'[0,"node1","peaks.mpich",33554432,1,"node2","peaks.mpich",33554432]' ]
-	[ "$(merged site '[.ranks[] | .pinned_peak_bytes > 0 and .pinned_peak_bytes <= 33554432] | all')" = true ]
+	[ "$(merged site '[.ranks[].memory | .pinned_peak_bytes > 0 and .pinned_peak_bytes <= 33554432] | all')" = true ]
 }
 
 @test "pinalloc check tells the limit on locked memory of jobs from that of the shell" {
@@ -244,7 +244,7 @@ merged() {
 	run -1 --separate-stderr "$pinalloc" report killed
 	echo "$output"
 	grep -qx '  No report of 1 of 4 ranks: 2\.' <<< "$output"
-	[ "$(merged killed '[.missing_ranks, [.ranks[] | .rank, .written]]')" = \
+	[ "$(merged killed '[.missing_ranks, [.ranks[] | .rank, .trigger]]')" = \
 		'[[2],[0,"at exit",1,"at exit",3,"at exit"]]' ]
 }
 
@@ -252,12 +252,12 @@ merged() {
 	ended requeue
 	cat requeued/output
 	[ "$(grep -c 'data right' requeued/output)" -eq $((13 * 4)) ]
-	[ "$(jq -s -c 'group_by(.host) | map([.[0].host, (map(.written) | sort)])' requeued/*.json)" = \
+	[ "$(jq -s -c 'group_by(.host) | map([.[0].host, (map(.trigger) | sort)])' requeued/*.json)" = \
 		'[["node1",["at exit","on SIGTERM"]],["node2",["at exit","on SIGTERM"]]]' ]
 	run -0 "$pinalloc" report requeued
 	echo "$output"
 	[[ $output != *"Not written at exit"* ]]
-	[ "$(merged requeued '[.ranks[] | .rank, .host, .written]')" = '[0,"node1","at exit",1,"node2","at exit"]' ]
+	[ "$(merged requeued '[.ranks[] | .rank, .host, .trigger]')" = '[0,"node1","at exit",1,"node2","at exit"]' ]
 }
 
 @test "LD_PRELOAD exported to a whole job changes no output and no status, and the ranks are reported" {

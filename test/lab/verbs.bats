@@ -56,7 +56,7 @@ setup() {
 	ended relaxed
 	[ "$(reported relaxed .registration.served)" -eq 3 ]
 	[ "$(reported relaxed .registration.mr_created)" -eq \
-		$((2 * $(reported relaxed .memory.regions))) ]
+		$((2 * $(reported relaxed .memory.growth_steps))) ]
 }
 
 @test "a request for rights beyond PINALLOC_ACCESS goes to libibverbs and works" {
@@ -75,7 +75,7 @@ setup() {
 	ended plain-many # a tenth as many, to save time
 	ended many
 	[ "$(reported many .registration.served)" -eq 100001 ]
-	[ "$(reported many .registration.mr_created)" -le "$(reported many .memory.regions)" ]
+	[ "$(reported many .registration.mr_created)" -le "$(reported many .memory.growth_steps)" ]
 	[ "$(reported many .memory.pinned_bytes)" -eq 0 ]
 }
 
@@ -104,7 +104,7 @@ setup() {
 	[ "$(reported threads .registration.served)" -eq 16000 ]
 	# In each domain one for each growth step, and one across each border.
 	[ "$(reported threads .registration.mr_created)" -le \
-		$((2 * (2 * $(reported threads .memory.regions) - 1))) ]
+		$((2 * (2 * $(reported threads .memory.growth_steps) - 1))) ]
 	[ "$(reported threads .memory.pinned_bytes)" -eq 0 ]
 }
 
