@@ -3,16 +3,18 @@
  * The door to jemalloc. It cuts slabs into small blocks; pages, large blocks and what threads
  * have aside are ours. Of its private names the library has three that are the same in every
  * version since 5.0: those of extent_mmap.o, which seam.c defines, so that the linker does not
- * load that object. Two others only make processes start faster and no larger than need be, and
- * may be missing. The rest are public functions, by the names that they have in the library's
- * copy of jemalloc (Makefile.am).
+ * load that object. One other only makes processes start faster, and may be missing. The rest
+ * are public functions, by the names that they have in the library's copy of jemalloc
+ * (Makefile.am).
  *
- * libjemalloc.a also has other names for what jemalloc calls of libc: refused.c.
+ * libjemalloc.a also has other names for what jemalloc calls of libc: refused.c, start.c.
  */
 #ifndef PIN_JEMALLOC_H
 #define PIN_JEMALLOC_H
 
 #include "allocator/base.h"
+
+#include <sys/types.h>
 
 #pragma GCC visibility push(hidden)
 
@@ -29,7 +31,11 @@ bool __wrap_je_prof_boot2(void *tsd, void *base);
 void *pin_je_malloc(size_t n_bytes);
 void pin_je_free(void *p);
 
-extern const char *malloc_conf, *malloc_conf_2_conf_harder;
+extern const char *malloc_conf;
+
+/* What it calls instead of readlink(2), of /etc/malloc.conf, and of secure_getenv(3). */
+ssize_t pin_settings_of_user(const char *path, char *buf, size_t size);
+char *pin_settings_last(const char *name);
 
 #pragma GCC visibility pop
 

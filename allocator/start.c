@@ -10,6 +10,8 @@
 #include "allocator/pages.h"
 #include "allocator/reserve.h"
 
+#include <unistd.h>
+
 /*
  * Without "retain" and decay times jemalloc gives back at once what it does not need (seam.c).
  *   oversize_threshold       no separate arena for large blocks
@@ -26,11 +28,12 @@
 #define NO_PROFILER ""
 #endif
 #if JE_VERSION >= 503
-#define GIVE_BACK_SINCE_5_3 ",hpa:false,san_guard_small:0,san_guard_large:0" NO_PROFILER
-#define CACHE_SINCE_5_3	    ",tcache_nslots_small_max:24,trust_madvise:true"
+#define GIVE_BACK_TOO ",hpa:false,san_guard_small:0,san_guard_large:0" NO_PROFILER
+#define CACHE_TOO     ",tcache_nslots_small_max:24,trust_madvise:true"
 #else
-#define GIVE_BACK_SINCE_5_3 ""
-#define CACHE_SINCE_5_3	    ""
+/* It does not notice that the number of a processor may be larger than how many there are. */
+#define GIVE_BACK_TOO ",percpu_arena:disabled"
+#define CACHE_TOO     ""
 #endif
 
 /*
@@ -52,18 +55,14 @@
 	"20480-20480:2|28672-28672:4"
 #endif
 
-#define SETTINGS                                                          \
-	GIVE_BACK ",lg_tcache_max:14" GIVE_BACK_SINCE_5_3 CACHE_SINCE_5_3 \
-		  ",slab_sizes:" SLAB_SIZES
+#define SETTINGS GIVE_BACK ",lg_tcache_max:14" GIVE_BACK_TOO CACHE_TOO ",slab_sizes:" SLAB_SIZES
 
 /*
- * jemalloc reads this before MALLOC_CONF. It is local (pinalloc.map): an older jemalloc that a
- * program is linked with would complain of keys that it does not know.
+ * jemalloc takes its settings from here, from the target of a link, and from a variable, in
+ * this order; the latter two it asks of the functions below. It is local (pinalloc.map): an
+ * older jemalloc that a program is linked with would complain of keys that it does not know.
  */
 const char *malloc_conf = SETTINGS;
-
-/* And this last, since 5.3.0, so that no user setting makes the heap larger than it need be. */
-const char *malloc_conf_2_conf_harder = GIVE_BACK GIVE_BACK_SINCE_5_3;
 
 PIN_WRITTEN_FIRST bool pin_is_watched;
 
@@ -75,6 +74,42 @@ static void set_arenas(void)
 		return;
 	pin_format(settings, sizeof settings, SETTINGS ",narenas:%zu", pin_options.arena_max);
 	malloc_conf = settings;
+}
+
+/* Of a link's target there is no more than `size`. Returns its length, or -1. */
+static ssize_t read_link(const char *path, char *buf, size_t size)
+{
+	ssize_t n = readlink(path, buf, size);
+
+	return n > 0 && (size_t)n < size ? n : -1;
+}
+
+/*
+ * What a user has set, by the link and then by MALLOC_CONF. jemalloc makes a text of it that
+ * ends behind what this returns.
+ */
+ssize_t pin_settings_of_user(const char *path, char *buf, size_t size)
+{
+	const char *text = pin_environment("MALLOC_CONF");
+	ssize_t n = read_link(path, buf, size);
+	size_t filled = n < 0 ? 0 : (size_t)n;
+
+	if (!text || !*text)
+		return n;
+	if (filled)
+		buf[filled++] = ',';
+	for (; *text && filled < size; text++)
+		buf[filled++] = *text;
+	return (ssize_t)filled;
+}
+
+/* And this last, so that no user setting makes the heap larger than it need be. */
+char *pin_settings_last(const char *name)
+{
+	static char settings[] = GIVE_BACK GIVE_BACK_TOO;
+
+	(void)name;
+	return settings;
 }
 
 static bool has_addresses(void)

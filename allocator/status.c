@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Large enough for the masks of thousands of processors and for a hundred groups. */
 #define MAX_TEXT 4096
@@ -61,12 +62,29 @@ bool pin_status_is_filtered(void)
 	return status.is_filtered;
 }
 
+/* 0 if unknown. */
+static unsigned n_processors(void)
+{
+	if (!status.known)
+		read_status();
+	return status.processors;
+}
+
 int pin_status_affinity(pid_t pid, size_t size, cpu_set_t *set)
 {
-	if (pin_status_is_filtered() && !status.processors)
+	unsigned n = n_processors();
+
+	if (status.is_filtered && !n)
 		return sched_getaffinity(pid, size, set);
 	CPU_ZERO_S(size, set);
-	for (unsigned i = 0; i < status.processors; i++)
+	for (unsigned i = 0; i < n; i++)
 		CPU_SET_S(i, size, set);
 	return 0;
+}
+
+long pin_status_sysconf(int name)
+{
+	unsigned n = name == _SC_NPROCESSORS_ONLN ? n_processors() : 0;
+
+	return n ? n : sysconf(name);
 }

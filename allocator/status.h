@@ -27,4 +27,10 @@ bool pin_status_is_filtered(void);
  */
 int pin_status_affinity(pid_t pid, size_t size, cpu_set_t *set);
 
+/*
+ * Likewise for jemalloc 5.2.1, which counts them by sysconf(): of _SC_NPROCESSORS_ONLN that
+ * would read a file.
+ */
+long pin_status_sysconf(int name);
+
 #endif

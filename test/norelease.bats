@@ -5,6 +5,7 @@
 
 setup() {
 	load helper
+	cd "$BATS_TEST_TMPDIR"
 }
 
 # traced [NAME=VALUE…] -- COMMAND…: prints the system calls that returned heap memory.
@@ -60,7 +61,8 @@ keeps() {
 @test "no jemalloc option makes jemalloc keep free memory to itself" {
 	local setting said kept wanted
 	wanted='retain:false dirty_decay_ms:0 muzzy_decay_ms:0 oversize_threshold:0
-		dss:"disabled" hpa:false background_thread:false'
+		dss:"disabled" background_thread:false'
+	! grep -q 'JE_VERSION 503' "$top_builddir/config.h" || wanted+=' hpa:false'
 	said=$(preloaded MALLOC_CONF=retain:true,dirty_decay_ms:5,muzzy_decay_ms:5,\
 oversize_threshold:1,dss:primary,hpa:true,background_thread:true \
 		"$programs/surface" stats 2>&1)
@@ -100,25 +102,72 @@ oversize_threshold:1,dss:primary,hpa:true,background_thread:true \
 	[ "${lines[1]}" -lt $((lines[0] * 3 / 2)) ]
 }
 
+# imported FILE…: what they need of others.
+imported() {
+	nm --undefined-only "$@" | sed -nE 's/^.* U ([A-Za-z0-9_]+)(@.*)?$/\1/p' | sort -u
+}
+
+# Which map memory, unmap, protect, move or advise it, or open files.
+releasing='munmap madvise posix_madvise process_madvise mremap remap_file_pages brk sbrk shmat shmdt'
+
 @test "nothing in the library can reach a function that unmaps or discards memory" {
-	local name archive=$top_builddir/libjemalloc.a
-	run -0 nm -D --undefined-only "$library"
-	[[ "$output" == *" mmap@"* ]]
-	for name in munmap madvise posix_madvise process_madvise mremap brk sbrk shmdt; do
-		[[ "$output" != *" $name@"* ]]
+	local name archive=$top_builddir/libjemalloc.a own
+	own=$(sed -n 's/^JEMALLOC_PIC = //p' "$top_builddir/Makefile")
+	imported -D "$library" > imports
+	grep -qx mmap imports
+	for name in $releasing; do
+		echo "$name"
+		run ! grep -x "$name" imports
 	done
 	# jemalloc's calls go to functions that refuse, in allocator/refused.c.
-	run -0 nm --undefined-only "$archive"
-	for name in mmap munmap madvise mprotect mremap sbrk brk syscall open process_madvise; do
-		[[ "$output" != *" $name"$'\n'* ]]
-	done
-	for name in mmap munmap madvise mprotect sbrk syscall; do
-		[[ "$output" == *" pin_refused_$name"$'\n'* ]]
+	imported "$own" > of-jemalloc
+	imported "$archive" > of-copy
+	for name in $releasing mmap mprotect syscall open; do
+		echo "$name, of jemalloc"
+		run ! grep -x "$name" of-copy
+		grep -qx "$name" of-jemalloc || continue
+		grep -x "pin_refused_$name" of-copy
 		grep "pin_refused_$name(" "$top_srcdir/allocator/refused.c"
 	done
+	grep -x munmap of-jemalloc
 	# And in that file is no call of the system's but one that writes a message.
-	run -0 nm --undefined-only "$top_builddir"/allocator/.libs/libpinalloc_la-refused.o
-	! grep -vE ' (write|__errno_location|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail)$' <<< "$output"
+	run -0 imported "$top_builddir"/allocator/.libs/libpinalloc_la-refused.o
+	! grep -vxE 'write|__errno_location|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail' <<< "$output"
+}
+
+# number NAME: of a system call; its name if there is none here.
+number() {
+	gcc -E -P -include sys/syscall.h -x c - <<< "SYS_$1" | tail -n 1
+}
+
+# functions OBJECT: that it defines.
+functions() {
+	nm "$1" | sed -nE 's/^.* [tT] ([A-Za-z0-9_]+)(\..*)?$/\1/p' | sort -u
+}
+
+@test "only allocator/os.c maps memory, and no system call by its number unmaps or discards any" {
+	local name made=madvise
+	nm -A --undefined-only "$top_builddir"/{allocator,regpool,preload,preload/report}/.libs/lib*.o |
+		sed -nE 's/^.*_la-([a-z-]+)\.o: .* U (mmap|mprotect|mlock.?)$/\1 \2/p' | sort -u > mapping
+	[ "$(xargs < mapping)" = 'os mmap os mprotect' ]
+	"$top_srcdir/test/syscalls.py" "$library" > calls
+	# It sees what there is, and has understood all of it.
+	[ "$(wc -l < calls)" -gt 30 ]
+	grep -qE "^[a-z_]+ $(number futex)$" calls
+	run ! grep -F '?' calls
+	for name in $releasing mmap mprotect; do
+		[ "$name" = $made ] || run ! grep -E " $(number "$name")$" calls
+	done
+	# madvise(2) is called in os.c, whose advice keeps contents, and in uffd.c, about a page of its
+	# own (test/layering.bats).
+	sed -nE "s/^([A-Za-z0-9_]+)(\.[^ ]*)? $(number $made)$/\1/p" calls | sort -u > advising
+	[ -s advising ]
+	run -0 comm -23 advising <({
+		functions "$top_builddir/allocator/.libs/libcore_la-os.o"
+		functions "$top_builddir/regpool/.libs/libcore_la-uffd.o"
+	} | sort)
+	echo "advice elsewhere: $output"
+	[ -z "$output" ]
 }
 
 @test "the linker takes the library's pages for jemalloc, and none of jemalloc's own" {

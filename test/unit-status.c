@@ -44,7 +44,9 @@ static bool counts_as_the_kernel(void)
 
 	return !sched_getaffinity(0, sizeof kernels, &kernels) &&
 	       !pin_status_affinity(0, sizeof ours, &ours) && CPU_COUNT(&ours) > 0 &&
-	       CPU_COUNT(&ours) == CPU_COUNT(&kernels);
+	       CPU_COUNT(&ours) == CPU_COUNT(&kernels) &&
+	       pin_status_sysconf(_SC_NPROCESSORS_ONLN) == CPU_COUNT(&kernels) &&
+	       pin_status_sysconf(_SC_PAGESIZE) == getpagesize();
 }
 
 static bool counts_one(void)
