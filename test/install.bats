@@ -39,7 +39,7 @@ installed() {
 @test "make install installs the library, command, header, pkg-config file and manual pages" {
 	local file
 	for file in libpinalloc.so pinalloc pinalloc.h pinalloc.pc pinalloc.1 pinalloc.3 pinalloc.7 \
-		pinalloc-admin.7; do
+		pinalloc-admin.7 pinalloc-problems.7; do
 		[ "$(installed "$file" | wc -l)" -eq 1 ]
 	done
 	run -1 installed 'libpinalloc.so.*'

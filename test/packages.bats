@@ -54,6 +54,7 @@ field() { # PACKAGE FIELD
 		/usr/share/doc/pinalloc/README.gz
 		/usr/share/man/man1/pinalloc.1.gz
 		/usr/share/man/man7/pinalloc-admin.7.gz
+		/usr/share/man/man7/pinalloc-problems.7.gz
 		/usr/share/man/man7/pinalloc.7.gz
 	END
 }

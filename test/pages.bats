@@ -111,20 +111,22 @@ example() {
 	[ "$n" -ge 70 ]
 }
 
-# launcher NAME: a stand-in for one of srun and mpirun: it takes off options, sets the variables they
+# launcher NAME: a stand-in for srun, mpirun or apptainer: it takes off options, sets the variables they
 # name, and runs the rest as two ranks.
 launcher() {
 	cat > "bin/$1" <<- 'END'
 		#!/bin/bash
+		[ "${1:-}" != exec ] || shift
 		while [[ ${1:-} == -* ]]; do
 			case $1 in
 			-x) export "$2"; shift 2 ;;
-			-n | -N | -H) shift 2 ;;
+			-n | -N | -H | --bind) shift 2 ;;
 			--export=ALL,*) export "${1#*,}"; shift ;;
 			--*=*) shift ;;
 			*) echo "usage: $1 is not an option" >&2; exit 2 ;;
 			esac
 		done
+		[[ ${1:-} != *.sif ]] || shift
 		type -P "$1" > /dev/null || { echo "$1: not found" >&2; exit 127; }
 		for rank in 0 1; do
 			OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_SIZE=2 "$@" || status=$?
@@ -152,6 +154,7 @@ shell() {
 	mkdir bin job
 	launcher srun
 	launcher mpirun
+	launcher apptainer
 	printf '#!/bin/sh\n' > bin/module
 	printf '#!/bin/sh\ncat\n' > bin/flamegraph.pl
 	chmod +x bin/*

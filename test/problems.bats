@@ -1,0 +1,151 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# What pinalloc-problems(7) says of other preloaded libraries, and of ways to load this one, is so.
+
+setup() {
+	load helper
+	cd "$BATS_TEST_TMPDIR"
+}
+
+# shared NAME [OPTION…]: builds NAME.so of standard input.
+shared() {
+	gcc -O1 -Wall -Werror -fno-builtin -shared -fPIC "${@:2}" -o "$1.so" -x c -
+}
+
+# As XALT does, it starts a program from its constructor and its destructor; as Darshan does, it
+# stands before open and write.
+tool() {
+	shared tool <<- 'END'
+		#define _GNU_SOURCE
+		#include <dlfcn.h>
+		#include <stdio.h>
+		#include <stdlib.h>
+		#include <string.h>
+		#include <sys/wait.h>
+		#include <unistd.h>
+		static unsigned writes;
+		ssize_t write(int fd, const void *p, size_t n)
+		{
+			static ssize_t (*next)(int, const void *, size_t);
+			if (!next)
+				*(void **)&next = dlsym(RTLD_NEXT, "write");
+			writes++;
+			return next(fd, p, n);
+		}
+		static void start(const char *when)
+		{
+			int status = -1;
+			char *copy = strdup(when);
+			pid_t child = fork();
+			if (!child) {
+				unsetenv("LD_PRELOAD");
+				execl("/bin/true", "true", copy, NULL);
+				_exit(1);
+			}
+			waitpid(child, &status, 0);
+			fprintf(stderr, "tool: %s, status %d, %s\n", copy, status, writes ? "wrote" : "");
+			free(copy);
+		}
+		__attribute__((constructor)) static void begin(void) { start("begin"); }
+		__attribute__((destructor)) static void end(void) { start("end"); }
+	END
+}
+
+# As TAU and heaptrack do, it stands before malloc and counts.
+recorder() {
+	shared recorder <<- 'END'
+		#define _GNU_SOURCE
+		#include <dlfcn.h>
+		#include <stdio.h>
+		#include <stdlib.h>
+		static unsigned long calls;
+		void *malloc(size_t n)
+		{
+			static void *(*next)(size_t);
+			if (!next)
+				*(void **)&next = dlsym(RTLD_NEXT, "malloc");
+			calls++;
+			return next(n);
+		}
+		void free(void *p)
+		{
+			static void (*next)(void *);
+			if (!next)
+				*(void **)&next = dlsym(RTLD_NEXT, "free");
+			next(p);
+		}
+		__attribute__((destructor)) static void end(void) { fprintf(stderr, "%lu calls\n", calls); }
+	END
+}
+
+@test "a tool that intercepts files and starts programs works before the library and behind it" {
+	local order
+	tool
+	for order in "$PWD/tool.so:$library" "$library:$PWD/tool.so"; do
+		run -3 --separate-stderr env LD_PRELOAD="$order" PINALLOC_REPORT="$report" \
+			python3 -c 'import os, sys; os.write(1, b"x" * len([str(i) for i in range(99)])); sys.exit(3)'
+		echo "$order: $stderr"
+		[ "${#output}" -eq 99 ]
+		[[ "$stderr" == "tool: begin, status 0, "*$'\n'"tool: end, status 0, wrote" ]]
+		[ "$(figure "$report" .program)" = python3 ]
+		rm "$report"
+	done
+}
+
+@test "a recorder of memory before the library records and uses its heap; behind it, it records nothing" {
+	recorder
+	run -0 --separate-stderr env LD_PRELOAD="$PWD/recorder.so:$library" PINALLOC_REPORT="$report" \
+		perl -e '@x = map { $_ x 50 } 1 .. 100000'
+	echo "$stderr"
+	[[ "$stderr" =~ ^[1-9][0-9]{3,}\ calls$ ]]
+	[ "$(figure "$report" .memory.live_peak_bytes)" -gt 10000000 ]
+	run -0 --separate-stderr env LD_PRELOAD="$library:$PWD/recorder.so" PINALLOC_REPORT="$report" \
+		perl -e '@x = map { $_ x 50 } 1 .. 100000'
+	[ "$stderr" = "0 calls" ]
+	[ "$(figure "$report" .memory.live_peak_bytes)" -gt 10000000 ]
+}
+
+@test "what RTLD_DEEPBIND loads has libc's free, as with any preloaded allocator" {
+	shared plugin <<- 'END'
+		#include <stdlib.h>
+		void take(void *p) { free(p); }
+	END
+	gcc -O1 -Wall -Werror -fno-builtin -o host -x c - <<- 'END'
+		#define _GNU_SOURCE
+		#include <dlfcn.h>
+		#include <stdlib.h>
+		int main(int argc, char **argv)
+		{
+			void *plugin = dlopen("./plugin.so", RTLD_NOW | (argc > 1 ? RTLD_DEEPBIND : 0));
+			void (*take)(void *);
+			*(void **)&take = dlsym(plugin, "take");
+			take(malloc(100));
+			return 0;
+		}
+	END
+	run -0 preloaded ./host
+	[ -z "$output" ]
+	run -134 preloaded ./host deep
+	[[ "$output" == *"free(): invalid pointer"* ]]
+}
+
+@test "an audit library takes the loader's setting for more thread-local storage" {
+	shared audit <<- 'END'
+		#include <link.h>
+		unsigned la_version(unsigned version) { return version; }
+	END
+	run -0 env GLIBC_TUNABLES=glibc.rtld.optional_static_tls=16384 LD_AUDIT="$PWD/audit.so" \
+		LD_PRELOAD="$library" PINALLOC_REPORT="$report" python3 -c 'print(6 * 7)'
+	[ "$output" = 42 ]
+	[ "$(figure "$report" .program)" = python3 ]
+}
+
+@test "\$LIB in the path of the library stands for the system's directory" {
+	local directory
+	for directory in lib lib64 "lib/$(gcc -print-multiarch)"; do
+		mkdir -p "$directory"
+		ln -sf "$library" "$directory/libpinalloc.so"
+	done
+	run -0 env LD_PRELOAD="$PWD/\$LIB/libpinalloc.so" PINALLOC_HELP=1 /bin/true
+	[[ "$output" == *PINALLOC_LOG* ]]
+}
