@@ -223,20 +223,33 @@ static int parse_step(const char *text, void *field)
 	return 0;
 }
 
-static int parse_amount(const char *text, void *field)
+/* A size, or a percentage of RAM. */
+static int parse_size_or_share(const char *text, size_t *n_bytes)
 {
 	const char *p = text;
 	size_t percent;
 
-	if (!strcmp(text, "none") || !strcmp(text, "auto")) {
-		*(size_t *)field = *text == 'n' ? SIZE_MAX : PIN_PINNED_AUTO;
-		return 0;
-	}
 	if (!parse_digits(&p, &percent) && p[0] == '%' && !p[1] && percent <= 100) {
-		*(size_t *)field = pin_os_ram() / 100 * percent;
+		*n_bytes = pin_os_ram() / 100 * percent;
 		return 0;
 	}
-	return pin_parse_size(text, field);
+	return pin_parse_size(text, n_bytes);
+}
+
+static int parse_amount(const char *text, void *field)
+{
+	if (strcmp(text, "none") != 0 && strcmp(text, "auto") != 0)
+		return parse_size_or_share(text, field);
+	*(size_t *)field = *text == 'n' ? SIZE_MAX : PIN_PINNED_AUTO;
+	return 0;
+}
+
+static int parse_part(const char *text, void *field)
+{
+	if (strcmp(text, "off") != 0)
+		return parse_size_or_share(text, field);
+	*(size_t *)field = 0;
+	return 0;
 }
 
 /*

@@ -54,6 +54,7 @@ struct pin_options {
 	unsigned access;    /* enum pin_access bits */
 	int watch;	    /* enum pin_watch */
 	size_t max_pinned;  /* bytes, SIZE_MAX for no cap, or PIN_PINNED_AUTO */
+	size_t node_pinned; /* bytes, 0 for off */
 	size_t prealloc;    /* bytes */
 	size_t grow;	    /* bytes, a power of two */
 	int huge;	    /* enum pin_huge */

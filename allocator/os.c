@@ -115,6 +115,15 @@ int pin_os_commit_hugetlb(void *addr, size_t n_bytes)
 	return error;
 }
 
+void *pin_os_map_shared(int fd, size_t n_bytes)
+{
+	int saved = errno;
+	void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	errno = saved;
+	return p == MAP_FAILED ? NULL : p;
+}
+
 int pin_os_commit(void *addr, size_t n_bytes)
 {
 	uintptr_t first = PIN_ALIGN_DOWN((uintptr_t)addr, PIN_PAGE);

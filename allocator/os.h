@@ -67,6 +67,12 @@ bool pin_os_host_reclaims(void);
 int pin_os_commit(void *addr, size_t n_bytes);
 
 /*
+ * Maps the first n_bytes of a file, shared, readable and writable. It stays mapped. Returns
+ * NULL if the kernel refuses.
+ */
+void *pin_os_map_shared(int fd, size_t n_bytes);
+
+/*
  * Bytes of address space that RLIMIT_AS still leaves to this process; SIZE_MAX without a
  * limit.
  */

@@ -5,6 +5,7 @@
 #include "allocator/cgroup.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
+#include "regpool/host-budget.h"
 #include "regpool/pool.h"
 
 #include <stdatomic.h>
@@ -113,14 +114,26 @@ static bool add_within(_Atomic size_t *level, size_t n_bytes, size_t limit)
 	return true;
 }
 
+static void unpin(struct pin_range range)
+{
+	size_t n_gone = pin_granules_unpin(range);
+
+	atomic_fetch_sub(&pin_pool.pinned, n_gone);
+	pin_host_budget_uncount(n_gone);
+}
+
 /* Memory that two threads pin at the same time is counted by one of them, whichever fails. */
 static bool pin_within(struct pin_range range, size_t limit)
 {
 	size_t n_new = pin_granules_pin(range);
 
-	if (atomic_fetch_add(&pin_pool.pinned, n_new) + n_new <= limit || !n_new)
+	if (!n_new)
 		return true;
-	atomic_fetch_sub(&pin_pool.pinned, pin_granules_unpin(range));
+	pin_host_budget_count(n_new);
+	if (atomic_fetch_add(&pin_pool.pinned, n_new) + n_new <= limit &&
+	    pin_host_budget_allows(n_new))
+		return true;
+	unpin(range);
 	return false;
 }
 
@@ -141,7 +154,7 @@ bool pin_budget_reserve(struct pin_range range)
 
 void pin_budget_release(struct pin_range range)
 {
-	atomic_fetch_sub(&pin_pool.pinned, pin_granules_unpin(range));
+	unpin(range);
 	atomic_fetch_sub(&pin_pool.registered, pin_range_length(range));
 }
 
@@ -154,11 +167,26 @@ static bool fits(size_t n_bytes, size_t have, size_t idle, size_t limit)
 bool pin_budget_would_fit(size_t n_bytes, size_t idle)
 {
 	return fits(n_bytes, pin_pool.registered, idle, pin_budget_locked_limit()) &&
-	       fits(n_bytes, pin_pool.pinned, idle, pin_budget_pinned_limit());
+	       fits(n_bytes, pin_pool.pinned, idle, pin_budget_pinned_limit()) &&
+	       fits(n_bytes, pin_pool.pinned, idle, pin_host_budget_allowance());
 }
 
 bool pin_budget_is_exceeded(void)
 {
 	return pin_pool.registered > pin_budget_locked_limit() ||
 	       pin_pool.pinned > pin_budget_pinned_limit();
+}
+
+/* Memory regions are small enough for so many processes on the host. */
+#define SHARERS 16
+
+size_t pin_budget_lowest_limit(void)
+{
+	size_t limit = pin_budget_locked_limit(), pinned = pin_budget_pinned_limit();
+
+	if (limit > pinned)
+		limit = pinned;
+	if (pin_host_budget_is_on() && limit > pin_host_budget.limit / SHARERS)
+		limit = pin_host_budget.limit / SHARERS;
+	return limit;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Limits how much may be pinned. There are two limits:
+ * Limits how much may be pinned. There are two limits of the process, beside what its
+ * neighbours leave (host-budget.h):
  *
  * Pinned memory, each page counted once: PINALLOC_MAX_PINNED, by default a share of the
  * machine's memory and of the cgroup's limit. Pinned memory cannot be swapped out, so other
@@ -60,6 +61,9 @@ size_t pin_budget_locked_limit(void);
 
 /* Bytes that may be pinned. */
 size_t pin_budget_pinned_limit(void);
+
+/* What this process may pin if its neighbours leave it a small share. */
+size_t pin_budget_lowest_limit(void);
 
 /* Counts a memory region over the range, if both limits allow it. Lock-free. */
 bool pin_budget_reserve(struct pin_range range);

@@ -8,6 +8,7 @@
 #include "regpool/budget.h"
 #include "regpool/choice.h"
 #include "regpool/fork.h"
+#include "regpool/host-budget.h"
 #include "regpool/keys.h"
 #include "regpool/listeners.h"
 #include "regpool/node.h"
@@ -83,9 +84,7 @@ static size_t largest_mr(struct ibv_context *context)
 
 static size_t cell_size(const struct pin_domain *domain)
 {
-	size_t locked = pin_budget_locked_limit(), pinned = pin_budget_pinned_limit();
-
-	return pin_choice_cell(locked < pinned ? locked : pinned, domain->max_mr_size);
+	return pin_choice_cell(pin_budget_lowest_limit(), domain->max_mr_size);
 }
 
 /*
@@ -196,6 +195,7 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 	pin_watch_start(&heap_watch);
 	pin_listeners_find();
 	pin_node_prepare();
+	pin_host_budget_join();
 	domain = lock_domain(pd);
 	if (!domain)
 		return -ENOMEM;
@@ -206,7 +206,7 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 	if (error)
 		return error;
 	pin_prefill(domain, set);
-	if (is_eager)
+	if (is_eager || pin_host_budget_is_on())
 		pin_registrar_start();
 	*out = domain;
 	return 0;

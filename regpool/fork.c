@@ -6,6 +6,7 @@
 #include "allocator/log.h"
 #include "allocator/os.h"
 #include "regpool/granule.h"
+#include "regpool/host-budget.h"
 #include "regpool/ibverbs.h"
 #include "regpool/places.h"
 #include "regpool/pool.h"
@@ -112,6 +113,7 @@ static void forget_in_child(void)
 {
 	pin_pool_stop(PIN_CHILD);
 	pin_registry_reset();
+	pin_host_budget_leave();
 	pin_forks_running = 0;
 }
 

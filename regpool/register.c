@@ -6,6 +6,7 @@
 #include "allocator/options.h"
 #include "allocator/span.h"
 #include "regpool/budget.h"
+#include "regpool/host-budget.h"
 #include "regpool/node.h"
 #include "regpool/pool.h"
 #include "regpool/watch.h"
@@ -68,6 +69,15 @@ static void warn_pinned_reached(const struct pin_domain *domain, size_t limit)
 		      is_automatic ? " (3/4 of RAM or cgroup)" : "");
 }
 
+static void warn_share_reached(const struct pin_domain *domain)
+{
+	pin_warn_once("the heap has reached what other processes leave it of "
+		      "PINALLOC_NODE_PINNED on %s, %s of %s: idle memory regions are "
+		      "deregistered, and requests that do not fit go to libibverbs; raise it",
+		      domain->device, PIN_SIZE(pin_host_budget_allowance()),
+		      PIN_SIZE(pin_host_budget.limit));
+}
+
 /* Names the limit that has less room. */
 static void warn_limit_reached(const struct pin_domain *domain, size_t length)
 {
@@ -75,6 +85,9 @@ static void warn_limit_reached(const struct pin_domain *domain, size_t length)
 
 	if (locked != SIZE_MAX && (length > locked || pin_pool.registered > locked - length))
 		warn_memlock_reached(domain, locked);
+	else if (pin_host_budget_is_on() && length <= pin_budget_pinned_limit() &&
+		 pin_pool.pinned <= pin_budget_pinned_limit() - length)
+		warn_share_reached(domain);
 	else
 		warn_pinned_reached(domain, pin_budget_pinned_limit());
 }

@@ -13,10 +13,12 @@
 #include "allocator/span.h"
 #include "regpool/choice.h"
 #include "regpool/fork.h"
+#include "regpool/host-budget.h"
 #include "regpool/keys.h"
 #include "regpool/places.h"
 #include "regpool/pool.h"
 #include "regpool/registry.h"
+#include "regpool/room.h"
 #include "regpool/thread.h"
 
 #include <pthread.h>
@@ -288,6 +290,19 @@ static bool is_all_registered(const struct pass *pass)
 	return pass->is_due || (pass->is_quiet && !pass->n_new);
 }
 
+/* Meanwhile other processes of the host may want what this one has beyond its share. */
+static void await_change(uint32_t seen, uint64_t pause)
+{
+	while (pin_host_budget_is_on() && pause > PIN_HOST_BUDGET_POLL_MS &&
+	       pin_pool_changes() == seen) {
+		pin_room_yield();
+		pin_pool_await_change(seen, PIN_HOST_BUDGET_POLL_MS);
+		if (pause != UINT64_MAX)
+			pause -= PIN_HOST_BUDGET_POLL_MS;
+	}
+	pin_pool_await_change(seen, pause);
+}
+
 static void *run_registrar(void *unused)
 {
 	/* The existing heap is registered at once. */
@@ -306,7 +321,7 @@ static void *run_registrar(void *unused)
 			waits_from = new_at;
 		pin_os_sleep_ms(least_pause(pass.ns));
 		pause = next_pause(now == seen ? pause : 0, pass.is_quiet && !pass.n_new);
-		pin_pool_await_change(now, pause_until_retry(pause));
+		await_change(now, pause_until_retry(pause));
 		pass.is_due = waits_from && has_passed(waits_from, DUE_MS);
 	}
 	return unused;

@@ -4,8 +4,10 @@
 #include "regpool/room.h"
 #include "regpool/budget.h"
 #include "regpool/evict.h"
+#include "regpool/host-budget.h"
 #include "regpool/ibverbs.h"
 #include "regpool/pool.h"
+#include "regpool/register.h"
 
 /* Beyond all there are at the beginning: what other threads may register meanwhile. */
 #define MORE 64
@@ -38,4 +40,12 @@ void pin_room_trim(void)
 	while (!pin_pool_off() && room.left-- && pin_budget_is_exceeded() && pin_evict_one(0))
 		;
 	errno = error;
+}
+
+void pin_room_yield(void)
+{
+	while (pin_host_budget_owes() && pin_evict_one(0))
+		;
+	if (pin_host_budget_has_room())
+		pin_register_note_release();
 }

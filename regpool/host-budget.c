@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/host-budget.h"
+#include "allocator/file.h"
+#include "allocator/log.h"
+#include "allocator/options.h"
+#include "allocator/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* If this or what follows changes, so must the number in the file's name. */
+#define MAGIC 0x64656e6e6970u
+#define SLOTS 1023
+
+/* An owner that is gone is being removed. */
+#define LEAVING 1u
+
+struct slot {
+	_Atomic uint64_t owner;	  /* pid << 32 | PID namespace; 0: the slot is free */
+	_Atomic uint64_t started; /* clock ticks after boot; 0: not known */
+	_Atomic uint64_t pinned;  /* bytes */
+	_Atomic uint64_t wanted;  /* bytes it is entitled to and did not get */
+} __attribute__((aligned(64)));
+
+struct file {
+	_Atomic uint64_t magic, n_slots;
+	struct slot slots[SLOTS];
+};
+
+/* If a share was not asked for again for so long, it is not wanted any more. */
+#define WANTED_NS 10000000000ull
+
+/* How often to look for processes that are gone, which reads a file for each. */
+#define LOOK_NS 100000000ull
+
+const char *pin_host_budget_directory = "/dev/shm";
+
+struct pin_host_budget pin_host_budget;
+static struct file *file; /* NULL: there is none, and `own` is `alone` */
+static struct slot *own, alone;
+static _Atomic uint64_t wanted_at, looked_at;
+
+/* --- processes ------------------------------------------------------------------- */
+
+static uint64_t owner_of(pid_t pid)
+{
+	struct stat status;
+	uint64_t namespace = stat("/proc/self/ns/pid", &status) ? 0 : (uint32_t)status.st_ino;
+
+	return (uint64_t)pid << 32 | namespace;
+}
+
+/* The words of /proc/PID/stat after the program's name, which may contain anything. */
+static bool read_status(pid_t pid, char *state, uint64_t *started)
+{
+	char path[64], text[1024], *at;
+
+	pin_format(path, sizeof path, "/proc/%d/stat", pid);
+	if (pin_file_read(path, text, sizeof text) <= 0 || !(at = strrchr(text, ')')) || !at[1])
+		return false;
+	*state = at[2];
+	for (int word = 2; word < 22 && at; word++)
+		at = strchr(at + 1, ' ');
+	*started = 0;
+	for (; at && at[1] >= '0' && at[1] <= '9'; at++)
+		*started = *started * 10 + (uint64_t)(at[1] - '0');
+	return at;
+}
+
+static uint64_t start_of(pid_t pid)
+{
+	uint64_t started;
+	char state;
+
+	return read_status(pid, &state, &started) ? started : 0;
+}
+
+/* A process of another PID namespace cannot be seen: it is believed to live. */
+static bool is_gone(const struct slot *slot, uint64_t owner)
+{
+	uint64_t since = slot->started, started;
+	pid_t pid = (pid_t)(owner >> 32);
+	int saved = errno;
+	bool is_dead;
+	char state;
+
+	if ((uint32_t)owner != (uint32_t)own->owner)
+		return false;
+	is_dead = kill(pid, 0) && errno == ESRCH;
+	errno = saved;
+	if (is_dead || !since || !read_status(pid, &state, &started))
+		return is_dead;
+	return started != since || state == 'Z' || state == 'X';
+}
+
+/* Returns whether something was given back. */
+static bool remove_the_dead(void)
+{
+	uint64_t now = pin_os_now_ns(), last = looked_at;
+	bool removed = false;
+
+	if (!file || now - last < LOOK_NS ||
+	    !atomic_compare_exchange_strong(&looked_at, &last, now))
+		return false;
+	for (int i = 0; i < SLOTS; i++) {
+		struct slot *slot = &file->slots[i];
+		uint64_t owner = slot->owner;
+
+		if (owner <= LEAVING || slot == own || !is_gone(slot, owner) ||
+		    !atomic_compare_exchange_strong(&slot->owner, &owner, LEAVING))
+			continue;
+		removed |= slot->pinned != 0;
+		slot->started = slot->pinned = slot->wanted = 0;
+		slot->owner = 0;
+	}
+	return removed;
+}
+
+/* --- the file -------------------------------------------------------------------- */
+
+/* A program that was replaced with exec() has its slot still. */
+static struct slot *claim_slot(struct file *in)
+{
+	uint64_t me = owner_of(getpid()), none;
+
+	for (int i = 0; i < SLOTS; i++)
+		if (in->slots[i].owner == me) {
+			in->slots[i].pinned = in->slots[i].wanted = 0;
+			return &in->slots[i];
+		}
+	for (int i = 0; i < SLOTS; i++) {
+		none = 0;
+		if (atomic_compare_exchange_strong(&in->slots[i].owner, &none, me))
+			return &in->slots[i];
+	}
+	return NULL;
+}
+
+/* No process pins more than there is. */
+static bool is_damaged(const struct file *in)
+{
+	size_t ram = pin_os_ram();
+
+	for (int i = 0; i < SLOTS; i++)
+		if (in->slots[i].owner && ram && in->slots[i].pinned > ram)
+			return true;
+	return in->magic != MAGIC || in->n_slots != SLOTS;
+}
+
+/* Nobody else may write it, and it is not a link. */
+static int open_existing(const char *path, bool *is_ours)
+{
+	int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	struct stat status;
+
+	*is_ours = false;
+	if (fd < 0)
+		return -1;
+	*is_ours = !fstat(fd, &status) && S_ISREG(status.st_mode) && status.st_uid == geteuid();
+	if (*is_ours && !(status.st_mode & 077) && status.st_nlink == 1 &&
+	    status.st_size == sizeof(struct file))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+static struct file *map_existing(const char *path)
+{
+	struct file *found = NULL;
+	bool is_ours;
+	int fd = open_existing(path, &is_ours);
+
+	if (fd >= 0) {
+		found = pin_os_map_shared(fd, sizeof *found);
+		close(fd);
+	}
+	return found && !is_damaged(found) ? found : NULL;
+}
+
+/* It is complete before it has its name, and never has two. */
+static int create(const char *path, const char *temporary)
+{
+	uint64_t head[] = {MAGIC, SLOTS};
+	int fd, error = 0;
+
+	unlink(temporary);
+	fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	/* Written, not only sized: without room there would be a SIGBUS later. */
+	if (posix_fallocate(fd, 0, sizeof(struct file)) ||
+	    pin_file_write(fd, (const char *)head, sizeof head))
+		error = -ENOSPC;
+	else if (syscall(SYS_renameat2, AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE))
+		error = -errno;
+	if (error)
+		unlink(temporary);
+	close(fd);
+	return error;
+}
+
+/*
+ * What cannot be used is replaced. Another process may do so at the same time: then one of both
+ * finds the other's.
+ */
+static struct file *find_file(int *error)
+{
+	char path[PATH_MAX], temporary[PATH_MAX];
+	struct file *found;
+
+	pin_format(path, sizeof path, "%s/pinalloc-pinned-1-%u", pin_host_budget_directory,
+		   geteuid());
+	pin_format(temporary, sizeof temporary, "%s.%d", path, getpid());
+	for (int i = 0; i < 4; i++) {
+		found = map_existing(path);
+		if (found)
+			return found;
+		*error = create(path, temporary);
+		if (*error == -EEXIST && !map_existing(path) && unlink(path))
+			*error = -errno;
+		if (*error && *error != -EEXIST)
+			return NULL;
+	}
+	*error = -EBUSY;
+	return NULL;
+}
+
+static void join(void)
+{
+	int saved = errno, error = 0;
+	struct file *found = find_file(&error);
+
+	pin_host_budget.limit = pin_options.node_pinned;
+	own = found ? claim_slot(found) : NULL;
+	if (own) {
+		own->started = start_of(getpid());
+		file = found;
+		remove_the_dead();
+	} else {
+		own = &alone;
+		pin_warn_once("PINALLOC_NODE_PINNED: %s/pinalloc-pinned-1-%u: %s; it holds for "
+			      "this process alone: remove the file, on each host",
+			      pin_host_budget_directory, geteuid(),
+			      found ? "all places are taken" : strerrordesc_np(-error));
+	}
+	errno = saved;
+}
+
+void pin_host_budget_join(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	if (pin_options.node_pinned)
+		pthread_once(&once, join);
+}
+
+void pin_host_budget_leave(void)
+{
+	file = NULL;
+	own = NULL;
+	pin_host_budget.limit = 0;
+}
+
+/* --- what is pinned -------------------------------------------------------------- */
+
+struct sums {
+	size_t pinned, n;
+	size_t wanted; /* by others */
+};
+
+static struct sums add_up(void)
+{
+	struct sums sums = {0};
+
+	if (!file)
+		return (struct sums){own->pinned, 1, 0};
+	for (int i = 0; i < SLOTS; i++) {
+		const struct slot *slot = &file->slots[i];
+
+		if (slot->owner <= LEAVING)
+			continue;
+		sums.n++;
+		sums.pinned += slot->pinned;
+		sums.wanted += slot == own ? 0 : slot->wanted;
+	}
+	return sums;
+}
+
+static size_t share_of(const struct sums *sums)
+{
+	return pin_host_budget.limit / (sums->n ? sums->n : 1);
+}
+
+static size_t less(size_t a, size_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* What others are entitled to is not taken beyond the own share. */
+static bool is_within(const struct sums *sums)
+{
+	size_t reserved = own->pinned > share_of(sums) ? sums->wanted : 0;
+
+	return sums->pinned + reserved <= pin_host_budget.limit;
+}
+
+static void note_peak(size_t pinned)
+{
+	size_t seen = pin_host_budget.peak;
+
+	while (seen < pinned &&
+	       !atomic_compare_exchange_weak(&pin_host_budget.peak, &seen, pinned))
+		;
+}
+
+/* Only threads of this process change it. */
+static void want(size_t n_bytes)
+{
+	if (own->wanted < n_bytes)
+		own->wanted = n_bytes;
+	wanted_at = pin_os_now_ns();
+}
+
+void pin_host_budget_count(size_t n_bytes)
+{
+	if (own)
+		atomic_fetch_add(&own->pinned, n_bytes);
+}
+
+void pin_host_budget_uncount(size_t n_bytes)
+{
+	if (own)
+		atomic_fetch_sub(&own->pinned, n_bytes);
+}
+
+bool pin_host_budget_allows(size_t n_bytes)
+{
+	struct sums sums;
+
+	if (!own)
+		return true;
+	sums = add_up();
+	if (!is_within(&sums) && remove_the_dead())
+		sums = add_up();
+	if (is_within(&sums)) {
+		own->wanted = less(own->wanted, n_bytes);
+		note_peak(sums.pinned);
+		return true;
+	}
+	atomic_fetch_add(&pin_host_budget.refused, n_bytes);
+	if (own->pinned <= share_of(&sums))
+		want(n_bytes);
+	return false;
+}
+
+size_t pin_host_budget_allowance(void)
+{
+	struct sums sums;
+
+	if (!own)
+		return SIZE_MAX;
+	sums = add_up();
+	return less(pin_host_budget.limit, less(sums.pinned, own->pinned));
+}
+
+bool pin_host_budget_owes(void)
+{
+	struct sums sums;
+
+	if (!own)
+		return false;
+	sums = add_up();
+	return own->pinned > share_of(&sums) &&
+	       sums.wanted > less(pin_host_budget.limit, sums.pinned);
+}
+
+bool pin_host_budget_has_room(void)
+{
+	struct sums sums;
+
+	if (!own || !own->wanted)
+		return false;
+	if (pin_os_now_ns() - wanted_at > WANTED_NS)
+		own->wanted = 0;
+	remove_the_dead();
+	sums = add_up();
+	return own->wanted && sums.pinned + own->wanted <= pin_host_budget.limit;
+}
