@@ -19,20 +19,10 @@ extern void *__libc_stack_end;
 /* Nothing else is mapped so far below it (mmap_base() in arch/x86/mm/mmap.c). */
 #define STACK_GAP (128 * PIN_MIB)
 
-/* Searches the loaded objects, of which the first so many have been there from the start. */
-struct search {
-	struct pin_pages range;
-	unsigned long long left;
-};
-
-static int holds_range(struct dl_phdr_info *object, size_t size, void *arg)
+static struct pin_pages pages_of(const struct dl_phdr_info *object)
 {
-	struct search *search = arg;
 	uintptr_t start = UINTPTR_MAX, end = 0;
 
-	(void)size;
-	if (!search->left--)
-		return -1;
 	for (int i = 0; i < object->dlpi_phnum; i++) {
 		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
 		uintptr_t from = object->dlpi_addr + part->p_vaddr;
@@ -42,30 +32,46 @@ static int holds_range(struct dl_phdr_info *object, size_t size, void *arg)
 		start = from < start ? from : start;
 		end = from + part->p_memsz > end ? from + part->p_memsz : end;
 	}
-	return search->range.start >= PIN_ALIGN_DOWN(start, PIN_PAGE) &&
-	       search->range.end <= PIN_ALIGN_UP(end, PIN_PAGE);
+	return (struct pin_pages){PIN_ALIGN_DOWN(start, PIN_PAGE), PIN_ALIGN_UP(end, PIN_PAGE)};
 }
 
-static bool is_in_objects(struct pin_pages range, unsigned long long n)
+static bool has(struct pin_pages all, struct pin_pages range)
 {
-	struct search search = {range, n};
-
-	return dl_iterate_phdr(holds_range, &search) == 1;
+	return range.start >= all.start && range.end <= all.end;
 }
 
-static int count_objects(struct dl_phdr_info *object, size_t size, void *n)
+static int holds_range(struct dl_phdr_info *object, size_t size, void *range)
 {
 	(void)size;
-	*(unsigned long long *)n = object->dlpi_adds;
-	return 1;
+	return has(pages_of(object), *(const struct pin_pages *)range);
 }
 
-/* The objects that the program was linked with come first, and are never unloaded. */
-static unsigned long long n_linked;
+/*
+ * The objects that the program was linked with, which are never unloaded. Those that are too
+ * many count as unloadable.
+ */
+static struct pin_pages linked[256];
+static size_t n_linked;
 
-__attribute__((constructor)) static void count_linked(void)
+static int add_linked(struct dl_phdr_info *object, size_t size, void *unused)
 {
-	dl_iterate_phdr(count_objects, &n_linked);
+	(void)size;
+	(void)unused;
+	linked[n_linked++] = pages_of(object);
+	return n_linked == PIN_ARRAY_SIZE(linked);
+}
+
+__attribute__((constructor)) static void find_linked(void)
+{
+	dl_iterate_phdr(add_linked, NULL);
+}
+
+static bool is_linked(struct pin_pages range)
+{
+	for (size_t i = 0; i < n_linked; i++)
+		if (has(linked[i], range))
+			return true;
+	return false;
 }
 
 /* With ulimit -s unlimited it may be larger than the gap below it. */
@@ -81,7 +87,7 @@ static bool is_main_stack(struct pin_pages range)
 
 static bool never_goes(struct pin_pages range)
 {
-	return is_main_stack(range) || is_in_objects(range, n_linked);
+	return is_main_stack(range) || is_linked(range);
 }
 
 /*
@@ -91,7 +97,7 @@ static bool never_goes(struct pin_pages range)
 static void note_unwatchable(struct pin_pages range)
 {
 	atomic_fetch_add(&pin_watched.unwatchable, 1);
-	if (pin_watch_is_on() && !is_in_objects(range, UINT64_MAX))
+	if (pin_watch_is_on() && !dl_iterate_phdr(holds_range, &range))
 		pin_warn_once("%s at %p are registered and cannot be watched (pages of a file, "
 			      "or System V shared memory): if the program replaces them, an "
 			      "MPI library may send stale data; PINALLOC_WATCH=strict "
