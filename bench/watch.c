@@ -99,11 +99,30 @@ static double lap(double *since)
 	return us;
 }
 
-static void time_pairs(size_t n_bytes, size_t n)
+/* Of memory that was never registered before. */
+static void time_first(size_t n_bytes, size_t n)
 {
-	char *p = map(n_bytes);
+	char *p = map(n * n_bytes);
 	double since;
 
+	bench_touch(p, n * n_bytes);
+	since = rdma_now();
+	for (size_t i = 0; i < n; i++) {
+		bench_pair(pd, p + i * n_bytes, n_bytes);
+		times[i] = lap(&since);
+	}
+	figure("first", "us", bench_quantile(times, n, 0.5));
+	need(!munmap(p, n * n_bytes));
+}
+
+static void time_pairs(size_t n_bytes, size_t n)
+{
+	char *p;
+	double since;
+
+	if (n_bytes < MIB)
+		time_first(n_bytes, n);
+	p = map(n_bytes);
 	bench_touch(p, n_bytes);
 	for (size_t i = 0; i < n; i++) {
 		since = rdma_now();
