@@ -2,9 +2,10 @@
 /*
  * The cost of a child for a process with a large heap that is all resident.
  *
- *     fork-cost plain|pinned MIB fork|vfork|spawn
+ *     fork-cost plain|pinned|used MIB fork|vfork|spawn
  *
- * With pinned the heap is registered, by the library or, without it, by the program itself.
+ * With pinned the heap is registered, by the library or, without it, by the program itself; with
+ * used also 16 buffers of 1 MiB in it are.
  * Prints how long the parent is blocked, how much less memory the machine has while the child
  * exists, and how much of the child's memory is not shared.
  */
@@ -28,6 +29,18 @@ static void pin(void)
 	}
 	for (size_t i = 0; i < heap.n; i++)
 		need(ibv_reg_mr(pd, heap.blocks[i], BLOCK, RDMA_ACCESS));
+}
+
+/* Far from each other. */
+static void use(void)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(rdma_open());
+
+	need(pd);
+	for (size_t i = 0; i < 16; i++)
+		need(ibv_reg_mr(pd, heap.blocks[i * heap.n / 16], BLOCK, RDMA_ACCESS));
+	if (pinalloc_stats)
+		heap_wait_registered();
 }
 
 /* Lives until its standard input ends; a program started by vfork or spawn. */
@@ -91,6 +104,8 @@ int main(int argc, char **argv)
 	heap_make(&heap, n_bytes, true);
 	if (!strcmp(argv[1], "pinned"))
 		pin();
+	else if (!strcmp(argv[1], "used"))
+		use();
 	measure(argv[3]);
 	return 0;
 }
