@@ -76,6 +76,9 @@ refuses() {
 	[[ "$output" == "error: no program runs with $BATS_FILE_TMPDIR/libjemalloc_pic.a (see config.log):"* ]]
 	grep -qF 'error: there is no /nowhere/libjemalloc_pic.a:' first
 	grep -qF './configure JEMALLOC_PIC=' first
+	# And where it says how to build one.
+	grep -F 'in three lines (README)' first
+	[ "$(grep -cE '^    (\./configure --disable-cxx |make build_lib_static|export JEMALLOC_PIC=)' "$top_srcdir/README")" -eq 3 ]
 }
 
 @test "three versions, and of another one which" {
