@@ -4,6 +4,7 @@
 Results are results[benchmark][contestant], a list of figures by name, one for each round.
 A ratio is the median of the rounds' own ratios: a disturbance affects a whole round."""
 import collections
+import csv
 import statistics
 
 STOCK = "jemalloc"
@@ -292,12 +293,14 @@ def show(report, chosen):
 # --- files ------------------------------------------------------------------------------
 
 
-def write_tsv(report, path, head):
-    with open(path, "w") as file:
-        file.writelines(f"# {line}\n" for line in head)
-        for line in [Figure._fields, *report.figures]:
-            file.write("\t".join(f"{x:.6g}" if isinstance(x, float) else str(x) for x in line)
-                       + "\n")
+def write_csv(report, path, of_run):
+    """A figure a line, behind what all of this run have in common."""
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*of_run, *Figure._fields])
+        for line in report.figures:
+            writer.writerow([*of_run.values(),
+                             *(f"{x:.6g}" if isinstance(x, float) else x for x in line)])
 
 
 def panels(report, chosen):
