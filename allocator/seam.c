@@ -10,6 +10,7 @@
 #include <config.h>
 
 #include "allocator/seam.h"
+#include "allocator/frames.h"
 #include "allocator/jemalloc.h"
 #include "allocator/reserve.h"
 #include "allocator/runs.h"
@@ -35,6 +36,43 @@ static __thread struct {
 	void *metadata;
 	uint32_t first_page;
 } thread __attribute__((tls_model("initial-exec")));
+
+/*
+ * Metadata that was given back, as of an arena that a program has destroyed, for requests of
+ * the same size, which its first word says. If there are more, addresses and touched pages are
+ * lost.
+ */
+#define N_GIVEN_BACK 64
+
+PIN_WRITTEN_FIRST static void *_Atomic given_back[N_GIVEN_BACK];
+
+static void keep_metadata(void *p, size_t n_bytes)
+{
+	void *nothing;
+
+	*(size_t *)p = n_bytes;
+	for (unsigned i = 0; i < N_GIVEN_BACK; i++) {
+		nothing = NULL;
+		if (atomic_compare_exchange_strong(&given_back[i], &nothing, p))
+			return;
+	}
+}
+
+/* All zeroes. */
+static void *kept_metadata(size_t n_bytes, size_t alignment)
+{
+	for (unsigned i = 0; i < N_GIVEN_BACK; i++) {
+		void *p = given_back[i] ? atomic_exchange(&given_back[i], NULL) : NULL;
+
+		if (p && *(size_t *)p == n_bytes && !((uintptr_t)p & (alignment - 1))) {
+			pin_frames_clear(p, n_bytes);
+			return p;
+		}
+		if (p)
+			keep_metadata(p, *(size_t *)p);
+	}
+	return NULL;
+}
 
 static void *spare_metadata(size_t n_bytes, size_t alignment)
 {
@@ -89,6 +127,8 @@ static void *metadata(size_t n_bytes, size_t alignment, size_t *n_used)
 	if (n_bytes == SPARE_METADATA)
 		p = spare_metadata(n_bytes, alignment);
 	if (!p)
+		p = kept_metadata(n_bytes, alignment);
+	if (!p)
 		p = new_metadata(n_bytes, alignment, n_used);
 	return p ? p : spare_metadata(n_bytes, alignment);
 }
@@ -135,9 +175,11 @@ bool je_extent_dalloc_mmap(void *addr, size_t n_bytes)
 {
 	uint32_t page = pin_page_of(addr), n_pages = pin_units(n_bytes);
 
-	/* Metadata is never given back, and has no place in the map. */
-	if ((uintptr_t)addr - pin_pages.base >= pin_pages.limit)
+	/* Metadata has no place in the map. */
+	if ((uintptr_t)addr - pin_pages.base >= pin_pages.limit) {
+		keep_metadata(addr, n_bytes);
 		return false;
+	}
 	memset(pin_pages.kinds + page, PIN_KIND_NONE, n_pages);
 	give_pages(page, n_pages);
 	return false;

@@ -77,6 +77,12 @@ oversize_threshold:1,dss:primary,hpa:true,background_thread:true \
 	keeps -- "$programs/ctl" purge
 }
 
+@test "arenas that are destroyed leave their memory to those that are made later" {
+	run -0 preloaded "$programs/ctl" arenas 500
+	echo "$output KiB"
+	[ "$output" -le 1000 ]
+}
+
 @test "in stock jemalloc, the same mallctls return memory to the kernel" {
 	run traced LD_PRELOAD=libjemalloc.so.2 -- "$programs/ctl" purge
 	[ "$status" -eq 0 ]
