@@ -162,6 +162,19 @@ script() {
 	[ "$output" = 100 ]
 }
 
+# bats test_tags=thorough
+@test "the same after 100,000 forks, and the heap has not gone on growing" {
+	local n grown=()
+	for n in 1000 100000; do
+		run -0 preloaded PINALLOC_REPORT="$PWD/%p.json" "$programs/forks" $n briefly
+		[ "$output" = $n ]
+		grown+=("$(jq .memory.mapped_bytes "$PWD"/*.json)")
+		rm "$PWD"/*.json
+	done
+	echo "heap ${grown[*]}"
+	[ "${grown[1]}" -le $((grown[0] * 2)) ]
+}
+
 @test "after fork in a handler that interrupts malloc, parent, child and what it execs continue" {
 	for threads in 0 3; do
 		run -0 preloaded PINALLOC_REPORT="$PWD/%p.json" \
@@ -171,6 +184,12 @@ script() {
 	run -0 preloaded PINALLOC_REPORT="$PWD/%p.json" PINALLOC_SAMPLE=4K \
 		timeout 100 "$programs/forks-in-handler" 100 3
 	[ "$output" = 100 ]
+}
+
+@test "destructors of threads may allocate and free in any order, and threads leave nothing" {
+	run -0 preloaded "$programs/thread-ends" 4000
+	echo "resident $output KiB"
+	[ "${output#* }" -le $((${output% *} + (16 << 10))) ]
 }
 
 @test "fork works while one thread flushes all streams and another allocates with a stream locked" {

@@ -2,7 +2,8 @@
 /*
  * forks COUNT: forks COUNT times while other threads allocate and free. Each child allocates,
  * checks its new and old blocks, and exits. Prints how many did; a child that hangs is ended by
- * its alarm.
+ * its alarm. forks COUNT briefly: only one thread
+ * allocates, and no large blocks; each child allocates a little, and ends at once.
  */
 #include <limits.h>
 #include <pthread.h>
@@ -21,10 +22,11 @@
 
 static atomic_bool done;
 static char *inherited;
+static unsigned n_sizes = 17; /* to 1 MiB */
 
 static size_t size_of(unsigned i)
 {
-	return (size_t)16 << i % 17; /* to 1 MiB */
+	return (size_t)16 << i % n_sizes;
 }
 
 /* Many blocks of one size at once, each with different contents. */
@@ -91,25 +93,39 @@ static void child(unsigned i)
 	exit(0);
 }
 
+static void brief_child(unsigned i)
+{
+	alarm(20);
+	churn(i, 20);
+	_exit(inherited[i % 100000] == 'i' ? 0 : 5);
+}
+
 int main(int argc, char **argv)
 {
-	int count = argc == 2 ? atoi(argv[1]) : 0, good = 0;
+	int count = argc > 1 ? atoi(argv[1]) : 0, good = 0;
+	int n_threads = argc > 2 ? 1 : THREADS;
 	pthread_t threads[THREADS];
+	bool briefly = argc > 2;
 
-	alarm(60);
+	if (briefly)
+		n_sizes = 11;
+	else
+		alarm(60);
 	inherited = memset(malloc(100000), 'i', 100000);
-	for (uintptr_t i = 0; i < THREADS; i++)
-		pthread_create(&threads[i], NULL, thread, (void *)(i + 1));
+	for (int i = 0; i < n_threads; i++)
+		pthread_create(&threads[i], NULL, thread, (void *)(uintptr_t)(i + 1));
 	for (int i = 0; i < count; i++) {
 		pid_t pid = fork();
 		int status;
 
+		if (!pid && briefly)
+			brief_child((unsigned)i);
 		if (!pid)
 			child((unsigned)i);
 		good += waitpid(pid, &status, 0) == pid && status == 0;
 	}
 	done = true;
-	for (int i = 0; i < THREADS; i++)
+	for (int i = 0; i < n_threads; i++)
 		pthread_join(threads[i], NULL);
 	printf("%d\n", good);
 	return good != count;
