@@ -71,8 +71,8 @@ int pinalloc_lookup(struct ibv_pd *pd, const void *addr, size_t len, unsigned ac
 		    struct pinalloc_key *key) PINALLOC_API;
 
 /*
- * Begins to register the heap in a protection domain, what of it is in memory and what
- * will be, without waiting for the first request.
+ * Starts registering the heap in a protection domain: resident memory now, other memory
+ * as it becomes resident.
  *
  *   pd      a protection domain of this process
  *   access  IBV_ACCESS_* rights of its memory regions, exactly; as for pinalloc_lookup().
@@ -87,8 +87,8 @@ int pinalloc_enable(struct ibv_pd *pd, unsigned access) PINALLOC_API;
 
 /*
  * Gives up the keys handed out by pinalloc_lookup() in a protection domain and
- * deregisters what no ibv_mr of the program stands for. ibv_dealloc_pd() does it
- * too. Returns 0, or -ENOENT if nothing is registered there.
+ * deregisters the memory regions to which no ibv_mr held by the program refers.
+ * ibv_dealloc_pd() does it too. Returns 0, or -ENOENT if nothing is registered there.
  */
 int pinalloc_disable(struct ibv_pd *pd) PINALLOC_API;
 

@@ -123,7 +123,7 @@ void cmd_check_threads(void)
 		pthread_join(threads[i], NULL);
 	if (error)
 		cmd_check_say(CMD_WARN, "threads", "raise ulimit -u, or the cgroup's pids.max",
-			      "only %u of the two that register and watch memory can be "
-			      "started: %s",
+			      "only %u of the two helper threads, which register and watch "
+			      "memory, can be started: %s",
 			      n, strerrordesc_np(error));
 }

@@ -237,13 +237,13 @@ void cmd_check_fork(void)
 {
 	if (cmd_check_fork_copies())
 		cmd_check_say(CMD_OK, "fork", NULL,
-			      "the kernel copies pinned pages for a child: whoever forks pays "
-			      "for the whole heap, posix_spawn() for nothing");
+			      "the kernel copies pinned pages for a child: fork() copies what "
+			      "of the heap is in use, posix_spawn() copies nothing");
 	else
-		cmd_check_say(
-			CMD_WARN, "fork",
-			"a kernel from 5.12 on, rdma-core from 35 on; or UCX_IB_FORK_INIT=n and "
-			"OMPI_MCA_opal_common_verbs_want_fork_support=0 if nothing forks",
-			"pinned pages are not copied for a child: where ibv_fork_init() is "
-			"called nothing is registered ahead");
+		cmd_check_say(CMD_WARN, "fork",
+			      "a kernel from 5.12 on, rdma-core from 35 on; or "
+			      "UCX_IB_FORK_INIT=n and "
+			      "OMPI_MCA_opal_common_verbs_want_fork_support=0 if nothing forks",
+			      "pinned pages are not copied for a child: in programs that call "
+			      "ibv_fork_init() nothing is registered ahead");
 }

@@ -146,9 +146,9 @@ static void print_watch(const struct cmd_job *job)
 	struct cmd_summary events = cmd_job_summary(job, CMD_EVENTS);
 
 	if (events.sum > 0)
-		printf("  Pages behind %.0f registrations that are not heap, or behind malloc, "
-		       "were "
-		       "replaced %.0f times, and caches were told.\n",
+		printf("  Outside the heap %.0f registrations were watched; pages were "
+		       "replaced "
+		       "%.0f times, and registration caches notified.\n",
 		       watched.sum, events.sum);
 	if (unwatchable.sum <= 0)
 		return;
@@ -169,7 +169,7 @@ static void print_heaps(const struct cmd_job *job)
 		mapped += job->ranks[i]->figures[CMD_MAPPED];
 	}
 	printf("  The heap%s grew to %s%s and keep%s it.\n", cmd_plural((double)heap.n),
-	       CMD_SIZE(heap.sum), heap.n > 1 ? " in sum" : "", heap.n > 1 ? "" : "s");
+	       CMD_SIZE(heap.sum), heap.n > 1 ? " in all" : "", heap.n > 1 ? "" : "s");
 	if (live > 0)
 		printf("  Never returning memory cost %.1f %% more than the %s in use at the "
 		       "peak%s.\n",
