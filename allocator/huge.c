@@ -24,7 +24,7 @@ static void warn_short_pool(size_t n_bytes)
 	pin_warn_once(
 		"the heap needs %u huge page%s, but the system has %u free: it grows with "
 		"ordinary pages from now on; increase vm.nr_hugepages",
-		wanted, wanted == 1 ? "" : "s", (unsigned)pin_os_hugetlb_free());
+		wanted, wanted == 1 ? "" : "s", (unsigned)pin_os_hugetlb_free(PIN_GRANULE));
 }
 
 /* The offset in the heap at which huge pages begin. */
@@ -73,7 +73,7 @@ static int commit_from_pool(char *addr, size_t n_bytes)
 	int error = -ENOMEM;
 
 	if (!atomic_load(&pool_is_short)) {
-		error = pin_os_commit_hugetlb(addr, n_bytes);
+		error = pin_os_commit_hugetlb(addr, n_bytes, PIN_GRANULE);
 		if (error)
 			warn_short_pool(n_bytes);
 	}

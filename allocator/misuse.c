@@ -68,9 +68,14 @@ static void describe(const void *p, bool frees, char *buf, size_t size)
 	struct block block = {0, 0};
 	bool found = find_block(p, &block);
 	size_t offset = found ? (uintptr_t)p - block.start : 0;
+	bool is_slice = found && pin_kind_of((void *)block.start) == PIN_KIND_SEGMENT;
 
 	if (!found && !pin_span_find(p, 1))
 		pin_format(buf, size, "invalid pointer, it is not of this heap");
+	else if (is_slice)
+		pin_format(buf, size,
+			   "invalid pointer, it is in a pool's memory: see "
+			   "pinalloc_pool_free() in pinalloc(3)");
 	else if (offset)
 		pin_format(buf, size, "invalid pointer, %zu bytes into the block of %zu at %p",
 			   offset, block.size, (void *)block.start);

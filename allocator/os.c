@@ -27,22 +27,28 @@
 
 #define RESERVED (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
-enum advice { SMALL_PAGES, HUGE_PAGES, NOT_DUMPED, DUMPED };
+#ifndef MADV_POPULATE_WRITE /* glibc 2.35 */
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum advice { SMALL_PAGES, HUGE_PAGES, NOT_DUMPED, DUMPED, POPULATED };
 
 /*
  * The only call of madvise(2), with only these values: it is made by system call number, so
  * that the library links no function that returns memory.
  */
-static void advise(void *addr, size_t n_bytes, enum advice advice)
+static int advise(void *addr, size_t n_bytes, enum advice advice)
 {
 	static const int numbers[] = {MADV_NOHUGEPAGE, MADV_HUGEPAGE, MADV_DONTDUMP,
-				      MADV_DODUMP};
-	int saved = errno;
+				      MADV_DODUMP, MADV_POPULATE_WRITE};
+	int saved = errno, error = 0;
 
 	if (pin_status_is_filtered())
-		return;
-	syscall(SYS_madvise, addr, n_bytes, numbers[advice]);
+		return -EINVAL;
+	if (syscall(SYS_madvise, addr, n_bytes, numbers[advice]))
+		error = -errno;
 	errno = saved;
+	return error;
 }
 
 void pin_os_small_statics(void)
@@ -103,12 +109,11 @@ static int reserve_again(void *addr, size_t n_bytes)
 }
 
 /* Without MAP_NORESERVE, which would turn a shortage of pages into a SIGBUS on first use. */
-int pin_os_commit_hugetlb(void *addr, size_t n_bytes)
+int pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size)
 {
-	int saved = errno;
+	int saved = errno, size = page_size == PIN_GIB ? MAP_HUGE_1GB : MAP_HUGE_2MB;
 	void *p = mmap(addr, n_bytes, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_HUGETLB | MAP_HUGE_2MB, -1,
-		       0);
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_HUGETLB | size, -1, 0);
 	int error = p == MAP_FAILED ? reserve_again(addr, n_bytes) : 0;
 
 	errno = saved;
@@ -298,6 +303,18 @@ void pin_os_touch(void *addr, size_t n_bytes)
 					  memory_order_relaxed);
 }
 
+/* Before Linux 5.14 the kernel does not know the advice. A signal may end it early. */
+int pin_os_populate(void *addr, size_t n_bytes)
+{
+	int error = advise(addr, n_bytes, POPULATED);
+
+	if (error == -ENOMEM || error == -EFAULT || error == -EHWPOISON)
+		return -ENOMEM;
+	if (error)
+		pin_os_touch(addr, n_bytes);
+	return 0;
+}
+
 unsigned pin_os_processors(void)
 {
 	cpu_set_t set;
@@ -326,12 +343,17 @@ size_t pin_os_most_mappings(void)
 	return n ? n : DEFAULT_MAX_MAPPINGS;
 }
 
-#define HUGETLB_POOL "/sys/kernel/mm/hugepages/hugepages-2048kB/"
+#define POOLS	  "/sys/kernel/mm/hugepages/hugepages-"
+#define POOL_2MIB POOLS "2048kB/"
+#define POOL_1GIB POOLS "1048576kB/"
 
-size_t pin_os_hugetlb_free(void)
+size_t pin_os_hugetlb_free(size_t page_size)
 {
-	size_t owed = number_in(HUGETLB_POOL "resv_hugepages");
-	size_t unused = number_in(HUGETLB_POOL "free_hugepages");
+	bool is_1gib = page_size == PIN_GIB;
+	size_t owed = number_in(is_1gib ? POOL_1GIB "resv_hugepages"
+					: POOL_2MIB "resv_hugepages");
+	size_t unused = number_in(is_1gib ? POOL_1GIB "free_hugepages"
+					  : POOL_2MIB "free_hugepages");
 
 	return unused > owed ? unused - owed : 0;
 }
@@ -365,9 +387,23 @@ bool pin_os_has_nodes(void)
 	       text[strspn(text, "0123456789")] != '\n';
 }
 
+#define NODE_WORDS 16 /* 1024 nodes, the maximum of any kernel */
+
+bool pin_os_has_node(uint32_t node)
+{
+	unsigned long nodes[NODE_WORDS] = {1};
+	size_t bits = 8 * sizeof *nodes;
+	int saved = errno;
+
+	/* If the kernel knows of none, there is one. */
+	syscall(SYS_get_mempolicy, NULL, nodes, NODE_WORDS * bits, NULL, MPOL_F_MEMS_ALLOWED);
+	errno = saved;
+	return node < NODE_WORDS * bits && nodes[node / bits] >> node % bits & 1;
+}
+
 bool pin_os_prefer_node(uint32_t node)
 {
-	unsigned long nodes[16] = {0}; /* 1024 nodes, the maximum of any kernel */
+	unsigned long nodes[NODE_WORDS] = {0};
 	size_t word = node / (8 * sizeof *nodes);
 	int saved = errno, mode = MPOL_DEFAULT;
 	bool set;

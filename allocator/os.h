@@ -42,16 +42,17 @@ void pin_os_leave_out_of_dumps(void *addr, size_t n_bytes);
 void pin_os_put_into_dumps(void *addr, size_t n_bytes);
 
 /*
- * Replaces [addr, addr + n_bytes), multiples of 2 MiB in an unused part of a reservation, by
- * huge pages of the system's pool (hugetlb), readable and writable. The pool reserves the
+ * Replaces [addr, addr + n_bytes), multiples of the page size in an unused part of a
+ * reservation, by huge pages of the system's pool (hugetlb), readable and writable. Their size
+ * is PIN_GRANULE or PIN_GIB. The pool reserves the
  * pages, so touching them later cannot fail. Returns 0; -ENOMEM if the pool has too few
  * pages, or there is no pool: the reservation is as it was; -EEXIST if another mapping of the
  * process has taken some of these addresses meanwhile: they must not be used any more.
  */
-int pin_os_commit_hugetlb(void *addr, size_t n_bytes);
+int pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size);
 
-/* Pages of 2 MiB in that pool that are neither in use nor reserved. */
-size_t pin_os_hugetlb_free(void);
+/* Pages of that size in the pool that are neither in use nor reserved. */
+size_t pin_os_hugetlb_free(size_t page_size);
 
 /*
  * Whether this is a virtual machine that reports free memory to its host, which takes it back
@@ -113,12 +114,21 @@ unsigned pin_os_processors(void);
 void pin_os_touch(void *addr, size_t n_bytes);
 
 /*
+ * The same by one system call, if the kernel has one for it. Returns 0; -ENOMEM if there is no
+ * memory, where pin_os_touch() would be ended by a signal.
+ */
+int pin_os_populate(void *addr, size_t n_bytes);
+
+/*
  * The memory node of the processor that the calling thread runs on, from 0. No system call.
  */
 uint32_t pin_os_node(void);
 
 /* Whether the machine has more than one memory node. */
 bool pin_os_has_nodes(void);
+
+/* Whether the process may have memory of this node. */
+bool pin_os_has_node(uint32_t node);
 
 /*
  * Makes the calling thread's page faults prefer memory of a node, until pin_os_prefer_none().

@@ -18,19 +18,21 @@
 
 /*
  * Values of that byte, beside 1 + the class of small blocks that begin in the page. It is set
- * for the first page of a large block, and for the first and the last one of free memory;
- * other pages have 0.
+ * for the first page of a large block or a segment, and for the first and the last one of free
+ * memory; other pages have 0.
  */
 enum pin_kind {
 	PIN_KIND_NONE,
 	PIN_KIND_LARGE = 200, /* a block in use */
 	PIN_KIND_KEPT,	      /* one that was freed, and kept as it is */
 	PIN_KIND_FREE,
+	PIN_KIND_SEGMENT, /* no block: see segment.h */
 };
 
 /* Of the kind of a page depends what its record has. */
 struct pin_page {
-	uint32_t length; /* pages, of a large block or of free memory: at its last page, too */
+	uint32_t length; /* pages, of a large block, a segment or free memory: there at its last
+			    page, too */
 	union {
 		uint32_t left;		/* of free memory, in the tree of runs.c */
 		_Atomic uint32_t phase; /* of small blocks: offset of the first, in quanta */

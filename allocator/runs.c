@@ -315,6 +315,11 @@ uint32_t pin_run_take(const struct pin_run_need *need, size_t *n_used)
 	return page ? page : take_elsewhere(map, need, true, n_used);
 }
 
+uint32_t pin_run_take_on(uint32_t node, const struct pin_run_need *need, size_t *n_used)
+{
+	return take_growing(&maps[node % N_NODES], need, node, n_used);
+}
+
 void pin_run_take_behind(uint32_t page, uint32_t n_pages, size_t *n_used)
 {
 	*n_used = cut(map_of(span_of(page)), page, page, n_pages);
@@ -343,20 +348,6 @@ bool pin_run_extend(uint32_t page, uint32_t n_pages)
 		return false;
 	return map->span == span && page != end_of(span) && is_free(page) &&
 	       record(page)->length >= n_pages;
-}
-
-char *pin_runs_reserve(size_t n_bytes)
-{
-	uint32_t node = node_here();
-	struct map *map = &maps[node % N_NODES];
-	char *p = NULL;
-
-	pin_runs_take_lock();
-	if (n_bytes <= pin_reserve.size && add_memory(map, n_bytes, node))
-		p = (char *)map->span->start + map->span->length -
-		    PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
-	pin_runs_release_lock();
-	return p;
 }
 
 size_t pin_runs_free_bytes(void)

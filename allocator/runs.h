@@ -47,6 +47,9 @@ struct pin_run_need {
  */
 uint32_t pin_run_take(const struct pin_run_need *need, size_t *n_used);
 
+/* The same of a memory node, and of no other. */
+uint32_t pin_run_take_on(uint32_t node, const struct pin_run_need *need, size_t *n_used);
+
 /* Gives pages back. They need not be a run as it was taken. */
 void pin_run_give(uint32_t page, uint32_t n_pages);
 
@@ -66,12 +69,6 @@ void pin_run_take_before(uint32_t page, uint32_t n_pages);
  * that n_pages are free. Returns whether that worked.
  */
 bool pin_run_extend(uint32_t page, uint32_t n_pages);
-
-/*
- * Grows the heap by one piece of n_bytes of free memory, on the calling thread's memory node.
- * Returns its address, or NULL if there is no memory. Other threads may take it at once.
- */
-char *pin_runs_reserve(size_t n_bytes);
 
 /* Bytes of free memory. For tests. */
 size_t pin_runs_free_bytes(void);

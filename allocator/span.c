@@ -129,6 +129,17 @@ char *pin_span_grow(struct pin_span **span, size_t n_bytes, uint32_t node)
 	return p;
 }
 
+bool pin_span_add(uintptr_t start, size_t n_bytes, uint32_t node)
+{
+	struct pin_span *span = begin_span(start, n_bytes, node);
+
+	if (!span)
+		return false;
+	atomic_store(&span->used, start + n_bytes);
+	note_growth(span, n_bytes);
+	return true;
+}
+
 const struct pin_span *pin_span_find(const void *addr, size_t length)
 {
 	for (uint32_t i = 0; i < pin_span_count(); i++) {

@@ -48,6 +48,12 @@ static inline void pin_span_note_use(struct pin_span *span, uintptr_t end)
 		;
 }
 
+/*
+ * Adds a span over [start, start + n_bytes), addresses carved from the reserve that have memory
+ * already, all of it in use. Returns false if there are too many spans. It does not grow.
+ */
+bool pin_span_add(uintptr_t start, size_t n_bytes, uint32_t node);
+
 /* How many of n_bytes from addr on may have been used. The rest are zeroes. Lock-free. */
 size_t pin_span_used(const void *addr, size_t n_bytes);
 

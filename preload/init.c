@@ -9,8 +9,8 @@
 #include "allocator/misuse.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "allocator/runs.h"
 #include "allocator/sample.h"
+#include "allocator/segment.h"
 #include "allocator/sites.h"
 #include "allocator/stream.h"
 #include "allocator/timeline.h"
@@ -73,7 +73,7 @@ __attribute__((constructor(101))) static void init_library(void)
 	pin_sample_start();
 	if (pin_sample_is_on())
 		pin_backtrace_reuse_walks();
-	pin_prefill_init(pin_runs_reserve);
+	pin_prefill_init(pin_segment_take, pin_segment_give);
 	pin_verify_init();
 	pin_report_init(wanted);
 	pin_ending_init();

@@ -16,6 +16,7 @@
 #include "regpool/pool.h"
 #include "regpool/prefill.h"
 #include "regpool/registrar.h"
+#include "regpool/rollout.h"
 #include "regpool/watch.h"
 
 #include <errno.h>
@@ -205,7 +206,8 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 	pthread_rwlock_unlock(&domain->lock);
 	if (error)
 		return error;
-	pin_prefill(domain, set);
+	pin_prefill();
+	pin_rollout_to(domain, set);
 	if (is_eager || pin_host_budget_is_on())
 		pin_registrar_start();
 	*out = domain;

@@ -9,6 +9,7 @@
 #include "regpool/evict.h"
 #include "regpool/pool.h"
 #include "regpool/register.h"
+#include "regpool/segments.h"
 #include "regpool/verify.h"
 
 /*
@@ -131,6 +132,8 @@ static struct pin_range choose_range(struct pin_access_set *set, struct pin_rang
 	const struct pin_span *span = pin_span_find((void *)wanted.start, 1);
 	struct pin_range tile = pin_choice_tile(span, wanted, set->cell), range;
 
+	if (pin_segments_find_piece(wanted, &range))
+		return pin_granules_ensure(range.end) ? wanted : range;
 	if (pin_granules_ensure(tile.end))
 		return wanted;
 	pin_choice_probe(wanted, tile);

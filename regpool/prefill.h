@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * PINALLOC_PREALLOC: makes part of the heap resident and registers it before the program first
- * communicates.
+ * PINALLOC_PREALLOC: part of the heap becomes resident and registered before the program first
+ * communicates. It is a segment (allocator/segment.h), which malloc gets when it has been
+ * touched.
  */
 #ifndef PIN_PREFILL_H
 #define PIN_PREFILL_H
 
-#include "regpool/registry.h"
+#include "allocator/segment.h"
 
 /*
- * Sets the function that allocates a free range of the heap: it returns the address of
- * `n_bytes` in one piece, or NULL. Called once, from the constructor.
+ * Sets the functions that take a segment and give it back. Called once, from the constructor.
  */
-void pin_prefill_init(char *(*make)(size_t n_bytes));
+void pin_prefill_init(void *(*take)(struct pin_segment_need *need),
+		      void (*give)(void *segment));
 
 /*
- * Call when an access set was armed. The first time, allocates the memory and touches it with
- * several threads, on the memory node of the caller. Each time, registers it. Logs if there is
- * no room. Must not be called from inside malloc.
+ * Call when an access set was armed. The first time, makes the memory and registers it in what
+ * is armed; pin_rollout_to() does it for what is armed later. Logs if there is no room.
+ * Must not be called from inside malloc.
  */
-void pin_prefill(struct pin_domain *domain, struct pin_access_set *set);
+void pin_prefill(void);
 
 #endif

@@ -19,6 +19,7 @@
 #include "regpool/pool.h"
 #include "regpool/registry.h"
 #include "regpool/room.h"
+#include "regpool/segments.h"
 #include "regpool/thread.h"
 
 #include <pthread.h>
@@ -160,6 +161,8 @@ static bool register_cell(struct pin_domain *domain, struct pin_access_set *set,
 	struct pin_range range = {cell.start, cell.start};
 	bool goes_on = true;
 
+	if (pin_segments_is_being_made(cell))
+		return true;
 	if (is_resident(cell))
 		return register_stretch(domain, set, cell);
 	while (is_quiet && goes_on && (range = next_stretch(set, cell, range)).start < cell.end)

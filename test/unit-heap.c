@@ -7,7 +7,6 @@
 
 #include "allocator/frames.h"
 #include "allocator/heap.h"
-#include "allocator/runs.h"
 #include "allocator/large.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -352,21 +351,6 @@ static bool zeroes_in_two_spans(void)
 	return n > 50 && n < 1000 && !dirty;
 }
 
-static void reserved(void)
-{
-	const struct pin_span *span = pin_span_get(0);
-	size_t bytes = pin_span_bytes(), n = 300 * PIN_MIB;
-	char *p = pin_runs_reserve(n), *q;
-
-	ok(p && (uintptr_t)p + n == span->start + span->length && pin_span_bytes() == bytes + n,
-	   "pin_runs_reserve() grows the heap by the size given");
-	q = malloc(n);
-	ok(pin_span_bytes() == bytes + n && q <= p, "a block then gets that memory");
-	free(q);
-	ok(!pin_runs_reserve(SIZE_MAX - 5) && !pin_runs_reserve(pin_reserve.size),
-	   "reserving more than all addresses fails");
-}
-
 static void figures(void)
 {
 	struct pin_heap_stats one, two;
@@ -398,7 +382,6 @@ int main(int argc, char **argv)
 	merged();
 	lowest_first();
 	no_walls();
-	reserved();
 	ok(anew("aligned", "2M", "0") == 1,
 	   "free memory at the end is found however many free extents do not fit");
 	blocks();

@@ -20,7 +20,7 @@
 
 /* The linker puts these in place of the library's (--wrap). */
 void __wrap_pin_os_use_huge(void *addr, size_t n_bytes);
-int __wrap_pin_os_commit_hugetlb(void *addr, size_t n_bytes);
+int __wrap_pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size);
 bool __wrap_pin_os_host_reclaims(void);
 
 #define PIECE (16 * PIN_MIB)
@@ -39,8 +39,9 @@ void __wrap_pin_os_use_huge(void *addr, size_t n_bytes)
 	to = from + n_bytes;
 }
 
-int __wrap_pin_os_commit_hugetlb(void *addr, size_t n_bytes)
+int __wrap_pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size)
 {
+	(void)page_size;
 	tried++;
 	if (given == pool)
 		return taken_away ? -EEXIST : -ENOMEM;

@@ -24,22 +24,30 @@ static struct pin_span *span;
 static char *made;
 static unsigned calls;
 
-static char *make(size_t n_bytes)
+static unsigned given;
+
+static void *make(struct pin_segment_need *need)
 {
 	calls++;
-	made = grow(&span, n_bytes);
+	made = grow(&span, need->n_bytes);
+	need->node = 0;
 	return made;
 }
 
-static char *make_none(size_t n_bytes)
+static void *make_none(struct pin_segment_need *need)
 {
 	calls++;
-	(void)n_bytes;
+	(void)need;
 	return NULL;
 }
 
+static void give(void *segment)
+{
+	given += segment == made;
+}
+
 /* Arms a PD in a process of its own: it is done once. Returns the line that is said of it. */
-static const char *said(char *(*how)(size_t n_bytes), char *heap)
+static const char *said(void *(*how)(struct pin_segment_need *need), char *heap)
 {
 	static struct lines *lines;
 	int status = -1;
@@ -51,7 +59,7 @@ static const char *said(char *(*how)(size_t n_bytes), char *heap)
 	if (!child) {
 		struct ibv_pd *pd = new_pd();
 
-		pin_prefill_init(how);
+		pin_prefill_init(how, give);
 		*lines = lines_begin();
 		for (int i = 0; i < 3; i++)
 			pin_mr_deregister(reg(pd, heap, 64, RIGHTS));
@@ -106,9 +114,10 @@ static void prefilled(char *heap)
 	struct ibv_pd *pd = new_pd(), *other;
 	unsigned tried;
 
-	pin_prefill_init(make);
+	pin_prefill_init(make, give);
 	pin_mr_deregister(reg(pd, heap, 64, RIGHTS));
 	ok(calls == 1 && made, "the first request makes the reserve");
+	ok(given == 1, "malloc gets it");
 	ok(is_resident(made, RESERVE) && !is_resident(heap + PIECE, PIECE),
 	   "the reserve is touched, and nothing else");
 	ok(is_pinned_by(1) && fake_verbs.registered == RESERVE + PIECE,

@@ -199,11 +199,6 @@ static void at_the_end(void)
 	   "memory at the end is extended by what is missing: %zu", pin_span_bytes() - bytes);
 	ok(!take(UINT32_MAX, 1, true, &n_used), "more than all addresses is refused");
 	give(page, n);
-	bytes = pin_span_bytes();
-	ok(pin_runs_reserve(20 * PIN_MIB) && pin_span_bytes() == bytes + 20 * PIN_MIB,
-	   "pin_runs_reserve() grows the heap by the size given");
-	ok(!pin_runs_reserve(SIZE_MAX - 5) && !pin_runs_reserve(pin_reserve.size),
-	   "reserving more than all addresses fails");
 }
 
 int main(void)

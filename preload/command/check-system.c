@@ -258,7 +258,7 @@ static void check_pool_of_heap(size_t unused)
 
 void cmd_check_huge_pages(void)
 {
-	size_t unused = pin_os_hugetlb_free() * PIN_GRANULE;
+	size_t unused = pin_os_hugetlb_free(PIN_GRANULE) * PIN_GRANULE;
 
 	check_transparent();
 	if (pin_options.huge == PIN_HUGE_TLB)

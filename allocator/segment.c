@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "allocator/segment.h"
+#include "allocator/growth.h"
+#include "allocator/large.h"
+#include "allocator/live.h"
+#include "allocator/os.h"
+#include "allocator/pages.h"
+#include "allocator/reserve.h"
+#include "allocator/runs.h"
+#include "allocator/span.h"
+
+/* Caller holds the lock of the run map. */
+static void begin_segment(void *start, size_t n_bytes)
+{
+	uint32_t page = pin_page_of(start);
+
+	pin_pages.kinds[page] = PIN_KIND_SEGMENT;
+	pin_pages.records[page].length = (uint32_t)(n_bytes >> PIN_UNIT_SHIFT);
+	pin_pages.records[page].asked = 0;
+}
+
+static bool add_span(void *start, const struct pin_segment_need *need)
+{
+	uint32_t node = need->node == PIN_NODE_HERE ? pin_os_node() : need->node;
+	bool added;
+
+	pin_runs_take_lock();
+	added = !pin_pages_cover(start, need->n_bytes) &&
+		pin_span_add((uintptr_t)start, need->n_bytes, node);
+	if (added) {
+		pin_growth_note(need->n_bytes);
+		begin_segment(start, need->n_bytes);
+	}
+	pin_runs_release_lock();
+	return added;
+}
+
+/*
+ * Of the system's pool of huge pages. They cannot replace memory that the heap has, which may
+ * be registered, so they get addresses of their own, which are lost if there are too few.
+ */
+static void *take_hugetlb(const struct pin_segment_need *need)
+{
+	uintptr_t start;
+
+	if (pin_os_hugetlb_free(need->page_size) < need->n_bytes / need->page_size)
+		return NULL;
+	start = pin_reserve_carve_lower(need->n_bytes + need->page_size - PIN_GRANULE);
+	if (!start)
+		return NULL;
+	start = PIN_ALIGN_UP(start, need->page_size);
+	if (pin_os_commit_hugetlb((void *)start, need->n_bytes, need->page_size))
+		return NULL;
+	return add_span((void *)start, need) ? (void *)start : NULL;
+}
+
+static void *take_run(const struct pin_segment_need *need)
+{
+	struct pin_run_need run = {
+		.n_pages = (uint32_t)(need->n_bytes >> PIN_UNIT_SHIFT),
+		.alignment = (uint32_t)(PIN_GRANULE >> PIN_UNIT_SHIFT),
+		.may_grow = true,
+	};
+	size_t n_used;
+	uint32_t page;
+
+	pin_large_flush();
+	pin_runs_take_lock();
+	page = need->node == PIN_NODE_HERE ? pin_run_take(&run, &n_used)
+					   : pin_run_take_on(need->node, &run, &n_used);
+	if (page)
+		begin_segment(pin_page_at(page), need->n_bytes);
+	pin_runs_release_lock();
+	return page ? pin_page_at(page) : NULL;
+}
+
+void *pin_segment_take(struct pin_segment_need *need)
+{
+	void *start = NULL;
+
+	if (need->n_bytes >= pin_reserve.size)
+		return NULL;
+	if (need->page_size)
+		start = take_hugetlb(need);
+	if (!start) {
+		start = take_run(need);
+		if (start && need->page_size) {
+			pin_os_use_huge(start, need->n_bytes);
+			need->page_size = PIN_GRANULE;
+		}
+	}
+	if (start)
+		need->node = pin_span_find(start, 1)->node;
+	pin_growth_settle();
+	return start;
+}
+
+void pin_segment_give(void *segment)
+{
+	uint32_t page = pin_page_of(segment);
+
+	pin_runs_take_lock();
+	pin_live_count_large(-(int64_t)pin_pages.records[page].asked);
+	pin_pages.kinds[page] = PIN_KIND_NONE;
+	pin_run_give(page, pin_pages.records[page].length);
+	pin_runs_release_lock();
+	pin_live_look();
+}
+
+void pin_segment_count(void *segment)
+{
+	struct pin_page *record = &pin_pages.records[pin_page_of(segment)];
+
+	pin_runs_take_lock();
+	record->asked = (uint64_t)record->length << PIN_UNIT_SHIFT;
+	pin_live_count_large((int64_t)record->asked);
+	pin_runs_release_lock();
+	pin_live_look();
+}

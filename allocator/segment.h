@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Segments: memory of the heap in one piece that is no block, for pools and for what is made
+ * ahead. It is taken from the run map and given back to it, never to the kernel.
+ *
+ * Thread-safe. Must not be called from inside malloc.
+ */
+#ifndef PIN_SEGMENT_H
+#define PIN_SEGMENT_H
+
+#include "allocator/base.h"
+
+#define PIN_NODE_HERE UINT32_MAX
+
+struct pin_segment_need {
+	size_t n_bytes;	  /* a multiple of PIN_GRANULE and of the page size */
+	size_t page_size; /* PIN_GRANULE or PIN_GIB; 0: whatever the heap has */
+	/*
+	 * The memory node that it is to be on, once it is touched. PIN_NODE_HERE: where malloc
+	 * takes memory from for this thread.
+	 */
+	uint32_t node;
+};
+
+/*
+ * Returns a segment, at a multiple of PIN_GRANULE and of the page size, or NULL if there is no
+ * memory. If there are not enough pages of 1 GiB, it has what the heap has, and
+ * need->page_size becomes PIN_GRANULE; the caller says so. need->node becomes a number. What
+ * the segment holds is not defined.
+ */
+void *pin_segment_take(struct pin_segment_need *need);
+
+/* Gives all of one back. */
+void pin_segment_give(void *segment);
+
+/* Counts it as one that the program holds, until it is given back. */
+void pin_segment_count(void *segment);
+
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Segments: taken from the run map and given back to it; huge pages of the system's pool, which
+ * is as full as the test sets it. malloc is the heap's own.
+ */
+#include <config.h>
+
+#include "allocator/heap.h"
+#include "allocator/large.h"
+#include "allocator/live.h"
+#include "allocator/os.h"
+#include "allocator/pages.h"
+#include "allocator/reserve.h"
+#include "allocator/runs.h"
+#include "allocator/segment.h"
+#include "allocator/span.h"
+#include "test/tap.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The linker puts these in place of the library's (--wrap). */
+int __wrap_pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size);
+size_t __wrap_pin_os_hugetlb_free(size_t page_size);
+void __wrap_pin_os_use_huge(void *addr, size_t n_bytes);
+uint32_t __wrap_pin_os_node(void);
+
+static size_t pages[2];	 /* free ones of 2 MiB, of 1 GiB */
+static size_t committed; /* bytes */
+static bool was_taken;	 /* by another process, since it was free */
+static void *advised;
+static uint32_t node;
+
+int __wrap_pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size)
+{
+	if (was_taken)
+		return -ENOMEM;
+	committed = n_bytes;
+	pages[page_size == PIN_GIB] -= n_bytes / page_size;
+	return pin_os_commit(addr, n_bytes);
+}
+
+size_t __wrap_pin_os_hugetlb_free(size_t page_size)
+{
+	return pages[page_size == PIN_GIB];
+}
+
+void __wrap_pin_os_use_huge(void *addr, size_t n_bytes)
+{
+	(void)n_bytes;
+	advised = addr;
+}
+
+uint32_t __wrap_pin_os_node(void)
+{
+	return node;
+}
+
+static void *take(size_t n_bytes, size_t page_size)
+{
+	struct pin_segment_need need = {n_bytes, page_size, PIN_NODE_HERE};
+	void *segment = pin_segment_take(&need);
+
+	return segment && need.page_size == page_size ? segment : NULL;
+}
+
+static void from_the_run_map(void)
+{
+	size_t n = 50 * PIN_MIB, free_before, bytes, live = (size_t)pin_live_large;
+	char *p = take(n, 0), *q;
+
+	ok(p && !((uintptr_t)p % PIN_GRANULE) && memset(p, 1, n) == p,
+	   "a segment begins at a granule and can be written");
+	ok((size_t)pin_live_large == live, "it is no block in use");
+	pin_segment_count(p);
+	ok((size_t)pin_live_large == live + n, "unless that is said");
+	ok(pin_kind_of(p) == PIN_KIND_SEGMENT && pin_kind_of(p + PIN_UNIT) == PIN_KIND_NONE,
+	   "it is told apart from blocks");
+	free_before = pin_runs_free_bytes();
+	bytes = pin_span_bytes();
+	pin_segment_give(p);
+	ok(pin_runs_free_bytes() == free_before + n && (size_t)pin_live_large == live,
+	   "it is free memory when it was given back");
+	p = take(n, 0);
+	q = malloc(PIN_MIB);
+	ok(p && q && pin_span_bytes() == bytes, "and is taken again");
+	free(q);
+	pin_segment_give(p);
+	ok(!take(pin_reserve.size, 0), "more than all addresses: NULL");
+}
+
+static void of_kept_blocks(void)
+{
+	size_t n = pin_span_bytes(), bytes;
+	char *p = malloc(n), *q;
+
+	bytes = pin_span_bytes();
+	free(p);
+	q = take(n, 0);
+	ok(q && pin_span_bytes() - bytes <= PIN_GRANULE,
+	   "blocks that are kept become one first");
+	pin_segment_give(q);
+}
+
+static void gigantic(void)
+{
+	size_t n = 2 * PIN_GIB, bytes = pin_span_bytes();
+	char *p, *q;
+
+	pages[1] = 3;
+	p = take(n, PIN_GIB);
+	ok(p && !((uintptr_t)p % PIN_GIB) && committed == n && pages[1] == 1,
+	   "pages of 1 GiB are whole");
+	ok(pin_span_bytes() == bytes + n && pin_span_find(p, n), "they are heap");
+	q = malloc(100);
+	ok(q, "the heap goes on");
+	free(q);
+	pin_segment_give(p);
+	q = malloc(n);
+	ok(q == p || pin_span_bytes() == bytes + n, "malloc gets them afterwards");
+	free(q);
+	pin_large_flush();
+}
+
+static void fallback(void)
+{
+	struct pin_segment_need need = {PIN_GIB, PIN_GIB, PIN_NODE_HERE};
+	void *p;
+
+	pages[1] = 0;
+	p = pin_segment_take(&need);
+	ok(p && need.page_size == PIN_GRANULE && advised == p,
+	   "without such pages it has transparent huge ones");
+	pin_segment_give(p);
+	pages[1] = 1;
+	was_taken = true;
+	need.page_size = PIN_GIB;
+	p = pin_segment_take(&need);
+	ok(p && need.page_size == PIN_GRANULE, "also if they are gone meanwhile");
+	pin_segment_give(p);
+	was_taken = false;
+	pages[0] = 8;
+	p = take(16 * PIN_MIB, PIN_GRANULE);
+	ok(p && committed == 16 * PIN_MIB && !pages[0], "pages of 2 MiB are taken as well");
+	pin_segment_give(p);
+}
+
+static void on_a_node(void)
+{
+	struct pin_segment_need need = {16 * PIN_MIB, 0, 1};
+	char *p = pin_segment_take(&need), *q;
+
+	ok(p && pin_span_find(p, 1)->node == 1 && need.node == 1,
+	   "it is memory of the node that is asked for");
+	pin_segment_give(p);
+	need.node = 0;
+	q = pin_segment_take(&need);
+	ok(q && pin_span_find(q, 1)->node == 0, "and no other node's");
+	pin_segment_give(q);
+}
+
+int main(void)
+{
+	from_the_run_map();
+	of_kept_blocks();
+	gigantic();
+	fallback();
+	on_a_node();
+	return done_testing();
+}
