@@ -14,13 +14,13 @@
  *             sge.lkey = key.lkey;
  *
  * All functions are thread-safe; none may be called from a signal handler except
- * where it says so. They leave errno alone.
+ * where it says so. They leave errno alone, unless it says that they set it.
  *
  * This is version 1 of the interface, which the version of its symbols (PINALLOC_1)
  * says. What may change within a version: functions are added, struct pinalloc_stats
- * gets fields at its end, and a function may return a negative error number that is not
- * listed here. What is here keeps its meaning; where that must change, so does the
- * version, and the symbols of the old one go.
+ * and struct pinalloc_pool_options get fields at their ends, and a function may return
+ * an error number that is not listed here. What is here keeps its meaning; where that
+ * must change, so does the version, and the symbols of the old one go.
  */
 #ifndef PINALLOC_H
 #define PINALLOC_H
@@ -150,6 +150,74 @@ int pinalloc_report(const char *path) PINALLOC_API;
  * room for the frames, 8 bytes a page; or -errno of opening or reading that file.
  */
 int pinalloc_verify(size_t *moved) PINALLOC_API;
+
+/*
+ * Pools: memory of the heap that is made at once, touched by several threads, registered in
+ * every protection domain the heap is, and handed out in slices. What is registered elsewhere,
+ * with an accelerator or io_uring, is told of it first.
+ */
+struct pinalloc_pool;
+
+/* Zero is the default of all but `bytes`. Fields are only ever added at the end. */
+struct pinalloc_pool_options {
+	size_t bytes;	  /* the least that it has; more is made in whole pages */
+	size_t page_size; /* PINALLOC_PAGES_*; 0: the heap's pages */
+	unsigned threads; /* that touch it; they are gone when it is made */
+	unsigned flags;	  /* PINALLOC_POOL_* */
+	unsigned node;	  /* its memory node, with PINALLOC_POOL_ON_NODE */
+	/*
+	 * Called for each piece of memory: with is_added before slices of it are handed out,
+	 * and without before it goes. Never with a lock held. Returns 0 or an error number,
+	 * with which the function that wanted the memory then fails. May be NULL.
+	 */
+	int (*on_segment)(void *start, size_t length, int is_added, void *arg);
+	void *arg;
+};
+
+/* 2 MiB: of hugetlbfs, else transparent huge pages; 1 GiB: of hugetlbfs, else as these. */
+#define PINALLOC_PAGES_HUGE	((size_t)1 << 21)
+#define PINALLOC_PAGES_GIGANTIC ((size_t)1 << 30)
+
+#define PINALLOC_POOL_GROWS   1u /* when a slice needs it, by an eighth or more */
+#define PINALLOC_POOL_ON_NODE 2u /* on memory node `node`, else on the caller's */
+
+/*
+ * Makes a pool.
+ *
+ *   options  what it is to be
+ *   size     sizeof *options as the caller was built
+ *
+ * Returns NULL, and sets errno, if it cannot: EINVAL, for options that make no sense together
+ * or that the library does not know; ENOMEM, for lack of memory or addresses; or what
+ * on_segment returned. What may not be pinned is memory nevertheless: pinalloc_lookup() tells.
+ */
+struct pinalloc_pool *pinalloc_pool_create(const struct pinalloc_pool_options *options,
+					   size_t size) PINALLOC_API;
+
+/*
+ * Takes a slice. What it holds is not defined.
+ *
+ *   size       bytes; what is taken is a multiple of 64
+ *   alignment  a power of two, or 0 for 64, which is the least
+ *
+ * Returns NULL, and sets errno, if it cannot: EINVAL, for another alignment; EFBIG, if the
+ * adapters known when the pool was made take less in one memory region; ENOMEM, if it is full
+ * and does not grow, or cannot; or what on_segment returned.
+ */
+void *pinalloc_pool_alloc(struct pinalloc_pool *pool, size_t size,
+			  size_t alignment) PINALLOC_API;
+
+/*
+ * Gives a slice back. Returns 0; -EINVAL, and a line says so the first time, if none begins
+ * there, or none any more. NULL is nothing.
+ */
+int pinalloc_pool_free(struct pinalloc_pool *pool, void *slice) PINALLOC_API;
+
+/*
+ * Gives a pool's memory to malloc, still registered. Returns 0; -EBUSY, and the pool stays, if
+ * there are slices in use. NULL is nothing.
+ */
+int pinalloc_pool_destroy(struct pinalloc_pool *pool) PINALLOC_API;
 
 #ifdef __cplusplus
 }

@@ -214,6 +214,26 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 	return 0;
 }
 
+size_t pin_domain_largest_mr(void)
+{
+	size_t least = SIZE_MAX, n;
+
+	for (uint32_t i = 0; i < pin_registry_count(); i++) {
+		struct pin_domain *domain = pin_registry_at(i);
+		struct ibv_pd *pd;
+
+		pthread_rwlock_rdlock(&domain->lock);
+		pd = atomic_load(&domain->pd);
+		n = domain->max_mr_size;
+		if (pd && !n)
+			n = largest_mr(pd->context);
+		pthread_rwlock_unlock(&domain->lock);
+		if (pd && n < least)
+			least = n;
+	}
+	return least;
+}
+
 static bool domain_has_users(struct pin_domain *domain)
 {
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)

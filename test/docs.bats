@@ -54,7 +54,7 @@ names() {
 	for name in $names; do
 		grep -q "^$name " <<< "$help"
 	done
-	names=$(grep -o 'pinalloc_[a-z]*(' "$top_srcdir/preload/pinalloc.h" | sort -u)
+	names=$(grep -o 'pinalloc_[a-z_]*(' "$top_srcdir/preload/pinalloc.h" | sort -u)
 	[ -n "$names" ]
 	for name in $names; do
 		grep -q "${name%(}" "$top_srcdir/preload/pinalloc.3"

@@ -173,7 +173,7 @@ uses() {
 		'n = strtoul(text, NULL, 10);' $(but none | grep ^allocator)
 	# Pools are made and cut by calls of the program's own.
 	clean '\b(m|c|re)alloc *\(|\bfree *\(' 'p = malloc(1);' \
-		$(but allocator/heap.c regpool/slices.c | grep -v ^preload)
+		$(but allocator/heap.c regpool/slices.c regpool/userpool.c | grep -v ^preload)
 }
 
 @test "no function is longer than 60 lines" {

@@ -187,10 +187,10 @@ shell() {
 @test "pinalloc(3)'s example compiles" {
 	printf '%s\n' '#include <infiniband/verbs.h>' '#include "preload/pinalloc.h"' \
 		'struct ibv_mr *my_registration(struct ibv_pd *pd, void *buf, size_t len);' \
-		'void example(struct ibv_pd *pd, void *buf, size_t len, struct ibv_sge sge);' \
-		'void example(struct ibv_pd *pd, void *buf, size_t len, struct ibv_sge sge) {' > example.c
+		'void *example(struct ibv_pd *pd, void *buf, size_t len, size_t n_bytes, struct ibv_sge sge);' \
+		'void *example(struct ibv_pd *pd, void *buf, size_t len, size_t n_bytes, struct ibv_sge sge) {' > example.c
 	written "$top_srcdir/preload/pinalloc.3" | grep -v '^example ' >> example.c
-	echo '(void)sge; }' >> example.c
+	echo '(void)sge; return block; }' >> example.c
 	gcc -Wall -Wextra -Werror -I"$top_srcdir" -fsyntax-only example.c
 }
 

@@ -1,0 +1,59 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: what pinalloc.h says of pools. Slices have keys, and nothing is registered for them; others
+# who register are told in time; memory goes back to the heap; what is wrong is refused by name.
+
+setup_file() {
+	load helper
+	build_adapter
+}
+
+setup() {
+	load helper
+	pool=$programs/rdma-pool
+}
+
+@test "slices have keys in each enabled protection domain, and nothing is registered for them" {
+	succeeds "$pool" keys
+	[ "$stderr" = '' ]
+}
+
+@test "nor with PINALLOC_REGISTER=lazy, or small pages" {
+	succeeds PINALLOC_REGISTER=lazy "$pool" keys
+	succeeds PINALLOC_HUGEPAGE=off "$pool" keys
+}
+
+@test "on_segment is called before memory is handed out and before it goes, and may refuse" {
+	succeeds "$pool" segments
+	[ "$stderr" = '' ]
+}
+
+@test "the heap gets the memory of a pool that is destroyed, and another pool does" {
+	succeeds "$pool" back
+}
+
+@test "errors are named, and the first of misuse has a line" {
+	succeeds "$pool" errors
+	[ "$(wc -l <<< "$stderr")" -eq 1 ]
+	grep 'pinalloc_pool_free: 0x[0-9a-f]* is no slice of this pool that is in use' <<< "$stderr"
+}
+
+@test "threads that touch are gone when a pool is made; others may use it all at once" {
+	succeeds "$pool" threads
+}
+
+@test "free() of a slice says what it is" {
+	ends 134 "$pool" freed
+	grep "free(.*): invalid pointer, it is in a pool's memory" <<< "$stderr"
+}
+
+@test "where there are no pages of 1 GiB, one line says so, and others do" {
+	[ "$(cat /sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages)" -eq 0 ]
+	succeeds "$pool" gigantic
+	[ "$(wc -l <<< "$stderr")" -eq 1 ]
+	grep 'not enough free pages of 1 GiB for a pool of 1.0 GiB' <<< "$stderr"
+}
+
+@test "without the library the functions are absent, and the program notices" {
+	run -3 adapted "$pool" keys
+}
