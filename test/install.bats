@@ -39,7 +39,7 @@ installed() {
 @test "make install installs the library, command, header, pkg-config file and manual pages" {
 	local file
 	for file in libpinalloc.so pinalloc pinalloc.h pinalloc.pc pinalloc.1 pinalloc.3 pinalloc.7 \
-		pinalloc-admin.7 pinalloc-problems.7; do
+		pinalloc-admin.7 pinalloc.py exchange.py pinalloc-problems.7; do
 		[ "$(installed "$file" | wc -l)" -eq 1 ]
 	done
 	run -1 installed 'libpinalloc.so.*'
@@ -50,6 +50,14 @@ installed() {
 @test "the installed library works" {
 	run -0 env LD_PRELOAD="$(installed libpinalloc.so)" PINALLOC_HELP=1 true
 	[[ "$output" == *PINALLOC_LOG* ]]
+}
+
+@test "Python finds the installed module in the directory that pkg-config tells" {
+	local dir
+	dir=$(pkg-config --variable=pythondir pinalloc)
+	run -0 env LD_PRELOAD="$(installed libpinalloc.so)" PYTHONPATH="$root${dir#"$root"}" \
+		/usr/bin/python3 -c 'import pinalloc; print(len(pinalloc.Pool(1).alloc(10)))'
+	[ "$output" = 10 ]
 }
 
 @test "the installed command finds the installed library, also if both were moved" {

@@ -67,3 +67,18 @@ setup() {
 	[ "$(cut -d' ' -f2 <<< "$output")" -eq "$(cut -d' ' -f8 <<< "$output")" ]
 	[ "$stderr" = '' ]
 }
+
+@test "Python has views and arrays of a pool, which go back to it with the last that refers to them" {
+	# Debian's, which has Debian's NumPy.
+	run -0 --separate-stderr preloaded PYTHONPATH="$top_srcdir/preload/python" \
+		PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -W error "$top_srcdir/test/programs/pool.py"
+	echo "$output $stderr"
+	[ "$output" = 'as documented' ]
+	[ "$stderr" = '' ]
+}
+
+@test "without the library the Python module cannot be imported, and says why" {
+	run -1 env PYTHONPATH="$top_srcdir/preload/python" PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 -c \
+		'import pinalloc'
+	grep 'ImportError: the program does not run under libpinalloc.so' <<< "$output"
+}
