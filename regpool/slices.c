@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Lists of free blocks by length in quanta: eight for each doubling. */
-#define STEPS_SHIFT 3
+/* Lists of free blocks by length in quanta, 64 for each doubling: few have several. */
+#define STEPS_SHIFT 6
 #define STEPS	    (1u << STEPS_SHIFT)
-#define N_LISTS	    512u
+#define N_LISTS	    4096u
 
 /* Of one list, when others have blocks that fit. */
 #define MOST_LOOKS 32u
