@@ -81,7 +81,7 @@ columns() {
 
 @test "what measures refuses options it does not know, before it does anything" {
 	local script
-	for script in all allocators armed first-messages lookup messages peaks registration scale watch; do
+	for script in all allocators armed first-messages lookup messages peaks pool registration scale watch; do
 		run -2 "$top_srcdir/bench/$script" --nonsense
 		echo "$output"
 		[ "${#lines[@]}" -le 3 ]
