@@ -5,7 +5,6 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/span.h"
-#include "regpool/budget.h"
 #include "regpool/rollout.h"
 #include "regpool/touch.h"
 
@@ -60,20 +59,17 @@ static void make_if_allowed(void)
 		.n_bytes = PIN_ALIGN_UP(pin_options.prealloc, PIN_GRANULE),
 		.node = PIN_NODE_HERE,
 	};
-	size_t limit = pin_budget_locked_limit(), pinned = pin_budget_pinned_limit();
-	void *segment = NULL;
+	bool fits = pin_rollout_fits(need.n_bytes);
+	void *segment = fits ? take_segment(&need) : NULL;
 
-	limit = limit < pinned ? limit : pinned;
-	if (need.n_bytes <= limit)
-		segment = take_segment(&need);
 	if (segment)
 		make(segment, &need);
 	else
 		pin_warn("PINALLOC_PREALLOC: %s of heap are not reserved: %s",
 			 PIN_SIZE(need.n_bytes),
-			 need.n_bytes > limit ? "less may be pinned; raise ulimit -l or "
-						"PINALLOC_MAX_PINNED, or reserve less"
-					      : "there is not enough memory; reserve less");
+			 fits ? "there is not enough memory; reserve less"
+			      : "less may be pinned; raise ulimit -l or "
+				"PINALLOC_MAX_PINNED, or reserve less");
 }
 
 void pin_prefill(void)

@@ -152,8 +152,9 @@ static bool register_stretch(struct pin_domain *domain, struct pin_access_set *s
 }
 
 /*
- * A cell that is completely resident gets one memory region over all of it. Until then only
- * what is not registered yet is, once no more of it becomes resident.
+ * A cell that is completely resident gets one memory region over all of it, or over the piece
+ * of a segment that it is in. Until then only what is not registered yet is, once no more of it
+ * becomes resident.
  */
 static bool register_cell(struct pin_domain *domain, struct pin_access_set *set,
 			  struct pin_range cell, bool is_quiet)
@@ -163,6 +164,8 @@ static bool register_cell(struct pin_domain *domain, struct pin_access_set *set,
 
 	if (pin_segments_is_being_made(cell))
 		return true;
+	if (pin_segments_find_piece(cell, &range))
+		return register_stretch(domain, set, range);
 	if (is_resident(cell))
 		return register_stretch(domain, set, cell);
 	while (is_quiet && goes_on && (range = next_stretch(set, cell, range)).start < cell.end)

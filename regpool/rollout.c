@@ -2,7 +2,13 @@
 #include <config.h>
 
 #include "regpool/rollout.h"
+#include "regpool/budget.h"
 #include "regpool/keys.h"
+
+bool pin_rollout_fits(size_t n_bytes)
+{
+	return n_bytes <= pin_budget_locked_limit() && n_bytes <= pin_budget_pinned_limit();
+}
 
 size_t pin_rollout_piece(size_t n_bytes)
 {
@@ -31,6 +37,8 @@ static void register_in(struct pin_domain *domain, struct pin_access_set *set,
 	size_t most = most_at_once(domain, entry);
 	uintptr_t start, piece_end, end;
 
+	if (!pin_rollout_fits(pin_range_length(entry->range)))
+		return;
 	for (start = entry->range.start; start < entry->range.end; start = end) {
 		piece_end = start + entry->piece - (start - entry->range.start) % entry->piece;
 		end = start + most < piece_end ? start + most : piece_end;

@@ -11,6 +11,12 @@
 #include "regpool/registry.h"
 #include "regpool/segments.h"
 
+/*
+ * Whether the limits allow so many bytes to be pinned at all. Otherwise nothing is registered
+ * here: each part would be evicted for the next.
+ */
+bool pin_rollout_fits(size_t n_bytes);
+
 /* Of so many bytes, what the adapters of all armed domains take in one memory region. */
 size_t pin_rollout_piece(size_t n_bytes);
 

@@ -117,6 +117,11 @@ static int add_segment(struct pin_userpool *pool, struct pin_segment_need need)
 		return -ENOMEM;
 	error = pin_touch(start_of(segment), need.n_bytes, need.node, pool->options.n_threads);
 	if (!error) {
+		if (!pin_rollout_fits(need.n_bytes))
+			pin_warn_once(
+				"%s of a pool are not registered ahead: less may be pinned; "
+				"raise ulimit -l or PINALLOC_MAX_PINNED",
+				PIN_SIZE(need.n_bytes));
 		pin_rollout_segment(&segment->entry);
 		error = tell(pool, segment, 1);
 	}

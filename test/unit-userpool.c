@@ -6,15 +6,19 @@
 #include <config.h>
 
 #include "allocator/pages.h"
+#include "regpool/evict.h"
 #include "regpool/granule.h"
+#include "regpool/pool.h"
 #include "regpool/segments.h"
 #include "regpool/touch.h"
 #include "regpool/userpool.h"
 #include "test/fake-kernel.h"
+#include "test/lines.h"
 #include "test/spans.h"
 #include "test/tap.h"
 
 #include <errno.h>
+#include <string.h>
 
 /* The linker puts these in place of the library's (--wrap). */
 void *__wrap_pin_segment_take(struct pin_segment_need *need);
@@ -167,6 +171,61 @@ static void borders(void)
 	fake_verbs.max_mr_size = SIZE_MAX;
 }
 
+/* One slice is a piece here, and none is in use. */
+static void evicted(void)
+{
+	struct ibv_pd *pd;
+	struct pin_userpool *pool;
+	struct ibv_mr *mr;
+	unsigned live;
+	void *p;
+
+	fake_verbs.max_mr_size = 3 * PIN_GIB;
+	pd = armed_pd();
+	pool = create(6 * PIN_GIB, PIN_GIB, false);
+	while (pin_evict_one(0))
+		;
+	live = fake_verbs.live;
+	mr = reg(pd, p = take(pool, PIN_MIB), PIN_MIB, RIGHTS);
+	ends_on_pages = true;
+	fake_for_each_mr(pd, look_at);
+	ok(mr && fake_verbs.live == live + 1 && ends_on_pages,
+	   "what was evicted is registered as it was: a whole piece");
+	ok(pin_domain_dealloc(pd) == EBUSY, "which is in use");
+	pin_mr_deregister(mr);
+	pin_userpool_free(pool, p);
+	pin_userpool_destroy(pool);
+	pin_domain_disarm(pd);
+	pin_domain_dealloc(pd);
+	fake_verbs.max_mr_size = SIZE_MAX;
+}
+
+static void over_the_limit(void)
+{
+	struct ibv_pd *pd = armed_pd();
+	struct lines lines = lines_begin();
+	struct pin_userpool *pool;
+	struct ibv_mr *mr;
+	unsigned tried = fake_verbs.tried;
+	void *p;
+
+	pin_options.max_pinned = PIN_GIB;
+	pool = create(2 * PIN_GIB, 0, false);
+	lines_end(&lines);
+	ok(pool && fake_verbs.tried == tried && !pin_pool.pinned,
+	   "what may not be pinned is not tried to be");
+	ok(lines.n == 1 && strstr(lines.text, "2.0 GiB of a pool are not registered ahead"),
+	   "one line says so");
+	mr = reg(pd, p = take(pool, 16 * PIN_MIB), 16 * PIN_MIB, RIGHTS);
+	ok(mr && reaches(mr) && pin_pool.pinned == 16 * PIN_MIB, "a slice may be, by itself");
+	pin_mr_deregister(mr);
+	pin_userpool_free(pool, p);
+	pin_userpool_destroy(pool);
+	pin_options.max_pinned = SIZE_MAX;
+	pin_domain_disarm(pd);
+	pin_domain_dealloc(pd);
+}
+
 static void failures(void)
 {
 	struct pin_userpool *pool;
@@ -198,6 +257,8 @@ int main(void)
 	adapter(192 * PIN_GIB, 400 * PIN_GIB, 64 * PIN_GIB, 6);
 	adapter(8 * PIN_MIB, 100 * PIN_MIB, 3 * PIN_MIB, 12 * 2 + 1);
 	borders();
+	evicted();
+	over_the_limit();
 	failures();
 	return done_testing();
 }
