@@ -114,6 +114,19 @@ grouped() {
 	run -1 grep cgroup: <<< "$output"
 }
 
+@test "a value that the ranks of a node share is proposed, or what it gives each of them is said" {
+	checked env SLURM_TASKS_PER_NODE='8(x2),3' "$pinalloc" check
+	says ok 'node budget' 'set PINALLOC_NODE_PINNED=75%: [0-9.]* .iB for each of 8$'
+	checked grouped memory.max 1073741824 env OMPI_COMM_WORLD_LOCAL_SIZE=3 "$pinalloc" check
+	says ok 'node budget' 'may pin 768\.0 MiB, .*set PINALLOC_NODE_PINNED=767M: 256\.0 MiB for each of 3$'
+	checked env SLURM_NTASKS_PER_NODE=4 PINALLOC_NODE_PINNED=512M "$pinalloc" check
+	says ok 'node budget' '512\.0 MiB together, each of 4 at least 128\.0 MiB$'
+	checked env PINALLOC_NODE_PINNED=1000T "$pinalloc" check
+	says warn 'node budget' 'together, of .*lower PINALLOC_NODE_PINNED, or unset it$'
+	checked env PMI_LOCAL_SIZE=1 "$pinalloc" check
+	run -1 grep 'node budget:' <<< "$output"
+}
+
 @test "a cgroup's limits on RDMA objects and huge pages are named" {
 	local none='mlx5_1 hca_handle=max hca_object=max'
 	checked grouped rdma.max "$none"$'\n''mlx5_0 hca_handle=2 hca_object=200'$'\n'"$none" \

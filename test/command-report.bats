@@ -105,6 +105,7 @@ setup() {
 		'[2,"job",{"id":"17","started":1700000000},4]' ]
 	for r in 0 1 2 3; do
 		diff <(jq -S '{rank, host, pid, program, elapsed_s, trigger, memory, registration, stability, watch}
+			| .memory += {node_pinned_limit_bytes: null, node_pinned_peak_bytes: null}
 			| del(.watch.on, .watch.forgotten, .registration.passed_through_reasons,
 				.registration.domains)' "job/$r.json") \
 			<(merged ".ranks[$r] | del(.file)" | jq -S .)
@@ -423,4 +424,18 @@ sites() {
 		[$here, "/no/such/module+0x10", "main (main.c:90)", "/x+0xzz"]' <<< "$output"
 	[[ "$(jq -r '.peak_sites[0].stack[0]' <<< "$output")" =~ ^hold_and_drop\ \(peaks\.c:([0-9]+)\)$ ]]
 	sed -n "${BASH_REMATCH[1]}p" "$top_srcdir/test/programs/peaks.c" | grep hold_blocks
+}
+
+@test "what all processes of a host pinned of a limit that they share is said for each host" {
+	four
+	local r
+	for r in 0 1 2 3; do
+		jq ".memory.node_pinned_limit_bytes = 512 * $mib
+			| .memory.node_pinned_peak_bytes = (100 + $r) * $mib" "job/$r.json" > edited
+		mv edited "job/$r.json"
+	done
+	run -0 --separate-stderr "$pinalloc" report job
+	[[ "$output" == *'  node1: at most 101.0 MiB of PINALLOC_NODE_PINNED, 512.0 MiB, were pinned at the same time.'* ]]
+	[[ "$output" == *'  node2: at most 103.0 MiB of PINALLOC_NODE_PINNED, 512.0 MiB, were pinned at the same time.'* ]]
+	[ "$(merged '[.hosts[].memory.node_pinned_peak_bytes]')" = "[$((101 * mib)),$((103 * mib))]" ]
 }

@@ -112,6 +112,8 @@ ended_well() {
 		touch stop
 		wait
 		ended_well last
+		jq -e ".memory | .node_pinned_limit_bytes == 134217728 and .node_pinned_peak_bytes > 110000000" \
+			last.json
 		[ "$(sed "s/pinned //" last.out)" -ge 107000 ]'
 }
 

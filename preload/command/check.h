@@ -62,6 +62,9 @@ void cmd_check_threads(void);
 /* check-cgroup.c */
 void cmd_check_cgroup(void);
 
+/* check-node.c */
+void cmd_check_node(void);
+
 /* check-preload.c */
 void cmd_check_preload(void);
 

@@ -22,6 +22,8 @@ enum cmd_figure {
 	CMD_RSS_PEAK,
 	CMD_MEMLOCK_LIMIT,
 	CMD_RAM,
+	CMD_NODE_LIMIT, /* PINALLOC_NODE_PINNED, and what all on the node had of it */
+	CMD_NODE_PEAK,
 	CMD_GROWTH_STEPS,
 	CMD_CREATED,
 	CMD_DESTROYED,

@@ -243,6 +243,17 @@ static int width_of_hosts(const struct cmd_job *job)
 	return (int)width;
 }
 
+static void print_shared_limits(const struct cmd_host *hosts, size_t n)
+{
+	for (size_t i = 0; i < n && i < LARGEST; i++)
+		if (hosts[i].figures[CMD_NODE_LIMIT] > 0)
+			printf("  %s: at most %s of PINALLOC_NODE_PINNED, %s, were pinned at "
+			       "the "
+			       "same time.\n",
+			       hosts[i].name, CMD_SIZE(hosts[i].figures[CMD_NODE_PEAK]),
+			       CMD_SIZE(hosts[i].figures[CMD_NODE_LIMIT]));
+}
+
 void cmd_table_hosts(const struct cmd_job *job)
 {
 	size_t size = job->n_hosts * sizeof *job->hosts;
@@ -261,5 +272,6 @@ void cmd_table_hosts(const struct cmd_job *job)
 			i = print_gap(job->n_hosts);
 		print_host(&hosts[i], width);
 	}
+	print_shared_limits(hosts, job->n_hosts);
 	free(hosts);
 }

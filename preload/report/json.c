@@ -3,6 +3,7 @@
 #include <config.h>
 
 #include "preload/report/format.h"
+#include "regpool/host-budget.h"
 #include "regpool/pool.h"
 #include "regpool/registry.h"
 #include "regpool/verify.h"
@@ -47,6 +48,10 @@ static void json_memory(const struct pin_report *report, struct pin_output *out)
 	pin_output(out, "\"rss_peak_bytes\":%zu,", report->rss_peak);
 	json_number(out, "memlock_limit_bytes",
 		    report->memlock_limit > LONG_MAX ? -1 : (long)report->memlock_limit);
+	if (pin_host_budget_is_on())
+		pin_output(out,
+			   "\"node_pinned_limit_bytes\":%zu,\"node_pinned_peak_bytes\":%zu,",
+			   pin_host_budget.limit, pin_host_budget.peak);
 	pin_output(out, "\"ram_bytes\":%zu,\"growth_steps\":%u},\n", report->ram,
 		   report->growth_steps);
 }

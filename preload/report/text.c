@@ -6,6 +6,7 @@
 #include "allocator/os.h"
 #include "preload/stack-line.h"
 #include "preload/report/format.h"
+#include "regpool/host-budget.h"
 #include "regpool/pool.h"
 #include "regpool/registry.h"
 #include "regpool/verify.h"
@@ -83,6 +84,10 @@ static void text_memory(const struct pin_report *report, struct pin_output *out)
 		   PIN_SIZE(pin_pool.registered_peak));
 	pin_output(out, "  %-28s %12s\n", "resident at the peak", PIN_SIZE(report->rss_peak));
 	text_memlock(report, out);
+	if (pin_host_budget_is_on())
+		pin_output(out, "  %-28s %12s, %s pinned at the peak\n",
+			   "limit of all on this node", PIN_SIZE(pin_host_budget.limit),
+			   PIN_SIZE(pin_host_budget.peak));
 }
 
 /* Stacks that fit on the screen; JSON has more. */
