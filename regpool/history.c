@@ -5,7 +5,7 @@
 
 #include <stdatomic.h>
 
-/* Ranges that are remembered: in sets, found by address, of which each holds a few. */
+/* Ranges that are remembered: in sets, found by a hash, of which each holds a few. */
 #define SETS 4096
 #define WAYS 4
 
@@ -13,75 +13,80 @@
 #define MOST_UNMAPPED 16
 
 /*
- * Threads may change an entry at the same time. Whatever they leave is safe, because a range
- * may be watched or not at any time.
+ * A range is one word, so that little memory is touched and threads need no lock: in its upper
+ * bits a part of the hash, below that how many registrations are left before it is watched, and
+ * in the lowest how often it was unmapped. 0 is unused. Two ranges that look the same only
+ * share what is remembered.
  */
-static struct entry {
-	_Atomic uintptr_t start, end;
-	_Atomic uint32_t left; /* registrations before it is watched */
-	_Atomic uint32_t n_unmapped;
-} table[SETS][WAYS];
+#define UNMAPPED_BITS 5
+#define BITS	      (UNMAPPED_BITS + MOST_UNMAPPED + 1)
+#define ONE_LEFT      ((uint64_t)1 << UNMAPPED_BITS)
 
-static struct entry *set_of(struct pin_pages range)
+static _Atomic uint64_t table[SETS][WAYS];
+
+static uint64_t hash_of(struct pin_pages range)
 {
 	uint64_t key = (range.start / PIN_PAGE) ^ (range.end / PIN_PAGE << 20);
 
-	return table[key * 0x9e3779b97f4a7c15u >> 52];
+	key *= 0x9e3779b97f4a7c15u;
+	return (key ^ key >> 32) * 0x9e3779b97f4a7c15u;
 }
 
-static bool is_of(const struct entry *entry, struct pin_pages range)
+static uint64_t left_of(uint64_t word)
 {
-	return atomic_load_explicit(&entry->start, memory_order_relaxed) == range.start &&
-	       atomic_load_explicit(&entry->end, memory_order_relaxed) == range.end;
+	return (word & (((uint64_t)1 << BITS) - 1)) >> UNMAPPED_BITS;
 }
 
-static struct entry *find(struct pin_pages range)
+static _Atomic uint64_t *set_of(uint64_t hash)
 {
-	struct entry *set = set_of(range);
+	return table[hash % SETS];
+}
 
+static _Atomic uint64_t *find(uint64_t hash)
+{
 	for (int i = 0; i < WAYS; i++)
-		if (is_of(&set[i], range))
-			return &set[i];
+		if (set_of(hash)[i] >> BITS == hash >> BITS)
+			return &set_of(hash)[i];
 	return NULL;
 }
 
-/* In an unused entry or, if there is none, in place of any other. */
-static void remember(struct pin_pages range)
+/* In an unused place or, if there is none, in place of any other. */
+static void remember(uint64_t hash)
 {
 	static _Atomic uint32_t next;
-	struct entry *entry = set_of(range), *last = entry + WAYS - 1;
+	_Atomic uint64_t *place = set_of(hash), *last = place + WAYS - 1;
 
-	while (entry < last && entry->end)
-		entry++;
-	if (entry->end)
-		entry = &set_of(range)[atomic_fetch_add(&next, 1) % WAYS];
-	entry->start = range.start;
-	entry->end = range.end;
-	entry->left = entry->n_unmapped = 0;
+	while (place < last && *place)
+		place++;
+	if (*place)
+		place = &set_of(hash)[atomic_fetch_add(&next, 1) % WAYS];
+	*place = hash >> BITS << BITS;
 }
 
 bool pin_history_add(struct pin_pages range)
 {
-	struct entry *entry = find(range);
-	uint32_t left;
+	uint64_t hash = hash_of(range), word;
+	_Atomic uint64_t *place = find(hash);
 
-	if (!entry) {
-		remember(range);
+	if (!place) {
+		remember(hash);
 		return false;
 	}
-	left = atomic_load_explicit(&entry->left, memory_order_relaxed);
-	if (left)
-		atomic_store_explicit(&entry->left, left - 1, memory_order_relaxed);
-	return !left;
+	word = *place;
+	if (!left_of(word))
+		return true;
+	*place = word - ONE_LEFT;
+	return false;
 }
 
 void pin_history_note_unmapped(struct pin_pages range)
 {
-	struct entry *entry = find(range);
+	_Atomic uint64_t *place = find(hash_of(range));
+	uint64_t word = place ? *place : 0, n;
 
-	if (!entry)
+	if (!place)
 		return;
-	if (entry->n_unmapped < MOST_UNMAPPED)
-		entry->n_unmapped++;
-	entry->left = (uint32_t)1 << entry->n_unmapped;
+	n = word & (ONE_LEFT - 1);
+	n += n < MOST_UNMAPPED;
+	*place = (word >> BITS << BITS) | (ONE_LEFT << n) | n;
 }
