@@ -89,6 +89,14 @@ inside() { # OFFSET SIZE
 	[[ "$output" =~ free\(0x[0-9a-f]+\):\ $twice\;\ noticed\ in\ a\ later\ call\ at\ .*/misuse\+0x ]]
 }
 
+@test "of small blocks that are freed twice, in a thousand ways, a quarter and more is reported" {
+	local seen unseen reused
+	read -r seen unseen reused < <(preloaded PINALLOC_REGISTER=off "$programs/twice" 0 1000)
+	echo "$seen reported, $unseen not, $reused used again in between"
+	[ $((seen + unseen + reused)) -eq 1000 ]
+	[ $((seen * 4)) -ge $((seen + unseen)) ]
+}
+
 @test "a wrong size is reported by the functions that take one" {
 	names 'wrong size, of a block of 3211264 bytes and not 48' block sdallocx
 }
