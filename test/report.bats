@@ -175,6 +175,31 @@ job_id() {
 	END
 }
 
+@test "in a directory like /tmp the link of another user is not followed, whatever the kernel does" {
+	mkdir -m 1777 shared
+	# linked OWNER: writes a report through a link of that user's.
+	linked() {
+		rm -f target shared/link
+		ln -s "$PWD/target" shared/link
+		chown -h "$1" shared/link
+		run --separate-stderr preloaded PINALLOC_REPORT=shared/link "$grow" 1
+		[ "$status" -eq 0 ]
+	}
+	linked 65534
+	[ ! -e target ]
+	[[ "$stderr" == *'shared/link'*'Permission denied'* ]]
+	linked 0
+	[ -s target ]
+	chown 65534 shared
+	linked 65534
+	[ -s target ]
+	linked 65533
+	[ ! -e target ]
+	chmod 755 shared
+	linked 65533
+	[ -s target ]
+}
+
 @test "100 MiB allocated and not touched are live and mapped, but not resident" {
 	local mib=$((1 << 20))
 	preloaded PINALLOC_REPORT=out.json "$grow" 100

@@ -102,10 +102,70 @@ static int resolve_link(struct pin_report_file *file, size_t n)
 	return 0;
 }
 
+/* The directory that a path without a slash at its end is in. Returns a descriptor or -errno.
+ */
+static int open_directory_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char directory[PATH_MAX] = ".";
+	int fd;
+
+	if (slash)
+		pin_format(directory, (size_t)(slash - path) + 2, "%s", path);
+	fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/*
+ * In a directory like /tmp anybody can put a link where another user's report is to go. This is
+ * the kernel's own rule (fs.protected_symlinks), applied to the link that is read: the one of
+ * that name may be another at each look.
+ */
+static bool may_follow(const struct stat *directory, const struct stat *link)
+{
+	const mode_t shared = S_ISVTX | S_IWOTH;
+
+	return (directory->st_mode & shared) != shared || link->st_uid == geteuid() ||
+	       link->st_uid == directory->st_uid;
+}
+
+/* Sets file->link. Returns its length, 0 if the name is that of no link, or -errno. */
+static ssize_t read_link_at(struct pin_report_file *file, int directory)
+{
+	const char *slash = strrchr(file->target, '/');
+	int fd = openat(directory, slash ? slash + 1 : file->target,
+			O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	struct stat parent, info;
+	ssize_t n = 0;
+
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (fstat(directory, &parent) || fstat(fd, &info))
+		n = -errno;
+	else if (S_ISLNK(info.st_mode) && !may_follow(&parent, &info))
+		n = -EACCES;
+	else if (S_ISLNK(info.st_mode) &&
+		 (n = readlinkat(fd, "", file->link, sizeof file->link)) < 0)
+		n = -errno;
+	close(fd);
+	return n;
+}
+
+static ssize_t read_link(struct pin_report_file *file)
+{
+	int directory = open_directory_of(file->target);
+	ssize_t n;
+
+	if (directory < 0)
+		return directory == -ENOENT ? 0 : directory;
+	n = read_link_at(file, directory);
+	close(directory);
+	return n;
+}
+
 /* Follows one link. Returns 1 if there may be more, 0 if there are none, or -errno. */
 static int follow_link(struct pin_report_file *file)
 {
-	struct stat info;
 	ssize_t n;
 	int error;
 
@@ -113,12 +173,9 @@ static int follow_link(struct pin_report_file *file)
 	file->in_place = is_link_of_procfs(file->target);
 	if (file->stream >= 0 || file->in_place)
 		return 0;
-	n = readlink(file->target, file->link, sizeof file->link);
-	if (n < 0)
-		return errno == EINVAL || errno == ENOENT ? 0 : -errno;
-	/* The kernel refuses links of other users in /tmp, and circles. */
-	if (stat(file->target, &info) && errno != ENOENT)
-		return -errno;
+	n = read_link(file);
+	if (n <= 0)
+		return (int)n;
 	error = resolve_link(file, (size_t)n);
 	return error ? error : 1;
 }
