@@ -155,7 +155,8 @@ shell() {
 	launcher srun
 	launcher mpirun
 	launcher apptainer
-	printf '#!/bin/sh\n' > bin/module
+	launcher salloc
+	printf '#!/bin/sh\n' | tee bin/module > bin/pinalloc-acceptance
 	printf '#!/bin/sh\ncat\n' > bin/flamegraph.pl
 	chmod +x bin/*
 	cp "$(type -P true)" app

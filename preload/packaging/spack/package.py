@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Recipe for Spack 1.0 or newer: copy it to packages/pinalloc/package.py of a repository."""
 
-import os
-
 from spack_repo.builtin.build_systems.autotools import AutotoolsPackage
 
 from spack.package import *
@@ -12,25 +10,31 @@ class Pinalloc(AutotoolsPackage):
     """A malloc to preload into programs that use RDMA, such as MPI applications: the heap never
     shrinks and is registered with the adapter ahead of time."""
 
+    # There is no public place yet: put the tarball of a release into a mirror or the directory
+    # of the stage, and install with --no-checksum.
+    homepage = "https://pinalloc.invalid"
+    url = "https://pinalloc.invalid/releases/pinalloc-0.1.0.tar.xz"
     manual_download = True
-    url = f"file://{os.getcwd()}/pinalloc-0.1.0.tar.xz"
 
     license("BSD-2-Clause")
 
-    # Add the sha256 of the tarball, or install with --no-checksum: it has this file in it.
+    # The tarball has this file in it, so its sha256 is for the copy in a repository.
     version("0.1.0")
 
     variant("libfabric", default=False, description="Tell libfabric's cache of memory that goes")
+    variant("plots", default=False, description="Plots of pinalloc report")
     variant("libunwind", default=True, description="Stacks of errors where the stack is damaged")
 
     depends_on("c", type="build")
     depends_on("cxx", type="build")
     depends_on("pkgconfig", type="build")
-    depends_on("elfutils")
+    depends_on("elfutils", type=("build", "link", "run"))
     depends_on("jansson")
-    depends_on("rdma-core@44:")
+    depends_on("rdma-core@33:")
     depends_on("libfabric", when="+libfabric")
-    depends_on("libunwind", when="+libunwind")
+    # Loaded at run time, by its name.
+    depends_on("libunwind", when="+libunwind", type=("build", "link", "run"))
+    depends_on("gnuplot", when="+plots", type="run")
 
     requires("platform=linux")
     requires("target=x86_64:", "target=aarch64:", policy="one_of")
