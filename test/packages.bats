@@ -61,7 +61,9 @@ field() { # PACKAGE FIELD
 		/usr/share/man/man7/pinalloc-problems.7.gz
 		/usr/share/man/man7/pinalloc.7.gz
 		/usr/share/pinalloc/calls.h
+		/usr/share/pinalloc/exchange.py
 		/usr/share/pinalloc/mpi-stale.c
+		/usr/share/pinalloc/pinalloc.py
 		/usr/share/pinalloc/pingpong.c
 		/usr/share/pinalloc/raw.h
 		/usr/share/pinalloc/stale-heap.h
@@ -101,6 +103,12 @@ field() { # PACKAGE FIELD
 	[ "$("$root/usr/bin/pinalloc" run printenv LD_PRELOAD)" = "$library" ]
 	run "$root/usr/bin/pinalloc" check
 	[[ "$output" == *"ok    library: $library takes over malloc"* ]]
+}
+
+@test "the symbols file has what the library exports, and nothing else" {
+	diff <(sed -n 's/^ \([^@]*\)@.*/\1/p' "$top_srcdir/preload/packaging/debian/libpinalloc0.symbols" |
+		grep -vE '^(PINALLOC_|IBVERBS_)' | sort -u) \
+		<(objdump -T "$library" | awk '/^[0-9a-f]+ / && !/\*UND\*/ && !/\*ABS\*/ { print $NF }' | sort -u)
 }
 
 @test "a package with a program that is linked with the library depends on it" {
