@@ -85,7 +85,10 @@ static uint64_t start_of(pid_t pid)
 	return read_status(pid, &state, &started) ? started : 0;
 }
 
-/* A process of another PID namespace cannot be seen: it is believed to live. */
+/*
+ * A process of another PID namespace cannot be seen: it is believed to live. None has pinned
+ * more than there is.
+ */
 static bool is_gone(const struct slot *slot, uint64_t owner)
 {
 	uint64_t since = slot->started, started;
@@ -94,6 +97,8 @@ static bool is_gone(const struct slot *slot, uint64_t owner)
 	bool is_dead;
 	char state;
 
+	if (pin_os_ram() && slot->pinned > pin_os_ram())
+		return true;
 	if ((uint32_t)owner != (uint32_t)own->owner)
 		return false;
 	is_dead = kill(pid, 0) && errno == ESRCH;
@@ -146,17 +151,6 @@ static struct slot *claim_slot(struct file *in)
 	return NULL;
 }
 
-/* No process pins more than there is. */
-static bool is_damaged(const struct file *in)
-{
-	size_t ram = pin_os_ram();
-
-	for (int i = 0; i < SLOTS; i++)
-		if (in->slots[i].owner && ram && in->slots[i].pinned > ram)
-			return true;
-	return in->magic != MAGIC || in->n_slots != SLOTS;
-}
-
 /* Nobody else may write it, and it is not a link. */
 static int open_existing(const char *path, bool *is_ours)
 {
@@ -184,7 +178,7 @@ static struct file *map_existing(const char *path)
 		found = pin_os_map_shared(fd, sizeof *found);
 		close(fd);
 	}
-	return found && !is_damaged(found) ? found : NULL;
+	return found && found->magic == MAGIC && found->n_slots == SLOTS ? found : NULL;
 }
 
 /* It is complete before it has its name, and never has two. */

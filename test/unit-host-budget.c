@@ -167,6 +167,18 @@ static void write_file(const char *at, size_t n_bytes, mode_t mode, char with)
 	free(text);
 }
 
+/* Some places of the file, and not its head. */
+static void damage_slots(void)
+{
+	int fd = open(path, O_WRONLY);
+	char text[640];
+
+	memset(text, 0x55, sizeof text);
+	if (fd < 0 || pwrite(fd, text, sizeof text, 64) != sizeof text)
+		abort();
+	close(fd);
+}
+
 static bool is_untouched(const char *at, size_t n_bytes)
 {
 	struct stat status;
@@ -185,6 +197,8 @@ static void files(void)
 		write_file(path, 65536, 0600, (char)with);
 		ok(!joins(), "a damaged file is replaced: %d", with);
 	}
+	damage_slots();
+	ok(!joins(), "places with damaged figures are free");
 	unlink(path);
 	write_file(path, 100, 0600, 1);
 	ok(!joins(), "a file of another size is");
