@@ -110,7 +110,7 @@ static bool has_room(uint32_t page, const struct pin_fit *fit)
 	uint64_t base = pin_pages.base >> PIN_UNIT_SHIFT, mask = fit->alignment - 1;
 	uint64_t from = ((base + page + mask) & ~mask) - base, to = from + fit->n_pages;
 
-	return to <= (uint64_t)page + record(page)->length && to <= fit->limit;
+	return to <= (uint64_t)page + record(page)->length;
 }
 
 /* The lowest run of at least so many pages that has room; looks at *tries of them at most. */
@@ -121,7 +121,7 @@ static uint32_t lowest(uint32_t tree, uint32_t n_pages, const struct pin_fit *fi
 	if (longest_in(tree) < n_pages || *tries <= 0)
 		return 0;
 	page = lowest(record(tree)->left, n_pages, fit, tries);
-	if (page || tree >= fit->limit)
+	if (page)
 		return page;
 	if (record(tree)->length >= n_pages) {
 		if (has_room(tree, fit))
@@ -132,9 +132,8 @@ static uint32_t lowest(uint32_t tree, uint32_t n_pages, const struct pin_fit *fi
 }
 
 /*
- * A run that is long enough has room unless the request is aligned, or it reaches beyond the
- * limit, as one does. Runs that are long enough wherever they begin come after so many others
- * that fit or not.
+ * A run that is long enough has room unless the request is aligned. Runs that are long enough
+ * wherever they begin come after so many others that fit or not.
  */
 #define TRIES 64
 
@@ -148,4 +147,30 @@ uint32_t pin_fit_find(uint32_t root, const struct pin_fit *fit)
 		return page;
 	tries = TRIES;
 	return lowest(root, (uint32_t)any, fit, &tries);
+}
+
+uint32_t pin_fit_longest(uint32_t root)
+{
+	uint32_t longest = longest_in(root), left;
+
+	while (root && record(root)->length != longest) {
+		left = record(root)->left;
+		root = longest_in(left) == longest ? left : record(root)->right;
+	}
+	return root;
+}
+
+uint32_t pin_fit_next(uint32_t root, uint32_t page)
+{
+	uint32_t next = 0;
+
+	while (root) {
+		if (root < page) {
+			root = record(root)->right;
+		} else {
+			next = root;
+			root = record(root)->left;
+		}
+	}
+	return next;
 }

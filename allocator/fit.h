@@ -15,10 +15,13 @@ void pin_fit_delete(uint32_t *root, uint32_t page);
 
 struct pin_fit {
 	uint32_t n_pages, alignment; /* pages */
-	uint32_t limit;		     /* what is taken has to end before it */
 };
 
 /* The lowest run that has room; 0 if there is none. */
 uint32_t pin_fit_find(uint32_t root, const struct pin_fit *fit);
+
+/* The longest run, and the first one that begins at `page` or behind; 0 if there is none. */
+uint32_t pin_fit_longest(uint32_t root);
+uint32_t pin_fit_next(uint32_t root, uint32_t page);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "allocator/large.h"
 #include "allocator/live.h"
+#include "allocator/moves.h"
 #include "allocator/reserve.h"
 #include "allocator/runs.h"
 #include "allocator/span.h"
@@ -32,7 +33,7 @@ static void give_kept(unsigned i)
 	pin_run_give(kept.pages[i], record(kept.pages[i])->length);
 }
 
-static void flush(void)
+void pin_large_give_kept(void)
 {
 	for (unsigned i = 0; i < N_KEPT; i++)
 		give_kept(i);
@@ -41,7 +42,7 @@ static void flush(void)
 void pin_large_flush(void)
 {
 	pin_runs_take_lock();
-	flush();
+	pin_large_give_kept();
 	pin_runs_release_lock();
 }
 
@@ -99,7 +100,8 @@ static uint32_t take_run(const struct pin_run_need *need, size_t n_bytes, size_t
 }
 
 /* New memory is touched only when nothing that was kept, and has merged then, is enough. */
-static uint32_t alloc(const struct pin_run_need *need, size_t n_bytes, size_t *n_used)
+static uint32_t alloc(struct pin_run_need *need, enum pin_run_from from, size_t n_bytes,
+		      size_t *n_used)
 {
 	uint32_t page = take_kept(need->n_pages, (size_t)need->alignment << PIN_UNIT_SHIFT);
 
@@ -108,14 +110,18 @@ static uint32_t alloc(const struct pin_run_need *need, size_t n_bytes, size_t *n
 		begin_block(page, need->n_pages, n_bytes);
 		return page;
 	}
-	if (PIN_UNLIKELY(need->may_grow))
-		flush();
+	page = take_run(need, n_bytes, n_used);
+	if (page)
+		return page;
+	pin_large_give_kept();
+	need->from = from;
 	return take_run(need, n_bytes, n_used);
 }
 
 void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n_used)
 {
-	struct pin_run_need need = {1, 1, may_grow};
+	struct pin_run_need need = {1, 1, PIN_RUN_USED};
+	enum pin_run_from from = may_grow ? PIN_RUN_NEW : PIN_RUN_LITTLE_NEW;
 	uint32_t page;
 
 	if (PIN_UNLIKELY(n_bytes >= pin_reserve.size || alignment >= pin_reserve.size))
@@ -125,7 +131,7 @@ void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n
 	if (PIN_UNLIKELY(alignment > PIN_UNIT))
 		need.alignment = pin_units(alignment);
 	pin_runs_take_lock();
-	page = alloc(&need, n_bytes, n_used);
+	page = alloc(&need, from, n_bytes, n_used);
 	pin_runs_release_lock();
 	return PIN_LIKELY(page) ? pin_page_at(page) : NULL;
 }
@@ -163,22 +169,27 @@ static uint32_t pages_for(size_t has, size_t n_bytes)
 	return pin_units(PIN_ALIGN_UP(n_bytes, step > PIN_UNIT ? step : PIN_UNIT));
 }
 
-static void extend(uint32_t page, uint32_t n_pages, size_t *n_used)
-{
-	uint32_t has = record(page)->length;
-
-	pin_run_take_behind(page + has, n_pages - has, n_used);
-	record(page)->length = n_pages;
-}
-
-/* Extends a block into free memory behind it, to `room` pages or at least to what it needs. */
+/* Extends a block into used memory behind it, to `room` pages or at least to what it needs. */
 static bool extend_in_place(uint32_t page, uint32_t needs, uint32_t room, size_t *n_used)
 {
-	uint32_t has = record(page)->length, most = has + pin_run_behind(page, has);
+	uint32_t has = record(page)->length, most = has + pin_run_at(page + has);
 
 	if (most < needs)
 		return false;
-	extend(page, most < room ? most : room, n_used);
+	most = most < room ? most : room;
+	pin_run_take_at(page + has, most - has, n_used);
+	record(page)->length = most;
+	return true;
+}
+
+/* Into bare addresses, too, or by growing the heap. */
+static bool extend_anyhow(uint32_t page, uint32_t n_pages, size_t *n_used)
+{
+	uint32_t has = record(page)->length;
+
+	if (!pin_run_extend(page + has, n_pages - has, n_used))
+		return false;
+	record(page)->length = n_pages;
 	return true;
 }
 
@@ -190,7 +201,7 @@ static bool extend_in_place(uint32_t page, uint32_t needs, uint32_t room, size_t
 static uint32_t begin_slide(uint32_t page, uint32_t needs)
 {
 	uint32_t has = record(page)->length, before = pin_run_before(page);
-	uint32_t behind = pin_run_behind(page, has), to = page - before;
+	uint32_t behind = pin_run_at(page + has), to = page - before;
 	uint64_t asked = record(page)->asked;
 	size_t unused;
 
@@ -198,7 +209,7 @@ static uint32_t begin_slide(uint32_t page, uint32_t needs)
 		return 0;
 	pin_run_take_before(page, before);
 	if (before + has < needs)
-		pin_run_take_behind(page + has, needs - before - has, &unused);
+		pin_run_take_at(page + has, needs - before - has, &unused);
 	pin_pages.kinds[page] = PIN_KIND_NONE;
 	pin_pages.kinds[to] = PIN_KIND_LARGE;
 	record(to)->asked = asked;
@@ -225,34 +236,61 @@ static void finish_slide(uint32_t to, uint32_t from, size_t had, size_t n_bytes)
 	pin_runs_release_lock();
 }
 
-static uint32_t grow(uint32_t page, size_t n_bytes, bool may_move, size_t *n_used)
+/* From this size on a block's pages move if they may: copying takes longer. */
+#define MOVE_FROM ((uint32_t)(4 * PIN_MIB >> PIN_UNIT_SHIFT))
+
+static uint32_t move_block(uint32_t from, uint32_t n_pages, size_t *n_used)
+{
+	uint64_t asked = record(from)->asked;
+	uint32_t to = pin_run_move(from, record(from)->length, n_pages, n_used);
+
+	if (!to)
+		return 0;
+	record(to)->asked = asked;
+	record(to)->length = n_pages;
+	pin_pages.kinds[to] = PIN_KIND_LARGE;
+	return to;
+}
+
+static uint32_t grow_anyhow(uint32_t page, uint32_t needs, uint32_t room, size_t *n_used)
+{
+	return extend_anyhow(page, room, n_used) || extend_anyhow(page, needs, n_used) ? page
+										       : 0;
+}
+
+static uint32_t grow(uint32_t page, size_t n_bytes, bool may_move, size_t *n_used, bool *slides)
 {
 	uint32_t has = record(page)->length, needs = pin_units(n_bytes);
 	uint32_t room = pages_for((size_t)has << PIN_UNIT_SHIFT, n_bytes), to = 0;
 
-	flush();
+	pin_large_give_kept();
 	if (extend_in_place(page, needs, room, n_used))
 		return page;
+	if (may_move && has >= MOVE_FROM && pin_moves_possible()) {
+		to = grow_anyhow(page, needs, room, n_used);
+		return to ? to : move_block(page, room, n_used);
+	}
 	if (may_move)
 		to = begin_slide(page, needs);
-	if (to)
-		return to;
-	if (!pin_run_extend(page + has, room - has) && !pin_run_extend(page + has, needs - has))
+	*slides = to;
+	/* Copying touches nothing then. */
+	if (!to && may_move && pin_run_fits(needs))
 		return 0;
-	return extend_in_place(page, needs, room, n_used) ? page : 0;
+	return to ? to : grow_anyhow(page, needs, room, n_used);
 }
 
 void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_used)
 {
 	uint32_t from = pin_page_of(block), page = from;
 	size_t had = pin_large_usable(block);
+	bool slides = false;
 
 	*n_used = 0;
 	if (n_bytes >= pin_reserve.size)
 		return NULL;
 	pin_runs_take_lock();
 	if (n_bytes > had)
-		page = grow(page, n_bytes, may_move, n_used);
+		page = grow(page, n_bytes, may_move, n_used, &slides);
 	else
 		shrink(page, n_bytes);
 	if (page)
@@ -260,7 +298,7 @@ void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_use
 	pin_runs_release_lock();
 	if (!page)
 		return NULL;
-	if (page != from)
+	if (slides)
 		finish_slide(page, from, had, n_bytes);
 	return pin_page_at(page);
 }

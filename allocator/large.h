@@ -6,8 +6,8 @@
  *
  * A block that realloc grows by little gets a quarter's room: it is likely to grow again, and
  * should not be copied each time. realloc first extends the block into free memory behind it,
- * then moves it down into free memory before it, then grows the heap if the block is at its
- * end, and copies last.
+ * then moves it down into free memory before it, or, if it is large, its pages elsewhere
+ * (moves.h), then grows the heap if the block is at its end, and copies last.
  *
  * New blocks, and resized ones, are counted, but the peak is not raised: the caller first has
  * samples updated, and then calls pin_live_look().
@@ -54,7 +54,8 @@ static inline bool pin_is_large(const void *p)
 	return pin_kind_of(p) == PIN_KIND_LARGE && !((uintptr_t)p & (PIN_UNIT - 1));
 }
 
-/* Gives the blocks that are kept to the run map. */
+/* Give the blocks that are kept to the run map; the second for the holder of its lock. */
 void pin_large_flush(void);
+void pin_large_give_kept(void);
 
 #endif

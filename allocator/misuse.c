@@ -47,7 +47,7 @@ static bool find_block(const void *p, struct block *block)
 		return true;
 	while (page > first && kind_of(page) == PIN_KIND_NONE)
 		page--;
-	if (kind_of(page) == PIN_KIND_FREE || kind_of(page) == PIN_KIND_NONE)
+	if (kind_of(page) >= PIN_KIND_FREE || kind_of(page) == PIN_KIND_NONE)
 		return false;
 	if (kind_of(page) - 1u < PIN_CLASSES) {
 		block->size = pin_class_sizes[kind_of(page) - 1u];

@@ -140,6 +140,28 @@ int pin_os_commit(void *addr, size_t n_bytes)
 	return failed ? -ENOMEM : 0;
 }
 
+/* In which Linux 5.7 is the first to know MREMAP_DONTUNMAP. */
+#define MOVE (MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP)
+
+/*
+ * The only call of mremap(2). The kernel may have unmapped what was at `to` before it refused
+ * (huge pages of the pool, say). If something is there then, nobody knows whose it is.
+ */
+int pin_os_move(void *from, void *to, size_t n_bytes)
+{
+	int saved = errno, error = 0;
+
+	if (pin_status_is_filtered())
+		return -ENOTSUP;
+	if (syscall(SYS_mremap, from, n_bytes, n_bytes, MOVE, to) == -1)
+		error = mmap(to, n_bytes, PROT_READ | PROT_WRITE,
+			     RESERVED | MAP_FIXED_NOREPLACE, -1, 0) == to
+				? -ENOTSUP
+				: -ENOMEM;
+	errno = saved;
+	return error;
+}
+
 static size_t number_at(const char *text)
 {
 	size_t n = 0;
@@ -341,6 +363,23 @@ size_t pin_os_most_mappings(void)
 	size_t n = number_in("/proc/sys/vm/max_map_count");
 
 	return n ? n : DEFAULT_MAX_MAPPINGS;
+}
+
+/* SIZE_MAX if unknown. */
+size_t pin_os_mappings(void)
+{
+	char text[4096];
+	int saved = errno;
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	size_t n_lines = 0, n;
+
+	while (fd >= 0 && (n = read_some(fd, text, sizeof text)))
+		for (size_t i = 0; i < n; i++)
+			n_lines += text[i] == '\n';
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	errno = saved;
+	return n_lines ? n_lines : SIZE_MAX;
 }
 
 #define POOLS	  "/sys/kernel/mm/hugepages/hugepages-"

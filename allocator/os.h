@@ -74,6 +74,14 @@ int pin_os_commit(void *addr, size_t n_bytes);
 void *pin_os_map_shared(int fd, size_t n_bytes);
 
 /*
+ * Moves the memory behind [from, from + n_bytes) to `to`, where nobody has anything: without
+ * copying, and without giving any of it back. Both have to be committed; `from` has none
+ * afterwards, as if it had never been used. Returns 0; -ENOTSUP if the kernel cannot: then
+ * nothing has changed; -ENOMEM if the addresses at `to` are lost: they must not be used.
+ */
+int pin_os_move(void *from, void *to, size_t n_bytes);
+
+/*
  * Bytes of address space that RLIMIT_AS still leaves to this process; SIZE_MAX without a
  * limit.
  */
@@ -154,7 +162,8 @@ uint64_t pin_os_now_ns(void);
 /* Sleeps for `ms` milliseconds, or until a signal handler has run. */
 void pin_os_sleep_ms(uint64_t ms);
 
-/* The maximum number of mappings of the process (vm.max_map_count). */
+/* The maximum number of mappings of the process (vm.max_map_count), and how many it has. */
 size_t pin_os_most_mappings(void);
+size_t pin_os_mappings(void);
 
 #endif

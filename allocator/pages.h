@@ -10,6 +10,7 @@
 #define PIN_PAGES_H
 
 #include "allocator/base.h"
+#include "allocator/flag.h"
 
 #include <stdatomic.h>
 
@@ -18,15 +19,16 @@
 
 /*
  * Values of that byte, beside 1 + the class of small blocks that begin in the page. It is set
- * for the first page of a large block or a segment, and for the first and the last one of free
- * memory; other pages have 0.
+ * for the first page of a large block or a segment, and for the first and the last one of a
+ * free run; other pages have 0.
  */
 enum pin_kind {
 	PIN_KIND_NONE,
 	PIN_KIND_LARGE = 200, /* a block in use */
 	PIN_KIND_KEPT,	      /* one that was freed, and kept as it is */
-	PIN_KIND_FREE,
-	PIN_KIND_SEGMENT, /* no block: see segment.h */
+	PIN_KIND_SEGMENT,     /* no block: see segment.h */
+	PIN_KIND_FREE,	      /* memory that has been used */
+	PIN_KIND_BARE,	      /* addresses without memory: never used, or it has moved away */
 };
 
 /* Of the kind of a page depends what its record has. */
@@ -34,7 +36,7 @@ struct pin_page {
 	uint32_t length; /* pages, of a large block, a segment or free memory: there at its last
 			    page, too */
 	union {
-		uint32_t left;		/* of free memory, in the tree of runs.c */
+		uint32_t left;		/* of a free run, in a tree (fit.c) */
 		_Atomic uint32_t phase; /* of small blocks: offset of the first, in quanta */
 	};
 	union {
@@ -61,6 +63,19 @@ int pin_pages_init(void);
 
 /* Makes the tables cover [addr, addr + n_bytes). Returns 0 or -ENOMEM. */
 int pin_pages_cover(const void *addr, size_t n_bytes);
+
+/* Of all that the run map and large blocks write there, and of moves. */
+extern struct pin_flag pin_runs_lock;
+
+static inline void pin_runs_take_lock(void)
+{
+	pin_flag_lock(&pin_runs_lock);
+}
+
+static inline void pin_runs_release_lock(void)
+{
+	pin_flag_unlock(&pin_runs_lock);
+}
 
 /* The number of the page that contains an address of the heap. */
 static inline uint32_t pin_page_of(const void *p)

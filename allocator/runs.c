@@ -4,6 +4,8 @@
 #include "allocator/runs.h"
 #include "allocator/fit.h"
 #include "allocator/growth.h"
+#include "allocator/map.h"
+#include "allocator/moves.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
@@ -12,21 +14,14 @@
 #define N_NODES 8 /* nodes beyond these share maps */
 
 /*
- * How much memory that was never used is handed out before caches have to be emptied. New
+ * How much new memory is handed out before caches have to be emptied: a share of the heap. New
  * memory costs nothing until it is touched: if they were emptied only when a growth step is
  * used up, all of each step would be touched.
  */
-#define LEEWAY (4 * PIN_MIB)
+#define SHARE_OF_LEEWAY 64
+#define LEAST_LEEWAY	(256 * PIN_KIB)
 
-PIN_WRITTEN_FIRST struct pin_flag pin_runs_lock;
-
-PIN_WRITTEN_FIRST static struct map {
-	struct pin_span *span;
-	uint32_t root;	/* of the tree of its free runs */
-	uint32_t limit; /* pages from here on are taken only with may_grow */
-	uint32_t tail;	/* the free run at the span's end; its last page has no record yet */
-	size_t n_free;	/* pages */
-} maps[N_NODES];
+PIN_WRITTEN_FIRST static struct pin_map maps[N_NODES];
 
 /* Memory that a span has got and the tables do not cover yet. */
 PIN_WRITTEN_FIRST static struct {
@@ -34,22 +29,7 @@ PIN_WRITTEN_FIRST static struct {
 	size_t n_bytes;
 } uncovered;
 
-static struct pin_page *record(uint32_t page)
-{
-	return &pin_pages.records[page];
-}
-
-static uint32_t end_of(const struct pin_span *span)
-{
-	return span ? pin_page_of((void *)(span->start + span->length - 1)) + 1 : 0;
-}
-
-static const struct pin_span *span_of(uint32_t page)
-{
-	return pin_span_find(pin_page_at(page), 1);
-}
-
-static struct map *map_of(const struct pin_span *span)
+static struct pin_map *map_of(const struct pin_span *span)
 {
 	return &maps[span->node % N_NODES];
 }
@@ -64,62 +44,6 @@ static uint32_t node_here(void)
 	return pin_os_node();
 }
 
-static void insert(struct map *map, uint32_t page, uint32_t n_pages)
-{
-	record(page)->length = n_pages;
-	if (page + n_pages == end_of(map->span))
-		map->tail = page; /* in small programs nobody need touch that record */
-	else
-		record(page + n_pages - 1)->length = n_pages;
-	pin_pages.kinds[page] = pin_pages.kinds[page + n_pages - 1] = PIN_KIND_FREE;
-	pin_fit_insert(&map->root, page);
-	map->n_free += n_pages;
-}
-
-static void delete (struct map *map, uint32_t page)
-{
-	uint32_t n_pages = record(page)->length;
-
-	if (page == map->tail)
-		map->tail = 0;
-	pin_fit_delete(&map->root, page);
-	pin_pages.kinds[page] = pin_pages.kinds[page + n_pages - 1] = PIN_KIND_NONE;
-	map->n_free -= n_pages;
-}
-
-static bool is_free(uint32_t page)
-{
-	return pin_pages.kinds[page] == PIN_KIND_FREE;
-}
-
-uint32_t pin_run_before(uint32_t page)
-{
-	const struct pin_span *span = span_of(page);
-
-	return pin_page_at(page) != (void *)span->start && is_free(page - 1)
-		       ? record(page - 1)->length
-		       : 0;
-}
-
-uint32_t pin_run_behind(uint32_t page, uint32_t n_pages)
-{
-	return page + n_pages != end_of(span_of(page)) && is_free(page + n_pages)
-		       ? record(page + n_pages)->length
-		       : 0;
-}
-
-static void give_in_span(const struct pin_span *span, uint32_t page, uint32_t n_pages)
-{
-	struct map *map = map_of(span);
-	uint32_t before = pin_run_before(page), behind = pin_run_behind(page, n_pages);
-
-	if (before)
-		delete (map, page - before);
-	if (behind)
-		delete (map, page + n_pages);
-	insert(map, page - before, before + n_pages + behind);
-}
-
 /* jemalloc merges runs of any nodes. */
 void pin_run_give(uint32_t page, uint32_t n_pages)
 {
@@ -127,87 +51,92 @@ void pin_run_give(uint32_t page, uint32_t n_pages)
 	uint32_t n;
 
 	for (; n_pages; page += n, n_pages -= n) {
-		span = span_of(page);
-		n = end_of(span) - page;
+		span = pin_map_span(page);
+		n = pin_map_end(span) - page;
 		n = n < n_pages ? n : n_pages;
-		give_in_span(span, page, n);
+		pin_map_give(map_of(span), page, n, PIN_KIND_FREE);
 	}
 }
 
-/* Says how much of it was used, and that all is from now on. */
-static size_t note_use(struct map *map, uint32_t page, uint32_t n_pages)
+uint32_t pin_run_before(uint32_t page)
 {
-	size_t n_used = pin_span_used(pin_page_at(page), (size_t)n_pages << PIN_UNIT_SHIFT);
-
-	pin_span_note_use(map->span, (uintptr_t)pin_page_at(page + n_pages));
-	if (page + n_pages > map->limit)
-		map->limit = page + n_pages + (uint32_t)(LEEWAY >> PIN_UNIT_SHIFT);
-	return n_used;
+	return pin_map_before(page, PIN_KIND_FREE);
 }
 
-/* Takes `n_pages` from `at` on out of the free run that begins at `page`. */
-static size_t cut(struct map *map, uint32_t page, uint32_t at, uint32_t n_pages)
+uint32_t pin_run_at(uint32_t page)
 {
-	uint32_t end = page + record(page)->length;
-
-	delete (map, page);
-	if (at > page)
-		insert(map, page, at - page);
-	if (at + n_pages < end)
-		insert(map, at + n_pages, end - at - n_pages);
-	return note_use(map, at, n_pages);
+	return pin_map_at(page, PIN_KIND_FREE);
 }
 
-/* Addresses are what is aligned, and the heap need not begin so. */
-static uint32_t aligned_up(uint32_t page, uint32_t alignment)
+bool pin_run_fits(uint32_t n_pages)
 {
-	uint64_t base = pin_pages.base >> PIN_UNIT_SHIFT, mask = alignment - 1;
+	struct pin_fit fit = {n_pages, 1};
 
-	return (uint32_t)(((base + page + mask) & ~mask) - base);
+	return pin_fit_find(maps[node_here() % N_NODES].used, &fit);
 }
 
-static uint32_t take_from(struct map *map, const struct pin_run_need *need, size_t *n_used)
+static uint32_t take_used(struct pin_map *map, const struct pin_run_need *need, size_t *n_used)
 {
-	uint32_t limit = need->may_grow ? UINT32_MAX : map->limit;
-	struct pin_fit fit = {need->n_pages, need->alignment, limit};
-	uint32_t page = pin_fit_find(map->root, &fit), at;
+	struct pin_fit fit = {need->n_pages, need->alignment};
+	uint32_t page = pin_fit_find(map->used, &fit), at;
 
 	if (!page)
 		return 0;
-	at = aligned_up(page, need->alignment);
-	*n_used = cut(map, page, at, need->n_pages);
+	at = pin_map_aligned(page, need->alignment);
+	pin_map_cut(map, page, at, need->n_pages, 0, n_used);
 	return at;
+}
+
+/* Where the fewest pages are bare. */
+static uint32_t take_place(struct pin_map *map, const struct pin_run_need *need,
+			   const struct pin_place *place, size_t *n_used)
+{
+	return pin_map_cut(map, place->page, place->at, need->n_pages, need->n_pages, n_used)
+		       ? place->at
+		       : 0;
+}
+
+static uint32_t take_little(struct pin_map *map, const struct pin_run_need *need,
+			    size_t *n_used)
+{
+	struct pin_place place;
+
+	if (!map->leeway)
+		return 0;
+	place = pin_map_place(map, need->n_pages, need->alignment, false);
+	if (place.n_bare > map->leeway)
+		return 0;
+	map->leeway -= (uint32_t)place.n_bare;
+	return take_place(map, need, &place, n_used);
 }
 
 /* Puts memory of a span in the map. If the tables have no memory, that is tried again later. */
 static bool cover(void)
 {
-	const struct pin_span *span;
-	uint32_t page;
+	uint32_t page, end;
 
 	if (!uncovered.addr)
 		return true;
 	if (pin_pages_cover(uncovered.addr, uncovered.n_bytes))
 		return false;
 	page = pin_page_of(uncovered.addr);
-	span = span_of(page);
+	end = page + (uint32_t)(uncovered.n_bytes >> PIN_UNIT_SHIFT);
 	/* The heap's first page is no memory: 0 is the number of none. */
-	if (!page)
-		give_in_span(span, 1, (uint32_t)(uncovered.n_bytes >> PIN_UNIT_SHIFT) - 1);
-	else
-		give_in_span(span, page, (uint32_t)(uncovered.n_bytes >> PIN_UNIT_SHIFT));
+	page = page ? page : 1;
+	pin_map_give(map_of(pin_map_span(page)), page, end - page, PIN_KIND_BARE);
 	uncovered.addr = NULL;
 	return true;
 }
 
-static bool add_memory(struct map *map, size_t n_bytes, uint32_t node)
+static bool add_memory(struct pin_map *map, size_t n_bytes, uint32_t node)
 {
 	char *p;
 
 	if (!cover())
 		return false;
 	if (map->tail)
-		record(end_of(map->span) - 1)->length = record(map->tail)->length;
+		pin_pages.records[pin_map_end(map->span) - 1].length =
+			pin_pages.records[map->tail].length;
 	n_bytes = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
 	p = n_bytes ? pin_span_grow(&map->span, n_bytes, node) : NULL;
 	if (!p)
@@ -246,7 +175,7 @@ static size_t min_step(void)
 	return step < pin_options.grow ? step : pin_options.grow;
 }
 
-static bool grow_by_step(struct map *map, size_t n_lacking, uint32_t node)
+static bool grow_by_step(struct pin_map *map, size_t n_lacking, uint32_t node)
 {
 	size_t step = min_step();
 
@@ -254,100 +183,154 @@ static bool grow_by_step(struct map *map, size_t n_lacking, uint32_t node)
 	       add_memory(map, n_lacking, node);
 }
 
-/* What free memory at the end of the span does not cover, in bytes. */
-static size_t lacking(const struct map *map, const struct pin_run_need *need)
-{
-	uint32_t end = end_of(map->span), from = end;
-	size_t to;
-
-	if (!end)
-		return ((size_t)need->n_pages + need->alignment) << PIN_UNIT_SHIFT;
-	if (map->tail)
-		from = map->tail;
-	to = (size_t)aligned_up(from, need->alignment) + need->n_pages;
-	return to > end ? (to - end) << PIN_UNIT_SHIFT : 0;
-}
-
 /* Of other nodes; those with little free memory only if `any`. */
-static uint32_t take_elsewhere(const struct map *own, const struct pin_run_need *need, bool any,
-			       size_t *n_used)
+static uint32_t take_elsewhere(const struct pin_map *own, const struct pin_run_need *need,
+			       bool any, size_t *n_used)
 {
 	size_t much = pin_span_bytes() >> PIN_UNIT_SHIFT >> 2;
-	struct pin_run_need used = *need;
+	struct pin_place place;
 	uint32_t page = 0;
 
-	used.may_grow = any;
-	for (struct map *map = maps; map < maps + N_NODES && !page; map++)
-		if (map != own && map->root && (any || map->n_free > much))
-			page = take_from(map, &used, n_used);
+	for (struct pin_map *map = maps; map < maps + N_NODES && !page; map++) {
+		if (map == own || (!any && map->n_used <= much))
+			continue;
+		page = take_used(map, need, n_used);
+		if (page || !any)
+			continue;
+		place = pin_map_place(map, need->n_pages, need->alignment, false);
+		if (place.n_bare != UINT64_MAX)
+			page = take_place(map, need, &place, n_used);
+	}
 	return page;
 }
 
 /* The span may have to go on elsewhere, and then lack more. */
-static uint32_t take_growing(struct map *map, const struct pin_run_need *need, uint32_t node,
-			     size_t *n_used)
+static uint32_t take_new(struct pin_map *map, const struct pin_run_need *need, uint32_t node,
+			 size_t *n_used)
 {
-	uint32_t page;
-	size_t n;
+	struct pin_place place;
+	uint32_t page = 0;
+	bool may_grow = true;
+	uint64_t end;
 
-	while (!(page = take_from(map, need, n_used))) {
-		n = lacking(map, need);
-		if (!grow_by_step(map, n ? n : PIN_GRANULE, node))
+	while (!page) {
+		place = pin_map_place(map, need->n_pages, need->alignment, may_grow);
+		if (place.n_bare == UINT64_MAX)
 			return 0;
+		end = (uint64_t)place.at + need->n_pages;
+		if (place.page && end <= pin_map_end(pin_map_span(place.page)))
+			page = take_place(map, need, &place, n_used);
+		else
+			may_grow = grow_by_step(
+				map, (end - pin_map_end(map->span)) << PIN_UNIT_SHIFT, node);
 	}
 	return page;
+}
+
+static void allow_little(struct pin_map *map)
+{
+	size_t n = pin_span_bytes() / SHARE_OF_LEEWAY;
+
+	map->leeway = (uint32_t)((n > LEAST_LEEWAY ? n : LEAST_LEEWAY) >> PIN_UNIT_SHIFT);
 }
 
 uint32_t pin_run_take(const struct pin_run_need *need, size_t *n_used)
 {
 	uint32_t node = node_here();
-	struct map *map = &maps[node % N_NODES];
-	struct pin_run_need used = *need;
-	uint32_t page;
+	struct pin_map *map = &maps[node % N_NODES];
+	uint32_t page = take_used(map, need, n_used);
 
-	used.may_grow = false;
-	page = take_from(map, &used, n_used);
-	if (page || !need->may_grow)
+	if (page || need->from == PIN_RUN_USED)
+		return page;
+	page = take_little(map, need, n_used);
+	if (page || need->from == PIN_RUN_LITTLE_NEW)
 		return page;
 	page = take_elsewhere(map, need, false, n_used);
-	if (!page)
-		page = take_growing(map, need, node, n_used);
+	if (page)
+		return page;
+	allow_little(map);
+	page = take_new(map, need, node, n_used);
 	return page ? page : take_elsewhere(map, need, true, n_used);
 }
 
 uint32_t pin_run_take_on(uint32_t node, const struct pin_run_need *need, size_t *n_used)
 {
-	return take_growing(&maps[node % N_NODES], need, node, n_used);
+	struct pin_map *map = &maps[node % N_NODES];
+	uint32_t page = take_used(map, need, n_used);
+
+	return page ? page : take_new(map, need, node, n_used);
 }
 
-void pin_run_take_behind(uint32_t page, uint32_t n_pages, size_t *n_used)
+void pin_run_take_at(uint32_t page, uint32_t n_pages, size_t *n_used)
 {
-	*n_used = cut(map_of(span_of(page)), page, page, n_pages);
+	pin_map_cut(map_of(pin_map_span(page)), page, page, n_pages, 0, n_used);
 }
 
 void pin_run_take_before(uint32_t page, uint32_t n_pages)
 {
-	uint32_t length = record(page - 1)->length;
+	struct pin_map *map = map_of(pin_map_span(page - 1));
+	size_t n_used;
 
-	cut(map_of(span_of(page - 1)), page - length, page - n_pages, n_pages);
+	pin_map_cut(map, page - pin_run_before(page), page - n_pages, n_pages, 0, &n_used);
 }
 
-bool pin_run_extend(uint32_t page, uint32_t n_pages)
+bool pin_run_extend(uint32_t page, uint32_t n_pages, size_t *n_used)
 {
-	const struct pin_span *span = span_of(page - 1);
-	struct map *map = map_of(span);
-	uint32_t end = end_of(span), has = 0;
+	const struct pin_span *span = pin_map_span(page - 1);
+	struct pin_map *map = map_of(span);
+	uint32_t end = pin_map_end(span), has;
 
-	if (page != end)
-		has = is_free(page) ? record(page)->length : 0;
-	/* Only the span that grows for its node, and if nothing is in between. */
-	if (map->span != span || page + has != end)
-		return false;
-	if (n_pages > has &&
-	    !grow_by_step(map, (size_t)(n_pages - has) << PIN_UNIT_SHIFT, span->node))
-		return false;
-	return map->span == span && page != end_of(span) && is_free(page) &&
-	       record(page)->length >= n_pages;
+	has = page != end ? pin_map_chain_length(page) : 0;
+	if (has < n_pages) {
+		/* Only the span that grows for its node, and if nothing is in between. */
+		if (map->span != span || page + has != end ||
+		    !grow_by_step(map, (size_t)(n_pages - has) << PIN_UNIT_SHIFT, span->node) ||
+		    map->span != span)
+			return false;
+		has = pin_map_chain_length(page);
+	}
+	return has >= n_pages && pin_map_cut(map, page, page, n_pages, n_pages, n_used);
+}
+
+/* Bare addresses, as far from a multiple of a piece as the block. */
+static uint32_t take_bare(struct pin_map *map, uint32_t offset, uint32_t n_pages)
+{
+	struct pin_fit fit = {offset + n_pages, PIN_MOVES_PIECE};
+	uint32_t page, at;
+	size_t unused;
+
+	while (!(page = pin_fit_find(map->bare, &fit)))
+		if (!grow_by_step(map,
+				  (size_t)(fit.n_pages + PIN_MOVES_PIECE) << PIN_UNIT_SHIFT,
+				  map->span->node))
+			return 0;
+	at = pin_map_aligned(page, PIN_MOVES_PIECE) + offset;
+	pin_map_cut(map, page, at, n_pages, 0, &unused);
+	return at;
+}
+
+uint32_t pin_run_move(uint32_t page, uint32_t has, uint32_t n_pages, size_t *n_used)
+{
+	struct pin_map *map = map_of(pin_map_span(page));
+	uint32_t base = pin_map_aligned(page, PIN_MOVES_PIECE) - PIN_MOVES_PIECE;
+	uint32_t offset = (page - base) % PIN_MOVES_PIECE, to, used;
+	struct pin_filling filling = {0, 0};
+	enum pin_moved moved = PIN_NOT_MOVED;
+
+	to = pin_moves_possible() ? take_bare(map, offset, n_pages) : 0;
+	if (!to)
+		return 0;
+	filling.end = to + n_pages;
+	used = pin_map_fill(map, to + has, filling.end, &filling);
+	if (!filling.lost)
+		moved = pin_moves_block(page, to, has, &filling.lost);
+	if (moved == PIN_NOT_MOVED) {
+		pin_map_give_back(map, to, to + n_pages, filling.lost);
+		return 0;
+	}
+	pin_map_give(map, page, has, moved == PIN_MOVED ? PIN_KIND_BARE : PIN_KIND_FREE);
+	*n_used = used ? (size_t)(used - to - has) << PIN_UNIT_SHIFT : 0;
+	return to;
 }
 
 size_t pin_runs_free_bytes(void)
@@ -355,8 +338,8 @@ size_t pin_runs_free_bytes(void)
 	size_t n = 0;
 
 	pin_runs_take_lock();
-	for (struct map *map = maps; map < maps + N_NODES; map++)
-		n += map->n_free;
+	for (struct pin_map *map = maps; map < maps + N_NODES; map++)
+		n += map->n_used + map->n_bare;
 	pin_runs_release_lock();
 	return n << PIN_UNIT_SHIFT;
 }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The run map: all free memory of the heap, in runs of pages. A run that is freed merges with
- * its neighbours at once, and the lowest run that is long enough is taken. (The shortest one was
- * tried: sawtooth of bench/allocators took 1.58 of live memory instead of 1.30, survivors 2.27
- * instead of 1.6.) jemalloc keeps free memory per arena, which in a heap that never shrinks
- * would be lost to all others; here it is kept once, for jemalloc's slabs and large blocks.
+ * The run map: all free memory of the heap, in runs of pages. jemalloc keeps free memory per
+ * arena, which in a heap that never shrinks would be lost to all others; here it is kept once,
+ * for jemalloc's slabs and large blocks.
+ *
+ * The lowest run of used memory that is long enough is taken. (The shortest one was tried:
+ * sawtooth of bench/allocators took 1.58 of live memory instead of 1.30, survivors 2.27 instead
+ * of 1.6.) If there is none, the place where the fewest bare addresses are (map.h), which free
+ * memory from elsewhere fills (moves.h). What is lacking then is touched anew.
  *
  * Each memory node has a map of its own. Memory of another node is taken before the heap grows
  * if much is free there, and before there is none at all.
@@ -15,29 +18,22 @@
 #ifndef PIN_RUNS_H
 #define PIN_RUNS_H
 
-#include "allocator/flag.h"
 #include "allocator/pages.h"
 
-extern struct pin_flag pin_runs_lock;
-
-static inline void pin_runs_take_lock(void)
-{
-	pin_flag_lock(&pin_runs_lock);
-}
-
-static inline void pin_runs_release_lock(void)
-{
-	pin_flag_unlock(&pin_runs_lock);
-}
+/*
+ * Which memory may be taken. A caller first asks for used memory, then sets free what it has
+ * aside, a little of which may be too little to matter, and only then has new memory touched.
+ */
+enum pin_run_from {
+	PIN_RUN_USED,
+	PIN_RUN_LITTLE_NEW,
+	PIN_RUN_NEW, /* and the heap may grow */
+};
 
 struct pin_run_need {
 	uint32_t n_pages;
 	uint32_t alignment; /* pages, a power of two */
-	/*
-	 * Whether to take memory that nobody has used yet, and grow the heap. Without it only
-	 * a little of that is taken: the caller is to set free first what it has aside.
-	 */
-	bool may_grow;
+	enum pin_run_from from;
 };
 
 /*
@@ -53,24 +49,34 @@ uint32_t pin_run_take_on(uint32_t node, const struct pin_run_need *need, size_t 
 /* Gives pages back. They need not be a run as it was taken. */
 void pin_run_give(uint32_t page, uint32_t n_pages);
 
-/* Free pages directly before a page, and directly behind a run. */
+/* Pages of used free memory directly before a page, and from a page on. */
 uint32_t pin_run_before(uint32_t page);
-uint32_t pin_run_behind(uint32_t page, uint32_t n_pages);
+uint32_t pin_run_at(uint32_t page);
+
+/* Whether there is a free run of so many pages of used memory. */
+bool pin_run_fits(uint32_t n_pages);
 
 /*
  * Takes pages of the free run that begins at `page`, or of the one that ends there, at the
  * end where they are. There must be so many.
  */
-void pin_run_take_behind(uint32_t page, uint32_t n_pages, size_t *n_used);
+void pin_run_take_at(uint32_t page, uint32_t n_pages, size_t *n_used);
 void pin_run_take_before(uint32_t page, uint32_t n_pages);
 
 /*
- * Makes the heap grow by free memory behind a page that is the last one with memory there, so
- * that n_pages are free. Returns whether that worked.
+ * Takes n_pages from `page` on, which may be bare, and may be where the heap grows. Returns
+ * whether that worked.
  */
-bool pin_run_extend(uint32_t page, uint32_t n_pages);
+bool pin_run_extend(uint32_t page, uint32_t n_pages, size_t *n_used);
 
-/* Bytes of free memory. For tests. */
+/*
+ * Moves a block of `has` pages, which only the caller uses, to a place where it has n_pages
+ * (moves.h). Returns its first page, or 0 if that cannot be. Sets *n_used to how many bytes
+ * behind the block may have been used.
+ */
+uint32_t pin_run_move(uint32_t page, uint32_t has, uint32_t n_pages, size_t *n_used);
+
+/* Bytes of free memory, used and bare. For tests. */
 size_t pin_runs_free_bytes(void);
 
 #endif

@@ -12,6 +12,7 @@
 #include "allocator/seam.h"
 #include "allocator/frames.h"
 #include "allocator/jemalloc.h"
+#include "allocator/large.h"
 #include "allocator/reserve.h"
 #include "allocator/runs.h"
 #include "allocator/start.h"
@@ -93,11 +94,16 @@ static void give_pages(uint32_t page, uint32_t n_pages)
 
 static uint32_t take_pages(uint32_t n_pages, uint32_t alignment, bool limited, size_t *n_used)
 {
-	struct pin_run_need need = {n_pages, alignment, !limited};
+	struct pin_run_need need = {n_pages, alignment, PIN_RUN_USED};
 	uint32_t page;
 
 	pin_runs_take_lock();
 	page = pin_run_take(&need, n_used);
+	if (!page) {
+		pin_large_give_kept();
+		need.from = limited ? PIN_RUN_LITTLE_NEW : PIN_RUN_NEW;
+		page = pin_run_take(&need, n_used);
+	}
 	pin_runs_release_lock();
 	return page;
 }

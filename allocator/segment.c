@@ -61,7 +61,7 @@ static void *take_run(const struct pin_segment_need *need)
 	struct pin_run_need run = {
 		.n_pages = (uint32_t)(need->n_bytes >> PIN_UNIT_SHIFT),
 		.alignment = (uint32_t)(PIN_GRANULE >> PIN_UNIT_SHIFT),
-		.may_grow = true,
+		.from = PIN_RUN_NEW,
 	};
 	size_t n_used;
 	uint32_t page;

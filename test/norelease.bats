@@ -152,7 +152,7 @@ functions() {
 }
 
 @test "only allocator/os.c maps memory, and no system call by its number unmaps or discards any" {
-	local name made=madvise
+	local name
 	nm -A --undefined-only "$top_builddir"/{allocator,regpool,preload,preload/report}/.libs/lib*.o |
 		sed -nE 's/^.*_la-([a-z-]+)\.o: .* U (mmap|mprotect|mlock.?)$/\1 \2/p' | sort -u > mapping
 	[ "$(xargs < mapping)" = 'os mmap os mprotect' ]
@@ -162,11 +162,17 @@ functions() {
 	grep -qE "^[a-z_]+ $(number futex)$" calls
 	run ! grep -F '?' calls
 	for name in $releasing mmap mprotect; do
-		[ "$name" = $made ] || run ! grep -E " $(number "$name")$" calls
+		[[ "$name" = m@(advise|remap) ]] || run ! grep -E " $(number "$name")$" calls
 	done
+	# mremap(2) is called by one function, whose flags keep what it moves.
+	sed -nE "s/^([A-Za-z0-9_]+)(\.[^ ]*)? $(number mremap)$/\1/p" calls | sort -u > moving
+	[ "$(cat moving)" = pin_os_move ]
+	grep -q '^#define MOVE (MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP)$' \
+		"$top_srcdir/allocator/os.c"
+	grep -q 'SYS_mremap, from, n_bytes, n_bytes, MOVE, to)' "$top_srcdir/allocator/os.c"
 	# madvise(2) is called in os.c, whose advice keeps contents, and in uffd.c, about a page of its
 	# own (test/layering.bats).
-	sed -nE "s/^([A-Za-z0-9_]+)(\.[^ ]*)? $(number $made)$/\1/p" calls | sort -u > advising
+	sed -nE "s/^([A-Za-z0-9_]+)(\.[^ ]*)? $(number madvise)$/\1/p" calls | sort -u > advising
 	[ -s advising ]
 	run -0 comm -23 advising <({
 		functions "$top_builddir/allocator/.libs/libcore_la-os.o"

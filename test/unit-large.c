@@ -6,6 +6,7 @@
 #include "allocator/heap.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
+#include "allocator/moves.h"
 #include "allocator/options.h"
 #include "allocator/runs.h"
 #include "allocator/span.h"
@@ -19,6 +20,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -139,6 +141,50 @@ static void slides(void)
 	pin_large_flush();
 }
 
+/* Pages of [p, p + n) that are resident. */
+static size_t resident(char *p, size_t n)
+{
+	static unsigned char pages[UNITS(16)];
+	size_t sum = 0;
+
+	mincore(p, n, pages);
+	for (size_t i = 0; i < n / PIN_PAGE; i++)
+		sum += pages[i] & 1;
+	return sum;
+}
+
+/* A block with another behind it, which grows to more than is free anywhere. */
+static char *grow_walled(size_t n, char **was)
+{
+	size_t more = pin_runs_free_bytes() + n, before = large_bytes();
+	char *p = malloc(n), *wall = malloc(n), *q;
+
+	*was = p;
+	memset(p, 6, n);
+	q = realloc(p, more);
+	ok(q && q != p && is_filled(q, 6, n), "a walled block grows elsewhere");
+	free(wall);
+	ok(large_bytes() == before + more, "and counts with its new size");
+	return q;
+}
+
+static void moves(void)
+{
+	size_t n = 24 * PIN_MIB;
+	char *was, *p;
+
+	p = grow_walled(n, &was);
+	ok(resident(p, n) == n / PIN_PAGE && !resident(was, n),
+	   "its pages have moved there, and none is left where it was");
+	free(p);
+	pin_large_flush();
+	pin_moves_end();
+	p = grow_walled(n, &was);
+	ok(resident(was, n) == n / PIN_PAGE, "where memory must not move, it is copied");
+	free(p);
+	pin_large_flush();
+}
+
 static void at_the_end(void)
 {
 	size_t n = pin_span_bytes(), bytes, grow = pin_options.grow;
@@ -252,5 +298,6 @@ int main(void)
 	grows_by_little();
 	zeroes();
 	twice_at_once();
+	moves();
 	return done_testing();
 }

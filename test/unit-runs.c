@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The run map against a model, which keeps for each page whether it is taken: what is taken is
- * free, free neighbours merge, the lowest fit is found, and new memory is not touched before it
- * may be. Without a heap.
+ * free, free neighbours merge, the lowest fit of used memory is found, and new memory is not
+ * touched before it may be. Without a heap.
  */
 #include <config.h>
 
+#include "allocator/map.h"
+#include "allocator/moves.h"
 #include "allocator/options.h"
 #include "allocator/reserve.h"
 #include "allocator/runs.h"
@@ -18,7 +20,7 @@
 #define RUNS   600
 #define ROUNDS 200000
 
-static bool taken[PAGES];
+static bool taken[PAGES], used[PAGES];
 static struct {
 	uint32_t page, n_pages;
 } runs[RUNS];
@@ -32,7 +34,8 @@ static uint32_t any(uint32_t below)
 
 static uint32_t take(uint32_t n_pages, uint32_t alignment, bool may_grow, size_t *n_used)
 {
-	struct pin_run_need need = {n_pages, alignment, may_grow};
+	struct pin_run_need need = {n_pages, alignment,
+				    may_grow ? PIN_RUN_NEW : PIN_RUN_LITTLE_NEW};
 	uint32_t page;
 
 	pin_runs_take_lock();
@@ -53,13 +56,13 @@ static uint32_t heap_end(void)
 	return (uint32_t)(pin_span_bytes() >> PIN_UNIT_SHIFT);
 }
 
-/* The lowest free run of the model that is long enough; UINT32_MAX if there is none. */
+/* The lowest free run of used memory that is long enough; UINT32_MAX if there is none. */
 static uint32_t lowest(uint32_t n_pages)
 {
 	uint32_t from = 1, end = heap_end();
 
 	for (uint32_t i = 1; i < end; i++) {
-		if (!taken[i])
+		if (!taken[i] && used[i])
 			continue;
 		if (i - from >= n_pages)
 			return from;
@@ -74,7 +77,7 @@ static bool claim(unsigned i, uint32_t page, uint32_t n_pages)
 
 	for (uint32_t k = page; k < page + n_pages; k++) {
 		free &= !taken[k];
-		taken[k] = true;
+		taken[k] = used[k] = true;
 	}
 	runs[i].page = page;
 	runs[i].n_pages = n_pages;
@@ -119,14 +122,14 @@ static void against_model(void)
 	ok(in_heap, "runs are in the heap");
 	ok(apart, "what is taken was free");
 	ok(aligned, "runs are aligned as asked");
-	ok(best, "the lowest free run that is long enough is taken");
+	ok(best, "the lowest run of used memory that is long enough is taken");
 	ok(pin_runs_free_bytes() / PIN_UNIT == heap_end() - 1 - n_taken,
 	   "what is not taken is free, but for the first page");
 	for (unsigned i = 0; i < RUNS; i++)
 		if (runs[i].n_pages)
 			release(i);
 	pin_runs_take_lock();
-	ok(pin_run_behind(1, 0) == heap_end() - 1, "in the end all free memory is one run");
+	ok(pin_map_chain_length(1) == heap_end() - 1, "in the end all free memory is one run");
 	pin_runs_release_lock();
 }
 
@@ -163,35 +166,35 @@ static void neighbours(void)
 	pin_runs_take_lock();
 	pin_run_give(page, 10);
 	pin_run_give(page + 20, 10);
-	ok(pin_run_before(page + 10) >= 10 && pin_run_behind(page + 10, 10) >= 10,
+	ok(pin_run_before(page + 10) >= 10 && pin_run_at(page + 20) >= 10,
 	   "free neighbours are known");
 	pin_run_take_before(page + 10, 4);
-	pin_run_take_behind(page + 20, 4, &n_used);
-	ok(!pin_run_before(page + 10) && !pin_run_behind(page + 10, 10) &&
-		   pin_run_behind(page + 24, 0) >= 6 && pin_run_before(page + 6) >= 6,
+	pin_run_take_at(page + 20, 4, &n_used);
+	ok(!pin_run_before(page + 10) && !pin_run_at(page + 20) && pin_run_at(page + 24) >= 6 &&
+		   pin_run_before(page + 6) >= 6,
 	   "parts of them are taken next to a run");
 	pin_run_give(page + 6, 18);
-	ok(pin_run_behind(page, 0) >= 30, "and merge again");
+	ok(pin_run_at(page) >= 30, "and merge again");
 	pin_runs_release_lock();
 }
 
 static void at_the_end(void)
 {
+	uint32_t page, n, more = 10 * PIN_MIB / PIN_UNIT;
 	size_t bytes, n_used;
-	uint32_t page, n;
 
 	pin_options.grow = PIN_GRANULE;
 	n = heap_end();
 	page = take(n, 1, true, &n_used);
 	bytes = pin_span_bytes();
 	pin_runs_take_lock();
-	ok(!pin_run_extend(page + n - 1, 5), "a run that is not the last one is not extended");
-	ok(pin_run_extend(page + n, 10 * PIN_MIB / PIN_UNIT) &&
-		   pin_run_behind(page, n) >= 10 * PIN_MIB / PIN_UNIT,
+	ok(!pin_run_extend(page + n - 1, 5, &n_used),
+	   "a run that is not the last one is not extended");
+	ok(pin_run_extend(page + n, more, &n_used) && !n_used,
 	   "the heap grows behind the last run");
 	pin_runs_release_lock();
 	ok(pin_span_bytes() - bytes <= 12 * PIN_MIB, "by what is missing");
-	give(page, n);
+	give(page, n + more);
 	bytes = pin_span_bytes();
 	n = heap_end() + 5 * PIN_MIB / PIN_UNIT;
 	page = take(n, 1, true, &n_used);
@@ -204,6 +207,7 @@ static void at_the_end(void)
 int main(void)
 {
 	pin_options_init();
+	pin_moves_end();
 	ok(!pin_reserve_init() && !pin_pages_init(), "there are addresses");
 	against_model();
 	new_memory();
