@@ -7,6 +7,7 @@
 #include "allocator/timeline.h"
 
 __thread size_t pin_growth_pending;
+PIN_WRITTEN_FIRST void (*pin_growth_listener)(void);
 
 PIN_COLD void pin_growth_account(void)
 {
@@ -18,4 +19,6 @@ PIN_COLD void pin_growth_account(void)
 	live = pin_live_now();
 	most = (size_t)atomic_load(&pin_live_most);
 	pin_timeline_grew(live < most ? live : most);
+	if (pin_growth_listener)
+		pin_growth_listener();
 }

@@ -8,6 +8,9 @@
 
 #include "allocator/base.h"
 
+/* What is called after growth was accounted for, inside malloc; NULL for nothing. Set once. */
+extern void (*pin_growth_listener)(void);
+
 /* Internal: bytes by which the calling thread has grown the heap, not accounted for yet. */
 extern __thread size_t pin_growth_pending __attribute__((tls_model("initial-exec")));
 void pin_growth_account(void);

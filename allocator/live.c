@@ -15,6 +15,22 @@ void pin_live_set_uncounted(int64_t (*uncounted)(void))
 	uncounted_here = uncounted;
 }
 
+PIN_WRITTEN_FIRST void (*pin_live_listener)(void);
+PIN_WRITTEN_FIRST static _Atomic int64_t call_at;
+
+void pin_live_call_at(int64_t n_bytes)
+{
+	atomic_store_explicit(&call_at, n_bytes, memory_order_relaxed);
+}
+
+static void call_listener(int64_t now)
+{
+	int64_t at = atomic_load_explicit(&call_at, memory_order_relaxed);
+
+	if (PIN_UNLIKELY(at && now >= at))
+		pin_live_listener();
+}
+
 PIN_COLD void pin_live_raise_peak(int64_t now)
 {
 	int64_t seen = atomic_load_explicit(&pin_live_most, memory_order_relaxed);
@@ -23,6 +39,7 @@ PIN_COLD void pin_live_raise_peak(int64_t now)
 		;
 	atomic_store_explicit(&peak_ns, pin_os_now_ns(), memory_order_relaxed);
 	pin_sites_note_peak();
+	call_listener(now);
 }
 
 void pin_live_update_timeline(int64_t now)

@@ -3,8 +3,9 @@
  * How many bytes the program has allocated and not freed, and the highest such sum so far.
  *
  * Small blocks count with the size of their class, when a thread's cache is filled or emptied
- * (cache.c), and a thread's balance has changed by 32 KiB. So the sum is off by that and by what
- * is in caches, for each thread, and exact for threads that have ended. Large blocks count with the size that was requested, at once.
+ * (cache.c), and a thread's balance has changed by 32 KiB. So the sum is off by that and by
+ * what is in caches, for each thread, and exact for threads that have ended. Large blocks count
+ * with the size that was requested, at once.
  */
 #ifndef PIN_LIVE_H
 #define PIN_LIVE_H
@@ -23,6 +24,13 @@ struct pin_live_peak {
  * not counted yet. It must be async-signal-safe.
  */
 void pin_live_set_uncounted(int64_t (*uncounted)(void));
+
+/*
+ * What is called when the peak reaches the value set last by pin_live_call_at(), which is 0 for
+ * never. It may run inside malloc. Set once.
+ */
+extern void (*pin_live_listener)(void);
+void pin_live_call_at(int64_t n_bytes);
 
 /* Internal. Signed: a block may be counted as freed before it is counted as allocated. */
 extern _Atomic int64_t pin_live_small, pin_live_large, pin_live_most;

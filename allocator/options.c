@@ -65,7 +65,7 @@ static int parse_huge(const char *text, void *field)
 
 static int parse_format(const char *text, void *field)
 {
-	static const char *const names[] = {"auto", "text", "json", "massif"};
+	static const char *const names[] = {"auto", "text", "json"};
 
 	return parse_names(text, names, PIN_ARRAY_SIZE(names), field);
 }

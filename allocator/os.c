@@ -22,6 +22,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -303,6 +304,23 @@ size_t pin_os_status(const char *name)
 	}
 	errno = saved;
 	return size;
+}
+
+char *pin_os_map_file(int fd, size_t n_bytes)
+{
+	void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+int pin_os_write_memory(char *to, const void *from, size_t n_bytes)
+{
+	struct iovec local = {(void *)from, n_bytes}, remote = {to, n_bytes};
+	ssize_t n = process_vm_writev(getpid(), &local, 1, &remote, 1, 0);
+
+	if (n < 0)
+		return -errno;
+	return (size_t)n == n_bytes ? 0 : -EIO;
 }
 
 size_t pin_os_ram(void)

@@ -139,6 +139,14 @@ bool pin_os_has_nodes(void);
 bool pin_os_has_node(uint32_t node);
 
 /*
+ * Maps the first n_bytes of a file, shared. It is to be written to by pin_os_write_memory()
+ * only: that returns -errno where a store would raise SIGBUS, as the disk is full or the file
+ * system has gone. NULL with errno set if it cannot be mapped.
+ */
+char *pin_os_map_file(int fd, size_t n_bytes);
+int pin_os_write_memory(char *to, const void *from, size_t n_bytes);
+
+/*
  * Makes the calling thread's page faults prefer memory of a node, until pin_os_prefer_none().
  * Returns false, and changes nothing, if the thread has a memory policy already or the kernel
  * refuses.

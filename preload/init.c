@@ -15,9 +15,9 @@
 #include "allocator/stream.h"
 #include "allocator/timeline.h"
 #include "preload/conflicts.h"
-#include "preload/next.h"
 #include "preload/report/backtrace.h"
-#include "preload/report/ending.h"
+#include "preload/report/process.h"
+#include "preload/report/record.h"
 #include "preload/report/report.h"
 #include "preload/report/request.h"
 #include "regpool/pool.h"
@@ -34,6 +34,13 @@ static void print_help_if_wanted(void)
 		return;
 	pin_options_help();
 	_Exit(0);
+}
+
+/* Without a report the record stays. */
+static void report_at_end(void)
+{
+	if (pin_report_write_if_due("at exit", true))
+		pin_record_end();
 }
 
 static bool program_matches(void)
@@ -56,7 +63,6 @@ __attribute__((constructor(101))) static void init_library(void)
 	done = true;
 	pin_os_small_statics();
 	pin_stream_keep(&pin_standard_error);
-	pin_next_find();
 	pin_options_init();
 	pin_fatal_hook = pin_backtrace_log;
 	pin_misuse_caller = pin_backtrace_caller;
@@ -75,15 +81,16 @@ __attribute__((constructor(101))) static void init_library(void)
 		pin_backtrace_reuse_walks();
 	pin_prefill_init(pin_segment_take, pin_segment_give);
 	pin_verify_init();
-	pin_report_init(wanted);
-	pin_ending_init();
+	pin_process_init(wanted);
+	pin_report_init();
+	pin_record_init();
+	if (pin_report_wanted)
+		at_quick_exit(report_at_end);
 	pin_request_init();
 }
 
 __attribute__((destructor(101))) static void end_library(void)
 {
-	static const struct pin_report_trigger at_exit = {.name = "at exit", .last = true};
-
 	pin_verify_at_exit();
-	pin_report_write_if_due(&at_exit);
+	report_at_end();
 }

@@ -198,6 +198,7 @@ static struct ibv_mr *pass_through(const struct request *request)
 	struct pin_foreign foreign;
 	struct ibv_mr *mr;
 
+	pin_pool_tell();
 	if (!is_pinned(request))
 		return register_real(request);
 	pin_foreign_begin(&foreign, request->addr, request->length, request->caller);

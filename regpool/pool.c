@@ -46,6 +46,8 @@ void pin_pool_stop(enum pin_reason why)
 	atomic_store_explicit(&pin_pool.off, (int)why, memory_order_relaxed);
 }
 
+void (*pin_pool_listener)(void);
+
 static _Atomic uint32_t changes;
 
 void pin_pool_changed(void)

@@ -80,6 +80,18 @@ static inline void pin_pool_count(enum pin_reason reason)
 }
 
 /*
+ * What is called after the heap's registrations have changed, or a request went to libibverbs;
+ * NULL for nothing. Set once.
+ */
+extern void (*pin_pool_listener)(void);
+
+static inline void pin_pool_tell(void)
+{
+	if (PIN_UNLIKELY(pin_pool_listener))
+		pin_pool_listener();
+}
+
+/*
  * Wakes the registrar: the heap has grown or a request was registered, so there may be
  * something to register ahead. Lock-free, never allocates: also called inside malloc, when the
  * heap grows.

@@ -130,6 +130,7 @@ struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
 	atomic_fetch_add(&domain->created, 1);
 	atomic_fetch_add(&domain->registered, pin_range_length(range));
 	pin_pool_update_peak(&domain->registered, &domain->registered_peak);
+	pin_pool_tell();
 	return mr;
 }
 
@@ -163,6 +164,7 @@ void pin_register_note_gone(struct pin_domain *domain, struct pin_range range)
 	atomic_fetch_sub(&domain->registered, pin_range_length(range));
 	pin_budget_release(range);
 	pin_register_note_release();
+	pin_pool_tell();
 }
 
 bool pin_register_deregister(struct pin_domain *domain, struct ibv_mr *mr,

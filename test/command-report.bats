@@ -84,7 +84,7 @@ setup() {
 
 @test "--json: total, minimum, mean, maximum and imbalance of every figure agree with jq" {
 	four
-	jq -s '[.[] | {memory, registration, stability, watch} | del(.watch.on, .watch.forgotten)
+	jq -s '[.[] | {memory, registration, stability, watch} | del(.watch.on)
 		| map_values(with_entries(select(.value | type == "number")))] as $all
 		| def each(f): $all[0] | with_entries(.key as $section
 			| .value |= with_entries(.key as $key | .value = ([$all[][$section][$key]] | f)));
@@ -95,7 +95,7 @@ setup() {
 		job/*.json > expected
 	"$pinalloc" report --json job | jq '{totals, min, mean, max, imbalance}
 		| map_values(map_values(map_values(if . == null then . else . * 1e6 | round end)))' > found
-	[ "$(jq '[.totals[][]] | length' found)" -eq 21 ]
+	[ "$(jq '[.totals[][]] | length' found)" -eq 23 ]
 	diff <(jq -S . expected) <(jq -S . found)
 }
 
@@ -106,7 +106,7 @@ setup() {
 	for r in 0 1 2 3; do
 		diff <(jq -S '{rank, host, pid, program, elapsed_s, trigger, memory, registration, stability, watch}
 			| .memory += {node_pinned_limit_bytes: null, node_pinned_peak_bytes: null}
-			| del(.watch.on, .watch.forgotten, .registration.passed_through_reasons,
+			| del(.watch.on, .registration.passed_through_reasons,
 				.registration.domains)' "job/$r.json") \
 			<(merged ".ranks[$r] | del(.file)" | jq -S .)
 		[ "$(merged ".ranks[$r].file")" = "\"job/$r.json\"" ]

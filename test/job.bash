@@ -11,7 +11,7 @@ base_report() {
 		job: {id: "17", started: 1700000000}, rank: 0, nranks: 4,
 		program: "app", elapsed_s: 6.5, trigger: "at exit",
 		memory: {live_peak_bytes: 100, live_bytes: 50, mapped_bytes: 128, pinned_bytes: 64,
-			pinned_peak_bytes: 128, registered_peak_bytes: 128, rss_peak_bytes: 160, memlock_limit_bytes: 1024,
+			pinned_peak_bytes: 128, registered_bytes: 64, registered_peak_bytes: 128, rss_peak_bytes: 160, memlock_limit_bytes: 1024,
 			ram_bytes: 65536, growth_steps: 2},
 		registration: {mr_created: 10, mr_destroyed: 9, served: 1000, passed_through: 3,
 			passed_through_reasons: {"not heap memory": 3}, refused: 0, evicted: 0,

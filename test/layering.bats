@@ -83,7 +83,7 @@ uses() {
 	uses > "$BATS_TEST_TMPDIR/uses"
 	grep -qx 'regpool/keys regpool/places' "$BATS_TEST_TMPDIR/uses"
 	grep -qx 'regpool/mr regpool/registry' "$BATS_TEST_TMPDIR/uses"
-	grep -qx 'preload/report/report preload/report/rank' "$BATS_TEST_TMPDIR/uses"
+	grep -qx 'preload/report/process preload/report/rank' "$BATS_TEST_TMPDIR/uses"
 	run tsort < "$BATS_TEST_TMPDIR/uses"
 	sed -n 's/^tsort: //p' <<< "$output"
 	[ "$status" -eq 0 ]
@@ -116,7 +116,7 @@ uses() {
 	tools=$(find preload/report -name 'backtrace*' -o -name 'file.*' -o -name 'lock.*' \
 		-o -name 'output.*' -o -name 'rank.*')
 	[ -n "$tools" ]
-	clean 'preload/report/(report|format|ending|request)\.h' \
+	clean 'preload/report/(report|format|process|record|request)\.h' \
 		'#include "preload/report/format.h"' $tools
 }
 
@@ -128,7 +128,7 @@ uses() {
 # The command is a separate program: it passes its environment on to what it runs.
 @test "only the options file and the command read the environment" {
 	clean 'getenv' 'secure_getenv("HOME")' $(but none | grep -v ^preload/command)
-	clean '\b_*environ\b' 'extern char **environ;' \
+	clean '\b_*environ\b[^"]' 'extern char **environ;' \
 		$(but allocator/options.c | grep -v ^preload/command)
 }
 

@@ -4,7 +4,7 @@
  * not link the library but has its options, its log and its verbs table. What is its own begins
  * with cmd_.
  *
- *   report   report.c: options; load.c: reads one file, with names.c for its stacks; job.c and
+ *   report   report.c: options; load.c: reads one file, with names.c for its stacks, or running.c a record; job.c and
  *            sites.c: merge them; text.c with table.c, json.c, plot.c with gnuplot.c: the
  *            forms of the result
  *   run      run.c

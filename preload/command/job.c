@@ -4,6 +4,7 @@
 
 #include "preload/command/command.h"
 #include "preload/command/job.h"
+#include "preload/running.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -52,15 +53,18 @@ static void add_entry(struct cmd_job *job, const char *file)
 		add_file(job, file);
 }
 
-static int ends_in_json(const struct dirent *entry)
+static int is_report(const struct dirent *entry)
 {
-	return entry->d_name[0] != '.' && cmd_ends_in(entry->d_name, ".json");
+	const char *name = entry->d_name;
+
+	return name[0] != '.' &&
+	       (cmd_ends_in(name, ".json") || cmd_ends_in(name, PIN_RUNNING_SUFFIX));
 }
 
 static void add_directory(struct cmd_job *job, const char *path)
 {
 	struct dirent **entries;
-	int n = scandir(path, &entries, ends_in_json, alphasort);
+	int n = scandir(path, &entries, is_report, alphasort);
 
 	if (n < 0) {
 		skip(job, path, strerror(errno));
@@ -399,7 +403,7 @@ static void add_to_host(struct cmd_host *host, const struct cmd_rank *rank)
 			continue;
 		if (*sum < 0)
 			*sum = n;
-		else if (!cmd_figures[i].is_property)
+		else if (!(cmd_figures[i].flags & PIN_PROPERTY))
 			*sum += n;
 		else if (n > *sum)
 			*sum = n;

@@ -7,48 +7,24 @@
 #ifndef CMD_JOB_H
 #define CMD_JOB_H
 
+#include "preload/figures.h"
+
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
+/* Those of a report, and others that are derived from them. */
 enum cmd_figure {
-	/* Stored in a report; cmd_figures has their keys. */
-	CMD_LIVE_PEAK,
-	CMD_LIVE,
-	CMD_MAPPED,
-	CMD_PINNED_PEAK,
-	CMD_REGISTERED_PEAK,
-	CMD_PINNED,
-	CMD_RSS_PEAK,
-	CMD_MEMLOCK_LIMIT,
-	CMD_RAM,
-	CMD_NODE_LIMIT, /* PINALLOC_NODE_PINNED, and what all on the node had of it */
-	CMD_NODE_PEAK,
-	CMD_GROWTH_STEPS,
-	CMD_CREATED,
-	CMD_DESTROYED,
-	CMD_SERVED,
-	CMD_PASSED,
-	CMD_REFUSED,
-	CMD_EVICTED,
-	CMD_SECONDS, /* in real registrations */
-	CMD_CHECKED,
-	CMD_MOVED,
-	CMD_WATCHED,
-	CMD_UNWATCHABLE,
-	CMD_EVENTS,
-	CMD_INVALIDATIONS,
+#define FIGURE(name, section, key, flags, sentence) CMD_##name,
+#include "preload/figures.def"
+#undef FIGURE
 	CMD_STORED,
-	/* Derived from those. */
 	CMD_RATIO = CMD_STORED, /* heap / peak in use */
 	CMD_MEMLOCK_SHARE,	/* pinned at the peak / limit on locked memory */
 };
 
-extern const struct cmd_figure_key {
-	const char *section, *key;
-	bool is_optional; /* absent from older reports, or null */
-	bool is_property; /* of the process or its host: a sum would mean nothing */
-} cmd_figures[CMD_STORED];
+extern const struct pin_figure_key cmd_figures[CMD_STORED];
 
 /* A point of the timeline. */
 struct cmd_sample {
@@ -131,6 +107,29 @@ struct cmd_fault {
  * `fault`, if the file is not a report.
  */
 struct cmd_rank *cmd_rank_load(const char *file, json_t *stacks, struct cmd_fault *fault);
+
+/*
+ * The same for the record that a process leaves which has written no report; `in` is at its
+ * beginning. Returns false, and says why, if it is none.
+ */
+bool cmd_running_load(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cmd_fault *fault);
+
+/* Sets the rank and the number of ranks; -1 for none. Returns false, and says why, if wrong. */
+bool cmd_rank_set(struct cmd_rank *rank, double number, double n, struct cmd_fault *fault);
+
+/* Whether the file, at its beginning, is such a record. Stays there. */
+bool cmd_running_is(FILE *in);
+
+/* Says in `fault` what is wrong, cleaned. Returns false. */
+bool cmd_wrong(struct cmd_fault *fault, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* The only copy of a stack: of frames, each ended by a newline. */
+const char *cmd_stack_keep(json_t *stacks, const char *stack);
+
+/* Appends a frame to a stack of n bytes, with its name if it is a place in a module. */
+void cmd_stack_append(char **stack, size_t *n, const char *frame);
+
 void cmd_rank_free(struct cmd_rank *rank);
 
 /* Loads a file, or all *.json of a directory. Complains of a file that is not a report. */

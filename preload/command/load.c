@@ -24,39 +24,13 @@
 /* A limit so large that it is none in effect may come near this. */
 #define TOO_MUCH 0x1p64
 
-const struct cmd_figure_key cmd_figures[CMD_STORED] = {
-	[CMD_LIVE_PEAK] = {"memory", .key = "live_peak_bytes", .is_optional = true},
-	[CMD_LIVE] = {"memory", .key = "live_bytes"},
-	[CMD_MAPPED] = {"memory", .key = "mapped_bytes"},
-	[CMD_PINNED_PEAK] = {"memory", .key = "pinned_peak_bytes"},
-	[CMD_PINNED] = {"memory", .key = "pinned_bytes"},
-	[CMD_REGISTERED_PEAK] = {"memory", .key = "registered_peak_bytes", .is_optional = true},
-	[CMD_RSS_PEAK] = {"memory", .key = "rss_peak_bytes"},
-	[CMD_MEMLOCK_LIMIT] = {"memory", .key = "memlock_limit_bytes", .is_optional = true,
-			       .is_property = true},
-	[CMD_RAM] = {"memory", .key = "ram_bytes", .is_optional = true, .is_property = true},
-	[CMD_NODE_LIMIT] = {"memory", .key = "node_pinned_limit_bytes", .is_optional = true,
-			    .is_property = true},
-	[CMD_NODE_PEAK] = {"memory", .key = "node_pinned_peak_bytes", .is_optional = true,
-			   .is_property = true},
-	[CMD_GROWTH_STEPS] = {"memory", .key = "growth_steps"},
-	[CMD_CREATED] = {"registration", .key = "mr_created"},
-	[CMD_DESTROYED] = {"registration", .key = "mr_destroyed"},
-	[CMD_SERVED] = {"registration", .key = "served"},
-	[CMD_PASSED] = {"registration", .key = "passed_through"},
-	[CMD_REFUSED] = {"registration", .key = "refused"},
-	[CMD_EVICTED] = {"registration", .key = "evicted"},
-	[CMD_SECONDS] = {"registration", .key = "seconds"},
-	[CMD_CHECKED] = {"stability", .key = "checked_pages", .is_optional = true},
-	[CMD_MOVED] = {"stability", .key = "moved_pages", .is_optional = true},
-	[CMD_WATCHED] = {"watch", .key = "registrations", .is_optional = true},
-	[CMD_UNWATCHABLE] = {"watch", .key = "unwatchable", .is_optional = true},
-	[CMD_EVENTS] = {"watch", .key = "events", .is_optional = true},
-	[CMD_INVALIDATIONS] = {"watch", .key = "invalidations", .is_optional = true},
+const struct pin_figure_key cmd_figures[CMD_STORED] = {
+#define FIGURE(name, section, key, flags, sentence) [CMD_##name] = {#section, #key, (flags)},
+#include "preload/figures.def"
+#undef FIGURE
 };
 
-__attribute__((format(printf, 2, 3))) static bool wrong(struct cmd_fault *fault,
-							const char *format, ...)
+bool cmd_wrong(struct cmd_fault *fault, const char *format, ...)
 {
 	va_list args;
 
@@ -77,31 +51,31 @@ static json_t *parse_json(FILE *in, struct cmd_fault *fault)
 	if (report)
 		return report;
 	if (ferror(in))
-		wrong(fault, "cannot be read: %s", strerror(errno));
+		cmd_wrong(fault, "cannot be read: %s", strerror(errno));
 	else if (!error.position)
-		wrong(fault, "is empty");
+		cmd_wrong(fault, "is empty");
 	else if (json_error_code(&error) == json_error_premature_end_of_input)
-		wrong(fault, "is incomplete: it ends in line %d", error.line);
+		cmd_wrong(fault, "is incomplete: it ends in line %d", error.line);
 	else
-		wrong(fault, "is not JSON: line %d: %s", error.line, error.text);
+		cmd_wrong(fault, "is not JSON: line %d: %s", error.line, error.text);
 	return NULL;
 }
 
-static json_t *read_json(const char *file, struct cmd_fault *fault)
+static FILE *open_report(const char *file, struct cmd_fault *fault)
 {
 	FILE *in = fopen(file, "re");
-	json_t *report = NULL;
 	struct stat status;
 
-	if (!in || fstat(fileno(in), &status))
-		wrong(fault, "cannot be read: %s", strerror(errno));
-	else if (status.st_size > MOST_BYTES)
-		wrong(fault, "is too large for a report");
-	else
-		report = parse_json(in, fault);
+	if (!in || fstat(fileno(in), &status)) {
+		cmd_wrong(fault, "cannot be read: %s", strerror(errno));
+	} else if (status.st_size > MOST_BYTES) {
+		cmd_wrong(fault, "is too large for a report");
+	} else {
+		return in;
+	}
 	if (in)
 		fclose(in);
-	return report;
+	return NULL;
 }
 
 /* --- values -------------------------------------------------------------------- */
@@ -119,9 +93,9 @@ static bool read_number(const json_t *in, const char *key, bool is_optional, dou
 
 	*value = -1;
 	if (!found || json_is_null(found))
-		return is_optional || wrong(fault, "has no number for %s", key);
+		return is_optional || cmd_wrong(fault, "has no number for %s", key);
 	if (!is_amount(found))
-		return wrong(fault, "has a value for %s that is not an amount", key);
+		return cmd_wrong(fault, "has a value for %s that is not an amount", key);
 	*value = json_number_value(found);
 	return true;
 }
@@ -131,7 +105,7 @@ static bool read_whole(const json_t *in, const char *key, bool is_optional, doub
 {
 	if (!read_number(in, key, is_optional, value, fault))
 		return false;
-	return *value == floor(*value) || wrong(fault, "has no whole number for %s", key);
+	return *value == floor(*value) || cmd_wrong(fault, "has no whole number for %s", key);
 }
 
 static bool read_text(const json_t *in, const char *key, bool is_optional, char **text,
@@ -142,7 +116,7 @@ static bool read_text(const json_t *in, const char *key, bool is_optional, char 
 	if (is_optional && (!found || json_is_null(found)))
 		return true;
 	if (!json_is_string(found))
-		return wrong(fault, "has no text for %s", key);
+		return cmd_wrong(fault, "has no text for %s", key);
 	*text = cmd_strdup(json_string_value(found));
 	cmd_clean(*text);
 	return true;
@@ -151,14 +125,15 @@ static bool read_text(const json_t *in, const char *key, bool is_optional, char 
 static bool read_figures(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
 {
 	for (int i = 0; i < CMD_STORED; i++) {
-		const struct cmd_figure_key *key = &cmd_figures[i];
-		bool (*read)(const json_t *, const char *, bool, double *,
-			     struct cmd_fault *) = i == CMD_SECONDS ? read_number : read_whole;
+		const struct pin_figure_key *key = &cmd_figures[i];
+		bool (*read)(const json_t *, const char *, bool, double *, struct cmd_fault *) =
+			key->flags & PIN_IN_SECONDS ? read_number : read_whole;
 		json_t *section = json_object_get(report, key->section);
 
 		if (section && !json_is_object(section))
-			return wrong(fault, "has no object for %s", key->section);
-		if (!read(section, key->key, key->is_optional, &rank->figures[i], fault))
+			return cmd_wrong(fault, "has no object for %s", key->section);
+		if (!read(section, key->key, key->flags & PIN_OPTIONAL, &rank->figures[i],
+			  fault))
 			return false;
 	}
 	return true;
@@ -166,14 +141,11 @@ static bool read_figures(const json_t *report, struct cmd_rank *rank, struct cmd
 
 /* --- lists --------------------------------------------------------------------- */
 
-static bool append_frame(char **stack, size_t *n, const json_t *frame)
+void cmd_stack_append(char **stack, size_t *n, const char *text)
 {
-	const char *text = json_string_value(frame);
 	char name[512];
 	size_t length;
 
-	if (!text)
-		return false;
 	/* A module may have any names, and cutting one may end within a character. */
 	if (cmd_frame_name(text, name, sizeof name))
 		text = cmd_utf8(name);
@@ -182,10 +154,16 @@ static bool append_frame(char **stack, size_t *n, const json_t *frame)
 	cmd_clean(strcpy(*stack + *n, text));
 	*n += length;
 	strcpy(*stack + (*n)++, "\n");
-	return true;
 }
 
-/* The only copy of the stack; NULL if the frames are not one. */
+const char *cmd_stack_keep(json_t *stacks, const char *stack)
+{
+	if (!json_object_get(stacks, stack))
+		json_object_set_new(stacks, stack, json_true());
+	return json_object_iter_key(json_object_iter_at(stacks, stack));
+}
+
+/* NULL if the frames are no stack. */
 static const char *read_stack(const json_t *frames, json_t *stacks)
 {
 	char *stack = cmd_strdup("");
@@ -193,12 +171,14 @@ static const char *read_stack(const json_t *frames, json_t *stacks)
 	size_t i, n = 0;
 	json_t *frame;
 
-	json_array_foreach(frames, i, frame) if (!append_frame(&stack, &n, frame)) break;
-	if (json_is_array(frames) && i == json_array_size(frames)) {
-		if (!json_object_get(stacks, stack))
-			json_object_set_new(stacks, stack, json_true());
-		kept = json_object_iter_key(json_object_iter_at(stacks, stack));
+	json_array_foreach(frames, i, frame)
+	{
+		if (!json_is_string(frame))
+			break;
+		cmd_stack_append(&stack, &n, json_string_value(frame));
 	}
+	if (json_is_array(frames) && i == json_array_size(frames))
+		kept = cmd_stack_keep(stacks, stack);
 	free(stack);
 	return kept;
 }
@@ -223,18 +203,16 @@ static bool read_sites(const json_t *report, struct cmd_rank *rank, json_t *stac
 	if (!sites || json_is_null(sites))
 		return true;
 	if (!json_is_array(sites))
-		return wrong(fault, "has no list for peak_sites");
+		return cmd_wrong(fault, "has no list for peak_sites");
 	if (!n)
 		return true;
 	if (!read_text(report, "peak_sites_kind", false, &rank->sites_kind, fault))
 		return false;
 	rank->sites = cmd_realloc(NULL, n * sizeof *rank->sites);
-	json_array_foreach(
-		sites, i,
-		site) if (!read_site(site, &rank->sites[i],
-				     stacks)) return wrong(fault,
-							   "has no site for peak_sites[%zu]",
-							   i);
+	json_array_foreach(sites, i, site) if (
+		!read_site(site, &rank->sites[i],
+			   stacks)) return cmd_wrong(fault, "has no site for peak_sites[%zu]",
+						     i);
 	rank->n_sites = n;
 	return true;
 }
@@ -258,14 +236,14 @@ static bool read_samples(const json_t *report, struct cmd_rank *rank, struct cmd
 	if (!samples || json_is_null(samples))
 		return true;
 	if (!json_is_array(samples))
-		return wrong(fault, "has no list for timeline");
+		return cmd_wrong(fault, "has no list for timeline");
 	rank->samples = cmd_realloc(NULL, n * sizeof *rank->samples);
 	json_array_foreach(samples, i, sample)
 	{
 		if (!read_sample(sample, &rank->samples[i]))
-			return wrong(fault, "has no four numbers for timeline[%zu]", i);
+			return cmd_wrong(fault, "has no four numbers for timeline[%zu]", i);
 		if (i && rank->samples[i].seconds < rank->samples[i - 1].seconds)
-			return wrong(fault, "goes back in time at timeline[%zu]", i);
+			return cmd_wrong(fault, "goes back in time at timeline[%zu]", i);
 	}
 	rank->n_samples = n;
 	return true;
@@ -278,14 +256,28 @@ static bool check_schema(const json_t *report, struct cmd_fault *fault)
 	const json_t *schema = json_object_get(report, "schema");
 
 	if (json_object_get(report, "kind"))
-		return wrong(fault, "is the report of a whole job: name those of its ranks");
+		return cmd_wrong(fault,
+				 "is the report of a whole job: name those of its ranks");
 	if (!json_is_integer(schema))
-		return wrong(fault, "is not a report of pinalloc: it has no schema");
+		return cmd_wrong(fault, "is not a report of pinalloc: it has no schema");
 	if (json_integer_value(schema) != 2)
-		return wrong(fault,
-			     "has schema %lld, but this pinalloc knows only 2: use the one "
-			     "that wrote it",
-			     json_integer_value(schema));
+		return cmd_wrong(fault,
+				 "has schema %lld, but this pinalloc knows only 2: use the one "
+				 "that wrote it",
+				 json_integer_value(schema));
+	return true;
+}
+
+bool cmd_rank_set(struct cmd_rank *rank, double number, double n, struct cmd_fault *fault)
+{
+	rank->rank = number;
+	/* In the shell of an allocation Slurm sets the number of ranks, too. */
+	rank->nranks = number < 0 ? -1 : n;
+	if (rank->rank > MOST_RANKS || rank->nranks > MOST_RANKS)
+		return cmd_wrong(fault, "says it is of more than %d ranks", MOST_RANKS);
+	if (rank->nranks >= 0 && rank->rank >= rank->nranks)
+		return cmd_wrong(fault, "says it is rank %.0f of %.0f", rank->rank,
+				 rank->nranks);
 	return true;
 }
 
@@ -295,7 +287,7 @@ static bool read_job(const json_t *report, struct cmd_rank *rank, struct cmd_fau
 
 	rank->started = -1;
 	if (job && !json_is_object(job) && !json_is_null(job))
-		return wrong(fault, "has no object for job");
+		return cmd_wrong(fault, "has no object for job");
 	if (!read_text(job, "id", true, &rank->job, fault) ||
 	    !read_whole(job, "started", true, &rank->started, fault))
 		return false;
@@ -315,14 +307,7 @@ static bool read_identity(const json_t *report, struct cmd_rank *rank, struct cm
 	    !read_number(report, "elapsed_s", false, &rank->elapsed, fault) ||
 	    !read_job(report, rank, fault))
 		return false;
-	/* In the shell of an allocation Slurm sets the number of ranks, too. */
-	if (rank->rank < 0)
-		rank->nranks = -1;
-	if (rank->rank > MOST_RANKS || rank->nranks > MOST_RANKS)
-		return wrong(fault, "says it is of more than %d ranks", MOST_RANKS);
-	if (rank->nranks >= 0 && rank->rank >= rank->nranks)
-		return wrong(fault, "says it is rank %.0f of %.0f", rank->rank, rank->nranks);
-	return true;
+	return cmd_rank_set(rank, rank->rank, rank->nranks, fault);
 }
 
 void cmd_rank_free(struct cmd_rank *rank)
@@ -338,20 +323,32 @@ void cmd_rank_free(struct cmd_rank *rank)
 	free(rank);
 }
 
+static bool load_json(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cmd_fault *fault)
+{
+	json_t *report = parse_json(in, fault);
+	bool is_good = report && check_schema(report, fault) &&
+		       read_identity(report, rank, fault) &&
+		       read_figures(report, rank, fault) &&
+		       read_sites(report, rank, stacks, fault) &&
+		       read_samples(report, rank, fault);
+
+	json_decref(report);
+	return is_good;
+}
+
 struct cmd_rank *cmd_rank_load(const char *file, json_t *stacks, struct cmd_fault *fault)
 {
-	json_t *report = read_json(file, fault);
+	FILE *in = open_report(file, fault);
 	struct cmd_rank *rank;
 	bool is_good;
 
-	if (!report)
+	if (!in)
 		return NULL;
 	rank = cmd_realloc(NULL, sizeof *rank);
 	*rank = (struct cmd_rank){.file = cmd_strdup(file)};
-	is_good = check_schema(report, fault) && read_identity(report, rank, fault) &&
-		  read_figures(report, rank, fault) &&
-		  read_sites(report, rank, stacks, fault) && read_samples(report, rank, fault);
-	json_decref(report);
+	is_good = cmd_running_is(in) ? cmd_running_load(in, rank, stacks, fault)
+				     : load_json(in, rank, stacks, fault);
+	fclose(in);
 	if (is_good)
 		return rank;
 	cmd_rank_free(rank);

@@ -220,13 +220,13 @@ static bool is_pipe(const char *path)
  * A pipe, a terminal or /dev/null is written to directly, because renaming would replace it. A
  * blocking open() of a pipe that has no reader would never return.
  */
-static int open_special(const char *path, bool nonblocking)
+static int open_special(const char *path)
 {
 	int flags = O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
 	bool pipe = is_pipe(path);
 	int fd = open(path, flags);
 
-	for (int i = 0; fd < 0 && errno == ENXIO && pipe && !nonblocking && i < NAPS; i++) {
+	for (int i = 0; fd < 0 && errno == ENXIO && pipe && i < NAPS; i++) {
 		pin_os_sleep_ms(NAP_MS);
 		fd = open(path, flags);
 	}
@@ -236,10 +236,10 @@ static int open_special(const char *path, bool nonblocking)
 }
 
 /* Removes what has that name, so that a link somebody has put there is not followed. */
-static void set_temporary(struct pin_report_file *file, const char *suffix)
+static void set_temporary(struct pin_report_file *file)
 {
-	pin_format(file->temporary, sizeof file->temporary, "%s.%d.%s", file->target, getpid(),
-		   suffix);
+	pin_format(file->temporary, sizeof file->temporary, "%s.%d.part", file->target,
+		   getpid());
 	unlink(file->temporary);
 }
 
@@ -250,17 +250,12 @@ static int open_in_place(struct pin_report_file *file)
 	return open(file->target, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/*
- * Nobody may find half a report, so it gets its name when it is whole. The thread that the lock
- * was taken from can no longer rename its temporary file once that is removed.
- */
-static int open_regular(struct pin_report_file *file, bool taken_over)
+/* Nobody may find half a report, so it gets its name when it is whole. */
+static int open_regular(struct pin_report_file *file)
 {
 	int fd, error;
 
-	set_temporary(file, "part");
-	if (taken_over)
-		set_temporary(file, "last.part");
+	set_temporary(file);
 	fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	error = fd < 0 ? errno : 0;
 	if (error == EACCES || error == EPERM || error == EROFS)
@@ -268,11 +263,15 @@ static int open_regular(struct pin_report_file *file, bool taken_over)
 	return fd < 0 ? -error : fd;
 }
 
-int pin_report_file_open(struct pin_report_file *file, bool nonblocking, bool taken_over)
+bool pin_report_file_is_regular(const struct pin_report_file *file)
+{
+	return file->stream < 0 && !file->in_place && !is_special(file->target);
+}
+
+int pin_report_file_open(struct pin_report_file *file)
 {
 	file->in_place = file->in_place || is_special(file->target);
-	file->fd = file->in_place ? open_special(file->target, nonblocking)
-				  : open_regular(file, taken_over);
+	file->fd = file->in_place ? open_special(file->target) : open_regular(file);
 	return file->fd < 0 ? file->fd : 0;
 }
 

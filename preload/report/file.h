@@ -28,13 +28,14 @@ struct pin_report_file {
  */
 int pin_report_file_find(struct pin_report_file *file, const char *path);
 
+/* Whether it leads to a regular file, there or not. */
+bool pin_report_file_is_regular(const struct pin_report_file *file);
+
 /*
  * Opens the temporary file for the target that was found, or the target itself if it is no
- * regular file. With `nonblocking` it does not wait for a pipe to get a reader. With
- * `taken_over` it removes the temporary file of the thread the lock was taken from. Returns 0
- * or -errno.
+ * regular file. Returns 0 or -errno.
  */
-int pin_report_file_open(struct pin_report_file *file, bool nonblocking, bool taken_over);
+int pin_report_file_open(struct pin_report_file *file);
 
 /*
  * Closes the file and gives it its name, or removes it if `error` says that writing failed.

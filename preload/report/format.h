@@ -7,6 +7,7 @@
 #include "allocator/live.h"
 #include "allocator/sites.h"
 #include "allocator/timeline.h"
+#include "preload/figures.h"
 #include "preload/report/backtrace.h"
 #include "preload/report/output.h"
 #include "preload/report/rank.h"
@@ -29,10 +30,7 @@ struct pin_report {
 	uint64_t began_ns, elapsed_ns;
 	struct pin_heap_stats heap;
 	struct pin_live_peak peak;
-	uint32_t growth_steps;
-	size_t rss_peak;      /* bytes */
-	size_t memlock_limit; /* bytes, SIZE_MAX for none */
-	size_t ram;	      /* bytes the machine has */
+	int64_t figures[PIN_FIGURES]; /* in bytes, nanoseconds and numbers; -1: not known */
 	bool held; /* sites are those that held the peak, else those that grew the heap */
 	size_t n_sites, n_moments;
 	struct pin_site *sites[PIN_REPORT_SITES];
@@ -41,6 +39,12 @@ struct pin_report {
 	} shares[PIN_REPORT_SITES];
 	struct pin_moment moments[PIN_TIMELINE_MOMENTS + 2]; /* with the peak, and now */
 };
+
+#define PIN_FIGURE(report, name) ((uint64_t)(report)->figures[PIN_FIGURE_##name])
+
+/* Take the figures that are counted here, and those that only the kernel knows. */
+void pin_report_count_now(int64_t *figures);
+void pin_report_ask_kernel(int64_t *figures);
 
 /* Fills in what is about the peak. `heap` and `held` must be filled in before. */
 void pin_report_collect_peak(struct pin_report *report, uint64_t now);
@@ -59,13 +63,10 @@ void pin_report_frame(const struct pin_report *report, const void *frame, char *
 /* What a site in report->sites had when the report was collected. */
 struct pin_share pin_report_share(const struct pin_report *report, const struct pin_site *site);
 
-/* The forms. The pool's figures are atomics, which they read while they write. */
+/* The forms. */
 void pin_report_text(const struct pin_report *report, struct pin_output *out);
 
 /* Schema 2, described in pinalloc(7). */
 void pin_report_json(const struct pin_report *report, struct pin_output *out);
-
-/* Valgrind's format of heap profiles, for ms_print(1) and massif-visualizer. */
-void pin_report_massif(const struct pin_report *report, struct pin_output *out);
 
 #endif

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The report for programs. Keys are a contract; pinalloc(7) describes them. */
+/*
+ * The report for programs. Keys are a contract: those of figures are in figures.def, and
+ * pinalloc(7) describes all.
+ */
 #include <config.h>
 
 #include "preload/report/format.h"
-#include "regpool/host-budget.h"
 #include "regpool/pool.h"
 #include "regpool/registry.h"
-#include "regpool/verify.h"
 #include "regpool/watch.h"
+
+#include <string.h>
 
 static void json_number(struct pin_output *out, const char *key, long n)
 {
@@ -36,24 +39,46 @@ static void json_identity(const struct pin_report *report, struct pin_output *ou
 	pin_output(out, "\"trigger\":\"%s\",\n", report->trigger);
 }
 
+static const struct pin_figure_key keys[PIN_FIGURES] = {
+#define FIGURE(name, section, key, flags, sentence) \
+	[PIN_FIGURE_##name] = {#section, #key, (flags)},
+#include "preload/figures.def"
+#undef FIGURE
+};
+
+static void json_figure(const struct pin_report *report, int i, struct pin_output *out)
+{
+	int64_t n = report->figures[i];
+
+	if (n < 0)
+		pin_output(out, "\"%s\":null", keys[i].key);
+	else if (keys[i].flags & PIN_IN_SECONDS)
+		pin_output(out, "\"%s\":%ld.%06ld", keys[i].key, n / 1000000000,
+			   n / 1000 % 1000000);
+	else
+		pin_output(out, "\"%s\":%ld", keys[i].key, n);
+}
+
+/* The figures of a section, without the braces. */
+static void json_figures(const struct pin_report *report, const char *section,
+			 struct pin_output *out)
+{
+	const char *comma = "";
+
+	for (int i = 0; i < PIN_FIGURES; i++) {
+		if (strcmp(keys[i].section, section) != 0)
+			continue;
+		pin_output(out, "%s", comma);
+		json_figure(report, i, out);
+		comma = ",";
+	}
+}
+
 static void json_memory(const struct pin_report *report, struct pin_output *out)
 {
-	pin_output(out, "\"memory\":{\"live_peak_bytes\":%zu,\"live_bytes\":%zu,",
-		   report->peak.bytes, report->heap.live);
-	pin_output(out, "\"mapped_bytes\":%zu,", report->heap.mapped);
-	pin_output(out, "\"pinned_bytes\":%zu,\"pinned_peak_bytes\":%zu,", pin_pool.pinned,
-		   pin_pool.pinned_peak);
-	pin_output(out, "\"registered_bytes\":%zu,\"registered_peak_bytes\":%zu,",
-		   pin_pool.registered, pin_pool.registered_peak);
-	pin_output(out, "\"rss_peak_bytes\":%zu,", report->rss_peak);
-	json_number(out, "memlock_limit_bytes",
-		    report->memlock_limit > LONG_MAX ? -1 : (long)report->memlock_limit);
-	if (pin_host_budget_is_on())
-		pin_output(out,
-			   "\"node_pinned_limit_bytes\":%zu,\"node_pinned_peak_bytes\":%zu,",
-			   pin_host_budget.limit, pin_host_budget.peak);
-	pin_output(out, "\"ram_bytes\":%zu,\"growth_steps\":%u},\n", report->ram,
-		   report->growth_steps);
+	pin_output(out, "\"memory\":{");
+	json_figures(report, "memory", out);
+	pin_output(out, "},\n");
 }
 
 static void json_domains(struct pin_output *out)
@@ -68,14 +93,10 @@ static void json_domains(struct pin_output *out)
 	}
 }
 
-static void json_registration(struct pin_output *out)
+static void json_reasons(struct pin_output *out)
 {
 	const char *comma = "";
 
-	pin_output(out, "\"registration\":{\"mr_created\":%lu,\"mr_destroyed\":%lu,",
-		   pin_pool.created, pin_pool.destroyed);
-	pin_output(out, "\"served\":%lu,\"passed_through\":%lu,\"passed_through_reasons\":{",
-		   pin_pool_requests(PIN_SERVED), pin_pool_passed());
 	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++) {
 		if (!pin_pool_requests(i))
 			continue;
@@ -84,9 +105,15 @@ static void json_registration(struct pin_output *out)
 		pin_output(out, ":%lu", pin_pool_requests(i));
 		comma = ",";
 	}
-	pin_output(out, "},\"refused\":%lu,\"evicted\":%lu,\"seconds\":%lu.%06lu,\"domains\":[",
-		   pin_pool.refused, pin_pool.evicted, pin_pool.ns / 1000000000,
-		   pin_pool.ns / 1000 % 1000000);
+}
+
+static void json_registration(const struct pin_report *report, struct pin_output *out)
+{
+	pin_output(out, "\"registration\":{");
+	json_figures(report, "registration", out);
+	pin_output(out, ",\"passed_through_reasons\":{");
+	json_reasons(out);
+	pin_output(out, "},\"domains\":[");
 	json_domains(out);
 	pin_output(out, "]}");
 }
@@ -135,19 +162,18 @@ static void json_timeline(const struct pin_report *report, struct pin_output *ou
 	pin_output(out, "]");
 }
 
-static void json_watch(struct pin_output *out)
+static void json_watch(const struct pin_report *report, struct pin_output *out)
 {
-	pin_output(out, ",\n\"watch\":{\"on\":%s,\"registrations\":%lu,\"unwatchable\":%lu,",
-		   pin_watch_is_on() ? "true" : "false", pin_watched.ranges,
-		   pin_watched.unwatchable);
-	pin_output(out, "\"events\":%lu,\"invalidations\":%lu,\"forgotten\":%lu}",
-		   pin_watched.events, pin_watched.told, pin_watched.forgotten);
+	pin_output(out, ",\n\"watch\":{\"on\":%s,", pin_watch_is_on() ? "true" : "false");
+	json_figures(report, "watch", out);
+	pin_output(out, "}");
 }
 
-static void json_stability(struct pin_output *out)
+static void json_stability(const struct pin_report *report, struct pin_output *out)
 {
-	pin_output(out, ",\n\"stability\":{\"checked_pages\":%lu,\"moved_pages\":%lu}",
-		   pin_verified.checked, pin_verified.moved);
+	pin_output(out, ",\n\"stability\":{");
+	json_figures(report, "stability", out);
+	pin_output(out, "}");
 }
 
 void pin_report_json(const struct pin_report *report, struct pin_output *out)
@@ -155,9 +181,9 @@ void pin_report_json(const struct pin_report *report, struct pin_output *out)
 	pin_output(out, "{");
 	json_identity(report, out);
 	json_memory(report, out);
-	json_registration(out);
-	json_watch(out);
-	json_stability(out);
+	json_registration(report, out);
+	json_watch(report, out);
+	json_stability(report, out);
 	json_sites(report, out);
 	json_timeline(report, out);
 	pin_output(out, "}\n");

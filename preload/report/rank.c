@@ -18,12 +18,20 @@ static const char *first_set(const char *const names[], size_t n)
 	return value;
 }
 
+static const char *const rank_names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
+					 "SLURM_PROCID"};
+
 const char *pin_rank(void)
 {
-	static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
-					    "SLURM_PROCID"};
+	return first_set(rank_names, PIN_ARRAY_SIZE(rank_names));
+}
 
-	return first_set(names, PIN_ARRAY_SIZE(names));
+const char *pin_rank_variable(void)
+{
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(rank_names); i++)
+		if (pin_environment(rank_names[i]))
+			return rank_names[i];
+	return NULL;
 }
 
 /*

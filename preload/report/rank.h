@@ -8,6 +8,9 @@
 /* The rank of this process, as text; NULL if no launcher has given it one. */
 const char *pin_rank(void);
 
+/* The name of the variable that says the rank; NULL if there is none. */
+const char *pin_rank_variable(void);
+
 /* The number of ranks, as text; NULL if the launcher does not say. */
 const char *pin_rank_count(void);
 

@@ -2,24 +2,23 @@
 #ifndef PIN_REPORT_H
 #define PIN_REPORT_H
 
-#include "preload/report/trigger.h"
+#include <stdbool.h>
 
-/* Whether PINALLOC_REPORT asks this program for a report. Set by pin_report_init(). */
-extern bool pin_report_wanted;
+/* From the constructor, after pin_process_init(), before the program can close a descriptor. */
+void pin_report_init(void);
 
 /*
  * Writes the report to where PINALLOC_REPORT says, unless
  *
- *  - this is a forked child, or a child of vfork(), in which nothing is changed;
+ *  - this is a forked child, or a helper (process.h);
  *  - the process has registered nothing, as the shell around a program, and another process
- *    has written the file since this one began;
- *  - the process is about to exec, has registered nothing and used little memory, as wrappers
- *    such as env(1) have.
+ *    has written the file since this one began.
  *
- * Leaves errno alone. Async-signal-safe if the trigger is; otherwise it must not be called from
- * inside malloc.
+ * `is_last` says that the program ends: no other report is begun. Returns whether there is
+ * nothing left to write. Leaves errno alone. Must not be called from inside malloc, except by
+ * a handler that ends the program.
  */
-void pin_report_write_if_due(const struct pin_report_trigger *trigger);
+bool pin_report_write_if_due(const char *trigger, bool is_last);
 
 /*
  * Writes the report to a path in the form PINALLOC_REPORT takes. A file appears whole or not at
@@ -27,11 +26,5 @@ void pin_report_write_if_due(const struct pin_report_trigger *trigger);
  * the last one has been written. Must not be called from inside malloc.
  */
 int pin_report_write(const char *path);
-
-/*
- * Notes which process this is and when it began. `wanted` is false if PINALLOC_PROGRAMS leaves
- * the program out: then it writes no report by itself.
- */
-void pin_report_init(bool wanted);
 
 #endif

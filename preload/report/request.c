@@ -9,7 +9,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "preload/next.h"
+#include "preload/report/process.h"
 #include "preload/report/report.h"
 #include "regpool/thread.h"
 
@@ -32,14 +32,13 @@ static void wake_writer(int sig)
 
 static void *write_requested(void *unused)
 {
-	static const struct pin_report_trigger on_request = {.name = "on request"};
 	uint32_t done = 0;
 
 	for (;;) {
 		uint32_t seen = atomic_load(&requests);
 
 		if (seen != done)
-			pin_report_write_if_due(&on_request);
+			pin_report_write_if_due("on request", false);
 		done = seen;
 		pin_os_wait(&requests, seen);
 	}
@@ -52,7 +51,7 @@ static int start_writer(void)
 	int error = pin_thread_start(write_requested, NULL, "pinalloc-report");
 
 	process = getpid();
-	if (!error && PIN_NEXT(sigaction)(pin_options.report_signal, &action, NULL))
+	if (!error && sigaction(pin_options.report_signal, &action, NULL))
 		error = errno;
 	return error;
 }

@@ -29,25 +29,26 @@ static void text_heading(const struct pin_report *report, struct pin_output *out
 	pin_output(out, "\n");
 }
 
-/* By how many percent the heap is larger than the most the program held. */
-static unsigned long percent_more(const struct pin_report *report)
-{
-	size_t more = report->heap.mapped - report->peak.bytes;
+/* Of a heap of this size and more it is of interest how much of it was never in use. */
+#define LARGE (64 * PIN_MIB)
 
-	return report->peak.bytes
-		       ? (unsigned long)(100.0 * (double)more / (double)report->peak.bytes +
-					 0.5)
-		       : 0;
+static void text_growth(const struct pin_report *report, struct pin_output *out)
+{
+	size_t mapped = report->heap.mapped, more = mapped - report->peak.bytes;
+
+	pin_output(out, "  At most %s were in use, of a heap of %s",
+		   PIN_SIZE(report->peak.bytes), PIN_SIZE(mapped));
+	if (mapped >= LARGE)
+		pin_output(out, ", which is %zu%% more and never gets smaller",
+			   (more * 100 + report->peak.bytes / 2) / (report->peak.bytes | 1));
+	pin_output(out, ".\n");
 }
 
 static void text_verdict(const struct pin_report *report, struct pin_output *out)
 {
 	uint64_t served = pin_pool_requests(PIN_SERVED), created = pin_pool.created;
 
-	pin_output(out, "  At most %s were in use; ", PIN_SIZE(report->peak.bytes));
-	pin_output(out, "the heap grew to %s in %u step%s and keeps it, %lu%% more.\n",
-		   PIN_SIZE(report->heap.mapped), report->growth_steps,
-		   report->growth_steps == 1 ? "" : "s", percent_more(report));
+	text_growth(report, out);
 	if (!served && !created)
 		pin_output(out, "  Nothing of it was registered.\n");
 	else
@@ -57,9 +58,9 @@ static void text_verdict(const struct pin_report *report, struct pin_output *out
 
 static void text_memlock(const struct pin_report *report, struct pin_output *out)
 {
-	size_t limit = report->memlock_limit, registered = pin_pool.registered_peak;
+	size_t limit = PIN_FIGURE(report, MEMLOCK_LIMIT), registered = pin_pool.registered_peak;
 
-	if (limit == SIZE_MAX) {
+	if (report->figures[PIN_FIGURE_MEMLOCK_LIMIT] < 0) {
 		pin_output(out, "  %-28s %12s\n", "limit on locked memory", "none");
 		return;
 	}
@@ -82,7 +83,8 @@ static void text_memory(const struct pin_report *report, struct pin_output *out)
 	pin_output(out, "  %-28s %12s\n", "pinned now", PIN_SIZE(pin_pool.pinned));
 	pin_output(out, "  %-28s %12s\n", "registered at the peak",
 		   PIN_SIZE(pin_pool.registered_peak));
-	pin_output(out, "  %-28s %12s\n", "resident at the peak", PIN_SIZE(report->rss_peak));
+	pin_output(out, "  %-28s %12s\n", "resident at the peak",
+		   PIN_SIZE(PIN_FIGURE(report, RSS_PEAK)));
 	text_memlock(report, out);
 	if (pin_host_budget_is_on())
 		pin_output(out, "  %-28s %12s, %s pinned at the peak\n",

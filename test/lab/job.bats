@@ -230,7 +230,7 @@ $(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
 	for mpi in openmpi mpich; do
 		[ "$(merged $mpi '[.nranks, .missing_ranks, (.ranks | length), .hosts[].processes]')" = \
 			'[4,[],4,4]' ]
-		[ "$(merged $mpi '[.totals | .live_peak_bytes, .mapped_bytes, .pinned_peak_bytes, .served]')" = \
+		[ "$(merged $mpi '[.totals | (.memory | .live_peak_bytes, .mapped_bytes, .pinned_peak_bytes), .registration.served]')" = \
 			"$(jq -cs 'map([(.memory | .live_peak_bytes, .mapped_bytes, .pinned_peak_bytes),
 				.registration.served]) | transpose | map(add)' $mpi/*.json)" ]
 		[ "$(merged $mpi '[.peak_sites_kind, .peak_sites[0].ranks]')" = \
@@ -267,25 +267,26 @@ $(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
 	done
 }
 
-@test "a rank killed after its peak is reported missing, and the others are complete" {
+@test "of a job of which one rank is killed after its peak, all ranks are reported, with their peaks" {
+	local r
 	cat openmpi-killed.{out,err}
-	run -1 --separate-stderr "$pinalloc" report openmpi-killed
+	run -0 --separate-stderr "$pinalloc" report openmpi-killed
 	echo "$output"
 	[ -z "$stderr" ]
-	[[ ${lines[0]} == "pinalloc: peaks.openmpi, 3 of 4 ranks on 1 host, "* ]]
-	grep -qx '  No report of 1 of 4 ranks: 2\.' <<< "$output"
-	grep -qx '  Not written at exit: ranks 0-1,3 (on SIGTERM)\.' <<< "$output"
-	[ "$(merged openmpi-killed '[.missing_ranks, [.ranks[].rank]]')" = '[[2],[0,1,3]]' ]
-	ranks="0 1 3"
-	knows_peaks openmpi-killed
-	has_timeline openmpi-killed
+	[[ ${lines[0]} == "pinalloc: peaks.openmpi, 4 ranks on 1 host, "* ]]
+	grep -qx '  Not written at exit: ranks 0-3 (the process ended without a report)\.' <<< "$output"
+	grep -E ' 4 ranks +hold_peak \(mpi-peaks.c:[0-9]+\) <- main' <<< "$output"
+	for r in $ranks; do
+		within 1 "$(merged openmpi-killed ".ranks[$r].memory.live_peak_bytes")" \
+			"$(truth openmpi-killed "$r")"
+	done
 }
 
 @test "with two nodes, each has the sum of its ranks" {
 	run -0 --separate-stderr "$pinalloc" report pair
 	echo "$output"
 	[[ ${lines[0]} == "pinalloc: peaks.openmpi, 4 ranks on 2 hosts, "* ]]
-	[ "$(merged pair '[.hosts[] | [.host, .processes, .live_peak_bytes]]')" = "$(
+	[ "$(merged pair '[.hosts[] | [.host, .processes, .memory.live_peak_bytes]]')" = "$(
 		jq -cs 'group_by(.host) | map([.[0].host, length, (map(.memory.live_peak_bytes) | add)])' \
 			pair/*.json)" ]
 	[ "$(merged pair '[.hosts[] | .host, .processes]')" = '["node1",2,"node2",2]' ]

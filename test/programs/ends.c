@@ -5,10 +5,6 @@
  */
 #include <config.h>
 
-#include "preload/pinalloc.h"
-
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -228,60 +224,6 @@ static void by_malloc_exec(void)
 	run_forever(NULL);
 }
 
-static void *run_reports(void *unused)
-{
-	for (;;)
-		if (pinalloc_report)
-			pinalloc_report(getenv("PINALLOC_REPORT"));
-	return unused;
-}
-
-/* In a handler that has interrupted the writing of a report. */
-static void by_report__exit(void)
-{
-	interrupt_with(then__exit);
-	run_reports(NULL);
-}
-
-/* While other threads write reports. */
-static void by_reports_raise(void)
-{
-	for (int i = 0; i < 3; i++)
-		started(run_reports);
-	usleep(2000);
-	raise(number);
-}
-
-/* In a handler that has interrupted malloc, while another thread's report may wait for it. */
-static void by_malloc_report__exit(void)
-{
-	pthread_t thread;
-
-	/* Stack enough for names: to look them up is to allocate. */
-	pthread_create(&thread, NULL, run_reports, NULL);
-	interrupt_with(then__exit);
-	run_forever(NULL);
-}
-
-/* In the writing of a report. */
-static void by_report_crash(void)
-{
-	pinalloc_report(nowhere);
-}
-
-static void clean_up(int sig)
-{
-	signal(sig, SIG_DFL);
-	raise(sig);
-}
-
-/* As shells and Open MPI do it. */
-static void by_raise_again(void)
-{
-	signal(number, clean_up);
-	raise(number);
-}
-
 static void by_ignored(void)
 {
 	signal(number, SIG_IGN);
@@ -289,108 +231,9 @@ static void by_ignored(void)
 	exit(7);
 }
 
-static void by_handled__exit(void)
-{
-	signal(number, then__exit);
-	raise(number);
-}
-
 static void by_execve(void)
 {
 	execve(TRUE, arguments, nothing);
-}
-
-static void by_execv(void)
-{
-	unsetenv("LD_PRELOAD");
-	execv(TRUE, arguments);
-}
-
-static void by_execvp(void)
-{
-	unsetenv("LD_PRELOAD");
-	execvp("true", arguments);
-}
-
-static void by_execvpe(void)
-{
-	execvpe("true", arguments, nothing);
-}
-
-static void by_execl(void)
-{
-	unsetenv("LD_PRELOAD");
-	execl("/bin/echo", "echo", "1", "2", "3", "4", "5", "6", "7", "8", "9", NULL);
-}
-
-static void by_execlp(void)
-{
-	unsetenv("LD_PRELOAD");
-	execlp("true", "true", "--", "ignored", NULL);
-}
-
-static void by_execle(void)
-{
-	execle("/usr/bin/env", "env", NULL, (char *[]){"A=1", "B=2", NULL});
-}
-
-static void by_fexecve(void)
-{
-	fexecve(open(TRUE, O_RDONLY | O_CLOEXEC), arguments, nothing);
-}
-
-/* Before 2.34 glibc does not have it; then there is the library's, or none. */
-static int exec_at(int directory, const char *path)
-{
-#ifndef HAVE_EXECVEAT
-	if (!execveat)
-		return (int)syscall(SYS_execveat, directory, path, arguments, nothing, 0);
-#endif
-	return execveat(directory, path, arguments, nothing, 0);
-}
-
-static void by_execveat(void)
-{
-	exec_at(open("/bin", O_RDONLY | O_CLOEXEC), "true");
-}
-
-/* Each fails as it would, and the program goes on. */
-static void by_failing_exec(void)
-{
-	static const char none[] = "/nonexistent/none";
-	int wrong = 0;
-
-	wrong += execve(none, arguments, nothing) != -1 || errno != ENOENT;
-	wrong += execve("/", arguments, nothing) != -1 || errno != EACCES;
-	wrong += execv("/etc/passwd", arguments) != -1 || errno != EACCES;
-	wrong += execvp("no such program", arguments) != -1 || errno != ENOENT;
-	wrong += execvpe(none, arguments, nothing) != -1 || errno != ENOENT;
-	wrong += execl("/dev/null", "a", NULL) != -1 || errno != EACCES;
-	wrong += execlp(none, "a", "b", NULL) != -1 || errno != ENOENT;
-	wrong += execle(none, "a", NULL, nothing) != -1 || errno != ENOENT;
-	wrong += fexecve(-1, arguments, nothing) != -1 || errno != EINVAL;
-	wrong += exec_at(-1, "a") != -1 || errno != EBADF;
-	exit(7 + wrong);
-}
-
-/* What is set is what is read, from SIG_DFL on. */
-static void by_dispositions(void)
-{
-	struct sigaction action = {.sa_handler = SIG_IGN}, before = {.sa_flags = SA_RESTART};
-	int wrong = 0;
-
-	wrong += sigaction(number, NULL, &before) || before.sa_handler != SIG_DFL;
-	wrong += before.sa_flags != 0;
-	wrong += signal(number, then__exit) != SIG_DFL;
-	wrong += sigaction(number, &action, &before) || before.sa_handler != then__exit;
-	wrong += signal(number, SIG_DFL) != SIG_IGN;
-	wrong += sigaction(number, &action, &before) || before.sa_handler != SIG_DFL;
-	wrong += signal(number, SIG_DFL) != SIG_IGN;
-	wrong += signal(number, SIG_DFL) != SIG_DFL;
-	wrong += signal(9, SIG_DFL) != SIG_ERR || errno != EINVAL;
-	wrong += sysv_signal(number, SIG_IGN) != SIG_DFL;
-	wrong += sysv_signal(number, SIG_DFL) != SIG_IGN;
-	exit(7 + wrong);
 }
 
 /* Until it is told to end, says "ready" and allocates. */
@@ -425,29 +268,13 @@ static const struct {
 	    {"malloc-_exit", by_malloc__exit},
 	    {"malloc-crash", by_malloc_crash},
 	    {"malloc-exec", by_malloc_exec},
-	    {"report-_exit", by_report__exit},
-	    {"malloc-report-_exit", by_malloc_report__exit},
-	    {"reports-raise", by_reports_raise},
-	    {"report-crash", by_report_crash},
-	    {"raise-again", by_raise_again},
 	    {"ignored", by_ignored},
-	    {"handled-_exit", by_handled__exit},
 	    {"execve", by_execve},
-	    {"execv", by_execv},
-	    {"execvp", by_execvp},
-	    {"execvpe", by_execvpe},
-	    {"execl", by_execl},
-	    {"execlp", by_execlp},
-	    {"execle", by_execle},
-	    {"fexecve", by_fexecve},
-	    {"execveat", by_execveat},
-	    {"failing-exec", by_failing_exec},
-	    {"dispositions", by_dispositions},
 	    {"waiting", by_waiting}};
 
 int main(int argc, char **argv)
 {
-	/* Or it had nothing to say of itself before it executes another program. */
+	/* What holds less leaves no record. */
 	if (!malloc((size_t)4 << 20))
 		return 99;
 	alarm(60);

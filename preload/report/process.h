@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Which process this is, and whether it is one that reports. */
+#ifndef PIN_PROCESS_H
+#define PIN_PROCESS_H
+
+#include "preload/report/format.h"
+
+/* Whether PINALLOC_REPORT asks this program for a report. Set by pin_process_init(). */
+extern bool pin_report_wanted;
+
+/*
+ * Notes which process this is and when it began. `wanted` is false if PINALLOC_PROGRAMS leaves
+ * the program out: then it writes no report by itself.
+ */
+void pin_process_init(bool wanted);
+
+/* Whether this is that process, and no child of it. */
+bool pin_process_is_ours(void);
+
+/* The file system's time when it began. */
+struct timespec pin_process_began(void);
+
+/* Whether it has asked for registrations. */
+bool pin_process_has_registered(void);
+
+/* What a process without registrations has held that is of interest, in bytes. */
+#define PIN_PROCESS_MUCH (64 * PIN_MIB)
+
+/*
+ * Whether this process is to report: it was started by one without the library, or as a rank by
+ * one that is none; or it has registered, or held much; or each has a path of its own. The
+ * others are the helpers of a script. All are async-signal-safe.
+ */
+bool pin_process_is_due(void);
+
+/* Fills in who it is. */
+void pin_process_identify(struct pin_report *report);
+
+#endif

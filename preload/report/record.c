@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The record is kept from the time when the process is one that reports, and no wrapper.
+ *
+ * It is written where the heap grows, where memory is registered, and where the peak has risen
+ * by a 512th, which may be inside malloc: nothing here allocates, and of two threads one leaves
+ * the writing to the other. The file is mapped, because a descriptor may be closed by the
+ * program and become another file's; and it is written to by a system call, because a plain
+ * store would end the program by SIGBUS where the disk is full or the file system has gone.
+ */
+#include <config.h>
+
+#include "preload/report/record.h"
+#include "allocator/growth.h"
+#include "allocator/live.h"
+#include "allocator/log.h"
+#include "allocator/options.h"
+#include "allocator/os.h"
+#include "allocator/sample.h"
+#include "preload/report/backtrace.h"
+#include "preload/report/file.h"
+#include "preload/report/format.h"
+#include "preload/report/process.h"
+#include "preload/running.h"
+#include "regpool/pool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SHARE_OF_PEAK 512
+
+/* What is to be written. */
+enum { NOW = 1, GROWTH = 2 };
+
+static struct pin_running image; /* what the file holds */
+
+_Static_assert(PIN_RUNNING_JOB == PIN_JOB_ID && PIN_REPORT_SITES <= PIN_RUNNING_SITES &&
+		       PIN_SITE_FRAMES <= PIN_RUNNING_FRAMES,
+	       "what a report has finds room");
+
+static struct pin_report report;
+static const struct pin_site *encoded[PIN_RUNNING_SITES];
+static struct pin_report_file file;
+static char path[PATH_MAX + HOST_NAME_MAX + 32];
+static char *mapped; /* the file */
+static size_t path_bytes;
+static _Atomic unsigned todo;
+static _Atomic bool busy;
+static _Atomic bool is_kept;
+
+/* --- the file ------------------------------------------------------------------------------
+ */
+
+/* Some file systems share no mappings, as 9P, and nobody can change that. */
+static void give_up(int error)
+{
+	atomic_store(&is_kept, false);
+	pin_live_call_at(0);
+	pin_log_at(error == EINVAL || error == ENODEV ? PIN_LOG_INFO : PIN_LOG_WARN,
+		   "no record is kept beside %s of what the report would say if the process "
+		   "were killed: %s",
+		   file.target, strerrordesc_np(error));
+	unlink(path);
+}
+
+static void put(const void *part, size_t n_bytes)
+{
+	int error = pin_os_write_memory(mapped + ((const char *)part - (const char *)&image),
+					part, n_bytes);
+
+	if (error && atomic_load(&is_kept))
+		give_up(-error);
+}
+
+/* Returns a descriptor. What forbids it forbids the report, too, and is told of then. */
+static int create_file(void)
+{
+	pin_format(path, sizeof path, "%s.%s.%d.part", file.target, report.host, report.pid);
+	unlink(path);
+	return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+}
+
+/* All its blocks are there before anything is written. */
+static int map_file(int fd)
+{
+	int error = posix_fallocate(fd, 0, sizeof image);
+
+	if (!error) {
+		mapped = pin_os_map_file(fd, sizeof image);
+		error = mapped ? 0 : errno;
+	}
+	return error;
+}
+
+/* It gets its name when it is whole. */
+static void name_file(void)
+{
+	char part[sizeof path];
+
+	memcpy(part, path, sizeof path);
+	pin_format(path, sizeof path, "%s.%s.%d%s", file.target, report.host, report.pid,
+		   PIN_RUNNING_SUFFIX);
+	if (rename(part, path))
+		give_up(errno);
+}
+
+/* --- what it holds -------------------------------------------------------------------------
+ */
+
+static void fill_identity(void)
+{
+	struct pin_running_identity *identity = &image.identity;
+
+	pin_process_identify(&report);
+	memcpy(identity->magic, PIN_RUNNING_MAGIC, sizeof identity->magic);
+	identity->layout = PIN_RUNNING_LAYOUT;
+	identity->pid = (uint32_t)report.pid;
+	identity->rank = report.rank;
+	identity->nranks = report.nranks;
+	identity->started = report.started;
+	pin_format(identity->version, sizeof identity->version, "%s", PACKAGE_VERSION);
+	pin_format(identity->host, sizeof identity->host, "%s", report.host);
+	pin_format(identity->job, sizeof identity->job, "%s", report.job);
+	pin_format(identity->program, sizeof identity->program, "%s", report.program);
+}
+
+/* Where the path of a module is; it is added if there is room. */
+static uint64_t place_of_path(const char *text, size_t n)
+{
+	size_t at = 0;
+
+	while (at < path_bytes &&
+	       (strncmp(image.paths + at, text, n) != 0 || image.paths[at + n]))
+		at += strlen(image.paths + at) + 1;
+	if (at < path_bytes)
+		return at;
+	if (n + 1 > sizeof image.paths - path_bytes)
+		return PIN_RUNNING_NO_PATH;
+	memcpy(image.paths + at, text, n);
+	path_bytes += n + 1;
+	return at;
+}
+
+static uint64_t encode_frame(const void *frame)
+{
+	char place[PIN_BACKTRACE_NAME];
+	const char *plus;
+	uint64_t offset = 0;
+
+	pin_backtrace_place(frame, place, sizeof place);
+	plus = strrchr(place, '+');
+	if (place[0] != '/' || !plus)
+		return PIN_RUNNING_FRAME(PIN_RUNNING_NO_PATH, 0);
+	for (const char *c = plus + 3; *c; c++)
+		offset = offset << 4 | (uint64_t)(*c <= '9' ? *c - '0' : *c - 'a' + 10);
+	return PIN_RUNNING_FRAME(place_of_path(place, (size_t)(plus - place)),
+				 offset & (((uint64_t)1 << 48) - 1));
+}
+
+static void encode_stack(size_t i)
+{
+	struct pin_frames frames = pin_report_frames(report.sites[i]);
+	struct pin_running_site *site = pin_running_site(&image, i);
+
+	site->n_frames = frames.n;
+	for (uint32_t frame = 0; frame < frames.n; frame++)
+		site->frames[frame] = encode_frame(frames.at[frame]);
+	encoded[i] = report.sites[i];
+}
+
+static void fill_sites(void)
+{
+	for (size_t i = 0; i < report.n_sites; i++) {
+		struct pin_running_site *site = pin_running_site(&image, i);
+		struct pin_share share = pin_report_share(&report, report.sites[i]);
+
+		site->bytes = share.bytes;
+		site->count = share.count;
+		if (encoded[i] != report.sites[i])
+			encode_stack(i);
+	}
+	image.now.n_sites = (uint32_t)report.n_sites;
+	image.now.sites_are_held = report.held;
+}
+
+static void fill_moments(void)
+{
+	size_t n = report.n_moments < PIN_RUNNING_MOMENTS ? report.n_moments
+							  : PIN_RUNNING_MOMENTS;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct pin_moment *moment = &report.moments[i];
+
+		image.moments[i] = (struct pin_running_moment){
+			.ns = moment->ns > report.began_ns ? moment->ns - report.began_ns : 0,
+			.live = moment->live,
+			.mapped = moment->mapped,
+			.pinned = moment->pinned,
+		};
+	}
+	image.now.n_moments = (uint32_t)n;
+}
+
+static void write_growth(void)
+{
+	uint64_t now = pin_os_now_ns();
+
+	pin_heap_stats(&report.heap);
+	report.held = pin_sample_is_on();
+	pin_report_collect_peak(&report, now);
+	pin_report_ask_kernel(image.now.figures);
+	fill_moments();
+	fill_sites();
+	put(image.paths, sizeof image.paths);
+	put(image.sites, sizeof image.sites);
+	put(image.moments, sizeof image.moments);
+}
+
+static void write_now(void)
+{
+	pin_report_count_now(image.now.figures);
+	image.now.elapsed_ns = pin_os_now_ns() - report.began_ns;
+	image.now.same_number = ++image.now.number;
+	pin_live_call_at(image.now.figures[PIN_FIGURE_LIVE_PEAK] +
+			 image.now.figures[PIN_FIGURE_LIVE_PEAK] / SHARE_OF_PEAK);
+	put(&image.now, sizeof image.now);
+}
+
+/* A thread that finds another writing leaves it to that one, which looks again at its end. */
+static void write_record(unsigned what)
+{
+	atomic_fetch_or(&todo, what);
+	while (atomic_load(&todo) && !atomic_exchange(&busy, true)) {
+		what = atomic_exchange(&todo, 0);
+		if ((what & GROWTH) && atomic_load(&is_kept))
+			write_growth();
+		if (atomic_load(&is_kept))
+			write_now();
+		atomic_store(&busy, false);
+	}
+}
+
+/* --- when ----------------------------------------------------------------------------------
+ */
+
+static void begin_record(void)
+{
+	static _Atomic bool begun;
+	int fd, error;
+
+	if (atomic_exchange(&begun, true) || pin_report_file_find(&file, pin_options.report) ||
+	    !pin_report_file_is_regular(&file))
+		return;
+	fill_identity();
+	fd = create_file();
+	if (fd < 0)
+		return;
+	error = map_file(fd);
+	close(fd);
+	if (error) {
+		give_up(error);
+		return;
+	}
+	atomic_store(&is_kept, true);
+	put(&image.identity, sizeof image.identity);
+	write_record(NOW | GROWTH);
+	name_file();
+}
+
+/* Nobody asks about a wrapper, which holds less than this before it executes the program. */
+#define LITTLE (2 * PIN_MIB)
+
+static bool is_of_interest(void)
+{
+	return pin_process_has_registered() || pin_live_peak().bytes >= LITTLE;
+}
+
+static void note(unsigned what)
+{
+	int saved = errno;
+
+	if (!pin_process_is_ours())
+		return;
+	if (atomic_load(&is_kept)) {
+		write_record(what);
+	} else if (is_of_interest()) {
+		pin_live_call_at(PIN_PROCESS_MUCH);
+		if (pin_process_is_due())
+			begin_record();
+	}
+	errno = saved;
+}
+
+static void note_growth(void)
+{
+	note(GROWTH);
+}
+
+static void note_counts(void)
+{
+	note(NOW);
+}
+
+void pin_record_init(void)
+{
+	if (!pin_report_wanted)
+		return;
+	pin_growth_listener = note_growth;
+	pin_pool_listener = note_counts;
+	pin_live_listener = note_counts;
+	pin_live_call_at(LITTLE);
+}
+
+void pin_record_end(void)
+{
+	if (!atomic_exchange(&is_kept, false))
+		return;
+	unlink(path);
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The record of this process: a file beside the report's that holds what the report would say,
+ * for the case that the process is killed and writes none. running.h has its form.
+ */
+#ifndef PIN_RECORD_H
+#define PIN_RECORD_H
+
+/* From the constructor, after pin_process_init(). */
+void pin_record_init(void);
+
+/* The report has been written: removes the record. */
+void pin_record_end(void);
+
+#endif
