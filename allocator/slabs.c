@@ -136,8 +136,15 @@ unsigned pin_slabs_cut(unsigned class, void **blocks, unsigned n, bool limited)
 
 void pin_slabs_return(void *const *blocks, unsigned n)
 {
-	for (unsigned i = 0; i < n; i++)
+	for (unsigned i = 0; i < n; i++) {
+		unsigned kind = pin_pages.kinds[pin_page_of(blocks[i])];
+
+		/* Freed twice, it was among them before, and its slab has gone since. */
+		if (PIN_UNLIKELY(kind == PIN_KIND_NONE || kind >= PIN_KIND_LARGE ||
+				 !pin_slabs_begins(kind - 1, blocks[i])))
+			pin_slabs_misused(blocks[i]);
 		pin_je_free(blocks[i]);
+	}
 }
 
 void pin_slabs_flush(void)
