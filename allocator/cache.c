@@ -329,8 +329,10 @@ void *pin_cache_alloc_large(size_t n_bytes, size_t alignment, size_t *n_used)
 
 	if (PIN_LIKELY(p != NULL))
 		return p;
-	set_free();
-	p = pin_large_alloc(n_bytes, alignment, true, n_used);
+	if (pin_large_is_possible(n_bytes, alignment)) {
+		set_free();
+		p = pin_large_alloc(n_bytes, alignment, true, n_used);
+	}
 	if (PIN_UNLIKELY(!p))
 		errno = ENOMEM;
 	return p;

@@ -4,7 +4,6 @@
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/moves.h"
-#include "allocator/reserve.h"
 #include "allocator/runs.h"
 #include "allocator/span.h"
 #include "allocator/os.h"
@@ -124,7 +123,7 @@ void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n
 	enum pin_run_from from = may_grow ? PIN_RUN_NEW : PIN_RUN_LITTLE_NEW;
 	uint32_t page;
 
-	if (PIN_UNLIKELY(n_bytes >= pin_reserve.size || alignment >= pin_reserve.size))
+	if (PIN_UNLIKELY(!pin_large_is_possible(n_bytes, alignment)))
 		return NULL;
 	if (n_bytes)
 		need.n_pages = pin_units(n_bytes);

@@ -19,6 +19,16 @@
 
 #include "allocator/base.h"
 #include "allocator/pages.h"
+#include "allocator/reserve.h"
+
+/*
+ * Whether a heap could have such a block at all. If not, there is no point in emptying caches
+ * for it: programs try sizes that nobody has.
+ */
+static inline bool pin_large_is_possible(size_t n_bytes, size_t alignment)
+{
+	return n_bytes < pin_reserve.size && alignment < pin_reserve.size;
+}
 
 /*
  * A block of n_bytes at a multiple of `alignment`, a power of two. Sets *n_used to how many

@@ -146,6 +146,28 @@ static void set_free(void)
 	free(p);
 }
 
+/* What a size that no heap has cannot get is no reason to empty caches. */
+static void impossible(void)
+{
+	const volatile size_t half = SIZE_MAX / 2;
+	void *first, *last;
+
+	for (int i = 0; i < 100; i++)
+		blocks[i] = malloc(3000);
+	first = blocks[10];
+	last = blocks[60];
+	free(first);
+	free(last);
+	ok(!malloc(half) && !calloc(2, half / 2) && !realloc(NULL, 2 * half) &&
+		   !memalign(64, half) && !memalign(half + 1, 5000),
+	   "sizes that no heap has are refused");
+	blocks[60] = malloc(3000);
+	blocks[10] = malloc(3000);
+	ok(blocks[60] == last && blocks[10] == first, "and caches keep what they have");
+	for (int i = 0; i < 100; i++)
+		free(blocks[i]);
+}
+
 static pthread_key_t key;
 
 static void late(void *round)
@@ -184,6 +206,7 @@ int main(void)
 	handed_on();
 	peak();
 	set_free();
+	impossible();
 	ending();
 	return done_testing();
 }
