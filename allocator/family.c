@@ -193,7 +193,7 @@ size_t pin_resized_in_place(void *p, size_t n_bytes, size_t extra, bool zero,
 	if (!pin_is_large(p))
 		return has;
 	if (most < n_bytes || !resized_large(p, most, false, zero))
-		if (n_bytes > has || pin_units(n_bytes) != pin_units(has))
+		if (n_bytes > has)
 			resized_large(p, n_bytes, false, zero);
 	return pin_large_usable(p);
 }

@@ -290,7 +290,7 @@ void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_use
 	pin_runs_take_lock();
 	if (n_bytes > had)
 		page = grow(page, n_bytes, may_move, n_used, &slides);
-	else
+	else if (n_bytes < record(page)->asked)
 		shrink(page, n_bytes);
 	if (page)
 		set_asked(page, n_bytes);

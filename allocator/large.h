@@ -43,7 +43,8 @@ bool pin_large_free(void *block);
 /*
  * Changes the size of a block where it is, or, if it `may_move`, moves it down over free memory
  * before it. Returns the block, or NULL if neither works, with the block as it was. *n_used is
- * as above, of what lies behind its former usable size.
+ * as above, of what lies behind its former usable size. What a block has beyond what was asked
+ * for it keeps until less is asked.
  */
 void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_used);
 

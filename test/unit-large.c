@@ -106,6 +106,8 @@ static void in_place(void)
 	b[1] = realloc(b[1], 2 * n);
 	ok(b[1] == first && is_filled(b[1], 7, n), "realloc extends into free memory behind");
 	ok(malloc_usable_size(b[1]) == 2 * n && b[1] + 2 * n == b[3], "up to the next block");
+	ok(pin_resized_in_place(b[1], n, 10 * n, false, "xallocx") == 2 * n,
+	   "what is between both sizes asked of xallocx stays");
 	b[1] = realloc(b[1], n + 1);
 	ok(b[1] == first && malloc_usable_size(b[1]) == n + PIN_UNIT,
 	   "and gives back what it does not need");
@@ -224,6 +226,28 @@ static void grows_by_little(void)
 	free(p);
 }
 
+/* Programs use what malloc_usable_size() says, and then let the block grow. */
+static void room(void)
+{
+	size_t n = UNITS(1000), has;
+	char *p = malloc(n);
+	void *volatile first;
+
+	p = realloc(p, n + 1);
+	first = p;
+	has = malloc_usable_size(p);
+	ok(has > n + PIN_UNIT, "a block that grows by little gets room");
+	memset(p, 4, has);
+	p = realloc(p, n + 2);
+	ok(p == first && malloc_usable_size(p) == has && is_filled(p, 4, has),
+	   "and keeps it when it grows again");
+	p = realloc(p, n + 2);
+	ok(malloc_usable_size(p) == has, "or is asked for as much as it has");
+	p = realloc(p, n + 1);
+	ok(malloc_usable_size(p) == n + PIN_UNIT, "not if less is asked");
+	free(p);
+}
+
 static void zeroes(void)
 {
 	size_t n = 8 * PIN_MIB;
@@ -296,6 +320,7 @@ int main(void)
 	slides();
 	at_the_end();
 	grows_by_little();
+	room();
 	zeroes();
 	twice_at_once();
 	moves();
