@@ -183,16 +183,25 @@ static bool grow_by_step(struct pin_map *map, size_t n_lacking, uint32_t node)
 	       add_memory(map, n_lacking, node);
 }
 
-/* Of other nodes; those with little free memory only if `any`. */
+/* A quarter of the heap, on all other nodes together: a thread may roam over many. */
+static bool much_is_elsewhere(const struct pin_map *own)
+{
+	size_t n = 0;
+
+	for (struct pin_map *map = maps; map < maps + N_NODES; map++)
+		n += map == own ? 0 : map->n_used;
+	return n > pin_span_bytes() >> PIN_UNIT_SHIFT >> 2;
+}
+
+/* Of other nodes; used memory only, unless `any`. */
 static uint32_t take_elsewhere(const struct pin_map *own, const struct pin_run_need *need,
 			       bool any, size_t *n_used)
 {
-	size_t much = pin_span_bytes() >> PIN_UNIT_SHIFT >> 2;
 	struct pin_place place;
 	uint32_t page = 0;
 
 	for (struct pin_map *map = maps; map < maps + N_NODES && !page; map++) {
-		if (map == own || (!any && map->n_used <= much))
+		if (map == own)
 			continue;
 		page = take_used(map, need, n_used);
 		if (page || !any)
@@ -245,7 +254,7 @@ uint32_t pin_run_take(const struct pin_run_need *need, size_t *n_used)
 	page = take_little(map, need, n_used);
 	if (page || need->from == PIN_RUN_LITTLE_NEW)
 		return page;
-	page = take_elsewhere(map, need, false, n_used);
+	page = much_is_elsewhere(map) ? take_elsewhere(map, need, false, n_used) : 0;
 	if (page)
 		return page;
 	allow_little(map);

@@ -204,6 +204,29 @@ static void at_the_end(void)
 	give(page, n);
 }
 
+/* No node has much free memory, all but one together have. */
+static void on_other_nodes(void)
+{
+	uint32_t n = (uint32_t)(pin_span_bytes() / PIN_UNIT / 8), pages[6], here, node;
+	struct pin_run_need need = {n, 1, PIN_RUN_NEW};
+	size_t n_used, bytes;
+
+	node = pin_span_get(0)->node;
+	pin_runs_take_lock();
+	for (uint32_t i = 0; i < PIN_ARRAY_SIZE(pages); i++)
+		pages[i] = pin_run_take_on((node + 1 + i) % 8, &need, &n_used);
+	for (unsigned i = 0; i < PIN_ARRAY_SIZE(pages); i++)
+		pin_run_give(pages[i], n);
+	pin_runs_release_lock();
+	while ((here = take(n, 1, false, &n_used)))
+		;
+	bytes = pin_span_bytes();
+	here = take(n, 1, true, &n_used);
+	ok(here == pages[0] && pin_span_bytes() == bytes,
+	   "much free memory on many nodes is used before the heap grows");
+	give(here, n);
+}
+
 int main(void)
 {
 	pin_options_init();
@@ -213,5 +236,6 @@ int main(void)
 	new_memory();
 	neighbours();
 	at_the_end();
+	on_other_nodes();
 	return done_testing();
 }
