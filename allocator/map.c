@@ -306,7 +306,8 @@ bool pin_map_cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_pag
 		return false;
 	}
 	*n_used = (size_t)(used - at) << PIN_UNIT_SHIFT;
-	pin_span_note_use(map->span, (uintptr_t)pin_page_at(end));
+	if (map->span)
+		pin_span_note_use(map->span, (uintptr_t)pin_page_at(end));
 	return true;
 }
 

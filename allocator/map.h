@@ -11,7 +11,7 @@
 #include "allocator/span.h"
 
 struct pin_map {
-	struct pin_span *span; /* the one that grows */
+	struct pin_span *span; /* the one that grows, if any */
 	uint32_t used, bare;   /* trees */
 	uint32_t tail;	 /* the free run at the span's end; its last page has no record yet */
 	uint32_t leeway; /* pages of bare addresses that may be used without may_grow */

@@ -21,7 +21,11 @@
 #define SHARE_OF_LEEWAY 64
 #define LEAST_LEEWAY	(256 * PIN_KIB)
 
-PIN_WRITTEN_FIRST static struct pin_map maps[N_NODES];
+/*
+ * By memory node. Free memory that cannot move is apart: a move that the kernel refuses ends
+ * all others.
+ */
+PIN_WRITTEN_FIRST static struct pin_map maps[N_NODES], fixed_maps[N_NODES];
 
 /* Memory that a span has got and the tables do not cover yet. */
 PIN_WRITTEN_FIRST static struct {
@@ -31,7 +35,7 @@ PIN_WRITTEN_FIRST static struct {
 
 static struct pin_map *map_of(const struct pin_span *span)
 {
-	return &maps[span->node % N_NODES];
+	return &(span->is_fixed ? fixed_maps : maps)[span->node % N_NODES];
 }
 
 /* A process with one thread has memory of the node where it began, as it would by itself. */
@@ -71,11 +75,13 @@ uint32_t pin_run_at(uint32_t page)
 bool pin_run_fits(uint32_t n_pages)
 {
 	struct pin_fit fit = {n_pages, 1};
+	uint32_t i = node_here() % N_NODES;
 
-	return pin_fit_find(maps[node_here() % N_NODES].used, &fit);
+	return pin_fit_find(maps[i].used, &fit) || pin_fit_find(fixed_maps[i].used, &fit);
 }
 
-static uint32_t take_used(struct pin_map *map, const struct pin_run_need *need, size_t *n_used)
+static uint32_t take_used_of(struct pin_map *map, const struct pin_run_need *need,
+			     size_t *n_used)
 {
 	struct pin_fit fit = {need->n_pages, need->alignment};
 	uint32_t page = pin_fit_find(map->used, &fit), at;
@@ -85,6 +91,13 @@ static uint32_t take_used(struct pin_map *map, const struct pin_run_need *need, 
 	at = pin_map_aligned(page, need->alignment);
 	pin_map_cut(map, page, at, need->n_pages, 0, n_used);
 	return at;
+}
+
+static uint32_t take_used(uint32_t node, const struct pin_run_need *need, size_t *n_used)
+{
+	uint32_t page = take_used_of(&maps[node % N_NODES], need, n_used);
+
+	return page ? page : take_used_of(&fixed_maps[node % N_NODES], need, n_used);
 }
 
 /* Where the fewest pages are bare. */
@@ -184,31 +197,31 @@ static bool grow_by_step(struct pin_map *map, size_t n_lacking, uint32_t node)
 }
 
 /* A quarter of the heap, on all other nodes together: a thread may roam over many. */
-static bool much_is_elsewhere(const struct pin_map *own)
+static bool much_is_elsewhere(uint32_t node)
 {
 	size_t n = 0;
 
-	for (struct pin_map *map = maps; map < maps + N_NODES; map++)
-		n += map == own ? 0 : map->n_used;
+	for (uint32_t i = 0; i < N_NODES; i++)
+		n += i == node % N_NODES ? 0 : maps[i].n_used + fixed_maps[i].n_used;
 	return n > pin_span_bytes() >> PIN_UNIT_SHIFT >> 2;
 }
 
 /* Of other nodes; used memory only, unless `any`. */
-static uint32_t take_elsewhere(const struct pin_map *own, const struct pin_run_need *need,
-			       bool any, size_t *n_used)
+static uint32_t take_elsewhere(uint32_t node, const struct pin_run_need *need, bool any,
+			       size_t *n_used)
 {
 	struct pin_place place;
 	uint32_t page = 0;
 
-	for (struct pin_map *map = maps; map < maps + N_NODES && !page; map++) {
-		if (map == own)
+	for (uint32_t i = 0; i < N_NODES && !page; i++) {
+		if (i == node % N_NODES)
 			continue;
-		page = take_used(map, need, n_used);
+		page = take_used(i, need, n_used);
 		if (page || !any)
 			continue;
-		place = pin_map_place(map, need->n_pages, need->alignment, false);
+		place = pin_map_place(&maps[i], need->n_pages, need->alignment, false);
 		if (place.n_bare != UINT64_MAX)
-			page = take_place(map, need, &place, n_used);
+			page = take_place(&maps[i], need, &place, n_used);
 	}
 	return page;
 }
@@ -247,27 +260,26 @@ uint32_t pin_run_take(const struct pin_run_need *need, size_t *n_used)
 {
 	uint32_t node = node_here();
 	struct pin_map *map = &maps[node % N_NODES];
-	uint32_t page = take_used(map, need, n_used);
+	uint32_t page = take_used(node, need, n_used);
 
 	if (page || need->from == PIN_RUN_USED)
 		return page;
 	page = take_little(map, need, n_used);
 	if (page || need->from == PIN_RUN_LITTLE_NEW)
 		return page;
-	page = much_is_elsewhere(map) ? take_elsewhere(map, need, false, n_used) : 0;
+	page = much_is_elsewhere(node) ? take_elsewhere(node, need, false, n_used) : 0;
 	if (page)
 		return page;
 	allow_little(map);
 	page = take_new(map, need, node, n_used);
-	return page ? page : take_elsewhere(map, need, true, n_used);
+	return page ? page : take_elsewhere(node, need, true, n_used);
 }
 
 uint32_t pin_run_take_on(uint32_t node, const struct pin_run_need *need, size_t *n_used)
 {
-	struct pin_map *map = &maps[node % N_NODES];
-	uint32_t page = take_used(map, need, n_used);
+	uint32_t page = take_used(node, need, n_used);
 
-	return page ? page : take_new(map, need, node, n_used);
+	return page ? page : take_new(&maps[node % N_NODES], need, node, n_used);
 }
 
 void pin_run_take_at(uint32_t page, uint32_t n_pages, size_t *n_used)
@@ -320,13 +332,14 @@ static uint32_t take_bare(struct pin_map *map, uint32_t offset, uint32_t n_pages
 
 uint32_t pin_run_move(uint32_t page, uint32_t has, uint32_t n_pages, size_t *n_used)
 {
-	struct pin_map *map = map_of(pin_map_span(page));
+	const struct pin_span *span = pin_map_span(page);
+	struct pin_map *map = map_of(span);
 	uint32_t base = pin_map_aligned(page, PIN_MOVES_PIECE) - PIN_MOVES_PIECE;
 	uint32_t offset = (page - base) % PIN_MOVES_PIECE, to, used;
 	struct pin_filling filling = {0, 0};
 	enum pin_moved moved = PIN_NOT_MOVED;
 
-	to = pin_moves_possible() ? take_bare(map, offset, n_pages) : 0;
+	to = pin_moves_possible() && !span->is_fixed ? take_bare(map, offset, n_pages) : 0;
 	if (!to)
 		return 0;
 	filling.end = to + n_pages;
@@ -347,8 +360,8 @@ size_t pin_runs_free_bytes(void)
 	size_t n = 0;
 
 	pin_runs_take_lock();
-	for (struct pin_map *map = maps; map < maps + N_NODES; map++)
-		n += map->n_used + map->n_bare;
+	for (uint32_t i = 0; i < N_NODES; i++)
+		n += maps[i].n_used + maps[i].n_bare + fixed_maps[i].n_used;
 	pin_runs_release_lock();
 	return n << PIN_UNIT_SHIFT;
 }

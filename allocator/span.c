@@ -135,6 +135,7 @@ bool pin_span_add(uintptr_t start, size_t n_bytes, uint32_t node)
 
 	if (!span)
 		return false;
+	span->is_fixed = true;
 	atomic_store(&span->used, start + n_bytes);
 	note_growth(span, n_bytes);
 	return true;

@@ -21,6 +21,7 @@ struct pin_span {
 	_Atomic uintptr_t used; /* memory from this address on has never been used: zeroes */
 	size_t room;   /* bytes of addresses it has; only for the thread that grows it */
 	uint32_t node; /* memory node of the thread that began the span */
+	bool is_fixed; /* its pages are of the system's pool of huge ones: they cannot move */
 };
 
 /*
@@ -50,7 +51,8 @@ static inline void pin_span_note_use(struct pin_span *span, uintptr_t end)
 
 /*
  * Adds a span over [start, start + n_bytes), addresses carved from the reserve that have memory
- * already, all of it in use. Returns false if there are too many spans. It does not grow.
+ * already, all of it in use: huge pages of the system's pool. Returns false if there are too
+ * many spans. It does not grow.
  */
 bool pin_span_add(uintptr_t start, size_t n_bytes, uint32_t node);
 
