@@ -296,6 +296,8 @@ bool pin_map_cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_pag
 
 	if (!pays(map, n_filled))
 		filling.end = 0;
+	else
+		pin_moves_begin();
 	if (page < at)
 		split(map, page, at);
 	used = take_used(map, at, end);

@@ -5,6 +5,7 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/pages.h"
+#include "allocator/span.h"
 
 #include <errno.h>
 #include <string.h>
@@ -25,24 +26,60 @@ PIN_WRITTEN_FIRST _Atomic bool pin_moves_have_ended;
 #define LOOK_AGAIN	  4096
 PIN_WRITTEN_FIRST static size_t n_left, n_refused;
 
+/*
+ * An adapter that is not used by verbs (Slingshot, Omni-Path), KNEM or a GPU registers memory
+ * without a call that is seen here: its registers are mapped then.
+ */
 static void count_mappings(void)
 {
-	size_t most = pin_os_most_mappings() / SHARE_OF_MAPPINGS, has = pin_os_mappings();
+	bool has_device = false;
+	size_t most = pin_os_most_mappings() / SHARE_OF_MAPPINGS;
+	size_t has = pin_os_mappings(&has_device);
 
+	if (has_device) {
+		atomic_store(&pin_moves_have_ended, true);
+		has = most;
+	}
 	n_left = has < most ? (most - has) / 2 : 0;
 	n_refused = n_left ? 0 : LOOK_AGAIN;
 }
 
+/*
+ * Mappings are looked at when the address space has another size than before: moves do not
+ * change it, what a program loads or maps does. What has moved away has lost mlockall().
+ */
+PIN_WRITTEN_FIRST static bool begins;
+PIN_WRITTEN_FIRST static size_t size_seen;
+
+static void look(void)
+{
+	size_t size = pin_os_status("VmSize:");
+
+	begins = false;
+	if (size != size_seen && !n_refused)
+		n_left = 0;
+	size_seen = size;
+	if (pin_os_status("VmLck:") >= pin_span_bytes())
+		atomic_store(&pin_moves_have_ended, true);
+}
+
 static bool count_move(void)
 {
+	if (begins)
+		look();
 	if (!n_left && !n_refused)
 		count_mappings();
 	if (n_left) {
 		n_left--;
-		return true;
+		return !atomic_load(&pin_moves_have_ended);
 	}
 	n_refused--;
 	return false;
+}
+
+void pin_moves_begin(void)
+{
+	begins = true;
 }
 
 /* Huge pages of the pool cannot move, and each step is a mapping of its own. */

@@ -5,7 +5,8 @@
  * moved away leaves bare addresses, which are used again before new ones.
  *
  * Memory that an adapter may read must not move. Who registers memory says so first: all moves
- * end with pin_moves_end(), or a function decides about each.
+ * end with pin_moves_end(), or a function decides about each. They also end when a device is
+ * mapped that may read memory without being asked here.
  */
 #ifndef PIN_MOVES_H
 #define PIN_MOVES_H
@@ -19,6 +20,12 @@
 
 /* How many of `left` pages from `page` on are in the same piece. */
 uint32_t pin_moves_piece(uint32_t page, uint32_t left);
+
+/*
+ * To be called before the first of the moves that a request needs, under the run map's lock:
+ * then it is looked whether any may be made.
+ */
+void pin_moves_begin(void);
 
 /*
  * Moves the memory of pages of one piece to others. Returns 0, -ENOTSUP if nothing has changed,

@@ -383,17 +383,41 @@ size_t pin_os_most_mappings(void)
 	return n ? n : DEFAULT_MAX_MAPPINGS;
 }
 
-/* SIZE_MAX if unknown. */
-size_t pin_os_mappings(void)
+/* Eight characters as a number. */
+static uint64_t letters(const char text[9])
 {
+	uint64_t word;
+
+	memcpy(&word, text, sizeof word);
+	return __builtin_bswap64(word);
+}
+
+/*
+ * Whether the last eight characters say that a device is mapped, or that KNEM is used, whose
+ * device is not. Shared memory, zeroes and huge pages are in /dev as well.
+ */
+static bool tells_of_device(uint64_t last)
+{
+	if ((uint32_t)last == (uint32_t)letters("    knem"))
+		return true;
+	return last >> 16 == letters(" /dev/  ") >> 16 && last != letters(" /dev/sh") &&
+	       last != letters(" /dev/ze") && last != letters(" /dev/hu");
+}
+
+size_t pin_os_mappings(bool *has_device)
+{
+	uint64_t last = 0;
 	char text[4096];
 	int saved = errno;
 	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
 	size_t n_lines = 0, n;
 
 	while (fd >= 0 && (n = read_some(fd, text, sizeof text)))
-		for (size_t i = 0; i < n; i++)
+		for (size_t i = 0; i < n; i++) {
+			last = last << 8 | (unsigned char)text[i];
 			n_lines += text[i] == '\n';
+			*has_device |= tells_of_device(last);
+		}
 	if (fd >= 0)
 		syscall(SYS_close, fd);
 	errno = saved;

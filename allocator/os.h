@@ -170,8 +170,11 @@ uint64_t pin_os_now_ns(void);
 /* Sleeps for `ms` milliseconds, or until a signal handler has run. */
 void pin_os_sleep_ms(uint64_t ms);
 
-/* The maximum number of mappings of the process (vm.max_map_count), and how many it has. */
+/*
+ * The maximum number of mappings of the process (vm.max_map_count), and how many it has;
+ * SIZE_MAX if unknown. Sets *has_device if one is of a device that may register memory.
+ */
 size_t pin_os_most_mappings(void);
-size_t pin_os_mappings(void);
+size_t pin_os_mappings(bool *has_device);
 
 #endif

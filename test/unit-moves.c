@@ -17,6 +17,7 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -229,10 +230,30 @@ static void in_child(void)
 	ok(kept, "and do not matter to the parent");
 }
 
+/* In a child with this mapped, or with all locked; a memfd's name can be any. */
+static bool moves_with(const char *name)
+{
+	int status = -1, fd;
+	pid_t child = fork();
+
+	if (!child) {
+		fd = name ? memfd_create(name, 0) : -1;
+		if (name ? ftruncate(fd, PIN_PAGE) || mmap(NULL, PIN_PAGE, PROT_READ,
+							   MAP_SHARED, fd, 0) == MAP_FAILED
+			 : mlockall(MCL_CURRENT))
+			_exit(2);
+		play();
+		_exit(pin_moves_possible() && kept);
+	}
+	waitpid(child, &status, 0);
+	return WIFEXITED(status) && WEXITSTATUS(status);
+}
+
 int main(int argc, char **argv)
 {
 	unsigned long seeded = seed = argc > 1 ? strtoul(argv[1], NULL, 0) : 1;
 	unsigned long before;
+	bool device = false;
 
 	rounds = argc > 2 ? strtoul(argv[2], NULL, 0) : ROUNDS;
 	pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
@@ -249,9 +270,13 @@ int main(int argc, char **argv)
 	ok(n_denied > 10, "registered memory was asked for: %lu times", n_denied);
 	ok(still, "and stays where it is, with what it has");
 	registers = false;
-	ok(pin_os_mappings() < pin_os_most_mappings() / 8 + 100, "there are %zu mappings",
-	   pin_os_mappings());
+	ok(pin_os_mappings(&device) < pin_os_most_mappings() / 8 + 100,
+	   "there are %zu mappings", pin_os_mappings(&device));
 	in_child();
+	ok(!device && moves_with("x /dev/shm/x"), "with shared memory mapped memory moves");
+	ok(!moves_with("x /dev/cxi0"), "none moves when an adapter is mapped,");
+	ok(!moves_with("libuct_knem.so"), "or KNEM may be used,");
+	ok(!moves_with(NULL), "or all memory is locked");
 	before = n_asked;
 	pin_moves_end();
 	rounds /= 10;
