@@ -91,7 +91,7 @@ static void hold_all(void)
 	struct pin_mr_key keys;
 
 	for (size_t i = 0; i < n_steps; i++) {
-		need(!look_up(pd, step_at(i), step, &keys));
+		need(!pin_mr_lookup(pd, step_at(i), step, RIGHTS, &keys));
 		need(fake_keys_reach(keys.lkey, keys.rkey, pd, step_at(i), step));
 		floor_add((uintptr_t)step_at(i),
 			  (struct pinalloc_key){.lkey = keys.lkey, .rkey = keys.rkey});
