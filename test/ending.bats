@@ -331,7 +331,7 @@ requested() {
 overtaken() {
 	local round
 	for ((round = 0; round < $1; round++)); do
-		rm -f out.json
+		rm -f ./*
 		run -7 preloaded PINALLOC_REPORT=out.json PINALLOC_REPORT_SIGNAL=SIGUSR1 \
 			bash -c 'kill -USR1 $$; exit 7'
 		[ "$(figure out.json .trigger)" = 'at exit' ]
