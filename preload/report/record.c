@@ -55,22 +55,38 @@ static _Atomic bool is_kept;
 /* --- the file ------------------------------------------------------------------------------
  */
 
-/* Some file systems share no mappings, as 9P, and nobody can change that. */
 static void give_up(int error)
 {
 	atomic_store(&is_kept, false);
 	pin_live_call_at(0);
-	pin_log_at(error == EINVAL || error == ENODEV ? PIN_LOG_INFO : PIN_LOG_WARN,
-		   "no record is kept beside %s of what the report would say if the process "
-		   "were killed: %s",
-		   file.target, strerrordesc_np(error));
+	pin_warn_once("no record is kept beside %s of what the report would say if the process "
+		      "were killed: %s",
+		      file.target, strerrordesc_np(error));
 	unlink(path);
+}
+
+/* No descriptor stays open, which the program might close. */
+static int write_at(off_t at, const void *part, size_t n_bytes)
+{
+	int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), error = 0;
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	n = pwrite(fd, part, n_bytes, at);
+	if (n < 0)
+		error = -errno;
+	else if ((size_t)n != n_bytes)
+		error = -EIO;
+	close(fd);
+	return error;
 }
 
 static void put(const void *part, size_t n_bytes)
 {
-	int error = pin_os_write_memory(mapped + ((const char *)part - (const char *)&image),
-					part, n_bytes);
+	off_t at = (const char *)part - (const char *)&image;
+	int error = mapped ? pin_os_write_memory(mapped + at, part, n_bytes)
+			   : write_at(at, part, n_bytes);
 
 	if (error && atomic_load(&is_kept))
 		give_up(-error);
@@ -84,16 +100,18 @@ static int create_file(void)
 	return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
 
-/* All its blocks are there before anything is written. */
+/*
+ * All its blocks are there before anything is written. Some file systems share no mappings, as
+ * 9P: there the file is opened for each change.
+ */
 static int map_file(int fd)
 {
 	int error = posix_fallocate(fd, 0, sizeof image);
 
-	if (!error) {
-		mapped = pin_os_map_file(fd, sizeof image);
-		error = mapped ? 0 : errno;
-	}
-	return error;
+	if (error)
+		return error;
+	mapped = pin_os_map_file(fd, sizeof image);
+	return mapped || errno == EINVAL || errno == ENODEV ? 0 : errno;
 }
 
 /* It gets its name when it is whole. */
