@@ -124,6 +124,8 @@ static void name_file(void)
 		   PIN_RUNNING_SUFFIX);
 	if (rename(part, path))
 		give_up(errno);
+	else if (!atomic_load(&is_kept)) /* the process has ended meanwhile */
+		unlink(path);
 }
 
 /* --- what it holds -------------------------------------------------------------------------
@@ -283,10 +285,16 @@ static void begin_record(void)
 		give_up(error);
 		return;
 	}
+	/* Others write when the file has its name. */
+	atomic_store(&busy, true);
 	atomic_store(&is_kept, true);
 	put(&image.identity, sizeof image.identity);
+	write_growth();
+	write_now();
+	if (atomic_load(&is_kept))
+		name_file();
+	atomic_store(&busy, false);
 	write_record(NOW | GROWTH);
-	name_file();
 }
 
 /* Nobody asks about a wrapper, which holds less than this before it executes the program. */
