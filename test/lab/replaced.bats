@@ -20,7 +20,7 @@ sample() {
 
 in_guest() {
 	local cases=("$top_srcdir/test/lab/stale-cases" -g)
-	local common='^mapped (munmap[+]mmap|mmap-fixed|mremap-fixed|madvise|brk)/'
+	local common='^mapped (munmap[+]mmap|mmap-fixed|mremap-fixed|madvise|brk)/raw$'
 
 	if [ -z "$everything" ]; then
 		sample '^(mapped (munmap[+]mmap|mmap-fixed|mremap-fixed|madvise|brk|.*next-thread|memfd:.*)/(raw|libc)|heap (free[+]malloc|free[+]calloc|realloc-up)|behind .*(mmap-fixed|madvise)/raw)$' openmpi
@@ -29,7 +29,7 @@ in_guest() {
 	fi
 	"${cases[@]}" . "$BATS_FILE_TMPDIR" "$library" openmpi
 	"${cases[@]}" '^(heap|behind) ' "$BATS_FILE_TMPDIR" "$library" openmpi-blind
-	"${cases[@]}" '^mapped |^heap free[+][cm]alloc$' "$BATS_FILE_TMPDIR" "$library" openmpi-ofi
+	"${cases[@]}" '^mapped [^/]*(/raw)?$|^heap free[+][cm]alloc$' "$BATS_FILE_TMPDIR" "$library" openmpi-ofi
 	"${cases[@]}" "$common|^(heap|behind) " "$BATS_FILE_TMPDIR" "$library" openmpi-direct mpich
 	"${cases[@]}" "$common|^heap free[+][cm]alloc\$" "$BATS_FILE_TMPDIR" "$library" \
 		openmpi-ofi-memhooks openmpi-ofi-userfaultfd openmpi-ofi-disabled
