@@ -122,10 +122,12 @@ static void name_file(void)
 	memcpy(part, path, sizeof path);
 	pin_format(path, sizeof path, "%s.%s.%d%s", file.target, report.host, report.pid,
 		   PIN_RUNNING_SUFFIX);
-	if (rename(part, path))
+	if (rename(part, path)) {
 		give_up(errno);
-	else if (!atomic_load(&is_kept)) /* the process has ended meanwhile */
-		unlink(path);
+		unlink(part);
+	} else if (!atomic_load(&is_kept)) {
+		unlink(path); /* the process has ended meanwhile */
+	}
 }
 
 /* --- what it holds -------------------------------------------------------------------------
