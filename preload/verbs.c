@@ -63,19 +63,13 @@ PIN_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, voi
 PIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 					    uint64_t iova, int fd, int access)
 {
-	struct pin_room room = pin_room_begin();
-	struct ibv_mr *mr;
-
 	pin_pool_count(PIN_DMABUF);
 	if (!pin_ibverbs_of(pd->context)->reg_dmabuf_mr) {
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
-	do {
-		mr = pin_ibverbs_of(pd->context)
-			     ->reg_dmabuf_mr(pd, offset, length, iova, fd, access);
-	} while (!mr && pin_room_make(&room, errno));
-	return mr;
+	return PIN_CREATE(pin_ibverbs_of(pd->context)
+				  ->reg_dmabuf_mr(pd, offset, length, iova, fd, access));
 }
 
 PIN_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
@@ -129,13 +123,7 @@ static struct ibv_pd *notice_domain(struct ibv_pd *pd)
 
 PIN_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-	struct pin_room room = pin_room_begin();
-	struct ibv_pd *pd;
-
-	do {
-		pd = pin_ibverbs_of(context)->alloc_pd(context);
-	} while (!pd && pin_room_make(&room, errno));
-	return notice_domain(pd);
+	return notice_domain(PIN_CREATE(pin_ibverbs_of(context)->alloc_pd(context)));
 }
 
 PIN_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
@@ -227,14 +215,8 @@ PIN_EXPORT struct ibv_device **ibv_get_device_list(int *n)
 PIN_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 					struct ibv_comp_channel *channel, int comp_vector)
 {
-	struct pin_room room = pin_room_begin();
-	struct ibv_cq *cq;
-
-	do {
-		cq = pin_ibverbs_of(context)->create_cq(context, cqe, cq_context, channel,
-							comp_vector);
-	} while (!cq && pin_room_make(&room, errno));
-	return cq;
+	return PIN_CREATE(pin_ibverbs_of(context)->create_cq(context, cqe, cq_context, channel,
+							     comp_vector));
 }
 
 PIN_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
@@ -248,38 +230,21 @@ PIN_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 	return error;
 }
 
-/* Providers change attributes, even if they fail. */
 PIN_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	struct pin_room room = pin_room_begin();
 	struct ibv_qp_init_attr given = *attr;
-	struct ibv_qp *qp;
 
-	while (!(qp = pin_ibverbs_of(pd->context)->create_qp(pd, attr)) &&
-	       pin_room_make(&room, errno))
-		*attr = given;
-	return qp;
+	return PIN_CREATE(pin_ibverbs_of(pd->context)->create_qp(pd, attr), *attr = given);
 }
 
 PIN_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-	struct pin_room room = pin_room_begin();
 	struct ibv_srq_init_attr given = *attr;
-	struct ibv_srq *srq;
 
-	while (!(srq = pin_ibverbs_of(pd->context)->create_srq(pd, attr)) &&
-	       pin_room_make(&room, errno))
-		*attr = given;
-	return srq;
+	return PIN_CREATE(pin_ibverbs_of(pd->context)->create_srq(pd, attr), *attr = given);
 }
 
 PIN_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-	struct pin_room room = pin_room_begin();
-	struct ibv_ah *ah;
-
-	do {
-		ah = pin_ibverbs_of(pd->context)->create_ah(pd, attr);
-	} while (!ah && pin_room_make(&room, errno));
-	return ah;
+	return PIN_CREATE(pin_ibverbs_of(pd->context)->create_ah(pd, attr));
 }

@@ -5,7 +5,6 @@
 #include "allocator/base.h"
 #include "regpool/room.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -41,31 +40,19 @@ static struct tables *find_slot(const struct ibv_context *context)
 	return NULL;
 }
 
-/* Providers change attributes, even if they fail. */
-#define FUNCTION(name, object, attributes)                                     \
-	static object *name(struct ibv_context *context, attributes *attr)     \
-	{                                                                      \
-		struct pin_room room = pin_room_begin();                       \
-		attributes given = *attr;                                      \
-		object *created;                                               \
-                                                                               \
-		while (!(created = find_slot(context)->name(context, attr)) && \
-		       pin_room_make(&room, errno))                            \
-			*attr = given;                                         \
-		return created;                                                \
+#define FUNCTION(name, object, attributes)                                                 \
+	static object *name(struct ibv_context *context, attributes *attr)                 \
+	{                                                                                  \
+		attributes given = *attr;                                                  \
+                                                                                           \
+		return PIN_CREATE(find_slot(context)->name(context, attr), *attr = given); \
 	}
 FOR_EACH_FUNCTION(FUNCTION)
 #undef FUNCTION
 
 static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-	struct pin_room room = pin_room_begin();
-	struct ibv_mw *mw;
-
-	do {
-		mw = find_slot(pd->context)->alloc_mw(pd, type);
-	} while (!mw && pin_room_make(&room, errno));
-	return mw;
+	return PIN_CREATE(find_slot(pd->context)->alloc_mw(pd, type));
 }
 
 /* The slot is complete before any function is hooked. A context may lack some. */

@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Helps verbs that fail for lack of room: what they lack may be locked memory, the adapter's or
- *a control group's count of objects. Memory regions of the heap that nobody uses must not be
- *the reason, so they are deregistered, and the call is made again:
- *
- *	struct pin_room room = pin_room_begin();
- *
- *	do {
- *		cq = create_cq(...);
- *	} while (!cq && pin_room_make(&room, errno));
+ * a control group's count of objects. Memory regions of the heap that nobody uses must not be
+ * the reason, so they are deregistered, and the call is made again.
  */
 #ifndef PIN_ROOM_H
 #define PIN_ROOM_H
 
 #include "allocator/base.h"
+
+#include <errno.h>
 
 struct pin_room {
 	uint64_t destroyed; /* pin_pool.destroyed when it was last called */
@@ -28,6 +24,22 @@ struct pin_room pin_room_begin(void);
  * caller must not have an entry BUSY.
  */
 bool pin_room_make(struct pin_room *room, int error);
+
+/*
+ * Makes a call that returns what it creates, or NULL and sets errno. Before it is repeated, the
+ * statement that may follow restores its arguments: providers change attributes, even if they
+ * fail.
+ */
+#define PIN_CREATE(call, ...)                                                  \
+	({                                                                     \
+		struct pin_room room_ = pin_room_begin();                      \
+		__typeof__(call) created_;                                     \
+                                                                               \
+		while (!(created_ = (call)) && pin_room_make(&room_, errno)) { \
+			__VA_ARGS__;                                           \
+		}                                                              \
+		created_;                                                      \
+	})
 
 /*
  * Evicts while more is registered than the limits allow now: the program may have registered
