@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/choice.h"
+#include "regpool/pool.h"
 
 /* A cell is at most this fraction of what may be pinned. */
 #define PARTS_OF_LIMIT 8
@@ -13,6 +14,23 @@ size_t pin_choice_cell(size_t limit, size_t max_mr_size)
 	while (cell > PIN_GRANULE && (cell > limit / PARTS_OF_LIMIT || cell > max_mr_size))
 		cell /= 2;
 	return cell;
+}
+
+/* A heap has at most about so many small cells. */
+#define CELLS 512
+
+size_t pin_choice_cell_ahead(size_t cell)
+{
+	size_t small = 2 * PIN_GRANULE, heap = pin_span_bytes();
+
+	while (small < cell && small * CELLS < heap)
+		small *= 2;
+	return pin_pool.forks && !pin_pool.is_short && small < cell ? small : cell;
+}
+
+size_t pin_choice_cell_first(size_t cell)
+{
+	return pin_pool.is_short ? cell : PIN_GRANULE;
 }
 
 struct pin_range pin_choice_tile(const struct pin_span *span, struct pin_range range,

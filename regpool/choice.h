@@ -27,6 +27,19 @@
  */
 size_t pin_choice_cell(size_t limit, size_t max_mr_size);
 
+/*
+ * fork() copies what a memory region in use has, be it used or not, so it should not have much
+ * more than its users need. A process that forks has small cells: some hundred of its heap.
+ * Unless there was no room for memory regions not long ago, as a few large ones need less.
+ */
+size_t pin_choice_cell_ahead(size_t cell);
+
+/*
+ * The cell for a request that memory registered ahead will serve from then on: its own
+ * granules, so that it takes little time, too.
+ */
+size_t pin_choice_cell_first(size_t cell);
+
 /* The cell, or the smallest tile, that contains the whole range, clipped to its span. */
 struct pin_range pin_choice_tile(const struct pin_span *span, struct pin_range range,
 				 size_t cell);

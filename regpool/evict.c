@@ -249,5 +249,6 @@ bool pin_evict_one(size_t wanted)
 	if (error)
 		return false;
 	atomic_fetch_add(&pin_pool.evicted, 1);
+	pin_pool.is_short = true;
 	return true;
 }

@@ -100,6 +100,7 @@ static void before_fork(void)
 static void after_fork(void)
 {
 	pin_granules_look_again();
+	pin_pool.forks = true;
 	atomic_fetch_sub(&pin_forks_running, 1);
 	if (!pin_pool_off())
 		pin_pool_changed();

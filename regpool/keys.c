@@ -123,19 +123,38 @@ static bool is_within_credit(struct pin_access_set *set, struct pin_range range)
 }
 
 /*
+ * Where the memory region for a request lies. It is small if the registrar is going to make a
+ * larger one for the next requests, unless its keys stay for good.
+ */
+static struct pin_range choose_tile(struct pin_access_set *set, struct pin_range wanted,
+				    bool is_held)
+{
+	const struct pin_span *span = pin_span_find((void *)wanted.start, 1);
+	size_t cell = pin_choice_cell_ahead(set->cell);
+	struct pin_range piece;
+
+	if (pin_segments_find_piece(wanted, &piece))
+		return piece;
+	if (!is_held && set->ahead != PIN_AHEAD_NEVER)
+		cell = pin_choice_cell_first(cell);
+	return pin_choice_tile(span, wanted, cell);
+}
+
+/*
  * The range to register for a request: what is resident and not registered around it. If the
  * request crosses a border of a memory region, also what that covers, so that the next request
  * finds one that covers both. Caller holds the set's lock.
  */
-static struct pin_range choose_range(struct pin_access_set *set, struct pin_range wanted)
+static struct pin_range choose_range(struct pin_access_set *set, struct pin_range wanted,
+				     struct pin_range tile)
 {
 	const struct pin_span *span = pin_span_find((void *)wanted.start, 1);
-	struct pin_range tile = pin_choice_tile(span, wanted, set->cell), range;
+	struct pin_range range;
 
-	if (pin_segments_find_piece(wanted, &range))
-		return pin_granules_ensure(range.end) ? wanted : range;
 	if (pin_granules_ensure(tile.end))
 		return wanted;
+	if (pin_segments_find_piece(wanted, &range))
+		return range;
 	pin_choice_probe(wanted, tile);
 	range = pin_choice_beyond(pin_choice_across(wanted, tile, NULL, NULL), tile, span);
 	if (covered_bytes(set, wanted) && is_within_credit(set, range))
@@ -156,10 +175,11 @@ static struct pin_entry *find_ready(struct pin_access_set *set, const void *addr
 }
 
 /*
- * An entry that covers the range and is BUSY in another thread, or NULL. Caller holds the set's
- * lock.
+ * An entry that covers the range and is BUSY in another thread, or NULL. One that is larger
+ * than the tile takes longer than to register the range. Caller holds the set's lock.
  */
-static struct pin_entry *find_busy(struct pin_access_set *set, struct pin_range range)
+static struct pin_entry *find_busy(struct pin_access_set *set, struct pin_range range,
+				   struct pin_range tile)
 {
 	struct pin_walk walk = pin_places_walk(set, range);
 	uint32_t number;
@@ -168,7 +188,8 @@ static struct pin_entry *find_busy(struct pin_access_set *set, struct pin_range 
 		struct pin_entry *entry = pin_place(set, number);
 
 		if (entry->state == PIN_ENTRY_BUSY &&
-		    pin_range_has(pin_place_range(entry), range))
+		    pin_range_has(pin_place_range(entry), range) &&
+		    pin_range_has(tile, pin_place_range(entry)))
 			return entry;
 	}
 	return NULL;
@@ -207,22 +228,23 @@ enum action { FOUND, IMPOSSIBLE, REGISTER };
 
 /* Decides what to do for a range. Waits while another thread is registering it. */
 static enum action choose_action(struct pin_access_set *set, const void *addr, size_t length,
-				 uint32_t *number)
+				 bool is_held, uint32_t *number)
 {
-	struct pin_range range = pin_range_of(addr, length);
+	struct pin_range range = pin_range_of(addr, length), tile;
 	struct pin_entry *busy;
 	enum action action;
 
 	for (;;) {
+		tile = choose_tile(set, range, is_held);
 		pthread_mutex_lock(&set->lock);
 		busy = NULL;
 		if (find_ready(set, addr, length))
 			action = FOUND;
 		else if (is_hopeless(set, range))
 			action = IMPOSSIBLE;
-		else if (!(busy = find_busy(set, range)))
+		else if (!(busy = find_busy(set, range, tile)))
 			action = (*number = pin_place_allocate(
-					  set, choose_range(set, range))) == PIN_NO_ENTRY
+					  set, choose_range(set, range, tile))) == PIN_NO_ENTRY
 					 ? IMPOSSIBLE
 					 : REGISTER;
 		pthread_mutex_unlock(&set->lock);
@@ -245,7 +267,7 @@ static void count_down_to_ahead(struct pin_access_set *set)
 }
 
 bool pin_keys_prepare(struct pin_domain *domain, struct pin_access_set *set, const void *addr,
-		      size_t length)
+		      size_t length, bool is_held)
 {
 	/* Read first: if room is made during the attempt, the next request may try again. */
 	uint32_t released = pin_register_releases(), number;
@@ -255,7 +277,7 @@ bool pin_keys_prepare(struct pin_domain *domain, struct pin_access_set *set, con
 	if (!pin_span_find(addr, length))
 		return false;
 	range = pin_range_of(addr, length);
-	action = choose_action(set, addr, length, &number);
+	action = choose_action(set, addr, length, is_held, &number);
 	if (action != REGISTER)
 		return action == FOUND;
 	if (register_place(domain, set, number, range, true)) {
@@ -270,12 +292,13 @@ bool pin_keys_prepare(struct pin_domain *domain, struct pin_access_set *set, con
 bool pin_keys_prepare_ahead(struct pin_domain *domain, struct pin_access_set *set,
 			    struct pin_range range)
 {
+	const struct pin_range anywhere = {0, UINTPTR_MAX};
 	uint32_t number = PIN_NO_ENTRY;
 	bool has; /* has all it is going to get */
 
 	pthread_mutex_lock(&set->lock);
 	has = find_ready(set, (void *)range.start, pin_range_length(range)) ||
-	      find_busy(set, range) || pin_granules_any_replaced(range) ||
+	      find_busy(set, range, anywhere) || pin_granules_any_replaced(range) ||
 	      !is_within_credit(set, range);
 	if (!has)
 		number = pin_place_allocate(set, range);
@@ -330,7 +353,7 @@ struct pin_registration *pin_keys_use(struct pin_domain *domain, struct pin_acce
 	struct pin_registration *registration;
 
 	while (!(registration = use_if_found(set, addr, length, user)))
-		if (!pin_keys_prepare(domain, set, addr, length))
+		if (!pin_keys_prepare(domain, set, addr, length, false))
 			return NULL;
 	return registration;
 }
@@ -341,7 +364,7 @@ struct pin_entry *pin_keys_hold(struct pin_domain *domain, struct pin_access_set
 	struct pin_entry *entry;
 
 	do {
-		if (!pin_keys_prepare(domain, set, addr, length))
+		if (!pin_keys_prepare(domain, set, addr, length, true))
 			return NULL;
 		pthread_mutex_lock(&set->lock);
 		entry = find_ready(set, addr, length);

@@ -17,11 +17,11 @@ struct pin_failure {
 /*
  * Makes sure that a memory region covers [addr, addr + length), which is within one span; it
  * may be evicted again at once. May sleep while another thread registers it. May register, with
- * what is resident around the range, and evict idle memory regions for it. Returns false if the
- * range cannot be pinned, or the program has replaced pages in it.
+ * what is resident around the range, if it is going to be held, and evict idle memory regions
+ * for it. Returns false if the range cannot be pinned, or the program has replaced pages in it.
  */
 bool pin_keys_prepare(struct pin_domain *domain, struct pin_access_set *set, const void *addr,
-		      size_t length);
+		      size_t length, bool is_held);
 
 /*
  * The same ahead of requests, for a range that is resident. Evicts nothing. Returns false if

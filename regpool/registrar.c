@@ -121,8 +121,11 @@ static void note_shortage(void)
 {
 	uint64_t now = pin_os_now_ns();
 
-	if (!is_short())
+	if (!is_short()) {
+		pin_pool.is_short &= now < shortage.until_ns;
 		return;
+	}
+	pin_pool.is_short = true;
 	if (!shortage.retry_ms || now > shortage.until_ns + LAST_RETRY_MS * 1000000ull)
 		shortage.retry_ms = FIRST_RETRY_MS;
 	else if (shortage.retry_ms < LAST_RETRY_MS)
@@ -181,7 +184,7 @@ static void register_chunk(struct pin_domain *domain, struct pin_access_set *set
 
 	for (uintptr_t p = chunk.start; p < chunk.end && is_worked_on(set); p = cell.end) {
 		first = (struct pin_range){p, p + PIN_GRANULE};
-		cell = pin_choice_tile(span, first, set->cell);
+		cell = pin_choice_tile(span, first, pin_choice_cell_ahead(set->cell));
 		if (!register_cell(domain, set, cell, is_quiet))
 			return;
 	}

@@ -43,7 +43,7 @@ static void register_in(struct pin_domain *domain, struct pin_access_set *set,
 		piece_end = start + entry->piece - (start - entry->range.start) % entry->piece;
 		end = start + most < piece_end ? start + most : piece_end;
 		end = end < entry->range.end ? end : entry->range.end;
-		if (!pin_keys_prepare(domain, set, (void *)start, end - start))
+		if (!pin_keys_prepare(domain, set, (void *)start, end - start, false))
 			return;
 	}
 }

@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include "regpool/choice.h"
+#include "regpool/pool.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
 #include "test/tap.h"
@@ -35,6 +36,23 @@ static void cells(void)
 	ok(pin_choice_cell(SIZE_MAX, 100 * PIN_MIB) == 64 * PIN_MIB,
 	   "cells are no larger than a memory region may be");
 	ok(pin_choice_cell(0, 0) == PIN_GRANULE, "but a granule at least");
+}
+
+static void small_cells(void)
+{
+	ok(pin_choice_cell_ahead(PIN_CELL) == PIN_CELL &&
+		   pin_choice_cell_first(PIN_CELL) == PIECE,
+	   "where memory is registered ahead in large cells a request has its own granules");
+	pin_pool.forks = true;
+	ok(pin_choice_cell_ahead(PIN_CELL) == 2 * PIECE &&
+		   pin_choice_cell_ahead(PIECE) == PIECE,
+	   "in a process that forks all cells are small");
+	ok(LENGTH / pin_choice_cell_ahead(PIN_CELL) <= 512, "but not too many");
+	pin_pool.is_short = true;
+	ok(pin_choice_cell_ahead(PIN_CELL) == PIN_CELL &&
+		   pin_choice_cell_first(PIN_CELL) == PIN_CELL,
+	   "none is where there is no room for many");
+	pin_pool.is_short = pin_pool.forks = false;
 }
 
 /* Every range of so many granules anywhere; how many have a tile that is not as told. */
@@ -214,6 +232,7 @@ int main(void)
 	fake_kernel.keeps_memory = true;
 	heap = (uintptr_t)grow(&span, LENGTH);
 	cells();
+	small_cells();
 	tiles();
 	overlap();
 	ends_of_spans();

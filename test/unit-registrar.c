@@ -342,12 +342,97 @@ static bool is_over(const void *unused)
 	return has_ended;
 }
 
+static struct pin_ibverbs verbs;
+static struct ibv_mr *(*real_reg_mr)(struct ibv_pd *pd, void *addr, size_t length,
+				     uint64_t iova, unsigned access);
+static _Atomic bool is_held_up, may_go_on;
+
+static bool goes_on(const void *unused)
+{
+	(void)unused;
+	return may_go_on;
+}
+
+/* Those of the registrar that are as large as a cell take until they may end. */
+static struct ibv_mr *slow_reg_mr(struct ibv_pd *its, void *addr, size_t length, uint64_t iova,
+				  unsigned access)
+{
+	if (length == CELL) {
+		is_held_up = true;
+		soon(goes_on, NULL);
+	}
+	return real_reg_mr(its, addr, length, iova, access);
+}
+
+static bool is_in_the_middle(const void *unused)
+{
+	(void)unused;
+	return is_held_up;
+}
+
+static void beside(void)
+{
+	char *p = grow(&span, CELL);
+	struct ibv_mr *one, *two;
+	size_t before;
+
+	verbs = *pin_ibverbs();
+	real_reg_mr = verbs.reg_mr_iova2;
+	verbs.reg_mr_iova2 = slow_reg_mr;
+	pin_ibverbs_replace(&verbs);
+	fake_touch(p, CELL);
+	pin_pool_changed();
+	soon(is_in_the_middle, NULL);
+	before = fake_verbs.registered;
+	one = reg(pd, p + 20 * PIECE, 64, RIGHTS);
+	two = reg(pd, p + 41 * PIECE - 32, 64, RIGHTS);
+	ok(!may_go_on && fake_verbs.registered == before + 3 * PIECE,
+	   "requests do not wait for a cell that is registered ahead, and use their own "
+	   "granules");
+	may_go_on = true;
+	ok(soon(is_pinned, p), "which is registered around them");
+	verbs.reg_mr_iova2 = real_reg_mr;
+	pin_mr_deregister(one);
+	pin_mr_deregister(two);
+}
+
 static _Atomic unsigned live_at_fork;
+static _Atomic size_t bytes_at_fork;
 
 /* Called after the library's own. */
 static void note_fork(void)
 {
 	live_at_fork = fake_verbs.live;
+	bytes_at_fork = fake_verbs.registered;
+}
+
+static void have_child(void)
+{
+	int status = -1;
+	pid_t child = fork();
+
+	if (!child)
+		_exit(0);
+	if (waitpid(child, &status, 0) != child || status)
+		abort();
+}
+
+/* What was registered before the process has forked is gone. */
+static void forks_again(char *p)
+{
+	struct ibv_mr *used[4];
+	size_t before = bytes_at_fork;
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(used); i++)
+		used[i] = reg(pd, p + i * CELL / 4, 64, RIGHTS);
+	have_child();
+	ok(bytes_at_fork - before <= PIN_ARRAY_SIZE(used) * pin_span_bytes() / 256,
+	   "of a process that forks little beside what is in use is registered during fork(): "
+	   "%zu",
+	   (bytes_at_fork - before) / PIECE);
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(used); i++)
+		pin_mr_deregister(used[i]);
+	ok(soon(is_pinned, p), "and so on");
 }
 
 /* With a block in use, and one whose keys are known, in other memory regions than the rest. */
@@ -356,25 +441,21 @@ static void forks(void)
 	char *held = grow(&span, CELL), *used = grow(&span, CELL), *p = grow(&span, CELL);
 	struct ibv_mr *mr = reg(pd, used, 64, RIGHTS);
 	struct pin_mr_key keys, again;
-	int status = -1;
 	uint32_t lkey;
-	pid_t child;
 
 	fake_touch(p, CELL);
 	pin_pool_changed();
 	if (!soon(is_pinned, p) || look_up(pd, held, 64, &keys))
 		abort();
 	lkey = mr->lkey;
-	child = fork();
-	if (!child)
-		_exit(0);
-	waitpid(child, &status, 0);
-	ok(!status && live_at_fork == 2, "what is in use is registered during fork(): %u",
-	   live_at_fork);
+	have_child();
+	ok(live_at_fork == 2, "what is in use is registered during fork(): %u", live_at_fork);
 	ok(!look_up(pd, held, 64, &again) && again.lkey == keys.lkey && again.rkey == keys.rkey,
 	   "keys that are known stay");
 	ok(mr->lkey == lkey && reaches(mr), "as does what is in use");
-	ok(soon(is_pinned, p), "the rest is registered again later");
+	ok(soon(is_pinned, p) && soon(is_pinned, p + CELL - PIECE),
+	   "the rest is registered again later");
+	forks_again(p);
 	pin_mr_deregister(mr);
 }
 
@@ -445,6 +526,7 @@ int main(void)
 	swept();
 	backs_off();
 	pin_mr_deregister(first);
+	beside();
 	forks();
 	disabled();
 	heals();
