@@ -130,15 +130,23 @@ static unsigned least_busy(void)
 
 /*
  * Watching part of a mapping adds up to two mappings. A quarter of the permitted number
- * therefore leaves at least half of them to the program.
+ * therefore leaves at least half of them to a program that has few. One that has many keeps a
+ * quarter: all are counted now and then, as that takes the longer the more there are.
  */
 static bool has_reached_limit(void)
 {
-	static size_t most;
+	static size_t most, n_calls;
+	static bool is_crowded;
+	bool has_device = false;
+	size_t n;
 
 	if (!most)
-		most = pin_os_most_mappings() / 4;
-	return n_watched >= most;
+		most = pin_os_most_mappings();
+	if (n_calls++ % (most / 64 + 1) == 0) {
+		n = pin_os_mappings(&has_device);
+		is_crowded = n != SIZE_MAX && n >= most / 4 * 3;
+	}
+	return is_crowded || n_watched >= most / 4;
 }
 
 /*

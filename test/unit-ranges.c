@@ -14,6 +14,7 @@
 
 int __wrap_pin_uffd_watch(unsigned n, uintptr_t start, size_t length);
 size_t __wrap_pin_os_most_mappings(void);
+size_t __wrap_pin_os_mappings(bool *has_device);
 
 #define PAGES 4096
 #define BASE  ((uintptr_t)1 << 40)
@@ -45,9 +46,17 @@ int __wrap_pin_uffd_watch(unsigned n, uintptr_t start, size_t length)
 	return holes ? -EFAULT : 0;
 }
 
+static size_t n_mappings;
+
 size_t __wrap_pin_os_most_mappings(void)
 {
 	return 4 * MOST;
+}
+
+size_t __wrap_pin_os_mappings(bool *has_device)
+{
+	*has_device = false;
+	return n_mappings;
 }
 
 static struct pin_pages at(size_t first, size_t n)
@@ -180,6 +189,16 @@ static void refused(void)
 	ok(watch(2 * MOST, 1) == -ENOMEM, "the program keeps mappings for itself");
 	replace(1, UFFD_EVENT_UNMAP, at(0, 1));
 	ok(!watch(2 * MOST, 1), "until others go");
+	begin();
+	n_mappings = 3 * MOST;
+	for (watched = 0; watched < MOST && !watch(2 * watched, 1); watched++)
+		;
+	ok(watched < MOST / 8, "or has many, of which it keeps a quarter to itself: %u",
+	   watched);
+	n_mappings = SIZE_MAX;
+	for (watched = 0; watched < MOST && watch(2 * MOST, 1); watched++)
+		;
+	ok(watched < MOST, "until it has fewer, or nobody knows how many");
 	begin();
 	most_descriptors = 1;
 	ok(watch(1, 1) == -EMFILE, "without a descriptor there is nothing");
