@@ -237,6 +237,7 @@ static void do_pass(struct pass *pass)
 
 	for (uint32_t i = 0; i < pin_registry_count(); i++)
 		pin_places_sweep_domain(pin_registry_at(i));
+	pin_room_trim();
 	note_shortage();
 	pass->has_room = pin_os_now_ns() >= shortage.until_ns;
 	pass->n_new = pass->ns = 0;

@@ -43,7 +43,7 @@ bool pin_room_make(struct pin_room *room, int error);
 
 /*
  * Evicts while more is registered than the limits allow now: the program may have registered
- * more itself since, or a limit be lower. Preserves errno. As above for BUSY.
+ * more itself since, or a limit have been lowered. Preserves errno. As above for BUSY.
  */
 void pin_room_trim(void);
 

@@ -500,6 +500,21 @@ static void heals(void)
 	ok(soon(is_registered, &all), "but later");
 }
 
+/* Half of what is pinned, as a control group's limit may become while the process runs. */
+static void shrinks(void)
+{
+	size_t limit = pin_pool.pinned / 2;
+
+	pin_options.max_pinned = PIN_PINNED_AUTO;
+	fake_kernel.cgroup = limit / 3 * 4;
+	let_more_hours_pass();
+	ok(pin_pool.pinned && pin_pool.pinned <= limit,
+	   "what is beyond a limit that was lowered is deregistered: %zu of %zu",
+	   pin_pool.pinned / PIECE, limit / PIECE);
+	pin_options.max_pinned = SIZE_MAX;
+	fake_kernel.cgroup = 0;
+}
+
 /* The thread's helper shall not be found running, which a sanitizer would report. */
 static void end_thread(void)
 {
@@ -530,6 +545,7 @@ int main(void)
 	forks();
 	disabled();
 	heals();
+	shrinks();
 	pin_domain_disarm(pd);
 	let_it_finish();
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned,
