@@ -83,6 +83,21 @@ static size_t largest_mr(struct ibv_context *context)
 		       : attr.max_mr_size;
 }
 
+/*
+ * EFA's adapters have page tables of 24 Mi entries, which their driver does not tell. Programs
+ * need some for what is not heap.
+ */
+#define EFA_VENDOR  0x1d0f
+#define EFA_ENTRIES (((size_t)24 << 20) / 4 * 3)
+
+static size_t most_entries(struct ibv_context *context)
+{
+	struct ibv_device_attr attr;
+	int error = pin_ibverbs_of(context)->query_device(context, &attr);
+
+	return !error && attr.vendor_id == EFA_VENDOR ? EFA_ENTRIES : 0;
+}
+
 static size_t cell_size(const struct pin_domain *domain)
 {
 	return pin_choice_cell(pin_budget_lowest_limit(), domain->max_mr_size);
@@ -155,8 +170,10 @@ static int arm_set(struct pin_domain *domain, struct pin_access_set *set, bool i
 			      domain->device);
 		return -ENOMEM;
 	}
-	if (!domain->max_mr_size)
+	if (!domain->max_mr_size) {
 		domain->max_mr_size = largest_mr(domain->pd->context);
+		domain->max_entries = most_entries(domain->pd->context);
+	}
 	set->cell = cell_size(domain);
 	if (pin_options.mode == PIN_MODE_EAGER)
 		set->ahead = is_first ? 0 : PIN_AHEAD_LATER;
@@ -264,6 +281,7 @@ static void retire(struct pin_domain *domain)
 	}
 	domain->is_orphan = false;
 	domain->max_mr_size = 0;
+	domain->max_entries = 0;
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
 }
 

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <string.h>
 
 /*
  * What libibverbs keeps behind the public struct ibv_mr (struct verbs_mr in rdma-core 44,
@@ -78,6 +79,54 @@ static void warn_share_reached(const struct pin_domain *domain)
 		      PIN_SIZE(pin_host_budget.limit));
 }
 
+static void warn_entries_reached(const struct pin_domain *domain)
+{
+	pin_warn_once("the heap has used up its share of the page table of %s, %zu entries: "
+		      "idle memory regions are deregistered, and requests that do not fit go "
+		      "to libibverbs; PINALLOC_HUGEPAGE=hugetlb needs fewer",
+		      domain->device, domain->max_entries);
+}
+
+/*
+ * Entries of the adapter's page table. An adapter needs few for huge pages if all of a memory
+ * region has them, of which only those of the system's pool are sure.
+ */
+static size_t n_entries(struct pin_range range)
+{
+	const struct pin_span *span = pin_span_find((void *)range.start, 1);
+	bool is_huge = span && span->is_fixed;
+
+	return pin_range_length(range) / (is_huge ? PIN_GRANULE : PIN_PAGE);
+}
+
+static size_t entries_of_adapter(const struct pin_domain *domain)
+{
+	size_t sum = 0;
+
+	for (uint32_t i = 0; i < pin_registry_count(); i++)
+		if (!strcmp(pin_registry_at(i)->device, domain->device))
+			sum += pin_registry_at(i)->entries;
+	return sum;
+}
+
+static void release_entries(struct pin_domain *domain, struct pin_range range)
+{
+	if (domain->max_entries)
+		atomic_fetch_sub(&domain->entries, n_entries(range));
+}
+
+static bool reserve_entries(struct pin_domain *domain, struct pin_range range)
+{
+	if (!domain->max_entries)
+		return true;
+	atomic_fetch_add(&domain->entries, n_entries(range));
+	if (entries_of_adapter(domain) <= domain->max_entries)
+		return true;
+	release_entries(domain, range);
+	warn_entries_reached(domain);
+	return false;
+}
+
 /* Names the limit that has less room. */
 static void warn_limit_reached(const struct pin_domain *domain, size_t length)
 {
@@ -104,7 +153,10 @@ static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
 	*error = length > domain->max_mr_size ? TOO_LARGE : OVER_LIMIT;
 	if (*error == TOO_LARGE || !pd)
 		return NULL;
+	if (!reserve_entries(domain, range))
+		return NULL;
 	if (!pin_budget_reserve(range)) {
+		release_entries(domain, range);
 		warn_limit_reached(domain, length);
 		return NULL;
 	}
@@ -114,8 +166,10 @@ static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
 		     ->reg_mr_iova2(pd, (void *)range.start, length, range.start, access);
 	*error = errno;
 	pin_node_leave(entered);
-	if (!mr)
+	if (!mr) {
 		pin_budget_release(range);
+		release_entries(domain, range);
+	}
 	return mr;
 }
 
@@ -163,6 +217,7 @@ void pin_register_note_gone(struct pin_domain *domain, struct pin_range range)
 	atomic_fetch_add(&pin_pool.destroyed, 1);
 	atomic_fetch_sub(&domain->registered, pin_range_length(range));
 	pin_budget_release(range);
+	release_entries(domain, range);
 	pin_register_note_release();
 	pin_pool_tell();
 }

@@ -93,6 +93,8 @@ struct pin_domain {
 	_Atomic unsigned max_access; /* the most rights a set may be armed with */
 	char device[64];
 	size_t max_mr_size;	  /* bytes; 0 until the device was asked */
+	size_t max_entries;	  /* of the adapter's page table, for the heap; 0: no limit */
+	_Atomic size_t entries;	  /* of these, those that memory regions take */
 	_Atomic uint64_t created; /* real registrations, for the report */
 	_Atomic size_t registered, registered_peak;
 };

@@ -286,6 +286,7 @@ static int query_device(struct ibv_context *context, struct ibv_device_attr *att
 	memset(attr, 0, sizeof *attr);
 	attr->max_mr = (int)fake_verbs.max_mr;
 	attr->max_mr_size = fake_verbs.max_mr_size;
+	attr->vendor_id = fake_verbs.vendor_id;
 	return 0;
 }
 

@@ -14,6 +14,7 @@ struct fake_verbs {
 	_Atomic size_t limit;	     /* bytes that may be registered, SIZE_MAX for all */
 	_Atomic unsigned max_mr;     /* MRs, and other objects, that may live */
 	_Atomic int full_errno;	     /* what one more than that fails with */
+	_Atomic uint32_t vendor_id;  /* as ibv_query_device() tells it */
 	_Atomic size_t max_mr_size;  /* as ibv_query_device() tells it */
 	_Atomic size_t registered;   /* bytes that are */
 	_Atomic unsigned live;	     /* MRs */

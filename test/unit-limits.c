@@ -7,6 +7,7 @@
 #include <config.h>
 
 #include "regpool/budget.h"
+#include "regpool/choice.h"
 #include "regpool/evict.h"
 #include "regpool/pool.h"
 #include "test/fake-kernel.h"
@@ -248,6 +249,47 @@ static void memory_regions(void)
 	ok(!pin_domain_dealloc(pd), "nothing is left");
 }
 
+#define EFA	0x1d0f
+#define ENTRIES (18 * PIN_MIB) /* three quarters of what an adapter has */
+
+/* Registers cell after cell, one in use, in two PDs by turns. Returns how many are not. */
+static unsigned refused_cells(char *p, size_t n)
+{
+	struct ibv_pd *pds[] = {new_pd(), new_pd()};
+	struct ibv_mr *used = reg(pds[0], p, PIN_CELL, RIGHTS), *mr;
+	unsigned refused = 0;
+
+	for (size_t i = 1; i < n; i++) {
+		mr = reg(pds[i % 2], p + i * PIN_CELL, PIN_CELL, RIGHTS);
+		refused += !mr || !reaches(mr) || fake_verbs.registered < PIN_CELL;
+		pin_mr_deregister(mr);
+	}
+	refused += !reaches(used);
+	pin_mr_deregister(used);
+	ok(fake_verbs.registered == pin_pool.registered, "all are the heap's");
+	return pin_domain_dealloc(pds[0]) || pin_domain_dealloc(pds[1]) || refused;
+}
+
+/* Of small pages these take more entries than there are, of huge ones few. */
+static void page_tables(void)
+{
+	const size_t n = 2 * ENTRIES * PIN_PAGE / PIN_CELL;
+	struct pin_span *many = NULL;
+	char *p = grow(&many, n * PIN_CELL);
+	uint64_t evicted = pin_pool.evicted;
+
+	fake_verbs.vendor_id = EFA;
+	ok(!refused_cells(p, n) && pin_pool.evicted >= evicted + n / 2,
+	   "if the adapter's page table is full, an idle memory region is evicted");
+	evicted = pin_pool.evicted;
+	many->is_fixed = true;
+	ok(!refused_cells(p, n) && pin_pool.evicted == evicted,
+	   "a huge page is one entry of it");
+	fake_verbs.vendor_id = 0;
+	many->is_fixed = false;
+	ok(!refused_cells(p, n) && pin_pool.evicted == evicted, "other adapters have no limit");
+}
+
 static void large_requests(void)
 {
 	struct ibv_pd *pd;
@@ -411,6 +453,7 @@ int main(void)
 	locked_memory();
 	shrinking_share();
 	memory_regions();
+	page_tables();
 	large_requests();
 	failures();
 	failed_before();
