@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/fs.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
@@ -151,82 +150,104 @@ static struct slot *claim_slot(struct file *in)
 	return NULL;
 }
 
-/* Nobody else may write it, and it is not a link. */
-static int open_existing(const char *path, bool *is_ours)
+/* Nobody else may write it, and it has no other name. */
+static bool is_private(const struct stat *status)
 {
-	int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	struct stat status;
-
-	*is_ours = false;
-	if (fd < 0)
-		return -1;
-	*is_ours = !fstat(fd, &status) && S_ISREG(status.st_mode) && status.st_uid == geteuid();
-	if (*is_ours && !(status.st_mode & 077) && status.st_nlink == 1 &&
-	    status.st_size == sizeof(struct file))
-		return fd;
-	close(fd);
-	return -1;
+	return S_ISREG(status->st_mode) && !(status->st_mode & 077) &&
+	       status->st_uid == geteuid() && status->st_nlink == 1;
 }
 
 static struct file *map_existing(const char *path)
 {
+	int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	struct file *found = NULL;
-	bool is_ours;
-	int fd = open_existing(path, &is_ours);
+	struct stat status;
 
-	if (fd >= 0) {
+	if (fd < 0)
+		return NULL;
+	if (!fstat(fd, &status) && is_private(&status) && status.st_size == sizeof(struct file))
 		found = pin_os_map_shared(fd, sizeof *found);
-		close(fd);
-	}
+	close(fd);
 	return found && found->magic == MAGIC && found->n_slots == SLOTS ? found : NULL;
 }
 
-/* It is complete before it has its name, and never has two. */
-static int create(const char *path, const char *temporary)
+/* A lock that a process has, and not those it forks; it ends with the process. */
+static int lock(int fd)
 {
-	uint64_t head[] = {MAGIC, SLOTS};
-	int fd, error = 0;
+	struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
-	unlink(temporary);
-	fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return -errno;
-	/* Written, not only sized: without room there would be a SIGBUS later. */
-	if (posix_fallocate(fd, 0, sizeof(struct file)) ||
-	    pin_file_write(fd, (const char *)head, sizeof head))
-		error = -ENOSPC;
-	else if (syscall(SYS_renameat2, AT_FDCWD, temporary, AT_FDCWD, path, RENAME_NOREPLACE))
-		error = -errno;
-	if (error)
-		unlink(temporary);
-	close(fd);
-	return error;
+	while (fcntl(fd, F_SETLKW, &whole))
+		if (errno != EINTR)
+			return -errno;
+	return 0;
 }
 
 /*
- * What cannot be used is replaced. Another process may do so at the same time: then one of both
- * finds the other's.
+ * What is to become the file. Only who has it locked takes its name away, so one process at a
+ * time is here. What one has left that was killed is used.
  */
+static int open_next(const char *path)
+{
+	struct stat status, named;
+	int fd, error;
+
+	for (;;) {
+		fd = open(path,
+			  O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+			  0600);
+		if (fd < 0)
+			return -errno;
+		error = fstat(fd, &status) ? -errno : lock(fd);
+		if (!error && !lstat(path, &named) && status.st_dev == named.st_dev &&
+		    status.st_ino == named.st_ino) {
+			if (is_private(&named))
+				return fd;
+			error = -EPERM;
+		}
+		close(fd);
+		if (error)
+			return error;
+	}
+}
+
+/* It is complete before it has its name. */
+static int complete(int fd, const char *next, const char *path)
+{
+	uint64_t head[] = {MAGIC, SLOTS};
+
+	/* Written, not only sized: without room there would be a SIGBUS later. */
+	if (ftruncate(fd, 0) || posix_fallocate(fd, 0, sizeof(struct file)) ||
+	    pin_file_write(fd, (const char *)head, sizeof head))
+		return -ENOSPC;
+	return syscall(SYS_renameat2, AT_FDCWD, next, AT_FDCWD, path, 0) ? -errno : 0;
+}
+
+/* What cannot be used is replaced, by one process. The others wait, and find that one's. */
 static struct file *find_file(int *error)
 {
-	char path[PATH_MAX], temporary[PATH_MAX];
+	char path[PATH_MAX], next[PATH_MAX];
 	struct file *found;
+	int fd;
 
 	pin_format(path, sizeof path, "%s/pinalloc-pinned-1-%u", pin_host_budget_directory,
 		   geteuid());
-	pin_format(temporary, sizeof temporary, "%s.%d", path, getpid());
-	for (int i = 0; i < 4; i++) {
-		found = map_existing(path);
-		if (found)
-			return found;
-		*error = create(path, temporary);
-		if (*error == -EEXIST && !map_existing(path) && unlink(path))
-			*error = -errno;
-		if (*error && *error != -EEXIST)
-			return NULL;
+	pin_format(next, sizeof next, "%s.new", path);
+	found = map_existing(path);
+	if (found)
+		return found;
+	fd = open_next(next);
+	if (fd < 0) {
+		*error = fd;
+		return NULL;
 	}
-	*error = -EBUSY;
-	return NULL;
+	found = map_existing(path);
+	*error = found ? 0 : complete(fd, next, path);
+	if (found || *error)
+		unlink(next);
+	else if (!(found = pin_os_map_shared(fd, sizeof *found)))
+		*error = -ENOMEM;
+	close(fd);
+	return found;
 }
 
 static void join(void)
@@ -242,10 +263,12 @@ static void join(void)
 		remove_the_dead();
 	} else {
 		own = &alone;
-		pin_warn_once("PINALLOC_NODE_PINNED: %s/pinalloc-pinned-1-%u: %s; it holds for "
-			      "this process alone: remove the file, on each host",
-			      pin_host_budget_directory, geteuid(),
-			      found ? "all places are taken" : strerrordesc_np(-error));
+		pin_warn_once(
+			"PINALLOC_NODE_PINNED: %s/pinalloc-pinned-1-%u: %s; it holds for "
+			"this process alone: remove the file, and that with .new, on each "
+			"host",
+			pin_host_budget_directory, geteuid(),
+			found ? "all places are taken" : strerrordesc_np(-error));
 	}
 	errno = saved;
 }

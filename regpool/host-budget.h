@@ -12,6 +12,9 @@
  * What a process had that has ended, whichever way, is given back by the next one that is
  * refused: it is known by its pid and its start time. Memory that the program registers itself
  * is not counted.
+ *
+ * A file that cannot be used, or that others may write, is replaced by one process. Those that
+ * find it at the same time wait for that one, and one of them takes over if it is killed.
  */
 #ifndef PIN_HOST_BUDGET_H
 #define PIN_HOST_BUDGET_H
