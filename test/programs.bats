@@ -8,17 +8,18 @@ setup() {
 	mkdir reports
 }
 
-# same NAME COMMAND…: prints the same on both streams, with the same status, with the library and
-# without; and a program NAME did run with the library.
-same() {
-	local name=$1 plain status_plain=0
-	shift
+# alike COMMAND…: prints the same on both streams, with the same status, with the library and without.
+alike() {
+	local plain status_plain=0
 	rm -f reports/*
 	plain=$("$@" 2>&1) || status_plain=$?
 	run preloaded PINALLOC_REPORT="$PWD/reports/%p.txt" "$@"
-	diff <(echo "$plain") <(echo "$output") || return
-	[ "$status" -eq "$status_plain" ] || return
-	grep -q "^pinalloc: $name, " reports/*.txt
+	diff <(echo "$plain") <(echo "$output") && [ "$status" -eq "$status_plain" ]
+}
+
+# same NAME COMMAND…: is alike; and a program NAME did run with the library.
+same() {
+	alike "${@:2}" && grep -q "^pinalloc: $1, " reports/*.txt
 }
 
 # script NAME: makes a script of standard input.
@@ -151,6 +152,189 @@ script() {
 		grep -c '[13579]$' tree/numbers
 	END
 	same sort bash pipeline
+}
+
+# bats test_tags=thorough
+@test "Node.js with sockets, buffers, threads and a child process works as without the library" {
+	script main.js <<- 'END'
+		const { Worker, isMainThread, workerData, parentPort } = require('worker_threads');
+		const { createHash } = require('crypto'), net = require('net');
+		const { execFileSync } = require('child_process');
+		const sum = data => createHash('sha256').update(data).digest('hex');
+
+		if (!isMainThread) {
+			const buffers = [];
+			for (let i = 0; i < 3000; i++) buffers.push(Buffer.alloc(i * workerData, i & 255));
+			parentPort.postMessage(sum(Buffer.concat(buffers)));
+		} else {
+			const sums = [];
+			const server = net.createServer(socket => {
+				const parts = [];
+				socket.on('data', part => parts.push(part));
+				socket.on('end', () => socket.end(sum(Buffer.concat(parts))));
+			}).listen(0, '127.0.0.1', () => {
+				for (let n = 1; n <= 3; n++)
+					new Worker(__filename, { workerData: n }).on('message', found => {
+						const socket = net.connect({ port: server.address().port, allowHalfOpen: true });
+						socket.end(Buffer.alloc(5000000 * n, found));
+						socket.on('data', answer => sums[n] = found + ' ' + answer);
+						socket.on('close', () => {
+							if (Object.keys(sums).length < 3) return;
+							console.log(sums.join('\n') + execFileSync('echo', ['a child']));
+							server.close();
+						});
+					});
+			});
+		}
+	END
+	same node node main.js
+}
+
+# bats test_tags=thorough
+@test "Java with sockets, direct buffers, threads and a child process works as without the library" {
+	script Main.java <<- 'END'
+		import java.net.*;
+		import java.nio.ByteBuffer;
+		import java.nio.channels.*;
+		import java.util.stream.*;
+		import java.util.zip.CRC32;
+
+		class Main {
+			static long sum(SocketChannel channel) throws Exception {
+				ByteBuffer buffer = ByteBuffer.allocateDirect(1 << 16);
+				CRC32 crc = new CRC32();
+				while (channel.read(buffer) >= 0) {
+					crc.update(buffer.flip());
+					buffer.clear();
+				}
+				return crc.getValue();
+			}
+
+			static void serve(ServerSocketChannel server, int n) {
+				try {
+					for (; n > 0; n--)
+						try (SocketChannel channel = server.accept()) {
+							channel.write(ByteBuffer.allocateDirect(8).putLong(0, sum(channel)));
+						}
+				} catch (Exception e) {
+					e.printStackTrace();
+				}
+			}
+
+			static String ask(SocketAddress address, int n) {
+				try (SocketChannel channel = SocketChannel.open(address)) {
+					ByteBuffer data = ByteBuffer.allocateDirect(n * 100000), answer = ByteBuffer.allocateDirect(8);
+					while (data.hasRemaining()) data.put((byte) (data.position() * n));
+					data.flip();
+					while (data.hasRemaining()) channel.write(data);
+					channel.shutdownOutput();
+					while (answer.hasRemaining() && channel.read(answer) >= 0);
+					return n + " " + answer.getLong(0);
+				} catch (Exception e) {
+					return e.toString();
+				}
+			}
+
+			public static void main(String[] args) throws Exception {
+				ServerSocketChannel server = ServerSocketChannel.open().bind(new InetSocketAddress("127.0.0.1", 0));
+				Thread thread = new Thread(() -> serve(server, 40));
+				thread.start();
+				System.out.println(IntStream.rangeClosed(1, 40).parallel().mapToObj(n -> {
+					try {
+						return ask(server.getLocalAddress(), n);
+					} catch (Exception e) {
+						return e.toString();
+					}
+				}).collect(Collectors.joining("\n")));
+				thread.join();
+				System.out.print(new String(new ProcessBuilder("echo", "a child").start().getInputStream().readAllBytes()));
+			}
+		}
+	END
+	same java java -Xmx256m Main.java
+}
+
+# bats test_tags=thorough
+@test "Go with sockets, blocks of malloc, goroutines and a child works as without; its report has no end" {
+	script main.go <<- 'END'
+		package main
+
+		// #include <stdlib.h>
+		// #include <string.h>
+		import "C"
+		import (
+			"bufio"
+			"fmt"
+			"hash/crc32"
+			"net"
+			"os/exec"
+			"strings"
+			"unsafe"
+		)
+
+		func echo(listener net.Listener, n int) {
+			for ; n > 0; n-- {
+				connection, _ := listener.Accept()
+				go func() {
+					line, _ := bufio.NewReader(connection).ReadString('\n')
+					fmt.Fprint(connection, strings.ToUpper(line))
+					connection.Close()
+				}()
+			}
+		}
+
+		func ask(address string, n int) string {
+			size := C.size_t(n*100000 + 1)
+			block := C.malloc(size)
+			C.memset(block, C.int(n), size)
+			sum := crc32.ChecksumIEEE(C.GoBytes(block, C.int(size)))
+			C.free(unsafe.Pointer(block))
+			connection, _ := net.Dial("tcp", address)
+			fmt.Fprintf(connection, "%x\n", sum)
+			answer, _ := bufio.NewReader(connection).ReadString('\n')
+			return answer
+		}
+
+		func main() {
+			listener, _ := net.Listen("tcp", "127.0.0.1:0")
+			go echo(listener, 50)
+			answers := make(chan string)
+			sums := make([]string, 50)
+			for i := range sums {
+				go func(n int) { answers <- fmt.Sprint(n, " ", ask(listener.Addr().String(), n)) }(i)
+			}
+			for range sums {
+				n, answer := 0, <-answers
+				fmt.Sscan(answer, &n)
+				sums[n] = answer
+			}
+			child, _ := exec.Command("echo", "a child").Output()
+			fmt.Print(strings.Join(sums, ""), string(child))
+		}
+	END
+	export GOCACHE=$PWD/cache GO111MODULE=off CGO_ENABLED=1
+	go build -o talks main.go
+	alike ./talks
+	"$top_builddir/pinalloc" report reports/*.running | grep -F 'the process ended without a report'
+}
+
+# bats test_tags=thorough
+@test "Go without cgo is static: the library is not loaded, and check says so" {
+	script main.go <<- 'END'
+		package main
+
+		import "fmt"
+
+		func main() {
+			fmt.Println(make([]int, 1000)[999])
+		}
+	END
+	export GOCACHE=$PWD/cache GO111MODULE=off CGO_ENABLED=0
+	go build -o static main.go
+	alike ./static
+	[ -z "$(ls reports)" ]
+	run "$top_builddir/pinalloc" check ./static
+	grep -F './static is statically linked' <<< "$output"
 }
 
 @test "posix_spawn, vfork and system work as without the library" {
