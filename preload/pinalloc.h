@@ -154,7 +154,8 @@ int pinalloc_verify(size_t *moved) PINALLOC_API;
 /*
  * Pools: memory of the heap that is made at once, touched by several threads, registered in
  * every protection domain the heap is, and handed out in slices. What is registered elsewhere,
- * with an accelerator or io_uring, is told of it first.
+ * with an accelerator or io_uring, is told of it first. In a forked child of a process that has
+ * made a pool slices are memory as any, and all functions fail with ENOTSUP.
  */
 struct pinalloc_pool;
 
@@ -168,7 +169,8 @@ struct pinalloc_pool_options {
 	/*
 	 * Called for each piece of memory: with is_added before slices of it are handed out,
 	 * and without before it goes. Never with a lock held. Returns 0 or an error number,
-	 * with which the function that wanted the memory then fails. May be NULL.
+	 * with which the function that wanted the memory then fails. Meanwhile no pool grows
+	 * for this thread. May be NULL.
 	 */
 	int (*on_segment)(void *start, size_t length, int is_added, void *arg);
 	void *arg;
@@ -214,8 +216,8 @@ void *pinalloc_pool_alloc(struct pinalloc_pool *pool, size_t size,
 int pinalloc_pool_free(struct pinalloc_pool *pool, void *slice) PINALLOC_API;
 
 /*
- * Gives a pool's memory to malloc, still registered. Returns 0; -EBUSY, and the pool stays, if
- * there are slices in use. NULL is nothing.
+ * Gives a pool's memory to malloc, still registered. No other thread may be using the pool.
+ * Returns 0; -EBUSY, and the pool stays, if there are slices in use. NULL is nothing.
  */
 int pinalloc_pool_destroy(struct pinalloc_pool *pool) PINALLOC_API;
 

@@ -28,6 +28,23 @@ struct pin_userpool {
 	_Atomic size_t n_bytes;
 };
 
+/* A forked child, in which a thread that the child does not have may hold the locks of pools.
+ */
+static bool is_child;
+
+/* on_segment() runs in this thread: a pool that grew then would call it again, without end. */
+static __thread bool is_telling __attribute__((tls_model("initial-exec")));
+
+static void note_fork(void)
+{
+	is_child = true;
+}
+
+static void install_fork_handler(void)
+{
+	pthread_atfork(NULL, NULL, note_fork);
+}
+
 static void *start_of(const struct segment *segment)
 {
 	return (void *)segment->entry.range.start;
@@ -41,11 +58,14 @@ static size_t length_of(const struct segment *segment)
 static int tell(const struct pin_userpool *pool, const struct segment *segment, int is_added)
 {
 	const struct pin_userpool_options *options = &pool->options;
+	bool was_telling = is_telling;
 	int error = 0;
 
+	is_telling = true;
 	if (options->on_segment)
 		error = options->on_segment(start_of(segment), length_of(segment), is_added,
 					    options->arg);
+	is_telling = was_telling;
 	return error > 0 ? -error : error;
 }
 
@@ -150,9 +170,14 @@ static void delete_pool(struct pin_userpool *pool)
 int pin_userpool_create(const struct pin_userpool_options *options,
 			struct pin_userpool **created)
 {
-	struct pin_userpool *pool = calloc(1, sizeof *pool);
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct pin_userpool *pool;
 	int error = -ENOMEM;
 
+	if (is_child)
+		return -ENOTSUP;
+	pthread_once(&once, install_fork_handler);
+	pool = calloc(1, sizeof *pool);
 	if (!pool)
 		return -ENOMEM;
 	pool->options = *options;
@@ -175,7 +200,7 @@ static int grow(struct pin_userpool *pool, size_t n_bytes, size_t alignment)
 	size_t page = need.page_size ? need.page_size : PIN_GRANULE;
 	size_t least = n_bytes + (alignment > PIN_GRANULE ? alignment : 0), step;
 
-	if (least < n_bytes || least > pool->piece || least > pin_reserve.size)
+	if (is_telling || least < n_bytes || least > pool->piece || least > pin_reserve.size)
 		return -ENOMEM;
 	step = pool->n_bytes / SHARE_OF_POOL;
 	need.n_bytes = PIN_ALIGN_UP(step > least ? step : least, page);
@@ -190,6 +215,8 @@ int pin_userpool_alloc(struct pin_userpool *pool, size_t n_bytes, size_t alignme
 {
 	int error = 0;
 
+	if (PIN_UNLIKELY(is_child))
+		return -ENOTSUP;
 	if (PIN_UNLIKELY(n_bytes > pool->piece))
 		return -EFBIG;
 	do {
@@ -207,6 +234,8 @@ int pin_userpool_free(struct pin_userpool *pool, void *slice)
 {
 	int error;
 
+	if (PIN_UNLIKELY(is_child))
+		return -ENOTSUP;
 	pthread_mutex_lock(&pool->lock);
 	error = pin_slices_free(pool->slices, slice);
 	pthread_mutex_unlock(&pool->lock);
@@ -221,6 +250,8 @@ int pin_userpool_destroy(struct pin_userpool *pool)
 {
 	bool is_used;
 
+	if (is_child)
+		return -ENOTSUP;
 	pthread_mutex_lock(&pool->lock);
 	is_used = pin_slices_count(pool->slices) > 0;
 	pthread_mutex_unlock(&pool->lock);

@@ -42,6 +42,16 @@ setup() {
 	succeeds "$pool" threads
 }
 
+@test "in a forked child slices are memory, and the functions fail by name, whatever threads did" {
+	succeeds "$pool" forked
+	[ "$stderr" = '' ]
+}
+
+@test "on_segment may allocate, register, look up and make pools; pools do not grow from there" {
+	succeeds "$pool" callbacks
+	[ "$stderr" = '' ]
+}
+
 @test "free() of a slice says what it is" {
 	ends 134 "$pool" freed
 	grep "free(.*): invalid pointer, it is in a pool's memory" <<< "$stderr"

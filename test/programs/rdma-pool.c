@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 
 #define BYTES (96 * MIB)
 #define MOST  64
@@ -234,6 +235,13 @@ static void errors(void)
 	need(!pinalloc_pool_alloc(NULL, MIB, 0) && errno == EINVAL);
 	need(!pinalloc_pool_alloc(pool, 100 * MIB, 0) && errno == ENOMEM);
 	need(!pinalloc_pool_alloc(pool, SIZE_MAX, 0) && (errno == ENOMEM || errno == EFBIG));
+	need(!pinalloc_pool_alloc(pool, SIZE_MAX - 62, 64) &&
+	     (errno == ENOMEM || errno == EFBIG));
+	need(!pinalloc_pool_alloc(pool, 64, 3) && errno == EINVAL);
+	for (int bit = 45; bit < 64; bit++)
+		need(!pinalloc_pool_alloc(pool, 64, (size_t)1 << bit) && errno == ENOMEM);
+	need((p = pinalloc_pool_alloc(pool, 0, 1)) && !((uintptr_t)p % 64));
+	need(!pinalloc_pool_free(pool, p));
 	need((p = pinalloc_pool_alloc(pool, 100, MIB)) && !((uintptr_t)p % MIB));
 	need(pinalloc_pool_free(other, p) == -EINVAL);
 	need(pinalloc_pool_free(pool, p + 1) == -EINVAL);
@@ -297,6 +305,102 @@ static void threads(void)
 	need(!pinalloc_pool_destroy(pool));
 }
 
+/* --- forked: a child has the slices, and is refused all else ----------------------------- */
+
+static _Atomic int stops;
+
+static void *churn(void *pool)
+{
+	while (!stops)
+		need(!pinalloc_pool_free(pool, take(pool, 64)));
+	return NULL;
+}
+
+static void be_child(struct pinalloc_pool *pool, char *slice)
+{
+	struct pinalloc_pool_options options = {.bytes = MIB};
+
+	alarm(60);
+	need(!strcmp(slice, "parent"));
+	strcpy(slice, "child");
+	need(!pinalloc_pool_alloc(pool, 64, 0) && errno == ENOTSUP);
+	need(!pinalloc_pool_create(&options, sizeof options) && errno == ENOTSUP);
+	need(pinalloc_pool_free(pool, slice) == -ENOTSUP);
+	need(pinalloc_pool_destroy(pool) == -ENOTSUP);
+	_exit(0);
+}
+
+static void forked(void)
+{
+	struct pinalloc_pool *pool = create((struct pinalloc_pool_options){.bytes = MIB});
+	char *slice = strcpy(take(pool, 64), "parent");
+	pthread_t users[2];
+	int status;
+
+	for (int i = 0; i < 2; i++)
+		need(!pthread_create(&users[i], NULL, churn, pool));
+	for (int i = 0; i < 100; i++) {
+		pid_t child = fork();
+
+		if (!child)
+			be_child(pool, slice);
+		need(waitpid(child, &status, 0) == child && !status);
+	}
+	stops = 1;
+	for (int i = 0; i < 2; i++)
+		need(!pthread_join(users[i], NULL));
+	need(!strcmp(slice, "parent") && !pinalloc_pool_free(pool, slice));
+	need(!pinalloc_pool_destroy(pool));
+}
+
+/* --- callbacks: what on_segment may do, and what it must not, and survives --------------- */
+
+static struct {
+	struct pinalloc_pool *pool;
+	int calls;
+} called;
+
+static int use_all(void *start, size_t length, int is_added, void *arg)
+{
+	struct pinalloc_pool_options options = {.bytes = MIB};
+	struct pinalloc_key key;
+	void *p = malloc(length), *q;
+	struct ibv_mr *mr;
+
+	need(p && ++called.calls < 100 && arg == &called);
+	free(p);
+	need(!pinalloc_lookup(rdma.pd, start, length, RDMA_ACCESS, &key));
+	need((mr = ibv_reg_mr(rdma.pd, start, length, RDMA_ACCESS)));
+	need(mr->lkey == key.lkey && !ibv_dereg_mr(mr));
+	need(!pinalloc_pool_destroy(create(options)));
+	if (!is_added || !called.pool)
+		return 0;
+	/* What has room is there; the pool does not grow for it again. */
+	need((q = pinalloc_pool_alloc(called.pool, 64, 0)));
+	need(!pinalloc_pool_free(called.pool, q));
+	need(!pinalloc_pool_alloc(called.pool, 16 * MIB, 0) && errno == ENOMEM);
+	return 0;
+}
+
+static void callbacks(void)
+{
+	struct pinalloc_pool_options options = {.bytes = 8 * MIB,
+						.flags = PINALLOC_POOL_GROWS,
+						.on_segment = use_all,
+						.arg = &called};
+	void *p, *q;
+
+	rdma.pd = new_domain(rdma_open());
+	called.pool = create(options);
+	p = take(called.pool, 7 * MIB);
+	q = take(called.pool, 7 * MIB);
+	need(called.calls == 2);
+	need(!pinalloc_pool_free(called.pool, p) && !pinalloc_pool_free(called.pool, q));
+	p = called.pool;
+	called.pool = NULL;
+	need(!pinalloc_pool_destroy(p) && called.calls == 4);
+}
+
 /* --- freed: free() is told that a slice is no block; ends the process -------------------- */
 
 static void freed(void)
@@ -324,10 +428,10 @@ static void gigantic(void)
 
 int main(int argc, char **argv)
 {
-	static const struct rdma_case cases[] = {{"keys", keys},	{"segments", segments},
-						 {"back", back},	{"errors", errors},
-						 {"threads", threads},	{"freed", freed},
-						 {"gigantic", gigantic}};
+	static const struct rdma_case cases[] = {
+		{"keys", keys},		{"segments", segments}, {"back", back},
+		{"errors", errors},	{"threads", threads},	{"freed", freed},
+		{"gigantic", gigantic}, {"forked", forked},	{"callbacks", callbacks}};
 
 	if (!pinalloc_pool_create)
 		return 3;
