@@ -150,11 +150,11 @@ static struct slot *claim_slot(struct file *in)
 	return NULL;
 }
 
-/* Nobody else may write it, and it has no other name. */
+/* Nobody else may open it. */
 static bool is_private(const struct stat *status)
 {
 	return S_ISREG(status->st_mode) && !(status->st_mode & 077) &&
-	       status->st_uid == geteuid() && status->st_nlink == 1;
+	       status->st_uid == geteuid();
 }
 
 static struct file *map_existing(const char *path)
@@ -165,7 +165,9 @@ static struct file *map_existing(const char *path)
 
 	if (fd < 0)
 		return NULL;
-	if (!fstat(fd, &status) && is_private(&status) && status.st_size == sizeof(struct file))
+	/* It may have no other name either. */
+	if (!fstat(fd, &status) && is_private(&status) && status.st_nlink == 1 &&
+	    status.st_size == sizeof(struct file))
 		found = pin_os_map_shared(fd, sizeof *found);
 	close(fd);
 	return found && found->magic == MAGIC && found->n_slots == SLOTS ? found : NULL;
@@ -197,10 +199,11 @@ static int open_next(const char *path)
 			  0600);
 		if (fd < 0)
 			return -errno;
-		error = fstat(fd, &status) ? -errno : lock(fd);
+		/* What others can open, others can lock, for good. */
+		error = fstat(fd, &status) ? -errno : is_private(&status) ? lock(fd) : -EPERM;
 		if (!error && !lstat(path, &named) && status.st_dev == named.st_dev &&
 		    status.st_ino == named.st_ino) {
-			if (is_private(&named))
+			if (named.st_nlink == 1)
 				return fd;
 			error = -EPERM;
 		}

@@ -47,6 +47,7 @@ static bool is_untouched(const char *at, size_t n_bytes)
 static void files(void)
 {
 	char other[80];
+	int fd;
 
 	snprintf(other, sizeof other, "%s/other", directory);
 	ok(!joins() && !joins(), "the first process makes the file, others use it");
@@ -80,8 +81,16 @@ static void files(void)
 	ok(joins() == 2, "or not be made");
 	rmdir(next);
 	write_file(next, 65536, 0644, 7);
-	ok(joins() == 2 && is_untouched(next, 65536), "or others see it being made");
+	fd = open(next, O_RDWR);
+	if (fcntl(fd, F_SETLK, &(struct flock){.l_type = F_WRLCK}))
+		abort();
+	ok(joins() == 2 && is_untouched(next, 65536),
+	   "or others may open it while it is made, who could make all wait");
+	close(fd);
 	chmod(next, 0600);
+	link(next, other);
+	ok(joins() == 2 && is_untouched(other, 65536), "or it is another file, too");
+	unlink(other);
 	ok(!joins() && access(next, F_OK), "what one has left that was killed is used");
 }
 
