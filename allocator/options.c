@@ -21,70 +21,52 @@ extern char **environ;
 
 struct pin_options pin_options = {.report = "", .programs = ""};
 
-static int parse_names(const char *text, const char *const names[], size_t n, int *value)
+/* A row of options.def. */
+struct row {
+	const char *name, *initial, *values, *doc;
+	int (*parse)(const struct row *row, const char *text);
+	void *field;
+};
+
+/* The place of a word in the row's list of values, or -1. */
+static int place_of(const struct row *row, const char *text)
 {
-	for (size_t i = 0; i < n; i++) {
-		if (!strcmp(text, names[i])) {
-			*value = (int)i;
-			return 0;
-		}
+	size_t n = strcspn(text, ", ");
+	int place = 0;
+
+	for (const char *p = row->values; n && !text[n]; p += 2, place++) {
+		if (!strncmp(p, text, n) && (!p[n] || p[n] == ','))
+			return place;
+		p += strcspn(p, ",");
+		if (!*p)
+			break;
 	}
-	return -EINVAL;
+	return -1;
 }
 
-static int parse_level(const char *text, void *field)
+static int parse_word(const struct row *row, const char *text)
 {
-	static const char *const names[] = {"error", "warn", "info", "debug"};
-	int error = parse_names(text, names, PIN_ARRAY_SIZE(names), field);
+	int place = place_of(row, text);
 
-	if (!error)
-		pin_log_limit = (enum pin_log_level) * (int *)field;
-	return error;
+	if (place < 0)
+		return -EINVAL;
+	*(int *)row->field = place;
+	return 0;
 }
-
-static int parse_mode(const char *text, void *field)
-{
-	static const char *const names[] = {"eager", "lazy", "off"};
-
-	return parse_names(text, names, PIN_ARRAY_SIZE(names), field);
-}
-
-static int parse_watch(const char *text, void *field)
-{
-	static const char *const names[] = {"off", "on", "strict"};
-
-	return parse_names(text, names, PIN_ARRAY_SIZE(names), field);
-}
-
-static int parse_huge(const char *text, void *field)
-{
-	static const char *const names[] = {"auto", "thp", "hugetlb", "off"};
-
-	return parse_names(text, names, PIN_ARRAY_SIZE(names), field);
-}
-
-static int parse_format(const char *text, void *field)
-{
-	static const char *const names[] = {"auto", "text", "json"};
-
-	return parse_names(text, names, PIN_ARRAY_SIZE(names), field);
-}
-
-static bool is_default(const char *text);
 
 /*
  * Values are copied, because programs that set their title overwrite their environment.
  * Defaults are not copied: that would cost every process a page of memory each.
  */
-static int parse_path(const char *text, void *field)
+static int parse_path(const struct row *row, const char *text)
 {
 	static char report[PATH_MAX], pattern[PATH_MAX];
-	char *copy = field == &pin_options.report ? report : pattern;
+	char *copy = row->field == &pin_options.report ? report : pattern;
 	size_t n = strlen(text);
 
 	if (!n || n >= PATH_MAX)
 		return -EINVAL;
-	*(const char **)field = is_default(text) ? text : memmove(copy, text, n + 1);
+	*(const char **)row->field = text == row->initial ? text : memmove(copy, text, n + 1);
 	return 0;
 }
 
@@ -104,27 +86,78 @@ static int parse_digits(const char **text, size_t *n)
 	return 0;
 }
 
-static int parse_count(const char *text, void *field)
+int pin_parse_size(const char *text, size_t *n_bytes)
 {
-	size_t n;
+	static const char units[] = "kmgtKMGT";
+	const char *unit;
+	size_t n, factor = 1;
 
-	if (parse_digits(&text, &n) || *text || n > UINT32_MAX)
+	if (parse_digits(&text, &n))
 		return -EINVAL;
-	*(size_t *)field = n;
+	if (*text) {
+		unit = strchr(units, *text);
+		if (!unit || text[1])
+			return -EINVAL;
+		factor = (size_t)1 << (10 * ((size_t)(unit - units) % 4 + 1));
+	}
+	if (__builtin_mul_overflow(n, factor, &n))
+		return -EINVAL;
+	*n_bytes = n;
 	return 0;
 }
 
-static int parse_verify(const char *text, void *field)
-{
-	static const char *const names[] = {"off", "exit"};
-	size_t n;
-	int word;
+/* What words mean where there could be a size or a number. */
+static const struct {
+	const char *word;
+	size_t value;
+} meanings[] = {
+	{"off", 0}, {"none", SIZE_MAX}, {"auto", PIN_PINNED_AUTO}, {"exit", PIN_VERIFY_EXIT}};
 
-	if (!parse_names(text, names, PIN_ARRAY_SIZE(names), &word))
-		n = word ? PIN_VERIFY_EXIT : 0;
-	else if (parse_count(text, &n) || !n)
+static int parse_size(const struct row *row, const char *text)
+{
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(meanings); i++)
+		if (!strcmp(text, meanings[i].word) && place_of(row, text) >= 0) {
+			*(size_t *)row->field = meanings[i].value;
+			return 0;
+		}
+	return pin_parse_size(text, row->field);
+}
+
+static int parse_count(const struct row *row, const char *text)
+{
+	const char *p = text;
+	size_t n;
+
+	if (!parse_digits(&p, &n) && (*p || n > UINT32_MAX))
 		return -EINVAL;
-	*(size_t *)field = n;
+	return parse_size(row, text);
+}
+
+static int parse_seconds(const struct row *row, const char *text)
+{
+	return text[strspn(text, "0")] ? parse_count(row, text) : -EINVAL;
+}
+
+/* The size of a growth step, at least a granule: a power of two. */
+static int parse_step(const struct row *row, const char *text)
+{
+	size_t n;
+
+	if (pin_parse_size(text, &n) || n < PIN_GRANULE)
+		return -EINVAL;
+	*(size_t *)row->field = (size_t)1 << (63 - __builtin_clzll(n));
+	return 0;
+}
+
+/* A size, or a percentage of RAM. */
+static int parse_share(const struct row *row, const char *text)
+{
+	const char *p = text;
+	size_t percent;
+
+	if (parse_digits(&p, &percent) || p[0] != '%' || p[1] || percent > 100)
+		return parse_size(row, text);
+	*(size_t *)row->field = pin_os_ram() / 100 * percent;
 	return 0;
 }
 
@@ -164,7 +197,7 @@ static bool is_usable_signal(size_t sig)
 	return free && sig <= (size_t)SIGRTMAX;
 }
 
-static int parse_signal(const char *text, void *field)
+static int parse_signal(const struct row *row, const char *text)
 {
 	const char *p = text;
 	size_t sig = 0;
@@ -175,144 +208,45 @@ static int parse_signal(const char *text, void *field)
 		if (!is_usable_signal(sig))
 			return -EINVAL;
 	}
-	*(int *)field = (int)sig;
+	*(int *)row->field = (int)sig;
 	return 0;
 }
 
-int pin_parse_size(const char *text, size_t *n_bytes)
-{
-	static const char units[] = "kmgtKMGT";
-	const char *unit;
-	size_t n, factor = 1;
-
-	if (parse_digits(&text, &n))
-		return -EINVAL;
-	if (*text) {
-		unit = strchr(units, *text);
-		if (!unit || text[1])
-			return -EINVAL;
-		factor = (size_t)1 << (10 * ((size_t)(unit - units) % 4 + 1));
-	}
-	if (__builtin_mul_overflow(n, factor, &n))
-		return -EINVAL;
-	*n_bytes = n;
-	return 0;
-}
-
-static int parse_size(const char *text, void *field)
-{
-	return pin_parse_size(text, field);
-}
-
-static int parse_size_or_off(const char *text, void *field)
-{
-	if (strcmp(text, "off"))
-		return pin_parse_size(text, field);
-	*(size_t *)field = 0;
-	return 0;
-}
-
-/* The size of a growth step, at least a granule. */
-static int parse_step(const char *text, void *field)
-{
-	size_t n;
-
-	if (pin_parse_size(text, &n) || n < PIN_GRANULE)
-		return -EINVAL;
-	*(size_t *)field = n;
-	return 0;
-}
-
-/* A size, or a percentage of RAM. */
-static int parse_size_or_share(const char *text, size_t *n_bytes)
-{
-	const char *p = text;
-	size_t percent;
-
-	if (!parse_digits(&p, &percent) && p[0] == '%' && !p[1] && percent <= 100) {
-		*n_bytes = pin_os_ram() / 100 * percent;
-		return 0;
-	}
-	return pin_parse_size(text, n_bytes);
-}
-
-static int parse_amount(const char *text, void *field)
-{
-	if (strcmp(text, "none") != 0 && strcmp(text, "auto") != 0)
-		return parse_size_or_share(text, field);
-	*(size_t *)field = *text == 'n' ? SIZE_MAX : PIN_PINNED_AUTO;
-	return 0;
-}
-
-static int parse_part(const char *text, void *field)
-{
-	if (strcmp(text, "off") != 0)
-		return parse_size_or_share(text, field);
-	*(size_t *)field = 0;
-	return 0;
-}
-
-/*
- * The bits for the word at the start of *text, which is moved past that word; 0 if it is
- * unknown.
- */
-static unsigned access_bit(const char **text)
+static int parse_access(const struct row *row, const char *text)
 {
 	static const struct {
 		const char *name;
 		unsigned bits;
-	} names[] = {{"local", PIN_ACCESS_LOCAL},
-		     {"read", PIN_ACCESS_READ},
-		     {"write", PIN_ACCESS_WRITE},
-		     {"atomic", PIN_ACCESS_ATOMIC},
-		     {"all", PIN_ACCESS_ALL}};
-	size_t n = strcspn(*text, ",");
-
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(names); i++) {
-		if (strlen(names[i].name) == n && !memcmp(*text, names[i].name, n)) {
-			*text += n + ((*text)[n] == ',');
-			return names[i].bits;
-		}
-	}
-	return 0;
-}
-
-static int parse_access(const char *text, void *field)
-{
-	unsigned bits = 0, bit;
+	} rights[] = {{"local", PIN_ACCESS_LOCAL},
+		      {"read", PIN_ACCESS_READ},
+		      {"write", PIN_ACCESS_WRITE},
+		      {"atomic", PIN_ACCESS_ATOMIC},
+		      {"all", PIN_ACCESS_ALL}};
+	unsigned bits = 0;
+	size_t n, i;
 
 	do {
-		bit = access_bit(&text);
-		bits |= bit;
-	} while (bit && *text);
-	if (!bit)
-		return -EINVAL;
+		n = strcspn(text, ",");
+		for (i = 0; i < PIN_ARRAY_SIZE(rights); i++)
+			if (strlen(rights[i].name) == n && !memcmp(text, rights[i].name, n))
+				break;
+		if (i == PIN_ARRAY_SIZE(rights))
+			return -EINVAL;
+		bits |= rights[i].bits;
+		text += n + (text[n] == ',');
+	} while (*text);
 	/* The verbs demand local write access for remote write access. */
 	if (bits & (PIN_ACCESS_WRITE | PIN_ACCESS_ATOMIC))
 		bits |= PIN_ACCESS_LOCAL;
-	*(unsigned *)field = bits;
+	*(unsigned *)row->field = bits;
 	return 0;
 }
-
-struct row {
-	const char *name, *initial, *values, *doc;
-	int (*parse)(const char *text, void *field);
-	void *field;
-};
 
 static const struct row rows[] = {
 #define OPTION(field, parser, name, initial, values, doc) \
 	{name, initial, values, doc, parse_##parser, &pin_options.field},
 #include "allocator/options.def"
 };
-
-static bool is_default(const char *text)
-{
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++)
-		if (text == rows[i].initial)
-			return true;
-	return false;
-}
 
 /* The value if the environment string is "NAME=value" for this name, else NULL. */
 static const char *value_if_named(const char *string, const char *name)
@@ -363,12 +297,20 @@ const char *pin_options_text(const char *name)
 	return text;
 }
 
+static int set(const struct row *row, const char *text)
+{
+	int error = row->parse(row, text);
+
+	pin_log_limit = (enum pin_log_level)pin_options.log;
+	return error;
+}
+
 static void parse_row(const struct row *row)
 {
 	const char *text = pin_options_text(row->name);
 
-	row->parse(row->initial, row->field);
-	if (text && row->parse(text, row->field))
+	set(row, row->initial);
+	if (text && set(row, text))
 		pin_warn("%s=%s is not understood: it takes %s; keeping %s", row->name, text,
 			 row->values, row->initial);
 }
@@ -377,7 +319,7 @@ int pin_options_set(const char *name, const char *text)
 {
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++)
 		if (!strcmp(name, rows[i].name))
-			return rows[i].parse(text, rows[i].field);
+			return set(&rows[i], text);
 	return -ENOENT;
 }
 
@@ -408,11 +350,6 @@ static void warn_unknown(void)
 			pin_warn("%s: no such option; PINALLOC_HELP=1 lists them", *e);
 }
 
-static size_t power_of_two_below(size_t n)
-{
-	return (size_t)1 << (63 - __builtin_clzll(n));
-}
-
 static bool is_parsed;
 
 void pin_options_init(void)
@@ -421,7 +358,6 @@ void pin_options_init(void)
 		return;
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++)
 		parse_row(&rows[i]);
-	pin_options.grow = power_of_two_below(pin_options.grow);
 	if (!environ)
 		return;
 	warn_unknown();
