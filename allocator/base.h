@@ -3,6 +3,7 @@
 #ifndef PIN_BASE_H
 #define PIN_BASE_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,6 +29,18 @@
  */
 #define PIN_WRITTEN_FIRST __attribute__((section(".data")))
 
+/* What a system call returned, or -errno where that is -1. errno itself stays as it was. */
+#define pin_result(call)                     \
+	({                                   \
+		int saved_ = errno;          \
+		long result_ = (long)(call); \
+                                             \
+		if (result_ == -1)           \
+			result_ = -errno;    \
+		errno = saved_;              \
+		result_;                     \
+	})
+
 #define PIN_ARRAY_SIZE(a)     (sizeof(a) / sizeof((a)[0]))
 #define PIN_ALIGN_UP(n, to)   (((n) + (to)-1) & ~((size_t)(to)-1))
 #define PIN_ALIGN_DOWN(n, to) ((n) & ~((size_t)(to)-1))
@@ -39,8 +52,8 @@
 
 /*
  * A page of the kernel, in bytes; not more than one of jemalloc (JE_PAGE).
- * Known where that is the least there is. Elsewhere, as on arm64, one program runs on kernels with
- * pages of 4, 16 or 64 KiB.
+ * Known where that is the least there is. Elsewhere, as on arm64, one program runs on kernels
+ * with pages of 4, 16 or 64 KiB.
  */
 #define JE_PAGE	       ((size_t)1 << JE_PAGE_SHIFT)
 #define PIN_PAGE_LEAST ((size_t)4096)

@@ -15,6 +15,22 @@
 long pin_file_read(const char *path, char *buf, size_t size);
 
 /*
+ * The number that a file begins with, or that comes behind `field`, which begins with the
+ * newline before it; `otherwise` if there is none. Needs little stack.
+ */
+size_t pin_file_number(const char *path, const char *field, size_t otherwise);
+
+/*
+ * A descriptor for reading, or -errno. Not one to be kept: the program may close it, and get
+ * the number for a file of its own.
+ */
+int pin_file_open(const char *path);
+void pin_file_close(int fd);
+
+/* One read(2), repeated if a signal interrupts it. Returns the number of bytes, or -errno. */
+long pin_file_read_some(int fd, char *buf, size_t size);
+
+/*
  * One write(2), repeated if a signal interrupts it. Returns the number of bytes written,
  * which may be less than n_bytes, or -errno.
  */

@@ -2,9 +2,9 @@
 #include <config.h>
 
 #include "allocator/frames.h"
+#include "allocator/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -24,13 +24,11 @@ static int read_pagemap(int fd, size_t first, size_t n_pages, uint64_t *entries)
 	size_t end = n_pages * sizeof *entries, filled = 0;
 
 	while (filled < end) {
-		ssize_t n = syscall(SYS_pread64, fd, (char *)entries + filled, end - filled,
-				    first * sizeof *entries + filled);
+		long n = pin_result(syscall(SYS_pread64, fd, (char *)entries + filled,
+					    end - filled, first * sizeof *entries + filled));
 
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		if (n == 0)
-			return -EFAULT;
+		if (n <= 0 && n != -EINTR)
+			return n ? (int)n : -EFAULT;
 		filled += n > 0 ? (size_t)n : 0;
 	}
 	return 0;
@@ -54,27 +52,15 @@ static int keep_frames(uint64_t *entries, size_t n_pages)
 
 static int open_pagemap(void)
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-
-	return fd < 0 ? -errno : fd;
-}
-
-/* Reads the entries of n_pages from addr on. Returns 0 or -errno. */
-static int read_entries(uintptr_t addr, size_t n_pages, uint64_t *entries)
-{
-	int saved = errno, fd = open_pagemap();
-	int error = fd < 0 ? fd : read_pagemap(fd, addr / PIN_PAGE, n_pages, entries);
-
-	if (fd >= 0)
-		syscall(SYS_close, fd);
-	errno = saved;
-	return error;
+	return pin_file_open("/proc/self/pagemap");
 }
 
 int pin_frames_of(uintptr_t addr, size_t n_pages, uint64_t *frames)
 {
-	int error = read_entries(addr, n_pages, frames);
+	int fd = open_pagemap();
+	int error = fd < 0 ? fd : read_pagemap(fd, addr / PIN_PAGE, n_pages, frames);
 
+	pin_file_close(fd);
 	if (error == -EACCES)
 		return -EPERM;
 	if (error == -ENOENT)
@@ -82,42 +68,28 @@ int pin_frames_of(uintptr_t addr, size_t n_pages, uint64_t *frames)
 	return error ? error : keep_frames(frames, n_pages);
 }
 
-/* Clears the pages that this process does not have to itself. */
-static void clear_shared(int fd, size_t first, size_t n_pages, unsigned char *pages)
+static bool look_at_pagemap(size_t first, size_t n_pages, unsigned char *pages)
 {
+	const uint64_t wanted = PAGEMAP_PRESENT | PAGEMAP_OWN;
 	uint64_t entries[PAGES_AT_A_TIME];
+	int fd = open_pagemap(), error = fd < 0 ? fd : 0;
 
-	if (!memchr(pages, 1, n_pages) || read_pagemap(fd, first, n_pages, entries))
-		return;
-	for (size_t i = 0; i < n_pages; i++)
-		if (!(entries[i] & PAGEMAP_OWN))
-			pages[i] = 0;
-}
-
-/* Opens the file for each call: the program may close a descriptor that is kept open. */
-static void clear_all_shared(size_t first, size_t n_pages, unsigned char *pages)
-{
-	int fd = memchr(pages, 1, n_pages) ? open_pagemap() : -1;
-
-	if (fd < 0)
-		return;
-	for (size_t i = 0, n; i < n_pages; i += n) {
+	for (size_t i = 0, n; i < n_pages && !error; i += n) {
 		n = n_pages - i < PAGES_AT_A_TIME ? n_pages - i : PAGES_AT_A_TIME;
-		clear_shared(fd, first + i, n, pages + i);
+		error = read_pagemap(fd, first + i, n, entries);
+		for (size_t k = 0; k < n && !error; k++)
+			pages[i + k] = (entries[k] & wanted) == wanted;
 	}
-	syscall(SYS_close, fd);
+	pin_file_close(fd);
+	return !error;
 }
 
 bool pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages)
 {
 	uintptr_t first = PIN_ALIGN_DOWN(addr, PIN_PAGE);
-	int saved = errno;
-	bool known = !mincore((void *)first, n_pages * PIN_PAGE, pages);
 
-	if (known)
-		clear_all_shared(first / PIN_PAGE, n_pages, pages);
-	errno = saved;
-	return known;
+	return look_at_pagemap(first / PIN_PAGE, n_pages, pages) ||
+	       !pin_result(mincore((void *)first, n_pages * PIN_PAGE, pages));
 }
 
 /* Clears those of n_pages that are in memory or swapped out, neighbours at once. */
@@ -139,7 +111,7 @@ static void clear_touched(char *page, const uint64_t *entries, size_t n_pages)
 void pin_frames_clear(void *addr, size_t n_bytes)
 {
 	uint64_t entries[PAGES_AT_A_TIME];
-	int saved = errno, fd = open_pagemap();
+	int fd = open_pagemap();
 	char *p = addr, *end = p + n_bytes;
 	size_t n;
 
@@ -152,7 +124,5 @@ void pin_frames_clear(void *addr, size_t n_bytes)
 		p += n * PIN_PAGE;
 	}
 	memset(p, 0, (size_t)(end - p));
-	if (fd >= 0)
-		syscall(SYS_close, fd);
-	errno = saved;
+	pin_file_close(fd);
 }

@@ -10,7 +10,6 @@
 #include "allocator/status.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/futex.h>
@@ -42,14 +41,10 @@ static int advise(void *addr, size_t n_bytes, enum advice advice)
 {
 	static const int numbers[] = {MADV_NOHUGEPAGE, MADV_HUGEPAGE, MADV_DONTDUMP,
 				      MADV_DODUMP, MADV_POPULATE_WRITE};
-	int saved = errno, error = 0;
 
 	if (pin_status_is_filtered())
 		return -EINVAL;
-	if (syscall(SYS_madvise, addr, n_bytes, numbers[advice]))
-		error = -errno;
-	errno = saved;
-	return error;
+	return (int)pin_result(syscall(SYS_madvise, addr, n_bytes, numbers[advice]));
 }
 
 void pin_os_small_statics(void)
@@ -67,14 +62,12 @@ void pin_os_small_statics(void)
 
 void *pin_os_reserve(size_t n_bytes)
 {
-	int saved = errno;
-	void *p = mmap(NULL, n_bytes, PROT_NONE, RESERVED, -1, 0);
+	long p = pin_result(mmap(NULL, n_bytes, PROT_NONE, RESERVED, -1, 0));
 
-	errno = saved;
-	if (p == MAP_FAILED)
+	if (p < 0)
 		return NULL;
-	advise(p, n_bytes, SMALL_PAGES);
-	return p;
+	advise((void *)p, n_bytes, SMALL_PAGES);
+	return (void *)p;
 }
 
 void pin_os_use_huge(void *addr, size_t n_bytes)
@@ -99,46 +92,43 @@ void pin_os_put_into_dumps(void *addr, size_t n_bytes)
  */
 static int reserve_again(void *addr, size_t n_bytes)
 {
-	void *p = mmap(addr, n_bytes, PROT_NONE, RESERVED | MAP_FIXED_NOREPLACE, -1, 0);
+	long p = pin_result(
+		mmap(addr, n_bytes, PROT_NONE, RESERVED | MAP_FIXED_NOREPLACE, -1, 0));
 
-	if (p == addr) {
+	if (p == (long)addr) {
 		advise(addr, n_bytes, SMALL_PAGES);
 		return -ENOMEM;
 	}
 	/* msync() fails if a page of the range is not mapped. */
-	return msync(addr, n_bytes, MS_ASYNC) ? -EEXIST : -ENOMEM;
+	return pin_result(msync(addr, n_bytes, MS_ASYNC)) ? -EEXIST : -ENOMEM;
 }
 
 /* Without MAP_NORESERVE, which would turn a shortage of pages into a SIGBUS on first use. */
 int pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size)
 {
-	int saved = errno, size = page_size == PIN_GIB ? MAP_HUGE_1GB : MAP_HUGE_2MB;
-	void *p = mmap(addr, n_bytes, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_HUGETLB | size, -1, 0);
-	int error = p == MAP_FAILED ? reserve_again(addr, n_bytes) : 0;
+	int size = page_size == PIN_GIB ? MAP_HUGE_1GB : MAP_HUGE_2MB;
+	long p = pin_result(mmap(addr, n_bytes, PROT_READ | PROT_WRITE,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_HUGETLB | size,
+				 -1, 0));
 
-	errno = saved;
-	return error;
+	return p < 0 ? reserve_again(addr, n_bytes) : 0;
 }
 
 void *pin_os_map_shared(int fd, size_t n_bytes)
 {
-	int saved = errno;
-	void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	long p = pin_result(mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
 
-	errno = saved;
-	return p == MAP_FAILED ? NULL : p;
+	return p < 0 ? NULL : (void *)p;
 }
 
 int pin_os_commit(void *addr, size_t n_bytes)
 {
 	uintptr_t first = PIN_ALIGN_DOWN((uintptr_t)addr, PIN_PAGE);
 	uintptr_t end = PIN_ALIGN_UP((uintptr_t)addr + n_bytes, PIN_PAGE);
-	int saved = errno;
-	int failed = mprotect((void *)first, end - first, PROT_READ | PROT_WRITE);
 
-	errno = saved;
-	return failed ? -ENOMEM : 0;
+	return pin_result(mprotect((void *)first, end - first, PROT_READ | PROT_WRITE))
+		       ? -ENOMEM
+		       : 0;
 }
 
 /* In which Linux 5.7 is the first to know MREMAP_DONTUNMAP. */
@@ -150,36 +140,15 @@ int pin_os_commit(void *addr, size_t n_bytes)
  */
 int pin_os_move(void *from, void *to, size_t n_bytes)
 {
-	int saved = errno, error = 0;
+	long p;
 
 	if (pin_status_is_filtered())
 		return -ENOTSUP;
-	if (syscall(SYS_mremap, from, n_bytes, n_bytes, MOVE, to) == -1)
-		error = mmap(to, n_bytes, PROT_READ | PROT_WRITE,
-			     RESERVED | MAP_FIXED_NOREPLACE, -1, 0) == to
-				? -ENOTSUP
-				: -ENOMEM;
-	errno = saved;
-	return error;
-}
-
-static size_t number_at(const char *text)
-{
-	size_t n = 0;
-
-	for (; *text >= '0' && *text <= '9'; text++)
-		n = n * 10 + (size_t)(*text - '0');
-	return n;
-}
-
-/* The first number of /proc/self/statm: pages of address space in use. */
-static size_t address_space_used(void)
-{
-	char text[128];
-
-	if (pin_file_read("/proc/self/statm", text, sizeof text) <= 0)
+	if (pin_result(syscall(SYS_mremap, from, n_bytes, n_bytes, MOVE, to)) >= 0)
 		return 0;
-	return number_at(text) * PIN_PAGE;
+	p = pin_result(mmap(to, n_bytes, PROT_READ | PROT_WRITE, RESERVED | MAP_FIXED_NOREPLACE,
+			    -1, 0));
+	return p == (long)to ? -ENOTSUP : -ENOMEM;
 }
 
 static size_t soft_limit(__rlimit_resource_t resource)
@@ -197,28 +166,22 @@ size_t pin_os_address_space_left(void)
 
 	if (limit == SIZE_MAX)
 		return SIZE_MAX;
-	used = address_space_used();
+	/* Pages of address space in use come first. */
+	used = pin_file_number("/proc/self/statm", "", 0) * PIN_PAGE;
 	return limit > used ? limit - used : 0;
 }
 
 /*
- * Whether the process is in a user namespace other than the initial one. The first line of
- * uid_map says where this namespace's user 0 is in the parent namespace, and how many users
- * follow: only the initial one maps all.
+ * Whether the process is in a user namespace other than the initial one. uid_map says how many
+ * users of each range this namespace has: only the initial one has all.
  */
 static bool is_in_user_namespace(void)
 {
 	char map[128];
-	size_t i = 0;
 
 	/* Without /proc a limit is assumed: to see none that is there makes calls fail. */
-	if (pin_file_read("/proc/self/uid_map", map, sizeof map) <= 0)
-		return true;
-	for (int number = 0; number < 2; number++) {
-		i += strspn(map + i, " ");
-		i += strspn(map + i, "0123456789");
-	}
-	return number_at(map + i + strspn(map + i, " ")) != UINT32_MAX;
+	pin_file_read("/proc/self/uid_map", map, sizeof map);
+	return !strstr(map, " 4294967295");
 }
 
 /*
@@ -229,11 +192,9 @@ static bool may_exceed_memlock(void)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct data[2];
-	int saved = errno;
-	long failed = syscall(SYS_capget, &header, data);
 
-	errno = saved;
-	return !failed && data[0].effective & (1u << CAP_IPC_LOCK) && !is_in_user_namespace();
+	return !pin_result(syscall(SYS_capget, &header, data)) &&
+	       data[0].effective & (1u << CAP_IPC_LOCK) && !is_in_user_namespace();
 }
 
 size_t pin_os_data_limit(void)
@@ -253,57 +214,9 @@ size_t pin_os_memlock_limit(void)
 	return limit != SIZE_MAX && may_exceed_memlock() ? SIZE_MAX : limit;
 }
 
-/* Returns the number of bytes read; 0 at the end of the file, or upon an error. */
-static size_t read_some(int fd, char *buf, size_t size)
-{
-	ssize_t n;
-
-	do
-		n = syscall(SYS_read, fd, buf, size);
-	while (n < 0 && errno == EINTR);
-	return n > 0 ? (size_t)n : 0;
-}
-
-/* Longer than any line with a size. */
-#define STATUS_LINE 64
-
-/*
- * Reads in small pieces: reports are written on small stacks, and some lines have no maximum
- * length.
- */
-static size_t find_size(int fd, const char *name)
-{
-	char text[8 * STATUS_LINE + 1], *p = NULL;
-	size_t kept = 0, n;
-
-	while (!p && (n = read_some(fd, text + kept, sizeof text - 1 - kept))) {
-		n += kept;
-		text[n] = '\0';
-		p = strstr(text, name);
-		if (p && !strchr(p + 1, '\n'))
-			p = NULL;
-		kept = n < STATUS_LINE ? n : STATUS_LINE;
-		if (!p)
-			memmove(text, text + n - kept, kept);
-	}
-	if (!p)
-		return 0;
-	p += strlen(name);
-	return number_at(p + strspn(p, " \t")) * PIN_KIB;
-}
-
 size_t pin_os_status(const char *name)
 {
-	int saved = errno;
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/status", O_RDONLY | O_CLOEXEC);
-	size_t size = 0;
-
-	if (fd >= 0) {
-		size = find_size(fd, name);
-		syscall(SYS_close, fd);
-	}
-	errno = saved;
-	return size;
+	return pin_file_number("/proc/self/status", name, 0) * PIN_KIB;
 }
 
 char *pin_os_map_file(int fd, size_t n_bytes)
@@ -358,19 +271,9 @@ int pin_os_populate(void *addr, size_t n_bytes)
 unsigned pin_os_processors(void)
 {
 	cpu_set_t set;
-	int saved = errno;
-	int n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+	int n = pin_result(sched_getaffinity(0, sizeof set, &set)) ? 1 : CPU_COUNT(&set);
 
-	errno = saved;
 	return n > 0 ? (unsigned)n : 1;
-}
-
-/* The number in a file; 0 if it cannot be read. */
-static size_t number_in(const char *path)
-{
-	char text[32];
-
-	return pin_file_read(path, text, sizeof text) > 0 ? number_at(text) : 0;
 }
 
 /* The kernel's default, used if the setting cannot be read. */
@@ -378,9 +281,7 @@ static size_t number_in(const char *path)
 
 size_t pin_os_most_mappings(void)
 {
-	size_t n = number_in("/proc/sys/vm/max_map_count");
-
-	return n ? n : DEFAULT_MAX_MAPPINGS;
+	return pin_file_number("/proc/sys/vm/max_map_count", "", DEFAULT_MAX_MAPPINGS);
 }
 
 /* Eight characters as a number. */
@@ -408,19 +309,17 @@ size_t pin_os_mappings(bool *has_device)
 {
 	uint64_t last = 0;
 	char text[4096];
-	int saved = errno;
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
-	size_t n_lines = 0, n;
+	int fd = pin_file_open("/proc/self/maps");
+	size_t n_lines = 0;
+	long n;
 
-	while (fd >= 0 && (n = read_some(fd, text, sizeof text)))
-		for (size_t i = 0; i < n; i++) {
+	while (fd >= 0 && (n = pin_file_read_some(fd, text, sizeof text)) > 0)
+		for (long i = 0; i < n; i++) {
 			last = last << 8 | (unsigned char)text[i];
 			n_lines += text[i] == '\n';
 			*has_device |= tells_of_device(last);
 		}
-	if (fd >= 0)
-		syscall(SYS_close, fd);
-	errno = saved;
+	pin_file_close(fd);
 	return n_lines ? n_lines : SIZE_MAX;
 }
 
@@ -431,10 +330,10 @@ size_t pin_os_mappings(bool *has_device)
 size_t pin_os_hugetlb_free(size_t page_size)
 {
 	bool is_1gib = page_size == PIN_GIB;
-	size_t owed = number_in(is_1gib ? POOL_1GIB "resv_hugepages"
-					: POOL_2MIB "resv_hugepages");
-	size_t unused = number_in(is_1gib ? POOL_1GIB "free_hugepages"
-					  : POOL_2MIB "free_hugepages");
+	size_t owed = pin_file_number(
+		is_1gib ? POOL_1GIB "resv_hugepages" : POOL_2MIB "resv_hugepages", "", 0);
+	size_t unused = pin_file_number(
+		is_1gib ? POOL_1GIB "free_hugepages" : POOL_2MIB "free_hugepages", "", 0);
 
 	return unused > owed ? unused - owed : 0;
 }
@@ -444,7 +343,8 @@ size_t pin_os_hugetlb_free(size_t page_size)
 
 bool pin_os_host_reclaims(void)
 {
-	size_t order = number_in("/sys/module/page_reporting/parameters/page_reporting_order");
+	size_t order = pin_file_number(
+		"/sys/module/page_reporting/parameters/page_reporting_order", "", 0);
 
 	return order && order <= MAX_ORDER;
 }
@@ -452,10 +352,8 @@ bool pin_os_host_reclaims(void)
 uint32_t pin_os_node(void)
 {
 	unsigned node = 0;
-	int saved = errno;
 
-	getcpu(NULL, &node);
-	errno = saved;
+	pin_result(getcpu(NULL, &node));
 	return node;
 }
 
@@ -474,11 +372,10 @@ bool pin_os_has_node(uint32_t node)
 {
 	unsigned long nodes[NODE_WORDS] = {1};
 	size_t bits = 8 * sizeof *nodes;
-	int saved = errno;
 
 	/* If the kernel knows of none, there is one. */
-	syscall(SYS_get_mempolicy, NULL, nodes, NODE_WORDS * bits, NULL, MPOL_F_MEMS_ALLOWED);
-	errno = saved;
+	pin_result(syscall(SYS_get_mempolicy, NULL, nodes, NODE_WORDS * bits, NULL,
+			   MPOL_F_MEMS_ALLOWED));
 	return node < NODE_WORDS * bits && nodes[node / bits] >> node % bits & 1;
 }
 
@@ -486,34 +383,27 @@ bool pin_os_prefer_node(uint32_t node)
 {
 	unsigned long nodes[NODE_WORDS] = {0};
 	size_t word = node / (8 * sizeof *nodes);
-	int saved = errno, mode = MPOL_DEFAULT;
-	bool set;
+	int mode = MPOL_DEFAULT;
 
 	if (word >= PIN_ARRAY_SIZE(nodes))
 		return false;
 	nodes[word] = 1ul << node % (8 * sizeof *nodes);
-	set = !syscall(SYS_get_mempolicy, &mode, NULL, 0, NULL, 0) && mode == MPOL_DEFAULT &&
-	      !syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes, 8 * sizeof nodes);
-	errno = saved;
-	return set;
+	return !pin_result(syscall(SYS_get_mempolicy, &mode, NULL, 0, NULL, 0)) &&
+	       mode == MPOL_DEFAULT &&
+	       !pin_result(syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes, 8 * sizeof nodes));
 }
 
 void pin_os_prefer_none(void)
 {
-	int saved = errno;
-
-	syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0);
-	errno = saved;
+	pin_result(syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0));
 }
 
 void pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms)
 {
 	struct timespec time = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
-	int saved = errno;
 
-	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, ms == UINT64_MAX ? NULL : &time,
-		NULL, 0);
-	errno = saved;
+	pin_result(syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen,
+			   ms == UINT64_MAX ? NULL : &time, NULL, 0));
 }
 
 void pin_os_wait(_Atomic uint32_t *word, uint32_t seen)
@@ -521,22 +411,14 @@ void pin_os_wait(_Atomic uint32_t *word, uint32_t seen)
 	pin_os_wait_ms(word, seen, UINT64_MAX);
 }
 
-static void wake(_Atomic uint32_t *word, int most)
-{
-	int saved = errno;
-
-	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, most, NULL, NULL, 0);
-	errno = saved;
-}
-
 void pin_os_wake(_Atomic uint32_t *word)
 {
-	wake(word, INT_MAX);
+	pin_result(syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0));
 }
 
 void pin_os_wake_one(_Atomic uint32_t *word)
 {
-	wake(word, 1);
+	pin_result(syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0));
 }
 
 uint64_t pin_os_now_ns(void)
@@ -550,8 +432,6 @@ uint64_t pin_os_now_ns(void)
 void pin_os_sleep_ms(uint64_t ms)
 {
 	struct timespec time = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
-	int saved = errno;
 
-	syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &time, NULL);
-	errno = saved;
+	pin_result(syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &time, NULL));
 }

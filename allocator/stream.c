@@ -14,35 +14,27 @@ struct pin_stream pin_standard_error = {.fd = STDERR_FILENO, .copy = -1};
 
 void pin_stream_keep(struct pin_stream *stream)
 {
-	int saved = errno;
 	struct stat info;
 
-	if (!stream->kept && !fstat(stream->fd, &info)) {
+	if (!stream->kept && !pin_result(fstat(stream->fd, &info))) {
 		stream->device = info.st_dev;
 		stream->file = info.st_ino;
 	}
 	stream->kept = true;
-	errno = saved;
 }
 
 void pin_stream_copy(struct pin_stream *stream)
 {
-	int saved = errno;
-
 	pin_stream_keep(stream);
-	stream->copy = fcntl(stream->fd, F_DUPFD_CLOEXEC, MIN_COPY);
-	errno = saved;
+	stream->copy = (int)pin_result(fcntl(stream->fd, F_DUPFD_CLOEXEC, MIN_COPY));
 }
 
 static bool refers_to(const struct pin_stream *stream, int fd)
 {
-	int saved = errno;
 	struct stat info;
-	bool there = fd >= 0 && !fstat(fd, &info) && info.st_dev == stream->device &&
-		     info.st_ino == stream->file;
 
-	errno = saved;
-	return there;
+	return fd >= 0 && !pin_result(fstat(fd, &info)) && info.st_dev == stream->device &&
+	       info.st_ino == stream->file;
 }
 
 /*
