@@ -10,6 +10,7 @@
 #include "allocator/stream.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum pin_log_level pin_log_limit = PIN_LOG_WARN;
@@ -22,8 +23,7 @@ struct sink {
 
 struct spec {
 	size_t width;
-	bool left, zeros;
-	char length; /* 0, 'l' or 'z' */
+	bool left, zeros, is_long;
 };
 
 static void put_char(struct sink *out, char c)
@@ -44,30 +44,17 @@ static void put_padded(struct sink *out, const struct spec *spec, const char *te
 		put_char(out, ' ');
 }
 
-static void put_number(struct sink *out, const struct spec *spec, uint64_t n, unsigned base,
-		       bool negative)
+static size_t write_number(char *buf, const char *prefix, uint64_t n, unsigned base)
 {
-	char digits[24];
-	size_t at = sizeof digits;
+	char *digits = buf + strlen(prefix);
+	size_t length = 1;
 
-	do {
-		digits[--at] = "0123456789abcdef"[n % base];
-		n /= base;
-	} while (n);
-	if (negative)
-		digits[--at] = '-';
-	put_padded(out, spec, digits + at, sizeof digits - at);
-}
-
-static void put_string(struct sink *out, const struct spec *spec, const char *text)
-{
-	size_t n = 0;
-
-	if (!text)
-		text = "(null)";
-	while (text[n])
-		n++;
-	put_padded(out, spec, text, n);
+	memcpy(buf, prefix, strlen(prefix));
+	for (uint64_t rest = n / base; rest; rest /= base)
+		length++;
+	for (size_t i = length; i--; n /= base)
+		digits[i] = "0123456789abcdef"[n % base];
+	return (size_t)(digits - buf) + length;
 }
 
 static const char *parse_spec(const char *p, struct spec *spec)
@@ -79,75 +66,51 @@ static const char *parse_spec(const char *p, struct spec *spec)
 	}
 	for (; *p >= '0' && *p <= '9'; p++)
 		spec->width = spec->width * 10 + (size_t)(*p - '0');
-	if (*p == 'l' || *p == 'z')
-		spec->length = *p++;
-	return p;
+	spec->is_long = *p == 'l' || *p == 'z';
+	return p + spec->is_long;
 }
 
-/*
- * In a structure, to be passed by pointer: a va_list passed by value could not be read
- * further by the caller.
- */
-struct args {
-	va_list list;
-};
-
-static uint64_t next_unsigned(struct args *args, const struct spec *spec)
-{
-	return spec->length ? va_arg(args->list, unsigned long)
-			    : va_arg(args->list, unsigned int);
-}
-
-static int64_t next_signed(struct args *args, const struct spec *spec)
-{
-	return spec->length ? va_arg(args->list, long) : va_arg(args->list, int);
-}
-
-static void convert(struct sink *out, char kind, const struct spec *spec, struct args *args)
-{
-	int64_t n;
-
-	switch (kind) {
-	case 's':
-		put_string(out, spec, va_arg(args->list, const char *));
-		break;
-	case 'c':
-		put_char(out, (char)va_arg(args->list, int));
-		break;
-	case 'd':
-		n = next_signed(args, spec);
-		put_number(out, spec, n < 0 ? -(uint64_t)n : (uint64_t)n, 10, n < 0);
-		break;
-	case 'u':
-	case 'x':
-		put_number(out, spec, next_unsigned(args, spec), kind == 'u' ? 10 : 16, false);
-		break;
-	case 'p':
-		put_char(out, '0');
-		put_char(out, 'x');
-		put_number(out, spec, (uintptr_t)va_arg(args->list, void *), 16, false);
-		break;
-	default:
-		put_char(out, kind);
-	}
-}
-
-size_t pin_vformat(char *buf, size_t size, const char *format, va_list list)
+size_t pin_vformat(char *buf, size_t size, const char *format, va_list args)
 {
 	struct sink out = {buf, size, 0};
-	struct args args;
-	struct spec spec;
+	uint64_t number;
+	int64_t with_sign;
 
-	va_copy(args.list, list);
 	for (const char *p = format; *p; p++) {
-		if (*p != '%') {
-			put_char(&out, *p);
-			continue;
+		char one[24] = {*p};
+		const char *text = one;
+		struct spec spec = {0};
+		size_t n = 1;
+
+		if (*p == '%')
+			p = parse_spec(p + 1, &spec);
+		switch (text[0] == '%' ? *p : '\0') {
+		case 's':
+			text = va_arg(args, const char *);
+			text = text ? text : "(null)";
+			n = strlen(text);
+			break;
+		case 'c':
+			one[0] = (char)va_arg(args, int);
+			break;
+		case 'd':
+			with_sign = spec.is_long ? va_arg(args, long) : va_arg(args, int);
+			number = (uint64_t)with_sign;
+			n = write_number(one, with_sign < 0 ? "-" : "",
+					 with_sign < 0 ? -number : number, 10);
+			break;
+		case 'u':
+		case 'x':
+			number = spec.is_long ? va_arg(args, unsigned long)
+					      : va_arg(args, unsigned int);
+			n = write_number(one, "", number, *p == 'u' ? 10 : 16);
+			break;
+		case 'p':
+			n = write_number(one, "0x", (uintptr_t)va_arg(args, void *), 16);
+			break;
 		}
-		p = parse_spec(p + 1, &spec);
-		convert(&out, *p, &spec, &args);
+		put_padded(&out, &spec, text, n);
 	}
-	va_end(args.list);
 	buf[out.used] = '\0';
 	return out.used;
 }
@@ -220,30 +183,22 @@ void pin_fatal(const char *format, ...)
 	abort();
 }
 
-/*
- * The range of the second byte excludes overlong forms, surrogates, and code points beyond
- * Unicode.
- */
+/* Overlong forms, surrogates, and code points beyond Unicode are invalid. */
 size_t pin_utf8_length(const char *from)
 {
+	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
 	const unsigned char *text = (const unsigned char *)from;
-	unsigned least = 0x80, most = 0xbf;
-	size_t n = 2;
+	size_t n = text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
+	uint32_t code = text[0] & (0x7fu >> n);
 
 	if (text[0] < 0x80)
 		return 1;
-	if (text[0] < 0xc2 || text[0] > 0xf4)
+	if (text[0] < 0xc0 || text[0] > 0xf7)
 		return 0;
-	if (text[0] >= 0xe0)
-		n = text[0] < 0xf0 ? 3 : 4;
-	if (text[0] == 0xe0 || text[0] == 0xf0)
-		least = text[0] == 0xe0 ? 0xa0 : 0x90;
-	if (text[0] == 0xed || text[0] == 0xf4)
-		most = text[0] == 0xed ? 0x9f : 0x8f;
-	if (text[1] < least || text[1] > most)
-		return 0;
-	for (size_t i = 2; i < n; i++)
-		if (text[i] < 0x80 || text[i] > 0xbf)
+	for (size_t i = 1; i < n; i++) {
+		if ((text[i] & 0xc0) != 0x80)
 			return 0;
-	return n;
+		code = code << 6 | (text[i] & 0x3f);
+	}
+	return code >= least[n] && code <= 0x10ffff && code >> 11 != 0x1b ? n : 0;
 }
