@@ -223,7 +223,6 @@ static PIN_COLD bool start(void)
 		return false;
 	size = lay_out();
 	most = pin_reserve.size / MAX_SHARE / size;
-	pin_slabs_misused = pin_misuse_end_later;
 	pin_live_set_uncounted(pin_cache_uncounted);
 	if (pin_table_init(&caches, size, most < MAX_THREADS ? most : MAX_THREADS) ||
 	    pthread_key_create(&key, end_thread))

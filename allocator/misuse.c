@@ -21,45 +21,44 @@ static unsigned kind_of(uint32_t page)
 	return pin_pages.kinds[page];
 }
 
-/* The block of a class that contains p: the one that begins before it in its page. */
-static bool find_small(const void *p, uint32_t page, unsigned class, struct block *block)
+static bool is_small(uint32_t page)
 {
-	size_t phase = pin_pages.records[page].phase * PIN_QUANTUM;
-	size_t offset = (uintptr_t)p & (PIN_UNIT - 1), size = pin_class_sizes[class];
-
-	if (offset < phase)
-		return false;
-	block->size = size;
-	block->start = (uintptr_t)p - (offset - phase) % size;
-	return true;
+	return kind_of(page) - 1u < PIN_CLASSES;
 }
 
-/* The block in use, or kept, that p is in. Many pages say nothing of themselves. */
+/* Where the first small block begins that begins in a page. */
+static uintptr_t first_in(uint32_t page)
+{
+	return (uintptr_t)pin_page_at(page) + pin_pages.records[page].phase * PIN_QUANTUM;
+}
+
+/*
+ * The block in use, or kept, that p is in. It begins in the last page that says of what kind it
+ * is, and not behind p.
+ */
 static bool find_block(const void *p, struct block *block)
 {
 	const struct pin_span *span = pin_span_find(p, 1);
-	uint32_t last = span ? pin_page_of(p) : 0, page = last, first;
+	uint32_t page = span ? pin_page_of(p) : 0, least;
+	uintptr_t last;
 
 	if (!span)
 		return false;
-	first = pin_page_of((void *)span->start);
-	if (kind_of(page) - 1u < PIN_CLASSES && find_small(p, page, kind_of(page) - 1u, block))
-		return true;
-	while (page > first && kind_of(page) == PIN_KIND_NONE)
+	least = pin_page_of((void *)span->start);
+	while (page > least && (kind_of(page) == PIN_KIND_NONE ||
+				(is_small(page) && first_in(page) > (uintptr_t)p)))
 		page--;
-	if (kind_of(page) >= PIN_KIND_FREE || kind_of(page) == PIN_KIND_NONE)
-		return false;
-	if (kind_of(page) - 1u < PIN_CLASSES) {
-		block->size = pin_class_sizes[kind_of(page) - 1u];
-		block->start = (uintptr_t)pin_page_at(page) +
-			       pin_pages.records[page].phase * PIN_QUANTUM;
-		while (block->start + block->size < (uintptr_t)pin_page_at(page + 1))
-			block->start += block->size;
+	if (is_small(page)) {
+		last = (uintptr_t)pin_page_at(page + 1) - 1;
+		last = last < (uintptr_t)p ? last : (uintptr_t)p;
+		block->size = pin_class_sizes[kind_of(page) - 1];
+		block->start = last - (last - first_in(page)) % block->size;
 	} else {
 		block->size = (size_t)pin_pages.records[page].length << PIN_UNIT_SHIFT;
 		block->start = (uintptr_t)pin_page_at(page);
 	}
-	return (uintptr_t)p - block->start < block->size;
+	return kind_of(page) != PIN_KIND_NONE && kind_of(page) < PIN_KIND_FREE &&
+	       (uintptr_t)p - block->start < block->size;
 }
 
 /* What is wrong with p. */

@@ -3,12 +3,11 @@
 
 #include "allocator/slabs.h"
 #include "allocator/jemalloc.h"
+#include "allocator/misuse.h"
 #include "allocator/pages.h"
 #include "allocator/seam.h"
 
 #include <errno.h>
-
-PIN_WRITTEN_FIRST void (*pin_slabs_misused)(const void *p);
 
 /* Whether jemalloc has made what it needs for the calling thread. */
 static __thread bool is_known __attribute__((tls_model("initial-exec")));
@@ -67,14 +66,14 @@ static void note_freed(const void *p)
 	if (PIN_UNLIKELY(atomic_fetch_or_explicit(&record_of(p)->freed, bit_of(p),
 						  memory_order_relaxed) &
 			 bit_of(p)))
-		pin_slabs_misused(p);
+		pin_misuse_end_later(p);
 }
 
 void pin_slabs_note_freed(unsigned class, void *const *blocks, unsigned n)
 {
 	for (unsigned i = 0; i < n; i += 4)
 		if (PIN_UNLIKELY(!pin_slabs_begins(class, blocks[i])))
-			pin_slabs_misused(blocks[i]);
+			pin_misuse_end_later(blocks[i]);
 	for (unsigned i = 0; i < n; i++)
 		if (is_looked_at(blocks[i]))
 			note_freed(blocks[i]);
@@ -142,7 +141,7 @@ void pin_slabs_return(void *const *blocks, unsigned n)
 		/* Freed twice, it was among them before, and its slab has gone since. */
 		if (PIN_UNLIKELY(kind == PIN_KIND_NONE || kind >= PIN_KIND_LARGE ||
 				 !pin_slabs_begins(kind - 1, blocks[i])))
-			pin_slabs_misused(blocks[i]);
+			pin_misuse_end_later(blocks[i]);
 		pin_je_free(blocks[i]);
 	}
 }

@@ -35,7 +35,4 @@ void pin_slabs_note_used(void *const *blocks, unsigned n);
 /* Whether a block begins at p, in a page of the heap with blocks of this class. */
 bool pin_slabs_begins(unsigned class, const void *p);
 
-/* Called for a block that is freed for the second time, or for what is none. */
-extern void (*pin_slabs_misused)(const void *p);
-
 #endif

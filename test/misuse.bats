@@ -79,6 +79,7 @@ inside() { # OFFSET SIZE
 	names "$(inside 16 48)" small-inner realloc
 	names "$(inside 16 48)" small-inner rallocx
 	names "$(inside 16 48)" small-inner dallocx
+	names "$(inside 4500 5120)" small-head realloc
 }
 
 @test "if small blocks return to their slabs, some double frees are reported later" {

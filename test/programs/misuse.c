@@ -111,6 +111,16 @@ static void *freed_before(void *p)
 	return p;
 }
 
+/* In a page where another block begins, further down. */
+static void *small_head(void)
+{
+	char *p = malloc(5120);
+
+	for (int i = 0; (uintptr_t)p % 4096 && i < MANY; i++)
+		p = malloc(5120);
+	return p + 4500;
+}
+
 /* Between two in use, and beside free memory. */
 static void *large_freed(size_t n_before, size_t n_behind)
 {
@@ -195,6 +205,8 @@ static void *pointer(const char *kind, void *on_stack)
 		return freed_before(small);
 	if (!strcmp(kind, "small-inner"))
 		return small + 16;
+	if (!strcmp(kind, "small-head"))
+		return small_head();
 	if (!strcmp(kind, "block"))
 		return large;
 	return NULL;
