@@ -25,13 +25,11 @@ __thread bool pin_seam_limited;
 /*
  * What a thread that begins has in hand, and is given if there is nothing else. Metadata is as
  * much as jemalloc asks for when it begins itself, for a part of its page table, and serves
- * that. What is not needed waits for the next thread.
+ * that.
  */
 #define SPARE_METADATA (2 * PIN_GRANULE)
 #define SPARE_PAGES    ((uint32_t)(256 * PIN_KIB / PIN_UNIT))
-#define N_WAITING      16
 
-PIN_WRITTEN_FIRST static void *_Atomic waiting[N_WAITING];
 static __thread struct {
 	bool begins;
 	void *metadata;
@@ -39,40 +37,48 @@ static __thread struct {
 } thread __attribute__((tls_model("initial-exec")));
 
 /*
- * Metadata that was given back, as of an arena that a program has destroyed, for requests of
- * the same size, which its first word says. If there are more, addresses and touched pages are
- * lost.
+ * Metadata that nobody has, for requests of the same size: what a thread did not need, and what
+ * was given back, as of an arena that a program has destroyed. Under the lock of the run map.
+ * If there are more, addresses and touched pages are lost.
  */
-#define N_GIVEN_BACK 64
+#define N_KEPT 64
 
-PIN_WRITTEN_FIRST static void *_Atomic given_back[N_GIVEN_BACK];
+PIN_WRITTEN_FIRST static struct {
+	void *p;
+	size_t n_bytes;
+	bool is_used;
+} kept[N_KEPT];
 
-static void keep_metadata(void *p, size_t n_bytes)
+static void keep_metadata(void *p, size_t n_bytes, bool is_used)
 {
-	void *nothing;
-
-	*(size_t *)p = n_bytes;
-	for (unsigned i = 0; i < N_GIVEN_BACK; i++) {
-		nothing = NULL;
-		if (atomic_compare_exchange_strong(&given_back[i], &nothing, p))
-			return;
-	}
+	pin_runs_take_lock();
+	for (unsigned i = 0; i < N_KEPT && p; i++)
+		if (!kept[i].p) {
+			kept[i].p = p;
+			kept[i].n_bytes = n_bytes;
+			kept[i].is_used = is_used;
+			p = NULL;
+		}
+	pin_runs_release_lock();
 }
 
 /* All zeroes. */
 static void *kept_metadata(size_t n_bytes, size_t alignment)
 {
-	for (unsigned i = 0; i < N_GIVEN_BACK; i++) {
-		void *p = given_back[i] ? atomic_exchange(&given_back[i], NULL) : NULL;
+	bool is_used = false;
+	void *p = NULL;
 
-		if (p && *(size_t *)p == n_bytes && !((uintptr_t)p & (alignment - 1))) {
-			pin_frames_clear(p, n_bytes);
-			return p;
+	pin_runs_take_lock();
+	for (unsigned i = 0; i < N_KEPT && !p; i++)
+		if (kept[i].n_bytes == n_bytes && !((uintptr_t)kept[i].p & (alignment - 1))) {
+			p = kept[i].p;
+			is_used = kept[i].is_used;
+			kept[i].p = NULL;
 		}
-		if (p)
-			keep_metadata(p, *(size_t *)p);
-	}
-	return NULL;
+	pin_runs_release_lock();
+	if (p && is_used)
+		pin_frames_clear(p, n_bytes);
+	return p;
 }
 
 static void *spare_metadata(size_t n_bytes, size_t alignment)
@@ -183,7 +189,7 @@ bool je_extent_dalloc_mmap(void *addr, size_t n_bytes)
 
 	/* Metadata has no place in the map. */
 	if ((uintptr_t)addr - pin_pages.base >= pin_pages.limit) {
-		keep_metadata(addr, n_bytes);
+		keep_metadata(addr, n_bytes, true);
 		return false;
 	}
 	memset(pin_pages.kinds + page, PIN_KIND_NONE, n_pages);
@@ -202,19 +208,9 @@ bool __wrap_je_prof_boot2(void *tsd, void *base)
 	return false;
 }
 
-static void *take_waiting(void)
-{
-	void *p = NULL;
-
-	for (unsigned i = 0; i < N_WAITING && !p; i++)
-		if (waiting[i])
-			p = atomic_exchange(&waiting[i], NULL);
-	return p;
-}
-
 static void *get_metadata(void)
 {
-	void *p = take_waiting();
+	void *p = kept_metadata(SPARE_METADATA, PIN_GRANULE);
 	size_t n_used = 0;
 
 	if (!p)
@@ -222,22 +218,10 @@ static void *get_metadata(void)
 	return p ? memset(p, 0, n_used) : NULL;
 }
 
-/* More than that many threads do not begin at a time often; addresses are lost then. */
-static void put_metadata(void *p)
-{
-	void *nothing;
-
-	for (unsigned i = 0; i < N_WAITING; i++) {
-		nothing = NULL;
-		if (atomic_compare_exchange_strong(&waiting[i], &nothing, p))
-			return;
-	}
-}
-
 void pin_seam_end_thread(void)
 {
 	if (thread.metadata)
-		put_metadata(thread.metadata);
+		keep_metadata(thread.metadata, SPARE_METADATA, false);
 	if (thread.first_page)
 		give_pages(thread.first_page, SPARE_PAGES);
 	thread.begins = false;
