@@ -155,27 +155,6 @@ const struct pin_span *pin_span_find(const void *addr, size_t length)
 	return NULL;
 }
 
-size_t pin_span_used(const void *addr, size_t n_bytes)
-{
-	const struct pin_span *span = pin_span_find(addr, n_bytes);
-	uintptr_t used;
-
-	if (!span)
-		return n_bytes;
-	used = atomic_load(&span->used);
-	if (used <= (uintptr_t)addr)
-		return 0;
-	return used - (uintptr_t)addr < n_bytes ? used - (uintptr_t)addr : n_bytes;
-}
-
-bool pin_span_begins(const void *addr)
-{
-	for (uint32_t i = 0; i < pin_span_count(); i++)
-		if (span_at(i)->start == (uintptr_t)addr)
-			return true;
-	return false;
-}
-
 uint32_t pin_span_count(void)
 {
 	return atomic_load_explicit(&n_spans, memory_order_acquire);

@@ -56,16 +56,10 @@ static inline void pin_span_note_use(struct pin_span *span, uintptr_t end)
  */
 bool pin_span_add(uintptr_t start, size_t n_bytes, uint32_t node);
 
-/* How many of n_bytes from addr on may have been used. The rest are zeroes. Lock-free. */
-size_t pin_span_used(const void *addr, size_t n_bytes);
-
 /*
  * The span that contains all of [addr, addr + length), or NULL. Lock-free, async-signal-safe.
  */
 const struct pin_span *pin_span_find(const void *addr, size_t length);
-
-/* Whether a span begins at this address. Lock-free. For tests. */
-bool pin_span_begins(const void *addr);
 
 /*
  * The number of spans, and span i. A span whose length is 0 is not complete yet. Lock-free.
