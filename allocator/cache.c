@@ -199,7 +199,6 @@ static size_t lay_out(void)
 /* Before fork(): no other thread may hold these locks while the process is copied. */
 static void lock_all(void)
 {
-	pin_sample_lock();
 	pin_sites_lock();
 	pin_flag_lock(&caches_lock);
 	pin_depot_lock();
@@ -212,7 +211,6 @@ static void unlock_all(void)
 	pin_depot_unlock();
 	pin_flag_unlock(&caches_lock);
 	pin_sites_unlock();
-	pin_sample_unlock();
 }
 
 static PIN_COLD bool start(void)
@@ -443,11 +441,12 @@ static void free_small(void *p, unsigned class)
 #define PERTURBED_NEW	0xa5
 #define PERTURBED_FREED 0x5a
 
-PIN_COLD bool pin_see_new(void *p, size_t n_bytes)
+PIN_COLD bool pin_see_new(void *p, size_t n_bytes, bool picked)
 {
 	if (pin_options.perturb)
 		memset(p, PERTURBED_NEW, n_bytes);
-	pin_sample_new(p, n_bytes);
+	if (pin_is_large(p))
+		pin_sample_new(p, picked);
 	return pin_options.perturb;
 }
 
@@ -455,7 +454,31 @@ static PIN_COLD void see_freed(void *p, size_t n_bytes)
 {
 	if (pin_options.perturb)
 		memset(p, PERTURBED_FREED, n_bytes);
-	pin_sample_freed(p);
+	if (pin_is_large(p))
+		pin_sample_freed(pin_sample_of(p));
+}
+
+/* A small block that is picked is a large one. */
+static PIN_COLD void *malloc_watched(size_t n_bytes)
+{
+	bool is_small = n_bytes <= PIN_SMALL_MOST, picked;
+	size_t n_used;
+	void *p;
+
+	n_bytes = is_small ? pin_class_sizes[pin_class_of(n_bytes)] : n_bytes;
+	picked = pin_sample_due(n_bytes);
+	if (is_small && !picked)
+		p = alloc_small(n_bytes);
+	else
+		p = pin_start_heap() ? pin_cache_alloc_large(n_bytes, 1, &n_used) : NULL;
+	if (PIN_UNLIKELY(!p)) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	pin_growth_settle();
+	pin_see_new(p, n_bytes, picked);
+	pin_live_look();
+	return p;
 }
 
 void *pin_malloc_slowly(size_t n_bytes)
@@ -463,6 +486,8 @@ void *pin_malloc_slowly(size_t n_bytes)
 	size_t n_used;
 	void *p;
 
+	if (PIN_UNLIKELY(pin_is_watched))
+		return malloc_watched(n_bytes);
 	if (n_bytes <= PIN_SMALL_MOST)
 		p = alloc_small(n_bytes);
 	else
@@ -472,8 +497,6 @@ void *pin_malloc_slowly(size_t n_bytes)
 		return NULL;
 	}
 	pin_growth_settle();
-	if (PIN_UNLIKELY(pin_is_watched))
-		pin_see_new(p, n_bytes);
 	if (n_bytes > PIN_SMALL_MOST)
 		pin_live_look();
 	return p;

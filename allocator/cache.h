@@ -35,10 +35,10 @@ void pin_free_slowly(void *p);
 bool pin_start_heap(void);
 
 /*
- * To be called, if pin_is_watched, with a new block that was not allocated by pin_malloc().
- * Returns whether it has been filled.
+ * To be called, if pin_is_watched, with a new block that was not allocated by pin_malloc(), and
+ * what pin_sample_due() has said of it. Returns whether it has been filled.
  */
-bool pin_see_new(void *p, size_t n_bytes);
+bool pin_see_new(void *p, size_t n_bytes, bool picked);
 
 /*
  * A large block, as pin_large_alloc(). Before it touches memory that nobody has used, it sets

@@ -54,7 +54,7 @@ static void *large(size_t alignment, size_t n_bytes, bool zero)
 	if (PIN_UNLIKELY(!p))
 		return NULL;
 	pin_growth_settle();
-	if (PIN_UNLIKELY(pin_is_watched) && pin_see_new(p, n_bytes))
+	if (PIN_UNLIKELY(pin_is_watched) && pin_see_new(p, n_bytes, pin_sample_due(n_bytes)))
 		n_used = pin_large_usable(p);
 	pin_live_look();
 	if (zero)
@@ -120,12 +120,13 @@ size_t pin_good_size(size_t alignment, size_t n_bytes)
 
 void pin_free_sized(void *p, size_t alignment, size_t n_bytes, const char *function)
 {
-	size_t usable, good;
+	size_t usable, good, least;
 
 	check(p, function, true);
 	usable = pin_usable(p, function);
 	good = pin_good_size(alignment, n_bytes);
-	if (pin_is_large(p) ? n_bytes > usable || n_bytes < pin_large_asked(p) : good != usable)
+	least = is_small(alignment, n_bytes) ? good : n_bytes;
+	if (pin_is_large(p) ? n_bytes > usable || least < pin_large_asked(p) : good != usable)
 		pin_misuse_end_size(p, usable, good, function);
 	pin_free(p);
 }
@@ -145,19 +146,17 @@ static void *copied(void *p, size_t has, size_t alignment, size_t n_bytes, bool 
 /* What lies behind the former size, which the program may see, is cleared on demand. */
 static void *resized_large(void *p, size_t n_bytes, bool may_move, bool zero)
 {
+	struct pin_sample sample = pin_sample_of(p);
 	size_t had = pin_large_usable(p), n_used;
-	struct pin_sample_lifted lifted;
-	void *q;
+	void *q = pin_large_resize(p, n_bytes, may_move, &n_used);
 
-	lifted = pin_sample_lift(p);
-	q = pin_large_resize(p, n_bytes, may_move, &n_used);
 	pin_growth_settle();
-	if (!q) {
-		pin_sample_put_back(&lifted);
+	if (!q)
 		return NULL;
+	if (PIN_UNLIKELY(pin_is_watched)) {
+		pin_sample_freed(sample);
+		pin_sample_new(q, pin_sample_due(n_bytes));
 	}
-	pin_sample_free_lifted(&lifted);
-	pin_sample_new(q, n_bytes);
 	pin_live_look();
 	if (zero)
 		clear((char *)q + had, n_used);

@@ -38,6 +38,7 @@ struct pin_page {
 	union {
 		uint32_t left;		/* of a free run, in a tree (fit.c) */
 		_Atomic uint32_t phase; /* of small blocks: offset of the first, in quanta */
+		_Atomic uint32_t site;	/* of a large block, if blocks are sampled: sample.c */
 	};
 	union {
 		struct {

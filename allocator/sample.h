@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Sampling of allocations: one in PINALLOC_SAMPLE bytes on average is picked, and noted until
- * it is freed. sites.c adds up the samples by stack.
+ * Sampling of allocations: one in PINALLOC_SAMPLE bytes on average is picked, and counted for
+ * the stack that allocated it (sites.h) until it is freed.
  *
- * A block that can hold n bytes is picked with probability 1 - exp(-n / interval), and counts
- * with the inverse of that.
+ * What has half of that size is always picked, and counts once. A smaller block is picked with
+ * a probability of its size to that of a sample, and counts with the inverse: the distance to
+ * the next sample is drawn evenly from half a sample to one and a half. Only large blocks have
+ * room to say where they come from, so small ones that are picked are made large.
  */
 #ifndef PIN_SAMPLE_H
 #define PIN_SAMPLE_H
@@ -12,39 +14,25 @@
 #include "allocator/sites.h"
 
 /*
- * Starts sampling if PINALLOC_SAMPLE asks for it. Called once, from the constructor, after
- * pin_sites_start().
+ * To be called before a block of n_bytes is allocated: whether it is picked. Never, if
+ * allocations are not sampled.
  */
-void pin_sample_start(void);
-
-/* Whether allocations are sampled. */
-bool pin_sample_is_on(void);
+bool pin_sample_due(size_t n_bytes);
 
 /*
- * A block of the heap is new, or about to be freed: n_bytes were requested. To be called for
- * each block; they do nothing if sampling is off. No lock may be held. Thread-safe.
+ * A large block is new, or has been resized. If it is picked, its stack is walked: no lock may
+ * be held.
  */
-void pin_sample_new(void *p, size_t n_bytes);
-void pin_sample_freed(void *p);
+void pin_sample_new(void *block, bool picked);
 
-/*
- * A block is about to be resized: what is noted of it is taken off, and put back if it stays as
- * it was, or freed if it does not.
- */
-struct pin_sample_lifted {
-	void *block;
-	struct pin_site *site; /* NULL: nothing is noted */
-	struct pin_held held;
+struct pin_sample {
+	struct pin_site *site; /* NULL: it was not picked */
+	size_t n_bytes;
 };
 
-struct pin_sample_lifted pin_sample_lift(void *p);
-void pin_sample_put_back(const struct pin_sample_lifted *lifted);
-void pin_sample_free_lifted(const struct pin_sample_lifted *lifted);
-
-/*
- * Lock and unlock the table around fork(), so that in the child it is complete and unlocked.
+/* What is known of a large block in use, and what to do with that when it is freed or resized.
  */
-void pin_sample_lock(void);
-void pin_sample_unlock(void);
+struct pin_sample pin_sample_of(const void *block);
+void pin_sample_freed(struct pin_sample sample);
 
 #endif

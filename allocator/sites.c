@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "allocator/sites.h"
-#include "allocator/locks.h"
+#include "allocator/flag.h"
 #include "allocator/table.h"
 
 #include <stdatomic.h>
@@ -14,7 +14,7 @@
 PIN_WRITTEN_FIRST _Atomic uint64_t pin_sites_n_peaks;
 PIN_WRITTEN_FIRST static int (*walk_stack)(void **frames, int n);
 PIN_WRITTEN_FIRST static void (*listener)(void *const *frames, size_t n);
-static pthread_mutex_t sites_lock = PTHREAD_MUTEX_INITIALIZER;
+PIN_WRITTEN_FIRST static struct pin_flag sites_lock;
 
 /*
  * Protected by the lock, except n_sites, which is stored when a site is complete. Site 0,
@@ -29,15 +29,15 @@ _Static_assert(PIN_SITES <= UINT16_MAX, "a slot holds the number of a site");
 
 void pin_sites_lock(void)
 {
-	pin_mutex_lock(&sites_lock);
+	pin_flag_lock(&sites_lock);
 }
 
 void pin_sites_unlock(void)
 {
-	pin_mutex_unlock(&sites_lock);
+	pin_flag_unlock(&sites_lock);
 }
 
-static struct pin_site *site_at(size_t number)
+struct pin_site *pin_sites_get(uint32_t number)
 {
 	return number ? pin_table_at(&sites, struct pin_site, number) : &others;
 }
@@ -67,12 +67,13 @@ static uint32_t hash_of(void *const *frames, uint32_t depth)
 static struct pin_site *make_site(uint16_t *slot, uint32_t hash, void *const *frames,
 				  uint32_t depth)
 {
-	size_t number = n_sites;
+	uint32_t number = (uint32_t)n_sites;
 	struct pin_site *site;
 
 	if (pin_table_ensure(&sites, number + 1))
 		return &others;
-	site = site_at(number);
+	site = pin_sites_get(number);
+	site->number = number;
 	site->hash = hash;
 	site->depth = depth;
 	memcpy(site->frames, frames, depth * sizeof *frames);
@@ -90,7 +91,7 @@ static struct pin_site *find_site(void *const *frames, uint32_t depth)
 
 	for (uint32_t i = hash;; i++) {
 		uint16_t *slot = &slots[i % SLOTS];
-		struct pin_site *site = site_at(*slot);
+		struct pin_site *site = pin_sites_get(*slot);
 
 		if (!*slot)
 			return make_site(slot, hash, frames, depth);
@@ -109,9 +110,9 @@ struct pin_site *pin_sites_here(void)
 	if (!walk_stack)
 		return NULL;
 	depth = walk_stack(frames, PIN_SITE_FRAMES);
-	pin_mutex_lock(&sites_lock);
+	pin_flag_lock(&sites_lock);
 	site = find_site(frames, depth > 0 ? (uint32_t)depth : 0);
-	pin_mutex_unlock(&sites_lock);
+	pin_flag_unlock(&sites_lock);
 	return site;
 }
 
@@ -121,10 +122,10 @@ void pin_sites_grew(size_t n_bytes)
 
 	if (!site)
 		return;
-	pin_mutex_lock(&sites_lock);
+	pin_flag_lock(&sites_lock);
 	site->grown_bytes += n_bytes;
 	site->grown_count++;
-	pin_mutex_unlock(&sites_lock);
+	pin_flag_unlock(&sites_lock);
 }
 
 /*
@@ -135,13 +136,13 @@ void pin_sites_add_held(struct pin_site *site, struct pin_held more)
 {
 	uint64_t peaks = atomic_load_explicit(&pin_sites_n_peaks, memory_order_acquire);
 
-	pin_mutex_lock(&sites_lock);
+	pin_flag_lock(&sites_lock);
 	if (site->peaks != peaks)
 		site->at_peak = site->now;
 	site->peaks = peaks;
 	site->now.bytes += more.bytes;
 	site->now.count += more.count;
-	pin_mutex_unlock(&sites_lock);
+	pin_flag_unlock(&sites_lock);
 }
 
 struct pin_held pin_site_at_peak(const struct pin_site *site)
@@ -158,15 +159,15 @@ size_t pin_sites_largest(bool held, struct pin_site **out, size_t n)
 {
 	size_t total = atomic_load_explicit(&n_sites, memory_order_acquire), used = 0, at;
 
-	for (size_t i = 0; i < total; i++) {
-		double bytes = amount_of(site_at(i), held);
+	for (uint32_t i = 0; i < total; i++) {
+		double bytes = amount_of(pin_sites_get(i), held);
 
 		for (at = used; at && amount_of(out[at - 1], held) < bytes; at--)
 			if (at < n)
 				out[at] = out[at - 1];
 		if (at >= n || bytes < 1)
 			continue;
-		out[at] = site_at(i);
+		out[at] = pin_sites_get(i);
 		used += used < n;
 	}
 	return used;

@@ -23,7 +23,7 @@ struct pin_held {
 };
 
 struct pin_site {
-	uint32_t hash, depth;
+	uint32_t number, hash, depth;
 	size_t grown_bytes, grown_count;
 	struct pin_held now, at_peak;
 	uint64_t peaks;		       /* pin_sites_n_peaks when `now` last changed */
@@ -60,6 +60,9 @@ static inline void pin_sites_note_peak(void)
 {
 	atomic_fetch_add_explicit(&pin_sites_n_peaks, 1, memory_order_release);
 }
+
+/* A site by its number. */
+struct pin_site *pin_sites_get(uint32_t number);
 
 /* The site of the calling thread's stack; NULL if no stacks are recorded. */
 struct pin_site *pin_sites_here(void);

@@ -9,7 +9,6 @@
 #include "allocator/misuse.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "allocator/sample.h"
 #include "allocator/segment.h"
 #include "allocator/sites.h"
 #include "allocator/stream.h"
@@ -76,8 +75,7 @@ __attribute__((constructor(101))) static void init_library(void)
 	 * and they need not pay for a walk of the stack.
 	 */
 	pin_sites_start(pin_backtrace_walk);
-	pin_sample_start();
-	if (pin_sample_is_on())
+	if (pin_options.sample)
 		pin_backtrace_reuse_walks();
 	pin_prefill_init(pin_segment_take, pin_segment_give);
 	pin_verify_init();

@@ -16,7 +16,6 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "allocator/sample.h"
 #include "preload/report/backtrace.h"
 #include "preload/report/file.h"
 #include "preload/report/format.h"
@@ -232,7 +231,7 @@ static void write_growth(void)
 	uint64_t now = pin_os_now_ns();
 
 	pin_heap_stats(&report.heap);
-	report.held = pin_sample_is_on();
+	report.held = pin_options.sample;
 	pin_report_collect_peak(&report, now);
 	pin_report_ask_kernel(image.now.figures);
 	fill_moments();

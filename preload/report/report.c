@@ -10,7 +10,6 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "allocator/sample.h"
 #include "allocator/stream.h"
 #include "preload/report/backtrace.h"
 #include "preload/report/file.h"
@@ -59,7 +58,7 @@ static void collect_report(const char *trigger)
 	report.trigger = trigger;
 	/* Many handlers call exit(), even if they have interrupted malloc. */
 	report.names = !pin_backtrace_in_handler() && pin_backtrace_has_room();
-	report.held = pin_sample_is_on();
+	report.held = pin_options.sample;
 	pin_heap_stats(&report.heap);
 	pin_report_collect_peak(&report, report.began_ns + report.elapsed_ns);
 	pin_report_count_now(report.figures);
