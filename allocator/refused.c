@@ -4,27 +4,37 @@
  * open files (Makefile.am renames its calls). So nothing in the library can reach a function
  * that returns memory, whatever jemalloc's options or mallctl() ask for: it has none to call.
  *
- * As in their manual pages, except that all fail, or do nothing. munmap() and mprotect() say
- * that they succeeded: of munmap jemalloc would print the error.
+ * They look at no more of their arguments than they name. All fail, but for munmap() and
+ * mprotect(), which say that they succeeded: of munmap jemalloc would print the error.
  */
 #include <config.h>
 
 #include "allocator/base.h"
 
-#include <errno.h>
-#include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/types.h>
 
-void *pin_refused_mmap(void *addr, size_t size, int protection, int flags, int fd,
-		       off_t offset);
-int pin_refused_munmap(void *addr, size_t size);
-int pin_refused_mprotect(void *addr, size_t size, int protection);
-int pin_refused_madvise(void *addr, size_t size, int advice);
-void *pin_refused_sbrk(intptr_t n_bytes);
-int pin_refused_open(const char *path, int flags, ...);
-long pin_refused_syscall(long number, ...);
+#define REFUSED(type, name, answer)    \
+	type pin_refused_##name(void); \
+	type pin_refused_##name(void)  \
+	{                              \
+		errno = ENOMEM;        \
+		return answer;         \
+	}
+
+REFUSED(int, open, -1)
+REFUSED(long, sbrk, -1)
+REFUSED(int, madvise, -1)
+REFUSED(int, mprotect, 0)
+REFUSED(int, munmap, 0)
+
+/* Of its profiler, which is off (start.c), and which would need libm. */
+REFUSED(double, exp, 0)
+REFUSED(double, log, 0)
+REFUSED(double, round, 0)
+
+void *pin_refused_mmap(void *addr, size_t size);
+long pin_refused_syscall(long number, int fd, const void *text, size_t size);
 
 /*
  * At its start jemalloc maps one page, to try on it what the kernel knows. It need not be one:
@@ -32,73 +42,19 @@ long pin_refused_syscall(long number, ...);
  */
 static char page_to_try[JE_PAGE];
 
-void *pin_refused_mmap(void *addr, size_t size, int protection, int flags, int fd, off_t offset)
+void *pin_refused_mmap(void *addr, size_t size)
 {
-	(void)protection;
-	(void)flags;
-	(void)fd;
-	(void)offset;
 	if (!addr && size <= sizeof page_to_try)
 		return page_to_try;
 	errno = ENOMEM;
 	return MAP_FAILED;
 }
 
-int pin_refused_munmap(void *addr, size_t size)
-{
-	(void)addr;
-	(void)size;
-	return 0;
-}
-
-int pin_refused_mprotect(void *addr, size_t size, int protection)
-{
-	(void)addr;
-	(void)size;
-	(void)protection;
-	return 0;
-}
-
-int pin_refused_madvise(void *addr, size_t size, int advice)
-{
-	(void)addr;
-	(void)size;
-	(void)advice;
-	errno = EINVAL;
-	return -1;
-}
-
-void *pin_refused_sbrk(intptr_t n_bytes)
-{
-	(void)n_bytes;
-	errno = ENOMEM;
-	return (void *)-1;
-}
-
-int pin_refused_open(const char *path, int flags, ...)
-{
-	(void)path;
-	(void)flags;
-	errno = ENOENT;
-	return -1;
-}
-
 /* jemalloc writes its messages by this, and reads files about memory. */
-long pin_refused_syscall(long number, ...)
+long pin_refused_syscall(long number, int fd, const void *text, size_t size)
 {
-	va_list args;
-	const void *text;
-	size_t size;
-	long fd;
-
-	if (number != SYS_write) {
-		errno = ENOSYS;
-		return -1;
-	}
-	va_start(args, number);
-	fd = va_arg(args, long);
-	text = va_arg(args, const void *);
-	size = va_arg(args, size_t);
-	va_end(args);
-	return write((int)fd, text, size);
+	if (number == SYS_write)
+		return write(fd, text, size);
+	errno = ENOSYS;
+	return -1;
 }

@@ -128,12 +128,13 @@ releasing='munmap madvise posix_madvise process_madvise mremap remap_file_pages 
 	# jemalloc's calls go to functions that refuse, in allocator/refused.c.
 	imported "$own" > of-jemalloc
 	imported "$archive" > of-copy
+	functions "$top_builddir"/allocator/.libs/libpinalloc_la-refused.o > of-refused
 	for name in $releasing mmap mprotect syscall open; do
 		echo "$name, of jemalloc"
 		run ! grep -x "$name" of-copy
 		grep -qx "$name" of-jemalloc || continue
 		grep -x "pin_refused_$name" of-copy
-		grep "pin_refused_$name(" "$top_srcdir/allocator/refused.c"
+		grep -x "pin_refused_$name" of-refused
 	done
 	grep -x munmap of-jemalloc
 	# And in that file is no call of the system's but one that writes a message.

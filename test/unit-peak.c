@@ -3,14 +3,12 @@
 #include <config.h>
 
 #include "allocator/live.h"
-#include "allocator/math.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 #include "allocator/sites.h"
 #include "allocator/timeline.h"
 #include "test/tap.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -226,24 +224,8 @@ static void full(void)
 	ok(pin_sites_here()->frames[0] == (void *)0x100000, "earlier sites keep their frames");
 }
 
-static void functions(void)
-{
-	double off = 0;
-
-	for (double x = 1e-12; x < 1e18; x *= 1.37) {
-		off = fmax(off, fabs(pin_log(x) - log(x)) / fmax(1, fabs(log(x))));
-		off = fmax(off, fabs(pin_exp(-x) - exp(-x)));
-	}
-	ok(off < 1e-14, "logarithms and exponentials are those of libm, within %g", off);
-	ok(pin_log(1) == 0 && pin_exp(0) == 1 && fabs(pin_exp(1) - exp(1)) < 1e-14,
-	   "they are exact for 0 and 1");
-	ok(pin_round(2.5) == 3 && pin_round(2.4) == 2 && pin_round(-2.5) == -3,
-	   "numbers are rounded as by libm");
-}
-
 int main(void)
 {
-	functions();
 	ok(!pin_reserve_init(), "addresses are reserved");
 	held();
 	timeline();
