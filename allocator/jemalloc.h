@@ -2,7 +2,7 @@
 /*
  * The door to jemalloc. It cuts slabs into small blocks; pages, large blocks and what threads
  * have aside are ours. Of its private names the library has three that are the same in every
- * version since 5.0: those of extent_mmap.o, which seam.c defines, so that the linker does not
+ * version since 5.0: those of extent_mmap.o, which slabs.c defines, so that the linker does not
  * load that object. One other only makes processes start faster, and may be missing. The rest
  * are public functions, by the names that they have in the library's copy of jemalloc
  * (Makefile.am).
@@ -24,7 +24,7 @@ void *je_extent_alloc_mmap(void *at, size_t n_bytes, size_t alignment, bool *zer
 			   bool *commit);
 bool je_extent_dalloc_mmap(void *addr, size_t n_bytes);
 
-/* The start of its profiler, of jemalloc 5.3.0 and later; see seam.c. */
+/* The start of its profiler, of jemalloc 5.3.0 and later; see slabs.c. */
 bool __wrap_je_prof_boot2(void *tsd, void *base);
 
 /* As malloc(3), free(3), and <jemalloc/jemalloc.h>. */

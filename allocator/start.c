@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /*
- * Without "retain" and decay times jemalloc gives back at once what it does not need (seam.c).
+ * Without "retain" and decay times jemalloc gives back at once what it does not need (slabs.c).
  *   oversize_threshold       no separate arena for large blocks
  *   background_thread, hpa   features that return memory
  *   san_guard_*              inaccessible pages between blocks cannot be pinned
