@@ -4,7 +4,6 @@
 #include "allocator/live.h"
 #include "allocator/os.h"
 #include "allocator/sites.h"
-#include "allocator/timeline.h"
 
 PIN_WRITTEN_FIRST _Atomic int64_t pin_live_small, pin_live_large, pin_live_most;
 PIN_WRITTEN_FIRST static _Atomic uint64_t peak_ns;
@@ -40,11 +39,6 @@ PIN_COLD void pin_live_raise_peak(int64_t now)
 	atomic_store_explicit(&peak_ns, pin_os_now_ns(), memory_order_relaxed);
 	pin_sites_note_peak();
 	call_listener(now);
-}
-
-void pin_live_update_timeline(int64_t now)
-{
-	pin_timeline_update(now > 0 ? (size_t)now : 0);
 }
 
 size_t pin_live_now(void)

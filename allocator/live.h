@@ -11,6 +11,7 @@
 #define PIN_LIVE_H
 
 #include "allocator/base.h"
+#include "allocator/timeline.h"
 
 #include <stdatomic.h>
 
@@ -35,7 +36,6 @@ void pin_live_call_at(int64_t n_bytes);
 /* Internal. Signed: a block may be counted as freed before it is counted as allocated. */
 extern _Atomic int64_t pin_live_small, pin_live_large, pin_live_most;
 void pin_live_raise_peak(int64_t now);
-void pin_live_update_timeline(int64_t now);
 
 static inline int64_t pin_live_sum(void)
 {
@@ -50,7 +50,7 @@ static inline void pin_live_look(void)
 
 	if (PIN_UNLIKELY(now > atomic_load_explicit(&pin_live_most, memory_order_relaxed)))
 		pin_live_raise_peak(now);
-	pin_live_update_timeline(now);
+	pin_timeline_update(now > 0 ? (size_t)now : 0);
 }
 
 /* Raises the peak to what may have been in use since. */
