@@ -394,3 +394,37 @@ overtaken() {
 		[ -z "$stderr" ]
 	done
 }
+
+# Both are process 1, each of a namespace.
+@test "a child with the number of the process that began writes no report" {
+	gcc -o first -x c - <<- 'END'
+		#define _GNU_SOURCE
+		#include <sched.h>
+		#include <stdlib.h>
+		#include <string.h>
+		#include <sys/wait.h>
+		#include <unistd.h>
+
+		static void use(size_t n)
+		{
+			char *volatile p = malloc(n);
+
+			memset(p, 1, n);
+		}
+
+		int main(void)
+		{
+			use(10 << 20);
+			if (unshare(CLONE_NEWPID))
+				return 1;
+			if (!fork())
+				exit(getpid() != 1);
+			wait(NULL);
+			use(20 << 20);
+			return getpid() != 1;
+		}
+	END
+	run -0 unshare --user --map-root-user --pid --fork \
+		env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/out.json" ./first
+	[ "$(figure out.json .memory.live_peak_bytes)" -gt $((30 << 20)) ]
+}

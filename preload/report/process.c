@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -60,6 +61,12 @@ static bool is_helper(void)
 	       (!variable || parent_has("environ", setting));
 }
 
+/* In a PID namespace of its own a child may have the same number. */
+static void end_in_child(void)
+{
+	began.pid = 0;
+}
+
 void pin_process_init(bool wanted)
 {
 	int saved = errno;
@@ -70,6 +77,8 @@ void pin_process_init(bool wanted)
 	clock_gettime(CLOCK_REALTIME, &began.time);
 	began.pid = wanted ? getpid() : 0;
 	began.is_helper = pin_report_wanted && is_helper();
+	if (pin_report_wanted)
+		pthread_atfork(NULL, NULL, end_in_child);
 	errno = saved;
 }
 
