@@ -27,7 +27,8 @@
 #define PAUSE_MS 10
 
 struct pin_verified pin_verified;
-_Atomic bool pin_verify_on;
+/* Whether page frames are recorded. Never goes back to false. */
+static _Atomic bool is_on;
 
 /*
  * Guards what follows; held while one granule is read. May be taken under a domain's lock, not
@@ -79,7 +80,8 @@ static const char *why_unverifiable(int error)
 
 static void warn_unverifiable(int error)
 {
-	pin_warn_once("page frames are not verified: %s", why_unverifiable(error));
+	if (error)
+		pin_warn_once("page frames are not verified: %s", why_unverifiable(error));
 }
 
 static uint64_t *frames_of(size_t granule)
@@ -96,95 +98,96 @@ static int commit_frames(size_t granule)
 	return error ? error : pin_table_ensure(&known_frames, (granule + 1) * N_PAGES);
 }
 
-/* The number of pages that differ. Sets *absent if any of those is not mapped. */
-static size_t count_moved(const uint64_t *before, bool *absent)
-{
-	size_t moved = 0;
-
-	*absent = false;
-	for (size_t i = 0; i < N_PAGES; i++) {
-		bool differs = before[i] && before[i] != current_frames[i];
-
-		moved += differs;
-		*absent |= differs && !current_frames[i];
-	}
-	return moved;
-}
-
-/* Counts the differences, and stores the current frames for the next comparison. */
-static void compare_and_store(uint64_t *before, uintptr_t addr, struct found *found)
-{
-	size_t checked = 0, moved = 0;
-
-	for (size_t i = 0; i < N_PAGES; i++) {
-		bool differs = before[i] && before[i] != current_frames[i];
-
-		if (differs && !found->moved && !moved)
-			found->first = addr + i * PIN_PAGE;
-		checked += before[i] != 0;
-		moved += differs;
-		before[i] = current_frames[i];
-	}
-	found->moved += moved;
-	atomic_fetch_add(&pin_verified.checked, checked);
-	atomic_fetch_add(&pin_verified.moved, moved);
-}
-
-/*
- * Compares a granule that is and stays pinned. Caller holds verify_lock. The kernel reports
- * munmap() and mremap() after the fact, so before a difference counts, it gets time to report
- * that the program itself replaced the pages; those are known to differ.
- */
-static int compare_granule(size_t granule, struct found *found)
-{
-	uintptr_t addr = pin_granule_start(granule);
-	int error = commit_frames(granule);
-	bool absent;
-
-	if (!error && !pin_granule_is_replaced(granule))
-		error = pin_frames_of(addr, N_PAGES, current_frames);
-	for (int i = 0; !error && !pin_granule_is_replaced(granule) &&
-			count_moved(frames_of(granule), &absent) && i < (absent ? PATIENCE : 1);
-	     i++) {
-		pin_os_sleep_ms(PAUSE_MS);
-		pin_watch_catch_up();
-		error = pin_frames_of(addr, N_PAGES, current_frames);
-	}
-	if (!error && !pin_granule_is_replaced(granule))
-		compare_and_store(frames_of(granule), addr, found);
-	return error;
-}
-
-/* Caller holds verify_lock. */
 static void forget_frames(size_t granule)
 {
 	if ((granule + 1) * N_PAGES <= atomic_load(&known_frames.committed))
 		memset(frames_of(granule), 0, N_PAGES * sizeof(uint64_t));
 }
 
+/* What differs from what is known, whether any of that is not mapped, and what was known. */
+struct difference {
+	size_t moved, checked, first;
+	bool absent;
+};
+
+static struct difference compare_frames(const uint64_t *known)
+{
+	struct difference found = {0};
+
+	for (size_t i = N_PAGES; i--;) {
+		bool differs = known[i] && known[i] != current_frames[i];
+
+		found.checked += known[i] != 0;
+		found.moved += differs;
+		found.first = differs ? i : found.first;
+		found.absent |= differs && !current_frames[i];
+	}
+	return found;
+}
+
 /*
- * Compares a granule if it has a memory region, whose deregistration needs the same lock, so
- * that it stays pinned.
+ * Compares a granule that is and stays pinned. The kernel reports munmap() and mremap() after
+ * the fact, so before a difference counts, it gets time to report that the program itself
+ * replaced the pages; those are known to differ.
  */
-static int pass_over(size_t granule, struct found *found)
+static int compare_granule(size_t granule, struct found *found)
+{
+	uintptr_t addr = pin_granule_start(granule);
+	int error = commit_frames(granule), tries = 0;
+	struct difference now = {0};
+
+	while (!error && !pin_granule_is_replaced(granule)) {
+		error = pin_frames_of(addr, N_PAGES, current_frames);
+		now = compare_frames(frames_of(granule));
+		if (error || !now.moved || tries++ == (now.absent ? PATIENCE : 1))
+			break;
+		pin_os_sleep_ms(PAUSE_MS);
+		pin_watch_catch_up();
+	}
+	if (error || pin_granule_is_replaced(granule))
+		return error;
+	memcpy(frames_of(granule), current_frames, N_PAGES * sizeof(uint64_t));
+	if (!found->moved)
+		found->first = addr + now.first * PIN_PAGE;
+	found->moved += now.moved;
+	atomic_fetch_add(&pin_verified.checked, now.checked);
+	atomic_fetch_add(&pin_verified.moved, now.moved);
+	return 0;
+}
+
+/*
+ * A pass compares granules that have a memory region, whose deregistration needs the lock, so
+ * that they stay pinned. The others count memory regions: what is known from before the first
+ * of a granule is not compared, and is forgotten with the last.
+ */
+enum step { PASS, ENTER, LEAVE, GONE };
+
+static int visit_granule(size_t granule, enum step step, struct found *found)
 {
 	int error = 0;
 
-	pthread_mutex_lock(&verify_lock);
-	if (pin_granule_n_live(granule))
+	if (step == ENTER && !pin_granule_enter(granule))
+		forget_frames(granule);
+	if (step != GONE && (step != PASS || pin_granule_n_live(granule)))
 		error = compare_granule(granule, found);
-	pthread_mutex_unlock(&verify_lock);
+	if ((step == LEAVE || step == GONE) && !pin_granule_leave(granule))
+		forget_frames(granule);
 	return error;
 }
 
-static int pass_over_span(const struct pin_span *span, struct found *found)
+/* Returns the first error. A pass ends there. */
+static int visit(struct pin_range range, enum step step, struct found *found)
 {
-	struct pin_range range = pin_range_of_span(span);
-	int error = 0;
+	int first_error = 0, error;
 
-	for (uintptr_t p = range.start; p < range.end && !error; p += PIN_GRANULE)
-		error = pass_over(pin_granule_of(p), found);
-	return error;
+	for (uintptr_t p = range.start; p < range.end && !(first_error && step == PASS);
+	     p += PIN_GRANULE) {
+		pthread_mutex_lock(&verify_lock);
+		error = visit_granule(pin_granule_of(p), step, found);
+		pthread_mutex_unlock(&verify_lock);
+		first_error = first_error ? first_error : error;
+	}
+	return first_error;
 }
 
 /* Tries a page that certainly is mapped. */
@@ -203,28 +206,20 @@ int pin_verify(size_t *moved)
 
 	if (error)
 		return error;
-	atomic_store(&pin_verify_on, true);
+	atomic_store(&is_on, true);
 	for (uint32_t i = 0; i < pin_span_count() && pin_pool.created && !error; i++)
-		error = pass_over_span(pin_span_get(i), &found);
+		error = visit(pin_range_of_span(pin_span_get(i)), PASS, &found);
 	warn_moved(&found);
 	if (!error && moved)
 		*moved = pin_verified.moved;
 	return error;
 }
 
-static void pass_or_warn(void)
-{
-	int error = pin_verify(NULL);
-
-	if (error)
-		warn_unverifiable(error);
-}
-
 static void *run_verifier(void *unused)
 {
 	for (;;) {
 		pin_os_sleep_ms((uint64_t)pin_options.verify * 1000);
-		pass_or_warn();
+		warn_unverifiable(pin_verify(NULL));
 	}
 	return unused;
 }
@@ -242,72 +237,44 @@ static void start_verifier(void)
 void pin_verify_init(void)
 {
 	if (pin_options.verify)
-		atomic_store(&pin_verify_on, true);
+		atomic_store(&is_on, true);
 }
 
 void pin_verify_at_exit(void)
 {
 	if (pin_options.verify && pin_pool.created && pin_pool_off() != PIN_CHILD)
-		pass_or_warn();
+		warn_unverifiable(pin_verify(NULL));
 }
 
-/*
- * Caller holds verify_lock. What is known from before the first memory region is not compared.
- */
-static int enter_granule(size_t granule, struct found *found)
-{
-	if (!pin_granule_enter(granule))
-		forget_frames(granule);
-	return compare_granule(granule, found);
-}
-
-/* Caller holds verify_lock. */
-static int leave_granule(size_t granule, struct found *found)
-{
-	int error = compare_granule(granule, found);
-
-	if (!pin_granule_leave(granule))
-		forget_frames(granule);
-	return error;
-}
-
-/* Calls a hook for each granule of a range that is and stays pinned. */
-static void for_each_granule(struct pin_range range,
-			     int (*at)(size_t granule, struct found *found))
+/* When verification is off, which is the rule, there is nothing to lock. */
+static void count(struct pin_range range, enum step step)
 {
 	struct found found = {0};
-	int error = 0, first_error = 0;
 
-	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE) {
-		pthread_mutex_lock(&verify_lock);
-		error = at(pin_granule_of(p), &found);
-		pthread_mutex_unlock(&verify_lock);
-		first_error = first_error ? first_error : error;
+	if (PIN_UNLIKELY(atomic_load(&is_on))) {
+		warn_unverifiable(visit(range, step, &found));
+		warn_moved(&found);
+		return;
 	}
-	if (first_error)
-		warn_unverifiable(first_error);
-	warn_moved(&found);
+	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
+		(step == ENTER ? pin_granule_enter : pin_granule_leave)(pin_granule_of(p));
 }
 
-PIN_COLD void pin_verify_note(struct pin_range range)
+void pin_verify_registered(struct pin_range range)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	for_each_granule(range, enter_granule);
-	if (pin_options.verify && pin_options.verify != PIN_VERIFY_EXIT)
+	count(range, ENTER);
+	if (PIN_UNLIKELY(pin_options.verify && pin_options.verify != PIN_VERIFY_EXIT))
 		pthread_once(&once, start_verifier);
 }
 
-PIN_COLD void pin_verify_leave(struct pin_range range)
+void pin_verify_deregister(struct pin_range range)
 {
-	for_each_granule(range, leave_granule);
+	count(range, LEAVE);
 }
 
-PIN_COLD void pin_verify_forget(struct pin_range range)
+void pin_verify_gone(struct pin_range range)
 {
-	pthread_mutex_lock(&verify_lock);
-	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-		if (!pin_granule_leave(pin_granule_of(p)))
-			forget_frames(pin_granule_of(p));
-	pthread_mutex_unlock(&verify_lock);
+	count(range, GONE);
 }

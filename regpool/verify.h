@@ -2,7 +2,7 @@
 /*
  * Checks that registered pages do not move. The page frame behind every registered page of the
  * heap is recorded at registration, compared in periodic passes, and compared once more before
- * deregistration. When verification is off, this costs one branch for each real registration.
+ * deregistration.
  */
 #ifndef PIN_VERIFY_H
 #define PIN_VERIFY_H
@@ -16,9 +16,6 @@ struct pin_verified {
 	_Atomic uint64_t checked, moved;
 };
 extern struct pin_verified pin_verified;
-
-/* Internal to the hooks below: whether page frames are recorded. Never goes back to false. */
-extern _Atomic bool pin_verify_on;
 
 /* Turns verification on if PINALLOC_VERIFY asks for it. Called once, from the constructor. */
 void pin_verify_init(void);
@@ -35,46 +32,17 @@ int pin_verify(size_t *moved);
 /* Makes the last pass, if PINALLOC_VERIFY is set and anything was ever registered. */
 void pin_verify_at_exit(void);
 
-/* Internal: the slow paths of the hooks. */
-void pin_verify_note(struct pin_range range);
-void pin_verify_leave(struct pin_range range);
-void pin_verify_forget(struct pin_range range);
-
 /*
- * Call after a range was registered. A thread that does not see the flag yet records nothing;
- * the first pass, which follows the setting of the flag, does so.
+ * Counts the memory regions of granules, and compares page frames if verification is on. Call
+ * after a range was registered. A thread that does not see yet that verification is on records
+ * nothing; the first pass, which follows, does so.
  */
-static inline void pin_verify_registered(struct pin_range range)
-{
-	if (PIN_UNLIKELY(atomic_load(&pin_verify_on)))
-		pin_verify_note(range);
-	else
-		for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-			pin_granule_enter(pin_granule_of(p));
-}
-
-static inline void pin_verify_uncount(struct pin_range range)
-{
-	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-		pin_granule_leave(pin_granule_of(p));
-}
+void pin_verify_registered(struct pin_range range);
 
 /* Call before a range is deregistered. If that fails, call pin_verify_registered() again. */
-static inline void pin_verify_deregister(struct pin_range range)
-{
-	if (PIN_UNLIKELY(atomic_load(&pin_verify_on)))
-		pin_verify_leave(range);
-	else
-		pin_verify_uncount(range);
-}
+void pin_verify_deregister(struct pin_range range);
 
 /* Call when a registration turned out to be gone, at an unknown time: nothing is compared. */
-static inline void pin_verify_gone(struct pin_range range)
-{
-	if (PIN_UNLIKELY(atomic_load(&pin_verify_on)))
-		pin_verify_forget(range);
-	else
-		pin_verify_uncount(range);
-}
+void pin_verify_gone(struct pin_range range);
 
 #endif
