@@ -75,31 +75,6 @@ grouped() {
 	says warn userfaultfd 'Invalid argument.*kernel'
 }
 
-@test "threads that cannot be started are named" {
-	checked "$pinalloc" check
-	run -1 grep threads <<< "$output"
-	checked "$programs/filtered" clone3 EPERM "$pinalloc" check
-	says warn threads '0 of.*Operation not permitted.*ulimit -u'
-}
-
-@test "few descriptors and few mappings are named" {
-	checked limited -n 255 "$pinalloc" check
-	says warn files '255.*ulimit -n 1024'
-	checked limited -n 256 "$pinalloc" check
-	run -1 grep files: <<< "$output"
-	checked covered /proc/sys/vm/max_map_count 1000 "$pinalloc" check
-	says warn mappings '1000.*sysctl vm\.max_map_count=65530'
-	checked covered /proc/sys/vm/max_map_count 65530 "$pinalloc" check
-	run -1 grep mappings: <<< "$output"
-}
-
-@test "where memory must be committed, it is said by how much heaps can grow" {
-	checked covered /proc/sys/vm/overcommit_memory 2 "$pinalloc" check
-	[ "$(grep -cE '^(ok  |warn)  overcommit: .* 2.* [0-9.]+ (.i)?B' <<< "$output")" -eq 1 ]
-	checked covered /proc/sys/vm/overcommit_memory 0 "$pinalloc" check
-	run -1 grep overcommit: <<< "$output"
-}
-
 @test "the memory of a cgroup is what may be pinned of, and no more" {
 	checked grouped memory.max 1073741824 "$pinalloc" check
 	says ok cgroup '1\.0 GiB.*768\.0 MiB'
@@ -127,14 +102,7 @@ grouped() {
 	run -1 grep 'node budget:' <<< "$output"
 }
 
-@test "a cgroup's limits on RDMA objects and huge pages are named" {
-	local none='mlx5_1 hca_handle=max hca_object=max'
-	checked grouped rdma.max "$none"$'\n''mlx5_0 hca_handle=2 hca_object=200'$'\n'"$none" \
-		"$pinalloc" check
-	says warn cgroup 'mlx5_0 hca_handle=2 hca_object=200.*rdma\.max'
-	[ "$(grep -c 'cgroup: mlx5' <<< "$output")" -eq 1 ]
-	checked grouped rdma.max 'mlx5_0 hca_handle=2 hca_object=1000' "$pinalloc" check
-	run -1 grep rdma.max <<< "$output"
+@test "a cgroup's limit on huge pages is named where the heap is made of them" {
 	checked grouped hugetlb.2MB.max 4194304 env PINALLOC_HUGEPAGE=hugetlb "$pinalloc" check
 	says warn cgroup 'hugetlb\.2MB\.max.*4\.0 MiB.*SIGBUS'
 	checked grouped hugetlb.2MB.max 4194304 "$pinalloc" check
@@ -149,18 +117,6 @@ grouped() {
 	else
 		says warn fork '5\.12'
 	fi
-}
-
-@test "what LD_PRELOAD names and is not loaded is named, and another copy of the library" {
-	run --separate-stderr env LD_PRELOAD="none.so:/none/libpinalloc.so $library" "$pinalloc" check
-	says warn preload 'none\.so.*not loaded.*full path'
-	says warn preload '/none/libpinalloc\.so.*not loaded'
-	[ "$(grep -c preload: <<< "$output")" -eq 2 ]
-	cp "$library" .
-	checked env LD_PRELOAD="$PWD/libpinalloc.so" "$pinalloc" check
-	says warn preload "$PWD/libpinalloc.so.*$library"
-	checked env LD_LIBRARY_PATH="${library%/*}" LD_PRELOAD=libpinalloc.so "$pinalloc" check
-	run -1 grep preload: <<< "$output"
 }
 
 @test "a C library that is too old for the library is named" {

@@ -38,7 +38,7 @@ installed() {
 
 @test "make install installs the library, command, header, pkg-config file and manual pages" {
 	local file
-	for file in libpinalloc.so pinalloc pinalloc.h pinalloc.pc pinalloc.1 pinalloc.3 pinalloc.7 \
+	for file in libpinalloc.so pinalloc pinalloc-bugreport pinalloc.h pinalloc.pc pinalloc.1 pinalloc-bugreport.1 pinalloc.3 pinalloc.7 \
 		pinalloc-admin.7 pinalloc.py exchange.py pinalloc-problems.7; do
 		[ "$(installed "$file" | wc -l)" -eq 1 ]
 	done

@@ -52,10 +52,12 @@ field() { # PACKAGE FIELD
 	diff <(files pinalloc) - <<- 'END'
 		/usr/bin/pinalloc
 		/usr/bin/pinalloc-acceptance
+		/usr/bin/pinalloc-bugreport
 		/usr/share/doc/pinalloc/NEWS.gz
 		/usr/share/doc/pinalloc/README.gz
 		/usr/share/doc/pinalloc/SECURITY
 		/usr/share/man/man1/pinalloc-acceptance.1.gz
+		/usr/share/man/man1/pinalloc-bugreport.1.gz
 		/usr/share/man/man1/pinalloc.1.gz
 		/usr/share/man/man7/pinalloc-admin.7.gz
 		/usr/share/man/man7/pinalloc-problems.7.gz

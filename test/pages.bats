@@ -140,7 +140,7 @@ launcher() {
 shell() {
 	sed "s|/opt/pinalloc/lib/libpinalloc.so|$library|g; s|/etc/pinalloc.conf|$PWD/pinalloc.conf|" "$1" > pasted
 	bash -n pasted
-	run env PATH="$PWD/bin:$top_builddir:$PATH" LD_LIBRARY_PATH="${library%/*}" SLURM_JOB_ID=7 \
+	run env PATH="$PWD/bin:$top_builddir:$top_srcdir/preload:$PATH" LD_LIBRARY_PATH="${library%/*}" SLURM_JOB_ID=7 \
 		SLURM_PROCID=0 SLURM_JOBID=7 bash pasted
 	sed 's/^/> /' pasted
 	echo "$output"

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #define LIBIBVERBS "libibverbs.so.1"
@@ -51,12 +52,12 @@ static void check_port(const char *device, const char *port)
 	read_attribute(device, port, "link_layer", layer, sizeof layer);
 	active = !strcmp(state, "ACTIVE");
 	any_active |= active;
-	cmd_check_say(active ? CMD_OK : CMD_WARN, "port",
-		      active			   ? NULL
-		      : !strcmp(layer, "Ethernet") ? "ip link set its network device up, and "
-						     "look at the cable"
-						   : "look at the cable and the subnet manager",
-		      "%s/%s is %s, %s", device, port, state, layer);
+	cmd_finding(active ? CMD_OK : CMD_WARN, "port",
+		    active			 ? NULL
+		    : !strcmp(layer, "Ethernet") ? "ip link set its network device up, and "
+						   "look at the cable"
+						 : "look at the cable and the subnet manager",
+		    "%s/%s is %s, %s", device, port, state, layer);
 }
 
 static void check_ports(const char *device)
@@ -82,12 +83,11 @@ static void say_unopened(const struct ibv_device *device, int error)
 	snprintf(path, sizeof path, "/dev/infiniband/%s", device->dev_name);
 	if (access(path, R_OK | W_OK))
 		error = errno;
-	cmd_check_say(CMD_FAIL, "device",
-		      error == EACCES || error == EPERM
-			      ? "give its users read and write access, by a udev rule"
-			      : "look at what the kernel says (dmesg)",
-		      "%s cannot be opened: %s: %s", device->name, path,
-		      strerrordesc_np(error));
+	cmd_finding(CMD_FAIL, "device",
+		    error == EACCES || error == EPERM
+			    ? "give its users read and write access, by a udev rule"
+			    : "look at what the kernel says (dmesg)",
+		    "%s cannot be opened: %s: %s", device->name, path, strerrordesc_np(error));
 }
 
 static void check_sizes(struct ibv_context *context)
@@ -96,16 +96,16 @@ static void check_sizes(struct ibv_context *context)
 	bool small, any;
 
 	if (verbs->query_device(context, &attr)) {
-		cmd_check_say(CMD_FAIL, "device", "look at what the kernel says (dmesg)",
-			      "%s cannot be queried", context->device->name);
+		cmd_finding(CMD_FAIL, "device", "look at what the kernel says (dmesg)",
+			    "%s cannot be queried", context->device->name);
 		return;
 	}
 	small = attr.max_mr_size < pin_options.grow;
 	any = attr.max_mr_size > 1024 * PIN_TIB;
-	cmd_check_say(small ? CMD_WARN : CMD_OK, "device",
-		      small ? "set PINALLOC_GROW to that, or below" : NULL,
-		      "%s takes %d memory regions of %s%s", context->device->name, attr.max_mr,
-		      any ? "any size" : "up to ", any ? "" : PIN_SIZE(attr.max_mr_size));
+	cmd_finding(small ? CMD_WARN : CMD_OK, "device",
+		    small ? "set PINALLOC_GROW to that, or below" : NULL,
+		    "%s takes %d memory regions of %s%s", context->device->name, attr.max_mr,
+		    any ? "any size" : "up to ", any ? "" : PIN_SIZE(attr.max_mr_size));
 }
 
 static const char *cure_of_registration(int error)
@@ -148,12 +148,12 @@ static void check_registration(struct ibv_context *context)
 	if (pd)
 		verbs->dealloc_pd(pd);
 	if (error)
-		cmd_check_say(CMD_FAIL, "registration", cure_of_registration(error),
-			      "%s does not register 2 MiB: %s", context->device->name,
-			      strerrordesc_np(error));
+		cmd_finding(CMD_FAIL, "registration", cure_of_registration(error),
+			    "%s does not register 2 MiB: %s", context->device->name,
+			    strerrordesc_np(error));
 	else
-		cmd_check_say(CMD_OK, "registration", NULL, "%s registered 2 MiB in %lu us",
-			      context->device->name, ns / 1000);
+		cmd_finding(CMD_OK, "registration", NULL, "%s registered 2 MiB in %lu us",
+			    context->device->name, ns / 1000);
 }
 
 static void check_device(struct ibv_device *device)
@@ -189,19 +189,18 @@ static bool kernel_has_device(void)
 static void say_no_device(void)
 {
 	if (!kernel_has_device())
-		cmd_check_say(
-			CMD_FAIL, "device",
-			"load its driver; or for a trial use soft-RoCE: modprobe rdma_rxe "
-			"&& rdma link add rxe0 type rxe netdev eth0",
-			"there is no RDMA device here");
+		cmd_finding(CMD_FAIL, "device",
+			    "load its driver; or for a trial use soft-RoCE: modprobe rdma_rxe "
+			    "&& rdma link add rxe0 type rxe netdev eth0",
+			    "there is no RDMA device here");
 	else if (access("/dev/infiniband", F_OK))
-		cmd_check_say(CMD_FAIL, "device",
-			      "modprobe ib_uverbs, or pass /dev/infiniband into the container",
-			      "the kernel has an RDMA device, but there is no /dev/infiniband");
+		cmd_finding(CMD_FAIL, "device",
+			    "modprobe ib_uverbs, or pass /dev/infiniband into the container",
+			    "the kernel has an RDMA device, but there is no /dev/infiniband");
 	else
-		cmd_check_say(CMD_FAIL, "device",
-			      "install its provider (Debian: ibverbs-providers)",
-			      "the kernel has an RDMA device, but libibverbs cannot use it");
+		cmd_finding(CMD_FAIL, "device",
+			    "install its provider (Debian: ibverbs-providers)",
+			    "the kernel has an RDMA device, but libibverbs cannot use it");
 }
 
 void cmd_check_devices(void)
@@ -209,9 +208,9 @@ void cmd_check_devices(void)
 	int n = 0;
 
 	if (!dlopen(LIBIBVERBS, RTLD_NOW)) {
-		cmd_check_say(CMD_FAIL, "device",
-			      "install rdma-core's libibverbs (Debian: libibverbs1)", "%s",
-			      dlerror());
+		cmd_finding(CMD_FAIL, "device",
+			    "install rdma-core's libibverbs (Debian: libibverbs1)", "%s",
+			    dlerror());
 		return;
 	}
 	verbs = pin_ibverbs();
@@ -221,29 +220,42 @@ void cmd_check_devices(void)
 	for (int i = 0; i < n; i++)
 		check_device(devices[i]);
 	if (n && !any_active)
-		cmd_check_say(CMD_FAIL, "port", "see above", "none is active on this host");
+		cmd_finding(CMD_FAIL, "port", "see above", "none is active on this host");
+}
+
+static bool kernel_is(int major, int minor)
+{
+	struct utsname name;
+	int its_major = 0, its_minor = 0;
+
+	uname(&name);
+	sscanf(name.release, "%d.%d", &its_major, &its_minor);
+	return its_major > major || (its_major == major && its_minor >= minor);
 }
 
 /* libibverbs asks the kernel's RDMA layer, which may not be loaded if there is no device. */
-bool cmd_check_fork_copies(void)
+static bool fork_copies(void)
 {
-	if (!verbs || !verbs->is_fork_initialized)
-		return !verbs && cmd_check_kernel_is(5, 12);
-	return verbs->is_fork_initialized() == IBV_FORK_UNNEEDED ||
-	       (!kernel_has_device() && cmd_check_kernel_is(5, 12));
+	if (verbs && verbs->is_fork_initialized &&
+	    verbs->is_fork_initialized() == IBV_FORK_UNNEEDED)
+		return true;
+	return (!verbs || (verbs->is_fork_initialized && !kernel_has_device())) &&
+	       kernel_is(5, 12);
 }
 
 void cmd_check_fork(void)
 {
-	if (cmd_check_fork_copies())
-		cmd_check_say(CMD_OK, "fork", NULL,
-			      "the kernel copies pinned pages for a child: fork() copies what "
-			      "of the heap is in use, posix_spawn() copies nothing");
+	if (fork_copies())
+		cmd_finding(CMD_OK, "fork", NULL,
+			    "the kernel copies pinned pages for a child: fork() copies what "
+			    "of the heap is in use, posix_spawn() copies nothing");
 	else
-		cmd_check_say(CMD_WARN, "fork",
-			      "a kernel from 5.12 on, rdma-core from 35 on; or "
-			      "UCX_IB_FORK_INIT=n and "
-			      "OMPI_MCA_opal_common_verbs_want_fork_support=0 if nothing forks",
-			      "pinned pages are not copied for a child: in programs that call "
-			      "ibv_fork_init() nothing is registered ahead");
+		cmd_finding(
+			CMD_WARN, "fork",
+			"a kernel from 5.12 on, rdma-core from 35 on; or "
+			"UCX_IB_FORK_INIT=n and "
+			"OMPI_MCA_opal_common_verbs_want_fork_support=0, and RDMAV_FORK_SAFE "
+			"and IBV_FORK_SAFE unset, if nothing forks",
+			"pinned pages are not copied for a child: in programs that call "
+			"ibv_fork_init() nothing is registered ahead");
 }

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Whether the library takes over malloc in programs that this shell runs. It is tried with this
- * command itself.
+ * Whether the library takes over malloc in programs that this shell runs, which is tried with
+ * this command itself; and in the program to be checked, which is only looked at.
  */
 #include <config.h>
 
 #include "allocator/log.h"
+#include "allocator/options.h"
 #include "preload/command/check.h"
 #include "preload/command/library.h"
+#include "preload/command/reach.h"
 #include "preload/conflicts.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +22,10 @@
 /* At this level it logs the growth of the heap, before anything else. */
 static void become_probe(const void *library, int out)
 {
-	if (!cmd_library_preload(library) && !setenv("PINALLOC_LOG", "debug", 1) &&
-	    !unsetenv("PINALLOC_HELP") && !unsetenv("PINALLOC_REPORT") &&
-	    dup2(out, STDERR_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0)
+	cmd_library_preload(library);
+	if (!setenv("PINALLOC_LOG", "debug", 1) && !unsetenv("PINALLOC_HELP") &&
+	    !unsetenv("PINALLOC_REPORT") && dup2(out, STDERR_FILENO) >= 0 &&
+	    dup2(out, STDOUT_FILENO) >= 0)
 		execl("/proc/self/exe", "pinalloc", "--version", NULL);
 }
 
@@ -43,11 +47,15 @@ static char *line_with(char *text, const char *words)
 /* How ld.so begins to say that glibc, or another library, is too old for one. */
 #define TOO_OLD ": version `"
 
-/* The line of the library, or of the loader, that malloc is not the library's; or NULL. */
+/* What the library, or the loader, says first if malloc is not the library's; or NULL. */
 static char *find_complaint(char *text)
 {
-	static const char *const words[] = {PIN_SAYS_FOREIGN, PIN_SAYS_NO_MEMORY,
-					    PIN_SAYS_NO_ADDRESSES, PIN_SAYS_OTHER_PAGES,
+	static const char *const words[] = {TOO_OLD,
+					    CMD_LIBRARY_NO_ROOM,
+					    PIN_SAYS_FOREIGN,
+					    PIN_SAYS_NO_MEMORY,
+					    PIN_SAYS_NO_ADDRESSES,
+					    PIN_SAYS_OTHER_PAGES,
 					    CMD_LIBRARY_NAME "' from LD_PRELOAD cannot"};
 	char *line = NULL;
 
@@ -56,43 +64,63 @@ static char *find_complaint(char *text)
 	return line;
 }
 
+static const char *cure_of_complaint(const char *line)
+{
+	if (strstr(line, TOO_OLD))
+		return "build pinalloc for this system";
+	return strstr(line, CMD_LIBRARY_NO_ROOM)
+		       ? "use pinalloc run, or set GLIBC_TUNABLES=" CMD_LIBRARY_ROOM
+		       : NULL;
+}
+
 static void judge_probe(const char *library, char *text, int status)
 {
 	bool grew = strstr(text, ": " PIN_SAYS_GROWTH);
-	char *line = find_complaint(text), *version = line_with(text, TOO_OLD);
-	bool no_room = strstr(text, CMD_LIBRARY_NO_ROOM);
+	char *line = find_complaint(text);
 
-	if (version)
-		cmd_check_say(CMD_FAIL, "library", "build pinalloc for this system", "%s",
-			      version);
-	else if (no_room)
-		cmd_check_say(CMD_FAIL, "library",
-			      "use pinalloc run, or set GLIBC_TUNABLES=" CMD_LIBRARY_ROOM,
-			      "with LD_AUDIT no program starts that preloads %s", library);
-	else if (line)
-		cmd_check_say(CMD_FAIL, "library", NULL, "%s", line);
+	if (line)
+		cmd_finding(CMD_FAIL, "library", cure_of_complaint(line), "%s", line);
 	else if (grew && !status)
-		cmd_check_say(CMD_OK, "library", NULL, "%s takes over malloc", library);
+		cmd_finding(CMD_OK, "library", NULL, "%s takes over malloc", library);
 	else
-		cmd_check_say(CMD_FAIL, "library", "install it again, with this command",
-			      "%s was preloaded, but did not take over malloc", library);
+		cmd_finding(CMD_FAIL, "library", "install it again, with this command",
+			    "%s was preloaded, but did not take over malloc", library);
 }
 
 void cmd_check_library(void)
 {
 	char library[PATH_MAX], text[8192];
-	int error = cmd_library_find(library), status;
+	const char *why = cmd_library_find(library);
+	int status;
 
-	if (error) {
-		cmd_check_say(CMD_FAIL, "library", NULL, "%s %s", library,
-			      cmd_library_complaint(error));
+	if (why) {
+		cmd_finding(CMD_FAIL, "library", NULL, "%s %s", library, why);
 		return;
 	}
-	status = cmd_check_child(become_probe, library, text, sizeof text);
+	status = cmd_finding_try(become_probe, library, text, sizeof text);
 	if (status == -1)
-		cmd_check_say(CMD_FAIL, "library", "raise ulimit -u, or the cgroup's pids.max",
-			      "it cannot be tried, for want of a process: %s",
-			      strerrordesc_np(errno));
+		cmd_finding(CMD_FAIL, "library", "raise ulimit -u, or the cgroup's pids.max",
+			    "it cannot be tried, for want of a process: %s",
+			    strerrordesc_np(errno));
 	else
 		judge_probe(library, text, status);
+}
+
+void cmd_check_program(const char *command)
+{
+	struct cmd_reach reach;
+	char path[PATH_MAX];
+	int error = cmd_reach_find(command, path);
+
+	if (error)
+		cmd_finding(CMD_FAIL, "program", "give its path, and make it executable",
+			    "%s: %s", command, strerrordesc_np(-error));
+	else if (cmd_reach_look(path, &reach))
+		cmd_finding(CMD_FAIL, "program", reach.cure, "%s", reach.finding);
+	else
+		cmd_finding(CMD_OK, "program", NULL, "%s can be preloaded", path);
+	if (!error && fnmatch(pin_options.programs, basename(path), 0))
+		cmd_finding(CMD_WARN, "program", "change PINALLOC_PROGRAMS",
+			    "nothing is registered in %s, because PINALLOC_PROGRAMS is %s",
+			    path, pin_options.programs);
 }

@@ -4,14 +4,14 @@
  * not link the library but has its options, its log and its verbs table. What is its own begins
  * with cmd_.
  *
- *   report   report.c: options; load.c: reads one file, with names.c for its stacks, or running.c a record; job.c and
- *            sites.c: merge them; text.c with table.c, json.c, plot.c with gnuplot.c: the
- *            forms of the result
+ *   report   report.c: options; load.c: reads one file, with names.c for its stacks, or
+ *            running.c a record; job.c and sites.c: merge them; text.c with table.c, json.c,
+ *            plot.c with gnuplot.c: the forms of the result
  *   run      run.c
- *   check    check.c: the list of checks, and their findings; check-*.c: the checks
+ *   check    check.c: the list of checks; check-*.c: the checks; finding.c: what they find
  *   all      main.c: the table of subcommands; common.c: the functions below
  *   both     library.c: where the library is; reach.c: whether it gets into a program;
- *            defaults.c: the site's defaults; place.c: where the installation is
+ *            defaults.c: the options, and the site's defaults
  */
 #ifndef CMD_COMMAND_H
 #define CMD_COMMAND_H

@@ -4,45 +4,43 @@
 #include "preload/command/defaults.h"
 #include "allocator/options.h"
 #include "preload/command/command.h"
-#include "preload/command/place.h"
+#include "preload/command/library.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define BLANKS " \t\r\n"
 
-static struct {
-	const char *name, *values;
-	bool is_set;
-} rows[] = {
-#define OPTION(field, parser, name, initial, values, doc) {name, values, false},
+const struct cmd_option cmd_options[] = {
+#define OPTION(field, parser, name, initial, values, doc) {name, initial, values, doc},
 #include "allocator/options.def"
 };
+
+size_t cmd_option_find(const char *name)
+{
+	size_t row = 0;
+
+	while (row < CMD_N_OPTIONS && strcmp(name, cmd_options[row].name) != 0)
+		row++;
+	return row;
+}
 
 const char *cmd_defaults_path(void)
 {
 	static char path[PATH_MAX + 16];
 	char directory[PATH_MAX];
 
-	cmd_place_find(SYSCONFDIR, directory);
+	cmd_library_place(SYSCONFDIR, directory);
 	snprintf(path, sizeof path, "%s/pinalloc.conf", directory);
 	return path;
 }
 
-__attribute__((format(printf, 3, 4))) static void
-refuse(struct cmd_default *it, const char *cure, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(it->finding, sizeof it->finding, format, args);
-	va_end(args);
-	it->cure = cure;
-	it->name = it->value = NULL;
-}
+/* The line does not hold. */
+#define refuse(it, its_cure, ...)                                                            \
+	(snprintf((it)->finding, sizeof(it)->finding, __VA_ARGS__), (it)->cure = (its_cure), \
+	 (it)->name = NULL)
 
 /* Without the blanks around it, in place. */
 static char *trim(char *text)
@@ -53,37 +51,6 @@ static char *trim(char *text)
 	for (n = strlen(text); n && strchr(BLANKS, text[n - 1]); n--)
 		text[n - 1] = '\0';
 	return text;
-}
-
-/* The number of options if there is none of that name. */
-static size_t find_row(const char *name)
-{
-	size_t row = 0;
-
-	while (row < PIN_ARRAY_SIZE(rows) && strcmp(name, rows[row].name) != 0)
-		row++;
-	return row;
-}
-
-static void check_setting(struct cmd_default *it)
-{
-	size_t row = find_row(it->name);
-
-	if (row == PIN_ARRAY_SIZE(rows))
-		refuse(it, "pinalloc run --help lists them", "%s: there is no such option",
-		       CMD_SHORTENED(it->name, 40));
-	else if (*it->value == '"' || *it->value == '\'')
-		refuse(it, "write the value without quotes",
-		       "%s=%s: quotes are taken literally here", it->name,
-		       CMD_SHORTENED(it->value, 40));
-	else if (pin_options_set(it->name, it->value))
-		refuse(it, "correct the line", "%s=%s is not understood: it takes %s", it->name,
-		       it->value, rows[row].values);
-	else if (rows[row].is_set)
-		refuse(it, "remove one of the lines", "%s is set again: the first value holds",
-		       it->name);
-	else
-		rows[row].is_set = true;
 }
 
 /* A former name holds, and is told of. */
@@ -98,10 +65,33 @@ static void rename_setting(struct cmd_default *it)
 	it->name = now;
 }
 
+static void check_setting(struct cmd_default *it)
+{
+	static bool is_set[CMD_N_OPTIONS];
+	size_t row = cmd_option_find(it->name);
+
+	if (row == CMD_N_OPTIONS)
+		refuse(it, "pinalloc run --help lists them", "%s: there is no such option",
+		       CMD_SHORTENED(it->name, 40));
+	else if (*it->value == '"' || *it->value == '\'')
+		refuse(it, "write the value without quotes",
+		       "%s=%s: quotes are taken literally here", it->name,
+		       CMD_SHORTENED(it->value, 40));
+	else if (pin_options_set(it->name, it->value))
+		refuse(it, "correct the line", "%s=%s is not understood: it takes %s", it->name,
+		       it->value, cmd_options[row].values);
+	else if (is_set[row])
+		refuse(it, "remove one of the lines", "%s is set again: the first value holds",
+		       it->name);
+	else
+		is_set[row] = true;
+}
+
 static void read_setting(struct cmd_default *it, char *text)
 {
 	char *value = strchr(text, '=');
 
+	it->finding[0] = '\0';
 	if (!value) {
 		refuse(it, "write NAME=VALUE, or # before a comment", "%s: not a setting",
 		       text);
@@ -114,47 +104,33 @@ static void read_setting(struct cmd_default *it, char *text)
 	check_setting(it);
 }
 
-/* By errno. */
+/* By errno, which stays 0 at the file's end. */
 static void say_unread(struct cmd_default *it, void (*tell)(const struct cmd_default *it))
 {
-	int error = errno;
-
-	if (error == ENOENT || error == ENOTDIR)
+	if (!errno || errno == ENOENT || errno == ENOTDIR)
 		return;
+	refuse(it, "make it a file that everybody may read", "%s", strerrordesc_np(errno));
 	snprintf(it->place, sizeof it->place, "%s", cmd_defaults_path());
-	refuse(it, "make it a file that everybody may read", "%s", strerrordesc_np(error));
 	tell(it);
-}
-
-static void read_lines(FILE *file, struct cmd_default *it,
-		       void (*tell)(const struct cmd_default *it))
-{
-	char *line = NULL, *text;
-	size_t size = 0;
-
-	for (unsigned n = 1; errno = 0, getline(&line, &size, file) >= 0; n++) {
-		text = trim(line);
-		if (!*text || *text == '#')
-			continue;
-		snprintf(it->place, sizeof it->place, "%s:%u", cmd_defaults_path(), n);
-		it->finding[0] = '\0';
-		read_setting(it, text);
-		tell(it);
-	}
-	if (ferror(file))
-		say_unread(it, tell);
-	free(line);
 }
 
 void cmd_defaults_read(void (*tell)(const struct cmd_default *it))
 {
 	struct cmd_default it = {.name = NULL};
 	FILE *file = fopen(cmd_defaults_path(), "re");
+	char *line = NULL, *text;
+	size_t size = 0;
 
-	if (!file) {
-		say_unread(&it, tell);
-		return;
+	for (unsigned n = 1; file && (errno = 0, getline(&line, &size, file)) >= 0; n++) {
+		text = trim(line);
+		if (!*text || *text == '#')
+			continue;
+		snprintf(it.place, sizeof it.place, "%s:%u", cmd_defaults_path(), n);
+		read_setting(&it, text);
+		tell(&it);
 	}
-	read_lines(file, &it, tell);
-	fclose(file);
+	say_unread(&it, tell);
+	free(line);
+	if (file)
+		fclose(file);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The site's defaults: a file of lines NAME=VALUE that `pinalloc run` and `pinalloc check`
- * read. The library does not, because every process that starts would have to look for it.
+ * The options, as the command has them; and the site's defaults for them: a file of lines
+ * NAME=VALUE that `pinalloc run` and `pinalloc check` read. The library does not, because every
+ * process that starts would have to look for it.
  */
 #ifndef CMD_DEFAULTS_H
 #define CMD_DEFAULTS_H
@@ -9,6 +10,20 @@
 #include "allocator/base.h"
 
 #include <limits.h>
+
+/* The rows of options.def. */
+extern const struct cmd_option {
+	const char *name, *initial, *values, *doc;
+} cmd_options[];
+
+enum {
+#define OPTION(field, ...) CMD_OPTION_##field,
+#include "allocator/options.def"
+	CMD_N_OPTIONS
+};
+
+/* The row of that name, or CMD_N_OPTIONS. */
+size_t cmd_option_find(const char *name);
 
 /* A line of the file. */
 struct cmd_default {

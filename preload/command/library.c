@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <config.h>
 
-#include "preload/command/command.h"
 #include "preload/command/library.h"
-#include "preload/command/place.h"
+#include "preload/command/command.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +11,35 @@
 
 /* ld.so splits LD_PRELOAD at these. */
 #define SEPARATORS " :"
+
+/* The directory of this command, with symbolic links followed; "." if it cannot be read. */
+static void find_own(char directory[PATH_MAX])
+{
+	ssize_t n = readlink("/proc/self/exe", directory, PATH_MAX - 1);
+	char *slash;
+
+	directory[n < 0 ? 0 : n] = '\0';
+	slash = strrchr(directory, '/');
+	strcpy(slash ? slash : directory, slash ? "" : ".");
+}
+
+/* By the way from bindir, as "../lib". */
+void cmd_library_place(const char *installed, char directory[PATH_MAX])
+{
+	char own[PATH_MAX], way[PATH_MAX] = "", path[3 * PATH_MAX];
+	const char *from = BINDIR;
+	size_t same = 0, n = 0;
+
+	find_own(own);
+	for (size_t i = 0; from[i] && from[i] == installed[i]; i++)
+		if (from[i] == '/')
+			same = i + 1;
+	for (const char *p = from + same; p; p = strchr(p + 1, '/'))
+		n += (size_t)snprintf(way + n, sizeof way - n, "../");
+	snprintf(path, sizeof path, "%s/%s%s", own, way, installed + same);
+	if (!realpath(path, directory))
+		snprintf(directory, PATH_MAX, "%.*s", PATH_MAX - 1, path);
+}
 
 static bool is_library_in(char path[PATH_MAX], const char *directory, const char *below)
 {
@@ -25,58 +52,39 @@ static bool is_library_in(char path[PATH_MAX], const char *directory, const char
 	return false;
 }
 
-int cmd_library_find(char path[PATH_MAX])
+const char *cmd_library_find(char path[PATH_MAX])
 {
 	char own[PATH_MAX], directory[PATH_MAX];
 
-	cmd_place_own(own);
-	cmd_place_find(LIBDIR, directory);
+	find_own(own);
+	cmd_library_place(LIBDIR, directory);
 	if (!is_library_in(path, own, "/.libs") && !is_library_in(path, directory, "") &&
 	    !is_library_in(path, LIBDIR, ""))
-		return -ENOENT;
-	return strpbrk(path, SEPARATORS) ? -EINVAL : 0;
+		return "is not there or cannot be read: install it (make install)";
+	return strpbrk(path, SEPARATORS) ? "LD_PRELOAD cannot name a path with a space or a "
+					   "colon: install it elsewhere"
+					 : NULL;
 }
 
-const char *cmd_library_complaint(int error)
+static void set_variable(const char *name, const char *value)
 {
-	return error == -EINVAL ? "LD_PRELOAD cannot name a path with a space or a colon: "
-				  "install it elsewhere"
-				: "is not there or cannot be read: install it (make install)";
+	if (setenv(name, value, 1))
+		cmd_no_memory();
 }
 
-const char *cmd_library_next(const char **at, size_t *length)
+void cmd_library_preload(const char *library)
 {
-	const char *entry = *at + strspn(*at, SEPARATORS);
-	size_t n = strcspn(entry, SEPARATORS);
-	const char *slash = memrchr(entry, '/', n);
+	const char *before = getenv("LD_PRELOAD");
+	char *rest = cmd_strdup(before ? before : ""), *old = rest, *entry;
+	char *after = cmd_realloc(NULL, strlen(library) + strlen(old) + 2);
+	char *end = stpcpy(after, library);
 
-	*at = entry + n;
-	*length = slash ? n - (size_t)(slash + 1 - entry) : n;
-	return n ? *at - *length : NULL;
-}
-
-static bool is_library(const char *name, size_t length)
-{
-	return length == strlen(CMD_LIBRARY_NAME) && !memcmp(name, CMD_LIBRARY_NAME, length);
-}
-
-int cmd_library_preload(const char *library)
-{
-	const char *before = getenv("LD_PRELOAD"), *entry, *name;
-	const char *at = before ? before : "";
-	char *after = malloc(strlen(library) + strlen(at) + 2), *end;
-	size_t length;
-	int error;
-
-	if (!after)
-		return -ENOMEM;
-	end = stpcpy(after, library);
-	while (entry = at + strspn(at, SEPARATORS), (name = cmd_library_next(&at, &length)))
-		if (!is_library(name, length))
-			end += sprintf(end, ":%.*s", (int)(at - entry), entry);
-	error = setenv("LD_PRELOAD", after, 1) ? -ENOMEM : 0;
+	while ((entry = strsep(&rest, SEPARATORS)))
+		if (*entry && strcmp(basename(entry), CMD_LIBRARY_NAME) != 0)
+			end += sprintf(end, ":%s", entry);
+	set_variable("LD_PRELOAD", after);
 	free(after);
-	return error;
+	free(old);
 }
 
 const char *cmd_library_make_room(void)
@@ -91,8 +99,7 @@ const char *cmd_library_make_room(void)
 	if (asprintf(&after, "%s%s" CMD_LIBRARY_ROOM, before ? before : "",
 		     before && *before ? ":" : "") < 0)
 		cmd_no_memory();
-	if (setenv("GLIBC_TUNABLES", after, 1))
-		cmd_no_memory();
+	set_variable("GLIBC_TUNABLES", after);
 	free(after);
 	return getenv("GLIBC_TUNABLES");
 }

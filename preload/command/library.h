@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Finds libpinalloc.so, and sets LD_PRELOAD. */
+/*
+ * Where this installation is, found from the path of this command, so that it can be moved, or
+ * tried under DESTDIR; and the environment that preloads its library.
+ */
 #ifndef CMD_LIBRARY_H
 #define CMD_LIBRARY_H
 
@@ -10,21 +13,24 @@
 #define CMD_LIBRARY_NAME "libpinalloc.so"
 
 /*
- * Finds the library that belongs to this command: next to it in the build tree, in the same
- * place relative to it as when it was installed, or in libdir. If there is none, path holds the
- * last place tried. Returns 0; -ENOENT; or -EINVAL if the path has a space or a colon, at which
- * ld.so splits LD_PRELOAD.
+ * A directory of the installation, such as LIBDIR: in the same place relative to this command
+ * as when it was installed. With symbolic links followed if it is there.
  */
-int cmd_library_find(char path[PATH_MAX]);
+void cmd_library_place(const char *installed, char directory[PATH_MAX]);
 
-/* For one line: why cmd_library_find() failed, and the cure. */
-const char *cmd_library_complaint(int error);
+/*
+ * Finds the library that belongs to this command: next to it in the build tree, in its place
+ * relative to it, or in libdir. Returns NULL, or for one line why it cannot be used, and the
+ * cure; if there is none, path holds the last place tried. ld.so splits LD_PRELOAD at spaces
+ * and colons.
+ */
+const char *cmd_library_find(char path[PATH_MAX]);
 
 /*
  * Puts the library first in LD_PRELOAD, for the programs this process starts, and removes other
- * copies of it there. Returns 0 or -ENOMEM.
+ * copies of it there.
  */
-int cmd_library_preload(const char *library);
+void cmd_library_preload(const char *library);
 
 /*
  * With an audit library (rtld-audit(7)) ld.so makes room for thread-local storage before it has
@@ -40,11 +46,5 @@ int cmd_library_preload(const char *library);
  * NULL.
  */
 const char *cmd_library_make_room(void);
-
-/*
- * The name, without its directory, of the entry of LD_PRELOAD at *at, and its length; NULL at
- * the end. Moves *at behind the entry.
- */
-const char *cmd_library_next(const char **at, size_t *length);
 
 #endif

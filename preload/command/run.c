@@ -19,40 +19,29 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EXIT_USAGE = CMD_USAGE, EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
-
-static struct {
-	const char *name, *initial, *values, *doc;
-	char flag[32];	  /* --max-pinned, of PINALLOC_MAX_PINNED, without the dashes */
-	const char *text; /* its value on the command line or among the defaults, or NULL */
-} rows[] = {
-#define OPTION(field, parser, name, initial, values, doc) \
-	{name, initial, values, doc, "", NULL},
-#include "allocator/options.def"
-};
-
-#define N_ROWS PIN_ARRAY_SIZE(rows)
+enum { EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
 
 /* Names that options had before. */
-static struct {
+static const struct {
 	const char *before, *now;
-	char flag[32];
 } renamed[] = {
-#define RENAMED(before, now) {before, now, ""},
+#define RENAMED(before, now) {before, now},
 #include "allocator/options.def"
 };
 
 #define N_RENAMED PIN_ARRAY_SIZE(renamed)
 
-/* Values of the long options; after those of the rows come those of former names. */
-enum { DRY_RUN = CMD_LONG, HELP, FIRST_ROW, FIRST_RENAMED = FIRST_ROW + N_ROWS };
-#define N_OPTIONS (N_ROWS + N_RENAMED + 3)
+/* Values of the long options; after those of options.def come those of former names. */
+enum { DRY_RUN = CMD_LONG, HELP, FIRST, FIRST_RENAMED = FIRST + CMD_N_OPTIONS };
+#define N_FLAGS (CMD_N_OPTIONS + N_RENAMED)
+
+static char flags[N_FLAGS][32]; /* max-pinned, of PINALLOC_MAX_PINNED */
+
+/* Values on the command line or among the defaults, or NULL. */
+static const char *texts[CMD_N_OPTIONS];
 
 static bool dry_run;
 static const char *tunables; /* GLIBC_TUNABLES, if it is changed */
-
-/* Prints one line; is the exit status. */
-#define complain(status, ...) (cmd_complain(__VA_ARGS__), (status))
 
 static void name_flag(const char *name, char *flag)
 {
@@ -76,9 +65,9 @@ static int run_help(void)
 	       "  -h, --help\n"
 	       "      Print this.\n",
 	       cmd_defaults_path());
-	for (size_t i = 0; i < N_ROWS; i++)
-		printf("  --%s=VALUE\n      %s (%s)\n      %s\n", rows[i].flag, rows[i].values,
-		       rows[i].initial, rows[i].doc);
+	for (size_t i = 0; i < CMD_N_OPTIONS; i++)
+		printf("  --%s=VALUE\n      %s (%s)\n      %s\n", flags[i],
+		       cmd_options[i].values, cmd_options[i].initial, cmd_options[i].doc);
 	return 0;
 }
 
@@ -91,59 +80,53 @@ static const char *plain_top_pad(void)
 	return text;
 }
 
-static int set_row(size_t row, const char *text)
+static int set_option(size_t i, const char *text)
 {
-	if (pin_options_set(rows[row].name, text))
-		return cmd_refuse_value(rows[row].flag, text, rows[row].values);
-	rows[row].text = strcmp(rows[row].name, "MALLOC_TOP_PAD_") ? text : plain_top_pad();
+	const struct cmd_option *option = &cmd_options[i];
+
+	if (pin_options_set(option->name, text))
+		return cmd_refuse_value(flags[i], text, option->values);
+	texts[i] = strcmp(option->name, "MALLOC_TOP_PAD_") ? text : plain_top_pad();
 	return 0;
+}
+
+static int set_renamed(size_t i, const char *text)
+{
+	size_t now = cmd_option_find(renamed[i].now);
+
+	cmd_complain("--%s is called --%s now", flags[CMD_N_OPTIONS + i], flags[now]);
+	return set_option(now, text);
 }
 
 /* A line of the site's that is wrong must not keep the program from running. */
 static void take_default(const struct cmd_default *it)
 {
+	const char **text = it->name ? &texts[cmd_option_find(it->name)] : NULL;
+
 	if (*it->finding)
 		cmd_complain("%s: %s; %s", it->place, it->finding, it->cure);
-	if (!it->name)
-		return;
-	for (size_t i = 0; i < N_ROWS; i++)
-		if (!strcmp(it->name, rows[i].name) && !rows[i].text &&
-		    !pin_options_text(it->name))
-			rows[i].text = cmd_strdup(it->value);
+	if (text && !*text && !pin_options_text(it->name))
+		*text = cmd_strdup(it->value);
 }
 
-static void fill_options(struct option *option)
+static void fill_options(struct option *options)
 {
-	int value = FIRST_ROW;
-
-	for (size_t i = 0; i < N_ROWS; i++) {
-		name_flag(rows[i].name, rows[i].flag);
-		*option++ = (struct option){rows[i].flag, required_argument, NULL, value++};
+	for (size_t i = 0; i < N_FLAGS; i++) {
+		name_flag(i < CMD_N_OPTIONS ? cmd_options[i].name
+					    : renamed[i - CMD_N_OPTIONS].before,
+			  flags[i]);
+		options[i] = (struct option){flags[i], required_argument, NULL, FIRST + (int)i};
 	}
-	for (size_t i = 0; i < N_RENAMED; i++) {
-		name_flag(renamed[i].before, renamed[i].flag);
-		*option++ = (struct option){renamed[i].flag, required_argument, NULL, value++};
-	}
-	*option++ = (struct option){"dry-run", no_argument, NULL, DRY_RUN};
-	*option++ = (struct option){"help", no_argument, NULL, HELP};
-	*option++ = (struct option){NULL, 0, NULL, 0};
-}
-
-static int set_renamed(size_t i, const char *text)
-{
-	size_t row = 0;
-
-	while (strcmp(rows[row].name, renamed[i].now) != 0)
-		row++;
-	cmd_complain("--%s is called --%s now", renamed[i].flag, rows[row].flag);
-	return set_row(row, text);
+	options[N_FLAGS] = (struct option){"dry-run", no_argument, NULL, DRY_RUN};
+	options[N_FLAGS + 1] = (struct option){"help", no_argument, NULL, HELP};
+	options[N_FLAGS + 2] = (struct option){NULL, 0, NULL, 0};
 }
 
 /* Returns an exit status, or -1 to run the command at argv[optind]. */
 static int parse_options(int argc, char **argv)
 {
 	static const char shorts[] = "+:nh";
-	struct option options[N_OPTIONS];
+	struct option options[N_FLAGS + 3];
 	int c, status = 0;
 
 	fill_options(options);
@@ -154,14 +137,15 @@ static int parse_options(int argc, char **argv)
 			dry_run = true;
 		else if (c >= FIRST_RENAMED)
 			status = set_renamed((size_t)(c - FIRST_RENAMED), optarg);
-		else if (c >= FIRST_ROW)
-			status = set_row((size_t)(c - FIRST_ROW), optarg);
+		else if (c >= FIRST)
+			status = set_option((size_t)(c - FIRST), optarg);
 		else
 			status = cmd_refuse(c, shorts, argv);
 	}
-	if (!status && optind == argc)
-		status = complain(EXIT_USAGE, "no COMMAND; see pinalloc run --help");
-	return status ? status : -1;
+	if (status || optind < argc)
+		return status ? status : -1;
+	cmd_complain("no COMMAND; see pinalloc run --help");
+	return CMD_USAGE;
 }
 
 /* One word for a shell, in quotes if it needs them. */
@@ -169,19 +153,12 @@ static void print_word(const char *word)
 {
 	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 				    "0123456789_@%+:,./-";
+	bool quoted = !*word || word[strspn(word, plain)];
 
-	if (*word && !word[strspn(word, plain)]) {
-		fputs(word, stdout);
-		return;
-	}
-	putchar('\'');
-	for (; *word; word++) {
-		if (*word == '\'')
-			fputs("'\\''", stdout);
-		else
-			putchar(*word);
-	}
-	putchar('\'');
+	fputs(quoted ? "'" : "", stdout);
+	for (; *word; word++)
+		fputs(*word == '\'' ? "'\\''" : (char[]){*word, '\0'}, stdout);
+	fputs(quoted ? "'" : "", stdout);
 }
 
 static void print_variable(const char *name, const char *value)
@@ -200,9 +177,9 @@ static int print_command(char **command)
 		print_variable("LD_PRELOAD", preload);
 	if (tunables)
 		print_variable("GLIBC_TUNABLES", tunables);
-	for (size_t i = 0; i < N_ROWS; i++)
-		if (rows[i].text)
-			print_variable(rows[i].name, rows[i].text);
+	for (size_t i = 0; i < CMD_N_OPTIONS; i++)
+		if (texts[i])
+			print_variable(cmd_options[i].name, texts[i]);
 	for (; *command; command++) {
 		putchar(' ');
 		print_word(*command);
@@ -221,38 +198,33 @@ static void warn_if_out_of_reach(const char *command)
 		cmd_complain("%s; %s", reach.finding, reach.cure);
 }
 
-static int set_variables(void)
-{
-	for (size_t i = 0; i < N_ROWS; i++)
-		if (rows[i].text && setenv(rows[i].name, rows[i].text, 1))
-			return complain(EXIT_CANNOT_RUN, "no memory for the environment");
-	return 0;
-}
-
 static int exec_command(char **command)
 {
-	int error = set_variables();
+	int error;
 
-	if (error)
-		return error;
+	for (size_t i = 0; i < CMD_N_OPTIONS; i++)
+		if (texts[i] && setenv(cmd_options[i].name, texts[i], 1))
+			cmd_no_memory();
 	execvp(command[0], command);
 	error = errno;
-	return complain(error == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN, "%s: %s",
-			command[0], strerror(error));
+	cmd_complain("%s: %s", command[0], strerror(error));
+	return error == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
 }
 
 int cmd_run(int argc, char **argv)
 {
 	char library[PATH_MAX];
-	int status = parse_options(argc, argv), error;
+	int status = parse_options(argc, argv);
+	const char *why;
 
 	if (status >= 0)
 		return status;
-	error = cmd_library_find(library);
-	if (error)
-		return complain(EXIT_NOT_FOUND, "%s %s", library, cmd_library_complaint(error));
-	if (cmd_library_preload(library))
-		return complain(EXIT_CANNOT_RUN, "no memory for the environment");
+	why = cmd_library_find(library);
+	if (why) {
+		cmd_complain("%s %s", library, why);
+		return EXIT_NOT_FOUND;
+	}
+	cmd_library_preload(library);
 	tunables = cmd_library_make_room();
 	cmd_defaults_read(take_default);
 	warn_if_out_of_reach(argv[optind]);
