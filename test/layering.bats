@@ -59,8 +59,12 @@ uses() {
 	for source in allocator/*.c regpool/*.c preload/*.c preload/report/*.c; do
 		objects+=("${source%/*}/.libs/lib*_la-$(basename "$source" .c).o")
 	done
+	for source in preload/command/*.c; do
+		objects+=("${source%/*}/pinalloc-$(basename "$source" .c).o")
+	done
 	(cd "$top_builddir" && nm -A ${objects[@]}) |
-		sed -nE 's|^([a-z/]+)/\.libs/lib[a-z]+_la-([a-z-]+)\.o:[0-9a-f ]* ([A-Z]) (pin_\w+)$|\1/\2 \3 \4|p' |
+		sed -nE -e 's|^([a-z/]+)/\.libs/lib[a-z]+_la-([a-z-]+)\.o:[0-9a-f ]* ([A-Z]) (pin_\w+)$|\1/\2 \3 \4|p' \
+			-e 's|^([a-z/]+)/pinalloc-([a-z-]+)\.o:[0-9a-f ]* ([A-Z]) (cmd_\w+)$|\1/\2 \3 \4|p' |
 		awk '$2 == "U" { users[$1 " " $3]; next }
 			{ owner[$3] = $1 }
 			END {
@@ -84,6 +88,7 @@ uses() {
 	grep -qx 'regpool/keys regpool/places' "$BATS_TEST_TMPDIR/uses"
 	grep -qx 'regpool/mr regpool/registry' "$BATS_TEST_TMPDIR/uses"
 	grep -qx 'preload/report/process preload/report/rank' "$BATS_TEST_TMPDIR/uses"
+	grep -qx 'preload/command/check preload/command/finding' "$BATS_TEST_TMPDIR/uses"
 	run tsort < "$BATS_TEST_TMPDIR/uses"
 	sed -n 's/^tsort: //p' <<< "$output"
 	[ "$status" -eq 0 ]

@@ -4,8 +4,8 @@
  * not link the library but has its options, its log and its verbs table. What is its own begins
  * with cmd_.
  *
- *   report   report.c: options; load.c: reads one file, with names.c for its stacks, or
- *            running.c a record; job.c and sites.c: merge them; text.c with table.c, json.c,
+ *   report   report.c: options; load.c: reads one file, running.c a record, with rank.c, and
+ *            names.c for stacks; job.c and sites.c: merge them; text.c with table.c, json.c,
  *            plot.c with gnuplot.c: the forms of the result
  *   run      run.c
  *   check    check.c: the list of checks; check-*.c: the checks; finding.c: what they find
