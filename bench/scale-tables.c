@@ -81,9 +81,8 @@ static void evict(void)
 		need(pin_evict_one(0));
 	say("evict", (bench_processor_ns() - began) / (double)n);
 	for (size_t i = 0; i < n; i++)
-		need(pin_keys_covering(
-			     &pin_registry_at(0)->access_sets[pin_access_set_index(RIGHTS)],
-			     step_at(i)) == PIN_NO_ENTRY);
+		need(!pin_keys_covering(pin_access_set_of(pin_registry_at(0), RIGHTS),
+					step_at(i)));
 }
 
 static void hold_all(void)

@@ -43,34 +43,27 @@ static bool ensure_table(struct pin_table *table, size_t element_size, size_t n)
 	return table->base || !pin_table_init(table, element_size, n);
 }
 
-/* More memory regions than any program has. */
-#define MOST_PLACES ((size_t)1 << 20)
-
 static bool make_tables(struct pin_access_set *set)
 {
 	size_t n = pin_reserve.size >> PIN_GRANULE_SHIFT;
 
-	return ensure_table(&set->registrations, sizeof(struct pin_registration),
-			    MOST_PLACES) &&
-	       ensure_table(&set->entries, sizeof(struct pin_entry), MOST_PLACES) &&
+	return ensure_table(&set->users, sizeof(struct pin_users), PIN_MOST_PLACES) &&
+	       ensure_table(&set->entries, sizeof(struct pin_entry), PIN_MOST_PLACES) &&
 	       ensure_table(&set->failures, sizeof(struct pin_failure), n) &&
 	       ensure_table(&set->starting, sizeof(uint32_t), n) &&
 	       ensure_table(&set->covering, sizeof(uint32_t), n);
 }
 
-/*
- * Makes the tables of a set; they stay for the next PD in this slot. Caller holds the domain's
- * lock.
- */
-static bool prepare_set(struct pin_domain *domain, struct pin_access_set *set)
+/* Caller holds the domain's lock. */
+static bool make_set(struct pin_domain *domain, struct pin_access_set *set, unsigned access)
 {
-	uint32_t bit = (uint32_t)1 << (set - domain->access_sets);
-
-	if (domain->prepared & bit)
+	if (set->domain)
 		return true;
 	if (!make_tables(set) || pthread_mutex_init(&set->lock, NULL))
 		return false;
-	atomic_fetch_or_explicit(&domain->prepared, bit, memory_order_release);
+	set->access = access;
+	set->ahead = PIN_AHEAD_NEVER;
+	atomic_store_explicit(&set->domain, domain, memory_order_release);
 	return true;
 }
 
@@ -119,10 +112,8 @@ static void withdraw_range(uintptr_t start, size_t length)
 
 	if (!n_bytes)
 		return;
-	for (uint32_t i = 0; i < pin_registry_count(); i++)
-		for (struct pin_access_set *set = NULL;
-		     (set = pin_access_set_next(pin_registry_at(i), set));)
-			pin_places_withdraw(set, pin_range_of((void *)start, length));
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
+		pin_places_withdraw(set, pin_range_of((void *)start, length));
 	if (first_replaced.lost)
 		return;
 	first_replaced.start = start;
@@ -162,9 +153,10 @@ static bool has_armed(struct pin_domain *domain)
 }
 
 /* Caller holds the domain's lock. */
-static int arm_set(struct pin_domain *domain, struct pin_access_set *set, bool is_first)
+static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsigned access,
+		   bool is_first)
 {
-	if (!prepare_set(domain, set)) {
+	if (!make_set(domain, set, access)) {
 		pin_warn_once("no address space for the tables of %s: its requests go to "
 			      "libibverbs; raise ulimit -v",
 			      domain->device);
@@ -180,13 +172,13 @@ static int arm_set(struct pin_domain *domain, struct pin_access_set *set, bool i
 	else
 		set->ahead = PIN_AHEAD_NEVER;
 	atomic_store_explicit(&set->armed, true, memory_order_release);
-	log_armed(domain, pin_access_set_access(domain, set));
+	log_armed(domain, access);
 	return 0;
 }
 
 /* Caller holds the domain's lock. */
 static int arm_if_allowed(struct pin_domain *domain, struct pin_access_set *set,
-			  unsigned max_access)
+			  unsigned access, unsigned max_access)
 {
 	bool is_first = !has_armed(domain);
 
@@ -194,16 +186,16 @@ static int arm_if_allowed(struct pin_domain *domain, struct pin_access_set *set,
 		return -ENOMEM;
 	if (is_first)
 		domain->max_access = max_access | IBV_ACCESS_RELAXED_ORDERING;
-	if (pin_access_set_access(domain, set) & ~domain->max_access)
+	if (access & ~domain->max_access)
 		return -EEXIST;
-	return set->armed ? 0 : arm_set(domain, set, is_first);
+	return set->armed ? 0 : arm_set(domain, set, access, is_first);
 }
 
 int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
-		   struct pin_domain **out)
+		   struct pin_access_set **armed)
 {
-	struct pin_domain *domain;
 	struct pin_access_set *set;
+	struct pin_domain *domain;
 	bool is_eager;
 	int error;
 
@@ -217,17 +209,17 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 	domain = lock_domain(pd);
 	if (!domain)
 		return -ENOMEM;
-	set = &domain->access_sets[pin_access_set_index(access)];
-	error = arm_if_allowed(domain, set, max_access);
+	set = pin_access_set_of(domain, access);
+	error = arm_if_allowed(domain, set, access, max_access);
 	is_eager = !set->ahead;
 	pthread_rwlock_unlock(&domain->lock);
 	if (error)
 		return error;
 	pin_prefill();
-	pin_rollout_to(domain, set);
+	pin_rollout_to(set);
 	if (is_eager || pin_host_budget_is_on())
 		pin_registrar_start();
-	*out = domain;
+	*armed = set;
 	return 0;
 }
 
@@ -263,7 +255,7 @@ static bool domain_has_users(struct pin_domain *domain)
 static void clear_sets(struct pin_domain *domain, enum pin_clear what)
 {
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
-		pin_places_clear(domain, set, what);
+		pin_places_clear(set, what);
 }
 
 /*
@@ -277,7 +269,7 @@ static void retire(struct pin_domain *domain)
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
 		set->ahead = PIN_AHEAD_NEVER;
 		atomic_store(&set->armed, false);
-		pin_places_forget(domain, set);
+		pin_places_forget(set);
 	}
 	domain->is_orphan = false;
 	domain->max_mr_size = 0;
@@ -391,7 +383,7 @@ int pin_domain_disarm(struct ibv_pd *pd)
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
 		armed |= set->armed;
 		set->ahead = PIN_AHEAD_NEVER;
-		pin_places_clear(domain, set, PIN_CLEAR_IDLE);
+		pin_places_clear(set, PIN_CLEAR_IDLE);
 		if (!pin_places_in_use(set))
 			atomic_store(&set->armed, false);
 	}
@@ -404,15 +396,16 @@ int pin_domain_enable(struct ibv_pd *pd, unsigned access)
 {
 	struct pin_domain *domain;
 	struct pin_access_set *set;
-	int error = pin_domain_arm(pd, access, access, &domain);
+	int error = pin_domain_arm(pd, access, access, &set);
 
 	if (error)
 		return error;
 	domain = lock_domain(pd);
 	if (!domain)
 		return -ENOMEM;
-	set = &domain->access_sets[pin_access_set_index(access)];
-	set->ahead = pin_options.mode == PIN_MODE_EAGER ? 0 : PIN_AHEAD_NEVER;
+	pin_access_set_of(domain, access)->ahead = pin_options.mode == PIN_MODE_EAGER
+							   ? 0
+							   : PIN_AHEAD_NEVER;
 	pthread_rwlock_unlock(&domain->lock);
 	pin_pool_changed();
 	return 0;

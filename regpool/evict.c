@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Finding the oldest idle memory region means looking at all of them. So a search keeps a fixed
- * share of them all, the oldest, and the next calls use those: the average cost of a call does
- * not depend on the size of the heap.
+ * Finding the oldest idle memory region means looking at all of them. So a search keeps them
+ * all, in order, and the next calls use those: the average cost of a call does not depend on
+ * the size of the heap.
  */
 #include <config.h>
 
@@ -14,18 +14,14 @@
 
 #include <errno.h>
 #include <pthread.h>
-
-/* One candidate for so many memory regions, and the maximum number of candidates. */
-#define SHARE 16
-#define MOST  4096
+#include <stdlib.h>
 
 struct candidate {
-	struct pin_domain *domain;
 	struct pin_access_set *set;
-	uint32_t number;
+	struct pin_entry *entry;
 	size_t length;	  /* bytes */
 	uint32_t used_at; /* not a candidate any more once this has changed */
-	uint32_t age, order;
+	uint32_t age;
 };
 
 /*
@@ -33,150 +29,83 @@ struct candidate {
  * domain's lock or with an entry BUSY; nothing may sleep under it.
  */
 static pthread_mutex_t evict_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct candidate candidates[MOST];
-static size_t n_listed, next_candidate, max_listed;
-static uint32_t n_added;
-static size_t idle_bytes;	     /* bytes of all idle memory regions, candidates or not */
+static struct pin_table candidates;
+static size_t n_listed, next_candidate;
+static size_t idle_bytes;	     /* bytes of those from next_candidate on */
 static _Atomic uint32_t *busy_state; /* state of an entry that was BUSY, or NULL */
 
 _Atomic uint32_t pin_evict_clock;
 
+static struct candidate *candidate_at(size_t i)
+{
+	return pin_table_at(&candidates, struct candidate, i);
+}
+
 /* At equal age, the one found first. */
-static bool is_older(const struct candidate *a, const struct candidate *b)
+static int compare(const void *left, const void *right)
 {
-	return a->age > b->age || (a->age == b->age && a->order < b->order);
+	const struct candidate *a = left, *b = right;
+
+	if (a->age != b->age)
+		return a->age > b->age ? -1 : 1;
+	return a->entry < b->entry ? -1 : 1;
 }
 
-static void swap(struct candidate *a, struct candidate *b)
+static uint32_t used_at(const struct pin_entry *entry)
 {
-	struct candidate c = *a;
-
-	*a = *b;
-	*b = c;
+	return atomic_load_explicit(&entry->used_at, memory_order_relaxed);
 }
 
-/*
- * The first n candidates are a heap with the youngest at its root, in which only entry i may be
- * older than its children.
- */
-static void sift_down(size_t i, size_t n)
+/* One that does not fit into memory is found by a later search. */
+static void add_candidate(struct pin_access_set *set, struct pin_entry *entry, uint32_t now)
 {
-	for (size_t child; (child = 2 * i + 1) < n; i = child) {
-		if (child + 1 < n && is_older(&candidates[child], &candidates[child + 1]))
-			child++;
-		if (!is_older(&candidates[i], &candidates[child]))
-			return;
-		swap(&candidates[i], &candidates[child]);
-	}
-}
+	struct candidate candidate = {set, entry, entry->length, used_at(entry), 0};
 
-static void sift_up(size_t i)
-{
-	for (size_t parent; i; i = parent) {
-		parent = (i - 1) / 2;
-		if (!is_older(&candidates[parent], &candidates[i]))
-			return;
-		swap(&candidates[parent], &candidates[i]);
-	}
-}
-
-static void offer(const struct candidate *candidate)
-{
-	if (n_listed < max_listed) {
-		candidates[n_listed] = *candidate;
-		sift_up(n_listed++);
-	} else if (is_older(candidate, &candidates[0])) {
-		candidates[0] = *candidate;
-		sift_down(0, n_listed);
-	}
-}
-
-static uint32_t used_at(struct pin_access_set *set, uint32_t number)
-{
-	return atomic_load_explicit(&pin_place_registration(set, number)->used_at,
-				    memory_order_relaxed);
-}
-
-static void add_candidate(struct pin_domain *domain, struct pin_access_set *set,
-			  uint32_t number, uint32_t now)
-{
-	struct candidate candidate = {domain,
-				      set,
-				      number,
-				      pin_place_or_null(set, number)->length,
-				      used_at(set, number),
-				      0,
-				      n_added++};
-
+	if (pin_table_ensure(&candidates, n_listed + 1))
+		return;
 	candidate.age = now - candidate.used_at;
 	/* It was used after `now` was read. */
 	if ((int32_t)candidate.age < 0)
 		candidate.age = 0;
 	idle_bytes += candidate.length;
-	offer(&candidate);
+	*candidate_at(n_listed++) = candidate;
 }
 
-static void search_class(struct pin_domain *domain, struct pin_access_set *set, uint32_t now)
+static void search_set(struct pin_access_set *set, uint32_t now)
 {
-	uint32_t n = set->n_places;
-	struct pin_entry *entry;
+	for (uint32_t i = 1; i <= set->n_places; i++) {
+		struct pin_entry *entry = pin_place(set, i);
 
-	for (uint32_t i = 0; i < n && (entry = pin_place_or_null(set, i)); i++) {
 		if (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
 			busy_state = &entry->state;
-		else if (pin_place_is_idle(set, i))
-			add_candidate(domain, set, i, now);
+		else if (pin_place_is_idle(set, entry))
+			add_candidate(set, entry, now);
 	}
-}
-
-/* Heap sort: moves the youngest to the end, and so on. */
-static void sort_list(void)
-{
-	for (size_t n = n_listed; n > 1; n--) {
-		swap(&candidates[0], &candidates[n - 1]);
-		sift_down(0, n - 1);
-	}
-}
-
-static size_t count_all(void)
-{
-	uint32_t n = pin_registry_count();
-	size_t sum = 0;
-
-	for (uint32_t i = 0; i < n; i++)
-		for (struct pin_access_set *set = NULL;
-		     (set = pin_access_set_next(pin_registry_at(i), set));)
-			sum += set->n_places;
-	return sum;
 }
 
 static void search(void)
 {
-	uint32_t now = atomic_load(&pin_evict_clock), n = pin_registry_count();
+	uint32_t now = atomic_load(&pin_evict_clock);
 
-	n_listed = next_candidate = idle_bytes = n_added = 0;
+	if (!candidates.base &&
+	    pin_table_init(&candidates, sizeof(struct candidate), PIN_MOST_PLACES))
+		return;
+	n_listed = next_candidate = idle_bytes = 0;
 	busy_state = NULL;
-	max_listed = count_all() / SHARE + 1;
-	if (max_listed > MOST)
-		max_listed = MOST;
-	for (uint32_t i = 0; i < n; i++) {
-		struct pin_domain *domain = pin_registry_at(i);
-		struct pin_access_set *set = NULL;
-
-		while (atomic_load(&domain->pd) && (set = pin_access_set_next(domain, set)))
-			search_class(domain, set, now);
-	}
-	sort_list();
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
+		if (atomic_load(&set->domain->pd))
+			search_set(set, now);
+	qsort(candidate_at(0), n_listed, sizeof(struct candidate), compare);
 }
 
 /* The oldest candidate that is still idle and unused; NULL at the end of the list. */
 static const struct candidate *first_valid(void)
 {
 	for (; next_candidate < n_listed; next_candidate++) {
-		const struct candidate *candidate = &candidates[next_candidate];
+		const struct candidate *candidate = candidate_at(next_candidate);
 
-		if (used_at(candidate->set, candidate->number) == candidate->used_at &&
-		    pin_place_is_idle(candidate->set, candidate->number))
+		if (used_at(candidate->entry) == candidate->used_at &&
+		    pin_place_is_idle(candidate->set, candidate->entry))
 			return candidate;
 		idle_bytes -= candidate->length;
 	}
@@ -198,7 +127,7 @@ static const struct candidate *search_until_valid(void)
 
 	do {
 		search();
-		first = n_listed ? first_valid() : NULL;
+		first = first_valid();
 	} while (n_listed && !first);
 	return first;
 }
@@ -244,7 +173,7 @@ bool pin_evict_one(size_t wanted)
 			pin_os_wait(busy, PIN_ENTRY_BUSY);
 			return true;
 		}
-		error = pin_place_release_idle(oldest.domain, oldest.set, oldest.number);
+		error = pin_place_release_idle(oldest.set, oldest.entry);
 	} while (error == -EBUSY);
 	if (error)
 		return false;

@@ -19,7 +19,7 @@
 bool pin_evict_one(size_t wanted);
 
 /*
- * The source of pin_registration.used_at; advances with each registration. Declared hidden, as
+ * The source of pin_entry.used_at; advances with each registration. Declared hidden, as
  * it is defined, so that reading it does not go through the global offset table.
  */
 extern _Atomic uint32_t pin_evict_clock __attribute__((visibility("hidden")));

@@ -64,17 +64,15 @@ int pin_fork_init(void)
 _Atomic unsigned pin_forks_running;
 
 /* One that is just being registered or deregistered has users, or none, when that is done. */
-static void release_idle(struct pin_domain *domain, struct pin_access_set *set)
+static void release_idle(struct pin_access_set *set)
 {
-	for (uint32_t i = 0; i < set->n_places; i++) {
-		struct pin_entry *entry = pin_place_or_null(set, i);
+	for (uint32_t i = 1; i <= set->n_places; i++) {
+		struct pin_entry *entry = pin_place(set, i);
 
-		if (!entry)
-			break;
 		while (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
 			pin_os_wait(&entry->state, PIN_ENTRY_BUSY);
-		if (pin_place_is_idle(set, i))
-			pin_place_release_idle(domain, set, i);
+		if (pin_place_is_idle(set, entry))
+			pin_place_release_idle(set, entry);
 	}
 }
 
@@ -87,13 +85,9 @@ static void before_fork(void)
 	atomic_fetch_add(&pin_forks_running, 1);
 	if (pin_pool_off() || pin_locks_held)
 		return;
-	for (uint32_t i = 0; i < pin_registry_count(); i++) {
-		struct pin_domain *domain = pin_registry_at(i);
-		struct pin_access_set *set = NULL;
-
-		while (atomic_load(&domain->pd) && (set = pin_access_set_next(domain, set)))
-			release_idle(domain, set);
-	}
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
+		if (atomic_load(&set->domain->pd))
+			release_idle(set);
 }
 
 /* What the parent shares with the child is not registered ahead as long as it does. */

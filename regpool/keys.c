@@ -16,85 +16,83 @@
  * Completes a BUSY entry of this thread with its memory region, or frees it if `mr` is NULL.
  * Returns whether look-ups find it.
  */
-static bool publish_or_free(struct pin_access_set *set, uint32_t number, struct ibv_mr *mr)
+static bool publish_or_free(struct pin_access_set *set, struct pin_entry *entry,
+			    struct ibv_mr *mr)
 {
-	struct pin_registration *registration = pin_place_registration(set, number);
-	struct pin_entry *entry = pin_place(set, number);
 	bool found;
 
-	if (!mr) {
-		pthread_mutex_lock(&set->lock);
-		pin_place_free(set, number);
-		pthread_mutex_unlock(&set->lock);
-		return false;
+	if (mr) {
+		pin_verify_registered(pin_place_range(entry));
+		entry->mr = mr;
+		entry->used_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
+		entry->provider_bytes = pin_register_readable_bytes(mr);
+		entry->lkey = mr->lkey;
+		entry->rkey = mr->rkey;
 	}
-	pin_verify_registered(pin_place_range(entry));
-	registration->mr = mr;
-	registration->used_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
-	registration->provider_bytes = pin_register_readable_bytes(mr);
-	entry->lkey = mr->lkey;
-	entry->rkey = mr->rkey;
 	pthread_mutex_lock(&set->lock);
-	pin_place_publish(set, number, PIN_ENTRY_READY);
-	found = !registration->is_stale;
+	if (mr)
+		pin_place_publish(set, entry, PIN_ENTRY_READY);
+	else
+		pin_place_free(set, entry);
+	found = mr && !entry->is_stale;
 	pthread_mutex_unlock(&set->lock);
 	return found;
 }
 
 /* Other threads wait for a BUSY entry by its range, so that must be what is registered. */
-static void narrow_place(struct pin_access_set *set, uint32_t number, struct pin_range range)
+static void narrow_place(struct pin_access_set *set, struct pin_entry *entry,
+			 struct pin_range range)
 {
 	pthread_mutex_lock(&set->lock);
-	pin_place_narrow(set, number, range);
+	pin_place_narrow(set, entry, range);
 	pthread_mutex_unlock(&set->lock);
 }
 
 /* If there is no room and may_evict is set, evicts idle memory regions until there is. */
-static struct ibv_mr *register_range(struct pin_domain *domain, unsigned access,
-				     struct pin_range range, bool may_evict, int *error)
+static struct ibv_mr *register_range(struct pin_access_set *set, struct pin_range range,
+				     bool may_evict, int *error)
 {
 	uint64_t began = pin_os_now_ns();
 	struct ibv_mr *mr;
 
 	do {
-		mr = pin_register_range(domain, access, range, error);
+		mr = pin_register_range(set->domain, set->access, range, error);
 	} while (!mr && may_evict && pin_register_lacks_room(*error) &&
 		 pin_evict_one(pin_range_length(range)));
 	atomic_fetch_add_explicit(&pin_pool.ns, pin_os_now_ns() - began, memory_order_relaxed);
 	if (mr)
 		pin_debug("%s at %p registered%s on %s: lkey 0x%x",
 			  PIN_SIZE(pin_range_length(range)), (void *)range.start,
-			  may_evict ? "" : " ahead", domain->device, mr->lkey);
+			  may_evict ? "" : " ahead", set->domain->device, mr->lkey);
 	return mr;
 }
 
 /* Registers the entry's whole range or, if that fails, only the part that is wanted. */
-static bool register_place(struct pin_domain *domain, struct pin_access_set *set,
-			   uint32_t number, struct pin_range wanted, bool may_evict)
+static bool register_place(struct pin_access_set *set, struct pin_entry *entry,
+			   struct pin_range wanted, bool may_evict)
 {
-	struct pin_range range = pin_place_range(pin_place(set, number));
-	unsigned access = pin_access_set_access(domain, set);
+	struct pin_range range = pin_place_range(entry);
 	struct ibv_mr *mr;
 	int error;
 	bool found;
 
-	mr = register_range(domain, access, range, may_evict, &error);
+	mr = register_range(set, range, may_evict, &error);
 	if (!mr && pin_range_length(wanted) < pin_range_length(range)) {
 		range = wanted;
-		narrow_place(set, number, range);
-		mr = register_range(domain, access, range, may_evict, &error);
+		narrow_place(set, entry, range);
+		mr = register_range(set, range, may_evict, &error);
 	}
 	if (!mr)
-		pin_register_log_failure(domain, range, error);
-	found = publish_or_free(set, number, mr);
+		pin_register_log_failure(set->domain, range, error);
+	found = publish_or_free(set, entry, mr);
 	if (mr)
-		pin_places_sweep(domain, set, range);
+		pin_places_sweep(set);
 	return found;
 }
 
 static bool is_covered(void *set, size_t granule)
 {
-	return pin_keys_covering(set, (void *)pin_granule_start(granule)) != PIN_NO_ENTRY;
+	return pin_keys_covering(set, (void *)pin_granule_start(granule));
 }
 
 /* How many bytes of a range memory regions cover already. */
@@ -169,9 +167,9 @@ static struct pin_range choose_range(struct pin_access_set *set, struct pin_rang
 static struct pin_entry *find_ready(struct pin_access_set *set, const void *addr, size_t length)
 {
 	uint32_t number = pin_keys_covering(set, addr);
-	struct pin_entry *entry = number == PIN_NO_ENTRY ? NULL : pin_place(set, number);
+	struct pin_entry *entry = pin_place(set, number);
 
-	return entry && pin_entry_covers(entry, addr, length) ? entry : NULL;
+	return number && pin_entry_covers(entry, addr, length) ? entry : NULL;
 }
 
 /*
@@ -182,17 +180,14 @@ static struct pin_entry *find_busy(struct pin_access_set *set, struct pin_range 
 				   struct pin_range tile)
 {
 	struct pin_walk walk = pin_places_walk(set, range);
-	uint32_t number;
+	struct pin_entry *entry;
 
-	while ((number = pin_places_next(set, &walk)) != PIN_NO_ENTRY) {
-		struct pin_entry *entry = pin_place(set, number);
-
+	while ((entry = pin_places_next(set, &walk)))
 		if (entry->state == PIN_ENTRY_BUSY &&
 		    pin_range_has(pin_place_range(entry), range) &&
 		    pin_range_has(tile, pin_place_range(entry)))
-			return entry;
-	}
-	return NULL;
+			break;
+	return entry;
 }
 
 static struct pin_failure *failure_at(struct pin_access_set *set, struct pin_range range)
@@ -228,7 +223,7 @@ enum action { FOUND, IMPOSSIBLE, REGISTER };
 
 /* Decides what to do for a range. Waits while another thread is registering it. */
 static enum action choose_action(struct pin_access_set *set, const void *addr, size_t length,
-				 bool is_held, uint32_t *number)
+				 bool is_held, struct pin_entry **entry)
 {
 	struct pin_range range = pin_range_of(addr, length), tile;
 	struct pin_entry *busy;
@@ -243,10 +238,10 @@ static enum action choose_action(struct pin_access_set *set, const void *addr, s
 		else if (is_hopeless(set, range))
 			action = IMPOSSIBLE;
 		else if (!(busy = find_busy(set, range, tile)))
-			action = (*number = pin_place_allocate(
-					  set, choose_range(set, range, tile))) == PIN_NO_ENTRY
-					 ? IMPOSSIBLE
-					 : REGISTER;
+			action = (*entry = pin_place_allocate(set,
+							      choose_range(set, range, tile)))
+					 ? REGISTER
+					 : IMPOSSIBLE;
 		pthread_mutex_unlock(&set->lock);
 		if (!busy)
 			return action;
@@ -266,21 +261,21 @@ static void count_down_to_ahead(struct pin_access_set *set)
 		atomic_compare_exchange_strong(&set->ahead, &left, left - 1);
 }
 
-bool pin_keys_prepare(struct pin_domain *domain, struct pin_access_set *set, const void *addr,
-		      size_t length, bool is_held)
+bool pin_keys_prepare(struct pin_access_set *set, const void *addr, size_t length, bool is_held)
 {
 	/* Read first: if room is made during the attempt, the next request may try again. */
-	uint32_t released = pin_register_releases(), number;
+	uint32_t released = pin_register_releases();
+	struct pin_entry *entry;
 	struct pin_range range;
 	enum action action;
 
 	if (!pin_span_find(addr, length))
 		return false;
 	range = pin_range_of(addr, length);
-	action = choose_action(set, addr, length, is_held, &number);
+	action = choose_action(set, addr, length, is_held, &entry);
 	if (action != REGISTER)
 		return action == FOUND;
-	if (register_place(domain, set, number, range, true)) {
+	if (register_place(set, entry, range, true)) {
 		count_down_to_ahead(set);
 		pin_pool_changed();
 		return true;
@@ -289,11 +284,10 @@ bool pin_keys_prepare(struct pin_domain *domain, struct pin_access_set *set, con
 	return false;
 }
 
-bool pin_keys_prepare_ahead(struct pin_domain *domain, struct pin_access_set *set,
-			    struct pin_range range)
+bool pin_keys_prepare_ahead(struct pin_access_set *set, struct pin_range range)
 {
 	const struct pin_range anywhere = {0, UINTPTR_MAX};
-	uint32_t number = PIN_NO_ENTRY;
+	struct pin_entry *entry = NULL;
 	bool has; /* has all it is going to get */
 
 	pthread_mutex_lock(&set->lock);
@@ -301,37 +295,33 @@ bool pin_keys_prepare_ahead(struct pin_domain *domain, struct pin_access_set *se
 	      find_busy(set, range, anywhere) || pin_granules_any_replaced(range) ||
 	      !is_within_credit(set, range);
 	if (!has)
-		number = pin_place_allocate(set, range);
+		entry = pin_place_allocate(set, range);
 	pthread_mutex_unlock(&set->lock);
-	if (has || number == PIN_NO_ENTRY)
+	if (!entry)
 		return has;
-	return register_place(domain, set, number, range, false) ||
-	       pin_granules_any_replaced(range);
+	return register_place(set, entry, range, false) || pin_granules_any_replaced(range);
 }
 
 /* Writes only a changed value: all threads share this cache line. */
-static void mark_used(struct pin_registration *registration)
+static void mark_used(struct pin_entry *entry)
 {
 	uint32_t now = atomic_load_explicit(&pin_evict_clock, memory_order_relaxed);
 
-	if (atomic_load_explicit(&registration->used_at, memory_order_relaxed) != now)
-		atomic_store_explicit(&registration->used_at, now, memory_order_relaxed);
+	if (atomic_load_explicit(&entry->used_at, memory_order_relaxed) != now)
+		atomic_store_explicit(&entry->used_at, now, memory_order_relaxed);
 }
 
 /* Counts a user of the entry that covers the range. Returns NULL if there is none. */
-static struct pin_registration *use_if_found(struct pin_access_set *set, const void *addr,
-					     size_t length, struct pin_user_count **user)
+static struct pin_entry *use_if_found(struct pin_access_set *set, const void *addr,
+				      size_t length, struct pin_user_count **user)
 {
 	uint32_t number = pin_keys_covering(set, addr);
-	struct pin_registration *registration;
-	struct pin_user_count *count;
-	struct pin_entry *entry;
+	struct pin_entry *entry = pin_place(set, number);
+	struct pin_user_count *count =
+		&pin_table_at(&set->users, struct pin_users, number)->lanes[pin_lane()];
 
-	if (PIN_UNLIKELY(number == PIN_NO_ENTRY))
+	if (PIN_UNLIKELY(!number))
 		return NULL;
-	entry = pin_place(set, number);
-	registration = pin_place_registration(set, number);
-	count = &registration->users[pin_lane()];
 	/*
 	 * Both must be sequentially consistent: claim() writes and reads in the opposite order.
 	 */
@@ -341,30 +331,28 @@ static struct pin_registration *use_if_found(struct pin_access_set *set, const v
 		pin_keys_release(count);
 		return NULL;
 	}
-	mark_used(registration);
+	mark_used(entry);
 	*user = count;
-	return registration;
+	return entry;
 }
 
-struct pin_registration *pin_keys_use(struct pin_domain *domain, struct pin_access_set *set,
-				      const void *addr, size_t length,
-				      struct pin_user_count **user)
+struct pin_entry *pin_keys_use(struct pin_access_set *set, const void *addr, size_t length,
+			       struct pin_user_count **user)
 {
-	struct pin_registration *registration;
+	struct pin_entry *entry;
 
-	while (!(registration = use_if_found(set, addr, length, user)))
-		if (!pin_keys_prepare(domain, set, addr, length, false))
+	while (!(entry = use_if_found(set, addr, length, user)))
+		if (!pin_keys_prepare(set, addr, length, false))
 			return NULL;
-	return registration;
+	return entry;
 }
 
-struct pin_entry *pin_keys_hold(struct pin_domain *domain, struct pin_access_set *set,
-				const void *addr, size_t length)
+struct pin_entry *pin_keys_hold(struct pin_access_set *set, const void *addr, size_t length)
 {
 	struct pin_entry *entry;
 
 	do {
-		if (!pin_keys_prepare(domain, set, addr, length, true))
+		if (!pin_keys_prepare(set, addr, length, true))
 			return NULL;
 		pthread_mutex_lock(&set->lock);
 		entry = find_ready(set, addr, length);

@@ -20,38 +20,34 @@ struct pin_failure {
  * what is resident around the range, if it is going to be held, and evict idle memory regions
  * for it. Returns false if the range cannot be pinned, or the program has replaced pages in it.
  */
-bool pin_keys_prepare(struct pin_domain *domain, struct pin_access_set *set, const void *addr,
-		      size_t length, bool is_held);
+bool pin_keys_prepare(struct pin_access_set *set, const void *addr, size_t length,
+		      bool is_held);
 
 /*
  * The same ahead of requests, for a range that is resident. Evicts nothing. Returns false if
  * the range cannot be pinned.
  */
-bool pin_keys_prepare_ahead(struct pin_domain *domain, struct pin_access_set *set,
-			    struct pin_range range);
+bool pin_keys_prepare_ahead(struct pin_access_set *set, struct pin_range range);
 
 /*
  * Makes sure as pin_keys_prepare(), and counts one more user, until pin_keys_release(*user).
- * Returns the registration; on failure NULL, without changing *user.
+ * Returns the entry; on failure NULL, without changing *user.
  */
-struct pin_registration *pin_keys_use(struct pin_domain *domain, struct pin_access_set *set,
-				      const void *addr, size_t length,
-				      struct pin_user_count **user);
+struct pin_entry *pin_keys_use(struct pin_access_set *set, const void *addr, size_t length,
+			       struct pin_user_count **user);
 
 /*
  * The same for pinalloc_lookup(): the entry is HELD, so it stays until the domain is disarmed.
  * Returns NULL on failure.
  */
-struct pin_entry *pin_keys_hold(struct pin_domain *domain, struct pin_access_set *set,
-				const void *addr, size_t length);
+struct pin_entry *pin_keys_hold(struct pin_access_set *set, const void *addr, size_t length);
 
 /* Counts one user less. Lock-free. */
 void pin_keys_release(struct pin_user_count *user);
 
 /*
- * The number of the entry that reaches furthest up from an address of the heap, or
- * PIN_NO_ENTRY. The entry may have been reused since, so check its state and range. Lock-free,
- * async-signal-safe.
+ * The number of the entry that reaches furthest up from an address of the heap, or 0. The entry
+ * may have been reused since, so check its state and range. Lock-free, async-signal-safe.
  */
 static inline uint32_t pin_keys_covering(struct pin_access_set *set, const void *addr)
 {
@@ -59,11 +55,9 @@ static inline uint32_t pin_keys_covering(struct pin_access_set *set, const void 
 
 	if (PIN_UNLIKELY(granule >=
 			 atomic_load_explicit(&set->covering.committed, memory_order_acquire)))
-		return PIN_NO_ENTRY;
-	/* The table holds the number + 1; 0 becomes PIN_NO_ENTRY. */
+		return 0;
 	return atomic_load_explicit(pin_table_at(&set->covering, _Atomic uint32_t, granule),
-				    memory_order_acquire) -
-	       1;
+				    memory_order_acquire);
 }
 
 #endif

@@ -66,14 +66,14 @@ static enum pin_reason check_rights(unsigned access)
 
 /* Arms the access set for a request. Returns why, if it cannot be armed. */
 static PIN_COLD enum pin_reason arm_for_request(const struct request *request,
-						struct pin_domain **domain)
+						struct pin_access_set **set)
 {
 	enum pin_reason reason = check_rights(request->access);
 	int error;
 
 	if (reason != PIN_SERVED)
 		return reason;
-	error = pin_domain_arm(request->pd, request->access, pin_domain_rights(), domain);
+	error = pin_domain_arm(request->pd, request->access, pin_domain_rights(), set);
 	if (error == -EEXIST)
 		return PIN_RIGHTS;
 	if (error)
@@ -92,58 +92,56 @@ static bool needs_unique_key(const struct request *request)
 static bool is_too_small(struct pin_access_set *set, const struct request *request)
 {
 	return pin_budget_is_tight() && !pin_budget_may_use(request->length) &&
-	       pin_keys_covering(set, request->addr) == PIN_NO_ENTRY;
+	       !pin_keys_covering(set, request->addr);
 }
 
 /* Where locked memory is limited: whether the request may use the memory region. */
-static bool count_usage(struct pin_registration *registration, size_t length,
-			struct pin_usage **usage)
+static bool count_usage(struct pin_access_set *set, const struct pin_entry *entry,
+			size_t length, struct pin_usage **usage)
 {
-	*usage = pin_budget_is_tight() ? &registration->usage : NULL;
+	*usage = pin_budget_is_tight() ? &pin_place_users(set, entry)->usage : NULL;
 	return !*usage || pin_budget_use(*usage, length);
 }
 
 /* Fills the proxy with the keys for a request and counts it as a user of the memory region. */
 static enum pin_reason serve_request(const struct request *request, struct pin_proxy *proxy)
 {
-	struct pin_registration *registration;
 	struct pin_user_count *user;
+	struct pin_access_set *set;
 	struct pin_domain *domain;
 	struct pin_usage *usage;
+	struct pin_entry *entry;
 	enum pin_reason reason;
-	unsigned number;
 
 	reason = check_request(request);
 	if (reason != PIN_SERVED)
 		return reason;
 	domain = pin_registry_find(request->pd);
-	number = pin_access_set_index(request->access);
-	if (PIN_UNLIKELY(!domain || !domain->access_sets[number].armed)) {
-		reason = arm_for_request(request, &domain);
+	set = domain ? pin_access_set_of(domain, request->access) : NULL;
+	if (PIN_UNLIKELY(!set || !set->armed)) {
+		reason = arm_for_request(request, &set);
 		if (reason != PIN_SERVED)
 			return reason;
 	}
-	if (PIN_UNLIKELY(is_too_small(&domain->access_sets[number], request)))
+	if (PIN_UNLIKELY(is_too_small(set, request)))
 		return PIN_SMALL;
-	registration = pin_keys_use(domain, &domain->access_sets[number], request->addr,
-				    request->length, &user);
-	if (!registration)
+	entry = pin_keys_use(set, request->addr, request->length, &user);
+	if (!entry)
 		return why_not(request->addr, request->length);
-	if (PIN_UNLIKELY(needs_unique_key(request)) && pin_place_n_users(registration) > 1) {
+	if (PIN_UNLIKELY(needs_unique_key(request)) && pin_place_n_users(set, entry) > 1) {
 		pin_keys_release(user);
 		return PIN_SHARED;
 	}
-	if (PIN_UNLIKELY(!count_usage(registration, request->length, &usage))) {
+	if (PIN_UNLIKELY(!count_usage(set, entry, request->length, &usage))) {
 		pin_keys_release(user);
 		return PIN_SMALL;
 	}
-	pin_proxy_fill(proxy, registration->mr, registration->provider_bytes, request->addr,
-		       request->length);
+	pin_proxy_fill(proxy, entry->mr, entry->provider_bytes, request->addr, request->length);
 	proxy->user = user;
 	proxy->usage = usage;
-	proxy->domain = domain;
+	proxy->domain = set->domain;
 	proxy->own = NULL;
-	proxy->generation = domain->generation;
+	proxy->generation = set->domain->generation;
 	proxy->access = request->access;
 	return PIN_SERVED;
 }
@@ -447,9 +445,9 @@ static int refused_rights(unsigned access)
 	}
 }
 
-static int arm_for_lookup(struct ibv_pd *pd, unsigned access, struct pin_domain **domain)
+static int arm_for_lookup(struct ibv_pd *pd, unsigned access, struct pin_access_set **set)
 {
-	int error = pin_domain_arm(pd, access, pin_domain_rights(), domain);
+	int error = pin_domain_arm(pd, access, pin_domain_rights(), set);
 
 	return error == -EEXIST ? -EACCES : error;
 }
@@ -468,11 +466,11 @@ static int hold(struct ibv_pd *pd, const void *addr, size_t length, unsigned acc
 		return -ENOENT;
 	if (!domain || pin_pool_off())
 		return -ENOMEM;
-	set = &domain->access_sets[pin_access_set_index(access)];
+	set = pin_access_set_of(domain, access);
 	if (!set->armed)
-		error = arm_for_lookup(pd, access, &domain);
+		error = arm_for_lookup(pd, access, &set);
 	if (!error)
-		*entry = pin_keys_hold(domain, set, addr, length);
+		*entry = pin_keys_hold(set, addr, length);
 	return error ? error : *entry ? 0 : -ENOMEM;
 }
 
@@ -481,13 +479,12 @@ static inline struct pin_entry *entry_held(struct pin_domain *domain, const void
 					   size_t length, unsigned access)
 {
 	const uint32_t held = PIN_ENTRY_READY | PIN_ENTRY_HELD;
-	struct pin_access_set *set = &domain->access_sets[pin_access_set_index(access)];
+	struct pin_access_set *set = pin_access_set_of(domain, access);
 	uint32_t number = pin_keys_covering(set, addr);
-	struct pin_entry *entry;
+	struct pin_entry *entry = pin_place(set, number);
 
-	if (PIN_UNLIKELY(number == PIN_NO_ENTRY || access & ~PIN_HEAP_ACCESS))
+	if (PIN_UNLIKELY(!number || access & ~PIN_HEAP_ACCESS))
 		return NULL;
-	entry = pin_table_at(&set->entries, struct pin_entry, number);
 	if (PIN_UNLIKELY((atomic_load_explicit(&entry->state, memory_order_acquire) & held) !=
 				 held ||
 			 !pin_entry_covers(entry, addr, length)))

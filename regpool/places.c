@@ -14,20 +14,47 @@ static void set_state_and_wake(struct pin_entry *entry, uint32_t state)
 	pin_os_wake(&entry->state);
 }
 
-static bool place_has_users(struct pin_access_set *set, uint32_t number)
+uint32_t pin_place_n_users(struct pin_access_set *set, const struct pin_entry *entry)
 {
-	return pin_place_n_users(pin_place_registration(set, number));
+	const struct pin_users *users = pin_place_users(set, entry);
+	uint32_t n = 0;
+
+	for (int i = 0; i < PIN_LANES; i++)
+		n += atomic_load(&users->lanes[i].n);
+	return n;
 }
 
-/* The number of the entry found there + 1. */
+/* The number of the entry found there. */
 static _Atomic uint32_t *cover_at(struct pin_access_set *set, uintptr_t addr)
 {
 	return pin_table_at(&set->covering, _Atomic uint32_t, pin_granule_of(addr));
 }
 
-static void set_cover(struct pin_access_set *set, uintptr_t addr, uint32_t value)
+/*
+ * Leftovers are linked by `other`. An entry in the list may have been deregistered and reused,
+ * or be found again, so whether it can go is checked again.
+ */
+static void list_leftover(struct pin_access_set *set, struct pin_entry *entry)
 {
-	atomic_store_explicit(cover_at(set, addr), value, memory_order_release);
+	if (entry->is_leftover)
+		return;
+	entry->is_leftover = true;
+	entry->other = set->leftovers;
+	set->leftovers = pin_place_number(set, entry);
+}
+
+/* What look-ups find at an address from now on, or NULL. */
+static void set_cover(struct pin_access_set *set, uintptr_t addr, struct pin_entry *entry)
+{
+	uint32_t before = *cover_at(set, addr);
+	struct pin_entry *old = before ? pin_place(set, before) : NULL;
+
+	if (entry)
+		entry->n_found++;
+	atomic_store_explicit(cover_at(set, addr), entry ? pin_place_number(set, entry) : 0,
+			      memory_order_release);
+	if (old && !--old->n_found && old->state & PIN_ENTRY_READY)
+		list_leftover(set, old);
 }
 
 /* Whether look-ups prefer `a` at addresses that both cover. */
@@ -38,7 +65,7 @@ static bool reaches_further(const struct pin_entry *a, const struct pin_entry *b
 	return end > other || (end == other && a->start < b->start);
 }
 
-/* The first entry that starts in this granule, + 1; `next` links the others. */
+/* The first entry that starts in this granule; `next` links the others. */
 static uint32_t *first_at(struct pin_access_set *set, uintptr_t addr)
 {
 	return pin_table_at(&set->starting, uint32_t, pin_granule_of(addr));
@@ -49,24 +76,23 @@ static uint32_t *count_of_size(struct pin_access_set *set, const struct pin_entr
 	return &set->n_of_size[63 - __builtin_clzll(entry->length >> PIN_GRANULE_SHIFT)];
 }
 
-static void link_entry(struct pin_access_set *set, uint32_t number)
+static void link_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
-	const struct pin_entry *entry = pin_place(set, number);
 	uint32_t *first = first_at(set, entry->start);
 
-	pin_place_registration(set, number)->next = *first;
-	*first = number + 1;
+	entry->next = *first;
+	*first = pin_place_number(set, entry);
 	++*count_of_size(set, entry);
 }
 
-static void unlink_entry(struct pin_access_set *set, uint32_t number)
+static void unlink_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
-	uint32_t *link = first_at(set, pin_place(set, number)->start);
+	uint32_t *link = first_at(set, entry->start);
 
-	while (*link != number + 1)
-		link = &pin_place_registration(set, *link - 1)->next;
-	*link = pin_place_registration(set, number)->next;
-	--*count_of_size(set, pin_place(set, number));
+	while (*link != pin_place_number(set, entry))
+		link = &pin_place(set, *link)->next;
+	*link = entry->next;
+	--*count_of_size(set, entry);
 }
 
 /* No entry is longer than this. */
@@ -92,240 +118,189 @@ struct pin_walk pin_places_walk(struct pin_access_set *set, struct pin_range ran
 	return (struct pin_walk){range, at, 0};
 }
 
-uint32_t pin_places_next(struct pin_access_set *set, struct pin_walk *walk)
+struct pin_entry *pin_places_next(struct pin_access_set *set, struct pin_walk *walk)
 {
-	uint32_t number;
+	struct pin_entry *entry;
 
 	do {
 		for (; !walk->next; walk->at += PIN_GRANULE) {
 			if (walk->at >= walk->range.end)
-				return PIN_NO_ENTRY;
+				return NULL;
 			walk->next = *first_at(set, walk->at);
 		}
-		number = walk->next - 1;
-		walk->next = pin_place_registration(set, number)->next;
-	} while (!pin_range_meets(pin_place_range(pin_place(set, number)), walk->range));
-	return number;
-}
-
-/*
- * Leftovers are linked by `other`. An entry in the list may have been deregistered and reused
- * since, so whether it can go is checked again.
- */
-static void list_leftover(struct pin_access_set *set, uint32_t number)
-{
-	struct pin_registration *registration = pin_place_registration(set, number);
-
-	if (registration->is_leftover)
-		return;
-	registration->is_leftover = true;
-	registration->other = set->leftovers;
-	set->leftovers = number + 1;
+		entry = pin_place(set, walk->next);
+		walk->next = entry->next;
+	} while (!pin_range_meets(pin_place_range(entry), walk->range));
+	return entry;
 }
 
 /* Caller holds the set's lock. Makes look-ups find the entry, unless it is stale. */
-static void publish_place(struct pin_access_set *set, uint32_t number)
+static void publish_place(struct pin_access_set *set, struct pin_entry *entry)
 {
-	const struct pin_entry *entry = pin_place(set, number);
 	struct pin_range range = pin_place_range(entry);
 
-	if (pin_place_registration(set, number)->is_stale) {
-		list_leftover(set, number);
-		return;
-	}
-	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE) {
-		uint32_t value = *cover_at(set, p);
+	for (uintptr_t p = range.start; p < range.end && !entry->is_stale; p += PIN_GRANULE) {
+		uint32_t number = *cover_at(set, p);
 
-		if (!value || reaches_further(entry, pin_place(set, value - 1)))
-			set_cover(set, p, number + 1);
+		if (!number || reaches_further(entry, pin_place(set, number)))
+			set_cover(set, p, entry);
 	}
+	if (!entry->n_found)
+		list_leftover(set, entry);
 }
 
-void pin_place_publish(struct pin_access_set *set, uint32_t number, uint32_t state)
+void pin_place_publish(struct pin_access_set *set, struct pin_entry *entry, uint32_t state)
 {
-	set_state_and_wake(pin_place(set, number), state);
-	publish_place(set, number);
+	set_state_and_wake(entry, state);
+	publish_place(set, entry);
 }
 
 /*
  * Caller holds the set's lock. Where other entries cover the same addresses, they are found
  * instead.
  */
-static void unpublish_place(struct pin_access_set *set, uint32_t number)
+static void unpublish_place(struct pin_access_set *set, struct pin_entry *entry)
 {
-	struct pin_range range = pin_place_range(pin_place(set, number));
+	struct pin_range range = pin_place_range(entry);
 	struct pin_walk walk = pin_places_walk(set, range);
-	uint32_t other;
+	struct pin_entry *other;
 
 	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-		if (*cover_at(set, p) == number + 1)
-			set_cover(set, p, 0);
-	while ((other = pin_places_next(set, &walk)) != PIN_NO_ENTRY)
-		if (other != number && pin_place(set, other)->state & PIN_ENTRY_READY)
+		if (*cover_at(set, p) == pin_place_number(set, entry))
+			set_cover(set, p, NULL);
+	while ((other = pin_places_next(set, &walk)))
+		if (other != entry && other->state & PIN_ENTRY_READY)
 			publish_place(set, other);
 }
 
-/* Whether look-ups find the entry from any address. Caller holds the set's lock. */
-static bool is_found(struct pin_access_set *set, uint32_t number)
-{
-	struct pin_range range = pin_place_range(pin_place(set, number));
-
-	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-		if (*cover_at(set, p) == number + 1)
-			return true;
-	return false;
-}
-
-/* Commits both tables; each rounds up differently. */
-static PIN_COLD bool commit_places(struct pin_access_set *set, size_t n)
-{
-	size_t both;
-
-	if (pin_table_ensure(&set->registrations, n) || pin_table_ensure(&set->entries, n))
-		return false;
-	both = set->registrations.committed;
-	if (both > set->entries.committed)
-		both = set->entries.committed;
-	atomic_store(&set->room, both);
-	return true;
-}
-
-static uint32_t free_place(struct pin_access_set *set)
+static struct pin_entry *free_place(struct pin_access_set *set)
 {
 	uint32_t number = set->free;
 
 	if (number) {
-		set->free = pin_place_registration(set, number - 1)->next;
-		return number - 1;
+		set->free = pin_place(set, number)->next;
+		return pin_place(set, number);
 	}
-	if (set->n_places >= set->room && !commit_places(set, (size_t)set->n_places + 1))
-		return PIN_NO_ENTRY;
-	return set->n_places++;
+	number = set->n_places + 1;
+	if (pin_table_ensure(&set->users, (size_t)number + 1) ||
+	    pin_table_ensure(&set->entries, (size_t)number + 1))
+		return NULL;
+	set->n_places = number;
+	return pin_place(set, number);
 }
 
-static void set_range(struct pin_access_set *set, uint32_t number, struct pin_range range)
+static void set_range(struct pin_access_set *set, struct pin_entry *entry,
+		      struct pin_range range)
 {
-	pin_place(set, number)->start = range.start;
-	atomic_store_explicit(&pin_place(set, number)->length, pin_range_length(range),
-			      memory_order_relaxed);
-	pin_place_registration(set, number)->usage.length = pin_range_length(range);
-	link_entry(set, number);
+	entry->start = range.start;
+	atomic_store_explicit(&entry->length, pin_range_length(range), memory_order_relaxed);
+	pin_place_users(set, entry)->usage.length = pin_range_length(range);
+	link_entry(set, entry);
 }
 
-uint32_t pin_place_allocate(struct pin_access_set *set, struct pin_range range)
+struct pin_entry *pin_place_allocate(struct pin_access_set *set, struct pin_range range)
 {
 	size_t n = pin_granule_of(range.end - 1) + 1;
-	uint32_t number;
+	struct pin_entry *entry;
 
 	if (pin_granules_ensure(range.end) || pin_table_ensure(&set->covering, n) ||
 	    pin_table_ensure(&set->starting, n))
-		return PIN_NO_ENTRY;
-	number = free_place(set);
-	if (number == PIN_NO_ENTRY)
-		return PIN_NO_ENTRY;
-	pin_place_registration(set, number)->is_stale = false;
-	set_range(set, number, range);
-	atomic_store(&pin_place(set, number)->state, PIN_ENTRY_BUSY);
-	return number;
+		return NULL;
+	entry = free_place(set);
+	if (!entry)
+		return NULL;
+	entry->is_stale = false;
+	set_range(set, entry, range);
+	atomic_store(&entry->state, PIN_ENTRY_BUSY);
+	return entry;
 }
 
-void pin_place_narrow(struct pin_access_set *set, uint32_t number, struct pin_range range)
+void pin_place_narrow(struct pin_access_set *set, struct pin_entry *entry,
+		      struct pin_range range)
 {
-	unlink_entry(set, number);
-	set_range(set, number, range);
+	unlink_entry(set, entry);
+	set_range(set, entry, range);
 }
 
-void pin_place_free(struct pin_access_set *set, uint32_t number)
+void pin_place_free(struct pin_access_set *set, struct pin_entry *entry)
 {
-	unlink_entry(set, number);
-	pin_budget_end_usage(&pin_place_registration(set, number)->usage);
-	pin_place_registration(set, number)->next = set->free;
-	set->free = number + 1;
-	set_state_and_wake(pin_place(set, number), 0);
+	unlink_entry(set, entry);
+	pin_budget_end_usage(&pin_place_users(set, entry)->usage);
+	entry->next = set->free;
+	set->free = pin_place_number(set, entry);
+	set_state_and_wake(entry, 0);
 }
 
 /* Caller holds the set's lock. Changes an entry from READY to BUSY if it has no users. */
-static bool claim(struct pin_access_set *set, uint32_t number)
+static bool claim(struct pin_access_set *set, struct pin_entry *entry)
 {
-	struct pin_entry *entry = pin_place(set, number);
 	uint32_t state = PIN_ENTRY_READY;
 
 	if (!atomic_compare_exchange_strong(&entry->state, &state, PIN_ENTRY_BUSY))
 		return false;
-	if (place_has_users(set, number))
+	if (pin_place_n_users(set, entry))
 		set_state_and_wake(entry, state);
 	return entry->state == PIN_ENTRY_BUSY;
 }
 
 /* Deregisters an entry that this thread has made BUSY. If that fails, restores its state. */
-static bool deregister_place(struct pin_domain *domain, struct pin_access_set *set,
-			     uint32_t number, uint32_t before)
+static bool deregister_place(struct pin_access_set *set, struct pin_entry *entry,
+			     uint32_t before)
 {
-	struct pin_range range = pin_place_range(pin_place(set, number));
+	struct pin_range range = pin_place_range(entry);
 	bool gone;
 
 	pin_verify_deregister(range);
-	gone = pin_register_deregister(domain, pin_place_registration(set, number)->mr, range);
+	gone = pin_register_deregister(set->domain, entry->mr, range);
 	if (!gone)
 		pin_verify_registered(range);
 	pthread_mutex_lock(&set->lock);
 	if (gone)
-		pin_place_free(set, number);
+		pin_place_free(set, entry);
 	else
-		pin_place_publish(set, number, before);
+		pin_place_publish(set, entry, before);
 	pthread_mutex_unlock(&set->lock);
 	return gone;
 }
 
 /*
- * If no look-up finds the entry, makes it BUSY and prepends it to the list `others`, or lists
- * it as a leftover. Returns the list.
+ * Makes leftovers without users BUSY and returns the first, linked by `other`; lists the others
+ * again. Caller holds the set's lock.
  */
-static uint32_t claim_unfound(struct pin_access_set *set, uint32_t number, uint32_t others)
-{
-	struct pin_registration *registration = pin_place_registration(set, number);
-
-	if (registration->is_leftover || pin_place(set, number)->state != PIN_ENTRY_READY ||
-	    is_found(set, number))
-		return others;
-	if (!claim(set, number)) {
-		list_leftover(set, number);
-		return others;
-	}
-	registration->other = others;
-	return number + 1;
-}
-
-/* Returns the claimed entries, linked by `other`. Caller holds the set's lock. */
-static uint32_t claim_all_unfound(struct pin_access_set *set, struct pin_range range)
+static uint32_t claim_leftovers(struct pin_access_set *set)
 {
 	uint32_t number, next = set->leftovers, claimed = 0;
-	struct pin_walk walk = pin_places_walk(set, range);
 
 	set->leftovers = 0;
 	while ((number = next)) {
-		struct pin_registration *registration = pin_place_registration(set, number - 1);
+		struct pin_entry *entry = pin_place(set, number);
 
-		next = registration->other;
-		registration->is_leftover = false;
-		claimed = claim_unfound(set, number - 1, claimed);
+		next = entry->other;
+		entry->is_leftover = false;
+		if (entry->state != PIN_ENTRY_READY || entry->n_found)
+			continue;
+		if (claim(set, entry)) {
+			entry->other = claimed;
+			claimed = number;
+		} else {
+			list_leftover(set, entry);
+		}
 	}
-	while ((number = pin_places_next(set, &walk)) != PIN_NO_ENTRY)
-		claimed = claim_unfound(set, number, claimed);
 	return claimed;
 }
 
-void pin_places_sweep(struct pin_domain *domain, struct pin_access_set *set,
-		      struct pin_range range)
+void pin_places_sweep(struct pin_access_set *set)
 {
-	uint32_t number, next;
+	struct pin_entry *entry;
+	uint32_t next;
 
 	pthread_mutex_lock(&set->lock);
-	next = claim_all_unfound(set, range);
+	next = claim_leftovers(set);
 	pthread_mutex_unlock(&set->lock);
-	while ((number = next)) {
-		next = pin_place_registration(set, number - 1)->other;
-		deregister_place(domain, set, number - 1, PIN_ENTRY_READY);
+	while (next) {
+		entry = pin_place(set, next);
+		next = entry->other;
+		deregister_place(set, entry, PIN_ENTRY_READY);
 	}
 }
 
@@ -333,37 +308,33 @@ void pin_places_sweep_domain(struct pin_domain *domain)
 {
 	pthread_rwlock_rdlock(&domain->lock);
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
-		pin_places_sweep(domain, set, (struct pin_range){0, 0});
+		pin_places_sweep(set);
 	pthread_rwlock_unlock(&domain->lock);
 }
 
-bool pin_place_is_idle(struct pin_access_set *set, uint32_t number)
+bool pin_place_is_idle(struct pin_access_set *set, struct pin_entry *entry)
 {
-	const struct pin_entry *entry = pin_place_or_null(set, number);
-
-	return entry && atomic_load(&entry->state) == PIN_ENTRY_READY &&
-	       !place_has_users(set, number);
+	return atomic_load(&entry->state) == PIN_ENTRY_READY && !pin_place_n_users(set, entry);
 }
 
-int pin_place_release_idle(struct pin_domain *domain, struct pin_access_set *set,
-			   uint32_t number)
+int pin_place_release_idle(struct pin_access_set *set, struct pin_entry *entry)
 {
 	bool claimed;
 
 	pthread_mutex_lock(&set->lock);
-	claimed = claim(set, number);
+	claimed = claim(set, entry);
 	if (claimed)
-		unpublish_place(set, number);
+		unpublish_place(set, entry);
 	pthread_mutex_unlock(&set->lock);
 	if (!claimed)
 		return -EBUSY;
-	return deregister_place(domain, set, number, PIN_ENTRY_READY) ? 0 : -EIO;
+	return deregister_place(set, entry, PIN_ENTRY_READY) ? 0 : -EIO;
 }
 
 bool pin_places_in_use(struct pin_access_set *set)
 {
-	for (uint32_t i = 0; i < set->n_places; i++)
-		if (place_has_users(set, i))
+	for (uint32_t i = 1; i <= set->n_places; i++)
+		if (pin_place_n_users(set, pin_place(set, i)))
 			return true;
 	return false;
 }
@@ -371,19 +342,17 @@ bool pin_places_in_use(struct pin_access_set *set)
 /* All are marked as stale first, so that none is found in place of another. */
 void pin_places_withdraw(struct pin_access_set *set, struct pin_range range)
 {
+	struct pin_entry *entry;
 	struct pin_walk walk;
-	uint32_t number;
 
 	pthread_mutex_lock(&set->lock);
 	walk = pin_places_walk(set, range);
-	while ((number = pin_places_next(set, &walk)) != PIN_NO_ENTRY)
-		pin_place_registration(set, number)->is_stale = true;
+	while ((entry = pin_places_next(set, &walk)))
+		entry->is_stale = true;
 	walk = pin_places_walk(set, range);
-	while ((number = pin_places_next(set, &walk)) != PIN_NO_ENTRY)
-		if (pin_place(set, number)->state & PIN_ENTRY_READY) {
-			unpublish_place(set, number);
-			list_leftover(set, number);
-		}
+	while ((entry = pin_places_next(set, &walk)))
+		if (entry->state & PIN_ENTRY_READY)
+			unpublish_place(set, entry);
 	pthread_mutex_unlock(&set->lock);
 }
 
@@ -391,9 +360,8 @@ void pin_places_withdraw(struct pin_access_set *set, struct pin_range range)
  * Waits until the entry is not BUSY, makes it BUSY, and returns its state before. Returns 0,
  * without a change, if it is unused.
  */
-static uint32_t wait_and_seize(struct pin_access_set *set, uint32_t number)
+static uint32_t wait_and_seize(struct pin_access_set *set, struct pin_entry *entry)
 {
-	struct pin_entry *entry = pin_place(set, number);
 	uint32_t state;
 
 	for (;;) {
@@ -401,7 +369,7 @@ static uint32_t wait_and_seize(struct pin_access_set *set, uint32_t number)
 		state = entry->state;
 		if (state & PIN_ENTRY_READY) {
 			atomic_store(&entry->state, PIN_ENTRY_BUSY);
-			unpublish_place(set, number);
+			unpublish_place(set, entry);
 		}
 		pthread_mutex_unlock(&set->lock);
 		if (state != PIN_ENTRY_BUSY)
@@ -411,51 +379,50 @@ static uint32_t wait_and_seize(struct pin_access_set *set, uint32_t number)
 }
 
 /* An entry with users stays, but is no longer HELD. */
-static void unhold(struct pin_access_set *set, uint32_t number)
+static void unhold(struct pin_access_set *set, struct pin_entry *entry)
 {
 	pthread_mutex_lock(&set->lock);
-	pin_place_publish(set, number, PIN_ENTRY_READY);
-	list_leftover(set, number);
+	pin_place_publish(set, entry, PIN_ENTRY_READY);
 	pthread_mutex_unlock(&set->lock);
 }
 
-void pin_places_clear(struct pin_domain *domain, struct pin_access_set *set,
-		      enum pin_clear what)
+void pin_places_clear(struct pin_access_set *set, enum pin_clear what)
 {
-	for (uint32_t i = 0; i < set->n_places; i++) {
-		uint32_t state = wait_and_seize(set, i);
+	for (uint32_t i = 1; i <= set->n_places; i++) {
+		struct pin_entry *entry = pin_place(set, i);
+		uint32_t state = wait_and_seize(set, entry);
 
-		if (state && what == PIN_CLEAR_IDLE && place_has_users(set, i))
-			unhold(set, i);
+		if (state && what == PIN_CLEAR_IDLE && pin_place_n_users(set, entry))
+			unhold(set, entry);
 		else if (state)
-			deregister_place(domain, set, i, state);
+			deregister_place(set, entry, state);
 	}
 	/* Requests may be tried again even if nothing could be deregistered. */
 	pin_register_note_release();
 }
 
 /* Frees an entry whose registration is gone. */
-static void forget_place(struct pin_domain *domain, struct pin_access_set *set, uint32_t number)
+static void forget_place(struct pin_access_set *set, struct pin_entry *entry)
 {
-	struct pin_range range = pin_place_range(pin_place(set, number));
+	struct pin_range range = pin_place_range(entry);
 
 	pin_verify_gone(range);
-	pin_register_note_gone(domain, range);
+	pin_register_note_gone(set->domain, range);
 	pthread_mutex_lock(&set->lock);
-	pin_place_free(set, number);
+	pin_place_free(set, entry);
 	pthread_mutex_unlock(&set->lock);
 }
 
-void pin_places_forget(struct pin_domain *domain, struct pin_access_set *set)
+void pin_places_forget(struct pin_access_set *set)
 {
-	for (uint32_t i = 0; i < set->n_places; i++) {
-		struct pin_user_count *users = pin_place_registration(set, i)->users;
+	for (uint32_t i = 1; i <= set->n_places; i++) {
+		struct pin_entry *entry = pin_place(set, i);
 
-		if (wait_and_seize(set, i))
-			forget_place(domain, set, i);
+		if (wait_and_seize(set, entry))
+			forget_place(set, entry);
 		/* Also of entries that were deregistered while in use. */
 		for (int lane = 0; lane < PIN_LANES; lane++)
-			atomic_store(&users[lane].n, 0);
+			atomic_store(&pin_place_users(set, entry)->lanes[lane].n, 0);
 	}
 	pin_register_note_release();
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The memory regions of one access set and the table that finds them: allocating an entry,
- * publishing it and removing it.
+ * The memory regions of one access set, an entry each, and the table that finds them:
+ * allocating an entry, publishing it and removing it.
  *
  * A memory region never changes; to widen one, another is registered. For each granule
  * `covering` names the entry that reaches furthest up from there, so a look-up takes two loads
@@ -34,32 +34,31 @@
 #define PIN_ENTRY_BUSY	0x2u
 #define PIN_ENTRY_HELD	0x1u
 
-/* What a look-up reads: half a cache line. */
+/* A memory region. A cache line, of which a look-up reads the first half. */
 struct pin_entry {
 	_Atomic uint32_t state;
 	uint32_t lkey, rkey;
-	uintptr_t start; /* address, and length in bytes */
+	uint32_t n_found; /* granules from which look-ups find it; guarded by the set's lock */
+	uintptr_t start;  /* address, and length in bytes */
 	_Atomic size_t length;
-};
+	struct ibv_mr *mr;	  /* the real memory region */
+	uint32_t provider_bytes;  /* of *mr that may be copied into a proxy */
+	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
+	/* Guarded by the set's lock: */
+	uint32_t next, other; /* lists of places.c: a number, or 0 */
+	bool is_stale;	      /* some of its pages were replaced: no longer found */
+	bool is_leftover;     /* it is in pin_access_set.leftovers */
+} PIN_LANE_ALIGNED;
 
 struct pin_user_count {
 	_Atomic uint32_t n;
 } PIN_LANE_ALIGNED;
 
-/* The rest of an entry. */
-struct pin_registration {
-	struct ibv_mr *mr;	  /* the real memory region */
-	uint32_t provider_bytes;  /* of *mr that may be copied into a proxy */
-	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
-	/* Guarded by the set's lock: */
-	bool is_stale;		/* some of its pages were replaced: no longer found */
-	bool is_leftover;	/* it is in pin_access_set.leftovers */
-	uint32_t next, other;	/* lists of places.c: a number + 1, or 0 */
-	struct pin_usage usage; /* by those of its users that are counted there (budget.h) */
-	struct pin_user_count users[PIN_LANES];
+/* Who uses a memory region. */
+struct pin_users {
+	struct pin_usage usage; /* by those that are counted there (budget.h) */
+	struct pin_user_count lanes[PIN_LANES];
 };
-
-#define PIN_NO_ENTRY UINT32_MAX
 
 static inline bool pin_entry_covers(const struct pin_entry *entry, const void *addr,
 				    size_t length)
@@ -70,36 +69,26 @@ static inline bool pin_entry_covers(const struct pin_entry *entry, const void *a
 	return PIN_LIKELY(length <= has && offset <= has - length);
 }
 
-/* Entry `number` of an access set, which must have been allocated. */
+/* Entry `number` of an access set, from 1 to set->n_places. */
 static inline struct pin_entry *pin_place(struct pin_access_set *set, uint32_t number)
 {
 	return pin_table_at(&set->entries, struct pin_entry, number);
 }
 
-/* The rest of that entry. */
-static inline struct pin_registration *pin_place_registration(struct pin_access_set *set,
-							      uint32_t number)
+static inline uint32_t pin_place_number(struct pin_access_set *set,
+					const struct pin_entry *entry)
 {
-	return pin_table_at(&set->registrations, struct pin_registration, number);
+	return (uint32_t)(entry - pin_place(set, 0));
 }
 
-/* The entry, or NULL if the table does not reach that far. Lock-free. */
-static inline struct pin_entry *pin_place_or_null(struct pin_access_set *set, uint32_t number)
+static inline struct pin_users *pin_place_users(struct pin_access_set *set,
+						const struct pin_entry *entry)
 {
-	if (PIN_UNLIKELY(number >= atomic_load_explicit(&set->room, memory_order_acquire)))
-		return NULL;
-	return pin_table_at(&set->entries, struct pin_entry, number);
+	return pin_table_at(&set->users, struct pin_users, pin_place_number(set, entry));
 }
 
 /* How many proxies use it. */
-static inline uint32_t pin_place_n_users(const struct pin_registration *registration)
-{
-	uint32_t n = 0;
-
-	for (int i = 0; i < PIN_LANES; i++)
-		n += atomic_load(&registration->users[i].n);
-	return n;
-}
+uint32_t pin_place_n_users(struct pin_access_set *set, const struct pin_entry *entry);
 
 static inline struct pin_range pin_place_range(const struct pin_entry *entry)
 {
@@ -107,21 +96,22 @@ static inline struct pin_range pin_place_range(const struct pin_entry *entry)
 }
 
 /*
- * Allocates an entry for a range. It is BUSY and belongs to the calling thread. Returns its
- * number, or PIN_NO_ENTRY without memory. Caller holds the set's lock.
+ * Allocates an entry for a range. It is BUSY and belongs to the calling thread. NULL without
+ * memory. Caller holds the set's lock.
  */
-uint32_t pin_place_allocate(struct pin_access_set *set, struct pin_range range);
+struct pin_entry *pin_place_allocate(struct pin_access_set *set, struct pin_range range);
 
 /* Shortens the range of an entry that is BUSY. Caller holds the set's lock. */
-void pin_place_narrow(struct pin_access_set *set, uint32_t number, struct pin_range range);
+void pin_place_narrow(struct pin_access_set *set, struct pin_entry *entry,
+		      struct pin_range range);
 
 /*
  * Makes a BUSY entry READY. Look-ups find it unless it is stale. Caller holds the set's lock.
  */
-void pin_place_publish(struct pin_access_set *set, uint32_t number, uint32_t state);
+void pin_place_publish(struct pin_access_set *set, struct pin_entry *entry, uint32_t state);
 
 /* Frees a BUSY entry. Caller holds the set's lock. */
-void pin_place_free(struct pin_access_set *set, uint32_t number);
+void pin_place_free(struct pin_access_set *set, struct pin_entry *entry);
 
 /* Iterates over the entries that overlap a range. Caller holds the set's lock throughout. */
 struct pin_walk {
@@ -131,18 +121,17 @@ struct pin_walk {
 };
 struct pin_walk pin_places_walk(struct pin_access_set *set, struct pin_range range);
 
-/* The number of the next entry, which the caller may free; PIN_NO_ENTRY at the end. */
-uint32_t pin_places_next(struct pin_access_set *set, struct pin_walk *walk);
+/* The next entry, which the caller may free; NULL at the end. */
+struct pin_entry *pin_places_next(struct pin_access_set *set, struct pin_walk *walk);
 
 /* Whether the entry is registered, not HELD, and has no users. */
-bool pin_place_is_idle(struct pin_access_set *set, uint32_t number);
+bool pin_place_is_idle(struct pin_access_set *set, struct pin_entry *entry);
 
 /*
  * Deregisters an idle entry. Returns 0; -EBUSY if it is no longer idle; or -EIO if libibverbs
  * refuses, which is logged.
  */
-int pin_place_release_idle(struct pin_domain *domain, struct pin_access_set *set,
-			   uint32_t number);
+int pin_place_release_idle(struct pin_access_set *set, struct pin_entry *entry);
 
 /*
  * The program has replaced pages: look-ups no longer find memory regions that overlap the
@@ -151,14 +140,12 @@ int pin_place_release_idle(struct pin_domain *domain, struct pin_access_set *set
 void pin_places_withdraw(struct pin_access_set *set, struct pin_range range);
 
 /*
- * Deregisters the entries that overlap the range, have no users and are not found by any
- * look-up. Those with users are listed as leftovers, and deregistered by a later call for any
- * range. An empty range deals with leftovers only.
+ * Deregisters leftovers, the entries that no look-up finds, unless they have users: then a
+ * later call does.
  */
-void pin_places_sweep(struct pin_domain *domain, struct pin_access_set *set,
-		      struct pin_range range);
+void pin_places_sweep(struct pin_access_set *set);
 
-/* Deregisters leftovers of a domain whose users are gone. */
+/* The same for all sets of a domain. */
 void pin_places_sweep_domain(struct pin_domain *domain);
 
 /* Whether any entry of the set has users. */
@@ -170,13 +157,12 @@ enum pin_clear {
 };
 
 /* Deregisters entries of a set. Caller holds the domain's lock. */
-void pin_places_clear(struct pin_domain *domain, struct pin_access_set *set,
-		      enum pin_clear what);
+void pin_places_clear(struct pin_access_set *set, enum pin_clear what);
 
 /*
  * Empties the set without deregistering, because its PD is gone. Caller holds the domain's
  * lock.
  */
-void pin_places_forget(struct pin_domain *domain, struct pin_access_set *set);
+void pin_places_forget(struct pin_access_set *set);
 
 #endif

@@ -58,7 +58,7 @@ struct pass {
 /* Reads without a lock: the result is checked again under it. */
 static bool is_covered(void *set, size_t granule)
 {
-	return pin_keys_covering(set, (void *)pin_granule_start(granule)) != PIN_NO_ENTRY;
+	return pin_keys_covering(set, (void *)pin_granule_start(granule));
 }
 
 /*
@@ -90,7 +90,7 @@ static bool is_resident(struct pin_range range)
  * A domain without a PD is not armed. A set that is just being armed has no cell size before.
  * What is registered ahead during fork() would be copied.
  */
-static bool is_worked_on(struct pin_access_set *set)
+static bool is_worked_on(const struct pin_access_set *set)
 {
 	return atomic_load_explicit(&set->armed, memory_order_acquire) && !set->ahead &&
 	       !pin_fork_is_running();
@@ -139,18 +139,17 @@ static void note_shortage(void)
  * Registers one range. The domain's lock is released after each range, so that deallocating a
  * PD waits for one registration at most. Returns whether to continue.
  */
-static bool register_stretch(struct pin_domain *domain, struct pin_access_set *set,
-			     struct pin_range range)
+static bool register_stretch(struct pin_access_set *set, struct pin_range range)
 {
 	bool goes_on = false;
 
-	pthread_rwlock_rdlock(&domain->lock);
+	pthread_rwlock_rdlock(&set->domain->lock);
 	/* The domain may have been disarmed, or be another PD's, by now. */
 	if (is_worked_on(set) && !pin_pool_off() && !is_short()) {
-		goes_on = pin_keys_prepare_ahead(domain, set, range);
+		goes_on = pin_keys_prepare_ahead(set, range);
 		shortage.has_failed |= !goes_on;
 	}
-	pthread_rwlock_unlock(&domain->lock);
+	pthread_rwlock_unlock(&set->domain->lock);
 	return goes_on;
 }
 
@@ -159,8 +158,7 @@ static bool register_stretch(struct pin_domain *domain, struct pin_access_set *s
  * of a segment that it is in. Until then only what is not registered yet is, once no more of it
  * becomes resident.
  */
-static bool register_cell(struct pin_domain *domain, struct pin_access_set *set,
-			  struct pin_range cell, bool is_quiet)
+static bool register_cell(struct pin_access_set *set, struct pin_range cell, bool is_quiet)
 {
 	struct pin_range range = {cell.start, cell.start};
 	bool goes_on = true;
@@ -168,24 +166,24 @@ static bool register_cell(struct pin_domain *domain, struct pin_access_set *set,
 	if (pin_segments_is_being_made(cell))
 		return true;
 	if (pin_segments_find_piece(cell, &range))
-		return register_stretch(domain, set, range);
+		return register_stretch(set, range);
 	if (is_resident(cell))
-		return register_stretch(domain, set, cell);
+		return register_stretch(set, cell);
 	while (is_quiet && goes_on && (range = next_stretch(set, cell, range)).start < cell.end)
-		goes_on = register_stretch(domain, set, range);
+		goes_on = register_stretch(set, range);
 	return goes_on;
 }
 
 /* A chunk is as large as the largest cell. */
-static void register_chunk(struct pin_domain *domain, struct pin_access_set *set,
-			   const struct pin_span *span, struct pin_range chunk, bool is_quiet)
+static void register_chunk(struct pin_access_set *set, const struct pin_span *span,
+			   struct pin_range chunk, bool is_quiet)
 {
 	struct pin_range first, cell;
 
 	for (uintptr_t p = chunk.start; p < chunk.end && is_worked_on(set); p = cell.end) {
 		first = (struct pin_range){p, p + PIN_GRANULE};
 		cell = pin_choice_tile(span, first, pin_choice_cell_ahead(set->cell));
-		if (!register_cell(domain, set, cell, is_quiet))
+		if (!register_cell(set, cell, is_quiet))
 			return;
 	}
 }
@@ -198,10 +196,9 @@ static void visit(struct pass *pass, const struct pin_span *span, struct pin_ran
 
 	atomic_fetch_add(&pass->ns, pin_os_now_ns() - began);
 	atomic_fetch_add(&pass->n_new, n_new);
-	for (uint32_t i = 0; pass->has_room && i < pin_registry_count(); i++)
-		for (struct pin_access_set *set = NULL;
-		     (set = pin_access_set_next(pin_registry_at(i), set));)
-			register_chunk(pin_registry_at(i), set, span, chunk, is_quiet);
+	if (pass->has_room)
+		for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
+			register_chunk(set, span, chunk, is_quiet);
 }
 
 /*

@@ -16,6 +16,21 @@ static _Atomic uint32_t n_used;
 /* Held while a domain is added. */
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 
+struct pin_access_set *pin_access_set_next(struct pin_domain *domain,
+					   struct pin_access_set *last)
+{
+	struct pin_access_set *first, *end, *set;
+
+	if (!domain && !pin_registry_count())
+		return NULL;
+	first = domain ? domain->access_sets : pin_registry[0].access_sets;
+	end = first + (domain ? 1 : pin_registry_count()) * PIN_ACCESS_SETS;
+	for (set = last ? last + 1 : first; set < end; set++)
+		if (atomic_load_explicit(&set->domain, memory_order_acquire))
+			return set;
+	return NULL;
+}
+
 uint32_t pin_registry_count(void)
 {
 	return atomic_load_explicit(&n_used, memory_order_acquire);

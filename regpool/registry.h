@@ -28,15 +28,9 @@ _Static_assert(PIN_HEAP_ACCESS == (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WR
 				   IBV_ACCESS_RELAXED_ORDERING),
 	       "pin_access_set_index() takes the last four bits and bit 20");
 
-/* Between the index of an access set and its IBV_ACCESS_* flags. */
 static inline unsigned pin_access_set_index(unsigned access)
 {
 	return (access & 0xf) | (access >> 16 & 0x10);
-}
-
-static inline unsigned pin_access_set_flags(unsigned number)
-{
-	return (number & 0xf) | (number & 0x10) << 16;
 }
 
 /* Whether verbs accept these rights: remote writes and atomics need local write. */
@@ -55,17 +49,22 @@ static inline bool pin_access_is_valid(unsigned access)
 #define PIN_AHEAD_LATER 4u
 #define PIN_AHEAD_NEVER UINT32_MAX
 
+/* More memory regions than any program has. */
+#define PIN_MOST_PLACES ((size_t)1 << 20)
+
 /* More than a reservation of 16 TiB has, in powers of two of granules. */
 #define PIN_ENTRY_SIZES 32
 
+/* Complete, with its tables, before `domain` is set; it stays for the next PD in the slot. */
 struct pin_access_set {
-	struct pin_table covering;	/* granule → number + 1 of an entry (places.h) */
-	struct pin_table entries;	/* struct pin_entry */
-	struct pin_table registrations; /* struct pin_registration, same numbers */
-	struct pin_table starting;	/* granule → list of the entries that start in it */
-	struct pin_table failures;	/* granule → struct pin_failure */
-	_Atomic size_t room;		/* both tables are committed below this number */
-	_Atomic uint32_t n_places;	/* entry numbers ever used */
+	_Atomic(struct pin_domain *) domain; /* NULL: not made yet */
+	unsigned access;		     /* the exact IBV_ACCESS_* flags */
+	struct pin_table covering;	     /* granule → number of an entry (places.h) */
+	struct pin_table entries;	     /* struct pin_entry */
+	struct pin_table users;		     /* struct pin_users, same numbers */
+	struct pin_table starting; /* granule → list of the entries that start in it */
+	struct pin_table failures; /* granule → struct pin_failure */
+	_Atomic uint32_t n_places; /* the largest entry number ever used; the first is 1 */
 	_Atomic bool armed;
 	_Atomic uint32_t ahead; /* PIN_AHEAD_*, counted down; at 0 registered ahead */
 	_Atomic size_t cell;	/* cell size in bytes (choice.h) */
@@ -73,7 +72,7 @@ struct pin_access_set {
 	size_t credit;		/* bytes that may be registered a second time (keys.c) */
 	uint32_t n_of_size[PIN_ENTRY_SIZES]; /* entries by the power of two of their granules */
 	uint32_t free;			     /* lists of entries (places.c): unused ones, */
-	uint32_t leftovers;		     /* and those kept only because they have users */
+	uint32_t leftovers;		     /* and those that no look-up finds */
 };
 
 struct pin_domain {
@@ -89,8 +88,7 @@ struct pin_domain {
 	_Atomic bool is_ending;		    /* libibverbs is deallocating the PD */
 	_Atomic bool is_orphan;		    /* the PD is gone, its registrations are not */
 	struct pin_access_set *access_sets; /* PIN_ACCESS_SETS of them */
-	_Atomic uint32_t prepared;   /* one bit for each access set that has its tables */
-	_Atomic unsigned max_access; /* the most rights a set may be armed with */
+	_Atomic unsigned max_access;	    /* the most rights a set may be armed with */
 	char device[64];
 	size_t max_mr_size;	  /* bytes; 0 until the device was asked */
 	size_t max_entries;	  /* of the adapter's page table, for the heap; 0: no limit */
@@ -123,26 +121,19 @@ static inline struct pin_domain *pin_registry_find(const struct ibv_pd *pd)
 	return pin_registry_search(pd);
 }
 
-/* The exact IBV_ACCESS_* flags of an access set of this domain. */
-static inline unsigned pin_access_set_access(const struct pin_domain *domain,
-					     const struct pin_access_set *set)
+/* A domain's access set with these rights, made or not. */
+static inline struct pin_access_set *pin_access_set_of(const struct pin_domain *domain,
+						       unsigned access)
 {
-	return pin_access_set_flags((unsigned)(set - domain->access_sets));
+	return &domain->access_sets[pin_access_set_index(access)];
 }
 
 /*
- * Iterates over the domain's access sets that have tables: the first if `last` is NULL, NULL at
- * the end.
+ * Iterates over the access sets of a domain, or of all domains if that is NULL: the first if
+ * `last` is NULL, NULL at the end.
  */
-static inline struct pin_access_set *pin_access_set_next(struct pin_domain *domain,
-							 const struct pin_access_set *last)
-{
-	unsigned from = last ? (unsigned)(last - domain->access_sets) + 1 : 0;
-	uint64_t prepared = atomic_load_explicit(&domain->prepared, memory_order_acquire);
-
-	prepared = prepared >> from << from;
-	return prepared ? &domain->access_sets[__builtin_ctzll(prepared)] : NULL;
-}
+struct pin_access_set *pin_access_set_next(struct pin_domain *domain,
+					   struct pin_access_set *last);
 
 /*
  * Adds a domain, not armed, for a PD that was allocated or imported and whose address is not

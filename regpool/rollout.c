@@ -31,10 +31,9 @@ static size_t most_at_once(const struct pin_domain *domain,
 }
 
 /* Only pieces have a memory region of their own: a slice lies in one. */
-static void register_in(struct pin_domain *domain, struct pin_access_set *set,
-			const struct pin_segments_entry *entry)
+static void register_in(struct pin_access_set *set, const struct pin_segments_entry *entry)
 {
-	size_t most = most_at_once(domain, entry);
+	size_t most = most_at_once(set->domain, entry);
 	uintptr_t start, piece_end, end;
 
 	if (!pin_rollout_fits(pin_range_length(entry->range)))
@@ -43,7 +42,7 @@ static void register_in(struct pin_domain *domain, struct pin_access_set *set,
 		piece_end = start + entry->piece - (start - entry->range.start) % entry->piece;
 		end = start + most < piece_end ? start + most : piece_end;
 		end = end < entry->range.end ? end : entry->range.end;
-		if (!pin_keys_prepare(domain, set, (void *)start, end - start, false))
+		if (!pin_keys_prepare(set, (void *)start, end - start, false))
 			return;
 	}
 }
@@ -55,7 +54,7 @@ static void register_in_domain(struct pin_domain *domain,
 	pthread_rwlock_rdlock(&domain->lock);
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
 		if (atomic_load_explicit(&set->armed, memory_order_acquire))
-			register_in(domain, set, entry);
+			register_in(set, entry);
 	pthread_rwlock_unlock(&domain->lock);
 }
 
@@ -67,10 +66,10 @@ void pin_rollout_segment(struct pin_segments_entry *entry)
 		register_in_domain(pin_registry_at(i), entry);
 }
 
-void pin_rollout_to(struct pin_domain *domain, struct pin_access_set *set)
+void pin_rollout_to(struct pin_access_set *set)
 {
 	struct pin_segments_entry entry = {.range = {0, 0}};
 
 	while (pin_segments_next(entry.range.start, &entry))
-		register_in(domain, set, &entry);
+		register_in(set, &entry);
 }

@@ -24,6 +24,6 @@ size_t pin_rollout_piece(size_t n_bytes);
 void pin_rollout_segment(struct pin_segments_entry *entry);
 
 /* Call when an access set was armed: registers all segments. */
-void pin_rollout_to(struct pin_domain *domain, struct pin_access_set *set);
+void pin_rollout_to(struct pin_access_set *set);
 
 #endif

@@ -61,7 +61,7 @@ static struct ibv_pd *begin(unsigned seed)
 
 static struct pin_access_set *access_set_of(struct ibv_pd *pd)
 {
-	return &pin_registry_find(pd)->access_sets[pin_access_set_index(RIGHTS)];
+	return pin_access_set_of(pin_registry_find(pd), RIGHTS);
 }
 
 /* Of those that somebody uses or has keys of. */
@@ -70,10 +70,10 @@ static size_t used_bytes(struct ibv_pd *pd)
 	struct pin_access_set *set = access_set_of(pd);
 	size_t n = 0;
 
-	for (uint32_t i = 0; i < set->n_places; i++) {
-		const struct pin_entry *entry = pin_place_or_null(set, i);
+	for (uint32_t i = 1; i <= set->n_places; i++) {
+		struct pin_entry *entry = pin_place(set, i);
 
-		n += entry->state && !pin_place_is_idle(set, i) ? entry->length : 0;
+		n += entry->state && !pin_place_is_idle(set, entry) ? entry->length : 0;
 	}
 	return n;
 }

@@ -110,7 +110,7 @@ static void request(void)
 /* Of the only one there is. */
 static void evict(void)
 {
-	released = pin_place_release_idle(pin_registry_find(pd), set, 0);
+	released = pin_place_release_idle(set, pin_place(set, 1));
 }
 
 /* One memory region that nobody uses. */
@@ -120,7 +120,7 @@ static void begin(void)
 	request();
 	pin_mr_deregister(mr);
 	mr = NULL;
-	set = &pin_registry_find(pd)->access_sets[pin_access_set_index(RIGHTS)];
+	set = pin_access_set_of(pin_registry_find(pd), RIGHTS);
 	released = 1;
 }
 

@@ -380,8 +380,7 @@ static bool is_registered_ahead(struct ibv_pd *pd, void *addr, size_t length)
 	struct pin_domain *domain = pin_registry_find(pd);
 	unsigned made = fake_verbs.made;
 
-	pin_keys_prepare_ahead(domain, &domain->access_sets[pin_access_set_index(RIGHTS)],
-			       pin_range_of(addr, length));
+	pin_keys_prepare_ahead(pin_access_set_of(domain, RIGHTS), pin_range_of(addr, length));
 	return fake_verbs.made != made;
 }
 

@@ -279,11 +279,11 @@ struct wanted {
 static bool has(const struct wanted *wanted)
 {
 	struct pin_domain *domain = pin_registry_find(wanted->pd);
-	struct pin_access_set *set = &domain->access_sets[pin_access_set_index(wanted->access)];
+	struct pin_access_set *set = pin_access_set_of(domain, wanted->access);
 	size_t n = 0;
 
 	for (size_t i = 0; i < ISLANDS; i++)
-		n += pin_keys_covering(set, island(i)) != PIN_NO_ENTRY;
+		n += pin_keys_covering(set, island(i)) > 0;
 	return n == wanted->n;
 }
 
