@@ -11,7 +11,6 @@
 #include "regpool/host-budget.h"
 #include "regpool/keys.h"
 #include "regpool/listeners.h"
-#include "regpool/node.h"
 #include "regpool/places.h"
 #include "regpool/pool.h"
 #include "regpool/prefill.h"
@@ -97,40 +96,19 @@ static size_t cell_size(const struct pin_domain *domain)
 }
 
 /*
- * The first range of the heap that the program has replaced, and how many bytes are not
- * registered any more because of it.
+ * The program has replaced pages, in the heap or elsewhere. Returns how many bytes of it are
+ * not registered any more because of that.
  */
-static struct {
-	_Atomic uintptr_t start;
-	_Atomic size_t length, lost;
-} first_replaced;
-
-/* The program has replaced pages, in the heap or elsewhere. */
-static void withdraw_range(uintptr_t start, size_t length)
+static size_t withdraw_range(uintptr_t start, size_t length)
 {
 	size_t n_bytes = pin_granules_mark_replaced(start, length);
 
 	if (!n_bytes)
-		return;
+		return 0;
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
 		pin_places_withdraw(set, pin_range_of((void *)start, length));
-	if (first_replaced.lost)
-		return;
-	first_replaced.start = start;
-	first_replaced.length = length;
-	first_replaced.lost = n_bytes;
+	return n_bytes;
 }
-
-static void warn_withdrawn(void)
-{
-	if (first_replaced.lost)
-		pin_warn_once("the program has replaced pages of its heap behind malloc, %s at "
-			      "%p: requests in the %s around them go to libibverbs from now on",
-			      PIN_SIZE(first_replaced.length), (void *)first_replaced.start,
-			      PIN_SIZE(first_replaced.lost));
-}
-
-static const struct pin_watch_heap heap_watch = {withdraw_range, warn_withdrawn};
 
 /* With the values of PINALLOC_ACCESS. */
 static void log_armed(const struct pin_domain *domain, unsigned access)
@@ -191,20 +169,29 @@ static int arm_if_allowed(struct pin_domain *domain, struct pin_access_set *set,
 	return set->armed ? 0 : arm_set(domain, set, access, is_first);
 }
 
+/* Whether memory regions may have these rights. */
+static int check_rights(unsigned access)
+{
+	if (access & ~(pin_domain_rights() | IBV_ACCESS_RELAXED_ORDERING))
+		return -EACCES;
+	return pin_access_is_valid(access) ? 0 : -EINVAL;
+}
+
 int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 		   struct pin_access_set **armed)
 {
 	struct pin_access_set *set;
 	struct pin_domain *domain;
+	int error = check_rights(access);
 	bool is_eager;
-	int error;
 
+	if (error)
+		return error;
 	if (pin_pool_off())
 		return -ENOMEM;
 	pin_fork_prepare();
-	pin_watch_start(&heap_watch);
+	pin_watch_start(withdraw_range);
 	pin_listeners_find();
-	pin_node_prepare();
 	pin_host_budget_join();
 	domain = lock_domain(pd);
 	if (!domain)

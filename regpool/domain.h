@@ -42,8 +42,9 @@ void pin_domain_notice(struct ibv_pd *pd);
 /*
  * Arms the access set with these rights in the PD's domain, if it is not armed. The first one
  * limits the rights of later sets to `max_access` until the domain is disarmed. Starts the
- * registrar in eager mode. Returns 0 and the set in *armed; -EEXIST if the domain is armed with
- * fewer rights; -ENOMEM if the PD's allocation was not seen, there is no address space, or
+ * registrar in eager mode. Returns 0 and the set in *armed; -EACCES for rights beyond
+ * PINALLOC_ACCESS; -EINVAL for those that verbs do not accept; -EEXIST if the domain is armed
+ * with fewer; -ENOMEM if the PD's allocation was not seen, there is no address space, or
  * registration is off.
  */
 int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,

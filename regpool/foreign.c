@@ -152,7 +152,7 @@ static void begin_heap(struct pin_foreign *it, const void *addr, size_t length)
 static bool is_due(const struct pin_foreign *it)
 {
 	return pin_ranges_has(it->range) || !pin_listeners_forget_first(it->caller) ||
-	       pin_history_add(it->range);
+	       pin_ranges_is_due(it->range);
 }
 
 void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,

@@ -56,29 +56,21 @@ static PIN_COLD enum pin_reason why_not(const void *addr, size_t length)
 								     : PIN_UNPINNED;
 }
 
-/* Whether an access set may have these rights. An armed set was checked before. */
-static enum pin_reason check_rights(unsigned access)
-{
-	if (access & ~(pin_domain_rights() | IBV_ACCESS_RELAXED_ORDERING))
-		return PIN_RIGHTS;
-	return pin_access_is_valid(access) ? PIN_SERVED : PIN_UNSOUND;
-}
-
 /* Arms the access set for a request. Returns why, if it cannot be armed. */
 static PIN_COLD enum pin_reason arm_for_request(const struct request *request,
 						struct pin_access_set **set)
 {
-	enum pin_reason reason = check_rights(request->access);
-	int error;
-
-	if (reason != PIN_SERVED)
-		return reason;
-	error = pin_domain_arm(request->pd, request->access, pin_domain_rights(), set);
-	if (error == -EEXIST)
+	switch (pin_domain_arm(request->pd, request->access, pin_domain_rights(), set)) {
+	case 0:
+		return PIN_SERVED;
+	case -EACCES:
+	case -EEXIST:
 		return PIN_RIGHTS;
-	if (error)
+	case -EINVAL:
+		return PIN_UNSOUND;
+	default:
 		return pin_pool_off() ? pin_pool_off() : PIN_UNSEEN;
-	return PIN_SERVED;
+	}
 }
 
 /* EFA's provider in libfabric is not the only one that has adapters of no known kind. */
@@ -432,46 +424,27 @@ int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *add
 				    pin_ibverbs_of(mr->context)->rereg_mr);
 }
 
-/* Why look-ups cannot have these rights, or 0. */
-static int refused_rights(unsigned access)
-{
-	switch (check_rights(access)) {
-	case PIN_SERVED:
-		return 0;
-	case PIN_UNSOUND:
-		return -EINVAL;
-	default:
-		return -EACCES;
-	}
-}
-
-static int arm_for_lookup(struct ibv_pd *pd, unsigned access, struct pin_access_set **set)
-{
-	int error = pin_domain_arm(pd, access, pin_domain_rights(), set);
-
-	return error == -EEXIST ? -EACCES : error;
-}
-
 /* Registers if necessary. */
 static int hold(struct ibv_pd *pd, const void *addr, size_t length, unsigned access,
 		struct pin_entry **entry)
 {
 	struct pin_domain *domain = pin_registry_find(pd);
 	struct pin_access_set *set;
-	int error = refused_rights(access);
+	int error = 0;
 
-	if (error)
-		return error;
+	if (access & ~PIN_HEAP_ACCESS)
+		return -EACCES;
 	if (!length || why_not(addr, length) != PIN_UNPINNED)
 		return -ENOENT;
 	if (!domain || pin_pool_off())
 		return -ENOMEM;
 	set = pin_access_set_of(domain, access);
 	if (!set->armed)
-		error = arm_for_lookup(pd, access, &set);
-	if (!error)
-		*entry = pin_keys_hold(set, addr, length);
-	return error ? error : *entry ? 0 : -ENOMEM;
+		error = pin_domain_arm(pd, access, pin_domain_rights(), &set);
+	if (error)
+		return error == -EEXIST ? -EACCES : error;
+	*entry = pin_keys_hold(set, addr, length);
+	return *entry ? 0 : -ENOMEM;
 }
 
 /* The entry that covers the whole range, if it is HELD; otherwise NULL. */
@@ -538,10 +511,8 @@ int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, unsigned a
 
 int pin_mr_enable(struct ibv_pd *pd, unsigned access)
 {
-	int saved = errno, error = refused_rights(access);
+	int saved = errno, error = pin_domain_enable(pd, access);
 
-	if (!error)
-		error = pin_domain_enable(pd, access);
 	errno = saved;
 	return error;
 }

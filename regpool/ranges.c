@@ -8,7 +8,101 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
+
+/* --- what was registered before --------------------------------------------------- */
+
+/*
+ * Ranges that are remembered: in sets, found by a hash, of which each holds a few. One that is
+ * lost is registered once more than necessary before it is watched.
+ */
+#define SETS 4096
+#define WAYS 4
+
+/* At most 2^16 registrations in a row go unwatched. */
+#define MOST_UNMAPPED 16
+
+/*
+ * A range is one word, so that little memory is touched and threads need no lock: in its upper
+ * bits a part of the hash, below that how many registrations are left before it is watched, and
+ * in the lowest how often it was unmapped. 0 is unused. Two ranges that look the same only
+ * share what is remembered.
+ */
+#define UNMAPPED_BITS 5
+#define BITS	      (UNMAPPED_BITS + MOST_UNMAPPED + 1)
+#define ONE_LEFT      ((uint64_t)1 << UNMAPPED_BITS)
+
+static _Atomic uint64_t history[SETS][WAYS];
+
+static uint64_t hash_of(struct pin_pages range)
+{
+	uint64_t key = (range.start / PIN_PAGE) ^ (range.end / PIN_PAGE << 20);
+
+	key *= 0x9e3779b97f4a7c15u;
+	return (key ^ key >> 32) * 0x9e3779b97f4a7c15u;
+}
+
+static uint64_t left_of(uint64_t word)
+{
+	return (word & (((uint64_t)1 << BITS) - 1)) >> UNMAPPED_BITS;
+}
+
+static _Atomic uint64_t *set_of(uint64_t hash)
+{
+	return history[hash % SETS];
+}
+
+static _Atomic uint64_t *find_registered(uint64_t hash)
+{
+	for (int i = 0; i < WAYS; i++)
+		if (set_of(hash)[i] >> BITS == hash >> BITS)
+			return &set_of(hash)[i];
+	return NULL;
+}
+
+/* In an unused place or, if there is none, in place of any other. */
+static void remember(uint64_t hash)
+{
+	static _Atomic uint32_t next;
+	_Atomic uint64_t *place = set_of(hash), *last = place + WAYS - 1;
+
+	while (place < last && *place)
+		place++;
+	if (*place)
+		place = &set_of(hash)[atomic_fetch_add(&next, 1) % WAYS];
+	*place = hash >> BITS << BITS;
+}
+
+bool pin_ranges_is_due(struct pin_pages range)
+{
+	uint64_t hash = hash_of(range), word;
+	_Atomic uint64_t *place = find_registered(hash);
+
+	if (!place) {
+		remember(hash);
+		return false;
+	}
+	word = *place;
+	if (!left_of(word))
+		return true;
+	*place = word - ONE_LEFT;
+	return false;
+}
+
+static void count_unmapped(struct pin_pages range)
+{
+	_Atomic uint64_t *place = find_registered(hash_of(range));
+	uint64_t word = place ? *place : 0, n;
+
+	if (!place)
+		return;
+	n = word & (ONE_LEFT - 1);
+	n += n < MOST_UNMAPPED;
+	*place = (word >> BITS << BITS) | (ONE_LEFT << n) | n;
+}
+
+/* --- what is watched ---------------------------------------------------------------- */
 
 struct range {
 	struct pin_pages pages;
@@ -70,9 +164,7 @@ static struct range *range_at(size_t i)
 
 static uint32_t *bucket_of(struct pin_pages pages)
 {
-	uint64_t key = (pages.start / PIN_PAGE) ^ (pages.end / PIN_PAGE << 20);
-
-	return &buckets[key * 0x9e3779b97f4a7c15u >> 52];
+	return &buckets[hash_of(pages) >> 52];
 }
 
 static struct range *find(struct pin_pages pages)
@@ -271,7 +363,7 @@ static void note_unmapped(unsigned n, struct pin_pages pages)
 
 		if (!range->is_used || range->n != n || !pin_pages_meet(range->pages, pages))
 			continue;
-		pin_history_note_unmapped(range->pages);
+		count_unmapped(range->pages);
 		remove_range(i);
 	}
 }
@@ -295,25 +387,20 @@ static void note_discarded(unsigned n, struct pin_pages pages)
 	discarded[n_discarded++] = (struct pin_discarder){by.thread, pages};
 }
 
+struct pin_pages pin_ranges_of_message(const struct uffd_msg *message)
+{
+	if (message->event == UFFD_EVENT_REMAP)
+		return (struct pin_pages){message->arg.remap.from,
+					  message->arg.remap.from + message->arg.remap.len};
+	return (struct pin_pages){message->arg.remove.start, message->arg.remove.end};
+}
+
 static void note_message(unsigned n, const struct uffd_msg *message)
 {
-	struct pin_pages pages = {message->arg.remove.start, message->arg.remove.end};
-
-	switch (message->event) {
-	case UFFD_EVENT_REMAP:
-		pages.start = message->arg.remap.from;
-		pages.end = pages.start + message->arg.remap.len;
-		note_unmapped(n, pages);
-		break;
-	case UFFD_EVENT_UNMAP:
-		note_unmapped(n, pages);
-		break;
-	case UFFD_EVENT_REMOVE:
-		note_discarded(n, pages);
-		break;
-	default:
-		break;
-	}
+	if (message->event == UFFD_EVENT_REMOVE)
+		note_discarded(n, pin_ranges_of_message(message));
+	else if (message->event == UFFD_EVENT_REMAP || message->event == UFFD_EVENT_UNMAP)
+		note_unmapped(n, pin_ranges_of_message(message));
 }
 
 void pin_ranges_settle(unsigned n, const struct uffd_msg *message)

@@ -11,8 +11,16 @@
 #ifndef PIN_RANGES_H
 #define PIN_RANGES_H
 
-#include "regpool/history.h"
 #include "regpool/uffd.h"
+
+/*
+ * Counts a registration of the range. Returns whether it is to be watched. Watching costs some
+ * ten microseconds, and as much again when the program unmaps the range, which pays only for
+ * one that is used again. That cannot be known from its address: a program that maps, sends and
+ * unmaps gets the same one each time. So a range is to be watched from its second registration
+ * on, and if it was unmapped while it was watched, only after 2, 4, 8, ... more. Lock-free.
+ */
+bool pin_ranges_is_due(struct pin_pages range);
 
 /* A descriptor, and how many messages it has had. */
 struct pin_ticket {
@@ -45,6 +53,9 @@ void pin_ranges_note_message(unsigned n);
  * when their pages go. NULL if it could not be read.
  */
 void pin_ranges_settle(unsigned n, const struct uffd_msg *message);
+
+/* The pages that a message is about. */
+struct pin_pages pin_ranges_of_message(const struct uffd_msg *message);
 
 /*
  * Lists ranges that descriptor n watches, from number *from on, which it advances. Returns how

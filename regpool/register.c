@@ -4,15 +4,16 @@
 #include "regpool/register.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
+#include "allocator/os.h"
 #include "allocator/span.h"
 #include "regpool/budget.h"
 #include "regpool/host-budget.h"
-#include "regpool/node.h"
 #include "regpool/pool.h"
 #include "regpool/watch.h"
 
 #include <errno.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <string.h>
 
 /*
@@ -44,11 +45,25 @@ uint32_t pin_register_readable_bytes(struct ibv_mr *mr)
 	return pin_reserve_contains(mr) ? (uint32_t)malloc_usable_size(mr) : VERBS_MR_BYTES;
 }
 
-static uint32_t node_of_range(struct pin_range range)
+static bool has_several_nodes;
+
+static void find_nodes(void)
 {
+	has_several_nodes = pin_os_has_nodes();
+}
+
+/*
+ * Pages that a registration makes resident are allocated on the memory node of the heap's span,
+ * whichever thread registers them, unless it has set a policy itself, with set_mempolicy(2) or
+ * numactl(8). Returns whether that policy is to be ended.
+ */
+static bool enter_node(struct pin_range range)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	const struct pin_span *span = pin_span_find((void *)range.start, 1);
 
-	return span ? span->node : 0;
+	pthread_once(&once, find_nodes);
+	return has_several_nodes && pin_os_prefer_node(span ? span->node : 0);
 }
 
 static void warn_memlock_reached(const struct pin_domain *domain, size_t limit)
@@ -161,11 +176,12 @@ static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
 		return NULL;
 	}
 	pin_watch_range(range);
-	entered = pin_node_enter(node_of_range(range));
+	entered = enter_node(range);
 	mr = pin_ibverbs_of(pd->context)
 		     ->reg_mr_iova2(pd, (void *)range.start, length, range.start, access);
 	*error = errno;
-	pin_node_leave(entered);
+	if (entered)
+		pin_os_prefer_none();
 	if (!mr) {
 		pin_budget_release(range);
 		release_entries(domain, range);

@@ -47,6 +47,23 @@ static inline int pin_uffd_open(void)
 	return fd < 0 && errno == EINVAL ? (int)syscall(SYS_userfaultfd, flags) : fd;
 }
 
+/* A range of addresses, whole pages. */
+struct pin_pages {
+	uintptr_t start, end;
+};
+
+/* The pages that [addr, addr + length) overlaps. */
+static inline struct pin_pages pin_pages_of(const void *addr, size_t length)
+{
+	return (struct pin_pages){PIN_ALIGN_DOWN((uintptr_t)addr, PIN_PAGE),
+				  PIN_ALIGN_UP((uintptr_t)addr + length, PIN_PAGE)};
+}
+
+static inline bool pin_pages_meet(struct pin_pages a, struct pin_pages b)
+{
+	return a.start < b.end && b.start < a.end;
+}
+
 /* Maximum number of descriptors. If fewer are permitted, the first ones are used. */
 #define PIN_UFFDS 64
 

@@ -6,8 +6,8 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
+#include "regpool/callers.h"
 #include "regpool/pool.h"
-#include "regpool/stuck.h"
 #include "regpool/thread.h"
 #include "regpool/uffd.h"
 
@@ -21,7 +21,7 @@ _Atomic uint32_t pin_watch_pending, pin_watch_heap_messages;
 
 enum { UNKNOWN, ON, OFF };
 static _Atomic int watch_state;
-static const struct pin_watch_heap *_Atomic heap_callbacks;
+static pin_watch_withdraw *_Atomic withdraw_keys;
 static pin_watch_listener *_Atomic listener;
 
 /*
@@ -57,7 +57,7 @@ static void message_waits(unsigned n)
 static void still_waits(void)
 {
 	static unsigned n_looks;
-	pid_t owner = pin_stuck_behind(atomic_load(&notifier));
+	pid_t owner = pin_callers_behind(atomic_load(&notifier));
 
 	if (!owner && ++n_looks != PATIENCE)
 		return;
@@ -132,34 +132,42 @@ static void notify_descriptor(unsigned n)
 }
 
 /* Before any domain is armed it is remembered for later registrations. */
-static void withdraw(const struct uffd_msg *message)
+static size_t withdraw(struct pin_pages pages)
 {
-	const struct pin_watch_heap *its = atomic_load(&heap_callbacks);
-	bool moved = message->event == UFFD_EVENT_REMAP;
-	uintptr_t from = moved ? message->arg.remap.from : message->arg.remove.start;
-	uintptr_t to = moved ? from + message->arg.remap.len : message->arg.remove.end;
+	pin_watch_withdraw *its = atomic_load(&withdraw_keys);
 
 	if (its)
-		its->withdraw(from, to - from);
-	else
-		pin_granules_mark_replaced(from, to - from);
+		return its(pages.start, pages.end - pages.start);
+	pin_granules_mark_replaced(pages.start, pages.end - pages.start);
+	return 0;
+}
+
+static void warn_withdrawn(struct pin_pages pages, size_t n_bytes)
+{
+	pin_warn_once("the program has replaced pages of its heap behind malloc, %s at "
+		      "%p: requests in the %s around them go to libibverbs from now on",
+		      PIN_SIZE(pages.end - pages.start), (void *)pages.start,
+		      PIN_SIZE(n_bytes));
 }
 
 /* Look-ups wait from before the call returns until the keys are withdrawn. */
 static bool read_of_heap(struct uffd_msg *message)
 {
-	const struct pin_watch_heap *its = atomic_load(&heap_callbacks);
+	struct pin_pages pages = {0, 0};
+	size_t n_bytes = 0;
 	bool is_read;
 
 	atomic_store(&pin_watch_pending, 1);
 	is_read = pin_uffd_read(PIN_UFFD_HEAP, message);
-	if (is_read)
-		withdraw(message);
+	if (is_read) {
+		pages = pin_ranges_of_message(message);
+		n_bytes = withdraw(pages);
+	}
 	atomic_store(&pin_watch_pending, 0);
 	pin_os_wake(&pin_watch_pending);
 	atomic_fetch_sub(&pin_watch_heap_messages, 1);
-	if (its)
-		its->log_withdrawn();
+	if (n_bytes)
+		warn_withdrawn(pages, n_bytes);
 	return is_read;
 }
 
@@ -268,10 +276,10 @@ static int start_once(void)
 	return error ? OFF : ON;
 }
 
-bool pin_watch_start(const struct pin_watch_heap *its)
+bool pin_watch_start(pin_watch_withdraw *its)
 {
 	if (its)
-		atomic_store(&heap_callbacks, its);
+		atomic_store(&withdraw_keys, its);
 	if (PIN_UNLIKELY(atomic_load(&watch_state) == UNKNOWN)) {
 		pthread_mutex_lock(&start_lock);
 		if (atomic_load(&watch_state) == UNKNOWN)

@@ -13,7 +13,7 @@
  *
  * No clock decides any of this. A call sleeps until the listeners have returned, however long
  * that takes. Where a listener waits for a lock of the caller, which then sleeps for ever, that
- * is proven (stuck.h) and ends the process with a message.
+ * is proven (callers.h) and ends the process with a message.
  *
  * Limits:
  *
@@ -42,22 +42,20 @@ struct pin_watched {
 extern struct pin_watched pin_watched;
 
 /*
- * Callbacks of the owner of keys to heap memory. `withdraw` is called for each range of any
- * mapping that is replaced, while look-ups wait, and must not wait for other threads.
- * `log_withdrawn` is called a moment later, and logs if there is a reason to.
+ * Withdraws the keys of heap memory in a range, of any mapping, that is replaced. Returns how
+ * many bytes of the heap have lost them. Called while look-ups wait, so it must not wait for
+ * other threads, nor log.
  */
-struct pin_watch_heap {
-	void (*withdraw)(uintptr_t start, size_t length);
-	void (*log_withdrawn)(void);
-};
+typedef size_t pin_watch_withdraw(uintptr_t start, size_t length);
 
 /*
  * Starts watching the heap, including all it will grow by. Returns whether anything can be
  * watched: not with PINALLOC_WATCH=off, nor if the kernel does not support it (before 5.9, not
  * on x86-64, or forbidden by seccomp), which is logged. Only the first call starts; a later one
- * may set the callbacks. Thread-safe. Must not be called from inside malloc.
+ * may set the function, which the owner of keys to heap memory does. Thread-safe. Must not be
+ * called from inside malloc.
  */
-bool pin_watch_start(const struct pin_watch_heap *heap);
+bool pin_watch_start(pin_watch_withdraw *withdraw);
 
 /* Whether watching has started. */
 bool pin_watch_is_on(void);

@@ -8,7 +8,7 @@
 #include "regpool/granule.h"
 #include "regpool/watch.h"
 
-bool __wrap_pin_watch_start(const struct pin_watch_heap *heap);
+bool __wrap_pin_watch_start(pin_watch_withdraw *withdraw);
 size_t __wrap_pin_os_memlock_limit(void);
 size_t __wrap_pin_os_ram(void);
 size_t __real_pin_os_ram(void);
@@ -24,25 +24,24 @@ bool __real_pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *p
 struct fake_kernel fake_kernel = {.memlock = SIZE_MAX};
 
 static _Atomic uint16_t touched[MOST_GRANULES]; /* pages */
-static const struct pin_watch_heap *_Atomic watched;
+static pin_watch_withdraw *_Atomic withdraw_keys;
 
 /* Nothing but the heap. */
-bool __wrap_pin_watch_start(const struct pin_watch_heap *heap)
+bool __wrap_pin_watch_start(pin_watch_withdraw *withdraw)
 {
-	if (heap)
-		watched = heap;
+	if (withdraw)
+		withdraw_keys = withdraw;
 	return false;
 }
 
 void fake_replace(const void *addr, size_t n_bytes)
 {
-	if (!watched)
+	if (!withdraw_keys)
 		return;
 	pin_watch_pending = 1;
-	watched->withdraw((uintptr_t)addr, n_bytes);
+	withdraw_keys((uintptr_t)addr, n_bytes);
 	pin_watch_pending = 0;
 	pin_os_wake(&pin_watch_pending);
-	watched->log_withdrawn();
 }
 
 size_t __wrap_pin_os_memlock_limit(void)
