@@ -316,12 +316,13 @@ static struct pin_entry *use_if_found(struct pin_access_set *set, const void *ad
 				      size_t length, struct pin_user_count **user)
 {
 	uint32_t number = pin_keys_covering(set, addr);
-	struct pin_entry *entry = pin_place(set, number);
-	struct pin_user_count *count =
-		&pin_table_at(&set->users, struct pin_users, number)->lanes[pin_lane()];
+	struct pin_user_count *count;
+	struct pin_entry *entry;
 
 	if (PIN_UNLIKELY(!number))
 		return NULL;
+	entry = pin_place(set, number);
+	count = &pin_table_at(&set->users, struct pin_users, number)->lanes[pin_lane()];
 	/*
 	 * Both must be sequentially consistent: claim() writes and reads in the opposite order.
 	 */

@@ -114,6 +114,7 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 		reason = arm_for_request(request, &set);
 		if (reason != PIN_SERVED)
 			return reason;
+		domain = set->domain;
 	}
 	if (PIN_UNLIKELY(is_too_small(set, request)))
 		return PIN_SMALL;
@@ -131,9 +132,9 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 	pin_proxy_fill(proxy, entry->mr, entry->provider_bytes, request->addr, request->length);
 	proxy->user = user;
 	proxy->usage = usage;
-	proxy->domain = set->domain;
+	proxy->domain = domain;
 	proxy->own = NULL;
-	proxy->generation = set->domain->generation;
+	proxy->generation = domain->generation;
 	proxy->access = request->access;
 	return PIN_SERVED;
 }
