@@ -37,4 +37,7 @@ bool pin_conflicts_heap_is_ours(void);
 /* Logs, once, settings of the environment that conflict with ours. When a device is opened. */
 void pin_conflicts_check_settings(void);
 
+/* Warns once of a file that was loaded with RTLD_DEEPBIND. Not inside malloc. */
+void pin_conflicts_check_binding(void);
+
 #endif

@@ -129,6 +129,30 @@ recorder() {
 	[[ "$output" == *"free(): invalid pointer"* ]]
 }
 
+@test "a program that opens a device is told once of what RTLD_DEEPBIND has loaded" {
+	build_adapter
+	shared plugin -Wl,-z,now <<- 'END'
+		#include <stdlib.h>
+		void *make(size_t n) { return malloc(n); }
+	END
+	gcc -O1 -Wall -Werror -o host -x c - -libverbs <<- 'END'
+		#define _GNU_SOURCE
+		#include <dlfcn.h>
+		#include <infiniband/verbs.h>
+		int main(int argc, char **argv)
+		{
+			void *plugin = dlopen("./plugin.so", RTLD_NOW | (argc > 1 ? RTLD_DEEPBIND : 0));
+			struct ibv_device **devices = ibv_get_device_list(NULL);
+			return !plugin || !ibv_open_device(devices[0]) || !ibv_open_device(devices[0]);
+		}
+	END
+	run -0 adapted LD_PRELOAD="$library" ./host
+	[ -z "$output" ]
+	run -0 adapted LD_PRELOAD="$library" ./host deep
+	[[ "$output" == *"./plugin.so was loaded with RTLD_DEEPBIND: "*"pinalloc-problems(7)" ]]
+	[ "${#lines[@]}" -eq 1 ]
+}
+
 @test "an audit library takes the loader's setting for more thread-local storage" {
 	shared audit <<- 'END'
 		#include <link.h>
