@@ -280,6 +280,21 @@ static bool has_live(const void *n)
 	return fake_verbs.live == *(const unsigned *)n;
 }
 
+/* Memory that is registered becomes resident, also what nobody has used yet. */
+static void unused(void)
+{
+	struct pin_span *last = NULL;
+	char *p = pin_span_grow(&last, 8 * PIECE, 0);
+	size_t before;
+
+	let_it_finish();
+	before = fake_verbs.registered;
+	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
+	ok(fake_verbs.registered == before + PIECE,
+	   "a request at the end of the heap takes no memory that was never used");
+	fake_touch(p, 8 * PIECE);
+}
+
 /* By another request there is a wider one, while the first is used. */
 static void swept(void)
 {
@@ -538,6 +553,7 @@ int main(void)
 	filled_slowly();
 	filled_for_ever();
 	other_spans();
+	unused();
 	swept();
 	backs_off();
 	pin_mr_deregister(first);
