@@ -4,7 +4,6 @@
 #include "allocator/cache.h"
 #include "allocator/depot.h"
 #include "allocator/flag.h"
-#include "allocator/growth.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/misuse.h"
@@ -475,7 +474,7 @@ static PIN_COLD void *malloc_watched(size_t n_bytes)
 		errno = ENOMEM;
 		return NULL;
 	}
-	pin_growth_settle();
+	pin_live_settle_growth();
 	pin_see_new(p, n_bytes, picked);
 	pin_live_look();
 	return p;
@@ -496,7 +495,7 @@ void *pin_malloc_slowly(size_t n_bytes)
 		errno = ENOMEM;
 		return NULL;
 	}
-	pin_growth_settle();
+	pin_live_settle_growth();
 	if (n_bytes > PIN_SMALL_MOST)
 		pin_live_look();
 	return p;

@@ -3,7 +3,6 @@
 
 #include "allocator/family.h"
 #include "allocator/frames.h"
-#include "allocator/growth.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/misuse.h"
@@ -53,7 +52,7 @@ static void *large(size_t alignment, size_t n_bytes, bool zero)
 	p = pin_cache_alloc_large(n_bytes, alignment, &n_used);
 	if (PIN_UNLIKELY(!p))
 		return NULL;
-	pin_growth_settle();
+	pin_live_settle_growth();
 	if (PIN_UNLIKELY(pin_is_watched) && pin_see_new(p, n_bytes, pin_sample_due(n_bytes)))
 		n_used = pin_large_usable(p);
 	pin_live_look();
@@ -150,7 +149,7 @@ static void *resized_large(void *p, size_t n_bytes, bool may_move, bool zero)
 	size_t had = pin_large_usable(p), n_used;
 	void *q = pin_large_resize(p, n_bytes, may_move, &n_used);
 
-	pin_growth_settle();
+	pin_live_settle_growth();
 	if (!q)
 		return NULL;
 	if (PIN_UNLIKELY(pin_is_watched)) {

@@ -56,3 +56,20 @@ struct pin_live_peak pin_live_peak(void)
 		return (struct pin_live_peak){.bytes = now, .ns = pin_os_now_ns()};
 	return (struct pin_live_peak){.bytes = most, .ns = atomic_load(&peak_ns)};
 }
+
+__thread size_t pin_live_growth;
+PIN_WRITTEN_FIRST void (*pin_live_growth_listener)(void);
+
+PIN_COLD void pin_live_account_growth(void)
+{
+	size_t n_bytes = pin_live_growth, live, most;
+
+	pin_live_growth = 0;
+	pin_sites_grew(n_bytes);
+	/* The timeline is never above the peak, which is raised when samples are up to date. */
+	live = pin_live_now();
+	most = (size_t)atomic_load(&pin_live_most);
+	pin_timeline_grew(live < most ? live : most);
+	if (pin_live_growth_listener)
+		pin_live_growth_listener();
+}

@@ -83,4 +83,31 @@ size_t pin_live_now(void);
 /* The highest value of pin_live_now() so far, and its time. Lock-free, async-signal-safe. */
 struct pin_live_peak pin_live_peak(void);
 
+/*
+ * The heap grows under locks, where the stack must not be walked. So growth is only noted
+ * there, and accounted for when the same call of malloc has released them. Internal: bytes by
+ * which the calling thread has grown the heap since.
+ */
+extern __thread size_t pin_live_growth __attribute__((tls_model("initial-exec")));
+void pin_live_account_growth(void);
+
+/* Notes that the heap has grown by n_bytes. */
+static inline void pin_live_note_growth(size_t n_bytes)
+{
+	pin_live_growth += n_bytes;
+}
+
+/*
+ * Records the stack and the time of growth that has been noted. Must be called with no lock
+ * held.
+ */
+static inline void pin_live_settle_growth(void)
+{
+	if (PIN_UNLIKELY(pin_live_growth))
+		pin_live_account_growth();
+}
+
+/* What is called after growth was accounted for, inside malloc; NULL for nothing. Set once. */
+extern void (*pin_live_growth_listener)(void);
+
 #endif

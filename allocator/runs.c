@@ -3,7 +3,7 @@
 
 #include "allocator/runs.h"
 #include "allocator/fit.h"
-#include "allocator/growth.h"
+#include "allocator/live.h"
 #include "allocator/map.h"
 #include "allocator/moves.h"
 #include "allocator/options.h"
@@ -154,7 +154,7 @@ static bool add_memory(struct pin_map *map, size_t n_bytes, uint32_t node)
 	p = n_bytes ? pin_span_grow(&map->span, n_bytes, node) : NULL;
 	if (!p)
 		return false;
-	pin_growth_note(n_bytes);
+	pin_live_note_growth(n_bytes);
 	uncovered.addr = p;
 	uncovered.n_bytes = n_bytes;
 	return cover();

@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include "allocator/segment.h"
-#include "allocator/growth.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/os.h"
@@ -30,7 +29,7 @@ static bool add_span(void *start, const struct pin_segment_need *need)
 	added = !pin_pages_cover(start, need->n_bytes) &&
 		pin_span_add((uintptr_t)start, need->n_bytes, node);
 	if (added) {
-		pin_growth_note(need->n_bytes);
+		pin_live_note_growth(need->n_bytes);
 		begin_segment(start, need->n_bytes);
 	}
 	pin_runs_release_lock();
@@ -93,7 +92,7 @@ void *pin_segment_take(struct pin_segment_need *need)
 	}
 	if (start)
 		need->node = pin_span_find(start, 1)->node;
-	pin_growth_settle();
+	pin_live_settle_growth();
 	return start;
 }
 

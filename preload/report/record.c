@@ -11,7 +11,6 @@
 #include <config.h>
 
 #include "preload/report/record.h"
-#include "allocator/growth.h"
 #include "allocator/live.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
@@ -336,7 +335,7 @@ void pin_record_init(void)
 {
 	if (!pin_report_wanted)
 		return;
-	pin_growth_listener = note_growth;
+	pin_live_growth_listener = note_growth;
 	pin_pool_listener = note_counts;
 	pin_live_listener = note_counts;
 	pin_live_call_at(LITTLE);
