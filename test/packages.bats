@@ -6,6 +6,8 @@
 setup_file() {
 	export packages=$BATS_FILE_TMPDIR/packages root=$BATS_FILE_TMPDIR/root version
 	version=$(sed -n 's/^VERSION = //p' "$top_builddir/Makefile")
+	# As packages write it: a candidate is older than its release.
+	export package_version=${version/-/\~}
 	local release=$BATS_FILE_TMPDIR/pinalloc-$version
 	{
 		env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL \
@@ -81,8 +83,8 @@ field() { # PACKAGE FIELD
 
 @test "the library needs the C library only, the others need the library of their version" {
 	[[ "$(field libpinalloc0 Depends)" =~ ^libc6\ \(\>=\ [0-9.]+\)$ ]]
-	[ "$(field libpinalloc-dev Depends)" = "libpinalloc0 (= $version-1)" ]
-	[[ "$(field pinalloc Depends)" == *"libpinalloc0 (= $version-1)"* ]]
+	[ "$(field libpinalloc-dev Depends)" = "libpinalloc0 (= $package_version-1)" ]
+	[[ "$(field pinalloc Depends)" == *"libpinalloc0 (= $package_version-1)"* ]]
 	[[ "$(field libpinalloc0 Static-Built-Using)" == "jemalloc (= 5."* ]]
 }
 
@@ -122,7 +124,7 @@ field() { # PACKAGE FIELD
 	mkdir debian
 	cp "$top_srcdir/preload/packaging/debian/control" debian
 	run -0 --separate-stderr dpkg-shlibdeps -Slibrary -O program
-	[[ "$output" == *"libpinalloc0 (>= $version)"* ]]
+	[[ "$output" == *"libpinalloc0 (>= $package_version)"* ]]
 }
 
 # start_programs: one after another, until a file `stop` is there; writes its pid, and how many.
@@ -195,8 +197,9 @@ module() {
 
 @test "every package has the version of the release" {
 	cd "$top_srcdir/preload/packaging"
-	[ "$(dpkg-parsechangelog -l debian/changelog -S Version)" = "$version-1" ]
-	[ "$(sed -n 's/^Version: *//p' pinalloc.spec)" = "$version" ]
+	[ "$(dpkg-parsechangelog -l debian/changelog -S Version)" = "$package_version-1" ]
+	[ "$(sed -n 's/^Version: *//p' pinalloc.spec)" = "$package_version" ]
+	grep -qx "%global upstream $version" pinalloc.spec
 	grep -q "^    version(\"$version\"" spack/package.py
 	[ "$(sed -n 's/^version: //p' CITATION.cff)" = "$version" ]
 	grep -qx "version = '$version'" "easybuild/pinalloc-$version"-*.eb

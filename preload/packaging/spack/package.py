@@ -10,8 +10,8 @@ class Pinalloc(AutotoolsPackage):
     """A malloc to preload into programs that use RDMA, such as MPI applications: the heap never
     shrinks and is registered with the adapter ahead of time."""
 
-    # There is no public place yet: put the tarball of a release into a mirror or the directory
-    # of the stage, and install with --no-checksum.
+    # Names that lead nowhere: there is no public place yet, and Spack asks for them. Put the tarball
+    # of a release into a mirror or the directory of the stage, and install with --no-checksum.
     homepage = "https://pinalloc.invalid"
     url = "https://pinalloc.invalid/releases/pinalloc-0.1.0.tar.xz"
     manual_download = True
