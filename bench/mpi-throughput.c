@@ -2,7 +2,7 @@
 /*
  * Two MPI ranks send buffers to and fro that are malloc'ed and freed around every
  * message, and check every word. Rank 0 prints "size_MiB MB_per_s" lines and at
- * last "wrong N".
+ * last "wrong N" and "peak_MiB N", what both had in memory at most.
  *   usage: mpi-throughput ROUNDS SIZE_MIB…
  */
 #include "mpi-bench.h"
@@ -54,10 +54,24 @@ static double round_trip(int rank, size_t n_bytes, uint64_t seed, size_t *wrong)
 	return began;
 }
 
+/* Of this program, not of the one that executed it, which getrusage(2) has in it. */
+static unsigned long peak_kib(void)
+{
+	FILE *status = fopen("/proc/self/status", "r");
+	unsigned long kib = 0;
+	char line[128];
+
+	while (status && fgets(line, sizeof line, status))
+		sscanf(line, "VmHWM: %lu", &kib);
+	if (status)
+		fclose(status);
+	return kib;
+}
+
 int main(int argc, char **argv)
 {
 	int rank, rounds = argc > 1 ? atoi(argv[1]) : 0;
-	unsigned long wrong = 0, all = 0;
+	unsigned long wrong = 0, mine[2], all[2] = {0, 0};
 	double *times;
 
 	MPI_Init(&argc, &argv);
@@ -79,9 +93,11 @@ int main(int argc, char **argv)
 			       2e-6 * (double)n_bytes / mpi_bench_median(times, rounds));
 	}
 	free(times);
-	MPI_Reduce(&wrong, &all, 1, MPI_UNSIGNED_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+	mine[0] = wrong;
+	mine[1] = peak_kib();
+	MPI_Reduce(mine, all, 2, MPI_UNSIGNED_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
 	if (rank == 0)
-		printf("wrong %lu\n", all);
+		printf("wrong %lu\npeak_MiB %lu\n", all[0], all[1] >> 10);
 	MPI_Finalize();
-	return rank == 0 && all;
+	return rank == 0 && all[0];
 }
