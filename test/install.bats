@@ -85,8 +85,7 @@ installed() {
 }
 
 @test "a program can be linked with the library" {
-	gcc $(pkg-config --cflags pinalloc) -o program program.c -Wl,--no-as-needed \
-		$(pkg-config --libs pinalloc)
+	gcc $(pkg-config --cflags pinalloc) -o program program.c $(pkg-config --libs pinalloc)
 	run -127 ./program
 	run -0 env LD_LIBRARY_PATH="$(dirname "$(installed libpinalloc.so)")" ./program
 	[ "$output" = with ]
