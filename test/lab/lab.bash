@@ -177,6 +177,7 @@ little_ucx() {
 
 # ended NAME [STATUS]: prints a case's output; whether it ended with that status.
 ended() {
+	echo "$1:"
 	cat "$results/$1.out" "$results/$1.err"
 	[ "$(< "$results/$1.status")" = "${2:-0}" ]
 }
