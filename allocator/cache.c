@@ -4,8 +4,10 @@
 #include "allocator/cache.h"
 #include "allocator/depot.h"
 #include "allocator/flag.h"
+#include "allocator/heap.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
+#include "allocator/log.h"
 #include "allocator/misuse.h"
 #include "allocator/options.h"
 #include "allocator/reserve.h"
@@ -227,6 +229,9 @@ static PIN_COLD bool start(void)
 	pin_depot_init();
 	pin_locks_set_own(lock_all, unlock_all);
 	is_ready = true;
+	if (!pin_heap_keep_spare())
+		pin_error(PIN_SAYS_NO_MEMORY ": raise ulimit -v and ulimit -d");
+	pin_live_skip_growth();
 	return true;
 }
 

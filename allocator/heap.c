@@ -3,8 +3,8 @@
 
 #include "allocator/heap.h"
 #include "allocator/jemalloc.h"
+#include "allocator/large.h"
 #include "allocator/live.h"
-#include "allocator/reserve.h"
 #include "allocator/span.h"
 
 #include <stdlib.h>
@@ -18,16 +18,21 @@ void pin_heap_stats(struct pin_heap_stats *stats)
 		stats->live = stats->mapped;
 }
 
-enum pin_heap_answer pin_heap_probe(void)
-{
-	void *volatile p = malloc(1); /* volatile, or the compiler would remove the call */
-	enum pin_heap_answer answer = pin_reserve_contains(p) ? PIN_HEAP_OURS
-							      : PIN_HEAP_FOREIGN;
+#define SPARE (64 * PIN_KIB)
 
-	if (!p)
-		return PIN_HEAP_NOTHING;
-	free(p);
-	return answer;
+PIN_WRITTEN_FIRST static void *_Atomic spare;
+
+bool pin_heap_keep_spare(void)
+{
+	size_t n_used;
+
+	spare = pin_large_alloc(SPARE, 1, true, &n_used);
+	return spare;
+}
+
+void pin_heap_give_spare(void)
+{
+	free(atomic_exchange(&spare, NULL));
 }
 
 void pin_heap_print(void (*write)(void *arg, const char *text), void *arg)

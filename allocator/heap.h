@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The heap's statistics, jemalloc's report, and a test whether malloc is the library's own,
- * for regpool/ and preload/. cache.h and family.h declare the allocation functions.
+ * The heap's statistics, a block in reserve, and jemalloc's report, for regpool/ and preload/.
+ * cache.h and family.h declare the allocation functions.
  */
 #ifndef PIN_HEAP_H
 #define PIN_HEAP_H
@@ -16,17 +16,13 @@ struct pin_heap_stats {
 /* Thread-safe, lock-free, async-signal-safe. */
 void pin_heap_stats(struct pin_heap_stats *stats);
 
-enum pin_heap_answer {
-	PIN_HEAP_OURS,	  /* the block is in the reserve */
-	PIN_HEAP_FOREIGN, /* it is elsewhere: another allocator has replaced malloc */
-	PIN_HEAP_NOTHING, /* malloc returned NULL */
-};
-
 /*
- * Calls malloc once and says where the block came from. Must not be called from inside
- * malloc.
+ * Keeps a block, with the heap's start, and frees it: for what must allocate when memory has
+ * run out. Nobody touches it, so it costs only addresses. The first returns whether there was
+ * one.
  */
-enum pin_heap_answer pin_heap_probe(void);
+bool pin_heap_keep_spare(void);
+void pin_heap_give_spare(void);
 
 /*
  * Passes jemalloc's own report to `write`, in pieces of text. Must not be called from inside

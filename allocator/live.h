@@ -97,6 +97,12 @@ static inline void pin_live_note_growth(size_t n_bytes)
 	pin_live_growth += n_bytes;
 }
 
+/* The first growth serves the library itself, and any program: nobody asks for its stack. */
+static inline void pin_live_skip_growth(void)
+{
+	pin_live_growth = 0;
+}
+
 /*
  * Records the stack and the time of growth that has been noted. Must be called with no lock
  * held.

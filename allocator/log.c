@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum pin_log_level pin_log_limit = PIN_LOG_WARN;
-void (*pin_fatal_hook)(void);
+PIN_WRITTEN_FIRST void (*pin_fatal_hook)(void);
 
 struct sink {
 	char *buf;

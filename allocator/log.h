@@ -68,6 +68,7 @@ void pin_log_line(const char *format, ...) __attribute__((format(printf, 1, 2)))
 
 /* How messages begin that `pinalloc check` looks for. */
 #define PIN_SAYS_GROWTH	      "the heap grows by "
+#define PIN_SAYS_NO_MEMORY    "malloc has no memory at the start"
 #define PIN_SAYS_NO_ADDRESSES "cannot reserve address space"
 #define PIN_SAYS_OTHER_PAGES  "the pages of this kernel have"
 

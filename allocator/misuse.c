@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-void (*pin_misuse_caller)(char *buf, size_t size);
+PIN_WRITTEN_FIRST void (*pin_misuse_caller)(char *buf, size_t size);
 
 struct block {
 	uintptr_t start;

@@ -350,7 +350,7 @@ static void warn_unknown(void)
 			pin_warn("%s: no such option; PINALLOC_HELP=1 lists them", *e);
 }
 
-static bool is_parsed;
+PIN_WRITTEN_FIRST static bool is_parsed;
 
 void pin_options_init(void)
 {

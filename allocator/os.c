@@ -51,13 +51,11 @@ void pin_os_small_statics(void)
 {
 	extern char __bss_start[] __attribute__((visibility("hidden")));
 	extern char _end[] __attribute__((visibility("hidden")));
-	PIN_WRITTEN_FIRST static _Atomic bool done;
 	uintptr_t start = PIN_ALIGN_UP((uintptr_t)__bss_start, PIN_PAGE);
 	uintptr_t end = PIN_ALIGN_UP((uintptr_t)_end, PIN_PAGE);
 
-	if (!done && end - start >= PIN_GRANULE)
+	if (end - start >= PIN_GRANULE)
 		advise((void *)start, end - start, SMALL_PAGES);
-	done = true;
 }
 
 void *pin_os_reserve(size_t n_bytes)

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "allocator/segment.h"
+#include "allocator/cache.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/os.h"
@@ -79,7 +80,7 @@ void *pin_segment_take(struct pin_segment_need *need)
 {
 	void *start = NULL;
 
-	if (need->n_bytes >= pin_reserve.size)
+	if (!pin_start_heap() || need->n_bytes >= pin_reserve.size)
 		return NULL;
 	if (need->page_size)
 		start = take_hugetlb(need);

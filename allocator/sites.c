@@ -44,8 +44,6 @@ struct pin_site *pin_sites_get(uint32_t number)
 
 void pin_sites_start(int (*walk)(void **frames, int n))
 {
-	pin_table_init(&sites, sizeof(struct pin_site), PIN_SITES);
-	n_sites = 1;
 	walk_stack = walk;
 }
 
@@ -84,6 +82,13 @@ static struct pin_site *make_site(uint16_t *slot, uint32_t hash, void *const *fr
 	return site;
 }
 
+/* The table is made with the first stack: most programs have none. */
+static void begin(void)
+{
+	pin_table_init(&sites, sizeof(struct pin_site), PIN_SITES);
+	n_sites = 1;
+}
+
 /* Under the lock. */
 static struct pin_site *find_site(void *const *frames, uint32_t depth)
 {
@@ -111,6 +116,8 @@ struct pin_site *pin_sites_here(void)
 		return NULL;
 	depth = walk_stack(frames, PIN_SITE_FRAMES);
 	pin_flag_lock(&sites_lock);
+	if (!n_sites)
+		begin();
 	site = find_site(frames, depth > 0 ? (uint32_t)depth : 0);
 	pin_flag_unlock(&sites_lock);
 	return site;

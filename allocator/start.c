@@ -10,6 +10,8 @@
 #include "allocator/pages.h"
 #include "allocator/reserve.h"
 
+#include <limits.h>
+#include <string.h>
 #include <unistd.h>
 
 /*
@@ -66,41 +68,42 @@ const char *malloc_conf = SETTINGS;
 
 PIN_WRITTEN_FIRST bool pin_is_watched;
 
-static void set_arenas(void)
-{
-	static char settings[sizeof SETTINGS + sizeof ",narenas:4294967295"];
+struct settings {
+	char *text;
+	size_t size, filled;
+};
 
-	if (!pin_options.arena_max)
+/* What does not fit is left out: it is more than any user sets. */
+static void add(struct settings *settings, const char *text, size_t n)
+{
+	if (!n || n >= settings->size - settings->filled)
 		return;
-	pin_format(settings, sizeof settings, SETTINGS ",narenas:%zu", pin_options.arena_max);
-	malloc_conf = settings;
-}
-
-/* Of a link's target there is no more than `size`. Returns its length, or -1. */
-static ssize_t read_link(const char *path, char *buf, size_t size)
-{
-	ssize_t n = readlink(path, buf, size);
-
-	return n > 0 && (size_t)n < size ? n : -1;
+	if (settings->filled)
+		settings->text[settings->filled++] = ',';
+	memcpy(settings->text + settings->filled, text, n);
+	settings->filled += n;
 }
 
 /*
- * What a user has set, by the link and then by MALLOC_CONF. jemalloc makes a text of it that
- * ends behind what this returns.
+ * What a user has set, by MALLOC_ARENA_MAX, by the link and then by MALLOC_CONF. jemalloc makes
+ * a text of it that ends behind what this returns; a program can begin with a call that starts
+ * jemalloc, and not the heap.
  */
 ssize_t pin_settings_of_user(const char *path, char *buf, size_t size)
 {
+	struct settings settings = {buf, size, 0};
 	const char *text = pin_environment("MALLOC_CONF");
-	ssize_t n = read_link(path, buf, size);
-	size_t filled = n < 0 ? 0 : (size_t)n;
+	char arenas[sizeof "narenas:4294967295"], link[PATH_MAX];
+	ssize_t n = readlink(path, link, sizeof link);
 
-	if (!text || !*text)
-		return n;
-	if (filled)
-		buf[filled++] = ',';
-	for (; *text && filled < size; text++)
-		buf[filled++] = *text;
-	return (ssize_t)filled;
+	pin_start_memory();
+	if (pin_options.arena_max) {
+		pin_format(arenas, sizeof arenas, "narenas:%zu", pin_options.arena_max);
+		add(&settings, arenas, strlen(arenas));
+	}
+	add(&settings, link, n > 0 && (size_t)n < sizeof link ? (size_t)n : 0);
+	add(&settings, text, text ? strlen(text) : 0);
+	return settings.filled ? (ssize_t)settings.filled : -1;
 }
 
 /* And this last, so that no user setting makes the heap larger than it need be. */
@@ -136,7 +139,6 @@ bool pin_start_memory(void)
 	tried = true;
 	pin_os_small_statics();
 	pin_options_init();
-	set_arenas();
 	pin_classes_init();
 	pin_is_watched = pin_options.sample || pin_options.perturb;
 	succeeded = has_addresses();

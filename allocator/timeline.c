@@ -18,7 +18,7 @@ static struct pin_moment moments[PIN_TIMELINE_MOMENTS];
 static uint64_t spacing; /* ns between moments other than growth */
 static _Atomic size_t n_moments;
 static _Atomic bool busy;
-static const _Atomic size_t *pinned_now;
+PIN_WRITTEN_FIRST static const _Atomic size_t *pinned_now;
 
 void pin_timeline_set_pinned(const _Atomic size_t *pinned)
 {

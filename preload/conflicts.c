@@ -2,13 +2,14 @@
 #include <config.h>
 
 #include "preload/conflicts.h"
-#include "allocator/heap.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/reserve.h"
+#include "preload/report/backtrace.h"
 
 #include <dlfcn.h>
 #include <link.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The object that has a function: another preload, or the program itself. */
@@ -39,38 +40,32 @@ static bool is_under_valgrind(void)
 	return preloads && strstr(preloads, "/vgpreload_");
 }
 
-/*
- * A block from outside the reserve: either another allocator is in front of this one, which the
- * user can cure, or the page layer was not linked in, which must not go unnoticed.
- */
 static void report_foreign_heap(void)
 {
-	const struct link_map *owner = object_of(dlsym(RTLD_DEFAULT, "malloc"));
-
 	if (is_under_valgrind())
 		pin_warn("valgrind answers malloc, so the heap is not this library's: run it "
 			 "with "
 			 "--soname-synonyms=somalloc=nouserintercepts");
-	else if (owner == object_of((void *)pin_conflicts_heap_is_ours))
-		pin_fatal("malloc does not come from the reserved range: this build is broken");
 	else
-		warn_of_owner(owner);
+		warn_of_owner(object_of(dlsym(RTLD_DEFAULT, "malloc")));
+}
+
+/* Volatile, or compilers know better: which calls are ours, and that none need be made. */
+static bool answers_as_ours(void)
+{
+	void *volatile p = malloc(1);
+	bool is_ours = pin_reserve_contains(p);
+
+	free(p);
+	return is_ours;
 }
 
 bool pin_conflicts_heap_is_ours(void)
 {
-	switch (pin_heap_probe()) {
-	case PIN_HEAP_OURS:
+	if ((pin_backtrace_ours((void *)malloc) && !is_under_valgrind()) || answers_as_ours())
 		return true;
-	case PIN_HEAP_FOREIGN:
-		report_foreign_heap();
-		return false;
-	default:
-		/* Without a reserve another malloc is in front, or that has been logged. */
-		if (pin_reserve.size)
-			pin_error(PIN_SAYS_NO_MEMORY ": raise ulimit -v and ulimit -d");
-		return pin_reserve.size;
-	}
+	report_foreign_heap();
+	return false;
 }
 
 static bool is_loaded(const char *name)

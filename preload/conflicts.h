@@ -12,8 +12,7 @@
 #include <strings.h>
 
 /* Beginnings of the messages when malloc is not ours, or has nothing. */
-#define PIN_SAYS_FOREIGN   "malloc is answered by "
-#define PIN_SAYS_NO_MEMORY "malloc has no memory at the start"
+#define PIN_SAYS_FOREIGN "malloc is answered by "
 
 /* UCX_MEM_MMAP_HOOK_MODE=reloc, unless UCX_MEM_MALLOC_RELOC is off. */
 #define PIN_UCX_RELOC_FINDING                                                             \
@@ -29,8 +28,9 @@ static inline bool pin_ucx_is_off(const char *value)
 }
 
 /*
- * Whether malloc is ours. If it is not, logs whose it is. A malloc of ours whose memory is not
- * from the reserved range is fatal. From the constructor.
+ * Whether malloc is ours, by its address: the heap need not start for that. Otherwise it is
+ * called, as another's may be a wrapper that calls ours; if it is not ours, logs whose it is.
+ * From the constructor.
  */
 bool pin_conflicts_heap_is_ours(void);
 

@@ -8,7 +8,6 @@
 #include "allocator/log.h"
 #include "allocator/misuse.h"
 #include "allocator/options.h"
-#include "allocator/os.h"
 #include "allocator/segment.h"
 #include "allocator/sites.h"
 #include "allocator/stream.h"
@@ -54,13 +53,12 @@ static bool program_matches(void)
  */
 __attribute__((constructor(101))) static void init_library(void)
 {
-	static bool done;
+	PIN_WRITTEN_FIRST static bool done;
 	bool wanted;
 
 	if (done)
 		return;
 	done = true;
-	pin_os_small_statics();
 	pin_stream_keep(&pin_standard_error);
 	pin_options_init();
 	pin_fatal_hook = pin_backtrace_log;
@@ -70,10 +68,6 @@ __attribute__((constructor(101))) static void init_library(void)
 	pin_timeline_set_pinned(&pin_pool.pinned);
 	pin_sites_set_listener(pin_backtrace_note_modules);
 	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
-	/*
-	 * Only now: the test of the heap above makes it grow, for most processes the only time,
-	 * and they need not pay for a walk of the stack.
-	 */
 	pin_sites_start(pin_backtrace_walk);
 	if (pin_options.sample)
 		pin_backtrace_reuse_walks();

@@ -10,7 +10,7 @@
  */
 #include <config.h>
 
-#include "allocator/base.h"
+#include "allocator/heap.h"
 #include "allocator/log.h"
 
 #include <dlfcn.h>
@@ -18,24 +18,16 @@
 #include <stdlib.h>
 
 /*
- * Finding a libstdc++ that a library has loaded for itself allocates, and is done when memory
- * has run out: so this block is freed first. Nobody touches it, so it costs only addresses.
+ * A C++ program has it behind this library, where finding it takes no memory. Finding one that
+ * a library has loaded for itself does, when memory has run out.
  */
-static void *_Atomic spare;
-
-__attribute__((constructor)) static void keep_spare(void)
-{
-	spare = malloc(64 * PIN_KIB);
-}
-
-/* A C++ program has it behind this library, where finding it takes no memory. */
 static void *find_cxx(const char *symbol)
 {
 	void *found = dlsym(RTLD_NEXT, symbol), *library;
 
 	if (found)
 		return found;
-	free(atomic_exchange(&spare, NULL));
+	pin_heap_give_spare();
 	library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
 	return library ? dlsym(library, symbol) : NULL;
 }

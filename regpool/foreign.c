@@ -51,7 +51,7 @@ static int holds_range(struct dl_phdr_info *object, size_t size, void *range)
  * many count as unloadable.
  */
 static struct pin_pages linked[256];
-static size_t n_linked;
+PIN_WRITTEN_FIRST static size_t n_linked;
 
 static int add_linked(struct dl_phdr_info *object, size_t size, void *unused)
 {

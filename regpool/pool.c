@@ -27,7 +27,7 @@ const char *const pin_reason_names[PIN_REASONS] = {
 	[PIN_CHILD] = "in a forked child",
 };
 
-static bool is_excluded;
+PIN_WRITTEN_FIRST static bool is_excluded;
 
 void pin_pool_init(bool enabled)
 {

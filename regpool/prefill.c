@@ -8,8 +8,8 @@
 #include "regpool/rollout.h"
 #include "regpool/touch.h"
 
-static void *(*take_segment)(struct pin_segment_need *need);
-static void (*give_segment)(void *segment);
+PIN_WRITTEN_FIRST static void *(*take_segment)(struct pin_segment_need *need);
+PIN_WRITTEN_FIRST static void (*give_segment)(void *segment);
 static struct pin_segments_entry prefilled; /* in the list for good, once it is made */
 
 void pin_prefill_init(void *(*take)(struct pin_segment_need *need), void (*give)(void *segment))

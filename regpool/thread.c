@@ -60,7 +60,7 @@ static int create(void *(*run)(void *), void *arg, const char *name)
  */
 static _Atomic unsigned n_own;
 static _Atomic bool main_has_ended, is_waiting;
-static pthread_key_t in_main;
+PIN_WRITTEN_FIRST static pthread_key_t in_main;
 
 #define LOOK_MS 20
 

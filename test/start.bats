@@ -5,16 +5,17 @@
 
 setup() {
 	load helper
+	program=(true)
 }
 
-# calls [NAME=VALUE…]: the system calls of a program that does nothing, one in a line. Its limit on
-# locked memory is one that systems set by default.
+# calls [NAME=VALUE…]: the system calls of a program, one in a line. `true` does nothing, not even
+# allocate. Its limit on locked memory is one that systems set by default.
 calls() {
 	local environment=() name
 	for name in "$@"; do
 		environment+=(-E "$name")
 	done
-	(ulimit -l 64 && strace "${environment[@]}" -o "$BATS_TEST_TMPDIR/calls" true)
+	(ulimit -l 64 && strace "${environment[@]}" -o "$BATS_TEST_TMPDIR/calls" "${program[@]}" > "$BATS_TEST_TMPDIR/out")
 	cat "$BATS_TEST_TMPDIR/calls"
 }
 
@@ -23,9 +24,19 @@ opened() {
 	calls "$@" | sed -n 's/^open.*"\(.*\)".*/\1/p'
 }
 
-# /proc/self/status shows which system calls are not needed.
-@test "starting a program opens no file but the library and /proc/self/status" {
+@test "starting a program opens no file but the library" {
+	local without with
+	without=$(opened)
+	with=$(opened LD_PRELOAD="$library")
+	echo "without $without, with $with"
+	[ "$(grep -cxF "$library" <<< "$with")" -eq 1 ]
+	[ "$(grep -vxF "$library" <<< "$with")" = "$without" ]
+}
+
+# Which shows the system calls that are not needed.
+@test "the first malloc of a program opens no file but /proc/self/status" {
 	local without with ours=(-e "$library" -e /proc/self/status)
+	program=(ls /)
 	without=$(opened)
 	with=$(opened LD_PRELOAD="$library")
 	echo "without $without, with $with"
@@ -33,8 +44,15 @@ opened() {
 	[ "$(grep -vxF "${ours[@]}" <<< "$with")" = "$without" ]
 }
 
-# Of gcc and ld 26; lld makes a segment more, and pages of 64 KiB take three calls more. A file that
-# is read, or a thread, takes four.
+# The heap begins with the first malloc: a reserve of terabytes, and jemalloc's own memory.
+@test "a program that allocates nothing has no heap" {
+	local reserve='^mmap(NULL, [0-9]\{11,\}, PROT_NONE'
+	[ "$(calls LD_PRELOAD="$library" | grep -c "$reserve")" -eq 0 ]
+	program=(ls /)
+	[ "$(calls LD_PRELOAD="$library" | grep -c "$reserve")" -eq 1 ]
+}
+
+# Of gcc and ld 10; lld makes a segment more. A file that is read, or a thread, takes four.
 @test "starting a program takes few more system calls" {
 	local without with
 	without=$(calls | wc -l)
@@ -42,7 +60,7 @@ opened() {
 	echo "without $without, with $with"
 	[ "$without" -ge 10 ]
 	[ "$with" -gt "$without" ]
-	[ "$with" -le $((without + 30)) ]
+	[ "$with" -le $((without + 14)) ]
 }
 
 # faults [NAME=VALUE…]: the number of its page faults.
@@ -56,7 +74,7 @@ sys.exit(status != 0)
 END
 }
 
-# Of gcc and ld about 60; other linkers lay it out otherwise, which takes some pages more.
+# Of gcc and ld about 27; other linkers lay it out otherwise, which takes some pages more.
 @test "starting a program touches few more pages" {
 	local without with
 	without=$(faults)
@@ -64,7 +82,7 @@ END
 	echo "without $without, with $with"
 	[ "$without" -ge 10 ]
 	[ "$with" -gt "$without" ]
-	[ "$with" -le $((without + 80)) ]
+	[ "$with" -le $((without + 40)) ]
 }
 
 # System calls that plain programs do not make may be forbidden.

@@ -364,11 +364,13 @@ static void figures(void)
 	ok(two.mapped >= two.live && two.mapped == pin_span_bytes(),
 	   "mapped memory is the size of all spans, and covers live memory");
 	free(p);
-	ok(pin_heap_probe() == PIN_HEAP_OURS, "malloc returns a block of the reserve");
 }
 
 int main(int argc, char **argv)
 {
+	void *volatile first = malloc(1); /* the heap begins with it */
+
+	free(first);
 	if (argc > 1 && !strcmp(argv[1], "first"))
 		return (int)(pin_span_bytes() / PIN_MIB);
 	if (argc > 1)

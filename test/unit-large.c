@@ -318,6 +318,9 @@ static void twice_at_once(void)
 
 int main(void)
 {
+	void *volatile first = malloc(1); /* the heap begins with it */
+
+	free(first);
 	sizes();
 	kept();
 	in_place();

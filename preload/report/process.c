@@ -24,7 +24,7 @@ PIN_WRITTEN_FIRST static struct {
 	bool is_helper;
 } began;
 
-bool pin_report_wanted;
+PIN_WRITTEN_FIRST bool pin_report_wanted;
 
 /* Whether a file of the parent's in /proc has a text; false if it may not be read. */
 static bool parent_has(const char *name, const char *text)
