@@ -506,22 +506,25 @@ void *pin_malloc_slowly(size_t n_bytes)
 	return p;
 }
 
+static void free_large(void *p)
+{
+	if (PIN_UNLIKELY(pin_is_watched) && pin_is_large(p))
+		see_freed(p, pin_large_usable(p));
+	if (PIN_UNLIKELY(!pin_large_free(p)))
+		pin_misuse_end(p, "free", true);
+}
+
 void pin_free_slowly(void *p)
 {
 	unsigned kind = pin_kind_of(p);
 
-	if (!p)
-		return;
-	if (kind - 1u < PIN_CLASSES) {
+	if (kind == PIN_KIND_LARGE) {
+		free_large(p);
+	} else if (kind - 1u < PIN_CLASSES) {
 		if (PIN_UNLIKELY(pin_is_watched))
 			see_freed(p, pin_class_sizes[kind - 1]);
 		free_small(p, kind - 1);
-	} else if (PIN_LIKELY(pin_is_large(p))) {
-		if (PIN_UNLIKELY(pin_is_watched))
-			see_freed(p, pin_large_usable(p));
-		if (PIN_UNLIKELY(!pin_large_free(p)))
-			pin_misuse_end(p, "free", true);
-	} else {
+	} else if (p) {
 		pin_misuse_end(p, "free", true);
 	}
 }

@@ -11,6 +11,7 @@
 #define PIN_CACHE_H
 
 #include "allocator/classes.h"
+#include "allocator/large.h"
 #include "allocator/pages.h"
 
 /*
@@ -56,8 +57,10 @@ static inline void *pin_malloc(size_t n_bytes)
 	struct pin_mag *mag;
 	void *p;
 
-	if (PIN_UNLIKELY(n_bytes > PIN_SMALL_MOST))
-		return pin_malloc_slowly(n_bytes);
+	if (PIN_UNLIKELY(n_bytes > PIN_SMALL_MOST)) {
+		p = pin_large_take_kept(n_bytes);
+		return p ? p : pin_malloc_slowly(n_bytes);
+	}
 	mag = &pin_mags[pin_class_of(n_bytes)];
 	p = mag->top[-1];
 	if (PIN_UNLIKELY(!p))
@@ -68,7 +71,7 @@ static inline void *pin_malloc(size_t n_bytes)
 
 static inline void pin_free(void *p)
 {
-	unsigned class = pin_kind_of(p) - 1u;
+	unsigned kind = pin_kind_of(p), class = kind - 1u;
 
 	if (PIN_LIKELY(class < PIN_CLASSES)) {
 		struct pin_mag *mag = &pin_mags[class];
@@ -80,7 +83,8 @@ static inline void pin_free(void *p)
 			return;
 		}
 	}
-	pin_free_slowly(p);
+	if (kind != PIN_KIND_LARGE || !pin_large_keep(p))
+		pin_free_slowly(p);
 }
 
 #endif

@@ -6,6 +6,7 @@
 #include "allocator/moves.h"
 #include "allocator/runs.h"
 #include "allocator/span.h"
+#include "allocator/start.h"
 #include "allocator/os.h"
 
 #include <string.h>
@@ -52,6 +53,13 @@ static bool is_near(uint32_t page)
 	       pin_span_find(pin_page_at(page), 1)->node == pin_os_node();
 }
 
+static uint32_t take_kept_at(unsigned i)
+{
+	kept.lengths[i] = 0;
+	kept.next = i;
+	return kept.pages[i];
+}
+
 /* The newest first: it is in the processor's cache. */
 static uint32_t take_kept(uint32_t n_pages, size_t alignment)
 {
@@ -62,18 +70,15 @@ static uint32_t take_kept(uint32_t n_pages, size_t alignment)
 		if ((uintptr_t)pin_page_at(kept.pages[i]) & (alignment - 1) ||
 		    !is_near(kept.pages[i]))
 			continue;
-		kept.lengths[i] = 0;
-		kept.next = i;
-		return kept.pages[i];
+		return take_kept_at(i);
 	}
 	return 0;
 }
 
-static void keep(uint32_t page)
+static void put_kept(uint32_t page)
 {
 	unsigned i = kept.next;
 
-	give_kept(i);
 	kept.pages[i] = page;
 	kept.lengths[i] = record(page)->length;
 	kept.next = (i + 1) % N_KEPT;
@@ -117,6 +122,26 @@ static uint32_t alloc(struct pin_run_need *need, enum pin_run_from from, size_t 
 	return take_run(need, n_bytes, n_used);
 }
 
+void *pin_large_take_kept(size_t n_bytes)
+{
+	size_t n_pages = ((n_bytes - 1) >> PIN_UNIT_SHIFT) + 1;
+	unsigned i;
+	uint32_t page = 0;
+
+	if (PIN_UNLIKELY(pin_is_watched || !pin_flag_trylock(&pin_runs_lock)))
+		return NULL;
+	i = (kept.next - 1) % N_KEPT;
+	if (PIN_LIKELY(kept.lengths[i] == n_pages && is_near(kept.pages[i]))) {
+		page = take_kept_at(i);
+		begin_block(page, (uint32_t)n_pages, n_bytes);
+	}
+	pin_runs_release_lock();
+	if (PIN_UNLIKELY(!page))
+		return NULL;
+	pin_live_look();
+	return pin_page_at(page);
+}
+
 void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n_used)
 {
 	struct pin_run_need need = {1, 1, PIN_RUN_USED};
@@ -135,19 +160,38 @@ void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n
 	return PIN_LIKELY(page) ? pin_page_at(page) : NULL;
 }
 
+bool pin_large_keep(void *block)
+{
+	uint32_t page = pin_page_of(block);
+	bool may = !((uintptr_t)block & (PIN_UNIT - 1));
+
+	if (PIN_UNLIKELY(!may || pin_is_watched || !pin_flag_trylock(&pin_runs_lock)))
+		return false;
+	may = pin_pages.kinds[page] == PIN_KIND_LARGE && !kept.lengths[kept.next];
+	if (PIN_LIKELY(may)) {
+		pin_live_count_large(-(int64_t)record(page)->asked);
+		put_kept(page);
+	}
+	pin_runs_release_lock();
+	if (PIN_LIKELY(may))
+		pin_live_update_timeline(pin_live_sum());
+	return may;
+}
+
 bool pin_large_free(void *block)
 {
 	uint32_t page = pin_page_of(block);
-	bool in_use;
+	bool in_use = !((uintptr_t)block & (PIN_UNIT - 1));
 
 	pin_runs_take_lock();
-	in_use = pin_is_large(block);
+	in_use = in_use && pin_pages.kinds[page] == PIN_KIND_LARGE;
 	if (PIN_LIKELY(in_use)) {
 		pin_live_count_large(-(int64_t)record(page)->asked);
-		keep(page);
+		give_kept(kept.next);
+		put_kept(page);
 	}
 	pin_runs_release_lock();
-	pin_live_look();
+	pin_live_update_timeline(pin_live_sum());
 	return in_use;
 }
 

@@ -37,7 +37,18 @@ static inline bool pin_large_is_possible(size_t n_bytes, size_t alignment)
  */
 void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n_used);
 
-/* False if another thread has freed it meanwhile. */
+/*
+ * malloc's short way to the block that was freed last, if it has this length. NULL if not, if
+ * another thread has the lock, or if each call has something to be done.
+ */
+void *pin_large_take_kept(size_t n_bytes);
+
+/*
+ * free's short way, of such an address as pin_large_free() takes. False if that has to do it.
+ */
+bool pin_large_keep(void *block);
+
+/* Of an address in a page of PIN_KIND_LARGE. False if no block in use begins there any more. */
 bool pin_large_free(void *block);
 
 /*

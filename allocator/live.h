@@ -43,6 +43,11 @@ static inline int64_t pin_live_sum(void)
 	       atomic_load_explicit(&pin_live_large, memory_order_relaxed);
 }
 
+static inline void pin_live_update_timeline(int64_t now)
+{
+	pin_timeline_update(now > 0 ? (size_t)now : 0);
+}
+
 /* To be called after counting, with samples up to date: raises the peak. */
 static inline void pin_live_look(void)
 {

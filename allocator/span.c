@@ -19,7 +19,7 @@
 #define MIN_CHUNK	  (16 * PIN_GIB)
 #define MAX_SHARE_OF_LEFT 16
 
-PIN_WRITTEN_FIRST static _Atomic uint32_t n_spans;
+PIN_WRITTEN_FIRST _Atomic uint32_t pin_n_spans;
 PIN_WRITTEN_FIRST static _Atomic uint32_t n_steps;
 PIN_WRITTEN_FIRST static _Atomic size_t total_bytes;
 PIN_WRITTEN_FIRST static void (*_Atomic growth_listener)(void);
@@ -43,13 +43,13 @@ static size_t chunk_size(const struct pin_span *span, size_t n_bytes)
 
 static struct pin_span *begin_span(uintptr_t start, size_t room, uint32_t node)
 {
-	uint32_t i = atomic_load(&n_spans);
+	uint32_t i = atomic_load(&pin_n_spans);
 	struct pin_span *span;
 
 	do {
 		if (i == MAX_SPANS)
 			return NULL;
-	} while (!atomic_compare_exchange_weak(&n_spans, &i, i + 1));
+	} while (!atomic_compare_exchange_weak(&pin_n_spans, &i, i + 1));
 	span = span_at(i);
 	span->start = start;
 	span->used = start;
@@ -153,11 +153,6 @@ const struct pin_span *pin_span_find(const void *addr, size_t length)
 			return span;
 	}
 	return NULL;
-}
-
-uint32_t pin_span_count(void)
-{
-	return atomic_load_explicit(&n_spans, memory_order_acquire);
 }
 
 const struct pin_span *pin_span_get(uint32_t i)

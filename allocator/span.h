@@ -64,7 +64,13 @@ const struct pin_span *pin_span_find(const void *addr, size_t length);
 /*
  * The number of spans, and span i. A span whose length is 0 is not complete yet. Lock-free.
  */
-uint32_t pin_span_count(void);
+extern _Atomic uint32_t pin_n_spans; /* internal */
+
+static inline uint32_t pin_span_count(void)
+{
+	return atomic_load_explicit(&pin_n_spans, memory_order_acquire);
+}
+
 const struct pin_span *pin_span_get(uint32_t i);
 
 /* The number of bytes in all spans, and of growth steps so far. Lock-free. */
