@@ -128,11 +128,13 @@ static void split(struct pin_map *map, uint32_t page, uint32_t at)
 /* Takes the free run at `page` out of the map, up to `end`. Returns where that is. */
 static uint32_t take_part(struct pin_map *map, uint32_t page, uint32_t end)
 {
-	if (page + record(page)->length > end)
-		split(map, page, end);
-	else
-		end = page + record(page)->length;
+	uint32_t run_end = page + record(page)->length;
+	enum pin_kind kind = kind_of(page);
+
 	delete (map, page);
+	if (run_end <= end)
+		return run_end;
+	insert(map, end, run_end - end, kind);
 	return end;
 }
 
