@@ -5,37 +5,47 @@
 #include "allocator/file.h"
 #include "allocator/log.h"
 
-#include <limits.h>
 #include <string.h>
 
-/* Where control groups are mounted, and the name of the file with the limit. */
-static const struct {
-	const char *root, *file;
+/* Where control groups are mounted, and the names of files with the limit and what is used. */
+static const struct hierarchy {
+	const char *root, *limit, *peak, *now;
 } versions[] = {
-	{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, /* 1 */
-	{"/sys/fs/cgroup", "memory.max"},		    /* 2 */
-	{"/sys/fs/cgroup/unified", "memory.max"},	    /* 2, beside 1 */
+	/* 1 */
+	{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.max_usage_in_bytes",
+	 "memory.usage_in_bytes"},
+	/* 2, also beside 1; the peak since Linux 5.19 */
+	{"/sys/fs/cgroup", "memory.max", "memory.peak", "memory.current"},
+	{"/sys/fs/cgroup/unified", "memory.max", "memory.peak", "memory.current"},
 };
 
-/* The lowest limit of a group, in any hierarchy, and of the groups around it. Cuts the name. */
-static size_t limit_of(char *group)
+/* SIZE_MAX for "max", which the file says where there is no limit. */
+static size_t number_in(struct pin_cgroup *cgroup, const char *root, const char *file)
 {
-	size_t least = SIZE_MAX, limit;
-	char path[PATH_MAX], *slash;
+	pin_format(cgroup->path, sizeof cgroup->path, "%s%s/%s", root, cgroup->group, file);
+	return pin_file_number(cgroup->path, "", SIZE_MAX);
+}
 
+/* Looks at a group and at the groups around it. */
+static void look_at(struct pin_cgroup *cgroup, const struct hierarchy *version,
+		    const char *group)
+{
+	char *slash;
+
+	pin_format(cgroup->group, sizeof cgroup->group, "%s", group);
 	do {
-		for (size_t i = 0; i < PIN_ARRAY_SIZE(versions); i++) {
-			pin_format(path, sizeof path, "%s%s/%s", versions[i].root, group,
-				   versions[i].file);
-			/* Where there is none, the file says "max". */
-			limit = pin_file_number(path, "", SIZE_MAX);
-			least = limit < least ? limit : least;
+		size_t limit = number_in(cgroup, version->root, version->limit);
+
+		if (limit < cgroup->limit) {
+			cgroup->limit = limit;
+			cgroup->peak = number_in(cgroup, version->root, version->peak);
+			if (cgroup->peak == SIZE_MAX)
+				cgroup->peak = number_in(cgroup, version->root, version->now);
 		}
-		slash = strrchr(group, '/');
+		slash = strrchr(cgroup->group, '/');
 		if (slash)
 			*slash = '\0';
 	} while (slash);
-	return least;
 }
 
 /* Whether a line of /proc/self/cgroup is about memory: "0::/group" or "5:cpu,memory:/group". */
@@ -47,22 +57,36 @@ static bool is_about_memory(const char *controllers)
 	return end == controllers || (memory && memory < end);
 }
 
-size_t pin_cgroup_limit(void)
+static void look_by_line(struct pin_cgroup *cgroup, const char *line)
 {
-	char text[PATH_MAX], *controllers, *group, *next;
-	size_t least = SIZE_MAX, limit;
+	const char *controllers = strchr(line, ':');
+	const char *group = controllers ? strchr(controllers + 1, ':') : NULL;
 
-	pin_file_read("/proc/self/cgroup", text, sizeof text);
-	for (char *line = text; line; line = next) {
+	if (!group || !is_about_memory(controllers + 1))
+		return;
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(versions); i++)
+		look_at(cgroup, &versions[i], group + 1);
+}
+
+void pin_cgroup_find(struct pin_cgroup *cgroup)
+{
+	char *next;
+
+	cgroup->limit = cgroup->peak = SIZE_MAX;
+	if (pin_file_read("/proc/self/cgroup", cgroup->text, sizeof cgroup->text) <= 0)
+		return;
+	for (char *line = cgroup->text; line && *line; line = next) {
 		next = strchr(line, '\n');
 		if (next)
 			*next++ = '\0';
-		controllers = strchr(line, ':');
-		group = controllers ? strchr(controllers + 1, ':') : NULL;
-		if (!group || !is_about_memory(controllers + 1))
-			continue;
-		limit = limit_of(group + 1);
-		least = limit < least ? limit : least;
+		look_by_line(cgroup, line);
 	}
-	return least;
+}
+
+size_t pin_cgroup_limit(void)
+{
+	struct pin_cgroup cgroup;
+
+	pin_cgroup_find(&cgroup);
+	return cgroup.limit;
 }

@@ -4,14 +4,22 @@
 
 #include "allocator/base.h"
 
+#include <limits.h>
+
+struct pin_cgroup {
+	size_t limit, peak; /* bytes; SIZE_MAX if there is none, or unknown */
+	char text[PATH_MAX], path[PATH_MAX], group[PATH_MAX];
+};
+
 /*
- * The memory limit of the process in bytes: the lowest limit of its control group and of the
- * groups around that one (cgroups(7), version 1 or 2, mounted at /sys/fs/cgroup). SIZE_MAX if
- * there is no limit or none can be read.
- *
- * Thread-safe. Reads files. Not async-signal-safe: it uses more stack than an alternate
- * signal stack may have.
+ * The memory limit of the process: the lowest limit of its control group and of the groups
+ * around that one (cgroups(7), version 1 or 2, mounted at /sys/fs/cgroup); and the most memory
+ * that the group with this limit has had, or has now where the kernel does not say. Reads
+ * files. Thread-safe, async-signal-safe, never allocates.
  */
+void pin_cgroup_find(struct pin_cgroup *cgroup);
+
+/* The limit. It uses more stack than an alternate signal stack may have. */
 size_t pin_cgroup_limit(void);
 
 #endif

@@ -3,18 +3,29 @@
 #ifndef PIN_FIGURES_H
 #define PIN_FIGURES_H
 
-enum pin_figure_flags { PIN_OPTIONAL = 1, PIN_PROPERTY = 2, PIN_IN_SECONDS = 4 };
+enum pin_figure_flags {
+	PIN_OPTIONAL = 1,   /* may be absent from an older report, or null */
+	PIN_PROPERTY = 2,   /* a sum of it would mean nothing */
+	PIN_BYTES = 4,	    /* else a number */
+	PIN_IN_SECONDS = 8, /* kept in nanoseconds by the library */
+	PIN_QUIET = 16,	    /* not in the text where it is 0 */
+	/* When it is taken: at any time, when the heap grows (for the record), for a report. */
+	PIN_COUNTED = 32,
+	PIN_AT_GROWTH = 64,
+	PIN_AT_REPORT = 128,
+};
 
 enum pin_figure {
-#define FIGURE(name, section, key, flags, sentence) PIN_FIGURE_##name,
+#define FIGURE(name, ...) PIN_FIGURE_##name,
 #include "preload/figures.def"
 #undef FIGURE
 	PIN_FIGURES
 };
 
 struct pin_figure_key {
-	const char *section, *key;
+	const char *section, *key, *label;
 	unsigned flags; /* enum pin_figure_flags */
 };
+extern const struct pin_figure_key pin_figures[PIN_FIGURES];
 
 #endif

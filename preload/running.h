@@ -10,12 +10,13 @@
 #define PIN_RUNNING_H
 
 #include "preload/figures.h"
+#include "regpool/pool.h"
 
 #include <stdint.h>
 
 #define PIN_RUNNING_SUFFIX ".running"
 #define PIN_RUNNING_MAGIC  "\177pinalloc-record" /* no text begins so */
-#define PIN_RUNNING_LAYOUT 1
+#define PIN_RUNNING_LAYOUT 2
 
 #define PIN_RUNNING_PAGE    4096
 #define PIN_RUNNING_MOMENTS 512
@@ -40,6 +41,7 @@ struct pin_running_now {
 	uint64_t number; /* of writes */
 	uint64_t elapsed_ns;
 	int64_t figures[PIN_FIGURES]; /* -1 where not known */
+	uint64_t requests[PIN_REASONS];
 	uint32_t n_moments, n_sites;
 	uint32_t sites_are_held; /* as peak_sites_kind */
 	uint32_t reserved;

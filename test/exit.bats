@@ -64,7 +64,7 @@ one_report() {
 	[ "$(grep -c '^pinalloc: rdma-exit, process ' <<< "$stderr")" -eq 1 ]
 	[ "$(grep -c '^registration$' <<< "$stderr")" -eq 1 ]
 	grep -q '^  requests served  *6$' <<< "$stderr"
-	grep -q '^  6 registrations .* answered from [1-9]' <<< "$stderr"
+	grep -q '^  Registrations of heap memory: all 6 served, from [1-9]' <<< "$stderr"
 }
 
 @test "a process whose main() has ended with pthread_exit() ends with its last thread" {

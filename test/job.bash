@@ -11,8 +11,12 @@ base_report() {
 		job: {id: "17", started: 1700000000}, rank: 0, nranks: 4,
 		program: "app", elapsed_s: 6.5, trigger: "at exit",
 		memory: {live_peak_bytes: 100, live_bytes: 50, mapped_bytes: 128, pinned_bytes: 64,
-			pinned_peak_bytes: 128, registered_bytes: 64, registered_peak_bytes: 128, rss_peak_bytes: 160, memlock_limit_bytes: 1024,
-			ram_bytes: 65536, growth_steps: 2},
+			pinned_peak_bytes: 128, registered_bytes: 64, registered_peak_bytes: 128, rss_bytes: 150,
+			rss_peak_bytes: 160, memlock_limit_bytes: 1024, pinned_limit_bytes: 49152,
+			ram_bytes: 65536, heap_limit_bytes: 16777216, mappings: 0, mappings_limit: 0,
+			growth_steps: 0},
+		resident: {heap_bytes: 120, table_bytes: 1, anonymous_bytes: 20, brk_bytes: 0, stack_bytes: 1,
+			file_bytes: 10, shared_bytes: 5, hugetlb_bytes: 0},
 		registration: {mr_created: 10, mr_destroyed: 9, served: 1000, passed_through: 3,
 			passed_through_reasons: {"not heap memory": 3}, refused: 0, evicted: 0,
 			seconds: 0.25, domains: [{device: "rxe0", mrs: 10, bytes: 128}]},
@@ -22,8 +26,8 @@ base_report() {
 		peak_sites: [{bytes: 60, count: 3,
 			stack: ["grid (grid.c:12)", "set up (main.c:7)", "main (main.c:90)"]}],
 		timeline: [[0, 10, 64, 0], [1.5, 100, 128, 64], [6.5, 50, 128, 128]]}
-		| (.memory[], .peak_sites[].bytes, .timeline[][1:][]) *= 1048576
-		| .memory.growth_steps = 2'
+		| (.memory[], .resident[], .peak_sites[].bytes, .timeline[][1:][]) *= 1048576
+		| .memory.growth_steps = 2 | .memory.mappings = 100 | .memory.mappings_limit = 65530'
 }
 
 # rank FILE EDIT: makes a report by applying a jq program to the base.
@@ -39,6 +43,7 @@ four() {
 		rank "job/$r.json" ".rank = $r | .host = \"node$((r / 2 + 1))\" | .pid += $r
 			| (.memory | .live_peak_bytes, .live_bytes, .rss_peak_bytes) *= 1 + $r
 			| .memory.live_peak_bytes += $r * $mib
+			| .resident.heap_bytes *= 1 + $r | .resident.anonymous_bytes *= 1 + $r
 			| .memory.mapped_bytes = (1 + $r) * 128 * $mib
 			| .memory.pinned_peak_bytes = (1 + $r) * 64 * $mib
 			| .memory.registered_peak_bytes = (1 + $r) * 64 * $mib

@@ -25,11 +25,14 @@ ranked() {
 	[ -z "$(ls)" ]
 }
 
-@test "PINALLOC_REPORT=stderr: the first line identifies the process, the second has the totals" {
+@test "PINALLOC_REPORT=stderr: the first line identifies the process, the next four have the answers" {
 	run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr "$grow" 100
 	[ -z "$output" ]
 	[[ "${stderr_lines[0]}" =~ ^pinalloc:\ grow,\ process\ [0-9]+\ on\ $(uname -n),\ [0-9]+\.[0-9]\ s$ ]]
-	[[ "${stderr_lines[1]}" =~ of\ a\ heap\ of\ 1[0-9][0-9]\.[0-9]\ MiB,\ which\ is\ [0-9]+%\ more ]]
+	[ "${stderr_lines[1]}" = "  Registrations of heap memory: none asked for." ]
+	[[ "${stderr_lines[2]}" =~ the\ heap\ grew\ to\ 1[0-9][0-9]\.[0-9]\ MiB\;\ [0-9]*\.0\ KiB\ of\ it\ were\ touched ]]
+	[[ "${stderr_lines[3]}" == "  No limit was near; the nearest: "* ]]
+	[[ "${stderr_lines[4]}" == "  Beside the heap: "*" MiB in memory (mapped files "* ]]
 }
 
 @test "PINALLOC_REPORT=stderr works if the program closes standard error as it ends" {
@@ -429,7 +432,23 @@ assert os.open('file', os.O_WRONLY | os.O_CREAT) == 1" > ../log
 
 @test "a small heap is not said to be larger by a percentage" {
 	run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr "$grow" 1
-	[[ "${stderr_lines[1]}" == "  At most "*" were in use, of a heap of 8.0 MiB." ]]
+	[[ "${stderr_lines[2]}" == "  Never returning memory: the heap grew to "* ]]
+	[[ "${stderr_lines[2]}" != *%* ]]
+}
+
+@test "memory is counted by the kind of its mapping" {
+	preloaded PINALLOC_REPORT="$PWD/none.json" "$programs/kinds"
+	preloaded PINALLOC_REPORT="$PWD/some.json" "$programs/kinds" 16
+	for kind in heap anonymous brk stack file shared hugetlb; do
+		grown=$(($(figure some.json .resident.${kind}_bytes) - $(figure none.json .resident.${kind}_bytes)))
+		echo "$kind: $grown"
+		case $kind in
+		hugetlb) [ "$grown" -eq 0 ] ;;
+		*) [ "$grown" -ge $((15 << 20)) ] && [ "$grown" -le $((18 << 20)) ] ;;
+		esac
+	done
+	[ "$(figure some.json .memory.mappings)" -gt 20 ]
+	[ "$(figure some.json '.memory.mappings_limit')" -eq "$(cat /proc/sys/vm/max_map_count)" ]
 }
 
 @test "a shell leaves the report of the program it ran" {

@@ -403,7 +403,7 @@ static void add_to_host(struct cmd_host *host, const struct cmd_rank *rank)
 			continue;
 		if (*sum < 0)
 			*sum = n;
-		else if (!(cmd_figures[i].flags & PIN_PROPERTY))
+		else if (!(pin_figures[i].flags & PIN_PROPERTY))
 			*sum += n;
 		else if (n > *sum)
 			*sum = n;

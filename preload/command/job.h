@@ -8,6 +8,7 @@
 #define CMD_JOB_H
 
 #include "preload/figures.h"
+#include "regpool/pool.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -16,15 +17,13 @@
 
 /* Those of a report, and others that are derived from them. */
 enum cmd_figure {
-#define FIGURE(name, section, key, flags, sentence) CMD_##name,
+#define FIGURE(name, ...) CMD_##name,
 #include "preload/figures.def"
 #undef FIGURE
 	CMD_STORED,
 	CMD_RATIO = CMD_STORED, /* heap / peak in use */
 	CMD_MEMLOCK_SHARE,	/* pinned at the peak / limit on locked memory */
 };
-
-extern const struct pin_figure_key cmd_figures[CMD_STORED];
 
 /* A point of the timeline. */
 struct cmd_sample {
@@ -39,15 +38,16 @@ struct cmd_site {
 
 struct cmd_rank {
 	char *file, *host, *program;
-	char *trigger;		    /* what the report was written for, or NULL */
-	char *job;		    /* its id, "" if it has none */
-	double started;		    /* since 1970, in seconds, or -1 */
-	double pid;		    /* a double, so that all numbers are read alike */
-	double rank;		    /* -1 outside an MPI job */
-	double nranks;		    /* -1 if the launcher did not say */
-	double elapsed;		    /* seconds */
-	double figures[CMD_STORED]; /* -1 where the report has none */
-	char *sites_kind;	    /* NULL without sites */
+	char *trigger;		      /* what the report was written for, or NULL */
+	char *job;		      /* its id, "" if it has none */
+	double started;		      /* since 1970, in seconds, or -1 */
+	double pid;		      /* a double, so that all numbers are read alike */
+	double rank;		      /* -1 outside an MPI job */
+	double nranks;		      /* -1 if the launcher did not say */
+	double elapsed;		      /* seconds */
+	double figures[CMD_STORED];   /* -1 where the report has none */
+	double requests[PIN_REASONS]; /* by what became of them, as far as it is known */
+	char *sites_kind;	      /* NULL without sites */
 	struct cmd_site *sites;
 	size_t n_sites;
 	struct cmd_sample *samples; /* in the order of time */

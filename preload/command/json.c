@@ -32,7 +32,7 @@ static json_t *text_or_null(const char *from)
 /* In the section that the figure has in a report. */
 static void set_figure(json_t *object, enum cmd_figure figure, double n)
 {
-	const struct pin_figure_key *key = &cmd_figures[figure];
+	const struct pin_figure_key *key = &pin_figures[figure];
 	json_t *section = json_object_get(object, key->section);
 
 	if (!section) {
@@ -155,7 +155,7 @@ static void set_statistics(json_t *report, const struct cmd_job *job)
 
 		if (!summary.n)
 			continue;
-		if (!(cmd_figures[i].flags & PIN_PROPERTY))
+		if (!(pin_figures[i].flags & PIN_PROPERTY))
 			set_figure(totals, i, summary.sum);
 		set_figure(min, i, summary.min);
 		set_figure(mean, i, summary.mean);

@@ -105,7 +105,7 @@ static bool read_text(const json_t *in, const char *key, bool is_optional, char 
 static bool read_figures(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
 {
 	for (int i = 0; i < CMD_STORED; i++) {
-		const struct pin_figure_key *key = &cmd_figures[i];
+		const struct pin_figure_key *key = &pin_figures[i];
 		bool (*read)(const json_t *, const char *, bool, double *, struct cmd_fault *) =
 			key->flags & PIN_IN_SECONDS ? read_number : read_whole;
 		json_t *section = json_object_get(report, key->section);
@@ -115,6 +115,22 @@ static bool read_figures(const json_t *report, struct cmd_rank *rank, struct cmd
 		if (!read(section, key->key, key->flags & PIN_OPTIONAL, &rank->figures[i],
 			  fault))
 			return false;
+	}
+	return true;
+}
+
+/* A newer version may have others. */
+static bool read_reasons(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
+{
+	json_t *reasons = json_object_get(json_object_get(report, "registration"),
+					  "passed_through_reasons");
+
+	rank->requests[PIN_SERVED] = rank->figures[CMD_SERVED];
+	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++) {
+		if (!read_whole(reasons, pin_reason_names[i], true, &rank->requests[i], fault))
+			return false;
+		if (rank->requests[i] < 0)
+			rank->requests[i] = 0;
 	}
 	return true;
 }
@@ -260,7 +276,7 @@ static bool load_json(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cm
 	json_t *report = parse_json(in, fault);
 	bool is_good = report && check_schema(report, fault) &&
 		       read_identity(report, rank, fault) &&
-		       read_figures(report, rank, fault) &&
+		       read_figures(report, rank, fault) && read_reasons(report, rank, fault) &&
 		       read_sites(report, rank, stacks, fault) &&
 		       read_samples(report, rank, fault);
 

@@ -14,12 +14,6 @@
 /* No real job comes near this. */
 #define MOST_RANKS (1 << 24)
 
-const struct pin_figure_key cmd_figures[CMD_STORED] = {
-#define FIGURE(name, section, key, flags, sentence) [CMD_##name] = {#section, #key, (flags)},
-#include "preload/figures.def"
-#undef FIGURE
-};
-
 bool cmd_wrong(struct cmd_fault *fault, const char *format, ...)
 {
 	va_list args;

@@ -55,8 +55,10 @@ static void take_figures(const struct pin_running_now *now, struct cmd_rank *ran
 	for (int i = 0; i < CMD_STORED; i++) {
 		double n = (double)now->figures[i];
 
-		rank->figures[i] = cmd_figures[i].flags & PIN_IN_SECONDS && n > 0 ? n / 1e9 : n;
+		rank->figures[i] = pin_figures[i].flags & PIN_IN_SECONDS && n > 0 ? n / 1e9 : n;
 	}
+	for (int i = 0; i < PIN_REASONS; i++)
+		rank->requests[i] = (double)now->requests[i];
 	rank->elapsed = (double)now->elapsed_ns / 1e9;
 }
 

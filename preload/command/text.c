@@ -6,6 +6,7 @@
 #include "preload/command/job.h"
 #include "preload/command/table.h"
 #include "preload/stack-line.h"
+#include "preload/verdict.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,88 +158,92 @@ static void print_watch(const struct cmd_job *job)
 	printf(": they may go stale.\n");
 }
 
-static void print_heaps(const struct cmd_job *job)
-{
-	struct cmd_summary heap = cmd_job_summary(job, CMD_MAPPED);
-	double live = 0, mapped = 0;
+/* --- the answers (verdict.h) ----------------------------------------------------- */
 
-	for (size_t i = 0; i < job->n_main; i++) {
-		if (job->ranks[i]->figures[CMD_LIVE_PEAK] < 0)
-			continue;
-		live += job->ranks[i]->figures[CMD_LIVE_PEAK];
-		mapped += job->ranks[i]->figures[CMD_MAPPED];
-	}
-	printf("  The heap%s grew to %s%s and keep%s it.\n", cmd_plural((double)heap.n),
-	       CMD_SIZE(heap.sum), heap.n > 1 ? " in all" : "", heap.n > 1 ? "" : "s");
-	if (live > 0)
-		printf("  Never returning memory cost %.1f %% more than the %s in use at the "
-		       "peak%s.\n",
-		       100 * (mapped - live) / live, CMD_SIZE(live),
-		       cmd_plural((double)heap.n));
+static int64_t whole(double n)
+{
+	return n < 0 ? -1 : n < 0x1p62 ? (int64_t)n : INT64_MAX;
 }
 
-/*
- * The rank that is nearest to its limit on locked memory, and its share. One that is above its
- * limit may ignore it.
- */
-static const struct cmd_rank *find_tightest(const struct cmd_job *job, double *most)
+/* Sums are known if those of all processes are. */
+static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 {
-	const struct cmd_rank *found = NULL;
+	for (int i = 0; i < CMD_STORED; i++) {
+		struct cmd_summary summary = cmd_job_summary(job, i);
 
-	*most = -1;
+		verdict->figures[i] = summary.n < job->n_main ? -1 : whole(summary.sum);
+		if (i == CMD_SECONDS)
+			verdict->figures[i] = whole(summary.max * 1e9);
+	}
+	for (int reason = 0; reason < PIN_REASONS; reason++)
+		for (size_t i = 0; i < job->n_main; i++)
+			verdict->reasons[reason] += whole(job->ranks[i]->requests[reason]);
+}
+
+struct names {
+	struct cmd_text nearest, beside, slowest;
+};
+
+/* What is of one process, and which it is. */
+static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict,
+			  struct names *names)
+{
+	struct cmd_summary seconds = cmd_job_summary(job, CMD_SECONDS);
+	int64_t figures[CMD_STORED], most = 0;
+
+	verdict->nearest.limit = -1;
 	for (size_t i = 0; i < job->n_main; i++) {
-		double share = cmd_rank_figure(job->ranks[i], CMD_MEMLOCK_SHARE);
+		struct pin_limit_use nearest;
+		int64_t beside;
+		bool is_least;
 
-		if (share > *most && share <= 1) {
-			*most = share;
-			found = job->ranks[i];
+		for (int figure = 0; figure < CMD_STORED; figure++)
+			figures[figure] = whole(job->ranks[i]->figures[figure]);
+		nearest = pin_limit_nearest(figures);
+		beside = pin_verdict_beside(figures, &is_least);
+		if (pin_limit_is_nearer(nearest, verdict->nearest)) {
+			verdict->nearest = nearest;
+			names->nearest = cmd_rank_name(job->ranks[i]);
+		}
+		if (beside > most) {
+			most = beside;
+			names->beside = cmd_rank_name(job->ranks[i]);
 		}
 	}
-	return found;
+	for (size_t i = 0; i < job->n_hosts; i++) {
+		const double *sums = job->hosts[i].figures;
+		struct pin_limit_use ram = {PIN_LIMIT_RAM, whole(sums[CMD_RSS_PEAK]),
+					    whole(sums[CMD_RAM])};
+
+		if (job->hosts[i].n_ranks > 1 && pin_limit_is_nearer(ram, verdict->nearest)) {
+			verdict->nearest = ram;
+			names->nearest = cmd_shortened(job->hosts[i].name, 60);
+		}
+	}
+	if (seconds.max > 0)
+		names->slowest = cmd_rank_name(seconds.largest);
 }
 
-static void print_pinned(const struct cmd_job *job)
+static void print_answers(const struct cmd_job *job)
 {
-	struct cmd_summary pinned = cmd_job_summary(job, CMD_PINNED_PEAK);
-	struct cmd_summary share = cmd_job_summary(job, CMD_MEMLOCK_SHARE);
-	double most;
-	const struct cmd_rank *rank = find_tightest(job, &most);
+	struct names names = {0};
+	struct pin_verdict verdict = {.n_processes = job->n_main,
+				      .nearest_of = "",
+				      .most_beside_of = "",
+				      .slowest_of = ""};
+	char answer[500];
 
-	if (pinned.sum <= 0) {
-		printf("  Nothing was pinned.\n");
-		return;
+	sum_figures(job, &verdict);
+	find_extremes(job, &verdict, &names);
+	if (job->n_main > 1) {
+		verdict.nearest_of = names.nearest.text;
+		verdict.most_beside_of = names.beside.text;
+		verdict.slowest_of = names.slowest.text;
 	}
-	printf("  Pinned at the peak%s: %s%s; ", cmd_plural((double)pinned.n),
-	       CMD_SIZE(pinned.sum), pinned.n > 1 ? " in sum" : "");
-	if (!rank)
-		printf("%s.\n", share.n ? "that is beyond the limit on locked memory, which "
-					  "does not bind"
-					: "there is no limit on locked memory");
-	else if (job->n_main == 1)
-		printf("that is %.0f %% of the limit on locked memory, %s.\n", 100 * most,
-		       CMD_SIZE(rank->figures[CMD_MEMLOCK_LIMIT]));
-	else
-		printf("nearest to its limit on locked memory is %s, at %.0f %% of %s.\n",
-		       CMD_RANK_NAME(rank), 100 * most,
-		       CMD_SIZE(rank->figures[CMD_MEMLOCK_LIMIT]));
-}
-
-static void print_registrations(const struct cmd_job *job)
-{
-	struct cmd_summary served = cmd_job_summary(job, CMD_SERVED);
-	struct cmd_summary created = cmd_job_summary(job, CMD_CREATED);
-	struct cmd_summary seconds = cmd_job_summary(job, CMD_SECONDS);
-
-	if (!served.sum && !created.sum) {
-		printf("  Nothing was registered.\n");
-		return;
+	for (int i = 0; i < PIN_VERDICT_ANSWERS; i++) {
+		pin_verdict_answer(&verdict, i, answer, sizeof answer);
+		fputs(answer, stdout);
 	}
-	printf("  %.0f registration%s answered from %.0f real one%s", served.sum,
-	       served.sum == 1 ? " was" : "s were", created.sum, cmd_plural(created.sum));
-	if (job->n_main > 1 && seconds.max > 0)
-		printf("; slowest at those is %s, %.3f s", CMD_RANK_NAME(seconds.largest),
-		       seconds.max);
-	printf(".\n");
 }
 
 static void print_largest(const struct cmd_job *job)
@@ -342,10 +347,8 @@ void cmd_text_print(const struct cmd_job *job, size_t n_sites)
 {
 	print_heading(job);
 	print_moved(job);
-	print_heaps(job);
-	print_pinned(job);
+	print_answers(job);
 	print_largest(job);
-	print_registrations(job);
 	print_watch(job);
 	print_triggers(job);
 	print_missing(job);

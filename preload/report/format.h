@@ -3,12 +3,13 @@
 #ifndef PIN_REPORT_FORMAT_H
 #define PIN_REPORT_FORMAT_H
 
-#include "allocator/heap.h"
+#include "allocator/cgroup.h"
 #include "allocator/live.h"
 #include "allocator/sites.h"
 #include "allocator/timeline.h"
 #include "preload/figures.h"
 #include "preload/report/backtrace.h"
+#include "preload/report/mappings.h"
 #include "preload/report/output.h"
 #include "preload/report/rank.h"
 
@@ -28,7 +29,6 @@ struct pin_report {
 	pid_t pid;
 	long rank, nranks; /* -1 outside an MPI job */
 	uint64_t began_ns, elapsed_ns;
-	struct pin_heap_stats heap;
 	struct pin_live_peak peak;
 	int64_t figures[PIN_FIGURES]; /* in bytes, nanoseconds and numbers; -1: not known */
 	bool held; /* sites are those that held the peak, else those that grew the heap */
@@ -38,15 +38,17 @@ struct pin_report {
 		size_t bytes, count;
 	} shares[PIN_REPORT_SITES];
 	struct pin_moment moments[PIN_TIMELINE_MOMENTS + 2]; /* with the peak, and now */
+	struct pin_cgroup cgroup;     /* for the figures, as they are taken */
+	struct pin_mappings mappings; /* the same */
 };
 
-#define PIN_FIGURE(report, name) ((uint64_t)(report)->figures[PIN_FIGURE_##name])
+/*
+ * Takes figures: of PIN_COUNTED, PIN_AT_GROWTH and PIN_AT_REPORT those in `when`. `names` must
+ * be filled in before.
+ */
+void pin_report_take_figures(struct pin_report *report, unsigned when);
 
-/* Take the figures that are counted here, and those that only the kernel knows. */
-void pin_report_count_now(int64_t *figures);
-void pin_report_ask_kernel(int64_t *figures);
-
-/* Fills in what is about the peak. `heap` and `held` must be filled in before. */
+/* Fills in what is about the peak. The figures that are counted, and `held`, must be there. */
 void pin_report_collect_peak(struct pin_report *report, uint64_t now);
 
 /* The frames of a site without those of this library. */

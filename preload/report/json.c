@@ -39,24 +39,17 @@ static void json_identity(const struct pin_report *report, struct pin_output *ou
 	pin_output(out, "\"trigger\":\"%s\",\n", report->trigger);
 }
 
-static const struct pin_figure_key keys[PIN_FIGURES] = {
-#define FIGURE(name, section, key, flags, sentence) \
-	[PIN_FIGURE_##name] = {#section, #key, (flags)},
-#include "preload/figures.def"
-#undef FIGURE
-};
-
 static void json_figure(const struct pin_report *report, int i, struct pin_output *out)
 {
 	int64_t n = report->figures[i];
 
 	if (n < 0)
-		pin_output(out, "\"%s\":null", keys[i].key);
-	else if (keys[i].flags & PIN_IN_SECONDS)
-		pin_output(out, "\"%s\":%ld.%06ld", keys[i].key, n / 1000000000,
+		pin_output(out, "\"%s\":null", pin_figures[i].key);
+	else if (pin_figures[i].flags & PIN_IN_SECONDS)
+		pin_output(out, "\"%s\":%ld.%06ld", pin_figures[i].key, n / 1000000000,
 			   n / 1000 % 1000000);
 	else
-		pin_output(out, "\"%s\":%ld", keys[i].key, n);
+		pin_output(out, "\"%s\":%ld", pin_figures[i].key, n);
 }
 
 /* The figures of a section, without the braces. */
@@ -66,7 +59,7 @@ static void json_figures(const struct pin_report *report, const char *section,
 	const char *comma = "";
 
 	for (int i = 0; i < PIN_FIGURES; i++) {
-		if (strcmp(keys[i].section, section) != 0)
+		if (strcmp(pin_figures[i].section, section) != 0)
 			continue;
 		pin_output(out, "%s", comma);
 		json_figure(report, i, out);
@@ -78,6 +71,8 @@ static void json_memory(const struct pin_report *report, struct pin_output *out)
 {
 	pin_output(out, "\"memory\":{");
 	json_figures(report, "memory", out);
+	pin_output(out, "},\n\"resident\":{");
+	json_figures(report, "resident", out);
 	pin_output(out, "},\n");
 }
 

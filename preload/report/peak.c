@@ -33,8 +33,8 @@ static void append_now(struct pin_report *report, uint64_t now)
 {
 	report->moments[report->n_moments++] = (struct pin_moment){
 		.ns = now,
-		.live = report->heap.live,
-		.mapped = report->heap.mapped,
+		.live = (size_t)report->figures[PIN_FIGURE_LIVE],
+		.mapped = (size_t)report->figures[PIN_FIGURE_MAPPED],
 		.pinned = pin_pool.pinned,
 	};
 }
@@ -69,9 +69,7 @@ static void limit_to_now(struct pin_report *report, uint64_t now)
 void pin_report_collect_peak(struct pin_report *report, uint64_t now)
 {
 	report->peak = pin_live_peak();
-	/* What threads have freed may not have been counted yet. */
-	if (report->peak.bytes > report->heap.mapped)
-		report->peak.bytes = report->heap.mapped;
+	report->peak.bytes = (size_t)report->figures[PIN_FIGURE_LIVE_PEAK];
 	report->n_moments = pin_timeline_read(report->moments);
 	limit_to_now(report, now);
 	insert_peak(report);

@@ -136,6 +136,7 @@ static void fill_identity(void)
 	struct pin_running_identity *identity = &image.identity;
 
 	pin_process_identify(&report);
+	memset(report.figures, -1, sizeof report.figures);
 	memcpy(identity->magic, PIN_RUNNING_MAGIC, sizeof identity->magic);
 	identity->layout = PIN_RUNNING_LAYOUT;
 	identity->pid = (uint32_t)report.pid;
@@ -229,10 +230,9 @@ static void write_growth(void)
 {
 	uint64_t now = pin_os_now_ns();
 
-	pin_heap_stats(&report.heap);
 	report.held = pin_options.sample;
+	pin_report_take_figures(&report, PIN_COUNTED | PIN_AT_GROWTH);
 	pin_report_collect_peak(&report, now);
-	pin_report_ask_kernel(image.now.figures);
 	fill_moments();
 	fill_sites();
 	put(image.paths, sizeof image.paths);
@@ -242,11 +242,16 @@ static void write_growth(void)
 
 static void write_now(void)
 {
-	pin_report_count_now(image.now.figures);
+	int64_t peak;
+
+	pin_report_take_figures(&report, PIN_COUNTED);
+	memcpy(image.now.figures, report.figures, sizeof report.figures);
+	for (int i = 0; i < PIN_REASONS; i++)
+		image.now.requests[i] = pin_pool_requests(i);
 	image.now.elapsed_ns = pin_os_now_ns() - report.began_ns;
 	image.now.same_number = ++image.now.number;
-	pin_live_call_at(image.now.figures[PIN_FIGURE_LIVE_PEAK] +
-			 image.now.figures[PIN_FIGURE_LIVE_PEAK] / SHARE_OF_PEAK);
+	peak = report.figures[PIN_FIGURE_LIVE_PEAK];
+	pin_live_call_at(peak + peak / SHARE_OF_PEAK);
 	put(&image.now, sizeof image.now);
 }
 

@@ -6,7 +6,6 @@
 #include <config.h>
 
 #include "preload/report/report.h"
-#include "allocator/heap.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -59,10 +58,8 @@ static void collect_report(const char *trigger)
 	/* Many handlers call exit(), even if they have interrupted malloc. */
 	report.names = !pin_backtrace_in_handler() && pin_backtrace_has_room();
 	report.held = pin_options.sample;
-	pin_heap_stats(&report.heap);
+	pin_report_take_figures(&report, PIN_COUNTED | PIN_AT_GROWTH | PIN_AT_REPORT);
 	pin_report_collect_peak(&report, report.began_ns + report.elapsed_ns);
-	pin_report_count_now(report.figures);
-	pin_report_ask_kernel(report.figures);
 }
 
 typedef void write_form(const struct pin_report *report, struct pin_output *out);

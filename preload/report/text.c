@@ -6,11 +6,9 @@
 #include "allocator/os.h"
 #include "preload/stack-line.h"
 #include "preload/report/format.h"
-#include "regpool/host-budget.h"
+#include "preload/verdict.h"
 #include "regpool/pool.h"
 #include "regpool/registry.h"
-#include "regpool/verify.h"
-#include "regpool/watch.h"
 
 #include <string.h>
 
@@ -29,68 +27,80 @@ static void text_heading(const struct pin_report *report, struct pin_output *out
 	pin_output(out, "\n");
 }
 
-/* Of a heap of this size and more it is of interest how much of it was never in use. */
-#define LARGE (64 * PIN_MIB)
-
-static void text_growth(const struct pin_report *report, struct pin_output *out)
-{
-	size_t mapped = report->heap.mapped, more = mapped - report->peak.bytes;
-
-	pin_output(out, "  At most %s were in use, of a heap of %s",
-		   PIN_SIZE(report->peak.bytes), PIN_SIZE(mapped));
-	if (mapped >= LARGE)
-		pin_output(out, ", which is %zu%% more and never gets smaller",
-			   (more * 100 + report->peak.bytes / 2) / (report->peak.bytes | 1));
-	pin_output(out, ".\n");
-}
-
 static void text_verdict(const struct pin_report *report, struct pin_output *out)
 {
-	uint64_t served = pin_pool_requests(PIN_SERVED), created = pin_pool.created;
+	struct pin_verdict verdict = {
+		.n_processes = 1, .nearest_of = "", .most_beside_of = "", .slowest_of = ""};
+	char answer[500];
 
-	text_growth(report, out);
-	if (!served && !created)
-		pin_output(out, "  Nothing of it was registered.\n");
-	else
-		pin_output(out, "  %lu registration%s answered from %lu real one%s.\n", served,
-			   served == 1 ? " was" : "s were", created, created == 1 ? "" : "s");
-}
-
-static void text_memlock(const struct pin_report *report, struct pin_output *out)
-{
-	size_t limit = PIN_FIGURE(report, MEMLOCK_LIMIT), registered = pin_pool.registered_peak;
-
-	if (report->figures[PIN_FIGURE_MEMLOCK_LIMIT] < 0) {
-		pin_output(out, "  %-28s %12s\n", "limit on locked memory", "none");
-		return;
-	}
-	pin_output(out, "  %-28s %12s", "limit on locked memory", PIN_SIZE(limit));
+	memcpy(verdict.figures, report->figures, sizeof verdict.figures);
+	for (int i = 0; i < PIN_REASONS; i++)
+		verdict.reasons[i] = (int64_t)pin_pool_requests(i);
 	if (pin_os_memlock_limit() == SIZE_MAX)
-		pin_output(out, ", which CAP_IPC_LOCK lifts\n");
-	else
-		pin_output(out, ", %zu%% used at the peak\n",
-			   limit ? registered * 100 / limit : 100);
+		verdict.figures[PIN_FIGURE_MEMLOCK_LIMIT] = -1;
+	verdict.nearest = pin_limit_nearest(verdict.figures);
+	for (int i = 0; i < PIN_VERDICT_ANSWERS; i++) {
+		pin_verdict_answer(&verdict, i, answer, sizeof answer);
+		pin_output(out, "%s", answer);
+	}
 }
 
-static void text_memory(const struct pin_report *report, struct pin_output *out)
+/* --- figures ------------------------------------------------------------------- */
+
+static void text_memlock(int64_t limit, struct pin_output *out)
 {
-	pin_output(out, "memory\n");
-	pin_output(out, "  %-28s %12s\n", "in use at the peak", PIN_SIZE(report->peak.bytes));
-	pin_output(out, "  %-28s %12s\n", "in use now", PIN_SIZE(report->heap.live));
-	pin_output(out, "  %-28s %12s\n", "heap, never returned",
-		   PIN_SIZE(report->heap.mapped));
-	pin_output(out, "  %-28s %12s\n", "pinned at the peak", PIN_SIZE(pin_pool.pinned_peak));
-	pin_output(out, "  %-28s %12s\n", "pinned now", PIN_SIZE(pin_pool.pinned));
-	pin_output(out, "  %-28s %12s\n", "registered at the peak",
-		   PIN_SIZE(pin_pool.registered_peak));
-	pin_output(out, "  %-28s %12s\n", "resident at the peak",
-		   PIN_SIZE(PIN_FIGURE(report, RSS_PEAK)));
-	text_memlock(report, out);
-	if (pin_host_budget_is_on())
-		pin_output(out, "  %-28s %12s, %s pinned at the peak\n",
-			   "limit of all on this node", PIN_SIZE(pin_host_budget.limit),
-			   PIN_SIZE(pin_host_budget.peak));
+	if (pin_os_memlock_limit() == SIZE_MAX)
+		pin_output(out, ", which CAP_IPC_LOCK lifts");
+	else
+		pin_output(out, ", %zu%% used at the peak",
+			   limit ? pin_pool.registered_peak * 100 / (size_t)limit : 100);
 }
+
+static void text_figure(enum pin_figure i, int64_t n, struct pin_output *out)
+{
+	pin_output(out, "  %-28s ", pin_figures[i].label);
+	if (n < 0)
+		pin_output(out, "%12s", i == PIN_FIGURE_MEMLOCK_LIMIT ? "none" : "not known");
+	else if (pin_figures[i].flags & PIN_IN_SECONDS)
+		pin_output(out, "%6ld.%03ld ms", n / 1000000, n / 1000 % 1000);
+	else if (pin_figures[i].flags & PIN_BYTES)
+		pin_output(out, "%12s", PIN_SIZE((size_t)n));
+	else
+		pin_output(out, "%12ld", n);
+	if (i == PIN_FIGURE_MEMLOCK_LIMIT && n >= 0)
+		text_memlock(n, out);
+	pin_output(out, "\n");
+}
+
+static void text_reasons(struct pin_output *out)
+{
+	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++)
+		if (pin_pool_requests(i))
+			pin_output(out, "    %-38s %lu\n", pin_reason_names[i],
+				   pin_pool_requests(i));
+}
+
+static void text_section(const struct pin_report *report, const char *section,
+			 const char *heading, struct pin_output *out)
+{
+	int64_t all = 0;
+
+	for (int i = 0; i < PIN_FIGURES; i++)
+		if (!strcmp(pin_figures[i].section, section))
+			all |= report->figures[i];
+	if (all)
+		pin_output(out, "%s\n", heading);
+	for (int i = 0; i < PIN_FIGURES && all; i++) {
+		if (strcmp(pin_figures[i].section, section) != 0 || !*pin_figures[i].label ||
+		    (pin_figures[i].flags & PIN_QUIET && report->figures[i] <= 0))
+			continue;
+		text_figure(i, report->figures[i], out);
+		if (i == PIN_FIGURE_PASSED)
+			text_reasons(out);
+	}
+}
+
+/* --- stacks -------------------------------------------------------------------- */
 
 /* Stacks that fit on the screen; JSON has more. */
 #define SITES 5
@@ -151,59 +161,14 @@ static void text_domains(struct pin_output *out)
 	}
 }
 
-static void text_registration(struct pin_output *out)
-{
-	uint64_t us = pin_pool.ns / 1000;
-
-	pin_output(out, "registration\n");
-	pin_output(out, "  %-28s %12lu\n", "requests served", pin_pool_requests(PIN_SERVED));
-	pin_output(out, "  %-28s %12lu\n", "requests passed through", pin_pool_passed());
-	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++)
-		if (pin_pool_requests(i))
-			pin_output(out, "    %-38s %lu\n", pin_reason_names[i],
-				   pin_pool_requests(i));
-	pin_output(out, "  %-28s %12lu\n", "memory regions registered", pin_pool.created);
-	pin_output(out, "  %-28s %12lu\n", "memory regions deregistered", pin_pool.destroyed);
-	if (pin_pool.refused)
-		pin_output(out, "  %-28s %12lu\n", "registrations refused", pin_pool.refused);
-	if (pin_pool.evicted)
-		pin_output(out, "  %-28s %12lu\n", "memory regions evicted", pin_pool.evicted);
-	pin_output(out, "  %-28s %6lu.%03lu ms\n", "time in registrations", us / 1000,
-		   us % 1000);
-	text_domains(out);
-}
-
-static void text_watch(struct pin_output *out)
-{
-	pin_output(out, "memory that is not heap\n");
-	pin_output(out, "  %-28s %12lu\n", "registrations watched", pin_watched.ranges);
-	if (pin_watched.unwatchable)
-		pin_output(out, "  %-28s %12lu\n", "that cannot be watched",
-			   pin_watched.unwatchable);
-	if (pin_watched.forgotten)
-		pin_output(out, "  %-28s %12lu\n", "not to be cached", pin_watched.forgotten);
-	pin_output(out, "  %-28s %12lu\n", "times pages were replaced", pin_watched.events);
-	pin_output(out, "  %-28s %12lu\n", "ranges caches were told of", pin_watched.told);
-}
-
-static void text_stability(struct pin_output *out)
-{
-	pin_output(out, "stability\n");
-	pin_output(out, "  %-28s %12lu\n", "pages checked", pin_verified.checked);
-	pin_output(out, "  %-28s %12lu\n", "pages moved", pin_verified.moved);
-}
-
 void pin_report_text(const struct pin_report *report, struct pin_output *out)
 {
 	text_heading(report, out);
 	text_verdict(report, out);
-	text_memory(report, out);
+	text_section(report, "memory", "memory", out);
 	text_sites(report, out);
-	if (pin_pool_requests(PIN_SERVED) || pin_pool.created || pin_pool_passed())
-		text_registration(out);
-	if (pin_watched.ranges || pin_watched.forgotten || pin_watched.unwatchable ||
-	    pin_watched.events)
-		text_watch(out);
-	if (pin_verified.checked)
-		text_stability(out);
+	text_section(report, "registration", "registration", out);
+	text_domains(out);
+	text_section(report, "watch", "memory that is not heap", out);
+	text_section(report, "stability", "stability", out);
 }

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "preload/verdict.h"
+#include "allocator/log.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+/* Smaller amounts of memory are not worth a percentage, or a line. */
+#define NOTABLE ((int64_t)64 << 20)
+
+#define SIZE(n) PIN_SIZE((size_t)(n))
+
+/* An answer that is being written. */
+struct answer {
+	char *text;
+	size_t n, size;
+};
+
+static void add(struct answer *answer, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static void add(struct answer *answer, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	answer->n += pin_vformat(answer->text + answer->n, answer->size - answer->n, format,
+				 args);
+	va_end(args);
+}
+
+static int64_t figure(const struct pin_verdict *verdict, enum pin_figure figure)
+{
+	return verdict->figures[figure];
+}
+
+static const char *plural(int64_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
+/* --- was everything served? -------------------------------------------------- */
+
+/* What helps. The others are what the program or its adapter does. */
+static const char *const cures[PIN_REASONS] = {
+	[PIN_RIGHTS] = "let PINALLOC_ACCESS have these rights",
+	[PIN_UNPINNED] = "raise ulimit -l, or PINALLOC_MAX_PINNED; pinalloc check says which",
+	[PIN_SMALL] = "raise ulimit -l",
+	[PIN_OFF] = "PINALLOC_REGISTER=eager, and let PINALLOC_PROGRAMS have this program",
+	[PIN_FORK_GUARD] = "Linux 5.12 or newer, or no call of ibv_fork_init()",
+	[PIN_CHILD] = "start such processes by posix_spawn() or exec",
+	[PIN_UNSEEN] = "preload the library into the process from its start",
+};
+
+/* Memory that is not the heap's is not the library's to serve. */
+static int64_t n_foreign(const struct pin_verdict *verdict)
+{
+	return verdict->reasons[PIN_FOREIGN] + verdict->reasons[PIN_DMABUF];
+}
+
+static enum pin_reason main_reason(const struct pin_verdict *verdict)
+{
+	enum pin_reason most = PIN_SERVED;
+
+	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++)
+		if (i != PIN_FOREIGN && i != PIN_DMABUF && verdict->reasons[i] &&
+		    (most == PIN_SERVED || verdict->reasons[i] > verdict->reasons[most]))
+			most = (enum pin_reason)i;
+	return most;
+}
+
+static void add_regions(const struct pin_verdict *verdict, struct answer *answer)
+{
+	int64_t created = figure(verdict, PIN_FIGURE_CREATED);
+	int64_t ms = figure(verdict, PIN_FIGURE_SECONDS) / 1000000;
+
+	add(answer, ", from %ld memory region%s", created, plural(created));
+	if (*verdict->slowest_of)
+		add(answer, " (slowest: %s, %ld.%03ld s)", verdict->slowest_of, ms / 1000,
+		    ms % 1000);
+}
+
+static void answer_served(const struct pin_verdict *verdict, struct answer *answer)
+{
+	int64_t served = figure(verdict, PIN_FIGURE_SERVED), foreign = n_foreign(verdict);
+	int64_t missed = figure(verdict, PIN_FIGURE_PASSED) - foreign;
+	enum pin_reason why = main_reason(verdict);
+
+	add(answer, "  Registrations of heap memory: ");
+	if (!served && missed <= 0)
+		add(answer, "none asked for");
+	else if (missed > 0)
+		add(answer, "%ld of %ld served", served, served + missed);
+	else
+		add(answer, "all %ld served", served);
+	if (figure(verdict, PIN_FIGURE_CREATED))
+		add_regions(verdict, answer);
+	if (foreign)
+		add(answer, "; %ld of other memory went to libibverbs", foreign);
+	add(answer, ".\n");
+	if (missed <= 0 || why == PIN_SERVED)
+		return;
+	add(answer, "    Not served%s: %s.", verdict->reasons[why] < missed ? ", mostly" : "",
+	    pin_reason_names[why]);
+	add(answer, cures[why] ? " Cure: %s.\n" : "\n", cures[why]);
+}
+
+/* --- what did it cost? ------------------------------------------------------- */
+
+static void add_more(const struct pin_verdict *verdict, int64_t more, struct answer *answer)
+{
+	int64_t than = figure(verdict, PIN_FIGURE_LIVE_PEAK);
+
+	add(answer, "%s", SIZE(more));
+	if (than >= NOTABLE)
+		add(answer, " (%ld %%)", (more * 100 + than / 2) / than);
+	add(answer, " more than the %s in use at the peak%s", SIZE(than),
+	    plural((int64_t)verdict->n_processes));
+}
+
+static void answer_cost(const struct pin_verdict *verdict, struct answer *answer)
+{
+	const char *s = plural((int64_t)verdict->n_processes);
+	int64_t mapped = figure(verdict, PIN_FIGURE_MAPPED);
+	int64_t live = figure(verdict, PIN_FIGURE_LIVE_PEAK);
+	int64_t touched = figure(verdict, PIN_FIGURE_IN_HEAP);
+
+	add(answer, "  Never returning memory: the heap%s grew to %s%s", s, SIZE(mapped),
+	    *s ? " in all" : "");
+	if (live >= 0 && touched < 0) {
+		add(answer, ", ");
+		add_more(verdict, mapped > live ? mapped - live : 0, answer);
+	} else if (live >= 0 && touched <= live) {
+		add(answer, "; %s of it were touched, no more than the %s in use at the peak%s",
+		    SIZE(touched), SIZE(live), s);
+	} else if (live >= 0) {
+		add(answer, "; %s of it were touched, ", SIZE(touched));
+		add_more(verdict, touched - live, answer);
+	}
+	add(answer, ".\n");
+}
+
+/* --- which limit was nearest? ------------------------------------------------ */
+
+static const struct {
+	enum pin_figure used, limit;
+	const char *name, *cure;
+} limits[PIN_LIMITS] = {
+#define LIMIT(used, limit, name, cure) \
+	[PIN_LIMIT_##limit] = {PIN_FIGURE_##used, PIN_FIGURE_##limit, name, cure},
+#include "preload/limits.def"
+#undef LIMIT
+};
+
+/* In thousandths; -1 if it is not known or ignored. */
+static int64_t share_of(struct pin_limit_use use)
+{
+	if (use.used < 0 || use.limit <= 0 || use.used > use.limit)
+		return -1;
+	return (int64_t)((double)use.used / (double)use.limit * 1000);
+}
+
+bool pin_limit_is_nearer(struct pin_limit_use a, struct pin_limit_use b)
+{
+	return share_of(a) > share_of(b);
+}
+
+struct pin_limit_use pin_limit_nearest(const int64_t *figures)
+{
+	struct pin_limit_use nearest = {.limit = -1};
+
+	for (int i = 0; i < PIN_LIMITS; i++) {
+		struct pin_limit_use use = {(enum pin_limit)i, figures[limits[i].used],
+					    figures[limits[i].limit]};
+
+		if (pin_limit_is_nearer(use, nearest))
+			nearest = use;
+	}
+	return nearest;
+}
+
+static void answer_nearest(const struct pin_verdict *verdict, struct answer *answer)
+{
+	struct pin_limit_use use = verdict->nearest;
+	int64_t share = share_of(use);
+
+	if (share < 0)
+		return;
+	add(answer,
+	    share < 500 ? "  No limit was near; the nearest: " : "  Nearest to a limit: ");
+	add(answer, "%s, %ld %% of ", limits[use.which].name, (share + 5) / 10);
+	if (pin_figures[limits[use.which].limit].flags & PIN_BYTES)
+		add(answer, "%s", SIZE(use.limit));
+	else
+		add(answer, "%ld", use.limit);
+	if (*verdict->nearest_of)
+		add(answer, ", %s", verdict->nearest_of);
+	add(answer, share >= 900 ? ". Cure: %s.\n" : ".\n", limits[use.which].cure);
+}
+
+/* --- what is there beside the heap? ------------------------------------------ */
+
+int64_t pin_verdict_beside(const int64_t *figures, bool *is_least)
+{
+	int64_t sum = 0;
+
+	*is_least = figures[PIN_FIGURE_IN_HEAP] < 0;
+	if (*is_least)
+		return figures[PIN_FIGURE_RSS] < 0
+			       ? -1
+			       : figures[PIN_FIGURE_RSS] - figures[PIN_FIGURE_MAPPED];
+	for (int i = PIN_FIGURE_IN_ANONYMOUS; i <= PIN_FIGURE_IN_HUGETLB; i++)
+		sum += figures[i] > 0 ? figures[i] : 0;
+	return sum;
+}
+
+/* The kinds that have a sixteenth of it and more, the largest first. */
+static void add_kinds(const struct pin_verdict *verdict, int64_t sum, struct answer *answer)
+{
+	const char *before = " (";
+	int64_t left[PIN_FIGURES];
+	int most;
+
+	memcpy(left, verdict->figures, sizeof left);
+	for (;; left[most] = -1, before = ", ") {
+		most = PIN_FIGURE_IN_ANONYMOUS;
+		for (int i = most; i <= PIN_FIGURE_IN_HUGETLB; i++)
+			if (left[i] > left[most])
+				most = i;
+		if (left[most] <= sum / 16)
+			break;
+		add(answer, "%s%s %s", before, pin_figures[most].label, SIZE(left[most]));
+	}
+	add(answer, *before == ',' ? ")" : "");
+}
+
+static void answer_beside(const struct pin_verdict *verdict, struct answer *answer)
+{
+	bool is_least;
+	int64_t sum = pin_verdict_beside(verdict->figures, &is_least);
+
+	if (sum < (is_least ? NOTABLE : 0))
+		return;
+	add(answer, "  Beside the heap%s: %s%s in memory",
+	    plural((int64_t)verdict->n_processes), is_least ? "at least " : "", SIZE(sum));
+	if (!is_least)
+		add_kinds(verdict, sum, answer);
+	if (*verdict->most_beside_of)
+		add(answer, "; most in %s", verdict->most_beside_of);
+	add(answer, ".\n");
+}
+
+void pin_verdict_answer(const struct pin_verdict *verdict, int i, char *text, size_t size)
+{
+	static void (*const answers[PIN_VERDICT_ANSWERS])(const struct pin_verdict *verdict,
+							  struct answer *answer) = {
+		answer_served, answer_cost, answer_nearest, answer_beside};
+	struct answer answer = {.text = text, .size = size};
+
+	*text = '\0';
+	answers[i](verdict, &answer);
+}
