@@ -4,6 +4,11 @@
 # report would have said, which `pinalloc report` reads; keeping it does the process no harm,
 # whatever becomes of the file; and a process that writes its report leaves none.
 
+setup_file() {
+	load helper
+	build_adapter
+}
+
 setup() {
 	load helper
 	cd "$BATS_TEST_TMPDIR"
@@ -85,6 +90,25 @@ killed() {
 	[ "$(ls)" = out.json ]
 	run -137 preloaded PINALLOC_REPORT=killed.json bash -c 'kill -KILL $$'
 	[ "$(ls)" = out.json ]
+}
+
+@test "a process that has changed its directory takes its record away all the same" {
+	mkdir sub
+	run -0 preloaded PINALLOC_REPORT=out.json /usr/bin/python3 -c "
+import os
+kept = bytearray(8 << 20)
+os.chdir('sub')"
+	[ "$(ls)" = sub ]
+	[ "$(ls sub)" = out.json ]
+}
+
+# The number of writes is at the beginning of the second page.
+@test "requests that go to libibverbs are written each time that their number has doubled" {
+	run -137 adapted LD_PRELOAD="$library" PINALLOC_REPORT=out.json "$programs/rdma-passed" 10000
+	[ "$("$pinalloc" report --json out.json.*.running | jq .ranks[0].registration.passed_through)" -ge 8192 ]
+	"$pinalloc" report out.json.*.running | tee text
+	grep -qx '  Registrations of heap memory: none asked for.*; [0-9]* of other memory went to libibverbs\.' text
+	[ "$(od -An -t u8 -j 4096 -N 8 out.json.*.running)" -le 64 ]
 }
 
 @test "a record that somebody has cut, or removed, does the process no harm" {

@@ -31,6 +31,8 @@
 
 #define SHARE_OF_PEAK 512
 
+#define UNNAMED ".part"
+
 /* What is to be written. */
 enum { NOW = 1, GROWTH = 2 };
 
@@ -43,7 +45,7 @@ _Static_assert(PIN_RUNNING_JOB == PIN_JOB_ID && PIN_REPORT_SITES <= PIN_RUNNING_
 static struct pin_report report;
 static const struct pin_site *encoded[PIN_RUNNING_SITES];
 static struct pin_report_file file;
-static char path[PATH_MAX + HOST_NAME_MAX + 32];
+static char path[2 * PATH_MAX + HOST_NAME_MAX + 32];
 static char *mapped; /* the file */
 static size_t path_bytes;
 static _Atomic unsigned todo;
@@ -93,7 +95,15 @@ static void put(const void *part, size_t n_bytes)
 /* Returns a descriptor. What forbids it forbids the report, too, and is told of then. */
 static int create_file(void)
 {
-	pin_format(path, sizeof path, "%s.%s.%d.part", file.target, report.host, report.pid);
+	size_t n = 0;
+
+	/* The process may change its directory later. */
+	if (file.target[0] != '/' && getcwd(path, PATH_MAX)) {
+		n = strlen(path);
+		path[n++] = '/';
+	}
+	pin_format(path + n, sizeof path - n, "%s.%s.%d" UNNAMED, file.target, report.host,
+		   report.pid);
 	unlink(path);
 	return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
@@ -118,8 +128,7 @@ static void name_file(void)
 	char part[sizeof path];
 
 	memcpy(part, path, sizeof path);
-	pin_format(path, sizeof path, "%s.%s.%d%s", file.target, report.host, report.pid,
-		   PIN_RUNNING_SUFFIX);
+	strcpy(path + strlen(path) - strlen(UNNAMED), PIN_RUNNING_SUFFIX);
 	if (rename(part, path)) {
 		give_up(errno);
 		unlink(part);
@@ -331,9 +340,23 @@ static void note_growth(void)
 	note(GROWTH);
 }
 
-static void note_counts(void)
+static void note_peak(void)
 {
 	note(NOW);
+}
+
+/*
+ * Requests that went to libibverbs may be millions: the record has them as of when their number
+ * had doubled last, or something else changed.
+ */
+static void note_counts(void)
+{
+	static _Atomic uint64_t n_told, n_regions;
+	uint64_t told = atomic_fetch_add(&n_told, 1), regions;
+
+	regions = atomic_load(&pin_pool.created) + atomic_load(&pin_pool.destroyed);
+	if (!(told & (told + 1)) || atomic_exchange(&n_regions, regions) != regions)
+		note(NOW);
 }
 
 void pin_record_init(void)
@@ -342,7 +365,7 @@ void pin_record_init(void)
 		return;
 	pin_live_growth_listener = note_growth;
 	pin_pool_listener = note_counts;
-	pin_live_listener = note_counts;
+	pin_live_listener = note_peak;
 	pin_live_call_at(LITTLE);
 }
 
