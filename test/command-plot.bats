@@ -46,7 +46,7 @@ drawn() {
 	[ "$(grep -c 'on 2 hosts' <<< "$output")" -eq 1 ]
 }
 
-@test "--plot: with many ranks, the largest four have lines and the others an area" {
+@test "--plot: with many ranks, there are bands of all, and a line of the one with the largest peak" {
 	mkdir job
 	jq -c 'range(20) as $r | .rank = $r | .nranks = 20 | .memory.live_peak_bytes *= 5 + 3 * $r % 20
 		| .timeline[][1] *= 5 + 3 * $r % 20 | .timeline[][2] *= 30' "$base" |
@@ -54,11 +54,28 @@ drawn() {
 	run -0 "$pinalloc" report --json --plot plot.svg job
 	[ "$(jq .kind <<< "$output")" = '"job"' ]
 	run -0 drawn plot.svg
-	said "curves 8" "peaks 4" "text the other 16, least to most" "text memory, GiB"
-	[ "$(sed -n 's/^text rank \([0-9]*\) .*/\1/p' <<< "$output" | tr '\n' ' ')" = "$(
-		jq -s -r 'sort_by(-.memory.live_peak_bytes, .rank) | .[:4][].rank' job/*.json |
-			tr '\n' ' ')" ]
+	said "curves 4" "peaks 1" "text in use, least to most" "text in use, median" \
+		"text heap, median" "text heap, largest" "text memory, GiB"
+	[ "$(sed -n 's/^text rank \([0-9]*\) .*/\1/p' <<< "$output")" = "$(
+		jq -s -r 'sort_by(-.memory.live_peak_bytes, .rank) | .[0].rank' job/*.json)" ]
 	[[ "$output" != *"areas 0"* ]]
+	run -0 "$pinalloc" report --folded --plot plot.txt job
+	grep 'in use: median' plot.txt
+}
+
+# At each time: 1 to 9 MiB in use, 5 the median; heaps of 10 to 90.
+@test "--plot: the bands are those of the ranks that run at the time" {
+	mkdir job bin
+	jq -c 'range(9) as $r | .rank = $r | .nranks = 9 | .memory.live_peak_bytes = ($r + 1) * 1048576
+		| .timeline = [[0, 1, 10, 0], [2, 1, 10, 0], [6 + $r / 2, 1, 10, 0]]
+		| .timeline[][1:] |= map(. * ($r + 1) * 1048576)' "$base" |
+		split -l 1 -a 4 -d --additional-suffix=.json - job/
+	printf '#!/bin/sh\ncat > script\n' > bin/gnuplot
+	chmod +x bin/gnuplot
+	PATH=$PWD/bin:$PATH "$pinalloc" report --folded --plot plot.svg job
+	sed -n '/^.bands << END/,/^END/p' script > bands
+	[ "$(sed -n 2p bands)" = "0.000000 1 5 9 50 90" ]
+	[ "$(tail -n 2 bands | head -n 1)" = "10.000000 9 9 9 90 90" ]
 }
 
 @test "--plot: if it cannot be drawn, there is one line and the old file stays" {

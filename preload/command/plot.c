@@ -11,14 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* If there are more than ALL ranks, the LARGEST have lines and the others share one area. */
-#define ALL	8
-#define LARGEST 4
+/* If there are more ranks than this, all are shown by bands, and one line is that of the
+ * largest. */
+#define ALL 8
 
 /* Bytes of the program's name that fit on a line. */
 #define TITLE 40
 
-/* Points of the area's edge. */
+/* Points of the bands. */
 #define GRID 240
 
 /* Colour-blind people can tell these apart (after Okabe and Ito). */
@@ -29,11 +29,12 @@ static const unsigned colours[ALL] = {0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7,
 struct curve {
 	const struct cmd_rank *rank;
 	double peak, at; /* bytes in use, seconds */
+	size_t next;	 /* sample to look at next, for the bands */
 };
 
 struct plot {
 	struct curve *curves;
-	size_t n, n_lines; /* lines first, then those in the area */
+	size_t n, n_lines; /* those that have lines come first */
 	double end;	   /* seconds */
 	double most;	   /* bytes */
 	double unit;	   /* bytes */
@@ -119,9 +120,20 @@ static void collect_curves(struct plot *plot, const struct cmd_job *job)
 	plot->n_lines = plot->n;
 	if (plot->n > ALL) {
 		qsort(plot->curves, plot->n, sizeof *plot->curves, compare_peaks);
-		plot->n_lines = LARGEST;
+		plot->n_lines = 1;
 	}
 	choose_unit(plot);
+}
+
+static bool has_bands(const struct plot *plot)
+{
+	return plot->n > plot->n_lines;
+}
+
+/* The first colour is that of the bands. */
+static unsigned colour_of(const struct plot *plot, size_t i)
+{
+	return colours[i + has_bands(plot)];
 }
 
 /* --- the data ------------------------------------------------------------------ */
@@ -143,52 +155,59 @@ static void print_peaks(const struct plot *plot, FILE *out)
 	fprintf(out, "$peaks << END\n");
 	for (size_t i = 0; i < plot->n_lines; i++)
 		fprintf(out, "%.6f %.6g %u\n", plot->curves[i].at,
-			plot->curves[i].peak / plot->unit, colours[i]);
+			plot->curves[i].peak / plot->unit, colour_of(plot, i));
 	fprintf(out, "END\n");
 }
 
-/* Bytes in use at a time within the timeline; *next is the sample to begin at. */
-static double live_at(const struct cmd_rank *rank, double time, size_t *next)
+/* What a rank had at a time; NULL outside its timeline. To be called for ever later times. */
+static const struct cmd_sample *sample_at(struct curve *curve, double time)
 {
-	while (*next + 1 < rank->n_samples && rank->samples[*next + 1].seconds <= time)
-		++*next;
-	return rank->samples[*next].live;
+	const struct cmd_sample *samples = curve->rank->samples;
+	size_t n = curve->rank->n_samples;
+
+	while (curve->next + 1 < n && samples[curve->next + 1].seconds <= time)
+		curve->next++;
+	return time < samples[0].seconds || time > samples[n - 1].seconds
+		       ? NULL
+		       : &samples[curve->next];
 }
 
-/* Widens the area by one rank. */
-static void widen(const struct plot *plot, const struct cmd_rank *rank, double *least,
-		  double *most)
+static int compare_bytes(const void *a, const void *b)
 {
-	size_t next = 0;
+	const double *one = a, *other = b;
 
+	return (*one > *other) - (*one < *other);
+}
+
+/* Least, median and most in use of the ranks that run at each time, and median and largest
+ * heap. */
+static void print_bands(const struct plot *plot, FILE *out)
+{
+	double *live = cmd_realloc(NULL, plot->n * sizeof *live);
+	double *heap = cmd_realloc(NULL, plot->n * sizeof *heap);
+
+	fprintf(out, "$bands << END\n");
 	for (int i = 0; i <= GRID; i++) {
-		double live, time = plot->end * i / GRID;
+		double time = plot->end * i / GRID;
+		size_t n = 0;
 
-		if (time < rank->samples[0].seconds ||
-		    time > rank->samples[rank->n_samples - 1].seconds)
-			continue;
-		live = live_at(rank, time, &next);
-		if (most[i] < 0 || live < least[i])
-			least[i] = live;
-		if (live > most[i])
-			most[i] = live;
+		for (size_t j = 0; j < plot->n; j++) {
+			const struct cmd_sample *sample = sample_at(&plot->curves[j], time);
+
+			if (sample) {
+				live[n] = sample->live / plot->unit;
+				heap[n++] = sample->mapped / plot->unit;
+			}
+		}
+		qsort(live, n, sizeof *live, compare_bytes);
+		qsort(heap, n, sizeof *heap, compare_bytes);
+		if (n)
+			fprintf(out, "%.6f %.6g %.6g %.6g %.6g %.6g\n", time, live[0],
+				live[n / 2], live[n - 1], heap[n / 2], heap[n - 1]);
 	}
-}
-
-static void print_area(const struct plot *plot, FILE *out)
-{
-	double least[GRID + 1], most[GRID + 1];
-
-	for (int i = 0; i <= GRID; i++)
-		most[i] = least[i] = -1;
-	for (size_t i = plot->n_lines; i < plot->n; i++)
-		widen(plot, plot->curves[i].rank, least, most);
-	fprintf(out, "$others << END\n");
-	for (int i = 0; i <= GRID; i++)
-		if (most[i] >= 0)
-			fprintf(out, "%.6f %.6g %.6g\n", plot->end * i / GRID,
-				least[i] / plot->unit, most[i] / plot->unit);
 	fprintf(out, "END\n");
+	free(live);
+	free(heap);
 }
 
 /* --- the script ---------------------------------------------------------------- */
@@ -242,7 +261,8 @@ static void print_heap(const struct plot *plot, size_t i, FILE *out)
 	if (plot->is_text)
 		fprintf(out, "lt 0 notitle, \\\n");
 	else
-		fprintf(out, "lw 1.4 lc rgb %u notitle, \\\n", lighter(colours[i], 0.45));
+		fprintf(out, "lw 1.4 lc rgb %u notitle, \\\n",
+			lighter(colour_of(plot, i), 0.45));
 }
 
 /* In steps: until the next sample memory in use changes only a little. */
@@ -254,7 +274,7 @@ static void print_line(const struct plot *plot, size_t i, FILE *out)
 	if (plot->is_text)
 		fprintf(out, "lt %zu title '", i + 1);
 	else
-		fprintf(out, "lw 2 lc rgb %u title '", colours[i]);
+		fprintf(out, "lw 2 lc rgb %u title '", colour_of(plot, i));
 	print_quoted(out, CMD_RANK_NAME(curve->rank));
 	if (curve->rank->rank >= 0) {
 		fprintf(out, " on ");
@@ -266,27 +286,47 @@ static void print_line(const struct plot *plot, size_t i, FILE *out)
 static void print_legend(const struct plot *plot, FILE *out)
 {
 	if (plot->is_text)
-		fprintf(out, "$peaks using 1:2 with points pt 'O' title 'peak in use', \\\n"
-			     "keyentry with lines lt 0 title 'heap, never returned'\n");
+		fprintf(out, "$peaks using 1:2 with points pt 'O' title 'peak in use'");
 	else
 		fprintf(out, "$peaks using 1:2:3 with points pt 7 ps 0.7 lc rgb variable "
 			     "notitle, \\\n"
 			     "keyentry with points pt 7 ps 0.7 lc rgb '#555555' title "
-			     "'peak in use (as above)', \\\n"
-			     "keyentry with lines lw 1.4 lc rgb '#bbbbbb' title "
-			     "'heap, never returned'\n");
+			     "'peak in use (as above)'");
+	if (!has_bands(plot))
+		fprintf(out, ", \\\nkeyentry with lines %s title 'heap, never returned'",
+			plot->is_text ? "lt 0" : "lw 1.4 lc rgb '#bbbbbb'");
+	fprintf(out, "\n");
+}
+
+/* Characters have no areas. */
+static void print_all_ranks(const struct plot *plot, FILE *out)
+{
+	if (plot->is_text)
+		fprintf(out, "$bands using 1:6 with steps lt 0 title 'largest heap', \\\n"
+			     "$bands using 1:4 with steps lt 2 title 'in use: most', \\\n"
+			     "$bands using 1:3 with steps lt 3 title 'in use: median', \\\n"
+			     "$bands using 1:2 with steps lt 4 title 'in use: least', \\\n");
+	else
+		fprintf(out,
+			"$bands using 1:2:4 with filledcurves fc rgb %u title 'in use, least "
+			"to "
+			"most', \\\n"
+			"$bands using 1:6 with steps lw 1.4 lc rgb '#777777' title "
+			"'heap, largest', \\\n"
+			"$bands using 1:5 with steps lw 1.4 lc rgb '#bbbbbb' title "
+			"'heap, median', \\\n"
+			"$bands using 1:3 with steps lw 2 lc rgb %u title 'in use, median', "
+			"\\\n",
+			lighter(colours[0], 0.2), colours[0]);
 }
 
 /* Areas and heaps come first, so that memory in use is drawn over them. */
 static void print_curves(const struct plot *plot, FILE *out)
 {
 	fprintf(out, "plot ");
-	if (plot->n > plot->n_lines)
-		fprintf(out,
-			"$others using 1:2:3 with filledcurves fc rgb '#e4e4e4' title "
-			"'the other %zu, least to most', \\\n",
-			plot->n - plot->n_lines);
-	for (size_t i = 0; i < plot->n_lines; i++)
+	if (has_bands(plot))
+		print_all_ranks(plot, out);
+	for (size_t i = 0; i < plot->n_lines && !has_bands(plot); i++)
 		print_heap(plot, i, out);
 	for (size_t i = 0; i < plot->n_lines; i++)
 		print_line(plot, i, out);
@@ -299,8 +339,8 @@ static void print_script(const struct plot *plot, const struct cmd_job *job, FIL
 	for (size_t i = 0; i < plot->n_lines; i++)
 		print_samples(plot, i, out);
 	print_peaks(plot, out);
-	if (plot->n > plot->n_lines)
-		print_area(plot, out);
+	if (has_bands(plot))
+		print_bands(plot, out);
 	print_curves(plot, out);
 }
 
