@@ -3,7 +3,7 @@
  * The record is kept from the time when the process is one that reports, and no wrapper.
  *
  * It is written where the heap grows, where memory is registered, and where the peak has risen
- * by a 512th, which may be inside malloc: nothing here allocates, and of two threads one leaves
+ * by a 128th, which may be inside malloc: nothing here allocates, and of two threads one leaves
  * the writing to the other. The file is mapped, because a descriptor may be closed by the
  * program and become another file's; and it is written to by a system call, because a plain
  * store would end the program by SIGBUS where the disk is full or the file system has gone.
@@ -29,7 +29,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SHARE_OF_PEAK 512
+/* 89 writes for each doubling of the peak, which is then known within 0.8 %. */
+#define SHARE_OF_PEAK 128
 
 #define UNNAMED ".part"
 
@@ -110,7 +111,8 @@ static int create_file(void)
 
 /*
  * All its blocks are there before anything is written. Some file systems share no mappings, as
- * 9P: there the file is opened for each change.
+ * 9P: there the file is opened for each change. Elsewhere it is not: that takes twice as long
+ * (3.3 us, 1.4 with a mapping), and where files are on a server each change would ask it twice.
  */
 static int map_file(int fd)
 {
