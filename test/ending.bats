@@ -26,27 +26,9 @@ teardown() {
 	[ -z "$pid" ] || kill -KILL "$pid" 2> "$BATS_TEST_TMPDIR/kill" || true
 }
 
-# leaves WRITTEN HOW [SIGNAL]: the program ends as without the library, silently, with one report.
-leaves() {
-	local written=$1 status=0 plain=0 output
-	shift
-	rm -f ./*
-	"$ends" "$@" > ../plain 2>&1 || plain=$?
-	env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/%p.json" "$ends" "$@" > ../out 2>&1 ||
-		status=$?
-	echo "ends $*: status $status, $plain without; $(ls); $(cat ./*)"
-	diff ../plain ../out
-	[ "$status" -eq "$plain" ]
-	[ "$(ls | wc -l)" -eq 1 ]
-	jq -es --arg file "$(ls)" --arg written "$written" 'length == 1 and (.[0] |
-		"\(.pid).json" == $file and .trigger == $written and
-		.memory.mapped_bytes > 0 and .registration.domains == [])' ./*
-}
-
-# recorded HOW [SIGNAL]: the program ends as without the library, silently, with one record, which
-# `pinalloc report` reads.
-recorded() {
-	local status=0 plain=0 output
+# alike HOW [SIGNAL]: the program ends as without the library, silently, and leaves one file.
+alike() {
+	local status=0 plain=0
 	rm -f ./*
 	"$ends" "$@" > ../plain 2>&1 || plain=$?
 	env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/%p.json" "$ends" "$@" > ../out 2>&1 ||
@@ -55,12 +37,25 @@ recorded() {
 	diff ../plain ../out
 	[ "$status" -eq "$plain" ]
 	[ "$(ls | wc -l)" -eq 1 ]
-	output=$("$top_builddir/pinalloc" report --json .)
+}
+
+# leaves WRITTEN HOW [SIGNAL]: so it does, and the file is a report.
+leaves() {
+	alike "${@:2}"
+	jq -es --arg file "$(ls)" --arg written "$1" 'length == 1 and (.[0] |
+		"\(.pid).json" == $file and .trigger == $written and
+		.memory.mapped_bytes > 0 and .registration.domains == [])' ./*
+}
+
+# recorded HOW [SIGNAL]: so it does, and the file is a record, which `pinalloc report` reads.
+recorded() {
+	alike "$@"
+	"$top_builddir/pinalloc" report --json . > ../merged
 	jq -e --arg file "$(ls)" '.ranks[0] | .trigger == "the process ended without a report" and
 		"./\(.pid).json.\(.host).\(.pid).running" == .file and .file == "./" + $file and
 		.memory.live_peak_bytes >= 4194304 and
 		.memory.live_peak_bytes < 6000000 and .memory.growth_steps >= 1 and
-		.elapsed_s < 60 and .program == "ends"' <<< "$output"
+		.elapsed_s < 60 and .program == "ends"' ../merged
 }
 
 # begin HOW [NAME=VALUE…]: starts a program that keeps running, as $pid, with its report in

@@ -42,17 +42,10 @@ struct plot {
 	bool is_text; /* made of characters, which take the place of colours */
 };
 
-/* The colour mixed with white, which is all of it at strength 0. */
-static unsigned lighter(unsigned colour, double strength)
+/* gnuplot takes how transparent it is from the first byte. */
+static unsigned transparent(unsigned colour, unsigned percent)
 {
-	unsigned mixed = 0;
-
-	for (int shift = 0; shift < 24; shift += 8) {
-		double part = (double)(colour >> shift & 0xff);
-
-		mixed |= (unsigned)(255 - strength * (255 - part)) << shift;
-	}
-	return mixed;
+	return percent * 255 / 100 << 24 | colour;
 }
 
 /* Within gnuplot's single quotes only a quote is special. */
@@ -262,7 +255,7 @@ static void print_heap(const struct plot *plot, size_t i, FILE *out)
 		fprintf(out, "lt 0 notitle, \\\n");
 	else
 		fprintf(out, "lw 1.4 lc rgb %u notitle, \\\n",
-			lighter(colour_of(plot, i), 0.45));
+			transparent(colour_of(plot, i), 55));
 }
 
 /* In steps: until the next sample memory in use changes only a little. */
@@ -317,7 +310,7 @@ static void print_all_ranks(const struct plot *plot, FILE *out)
 			"'heap, median', \\\n"
 			"$bands using 1:3 with steps lw 2 lc rgb %u title 'in use, median', "
 			"\\\n",
-			lighter(colours[0], 0.2), colours[0]);
+			transparent(colours[0], 80), colours[0]);
 }
 
 /* Areas and heaps come first, so that memory in use is drawn over them. */

@@ -52,28 +52,20 @@ static void json_figure(const struct pin_report *report, int i, struct pin_outpu
 		pin_output(out, "\"%s\":%ld", pin_figures[i].key, n);
 }
 
-/* The figures of a section, without the braces. */
-static void json_figures(const struct pin_report *report, const char *section,
+/* A section with its figures, which stays open. */
+static void json_section(const struct pin_report *report, const char *section,
 			 struct pin_output *out)
 {
-	const char *comma = "";
+	const char *before = "{";
 
+	pin_output(out, "\"%s\":", section);
 	for (int i = 0; i < PIN_FIGURES; i++) {
 		if (strcmp(pin_figures[i].section, section) != 0)
 			continue;
-		pin_output(out, "%s", comma);
+		pin_output(out, "%s", before);
 		json_figure(report, i, out);
-		comma = ",";
+		before = ",";
 	}
-}
-
-static void json_memory(const struct pin_report *report, struct pin_output *out)
-{
-	pin_output(out, "\"memory\":{");
-	json_figures(report, "memory", out);
-	pin_output(out, "},\n\"resident\":{");
-	json_figures(report, "resident", out);
-	pin_output(out, "},\n");
 }
 
 static void json_domains(struct pin_output *out)
@@ -102,15 +94,22 @@ static void json_reasons(struct pin_output *out)
 	}
 }
 
-static void json_registration(const struct pin_report *report, struct pin_output *out)
+static void json_sections(const struct pin_report *report, struct pin_output *out)
 {
-	pin_output(out, "\"registration\":{");
-	json_figures(report, "registration", out);
+	json_section(report, "memory", out);
+	pin_output(out, "},\n");
+	json_section(report, "resident", out);
+	pin_output(out, "},\n");
+	json_section(report, "registration", out);
 	pin_output(out, ",\"passed_through_reasons\":{");
 	json_reasons(out);
 	pin_output(out, "},\"domains\":[");
 	json_domains(out);
-	pin_output(out, "]}");
+	pin_output(out, "]},\n");
+	json_section(report, "watch", out);
+	pin_output(out, ",\"on\":%s},\n", pin_watch_is_on() ? "true" : "false");
+	json_section(report, "stability", out);
+	pin_output(out, "}");
 }
 
 static void json_stack(const struct pin_report *report, const struct pin_site *site,
@@ -157,28 +156,11 @@ static void json_timeline(const struct pin_report *report, struct pin_output *ou
 	pin_output(out, "]");
 }
 
-static void json_watch(const struct pin_report *report, struct pin_output *out)
-{
-	pin_output(out, ",\n\"watch\":{\"on\":%s,", pin_watch_is_on() ? "true" : "false");
-	json_figures(report, "watch", out);
-	pin_output(out, "}");
-}
-
-static void json_stability(const struct pin_report *report, struct pin_output *out)
-{
-	pin_output(out, ",\n\"stability\":{");
-	json_figures(report, "stability", out);
-	pin_output(out, "}");
-}
-
 void pin_report_json(const struct pin_report *report, struct pin_output *out)
 {
 	pin_output(out, "{");
 	json_identity(report, out);
-	json_memory(report, out);
-	json_registration(report, out);
-	json_watch(report, out);
-	json_stability(report, out);
+	json_sections(report, out);
 	json_sites(report, out);
 	json_timeline(report, out);
 	pin_output(out, "}\n");
