@@ -4,10 +4,10 @@
  *
  *     fork-cost plain|pinned|used MIB fork|vfork|spawn
  *
- * With pinned the heap is registered, by the library or, without it, by the program itself; with
- * used also 16 buffers of 1 MiB in it are.
- * Prints how long the parent is blocked, how much less memory the machine has while the child
- * exists, and how much of the child's memory is not shared.
+ * With pinned the heap is registered, by the library or, without it, by the program itself;
+ * with used also 16 buffers of 1 MiB in it are. Prints how long the parent is blocked, how much
+ * less memory the machine has while the child exists, and how much of the child's memory is not
+ * shared.
  */
 #include "bench/bench.h"
 

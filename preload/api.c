@@ -6,6 +6,7 @@
 #include "allocator/base.h"
 #include "preload/pinalloc.h"
 
+#include "allocator/cache.h"
 #include "allocator/heap.h"
 #include "allocator/live.h"
 #include "allocator/moves.h"
@@ -49,6 +50,8 @@ int pinalloc_stats(struct pinalloc_stats *stats, size_t size)
 	struct pin_heap_stats heap;
 	struct pinalloc_stats all;
 
+	/* Who asks will allocate, and is not to see a heap without addresses. */
+	pin_start_heap();
 	pin_heap_stats(&heap);
 	all = (struct pinalloc_stats){
 		.live = heap.live,

@@ -241,7 +241,8 @@ static bool moves_with(const char *name)
 		fd = name ? memfd_create(name, 0) : -1;
 		if (name ? ftruncate(fd, PIN_PAGE) || mmap(NULL, PIN_PAGE, PROT_READ,
 							   MAP_SHARED, fd, 0) == MAP_FAILED
-			 : syscall(SYS_mlockall, MCL_CURRENT)) /* sanitizers' own does nothing */
+			 : syscall(SYS_mlockall,
+				   MCL_CURRENT)) /* sanitizers' own does nothing */
 			_exit(2);
 		play();
 		_exit(pin_moves_possible() && kept);

@@ -8,8 +8,8 @@
  *
  *     mpi-arrays ROUNDS
  *
- * Prints "rounds N wrong W resident KIB": the larger peak of resident memory of the two ranks; and with
- * the library, of each rank, "rank R created N" after twenty rounds and at the end.
+ * Prints "rounds N wrong W resident KIB": the larger peak of resident memory of the two ranks;
+ * and with the library, of each rank, "rank R created N" after twenty rounds and at the end.
  */
 #include <mpi.h>
 #include <stdint.h>

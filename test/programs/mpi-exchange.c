@@ -2,8 +2,8 @@
 /*
  * Two ranks send each other large messages in turn, one in each round; each buffer is allocated
  * for its message and freed after it, and every word that arrives is checked. With the library
- * each rank prints its registrations after six rounds and at the end of more, and how many requests
- * they have answered.
+ * each rank prints its registrations after six rounds and at the end of more, and how many
+ * requests they have answered.
  *
  *     mpi-exchange ROUNDS [MOST_BYTES]
  */
@@ -63,7 +63,8 @@ static void show_registrations(int rank, unsigned rounds)
 
 	if (!pinalloc_stats || pinalloc_stats(&stats, sizeof stats) != sizeof stats)
 		return;
-	printf("rank %d rounds %u created %lu served %lu\n", rank, rounds, stats.mr_created, stats.served);
+	printf("rank %d rounds %u created %lu served %lu\n", rank, rounds, stats.mr_created,
+	       stats.served);
 	fflush(stdout);
 }
 

@@ -125,8 +125,8 @@ static void rights(void)
 	need((mrs[0] = ibv_reg_mr(pd, blocks[0], LENGTH, IBV_ACCESS_LOCAL_WRITE)));
 	need((mrs[1] = ibv_reg_mr(pd, blocks[1], LENGTH, RDMA_ACCESS)));
 	ok(moves(&rdma, (const struct ibv_mr *const *)mrs, 0), "the keys move the data");
-	ok(rdma_is_refused(rdma_read(&rdma, blocks[1], mrs[1]->lkey, blocks[0], mrs[0]->rkey,
-				     LENGTH)),
+	ok(rdma_is_refused(
+		   rdma_read(&rdma, blocks[1], mrs[1]->lkey, blocks[0], mrs[0]->rkey, LENGTH)),
 	   "a right that nobody asked for is not there");
 	ok(!ibv_dereg_mr(mrs[0]) && !ibv_dereg_mr(mrs[1]), "they can be given up");
 }
