@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/choice.h"
+#include "regpool/granule.h"
 #include "regpool/pool.h"
 
 /* A cell is at most this fraction of what may be pinned. */
@@ -147,9 +148,9 @@ struct pin_range pin_choice_beyond(struct pin_range range, struct pin_range tile
 
 	if (end > tile.end)
 		end = tile.end;
-	if (range.end >= PIN_ALIGN_DOWN(used, PIN_GRANULE) && range.end < end)
-		range.end = PIN_ALIGN_DOWN(end, PIN_GRANULE) > range.end
-				    ? PIN_ALIGN_DOWN(end, PIN_GRANULE)
-				    : range.end;
+	end = PIN_ALIGN_DOWN(end, PIN_GRANULE);
+	if (range.end >= PIN_ALIGN_DOWN(used, PIN_GRANULE))
+		while (range.end < end && !pin_granule_is_replaced(pin_granule_of(range.end)))
+			range.end += PIN_GRANULE;
 	return range;
 }

@@ -103,8 +103,7 @@ static size_t withdraw_range(uintptr_t start, size_t length)
 {
 	size_t n_bytes = pin_granules_mark_replaced(start, length);
 
-	if (!n_bytes)
-		return 0;
+	/* Of what was marked before, too: nothing may be found there. */
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
 		pin_places_withdraw(set, pin_range_of((void *)start, length));
 	return n_bytes;

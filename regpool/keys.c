@@ -152,7 +152,7 @@ static struct pin_range choose_range(struct pin_access_set *set, struct pin_rang
 	if (pin_granules_ensure(tile.end))
 		return wanted;
 	if (pin_segments_find_piece(wanted, &range))
-		return range;
+		return pin_granules_any_replaced(range) ? wanted : range;
 	pin_choice_probe(wanted, tile);
 	range = pin_choice_beyond(pin_choice_across(wanted, tile, NULL, NULL), tile, span);
 	if (covered_bytes(set, wanted) && is_within_credit(set, range))

@@ -98,7 +98,7 @@ static void warn_entries_reached(const struct pin_domain *domain)
 {
 	pin_warn_once("the heap has used up its share of the page table of %s, %zu entries: "
 		      "idle memory regions are deregistered, and requests that do not fit go "
-		      "to libibverbs; PINALLOC_HUGEPAGE=hugetlb needs fewer",
+		      "to libibverbs; pools with pages of 2 MiB or 1 GiB need fewer",
 		      domain->device, domain->max_entries);
 }
 

@@ -338,12 +338,15 @@ static void start_registrar(void)
 {
 	int error = pin_thread_start(run_registrar, NULL, "pinalloc");
 
-	if (error)
-		pin_warn("cannot start the registration thread: %s; memory is registered when "
-			 "it is first requested",
-			 strerrordesc_np(error));
-	else
+	if (!error) {
 		pin_span_subscribe(pin_pool_changed);
+		return;
+	}
+	/* Nobody makes larger memory regions than requests do. */
+	pin_pool.is_short = true;
+	pin_warn("cannot start the registration thread: %s; memory is registered when it is "
+		 "first requested",
+		 strerrordesc_np(error));
 }
 
 void pin_registrar_start(void)

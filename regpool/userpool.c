@@ -5,6 +5,7 @@
 #include "allocator/log.h"
 #include "regpool/slices.h"
 #include "regpool/domain.h"
+#include "regpool/pool.h"
 #include "regpool/rollout.h"
 #include "regpool/touch.h"
 
@@ -174,7 +175,7 @@ int pin_userpool_create(const struct pin_userpool_options *options,
 	struct pin_userpool *pool;
 	int error = -ENOMEM;
 
-	if (is_child)
+	if (is_child || pin_pool_off() == PIN_CHILD)
 		return -ENOTSUP;
 	pthread_once(&once, install_fork_handler);
 	pool = calloc(1, sizeof *pool);

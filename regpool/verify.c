@@ -139,7 +139,7 @@ static int compare_granule(size_t granule, struct found *found)
 	while (!error && !pin_granule_is_replaced(granule)) {
 		error = pin_frames_of(addr, N_PAGES, current_frames);
 		now = compare_frames(frames_of(granule));
-		if (error || !now.moved || tries++ == (now.absent ? PATIENCE : 1))
+		if (error || !now.moved || tries++ >= (now.absent ? PATIENCE : 1))
 			break;
 		pin_os_sleep_ms(PAUSE_MS);
 		pin_watch_catch_up();

@@ -217,6 +217,11 @@ static void beyond(void)
 	tile.end = start + 5 * PIECE;
 	range.end = start + 4 * PIECE;
 	ok(pin_choice_beyond(range, tile, last).end == tile.end, "only within the tile");
+	tile.end = start + CELL;
+	pin_granules_ensure(tile.end);
+	pin_granules_mark_replaced(start + 4 * PIECE, 1);
+	ok(pin_choice_beyond(range, tile, last).end == range.end,
+	   "and not by what the program has replaced");
 	range.end = start + 5 * PIECE;
 	tile.end = start + CELL;
 	pin_span_note_use(last, start + CELL);
