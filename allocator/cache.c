@@ -237,7 +237,16 @@ static PIN_COLD bool start(void)
 
 bool pin_start_heap(void)
 {
-	return PIN_LIKELY(is_ready) || start();
+	static struct pin_flag lock;
+	bool is_started;
+
+	if (PIN_LIKELY(is_ready))
+		return true;
+	/* Threads may allocate with a malloc of the program's own until they call this. */
+	pin_flag_lock(&lock);
+	is_started = is_ready || start();
+	pin_flag_unlock(&lock);
+	return is_started;
 }
 
 /* The first thread's: most programs have one, and need no system call for it. */
@@ -490,12 +499,17 @@ void *pin_malloc_slowly(size_t n_bytes)
 	size_t n_used;
 	void *p;
 
+	/* Only then it is known whether it is watched. */
+	if (PIN_UNLIKELY(!pin_start_heap())) {
+		errno = ENOMEM;
+		return NULL;
+	}
 	if (PIN_UNLIKELY(pin_is_watched))
 		return malloc_watched(n_bytes);
 	if (n_bytes <= PIN_SMALL_MOST)
 		p = alloc_small(n_bytes);
 	else
-		p = pin_start_heap() ? pin_cache_alloc_large(n_bytes, 1, &n_used) : NULL;
+		p = pin_cache_alloc_large(n_bytes, 1, &n_used);
 	if (PIN_UNLIKELY(!p)) {
 		errno = ENOMEM;
 		return NULL;

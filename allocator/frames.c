@@ -113,8 +113,12 @@ void pin_frames_clear(void *addr, size_t n_bytes)
 	uint64_t entries[PAGES_AT_A_TIME];
 	int fd = open_pagemap();
 	char *p = addr, *end = p + n_bytes;
-	size_t n;
+	size_t n = -(uintptr_t)p & (PIN_PAGE - 1);
 
+	/* A block may begin within one of the kernel's pages. */
+	n = n < n_bytes ? n : n_bytes;
+	memset(p, 0, n);
+	p += n;
 	while (p < end) {
 		n = (size_t)(end - p) / PIN_PAGE;
 		n = n < PAGES_AT_A_TIME ? n : PAGES_AT_A_TIME;

@@ -7,8 +7,6 @@
 #include "allocator/live.h"
 #include "allocator/span.h"
 
-#include <stdlib.h>
-
 void pin_heap_stats(struct pin_heap_stats *stats)
 {
 	stats->live = pin_live_now();
@@ -32,7 +30,11 @@ bool pin_heap_keep_spare(void)
 
 void pin_heap_give_spare(void)
 {
-	free(atomic_exchange(&spare, NULL));
+	void *block = atomic_exchange(&spare, NULL);
+
+	/* Another free() of the process does not know it. */
+	if (block)
+		pin_large_free(block);
 }
 
 void pin_heap_print(void (*write)(void *arg, const char *text), void *arg)

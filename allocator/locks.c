@@ -28,9 +28,9 @@ static void nothing(void)
 {
 }
 
-static struct {
+PIN_WRITTEN_FIRST static struct {
 	void (*prepare)(void), (*parent)(void), (*child)(void);
-} handlers;
+} handlers = {nothing, nothing, nothing};
 PIN_WRITTEN_FIRST static struct {
 	void (*prepare)(void), (*done)(void);
 } own = {nothing, nothing};
@@ -115,10 +115,21 @@ static void in_child(void)
 	}
 }
 
+void pin_locks_init(void)
+{
+	PIN_WRITTEN_FIRST static bool done;
+
+	if (done)
+		return;
+	done = true;
+	pthread_atfork(prepare, in_parent, in_child);
+}
+
 int pin_locks_atfork(void (*before)(void), void (*parent)(void), void (*child)(void))
 {
 	handlers.prepare = before;
 	handlers.parent = parent;
 	handlers.child = child;
-	return pthread_atfork(prepare, in_parent, in_child);
+	pin_locks_init();
+	return 0;
 }

@@ -45,6 +45,12 @@ int pin_mutex_unlock(pthread_mutex_t *mutex);
 int pin_locks_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 
 /*
+ * Installs the handlers of fork(), once. Those installed first prepare last, so it is called
+ * before the program can install any: a program's may allocate and free.
+ */
+void pin_locks_init(void);
+
+/*
  * The allocator's own locks: what locks them all, after jemalloc's, which are taken first also
  * where both are, and what unlocks them, in both processes.
  */

@@ -10,6 +10,7 @@
 #include "allocator/log.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <link.h>
 #include <string.h>
 
@@ -47,6 +48,17 @@ static bool any_other(const struct dl_phdr_info *file, struct symbols symbols,
 	return false;
 }
 
+/* The loader does that itself, if it can write there. */
+static void relocate(ElfW(Addr) * entries, ElfW(Addr) by)
+{
+	static const int addresses[] = {DT_SYMTAB, DT_STRTAB, DT_RELA, DT_JMPREL};
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(addresses); i++)
+		if (entries[addresses[i]])
+			entries[addresses[i]] += by;
+}
+
+/* Keeps the name: the file may be closed in another thread when this has ended. */
 static int look(struct dl_phdr_info *file, size_t size, void *found)
 {
 	ElfW(Addr) entries[DT_JMPREL + 1] = {0};
@@ -61,6 +73,8 @@ static int look(struct dl_phdr_info *file, size_t size, void *found)
 		for (; entry->d_tag != DT_NULL; entry++)
 			if (entry->d_tag > 0 && entry->d_tag <= DT_JMPREL)
 				entries[entry->d_tag] = entry->d_un.d_ptr;
+		if (!(file->dlpi_phdr[i].p_flags & PF_W))
+			relocate(entries, file->dlpi_addr);
 	}
 	symbols.table = (const ElfW(Sym) *)entries[DT_SYMTAB];
 	symbols.names = (const char *)entries[DT_STRTAB];
@@ -69,18 +83,18 @@ static int look(struct dl_phdr_info *file, size_t size, void *found)
 		       entries[DT_PLTRELSZ]) &&
 	    !any_other(file, symbols, (const ElfW(Rela) *)entries[DT_RELA], entries[DT_RELASZ]))
 		return 0;
-	*(const char **)found = file->dlpi_name;
+	pin_format(found, PATH_MAX, "%s", file->dlpi_name);
 	return 1;
 }
 
 void pin_conflicts_check_binding(void)
 {
-	const char *found = NULL;
+	char found[PATH_MAX] = "";
 
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(names); i++)
 		others[i] = dlsym(RTLD_NEXT, names[i]);
-	dl_iterate_phdr(look, &found);
-	if (found)
+	dl_iterate_phdr(look, found);
+	if (*found)
 		pin_warn_once(
 			"%s was loaded with RTLD_DEEPBIND: its malloc and verbs are not "
 			"this library's, so what it allocates is not registered and a block "

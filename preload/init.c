@@ -5,6 +5,7 @@
  */
 #include <config.h>
 
+#include "allocator/locks.h"
 #include "allocator/log.h"
 #include "allocator/misuse.h"
 #include "allocator/options.h"
@@ -59,6 +60,7 @@ __attribute__((constructor(101))) static void init_library(void)
 	if (done)
 		return;
 	done = true;
+	pin_locks_init();
 	pin_stream_keep(&pin_standard_error);
 	pin_options_init();
 	pin_fatal_hook = pin_backtrace_log;

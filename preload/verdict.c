@@ -115,7 +115,7 @@ static void add_more(const struct pin_verdict *verdict, int64_t more, struct ans
 
 	add(answer, "%s", SIZE(more));
 	if (than >= NOTABLE)
-		add(answer, " (%ld %%)", (more * 100 + than / 2) / than);
+		add(answer, " (%ld %%)", (int64_t)(100.0 * (double)more / (double)than + 0.5));
 	add(answer, " more than the %s in use at the peak%s", SIZE(than),
 	    plural((int64_t)verdict->n_processes));
 }

@@ -15,6 +15,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
+#include "allocator/shield.h"
 #include "preload/report/backtrace.h"
 #include "preload/report/file.h"
 #include "preload/report/format.h"
@@ -24,6 +25,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,20 +68,42 @@ static void give_up(int error)
 	unlink(path);
 }
 
+/* Opening and writing files neither ends the program by a signal nor is a cancellation point.
+ */
+struct files {
+	struct pin_shield shield;
+	int cancel_state;
+};
+
+static void begin_files(struct files *state)
+{
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state->cancel_state);
+	pin_shield_begin(&state->shield);
+}
+
+static void end_files(const struct files *state)
+{
+	pin_shield_end(&state->shield);
+	pthread_setcancelstate(state->cancel_state, NULL);
+}
+
 /* No descriptor stays open, which the program might close. */
 static int write_at(off_t at, const void *part, size_t n_bytes)
 {
-	int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), error = 0;
+	struct files state;
+	int fd, error = 0;
 	ssize_t n;
 
-	if (fd < 0)
-		return -errno;
-	n = pwrite(fd, part, n_bytes, at);
+	begin_files(&state);
+	fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+	n = fd < 0 ? -1 : pwrite(fd, part, n_bytes, at);
 	if (n < 0)
 		error = -errno;
 	else if ((size_t)n != n_bytes)
 		error = -EIO;
-	close(fd);
+	if (fd >= 0)
+		close(fd);
+	end_files(&state);
 	return error;
 }
 
@@ -323,6 +347,7 @@ static bool is_of_interest(void)
 
 static void note(unsigned what)
 {
+	struct files state;
 	int saved = errno;
 
 	if (!pin_process_is_ours())
@@ -331,8 +356,11 @@ static void note(unsigned what)
 		write_record(what);
 	} else if (is_of_interest()) {
 		pin_live_call_at(PIN_PROCESS_MUCH);
-		if (pin_process_is_due())
+		if (pin_process_is_due()) {
+			begin_files(&state);
 			begin_record();
+			end_files(&state);
+		}
 	}
 	errno = saved;
 }

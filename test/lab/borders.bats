@@ -61,7 +61,8 @@ right() {
 }
 
 # settles MPI CACHE MORE: the heap is registered after two rounds of all sizes. Twice as many more
-# register nothing, but for the timing of the registration thread.
+# register nothing, but for the timing of the registration thread. The library's own memory, of 4 MiB
+# or less, is not the heap's.
 settles() {
 	local rank created
 	right "plain-$1" 20
@@ -72,7 +73,7 @@ settles() {
 		[ "${created[1]}" -le $((created[0] + $3)) ]
 		[ "$(of_the_heap "$results/$1-$2.$rank.json")" = "{}" ]
 	done
-	[ "$(value "$1-$2" resident)" -le $(($(value "plain-$1" resident) * 6 / 5)) ]
+	[ "$(value "$1-$2" resident)" -le $(($(value "plain-$1" resident) * 6 / 5 + 4096)) ]
 }
 
 @test "a block made of 24 freed ones is served, and reuses their memory" {
