@@ -237,7 +237,7 @@ static PIN_COLD bool start(void)
 
 bool pin_start_heap(void)
 {
-	static struct pin_flag lock;
+	PIN_WRITTEN_FIRST static struct pin_flag lock;
 	bool is_started;
 
 	if (PIN_LIKELY(is_ready))

@@ -50,7 +50,7 @@ static int holds_range(struct dl_phdr_info *object, size_t size, void *range)
  * The objects that the program was linked with, which are never unloaded. Those that are too
  * many count as unloadable.
  */
-static struct pin_pages linked[256];
+PIN_WRITTEN_FIRST static struct pin_pages linked[256];
 PIN_WRITTEN_FIRST static size_t n_linked;
 
 static int add_linked(struct dl_phdr_info *object, size_t size, void *unused)

@@ -152,3 +152,8 @@ apart() {
 		[ "$output" != libpinalloc.so ]
 	done
 }
+
+@test "handlers of fork that were installed before the first malloc may allocate" {
+	run -0 preloaded "$programs/prepares"
+	[ "$output" = done ]
+}
