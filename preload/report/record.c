@@ -3,7 +3,7 @@
  * The record is kept from the time when the process is one that reports, and no wrapper.
  *
  * It is written where the heap grows, where memory is registered, and where the peak has risen
- * by a 128th, which may be inside malloc: nothing here allocates, and of two threads one leaves
+ * by a 256th, which may be inside malloc: nothing here allocates, and of two threads one leaves
  * the writing to the other. The file is mapped, because a descriptor may be closed by the
  * program and become another file's; and it is written to by a system call, because a plain
  * store would end the program by SIGBUS where the disk is full or the file system has gone.
@@ -32,7 +32,7 @@
 #include <unistd.h>
 
 /* 89 writes for each doubling of the peak, which is then known within 0.8 %. */
-#define SHARE_OF_PEAK 128
+#define SHARE_OF_PEAK 256
 
 #define UNNAMED ".part"
 
