@@ -36,10 +36,12 @@ bool __wrap_pin_watch_start(pin_watch_withdraw *withdraw)
 
 void fake_replace(const void *addr, size_t n_bytes)
 {
-	if (!withdraw_keys)
+	pin_watch_withdraw *withdraw = withdraw_keys;
+
+	if (!withdraw)
 		return;
 	pin_watch_pending = 1;
-	withdraw_keys((uintptr_t)addr, n_bytes);
+	withdraw((uintptr_t)addr, n_bytes);
 	pin_watch_pending = 0;
 	pin_os_wake(&pin_watch_pending);
 }

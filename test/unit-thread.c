@@ -20,7 +20,7 @@ static _Atomic uint32_t is_done;
 
 /* The thread sanitizer adds what its own frames take. */
 #ifdef __SANITIZE_THREAD__
-#define OTHERS (256 * PIN_KIB)
+#define OTHERS (2 * PIN_MIB)
 #else
 #define OTHERS 0
 #endif
