@@ -39,7 +39,7 @@ in_guest() {
 	spread direct "${no_ucx_cache[@]}"
 	spread modest "${no_ucx_cache[@]}" "${modest[@]}"
 	spread bounded UCX_RCACHE_MAX_SIZE=16m "${modest[@]}"
-	seconds=20 # it may try again for ever
+	seconds=$((attempt_seconds / 3)) # it may try again for ever
 	spread cached "${modest[@]}"
 }
 
