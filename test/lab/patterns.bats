@@ -45,9 +45,6 @@ in_guest() {
 
 	cd /tmp
 	for mpi in openmpi mpich; do
-		ranks_variables=()
-		job plain-$mpi $mpi 1 "${patterns[@]}" requests
-		job plain-$mpi-threads $mpi 1 threads
 		ranks_variables=(LD_PRELOAD="$library" PINALLOC_REPORT=/share/$mpi/%r.json)
 		mkdir /ctl/$mpi
 		job $mpi $mpi 2 "${patterns[@]}"
@@ -72,15 +69,6 @@ right() {
 		grep -q "^$pattern wrong 0 " "$1.out"
 	done
 	[ "$(grep -c ' wrong ' "$1.out")" -eq $(($# - 1)) ]
-}
-
-@test "the patterns are right without the library" {
-	local mpi
-
-	for mpi in openmpi mpich; do
-		right plain-$mpi halo alltoall window forks split requests
-		right plain-$mpi-threads threads
-	done
 }
 
 # sum NAME KEY: over all patterns of a job.
