@@ -30,7 +30,8 @@ size_t pin_choice_cell(size_t limit, size_t max_mr_size);
 /*
  * fork() copies what a memory region in use has, be it used or not, so it should not have much
  * more than its users need. A process that forks has small cells: some hundred of its heap.
- * Unless there was no room for memory regions not long ago, as a few large ones need less.
+ * Unless there was no room for memory regions since it has forked, or not long ago if there is
+ * a registrar, as a few large ones need less.
  */
 size_t pin_choice_cell_ahead(size_t cell);
 

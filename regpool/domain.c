@@ -129,6 +129,11 @@ static bool has_armed(struct pin_domain *domain)
 	return false;
 }
 
+static uint32_t ahead_if_eager(uint32_t n)
+{
+	return pin_options.mode == PIN_MODE_EAGER ? n : PIN_AHEAD_NEVER;
+}
+
 /* Caller holds the domain's lock. */
 static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsigned access,
 		   bool is_first)
@@ -144,10 +149,7 @@ static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsign
 		domain->max_entries = most_entries(domain->pd->context);
 	}
 	set->cell = cell_size(domain);
-	if (pin_options.mode == PIN_MODE_EAGER)
-		set->ahead = is_first ? 0 : PIN_AHEAD_LATER;
-	else
-		set->ahead = PIN_AHEAD_NEVER;
+	set->ahead = ahead_if_eager(is_first ? 0 : PIN_AHEAD_LATER);
 	atomic_store_explicit(&set->armed, true, memory_order_release);
 	log_armed(domain, access);
 	return 0;
@@ -205,6 +207,8 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 	pin_rollout_to(set);
 	if (is_eager || pin_host_budget_is_on())
 		pin_registrar_start();
+	if (pin_options.mode != PIN_MODE_EAGER)
+		set->ahead = PIN_AHEAD_NEVER; /* there can be no registrar, either */
 	*armed = set;
 	return 0;
 }
@@ -389,9 +393,7 @@ int pin_domain_enable(struct ibv_pd *pd, unsigned access)
 	domain = lock_domain(pd);
 	if (!domain)
 		return -ENOMEM;
-	pin_access_set_of(domain, access)->ahead = pin_options.mode == PIN_MODE_EAGER
-							   ? 0
-							   : PIN_AHEAD_NEVER;
+	pin_access_set_of(domain, access)->ahead = ahead_if_eager(0);
 	pthread_rwlock_unlock(&domain->lock);
 	pin_pool_changed();
 	return 0;

@@ -78,7 +78,8 @@ static void release_idle(struct pin_access_set *set)
 
 /*
  * Deregistering frees memory. A signal handler that has interrupted malloc() may fork, but must
- * not do that.
+ * not do that. What has gone leaves room: whether there is too little again, the next eviction
+ * shows.
  */
 static void before_fork(void)
 {
@@ -88,6 +89,7 @@ static void before_fork(void)
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
 		if (atomic_load(&set->domain->pd))
 			release_idle(set);
+	pin_pool.is_short = false;
 }
 
 /* What the parent shares with the child is not registered ahead as long as it does. */

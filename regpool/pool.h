@@ -48,7 +48,7 @@ struct pin_pool {
 	_Atomic uint64_t destroyed;
 	_Atomic uint64_t refused; /* real registrations that failed */
 	_Atomic uint64_t evicted; /* memory regions deregistered to make room */
-	_Atomic bool is_short;	  /* not long ago there was no room for memory regions */
+	_Atomic bool is_short;	  /* there was no room for memory regions (choice.h) */
 	_Atomic bool forks;	  /* has done so since a domain was armed */
 	_Atomic uint64_t ns;	  /* nanoseconds in real registrations of heap memory */
 	_Atomic size_t pinned; /* bytes of the heap, overlapping memory regions counted once */

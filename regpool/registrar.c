@@ -9,6 +9,7 @@
 
 #include "regpool/registrar.h"
 #include "allocator/log.h"
+#include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/span.h"
 #include "regpool/choice.h"
@@ -343,7 +344,7 @@ static void start_registrar(void)
 		return;
 	}
 	/* Nobody makes larger memory regions than requests do. */
-	pin_pool.is_short = true;
+	pin_options.mode = PIN_MODE_LAZY;
 	pin_warn("cannot start the registration thread: %s; memory is registered when it is "
 		 "first requested",
 		 strerrordesc_np(error));

@@ -41,6 +41,17 @@ static size_t share_with(size_t ram, size_t cgroup)
 	return (size_t)WEXITSTATUS(status) * PIECE;
 }
 
+static void have_child(void)
+{
+	pid_t child = fork();
+	int status = -1;
+
+	if (!child)
+		_exit(0);
+	if (waitpid(child, &status, 0) != child || status)
+		abort();
+}
+
 /* How many of the pieces, one by one and all in use, are served; the others are passed. */
 static unsigned served_at_once(struct ibv_pd *pd)
 {
@@ -438,6 +449,34 @@ static void lower_limit(void)
 	   "nothing is left");
 }
 
+/*
+ * A memory region in use is copied at fork(), so that of a process that forks is small, but for
+ * a shortage; which one fork() ends.
+ */
+static void past_shortage(void)
+{
+	const size_t length = 4 * PIECE;
+	struct pin_span *own = NULL;
+	char *p = grow(&own, length);
+	struct ibv_pd *pd = new_pd();
+
+	fake_touch(p, length);
+	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
+	have_child();
+	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
+	ok(fake_verbs.registered == length / 2,
+	   "after a fork a request has a small memory region");
+	if (!pin_evict_one(0))
+		abort();
+	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
+	ok(fake_verbs.registered == length, "after an eviction, a large one");
+	have_child();
+	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
+	ok(fake_verbs.registered == length / 2, "and a small one again after the next fork");
+	ok(!pin_domain_dealloc(pd) && !pin_pool.pinned && !pin_pool.registered,
+	   "nothing is left");
+}
+
 int main(void)
 {
 	struct pin_span *span = NULL;
@@ -448,6 +487,7 @@ int main(void)
 	heap[0] = grow(&span, PIECES * PIECE);
 	for (int i = 1; i < PIECES; i++)
 		heap[i] = heap[0] + (size_t)i * PIECE;
+	past_shortage();
 	share_of_memory();
 	counted_twice();
 	locked_memory();
