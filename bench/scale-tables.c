@@ -78,7 +78,7 @@ static void evict(void)
 	double began = bench_processor_ns();
 
 	for (size_t i = 0; i < n; i++)
-		need(pin_evict_one(0));
+		need(pin_evict_one(NULL, 0));
 	say("evict", (bench_processor_ns() - began) / (double)n);
 	for (size_t i = 0; i < n; i++)
 		need(!pin_keys_covering(pin_access_set_of(pin_registry_at(0), RIGHTS),

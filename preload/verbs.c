@@ -68,7 +68,8 @@ PIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, 
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
-	return PIN_CREATE(pin_ibverbs_of(pd->context)
+	return PIN_CREATE(pd->context,
+			  pin_ibverbs_of(pd->context)
 				  ->reg_dmabuf_mr(pd, offset, length, iova, fd, access));
 }
 
@@ -123,7 +124,7 @@ static struct ibv_pd *notice_domain(struct ibv_pd *pd)
 
 PIN_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-	return notice_domain(PIN_CREATE(pin_ibverbs_of(context)->alloc_pd(context)));
+	return notice_domain(PIN_CREATE(context, pin_ibverbs_of(context)->alloc_pd(context)));
 }
 
 PIN_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
@@ -224,13 +225,13 @@ PIN_EXPORT struct ibv_device **ibv_get_device_list(int *n)
 PIN_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 					struct ibv_comp_channel *channel, int comp_vector)
 {
-	return PIN_CREATE(pin_ibverbs_of(context)->create_cq(context, cqe, cq_context, channel,
-							     comp_vector));
+	return PIN_CREATE(context, pin_ibverbs_of(context)->create_cq(context, cqe, cq_context,
+								      channel, comp_vector));
 }
 
 PIN_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-	struct pin_room room = pin_room_begin();
+	struct pin_room room = pin_room_begin(cq->context);
 	int error;
 
 	do {
@@ -243,17 +244,19 @@ PIN_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_at
 {
 	struct ibv_qp_init_attr given = *attr;
 
-	return PIN_CREATE(pin_ibverbs_of(pd->context)->create_qp(pd, attr), *attr = given);
+	return PIN_CREATE(pd->context, pin_ibverbs_of(pd->context)->create_qp(pd, attr),
+			  *attr = given);
 }
 
 PIN_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
 	struct ibv_srq_init_attr given = *attr;
 
-	return PIN_CREATE(pin_ibverbs_of(pd->context)->create_srq(pd, attr), *attr = given);
+	return PIN_CREATE(pd->context, pin_ibverbs_of(pd->context)->create_srq(pd, attr),
+			  *attr = given);
 }
 
 PIN_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-	return PIN_CREATE(pin_ibverbs_of(pd->context)->create_ah(pd, attr));
+	return PIN_CREATE(pd->context, pin_ibverbs_of(pd->context)->create_ah(pd, attr));
 }

@@ -17,6 +17,7 @@
 
 #include "regpool/granule.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 
 /*
@@ -36,6 +37,15 @@ extern _Atomic size_t pin_budget_spare __attribute__((visibility("hidden")));
 static inline bool pin_budget_is_tight(void)
 {
 	return atomic_load_explicit(&pin_budget_spare, memory_order_relaxed) != SIZE_MAX;
+}
+
+/*
+ * Whether a registration that failed with this errno may have lacked locked memory, which all
+ * adapters share. Otherwise it is its adapter that has no room.
+ */
+static inline bool pin_budget_may_lack(int error)
+{
+	return error == ENOMEM && pin_budget_is_tight();
 }
 
 /* Counts a request, if it may be served. Lock-free, like the next two. */

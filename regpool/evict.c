@@ -15,18 +15,19 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct candidate {
 	struct pin_access_set *set;
 	struct pin_entry *entry;
-	size_t length;	  /* bytes */
+	size_t length;	  /* bytes; 0 once it was taken */
 	uint32_t used_at; /* not a candidate any more once this has changed */
 	uint32_t age;
 };
 
 /*
- * The result of the last search, oldest first. Guarded by evict_lock, which is taken under a
- * domain's lock or with an entry BUSY; nothing may sleep under it.
+ * The result of the last search, oldest first, of all adapters. Guarded by evict_lock, which is
+ * taken under a domain's lock or with an entry BUSY; nothing may sleep under it.
  */
 static pthread_mutex_t evict_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pin_table candidates;
@@ -83,6 +84,11 @@ static void search_set(struct pin_access_set *set, uint32_t now)
 	}
 }
 
+static bool is_of(const struct pin_access_set *set, const char *device)
+{
+	return !device || !strcmp(set->domain->device, device);
+}
+
 static void search(void)
 {
 	uint32_t now = atomic_load(&pin_evict_clock);
@@ -98,18 +104,32 @@ static void search(void)
 	qsort(candidate_at(0), n_listed, sizeof(struct candidate), compare);
 }
 
-/* The oldest candidate that is still idle and unused; NULL at the end of the list. */
-static const struct candidate *first_valid(void)
+static bool is_valid(const struct candidate *candidate)
+{
+	return candidate->length && used_at(candidate->entry) == candidate->used_at &&
+	       pin_place_is_idle(candidate->set, candidate->entry);
+}
+
+/* The oldest candidate that is still idle and unused; NULL if none is left in the list. */
+static struct candidate *first_valid(const char *device)
 {
 	for (; next_candidate < n_listed; next_candidate++) {
-		const struct candidate *candidate = candidate_at(next_candidate);
-
-		if (used_at(candidate->entry) == candidate->used_at &&
-		    pin_place_is_idle(candidate->set, candidate->entry))
-			return candidate;
-		idle_bytes -= candidate->length;
+		if (is_valid(candidate_at(next_candidate)))
+			break;
+		idle_bytes -= candidate_at(next_candidate)->length;
 	}
+	for (size_t i = next_candidate; i < n_listed; i++)
+		if (is_of(candidate_at(i)->set, device) && is_valid(candidate_at(i)))
+			return candidate_at(i);
 	return NULL;
+}
+
+static bool has_listed(const char *device)
+{
+	for (size_t i = 0; i < n_listed; i++)
+		if (is_of(candidate_at(i)->set, device))
+			return true;
+	return false;
 }
 
 static bool would_make_room(size_t wanted)
@@ -121,49 +141,50 @@ static bool would_make_room(size_t wanted)
  * All candidates may have been used since they were found. That does not mean that nothing is
  * idle, so search again.
  */
-static const struct candidate *search_until_valid(void)
+static struct candidate *search_until_valid(const char *device)
 {
-	const struct candidate *first;
+	struct candidate *first;
 
 	do {
 		search();
-		first = first_valid();
-	} while (n_listed && !first);
+		first = first_valid(device);
+	} while (!first && has_listed(device));
 	return first;
 }
 
 /*
- * Removes the oldest candidate from the list. The list may be out of date, so search again
+ * Takes the oldest candidate from the list. The list may be out of date, so search again
  * before concluding that there is none, or that all together are not enough.
  */
-static bool pop_candidate(size_t wanted, struct candidate *out, _Atomic uint32_t **busy)
+static bool take_candidate(const char *device, size_t wanted, struct candidate *out,
+			   _Atomic uint32_t **busy)
 {
-	const struct candidate *first;
+	struct candidate *first;
 
 	pthread_mutex_lock(&evict_lock);
-	first = first_valid();
+	first = first_valid(device);
 	if (!first || !would_make_room(wanted))
-		first = search_until_valid();
+		first = search_until_valid(device);
 	*busy = first ? NULL : busy_state;
 	if (first && !would_make_room(wanted))
 		first = NULL;
 	if (first) {
 		*out = *first;
 		idle_bytes -= first->length;
-		next_candidate++;
+		first->length = 0;
 	}
 	pthread_mutex_unlock(&evict_lock);
 	return first;
 }
 
-bool pin_evict_one(size_t wanted)
+bool pin_evict_one(const char *device, size_t wanted)
 {
 	_Atomic uint32_t *busy;
 	struct candidate oldest;
 	int error;
 
 	do {
-		if (!pop_candidate(wanted, &oldest, &busy)) {
+		if (!take_candidate(device, wanted, &oldest, &busy)) {
 			if (!busy || wanted)
 				return false;
 			/*

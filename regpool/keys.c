@@ -53,12 +53,14 @@ static struct ibv_mr *register_range(struct pin_access_set *set, struct pin_rang
 				     bool may_evict, int *error)
 {
 	uint64_t began = pin_os_now_ns();
+	const char *device;
 	struct ibv_mr *mr;
 
 	do {
 		mr = pin_register_range(set->domain, set->access, range, error);
+		device = pin_register_lacks_memory(*error) ? NULL : set->domain->device;
 	} while (!mr && may_evict && pin_register_lacks_room(*error) &&
-		 pin_evict_one(pin_range_length(range)));
+		 pin_evict_one(device, pin_range_length(range)));
 	atomic_fetch_add_explicit(&pin_pool.ns, pin_os_now_ns() - began, memory_order_relaxed);
 	if (mr)
 		pin_debug("%s at %p registered%s on %s: lkey 0x%x",

@@ -158,6 +158,12 @@ static struct ibv_mr *call_real(const struct request *request)
 				   request->access);
 }
 
+/* Whose memory regions make room for what failed, as pin_evict_one() takes it. */
+static const char *whose(const struct request *request, int error)
+{
+	return pin_budget_may_lack(error) ? NULL : pin_registry_device(request->pd->context);
+}
+
 /*
  * Registers with libibverbs. If there is no room, evicts idle memory regions and tries again.
  */
@@ -172,7 +178,8 @@ static struct ibv_mr *register_real(const struct request *request)
 		mr = call_real(request);
 		error = errno;
 	} while (!mr && pin_ibverbs_out_of_room(error) && !pin_pool_off() &&
-		 ((may_help(request) && pin_evict_one(0)) || pin_pool.destroyed != given_up));
+		 ((may_help(request) && pin_evict_one(whose(request, error), 0)) ||
+		  pin_pool.destroyed != given_up));
 	errno = error;
 	return mr;
 }

@@ -40,19 +40,20 @@ static struct tables *find_slot(const struct ibv_context *context)
 	return NULL;
 }
 
-#define FUNCTION(name, object, attributes)                                                 \
-	static object *name(struct ibv_context *context, attributes *attr)                 \
-	{                                                                                  \
-		attributes given = *attr;                                                  \
-                                                                                           \
-		return PIN_CREATE(find_slot(context)->name(context, attr), *attr = given); \
+#define FUNCTION(name, object, attributes)                                          \
+	static object *name(struct ibv_context *context, attributes *attr)          \
+	{                                                                           \
+		attributes given = *attr;                                           \
+                                                                                    \
+		return PIN_CREATE(context, find_slot(context)->name(context, attr), \
+				  *attr = given);                                   \
 	}
 FOR_EACH_FUNCTION(FUNCTION)
 #undef FUNCTION
 
 static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-	return PIN_CREATE(find_slot(pd->context)->alloc_mw(pd, type));
+	return PIN_CREATE(pd->context, find_slot(pd->context)->alloc_mw(pd, type));
 }
 
 /* The slot is complete before any function is hooked. A context may lack some. */

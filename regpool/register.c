@@ -25,6 +25,7 @@
 /* Errors of our own, with values that no registration returns. */
 #define TOO_LARGE  EFBIG
 #define OVER_LIMIT EDQUOT
+#define TABLE_FULL EXFULL
 
 static _Atomic uint32_t
 	releases; /* memory regions deregistered; see pin_register_note_release() */
@@ -168,8 +169,10 @@ static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
 	*error = length > domain->max_mr_size ? TOO_LARGE : OVER_LIMIT;
 	if (*error == TOO_LARGE || !pd)
 		return NULL;
-	if (!reserve_entries(domain, range))
+	if (!reserve_entries(domain, range)) {
+		*error = TABLE_FULL;
 		return NULL;
+	}
 	if (!pin_budget_reserve(range)) {
 		release_entries(domain, range);
 		warn_limit_reached(domain, length);
@@ -206,7 +209,12 @@ struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
 
 bool pin_register_lacks_room(int error)
 {
-	return error == OVER_LIMIT || pin_ibverbs_out_of_room(error);
+	return error == OVER_LIMIT || error == TABLE_FULL || pin_ibverbs_out_of_room(error);
+}
+
+bool pin_register_lacks_memory(int error)
+{
+	return error == OVER_LIMIT || pin_budget_may_lack(error);
 }
 
 void pin_register_log_failure(const struct pin_domain *domain, struct pin_range range,
@@ -215,7 +223,7 @@ void pin_register_log_failure(const struct pin_domain *domain, struct pin_range 
 	size_t length = pin_range_length(range);
 
 	atomic_fetch_add(&pin_pool.refused, 1);
-	if (error == OVER_LIMIT)
+	if (error == OVER_LIMIT || error == TABLE_FULL)
 		return; /* try_range() has logged it */
 	if (error == TOO_LARGE)
 		pin_warn_once("cannot pin %s of the heap on %s: the adapter limits memory "

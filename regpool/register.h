@@ -19,6 +19,9 @@ struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
 /* Whether this error means that there is no room: for memory regions, or for pinned memory. */
 bool pin_register_lacks_room(int error);
 
+/* Whether it may be for pinned memory. Otherwise the adapter is full. */
+bool pin_register_lacks_memory(int error);
+
 /* Logs once why a range could not be registered, and counts the failure. */
 void pin_register_log_failure(const struct pin_domain *domain, struct pin_range range,
 			      int error);

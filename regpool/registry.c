@@ -99,22 +99,23 @@ static struct pin_domain *free_slot(const char *device)
 	return NULL;
 }
 
-static const char *device_of(const struct ibv_pd *pd)
+const char *pin_registry_device(const struct ibv_context *context)
 {
-	return pd->context && pd->context->device ? pd->context->device->name : "?";
+	return context && context->device ? context->device->name : "?";
 }
 
 /* Caller holds the registry's lock. */
 static void make_domain(struct ibv_pd *pd)
 {
-	struct pin_domain *domain = free_slot(device_of(pd));
+	struct pin_domain *domain = free_slot(pin_registry_device(pd->context));
 
 	if (!domain) {
 		pin_warn_once(
 			"no room for another protection domain: its requests go to libibverbs");
 		return;
 	}
-	pin_format(domain->device, sizeof domain->device, "%s", device_of(pd));
+	pin_format(domain->device, sizeof domain->device, "%s",
+		   pin_registry_device(pd->context));
 	atomic_store(&domain->context, pd->context);
 	atomic_store_explicit(&domain->pd, pd, memory_order_release);
 	if (domain == &pin_registry[n_used])

@@ -141,6 +141,9 @@ struct pin_access_set *pin_access_set_next(struct pin_domain *domain,
  */
 void pin_registry_add(struct ibv_pd *pd);
 
+/* The name of a context's adapter. */
+const char *pin_registry_device(const struct ibv_context *context);
+
 /* Forgets all PDs, in a forked child. Async-signal-safe. */
 void pin_registry_reset(void);
 

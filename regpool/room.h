@@ -2,21 +2,23 @@
 /*
  * Helps verbs that fail for lack of room: what they lack may be locked memory, the adapter's or
  * a control group's count of objects. Memory regions of the heap that nobody uses must not be
- * the reason, so they are deregistered, and the call is made again.
+ * the reason, so they are deregistered, those of that adapter unless it may be locked memory,
+ * and the call is made again.
  */
 #ifndef PIN_ROOM_H
 #define PIN_ROOM_H
 
-#include "allocator/base.h"
+#include "regpool/ibverbs.h"
 
 #include <errno.h>
 
 struct pin_room {
 	uint64_t destroyed; /* pin_pool.destroyed when it was last called */
 	uint64_t left;	    /* how often it may be repeated */
+	const char *device; /* the adapter's name */
 };
 
-struct pin_room pin_room_begin(void);
+struct pin_room pin_room_begin(const struct ibv_context *context);
 
 /*
  * Whether to repeat a call that failed with this errno: a memory region was deregistered since.
@@ -26,13 +28,13 @@ struct pin_room pin_room_begin(void);
 bool pin_room_make(struct pin_room *room, int error);
 
 /*
- * Makes a call that returns what it creates, or NULL and sets errno. Before it is repeated, the
- * statement that may follow restores its arguments: providers change attributes, even if they
- * fail.
+ * Makes a call for a context that returns what it creates, or NULL and sets errno. Before it is
+ * repeated, the statement that may follow restores its arguments: providers change attributes,
+ * even if they fail.
  */
-#define PIN_CREATE(call, ...)                                                  \
+#define PIN_CREATE(context, call, ...)                                         \
 	({                                                                     \
-		struct pin_room room_ = pin_room_begin();                      \
+		struct pin_room room_ = pin_room_begin(context);               \
 		__typeof__(call) created_;                                     \
                                                                                \
 		while (!(created_ = (call)) && pin_room_make(&room_, errno)) { \

@@ -334,6 +334,14 @@ struct ibv_context *fake_context(void)
 	return &context;
 }
 
+struct ibv_context *fake_context_elsewhere(void)
+{
+	static struct ibv_device other = {.name = "fake1"};
+	static struct ibv_context context = {.device = &other};
+
+	return &context;
+}
+
 struct ibv_context *fake_context_new(void)
 {
 	struct ibv_context *context = calloc(1, sizeof *context);

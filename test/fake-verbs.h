@@ -36,7 +36,10 @@ void fake_verbs_install(void);
 /* A device's context; lives for ever. */
 struct ibv_context *fake_context(void);
 
-/* Another one of the same device, which does not. */
+/* That of another device. */
+struct ibv_context *fake_context_elsewhere(void);
+
+/* Another one of the first device, which does not. */
 struct ibv_context *fake_context_new(void);
 
 /* Closes that one: what is registered on it has no keys any more. */

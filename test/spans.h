@@ -49,12 +49,17 @@ static inline struct ibv_mr *reg(struct ibv_pd *pd, void *p, size_t n, unsigned 
 	return pin_mr_register(pd, p, n, (uintptr_t)p, access, NULL);
 }
 
-static inline struct ibv_pd *new_pd(void)
+static inline struct ibv_pd *new_pd_of(struct ibv_context *context)
 {
-	struct ibv_pd *pd = pin_ibverbs()->alloc_pd(fake_context());
+	struct ibv_pd *pd = pin_ibverbs()->alloc_pd(context);
 
 	pin_domain_notice(pd);
 	return pd;
+}
+
+static inline struct ibv_pd *new_pd(void)
+{
+	return new_pd_of(fake_context());
 }
 
 /* With all rights of PINALLOC_ACCESS. */

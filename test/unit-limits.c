@@ -260,6 +260,42 @@ static void memory_regions(void)
 	ok(!pin_domain_dealloc(pd), "nothing is left");
 }
 
+/* Whether a request is served although the first registration for it fails. */
+static bool is_served_after(struct ibv_pd *pd, char *p, int error)
+{
+	uint64_t served = pin_pool_requests(PIN_SERVED);
+	struct ibv_mr *mr;
+
+	fake_verbs.fail_errno = error;
+	fake_verbs.fail_next = 1;
+	mr = reg(pd, p, 64, RIGHTS);
+	if (!mr || !reaches(mr) || pin_mr_deregister(mr))
+		return false;
+	return pin_pool_requests(PIN_SERVED) > served;
+}
+
+/* What one adapter has no room for does not go by what another has. */
+static void other_adapters(void)
+{
+	struct ibv_pd *pd = new_pd(), *other = new_pd_of(fake_context_elsewhere());
+	const struct pin_domain *domain = pin_registry_find(other);
+
+	pin_mr_deregister(reg(other, heap[0], 64, RIGHTS));
+	ok(!is_served_after(pd, heap[1], ENOSPC) && !is_served_after(pd, heap[2], ENOMEM) &&
+		   domain->registered == PIECE,
+	   "what another adapter has makes no room, and stays");
+	pin_mr_deregister(reg(pd, heap[3], 64, RIGHTS));
+	ok(is_served_after(pd, heap[4], ENOSPC) && is_served_after(pd, heap[5], ENOMEM) &&
+		   domain->registered == PIECE,
+	   "what the adapter itself has is evicted, older or not");
+	fake_kernel.memlock = 64 * PIECE;
+	ok(is_served_after(pd, heap[6], ENOMEM) && !domain->registered,
+	   "where locked memory is limited the oldest goes, of any adapter");
+	fake_kernel.memlock = SIZE_MAX;
+	ok(!pin_domain_dealloc(pd) && !pin_domain_dealloc(other) && !pin_pool.pinned,
+	   "nothing is left");
+}
+
 #define EFA	0x1d0f
 #define ENTRIES (18 * PIN_MIB) /* three quarters of what an adapter has */
 
@@ -267,9 +303,11 @@ static void memory_regions(void)
 static unsigned refused_cells(char *p, size_t n)
 {
 	struct ibv_pd *pds[] = {new_pd(), new_pd()};
+	struct ibv_pd *other = new_pd_of(fake_context_elsewhere());
 	struct ibv_mr *used = reg(pds[0], p, PIN_CELL, RIGHTS), *mr;
 	unsigned refused = 0;
 
+	pin_mr_deregister(reg(other, p, PIN_CELL, RIGHTS));
 	for (size_t i = 1; i < n; i++) {
 		mr = reg(pds[i % 2], p + i * PIN_CELL, PIN_CELL, RIGHTS);
 		refused += !mr || !reaches(mr) || fake_verbs.registered < PIN_CELL;
@@ -277,8 +315,10 @@ static unsigned refused_cells(char *p, size_t n)
 	}
 	refused += !reaches(used);
 	pin_mr_deregister(used);
+	refused += pin_registry_find(other)->registered != PIN_CELL;
 	ok(fake_verbs.registered == pin_pool.registered, "all are the heap's");
-	return pin_domain_dealloc(pds[0]) || pin_domain_dealloc(pds[1]) || refused;
+	return pin_domain_dealloc(pds[0]) || pin_domain_dealloc(pds[1]) ||
+	       pin_domain_dealloc(other) || refused;
 }
 
 /* Of small pages these take more entries than there are, of huge ones few. */
@@ -360,7 +400,7 @@ static void not_let_go(void)
 	pin_mr_deregister(mr);
 	table.dereg_mr = refuse;
 	pin_ibverbs_replace(&table);
-	ok(!pin_evict_one(0) && fake_verbs.live == 1 && pin_pool.registered == PIECE,
+	ok(!pin_evict_one(NULL, 0) && fake_verbs.live == 1 && pin_pool.registered == PIECE,
 	   "a memory region that cannot be deregistered still counts");
 	pin_ibverbs_replace(before);
 	mr = reg(pd, heap[0], 64, RIGHTS);
@@ -466,7 +506,7 @@ static void past_shortage(void)
 	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
 	ok(fake_verbs.registered == length / 2,
 	   "after a fork a request has a small memory region");
-	if (!pin_evict_one(0))
+	if (!pin_evict_one(NULL, 0))
 		abort();
 	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
 	ok(fake_verbs.registered == length, "after an eviction, a large one");
@@ -493,6 +533,7 @@ int main(void)
 	locked_memory();
 	shrinking_share();
 	memory_regions();
+	other_adapters();
 	page_tables();
 	large_requests();
 	failures();

@@ -194,7 +194,7 @@ static struct ibv_cq_ex *create_cq(struct ibv_context *context)
 static void objects(struct device *device)
 {
 	struct ibv_context *context = fill(device);
-	struct ibv_pd *pd = new_pd();
+	struct ibv_pd *pd = new_pd_of(context);
 	struct ibv_mr *used = reg(pd, grow(&span, PIECE), 64, RIGHTS);
 	uint64_t evicted = pin_pool.evicted;
 

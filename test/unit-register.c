@@ -77,7 +77,7 @@ static void narrow_again(void)
 	both = reg(pd, heap, 2 * PIECE, RIGHTS);
 	pin_mr_deregister(both);
 	made = fake_verbs.made;
-	ok(pin_evict_one(0) && fake_verbs.live == 1 && reaches(low),
+	ok(pin_evict_one(NULL, 0) && fake_verbs.live == 1 && reaches(low),
 	   "the wide memory region can be evicted");
 	again = reg(pd, heap + PIECE - 64, 64, RIGHTS);
 	ok(again->lkey == low->lkey && fake_verbs.made == made,

@@ -507,7 +507,7 @@ static void heals(void)
 	let_more_hours_pass();
 	ok(soon(is_pinned, p), "it is later, when there is room");
 	all = fake_verbs.registered;
-	if (!pin_evict_one(0))
+	if (!pin_evict_one(NULL, 0))
 		abort();
 	let_it_finish();
 	ok(fake_verbs.registered < all, "what was evicted is not registered again at once");

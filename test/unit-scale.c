@@ -97,7 +97,7 @@ static void look_up_all(void)
 	   "each is registered once");
 	ok(look_up(pd, cell(n_cells) - 1, 2, &keys) == -ENOENT,
 	   "beyond the end of the heap there are no keys");
-	ok(!pin_evict_one(0), "looked-up keys are never evicted");
+	ok(!pin_evict_one(NULL, 0), "looked-up keys are never evicted");
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned,
 	   "deallocating the PD deregisters everything");
 }
@@ -126,13 +126,14 @@ static void make_room(void)
 	ok(fake_verbs.live == n_cells, "%zu memory regions are registered and idle", n_cells);
 	before = looked_at;
 	for (size_t i = 0; i < n; i++)
-		wrong += !is_registered(turn(i)) || !pin_evict_one(0) || is_registered(turn(i));
+		wrong += !is_registered(turn(i)) || !pin_evict_one(NULL, 0) ||
+			 is_registered(turn(i));
 	ok(!wrong, "the %u least recently used are evicted, in order", n);
 	/* In the search, which finds them all, and when it is its turn. */
 	ok(looked_at - before < 20 * n, "each eviction looks at %.1f entries",
 	   (double)(looked_at - before) / n);
 	pin_mr_deregister(reg(pd, cell(turn(n)), 64, RIGHTS));
-	ok(pin_evict_one(0) && is_registered(turn(n)) && !is_registered(turn(n + 1)),
+	ok(pin_evict_one(NULL, 0) && is_registered(turn(n)) && !is_registered(turn(n + 1)),
 	   "one that is used again is not evicted, though it was next");
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "the PD can be deallocated");
 }
@@ -207,7 +208,7 @@ static void forgets_long(void)
 	pin_mr_deregister(reg(pd, heap, n_cells * PIN_CELL, RIGHTS));
 	ok(pin_places_walk(set, last).at <= (uintptr_t)heap,
 	   "a walk begins at the heap's start if a memory region does that ends where it is");
-	if (!pin_evict_one(0))
+	if (!pin_evict_one(NULL, 0))
 		abort();
 	pin_mr_deregister(reg(pd, cell(n_cells - 1), 64, RIGHTS));
 	ok(pin_places_walk(set, last).at >= (uintptr_t)cell(n_cells - 3),

@@ -183,7 +183,7 @@ static void evicted(void)
 	fake_verbs.max_mr_size = 3 * PIN_GIB;
 	pd = armed_pd();
 	pool = create(6 * PIN_GIB, PIN_GIB, false);
-	while (pin_evict_one(0))
+	while (pin_evict_one(NULL, 0))
 		;
 	live = fake_verbs.live;
 	mr = reg(pd, p = take(pool, PIN_MIB), PIN_MIB, RIGHTS);
