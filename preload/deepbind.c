@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
+#include <stdatomic.h>
 #include <string.h>
 
 /* The names, and what this library stands before. */
@@ -87,10 +88,23 @@ static int look(struct dl_phdr_info *file, size_t size, void *found)
 	return 1;
 }
 
-void pin_conflicts_check_binding(void)
+/* A number that changes with each file that is loaded or unloaded. */
+static int count_loads(struct dl_phdr_info *file, size_t size, void *n)
 {
-	char found[PATH_MAX] = "";
+	(void)size;
+	*(uint64_t *)n = file->dlpi_adds + file->dlpi_subs;
+	return 1;
+}
 
+void pin_conflicts_check_binding(enum pin_device event)
+{
+	static _Atomic uint64_t seen[PIN_DEVICE_EVENTS];
+	char found[PATH_MAX] = "";
+	uint64_t n = 0;
+
+	dl_iterate_phdr(count_loads, &n);
+	if (atomic_exchange(&seen[event], n) == n)
+		return;
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(names); i++)
 		others[i] = dlsym(RTLD_NEXT, names[i]);
 	dl_iterate_phdr(look, found);

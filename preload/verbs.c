@@ -172,7 +172,7 @@ void verbs_uninit_context(struct verbs_context *context)
 	pin_domain_close(&context->context);
 	/* All that is seen of a device which such a file has opened. */
 	if (!pin_pool_off())
-		pin_conflicts_check_binding();
+		pin_conflicts_check_binding(PIN_DEVICE_CLOSED);
 	pin_ibverbs_note(&context->context, NULL);
 	verbs->uninit_context(context);
 }
@@ -180,7 +180,7 @@ void verbs_uninit_context(struct verbs_context *context)
 static void check_conflicts(void)
 {
 	pin_conflicts_check_settings();
-	pin_conflicts_check_binding();
+	pin_conflicts_check_binding(PIN_DEVICE_OPENED);
 }
 
 PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)

@@ -130,7 +130,7 @@ recorder() {
 }
 
 @test "a program that opens a device is told once of what RTLD_DEEPBIND has loaded" {
-	build_adapter
+	[ -d "$adapter" ] || build_adapter
 	shared plugin -Wl,-z,now <<- 'END'
 		#include <stdlib.h>
 		void *make(size_t n) { return malloc(n); }
@@ -151,6 +151,58 @@ recorder() {
 	run -0 adapted LD_PRELOAD="$library" ./host deep
 	[[ "$output" == *"./plugin.so was loaded with RTLD_DEEPBIND: "*"pinalloc-problems(7)" ]]
 	[ "${#lines[@]}" -eq 1 ]
+}
+
+@test "loaded files are looked through again only when there are others" {
+	[ -d "$adapter" ] || build_adapter
+	shared plugin -Wl,-z,now <<- 'END'
+		#include <stdlib.h>
+		void *make(size_t n) { return malloc(n); }
+	END
+	gcc -O1 -Wall -Werror -rdynamic -o host -x c - -libverbs <<- 'END'
+		#define _GNU_SOURCE
+		#include <dlfcn.h>
+		#include <infiniband/verbs.h>
+		#include <link.h>
+		#include <stdio.h>
+		typedef int callback(struct dl_phdr_info *, size_t, void *);
+		static callback *real;
+		static int files;
+		static int count(struct dl_phdr_info *file, size_t size, void *arg)
+		{
+			files++;
+			return real(file, size, arg);
+		}
+		int dl_iterate_phdr(callback *call, void *arg)
+		{
+			int (*next)(callback *, void *);
+			*(void **)&next = dlsym(RTLD_NEXT, "dl_iterate_phdr");
+			real = call;
+			return next(count, arg);
+		}
+		static void use(int n)
+		{
+			struct ibv_device **devices = ibv_get_device_list(NULL);
+			files = 0;
+			for (int i = 0; i < n; i++)
+				ibv_close_device(ibv_open_device(devices[0]));
+			printf("%d ", files);
+		}
+		int main(void)
+		{
+			use(1);
+			use(10);
+			dlopen("./plugin.so", RTLD_NOW | RTLD_DEEPBIND);
+			use(1);
+			return 0;
+		}
+	END
+	run -0 --separate-stderr adapted LD_PRELOAD="$library" ./host
+	read -r first again other <<< "$output"
+	[ "$first" -ge 10 ]
+	[ "$again" -le 20 ]
+	[ "$other" -ge 10 ]
+	[[ "$stderr" == *"./plugin.so was loaded with RTLD_DEEPBIND: "* ]]
 }
 
 @test "an audit library takes the loader's setting for more thread-local storage" {
