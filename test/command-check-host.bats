@@ -56,6 +56,14 @@ grouped() {
 	says ok 'huge pages' 'gets huge pages'
 }
 
+@test "without /proc nothing else is blamed" {
+	checked unshare -rm sh -c 'mount -t tmpfs none /proc && exec "$@"' sh "$pinalloc" check true
+	says warn proc 'there is no /proc.*mount'
+	says ok library "$library takes over malloc"
+	says ok program '.*/true can be preloaded'
+	! grep 'under a system call filter, as containers' <<< "$output" || false
+}
+
 @test "where the host of a virtual machine takes memory back, pages are small" {
 	checked reclaimed 9 "$pinalloc" check
 	says ok 'huge pages' 'small pages.*virtual machine'

@@ -26,7 +26,7 @@ static void become_probe(const void *library, int out)
 	if (!setenv("PINALLOC_LOG", "debug", 1) && !unsetenv("PINALLOC_HELP") &&
 	    !unsetenv("PINALLOC_REPORT") && dup2(out, STDERR_FILENO) >= 0 &&
 	    dup2(out, STDOUT_FILENO) >= 0)
-		execl("/proc/self/exe", "pinalloc", "--version", NULL);
+		execl(cmd_library_own(), "pinalloc", "--version", NULL);
 }
 
 /* The line that contains the words, without the library's prefix, or NULL. */

@@ -29,6 +29,20 @@ static size_t resource_limit(int resource, size_t *hard)
 	return limit.rlim_cur == RLIM_INFINITY ? SIZE_MAX : limit.rlim_cur;
 }
 
+bool cmd_check_has_proc(void)
+{
+	return !access("/proc/self/status", R_OK);
+}
+
+void cmd_check_proc(void)
+{
+	if (!cmd_check_has_proc())
+		cmd_finding(
+			CMD_WARN, "proc", "mount -t proc proc /proc",
+			"there is no /proc: the library takes it that limits hold, whatever "
+			"the capabilities, and that there is a system call filter");
+}
+
 bool cmd_check_memlock_is_limited(void)
 {
 	return resource_limit(RLIMIT_MEMLOCK, NULL) < pin_os_ram() &&

@@ -138,6 +138,9 @@ static const char *why_small(const char *enabled, const char **cure)
 		return "PINALLOC_HUGEPAGE=off: the heap gets small pages";
 	if (pin_status_is_filtered() && !strstr(enabled, "[always]")) {
 		*cure = "echo always > " TRANSPARENT " on the host";
+		if (!cmd_check_has_proc())
+			return "the heap gets small pages: the library does not ask for huge "
+			       "ones, as without /proc a system call filter is not seen";
 		return "the heap gets small pages: under a system call filter, as containers "
 		       "have, the library does not ask for huge ones";
 	}

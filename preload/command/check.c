@@ -11,9 +11,10 @@
 #include <stdio.h>
 
 static void (*const checks[])(void) = {
-	cmd_check_defaults, cmd_check_options, cmd_check_library,     cmd_check_devices,
-	cmd_check_memlock,  cmd_check_fork,    cmd_check_userfaultfd, cmd_check_limits,
-	cmd_check_cgroup,   cmd_check_node,    cmd_check_huge_pages,  cmd_check_settings,
+	cmd_check_defaults, cmd_check_options, cmd_check_proc, cmd_check_library,
+	cmd_check_devices,  cmd_check_memlock, cmd_check_fork, cmd_check_userfaultfd,
+	cmd_check_limits,   cmd_check_cgroup,  cmd_check_node, cmd_check_huge_pages,
+	cmd_check_settings,
 };
 
 static int check_help(void)

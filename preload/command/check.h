@@ -25,8 +25,12 @@ void cmd_check_fork(void);
 void cmd_check_userfaultfd(void);
 
 /* check-limits.c */
+void cmd_check_proc(void);
 void cmd_check_memlock(void);
 void cmd_check_limits(void);
+
+/* Whether the library can read what /proc says of a process. */
+bool cmd_check_has_proc(void);
 
 /* Whether RLIMIT_MEMLOCK keeps this process from pinning all of the memory. */
 bool cmd_check_memlock_is_limited(void);

@@ -7,10 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 /* ld.so splits LD_PRELOAD at these. */
 #define SEPARATORS " :"
+
+const char *cmd_library_own(void)
+{
+	return access("/proc/self/exe", X_OK) ? (const char *)getauxval(AT_EXECFN)
+					      : "/proc/self/exe";
+}
 
 /* The directory of this command, with symbolic links followed; "." if it cannot be read. */
 static void find_own(char directory[PATH_MAX])
@@ -19,6 +26,8 @@ static void find_own(char directory[PATH_MAX])
 	char *slash;
 
 	directory[n < 0 ? 0 : n] = '\0';
+	if (n < 0 && !realpath(cmd_library_own(), directory))
+		*directory = '\0';
 	slash = strrchr(directory, '/');
 	strcpy(slash ? slash : directory, slash ? "" : ".");
 }

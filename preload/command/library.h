@@ -12,6 +12,9 @@
 
 #define CMD_LIBRARY_NAME "libpinalloc.so"
 
+/* A path of this command's file: without /proc, the one that it was started by. */
+const char *cmd_library_own(void);
+
 /*
  * A directory of the installation, such as LIBDIR: in the same place relative to this command
  * as when it was installed. With symbolic links followed if it is there.

@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include "preload/command/reach.h"
+#include "preload/command/library.h"
 #include "preload/sanitizer.h"
 
 #include <errno.h>
@@ -106,8 +107,8 @@ static const struct program *this_command(void)
 	int fd;
 
 	if (!own.path) {
-		fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-		open_program(&own, "/proc/self/exe", fd);
+		fd = open(cmd_library_own(), O_RDONLY | O_CLOEXEC);
+		open_program(&own, cmd_library_own(), fd);
 		elf_end(own.elf);
 		close(fd);
 	}
