@@ -2,10 +2,11 @@
 /*
  * Chooses the range of addresses for a memory region. The heap is cut into cells of a fixed
  * size. A memory region lies within one cell or, if the range it must cover crosses a border,
- * within a tile of 2, 4, 8, ... cells; tiles start at every multiple of half their size. So
- * there are about as many memory regions as cells, as many again in tiles of two, half as many
- * in tiles of four and so on: at most three for each cell, however long the program runs and
- * whatever it allocates. A memory region is replaced only by a larger one.
+ * within a tile of 2, 4, 8, ... cells; tiles start at every multiple of half their size. So of
+ * memory that is all resident there are about as many memory regions as cells, as many again in
+ * tiles of two, half as many in tiles of four and so on: at most three for each cell, however
+ * long the program runs and whatever it allocates, beside those in use that others have
+ * replaced. Gaps part a cell. A memory region is replaced only by a larger one.
  *
  * Within its cell or tile a memory region covers what is resident around the requested range:
  * registering a page makes it resident. For a request it also covers some pages that are not

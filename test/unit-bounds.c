@@ -6,6 +6,7 @@
  */
 #include <config.h>
 
+#include "regpool/choice.h"
 #include "regpool/keys.h"
 #include "regpool/pool.h"
 #include "test/counted.h"
@@ -126,6 +127,56 @@ static void bounded(unsigned seed)
 	pin_domain_dealloc(pd);
 }
 
+/* The most memory regions without users there were, for each cell of a heap that is in memory.
+ */
+static double most_of_a_cell(struct ibv_pd *pd, unsigned steps)
+{
+	struct pin_access_set *set = access_set_of(pd);
+	size_t most = 0;
+
+	for (unsigned i = 0; i < steps; i++) {
+		struct request request = some_request();
+
+		if (i < steps / 2) {
+			request.length = 1 + below(3 * PIECE);
+			request.addr = heap + below(LENGTH - request.length);
+		}
+		pin_mr_deregister(reg(pd, request.addr, request.length, RIGHTS));
+		most = fake_verbs.live > most ? fake_verbs.live : most;
+	}
+	return (double)most * (double)pin_choice_cell_ahead(set->cell) / LENGTH;
+}
+
+/* Also in a process that forks, whose cells are small. */
+static void counted(unsigned seed, bool forks)
+{
+	struct ibv_pd *pd = begin(seed);
+	double most;
+
+	pin_pool.forks = forks;
+	fake_touch(heap, LENGTH);
+	most = most_of_a_cell(pd, 4000);
+	pin_pool.forks = false;
+	ok(most <= 3, "seed %u: there are %.2f memory regions for each %s cell", seed, most,
+	   forks ? "small" : "large");
+	pin_domain_dealloc(pd);
+}
+
+/* Gaps that are larger than one memory region may close. */
+static void parted(void)
+{
+	const size_t distance = PIN_GAPS + 2 * PIECE;
+	struct ibv_pd *pd = begin(1);
+	unsigned n = 0;
+
+	for (size_t i = 0; i + PIECE <= LENGTH; i += distance, n++) {
+		fake_touch(heap + i, PIECE);
+		pin_mr_deregister(reg(pd, heap + i, 64, RIGHTS));
+	}
+	ok(fake_verbs.live == n, "of memory that is in pieces there are as many: %u", n);
+	pin_domain_dealloc(pd);
+}
+
 #define REQUESTS 500
 
 static unsigned made_by(struct ibv_pd *pd, const struct request *requests, unsigned rounds)
@@ -194,6 +245,11 @@ int main(int argc, char **argv)
 		bounded(seed);
 	for (unsigned seed = 1; seed <= seeds; seed++)
 		repeated(seed);
+	for (unsigned seed = 1; seed <= seeds; seed++) {
+		counted(seed, false);
+		counted(seed, true);
+	}
+	parted();
 	creeping();
 	ok(counted_is_balanced() && !fake_verbs.live && !pin_pool.pinned &&
 		   !pin_pool.registered,
