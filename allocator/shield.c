@@ -4,6 +4,7 @@
 #include "allocator/shield.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@ void pin_shield_begin(struct pin_shield *shield)
 	int saved = errno;
 	sigset_t of_write;
 
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &shield->cancel_state);
 	fill(&of_write);
 	sigpending(&shield->pending);
 	pthread_sigmask(SIG_BLOCK, &of_write, &shield->mask);
@@ -43,5 +45,6 @@ void pin_shield_end(const struct pin_shield *shield)
 	while (syscall(SYS_rt_sigtimedwait, &of_write, NULL, &at_once, SET_BYTES) > 0)
 		;
 	pthread_sigmask(SIG_SETMASK, &shield->mask, NULL);
+	pthread_setcancelstate(shield->cancel_state, NULL);
 	errno = saved;
 }

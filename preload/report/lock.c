@@ -9,7 +9,6 @@
 #include "allocator/base.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
@@ -56,35 +55,23 @@ static bool wait_for_lock(bool is_last)
 	return false;
 }
 
-static void shield_thread(struct pin_report_lock *lock)
-{
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &lock->cancel_state);
-	pin_shield_begin(&lock->shield);
-}
-
-static void unshield_thread(const struct pin_report_lock *lock)
-{
-	pin_shield_end(&lock->shield);
-	pthread_setcancelstate(lock->cancel_state, NULL);
-}
-
-bool pin_report_lock_take(struct pin_report_lock *lock, bool is_last)
+bool pin_report_lock_take(struct pin_shield *shield, bool is_last)
 {
 	int saved = errno;
 	bool taken;
 
-	shield_thread(lock);
+	pin_shield_begin(shield);
 	if (is_last)
 		atomic_store(&closing, true);
 	taken = wait_for_lock(is_last);
 	if (!taken)
-		unshield_thread(lock);
+		pin_shield_end(shield);
 	errno = saved;
 	return taken;
 }
 
 /* The last report keeps it: a thread that read `closing` before it was set must not get it. */
-void pin_report_lock_release(struct pin_report_lock *lock, bool is_last)
+void pin_report_lock_release(struct pin_shield *shield, bool is_last)
 {
 	uint64_t me = this_thread();
 	int saved = errno;
@@ -93,6 +80,6 @@ void pin_report_lock_release(struct pin_report_lock *lock, bool is_last)
 		atomic_store(&closed, true);
 	else
 		atomic_compare_exchange_strong(&holder, &me, 0);
-	unshield_thread(lock);
+	pin_shield_end(shield);
 	errno = saved;
 }

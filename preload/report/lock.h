@@ -7,23 +7,17 @@
 
 #include <stdbool.h>
 
-/* What pin_report_lock_release() restores. */
-struct pin_report_lock {
-	int cancel_state;
-	struct pin_shield shield;
-};
-
 /*
  * Waits for the lock for ten seconds. Returns false if they are up, if the last report has
  * begun or is over, or if this thread holds the lock already. (But the last report gets the
  * lock its own thread holds: what a signal has interrupted does not go on.)
  *
- * Until the release the thread cannot be cancelled, nor ended by SIGPIPE or SIGXFSZ.
+ * Until the release the thread is shielded.
  * Async-signal-safe; leaves errno alone.
  */
-bool pin_report_lock_take(struct pin_report_lock *lock, bool is_last);
+bool pin_report_lock_take(struct pin_shield *shield, bool is_last);
 
 /* With the same is_last. Once the last report is written nobody gets the lock any more. */
-void pin_report_lock_release(struct pin_report_lock *lock, bool is_last);
+void pin_report_lock_release(struct pin_shield *shield, bool is_last);
 
 #endif

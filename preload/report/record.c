@@ -25,7 +25,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,33 +67,14 @@ static void give_up(int error)
 	unlink(path);
 }
 
-/* Opening and writing files neither ends the program by a signal nor is a cancellation point.
- */
-struct files {
-	struct pin_shield shield;
-	int cancel_state;
-};
-
-static void begin_files(struct files *state)
-{
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state->cancel_state);
-	pin_shield_begin(&state->shield);
-}
-
-static void end_files(const struct files *state)
-{
-	pin_shield_end(&state->shield);
-	pthread_setcancelstate(state->cancel_state, NULL);
-}
-
 /* No descriptor stays open, which the program might close. */
 static int write_at(off_t at, const void *part, size_t n_bytes)
 {
-	struct files state;
+	struct pin_shield shield;
 	int fd, error = 0;
 	ssize_t n;
 
-	begin_files(&state);
+	pin_shield_begin(&shield);
 	fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
 	n = fd < 0 ? -1 : pwrite(fd, part, n_bytes, at);
 	if (n < 0)
@@ -103,7 +83,7 @@ static int write_at(off_t at, const void *part, size_t n_bytes)
 		error = -EIO;
 	if (fd >= 0)
 		close(fd);
-	end_files(&state);
+	pin_shield_end(&shield);
 	return error;
 }
 
@@ -347,7 +327,7 @@ static bool is_of_interest(void)
 
 static void note(unsigned what)
 {
-	struct files state;
+	struct pin_shield shield;
 	int saved = errno;
 
 	if (!pin_process_is_ours())
@@ -357,9 +337,9 @@ static void note(unsigned what)
 	} else if (is_of_interest()) {
 		pin_live_call_at(PIN_PROCESS_MUCH);
 		if (pin_process_is_due()) {
-			begin_files(&state);
+			pin_shield_begin(&shield);
 			begin_record();
-			end_files(&state);
+			pin_shield_end(&shield);
 		}
 	}
 	errno = saved;

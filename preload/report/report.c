@@ -122,16 +122,16 @@ static int write_report(const char *trigger, bool at_option)
 
 int pin_report_write(const char *path)
 {
-	struct pin_report_lock lock;
+	struct pin_shield shield;
 	int saved = errno;
 	int error;
 
-	if (!pin_report_lock_take(&lock, false))
+	if (!pin_report_lock_take(&shield, false))
 		return -EBUSY;
 	error = pin_report_file_find(&file, path);
 	if (!error)
 		error = write_report("on call", !strcmp(path, pin_options.report));
-	pin_report_lock_release(&lock, false);
+	pin_report_lock_release(&shield, false);
 	errno = saved;
 	return error;
 }
@@ -180,19 +180,19 @@ static const char *reason(int error)
 
 bool pin_report_write_if_due(const char *trigger, bool is_last)
 {
-	struct pin_report_lock lock;
+	struct pin_shield shield;
 	int saved = errno;
 	int error;
 
 	if (!pin_report_wanted || !pin_process_is_ours() ||
-	    !pin_report_lock_take(&lock, is_last))
+	    !pin_report_lock_take(&shield, is_last))
 		return false;
 	error = write_unless_idle(trigger);
 	/* While the lock is held: standard error may be a pipe without a reader. */
 	if (error)
 		pin_warn("the report cannot be written to %s: %s", pin_options.report,
 			 reason(error));
-	pin_report_lock_release(&lock, is_last);
+	pin_report_lock_release(&shield, is_last);
 	errno = saved;
 	return !error;
 }
