@@ -97,7 +97,7 @@ struct cmd_summary {
 	const struct cmd_rank *largest;
 };
 
-/* Why a file is not a report. */
+/* Why a file is not a report; "" as long as it seems to be one. */
 struct cmd_fault {
 	char text[400];
 };
@@ -110,18 +110,18 @@ struct cmd_rank *cmd_rank_load(const char *file, json_t *stacks, struct cmd_faul
 
 /*
  * The same for the record that a process leaves which has written no report; `in` is at its
- * beginning. Returns false, and says why, if it is none.
+ * beginning.
  */
-bool cmd_running_load(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cmd_fault *fault);
+void cmd_running_load(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cmd_fault *fault);
 
-/* Sets the rank and the number of ranks; -1 for none. Returns false, and says why, if wrong. */
-bool cmd_rank_set(struct cmd_rank *rank, double number, double n, struct cmd_fault *fault);
+/* Sets the rank and the number of ranks; -1 for none. */
+void cmd_rank_set(struct cmd_rank *rank, double number, double n, struct cmd_fault *fault);
 
 /* Whether the file, at its beginning, is such a record. Stays there. */
 bool cmd_running_is(FILE *in);
 
-/* Says in `fault` what is wrong, cleaned. Returns false. */
-bool cmd_wrong(struct cmd_fault *fault, const char *format, ...)
+/* Says in `fault` what is wrong, cleaned, if nothing was so far: the first fault counts. */
+void cmd_wrong(struct cmd_fault *fault, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /* The only copy of a stack: of frames, each ended by a newline. */

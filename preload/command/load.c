@@ -41,23 +41,6 @@ static json_t *parse_json(FILE *in, struct cmd_fault *fault)
 	return NULL;
 }
 
-static FILE *open_report(const char *file, struct cmd_fault *fault)
-{
-	FILE *in = fopen(file, "re");
-	struct stat status;
-
-	if (!in || fstat(fileno(in), &status)) {
-		cmd_wrong(fault, "cannot be read: %s", strerror(errno));
-	} else if (status.st_size > MOST_BYTES) {
-		cmd_wrong(fault, "is too large for a report");
-	} else {
-		return in;
-	}
-	if (in)
-		fclose(in);
-	return NULL;
-}
-
 /* --- values -------------------------------------------------------------------- */
 
 static bool is_amount(const json_t *value)
@@ -66,73 +49,64 @@ static bool is_amount(const json_t *value)
 	       json_number_value(value) < TOO_MUCH;
 }
 
-static bool read_number(const json_t *in, const char *key, bool is_optional, double *value,
-			struct cmd_fault *fault)
+/* Flags of figures.h: PIN_OPTIONAL, then it is -1 if there is none; PIN_IN_SECONDS, not whole.
+ */
+static double number(const json_t *in, const char *key, unsigned flags, struct cmd_fault *fault)
 {
-	json_t *found = json_object_get(in, key);
+	const json_t *found = json_object_get(in, key);
+	double n = json_number_value(found);
 
-	*value = -1;
-	if (!found || json_is_null(found))
-		return is_optional || cmd_wrong(fault, "has no number for %s", key);
+	if (!found || json_is_null(found)) {
+		if (!(flags & PIN_OPTIONAL))
+			cmd_wrong(fault, "has no number for %s", key);
+		return -1;
+	}
 	if (!is_amount(found))
-		return cmd_wrong(fault, "has a value for %s that is not an amount", key);
-	*value = json_number_value(found);
-	return true;
+		cmd_wrong(fault, "has a value for %s that is not an amount", key);
+	else if (!(flags & PIN_IN_SECONDS) && n != floor(n))
+		cmd_wrong(fault, "has no whole number for %s", key);
+	return n;
 }
 
-static bool read_whole(const json_t *in, const char *key, bool is_optional, double *value,
-		       struct cmd_fault *fault)
+static char *text(const json_t *in, const char *key, bool is_optional, struct cmd_fault *fault)
 {
-	if (!read_number(in, key, is_optional, value, fault))
-		return false;
-	return *value == floor(*value) || cmd_wrong(fault, "has no whole number for %s", key);
+	const json_t *found = json_object_get(in, key);
+
+	if (json_is_string(found))
+		return cmd_clean(cmd_strdup(json_string_value(found)));
+	if (!is_optional || (found && !json_is_null(found)))
+		cmd_wrong(fault, "has no text for %s", key);
+	return NULL;
 }
 
-static bool read_text(const json_t *in, const char *key, bool is_optional, char **text,
-		      struct cmd_fault *fault)
+/* An object or a list, which may be absent. */
+static const json_t *container(const json_t *in, const char *key, json_type type,
+			       struct cmd_fault *fault)
 {
-	json_t *found = json_object_get(in, key);
+	const json_t *found = json_object_get(in, key);
 
-	if (is_optional && (!found || json_is_null(found)))
-		return true;
-	if (!json_is_string(found))
-		return cmd_wrong(fault, "has no text for %s", key);
-	*text = cmd_strdup(json_string_value(found));
-	cmd_clean(*text);
-	return true;
+	if (found && json_typeof(found) != type && !json_is_null(found))
+		cmd_wrong(fault, "has no %s for %s", type == JSON_ARRAY ? "list" : "object",
+			  key);
+	return found;
 }
 
-static bool read_figures(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
+static void read_figures(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
 {
+	const json_t *registration = json_object_get(report, "registration");
+	const json_t *reasons = json_object_get(registration, "passed_through_reasons");
+
 	for (int i = 0; i < CMD_STORED; i++) {
 		const struct pin_figure_key *key = &pin_figures[i];
-		bool (*read)(const json_t *, const char *, bool, double *, struct cmd_fault *) =
-			key->flags & PIN_IN_SECONDS ? read_number : read_whole;
-		json_t *section = json_object_get(report, key->section);
 
-		if (section && !json_is_object(section))
-			return cmd_wrong(fault, "has no object for %s", key->section);
-		if (!read(section, key->key, key->flags & PIN_OPTIONAL, &rank->figures[i],
-			  fault))
-			return false;
+		rank->figures[i] = number(container(report, key->section, JSON_OBJECT, fault),
+					  key->key, key->flags, fault);
 	}
-	return true;
-}
-
-/* A newer version may have others. */
-static bool read_reasons(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
-{
-	json_t *reasons = json_object_get(json_object_get(report, "registration"),
-					  "passed_through_reasons");
-
 	rank->requests[PIN_SERVED] = rank->figures[CMD_SERVED];
-	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++) {
-		if (!read_whole(reasons, pin_reason_names[i], true, &rank->requests[i], fault))
-			return false;
-		if (rank->requests[i] < 0)
-			rank->requests[i] = 0;
-	}
-	return true;
+	/* A newer version may have others. */
+	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++)
+		rank->requests[i] = fmax(
+			0, number(reasons, pin_reason_names[i], PIN_OPTIONAL, fault));
 }
 
 /* --- lists --------------------------------------------------------------------- */
@@ -157,147 +131,119 @@ static const char *read_stack(const json_t *frames, json_t *stacks)
 	return kept;
 }
 
-static bool read_site(const json_t *in, struct cmd_site *site, json_t *stacks)
-{
-	const json_t *bytes = json_object_get(in, "bytes"),
-		     *count = json_object_get(in, "count");
-
-	site->stack = read_stack(json_object_get(in, "stack"), stacks);
-	site->bytes = json_number_value(bytes);
-	site->count = json_number_value(count);
-	return site->stack && is_amount(bytes) && is_amount(count);
-}
-
-static bool read_sites(const json_t *report, struct cmd_rank *rank, json_t *stacks,
+static void read_sites(const json_t *report, struct cmd_rank *rank, json_t *stacks,
 		       struct cmd_fault *fault)
 {
-	json_t *site, *sites = json_object_get(report, "peak_sites");
-	size_t i, n = json_array_size(sites);
+	const json_t *sites = container(report, "peak_sites", JSON_ARRAY, fault);
+	size_t n = json_array_size(sites);
 
-	if (!sites || json_is_null(sites))
-		return true;
-	if (!json_is_array(sites))
-		return cmd_wrong(fault, "has no list for peak_sites");
-	if (!n)
-		return true;
-	if (!read_text(report, "peak_sites_kind", false, &rank->sites_kind, fault))
-		return false;
+	if (n)
+		rank->sites_kind = text(report, "peak_sites_kind", false, fault);
 	rank->sites = cmd_realloc(NULL, n * sizeof *rank->sites);
-	json_array_foreach(sites, i, site) if (
-		!read_site(site, &rank->sites[i],
-			   stacks)) return cmd_wrong(fault, "has no site for peak_sites[%zu]",
-						     i);
-	rank->n_sites = n;
-	return true;
-}
+	for (size_t i = 0; i < n; i++) {
+		const json_t *in = json_array_get(sites, i);
+		const json_t *bytes = json_object_get(in, "bytes");
+		const json_t *count = json_object_get(in, "count");
+		const char *stack = read_stack(json_object_get(in, "stack"), stacks);
 
-static bool read_sample(const json_t *in, struct cmd_sample *sample)
-{
-	for (size_t i = 0; i < 4; i++)
-		if (!is_amount(json_array_get(in, i)))
-			return false;
-	sample->seconds = json_number_value(json_array_get(in, 0));
-	sample->live = json_number_value(json_array_get(in, 1));
-	sample->mapped = json_number_value(json_array_get(in, 2));
-	return true;
-}
-
-static bool read_samples(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
-{
-	json_t *sample, *samples = json_object_get(report, "timeline");
-	size_t i, n = json_array_size(samples);
-
-	if (!samples || json_is_null(samples))
-		return true;
-	if (!json_is_array(samples))
-		return cmd_wrong(fault, "has no list for timeline");
-	rank->samples = cmd_realloc(NULL, n * sizeof *rank->samples);
-	json_array_foreach(samples, i, sample)
-	{
-		if (!read_sample(sample, &rank->samples[i]))
-			return cmd_wrong(fault, "has no four numbers for timeline[%zu]", i);
-		if (i && rank->samples[i].seconds < rank->samples[i - 1].seconds)
-			return cmd_wrong(fault, "goes back in time at timeline[%zu]", i);
+		if (!stack || !is_amount(bytes) || !is_amount(count))
+			cmd_wrong(fault, "has no site for peak_sites[%zu]", i);
+		rank->sites[rank->n_sites++] = (struct cmd_site){
+			.stack = stack,
+			.bytes = json_number_value(bytes),
+			.count = json_number_value(count)};
 	}
-	rank->n_samples = n;
-	return true;
+}
+
+static void read_samples(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
+{
+	const json_t *samples = container(report, "timeline", JSON_ARRAY, fault);
+	size_t n = json_array_size(samples);
+	double before = 0, values[4];
+
+	rank->samples = cmd_realloc(NULL, n * sizeof *rank->samples);
+	for (size_t i = 0; i < n; i++, before = values[0]) {
+		for (size_t k = 0; k < 4; k++) {
+			const json_t *value = json_array_get(json_array_get(samples, i), k);
+
+			if (!is_amount(value))
+				cmd_wrong(fault, "has no four numbers for timeline[%zu]", i);
+			values[k] = json_number_value(value);
+		}
+		if (values[0] < before)
+			cmd_wrong(fault, "goes back in time at timeline[%zu]", i);
+		rank->samples[rank->n_samples++] = (struct cmd_sample){values[0], values[1],
+								       values[2]};
+	}
 }
 
 /* --- the report ---------------------------------------------------------------- */
 
-static bool check_schema(const json_t *report, struct cmd_fault *fault)
+static void check_schema(const json_t *report, struct cmd_fault *fault)
 {
 	const json_t *schema = json_object_get(report, "schema");
 
 	if (json_object_get(report, "kind"))
-		return cmd_wrong(fault,
-				 "is the report of a whole job: name those of its ranks");
-	if (!json_is_integer(schema))
-		return cmd_wrong(fault, "is not a report of pinalloc: it has no schema");
-	if (json_integer_value(schema) != 2)
-		return cmd_wrong(fault,
-				 "has schema %lld, but this pinalloc knows only 2: use the one "
-				 "that wrote it",
-				 json_integer_value(schema));
-	return true;
+		cmd_wrong(fault, "is the report of a whole job: name those of its ranks");
+	else if (!json_is_integer(schema))
+		cmd_wrong(fault, "is not a report of pinalloc: it has no schema");
+	else if (json_integer_value(schema) != 2)
+		cmd_wrong(fault,
+			  "has schema %lld, but this pinalloc knows only 2: use the one that "
+			  "wrote it",
+			  json_integer_value(schema));
 }
 
-static bool read_job(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
+static void read_identity(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
 {
-	json_t *job = json_object_get(report, "job");
+	const json_t *job = container(report, "job", JSON_OBJECT, fault);
 
-	rank->started = -1;
-	if (job && !json_is_object(job) && !json_is_null(job))
-		return cmd_wrong(fault, "has no object for job");
-	if (!read_text(job, "id", true, &rank->job, fault) ||
-	    !read_whole(job, "started", true, &rank->started, fault))
-		return false;
+	rank->host = text(report, "host", false, fault);
+	rank->program = text(report, "program", false, fault);
+	rank->trigger = text(report, "trigger", true, fault);
+	rank->pid = number(report, "pid", 0, fault);
+	rank->elapsed = number(report, "elapsed_s", PIN_IN_SECONDS, fault);
+	rank->job = text(job, "id", true, fault);
+	rank->started = number(job, "started", PIN_OPTIONAL, fault);
 	if (!rank->job)
 		rank->job = cmd_strdup("");
-	return true;
+	cmd_rank_set(rank, number(report, "rank", PIN_OPTIONAL, fault),
+		     number(report, "nranks", PIN_OPTIONAL, fault), fault);
 }
 
-static bool read_identity(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
-{
-	if (!read_text(report, "host", false, &rank->host, fault) ||
-	    !read_text(report, "program", false, &rank->program, fault) ||
-	    !read_text(report, "trigger", true, &rank->trigger, fault) ||
-	    !read_whole(report, "pid", false, &rank->pid, fault) ||
-	    !read_whole(report, "rank", true, &rank->rank, fault) ||
-	    !read_whole(report, "nranks", true, &rank->nranks, fault) ||
-	    !read_number(report, "elapsed_s", false, &rank->elapsed, fault) ||
-	    !read_job(report, rank, fault))
-		return false;
-	return cmd_rank_set(rank, rank->rank, rank->nranks, fault);
-}
-
-static bool load_json(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cmd_fault *fault)
+static void load_json(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cmd_fault *fault)
 {
 	json_t *report = parse_json(in, fault);
-	bool is_good = report && check_schema(report, fault) &&
-		       read_identity(report, rank, fault) &&
-		       read_figures(report, rank, fault) && read_reasons(report, rank, fault) &&
-		       read_sites(report, rank, stacks, fault) &&
-		       read_samples(report, rank, fault);
 
+	if (!report)
+		return;
+	check_schema(report, fault);
+	read_identity(report, rank, fault);
+	read_figures(report, rank, fault);
+	read_sites(report, rank, stacks, fault);
+	read_samples(report, rank, fault);
 	json_decref(report);
-	return is_good;
 }
 
 struct cmd_rank *cmd_rank_load(const char *file, json_t *stacks, struct cmd_fault *fault)
 {
-	FILE *in = open_report(file, fault);
-	struct cmd_rank *rank;
-	bool is_good;
+	struct cmd_rank *rank = cmd_realloc(NULL, sizeof *rank);
+	FILE *in = fopen(file, "re");
+	struct stat status;
 
-	if (!in)
-		return NULL;
-	rank = cmd_realloc(NULL, sizeof *rank);
 	*rank = (struct cmd_rank){.file = cmd_strdup(file)};
-	is_good = cmd_running_is(in) ? cmd_running_load(in, rank, stacks, fault)
-				     : load_json(in, rank, stacks, fault);
-	fclose(in);
-	if (is_good)
+	*fault = (struct cmd_fault){""};
+	if (!in || fstat(fileno(in), &status))
+		cmd_wrong(fault, "cannot be read: %s", strerror(errno));
+	else if (status.st_size > MOST_BYTES)
+		cmd_wrong(fault, "is too large for a report");
+	else if (cmd_running_is(in))
+		cmd_running_load(in, rank, stacks, fault);
+	else
+		load_json(in, rank, stacks, fault);
+	if (in)
+		fclose(in);
+	if (!*fault->text)
 		return rank;
 	cmd_rank_free(rank);
 	return NULL;

@@ -14,28 +14,27 @@
 /* No real job comes near this. */
 #define MOST_RANKS (1 << 24)
 
-bool cmd_wrong(struct cmd_fault *fault, const char *format, ...)
+void cmd_wrong(struct cmd_fault *fault, const char *format, ...)
 {
 	va_list args;
 
+	if (*fault->text)
+		return;
 	va_start(args, format);
 	vsnprintf(fault->text, sizeof fault->text, format, args);
 	va_end(args);
 	cmd_clean(fault->text);
-	return false;
 }
 
-bool cmd_rank_set(struct cmd_rank *rank, double number, double n, struct cmd_fault *fault)
+void cmd_rank_set(struct cmd_rank *rank, double number, double n, struct cmd_fault *fault)
 {
 	rank->rank = number;
 	/* In the shell of an allocation Slurm sets the number of ranks, too. */
 	rank->nranks = number < 0 ? -1 : n;
 	if (rank->rank > MOST_RANKS || rank->nranks > MOST_RANKS)
-		return cmd_wrong(fault, "says it is of more than %d ranks", MOST_RANKS);
+		cmd_wrong(fault, "says it is of more than %d ranks", MOST_RANKS);
 	if (rank->nranks >= 0 && rank->rank >= rank->nranks)
-		return cmd_wrong(fault, "says it is rank %.0f of %.0f", rank->rank,
-				 rank->nranks);
-	return true;
+		cmd_wrong(fault, "says it is rank %.0f of %.0f", rank->rank, rank->nranks);
 }
 
 void cmd_stack_append(char **stack, size_t *n, const char *text)

@@ -33,21 +33,21 @@ static char *text_of(const char *from, size_t size)
 
 #define TEXT(field) text_of(field, sizeof(field))
 
-static bool take_identity(const struct pin_running *running, struct cmd_rank *rank,
+static void take_identity(const struct pin_running *running, struct cmd_rank *rank,
 			  struct cmd_fault *fault)
 {
 	const struct pin_running_identity *identity = &running->identity;
 
 	if (identity->layout != PIN_RUNNING_LAYOUT)
-		return cmd_wrong(fault, "is the record of another version: use the pinalloc "
-					"that wrote it");
+		cmd_wrong(fault, "is the record of another version: use the pinalloc that "
+				 "wrote it");
 	rank->host = TEXT(identity->host);
 	rank->program = TEXT(identity->program);
 	rank->job = TEXT(identity->job);
 	rank->trigger = cmd_strdup("the process ended without a report");
 	rank->pid = identity->pid;
 	rank->started = (double)identity->started;
-	return cmd_rank_set(rank, (double)identity->rank, (double)identity->nranks, fault);
+	cmd_rank_set(rank, (double)identity->rank, (double)identity->nranks, fault);
 }
 
 static void take_figures(const struct pin_running_now *now, struct cmd_rank *rank)
@@ -121,18 +121,18 @@ static void take_sites(struct pin_running *running, struct cmd_rank *rank, json_
 	rank->n_sites = n;
 }
 
-bool cmd_running_load(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cmd_fault *fault)
+void cmd_running_load(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cmd_fault *fault)
 {
 	static struct pin_running running;
 
 	if (fread(&running, 1, sizeof running, in) != sizeof running ||
 	    memcmp(running.identity.magic, PIN_RUNNING_MAGIC, sizeof running.identity.magic) ||
-	    running.now.number != running.now.same_number || !running.now.number)
-		return cmd_wrong(fault, "is incomplete: the process has just begun it");
-	if (!take_identity(&running, rank, fault))
-		return false;
+	    running.now.number != running.now.same_number || !running.now.number) {
+		cmd_wrong(fault, "is incomplete: the process has just begun it");
+		return;
+	}
+	take_identity(&running, rank, fault);
 	take_figures(&running.now, rank);
 	take_moments(&running, rank);
 	take_sites(&running, rank, stacks);
-	return true;
 }
