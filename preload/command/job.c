@@ -17,13 +17,10 @@
 
 static void skip(struct cmd_job *job, const char *file, const char *why)
 {
-	struct cmd_skipped *skipped;
-
 	cmd_complain("%s %s; left out", file, why);
 	job->skipped = cmd_realloc(job->skipped, (job->n_skipped + 1) * sizeof *job->skipped);
-	skipped = &job->skipped[job->n_skipped++];
-	skipped->file = cmd_strdup(file);
-	skipped->why = cmd_strdup(why);
+	job->skipped[job->n_skipped++] = (struct cmd_skipped){cmd_strdup(file),
+							      cmd_strdup(why)};
 }
 
 static void add_file(struct cmd_job *job, const char *file)
@@ -73,12 +70,11 @@ static void add_directory(struct cmd_job *job, const char *path)
 	if (!n)
 		skip(job, path, "is a directory without *.json files");
 	for (int i = 0; i < n; i++) {
-		const char *name = entries[i]->d_name;
-		size_t size = strlen(path) + strlen(name) + 2;
-		char *file = cmd_realloc(NULL, size);
+		char *file;
 
-		snprintf(file, size, "%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/",
-			 name);
+		if (asprintf(&file, "%s%s%s", path, cmd_ends_in(path, "/") ? "" : "/",
+			     entries[i]->d_name) < 0)
+			cmd_no_memory();
 		add_entry(job, file);
 		free(file);
 		free(entries[i]);
@@ -149,22 +145,21 @@ double cmd_summary_imbalance(const struct cmd_summary *summary)
 
 /* --- order --------------------------------------------------------------------- */
 
-static int compare_numbers(double a, double b)
-{
-	return (a > b) - (a < b);
-}
-
 /* 0 for two reports of one process. */
 static int compare_processes(const struct cmd_rank *a, const struct cmd_rank *b)
 {
-	int order = strverscmp(a->host, b->host);
-
-	if (!order)
-		order = compare_numbers(a->pid, b->pid);
-	if (!order)
-		order = compare_numbers(a->started, b->started);
 	/* In containers, processes of different ranks may be the same in all else. */
-	return order ? order : compare_numbers(a->rank, b->rank);
+	return strverscmp(a->host, b->host) ?: cmd_compare(a->pid, b->pid)
+	       ?: cmd_compare(a->started, b->started) ?: cmd_compare(a->rank, b->rank);
+}
+
+static int compare_by_process(const void *a, const void *b)
+{
+	const struct cmd_rank *one = *(struct cmd_rank *const *)a;
+	const struct cmd_rank *other = *(struct cmd_rank *const *)b;
+
+	return compare_processes(one, other) ?: cmd_compare(other->elapsed, one->elapsed)
+	       ?: strcmp(one->file, other->file);
 }
 
 /* How many registrations the process asked for. */
@@ -173,38 +168,27 @@ static double n_requests(const struct cmd_rank *rank)
 	return rank->figures[CMD_SERVED] + rank->figures[CMD_PASSED];
 }
 
-static int compare_by_process(const void *a, const void *b)
-{
-	const struct cmd_rank *const *one = a, *const *other = b;
-	int order = compare_processes(*one, *other);
-
-	if (!order)
-		order = compare_numbers((*other)->elapsed, (*one)->elapsed);
-	return order ? order : strcmp((*one)->file, (*other)->file);
-}
-
 /* Of several processes of a rank, as of a shell and what it runs, the one it is comes first. */
 static int compare_ranks(const void *a, const void *b)
 {
-	const struct cmd_rank *const *one = a, *const *other = b;
-	int order = compare_numbers((*one)->rank < 0, (*other)->rank < 0);
+	const struct cmd_rank *one = *(struct cmd_rank *const *)a;
+	const struct cmd_rank *other = *(struct cmd_rank *const *)b;
+	int order = cmd_compare(one->rank < 0, other->rank < 0);
 
-	if (!order && (*one)->rank >= 0) {
-		order = compare_numbers((*one)->rank, (*other)->rank);
-		if (!order)
-			order = compare_numbers((*one)->nranks, (*other)->nranks);
-		if (!order)
-			order = compare_numbers(n_requests(*other), n_requests(*one));
-	}
-	return order ? order : compare_by_process(a, b);
+	if (!order && one->rank >= 0)
+		order = cmd_compare(one->rank, other->rank)
+			?: cmd_compare(one->nranks, other->nranks)
+			?: cmd_compare(n_requests(other), n_requests(one));
+	return order ?: compare_by_process(a, b);
 }
 
 static int compare_ranks_by_heap(const void *a, const void *b)
 {
-	const struct cmd_rank *const *one = a, *const *other = b;
-	int order = compare_numbers((*other)->figures[CMD_MAPPED], (*one)->figures[CMD_MAPPED]);
+	const struct cmd_rank *one = *(struct cmd_rank *const *)a;
+	const struct cmd_rank *other = *(struct cmd_rank *const *)b;
 
-	return order ? order : compare_numbers((*one)->rank, (*other)->rank);
+	return cmd_compare(other->figures[CMD_MAPPED], one->figures[CMD_MAPPED])
+		       ?: cmd_compare(one->rank, other->rank);
 }
 
 const struct cmd_rank **cmd_job_by_heap(const struct cmd_job *job)
@@ -249,45 +233,46 @@ static const char *latest_job(const struct cmd_job *job)
 	return last->job;
 }
 
-static void complain_other(const struct cmd_job *job, const char *id)
+static int compare_jobs(const void *a, const void *b)
 {
-	size_t n = 0;
+	return strcmp((*(struct cmd_rank *const *)a)->job, (*(struct cmd_rank *const *)b)->job);
+}
 
-	for (size_t i = 0; i < job->n_ranks; i++)
-		n += !strcmp(job->ranks[i]->job, id) && !is_of_job(job->ranks[i], job->id);
+static void complain_other(const struct cmd_job *job, const char *id, size_t n)
+{
 	cmd_complain("%zu report%s of %s%s, not of %s%s: left out; --job=%s takes %s", n,
 		     n == 1 ? " is" : "s are", *id ? "job " : "no job", id,
 		     *job->id ? "job " : "none", job->id, id, n == 1 ? "it" : "them");
-}
-
-/* Whether an earlier report that is left out is of the same job. */
-static bool is_known_job(const struct cmd_job *job, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (!strcmp(job->ranks[i]->job, job->ranks[n]->job) &&
-		    !is_of_job(job->ranks[i], job->id))
-			return true;
-	return false;
 }
 
 /* Leaves out other jobs. Returns false if no report is of the one that is wanted. */
 static bool choose_job(struct cmd_job *job)
 {
 	bool is_given = job->id, is_there = false;
-	size_t n = 0;
+	size_t n = 0, n_of_one = 0;
 
 	if (!job->id)
 		job->id = cmd_strdup(latest_job(job));
-	for (size_t i = 0; i < job->n_ranks && !is_given; i++)
-		if (!is_of_job(job->ranks[i], job->id) && !is_known_job(job, i))
-			complain_other(job, job->ranks[i]->job);
 	for (size_t i = 0; i < job->n_ranks; i++) {
-		is_there |= !strcmp(job->ranks[i]->job, job->id);
-		if (is_of_job(job->ranks[i], job->id))
-			job->ranks[n++] = job->ranks[i];
-		else
-			cmd_rank_free(job->ranks[i]);
+		struct cmd_rank *rank = job->ranks[i];
+
+		is_there |= !strcmp(rank->job, job->id);
+		if (!is_of_job(rank, job->id))
+			continue;
+		job->ranks[i] = job->ranks[n];
+		job->ranks[n++] = rank;
 	}
+	qsort(job->ranks + n, job->n_ranks - n, sizeof *job->ranks, compare_jobs);
+	for (size_t i = n; i < job->n_ranks; i++) {
+		n_of_one++;
+		if (i + 1 < job->n_ranks && !compare_jobs(&job->ranks[i], &job->ranks[i + 1]))
+			continue;
+		if (!is_given)
+			complain_other(job, job->ranks[i]->job, n_of_one);
+		n_of_one = 0;
+	}
+	for (size_t i = n; i < job->n_ranks; i++)
+		cmd_rank_free(job->ranks[i]);
 	job->n_ranks = n;
 	find_start(job);
 	return is_there;
@@ -384,13 +369,6 @@ static void find_missing(struct cmd_job *job)
 
 /* --- hosts --------------------------------------------------------------------- */
 
-static int compare_hosts(const void *a, const void *b)
-{
-	const struct cmd_rank *const *one = a, *const *other = b;
-
-	return strverscmp((*one)->host, (*other)->host);
-}
-
 static void add_to_host(struct cmd_host *host, const struct cmd_rank *rank)
 {
 	double share = cmd_rank_figure(rank, CMD_MEMLOCK_SHARE);
@@ -413,24 +391,21 @@ static void add_to_host(struct cmd_host *host, const struct cmd_rank *rank)
 		host->tightest = rank;
 }
 
+/* They are in the order of hosts. */
 static void sum_hosts(struct cmd_job *job)
 {
-	size_t size = job->n_ranks * sizeof *job->ranks;
-	struct cmd_rank **ranks = memcpy(cmd_realloc(NULL, size), job->ranks, size);
 	struct cmd_host *host = NULL;
 
-	qsort(ranks, job->n_ranks, sizeof *ranks, compare_hosts);
 	job->hosts = cmd_realloc(NULL, job->n_ranks * sizeof *job->hosts);
 	for (size_t i = 0; i < job->n_ranks; i++) {
-		if (!host || strcmp(host->name, ranks[i]->host)) {
+		if (!host || strcmp(host->name, job->ranks[i]->host)) {
 			host = &job->hosts[job->n_hosts++];
-			*host = (struct cmd_host){.name = ranks[i]->host};
+			*host = (struct cmd_host){.name = job->ranks[i]->host};
 			for (int figure = 0; figure < CMD_STORED; figure++)
 				host->figures[figure] = -1;
 		}
-		add_to_host(host, ranks[i]);
+		add_to_host(host, job->ranks[i]);
 	}
-	free(ranks);
 }
 
 bool cmd_job_merge(struct cmd_job *job)
@@ -438,11 +413,11 @@ bool cmd_job_merge(struct cmd_job *job)
 	if (!choose_job(job))
 		return false;
 	leave_out_doubles(job);
+	sum_hosts(job);
 	sort_ranks(job);
 	find_main(job);
 	find_nranks(job);
 	find_missing(job);
-	sum_hosts(job);
 	cmd_sites_merge(job);
 	return true;
 }

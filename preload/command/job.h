@@ -150,6 +150,12 @@ double cmd_rank_figure(const struct cmd_rank *rank, enum cmd_figure figure);
 
 struct cmd_summary cmd_job_summary(const struct cmd_job *job, enum cmd_figure figure);
 
+/* For the order of numbers: below 0, 0 or above. */
+static inline int cmd_compare(double a, double b)
+{
+	return (a > b) - (a < b);
+}
+
 /* Largest over mean; below 0 if that is not defined. */
 double cmd_summary_imbalance(const struct cmd_summary *summary);
 

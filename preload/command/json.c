@@ -48,8 +48,9 @@ static void set_figures(json_t *object, const double *figures)
 		set_figure(object, i, figures[i]);
 }
 
-static json_t *rank_object(const struct cmd_rank *rank)
+static json_t *rank_object(const struct cmd_job *job, size_t i)
 {
+	const struct cmd_rank *rank = job->ranks[i];
 	json_t *object = json_object();
 
 	set(object, "rank", number_or_null(rank->rank));
@@ -63,10 +64,11 @@ static json_t *rank_object(const struct cmd_rank *rank)
 	return object;
 }
 
-static json_t *host_object(const struct cmd_host *host)
+static json_t *host_object(const struct cmd_job *job, size_t i)
 {
-	json_t *object = json_object();
+	const struct cmd_host *host = &job->hosts[i];
 	const struct cmd_rank *tightest = host->tightest;
+	json_t *object = json_object();
 
 	set(object, "host", cmd_json(host->name));
 	set(object, "processes", number_or_null((double)host->n_ranks));
@@ -77,8 +79,9 @@ static json_t *host_object(const struct cmd_host *host)
 	return object;
 }
 
-static json_t *site_object(const struct cmd_site *site)
+static json_t *site_object(const struct cmd_job *job, size_t i)
 {
+	const struct cmd_site *site = &job->sites[i];
 	json_t *object = json_object(), *stack = json_array();
 
 	for (const char *frame = site->stack, *end; *frame; frame = end + 1) {
@@ -92,81 +95,50 @@ static json_t *site_object(const struct cmd_site *site)
 	return object;
 }
 
+static json_t *missing_number(const struct cmd_job *job, size_t i)
+{
+	return json_integer(job->missing[i]);
+}
+
+static json_t *skipped_object(const struct cmd_job *job, size_t i)
+{
+	json_t *object = json_object();
+
+	set(object, "file", cmd_json(job->skipped[i].file));
+	set(object, "why", cmd_json(job->skipped[i].why));
+	return object;
+}
+
 /* --- the object ---------------------------------------------------------------- */
 
-static json_t *list_ranks(const struct cmd_job *job)
+static void set_list(json_t *report, const char *key, const struct cmd_job *job, size_t n,
+		     json_t *(*item)(const struct cmd_job *job, size_t i))
 {
 	json_t *list = json_array();
 
-	for (size_t i = 0; i < job->n_ranks; i++)
-		json_array_append_new(list, rank_object(job->ranks[i]));
-	return list;
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(list, item(job, i));
+	set(report, key, list);
 }
 
-static json_t *list_hosts(const struct cmd_job *job)
-{
-	json_t *list = json_array();
-
-	for (size_t i = 0; i < job->n_hosts; i++)
-		json_array_append_new(list, host_object(&job->hosts[i]));
-	return list;
-}
-
-static json_t *list_missing(const struct cmd_job *job)
-{
-	json_t *list = json_array();
-
-	for (size_t i = 0; i < job->n_missing; i++)
-		json_array_append_new(list, json_integer(job->missing[i]));
-	return list;
-}
-
-static json_t *list_sites(const struct cmd_job *job)
-{
-	json_t *list = json_array();
-
-	for (size_t i = 0; i < job->n_sites; i++)
-		json_array_append_new(list, site_object(&job->sites[i]));
-	return list;
-}
-
-static json_t *list_skipped(const struct cmd_job *job)
-{
-	json_t *list = json_array();
-
-	for (size_t i = 0; i < job->n_skipped; i++) {
-		json_t *object = json_object();
-
-		set(object, "file", cmd_json(job->skipped[i].file));
-		set(object, "why", cmd_json(job->skipped[i].why));
-		json_array_append_new(list, object);
-	}
-	return list;
-}
-
-/* Sets totals, min, mean, max and imbalance, with the figures that some rank has. */
+/* With the figures that some rank has. */
 static void set_statistics(json_t *report, const struct cmd_job *job)
 {
-	json_t *totals = json_object(), *min = json_object(), *mean = json_object();
-	json_t *max = json_object(), *imbalance = json_object();
+	static const char *const names[] = {"totals", "min", "mean", "max", "imbalance"};
 
-	for (int i = 0; i < CMD_STORED; i++) {
-		struct cmd_summary summary = cmd_job_summary(job, i);
+	for (size_t k = 0; k < PIN_ARRAY_SIZE(names); k++) {
+		json_t *object = json_object();
 
-		if (!summary.n)
-			continue;
-		if (!(pin_figures[i].flags & PIN_PROPERTY))
-			set_figure(totals, i, summary.sum);
-		set_figure(min, i, summary.min);
-		set_figure(mean, i, summary.mean);
-		set_figure(max, i, summary.max);
-		set_figure(imbalance, i, cmd_summary_imbalance(&summary));
+		for (int i = 0; i < CMD_STORED; i++) {
+			struct cmd_summary summary = cmd_job_summary(job, i);
+			const double values[] = {summary.sum, summary.min, summary.mean,
+						 summary.max, cmd_summary_imbalance(&summary)};
+
+			if (summary.n && (k || !(pin_figures[i].flags & PIN_PROPERTY)))
+				set_figure(object, i, values[k]);
+		}
+		set(report, names[k], object);
 	}
-	set(report, "totals", totals);
-	set(report, "min", min);
-	set(report, "mean", mean);
-	set(report, "max", max);
-	set(report, "imbalance", imbalance);
 }
 
 static json_t *job_object(const struct cmd_job *job)
@@ -187,13 +159,13 @@ void cmd_json_print(const struct cmd_job *job)
 	set(report, "version", json_string(PACKAGE_VERSION));
 	set(report, "job", job_object(job));
 	set(report, "nranks", number_or_null(job->nranks));
-	set(report, "missing_ranks", list_missing(job));
-	set(report, "files_skipped", list_skipped(job));
+	set_list(report, "missing_ranks", job, job->n_missing, missing_number);
+	set_list(report, "files_skipped", job, job->n_skipped, skipped_object);
 	set_statistics(report, job);
-	set(report, "hosts", list_hosts(job));
-	set(report, "ranks", list_ranks(job));
+	set_list(report, "hosts", job, job->n_hosts, host_object);
+	set_list(report, "ranks", job, job->n_ranks, rank_object);
 	set(report, "peak_sites_kind", text_or_null(job->sites_kind));
-	set(report, "peak_sites", list_sites(job));
+	set_list(report, "peak_sites", job, job->n_sites, site_object);
 	json_dumpf(report, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12));
 	putchar('\n');
 	json_decref(report);

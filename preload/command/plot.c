@@ -89,9 +89,8 @@ static int compare_peaks(const void *a, const void *b)
 {
 	const struct curve *one = a, *other = b;
 
-	if (one->peak != other->peak)
-		return one->peak < other->peak ? 1 : -1;
-	return (one->rank->rank > other->rank->rank) - (one->rank->rank < other->rank->rank);
+	return cmd_compare(other->peak, one->peak)
+		       ?: cmd_compare(one->rank->rank, other->rank->rank);
 }
 
 static void choose_unit(struct plot *plot)
@@ -167,9 +166,7 @@ static const struct cmd_sample *sample_at(struct curve *curve, double time)
 
 static int compare_bytes(const void *a, const void *b)
 {
-	const double *one = a, *other = b;
-
-	return (*one > *other) - (*one < *other);
+	return cmd_compare(*(const double *)a, *(const double *)b);
 }
 
 /* Least, median and most in use of the ranks that run at each time, and median and largest

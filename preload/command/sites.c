@@ -23,9 +23,7 @@ static int compare_sizes(const void *a, const void *b)
 {
 	const struct cmd_site *one = a, *other = b;
 
-	if (one->bytes != other->bytes)
-		return one->bytes < other->bytes ? 1 : -1;
-	return strcmp(one->stack, other->stack);
+	return cmd_compare(other->bytes, one->bytes) ?: strcmp(one->stack, other->stack);
 }
 
 /* Merges sites with equal stacks. Returns how many are left. */

@@ -205,9 +205,9 @@ void cmd_table_ranks(const struct cmd_job *job)
 static int compare_hosts_by_heap(const void *a, const void *b)
 {
 	const struct cmd_host *one = a, *other = b;
-	double more = other->figures[CMD_MAPPED] - one->figures[CMD_MAPPED];
 
-	return more ? (more > 0) - (more < 0) : strcmp(one->name, other->name);
+	return cmd_compare(other->figures[CMD_MAPPED], one->figures[CMD_MAPPED])
+		       ?: strcmp(one->name, other->name);
 }
 
 static double share_of_ram(const struct cmd_host *host)
