@@ -79,6 +79,10 @@ struct cmd_text {
 	char text[96];
 };
 
+/* So many of them, as "1 rank" and "2 processes". */
+struct cmd_text cmd_counted(double n, const char *noun);
+#define CMD_COUNTED(n, noun) (cmd_counted((double)(n), noun).text)
+
 /* A size as the library writes it; "-" below 0, which stands for unknown. */
 struct cmd_text cmd_size(double n_bytes);
 #define CMD_SIZE(n) (cmd_size(n).text)

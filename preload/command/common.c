@@ -111,6 +111,17 @@ bool cmd_ends_in(const char *text, const char *end)
 	return n > n_end && !strcmp(text + n - n_end, end);
 }
 
+struct cmd_text cmd_counted(double n, const char *noun)
+{
+	struct cmd_text text;
+
+	snprintf(text.text, sizeof text.text, "%.0f %.40s%s", n, noun,
+		 n == 1				 ? ""
+		 : noun[strlen(noun) - 1] == 's' ? "es"
+						 : "s");
+	return text;
+}
+
 struct cmd_text cmd_shortened(const char *from, size_t most)
 {
 	struct cmd_text text;

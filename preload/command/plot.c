@@ -204,17 +204,11 @@ static void print_bands(const struct plot *plot, FILE *out)
 
 static void print_title(const struct cmd_job *job, FILE *out)
 {
-	bool are_ranks = job->ranks[0]->rank >= 0;
-	size_t n = job->n_main;
-
 	fprintf(out, "set title '");
 	print_quoted(out, CMD_SHORTENED(job->ranks[0]->program, TITLE));
-	fprintf(out, ": %zu %s%s on %zu host%s' offset 0,0.3 font ',17'\n", n,
-		are_ranks ? "rank" : "process",
-		n == 1	    ? ""
-		: are_ranks ? "s"
-			    : "es",
-		job->n_hosts, cmd_plural((double)job->n_hosts));
+	fprintf(out, ": %s on %s' offset 0,0.3 font ',17'\n",
+		CMD_COUNTED(job->n_main, job->ranks[0]->rank >= 0 ? "rank" : "process"),
+		CMD_COUNTED(job->n_hosts, "host"));
 }
 
 static void print_terminal(const struct plot *plot, FILE *out)

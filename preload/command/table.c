@@ -107,30 +107,22 @@ static void print_rank(const struct layout *layout, const struct cmd_rank *rank)
 }
 
 /* The last rows of the table, over the job's ranks. */
-enum statistic { MIN, MEAN, MAX, IMBALANCE, STATISTICS };
-
-static double statistic(const struct cmd_summary *summary, enum statistic which)
-{
-	if (!summary->n)
-		return -1;
-	if (which == IMBALANCE)
-		return cmd_summary_imbalance(summary);
-	return which == MIN ? summary->min : which == MEAN ? summary->mean : summary->max;
-}
-
 static void print_statistics(const struct cmd_job *job, const struct layout *layout)
 {
-	static const char *const names[STATISTICS] = {"min", "mean", "max", "max/mean"};
+	static const char *const names[] = {"min", "mean", "max", "max/mean"};
 
 	puts("");
-	for (int which = 0; which < STATISTICS; which++) {
-		begin_row(layout, names[which], "");
+	for (size_t k = 0; k < PIN_ARRAY_SIZE(names); k++) {
+		begin_row(layout, names[k], "");
 		for (size_t i = 0; i < N_COLUMNS; i++) {
 			struct cmd_summary summary = cmd_job_summary(job, columns[i].figure);
-			enum kind kind = which == IMBALANCE ? RATIO : columns[i].kind;
+			const double values[] = {summary.min, summary.mean, summary.max,
+						 cmd_summary_imbalance(&summary)};
 
 			printf("  %*s", columns[i].width,
-			       cell(kind, statistic(&summary, which)).text);
+			       cell(k == 3 ? RATIO : columns[i].kind,
+				    summary.n ? values[k] : -1)
+				       .text);
 		}
 		puts("");
 	}
@@ -154,12 +146,6 @@ static struct layout lay_out(const struct cmd_job *job)
 	return layout;
 }
 
-/* Whether any process is above its limit, which needs an explanation. */
-static bool is_above_limit(const struct cmd_job *job)
-{
-	return cmd_job_summary(job, CMD_MEMLOCK_SHARE).max > 1;
-}
-
 /* Prints how many of n rows are left out. Returns the index of the first one after them. */
 static size_t print_gap(size_t n)
 {
@@ -175,8 +161,8 @@ static void print_others(const struct cmd_job *job, const struct layout *layout)
 	for (size_t i = 0; i < n && i < LARGEST; i++)
 		print_rank(layout, job->ranks[job->n_main + i]);
 	if (n > LARGEST)
-		printf("  ... %zu more process%s without a rank; --json has all ...\n",
-		       n - LARGEST, n - LARGEST == 1 ? "" : "es");
+		printf("  ... %s without a rank; --json has all ...\n",
+		       CMD_COUNTED(n - LARGEST, "more process"));
 }
 
 void cmd_table_ranks(const struct cmd_job *job)
@@ -195,7 +181,7 @@ void cmd_table_ranks(const struct cmd_job *job)
 	print_others(job, &layout);
 	if (job->n_main > 1)
 		print_statistics(job, &layout);
-	if (is_above_limit(job))
+	if (cmd_job_summary(job, CMD_MEMLOCK_SHARE).max > 1)
 		printf("  More than 100 %%: the limit on locked memory does not bind "
 		       "(CAP_IPC_LOCK).\n");
 }

@@ -36,10 +36,15 @@ static void print_ranges(const long *numbers, size_t n)
 		printf(" and %zu more", n - i);
 }
 
-/* The ranks for which `wanted` holds, by number, or by name if they have none. */
-static void print_ranks(const struct cmd_job *job,
-			bool (*wanted)(const struct cmd_rank *rank, const char *text),
-			const char *text)
+/* Whether it has some of the figure; or its report that trigger, if one is given. */
+static bool is_wanted(const struct cmd_rank *rank, enum cmd_figure figure, const char *trigger)
+{
+	return trigger ? rank->trigger && !strcmp(rank->trigger, trigger)
+		       : rank->figures[figure] > 0;
+}
+
+/* Such ranks by number, or by name if they have none. */
+static void print_ranks(const struct cmd_job *job, enum cmd_figure figure, const char *trigger)
 {
 	long *numbers = cmd_realloc(NULL, job->n_main * sizeof *numbers);
 	size_t n = 0, n_names = 0;
@@ -47,7 +52,7 @@ static void print_ranks(const struct cmd_job *job,
 	for (size_t i = 0; i < job->n_main; i++) {
 		const struct cmd_rank *rank = job->ranks[i];
 
-		if (!wanted(rank, text))
+		if (!is_wanted(rank, figure, trigger))
 			continue;
 		if (rank->rank >= 0)
 			numbers[n++] = (long)rank->rank;
@@ -90,7 +95,7 @@ static void print_programs(const struct cmd_job *job)
 
 static void print_heading(const struct cmd_job *job)
 {
-	bool are_ranks = job->ranks[0]->rank >= 0;
+	const char *noun = job->ranks[0]->rank >= 0 ? "rank" : "process";
 	double elapsed = 0;
 
 	for (size_t i = 0; i < job->n_main; i++)
@@ -98,25 +103,13 @@ static void print_heading(const struct cmd_job *job)
 			elapsed = job->ranks[i]->elapsed;
 	printf("pinalloc: ");
 	print_programs(job);
-	printf(", %zu ", job->n_main);
 	if (job->n_missing)
-		printf("of %.0f ", job->nranks);
-	if (are_ranks)
-		printf("rank%s",
-		       cmd_plural(job->n_missing ? job->nranks : (double)job->n_main));
+		printf(", %zu of %s", job->n_main, CMD_COUNTED(job->nranks, noun));
 	else
-		printf("process%s", job->n_main == 1 ? "" : "es");
+		printf(", %s", CMD_COUNTED(job->n_main, noun));
 	if (job->n_ranks > job->n_main)
-		printf(" and %zu other process%s", job->n_ranks - job->n_main,
-		       job->n_ranks - job->n_main == 1 ? "" : "es");
-	printf(" on %zu host%s, %.1f s\n", job->n_hosts, cmd_plural((double)job->n_hosts),
-	       elapsed);
-}
-
-static bool has_moved(const struct cmd_rank *rank, const char *text)
-{
-	(void)text;
-	return rank->figures[CMD_MOVED] > 0;
+		printf(" and %s", CMD_COUNTED(job->n_ranks - job->n_main, "other process"));
+	printf(" on %s, %.1f s\n", CMD_COUNTED(job->n_hosts, "host"), elapsed);
 }
 
 static void print_moved(const struct cmd_job *job)
@@ -128,15 +121,9 @@ static void print_moved(const struct cmd_job *job)
 		return;
 	printf("  ATTENTION: %.0f of %.0f pages checked have MOVED, in ", moved.sum,
 	       checked.sum);
-	print_ranks(job, has_moved, NULL);
+	print_ranks(job, CMD_MOVED, NULL);
 	printf(":\n    keys of these pages stand for memory that the program no longer "
 	       "sees.\n");
-}
-
-static bool has_unwatchable(const struct cmd_rank *rank, const char *text)
-{
-	(void)text;
-	return rank->figures[CMD_UNWATCHABLE] > 0;
 }
 
 /* Of memory that is not heap. */
@@ -154,7 +141,7 @@ static void print_watch(const struct cmd_job *job)
 	if (unwatchable.sum <= 0)
 		return;
 	printf("  %.0f registrations cannot be watched, in ", unwatchable.sum);
-	print_ranks(job, has_unwatchable, NULL);
+	print_ranks(job, CMD_UNWATCHABLE, NULL);
 	printf(": they may go stale.\n");
 }
 
@@ -257,11 +244,6 @@ static void print_largest(const struct cmd_job *job)
 	       cmd_summary_imbalance(&heap));
 }
 
-static bool has_trigger(const struct cmd_rank *rank, const char *text)
-{
-	return rank->trigger && !strcmp(rank->trigger, text);
-}
-
 /* A clause for each trigger of reports, except the usual one. */
 static void print_triggers(const struct cmd_job *job)
 {
@@ -271,12 +253,12 @@ static void print_triggers(const struct cmd_job *job)
 		const char *trigger = job->ranks[i]->trigger;
 		size_t first = 0;
 
-		while (trigger && !has_trigger(job->ranks[first], trigger))
+		while (trigger && !is_wanted(job->ranks[first], 0, trigger))
 			first++;
 		if (!trigger || first < i || !strcmp(trigger, "at exit"))
 			continue;
 		printf(said ? "; " : "  Not written at exit: ");
-		print_ranks(job, has_trigger, trigger);
+		print_ranks(job, 0, trigger);
 		printf(" (%s)", trigger);
 		said = true;
 	}
