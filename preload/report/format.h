@@ -33,10 +33,12 @@ struct pin_report {
 	int64_t figures[PIN_FIGURES]; /* in bytes, nanoseconds and numbers; -1: not known */
 	bool held; /* sites are those that held the peak, else those that grew the heap */
 	size_t n_sites, n_moments;
-	struct pin_site *sites[PIN_REPORT_SITES];
-	struct pin_share {
+	struct pin_report_site {
 		size_t bytes, count;
-	} shares[PIN_REPORT_SITES];
+		void *const
+			*frames; /* return addresses, innermost first, without the library's */
+		size_t n_frames;
+	} sites[PIN_REPORT_SITES];
 	struct pin_moment moments[PIN_TIMELINE_MOMENTS + 2]; /* with the peak, and now */
 	struct pin_cgroup cgroup;     /* for the figures, as they are taken */
 	struct pin_mappings mappings; /* the same */
@@ -51,19 +53,9 @@ void pin_report_take_figures(struct pin_report *report, unsigned when);
 /* Fills in what is about the peak. The figures that are counted, and `held`, must be there. */
 void pin_report_collect_peak(struct pin_report *report, uint64_t now);
 
-/* The frames of a site without those of this library. */
-struct pin_frames {
-	void *const *at; /* return addresses, innermost first */
-	uint32_t n;
-};
-struct pin_frames pin_report_frames(const struct pin_site *site);
-
 /* Puts the frame's name or place into `name`; see pin_backtrace_name(). */
 void pin_report_frame(const struct pin_report *report, const void *frame, char *name,
 		      size_t size);
-
-/* What a site in report->sites had when the report was collected. */
-struct pin_share pin_report_share(const struct pin_report *report, const struct pin_site *site);
 
 /* The forms. */
 void pin_report_text(const struct pin_report *report, struct pin_output *out);

@@ -112,29 +112,22 @@ static void json_sections(const struct pin_report *report, struct pin_output *ou
 	pin_output(out, "}");
 }
 
-static void json_stack(const struct pin_report *report, const struct pin_site *site,
-		       struct pin_output *out)
-{
-	struct pin_frames frames = pin_report_frames(site);
-	char name[PIN_BACKTRACE_NAME];
-
-	for (uint32_t i = 0; i < frames.n; i++) {
-		pin_report_frame(report, frames.at[i], name, sizeof name);
-		pin_output(out, "%s", i ? "," : "");
-		pin_output_string(out, name);
-	}
-}
-
 static void json_sites(const struct pin_report *report, struct pin_output *out)
 {
+	char name[PIN_BACKTRACE_NAME];
+
 	pin_output(out, ",\n\"peak_sites_kind\":\"%s\",\"peak_sites\":[",
 		   report->held ? "held" : "growth");
 	for (size_t i = 0; i < report->n_sites; i++) {
-		struct pin_share share = pin_report_share(report, report->sites[i]);
+		const struct pin_report_site *site = &report->sites[i];
 
 		pin_output(out, "%s\n{\"bytes\":%zu,\"count\":%zu,\"stack\":[", i ? "," : "",
-			   share.bytes, share.count);
-		json_stack(report, report->sites[i], out);
+			   site->bytes, site->count);
+		for (size_t k = 0; k < site->n_frames; k++) {
+			pin_report_frame(report, site->frames[k], name, sizeof name);
+			pin_output(out, "%s", k ? "," : "");
+			pin_output_string(out, name);
+		}
 		pin_output(out, "]}");
 	}
 	pin_output(out, "]");

@@ -39,22 +39,28 @@ static void append_now(struct pin_report *report, uint64_t now)
 	};
 }
 
-static struct pin_share share_now(const struct pin_site *site, bool of_held)
-{
-	struct pin_held held;
-
-	if (!of_held)
-		return (struct pin_share){site->grown_bytes, site->grown_count};
-	held = pin_site_at_peak(site);
-	return (struct pin_share){(size_t)(held.bytes + 0.5), (size_t)(held.count + 0.5)};
-}
-
 /* All before any frame is named: that allocates, which may reach a new peak. */
 static void collect_sites(struct pin_report *report)
 {
-	report->n_sites = pin_sites_largest(report->held, report->sites, PIN_REPORT_SITES);
-	for (size_t i = 0; i < report->n_sites; i++)
-		report->shares[i] = share_now(report->sites[i], report->held);
+	struct pin_site *largest[PIN_REPORT_SITES];
+
+	report->n_sites = pin_sites_largest(report->held, largest, PIN_REPORT_SITES);
+	for (size_t i = 0; i < report->n_sites; i++) {
+		const struct pin_site *site = largest[i];
+		struct pin_held held = {0};
+		size_t first = 0;
+
+		if (report->held)
+			held = pin_site_at_peak(site);
+		while (first < site->depth && pin_backtrace_ours(site->frames[first]))
+			first++;
+		report->sites[i] = (struct pin_report_site){
+			.bytes = report->held ? (size_t)(held.bytes + 0.5) : site->grown_bytes,
+			.count = report->held ? (size_t)(held.count + 0.5) : site->grown_count,
+			.frames = site->frames + first,
+			.n_frames = site->depth - first,
+		};
+	}
 }
 
 /* Other threads go on meanwhile: they may have reached the peak, or a moment, after now. */
@@ -75,24 +81,6 @@ void pin_report_collect_peak(struct pin_report *report, uint64_t now)
 	insert_peak(report);
 	append_now(report, now);
 	collect_sites(report);
-}
-
-struct pin_frames pin_report_frames(const struct pin_site *site)
-{
-	uint32_t first = 0;
-
-	while (first < site->depth && pin_backtrace_ours(site->frames[first]))
-		first++;
-	return (struct pin_frames){.at = site->frames + first, .n = site->depth - first};
-}
-
-struct pin_share pin_report_share(const struct pin_report *report, const struct pin_site *site)
-{
-	size_t i = 0;
-
-	while (report->sites[i] != site)
-		i++;
-	return report->shares[i];
 }
 
 void pin_report_frame(const struct pin_report *report, const void *frame, char *name,

@@ -8,30 +8,30 @@
 
 #include <string.h>
 
-/* The value of the first variable that is set. */
-static const char *first_set(const char *const names[], size_t n)
+/* The first variable that is set, or NULL. */
+static const char *first_set(const char *const *names)
 {
-	const char *value = NULL;
-
-	for (size_t i = 0; i < n && !value; i++)
-		value = pin_environment(names[i]);
-	return value;
+	while (*names && !pin_environment(*names))
+		names++;
+	return *names;
 }
 
-static const char *const rank_names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
-					 "SLURM_PROCID"};
-
-const char *pin_rank(void)
+static const char *value_of(const char *name)
 {
-	return first_set(rank_names, PIN_ARRAY_SIZE(rank_names));
+	return name ? pin_environment(name) : NULL;
 }
 
 const char *pin_rank_variable(void)
 {
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(rank_names); i++)
-		if (pin_environment(rank_names[i]))
-			return rank_names[i];
-	return NULL;
+	static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
+					    "SLURM_PROCID", NULL};
+
+	return first_set(names);
+}
+
+const char *pin_rank(void)
+{
+	return value_of(pin_rank_variable());
 }
 
 /*
@@ -40,13 +40,14 @@ const char *pin_rank_variable(void)
  */
 void pin_job_id(char id[PIN_JOB_ID])
 {
-	static const char *const launchers[] = {"PMIX_NAMESPACE", "PALS_APID", "FLUX_JOB_ID"};
-	static const char *const systems[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
-	const char *job = first_set(launchers, PIN_ARRAY_SIZE(launchers)), *step = NULL;
+	static const char *const launchers[] = {"PMIX_NAMESPACE", "PALS_APID", "FLUX_JOB_ID",
+						NULL};
+	static const char *const systems[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", NULL};
+	const char *job = value_of(first_set(launchers)), *step = NULL;
 	const char *again = pin_environment("SLURM_RESTART_COUNT");
 
 	if (!job) {
-		job = first_set(systems, PIN_ARRAY_SIZE(systems));
+		job = value_of(first_set(systems));
 		step = pin_environment("SLURM_STEP_ID");
 	}
 	again = again && strcmp(again, "0") != 0 ? again : NULL;
@@ -64,7 +65,7 @@ bool pin_is_after_task(void)
 const char *pin_rank_count(void)
 {
 	static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
-					    "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"};
+					    "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", NULL};
 
-	return first_set(names, PIN_ARRAY_SIZE(names));
+	return value_of(first_set(names));
 }

@@ -45,7 +45,7 @@ _Static_assert(PIN_RUNNING_JOB == PIN_JOB_ID && PIN_REPORT_SITES <= PIN_RUNNING_
 	       "what a report has finds room");
 
 static struct pin_report report;
-static const struct pin_site *encoded[PIN_RUNNING_SITES];
+static void *const *encoded[PIN_RUNNING_SITES]; /* whose stack is there: its frames */
 static struct pin_report_file file;
 static char path[2 * PATH_MAX + HOST_NAME_MAX + 32];
 static char *mapped; /* the file */
@@ -197,27 +197,18 @@ static uint64_t encode_frame(const void *frame)
 				 offset & (((uint64_t)1 << 48) - 1));
 }
 
-static void encode_stack(size_t i)
-{
-	struct pin_frames frames = pin_report_frames(report.sites[i]);
-	struct pin_running_site *site = pin_running_site(&image, i);
-
-	site->n_frames = frames.n;
-	for (uint32_t frame = 0; frame < frames.n; frame++)
-		site->frames[frame] = encode_frame(frames.at[frame]);
-	encoded[i] = report.sites[i];
-}
-
 static void fill_sites(void)
 {
 	for (size_t i = 0; i < report.n_sites; i++) {
+		const struct pin_report_site *from = &report.sites[i];
 		struct pin_running_site *site = pin_running_site(&image, i);
-		struct pin_share share = pin_report_share(&report, report.sites[i]);
 
-		site->bytes = share.bytes;
-		site->count = share.count;
-		if (encoded[i] != report.sites[i])
-			encode_stack(i);
+		site->bytes = from->bytes;
+		site->count = from->count;
+		site->n_frames = from->n_frames;
+		for (size_t k = 0; k < from->n_frames && encoded[i] != from->frames; k++)
+			site->frames[k] = encode_frame(from->frames[k]);
+		encoded[i] = from->frames;
 	}
 	image.now.n_sites = (uint32_t)report.n_sites;
 	image.now.sites_are_held = report.held;

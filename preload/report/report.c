@@ -94,30 +94,24 @@ static int write_to(const char *trigger, int fd)
 	return pin_output_flush(&output);
 }
 
-static int write_file(const char *trigger, bool at_option)
+/* Writes to the file that was found; `at_option` says that PINALLOC_REPORT names it. */
+static int write_report(const char *trigger, bool at_option)
 {
-	int error = pin_report_file_open(&file);
+	const struct pin_stream *known = find_stream(file.stream);
+	int error;
 
+	if (file.stream >= 0) {
+		int fd = known ? pin_stream_fd(known) : file.stream;
+
+		return fd < 0 ? -EBADF : write_to(trigger, fd);
+	}
+	error = pin_report_file_open(&file);
 	if (error)
 		return error;
 	error = write_to(trigger, file.fd);
 	if (at_option)
 		fstat(file.fd, &own_file);
 	return pin_report_file_close(&file, error);
-}
-
-static int write_stream(const char *trigger)
-{
-	const struct pin_stream *known = find_stream(file.stream);
-	int fd = known ? pin_stream_fd(known) : file.stream;
-
-	return fd < 0 ? -EBADF : write_to(trigger, fd);
-}
-
-/* Writes to the file that was found; `at_option` says that PINALLOC_REPORT names it. */
-static int write_report(const char *trigger, bool at_option)
-{
-	return file.stream >= 0 ? write_stream(trigger) : write_file(trigger, at_option);
 }
 
 int pin_report_write(const char *path)
@@ -136,16 +130,9 @@ int pin_report_write(const char *path)
 	return error;
 }
 
-static bool is_later(struct timespec a, struct timespec b)
+static int64_t ns_of(struct timespec time)
 {
-	return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec > b.tv_nsec);
-}
-
-static bool is_own_file(const struct stat *info)
-{
-	return info->st_dev == own_file.st_dev && info->st_ino == own_file.st_ino &&
-	       info->st_mtim.tv_sec == own_file.st_mtim.tv_sec &&
-	       info->st_mtim.tv_nsec == own_file.st_mtim.tv_nsec;
+	return time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
 /* Whether another process has written the file since this one began. */
@@ -154,9 +141,10 @@ static bool has_report_of_another(void)
 	struct stat info;
 
 	if (file.stream >= 0 || file.in_place || stat(file.target, &info) ||
-	    !S_ISREG(info.st_mode))
+	    !S_ISREG(info.st_mode) || ns_of(info.st_mtim) <= ns_of(pin_process_began()))
 		return false;
-	return is_later(info.st_mtim, pin_process_began()) && !is_own_file(&info);
+	return info.st_dev != own_file.st_dev || info.st_ino != own_file.st_ino ||
+	       ns_of(info.st_mtim) != ns_of(own_file.st_mtim);
 }
 
 /* For the reasons not to, see report.h. */

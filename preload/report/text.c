@@ -106,38 +106,25 @@ static void text_section(const struct pin_report *report, const char *section,
 #define SITES 5
 
 /* Writes as many callers as fit on the line. */
-static void text_stack(const struct pin_report *report, struct pin_frames frames,
+static void text_stack(const struct pin_report *report, const struct pin_report_site *site,
 		       struct pin_output *out)
 {
+	size_t columns = 0, i = 0, n = site->n_frames;
 	char name[PIN_BACKTRACE_NAME];
-	size_t columns = 0;
-	uint32_t i = 0;
 
-	for (; i < frames.n && i < PIN_STACK_LINE_FRAMES; i++) {
+	for (; i < n && i < PIN_STACK_LINE_FRAMES; i++) {
 		const char *shown;
 
-		pin_report_frame(report, frames.at[i], name, sizeof name);
+		pin_report_frame(report, site->frames[i], name, sizeof name);
 		shown = pin_stack_line_part(name, strlen(name));
 		columns += strlen(shown);
 		if (i && columns > PIN_STACK_LINE_COLUMNS)
 			break;
 		pin_output(out, "%s%s", i ? " <- " : "", shown);
 		if (pin_stack_line_ends_at(name))
-			frames.n = i + 1;
+			n = i + 1;
 	}
-	pin_output(out, i < frames.n ? " <- ...\n" : "\n");
-}
-
-static void text_site(const struct pin_report *report, const struct pin_site *site,
-		      struct pin_output *out)
-{
-	struct pin_frames frames = pin_report_frames(site);
-
-	pin_output(out, "  %10s  ", PIN_SIZE(pin_report_share(report, site).bytes));
-	if (frames.n)
-		text_stack(report, frames, out);
-	else
-		pin_output(out, "(stack not known)\n");
+	pin_output(out, i < n ? " <- ...\n" : "\n");
 }
 
 static void text_sites(const struct pin_report *report, struct pin_output *out)
@@ -146,8 +133,13 @@ static void text_sites(const struct pin_report *report, struct pin_output *out)
 		return;
 	pin_output(out, report->held ? "who had memory in use at the peak (sampled)\n"
 				     : "what made the heap grow\n");
-	for (size_t i = 0; i < report->n_sites && i < SITES; i++)
-		text_site(report, report->sites[i], out);
+	for (size_t i = 0; i < report->n_sites && i < SITES; i++) {
+		pin_output(out, "  %10s  ", PIN_SIZE(report->sites[i].bytes));
+		if (report->sites[i].n_frames)
+			text_stack(report, &report->sites[i], out);
+		else
+			pin_output(out, "(stack not known)\n");
+	}
 }
 
 static void text_domains(struct pin_output *out)
