@@ -115,6 +115,14 @@ grouped() {
 	says warn cgroup 'hugetlb\.2MB\.max.*4\.0 MiB.*SIGBUS'
 	checked grouped hugetlb.2MB.max 4194304 "$pinalloc" check
 	run -1 grep hugetlb.2MB <<< "$output"
+	# Of the group's and those around it, the lowest.
+	echo '0::/a/b' > group
+	checked env PINALLOC_HUGEPAGE=hugetlb unshare -rm sh -ec 'mount --bind group /proc/$$/cgroup
+		mount -t tmpfs none /sys/fs/cgroup; mkdir -p /sys/fs/cgroup/a/b
+		echo 4194304 > /sys/fs/cgroup/a/hugetlb.2MB.max; echo 8388608 > /sys/fs/cgroup/a/b/hugetlb.2MB.max
+		exec "$0" check' "$pinalloc"
+	says warn cgroup 'hugetlb\.2MB\.max.*4\.0 MiB.*SIGBUS'
+	[ "$(grep -c hugetlb.2MB <<< "$output")" -eq 1 ]
 }
 
 @test "a kernel that is too old is named where it matters" {

@@ -13,8 +13,9 @@
 #include "preload/command/check.h"
 #include "regpool/domain.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
+#include <glob.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 #include <unistd.h>
 
 #define LIBIBVERBS "libibverbs.so.1"
+#define DEVICES	   "/sys/class/infiniband/"
 
 static const struct pin_ibverbs *verbs; /* NULL until it is loaded */
 static struct ibv_device **devices;	/* ends with NULL; NULL itself when there is none */
@@ -33,7 +35,7 @@ static void read_attribute(const char *device, const char *port, const char *nam
 {
 	char path[PATH_MAX], *value;
 
-	snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%s/%s", device, port, name);
+	snprintf(path, sizeof path, DEVICES "%s/ports/%s/%s", device, port, name);
 	if (pin_file_read(path, text, size) <= 0)
 		strcpy(text, "?");
 	text[strcspn(text, "\n")] = '\0';
@@ -62,17 +64,14 @@ static void check_port(const char *device, const char *port)
 
 static void check_ports(const char *device)
 {
-	char path[PATH_MAX];
-	struct dirent *entry;
-	DIR *ports;
+	char pattern[PATH_MAX];
+	glob_t ports;
 
-	snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports", device);
-	ports = opendir(path);
-	while (ports && (entry = readdir(ports)))
-		if (entry->d_name[0] != '.')
-			check_port(device, entry->d_name);
-	if (ports)
-		closedir(ports);
+	snprintf(pattern, sizeof pattern, DEVICES "%s/ports/*", device);
+	glob(pattern, 0, NULL, &ports);
+	for (size_t i = 0; i < ports.gl_pathc; i++)
+		check_port(device, basename(ports.gl_pathv[i]));
+	globfree(&ports);
 }
 
 /* libibverbs also tries other names for the file, so its errno may be about one of those. */
@@ -174,14 +173,10 @@ static void check_device(struct ibv_device *device)
 /* Whether the kernel has a device, even if libibverbs has no provider for it. */
 static bool kernel_has_device(void)
 {
-	DIR *directory = opendir("/sys/class/infiniband");
-	struct dirent *entry;
-	bool has = false;
+	glob_t found;
+	bool has = !glob(DEVICES "*", 0, NULL, &found);
 
-	while (directory && (entry = readdir(directory)))
-		has |= entry->d_name[0] != '.';
-	if (directory)
-		closedir(directory);
+	globfree(&found);
 	return has;
 }
 

@@ -27,39 +27,32 @@ static size_t memory(void)
 
 #define MOUNT "/sys/fs/cgroup"
 
-/* The directory of the group of version 2; false if there is none. */
-static bool find_group(char path[2 * PATH_MAX])
-{
-	char text[PATH_MAX], *line;
-
-	if (pin_file_read("/proc/self/cgroup", text, sizeof text) <= 0)
-		return false;
-	line = !strncmp(text, "0::", 3) ? text : strstr(text, "\n0::");
-	if (!line)
-		return false;
-	line = strchr(line, '/');
-	line[strcspn(line, "\n")] = '\0';
-	snprintf(path, 2 * PATH_MAX, MOUNT "%s", line[1] ? line : "");
-	return true;
-}
-
-/* Of the group, or one around it: it does not make mmap() fail, as a pool that is empty does.
- */
+/* Of the group of version 2, or one around it: it does not make mmap() fail, as a pool that is
+ * empty does. The lowest counts. */
 static void check_huge_pages_of_cgroup(void)
 {
-	char path[2 * PATH_MAX], text[64];
+	char path[2 * PATH_MAX], text[PATH_MAX], *group;
+	size_t lowest = SIZE_MAX;
 
-	for (size_t n = find_group(path) ? strlen(path) : 0; n >= strlen(MOUNT);
-	     n = (size_t)(strrchr(path, '/') - path)) {
-		snprintf(path + n, sizeof path - n, "/hugetlb.2MB.max");
-		if (pin_file_read(path, text, sizeof text) > 0 && *text >= '0' && *text <= '9')
-			cmd_finding(
-				CMD_WARN, "cgroup", "raise it, or set PINALLOC_HUGEPAGE=thp",
-				"hugetlb.2MB.max is %s: a process that touches more ends by "
-				"SIGBUS",
-				PIN_SIZE(strtoul(text, NULL, 10)));
-		path[n] = '\0';
+	if (pin_file_read("/proc/self/cgroup", text, sizeof text) <= 0)
+		return;
+	group = !strncmp(text, "0::", 3) ? text + 3 : strstr(text, "\n0::/");
+	if (!group)
+		return;
+	group += strcspn(group, "/");
+	group[strcspn(group, "\n")] = '\0';
+	for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
+		size_t limit;
+
+		*end = '\0';
+		snprintf(path, sizeof path, MOUNT "%s/hugetlb.2MB.max", group);
+		limit = pin_file_number(path, "", SIZE_MAX);
+		lowest = limit < lowest ? limit : lowest;
 	}
+	if (lowest != SIZE_MAX)
+		cmd_finding(CMD_WARN, "cgroup", "raise it, or set PINALLOC_HUGEPAGE=thp",
+			    "hugetlb.2MB.max is %s: a process that touches more ends by SIGBUS",
+			    PIN_SIZE(lowest));
 }
 
 void cmd_check_cgroup(void)
