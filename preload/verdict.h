@@ -32,7 +32,7 @@ struct pin_verdict {
 	struct pin_limit_use nearest; /* of all processes; limit -1: none is known */
 	/* Which process was nearest, has most beside the heap, took longest; "" for one alone.
 	 */
-	const char *nearest_of, *most_beside_of, *slowest_of;
+	char nearest_of[96], most_beside_of[96], slowest_of[96];
 };
 
 /* The limit that a process was nearest to. What is above its limit ignores it. */

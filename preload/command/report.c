@@ -14,11 +14,13 @@
 /* The exit status if files were left out or ranks are missing. */
 #define INCOMPLETE 1
 
-struct settings {
-	void (*print)(const struct cmd_job *job); /* NULL for the text */
-	const char *plot, *job;
-	size_t n_sites;
-};
+/* What the options ask for. */
+static void (*print)(const struct cmd_job *job); /* NULL for the text */
+static const char *plot;
+static size_t n_sites = 10;
+
+/* Static, so that it can still be reached at exit: nothing is freed. */
+static struct cmd_job job;
 
 enum { JSON = CMD_LONG, FOLDED, PLOT, TOP, JOB, HELP };
 
@@ -52,17 +54,18 @@ static int report_help(void)
 	return 0;
 }
 
-static bool choose_form(struct settings *settings, void (*print)(const struct cmd_job *job))
+/* Returns an exit status. */
+static int choose_form(void (*form)(const struct cmd_job *job))
 {
-	if (settings->print && settings->print != print) {
+	if (print && print != form) {
 		cmd_complain("--json and --folded exclude each other: give one");
-		return false;
+		return CMD_USAGE;
 	}
-	settings->print = print;
-	return true;
+	print = form;
+	return 0;
 }
 
-static bool set_top(struct settings *settings, const char *text)
+static int set_top(const char *text)
 {
 	char *end;
 	long n;
@@ -70,82 +73,74 @@ static bool set_top(struct settings *settings, const char *text)
 	errno = 0;
 	n = strtol(text, &end, 10);
 	if (errno || end == text || *end || n < 0)
-		return !cmd_refuse_value("top", text, "a number from 0 up");
-	settings->n_sites = (size_t)n;
-	return true;
+		return cmd_refuse_value("top", text, "a number from 0 up");
+	n_sites = (size_t)n;
+	return 0;
 }
 
-static bool set_plot(struct settings *settings, const char *path)
+static int set_plot(const char *path)
 {
 	if (!cmd_ends_in(path, ".svg") && !cmd_ends_in(path, ".txt"))
-		return !cmd_refuse_value("plot", path,
-					 "a name that ends in .svg, or in .txt for a "
-					 "plot made of characters");
-	settings->plot = path;
-	return true;
+		return cmd_refuse_value("plot", path,
+					"a name that ends in .svg, or in .txt for a "
+					"plot made of characters");
+	plot = path;
+	return 0;
 }
 
-static bool apply_option(struct settings *settings, int option, char **argv)
+static int apply_option(int option, char **argv)
 {
 	switch (option) {
 	case JSON:
-		return choose_form(settings, cmd_json_print);
+		return choose_form(cmd_json_print);
 	case FOLDED:
-		return choose_form(settings, cmd_folded_print);
+		return choose_form(cmd_folded_print);
 	case TOP:
-		return set_top(settings, optarg);
+		return set_top(optarg);
 	case JOB:
-		settings->job = optarg;
-		return true;
+		job.id = optarg;
+		return 0;
 	case PLOT:
-		return set_plot(settings, optarg);
+		return set_plot(optarg);
 	default:
-		return !cmd_refuse(option, shorts, argv);
+		return cmd_refuse(option, shorts, argv);
 	}
 }
 
-static int report_on(const struct settings *settings, char **paths)
+static int report_on(char **paths)
 {
-	/* Static, so that it can still be reached at exit: nothing is freed. */
-	static struct cmd_job job;
-	int error = 0;
+	const char *id = job.id;
 
-	job.id = settings->job;
 	for (; *paths; paths++)
 		cmd_job_add(&job, *paths);
-	if (!job.n_ranks) {
-		cmd_complain("nothing to report: no file holds a report");
+	if (!job.n_ranks || !cmd_job_merge(&job)) {
+		cmd_complain("nothing to report: no %s%s",
+			     id ? "report is of job " : "file holds a report", id ? id : "");
 		return CMD_FAILED;
 	}
-	if (!cmd_job_merge(&job)) {
-		cmd_complain("nothing to report: no report is of job %s", settings->job);
-		return CMD_FAILED;
-	}
-	if (settings->print)
-		settings->print(&job);
+	if (print)
+		print(&job);
 	else
-		cmd_text_print(&job, settings->n_sites);
-	if (settings->plot)
-		error = cmd_plot_write(&job, settings->plot);
-	if (error)
+		cmd_text_print(&job, n_sites);
+	if (plot && cmd_plot_write(&job, plot))
 		return CMD_FAILED;
 	return job.n_skipped || job.n_missing ? INCOMPLETE : 0;
 }
 
 int cmd_report(int argc, char **argv)
 {
-	struct settings settings = {.n_sites = 10};
-	int option;
+	int option, status = 0;
 
-	while ((option = getopt_long(argc, argv, shorts, options, NULL)) != -1) {
+	while (!status && (option = getopt_long(argc, argv, shorts, options, NULL)) != -1) {
 		if (option == HELP || option == 'h')
 			return report_help();
-		if (!apply_option(&settings, option, argv))
-			return CMD_USAGE;
+		status = apply_option(option, argv);
 	}
+	if (status)
+		return status;
 	if (optind == argc) {
 		cmd_complain("no FILE; see pinalloc report --help");
 		return CMD_USAGE;
 	}
-	return report_on(&settings, argv + optind);
+	return report_on(argv + optind);
 }

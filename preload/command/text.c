@@ -167,13 +167,14 @@ static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 			verdict->reasons[reason] += whole(job->ranks[i]->requests[reason]);
 }
 
-struct names {
-	struct cmd_text nearest, beside, slowest;
-};
+/* A process is named if there are others. */
+static void set_name(char *name, const struct cmd_job *job, struct cmd_text text)
+{
+	strcpy(name, job->n_main > 1 ? text.text : "");
+}
 
 /* What is of one process, and which it is. */
-static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict,
-			  struct names *names)
+static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict)
 {
 	struct cmd_summary seconds = cmd_job_summary(job, CMD_SECONDS);
 	int64_t figures[CMD_STORED], most = 0;
@@ -190,11 +191,11 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 		beside = pin_verdict_beside(figures, &is_least);
 		if (pin_limit_is_nearer(nearest, verdict->nearest)) {
 			verdict->nearest = nearest;
-			names->nearest = cmd_rank_name(job->ranks[i]);
+			set_name(verdict->nearest_of, job, cmd_rank_name(job->ranks[i]));
 		}
 		if (beside > most) {
 			most = beside;
-			names->beside = cmd_rank_name(job->ranks[i]);
+			set_name(verdict->most_beside_of, job, cmd_rank_name(job->ranks[i]));
 		}
 	}
 	for (size_t i = 0; i < job->n_hosts; i++) {
@@ -204,29 +205,21 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 
 		if (job->hosts[i].n_ranks > 1 && pin_limit_is_nearer(ram, verdict->nearest)) {
 			verdict->nearest = ram;
-			names->nearest = cmd_shortened(job->hosts[i].name, 60);
+			set_name(verdict->nearest_of, job,
+				 cmd_shortened(job->hosts[i].name, 60));
 		}
 	}
 	if (seconds.max > 0)
-		names->slowest = cmd_rank_name(seconds.largest);
+		set_name(verdict->slowest_of, job, cmd_rank_name(seconds.largest));
 }
 
 static void print_answers(const struct cmd_job *job)
 {
-	struct names names = {0};
-	struct pin_verdict verdict = {.n_processes = job->n_main,
-				      .nearest_of = "",
-				      .most_beside_of = "",
-				      .slowest_of = ""};
+	struct pin_verdict verdict = {.n_processes = job->n_main};
 	char answer[500];
 
 	sum_figures(job, &verdict);
-	find_extremes(job, &verdict, &names);
-	if (job->n_main > 1) {
-		verdict.nearest_of = names.nearest.text;
-		verdict.most_beside_of = names.beside.text;
-		verdict.slowest_of = names.slowest.text;
-	}
+	find_extremes(job, &verdict);
 	for (int i = 0; i < PIN_VERDICT_ANSWERS; i++) {
 		pin_verdict_answer(&verdict, i, answer, sizeof answer);
 		fputs(answer, stdout);

@@ -198,18 +198,19 @@ int pin_report_file_find(struct pin_report_file *file, const char *path)
 	return more > 0 ? -ELOOP : more;
 }
 
-static bool is_special(const char *path)
+/* As S_IFREG; 0 if there is nothing. */
+static mode_t kind_of(const char *path)
 {
 	struct stat status;
 
-	return !stat(path, &status) && !S_ISREG(status.st_mode);
+	return stat(path, &status) ? 0 : status.st_mode & S_IFMT;
 }
 
-static bool is_pipe(const char *path)
+static bool is_special(const char *path)
 {
-	struct stat status;
+	mode_t kind = kind_of(path);
 
-	return !stat(path, &status) && S_ISFIFO(status.st_mode);
+	return kind && kind != S_IFREG;
 }
 
 /* The reader of a pipe may come a little later. */
@@ -223,7 +224,7 @@ static bool is_pipe(const char *path)
 static int open_special(const char *path)
 {
 	int flags = O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
-	bool pipe = is_pipe(path);
+	bool pipe = kind_of(path) == S_IFIFO;
 	int fd = open(path, flags);
 
 	for (int i = 0; fd < 0 && errno == ENXIO && pipe && i < NAPS; i++) {
@@ -235,31 +236,23 @@ static int open_special(const char *path)
 	return fd;
 }
 
-/* Removes what has that name, so that a link somebody has put there is not followed. */
-static void set_temporary(struct pin_report_file *file)
-{
-	pin_format(file->temporary, sizeof file->temporary, "%s.%d.part", file->target,
-		   getpid());
-	unlink(file->temporary);
-}
-
-/* If the directory takes no new file. Then somebody may find the report half written. */
-static int open_in_place(struct pin_report_file *file)
-{
-	file->in_place = true;
-	return open(file->target, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC);
-}
-
 /* Nobody may find half a report, so it gets its name when it is whole. */
 static int open_regular(struct pin_report_file *file)
 {
 	int fd, error;
 
-	set_temporary(file);
+	/* Removes what has that name, so that a link somebody has put there is not followed. */
+	pin_format(file->temporary, sizeof file->temporary, "%s.%d.part", file->target,
+		   getpid());
+	unlink(file->temporary);
 	fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	error = fd < 0 ? errno : 0;
-	if (error == EACCES || error == EPERM || error == EROFS)
-		fd = open_in_place(file);
+	/* If the directory takes no new file. Then somebody may find the report half written.
+	 */
+	if (error == EACCES || error == EPERM || error == EROFS) {
+		file->in_place = true;
+		fd = open(file->target, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC);
+	}
 	return fd < 0 ? -error : fd;
 }
 

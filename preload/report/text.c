@@ -29,8 +29,7 @@ static void text_heading(const struct pin_report *report, struct pin_output *out
 
 static void text_verdict(const struct pin_report *report, struct pin_output *out)
 {
-	struct pin_verdict verdict = {
-		.n_processes = 1, .nearest_of = "", .most_beside_of = "", .slowest_of = ""};
+	struct pin_verdict verdict = {.n_processes = 1};
 	char answer[500];
 
 	memcpy(verdict.figures, report->figures, sizeof verdict.figures);
