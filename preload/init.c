@@ -71,6 +71,8 @@ __attribute__((constructor(101))) static void init_library(void)
 	pin_sites_set_listener(pin_backtrace_note_modules);
 	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
 	pin_sites_start(pin_backtrace_walk);
+	if (pin_options.sample)
+		pin_backtrace_reuse_walks();
 	pin_prefill_init(pin_segment_take, pin_segment_give);
 	pin_verify_init();
 	pin_process_init(wanted);

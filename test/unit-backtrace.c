@@ -21,6 +21,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+/* The most frames of a walk that reuses the last one. */
 #define MOST 32
 
 void *__libc_malloc(size_t n);
@@ -192,6 +193,68 @@ static void in_order_and_cut(void)
 	ok(pin_backtrace_ours(frames[0]), "a frame in the same object is the library's");
 	ok(!pin_backtrace_ours((void *)(uintptr_t)&dladdr) && !pin_backtrace_ours(NULL),
 	   "neither is a frame in libc nor NULL");
+}
+
+/* The same stack twice from one place: as a walk that is too long for shortcuts, and not. */
+static FRAME bool same_both_ways(void)
+{
+	void *frames[2][MOST + 1];
+	int n[2];
+
+	for (volatile int i = 0; i < 2; i++)
+		n[i] = walk(frames[i], MOST + 1 - i);
+	if (n[0] > MOST)
+		n[0] = MOST;
+	return n[0] == n[1] && !memcmp(frames[0], frames[1], (size_t)n[0] * sizeof(void *));
+}
+
+static int left_to_compare, compared_same;
+
+/* Frames of any size; two of these, which call each other and themselves. */
+static bool wander(unsigned *random, int depth);
+static FRAME bool stray(unsigned *random, int depth)
+{
+	bool same = wander(random, depth - 1);
+
+	__asm__ volatile("" : "+r"(same));
+	return same_both_ways() && same;
+}
+
+static FRAME bool wander(unsigned *random, int depth)
+{
+	volatile char *room = __builtin_alloca(1 + (unsigned)rand_r(random) % 300);
+	bool same = same_both_ways();
+
+	*room = 0;
+	compared_same += same;
+	if (--left_to_compare < 0 || depth <= 0)
+		return same;
+	for (int i = rand_r(random) % 4; i; i--)
+		same = (i & 1 ? stray : wander)(random, depth - 1) && same;
+	return same;
+}
+
+/* From any depth, so that walks are cut, and the next is not. */
+static FRAME bool wander_at(unsigned *random, int depth)
+{
+	bool same = depth ? wander_at(random, depth - 1) : wander(random, 25);
+
+	__asm__ volatile("" : "+r"(same));
+	return same;
+}
+
+static void shortcuts(void)
+{
+	unsigned random = 1;
+	int calls = 0, same = 0;
+
+	for (; calls < 400; calls++) {
+		left_to_compare = 100;
+		same += wander_at(&random, rand_r(&random) % 40);
+	}
+	ok(same == calls && compared_same > 5000,
+	   "a walk that starts like the one before it returns the right frames: %d",
+	   compared_same);
 }
 
 static int good_walks(int rounds)
@@ -366,6 +429,8 @@ int main(void)
 	first_walk_interrupted();
 	asks_nothing_of_the_kernel();
 	in_order_and_cut();
+	pin_backtrace_reuse_walks();
+	shortcuts();
 	in_threads();
 	while_the_loader_is_locked();
 	in_a_signal_handler();
