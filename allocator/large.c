@@ -103,20 +103,31 @@ static uint32_t take_run(const struct pin_run_need *need, size_t n_bytes, size_t
 	return page;
 }
 
-/* New memory is touched only when nothing that was kept, and has merged then, is enough. */
-static uint32_t alloc(struct pin_run_need *need, enum pin_run_from from, size_t n_bytes,
-		      size_t *n_used)
+static uint32_t take_used(const struct pin_run_need *need, size_t n_bytes, size_t *n_used)
 {
 	uint32_t page = take_kept(need->n_pages, (size_t)need->alignment << PIN_UNIT_SHIFT);
 
-	if (PIN_LIKELY(page)) {
-		*n_used = (size_t)need->n_pages << PIN_UNIT_SHIFT;
-		begin_block(page, need->n_pages, n_bytes);
-		return page;
-	}
-	page = take_run(need, n_bytes, n_used);
-	if (page)
-		return page;
+	if (PIN_UNLIKELY(!page))
+		return take_run(need, n_bytes, n_used);
+	*n_used = (size_t)need->n_pages << PIN_UNIT_SHIFT;
+	begin_block(page, need->n_pages, n_bytes);
+	return page;
+}
+
+/* Releases the lock meanwhile, if anything may move for so many pages. */
+static void look_for(uint32_t n_pages)
+{
+	if (!pin_run_may_move(n_pages))
+		return;
+	pin_runs_release_lock();
+	pin_moves_look();
+	pin_runs_take_lock();
+}
+
+/* New memory is touched only when nothing that was kept, and has merged then, is enough. */
+static uint32_t take_new(struct pin_run_need *need, enum pin_run_from from, size_t n_bytes,
+			 size_t *n_used)
+{
 	pin_large_give_kept();
 	need->from = from;
 	return take_run(need, n_bytes, n_used);
@@ -155,7 +166,13 @@ void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n
 	if (PIN_UNLIKELY(alignment > PIN_UNIT))
 		need.alignment = pin_units(alignment);
 	pin_runs_take_lock();
-	page = alloc(&need, from, n_bytes, n_used);
+	page = take_used(&need, n_bytes, n_used);
+	if (PIN_UNLIKELY(!page)) {
+		/* With leave to grow it is the second try. */
+		if (!may_grow)
+			look_for(need.n_pages);
+		page = take_new(&need, from, n_bytes, n_used);
+	}
 	pin_runs_release_lock();
 	return PIN_LIKELY(page) ? pin_page_at(page) : NULL;
 }
@@ -212,11 +229,14 @@ static uint32_t pages_for(size_t has, size_t n_bytes)
 	return pin_units(PIN_ALIGN_UP(n_bytes, step > PIN_UNIT ? step : PIN_UNIT));
 }
 
-/* Extends a block into used memory behind it, to `room` pages or at least to what it needs. */
-static bool extend_in_place(uint32_t page, uint32_t needs, uint32_t room, size_t *n_used)
+/* Extends a block into used memory behind it, with some room or at least to what it needs. */
+static bool extend(uint32_t page, size_t n_bytes, size_t *n_used)
 {
-	uint32_t has = record(page)->length, most = has + pin_run_at(page + has);
+	uint32_t has = record(page)->length, needs = pin_units(n_bytes), most;
+	uint32_t room = pages_for((size_t)has << PIN_UNIT_SHIFT, n_bytes);
 
+	pin_large_give_kept();
+	most = has + pin_run_at(page + has);
 	if (most < needs)
 		return false;
 	most = most < room ? most : room;
@@ -301,13 +321,13 @@ static uint32_t grow_anyhow(uint32_t page, uint32_t needs, uint32_t room, size_t
 										       : 0;
 }
 
+/* Returns where the block is then; 0 if it has to be copied. */
 static uint32_t grow(uint32_t page, size_t n_bytes, bool may_move, size_t *n_used, bool *slides)
 {
 	uint32_t has = record(page)->length, needs = pin_units(n_bytes);
 	uint32_t room = pages_for((size_t)has << PIN_UNIT_SHIFT, n_bytes), to = 0;
 
-	pin_large_give_kept();
-	if (extend_in_place(page, needs, room, n_used))
+	if (extend(page, n_bytes, n_used))
 		return page;
 	if (may_move && has >= MOVE_FROM && pin_moves_possible()) {
 		to = grow_anyhow(page, needs, room, n_used);
@@ -332,10 +352,12 @@ void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_use
 	if (n_bytes >= pin_reserve.size)
 		return NULL;
 	pin_runs_take_lock();
-	if (n_bytes > had)
+	if (n_bytes > had && !extend(page, n_bytes, n_used)) {
+		look_for(pin_units(n_bytes));
 		page = grow(page, n_bytes, may_move, n_used, &slides);
-	else if (n_bytes < record(page)->asked)
+	} else if (n_bytes < record(page)->asked) {
 		shrink(page, n_bytes);
+	}
 	if (page)
 		set_asked(page, n_bytes);
 	pin_runs_release_lock();

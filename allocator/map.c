@@ -152,7 +152,7 @@ static uint32_t take_part(struct pin_map *map, uint32_t page, uint32_t end)
 #define MEDIUM	      (256 * PIN_KIB >> PIN_UNIT_SHIFT)
 #define SHARE_OF_FREE 6
 
-static bool pays(const struct pin_map *map, uint32_t n_pages)
+bool pin_map_pays(const struct pin_map *map, uint32_t n_pages)
 {
 	size_t touched = (pin_span_bytes() >> PIN_UNIT_SHIFT) - map->n_bare;
 
@@ -296,10 +296,8 @@ bool pin_map_cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_pag
 	struct pin_filling filling = {.end = at + n_filled};
 	uint32_t end = at + n_pages, used, moved;
 
-	if (!pays(map, n_filled))
+	if (!pin_map_pays(map, n_filled))
 		filling.end = 0;
-	else
-		pin_moves_begin();
 	if (page < at)
 		split(map, page, at);
 	used = take_used(map, at, end);

@@ -39,6 +39,9 @@ uint32_t pin_map_chain(uint32_t page);
 /* How many pages from `page` on, where a free run begins, are free. */
 uint32_t pin_map_chain_length(uint32_t page);
 
+/* Whether memory for so many pages is moved. */
+bool pin_map_pays(const struct pin_map *map, uint32_t n_pages);
+
 struct pin_filling {
 	uint32_t end;  /* nothing beyond it is filled */
 	uint32_t lost; /* addresses that must not be used, if not 0: up to a piece of them */

@@ -5,7 +5,6 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/pages.h"
-#include "allocator/span.h"
 
 #include <errno.h>
 #include <string.h>
@@ -20,11 +19,12 @@ PIN_WRITTEN_FIRST _Atomic bool pin_moves_have_ended;
 /*
  * Each move may make two mappings more, and the kernel has a maximum, of which the program has
  * most. Many moves make none, so that they are counted again from time to time; if there are
- * too many then, it is looked again after as many moves that were not made.
+ * too many then, it is looked again after as many moves that were not made. Written under the
+ * lock of the run map.
  */
 #define SHARE_OF_MAPPINGS 8
 #define LOOK_AGAIN	  4096
-PIN_WRITTEN_FIRST static size_t n_left, n_refused;
+PIN_WRITTEN_FIRST static _Atomic size_t n_left, n_refused;
 
 /*
  * An adapter that is not used by verbs (Slingshot, Omni-Path), KNEM or a GPU registers memory
@@ -36,50 +36,41 @@ static void count_mappings(void)
 	size_t most = pin_os_most_mappings() / SHARE_OF_MAPPINGS;
 	size_t has = pin_os_mappings(&has_device);
 
-	if (has_device) {
-		atomic_store(&pin_moves_have_ended, true);
-		has = most;
-	}
-	n_left = has < most ? (most - has) / 2 : 0;
+	if (has_device)
+		pin_moves_end_now();
+	pin_runs_take_lock();
+	n_left = has < most ? (most - has + 1) / 2 : 0;
 	n_refused = n_left ? 0 : LOOK_AGAIN;
+	pin_runs_release_lock();
 }
 
 /*
  * Mappings are looked at when the address space has another size than before: moves do not
- * change it, what a program loads or maps does. What has moved away has lost mlockall().
+ * change it, what a program loads or maps does.
  */
-PIN_WRITTEN_FIRST static bool begins;
-PIN_WRITTEN_FIRST static size_t size_seen;
-
-static void look(void)
+void pin_moves_look(void)
 {
-	size_t size = pin_os_status("VmSize:");
+	PIN_WRITTEN_FIRST static _Atomic size_t size_seen;
+	size_t size;
 
-	begins = false;
-	if (size != size_seen && !n_refused)
-		n_left = 0;
-	size_seen = size;
-	if (pin_os_status("VmLck:") >= pin_span_bytes())
-		atomic_store(&pin_moves_have_ended, true);
+	if (!pin_moves_possible() || atomic_load(&n_refused))
+		return;
+	size = pin_os_address_space();
+	if (atomic_load(&n_left) && size && size == atomic_load(&size_seen))
+		return;
+	count_mappings();
+	atomic_store(&size_seen, size);
 }
 
 static bool count_move(void)
 {
-	if (begins)
-		look();
-	if (!n_left && !n_refused)
-		count_mappings();
 	if (n_left) {
 		n_left--;
-		return !atomic_load(&pin_moves_have_ended);
+		return true;
 	}
-	n_refused--;
+	if (n_refused)
+		n_refused--;
 	return false;
-}
-
-void pin_moves_begin(void)
-{
-	begins = true;
 }
 
 /* Huge pages of the pool cannot move, and each step is a mapping of its own. */

@@ -22,10 +22,10 @@
 uint32_t pin_moves_piece(uint32_t page, uint32_t left);
 
 /*
- * To be called before the first of the moves that a request needs, under the run map's lock:
- * then it is looked whether any may be made.
+ * To be called before a request for which memory may move, without the lock of the run map:
+ * looks whether any may, and how many times. Nothing moves before the first call.
  */
-void pin_moves_begin(void);
+void pin_moves_look(void);
 
 /*
  * Moves the memory of pages of one piece to others. Returns 0, -ENOTSUP if nothing has changed,

@@ -133,14 +133,17 @@ int pin_os_commit(void *addr, size_t n_bytes)
 #define MOVE (MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP)
 
 /*
- * The only call of mremap(2). The kernel may have unmapped what was at `to` before it refused
- * (huge pages of the pool, say). If something is there then, nobody knows whose it is.
+ * The only call of mremap(2). msync(2) with this flag does nothing but say what is locked
+ * (EBUSY): `from` would not be afterwards. The kernel may have unmapped what was at `to` before
+ * it refused (huge pages of the pool, say). If something is there then, nobody knows whose it
+ * is.
  */
 int pin_os_move(void *from, void *to, size_t n_bytes)
 {
 	long p;
 
-	if (pin_status_is_filtered())
+	if (pin_status_is_filtered() ||
+	    pin_result(msync(from, n_bytes, MS_INVALIDATE)) == -EBUSY)
 		return -ENOTSUP;
 	if (pin_result(syscall(SYS_mremap, from, n_bytes, n_bytes, MOVE, to)) >= 0)
 		return 0;
@@ -158,14 +161,18 @@ static size_t soft_limit(__rlimit_resource_t resource)
 	return limit.rlim_cur;
 }
 
+size_t pin_os_address_space(void)
+{
+	return pin_file_number("/proc/self/statm", "", 0) * PIN_PAGE;
+}
+
 size_t pin_os_address_space_left(void)
 {
 	size_t limit = soft_limit(RLIMIT_AS), used;
 
 	if (limit == SIZE_MAX)
 		return SIZE_MAX;
-	/* Pages of address space in use come first. */
-	used = pin_file_number("/proc/self/statm", "", 0) * PIN_PAGE;
+	used = pin_os_address_space();
 	return limit > used ? limit - used : 0;
 }
 

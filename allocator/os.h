@@ -77,9 +77,13 @@ void *pin_os_map_shared(int fd, size_t n_bytes);
  * Moves the memory behind [from, from + n_bytes) to `to`, where nobody has anything: without
  * copying, and without giving any of it back. Both have to be committed; `from` has none
  * afterwards, as if it had never been used. Returns 0; -ENOTSUP if the kernel cannot: then
- * nothing has changed; -ENOMEM if the addresses at `to` are lost: they must not be used.
+ * nothing has changed, or it is locked (mlock); -ENOMEM if the addresses at `to` are lost: they
+ * must not be used.
  */
 int pin_os_move(void *from, void *to, size_t n_bytes);
+
+/* Bytes of address space that the process uses; 0 if unknown. */
+size_t pin_os_address_space(void);
 
 /*
  * Bytes of address space that RLIMIT_AS still leaves to this process; SIZE_MAX without a

@@ -48,6 +48,11 @@ static uint32_t node_here(void)
 	return pin_os_node();
 }
 
+bool pin_run_may_move(uint32_t n_pages)
+{
+	return pin_moves_possible() && pin_map_pays(&maps[node_here() % N_NODES], n_pages);
+}
+
 /* jemalloc merges runs of any nodes. */
 void pin_run_give(uint32_t page, uint32_t n_pages)
 {
@@ -342,7 +347,6 @@ uint32_t pin_run_move(uint32_t page, uint32_t has, uint32_t n_pages, size_t *n_u
 	to = pin_moves_possible() && !span->is_fixed ? take_bare(map, offset, n_pages) : 0;
 	if (!to)
 		return 0;
-	pin_moves_begin();
 	filling.end = to + n_pages;
 	used = pin_map_fill(map, to + has, filling.end, &filling);
 	if (!filling.lost)

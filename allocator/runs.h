@@ -46,6 +46,12 @@ uint32_t pin_run_take(const struct pin_run_need *need, size_t *n_used);
 /* The same of a memory node, and of no other. */
 uint32_t pin_run_take_on(uint32_t node, const struct pin_run_need *need, size_t *n_used);
 
+/*
+ * Whether memory may be moved for so many pages, by any function here: pin_moves_look() is to
+ * be called before, which needs the lock to be released.
+ */
+bool pin_run_may_move(uint32_t n_pages);
+
 /* Gives pages back. They need not be a run as it was taken. */
 void pin_run_give(uint32_t page, uint32_t n_pages);
 

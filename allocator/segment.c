@@ -5,6 +5,7 @@
 #include "allocator/cache.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
+#include "allocator/moves.h"
 #include "allocator/os.h"
 #include "allocator/pages.h"
 #include "allocator/reserve.h"
@@ -67,6 +68,7 @@ static void *take_run(const struct pin_segment_need *need)
 	uint32_t page;
 
 	pin_large_flush();
+	pin_moves_look();
 	pin_runs_take_lock();
 	page = need->node == PIN_NODE_HERE ? pin_run_take(&run, &n_used)
 					   : pin_run_take_on(need->node, &run, &n_used);

@@ -108,6 +108,7 @@ static void take(struct range *run)
 	uint32_t page;
 	size_t n_used;
 
+	pin_moves_look();
 	pin_runs_take_lock();
 	page = pin_run_take(&need, &n_used);
 	pin_runs_release_lock();
@@ -130,6 +131,7 @@ static void move(struct range *run)
 	uint32_t n = was.n_pages + 1 + any(MOST / 2), page;
 	size_t n_used;
 
+	pin_moves_look();
 	pin_runs_take_lock();
 	page = may_move(pin_page_at(was.page), (size_t)was.n_pages * PIN_UNIT)
 		       ? pin_run_move(was.page, was.n_pages, n, &n_used)
