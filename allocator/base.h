@@ -17,6 +17,8 @@
 #define PIN_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define PIN_COLD	__attribute__((cold, noinline))
 #define PIN_EXPORT	__attribute__((visibility("default")))
+/* Of a variable that fast paths read: its address need not be looked up. */
+#define PIN_HIDDEN __attribute__((visibility("hidden")))
 
 /* Begins the definition of an exported function that no header declares. */
 #define PIN_EXPORT_AS(type, name, ...)     \

@@ -36,13 +36,27 @@ static inline bool pin_flag_trylock(struct pin_flag *flag)
 	return false;
 }
 
-/* Wakes one waiter. If another thread locks the flag first, that waiter sleeps again. */
-static inline void pin_flag_unlock(struct pin_flag *flag)
+/*
+ * The two steps of unlocking, for who has other rare things to do in the second: it is given
+ * what the first has returned, whether a thread waits.
+ */
+static inline bool pin_flag_release(struct pin_flag *flag)
 {
-	if (PIN_UNLIKELY(atomic_exchange_explicit(&flag->state, PIN_FLAG_FREE,
-						  memory_order_release) == PIN_FLAG_AWAITED))
+	return atomic_exchange_explicit(&flag->state, PIN_FLAG_FREE, memory_order_release) ==
+	       PIN_FLAG_AWAITED;
+}
+
+/* Wakes one waiter. If another thread locks the flag first, that waiter sleeps again. */
+static inline void pin_flag_finish(struct pin_flag *flag, bool is_awaited)
+{
+	if (PIN_UNLIKELY(is_awaited))
 		pin_os_wake_one(&flag->state);
 	pin_locks_uncount();
+}
+
+static inline void pin_flag_unlock(struct pin_flag *flag)
+{
+	pin_flag_finish(flag, pin_flag_release(flag));
 }
 
 /*

@@ -15,8 +15,10 @@
 #define N_KEPT 8
 
 PIN_WRITTEN_FIRST static struct {
-	uint32_t pages[N_KEPT], lengths[N_KEPT]; /* length 0: none */
-	unsigned next;
+	struct kept {
+		uint32_t page, length; /* length 0: none */
+	} blocks[N_KEPT];
+	unsigned newest;
 } kept;
 
 static struct pin_page *record(uint32_t page)
@@ -24,19 +26,19 @@ static struct pin_page *record(uint32_t page)
 	return &pin_pages.records[page];
 }
 
-static void give_kept(unsigned i)
+static void give_kept(struct kept *block)
 {
-	if (!kept.lengths[i])
+	if (!block->length)
 		return;
-	kept.lengths[i] = 0;
-	pin_pages.kinds[kept.pages[i]] = PIN_KIND_NONE;
-	pin_run_give(kept.pages[i], record(kept.pages[i])->length);
+	pin_pages.kinds[block->page] = PIN_KIND_NONE;
+	pin_run_give(block->page, block->length);
+	block->length = 0;
 }
 
 void pin_large_give_kept(void)
 {
 	for (unsigned i = 0; i < N_KEPT; i++)
-		give_kept(i);
+		give_kept(&kept.blocks[i]);
 }
 
 void pin_large_flush(void)
@@ -47,42 +49,57 @@ void pin_large_flush(void)
 }
 
 /* Memory nodes are told apart where the heap has memory of several. */
-static bool is_near(uint32_t page)
+static inline bool is_near(uint32_t page)
 {
 	return PIN_LIKELY(pin_span_count() == 1) ||
 	       pin_span_find(pin_page_at(page), 1)->node == pin_os_node();
 }
 
-static uint32_t take_kept_at(unsigned i)
+/* Makes a block that is kept, whose record has its length, one in use. */
+static inline uint32_t take_kept_at(unsigned i, size_t n_bytes)
 {
-	kept.lengths[i] = 0;
-	kept.next = i;
-	return kept.pages[i];
+	uint32_t page = kept.blocks[i].page;
+
+	kept.blocks[i].length = 0;
+	kept.newest = (i - 1) % N_KEPT;
+	record(page)->asked = n_bytes;
+	pin_pages.kinds[page] = PIN_KIND_LARGE;
+	pin_live_count_large((int64_t)n_bytes);
+	return page;
 }
 
 /* The newest first: it is in the processor's cache. */
-static uint32_t take_kept(uint32_t n_pages, size_t alignment)
+static uint32_t take_kept(const struct pin_run_need *need, size_t n_bytes)
 {
-	for (unsigned i = kept.next, n = N_KEPT; n--;) {
-		i = (i - 1) % N_KEPT;
-		if (kept.lengths[i] != n_pages)
-			continue;
-		if ((uintptr_t)pin_page_at(kept.pages[i]) & (alignment - 1) ||
-		    !is_near(kept.pages[i]))
-			continue;
-		return take_kept_at(i);
-	}
+	size_t mask = ((size_t)need->alignment << PIN_UNIT_SHIFT) - 1;
+	unsigned i = kept.newest;
+
+	for (unsigned n = N_KEPT; n--; i = (i - 1) % N_KEPT)
+		if (kept.blocks[i].length == need->n_pages &&
+		    !((uintptr_t)pin_page_at(kept.blocks[i].page) & mask) &&
+		    is_near(kept.blocks[i].page))
+			return take_kept_at(i, n_bytes);
 	return 0;
+}
+
+/* Frees a block into a place that is empty. */
+static inline void put_kept_at(unsigned i, uint32_t page)
+{
+	struct pin_page *block = record(page);
+
+	pin_live_count_large(-(int64_t)block->asked);
+	kept.blocks[i].page = page;
+	kept.blocks[i].length = block->length;
+	kept.newest = i;
+	pin_pages.kinds[page] = PIN_KIND_KEPT;
 }
 
 static void put_kept(uint32_t page)
 {
-	unsigned i = kept.next;
+	unsigned i = (kept.newest + 1) % N_KEPT;
 
-	kept.pages[i] = page;
-	kept.lengths[i] = record(page)->length;
-	kept.next = (i + 1) % N_KEPT;
-	pin_pages.kinds[page] = PIN_KIND_KEPT;
+	give_kept(&kept.blocks[i]);
+	put_kept_at(i, page);
 }
 
 /* Makes a run a block. */
@@ -105,12 +122,11 @@ static uint32_t take_run(const struct pin_run_need *need, size_t n_bytes, size_t
 
 static uint32_t take_used(const struct pin_run_need *need, size_t n_bytes, size_t *n_used)
 {
-	uint32_t page = take_kept(need->n_pages, (size_t)need->alignment << PIN_UNIT_SHIFT);
+	uint32_t page = take_kept(need, n_bytes);
 
-	if (PIN_UNLIKELY(!page))
+	if (!page)
 		return take_run(need, n_bytes, n_used);
 	*n_used = (size_t)need->n_pages << PIN_UNIT_SHIFT;
-	begin_block(page, need->n_pages, n_bytes);
 	return page;
 }
 
@@ -133,24 +149,52 @@ static uint32_t take_new(struct pin_run_need *need, enum pin_run_from from, size
 	return take_run(need, n_bytes, n_used);
 }
 
-void *pin_large_take_kept(size_t n_bytes)
+/* The short ways call nothing but at their end: then they need not save registers. */
+static PIN_COLD void *end_slowly(void *block, bool is_awaited)
 {
-	size_t n_pages = ((n_bytes - 1) >> PIN_UNIT_SHIFT) + 1;
+	pin_flag_finish(&pin_runs_lock, is_awaited);
+	pin_live_look();
+	return block;
+}
+
+static inline void *end_shortly(void *block)
+{
+	bool is_news = pin_live_is_news(), is_awaited = pin_flag_release(&pin_runs_lock);
+
+	if (PIN_UNLIKELY(is_news || is_awaited))
+		return end_slowly(block, is_awaited);
+	pin_locks_uncount();
+	return block;
+}
+
+static PIN_COLD void *fail(void)
+{
+	pin_runs_release_lock();
+	return NULL;
+}
+
+static inline __attribute__((always_inline)) void *take_newest(size_t n_bytes, bool is_any_near)
+{
 	unsigned i;
-	uint32_t page = 0;
 
 	if (PIN_UNLIKELY(pin_is_watched || !pin_flag_trylock(&pin_runs_lock)))
 		return NULL;
-	i = (kept.next - 1) % N_KEPT;
-	if (PIN_LIKELY(kept.lengths[i] == n_pages && is_near(kept.pages[i]))) {
-		page = take_kept_at(i);
-		begin_block(page, (uint32_t)n_pages, n_bytes);
-	}
-	pin_runs_release_lock();
-	if (PIN_UNLIKELY(!page))
-		return NULL;
-	pin_live_look();
-	return pin_page_at(page);
+	i = kept.newest;
+	if (kept.blocks[i].length == ((n_bytes - 1) >> PIN_UNIT_SHIFT) + 1 &&
+	    (is_any_near || is_near(kept.blocks[i].page)))
+		return end_shortly(pin_page_at(take_kept_at(i, n_bytes)));
+	return fail();
+}
+
+static __attribute__((noinline)) void *take_newest_near(size_t n_bytes)
+{
+	return take_newest(n_bytes, false);
+}
+
+void *pin_large_take_kept(size_t n_bytes)
+{
+	return PIN_LIKELY(pin_span_count() == 1) ? take_newest(n_bytes, true)
+						 : take_newest_near(n_bytes);
 }
 
 void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n_used)
@@ -177,22 +221,27 @@ void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n
 	return PIN_LIKELY(page) ? pin_page_at(page) : NULL;
 }
 
+static __attribute__((noinline)) bool keep_instead(uint32_t page)
+{
+	put_kept(page);
+	return end_shortly(pin_page_at(page));
+}
+
 bool pin_large_keep(void *block)
 {
 	uint32_t page = pin_page_of(block);
-	bool may = !((uintptr_t)block & (PIN_UNIT - 1));
+	unsigned i;
 
-	if (PIN_UNLIKELY(!may || pin_is_watched || !pin_flag_trylock(&pin_runs_lock)))
+	if (PIN_UNLIKELY((uintptr_t)block & (PIN_UNIT - 1) || pin_is_watched ||
+			 !pin_flag_trylock(&pin_runs_lock)))
 		return false;
-	may = pin_pages.kinds[page] == PIN_KIND_LARGE && !kept.lengths[kept.next];
-	if (PIN_LIKELY(may)) {
-		pin_live_count_large(-(int64_t)record(page)->asked);
-		put_kept(page);
-	}
-	pin_runs_release_lock();
-	if (PIN_LIKELY(may))
-		pin_live_update_timeline(pin_live_sum());
-	return may;
+	if (PIN_UNLIKELY(pin_pages.kinds[page] != PIN_KIND_LARGE))
+		return fail();
+	i = (kept.newest + 1) % N_KEPT;
+	if (kept.blocks[i].length)
+		return keep_instead(page);
+	put_kept_at(i, page);
+	return end_shortly(block);
 }
 
 bool pin_large_free(void *block)
@@ -202,11 +251,8 @@ bool pin_large_free(void *block)
 
 	pin_runs_take_lock();
 	in_use = in_use && pin_pages.kinds[page] == PIN_KIND_LARGE;
-	if (PIN_LIKELY(in_use)) {
-		pin_live_count_large(-(int64_t)record(page)->asked);
-		give_kept(kept.next);
+	if (PIN_LIKELY(in_use))
 		put_kept(page);
-	}
 	pin_runs_release_lock();
 	pin_live_update_timeline(pin_live_sum());
 	return in_use;

@@ -34,7 +34,7 @@ extern void (*pin_live_listener)(void);
 void pin_live_call_at(int64_t n_bytes);
 
 /* Internal. Signed: a block may be counted as freed before it is counted as allocated. */
-extern _Atomic int64_t pin_live_small, pin_live_large, pin_live_most;
+extern PIN_HIDDEN _Atomic int64_t pin_live_small, pin_live_large, pin_live_most;
 void pin_live_raise_peak(int64_t now);
 
 static inline int64_t pin_live_sum(void)
@@ -56,6 +56,15 @@ static inline void pin_live_look(void)
 	if (PIN_UNLIKELY(now > atomic_load_explicit(&pin_live_most, memory_order_relaxed)))
 		pin_live_raise_peak(now);
 	pin_timeline_update(now > 0 ? (size_t)now : 0);
+}
+
+/* Whether pin_live_look() would do more than look. */
+static inline bool pin_live_is_news(void)
+{
+	int64_t now = pin_live_sum();
+
+	return now > atomic_load_explicit(&pin_live_most, memory_order_relaxed) ||
+	       pin_timeline_is_news((size_t)now);
 }
 
 /* Raises the peak to what may have been in use since. */

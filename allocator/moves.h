@@ -53,7 +53,7 @@ void pin_moves_ask(bool (*may_move)(const void *addr, size_t n_bytes));
 
 /* From now on no memory moves. Cheap when that is so already. */
 void pin_moves_end_now(void);
-extern _Atomic bool pin_moves_have_ended; /* internal */
+extern PIN_HIDDEN _Atomic bool pin_moves_have_ended; /* internal */
 
 static inline void pin_moves_end(void)
 {

@@ -57,7 +57,7 @@ extern struct pin_pages {
 	_Atomic size_t limit; /* bytes from there that the tables cover */
 	uint8_t *kinds;
 	struct pin_page *records;
-} pin_pages;
+} pin_pages PIN_HIDDEN;
 
 /* Reserves addresses for the tables, after pin_reserve_init(). Returns 0 or -ENOMEM. */
 int pin_pages_init(void);
@@ -66,7 +66,7 @@ int pin_pages_init(void);
 int pin_pages_cover(const void *addr, size_t n_bytes);
 
 /* Of all that the run map and large blocks write there, and of moves. */
-extern struct pin_flag pin_runs_lock;
+extern struct pin_flag pin_runs_lock PIN_HIDDEN;
 
 static inline void pin_runs_take_lock(void)
 {

@@ -64,7 +64,7 @@ const struct pin_span *pin_span_find(const void *addr, size_t length);
 /*
  * The number of spans, and span i. A span whose length is 0 is not complete yet. Lock-free.
  */
-extern _Atomic uint32_t pin_n_spans; /* internal */
+extern PIN_HIDDEN _Atomic uint32_t pin_n_spans; /* internal */
 
 static inline uint32_t pin_span_count(void)
 {

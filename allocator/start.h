@@ -16,6 +16,6 @@ bool pin_start_memory(void);
  * Whether each call of malloc and free has something to be done: allocations are sampled, or
  * filled (MALLOC_PERTURB_). Constant after the start.
  */
-extern bool pin_is_watched;
+extern PIN_HIDDEN bool pin_is_watched;
 
 #endif

@@ -36,8 +36,15 @@ void pin_timeline_grew(size_t live);
 size_t pin_timeline_read(struct pin_moment *out);
 
 /* Internal to pin_timeline_update(). */
-extern _Atomic size_t pin_timeline_low, pin_timeline_high;
+extern PIN_HIDDEN _Atomic size_t pin_timeline_low, pin_timeline_high;
 void pin_timeline_note(size_t live);
+
+/* Whether pin_timeline_update() has anything to do. */
+static inline bool pin_timeline_is_news(size_t live)
+{
+	return live < atomic_load_explicit(&pin_timeline_low, memory_order_relaxed) ||
+	       live > atomic_load_explicit(&pin_timeline_high, memory_order_relaxed);
+}
 
 /*
  * Reports the program's memory in use, in bytes; adds a moment only if it has changed
@@ -45,8 +52,7 @@ void pin_timeline_note(size_t live);
  */
 static inline void pin_timeline_update(size_t live)
 {
-	if (PIN_UNLIKELY(live < atomic_load_explicit(&pin_timeline_low, memory_order_relaxed) ||
-			 live > atomic_load_explicit(&pin_timeline_high, memory_order_relaxed)))
+	if (PIN_UNLIKELY(pin_timeline_is_news(live)))
 		pin_timeline_note(live);
 }
 
