@@ -132,6 +132,8 @@ void cmd_running_load(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cm
 		return;
 	}
 	take_identity(&running, rank, fault);
+	if (*fault->text)
+		return;
 	take_figures(&running.now, rank);
 	take_moments(&running, rank);
 	take_sites(&running, rank, stacks);
