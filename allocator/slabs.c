@@ -329,13 +329,17 @@ void pin_slabs_note_freed(unsigned class, void *const *blocks, unsigned n)
 			note_freed(blocks[i]);
 }
 
-/* A page is known from the first block on that jemalloc hands out there. */
+/*
+ * A page is known from the first block on that jemalloc hands out there. What is known may be
+ * of an earlier slab, of another class or of this one with its blocks elsewhere in the page: a
+ * slab that is free is given back some time after another thread could have had it.
+ */
 static void note_cut(unsigned class, const void *p)
 {
 	uint8_t *kind = &pin_pages.kinds[pin_page_of(p)];
 	struct pin_page *page = record_of(p);
 
-	if (PIN_LIKELY(*kind == class + 1)) {
+	if (PIN_LIKELY(*kind == class + 1 && pin_slabs_begins(class, p))) {
 		if (is_looked_at(p))
 			note_used(p);
 		return;

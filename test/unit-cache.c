@@ -7,6 +7,7 @@
 
 #include "allocator/cache.h"
 #include "allocator/depot.h"
+#include "allocator/jemalloc.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/runs.h"
@@ -168,6 +169,48 @@ static void impossible(void)
 		free(blocks[i]);
 }
 
+#define SHIFTED 1792 /* of such blocks several begin at different places of different pages */
+
+static bool fill_shifted(void)
+{
+	bool fits = true;
+
+	for (int i = 0; i < MANY; i++) {
+		blocks[i] = malloc(SHIFTED);
+		fits &= blocks[i] && pin_slabs_begins(pin_class_of(SHIFTED), blocks[i]);
+	}
+	for (int i = 0; i < MANY; i++)
+		free(blocks[i]);
+	pin_depot_empty();
+	return fits;
+}
+
+/*
+ * A thread can get a slab that another has just emptied, before it is given back. Here it stays
+ * where it can be had.
+ */
+static void *shift_slabs(void *unused)
+{
+	static const size_t others[] = {100, 1200, 700, 3000, 500};
+	ssize_t ten_seconds = 10000;
+	size_t size = sizeof(unsigned);
+	unsigned arena = 0;
+	char name[64];
+	bool fits = true;
+
+	mallctl("thread.arena", &arena, &size, NULL, 0);
+	snprintf(name, sizeof name, "arena.%u.dirty_decay_ms", arena);
+	ok(!mallctl(name, NULL, NULL, &ten_seconds, sizeof ten_seconds),
+	   "slabs stay with their arena, number %u", arena);
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(others); i++) {
+		fits &= fill_shifted();
+		for (int j = 0; j < 7; j++)
+			malloc(others[i]);
+	}
+	ok(fits, "where blocks begin is known in pages that had blocks of the class elsewhere");
+	return unused;
+}
+
 static pthread_key_t key;
 
 static void late(void *round)
@@ -207,6 +250,7 @@ int main(void)
 	peak();
 	set_free();
 	impossible();
+	on_thread(shift_slabs, NULL);
 	ending();
 	return done_testing();
 }
