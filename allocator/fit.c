@@ -2,133 +2,204 @@
 #include <config.h>
 
 #include "allocator/fit.h"
-#include "allocator/pages.h"
+#include "allocator/os.h"
+#include "allocator/reserve.h"
 
-static struct pin_page *record(uint32_t page)
+#include <errno.h>
+
+#define GROUP 16 /* pages of the lowest entries, which are looked at one by one */
+#define FAN   64
+
+struct pin_fit_node {
+	uint32_t longest[2][FAN]; /* of used memory, and of bare addresses */
+};
+
+_Static_assert(PIN_GRANULE / PIN_UNIT % GROUP == 0, "no group has pages of two spans");
+
+static uint32_t length_of(uint32_t page)
 {
-	return &pin_pages.records[page];
+	return pin_pages.records[page].length;
 }
 
-static uint32_t priority(uint32_t page)
+static uint32_t *entries(const struct pin_fit *fit, unsigned level, uint32_t node,
+			 enum pin_kind kind)
 {
-	page *= 2654435761u;
-	return page ^ page >> 15;
+	return fit->levels[level].nodes[node].longest[kind == PIN_KIND_BARE];
 }
 
-static uint32_t longest_in(uint32_t tree)
+static uint32_t longest_of(const uint32_t *all)
 {
-	return tree ? record(tree)->longest : 0;
+	uint32_t longest = 0;
+
+	for (unsigned i = 0; i < FAN; i++)
+		longest = all[i] > longest ? all[i] : longest;
+	return longest;
 }
 
-static void update(uint32_t tree)
+static bool begins(uint32_t page, enum pin_kind kind, uint32_t n_pages)
 {
-	struct pin_page *page = record(tree);
-	uint32_t left = longest_in(page->left), right = longest_in(page->right);
-	uint32_t longest = left > right ? left : right;
-
-	page->longest = page->length > longest ? page->length : longest;
+	return pin_pages.kinds[page] == kind && length_of(page) >= n_pages;
 }
 
-/* Joins two trees, all of whose second is behind the first. */
-static uint32_t join(uint32_t a, uint32_t b)
+/* --- memory ----------------------------------------------------------------------- */
+
+/* Memory is committed in these steps, in nodes. */
+#define STEP (64 * PIN_KIB / sizeof(struct pin_fit_node))
+
+/* Addresses for as many levels as the whole heap can need. */
+static int begin(struct pin_fit *fit)
 {
-	if (!a || !b)
-		return a ? a : b;
-	if (priority(a) > priority(b)) {
-		record(a)->right = join(record(a)->right, b);
-		update(a);
-		return a;
+	size_t sizes[PIN_FIT_LEVELS], n = (pin_reserve.size >> PIN_UNIT_SHIFT) / GROUP, all = 0;
+	struct pin_fit_node *nodes;
+
+	for (unsigned i = 0; i < PIN_FIT_LEVELS; i++) {
+		n = n / FAN + 1;
+		sizes[i] = PIN_ALIGN_UP(n, STEP);
+		all += sizes[i];
 	}
-	record(b)->left = join(a, record(b)->left);
-	update(b);
-	return b;
+	nodes = pin_reserve_addresses(all * sizeof *nodes);
+	for (unsigned i = 0; i < PIN_FIT_LEVELS && nodes; nodes += sizes[i++])
+		fit->levels[i].nodes = nodes;
+	return nodes ? 0 : -ENOMEM;
 }
 
-/* Divides a tree into what is before `page` and what is behind it. */
-static void divide(uint32_t tree, uint32_t page, uint32_t *before, uint32_t *behind)
+/* Of the lowest level only where there is memory: another memory node's is far away. */
+static int commit(struct pin_fit_level *level, uint32_t from, uint32_t to)
 {
-	uint32_t part;
+	if (from < level->from || from > level->to)
+		level->from = level->to = (uint32_t)PIN_ALIGN_DOWN(from, STEP);
+	if (to <= level->to)
+		return 0;
+	to = (uint32_t)PIN_ALIGN_UP(to, STEP);
+	if (pin_os_commit(level->nodes + level->to,
+			  (to - level->to) * sizeof(struct pin_fit_node)))
+		return -ENOMEM;
+	level->to = to;
+	return 0;
+}
 
-	if (!tree) {
-		*before = *behind = 0;
-	} else if (tree < page) {
-		divide(record(tree)->right, page, &part, behind);
-		record(tree)->right = part;
-		*before = tree;
-		update(tree);
-	} else {
-		divide(record(tree)->left, page, before, &part);
-		record(tree)->left = part;
-		*behind = tree;
-		update(tree);
+/* The one node of a new top knows what is below; the lowest two levels begin together. */
+static void add_level(struct pin_fit *fit)
+{
+	unsigned i = fit->n_levels++;
+
+	if (i < 2)
+		return;
+	*entries(fit, i, 0, PIN_KIND_FREE) = longest_of(entries(fit, i - 1, 0, PIN_KIND_FREE));
+	*entries(fit, i, 0, PIN_KIND_BARE) = longest_of(entries(fit, i - 1, 0, PIN_KIND_BARE));
+}
+
+int pin_fit_cover(struct pin_fit *fit, uint32_t page, uint32_t n_pages)
+{
+	uint32_t from = page / GROUP / FAN, to = (page + n_pages - 1) / GROUP / FAN + 1;
+
+	if (!fit->levels[0].nodes && begin(fit))
+		return -ENOMEM;
+	for (unsigned i = 0; i < 2 || i < fit->n_levels || to > 1; i++) {
+		to = i ? (to - 1) / FAN + 1 : to;
+		if (commit(&fit->levels[i], i ? 0 : from, to))
+			return -ENOMEM;
+		if (i == fit->n_levels)
+			add_level(fit);
+	}
+	return 0;
+}
+
+/* --- runs ------------------------------------------------------------------------- */
+
+void pin_fit_insert(struct pin_fit *fit, enum pin_kind kind, uint32_t page)
+{
+	uint32_t length = length_of(page), i = page / GROUP, *longest;
+
+	for (unsigned level = 0; level < fit->n_levels; level++, i /= FAN) {
+		longest = &entries(fit, level, i / FAN, kind)[i % FAN];
+		if (*longest >= length)
+			return;
+		*longest = length;
 	}
 }
 
-static uint32_t inserted(uint32_t tree, uint32_t page)
+static uint32_t longest_in_group(uint32_t group, enum pin_kind kind)
 {
-	uint32_t before, behind;
+	uint32_t longest = 0;
 
-	if (!tree || priority(page) > priority(tree)) {
-		divide(tree, page, &before, &behind);
-		record(page)->left = before;
-		record(page)->right = behind;
-		tree = page;
-	} else if (page < tree) {
-		record(tree)->left = inserted(record(tree)->left, page);
-	} else {
-		record(tree)->right = inserted(record(tree)->right, page);
+	for (uint32_t page = group * GROUP; page < (group + 1) * GROUP; page++)
+		if (begins(page, kind, longest + 1))
+			longest = length_of(page);
+	return longest;
+}
+
+void pin_fit_delete(struct pin_fit *fit, enum pin_kind kind, uint32_t page, uint32_t length)
+{
+	uint32_t i = page / GROUP, *longest, left;
+
+	for (unsigned level = 0; level < fit->n_levels; level++, i /= FAN) {
+		longest = &entries(fit, level, i / FAN, kind)[i % FAN];
+		if (*longest != length)
+			return;
+		left = level ? longest_of(entries(fit, level - 1, i, kind))
+			     : longest_in_group(i, kind);
+		if (left == length)
+			return;
+		*longest = left;
 	}
-	update(tree);
-	return tree;
 }
 
-static uint32_t deleted(uint32_t tree, uint32_t page)
+/* --- searches --------------------------------------------------------------------- */
+
+/* The first entry from i on that is enough; FAN if none is. */
+static uint32_t scan(const uint32_t *all, uint32_t i, uint32_t n_pages)
 {
-	if (tree == page)
-		return join(record(page)->left, record(page)->right);
-	if (page < tree)
-		record(tree)->left = deleted(record(tree)->left, page);
-	else
-		record(tree)->right = deleted(record(tree)->right, page);
-	update(tree);
-	return tree;
+	while (i < FAN && all[i] < n_pages)
+		i++;
+	return i;
 }
 
-void pin_fit_insert(uint32_t *root, uint32_t page)
-{
-	*root = inserted(*root, page);
-}
-
-void pin_fit_delete(uint32_t *root, uint32_t page)
-{
-	*root = deleted(*root, page);
-}
-
-/* Whether the request fits, where it would begin in this run. */
-static bool has_room(uint32_t page, const struct pin_fit *fit)
-{
-	uint64_t base = pin_pages.base >> PIN_UNIT_SHIFT, mask = fit->alignment - 1;
-	uint64_t from = ((base + page + mask) & ~mask) - base, to = from + fit->n_pages;
-
-	return to <= (uint64_t)page + record(page)->length;
-}
-
-/* The lowest run of at least so many pages that has room; looks at *tries of them at most. */
-static uint32_t lowest(uint32_t tree, uint32_t n_pages, const struct pin_fit *fit, int *tries)
+/* The first run in an entry of `level` that is enough. */
+static uint32_t first_in(const struct pin_fit *fit, enum pin_kind kind, unsigned level,
+			 uint32_t entry, uint32_t n_pages)
 {
 	uint32_t page;
 
-	if (longest_in(tree) < n_pages || *tries <= 0)
+	while (level--)
+		entry = entry * FAN + scan(entries(fit, level, entry, kind), 0, n_pages);
+	for (page = entry * GROUP; !begins(page, kind, n_pages);)
+		page++;
+	return page;
+}
+
+uint32_t pin_fit_first(const struct pin_fit *fit, enum pin_kind kind, uint32_t n_pages)
+{
+	unsigned top = fit->n_levels - 1;
+
+	if (!fit->n_levels || scan(entries(fit, top, 0, kind), 0, n_pages) == FAN)
 		return 0;
-	page = lowest(record(tree)->left, n_pages, fit, tries);
-	if (page)
-		return page;
-	if (record(tree)->length >= n_pages) {
-		if (has_room(tree, fit))
-			return tree;
-		--*tries;
+	return first_in(fit, kind, fit->n_levels, 0, n_pages);
+}
+
+uint32_t pin_fit_next(const struct pin_fit *fit, enum pin_kind kind, uint32_t page,
+		      uint32_t n_pages)
+{
+	uint32_t i = page / GROUP, found;
+
+	while (++page < (i + 1) * GROUP)
+		if (begins(page, kind, n_pages))
+			return page;
+	for (unsigned level = 0; level < fit->n_levels; level++, i /= FAN) {
+		found = scan(entries(fit, level, i / FAN, kind), i % FAN + 1, n_pages);
+		if (found < FAN)
+			return first_in(fit, kind, level, i / FAN * FAN + found, n_pages);
 	}
-	return lowest(record(tree)->right, n_pages, fit, tries);
+	return 0;
+}
+
+/* Whether the request fits, where it would begin in this run. */
+static bool has_room(uint32_t page, uint32_t n_pages, uint32_t alignment)
+{
+	uint64_t base = pin_pages.base >> PIN_UNIT_SHIFT, mask = alignment - 1;
+	uint64_t from = ((base + page + mask) & ~mask) - base;
+
+	return from + n_pages <= (uint64_t)page + length_of(page);
 }
 
 /*
@@ -137,40 +208,24 @@ static uint32_t lowest(uint32_t tree, uint32_t n_pages, const struct pin_fit *fi
  */
 #define TRIES 64
 
-uint32_t pin_fit_find(uint32_t root, const struct pin_fit *fit)
+uint32_t pin_fit_find(const struct pin_fit *fit, enum pin_kind kind, uint32_t n_pages,
+		      uint32_t alignment)
 {
-	uint64_t any = (uint64_t)fit->n_pages + fit->alignment - 1;
-	int tries = TRIES;
-	uint32_t page = lowest(root, fit->n_pages, fit, &tries);
+	uint64_t any = (uint64_t)n_pages + alignment - 1;
+	uint32_t page = pin_fit_first(fit, kind, n_pages);
 
-	if (page || tries > 0 || any > UINT32_MAX)
-		return page;
-	tries = TRIES;
-	return lowest(root, (uint32_t)any, fit, &tries);
+	for (int tries = TRIES; page && !has_room(page, n_pages, alignment);) {
+		if (!--tries)
+			return any > UINT32_MAX ? 0 : pin_fit_first(fit, kind, (uint32_t)any);
+		page = pin_fit_next(fit, kind, page, n_pages);
+	}
+	return page;
 }
 
-uint32_t pin_fit_longest(uint32_t root)
+uint32_t pin_fit_longest(const struct pin_fit *fit, enum pin_kind kind)
 {
-	uint32_t longest = longest_in(root), left;
+	uint32_t longest = fit->n_levels ? longest_of(entries(fit, fit->n_levels - 1, 0, kind))
+					 : 0;
 
-	while (root && record(root)->length != longest) {
-		left = record(root)->left;
-		root = longest_in(left) == longest ? left : record(root)->right;
-	}
-	return root;
-}
-
-uint32_t pin_fit_next(uint32_t root, uint32_t page)
-{
-	uint32_t next = 0;
-
-	while (root) {
-		if (root < page) {
-			root = record(root)->right;
-		} else {
-			next = root;
-			root = record(root)->left;
-		}
-	}
-	return next;
+	return longest ? pin_fit_first(fit, kind, longest) : 0;
 }

@@ -131,9 +131,9 @@ static uint32_t take_used(const struct pin_run_need *need, size_t n_bytes, size_
 }
 
 /* Releases the lock meanwhile, if anything may move for so many pages. */
-static void look_for(uint32_t n_pages)
+static void look_for(uint32_t n_pages, bool is_new)
 {
-	if (!pin_run_may_move(n_pages))
+	if (!pin_run_may_move(n_pages, is_new))
 		return;
 	pin_runs_release_lock();
 	pin_moves_look();
@@ -141,11 +141,19 @@ static void look_for(uint32_t n_pages)
 }
 
 /* New memory is touched only when nothing that was kept, and has merged then, is enough. */
-static uint32_t take_new(struct pin_run_need *need, enum pin_run_from from, size_t n_bytes,
+static uint32_t take_new(struct pin_run_need *need, bool may_grow, size_t n_bytes,
 			 size_t *n_used)
 {
+	uint32_t page;
+
 	pin_large_give_kept();
-	need->from = from;
+	page = take_run(need, n_bytes, n_used);
+	if (page)
+		return page;
+	/* With leave to grow it is the second try. */
+	if (!may_grow)
+		look_for(need->n_pages, true);
+	need->from = may_grow ? PIN_RUN_NEW : PIN_RUN_LITTLE_NEW;
 	return take_run(need, n_bytes, n_used);
 }
 
@@ -200,7 +208,6 @@ void *pin_large_take_kept(size_t n_bytes)
 void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n_used)
 {
 	struct pin_run_need need = {1, 1, PIN_RUN_USED};
-	enum pin_run_from from = may_grow ? PIN_RUN_NEW : PIN_RUN_LITTLE_NEW;
 	uint32_t page;
 
 	if (PIN_UNLIKELY(!pin_large_is_possible(n_bytes, alignment)))
@@ -211,12 +218,8 @@ void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n
 		need.alignment = pin_units(alignment);
 	pin_runs_take_lock();
 	page = take_used(&need, n_bytes, n_used);
-	if (PIN_UNLIKELY(!page)) {
-		/* With leave to grow it is the second try. */
-		if (!may_grow)
-			look_for(need.n_pages);
-		page = take_new(&need, from, n_bytes, n_used);
-	}
+	if (PIN_UNLIKELY(!page))
+		page = take_new(&need, may_grow, n_bytes, n_used);
 	pin_runs_release_lock();
 	return PIN_LIKELY(page) ? pin_page_at(page) : NULL;
 }
@@ -399,7 +402,7 @@ void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_use
 		return NULL;
 	pin_runs_take_lock();
 	if (n_bytes > had && !extend(page, n_bytes, n_used)) {
-		look_for(pin_units(n_bytes));
+		look_for(pin_units(n_bytes), false);
 		page = grow(page, n_bytes, may_move, n_used, &slides);
 	} else if (n_bytes < record(page)->asked) {
 		shrink(page, n_bytes);

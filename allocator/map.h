@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The free runs of one memory node: of memory that has been used, and of bare addresses, which
- * have none. Runs of either kind merge with their neighbours of that kind at once, and are in a
- * tree each (fit.h). All functions are for the holder of the run map's lock.
+ * have none. Runs of either kind merge with their neighbours of that kind at once (fit.h has
+ * where they are). All functions are for the holder of the run map's lock.
  */
 #ifndef PIN_MAP_H
 #define PIN_MAP_H
 
-#include "allocator/pages.h"
+#include "allocator/fit.h"
 #include "allocator/span.h"
 
 struct pin_map {
 	struct pin_span *span; /* the one that grows, if any */
-	uint32_t used, bare;   /* trees */
+	struct pin_fit fit;
 	uint32_t tail;	 /* the free run at the span's end; its last page has no record yet */
 	uint32_t leeway; /* pages of bare addresses that may be used without may_grow */
 	size_t n_used, n_bare; /* pages */
+	size_t n_moved;	       /* pages, for new blocks */
 };
 
 /* The page behind a span's last one. */
@@ -39,8 +40,8 @@ uint32_t pin_map_chain(uint32_t page);
 /* How many pages from `page` on, where a free run begins, are free. */
 uint32_t pin_map_chain_length(uint32_t page);
 
-/* Whether memory for so many pages is moved. */
-bool pin_map_pays(const struct pin_map *map, uint32_t n_pages);
+/* Whether memory for so many pages is moved, of a new block or of one that grows. */
+bool pin_map_pays(const struct pin_map *map, uint32_t n_pages, bool is_new);
 
 struct pin_filling {
 	uint32_t end;  /* nothing beyond it is filled */

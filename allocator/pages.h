@@ -20,31 +20,27 @@
 /*
  * Values of that byte, beside 1 + the class of small blocks that begin in the page. It is set
  * for the first page of a large block or a segment, and for the first and the last one of a
- * free run; other pages have 0.
+ * free run, if these are two the latter as PIN_KIND_LAST; other pages have 0.
  */
 enum pin_kind {
 	PIN_KIND_NONE,
 	PIN_KIND_LARGE = 200, /* a block in use */
 	PIN_KIND_KEPT,	      /* one that was freed, and kept as it is */
 	PIN_KIND_SEGMENT,     /* no block: see segment.h */
-	PIN_KIND_FREE,	      /* memory that has been used */
-	PIN_KIND_BARE,	      /* addresses without memory: never used, or it has moved away */
+	PIN_KIND_FREE = 204,  /* memory that has been used */
+	PIN_KIND_BARE = 206,  /* addresses without memory: never used, or it has moved away */
 };
+#define PIN_KIND_LAST 1 /* is added */
 
 /* Of the kind of a page depends what its record has. */
 struct pin_page {
 	uint32_t length; /* pages, of a large block, a segment or free memory: there at its last
 			    page, too */
 	union {
-		uint32_t left;		/* of a free run, in a tree (fit.c) */
 		_Atomic uint32_t phase; /* of small blocks: offset of the first, in quanta */
 		_Atomic uint32_t site;	/* of a large block, if blocks are sampled: sample.c */
 	};
 	union {
-		struct {
-			uint32_t right;
-			uint32_t longest; /* run in this part of the tree */
-		};
 		uint64_t asked; /* of a large block, the bytes requested */
 		/* Of small blocks, of each fourth by its address: whether it is free. */
 		_Atomic uint64_t freed;

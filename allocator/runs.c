@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include "allocator/runs.h"
-#include "allocator/fit.h"
 #include "allocator/live.h"
 #include "allocator/map.h"
 #include "allocator/moves.h"
@@ -48,9 +47,10 @@ static uint32_t node_here(void)
 	return pin_os_node();
 }
 
-bool pin_run_may_move(uint32_t n_pages)
+bool pin_run_may_move(uint32_t n_pages, bool is_new)
 {
-	return pin_moves_possible() && pin_map_pays(&maps[node_here() % N_NODES], n_pages);
+	return pin_moves_possible() &&
+	       pin_map_pays(&maps[node_here() % N_NODES], n_pages, is_new);
 }
 
 /* jemalloc merges runs of any nodes. */
@@ -79,17 +79,17 @@ uint32_t pin_run_at(uint32_t page)
 
 bool pin_run_fits(uint32_t n_pages)
 {
-	struct pin_fit fit = {n_pages, 1};
 	uint32_t i = node_here() % N_NODES;
 
-	return pin_fit_find(maps[i].used, &fit) || pin_fit_find(fixed_maps[i].used, &fit);
+	return pin_fit_first(&maps[i].fit, PIN_KIND_FREE, n_pages) ||
+	       pin_fit_first(&fixed_maps[i].fit, PIN_KIND_FREE, n_pages);
 }
 
 static uint32_t take_used_of(struct pin_map *map, const struct pin_run_need *need,
 			     size_t *n_used)
 {
-	struct pin_fit fit = {need->n_pages, need->alignment};
-	uint32_t page = pin_fit_find(map->used, &fit), at;
+	uint32_t page = pin_fit_find(&map->fit, PIN_KIND_FREE, need->n_pages, need->alignment);
+	uint32_t at;
 
 	if (!page)
 		return 0;
@@ -109,9 +109,13 @@ static uint32_t take_used(uint32_t node, const struct pin_run_need *need, size_t
 static uint32_t take_place(struct pin_map *map, const struct pin_run_need *need,
 			   const struct pin_place *place, size_t *n_used)
 {
-	return pin_map_cut(map, place->page, place->at, need->n_pages, need->n_pages, n_used)
-		       ? place->at
-		       : 0;
+	uint32_t n_filled = pin_map_pays(map, need->n_pages, true) ? need->n_pages : 0;
+	size_t n_bare = map->n_bare;
+	bool done;
+
+	done = pin_map_cut(map, place->page, place->at, need->n_pages, n_filled, n_used);
+	map->n_moved += place->n_bare - (n_bare - map->n_bare);
+	return done ? place->at : 0;
 }
 
 static uint32_t take_little(struct pin_map *map, const struct pin_run_need *need,
@@ -128,20 +132,29 @@ static uint32_t take_little(struct pin_map *map, const struct pin_run_need *need
 	return take_place(map, need, &place, n_used);
 }
 
+bool pin_run_cover_fixed(const void *addr, size_t n_bytes, uint32_t node)
+{
+	return !pin_pages_cover(addr, n_bytes) &&
+	       !pin_fit_cover(&fixed_maps[node % N_NODES].fit, pin_page_of(addr),
+			      pin_units(n_bytes));
+}
+
 /* Puts memory of a span in the map. If the tables have no memory, that is tried again later. */
 static bool cover(void)
 {
-	uint32_t page, end;
+	uint32_t page = pin_page_of(uncovered.addr), n_pages = pin_units(uncovered.n_bytes);
+	uint32_t end = page + n_pages;
+	struct pin_map *map;
 
 	if (!uncovered.addr)
 		return true;
-	if (pin_pages_cover(uncovered.addr, uncovered.n_bytes))
+	map = map_of(pin_map_span(page));
+	if (pin_pages_cover(uncovered.addr, uncovered.n_bytes) ||
+	    pin_fit_cover(&map->fit, page, n_pages))
 		return false;
-	page = pin_page_of(uncovered.addr);
-	end = page + (uint32_t)(uncovered.n_bytes >> PIN_UNIT_SHIFT);
 	/* The heap's first page is no memory: 0 is the number of none. */
 	page = page ? page : 1;
-	pin_map_give(map_of(pin_map_span(page)), page, end - page, PIN_KIND_BARE);
+	pin_map_give(map, page, end - page, PIN_KIND_BARE);
 	uncovered.addr = NULL;
 	return true;
 }
@@ -304,7 +317,7 @@ bool pin_run_extend(uint32_t page, uint32_t n_pages, size_t *n_used)
 {
 	const struct pin_span *span = pin_map_span(page - 1);
 	struct pin_map *map = map_of(span);
-	uint32_t end = pin_map_end(span), has;
+	uint32_t end = pin_map_end(span), has, n_filled;
 
 	has = page != end ? pin_map_chain_length(page) : 0;
 	if (has < n_pages) {
@@ -315,19 +328,18 @@ bool pin_run_extend(uint32_t page, uint32_t n_pages, size_t *n_used)
 			return false;
 		has = pin_map_chain_length(page);
 	}
-	return has >= n_pages && pin_map_cut(map, page, page, n_pages, n_pages, n_used);
+	n_filled = pin_map_pays(map, n_pages, false) ? n_pages : 0;
+	return has >= n_pages && pin_map_cut(map, page, page, n_pages, n_filled, n_used);
 }
 
 /* Bare addresses, as far from a multiple of a piece as the block. */
 static uint32_t take_bare(struct pin_map *map, uint32_t offset, uint32_t n_pages)
 {
-	struct pin_fit fit = {offset + n_pages, PIN_MOVES_PIECE};
-	uint32_t page, at;
+	uint32_t needs = offset + n_pages, page, at;
 	size_t unused;
 
-	while (!(page = pin_fit_find(map->bare, &fit)))
-		if (!grow_by_step(map,
-				  (size_t)(fit.n_pages + PIN_MOVES_PIECE) << PIN_UNIT_SHIFT,
+	while (!(page = pin_fit_find(&map->fit, PIN_KIND_BARE, needs, PIN_MOVES_PIECE)))
+		if (!grow_by_step(map, (size_t)(needs + PIN_MOVES_PIECE) << PIN_UNIT_SHIFT,
 				  map->span->node))
 			return 0;
 	at = pin_map_aligned(page, PIN_MOVES_PIECE) + offset;

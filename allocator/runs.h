@@ -47,10 +47,16 @@ uint32_t pin_run_take(const struct pin_run_need *need, size_t *n_used);
 uint32_t pin_run_take_on(uint32_t node, const struct pin_run_need *need, size_t *n_used);
 
 /*
- * Whether memory may be moved for so many pages, by any function here: pin_moves_look() is to
- * be called before, which needs the lock to be released.
+ * Whether memory may be moved for so many pages, of a new block or of one that grows, by any
+ * function here: pin_moves_look() is to be called before, which needs the lock to be released.
  */
-bool pin_run_may_move(uint32_t n_pages);
+bool pin_run_may_move(uint32_t n_pages, bool is_new);
+
+/*
+ * Before memory of a node becomes a span that cannot move (pin_span_add): so that it can be
+ * given back. Returns false if there is no memory for that.
+ */
+bool pin_run_cover_fixed(const void *addr, size_t n_bytes, uint32_t node);
 
 /* Gives pages back. They need not be a run as it was taken. */
 void pin_run_give(uint32_t page, uint32_t n_pages);

@@ -28,7 +28,7 @@ static bool add_span(void *start, const struct pin_segment_need *need)
 	bool added;
 
 	pin_runs_take_lock();
-	added = !pin_pages_cover(start, need->n_bytes) &&
+	added = pin_run_cover_fixed(start, need->n_bytes, node) &&
 		pin_span_add((uintptr_t)start, need->n_bytes, node);
 	if (added) {
 		pin_live_note_growth(need->n_bytes);

@@ -16,7 +16,7 @@
 
 #include <stdlib.h>
 
-#define PAGES  (64 * 1024)
+#define PAGES  (512 * 1024) /* with three levels of what fit.c has */
 #define RUNS   600
 #define ROUNDS 200000
 
@@ -99,7 +99,8 @@ static void against_model(void)
 
 	for (int round = 0; round < ROUNDS; round++) {
 		unsigned i = any(RUNS);
-		uint32_t n = 1 + any(any(8) ? 40 : 400), alignment = any(4) ? 1 : 1u << any(9);
+		uint32_t n = 1 + any(any(8) ? 40 : any(8) ? 400 : 30000);
+		uint32_t alignment = any(4) ? 1 : 1u << any(9);
 		uint32_t page, had;
 
 		if (runs[i].n_pages) {
@@ -108,7 +109,7 @@ static void against_model(void)
 			merged &= pin_run_before(runs[i].page) < PAGES;
 			continue;
 		}
-		had = round % 16 == 0 && alignment == 1 ? lowest(n) : 0;
+		had = round % 256 == 0 && alignment == 1 ? lowest(n) : 0;
 		page = take(n, alignment, true, &n_used);
 		in_heap &= page && page + n <= heap_end() && heap_end() <= PAGES;
 		if (!in_heap)
@@ -135,9 +136,8 @@ static void against_model(void)
 
 static void new_memory(void)
 {
-	uint32_t first, page, n = 4 * PIN_MIB / PIN_UNIT;
+	uint32_t first, page, all = heap_end() - 1, n = all / 32;
 	size_t n_used, bytes = pin_span_bytes();
-	uint32_t all = heap_end() - 1;
 
 	page = take(all, 1, false, &n_used);
 	if (page)
