@@ -83,7 +83,9 @@ static inline void pin_free(void *p)
 			return;
 		}
 	}
-	if (kind != PIN_KIND_LARGE || !pin_large_keep(p))
+	if (kind == PIN_KIND_LARGE)
+		pin_large_keep(p, pin_free_slowly);
+	else
 		pin_free_slowly(p);
 }
 

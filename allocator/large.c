@@ -15,9 +15,7 @@
 #define N_KEPT 8
 
 PIN_WRITTEN_FIRST static struct {
-	struct kept {
-		uint32_t page, length; /* length 0: none */
-	} blocks[N_KEPT];
+	uint32_t pages[N_KEPT], lengths[N_KEPT]; /* length 0: none */
 	unsigned newest;
 } kept;
 
@@ -26,19 +24,19 @@ static struct pin_page *record(uint32_t page)
 	return &pin_pages.records[page];
 }
 
-static void give_kept(struct kept *block)
+static void give_kept(unsigned i)
 {
-	if (!block->length)
+	if (!kept.lengths[i])
 		return;
-	pin_pages.kinds[block->page] = PIN_KIND_NONE;
-	pin_run_give(block->page, block->length);
-	block->length = 0;
+	pin_pages.kinds[kept.pages[i]] = PIN_KIND_NONE;
+	pin_run_give(kept.pages[i], kept.lengths[i]);
+	kept.lengths[i] = 0;
 }
 
 void pin_large_give_kept(void)
 {
 	for (unsigned i = 0; i < N_KEPT; i++)
-		give_kept(&kept.blocks[i]);
+		give_kept(i);
 }
 
 void pin_large_flush(void)
@@ -58,9 +56,9 @@ static inline bool is_near(uint32_t page)
 /* Makes a block that is kept, whose record has its length, one in use. */
 static inline uint32_t take_kept_at(unsigned i, size_t n_bytes)
 {
-	uint32_t page = kept.blocks[i].page;
+	uint32_t page = kept.pages[i];
 
-	kept.blocks[i].length = 0;
+	kept.lengths[i] = 0;
 	kept.newest = (i - 1) % N_KEPT;
 	record(page)->asked = n_bytes;
 	pin_pages.kinds[page] = PIN_KIND_LARGE;
@@ -75,9 +73,8 @@ static uint32_t take_kept(const struct pin_run_need *need, size_t n_bytes)
 	unsigned i = kept.newest;
 
 	for (unsigned n = N_KEPT; n--; i = (i - 1) % N_KEPT)
-		if (kept.blocks[i].length == need->n_pages &&
-		    !((uintptr_t)pin_page_at(kept.blocks[i].page) & mask) &&
-		    is_near(kept.blocks[i].page))
+		if (kept.lengths[i] == need->n_pages &&
+		    !((uintptr_t)pin_page_at(kept.pages[i]) & mask) && is_near(kept.pages[i]))
 			return take_kept_at(i, n_bytes);
 	return 0;
 }
@@ -88,8 +85,8 @@ static inline void put_kept_at(unsigned i, uint32_t page)
 	struct pin_page *block = record(page);
 
 	pin_live_count_large(-(int64_t)block->asked);
-	kept.blocks[i].page = page;
-	kept.blocks[i].length = block->length;
+	kept.pages[i] = page;
+	kept.lengths[i] = block->length;
 	kept.newest = i;
 	pin_pages.kinds[page] = PIN_KIND_KEPT;
 }
@@ -98,7 +95,7 @@ static void put_kept(uint32_t page)
 {
 	unsigned i = (kept.newest + 1) % N_KEPT;
 
-	give_kept(&kept.blocks[i]);
+	give_kept(i);
 	put_kept_at(i, page);
 }
 
@@ -158,19 +155,25 @@ static uint32_t take_new(struct pin_run_need *need, bool may_grow, size_t n_byte
 }
 
 /* The short ways call nothing but at their end: then they need not save registers. */
-static PIN_COLD void *end_slowly(void *block, bool is_awaited)
+static PIN_COLD void *end_with_look(void *block)
 {
-	pin_flag_finish(&pin_runs_lock, is_awaited);
+	pin_runs_release_lock();
 	pin_live_look();
 	return block;
 }
 
-static inline void *end_shortly(void *block)
+static PIN_COLD void *end_with_wake(void *block)
 {
-	bool is_news = pin_live_is_news(), is_awaited = pin_flag_release(&pin_runs_lock);
+	pin_flag_finish(&pin_runs_lock, true);
+	return block;
+}
 
-	if (PIN_UNLIKELY(is_news || is_awaited))
-		return end_slowly(block, is_awaited);
+static inline void *end_shortly(void *block, bool is_news)
+{
+	if (PIN_UNLIKELY(is_news))
+		return end_with_look(block);
+	if (PIN_UNLIKELY(pin_flag_release(&pin_runs_lock)))
+		return end_with_wake(block);
 	pin_locks_uncount();
 	return block;
 }
@@ -188,9 +191,9 @@ static inline __attribute__((always_inline)) void *take_newest(size_t n_bytes, b
 	if (PIN_UNLIKELY(pin_is_watched || !pin_flag_trylock(&pin_runs_lock)))
 		return NULL;
 	i = kept.newest;
-	if (kept.blocks[i].length == ((n_bytes - 1) >> PIN_UNIT_SHIFT) + 1 &&
-	    (is_any_near || is_near(kept.blocks[i].page)))
-		return end_shortly(pin_page_at(take_kept_at(i, n_bytes)));
+	if (kept.lengths[i] == ((n_bytes - 1) >> PIN_UNIT_SHIFT) + 1 &&
+	    (is_any_near || is_near(kept.pages[i])))
+		return end_shortly(pin_page_at(take_kept_at(i, n_bytes)), pin_live_rose());
 	return fail();
 }
 
@@ -224,27 +227,39 @@ void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n
 	return PIN_LIKELY(page) ? pin_page_at(page) : NULL;
 }
 
-static __attribute__((noinline)) bool keep_instead(uint32_t page)
+static __attribute__((noinline)) void keep_instead(uint32_t page)
 {
 	put_kept(page);
-	return end_shortly(pin_page_at(page));
+	end_shortly(NULL, pin_live_fell());
 }
 
-bool pin_large_keep(void *block)
+static PIN_COLD void leave(void *block, void (*otherwise)(void *block))
+{
+	pin_runs_release_lock();
+	otherwise(block);
+}
+
+void pin_large_keep(void *block, void (*otherwise)(void *block))
 {
 	uint32_t page = pin_page_of(block);
 	unsigned i;
 
 	if (PIN_UNLIKELY((uintptr_t)block & (PIN_UNIT - 1) || pin_is_watched ||
-			 !pin_flag_trylock(&pin_runs_lock)))
-		return false;
-	if (PIN_UNLIKELY(pin_pages.kinds[page] != PIN_KIND_LARGE))
-		return fail();
+			 !pin_flag_trylock(&pin_runs_lock))) {
+		otherwise(block);
+		return;
+	}
+	if (PIN_UNLIKELY(pin_pages.kinds[page] != PIN_KIND_LARGE)) {
+		leave(block, otherwise);
+		return;
+	}
 	i = (kept.newest + 1) % N_KEPT;
-	if (kept.blocks[i].length)
-		return keep_instead(page);
+	if (kept.lengths[i]) {
+		keep_instead(page);
+		return;
+	}
 	put_kept_at(i, page);
-	return end_shortly(block);
+	end_shortly(NULL, pin_live_fell());
 }
 
 bool pin_large_free(void *block)

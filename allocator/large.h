@@ -44,9 +44,10 @@ void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n
 void *pin_large_take_kept(size_t n_bytes);
 
 /*
- * free's short way, of such an address as pin_large_free() takes. False if that has to do it.
+ * free's short way, of such an address as pin_large_free() takes. Calls the other if that has
+ * to do it.
  */
-bool pin_large_keep(void *block);
+void pin_large_keep(void *block, void (*otherwise)(void *block));
 
 /* Of an address in a page of PIN_KIND_LARGE. False if no block in use begins there any more. */
 bool pin_large_free(void *block);

@@ -58,13 +58,18 @@ static inline void pin_live_look(void)
 	pin_timeline_update(now > 0 ? (size_t)now : 0);
 }
 
-/* Whether pin_live_look() would do more than look. */
-static inline bool pin_live_is_news(void)
+/* Whether pin_live_look() would do more than look, after a block was allocated, or freed. */
+static inline bool pin_live_rose(void)
 {
 	int64_t now = pin_live_sum();
 
 	return now > atomic_load_explicit(&pin_live_most, memory_order_relaxed) ||
-	       pin_timeline_is_news((size_t)now);
+	       pin_timeline_rose((size_t)now);
+}
+
+static inline bool pin_live_fell(void)
+{
+	return pin_timeline_fell((size_t)pin_live_sum());
 }
 
 /* Raises the peak to what may have been in use since. */

@@ -39,11 +39,15 @@ size_t pin_timeline_read(struct pin_moment *out);
 extern PIN_HIDDEN _Atomic size_t pin_timeline_low, pin_timeline_high;
 void pin_timeline_note(size_t live);
 
-/* Whether pin_timeline_update() has anything to do. */
-static inline bool pin_timeline_is_news(size_t live)
+/* Whether pin_timeline_update() has anything to do since memory in use was less, or more. */
+static inline bool pin_timeline_rose(size_t live)
 {
-	return live < atomic_load_explicit(&pin_timeline_low, memory_order_relaxed) ||
-	       live > atomic_load_explicit(&pin_timeline_high, memory_order_relaxed);
+	return live > atomic_load_explicit(&pin_timeline_high, memory_order_relaxed);
+}
+
+static inline bool pin_timeline_fell(size_t live)
+{
+	return live < atomic_load_explicit(&pin_timeline_low, memory_order_relaxed);
 }
 
 /*
@@ -52,7 +56,7 @@ static inline bool pin_timeline_is_news(size_t live)
  */
 static inline void pin_timeline_update(size_t live)
 {
-	if (PIN_UNLIKELY(pin_timeline_is_news(live)))
+	if (PIN_UNLIKELY(pin_timeline_fell(live) || pin_timeline_rose(live)))
 		pin_timeline_note(live);
 }
 
