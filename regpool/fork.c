@@ -5,11 +5,13 @@
 #include "allocator/locks.h"
 #include "allocator/log.h"
 #include "allocator/os.h"
+#include "regpool/choice.h"
 #include "regpool/granule.h"
 #include "regpool/host-budget.h"
 #include "regpool/ibverbs.h"
 #include "regpool/places.h"
 #include "regpool/pool.h"
+#include "regpool/segments.h"
 
 #include <pthread.h>
 
@@ -63,8 +65,28 @@ int pin_fork_init(void)
 
 _Atomic unsigned pin_forks_running;
 
-/* One that is just being registered or deregistered has users, or none, when that is done. */
-static void release_idle(struct pin_access_set *set)
+/*
+ * One that is larger than those made for a process that forks, but for a pool's, which is
+ * always the same.
+ */
+static void retire_outgrown(struct pin_access_set *set, struct pin_entry *entry)
+{
+	struct pin_range range, piece;
+
+	pthread_mutex_lock(&set->lock);
+	range = pin_place_range(entry);
+	if (pin_range_length(range) > pin_choice_cell_ahead(set->cell) &&
+	    !pin_segments_find_piece(range, &piece))
+		pin_place_retire(set, entry);
+	pthread_mutex_unlock(&set->lock);
+}
+
+/*
+ * One that is just being registered or deregistered has users, or none, when that is done. If
+ * cells were large up to now, those in use get no more users: there may always be some, and
+ * each fork() would copy all of it.
+ */
+static void release_idle(struct pin_access_set *set, bool were_large)
 {
 	for (uint32_t i = 1; i <= set->n_places; i++) {
 		struct pin_entry *entry = pin_place(set, i);
@@ -73,6 +95,8 @@ static void release_idle(struct pin_access_set *set)
 			pin_os_wait(&entry->state, PIN_ENTRY_BUSY);
 		if (pin_place_is_idle(set, entry))
 			pin_place_release_idle(set, entry);
+		else if (were_large)
+			retire_outgrown(set, entry);
 	}
 }
 
@@ -83,20 +107,22 @@ static void release_idle(struct pin_access_set *set)
  */
 static void before_fork(void)
 {
+	bool were_large = !pin_pool.forks || pin_pool.is_short;
+
 	atomic_fetch_add(&pin_forks_running, 1);
+	pin_pool.forks = true;
 	if (pin_pool_off() || pin_locks_held)
 		return;
+	pin_pool.is_short = false;
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
 		if (atomic_load(&set->domain->pd))
-			release_idle(set);
-	pin_pool.is_short = false;
+			release_idle(set, were_large);
 }
 
 /* What the parent shares with the child is not registered ahead as long as it does. */
 static void after_fork(void)
 {
 	pin_granules_look_again();
-	pin_pool.forks = true;
 	atomic_fetch_sub(&pin_forks_running, 1);
 	if (!pin_pool_off())
 		pin_pool_changed();

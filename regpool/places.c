@@ -331,6 +331,14 @@ int pin_place_release_idle(struct pin_access_set *set, struct pin_entry *entry)
 	return deregister_place(set, entry, PIN_ENTRY_READY) ? 0 : -EIO;
 }
 
+void pin_place_retire(struct pin_access_set *set, struct pin_entry *entry)
+{
+	if (entry->state != PIN_ENTRY_READY)
+		return;
+	entry->is_stale = true;
+	unpublish_place(set, entry);
+}
+
 bool pin_places_in_use(struct pin_access_set *set)
 {
 	for (uint32_t i = 1; i <= set->n_places; i++)

@@ -46,7 +46,7 @@ struct pin_entry {
 	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
 	/* Guarded by the set's lock: */
 	uint32_t next, other; /* lists of places.c: a number, or 0 */
-	bool is_stale;	      /* some of its pages were replaced: no longer found */
+	bool is_stale;	      /* some of its pages were replaced, or it retires: not found */
 	bool is_leftover;     /* it is in pin_access_set.leftovers */
 } PIN_LANE_ALIGNED;
 
@@ -132,6 +132,12 @@ bool pin_place_is_idle(struct pin_access_set *set, struct pin_entry *entry);
  * refuses, which is logged.
  */
 int pin_place_release_idle(struct pin_access_set *set, struct pin_entry *entry);
+
+/*
+ * Look-ups no longer find an entry, unless it is HELD. So it goes with those who use it now.
+ * Caller holds the set's lock.
+ */
+void pin_place_retire(struct pin_access_set *set, struct pin_entry *entry);
 
 /*
  * The program has replaced pages: look-ups no longer find memory regions that overlap the

@@ -432,6 +432,35 @@ static void have_child(void)
 		abort();
 }
 
+/* Before the first fork: one that is always in use, but by one request after the other. */
+static void outgrown(void)
+{
+	char *p = grow(&span, CELL);
+	struct ibv_mr *last, *mr;
+	uint32_t lkey;
+
+	fake_touch(p, CELL);
+	pin_pool_changed();
+	if (!soon(is_pinned, p))
+		abort();
+	mr = reg(pd, p, 64, RIGHTS);
+	lkey = mr->lkey;
+	for (int i = 1; i <= 3; i++) {
+		last = mr;
+		have_child();
+		mr = reg(pd, p + i * 64, 64, RIGHTS);
+		if (i == 1)
+			ok(bytes_at_fork >= CELL && mr->lkey != lkey && reaches(last),
+			   "after the first fork a request has a memory region of its own, and "
+			   "a large one stays for those who use it");
+		pin_mr_deregister(last);
+	}
+	ok(bytes_at_fork <= CELL / 4,
+	   "so it goes, and is not registered during fork() for ever: %zu",
+	   bytes_at_fork / PIECE);
+	pin_mr_deregister(mr);
+}
+
 /* What was registered before the process has forked is gone. */
 static void forks_again(char *p)
 {
@@ -558,6 +587,7 @@ int main(void)
 	backs_off();
 	pin_mr_deregister(first);
 	beside();
+	outgrown();
 	forks();
 	disabled();
 	heals();
