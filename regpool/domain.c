@@ -129,11 +129,6 @@ static bool has_armed(struct pin_domain *domain)
 	return false;
 }
 
-static uint32_t ahead_if_eager(uint32_t n)
-{
-	return pin_options.mode == PIN_MODE_EAGER ? n : PIN_AHEAD_NEVER;
-}
-
 /* Caller holds the domain's lock. */
 static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsigned access,
 		   bool is_first)
@@ -149,7 +144,9 @@ static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsign
 		domain->max_entries = most_entries(domain->pd->context);
 	}
 	set->cell = cell_size(domain);
-	set->ahead = ahead_if_eager(is_first ? 0 : PIN_AHEAD_LATER);
+	set->ahead = pin_options.mode == PIN_MODE_LAZY ? PIN_AHEAD_NEVER
+		     : is_first			       ? 0
+						       : PIN_AHEAD_LATER;
 	atomic_store_explicit(&set->armed, true, memory_order_release);
 	log_armed(domain, access);
 	return 0;
@@ -184,7 +181,7 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 	struct pin_access_set *set;
 	struct pin_domain *domain;
 	int error = check_rights(access);
-	bool is_eager;
+	bool needs_thread;
 
 	if (error)
 		return error;
@@ -199,16 +196,14 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 		return -ENOMEM;
 	set = pin_access_set_of(domain, access);
 	error = arm_if_allowed(domain, set, access, max_access);
-	is_eager = !set->ahead;
+	needs_thread = set->ahead != PIN_AHEAD_NEVER;
 	pthread_rwlock_unlock(&domain->lock);
 	if (error)
 		return error;
 	pin_prefill();
 	pin_rollout_to(set);
-	if (is_eager || pin_host_budget_is_on())
-		pin_registrar_start();
-	if (pin_options.mode != PIN_MODE_EAGER)
-		set->ahead = PIN_AHEAD_NEVER; /* there can be no registrar, either */
+	if ((needs_thread || pin_host_budget_is_on()) && !pin_registrar_start())
+		set->ahead = PIN_AHEAD_NEVER;
 	*armed = set;
 	return 0;
 }
@@ -387,13 +382,14 @@ int pin_domain_enable(struct ibv_pd *pd, unsigned access)
 	struct pin_domain *domain;
 	struct pin_access_set *set;
 	int error = pin_domain_arm(pd, access, access, &set);
+	bool is_eager = !error && pin_options.mode == PIN_MODE_EAGER && pin_registrar_start();
 
 	if (error)
 		return error;
 	domain = lock_domain(pd);
 	if (!domain)
 		return -ENOMEM;
-	pin_access_set_of(domain, access)->ahead = ahead_if_eager(0);
+	pin_access_set_of(domain, access)->ahead = is_eager ? 0 : PIN_AHEAD_NEVER;
 	pthread_rwlock_unlock(&domain->lock);
 	pin_pool_changed();
 	return 0;

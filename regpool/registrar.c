@@ -335,25 +335,30 @@ static void *run_registrar(void *unused)
 	return unused;
 }
 
-static void start_registrar(void)
+static bool start_thread(void)
 {
 	int error = pin_thread_start(run_registrar, NULL, "pinalloc");
 
-	if (!error) {
+	if (error)
+		pin_warn("cannot start the registration thread: %s; memory is registered when "
+			 "it "
+			 "is first requested",
+			 strerrordesc_np(error));
+	else
 		pin_span_subscribe(pin_pool_changed);
-		return;
-	}
-	/* Nobody makes larger memory regions than requests do. */
-	pin_options.mode = PIN_MODE_LAZY;
-	pin_warn("cannot start the registration thread: %s; memory is registered when it is "
-		 "first requested",
-		 strerrordesc_np(error));
+	return !error;
 }
 
-void pin_registrar_start(void)
+bool pin_registrar_start(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static bool runs;
+	bool is_there;
 
-	pthread_once(&once, start_registrar);
-	pin_pool_changed();
+	pthread_mutex_lock(&lock);
+	is_there = runs = runs || start_thread();
+	pthread_mutex_unlock(&lock);
+	if (is_there)
+		pin_pool_changed();
+	return is_there;
 }

@@ -6,10 +6,12 @@
 #ifndef PIN_REGISTRAR_H
 #define PIN_REGISTRAR_H
 
+#include <stdbool.h>
+
 /*
- * Starts the thread, the first time, and wakes it, as pin_pool_changed() does from then on.
- * Must not be called from inside malloc.
+ * Starts the thread, unless it runs, and wakes it, as pin_pool_changed() does from then on.
+ * Returns whether it runs. Thread-safe; must not be called from inside malloc.
  */
-void pin_registrar_start(void);
+bool pin_registrar_start(void);
 
 #endif

@@ -14,6 +14,7 @@
 #include "test/tap.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,6 +29,8 @@ void __real_pin_os_sleep_ms(uint64_t ms);
 void __wrap_pin_os_sleep_ms(uint64_t ms);
 void __real_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
 void __wrap_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
+int __real_pin_thread_start(void *(*run)(void *), void *arg, const char *name);
+int __wrap_pin_thread_start(void *(*run)(void *), void *arg, const char *name);
 
 static _Atomic uint64_t stands_at_ns; /* 0: time goes on */
 static _Atomic uint64_t pause_ms;     /* how long the thread waits at most */
@@ -52,6 +55,13 @@ void __wrap_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms)
 void __wrap_pin_os_sleep_ms(uint64_t ms)
 {
 	__real_pin_os_sleep_ms(ms < 10 ? ms : 10);
+}
+
+static bool may_start = true;
+
+int __wrap_pin_thread_start(void *(*run)(void *), void *arg, const char *name)
+{
+	return may_start ? __real_pin_thread_start(run, arg, name) : EAGAIN;
 }
 
 static struct pin_span *span;
@@ -133,6 +143,22 @@ static void lazy(char *heap)
 	   "so only what is requested is registered");
 	pin_mr_deregister(first);
 	pin_domain_dealloc(pd);
+}
+
+/* As where a limit on the user's processes is reached, for a while: it is not for ever. */
+static void without_thread(char *heap)
+{
+	unsigned threads = count_threads();
+
+	pin_options.mode = PIN_MODE_EAGER;
+	may_start = false;
+	pd = new_pd();
+	first = reg(pd, heap + CELL, 64, RIGHTS);
+	ok(count_threads() == threads && fake_verbs.live == 1 && reaches(first),
+	   "if the thread cannot be started, requests are served without");
+	pin_mr_deregister(first);
+	pin_domain_dealloc(pd);
+	may_start = true;
 }
 
 static void resident(char *heap)
@@ -576,6 +602,7 @@ int main(void)
 	fake_kernel.keeps_memory = true;
 	heap = grow(&span, 2 * CELL);
 	lazy(heap);
+	without_thread(heap);
 	resident(heap);
 	touched_later(heap);
 	grown();
