@@ -92,16 +92,18 @@ static void add_level(struct pin_fit *fit)
 int pin_fit_cover(struct pin_fit *fit, uint32_t page, uint32_t n_pages)
 {
 	uint32_t from = page / GROUP / FAN, to = (page + n_pages - 1) / GROUP / FAN + 1;
+	unsigned n;
 
 	if (!fit->levels[0].nodes && begin(fit))
 		return -ENOMEM;
-	for (unsigned i = 0; i < 2 || i < fit->n_levels || to > 1; i++) {
-		to = i ? (to - 1) / FAN + 1 : to;
-		if (commit(&fit->levels[i], i ? 0 : from, to))
+	for (n = 0; n < 2 || n < fit->n_levels || to > 1; n++) {
+		to = n ? (to - 1) / FAN + 1 : to;
+		if (commit(&fit->levels[n], n ? 0 : from, to))
 			return -ENOMEM;
-		if (i == fit->n_levels)
-			add_level(fit);
 	}
+	/* Only when all is there: the one node of the top has to be. */
+	while (fit->n_levels < n)
+		add_level(fit);
 	return 0;
 }
 

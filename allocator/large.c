@@ -127,11 +127,9 @@ static uint32_t take_used(const struct pin_run_need *need, size_t n_bytes, size_
 	return page;
 }
 
-/* Releases the lock meanwhile, if anything may move for so many pages. */
-static void look_for(uint32_t n_pages, bool is_new)
+/* Before anything moves. Releases the lock meanwhile. */
+static void look(void)
 {
-	if (!pin_run_may_move(n_pages, is_new))
-		return;
 	pin_runs_release_lock();
 	pin_moves_look();
 	pin_runs_take_lock();
@@ -147,9 +145,9 @@ static uint32_t take_new(struct pin_run_need *need, bool may_grow, size_t n_byte
 	page = take_run(need, n_bytes, n_used);
 	if (page)
 		return page;
-	/* With leave to grow it is the second try. */
-	if (!may_grow)
-		look_for(need->n_pages, true);
+	need->may_move = pin_run_may_move(need->n_pages, true);
+	if (need->may_move)
+		look();
 	need->from = may_grow ? PIN_RUN_NEW : PIN_RUN_LITTLE_NEW;
 	return take_run(need, n_bytes, n_used);
 }
@@ -210,7 +208,7 @@ void *pin_large_take_kept(size_t n_bytes)
 
 void *pin_large_alloc(size_t n_bytes, size_t alignment, bool may_grow, size_t *n_used)
 {
-	struct pin_run_need need = {1, 1, PIN_RUN_USED};
+	struct pin_run_need need = {1, 1, PIN_RUN_USED, false};
 	uint32_t page;
 
 	if (PIN_UNLIKELY(!pin_large_is_possible(n_bytes, alignment)))
@@ -406,6 +404,12 @@ static uint32_t grow(uint32_t page, size_t n_bytes, bool may_move, size_t *n_use
 	return to ? to : grow_anyhow(page, needs, room, n_used);
 }
 
+static bool may_move_for(uint32_t page, size_t n_bytes)
+{
+	return (record(page)->length >= MOVE_FROM && pin_moves_possible()) ||
+	       pin_run_may_move(pin_units(n_bytes), false);
+}
+
 void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_used)
 {
 	uint32_t from = pin_page_of(block), page = from;
@@ -417,7 +421,8 @@ void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_use
 		return NULL;
 	pin_runs_take_lock();
 	if (n_bytes > had && !extend(page, n_bytes, n_used)) {
-		look_for(pin_units(n_bytes), false);
+		if (may_move_for(page, n_bytes))
+			look();
 		page = grow(page, n_bytes, may_move, n_used, &slides);
 	} else if (n_bytes < record(page)->asked) {
 		shrink(page, n_bytes);

@@ -69,7 +69,9 @@ static inline bool pin_live_rose(void)
 
 static inline bool pin_live_fell(void)
 {
-	return pin_timeline_fell((size_t)pin_live_sum());
+	int64_t now = pin_live_sum();
+
+	return pin_timeline_fell(now > 0 ? (size_t)now : 0);
 }
 
 /* Raises the peak to what may have been in use since. */

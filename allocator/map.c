@@ -11,9 +11,18 @@ static struct pin_page *record(uint32_t page)
 	return &pin_pages.records[page];
 }
 
+uintptr_t pin_map_uncovered;
+
 uint32_t pin_map_end(const struct pin_span *span)
 {
-	return span ? pin_page_of((void *)(span->start + span->length - 1)) + 1 : 0;
+	uintptr_t last;
+
+	if (!span)
+		return 0;
+	last = span->start + span->length - 1;
+	if (PIN_UNLIKELY(pin_map_uncovered) && pin_map_uncovered - span->start <= span->length)
+		last = pin_map_uncovered - 1;
+	return pin_page_of((void *)last) + 1;
 }
 
 static bool is_free(uint32_t page)

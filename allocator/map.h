@@ -19,7 +19,10 @@ struct pin_map {
 	size_t n_moved;	       /* pages, for new blocks */
 };
 
-/* The page behind a span's last one. */
+/* Where memory at a span's end begins that the tables do not cover yet; 0: nowhere. */
+extern uintptr_t pin_map_uncovered PIN_HIDDEN;
+
+/* The page behind a span's last one that is covered. */
 uint32_t pin_map_end(const struct pin_span *span);
 
 static inline const struct pin_span *pin_map_span(uint32_t page)

@@ -47,7 +47,7 @@ int pin_pages_cover(const void *addr, size_t n_bytes)
 	if (first >= records_from && first <= records_to)
 		first = records_to;
 	else
-		records_from = first;
+		records_from = records_to = first;
 	if (last > first && commit((char *)pin_pages.records, first, last))
 		return -ENOMEM;
 	if (last > first)

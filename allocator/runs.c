@@ -26,11 +26,8 @@
  */
 PIN_WRITTEN_FIRST static struct pin_map maps[N_NODES], fixed_maps[N_NODES];
 
-/* Memory that a span has got and the tables do not cover yet. */
-PIN_WRITTEN_FIRST static struct {
-	char *addr;
-	size_t n_bytes;
-} uncovered;
+/* From pin_map_uncovered on. */
+PIN_WRITTEN_FIRST static size_t n_uncovered;
 
 static struct pin_map *map_of(const struct pin_span *span)
 {
@@ -109,7 +106,7 @@ static uint32_t take_used(uint32_t node, const struct pin_run_need *need, size_t
 static uint32_t take_place(struct pin_map *map, const struct pin_run_need *need,
 			   const struct pin_place *place, size_t *n_used)
 {
-	uint32_t n_filled = pin_map_pays(map, need->n_pages, true) ? need->n_pages : 0;
+	uint32_t n_filled = need->may_move ? need->n_pages : 0;
 	size_t n_bare = map->n_bare;
 	bool done;
 
@@ -132,6 +129,14 @@ static uint32_t take_little(struct pin_map *map, const struct pin_run_need *need
 	return take_place(map, need, &place, n_used);
 }
 
+/* The free run before `page`, if it is the tail, is one like others from now on. */
+static void settle_tail(struct pin_map *map, uint32_t page)
+{
+	if (map->tail)
+		pin_pages.records[page - 1].length = pin_pages.records[map->tail].length;
+	map->tail = 0;
+}
+
 bool pin_run_cover_fixed(const void *addr, size_t n_bytes, uint32_t node)
 {
 	return !pin_pages_cover(addr, n_bytes) &&
@@ -142,39 +147,40 @@ bool pin_run_cover_fixed(const void *addr, size_t n_bytes, uint32_t node)
 /* Puts memory of a span in the map. If the tables have no memory, that is tried again later. */
 static bool cover(void)
 {
-	uint32_t page = pin_page_of(uncovered.addr), n_pages = pin_units(uncovered.n_bytes);
+	void *addr = (void *)pin_map_uncovered;
+	uint32_t page = pin_page_of(addr), n_pages = pin_units(n_uncovered);
 	uint32_t end = page + n_pages;
 	struct pin_map *map;
 
-	if (!uncovered.addr)
+	if (!addr)
 		return true;
 	map = map_of(pin_map_span(page));
-	if (pin_pages_cover(uncovered.addr, uncovered.n_bytes) ||
-	    pin_fit_cover(&map->fit, page, n_pages))
+	if (pin_pages_cover(addr, n_uncovered) || pin_fit_cover(&map->fit, page, n_pages))
 		return false;
+	settle_tail(map, page);
+	pin_map_uncovered = 0;
 	/* The heap's first page is no memory: 0 is the number of none. */
 	page = page ? page : 1;
 	pin_map_give(map, page, end - page, PIN_KIND_BARE);
-	uncovered.addr = NULL;
 	return true;
 }
 
 static bool add_memory(struct pin_map *map, size_t n_bytes, uint32_t node)
 {
+	struct pin_span *span = map->span;
 	char *p;
 
 	if (!cover())
 		return false;
-	if (map->tail)
-		pin_pages.records[pin_map_end(map->span) - 1].length =
-			pin_pages.records[map->tail].length;
 	n_bytes = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
 	p = n_bytes ? pin_span_grow(&map->span, n_bytes, node) : NULL;
+	if (map->span != span)
+		settle_tail(map, pin_map_end(span));
 	if (!p)
 		return false;
 	pin_live_note_growth(n_bytes);
-	uncovered.addr = p;
-	uncovered.n_bytes = n_bytes;
+	pin_map_uncovered = (uintptr_t)p;
+	n_uncovered = n_bytes;
 	return cover();
 }
 
@@ -367,6 +373,7 @@ uint32_t pin_run_move(uint32_t page, uint32_t has, uint32_t n_pages, size_t *n_u
 		pin_map_give_back(map, to, to + n_pages, filling.lost);
 		return 0;
 	}
+	pin_pages.kinds[page] = PIN_KIND_NONE;
 	pin_map_give(map, page, has, moved == PIN_MOVED ? PIN_KIND_BARE : PIN_KIND_FREE);
 	*n_used = used ? (size_t)(used - to - has) << PIN_UNIT_SHIFT : 0;
 	return to;

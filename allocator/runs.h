@@ -34,6 +34,7 @@ struct pin_run_need {
 	uint32_t n_pages;
 	uint32_t alignment; /* pages, a power of two */
 	enum pin_run_from from;
+	bool may_move; /* memory, as pin_run_may_move() allows */
 };
 
 /*

@@ -70,6 +70,7 @@ static void *take_run(const struct pin_segment_need *need)
 	pin_large_flush();
 	pin_moves_look();
 	pin_runs_take_lock();
+	run.may_move = pin_run_may_move(run.n_pages, true);
 	page = need->node == PIN_NODE_HERE ? pin_run_take(&run, &n_used)
 					   : pin_run_take_on(need->node, &run, &n_used);
 	if (page)

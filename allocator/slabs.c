@@ -109,7 +109,7 @@ static void give_pages(uint32_t page, uint32_t n_pages)
 
 static uint32_t take_pages(uint32_t n_pages, uint32_t alignment, bool limited, size_t *n_used)
 {
-	struct pin_run_need need = {n_pages, alignment, PIN_RUN_USED};
+	struct pin_run_need need = {n_pages, alignment, PIN_RUN_USED, false};
 	uint32_t page;
 
 	pin_runs_take_lock();

@@ -120,6 +120,19 @@ static void peak(void)
 	   "the peak is known when it is over: %zu of %zu", seen, before + held);
 }
 
+/* Threads count what they free at once and what they allocate later: the sum may be negative.
+ */
+static void fall(void)
+{
+	void *large = malloc(512 * PIN_MIB);
+
+	ok(large && !pin_live_fell(), "in the timeline memory in use rises,");
+	pin_live_count_small(-(int64_t)(1024 * PIN_MIB));
+	ok(pin_live_fell(), "and falls, if it is below nothing, too");
+	pin_live_count_small((int64_t)(1024 * PIN_MIB));
+	free(large);
+}
+
 /* What waits in the depot is given back before the heap grows. */
 static void set_free(void)
 {
@@ -248,6 +261,7 @@ int main(void)
 	classes();
 	handed_on();
 	peak();
+	fall();
 	set_free();
 	impossible();
 	on_thread(shift_slabs, NULL);

@@ -39,7 +39,7 @@ static unsigned long seed = 1, rounds = ROUNDS, n_asked, n_denied;
 static size_t live, peak;
 static bool registers;
 static int pagemap;
-static bool apart = true, kept = true, still = true, zero = true;
+static bool apart = true, kept = true, still = true, zero = true, looked = true, gone = true;
 
 static uint32_t any(uint32_t below)
 {
@@ -104,7 +104,8 @@ static void check(const struct range *range)
 static void take(struct range *run)
 {
 	uint32_t n = 1 + (any(3) ? any(MOST) : any(500));
-	struct pin_run_need need = {n, 1, PIN_RUN_NEW};
+	struct pin_run_need need = {n, 1, PIN_RUN_NEW, any(8)};
+	unsigned long n_before = n_asked;
 	uint32_t page;
 	size_t n_used;
 
@@ -112,6 +113,7 @@ static void take(struct range *run)
 	pin_runs_take_lock();
 	page = pin_run_take(&need, &n_used);
 	pin_runs_release_lock();
+	looked &= need.may_move || n_asked == n_before;
 	if (page + n <= MOST_PAGES)
 		claim(run, page, n, page, n_used);
 }
@@ -133,9 +135,13 @@ static void move(struct range *run)
 
 	pin_moves_look();
 	pin_runs_take_lock();
+	pin_pages.kinds[was.page] = PIN_KIND_LARGE;
 	page = may_move(pin_page_at(was.page), (size_t)was.n_pages * PIN_UNIT)
 		       ? pin_run_move(was.page, was.n_pages, n, &n_used)
 		       : 0;
+	gone &= !page || pin_pages.kinds[was.page] != PIN_KIND_LARGE;
+	if (!page)
+		pin_pages.kinds[was.page] = PIN_KIND_NONE;
 	pin_runs_release_lock();
 	if (!page)
 		return;
@@ -287,6 +293,8 @@ int main(int argc, char **argv)
 	play();
 	ok(n_asked == before || !pin_moves_possible(), "nothing moves any more");
 	ok(apart, "no run has been given to two");
+	ok(looked, "nothing moves for a request that does not allow it");
+	ok(gone, "where a block was that has moved there is none");
 	ok(kept, "what is in use keeps its contents");
 	ok(zero, "what has not been used is zeroes");
 	return done_testing();

@@ -14,6 +14,7 @@
 #include "allocator/span.h"
 #include "test/tap.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #define PAGES  (512 * 1024) /* with three levels of what fit.c has */
@@ -26,16 +27,26 @@ static struct {
 } runs[RUNS];
 static uint32_t seed = 1;
 
+int __real_pin_os_commit(void *addr, size_t n_bytes);
+int __wrap_pin_os_commit(void *addr, size_t n_bytes);
+
 static uint32_t any(uint32_t below)
 {
 	seed = seed * 1103515245 + 12345;
 	return (seed >> 8) % below;
 }
 
+static bool refuses; /* half of what is asked of the kernel */
+
+int __wrap_pin_os_commit(void *addr, size_t n_bytes)
+{
+	return refuses && any(2) ? -ENOMEM : __real_pin_os_commit(addr, n_bytes);
+}
+
 static uint32_t take(uint32_t n_pages, uint32_t alignment, bool may_grow, size_t *n_used)
 {
 	struct pin_run_need need = {n_pages, alignment,
-				    may_grow ? PIN_RUN_NEW : PIN_RUN_LITTLE_NEW};
+				    may_grow ? PIN_RUN_NEW : PIN_RUN_LITTLE_NEW, false};
 	uint32_t page;
 
 	pin_runs_take_lock();
@@ -208,7 +219,7 @@ static void at_the_end(void)
 static void on_other_nodes(void)
 {
 	uint32_t n = (uint32_t)(pin_span_bytes() / PIN_UNIT / 8), pages[6], here, node;
-	struct pin_run_need need = {n, 1, PIN_RUN_NEW};
+	struct pin_run_need need = {n, 1, PIN_RUN_NEW, false};
 	size_t n_used, bytes;
 
 	node = pin_span_get(0)->node;
@@ -227,6 +238,49 @@ static void on_other_nodes(void)
 	give(here, n);
 }
 
+/* The kernel has memory for the heap and none for tables, or the reverse, on eight nodes. */
+static void refused(void)
+{
+	static struct {
+		uint32_t page, n_pages;
+	} had[RUNS];
+	uint32_t all = heap_end();
+	size_t n_used, n_refused = 0, n_taken = pin_span_bytes() - pin_runs_free_bytes();
+	bool apart = true;
+
+	refuses = true;
+	for (int round = 0; round < 20000; round++) {
+		unsigned i = any(RUNS);
+		struct pin_run_need need = {1 + any(3000), 1, PIN_RUN_NEW, false};
+		uint32_t page;
+
+		pin_runs_take_lock();
+		if (had[i].n_pages) {
+			apart &= pin_pages.records[had[i].page].length == i;
+			pin_run_give(had[i].page, had[i].n_pages);
+			had[i].n_pages = 0;
+		} else if ((page = pin_run_take_on(i % 8, &need, &n_used))) {
+			had[i].page = page;
+			had[i].n_pages = need.n_pages;
+			pin_pages.records[page].length = i;
+		} else {
+			n_refused++;
+		}
+		pin_runs_release_lock();
+	}
+	refuses = false;
+	ok(n_refused > 100 && apart, "runs stay apart if memory is refused: %zu times",
+	   n_refused);
+	for (unsigned i = 0; i < RUNS; i++)
+		if (had[i].n_pages)
+			give(had[i].page, had[i].n_pages);
+	/* By growth, which covers what is not covered yet. */
+	give(take(all, 1, true, &n_used), all);
+	ok(pin_span_bytes() - pin_runs_free_bytes() == n_taken,
+	   "and all of them are free in the end: %zu",
+	   pin_span_bytes() - pin_runs_free_bytes() - n_taken);
+}
+
 int main(void)
 {
 	pin_options_init();
@@ -237,5 +291,6 @@ int main(void)
 	neighbours();
 	at_the_end();
 	on_other_nodes();
+	refused();
 	return done_testing();
 }
