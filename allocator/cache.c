@@ -325,12 +325,16 @@ static void set_room(struct cache *cache, unsigned class, unsigned room)
 	mag->full = to + room;
 }
 
-/* What is aside, when there is no other memory but new one. */
+/*
+ * What is aside, when there is no other memory but new one. Then a little may be touched anew,
+ * also if this was enough: a program that needs what is aside would have it set free for ever.
+ */
 static PIN_COLD void set_free(void)
 {
 	if (own)
 		empty_cache(own);
 	pin_depot_empty();
+	pin_runs_allow_little();
 }
 
 void *pin_cache_alloc_large(size_t n_bytes, size_t alignment, size_t *n_used)

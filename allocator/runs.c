@@ -280,6 +280,13 @@ static void allow_little(struct pin_map *map)
 	map->leeway = (uint32_t)((n > LEAST_LEEWAY ? n : LEAST_LEEWAY) >> PIN_UNIT_SHIFT);
 }
 
+void pin_runs_allow_little(void)
+{
+	pin_runs_take_lock();
+	allow_little(&maps[node_here() % N_NODES]);
+	pin_runs_release_lock();
+}
+
 uint32_t pin_run_take(const struct pin_run_need *need, size_t *n_used)
 {
 	uint32_t node = node_here();

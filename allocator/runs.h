@@ -44,6 +44,9 @@ struct pin_run_need {
  */
 uint32_t pin_run_take(const struct pin_run_need *need, size_t *n_used);
 
+/* To be called when all that is aside has been set free: lets a little be touched anew. */
+void pin_runs_allow_little(void);
+
 /* The same of a memory node, and of no other. */
 uint32_t pin_run_take_on(uint32_t node, const struct pin_run_need *need, size_t *n_used);
 

@@ -161,6 +161,29 @@ static void set_free(void)
 }
 
 /* What a size that no heap has cannot get is no reason to empty caches. */
+/* A program whose sizes change, and which needs what is aside again and again. */
+static void kept_aside(void)
+{
+	uint64_t before = 0, after = 0;
+	unsigned state = 1, i;
+	size_t size = sizeof before;
+
+	mallctl("thread.allocated", &before, &size, NULL, 0);
+	for (int round = 0; round < 1000000; round++) {
+		state = state * 1103515245 + 12345;
+		i = (state >> 16) % 300;
+		size = pin_class_sizes[(state >> 8) % PIN_CLASSES];
+		free(blocks[i]);
+		blocks[i] = malloc(size);
+	}
+	size = sizeof after;
+	mallctl("thread.allocated", &after, &size, NULL, 0);
+	ok(after > before && after - before < 100 * PIN_MIB,
+	   "what is aside is not set free for ever: %zu MiB cut", (after - before) / PIN_MIB);
+	for (i = 0; i < 300; i++)
+		free(blocks[i]);
+}
+
 static void impossible(void)
 {
 	const volatile size_t half = SIZE_MAX / 2;
@@ -258,6 +281,7 @@ int main(void)
 {
 	/* The C library keeps something of the first thread. */
 	on_thread(free_all, NULL);
+	kept_aside();
 	classes();
 	handed_on();
 	peak();
