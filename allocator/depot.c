@@ -88,9 +88,15 @@ void pin_depot_put(unsigned class, void *const *blocks, unsigned n)
 	pin_slabs_return(blocks + n_pushed, n - n_pushed);
 }
 
+/*
+ * Fewer stay, for when there are more or all is set free: blocks that a few threads have each
+ * freed one of may share a cache line, which their next owners would then do as well.
+ */
+#define LEAST_TAKEN 4
+
 unsigned pin_depot_take(unsigned class, void **blocks, unsigned n)
 {
-	if (!is_used)
+	if (!is_used || stacks[stack_here(class)].n < LEAST_TAKEN)
 		return 0;
 	n = pop_blocks(stack_here(class), blocks, n);
 	pin_slabs_note_used(blocks, n);
