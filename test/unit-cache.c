@@ -120,6 +120,22 @@ static void peak(void)
 	   "the peak is known when it is over: %zu of %zu", seen, before + held);
 }
 
+/* Blocks that threads without caches have freed one of may share a cache line. */
+static void alone(void)
+{
+	void *few[8];
+
+	pin_depot_empty();
+	if (pin_slabs_cut(0, few, 4, false) != 4)
+		abort();
+	for (int i = 0; i < 3; i++)
+		pin_depot_put(0, &few[i], 1);
+	ok(!pin_depot_take(0, few + 4, 4), "a few blocks in the depot stay there,");
+	pin_depot_put(0, &few[3], 1);
+	ok(pin_depot_take(0, few + 4, 4) == 4, "until there are more");
+	pin_depot_put(0, few + 4, 4);
+}
+
 /* Threads count what they free at once and what they allocate later: the sum may be negative.
  */
 static void fall(void)
@@ -286,6 +302,7 @@ int main(void)
 	handed_on();
 	peak();
 	fall();
+	alone();
 	set_free();
 	impossible();
 	on_thread(shift_slabs, NULL);
