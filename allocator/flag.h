@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A try-lock for paths that have a fallback. Only growth of the heap and fork() wait for one.
- * They sleep in the kernel: if more threads waited than there are processors, and each
- * polled, they would keep the holder from running.
+ * A lock that is held for some microseconds at most, or a try-lock. Who waits looks again for
+ * about as long, and then sleeps in the kernel: if more threads waited than there are
+ * processors, and each polled, they would keep the holder from running.
  *
  * A holder must not wait for anything that a waiter may hold. All functions are thread-safe,
  * never allocate, and preserve errno.
@@ -59,13 +59,28 @@ static inline void pin_flag_unlock(struct pin_flag *flag)
 	pin_flag_finish(flag, pin_flag_release(flag));
 }
 
+#define PIN_FLAG_LOOKS 100
+
+static inline void pin_flag_relax(void)
+{
+#if defined __x86_64__ || defined __i386__
+	__builtin_ia32_pause();
+#elif defined __aarch64__
+	__asm__ volatile("yield");
+#endif
+}
+
 /*
  * A waiter leaves the state at PIN_FLAG_AWAITED when it gets the lock: there may be others.
  */
 static inline void pin_flag_lock(struct pin_flag *flag)
 {
-	if (pin_flag_trylock(flag))
-		return;
+	for (int i = 0; i < PIN_FLAG_LOOKS; i++) {
+		if (atomic_load_explicit(&flag->state, memory_order_relaxed) == PIN_FLAG_FREE &&
+		    pin_flag_trylock(flag))
+			return;
+		pin_flag_relax();
+	}
 	pin_locks_count();
 	while (atomic_exchange_explicit(&flag->state, PIN_FLAG_AWAITED, memory_order_acquire) !=
 	       PIN_FLAG_FREE)
