@@ -2,9 +2,9 @@
 #include <config.h>
 
 #include "allocator/cache.h"
-#include "allocator/depot.h"
 #include "allocator/flag.h"
 #include "allocator/heap.h"
+#include "allocator/jemalloc.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/log.h"
@@ -26,8 +26,8 @@
  * Blocks go to and from caches in batches of so many bytes and blocks; a cache has room for
  * two. Arrays begin small, so that a program that uses little touches few pages of them.
  */
-#define BATCH_BYTES ((size_t)32 * PIN_KIB)
-#define BATCH_MOST  512
+#define BATCH_BYTES ((size_t)16 * PIN_KIB)
+#define BATCH_MOST  256
 #define BATCH_LEAST 4
 #define FIRST_FILL  8
 #define FIRST_ROOM  16
@@ -52,6 +52,7 @@ struct cache {
 	int64_t expected;	 /* live memory when all of the last fill is in use, */
 	unsigned expected_class; /* which was one of this class */
 	unsigned n_small;
+	unsigned depot;					       /* where its blocks come from */
 	void *small_arrays[PIN_CLASSES][GUARDS + SMALL_ARRAY]; /* as classes are first used */
 	struct pin_mag hidden[PIN_CLASSES]; /* used instead of pin_mags if pin_is_watched */
 };
@@ -119,22 +120,24 @@ static void count_all(struct cache *cache)
 /* Changes of less than this are counted with later ones. */
 #define SLACK ((int64_t)(32 * PIN_KIB))
 
-static void count(struct cache *cache)
+/* Returns what is not counted yet. */
+static int64_t count(struct cache *cache)
 {
 	int64_t change = pin_cache_uncounted();
 
-	if (change > SLACK || change < -SLACK)
-		count_all(cache);
+	if (change <= SLACK && change >= -SLACK)
+		return change;
+	count_all(cache);
+	return 0;
 }
 
 /*
  * What the cache was filled with last was in use before it has so much of that class that it is
  * full, but nobody counted then: the peak may have been higher by so much.
  */
-static void expect(struct cache *cache, unsigned n, unsigned class)
+static void expect(struct cache *cache, int64_t uncounted, unsigned n, unsigned class)
 {
-	cache->expected = pin_live_sum() + pin_cache_uncounted() +
-			  (int64_t)n * pin_class_sizes[class];
+	cache->expected = pin_live_sum() + uncounted + (int64_t)n * pin_class_sizes[class];
 	cache->expected_class = class;
 }
 
@@ -151,6 +154,14 @@ static void count_without_cache(int64_t n_bytes)
 	pin_live_look();
 }
 
+static void put_back(unsigned class, void **blocks, unsigned n)
+{
+	const void *wrong = pin_slabs_put(class, blocks, n);
+
+	if (PIN_UNLIKELY(wrong != NULL))
+		pin_misuse_end_later(wrong);
+}
+
 /* --- threads ---------------------------------------------------------------------- */
 
 static void empty_cache(struct cache *cache)
@@ -162,7 +173,7 @@ static void empty_cache(struct cache *cache)
 			continue;
 		mag_of(cache, i)->top = cache->arrays[i];
 		cache->received -= (int64_t)n * pin_class_sizes[i];
-		pin_depot_put(i, cache->arrays[i], n);
+		put_back(i, cache->arrays[i], n);
 	}
 }
 
@@ -202,14 +213,14 @@ static void lock_all(void)
 {
 	pin_sites_lock();
 	pin_flag_lock(&caches_lock);
-	pin_depot_lock();
+	pin_slabs_lock();
 	pin_runs_take_lock();
 }
 
 static void unlock_all(void)
 {
 	pin_runs_release_lock();
-	pin_depot_unlock();
+	pin_slabs_unlock();
 	pin_flag_unlock(&caches_lock);
 	pin_sites_unlock();
 }
@@ -226,7 +237,7 @@ static PIN_COLD bool start(void)
 	if (pin_table_init(&caches, size, most < MAX_THREADS ? most : MAX_THREADS) ||
 	    pthread_key_create(&key, end_thread))
 		return false;
-	pin_depot_init();
+	pin_slabs_init();
 	pin_locks_set_own(lock_all, unlock_all);
 	is_ready = true;
 	if (!pin_heap_keep_spare())
@@ -265,19 +276,16 @@ static struct cache *take_unused(void)
 		unused = cache->next;
 	} else if (!n_caches && caches.element_size <= sizeof first_cache) {
 		cache = &first_cache.cache;
-		n_caches++;
+		cache->depot = pin_slabs_depot(n_caches++);
 	} else if (!pin_table_ensure(&caches, n_caches + 1)) {
 		cache = (void *)(caches.base + n_caches * caches.element_size);
-		n_caches++;
+		cache->depot = pin_slabs_depot(n_caches++);
 	}
 	pin_flag_unlock(&caches_lock);
 	return cache;
 }
 
-/*
- * The calling thread's cache; NULL if it has none. pthread_setspecific() may allocate, and must
- * find it then.
- */
+/* The calling thread's cache; NULL if it has none. */
 static PIN_COLD struct cache *enter(void)
 {
 	int saved = errno;
@@ -294,8 +302,10 @@ static PIN_COLD struct cache *enter(void)
 		cache->arrays[i] = NULL;
 		*mag_of(cache, i) = NOTHING;
 	}
-	own = cache;
+	pin_is_inside = true;
 	pthread_setspecific(key, cache);
+	pin_is_inside = false;
+	own = cache;
 	errno = saved;
 	return cache;
 }
@@ -333,7 +343,7 @@ static PIN_COLD void set_free(void)
 {
 	if (own)
 		empty_cache(own);
-	pin_depot_empty();
+	pin_slabs_give();
 	pin_runs_allow_little();
 }
 
@@ -356,17 +366,19 @@ void *pin_cache_alloc_large(size_t n_bytes, size_t alignment, size_t *n_used)
  * Blocks from wherever they are. Before jemalloc touches memory that nobody has used, all that
  * is aside is set free.
  */
-static unsigned get_blocks(unsigned class, void **blocks, unsigned n)
+static unsigned get_blocks(unsigned depot, unsigned class, void **blocks, unsigned n)
 {
-	unsigned got = pin_depot_take(class, blocks, n);
+	unsigned got = pin_slabs_take(depot, class, blocks, n);
 
 	if (!got)
-		got = pin_slabs_cut(class, blocks, n, true);
+		got = pin_slabs_grow(depot, class, blocks, n, true);
+	if (!got)
+		got = pin_slabs_take_any(class, blocks, n);
 	if (PIN_LIKELY(got))
 		return got;
 	set_free();
 	pin_large_flush();
-	return pin_slabs_cut(class, blocks, n, false);
+	return pin_slabs_grow(depot, class, blocks, n, false);
 }
 
 /*
@@ -382,25 +394,28 @@ static void *fill(struct cache *cache, unsigned class)
 	n = n < batch ? n : batch;
 	room = 2 * had > FIRST_ROOM ? 2 * had : FIRST_ROOM;
 	set_room(cache, class, room < 2 * batch ? room : 2 * batch);
-	n = get_blocks(class, mag->top, n);
+	n = get_blocks(cache->depot, class, mag->top, n);
 	if (PIN_UNLIKELY(!n))
 		return NULL;
 	mag->top += n;
 	cache->received += (int64_t)n * pin_class_sizes[class];
-	count(cache);
-	expect(cache, n, class);
+	expect(cache, count(cache), n, class);
 	return *--mag->top;
 }
 
 static void *alloc_small(size_t n_bytes)
 {
-	struct cache *cache = cache_here();
 	unsigned class = pin_class_of(n_bytes);
+	struct cache *cache;
 	struct pin_mag *mag;
+	size_t n_used;
 	void *p;
 
+	if (PIN_UNLIKELY(pin_is_inside))
+		return pin_large_alloc(n_bytes, 1, true, &n_used);
+	cache = cache_here();
 	if (PIN_UNLIKELY(!cache)) {
-		if (!is_ready || !get_blocks(class, &p, 1))
+		if (!is_ready || !get_blocks(0, class, &p, 1))
 			return NULL;
 		count_without_cache(pin_class_sizes[class]);
 		return p;
@@ -421,7 +436,7 @@ static void make_room(struct cache *cache, unsigned class)
 		return;
 	}
 	array = cache->arrays[class];
-	pin_depot_put(class, array, batch);
+	put_back(class, array, batch);
 	memmove(array, array + batch, (size_t)(mag->top - array - batch) * sizeof *array);
 	mag->top -= batch;
 	cache->received -= (int64_t)batch * pin_class_sizes[class];
@@ -440,7 +455,7 @@ static void free_small(void *p, unsigned class)
 		cache = enter();
 	if (PIN_UNLIKELY(!cache)) {
 		n_frees = n_frees == FREES_BEFORE_CACHE ? 0 : n_frees;
-		pin_depot_put(class, &p, 1);
+		put_back(class, &p, 1);
 		count_without_cache(-(int64_t)pin_class_sizes[class]);
 		return;
 	}

@@ -2,8 +2,8 @@
 /*
  * malloc() and free(). Each thread has a cache: for each class of small blocks an array of
  * pointers, from which malloc() takes the last and where free() puts one. What does not fit, or
- * is not there, takes the slow paths, which fill and empty the arrays in batches from the depot
- * and from slabs, and which count, sample and check.
+ * is not there, takes the slow paths, which fill and empty the arrays in batches from slabs, and
+ * which count, sample and check.
  *
  * free() checks whether the block is one of the last two that were freed.
  */
@@ -43,7 +43,7 @@ bool pin_see_new(void *p, size_t n_bytes, bool picked);
 
 /*
  * A large block, as pin_large_alloc(). Before it touches memory that nobody has used, it sets
- * free what is in the depot and in the calling thread's cache. NULL and ENOMEM if there is
+ * free the calling thread's cache and slabs with no block in use. NULL and ENOMEM if there is
  * none.
  */
 void *pin_cache_alloc_large(size_t n_bytes, size_t alignment, size_t *n_used);

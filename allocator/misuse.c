@@ -5,6 +5,7 @@
 #include "allocator/classes.h"
 #include "allocator/log.h"
 #include "allocator/pages.h"
+#include "allocator/slabs.h"
 #include "allocator/span.h"
 
 #include <stdlib.h>
@@ -21,43 +22,33 @@ static unsigned kind_of(uint32_t page)
 	return pin_pages.kinds[page];
 }
 
-static bool is_small(uint32_t page)
+static bool find_small(const void *p, struct block *block)
 {
-	return kind_of(page) - 1u < PIN_CLASSES;
+	unsigned class = pin_kind_of(p) - 1u;
+
+	if (class >= PIN_CLASSES)
+		return false;
+	block->size = pin_class_sizes[class];
+	block->start = pin_slabs_start(class, p);
+	return true;
 }
 
-/* Where the first small block begins that begins in a page. */
-static uintptr_t first_in(uint32_t page)
-{
-	return (uintptr_t)pin_page_at(page) + pin_pages.records[page].phase * PIN_QUANTUM;
-}
-
-/*
- * The block in use, or kept, that p is in. It begins in the last page that says of what kind it
- * is, and not behind p.
- */
+/* The block in use, or kept, that p is in. A large one's first page says of what kind it is. */
 static bool find_block(const void *p, struct block *block)
 {
 	const struct pin_span *span = pin_span_find(p, 1);
 	uint32_t page = span ? pin_page_of(p) : 0, least;
-	uintptr_t last;
 
 	if (!span)
 		return false;
+	if (find_small(p, block))
+		return true;
 	least = pin_page_of((void *)span->start);
-	while (page > least && (kind_of(page) == PIN_KIND_NONE ||
-				(is_small(page) && first_in(page) > (uintptr_t)p)))
+	while (page > least && kind_of(page) == PIN_KIND_NONE)
 		page--;
-	if (is_small(page)) {
-		last = (uintptr_t)pin_page_at(page + 1) - 1;
-		last = last < (uintptr_t)p ? last : (uintptr_t)p;
-		block->size = pin_class_sizes[kind_of(page) - 1];
-		block->start = last - (last - first_in(page)) % block->size;
-	} else {
-		block->size = (size_t)pin_pages.records[page].length << PIN_UNIT_SHIFT;
-		block->start = (uintptr_t)pin_page_at(page);
-	}
-	return kind_of(page) != PIN_KIND_NONE && kind_of(page) < PIN_KIND_FREE &&
+	block->size = (size_t)pin_pages.records[page].length << PIN_UNIT_SHIFT;
+	block->start = (uintptr_t)pin_page_at(page);
+	return kind_of(page) >= PIN_KIND_LARGE && kind_of(page) < PIN_KIND_FREE &&
 	       (uintptr_t)p - block->start < block->size;
 }
 

@@ -4,10 +4,8 @@
  * abort(), as in glibc.
  *
  * What is not the heap's, and what is no large block, is always seen. Of small blocks the two
- * of a class that were freed last are looked at with each free(); when blocks leave a thread's
- * cache, one in four whether it is a block, and each one at a multiple of 64 bytes whether it
- * is free already: one in four where blocks are of 16 or 48 bytes, all where their size is a
- * multiple of 64.
+ * of a class that were freed last are looked at with each free(), and each one when it leaves a
+ * thread's cache.
  */
 #ifndef PIN_MISUSE_H
 #define PIN_MISUSE_H

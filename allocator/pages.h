@@ -18,7 +18,7 @@
 #define PIN_UNIT       ((size_t)1 << PIN_UNIT_SHIFT)
 
 /*
- * Values of that byte, beside 1 + the class of small blocks that begin in the page. It is set
+ * Values of that byte, beside 1 + the class of a slab's blocks, for all its pages. It is set
  * for the first page of a large block or a segment, and for the first and the last one of a
  * free run, if these are two the latter as PIN_KIND_LAST; other pages have 0.
  */
@@ -32,19 +32,26 @@ enum pin_kind {
 };
 #define PIN_KIND_LAST 1 /* is added */
 
-/* Of the kind of a page depends what its record has. */
+/* Of the kind of a page depends what its record has; of small blocks slabs.c writes it. */
 struct pin_page {
-	uint32_t length; /* pages, of a large block, a segment or free memory: there at its last
-			    page, too */
 	union {
-		_Atomic uint32_t phase; /* of small blocks: offset of the first, in quanta */
-		_Atomic uint32_t site;	/* of a large block, if blocks are sampled: sample.c */
+		uint32_t length; /* pages, of a large block, a segment or free memory: there at
+				    its last page, too */
+		uint32_t next;	 /* slabs in the same list: their first pages; 0 is none */
+	};
+	union {
+		_Atomic uint32_t site; /* of a large block, if blocks are sampled: sample.c */
+		uint32_t previous;
 	};
 	union {
 		uint64_t asked; /* of a large block, the bytes requested */
-		/* Of small blocks, of each fourth by its address: whether it is free. */
-		_Atomic uint64_t freed;
+		struct {
+			uint16_t n_free; /* of the slab */
+			uint8_t depot;
+			uint8_t lead; /* of each page of a slab: pages of it before this one */
+		};
 	};
+	uint64_t free[4]; /* of a slab: blocks that are not in use */
 };
 
 /* Internal; written when the heap grows, read by every thread without a lock. */

@@ -19,7 +19,7 @@
  * The share of addresses added above the heap for tables: more than those that have an
  * element for each page need.
  */
-#define SHARE_OF_TABLES 128
+#define SHARE_OF_TABLES 64
 
 /*
  * A leaf of jemalloc's page table covers one GiB. A heap that began shortly before the end of

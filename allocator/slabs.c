@@ -1,407 +1,426 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * jemalloc's extent_mmap.o, replaced, and its malloc() and free(). Without "retain" and decay
- * times jemalloc gives back each run of pages as soon as it does not need it, so that all free
- * memory is in the run map; and it has no other source of memory.
- *
- * What it calls runs under its locks: it must not allocate, nor take a lock under which
- * anything allocates.
- */
 #include <config.h>
 
 #include "allocator/slabs.h"
-#include "allocator/frames.h"
+#include "allocator/flag.h"
 #include "allocator/jemalloc.h"
-#include "allocator/large.h"
-#include "allocator/misuse.h"
-#include "allocator/reserve.h"
-#include "allocator/runs.h"
-#include "allocator/start.h"
+#include "allocator/options.h"
+#include "allocator/pages.h"
 
 #include <string.h>
 
-bool je_opt_retain;
+#define MOST_DEPOTS    64		/* a record has 8 bits for it */
+#define MOST_ASIDE     (1024 * PIN_KIB) /* bytes of a class in a depot in slabs that are free */
+#define ONE_PAGE_SHIFT 4		/* PIN_QUANTUM */
+#define WORDS	       PIN_ARRAY_SIZE(((struct pin_page *)0)->free)
 
 /*
- * While `is_limited`, jemalloc gets no pages for the calling thread that would make it touch
- * memory which nobody has used: it fails, and the caller sets free first what it has aside.
- * What it needs for a thread has been made if `is_known`.
+ * The slabs of one class and depot with free blocks. One is in the list `partial`, or in
+ * `whole` if no block is in use. A slab is known by the number of its first page; 0 is none.
  */
-static __thread struct {
-	bool is_known, is_limited, begins;
-	void *metadata;
-	uint32_t first_page;
-} thread __attribute__((tls_model("initial-exec")));
+static struct shelf {
+	struct pin_flag lock;
+	uint32_t partial, whole;
+	uint32_t n_whole;
+	_Atomic uint32_t n_free; /* blocks; read without the lock */
+} depots[MOST_DEPOTS][PIN_CLASSES];
+PIN_WRITTEN_FIRST static unsigned n_depots;
+static _Atomic unsigned n_used = 1; /* nobody has had those behind */
 
-/* --- pages, and jemalloc's own data ------------------------------------------------ */
-
-/*
- * What a thread that begins has in hand, and is given if there is nothing else. Metadata is as
- * much as jemalloc asks for when it begins itself, for a part of its page table, and serves
- * that.
- */
-#define SPARE_METADATA (2 * PIN_GRANULE)
-#define SPARE_PAGES    ((uint32_t)(256 * PIN_KIB / PIN_UNIT))
-
-/*
- * Metadata that nobody has, for requests of the same size: what a thread did not need, and what
- * was given back, as of an arena that a program has destroyed. Under the lock of the run map.
- * If there are more, addresses and touched pages are lost.
- */
-#define N_KEPT 64
-
-PIN_WRITTEN_FIRST static struct {
-	void *p;
+/* Of the slabs of a class. A block begins at a multiple of 2^shift, which has a bit. */
+PIN_WRITTEN_FIRST static struct layout {
+	uint64_t begins[WORDS];
 	size_t n_bytes;
-	bool is_used;
-} kept[N_KEPT];
-PIN_WRITTEN_FIRST static unsigned n_kept; /* places that have been used */
+	unsigned n, n_pages, shift;
+} layouts[PIN_CLASSES];
 
-static void keep_metadata(void *p, size_t n_bytes, bool is_used)
+/* --- layouts ----------------------------------------------------------------------- */
+
+/*
+ * The fewest pages that blocks of a class almost fill. The fewer share a slab, the sooner all
+ * of them are free: blocks that have a page for few may leave a little more behind the last.
+ */
+static unsigned pages_for(size_t size)
 {
-	pin_runs_take_lock();
-	for (unsigned i = 0; i < N_KEPT && p; i++)
-		if (!kept[i].p) {
-			n_kept = i < n_kept ? n_kept : i + 1;
-			kept[i].p = p;
-			kept[i].n_bytes = n_bytes;
-			kept[i].is_used = is_used;
-			p = NULL;
+	size_t share = size > PIN_UNIT / 4 ? 16 : 32, n_bytes = PIN_UNIT;
+
+	while (n_bytes % size > n_bytes / share)
+		n_bytes += PIN_UNIT;
+	return (unsigned)(n_bytes / PIN_UNIT);
+}
+
+void pin_slabs_init(void)
+{
+	n_depots = MOST_DEPOTS;
+	if (pin_options.arena_max && pin_options.arena_max < n_depots)
+		n_depots = (unsigned)pin_options.arena_max;
+	for (unsigned class = 0; class < PIN_CLASSES; class ++) {
+		struct layout *layout = &layouts[class];
+		size_t size = pin_class_sizes[class];
+
+		layout->n_pages = pages_for(size);
+		layout->n_bytes = layout->n_pages * PIN_UNIT;
+		layout->n = (unsigned)(layout->n_bytes / size);
+		/* Blocks that fill more pages are of so many bytes, or of a multiple. */
+		layout->shift = layout->n_pages == 1  ? ONE_PAGE_SHIFT
+				: layout->n_pages < 4 ? 6
+						      : 8;
+		for (unsigned i = 0; i < layout->n; i++) {
+			size_t bit = i * size >> layout->shift;
+
+			layout->begins[bit / 64] |= UINT64_C(1) << bit % 64;
 		}
-	pin_runs_release_lock();
-}
-
-/* All zeroes. */
-static void *kept_metadata(size_t n_bytes, size_t alignment)
-{
-	bool is_used = false;
-	void *p = NULL;
-
-	pin_runs_take_lock();
-	for (unsigned i = 0; i < n_kept && !p; i++)
-		if (kept[i].n_bytes == n_bytes && !((uintptr_t)kept[i].p & (alignment - 1))) {
-			p = kept[i].p;
-			is_used = kept[i].is_used;
-			kept[i].p = NULL;
-		}
-	pin_runs_release_lock();
-	if (p && is_used)
-		pin_frames_clear(p, n_bytes);
-	return p;
-}
-
-static void *spare_metadata(size_t n_bytes, size_t alignment)
-{
-	void *p = thread.metadata;
-
-	if (n_bytes > SPARE_METADATA || alignment > PIN_GRANULE)
-		return NULL;
-	thread.metadata = NULL;
-	return p;
-}
-
-static void give_pages(uint32_t page, uint32_t n_pages)
-{
-	pin_runs_take_lock();
-	pin_run_give(page, n_pages);
-	pin_runs_release_lock();
-}
-
-static uint32_t take_pages(uint32_t n_pages, uint32_t alignment, bool limited, size_t *n_used)
-{
-	struct pin_run_need need = {n_pages, alignment, PIN_RUN_USED, false};
-	uint32_t page;
-
-	pin_runs_take_lock();
-	page = pin_run_take(&need, n_used);
-	if (!page) {
-		pin_large_give_kept();
-		need.from = limited ? PIN_RUN_LITTLE_NEW : PIN_RUN_NEW;
-		page = pin_run_take(&need, n_used);
 	}
-	pin_runs_release_lock();
-	return page;
 }
 
-/* Addresses for metadata are used up where there is a limit: then it lies among blocks. */
-static void *new_metadata(size_t n_bytes, size_t alignment, size_t *n_used)
+static struct pin_page *record(uint32_t page)
 {
-	void *p = pin_reserve_carve_upper(n_bytes, alignment);
-	uint32_t page;
-
-	*n_used = 0;
-	if (p || n_bytes >= pin_reserve.size || alignment >= pin_reserve.size)
-		return p;
-	page = take_pages(pin_units(n_bytes), pin_units(alignment), false, n_used);
-	return page ? pin_page_at(page) : NULL;
+	return &pin_pages.records[page];
 }
 
-/*
- * jemalloc's own data, which it requests with the alignment of a huge page, is not next to
- * blocks: pinning it would make all of it resident.
- */
-static void *metadata(size_t n_bytes, size_t alignment, size_t *n_used)
+static inline uint32_t slab_of(const struct layout *layout, const void *p)
 {
-	void *p = NULL;
+	uint32_t page = pin_page_of(p);
 
-	*n_used = 0;
-	if (n_bytes == SPARE_METADATA)
-		p = spare_metadata(n_bytes, alignment);
-	if (!p)
-		p = kept_metadata(n_bytes, alignment);
-	if (!p)
-		p = new_metadata(n_bytes, alignment, n_used);
-	return p ? p : spare_metadata(n_bytes, alignment);
+	return layout->n_pages == 1 ? page : page - record(page)->lead;
 }
 
-static void *pages(size_t n_bytes, size_t alignment, size_t *n_used)
+static inline size_t offset_in(uint32_t slab, const void *p)
 {
-	uint32_t n_pages = pin_units(n_bytes), page;
-
-	if (n_bytes >= pin_reserve.size)
-		return NULL;
-	page = take_pages(n_pages, alignment > PIN_UNIT ? pin_units(alignment) : 1,
-			  thread.is_limited && !thread.begins, n_used);
-	if (!page && thread.first_page && n_pages <= SPARE_PAGES) {
-		page = thread.first_page;
-		thread.first_page = 0;
-		give_pages(page + n_pages, SPARE_PAGES - n_pages);
-		*n_used = n_bytes;
-	}
-	return page ? pin_page_at(page) : NULL;
+	return (uintptr_t)p - (uintptr_t)pin_page_at(slab);
 }
 
-/* *zero is an order on entry, and on return says what is so. */
-void *je_extent_alloc_mmap(void *at, size_t n_bytes, size_t alignment, bool *zero, bool *commit)
+static inline bool begins_at(const struct layout *layout, size_t offset)
 {
-	size_t n_used = 0;
-	void *p;
+	size_t bit = offset >> layout->shift;
 
-	if (at || !pin_start_memory())
-		return NULL;
-	je_opt_retain = false;
-	p = alignment >= PIN_GRANULE ? metadata(n_bytes, alignment, &n_used)
-				     : pages(n_bytes, alignment, &n_used);
-	if (!p)
-		return NULL;
-	if (*zero)
-		memset(p, 0, n_used);
-	*zero |= !n_used;
-	*commit = true;
-	return p;
-}
-
-/* Returns false: that is success. */
-bool je_extent_dalloc_mmap(void *addr, size_t n_bytes)
-{
-	uint32_t page = pin_page_of(addr), n_pages = pin_units(n_bytes);
-
-	/* Metadata has no place in the map. */
-	if ((uintptr_t)addr - pin_pages.base >= pin_pages.limit) {
-		keep_metadata(addr, n_bytes, true);
-		return false;
-	}
-	memset(pin_pages.kinds + page, PIN_KIND_NONE, n_pages);
-	give_pages(page, n_pages);
-	return false;
-}
-
-/*
- * jemalloc's profiler is off (start.c), and what this would do is initialise mutexes, for which
- * zeroes are good enough, on five pages of each process. Calls come here by --wrap.
- */
-bool __wrap_je_prof_boot2(void *tsd, void *base)
-{
-	(void)tsd;
-	(void)base;
-	return false;
-}
-
-/* --- threads that begin ------------------------------------------------------------- */
-
-static void *get_metadata(void)
-{
-	void *p = kept_metadata(SPARE_METADATA, PIN_GRANULE);
-	size_t n_used = 0;
-
-	if (!p)
-		p = new_metadata(SPARE_METADATA, PIN_GRANULE, &n_used);
-	return p ? memset(p, 0, n_used) : NULL;
-}
-
-static void end_thread(void)
-{
-	if (thread.metadata)
-		keep_metadata(thread.metadata, SPARE_METADATA, false);
-	if (thread.first_page)
-		give_pages(thread.first_page, SPARE_PAGES);
-	thread.begins = false;
-	thread.metadata = NULL;
-	thread.first_page = 0;
-}
-
-/*
- * Before a thread's first call of jemalloc, which makes an arena and a cache for the thread
- * then, and would go on as if it had them if there were no memory. Returns false if there might
- * be none: then it must not be called. jemalloc may come here again, by pthread_setspecific()
- * and calloc().
- */
-static bool begin_thread(void)
-{
-	size_t n_used;
-
-	if (thread.begins)
-		return true;
-	thread.metadata = get_metadata();
-	thread.first_page = thread.metadata ? take_pages(SPARE_PAGES, 1, false, &n_used) : 0;
-	thread.begins = thread.first_page;
-	if (!thread.begins)
-		end_thread();
-	return thread.begins;
-}
-
-/* --- blocks ----------------------------------------------------------------------- */
-
-static struct pin_page *record_of(const void *p)
-{
-	return &pin_pages.records[pin_page_of(p)];
-}
-
-static size_t offset_in_page(const void *p)
-{
-	return (uintptr_t)p & (PIN_UNIT - 1);
-}
-
-/* One in each 64 bytes is looked at. */
-static bool is_looked_at(const void *p)
-{
-	return !((uintptr_t)p & 48);
-}
-
-static uint64_t bit_of(const void *p)
-{
-	return UINT64_C(1) << offset_in_page(p) / 64;
-}
-
-static uint32_t phase_of(unsigned class, const void *p)
-{
-	return (uint32_t)(offset_in_page(p) / PIN_QUANTUM %
-			  (pin_class_sizes[class] / PIN_QUANTUM));
+	return bit << layout->shift == offset && bit / 64 < WORDS &&
+	       layout->begins[bit / 64] >> bit % 64 & 1;
 }
 
 bool pin_slabs_begins(unsigned class, const void *p)
 {
-	return !((uintptr_t)p % PIN_QUANTUM) &&
-	       phase_of(class, p) ==
-		       atomic_load_explicit(&record_of(p)->phase, memory_order_relaxed);
+	const struct layout *layout = &layouts[class];
+
+	return begins_at(layout, offset_in(slab_of(layout, p), p));
 }
 
-static void note_used(const void *p)
+uintptr_t pin_slabs_start(unsigned class, const void *p)
 {
-	struct pin_page *page = record_of(p);
+	uint32_t slab = slab_of(&layouts[class], p);
 
-	if (atomic_load_explicit(&page->freed, memory_order_relaxed) & bit_of(p))
-		atomic_fetch_and_explicit(&page->freed, ~bit_of(p), memory_order_relaxed);
+	return (uintptr_t)p - offset_in(slab, p) % pin_class_sizes[class];
 }
 
-void pin_slabs_note_used(void *const *blocks, unsigned n)
+/* --- lists, under the shelf's lock -------------------------------------------------- */
+
+static void add(uint32_t *list, uint32_t slab)
 {
-	for (unsigned i = 0; i < n; i++)
-		if (is_looked_at(blocks[i]))
-			note_used(blocks[i]);
+	record(slab)->next = *list;
+	record(slab)->previous = 0;
+	if (*list)
+		record(*list)->previous = slab;
+	*list = slab;
 }
 
-static void note_freed(const void *p)
+static void drop(uint32_t *list, uint32_t slab)
 {
-	if (PIN_UNLIKELY(atomic_fetch_or_explicit(&record_of(p)->freed, bit_of(p),
-						  memory_order_relaxed) &
-			 bit_of(p)))
-		pin_misuse_end_later(p);
+	uint32_t next = record(slab)->next, previous = record(slab)->previous;
+
+	if (previous)
+		record(previous)->next = next;
+	else
+		*list = next;
+	if (next)
+		record(next)->previous = previous;
 }
 
-void pin_slabs_note_freed(unsigned class, void *const *blocks, unsigned n)
+static void add_free(struct shelf *shelf, unsigned n)
 {
-	for (unsigned i = 0; i < n; i += 4)
-		if (PIN_UNLIKELY(!pin_slabs_begins(class, blocks[i])))
-			pin_misuse_end_later(blocks[i]);
-	for (unsigned i = 0; i < n; i++)
-		if (is_looked_at(blocks[i]))
-			note_freed(blocks[i]);
+	atomic_store_explicit(&shelf->n_free, shelf->n_free + n, memory_order_relaxed);
 }
+
+static void add_whole(struct shelf *shelf, uint32_t slab)
+{
+	add(&shelf->whole, slab);
+	shelf->n_whole++;
+}
+
+/* What goes back to jemalloc when no lock is held any more; and what was no block in use. */
+struct given {
+	void *slabs[64];
+	unsigned n;
+	const void *wrong;
+};
+
+static bool is_full(const struct given *given)
+{
+	return given->n == PIN_ARRAY_SIZE(given->slabs);
+}
+
+/* From now on no block of it is one. */
+static void give(struct shelf *shelf, const struct layout *layout, uint32_t slab,
+		 struct given *given)
+{
+	add_free(shelf, -layout->n);
+	memset(pin_pages.kinds + slab, PIN_KIND_NONE, layout->n_pages);
+	given->slabs[given->n++] = pin_page_at(slab);
+}
+
+/* After a block has come back: the first that is free of a slab, or the last. */
+static void note_put(struct shelf *shelf, const struct layout *layout, uint32_t slab,
+		     struct given *given)
+{
+	unsigned n_free = record(slab)->n_free;
+
+	if (n_free == 1)
+		add(&shelf->partial, slab);
+	if (n_free < layout->n)
+		return;
+	drop(&shelf->partial, slab);
+	if (shelf->n_whole * layout->n_bytes < MOST_ASIDE)
+		add_whole(shelf, slab);
+	else
+		give(shelf, layout, slab, given);
+}
+
+/* Takes n blocks at most of a slab, the lowest, to the places below `end`. */
+static unsigned take_of(const struct layout *layout, uint32_t slab, void **end, unsigned n)
+{
+	char *start = pin_page_at(slab);
+	unsigned got = 0;
+
+	for (unsigned i = 0; i < WORDS; i++) {
+		uint64_t bits = record(slab)->free[i];
+
+		for (; bits && got < n; bits &= bits - 1) {
+			size_t bit = 64 * i + (size_t)__builtin_ctzll(bits);
+
+			*--end = start + (bit << layout->shift);
+			got++;
+		}
+		record(slab)->free[i] = bits;
+	}
+	record(slab)->n_free -= (uint16_t)got;
+	return got;
+}
+
+static unsigned take_from_one(struct shelf *shelf, const struct layout *layout, void **end,
+			      unsigned n)
+{
+	uint32_t slab = shelf->partial;
+
+	if (!slab) {
+		slab = shelf->whole;
+		if (!slab)
+			return 0;
+		drop(&shelf->whole, slab);
+		shelf->n_whole--;
+		add(&shelf->partial, slab);
+	}
+	n = take_of(layout, slab, end, n);
+	if (!record(slab)->n_free)
+		drop(&shelf->partial, slab);
+	return n;
+}
+
+static unsigned take(struct shelf *shelf, const struct layout *layout, void **blocks,
+		     unsigned n)
+{
+	unsigned got = 0, more;
+
+	while (got < n && (more = take_from_one(shelf, layout, blocks + n - got, n - got)))
+		got += more;
+	if (got < n)
+		memmove(blocks, blocks + n - got, got * sizeof *blocks);
+	add_free(shelf, -got);
+	return got;
+}
+
+/* --- depots ------------------------------------------------------------------------- */
+
+unsigned pin_slabs_depot(unsigned number)
+{
+	number %= n_depots;
+	if (number >= n_used)
+		n_used = number + 1;
+	return number;
+}
+
+unsigned pin_slabs_take(unsigned depot, unsigned class, void **blocks, unsigned n)
+{
+	struct shelf *shelf = &depots[depot][class];
+
+	pin_flag_lock(&shelf->lock);
+	n = take(shelf, &layouts[class], blocks, n);
+	pin_flag_unlock(&shelf->lock);
+	return n;
+}
+
+/* As much as is worth having neighbours in other threads, which may share a cache line. */
+#define MANY (16 * PIN_KIB)
+
+unsigned pin_slabs_take_any(unsigned class, void **blocks, unsigned n)
+{
+	unsigned least = (unsigned)(MANY / pin_class_sizes[class]);
+
+	for (unsigned i = 0; i < n_used; i++)
+		if (atomic_load_explicit(&depots[i][class].n_free, memory_order_relaxed) >=
+		    least)
+			return pin_slabs_take(i, class, blocks, n);
+	return 0;
+}
+
+static void begin_slab(unsigned depot, unsigned class, uint32_t slab)
+{
+	const struct layout *layout = &layouts[class];
+
+	memcpy(record(slab)->free, layout->begins, sizeof layout->begins);
+	record(slab)->n_free = (uint16_t)layout->n;
+	record(slab)->depot = (uint8_t)depot;
+	for (unsigned i = 0; i < layout->n_pages; i++)
+		record(slab + i)->lead = (uint8_t)i;
+	memset(pin_pages.kinds + slab, (int)class + 1, layout->n_pages);
+}
+
+unsigned pin_slabs_grow(unsigned depot, unsigned class, void **blocks, unsigned n, bool limited)
+{
+	const struct layout *layout = &layouts[class];
+	unsigned n_slabs = (n + layout->n - 1) / layout->n;
+	struct shelf *shelf = &depots[depot][class];
+	void *slabs[16];
+
+	if (n_slabs > PIN_ARRAY_SIZE(slabs))
+		n_slabs = PIN_ARRAY_SIZE(slabs);
+	n_slabs = pin_jemalloc_take(layout->n_bytes, slabs, n_slabs, limited);
+	for (unsigned i = 0; i < n_slabs; i++)
+		begin_slab(depot, class, pin_page_of(slabs[i]));
+	pin_flag_lock(&shelf->lock);
+	for (unsigned i = n_slabs; i-- > 0;)
+		add_whole(shelf, pin_page_of(slabs[i]));
+	add_free(shelf, n_slabs * layout->n);
+	n = take(shelf, layout, blocks, n);
+	pin_flag_unlock(&shelf->lock);
+	return n;
+}
+
+/* Records are used in the order of blocks, which may be any: so far ahead they are fetched. */
+#define AHEAD 6
 
 /*
- * A page is known from the first block on that jemalloc hands out there. What is known may be
- * of an earlier slab, of another class or of this one with its blocks elsewhere in the page: a
- * slab that is free is given back some time after another thread could have had it.
+ * Puts those that are of this depot, until others, or what is wrong, or enough to give back.
+ * Returns how many are left, which are the first then. Blocks come from anywhere, and memory is
+ * slow: so each instruction counts here, and what is constant is.
  */
-static void note_cut(unsigned class, const void *p)
+static inline __attribute__((always_inline)) unsigned put_own(unsigned depot, unsigned class,
+							      void **blocks, unsigned n,
+							      struct given *given,
+							      bool is_one_page)
 {
-	uint8_t *kind = &pin_pages.kinds[pin_page_of(p)];
-	struct pin_page *page = record_of(p);
+	const struct layout *layout = &layouts[class];
+	const unsigned shift = is_one_page ? ONE_PAGE_SHIFT : layout->shift;
+	const struct pin_pages pages = pin_pages;
+	unsigned n_left = 0, i;
 
-	if (PIN_LIKELY(*kind == class + 1 && pin_slabs_begins(class, p))) {
-		if (is_looked_at(p))
-			note_used(p);
-		return;
-	}
-	atomic_store_explicit(&page->phase, phase_of(class, p), memory_order_relaxed);
-	atomic_store_explicit(&page->freed, 0, memory_order_relaxed);
-	*kind = (uint8_t)(class + 1);
-}
+	for (i = 0; i < n && !is_full(given); i++) {
+		void *p = blocks[i];
+		uint32_t page = pin_page_of(p), slab = page;
+		struct pin_page *record = &pages.records[page];
+		size_t bit;
+		uint64_t mask;
 
-static unsigned cut(unsigned class, void **blocks, unsigned n)
-{
-	unsigned i;
-
-	for (i = 0; i < n; i++) {
-		void *p = pin_je_malloc(pin_class_sizes[class]);
-
-		if (!p)
+		if (i + AHEAD < n)
+			__builtin_prefetch(&pages.records[pin_page_of(blocks[i + AHEAD])], 1);
+		if (PIN_UNLIKELY(pages.kinds[page] != class + 1))
 			break;
-		note_cut(class, p);
-		blocks[n - 1 - i] = p;
+		if (!is_one_page) {
+			slab -= record->lead;
+			record -= record->lead;
+		}
+		if (record->depot != depot) {
+			blocks[n_left++] = p;
+			continue;
+		}
+		bit = offset_in(slab, p) >> shift;
+		mask = UINT64_C(1) << bit % 64 & layout->begins[bit / 64];
+		if (PIN_UNLIKELY(!(mask & ~record->free[bit / 64]) ||
+				 (uintptr_t)p & (((uintptr_t)1 << shift) - 1)))
+			break;
+		record->free[bit / 64] |= mask;
+		record->n_free++;
+		if (record->n_free == 1 || record->n_free == layout->n)
+			note_put(&depots[depot % MOST_DEPOTS][class], layout, slab, given);
 	}
-	if (PIN_UNLIKELY(i < n))
-		memmove(blocks, blocks + n - i, i * sizeof *blocks);
-	return i;
+	if (i < n && !is_full(given))
+		given->wrong = blocks[i];
+	memmove(blocks + n_left, blocks + i, (n - i) * sizeof *blocks);
+	return n_left + n - i;
 }
 
-static PIN_COLD unsigned cut_first(unsigned class, void **blocks, unsigned n)
+const void *pin_slabs_put(unsigned class, void **blocks, unsigned n)
 {
-	if (!begin_thread())
-		return 0;
-	n = cut(class, blocks, n);
-	end_thread();
-	thread.is_known = n;
-	return n;
+	const struct layout *layout = &layouts[class];
+
+	while (n) {
+		bool is_one = pin_pages.kinds[pin_page_of(blocks[0])] == class + 1;
+		unsigned depot = is_one ? record(slab_of(layout, blocks[0]))->depot : 0, left;
+		/* After misuse a record may have become a large block's meanwhile. */
+		struct shelf *shelf = &depots[depot % MOST_DEPOTS][class];
+		struct given given;
+
+		given.n = 0;
+		given.wrong = NULL;
+		pin_flag_lock(&shelf->lock);
+		if (layout->n_pages == 1)
+			left = put_own(depot, class, blocks, n, &given, true);
+		else
+			left = put_own(depot, class, blocks, n, &given, false);
+		add_free(shelf, n - left);
+		pin_flag_unlock(&shelf->lock);
+		pin_jemalloc_give(layout->n_bytes, given.slabs, given.n);
+		if (PIN_UNLIKELY(given.wrong != NULL))
+			return given.wrong;
+		n = left;
+	}
+	return NULL;
 }
 
-unsigned pin_slabs_cut(unsigned class, void **blocks, unsigned n, bool limited)
+static void give_some(struct shelf *shelf, const struct layout *layout, struct given *given)
 {
-	int saved = errno;
+	uint32_t slab;
 
-	thread.is_limited = limited;
-	n = PIN_LIKELY(thread.is_known) ? cut(class, blocks, n) : cut_first(class, blocks, n);
-	thread.is_limited = false;
-	errno = saved;
-	return n;
+	pin_flag_lock(&shelf->lock);
+	while ((slab = shelf->whole) && !is_full(given)) {
+		drop(&shelf->whole, slab);
+		shelf->n_whole--;
+		give(shelf, layout, slab, given);
+	}
+	pin_flag_unlock(&shelf->lock);
 }
 
-void pin_slabs_return(void *const *blocks, unsigned n)
+void pin_slabs_give(void)
 {
-	for (unsigned i = 0; i < n; i++) {
-		unsigned kind = pin_pages.kinds[pin_page_of(blocks[i])];
+	struct given given;
 
-		/* Freed twice, it was among them before, and its slab has gone since. */
-		if (PIN_UNLIKELY(kind == PIN_KIND_NONE || kind >= PIN_KIND_LARGE ||
-				 !pin_slabs_begins(kind - 1, blocks[i])))
-			pin_misuse_end_later(blocks[i]);
-		pin_je_free(blocks[i]);
+	for (unsigned i = 0; i < n_used * PIN_CLASSES; i++) {
+		const struct layout *layout = &layouts[i % PIN_CLASSES];
+
+		do {
+			given.n = 0;
+			give_some(&depots[i / PIN_CLASSES][i % PIN_CLASSES], layout, &given);
+			pin_jemalloc_give(layout->n_bytes, given.slabs, given.n);
+		} while (is_full(&given));
 	}
 }
 
-void pin_slabs_flush(void)
+void pin_slabs_lock(void)
 {
-	if (thread.is_known)
-		mallctl("thread.tcache.flush", NULL, NULL, NULL, 0);
+	for (unsigned i = 0; i < n_used * PIN_CLASSES; i++)
+		pin_flag_lock(&depots[i / PIN_CLASSES][i % PIN_CLASSES].lock);
+}
+
+void pin_slabs_unlock(void)
+{
+	for (unsigned i = 0; i < n_used * PIN_CLASSES; i++)
+		pin_flag_unlock(&depots[i / PIN_CLASSES][i % PIN_CLASSES].lock);
 }

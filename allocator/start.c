@@ -15,7 +15,9 @@
 #include <unistd.h>
 
 /*
- * Without "retain" and decay times jemalloc gives back at once what it does not need (slabs.c).
+ * Without "retain" and decay times jemalloc gives back at once what it does not need
+ * (jemalloc.c).
+ *   tcache                   what threads have aside is ours
  *   oversize_threshold       no separate arena for large blocks
  *   background_thread, hpa   features that return memory
  *   san_guard_*              inaccessible pages between blocks cannot be pinned
@@ -23,48 +25,26 @@
  */
 #define GIVE_BACK                                                              \
 	"retain:false,dirty_decay_ms:0,muzzy_decay_ms:0,oversize_threshold:0," \
-	"dss:disabled,background_thread:false"
+	"dss:disabled,background_thread:false,tcache:false"
 #if JE_PROF
 #define NO_PROFILER ",prof:false"
 #else
 #define NO_PROFILER ""
 #endif
 #if JE_VERSION >= 503
-#define GIVE_BACK_TOO ",hpa:false,san_guard_small:0,san_guard_large:0" NO_PROFILER
-#define CACHE_TOO     ",tcache_nslots_small_max:24,trust_madvise:true"
+#define GIVE_BACK_TOO \
+	",hpa:false,san_guard_small:0,san_guard_large:0,trust_madvise:true" NO_PROFILER
 #else
 /* It does not notice that the number of a processor may be larger than how many there are. */
 #define GIVE_BACK_TOO ",percpu_arena:disabled"
-#define CACHE_TOO     ""
 #endif
-
-/*
- * All values were chosen by measuring with bench/allocators. slab_sizes is pages of a slab.
- * From 80 B, fewer than jemalloc's three to seven: the fewer blocks share a slab, the sooner
- * all of them are free and its pages can serve any size. One page where two hold hardly more
- * than twice as many blocks. For 16 to 64 B, more than jemalloc's: 64 blocks and more share a
- * page anyway, and slabs are allocated and freed less often. With pages of 64 KiB the same for
- * blocks 16 times as large, and one page for smaller ones.
- */
-#if JE_PAGE_SHIFT == 12
-#define SLAB_SIZES                                                                           \
-	"16-16:2|32-32:4|48-48:6|64-64:8|80-80:1|96-96:1|112-112:1|128-128:2|160-160:1|"     \
-	"192-192:1|224-224:1|320-320:2|384-384:2|448-448:1|640-640:3|896-896:2|1280-1280:2|" \
-	"1792-1792:4"
-#else
-#define SLAB_SIZES                                                                  \
-	"1-4096:1|5120-5120:2|6144-6144:2|7168-7168:1|10240-10240:3|14336-14336:2|" \
-	"20480-20480:2|28672-28672:4"
-#endif
-
-#define SETTINGS GIVE_BACK ",lg_tcache_max:14" GIVE_BACK_TOO CACHE_TOO ",slab_sizes:" SLAB_SIZES
 
 /*
  * jemalloc takes its settings from here, from the target of a link, and from a variable, in
  * this order; the latter two it asks of the functions below. It is local (pinalloc.map): an
  * older jemalloc that a program is linked with would complain of keys that it does not know.
  */
-const char *malloc_conf = SETTINGS;
+const char *malloc_conf = GIVE_BACK GIVE_BACK_TOO;
 
 PIN_WRITTEN_FIRST bool pin_is_watched;
 

@@ -123,7 +123,7 @@ defines() {
 	local page directory name file n
 	cd "$top_srcdir"
 	defines pin_span_grow allocator/span.c
-	defines je_extent_alloc_mmap allocator/slabs.c
+	defines je_extent_alloc_mmap allocator/jemalloc.c
 	run ! defines pin_span_shrink allocator/span.c
 	# A prototype, and a call.
 	run ! defines je_extent_alloc_mmap allocator/runs.c

@@ -157,11 +157,11 @@ uses() {
 	grep -q 'mprotect(' allocator/os.c
 }
 
-# Three are what allocator/slabs.c replaces; the other one may be missing.
+# Three are what allocator/jemalloc.c replaces; the other one may be missing.
 @test "private names of jemalloc are declared in one header, and are four" {
 	local names
 	clean '\b(je_|pin_je_|malloc_conf)[a-z0-9_]*\(' 'je_malloc(1);' \
-		$(but allocator/jemalloc.h allocator/slabs.c)
+		$(but allocator/jemalloc.h allocator/jemalloc.c)
 	names=$(nm "$top_builddir"/allocator/.libs/libpinalloc_la-*.o \
 		"$top_builddir"/preload/.libs/libpinalloc_la-*.o |
 		sed -nE 's/^.* [A-Z] (__real_|__wrap_)?((je_|malloc_conf_)[a-z0-9_]+)$/\2/p' | sort -u)

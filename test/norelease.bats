@@ -186,5 +186,5 @@ functions() {
 @test "the linker takes the library's pages for jemalloc, and none of jemalloc's own" {
 	run -0 nm "$library"
 	[ "$(grep -c ' je_extent_[d]*alloc_mmap$' <<< "$output")" -eq 2 ]
-	[ "$(nm "$top_builddir"/allocator/.libs/libpinalloc_la-slabs.o | grep -c ' T je_extent_')" -eq 2 ]
+	[ "$(nm "$top_builddir"/allocator/.libs/libpinalloc_la-jemalloc.o | grep -c ' T je_extent_')" -eq 2 ]
 }

@@ -6,12 +6,11 @@
 #include <config.h>
 
 #include "allocator/cache.h"
-#include "allocator/depot.h"
+#include "allocator/slabs.h"
 #include "allocator/jemalloc.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/runs.h"
-#include "allocator/slabs.h"
 #include "allocator/span.h"
 #include "test/tap.h"
 
@@ -120,20 +119,29 @@ static void peak(void)
 	   "the peak is known when it is over: %zu of %zu", seen, before + held);
 }
 
-/* Blocks that threads without caches have freed one of may share a cache line. */
-static void alone(void)
+/* Whoever frees a block: the next thread has no neighbours of it in other threads. */
+static void home(void)
 {
-	void *few[8];
+	unsigned first = pin_slabs_depot(40), second = pin_slabs_depot(41);
+	bool own = true, ordered = true;
+	void *few[8], *again[8];
 
-	pin_depot_empty();
-	if (pin_slabs_cut(0, few, 4, false) != 4)
-		abort();
-	for (int i = 0; i < 3; i++)
-		pin_depot_put(0, &few[i], 1);
-	ok(!pin_depot_take(0, few + 4, 4), "a few blocks in the depot stay there,");
-	pin_depot_put(0, &few[3], 1);
-	ok(pin_depot_take(0, few + 4, 4) == 4, "until there are more");
-	pin_depot_put(0, few + 4, 4);
+	for (unsigned class = 0; class < PIN_CLASSES; class ++) {
+		own &= pin_slabs_grow(first, class, few, 8, false) == 8;
+		for (int i = 0; i < 8; i += 2)
+			pin_slabs_put(class, &few[i], 1);
+		own &= !pin_slabs_take(second, class, again, 8);
+		own &= pin_slabs_take(first, class, again, 4) == 4;
+		qsort(few, 8, sizeof *few, by_address);
+		for (int i = 1; i < 4; i++)
+			ordered &= again[i] < again[i - 1] || pin_class_sizes[class] > 256;
+		for (int i = 0; i < 4; i++)
+			own &= bsearch(&again[i], few, 8, sizeof *few, by_address) != NULL;
+		pin_slabs_put(class, few, 8);
+	}
+	own &= !pin_slabs_take_any(0, again, 1);
+	ok(own, "blocks go back to the depot that their slab is of");
+	ok(ordered, "and come from there in the order of addresses");
 }
 
 /* Threads count what they free at once and what they allocate later: the sum may be negative.
@@ -149,6 +157,20 @@ static void fall(void)
 	free(large);
 }
 
+static void any(void)
+{
+	unsigned depot = pin_slabs_depot(42), class = pin_class_of(200), n = 200;
+	void *few[8];
+
+	if (pin_slabs_grow(depot, class, blocks, n, false) != n)
+		n = 0;
+	ok(n && !pin_slabs_take_any(class, few, 8),
+	   "what few are free of a depot stays there,");
+	pin_slabs_put(class, blocks, n);
+	ok(pin_slabs_take_any(class, few, 8) == 8, "and others have blocks of many");
+	pin_slabs_put(class, few, 8);
+}
+
 /* What waits in the depot is given back before the heap grows. */
 static void set_free(void)
 {
@@ -158,9 +180,9 @@ static void set_free(void)
 	take_all((void *)1000);
 	free_all(NULL);
 	n_free = pin_runs_free_bytes();
-	pin_depot_empty();
+	pin_slabs_give();
 	pin_large_flush();
-	ok(pin_runs_free_bytes() > n_free, "the depot gives its blocks back to their slabs");
+	ok(pin_runs_free_bytes() > n_free, "the depot gives back what it has aside");
 	for (int i = 0; i < 10; i++) {
 		take_all((void *)(size_t)(600 + i * 100));
 		free_all(NULL);
@@ -221,46 +243,31 @@ static void impossible(void)
 		free(blocks[i]);
 }
 
-#define SHIFTED 1792 /* of such blocks several begin at different places of different pages */
+/*
+ * So many keys before all others, that the C library allocates 512 bytes for each thread that
+ * uses a later one: while that thread's cache, or jemalloc's data of it, is not whole.
+ */
+#define KEYS 40
 
-static bool fill_shifted(void)
+static __attribute__((constructor)) void make_keys(void)
 {
-	bool fits = true;
+	pthread_key_t unused;
 
-	for (int i = 0; i < MANY; i++) {
-		blocks[i] = malloc(SHIFTED);
-		fits &= blocks[i] && pin_slabs_begins(pin_class_of(SHIFTED), blocks[i]);
-	}
-	for (int i = 0; i < MANY; i++)
-		free(blocks[i]);
-	pin_depot_empty();
-	return fits;
+	for (int i = 0; i < KEYS; i++)
+		if (pthread_key_create(&unused, NULL))
+			abort();
 }
 
-/*
- * A thread can get a slab that another has just emptied, before it is given back. Here it stays
- * where it can be had.
- */
-static void *shift_slabs(void *unused)
+static void many_keys(void)
 {
-	static const size_t others[] = {100, 1200, 700, 3000, 500};
-	ssize_t ten_seconds = 10000;
-	size_t size = sizeof(unsigned);
-	unsigned arena = 0;
-	char name[64];
-	bool fits = true;
+	bool apart = true;
 
-	mallctl("thread.arena", &arena, &size, NULL, 0);
-	snprintf(name, sizeof name, "arena.%u.dirty_decay_ms", arena);
-	ok(!mallctl(name, NULL, NULL, &ten_seconds, sizeof ten_seconds),
-	   "slabs stay with their arena, number %u", arena);
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(others); i++) {
-		fits &= fill_shifted();
-		for (int j = 0; j < 7; j++)
-			malloc(others[i]);
+	for (int i = 0; i < 20; i++) {
+		on_thread(take_all, (void *)512);
+		apart &= all_apart(512);
+		on_thread(free_all, NULL);
 	}
-	ok(fits, "where blocks begin is known in pages that had blocks of the class elsewhere");
-	return unused;
+	ok(apart, "a thread's cache is filled once, though pthread_setspecific() allocates");
 }
 
 static pthread_key_t key;
@@ -302,10 +309,11 @@ int main(void)
 	handed_on();
 	peak();
 	fall();
-	alone();
+	home();
+	any();
 	set_free();
 	impossible();
-	on_thread(shift_slabs, NULL);
+	many_keys();
 	ending();
 	return done_testing();
 }

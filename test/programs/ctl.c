@@ -67,7 +67,6 @@ static char *filled(char *p)
 static void purge(unsigned arena)
 {
 	free(filled(malloc(BLOCK)));
-	control("thread.tcache.flush");
 	control_arena(arena, "decay");
 	control_arena(arena, "purge");
 	control_arena(ALL_ARENAS, "decay");
