@@ -240,17 +240,14 @@ static void end_thread(void)
 }
 
 /*
- * Before a thread's first call of jemalloc, which makes an arena and a cache for the thread
- * then, and would go on as if it had them if there were no memory. Returns false if there might
- * be none: then it must not be called. jemalloc may come here again, by pthread_setspecific()
- * and calloc().
+ * Before a thread's first call of jemalloc, which makes an arena for the thread then, and would
+ * go on as if it had one if there were no memory. Returns false if there might be none: then it
+ * must not be called.
  */
 static bool begin_thread(void)
 {
 	size_t n_used;
 
-	if (thread.begins)
-		return true;
 	thread.metadata = get_metadata();
 	thread.first_page = thread.metadata ? take_pages(SPARE_PAGES, 1, false, &n_used) : 0;
 	thread.begins = thread.first_page;
