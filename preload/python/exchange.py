@@ -9,6 +9,7 @@ Needs mpi4py, and pinalloc.py, which is beside this file. Prints for each rank
 """
 
 import sys
+import time
 
 import numpy
 from mpi4py import MPI
@@ -42,6 +43,7 @@ def registrations():
 rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 with pinalloc.Pool(64 << 20, grows=True) as pool:
     wrong = exchange(pool, 0)
+    time.sleep(1)  # for what registers ahead: it sees only now what this has touched
     before = registrations()
     for i in range(rounds):
         wrong += exchange(pool, i)
