@@ -46,7 +46,7 @@ static bool make_tables(struct pin_access_set *set)
 {
 	size_t n = pin_reserve.size >> PIN_GRANULE_SHIFT;
 
-	return ensure_table(&set->users, sizeof(struct pin_users), PIN_MOST_PLACES) &&
+	return ensure_table(&set->records, sizeof(struct pin_record), PIN_MOST_PLACES) &&
 	       ensure_table(&set->entries, sizeof(struct pin_entry), PIN_MOST_PLACES) &&
 	       ensure_table(&set->failures, sizeof(struct pin_failure), n) &&
 	       ensure_table(&set->starting, sizeof(uint32_t), n) &&

@@ -52,15 +52,16 @@ static int compare(const void *left, const void *right)
 	return a->entry < b->entry ? -1 : 1;
 }
 
-static uint32_t used_at(const struct pin_entry *entry)
+static uint32_t used_at(struct pin_access_set *set, const struct pin_entry *entry)
 {
-	return atomic_load_explicit(&entry->used_at, memory_order_relaxed);
+	return atomic_load_explicit(&pin_place_record(set, entry)->used_at,
+				    memory_order_relaxed);
 }
 
 /* One that does not fit into memory is found by a later search. */
 static void add_candidate(struct pin_access_set *set, struct pin_entry *entry, uint32_t now)
 {
-	struct candidate candidate = {set, entry, entry->length, used_at(entry), 0};
+	struct candidate candidate = {set, entry, entry->length, used_at(set, entry), 0};
 
 	if (pin_table_ensure(&candidates, n_listed + 1))
 		return;
@@ -106,7 +107,8 @@ static void search(void)
 
 static bool is_valid(const struct candidate *candidate)
 {
-	return candidate->length && used_at(candidate->entry) == candidate->used_at &&
+	return candidate->length &&
+	       used_at(candidate->set, candidate->entry) == candidate->used_at &&
 	       pin_place_is_idle(candidate->set, candidate->entry);
 }
 

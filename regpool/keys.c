@@ -19,13 +19,14 @@
 static bool publish_or_free(struct pin_access_set *set, struct pin_entry *entry,
 			    struct ibv_mr *mr)
 {
+	struct pin_record *record = pin_place_record(set, entry);
 	bool found;
 
 	if (mr) {
 		pin_verify_registered(pin_place_range(entry));
-		entry->mr = mr;
-		entry->used_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
-		entry->provider_bytes = pin_register_readable_bytes(mr);
+		record->mr = mr;
+		record->used_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
+		record->provider_bytes = pin_register_readable_bytes(mr);
 		entry->lkey = mr->lkey;
 		entry->rkey = mr->rkey;
 	}
@@ -34,7 +35,7 @@ static bool publish_or_free(struct pin_access_set *set, struct pin_entry *entry,
 		pin_place_publish(set, entry, PIN_ENTRY_READY);
 	else
 		pin_place_free(set, entry);
-	found = mr && !entry->is_stale;
+	found = mr && !record->is_stale;
 	pthread_mutex_unlock(&set->lock);
 	return found;
 }
@@ -305,12 +306,12 @@ bool pin_keys_prepare_ahead(struct pin_access_set *set, struct pin_range range)
 }
 
 /* Writes only a changed value: all threads share this cache line. */
-static void mark_used(struct pin_entry *entry)
+static void mark_used(struct pin_record *record)
 {
 	uint32_t now = atomic_load_explicit(&pin_evict_clock, memory_order_relaxed);
 
-	if (atomic_load_explicit(&entry->used_at, memory_order_relaxed) != now)
-		atomic_store_explicit(&entry->used_at, now, memory_order_relaxed);
+	if (atomic_load_explicit(&record->used_at, memory_order_relaxed) != now)
+		atomic_store_explicit(&record->used_at, now, memory_order_relaxed);
 }
 
 /* Counts a user of the entry that covers the range. Returns NULL if there is none. */
@@ -319,12 +320,14 @@ static struct pin_entry *use_if_found(struct pin_access_set *set, const void *ad
 {
 	uint32_t number = pin_keys_covering(set, addr);
 	struct pin_user_count *count;
+	struct pin_record *record;
 	struct pin_entry *entry;
 
 	if (PIN_UNLIKELY(!number))
 		return NULL;
 	entry = pin_place(set, number);
-	count = &pin_table_at(&set->users, struct pin_users, number)->lanes[pin_lane()];
+	record = pin_table_at(&set->records, struct pin_record, number);
+	count = &record->lanes[pin_lane()];
 	/*
 	 * Both must be sequentially consistent: claim() writes and reads in the opposite order.
 	 */
@@ -334,7 +337,7 @@ static struct pin_entry *use_if_found(struct pin_access_set *set, const void *ad
 		pin_keys_release(count);
 		return NULL;
 	}
-	mark_used(entry);
+	mark_used(record);
 	*user = count;
 	return entry;
 }

@@ -91,13 +91,14 @@ static bool is_too_small(struct pin_access_set *set, const struct request *reque
 static bool count_usage(struct pin_access_set *set, const struct pin_entry *entry,
 			size_t length, struct pin_usage **usage)
 {
-	*usage = pin_budget_is_tight() ? &pin_place_users(set, entry)->usage : NULL;
+	*usage = pin_budget_is_tight() ? &pin_place_record(set, entry)->usage : NULL;
 	return !*usage || pin_budget_use(*usage, length);
 }
 
 /* Fills the proxy with the keys for a request and counts it as a user of the memory region. */
 static enum pin_reason serve_request(const struct request *request, struct pin_proxy *proxy)
 {
+	const struct pin_record *record;
 	struct pin_user_count *user;
 	struct pin_access_set *set;
 	struct pin_domain *domain;
@@ -121,6 +122,7 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 	entry = pin_keys_use(set, request->addr, request->length, &user);
 	if (!entry)
 		return why_not(request->addr, request->length);
+	record = pin_place_record(set, entry);
 	if (PIN_UNLIKELY(needs_unique_key(request)) && pin_place_n_users(set, entry) > 1) {
 		pin_keys_release(user);
 		return PIN_SHARED;
@@ -129,7 +131,8 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 		pin_keys_release(user);
 		return PIN_SMALL;
 	}
-	pin_proxy_fill(proxy, entry->mr, entry->provider_bytes, request->addr, request->length);
+	pin_proxy_fill(proxy, record->mr, record->provider_bytes, request->addr,
+		       request->length);
 	proxy->user = user;
 	proxy->usage = usage;
 	proxy->domain = domain;

@@ -16,12 +16,17 @@ static void set_state_and_wake(struct pin_entry *entry, uint32_t state)
 
 uint32_t pin_place_n_users(struct pin_access_set *set, const struct pin_entry *entry)
 {
-	const struct pin_users *users = pin_place_users(set, entry);
+	const struct pin_record *record = pin_place_record(set, entry);
 	uint32_t n = 0;
 
 	for (int i = 0; i < PIN_LANES; i++)
-		n += atomic_load(&users->lanes[i].n);
+		n += atomic_load(&record->lanes[i].n);
 	return n;
+}
+
+static struct pin_record *record_at(struct pin_access_set *set, uint32_t number)
+{
+	return pin_table_at(&set->records, struct pin_record, number);
 }
 
 /* The number of the entry found there. */
@@ -36,10 +41,12 @@ static _Atomic uint32_t *cover_at(struct pin_access_set *set, uintptr_t addr)
  */
 static void list_leftover(struct pin_access_set *set, struct pin_entry *entry)
 {
-	if (entry->is_leftover)
+	struct pin_record *record = pin_place_record(set, entry);
+
+	if (record->is_leftover)
 		return;
-	entry->is_leftover = true;
-	entry->other = set->leftovers;
+	record->is_leftover = true;
+	record->other = set->leftovers;
 	set->leftovers = pin_place_number(set, entry);
 }
 
@@ -80,7 +87,7 @@ static void link_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
 	uint32_t *first = first_at(set, entry->start);
 
-	entry->next = *first;
+	pin_place_record(set, entry)->next = *first;
 	*first = pin_place_number(set, entry);
 	++*count_of_size(set, entry);
 }
@@ -90,8 +97,8 @@ static void unlink_entry(struct pin_access_set *set, struct pin_entry *entry)
 	uint32_t *link = first_at(set, entry->start);
 
 	while (*link != pin_place_number(set, entry))
-		link = &pin_place(set, *link)->next;
-	*link = entry->next;
+		link = &record_at(set, *link)->next;
+	*link = pin_place_record(set, entry)->next;
 	--*count_of_size(set, entry);
 }
 
@@ -129,7 +136,7 @@ struct pin_entry *pin_places_next(struct pin_access_set *set, struct pin_walk *w
 			walk->next = *first_at(set, walk->at);
 		}
 		entry = pin_place(set, walk->next);
-		walk->next = entry->next;
+		walk->next = pin_place_record(set, entry)->next;
 	} while (!pin_range_meets(pin_place_range(entry), walk->range));
 	return entry;
 }
@@ -137,9 +144,10 @@ struct pin_entry *pin_places_next(struct pin_access_set *set, struct pin_walk *w
 /* Caller holds the set's lock. Makes look-ups find the entry, unless it is stale. */
 static void publish_place(struct pin_access_set *set, struct pin_entry *entry)
 {
+	bool is_stale = pin_place_record(set, entry)->is_stale;
 	struct pin_range range = pin_place_range(entry);
 
-	for (uintptr_t p = range.start; p < range.end && !entry->is_stale; p += PIN_GRANULE) {
+	for (uintptr_t p = range.start; p < range.end && !is_stale; p += PIN_GRANULE) {
 		uint32_t number = *cover_at(set, p);
 
 		if (!number || reaches_further(entry, pin_place(set, number)))
@@ -178,11 +186,11 @@ static struct pin_entry *free_place(struct pin_access_set *set)
 	uint32_t number = set->free;
 
 	if (number) {
-		set->free = pin_place(set, number)->next;
+		set->free = record_at(set, number)->next;
 		return pin_place(set, number);
 	}
 	number = set->n_places + 1;
-	if (pin_table_ensure(&set->users, (size_t)number + 1) ||
+	if (pin_table_ensure(&set->records, (size_t)number + 1) ||
 	    pin_table_ensure(&set->entries, (size_t)number + 1))
 		return NULL;
 	set->n_places = number;
@@ -194,7 +202,7 @@ static void set_range(struct pin_access_set *set, struct pin_entry *entry,
 {
 	entry->start = range.start;
 	atomic_store_explicit(&entry->length, pin_range_length(range), memory_order_relaxed);
-	pin_place_users(set, entry)->usage.length = pin_range_length(range);
+	pin_place_record(set, entry)->usage.length = pin_range_length(range);
 	link_entry(set, entry);
 }
 
@@ -209,7 +217,7 @@ struct pin_entry *pin_place_allocate(struct pin_access_set *set, struct pin_rang
 	entry = free_place(set);
 	if (!entry)
 		return NULL;
-	entry->is_stale = false;
+	pin_place_record(set, entry)->is_stale = false;
 	set_range(set, entry, range);
 	atomic_store(&entry->state, PIN_ENTRY_BUSY);
 	return entry;
@@ -224,9 +232,11 @@ void pin_place_narrow(struct pin_access_set *set, struct pin_entry *entry,
 
 void pin_place_free(struct pin_access_set *set, struct pin_entry *entry)
 {
+	struct pin_record *record = pin_place_record(set, entry);
+
 	unlink_entry(set, entry);
-	pin_budget_end_usage(&pin_place_users(set, entry)->usage);
-	entry->next = set->free;
+	pin_budget_end_usage(&record->usage);
+	record->next = set->free;
 	set->free = pin_place_number(set, entry);
 	set_state_and_wake(entry, 0);
 }
@@ -251,7 +261,7 @@ static bool deregister_place(struct pin_access_set *set, struct pin_entry *entry
 	bool gone;
 
 	pin_verify_deregister(range);
-	gone = pin_register_deregister(set->domain, entry->mr, range);
+	gone = pin_register_deregister(set->domain, pin_place_record(set, entry)->mr, range);
 	if (!gone)
 		pin_verify_registered(range);
 	pthread_mutex_lock(&set->lock);
@@ -273,14 +283,15 @@ static uint32_t claim_leftovers(struct pin_access_set *set)
 
 	set->leftovers = 0;
 	while ((number = next)) {
+		struct pin_record *record = record_at(set, number);
 		struct pin_entry *entry = pin_place(set, number);
 
-		next = entry->other;
-		entry->is_leftover = false;
+		next = record->other;
+		record->is_leftover = false;
 		if (entry->state != PIN_ENTRY_READY || entry->n_found)
 			continue;
 		if (claim(set, entry)) {
-			entry->other = claimed;
+			record->other = claimed;
 			claimed = number;
 		} else {
 			list_leftover(set, entry);
@@ -299,7 +310,7 @@ void pin_places_sweep(struct pin_access_set *set)
 	pthread_mutex_unlock(&set->lock);
 	while (next) {
 		entry = pin_place(set, next);
-		next = entry->other;
+		next = record_at(set, next)->other;
 		deregister_place(set, entry, PIN_ENTRY_READY);
 	}
 }
@@ -335,7 +346,7 @@ void pin_place_retire(struct pin_access_set *set, struct pin_entry *entry)
 {
 	if (entry->state != PIN_ENTRY_READY)
 		return;
-	entry->is_stale = true;
+	pin_place_record(set, entry)->is_stale = true;
 	unpublish_place(set, entry);
 }
 
@@ -356,7 +367,7 @@ void pin_places_withdraw(struct pin_access_set *set, struct pin_range range)
 	pthread_mutex_lock(&set->lock);
 	walk = pin_places_walk(set, range);
 	while ((entry = pin_places_next(set, &walk)))
-		entry->is_stale = true;
+		pin_place_record(set, entry)->is_stale = true;
 	walk = pin_places_walk(set, range);
 	while ((entry = pin_places_next(set, &walk)))
 		if (entry->state & PIN_ENTRY_READY)
@@ -430,7 +441,7 @@ void pin_places_forget(struct pin_access_set *set)
 			forget_place(set, entry);
 		/* Also of entries that were deregistered while in use. */
 		for (int lane = 0; lane < PIN_LANES; lane++)
-			atomic_store(&pin_place_users(set, entry)->lanes[lane].n, 0);
+			atomic_store(&pin_place_record(set, entry)->lanes[lane].n, 0);
 	}
 	pin_register_note_release();
 }

@@ -34,29 +34,29 @@
 #define PIN_ENTRY_BUSY	0x2u
 #define PIN_ENTRY_HELD	0x1u
 
-/* A memory region. A cache line, of which a look-up reads the first half. */
+/* What a look-up reads of a memory region: half a cache line, so that many stay in a cache. */
 struct pin_entry {
 	_Atomic uint32_t state;
 	uint32_t lkey, rkey;
 	uint32_t n_found; /* granules from which look-ups find it; guarded by the set's lock */
 	uintptr_t start;  /* address, and length in bytes */
 	_Atomic size_t length;
-	struct ibv_mr *mr;	  /* the real memory region */
-	uint32_t provider_bytes;  /* of *mr that may be copied into a proxy */
-	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
-	/* Guarded by the set's lock: */
-	uint32_t next, other; /* lists of places.c: a number, or 0 */
-	bool is_stale;	      /* some of its pages were replaced, or it retires: not found */
-	bool is_leftover;     /* it is in pin_access_set.leftovers */
-} PIN_LANE_ALIGNED;
+} __attribute__((aligned(32)));
 
 struct pin_user_count {
 	_Atomic uint32_t n;
 } PIN_LANE_ALIGNED;
 
-/* Who uses a memory region. */
-struct pin_users {
-	struct pin_usage usage; /* by those that are counted there (budget.h) */
+/* All else of it, and who uses it. */
+struct pin_record {
+	struct ibv_mr *mr;	  /* the real memory region */
+	uint32_t provider_bytes;  /* of *mr that may be copied into a proxy */
+	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
+	struct pin_usage usage;	  /* by those that are counted there (budget.h) */
+	/* Guarded by the set's lock: */
+	uint32_t next, other; /* lists of places.c: a number, or 0 */
+	bool is_stale;	      /* some of its pages were replaced, or it retires: not found */
+	bool is_leftover;     /* it is in pin_access_set.leftovers */
 	struct pin_user_count lanes[PIN_LANES];
 };
 
@@ -81,10 +81,10 @@ static inline uint32_t pin_place_number(struct pin_access_set *set,
 	return (uint32_t)(entry - pin_place(set, 0));
 }
 
-static inline struct pin_users *pin_place_users(struct pin_access_set *set,
-						const struct pin_entry *entry)
+static inline struct pin_record *pin_place_record(struct pin_access_set *set,
+						  const struct pin_entry *entry)
 {
-	return pin_table_at(&set->users, struct pin_users, pin_place_number(set, entry));
+	return pin_table_at(&set->records, struct pin_record, pin_place_number(set, entry));
 }
 
 /* How many proxies use it. */

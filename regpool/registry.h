@@ -61,7 +61,7 @@ struct pin_access_set {
 	unsigned access;		     /* the exact IBV_ACCESS_* flags */
 	struct pin_table covering;	     /* granule → number of an entry (places.h) */
 	struct pin_table entries;	     /* struct pin_entry */
-	struct pin_table users;		     /* struct pin_users, same numbers */
+	struct pin_table records;	     /* struct pin_record, same numbers */
 	struct pin_table starting; /* granule → list of the entries that start in it */
 	struct pin_table failures; /* granule → struct pin_failure */
 	_Atomic uint32_t n_places; /* the largest entry number ever used; the first is 1 */
