@@ -68,28 +68,48 @@ int pin_frames_of(uintptr_t addr, size_t n_pages, uint64_t *frames)
 	return error ? error : keep_frames(frames, n_pages);
 }
 
-static bool look_at_pagemap(size_t first, size_t n_pages, unsigned char *pages)
+static uint32_t count_own(const uint64_t *entries, size_t n_pages)
 {
 	const uint64_t wanted = PAGEMAP_PRESENT | PAGEMAP_OWN;
-	uint64_t entries[PAGES_AT_A_TIME];
-	int fd = open_pagemap(), error = fd < 0 ? fd : 0;
+	uint32_t n = 0;
 
-	for (size_t i = 0, n; i < n_pages && !error; i += n) {
-		n = n_pages - i < PAGES_AT_A_TIME ? n_pages - i : PAGES_AT_A_TIME;
-		error = read_pagemap(fd, first + i, n, entries);
-		for (size_t k = 0; k < n && !error; k++)
-			pages[i + k] = (entries[k] & wanted) == wanted;
-	}
-	pin_file_close(fd);
-	return !error;
+	for (size_t i = 0; i < n_pages; i++)
+		n += (entries[i] & wanted) == wanted;
+	return n;
 }
 
-bool pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages)
+/* Adds to *count. At most PAGES_AT_A_TIME pages, from number `first` on. */
+static bool count_pages(int fd, size_t first, size_t n_pages, uint32_t *count)
 {
-	uintptr_t first = PIN_ALIGN_DOWN(addr, PIN_PAGE);
+	uint64_t entries[PAGES_AT_A_TIME];
+	unsigned char is_there[PAGES_AT_A_TIME];
 
-	return look_at_pagemap(first / PIN_PAGE, n_pages, pages) ||
-	       !pin_result(mincore((void *)first, n_pages * PIN_PAGE, pages));
+	if (fd >= 0 && !read_pagemap(fd, first, n_pages, entries)) {
+		*count += count_own(entries, n_pages);
+		return true;
+	}
+	if (pin_result(mincore((void *)(first * PIN_PAGE), n_pages * PIN_PAGE, is_there)))
+		return false;
+	for (size_t i = 0; i < n_pages; i++)
+		*count += is_there[i] & 1;
+	return true;
+}
+
+bool pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts)
+{
+	size_t page = addr / PIN_PAGE, left, n;
+	int fd = open_pagemap();
+	bool told = true;
+
+	for (size_t i = 0; i < n_runs && told; i++) {
+		counts[i] = 0;
+		for (left = n_pages; left && told; left -= n, page += n) {
+			n = left < PAGES_AT_A_TIME ? left : PAGES_AT_A_TIME;
+			told = count_pages(fd, page, n, &counts[i]);
+		}
+	}
+	pin_file_close(fd);
+	return told;
 }
 
 /* Clears those of n_pages that are in memory or swapped out, neighbours at once. */

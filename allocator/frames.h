@@ -9,12 +9,13 @@
 #include "allocator/base.h"
 
 /*
- * Sets bit 0 of pages[i] if page i, counted from the page that contains addr, is in memory.
- * If /proc/self/pagemap can be read, pages that this process does not have to itself are left
- * out: the kernel's zero page, which reading alone maps, and pages shared with a child,
- * because pinning these takes memory. Returns false if the kernel does not say.
+ * Counts which pages are in memory, of n_runs runs of n_pages each, one behind the other from
+ * the page that contains addr. If /proc/self/pagemap can be read, pages that this process does
+ * not have to itself are left out: the kernel's zero page, which reading alone maps, and pages
+ * shared with a child, because pinning these takes memory. Returns false if the kernel does not
+ * say.
  */
-bool pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages);
+bool pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
 
 /*
  * Sets n_bytes to zero without touching pages that nobody has touched, which are zero already.

@@ -96,8 +96,8 @@ size_t pin_budget_pinned_limit(void)
 	if (pin_options.max_pinned != PIN_PINNED_AUTO)
 		return pin_options.max_pinned;
 	now = pin_os_now_ns();
-	if (!share_of_memory ||
-	    (now - last >= SECOND_NS && atomic_compare_exchange_strong(&read_at, &last, now)))
+	if ((now - last >= SECOND_NS && atomic_compare_exchange_strong(&read_at, &last, now)) ||
+	    !share_of_memory)
 		find_share();
 	return share_of_memory;
 }

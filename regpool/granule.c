@@ -16,8 +16,8 @@ struct granule {
 	_Atomic bool is_replaced;
 };
 
-/* Granules looked at in one call, with one byte for each page on the stack. */
-#define BATCH	 8
+/* Granules looked at in one call. */
+#define BATCH	 128
 #define N_PAGES	 (PIN_GRANULE / PIN_PAGE)
 #define N_ENOUGH (N_PAGES - N_PAGES / 21)
 
@@ -89,24 +89,15 @@ unsigned pin_granule_n_live(size_t granule)
 	return is_in_table(granule) ? granule_at(granule)->n_live : 0;
 }
 
-static uint16_t count_resident(const unsigned char *pages)
-{
-	uint16_t n = 0;
-
-	for (size_t i = 0; i < N_PAGES; i++)
-		n += pages[i] & 1;
-	return n;
-}
-
 /*
  * Another thread may have seen more. Returns whether the granule is newly known to be resident.
  */
-static bool note_resident(size_t granule, uint16_t n_pages)
+static bool note_resident(size_t granule, uint32_t n_pages)
 {
 	uint16_t seen = granule_at(granule)->n_seen;
 
-	while (seen < n_pages &&
-	       !atomic_compare_exchange_weak(&granule_at(granule)->n_seen, &seen, n_pages))
+	while (seen < n_pages && !atomic_compare_exchange_weak(&granule_at(granule)->n_seen,
+							       &seen, (uint16_t)n_pages))
 		;
 	return seen < N_ENOUGH && n_pages >= N_ENOUGH;
 }
@@ -114,13 +105,13 @@ static bool note_resident(size_t granule, uint16_t n_pages)
 /* Looks at n granules from `first` on. */
 static size_t probe_granules(size_t first, size_t n)
 {
-	unsigned char pages[BATCH * PIN_GRANULE / PIN_PAGE_LEAST];
+	uint32_t n_resident[BATCH];
 	size_t n_new = 0;
 
-	if (!pin_frames_resident(pin_granule_start(first), n * N_PAGES, pages))
+	if (!pin_frames_count(pin_granule_start(first), N_PAGES, n, n_resident))
 		return 0;
 	for (size_t i = 0; i < n; i++)
-		n_new += note_resident(first + i, count_resident(pages + i * N_PAGES));
+		n_new += note_resident(first + i, n_resident[i]);
 	return n_new;
 }
 

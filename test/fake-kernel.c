@@ -14,8 +14,8 @@ size_t __wrap_pin_os_ram(void);
 size_t __real_pin_os_ram(void);
 size_t __wrap_pin_cgroup_limit(void);
 size_t __real_pin_cgroup_limit(void);
-bool __wrap_pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages);
-bool __real_pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages);
+bool __wrap_pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
+bool __real_pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
 
 /* Indexed from the base of the heap. */
 #define MOST_GRANULES ((size_t)1 << 20)
@@ -80,14 +80,13 @@ bool fake_is_touched(const void *addr)
 }
 
 /* Asked of whole granules. */
-bool __wrap_pin_frames_resident(uintptr_t addr, size_t n_pages, unsigned char *pages)
+bool __wrap_pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts)
 {
 	fake_kernel.looks++;
-	fake_kernel.looked_at += n_pages * PIN_PAGE;
+	fake_kernel.looked_at += n_runs * n_pages * PIN_PAGE;
 	if (!fake_kernel.keeps_memory)
-		return __real_pin_frames_resident(addr, n_pages, pages);
-	for (size_t i = 0; i < n_pages; i += N_PAGES)
-		for (size_t k = 0; k < N_PAGES; k++)
-			pages[i + k] = k < touched[pin_granule_of(addr + i * PIN_PAGE)];
+		return __real_pin_frames_count(addr, n_pages, n_runs, counts);
+	for (size_t i = 0; i < n_runs; i++)
+		counts[i] = touched[pin_granule_of(addr) + i];
 	return true;
 }

@@ -112,15 +112,9 @@ static void zeroes(void)
 
 static size_t resident(const char *p, size_t n)
 {
-	size_t n_pages = n / PIN_PAGE, found = 0;
-	unsigned char *pages = malloc(n_pages);
+	uint32_t found;
 
-	if (!pin_frames_resident((uintptr_t)p, n_pages, pages))
-		return SIZE_MAX;
-	for (size_t i = 0; i < n_pages; i++)
-		found += pages[i] & 1;
-	free(pages);
-	return found;
+	return pin_frames_count((uintptr_t)p, n / PIN_PAGE, 1, &found) ? found : SIZE_MAX;
 }
 
 /* Larger than what is free anywhere: it is at the end of the heap. */

@@ -91,14 +91,10 @@ static void refused(char *heap)
 
 static bool is_resident(const char *p, size_t n_bytes)
 {
-	unsigned char pages[RESERVE / PIN_PAGE_LEAST];
+	uint32_t found;
 
-	if (!pin_frames_resident((uintptr_t)p, n_bytes / PIN_PAGE, pages))
-		return false;
-	for (size_t i = 0; i < n_bytes / PIN_PAGE; i++)
-		if (!(pages[i] & 1))
-			return false;
-	return true;
+	return pin_frames_count((uintptr_t)p, n_bytes / PIN_PAGE, 1, &found) &&
+	       found == n_bytes / PIN_PAGE;
 }
 
 static bool is_pinned_by(unsigned n)
