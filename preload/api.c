@@ -69,6 +69,7 @@ int pinalloc_stats(struct pinalloc_stats *stats, size_t size)
 		.live_peak = pin_live_peak().bytes,
 		.registered = pin_pool.registered,
 		.registered_peak = pin_pool.registered_peak,
+		.mr_ahead = pin_pool.ahead,
 	};
 	if (size > sizeof all)
 		size = sizeof all;

@@ -109,6 +109,7 @@ struct pinalloc_stats {
 	uint64_t live_peak;	  /* the most that was live at a time */
 	uint64_t registered;	  /* now, once for each memory region that has it */
 	uint64_t registered_peak;
+	uint64_t mr_ahead; /* of mr_created, those that no request waited for */
 };
 
 /*

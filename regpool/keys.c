@@ -87,6 +87,8 @@ static bool register_place(struct pin_access_set *set, struct pin_entry *entry,
 	}
 	if (!mr)
 		pin_register_log_failure(set->domain, range, error);
+	if (mr && !may_evict)
+		atomic_fetch_add(&pin_pool.ahead, 1);
 	found = publish_or_free(set, entry, mr);
 	if (mr)
 		pin_places_sweep(set);

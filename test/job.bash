@@ -17,7 +17,7 @@ base_report() {
 			growth_steps: 0},
 		resident: {heap_bytes: 120, table_bytes: 1, anonymous_bytes: 20, brk_bytes: 0, stack_bytes: 1,
 			file_bytes: 10, shared_bytes: 5, hugetlb_bytes: 0},
-		registration: {mr_created: 10, mr_destroyed: 9, served: 1000, passed_through: 3,
+		registration: {mr_created: 10, mr_ahead: 8, mr_destroyed: 9, served: 1000, passed_through: 3,
 			passed_through_reasons: {"not heap memory": 3}, refused: 0, evicted: 0,
 			seconds: 0.25, domains: [{device: "rxe0", mrs: 10, bytes: 128}]},
 		watch: {on: true, registrations: 5, unwatchable: 0, events: 0, invalidations: 0, forgotten: 0},

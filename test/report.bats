@@ -112,7 +112,7 @@ $1"
 	jq -e '[.version, .host] | all(type == "string")' out.json
 	jq -e '.memory | [.live_bytes, .mapped_bytes, .pinned_bytes, .pinned_peak_bytes,
 		.rss_peak_bytes, .growth_steps] | all(type == "number")' out.json
-	jq -e '.registration | [.mr_created, .mr_destroyed, .served, .passed_through,
+	jq -e '.registration | [.mr_created, .mr_ahead, .mr_destroyed, .served, .passed_through,
 		.refused, .evicted, .seconds] | all(type == "number")' out.json
 	jq -e '.registration.domains == []' out.json
 	jq -e '.stability == {checked_pages: 0, moved_pages: 0}' out.json

@@ -45,7 +45,7 @@ class _Options(ctypes.Structure):
 # struct pinalloc_stats, in its order; fields are only ever added at its end.
 _FIGURES = (
     "live mapped growth_steps pinned pinned_peak mr_created mr_destroyed served passed_through refused "
-    "evicted registration_ns live_peak registered registered_peak"
+    "evicted registration_ns live_peak registered registered_peak mr_ahead"
 ).split()
 
 

@@ -32,13 +32,13 @@ setup() {
 	ended keys
 }
 
-# sent NAME: all arrays arrived, and nothing was registered after a first round.
+# sent NAME: all arrays arrived, and after a first round none waited for a registration.
 sent() {
 	ended "$1"
 	diff <(sort "$results/$1.out") <(printf 'rank %d rounds 4 wrong 0 registrations 0\n' 0 1)
 }
 
-@test "MPI sends NumPy arrays of a pool, and registers nothing" {
+@test "MPI sends NumPy arrays of a pool, and no message waits for a registration" {
 	sent cached
 }
 
