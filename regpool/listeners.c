@@ -10,7 +10,6 @@
 
 #include <dlfcn.h>
 #include <link.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -39,16 +38,22 @@ static struct listener {
 static _Atomic unsigned n_listeners;
 static _Atomic bool has_open_mpi;
 
-/* Where the code lies that registers memory. libfabric's providers may be files of their own.
+/*
+ * Where the code lies that registers memory. libfabric's providers may be files of their own.
+ * One list is looked at while the other is made.
  */
-static struct {
-	int kind;
-	uintptr_t start, end;
-} registrars[2 * MOST];
-static _Atomic unsigned n_registrars;
+static struct registrars {
+	unsigned n;
+	struct {
+		int kind;
+		uintptr_t start, end;
+	} at[2 * MOST];
+} registrars[2];
+static struct registrars *_Atomic known_registrars = &registrars[0];
 
 /* Loaded files that may be caches. The loader keeps the names while they are loaded. */
 struct candidates {
+	struct registrars *registrars;
 	unsigned n;
 	uintptr_t bases[MOST];
 	char names[MOST][512];
@@ -99,11 +104,11 @@ static int registrar_of(const char *path)
 }
 
 /* Those that were found are looked for again: they may have been unloaded meanwhile. */
-static void add_registrar(const struct dl_phdr_info *info, int kind)
+static void add_registrar(struct registrars *list, const struct dl_phdr_info *info, int kind)
 {
 	uintptr_t end = 0;
 
-	if (n_registrars == PIN_ARRAY_SIZE(registrars))
+	if (list->n == PIN_ARRAY_SIZE(list->at))
 		return;
 	for (int i = 0; i < info->dlpi_phnum; i++) {
 		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
@@ -111,10 +116,10 @@ static void add_registrar(const struct dl_phdr_info *info, int kind)
 		if (part->p_type == PT_LOAD && part->p_vaddr + part->p_memsz > end)
 			end = part->p_vaddr + part->p_memsz;
 	}
-	registrars[n_registrars].kind = kind;
-	registrars[n_registrars].start = info->dlpi_addr;
-	registrars[n_registrars].end = info->dlpi_addr + end;
-	n_registrars++;
+	list->at[list->n].kind = kind;
+	list->at[list->n].start = info->dlpi_addr;
+	list->at[list->n].end = info->dlpi_addr + end;
+	list->n++;
 }
 
 static int collect_candidates(struct dl_phdr_info *info, size_t size, void *arg)
@@ -123,7 +128,7 @@ static int collect_candidates(struct dl_phdr_info *info, size_t size, void *arg)
 
 	(void)size;
 	if (info->dlpi_name && registrar_of(info->dlpi_name) >= 0)
-		add_registrar(info, registrar_of(info->dlpi_name));
+		add_registrar(candidates->registrars, info, registrar_of(info->dlpi_name));
 	if (info->dlpi_name && kind_of(info->dlpi_name) >= 0 && !is_listener(info->dlpi_addr) &&
 	    candidates->n < MOST && strlen(info->dlpi_name) < sizeof candidates->names[0]) {
 		candidates->bases[candidates->n] = info->dlpi_addr;
@@ -195,29 +200,32 @@ static void add_listener(const char *path, uintptr_t base)
 static void find_new_listeners(struct candidates *candidates)
 {
 	candidates->n = 0;
-	n_registrars = 0;
+	candidates->registrars = &registrars[known_registrars == &registrars[0]];
+	candidates->registrars->n = 0;
 	dl_iterate_phdr(collect_candidates, candidates);
+	atomic_store(&known_registrars, candidates->registrars);
 	for (unsigned i = 0; pin_options.watch && i < candidates->n; i++)
 		add_listener(candidates->names[i], candidates->bases[i]);
 }
 
+/*
+ * No lock: who finds it set comes from a constructor of a library that the other thread waits
+ * for, or at the same time. What it registers may be for a cache that is not found yet.
+ */
+static _Atomic bool is_finding;
+
 static void find_listeners(void)
 {
-	static pthread_mutex_t find_lock = PTHREAD_MUTEX_INITIALIZER;
 	static _Atomic unsigned long long n_loads_seen;
 	static struct candidates candidates;
 	unsigned long long loaded = 0;
 
 	dl_iterate_phdr(count_loaded, &loaded);
-	/*
-	 * If it is locked, another thread is loading a library, and this call comes from one of
-	 * its constructors or concurrently.
-	 */
-	if (loaded == n_loads_seen || pthread_mutex_trylock(&find_lock))
+	if (loaded == n_loads_seen || atomic_exchange(&is_finding, true))
 		return;
 	find_new_listeners(&candidates);
 	n_loads_seen = loaded;
-	pthread_mutex_unlock(&find_lock);
+	atomic_store(&is_finding, false);
 }
 
 bool pin_listeners_find(void)
@@ -225,21 +233,24 @@ bool pin_listeners_find(void)
 	if (pin_pool_off() == PIN_CHILD || pin_pool_is_excluded())
 		return false;
 	find_listeners();
-	return pin_options.watch && atomic_load_explicit(&n_listeners, memory_order_acquire);
+	return pin_options.watch &&
+	       (is_finding || atomic_load_explicit(&n_listeners, memory_order_acquire));
 }
 
 static bool is_in(const void *caller, int kind)
 {
-	for (unsigned i = 0; i < n_registrars; i++)
-		if (registrars[i].kind == kind && (uintptr_t)caller >= registrars[i].start &&
-		    (uintptr_t)caller < registrars[i].end)
+	const struct registrars *list = atomic_load(&known_registrars);
+
+	for (unsigned i = 0; i < list->n; i++)
+		if (list->at[i].kind == kind && (uintptr_t)caller >= list->at[i].start &&
+		    (uintptr_t)caller < list->at[i].end)
 			return true;
 	return false;
 }
 
 bool pin_listeners_forget_first(const void *caller)
 {
-	return !has_open_mpi || is_in(caller, UCX);
+	return !is_finding && (!has_open_mpi || is_in(caller, UCX));
 }
 
 bool pin_listeners_needs_unique_keys(const void *caller)

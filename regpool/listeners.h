@@ -18,15 +18,15 @@
  * Looks for caches that were loaded since the last call, and has watch.c notify them. Called
  * before each registration: no cache can hold one from before. Returns whether there are any;
  * not with PINALLOC_WATCH=off, nor in a forked child or a program that PINALLOC_PROGRAMS
- * excludes. Cheap if nothing was loaded. Takes the loader's locks. Thread-safe. Must not be
- * called from inside malloc.
+ * excludes. True while another thread looks for them. Cheap if nothing was loaded. Takes the
+ * loader's locks. Thread-safe. Must not be called from inside malloc.
  */
 bool pin_listeners_find(void);
 
 /*
  * Whether a registration that this caller has just made, given a return address in it, can be
  * forgotten: UCX drops it before it uses it again, and libfabric asks whether it may be cached.
- * Open MPI's own caches insert it later.
+ * Open MPI's own caches insert it later, and one that is just being found cannot be told yet.
  */
 bool pin_listeners_forget_first(const void *caller);
 

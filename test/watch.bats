@@ -100,6 +100,10 @@ watched() {
 	process armed
 }
 
+@test "what is registered while a listener is being found is watched" {
+	process sought
+}
+
 @test "listeners may be loaded late, from any path, twice at once, and unloaded" {
 	process loaded "$BATS_FILE_TMPDIR/wheel/libucm-1a2b3c.so.0.0.0"
 }

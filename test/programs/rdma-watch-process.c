@@ -7,6 +7,7 @@
  *     rdma-watch-process children LISTENER        fork, vfork, posix_spawn, exec
  *     rdma-watch-process armed LISTENER           children of one with heap registered
  *     rdma-watch-process loaded LISTENER…         listeners that come late, and go
+ *     rdma-watch-process sought LISTENER          one that is being found, by another thread
  *     rdma-watch-process constructor LISTENER FILE   a constructor waits for a registration
  *     rdma-watch-process locked LISTENER          all memory locked
  *     rdma-watch-process seccomp-kill COMMAND…    a filter that kills for userfaultfd(2)
@@ -17,6 +18,7 @@
 #include "test/programs/rdma-watch.h"
 
 #include <fcntl.h>
+#include <link.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -270,6 +272,58 @@ static void try_loaded(void)
 	need(!ibv_dereg_mr(mr));
 }
 
+/* --- a listener that is being found -------------------------------------------------- */
+
+static __thread bool seeks;
+static _Atomic bool is_seeking, may_find;
+
+typedef int each_object(struct dl_phdr_info *info, size_t size, void *data);
+
+/* The library calls this one. The second call of a thread that seeks waits. */
+__attribute__((visibility("default"))) int dl_iterate_phdr(each_object *each, void *data)
+{
+	static __thread unsigned n_calls;
+	static int (*real)(each_object *, void *);
+
+	/* Once: a constructor may hold the loader's lock. */
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "dl_iterate_phdr");
+	if (seeks && ++n_calls == 2) {
+		is_seeking = true;
+		while (!may_find)
+			usleep(1000);
+	}
+	return real(each, data);
+}
+
+static void *seek(void *arg)
+{
+	seeks = true;
+	need(!ibv_dereg_mr(registered(pd, map_pages(LENGTH), LENGTH)));
+	return arg;
+}
+
+static void try_sought(void)
+{
+	char *p = map_pages(LENGTH);
+	struct ibv_mr *mr;
+	pthread_t thread;
+	unsigned before;
+
+	listen_by(arguments[0], hear);
+	need(!pthread_create(&thread, NULL, seek, NULL));
+	while (!is_seeking)
+		usleep(1000);
+	mr = registered(pd, p, LENGTH);
+	may_find = true;
+	need(!pthread_join(thread, NULL));
+	before = n_heard;
+	map_over(p, LENGTH);
+	ok(was_told(before, p, LENGTH),
+	   "a listener hears of what was registered while another thread found it");
+	need(!ibv_dereg_mr(mr));
+}
+
 /* --- a constructor ------------------------------------------------------------------- */
 
 static char variables[2 * 4096] = {1};
@@ -341,11 +395,9 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*run)(void);
-	} cases[] = {{"closed", try_closed},
-		     {"children", try_children},
-		     {"armed", try_armed},
-		     {"loaded", try_loaded},
-		     {"constructor", try_constructor},
+	} cases[] = {{"closed", try_closed}, {"children", try_children},
+		     {"armed", try_armed},   {"loaded", try_loaded},
+		     {"sought", try_sought}, {"constructor", try_constructor},
 		     {"locked", try_locked}};
 
 	need(argc >= 3);
@@ -357,7 +409,7 @@ int main(int argc, char **argv)
 	within(100);
 	pd = ibv_alloc_pd(rdma_open());
 	need(pd);
-	if (strcmp(argv[1], "loaded"))
+	if (strcmp(argv[1], "loaded") && strcmp(argv[1], "sought"))
 		listen_by(argv[2], hear);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
 		if (!strcmp(cases[i].name, argv[1]))
