@@ -4,6 +4,7 @@
 #include "regpool/mr.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
+#include "allocator/os.h"
 #include "allocator/span.h"
 #include "regpool/budget.h"
 #include "regpool/domain.h"
@@ -142,10 +143,21 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 	return PIN_SERVED;
 }
 
-/* What asks for more than all memory regions of the heap have cannot get it from them. */
-static bool may_help(const struct request *request)
+/* Not with on-demand paging: the adapter follows the page tables, so nothing goes stale. */
+static bool is_pinned(const struct request *request)
 {
-	return request->length <= pin_pool.registered;
+	return !(request->access & IBV_ACCESS_ON_DEMAND);
+}
+
+/*
+ * What lacks may be much less than what is asked for, or one memory region. But no eviction
+ * makes room for more than the program may lock without the heap, or than there is.
+ */
+static bool may_help(size_t length)
+{
+	size_t half = pin_budget_locked_limit(); /* the heap's */
+
+	return half == SIZE_MAX ? length <= pin_os_ram() : length / 2 <= half;
 }
 
 static struct ibv_mr *call_real(const struct request *request)
@@ -181,16 +193,11 @@ static struct ibv_mr *register_real(const struct request *request)
 		mr = call_real(request);
 		error = errno;
 	} while (!mr && pin_ibverbs_out_of_room(error) && !pin_pool_off() &&
-		 ((may_help(request) && pin_evict_one(whose(request, error), 0)) ||
+		 (((!is_pinned(request) || may_help(request->length)) &&
+		   pin_evict_one(whose(request, error), 0)) ||
 		  pin_pool.destroyed != given_up));
 	errno = error;
 	return mr;
-}
-
-/* Not with on-demand paging: the adapter follows the page tables, so nothing goes stale. */
-static bool is_pinned(const struct request *request)
-{
-	return !(request->access & IBV_ACCESS_ON_DEMAND);
 }
 
 /* Passes the request to libibverbs, and keeps caches from using it when it is stale. */
@@ -390,12 +397,17 @@ static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
 			   pin_rereg_mr *rereg_mr)
 {
 	struct pin_foreign foreign;
+	struct pin_room room;
 	int error;
 
 	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION))
 		return rereg_mr(mr, flags, pd, addr, length, access);
 	pin_foreign_begin(&foreign, addr, length, caller);
-	error = rereg_mr(mr, flags, pd, addr, length, access);
+	room = pin_room_begin(mr->context);
+	do {
+		error = rereg_mr(mr, flags, pd, addr, length, access);
+	} while (error == IBV_REREG_MR_ERR_CMD && may_help(length) &&
+		 pin_room_make(&room, errno));
 	if (!error)
 		pin_foreign_end(&foreign);
 	return error;

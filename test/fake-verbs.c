@@ -200,11 +200,26 @@ static int dereg_mr(struct ibv_mr *ibv_mr)
 	return 0;
 }
 
+/* All or nothing. */
+static bool resize(struct fake_mr *mr, size_t length)
+{
+	atomic_fetch_sub(&fake_verbs.registered, mr->length);
+	if (within_limit(length)) {
+		mr->length = length;
+		return true;
+	}
+	atomic_fetch_add(&fake_verbs.registered, mr->length);
+	errno = ENOMEM;
+	return false;
+}
+
 static int rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
 		    int access)
 {
 	unsigned rights = key_of(mr->lkey)->access;
 
+	if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) && !resize((struct fake_mr *)mr, length))
+		return IBV_REREG_MR_ERR_CMD;
 	if (flags & IBV_REREG_MR_CHANGE_PD)
 		mr->pd = pd;
 	if (flags & IBV_REREG_MR_CHANGE_ACCESS)

@@ -341,6 +341,63 @@ static void page_tables(void)
 	ok(!refused_cells(p, n) && pin_pool.evicted == evicted, "other adapters have no limit");
 }
 
+/* What lacks may be much less than what is asked for. */
+static void large_foreign(void)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr;
+
+	fake_kernel.memlock = fake_verbs.limit = 64 * PIECE;
+	for (int i = 0; i < PIECES; i++)
+		pin_mr_deregister(reg(pd, heap[i], PIECE, RIGHTS));
+	mr = reg(pd, &mr, 66 * PIECE, RIGHTS);
+	ok(!mr && errno == ENOMEM && fake_verbs.live == PIECES,
+	   "for more than may be locked nothing is evicted");
+	mr = reg(pd, &mr, 60 * PIECE, RIGHTS);
+	ok(mr && reaches(mr),
+	   "for less there is room, even if the heap has not as much to evict");
+	pin_mr_deregister(mr);
+	pin_domain_dealloc(pd);
+	fake_kernel.memlock = fake_verbs.limit = SIZE_MAX;
+	pd = new_pd();
+	for (int i = 0; i < 4; i++)
+		pin_mr_deregister(reg(pd, heap[i], 64, RIGHTS));
+	fake_verbs.max_mr = 4;
+	mr = reg(pd, &mr, 60 * PIECE, RIGHTS);
+	ok(mr && reaches(mr), "if the adapter is full a small one makes room for a large one");
+	pin_mr_deregister(mr);
+	pin_mr_deregister(reg(pd, heap[0], 64, RIGHTS));
+	mr = reg(pd, (void *)PIN_PAGE, (size_t)1 << 60, RIGHTS | IBV_ACCESS_ON_DEMAND);
+	ok(mr && reaches(mr), "and for one with on-demand paging of more memory than there is");
+	pin_mr_deregister(mr);
+	fake_verbs.max_mr = INT_MAX;
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+}
+
+static void changed_foreign(void)
+{
+	const int change = IBV_REREG_MR_CHANGE_TRANSLATION;
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr = reg(pd, &mr, PIECE, RIGHTS), *used;
+	int error;
+
+	fake_kernel.memlock = fake_verbs.limit = 64 * PIECE;
+	for (int i = 0; i < PIECES; i++)
+		pin_mr_deregister(reg(pd, heap[i], PIECE, RIGHTS));
+	used = reg(pd, heap[0], PIECE, RIGHTS);
+	error = pin_mr_reregister(mr, change, NULL, &pd, 55 * PIECE, 0, NULL);
+	ok(!error && reaches(mr) && mr->length == 55 * PIECE && reaches(used),
+	   "idle ones are evicted for an MR of other memory that grows");
+	error = pin_mr_reregister(mr, change, NULL, &pd, 64 * PIECE, 0, NULL);
+	ok(error == IBV_REREG_MR_ERR_CMD && errno == ENOMEM && reaches(mr) && reaches(used) &&
+		   mr->length == 55 * PIECE && fake_verbs.live == 2,
+	   "when none is left it is as it was, and the error is the adapter's");
+	fake_kernel.memlock = fake_verbs.limit = SIZE_MAX;
+	pin_mr_deregister(used);
+	ok(!pin_mr_deregister(mr) && !pin_domain_dealloc(pd) && !fake_verbs.live,
+	   "nothing is left");
+}
+
 static void large_requests(void)
 {
 	struct ibv_pd *pd;
@@ -536,6 +593,8 @@ int main(void)
 	other_adapters();
 	page_tables();
 	large_requests();
+	large_foreign();
+	changed_foreign();
 	failures();
 	failed_before();
 	not_let_go();
