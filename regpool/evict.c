@@ -183,7 +183,8 @@ bool pin_evict_one(const char *device, size_t wanted)
 {
 	_Atomic uint32_t *busy;
 	struct candidate oldest;
-	int error;
+	uint32_t began = atomic_load(&pin_evict_clock);
+	int error = 0;
 
 	do {
 		if (!take_candidate(device, wanted, &oldest, &busy)) {
@@ -196,10 +197,15 @@ bool pin_evict_one(const char *device, size_t wanted)
 			pin_os_wait(busy, PIN_ENTRY_BUSY);
 			return true;
 		}
+		/* All others were tried. */
+		if (error == -EIO && (int32_t)(oldest.used_at - began) > 0)
+			return false;
 		error = pin_place_release_idle(oldest.set, oldest.entry);
-	} while (error == -EBUSY);
-	if (error)
-		return false;
+		/* libibverbs does not let it go: from now on the others come first. */
+		if (error == -EIO)
+			pin_place_record(oldest.set, oldest.entry)->used_at =
+				atomic_fetch_add(&pin_evict_clock, 1) + 1;
+	} while (error);
 	atomic_fetch_add(&pin_pool.evicted, 1);
 	pin_pool.is_short = true;
 	return true;

@@ -420,6 +420,7 @@ int pin_mr_reregister_by(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *
 	enum pin_reason reason;
 	struct pin_proxy before;
 	struct request request;
+	int error;
 
 	if (!proxy)
 		return reregister_real(mr, flags, pd, addr, length, access, caller, rereg_mr);
@@ -436,8 +437,14 @@ int pin_mr_reregister_by(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *
 		return IBV_REREG_MR_ERR_CMD;
 	if (reason == PIN_SERVED && pin_watch_heap_is_changing())
 		pin_foreign_forget_heap(request.addr, request.length, caller);
-	release_proxy(&before);
-	return 0;
+	error = release_proxy(&before);
+	if (!error)
+		return 0;
+	/* It stays as it was. */
+	release_proxy(proxy);
+	*proxy = before;
+	errno = error;
+	return IBV_REREG_MR_ERR_CMD;
 }
 
 int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,

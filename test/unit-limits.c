@@ -467,6 +467,44 @@ static void not_let_go(void)
 	   "it goes when it can be deregistered");
 }
 
+static int (*let_go)(struct ibv_mr *mr);
+static uint32_t stuck; /* its lkey */
+
+static int refuse_one(struct ibv_mr *mr)
+{
+	return mr->lkey == stuck ? EBUSY : let_go(mr);
+}
+
+/* The oldest, with which each eviction begins. */
+static void one_not_let_go(void)
+{
+	const struct pin_ibverbs *before = pin_ibverbs();
+	struct pin_ibverbs table = *before;
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr = reg(pd, heap[0], 64, RIGHTS), *own;
+
+	stuck = mr->lkey;
+	let_go = before->dereg_mr;
+	table.dereg_mr = refuse_one;
+	pin_ibverbs_replace(&table);
+	pin_mr_deregister(mr);
+	for (int i = 1; i < 3; i++)
+		pin_mr_deregister(reg(pd, heap[i], 64, RIGHTS));
+	fake_verbs.max_mr = 3;
+	own = reg(pd, &own, sizeof own, RIGHTS);
+	ok(own && reaches(own),
+	   "if one memory region cannot be deregistered, another is evicted");
+	mr = reg(pd, heap[3], 64, RIGHTS);
+	ok(mr && reaches(mr) && fake_verbs.registered > 2 * PIECE, "and the last but that one");
+	ok(!pin_evict_one(NULL, 0) && fake_verbs.live == 3,
+	   "when only that one is idle, nothing is");
+	pin_mr_deregister(own);
+	pin_mr_deregister(mr);
+	fake_verbs.max_mr = INT_MAX;
+	pin_ibverbs_replace(before);
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+}
+
 /* Until something is released there is no point in trying again. */
 static void failed_before(void)
 {
@@ -598,6 +636,7 @@ int main(void)
 	failures();
 	failed_before();
 	not_let_go();
+	one_not_let_go();
 	narrowed();
 	small_buffers();
 	lower_limit();

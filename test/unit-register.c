@@ -233,6 +233,32 @@ static void changes(void)
 	   "nothing is left");
 }
 
+static int refuse(struct ibv_mr *mr)
+{
+	(void)mr;
+	return EBUSY;
+}
+
+static void change_refused(void)
+{
+	const struct pin_ibverbs *before = pin_ibverbs();
+	struct pin_ibverbs table = *before;
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
+	char stack[64];
+	int error;
+
+	pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, stack, 64, 0, NULL);
+	table.dereg_mr = refuse;
+	pin_ibverbs_replace(&table);
+	error = pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap, 64, 0, NULL);
+	pin_ibverbs_replace(before);
+	ok(error == IBV_REREG_MR_ERR_CMD && errno == EBUSY && mr->addr == stack && reaches(mr),
+	   "if the registration before cannot be given up, a change fails and changes nothing");
+	ok(!pin_mr_deregister(mr) && !pin_domain_dealloc(pd) && !fake_verbs.live,
+	   "that registration goes with the MR");
+}
+
 static void looked_up(char *a, char *b)
 {
 	struct ibv_pd *pd = new_pd();
@@ -488,6 +514,7 @@ int main(void)
 	teardown();
 	imported();
 	changes();
+	change_refused();
 	looked_up(heap, heap + PIECE);
 	together();
 	handed_over();
