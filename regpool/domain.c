@@ -303,12 +303,17 @@ static void orphan(struct pin_domain *domain)
 void pin_domain_unimport(struct ibv_pd *pd)
 {
 	struct pin_domain *domain = lock_domain(pd);
+	bool is_used;
 
 	if (!domain)
 		return;
+	/* First: who deregisters from now on sweeps, and what was before is cleared. */
+	orphan(domain);
+	is_used = domain_has_users(domain);
 	clear_sets(domain, PIN_CLEAR_IDLE);
-	if (domain_has_users(domain))
-		orphan(domain);
+	/* Another PD may get the address: no PD has this one. */
+	if (is_used)
+		atomic_store(&domain->pd, (struct ibv_pd *)(void *)domain);
 	else
 		retire(domain);
 	pthread_rwlock_unlock(&domain->lock);

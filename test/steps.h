@@ -16,6 +16,7 @@ void before_step(void);
 /* Take a lock, which is a step. */
 int step_lock(pthread_mutex_t *lock);
 int step_wrlock(pthread_rwlock_t *lock);
+int step_rdlock(pthread_rwlock_t *lock);
 
 #undef atomic_load
 #define atomic_load(p) (before_step(), atomic_load_explicit(p, memory_order_seq_cst))
@@ -36,5 +37,6 @@ int step_wrlock(pthread_rwlock_t *lock);
 
 #define pthread_mutex_lock    step_lock
 #define pthread_rwlock_wrlock step_wrlock
+#define pthread_rwlock_rdlock step_rdlock
 
 #endif

@@ -200,6 +200,40 @@ static void imported(void)
 	pin_domain_close(fake_context());
 }
 
+static int deallocate_nothing(struct ibv_pd *pd)
+{
+	(void)pd;
+	return 0;
+}
+
+/* libibverbs gives the address of what it has freed to another PD. */
+static void imported_again(void)
+{
+	struct ibv_pd *pd = pin_ibverbs()->import_pd(fake_context(), 1);
+	const struct pin_ibverbs *before = pin_ibverbs();
+	struct pin_ibverbs table = *before;
+	struct ibv_mr *mr, *next;
+
+	pin_domain_notice(pd);
+	mr = reg(pd, heap, 64, RIGHTS);
+	pin_domain_unimport(pd);
+	table.dealloc_pd = deallocate_nothing;
+	pin_ibverbs_replace(&table);
+	ok(!pin_domain_dealloc(pd), "one that nobody has seen, at the address of a PD that was "
+				    "imported, is deallocated");
+	pin_ibverbs_replace(before);
+	pin_domain_notice(pd);
+	next = reg(pd, heap, 64, RIGHTS);
+	ok(reaches(next) && next->lkey != mr->lkey, "another PD there has keys of its own");
+	ok(!pin_mr_deregister(mr) && fake_verbs.live == 1 && reaches(next) &&
+		   pin_pool.registered == fake_verbs.registered,
+	   "and what the program deregisters in the first is deregistered");
+	pin_mr_deregister(next);
+	pin_domain_close(fake_context());
+	ok(!fake_verbs.live && !pin_pool.registered, "nothing is left");
+	pin_ibverbs()->unimport_pd(pd);
+}
+
 static void changes(void)
 {
 	struct ibv_pd *pd = new_pd(), *other = new_pd();
@@ -513,6 +547,7 @@ int main(void)
 	ordering();
 	teardown();
 	imported();
+	imported_again();
 	changes();
 	change_refused();
 	looked_up(heap, heap + PIECE);

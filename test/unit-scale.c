@@ -19,6 +19,7 @@
 /* Here they are the real ones. */
 #undef pthread_mutex_lock
 #undef pthread_rwlock_wrlock
+#undef pthread_rwlock_rdlock
 
 #include <errno.h>
 
@@ -59,6 +60,12 @@ int step_wrlock(pthread_rwlock_t *lock)
 {
 	n_steps++;
 	return (pthread_rwlock_wrlock)(lock);
+}
+
+int step_rdlock(pthread_rwlock_t *lock)
+{
+	n_steps++;
+	return (pthread_rwlock_rdlock)(lock);
 }
 
 static char *cell(size_t i)
