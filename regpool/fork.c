@@ -71,6 +71,7 @@ _Atomic unsigned pin_forks_running;
  */
 static void retire_outgrown(struct pin_access_set *set, struct pin_entry *entry)
 {
+	PIN_PLACES_ENTER();
 	struct pin_range range, piece;
 
 	pthread_mutex_lock(&set->lock);
@@ -111,7 +112,7 @@ static void before_fork(void)
 
 	atomic_fetch_add(&pin_forks_running, 1);
 	pin_pool.forks = true;
-	if (pin_pool_off() || pin_locks_held)
+	if (pin_pool_off() || pin_locks_held || pin_places_depth)
 		return;
 	pin_pool.is_short = false;
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)

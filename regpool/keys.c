@@ -268,6 +268,7 @@ static void count_down_to_ahead(struct pin_access_set *set)
 
 bool pin_keys_prepare(struct pin_access_set *set, const void *addr, size_t length, bool is_held)
 {
+	PIN_PLACES_ENTER();
 	/* Read first: if room is made during the attempt, the next request may try again. */
 	uint32_t released = pin_register_releases();
 	struct pin_entry *entry;
@@ -291,6 +292,7 @@ bool pin_keys_prepare(struct pin_access_set *set, const void *addr, size_t lengt
 
 bool pin_keys_prepare_ahead(struct pin_access_set *set, struct pin_range range)
 {
+	PIN_PLACES_ENTER();
 	const struct pin_range anywhere = {0, UINTPTR_MAX};
 	struct pin_entry *entry = NULL;
 	bool has; /* has all it is going to get */
@@ -357,6 +359,7 @@ struct pin_entry *pin_keys_use(struct pin_access_set *set, const void *addr, siz
 
 struct pin_entry *pin_keys_hold(struct pin_access_set *set, const void *addr, size_t length)
 {
+	PIN_PLACES_ENTER();
 	struct pin_entry *entry;
 
 	do {

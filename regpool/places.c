@@ -8,6 +8,8 @@
 
 #include <errno.h>
 
+__thread unsigned pin_places_depth;
+
 static void set_state_and_wake(struct pin_entry *entry, uint32_t state)
 {
 	atomic_store_explicit(&entry->state, state, memory_order_release);
@@ -302,6 +304,7 @@ static uint32_t claim_leftovers(struct pin_access_set *set)
 
 void pin_places_sweep(struct pin_access_set *set)
 {
+	PIN_PLACES_ENTER();
 	struct pin_entry *entry;
 	uint32_t next;
 
@@ -330,6 +333,7 @@ bool pin_place_is_idle(struct pin_access_set *set, struct pin_entry *entry)
 
 int pin_place_release_idle(struct pin_access_set *set, struct pin_entry *entry)
 {
+	PIN_PLACES_ENTER();
 	bool claimed;
 
 	pthread_mutex_lock(&set->lock);
@@ -361,6 +365,7 @@ bool pin_places_in_use(struct pin_access_set *set)
 /* All are marked as stale first, so that none is found in place of another. */
 void pin_places_withdraw(struct pin_access_set *set, struct pin_range range)
 {
+	PIN_PLACES_ENTER();
 	struct pin_entry *entry;
 	struct pin_walk walk;
 
@@ -407,6 +412,7 @@ static void unhold(struct pin_access_set *set, struct pin_entry *entry)
 
 void pin_places_clear(struct pin_access_set *set, enum pin_clear what)
 {
+	PIN_PLACES_ENTER();
 	for (uint32_t i = 1; i <= set->n_places; i++) {
 		struct pin_entry *entry = pin_place(set, i);
 		uint32_t state = wait_and_seize(set, entry);
@@ -434,6 +440,7 @@ static void forget_place(struct pin_access_set *set, struct pin_entry *entry)
 
 void pin_places_forget(struct pin_access_set *set)
 {
+	PIN_PLACES_ENTER();
 	for (uint32_t i = 1; i <= set->n_places; i++) {
 		struct pin_entry *entry = pin_place(set, i);
 

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/segments.h"
+#include "regpool/places.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,6 +14,7 @@ static _Atomic unsigned n_entries, n_being_made;
 
 void pin_segments_add(struct pin_segments_entry *entry)
 {
+	PIN_PLACES_ENTER();
 	atomic_fetch_add(&n_entries, 1);
 	atomic_fetch_add(&n_being_made, 1);
 	pthread_mutex_lock(&lock);
@@ -24,6 +26,7 @@ void pin_segments_add(struct pin_segments_entry *entry)
 
 void pin_segments_note_made(struct pin_segments_entry *entry)
 {
+	PIN_PLACES_ENTER();
 	pthread_mutex_lock(&lock);
 	if (!entry->is_made)
 		atomic_fetch_sub(&n_being_made, 1);
@@ -33,6 +36,7 @@ void pin_segments_note_made(struct pin_segments_entry *entry)
 
 void pin_segments_remove(struct pin_segments_entry *entry)
 {
+	PIN_PLACES_ENTER();
 	struct pin_segments_entry **link = &entries;
 
 	pin_segments_note_made(entry);
@@ -59,6 +63,7 @@ bool pin_segments_is_being_made(struct pin_range range)
 
 bool pin_segments_next(uintptr_t above, struct pin_segments_entry *found)
 {
+	PIN_PLACES_ENTER();
 	bool has_any = false;
 
 	pthread_mutex_lock(&lock);

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -528,6 +529,61 @@ static void forks(void)
 	pin_domain_dealloc(pd);
 }
 
+static const struct pin_ibverbs *usual;
+static volatile int forked;
+
+static void fork_in_handler(int number)
+{
+	pid_t child = fork();
+	int status = -1;
+
+	(void)number;
+	if (!child)
+		_exit(0);
+	forked += waitpid(child, &status, 0) == child && !status;
+}
+
+static struct ibv_mr *interrupted_reg(struct ibv_pd *pd, void *addr, size_t length,
+				      uint64_t iova, unsigned access)
+{
+	raise(SIGUSR1);
+	return usual->reg_mr_iova2(pd, addr, length, iova, access);
+}
+
+static int interrupted_dereg(struct ibv_mr *mr)
+{
+	raise(SIGUSR1);
+	return usual->dereg_mr(mr);
+}
+
+/* What the thread has begun it cannot wait for. */
+static void forks_in_handler(void)
+{
+	struct ibv_pd *pd = new_pd();
+	struct pin_ibverbs table;
+	struct ibv_mr *mr;
+
+	usual = pin_ibverbs();
+	table = *usual;
+	table.reg_mr_iova2 = interrupted_reg;
+	table.dereg_mr = interrupted_dereg;
+	signal(SIGUSR1, fork_in_handler);
+	pin_ibverbs_replace(&table);
+	alarm(30);
+	mr = reg(pd, heap, 64, RIGHTS);
+	ok(mr && reaches(mr) && forked == 1,
+	   "a signal handler that interrupts a registration may fork");
+	pin_mr_deregister(mr);
+	ok(pin_evict_one(NULL, 0) && forked == 2 && !fake_verbs.live,
+	   "so may one that interrupts a deregistration");
+	alarm(0);
+	pin_ibverbs_replace(usual);
+	pin_mr_deregister(reg(pd, heap, 64, RIGHTS));
+	fork_in_handler(0);
+	ok(forked == 3 && !fake_verbs.live, "after both, a fork deregisters what is idle");
+	pin_domain_dealloc(pd);
+}
+
 int main(void)
 {
 	struct pin_span *span = NULL;
@@ -554,6 +610,7 @@ int main(void)
 	together();
 	handed_over();
 	replaced();
+	forks_in_handler();
 	forks();
 	return done_testing();
 }
