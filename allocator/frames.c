@@ -97,16 +97,20 @@ static bool count_pages(int fd, size_t first, size_t n_pages, uint32_t *count)
 
 bool pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts)
 {
-	size_t page = addr / PIN_PAGE, left, n;
+	size_t first = addr / PIN_PAGE, n;
 	int fd = open_pagemap();
-	bool told = true;
+	bool told = false, is_told;
 
-	for (size_t i = 0; i < n_runs && told; i++) {
+	/* Of one run the kernel may not say, because a page is not mapped. */
+	for (size_t i = 0; i < n_runs; i++, first += n_pages) {
 		counts[i] = 0;
-		for (left = n_pages; left && told; left -= n, page += n) {
-			n = left < PAGES_AT_A_TIME ? left : PAGES_AT_A_TIME;
-			told = count_pages(fd, page, n, &counts[i]);
+		is_told = true;
+		for (size_t at = 0; at < n_pages && is_told; at += n) {
+			n = n_pages - at < PAGES_AT_A_TIME ? n_pages - at : PAGES_AT_A_TIME;
+			is_told = count_pages(fd, first + at, n, &counts[i]);
 		}
+		counts[i] = is_told ? counts[i] : 0;
+		told |= is_told;
 	}
 	pin_file_close(fd);
 	return told;

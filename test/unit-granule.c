@@ -11,6 +11,8 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #define N_PAGES (PIN_GRANULE / PIN_PAGE)
 #define PIECES	32
@@ -125,6 +127,26 @@ static void holes(void)
 	ok(pin_granules_probe(at(24, 1)) == 1, "it is when it has them");
 }
 
+/* Where /proc/self/pagemap cannot be read, the kernel says nothing of a range with a hole. */
+static void unmapped(void)
+{
+	char *hole = (char *)at(28, 1).start;
+	struct rlimit limit, none;
+
+	memset((char *)at(26, 1).start, 1, 4 * PIECE);
+	getrlimit(RLIMIT_NOFILE, &limit);
+	none = limit;
+	none.rlim_cur = 0;
+	munmap(hole, PIN_PAGE);
+	setrlimit(RLIMIT_NOFILE, &none);
+	ok(pin_granules_probe(at(26, 4)) == 3 &&
+		   !pin_granule_is_resident(pin_granule_of(at(28, 1).start)),
+	   "a page that is not mapped hides its own granule only");
+	setrlimit(RLIMIT_NOFILE, &limit);
+	mmap(hole, PIN_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+	     -1, 0);
+}
+
 static void replaced(void)
 {
 	struct pin_span *other = NULL;
@@ -161,6 +183,7 @@ int main(void)
 	pinned_together();
 	resident();
 	holes();
+	unmapped();
 	replaced();
 	return done_testing();
 }
