@@ -8,7 +8,6 @@
 #include "allocator/span.h"
 #include "regpool/budget.h"
 #include "regpool/domain.h"
-#include "regpool/evict.h"
 #include "regpool/foreign.h"
 #include "regpool/keys.h"
 #include "regpool/listeners.h"
@@ -152,11 +151,14 @@ static bool is_pinned(const struct request *request)
 /*
  * What lacks may be much less than what is asked for, or one memory region. But no eviction
  * makes room for more than the program may lock without the heap, or than there is.
+ * Preserves errno.
  */
 static bool may_help(size_t length)
 {
+	int error = errno;
 	size_t half = pin_budget_locked_limit(); /* the heap's */
 
+	errno = error;
 	return half == SIZE_MAX ? length <= pin_os_ram() : length / 2 <= half;
 }
 
@@ -173,30 +175,16 @@ static struct ibv_mr *call_real(const struct request *request)
 				   request->access);
 }
 
-/* Whose memory regions make room for what failed, as pin_evict_one() takes it. */
-static const char *whose(const struct request *request, int error)
-{
-	return pin_budget_may_lack(error) ? NULL : pin_registry_device(request->pd->context);
-}
-
-/*
- * Registers with libibverbs. If there is no room, evicts idle memory regions and tries again.
- */
+/* If there is no room, idle memory regions are evicted for it. */
 static struct ibv_mr *register_real(const struct request *request)
 {
+	struct pin_room room = pin_room_begin(request->pd->context);
 	struct ibv_mr *mr;
-	uint64_t given_up;
-	int error;
 
 	do {
-		given_up = pin_pool.destroyed;
 		mr = call_real(request);
-		error = errno;
-	} while (!mr && pin_ibverbs_out_of_room(error) && !pin_pool_off() &&
-		 (((!is_pinned(request) || may_help(request->length)) &&
-		   pin_evict_one(whose(request, error), 0)) ||
-		  pin_pool.destroyed != given_up));
-	errno = error;
+	} while (!mr && (!is_pinned(request) || may_help(request->length)) &&
+		 pin_room_make(&room, errno));
 	return mr;
 }
 
