@@ -11,6 +11,8 @@
 
 #include <errno.h>
 #include <link.h>
+#include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* Where the main thread's stack began (glibc). */
@@ -74,14 +76,34 @@ static bool is_linked(struct pin_pages range)
 	return false;
 }
 
-/* With ulimit -s unlimited it may be larger than the gap below it. */
+/* msync() fails if a page is not mapped. It is a cancellation point, which nobody expects here.
+ */
+static bool is_mapped(uintptr_t start, uintptr_t end)
+{
+	int saved = errno, cancelable;
+	bool is;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelable);
+	is = !msync((void *)start, end - start, MS_ASYNC);
+	pthread_setcancelstate(cancelable, NULL);
+	errno = saved;
+	return is;
+}
+
+/*
+ * With ulimit -s unlimited it may be larger than the gap below it. But the first thread may run
+ * on another stack, below all kinds of memory: one that the program has made (makecontext(3)),
+ * or in a child that another thread has forked. Then there is a hole below the main thread's.
+ */
 static bool is_main_stack(struct pin_pages range)
 {
 	uintptr_t end = PIN_ALIGN_UP((uintptr_t)__libc_stack_end, PIN_PAGE);
-	uintptr_t here = (uintptr_t)__builtin_frame_address(0), start = end - STACK_GAP;
+	uintptr_t here = PIN_ALIGN_DOWN((uintptr_t)__builtin_frame_address(0), PIN_PAGE);
+	uintptr_t start = end - STACK_GAP;
 
-	if (here < start && getpid() == gettid())
-		start = PIN_ALIGN_DOWN(here, PIN_PAGE);
+	if (range.start >= here && here < start && getpid() == gettid() &&
+	    is_mapped(here, start))
+		start = here;
 	return range.start >= start && range.end <= end;
 }
 

@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define LENGTH	  (16 * PIN_PAGE)
@@ -303,6 +304,56 @@ static void not_watched(char *p)
 	ok(is_forgotten(p + 3 * PIECE) && is_forgotten(p + 3 * PIECE), "but forgotten");
 }
 
+/* --- the first thread elsewhere ------------------------------------------------------- */
+
+#define STACK PIN_MIB
+
+static ucontext_t first, second;
+static char *above; /* the stack that the first thread is on */
+static bool is_right;
+
+static void look_above(void)
+{
+	is_right = is_forgotten(above) && !is_forgotten(above) && is_watched(above);
+}
+
+static void *fork_and_look(void *status)
+{
+	pid_t child = fork();
+
+	if (!child) {
+		alarm(20);
+		_exit(!is_forgotten(above));
+	}
+	waitpid(child, status, 0);
+	return NULL;
+}
+
+static void other_stacks(void)
+{
+	char *stack = map_pages(STACK + LENGTH);
+	pthread_attr_t attributes;
+	pthread_t thread;
+	int status = -1;
+
+	above = stack + STACK;
+	getcontext(&second);
+	second.uc_stack.ss_sp = stack;
+	second.uc_stack.ss_size = STACK;
+	second.uc_link = &first;
+	makecontext(&second, look_above, 0);
+	swapcontext(&first, &second);
+	ok(is_right, "what lies above a stack of the program's own is watched");
+	above = map_pages(STACK + LENGTH) + STACK;
+	pthread_attr_init(&attributes);
+	if (pthread_attr_setstack(&attributes, above - STACK, STACK) ||
+	    pthread_create(&thread, &attributes, fork_and_look, &status) ||
+	    pthread_join(thread, NULL))
+		abort();
+	pthread_attr_destroy(&attributes);
+	ok(!status, "so is it in a child of another thread, above whose stack it lies");
+}
+
 /* A child has none of the threads. */
 static void forked(void)
 {
@@ -345,6 +396,7 @@ int main(void)
 	other_kinds();
 	heap(p);
 	not_watched(p);
+	other_stacks();
 	forked();
 	ok(pin_domain_dealloc(pd) == 0 && !fake_verbs.live, "nothing is left");
 	return done_testing();
