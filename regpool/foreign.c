@@ -127,10 +127,16 @@ static void note_unwatchable(struct pin_pages range)
 			      PIN_SIZE(range.end - range.start), (void *)range.start);
 }
 
+/* By Open MPI's own cache, which may hold a lock until then. */
+static bool is_inserted_later(const void *caller)
+{
+	return !pin_listeners_forget_first(caller);
+}
+
 /* What cannot be watched now, but may be another time, is forgotten. */
 static void watch(struct pin_foreign *it)
 {
-	int error = pin_watch_pages(it->range, &it->ticket);
+	int error = pin_watch_pages(it->range, is_inserted_later(it->caller), &it->ticket);
 
 	it->how = PIN_WATCHED;
 	if (!error)
@@ -173,7 +179,7 @@ static void begin_heap(struct pin_foreign *it, const void *addr, size_t length)
 
 static bool is_due(const struct pin_foreign *it)
 {
-	return pin_ranges_has(it->range) || !pin_listeners_forget_first(it->caller) ||
+	return pin_ranges_has(it->range) || is_inserted_later(it->caller) ||
 	       pin_ranges_is_due(it->range);
 }
 
@@ -202,10 +208,9 @@ static void forget(struct pin_pages range)
 	pin_listeners_forget(range.start, range.end - range.start);
 }
 
-/* For a caller that inserts it later, and may hold a lock until then. */
-static void notify_later(const void *caller, unsigned n)
+static void notify_later(unsigned n)
 {
-	if (!pin_listeners_forget_first(caller) && pin_watch_is_on())
+	if (pin_watch_is_on())
 		pin_watch_notify_again(n);
 }
 
@@ -219,8 +224,11 @@ void pin_foreign_end(struct pin_foreign *it)
 		atomic_fetch_add(&pin_watched.ranges, 1);
 	else if (!is_kept && it->how != PIN_LEFT_ALONE)
 		forget(it->range);
-	if (!is_kept && it->ticket.n)
-		notify_later(it->caller, it->ticket.n);
+	/* It may have gone from the ranges, whose caches are notified. */
+	if (!is_kept && it->ticket.n && is_inserted_later(it->caller)) {
+		pin_watch_pages(it->range, true, &it->ticket);
+		notify_later(it->ticket.n);
+	}
 	errno = error;
 }
 
@@ -229,5 +237,6 @@ void pin_foreign_forget_heap(const void *addr, size_t length, const void *caller
 	if (!pin_listeners_find())
 		return;
 	forget(pin_pages_of(addr, length));
-	notify_later(caller, PIN_UFFD_HEAP);
+	if (is_inserted_later(caller))
+		notify_later(PIN_UFFD_HEAP);
 }

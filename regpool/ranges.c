@@ -109,6 +109,7 @@ struct range {
 	uint32_t next; /* number + 1, in its bucket or among the unused */
 	uint16_t n;    /* the descriptor */
 	bool is_used;
+	bool is_late; /* a cache may insert what was registered there after any message */
 };
 
 #define MOST	((size_t)1 << 20)
@@ -187,7 +188,7 @@ static struct range *insert(struct pin_pages pages, unsigned n)
 			return NULL;
 		number = (uint32_t)++n_ever;
 	}
-	*range_at(number - 1) = (struct range){pages, *bucket, (uint16_t)n, true};
+	*range_at(number - 1) = (struct range){pages, *bucket, (uint16_t)n, true, false};
 	*bucket = number;
 	descriptors[n].n_ranges++;
 	n_watched++;
@@ -325,7 +326,13 @@ int pin_ranges_get_ticket(unsigned n, struct pin_ticket *ticket)
 	return pin_ranges_are_unchanged(ticket) ? 0 : -EAGAIN;
 }
 
-int pin_ranges_watch(struct pin_pages pages, struct pin_ticket *ticket)
+static int watch_at(struct range *range)
+{
+	return pin_uffd_watch(range->n, range->pages.start,
+			      range->pages.end - range->pages.start);
+}
+
+int pin_ranges_watch(struct pin_pages pages, bool is_late, struct pin_ticket *ticket)
 {
 	pid_t caller = pin_callers_note();
 	struct range *range;
@@ -337,6 +344,10 @@ int pin_ranges_watch(struct pin_pages pages, struct pin_ticket *ticket)
 	range = find(pages);
 	if (!range)
 		error = add(pages, &range);
+	else if (is_late)
+		error = watch_at(range);
+	if (range)
+		range->is_late |= is_late;
 	if (!error)
 		error = pin_ranges_get_ticket(range->n, ticket);
 	if (!error && is_discarded(pages))
@@ -356,15 +367,21 @@ void pin_ranges_note_message(unsigned n)
 	atomic_fetch_add(&descriptors[n].arrived, 1);
 }
 
+/*
+ * Before this message came, other pages may have been mapped there and registered, by a cache
+ * that inserts them only when it has been told of it: they have to be watched, too. So it is
+ * with the next message, as mremap() sends two.
+ */
 static void note_unmapped(unsigned n, struct pin_pages pages)
 {
 	for (size_t i = 0; i < n_ever; i++) {
-		const struct range *range = range_at(i);
+		struct range *range = range_at(i);
 
 		if (!range->is_used || range->n != n || !pin_pages_meet(range->pages, pages))
 			continue;
 		count_unmapped(range->pages);
-		remove_range(i);
+		if (!range->is_late || watch_at(range))
+			remove_range(i);
 	}
 }
 

@@ -32,12 +32,14 @@ struct pin_ticket {
 bool pin_ranges_has(struct pin_pages range);
 
 /*
- * Watches a range, unless it is watched. Returns 0 and sets *ticket if what is mapped there is
- * watched; -EAGAIN if some of it may just be replaced, or was discarded before, so that pages
- * registered now may still be the old ones; or an error of pin_uffd_watch(). Thread-safe. Must
- * not be called from inside malloc.
+ * Watches a range, unless it is watched. If it is late, the cache that registers it inserts it
+ * only later, maybe after messages of what was mapped there before: whatever is mapped there
+ * after one is watched again, and so it is at once. Returns 0 and sets *ticket if what is
+ * mapped there is watched; -EAGAIN if some of it may just be replaced, or was discarded before,
+ * so that pages registered now may still be the old ones; or an error of pin_uffd_watch().
+ * Thread-safe. Must not be called from inside malloc.
  */
-int pin_ranges_watch(struct pin_pages range, struct pin_ticket *ticket);
+int pin_ranges_watch(struct pin_pages range, bool is_late, struct pin_ticket *ticket);
 
 /* For what descriptor n watches in any case: as pin_ranges_watch(). */
 int pin_ranges_get_ticket(unsigned n, struct pin_ticket *ticket);

@@ -299,9 +299,9 @@ bool pin_watch_is_on(void)
 	return atomic_load_explicit(&watch_state, memory_order_acquire) == ON;
 }
 
-int pin_watch_pages(struct pin_pages range, struct pin_ticket *ticket)
+int pin_watch_pages(struct pin_pages range, bool is_late, struct pin_ticket *ticket)
 {
-	return pin_watch_start(NULL) ? pin_ranges_watch(range, ticket) : -ENOSYS;
+	return pin_watch_start(NULL) ? pin_ranges_watch(range, is_late, ticket) : -ENOSYS;
 }
 
 void pin_watch_range(struct pin_range range)

@@ -72,7 +72,7 @@ void pin_watch_subscribe(pin_watch_listener *listener);
  * Watches a range that is not heap, which starts watching. As pin_ranges_watch(); -ENOSYS if
  * nothing can be watched.
  */
-int pin_watch_pages(struct pin_pages range, struct pin_ticket *ticket);
+int pin_watch_pages(struct pin_pages range, bool is_late, struct pin_ticket *ticket);
 
 /*
  * Call before a range of the heap is registered. Watches the range by itself if the heap uses

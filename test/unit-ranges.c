@@ -68,7 +68,13 @@ static struct pin_ticket ticket;
 
 static int watch(size_t first, size_t n)
 {
-	return pin_ranges_watch(at(first, n), &ticket);
+	return pin_ranges_watch(at(first, n), false, &ticket);
+}
+
+/* For a cache that inserts it some time later. */
+static int watch_late(size_t first, size_t n)
+{
+	return pin_ranges_watch(at(first, n), true, &ticket);
 }
 
 static void settle(unsigned n, int what, struct pin_pages range)
@@ -154,6 +160,29 @@ static void replaced(void)
 	ok(watch(8, 4) == -EAGAIN, "whatever the range it is registered with");
 	replace(2, 0, at(30, 4));
 	ok(!watch(30, 4), "a message that cannot be read changes nothing");
+}
+
+/* Other pages may be mapped and registered there before a message of the old ones comes. */
+static void inserted_later(void)
+{
+	begin();
+	watch(10, 4);
+	pages[11].watcher = 0;
+	ok(!watch_late(10, 4) && pages[11].watcher == 2,
+	   "what is inserted later is watched, even if it is new where something else was");
+	for (int i = 0; i < 2; i++) {
+		replace(1, UFFD_EVENT_UNMAP, at(8, 10));
+		ok(pin_ranges_has(at(10, 4)) && pages[10].watcher == 2,
+		   "it stays watched when a message comes of what was there, %d", i + 1);
+	}
+	ok(!pin_ranges_has(at(10, 3)) && count() == 1, "it alone");
+	pages[12].is_hole = true;
+	replace(1, UFFD_EVENT_UNMAP, at(8, 10));
+	ok(!pin_ranges_has(at(10, 4)) && !count(), "until nothing is mapped there");
+	begin();
+	watch_late(10, 4);
+	pages[12].is_file = true;
+	ok(watch_late(10, 4) == -EINVAL, "it may be something that cannot be watched");
 }
 
 static void overlapping(void)
@@ -242,6 +271,7 @@ int main(void)
 {
 	one();
 	replaced();
+	inserted_later();
 	overlapping();
 	refused();
 	remembered();
