@@ -111,6 +111,20 @@ static bool is_mapped(uintptr_t start, size_t length)
 }
 
 /*
+ * Of what is watched, by whichever descriptor, only a part of a huge page cannot have its
+ * protection lifted, which nothing here has.
+ */
+static bool is_watched_huge(int fd, uintptr_t page)
+{
+	struct uffdio_writeprotect none = {
+		.range = {.start = page, .len = PIN_PAGE},
+		.mode = UFFDIO_WRITEPROTECT_MODE_DONTWAKE,
+	};
+
+	return ioctl(fd, UFFDIO_WRITEPROTECT, &none) && errno == EINVAL;
+}
+
+/*
  * hugetlbfs pages can only be watched whole, even if a registration covers a part. That is not
  * tried around unmapped pages, where any other mapping may be. The kernel accepts a range with
  * holes, but does not watch what is mapped into them later.
@@ -131,6 +145,10 @@ static int register_whole_pages(int fd, uintptr_t start, size_t length)
 		error = register_pages(fd, first,
 				       PIN_ALIGN_UP(start + length, sizes[i]) - first);
 	}
+	/* Around what cannot be watched there may be what another descriptor watches. */
+	if (error == -EBUSY &&
+	    (is_watched_huge(fd, start) || is_watched_huge(fd, start + length - PIN_PAGE)))
+		return error;
 	return error ? -EINVAL : 0;
 }
 

@@ -214,6 +214,38 @@ static void refused(void)
 	   "nor can a range that is partly unmapped");
 }
 
+/* They are not touched, so none need be free. */
+static void huge(void)
+{
+	char *p = mmap(NULL, 2 * PIN_GRANULE, WRITABLE, ANONYMOUS | MAP_HUGETLB | MAP_NORESERVE,
+		       -1, 0);
+
+	if (p == MAP_FAILED || pin_uffd_watch(24, (uintptr_t)p, LENGTH)) {
+		ok(true, "huge pages cannot be watched here");
+		return;
+	}
+	p += 2 * LENGTH;
+	ok(pin_uffd_watch(25, (uintptr_t)p, LENGTH) == -EBUSY,
+	   "a huge page that one descriptor watches for a part of it cannot be another's");
+	ok(!pin_uffd_watch(24, (uintptr_t)p, LENGTH),
+	   "the same descriptor can watch another part of it");
+}
+
+/* As far around it as a huge page might reach. */
+static void beside_watched(void)
+{
+	int fd = open("/proc/self/exe", O_RDONLY);
+	char *p = mmap(NULL, 2 * PIN_GRANULE, WRITABLE, ANONYMOUS, -1, 0), *file;
+
+	file = (char *)PIN_ALIGN_UP((uintptr_t)p, PIN_GRANULE) + LENGTH;
+	if (mmap(file, LENGTH, WRITABLE, MAP_PRIVATE | MAP_FIXED, fd, 0) != file)
+		abort();
+	close(fd);
+	pin_uffd_watch(26, (uintptr_t)file - LENGTH, LENGTH);
+	ok(pin_uffd_watch(27, (uintptr_t)file, LENGTH) == -EINVAL,
+	   "pages of a file cannot be watched, whoever watches what is beside them");
+}
+
 static void *discard(void *arg)
 {
 	if (madvise(arg, LENGTH, MADV_DONTNEED))
@@ -388,6 +420,8 @@ int main(void)
 	one();
 	in_turn();
 	refused();
+	huge();
+	beside_watched();
 	discarding();
 	moved();
 	forked();
