@@ -181,7 +181,8 @@ static void read_message(struct request *request)
 		return;
 	its->waits = false;
 	request->result = try_read(its->fd - 1, request->message);
-	arm_epoll(request->n, EPOLL_CTL_MOD);
+	if (!failure)
+		failure = -arm_epoll(request->n, EPOLL_CTL_MOD);
 }
 
 static void perform_requests(void)
@@ -266,6 +267,8 @@ static void serve_events(void)
 		int timeout = any_waits() ? PIN_UFFD_LOOK_MS : -1;
 		int n = epoll_wait(events_fd, events, PIN_ARRAY_SIZE(events), timeout);
 
+		if (n < 0 && errno != EINTR)
+			failure = errno;
 		if (!n)
 			callbacks->still_waits();
 		for (int i = 0; i < n; i++) {
@@ -312,6 +315,8 @@ static void *run_uffd(void *arg)
 	if (!failure) {
 		serve_events();
 		atomic_store(&state, FAILED);
+		/* Whoever asks for a message finds that there will be none. */
+		callbacks->message_waits(PIN_UFFD_HEAP);
 	}
 	pin_thread_note_end();
 	/* The thread's descriptor table is closed with it, which wakes sleeping calls. */

@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -74,18 +75,35 @@ static void lost(int error)
 
 static const struct pin_uffd_callbacks user = {woke, look, lost};
 
-/* --- a kernel that lets nobody read any more ---------------------------------------- */
+/* --- a kernel that permits something no more ------------------------------------- */
 
-static _Atomic bool no_reading;
+static _Atomic bool no_reading, no_waiting, no_arming;
 ssize_t __real_read(int fd, void *buffer, size_t size);
 ssize_t __wrap_read(int fd, void *buffer, size_t size);
+int __real_epoll_wait(int fd, struct epoll_event *events, int n, int timeout);
+int __wrap_epoll_wait(int fd, struct epoll_event *events, int n, int timeout);
+int __real_epoll_ctl(int fd, int how, int its, struct epoll_event *event);
+int __wrap_epoll_ctl(int fd, int how, int its, struct epoll_event *event);
+
+static int refuse(void)
+{
+	errno = EIO;
+	return -1;
+}
 
 ssize_t __wrap_read(int fd, void *buffer, size_t size)
 {
-	if (!atomic_load(&no_reading))
-		return __real_read(fd, buffer, size);
-	errno = EIO;
-	return -1;
+	return no_reading ? refuse() : __real_read(fd, buffer, size);
+}
+
+int __wrap_epoll_wait(int fd, struct epoll_event *events, int n, int timeout)
+{
+	return no_waiting ? refuse() : __real_epoll_wait(fd, events, n, timeout);
+}
+
+int __wrap_epoll_ctl(int fd, int how, int its, struct epoll_event *event)
+{
+	return no_arming ? refuse() : __real_epoll_ctl(fd, how, its, event);
 }
 
 /* --- who replaces ------------------------------------------------------------------ */
@@ -389,20 +407,31 @@ static void at_once(void)
 	ok(began < 60000000000ull, "no thread waits long");
 }
 
-/* The last case: there is nobody to ask afterwards. */
-static void losing(void)
+/* The last case: afterwards there is another thread, as in a child. */
+static void losing(_Atomic bool *no_more, const char *what)
 {
-	struct replacement it;
-	char *p = map_pages();
+	uint32_t before = heard[30].n_waiting, lost_before = heard[PIN_UFFD_HEAP].n_waiting;
+	struct replacement its[2];
 
-	pin_uffd_watch(30, (uintptr_t)p, LENGTH);
-	start(&it, p);
-	await(30, 0);
-	atomic_store(&no_reading, true);
-	pin_uffd_watch(31, (uintptr_t)map_pages(), LENGTH);
-	ok(lost_by == EIO, "if messages cannot be read any more, the failure is reported");
-	pthread_join(it.thread, NULL);
+	lost_by = 0;
+	for (int i = 0; i < 2; i++) {
+		char *p = map_pages();
+
+		pin_uffd_watch(30, (uintptr_t)p, LENGTH);
+		start(&its[i], p);
+	}
+	await(30, before);
+	atomic_store(no_more, true);
+	take(30);
+	await(PIN_UFFD_HEAP, lost_before);
+	take(PIN_UFFD_HEAP);
+	ok(lost_by == EIO, "if %s any more, the failure is reported", what);
+	for (int i = 0; i < 2; i++)
+		pthread_join(its[i].thread, NULL);
 	ok(!take(30), "calls that sleep are woken then");
+	atomic_store(no_more, false);
+	pin_uffd_reset();
+	ok(!pin_uffd_start(&user), "a new thread can be started");
 }
 
 int main(void)
@@ -426,6 +455,8 @@ int main(void)
 	moved();
 	forked();
 	at_once();
-	losing();
+	losing(&no_reading, "messages cannot be read");
+	losing(&no_waiting, "the thread cannot wait for messages");
+	losing(&no_arming, "it cannot ask for the next message");
 	return done_testing();
 }
