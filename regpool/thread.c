@@ -97,29 +97,26 @@ static void end_main(void *unused)
 	wait_for_others();
 }
 
+/* The thread that forks is the child's first one, whichever it was. */
 static void reset_in_child(void)
 {
 	n_own = 0;
 	main_has_ended = is_waiting = false;
-}
-
-static void install_fork_handler(void)
-{
-	pthread_atfork(NULL, NULL, reset_in_child);
+	pthread_setspecific(in_main, &in_main);
 }
 
 __attribute__((constructor)) static void notice_end_of_main(void)
 {
-	if (!pthread_key_create(&in_main, end_main))
-		pthread_setspecific(in_main, &in_main);
+	if (pthread_key_create(&in_main, end_main))
+		return;
+	pthread_setspecific(in_main, &in_main);
+	pthread_atfork(NULL, NULL, reset_in_child);
 }
 
 int pin_thread_start(void *(*run)(void *), void *arg, const char *name)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	int error;
 
-	pthread_once(&once, install_fork_handler);
 	n_own++;
 	error = create(run, arg, name);
 	if (error)
