@@ -76,7 +76,8 @@ static bool is_linked(struct pin_pages range)
 	return false;
 }
 
-/* msync() fails if a page is not mapped. It is a cancellation point, which nobody expects here.
+/*
+ * msync() fails if a page is not mapped. It is a cancellation point, which nobody expects here.
  */
 static bool is_mapped(uintptr_t start, uintptr_t end)
 {
