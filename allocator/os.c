@@ -10,6 +10,7 @@
 #include "allocator/status.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/futex.h>
@@ -83,6 +84,18 @@ void pin_os_put_into_dumps(void *addr, size_t n_bytes)
 	advise(addr, n_bytes, DUMPED);
 }
 
+/* msync() fails if a page is not mapped. It is a cancellation point, which nobody expects. */
+bool pin_os_is_mapped(const void *addr, size_t n_bytes)
+{
+	int before;
+	bool is;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	is = !pin_result(msync((void *)(uintptr_t)addr, n_bytes, MS_ASYNC));
+	pthread_setcancelstate(before, &before);
+	return is;
+}
+
 /*
  * The kernel unmaps the range before it finds that the pool has too few pages. So the
  * reservation is put back, unless it was never unmapped. If another thread has mapped
@@ -97,8 +110,7 @@ static int reserve_again(void *addr, size_t n_bytes)
 		advise(addr, n_bytes, SMALL_PAGES);
 		return -ENOMEM;
 	}
-	/* msync() fails if a page of the range is not mapped. */
-	return pin_result(msync(addr, n_bytes, MS_ASYNC)) ? -EEXIST : -ENOMEM;
+	return pin_os_is_mapped(addr, n_bytes) ? -ENOMEM : -EEXIST;
 }
 
 /* Without MAP_NORESERVE, which would turn a shortage of pages into a SIGBUS on first use. */

@@ -61,6 +61,12 @@ size_t pin_os_hugetlb_free(size_t page_size);
 bool pin_os_host_reclaims(void);
 
 /*
+ * Whether all pages of [addr, addr + n_bytes), which begins with one, are mapped.
+ * Preserves errno.
+ */
+bool pin_os_is_mapped(const void *addr, size_t n_bytes);
+
+/*
  * Makes [addr, addr + n_bytes) of a reservation readable and writable. Repeating it on memory
  * in use is harmless. Returns 0, or -ENOMEM when the commit limit (vm.overcommit_memory=2) or
  * RLIMIT_DATA is reached.

@@ -4,6 +4,7 @@
 #include "regpool/foreign.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
+#include "allocator/os.h"
 #include "allocator/reserve.h"
 #include "regpool/listeners.h"
 #include "regpool/pool.h"
@@ -11,8 +12,6 @@
 
 #include <errno.h>
 #include <link.h>
-#include <pthread.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 /* Where the main thread's stack began (glibc). */
@@ -77,21 +76,6 @@ static bool is_linked(struct pin_pages range)
 }
 
 /*
- * msync() fails if a page is not mapped. It is a cancellation point, which nobody expects here.
- */
-static bool is_mapped(uintptr_t start, uintptr_t end)
-{
-	int saved = errno, cancelable;
-	bool is;
-
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelable);
-	is = !msync((void *)start, end - start, MS_ASYNC);
-	pthread_setcancelstate(cancelable, NULL);
-	errno = saved;
-	return is;
-}
-
-/*
  * With ulimit -s unlimited it may be larger than the gap below it. But the first thread may run
  * on another stack, below all kinds of memory: one that the program has made (makecontext(3)),
  * or in a child that another thread has forked. Then there is a hole below the main thread's.
@@ -103,7 +87,7 @@ static bool is_main_stack(struct pin_pages range)
 	uintptr_t start = end - STACK_GAP;
 
 	if (range.start >= here && here < start && getpid() == gettid() &&
-	    is_mapped(here, start))
+	    pin_os_is_mapped((void *)here, start - here))
 		start = here;
 	return range.start >= start && range.end <= end;
 }

@@ -104,12 +104,6 @@ static int open_descriptor(unsigned n)
 	return error;
 }
 
-/* msync() fails if a page is not mapped. */
-static bool is_mapped(uintptr_t start, size_t length)
-{
-	return !msync((void *)start, length, MS_ASYNC);
-}
-
 /*
  * Of what is watched, by whichever descriptor, only a part of a huge page cannot have its
  * protection lifted, which nothing here has.
@@ -135,7 +129,7 @@ static int register_whole_pages(int fd, uintptr_t start, size_t length)
 	int error = register_pages(fd, start, length);
 
 	/* What was mapped into a hole between these calls is watched by the third. */
-	if ((!error || error == -EINVAL) && !is_mapped(start, length))
+	if ((!error || error == -EINVAL) && !pin_os_is_mapped((void *)start, length))
 		return -EFAULT;
 	if (error != -EINVAL)
 		return error ? error : register_pages(fd, start, length);

@@ -163,6 +163,8 @@ static void without_thread(char *heap)
 
 static void resident(char *heap)
 {
+	uint64_t created = pin_pool.created;
+
 	pin_options.mode = PIN_MODE_EAGER;
 	pd = new_pd();
 	first = reg(pd, heap + CELL, 64, RIGHTS);
@@ -170,6 +172,8 @@ static void resident(char *heap)
 	let_hours_pass();
 	ok(fake_verbs.live == 2 && fake_verbs.registered == CELL + PIECE,
 	   "that takes one memory region, and nothing else is registered");
+	ok(pin_pool.created - created == 2 && pin_pool.ahead == 1,
+	   "of these two no request waited for one");
 }
 
 static void touched_later(char *heap)
