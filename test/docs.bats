@@ -169,7 +169,7 @@ paths() {
 		while read -r path; do
 			echo "looking for: $path, of $document"
 			[ -e "$top_srcdir/$path" ] || [ -e "$top_builddir/$path" ] ||
-				compgen -G "$top_srcdir/$path"
+				[ -e "$top_srcdir/$path.c" ] || compgen -G "$top_srcdir/$path"
 			n=$((n + 1))
 		done < <(paths "$top_srcdir/$document")
 	done

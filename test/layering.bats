@@ -196,3 +196,20 @@ uses() {
 	{ echo '{'; seq 59; echo '}'; } > short.c
 	[ "$(longest long.c short.c /dev/null | too_long)" = 'long.c: longest function 61' ]
 }
+
+# wanted TEST…: what make builds for these, beside what `make` builds.
+wanted() {
+	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -C "$top_builddir" wanted-programs TESTS="$*" \
+		MAKE=echo AM_MAKEFLAGS= | xargs
+}
+
+@test "a test alone has built what it needs, and no other program" {
+	local plain
+	plain=$(sed -nE '/^plain_bats_tests/,/[^\\]$/p' "$top_srcdir/Makefile.am" | grep -oE 'test/[a-z-]+\.bats')
+	[ "$(wc -l <<< "$plain")" -ge 5 ]
+	[ -z "$(wanted $plain)" ]
+	[ "$(wanted test/unit-os test/docs.bats)" = test/unit-os ]
+	[ "$(wanted test/docs.bats test/malloc.bats test/lab/fork.bats)" = check-programs ]
+	cd "$top_srcdir"
+	run -1 grep -lE '[$]programs|test/(programs|inject|stack)' $(grep -v layering <<< "$plain")
+}
