@@ -18,7 +18,7 @@
 
 #pragma GCC visibility push(hidden)
 
-/* jemalloc 5.0 to 5.3.1, include/jemalloc/internal/extent_mmap.h. */
+/* The same since jemalloc 5.0, include/jemalloc/internal/extent_mmap.h. */
 extern bool je_opt_retain;
 void *je_extent_alloc_mmap(void *at, size_t n_bytes, size_t alignment, bool *zero,
 			   bool *commit);

@@ -22,29 +22,19 @@
  *   background_thread, hpa   features that return memory
  *   san_guard_*              inaccessible pages between blocks cannot be pinned
  *   prof                     blocks are sampled where they are handed out (sample.c)
+ *   percpu_arena             5.2.1 does not notice that the number of a processor may be larger
+ *                            than how many there are
  */
 #define GIVE_BACK                                                              \
 	"retain:false,dirty_decay_ms:0,muzzy_decay_ms:0,oversize_threshold:0," \
-	"dss:disabled,background_thread:false,tcache:false"
-#if JE_PROF
-#define NO_PROFILER ",prof:false"
-#else
-#define NO_PROFILER ""
-#endif
-#if JE_VERSION >= 503
-#define GIVE_BACK_TOO \
-	",hpa:false,san_guard_small:0,san_guard_large:0,trust_madvise:true" NO_PROFILER
-#else
-/* It does not notice that the number of a processor may be larger than how many there are. */
-#define GIVE_BACK_TOO ",percpu_arena:disabled"
-#endif
+	"dss:disabled,background_thread:false,tcache:false,percpu_arena:disabled" JE_SETTINGS
 
 /*
  * jemalloc takes its settings from here, from the target of a link, and from a variable, in
  * this order; the latter two it asks of the functions below. It is local (pinalloc.map): an
  * older jemalloc that a program is linked with would complain of keys that it does not know.
  */
-const char *malloc_conf = GIVE_BACK GIVE_BACK_TOO;
+const char *malloc_conf = GIVE_BACK;
 
 PIN_WRITTEN_FIRST bool pin_is_watched;
 
@@ -89,7 +79,7 @@ ssize_t pin_settings_of_user(const char *path, char *buf, size_t size)
 /* And this last, so that no user setting makes the heap larger than it need be. */
 char *pin_settings_last(const char *name)
 {
-	static char settings[] = GIVE_BACK GIVE_BACK_TOO;
+	static char settings[] = GIVE_BACK;
 
 	(void)name;
 	return settings;

@@ -62,7 +62,7 @@ keeps() {
 	local setting said kept wanted
 	wanted='retain:false dirty_decay_ms:0 muzzy_decay_ms:0 oversize_threshold:0
 		dss:"disabled" background_thread:false'
-	! grep -q 'JE_VERSION 503' "$top_builddir/config.h" || wanted+=' hpa:false'
+	! grep -q 'JE_SETTINGS.*hpa:false' "$top_builddir/config.h" || wanted+=' hpa:false'
 	said=$(preloaded MALLOC_CONF=retain:true,dirty_decay_ms:5,muzzy_decay_ms:5,\
 oversize_threshold:1,dss:primary,hpa:true,background_thread:true \
 		"$programs/surface" stats 2>&1)
