@@ -86,6 +86,13 @@ static int parse_digits(const char **text, size_t *n)
 	return 0;
 }
 
+/* What may stand behind the letter of a unit: all of these mean powers of 1024. */
+static bool is_end_of_unit(const char *text)
+{
+	text += *text == 'i' || *text == 'I' ? text[1] == 'b' || text[1] == 'B' : 0;
+	return !*text || ((*text == 'b' || *text == 'B') && !text[1]);
+}
+
 int pin_parse_size(const char *text, size_t *n_bytes)
 {
 	static const char units[] = "kmgtKMGT";
@@ -96,7 +103,7 @@ int pin_parse_size(const char *text, size_t *n_bytes)
 		return -EINVAL;
 	if (*text) {
 		unit = strchr(units, *text);
-		if (!unit || text[1])
+		if (!unit || !is_end_of_unit(text + 1))
 			return -EINVAL;
 		factor = (size_t)1 << (10 * ((size_t)(unit - units) % 4 + 1));
 	}
@@ -121,6 +128,16 @@ static int parse_size(const struct row *row, const char *text)
 			return 0;
 		}
 	return pin_parse_size(text, row->field);
+}
+
+/* A size of memory: what is less than a page was meant in another unit. */
+static int parse_memory(const struct row *row, const char *text)
+{
+	size_t n;
+
+	if (!pin_parse_size(text, &n) && n && n < PIN_PAGE_LEAST)
+		return -EINVAL;
+	return parse_size(row, text);
 }
 
 static int parse_count(const struct row *row, const char *text)
@@ -149,14 +166,14 @@ static int parse_step(const struct row *row, const char *text)
 	return 0;
 }
 
-/* A size, or a percentage of RAM. */
+/* A size of memory, or a percentage of RAM. */
 static int parse_share(const struct row *row, const char *text)
 {
 	const char *p = text;
 	size_t percent;
 
 	if (parse_digits(&p, &percent) || p[0] != '%' || p[1] || percent > 100)
-		return parse_size(row, text);
+		return parse_memory(row, text);
 	*(size_t *)row->field = pin_os_ram() / 100 * percent;
 	return 0;
 }
@@ -287,13 +304,20 @@ const char *pin_options_renamed(const char *name)
 	return NULL;
 }
 
-const char *pin_options_text(const char *name)
+static const char *non_empty(const char *name)
 {
 	const char *text = pin_environment(name);
 
+	return text && *text ? text : NULL;
+}
+
+const char *pin_options_text(const char *name)
+{
+	const char *text = non_empty(name);
+
 	for (size_t i = 0; !text && i < PIN_ARRAY_SIZE(renamed); i++)
 		if (!strcmp(name, renamed[i].now))
-			text = pin_environment(renamed[i].before);
+			text = non_empty(renamed[i].before);
 	return text;
 }
 
@@ -346,7 +370,8 @@ static bool is_former(const char *string)
 static void warn_unknown(void)
 {
 	for (char **e = trusted_environment(); e && *e; e++)
-		if (!strncmp(*e, "PINALLOC_", 9) && !is_known(*e) && !is_former(*e))
+		if (!strncmp(*e, "PINALLOC_", 9) && (*e)[strlen(*e) - 1] != '=' &&
+		    !is_known(*e) && !is_former(*e))
 			pin_warn("%s: no such option; PINALLOC_HELP=1 lists them", *e);
 }
 

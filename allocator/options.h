@@ -83,7 +83,8 @@ int pin_options_set(const char *name, const char *text);
 /* The present name of an option that was renamed, by its former one; else NULL. */
 const char *pin_options_renamed(const char *name);
 
-/* What the environment says for an option, by its present name or its former one, or NULL. */
+/* What the environment says for an option, by its present name or its former one; NULL if that is
+ * unset or empty. */
 const char *pin_options_text(const char *name);
 
 /* Writes the table to standard output, for PINALLOC_HELP=1. */
@@ -99,8 +100,8 @@ bool pin_options_help_wanted(void);
 const char *pin_environment(const char *name);
 
 /*
- * Parses a size such as "0", "64M" or "1G": digits, then optionally one of K, M, G and T in
- * either case. Returns 0 or -EINVAL; *n_bytes is written only on success.
+ * Parses a size such as "0", "64M" or "1G": digits, then optionally one of K, M, G and T, and B
+ * or iB behind it, in either case. Returns 0 or -EINVAL; *n_bytes is written only on success.
  */
 int pin_parse_size(const char *text, size_t *n_bytes);
 

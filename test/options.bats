@@ -57,21 +57,34 @@ steps() {
 @test "a bad value gives one line, with the valid values and the one that is used" {
 	local help setting row values kept
 	help=$(preloaded PINALLOC_HELP=1 true)
-	for setting in PINALLOC_LOG=banana PINALLOC_REPORT= PINALLOC_REPORT_FORMAT=xml \
-		PINALLOC_VERIFY=0 PINALLOC_VERIFY=always PINALLOC_VERIFY=1s PINALLOC_VERIFY= \
-		PINALLOC_REGISTER=sometimes PINALLOC_ACCESS=read,execute PINALLOC_ACCESS= \
+	for setting in PINALLOC_LOG=banana PINALLOC_REPORT_FORMAT=xml \
+		PINALLOC_VERIFY=0 PINALLOC_VERIFY=always PINALLOC_VERIFY=1s \
+		PINALLOC_REGISTER=sometimes PINALLOC_ACCESS=read,execute \
 		PINALLOC_MAX_PINNED=lots PINALLOC_MAX_PINNED=101% PINALLOC_MAX_PINNED=-1 \
+		PINALLOC_MAX_PINNED=1 PINALLOC_MAX_PINNED=4095 PINALLOC_PREALLOC=4 \
 		PINALLOC_NODE_PINNED=none PINALLOC_NODE_PINNED=101% \
-		PINALLOC_GROW=4X PINALLOC_GROW=4MB PINALLOC_GROW=M PINALLOC_GROW=4.5M \
-		PINALLOC_GROW=99999999999999999999 PINALLOC_GROW=99999999T PINALLOC_GROW= \
+		PINALLOC_GROW=4X PINALLOC_GROW=4Mi PINALLOC_GROW=M PINALLOC_GROW=4.5M \
+		PINALLOC_GROW=99999999999999999999 PINALLOC_GROW=99999999T \
 		PINALLOC_GROW=1M PINALLOC_GROW=0 \
-		PINALLOC_HUGEPAGE=always PINALLOC_HUGEPAGE= PINALLOC_HUGEPAGE=1 \
+		PINALLOC_HUGEPAGE=always PINALLOC_HUGEPAGE=1 \
 		MALLOC_ARENA_MAX=many MALLOC_TOP_PAD_=0x10 MALLOC_PERTURB_=-1; do
 		row=$(sed -n "s/^${setting%%=*}  *//p" <<< "$help")
 		values=${row% (*}
 		kept=${row##* (}
 		said "$setting is not understood: it takes $values; keeping ${kept%)}" "$setting"
 	done
+}
+
+@test "an empty variable is unset" {
+	local name
+	for name in $(preloaded PINALLOC_HELP=1 true | sed -nE 's/^((PIN|M)ALLOC_[A-Z_]+) .*/\1/p') \
+		PINALLOC_RESERVE PINALLOC_FOO; do
+		works "$name="
+	done
+	run "$top_builddir/pinalloc" check
+	local without=$output
+	PINALLOC_MAX_PINNED='' PINALLOC_RESERVE='' run "$top_builddir/pinalloc" check
+	[ "$output" = "$without" ]
 }
 
 @test "an unknown option gives one line" {
@@ -88,7 +101,7 @@ steps() {
 
 @test "every option accepts the values in its row, silently" {
 	local size
-	for size in 4194304 4096k 4096K 4m 4M 1g 1G 1t 1T; do
+	for size in 4194304 4096k 4096K 4m 4M 1g 1G 1t 1T 4MB 4MiB 4mb 4096KiB 1GB 1GiB 1TiB; do
 		works PINALLOC_GROW=$size PINALLOC_MAX_PINNED=$size MALLOC_TOP_PAD_=$size
 	done
 	works PINALLOC_NODE_PINNED=off PINALLOC_NODE_PINNED=75% PINALLOC_NODE_PINNED=64G
@@ -130,10 +143,10 @@ largest() {
 	[ "$(sort -n <<< "$output")" = "$output" ]
 }
 
-@test "sizes may have the suffixes K, M and G" {
+@test "sizes may have the suffixes K, M and G, with B or without" {
 	local size plain
 	plain=$(steps 200 PINALLOC_GROW=16777216)
-	for size in 16384K 16M; do
+	for size in 16384K 16M 16MB 16MiB; do
 		[ "$(steps 200 PINALLOC_GROW=$size)" = "$plain" ]
 	done
 	plain=$(steps 1 MALLOC_TOP_PAD_=1073741824 PINALLOC_GROW=4G)

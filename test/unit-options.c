@@ -34,12 +34,20 @@ static void sizes(void)
 		    {"64M", 64 * PIN_MIB},
 		    {"3G", 3 * PIN_GIB},
 		    {"2t", 2 * PIN_TIB},
+		    {"4GB", 4 * PIN_GIB},
+		    {"4gib", 4 * PIN_GIB},
+		    {"4MiB", 4 * PIN_MIB},
+		    {"8kb", 8 * PIN_KIB},
+		    {"1TB", PIN_TIB},
 		    {"18446744073709551615", SIZE_MAX}};
 	static const char *const bad[] = {"",
 					  "M",
 					  "-1",
 					  "1.5G",
-					  "64MB",
+					  "64Mi",
+					  "64MBB",
+					  "64MiBs",
+					  "64B",
 					  "6 M",
 					  "0x10",
 					  " 1",
@@ -100,6 +108,14 @@ static void one_by_one(void)
 		   pin_options.huge == PIN_HUGE_THP &&
 		   pin_options_set("PINALLOC_HUGEPAGE", "madvise") == -EINVAL,
 	   "all words of a list are accepted, and no others");
+	ok(pin_options_set("PINALLOC_MAX_PINNED", "4095") == -EINVAL &&
+		   pin_options.max_pinned == 3 * PIN_MIB &&
+		   pin_options_set("PINALLOC_PREALLOC", "1") == -EINVAL,
+	   "less than a page is not a size of memory");
+	ok(!pin_options_set("PINALLOC_MAX_PINNED", "4K") && pin_options.max_pinned == 4096 &&
+		   !pin_options_set("PINALLOC_MAX_PINNED", "0") && !pin_options.max_pinned &&
+		   !pin_options_set("PINALLOC_SAMPLE", "1") && pin_options.sample == 1,
+	   "a page is, none is, and a distance may be short");
 	ok(pin_options_set("PINALLOC_MAX", "3M") == -ENOENT, "an unknown name is an error");
 }
 

@@ -62,6 +62,8 @@ static void check_name(const char *variable)
 	char name[64];
 	const char *now;
 
+	if (variable[strlen(variable) - 1] == '=')
+		return;
 	snprintf(name, sizeof name, "%.*s", (int)strcspn(variable, "="), variable);
 	if (cmd_option_find(name) < CMD_N_OPTIONS || !strcmp(name, "PINALLOC_HELP"))
 		return;
