@@ -51,6 +51,12 @@ static void stop_registering(void)
 		 "the heap is not registered; use Linux 5.12 or newer");
 }
 
+static _Atomic bool is_prepared;
+
+/*
+ * The kernel's RDMA layer, which libibverbs asks whether the kernel copies, may not be loaded
+ * yet: as long as nothing was registered, pin_fork_prepare() asks again.
+ */
 int pin_fork_init(void)
 {
 	int error;
@@ -58,7 +64,7 @@ int pin_fork_init(void)
 	if (fork_status() == IBV_FORK_UNNEEDED)
 		return 0;
 	error = pin_ibverbs()->fork_init();
-	if (!error)
+	if (!error && is_prepared)
 		stop_registering();
 	return error;
 }
@@ -144,6 +150,7 @@ static void forget_in_child(void)
 static void install_fork_handler(void)
 {
 	pthread_atfork(before_fork, after_fork, forget_in_child);
+	is_prepared = true;
 	if (fork_status() == IBV_FORK_ENABLED)
 		stop_registering();
 }

@@ -18,7 +18,7 @@
 
 /*
  * ibv_fork_init(3). Does nothing if the kernel copies pinned pages. Otherwise calls the real
- * one and stops registering the heap: a working child matters more than speed. Returns 0 or an
+ * one, and the heap is not registered: a working child matters more than speed. Returns 0 or an
  * errno value.
  */
 int pin_fork_init(void);

@@ -490,6 +490,25 @@ static void guarded_before(void)
 	ok(!status, "if fork protection is on, nothing is registered ahead");
 }
 
+/* Before the kernel's RDMA layer is loaded, nobody knows whether the kernel copies. */
+static void initialized_early(void)
+{
+	int status = -1;
+	pid_t child = fork();
+
+	if (!child) {
+		struct ibv_pd *pd = new_pd();
+
+		fake_verbs.fork_status = IBV_FORK_DISABLED;
+		if (pin_fork_init() || fake_verbs.fork_inits != 1 || pin_pool_off())
+			_exit(1);
+		fake_verbs.fork_status = IBV_FORK_UNNEEDED;
+		_exit(!reg(pd, heap, 64, RIGHTS) || pin_pool_requests(PIN_SERVED) != 1);
+	}
+	waitpid(child, &status, 0);
+	ok(!status, "ibv_fork_init without the kernel's RDMA layer does not stop anything");
+}
+
 static void forks(void)
 {
 	struct ibv_pd *pd = new_pd();
@@ -594,6 +613,7 @@ int main(void)
 	heap = grow(&span, PIECES * PIECE);
 	heap_end = heap + PIECES * PIECE;
 	guarded_before();
+	initialized_early();
 	served();
 	wider();
 	narrow_again();
