@@ -205,6 +205,37 @@ recorder() {
 	[[ "$stderr" == *"./plugin.so was loaded with RTLD_DEEPBIND: "* ]]
 }
 
+@test "libc's functions by ctypes: looked up in the whole program they are the heap's" {
+	cat > ffi.py <<- 'END'
+		import ctypes, sys
+		libc = ctypes.CDLL(sys.argv[1] if sys.argv[1:] else None)
+		libc.strdup.restype = ctypes.c_void_p
+		libc.free(ctypes.c_void_p(libc.strdup(b"hello")))
+		print("ok")
+	END
+	[ "$(python3 ffi.py libc.so.6)" = ok ]
+	run preloaded python3 ffi.py libc.so.6
+	[ "$status" -ge 128 ]
+	[ "$(preloaded python3 ffi.py)" = ok ]
+}
+
+@test "a limit on addresses is obeyed if it is there at the start, and not later" {
+	cat > limit.py <<- 'END'
+		import mmap, resource, sys, threading
+		limit = 4 << 30
+		if sys.argv[1:]:
+		    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+		threading.Thread(target=lambda: mmap.mmap(-1, 1 << 20)).start()
+		try:
+		    bytearray(limit)
+		except MemoryError:
+		    print("refused")
+	END
+	run preloaded python3 limit.py late
+	[[ "$output" == *"can't start new thread"* ]]
+	[ "$(prlimit --as=4294967296 env LD_PRELOAD="$library" python3 limit.py)" = refused ]
+}
+
 @test "an audit library takes the loader's setting for more thread-local storage" {
 	shared audit <<- 'END'
 		#include <link.h>
