@@ -211,5 +211,5 @@ wanted() {
 	[ "$(wanted test/unit-os test/docs.bats)" = test/unit-os ]
 	[ "$(wanted test/docs.bats test/malloc.bats test/lab/fork.bats)" = check-programs ]
 	cd "$top_srcdir"
-	run -1 grep -lE '[$]programs|test/(programs|inject|stack)' $(grep -v layering <<< "$plain")
+	run -1 grep -lE '[$](programs|top_builddir"?/test)|test/(inject|stack)' $(grep -v layering <<< "$plain")
 }

@@ -4,7 +4,7 @@
  *     pingpong kept|fresh ROUNDS
  * "kept" uses one buffer for each size, "fresh" allocates and frees buffers around each
  * message. Rank 0 prints "bytes MB_per_s", medians, and at last "wrong N", the number of wrong
- * words.
+ * words, and "nodes N", on how many the ranks were.
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -79,9 +79,21 @@ static void try_size(size_t n_bytes, int rounds, double *times)
 		printf("%zu %.1f\n", n_bytes, 2e-6 * (double)n_bytes / times[rounds / 2]);
 }
 
+/* On this node. */
+static int ranks_here(void)
+{
+	MPI_Comm here;
+	int n = 0;
+
+	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+	MPI_Comm_size(here, &n);
+	MPI_Comm_free(&here);
+	return n;
+}
+
 int main(int argc, char **argv)
 {
-	int rounds = argc == 3 ? atoi(argv[2]) : 0, ranks;
+	int rounds = argc == 3 ? atoi(argv[2]) : 0, ranks, here;
 	unsigned long all = 0;
 	double *times;
 
@@ -97,9 +109,10 @@ int main(int argc, char **argv)
 	for (size_t n_bytes = 4096; times && n_bytes <= MOST; n_bytes *= 4)
 		try_size(n_bytes, rounds, times);
 	free(times);
+	here = ranks_here();
 	MPI_Reduce(&wrong, &all, 1, MPI_UNSIGNED_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
 	if (rank == 0)
-		printf("wrong %lu\n", all);
+		printf("wrong %lu\nnodes %d\n", all, here == 2 ? 1 : 2);
 	MPI_Finalize();
 	return rank == 0 && all;
 }
