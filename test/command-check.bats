@@ -56,6 +56,13 @@ setup() {
 	says ok memlock '64\.0 KiB.*CAP_IPC_LOCK'
 }
 
+@test "no line promises more than the limit on locked memory" {
+	checked prlimit --memlock=8388608:8388608 "${ordinary[@]}" env SLURM_TASKS_PER_NODE=4 "$pinalloc" check
+	says fail memlock '8\.0 MiB'
+	grep -oE 'may pin [0-9.]+ .iB' <<< "$output" | sort -u > promised
+	[ "$(< promised)" = 'may pin 8.0 MiB' ]
+}
+
 @test "CAP_IPC_LOCK counts where it is effective, and Kubernetes has a cure of its own" {
 	local container=(setpriv --reuid=65534 --inh-caps=-all --bounding-set=-all,+ipc_lock)
 	chmod 755 "$BATS_TEST_TMPDIR"

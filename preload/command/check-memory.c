@@ -25,6 +25,14 @@ static size_t memory(void)
 	return cgroup < ram ? cgroup : ram;
 }
 
+/* Of these bytes, what the limit on locked memory leaves, about which there is a line above. */
+static size_t lockable(size_t n)
+{
+	size_t limit = pin_os_memlock_limit();
+
+	return limit < n ? limit : n;
+}
+
 #define MOUNT "/sys/fs/cgroup"
 
 /* Of the group of version 2, or one around it: it does not make mmap() fail, as a pool that is
@@ -68,7 +76,7 @@ void cmd_check_cgroup(void)
 		cmd_finding(CMD_OK, "cgroup", NULL,
 			    "its processes share %s of %s of memory, of which each may pin %s",
 			    PIN_SIZE(limit), PIN_SIZE(pin_os_ram()),
-			    PIN_SIZE(is_auto ? limit / 100 * PERCENT : pinned));
+			    PIN_SIZE(lockable(is_auto ? limit / 100 * PERCENT : pinned)));
 	if (pin_options.huge == PIN_HUGE_TLB)
 		check_huge_pages_of_cgroup();
 }
@@ -101,7 +109,8 @@ static void propose_node_budget(size_t n)
 	cmd_finding(CMD_OK, "node budget", NULL,
 		    "each process may pin %s, however many there are on this node; to let "
 		    "them share that, set PINALLOC_NODE_PINNED=%s: %s for each of %zu",
-		    PIN_SIZE(each < limit ? each : limit), value, PIN_SIZE(limit / n), n);
+		    PIN_SIZE(lockable(each < limit ? each : limit)), value,
+		    PIN_SIZE(lockable(limit / n)), n);
 }
 
 void cmd_check_node(void)
@@ -116,7 +125,7 @@ void cmd_check_node(void)
 		cmd_finding(CMD_OK, "node budget", NULL,
 			    "all processes on this node may pin %s together, each of %zu at "
 			    "least %s",
-			    PIN_SIZE(limit), n, PIN_SIZE(limit / n));
+			    PIN_SIZE(limit), n, PIN_SIZE(lockable(limit / n)));
 	else if (n > 1)
 		propose_node_budget(n);
 }
