@@ -1,15 +1,34 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Two MPI ranks send buffers to and fro that are malloc'ed and freed around every
- * message, and check every word. Rank 0 prints "size_MiB MB_per_s" lines and at
- * last "wrong N" and "peak_MiB N", what both had in memory at most.
- *   usage: mpi-throughput ROUNDS SIZE_MIB…
+ * message, or kept for all messages of a size, and check every word. Rank 0 prints
+ * "size MB_per_s" lines and at last "wrong N" and "peak_MiB N", what both had in
+ * memory at most.
+ *   usage: mpi-throughput [kept] ROUNDS SIZE…     in MiB, or in KiB with K behind it
  */
 #include "mpi-bench.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+struct buffers {
+	uint64_t *out, *in;
+	size_t n_bytes;
+};
+
+static struct buffers new_buffers(size_t n_bytes)
+{
+	return (struct buffers){mpi_bench_buffer(n_bytes), mpi_bench_buffer(n_bytes), n_bytes};
+}
+
+static void free_buffers(struct buffers buffers)
+{
+	free(buffers.in);
+	free(buffers.out);
+}
 
 static uint64_t word(uint64_t seed, size_t i)
 {
@@ -32,10 +51,10 @@ static size_t wrong_words(const uint64_t *p, size_t words, uint64_t seed)
 }
 
 /* One message there and one back; returns rank 0's time in seconds. */
-static double round_trip(int rank, size_t n_bytes, uint64_t seed, size_t *wrong)
+static double round_trip(int rank, struct buffers buffers, uint64_t seed, size_t *wrong)
 {
-	size_t words = n_bytes / sizeof(uint64_t);
-	uint64_t *out = mpi_bench_buffer(n_bytes), *in = mpi_bench_buffer(n_bytes);
+	size_t n_bytes = buffers.n_bytes, words = n_bytes / sizeof(uint64_t);
+	uint64_t *out = buffers.out, *in = buffers.in;
 	double began;
 
 	fill(out, words, seed + (uint64_t)rank);
@@ -49,9 +68,33 @@ static double round_trip(int rank, size_t n_bytes, uint64_t seed, size_t *wrong)
 	}
 	began = MPI_Wtime() - began;
 	*wrong += wrong_words(in, words, seed + (uint64_t)(1 - rank));
-	free(in);
-	free(out);
 	return began;
+}
+
+static size_t size_of(const char *text)
+{
+	return (size_t)atol(text) << (strchr(text, 'K') ? 10 : 20);
+}
+
+/* Megabytes a second, by the median. */
+static double speed(int rank, int rounds, const char *text, bool kept, size_t *wrong)
+{
+	double *times = mpi_bench_buffer((size_t)rounds * sizeof *times), median;
+	struct buffers buffers = new_buffers(size_of(text));
+	size_t n_bytes = buffers.n_bytes;
+
+	for (int i = 0; i < rounds; i++) {
+		if (i && !kept) {
+			free_buffers(buffers);
+			buffers = new_buffers(n_bytes);
+		}
+		times[i] = round_trip(rank, buffers, (uint64_t)n_bytes + 2 * (uint64_t)i,
+				      wrong);
+	}
+	free_buffers(buffers);
+	median = mpi_bench_median(times, rounds);
+	free(times);
+	return 2e-6 * (double)n_bytes / median;
 }
 
 /* Of this program, not of the one that executed it, which getrusage(2) has in it. */
@@ -70,29 +113,23 @@ static unsigned long peak_kib(void)
 
 int main(int argc, char **argv)
 {
-	int rank, rounds = argc > 1 ? atoi(argv[1]) : 0;
+	bool kept = argc > 1 && !strcmp(argv[1], "kept");
+	int rank, rounds = argc > 1 + kept ? atoi(argv[1 + kept]) : 0;
 	unsigned long wrong = 0, mine[2], all[2] = {0, 0};
-	double *times;
 
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-	if (rounds < 1 || argc < 3) {
+	if (rounds < 1 || argc < 3 + kept) {
 		if (rank == 0)
-			fprintf(stderr, "usage: mpi-throughput ROUNDS SIZE_MIB...\n");
+			fprintf(stderr, "usage: mpi-throughput [kept] ROUNDS SIZE...\n");
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	}
-	times = mpi_bench_buffer((size_t)rounds * sizeof *times);
-	for (int a = 2; a < argc; a++) {
-		size_t n_bytes = (size_t)atol(argv[a]) << 20;
+	for (int a = 2 + kept; a < argc; a++) {
+		double figure = speed(rank, rounds, argv[a], kept, &wrong);
 
-		for (int i = 0; i < rounds; i++)
-			times[i] = round_trip(rank, n_bytes, (uint64_t)(a * 100000 + 2 * i),
-					      &wrong);
 		if (rank == 0)
-			printf("%s %.0f\n", argv[a],
-			       2e-6 * (double)n_bytes / mpi_bench_median(times, rounds));
+			printf("%s %.1f\n", argv[a], figure);
 	}
-	free(times);
 	mine[0] = wrong;
 	mine[1] = peak_kib();
 	MPI_Reduce(mine, all, 2, MPI_UNSIGNED_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
