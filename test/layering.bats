@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: preload uses regpool, regpool uses allocator, never the other way, and modules do not use
-# each other in a cycle. Some things are done in one place only. Functions stay short.
+# each other in a cycle. Some things are done in one place only. Functions stay short. And a short test run
+# calls nothing that test/install-packages leaves out.
 
 without_comments() { # FILE RESULT
 	mkdir -p "$(dirname "$2")"
@@ -212,4 +213,29 @@ wanted() {
 	[ "$(wanted test/docs.bats test/malloc.bats test/lab/fork.bats)" = check-programs ]
 	cd "$top_srcdir"
 	run -1 grep -lE '[$](programs|top_builddir"?/test)|test/(inject|stack)' $(grep -v layering <<< "$plain")
+}
+
+# foreign SCRIPT…: the calls of these for which the short list of packages is not enough.
+foreign() {
+	local packages
+	packages=$(test/install-packages --help | sed 's/.*: //')
+	# shellcheck disable=SC2086 # words
+	run -0 python3 test/commands.py ${packages/$without/} -- "$@"
+	echo "$output"
+}
+
+@test "what a short test run calls is in the short list of packages, or comes with it" {
+	type -P dpkg-query > /dev/null || skip "no packages of Debian here"
+	local tests without=nothing
+	tests=$(env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -C "$top_builddir" -f Makefile -f - show <<< \
+		'show: ; @echo $(short_lab_tests) $(short_bats_tests)')
+	cd "$top_srcdir"
+	# shellcheck disable=SC2046,SC2086
+	set -- $tests $(ls -d test/*.bash test/lab/* | grep -vE '\.bats$|recorded$') test/run test/bats test/copy-tree bench/demo
+	foreign "$@"
+	[ "${#lines[@]}" -eq 1 ]
+	[ "$output" -gt 100 ]
+	without=strace
+	foreign "$@"
+	[[ "${lines[0]}" == *": strace is of strace" ]]
 }
