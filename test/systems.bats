@@ -1,16 +1,18 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: test/systems runs what it says in another system's root, tells what passed there, and
-# leaves nothing mounted and nothing running. The root here is of a few programs, and what
-# is run in it stands in for a build and its tests.
+# leaves nothing mounted and nothing running; with --fresh roots and tree have nothing of before. The
+# root here is of a few programs, and what is run in it stands in for a build and its tests.
 
 setup() {
 	load helper
+	cd "$BATS_TEST_TMPDIR"
 	tree=$BATS_TEST_TMPDIR/tree
-	export SYSTEMS_DIR=$BATS_TEST_TMPDIR/systems
+	export SYSTEMS_DIR=$BATS_TEST_TMPDIR/systems GIT_CEILING_DIRECTORIES=$BATS_TEST_TMPDIR
 	root=$SYSTEMS_DIR/tiny
 	mkdir -p "$tree"/{bench,test} "$root"/{dev,etc/apt/apt.conf.d,proc,root,sys}
 	cp "$top_srcdir"/test/{systems,copy-tree} "$tree/test"
+	cp "$top_srcdir/README" "$tree"
 	echo 13.7 > "$root/etc/debian_version"
 	local program
 	for program in bash cat env sleep umount; do
@@ -19,7 +21,7 @@ setup() {
 		cp -L --parents "$program" $(ldd "$program" | grep -o '/[^ ]*') "$root"
 	done
 	echo 'echo "12 passed, 0 failed"' > "$tree/test/run"
-	echo 'echo "it is $(< /etc/debian_version)" > seen' > "$tree/bench/demo"
+	echo '[ ! -e /of-before ] && echo "it is $(< /etc/debian_version)" > seen && echo it ran' > "$tree/bench/demo"
 }
 
 systems() {
@@ -27,10 +29,12 @@ systems() {
 	echo "$output; $stderr"
 }
 
-@test "README's commands run there, and a table says what there is, and what passed" {
-	systems tiny
+@test "README's commands run there, and a table says how each part ended, and what there is" {
+	systems --only demo,test tiny
 	[ "$status" -eq 0 ]
-	[[ "${lines[-1]}" == tiny*13.7*passed*"12 passed, 0 failed"* ]]
+	grep -E '^tiny +demo +passed +[0-9]+ s  it ran$' <<< "$output"
+	grep -E '^tiny +test +passed +[0-9]+ s  12 passed, 0 failed$' <<< "$output"
+	[[ "${lines[-1]}" == tiny*"Debian 13.7, gcc -, "* ]]
 	[ "$(< "$root/root/pinalloc/seen")" = 'it is 13.7' ]
 }
 
@@ -39,7 +43,27 @@ systems() {
 	echo 'exit 3' > "$tree/bench/demo"
 	systems tiny
 	[ "$status" -eq 1 ]
-	[[ "${lines[-1]}" == tiny*failed*"7 passed, 2 failed"* ]]
+	grep -E '^tiny +demo +failed ' <<< "$output"
+	grep -E '^tiny +units +failed .*  7 passed, 2 failed$' <<< "$output"
+}
+
+@test "--fresh makes the roots anew, has what is committed only, and removes what has passed" {
+	git -C "$tree" init -q
+	git -C "$tree" add .
+	git -C "$tree" -c user.name=x -c user.email=x@localhost commit -qm x
+	echo 'exit 3' > "$tree/bench/demo"
+	touch "$root/of-before"
+	# In place of debootstrap.
+	mkdir bin
+	cp -a "$root" "$BATS_TEST_TMPDIR/minbase"
+	rm "$BATS_TEST_TMPDIR/minbase/of-before"
+	printf '#!/bin/bash\nmkdir -p "${@: -2:1}"/usr/sbin && cp -a %q/. "${@: -2:1}"\n' "$BATS_TEST_TMPDIR/minbase" > bin/debootstrap
+	chmod +x bin/debootstrap
+	PATH=$PWD/bin:$PATH systems --fresh --only demo,test tiny
+	[ "$status" -eq 0 ]
+	grep -E '^tiny +demo +passed .*  it ran$' <<< "$output"
+	[ -e "$SYSTEMS_DIR/tiny.demo.log" ]
+	[ -z "$(find "$SYSTEMS_DIR" -mindepth 1 -type d)" ]
 }
 
 @test "it has /proc, /sys and /dev, of which nothing stays, nor what it has started" {
