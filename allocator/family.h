@@ -7,13 +7,7 @@
 #ifndef PIN_FAMILY_H
 #define PIN_FAMILY_H
 
-#include "allocator/cache.h"
-
-/* n_bytes of zeroes. NULL and ENOMEM if there is no memory. */
-void *pin_zeroed(size_t n_bytes);
-
-/* n_bytes at a multiple of a power of two. */
-void *pin_aligned(size_t alignment, size_t n_bytes, bool zero);
+#include "allocator/blocks.h"
 
 /* As realloc(3), for a block and a size other than 0; with what is new zeroed, or aligned. */
 void *pin_resized(void *p, size_t n_bytes, const char *function);
@@ -33,18 +27,9 @@ size_t pin_good_size(size_t alignment, size_t n_bytes);
 /* As free(3), of a block that was requested, or can hold, n_bytes. */
 void pin_free_sized(void *p, size_t alignment, size_t n_bytes, const char *function);
 
-/*
- * The size in bytes of a small block, without a check whether it is in use; 0 if p is no small
- * block, or one of the two that were freed last.
- */
-static inline size_t pin_small_usable(const void *p)
+static inline bool pin_is_small(const void *p)
 {
-	unsigned class = pin_kind_of(p) - 1u;
-
-	if (PIN_UNLIKELY(class >= PIN_CLASSES || pin_mags[class].top[-1] == p ||
-			 pin_mags[class].top[-2] == p))
-		return 0;
-	return pin_class_sizes[class];
+	return pin_kind_of(p) == PIN_KIND_SMALL;
 }
 
 #endif

@@ -1,46 +1,30 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Where free runs are, by address and length: for each 16 pages the length of the longest run
- * that begins there, for each 64 of those groups the longest, and so on up to one node. Runs
- * themselves lie in pin_pages. Not thread-safe.
+ * Free runs of one kind, by classes of length, and within a class by address: a treap, in the
+ * records of their first pages. A run's rank in it is a hash of its page's number. Not
+ * thread-safe.
  */
 #ifndef PIN_FIT_H
 #define PIN_FIT_H
 
 #include "allocator/pages.h"
 
-#define PIN_FIT_LEVELS 5 /* of 64 TiB */
-
-struct pin_fit {
-	struct pin_fit_level {
-		struct pin_fit_node *nodes;
-		uint32_t from, to; /* those that are committed */
-	} levels[PIN_FIT_LEVELS];  /* the lowest first */
-	unsigned n_levels;	   /* that there are yet */
-};
-
-/* Makes it cover pages that pin_pages covers. Returns 0 or -ENOMEM. */
-int pin_fit_cover(struct pin_fit *fit, uint32_t page, uint32_t n_pages);
-
-/* A free run of this kind begins at `page` from now on, as pin_pages has it. */
-void pin_fit_insert(struct pin_fit *fit, enum pin_kind kind, uint32_t page);
-
-/* One of this length does no more, as pin_pages has it. */
-void pin_fit_delete(struct pin_fit *fit, enum pin_kind kind, uint32_t page, uint32_t length);
+/* The run at `page`, whose record has its length, is in the tree from now on, or no more. */
+void pin_fit_insert(uint32_t *root, uint32_t page);
+void pin_fit_delete(uint32_t *root, uint32_t page);
 
 /*
- * The first run, or the first that begins behind `page`, which must be covered, that has at
- * least so many pages, which are not 0. 0 if there is none.
+ * The lowest run of the first class that has one with room for so many pages at a multiple of
+ * `alignment`; 0 if there is none, or none after many others of that class.
  */
-uint32_t pin_fit_first(const struct pin_fit *fit, enum pin_kind kind, uint32_t n_pages);
-uint32_t pin_fit_next(const struct pin_fit *fit, enum pin_kind kind, uint32_t page,
-		      uint32_t n_pages);
+uint32_t pin_fit_find(uint32_t root, uint32_t n_pages, uint32_t alignment);
 
-/* The first run that has room for so many pages at a multiple of `alignment`; 0: none. */
-uint32_t pin_fit_find(const struct pin_fit *fit, enum pin_kind kind, uint32_t n_pages,
-		      uint32_t alignment);
+/* Addresses are what is aligned, and the heap need not begin so. */
+static inline uint32_t pin_fit_aligned(uint32_t page, uint32_t alignment)
+{
+	uint64_t base = pin_pages.base >> PIN_UNIT_SHIFT, mask = alignment - 1;
 
-/* The longest run; 0 if there is none. */
-uint32_t pin_fit_longest(const struct pin_fit *fit, enum pin_kind kind);
+	return (uint32_t)(((base + page + mask) & ~mask) - base);
+}
 
 #endif

@@ -3,20 +3,19 @@
 
 #include "allocator/frames.h"
 #include "allocator/file.h"
+#include "allocator/os.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 /* Bits of an entry of /proc/self/pagemap. */
 #define PAGEMAP_PRESENT (UINT64_C(1) << 63)
 #define PAGEMAP_OWN	(UINT64_C(1) << 56) /* mapped once */
-#define PAGEMAP_SWAPPED (UINT64_C(1) << 62)
 #define PAGEMAP_FRAME	((UINT64_C(1) << 55) - 1)
 
-#define PAGES_AT_A_TIME 512
+#define PAGES_AT_A_TIME 128
 
 /* Reads entries unchanged. Returns 0 or -errno. */
 static int read_pagemap(int fd, size_t first, size_t n_pages, uint64_t *entries)
@@ -88,7 +87,7 @@ static bool count_pages(int fd, size_t first, size_t n_pages, uint32_t *count)
 		*count += count_own(entries, n_pages);
 		return true;
 	}
-	if (pin_result(mincore((void *)(first * PIN_PAGE), n_pages * PIN_PAGE, is_there)))
+	if (pin_os_resident((void *)(first * PIN_PAGE), n_pages, is_there))
 		return false;
 	for (size_t i = 0; i < n_pages; i++)
 		*count += is_there[i] & 1;
@@ -116,41 +115,73 @@ bool pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *c
 	return told;
 }
 
-/* Clears those of n_pages that are in memory or swapped out, neighbours at once. */
-static void clear_touched(char *page, const uint64_t *entries, size_t n_pages)
-{
-	const uint64_t touched = PAGEMAP_PRESENT | PAGEMAP_SWAPPED;
-	size_t from, i = 0;
+/* --- pages that nobody has touched ------------------------------------------------- */
 
-	while (i < n_pages) {
-		for (from = i; i < n_pages && entries[i] & touched; i++)
-			;
-		if (i > from)
-			memset(page + from * PIN_PAGE, 0, (i - from) * PIN_PAGE);
-		else
-			i++;
-	}
+/*
+ * What is smaller is written whole; and from where on the kernel is asked, by system calls that
+ * a program's own filter may not allow.
+ */
+#define LEAST_READ  PIN_MIB
+#define LEAST_ASKED (32 * PIN_MIB)
+#define ASKED	    1024 /* pages at a time */
+
+/* What was swapped out the kernel calls absent as well. */
+static bool is_asked(size_t n_bytes)
+{
+	return n_bytes >= LEAST_ASKED && !pin_os_has_swap();
+}
+
+/* Reading an untouched page maps the kernel's page of zeroes, which is no memory. */
+static void clear_unless_zero(char *p, size_t n_bytes)
+{
+	if (*p || memcmp(p, p + 1, n_bytes - 1) != 0)
+		memset(p, 0, n_bytes);
+}
+
+static void clear_some(char *p, size_t n_bytes, bool asks)
+{
+	unsigned char is_there[ASKED];
+	size_t n_pages = n_bytes / PIN_PAGE;
+	bool told = asks && n_pages && !pin_os_resident(p, n_pages, is_there);
+
+	for (size_t i = 0; i < n_pages; i++)
+		if (!told || is_there[i] & 1)
+			clear_unless_zero(p + i * PIN_PAGE, PIN_PAGE);
+	memset(p + n_pages * PIN_PAGE, 0, n_bytes - n_pages * PIN_PAGE);
 }
 
 void pin_frames_clear(void *addr, size_t n_bytes)
 {
-	uint64_t entries[PAGES_AT_A_TIME];
-	int fd = open_pagemap();
 	char *p = addr, *end = p + n_bytes;
-	size_t n = -(uintptr_t)p & (PIN_PAGE - 1);
+	size_t n = n_bytes < LEAST_READ ? n_bytes : -(uintptr_t)p & (PIN_PAGE - 1);
+	bool asks = is_asked(n_bytes);
 
 	/* A block may begin within one of the kernel's pages. */
-	n = n < n_bytes ? n : n_bytes;
 	memset(p, 0, n);
-	p += n;
-	while (p < end) {
-		n = (size_t)(end - p) / PIN_PAGE;
-		n = n < PAGES_AT_A_TIME ? n : PAGES_AT_A_TIME;
-		if (fd < 0 || !n || read_pagemap(fd, (uintptr_t)p / PIN_PAGE, n, entries))
-			break;
-		clear_touched(p, entries, n);
-		p += n * PIN_PAGE;
+	for (p += n; p < end; p += n) {
+		n = (size_t)(end - p) < ASKED * PIN_PAGE ? (size_t)(end - p) : ASKED * PIN_PAGE;
+		clear_some(p, n, asks);
 	}
-	memset(p, 0, (size_t)(end - p));
-	pin_file_close(fd);
+}
+
+size_t pin_frames_untouched(const void *addr, size_t n_bytes, size_t least, size_t *offset)
+{
+	unsigned char is_there[ASKED];
+	size_t n_pages = n_bytes / PIN_PAGE, i, n, from = 0;
+	bool asks = is_asked(n_bytes);
+
+	least /= PIN_PAGE;
+	for (i = 0; i < n_pages && asks; i++) {
+		n = n_pages - i < ASKED ? n_pages - i : ASKED;
+		if (i % ASKED == 0 &&
+		    pin_os_resident((const char *)addr + i * PIN_PAGE, n, is_there))
+			break;
+		if (!(is_there[i % ASKED] & 1))
+			continue;
+		if (i - from >= least)
+			break;
+		from = i + 1;
+	}
+	*offset = from * PIN_PAGE;
+	return i - from >= least ? (i - from) * PIN_PAGE : 0;
 }

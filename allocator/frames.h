@@ -18,10 +18,18 @@
 bool pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
 
 /*
- * Sets n_bytes to zero without touching pages that nobody has touched, which are zero already.
- * If the kernel does not say which these are, it touches them.
+ * Sets n_bytes to zero. Of 1 MiB and more it writes only what is not zero, so that pages which
+ * nobody has touched get no memory; of 32 MiB and more it does not look at those either, unless
+ * the kernel does not say which they are.
  */
 void pin_frames_clear(void *addr, size_t n_bytes);
+
+/*
+ * Finds the first range of at least `least` bytes within n_bytes at addr, which begins with a
+ * page, that nobody has touched. Returns its length; 0 if there is none, or the kernel does not
+ * say. Sets *offset to where it begins.
+ */
+size_t pin_frames_untouched(const void *addr, size_t n_bytes, size_t least, size_t *offset);
 
 /*
  * Writes the page frame numbers of n_pages, from the page that contains addr, to `frames`; 0

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The heap's statistics, a block in reserve, and jemalloc's report, for regpool/ and preload/.
- * cache.h and family.h declare the allocation functions.
+ * The heap's start, its statistics, and a block in reserve. blocks.h and family.h declare the
+ * allocation functions.
  */
 #ifndef PIN_HEAP_H
 #define PIN_HEAP_H
@@ -17,11 +17,15 @@ struct pin_heap_stats {
 void pin_heap_stats(struct pin_heap_stats *stats);
 
 /*
- * Keeps a block, with the heap's start, and frees it: for what must allocate when memory has
- * run out. Nobody touches it, so it costs only addresses. The first returns whether there was
- * one.
+ * Starts the heap, with the first call of any function that allocates. False if there are no
+ * addresses.
  */
-bool pin_heap_keep_spare(void);
+bool pin_start_heap(void);
+
+/*
+ * Frees a block that the heap keeps from its start on, for what must allocate when memory has
+ * run out. Nobody touches it, so it costs only addresses.
+ */
 void pin_heap_give_spare(void);
 
 /*

@@ -27,44 +27,21 @@ static void warn_short_pool(size_t n_bytes)
 		wanted, wanted == 1 ? "" : "s", (unsigned)pin_os_hugetlb_free(PIN_GRANULE));
 }
 
-/* The offset in the heap at which huge pages begin. */
-static size_t first_huge_offset(void)
-{
-	switch ((enum pin_huge)pin_options.huge) {
-	case PIN_HUGE_AUTO:
-		return PIN_HUGE_FROM;
-	case PIN_HUGE_THP:
-		return 0;
-	default:
-		return SIZE_MAX;
-	}
-}
-
 /*
- * A host takes back free memory in blocks of just this size, so it has to find each new huge
- * page again, which takes many times as long as clearing one (bench/allocators: malloc-large
- * with and without). Small pages are mostly ones that a process has just freed.
+ * Advises all addresses at once: pieces that threads advise and touch one by one do not always
+ * become one mapping. The upper end is left out for pin_reserve_carve_upper().
  */
-static bool should_advise(void)
-{
-	return pin_options.huge != PIN_HUGE_AUTO || !pin_os_host_reclaims();
-}
-
-/*
- * Advises all addresses at once, when the heap gets there: pieces that threads advise and
- * touch one by one do not always become one mapping. The upper end is left out for
- * pin_reserve_carve_upper().
- */
-static void advise_rest(size_t end_of_piece)
+static void advise_all(void)
 {
 	static atomic_bool done;
-	size_t from = first_huge_offset(), to = pin_reserve.size / 16 * 15;
+	size_t n = PIN_ALIGN_DOWN(pin_reserve.size / 16 * 15, PIN_GRANULE);
 
-	if (end_of_piece <= from || from >= to || atomic_load(&done) ||
-	    atomic_exchange(&done, true) || !should_advise())
+	if (atomic_load(&done) || atomic_exchange(&done, true))
 		return;
-	to = PIN_ALIGN_DOWN(to, PIN_GRANULE);
-	pin_os_use_huge((char *)pin_reserve.base + from, to - from);
+	if (pin_options.huge == PIN_HUGE_THP)
+		pin_os_use_huge((char *)pin_reserve.base, n);
+	else
+		pin_os_use_small((char *)pin_reserve.base, n);
 }
 
 /* Commits pages of the pool, or returns an error. */
@@ -104,6 +81,7 @@ int pin_huge_commit(char *addr, size_t n_bytes)
 		error = commit_from_pool(addr, n_bytes);
 		return error == -ENOMEM ? commit_ordinary(addr, n_bytes) : error;
 	}
-	advise_rest((uintptr_t)addr + n_bytes - pin_reserve.base);
+	if (pin_options.huge != PIN_HUGE_SYSTEM)
+		advise_all();
 	return commit_ordinary(addr, n_bytes);
 }

@@ -11,23 +11,17 @@
 
 #include "allocator/jemalloc.h"
 #include "allocator/frames.h"
-#include "allocator/large.h"
+#include "allocator/heap.h"
+#include "allocator/live.h"
 #include "allocator/reserve.h"
 #include "allocator/runs.h"
-#include "allocator/start.h"
 
 #include <string.h>
 
 bool je_opt_retain;
-__thread bool pin_is_inside;
 
-/*
- * While `is_limited`, jemalloc gets no pages for the calling thread that would make it touch
- * memory which nobody has used: it fails, and the caller sets free first what it has aside.
- * What it needs for a thread has been made if `is_known`.
- */
 static __thread struct {
-	bool is_known, is_limited, begins;
+	bool begins;
 	void *metadata;
 	uint32_t first_page;
 } thread __attribute__((tls_model("initial-exec")));
@@ -102,22 +96,17 @@ static void *spare_metadata(size_t n_bytes, size_t alignment)
 static void give_pages(uint32_t page, uint32_t n_pages)
 {
 	pin_runs_take_lock();
-	pin_run_give(page, n_pages);
+	pin_run_give(page, n_pages, PIN_KIND_FREE);
 	pin_runs_release_lock();
 }
 
-static uint32_t take_pages(uint32_t n_pages, uint32_t alignment, bool limited, size_t *n_used)
+static uint32_t take_pages(uint32_t n_pages, uint32_t alignment, size_t *n_used)
 {
-	struct pin_run_need need = {n_pages, alignment, PIN_RUN_USED, false};
+	struct pin_run_need need = {n_pages, alignment};
 	uint32_t page;
 
 	pin_runs_take_lock();
 	page = pin_run_take(&need, n_used);
-	if (!page) {
-		pin_large_give_kept();
-		need.from = limited ? PIN_RUN_LITTLE_NEW : PIN_RUN_NEW;
-		page = pin_run_take(&need, n_used);
-	}
 	pin_runs_release_lock();
 	return page;
 }
@@ -131,7 +120,7 @@ static void *new_metadata(size_t n_bytes, size_t alignment, size_t *n_used)
 	*n_used = 0;
 	if (p || n_bytes >= pin_reserve.size || alignment >= pin_reserve.size)
 		return p;
-	page = take_pages(pin_units(n_bytes), pin_units(alignment), false, n_used);
+	page = take_pages(pin_units(n_bytes), pin_units(alignment), n_used);
 	return page ? pin_page_at(page) : NULL;
 }
 
@@ -153,21 +142,31 @@ static void *metadata(size_t n_bytes, size_t alignment, size_t *n_used)
 	return p ? p : spare_metadata(n_bytes, alignment);
 }
 
+/* Small blocks count with all pages that jemalloc has of the heap. It holds locks. */
+static void count(int64_t n_bytes)
+{
+	pin_live_count_small(n_bytes);
+	pin_live_look();
+}
+
 static void *pages(size_t n_bytes, size_t alignment, size_t *n_used)
 {
 	uint32_t n_pages = pin_units(n_bytes), page;
 
 	if (n_bytes >= pin_reserve.size)
 		return NULL;
-	page = take_pages(n_pages, alignment > PIN_UNIT ? pin_units(alignment) : 1,
-			  thread.is_limited && !thread.begins, n_used);
+	page = take_pages(n_pages, alignment > PIN_UNIT ? pin_units(alignment) : 1, n_used);
 	if (!page && thread.first_page && n_pages <= SPARE_PAGES) {
 		page = thread.first_page;
 		thread.first_page = 0;
 		give_pages(page + n_pages, SPARE_PAGES - n_pages);
 		*n_used = n_bytes;
 	}
-	return page ? pin_page_at(page) : NULL;
+	if (!page)
+		return NULL;
+	memset(pin_pages.kinds + page, PIN_KIND_SMALL, n_pages);
+	count((int64_t)n_bytes);
+	return pin_page_at(page);
 }
 
 /* *zero is an order on entry, and on return says what is so. */
@@ -176,9 +175,8 @@ void *je_extent_alloc_mmap(void *at, size_t n_bytes, size_t alignment, bool *zer
 	size_t n_used = 0;
 	void *p;
 
-	if (at || !pin_start_memory())
+	if (at || !pin_start_heap())
 		return NULL;
-	je_opt_retain = false;
 	p = alignment >= PIN_GRANULE ? metadata(n_bytes, alignment, &n_used)
 				     : pages(n_bytes, alignment, &n_used);
 	if (!p)
@@ -202,6 +200,7 @@ bool je_extent_dalloc_mmap(void *addr, size_t n_bytes)
 	}
 	memset(pin_pages.kinds + page, PIN_KIND_NONE, n_pages);
 	give_pages(page, n_pages);
+	count(-(int64_t)n_bytes);
 	return false;
 }
 
@@ -228,95 +227,31 @@ static void *get_metadata(void)
 	return p ? memset(p, 0, n_used) : NULL;
 }
 
-static void end_thread(void)
+/*
+ * jemalloc makes an arena and a cache for a thread with its first call, and goes on as if it
+ * had them if there is no memory: so that is in hand first. With many keys of the program's,
+ * pthread_setspecific() allocates in between.
+ */
+bool pin_jemalloc_begin_thread(void)
 {
+	size_t n_used;
+	void *p = NULL;
+
+	if (thread.begins)
+		return true;
+	thread.begins = true;
+	thread.metadata = get_metadata();
+	thread.first_page = thread.metadata ? take_pages(SPARE_PAGES, 1, &n_used) : 0;
+	if (thread.first_page) {
+		p = pin_je_malloc(1);
+		pin_je_free(p);
+	}
 	if (thread.metadata)
 		keep_metadata(thread.metadata, SPARE_METADATA, false);
 	if (thread.first_page)
 		give_pages(thread.first_page, SPARE_PAGES);
-	thread.begins = false;
 	thread.metadata = NULL;
 	thread.first_page = 0;
-}
-
-/*
- * Before a thread's first call of jemalloc, which makes an arena for the thread then, and would
- * go on as if it had one if there were no memory. Returns false if there might be none: then it
- * must not be called.
- */
-static bool begin_thread(void)
-{
-	size_t n_used;
-
-	thread.metadata = get_metadata();
-	thread.first_page = thread.metadata ? take_pages(SPARE_PAGES, 1, false, &n_used) : 0;
-	thread.begins = thread.first_page;
-	if (!thread.begins)
-		end_thread();
-	return thread.begins;
-}
-
-/* --- runs of pages, for slabs ------------------------------------------------------ */
-
-/*
- * What jemalloc cuts of its slabs; it would add a page to what is larger, to spread addresses
- * over caches. Those come from where it has its pages from.
- */
-#define MOST_CUT (3 * PIN_UNIT)
-
-static void *take_one(size_t n_bytes, bool limited)
-{
-	size_t n_used;
-	uint32_t page;
-
-	if (n_bytes <= MOST_CUT)
-		return pin_je_malloc(n_bytes);
-	page = take_pages(pin_units(n_bytes), 1, limited, &n_used);
-	return page ? pin_page_at(page) : NULL;
-}
-
-static unsigned take(size_t n_bytes, void **runs, unsigned n, bool limited)
-{
-	unsigned i = 0;
-
-	thread.is_limited = limited;
-	pin_is_inside = true;
-	while (i < n && (runs[i] = take_one(n_bytes, limited)))
-		i++;
-	pin_is_inside = false;
-	thread.is_limited = false;
-	return i;
-}
-
-static PIN_COLD unsigned take_first(size_t n_bytes, void **runs, unsigned n, bool limited)
-{
-	if (!begin_thread())
-		return 0;
-	n = take(n_bytes, runs, n, limited);
-	end_thread();
-	thread.is_known = n;
-	return n;
-}
-
-unsigned pin_jemalloc_take(size_t n_bytes, void **runs, unsigned n, bool limited)
-{
-	int saved = errno;
-
-	if (PIN_LIKELY(thread.is_known) || n_bytes > MOST_CUT)
-		n = take(n_bytes, runs, n, limited);
-	else
-		n = take_first(n_bytes, runs, n, limited);
-	errno = saved;
-	return n;
-}
-
-void pin_jemalloc_give(size_t n_bytes, void *const *runs, unsigned n)
-{
-	pin_is_inside = true;
-	for (unsigned i = 0; i < n; i++)
-		if (n_bytes <= MOST_CUT)
-			pin_je_free(runs[i]);
-		else
-			give_pages(pin_page_of(runs[i]), pin_units(n_bytes));
-	pin_is_inside = false;
+	thread.begins = false;
+	return p;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The door to jemalloc. Its arenas hand out runs of pages for slabs of small blocks; where it
- * has pages from, slabs, large blocks and what threads have aside are ours. Of its private names
- * the library has three that are the same in every version since 5.0: those of extent_mmap.o,
- * which jemalloc.c defines, so that the linker does not load that object. One other only makes processes start faster, and may be missing. The rest
- * are public functions, by the names that they have in the library's copy of jemalloc
- * (Makefile.am).
+ * The door to jemalloc. Its arenas cut small blocks out of slabs, and its threads' caches keep
+ * them; where it has pages from, and large blocks, are ours. Of its private names the library
+ * has three that are the same in every version since 5.0: those of extent_mmap.o, which
+ * jemalloc.c defines, so that the linker does not load that object. One other only makes
+ * processes start faster, and may be missing. The rest are public functions, by the names that
+ * they have in the library's copy of jemalloc (Makefile.am).
  *
  * libjemalloc.a also has other names for what jemalloc calls of libc: refused.c, start.c.
  */
@@ -27,25 +27,20 @@ bool je_extent_dalloc_mmap(void *addr, size_t n_bytes);
 /* The start of its profiler, of jemalloc 5.3.0 and later; see jemalloc.c. */
 bool __wrap_je_prof_boot2(void *tsd, void *base);
 
-/* As malloc(3), free(3), and <jemalloc/jemalloc.h>. */
+/* As malloc(3) and so on, and <jemalloc/jemalloc.h>. */
 void *pin_je_malloc(size_t n_bytes);
+void *pin_je_calloc(size_t n, size_t size);
+void *pin_je_realloc(void *p, size_t n_bytes);
+void *pin_je_mallocx(size_t n_bytes, int flags);
+size_t pin_je_malloc_usable_size(const void *p);
+size_t pin_je_nallocx(size_t n_bytes, int flags);
 void pin_je_free(void *p);
 
 /*
- * Whether the calling thread is in what may allocate while a cache, or jemalloc's data of the
- * thread, is not whole: jemalloc's functions and pthread_setspecific(), which allocates where a
- * program has many keys. Then neither may be used.
+ * Has jemalloc make what it needs for the calling thread. False if there is no memory for it:
+ * then only pin_je_free() may be called.
  */
-extern __thread bool pin_is_inside __attribute__((tls_model("initial-exec")));
-
-/*
- * Up to n runs of n_bytes for slabs: whole pages. Returns how many; 0 if there is no memory, or
- * `limited` and memory that nobody has used would be touched. Thread-safe. Preserves errno.
- */
-unsigned pin_jemalloc_take(size_t n_bytes, void **runs, unsigned n, bool limited);
-
-/* Thread-safe. */
-void pin_jemalloc_give(size_t n_bytes, void *const *runs, unsigned n);
+bool pin_jemalloc_begin_thread(void);
 
 extern const char *malloc_conf;
 

@@ -5,29 +5,13 @@
 #include "allocator/os.h"
 #include "allocator/sites.h"
 
-PIN_WRITTEN_FIRST _Atomic int64_t pin_live_small, pin_live_large, pin_live_most;
+PIN_WRITTEN_FIRST _Atomic int64_t pin_live_small, pin_live_large, pin_live_most, pin_live_call;
 PIN_WRITTEN_FIRST static _Atomic uint64_t peak_ns;
-PIN_WRITTEN_FIRST static int64_t (*uncounted_here)(void);
-
-void pin_live_set_uncounted(int64_t (*uncounted)(void))
-{
-	uncounted_here = uncounted;
-}
-
 PIN_WRITTEN_FIRST void (*pin_live_listener)(void);
-PIN_WRITTEN_FIRST static _Atomic int64_t call_at;
 
 void pin_live_call_at(int64_t n_bytes)
 {
-	atomic_store_explicit(&call_at, n_bytes, memory_order_relaxed);
-}
-
-static void call_listener(int64_t now)
-{
-	int64_t at = atomic_load_explicit(&call_at, memory_order_relaxed);
-
-	if (PIN_UNLIKELY(at && now >= at))
-		pin_live_listener();
+	atomic_store_explicit(&pin_live_call, n_bytes, memory_order_relaxed);
 }
 
 PIN_COLD void pin_live_raise_peak(int64_t now)
@@ -38,12 +22,11 @@ PIN_COLD void pin_live_raise_peak(int64_t now)
 		;
 	atomic_store_explicit(&peak_ns, pin_os_now_ns(), memory_order_relaxed);
 	pin_sites_note_peak();
-	call_listener(now);
 }
 
 size_t pin_live_now(void)
 {
-	int64_t now = pin_live_sum() + (uncounted_here ? uncounted_here() : 0);
+	int64_t now = pin_live_sum();
 
 	return now > 0 ? (size_t)now : 0;
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How many bytes the program has allocated and not freed, and the highest such sum so far.
+ * How many bytes are in use, and the highest such sum so far.
  *
- * Small blocks count with the size of their class, when a thread's cache is filled or emptied
- * (cache.c), and a thread's balance has changed by 32 KiB. So the sum is off by that and by
- * what is in caches, for each thread, and exact for threads that have ended. Large blocks count
- * with the size that was requested, at once.
+ * Large blocks count with the size that was requested; small ones with the pages that jemalloc
+ * has of the heap for them, which include what is free in their slabs and in threads' caches.
+ * Both are counted where pages pass, exactly and at once.
  */
 #ifndef PIN_LIVE_H
 #define PIN_LIVE_H
@@ -21,20 +20,14 @@ struct pin_live_peak {
 };
 
 /*
- * Sets what gives the bytes of small blocks that the calling thread has allocated and that are
- * not counted yet. It must be async-signal-safe.
- */
-void pin_live_set_uncounted(int64_t (*uncounted)(void));
-
-/*
  * What is called when the peak reaches the value set last by pin_live_call_at(), which is 0 for
  * never. It may run inside malloc. Set once.
  */
 extern void (*pin_live_listener)(void);
 void pin_live_call_at(int64_t n_bytes);
 
-/* Internal. Signed: a block may be counted as freed before it is counted as allocated. */
-extern PIN_HIDDEN _Atomic int64_t pin_live_small, pin_live_large, pin_live_most;
+/* Internal. Signed: threads count what they free and what they take one after the other. */
+extern PIN_HIDDEN _Atomic int64_t pin_live_small, pin_live_large, pin_live_most, pin_live_call;
 void pin_live_raise_peak(int64_t now);
 
 static inline int64_t pin_live_sum(void)
@@ -43,12 +36,7 @@ static inline int64_t pin_live_sum(void)
 	       atomic_load_explicit(&pin_live_large, memory_order_relaxed);
 }
 
-static inline void pin_live_update_timeline(int64_t now)
-{
-	pin_timeline_update(now > 0 ? (size_t)now : 0);
-}
-
-/* To be called after counting, with samples up to date: raises the peak. */
+/* To be called after counting, with samples up to date: raises the peak. Takes no lock. */
 static inline void pin_live_look(void)
 {
 	int64_t now = pin_live_sum();
@@ -58,30 +46,7 @@ static inline void pin_live_look(void)
 	pin_timeline_update(now > 0 ? (size_t)now : 0);
 }
 
-/* Whether pin_live_look() would do more than look, after a block was allocated, or freed. */
-static inline bool pin_live_rose(void)
-{
-	int64_t now = pin_live_sum();
-
-	return now > atomic_load_explicit(&pin_live_most, memory_order_relaxed) ||
-	       pin_timeline_rose((size_t)now);
-}
-
-static inline bool pin_live_fell(void)
-{
-	int64_t now = pin_live_sum();
-
-	return pin_timeline_fell(now > 0 ? (size_t)now : 0);
-}
-
-/* Raises the peak to what may have been in use since. */
-static inline void pin_live_look_back(int64_t most)
-{
-	if (PIN_UNLIKELY(most > atomic_load_explicit(&pin_live_most, memory_order_relaxed)))
-		pin_live_raise_peak(most);
-}
-
-/* Counts n_bytes of small blocks, which may be negative. */
+/* Counts n_bytes for small blocks, which may be negative. */
 static inline void pin_live_count_small(int64_t n_bytes)
 {
 	atomic_fetch_add_explicit(&pin_live_small, n_bytes, memory_order_relaxed);
@@ -95,10 +60,7 @@ static inline void pin_live_count_large(int64_t n_bytes)
 	atomic_store_explicit(&pin_live_large, now, memory_order_relaxed);
 }
 
-/*
- * Bytes in blocks that the program has allocated, including the latest ones of the calling
- * thread. Lock-free, async-signal-safe.
- */
+/* Bytes in use. Lock-free, async-signal-safe. */
 size_t pin_live_now(void);
 
 /* The highest value of pin_live_now() so far, and its time. Lock-free, async-signal-safe. */
@@ -125,13 +87,19 @@ static inline void pin_live_skip_growth(void)
 }
 
 /*
- * Records the stack and the time of growth that has been noted. Must be called with no lock
- * held.
+ * Records the stack and the time of growth that has been noted, raises the peak, and calls the
+ * listener that waits for it. Must be called with no lock held.
  */
-static inline void pin_live_settle_growth(void)
+static inline void pin_live_settle(void)
 {
+	int64_t at = atomic_load_explicit(&pin_live_call, memory_order_relaxed);
+
 	if (PIN_UNLIKELY(pin_live_growth))
 		pin_live_account_growth();
+	pin_live_look();
+	if (PIN_UNLIKELY(at) &&
+	    atomic_load_explicit(&pin_live_most, memory_order_relaxed) >= at)
+		pin_live_listener();
 }
 
 /* What is called after growth was accounted for, inside malloc; NULL for nothing. Set once. */

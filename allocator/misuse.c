@@ -2,10 +2,8 @@
 #include <config.h>
 
 #include "allocator/misuse.h"
-#include "allocator/classes.h"
 #include "allocator/log.h"
 #include "allocator/pages.h"
-#include "allocator/slabs.h"
 #include "allocator/span.h"
 
 #include <stdlib.h>
@@ -22,17 +20,6 @@ static unsigned kind_of(uint32_t page)
 	return pin_pages.kinds[page];
 }
 
-static bool find_small(const void *p, struct block *block)
-{
-	unsigned class = pin_kind_of(p) - 1u;
-
-	if (class >= PIN_CLASSES)
-		return false;
-	block->size = pin_class_sizes[class];
-	block->start = pin_slabs_start(class, p);
-	return true;
-}
-
 /* The block in use, or kept, that p is in. A large one's first page says of what kind it is. */
 static bool find_block(const void *p, struct block *block)
 {
@@ -41,8 +28,8 @@ static bool find_block(const void *p, struct block *block)
 
 	if (!span)
 		return false;
-	if (find_small(p, block))
-		return true;
+	if (kind_of(page) == PIN_KIND_SMALL)
+		return false;
 	least = pin_page_of((void *)span->start);
 	while (page > least && kind_of(page) == PIN_KIND_NONE)
 		page--;
@@ -74,15 +61,14 @@ static void describe(const void *p, bool frees, char *buf, size_t size)
 			   frees ? "double free" : "use after free");
 }
 
-static _Noreturn void say(const char *function, const void *p, const char *what,
-			  const char *when)
+static _Noreturn void say(const char *function, const void *p, const char *what)
 {
 	char caller[256] = "?";
 
 	if (pin_misuse_caller)
 		pin_misuse_caller(caller, sizeof caller);
-	pin_log_line("%s(%p): %s; %s %s (see MISUSE in pinalloc(7))", function, (void *)p, what,
-		     when, caller);
+	pin_log_line("%s(%p): %s; called at %s (see MISUSE in pinalloc(7))", function,
+		     (void *)p, what, caller);
 	abort();
 }
 
@@ -91,7 +77,7 @@ _Noreturn PIN_COLD void pin_misuse_end(const void *p, const char *function, bool
 	char what[128];
 
 	describe(p, frees, what, sizeof what);
-	say(function, p, what, "called at");
+	say(function, p, what);
 }
 
 _Noreturn PIN_COLD void pin_misuse_end_size(const void *p, size_t size, size_t given,
@@ -101,13 +87,5 @@ _Noreturn PIN_COLD void pin_misuse_end_size(const void *p, size_t size, size_t g
 
 	pin_format(what, sizeof what, "wrong size, of a block of %zu bytes and not %zu", size,
 		   given);
-	say(function, p, what, "called at");
-}
-
-PIN_COLD void pin_misuse_end_later(const void *p)
-{
-	char what[128];
-
-	describe(p, true, what, sizeof what);
-	say("free", p, what, "noticed in a later call at");
+	say(function, p, what);
 }

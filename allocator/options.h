@@ -15,7 +15,7 @@ enum pin_mode { PIN_MODE_EAGER, PIN_MODE_LAZY, PIN_MODE_OFF };
 enum pin_report_format { PIN_REPORT_AUTO, PIN_REPORT_TEXT, PIN_REPORT_JSON };
 
 /* In the order of PINALLOC_HUGEPAGE's values. */
-enum pin_huge { PIN_HUGE_AUTO, PIN_HUGE_THP, PIN_HUGE_TLB, PIN_HUGE_OFF };
+enum pin_huge { PIN_HUGE_SYSTEM, PIN_HUGE_THP, PIN_HUGE_TLB, PIN_HUGE_OFF };
 
 /* In the order of PINALLOC_WATCH's values. */
 enum pin_watch { PIN_WATCH_OFF, PIN_WATCH_ON, PIN_WATCH_STRICT };

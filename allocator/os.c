@@ -10,7 +10,6 @@
 #include "allocator/status.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/futex.h>
@@ -63,10 +62,12 @@ void *pin_os_reserve(size_t n_bytes)
 {
 	long p = pin_result(mmap(NULL, n_bytes, PROT_NONE, RESERVED, -1, 0));
 
-	if (p < 0)
-		return NULL;
-	advise((void *)p, n_bytes, SMALL_PAGES);
-	return (void *)p;
+	return p < 0 ? NULL : (void *)p;
+}
+
+void pin_os_use_small(void *addr, size_t n_bytes)
+{
+	advise(addr, n_bytes, SMALL_PAGES);
 }
 
 void pin_os_use_huge(void *addr, size_t n_bytes)
@@ -84,16 +85,17 @@ void pin_os_put_into_dumps(void *addr, size_t n_bytes)
 	advise(addr, n_bytes, DUMPED);
 }
 
-/* msync() fails if a page is not mapped. It is a cancellation point, which nobody expects. */
+/* msync(2) fails if a page is not mapped. By its number: libc's is a cancellation point. */
 bool pin_os_is_mapped(const void *addr, size_t n_bytes)
 {
-	int before;
-	bool is;
+	return !pin_result(syscall(SYS_msync, addr, n_bytes, MS_ASYNC));
+}
 
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	is = !pin_result(msync((void *)(uintptr_t)addr, n_bytes, MS_ASYNC));
-	pthread_setcancelstate(before, &before);
-	return is;
+int pin_os_resident(const void *addr, size_t n_pages, unsigned char *is_there)
+{
+	if (pin_status_is_filtered())
+		return -EPERM;
+	return (int)pin_result(mincore((void *)(uintptr_t)addr, n_pages * PIN_PAGE, is_there));
 }
 
 /*
@@ -139,29 +141,6 @@ int pin_os_commit(void *addr, size_t n_bytes)
 	return pin_result(mprotect((void *)first, end - first, PROT_READ | PROT_WRITE))
 		       ? -ENOMEM
 		       : 0;
-}
-
-/* In which Linux 5.7 is the first to know MREMAP_DONTUNMAP. */
-#define MOVE (MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP)
-
-/*
- * The only call of mremap(2). msync(2) with this flag does nothing but say what is locked
- * (EBUSY): `from` would not be afterwards. The kernel may have unmapped what was at `to` before
- * it refused (huge pages of the pool, say). If something is there then, nobody knows whose it
- * is.
- */
-int pin_os_move(void *from, void *to, size_t n_bytes)
-{
-	long p;
-
-	if (pin_status_is_filtered() ||
-	    pin_result(msync(from, n_bytes, MS_INVALIDATE)) == -EBUSY)
-		return -ENOTSUP;
-	if (pin_result(syscall(SYS_mremap, from, n_bytes, n_bytes, MOVE, to)) >= 0)
-		return 0;
-	p = pin_result(mmap(to, n_bytes, PROT_READ | PROT_WRITE, RESERVED | MAP_FIXED_NOREPLACE,
-			    -1, 0));
-	return p == (long)to ? -ENOTSUP : -ENOMEM;
 }
 
 static size_t soft_limit(__rlimit_resource_t resource)
@@ -253,6 +232,13 @@ int pin_os_write_memory(char *to, const void *from, size_t n_bytes)
 	return (size_t)n == n_bytes ? 0 : -EIO;
 }
 
+bool pin_os_has_swap(void)
+{
+	struct sysinfo info;
+
+	return pin_status_is_filtered() || sysinfo(&info) || info.totalswap;
+}
+
 size_t pin_os_ram(void)
 {
 	struct sysinfo info;
@@ -301,41 +287,16 @@ size_t pin_os_most_mappings(void)
 	return pin_file_number("/proc/sys/vm/max_map_count", "", DEFAULT_MAX_MAPPINGS);
 }
 
-/* Eight characters as a number. */
-static uint64_t letters(const char text[9])
+size_t pin_os_mappings(void)
 {
-	uint64_t word;
-
-	memcpy(&word, text, sizeof word);
-	return __builtin_bswap64(word);
-}
-
-/*
- * Whether the last eight characters say that a device is mapped, or that KNEM is used, whose
- * device is not. Shared memory, zeroes and huge pages are in /dev as well.
- */
-static bool tells_of_device(uint64_t last)
-{
-	if ((uint32_t)last == (uint32_t)letters("    knem"))
-		return true;
-	return last >> 16 == letters(" /dev/  ") >> 16 && last != letters(" /dev/sh") &&
-	       last != letters(" /dev/ze") && last != letters(" /dev/hu");
-}
-
-size_t pin_os_mappings(bool *has_device)
-{
-	uint64_t last = 0;
-	char text[4096];
+	char text[1024];
 	int fd = pin_file_open("/proc/self/maps");
 	size_t n_lines = 0;
 	long n;
 
 	while (fd >= 0 && (n = pin_file_read_some(fd, text, sizeof text)) > 0)
-		for (long i = 0; i < n; i++) {
-			last = last << 8 | (unsigned char)text[i];
+		for (long i = 0; i < n; i++)
 			n_lines += text[i] == '\n';
-			*has_device |= tells_of_device(last);
-		}
 	pin_file_close(fd);
 	return n_lines ? n_lines : SIZE_MAX;
 }
@@ -353,17 +314,6 @@ size_t pin_os_hugetlb_free(size_t page_size)
 		is_1gib ? POOL_1GIB "free_hugepages" : POOL_2MIB "free_hugepages", "", 0);
 
 	return unused > owed ? unused - owed : 0;
-}
-
-/* MAX_PAGE_ORDER. The setting is greater while no driver asks for reports (Linux 5.14). */
-#define MAX_ORDER 10
-
-bool pin_os_host_reclaims(void)
-{
-	size_t order = pin_file_number(
-		"/sys/module/page_reporting/parameters/page_reporting_order", "", 0);
-
-	return order && order <= MAX_ORDER;
 }
 
 uint32_t pin_os_node(void)

@@ -21,11 +21,16 @@
 void pin_os_small_statics(void);
 
 /*
- * Reserves n_bytes of address space without memory behind it, with small pages only: where
- * huge pages are always used, a table of which one word is used would take 2 MiB. Returns
- * NULL if the kernel refuses (RLIMIT_AS, or no gap that large).
+ * Reserves n_bytes of address space without memory behind it. Returns NULL if the kernel
+ * refuses (RLIMIT_AS, or no gap that large).
  */
 void *pin_os_reserve(size_t n_bytes);
+
+/*
+ * Excludes [addr, addr + n_bytes) from huge pages: where they are always used, a table of which
+ * one word is used would take 2 MiB.
+ */
+void pin_os_use_small(void *addr, size_t n_bytes);
 
 /*
  * Lets the kernel use transparent huge pages in [addr, addr + n_bytes) of a reservation, so
@@ -55,16 +60,16 @@ int pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size);
 size_t pin_os_hugetlb_free(size_t page_size);
 
 /*
- * Whether this is a virtual machine that reports free memory to its host, which takes it back
- * (free page reporting: virtio-balloon, Hyper-V).
- */
-bool pin_os_host_reclaims(void);
-
-/*
  * Whether all pages of [addr, addr + n_bytes), which begins with one, are mapped.
  * Preserves errno.
  */
 bool pin_os_is_mapped(const void *addr, size_t n_bytes);
+
+/*
+ * Sets bit 0 of a byte for each page, from addr on, that is in memory: of those that were never
+ * touched, or are swapped out, it is 0. Returns 0 or -errno.
+ */
+int pin_os_resident(const void *addr, size_t n_pages, unsigned char *is_there);
 
 /*
  * Makes [addr, addr + n_bytes) of a reservation readable and writable. Repeating it on memory
@@ -78,15 +83,6 @@ int pin_os_commit(void *addr, size_t n_bytes);
  * NULL if the kernel refuses.
  */
 void *pin_os_map_shared(int fd, size_t n_bytes);
-
-/*
- * Moves the memory behind [from, from + n_bytes) to `to`, where nobody has anything: without
- * copying, and without giving any of it back. Both have to be committed; `from` has none
- * afterwards, as if it had never been used. Returns 0; -ENOTSUP if the kernel cannot: then
- * nothing has changed, or it is locked (mlock); -ENOMEM if the addresses at `to` are lost: they
- * must not be used.
- */
-int pin_os_move(void *from, void *to, size_t n_bytes);
 
 /* Bytes of address space that the process uses; 0 if unknown. */
 size_t pin_os_address_space(void);
@@ -121,6 +117,9 @@ size_t pin_os_status(const char *name);
 
 /* Bytes of memory of the machine; 0 if unknown. */
 size_t pin_os_ram(void);
+
+/* Whether it has any swap space; true if unknown. */
+bool pin_os_has_swap(void);
 
 /* Number of processors that the calling thread may run on, at least 1. */
 unsigned pin_os_processors(void);
@@ -182,9 +181,9 @@ void pin_os_sleep_ms(uint64_t ms);
 
 /*
  * The maximum number of mappings of the process (vm.max_map_count), and how many it has;
- * SIZE_MAX if unknown. Sets *has_device if one is of a device that may register memory.
+ * SIZE_MAX if unknown.
  */
 size_t pin_os_most_mappings(void);
-size_t pin_os_mappings(bool *has_device);
+size_t pin_os_mappings(void);
 
 #endif

@@ -24,34 +24,26 @@
  */
 enum pin_kind {
 	PIN_KIND_NONE,
+	PIN_KIND_SMALL,	      /* jemalloc's: all its pages */
 	PIN_KIND_LARGE = 200, /* a block in use */
-	PIN_KIND_KEPT,	      /* one that was freed, and kept as it is */
 	PIN_KIND_SEGMENT,     /* no block: see segment.h */
 	PIN_KIND_FREE = 204,  /* memory that has been used */
-	PIN_KIND_BARE = 206,  /* addresses without memory: never used, or it has moved away */
+	PIN_KIND_BARE = 206,  /* addresses that nobody has touched */
 };
 #define PIN_KIND_LAST 1 /* is added */
 
 /* Of the kind of a page depends what its record has; of small blocks slabs.c writes it. */
 struct pin_page {
+	uint32_t length;       /* pages, of a large block, a segment or free memory: there at
+				  its last page, too */
+	_Atomic uint32_t site; /* of a large block, if blocks are sampled: sample.c */
 	union {
-		uint32_t length; /* pages, of a large block, a segment or free memory: there at
-				    its last page, too */
-		uint32_t next;	 /* slabs in the same list: their first pages; 0 is none */
-	};
-	union {
-		_Atomic uint32_t site; /* of a large block, if blocks are sampled: sample.c */
-		uint32_t previous;
-	};
-	union {
-		uint64_t asked; /* of a large block, the bytes requested */
+		uint32_t children[2]; /* of a free run: fit.c */
 		struct {
-			uint16_t n_free; /* of the slab */
-			uint8_t depot;
-			uint8_t lead; /* of each page of a slab: pages of it before this one */
+			uint64_t asked : 63; /* of a large block, the bytes requested */
+			uint64_t is_new : 1; /* it may have pages that nobody has touched */
 		};
 	};
-	uint64_t free[4]; /* of a slab: blocks that are not in use */
 };
 
 /* Internal; written when the heap grows, read by every thread without a lock. */
@@ -68,7 +60,7 @@ int pin_pages_init(void);
 /* Makes the tables cover [addr, addr + n_bytes). Returns 0 or -ENOMEM. */
 int pin_pages_cover(const void *addr, size_t n_bytes);
 
-/* Of all that the run map and large blocks write there, and of moves. */
+/* Of all that the run map and large blocks write there. */
 extern struct pin_flag pin_runs_lock PIN_HIDDEN;
 
 static inline void pin_runs_take_lock(void)

@@ -93,6 +93,7 @@ int pin_reserve_init(void)
 	pin_reserve.memory = data < size ? data : size;
 	atomic_store(&spare.start, pin_reserve.base + size);
 	spare.end = (uintptr_t)p + size + size / SHARE_OF_TABLES + PIN_GRANULE;
+	pin_os_use_small((void *)spare.start, spare.end - spare.start);
 	leave_out_of_dumps();
 	return 0;
 }
@@ -101,8 +102,10 @@ static void *reserve_elsewhere(size_t n_bytes)
 {
 	void *p = pin_os_reserve(n_bytes);
 
-	if (p)
+	if (p) {
+		pin_os_use_small(p, n_bytes);
 		pin_os_leave_out_of_dumps(p, n_bytes);
+	}
 	return p;
 }
 

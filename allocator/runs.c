@@ -2,9 +2,8 @@
 #include <config.h>
 
 #include "allocator/runs.h"
+#include "allocator/fit.h"
 #include "allocator/live.h"
-#include "allocator/map.h"
-#include "allocator/moves.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
@@ -12,26 +11,45 @@
 
 #define N_NODES 8 /* nodes beyond these share maps */
 
-/*
- * How much new memory is handed out before caches have to be emptied: a share of the heap. New
- * memory costs nothing until it is touched: if they were emptied only when a growth step is
- * used up, all of each step would be touched.
- */
-#define SHARE_OF_LEEWAY 64
-#define LEAST_LEEWAY	(256 * PIN_KIB)
+struct map {
+	struct pin_span *span; /* the one that grows, if any */
+	uint32_t used, bare;   /* trees */
+	uint32_t tail;	       /* the free run at its end; its last page has no record yet */
+	size_t n_used, n_bare; /* pages */
+};
 
-/*
- * By memory node. Free memory that cannot move is apart: a move that the kernel refuses ends
- * all others.
- */
-PIN_WRITTEN_FIRST static struct pin_map maps[N_NODES], fixed_maps[N_NODES];
+PIN_WRITTEN_FIRST static struct map maps[N_NODES];
 
-/* From pin_map_uncovered on. */
+/* Where memory at a span's end begins that the tables do not cover yet, and how much. */
+PIN_WRITTEN_FIRST static uintptr_t uncovered;
 PIN_WRITTEN_FIRST static size_t n_uncovered;
 
-static struct pin_map *map_of(const struct pin_span *span)
+static struct pin_page *record(uint32_t page)
 {
-	return &(span->is_fixed ? fixed_maps : maps)[span->node % N_NODES];
+	return &pin_pages.records[page];
+}
+
+static const struct pin_span *span_of(uint32_t page)
+{
+	return pin_span_find(pin_page_at(page), 1);
+}
+
+static struct map *map_of(uint32_t page)
+{
+	return &maps[span_of(page)->node % N_NODES];
+}
+
+/* The page behind a span's last one that is covered. */
+static uint32_t end_of(const struct pin_span *span)
+{
+	uintptr_t last;
+
+	if (!span)
+		return 0;
+	last = span->start + span->length - 1;
+	if (PIN_UNLIKELY(uncovered) && uncovered - span->start <= span->length)
+		last = uncovered - 1;
+	return pin_page_of((void *)last) + 1;
 }
 
 /* A process with one thread has memory of the node where it began, as it would by itself. */
@@ -44,128 +62,184 @@ static uint32_t node_here(void)
 	return pin_os_node();
 }
 
-bool pin_run_may_move(uint32_t n_pages, bool is_new)
+/* --- runs ------------------------------------------------------------------------- */
+
+/* Of a page that begins or ends a free run. */
+static enum pin_kind kind_of(uint32_t page)
 {
-	return pin_moves_possible() &&
-	       pin_map_pays(&maps[node_here() % N_NODES], n_pages, is_new);
+	return (enum pin_kind)(pin_pages.kinds[page] & ~PIN_KIND_LAST);
+}
+
+static void insert(struct map *map, uint32_t page, uint32_t n_pages, enum pin_kind kind)
+{
+	record(page)->length = n_pages;
+	if (page + n_pages == end_of(map->span))
+		map->tail = page; /* in small programs nobody need touch that record */
+	else
+		record(page + n_pages - 1)->length = n_pages;
+	pin_pages.kinds[page + n_pages - 1] = (uint8_t)(kind + PIN_KIND_LAST);
+	pin_pages.kinds[page] = (uint8_t)kind;
+	pin_fit_insert(kind == PIN_KIND_FREE ? &map->used : &map->bare, page);
+	*(kind == PIN_KIND_FREE ? &map->n_used : &map->n_bare) += n_pages;
+}
+
+static void delete (struct map *map, uint32_t page)
+{
+	uint32_t n_pages = record(page)->length;
+	enum pin_kind kind = kind_of(page);
+
+	if (page == map->tail)
+		map->tail = 0;
+	*(kind == PIN_KIND_FREE ? &map->n_used : &map->n_bare) -= n_pages;
+	pin_fit_delete(kind == PIN_KIND_FREE ? &map->used : &map->bare, page);
+	pin_pages.kinds[page] = pin_pages.kinds[page + n_pages - 1] = PIN_KIND_NONE;
+}
+
+/* The length of the free run of this kind that ends before a page, or begins there. */
+static uint32_t before(uint32_t page, enum pin_kind kind)
+{
+	return pin_page_at(page) != (void *)span_of(page)->start && kind_of(page - 1) == kind
+		       ? record(page - 1)->length
+		       : 0;
+}
+
+static uint32_t behind(uint32_t page, enum pin_kind kind)
+{
+	return page != end_of(span_of(page - 1)) && kind_of(page) == kind ? record(page)->length
+									  : 0;
+}
+
+static void give(struct map *map, uint32_t page, uint32_t n_pages, enum pin_kind kind)
+{
+	uint32_t n_before = before(page, kind), n_behind = behind(page + n_pages, kind);
+
+	if (n_before)
+		delete (map, page - n_before);
+	if (n_behind)
+		delete (map, page + n_pages);
+	insert(map, page - n_before, n_before + n_pages + n_behind, kind);
 }
 
 /* jemalloc merges runs of any nodes. */
-void pin_run_give(uint32_t page, uint32_t n_pages)
+void pin_run_give(uint32_t page, uint32_t n_pages, enum pin_kind kind)
 {
-	const struct pin_span *span;
 	uint32_t n;
 
 	for (; n_pages; page += n, n_pages -= n) {
-		span = pin_map_span(page);
-		n = pin_map_end(span) - page;
+		n = end_of(span_of(page)) - page;
 		n = n < n_pages ? n : n_pages;
-		pin_map_give(map_of(span), page, n, PIN_KIND_FREE);
+		give(map_of(page), page, n, kind);
 	}
 }
 
 uint32_t pin_run_before(uint32_t page)
 {
-	return pin_map_before(page, PIN_KIND_FREE);
+	return before(page, PIN_KIND_FREE);
 }
 
 uint32_t pin_run_at(uint32_t page)
 {
-	return pin_map_at(page, PIN_KIND_FREE);
+	return behind(page, PIN_KIND_FREE);
 }
 
 bool pin_run_fits(uint32_t n_pages)
 {
-	uint32_t i = node_here() % N_NODES;
-
-	return pin_fit_first(&maps[i].fit, PIN_KIND_FREE, n_pages) ||
-	       pin_fit_first(&fixed_maps[i].fit, PIN_KIND_FREE, n_pages);
+	return pin_fit_find(maps[node_here() % N_NODES].used, n_pages, 1);
 }
 
-static uint32_t take_used_of(struct pin_map *map, const struct pin_run_need *need,
-			     size_t *n_used)
+/* Takes [at, at + n_pages) out of free runs, one behind the other, the first at `page`. */
+static void cut(struct map *map, uint32_t page, uint32_t at, uint32_t n_pages, size_t *n_used)
 {
-	uint32_t page = pin_fit_find(&map->fit, PIN_KIND_FREE, need->n_pages, need->alignment);
-	uint32_t at;
+	uint32_t end = at + n_pages, used = at, next;
+	enum pin_kind kind;
 
-	if (!page)
-		return 0;
-	at = pin_map_aligned(page, need->alignment);
-	pin_map_cut(map, page, at, need->n_pages, 0, n_used);
-	return at;
+	for (; page < end; page = next) {
+		kind = kind_of(page);
+		next = page + record(page)->length;
+		delete (map, page);
+		if (page < at)
+			insert(map, page, at - page, kind);
+		if (next > end)
+			insert(map, end, next - end, kind);
+		if (kind == PIN_KIND_FREE)
+			used = next < end ? next : end;
+	}
+	*n_used = (size_t)(used - at) << PIN_UNIT_SHIFT;
+	if (map->span)
+		pin_span_note_use(map->span, (uintptr_t)pin_page_at(end));
+}
+
+void pin_run_take_at(uint32_t page, uint32_t n_pages, size_t *n_used)
+{
+	cut(map_of(page), page, page, n_pages, n_used);
+}
+
+void pin_run_take_before(uint32_t page, uint32_t n_pages)
+{
+	size_t n_used;
+
+	cut(map_of(page - 1), page - pin_run_before(page), page - n_pages, n_pages, &n_used);
+}
+
+/*
+ * A block this large that goes to the end leaves a gap before it, unless there is one: small
+ * ones would go behind it otherwise, and what is free before them could not grow. Nor do small
+ * ones take a part of a long run while there is room in the gap.
+ */
+#define SMALL_TO     (256 * PIN_KIB >> PIN_UNIT_SHIFT)
+#define GAP_FROM     (PIN_MIB >> PIN_UNIT_SHIFT)
+#define SHARE_OF_GAP 64
+#define LEAST_GAP    PIN_MIB
+
+static uint32_t gap_for(const struct map *map, const struct pin_run_need *need)
+{
+	uint32_t bare = need->n_pages < SMALL_TO
+				? pin_fit_find(map->bare, need->n_pages, need->alignment)
+				: 0;
+
+	return bare != map->tail ? bare : 0;
 }
 
 static uint32_t take_used(uint32_t node, const struct pin_run_need *need, size_t *n_used)
 {
-	uint32_t page = take_used_of(&maps[node % N_NODES], need, n_used);
+	struct map *map = &maps[node % N_NODES];
+	uint32_t page = pin_fit_find(map->used, need->n_pages, need->alignment), at, in_gap;
 
-	return page ? page : take_used_of(&fixed_maps[node % N_NODES], need, n_used);
-}
-
-/* Where the fewest pages are bare. */
-static uint32_t take_place(struct pin_map *map, const struct pin_run_need *need,
-			   const struct pin_place *place, size_t *n_used)
-{
-	uint32_t n_filled = need->may_move ? need->n_pages : 0;
-	size_t n_bare = map->n_bare;
-	bool done;
-
-	done = pin_map_cut(map, place->page, place->at, need->n_pages, n_filled, n_used);
-	map->n_moved += place->n_bare - (n_bare - map->n_bare);
-	return done ? place->at : 0;
-}
-
-static uint32_t take_little(struct pin_map *map, const struct pin_run_need *need,
-			    size_t *n_used)
-{
-	struct pin_place place;
-
-	if (!map->leeway)
+	if (!page)
 		return 0;
-	place = pin_map_place(map, need->n_pages, need->alignment, false);
-	if (place.n_bare > map->leeway)
-		return 0;
-	map->leeway -= (uint32_t)place.n_bare;
-	return take_place(map, need, &place, n_used);
+	in_gap = record(page)->length >= GAP_FROM ? gap_for(map, need) : 0;
+	page = in_gap ? in_gap : page;
+	at = pin_fit_aligned(page, need->alignment);
+	cut(map, page, at, need->n_pages, n_used);
+	return at;
 }
 
-/* The free run before `page`, if it is the tail, is one like others from now on. */
-static void settle_tail(struct pin_map *map, uint32_t page)
-{
-	if (map->tail)
-		pin_pages.records[page - 1].length = pin_pages.records[map->tail].length;
-	map->tail = 0;
-}
-
-bool pin_run_cover_fixed(const void *addr, size_t n_bytes, uint32_t node)
-{
-	return !pin_pages_cover(addr, n_bytes) &&
-	       !pin_fit_cover(&fixed_maps[node % N_NODES].fit, pin_page_of(addr),
-			      pin_units(n_bytes));
-}
+/* --- growth ----------------------------------------------------------------------- */
 
 /* Puts memory of a span in the map. If the tables have no memory, that is tried again later. */
 static bool cover(void)
 {
-	void *addr = (void *)pin_map_uncovered;
-	uint32_t page = pin_page_of(addr), n_pages = pin_units(n_uncovered);
-	uint32_t end = page + n_pages;
-	struct pin_map *map;
+	void *addr = (void *)uncovered;
+	uint32_t page = pin_page_of(addr), end = page + pin_units(n_uncovered);
+	struct map *map;
 
 	if (!addr)
 		return true;
-	map = map_of(pin_map_span(page));
-	if (pin_pages_cover(addr, n_uncovered) || pin_fit_cover(&map->fit, page, n_pages))
+	map = map_of(page);
+	if (pin_pages_cover(addr, n_uncovered))
 		return false;
-	settle_tail(map, page);
-	pin_map_uncovered = 0;
+	/* The free run before it, if it is the tail, is one like others from now on. */
+	if (map->tail)
+		record(page - 1)->length = record(map->tail)->length;
+	map->tail = 0;
+	uncovered = 0;
 	/* The heap's first page is no memory: 0 is the number of none. */
 	page = page ? page : 1;
-	pin_map_give(map, page, end - page, PIN_KIND_BARE);
+	give(map, page, end - page, PIN_KIND_BARE);
 	return true;
 }
 
-static bool add_memory(struct pin_map *map, size_t n_bytes, uint32_t node)
+static bool add_memory(struct map *map, size_t n_bytes, uint32_t node)
 {
 	struct pin_span *span = map->span;
 	char *p;
@@ -174,12 +248,14 @@ static bool add_memory(struct pin_map *map, size_t n_bytes, uint32_t node)
 		return false;
 	n_bytes = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
 	p = n_bytes ? pin_span_grow(&map->span, n_bytes, node) : NULL;
-	if (map->span != span)
-		settle_tail(map, pin_map_end(span));
+	if (map->span != span && map->tail) {
+		record(end_of(span) - 1)->length = record(map->tail)->length;
+		map->tail = 0;
+	}
 	if (!p)
 		return false;
 	pin_live_note_growth(n_bytes);
-	pin_map_uncovered = (uintptr_t)p;
+	uncovered = (uintptr_t)p;
 	n_uncovered = n_bytes;
 	return cover();
 }
@@ -212,12 +288,97 @@ static size_t min_step(void)
 	return step < pin_options.grow ? step : pin_options.grow;
 }
 
-static bool grow_by_step(struct pin_map *map, size_t n_lacking, uint32_t node)
+static bool grow_by_step(struct map *map, size_t n_lacking, uint32_t node)
 {
 	size_t step = min_step();
 
 	return (n_lacking < step && add_memory(map, step, node)) ||
 	       add_memory(map, n_lacking, node);
+}
+
+/* --- new memory ------------------------------------------------------------------- */
+
+/* Where a request can be served that needs new memory. */
+struct place {
+	uint32_t page; /* the first free run there, if any */
+	uint32_t at;   /* aligned */
+	uint32_t n_new;
+};
+
+/* From used memory on that may be there before the bare addresses. They may be too short. */
+static struct place place_from(uint32_t from, uint32_t bare, const struct pin_run_need *need)
+{
+	uint32_t at = pin_fit_aligned(from, need->alignment), least = at > bare ? at : bare;
+	uint32_t to = at + need->n_pages;
+
+	return (struct place){at < bare ? from : bare, at, to > least ? to - least : 0};
+}
+
+static uint32_t take_place(struct map *map, const struct pin_run_need *need,
+			   const struct place *place, size_t *n_used)
+{
+	cut(map, place->page, place->at, need->n_pages, n_used);
+	return place->at;
+}
+
+/* In bare addresses that have room, and the longer of the used runs next to them. */
+static struct place place_in_bare(const struct map *map, const struct pin_run_need *need,
+				  bool at_end_too)
+{
+	uint32_t bare = pin_fit_find(map->bare, need->n_pages, need->alignment), end;
+	uint32_t n_before, n_behind;
+
+	if (!bare || (bare == map->tail && !at_end_too))
+		return (struct place){0, 0, UINT32_MAX};
+	end = bare + record(bare)->length;
+	n_before = before(bare, PIN_KIND_FREE);
+	n_behind = behind(end, PIN_KIND_FREE);
+	if (need->alignment > 1 || n_behind <= n_before || n_behind >= need->n_pages)
+		return place_from(bare - n_before, bare, need);
+	return (struct place){bare, end + n_behind - need->n_pages, need->n_pages - n_behind};
+}
+
+static uint32_t gap(const struct map *map, uint32_t tail, uint32_t n_before, uint32_t n_pages)
+{
+	size_t n = pin_span_bytes() / SHARE_OF_GAP;
+	bool is_there = map->n_bare &&
+			map->n_bare != (tail == map->tail ? record(tail)->length : 0);
+
+	if (n_pages < GAP_FROM || n_before > n_pages / 8 || is_there)
+		return 0;
+	return (uint32_t)((n > LEAST_GAP ? n : LEAST_GAP) >> PIN_UNIT_SHIFT);
+}
+
+static struct place place_at_end(const struct map *map, const struct pin_run_need *need)
+{
+	uint32_t end = end_of(map->span), tail = map->tail, from, bare, n;
+
+	if (!end)
+		return (struct place){0, 0, need->n_pages};
+	bare = tail && kind_of(tail) == PIN_KIND_BARE ? tail : end;
+	from = bare == tail ? tail - before(tail, PIN_KIND_FREE) : tail ? tail : end;
+	n = gap(map, bare, bare - from, need->n_pages);
+	return place_from(n ? bare + n : from, bare, need);
+}
+
+/* The span may have to go on elsewhere, and then lack more. */
+static uint32_t take_new(struct map *map, const struct pin_run_need *need, uint32_t node,
+			 size_t *n_used)
+{
+	struct place place, last;
+	uint64_t lacks;
+
+	for (;;) {
+		place = place_in_bare(map, need, false);
+		last = place_at_end(map, need);
+		if (place.n_new <= last.n_new)
+			return take_place(map, need, &place, n_used);
+		lacks = (uint64_t)last.at + need->n_pages - end_of(map->span);
+		if (last.at && (int64_t)lacks <= 0)
+			return take_place(map, need, &last, n_used);
+		if (!grow_by_step(map, lacks << PIN_UNIT_SHIFT, node))
+			return place.page ? take_place(map, need, &place, n_used) : 0;
+	}
 }
 
 /* A quarter of the heap, on all other nodes together: a thread may roam over many. */
@@ -226,7 +387,7 @@ static bool much_is_elsewhere(uint32_t node)
 	size_t n = 0;
 
 	for (uint32_t i = 0; i < N_NODES; i++)
-		n += i == node % N_NODES ? 0 : maps[i].n_used + fixed_maps[i].n_used;
+		n += i == node % N_NODES ? 0 : maps[i].n_used;
 	return n > pin_span_bytes() >> PIN_UNIT_SHIFT >> 2;
 }
 
@@ -234,7 +395,7 @@ static bool much_is_elsewhere(uint32_t node)
 static uint32_t take_elsewhere(uint32_t node, const struct pin_run_need *need, bool any,
 			       size_t *n_used)
 {
-	struct pin_place place;
+	struct place place;
 	uint32_t page = 0;
 
 	for (uint32_t i = 0; i < N_NODES && !page; i++) {
@@ -243,66 +404,22 @@ static uint32_t take_elsewhere(uint32_t node, const struct pin_run_need *need, b
 		page = take_used(i, need, n_used);
 		if (page || !any)
 			continue;
-		place = pin_map_place(&maps[i], need->n_pages, need->alignment, false);
-		if (place.n_bare != UINT64_MAX)
-			page = take_place(&maps[i], need, &place, n_used);
+		place = place_in_bare(&maps[i], need, true);
+		page = place.page ? take_place(&maps[i], need, &place, n_used) : 0;
 	}
 	return page;
-}
-
-/* The span may have to go on elsewhere, and then lack more. */
-static uint32_t take_new(struct pin_map *map, const struct pin_run_need *need, uint32_t node,
-			 size_t *n_used)
-{
-	struct pin_place place;
-	uint32_t page = 0;
-	bool may_grow = true;
-	uint64_t end;
-
-	while (!page) {
-		place = pin_map_place(map, need->n_pages, need->alignment, may_grow);
-		if (place.n_bare == UINT64_MAX)
-			return 0;
-		end = (uint64_t)place.at + need->n_pages;
-		if (place.page && end <= pin_map_end(pin_map_span(place.page)))
-			page = take_place(map, need, &place, n_used);
-		else
-			may_grow = grow_by_step(
-				map, (end - pin_map_end(map->span)) << PIN_UNIT_SHIFT, node);
-	}
-	return page;
-}
-
-static void allow_little(struct pin_map *map)
-{
-	size_t n = pin_span_bytes() / SHARE_OF_LEEWAY;
-
-	map->leeway = (uint32_t)((n > LEAST_LEEWAY ? n : LEAST_LEEWAY) >> PIN_UNIT_SHIFT);
-}
-
-void pin_runs_allow_little(void)
-{
-	pin_runs_take_lock();
-	allow_little(&maps[node_here() % N_NODES]);
-	pin_runs_release_lock();
 }
 
 uint32_t pin_run_take(const struct pin_run_need *need, size_t *n_used)
 {
 	uint32_t node = node_here();
-	struct pin_map *map = &maps[node % N_NODES];
+	struct map *map = &maps[node % N_NODES];
 	uint32_t page = take_used(node, need, n_used);
 
-	if (page || need->from == PIN_RUN_USED)
-		return page;
-	page = take_little(map, need, n_used);
-	if (page || need->from == PIN_RUN_LITTLE_NEW)
-		return page;
-	page = much_is_elsewhere(node) ? take_elsewhere(node, need, false, n_used) : 0;
-	if (page)
-		return page;
-	allow_little(map);
-	page = take_new(map, need, node, n_used);
+	if (!page && much_is_elsewhere(node))
+		page = take_elsewhere(node, need, false, n_used);
+	if (!page)
+		page = take_new(map, need, node, n_used);
 	return page ? page : take_elsewhere(node, need, true, n_used);
 }
 
@@ -313,77 +430,30 @@ uint32_t pin_run_take_on(uint32_t node, const struct pin_run_need *need, size_t 
 	return page ? page : take_new(&maps[node % N_NODES], need, node, n_used);
 }
 
-void pin_run_take_at(uint32_t page, uint32_t n_pages, size_t *n_used)
+/* How many pages from `page` on are free. */
+static uint32_t free_from(uint32_t page)
 {
-	pin_map_cut(map_of(pin_map_span(page)), page, page, n_pages, 0, n_used);
-}
+	uint32_t end = end_of(span_of(page - 1)), p = page;
 
-void pin_run_take_before(uint32_t page, uint32_t n_pages)
-{
-	struct pin_map *map = map_of(pin_map_span(page - 1));
-	size_t n_used;
-
-	pin_map_cut(map, page - pin_run_before(page), page - n_pages, n_pages, 0, &n_used);
+	while (p < end && pin_pages.kinds[p] >= PIN_KIND_FREE)
+		p += record(p)->length;
+	return p - page;
 }
 
 bool pin_run_extend(uint32_t page, uint32_t n_pages, size_t *n_used)
 {
-	const struct pin_span *span = pin_map_span(page - 1);
-	struct pin_map *map = map_of(span);
-	uint32_t end = pin_map_end(span), has, n_filled;
+	const struct pin_span *span = span_of(page - 1);
+	struct map *map = map_of(page - 1);
+	uint32_t has = free_from(page);
 
-	has = page != end ? pin_map_chain_length(page) : 0;
-	if (has < n_pages) {
-		/* Only the span that grows for its node, and if nothing is in between. */
-		if (map->span != span || page + has != end ||
-		    !grow_by_step(map, (size_t)(n_pages - has) << PIN_UNIT_SHIFT, span->node) ||
-		    map->span != span)
-			return false;
-		has = pin_map_chain_length(page);
-	}
-	n_filled = pin_map_pays(map, n_pages, false) ? n_pages : 0;
-	return has >= n_pages && pin_map_cut(map, page, page, n_pages, n_filled, n_used);
-}
-
-/* Bare addresses, as far from a multiple of a piece as the block. */
-static uint32_t take_bare(struct pin_map *map, uint32_t offset, uint32_t n_pages)
-{
-	uint32_t needs = offset + n_pages, page, at;
-	size_t unused;
-
-	while (!(page = pin_fit_find(&map->fit, PIN_KIND_BARE, needs, PIN_MOVES_PIECE)))
-		if (!grow_by_step(map, (size_t)(needs + PIN_MOVES_PIECE) << PIN_UNIT_SHIFT,
-				  map->span->node))
-			return 0;
-	at = pin_map_aligned(page, PIN_MOVES_PIECE) + offset;
-	pin_map_cut(map, page, at, n_pages, 0, &unused);
-	return at;
-}
-
-uint32_t pin_run_move(uint32_t page, uint32_t has, uint32_t n_pages, size_t *n_used)
-{
-	const struct pin_span *span = pin_map_span(page);
-	struct pin_map *map = map_of(span);
-	uint32_t base = pin_map_aligned(page, PIN_MOVES_PIECE) - PIN_MOVES_PIECE;
-	uint32_t offset = (page - base) % PIN_MOVES_PIECE, to, used;
-	struct pin_filling filling = {0, 0};
-	enum pin_moved moved = PIN_NOT_MOVED;
-
-	to = pin_moves_possible() && !span->is_fixed ? take_bare(map, offset, n_pages) : 0;
-	if (!to)
-		return 0;
-	filling.end = to + n_pages;
-	used = pin_map_fill(map, to + has, filling.end, &filling);
-	if (!filling.lost)
-		moved = pin_moves_block(page, to, has, &filling.lost);
-	if (moved == PIN_NOT_MOVED) {
-		pin_map_give_back(map, to, to + n_pages, filling.lost);
-		return 0;
-	}
-	pin_pages.kinds[page] = PIN_KIND_NONE;
-	pin_map_give(map, page, has, moved == PIN_MOVED ? PIN_KIND_BARE : PIN_KIND_FREE);
-	*n_used = used ? (size_t)(used - to - has) << PIN_UNIT_SHIFT : 0;
-	return to;
+	/* Only the span that grows for its node, and if nothing is in between. */
+	if (has < n_pages &&
+	    (map->span != span || page + has != end_of(span) ||
+	     !grow_by_step(map, (size_t)(n_pages - has) << PIN_UNIT_SHIFT, span->node) ||
+	     map->span != span || free_from(page) < n_pages))
+		return false;
+	cut(map, page, page, n_pages, n_used);
+	return true;
 }
 
 size_t pin_runs_free_bytes(void)
@@ -392,7 +462,7 @@ size_t pin_runs_free_bytes(void)
 
 	pin_runs_take_lock();
 	for (uint32_t i = 0; i < N_NODES; i++)
-		n += maps[i].n_used + maps[i].n_bare + fixed_maps[i].n_used;
+		n += maps[i].n_used + maps[i].n_bare;
 	pin_runs_release_lock();
 	return n << PIN_UNIT_SHIFT;
 }

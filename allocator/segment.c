@@ -2,10 +2,8 @@
 #include <config.h>
 
 #include "allocator/segment.h"
-#include "allocator/cache.h"
-#include "allocator/large.h"
+#include "allocator/heap.h"
 #include "allocator/live.h"
-#include "allocator/moves.h"
 #include "allocator/os.h"
 #include "allocator/pages.h"
 #include "allocator/reserve.h"
@@ -28,7 +26,7 @@ static bool add_span(void *start, const struct pin_segment_need *need)
 	bool added;
 
 	pin_runs_take_lock();
-	added = pin_run_cover_fixed(start, need->n_bytes, node) &&
+	added = !pin_pages_cover(start, need->n_bytes) &&
 		pin_span_add((uintptr_t)start, need->n_bytes, node);
 	if (added) {
 		pin_live_note_growth(need->n_bytes);
@@ -62,15 +60,11 @@ static void *take_run(const struct pin_segment_need *need)
 	struct pin_run_need run = {
 		.n_pages = (uint32_t)(need->n_bytes >> PIN_UNIT_SHIFT),
 		.alignment = (uint32_t)(PIN_GRANULE >> PIN_UNIT_SHIFT),
-		.from = PIN_RUN_NEW,
 	};
 	size_t n_used;
 	uint32_t page;
 
-	pin_large_flush();
-	pin_moves_look();
 	pin_runs_take_lock();
-	run.may_move = pin_run_may_move(run.n_pages, true);
 	page = need->node == PIN_NODE_HERE ? pin_run_take(&run, &n_used)
 					   : pin_run_take_on(need->node, &run, &n_used);
 	if (page)
@@ -96,7 +90,7 @@ void *pin_segment_take(struct pin_segment_need *need)
 	}
 	if (start)
 		need->node = pin_span_find(start, 1)->node;
-	pin_live_settle_growth();
+	pin_live_settle();
 	return start;
 }
 
@@ -107,9 +101,9 @@ void pin_segment_give(void *segment)
 	pin_runs_take_lock();
 	pin_live_count_large(-(int64_t)pin_pages.records[page].asked);
 	pin_pages.kinds[page] = PIN_KIND_NONE;
-	pin_run_give(page, pin_pages.records[page].length);
+	pin_run_give(page, pin_pages.records[page].length, PIN_KIND_FREE);
 	pin_runs_release_lock();
-	pin_live_look();
+	pin_live_settle();
 }
 
 void pin_segment_count(void *segment)
@@ -120,5 +114,5 @@ void pin_segment_count(void *segment)
 	record->asked = (uint64_t)record->length << PIN_UNIT_SHIFT;
 	pin_live_count_large((int64_t)record->asked);
 	pin_runs_release_lock();
-	pin_live_look();
+	pin_live_settle();
 }

@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include "allocator/start.h"
-#include "allocator/classes.h"
 #include "allocator/jemalloc.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
@@ -17,17 +16,19 @@
 /*
  * Without "retain" and decay times jemalloc gives back at once what it does not need
  * (jemalloc.c).
- *   tcache                   what threads have aside is ours
  *   oversize_threshold       no separate arena for large blocks
  *   background_thread, hpa   features that return memory
  *   san_guard_*              inaccessible pages between blocks cannot be pinned
  *   prof                     blocks are sampled where they are handed out (sample.c)
  *   percpu_arena             5.2.1 does not notice that the number of a processor may be larger
  *                            than how many there are
+ *   tcache_max               large blocks are ours
+ *   tcache_nslots_*          caches hold more than jemalloc's by default: measured to be best
+ *                            (bench/allocators)
  */
 #define GIVE_BACK                                                              \
 	"retain:false,dirty_decay_ms:0,muzzy_decay_ms:0,oversize_threshold:0," \
-	"dss:disabled,background_thread:false,tcache:false,percpu_arena:disabled" JE_SETTINGS
+	"dss:disabled,background_thread:false,percpu_arena:disabled" JE_SETTINGS
 
 /*
  * jemalloc takes its settings from here, from the target of a link, and from a variable, in
@@ -71,6 +72,8 @@ ssize_t pin_settings_of_user(const char *path, char *buf, size_t size)
 		pin_format(arenas, sizeof arenas, "narenas:%zu", pin_options.arena_max);
 		add(&settings, arenas, strlen(arenas));
 	}
+	if (pin_options.perturb)
+		add(&settings, "junk:true", 9);
 	add(&settings, link, n > 0 && (size_t)n < sizeof link ? (size_t)n : 0);
 	add(&settings, text, text ? strlen(text) : 0);
 	return settings.filled ? (ssize_t)settings.filled : -1;
@@ -109,8 +112,8 @@ bool pin_start_memory(void)
 	tried = true;
 	pin_os_small_statics();
 	pin_options_init();
-	pin_classes_init();
-	pin_is_watched = pin_options.sample || pin_options.perturb;
+	pin_is_watched = pin_options.sample || pin_options.perturb ||
+			 strcmp(pin_options.report, "off") != 0;
 	succeeded = has_addresses();
 	return succeeded;
 }

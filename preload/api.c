@@ -6,10 +6,9 @@
 #include "allocator/base.h"
 #include "preload/pinalloc.h"
 
-#include "allocator/cache.h"
+#include "allocator/blocks.h"
 #include "allocator/heap.h"
 #include "allocator/live.h"
-#include "allocator/moves.h"
 #include "allocator/span.h"
 #include "preload/report/report.h"
 #include "regpool/domain.h"
@@ -30,13 +29,11 @@ _Static_assert(sizeof(struct pinalloc_key) == sizeof(struct pin_mr_key) && SAME_
 int pinalloc_lookup(struct ibv_pd *pd, const void *addr, size_t len, unsigned access,
 		    struct pinalloc_key *key)
 {
-	pin_moves_end();
 	return pin_mr_lookup(pd, addr, len, access, (struct pin_mr_key *)key);
 }
 
 int pinalloc_enable(struct ibv_pd *pd, unsigned access)
 {
-	pin_moves_end();
 	return pin_mr_enable(pd, access);
 }
 

@@ -42,7 +42,7 @@ static size_t rounded_alignment(size_t alignment)
 static void *aligned_or_errno(size_t alignment, size_t n_bytes)
 {
 	void *p = alignment <= MOST_ALIGNMENT
-			  ? pin_aligned(rounded_alignment(alignment), n_bytes, false)
+			  ? pin_new_block(rounded_alignment(alignment), n_bytes, false)
 			  : NULL;
 
 	if (PIN_UNLIKELY(!p))

@@ -7,7 +7,6 @@
 #include <config.h>
 
 #include "allocator/family.h"
-#include "allocator/slabs.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +20,9 @@ static inline void *zeroed(size_t n, size_t size)
 		errno = ENOMEM;
 		return NULL;
 	}
-	return pin_zeroed(n_bytes);
+	if (PIN_LIKELY(n_bytes <= pin_direct_most))
+		return pin_je_calloc(1, n_bytes);
+	return pin_new_block(1, n_bytes, true);
 }
 
 static PIN_COLD void *resized_slowly(void *p, size_t n_bytes)
@@ -37,21 +38,9 @@ static PIN_COLD void *resized_slowly(void *p, size_t n_bytes)
 
 static inline void *resized(void *p, size_t n_bytes)
 {
-	size_t has = n_bytes && n_bytes <= PIN_SMALL_MOST ? pin_small_usable(p) : 0;
-	void *q;
-
-	if (PIN_UNLIKELY(!has))
-		return resized_slowly(p, n_bytes);
-	if (pin_class_sizes[pin_class_of(n_bytes)] == has)
-		return p;
-	if (PIN_UNLIKELY(!pin_slabs_begins(pin_class_of(has), p)))
-		return resized_slowly(p, n_bytes);
-	q = pin_malloc(n_bytes);
-	if (PIN_UNLIKELY(!q))
-		return NULL;
-	memcpy(q, p, has < n_bytes ? has : n_bytes);
-	pin_free(p);
-	return q;
+	if (PIN_LIKELY(n_bytes - 1 < pin_direct_most && pin_is_small(p)))
+		return pin_je_realloc(p, n_bytes);
+	return resized_slowly(p, n_bytes);
 }
 
 PIN_EXPORT void *malloc(size_t n_bytes)

@@ -26,9 +26,7 @@ PIN_EXPORT size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags);
 /* Fast, because some programs call it for each block to count what they hold. */
 PIN_EXPORT size_t malloc_usable_size(void *p)
 {
-	size_t n_bytes = pin_small_usable(p);
-
-	return PIN_LIKELY(n_bytes) ? n_bytes : pin_usable(p, "malloc_usable_size");
+	return pin_usable(p, "malloc_usable_size");
 }
 
 size_t sallocx(const void *p, int flags)
@@ -39,7 +37,7 @@ size_t sallocx(const void *p, int flags)
 
 void *mallocx(size_t n_bytes, int flags)
 {
-	return pin_aligned(ALIGNMENT(flags), n_bytes, ZERO(flags));
+	return pin_new_block(ALIGNMENT(flags), n_bytes, ZERO(flags));
 }
 
 size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags)

@@ -6,7 +6,6 @@
 #include <config.h>
 
 #include "allocator/log.h"
-#include "allocator/moves.h"
 #include "preload/conflicts.h"
 #include "regpool/domain.h"
 #include "regpool/fork.h"
@@ -31,20 +30,17 @@
 PIN_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 					   uint64_t iova, unsigned access)
 {
-	pin_moves_end();
 	return pin_mr_register(pd, addr, length, iova, access, CALLER);
 }
 
 PIN_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
 					  uint64_t iova, int access)
 {
-	pin_moves_end();
 	return pin_mr_register(pd, addr, length, iova, (unsigned)access, CALLER);
 }
 
 PIN_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	pin_moves_end();
 	return pin_mr_register(pd, addr, length, (uintptr_t)addr, (unsigned)access, CALLER);
 }
 
@@ -56,7 +52,6 @@ PIN_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 PIN_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			    size_t length, int access)
 {
-	pin_moves_end();
 	return pin_mr_reregister(mr, flags, pd, addr, length, access, CALLER);
 }
 
@@ -75,14 +70,12 @@ PIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, 
 
 PIN_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
 {
-	pin_moves_end();
 	return pin_mr_register_extended(pd, attr, CALLER);
 }
 
 PIN_EXPORT struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr,
 					 size_t length, int access)
 {
-	pin_moves_end();
 	return pin_mr_register_buffer(pd, buf, addr, length, access, CALLER);
 }
 
@@ -113,7 +106,6 @@ static void hook(struct ibv_context *context)
 static struct ibv_pd *notice_domain(struct ibv_pd *pd)
 {
 	if (pd) {
-		pin_moves_end();
 		if (!pin_pool_off())
 			hook(pd->context);
 		pin_domain_notice(pd);
@@ -190,7 +182,6 @@ PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	int error = errno;
 
 	/* Whoever opens one may register memory by ways that are not seen here. */
-	pin_moves_end();
 	if (context)
 		pin_ibverbs_note(context, verbs);
 	if (!context && !pin_pool_off())

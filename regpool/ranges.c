@@ -230,13 +230,12 @@ static bool has_reached_limit(void)
 {
 	static size_t most, n_calls;
 	static bool is_crowded;
-	bool has_device = false;
 	size_t n;
 
 	if (!most)
 		most = pin_os_most_mappings();
 	if (n_calls++ % (most / 64 + 1) == 0) {
-		n = pin_os_mappings(&has_device);
+		n = pin_os_mappings();
 		is_crowded = n != SIZE_MAX && n >= most / 4 * 3;
 	}
 	return is_crowded || n_watched >= most / 4;

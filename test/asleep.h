@@ -6,25 +6,30 @@
 #ifndef ASLEEP_H
 #define ASLEEP_H
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 static inline bool is_asleep(pid_t thread)
 {
 	char path[64], text[512];
 	const char *state = NULL;
-	FILE *file;
+	ssize_t n = -1;
+	int file;
 
+	/* Without memory of malloc's, of which the caller may hold a lock. */
 	snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)thread);
-	file = fopen(path, "r");
-	if (!file)
+	file = open(path, O_RDONLY);
+	if (file < 0)
 		return false;
 	/* PID (NAME) STATE … */
-	if (fgets(text, sizeof text, file))
-		state = strrchr(text, ')');
-	fclose(file);
+	n = read(file, text, sizeof text - 1);
+	close(file);
+	text[n > 0 ? n : 0] = '\0';
+	state = strrchr(text, ')');
 	return state && (state[2] == 'S' || state[2] == 'D');
 }
 

@@ -15,14 +15,6 @@ covered() {
 	unshare -rm sh -c 'mount --bind "$1" "$2" && shift 2 && exec "$@"' sh cover "$1" "${@:3}"
 }
 
-# reclaimed ORDER COMMAND…: where the host takes back free blocks of 4 KiB << ORDER.
-reclaimed() {
-	unshare -rm sh -ec 'mount -t tmpfs none /sys/module
-		mkdir -p /sys/module/page_reporting/parameters
-		echo "$1" > /sys/module/page_reporting/parameters/page_reporting_order
-		shift; exec "$@"' sh "$@"
-}
-
 # grouped FILE TEXT COMMAND…: where its control group, of version 2, has such a file. Capabilities do not
 # lift the limit on locked memory there, which is taken to be 4 MiB at least.
 grouped() {
@@ -65,12 +57,13 @@ grouped() {
 	! grep 'under a system call filter, as containers' <<< "$output" || false
 }
 
-@test "where the host of a virtual machine takes memory back, pages are small" {
-	checked reclaimed 9 "$pinalloc" check
-	says ok 'huge pages' 'small pages.*virtual machine'
-	checked reclaimed 9 env PINALLOC_HUGEPAGE=thp "$pinalloc" check
+@test "huge pages on request are not requested by default" {
+	local enabled=/sys/kernel/mm/transparent_hugepage/enabled
+	checked covered $enabled 'always [madvise] never' "$pinalloc" check
+	says ok 'huge pages' 'madvise: .*small pages.*PINALLOC_HUGEPAGE=thp'
+	checked covered $enabled 'always [madvise] never' env PINALLOC_HUGEPAGE=thp "$pinalloc" check
 	says ok 'huge pages' 'gets huge pages'
-	checked reclaimed 4294967295 "$pinalloc" check
+	checked covered $enabled '[always] madvise never' "$pinalloc" check
 	says ok 'huge pages' 'gets huge pages'
 }
 

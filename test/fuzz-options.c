@@ -38,7 +38,7 @@ static void all_must_be_sound(void)
 	     o->access & PIN_ACCESS_LOCAL);
 	must(o->watch == 0 || o->watch == 1);
 	must(o->grow >= PIN_GRANULE && !(o->grow & (o->grow - 1)));
-	must(o->huge >= PIN_HUGE_AUTO && o->huge <= PIN_HUGE_OFF);
+	must(o->huge >= PIN_HUGE_SYSTEM && o->huge <= PIN_HUGE_OFF);
 	must(o->arena_max <= UINT32_MAX && o->perturb <= UINT32_MAX);
 }
 

@@ -149,10 +149,9 @@ uses() {
 	clean 'MADV_(FREE|REMOVE|PAGEOUT|COLD|DONTNEED_LOCKED)\b' 'MADV_REMOVE' regpool/uffd.c
 	run -0 grep -E 'SYS_m|MADV_' regpool/uffd.c
 	run ! grep -vE '\(SYS_madvise, wake_page,' <<< "$output"
-	# allocator/os.c advises by numbers from a table of names. test/norelease.bats looks at how
-	# it moves pages.
+	# allocator/os.c advises by numbers from a table of names.
 	run -0 grep -o 'SYS_m[a-z]*' allocator/os.c
-	[ "$(sort -u <<< "$output")" = $'SYS_madvise\nSYS_mremap' ]
+	[ "$(sort -u <<< "$output")" = $'SYS_madvise\nSYS_msync' ]
 	clean 'SYS_madvise,.*[ (][0-9]+\)' 'syscall(SYS_madvise, p, n, 4)' $(but none)
 	clean 'MAP_FIXED|PROT_NONE' 'MAP_FIXED | MAP_ANON' $(but allocator/os.c)
 	grep -q 'mprotect(' allocator/os.c
@@ -161,8 +160,10 @@ uses() {
 # Three are what allocator/jemalloc.c replaces; the other one may be missing.
 @test "private names of jemalloc are declared in one header, and are four" {
 	local names
-	clean '\b(je_|pin_je_|malloc_conf)[a-z0-9_]*\(' 'je_malloc(1);' \
+	clean '\b(je_|malloc_conf)[a-z0-9_]*\(' 'je_malloc(1);' \
 		$(but allocator/jemalloc.h allocator/jemalloc.c)
+	clean '\bpin_je_[a-z0-9_]*\(' 'pin_je_malloc(1);' \
+		$(but preload/malloc.c | grep -v ^allocator)
 	names=$(nm "$top_builddir"/allocator/.libs/libpinalloc_la-*.o \
 		"$top_builddir"/preload/.libs/libpinalloc_la-*.o |
 		sed -nE 's/^.* [A-Z] (__real_|__wrap_)?((je_|malloc_conf_)[a-z0-9_]+)$/\2/p' | sort -u)

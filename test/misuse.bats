@@ -68,34 +68,11 @@ inside() { # OFFSET SIZE
 	done
 }
 
-@test "freeing one of the two small blocks of its size freed last is reported" {
-	for kind in small-freed small-freed-before; do
-		names "$twice" $kind
-		names "$late" $kind realloc
-	done
-}
-
-@test "a pointer into a small block is reported by the functions that look at it" {
-	names "$(inside 16 48)" small-inner realloc
-	names "$(inside 16 48)" small-inner rallocx
-	names "$(inside 16 48)" small-inner dallocx
-	names "$(inside 4500 5120)" small-head realloc
-}
-
-@test "if small blocks return to their slabs, some double frees are reported later" {
-	run -134 preloaded "$programs/misuse" many-inner
-	echo "$output"
-	[[ "$output" =~ free\(0x[0-9a-f]+\):\ $(inside 16 48)\;\ noticed\ in\ a\ later\ call\ at\ .*/misuse\+0x ]]
-	run -134 preloaded "$programs/misuse" many-twice
-	[[ "$output" =~ free\(0x[0-9a-f]+\):\ $twice\;\ noticed\ in\ a\ later\ call\ at\ .*/misuse\+0x ]]
-}
-
-@test "of small blocks that are freed twice, in a thousand ways, a quarter and more is reported" {
-	local seen unseen reused
-	read -r seen unseen reused < <(preloaded PINALLOC_REGISTER=off "$programs/twice" 0 1000)
-	echo "$seen reported, $unseen not, $reused used again in between"
-	[ $((seen + unseen + reused)) -eq 1000 ]
-	[ $((seen * 4)) -ge $((seen + unseen)) ]
+# jemalloc checks nothing of its own blocks: what of them is seen lies in pages that it gave back.
+@test "a small block that is freed again when its slab is free is named" {
+	names "$twice" small-gone
+	names "$late" small-gone realloc
+	names "$late" small-gone malloc_usable_size
 }
 
 @test "a wrong size is reported by the functions that take one" {

@@ -139,7 +139,7 @@ releasing='munmap madvise posix_madvise process_madvise mremap remap_file_pages 
 	grep -x munmap of-jemalloc
 	# And in that file is no call of the system's but one that writes a message.
 	run -0 imported "$top_builddir"/allocator/.libs/libpinalloc_la-refused.o
-	! grep -vxE 'write|__errno_location|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail' <<< "$output"
+	! grep -vxE 'pin_file_write_some|__errno_location|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail' <<< "$output"
 }
 
 # number NAME: of a system call; its name if there is none here.
@@ -163,14 +163,8 @@ functions() {
 	grep -qE "^[a-z_]+ $(number futex)$" calls
 	run ! grep -F '?' calls
 	for name in $releasing mmap mprotect; do
-		[[ "$name" = m@(advise|remap) ]] || run ! grep -E " $(number "$name")$" calls
+		[ "$name" = madvise ] || run ! grep -E " $(number "$name")$" calls
 	done
-	# mremap(2) is called by one function, whose flags keep what it moves.
-	sed -nE "s/^([A-Za-z0-9_]+)(\.[^ ]*)? $(number mremap)$/\1/p" calls | sort -u > moving
-	[ "$(cat moving)" = pin_os_move ]
-	grep -q '^#define MOVE (MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP)$' \
-		"$top_srcdir/allocator/os.c"
-	grep -q 'SYS_mremap, from, n_bytes, n_bytes, MOVE, to)' "$top_srcdir/allocator/os.c"
 	# madvise(2) is called in os.c, whose advice keeps contents, and in uffd.c, about a page of its
 	# own (test/layering.bats).
 	sed -nE "s/^([A-Za-z0-9_]+)(\.[^ ]*)? $(number madvise)$/\1/p" calls | sort -u > advising

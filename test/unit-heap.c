@@ -206,7 +206,6 @@ static void missing_part(void)
 	pin_options.grow = PIN_GRANULE; /* steps are no larger than need be */
 	p = at_end(&n);
 	free(p);
-	pin_large_flush();
 	bytes = pin_span_bytes();
 	ok(bytes < 2 * n + PIN_GRANULE && bytes > n,
 	   "a large block grows the heap by the memory that is missing");
@@ -254,7 +253,6 @@ static void merged(void)
 	free(blocks[1]);
 	free(blocks[4]);
 	free(blocks[2]);
-	pin_large_flush();
 	p = malloc(4 * n);
 	ok(p == blocks[1] && pin_span_bytes() == bytes,
 	   "memory of several steps merges when it is free");
@@ -272,7 +270,6 @@ static void lowest_first(void)
 	in_a_row(blocks, 33, 8 * PIN_MIB);
 	for (int i = 1; i < 33; i += 2)
 		free(blocks[33 - 1 - i]);
-	pin_large_flush();
 	for (int i = 1; i < 33; i += 2, last = p) {
 		p = malloc(8 * PIN_MIB);
 		ascend &= p > last;
@@ -281,7 +278,6 @@ static void lowest_first(void)
 	ok(ascend && last < blocks[32], "of equal holes a block gets the lowest");
 	for (int i = 0; i < 33; i++)
 		free(blocks[i]);
-	pin_large_flush();
 }
 
 static void no_walls(void)

@@ -21,7 +21,6 @@
 /* The linker puts these in place of the library's (--wrap). */
 void __wrap_pin_os_use_huge(void *addr, size_t n_bytes);
 int __wrap_pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size);
-bool __wrap_pin_os_host_reclaims(void);
 
 #define PIECE (16 * PIN_MIB)
 
@@ -30,7 +29,6 @@ static size_t from, to;	      /* the last time, offsets */
 static unsigned tried, given; /* of the pool */
 static unsigned pool;	      /* pieces it has */
 static bool taken_away;	      /* another mapping gets the place of what it has not */
-static bool reclaims;	      /* the host */
 
 void __wrap_pin_os_use_huge(void *addr, size_t n_bytes)
 {
@@ -49,11 +47,6 @@ int __wrap_pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size)
 	return pin_os_commit(addr, n_bytes);
 }
 
-bool __wrap_pin_os_host_reclaims(void)
-{
-	return reclaims;
-}
-
 static struct pin_span *span;
 
 /* The piece's offset; it can be written. */
@@ -67,30 +60,15 @@ static size_t grow(void)
 	return (uintptr_t)p - pin_reserve.base;
 }
 
-static bool in_auto(void)
+static bool in_system(void)
 {
-	grow();
-	grow();
-	if (advised)
-		return false;
-	grow();
-	grow();
-	return advised == 1 && from == PIN_HUGE_FROM && to > pin_reserve.size / 2 &&
-	       to < pin_reserve.size - PIN_GIB;
-}
-
-static bool in_auto_of_a_guest(void)
-{
-	reclaims = true;
-	grow();
-	grow();
-	grow();
-	return !advised;
+	for (int i = 0; i < 4; i++)
+		grow();
+	return !advised && !tried;
 }
 
 static bool in_thp(void)
 {
-	reclaims = true;
 	grow();
 	grow();
 	return advised == 1 && from == 0 && to > pin_reserve.size / 2;
@@ -150,12 +128,8 @@ static bool with(const char *way, bool (*holds)(void))
 
 int main(void)
 {
-	ok(with("auto", in_auto),
-	   "auto: all addresses beyond 32 MiB but the upper end are advised, once");
-	ok(with("auto", in_auto_of_a_guest),
-	   "auto: none are advised if the host takes free memory back");
-	ok(with("thp", in_thp),
-	   "thp: all addresses are advised, also if the host takes free memory back");
+	ok(with("system", in_system), "system: nothing is advised");
+	ok(with("thp", in_thp), "thp: all addresses but the upper end are advised, once");
 	ok(with("off", in_off), "off: no huge pages are used");
 	ok(with("hugetlb", pool_is_enough), "hugetlb: every piece comes from the pool");
 	ok(with("hugetlb", pool_runs_out),

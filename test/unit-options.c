@@ -102,8 +102,8 @@ static void one_by_one(void)
 		   pin_options.max_pinned == 3 * PIN_MIB,
 	   "an invalid text changes nothing");
 	ok(!pin_options_set("PINALLOC_HUGEPAGE", "off") && pin_options.huge == PIN_HUGE_OFF &&
-		   !pin_options_set("PINALLOC_HUGEPAGE", "auto") &&
-		   pin_options.huge == PIN_HUGE_AUTO &&
+		   !pin_options_set("PINALLOC_HUGEPAGE", "system") &&
+		   pin_options.huge == PIN_HUGE_SYSTEM &&
 		   !pin_options_set("PINALLOC_HUGEPAGE", "thp") &&
 		   pin_options.huge == PIN_HUGE_THP &&
 		   pin_options_set("PINALLOC_HUGEPAGE", "madvise") == -EINVAL,

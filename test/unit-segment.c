@@ -5,11 +5,10 @@
  */
 #include <config.h>
 
-#include "allocator/cache.h"
+#include "allocator/blocks.h"
 #include "allocator/heap.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
-#include "allocator/moves.h"
 #include "allocator/os.h"
 #include "allocator/pages.h"
 #include "allocator/reserve.h"
@@ -27,14 +26,10 @@ int __wrap_pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size);
 size_t __wrap_pin_os_hugetlb_free(size_t page_size);
 void __wrap_pin_os_use_huge(void *addr, size_t n_bytes);
 uint32_t __wrap_pin_os_node(void);
-int __wrap_pin_os_move(void *from, void *to, size_t n_bytes);
-int __real_pin_os_move(void *from, void *to, size_t n_bytes);
 
-static size_t pages[2];	  /* free ones of 2 MiB, of 1 GiB */
-static size_t committed;  /* bytes */
-static char *of_the_pool; /* where they begin */
-static unsigned n_moved;
-static bool was_taken; /* by another process, since it was free */
+static size_t pages[2];	 /* free ones of 2 MiB, of 1 GiB */
+static size_t committed; /* bytes */
+static bool was_taken;	 /* by another process, since it was free */
 static void *advised;
 static uint32_t node;
 
@@ -43,7 +38,6 @@ int __wrap_pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size)
 	if (was_taken)
 		return -ENOMEM;
 	committed = n_bytes;
-	of_the_pool = addr;
 	pages[page_size == PIN_GIB] -= n_bytes / page_size;
 	return pin_os_commit(addr, n_bytes);
 }
@@ -62,15 +56,6 @@ void __wrap_pin_os_use_huge(void *addr, size_t n_bytes)
 uint32_t __wrap_pin_os_node(void)
 {
 	return node;
-}
-
-/* The kernel moves no pages of that pool. */
-int __wrap_pin_os_move(void *from, void *to, size_t n_bytes)
-{
-	if ((size_t)((char *)from - of_the_pool) < committed)
-		return -ENOTSUP;
-	n_moved++;
-	return __real_pin_os_move(from, to, n_bytes);
 }
 
 static void *take(size_t n_bytes, size_t page_size)
@@ -110,19 +95,6 @@ static void from_the_run_map(void)
 	ok(!take(pin_reserve.size, 0), "more than all addresses: NULL");
 }
 
-static void of_kept_blocks(void)
-{
-	size_t n = pin_span_bytes(), bytes;
-	char *p = malloc(n), *q;
-
-	bytes = pin_span_bytes();
-	free(p);
-	q = take(n, 0);
-	ok(q && pin_span_bytes() - bytes <= PIN_GRANULE,
-	   "blocks that are kept become one first");
-	pin_segment_give(q);
-}
-
 static void gigantic(void)
 {
 	size_t n = 2 * PIN_GIB, bytes = pin_span_bytes();
@@ -140,7 +112,6 @@ static void gigantic(void)
 	q = malloc(n);
 	ok(q == p || pin_span_bytes() == bytes + n, "malloc gets them afterwards");
 	free(q);
-	pin_large_flush();
 }
 
 static void fallback(void)
@@ -166,29 +137,6 @@ static void fallback(void)
 	pin_segment_give(p);
 }
 
-/* More is asked for than is free, so that free memory moves to where that will be. */
-static void stays(void)
-{
-	size_t n = 4 * PIN_GIB, has = 16 * PIN_MIB;
-	char *p, *q;
-
-	pages[1] = 4;
-	pin_segment_give(take(n, PIN_GIB));
-	p = malloc(pin_runs_free_bytes() + has);
-	ok(p && pin_moves_possible() && n_moved,
-	   "huge pages given back stay where they are, and other free memory moves: %u times",
-	   n_moved);
-	q = malloc(n - has);
-	ok(q >= of_the_pool && q < of_the_pool + n, "malloc gets them");
-	memset(q, 8, has);
-	q = realloc(realloc(q, has), n + has);
-	ok(q && *q == 8 && !memcmp(q, q + 1, has - 1) && pin_moves_possible(),
-	   "a block of them that grows is copied");
-	free(q);
-	free(p);
-	pin_large_flush();
-}
-
 static void on_a_node(void)
 {
 	struct pin_segment_need need = {16 * PIN_MIB, 0, 1};
@@ -206,9 +154,7 @@ static void on_a_node(void)
 int main(void)
 {
 	from_the_run_map();
-	of_kept_blocks();
 	gigantic();
-	stays();
 	fallback();
 	on_a_node();
 	return done_testing();

@@ -151,9 +151,11 @@ static const char *why_small(const char *enabled, const char **cure)
 		return "never: the heap gets small pages (registering takes less time with "
 		       "huge ones, and the adapter fewer entries)";
 	}
-	if (pin_options.huge == PIN_HUGE_AUTO && pin_os_host_reclaims())
-		return "the heap gets small pages: this virtual machine's host takes free "
-		       "memory back, and is slow to provide huge ones";
+	if (pin_options.huge == PIN_HUGE_SYSTEM && strstr(enabled, "[madvise]")) {
+		*cure = "PINALLOC_HUGEPAGE=thp";
+		return "madvise: the heap gets small pages (registering takes less time with "
+		       "huge ones, and the adapter fewer entries)";
+	}
 	return NULL;
 }
 
@@ -170,8 +172,7 @@ static void check_transparent(void)
 			    "huge pages", cure, "%s", why);
 	else
 		cmd_finding(CMD_OK, "huge pages", NULL,
-			    "the heap gets huge pages, which register fastest%s",
-			    pin_options.huge == PIN_HUGE_AUTO ? ", once it is large" : "");
+			    "the heap gets huge pages, which register fastest");
 }
 
 /* Huge pages reserved at boot or by sysctl are lost to a heap that does not use them. */

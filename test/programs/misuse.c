@@ -101,24 +101,14 @@ static void *mapped(void)
 	return mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-/* And then another one. */
-static void *freed_before(void *p)
+/* And all others of its size, so that no slab is left. */
+static void *small_gone(void)
 {
-	void *other = malloc(SMALL);
+	void *p;
 
-	free(p);
-	free(other);
+	take_and_free_many();
+	p = blocks[MANY / 2];
 	return p;
-}
-
-/* In a page where another block begins, further down. */
-static void *small_head(void)
-{
-	char *p = malloc(5120);
-
-	for (int i = 0; (uintptr_t)p % 4096 && i < MANY; i++)
-		p = malloc(5120);
-	return p + 4500;
 }
 
 /* Between two in use, and beside free memory. */
@@ -161,7 +151,7 @@ static char *where_it_grew(size_t n_before)
 
 static void *pointer(const char *kind, void *on_stack)
 {
-	char *large = malloc(LARGE), *small = malloc(SMALL), *aligned = memalign(8192, LARGE);
+	char *large = malloc(LARGE), *aligned = memalign(8192, LARGE);
 
 	if (!strcmp(kind, "stack"))
 		return on_stack;
@@ -199,35 +189,11 @@ static void *pointer(const char *kind, void *on_stack)
 		return freed(malloc(CACHED));
 	if (!strcmp(kind, "thread-freed"))
 		return freed_elsewhere(large);
-	if (!strcmp(kind, "small-freed"))
-		return freed(small);
-	if (!strcmp(kind, "small-freed-before"))
-		return freed_before(small);
-	if (!strcmp(kind, "small-inner"))
-		return small + 16;
-	if (!strcmp(kind, "small-head"))
-		return small_head();
+	if (!strcmp(kind, "small-gone"))
+		return small_gone();
 	if (!strcmp(kind, "block"))
 		return large;
 	return NULL;
-}
-
-/* Small ones that only the slab shows, when it gets them back: one in four is looked at. */
-static void many_inner(void)
-{
-	for (size_t i = 0; i < MANY; i++)
-		blocks[i] = malloc(SMALL);
-	for (size_t i = 0; i < MANY; i++)
-		free((char *)blocks[i] + 16);
-}
-
-/* Of each two one stays, and with it the slab. */
-static void many_twice(void)
-{
-	for (size_t i = 0; i < MANY; i++)
-		blocks[i] = malloc(SMALL);
-	for (size_t i = 0; i < 2 * MANY; i += 2)
-		free(blocks[i % MANY]);
 }
 
 static void in_child(void *p)
@@ -305,12 +271,8 @@ int main(int argc, char **argv)
 	setbuf(stdout, NULL); /* or it would take memory that was just freed */
 	if (!strcmp(kind, "legal"))
 		legal();
-	else if (!strcmp(kind, "many-inner"))
-		many_inner();
-	else if (!strcmp(kind, "many-twice"))
-		many_twice();
 	else if (!strcmp(kind, "child"))
-		in_child(shown(malloc(SMALL)));
+		in_child(shown(malloc(LARGE)));
 	else
 		give(function, shown(pointer(kind, on_stack + 16)));
 	puts("survived");

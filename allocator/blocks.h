@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * malloc() and free(): small blocks are jemalloc's, from its threads' caches, its arenas and
+ * their slabs; large ones are ours (large.h).
+ */
+#ifndef PIN_BLOCKS_H
+#define PIN_BLOCKS_H
+
+#include "allocator/jemalloc.h"
+#include "allocator/pages.h"
+
+/*
+ * The largest of jemalloc's small classes. What is larger, or aligned to more than a page, is a
+ * large block; so is a small one that is sampled.
+ */
+#define PIN_SMALL_MOST ((size_t)14336)
+
+/*
+ * Up to which size the calling thread's requests go to jemalloc at once: 0 before its first
+ * one, and always if pin_is_watched.
+ */
+extern __thread size_t pin_direct_most PIN_HIDDEN __attribute__((tls_model("initial-exec")));
+
+/* Whether blocks are sampled or filled, or a report will tell which stacks the heap grew by. */
+extern PIN_HIDDEN bool pin_is_watched;
+
+/*
+ * To be called before a thread's first call of a function of jemalloc's other than free().
+ * False if there is no memory for what jemalloc has for each thread: it must not be called.
+ */
+bool pin_start_thread(void);
+
+/* Whether a request is served by jemalloc. */
+static inline bool pin_fits_small(size_t alignment, size_t n_bytes)
+{
+	return alignment <= PIN_UNIT && n_bytes <= PIN_SMALL_MOST &&
+	       PIN_ALIGN_UP(n_bytes, alignment) <= PIN_SMALL_MOST;
+}
+
+/* The flags of mallocx() and its family. */
+static inline int pin_flags(size_t alignment, bool zero)
+{
+	return __builtin_ctzl(alignment) | (zero ? 0x40 : 0);
+}
+
+/* n_bytes at a multiple of a power of two. NULL and ENOMEM if there is no memory. */
+void *pin_new_block(size_t alignment, size_t n_bytes, bool zero);
+
+/* Frees what is no block of jemalloc's. Ends the process if it is none at all. */
+void pin_free_slowly(void *p);
+
+/* As malloc(3), free(3). */
+static inline void *pin_malloc(size_t n_bytes)
+{
+	if (PIN_UNLIKELY(n_bytes > pin_direct_most))
+		return pin_new_block(1, n_bytes, false);
+	return pin_je_malloc(n_bytes);
+}
+
+static inline void pin_free(void *p)
+{
+	if (PIN_LIKELY(pin_kind_of(p) == PIN_KIND_SMALL))
+		pin_je_free(p);
+	else
+		pin_free_slowly(p);
+}
+
+#endif

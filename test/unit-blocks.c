@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Small blocks: which requests get one, what is counted, that they pass from thread to thread,
+ * and that a thread allocates in any state. malloc is the heap's own.
+ */
+#include <config.h>
+
+#include "allocator/blocks.h"
+#include "allocator/large.h"
+#include "allocator/live.h"
+#include "allocator/span.h"
+#include "test/mallctl.h"
+#include "test/tap.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MANY 40000
+
+static void *blocks[MANY];
+
+static void on_thread(void *(*run)(void *), void *arg)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, run, arg);
+	pthread_join(thread, NULL);
+}
+
+static void *take_all(void *size)
+{
+	for (size_t i = 0; i < MANY; i++)
+		blocks[i] = memset(malloc((size_t)size), 1, (size_t)size);
+	return NULL;
+}
+
+static void *free_all(void *unused)
+{
+	for (size_t i = 0; i < MANY; i++)
+		free(blocks[i]);
+	return unused;
+}
+
+static bool is_small(void *p)
+{
+	return pin_kind_of(p) == PIN_KIND_SMALL;
+}
+
+/* jemalloc's statistics have all of them. */
+static void by_jemalloc(void)
+{
+	uint64_t before = 0, after = 0;
+	bool small = true, large = true;
+	size_t size = sizeof before;
+
+	mallctl("thread.allocated", &before, &size, NULL, 0);
+	for (size_t n = 1; n <= PIN_SMALL_MOST; n += 1 + n / 9)
+		small &= is_small(blocks[n % MANY] = malloc(n));
+	mallctl("thread.allocated", &after, &size, NULL, 0);
+	ok(small && after > before, "jemalloc has all blocks up to 14 KiB: %zu bytes",
+	   (size_t)(after - before));
+	for (size_t n = 1; n <= PIN_SMALL_MOST; n += 1 + n / 9)
+		free(blocks[n % MANY]);
+	for (size_t n = PIN_SMALL_MOST + 1; n < PIN_MIB; n *= 2) {
+		blocks[0] = malloc(n);
+		large &= pin_is_large(blocks[0]);
+		free(blocks[0]);
+	}
+	ok(large, "and none that is larger");
+}
+
+/* Each block once, or one would be in use twice. */
+static int by_address(const void *a, const void *b)
+{
+	const char *x = *(char *const *)a, *y = *(char *const *)b;
+
+	return (x > y) - (x < y);
+}
+
+static bool all_apart(size_t size)
+{
+	qsort(blocks, MANY, sizeof *blocks, by_address);
+	for (size_t i = 1; i < MANY; i++)
+		if ((char *)blocks[i - 1] + size > (char *)blocks[i])
+			return false;
+	return true;
+}
+
+/* Pages that jemalloc has for small blocks. */
+static size_t small_bytes(void)
+{
+	return (size_t)pin_live_small;
+}
+
+static void handed_on(void)
+{
+	bool apart = true, counted = true;
+
+	for (size_t size = 16; size < 3000; size = size * 2 + 16) {
+		size_t before = small_bytes(), held;
+
+		on_thread(take_all, (void *)size);
+		apart &= all_apart(size);
+		held = MANY * malloc_usable_size(blocks[0]);
+		counted &= small_bytes() - before >= held &&
+			   small_bytes() - before < held + held / 8 + PIN_MIB;
+		on_thread(free_all, NULL);
+		counted &= small_bytes() < before + 2 * PIN_MIB;
+		take_all((void *)size);
+		apart &= all_apart(size);
+		free_all(NULL);
+	}
+	ok(apart, "blocks that pass from thread to thread are in use once");
+	ok(counted, "they count with the pages of their slabs");
+}
+
+static void peak(void)
+{
+	size_t before = pin_live_now(), held, seen;
+
+	take_all((void *)5000);
+	held = MANY * malloc_usable_size(blocks[0]);
+	free_all(NULL);
+	seen = pin_live_peak().bytes;
+	ok(seen >= before + held - PIN_MIB && seen < before + held + PIN_MIB,
+	   "the peak is known when it is over: %zu of %zu", seen, before + held);
+}
+
+/* What one size had serves others, and large blocks: jemalloc gives slabs back at once. */
+static void given_back(void)
+{
+	size_t bytes;
+	char *p;
+
+	for (int i = 0; i < 10; i++) {
+		take_all((void *)(size_t)(600 + i * 100));
+		free_all(NULL);
+	}
+	bytes = pin_span_bytes();
+	for (int i = 0; i < 10; i++) {
+		take_all((void *)(size_t)(600 + i * 100));
+		free_all(NULL);
+	}
+	ok(pin_span_bytes() == bytes, "what one size had serves the others: no growth");
+	p = malloc(30 * PIN_MIB);
+	ok(pin_span_bytes() == bytes, "and large blocks");
+	free(p);
+}
+
+static void impossible(void)
+{
+	const volatile size_t half = SIZE_MAX / 2;
+
+	errno = 0;
+	ok(!malloc(half) && !calloc(2, half / 2) && !realloc(NULL, 2 * half) &&
+		   !memalign(64, half) && !memalign(half + 1, 5000) && errno == ENOMEM,
+	   "sizes that no heap has are refused");
+}
+
+/*
+ * So many keys before all others, that the C library allocates 512 bytes for each thread that
+ * uses a later one: while what jemalloc has for that thread is not whole.
+ */
+#define KEYS 40
+
+static __attribute__((constructor)) void make_keys(void)
+{
+	pthread_key_t unused;
+
+	for (int i = 0; i < KEYS; i++)
+		if (pthread_key_create(&unused, NULL))
+			abort();
+}
+
+static void many_keys(void)
+{
+	bool apart = true;
+
+	for (int i = 0; i < 20; i++) {
+		on_thread(take_all, (void *)512);
+		apart &= all_apart(512);
+		on_thread(free_all, NULL);
+	}
+	ok(apart, "a thread starts, though pthread_setspecific() allocates");
+}
+
+static pthread_key_t key;
+static _Atomic unsigned n_late;
+
+static void late(void *round)
+{
+	/* After its cache has gone, and again. */
+	free(malloc(100));
+	blocks[n_late] = malloc(200);
+	n_late += blocks[n_late] != NULL;
+	if ((size_t)round < 4)
+		pthread_setspecific(key, (char *)round + 1);
+}
+
+static void *end_late(void *unused)
+{
+	free(malloc(50));
+	pthread_setspecific(key, (void *)1);
+	return unused;
+}
+
+static void ending(void)
+{
+	pthread_key_create(&key, late);
+	for (int i = 0; i < 100; i++)
+		on_thread(end_late, NULL);
+	ok(n_late == 400, "a thread allocates and frees in any round of its destructors: %u",
+	   n_late);
+}
+
+int main(void)
+{
+	/* The C library keeps something of the first thread. */
+	on_thread(free_all, NULL);
+	by_jemalloc();
+	handed_on();
+	peak();
+	given_back();
+	impossible();
+	many_keys();
+	ending();
+	return done_testing();
+}
