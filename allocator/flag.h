@@ -11,7 +11,6 @@
 #define PIN_FLAG_H
 
 #include "allocator/base.h"
-#include "allocator/locks.h"
 #include "allocator/os.h"
 
 #include <stdatomic.h>
@@ -27,13 +26,9 @@ static inline bool pin_flag_trylock(struct pin_flag *flag)
 {
 	uint32_t free = PIN_FLAG_FREE;
 
-	pin_locks_count();
-	if (PIN_LIKELY(atomic_compare_exchange_strong_explicit(
-		    &flag->state, &free, PIN_FLAG_TAKEN, memory_order_acquire,
-		    memory_order_relaxed)))
-		return true;
-	pin_locks_uncount();
-	return false;
+	return PIN_LIKELY(atomic_compare_exchange_strong_explicit(
+		&flag->state, &free, PIN_FLAG_TAKEN, memory_order_acquire,
+		memory_order_relaxed));
 }
 
 /*
@@ -51,7 +46,6 @@ static inline void pin_flag_finish(struct pin_flag *flag, bool is_awaited)
 {
 	if (PIN_UNLIKELY(is_awaited))
 		pin_os_wake_one(&flag->state);
-	pin_locks_uncount();
 }
 
 static inline void pin_flag_unlock(struct pin_flag *flag)
@@ -81,7 +75,6 @@ static inline void pin_flag_lock(struct pin_flag *flag)
 			return;
 		pin_flag_relax();
 	}
-	pin_locks_count();
 	while (atomic_exchange_explicit(&flag->state, PIN_FLAG_AWAITED, memory_order_acquire) !=
 	       PIN_FLAG_FREE)
 		pin_os_wait(&flag->state, PIN_FLAG_AWAITED);

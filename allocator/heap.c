@@ -3,7 +3,6 @@
 
 #include "allocator/heap.h"
 #include "allocator/flag.h"
-#include "allocator/jemalloc.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/locks.h"
@@ -82,13 +81,9 @@ bool pin_start_heap(void)
 void pin_heap_stats(struct pin_heap_stats *stats)
 {
 	stats->live = pin_live_now();
+	stats->large = (size_t)pin_live_large;
 	stats->mapped = pin_span_bytes();
 	/* Other threads may have freed more than is counted yet. */
 	if (stats->live > stats->mapped)
 		stats->live = stats->mapped;
-}
-
-void pin_heap_print(void (*write)(void *arg, const char *text), void *arg)
-{
-	malloc_stats_print(write, arg, "a");
 }

@@ -9,7 +9,8 @@
 #include "allocator/base.h"
 
 struct pin_heap_stats {
-	size_t live;   /* bytes in blocks that the program has allocated */
+	size_t live;   /* bytes in use (live.h) */
+	size_t large;  /* of that, in large blocks */
 	size_t mapped; /* bytes the heap has grown to; never decreases */
 };
 
@@ -27,11 +28,5 @@ bool pin_start_heap(void);
  * run out. Nobody touches it, so it costs only addresses.
  */
 void pin_heap_give_spare(void);
-
-/*
- * Passes jemalloc's own report to `write`, in pieces of text. Must not be called from inside
- * malloc.
- */
-void pin_heap_print(void (*write)(void *arg, const char *text), void *arg);
 
 #endif

@@ -3,13 +3,7 @@
 
 #include "allocator/locks.h"
 
-__thread unsigned pin_locks_held;
-
-/*
- * This thread's forks without handlers that are under way. A count: the signal handler that
- * forks can itself be interrupted by another that does.
- */
-static __thread unsigned n_bare_forks __attribute__((tls_model("initial-exec")));
+#include <pthread.h>
 
 /*
  * glibc's lock of its list of streams. A thread that has locked a stream may allocate
@@ -41,31 +35,6 @@ void pin_locks_set_own(void (*before)(void), void (*after)(void))
 	own.done = after;
 }
 
-int pin_mutex_lock(pthread_mutex_t *mutex)
-{
-	pin_locks_count();
-	return pthread_mutex_lock(mutex);
-}
-
-int pin_mutex_trylock(pthread_mutex_t *mutex)
-{
-	int error;
-
-	pin_locks_count();
-	error = pthread_mutex_trylock(mutex);
-	if (PIN_UNLIKELY(error))
-		pin_locks_uncount();
-	return error;
-}
-
-int pin_mutex_unlock(pthread_mutex_t *mutex)
-{
-	int error = pthread_mutex_unlock(mutex);
-
-	pin_locks_uncount();
-	return error;
-}
-
 static void lock_stream_list(void)
 {
 	if ((&__libc_single_threaded && __libc_single_threaded) || !_IO_list_lock)
@@ -76,10 +45,6 @@ static void lock_stream_list(void)
 
 static void prepare(void)
 {
-	if (PIN_UNLIKELY(pin_locks_held)) {
-		n_bare_forks++;
-		return;
-	}
 	lock_stream_list();
 	handlers.prepare();
 	own.prepare();
@@ -87,10 +52,6 @@ static void prepare(void)
 
 static void in_parent(void)
 {
-	if (PIN_UNLIKELY(n_bare_forks)) {
-		n_bare_forks--;
-		return;
-	}
 	own.done();
 	handlers.parent();
 	if (n_list_locks) {
@@ -102,13 +63,8 @@ static void in_parent(void)
 /* jemalloc re-initialises its mutexes instead of unlocking them. */
 static void in_child(void)
 {
-	if (PIN_UNLIKELY(n_bare_forks)) {
-		n_bare_forks--;
-		return;
-	}
 	own.done();
 	handlers.child();
-	pin_locks_held = 0;
 	if (n_list_locks) {
 		n_list_locks = 0;
 		_IO_list_resetlock();

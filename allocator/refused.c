@@ -23,6 +23,8 @@
 	}
 
 REFUSED(int, open, -1)
+REFUSED(int, creat, -1)
+REFUSED(int, close, 0)
 REFUSED(long, sbrk, -1)
 REFUSED(int, madvise, -1)
 REFUSED(int, mprotect, 0)

@@ -9,7 +9,6 @@
 #include "allocator/pages.h"
 #include "allocator/reserve.h"
 
-#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -55,6 +54,20 @@ static void add(struct settings *settings, const char *text, size_t n)
 	settings->filled += n;
 }
 
+/* Of a link. Needs little stack. */
+static void add_target(struct settings *settings, const char *path)
+{
+	size_t from = settings->filled ? settings->filled + 1 : 0;
+	size_t room = settings->size > from + 1 ? settings->size - from - 1 : 0;
+	ssize_t n = room ? readlink(path, settings->text + from, room) : -1;
+
+	if (n <= 0 || (size_t)n == room)
+		return;
+	if (from)
+		settings->text[from - 1] = ',';
+	settings->filled = from + (size_t)n;
+}
+
 /*
  * What a user has set, by MALLOC_ARENA_MAX, by the link and then by MALLOC_CONF. jemalloc makes
  * a text of it that ends behind what this returns; a program can begin with a call that starts
@@ -64,8 +77,7 @@ ssize_t pin_settings_of_user(const char *path, char *buf, size_t size)
 {
 	struct settings settings = {buf, size, 0};
 	const char *text = pin_environment("MALLOC_CONF");
-	char arenas[sizeof "narenas:4294967295"], link[PATH_MAX];
-	ssize_t n = readlink(path, link, sizeof link);
+	char arenas[sizeof "narenas:4294967295"];
 
 	pin_start_memory();
 	if (pin_options.arena_max) {
@@ -74,7 +86,7 @@ ssize_t pin_settings_of_user(const char *path, char *buf, size_t size)
 	}
 	if (pin_options.perturb)
 		add(&settings, "junk:true", 9);
-	add(&settings, link, n > 0 && (size_t)n < sizeof link ? (size_t)n : 0);
+	add_target(&settings, path);
 	add(&settings, text, text ? strlen(text) : 0);
 	return settings.filled ? (ssize_t)settings.filled : -1;
 }

@@ -39,7 +39,7 @@ static unsigned count_bits(const char *mask)
 
 static void read_status(void)
 {
-	char text[MAX_TEXT];
+	static char text[MAX_TEXT]; /* malloc's callers have small stacks */
 	const char *seccomp, *allowed;
 
 	if (pin_file_read("/proc/self/status", text, sizeof text) > 0) {

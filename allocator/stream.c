@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define MIN_COPY 100
@@ -26,7 +27,7 @@ void pin_stream_keep(struct pin_stream *stream)
 void pin_stream_copy(struct pin_stream *stream)
 {
 	pin_stream_keep(stream);
-	stream->copy = (int)pin_result(fcntl(stream->fd, F_DUPFD_CLOEXEC, MIN_COPY));
+	stream->copy = (int)pin_result(syscall(SYS_fcntl, stream->fd, F_DUPFD_CLOEXEC, MIN_COPY));
 }
 
 static bool refers_to(const struct pin_stream *stream, int fd)

@@ -9,8 +9,10 @@
 #include "allocator/file.h"
 #include "allocator/family.h"
 #include "allocator/heap.h"
+#include "allocator/live.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
+#include "allocator/span.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -194,15 +196,26 @@ PIN_EXPORT int malloc_info(int options, FILE *stream)
 	return 0;
 }
 
-static void to_stderr(void *unused, const char *text)
-{
-	(void)unused;
-	pin_file_write(STDERR_FILENO, text, strlen(text));
-}
-
 PIN_EXPORT void malloc_stats(void)
 {
-	pin_heap_print(to_stderr, NULL);
+	struct pin_heap_stats stats;
+	char text[512];
+
+	pin_heap_stats(&stats);
+	pin_file_write(STDERR_FILENO, text,
+		       pin_format(text, sizeof text,
+				  "Heap:\n"
+				  "system bytes     = %zu\n"
+				  "in use bytes     = %zu\n"
+				  "  large blocks   = %zu\n"
+				  "  small blocks   = %zu\n"
+				  "most in use      = %zu\n"
+				  "free bytes       = %zu\n"
+				  "growth steps     = %u\n",
+				  stats.mapped, stats.live, stats.large,
+				  stats.live > stats.large ? stats.live - stats.large : 0,
+				  pin_live_peak().bytes, stats.mapped - stats.live,
+				  pin_span_steps()));
 }
 
 /* Not in the headers since 2.26, but old programs still link to it. */

@@ -23,6 +23,7 @@
 #include "regpool/prefill.h"
 #include "regpool/verify.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -45,6 +46,21 @@ static void report_at_end(void)
 static bool program_matches(void)
 {
 	return !fnmatch(pin_options.programs, program_invocation_short_name, 0);
+}
+
+/*
+ * What pthread_atfork() calls, of whatever library. The constructors of those that the program
+ * is linked with run before this library's.
+ */
+PIN_EXPORT_AS(int, __register_atfork, void (*prepare)(void), void (*parent)(void),
+	      void (*child)(void), void *module)
+{
+	static int (*next)(void (*)(void), void (*)(void), void (*)(void), void *);
+
+	if (!next)
+		*(void **)&next = dlsym(RTLD_NEXT, "__register_atfork");
+	pin_locks_init();
+	return next ? next(prepare, parent, child, module) : ENOMEM;
 }
 
 /*

@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include "regpool/fork.h"
-#include "allocator/locks.h"
 #include "allocator/log.h"
 #include "allocator/os.h"
 #include "regpool/choice.h"
@@ -108,8 +107,7 @@ static void release_idle(struct pin_access_set *set, bool were_large)
 }
 
 /*
- * Deregistering frees memory. A signal handler that has interrupted malloc() may fork, but must
- * not do that. What has gone leaves room: whether there is too little again, the next eviction
+ * Deregistering frees memory. What has gone leaves room: whether there is too little again, the next eviction
  * shows.
  */
 static void before_fork(void)
@@ -118,7 +116,7 @@ static void before_fork(void)
 
 	atomic_fetch_add(&pin_forks_running, 1);
 	pin_pool.forks = true;
-	if (pin_pool_off() || pin_locks_held || pin_places_depth)
+	if (pin_pool_off() || pin_places_depth)
 		return;
 	pin_pool.is_short = false;
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)

@@ -65,7 +65,7 @@ keeps() {
 	! grep -q 'JE_SETTINGS.*hpa:false' "$top_builddir/config.h" || wanted+=' hpa:false'
 	said=$(preloaded MALLOC_CONF=retain:true,dirty_decay_ms:5,muzzy_decay_ms:5,\
 oversize_threshold:1,dss:primary,hpa:true,background_thread:true \
-		"$programs/surface" stats 2>&1)
+		"$programs/surface" jemalloc-stats 2>&1)
 	for setting in $wanted; do
 		kept=$(sed -n "s/^  opt\.${setting%:*}: \([^ ]*\).*/\1/p" <<< "$said")
 		echo "$setting: $kept"

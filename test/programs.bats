@@ -359,17 +359,6 @@ script() {
 	[ "${grown[1]}" -le $((grown[0] * 2)) ]
 }
 
-@test "after fork in a handler that interrupts malloc, parent, child and what it execs continue" {
-	for threads in 0 3; do
-		run -0 preloaded PINALLOC_REPORT="$PWD/%p.json" \
-			timeout 100 "$programs/forks-in-handler" 100 $threads
-		[ "$output" = 100 ]
-	done
-	run -0 preloaded PINALLOC_REPORT="$PWD/%p.json" PINALLOC_SAMPLE=4K \
-		timeout 100 "$programs/forks-in-handler" 100 3
-	[ "$output" = 100 ]
-}
-
 @test "destructors of threads may allocate and free in any order, and threads leave nothing" {
 	run -0 preloaded "$programs/thread-ends" 4000
 	echo "resident $output KiB"

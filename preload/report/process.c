@@ -30,7 +30,7 @@ PIN_WRITTEN_FIRST bool pin_report_wanted;
 static bool parent_has(const char *name, const char *text)
 {
 	size_t n = strlen(text), kept = 0;
-	char path[64], buf[4096];
+	char path[64], buf[1024];
 	bool found = false;
 	ssize_t got;
 	int fd;

@@ -131,7 +131,7 @@ static int map_file(int fd)
 /* It gets its name when it is whole. */
 static void name_file(void)
 {
-	char part[sizeof path];
+	static char part[sizeof path];
 
 	memcpy(part, path, sizeof path);
 	strcpy(path + strlen(path) - strlen(UNNAMED), PIN_RUNNING_SUFFIX);

@@ -328,6 +328,25 @@ static void test_libc_names(void)
 	__libc_free(malloc(100));
 }
 
+static void print_stats(void)
+{
+	void *volatile half = malloc(100 * MIB), *volatile small[1000];
+
+	for (int i = 0; i < 1000; i++)
+		small[i] = malloc(MIB / 10);
+	malloc_stats();
+	free(half);
+	free(small[0]);
+}
+
+__attribute__((weak)) void malloc_stats_print(void (*write)(void *arg, const char *text),
+					      void *arg, const char *options);
+
+static void print_jemalloc_stats(void)
+{
+	malloc_stats_print(NULL, NULL, "a");
+}
+
 static void print_info(void)
 {
 	/* The heap begins with it. */
@@ -348,7 +367,7 @@ static const struct {
 	{"pages", test_pages},		 {"usable", test_usable},
 	{"errno", test_errno},		 {"glibc", test_glibc},
 	{"libc-names", test_libc_names}, {"info", print_info},
-	{"stats", malloc_stats},
+	{"stats", print_stats},		 {"jemalloc-stats", print_jemalloc_stats},
 };
 
 int main(int argc, char **argv)

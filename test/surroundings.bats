@@ -1,0 +1,361 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: malloc and its family may be called wherever glibc's may: by threads that are cancelled, on
+# small stacks, under a program's own system call filter, by handlers of fork() that any library has
+# installed.
+
+setup() {
+	load helper
+	cd "$BATS_TEST_TMPDIR"
+}
+
+# built NAME [OPTION…]: compiles standard input.
+built() {
+	gcc -O1 -fno-builtin -pthread -w -x c - -o "$1" "${@:2}"
+}
+
+# pthreads(7) has the list.
+points='accept aio_suspend clock_nanosleep close connect creat fcntl fdatasync fsync getmsg getpmsg
+	lockf mq_receive mq_send mq_timedreceive mq_timedsend msgrcv msgsnd msync nanosleep open open64
+	openat openat64 pause poll ppoll pread pread64 preadv pselect pthread_cond_timedwait
+	pthread_cond_wait pthread_join pthread_testcancel putmsg putpmsg pwrite pwrite64 pwritev read
+	readv recv recvfrom recvmsg select sem_timedwait sem_wait send sendmsg sendto sigpause
+	sigsuspend sigtimedwait sigwait sigwaitinfo sleep system tcdrain usleep wait waitid waitpid
+	write writev'
+
+@test "no code of the allocator, nor of jemalloc's, imports a cancellation point" {
+	local name
+	# jemalloc opens no file (allocator/refused.c), and has no thread of its own.
+	nm -A --undefined-only "$top_builddir"/allocator/.libs/lib{core,pinalloc}_la-*.o \
+		"$top_builddir/libjemalloc.a" | grep -v 'libjemalloc.a:background_thread' |
+		sed -nE 's/^(.*): +U ([A-Za-z0-9_]+).*$/\2 \1/p' > imports
+	[ "$(wc -l < imports)" -gt 300 ]
+	for name in $points; do
+		run ! grep "^$name " imports
+	done
+}
+
+@test "a thread that is to be cancelled ends where it says, not in malloc" {
+	built cancelled <<- 'END'
+		#include <pthread.h>
+		#include <stdio.h>
+		#include <stdlib.h>
+		#include <string.h>
+		static volatile int reached;
+		static void *work(void *unused)
+		{
+			void *p[64];
+			pthread_cancel(pthread_self());
+			for (size_t n = 1; n < 200 << 20; n = n * 3 / 2 + 1) {
+				for (int i = 0; i < 16; i++)
+					memset(p[i] = malloc(n), 1, n < 1 << 20 ? n : 1 << 20);
+				for (int i = 0; i < 16; i += 2)
+					p[i] = realloc(p[i], n + n / 3);
+				for (int i = 0; i < 16; i++)
+					free(p[i]);
+				free(calloc(1, n));
+			}
+			reached = 1;
+			pthread_testcancel();
+			return unused;
+		}
+		int main(void)
+		{
+			pthread_t thread;
+			void *result;
+			pthread_create(&thread, 0, work, 0);
+			pthread_join(thread, &result);
+			free(malloc(40 << 20));
+			puts(reached && result == PTHREAD_CANCELED ? "ended" : "cancelled within");
+			return 0;
+		}
+	END
+	run -0 preloaded timeout 60 ./cancelled
+	[ "$output" = ended ]
+	run -0 preloaded PINALLOC_SAMPLE=64K PINALLOC_REPORT=$PWD/report timeout 60 ./cancelled
+	[ "$output" = ended ]
+}
+
+# handlers WHAT: builds a program and a library that it is linked with, whose constructor installs
+# handlers of fork() that do this, and in which threads allocate under the library's lock.
+handlers() {
+	built libhandlers.so -shared -fPIC <<- END
+		#include <pthread.h>
+		#include <stdlib.h>
+		#include <string.h>
+		static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+		static void lock(void) { pthread_mutex_lock(&mutex); }
+		static void unlock(void) { pthread_mutex_unlock(&mutex); }
+		static void allocate(void) { free(malloc(50000)); free(malloc(50)); free(malloc(5 << 20)); }
+		static void allocate_and_lock(void) { allocate(); lock(); allocate(); }
+		static void unlock_and_allocate(void) { allocate(); unlock(); allocate(); }
+		__attribute__((constructor)) static void install(void) { pthread_atfork($1); }
+		void work(void)
+		{
+			lock();
+			free(memset(malloc(40000), 1, 40000));
+			free(malloc(700000));
+			free(malloc(70));
+			unlock();
+		}
+	END
+	built forks -L. -lhandlers -Wl,-rpath,"$PWD" <<- 'END'
+		#include <pthread.h>
+		#include <stdio.h>
+		#include <stdlib.h>
+		#include <sys/wait.h>
+		#include <unistd.h>
+		void work(void);
+		static volatile int stop;
+		static void *run(void *unused) { while (!stop) work(); return unused; }
+		int main(void)
+		{
+			pthread_t threads[2];
+			int status, bad = 0;
+			for (int i = 0; i < 2; i++)
+				pthread_create(&threads[i], 0, run, 0);
+			for (int i = 0; i < 300; i++) {
+				pid_t child = fork();
+				if (!child) {
+					alarm(20);
+					free(malloc(50));
+					work();
+					_exit(0);
+				}
+				waitpid(child, &status, 0);
+				bad += status != 0;
+			}
+			stop = 1;
+			for (int i = 0; i < 2; i++)
+				pthread_join(threads[i], 0);
+			printf("%d\n", bad);
+			return 0;
+		}
+	END
+	run -0 preloaded timeout 100 ./forks
+	[ "$output" = 0 ]
+}
+
+@test "a library that the program is linked with may lock its own lock before fork()" {
+	handlers 'lock, unlock, unlock'
+}
+
+@test "or allocate" {
+	handlers 'allocate_and_lock, unlock_and_allocate, unlock_and_allocate'
+}
+
+@test "no function that malloc may call has a frame of more than 2 KiB" {
+	local file
+	for file in "$top_srcdir"/allocator/*.c; do
+		case ${file##*/} in
+		cgroup.c) continue ;; # its callers register memory
+		esac
+		gcc -std=gnu11 -O2 -fPIC -I"$top_builddir" -I"$top_srcdir" -fstack-usage -c "$file" \
+			-o "$(basename "$file" .c).o"
+	done
+	cat ./*.su > usage
+	[ "$(wc -l < usage)" -gt 200 ]
+	run awk '$2 > 2048 || $3 ~ /dynamic/ && $3 !~ /bounded/' usage
+	echo "$output"
+	[ -z "$output" ]
+}
+
+# What is below main's stack of 16 KiB, the smallest there may be, is its own.
+@test "malloc and free need 8 KiB of stack, also if a report is wanted or blocks are sampled" {
+	local way
+	built stacks <<- 'END'
+		#include <limits.h>
+		#include <pthread.h>
+		#include <stdio.h>
+		#include <stdlib.h>
+		#include <string.h>
+		#include <sys/mman.h>
+		#define SIZE (64 << 10)
+		static char *base;
+		static void *work(void *allocates)
+		{
+			void *p[64];
+			int n = 0;
+			if (!allocates)
+				return 0;
+			for (int i = 4; i < 26; i++)
+				p[n++] = malloc(1UL << i);
+			p[n++] = calloc(1, 3 << 20);
+			p[n++] = calloc(1, 40 << 20);
+			p[n] = malloc(5 << 20);
+			for (int i = 6; i < 40; i += 3)
+				p[n] = realloc(p[n], (size_t)i << 20);
+			n++;
+			while (n)
+				free(p[--n]);
+			for (int i = 0; i < 20000; i++)
+				malloc(1000);
+			return allocates;
+		}
+		static size_t used(void *allocates)
+		{
+			pthread_attr_t attr;
+			pthread_t thread;
+			size_t i;
+			memset(base, 0xa5, SIZE);
+			pthread_attr_init(&attr);
+			pthread_attr_setstack(&attr, base, SIZE);
+			if (pthread_create(&thread, &attr, work, allocates))
+				abort();
+			pthread_join(thread, 0);
+			for (i = 0; i < SIZE && base[i] == (char)0xa5; i++)
+				;
+			return SIZE - i;
+		}
+		int main(void)
+		{
+			size_t none, some;
+			base = mmap(0, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			none = used(0);
+			some = used(base);
+			printf("%zu\n", some - none);
+			return 0;
+		}
+	END
+	for way in PINALLOC_REGISTER=eager PINALLOC_REPORT="$PWD/report" PINALLOC_SAMPLE=16K; do
+		run -0 preloaded $way ./stacks
+		echo "$way $output"
+		[ "$output" -le 8192 ]
+	done
+}
+
+# filter [NAME…]: builds a program that forbids itself all other system calls than what glibc's malloc
+# needs, madvise(2), and these; then it allocates.
+filter() {
+	built filtered -DMORE="$(printf 'OK(%s),' "$@")" <<- 'END'
+		#include <linux/filter.h>
+		#include <linux/seccomp.h>
+		#include <stddef.h>
+		#include <stdlib.h>
+		#include <string.h>
+		#include <sys/prctl.h>
+		#include <sys/syscall.h>
+		#include <unistd.h>
+		#define OK(n) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##n, 0, 1), \
+			BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+		#define NOT_KEPT(n) n
+		int main(int argc, char **argv)
+		{
+			struct sock_filter code[] = {
+				BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+				OK(write), OK(mmap), OK(munmap), OK(mremap), OK(mprotect), OK(brk), OK(madvise),
+				OK(futex), OK(exit_group), MORE
+				BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)};
+			struct sock_fprog program = {sizeof code / sizeof *code, code};
+			size_t most = (size_t)atoi(argv[1]) << 20;
+			void *p[40];
+			int n = 0;
+			free(malloc(100));
+			prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+			if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+				return 3;
+			for (int round = 0; round < 3; round++, n = 0) {
+				for (size_t size = 1; size <= most && n < 40; size *= 2) {
+					memset(p[n] = malloc(size), 1, size);
+					p[n] = realloc(p[n], size + size / 2);
+					n++;
+				}
+				while (n)
+					free(p[--n]);
+				for (size_t size = 1; size <= most && n < 40; size *= 2)
+					p[n++] = calloc(1, size);
+				while (n)
+					free(p[--n]);
+				for (int i = 0; i < 30000; i++)
+					if (!malloc(i % 5000))
+						return 1;
+			}
+			write(1, "ok\n", 3);
+			return 0;
+		}
+	END
+}
+
+@test "under a program's own filter, blocks of up to 16 MiB need no more than glibc's malloc and madvise" {
+	filter getpid
+	run -0 preloaded PINALLOC_REGISTER=off ./filtered 16
+	[ "$output" = ok ]
+}
+
+@test "and larger ones what pinalloc-problems(7) says" {
+	grep -q '^\.Xr mincore 2' "$top_srcdir/preload/pinalloc-problems.7"
+	grep -q '^\.Xr sysinfo 2' "$top_srcdir/preload/pinalloc-problems.7"
+	filter getpid mincore sysinfo
+	run -0 preloaded PINALLOC_REGISTER=off ./filtered 256
+	[ "$output" = ok ]
+}
+
+@test "no kind of request opens a file once the heap has begun" {
+	built kinds <<- 'END'
+		#include <stdlib.h>
+		#include <string.h>
+		#include <malloc.h>
+		#include <unistd.h>
+		int main(void)
+		{
+			void *p[64];
+			free(malloc(1));
+			write(-1, "begin", 5);
+			for (int round = 0; round < 3; round++)
+				for (size_t n = 1; n < 300 << 20; n = n * 5 / 3 + 1) {
+					memset(p[0] = malloc(n), 1, n);
+					p[1] = calloc(1, n);
+					p[2] = memalign(64, n);
+					p[3] = memalign(1 << 20, n);
+					for (int i = 0; i < 4; i++)
+						p[i] = realloc(p[i], n * 3 / 2);
+					for (int i = 0; i < 4; i++)
+						free(p[i]);
+				}
+			write(-1, "end", 3);
+			return 0;
+		}
+	END
+	run -0 --separate-stderr strace -f -o calls -E LD_PRELOAD="$library" ./kinds
+	sed -n '/write(-1, "begin"/,/write(-1, "end"/p' calls | grep -v 'write(-1' |
+		sed -E 's/^[0-9]+ +([a-z0-9_]+)\(.*/\1/' | sort | uniq -c
+	run ! grep -vE 'write\(-1|mprotect|madvise|mincore|sysinfo|futex|getcpu' \
+		<(sed -n '/write(-1, "begin"/,/write(-1, "end"/p' calls)
+}
+
+# sparse: builds a program that cannot be dumped, or "swapped", and prints the KiB it has.
+@test "calloc touches no page that is zero, also of a process that must not be dumped" {
+	built sparse <<- 'END'
+		#include <stdio.h>
+		#include <stdlib.h>
+		#include <string.h>
+		#include <sys/prctl.h>
+		#include <sys/resource.h>
+		int main(int argc, char **argv)
+		{
+			size_t n = (size_t)atoi(argv[1]) << 20;
+			struct rusage usage;
+			char *p;
+			prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+			for (int i = 0; i < 3; i++) {
+				p = malloc(n);
+				memset(p, 1, 1 << 20);
+				p[n - 1] = 1;
+				free(p);
+				p = calloc(1, n);
+				if (p[n - 1] || memcmp(p, p + 1, (1 << 20) - 1) || *p)
+					return 2;
+				free(p);
+			}
+			getrusage(RUSAGE_SELF, &usage);
+			printf("%ld\n", usage.ru_maxrss);
+			return 0;
+		}
+	END
+	local mib
+	for mib in 20 300; do
+		run -0 preloaded setpriv --reuid 12345 --clear-groups ./sparse $mib
+		echo "$mib MiB: $output KiB"
+		[ "$output" -lt 9000 ]
+	done
+}
