@@ -4,15 +4,153 @@
 #include "regpool/foreign.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
-#include "allocator/os.h"
 #include "allocator/reserve.h"
 #include "regpool/listeners.h"
-#include "regpool/pool.h"
-#include "regpool/watch.h"
 
 #include <errno.h>
 #include <link.h>
-#include <unistd.h>
+#include <pthread.h>
+
+/* --- ranges that were registered before -------------------------------------------- */
+
+/*
+ * No more ranges are watched at a time, as each may add two mappings to the program's.
+ *
+ * Watching costs some ten microseconds, and more when the program unmaps the range, which pays
+ * only for one that is used again. That cannot be known from its address: a program that maps,
+ * sends and unmaps gets the same one each time. So a range is watched from its second
+ * registration on, and if it was unmapped while it was watched, only after 2, 4, 8, ... more,
+ * at most 2^16.
+ */
+#define MOST_WATCHED  4096
+#define MOST_UNMAPPED 16
+
+static struct range {
+	struct pin_pages pages; /* empty: unused */
+	uint32_t left;		/* registrations before it is watched */
+	uint8_t n_unmapped;	/* while it was watched */
+	bool is_watched;
+	bool is_late; /* a cache may insert what was registered there after any message */
+} ranges[2 * MOST_WATCHED];
+static unsigned n_watched;
+
+/*
+ * Pages that were discarded, which go at a time that nobody tells: after the message, when the
+ * thread that discards them goes on. So nothing is watched there any more, even if it is
+ * unmapped meanwhile. When there are too many, the last ones become one with what is between.
+ */
+static struct pin_pages discarded[32];
+
+/*
+ * Held while a watch begins, which sleeps until a thread of watch.c has done it. A signal
+ * handler may replace memory that is watched while it has interrupted the holder: its message
+ * is read without this lock.
+ */
+static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A range is in one of these places, the first of which a hash of its pages gives. */
+#define PLACES 8
+
+/*
+ * Found, or in an unused place, or in that of another that is not watched: that one is
+ * registered once more than necessary before it is watched. NULL if all are.
+ */
+static struct range *find(struct pin_pages pages)
+{
+	uint64_t hash = (pages.start / PIN_PAGE) ^ (pages.end / PIN_PAGE << 20);
+	struct range *unused = NULL;
+
+	hash *= 0x9e3779b97f4a7c15u;
+	hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15u >> 32;
+	for (unsigned i = 0; i < PLACES; i++) {
+		struct range *range = &ranges[(hash + i) % PIN_ARRAY_SIZE(ranges)];
+
+		if (range->pages.start == pages.start && range->pages.end == pages.end)
+			return range;
+		if (!range->is_watched && (!unused || !range->pages.end))
+			unused = range;
+	}
+	if (unused)
+		*unused = (struct range){.pages = pages, .left = 1};
+	return unused;
+}
+
+/*
+ * Before a message of what was unmapped, other pages may have been mapped there and registered,
+ * by a cache that inserts them only when it has been told of it: they have to be watched, too.
+ * So it is with the next message, as mremap() sends two.
+ */
+static bool stays_watched(const struct range *range, bool is_discarded)
+{
+	return range->is_late &&
+	       (is_discarded || !pin_watch_pages(PIN_WATCH_FOREIGN, range->pages));
+}
+
+static void note_discarded(struct pin_pages pages)
+{
+	struct pin_pages *it = discarded;
+
+	while (it < discarded + PIN_ARRAY_SIZE(discarded) - 1 && it->end &&
+	       !pin_pages_meet(*it, pages))
+		it++;
+	if (!it->end || pages.start < it->start)
+		it->start = pages.start;
+	if (pages.end > it->end)
+		it->end = pages.end;
+}
+
+static void settle(struct pin_pages pages, bool is_discarded)
+{
+	pthread_mutex_lock(&ranges_lock);
+	for (struct range *it = ranges; n_watched && it < ranges + PIN_ARRAY_SIZE(ranges);
+	     it++) {
+		if (!it->is_watched || !pin_pages_meet(it->pages, pages) ||
+		    stays_watched(it, is_discarded))
+			continue;
+		it->is_watched = false;
+		n_watched--;
+		it->n_unmapped += it->n_unmapped < MOST_UNMAPPED;
+		it->left = 1u << it->n_unmapped;
+	}
+	if (is_discarded)
+		note_discarded(pages);
+	pthread_mutex_unlock(&ranges_lock);
+}
+
+/*
+ * Watches a range that is registered, if it is not watched. Returns 0; -EAGAIN if not this
+ * time, or because it was discarded; or an error of pin_watch_pages(). If it is late, the cache
+ * that registers it inserts it only later, maybe after messages of what was mapped there
+ * before: so it is watched the first time, and each time.
+ */
+static int watch(struct pin_pages pages, bool is_late)
+{
+	bool was_discarded = false;
+	struct range *range;
+	int error = -EAGAIN;
+
+	atomic_store(&pin_watch_settle_foreign, settle);
+	pthread_mutex_lock(&ranges_lock);
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(discarded) && discarded[i].end; i++)
+		was_discarded |= pin_pages_meet(discarded[i], pages);
+	range = find(pages);
+	if (range && range->is_watched && !is_late)
+		error = 0;
+	else if (range && (range->is_watched || n_watched < MOST_WATCHED) &&
+		 (is_late || !(range->left || was_discarded)))
+		error = pin_watch_pages(PIN_WATCH_FOREIGN, pages);
+	if (range && range->left)
+		range->left--;
+	if (!error) {
+		n_watched += !range->is_watched;
+		range->is_watched = true;
+		range->is_late |= is_late;
+	}
+	pthread_mutex_unlock(&ranges_lock);
+	return was_discarded ? -EAGAIN : error;
+}
+
+/* --- registrations ------------------------------------------------------------------ */
 
 /* Where the main thread's stack began (glibc). */
 extern void *__libc_stack_end;
@@ -20,91 +158,36 @@ extern void *__libc_stack_end;
 /* Nothing else is mapped so far below it (mmap_base() in arch/x86/mm/mmap.c). */
 #define STACK_GAP (128 * PIN_MIB)
 
-static struct pin_pages pages_of(const struct dl_phdr_info *object)
-{
-	uintptr_t start = UINTPTR_MAX, end = 0;
-
-	for (int i = 0; i < object->dlpi_phnum; i++) {
-		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
-		uintptr_t from = object->dlpi_addr + part->p_vaddr;
-
-		if (part->p_type != PT_LOAD)
-			continue;
-		start = from < start ? from : start;
-		end = from + part->p_memsz > end ? from + part->p_memsz : end;
-	}
-	return (struct pin_pages){PIN_ALIGN_DOWN(start, PIN_PAGE), PIN_ALIGN_UP(end, PIN_PAGE)};
-}
-
-static bool has(struct pin_pages all, struct pin_pages range)
-{
-	return range.start >= all.start && range.end <= all.end;
-}
-
-static int holds_range(struct dl_phdr_info *object, size_t size, void *range)
-{
-	(void)size;
-	return has(pages_of(object), *(const struct pin_pages *)range);
-}
-
-/*
- * The objects that the program was linked with, which are never unloaded. Those that are too
- * many count as unloadable.
- */
-PIN_WRITTEN_FIRST static struct pin_pages linked[256];
-PIN_WRITTEN_FIRST static size_t n_linked;
-
-static int add_linked(struct dl_phdr_info *object, size_t size, void *unused)
-{
-	(void)size;
-	(void)unused;
-	linked[n_linked++] = pages_of(object);
-	return n_linked == PIN_ARRAY_SIZE(linked);
-}
-
-__attribute__((constructor)) static void find_linked(void)
-{
-	dl_iterate_phdr(add_linked, NULL);
-}
-
-static bool is_linked(struct pin_pages range)
-{
-	for (size_t i = 0; i < n_linked; i++)
-		if (has(linked[i], range))
-			return true;
-	return false;
-}
-
-/*
- * With ulimit -s unlimited it may be larger than the gap below it. But the first thread may run
- * on another stack, below all kinds of memory: one that the program has made (makecontext(3)),
- * or in a child that another thread has forked. Then there is a hole below the main thread's.
- */
 static bool is_main_stack(struct pin_pages range)
 {
 	uintptr_t end = PIN_ALIGN_UP((uintptr_t)__libc_stack_end, PIN_PAGE);
-	uintptr_t here = PIN_ALIGN_DOWN((uintptr_t)__builtin_frame_address(0), PIN_PAGE);
-	uintptr_t start = end - STACK_GAP;
 
-	if (range.start >= here && here < start && getpid() == gettid() &&
-	    pin_os_is_mapped((void *)here, start - here))
-		start = here;
-	return range.start >= start && range.end <= end;
+	return range.start >= end - STACK_GAP && range.end <= end;
 }
 
-static bool never_goes(struct pin_pages range)
+static int meets_object(struct dl_phdr_info *object, size_t size, void *range)
 {
-	return is_main_stack(range) || is_linked(range);
+	bool meets = false;
+
+	(void)size;
+	for (int i = 0; i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+		uintptr_t start = object->dlpi_addr + part->p_vaddr;
+
+		meets |= part->p_type == PT_LOAD &&
+			 pin_pages_meet(*(struct pin_pages *)range,
+					(struct pin_pages){start, start + part->p_memsz});
+	}
+	return meets;
 }
 
-/*
- * The data segments of libraries that were loaded later are file mappings, which nobody
- * replaces before they go.
- */
+/* Data segments are file mappings in part, which nobody replaces before they go. */
 static void note_unwatchable(struct pin_pages range)
 {
+	if (dl_iterate_phdr(meets_object, &range))
+		return;
 	atomic_fetch_add(&pin_watched.unwatchable, 1);
-	if (pin_watch_is_on() && !dl_iterate_phdr(holds_range, &range))
+	if (pin_watch_is_on())
 		pin_warn_once("%s at %p are registered and cannot be watched (pages of a file, "
 			      "or System V shared memory): if the program replaces them, an "
 			      "MPI library may send stale data; PINALLOC_WATCH=strict "
@@ -112,116 +195,81 @@ static void note_unwatchable(struct pin_pages range)
 			      PIN_SIZE(range.end - range.start), (void *)range.start);
 }
 
-/* By Open MPI's own cache, which may hold a lock until then. */
-static bool is_inserted_later(const void *caller)
+/*
+ * What cannot be watched now, but may be another time, is forgotten. A cache that inserts later
+ * is to hear of it even so, some time.
+ */
+static void begin_foreign(struct pin_foreign *it)
 {
-	return !pin_listeners_forget_first(caller);
-}
+	bool is_late = pin_listeners_insert_later(it->caller);
+	bool is_forgotten = pin_options.watch == PIN_WATCH_STRICT ||
+			    pin_watch_arrived[it->n] != it->messages;
+	int error = -EAGAIN;
 
-/* What cannot be watched now, but may be another time, is forgotten. */
-static void watch(struct pin_foreign *it)
-{
-	int error = pin_watch_pages(it->range, is_inserted_later(it->caller), &it->ticket);
-
-	it->how = PIN_WATCHED;
-	if (!error)
-		return;
-	it->how = PIN_FORGOTTEN;
-	if (error != -EINVAL && error != -EPERM && error != -ENOSYS)
-		return;
-	it->how = PIN_LEFT_ALONE;
-	note_unwatchable(it->range);
-}
-
-static bool is_strict(void)
-{
-	return pin_options.watch == PIN_WATCH_STRICT;
-}
-
-/* The program may map memory of its own where the heap has not come to yet. */
-static bool is_heap(struct pin_pages range)
-{
-	for (uint32_t i = 0; i < pin_span_count(); i++) {
-		struct pin_range span = pin_range_of_span(pin_span_get(i));
-
-		if (pin_pages_meet(range, (struct pin_pages){span.start, span.end}))
-			return true;
+	if (is_late || !is_forgotten)
+		error = pin_watch_start(NULL) ? watch(it->range, is_late) : -ENOSYS;
+	it->how = error || is_forgotten ? PIN_FORGOTTEN : PIN_WATCHED;
+	if (!is_forgotten && (error == -EINVAL || error == -EPERM || error == -ENOSYS)) {
+		it->how = PIN_LEFT_ALONE;
+		note_unwatchable(it->range);
 	}
-	return false;
 }
 
-/* The heap is watched in any case, but for what the program has mapped over it. */
-static void begin_heap(struct pin_foreign *it, const void *addr, size_t length)
+/*
+ * The heap is watched in any case, but for what the program has mapped over it. What the
+ * program has mapped where the heap has not come to yet, or beside it, is always forgotten:
+ * listeners are not notified of these addresses when other memory goes.
+ */
+static void begin_in_reserve(struct pin_foreign *it, const void *addr, size_t length)
 {
-	bool is_watched = pin_watch_is_on() && pin_span_find(addr, length) &&
-			  !pin_granules_any_replaced(pin_range_of(addr, length));
+	bool is_on = pin_watch_start(NULL), is_heap = pin_span_find(addr, length);
 
-	if (is_watched && !pin_ranges_get_ticket(PIN_UFFD_HEAP, &it->ticket))
+	if (is_on && is_heap && !pin_granules_any_replaced(pin_range_of(addr, length)))
 		it->how = PIN_WATCHED;
-	else if (pin_watch_is_on() || is_strict())
+	else if (is_on || !is_heap || pin_options.watch == PIN_WATCH_STRICT)
 		it->how = PIN_FORGOTTEN;
-}
-
-static bool is_due(const struct pin_foreign *it)
-{
-	return pin_ranges_has(it->range) || is_inserted_later(it->caller) ||
-	       pin_ranges_is_due(it->range);
 }
 
 void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
 		       const void *caller)
 {
+	struct pin_pages reserve = {pin_reserve.base, pin_reserve.base + pin_reserve.size};
+
 	*it = (struct pin_foreign){.how = PIN_LEFT_ALONE, .caller = caller};
 	if (!length || (uintptr_t)addr + length < (uintptr_t)addr || !pin_listeners_find())
 		return;
 	it->range = pin_pages_of(addr, length);
-	if (pin_reserve_contains(addr) && is_heap(it->range)) {
-		begin_heap(it, addr, length);
-		return;
-	}
-	if (never_goes(it->range))
-		return;
-	if (is_strict() || !is_due(it))
-		it->how = PIN_FORGOTTEN;
-	else
-		watch(it);
+	it->n = pin_pages_meet(it->range, reserve) ? PIN_WATCH_HEAP : PIN_WATCH_FOREIGN;
+	it->messages = pin_watch_settled[it->n];
+	if (it->n == PIN_WATCH_HEAP)
+		begin_in_reserve(it, addr, length);
+	else if (!is_main_stack(it->range))
+		begin_foreign(it);
 }
 
-static void forget(struct pin_pages range)
+static void forget(struct pin_pages range, const void *caller)
 {
 	atomic_fetch_add(&pin_watched.forgotten, 1);
 	pin_listeners_forget(range.start, range.end - range.start);
-}
-
-static void notify_later(unsigned n)
-{
-	if (pin_watch_is_on())
-		pin_watch_notify_again(n);
+	if (pin_listeners_insert_later(caller))
+		pin_watch_notify();
 }
 
 void pin_foreign_end(struct pin_foreign *it)
 {
-	bool is_kept = it->how == PIN_WATCHED && pin_ranges_are_unchanged(&it->ticket);
+	bool is_kept = it->how == PIN_WATCHED && pin_watch_arrived[it->n] == it->messages;
 	int error = errno;
 
-	pin_listeners_note_registered(it->range, is_kept ? &it->ticket : NULL);
-	if (is_kept && it->ticket.n)
+	pin_listeners_note_kept(is_kept ? it->range : (struct pin_pages){0, 0}, it->messages);
+	if (!is_kept && it->how != PIN_LEFT_ALONE)
+		forget(it->range, it->caller);
+	else if (is_kept && it->n == PIN_WATCH_FOREIGN)
 		atomic_fetch_add(&pin_watched.ranges, 1);
-	else if (!is_kept && it->how != PIN_LEFT_ALONE)
-		forget(it->range);
-	/* It may have gone from the ranges, whose caches are notified. */
-	if (!is_kept && it->ticket.n && is_inserted_later(it->caller)) {
-		pin_watch_pages(it->range, true, &it->ticket);
-		notify_later(it->ticket.n);
-	}
 	errno = error;
 }
 
 void pin_foreign_forget_heap(const void *addr, size_t length, const void *caller)
 {
-	if (!pin_listeners_find())
-		return;
-	forget(pin_pages_of(addr, length));
-	if (is_inserted_later(caller))
-		notify_later(PIN_UFFD_HEAP);
+	if (pin_listeners_find())
+		forget(pin_pages_of(addr, length), caller);
 }

@@ -4,208 +4,270 @@
 #include "regpool/listeners.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
-#include "regpool/libfabric.h"
 #include "regpool/pool.h"
-#include "regpool/watch.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
 #include <link.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
+#ifdef HAVE_RDMA_FI_EXT_H
+#include <rdma/fabric.h>
+#include <rdma/fi_ext.h>
+#endif
 
 typedef void release_function(void *addr, size_t length);
 typedef void opal_function(void *addr, size_t length, bool from_alloc);
 
-/* According to the sources of UCX 1.2 to 1.19 and Open MPI 1.5 to 5.0. */
-static const struct known_libraries {
-	const char *library; /* prefix of its file name */
-	const char *function;
+/*
+ * Found in the name of a library's file, according to the sources of UCX 1.2 to 1.19 and Open
+ * MPI 1.5 to 5.0. What only registers, for UCX and libfabric, may be in files of its own.
+ */
+static const struct known_library {
+	const char *name;
+	enum { UCX, OPEN_MPI, LIBFABRIC } kind;
+	const char *function; /* NULL if it only registers */
 } known_libraries[] = {
-	{"libucm", "ucm_vm_munmap"},
-	{"libopen-pal", "opal_mem_hooks_release_hook"},
-	{"libfabric", "fi_open"},
+	{"libucm", UCX, "ucm_vm_munmap"},
+	{"libuct", UCX, NULL},
+	{"libopen-pal", OPEN_MPI, "opal_mem_hooks_release_hook"},
+	{"libfabric", LIBFABRIC, "fi_open"},
+	{"-fi.so", LIBFABRIC, NULL},
 };
-enum { UCX, OPEN_MPI, LIBFABRIC };
-
-/* A Python wheel or a plugin may bring a second copy. */
-#define MOST 8
-
-static struct listener {
-	int kind;
-	uintptr_t base; /* load address of its file */
-	void *function;
-} listeners[MOST];
-static _Atomic unsigned n_listeners;
-static _Atomic bool has_open_mpi;
 
 /*
- * Where the code lies that registers memory. libfabric's providers may be files of their own.
- * One list is looked at while the other is made.
+ * Those that were found, of which there may be several copies: a Python wheel or a plugin
+ * brings its own. They stay loaded from then on, so that no other has their addresses.
  */
-static struct registrars {
-	unsigned n;
-	struct {
-		int kind;
-		uintptr_t start, end;
-	} at[2 * MOST];
-} registrars[2];
-static struct registrars *_Atomic known_registrars = &registrars[0];
+static struct library {
+	struct library *next;
+	const struct known_library *known;
+	uintptr_t start, end;
+	void *function; /* NULL if it is not notified */
+} * _Atomic libraries;
+static _Atomic bool has_open_mpi;
 
-/* Loaded files that may be caches. The loader keeps the names while they are loaded. */
-struct candidates {
-	struct registrars *registrars;
-	unsigned n;
-	uintptr_t bases[MOST];
-	char names[MOST][512];
-};
-
-static const char *name_of(const char *path)
+static const struct library *library_of(uintptr_t address)
 {
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
+	for (struct library *it = libraries; it; it = it->next)
+		if (address >= it->start && address < it->end)
+			return it;
+	return NULL;
 }
 
-static int kind_of(const char *path)
-{
-	const char *name = name_of(path);
+/* --- libfabric's memory monitor ------------------------------------------------------- */
 
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(known_libraries); i++)
-		if (!strncmp(name, known_libraries[i].library,
-			     strlen(known_libraries[i].library)))
-			return (int)i;
-	return -1;
+static __thread struct pin_pages kept __attribute__((tls_model("initial-exec")));
+static __thread uint32_t kept_at __attribute__((tls_model("initial-exec")));
+
+void pin_listeners_note_kept(struct pin_pages range, uint32_t messages)
+{
+	kept = range;
+	kept_at = messages;
 }
 
-static int count_loaded(struct dl_phdr_info *info, size_t size, void *loaded)
+#ifdef HAVE_RDMA_FI_EXT_H
+
+/*
+ * It is imported unless the program has imported another, or one of libfabric's own is running.
+ * It replaces memhooks, which misses calls that bypass libc, and libfabric's userfaultfd
+ * monitor, which cannot watch what this library watches already.
+ */
+typedef int open_function(uint32_t version, const char *name, void *attr, size_t attr_len,
+			  uint64_t flags, struct fid **fid, void *context);
+
+/*
+ * Set when libfabric's first cache is there. What a notification looks at is initialized by the
+ * first fi_getinfo(), which a program that has libfabric loaded need not call.
+ */
+static _Atomic bool has_cache;
+
+static int start_monitor(struct fid_mem_monitor *monitor)
 {
-	(void)size;
-	*(unsigned long long *)loaded = info->dlpi_adds;
-	return 1;
-}
-
-static bool is_listener(uintptr_t base)
-{
-	for (unsigned i = 0; i < n_listeners; i++)
-		if (listeners[i].base == base)
-			return true;
-	return false;
-}
-
-static int registrar_of(const char *path)
-{
-	const char *name = name_of(path);
-
-	if (!strncmp(name, "libuct", strlen("libuct")))
-		return UCX;
-	return !strncmp(name, "libfabric", strlen("libfabric")) || strstr(name, "-fi.so")
-		       ? LIBFABRIC
-		       : -1;
-}
-
-/* Those that were found are looked for again: they may have been unloaded meanwhile. */
-static void add_registrar(struct registrars *list, const struct dl_phdr_info *info, int kind)
-{
-	uintptr_t end = 0;
-
-	if (list->n == PIN_ARRAY_SIZE(list->at))
-		return;
-	for (int i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-
-		if (part->p_type == PT_LOAD && part->p_vaddr + part->p_memsz > end)
-			end = part->p_vaddr + part->p_memsz;
-	}
-	list->at[list->n].kind = kind;
-	list->at[list->n].start = info->dlpi_addr;
-	list->at[list->n].end = info->dlpi_addr + end;
-	list->n++;
-}
-
-static int collect_candidates(struct dl_phdr_info *info, size_t size, void *arg)
-{
-	struct candidates *candidates = arg;
-
-	(void)size;
-	if (info->dlpi_name && registrar_of(info->dlpi_name) >= 0)
-		add_registrar(candidates->registrars, info, registrar_of(info->dlpi_name));
-	if (info->dlpi_name && kind_of(info->dlpi_name) >= 0 && !is_listener(info->dlpi_addr) &&
-	    candidates->n < MOST && strlen(info->dlpi_name) < sizeof candidates->names[0]) {
-		candidates->bases[candidates->n] = info->dlpi_addr;
-		strcpy(candidates->names[candidates->n++], info->dlpi_name);
-	}
+	(void)monitor;
+	atomic_store(&has_cache, true);
 	return 0;
 }
+
+static void stop_monitor(struct fid_mem_monitor *monitor)
+{
+	(void)monitor;
+}
+
+/*
+ * Called under libfabric's lock, for a registration that is to be cached: whether it is watched
+ * and nothing there was replaced since.
+ */
+static int subscribe(struct fid_mem_monitor *monitor, const void *addr, size_t length)
+{
+	struct pin_pages range = pin_pages_of(addr, length);
+	bool may;
+
+	(void)monitor;
+	if (pin_reserve_contains(addr))
+		may = pin_watch_is_on() && !pin_watch_heap_is_changing() &&
+		      !pin_granules_any_replaced(pin_range_of(addr, length));
+	else
+		may = range.start >= kept.start && range.end <= kept.end &&
+		      pin_watch_arrived[PIN_WATCH_FOREIGN] == kept_at;
+	return may ? 0 : -ENOTSUP;
+}
+
+static void unsubscribe(struct fid_mem_monitor *monitor, const void *addr, size_t length)
+{
+	(void)monitor;
+	(void)addr;
+	(void)length;
+}
+
+/* libfabric was notified of anything that is not valid any more. */
+static bool is_valid(struct fid_mem_monitor *monitor, const void *addr, size_t length)
+{
+	unsubscribe(monitor, addr, length);
+	return true;
+}
+
+static struct fi_ops_mem_monitor operations = {
+	.size = sizeof operations,
+	.start = start_monitor,
+	.stop = stop_monitor,
+	.subscribe = subscribe,
+	.unsubscribe = unsubscribe,
+	.valid = is_valid,
+};
+static struct fid_mem_monitor monitor = {
+	.fid = {.fclass = FI_CLASS_MEM_MONITOR},
+	.export_ops = &operations,
+};
+
+/* Not if the user has disabled the cache. The version is the first that can import monitors. */
+static void import_monitor(open_function *fi_open)
+{
+	const char *wanted = pin_environment("FI_MR_CACHE_MONITOR");
+	struct fid *cache;
+
+	if ((wanted && !strcmp(wanted, "disabled")) || !pin_watch_start(NULL) ||
+	    fi_open(FI_VERSION(1, 14), "mr_cache", NULL, 0, 0, &cache, NULL))
+		return;
+	if (fi_import_fid(cache, &monitor.fid, 0))
+		fi_close(cache);
+}
+
+static void notify_libfabric(uintptr_t start, size_t length)
+{
+	if (atomic_load(&has_cache))
+		monitor.import_ops->notify(&monitor, (void *)start, length);
+}
+#else
+#define open_function			void
+#define import_monitor(fi_open)		(void)(fi_open)
+#define notify_libfabric(start, length) (void)(start)
+#endif
+
+/* --- all of them ------------------------------------------------------------------------ */
 
 /*
  * Open MPI's own cache aborts the process if the memory starts where a registration in use does
  * (gc_add() in rcache_grdma_module.c, mca_rcache_base_mem_cb(); 4.1 and 5.0). As the range may
  * be larger than what has gone, it is extended down by one byte, where no registration starts.
  */
-static void notify_open_mpi(opal_function *release, char *addr, size_t length)
+static void notify_library(const struct library *it, uintptr_t start, size_t length)
 {
-	release(addr - 1, length + 1, false);
-}
-
-static void notify_listener(const struct listener *listener, void *addr, size_t length)
-{
-	switch (listener->kind) {
-	case UCX:
-		((release_function *)listener->function)(addr, length);
-		break;
-	case OPEN_MPI:
-		notify_open_mpi((opal_function *)listener->function, addr, length);
-		break;
-	default:
-		pin_libfabric_notify(addr, length);
-	}
+	if (it->known->kind == UCX)
+		((release_function *)it->function)((void *)start, length);
+	else if (it->known->kind == OPEN_MPI)
+		((opal_function *)it->function)((void *)(start - 1), length + 1, false);
+	else
+		notify_libfabric(start, length);
 }
 
 static void notify_all(uintptr_t start, size_t length)
 {
-	unsigned n = atomic_load_explicit(&n_listeners, memory_order_acquire);
-
-	for (unsigned i = 0; i < n; i++)
-		notify_listener(&listeners[i], (void *)start, length);
+	for (struct library *it = libraries; it; it = it->next)
+		if (it->function)
+			notify_library(it, start, length);
 }
 
-/* The handle is kept, so that the library is not unloaded while another thread calls it. */
-static void add_listener(const char *path, uintptr_t base)
+void pin_listeners_forget(uintptr_t start, size_t length)
 {
-	int kind = kind_of(path);
-	void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
-	void *function = handle ? dlsym(handle, known_libraries[kind].function) : NULL;
-
-	if (!function || n_listeners == MOST) {
-		if (handle)
-			dlclose(handle);
-		return;
-	}
-	listeners[n_listeners] = (struct listener){kind, base, function};
-	pin_watch_subscribe(notify_all);
-	if (kind == LIBFABRIC)
-		pin_libfabric_import(function);
-	if (kind == OPEN_MPI)
-		atomic_store(&has_open_mpi, true);
-	atomic_fetch_add_explicit(&n_listeners, 1, memory_order_release);
-	pin_info("%s is notified of memory that goes away: %s", path,
-		 known_libraries[kind].function);
+	for (struct library *it = libraries; it; it = it->next)
+		if (it->function && it->known->kind == UCX)
+			notify_library(it, start, length);
 }
 
 /*
- * dlopen() must not be called inside dl_iterate_phdr(): they take the loader's locks in
- * different orders. And not for caches already known: a constructor, which holds the loader's
- * lock, may be waiting for this thread.
+ * A loaded file that is to be in the list. The loader keeps its name while it is loaded. It is
+ * not opened while the loader lists them: dlopen() takes the loader's locks in another order.
  */
-static void find_new_listeners(struct candidates *candidates)
+static struct {
+	struct library library;
+	char path[PATH_MAX];
+} found;
+
+static const struct known_library *known_library(const char *path)
 {
-	candidates->n = 0;
-	candidates->registrars = &registrars[known_registrars == &registrars[0]];
-	candidates->registrars->n = 0;
-	dl_iterate_phdr(collect_candidates, candidates);
-	atomic_store(&known_registrars, candidates->registrars);
-	for (unsigned i = 0; pin_options.watch && i < candidates->n; i++)
-		add_listener(candidates->names[i], candidates->bases[i]);
+	const char *slash = strrchr(path, '/');
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(known_libraries); i++)
+		if (strstr(slash ? slash : path, known_libraries[i].name))
+			return &known_libraries[i];
+	return NULL;
+}
+
+static int find_library(struct dl_phdr_info *info, size_t size, void *unused)
+{
+	const struct known_library *known = info->dlpi_name ? known_library(info->dlpi_name)
+							    : NULL;
+
+	(void)size;
+	(void)unused;
+	if (!known || library_of(info->dlpi_addr) || strlen(info->dlpi_name) >= PATH_MAX)
+		return false;
+	strcpy(found.path, info->dlpi_name);
+	found.library = (struct library){.known = known, .start = info->dlpi_addr};
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+
+		if (part->p_type == PT_LOAD)
+			found.library.end = info->dlpi_addr + part->p_vaddr + part->p_memsz;
+	}
+	return true;
+}
+
+/*
+ * The handle is kept, so that the library stays loaded. Returns false if it is just being
+ * unloaded.
+ */
+static bool add_found(void)
+{
+	const struct known_library *known = found.library.known;
+	void *handle = dlopen(found.path, RTLD_LAZY | RTLD_NOLOAD);
+	struct library *new = handle ? malloc(sizeof *new) : NULL;
+
+	if (!new)
+		return false;
+	*new = found.library;
+	new->next = libraries;
+	if (pin_options.watch && known->function)
+		new->function = dlsym(handle, known->function);
+	if (new->function && known->kind == LIBFABRIC)
+		import_monitor((open_function *)new->function);
+	has_open_mpi |= new->function && known->kind == OPEN_MPI;
+	atomic_store(&libraries, new);
+	if (new->function) {
+		atomic_store(&pin_watch_notify_caches, notify_all);
+		pin_info("%s is notified of memory that goes away", found.path);
+	}
+	return true;
+}
+
+static int count_loaded(struct dl_phdr_info *info, size_t size, void *loaded)
+{
+	(void)size;
+	*(unsigned long long *)loaded = info->dlpi_adds;
+	return true;
 }
 
 /*
@@ -214,17 +276,24 @@ static void find_new_listeners(struct candidates *candidates)
  */
 static _Atomic bool is_finding;
 
+/*
+ * Libraries already known are not opened again: a constructor, which holds the loader's lock,
+ * may be waiting for this thread.
+ */
 static void find_listeners(void)
 {
 	static _Atomic unsigned long long n_loads_seen;
-	static struct candidates candidates;
 	unsigned long long loaded = 0;
+	bool is_there;
 
 	dl_iterate_phdr(count_loaded, &loaded);
 	if (loaded == n_loads_seen || atomic_exchange(&is_finding, true))
 		return;
-	find_new_listeners(&candidates);
-	n_loads_seen = loaded;
+	do {
+		is_there = dl_iterate_phdr(find_library, NULL);
+	} while (is_there && add_found());
+	if (!is_there)
+		n_loads_seen = loaded;
 	atomic_store(&is_finding, false);
 }
 
@@ -233,41 +302,19 @@ bool pin_listeners_find(void)
 	if (pin_pool_off() == PIN_CHILD || pin_pool_is_excluded())
 		return false;
 	find_listeners();
-	return pin_options.watch &&
-	       (is_finding || atomic_load_explicit(&n_listeners, memory_order_acquire));
+	return pin_options.watch && (is_finding || pin_watch_notify_caches);
 }
 
-static bool is_in(const void *caller, int kind)
+bool pin_listeners_insert_later(const void *caller)
 {
-	const struct registrars *list = atomic_load(&known_registrars);
+	const struct library *its = has_open_mpi ? library_of((uintptr_t)caller) : NULL;
 
-	for (unsigned i = 0; i < list->n; i++)
-		if (list->at[i].kind == kind && (uintptr_t)caller >= list->at[i].start &&
-		    (uintptr_t)caller < list->at[i].end)
-			return true;
-	return false;
-}
-
-bool pin_listeners_forget_first(const void *caller)
-{
-	return !is_finding && (!has_open_mpi || is_in(caller, UCX));
+	return is_finding || (has_open_mpi && !(its && its->known->kind == UCX));
 }
 
 bool pin_listeners_needs_unique_keys(const void *caller)
 {
-	return is_in(caller, LIBFABRIC);
-}
+	const struct library *its = library_of((uintptr_t)caller);
 
-void pin_listeners_forget(uintptr_t start, size_t length)
-{
-	unsigned n = atomic_load_explicit(&n_listeners, memory_order_acquire);
-
-	for (unsigned i = 0; i < n; i++)
-		if (listeners[i].kind == UCX)
-			notify_listener(&listeners[i], (void *)start, length);
-}
-
-void pin_listeners_note_registered(struct pin_pages range, const struct pin_ticket *ticket)
-{
-	pin_libfabric_note_registered(range, ticket);
+	return its && its->known->kind == LIBFABRIC;
 }

@@ -5,14 +5,14 @@
  *
  *   ucm_vm_munmap(addr, length)                              UCX, since 1.2
  *   opal_mem_hooks_release_hook(addr, length, from_alloc)    Open MPI: all its caches
- *   an imported memory monitor (libfabric.h)                 libfabric, since 1.14
+ *   an imported memory monitor (fi_ext.h)                    libfabric, since 1.14
  *
  * The library links to none of them. Those that were found are never unloaded.
  */
 #ifndef PIN_LISTENERS_H
 #define PIN_LISTENERS_H
 
-#include "regpool/ranges.h"
+#include "regpool/watch.h"
 
 /*
  * Looks for caches that were loaded since the last call, and has watch.c notify them. Called
@@ -24,11 +24,12 @@
 bool pin_listeners_find(void);
 
 /*
- * Whether a registration that this caller has just made, given a return address in it, can be
- * forgotten: UCX drops it before it uses it again, and libfabric asks whether it may be cached.
- * Open MPI's own caches insert it later, and one that is just being found cannot be told yet.
+ * Whether a registration that this caller makes, given a return address in it, is inserted into
+ * a cache later, so that it cannot be forgotten yet: Open MPI's own caches do that, and one
+ * that is just being found cannot be told. UCX drops what was forgotten before it uses it
+ * again, and libfabric asks whether it may be cached.
  */
-bool pin_listeners_forget_first(const void *caller);
+bool pin_listeners_insert_later(const void *caller);
 
 /*
  * Whether the caller keeps registrations in a table by key, as libfabric does, and refuses a
@@ -42,7 +43,10 @@ bool pin_listeners_needs_unique_keys(const void *caller);
  */
 void pin_listeners_forget(uintptr_t start, size_t length);
 
-/* What libfabric is answered next in this thread: NULL if the range must not be cached. */
-void pin_listeners_note_registered(struct pin_pages range, const struct pin_ticket *ticket);
+/*
+ * What this thread has just registered of memory that is not heap, if it may be cached while
+ * there are no more messages than that; an empty range if not. libfabric asks about it next.
+ */
+void pin_listeners_note_kept(struct pin_pages range, uint32_t messages);
 
 #endif

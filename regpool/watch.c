@@ -6,34 +6,64 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
-#include "regpool/callers.h"
 #include "regpool/pool.h"
 #include "regpool/thread.h"
 #include "regpool/uffd.h"
 
 #include <errno.h>
+#include <linux/close_range.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 struct pin_watched pin_watched;
-_Atomic uint32_t pin_watch_pending, pin_watch_heap_messages;
+_Atomic uint32_t pin_watch_arrived[PIN_WATCHES], pin_watch_settled[PIN_WATCHES];
+_Atomic uint32_t pin_watch_pending;
+pin_watch_listener *_Atomic pin_watch_notify_caches;
+pin_watch_settle *_Atomic pin_watch_settle_foreign;
+static pin_watch_withdraw *_Atomic withdraw_keys = pin_granules_mark_replaced;
 
-enum { UNKNOWN, ON, OFF };
-static _Atomic int watch_state;
-static pin_watch_withdraw *_Atomic withdraw_keys;
-static pin_watch_listener *_Atomic listener;
+/* The process whose memory is watched. A forked child has no threads that do so. */
+static pid_t owner;
+static _Atomic bool is_on;
 
-/*
- * Descriptors whose listeners are to be notified, one bit each, and the futex that the
- * notifying thread sleeps on.
- */
-static _Atomic uint64_t to_notify, to_notify_again;
+/* Of threads with a descriptor table of their own. */
+static struct pollfd descriptors[PIN_WATCHES];
+static int failure; /* an errno value: nothing can be watched, or no more */
+static _Atomic uint32_t is_started;
+
+/* What a thread asks for, of which only one at a time may. */
+static pthread_mutex_t request_lock = PTHREAD_MUTEX_INITIALIZER;
+static unsigned request_n;
+static struct pin_pages request_pages;
+static int request_result;
+static _Atomic uint32_t is_requested;
+
+/* The message that waits to be read, and how much of the heap has lost its keys by it. */
+enum { NONE, WAITS, TOLD };
+static _Atomic uint32_t stage;
+static unsigned waiting;
+static struct uffd_msg message;
+static struct pin_pages replaced;
+static size_t n_withdrawn;
+
+/* The notifying thread sleeps on this. */
 static _Atomic uint32_t n_wakeups;
+static _Atomic bool is_to_notify;
 
-static _Atomic pid_t notifier; /* thread id */
+static void set(_Atomic uint32_t *word, uint32_t value)
+{
+	atomic_store(word, value);
+	pin_os_wake(word);
+}
 
-/* --- in the userfaultfd thread --------------------------------------------------- */
+static void await_change(_Atomic uint32_t *word, uint32_t from)
+{
+	while (atomic_load(word) == from)
+		pin_os_wait(word, from);
+}
 
 static void wake_notifier(void)
 {
@@ -41,159 +71,198 @@ static void wake_notifier(void)
 	pin_os_wake(&n_wakeups);
 }
 
-/* The program's call returns after this, so the counts are visible to all that follows it. */
-static void message_waits(unsigned n)
+/* --- in the thread that begins watches ------------------------------------------- */
+
+/*
+ * Write-protection mode, in which only pages that were protected fault, and none is. The other
+ * modes would intercept the first access to new pages.
+ */
+static int register_pages(int fd, uintptr_t start, uintptr_t end)
 {
-	if (n == PIN_UFFD_HEAP)
-		atomic_fetch_add(&pin_watch_heap_messages, 1);
-	pin_ranges_note_message(n);
-	atomic_fetch_or(&to_notify, (uint64_t)1 << n);
+	struct uffdio_register range = {
+		.range = {.start = start, .len = end - start},
+		.mode = UFFDIO_REGISTER_MODE_WP,
+	};
+
+	return ioctl(fd, UFFDIO_REGISTER, &range) ? -errno : 0;
+}
+
+/*
+ * hugetlbfs pages can only be watched whole, even if a registration covers a part. That is not
+ * tried around unmapped pages, where any other mapping may be. The kernel accepts a range with
+ * holes, but does not watch what is mapped into them later.
+ */
+static int register_whole_pages(int fd, uintptr_t start, uintptr_t end)
+{
+	static const size_t sizes[] = {PIN_GRANULE, PIN_GIB};
+	int error = register_pages(fd, start, end);
+
+	/* What was mapped into a hole between these calls is watched by the third. */
+	if ((!error || error == -EINVAL) && !pin_os_is_mapped((void *)start, end - start))
+		return -EFAULT;
+	if (error != -EINVAL)
+		return error ? error : register_pages(fd, start, end);
+	for (size_t i = 0; error && i < PIN_ARRAY_SIZE(sizes); i++)
+		error = register_pages(fd, PIN_ALIGN_DOWN(start, sizes[i]),
+				       PIN_ALIGN_UP(end, sizes[i]));
+	return error ? -EINVAL : 0;
+}
+
+static void *serve_requests(void *arg)
+{
+	for (;;) {
+		await_change(&is_requested, false);
+		request_result = register_whole_pages(descriptors[request_n].fd,
+						      request_pages.start, request_pages.end);
+		set(&is_requested, false);
+	}
+	return arg;
+}
+
+/* --- in the thread that waits for messages --------------------------------------- */
+
+/* A copy of the table would keep the program's descriptors open. */
+static int set_up(void)
+{
+	if (close_range(0, ~0u, CLOSE_RANGE_UNSHARE))
+		return errno;
+	for (unsigned n = 0; n < PIN_WATCHES; n++) {
+		struct uffdio_api api = {.api = UFFD_API, .features = PIN_UFFD_EVENTS};
+
+		descriptors[n] = (struct pollfd){.fd = pin_uffd_open(), .events = POLLIN};
+		if (descriptors[n].fd < 0 || ioctl(descriptors[n].fd, UFFDIO_API, &api))
+			return errno;
+	}
+	return pin_thread_start(serve_requests, NULL, "pinalloc-range");
+}
+
+static int read_message(unsigned n)
+{
+	ssize_t n_read = failure ? 0 : read(descriptors[n].fd, &message, sizeof message);
+
+	if (n_read != sizeof message)
+		return failure ? failure : errno;
+	replaced = (struct pin_pages){message.arg.remove.start, message.arg.remove.end};
+	if (message.event == UFFD_EVENT_REMAP)
+		replaced.end = replaced.start + message.arg.remap.len;
+	return 0;
+}
+
+/*
+ * The first count comes before anything else, so that all that follows the call sees it.
+ * Look-ups wait from before the call returns until the keys are withdrawn.
+ */
+static void handle_message(unsigned n)
+{
+	int error;
+
+	atomic_fetch_add(&pin_watch_arrived[n], 1);
+	waiting = n;
+	atomic_store(&stage, WAITS);
 	wake_notifier();
+	await_change(&stage, WAITS);
+	atomic_store(&pin_watch_pending, n == PIN_WATCH_HEAP);
+	error = read_message(n);
+	if (!error && n == PIN_WATCH_HEAP)
+		n_withdrawn = atomic_load(&withdraw_keys)(replaced.start,
+							  replaced.end - replaced.start);
+	else if (!error)
+		atomic_load (&pin_watch_settle_foreign)(replaced,
+							message.event == UFFD_EVENT_REMOVE);
+	set(&pin_watch_pending, false);
+	if (error && error != EAGAIN) {
+		failure = error;
+		atomic_store(&is_on, false);
+	}
+	atomic_fetch_add(&pin_watch_settled[n], 1);
+	atomic_fetch_add(&pin_watched.events, 1);
+	set(&stage, NONE);
 }
 
-/* Of the looks at waiting messages, the one after which a line says that there are some. */
-#define PATIENCE 10
-
-static void still_waits(void)
+/*
+ * If messages cannot be read any more, calls that sleep are woken; they would for ever.
+ * Listeners are notified before. Threads of the library do not end.
+ */
+static void *run_reader(void *arg)
 {
-	static unsigned n_looks;
-	pid_t owner = pin_callers_behind(atomic_load(&notifier));
+	bool is_set_up;
 
-	if (!owner && ++n_looks != PATIENCE)
-		return;
-	pin_uffd_borrow_stderr();
-	if (owner)
-		pin_fatal("a registration cache cannot be notified of pages that thread %d "
-			  "replaces, because it waits for a lock of that thread: the program "
-			  "would wait for ever, or send stale data; set PINALLOC_WATCH=off",
-			  owner);
-	pin_warn("a call that replaces registered pages has waited for %d s until a "
-		 "registration cache has been notified",
-		 PATIENCE * PIN_UFFD_LOOK_MS / 1000);
+	failure = set_up();
+	is_set_up = !failure;
+	set(&is_started, true);
+	while (!failure) {
+		if (poll(descriptors, PIN_WATCHES, -1) < 0 && errno != EINTR)
+			failure = errno;
+		for (unsigned n = 0; n < PIN_WATCHES && !failure; n++)
+			if (descriptors[n].revents)
+				handle_message(n);
+	}
+	for (unsigned n = 0; n < PIN_WATCHES && is_set_up; n++)
+		handle_message(n);
+	for (unsigned n = 0; n < PIN_WATCHES && is_set_up; n++)
+		close(descriptors[n].fd);
+	await_change(&is_started, true);
+	return arg;
 }
+
+/* --- in the notifying thread ----------------------------------------------------- */
 
 static void warn_unwatchable(int error)
 {
-	const char *what = "userfaultfd", *cure = "allow the system call";
+	const char *what = error == EAGAIN ? "a thread cannot be started" : "userfaultfd";
+	const char *cure = error == EAGAIN   ? "raise ulimit -u or pids.max"
+			   : error == EINVAL ? "use a newer kernel"
+					     : "allow the system call";
 
-	if (error == EINVAL) {
-		cure = "use a newer kernel";
-	} else if (error == EMFILE || error == ENFILE) {
-		cure = "raise ulimit -n or fs.file-max";
-	} else if (error == EAGAIN) {
-		what = "a thread cannot be started";
-		cure = "raise ulimit -u or pids.max";
-	}
 	pin_warn_once("memory that the program replaces is not noticed: %s: %s; an MPI library "
 		      "may send stale data from it; %s, or set PINALLOC_WATCH=off",
 		      what, strerrordesc_np(error), cure);
 }
 
-static void watch_failed(int error)
+/* No kernel gives a program higher addresses. In the first page nothing can be mapped. */
+#define LAST_ADDRESS ((uintptr_t)1 << 57)
+
+static void notify(unsigned n)
 {
-	atomic_store(&watch_state, OFF);
-	warn_unwatchable(error);
-}
+	uintptr_t heap_end = pin_reserve.base + pin_reserve.size;
+	pin_watch_listener *notify_caches = atomic_load(&pin_watch_notify_caches);
 
-static const struct pin_uffd_callbacks uffd_callbacks = {message_waits, still_waits,
-							 watch_failed};
-
-/* --- in the notifying thread ----------------------------------------------------- */
-
-static void notify_range(uintptr_t start, size_t length)
-{
-	pin_watch_listener *its = atomic_load(&listener);
-
-	atomic_fetch_add(&pin_watched.told, 1);
-	if (its)
-		its(start, length);
-}
-
-static void notify_heap(void)
-{
-	for (uint32_t i = 0; i < pin_span_count(); i++) {
-		struct pin_range range = pin_range_of_span(pin_span_get(i));
-
-		notify_range(range.start, pin_range_length(range));
+	if (!notify_caches)
+		return;
+	atomic_fetch_add(&pin_watched.told, n == PIN_WATCH_HEAP ? 1 : 2);
+	if (n == PIN_WATCH_HEAP) {
+		notify_caches(pin_reserve.base, pin_reserve.size);
+	} else {
+		notify_caches(PIN_PAGE, pin_reserve.base - PIN_PAGE);
+		notify_caches(heap_end, LAST_ADDRESS - heap_end);
 	}
 }
 
-/* Without the lock of the ranges: listeners deregister. */
-static void notify_descriptor(unsigned n)
+static void notify_of_message(void)
 {
-	struct pin_pages ranges[64];
-	size_t from = 0, found;
-
-	if (n == PIN_UFFD_HEAP)
-		notify_heap();
-	while ((found = pin_ranges_list(n, &from, ranges, PIN_ARRAY_SIZE(ranges))))
-		for (size_t i = 0; i < found; i++)
-			notify_range(ranges[i].start, ranges[i].end - ranges[i].start);
-}
-
-/* Before any domain is armed it is remembered for later registrations. */
-static size_t withdraw(struct pin_pages pages)
-{
-	pin_watch_withdraw *its = atomic_load(&withdraw_keys);
-
-	if (its)
-		return its(pages.start, pages.end - pages.start);
-	pin_granules_mark_replaced(pages.start, pages.end - pages.start);
-	return 0;
-}
-
-static void warn_withdrawn(struct pin_pages pages, size_t n_bytes)
-{
-	pin_warn_once("the program has replaced pages of its heap behind malloc, %s at "
-		      "%p: requests in the %s around them go to libibverbs from now on",
-		      PIN_SIZE(pages.end - pages.start), (void *)pages.start,
-		      PIN_SIZE(n_bytes));
-}
-
-/* Look-ups wait from before the call returns until the keys are withdrawn. */
-static bool read_of_heap(struct uffd_msg *message)
-{
-	struct pin_pages pages = {0, 0};
-	size_t n_bytes = 0;
-	bool is_read;
-
-	atomic_store(&pin_watch_pending, 1);
-	is_read = pin_uffd_read(PIN_UFFD_HEAP, message);
-	if (is_read) {
-		pages = pin_ranges_of_message(message);
-		n_bytes = withdraw(pages);
-	}
-	atomic_store(&pin_watch_pending, 0);
-	pin_os_wake(&pin_watch_pending);
-	atomic_fetch_sub(&pin_watch_heap_messages, 1);
-	if (n_bytes)
-		warn_withdrawn(pages, n_bytes);
-	return is_read;
-}
-
-static void handle_message(unsigned n)
-{
-	struct uffd_msg message;
-	bool is_read;
-
-	notify_descriptor(n);
-	is_read = n == PIN_UFFD_HEAP ? read_of_heap(&message) : pin_uffd_read(n, &message);
-	pin_ranges_settle(n, is_read ? &message : NULL);
-	atomic_fetch_add(&pin_watched.events, 1);
+	n_withdrawn = 0;
+	notify(waiting);
+	set(&stage, TOLD);
+	await_change(&stage, TOLD);
+	if (n_withdrawn)
+		pin_warn_once("the program has replaced pages of its heap behind malloc, %s at "
+			      "%p: requests in the %s around them go to libibverbs from now on",
+			      PIN_SIZE(replaced.end - replaced.start), (void *)replaced.start,
+			      PIN_SIZE(n_withdrawn));
+	if (failure)
+		warn_unwatchable(failure);
 }
 
 static void *run_notifier(void *arg)
 {
-	atomic_store(&notifier, gettid());
 	for (;;) {
 		uint32_t seen = atomic_load(&n_wakeups);
-		uint64_t woken = atomic_exchange(&to_notify, 0);
-		uint64_t again = atomic_exchange(&to_notify_again, 0);
 
-		for (; again; again &= again - 1)
-			notify_descriptor((unsigned)__builtin_ctzll(again));
-		for (; woken; woken &= woken - 1)
-			handle_message((unsigned)__builtin_ctzll(woken));
+		if (atomic_exchange(&is_to_notify, false))
+			for (unsigned n = 0; n < PIN_WATCHES; n++)
+				notify(n);
+		if (atomic_load(&stage) == WAITS)
+			notify_of_message();
 		pin_os_wait(&n_wakeups, seen);
 	}
 	return arg;
@@ -201,14 +270,21 @@ static void *run_notifier(void *arg)
 
 /* --- in any thread --------------------------------------------------------------- */
 
-/*
- * hugetlb pages are mapped over the reservation as the heap grows. If the reservation were
- * watched, each growth would wait for the threads here, under jemalloc's locks, which they may
- * need themselves.
- */
-static bool is_watched_by_range(void)
+int pin_watch_pages(unsigned n, struct pin_pages pages)
 {
-	return pin_options.huge == PIN_HUGE_TLB;
+	int result;
+
+	/* A child may not know that it is one, if libc did not fork it. */
+	if (getpid() != owner)
+		return -ECHILD;
+	pthread_mutex_lock(&request_lock);
+	request_n = n;
+	request_pages = pages;
+	set(&is_requested, true);
+	await_change(&is_requested, true);
+	result = request_result;
+	pthread_mutex_unlock(&request_lock);
+	return result;
 }
 
 /*
@@ -217,7 +293,7 @@ static bool is_watched_by_range(void)
  */
 static int watch_heap(uintptr_t start, size_t length)
 {
-	int error = pin_uffd_watch(PIN_UFFD_HEAP, start, length);
+	int error = pin_watch_pages(PIN_WATCH_HEAP, (struct pin_pages){start, start + length});
 	size_t half = length / 2 / PIN_GRANULE * PIN_GRANULE;
 
 	if (error != -EINVAL && error != -EBUSY)
@@ -230,94 +306,66 @@ static int watch_heap(uintptr_t start, size_t length)
 	return error ? error : watch_heap(start + half, length - half);
 }
 
-static int start_threads(void)
-{
-	int error = pin_uffd_start(&uffd_callbacks);
-
-	if (!error)
-		error = pin_thread_start(run_notifier, NULL, "pinalloc-tell");
-	if (!error && !is_watched_by_range())
-		error = -watch_heap(pin_reserve.base, pin_reserve.size);
-	return error;
-}
-
-static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* Also if another thread was just about to start watching. */
+/* Nobody notices there what is replaced: as if something always were. */
 static void reset_in_child(void)
 {
-	pthread_mutex_init(&start_lock, NULL);
-	atomic_store(&watch_state, UNKNOWN);
-	atomic_store(&pin_watch_pending, 0);
-	atomic_store(&pin_watch_heap_messages, 0);
-	atomic_store(&to_notify, 0);
-	atomic_store(&to_notify_again, 0);
+	atomic_store(&is_on, false);
+	atomic_store(&pin_watch_pending, false);
 	memset(&pin_watched, 0, sizeof pin_watched);
-	pin_uffd_reset();
-	pin_ranges_reset();
+	for (unsigned n = 0; n < PIN_WATCHES; n++)
+		pin_watch_arrived[n] = pin_watch_settled[n] + 1;
 }
 
-static void install_fork_handler(void)
+static void start(void)
 {
-	pthread_atfork(NULL, NULL, reset_in_child);
-}
-
-static int start_once(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	int error;
 
-	if (!pin_options.watch)
-		return OFF;
-	pthread_once(&once, install_fork_handler);
-	error = start_threads();
+	pthread_atfork(NULL, NULL, reset_in_child);
+	owner = getpid();
+	error = pin_thread_start(run_reader, NULL, "pinalloc-watch");
+	if (!error)
+		await_change(&is_started, false);
+	error = error ? error : failure;
+	if (!error)
+		error = pin_thread_start(run_notifier, NULL, "pinalloc-tell");
+	if (!error && pin_options.huge != PIN_HUGE_TLB)
+		error = -watch_heap(pin_reserve.base, pin_reserve.size);
+	atomic_store(&is_on, !error);
 	if (error)
 		warn_unwatchable(error);
-	return error ? OFF : ON;
 }
 
-bool pin_watch_start(pin_watch_withdraw *its)
+bool pin_watch_start(pin_watch_withdraw *withdraw)
 {
-	if (its)
-		atomic_store(&withdraw_keys, its);
-	if (PIN_UNLIKELY(atomic_load(&watch_state) == UNKNOWN)) {
-		pthread_mutex_lock(&start_lock);
-		if (atomic_load(&watch_state) == UNKNOWN)
-			atomic_store(&watch_state, start_once());
-		pthread_mutex_unlock(&start_lock);
-	}
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	if (withdraw)
+		atomic_store(&withdraw_keys, withdraw);
+	if (pin_options.watch)
+		pthread_once(&once, start);
 	return pin_watch_is_on();
-}
-
-void pin_watch_subscribe(pin_watch_listener *its)
-{
-	atomic_store(&listener, its);
 }
 
 bool pin_watch_is_on(void)
 {
-	return atomic_load_explicit(&watch_state, memory_order_acquire) == ON;
+	return atomic_load_explicit(&is_on, memory_order_acquire);
 }
 
-int pin_watch_pages(struct pin_pages range, bool is_late, struct pin_ticket *ticket)
-{
-	return pin_watch_start(NULL) ? pin_ranges_watch(range, is_late, ticket) : -ENOSYS;
-}
-
+/*
+ * hugetlb pages are mapped over the reservation as the heap grows. If the reservation were
+ * watched, each growth would wait for the threads here, under jemalloc's locks, which they may
+ * need themselves.
+ */
 void pin_watch_range(struct pin_range range)
 {
-	int error = is_watched_by_range() && pin_watch_is_on()
-			    ? -pin_uffd_watch(PIN_UFFD_HEAP, range.start,
-					      pin_range_length(range))
-			    : 0;
-
-	if (error)
-		warn_unwatchable(error);
+	if (pin_options.huge == PIN_HUGE_TLB && pin_watch_is_on() &&
+	    pin_watch_pages(PIN_WATCH_HEAP, (struct pin_pages){range.start, range.end}))
+		warn_unwatchable(EFAULT);
 }
 
-void pin_watch_notify_again(unsigned n)
+void pin_watch_notify(void)
 {
-	atomic_fetch_or(&to_notify_again, (uint64_t)1 << n);
+	atomic_store(&is_to_notify, true);
 	wake_notifier();
 }
 
@@ -325,5 +373,5 @@ void pin_watch_notify_again(unsigned n)
 PIN_COLD void pin_watch_await_pending(void)
 {
 	while (atomic_load(&pin_watch_pending) && !pin_pool_off())
-		pin_os_wait(&pin_watch_pending, 1);
+		pin_os_wait(&pin_watch_pending, true);
 }

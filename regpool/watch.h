@@ -7,13 +7,12 @@
  *
  * Registration caches are notified first (listeners.h). Then the message is read, and the call
  * returns. In the opposite order the program could send from new pages while a cache still has
- * the old. The content of the message is not known before it is read, so all ranges of its
- * descriptor are notified, which is why there are many descriptors. Listeners take locks of
- * their own, so they are called by a separate thread.
+ * the old. The content of the message is not known before it is read. So caches are told that
+ * the heap has gone, or all memory that is not heap. Listeners take locks of their own, so they
+ * are called by a separate thread.
  *
  * No clock decides any of this. A call sleeps until the listeners have returned, however long
- * that takes. Where a listener waits for a lock of the caller, which then sleeps for ever, that
- * is proven (callers.h) and ends the process with a message.
+ * that takes: for ever where a listener waits for a lock of the caller.
  *
  * Limits:
  *
@@ -27,7 +26,6 @@
 #define PIN_WATCH_H
 
 #include "regpool/granule.h"
-#include "regpool/ranges.h"
 
 #include <stdatomic.h>
 
@@ -40,6 +38,29 @@ struct pin_watched {
 	_Atomic uint64_t told;	      /* ranges that listeners were notified of */
 };
 extern struct pin_watched pin_watched;
+
+/* A range of addresses, whole pages. */
+struct pin_pages {
+	uintptr_t start, end;
+};
+
+/* The pages that [addr, addr + length) overlaps. */
+static inline struct pin_pages pin_pages_of(const void *addr, size_t length)
+{
+	return (struct pin_pages){PIN_ALIGN_DOWN((uintptr_t)addr, PIN_PAGE),
+				  PIN_ALIGN_UP((uintptr_t)addr + length, PIN_PAGE)};
+}
+
+static inline bool pin_pages_meet(struct pin_pages a, struct pin_pages b)
+{
+	return a.start < b.end && b.start < a.end;
+}
+
+/*
+ * Each has a descriptor of userfaultfd(2). That a message waits shows of which of them, and no
+ * more.
+ */
+enum { PIN_WATCH_HEAP, PIN_WATCH_FOREIGN, PIN_WATCHES };
 
 /*
  * Withdraws the keys of heap memory in a range, of any mapping, that is replaced. Returns how
@@ -61,18 +82,28 @@ bool pin_watch_start(pin_watch_withdraw *withdraw);
 bool pin_watch_is_on(void);
 
 /*
- * Sets the function that is called when [start, start + length) has gone. It is called by the
- * notifying thread, and may take locks and deregister. listeners.c sets it when it has found
- * the first cache; until then nothing is notified.
+ * Watches a range of pages, after pin_watch_start(). It stays watched when mremap() moves it.
+ * Returns 0; -EFAULT if some of it is not mapped (the rest may be watched or not); -EINVAL if
+ * some of it cannot be watched, such as pages of a file; -EBUSY if another descriptor watches
+ * some of it; -EPERM if it is not writable; -ECHILD in a forked child. Sleeps until a thread
+ * has done it, which waits for nobody. Thread-safe. Must not be called from inside malloc.
  */
-typedef void pin_watch_listener(uintptr_t start, size_t length);
-void pin_watch_subscribe(pin_watch_listener *listener);
+int pin_watch_pages(unsigned n, struct pin_pages pages);
 
 /*
- * Watches a range that is not heap, which starts watching. As pin_ranges_watch(); -ENOSYS if
- * nothing can be watched.
+ * Called when [start, start + length) has gone, by the notifying thread: it may take locks and
+ * deregister. listeners.c sets it when it has found the first cache; until then nothing is
+ * notified.
  */
-int pin_watch_pages(struct pin_pages range, bool is_late, struct pin_ticket *ticket);
+typedef void pin_watch_listener(uintptr_t start, size_t length);
+extern pin_watch_listener *_Atomic pin_watch_notify_caches;
+
+/*
+ * Called when memory that is not heap was replaced, or is just being discarded; must not wait
+ * for the notifying thread, nor log. Who watches any sets it before.
+ */
+typedef void pin_watch_settle(struct pin_pages pages, bool is_discarded);
+extern pin_watch_settle *_Atomic pin_watch_settle_foreign;
 
 /*
  * Call before a range of the heap is registered. Watches the range by itself if the heap uses
@@ -82,20 +113,25 @@ int pin_watch_pages(struct pin_pages range, bool is_late, struct pin_ticket *tic
 void pin_watch_range(struct pin_range range);
 
 /*
- * Notifies listeners of all that descriptor n watches, as if it had been replaced. Does not
- * wait, so the caller may hold locks that listeners want.
+ * Notifies listeners as if all had been replaced. Does not wait, so the caller may hold locks
+ * that listeners want.
  */
-void pin_watch_notify_again(unsigned n);
+void pin_watch_notify(void);
+
+/*
+ * Messages of each: how many have arrived, which is counted before listeners are notified, and
+ * of how many all has been done. Who has read the second, and then finds the first to be the
+ * same, knows that the pages of all messages so far have gone, and no more since.
+ */
+extern _Atomic uint32_t pin_watch_arrived[PIN_WATCHES], pin_watch_settled[PIN_WATCHES];
 
 /*
  * Whether heap pages may just be replaced, so that what is registered there now must be
  * forgotten.
  */
-extern _Atomic uint32_t pin_watch_heap_messages;
-
 static inline bool pin_watch_heap_is_changing(void)
 {
-	return atomic_load_explicit(&pin_watch_heap_messages, memory_order_acquire);
+	return pin_watch_arrived[PIN_WATCH_HEAP] != pin_watch_settled[PIN_WATCH_HEAP];
 }
 
 /*

@@ -142,13 +142,8 @@ uses() {
 	clean '\b(mmap|mprotect|madvise|mlock|sbrk|brk) *\(' 'p = mmap(NULL, n' \
 		$(but allocator/os.c)
 	clean '\b(munmap|mremap|madvise|process_madvise) *\(' 'munmap(p, n);' $(but none)
-	clean 'syscall\(SYS_m' 'syscall(SYS_munmap, p, n)' $(but allocator/os.c | grep -vx regpool/uffd.c)
-	# regpool/uffd.c discards a page that it keeps for this, to wake its thread.
-	clean 'MADV_(DONTNEED|DONTNEED_LOCKED|FREE|REMOVE|PAGEOUT|COLD)\b' 'MADV_FREE' \
-		$(but regpool/uffd.c)
-	clean 'MADV_(FREE|REMOVE|PAGEOUT|COLD|DONTNEED_LOCKED)\b' 'MADV_REMOVE' regpool/uffd.c
-	run -0 grep -E 'SYS_m|MADV_' regpool/uffd.c
-	run ! grep -vE '\(SYS_madvise, wake_page,' <<< "$output"
+	clean 'syscall\(SYS_m' 'syscall(SYS_munmap, p, n)' $(but allocator/os.c)
+	clean 'MADV_(DONTNEED|DONTNEED_LOCKED|FREE|REMOVE|PAGEOUT|COLD)\b' 'MADV_FREE' $(but none)
 	# allocator/os.c advises by numbers from a table of names.
 	run -0 grep -o 'SYS_m[a-z]*' allocator/os.c
 	[ "$(sort -u <<< "$output")" = $'SYS_madvise\nSYS_msync' ]
@@ -179,9 +174,10 @@ uses() {
 	clean '<stdio.h>|printf *\(' '#include <stdio.h>' $(but none | grep -v ^preload)
 	clean '\b(strto[a-z]+|ato[a-z]+|sscanf|(is|to)(digit|space|upper|lower)|setlocale) *\(' \
 		'n = strtoul(text, NULL, 10);' $(but none | grep ^allocator)
-	# Pools are made and cut by calls of the program's own.
+	# Pools are made and cut by calls of the program's own, and listeners are found by them.
 	clean '\b(m|c|re)alloc *\(|\bfree *\(' 'p = malloc(1);' \
-		$(but allocator/heap.c regpool/slices.c regpool/userpool.c | grep -v ^preload)
+		$(but allocator/heap.c regpool/listeners.c regpool/slices.c regpool/userpool.c |
+			grep -v ^preload)
 }
 
 @test "no function is longer than 60 lines" {

@@ -165,14 +165,10 @@ functions() {
 	for name in $releasing mmap mprotect; do
 		[ "$name" = madvise ] || run ! grep -E " $(number "$name")$" calls
 	done
-	# madvise(2) is called in os.c, whose advice keeps contents, and in uffd.c, about a page of its
-	# own (test/layering.bats).
+	# madvise(2) is called in os.c, whose advice keeps contents (test/layering.bats).
 	sed -nE "s/^([A-Za-z0-9_]+)(\.[^ ]*)? $(number madvise)$/\1/p" calls | sort -u > advising
 	[ -s advising ]
-	run -0 comm -23 advising <({
-		functions "$top_builddir/allocator/.libs/libcore_la-os.o"
-		functions "$top_builddir/regpool/.libs/libcore_la-uffd.o"
-	} | sort)
+	run -0 comm -23 advising <(functions "$top_builddir/allocator/.libs/libcore_la-os.o" | sort)
 	echo "advice elsewhere: $output"
 	[ -z "$output" ]
 }

@@ -19,6 +19,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,11 +32,13 @@
 #define WRITABLE  (PROT_READ | PROT_WRITE)
 
 /* The linker puts these in place of the library's (--wrap). */
-bool __wrap_pin_uffd_read(unsigned n, struct uffd_msg *message);
-bool __real_pin_uffd_read(unsigned n, struct uffd_msg *message);
+ssize_t __wrap_read(int fd, void *buffer, size_t size);
+ssize_t __real_read(int fd, void *buffer, size_t size);
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout);
+int __real_poll(struct pollfd *fds, nfds_t n, int timeout);
 bool __wrap_pin_listeners_find(void);
 void __wrap_pin_listeners_forget(uintptr_t start, size_t length);
-bool __wrap_pin_listeners_forget_first(const void *caller);
+bool __wrap_pin_listeners_insert_later(const void *caller);
 
 static struct ibv_pd *pd;
 
@@ -70,7 +73,7 @@ static void tell(uintptr_t start, size_t length)
 /* There is one from the start, to be told by the thread that registers. */
 bool __wrap_pin_listeners_find(void)
 {
-	pin_watch_subscribe(tell);
+	pin_watch_notify_caches = tell;
 	return true;
 }
 
@@ -82,10 +85,10 @@ void __wrap_pin_listeners_forget(uintptr_t start, size_t length)
 /* Whether the cache inserts what it has registered, in its own time. */
 static bool inserts_later;
 
-bool __wrap_pin_listeners_forget_first(const void *caller)
+bool __wrap_pin_listeners_insert_later(const void *caller)
 {
 	(void)caller;
-	return !inserts_later;
+	return inserts_later;
 }
 
 static bool is_told(const char *start, size_t length)
@@ -127,25 +130,6 @@ static void discard(char *p)
 		abort();
 }
 
-static void *discard_in_thread(void *p)
-{
-	discard(p);
-	return NULL;
-}
-
-static void discard_elsewhere(char *p)
-{
-	pthread_t thread;
-
-	if (pthread_create(&thread, NULL, discard_in_thread, p) || pthread_join(thread, NULL))
-		abort();
-}
-
-static bool is_watched(const char *p)
-{
-	return pin_ranges_has(pin_pages_of(p, LENGTH));
-}
-
 /* A message that the kernel sends of it has been dealt with. */
 static void after(void (*how)(char *p), char *p)
 {
@@ -170,36 +154,51 @@ static bool is_forgotten(char *p)
 	return is_told(p, LENGTH);
 }
 
-bool __wrap_pin_uffd_read(unsigned n, struct uffd_msg *message)
+/* A kernel that permits something no more. */
+static _Atomic bool no_reading, no_waiting;
+
+static int refuse(void)
 {
-	was_early = was_early || !n_told;
-	return __real_pin_uffd_read(n, message);
+	errno = EIO;
+	return -1;
+}
+
+ssize_t __wrap_read(int fd, void *buffer, size_t size)
+{
+	was_early |= size == sizeof(struct uffd_msg) && !n_told;
+	return no_reading ? refuse() : __real_read(fd, buffer, size);
+}
+
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout)
+{
+	return no_waiting ? refuse() : __real_poll(fds, n, timeout);
 }
 
 static void foreign(void)
 {
-	char *p = map_pages(LENGTH);
+	char *p = map_pages(LENGTH), *other = map_pages(LENGTH);
 
-	ok(is_forgotten(p) && !is_watched(p), "a first registration is forgotten");
+	ok(is_forgotten(p), "a first registration is forgotten");
 	begin();
 	replace(p);
 	ok(!n_told, "nobody needs to be told when it is replaced");
-	ok(!is_forgotten(p) && is_watched(p), "a second one is watched");
+	ok(!is_forgotten(p), "a second one is watched");
 	ok(!is_forgotten(p) && pin_watched.ranges == 2, "so are all later ones");
+	ok(is_forgotten(other) && !is_forgotten(other), "others are, too");
 	after(replace, p);
-	ok(is_told(p, LENGTH), "listeners are notified when it is replaced");
+	ok(is_told(p, LENGTH) && is_told(other, LENGTH), "listeners are notified of all of it");
 	ok(!was_early, "they are notified before the call returns");
-	ok(!is_watched(p), "the new pages are not watched");
-	ok(is_forgotten(p) && is_forgotten(p) && !is_forgotten(p) && is_watched(p),
+	ok(!is_told((char *)pin_reserve.base, PIN_PAGE), "but not of the heap");
+	ok(!is_forgotten(other), "what was not replaced is watched");
+	ok(is_forgotten(p) && is_forgotten(p) && !is_forgotten(p),
 	   "memory that is replaced each time is watched later");
 	memset(p, 1, LENGTH);
 	after(discard, p);
 	ok(is_told(p, LENGTH) && !was_early && *p == 0,
 	   "listeners are notified of discarded pages");
-	ok(!is_forgotten(p), "who discarded them may register the new ones");
-	after(discard_elsewhere, p);
 	ok(is_forgotten(p) && is_forgotten(p) && is_forgotten(p),
-	   "others' are forgotten, as nobody tells when the old ones have gone");
+	   "the new ones are forgotten, as nobody tells when the old ones have gone");
+	ok(!is_forgotten(other), "those only");
 }
 
 static void in_flight(void)
@@ -224,36 +223,86 @@ static void slow(void)
 	tells_for_ms = 0;
 }
 
-/* Of so many ranges some are not remembered from a first registration to the second. */
-static void watch(char *p, size_t length)
-{
-	do {
-		pin_mr_deregister(reg(pd, p, length, RIGHTS));
-	} while (!pin_ranges_has(pin_pages_of(p, length)));
-}
-
-/* Of each descriptor more than are listed at once. */
-#define RANGES (66 * PIN_UFFDS)
+#define RANGES 1000
 
 static void many(void)
 {
 	char *p = map_pages(2 * RANGES * PIN_PAGE);
 	uint64_t before = pin_watched.events;
 
-	for (size_t i = 0; i < RANGES; i++)
-		watch(p + 2 * i * PIN_PAGE, PIN_PAGE);
+	for (size_t i = 0; i < 2 * RANGES; i++)
+		pin_mr_deregister(reg(pd, p + i / 2 * 2 * PIN_PAGE, PIN_PAGE, RIGHTS));
+	begin();
 	for (size_t i = 0; i < 20; i++)
 		munmap(p + 2 * i * PIN_PAGE, PIN_PAGE);
 	while (pin_watched.events < before + 20)
 		usleep(100);
-	ok(pin_watched.events == before + 20, "each call is counted once");
-	begin();
-	munmap(p + 2 * (RANGES - 1) * PIN_PAGE, PIN_PAGE);
-	ok(is_told(p + 2 * (RANGES - 1) * PIN_PAGE, PIN_PAGE) && n_told < MOST,
-	   "of many ranges those of one descriptor are notified: %u", n_told);
+	ok(pin_watched.events == before + 20 && n_told == 40,
+	   "of many ranges each call is told once: %u", n_told);
 }
 
-static char variables[3 * 4096];
+/* --- what mremap() moves, and what cannot be watched whole ---------------------------- */
+
+static void move_away(char *p)
+{
+	if (mremap(p, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_FIXED, p + 2 * LENGTH) !=
+	    p + 2 * LENGTH)
+		abort();
+}
+
+static void moved(void)
+{
+	char *p = map_pages(3 * LENGTH);
+
+	ok(is_forgotten(p) && !is_forgotten(p), "memory is watched");
+	after(move_away, p);
+	ok(is_told(p, LENGTH) && !was_early, "listeners are notified of what is moved");
+	after(replace, p + 2 * LENGTH);
+	ok(!was_early, "and again where it is then");
+}
+
+static int watch(char *p, size_t n_bytes)
+{
+	return pin_watch_pages(PIN_WATCH_FOREIGN, pin_pages_of(p, n_bytes));
+}
+
+static void in_part(void)
+{
+	int fd = open("/proc/self/exe", O_RDONLY);
+	char *p = map_pages(LENGTH), *file;
+
+	munmap(p + PIN_PAGE, PIN_PAGE);
+	ok(watch(p, LENGTH) == -EFAULT && watch(p + PIN_PAGE, PIN_PAGE) == -EFAULT,
+	   "what is not mapped, or in part, cannot be watched");
+	p = mmap(NULL, 2 * PIN_GRANULE, WRITABLE, ANONYMOUS, -1, 0);
+	file = (char *)PIN_ALIGN_UP((uintptr_t)p, PIN_GRANULE) + LENGTH;
+	if (mmap(file, LENGTH, WRITABLE, MAP_PRIVATE | MAP_FIXED, fd, 0) != file)
+		abort();
+	close(fd);
+	ok(!watch(file - LENGTH, LENGTH) && watch(file, LENGTH) == -EINVAL,
+	   "nor pages of a file, even where what is beside them is");
+}
+
+/* They are not touched, so none need be free. */
+static void huge(void)
+{
+	char *p = mmap(NULL, 2 * PIN_GRANULE, WRITABLE, ANONYMOUS | MAP_HUGETLB | MAP_NORESERVE,
+		       -1, 0);
+	uint64_t before = pin_watched.events;
+
+	if (p == MAP_FAILED || watch(p, LENGTH)) {
+		ok(true, "huge pages cannot be watched here");
+		return;
+	}
+	ok(!watch(p + 2 * LENGTH, LENGTH), "two parts of a huge page can be watched");
+	begin();
+	munmap(p, 2 * PIN_GRANULE);
+	while (pin_watched.events == before)
+		usleep(100);
+	ok(is_told(p, LENGTH) && !was_early, "listeners are notified when it goes");
+}
+
+static char variables[LENGTH];
 
 static void other_kinds(void)
 {
@@ -265,10 +314,10 @@ static void other_kinds(void)
 	ok(is_forgotten(p), "pages of a file are forgotten once");
 	ok(!is_forgotten(p) && pin_watched.unwatchable == 1, "then they are as without us, %lu",
 	   pin_watched.unwatchable);
+	ok(is_forgotten(variables) && !is_forgotten(variables), "variables are watched");
 	begin();
-	pin_mr_deregister(reg(pd, variables, sizeof variables, RIGHTS));
 	pin_mr_deregister(reg(pd, local, sizeof local, RIGHTS));
-	ok(!n_told && pin_watched.unwatchable == 1, "what never goes is left alone");
+	ok(!n_told && pin_watched.unwatchable == 1, "the main stack is left alone");
 	pin_options.watch = PIN_WATCH_STRICT;
 	ok(is_forgotten(p) && is_forgotten(p), "if that is wanted, files are always forgotten");
 	p = map_pages(LENGTH);
@@ -321,7 +370,6 @@ static void not_watched(char *p)
 static _Atomic(char *)
 	unmapped; /* mapped and registered while the call sleeps that unmaps it */
 
-/* Two ranges of as many descriptors: of the second there is no message yet. */
 static void map_again(void)
 {
 	char *p = atomic_exchange(&unmapped, NULL);
@@ -348,11 +396,11 @@ static void inserted_later(void)
 	uint64_t before;
 
 	inserts_later = true;
-	ok(!is_forgotten(p) && is_watched(p), "what is inserted later is watched at once");
-	ok(!is_forgotten(p + LENGTH) && is_watched(p + LENGTH), "each range by itself");
+	ok(!is_forgotten(p) && !is_forgotten(p + LENGTH),
+	   "what is inserted later is watched at once");
 	before = pin_watched.events;
 	unmap(p);
-	while (pin_watched.events < before + 2)
+	while (pin_watched.events == before)
 		usleep(100);
 	for (int i = 0; i < 2; i++) {
 		after(replace, p + i * LENGTH);
@@ -373,7 +421,7 @@ static bool is_right;
 
 static void look_above(void)
 {
-	is_right = is_forgotten(above) && !is_forgotten(above) && is_watched(above);
+	is_right = is_forgotten(above) && !is_forgotten(above);
 }
 
 static void *fork_and_look(void *status)
@@ -425,11 +473,55 @@ static void forked(void)
 	if (!child) {
 		alarm(20);
 		replace(p);
-		_exit(pin_watch_is_on() || is_watched(p) || pin_watched.ranges);
+		_exit(pin_watch_is_on() || !is_forgotten(p) || !is_forgotten(p));
 	}
 	waitpid(child, &status, 0);
-	ok(!status, "a forked child watches nothing, and does not wait");
-	ok(is_watched(p), "its parent still watches");
+	ok(!status, "a forked child does not wait, and forgets everything");
+	ok(!is_forgotten(p), "its parent still watches");
+}
+
+/* --- a watch that ends ------------------------------------------------------------------ */
+
+static void *replace_in_thread(void *p)
+{
+	replace(p);
+	return NULL;
+}
+
+static bool ends_well(_Atomic bool *no_more)
+{
+	char *p[2] = {map_pages(LENGTH), map_pages(LENGTH)};
+	pthread_t threads[2];
+
+	pd = new_pd();
+	for (int i = 0; i < 2; i++)
+		if (!is_forgotten(p[i]) || is_forgotten(p[i]))
+			return false;
+	begin();
+	atomic_store(no_more, true);
+	for (int i = 0; i < 2; i++)
+		if (pthread_create(&threads[i], NULL, replace_in_thread, p[i]))
+			return false;
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	while (pin_watch_is_on())
+		usleep(100);
+	return !was_early && is_told(p[0], LENGTH) && is_told(p[1], LENGTH);
+}
+
+/* In a child, before there is a watch: it cannot begin again. */
+static void lose(_Atomic bool *no_more, const char *what)
+{
+	int status = -1;
+	pid_t child = fork();
+
+	if (!child) {
+		alarm(20);
+		_exit(!ends_well(no_more));
+	}
+	waitpid(child, &status, 0);
+	ok(!status, "if %s any more, listeners are notified, and no call sleeps for ever",
+	   what);
 }
 
 int main(void)
@@ -443,16 +535,22 @@ int main(void)
 	p = grow(&span, 4 * PIECE);
 	memset(p, 1, 4 * PIECE);
 	map_file(p + 3 * PIECE);
-	if (!pin_watch_start(NULL)) {
+	if (close(pin_uffd_open())) {
 		ok(true, "userfaultfd is not available here");
 		return done_testing();
 	}
+	lose(&no_reading, "messages cannot be read");
+	lose(&no_waiting, "nobody can wait for messages");
+	pin_watch_start(NULL);
 	pd = new_pd();
 	foreign();
 	in_flight();
 	slow();
 	many();
 	other_kinds();
+	moved();
+	in_part();
+	huge();
 	heap(p);
 	not_watched(p);
 	inserted_later();

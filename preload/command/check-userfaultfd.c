@@ -15,9 +15,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Of Linux 5.19. */
+#ifndef UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+#define UFFD_FEATURE_WP_HUGETLBFS_SHMEM (1 << 12)
+#endif
+
 #define UNNOTICED "memory that a program replaces goes unnoticed"
 
-/* As regpool/uffd.c does. Returns 0 or an errno value. */
+/* As regpool/watch.c does. Returns 0 or an errno value. */
 static int try_userfaultfd(uint64_t *features)
 {
 	struct uffdio_api api = {.api = UFFD_API, .features = PIN_UFFD_EVENTS};

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A listener that waits for the thread that replaces memory, and processes that end during a
- * notification. Prints TAP, except when it ends.
+ * Processes that end during a notification, and libraries that go. Prints TAP, except when it
+ * ends.
  *
- *     rdma-watch-late LISTENER lock       the listener wants a lock that the caller has: aborts
  *     rdma-watch-late LISTENER exit       exit() while somebody waits in munmap()
  *     rdma-watch-late LISTENER thread     the same, in another thread
  *     rdma-watch-late LISTENER atexit     all is unmapped by a handler of atexit()
@@ -24,45 +23,6 @@ static void register_pages(void)
 {
 	for (size_t i = 0; i < N; i++)
 		mrs[i] = registered(pd, pages + 2 * i * PAGE, PAGE);
-}
-
-/* --- a lock ---------------------------------------------------------------------- */
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void hear_with_lock(void *addr, size_t length)
-{
-	pthread_mutex_lock(&lock);
-	hear(addr, length);
-	pthread_mutex_unlock(&lock);
-}
-
-/* Replaces one page of N that are registered, or all; how long that takes. */
-static double replace(size_t n, bool locked)
-{
-	double began;
-
-	register_pages();
-	if (locked)
-		pthread_mutex_lock(&lock);
-	began = rdma_now();
-	map_over(pages, 2 * n * PAGE);
-	began = rdma_now() - began;
-	if (locked)
-		pthread_mutex_unlock(&lock);
-	for (size_t i = 0; i < N; i++)
-		need(!ibv_dereg_mr(mrs[i]));
-	return began;
-}
-
-/* The call would never return, nor the listener. */
-static void try_lock(void)
-{
-	double took = replace(1, false);
-
-	ok(true, "a listener takes its lock: %.0f ms", took * 1000);
-	fflush(stdout);
-	replace(1, true);
 }
 
 /* --- ends -------------------------------------------------------------------------- */
@@ -165,8 +125,7 @@ int main(int argc, char **argv)
 		const char *name;
 		void (*run)(void);
 		hook_function *hook;
-	} cases[] = {{"lock", try_lock, hear_with_lock},
-		     {"exit", await_end, hear_for_long},
+	} cases[] = {{"exit", await_end, hear_for_long},
 		     {"thread", await_end_in_thread, hear_for_long},
 		     {"atexit", leave_to_handler, hear},
 		     {"plugin", try_plugin, hear}};

@@ -108,9 +108,10 @@ static int end_of(pid_t child)
 }
 
 /* What it has of its parent's it only unmaps; then it has a device of its own. */
-static int live_as_child(char *p, bool is_watched)
+static int live_as_child(char *p, bool forgets)
 {
 	unsigned before = n_heard;
+	struct ibv_mr *mr;
 	bool right;
 
 	within(20);
@@ -118,8 +119,8 @@ static int live_as_child(char *p, bool is_watched)
 	right = n_heard == before;
 	pd = ibv_alloc_pd(rdma_open());
 	need(pd);
-	p = map_pages(LENGTH);
-	return !right ? 3 : is_told(p) != is_watched ? 4 : 0;
+	mr = registered(pd, map_pages(LENGTH), LENGTH);
+	return !right ? 3 : (n_forgotten > 0) != forgets || ibv_dereg_mr(mr) ? 4 : 0;
 }
 
 static pid_t raw_fork(void)
@@ -138,7 +139,7 @@ static pid_t vfork_and_unmap(char *p)
 	return child;
 }
 
-static void try_fork(bool is_watched)
+static void try_fork(bool forgets)
 {
 	char *p = map_pages(LENGTH);
 	struct ibv_mr *mr = registered(pd, p, LENGTH);
@@ -149,9 +150,9 @@ static void try_fork(bool is_watched)
 	fflush(stdout);
 	child = fork();
 	if (!child)
-		_exit(live_as_child(p, is_watched));
+		_exit(live_as_child(p, forgets));
 	status = end_of(child);
-	ok(!status, "a child unmaps, and registers for itself: %d", status);
+	ok(!status, "a child unmaps, and registers for itself, what it forgets: %d", status);
 	ok(n_heard == before, "its parent hears nothing");
 	child = raw_fork();
 	if (!child) {
