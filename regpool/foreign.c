@@ -20,17 +20,20 @@
  * only for one that is used again. That cannot be known from its address: a program that maps,
  * sends and unmaps gets the same one each time. So a range is watched from its second
  * registration on, and if it was unmapped while it was watched, only after 2, 4, 8, ... more,
- * at most 2^16.
+ * at most 2^16. What is registered ever again though no cache was told
+ * meanwhile is not cached.
  */
 #define MOST_WATCHED  4096
 #define MOST_UNMAPPED 16
+#define MOST_KEPT     16
 
 static struct range {
 	struct pin_pages pages; /* empty: unused */
 	uint32_t left;		/* registrations before it is watched */
+	uint32_t messages;	/* when it was registered last */
+	uint8_t n_kept;		/* registrations since */
 	uint8_t n_unmapped;	/* while it was watched */
 	bool is_watched;
-	bool is_late; /* a cache may insert what was registered there after any message */
 } ranges[2 * MOST_WATCHED];
 static unsigned n_watched;
 
@@ -75,17 +78,6 @@ static struct range *find(struct pin_pages pages)
 	return unused;
 }
 
-/*
- * Before a message of what was unmapped, other pages may have been mapped there and registered,
- * by a cache that inserts them only when it has been told of it: they have to be watched, too.
- * So it is with the next message, as mremap() sends two.
- */
-static bool stays_watched(const struct range *range, bool is_discarded)
-{
-	return range->is_late &&
-	       (is_discarded || !pin_watch_pages(PIN_WATCH_FOREIGN, range->pages));
-}
-
 static void note_discarded(struct pin_pages pages)
 {
 	struct pin_pages *it = discarded;
@@ -99,13 +91,13 @@ static void note_discarded(struct pin_pages pages)
 		it->end = pages.end;
 }
 
+/* Other pages may have been mapped and registered there meanwhile: they are watched, too. */
 static void settle(struct pin_pages pages, bool is_discarded)
 {
 	pthread_mutex_lock(&ranges_lock);
 	for (struct range *it = ranges; n_watched && it < ranges + PIN_ARRAY_SIZE(ranges);
 	     it++) {
-		if (!it->is_watched || !pin_pages_meet(it->pages, pages) ||
-		    stays_watched(it, is_discarded))
+		if (!it->is_watched || !pin_pages_meet(it->pages, pages))
 			continue;
 		it->is_watched = false;
 		n_watched--;
@@ -118,12 +110,12 @@ static void settle(struct pin_pages pages, bool is_discarded)
 }
 
 /*
- * Watches a range that is registered, if it is not watched. Returns 0; -EAGAIN if not this
- * time, or because it was discarded; or an error of pin_watch_pages(). If it is late, the cache
- * that registers it inserts it only later, maybe after messages of what was mapped there
- * before: so it is watched the first time, and each time.
+ * Watches a range before it is registered: each time, as other pages may have been mapped there
+ * since, of whose message nobody has heard yet. Returns 0; -EAGAIN if not this time, or because
+ * it was discarded; or an error of pin_watch_pages(). If it is late, the cache that registers
+ * it inserts it only later: so it is watched the first time, too.
  */
-static int watch(struct pin_pages pages, bool is_late)
+static int watch(struct pin_pages pages, uint32_t messages, bool is_late)
 {
 	bool was_discarded = false;
 	struct range *range;
@@ -134,17 +126,18 @@ static int watch(struct pin_pages pages, bool is_late)
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(discarded) && discarded[i].end; i++)
 		was_discarded |= pin_pages_meet(discarded[i], pages);
 	range = find(pages);
-	if (range && range->is_watched && !is_late)
-		error = 0;
-	else if (range && (range->is_watched || n_watched < MOST_WATCHED) &&
-		 (is_late || !(range->left || was_discarded)))
+	if (range && range->messages != messages)
+		range->n_kept = 0;
+	if (range && (range->is_watched || n_watched < MOST_WATCHED) &&
+	    (is_late || !(range->left || was_discarded || range->n_kept == MOST_KEPT)))
 		error = pin_watch_pages(PIN_WATCH_FOREIGN, pages);
 	if (range && range->left)
 		range->left--;
 	if (!error) {
 		n_watched += !range->is_watched;
 		range->is_watched = true;
-		range->is_late |= is_late;
+		range->messages = messages;
+		range->n_kept += range->n_kept < MOST_KEPT;
 	}
 	pthread_mutex_unlock(&ranges_lock);
 	return was_discarded ? -EAGAIN : error;
@@ -157,13 +150,6 @@ extern void *__libc_stack_end;
 
 /* Nothing else is mapped so far below it (mmap_base() in arch/x86/mm/mmap.c). */
 #define STACK_GAP (128 * PIN_MIB)
-
-static bool is_main_stack(struct pin_pages range)
-{
-	uintptr_t end = PIN_ALIGN_UP((uintptr_t)__libc_stack_end, PIN_PAGE);
-
-	return range.start >= end - STACK_GAP && range.end <= end;
-}
 
 static int meets_object(struct dl_phdr_info *object, size_t size, void *range)
 {
@@ -207,7 +193,8 @@ static void begin_foreign(struct pin_foreign *it)
 	int error = -EAGAIN;
 
 	if (is_late || !is_forgotten)
-		error = pin_watch_start(NULL) ? watch(it->range, is_late) : -ENOSYS;
+		error = pin_watch_start(NULL) ? watch(it->range, it->messages, is_late)
+					      : -ENOSYS;
 	it->how = error || is_forgotten ? PIN_FORGOTTEN : PIN_WATCHED;
 	if (!is_forgotten && (error == -EINVAL || error == -EPERM || error == -ENOSYS)) {
 		it->how = PIN_LEFT_ALONE;
@@ -234,6 +221,7 @@ void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
 		       const void *caller)
 {
 	struct pin_pages reserve = {pin_reserve.base, pin_reserve.base + pin_reserve.size};
+	uintptr_t stack_end = PIN_ALIGN_UP((uintptr_t)__libc_stack_end, PIN_PAGE);
 
 	*it = (struct pin_foreign){.how = PIN_LEFT_ALONE, .caller = caller};
 	if (!length || (uintptr_t)addr + length < (uintptr_t)addr || !pin_listeners_find())
@@ -243,7 +231,7 @@ void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
 	it->messages = pin_watch_settled[it->n];
 	if (it->n == PIN_WATCH_HEAP)
 		begin_in_reserve(it, addr, length);
-	else if (!is_main_stack(it->range))
+	else if (it->range.start < stack_end - STACK_GAP || it->range.end > stack_end)
 		begin_foreign(it);
 }
 
