@@ -14,7 +14,6 @@
 struct map {
 	struct pin_span *span; /* the one that grows, if any */
 	uint32_t used, bare;   /* trees */
-	uint32_t tail;	       /* the free run at its end; its last page has no record yet */
 	size_t n_used, n_bare; /* pages */
 };
 
@@ -73,10 +72,7 @@ static enum pin_kind kind_of(uint32_t page)
 static void insert(struct map *map, uint32_t page, uint32_t n_pages, enum pin_kind kind)
 {
 	record(page)->length = n_pages;
-	if (page + n_pages == end_of(map->span))
-		map->tail = page; /* in small programs nobody need touch that record */
-	else
-		record(page + n_pages - 1)->length = n_pages;
+	record(page + n_pages - 1)->length = n_pages;
 	pin_pages.kinds[page + n_pages - 1] = (uint8_t)(kind + PIN_KIND_LAST);
 	pin_pages.kinds[page] = (uint8_t)kind;
 	pin_fit_insert(kind == PIN_KIND_FREE ? &map->used : &map->bare, page);
@@ -88,21 +84,25 @@ static void delete (struct map *map, uint32_t page)
 	uint32_t n_pages = record(page)->length;
 	enum pin_kind kind = kind_of(page);
 
-	if (page == map->tail)
-		map->tail = 0;
 	*(kind == PIN_KIND_FREE ? &map->n_used : &map->n_bare) -= n_pages;
 	pin_fit_delete(kind == PIN_KIND_FREE ? &map->used : &map->bare, page);
 	pin_pages.kinds[page] = pin_pages.kinds[page + n_pages - 1] = PIN_KIND_NONE;
 }
 
-/* The length of the free run of this kind that ends before a page, or begins there. */
-static uint32_t before(uint32_t page, enum pin_kind kind)
+/* The length of the free run of this kind that ends before a page of a span, or behind it. */
+static uint32_t ending(const struct pin_span *span, uint32_t page, enum pin_kind kind)
 {
-	return pin_page_at(page) != (void *)span_of(page)->start && kind_of(page - 1) == kind
+	return pin_page_at(page) != (void *)span->start && kind_of(page - 1) == kind
 		       ? record(page - 1)->length
 		       : 0;
 }
 
+static uint32_t before(uint32_t page, enum pin_kind kind)
+{
+	return ending(span_of(page), page, kind);
+}
+
+/* Of the one that begins there. */
 static uint32_t behind(uint32_t page, enum pin_kind kind)
 {
 	return page != end_of(span_of(page - 1)) && kind_of(page) == kind ? record(page)->length
@@ -197,7 +197,7 @@ static uint32_t gap_for(const struct map *map, const struct pin_run_need *need)
 				? pin_fit_find(map->bare, need->n_pages, need->alignment)
 				: 0;
 
-	return bare != map->tail ? bare : 0;
+	return bare && bare + record(bare)->length != end_of(map->span) ? bare : 0;
 }
 
 static uint32_t take_used(uint32_t node, const struct pin_run_need *need, size_t *n_used)
@@ -228,10 +228,6 @@ static bool cover(void)
 	map = map_of(page);
 	if (pin_pages_cover(addr, n_uncovered))
 		return false;
-	/* The free run before it, if it is the tail, is one like others from now on. */
-	if (map->tail)
-		record(page - 1)->length = record(map->tail)->length;
-	map->tail = 0;
 	uncovered = 0;
 	/* The heap's first page is no memory: 0 is the number of none. */
 	page = page ? page : 1;
@@ -241,17 +237,12 @@ static bool cover(void)
 
 static bool add_memory(struct map *map, size_t n_bytes, uint32_t node)
 {
-	struct pin_span *span = map->span;
 	char *p;
 
 	if (!cover())
 		return false;
 	n_bytes = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
 	p = n_bytes ? pin_span_grow(&map->span, n_bytes, node) : NULL;
-	if (map->span != span && map->tail) {
-		record(end_of(span) - 1)->length = record(map->tail)->length;
-		map->tail = 0;
-	}
 	if (!p)
 		return false;
 	pin_live_note_growth(n_bytes);
@@ -328,9 +319,9 @@ static struct place place_in_bare(const struct map *map, const struct pin_run_ne
 	uint32_t bare = pin_fit_find(map->bare, need->n_pages, need->alignment), end;
 	uint32_t n_before, n_behind;
 
-	if (!bare || (bare == map->tail && !at_end_too))
+	end = bare ? bare + record(bare)->length : 0;
+	if (!bare || (end == end_of(map->span) && !at_end_too))
 		return (struct place){0, 0, UINT32_MAX};
-	end = bare + record(bare)->length;
 	n_before = before(bare, PIN_KIND_FREE);
 	n_behind = behind(end, PIN_KIND_FREE);
 	if (need->alignment > 1 || n_behind <= n_before || n_behind >= need->n_pages)
@@ -338,27 +329,25 @@ static struct place place_in_bare(const struct map *map, const struct pin_run_ne
 	return (struct place){bare, end + n_behind - need->n_pages, need->n_pages - n_behind};
 }
 
-static uint32_t gap(const struct map *map, uint32_t tail, uint32_t n_before, uint32_t n_pages)
+static uint32_t gap(const struct map *map, uint32_t n_bare, uint32_t n_before, uint32_t n_pages)
 {
 	size_t n = pin_span_bytes() / SHARE_OF_GAP;
-	bool is_there = map->n_bare &&
-			map->n_bare != (tail == map->tail ? record(tail)->length : 0);
 
-	if (n_pages < GAP_FROM || n_before > n_pages / 8 || is_there)
+	if (n_pages < GAP_FROM || n_before > n_pages / 8 || map->n_bare > n_bare)
 		return 0;
 	return (uint32_t)((n > LEAST_GAP ? n : LEAST_GAP) >> PIN_UNIT_SHIFT);
 }
 
 static struct place place_at_end(const struct map *map, const struct pin_run_need *need)
 {
-	uint32_t end = end_of(map->span), tail = map->tail, from, bare, n;
+	uint32_t end = end_of(map->span), n_bare, n_before, n;
 
 	if (!end)
 		return (struct place){0, 0, need->n_pages};
-	bare = tail && kind_of(tail) == PIN_KIND_BARE ? tail : end;
-	from = bare == tail ? tail - before(tail, PIN_KIND_FREE) : tail ? tail : end;
-	n = gap(map, bare, bare - from, need->n_pages);
-	return place_from(n ? bare + n : from, bare, need);
+	n_bare = ending(map->span, end, PIN_KIND_BARE);
+	n_before = ending(map->span, end - n_bare, PIN_KIND_FREE);
+	n = gap(map, n_bare, n_before, need->n_pages);
+	return place_from(end - n_bare + n - (n ? 0 : n_before), end - n_bare, need);
 }
 
 /* The span may have to go on elsewhere, and then lack more. */
@@ -376,8 +365,11 @@ static uint32_t take_new(struct map *map, const struct pin_run_need *need, uint3
 		lacks = (uint64_t)last.at + need->n_pages - end_of(map->span);
 		if (last.at && (int64_t)lacks <= 0)
 			return take_place(map, need, &last, n_used);
-		if (!grow_by_step(map, lacks << PIN_UNIT_SHIFT, node))
-			return place.page ? take_place(map, need, &place, n_used) : 0;
+		if (grow_by_step(map, lacks << PIN_UNIT_SHIFT, node))
+			continue;
+		/* Without a gap there may be room at the end. */
+		place = place_in_bare(map, need, true);
+		return place.page ? take_place(map, need, &place, n_used) : 0;
 	}
 }
 
