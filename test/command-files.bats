@@ -147,6 +147,35 @@ unfit() {
 	jq -e '.peak_sites[0].stack == ["na?ve (odd.so)"]' <<< "$output"
 }
 
+@test "a module that has changed since is named, and its frames stay places, the same of all ranks" {
+	local id place
+	printf 'int one(int n)\n{\n\treturn n;\n}\n' > one.c
+	gcc -g -Wl,--build-id -shared -fPIC -o one.so one.c
+	id=$(readelf -n one.so | sed -n 's/^ *Build ID: //p')
+	place=$PWD/one.so+0x$(nm one.so | sed -n "s/ T one$//p")
+	rank job/0.json ".nranks = 2 | .peak_sites[0].stack = [\"$place\"] | .modules = {\"$PWD/one.so\": \"$id\"}"
+	rank job/1.json ".nranks = 2 | .rank = 1 | .peak_sites[0].stack = [\"$place\"] | .modules = {\"$PWD/one.so\": \"\"}"
+	run -0 --separate-stderr "$pinalloc" report --json job
+	[ -z "$stderr" ]
+	jq -e '.peak_sites | length == 1 and .[0].ranks == 2 and .[0].stack == ["one (one.c:2)"]' <<< "$output"
+	sed -i '1i int another;' one.c
+	gcc -g -Wl,--build-id -shared -fPIC -o one.so one.c
+	rank job/1.json ".nranks = 2 | .rank = 1 | .peak_sites[0].stack = [\"$place\"] | .modules = {\"$PWD/one.so\": \"$id\"}"
+	run -0 --separate-stderr "$pinalloc" report --json job
+	[ "$stderr" = "pinalloc report: $PWD/one.so has changed since the job ran, so its functions are not named; run this where the file is as it was" ]
+	jq -e --arg place "$place" '.peak_sites | length == 1 and .[0].ranks == 2 and .[0].stack == [$place]' <<< "$output"
+}
+
+@test "the record of another build is named as that, whatever its length" {
+	rank fit.json '.nranks = 1'
+	{ printf '\177pinalloc-record\377\377\377\377'; head -c 8000 /dev/zero; } > short.running
+	{ printf '\177pinalloc-record\377\377\377\377'; head -c 200000 /dev/zero; } > long.running
+	for record in short long; do
+		run -1 --separate-stderr "$pinalloc" report fit.json $record.running
+		[ "$stderr" = "pinalloc report: $record.running is the record of another version: use the pinalloc that wrote it; left out" ]
+	done
+}
+
 @test "lines are found where the compiler writes no .debug_aranges, as clang does not" {
 	printf 'int one(int n)\n{\n\treturn n;\n}\n' > one.c
 	printf 'int two(int n)\n{\n\treturn n;\n}\n' > two.c

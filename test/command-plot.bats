@@ -39,10 +39,10 @@ drawn() {
 	[[ "${lines[0]}" == *" 4 ranks on 2 hosts"* ]]
 	[ "$(find . -name '*.svg*')" = "./the plot.svg" ]
 	run -0 drawn "the plot.svg"
-	said "curves 6" "slanted 0" "areas 0" "peaks 3" "text it's <app> & \"co: 4 ranks on 2 hosts" \
+	said "curves 6" "slanted 0" "areas 0" "peaks 3" "text it's <app> & 'co: 4 ranks on 2 hosts" \
 		"text seconds since the start of the rank" "text memory, MiB" \
-		"text rank 0 on node1: 300.00 MiB" "text rank 1 on node1: 201.00 MiB" \
-		"text rank 3 on node2: 403.00 MiB"
+		"text rank 0 on node1: 300.0 MiB" "text rank 1 on node1: 201.0 MiB" \
+		"text rank 3 on node2: 403.0 MiB"
 	[ "$(grep -c 'on 2 hosts' <<< "$output")" -eq 1 ]
 }
 
@@ -65,17 +65,47 @@ drawn() {
 
 # At each time: 1 to 9 MiB in use, 5 the median; heaps of 10 to 90.
 @test "--plot: the bands are those of the ranks that run at the time" {
-	mkdir job bin
+	mkdir job
 	jq -c 'range(9) as $r | .rank = $r | .nranks = 9 | .memory.live_peak_bytes = ($r + 1) * 1048576
 		| .timeline = [[0, 1, 10, 0], [2, 1, 10, 0], [6 + $r / 2, 1, 10, 0]]
 		| .timeline[][1:] |= map(. * ($r + 1) * 1048576)' "$base" |
 		split -l 1 -a 4 -d --additional-suffix=.json - job/
-	printf '#!/bin/sh\ncat > script\n' > bin/gnuplot
-	chmod +x bin/gnuplot
-	PATH=$PWD/bin:$PATH "$pinalloc" report --folded --plot plot.svg job
-	sed -n '/^.bands << END/,/^END/p' script > bands
-	[ "$(sed -n 2p bands)" = "0.000000 1 5 9 50 90" ]
-	[ "$(tail -n 2 bands | head -n 1)" = "10.000000 9 9 9 90 90" ]
+	"$pinalloc" report --folded --plot plot.dat job
+	tr '\t' ' ' < plot.dat > bands
+	grep -qx "0.000000 $((1 * mib)) $((5 * mib)) $((9 * mib)) $((50 * mib)) $((90 * mib))" bands
+	# The last to end lives on after its last sample, alone.
+	grep -qx "9.958333 $((9 * mib)) $((9 * mib)) $((9 * mib)) $((90 * mib)) $((90 * mib))" bands
+	grep -qx "10.000000 $((9 * mib)) $((90 * mib))" bands
+}
+
+@test "--plot: a curve goes on to the end of its rank, and no further" {
+	rank one.json '.rank = null | .nranks = null | .elapsed_s = 8'
+	"$pinalloc" report --folded --plot plot.dat one.json
+	[ "$(tail -n 2 plot.dat | tr '\t\n' ' |')" = "6.500000 $((50 * mib)) $((128 * mib))|8.000000 $((50 * mib)) $((128 * mib))|" ]
+}
+
+@test "--plot: ranks that were killed are marked where they were last seen, by name" {
+	four
+	rank job/2.json '.rank = 2 | .host = "node2" | .pid = 7 | .elapsed_s = 7
+		| .trigger = "the process ended without a report"'
+	run -0 "$pinalloc" report --folded --plot plot.svg job
+	run -0 drawn plot.svg
+	said "text killed, when last seen" "text rank 2" "peaks 6"
+	run -0 "$pinalloc" report --folded --plot plot.txt job
+	[ "$(tr -dc X < plot.txt | wc -c)" -eq 2 ]
+	rm job/2.json
+	run -1 "$pinalloc" report --folded --plot plot.svg job
+	run -0 drawn plot.svg
+	[[ "$output" != *killed* ]]
+}
+
+@test "--plot: the installed script draws the table, and so does a changed copy" {
+	four
+	"$pinalloc" report --folded --plot plot.dat job
+	sed 's/seconds/SECONDS/; s/^set xlabel .*/set xlabel "changed"/' "$top_srcdir/preload/command/plot.gp" > mine.gp
+	gnuplot -c mine.gp plot.dat svg > mine.svg
+	run -0 drawn mine.svg
+	said "text changed" "curves 8"
 }
 
 @test "--plot: if it cannot be drawn, there is one line and the old file stays" {
@@ -95,9 +125,9 @@ drawn() {
 		> bin/gnuplot
 	chmod +x bin/gnuplot
 	run -2 --separate-stderr env PATH="$PWD/bin:$PATH" "$pinalloc" report --plot plot.svg job
-	[ "$stderr" = "pinalloc report: plot.svg is not drawn, gnuplot fails: line 3: no such terminal" ]
+	[ "$stderr" = "pinalloc report: plot.svg is not drawn: line 3: no such terminal" ]
 	[ "$(cat plot.svg)" = before ]
-	[ -z "$(find . -name '*.part')" ]
+	[ -z "$(find . -name '*.part' -o -name '*.dat')" ]
 }
 
 @test "--plot: a long name of the program is shortened between characters" {

@@ -138,7 +138,7 @@ launcher() {
 
 # shell FILE: runs an example as a user with an ./app, a job directory and the library would.
 shell() {
-	sed "s|/opt/pinalloc/lib/libpinalloc.so|$library|g; s|/etc/pinalloc.conf|$PWD/pinalloc.conf|" "$1" > pasted
+	sed "s|/opt/pinalloc/lib/libpinalloc.so|$library|g" "$1" > pasted
 	bash -n pasted
 	run env PATH="$PWD/bin:$top_builddir:$top_srcdir/preload:$PATH" LD_LIBRARY_PATH="${library%/*}" SLURM_JOB_ID=7 \
 		SLURM_PROCID=0 SLURM_JOBID=7 bash pasted
@@ -160,7 +160,6 @@ shell() {
 	printf '#!/bin/sh\ncat\n' > bin/flamegraph.pl
 	chmod +x bin/*
 	cp "$(type -P true)" app
-	example '# defaults of this cluster' > pinalloc.conf
 	echo '{"syscalls": [{"names": ["mmap"], "action": "SCMP_ACT_ALLOW"}]}' > default.json
 	for page in "${pages[@]}"; do
 		written "$page" | split
@@ -203,24 +202,14 @@ shell() {
 	[ "$(PATH=$top_builddir:$PATH bash pasted 2> /dev/null)" = 3 ]
 }
 
-@test "pinalloc-admin(7)'s defaults and its task prolog work, and leave what the user has set" {
-	local conf
-	mkdir -p one/two/three/bin/.libs
-	cp "$top_builddir/pinalloc" one/two/three/bin
-	ln -s "$library" one/two/three/bin/.libs
-	conf=$(one/two/three/bin/pinalloc run --help | sed -n 's/^nor .* may be set in \(.*\)\.$/\1/p')
-	mkdir -p "${conf%/*}"
-	example '# defaults of this cluster' > "$conf"
-	run -0 --separate-stderr one/two/three/bin/pinalloc run -n true
-	[[ $output == *" PINALLOC_REPORT="*" PINALLOC_REGISTER=lazy "* ]]
-	[ -z "$stderr" ]
-
-	example '#!/bin/sh' | sed "s|^conf=/etc/pinalloc.conf\$|conf=$conf|" > prolog
-	grep -qxF "conf=$conf" prolog
+@test "pinalloc-admin(7)'s defaults are the same in a module file and in a task prolog, which leaves what the user has set" {
+	local both=$'PINALLOC_REGISTER=lazy\nPINALLOC_REPORT=/scratch/reports/%h.%p.json'
+	example '#!/bin/sh' > prolog
 	chmod +x prolog
-	[ -z "$(./prolog)" ]
-	run -0 env LD_PRELOAD="$library" PINALLOC_REGISTER=off ./prolog
+	[ "$(./prolog)" = "$(sed 's/^/export /' <<< "$both")" ]
+	run -0 env PINALLOC_REGISTER=off ./prolog
 	[ "$output" = 'export PINALLOC_REPORT=/scratch/reports/%h.%p.json' ]
+	[ "$(example '# at the end of the module' | sed -n 's/^ *\(PINALLOC[A-Z_]*\)  *\(.*\)/\1=\2/p')" = "$both" ]
 }
 
 @test "pinalloc-admin(7)'s prolog gives the library to the tasks that ask for it, and to no other" {

@@ -185,5 +185,6 @@ os.chdir('sub')"
 	END
 	run -0 --separate-stderr "$pinalloc" report job
 	[ -z "$stderr" ]
-	[[ "${lines[0]}" == "pinalloc: recorded, 10000 ranks on 1 host, "* ]]
+	[[ "${lines[0]}" == "pinalloc: rank 0 on "*" was killed first, "* ]]
+	[[ "${lines[1]}" == "pinalloc: recorded, 10000 ranks on 1 host, "* ]]
 }

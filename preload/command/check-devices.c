@@ -10,7 +10,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "preload/command/check.h"
+#include "preload/command/command.h"
 #include "regpool/domain.h"
 
 #include <dlfcn.h>
@@ -110,9 +110,8 @@ static void check_sizes(struct ibv_context *context)
 static const char *cure_of_registration(int error)
 {
 	if (pin_ibverbs_out_of_room(error))
-		return cmd_check_memlock_is_limited()
-			       ? "raise ulimit -l (see memlock)"
-			       : "free memory; look at rdma resource show mr";
+		return cmd_memlock_is_limited() ? "raise ulimit -l (see memlock)"
+						: "free memory; look at rdma resource show mr";
 	return "the adapter may lack atomics or remote access: try PINALLOC_ACCESS=local";
 }
 

@@ -1,109 +1,130 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The environment: the site's defaults, options with a wrong value, and those settings of other
- * software that do harm to a heap that stays where it is and that the software itself does not
- * complain of.
+ * Whether the library takes over malloc in programs that this shell runs, and what it says
+ * then, which is tried with this command itself; settings of other software that do harm to a
+ * heap that stays where it is and that the software does not complain of; and the program to be
+ * checked, which is only looked at.
  */
 #include <config.h>
 
+#include "allocator/log.h"
 #include "allocator/options.h"
-#include "preload/command/check.h"
 #include "preload/command/command.h"
-#include "preload/command/defaults.h"
 #include "preload/conflicts.h"
 
+#include <errno.h>
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-static bool is_clear = true; /* nothing was found so far */
+static bool is_clear = true; /* nothing was found in the environment so far */
 
 #define say(...) (is_clear = false, cmd_finding(__VA_ARGS__))
 
-/* Sets it for the checks that follow, as `pinalloc run` does. */
-static void take_default(const struct cmd_default *it)
-{
-	const char *value = it->name ? pin_options_text(it->name) : NULL;
-
-	if (*it->finding)
-		cmd_finding(CMD_WARN, "defaults", it->cure, "%s: %s", it->place, it->finding);
-	if (value)
-		cmd_finding(CMD_OK, "defaults", NULL,
-			    "%s: %s=%s gives way to %s in the environment", it->place, it->name,
-			    it->value, value);
-	else if (it->name && setenv(it->name, it->value, 1))
-		cmd_no_memory();
-	else if (it->name)
-		cmd_finding(CMD_OK, "defaults", NULL, "%s: %s=%s, under pinalloc run",
-			    it->place, it->name, it->value);
-}
-
-void cmd_check_defaults(void)
-{
-	cmd_defaults_read(take_default);
-}
-
-static void check_value(const struct cmd_option *option)
-{
-	const char *text = pin_options_text(option->name);
-
-	pin_options_set(option->name, option->initial);
-	if (text && pin_options_set(option->name, text))
-		say(CMD_WARN, "environment", "correct or unset it",
-		    "%s=%s is not understood: it takes %s; %s holds instead", option->name,
-		    text, option->values, option->initial);
-}
-
-static void check_name(const char *variable)
-{
-	char name[64];
-	const char *now;
-
-	if (variable[strlen(variable) - 1] == '=')
-		return;
-	snprintf(name, sizeof name, "%.*s", (int)strcspn(variable, "="), variable);
-	if (cmd_option_find(name) < CMD_N_OPTIONS || !strcmp(name, "PINALLOC_HELP"))
-		return;
-	now = pin_options_renamed(name);
-	if (now)
-		say(CMD_WARN, "environment", "rename it", "%s is called %s now", name, now);
-	else
-		say(CMD_WARN, "environment", "pinalloc run --help lists them",
-		    "%s: there is no such option", variable);
-}
-
-/* Otherwise the user would learn that a report cannot be written when the job is over. */
-static void check_report(void)
-{
-	const char *path = pin_options.report, *slash = strrchr(path, '/');
-	int n = slash ? slash == path ? 1 : (int)(slash - path) : 1;
-	char directory[PATH_MAX];
-	struct stat status;
-
-	snprintf(directory, sizeof directory, "%.*s", n, slash ? path : ".");
-	if (!strcmp(path, "off") || !strcmp(path, "stderr"))
-		return;
-	if (!stat(path, &status) && S_ISDIR(status.st_mode))
-		say(CMD_WARN, "environment", "name a file in it, such as %h.%r.json",
-		    "PINALLOC_REPORT: %s is a directory", path);
-	else if (!strchr(directory, '%') && access(directory, W_OK | X_OK) &&
-		 access(path, W_OK))
-		say(CMD_WARN, "environment", "make the directory, on every host",
-		    "PINALLOC_REPORT: no file can be written in %s", directory);
-}
-
+/* The library complains of a wrong value, in cmd_check_library(). */
 void cmd_check_options(void)
 {
-	for (size_t i = 0; i < CMD_N_OPTIONS; i++)
-		check_value(&cmd_options[i]);
-	for (char **e = environ; *e; e++)
-		if (!strncmp(*e, "PINALLOC_", 9))
-			check_name(*e);
-	check_report();
+	for (size_t i = 0; i < CMD_N_OPTIONS; i++) {
+		const char *text = pin_options_text(cmd_options[i].name);
+
+		pin_options_set(cmd_options[i].name, cmd_options[i].initial);
+		if (text)
+			pin_options_set(cmd_options[i].name, text);
+	}
 }
+
+/* --- the library ----------------------------------------------------------------- */
+
+/* Where malloc is the library's, it writes a report when the command ends. */
+#define REPORTED "\npinalloc: pinalloc, "
+
+/* No file is written. */
+static void become_probe(const void *library, int out)
+{
+	cmd_library_preload(library);
+	if (!setenv("PINALLOC_LOG", "warn", 1) && !setenv("PINALLOC_REPORT", "stderr", 1) &&
+	    !setenv("PINALLOC_REPORT_FORMAT", "text", 1) && !unsetenv("PINALLOC_HELP") &&
+	    dup2(out, STDERR_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0)
+		execl(cmd_own_path(), "pinalloc", "--version", NULL);
+}
+
+/* How ld.so begins to say that glibc, or another library, is too old for one. */
+#define TOO_OLD ": version `"
+
+/*
+ * With an audit library (rtld-audit(7)) ld.so makes room for thread-local storage before it has
+ * loaded what LD_PRELOAD names, and too little for this library: no program starts.
+ */
+#define NO_ROOM "cannot allocate memory in static TLS block"
+
+/* What keeps malloc from being the library's, and the cure if the line itself has none. */
+static const struct {
+	const char *words, *cure;
+} complaints[] = {
+	{TOO_OLD, "build pinalloc for this system"},
+	{NO_ROOM, "unset LD_AUDIT, or set GLIBC_TUNABLES=glibc.rtld.optional_static_tls=8192"},
+	{PIN_SAYS_FOREIGN, NULL},
+	{PIN_SAYS_NO_MEMORY, NULL},
+	{PIN_SAYS_NO_ADDRESSES, NULL},
+	{PIN_SAYS_OTHER_PAGES, NULL},
+	{CMD_LIBRARY_NAME "' from LD_PRELOAD cannot", NULL},
+};
+
+/* A line of the probe's. Returns whether it says that malloc is not the library's. */
+static bool judge_line(const char *line)
+{
+	const char *said = strncmp(line, "pinalloc[", 9) ? NULL : strstr(line, "]: ");
+	size_t i = 0;
+
+	while (i < PIN_ARRAY_SIZE(complaints) && !strstr(line, complaints[i].words))
+		i++;
+	if (i < PIN_ARRAY_SIZE(complaints))
+		cmd_finding(CMD_FAIL, "library", complaints[i].cure, "%s",
+			    said ? said + 3 : line);
+	else if (said)
+		say(CMD_WARN, "environment", NULL, "%s", said + 3);
+	return i < PIN_ARRAY_SIZE(complaints);
+}
+
+static void judge_probe(const char *library, char *text, int status)
+{
+	bool took_over = !status && strstr(text, REPORTED), failed = false;
+	char *line;
+
+	while (!failed && (line = strsep(&text, "\n")))
+		failed = judge_line(line);
+	if (failed)
+		return;
+	if (took_over)
+		cmd_finding(CMD_OK, "library", NULL, "%s takes over malloc", library);
+	else
+		cmd_finding(CMD_FAIL, "library", "install it again, with this command",
+			    "%s was preloaded, but did not take over malloc", library);
+}
+
+void cmd_check_library(void)
+{
+	char library[PATH_MAX], text[8192];
+	const char *why = cmd_library_find(library);
+	int status;
+
+	if (why) {
+		cmd_finding(CMD_FAIL, "library", NULL, "%s %s", library, why);
+		return;
+	}
+	status = cmd_try(become_probe, library, text, sizeof text);
+	if (status == -1)
+		cmd_finding(CMD_FAIL, "library", "raise ulimit -u, or the cgroup's pids.max",
+			    "it cannot be tried, for want of a process: %s",
+			    strerrordesc_np(errno));
+	else
+		judge_probe(library, text, status);
+}
+
+/* --- settings -------------------------------------------------------------------- */
 
 /* The variable's value; "" when it is not set. */
 static const char *variable(const char *name)
@@ -128,7 +149,7 @@ static bool ucx_keeps_all(void)
 	const char *size = variable("UCX_RCACHE_MAX_SIZE");
 	const char *methods = variable("UCX_IB_REG_METHODS");
 
-	return cmd_check_memlock_is_limited() && (!*size || !strcasecmp(size, "inf")) &&
+	return cmd_memlock_is_limited() && (!*size || !strcasecmp(size, "inf")) &&
 	       !pin_ucx_is_off(getenv("UCX_RCACHE_ENABLE")) &&
 	       (!*methods || strcasestr(methods, "rcache"));
 }
@@ -166,4 +187,25 @@ void cmd_check_settings(void)
 	if (is_clear)
 		cmd_finding(CMD_OK, "environment", NULL,
 			    "nothing is set that works against the heap");
+}
+
+/* --- the program ----------------------------------------------------------------- */
+
+void cmd_check_program(const char *command)
+{
+	struct cmd_program program;
+	char path[PATH_MAX];
+	int error = cmd_program_find(command, path);
+
+	if (error)
+		cmd_finding(CMD_FAIL, "program", "give its path, and make it executable",
+			    "%s: %s", command, strerrordesc_np(-error));
+	else if (cmd_program_look(path, &program))
+		cmd_finding(CMD_FAIL, "program", program.cure, "%s", program.finding);
+	else
+		cmd_finding(CMD_OK, "program", NULL, "%s can be preloaded", path);
+	if (!error && fnmatch(pin_options.programs, basename(path), 0))
+		cmd_finding(CMD_WARN, "program", "change PINALLOC_PROGRAMS",
+			    "nothing is registered in %s, because PINALLOC_PROGRAMS is %s",
+			    path, pin_options.programs);
 }

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The limits of this shell that a pinned heap depends on. */
+/* The limits of this shell and this host that a pinned heap depends on, and its pages. */
 #include <config.h>
 
+#include "allocator/cgroup.h"
 #include "allocator/file.h"
 #include "allocator/log.h"
+#include "allocator/options.h"
 #include "allocator/os.h"
-#include "preload/command/check.h"
+#include "allocator/status.h"
+#include "preload/command/command.h"
+#include "regpool/budget.h"
 
 #include <linux/capability.h>
 #include <stdio.h>
@@ -29,21 +33,21 @@ static size_t resource_limit(int resource, size_t *hard)
 	return limit.rlim_cur == RLIM_INFINITY ? SIZE_MAX : limit.rlim_cur;
 }
 
-bool cmd_check_has_proc(void)
+bool cmd_has_proc(void)
 {
 	return !access("/proc/self/status", R_OK);
 }
 
 void cmd_check_proc(void)
 {
-	if (!cmd_check_has_proc())
+	if (!cmd_has_proc())
 		cmd_finding(
 			CMD_WARN, "proc", "mount -t proc proc /proc",
 			"there is no /proc: the library takes it that limits hold, whatever "
 			"the capabilities, and that there is a system call filter");
 }
 
-bool cmd_check_memlock_is_limited(void)
+bool cmd_memlock_is_limited(void)
 {
 	return resource_limit(RLIMIT_MEMLOCK, NULL) < pin_os_ram() &&
 	       pin_os_memlock_limit() != SIZE_MAX;
@@ -112,11 +116,11 @@ static void say_memlock_limit(size_t soft, size_t hard)
 			   : "and the heap gets half of what the program leaves");
 }
 
-void cmd_check_memlock(void)
+static void check_memlock(void)
 {
 	size_t hard = SIZE_MAX, soft = resource_limit(RLIMIT_MEMLOCK, &hard);
 
-	if (cmd_check_memlock_is_limited())
+	if (cmd_memlock_is_limited())
 		say_memlock_limit(soft, hard);
 	else if (soft == SIZE_MAX)
 		cmd_finding(CMD_OK, "memlock", NULL, "unlimited");
@@ -128,6 +132,26 @@ void cmd_check_memlock(void)
 			    "the limit of %s does not hold for this shell, which has "
 			    "CAP_IPC_LOCK; make sure that the jobs have it too",
 			    PIN_SIZE(soft));
+}
+
+/* What the library computes, by all limits. */
+void cmd_check_pinned(void)
+{
+	size_t ram = pin_os_ram(), cgroup = pin_cgroup_limit();
+	size_t memory = cgroup < ram ? cgroup : ram;
+	size_t pinned = pin_budget_pinned_limit(), locked = pin_budget_locked_limit();
+	const char *whose = cgroup < ram ? "memory that its control group has" : "memory";
+
+	check_memlock();
+	if (pinned > memory)
+		cmd_finding(CMD_WARN, "pinned", "unset PINALLOC_MAX_PINNED, or lower it",
+			    "a process may pin more than the %s of %s", PIN_SIZE(memory),
+			    whose);
+	else
+		cmd_finding(CMD_OK, "pinned", NULL,
+			    "of the heap of each process up to %s may be pinned, of %s of %s",
+			    PIN_SIZE(locked < pinned ? locked : pinned), PIN_SIZE(memory),
+			    whose);
 }
 
 void cmd_check_limits(void)
@@ -143,4 +167,57 @@ void cmd_check_limits(void)
 	if (data != SIZE_MAX)
 		cmd_finding(CMD_WARN, "data", "ulimit -d unlimited",
 			    "limited to %s, the heap included", PIN_SIZE(data));
+}
+
+#define TRANSPARENT "/sys/kernel/mm/transparent_hugepage/enabled"
+
+/* Why the heap has small pages, or NULL if it has huge ones; and the cure, if there is one. */
+static const char *why_small(const char *enabled, const char **cure)
+{
+	*cure = NULL;
+	if (pin_options.huge == PIN_HUGE_OFF)
+		return "PINALLOC_HUGEPAGE=off: the heap gets small pages";
+	if (pin_status_is_filtered() && !strstr(enabled, "[always]")) {
+		*cure = "echo always > " TRANSPARENT " on the host";
+		return "the heap gets small pages: the library does not ask for huge ones "
+		       "where there is a system call filter, or no /proc to see one";
+	}
+	if (strstr(enabled, "[never]")) {
+		*cure = "echo madvise > " TRANSPARENT;
+		return "never: the heap gets small pages (registering takes less time with "
+		       "huge ones, and the adapter fewer entries)";
+	}
+	if (pin_options.huge == PIN_HUGE_SYSTEM && strstr(enabled, "[madvise]")) {
+		*cure = "PINALLOC_HUGEPAGE=thp";
+		return "madvise: the heap gets small pages (registering takes less time with "
+		       "huge ones, and the adapter fewer entries)";
+	}
+	return NULL;
+}
+
+static void check_transparent(void)
+{
+	char enabled[64];
+	const char *cure, *why;
+
+	if (pin_file_read(TRANSPARENT, enabled, sizeof enabled) <= 0)
+		return;
+	why = why_small(enabled, &cure);
+	if (why)
+		cmd_finding(cure && pin_options.huge == PIN_HUGE_THP ? CMD_WARN : CMD_OK,
+			    "huge pages", cure, "%s", why);
+	else
+		cmd_finding(CMD_OK, "huge pages", NULL,
+			    "the heap gets huge pages, which register fastest");
+}
+
+void cmd_check_huge_pages(void)
+{
+	check_transparent();
+	if (pin_options.huge == PIN_HUGE_TLB && !pin_os_hugetlb_free(PIN_GRANULE))
+		cmd_finding(
+			CMD_WARN, "huge pages",
+			"sysctl vm.nr_hugepages, as many as the heaps need of 2 MiB",
+			"PINALLOC_HUGEPAGE=hugetlb, but no such page is free: the heap gets "
+			"ordinary ones");
 }

@@ -4,7 +4,7 @@
 
 #include "allocator/options.h"
 #include "allocator/status.h"
-#include "preload/command/check.h"
+#include "preload/command/command.h"
 #include "regpool/uffd.h"
 
 #include <errno.h>
@@ -83,7 +83,7 @@ void cmd_check_userfaultfd(void)
 			    "PINALLOC_WATCH=off: " UNNOTICED);
 		return;
 	}
-	status = cmd_finding_try(report_userfaultfd, NULL, text, sizeof text);
+	status = cmd_try(report_userfaultfd, NULL, text, sizeof text);
 	sscanf(text, "%d %lx", &error, &features);
 	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS)
 		cmd_finding(CMD_FAIL, "userfaultfd",

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * `pinalloc check`: whether a job will work on this host and under the limits of this shell.
+ * The list of checks, and what they find.
  */
 #include <config.h>
 
-#include "preload/command/check.h"
 #include "preload/command/command.h"
 
 #include <getopt.h>
 #include <stdio.h>
 
 static void (*const checks[])(void) = {
-	cmd_check_defaults, cmd_check_options, cmd_check_proc, cmd_check_library,
-	cmd_check_devices,  cmd_check_memlock, cmd_check_fork, cmd_check_userfaultfd,
-	cmd_check_limits,   cmd_check_cgroup,  cmd_check_node, cmd_check_huge_pages,
-	cmd_check_settings,
+	cmd_check_options,    cmd_check_proc,	  cmd_check_library,	 cmd_check_devices,
+	cmd_check_pinned,     cmd_check_fork,	  cmd_check_userfaultfd, cmd_check_limits,
+	cmd_check_huge_pages, cmd_check_settings,
 };
 
 static int check_help(void)
@@ -43,7 +42,7 @@ static int parse_options(int argc, char **argv)
 			return check_help();
 		if (c != JSON)
 			return cmd_refuse(c, shorts, argv);
-		cmd_finding_as_json();
+		cmd_findings_as_json();
 	}
 	if (argc - optind <= 1)
 		return -1;
@@ -62,5 +61,5 @@ int cmd_check(int argc, char **argv)
 		checks[i]();
 	if (optind < argc)
 		cmd_check_program(argv[optind]);
-	return cmd_finding_end();
+	return cmd_findings_end();
 }

@@ -4,14 +4,11 @@
  * not link the library but has its options, its log and its verbs table. What is its own begins
  * with cmd_.
  *
- *   report   report.c: options; load.c: reads one file, running.c a record, with rank.c, and
- *            names.c for stacks; job.c and sites.c: merge them; text.c with table.c, json.c,
- *            plot.c with gnuplot.c: the forms of the result
- *   run      run.c
- *   check    check.c: the list of checks; check-*.c: the checks; finding.c: what they find
- *   all      main.c: the table of subcommands; common.c: the functions below
- *   both     library.c: where the library is; reach.c: whether it gets into a program;
- *            defaults.c: the options, and the site's defaults
+ *   report   report.c: options; load.c: reads a report or a record, names.c its frames; job.c
+ * and sites.c: merge them; text.c, table.c, json.c, plot.c: the forms of the result (job.h) run
+ * run.c check    check.c: the list of checks; check-*.c: the checks; finding.c: what they find
+ * all main.c: the table of subcommands, and texts both     library.c: where the library is, and
+ * what the loader says of a program
  */
 #ifndef CMD_COMMAND_H
 #define CMD_COMMAND_H
@@ -19,6 +16,9 @@
 #include "allocator/base.h"
 
 #include <jansson.h>
+#include <limits.h>
+
+/* --- common.c -------------------------------------------------------------------- */
 
 /* Exit statuses: nothing came of it; and wrong usage, EX_USAGE of sysexits.h. */
 #define CMD_FAILED 2
@@ -68,12 +68,6 @@ json_t *cmd_json(const char *text);
 /* Whether a text ends so, with something before it. */
 bool cmd_ends_in(const char *text, const char *end);
 
-/* The ending of a noun for that number. */
-static inline const char *cmd_plural(double n)
-{
-	return n == 1 ? "" : "s";
-}
-
 /* A short text, returned by value. */
 struct cmd_text {
 	char text[96];
@@ -90,5 +84,101 @@ struct cmd_text cmd_size(double n_bytes);
 /* The first characters of a text in UTF-8, at most `most` bytes (up to 64), and dots if cut. */
 struct cmd_text cmd_shortened(const char *from, size_t most);
 #define CMD_SHORTENED(from, most) (cmd_shortened(from, most).text)
+
+/*
+ * Runs a function in a child, which it may change, hold up or end, and keeps the beginning of
+ * what it writes to `out`, as one text. The child ends when the function returns, or after half
+ * a minute. Returns its wait status, or -1, with errno, if there is none.
+ */
+int cmd_try(void (*run)(const void *arg, int out), const void *arg, char *text, size_t size);
+
+/* --- run.c: the rows of options.def ------------------------------------------------- */
+
+extern const struct cmd_option {
+	const char *name, *initial, *values, *doc;
+} cmd_options[];
+
+enum {
+#define OPTION(field, ...) CMD_OPTION_##field,
+#include "allocator/options.def"
+	CMD_N_OPTIONS
+};
+
+/* --- library.c ------------------------------------------------------------------- */
+
+#define CMD_LIBRARY_NAME "libpinalloc.so"
+
+/* A path of this command's file: without /proc, the one that it was started by. */
+const char *cmd_own_path(void);
+
+/*
+ * Finds a file of this installation, which may have been moved or be under DESTDIR: at
+ * `built`/`name` beside this command in the build tree, in its place relative to it, or in
+ * `installed`. Returns false if it is in none; then path holds the last place tried.
+ */
+bool cmd_find(char path[PATH_MAX], const char *built, const char *installed, const char *name);
+
+/* Finds the library. Returns NULL, or for one line why it cannot be used, and the cure. */
+const char *cmd_library_find(char path[PATH_MAX]);
+
+/*
+ * Puts the library first in LD_PRELOAD, for the programs this process starts, and removes other
+ * copies of it there. NULL only removes them.
+ */
+void cmd_library_preload(const char *library);
+
+/* Finds a command as execvp(3) does. Returns 0 or -errno, as exec would fail. */
+int cmd_program_find(const char *command, char path[PATH_MAX]);
+
+struct cmd_program {
+	char finding[PATH_MAX + 256]; /* the path, and what is wrong with it */
+	const char *cure;
+	bool is_sanitized; /* the library must not be preloaded */
+};
+
+/*
+ * Asks the loader about a program, which is not run, or about the interpreter of a script.
+ * Returns 0 if a preload should work; otherwise fills in `program` and returns 1 if the library
+ * is of no use in it, or -errno if it cannot be read.
+ */
+int cmd_program_look(const char *path, struct cmd_program *program);
+
+/* --- finding.c -------------------------------------------------------------------- */
+
+/* The exit status of check is the worst grade. */
+enum cmd_grade { CMD_OK, CMD_WARN, CMD_FAIL };
+
+/*
+ * Prints one finding: `what` it is about, what was found, and the cure, or NULL if nothing is
+ * wrong or the finding has it. With dashes for blanks `what` is the finding's id, which does
+ * not change.
+ */
+void cmd_finding(enum cmd_grade grade, const char *what, const char *cure, const char *format,
+		 ...) __attribute__((format(printf, 4, 5)));
+
+/* Keeps the findings for cmd_findings_end(), which prints them as JSON. */
+void cmd_findings_as_json(void);
+
+/* Returns the exit status. */
+int cmd_findings_end(void);
+
+/* The checks. Each prints findings, and changes nothing of the system. */
+void cmd_check_options(void); /* which hold for those that follow */
+void cmd_check_library(void);
+void cmd_check_settings(void);
+void cmd_check_program(const char *command);
+void cmd_check_devices(void);
+void cmd_check_fork(void);
+void cmd_check_userfaultfd(void);
+void cmd_check_proc(void);
+void cmd_check_pinned(void);
+void cmd_check_limits(void);
+void cmd_check_huge_pages(void);
+
+/* Whether the library can read what /proc says of a process. */
+bool cmd_has_proc(void);
+
+/* Whether RLIMIT_MEMLOCK keeps this process from pinning all of the memory. */
+bool cmd_memlock_is_limited(void);
 
 #endif

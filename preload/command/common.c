@@ -5,12 +5,17 @@
 #include "allocator/log.h"
 #include "preload/command/command.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SECONDS 30
 
 const char *cmd_name;
 
@@ -144,4 +149,42 @@ struct cmd_text cmd_size(double n_bytes)
 		pin_format(size.text, sizeof size.text, "%s",
 			   PIN_SIZE(n_bytes < 0x1p64 ? (size_t)n_bytes : SIZE_MAX));
 	return size;
+}
+
+/* Reads up to the end, but keeps only the beginning. */
+static void read_all(int fd, char *text, size_t size)
+{
+	FILE *in = fdopen(fd, "r");
+	size_t filled = in ? fread(text, 1, size - 1, in) : 0;
+
+	text[filled] = '\0';
+	while (in && getc(in) != EOF)
+		continue;
+	if (in)
+		fclose(in);
+}
+
+static _Noreturn void be_child(void (*run)(const void *arg, int out), const void *arg, int out)
+{
+	alarm(SECONDS);
+	run(arg, out);
+	_exit(127);
+}
+
+int cmd_try(void (*run)(const void *arg, int out), const void *arg, char *text, size_t size)
+{
+	int ends[2], status = -1, error;
+	pid_t child;
+
+	if (pipe2(ends, O_CLOEXEC))
+		return -1;
+	fflush(NULL);
+	child = fork();
+	error = errno;
+	if (!child)
+		be_child(run, arg, ends[1]);
+	close(ends[1]);
+	read_all(ends[0], text, size);
+	errno = error;
+	return child > 0 && waitpid(child, &status, 0) == child ? status : -1;
 }

@@ -5,9 +5,11 @@
 #include "preload/command/command.h"
 #include "preload/command/job.h"
 #include "preload/running.h"
+#include "preload/verdict.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,7 +175,8 @@ static int compare_ranks(const void *a, const void *b)
 {
 	const struct cmd_rank *one = *(struct cmd_rank *const *)a;
 	const struct cmd_rank *other = *(struct cmd_rank *const *)b;
-	int order = cmd_compare(one->rank < 0, other->rank < 0);
+	int order = cmd_compare(one->under != NULL, other->under != NULL)
+			    ?: cmd_compare(one->rank < 0, other->rank < 0);
 
 	if (!order && one->rank >= 0)
 		order = cmd_compare(one->rank, other->rank)
@@ -208,17 +211,6 @@ static bool is_of_job(const struct cmd_rank *rank, const char *id)
 	return !strcmp(rank->job, id) || (!*rank->job && rank->rank < 0);
 }
 
-static void find_start(struct cmd_job *job)
-{
-	job->started = -1;
-	for (size_t i = 0; i < job->n_ranks; i++) {
-		double started = job->ranks[i]->started;
-
-		if (started >= 0 && (job->started < 0 || started < job->started))
-			job->started = started;
-	}
-}
-
 /* The id of the job that started last; "" if no report has one. */
 static const char *latest_job(const struct cmd_job *job)
 {
@@ -233,48 +225,38 @@ static const char *latest_job(const struct cmd_job *job)
 	return last->job;
 }
 
-static int compare_jobs(const void *a, const void *b)
-{
-	return strcmp((*(struct cmd_rank *const *)a)->job, (*(struct cmd_rank *const *)b)->job);
-}
-
-static void complain_other(const struct cmd_job *job, const char *id, size_t n)
-{
-	cmd_complain("%zu report%s of %s%s, not of %s%s: left out; --job=%s takes %s", n,
-		     n == 1 ? " is" : "s are", *id ? "job " : "no job", id,
-		     *job->id ? "job " : "none", job->id, id, n == 1 ? "it" : "them");
-}
-
 /* Leaves out other jobs. Returns false if no report is of the one that is wanted. */
 static bool choose_job(struct cmd_job *job)
 {
 	bool is_given = job->id, is_there = false;
-	size_t n = 0, n_of_one = 0;
+	size_t n = 0, n_others = 0;
+	char other[64] = "";
 
 	if (!job->id)
 		job->id = cmd_strdup(latest_job(job));
+	job->started = -1;
 	for (size_t i = 0; i < job->n_ranks; i++) {
 		struct cmd_rank *rank = job->ranks[i];
+		double started = rank->started;
 
 		is_there |= !strcmp(rank->job, job->id);
-		if (!is_of_job(rank, job->id))
+		if (is_of_job(rank, job->id)) {
+			job->ranks[n++] = rank;
+			if (started >= 0 && (job->started < 0 || started < job->started))
+				job->started = started;
 			continue;
-		job->ranks[i] = job->ranks[n];
-		job->ranks[n++] = rank;
+		}
+		if (!n_others++)
+			strcpy(other, CMD_SHORTENED(rank->job, 60));
+		cmd_rank_free(rank);
 	}
-	qsort(job->ranks + n, job->n_ranks - n, sizeof *job->ranks, compare_jobs);
-	for (size_t i = n; i < job->n_ranks; i++) {
-		n_of_one++;
-		if (i + 1 < job->n_ranks && !compare_jobs(&job->ranks[i], &job->ranks[i + 1]))
-			continue;
-		if (!is_given)
-			complain_other(job, job->ranks[i]->job, n_of_one);
-		n_of_one = 0;
-	}
-	for (size_t i = n; i < job->n_ranks; i++)
-		cmd_rank_free(job->ranks[i]);
+	if (n_others && !is_given)
+		cmd_complain(
+			"%s not of job %s, but of job %s%s: left out; --job=ID takes those "
+			"of one",
+			CMD_COUNTED(n_others, "report"), job->id, *other ? other : "\"\"",
+			n_others > 1 ? " or others" : "");
 	job->n_ranks = n;
-	find_start(job);
 	return is_there;
 }
 
@@ -323,38 +305,148 @@ static void find_main(struct cmd_job *job)
 {
 	while (job->n_main < job->n_ranks && job->ranks[job->n_main]->rank >= 0)
 		job->n_main++;
-	if (!job->n_main)
-		job->n_main = job->n_ranks;
+	if (job->n_main)
+		return;
+	while (job->n_main < job->n_ranks && !job->ranks[job->n_main]->under)
+		job->n_main++;
 }
 
-/* The largest number of ranks that a report gives. Complains if they differ. */
-static void find_nranks(struct cmd_job *job)
-{
-	const struct cmd_rank *first = NULL, *odd = NULL;
+/* --- forked children ------------------------------------------------------------- */
 
-	job->nranks = -1;
-	for (size_t i = 0; i < job->n_main; i++) {
+/*
+ * Whose child a process is: its parent's, or if that left no report, its rank's, whose number
+ * it has inherited.
+ */
+static struct cmd_rank *parent_of(const struct cmd_job *job, const struct cmd_rank *child)
+{
+	struct cmd_rank *same_rank = NULL;
+
+	for (size_t i = 0; i < job->n_ranks; i++) {
+		struct cmd_rank *rank = job->ranks[i];
+
+		if (rank == child || strcmp(rank->host, child->host))
+			continue;
+		if (rank->pid == child->parent)
+			return rank;
+		if (rank->parent < 0 && rank->rank >= 0 && rank->rank == child->rank)
+			same_rank = rank;
+	}
+	return same_rank;
+}
+
+/* What it had in use beyond what it shared with its parent when it was forked. */
+static double own_peak(const struct cmd_rank *rank)
+{
+	double shared = rank->under && rank->n_samples ? rank->samples[0].live : 0;
+
+	return fmax(0, rank->figures[CMD_LIVE_PEAK] - shared);
+}
+
+static bool is_of_tree(const struct cmd_rank *rank, const struct cmd_rank *top)
+{
+	return rank == top || rank->under == top;
+}
+
+/* What those processes of the tree had in use at their peaks that ran at that time. */
+static double peak_with(const struct cmd_job *job, const struct cmd_rank *top, double time)
+{
+	double sum = 0;
+
+	for (size_t i = 0; i < job->n_ranks; i++) {
 		const struct cmd_rank *rank = job->ranks[i];
 
-		if (rank->nranks < 0)
-			continue;
-		if (!first)
-			first = rank;
-		if (!odd && rank->nranks != first->nranks)
-			odd = rank;
-		if (rank->nranks > job->nranks)
-			job->nranks = rank->nranks;
+		if (is_of_tree(rank, top) && rank->started <= time &&
+		    time <= rank->started + rank->elapsed)
+			sum += own_peak(rank);
 	}
-	if (odd)
-		cmd_complain("these are reports of more than one job: %s is of %.0f "
-			     "ranks, %s of %.0f; merged all the same",
-			     first->file, first->nranks, odd->file, odd->nranks);
+	return sum;
 }
+
+/* A child that a child forked is of the same tree. */
+static void find_trees(struct cmd_job *job)
+{
+	for (size_t i = 0; i < job->n_ranks; i++)
+		if (job->ranks[i]->parent >= 0)
+			job->ranks[i]->under = parent_of(job, job->ranks[i]);
+	for (size_t i = 0; i < job->n_ranks; i++) {
+		struct cmd_rank *rank = job->ranks[i];
+
+		/* Process ids may come again, so a chain may be a ring. */
+		for (size_t n = 0; rank->under && rank->under->under && n < job->n_ranks; n++)
+			rank->under = rank->under->under;
+		rank->under = rank->under == rank ? NULL : rank->under;
+		if (!rank->under)
+			continue;
+		rank->rank = rank->nranks = -1;
+		rank->under->n_children++;
+	}
+	for (size_t i = 0; i < job->n_ranks; i++) {
+		struct cmd_rank *top = job->ranks[i]->under ? job->ranks[i]->under
+							    : job->ranks[i];
+
+		top->tree_peak = fmax(top->tree_peak,
+				      peak_with(job, top, job->ranks[i]->started));
+	}
+}
+
+/* --- who died ---------------------------------------------------------------------- */
+
+#define NEAR 0.75
+
+struct cmd_text cmd_rank_near(const struct cmd_rank *rank)
+{
+	static const char *const names[] = {
+#define LIMIT(used, limit, name, cure) name,
+#include "preload/limits.def"
+#undef LIMIT
+	};
+	struct cmd_text text = {""};
+	int64_t figures[CMD_STORED];
+	struct pin_limit_use use;
+
+	for (int i = 0; i < CMD_STORED; i++)
+		figures[i] = cmd_whole(rank->figures[i]);
+	use = pin_limit_nearest(figures);
+	if ((double)use.used >= NEAR * (double)use.limit && use.limit > 0)
+		snprintf(text.text, sizeof text.text, "%.0f %% of its limit (%s)",
+			 100 * (double)use.used / (double)use.limit, names[use.which]);
+	return text;
+}
+
+/*
+ * A record says when its process last changed something, and a process that waits changes
+ * nothing: what was near to a limit is taken to have been the first.
+ */
+static int compare_deaths(const void *a, const void *b)
+{
+	const struct cmd_rank *one = *(const struct cmd_rank *const *)a;
+	const struct cmd_rank *other = *(const struct cmd_rank *const *)b;
+
+	return cmd_compare(!*cmd_rank_near(one).text, !*cmd_rank_near(other).text)
+	       ?: cmd_compare(one->started + one->elapsed, other->started + other->elapsed)
+	       ?: cmd_compare(one->rank, other->rank);
+}
+
+static void find_killed(struct cmd_job *job)
+{
+	job->killed = cmd_realloc(NULL, job->n_main * sizeof *job->killed);
+	for (size_t i = 0; i < job->n_main; i++)
+		if (job->ranks[i]->is_killed)
+			job->killed[job->n_killed++] = job->ranks[i];
+	if (job->n_killed)
+		qsort(job->killed, job->n_killed, sizeof *job->killed, compare_deaths);
+}
+
+/* --- numbers of ranks -------------------------------------------------------------- */
 
 static void find_missing(struct cmd_job *job)
 {
-	long next = 0, end = job->n_main && job->nranks > 0 ? (long)job->nranks : 0;
+	long next = 0, end;
 
+	job->nranks = -1;
+	for (size_t i = 0; i < job->n_main; i++)
+		job->nranks = fmax(job->nranks, job->ranks[i]->nranks);
+	end = job->nranks > 0 ? (long)job->nranks : 0;
 	job->missing = cmd_realloc(NULL, (size_t)end * sizeof *job->missing);
 	for (size_t i = 0; i < job->n_main && next < end; i++) {
 		if (job->ranks[i]->nranks >= 0 && job->ranks[i]->nranks != job->nranks)
@@ -414,9 +506,10 @@ bool cmd_job_merge(struct cmd_job *job)
 		return false;
 	leave_out_doubles(job);
 	sum_hosts(job);
+	find_trees(job);
 	sort_ranks(job);
 	find_main(job);
-	find_nranks(job);
+	find_killed(job);
 	find_missing(job);
 	cmd_sites_merge(job);
 	return true;

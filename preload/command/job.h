@@ -7,6 +7,7 @@
 #ifndef CMD_JOB_H
 #define CMD_JOB_H
 
+#include "preload/command/command.h"
 #include "preload/figures.h"
 #include "regpool/pool.h"
 
@@ -36,12 +37,20 @@ struct cmd_site {
 	size_t n_ranks; /* that have it */
 };
 
+/* The trigger of a process that left a record instead of a report, and runs no longer. */
+#define CMD_KILLED "the process ended without a report"
+
 struct cmd_rank {
 	char *file, *host, *program;
-	char *trigger;		      /* what the report was written for, or NULL */
+	char *trigger; /* what the report was written for, or NULL */
+	bool is_killed;
 	char *job;		      /* its id, "" if it has none */
 	double started;		      /* since 1970, in seconds, or -1 */
 	double pid;		      /* a double, so that all numbers are read alike */
+	double parent;		      /* its pid, if it forked this process; else -1 */
+	struct cmd_rank *under;	      /* the process that began the tree; NULL if this is it */
+	size_t n_children;	      /* in its tree, with reports of their own */
+	double tree_peak;	      /* bytes in use in the tree at its peak */
 	double rank;		      /* -1 outside an MPI job */
 	double nranks;		      /* -1 if the launcher did not say */
 	double elapsed;		      /* seconds */
@@ -74,9 +83,11 @@ struct cmd_job {
 	/*
 	 * The first so many are the job: its ranks, or all processes if none has a rank. The
 	 * others, such as the launcher and what a rank started, count only in the sums of their
-	 * host.
+	 * host; what a rank forked, also in its tree.
 	 */
 	size_t n_main;
+	const struct cmd_rank **killed; /* of those, who died first before the others */
+	size_t n_killed;
 	double nranks; /* the largest number the reports give, or -1 */
 	long *missing;
 	size_t n_missing;
@@ -109,26 +120,12 @@ struct cmd_fault {
 struct cmd_rank *cmd_rank_load(const char *file, json_t *stacks, struct cmd_fault *fault);
 
 /*
- * The same for the record that a process leaves which has written no report; `in` is at its
- * beginning.
+ * Finds the name of a frame that is a place, "/path/to/MODULE+0xOFFSET": "NAME (FILE.c:LINE)"
+ * or "NAME (MODULE)". `modules` has the build ids that the modules had, as far as they are
+ * known. Returns false if the frame is not a place, or the module is not on this host, has
+ * changed, or has no name there.
  */
-void cmd_running_load(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cmd_fault *fault);
-
-/* Sets the rank and the number of ranks; -1 for none. */
-void cmd_rank_set(struct cmd_rank *rank, double number, double n, struct cmd_fault *fault);
-
-/* Whether the file, at its beginning, is such a record. Stays there. */
-bool cmd_running_is(FILE *in);
-
-/* Says in `fault` what is wrong, cleaned, if nothing was so far: the first fault counts. */
-void cmd_wrong(struct cmd_fault *fault, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-/* The only copy of a stack: of frames, each ended by a newline. */
-const char *cmd_stack_keep(json_t *stacks, const char *stack);
-
-/* Appends a frame to a stack of n bytes, with its name if it is a place in a module. */
-void cmd_stack_append(char **stack, size_t *n, const char *frame);
+bool cmd_frame_name(const char *frame, const json_t *modules, char *name, size_t size);
 
 void cmd_rank_free(struct cmd_rank *rank);
 
@@ -156,16 +153,38 @@ static inline int cmd_compare(double a, double b)
 	return (a > b) - (a < b);
 }
 
+/* "rank 3", or "host:pid" outside an MPI job. */
+struct cmd_text cmd_rank_name(const struct cmd_rank *rank);
+#define CMD_RANK_NAME(rank) (cmd_rank_name(rank).text)
+
+/* The limit that the process was near to, as "97 % of its limit (locked memory)"; or "". */
+struct cmd_text cmd_rank_near(const struct cmd_rank *rank);
+
+/* For what the library has in common (verdict.h). */
+static inline int64_t cmd_whole(double n)
+{
+	return n < 0 ? -1 : n < 0x1p62 ? (int64_t)n : INT64_MAX;
+}
+
 /* Largest over mean; below 0 if that is not defined. */
 double cmd_summary_imbalance(const struct cmd_summary *summary);
 
 /* The job's ranks sorted by heap, largest first, in a new array. */
 const struct cmd_rank **cmd_job_by_heap(const struct cmd_job *job);
 
-/* The forms of `pinalloc report`. The plot returns 0, or -1 after a line that says why. */
+/* The forms of `pinalloc report`. */
 void cmd_text_print(const struct cmd_job *job, size_t n_sites);
 void cmd_json_print(const struct cmd_job *job);
 void cmd_folded_print(const struct cmd_job *job);
+
+/* The tables of the text: one with a row for each rank, one with a row for each host. */
+void cmd_table_ranks(const struct cmd_job *job);
+void cmd_table_hosts(const struct cmd_job *job);
+
+/* What is drawn, for preload/command/plot.gp. Returns false if no report has a timeline. */
+bool cmd_plot_table(const struct cmd_job *job, FILE *out);
+
+/* Draws it; of a name that ends in .dat writes the table. Returns 0, or -1 after a line. */
 int cmd_plot_write(const struct cmd_job *job, const char *path);
 
 #endif

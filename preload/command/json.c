@@ -48,18 +48,27 @@ static void set_figures(json_t *object, const double *figures)
 		set_figure(object, i, figures[i]);
 }
 
+/* An object of so many keys and values. */
+#define PACK(...) pack(json_pack(__VA_ARGS__))
+
+static json_t *pack(json_t *object)
+{
+	if (!object)
+		cmd_no_memory();
+	return object;
+}
+
 static json_t *rank_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_rank *rank = job->ranks[i];
-	json_t *object = json_object();
+	json_t *object = PACK("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "rank",
+			      number_or_null(rank->rank), "host", cmd_json(rank->host), "pid",
+			      number_or_null(rank->pid), "parent", number_or_null(rank->parent),
+			      "program", cmd_json(rank->program), "file", cmd_json(rank->file),
+			      "elapsed_s", number_or_null(rank->elapsed), "trigger",
+			      text_or_null(rank->trigger), "tree_peak_bytes",
+			      number_or_null(rank->tree_peak));
 
-	set(object, "rank", number_or_null(rank->rank));
-	set(object, "host", cmd_json(rank->host));
-	set(object, "pid", number_or_null(rank->pid));
-	set(object, "program", cmd_json(rank->program));
-	set(object, "file", cmd_json(rank->file));
-	set(object, "elapsed_s", number_or_null(rank->elapsed));
-	set(object, "trigger", text_or_null(rank->trigger));
 	set_figures(object, rank->figures);
 	return object;
 }
@@ -68,31 +77,28 @@ static json_t *host_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_host *host = &job->hosts[i];
 	const struct cmd_rank *tightest = host->tightest;
-	json_t *object = json_object();
+	double share = tightest ? cmd_rank_figure(tightest, CMD_MEMLOCK_SHARE) : -1;
+	json_t *object = PACK("{s:o,s:o,s:o,s:o}", "host", cmd_json(host->name), "processes",
+			      number_or_null((double)host->n_ranks), "memlock_worst_share",
+			      number_or_null(share), "memlock_worst_rank",
+			      number_or_null(tightest ? tightest->rank : -1));
 
-	set(object, "host", cmd_json(host->name));
-	set(object, "processes", number_or_null((double)host->n_ranks));
 	set_figures(object, host->figures);
-	set(object, "memlock_worst_share",
-	    number_or_null(tightest ? cmd_rank_figure(tightest, CMD_MEMLOCK_SHARE) : -1));
-	set(object, "memlock_worst_rank", number_or_null(tightest ? tightest->rank : -1));
 	return object;
 }
 
 static json_t *site_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_site *site = &job->sites[i];
-	json_t *object = json_object(), *stack = json_array();
+	json_t *stack = json_array();
 
 	for (const char *frame = site->stack, *end; *frame; frame = end + 1) {
 		end = strchr(frame, '\n');
 		json_array_append_new(stack, json_stringn(frame, (size_t)(end - frame)));
 	}
-	set(object, "bytes", number_or_null(site->bytes));
-	set(object, "count", number_or_null(site->count));
-	set(object, "ranks", number_or_null((double)site->n_ranks));
-	set(object, "stack", stack);
-	return object;
+	return PACK("{s:o,s:o,s:o,s:o}", "bytes", number_or_null(site->bytes), "count",
+		    number_or_null(site->count), "ranks", number_or_null((double)site->n_ranks),
+		    "stack", stack);
 }
 
 static json_t *missing_number(const struct cmd_job *job, size_t i)
@@ -102,11 +108,8 @@ static json_t *missing_number(const struct cmd_job *job, size_t i)
 
 static json_t *skipped_object(const struct cmd_job *job, size_t i)
 {
-	json_t *object = json_object();
-
-	set(object, "file", cmd_json(job->skipped[i].file));
-	set(object, "why", cmd_json(job->skipped[i].why));
-	return object;
+	return PACK("{s:o,s:o}", "file", cmd_json(job->skipped[i].file), "why",
+		    cmd_json(job->skipped[i].why));
 }
 
 /* --- the object ---------------------------------------------------------------- */
@@ -141,24 +144,13 @@ static void set_statistics(json_t *report, const struct cmd_job *job)
 	}
 }
 
-static json_t *job_object(const struct cmd_job *job)
-{
-	json_t *object = json_object();
-
-	set(object, "id", *job->id ? cmd_json(job->id) : json_null());
-	set(object, "started", number_or_null(job->started));
-	return object;
-}
-
 void cmd_json_print(const struct cmd_job *job)
 {
-	json_t *report = json_object();
+	json_t *report = PACK(
+		"{s:i,s:s,s:s,s:{s:o,s:o},s:o}", "schema", 2, "kind", "job", "version",
+		PACKAGE_VERSION, "job", "id", *job->id ? cmd_json(job->id) : json_null(),
+		"started", number_or_null(job->started), "nranks", number_or_null(job->nranks));
 
-	set(report, "schema", json_integer(2));
-	set(report, "kind", json_string("job"));
-	set(report, "version", json_string(PACKAGE_VERSION));
-	set(report, "job", job_object(job));
-	set(report, "nranks", number_or_null(job->nranks));
 	set_list(report, "missing_ranks", job, job->n_missing, missing_number);
 	set_list(report, "files_skipped", job, job->n_skipped, skipped_object);
 	set_statistics(report, job);

@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Names for frames that a report gives as a place in a module, because its process ended where
- * names could not be looked up. They are looked up here, in the module as it is now.
+ * Names for the frames of stacks. A report gives a frame as a place in a module,
+ * "/path/to/MODULE+0xOFFSET"; the module as it is now says what is there.
  */
 #include <config.h>
 
 #include "preload/command/command.h"
-#include "preload/command/names.h"
+#include "preload/command/job.h"
 
+#include <elfutils/libdwfl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#if HAVE_LIBDW
-
-#define LIBDW(function) function
-#include "preload/source-line.h"
 
 /* dwfl_standard_find_debuginfo may ask a server. */
 static const Dwfl_Callbacks callbacks = {
@@ -31,26 +27,36 @@ struct module {
 	Dwfl *session; /* NULL: it cannot be read */
 	Dwfl_Module *dw;
 	GElf_Addr bias;
+	char build_id[2 * 64 + 1]; /* hexadecimal, "" without */
+	bool is_told;		   /* that it has changed */
 	struct module *next;
 };
 
-/* A report may name anything, and opening a pipe would wait for a writer. */
-static bool is_file(const char *path)
+static void read_build_id(struct module *module)
 {
-	struct stat status;
+	const unsigned char *bits;
+	GElf_Addr at;
+	int n = dwfl_module_build_id(module->dw, &bits, &at);
 
-	return !stat(path, &status) && S_ISREG(status.st_mode);
+	for (int i = 0; i < n && i < 64; i++)
+		sprintf(module->build_id + 2 * i, "%02x", bits[i]);
 }
 
+/* A report may name anything, and opening a pipe would wait for a writer. */
 static void open_module(struct module *module)
 {
-	module->session = is_file(module->path) ? dwfl_begin(&callbacks) : NULL;
+	struct stat status;
+	bool is_file = !stat(module->path, &status) && S_ISREG(status.st_mode);
+
+	module->session = is_file ? dwfl_begin(&callbacks) : NULL;
 	if (!module->session)
 		return;
 	module->dw = dwfl_report_offline(module->session, module->path, module->path, -1);
 	if (module->dw && !dwfl_report_end(module->session, NULL, NULL) &&
-	    dwfl_module_getelf(module->dw, &module->bias))
+	    dwfl_module_getelf(module->dw, &module->bias)) {
+		read_build_id(module);
 		return;
+	}
 	dwfl_end(module->session);
 	module->session = NULL;
 }
@@ -72,6 +78,46 @@ static struct module *find_module(const char *path, size_t n)
 	return module;
 }
 
+/* Whether the file is what the process had, as far as the report says. */
+static bool is_as_it_was(struct module *module, const json_t *modules)
+{
+	const char *then = json_string_value(json_object_get(modules, module->path));
+
+	if (!module->session)
+		return false;
+	if (!then || !*then || !strcmp(then, module->build_id))
+		return true;
+	if (!module->is_told)
+		cmd_complain("%s has changed since the job ran, so its functions are not "
+			     "named; run this where the file is as it was",
+			     module->path);
+	module->is_told = true;
+	return false;
+}
+
+/* By .debug_aranges; but clang does not write that: then units are asked one by one. */
+static Dwarf_Die *unit_of(Dwfl_Module *module, Dwarf_Addr code, Dwarf_Addr *bias)
+{
+	Dwarf_Die *unit = dwfl_module_addrdie(module, code, bias);
+
+	if (unit)
+		return unit;
+	while ((unit = dwfl_module_nextcu(module, unit, bias)))
+		if (dwarf_haspc(unit, code - *bias) > 0)
+			return unit;
+	return NULL;
+}
+
+/* The source file, or NULL, and the line. */
+static const char *line_of(Dwfl_Module *module, Dwarf_Addr code, int *number)
+{
+	Dwarf_Addr bias;
+	Dwarf_Die *unit = unit_of(module, code, &bias);
+	Dwarf_Line *line = unit ? dwarf_getsrc_die(unit, code - bias) : NULL;
+
+	return line && !dwarf_lineno(line, number) ? dwarf_linesrc(line, NULL, NULL) : NULL;
+}
+
 static bool name_offset(const struct module *module, GElf_Addr offset, char *name, size_t size)
 {
 	GElf_Addr at = offset + module->bias;
@@ -84,7 +130,7 @@ static bool name_offset(const struct module *module, GElf_Addr offset, char *nam
 	/* The symbol may also be another function, the nearest one before the address. */
 	if (!function || within >= symbol.st_size)
 		return false;
-	file = pin_source_line(module->dw, at, &number);
+	file = line_of(module->dw, at, &number);
 	if (file)
 		snprintf(name, size, "%s (%s:%d)", function, basename(file), number);
 	else
@@ -92,10 +138,10 @@ static bool name_offset(const struct module *module, GElf_Addr offset, char *nam
 	return true;
 }
 
-bool cmd_frame_name(const char *frame, char *name, size_t size)
+bool cmd_frame_name(const char *frame, const json_t *modules, char *name, size_t size)
 {
 	const char *plus = strrchr(frame, '+');
-	const struct module *module;
+	struct module *module;
 	unsigned long offset;
 	char *end;
 
@@ -105,17 +151,5 @@ bool cmd_frame_name(const char *frame, char *name, size_t size)
 	if (*end)
 		return false;
 	module = find_module(frame, (size_t)(plus - frame));
-	return module->session && name_offset(module, offset, name, size);
+	return is_as_it_was(module, modules) && name_offset(module, offset, name, size);
 }
-
-#else
-
-bool cmd_frame_name(const char *frame, char *name, size_t size)
-{
-	(void)frame;
-	(void)name;
-	(void)size;
-	return false;
-}
-
-#endif

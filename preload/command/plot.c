@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The plot of memory over time: writes a script for gnuplot, with the data in it. */
+/*
+ * The plot of memory over time: a table, which gnuplot draws by the script plot.gp. That says
+ * what the table has.
+ */
 #include <config.h>
 
 #include "preload/command/command.h"
-#include "preload/command/gnuplot.h"
 #include "preload/command/job.h"
-#include "preload/command/table.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* If there are more ranks than this, all are shown by bands, and one line is that of the
  * largest. */
@@ -20,10 +26,6 @@
 
 /* Points of the bands. */
 #define GRID 240
-
-/* Colour-blind people can tell these apart (after Okabe and Ito). */
-static const unsigned colours[ALL] = {0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7,
-				      0xe69f00, 0x56b4e9, 0x882255, 0x333333};
 
 /* A rank that has a timeline. */
 struct curve {
@@ -36,29 +38,15 @@ struct plot {
 	struct curve *curves;
 	size_t n, n_lines; /* those that have lines come first */
 	double end;	   /* seconds */
-	double most;	   /* bytes */
-	double unit;	   /* bytes */
-	const char *unit_name;
-	bool is_text; /* made of characters, which take the place of colours */
 };
 
-/* gnuplot takes how transparent it is from the first byte. */
-static unsigned transparent(unsigned colour, unsigned percent)
-{
-	return percent * 255 / 100 << 24 | colour;
-}
-
-/* Within gnuplot's single quotes only a quote is special. */
-static void print_quoted(FILE *out, const char *text)
-{
-	for (; *text; text++) {
-		if (*text == '\'')
-			fputc('\'', out);
-		fputc(*text, out);
-	}
-}
-
 /* --- what is drawn ------------------------------------------------------------- */
+
+/* From its last sample on nothing has changed, until the rank ends. */
+static double end_of(const struct cmd_rank *rank)
+{
+	return fmax(rank->elapsed, rank->samples[rank->n_samples - 1].seconds);
+}
 
 static void add_curve(struct plot *plot, const struct cmd_rank *rank)
 {
@@ -73,16 +61,10 @@ static void add_curve(struct plot *plot, const struct cmd_rank *rank)
 			curve->peak = sample->live;
 			curve->at = sample->seconds;
 		}
-		if (sample->mapped > plot->most)
-			plot->most = sample->mapped;
-		if (sample->seconds > plot->end)
-			plot->end = sample->seconds;
 	}
+	plot->end = fmax(plot->end, end_of(rank));
 	/* The timeline has samples; the report knows the peak between them. */
-	if (reported > curve->peak)
-		curve->peak = reported;
-	if (curve->peak > plot->most)
-		plot->most = curve->peak;
+	curve->peak = fmax(curve->peak, reported);
 }
 
 static int compare_peaks(const void *a, const void *b)
@@ -91,16 +73,6 @@ static int compare_peaks(const void *a, const void *b)
 
 	return cmd_compare(other->peak, one->peak)
 		       ?: cmd_compare(one->rank->rank, other->rank->rank);
-}
-
-static void choose_unit(struct plot *plot)
-{
-	static const char *const names[] = {"KiB", "MiB", "GiB", "TiB"};
-	int i = 0;
-
-	for (plot->unit = 1024; plot->most >= 1024 * plot->unit && i < 3; i++)
-		plot->unit *= 1024;
-	plot->unit_name = names[i];
 }
 
 static void collect_curves(struct plot *plot, const struct cmd_job *job)
@@ -114,54 +86,63 @@ static void collect_curves(struct plot *plot, const struct cmd_job *job)
 		qsort(plot->curves, plot->n, sizeof *plot->curves, compare_peaks);
 		plot->n_lines = 1;
 	}
-	choose_unit(plot);
 }
 
-static bool has_bands(const struct plot *plot)
+/* --- the table ----------------------------------------------------------------- */
+
+/* gnuplot takes quotes away. Nothing of a name comes first on a line, where # is a comment. */
+static void print_text(const char *text, FILE *out)
 {
-	return plot->n > plot->n_lines;
+	for (; *text; text++)
+		fputc(*text == '"' ? '\'' : *text, out);
 }
 
-/* The first colour is that of the bands. */
-static unsigned colour_of(const struct plot *plot, size_t i)
+static void print_heading(const struct plot *plot, const struct cmd_job *job, FILE *out)
 {
-	return colours[i + has_bands(plot)];
-}
+	const char *noun = job->ranks[0]->rank >= 0 ? "rank" : "process";
 
-/* --- the data ------------------------------------------------------------------ */
-
-static void print_samples(const struct plot *plot, size_t i, FILE *out)
-{
-	const struct cmd_rank *rank = plot->curves[i].rank;
-
-	fprintf(out, "$rank%zu << END\n", i);
-	for (size_t j = 0; j < rank->n_samples; j++)
-		fprintf(out, "%.6f %.6g %.6g\n", rank->samples[j].seconds,
-			rank->samples[j].live / plot->unit,
-			rank->samples[j].mapped / plot->unit);
-	fprintf(out, "END\n");
+	fprintf(out, "%zu\t%zu\tseconds since the start of the %s\t", plot->n_lines,
+		plot->n > plot->n_lines ? plot->n : 0, noun);
+	print_text(CMD_SHORTENED(job->ranks[0]->program, TITLE), out);
+	fprintf(out, ": %s on %s\n", CMD_COUNTED(job->n_main, noun),
+		CMD_COUNTED(job->n_hosts, "host"));
 }
 
 static void print_peaks(const struct plot *plot, FILE *out)
 {
-	fprintf(out, "$peaks << END\n");
 	for (size_t i = 0; i < plot->n_lines; i++)
-		fprintf(out, "%.6f %.6g %u\n", plot->curves[i].at,
-			plot->curves[i].peak / plot->unit, colour_of(plot, i));
-	fprintf(out, "END\n");
+		fprintf(out, "%.6f\t%.0f\t%zu\n", plot->curves[i].at, plot->curves[i].peak, i);
 }
 
-/* What a rank had at a time; NULL outside its timeline. To be called for ever later times. */
+/*
+ * One outside of the plot comes first, so that the set is not empty. Only who died first has
+ * its name: names of many would hide each other.
+ */
+static void print_killed(const struct cmd_job *job, FILE *out)
+{
+	fprintf(out, "-1\t-1\t\n");
+	for (size_t i = 0; i < job->n_killed; i++) {
+		const struct cmd_rank *rank = job->killed[i];
+
+		if (!rank->n_samples)
+			continue;
+		fprintf(out, "%.6f\t%.0f\t", end_of(rank),
+			rank->samples[rank->n_samples - 1].live);
+		print_text(i ? "" : CMD_RANK_NAME(rank), out);
+		fprintf(out, "\n");
+	}
+}
+
+/* What a rank had at a time; NULL outside its life. To be called for ever later times. */
 static const struct cmd_sample *sample_at(struct curve *curve, double time)
 {
 	const struct cmd_sample *samples = curve->rank->samples;
-	size_t n = curve->rank->n_samples;
 
-	while (curve->next + 1 < n && samples[curve->next + 1].seconds <= time)
+	while (curve->next + 1 < curve->rank->n_samples &&
+	       samples[curve->next + 1].seconds <= time)
 		curve->next++;
-	return time < samples[0].seconds || time > samples[n - 1].seconds
-		       ? NULL
-		       : &samples[curve->next];
+	return time < samples[0].seconds || time > end_of(curve->rank) ? NULL
+								       : &samples[curve->next];
 }
 
 static int compare_bytes(const void *a, const void *b)
@@ -176,7 +157,6 @@ static void print_bands(const struct plot *plot, FILE *out)
 	double *live = cmd_realloc(NULL, plot->n * sizeof *live);
 	double *heap = cmd_realloc(NULL, plot->n * sizeof *heap);
 
-	fprintf(out, "$bands << END\n");
 	for (int i = 0; i <= GRID; i++) {
 		double time = plot->end * i / GRID;
 		size_t n = 0;
@@ -185,166 +165,145 @@ static void print_bands(const struct plot *plot, FILE *out)
 			const struct cmd_sample *sample = sample_at(&plot->curves[j], time);
 
 			if (sample) {
-				live[n] = sample->live / plot->unit;
-				heap[n++] = sample->mapped / plot->unit;
+				live[n] = sample->live;
+				heap[n++] = sample->mapped;
 			}
 		}
 		qsort(live, n, sizeof *live, compare_bytes);
 		qsort(heap, n, sizeof *heap, compare_bytes);
 		if (n)
-			fprintf(out, "%.6f %.6g %.6g %.6g %.6g %.6g\n", time, live[0],
+			fprintf(out, "%.6f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\n", time, live[0],
 				live[n / 2], live[n - 1], heap[n / 2], heap[n - 1]);
 	}
-	fprintf(out, "END\n");
 	free(live);
 	free(heap);
 }
 
-/* --- the script ---------------------------------------------------------------- */
-
-static void print_title(const struct cmd_job *job, FILE *out)
-{
-	fprintf(out, "set title '");
-	print_quoted(out, CMD_SHORTENED(job->ranks[0]->program, TITLE));
-	fprintf(out, ": %s on %s' offset 0,0.3 font ',17'\n",
-		CMD_COUNTED(job->n_main, job->ranks[0]->rank >= 0 ? "rank" : "process"),
-		CMD_COUNTED(job->n_hosts, "host"));
-}
-
-static void print_terminal(const struct plot *plot, FILE *out)
-{
-	if (plot->is_text)
-		fprintf(out, "set terminal dumb mono size 100,26 noenhanced\n"
-			     "set border 3\nset tics nomirror\n"
-			     "set key outside right top Left reverse samplen 2\n");
-	else
-		fprintf(out, "set terminal svg size 1000,520 noenhanced font 'Helvetica,15' "
-			     "background '#ffffff'\n"
-			     "set border 3 lc rgb '#555555'\n"
-			     "set tics nomirror out textcolor rgb '#222222'\n"
-			     "set grid ytics lt 1 lw 0.6 lc rgb '#dddddd'\n"
-			     "set key outside right top Left reverse spacing 1.25 samplen 2\n");
-}
-
-static void print_settings(const struct plot *plot, const struct cmd_job *job, FILE *out)
-{
-	fprintf(out, "set encoding utf8\n");
-	print_terminal(plot, out);
-	print_title(job, out);
-	fprintf(out, "set xlabel 'seconds since the start of the %s'\n",
-		job->ranks[0]->rank >= 0 ? "rank" : "process");
-	fprintf(out, "set ylabel 'memory, %s'\n", plot->unit_name);
-	fprintf(out, "set xrange [0:%.6g]\nset yrange [0:%.6g]\n",
-		plot->end > 0 ? plot->end * 1.01 : 1,
-		plot->most > 0 ? plot->most / plot->unit * 1.05 : 1);
-}
-
-static void print_heap(const struct plot *plot, size_t i, FILE *out)
-{
-	fprintf(out, "$rank%zu using 1:3 with steps ", i);
-	if (plot->is_text)
-		fprintf(out, "lt 0 notitle, \\\n");
-	else
-		fprintf(out, "lw 1.4 lc rgb %u notitle, \\\n",
-			transparent(colour_of(plot, i), 55));
-}
-
 /* In steps: until the next sample memory in use changes only a little. */
-static void print_line(const struct plot *plot, size_t i, FILE *out)
+static void print_line(const struct curve *curve, FILE *out)
 {
-	const struct curve *curve = &plot->curves[i];
+	const struct cmd_rank *rank = curve->rank;
 
-	fprintf(out, "$rank%zu using 1:2 with steps ", i);
-	if (plot->is_text)
-		fprintf(out, "lt %zu title '", i + 1);
-	else
-		fprintf(out, "lw 2 lc rgb %u title '", colour_of(plot, i));
-	print_quoted(out, CMD_RANK_NAME(curve->rank));
-	if (curve->rank->rank >= 0) {
-		fprintf(out, " on ");
-		print_quoted(out, curve->rank->host);
-	}
-	fprintf(out, ": %.2f %s', \\\n", curve->peak / plot->unit, plot->unit_name);
-}
-
-static void print_legend(const struct plot *plot, FILE *out)
-{
-	if (plot->is_text)
-		fprintf(out, "$peaks using 1:2 with points pt 'O' title 'peak in use'");
-	else
-		fprintf(out, "$peaks using 1:2:3 with points pt 7 ps 0.7 lc rgb variable "
-			     "notitle, \\\n"
-			     "keyentry with points pt 7 ps 0.7 lc rgb '#555555' title "
-			     "'peak in use (as above)'");
-	if (!has_bands(plot))
-		fprintf(out, ", \\\nkeyentry with lines %s title 'heap, never returned'",
-			plot->is_text ? "lt 0" : "lw 1.4 lc rgb '#bbbbbb'");
+	fprintf(out, "\n\n0\t");
+	print_text(CMD_RANK_NAME(rank), out);
+	fprintf(out, "%s", rank->rank >= 0 ? " on " : "");
+	print_text(rank->rank >= 0 ? rank->host : "", out);
+	fprintf(out, ": %s", CMD_SIZE(curve->peak));
+	if (rank->n_children)
+		fprintf(out, ", forked with it %s", CMD_SIZE(rank->tree_peak));
 	fprintf(out, "\n");
+	for (size_t i = 0; i <= rank->n_samples; i++) {
+		const struct cmd_sample *sample =
+			&rank->samples[i < rank->n_samples ? i : i - 1];
+
+		fprintf(out, "%.6f\t%.0f\t%.0f\n",
+			i < rank->n_samples ? sample->seconds : end_of(rank), sample->live,
+			sample->mapped);
+	}
 }
 
-/* Characters have no areas. */
-static void print_all_ranks(const struct plot *plot, FILE *out)
+bool cmd_plot_table(const struct cmd_job *job, FILE *out)
 {
-	if (plot->is_text)
-		fprintf(out, "$bands using 1:6 with steps lt 0 title 'largest heap', \\\n"
-			     "$bands using 1:4 with steps lt 2 title 'in use: most', \\\n"
-			     "$bands using 1:3 with steps lt 3 title 'in use: median', \\\n"
-			     "$bands using 1:2 with steps lt 4 title 'in use: least', \\\n");
-	else
-		fprintf(out,
-			"$bands using 1:2:4 with filledcurves fc rgb %u title 'in use, least "
-			"to "
-			"most', \\\n"
-			"$bands using 1:6 with steps lw 1.4 lc rgb '#777777' title "
-			"'heap, largest', \\\n"
-			"$bands using 1:5 with steps lw 1.4 lc rgb '#bbbbbb' title "
-			"'heap, median', \\\n"
-			"$bands using 1:3 with steps lw 2 lc rgb %u title 'in use, median', "
-			"\\\n",
-			transparent(colours[0], 80), colours[0]);
+	struct plot plot = {0};
+
+	collect_curves(&plot, job);
+	if (plot.n) {
+		print_heading(&plot, job, out);
+		fprintf(out, "\n\n");
+		print_peaks(&plot, out);
+		fprintf(out, "\n\n");
+		print_killed(job, out);
+		fprintf(out, "\n\n");
+		if (plot.n > plot.n_lines)
+			print_bands(&plot, out);
+		else
+			fprintf(out, "0\t0\t0\t0\t0\t0\n");
+		for (size_t i = 0; i < plot.n_lines; i++)
+			print_line(&plot.curves[i], out);
+	}
+	free(plot.curves);
+	return plot.n;
 }
 
-/* Areas and heaps come first, so that memory in use is drawn over them. */
-static void print_curves(const struct plot *plot, FILE *out)
+/* --- gnuplot ------------------------------------------------------------------- */
+
+struct drawing {
+	const char *script, *table, *form, *path;
+};
+
+/* Without the user's settings, so that plots look the same everywhere. */
+static void become_gnuplot(const void *arg, int out)
 {
-	fprintf(out, "plot ");
-	if (has_bands(plot))
-		print_all_ranks(plot, out);
-	for (size_t i = 0; i < plot->n_lines && !has_bands(plot); i++)
-		print_heap(plot, i, out);
-	for (size_t i = 0; i < plot->n_lines; i++)
-		print_line(plot, i, out);
-	print_legend(plot, out);
+	const struct drawing *drawing = arg;
+	int fd = open(drawing->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+
+	if (dup2(fd, STDOUT_FILENO) >= 0 && dup2(out, STDERR_FILENO) >= 0)
+		execlp("gnuplot", "gnuplot", "-d", "-c", drawing->script, drawing->table,
+		       drawing->form, NULL);
+	dprintf(out, errno == ENOENT ? "gnuplot is not installed (Debian: gnuplot-nox)"
+				     : "gnuplot cannot be run");
 }
 
-static void print_script(const struct plot *plot, const struct cmd_job *job, FILE *out)
+/* The last line of its errors says what is wrong. */
+static int complain_of(const char *path, char *errors)
 {
-	print_settings(plot, job, out);
-	for (size_t i = 0; i < plot->n_lines; i++)
-		print_samples(plot, i, out);
-	print_peaks(plot, out);
-	if (has_bands(plot))
-		print_bands(plot, out);
-	print_curves(plot, out);
+	const char *last = "gnuplot fails and does not say why";
+	char *line;
+
+	while ((line = strsep(&errors, "\n")))
+		if (line[strspn(line, " \t^")])
+			last = line + strspn(line, " \t");
+	cmd_complain("%s is not drawn: %s", path, last);
+	return -1;
+}
+
+static int complain_file(const char *path)
+{
+	cmd_complain("%s cannot be written: %s", path, strerror(errno));
+	return -1;
+}
+
+static int draw(const char *table, const char *part, const char *path)
+{
+	char script[PATH_MAX], errors[4096];
+	struct drawing drawing = {script, table, path + strlen(path) - 3, part};
+
+	if (!cmd_find(script, "preload", PKGDATADIR, "plot.gp")) {
+		cmd_complain("%s is not drawn: %s is not there: install it (make install)",
+			     path, script);
+		return -1;
+	}
+	if (!cmd_try(become_gnuplot, &drawing, errors, sizeof errors))
+		return rename(part, path) ? complain_file(path) : 0;
+	unlink(part);
+	return complain_of(path, errors);
 }
 
 int cmd_plot_write(const struct cmd_job *job, const char *path)
 {
-	struct plot plot = {.is_text = cmd_ends_in(path, ".txt")};
-	FILE *script = tmpfile();
-	int error = -1;
+	char table[PATH_MAX + 32], part[PATH_MAX + 32];
+	struct stat status;
+	bool has_curves;
+	FILE *out;
+	int error;
 
-	collect_curves(&plot, job);
-	if (!plot.n) {
-		cmd_complain("%s is not drawn: no report has a timeline", path);
-	} else if (!script) {
-		cmd_complain("%s is not drawn: no temporary file can be made", path);
-	} else {
-		print_script(&plot, job, script);
-		error = cmd_gnuplot_run(script, path);
+	if (!stat(path, &status) && !S_ISREG(status.st_mode)) {
+		cmd_complain("%s cannot be written: it is not a regular file", path);
+		return -1;
 	}
-	if (script)
-		fclose(script);
-	free(plot.curves);
+	snprintf(part, sizeof part, "%.*s.%d.part", PATH_MAX, path, (int)getpid());
+	snprintf(table, sizeof table, "%.*s.%d.dat", PATH_MAX, path, (int)getpid());
+	out = fopen(table, "wxe");
+	if (!out)
+		return complain_file(path);
+	has_curves = cmd_plot_table(job, out);
+	error = fclose(out) ? complain_file(path) : 0;
+	if (!has_curves)
+		error = complain_of(path, (char[]){"no report has a timeline"});
+	else if (!error && cmd_ends_in(path, ".dat"))
+		return rename(table, path) ? complain_file(path) : 0;
+	else if (!error)
+		error = draw(table, part, path);
+	unlink(table);
 	return error;
 }

@@ -44,7 +44,8 @@ static int report_help(void)
 	     "  --folded\n"
 	     "      Print the call sites, for flamegraph.pl or speedscope.\n"
 	     "  --plot=FILE\n"
-	     "      Draw memory over time as well (with gnuplot), as .svg or .txt.\n"
+	     "      Draw memory over time as well (with gnuplot), as .svg or .txt;\n"
+	     "      as .dat, write what gnuplot draws.\n"
 	     "  --job=ID\n"
 	     "      Of the reports of several jobs, take this one's (the one started last).\n"
 	     "  --top=N\n"
@@ -80,10 +81,15 @@ static int set_top(const char *text)
 
 static int set_plot(const char *path)
 {
-	if (!cmd_ends_in(path, ".svg") && !cmd_ends_in(path, ".txt"))
+	if (plot) {
+		cmd_complain("only one plot is drawn, %s or %s: give one --plot", plot, path);
+		return CMD_USAGE;
+	}
+	if (!cmd_ends_in(path, ".svg") && !cmd_ends_in(path, ".txt") &&
+	    !cmd_ends_in(path, ".dat"))
 		return cmd_refuse_value("plot", path,
-					"a name that ends in .svg, or in .txt for a "
-					"plot made of characters");
+					"a name that ends in .svg, in .txt for a plot made of "
+					"characters, or in .dat for its table");
 	plot = path;
 	return 0;
 }

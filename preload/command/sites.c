@@ -81,9 +81,9 @@ void cmd_sites_merge(struct cmd_job *job)
 			left_out++;
 	}
 	if (left_out)
-		cmd_complain("the sites of %zu report%s are left out: they are not of "
-			     "the kind \"%s\", as the others are",
-			     left_out, cmd_plural((double)left_out), job->sites_kind);
+		cmd_complain("the sites of %s are left out: they are not of the kind \"%s\", "
+			     "as the others are",
+			     CMD_COUNTED(left_out, "report"), job->sites_kind);
 	job->n_sites = merge_equal(job->sites, job->n_sites);
 	if (job->n_sites)
 		qsort(job->sites, job->n_sites, sizeof *job->sites, compare_sizes);

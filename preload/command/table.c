@@ -1,43 +1,55 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The tables of the text: one with a row for each rank, one with a row for each host. No line
+ * has more than 100 columns.
+ */
 #include <config.h>
 
-#include "preload/command/table.h"
+#include "preload/command/command.h"
+#include "preload/command/job.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A table with more rows than ALL shows only the largest and the smallest. */
+/* A table with more rows than ALL shows only the largest, the smallest, and those killed. */
 #define ALL	 40
 #define LARGEST	 10
 #define SMALLEST 3
 
-#define N_COLUMNS (sizeof columns / sizeof columns[0])
+#define HOST_COLUMNS 12
 
 enum kind { SIZE, RATIO, SHARE, COUNT };
 
-static const struct column {
-	enum cmd_figure figure;
+struct column {
+	int figure;
 	enum kind kind;
 	int width;
 	const char *heading, *below;
-} columns[] = {
+};
+
+static const struct column rank_columns[] = {
 	{CMD_LIVE_PEAK, SIZE, 10, "in use", "at peak"},
 	{CMD_MAPPED, SIZE, 10, "heap", ""},
 	{CMD_RATIO, RATIO, 6, "heap/", "in use"},
 	{CMD_PINNED_PEAK, SIZE, 10, "pinned", "at peak"},
 	{CMD_RSS_PEAK, SIZE, 10, "resident", "at peak"},
-	{CMD_MEMLOCK_SHARE, SHARE, 8, "pinned/", "memlock"},
-	{CMD_SERVED, COUNT, 9, "requests", "served"},
-	{CMD_CREATED, COUNT, 10, "MRs", "created"},
+	{CMD_MEMLOCK_SHARE, SHARE, 7, "pinned/", "memlock"},
+	{CMD_SERVED, COUNT, 8, "requests", "served"},
+	{CMD_CREATED, COUNT, 7, "MRs", "created"},
 };
 
-/* The same for all rows. */
-struct layout {
-	int name, host; /* widths */
-	bool has_triggers;
+#define RANK_COLUMNS PIN_ARRAY_SIZE(rank_columns)
+
+/* Of a host; the last two are no figures. */
+static const struct column host_columns[] = {
+	{CMD_LIVE_PEAK, SIZE, 10, "in use", "at peaks"},
+	{CMD_MAPPED, SIZE, 10, "heap", ""},
+	{CMD_PINNED_PEAK, SIZE, 10, "pinned", "at peaks"},
+	{CMD_RSS_PEAK, SIZE, 10, "resident", "at peaks"},
+	{-1, SHARE, 7, "pinned/", "RAM"},
+	{-1, SHARE, 7, "worst", "memlock"},
 };
 
 struct cmd_text cmd_rank_name(const struct cmd_rank *rank)
@@ -48,102 +60,40 @@ struct cmd_text cmd_rank_name(const struct cmd_rank *rank)
 		snprintf(name.text, sizeof name.text, "rank %.0f", rank->rank);
 	else
 		snprintf(name.text, sizeof name.text, "%.70s:%.0f",
-			 CMD_SHORTENED(rank->host, HOST_NAME_MAX), rank->pid);
+			 CMD_SHORTENED(rank->host, 64), rank->pid);
 	return name;
 }
 
-static struct cmd_text cell(enum kind kind, double n)
+static void print_cell(const struct column *column, enum kind kind, double n)
 {
-	struct cmd_text text = {"-"};
+	char text[32] = "-";
 
 	if (kind == SIZE)
-		return cmd_size(n);
-	if (n < 0)
-		return text;
-	if (kind == RATIO)
-		snprintf(text.text, sizeof text.text, "%.2f", n);
-	else if (kind == SHARE)
-		snprintf(text.text, sizeof text.text, "%.*f %%", n < 0.0995, 100 * n);
-	else
-		snprintf(text.text, sizeof text.text, "%.*f", n != floor(n), n);
-	return text;
+		snprintf(text, sizeof text, "%.31s", CMD_SIZE(n));
+	else if (n >= 0 && kind == RATIO)
+		snprintf(text, sizeof text, "%.2f", n);
+	else if (n >= 0 && kind == SHARE)
+		snprintf(text, sizeof text, "%.*f %%", n < 0.0995, 100 * n);
+	else if (n >= 0)
+		snprintf(text, sizeof text, "%.*f", n != floor(n), n);
+	printf(" %*s", column->width, text);
 }
 
-static void begin_row(const struct layout *layout, const char *name, const char *host)
+static struct cmd_text host_name(const char *host)
 {
-	printf("  %*s  %-*s", layout->name, name, layout->host, host);
+	return cmd_shortened(host,
+			     strlen(host) > HOST_COLUMNS ? HOST_COLUMNS - 3 : HOST_COLUMNS);
 }
 
-static void print_head(const struct layout *layout, const char *name)
+static void print_head(const struct column *columns, size_t n, const char *name)
 {
-	printf("\n");
-	begin_row(layout, name, "host");
-	for (size_t i = 0; i < N_COLUMNS; i++)
-		printf("  %*s", columns[i].width, columns[i].heading);
-	puts(layout->has_triggers ? "  trigger" : "");
-	begin_row(layout, "", "");
-	for (size_t i = 0; i < N_COLUMNS; i++)
-		printf("  %*s", columns[i].width, columns[i].below);
+	printf("\n %9s  %-*s", name, HOST_COLUMNS, "host");
+	for (size_t i = 0; i < n; i++)
+		printf(" %*s", columns[i].width, columns[i].heading);
+	printf("\n %9s  %-*s", "", HOST_COLUMNS, "");
+	for (size_t i = 0; i < n; i++)
+		printf(" %*s", columns[i].width, columns[i].below);
 	puts("");
-}
-
-static const char *trigger_of(const struct cmd_rank *rank)
-{
-	if (!rank->trigger)
-		return "-";
-	return strcmp(rank->trigger, "at exit") ? rank->trigger : "";
-}
-
-static void print_rank(const struct layout *layout, const struct cmd_rank *rank)
-{
-	struct cmd_text name = cmd_rank_name(rank);
-	const char *trigger = layout->has_triggers ? trigger_of(rank) : "";
-
-	begin_row(layout, name.text + (rank->rank >= 0 ? strlen("rank ") : 0), rank->host);
-	for (size_t i = 0; i < N_COLUMNS; i++)
-		printf("  %*s", columns[i].width,
-		       cell(columns[i].kind, cmd_rank_figure(rank, columns[i].figure)).text);
-	printf("%s%s\n", *trigger ? "  " : "", trigger);
-}
-
-/* The last rows of the table, over the job's ranks. */
-static void print_statistics(const struct cmd_job *job, const struct layout *layout)
-{
-	static const char *const names[] = {"min", "mean", "max", "max/mean"};
-
-	puts("");
-	for (size_t k = 0; k < PIN_ARRAY_SIZE(names); k++) {
-		begin_row(layout, names[k], "");
-		for (size_t i = 0; i < N_COLUMNS; i++) {
-			struct cmd_summary summary = cmd_job_summary(job, columns[i].figure);
-			const double values[] = {summary.min, summary.mean, summary.max,
-						 cmd_summary_imbalance(&summary)};
-
-			printf("  %*s", columns[i].width,
-			       cell(k == 3 ? RATIO : columns[i].kind,
-				    summary.n ? values[k] : -1)
-				       .text);
-		}
-		puts("");
-	}
-}
-
-static struct layout lay_out(const struct cmd_job *job)
-{
-	struct layout layout = {.name = strlen("max/mean"), .host = strlen("host")};
-
-	for (size_t i = 0; i < job->n_ranks; i++) {
-		const struct cmd_rank *rank = job->ranks[i];
-		int name = (int)strlen(CMD_RANK_NAME(rank)), host = (int)strlen(rank->host);
-
-		if (rank->rank < 0 && name > layout.name)
-			layout.name = name;
-		if (host > layout.host)
-			layout.host = host;
-		if (rank->trigger && strcmp(rank->trigger, "at exit"))
-			layout.has_triggers = true;
-	}
-	return layout;
 }
 
 /* Prints how many of n rows are left out. Returns the index of the first one after them. */
@@ -154,33 +104,119 @@ static size_t print_gap(size_t n)
 	return n - SMALLEST;
 }
 
-static void print_others(const struct cmd_job *job, const struct layout *layout)
-{
-	size_t n = job->n_ranks - job->n_main;
+/* --- ranks --------------------------------------------------------------------- */
 
-	for (size_t i = 0; i < n && i < LARGEST; i++)
-		print_rank(layout, job->ranks[job->n_main + i]);
+static void print_row(const char *name, const struct cmd_rank *rank)
+{
+	printf(" %9s  %-*s", name, HOST_COLUMNS, host_name(rank->host).text);
+	for (size_t i = 0; i < RANK_COLUMNS; i++)
+		print_cell(&rank_columns[i], rank_columns[i].kind,
+			   cmd_rank_figure(rank, rank_columns[i].figure));
+	puts("");
+}
+
+static void print_mark(const struct cmd_rank *rank)
+{
+	struct cmd_text near = cmd_rank_near(rank);
+
+	if (rank->is_killed)
+		printf(" %9s  KILLED, last seen %.1f s after its start%s%s\n", "",
+		       rank->elapsed, *near.text ? ": " : "", near.text);
+}
+
+/* What a rank forked is below it, with a plus before the process ids. */
+static void print_children(const struct cmd_job *job, const struct cmd_rank *rank)
+{
+	size_t n = 0;
+
+	for (size_t i = job->n_main; i < job->n_ranks; i++) {
+		const struct cmd_rank *child = job->ranks[i];
+		char name[16];
+
+		if (child->under != rank || n++ >= LARGEST)
+			continue;
+		snprintf(name, sizeof name, "+%.0f", child->pid);
+		print_row(name, child);
+	}
+	if (n > LARGEST)
+		printf(" %9s  ... %s; --json has all ...\n", "",
+		       CMD_COUNTED(n - LARGEST, "more process"));
+	if (n)
+		printf(" %9s  with its %zu forked: %s in use at the peak\n", "", n,
+		       CMD_SIZE(rank->tree_peak));
+}
+
+static void print_rank(const struct cmd_job *job, const struct cmd_rank *rank)
+{
+	char name[16];
+
+	snprintf(name, sizeof name, "%.0f", rank->rank >= 0 ? rank->rank : rank->pid);
+	print_row(name, rank);
+	print_mark(rank);
+	print_children(job, rank);
+}
+
+static void print_others(const struct cmd_job *job)
+{
+	size_t n = 0;
+
+	for (size_t i = job->n_main; i < job->n_ranks; i++)
+		if (!job->ranks[i]->under && n++ < LARGEST)
+			print_rank(job, job->ranks[i]);
 	if (n > LARGEST)
 		printf("  ... %s without a rank; --json has all ...\n",
 		       CMD_COUNTED(n - LARGEST, "more process"));
 }
 
+/* The last rows of the table, over the job's ranks. */
+static void print_statistics(const struct cmd_job *job)
+{
+	static const char *const names[] = {"min", "mean", "max", "max/mean"};
+
+	puts("");
+	for (size_t k = 0; k < PIN_ARRAY_SIZE(names); k++) {
+		printf(" %9s  %-*s", names[k], HOST_COLUMNS, "");
+		for (size_t i = 0; i < RANK_COLUMNS; i++) {
+			const struct column *column = &rank_columns[i];
+			struct cmd_summary summary = cmd_job_summary(job, column->figure);
+			const double values[] = {summary.min, summary.mean, summary.max,
+						 cmd_summary_imbalance(&summary)};
+
+			print_cell(column, k == 3 ? RATIO : column->kind,
+				   summary.n ? values[k] : -1);
+		}
+		puts("");
+	}
+}
+
+/* Those killed are among the rows, the first ones to die at least. */
+static void print_largest(const struct cmd_job *job)
+{
+	const struct cmd_rank **by_heap = cmd_job_by_heap(job);
+	size_t last = job->n_main - SMALLEST, n_killed = 0;
+
+	for (size_t i = 0; i < job->n_main; i++)
+		if (i < LARGEST || i >= last)
+			print_rank(job, by_heap[i]);
+		else if (i == LARGEST)
+			i = print_gap(job->n_main) - 1;
+	for (size_t i = LARGEST; i < last; i++)
+		if (by_heap[i]->is_killed && n_killed++ < LARGEST)
+			print_rank(job, by_heap[i]);
+	free(by_heap);
+}
+
 void cmd_table_ranks(const struct cmd_job *job)
 {
-	struct layout layout = lay_out(job);
-	bool is_cut = job->n_main > ALL;
-	const struct cmd_rank **by_heap = is_cut ? cmd_job_by_heap(job) : NULL;
-
-	print_head(&layout, job->ranks[0]->rank >= 0 ? "rank" : "process");
-	for (size_t i = 0; i < job->n_main; i++) {
-		if (is_cut && i == LARGEST)
-			i = print_gap(job->n_main);
-		print_rank(&layout, is_cut ? by_heap[i] : job->ranks[i]);
-	}
-	free(by_heap);
-	print_others(job, &layout);
+	print_head(rank_columns, RANK_COLUMNS, job->ranks[0]->rank >= 0 ? "rank" : "process");
+	if (job->n_main > ALL)
+		print_largest(job);
+	else
+		for (size_t i = 0; i < job->n_main; i++)
+			print_rank(job, job->ranks[i]);
+	print_others(job);
 	if (job->n_main > 1)
-		print_statistics(job, &layout);
+		print_statistics(job);
 	if (cmd_job_summary(job, CMD_MEMLOCK_SHARE).max > 1)
 		printf("  More than 100 %%: the limit on locked memory does not bind "
 		       "(CAP_IPC_LOCK).\n");
@@ -196,48 +232,24 @@ static int compare_hosts_by_heap(const void *a, const void *b)
 		       ?: strcmp(one->name, other->name);
 }
 
-static double share_of_ram(const struct cmd_host *host)
+static void print_host(const struct cmd_host *host)
 {
 	double ram = host->figures[CMD_RAM];
+	const double others[] = {
+		[4] = ram > 0 ? host->figures[CMD_PINNED_PEAK] / ram : -1,
+		[5] = host->tightest ? cmd_rank_figure(host->tightest, CMD_MEMLOCK_SHARE) : -1,
+	};
 
-	return ram > 0 ? host->figures[CMD_PINNED_PEAK] / ram : -1;
-}
+	printf(" %9zu  %-*s", host->n_ranks, HOST_COLUMNS, host_name(host->name).text);
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(host_columns); i++) {
+		const struct column *column = &host_columns[i];
 
-static void print_host(const struct cmd_host *host, int width)
-{
-	const double *figures = host->figures;
-
-	printf("  %-*s  %9zu  %10s  %10s  %10s  %10s  %7s", width, host->name, host->n_ranks,
-	       CMD_SIZE(figures[CMD_LIVE_PEAK]), CMD_SIZE(figures[CMD_MAPPED]),
-	       CMD_SIZE(figures[CMD_PINNED_PEAK]), CMD_SIZE(figures[CMD_RSS_PEAK]),
-	       cell(SHARE, share_of_ram(host)).text);
-	if (host->tightest)
-		printf("  %8s, %s\n",
-		       cell(SHARE, cmd_rank_figure(host->tightest, CMD_MEMLOCK_SHARE)).text,
-		       CMD_RANK_NAME(host->tightest));
-	else
-		printf("  %8s\n", "-");
-}
-
-static int width_of_hosts(const struct cmd_job *job)
-{
-	size_t width = strlen("host");
-
-	for (size_t i = 0; i < job->n_hosts; i++)
-		if (strlen(job->hosts[i].name) > width)
-			width = strlen(job->hosts[i].name);
-	return (int)width;
-}
-
-static void print_shared_limits(const struct cmd_host *hosts, size_t n)
-{
-	for (size_t i = 0; i < n && i < LARGEST; i++)
-		if (hosts[i].figures[CMD_NODE_LIMIT] > 0)
-			printf("  %s: at most %s of PINALLOC_NODE_PINNED, %s, were pinned at "
-			       "the "
-			       "same time.\n",
-			       hosts[i].name, CMD_SIZE(hosts[i].figures[CMD_NODE_PEAK]),
-			       CMD_SIZE(hosts[i].figures[CMD_NODE_LIMIT]));
+		print_cell(column, column->kind,
+			   column->figure < 0 ? others[i] : host->figures[column->figure]);
+	}
+	if (host->tightest && host->tightest->rank >= 0)
+		printf(", %s", CMD_RANK_NAME(host->tightest));
+	puts("");
 }
 
 void cmd_table_hosts(const struct cmd_job *job)
@@ -245,19 +257,14 @@ void cmd_table_hosts(const struct cmd_job *job)
 	size_t size = job->n_hosts * sizeof *job->hosts;
 	struct cmd_host *hosts = memcpy(cmd_realloc(NULL, size), job->hosts, size);
 	bool is_cut = job->n_hosts > ALL;
-	int width = width_of_hosts(job);
 
 	if (is_cut)
 		qsort(hosts, job->n_hosts, sizeof *hosts, compare_hosts_by_heap);
-	printf("\n  %-*s  %9s  %10s  %10s  %10s  %10s  %7s  %s\n", width, "host", "processes",
-	       "in use", "heap", "pinned", "resident", "pinned/", "worst of");
-	printf("  %-*s  %9s  %10s  %10s  %10s  %10s  %7s  %s\n", width, "", "", "at peaks", "",
-	       "at peaks", "at peaks", "RAM", "pinned/memlock");
+	print_head(host_columns, PIN_ARRAY_SIZE(host_columns), "processes");
 	for (size_t i = 0; i < job->n_hosts; i++) {
 		if (is_cut && i == LARGEST)
 			i = print_gap(job->n_hosts);
-		print_host(&hosts[i], width);
+		print_host(&hosts[i]);
 	}
-	print_shared_limits(hosts, job->n_hosts);
 	free(hosts);
 }

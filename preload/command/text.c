@@ -4,10 +4,9 @@
 
 #include "preload/command/command.h"
 #include "preload/command/job.h"
-#include "preload/command/table.h"
-#include "preload/stack-line.h"
 #include "preload/verdict.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +59,7 @@ static void print_ranks(const struct cmd_job *job, enum cmd_figure figure, const
 			printf("%s%s", n_names > 1 ? ", " : "", CMD_RANK_NAME(rank));
 	}
 	if (n) {
-		printf("rank%s ", cmd_plural((double)n));
+		printf("rank%s ", n == 1 ? "" : "s");
 		print_ranges(numbers, n);
 	}
 	if (n_names > MOST_RANGES)
@@ -70,39 +69,18 @@ static void print_ranks(const struct cmd_job *job, enum cmd_figure figure, const
 
 /* --- the verdict --------------------------------------------------------------- */
 
-/* The programs of the job, each once. */
-static void print_programs(const struct cmd_job *job)
-{
-	const char *shown[3];
-	size_t n = 0;
-
-	for (size_t i = 0; i < job->n_main; i++) {
-		const char *program = job->ranks[i]->program;
-		size_t known = 0;
-
-		while (known < n && strcmp(shown[known], program))
-			known++;
-		if (known < n)
-			continue;
-		if (n == 3) {
-			printf(" and others");
-			return;
-		}
-		printf("%s%s", n ? ", " : "", program);
-		shown[n++] = program;
-	}
-}
-
 static void print_heading(const struct cmd_job *job)
 {
 	const char *noun = job->ranks[0]->rank >= 0 ? "rank" : "process";
+	const char *program = job->ranks[0]->program;
+	bool has_others = false;
 	double elapsed = 0;
 
-	for (size_t i = 0; i < job->n_main; i++)
-		if (job->ranks[i]->elapsed > elapsed)
-			elapsed = job->ranks[i]->elapsed;
-	printf("pinalloc: ");
-	print_programs(job);
+	for (size_t i = 0; i < job->n_main; i++) {
+		has_others |= strcmp(job->ranks[i]->program, program) != 0;
+		elapsed = fmax(elapsed, job->ranks[i]->elapsed);
+	}
+	printf("pinalloc: %s%s", program, has_others ? " and others" : "");
 	if (job->n_missing)
 		printf(", %zu of %s", job->n_main, CMD_COUNTED(job->nranks, noun));
 	else
@@ -112,18 +90,38 @@ static void print_heading(const struct cmd_job *job)
 	printf(" on %s, %.1f s\n", CMD_COUNTED(job->n_hosts, "host"), elapsed);
 }
 
-static void print_moved(const struct cmd_job *job)
+/* Without what a forked child had, which counts below. */
+static void print_trees(const struct cmd_job *job)
 {
-	struct cmd_summary moved = cmd_job_summary(job, CMD_MOVED);
-	struct cmd_summary checked = cmd_job_summary(job, CMD_CHECKED);
+	const struct cmd_rank *largest = NULL;
+	size_t n = 0;
 
-	if (moved.sum <= 0)
+	for (size_t i = 0; i < job->n_main; i++) {
+		const struct cmd_rank *rank = job->ranks[i];
+
+		n += rank->n_children;
+		if (rank->n_children && (!largest || rank->tree_peak > largest->tree_peak))
+			largest = rank;
+	}
+	if (largest)
+		printf("  Forked children: %zu; with its %zu, %s had %s in use at the peak, "
+		       "not %s.\n",
+		       n, largest->n_children, CMD_RANK_NAME(largest),
+		       CMD_SIZE(largest->tree_peak), CMD_SIZE(largest->figures[CMD_LIVE_PEAK]));
+}
+
+/* A record gives the least that a process lived. */
+static void print_killed(const struct cmd_job *job)
+{
+	const struct cmd_rank *first = job->n_killed ? job->killed[0] : NULL;
+	struct cmd_text near;
+
+	if (!first)
 		return;
-	printf("  ATTENTION: %.0f of %.0f pages checked have MOVED, in ", moved.sum,
-	       checked.sum);
-	print_ranks(job, CMD_MOVED, NULL);
-	printf(":\n    keys of these pages stand for memory that the program no longer "
-	       "sees.\n");
+	near = cmd_rank_near(first);
+	printf("pinalloc: %s on %s was killed%s, last seen %.1f s after its start%s%s\n",
+	       CMD_RANK_NAME(first), first->host, job->n_killed > 1 ? " first" : "",
+	       first->elapsed, *near.text ? ", at " : "", near.text);
 }
 
 /* Of memory that is not heap. */
@@ -147,24 +145,19 @@ static void print_watch(const struct cmd_job *job)
 
 /* --- the answers (verdict.h) ----------------------------------------------------- */
 
-static int64_t whole(double n)
-{
-	return n < 0 ? -1 : n < 0x1p62 ? (int64_t)n : INT64_MAX;
-}
-
 /* Sums are known if those of all processes are. */
 static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 {
 	for (int i = 0; i < CMD_STORED; i++) {
 		struct cmd_summary summary = cmd_job_summary(job, i);
 
-		verdict->figures[i] = summary.n < job->n_main ? -1 : whole(summary.sum);
+		verdict->figures[i] = summary.n < job->n_main ? -1 : cmd_whole(summary.sum);
 		if (i == CMD_SECONDS)
-			verdict->figures[i] = whole(summary.max * 1e9);
+			verdict->figures[i] = cmd_whole(summary.max * 1e9);
 	}
 	for (int reason = 0; reason < PIN_REASONS; reason++)
 		for (size_t i = 0; i < job->n_main; i++)
-			verdict->reasons[reason] += whole(job->ranks[i]->requests[reason]);
+			verdict->reasons[reason] += cmd_whole(job->ranks[i]->requests[reason]);
 }
 
 /* A process is named if there are others. */
@@ -186,7 +179,7 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 		bool is_least;
 
 		for (int figure = 0; figure < CMD_STORED; figure++)
-			figures[figure] = whole(job->ranks[i]->figures[figure]);
+			figures[figure] = cmd_whole(job->ranks[i]->figures[figure]);
 		nearest = pin_limit_nearest(figures);
 		beside = pin_verdict_beside(figures, &is_least);
 		if (pin_limit_is_nearer(nearest, verdict->nearest)) {
@@ -200,8 +193,8 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 	}
 	for (size_t i = 0; i < job->n_hosts; i++) {
 		const double *sums = job->hosts[i].figures;
-		struct pin_limit_use ram = {PIN_LIMIT_RAM, whole(sums[CMD_RSS_PEAK]),
-					    whole(sums[CMD_RAM])};
+		struct pin_limit_use ram = {PIN_LIMIT_RAM, cmd_whole(sums[CMD_RSS_PEAK]),
+					    cmd_whole(sums[CMD_RAM])};
 
 		if (job->hosts[i].n_ranks > 1 && pin_limit_is_nearer(ram, verdict->nearest)) {
 			verdict->nearest = ram;
@@ -270,22 +263,29 @@ static void print_missing(const struct cmd_job *job)
 
 /* --- sites --------------------------------------------------------------------- */
 
-/* Prints as many callers as fit on the line, and the innermost frame whatever its length. */
+/* Callers on the line, and the columns that they may have; JSON has more. */
+#define CALLERS 4
+#define COLUMNS 70
+
+/* Of a place, "/path/to/MODULE+0xOFFSET", only the last part; nothing beyond main(). */
 static void print_stack(const char *stack)
 {
 	int columns = 0;
 
 	if (!*stack)
 		printf("(unknown)");
-	for (int i = 0; *stack && i < PIN_STACK_LINE_FRAMES; i++) {
+	for (int i = 0; *stack && i < CALLERS; i++) {
 		const char *end = strchr(stack, '\n');
-		const char *frame = pin_stack_line_part(stack, (size_t)(end - stack));
+		const char *slash = *stack == '/' ? memrchr(stack, '/', (size_t)(end - stack))
+						  : NULL;
+		const char *frame = slash ? slash + 1 : stack;
 		int n = (int)(end - frame);
 
-		if (i && columns + n > PIN_STACK_LINE_COLUMNS)
+		if (i && columns + n > COLUMNS - 7)
 			break;
+		n = n > COLUMNS ? COLUMNS : n;
 		columns += printf("%s%.*s", i ? " <- " : "", n, frame);
-		stack = pin_stack_line_ends_at(stack) ? "" : end + 1;
+		stack = !strncmp(stack, "main (", 6) ? "" : end + 1;
 	}
 	puts(*stack ? " <- ..." : "");
 }
@@ -313,17 +313,18 @@ static void print_sites(const struct cmd_job *job, size_t most)
 		const struct cmd_site *site = &job->sites[i];
 
 		printf("  %10s  %6zu rank%-1s  ", CMD_SIZE(site->bytes), site->n_ranks,
-		       cmd_plural((double)site->n_ranks));
+		       site->n_ranks == 1 ? "" : "s");
 		print_stack(site->stack);
 	}
 }
 
 void cmd_text_print(const struct cmd_job *job, size_t n_sites)
 {
+	print_killed(job);
 	print_heading(job);
-	print_moved(job);
 	print_answers(job);
 	print_largest(job);
+	print_trees(job);
 	print_watch(job);
 	print_triggers(job);
 	print_missing(job);

@@ -273,7 +273,8 @@ $(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
 	run -0 --separate-stderr "$pinalloc" report openmpi-killed
 	echo "$output"
 	[ -z "$stderr" ]
-	[[ ${lines[0]} == "pinalloc: peaks.openmpi, 4 ranks on 1 host, "* ]]
+	[[ ${lines[0]} == "pinalloc: rank "[0-3]" on "*" was killed first, last seen "* ]]
+	[[ ${lines[1]} == "pinalloc: peaks.openmpi, 4 ranks on 1 host, "* ]]
 	grep -qx '  Not written at exit: ranks 0-3 (the process ended without a report)\.' <<< "$output"
 	grep -E ' 4 ranks +hold_peak \(mpi-peaks.c:[0-9]+\) <- main' <<< "$output"
 	for r in $ranks; do
