@@ -30,7 +30,9 @@ REFUSED(int, madvise, -1)
 REFUSED(int, mprotect, 0)
 REFUSED(int, munmap, 0)
 
-/* Of its profiler, which is off (start.c), and which would need libm. */
+/* Of its profiler, which is off (start.c), and which would need libm and libgcc_s. */
+REFUSED(int, _Unwind_Backtrace, 0)
+REFUSED(long, _Unwind_GetIP, 0)
 REFUSED(double, exp, 0)
 REFUSED(double, log, 0)
 REFUSED(double, round, 0)

@@ -13,7 +13,6 @@
 
 PIN_WRITTEN_FIRST _Atomic uint64_t pin_sites_n_peaks;
 PIN_WRITTEN_FIRST static int (*walk_stack)(void **frames, int n);
-PIN_WRITTEN_FIRST static void (*listener)(void *const *frames, size_t n);
 PIN_WRITTEN_FIRST static struct pin_flag sites_lock;
 
 /*
@@ -47,11 +46,6 @@ void pin_sites_start(int (*walk)(void **frames, int n))
 	walk_stack = walk;
 }
 
-void pin_sites_set_listener(void (*kept)(void *const *frames, size_t n))
-{
-	listener = kept;
-}
-
 /* FNV-1a, over whole addresses. */
 static uint32_t hash_of(void *const *frames, uint32_t depth)
 {
@@ -76,8 +70,6 @@ static struct pin_site *make_site(uint16_t *slot, uint32_t hash, void *const *fr
 	site->depth = depth;
 	memcpy(site->frames, frames, depth * sizeof *frames);
 	*slot = (uint16_t)number;
-	if (listener)
-		listener(frames, depth);
 	atomic_store_explicit(&n_sites, number + 1, memory_order_release);
 	return site;
 }

@@ -27,13 +27,13 @@ struct pin_site {
 	size_t grown_bytes, grown_count;
 	struct pin_held now, at_peak;
 	uint64_t peaks;		       /* pin_sites_n_peaks when `now` last changed */
-	void *frames[PIN_SITE_FRAMES]; /* return addresses, innermost first */
+	void *frames[PIN_SITE_FRAMES]; /* innermost first */
 };
 
 /*
- * Starts recording stacks. `walk` stores at most n return addresses in `frames` and returns
- * their number. It runs inside malloc and must not allocate. Called once, from the
- * constructor.
+ * Starts recording stacks. `walk` stores at most n frames in `frames`, which are equal for equal
+ * places in the code, and returns their number. It runs inside malloc and must not allocate.
+ * Called once, from the constructor.
  */
 void pin_sites_start(int (*walk)(void **frames, int n));
 
@@ -43,12 +43,6 @@ void pin_sites_start(int (*walk)(void **frames, int n));
  */
 void pin_sites_lock(void);
 void pin_sites_unlock(void);
-
-/*
- * Sets a function that is called for each new site, with the n return addresses of its stack.
- * It runs inside malloc, under the lock, so it must not allocate and must be short.
- */
-void pin_sites_set_listener(void (*kept)(void *const *frames, size_t n));
 
 /* Internal: how many times the peak has been raised. */
 extern _Atomic uint64_t pin_sites_n_peaks;

@@ -5,7 +5,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/reserve.h"
-#include "preload/report/backtrace.h"
+#include "preload/report/stacks.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -62,7 +62,7 @@ static bool answers_as_ours(void)
 
 bool pin_conflicts_heap_is_ours(void)
 {
-	if ((pin_backtrace_ours((void *)malloc) && !is_under_valgrind()) || answers_as_ours())
+	if ((pin_stacks_ours((void *)malloc) && !is_under_valgrind()) || answers_as_ours())
 		return true;
 	report_foreign_heap();
 	return false;

@@ -37,12 +37,4 @@ bool pin_conflicts_heap_is_ours(void);
 /* Logs, once, settings of the environment that conflict with ours. When a device is opened. */
 void pin_conflicts_check_settings(void);
 
-/*
- * Warns once of a file that was loaded with RTLD_DEEPBIND. Looks at each set of loaded files
- * twice: when a device is opened and, as more calls may be bound by then, when one is closed.
- * Not inside malloc.
- */
-enum pin_device { PIN_DEVICE_OPENED, PIN_DEVICE_CLOSED, PIN_DEVICE_EVENTS };
-void pin_conflicts_check_binding(enum pin_device event);
-
 #endif

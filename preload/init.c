@@ -10,11 +10,10 @@
 #include "allocator/misuse.h"
 #include "allocator/options.h"
 #include "allocator/segment.h"
-#include "allocator/sites.h"
 #include "allocator/stream.h"
 #include "allocator/timeline.h"
 #include "preload/conflicts.h"
-#include "preload/report/backtrace.h"
+#include "preload/report/stacks.h"
 #include "preload/report/process.h"
 #include "preload/report/record.h"
 #include "preload/report/report.h"
@@ -79,19 +78,17 @@ __attribute__((constructor(101))) static void init_library(void)
 	pin_locks_init();
 	pin_stream_keep(&pin_standard_error);
 	pin_options_init();
-	pin_fatal_hook = pin_backtrace_log;
-	pin_misuse_caller = pin_backtrace_caller;
+	pin_fatal_hook = pin_stacks_log;
+	pin_misuse_caller = pin_stacks_caller;
 	print_help_if_wanted();
 	wanted = program_matches();
 	pin_timeline_set_pinned(&pin_pool.pinned);
-	pin_sites_set_listener(pin_backtrace_note_modules);
 	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
-	pin_sites_start(pin_backtrace_walk);
-	if (pin_options.sample)
-		pin_backtrace_reuse_walks();
 	pin_prefill_init(pin_segment_take, pin_segment_give);
 	pin_verify_init();
 	pin_process_init(wanted);
+	if (pin_report_wanted || pin_options.sample)
+		pin_stacks_start();
 	pin_report_init();
 	pin_record_init();
 	if (pin_report_wanted)

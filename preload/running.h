@@ -25,7 +25,10 @@
 #define PIN_RUNNING_PATHS   8192
 #define PIN_RUNNING_JOB	    160
 
-/* A return address: the offset of its module's path in `paths`, and its own in the module. */
+/*
+ * A frame: the offset of its module's path in `paths`, where its build id follows, and its own
+ * in the module. Without a path it is the address of code in no module, or 0.
+ */
 #define PIN_RUNNING_FRAME(path, offset) ((uint64_t)(path) << 48 | (offset))
 #define PIN_RUNNING_NO_PATH		0xffff
 

@@ -162,17 +162,8 @@ void verbs_uninit_context(struct verbs_context *context)
 	const struct pin_ibverbs *verbs = pin_ibverbs_of(&context->context);
 
 	pin_domain_close(&context->context);
-	/* All that is seen of a device which such a file has opened. */
-	if (!pin_pool_off())
-		pin_conflicts_check_binding(PIN_DEVICE_CLOSED);
 	pin_ibverbs_note(&context->context, NULL);
 	verbs->uninit_context(context);
-}
-
-static void check_conflicts(void)
-{
-	pin_conflicts_check_settings();
-	pin_conflicts_check_binding(PIN_DEVICE_OPENED);
 }
 
 PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
@@ -189,7 +180,7 @@ PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 			"%s cannot be opened: %s; check the permissions of /dev/infiniband",
 			device->name, strerrordesc_np(error));
 	if (context && !pin_pool_off())
-		check_conflicts();
+		pin_conflicts_check_settings();
 	/* Early enough for libfabric, which chooses its monitor when a domain is opened. */
 	if (context)
 		pin_listeners_find();

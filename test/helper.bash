@@ -70,6 +70,11 @@ figure() {
 	jq -r "$2" "$1"
 }
 
+# resolved FILE .json.path: the same, of what `pinalloc report` makes of it: frames have names.
+resolved() {
+	"$top_builddir/pinalloc" report --json "$1" | jq -r "$2"
+}
+
 # passes PROGRAM SECTION: runs one section of a program that prints TAP, with the library; shows
 # failures.
 passes() {

@@ -110,15 +110,15 @@ uses() {
 }
 
 @test "only one file walks stacks, and only one finds lines in debug information" {
-	clean '<unwind.h>|\b_Unwind_' '#include <unwind.h>' $(but preload/report/backtrace.c)
+	clean '<unwind.h>|\b_Unwind_' '#include <unwind.h>' $(but allocator/refused.c)
 	clean 'elfutils|\bdwfl_|libdw' '#include <elfutils/libdwfl.h>' \
-		$(but preload/source-line.h preload/report/backtrace-names.c preload/command/names.c)
-	clean '\bbacktrace *\(|libunwind|\bunw_' 'n = backtrace(frames, 8);' $(but preload/report/backtrace.c)
+		$(but preload/source-line.h preload/command/names.c)
+	clean '\bbacktrace *\(|libunwind|\bunw_' 'n = backtrace(frames, 8);' $(but preload/report/stacks.c)
 }
 
 @test "the modules that reports are written with do not depend on reports" {
 	local tools
-	tools=$(find preload/report -name 'backtrace*' -o -name 'file.*' -o -name 'lock.*' \
+	tools=$(find preload/report -name 'stacks.*' -o -name 'file.*' -o -name 'lock.*' \
 		-o -name 'output.*' -o -name 'rank.*')
 	[ -n "$tools" ]
 	clean 'preload/report/(report|format|process|record|request)\.h' \

@@ -17,7 +17,7 @@ names() {
 	shift $(($# > 0))
 	name=${function/delete/free}
 	echo "$kind $function"
-	run -134 preloaded PINALLOC_REGISTER=off "$@" "$programs/misuse" "$kind" "$function"
+	run -134 preloaded PINALLOC_REGISTER=off PINALLOC_REPORT=stderr "$@" "$programs/misuse" "$kind" "$function"
 	echo "$output"
 	[ "${#lines[@]}" -eq 2 ]
 	pattern="^pinalloc\[[0-9]+\]: $name\(${lines[0]}\): $text; called at $(realpath "$programs")/misuse\+(0x[0-9a-f]+) \(see MISUSE in pinalloc\(7\)\)$"

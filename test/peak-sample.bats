@@ -11,7 +11,7 @@ setup() {
 
 # estimated NAME FIELD: the sum in the report over all stacks that contain this function.
 estimated() {
-	figure out.json "[.peak_sites[] | select(any(.stack[]; startswith(\"$1 (\"))) | .$2] | add"
+	resolved out.json "[.peak_sites[] | select(any(.stack[]; startswith(\"$1 (\"))) | .$2] | add"
 }
 
 # within A B BY: whether A and B differ by at most BY.

@@ -51,12 +51,12 @@ within_one_percent() {
 	for way in blocks:hold_blocks aligned:hold_aligned array:hold_array \
 		small:hold_blocks thread-blocks:hold_blocks grown:hold_grown; do
 		peaks "${way%:*}" 50
-		frame=$(figure out.json '.peak_sites[0].stack[0]')
+		frame=$(resolved out.json '.peak_sites[0].stack[0]')
 		echo "$frame"
 		[[ "$frame" =~ ^${way#*:}\ \(peaks\.c:([0-9]+)\)$ ]]
 		line=$(sed -n "${BASH_REMATCH[1]}p" "$top_srcdir/test/programs/peaks.c")
 		[[ "$line" =~ (malloc|memalign|calloc|realloc)\( ]]
-		[[ "$(figure out.json '.peak_sites[0].stack | join(" ")')" == *" hold_and_drop "* ]]
+		[[ "$(resolved out.json '.peak_sites[0].stack | join(" ")')" == *" hold_and_drop "* ]]
 		figure out.json '.peak_sites | map(.bytes) | . == (sort | reverse)' | grep -x true
 	done
 	[ "$(figure out.json .peak_sites_kind)" = growth ]
@@ -132,7 +132,7 @@ within_one_percent() {
 	run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr "$programs/peaks" blocks 100
 	[[ "${stderr_lines[2]}" =~ ^\ \ Never\ returning\ memory:\ the\ heap\ grew\ to\ 1[0-9][0-9]\.[0-9]\ MiB\; ]]
 	[[ "${stderr_lines[2]}" =~ \ in\ use\ at\ the\ peak\.$ ]]
-	[[ "$stderr" == *"what made the heap grow"*"MiB  hold_blocks (peaks.c:"* ]]
+	[[ "$stderr" == *"what made the heap grow"*"MiB  peaks+0x"* ]]
 	[ "${#stderr_lines[@]}" -lt 24 ]
 }
 
@@ -196,7 +196,7 @@ swapping() {
 	[ "$output" = "the same place" ]
 	frame=$(figure out.json '.peak_sites[0].stack[0]')
 	if knows_later_modules "$library"; then
-		[[ $frame == ./first.so+0x* ]]
+		[[ $frame == "$PWD/./first.so+0x"* ]]
 	else
 		[ "$frame" = null ] # no stack goes on through it
 	fi
@@ -209,21 +209,5 @@ swapping() {
 		"$top_builddir/pinalloc" report --folded out.json | grep ';grow_in_first_(first.c:4) '
 	else
 		[ "$frame" = null ]
-	fi
-}
-
-@test "a frame where two libraries have been loaded is attributed to neither" {
-	plugin first
-	plugin other
-	swapping
-	run -0 preloaded PINALLOC_REPORT=out.json ./swaps ./first.so ./other.so both
-	[ "$output" = "the same place" ]
-	if knows_later_modules "$library"; then
-		[[ "$(figure out.json '.peak_sites[0].stack[0]')" == "?+0x"* ]]
-		[[ "$(figure out.json '.peak_sites[1].stack[0]')" == "?+0x"* ]]
-		[ "$(figure out.json '.peak_sites[0].stack[2]')" = "main (swaps)" ]
-	else
-		[ "$(figure out.json '[.peak_sites[].stack[]] | map(select(startswith("?"))) | length')" -eq 0 ]
-		[ "$(figure out.json '.peak_sites[0].stack | length')" -eq 0 ]
 	fi
 }

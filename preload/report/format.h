@@ -8,7 +8,6 @@
 #include "allocator/sites.h"
 #include "allocator/timeline.h"
 #include "preload/figures.h"
-#include "preload/report/backtrace.h"
 #include "preload/report/mappings.h"
 #include "preload/report/output.h"
 #include "preload/report/rank.h"
@@ -25,7 +24,6 @@ struct pin_report {
 	const char *trigger; /* what it is written for: "at exit" */
 	char job[PIN_JOB_ID];
 	long started; /* since 1970, in seconds */
-	bool names;   /* frames have names, else places: it is safe to look names up */
 	pid_t pid;
 	long rank, nranks; /* -1 outside an MPI job */
 	uint64_t began_ns, elapsed_ns;
@@ -35,8 +33,7 @@ struct pin_report {
 	size_t n_sites, n_moments;
 	struct pin_report_site {
 		size_t bytes, count;
-		void *const
-			*frames; /* return addresses, innermost first, without the library's */
+		void *const *frames; /* innermost first, without the library's */
 		size_t n_frames;
 	} sites[PIN_REPORT_SITES];
 	struct pin_moment moments[PIN_TIMELINE_MOMENTS + 2]; /* with the peak, and now */
@@ -45,17 +42,12 @@ struct pin_report {
 };
 
 /*
- * Takes figures: of PIN_COUNTED, PIN_AT_GROWTH and PIN_AT_REPORT those in `when`. `names` must
- * be filled in before.
+ * Takes figures: of PIN_COUNTED, PIN_AT_GROWTH and PIN_AT_REPORT those in `when`.
  */
 void pin_report_take_figures(struct pin_report *report, unsigned when);
 
 /* Fills in what is about the peak. The figures that are counted, and `held`, must be there. */
 void pin_report_collect_peak(struct pin_report *report, uint64_t now);
-
-/* Puts the frame's name or place into `name`; see pin_backtrace_name(). */
-void pin_report_frame(const struct pin_report *report, const void *frame, char *name,
-		      size_t size);
 
 /* The forms. */
 void pin_report_text(const struct pin_report *report, struct pin_output *out);

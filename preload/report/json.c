@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include "preload/report/format.h"
+#include "preload/report/stacks.h"
 #include "regpool/pool.h"
 #include "regpool/registry.h"
 #include "regpool/watch.h"
@@ -112,10 +113,62 @@ static void json_sections(const struct pin_report *report, struct pin_output *ou
 	pin_output(out, "}");
 }
 
+/* In two parts, as a path may be of any length. */
+static void json_frame(const void *frame, struct pin_output *out)
+{
+	uint64_t offset;
+	unsigned module = pin_stacks_module(frame, &offset);
+
+	if (!module) {
+		pin_output(out, "\"0x%lx\"", offset);
+		return;
+	}
+	pin_output_string(out, pin_stacks_path(module));
+	out->used--; /* the quotation mark, which is still in the buffer */
+	pin_output(out, "+0x%lx\"", offset);
+}
+
+/* Whether no frame of the sites before site i, and none before frame k of it, is in the module.
+ */
+static bool is_first(const struct pin_report *report, size_t i, size_t k, const char *path)
+{
+	uint64_t offset;
+
+	for (size_t site = 0; site <= i; site++)
+		for (size_t frame = 0; frame < (site < i ? report->sites[site].n_frames : k);
+		     frame++) {
+			unsigned other = pin_stacks_module(report->sites[site].frames[frame],
+							   &offset);
+
+			if (other && !strcmp(pin_stacks_path(other), path))
+				return false;
+		}
+	return true;
+}
+
+static void json_modules(const struct pin_report *report, struct pin_output *out)
+{
+	const char *comma = "";
+
+	pin_output(out, ",\n\"modules\":{");
+	for (size_t i = 0; i < report->n_sites; i++)
+		for (size_t k = 0; k < report->sites[i].n_frames; k++) {
+			uint64_t offset;
+			unsigned module = pin_stacks_module(report->sites[i].frames[k],
+							    &offset);
+
+			if (!module || !is_first(report, i, k, pin_stacks_path(module)))
+				continue;
+			pin_output(out, "%s\n", comma);
+			pin_output_string(out, pin_stacks_path(module));
+			pin_output(out, ":\"%s\"", pin_stacks_build_id(module));
+			comma = ",";
+		}
+	pin_output(out, "}");
+}
+
 static void json_sites(const struct pin_report *report, struct pin_output *out)
 {
-	char name[PIN_BACKTRACE_NAME];
-
 	pin_output(out, ",\n\"peak_sites_kind\":\"%s\",\"peak_sites\":[",
 		   report->held ? "held" : "growth");
 	for (size_t i = 0; i < report->n_sites; i++) {
@@ -124,9 +177,8 @@ static void json_sites(const struct pin_report *report, struct pin_output *out)
 		pin_output(out, "%s\n{\"bytes\":%zu,\"count\":%zu,\"stack\":[", i ? "," : "",
 			   site->bytes, site->count);
 		for (size_t k = 0; k < site->n_frames; k++) {
-			pin_report_frame(report, site->frames[k], name, sizeof name);
 			pin_output(out, "%s", k ? "," : "");
-			pin_output_string(out, name);
+			json_frame(site->frames[k], out);
 		}
 		pin_output(out, "]}");
 	}
@@ -155,6 +207,7 @@ void pin_report_json(const struct pin_report *report, struct pin_output *out)
 	json_identity(report, out);
 	json_sections(report, out);
 	json_sites(report, out);
+	json_modules(report, out);
 	json_timeline(report, out);
 	pin_output(out, "}\n");
 }

@@ -39,7 +39,6 @@ static void append_now(struct pin_report *report, uint64_t now)
 	};
 }
 
-/* All before any frame is named: that allocates, which may reach a new peak. */
 static void collect_sites(struct pin_report *report)
 {
 	struct pin_site *largest[PIN_REPORT_SITES];
@@ -48,17 +47,14 @@ static void collect_sites(struct pin_report *report)
 	for (size_t i = 0; i < report->n_sites; i++) {
 		const struct pin_site *site = largest[i];
 		struct pin_held held = {0};
-		size_t first = 0;
 
 		if (report->held)
 			held = pin_site_at_peak(site);
-		while (first < site->depth && pin_backtrace_ours(site->frames[first]))
-			first++;
 		report->sites[i] = (struct pin_report_site){
 			.bytes = report->held ? (size_t)(held.bytes + 0.5) : site->grown_bytes,
 			.count = report->held ? (size_t)(held.count + 0.5) : site->grown_count,
-			.frames = site->frames + first,
-			.n_frames = site->depth - first,
+			.frames = site->frames,
+			.n_frames = site->depth,
 		};
 	}
 }
@@ -81,13 +77,4 @@ void pin_report_collect_peak(struct pin_report *report, uint64_t now)
 	insert_peak(report);
 	append_now(report, now);
 	collect_sites(report);
-}
-
-void pin_report_frame(const struct pin_report *report, const void *frame, char *name,
-		      size_t size)
-{
-	if (report->names)
-		pin_backtrace_name(frame, true, name, size);
-	else
-		pin_backtrace_place(frame, name, size);
 }

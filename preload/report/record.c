@@ -16,10 +16,10 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/shield.h"
-#include "preload/report/backtrace.h"
 #include "preload/report/file.h"
 #include "preload/report/format.h"
 #include "preload/report/process.h"
+#include "preload/report/stacks.h"
 #include "preload/running.h"
 #include "regpool/pool.h"
 
@@ -164,37 +164,33 @@ static void fill_identity(void)
 	pin_format(identity->program, sizeof identity->program, "%s", report.program);
 }
 
-/* Where the path of a module is; it is added if there is room. */
-static uint64_t place_of_path(const char *text, size_t n)
+/* Where the path of a module is, with its build id behind it; added if there is room. */
+static uint64_t place_of_module(unsigned module)
 {
-	size_t at = 0;
+	const char *texts[] = {pin_stacks_path(module), pin_stacks_build_id(module)};
+	size_t n[] = {strlen(texts[0]) + 1, strlen(texts[1]) + 1}, at = 0;
 
-	while (at < path_bytes &&
-	       (strncmp(image.paths + at, text, n) != 0 || image.paths[at + n]))
+	while (at < path_bytes && strcmp(image.paths + at, texts[0]) != 0) {
 		at += strlen(image.paths + at) + 1;
+		at += strlen(image.paths + at) + 1;
+	}
 	if (at < path_bytes)
 		return at;
-	if (n + 1 > sizeof image.paths - path_bytes)
+	if (n[0] + n[1] > sizeof image.paths - path_bytes)
 		return PIN_RUNNING_NO_PATH;
-	memcpy(image.paths + at, text, n);
-	path_bytes += n + 1;
+	memcpy(image.paths + at, texts[0], n[0]);
+	memcpy(image.paths + at + n[0], texts[1], n[1]);
+	path_bytes += n[0] + n[1];
 	return at;
 }
 
 static uint64_t encode_frame(const void *frame)
 {
-	char place[PIN_BACKTRACE_NAME];
-	const char *plus;
-	uint64_t offset = 0;
+	uint64_t offset;
+	unsigned module = pin_stacks_module(frame, &offset);
+	uint64_t place = module ? place_of_module(module) : PIN_RUNNING_NO_PATH;
 
-	pin_backtrace_place(frame, place, sizeof place);
-	plus = strrchr(place, '+');
-	if (place[0] != '/' || !plus)
-		return PIN_RUNNING_FRAME(PIN_RUNNING_NO_PATH, 0);
-	for (const char *c = plus + 3; *c; c++)
-		offset = offset << 4 | (uint64_t)(*c <= '9' ? *c - '0' : *c - 'a' + 10);
-	return PIN_RUNNING_FRAME(place_of_path(place, (size_t)(plus - place)),
-				 offset & (((uint64_t)1 << 48) - 1));
+	return PIN_RUNNING_FRAME(place, module && place == PIN_RUNNING_NO_PATH ? 0 : offset);
 }
 
 static void fill_sites(void)

@@ -10,7 +10,6 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/stream.h"
-#include "preload/report/backtrace.h"
 #include "preload/report/file.h"
 #include "preload/report/format.h"
 #include "preload/report/lock.h"
@@ -55,8 +54,6 @@ static void collect_report(const char *trigger)
 	pin_process_identify(&report);
 	report.elapsed_ns = pin_os_now_ns() - report.began_ns;
 	report.trigger = trigger;
-	/* Many handlers call exit(), even if they have interrupted malloc. */
-	report.names = !pin_backtrace_in_handler() && pin_backtrace_has_room();
 	report.held = pin_options.sample;
 	pin_report_take_figures(&report, PIN_COUNTED | PIN_AT_GROWTH | PIN_AT_REPORT);
 	pin_report_collect_peak(&report, report.began_ns + report.elapsed_ns);
@@ -89,8 +86,6 @@ static int write_to(const char *trigger, int fd)
 	output.used = 0;
 	collect_report(trigger);
 	form_for(file.path)(&report, &output);
-	if (report.names)
-		pin_backtrace_done();
 	return pin_output_flush(&output);
 }
 

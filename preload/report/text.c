@@ -6,6 +6,7 @@
 #include "allocator/os.h"
 #include "preload/stack-line.h"
 #include "preload/report/format.h"
+#include "preload/report/stacks.h"
 #include "preload/verdict.h"
 #include "regpool/pool.h"
 #include "regpool/registry.h"
@@ -105,16 +106,15 @@ static void text_section(const struct pin_report *report, const char *section,
 #define SITES 5
 
 /* Writes as many callers as fit on the line. */
-static void text_stack(const struct pin_report *report, const struct pin_report_site *site,
-		       struct pin_output *out)
+static void text_stack(const struct pin_report_site *site, struct pin_output *out)
 {
 	size_t columns = 0, i = 0, n = site->n_frames;
-	char name[PIN_BACKTRACE_NAME];
+	char name[PIN_STACKS_NAME];
 
 	for (; i < n && i < PIN_STACK_LINE_FRAMES; i++) {
 		const char *shown;
 
-		pin_report_frame(report, site->frames[i], name, sizeof name);
+		pin_stacks_name(site->frames[i], name, sizeof name);
 		shown = pin_stack_line_part(name, strlen(name));
 		columns += strlen(shown);
 		if (i && columns > PIN_STACK_LINE_COLUMNS)
@@ -135,7 +135,7 @@ static void text_sites(const struct pin_report *report, struct pin_output *out)
 	for (size_t i = 0; i < report->n_sites && i < SITES; i++) {
 		pin_output(out, "  %10s  ", PIN_SIZE(report->sites[i].bytes));
 		if (report->sites[i].n_frames)
-			text_stack(report, &report->sites[i], out);
+			text_stack(&report->sites[i], out);
 		else
 			pin_output(out, "(stack not known)\n");
 	}

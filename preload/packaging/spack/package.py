@@ -23,7 +23,6 @@ class Pinalloc(AutotoolsPackage):
 
     variant("libfabric", default=False, description="Tell libfabric's cache of memory that goes")
     variant("plots", default=False, description="Plots of pinalloc report")
-    variant("libunwind", default=True, description="Stacks of errors where the stack is damaged")
 
     depends_on("c", type="build")
     depends_on("cxx", type="build")
@@ -33,7 +32,7 @@ class Pinalloc(AutotoolsPackage):
     depends_on("rdma-core@33:")
     depends_on("libfabric", when="+libfabric")
     # Loaded at run time, by its name.
-    depends_on("libunwind", when="+libunwind", type=("build", "link", "run"))
+    depends_on("libunwind", type=("build", "link", "run"))
     depends_on("gnuplot", when="+plots", type="run")
 
     requires("platform=linux")

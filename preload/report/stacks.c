@@ -1,0 +1,632 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * libunwind unwinds "another" process here, which is this one: through functions of ours it
+ * asks for registers, memory and unwind tables. So it takes no lock of the loader, writes to no
+ * pipe and trusts no address, as it does where it unwinds its own process. What is left are its
+ * own mutexes, which are taken under a lock that fork() waits for, and its memory, which it
+ * maps.
+ *
+ * Modules and their tables are found by _dl_find_object(), which takes no lock; with a glibc
+ * older than 2.35 only those are known with which the process has started.
+ */
+#include <config.h>
+
+#include "preload/report/stacks.h"
+#include "allocator/log.h"
+#include "allocator/os.h"
+#include "allocator/sites.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libunwind.h>
+#include <limits.h>
+#include <link.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* libunwind's functions, by the names that its header makes of theirs. */
+#define NAMED_(name) #name
+#define NAMED(name)  NAMED_(name)
+#define LIBRARY	     "libunwind-" NAMED(UNW_TARGET) ".so.8"
+int UNW_OBJ(dwarf_search_unwind_table)(unw_addr_space_t space, unw_word_t ip,
+				       unw_dyn_info_t *table, unw_proc_info_t *info,
+				       int need_info, void *arg);
+#define FUNCTIONS(X)          \
+	X(create_addr_space)  \
+	X(set_caching_policy) \
+	X(set_cache_size)     \
+	X(flush_cache)        \
+	X(init_remote)        \
+	X(step)               \
+	X(get_reg)            \
+	X(is_signal_frame)    \
+	X(dwarf_search_unwind_table)
+#define unw_dwarf_search_unwind_table UNW_OBJ(dwarf_search_unwind_table)
+
+#define DECLARE(function) __typeof__(&unw_##function) function;
+PIN_WRITTEN_FIRST static struct {
+	FUNCTIONS(DECLARE)
+	unw_addr_space_t space; /* NULL: no stacks */
+} unwind;
+#undef DECLARE
+
+/* What libunwind remembers of code: the unwinding of so many places. */
+#define CACHED 2048
+
+/* Held by a walk, with all signals blocked; in fork(), by the thread that forks. */
+static pthread_mutex_t walking = PTHREAD_MUTEX_INITIALIZER;
+static __thread bool is_forking __attribute__((tls_model("initial-exec")));
+
+/* --- modules -------------------------------------------------------------------------------
+ */
+
+/* A frame has the number of its module above the offset. */
+#define OFFSET_BITS 48
+
+/* Code in further modules is known by its address only. Only what is used takes memory. */
+#define MODULES	   1024
+#define PATH_BYTES (128 * PIN_KIB)
+
+struct module {
+	const char *start, *end, *name; /* as the loader has them */
+	uintptr_t bias;
+	const void *tables; /* .eh_frame_hdr, or NULL */
+	bool is_last;	    /* was seen later than any other at these addresses */
+	const char *path;
+	char build_id[41];
+};
+
+/* Added by walks, one at a time; nothing is removed. Number 0 is no module. */
+static struct module modules[MODULES];
+static _Atomic unsigned n_modules = 1;
+static char paths[PATH_BYTES];
+static size_t path_bytes;
+
+/* What comes before names that are relative: the directory in which the process began. */
+static char directory[PATH_MAX];
+static char program[PATH_MAX];
+
+static bool contains(const struct module *module, const char *code)
+{
+	return code >= module->start && code < module->end;
+}
+
+static size_t round_up(size_t n, size_t to)
+{
+	return (n + to - 1) / to * to;
+}
+
+/* .note.gnu.build-id, from the notes in [note, end). */
+static void take_build_id(struct module *module, const char *note, const char *end,
+			  size_t alignment)
+{
+	while (note + sizeof(ElfW(Nhdr)) <= end) {
+		const ElfW(Nhdr) *head = (const void *)note;
+		const char *name = note + sizeof *head;
+		const uint8_t *id = (const uint8_t *)name + round_up(head->n_namesz, 4);
+
+		note = (const char *)id + round_up(head->n_descsz, alignment);
+		if (head->n_type != NT_GNU_BUILD_ID || head->n_namesz != 4 || note > end)
+			continue;
+		for (unsigned i = 0; i < head->n_descsz && i < sizeof module->build_id / 2; i++)
+			pin_format(module->build_id + (size_t)2 * i, 3, "%02x", id[i]);
+	}
+}
+
+static void find_build_id(struct module *module)
+{
+	const ElfW(Ehdr) *header = (const void *)module->start;
+	const ElfW(Phdr) *parts = (const void *)(module->start + header->e_phoff);
+
+	if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
+		return;
+	for (int i = 0; i < header->e_phnum; i++) {
+		const char *note = (const char *)module->bias + parts[i].p_vaddr;
+
+		if (parts[i].p_type == PT_NOTE && !*module->build_id)
+			take_build_id(module, note, note + parts[i].p_memsz,
+				      parts[i].p_align == 8 ? 8 : 4);
+	}
+}
+
+/* The loader has no name for the program; others may be relative, or none of a file. */
+static bool find_path(struct module *module)
+{
+	bool is_relative = module->name[0] != '/' && strchr(module->name, '/');
+	size_t room = PATH_BYTES - path_bytes, n;
+
+	module->path = paths + path_bytes;
+	n = pin_format(paths + path_bytes, room, "%s%s", is_relative ? directory : "",
+		       *module->name ? module->name : program);
+	module->name = *module->name ? module->path + n - strlen(module->name) : "";
+	path_bytes += n + 1;
+	return n + 1 < room;
+}
+
+/* What libunwind remembers of another module at these addresses would be wrong. */
+static void become_last(struct module *module)
+{
+	bool was_used = false;
+
+	for (unsigned i = 1; i < n_modules; i++)
+		if (modules[i].is_last && modules[i].start < module->end &&
+		    module->start < modules[i].end) {
+			modules[i].is_last = false;
+			was_used = true;
+		}
+	module->is_last = true;
+	if (was_used)
+		unwind.flush_cache(unwind.space, 0, 0);
+}
+
+/* The module of which the loader says this now; NULL if there is no room. */
+static struct module *note_module(struct module now)
+{
+	struct module *module = &modules[n_modules];
+
+	for (unsigned i = 1; i < n_modules; i++)
+		if (modules[i].start == now.start && modules[i].end == now.end &&
+		    modules[i].bias == now.bias && !strcmp(modules[i].name, now.name)) {
+			if (!modules[i].is_last)
+				become_last(&modules[i]);
+			return &modules[i];
+		}
+	if (n_modules == MODULES)
+		return NULL;
+	*module = now;
+	if (!find_path(module))
+		return NULL;
+	find_build_id(module);
+	become_last(module);
+	atomic_fetch_add(&n_modules, 1);
+	return module;
+}
+
+#if HAVE__DL_FIND_OBJECT
+
+static struct module *find_module(uintptr_t code)
+{
+	struct dl_find_object object;
+
+	if (_dl_find_object((void *)code, &object))
+		return NULL;
+	return note_module((struct module){
+		.start = object.dlfo_map_start,
+		.end = object.dlfo_map_end,
+		.name = object.dlfo_link_map->l_name,
+		.bias = object.dlfo_link_map->l_addr,
+		.tables = object.dlfo_eh_frame,
+	});
+}
+
+static void note_modules(void)
+{
+}
+
+#else
+
+static struct module *find_module(uintptr_t code)
+{
+	for (unsigned i = 1; i < n_modules; i++)
+		if (contains(&modules[i], (const char *)code))
+			return &modules[i];
+	return NULL;
+}
+
+static int note_started(struct dl_phdr_info *info, size_t size, void *data)
+{
+	struct module module = {.name = info->dlpi_name, .bias = info->dlpi_addr};
+
+	(void)size;
+	(void)data;
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+		const char *start = (const char *)info->dlpi_addr + part->p_vaddr;
+
+		if (part->p_type == PT_GNU_EH_FRAME)
+			module.tables = start;
+		if (part->p_type != PT_LOAD)
+			continue;
+		if (!module.start)
+			module.start = start;
+		module.end = start + part->p_memsz; /* they are in order */
+	}
+	note_module(module);
+	return 0;
+}
+
+static void note_modules(void)
+{
+	dl_iterate_phdr(note_started, NULL);
+}
+
+#endif
+
+/* --- what libunwind asks -------------------------------------------------------------------
+ */
+
+struct walk {
+	unw_word_t registers[UNW_REG_LAST + 1];
+	uintptr_t page, pages_end; /* of the stack, known to be readable */
+	const struct module *module;
+	bool has_ended;
+};
+
+/* Reads by a system call, and so finds out whether the page can be read. */
+static int read_elsewhere(struct walk *walk, uintptr_t at, unw_word_t *value)
+{
+	struct iovec to = {value, sizeof *value}, from = {(void *)at, sizeof *value};
+	uintptr_t page = at & ~(PIN_PAGE - 1);
+
+	if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != sizeof *value) {
+		if ((errno != EPERM && errno != ENOSYS) ||
+		    !pin_os_is_mapped((const void *)page, PIN_PAGE))
+			return -UNW_EINVAL;
+		memcpy(value, (const void *)at, sizeof *value);
+	}
+	if (page == walk->pages_end) {
+		walk->pages_end += PIN_PAGE;
+	} else {
+		walk->page = page;
+		walk->pages_end = page + PIN_PAGE;
+	}
+	return 0;
+}
+
+static int access_mem(unw_addr_space_t space, unw_word_t at, unw_word_t *value, int write,
+		      void *arg)
+{
+	struct walk *walk = arg;
+
+	(void)space;
+	if (write || at % sizeof *value)
+		return -UNW_EINVAL;
+	if ((at < walk->page || at >= walk->pages_end) &&
+	    !(walk->module && contains(walk->module, (const char *)at)))
+		return read_elsewhere(walk, at, value);
+	memcpy(value, (const void *)at, sizeof *value);
+	return 0;
+}
+
+static int access_reg(unw_addr_space_t space, unw_regnum_t number, unw_word_t *value, int write,
+		      void *arg)
+{
+	const struct walk *walk = arg;
+
+	(void)space;
+	if (write || number < 0 || number > UNW_REG_LAST)
+		return -UNW_EBADREG;
+	*value = walk->registers[number];
+	return 0;
+}
+
+/* .eh_frame_hdr as linkers write it. */
+struct tables {
+	uint8_t version, frames_kind, count_kind, rows_kind; /* the last three: encodings */
+	int32_t frames;
+	uint32_t n_rows;
+	uint32_t rows[]; /* two for each */
+};
+
+#define UDATA4		   0x03
+#define SDATA4_FROM_HEADER 0x3b
+#define WIDTH_OF_4	   0x03 /* in the lowest three bits */
+
+static int find_proc_info(unw_addr_space_t space, unw_word_t ip, unw_proc_info_t *info,
+			  int need_info, void *arg)
+{
+	struct walk *walk = arg;
+	const struct module *module = walk->module;
+	const struct tables *tables = module ? module->tables : NULL;
+	unw_dyn_info_t all = {.format = UNW_INFO_FORMAT_REMOTE_TABLE};
+	int error = -UNW_ENOINFO;
+
+	if (tables && tables->version == 1 && tables->count_kind == UDATA4 &&
+	    tables->rows_kind == SDATA4_FROM_HEADER &&
+	    (tables->frames_kind & 7) == WIDTH_OF_4) {
+		all.start_ip = (uintptr_t)module->start;
+		all.end_ip = (uintptr_t)module->end;
+		all.u.rti.segbase = (uintptr_t)tables;
+		all.u.rti.table_data = (uintptr_t)tables->rows;
+		all.u.rti.table_len = tables->n_rows * 2 * sizeof *tables->rows / sizeof ip;
+		error = unwind.dwarf_search_unwind_table(space, ip, &all, info, need_info, arg);
+	}
+	/* Without tables it would guess. */
+	walk->has_ended = error < 0;
+	return error;
+}
+
+static void put_unwind_info(unw_addr_space_t space, unw_proc_info_t *info, void *arg)
+{
+	(void)space, (void)info, (void)arg;
+}
+
+static int get_dyn_info_list_addr(unw_addr_space_t space, unw_word_t *list, void *arg)
+{
+	(void)space, (void)list, (void)arg;
+	return -UNW_ENOINFO;
+}
+
+static int access_fpreg(unw_addr_space_t space, unw_regnum_t number, unw_fpreg_t *value,
+			int write, void *arg)
+{
+	(void)space, (void)number, (void)value, (void)write, (void)arg;
+	return -UNW_EBADREG;
+}
+
+static int resume(unw_addr_space_t space, unw_cursor_t *cursor, void *arg)
+{
+	(void)space, (void)cursor, (void)arg;
+	return -UNW_EINVAL;
+}
+
+/* --- walking -------------------------------------------------------------------------------
+ */
+
+/* The library's code is between its ELF header and _DYNAMIC. */
+extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+
+bool pin_stacks_ours(const void *code)
+{
+	return (const char *)code > __ehdr_start && (const char *)code < (const char *)_DYNAMIC;
+}
+
+static void *frame_of(const struct module *module, uintptr_t code)
+{
+	uintptr_t number = module ? (uintptr_t)(module - modules) : 0;
+
+	return (void *)(number << OFFSET_BITS | (module ? code - module->bias : code));
+}
+
+/*
+ * The frames above the caller's. A signal interrupts before the instruction at which the frame
+ * goes on; a return address is behind its call.
+ */
+static int walk_on(struct walk *walk, void **frames, int n)
+{
+	unw_cursor_t cursor;
+	int taken = 0;
+
+	walk->module = find_module(walk->registers[UNW_REG_IP]);
+	if (unwind.init_remote(&cursor, unwind.space, walk))
+		return 0;
+	while (taken < n) {
+		bool is_interrupted = unwind.is_signal_frame(&cursor) > 0;
+		unw_word_t ip;
+
+		if (unwind.step(&cursor) <= 0 || walk->has_ended ||
+		    unwind.get_reg(&cursor, UNW_REG_IP, &ip) || !ip)
+			break;
+		ip -= !is_interrupted;
+		walk->module = find_module(ip);
+		if (!walk->module && ip >> OFFSET_BITS)
+			break;
+		if (taken || !pin_stacks_ours((const void *)ip))
+			frames[taken++] = frame_of(walk->module, ip);
+		if (!walk->module)
+			break;
+	}
+	return taken;
+}
+
+#if defined __x86_64__
+#define TAKE_REGISTERS(to)                                                 \
+	__asm__ volatile("leaq 0(%%rip), %%rax\n\tmovq %%rax, 128(%0)\n\t" \
+			 "movq %%rbx, 24(%0)\n\tmovq %%rbp, 48(%0)\n\t"    \
+			 "movq %%rsp, 56(%0)\n\tmovq %%r12, 96(%0)\n\t"    \
+			 "movq %%r13, 104(%0)\n\tmovq %%r14, 112(%0)\n\t"  \
+			 "movq %%r15, 120(%0)"                             \
+			 :                                                 \
+			 : "r"(to)                                         \
+			 : "rax", "memory")
+#elif defined __aarch64__
+#define TAKE_REGISTERS(to)                                                          \
+	__asm__ volatile("adr x9, .\n\tstr x9, [%0, #256]\n\tmov x9, sp\n\t"        \
+			 "str x9, [%0, #248]\n\tstp x19, x20, [%0, #152]\n\t"       \
+			 "stp x21, x22, [%0, #168]\n\tstp x23, x24, [%0, #184]\n\t" \
+			 "stp x25, x26, [%0, #200]\n\tstp x27, x28, [%0, #216]\n\t" \
+			 "stp x29, x30, [%0, #232]"                                 \
+			 :                                                          \
+			 : "r"(to)                                                  \
+			 : "x9", "memory")
+#else
+#error "the registers of this processor are not known here"
+#endif
+
+/*
+ * Signals are blocked, so that no handler is interrupted by nothing, or leaves by longjmp(),
+ * with the lock held.
+ */
+__attribute__((noinline)) int pin_stacks_walk(void **frames, int n)
+{
+	struct walk walk = {.page = (uintptr_t)__builtin_frame_address(0) & ~(PIN_PAGE - 1)};
+	sigset_t all, before;
+	int saved = errno, taken;
+
+	if (!unwind.space || is_forking)
+		return 0;
+	walk.pages_end = walk.page + PIN_PAGE;
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	pthread_mutex_lock(&walking);
+	TAKE_REGISTERS(walk.registers);
+	taken = walk_on(&walk, frames, n);
+	pthread_mutex_unlock(&walking);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	errno = saved;
+	return taken;
+}
+
+/* --- the start, and fork() -----------------------------------------------------------------
+ */
+
+/* Handlers of the program that run between these may allocate: they get no stacks. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&walking);
+	is_forking = true;
+}
+
+static void in_parent(void)
+{
+	is_forking = false;
+	pthread_mutex_unlock(&walking);
+}
+
+static void in_child(void)
+{
+	is_forking = false;
+	pthread_mutex_init(&walking, NULL);
+}
+
+static bool find_functions(void *library)
+{
+#define FIND(function) \
+	&&(unwind.function = (__typeof__(unwind.function))dlsym(library, NAMED(unw_##function)))
+	return library FUNCTIONS(FIND);
+#undef FIND
+}
+
+static void find_own_paths(void)
+{
+	ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+
+	program[n > 0 ? n : 0] = '\0';
+	if (getcwd(directory, sizeof directory - 1))
+		strcat(directory, "/");
+}
+
+/*
+ * When it begins, libunwind opens a pipe, to try addresses of its own process by, which it is
+ * not asked to do here. The program gets the descriptors back: the two that were the lowest
+ * before.
+ */
+static void close_pipe(const int *fds)
+{
+	struct stat info;
+
+	for (int i = 0; i < 2; i++)
+		if (!fstat(fds[i], &info) && S_ISFIFO(info.st_mode) &&
+		    fcntl(fds[i], F_GETFD) == FD_CLOEXEC)
+			close(fds[i]);
+}
+
+static unw_addr_space_t begin_unwinding(void)
+{
+	static unw_accessors_t accessors = {
+		.find_proc_info = find_proc_info,
+		.put_unwind_info = put_unwind_info,
+		.get_dyn_info_list_addr = get_dyn_info_list_addr,
+		.access_mem = access_mem,
+		.access_reg = access_reg,
+		.access_fpreg = access_fpreg,
+		.resume = resume,
+	};
+	unw_addr_space_t space;
+	int fds[2] = {-1, -1};
+
+	if (!find_functions(dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL)))
+		return NULL;
+	if (!pipe2(fds, O_CLOEXEC)) {
+		close(fds[0]);
+		close(fds[1]);
+	}
+	space = unwind.create_addr_space(&accessors, 0);
+	if (space) {
+		unwind.set_caching_policy(space, UNW_CACHE_GLOBAL);
+		unwind.set_cache_size(space, CACHED, 0);
+	}
+	close_pipe(fds);
+	return space;
+}
+
+void pin_stacks_start(void)
+{
+	unw_addr_space_t space = begin_unwinding();
+
+	if (!space) {
+		pin_warn("the report has no stacks: " LIBRARY " is not installed "
+			 "(Debian: libunwind8)");
+		return;
+	}
+	find_own_paths();
+	note_modules();
+	pthread_atfork(before_fork, in_parent, in_child);
+	unwind.space = space;
+	pin_sites_start(pin_stacks_walk);
+}
+
+/* --- frames as text ------------------------------------------------------------------------
+ */
+
+unsigned pin_stacks_module(const void *frame, uint64_t *offset)
+{
+	*offset = (uintptr_t)frame & (((uint64_t)1 << OFFSET_BITS) - 1);
+	return (unsigned)((uintptr_t)frame >> OFFSET_BITS);
+}
+
+const char *pin_stacks_path(unsigned module)
+{
+	return modules[module].path;
+}
+
+const char *pin_stacks_build_id(unsigned module)
+{
+	return modules[module].build_id;
+}
+
+void pin_stacks_place(const void *frame, char *text, size_t size)
+{
+	uint64_t offset;
+	unsigned module = pin_stacks_module(frame, &offset);
+
+	pin_format(text, size, "%s%s0x%lx", module ? modules[module].path : "",
+		   module ? "+" : "", offset);
+}
+
+void pin_stacks_name(const void *frame, char *text, size_t size)
+{
+	uint64_t offset;
+	const struct module *module = &modules[pin_stacks_module(frame, &offset)];
+	const char *file = module->path ? strrchr(module->path, '/') : NULL;
+	struct link_map *map;
+	Dl_info info;
+
+	if (module->is_last &&
+	    dladdr1((const void *)(module->bias + offset), &info, (void **)&map,
+		    RTLD_DL_LINKMAP) &&
+	    map && info.dli_sname && !strcmp(map->l_name, module->name))
+		pin_format(text, size, "%s (%s)", info.dli_sname,
+			   file ? file + 1 : module->path);
+	else
+		pin_stacks_place(frame, text, size);
+}
+
+void pin_stacks_caller(char *text, size_t size)
+{
+	void *frame;
+
+	if (pin_stacks_walk(&frame, 1))
+		pin_stacks_place(frame, text, size);
+	else
+		pin_format(text, size, "?");
+}
+
+#define LOGGED 32
+
+void pin_stacks_log(void)
+{
+	char name[PIN_STACKS_NAME];
+	void *frames[LOGGED];
+	int n = pin_stacks_walk(frames, LOGGED);
+
+	for (int i = 0; i < n; i++) {
+		pin_stacks_name(frames[i], name, sizeof name);
+		pin_log_line("  at %s", name);
+	}
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Stacks, walked by libunwind: the only user of it. A frame is not an address but a module and
+ * an offset in it, so that it stays right when the module is unloaded, and is the same in all
+ * processes of a job. Frames of this library are left out.
+ */
+#ifndef PIN_STACKS_H
+#define PIN_STACKS_H
+
+#include "allocator/base.h"
+
+/*
+ * Loads libunwind, and has the heap's growth and samples noted with their stacks. Without
+ * libunwind one line says that there are none. From the constructor: it allocates and takes the
+ * loader's lock.
+ */
+void pin_stacks_start(void);
+
+/*
+ * The caller's stack: at most n frames, innermost first; returns how many. None without
+ * pin_stacks_start(). It ends before code that is in no module (compiled at run time) and
+ * behind code without unwind tables.
+ *
+ * Thread-safe, async-signal-safe, and safe inside malloc as long as the heap's locks are free:
+ * it allocates nothing and takes no lock that user code may hold. It reads nothing outside the
+ * modules' tables but what the kernel says is readable.
+ */
+int pin_stacks_walk(void **frames, int n);
+
+/* Enough for any place but long paths. What is too long is cut. */
+#define PIN_STACKS_NAME 256
+
+/*
+ * A frame as text, of at most size - 1 bytes: "/path/to/MODULE+0xOFFSET", the call itself and
+ * not what follows it, as addr2line -e MODULE takes it; "0xADDRESS" in no module.
+ * Async-signal-safe.
+ */
+void pin_stacks_place(const void *frame, char *text, size_t size);
+
+/*
+ * The same, or "FUNCTION (MODULE)" if an exported function is known there. Takes the loader's
+ * lock.
+ */
+void pin_stacks_name(const void *frame, char *text, size_t size);
+
+/* The number of the frame's module, and its offset there; 0 and the address: in none. */
+unsigned pin_stacks_module(const void *frame, uint64_t *offset);
+
+/* A module's path, and its build id in hexadecimal, or "". */
+const char *pin_stacks_path(unsigned module);
+const char *pin_stacks_build_id(unsigned module);
+
+/* Where this library was called, as pin_stacks_place() says it; "?" if that is not known. */
+void pin_stacks_caller(char *text, size_t size);
+
+/* Logs the caller's stack, one line a frame. */
+void pin_stacks_log(void);
+
+/* Whether code is this library's. */
+bool pin_stacks_ours(const void *code);
+
+#endif
