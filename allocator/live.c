@@ -40,6 +40,14 @@ struct pin_live_peak pin_live_peak(void)
 	return (struct pin_live_peak){.bytes = most, .ns = atomic_load(&peak_ns)};
 }
 
+void pin_live_begin_anew(void)
+{
+	atomic_store(&pin_live_most, (int64_t)pin_live_now());
+	atomic_store(&peak_ns, pin_os_now_ns());
+	pin_timeline_begin_anew();
+	pin_sites_begin_anew();
+}
+
 __thread size_t pin_live_growth;
 PIN_WRITTEN_FIRST void (*pin_live_growth_listener)(void);
 

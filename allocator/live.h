@@ -63,6 +63,12 @@ static inline void pin_live_count_large(int64_t n_bytes)
 /* Bytes in use. Lock-free, async-signal-safe. */
 size_t pin_live_now(void);
 
+/*
+ * In a child, from a handler of fork(): the peak, the timeline and what sites have grown begin
+ * with what is in use now.
+ */
+void pin_live_begin_anew(void);
+
 /* The highest value of pin_live_now() so far, and its time. Lock-free, async-signal-safe. */
 struct pin_live_peak pin_live_peak(void);
 

@@ -149,6 +149,13 @@ struct pin_held pin_site_at_peak(const struct pin_site *site)
 	return site->peaks == atomic_load(&pin_sites_n_peaks) ? site->at_peak : site->now;
 }
 
+void pin_sites_begin_anew(void)
+{
+	for (uint32_t i = 0; i < n_sites; i++)
+		pin_sites_get(i)->grown_bytes = pin_sites_get(i)->grown_count = 0;
+	pin_sites_note_peak();
+}
+
 static double amount_of(const struct pin_site *site, bool held)
 {
 	return held ? pin_site_at_peak(site).bytes : (double)site->grown_bytes;

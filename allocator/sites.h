@@ -31,9 +31,9 @@ struct pin_site {
 };
 
 /*
- * Starts recording stacks. `walk` stores at most n frames in `frames`, which are equal for equal
- * places in the code, and returns their number. It runs inside malloc and must not allocate.
- * Called once, from the constructor.
+ * Starts recording stacks. `walk` stores at most n frames in `frames`, which are equal for
+ * equal places in the code, and returns their number. It runs inside malloc and must not
+ * allocate. Called once, from the constructor.
  */
 void pin_sites_start(int (*walk)(void **frames, int n));
 
@@ -74,6 +74,9 @@ void pin_sites_add_held(struct pin_site *site, struct pin_held more);
  * figure may be out of date.
  */
 size_t pin_sites_largest(bool held, struct pin_site **out, size_t n);
+
+/* In a child, from a handler of fork(): no site has grown, and the peak is now. */
+void pin_sites_begin_anew(void);
 
 /* The site's memory in use at the peak. */
 struct pin_held pin_site_at_peak(const struct pin_site *site);

@@ -119,6 +119,14 @@ void pin_timeline_grew(size_t live)
 	try_add_moment(live, true);
 }
 
+void pin_timeline_begin_anew(void)
+{
+	atomic_store(&busy, false);
+	atomic_store(&n_moments, 0);
+	spacing = 0;
+	pin_timeline_high = 0;
+}
+
 size_t pin_timeline_read(struct pin_moment *out)
 {
 	bool taken = false;

@@ -35,6 +35,9 @@ void pin_timeline_grew(size_t live);
  */
 size_t pin_timeline_read(struct pin_moment *out);
 
+/* In a child, from a handler of fork(): forgets all moments. */
+void pin_timeline_begin_anew(void);
+
 /* Internal to pin_timeline_update(). */
 extern PIN_HIDDEN _Atomic size_t pin_timeline_low, pin_timeline_high;
 void pin_timeline_note(size_t live);

@@ -3,6 +3,8 @@
 #ifndef PIN_FIGURES_H
 #define PIN_FIGURES_H
 
+#include <stdint.h>
+
 enum pin_figure_flags {
 	PIN_OPTIONAL = 1,   /* may be absent from an older report, or null */
 	PIN_PROPERTY = 2,   /* a sum of it would mean nothing */
@@ -26,6 +28,9 @@ struct pin_figure_key {
 	const char *section, *key, *label;
 	unsigned flags; /* enum pin_figure_flags */
 };
+/* Another number where the figures are others, or in another order. */
+uint32_t pin_figures_hash(void);
+
 extern const struct pin_figure_key pin_figures[PIN_FIGURES];
 
 #endif

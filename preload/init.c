@@ -5,6 +5,7 @@
  */
 #include <config.h>
 
+#include "allocator/live.h"
 #include "allocator/locks.h"
 #include "allocator/log.h"
 #include "allocator/misuse.h"
@@ -25,6 +26,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fnmatch.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 static void print_help_if_wanted(void)
@@ -33,6 +35,19 @@ static void print_help_if_wanted(void)
 		return;
 	pin_options_help();
 	_Exit(0);
+}
+
+/* A child reports what it has beside its parent. */
+static void begin_anew(void)
+{
+	int saved = errno;
+
+	if (!pin_process_begin_anew())
+		return;
+	pin_live_begin_anew();
+	pin_report_base_figures();
+	pin_record_begin_anew();
+	errno = saved;
 }
 
 /* Without a report the record stays. */
@@ -91,8 +106,10 @@ __attribute__((constructor(101))) static void init_library(void)
 		pin_stacks_start();
 	pin_report_init();
 	pin_record_init();
-	if (pin_report_wanted)
+	if (pin_report_wanted) {
+		pthread_atfork(NULL, NULL, begin_anew);
 		at_quick_exit(report_at_end);
+	}
 	pin_request_init();
 }
 

@@ -2,7 +2,7 @@
 /*
  * The record of a running process: what its report would say, in a file beside the report's, so
  * that a process that is killed leaves that. The library keeps it current; `pinalloc report`
- * reads it. Numbers are the machine's, as both are of one build: `layout` changes with them.
+ * reads it. Numbers are the machine's, and the layout that of one build: `layout` tells.
  *
  * Each part is written by itself, in whole pages, of which a kill cuts none in two.
  */
@@ -12,11 +12,11 @@
 #include "preload/figures.h"
 #include "regpool/pool.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define PIN_RUNNING_SUFFIX ".running"
 #define PIN_RUNNING_MAGIC  "\177pinalloc-record" /* no text begins so */
-#define PIN_RUNNING_LAYOUT 2
 
 #define PIN_RUNNING_PAGE    4096
 #define PIN_RUNNING_MOMENTS 512
@@ -34,9 +34,9 @@
 
 struct pin_running_identity {
 	char magic[16];
-	uint32_t layout, pid;
-	int64_t rank, nranks; /* -1 for none */
-	int64_t started;      /* since 1970, in seconds */
+	uint32_t layout, pid, parent, reserved; /* parent: that forked it, or 0 */
+	int64_t rank, nranks;			/* -1 for none */
+	int64_t started;			/* since 1970, in seconds */
 	char version[32], host[72], job[PIN_RUNNING_JOB], program[256];
 };
 
@@ -72,6 +72,24 @@ struct pin_running {
 	} PIN_RUNNING_PART sites[PIN_RUNNING_SITES / 14];
 	char paths[PIN_RUNNING_PATHS] PIN_RUNNING_PART;
 };
+
+/* FNV-1a of what the layout follows from. */
+static inline uint32_t pin_running_layout(void)
+{
+	const uint32_t from[] = {sizeof(struct pin_running),
+				 offsetof(struct pin_running_now, requests),
+				 offsetof(struct pin_running, moments),
+				 offsetof(struct pin_running, sites),
+				 offsetof(struct pin_running, paths),
+				 PIN_REASONS,
+				 PIN_RUNNING_FRAMES};
+	uint32_t hash = pin_figures_hash();
+
+	for (size_t i = 0; i < sizeof from / sizeof *from; i++)
+		hash = (hash ^ from[i]) * 0x01000193;
+	return hash;
+}
+#define PIN_RUNNING_LAYOUT pin_running_layout()
 
 static inline struct pin_running_site *pin_running_site(struct pin_running *running, size_t i)
 {

@@ -4,16 +4,6 @@
 # the report would have said, and each ends as it would without the library. It can also be asked for
 # a report while it runs.
 
-# What waits as long as the library lets it does so while the other tests run.
-setup_file() {
-	load helper
-	meanwhile unread-exit nobody_reads "$programs/ends" exit
-	meanwhile unread-nice nobody_reads nice "$programs/ends" exit
-	meanwhile unread-shell nobody_reads bash -c '"$1"; exit $?' bash "$programs/ends" exit
-	meanwhile slow-exit with_reader 'sys.exit(0)' 0.1
-	meanwhile stops-exit with_reader 'sys.exit(0)'
-}
-
 setup() {
 	load helper
 	mkdir "$BATS_TEST_TMPDIR/here"
@@ -78,27 +68,6 @@ within() {
 		[ $SECONDS -lt $end ] || return
 		sleep 0.01
 	done
-}
-
-# meanwhile NAME COMMAND…: runs it in the background, in a directory of its own; its output and status
-# go beside that.
-meanwhile() (
-	mkdir -p "$BATS_FILE_TMPDIR/$1/here"
-	cd "$BATS_FILE_TMPDIR/$1/here"
-	shift
-	{
-		status=0
-		"$@" > ../out 2> ../said || status=$?
-		echo $status > ../status
-	} 3>&- &
-)
-
-# came_of NAME STATUS: the command has ended with this status; changes to its directory.
-came_of() {
-	cd "$BATS_FILE_TMPDIR/$1/here"
-	within 60 test -s ../status
-	tail -n 20 ../said
-	[ "$(< ../status)" -eq "$2" ]
 }
 
 # ended_by STATUS: the program started by begin ended with this status.
@@ -184,7 +153,7 @@ interrupted() {
 
 @test "a report that cannot be written gives one line, and does not change the exit status" {
 	run -7 --separate-stderr preloaded PINALLOC_REPORT=none/out "$ends" exit
-	[[ "$stderr" == *"the report cannot be written to none/out: No such file"* ]]
+	[[ "$stderr" == *"the report cannot be written to $PWD/none/out: No such file"* ]]
 	[ "${#stderr_lines[@]}" -eq 1 ]
 	[ -z "$(ls)" ]
 }
@@ -201,66 +170,6 @@ print(subprocess.run(sys.argv[1:], stderr=writer).returncode)' "$@"
 @test "if standard error has no reader, the exit status is the program's, without SIGPIPE" {
 	export PINALLOC_REPORT=stderr
 	[ "$(unread env LD_PRELOAD="$library" "$ends" exit)" -eq 7 ]
-}
-
-# nobody_reads COMMAND…: with a report that goes to a pipe nobody reads.
-nobody_reads() {
-	mkfifo pipe
-	timeout 60 env LD_PRELOAD="$library" PINALLOC_REPORT=pipe "$@"
-}
-
-@test "a pipe without a reader does not keep a program from exiting, nor its parent" {
-	local name
-	for name in unread-exit unread-nice unread-shell; do
-		came_of $name 7
-		[ "$(wc -l < ../said)" -eq 1 ]
-		grep 'cannot be written to pipe: nobody reads it$' ../said
-		[ "$(ls)" = pipe ]
-	done
-}
-
-# with_reader END [PAUSE]: runs a program whose report is larger than the pipe's buffer, and that
-# ends with statement END. Reads 1,000 bytes at a time, PAUSE seconds apart, or nothing.
-with_reader() {
-	strace -f -e trace=poll -o ../polls python3 - "$library" "$@" <<- 'END'
-		import fcntl, os, subprocess, sys, time
-		library, end, *pause = sys.argv[1:]
-		os.mkfifo("pipe")
-		pipe = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
-		fcntl.fcntl(pipe, 1031, 4096) # F_SETPIPE_SZ
-		program = subprocess.Popen(
-		    [sys.executable, "-c", "import os, sys\nx = [bytes(1 << 21) for i in range(600)]\n" + end],
-		    env={"LD_PRELOAD": library, "PINALLOC_GROW": "2M", "PINALLOC_REPORT": "pipe",
-		         "PINALLOC_REPORT_FORMAT": "json", "PINALLOC_HUGEPAGE": "off"})
-		with open("../read", "wb") as out:
-		    ended = not pause
-		    while not ended:
-		        ended = program.poll() is not None
-		        time.sleep(float(*pause))
-		        try:
-		            # All that is left, at the end.
-		            out.write(os.read(pipe, 1 << 16 if ended else 1000))
-		        except BlockingIOError:
-		            pass
-		program.wait()
-	END
-}
-
-@test "a slow reader gets the whole report" {
-	came_of slow-exit 0
-	[ "$(stat -c %s ../read)" -gt 8192 ]
-	[ "$(figure ../read .program)" = python3 ]
-}
-
-# In total 1000 times 10 ms: for each of the three parts and more of such a report that would be three
-# times as many. A signal may end a wait early.
-@test "a reader that stops is waited for once, not for each part of the report" {
-	local many
-	came_of stops-exit 0
-	grep 'cannot be written to pipe: nobody reads it$' ../said
-	many=$(grep -c 'poll(.* = 0 (Timeout)' ../polls)
-	[ "$many" -ge 1 ]
-	[ "$many" -lt 2000 ]
 }
 
 @test "env, nice and shells that exec a program leave only its report" {

@@ -98,8 +98,33 @@ killed() {
 import os
 kept = bytearray(8 << 20)
 os.chdir('sub')"
-	[ "$(ls)" = sub ]
-	[ "$(ls sub)" = out.json ]
+	[ "$(ls | xargs)" = "out.json sub" ]
+	[ -z "$(ls sub)" ]
+}
+
+@test "a forked child that used much and is killed leaves a record, which names its parent" {
+	preloaded PINALLOC_REPORT=out.json /usr/bin/python3 -c '
+import os
+kept = bytearray(20 << 20)
+if not os.fork():
+    used = bytearray(100 << 20)
+    os.kill(os.getpid(), 9)
+os.wait()'
+	[ "$(ls | wc -l)" -eq 2 ]
+	"$pinalloc" report --json ./*.running > merged
+	jq -e '.ranks[0].memory.live_peak_bytes | . > 100 * 1048576 and . < 110 * 1048576' merged
+	[ "$(od -An -tu4 -j24 -N4 ./*.running | tr -d ' ')" -eq "$(figure out.json .pid)" ]
+}
+
+@test "the record of another build is told by its layout" {
+	begin PINALLOC_GROW=2M
+	killed 1
+	printf '\0\0\0\0' | dd of="$(ls out.json.*.running)" bs=1 seek=16 conv=notrunc status=none
+	run "$pinalloc" report out.json.*.running
+	[[ "$output" == *"is the record of another version"* ]]
+	truncate -s -4096 out.json.*.running
+	run "$pinalloc" report out.json.*.running
+	[[ "$output" == *"is the record of another version"* ]]
 }
 
 # The number of writes is at the beginning of the second page.

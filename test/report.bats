@@ -53,11 +53,13 @@ while os.open('file', os.O_WRONLY | os.O_CREAT) < 200: pass"
 	[[ "${stderr_lines[0]}" == "pinalloc: python3, process "* ]]
 }
 
-# what_is_said STATEMENT: what a program prints if its report cannot be written, after running the
-# statement.
+# what_is_said STATEMENT: what a program prints if its report cannot be written any more as it ends,
+# after running the statement.
 what_is_said() {
-	preloaded PINALLOC_REPORT=missing/out /usr/bin/python3 -c "
+	mkdir -p gone
+	preloaded PINALLOC_REPORT=gone/out /usr/bin/python3 -c "
 import os
+os.rmdir('gone')
 def opened():
     return os.open('file', os.O_RDWR | os.O_CREAT)
 $1"
@@ -72,7 +74,7 @@ $1"
 	[ -e file ]
 	[ ! -s file ]
 	run -0 what_is_said 'kept = os.dup(2); os.dup2(opened(), 2); os.dup2(kept, 2)'
-	[[ "$output" == *"the report cannot be written to missing/out: "* ]]
+	[[ "$output" == *"the report cannot be written to $PWD/gone/out: "* ]]
 }
 
 @test "a path may contain the host, the process and the rank" {
@@ -178,29 +180,116 @@ job_id() {
 	END
 }
 
-@test "in a directory like /tmp the link of another user is not followed, whatever the kernel does" {
-	mkdir -m 1777 shared
-	# linked OWNER: writes a report through a link of that user's.
-	linked() {
-		rm -f target shared/link
-		ln -s "$PWD/target" shared/link
-		chown -h "$1" shared/link
-		run --separate-stderr preloaded PINALLOC_REPORT=shared/link "$grow" 1
-		[ "$status" -eq 0 ]
+# refused PATH WHY: one line says at the start that there can be no report, and the program goes on.
+refused() {
+	run -0 --separate-stderr preloaded PINALLOC_REPORT="$1" bash -c 'echo begins >&2; exec true'
+	echo "$stderr"
+	[ "${#stderr_lines[@]}" -ge 2 ]
+	[[ "${stderr_lines[0]}" == *"the report cannot be written to $2" ]]
+	[ "${stderr_lines[1]}" = begins ]
+	run -0 --separate-stderr preloaded PINALLOC_REPORT="$1" "$grow" 20
+	[ "${#stderr_lines[@]}" -eq 1 ]
+}
+
+irregular='a link or something else is there that is no regular file'
+
+@test "a path that cannot be written is told at the start, as it is understood" {
+	refused "none/%h.json" "$PWD/none/$(uname -n).json: No such file or directory"
+	refused "%q.json" "%q.json: of %, only %h (host), %p (process), %r (rank) and %% are known"
+	refused "100%" "100%: of %, only %h (host), %p (process), %r (rank) and %% are known"
+	mkdir sub
+	refused sub "$PWD/sub: $irregular"
+	preloaded PINALLOC_REPORT=100%%.json "$grow" 1
+	[ -s 100%.json ]
+}
+
+@test "a directory that the program makes is there in time" {
+	run -0 --separate-stderr preloaded PINALLOC_REPORT=later/out.json /usr/bin/python3 -c 'import os; os.mkdir("later")'
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	[ "$(figure later/out.json .program)" = python3 ]
+}
+
+@test "no link, pipe or device is followed, waited for or replaced" {
+	mkfifo pipe
+	ln -s target link
+	ln -s /proc/self/fd/2 errors
+	ln -s /dev/null sink
+	ln -s link round
+	for path in pipe link errors sink round; do
+		refused $path "$PWD/$path: $irregular"
+	done
+	refused /dev/stderr "/dev/stderr: $irregular"
+	[ -p pipe ]
+	[ "$(find . -type l | wc -l)" -eq 4 ]
+	[ "$(ls | xargs)" = "errors link pipe round sink" ]
+}
+
+@test "what comes in the way between the start and the end is not followed either" {
+	# put KIND: a program that puts it where its report is to go.
+	put() {
+		rm -rf out.json target
+		run -0 --separate-stderr timeout 60 env LD_PRELOAD="$library" PINALLOC_REPORT=out.json \
+			/usr/bin/python3 -c "import os; $1"
 	}
-	linked 65534
+	for way in 'os.mkfifo("out.json")' 'os.symlink("target", "out.json")' 'os.symlink("/dev/stdout", "out.json")'; do
+		put "$way"
+		[ -z "$output" ]
+		[[ "$stderr" == *"cannot be written to $PWD/out.json: $irregular" ]]
+		[ ! -s out.json ]
+		[ "$(ls)" = out.json ]
+	done
+	put 'p = os.getpid(); os.symlink("target", f"out.json.{p}.part"); os.mkfifo(f"out.json.{p}.old")'
+	[ -z "$output$stderr" ]
+	[ "$(figure out.json .program)" = python3 ]
 	[ ! -e target ]
-	[[ "$stderr" == *'shared/link'*'Permission denied'* ]]
-	linked 0
-	[ -s target ]
-	chown 65534 shared
-	linked 65534
-	[ -s target ]
-	linked 65533
-	[ ! -e target ]
-	chmod 755 shared
-	linked 65533
-	[ -s target ]
+}
+
+@test "another user's file in a directory like /tmp stays" {
+	mkdir -m 1777 shared
+	echo theirs > shared/out.json
+	chown 65533 shared/out.json
+	touch -d '1 hour ago' shared/out.json
+	chmod 755 "$BATS_RUN_TMPDIR" "$BATS_TEST_TMPDIR" . 2> chmod || :
+	run setpriv --reuid 65534 --clear-groups --inh-caps=-all --bounding-set=-all env LD_PRELOAD="$library" \
+		PINALLOC_REPORT="$PWD/shared/out.json" "$grow" 1
+	echo "$output"
+	[[ "$output" == *"cannot be written to $PWD/shared/out.json: "* ]]
+	[ "$(cat shared/out.json)" = theirs ]
+	[ "$(ls shared)" = out.json ]
+}
+
+@test "a relative path leads from where the process began, whatever its directory is as it ends" {
+	mkdir sub
+	preloaded PINALLOC_REPORT=out.json /usr/bin/python3 -c 'import os; os.chdir("sub")'
+	[ "$(figure out.json .program)" = python3 ]
+	[ -z "$(ls sub)" ]
+}
+
+@test "processes that end with one path keep their reports, under numbers, and say so" {
+	local rank ranks=()
+	echo before > out.json
+	touch -d '1 hour ago' out.json
+	mkfifo ../go
+	for rank in 0 1 2 3 4 5 6 7; do
+		preloaded PINALLOC_REPORT=out.json PMI_RANK=$rank PMI_SIZE=8 /usr/bin/python3 -c "
+open('../started.$rank', 'w')
+open('../go').read()" 2>> ../said 3>&- &
+		ranks+=($!)
+	done
+	until [ "$(ls .. | grep -c started)" -eq 8 ]; do
+		sleep 0.05
+	done
+	: > ../go
+	wait "${ranks[@]}"
+	[ "$(ls | wc -l)" -eq 8 ]
+	[ "$(for file in *; do figure "$file" .rank; done | sort | xargs)" = "0 1 2 3 4 5 6 7" ]
+	[ "$(ls | xargs)" = "out.2.json out.3.json out.4.json out.5.json out.6.json out.7.json out.8.json out.json" ]
+	[ "$(wc -l < ../said)" -eq 7 ]
+	[ "$(grep -c "$PWD/out.json has the report of another process: that of this one is $PWD/out.[2-8].json" ../said)" -eq 7 ]
+	# When they run again, theirs are replaced.
+	preloaded PINALLOC_REPORT=out.json "$grow" 1
+	[ "$(figure out.json .rank)" = null ]
+	[ "$(ls | wc -l)" -eq 8 ]
 }
 
 @test "100 MiB allocated and not touched are live and mapped, but not resident" {
@@ -285,106 +374,12 @@ megabytes() {
 	touch -d '1 hour ago' out
 	run -1 bash -c "trap '' XFSZ; ulimit -f 0
 		LD_PRELOAD='$library' PINALLOC_REPORT=out exec '$programs/exhaust'"
-	[[ "$output" == *"the report cannot be written to out: File too large" ]]
+	[[ "$output" == *"the report cannot be written to $PWD/out: File too large" ]]
 	[ "$(ls)" = out ]
 	[ "$(cat out)" = before ]
 	preloaded PINALLOC_REPORT=out "$grow" 1
 	[ "$(ls)" = out ]
 	[ "$(cat out)" != before ]
-}
-
-@test "a file that is not regular is written to, not replaced" {
-	mkfifo pipe
-	timeout 10 cat pipe > out 3>&- &
-	preloaded PINALLOC_REPORT="$PWD/pipe" "$grow" 1
-	[ -p pipe ]
-	wait $!
-	[[ "$(head -n 1 out)" == "pinalloc: grow, "* ]]
-	ln -s /dev/null sink
-	preloaded PINALLOC_REPORT=sink "$grow" 1
-	[ -c sink ]
-}
-
-# /dev/stdout and the like are such links; a test must not harm those.
-@test "if a path leads to an open file of the program, the report is appended to it" {
-	ln -s /proc/self/fd/2 stderr
-	ln -s /proc/self/fd/1 stdout
-	ln -s "$PWD/stdout" there
-	ln -s stderr "$(uname -n)"
-	for path in ./stderr there %h /proc/self/fd/2 /dev/fd/1 /proc/thread-self/fd/2; do
-		{
-			echo before
-			(
-				export LD_PRELOAD=$library PINALLOC_REPORT=$path
-				exec bash -c 'echo program; echo program >&2'
-			)
-			echo after
-		} > ../log 2>&1
-		cat ../log
-		[ "$(head -n 3 ../log | xargs)" = "before program program" ]
-		[[ "$(sed -n 4p ../log)" == "pinalloc: bash, process "* ]]
-		[ "$(tail -n 1 ../log)" = after ]
-		[ "$(grep -c ^pinalloc: ../log)" -eq 1 ]
-		[ "$(find . -type l | wc -l)" -eq 4 ]
-		[ "$(ls | wc -l)" -eq 4 ]
-	done
-}
-
-@test "so it is if the program closes that file as it ends, and not to one that reuses its descriptor" {
-	ln -s /proc/self/fd/1 stdout
-	preloaded PINALLOC_REPORT=stdout ls -d / > ../log
-	[[ "$(cat ../log)" == "/"$'\n'"pinalloc: ls, process "* ]]
-	preloaded PINALLOC_REPORT=stdout /usr/bin/python3 -c "
-import os
-os.close(1)
-assert os.open('file', os.O_WRONLY | os.O_CREAT) == 1" > ../log
-	[ ! -s file ]
-	[[ "$(cat ../log)" == "pinalloc: python3, process "* ]]
-}
-
-@test "a closed descriptor gives one line that says so" {
-	run -0 --separate-stderr preloaded PINALLOC_REPORT=/proc/self/fd/77 "$grow" 1
-	[ "${#stderr_lines[@]}" -eq 1 ]
-	[[ "$stderr" == *"the report cannot be written to /proc/self/fd/77: Bad file descriptor" ]]
-}
-
-@test "symbolic links stay, and lead to a complete report, whether the file existed or not" {
-	mkdir sub
-	echo before > sub/target
-	ln sub/target ../before
-	ln -s target sub/link
-	ln -s sub/link out.json
-	ln -s "$PWD/sub/new" dangling
-	preloaded PINALLOC_REPORT=out.json "$grow" 1
-	preloaded PINALLOC_REPORT=dangling "$grow" 1
-	[ "$(find . -type l | wc -l)" -eq 3 ]
-	[ "$(ls sub | xargs)" = "link new target" ]
-	[ "$(figure sub/target .program)" = grow ]
-	[ "$(cat ../before)" = before ]
-	[[ "$(cat sub/new)" == "pinalloc: grow, "* ]]
-	preloaded PINALLOC_REPORT=out.json bash -c "sleep 0.1; '$grow' 100; true"
-	[ "$(figure sub/target .program)" = grow ]
-}
-
-@test "dangling symbolic links give one line, and stay" {
-	ln -s circle round
-	ln -s round circle
-	ln -s missing/out lost
-	for path in circle lost; do
-		run -0 --separate-stderr preloaded PINALLOC_REPORT=$path "$grow" 1
-		[ "${#stderr_lines[@]}" -eq 1 ]
-		[[ "$stderr" == *"cannot be written to $path: "[TN]o* ]]
-	done
-	[ "$(find . -type l | wc -l)" -eq 3 ]
-}
-
-@test "a file in a directory that is not writable is written in place" {
-	seq 10000 > out
-	chmod a-w .
-	setpriv --inh-caps=-all --bounding-set=-all env LD_PRELOAD="$library" \
-		PINALLOC_REPORT=out "$grow" 1
-	[[ "$(head -n 1 out)" == "pinalloc: grow, "* ]]
-	run ! grep -qx 10000 out
 }
 
 # Uses a file system of 64 KiB that holds the previous report, and has some free space or none.
@@ -403,8 +398,8 @@ assert os.open('file', os.O_WRONLY | os.O_CREAT) == 1" > ../log
 			[ \"\$(stat -c %s out.json)\" -gt 4096 ]"
 		echo "$output"
 		[ "${#lines[@]}" -eq 2 ]
-		[[ "${lines[0]}" == *"no record is kept beside out.json of "*": No space left on device" ]]
-		[[ "${lines[1]}" == *"cannot be written to out.json: No space left on device" ]]
+		[[ "${lines[0]}" == *"no record is kept beside $PWD/out.json of "*": No space left on device" ]]
+		[[ "${lines[1]}" == *"cannot be written to $PWD/out.json: No space left on device" ]]
 	done
 }
 
@@ -463,6 +458,34 @@ assert os.open('file', os.O_WRONLY | os.O_CREAT) == 1" > ../log
 	[ -z "$(ls)" ]
 	preloaded PINALLOC_REPORT=out PINALLOC_PROGRAMS='gr*' "$grow" 1
 	[ "$(ls)" = out ]
+}
+
+@test "a forked child that used much reports beside its parent, what it has beside its parent" {
+	run -0 --separate-stderr preloaded PINALLOC_REPORT=out.json /usr/bin/python3 -c '
+import os
+kept = bytearray(200 << 20)
+for i in range(4):
+    if not os.fork():
+        used = bytearray((i * 50) << 20)
+        raise SystemExit
+for i in range(4):
+    os.wait()'
+	[ -z "$output$stderr" ]
+	pid=$(figure out.json .pid)
+	[ "$(figure out.json 'has("parent")')" = false ]
+	[ "$(ls | wc -l)" -eq 3 ]
+	for file in out.[0-9]*.json; do
+		[ "$file" = "out.$(figure "$file" .pid).json" ]
+		[ "$(figure "$file" .parent)" = "$pid" ]
+		jq -e '[.timeline[] | .[1] <= .[2]] | all' "$file"
+		[ "$(figure "$file" '.peak_sites | map(.bytes) | add')" -lt $((190 << 20)) ]
+	done
+	for file in out.[0-9]*.json; do figure "$file" .memory; done
+	[ "$(for file in out.[0-9]*.json; do figure "$file" '.memory.live_peak_bytes / 10485760 | round'; done | sort -n | xargs)" = "10 15" ]
+	rm ./*
+	preloaded PINALLOC_REPORT=%p.json /usr/bin/python3 -c 'import os; child = os.fork(); used = bytearray(100 << 20); child and os.wait()'
+	[ "$(for file in *; do figure "$file" '"\(.pid).json"'; done)" = "$(ls)" ]
+	[ "$(ls | wc -l)" -eq 2 ]
 }
 
 @test "a forked child that exits writes no report" {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The file a report is written to. It appears under its name whole, or stays as it was, and
- * links to it stay links. All functions are async-signal-safe.
+ * The file a report is written to: a regular one, which appears under its name whole, or stays
+ * as it was. No link, pipe or other user's file is followed, waited for or written to. All
+ * functions are async-signal-safe.
  */
 #ifndef PIN_REPORT_FILE_H
 #define PIN_REPORT_FILE_H
@@ -9,38 +10,48 @@
 #include "allocator/base.h"
 
 #include <limits.h>
+#include <sys/stat.h>
+
+#define PIN_REPORT_PATH (PATH_MAX + 48)
 
 /* Too large for the stack of a thread that a signal has interrupted. */
 struct pin_report_file {
 	int fd;
-	int stream;	       /* the program's descriptor that the path stands for, or -1 */
-	bool in_place;	       /* written to directly, not to a temporary file */
-	char path[PATH_MAX];   /* with %h %p %r replaced */
-	char target[PATH_MAX]; /* where the path's links lead */
-	char link[PATH_MAX];   /* what one of them says */
-	char temporary[PATH_MAX + 32]; /* name of the file until it is whole */
+	char path[PATH_MAX];		 /* absolute, with %h %p %r replaced */
+	char name[PIN_REPORT_PATH];	 /* what it is called: the path, or with a number */
+	char temporary[PIN_REPORT_PATH]; /* what it is called until it is whole */
+	char aside[PIN_REPORT_PATH];	 /* what an older one is called while it is replaced */
 };
 
-/*
- * Finds what a path in the form PINALLOC_REPORT takes leads to, through %h %p %r and links: a
- * descriptor of the program, as /dev/stderr does, or a file, which need not exist. Returns 0 or
- * -errno.
- */
-int pin_report_file_find(struct pin_report_file *file, const char *path);
-
-/* Whether it leads to a regular file, there or not. */
-bool pin_report_file_is_regular(const struct pin_report_file *file);
+/* Notes the directory in which the process began, where relative paths of options lead. */
+void pin_report_file_init(void);
 
 /*
- * Opens the temporary file for the target that was found, or the target itself if it is no
- * regular file. Returns 0 or -errno.
+ * Sets the path from a pattern with %h %p %r: of an option, relative to where the process
+ * began; else as it is. A child that was forked gets a name of its own, with its number.
+ * Returns 0 or -errno; -EINVAL if another letter follows a per cent sign.
  */
+int pin_report_file_find(struct pin_report_file *file, const char *pattern, bool of_option,
+			 bool of_child);
+
+/*
+ * Whether the path can be written to, without doing so: 0 or -errno; -EMEDIUMTYPE if it is
+ * there and no regular file.
+ */
+int pin_report_file_try(const struct pin_report_file *file);
+
+/* Whether another process has written it after this time. */
+bool pin_report_file_is_taken(const struct pin_report_file *file, struct timespec since);
+
+/* Opens the temporary file. Returns 0 or -errno. */
 int pin_report_file_open(struct pin_report_file *file);
 
 /*
- * Closes the file and gives it its name, or removes it if `error` says that writing failed.
- * Returns that error, else 0 or -errno.
+ * Closes the file and gives it its name, or removes it if `error` says that writing failed. A
+ * number is added to the name if another process has written a report there after `since`;
+ * whatever has the name is replaced if that is NULL. Returns that error, else 0 or -errno.
  */
-int pin_report_file_close(struct pin_report_file *file, int error);
+int pin_report_file_close(struct pin_report_file *file, int error,
+			  const struct timespec *since);
 
 #endif

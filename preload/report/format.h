@@ -11,6 +11,7 @@
 #include "preload/report/mappings.h"
 #include "preload/report/output.h"
 #include "preload/report/rank.h"
+#include "regpool/pool.h"
 
 #include <limits.h>
 #include <sys/types.h>
@@ -23,8 +24,8 @@ struct pin_report {
 	const char *program;
 	const char *trigger; /* what it is written for: "at exit" */
 	char job[PIN_JOB_ID];
-	long started; /* since 1970, in seconds */
-	pid_t pid;
+	long started;	   /* since 1970, in seconds */
+	pid_t pid, parent; /* 0: it was not forked */
 	long rank, nranks; /* -1 outside an MPI job */
 	uint64_t began_ns, elapsed_ns;
 	struct pin_live_peak peak;
@@ -45,6 +46,18 @@ struct pin_report {
  * Takes figures: of PIN_COUNTED, PIN_AT_GROWTH and PIN_AT_REPORT those in `when`.
  */
 void pin_report_take_figures(struct pin_report *report, unsigned when);
+
+/* In a child: what is counted now is its parent's. */
+void pin_report_base_figures(void);
+
+/* The most that was in the program's blocks beside what its parent had. Async-signal-safe. */
+size_t pin_report_peak_beside(void);
+
+/* A moment of the timeline beside what its parent had. */
+struct pin_moment pin_report_moment_beside(struct pin_moment moment);
+
+/* Requests with this outcome, beside its parent's. */
+uint64_t pin_report_requests(enum pin_reason reason);
 
 /* Fills in what is about the peak. The figures that are counted, and `held`, must be there. */
 void pin_report_collect_peak(struct pin_report *report, uint64_t now);

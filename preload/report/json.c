@@ -25,7 +25,10 @@ static void json_identity(const struct pin_report *report, struct pin_output *ou
 {
 	pin_output(out, "\"schema\":2,\"version\":\"%s\",\"host\":", PACKAGE_VERSION);
 	pin_output_string(out, report->host);
-	pin_output(out, ",\"pid\":%d,\"job\":{\"id\":", report->pid);
+	pin_output(out, ",\"pid\":%d,", report->pid);
+	if (report->parent)
+		pin_output(out, "\"parent\":%d,", report->parent);
+	pin_output(out, "\"job\":{\"id\":");
 	if (*report->job)
 		pin_output_string(out, report->job);
 	else
@@ -69,9 +72,10 @@ static void json_section(const struct pin_report *report, const char *section,
 	}
 }
 
-static void json_domains(struct pin_output *out)
+/* A child's are its parent's. */
+static void json_domains(const struct pin_report *report, struct pin_output *out)
 {
-	for (uint32_t i = 0; i < pin_registry_count(); i++) {
+	for (uint32_t i = 0; !report->parent && i < pin_registry_count(); i++) {
 		struct pin_domain *domain = pin_registry_at(i);
 
 		pin_output(out, "%s{\"device\":", i ? "," : "");
@@ -86,11 +90,11 @@ static void json_reasons(struct pin_output *out)
 	const char *comma = "";
 
 	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++) {
-		if (!pin_pool_requests(i))
+		if (!pin_report_requests(i))
 			continue;
 		pin_output(out, "%s", comma);
 		pin_output_string(out, pin_reason_names[i]);
-		pin_output(out, ":%lu", pin_pool_requests(i));
+		pin_output(out, ":%lu", pin_report_requests(i));
 		comma = ",";
 	}
 }
@@ -105,7 +109,7 @@ static void json_sections(const struct pin_report *report, struct pin_output *ou
 	pin_output(out, ",\"passed_through_reasons\":{");
 	json_reasons(out);
 	pin_output(out, "},\"domains\":[");
-	json_domains(out);
+	json_domains(report, out);
 	pin_output(out, "]},\n");
 	json_section(report, "watch", out);
 	pin_output(out, ",\"on\":%s},\n", pin_watch_is_on() ? "true" : "false");

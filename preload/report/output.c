@@ -11,31 +11,26 @@
 #define LINE	1024
 #define POLL_MS 10
 
-/*
- * A pipe that poll() says is ready takes the whole buffer (PIPE_BUF), so write() does not
- * block. Short polls are counted, because a timer of the program may interrupt each; the count
- * begins anew when something was read.
- */
+/* Of standard error, which the program may have set to O_NONBLOCK: while nothing is read. */
+#define POLLS 1000
+
 static int write_buffer(const struct pin_output *out)
 {
 	struct pollfd reader = {.fd = out->fd, .events = POLLOUT};
 	const char *from = out->buf, *end = from + out->used;
-	bool polls_first = !out->may_block;
-	unsigned polls = out->polls;
+	unsigned polls = POLLS;
 
-	while (from < end && polls--) {
-		long n = 0;
+	while (from < end && polls) {
+		long n = pin_file_write_some(out->fd, from, (size_t)(end - from));
 
-		if (!polls_first || poll(&reader, 1, POLL_MS) > 0)
-			n = pin_file_write_some(out->fd, from, (size_t)(end - from));
-		/* The program may have set O_NONBLOCK. */
-		if (n == -EAGAIN)
-			polls_first = true;
-		else if (n < 0)
+		if (n < 0 && n != -EAGAIN)
 			return (int)n;
 		if (n > 0) {
 			from += n;
-			polls = out->polls;
+			polls = POLLS;
+		} else {
+			poll(&reader, 1, POLL_MS);
+			polls--;
 		}
 	}
 	return from < end ? -EAGAIN : 0;

@@ -10,9 +10,7 @@
 
 struct pin_output {
 	int fd;
-	bool may_block; /* waits for a reader, however long it takes */
-	unsigned polls; /* else so many times 10 ms during which nothing is read */
-	int error;	/* 0, or the first -errno, after which nothing more is written */
+	int error; /* 0, or the first -errno, after which nothing more is written */
 	size_t used;
 	char buf[4096];
 };

@@ -3,9 +3,7 @@
 #include <config.h>
 
 #include "allocator/live.h"
-#include "allocator/span.h"
 #include "preload/report/format.h"
-#include "regpool/pool.h"
 
 #include <string.h>
 
@@ -23,7 +21,8 @@ static void insert_peak(struct pin_report *report)
 	}
 	/* It may have been reached before the growth for it was noted. */
 	if (peak.mapped < peak.live)
-		peak.mapped = at < n ? report->moments[at].mapped : pin_span_bytes();
+		peak.mapped = at < n ? report->moments[at].mapped
+				     : (size_t)report->figures[PIN_FIGURE_MAPPED];
 	memmove(&report->moments[at + 1], &report->moments[at], (n - at) * sizeof peak);
 	report->moments[at] = peak;
 	report->n_moments++;
@@ -35,7 +34,7 @@ static void append_now(struct pin_report *report, uint64_t now)
 		.ns = now,
 		.live = (size_t)report->figures[PIN_FIGURE_LIVE],
 		.mapped = (size_t)report->figures[PIN_FIGURE_MAPPED],
-		.pinned = pin_pool.pinned,
+		.pinned = (size_t)report->figures[PIN_FIGURE_PINNED],
 	};
 }
 
@@ -73,6 +72,8 @@ void pin_report_collect_peak(struct pin_report *report, uint64_t now)
 	report->peak = pin_live_peak();
 	report->peak.bytes = (size_t)report->figures[PIN_FIGURE_LIVE_PEAK];
 	report->n_moments = pin_timeline_read(report->moments);
+	for (size_t i = 0; i < report->n_moments; i++)
+		report->moments[i] = pin_report_moment_beside(report->moments[i]);
 	limit_to_now(report, now);
 	insert_peak(report);
 	append_now(report, now);

@@ -12,15 +12,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 PIN_WRITTEN_FIRST static struct {
 	uint64_t ns;	      /* of a clock that never goes back */
 	struct timespec time; /* of the file system's clock */
-	pid_t pid;	      /* 0: no report without being called */
+	pid_t pid, parent;    /* 0: no report without being called; not forked */
 	bool is_helper;
 } began;
 
@@ -61,10 +61,20 @@ static bool is_helper(void)
 	       (!variable || parent_has("environ", setting));
 }
 
-/* In a PID namespace of its own a child may have the same number. */
-static void end_in_child(void)
+static void take_time(void)
 {
-	began.pid = 0;
+	began.ns = pin_os_now_ns();
+	clock_gettime(CLOCK_REALTIME, &began.time);
+}
+
+bool pin_process_begin_anew(void)
+{
+	if (!began.pid)
+		return false;
+	began.parent = began.pid;
+	began.pid = getpid();
+	take_time();
+	return true;
 }
 
 void pin_process_init(bool wanted)
@@ -73,12 +83,9 @@ void pin_process_init(bool wanted)
 
 	pin_report_wanted = wanted && strcmp(pin_options.report, "off") != 0 &&
 			    !pin_is_after_task();
-	began.ns = pin_os_now_ns();
-	clock_gettime(CLOCK_REALTIME, &began.time);
+	take_time();
 	began.pid = wanted ? getpid() : 0;
 	began.is_helper = pin_report_wanted && is_helper();
-	if (pin_report_wanted)
-		pthread_atfork(NULL, NULL, end_in_child);
 	errno = saved;
 }
 
@@ -94,11 +101,27 @@ struct timespec pin_process_began(void)
 
 bool pin_process_has_registered(void)
 {
-	return pin_pool_requests(PIN_SERVED) || pin_pool_passed();
+	return !began.parent && (pin_pool_requests(PIN_SERVED) || pin_pool_passed());
+}
+
+pid_t pin_process_parent(void)
+{
+	return began.parent;
+}
+
+bool pin_process_is_wrapper(void)
+{
+	struct rusage children = {0};
+
+	getrusage(RUSAGE_CHILDREN, &children);
+	return children.ru_maxrss && !pin_process_has_registered() &&
+	       pin_live_peak().bytes <= PIN_PROCESS_MUCH;
 }
 
 bool pin_process_is_due(void)
 {
+	if (began.parent)
+		return pin_report_peak_beside() > PIN_PROCESS_MUCH;
 	return !began.is_helper || strstr(pin_options.report, "%p") ||
 	       pin_process_has_registered() || pin_live_peak().bytes > PIN_PROCESS_MUCH;
 }
@@ -116,6 +139,7 @@ void pin_process_identify(struct pin_report *report)
 	gethostname(report->host, sizeof report->host - 1);
 	report->program = program_invocation_short_name;
 	report->pid = getpid();
+	report->parent = began.parent;
 	report->rank = number_or_none(pin_rank());
 	report->nranks = number_or_none(pin_rank_count());
 	report->began_ns = began.ns;

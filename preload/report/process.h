@@ -14,8 +14,14 @@ extern bool pin_report_wanted;
  */
 void pin_process_init(bool wanted);
 
-/* Whether this is that process, and no child of it. */
+/* In a child, from its handler of fork(). False if nobody asks for a report. */
+bool pin_process_begin_anew(void);
+
+/* Whether this is that process, or a child that was forked; not one of vfork() or clone(). */
 bool pin_process_is_ours(void);
+
+/* The process that has forked this one, which has not executed a program since; else 0. */
+pid_t pin_process_parent(void);
 
 /* The file system's time when it began. */
 struct timespec pin_process_began(void);
@@ -23,13 +29,18 @@ struct timespec pin_process_began(void);
 /* Whether it has asked for registrations. */
 bool pin_process_has_registered(void);
 
-/* What a process without registrations has held that is of interest, in bytes. */
+/* Whether it has done little but start others, and wait for them. */
+bool pin_process_is_wrapper(void);
+
+/* What a helper, or a child beside what it has from its parent, has held that is of interest.
+ */
 #define PIN_PROCESS_MUCH (64 * PIN_MIB)
 
 /*
  * Whether this process is to report: it was started by one without the library, or as a rank by
  * one that is none; or it has registered, or held much; or each has a path of its own. The
- * others are the helpers of a script. All are async-signal-safe.
+ * others are the helpers of a script. A child that was forked is if it has held much. All are
+ * async-signal-safe.
  */
 bool pin_process_is_due(void);
 

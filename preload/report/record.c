@@ -47,7 +47,7 @@ _Static_assert(PIN_RUNNING_JOB == PIN_JOB_ID && PIN_REPORT_SITES <= PIN_RUNNING_
 static struct pin_report report;
 static void *const *encoded[PIN_RUNNING_SITES]; /* whose stack is there: its frames */
 static struct pin_report_file file;
-static char path[2 * PATH_MAX + HOST_NAME_MAX + 32];
+static char path[PATH_MAX + HOST_NAME_MAX + 32];
 static char *mapped; /* the file */
 static size_t path_bytes;
 static _Atomic unsigned todo;
@@ -63,7 +63,7 @@ static void give_up(int error)
 	pin_live_call_at(0);
 	pin_warn_once("no record is kept beside %s of what the report would say if the process "
 		      "were killed: %s",
-		      file.target, strerrordesc_np(error));
+		      file.path, strerrordesc_np(error));
 	unlink(path);
 }
 
@@ -100,17 +100,9 @@ static void put(const void *part, size_t n_bytes)
 /* Returns a descriptor. What forbids it forbids the report, too, and is told of then. */
 static int create_file(void)
 {
-	size_t n = 0;
-
-	/* The process may change its directory later. */
-	if (file.target[0] != '/' && getcwd(path, PATH_MAX)) {
-		n = strlen(path);
-		path[n++] = '/';
-	}
-	pin_format(path + n, sizeof path - n, "%s.%s.%d" UNNAMED, file.target, report.host,
-		   report.pid);
+	pin_format(path, sizeof path, "%s.%s.%d" UNNAMED, file.path, report.host, report.pid);
 	unlink(path);
-	return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	return open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
 }
 
 /*
@@ -155,6 +147,7 @@ static void fill_identity(void)
 	memcpy(identity->magic, PIN_RUNNING_MAGIC, sizeof identity->magic);
 	identity->layout = PIN_RUNNING_LAYOUT;
 	identity->pid = (uint32_t)report.pid;
+	identity->parent = (uint32_t)report.parent;
 	identity->rank = report.rank;
 	identity->nranks = report.nranks;
 	identity->started = report.started;
@@ -249,10 +242,10 @@ static void write_now(void)
 	pin_report_take_figures(&report, PIN_COUNTED);
 	memcpy(image.now.figures, report.figures, sizeof report.figures);
 	for (int i = 0; i < PIN_REASONS; i++)
-		image.now.requests[i] = pin_pool_requests(i);
+		image.now.requests[i] = pin_report_requests(i);
 	image.now.elapsed_ns = pin_os_now_ns() - report.began_ns;
 	image.now.same_number = ++image.now.number;
-	peak = report.figures[PIN_FIGURE_LIVE_PEAK];
+	peak = (int64_t)pin_live_peak().bytes;
 	pin_live_call_at(peak + peak / SHARE_OF_PEAK);
 	put(&image.now, sizeof image.now);
 }
@@ -274,14 +267,19 @@ static void write_record(unsigned what)
 /* --- when ----------------------------------------------------------------------------------
  */
 
+static _Atomic bool begun;
+
 static void begin_record(void)
 {
-	static _Atomic bool begun;
 	int fd, error;
 
-	if (atomic_exchange(&begun, true) || pin_report_file_find(&file, pin_options.report) ||
-	    !pin_report_file_is_regular(&file))
+	if (atomic_exchange(&begun, true) || !strcmp(pin_options.report, "stderr") ||
+	    pin_report_file_find(&file, pin_options.report, true, pin_process_parent()) ||
+	    pin_report_file_try(&file))
 		return;
+	memset(&image, 0, sizeof image);
+	memset(encoded, 0, sizeof encoded);
+	path_bytes = 0;
 	fill_identity();
 	fd = create_file();
 	if (fd < 0)
@@ -322,7 +320,7 @@ static void note(unsigned what)
 	if (atomic_load(&is_kept)) {
 		write_record(what);
 	} else if (is_of_interest()) {
-		pin_live_call_at(PIN_PROCESS_MUCH);
+		pin_live_call_at((int64_t)pin_live_peak().bytes + PIN_PROCESS_MUCH);
 		if (pin_process_is_due()) {
 			pin_shield_begin(&shield);
 			begin_record();
@@ -364,6 +362,18 @@ void pin_record_init(void)
 	pin_pool_listener = note_counts;
 	pin_live_listener = note_peak;
 	pin_live_call_at(LITTLE);
+}
+
+/* The parent's goes on, and is the parent's alone. */
+void pin_record_begin_anew(void)
+{
+	atomic_store(&is_kept, false);
+	atomic_store(&busy, false);
+	atomic_store(&begun, false);
+	atomic_store(&todo, 0);
+	mapped = NULL;
+	if (pin_report_wanted)
+		pin_live_call_at((int64_t)(pin_live_now() + PIN_PROCESS_MUCH));
 }
 
 void pin_record_end(void)

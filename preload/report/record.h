@@ -9,6 +9,9 @@
 /* From the constructor, after pin_process_init(). */
 void pin_record_init(void);
 
+/* In a child, from its handler of fork(): it has no record yet. */
+void pin_record_begin_anew(void);
+
 /* The report has been written: removes the record. */
 void pin_record_end(void);
 

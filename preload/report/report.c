@@ -24,28 +24,51 @@ static struct pin_report report;
 static struct pin_report_file file;
 static struct pin_output output;
 
-/* The file at PINALLOC_REPORT that is this process's. */
-static struct stat own_file;
-
-/* The program's descriptor that PINALLOC_REPORT leads to, if not to standard error. */
-static struct pin_stream stream = {.fd = -1, .copy = -1};
-
-/* What is known of a descriptor of the program, or NULL. */
-static struct pin_stream *find_stream(int fd)
+static const char *reason(int error)
 {
-	if (fd == STDERR_FILENO)
-		return &pin_standard_error;
-	return fd == stream.fd ? &stream : NULL;
+	if (error == -EMEDIUMTYPE)
+		return "a link or something else is there that is no regular file";
+	if (error == -EINVAL)
+		return "of %, only %h (host), %p (process), %r (rank) and %% are known";
+	return error == -EAGAIN ? "nobody reads it" : strerrordesc_np(-error);
+}
+
+/* What has been said of the path already. */
+static int told;
+
+static void tell(int error)
+{
+	if (error && error != told)
+		pin_warn("the report cannot be written to %s: %s",
+			 error == -EINVAL || !*file.path ? pin_options.report : file.path,
+			 reason(error));
+	told = error;
+}
+
+static bool is_to_stderr(const char *pattern)
+{
+	return !strcmp(pattern, "stderr");
+}
+
+static int find_file(const char *pattern)
+{
+	return pin_report_file_find(&file, pattern, !strcmp(pattern, pin_options.report),
+				    pin_process_parent());
 }
 
 void pin_report_init(void)
 {
-	if (!pin_report_wanted || pin_report_file_find(&file, pin_options.report) ||
-	    file.stream < 0)
+	int error;
+
+	if (!pin_report_wanted)
 		return;
-	if (file.stream != STDERR_FILENO)
-		stream.fd = file.stream;
-	pin_stream_copy(find_stream(file.stream));
+	pin_report_file_init();
+	if (is_to_stderr(pin_options.report)) {
+		pin_stream_copy(&pin_standard_error);
+	} else if (pin_process_is_due()) {
+		error = find_file(pin_options.report);
+		tell(error ? error : pin_report_file_try(&file));
+	}
 }
 
 static void collect_report(const char *trigger)
@@ -74,39 +97,39 @@ static write_form *form_for(const char *path)
 	return n >= 5 && !strcmp(path + n - 5, ".json") ? pin_report_json : pin_report_text;
 }
 
-/* How often the output waits for a reader that reads nothing. */
-#define POLLS 1000
-
-static int write_to(const char *trigger, int fd)
+static int write_to(const char *trigger, const char *path, int fd)
 {
 	output.fd = fd;
-	output.may_block = file.stream >= 0;
-	output.polls = POLLS;
 	output.error = 0;
 	output.used = 0;
 	collect_report(trigger);
-	form_for(file.path)(&report, &output);
+	form_for(path)(&report, &output);
 	return pin_output_flush(&output);
 }
 
-/* Writes to the file that was found; `at_option` says that PINALLOC_REPORT names it. */
-static int write_report(const char *trigger, bool at_option)
+/*
+ * Writes to the file that was found; `since` is when the process began, if other processes may
+ * write there.
+ */
+static int write_file(const char *trigger, const struct timespec *since)
 {
-	const struct pin_stream *known = find_stream(file.stream);
-	int error;
+	int error = pin_report_file_open(&file);
 
-	if (file.stream >= 0) {
-		int fd = known ? pin_stream_fd(known) : file.stream;
-
-		return fd < 0 ? -EBADF : write_to(trigger, fd);
-	}
-	error = pin_report_file_open(&file);
 	if (error)
 		return error;
-	error = write_to(trigger, file.fd);
-	if (at_option)
-		fstat(file.fd, &own_file);
-	return pin_report_file_close(&file, error);
+	error = write_to(trigger, file.path, file.fd);
+	error = pin_report_file_close(&file, error, since);
+	if (!error && since && strcmp(file.name, file.path) != 0)
+		pin_warn("%s has the report of another process: that of this one is %s",
+			 file.path, file.name);
+	return error;
+}
+
+static int write_to_stderr(const char *trigger)
+{
+	int fd = pin_stream_fd(&pin_standard_error);
+
+	return fd < 0 ? -EBADF : write_to(trigger, "", fd);
 }
 
 int pin_report_write(const char *path)
@@ -117,48 +140,28 @@ int pin_report_write(const char *path)
 
 	if (!pin_report_lock_take(&shield, false))
 		return -EBUSY;
-	error = pin_report_file_find(&file, path);
-	if (!error)
-		error = write_report("on call", !strcmp(path, pin_options.report));
+	error = is_to_stderr(path) ? write_to_stderr("on call") : find_file(path);
+	if (!error && !is_to_stderr(path))
+		error = write_file("on call", NULL);
 	pin_report_lock_release(&shield, false);
 	errno = saved;
 	return error;
 }
 
-static int64_t ns_of(struct timespec time)
-{
-	return time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
-/* Whether another process has written the file since this one began. */
-static bool has_report_of_another(void)
-{
-	struct stat info;
-
-	if (file.stream >= 0 || file.in_place || stat(file.target, &info) ||
-	    !S_ISREG(info.st_mode) || ns_of(info.st_mtim) <= ns_of(pin_process_began()))
-		return false;
-	return info.st_dev != own_file.st_dev || info.st_ino != own_file.st_ino ||
-	       ns_of(info.st_mtim) != ns_of(own_file.st_mtim);
-}
-
 /* For the reasons not to, see report.h. */
 static int write_unless_idle(const char *trigger)
 {
+	struct timespec since = pin_process_began();
 	int error;
 
 	if (!pin_process_is_due())
 		return 0;
-	error = pin_report_file_find(&file, pin_options.report);
-	if (error || (!pin_process_has_registered() && has_report_of_another()))
+	if (is_to_stderr(pin_options.report))
+		return write_to_stderr(trigger);
+	error = find_file(pin_options.report);
+	if (error || (pin_process_is_wrapper() && pin_report_file_is_taken(&file, since)))
 		return error;
-	return write_report(trigger, true);
-}
-
-static const char *reason(int error)
-{
-	return error == -EAGAIN || error == -EPIPE ? "nobody reads it"
-						   : strerrordesc_np(-error);
+	return write_file(trigger, &since);
 }
 
 bool pin_report_write_if_due(const char *trigger, bool is_last)
@@ -172,9 +175,7 @@ bool pin_report_write_if_due(const char *trigger, bool is_last)
 		return false;
 	error = write_unless_idle(trigger);
 	/* While the lock is held: standard error may be a pipe without a reader. */
-	if (error)
-		pin_warn("the report cannot be written to %s: %s", pin_options.report,
-			 reason(error));
+	tell(error);
 	pin_report_lock_release(&shield, is_last);
 	errno = saved;
 	return !error;

@@ -4,15 +4,20 @@
 
 #include <stdbool.h>
 
-/* From the constructor, after pin_process_init(), before the program can close a descriptor. */
+/*
+ * From the constructor, after pin_process_init(), before the program can close a descriptor.
+ * Says so in one line if the report cannot be written to where PINALLOC_REPORT leads.
+ */
 void pin_report_init(void);
 
 /*
  * Writes the report to where PINALLOC_REPORT says, unless
  *
- *  - this is a forked child, or a helper (process.h);
- *  - the process has registered nothing, as the shell around a program, and another process
- *    has written the file since this one began.
+ *  - this is a helper, or a child without much memory of its own (process.h);
+ *  - this is a wrapper, as the shell around a program, and another process has written the file
+ *    since this one began.
+ *
+ * Other processes that end with the same path get a number added to it, which one line says.
  *
  * `is_last` says that the program ends: no other report is begun. Returns whether there is
  * nothing left to write. Leaves errno alone. Must not be called from inside malloc, except by
@@ -22,8 +27,8 @@ bool pin_report_write_if_due(const char *trigger, bool is_last);
 
 /*
  * Writes the report to a path in the form PINALLOC_REPORT takes. A file appears whole or not at
- * all. Returns 0 or -errno; -EBUSY if another thread has been writing one for ten seconds, or
- * the last one has been written. Must not be called from inside malloc.
+ * all, in place of another. Returns 0 or -errno; -EBUSY if another thread has been writing one
+ * for ten seconds, or the last one has been written. Must not be called from inside malloc.
  */
 int pin_report_write(const char *path);
 

@@ -17,6 +17,8 @@ static void text_heading(const struct pin_report *report, struct pin_output *out
 {
 	pin_output(out, "pinalloc: %s, process %d on %s", report->program, report->pid,
 		   report->host);
+	if (report->parent)
+		pin_output(out, ", forked by %d", report->parent);
 	if (report->rank >= 0)
 		pin_output(out, ", rank %ld", report->rank);
 	if (report->nranks >= 0)
@@ -35,7 +37,7 @@ static void text_verdict(const struct pin_report *report, struct pin_output *out
 
 	memcpy(verdict.figures, report->figures, sizeof verdict.figures);
 	for (int i = 0; i < PIN_REASONS; i++)
-		verdict.reasons[i] = (int64_t)pin_pool_requests(i);
+		verdict.reasons[i] = (int64_t)pin_report_requests(i);
 	if (pin_os_memlock_limit() == SIZE_MAX)
 		verdict.figures[PIN_FIGURE_MEMLOCK_LIMIT] = -1;
 	verdict.nearest = pin_limit_nearest(verdict.figures);
@@ -75,9 +77,9 @@ static void text_figure(enum pin_figure i, int64_t n, struct pin_output *out)
 static void text_reasons(struct pin_output *out)
 {
 	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++)
-		if (pin_pool_requests(i))
+		if (pin_report_requests(i))
 			pin_output(out, "    %-38s %lu\n", pin_reason_names[i],
-				   pin_pool_requests(i));
+				   pin_report_requests(i));
 }
 
 static void text_section(const struct pin_report *report, const char *section,
@@ -141,9 +143,9 @@ static void text_sites(const struct pin_report *report, struct pin_output *out)
 	}
 }
 
-static void text_domains(struct pin_output *out)
+static void text_domains(const struct pin_report *report, struct pin_output *out)
 {
-	for (uint32_t i = 0; i < pin_registry_count(); i++) {
+	for (uint32_t i = 0; !report->parent && i < pin_registry_count(); i++) {
 		struct pin_domain *domain = pin_registry_at(i);
 
 		pin_output(out, "  domain %u on %-18s %10lu memory regions, %s at the peak\n",
@@ -159,7 +161,7 @@ void pin_report_text(const struct pin_report *report, struct pin_output *out)
 	text_section(report, "memory", "memory", out);
 	text_sites(report, out);
 	text_section(report, "registration", "registration", out);
-	text_domains(out);
+	text_domains(report, out);
 	text_section(report, "watch", "memory that is not heap", out);
 	text_section(report, "stability", "stability", out);
 }
