@@ -14,8 +14,7 @@ uint32_t pin_figures_hash(void)
 }
 
 const struct pin_figure_key pin_figures[PIN_FIGURES] = {
-#define FIGURE(name, section, key, flags, label, ...) \
-	[PIN_FIGURE_##name] = {#section, #key, label, (flags)},
+#define FIGURE(name, section, key, flags, ...) [PIN_FIGURE_##name] = {#section, #key, (flags)},
 #include "preload/figures.def"
 #undef FIGURE
 };

@@ -10,7 +10,6 @@ enum pin_figure_flags {
 	PIN_PROPERTY = 2,   /* a sum of it would mean nothing */
 	PIN_BYTES = 4,	    /* else a number */
 	PIN_IN_SECONDS = 8, /* kept in nanoseconds by the library */
-	PIN_QUIET = 16,	    /* not in the text where it is 0 */
 	/* When it is taken: at any time, when the heap grows (for the record), for a report. */
 	PIN_COUNTED = 32,
 	PIN_AT_GROWTH = 64,
@@ -25,7 +24,7 @@ enum pin_figure {
 };
 
 struct pin_figure_key {
-	const char *section, *key, *label;
+	const char *section, *key;
 	unsigned flags; /* enum pin_figure_flags */
 };
 /* Another number where the figures are others, or in another order. */

@@ -216,6 +216,9 @@ int64_t pin_verdict_beside(const int64_t *figures, bool *is_least)
 	return sum;
 }
 
+static const char *const kinds[] = {"anonymous mappings", "brk",	   "stacks",
+				    "mapped files",	  "shared memory", "hugetlb pages"};
+
 /* The kinds that have a sixteenth of it and more, the largest first. */
 static void add_kinds(const struct pin_verdict *verdict, int64_t sum, struct answer *answer)
 {
@@ -231,7 +234,8 @@ static void add_kinds(const struct pin_verdict *verdict, int64_t sum, struct ans
 				most = i;
 		if (left[most] <= sum / 16)
 			break;
-		add(answer, "%s%s %s", before, pin_figures[most].label, SIZE(left[most]));
+		add(answer, "%s%s %s", before, kinds[most - PIN_FIGURE_IN_ANONYMOUS],
+		    SIZE(left[most]));
 	}
 	add(answer, *before == ',' ? ")" : "");
 }

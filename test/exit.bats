@@ -62,8 +62,6 @@ one_report() {
 @test "a report on standard error is written once" {
 	all_given_up LD_PRELOAD="$library" PINALLOC_REPORT=stderr "$program" "$plugin"
 	[ "$(grep -c '^pinalloc: rdma-exit, process ' <<< "$stderr")" -eq 1 ]
-	[ "$(grep -c '^registration$' <<< "$stderr")" -eq 1 ]
-	grep -q '^  requests served  *6$' <<< "$stderr"
 	grep -q '^  Registrations of heap memory: all 6 served, from [1-9]' <<< "$stderr"
 }
 

@@ -325,22 +325,6 @@ open('../go').read()" 2>> ../said 3>&- &
 	[ "$steps" -gt 1 ]
 }
 
-# megabytes NAME: a figure of a text report, in whole MiB.
-megabytes() {
-	sed -n "s/^  $1  *\([0-9]*\)\.[0-9] MiB\$/\1/p" out.txt
-}
-
-@test "the text report separates current, peak and mapped memory" {
-	preloaded PINALLOC_REPORT=out.txt "$programs/peaks" block 50
-	cat out.txt
-	[ "$(megabytes 'in use at the peak')" -eq 50 ]
-	[ -z "$(megabytes 'in use now')" ]
-	grep -E '^  in use now +[0-9]+\.[0-9] KiB$' out.txt
-	[ "$(megabytes 'heap, never returned')" -gt 50 ]
-	preloaded PINALLOC_REPORT=out.txt "$grow" 50
-	[ "$(megabytes 'in use now')" -eq 50 ]
-}
-
 @test "the limit on locked memory is reported, or null" {
 	(ulimit -l 64 && preloaded PINALLOC_REPORT=out.json "$grow" 1)
 	[ "$(figure out.json .memory.memlock_limit_bytes)" -eq 65536 ]
@@ -349,15 +333,6 @@ megabytes() {
 	limit=$(ulimit -l)
 	[ "$limit" = unlimited ] && limit=null || limit=$((limit * 1024))
 	[ "$(figure more.json .memory.memlock_limit_bytes)" = "$limit" ]
-}
-
-@test "the text says how much of the limit on locked memory is used, or why it does not apply" {
-	run -0 --separate-stderr prlimit --memlock=8388608:8388608 env LD_PRELOAD="$library" \
-		PINALLOC_REPORT=stderr "$grow" 1
-	grep -qE '^  limit on locked memory +8\.0 MiB, which CAP_IPC_LOCK lifts$' <<< "$stderr"
-	run -0 --separate-stderr prlimit --memlock=8388608:8388608 setpriv --inh-caps=-all \
-		--bounding-set=-all env LD_PRELOAD="$library" PINALLOC_REPORT=stderr "$grow" 1
-	grep -qE '^  limit on locked memory +8\.0 MiB, 0% used at the peak$' <<< "$stderr"
 }
 
 @test "PINALLOC_REPORT_FORMAT overrides the suffix of the path" {

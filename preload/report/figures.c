@@ -76,8 +76,8 @@ void pin_report_take_figures(struct pin_report *report, unsigned when)
 		pin_cgroup_find(cgroup);
 	if (when & PIN_AT_REPORT)
 		pin_mappings_read(mappings);
-#define FIGURE(name, section, key, flags, label, sentence, from) \
-	if (when & (flags))                                      \
+#define FIGURE(name, section, key, flags, from) \
+	if (when & (flags))                     \
 		report->figures[PIN_FIGURE_##name] = beside(PIN_FIGURE_##name, or_none(from));
 #include "preload/figures.def"
 #undef FIGURE

@@ -132,42 +132,24 @@ static void json_frame(const void *frame, struct pin_output *out)
 	pin_output(out, "+0x%lx\"", offset);
 }
 
-/* Whether no frame of the sites before site i, and none before frame k of it, is in the module.
- */
-static bool is_first(const struct pin_report *report, size_t i, size_t k, const char *path)
-{
-	uint64_t offset;
-
-	for (size_t site = 0; site <= i; site++)
-		for (size_t frame = 0; frame < (site < i ? report->sites[site].n_frames : k);
-		     frame++) {
-			unsigned other = pin_stacks_module(report->sites[site].frames[frame],
-							   &offset);
-
-			if (other && !strcmp(pin_stacks_path(other), path))
-				return false;
-		}
-	return true;
-}
-
-static void json_modules(const struct pin_report *report, struct pin_output *out)
+/* All that frames have been in, each path once. */
+static void json_modules(struct pin_output *out)
 {
 	const char *comma = "";
 
 	pin_output(out, ",\n\"modules\":{");
-	for (size_t i = 0; i < report->n_sites; i++)
-		for (size_t k = 0; k < report->sites[i].n_frames; k++) {
-			uint64_t offset;
-			unsigned module = pin_stacks_module(report->sites[i].frames[k],
-							    &offset);
+	for (unsigned i = 1, n = pin_stacks_modules(); i < n; i++) {
+		unsigned later = i + 1;
 
-			if (!module || !is_first(report, i, k, pin_stacks_path(module)))
-				continue;
-			pin_output(out, "%s\n", comma);
-			pin_output_string(out, pin_stacks_path(module));
-			pin_output(out, ":\"%s\"", pin_stacks_build_id(module));
-			comma = ",";
-		}
+		while (later < n && strcmp(pin_stacks_path(i), pin_stacks_path(later)) != 0)
+			later++;
+		if (later < n)
+			continue;
+		pin_output(out, "%s\n", comma);
+		pin_output_string(out, pin_stacks_path(i));
+		pin_output(out, ":\"%s\"", pin_stacks_build_id(i));
+		comma = ",";
+	}
 	pin_output(out, "}");
 }
 
@@ -211,7 +193,7 @@ void pin_report_json(const struct pin_report *report, struct pin_output *out)
 	json_identity(report, out);
 	json_sections(report, out);
 	json_sites(report, out);
-	json_modules(report, out);
+	json_modules(out);
 	json_timeline(report, out);
 	pin_output(out, "}\n");
 }

@@ -19,8 +19,8 @@
 /* The process and the thread; 0: the lock is free. */
 static _Atomic uint64_t holder;
 
-/* The last report has asked for the lock, so that no other begins; it has been written. */
-static _Atomic bool closing, closed;
+/* The last report has been written. */
+static _Atomic bool closed;
 
 static uint64_t this_thread(void)
 {
@@ -41,7 +41,7 @@ static bool wait_for_lock(bool is_last)
 	static const struct timespec nap = {.tv_nsec = NAP_NS};
 	uint64_t me = this_thread(), seen = atomic_load(&holder);
 
-	for (int naps = NAPS; !atomic_load(&closed) && (is_last || !atomic_load(&closing));) {
+	for (int naps = NAPS; !atomic_load(&closed);) {
 		if (may_take(seen, me, is_last)) {
 			if (atomic_compare_exchange_strong(&holder, &seen, me))
 				return true;
@@ -61,8 +61,6 @@ bool pin_report_lock_take(struct pin_shield *shield, bool is_last)
 	bool taken;
 
 	pin_shield_begin(shield);
-	if (is_last)
-		atomic_store(&closing, true);
 	taken = wait_for_lock(is_last);
 	if (!taken)
 		pin_shield_end(shield);
@@ -70,7 +68,7 @@ bool pin_report_lock_take(struct pin_shield *shield, bool is_last)
 	return taken;
 }
 
-/* The last report keeps it: a thread that read `closing` before it was set must not get it. */
+/* The last report keeps it. */
 void pin_report_lock_release(struct pin_shield *shield, bool is_last)
 {
 	uint64_t me = this_thread();

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 
 /*
- * Waits for the lock for ten seconds. Returns false if they are up, if the last report has
- * begun or is over, or if this thread holds the lock already. (But the last report gets the
+ * Waits for the lock for ten seconds. Returns false if they are up, if the last report is
+ * over, or if this thread holds the lock already. (But the last report gets the
  * lock its own thread holds: what a signal has interrupted does not go on.)
  *
  * Until the release the thread is shielded.

@@ -45,7 +45,7 @@ _Static_assert(PIN_RUNNING_JOB == PIN_JOB_ID && PIN_REPORT_SITES <= PIN_RUNNING_
 	       "what a report has finds room");
 
 static struct pin_report report;
-static void *const *encoded[PIN_RUNNING_SITES]; /* whose stack is there: its frames */
+static uint16_t places[PIN_STACKS_MODULES]; /* one more than where a module's path is, or 0 */
 static struct pin_report_file file;
 static char path[PATH_MAX + HOST_NAME_MAX + 32];
 static char *mapped; /* the file */
@@ -160,20 +160,17 @@ static void fill_identity(void)
 /* Where the path of a module is, with its build id behind it; added if there is room. */
 static uint64_t place_of_module(unsigned module)
 {
-	const char *texts[] = {pin_stacks_path(module), pin_stacks_build_id(module)};
-	size_t n[] = {strlen(texts[0]) + 1, strlen(texts[1]) + 1}, at = 0;
+	const char *id = pin_stacks_build_id(module), *module_path = pin_stacks_path(module);
+	size_t n = strlen(module_path) + 1, all = n + strlen(id) + 1, at = path_bytes;
 
-	while (at < path_bytes && strcmp(image.paths + at, texts[0]) != 0) {
-		at += strlen(image.paths + at) + 1;
-		at += strlen(image.paths + at) + 1;
-	}
-	if (at < path_bytes)
-		return at;
-	if (n[0] + n[1] > sizeof image.paths - path_bytes)
+	if (places[module])
+		return places[module] - 1;
+	if (all > sizeof image.paths - at)
 		return PIN_RUNNING_NO_PATH;
-	memcpy(image.paths + at, texts[0], n[0]);
-	memcpy(image.paths + at + n[0], texts[1], n[1]);
-	path_bytes += n[0] + n[1];
+	strcpy(image.paths + at, module_path);
+	strcpy(image.paths + at + n, id);
+	path_bytes += all;
+	places[module] = (uint16_t)(at + 1);
 	return at;
 }
 
@@ -195,9 +192,8 @@ static void fill_sites(void)
 		site->bytes = from->bytes;
 		site->count = from->count;
 		site->n_frames = from->n_frames;
-		for (size_t k = 0; k < from->n_frames && encoded[i] != from->frames; k++)
+		for (size_t k = 0; k < from->n_frames; k++)
 			site->frames[k] = encode_frame(from->frames[k]);
-		encoded[i] = from->frames;
 	}
 	image.now.n_sites = (uint32_t)report.n_sites;
 	image.now.sites_are_held = report.held;
@@ -278,7 +274,7 @@ static void begin_record(void)
 	    pin_report_file_try(&file))
 		return;
 	memset(&image, 0, sizeof image);
-	memset(encoded, 0, sizeof encoded);
+	memset(places, 0, sizeof places);
 	path_bytes = 0;
 	fill_identity();
 	fd = create_file();

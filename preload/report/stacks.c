@@ -68,8 +68,7 @@ static __thread bool is_forking __attribute__((tls_model("initial-exec")));
 /* A frame has the number of its module above the offset. */
 #define OFFSET_BITS 48
 
-/* Code in further modules is known by its address only. Only what is used takes memory. */
-#define MODULES	   1024
+/* Only what is used takes memory. */
 #define PATH_BYTES (128 * PIN_KIB)
 
 struct module {
@@ -82,7 +81,7 @@ struct module {
 };
 
 /* Added by walks, one at a time; nothing is removed. Number 0 is no module. */
-static struct module modules[MODULES];
+static struct module modules[PIN_STACKS_MODULES];
 static _Atomic unsigned n_modules = 1;
 static char paths[PATH_BYTES];
 static size_t path_bytes;
@@ -176,7 +175,7 @@ static struct module *note_module(struct module now)
 				become_last(&modules[i]);
 			return &modules[i];
 		}
-	if (n_modules == MODULES)
+	if (n_modules == PIN_STACKS_MODULES)
 		return NULL;
 	*module = now;
 	if (!find_path(module))
@@ -352,19 +351,6 @@ static int get_dyn_info_list_addr(unw_addr_space_t space, unw_word_t *list, void
 	return -UNW_ENOINFO;
 }
 
-static int access_fpreg(unw_addr_space_t space, unw_regnum_t number, unw_fpreg_t *value,
-			int write, void *arg)
-{
-	(void)space, (void)number, (void)value, (void)write, (void)arg;
-	return -UNW_EBADREG;
-}
-
-static int resume(unw_addr_space_t space, unw_cursor_t *cursor, void *arg)
-{
-	(void)space, (void)cursor, (void)arg;
-	return -UNW_EINVAL;
-}
-
 /* --- walking -------------------------------------------------------------------------------
  */
 
@@ -524,8 +510,6 @@ static unw_addr_space_t begin_unwinding(void)
 		.get_dyn_info_list_addr = get_dyn_info_list_addr,
 		.access_mem = access_mem,
 		.access_reg = access_reg,
-		.access_fpreg = access_fpreg,
-		.resume = resume,
 	};
 	unw_addr_space_t space;
 	int fds[2] = {-1, -1};
@@ -568,6 +552,11 @@ unsigned pin_stacks_module(const void *frame, uint64_t *offset)
 {
 	*offset = (uintptr_t)frame & (((uint64_t)1 << OFFSET_BITS) - 1);
 	return (unsigned)((uintptr_t)frame >> OFFSET_BITS);
+}
+
+unsigned pin_stacks_modules(void)
+{
+	return n_modules;
 }
 
 const char *pin_stacks_path(unsigned module)

@@ -46,6 +46,12 @@ void pin_stacks_name(const void *frame, char *text, size_t size);
 /* The number of the frame's module, and its offset there; 0 and the address: in none. */
 unsigned pin_stacks_module(const void *frame, uint64_t *offset);
 
+/* Code in further modules is known by its address only. */
+#define PIN_STACKS_MODULES 1024
+
+/* All modules have numbers from 1 to less than this. */
+unsigned pin_stacks_modules(void);
+
 /* A module's path, and its build id in hexadecimal, or "". */
 const char *pin_stacks_path(unsigned module);
 const char *pin_stacks_build_id(unsigned module);
