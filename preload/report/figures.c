@@ -55,6 +55,9 @@ struct pin_moment pin_report_moment_beside(struct pin_moment moment)
 {
 	moment.live = (size_t)beside(PIN_FIGURE_LIVE, (int64_t)moment.live);
 	moment.mapped = (size_t)beside(PIN_FIGURE_MAPPED, (int64_t)moment.mapped);
+	/* What a child takes of its parent's free memory is its own from then on. */
+	if (moment.mapped < moment.live)
+		moment.mapped = moment.live;
 	moment.pinned = (size_t)beside(PIN_FIGURE_PINNED, (int64_t)moment.pinned);
 	return moment;
 }
@@ -81,4 +84,6 @@ void pin_report_take_figures(struct pin_report *report, unsigned when)
 		report->figures[PIN_FIGURE_##name] = beside(PIN_FIGURE_##name, or_none(from));
 #include "preload/figures.def"
 #undef FIGURE
+	if (report->figures[PIN_FIGURE_MAPPED] < report->figures[PIN_FIGURE_LIVE_PEAK])
+		report->figures[PIN_FIGURE_MAPPED] = report->figures[PIN_FIGURE_LIVE_PEAK];
 }
