@@ -321,7 +321,7 @@ static void take_identity(const struct pin_running *running, struct cmd_rank *ra
 	rank->trigger = cmd_strdup(CMD_KILLED);
 	rank->is_killed = true;
 	rank->pid = identity->pid;
-	rank->parent = -1;
+	rank->parent = identity->parent ? (double)identity->parent : -1;
 	rank->started = (double)identity->started;
 	set_rank(rank, (double)identity->rank, (double)identity->nranks, fault);
 }
