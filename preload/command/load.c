@@ -355,17 +355,26 @@ static void take_moments(const struct pin_running *running, struct cmd_rank *ran
 	}
 }
 
+/* The build id is behind the path. */
 static void append_place(const struct pin_running *running, uint64_t frame, char **stack,
 			 size_t *n)
 {
-	size_t path = frame >> 48;
+	unsigned long long offset = frame & 0xffffffffffff;
 	char place[PIN_RUNNING_PATHS + 32] = "?";
-	const char *from = running->paths + path;
+	const char *end = running->paths + PIN_RUNNING_PATHS, *id = NULL;
+	const char *from = running->paths + (frame >> 48);
+	json_t *modules = NULL;
 
-	if (path < PIN_RUNNING_PATHS && memchr(from, '\0', PIN_RUNNING_PATHS - path))
-		snprintf(place, sizeof place, "%s+0x%llx", from,
-			 (unsigned long long)(frame & 0xffffffffffff));
-	append_frame(stack, n, cmd_utf8(place), NULL);
+	if (from < end)
+		id = memchr(from, '\0', (size_t)(end - from));
+	if (id)
+		snprintf(place, sizeof place, "%s+0x%llx", from, offset);
+	else if (offset)
+		snprintf(place, sizeof place, "0x%llx", offset);
+	if (id && ++id < end && memchr(id, '\0', (size_t)(end - id)))
+		modules = json_pack("{s:s}", from, id);
+	append_frame(stack, n, cmd_utf8(place), modules);
+	json_decref(modules);
 }
 
 static void take_site(struct pin_running *running, size_t i, struct cmd_site *site,
