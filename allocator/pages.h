@@ -18,9 +18,9 @@
 #define PIN_UNIT       ((size_t)1 << PIN_UNIT_SHIFT)
 
 /*
- * Values of that byte, beside 1 + the class of a slab's blocks, for all its pages. It is set
- * for the first page of a large block or a segment, and for the first and the last one of a
- * free run, if these are two the latter as PIN_KIND_LAST; other pages have 0.
+ * Values of that byte. It is set for the first page of a large block or a segment, and for the
+ * first and the last one of a free run, if these are two the latter as PIN_KIND_LAST; other
+ * pages have 0.
  */
 enum pin_kind {
 	PIN_KIND_NONE,
@@ -32,7 +32,7 @@ enum pin_kind {
 };
 #define PIN_KIND_LAST 1 /* is added */
 
-/* Of the kind of a page depends what its record has; of small blocks slabs.c writes it. */
+/* Of the kind of a page depends what its record has; of small blocks there is nothing. */
 struct pin_page {
 	uint32_t length;       /* pages, of a large block, a segment or free memory: there at
 				  its last page, too */
