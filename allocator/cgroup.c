@@ -5,6 +5,7 @@
 #include "allocator/file.h"
 #include "allocator/log.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 /* Where control groups are mounted, and the names of files with the limit and what is used. */
@@ -85,8 +86,15 @@ void pin_cgroup_find(struct pin_cgroup *cgroup)
 
 size_t pin_cgroup_limit(void)
 {
-	struct pin_cgroup cgroup;
+	/* Not on the stack of a thread that may have 16 KiB. */
+	static struct pin_cgroup cgroup;
+	static _Atomic size_t last = SIZE_MAX;
+	static _Atomic bool is_read;
 
-	pin_cgroup_find(&cgroup);
-	return cgroup.limit;
+	if (!atomic_exchange(&is_read, true)) {
+		pin_cgroup_find(&cgroup);
+		last = cgroup.limit;
+		is_read = false;
+	}
+	return last;
 }

@@ -19,7 +19,7 @@ struct pin_cgroup {
  */
 void pin_cgroup_find(struct pin_cgroup *cgroup);
 
-/* The limit. It uses more stack than an alternate signal stack may have. */
+/* The limit. While another thread reads it, the last one that was read. */
 size_t pin_cgroup_limit(void);
 
 #endif

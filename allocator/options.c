@@ -117,8 +117,7 @@ int pin_parse_size(const char *text, size_t *n_bytes)
 static const struct {
 	const char *word;
 	size_t value;
-} meanings[] = {
-	{"off", 0}, {"none", SIZE_MAX}, {"auto", PIN_PINNED_AUTO}, {"exit", PIN_VERIFY_EXIT}};
+} meanings[] = {{"off", 0}, {"none", SIZE_MAX}, {"auto", PIN_PINNED_AUTO}};
 
 static int parse_size(const struct row *row, const char *text)
 {
@@ -148,11 +147,6 @@ static int parse_count(const struct row *row, const char *text)
 	if (!parse_digits(&p, &n) && (*p || n > UINT32_MAX))
 		return -EINVAL;
 	return parse_size(row, text);
-}
-
-static int parse_seconds(const struct row *row, const char *text)
-{
-	return text[strspn(text, "0")] ? parse_count(row, text) : -EINVAL;
 }
 
 /* The size of a growth step, at least a granule: a power of two. */
@@ -289,6 +283,38 @@ const char *pin_environment(const char *name)
 	return value;
 }
 
+/* The largest number of a text such as Slurm's 4(x2),3, without the repetitions. */
+static size_t largest_number(const char *text)
+{
+	size_t most = 0, n;
+
+	while (!parse_digits(&text, &n)) {
+		most = n > most ? n : most;
+		text += strcspn(text, ",");
+		text += *text == ',';
+	}
+	return most;
+}
+
+size_t pin_options_ranks(void)
+{
+	static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE",
+					    "MPI_LOCALNRANKS",
+					    "PMI_LOCAL_SIZE",
+					    "PMIX_LOCAL_SIZE",
+					    "SLURM_STEP_TASKS_PER_NODE",
+					    "SLURM_NTASKS_PER_NODE",
+					    "SLURM_TASKS_PER_NODE"};
+	size_t n = 0;
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(names) && !n; i++) {
+		const char *text = pin_environment(names[i]);
+
+		n = text ? largest_number(text) : 0;
+	}
+	return n ? n : 1;
+}
+
 static const struct {
 	const char *before, *now;
 } renamed[] = {
@@ -367,11 +393,30 @@ static bool is_former(const char *string)
 	return false;
 }
 
+/* Whether it is an option that is no more, which is logged. */
+static bool is_gone(const char *string)
+{
+	static const struct {
+		const char *name, *instead;
+	} gone[] = {
+#define GONE(name, instead) {name, instead},
+#include "allocator/options.def"
+	};
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(gone); i++) {
+		if (!value_if_named(string, gone[i].name))
+			continue;
+		pin_warn("%s is gone: %s", gone[i].name, gone[i].instead);
+		return true;
+	}
+	return false;
+}
+
 static void warn_unknown(void)
 {
 	for (char **e = trusted_environment(); e && *e; e++)
 		if (!strncmp(*e, "PINALLOC_", 9) && (*e)[strlen(*e) - 1] != '=' &&
-		    !is_known(*e) && !is_former(*e))
+		    !is_known(*e) && !is_former(*e) && !is_gone(*e))
 			pin_warn("%s: no such option; PINALLOC_HELP=1 lists them", *e);
 }
 

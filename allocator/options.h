@@ -20,9 +20,6 @@ enum pin_huge { PIN_HUGE_SYSTEM, PIN_HUGE_THP, PIN_HUGE_TLB, PIN_HUGE_OFF };
 /* In the order of PINALLOC_WATCH's values. */
 enum pin_watch { PIN_WATCH_OFF, PIN_WATCH_ON, PIN_WATCH_STRICT };
 
-/* The value of pin_options.verify for PINALLOC_VERIFY=exit. */
-#define PIN_VERIFY_EXIT SIZE_MAX
-
 /* Bits of PINALLOC_ACCESS; regpool/ translates them to IBV_ACCESS_*. */
 enum pin_access {
 	PIN_ACCESS_LOCAL = 1,
@@ -48,13 +45,11 @@ struct pin_options {
 	const char *report; /* a path, "stderr", or "off"; less than PATH_MAX */
 	int report_format;  /* enum pin_report_format */
 	size_t sample;	    /* bytes, 0 for off */
-	size_t verify;	    /* seconds, 0 for off, or PIN_VERIFY_EXIT */
 	int report_signal;  /* 0 for none */
 	int mode;	    /* enum pin_mode */
 	unsigned access;    /* enum pin_access bits */
 	int watch;	    /* enum pin_watch */
 	size_t max_pinned;  /* bytes, SIZE_MAX for no cap, or PIN_PINNED_AUTO */
-	size_t node_pinned; /* bytes, 0 for off */
 	size_t prealloc;    /* bytes */
 	size_t grow;	    /* bytes, a power of two */
 	int huge;	    /* enum pin_huge */
@@ -86,6 +81,9 @@ const char *pin_options_renamed(const char *name);
 /* What the environment says for an option, by its present name or its former one; NULL if that is
  * unset or empty. */
 const char *pin_options_text(const char *name);
+
+/* How many ranks a launcher or batch system has started on this node, as it says; else 1. */
+size_t pin_options_ranks(void);
 
 /* Writes the table to standard output, for PINALLOC_HELP=1. */
 void pin_options_help(void);

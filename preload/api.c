@@ -14,7 +14,6 @@
 #include "regpool/domain.h"
 #include "regpool/mr.h"
 #include "regpool/pool.h"
-#include "regpool/verify.h"
 
 #include <errno.h>
 #include <string.h>
@@ -77,9 +76,4 @@ int pinalloc_stats(struct pinalloc_stats *stats, size_t size)
 int pinalloc_report(const char *path)
 {
 	return pin_report_write(path);
-}
-
-int pinalloc_verify(size_t *moved)
-{
-	return pin_verify(moved);
 }

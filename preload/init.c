@@ -21,7 +21,6 @@
 #include "preload/report/request.h"
 #include "regpool/pool.h"
 #include "regpool/prefill.h"
-#include "regpool/verify.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -100,7 +99,6 @@ __attribute__((constructor(101))) static void init_library(void)
 	pin_timeline_set_pinned(&pin_pool.pinned);
 	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
 	pin_prefill_init(pin_segment_take, pin_segment_give);
-	pin_verify_init();
 	pin_process_init(wanted);
 	if (pin_report_wanted || pin_options.sample)
 		pin_stacks_start();
@@ -115,6 +113,5 @@ __attribute__((constructor(101))) static void init_library(void)
 
 __attribute__((destructor(101))) static void end_library(void)
 {
-	pin_verify_at_exit();
 	report_at_end();
 }

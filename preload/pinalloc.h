@@ -135,24 +135,6 @@ int pinalloc_stats(struct pinalloc_stats *stats, size_t size) PINALLOC_API;
 int pinalloc_report(const char *path) PINALLOC_API;
 
 /*
- * Compares the page frame behind every page of registered heap with the one that was
- * noted when it was registered. Unless PINALLOC_VERIFY is set nothing is noted before
- * the first call, which therefore compares nothing; after it memory is also compared
- * right before it is deregistered. Makes registrations of the heap wait meanwhile, for
- * 2 MiB at a time.
- *
- *   moved  NULL, or receives how often pages were found moved since the process began,
- *          in this pass, an earlier one or at a deregistration: 0 while the promise is
- *          kept. Pages the program has replaced itself, behind malloc, do not count
- *          where the kernel tells of it. Written only on success.
- *
- * Returns 0; -EPERM when the kernel hides page frames, as it does without CAP_SYS_ADMIN;
- * -ENOTSUP when it has no /proc/self/pagemap, and in a forked child; -ENOMEM without
- * room for the frames, 8 bytes a page; or -errno of opening or reading that file.
- */
-int pinalloc_verify(size_t *moved) PINALLOC_API;
-
-/*
  * Pools: memory of the heap that is made at once, touched by several threads, registered in
  * every protection domain the heap is, and handed out in slices. What is registered elsewhere,
  * with an accelerator or io_uring, is told of it first. In a forked child of a process that has

@@ -5,12 +5,11 @@
 #include "allocator/cgroup.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "regpool/host-budget.h"
 #include "regpool/pool.h"
 
 #include <stdatomic.h>
 
-/* The share of the machine's memory, or the cgroup's, that may be pinned. */
+/* The share of the machine's memory, or the cgroup's, that the ranks of a node may pin. */
 #define SHARE(n_bytes) ((n_bytes) / 4 * 3)
 
 static _Atomic size_t share_of_memory; /* 0: not known yet */
@@ -85,7 +84,7 @@ static void find_share(void)
 {
 	size_t ram = pin_os_ram(), cgroup = pin_cgroup_limit();
 
-	share_of_memory = SHARE(cgroup < ram ? cgroup : ram);
+	share_of_memory = SHARE(cgroup < ram ? cgroup : ram) / pin_options_ranks();
 }
 
 size_t pin_budget_pinned_limit(void)
@@ -116,10 +115,7 @@ static bool add_within(_Atomic size_t *level, size_t n_bytes, size_t limit)
 
 static void unpin(struct pin_range range)
 {
-	size_t n_gone = pin_granules_unpin(range);
-
-	atomic_fetch_sub(&pin_pool.pinned, n_gone);
-	pin_host_budget_uncount(n_gone);
+	atomic_fetch_sub(&pin_pool.pinned, pin_granules_unpin(range));
 }
 
 /* Memory that two threads pin at the same time is counted by one of them, whichever fails. */
@@ -129,9 +125,7 @@ static bool pin_within(struct pin_range range, size_t limit)
 
 	if (!n_new)
 		return true;
-	pin_host_budget_count(n_new);
-	if (atomic_fetch_add(&pin_pool.pinned, n_new) + n_new <= limit &&
-	    pin_host_budget_allows(n_new))
+	if (atomic_fetch_add(&pin_pool.pinned, n_new) + n_new <= limit)
 		return true;
 	unpin(range);
 	return false;
@@ -167,8 +161,7 @@ static bool fits(size_t n_bytes, size_t have, size_t idle, size_t limit)
 bool pin_budget_would_fit(size_t n_bytes, size_t idle)
 {
 	return fits(n_bytes, pin_pool.registered, idle, pin_budget_locked_limit()) &&
-	       fits(n_bytes, pin_pool.pinned, idle, pin_budget_pinned_limit()) &&
-	       fits(n_bytes, pin_pool.pinned, idle, pin_host_budget_allowance());
+	       fits(n_bytes, pin_pool.pinned, idle, pin_budget_pinned_limit());
 }
 
 bool pin_budget_is_exceeded(void)
@@ -177,16 +170,9 @@ bool pin_budget_is_exceeded(void)
 	       pin_pool.pinned > pin_budget_pinned_limit();
 }
 
-/* Memory regions are small enough for so many processes on the host. */
-#define SHARERS 16
-
 size_t pin_budget_lowest_limit(void)
 {
 	size_t limit = pin_budget_locked_limit(), pinned = pin_budget_pinned_limit();
 
-	if (limit > pinned)
-		limit = pinned;
-	if (pin_host_budget_is_on() && limit > pin_host_budget.limit / SHARERS)
-		limit = pin_host_budget.limit / SHARERS;
-	return limit;
+	return limit < pinned ? limit : pinned;
 }

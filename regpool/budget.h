@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Limits how much may be pinned. There are two limits of the process, beside what its
- * neighbours leave (host-budget.h):
+ * Limits how much may be pinned. There are two limits of the process:
  *
  * Pinned memory, each page counted once: PINALLOC_MAX_PINNED, by default a share of the
- * machine's memory and of the cgroup's limit. Pinned memory cannot be swapped out, so other
- * memory would have to be, or processes be killed.
+ * machine's memory and of the cgroup's limit, divided by the ranks on the node. Pinned memory
+ * cannot be swapped out, so other memory would have to be, or processes be killed.
  *
  * Registered memory, counted once for each memory region as the kernel does: where
  * RLIMIT_MEMLOCK applies, half of what the program's own registrations leave of it. The other
@@ -72,7 +71,7 @@ size_t pin_budget_locked_limit(void);
 /* Bytes that may be pinned. */
 size_t pin_budget_pinned_limit(void);
 
-/* What this process may pin if its neighbours leave it a small share. */
+/* The lower of the two. */
 size_t pin_budget_lowest_limit(void);
 
 /* Counts a memory region over the range, if both limits allow it. Lock-free. */

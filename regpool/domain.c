@@ -8,7 +8,6 @@
 #include "regpool/budget.h"
 #include "regpool/choice.h"
 #include "regpool/fork.h"
-#include "regpool/host-budget.h"
 #include "regpool/keys.h"
 #include "regpool/listeners.h"
 #include "regpool/places.h"
@@ -190,7 +189,6 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 	pin_fork_prepare();
 	pin_watch_start(withdraw_range);
 	pin_listeners_find();
-	pin_host_budget_join();
 	domain = lock_domain(pd);
 	if (!domain)
 		return -ENOMEM;
@@ -202,7 +200,7 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 		return error;
 	pin_prefill();
 	pin_rollout_to(set);
-	if ((needs_thread || pin_host_budget_is_on()) && !pin_registrar_start())
+	if (needs_thread && !pin_registrar_start())
 		set->ahead = PIN_AHEAD_NEVER;
 	*armed = set;
 	return 0;

@@ -6,7 +6,6 @@
 #include "allocator/os.h"
 #include "regpool/choice.h"
 #include "regpool/granule.h"
-#include "regpool/host-budget.h"
 #include "regpool/ibverbs.h"
 #include "regpool/places.h"
 #include "regpool/pool.h"
@@ -141,7 +140,6 @@ static void forget_in_child(void)
 {
 	pin_pool_stop(PIN_CHILD);
 	pin_registry_reset();
-	pin_host_budget_leave();
 	pin_forks_running = 0;
 }
 

@@ -11,7 +11,6 @@
 
 struct granule {
 	_Atomic uint16_t n_regions; /* memory regions that pin it */
-	_Atomic uint16_t n_live;    /* of these, those that certainly exist */
 	_Atomic uint16_t n_seen;    /* largest number of pages ever seen resident */
 	_Atomic bool is_replaced;
 };
@@ -72,21 +71,6 @@ size_t pin_granules_unpin(struct pin_range range)
 unsigned pin_granule_n_pins(size_t granule)
 {
 	return is_in_table(granule) ? granule_at(granule)->n_regions : 0;
-}
-
-unsigned pin_granule_enter(size_t granule)
-{
-	return atomic_fetch_add(&granule_at(granule)->n_live, 1);
-}
-
-unsigned pin_granule_leave(size_t granule)
-{
-	return atomic_fetch_sub(&granule_at(granule)->n_live, 1) - 1u;
-}
-
-unsigned pin_granule_n_live(size_t granule)
-{
-	return is_in_table(granule) ? granule_at(granule)->n_live : 0;
 }
 
 /*

@@ -76,18 +76,6 @@ size_t pin_granules_unpin(struct pin_range range);
 unsigned pin_granule_n_pins(size_t granule);
 
 /*
- * Counts a memory region that exists, so that pages cannot move. Returns how many there were
- * before. Between pin_granules_pin() and this call it is still being registered.
- */
-unsigned pin_granule_enter(size_t granule);
-
-/* Counts one less, before it is deregistered. Returns how many are left. */
-unsigned pin_granule_leave(size_t granule);
-
-/* How many memory regions exist. */
-unsigned pin_granule_n_live(size_t granule);
-
-/*
  * Finds out which granules of a range are resident: so nearly complete that pinning adds less
  * than 5 %. A resident granule stays so, because the heap returns nothing. Returns how many are
  * newly seen to be resident.

@@ -10,7 +10,6 @@
 #include "regpool/pool.h"
 #include "regpool/register.h"
 #include "regpool/segments.h"
-#include "regpool/verify.h"
 
 /*
  * Completes a BUSY entry of this thread with its memory region, or frees it if `mr` is NULL.
@@ -23,7 +22,6 @@ static bool publish_or_free(struct pin_access_set *set, struct pin_entry *entry,
 	bool found;
 
 	if (mr) {
-		pin_verify_registered(pin_place_range(entry));
 		record->mr = mr;
 		record->used_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
 		record->provider_bytes = pin_register_readable_bytes(mr);

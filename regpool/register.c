@@ -7,7 +7,6 @@
 #include "allocator/os.h"
 #include "allocator/span.h"
 #include "regpool/budget.h"
-#include "regpool/host-budget.h"
 #include "regpool/pool.h"
 #include "regpool/watch.h"
 
@@ -83,16 +82,7 @@ static void warn_pinned_reached(const struct pin_domain *domain, size_t limit)
 		      "memory regions are deregistered, and requests that do not fit go to "
 		      "libibverbs; PINALLOC_MAX_PINNED sets another",
 		      domain->device, PIN_SIZE(limit),
-		      is_automatic ? " (3/4 of RAM or cgroup)" : "");
-}
-
-static void warn_share_reached(const struct pin_domain *domain)
-{
-	pin_warn_once("the heap has reached what other processes leave it of "
-		      "PINALLOC_NODE_PINNED on %s, %s of %s: idle memory regions are "
-		      "deregistered, and requests that do not fit go to libibverbs; raise it",
-		      domain->device, PIN_SIZE(pin_host_budget_allowance()),
-		      PIN_SIZE(pin_host_budget.limit));
+		      is_automatic ? " (3/4 of RAM or cgroup, for all ranks of the node)" : "");
 }
 
 static void warn_entries_reached(const struct pin_domain *domain)
@@ -150,9 +140,6 @@ static void warn_limit_reached(const struct pin_domain *domain, size_t length)
 
 	if (locked != SIZE_MAX && (length > locked || pin_pool.registered > locked - length))
 		warn_memlock_reached(domain, locked);
-	else if (pin_host_budget_is_on() && length <= pin_budget_pinned_limit() &&
-		 pin_pool.pinned <= pin_budget_pinned_limit() - length)
-		warn_share_reached(domain);
 	else
 		warn_pinned_reached(domain, pin_budget_pinned_limit());
 }

@@ -14,7 +14,6 @@
 #include "allocator/span.h"
 #include "regpool/choice.h"
 #include "regpool/fork.h"
-#include "regpool/host-budget.h"
 #include "regpool/keys.h"
 #include "regpool/places.h"
 #include "regpool/pool.h"
@@ -43,17 +42,13 @@
 #define QUIET_MS 50
 #define DUE_MS	 1000
 
-/* With more unregistered memory than this, two threads work, if there are two processors. */
-#define MUCH (512 * PIN_MIB)
-
 /* One pass over the whole heap. */
 struct pass {
 	bool is_due;   /* new resident memory is registered at once */
 	bool is_quiet; /* no page became resident for QUIET_MS before it */
 	bool has_room; /* there was no shortage for some time */
-	unsigned n_parts;
-	_Atomic size_t n_new; /* granules newly seen to be resident */
-	_Atomic uint64_t ns;  /* nanoseconds spent looking, on all processors */
+	size_t n_new;  /* granules newly seen to be resident */
+	uint64_t ns;   /* nanoseconds spent looking */
 };
 
 /* Reads without a lock: the result is checked again under it. */
@@ -195,18 +190,18 @@ static void visit(struct pass *pass, const struct pin_span *span, struct pin_ran
 	size_t n_new = pin_granules_probe(chunk);
 	bool is_quiet = pass->is_due || (pass->is_quiet && !n_new);
 
-	atomic_fetch_add(&pass->ns, pin_os_now_ns() - began);
-	atomic_fetch_add(&pass->n_new, n_new);
+	pass->ns += pin_os_now_ns() - began;
+	pass->n_new += n_new;
 	if (pass->has_room)
 		for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
 			register_chunk(set, span, chunk, is_quiet);
 }
 
 /*
- * Visits this part's chunks of a span, from the last one down: the newest memory is likely to
+ * Visits the chunks of a span, from the last one down: the newest memory is likely to
  * be requested next, and the first request leaves its own surroundings to itself.
  */
-static void visit_span(struct pass *pass, const struct pin_span *span, unsigned part)
+static void visit_span(struct pass *pass, const struct pin_span *span)
 {
 	struct pin_range all = pin_range_of_span(span), chunk;
 
@@ -218,32 +213,20 @@ static void visit_span(struct pass *pass, const struct pin_span *span, unsigned 
 		chunk.start = pin_reserve.base + number * PIN_CELL;
 		if (chunk.start < all.start)
 			chunk.start = all.start;
-		if (number % pass->n_parts == part)
-			visit(pass, span, chunk);
+		visit(pass, span, chunk);
 	}
-}
-
-static void visit_part(void *pass, unsigned part)
-{
-	for (uint32_t i = pin_span_count(); i--;)
-		visit_span(pass, pin_span_get(i), part);
 }
 
 static void do_pass(struct pass *pass)
 {
-	bool is_much = pin_span_bytes() > pin_pool.pinned + MUCH;
-
 	for (uint32_t i = 0; i < pin_registry_count(); i++)
 		pin_places_sweep_domain(pin_registry_at(i));
 	pin_room_trim();
 	note_shortage();
 	pass->has_room = pin_os_now_ns() >= shortage.until_ns;
 	pass->n_new = pass->ns = 0;
-	pass->n_parts = is_much && pin_os_processors() > 1 ? 2 : 1;
-	if (pass->n_parts > 1)
-		pin_thread_halve(visit_part, pass);
-	else
-		visit_part(pass, 0);
+	for (uint32_t i = pin_span_count(); i--;)
+		visit_span(pass, pin_span_get(i));
 }
 
 /* Whether all of the heap was seen to be resident. */
@@ -298,19 +281,6 @@ static bool is_all_registered(const struct pass *pass)
 	return pass->is_due || (pass->is_quiet && !pass->n_new);
 }
 
-/* Meanwhile other processes of the host may want what this one has beyond its share. */
-static void await_change(uint32_t seen, uint64_t pause)
-{
-	while (pin_host_budget_is_on() && pause > PIN_HOST_BUDGET_POLL_MS &&
-	       pin_pool_changes() == seen) {
-		pin_room_yield();
-		pin_pool_await_change(seen, PIN_HOST_BUDGET_POLL_MS);
-		if (pause != UINT64_MAX)
-			pause -= PIN_HOST_BUDGET_POLL_MS;
-	}
-	pin_pool_await_change(seen, pause);
-}
-
 static void *run_registrar(void *unused)
 {
 	/* The existing heap is registered at once. */
@@ -329,7 +299,7 @@ static void *run_registrar(void *unused)
 			waits_from = new_at;
 		pin_os_sleep_ms(least_pause(pass.ns));
 		pause = next_pause(now == seen ? pause : 0, pass.is_quiet && !pass.n_new);
-		await_change(now, pause_until_retry(pause));
+		pin_pool_await_change(now, pause_until_retry(pause));
 		pass.is_due = waits_from && has_passed(waits_from, DUE_MS);
 	}
 	return unused;

@@ -4,10 +4,8 @@
 #include "regpool/room.h"
 #include "regpool/budget.h"
 #include "regpool/evict.h"
-#include "regpool/host-budget.h"
 #include "regpool/ibverbs.h"
 #include "regpool/pool.h"
-#include "regpool/register.h"
 #include "regpool/registry.h"
 
 /* Beyond all there are at the beginning: what other threads may register meanwhile. */
@@ -44,12 +42,4 @@ void pin_room_trim(void)
 	       pin_evict_one(NULL, 0))
 		;
 	errno = error;
-}
-
-void pin_room_yield(void)
-{
-	while (pin_host_budget_owes() && pin_evict_one(NULL, 0))
-		;
-	if (pin_host_budget_has_room())
-		pin_register_note_release();
 }

@@ -49,11 +49,4 @@ bool pin_room_make(struct pin_room *room, int error);
  */
 void pin_room_trim(void);
 
-/*
- * Evicts while another process of the host is entitled to what this one has beyond its share
- * (host-budget.h), and lets requests try again that were refused, if there is room now. Called
- * from time to time.
- */
-void pin_room_yield(void);
-
 #endif

@@ -150,8 +150,6 @@ nearest() {
 		'Nearest to a limit: pinned memory, 50 % of 256.0 MiB, rank 1.'
 	nearest '.cgroup_limit_bytes = 1e9 | .cgroup_peak_bytes = 99e7' \
 		'Nearest to a limit: memory of the control group, 99 % of 953.7 MiB, rank 1. Cure: ask the batch system for more memory, or start fewer processes on a node.'
-	nearest '.node_pinned_limit_bytes = 8e9 | .node_pinned_peak_bytes = 6e9' \
-		'Nearest to a limit: what the ranks of a node may pin, 75 % of 7.5 GiB, rank 1.'
 	nearest '.mappings = 60000' 'Nearest to a limit: mappings, 92 % of 65530, rank 1. Cure: raise vm.max_map_count.'
 	nearest '.heap_limit_bytes = .mapped_bytes' \
 		'Nearest to a limit: addresses of the heap, 100 % of 128.0 MiB, rank 1. Cure: raise ulimit -v and ulimit -d.'

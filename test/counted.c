@@ -65,8 +65,7 @@ static size_t count_pinned(struct pin_range range)
 	size_t n = 0;
 
 	for (size_t i = pin_granule_of(range.start); i < pin_granule_of(range.end); i++) {
-		if (pin_granule_n_pins(i) != n_regions[i] ||
-		    pin_granule_n_live(i) != n_regions[i])
+		if (pin_granule_n_pins(i) != n_regions[i])
 			return SIZE_MAX;
 		n += n_regions[i] != 0;
 	}

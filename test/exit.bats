@@ -64,19 +64,3 @@ one_report() {
 	[ "$(grep -c '^pinalloc: rdma-exit, process ' <<< "$stderr")" -eq 1 ]
 	grep -q '^  Registrations of heap memory: all 6 served, from [1-9]' <<< "$stderr"
 }
-
-@test "a process whose main() has ended with pthread_exit() ends with its last thread" {
-	local preload
-	for preload in '' "$library"; do
-		run -0 --separate-stderr timeout 60 env LD_LIBRARY_PATH="$adapter" LD_PRELOAD="$preload" \
-			PINALLOC_REPORT="$reports/%p.json" "$program" thread
-		diff - <(echo "$output") <<- 'END'
-			the last thread
-			handler of atexit: 0 failed
-			destructor of the program: 0 failed
-			domain: 0 failed
-		END
-	done
-	set -- "$reports"/*
-	[ "$(figure "$1" .trigger)" = "at exit" ]
-}

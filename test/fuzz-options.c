@@ -30,7 +30,6 @@ static void all_must_be_sound(void)
 	must(*o->report && strlen(o->report) < PATH_MAX);
 	must(*o->programs && strlen(o->programs) < PATH_MAX);
 	must(o->report_format >= PIN_REPORT_AUTO && o->report_format <= PIN_REPORT_JSON);
-	must(o->verify <= UINT32_MAX || o->verify == PIN_VERIFY_EXIT);
 	must(!o->report_signal || is_usable_signal((size_t)o->report_signal));
 	must(o->mode >= PIN_MODE_EAGER && o->mode <= PIN_MODE_OFF);
 	must(o->access && !(o->access & ~(unsigned)PIN_ACCESS_ALL));

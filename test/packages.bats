@@ -118,7 +118,7 @@ field() { # PACKAGE FIELD
 @test "a package with a program that is linked with the library depends on it" {
 	local lib
 	dpkg-deb -R "$packages"/libpinalloc0_*.deb library
-	echo 'int pinalloc_verify(void *); int main(void) { return pinalloc_verify(0); }' > program.c
+	echo 'int pinalloc_report(const char *); int main(void) { return pinalloc_report(0); }' > program.c
 	lib=$(echo library/usr/lib/*/pinalloc)
 	gcc -o program program.c "$lib/libpinalloc.so" -Wl,-rpath,"/${lib#library/}"
 	mkdir debian

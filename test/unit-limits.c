@@ -77,6 +77,9 @@ static void share_of_memory(void)
 	ok(share_with(80 * PIECE, SIZE_MAX) == 60 * PIECE,
 	   "the limit is 3/4 of the machine's memory");
 	ok(share_with(80 * PIECE, 40 * PIECE) == 30 * PIECE, "or 3/4 of the cgroup's limit");
+	setenv("SLURM_TASKS_PER_NODE", "2(x3),4", 1);
+	ok(share_with(80 * PIECE, SIZE_MAX) == 15 * PIECE, "divided by the ranks on the node");
+	unsetenv("SLURM_TASKS_PER_NODE");
 	fake_kernel.ram = 80 * PIECE;
 	fake_kernel.cgroup = 8 * PIECE;
 	pin_options.max_pinned = PIN_PINNED_AUTO;
@@ -84,7 +87,7 @@ static void share_of_memory(void)
 	n = served_at_once(pd);
 	lines_end(&lines);
 	ok(n == 6 && pin_pool.pinned <= 6 * PIECE, "at most this much is pinned: %u", n);
-	ok(lines.n == 1 && strstr(lines.text, "12.0 MiB (3/4 of RAM or cgroup)") &&
+	ok(lines.n == 1 && strstr(lines.text, "12.0 MiB (3/4 of RAM or cgroup, ") &&
 		   strstr(lines.text, "PINALLOC_MAX_PINNED sets another"),
 	   "one line names the limit");
 	fake_kernel.cgroup = 16 * PIECE;

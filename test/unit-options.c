@@ -71,7 +71,6 @@ static void environment(void)
 	setenv("PINALLOC_ACCESS", "write,read", 1);
 	setenv("PINALLOC_MAX_PINNED", "50%", 1);
 	setenv("PINALLOC_REGISTER", "sometimes", 1);
-	setenv("PINALLOC_VERIFY", "30", 1);
 	setenv("PINALLOC_HUGEPAGE", "hugetlb", 1);
 	setenv("PINALLOC_REPORT", "/tmp/%r.json", 1);
 	setenv("MALLOC_ARENA_MAX", "3", 1);
@@ -84,7 +83,6 @@ static void environment(void)
 	ok(pin_options.max_pinned > PIN_MIB && pin_options.max_pinned < SIZE_MAX,
 	   "a percentage is one of the machine's memory");
 	ok(pin_options.mode == PIN_MODE_EAGER, "an invalid value leaves the default");
-	ok(pin_options.verify == 30, "an option with words can also be a number");
 	ok(pin_options.huge == PIN_HUGE_TLB,
 	   "a word selects the value at its place in the list");
 	ok(!strcmp(pin_options.report, "/tmp/%r.json"), "a path is not changed");

@@ -10,8 +10,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static struct {
@@ -42,7 +40,6 @@ static void *look(void *arg)
 	found.policy = sched_getscheduler(0);
 	pthread_sigmask(SIG_SETMASK, NULL, &blocked);
 	found.blocks = sigismember(&blocked, SIGTERM);
-	pin_thread_note_end();
 	is_done = 1;
 	pin_os_wake(&is_done);
 	return arg;
@@ -55,49 +52,6 @@ static void start(void)
 		abort();
 	while (!is_done)
 		pin_os_wait(&is_done, 0);
-}
-
-/* The thread sanitizer starts no thread in a child of several threads. */
-#ifdef __SANITIZE_THREAD__
-#define CAN_FORK false
-#else
-#define CAN_FORK true
-#endif
-
-static void *sleep_for_ever(void *arg)
-{
-	for (;;)
-		pause();
-	return arg;
-}
-
-/* The child's only thread ends, but for the library's. */
-static void *fork_and_end(void *status)
-{
-	pid_t child = fork();
-
-	if (!child) {
-		/* All its threads may come to block signals. */
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (pin_thread_start(sleep_for_ever, NULL, "test"))
-			abort();
-		pthread_exit(NULL);
-	}
-	waitpid(child, status, 0);
-	return NULL;
-}
-
-static void children(void)
-{
-	int status = -1;
-	pthread_t thread;
-
-	fork_and_end(&status);
-	ok(!status, "a child ends with the last thread that is not the library's");
-	status = -1;
-	if (pthread_create(&thread, NULL, fork_and_end, &status) || pthread_join(thread, NULL))
-		abort();
-	ok(!status, "so does one that another thread than the first has forked");
 }
 
 int main(void)
@@ -123,7 +77,5 @@ int main(void)
 	ok(found.policy == SCHED_OTHER, "it is never a real-time thread");
 	ok(!is_real_time || found.n_processors >= CPU_COUNT(&all),
 	   "of a real-time thread, which may leave no time, it gets all processors");
-	if (CAN_FORK)
-		children();
 	return done_testing();
 }

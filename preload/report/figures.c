@@ -11,9 +11,7 @@
 #include "preload/report/format.h"
 #include "preload/report/mappings.h"
 #include "regpool/budget.h"
-#include "regpool/host-budget.h"
 #include "regpool/pool.h"
-#include "regpool/verify.h"
 #include "regpool/watch.h"
 
 #include <string.h>

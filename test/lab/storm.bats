@@ -19,7 +19,7 @@ setup_file() {
 
 		make_swap
 		known plain.serve || known plain.drive || known plain || storm plain it_was_wrong
-		storm shimmed time_is_up LD_PRELOAD="$library" PINALLOC_VERIFY=1
+		storm shimmed time_is_up LD_PRELOAD="$library"
 	}
 	boot make_swap storm it_was_wrong time_is_up start rage live shown end_of finish disturb
 }
