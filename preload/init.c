@@ -96,7 +96,7 @@ __attribute__((constructor(101))) static void init_library(void)
 	pin_misuse_caller = pin_stacks_caller;
 	print_help_if_wanted();
 	wanted = program_matches();
-	pin_timeline_set_pinned(&pin_pool.pinned);
+	pin_timeline_set_pinned(&pin_pool.registered);
 	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
 	pin_prefill_init(pin_segment_take, pin_segment_give);
 	pin_process_init(wanted);

@@ -213,7 +213,7 @@ PIN_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, vo
 
 PIN_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-	struct pin_room room = pin_room_begin(cq->context);
+	struct pin_room room = pin_room_begin(cq->context, 0);
 	int error;
 
 	do {

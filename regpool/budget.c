@@ -7,77 +7,43 @@
 #include "allocator/os.h"
 #include "regpool/pool.h"
 
-#include <stdatomic.h>
-
 /* The share of the machine's memory, or the cgroup's, that the ranks of a node may pin. */
 #define SHARE(n_bytes) ((n_bytes) / 4 * 3)
 
 static _Atomic size_t share_of_memory; /* 0: not known yet */
+static _Atomic bool is_tight;
 
 /* A cgroup's limit may change: it is read again when it is needed and so much older. */
 #define SECOND_NS 1000000000ull
 
-/* What the program itself has registered. VmPin may not include the latest of ours yet. */
-static size_t locked_by_others(void)
+/* What of a limit the program itself has not registered. VmPin may lack the latest of ours. */
+static size_t left_by_others(size_t limit)
 {
-	size_t all = pin_os_status("\nVmPin:"), ours = atomic_load(&pin_pool.registered);
+	size_t all = pin_os_status("\nVmPin:"), ours = pin_pool.registered;
+	size_t others = all > ours ? all - ours : 0;
 
-	return all > ours ? all - ours : 0;
+	return others < limit ? limit - others : 0;
 }
-
-_Atomic size_t pin_budget_spare = SIZE_MAX;
-static _Atomic size_t kept; /* bytes of memory regions in use that nobody asked for */
 
 size_t pin_budget_locked_limit(void)
 {
-	size_t limit = pin_os_memlock_limit(), others;
+	size_t limit = pin_os_memlock_limit();
 
-	if (limit != SIZE_MAX) {
-		others = locked_by_others();
-		limit = others < limit ? (limit - others) / 2 : 0;
-	}
-	pin_budget_spare = limit == SIZE_MAX ? SIZE_MAX : limit / 4;
-	return limit;
+	return limit == SIZE_MAX ? limit : left_by_others(limit) / 2;
 }
 
-/* What a memory region keeps if requests for so many bytes use it. */
-static size_t kept_beside(const struct pin_usage *usage, size_t asked)
+/* What the buffers of a queue pair take at most. */
+#define A_LITTLE (64 * PIN_MIB)
+
+bool pin_budget_is_near_locked(size_t n_bytes)
 {
-	return asked && asked < usage->length ? usage->length - asked : 0;
-}
+	size_t limit = pin_os_memlock_limit(), ours = pin_pool.registered, left;
 
-bool pin_budget_use(struct pin_usage *usage, size_t n_bytes)
-{
-	size_t before = atomic_fetch_add(&usage->asked, n_bytes);
-	size_t now = kept_beside(usage, before + n_bytes), then = kept_beside(usage, before);
-
-	if (atomic_fetch_add(&kept, now - then) + now - then <= pin_budget_spare || now <= then)
-		return true;
-	pin_budget_unuse(usage, n_bytes);
-	return false;
-}
-
-/* Nothing to count once the memory region has ended. */
-void pin_budget_unuse(struct pin_usage *usage, size_t n_bytes)
-{
-	size_t before = atomic_load(&usage->asked);
-
-	do {
-		if (before < n_bytes)
-			return;
-	} while (!atomic_compare_exchange_weak(&usage->asked, &before, before - n_bytes));
-	atomic_fetch_add(&kept,
-			 kept_beside(usage, before - n_bytes) - kept_beside(usage, before));
-}
-
-void pin_budget_end_usage(struct pin_usage *usage)
-{
-	atomic_fetch_sub(&kept, kept_beside(usage, atomic_exchange(&usage->asked, 0)));
-}
-
-bool pin_budget_may_use(size_t n_bytes)
-{
-	return n_bytes >= PIN_GRANULE || kept + PIN_GRANULE - n_bytes <= pin_budget_spare;
+	if (limit == SIZE_MAX)
+		return false;
+	left = left_by_others(limit);
+	left -= left < ours ? left : ours;
+	return left <= A_LITTLE || left <= limit / 4 || left < n_bytes;
 }
 
 static void find_share(void)
@@ -101,78 +67,45 @@ size_t pin_budget_pinned_limit(void)
 	return share_of_memory;
 }
 
-/* Adds to a counter, unless the sum would exceed the limit. */
-static bool add_within(_Atomic size_t *level, size_t n_bytes, size_t limit)
+size_t pin_budget_limit(void)
 {
-	size_t have = atomic_load(level);
+	size_t locked = pin_budget_locked_limit(), pinned = pin_budget_pinned_limit();
+
+	is_tight = locked < pinned;
+	return is_tight ? locked : pinned;
+}
+
+bool pin_budget_is_tight(void)
+{
+	return atomic_load_explicit(&is_tight, memory_order_relaxed);
+}
+
+bool pin_budget_reserve(size_t n_bytes)
+{
+	size_t limit = pin_budget_limit(), have = pin_pool.registered;
 
 	do {
 		if (n_bytes > limit || have > limit - n_bytes)
 			return false;
-	} while (!atomic_compare_exchange_weak(level, &have, have + n_bytes));
-	return true;
-}
-
-static void unpin(struct pin_range range)
-{
-	atomic_fetch_sub(&pin_pool.pinned, pin_granules_unpin(range));
-}
-
-/* Memory that two threads pin at the same time is counted by one of them, whichever fails. */
-static bool pin_within(struct pin_range range, size_t limit)
-{
-	size_t n_new = pin_granules_pin(range);
-
-	if (!n_new)
-		return true;
-	if (atomic_fetch_add(&pin_pool.pinned, n_new) + n_new <= limit)
-		return true;
-	unpin(range);
-	return false;
-}
-
-bool pin_budget_reserve(struct pin_range range)
-{
-	size_t n_bytes = pin_range_length(range);
-
-	if (!add_within(&pin_pool.registered, n_bytes, pin_budget_locked_limit()))
-		return false;
-	if (!pin_within(range, pin_budget_pinned_limit())) {
-		atomic_fetch_sub(&pin_pool.registered, n_bytes);
-		return false;
-	}
+	} while (!atomic_compare_exchange_weak(&pin_pool.registered, &have, have + n_bytes));
 	pin_pool_update_peak(&pin_pool.registered, &pin_pool.registered_peak);
-	pin_pool_update_peak(&pin_pool.pinned, &pin_pool.pinned_peak);
 	return true;
 }
 
-void pin_budget_release(struct pin_range range)
+void pin_budget_release(size_t n_bytes)
 {
-	unpin(range);
-	atomic_fetch_sub(&pin_pool.registered, pin_range_length(range));
-}
-
-static bool fits(size_t n_bytes, size_t have, size_t idle, size_t limit)
-{
-	have -= idle < have ? idle : have;
-	return n_bytes <= limit && have <= limit - n_bytes;
+	atomic_fetch_sub(&pin_pool.registered, n_bytes);
 }
 
 bool pin_budget_would_fit(size_t n_bytes, size_t idle)
 {
-	return fits(n_bytes, pin_pool.registered, idle, pin_budget_locked_limit()) &&
-	       fits(n_bytes, pin_pool.pinned, idle, pin_budget_pinned_limit());
+	size_t limit = pin_budget_limit(), have = pin_pool.registered;
+
+	have -= idle < have ? idle : have;
+	return n_bytes <= limit && have <= limit - n_bytes;
 }
 
 bool pin_budget_is_exceeded(void)
 {
-	return pin_pool.registered > pin_budget_locked_limit() ||
-	       pin_pool.pinned > pin_budget_pinned_limit();
-}
-
-size_t pin_budget_lowest_limit(void)
-{
-	size_t limit = pin_budget_locked_limit(), pinned = pin_budget_pinned_limit();
-
-	return limit < pinned ? limit : pinned;
+	return pin_pool.registered > pin_budget_limit();
 }

@@ -2,44 +2,38 @@
 #include <config.h>
 
 #include "regpool/choice.h"
+#include "allocator/frames.h"
 #include "regpool/granule.h"
-#include "regpool/pool.h"
 
-/* A cell is at most this fraction of what may be pinned. */
+/* A cell is at most this fraction of what may be registered. */
 #define PARTS_OF_LIMIT 8
 
 size_t pin_choice_cell(size_t limit, size_t max_mr_size)
 {
 	size_t cell = PIN_CELL;
 
-	while (cell > PIN_GRANULE && (cell > limit / PARTS_OF_LIMIT || cell > max_mr_size))
+	while (cell > PIN_GRANULE &&
+	       (cell > limit / PARTS_OF_LIMIT || cell + PIN_OVERLAP > max_mr_size))
 		cell /= 2;
 	return cell;
 }
 
-/* A heap has at most about so many small cells. */
 #define CELLS 512
 
-size_t pin_choice_cell_ahead(size_t cell)
+size_t pin_choice_cell_ahead(size_t largest)
 {
-	size_t small = 2 * PIN_GRANULE, heap = pin_span_bytes();
+	size_t cell = PIN_GRANULE, heap = pin_span_bytes();
 
-	while (small < cell && small * CELLS < heap)
-		small *= 2;
-	return pin_pool.forks && !pin_pool.is_short && small < cell ? small : cell;
-}
-
-size_t pin_choice_cell_first(size_t cell)
-{
-	return pin_pool.is_short ? cell : PIN_GRANULE;
+	while (cell < largest && cell * CELLS < heap)
+		cell *= 2;
+	return cell;
 }
 
 struct pin_range pin_choice_tile(const struct pin_span *span, struct pin_range range,
 				 size_t cell)
 {
-	uintptr_t span_end = span->start + atomic_load(&span->length);
+	struct pin_range all = pin_range_of_span(span), tile;
 	size_t size = cell, stride = cell;
-	struct pin_range tile;
 
 	do {
 		tile.start = pin_reserve.base +
@@ -48,10 +42,10 @@ struct pin_range pin_choice_tile(const struct pin_span *span, struct pin_range r
 		stride = size;
 		size *= 2;
 	} while (tile.end < range.end);
-	if (tile.start < span->start)
-		tile.start = span->start;
-	if (tile.end > span_end)
-		tile.end = span_end;
+	if (tile.start < all.start)
+		tile.start = all.start;
+	if (tile.end > all.end)
+		tile.end = all.end;
 	return tile;
 }
 
@@ -59,8 +53,8 @@ static bool can_extend_over(uintptr_t addr, bool (*taken)(void *arg, size_t gran
 {
 	size_t granule = pin_granule_of(addr);
 
-	return !pin_granule_is_replaced(granule) && !(taken && taken(arg, granule)) &&
-	       pin_granule_is_resident(granule);
+	return !(taken && taken(arg, granule)) && pin_granule_is_resident(granule) &&
+	       !pin_granule_is_unpinnable(granule);
 }
 
 struct pin_range pin_choice_around(struct pin_range range, struct pin_range tile,
@@ -74,83 +68,54 @@ struct pin_range pin_choice_around(struct pin_range range, struct pin_range tile
 	return range;
 }
 
-/*
- * Moves an edge of a range, up or down as far as `limit`, to the next granule that is taken or
- * past the next resident one, if at most `spare` bytes in between are not resident. Returns
- * whether it did.
+struct pin_range pin_choice_overlap(const struct pin_span *span, struct pin_range range)
+{
+	if (range.end < pin_range_of_span(span).end && can_extend_over(range.end, NULL, NULL))
+		range.end += PIN_OVERLAP;
+	return range;
+}
+
+/* Pages looked at in one call, which are in one granule. */
+#define BATCH 128
+
+/* How many of n pages from `start` on are resident and sound: from the first, or from the last.
  */
-static bool close_gap(uintptr_t *edge, uintptr_t limit, size_t *spare,
-		      bool (*taken)(void *arg, size_t granule), void *arg)
+static size_t count_resident(uintptr_t start, size_t n, bool from_end)
 {
-	uintptr_t step = limit > *edge ? PIN_GRANULE : -PIN_GRANULE, p;
-	size_t lacks = 0, cost = 0;
+	struct pin_range range = {start, start + n * PIN_PAGE};
+	uint32_t is_there[BATCH];
+	size_t found = 0;
 
-	for (p = *edge; p != limit; p += step) {
-		size_t granule = pin_granule_of(limit > *edge ? p : p - PIN_GRANULE);
-
-		if (taken && taken(arg, granule))
-			break;
-		lacks = pin_granule_missing(granule);
-		cost += lacks;
-		if (pin_granule_is_replaced(granule) || cost > *spare)
-			return false;
-		if (lacks < PIN_GRANULE) {
-			p += step;
-			break;
-		}
-	}
-	if (p == *edge || (p == limit && lacks == PIN_GRANULE))
-		return false;
-	*spare -= cost;
-	*edge = p;
-	return true;
+	if (!n || pin_granules_any_replaced(range) ||
+	    pin_granule_is_unpinnable(pin_granule_of(start)) ||
+	    !pin_frames_count(start, 1, n, is_there))
+		return 0;
+	while (found < n && is_there[from_end ? n - 1 - found : found])
+		found++;
+	return found;
 }
 
-struct pin_range pin_choice_across(struct pin_range range, struct pin_range tile,
-				   bool (*taken)(void *arg, size_t granule), void *arg)
+static size_t at_most(size_t n_bytes)
 {
-	size_t spare = PIN_GAPS;
+	return n_bytes / PIN_PAGE < BATCH ? n_bytes / PIN_PAGE : BATCH;
+}
+
+struct pin_range pin_choice_pages(struct pin_range range, struct pin_range tile)
+{
+	uintptr_t border;
+	size_t n, found;
 
 	do {
-		range = pin_choice_around(range, tile, taken, arg);
-	} while (close_gap(&range.start, tile.start, &spare, taken, arg) ||
-		 close_gap(&range.end, tile.end, &spare, taken, arg));
-	return range;
-}
-
-/* Extends a range by `by` bytes on both sides, within the tile. */
-static struct pin_range widen(struct pin_range range, struct pin_range tile, size_t by)
-{
-	range.start = range.start - tile.start > by ? range.start - by : tile.start;
-	range.end = tile.end - range.end > by ? range.end + by : tile.end;
-	return range;
-}
-
-/* Doubles the distance each time, until the resident memory ends within it. */
-void pin_choice_probe(struct pin_range range, struct pin_range tile)
-{
-	struct pin_range seen, has = range;
-	size_t by = 2 * PIN_GAPS;
-
+		border = PIN_ALIGN_DOWN(range.start - 1, PIN_GRANULE);
+		n = at_most(range.start - (border > tile.start ? border : tile.start));
+		found = count_resident(range.start - n * PIN_PAGE, n, true);
+		range.start -= found * PIN_PAGE;
+	} while (n && found == n);
 	do {
-		seen = widen(has, tile, by);
-		pin_granules_probe(seen);
-		has = pin_choice_across(range, seen, NULL, NULL);
-		by *= 2;
-	} while ((has.start == seen.start && seen.start > tile.start) ||
-		 (has.end == seen.end && seen.end < tile.end));
-}
-
-struct pin_range pin_choice_beyond(struct pin_range range, struct pin_range tile,
-				   const struct pin_span *span)
-{
-	uintptr_t used = atomic_load(&span->used), end = used + PIN_AHEAD;
-
-	if (end > tile.end)
-		end = tile.end;
-	end = PIN_ALIGN_DOWN(end, PIN_GRANULE);
-	if (range.end >= PIN_ALIGN_DOWN(used, PIN_GRANULE))
-		while (range.end < end && !pin_granule_is_replaced(pin_granule_of(range.end)))
-			range.end += PIN_GRANULE;
+		border = PIN_ALIGN_DOWN(range.end, PIN_GRANULE) + PIN_GRANULE;
+		n = at_most((border < tile.end ? border : tile.end) - range.end);
+		found = count_resident(range.end, n, false);
+		range.end += found * PIN_PAGE;
+	} while (n && found == n);
 	return range;
 }

@@ -47,8 +47,8 @@ static bool make_tables(struct pin_access_set *set)
 
 	return ensure_table(&set->records, sizeof(struct pin_record), PIN_MOST_PLACES) &&
 	       ensure_table(&set->entries, sizeof(struct pin_entry), PIN_MOST_PLACES) &&
-	       ensure_table(&set->failures, sizeof(struct pin_failure), n) &&
 	       ensure_table(&set->starting, sizeof(uint32_t), n) &&
+	       ensure_table(&set->in_part, sizeof(uint32_t), pin_reserve.size / PIN_PAGE) &&
 	       ensure_table(&set->covering, sizeof(uint32_t), n);
 }
 
@@ -60,18 +60,8 @@ static bool make_set(struct pin_domain *domain, struct pin_access_set *set, unsi
 	if (!make_tables(set) || pthread_mutex_init(&set->lock, NULL))
 		return false;
 	set->access = access;
-	set->ahead = PIN_AHEAD_NEVER;
 	atomic_store_explicit(&set->domain, domain, memory_order_release);
 	return true;
-}
-
-static size_t largest_mr(struct ibv_context *context)
-{
-	struct ibv_device_attr attr;
-
-	return pin_ibverbs_of(context)->query_device(context, &attr) || !attr.max_mr_size
-		       ? SIZE_MAX
-		       : attr.max_mr_size;
 }
 
 /*
@@ -81,17 +71,24 @@ static size_t largest_mr(struct ibv_context *context)
 #define EFA_VENDOR  0x1d0f
 #define EFA_ENTRIES (((size_t)24 << 20) / 4 * 3)
 
-static size_t most_entries(struct ibv_context *context)
+/* Asks the adapter for its limits. Caller holds the domain's lock. */
+static void find_limits(struct pin_domain *domain)
 {
-	struct ibv_device_attr attr;
-	int error = pin_ibverbs_of(context)->query_device(context, &attr);
+	struct ibv_context *context = domain->pd->context;
+	struct ibv_device_attr attr = {0};
+	bool is_known;
 
-	return !error && attr.vendor_id == EFA_VENDOR ? EFA_ENTRIES : 0;
+	if (domain->max_mr_size)
+		return;
+	is_known = !pin_ibverbs_of(context)->query_device(context, &attr);
+	domain->max_mr_size = is_known && attr.max_mr_size ? attr.max_mr_size : SIZE_MAX;
+	domain->max_mr = is_known && attr.max_mr > 0 ? (size_t)attr.max_mr : 0;
+	domain->max_entries = is_known && attr.vendor_id == EFA_VENDOR ? EFA_ENTRIES : 0;
 }
 
 static size_t cell_size(const struct pin_domain *domain)
 {
-	return pin_choice_cell(pin_budget_lowest_limit(), domain->max_mr_size);
+	return pin_choice_cell(pin_budget_limit(), domain->max_mr_size);
 }
 
 /*
@@ -104,7 +101,8 @@ static size_t withdraw_range(uintptr_t start, size_t length)
 
 	/* Of what was marked before, too: nothing may be found there. */
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
-		pin_places_withdraw(set, pin_range_of((void *)start, length));
+		pin_places_withdraw(set,
+				    pin_range_granules(pin_range_of((void *)start, length)));
 	return n_bytes;
 }
 
@@ -129,8 +127,7 @@ static bool has_armed(struct pin_domain *domain)
 }
 
 /* Caller holds the domain's lock. */
-static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsigned access,
-		   bool is_first)
+static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsigned access)
 {
 	if (!make_set(domain, set, access)) {
 		pin_warn_once("no address space for the tables of %s: its requests go to "
@@ -138,14 +135,11 @@ static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsign
 			      domain->device);
 		return -ENOMEM;
 	}
-	if (!domain->max_mr_size) {
-		domain->max_mr_size = largest_mr(domain->pd->context);
-		domain->max_entries = most_entries(domain->pd->context);
-	}
+	find_limits(domain);
 	set->cell = cell_size(domain);
-	set->ahead = pin_options.mode == PIN_MODE_LAZY ? PIN_AHEAD_NEVER
-		     : is_first			       ? 0
-						       : PIN_AHEAD_LATER;
+	set->is_ahead = pin_options.mode != PIN_MODE_LAZY;
+	set->is_first = !has_armed(NULL);
+	set->n_needed = 0;
 	atomic_store_explicit(&set->armed, true, memory_order_release);
 	log_armed(domain, access);
 	return 0;
@@ -155,15 +149,13 @@ static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsign
 static int arm_if_allowed(struct pin_domain *domain, struct pin_access_set *set,
 			  unsigned access, unsigned max_access)
 {
-	bool is_first = !has_armed(domain);
-
 	if (pin_pool_off() || domain->is_orphan)
 		return -ENOMEM;
-	if (is_first)
+	if (!has_armed(domain))
 		domain->max_access = max_access | IBV_ACCESS_RELAXED_ORDERING;
 	if (access & ~domain->max_access)
 		return -EEXIST;
-	return set->armed ? 0 : arm_set(domain, set, access, is_first);
+	return set->armed ? 0 : arm_set(domain, set, access);
 }
 
 /* Whether memory regions may have these rights. */
@@ -194,14 +186,14 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 		return -ENOMEM;
 	set = pin_access_set_of(domain, access);
 	error = arm_if_allowed(domain, set, access, max_access);
-	needs_thread = set->ahead != PIN_AHEAD_NEVER;
+	needs_thread = set->is_ahead;
 	pthread_rwlock_unlock(&domain->lock);
 	if (error)
 		return error;
 	pin_prefill();
 	pin_rollout_to(set);
 	if (needs_thread && !pin_registrar_start())
-		set->ahead = PIN_AHEAD_NEVER;
+		set->is_ahead = false;
 	*armed = set;
 	return 0;
 }
@@ -214,11 +206,11 @@ size_t pin_domain_largest_mr(void)
 		struct pin_domain *domain = pin_registry_at(i);
 		struct ibv_pd *pd;
 
-		pthread_rwlock_rdlock(&domain->lock);
+		pthread_rwlock_wrlock(&domain->lock);
 		pd = atomic_load(&domain->pd);
+		if (pd)
+			find_limits(domain);
 		n = domain->max_mr_size;
-		if (pd && !n)
-			n = largest_mr(pd->context);
 		pthread_rwlock_unlock(&domain->lock);
 		if (pd && n < least)
 			least = n;
@@ -250,13 +242,12 @@ static void retire(struct pin_domain *domain)
 {
 	atomic_fetch_add(&domain->generation, 1);
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
-		set->ahead = PIN_AHEAD_NEVER;
+		set->is_ahead = false;
 		atomic_store(&set->armed, false);
 		pin_places_forget(set);
 	}
 	domain->is_orphan = false;
 	domain->max_mr_size = 0;
-	domain->max_entries = 0;
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
 }
 
@@ -292,7 +283,7 @@ static void orphan(struct pin_domain *domain)
 
 	domain->is_orphan = true;
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
-		set->ahead = PIN_AHEAD_NEVER;
+		set->is_ahead = false;
 		atomic_store(&set->armed, false);
 		pin_places_withdraw(set, all);
 	}
@@ -370,7 +361,7 @@ int pin_domain_disarm(struct ibv_pd *pd)
 	domain->max_access = PIN_HEAP_ACCESS;
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
 		armed |= set->armed;
-		set->ahead = PIN_AHEAD_NEVER;
+		set->is_ahead = false;
 		pin_places_clear(set, PIN_CLEAR_IDLE);
 		if (!pin_places_in_use(set))
 			atomic_store(&set->armed, false);
@@ -392,7 +383,9 @@ int pin_domain_enable(struct ibv_pd *pd, unsigned access)
 	domain = lock_domain(pd);
 	if (!domain)
 		return -ENOMEM;
-	pin_access_set_of(domain, access)->ahead = is_eager ? 0 : PIN_AHEAD_NEVER;
+	set = pin_access_set_of(domain, access);
+	set->is_ahead = is_eager;
+	set->n_needed = PIN_IN_USE;
 	pthread_rwlock_unlock(&domain->lock);
 	pin_pool_changed();
 	return 0;

@@ -207,6 +207,5 @@ bool pin_evict_one(const char *device, size_t wanted)
 				atomic_fetch_add(&pin_evict_clock, 1) + 1;
 	} while (error);
 	atomic_fetch_add(&pin_pool.evicted, 1);
-	pin_pool.is_short = true;
 	return true;
 }

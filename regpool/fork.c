@@ -4,12 +4,10 @@
 #include "regpool/fork.h"
 #include "allocator/log.h"
 #include "allocator/os.h"
-#include "regpool/choice.h"
 #include "regpool/granule.h"
 #include "regpool/ibverbs.h"
 #include "regpool/places.h"
 #include "regpool/pool.h"
-#include "regpool/segments.h"
 
 #include <pthread.h>
 
@@ -69,29 +67,8 @@ int pin_fork_init(void)
 
 _Atomic unsigned pin_forks_running;
 
-/*
- * One that is larger than those made for a process that forks, but for a pool's, which is
- * always the same.
- */
-static void retire_outgrown(struct pin_access_set *set, struct pin_entry *entry)
-{
-	PIN_PLACES_ENTER();
-	struct pin_range range, piece;
-
-	pthread_mutex_lock(&set->lock);
-	range = pin_place_range(entry);
-	if (pin_range_length(range) > pin_choice_cell_ahead(set->cell) &&
-	    !pin_segments_find_piece(range, &piece))
-		pin_place_retire(set, entry);
-	pthread_mutex_unlock(&set->lock);
-}
-
-/*
- * One that is just being registered or deregistered has users, or none, when that is done. If
- * cells were large up to now, those in use get no more users: there may always be some, and
- * each fork() would copy all of it.
- */
-static void release_idle(struct pin_access_set *set, bool were_large)
+/* One that is just being registered or deregistered has users, or none, when that is done. */
+static void release_idle(struct pin_access_set *set)
 {
 	for (uint32_t i = 1; i <= set->n_places; i++) {
 		struct pin_entry *entry = pin_place(set, i);
@@ -100,27 +77,18 @@ static void release_idle(struct pin_access_set *set, bool were_large)
 			pin_os_wait(&entry->state, PIN_ENTRY_BUSY);
 		if (pin_place_is_idle(set, entry))
 			pin_place_release_idle(set, entry);
-		else if (were_large)
-			retire_outgrown(set, entry);
 	}
 }
 
-/*
- * Deregistering frees memory. What has gone leaves room: whether there is too little again, the next eviction
- * shows.
- */
+/* A handler that has interrupted a registration forks without that. */
 static void before_fork(void)
 {
-	bool were_large = !pin_pool.forks || pin_pool.is_short;
-
 	atomic_fetch_add(&pin_forks_running, 1);
-	pin_pool.forks = true;
 	if (pin_pool_off() || pin_places_depth)
 		return;
-	pin_pool.is_short = false;
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
 		if (atomic_load(&set->domain->pd))
-			release_idle(set, were_large);
+			release_idle(set);
 }
 
 /* What the parent shares with the child is not registered ahead as long as it does. */

@@ -8,10 +8,13 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 struct granule {
-	_Atomic uint16_t n_regions; /* memory regions that pin it */
-	_Atomic uint16_t n_seen;    /* largest number of pages ever seen resident */
+	_Atomic uint16_t n_seen;     /* largest number of pages ever seen resident */
+	_Atomic uint16_t unpinnable; /* the number of a page, + 1; UNKNOWN; or 0 */
 	_Atomic bool is_replaced;
 };
 
@@ -19,6 +22,7 @@ struct granule {
 #define BATCH	 128
 #define N_PAGES	 (PIN_GRANULE / PIN_PAGE)
 #define N_ENOUGH (N_PAGES - N_PAGES / 21)
+#define UNKNOWN	 UINT16_MAX
 
 static struct pin_table granules;
 
@@ -44,33 +48,6 @@ static struct granule *granule_at(size_t granule)
 static bool is_in_table(size_t granule)
 {
 	return granule < atomic_load_explicit(&granules.committed, memory_order_acquire);
-}
-
-size_t pin_granules_pin(struct pin_range range)
-{
-	size_t n_bytes = 0;
-
-	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-		n_bytes += atomic_fetch_add(&granule_at(pin_granule_of(p))->n_regions, 1)
-				   ? 0
-				   : PIN_GRANULE;
-	return n_bytes;
-}
-
-size_t pin_granules_unpin(struct pin_range range)
-{
-	size_t n_bytes = 0;
-
-	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-		n_bytes += atomic_fetch_sub(&granule_at(pin_granule_of(p))->n_regions, 1) == 1
-				   ? PIN_GRANULE
-				   : 0;
-	return n_bytes;
-}
-
-unsigned pin_granule_n_pins(size_t granule)
-{
-	return is_in_table(granule) ? granule_at(granule)->n_regions : 0;
 }
 
 /*
@@ -105,7 +82,8 @@ size_t pin_granules_probe(struct pin_range range)
 	size_t n_new = 0, n;
 
 	for (; i < end; i += n) {
-		for (n = 0; i + n < end && n < BATCH && !pin_granule_is_resident(i + n); n++)
+		for (n = 0; i + n < end && n < BATCH && granule_at(i + n)->n_seen < N_ENOUGH;
+		     n++)
 			;
 		if (n)
 			n_new += probe_granules(i, n);
@@ -120,19 +98,96 @@ void pin_granules_look_again(void)
 	size_t n = atomic_load(&granules.committed);
 
 	for (size_t i = 0; i < n; i++)
-		if (!granule_at(i)->n_regions && granule_at(i)->n_seen)
+		if (granule_at(i)->n_seen)
 			granule_at(i)->n_seen = 0;
-}
-
-size_t pin_granule_missing(size_t granule)
-{
-	return PIN_GRANULE -
-	       (is_in_table(granule) ? granule_at(granule)->n_seen * PIN_PAGE : 0);
 }
 
 bool pin_granule_is_resident(size_t granule)
 {
-	return pin_granule_missing(granule) <= (N_PAGES - N_ENOUGH) * PIN_PAGE;
+	return is_in_table(granule) && granule_at(granule)->n_seen >= N_ENOUGH &&
+	       !granule_at(granule)->is_replaced;
+}
+
+/*
+ * The kernel reads the mask before it looks at what to do with it, and that is nothing: it
+ * knows no such thing. Nothing becomes resident that was not.
+ */
+static bool may_be_read(uintptr_t page)
+{
+	int error = errno;
+	bool may = syscall(SYS_rt_sigprocmask, -1, page, NULL, _NSIG / 8) != -1 ||
+		   errno != EFAULT;
+
+	errno = error;
+	return may;
+}
+
+static uintptr_t page_of(size_t granule, uint16_t unpinnable)
+{
+	return pin_granule_start(granule) + (unpinnable - 1u) * PIN_PAGE;
+}
+
+/* Of the part of a range that is in one granule. */
+static uintptr_t find_unreadable(struct pin_range range, size_t granule)
+{
+	uintptr_t start = pin_granule_start(granule), end = start + PIN_GRANULE;
+
+	start = start > range.start ? start : range.start;
+	end = end < range.end ? end : range.end;
+	for (uintptr_t page = start; page < end; page += PIN_PAGE)
+		if (!may_be_read(page))
+			return page;
+	return 0;
+}
+
+uintptr_t pin_granules_note_unpinnable(struct pin_range range)
+{
+	size_t begin = pin_granule_of(range.start), end = pin_granule_of(range.end - 1) + 1;
+	uintptr_t first = 0, page;
+
+	for (size_t i = begin; i < end; i++) {
+		page = find_unreadable(range, i);
+		if (page)
+			granule_at(i)->unpinnable =
+				(uint16_t)((page - pin_granule_start(i)) / PIN_PAGE + 1);
+		first = first ? first : page;
+	}
+	for (size_t i = begin; i < end && !first; i++)
+		granule_at(i)->unpinnable = UNKNOWN;
+	return first;
+}
+
+bool pin_granule_is_unpinnable(size_t granule)
+{
+	uint16_t page = is_in_table(granule) ? granule_at(granule)->unpinnable : 0;
+
+	if (PIN_LIKELY(!page) || page == UNKNOWN || !may_be_read(page_of(granule, page)))
+		return page;
+	atomic_compare_exchange_strong(&granule_at(granule)->unpinnable, &page, 0);
+	return false;
+}
+
+bool pin_granules_has_unreadable(struct pin_range range)
+{
+	size_t end = pin_granule_of(range.end - 1) + 1;
+
+	for (size_t i = pin_granule_of(range.start); i < end; i++) {
+		uint16_t page = is_in_table(i) ? granule_at(i)->unpinnable : 0;
+		uintptr_t at = page_of(i, page);
+
+		if (page && page != UNKNOWN && at >= range.start && at < range.end)
+			return true;
+	}
+	return false;
+}
+
+void pin_granules_retry_unpinnable(void)
+{
+	size_t n = atomic_load(&granules.committed);
+
+	for (size_t i = 0; i < n; i++)
+		if (granule_at(i)->unpinnable == UNKNOWN)
+			granule_at(i)->unpinnable = 0;
 }
 
 /* For a range within one span. */
@@ -151,7 +206,7 @@ static size_t mark_replaced(struct pin_range range)
 
 size_t pin_granules_mark_replaced(uintptr_t start, size_t length)
 {
-	struct pin_range range = pin_range_of((void *)start, length);
+	struct pin_range range = pin_range_granules(pin_range_of((void *)start, length));
 	size_t n_bytes = 0;
 
 	for (uint32_t i = 0; i < pin_span_count(); i++) {
@@ -168,15 +223,12 @@ size_t pin_granules_mark_replaced(uintptr_t start, size_t length)
 	return n_bytes;
 }
 
-bool pin_granule_is_replaced(size_t granule)
-{
-	return is_in_table(granule) && granule_at(granule)->is_replaced;
-}
-
 bool pin_granules_any_replaced(struct pin_range range)
 {
-	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-		if (pin_granule_is_replaced(pin_granule_of(p)))
+	size_t end = pin_granule_of(range.end - 1) + 1;
+
+	for (size_t i = pin_granule_of(range.start); i < end; i++)
+		if (is_in_table(i) && granule_at(i)->is_replaced)
 			return true;
 	return false;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * State of each granule, 2 MiB of the heap: how many memory regions pin it, how many exist,
- * which of its pages were seen to be resident, and whether the program has replaced any. All of
- * it is lock-free.
+ * State of each granule, 2 MiB of the heap: which of its pages were seen to be resident,
+ * whether one of them cannot be pinned, and whether the program has replaced any. All of it is
+ * lock-free.
  */
 #ifndef PIN_GRANULE_TABLE_H
 #define PIN_GRANULE_TABLE_H
@@ -10,7 +10,7 @@
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 
-/* A range of heap addresses: whole granules within one span. */
+/* A range of heap addresses: whole pages within one span. */
 struct pin_range {
 	uintptr_t start, end;
 };
@@ -30,11 +30,18 @@ static inline bool pin_range_meets(struct pin_range range, struct pin_range othe
 	return range.start < other.end && other.start < range.end;
 }
 
-/* The granules that [addr, addr + length) overlaps. */
+/* The pages that [addr, addr + length) overlaps. */
 static inline struct pin_range pin_range_of(const void *addr, size_t length)
 {
-	return (struct pin_range){PIN_ALIGN_DOWN((uintptr_t)addr, PIN_GRANULE),
-				  PIN_ALIGN_UP((uintptr_t)addr + length, PIN_GRANULE)};
+	return (struct pin_range){PIN_ALIGN_DOWN((uintptr_t)addr, PIN_PAGE),
+				  PIN_ALIGN_UP((uintptr_t)addr + length, PIN_PAGE)};
+}
+
+/* The granules that a range overlaps. */
+static inline struct pin_range pin_range_granules(struct pin_range range)
+{
+	return (struct pin_range){PIN_ALIGN_DOWN(range.start, PIN_GRANULE),
+				  PIN_ALIGN_UP(range.end, PIN_GRANULE)};
 }
 
 /* The current extent of a span; empty if it was only just created. */
@@ -64,34 +71,35 @@ static inline uintptr_t pin_granule_start(size_t granule)
 int pin_granules_ensure(uintptr_t end);
 
 /*
- * Counts one more memory region that pins the range or is about to. Returns how many bytes no
- * other pinned.
- */
-size_t pin_granules_pin(struct pin_range range);
-
-/* Counts one less. Returns how many bytes are no longer pinned. */
-size_t pin_granules_unpin(struct pin_range range);
-
-/* How many memory regions pin the granule. */
-unsigned pin_granule_n_pins(size_t granule);
-
-/*
  * Finds out which granules of a range are resident: so nearly complete that pinning adds less
  * than 5 %. A resident granule stays so, because the heap returns nothing. Returns how many are
  * newly seen to be resident.
  */
 size_t pin_granules_probe(struct pin_range range);
 
-/* Forgets what was seen of granules that are not pinned, as a child may share them now. */
+/* Forgets what was seen, as a child may share pages now. */
 void pin_granules_look_again(void);
 
-/*
- * Bytes of the granule that were not resident when last looked at; all of it if it never was.
- */
-size_t pin_granule_missing(size_t granule);
-
-/* Whether it was seen to be resident. */
+/* Whether it was seen to be resident, and the program has replaced nothing there. */
 bool pin_granule_is_resident(size_t granule);
+
+/*
+ * A registration of the range has failed although there is room: notes which of its granules
+ * have a page that may not be read, or all of them if there is none. Returns the address of the
+ * first such page, or 0.
+ */
+uintptr_t pin_granules_note_unpinnable(struct pin_range range);
+
+/*
+ * Whether a page of the granule cannot be pinned. One that may be read again can; where the
+ * page is not known, pin_granules_retry_unpinnable() has it tried again.
+ */
+bool pin_granule_is_unpinnable(size_t granule);
+
+/* Whether a page that may not be read is in the range, of those that were noted. */
+bool pin_granules_has_unreadable(struct pin_range range);
+
+void pin_granules_retry_unpinnable(void);
 
 /*
  * Marks granules in which the program has replaced pages. Parts of [start, start + length) may
@@ -99,7 +107,7 @@ bool pin_granule_is_resident(size_t granule);
  */
 size_t pin_granules_mark_replaced(uintptr_t start, size_t length);
 
-bool pin_granule_is_replaced(size_t granule);
+/* Whether the program has replaced pages in the granules of a range. */
 bool pin_granules_any_replaced(struct pin_range range);
 
 #endif

@@ -5,11 +5,14 @@
 #include "allocator/log.h"
 #include "allocator/os.h"
 #include "allocator/span.h"
+#include "regpool/budget.h"
 #include "regpool/choice.h"
 #include "regpool/evict.h"
 #include "regpool/pool.h"
 #include "regpool/register.h"
 #include "regpool/segments.h"
+
+#include <errno.h>
 
 /*
  * Completes a BUSY entry of this thread with its memory region, or frees it if `mr` is NULL.
@@ -51,15 +54,18 @@ static void narrow_place(struct pin_access_set *set, struct pin_entry *entry,
 static struct ibv_mr *register_range(struct pin_access_set *set, struct pin_range range,
 				     bool may_evict, int *error)
 {
+	size_t n_bytes = pin_range_length(range);
 	uint64_t began = pin_os_now_ns();
 	const char *device;
 	struct ibv_mr *mr;
 
 	do {
 		mr = pin_register_range(set->domain, set->access, range, error);
-		device = pin_register_lacks_memory(*error) ? NULL : set->domain->device;
-	} while (!mr && may_evict && pin_register_lacks_room(*error) &&
-		 pin_evict_one(device, pin_range_length(range)));
+		device = pin_register_lacks_memory(*error, n_bytes) ? NULL
+								    : set->domain->device;
+	} while (!mr && may_evict &&
+		 pin_register_lacks_room(set->domain->device, *error, n_bytes) &&
+		 pin_evict_one(device, n_bytes));
 	atomic_fetch_add_explicit(&pin_pool.ns, pin_os_now_ns() - began, memory_order_relaxed);
 	if (mr)
 		pin_debug("%s at %p registered%s on %s: lkey 0x%x",
@@ -68,23 +74,27 @@ static struct ibv_mr *register_range(struct pin_access_set *set, struct pin_rang
 	return mr;
 }
 
-/* Registers the entry's whole range or, if that fails, only the part that is wanted. */
+/*
+ * Registers the entry's whole range or, if that fails, only the part that is wanted. Sets
+ * *error to an errno value, or 0.
+ */
 static bool register_place(struct pin_access_set *set, struct pin_entry *entry,
-			   struct pin_range wanted, bool may_evict)
+			   struct pin_range wanted, bool may_evict, int *error)
 {
 	struct pin_range range = pin_place_range(entry);
-	struct ibv_mr *mr;
-	int error;
+	struct ibv_mr *mr = register_range(set, range, may_evict, error);
 	bool found;
 
-	mr = register_range(set, range, may_evict, &error);
 	if (!mr && pin_range_length(wanted) < pin_range_length(range)) {
+		pin_register_note_failure(set->domain, range, *error);
 		range = wanted;
 		narrow_place(set, entry, range);
-		mr = register_range(set, range, may_evict, &error);
+		mr = register_range(set, range, may_evict, error);
 	}
-	if (!mr)
-		pin_register_log_failure(set->domain, range, error);
+	if (mr)
+		*error = 0;
+	else
+		pin_register_log_failure(set->domain, range, *error);
 	if (mr && !may_evict)
 		atomic_fetch_add(&pin_pool.ahead, 1);
 	found = publish_or_free(set, entry, mr);
@@ -93,86 +103,50 @@ static bool register_place(struct pin_access_set *set, struct pin_entry *entry,
 	return found;
 }
 
-static bool is_covered(void *set, size_t granule)
-{
-	return pin_keys_covering(set, (void *)pin_granule_start(granule));
-}
-
-/* How many bytes of a range memory regions cover already. */
-static size_t covered_bytes(struct pin_access_set *set, struct pin_range range)
-{
-	size_t n_bytes = 0;
-
-	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-		n_bytes += is_covered(set, pin_granule_of(p)) ? PIN_GRANULE : 0;
-	return n_bytes;
-}
-
 /*
- * Whether the credit allows registering a range of which other memory regions cover a part.
- * Memory registered for the first time earns credit and memory registered again spends it, so
- * at most half of the work is repetition.
+ * The smallest range of whole granules that a memory region for a request lies in: so others
+ * wait for nothing larger.
  */
-static bool is_within_credit(struct pin_access_set *set, struct pin_range range)
-{
-	size_t again = covered_bytes(set, range);
-
-	if (again > set->credit)
-		return false;
-	set->credit += pin_range_length(range) - 2 * again;
-	return true;
-}
-
-/*
- * Where the memory region for a request lies. It is small if the registrar is going to make a
- * larger one for the next requests, unless its keys stay for good.
- */
-static struct pin_range choose_tile(struct pin_access_set *set, struct pin_range wanted,
-				    bool is_held)
+static struct pin_range choose_tile(struct pin_range wanted)
 {
 	const struct pin_span *span = pin_span_find((void *)wanted.start, 1);
-	size_t cell = pin_choice_cell_ahead(set->cell);
-	struct pin_range piece;
 
-	if (pin_segments_find_piece(wanted, &piece))
-		return piece;
-	if (!is_held && set->ahead != PIN_AHEAD_NEVER)
-		cell = pin_choice_cell_first(cell);
-	return pin_choice_tile(span, wanted, cell);
+	return pin_choice_tile(span, pin_range_granules(wanted), PIN_GRANULE);
 }
 
 /*
- * The range to register for a request: what is resident and not registered around it. If the
- * request crosses a border of a memory region, also what that covers, so that the next request
- * finds one that covers both. Caller holds the set's lock.
+ * The range to register for a request. Where locked memory is limited, what is kept beside that
+ * could make the program's own registrations fail.
  */
 static struct pin_range choose_range(struct pin_access_set *set, struct pin_range wanted,
 				     struct pin_range tile)
 {
-	const struct pin_span *span = pin_span_find((void *)wanted.start, 1);
-	struct pin_range range;
+	struct pin_range piece;
 
 	if (pin_granules_ensure(tile.end))
 		return wanted;
-	if (pin_segments_find_piece(wanted, &range))
-		return pin_granules_any_replaced(range) ? wanted : range;
-	pin_choice_probe(wanted, tile);
-	range = pin_choice_beyond(pin_choice_across(wanted, tile, NULL, NULL), tile, span);
-	if (covered_bytes(set, wanted) && is_within_credit(set, range))
-		return range;
-	range = pin_choice_across(wanted, tile, is_covered, set);
-	range = pin_choice_beyond(range, tile, span);
-	set->credit += pin_range_length(range);
-	return range;
+	if (pin_segments_find_piece(wanted, &piece))
+		return pin_granules_any_replaced(piece) ? wanted : piece;
+	if (!pin_access_set_is_in_use(set))
+		return wanted;
+	pin_budget_limit();
+	if (pin_budget_is_tight())
+		return wanted;
+	return pin_choice_pages(wanted, tile);
 }
 
 /* The READY entry that look-ups find for the range, or NULL. Caller holds the set's lock. */
 static struct pin_entry *find_ready(struct pin_access_set *set, const void *addr, size_t length)
 {
-	uint32_t number = pin_keys_covering(set, addr);
-	struct pin_entry *entry = pin_place(set, number);
+	uint32_t numbers[] = {pin_keys_covering(set, addr), pin_keys_covering_page(set, addr)};
 
-	return number && pin_entry_covers(entry, addr, length) ? entry : NULL;
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(numbers); i++) {
+		struct pin_entry *entry = pin_place(set, numbers[i]);
+
+		if (numbers[i] && pin_entry_covers(entry, addr, length))
+			return entry;
+	}
+	return NULL;
 }
 
 /*
@@ -193,32 +167,29 @@ static struct pin_entry *find_busy(struct pin_access_set *set, struct pin_range 
 	return entry;
 }
 
-static struct pin_failure *failure_at(struct pin_access_set *set, struct pin_range range)
-{
-	return pin_table_at(&set->failures, struct pin_failure, pin_granule_of(range.start));
-}
-
 /*
- * Whether registering is pointless: the program has replaced pages there, or it has failed for
- * as much or less, and nothing was deregistered since. Caller holds the set's lock.
+ * Whether registering is pointless: the program has replaced pages there, or there was no room
+ * for as much or less, and nothing was deregistered since. Caller holds the set's lock.
  */
 static bool is_hopeless(struct pin_access_set *set, struct pin_range range)
 {
-	const struct pin_failure *failure = failure_at(set, range);
-
 	return pin_granules_any_replaced(range) ||
-	       (pin_granule_of(range.start) < set->failures.committed &&
-		failure->released == pin_register_releases() + 1 &&
-		failure->n_granules <= pin_range_length(range) >> PIN_GRANULE_SHIFT);
+	       (set->released == pin_register_releases() + 1 &&
+		set->lacked <= pin_range_length(range));
 }
 
-static void note_failure(struct pin_access_set *set, struct pin_range range, uint32_t released)
+/* What fails for another reason fails again, as it does without this library. */
+static void note_failure(struct pin_access_set *set, struct pin_range range, int error,
+			 uint32_t released)
 {
-	uint32_t n_granules = (uint32_t)(pin_range_length(range) >> PIN_GRANULE_SHIFT);
+	size_t n_bytes = pin_range_length(range);
 
+	if (!pin_register_lacks_room(set->domain->device, error, n_bytes))
+		return;
 	pthread_mutex_lock(&set->lock);
-	if (!pin_table_ensure(&set->failures, pin_granule_of(range.start) + 1))
-		*failure_at(set, range) = (struct pin_failure){released + 1, n_granules};
+	if (set->released != released + 1 || n_bytes < set->lacked)
+		set->lacked = n_bytes;
+	set->released = released + 1;
 	pthread_mutex_unlock(&set->lock);
 }
 
@@ -226,25 +197,24 @@ enum action { FOUND, IMPOSSIBLE, REGISTER };
 
 /* Decides what to do for a range. Waits while another thread is registering it. */
 static enum action choose_action(struct pin_access_set *set, const void *addr, size_t length,
-				 bool is_held, struct pin_entry **entry)
+				 struct pin_entry **entry)
 {
-	struct pin_range range = pin_range_of(addr, length), tile;
+	struct pin_range wanted = pin_range_of(addr, length), tile, range;
 	struct pin_entry *busy;
 	enum action action;
 
 	for (;;) {
-		tile = choose_tile(set, range, is_held);
+		tile = choose_tile(wanted);
+		range = choose_range(set, wanted, tile);
 		pthread_mutex_lock(&set->lock);
 		busy = NULL;
 		if (find_ready(set, addr, length))
 			action = FOUND;
-		else if (is_hopeless(set, range))
+		else if (is_hopeless(set, wanted))
 			action = IMPOSSIBLE;
-		else if (!(busy = find_busy(set, range, tile)))
-			action = (*entry = pin_place_allocate(set,
-							      choose_range(set, range, tile)))
-					 ? REGISTER
-					 : IMPOSSIBLE;
+		else if (!(busy = find_busy(set, wanted, tile)))
+			action = (*entry = pin_place_allocate(set, range)) ? REGISTER
+									   : IMPOSSIBLE;
 		pthread_mutex_unlock(&set->lock);
 		if (!busy)
 			return action;
@@ -252,39 +222,27 @@ static enum action choose_action(struct pin_access_set *set, const void *addr, s
 	}
 }
 
-/*
- * Counts a registration of this set, so that the registrar starts to serve it, unless that is
- * decided or another thread counts at the same time.
- */
-static void count_down_to_ahead(struct pin_access_set *set)
-{
-	uint32_t left = set->ahead;
-
-	if (left && left != PIN_AHEAD_NEVER)
-		atomic_compare_exchange_strong(&set->ahead, &left, left - 1);
-}
-
-bool pin_keys_prepare(struct pin_access_set *set, const void *addr, size_t length, bool is_held)
+bool pin_keys_prepare(struct pin_access_set *set, const void *addr, size_t length)
 {
 	PIN_PLACES_ENTER();
 	/* Read first: if room is made during the attempt, the next request may try again. */
 	uint32_t released = pin_register_releases();
+	struct pin_range range = pin_range_of(addr, length);
 	struct pin_entry *entry;
-	struct pin_range range;
 	enum action action;
+	int error;
 
 	if (!pin_span_find(addr, length))
 		return false;
-	range = pin_range_of(addr, length);
-	action = choose_action(set, addr, length, is_held, &entry);
+	action = choose_action(set, addr, length, &entry);
 	if (action != REGISTER)
 		return action == FOUND;
-	if (register_place(set, entry, range, true)) {
-		count_down_to_ahead(set);
+	if (register_place(set, entry, range, true, &error)) {
+		pin_access_set_count(set);
 		pin_pool_changed();
 		return true;
 	}
-	note_failure(set, range, released);
+	note_failure(set, range, error, released);
 	return false;
 }
 
@@ -293,18 +251,20 @@ bool pin_keys_prepare_ahead(struct pin_access_set *set, struct pin_range range)
 	PIN_PLACES_ENTER();
 	const struct pin_range anywhere = {0, UINTPTR_MAX};
 	struct pin_entry *entry = NULL;
+	int error = ENOMEM;
 	bool has; /* has all it is going to get */
 
 	pthread_mutex_lock(&set->lock);
 	has = find_ready(set, (void *)range.start, pin_range_length(range)) ||
-	      find_busy(set, range, anywhere) || pin_granules_any_replaced(range) ||
-	      !is_within_credit(set, range);
+	      find_busy(set, range, anywhere) || pin_granules_any_replaced(range);
 	if (!has)
 		entry = pin_place_allocate(set, range);
 	pthread_mutex_unlock(&set->lock);
 	if (!entry)
 		return has;
-	return register_place(set, entry, range, false) || pin_granules_any_replaced(range);
+	register_place(set, entry, range, false, &error);
+	return !error ||
+	       !pin_register_lacks_room(set->domain->device, error, pin_range_length(range));
 }
 
 /* Writes only a changed value: all threads share this cache line. */
@@ -316,11 +276,11 @@ static void mark_used(struct pin_record *record)
 		atomic_store_explicit(&record->used_at, now, memory_order_relaxed);
 }
 
-/* Counts a user of the entry that covers the range. Returns NULL if there is none. */
-static struct pin_entry *use_if_found(struct pin_access_set *set, const void *addr,
-				      size_t length, struct pin_user_count **user)
+/* Counts a user of an entry, if it covers the range. */
+static inline struct pin_entry *use_if_covering(struct pin_access_set *set, uint32_t number,
+						const void *addr, size_t length,
+						struct pin_user_count **user)
 {
-	uint32_t number = pin_keys_covering(set, addr);
 	struct pin_user_count *count;
 	struct pin_record *record;
 	struct pin_entry *entry;
@@ -344,13 +304,24 @@ static struct pin_entry *use_if_found(struct pin_access_set *set, const void *ad
 	return entry;
 }
 
+static struct pin_entry *use_if_found(struct pin_access_set *set, const void *addr,
+				      size_t length, struct pin_user_count **user)
+{
+	uint32_t number = pin_keys_covering(set, addr);
+	struct pin_entry *entry = use_if_covering(set, number, addr, length, user);
+
+	if (PIN_LIKELY(entry != NULL))
+		return entry;
+	return use_if_covering(set, pin_keys_covering_page(set, addr), addr, length, user);
+}
+
 struct pin_entry *pin_keys_use(struct pin_access_set *set, const void *addr, size_t length,
 			       struct pin_user_count **user)
 {
 	struct pin_entry *entry;
 
 	while (!(entry = use_if_found(set, addr, length, user)))
-		if (!pin_keys_prepare(set, addr, length, false))
+		if (!pin_keys_prepare(set, addr, length))
 			return NULL;
 	return entry;
 }
@@ -361,7 +332,7 @@ struct pin_entry *pin_keys_hold(struct pin_access_set *set, const void *addr, si
 	struct pin_entry *entry;
 
 	do {
-		if (!pin_keys_prepare(set, addr, length, true))
+		if (!pin_keys_prepare(set, addr, length))
 			return NULL;
 		pthread_mutex_lock(&set->lock);
 		entry = find_ready(set, addr, length);

@@ -50,10 +50,13 @@ static enum pin_reason check_request(const struct request *request)
 /* Why a range that starts in the heap could not be registered. */
 static PIN_COLD enum pin_reason why_not(const void *addr, size_t length)
 {
+	struct pin_range range = pin_range_of(addr, length);
+
 	if (!pin_span_find(addr, length))
 		return PIN_SPLIT;
-	return pin_granules_any_replaced(pin_range_of(addr, length)) ? PIN_REPLACED
-								     : PIN_UNPINNED;
+	if (pin_granules_any_replaced(range))
+		return PIN_REPLACED;
+	return pin_granules_has_unreadable(range) ? PIN_UNREADABLE : PIN_UNPINNED;
 }
 
 /* Arms the access set for a request. Returns why, if it cannot be armed. */
@@ -80,21 +83,6 @@ static bool needs_unique_key(const struct request *request)
 	       pin_listeners_needs_unique_keys(request->caller);
 }
 
-/* Whether it would take a memory region of its own, for which it is too small. */
-static bool is_too_small(struct pin_access_set *set, const struct request *request)
-{
-	return pin_budget_is_tight() && !pin_budget_may_use(request->length) &&
-	       !pin_keys_covering(set, request->addr);
-}
-
-/* Where locked memory is limited: whether the request may use the memory region. */
-static bool count_usage(struct pin_access_set *set, const struct pin_entry *entry,
-			size_t length, struct pin_usage **usage)
-{
-	*usage = pin_budget_is_tight() ? &pin_place_record(set, entry)->usage : NULL;
-	return !*usage || pin_budget_use(*usage, length);
-}
-
 /* Fills the proxy with the keys for a request and counts it as a user of the memory region. */
 static enum pin_reason serve_request(const struct request *request, struct pin_proxy *proxy)
 {
@@ -102,7 +90,6 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 	struct pin_user_count *user;
 	struct pin_access_set *set;
 	struct pin_domain *domain;
-	struct pin_usage *usage;
 	struct pin_entry *entry;
 	enum pin_reason reason;
 
@@ -117,8 +104,6 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 			return reason;
 		domain = set->domain;
 	}
-	if (PIN_UNLIKELY(is_too_small(set, request)))
-		return PIN_SMALL;
 	entry = pin_keys_use(set, request->addr, request->length, &user);
 	if (!entry)
 		return why_not(request->addr, request->length);
@@ -127,14 +112,9 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 		pin_keys_release(user);
 		return PIN_SHARED;
 	}
-	if (PIN_UNLIKELY(!count_usage(set, entry, request->length, &usage))) {
-		pin_keys_release(user);
-		return PIN_SMALL;
-	}
 	pin_proxy_fill(proxy, record->mr, record->provider_bytes, request->addr,
 		       request->length);
 	proxy->user = user;
-	proxy->usage = usage;
 	proxy->domain = domain;
 	proxy->own = NULL;
 	proxy->generation = domain->generation;
@@ -178,7 +158,7 @@ static struct ibv_mr *call_real(const struct request *request)
 /* If there is no room, idle memory regions are evicted for it. */
 static struct ibv_mr *register_real(const struct request *request)
 {
-	struct pin_room room = pin_room_begin(request->pd->context);
+	struct pin_room room = pin_room_begin(request->pd->context, request->length);
 	struct ibv_mr *mr;
 
 	do {
@@ -287,8 +267,6 @@ static int release_proxy(const struct pin_proxy *proxy)
 				       pin_ibverbs_of(proxy->own->context)->dereg_mr);
 	if (proxy->generation != proxy->domain->generation)
 		return 0;
-	if (proxy->usage)
-		pin_budget_unuse(proxy->usage, proxy->mr.length);
 	pin_keys_release(proxy->user);
 	if (PIN_UNLIKELY(proxy->domain->is_orphan))
 		pin_places_sweep_domain(proxy->domain);
@@ -327,59 +305,6 @@ int pin_mr_deregister(struct ibv_mr *mr)
 		     : deregister_real(mr, pin_ibverbs_of(mr->context)->dereg_mr);
 }
 
-/*
- * The registration that ibv_rereg_mr() asks for: the current one with the changes in `flags`.
- */
-static struct request changed_request(const struct pin_proxy *proxy, int flags,
-				      struct ibv_pd *pd, void *addr, size_t length, int access)
-{
-	struct request request = {
-		proxy->mr.pd, proxy->mr.addr, proxy->mr.length, 0, proxy->access, NULL, NULL,
-		NULL};
-
-	if (flags & IBV_REREG_MR_CHANGE_PD)
-		request.pd = pd;
-	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
-		request.addr = addr;
-		request.length = length;
-	}
-	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
-		request.access = (unsigned)access;
-	request.iova = (uintptr_t)request.addr;
-	return request;
-}
-
-/* The checks of ibv_rereg_mr() in rdma-core 44 (libibverbs/verbs.c). */
-static bool is_sound(int flags, const struct ibv_pd *pd, const void *addr, size_t length,
-		     int access)
-{
-	if (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED)
-		return false;
-	if ((flags & IBV_REREG_MR_CHANGE_PD) && !pd)
-		return false;
-	if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) && (!length || !addr))
-		return false;
-	return !access || (flags & IBV_REREG_MR_CHANGE_ACCESS);
-}
-
-/*
- * Makes a real registration behind the same proxy, for a request the heap's memory regions
- * cannot serve.
- */
-static bool register_for_proxy(const struct request *request, struct pin_proxy *proxy)
-{
-	struct ibv_mr *mr = pass_through(request);
-
-	if (!mr)
-		return false;
-	pin_proxy_fill(proxy, mr, pin_register_readable_bytes(mr), request->addr,
-		       request->length);
-	proxy->own = mr;
-	proxy->user = NULL;
-	proxy->access = request->access;
-	return true;
-}
-
 static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			   size_t length, int access, const void *caller,
 			   pin_rereg_mr *rereg_mr)
@@ -391,7 +316,7 @@ static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
 	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION))
 		return rereg_mr(mr, flags, pd, addr, length, access);
 	pin_foreign_begin(&foreign, addr, length, caller);
-	room = pin_room_begin(mr->context);
+	room = pin_room_begin(mr->context, length);
 	do {
 		error = rereg_mr(mr, flags, pd, addr, length, access);
 	} while (error == IBV_REREG_MR_ERR_CMD && may_help(length) &&
@@ -401,38 +326,64 @@ static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
 	return error;
 }
 
+/* A registration of its own, for a proxy that has none, with the same address and rights. */
+static struct ibv_mr *register_own(const struct pin_proxy *proxy, const void *caller)
+{
+	const struct request request = {proxy->mr.pd,
+					proxy->mr.addr,
+					proxy->mr.length,
+					(uintptr_t)proxy->mr.addr,
+					proxy->access,
+					caller,
+					NULL,
+					NULL};
+
+	return pass_through(&request);
+}
+
+/*
+ * The adapter decides what it can, and says so, with a registration that stands for the proxy
+ * from then on if that succeeds. If it fails, the proxy stays as it was.
+ */
+static int reregister_proxy(struct pin_proxy *proxy, int flags, struct ibv_pd *pd, void *addr,
+			    size_t length, int access, const void *caller)
+{
+	struct ibv_mr *own = proxy->own ? proxy->own : register_own(proxy, caller);
+	const struct pin_ibverbs *verbs;
+	int error, saved;
+
+	if (!own)
+		return IBV_REREG_MR_ERR_CMD;
+	verbs = pin_ibverbs_of(own->context);
+	error = reregister_real(own, flags, pd, addr, length, access, caller, verbs->rereg_mr);
+	saved = errno;
+	if (error && !proxy->own)
+		deregister_real(own, verbs->dereg_mr);
+	if (!error) {
+		if (!proxy->own)
+			release_proxy(proxy);
+		pin_proxy_fill(proxy, own, pin_register_readable_bytes(own), own->addr,
+			       own->length);
+		proxy->own = own;
+		proxy->user = NULL;
+	}
+	errno = saved;
+	return error;
+}
+
 int pin_mr_reregister_by(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			 size_t length, int access, const void *caller, pin_rereg_mr *rereg_mr)
 {
 	struct pin_proxy *proxy = pin_proxy_of(mr);
-	enum pin_reason reason;
-	struct pin_proxy before;
-	struct request request;
-	int error;
 
 	if (!proxy)
 		return reregister_real(mr, flags, pd, addr, length, access, caller, rereg_mr);
-	if (!proxy->live || !is_sound(flags, pd, addr, length, access)) {
+	if (!proxy->live) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
-	before = *proxy;
-	request = changed_request(proxy, flags, pd, addr, length, access);
-	request.caller = caller;
-	reason = serve_request(&request, proxy);
-	pin_pool_count(reason);
-	if (reason != PIN_SERVED && !register_for_proxy(&request, proxy))
-		return IBV_REREG_MR_ERR_CMD;
-	if (reason == PIN_SERVED && pin_watch_heap_is_changing())
-		pin_foreign_forget_heap(request.addr, request.length, caller);
-	error = release_proxy(&before);
-	if (!error)
-		return 0;
-	/* It stays as it was. */
-	release_proxy(proxy);
-	*proxy = before;
-	errno = error;
-	return IBV_REREG_MR_ERR_CMD;
+	pin_pool_count(PIN_EXTENDED);
+	return reregister_proxy(proxy, flags, pd, addr, length, access, caller);
 }
 
 int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
@@ -452,7 +403,8 @@ static int hold(struct ibv_pd *pd, const void *addr, size_t length, unsigned acc
 
 	if (access & ~PIN_HEAP_ACCESS)
 		return -EACCES;
-	if (!length || why_not(addr, length) != PIN_UNPINNED)
+	if (!length || !pin_span_find(addr, length) ||
+	    pin_granules_any_replaced(pin_range_of(addr, length)))
 		return -ENOENT;
 	if (!domain || pin_pool_off())
 		return -ENOMEM;
@@ -465,22 +417,31 @@ static int hold(struct ibv_pd *pd, const void *addr, size_t length, unsigned acc
 	return *entry ? 0 : -ENOMEM;
 }
 
-/* The entry that covers the whole range, if it is HELD; otherwise NULL. */
-static inline struct pin_entry *entry_held(struct pin_domain *domain, const void *addr,
-					   size_t length, unsigned access)
+/* The entry of this number, if it is HELD and covers the whole range; otherwise NULL. */
+static inline struct pin_entry *held_if_covering(struct pin_access_set *set, uint32_t number,
+						 const void *addr, size_t length)
 {
 	const uint32_t held = PIN_ENTRY_READY | PIN_ENTRY_HELD;
-	struct pin_access_set *set = pin_access_set_of(domain, access);
-	uint32_t number = pin_keys_covering(set, addr);
 	struct pin_entry *entry = pin_place(set, number);
 
-	if (PIN_UNLIKELY(!number || access & ~PIN_HEAP_ACCESS))
+	if (PIN_UNLIKELY(!number))
 		return NULL;
 	if (PIN_UNLIKELY((atomic_load_explicit(&entry->state, memory_order_acquire) & held) !=
 				 held ||
 			 !pin_entry_covers(entry, addr, length)))
 		return NULL;
 	return entry;
+}
+
+/* The one that has all of the granule, or the first part of it that was registered. */
+static inline struct pin_entry *entry_held(struct pin_domain *domain, const void *addr,
+					   size_t length, unsigned access)
+{
+	struct pin_access_set *set = pin_access_set_of(domain, access);
+
+	if (PIN_UNLIKELY(access & ~PIN_HEAP_ACCESS))
+		return NULL;
+	return held_if_covering(set, pin_keys_covering(set, addr), addr, length);
 }
 
 static inline void copy_key(const struct pin_entry *entry, struct pin_mr_key *key)
@@ -502,6 +463,11 @@ static __attribute__((noinline)) int look_up_any_domain(struct ibv_pd *pd, const
 
 	pin_watch_catch_up();
 	entry = domain ? entry_held(domain, addr, length, access) : NULL;
+	if (domain && !entry && !(access & ~PIN_HEAP_ACCESS)) {
+		struct pin_access_set *set = pin_access_set_of(domain, access);
+
+		entry = held_if_covering(set, pin_keys_covering_page(set, addr), addr, length);
+	}
 	if (PIN_UNLIKELY(!entry)) {
 		error = hold(pd, addr, length, access, &entry);
 		errno = saved;

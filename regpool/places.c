@@ -30,10 +30,15 @@ static struct pin_record *record_at(struct pin_access_set *set, uint32_t number)
 	return pin_table_at(&set->records, struct pin_record, number);
 }
 
-/* The number of the entry found there. */
 static _Atomic uint32_t *cover_at(struct pin_access_set *set, uintptr_t addr)
 {
 	return pin_table_at(&set->covering, _Atomic uint32_t, pin_granule_of(addr));
+}
+
+static _Atomic uint32_t *page_at(struct pin_access_set *set, uintptr_t addr)
+{
+	return pin_table_at(&set->in_part, _Atomic uint32_t,
+			    (addr - pin_reserve.base) / PIN_PAGE);
 }
 
 /*
@@ -51,15 +56,16 @@ static void list_leftover(struct pin_access_set *set, struct pin_entry *entry)
 	set->leftovers = pin_place_number(set, entry);
 }
 
-/* What look-ups find at an address from now on, or NULL. */
-static void set_cover(struct pin_access_set *set, uintptr_t addr, struct pin_entry *entry)
+/* The entry that a granule or a page names from now on, or NULL. */
+static void set_cover(struct pin_access_set *set, _Atomic uint32_t *slot,
+		      struct pin_entry *entry)
 {
-	uint32_t before = *cover_at(set, addr);
+	uint32_t before = *slot;
 	struct pin_entry *old = before ? pin_place(set, before) : NULL;
 
 	if (entry)
 		entry->n_found++;
-	atomic_store_explicit(cover_at(set, addr), entry ? pin_place_number(set, entry) : 0,
+	atomic_store_explicit(slot, entry ? pin_place_number(set, entry) : 0,
 			      memory_order_release);
 	if (old && !--old->n_found && old->state & PIN_ENTRY_READY)
 		list_leftover(set, old);
@@ -81,7 +87,7 @@ static uint32_t *first_at(struct pin_access_set *set, uintptr_t addr)
 
 static uint32_t *count_of_size(struct pin_access_set *set, const struct pin_entry *entry)
 {
-	return &set->n_of_size[63 - __builtin_clzll(entry->length >> PIN_GRANULE_SHIFT)];
+	return &set->n_of_size[63 - __builtin_clzll(entry->length / PIN_PAGE)];
 }
 
 static void link_entry(struct pin_access_set *set, struct pin_entry *entry)
@@ -110,7 +116,7 @@ static size_t most_bytes(const struct pin_access_set *set)
 
 	while (size && !set->n_of_size[size - 1])
 		size--;
-	return (size_t)PIN_GRANULE << size;
+	return (size_t)PIN_PAGE << size;
 }
 
 /* An entry that overlaps the range starts at most that far below it. */
@@ -122,7 +128,7 @@ struct pin_walk pin_places_walk(struct pin_access_set *set, struct pin_range ran
 	if (range.end > end)
 		range.end = end;
 	if (range.start > at + most)
-		at = range.start - most;
+		at = PIN_ALIGN_DOWN(range.start - most, PIN_GRANULE);
 	return (struct pin_walk){range, at, 0};
 }
 
@@ -142,17 +148,71 @@ struct pin_entry *pin_places_next(struct pin_access_set *set, struct pin_walk *w
 	return entry;
 }
 
+static bool has_granule(const struct pin_entry *entry, uintptr_t start)
+{
+	return entry->start <= start && entry->start + entry->length >= start + PIN_GRANULE;
+}
+
+static bool is_better_at(struct pin_access_set *set, const struct pin_entry *entry,
+			 uintptr_t start)
+{
+	uint32_t number = *cover_at(set, start);
+	const struct pin_entry *other = number ? pin_place(set, number) : NULL;
+
+	if (!other || has_granule(entry, start) != has_granule(other, start))
+		return !other || has_granule(entry, start);
+	return reaches_further(entry, other);
+}
+
+static bool is_within(struct pin_access_set *set, struct pin_range range, uint32_t number)
+{
+	return number && pin_range_has(pin_place_range(pin_place(set, number)), range);
+}
+
+/* In a granule of which the entry has a part, unless one that has all of it has that, too. */
+static void publish_pages(struct pin_access_set *set, struct pin_entry *entry, uintptr_t start)
+{
+	struct pin_range range = pin_place_range(entry);
+	uintptr_t end = start + PIN_GRANULE < range.end ? start + PIN_GRANULE : range.end;
+	uint32_t whole = *cover_at(set, start);
+
+	if (whole != pin_place_number(set, entry) && is_within(set, range, whole))
+		return;
+	for (uintptr_t p = start > range.start ? start : range.start; p < end; p += PIN_PAGE) {
+		uint32_t number = *page_at(set, p);
+
+		if (!number || reaches_further(entry, pin_place(set, number)))
+			set_cover(set, page_at(set, p), entry);
+	}
+}
+
+/* In a granule of which the entry has all: it is found in place of those within it. */
+static void hide_pages(struct pin_access_set *set, const struct pin_entry *entry,
+		       uintptr_t start)
+{
+	struct pin_range range = pin_place_range(entry);
+
+	for (uintptr_t p = start; p < start + PIN_GRANULE; p += PIN_PAGE) {
+		uint32_t number = *page_at(set, p);
+
+		if (number && pin_range_has(range, pin_place_range(pin_place(set, number))))
+			set_cover(set, page_at(set, p), NULL);
+	}
+}
+
 /* Caller holds the set's lock. Makes look-ups find the entry, unless it is stale. */
 static void publish_place(struct pin_access_set *set, struct pin_entry *entry)
 {
 	bool is_stale = pin_place_record(set, entry)->is_stale;
-	struct pin_range range = pin_place_range(entry);
+	struct pin_range all = pin_range_granules(pin_place_range(entry));
 
-	for (uintptr_t p = range.start; p < range.end && !is_stale; p += PIN_GRANULE) {
-		uint32_t number = *cover_at(set, p);
-
-		if (!number || reaches_further(entry, pin_place(set, number)))
-			set_cover(set, p, entry);
+	for (uintptr_t p = all.start; p < all.end && !is_stale; p += PIN_GRANULE) {
+		if (is_better_at(set, entry, p))
+			set_cover(set, cover_at(set, p), entry);
+		if (has_granule(entry, p))
+			hide_pages(set, entry, p);
+		else
+			publish_pages(set, entry, p);
 	}
 	if (!entry->n_found)
 		list_leftover(set, entry);
@@ -170,13 +230,19 @@ void pin_place_publish(struct pin_access_set *set, struct pin_entry *entry, uint
  */
 static void unpublish_place(struct pin_access_set *set, struct pin_entry *entry)
 {
-	struct pin_range range = pin_place_range(entry);
-	struct pin_walk walk = pin_places_walk(set, range);
+	struct pin_range range = pin_place_range(entry), all = pin_range_granules(range);
+	struct pin_walk walk = pin_places_walk(set, all);
+	uint32_t number = pin_place_number(set, entry);
 	struct pin_entry *other;
 
-	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-		if (*cover_at(set, p) == pin_place_number(set, entry))
-			set_cover(set, p, NULL);
+	for (uintptr_t g = all.start; g < all.end; g += PIN_GRANULE) {
+		if (*cover_at(set, g) == number)
+			set_cover(set, cover_at(set, g), NULL);
+		for (uintptr_t p = g; !has_granule(entry, g) && p < g + PIN_GRANULE;
+		     p += PIN_PAGE)
+			if (*page_at(set, p) == number)
+				set_cover(set, page_at(set, p), NULL);
+	}
 	while ((other = pin_places_next(set, &walk)))
 		if (other != entry && other->state & PIN_ENTRY_READY)
 			publish_place(set, other);
@@ -203,7 +269,6 @@ static void set_range(struct pin_access_set *set, struct pin_entry *entry,
 {
 	entry->start = range.start;
 	atomic_store_explicit(&entry->length, pin_range_length(range), memory_order_relaxed);
-	pin_place_record(set, entry)->usage.length = pin_range_length(range);
 	link_entry(set, entry);
 }
 
@@ -213,7 +278,8 @@ struct pin_entry *pin_place_allocate(struct pin_access_set *set, struct pin_rang
 	struct pin_entry *entry;
 
 	if (pin_granules_ensure(range.end) || pin_table_ensure(&set->covering, n) ||
-	    pin_table_ensure(&set->starting, n))
+	    pin_table_ensure(&set->starting, n) ||
+	    pin_table_ensure(&set->in_part, n * (PIN_GRANULE / PIN_PAGE)))
 		return NULL;
 	entry = free_place(set);
 	if (!entry)
@@ -236,7 +302,6 @@ void pin_place_free(struct pin_access_set *set, struct pin_entry *entry)
 	struct pin_record *record = pin_place_record(set, entry);
 
 	unlink_entry(set, entry);
-	pin_budget_end_usage(&record->usage);
 	record->next = set->free;
 	set->free = pin_place_number(set, entry);
 	set_state_and_wake(entry, 0);
@@ -340,14 +405,6 @@ int pin_place_release_idle(struct pin_access_set *set, struct pin_entry *entry)
 	if (!claimed)
 		return -EBUSY;
 	return deregister_place(set, entry, PIN_ENTRY_READY) ? 0 : -EIO;
-}
-
-void pin_place_retire(struct pin_access_set *set, struct pin_entry *entry)
-{
-	if (entry->state != PIN_ENTRY_READY)
-		return;
-	pin_place_record(set, entry)->is_stale = true;
-	unpublish_place(set, entry);
 }
 
 bool pin_places_in_use(struct pin_access_set *set)

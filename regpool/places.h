@@ -5,7 +5,9 @@
  *
  * A memory region never changes; to widen one, another is registered. For each granule
  * `covering` names the entry that reaches furthest up from there, so a look-up takes two loads
- * and a comparison, and no lock. The state of an entry is one word:
+ * and a comparison, and no lock. Entries that have all of the granule come first; of those that
+ * have a part of it, `in_part` names for each page the one that reaches furthest. One of the
+ * two covers a range if any entry does. The state of an entry is one word:
  *
  *   READY   registered; its range, lkey and rkey may be read
  *   BUSY    a thread is registering or deregistering it; others sleep on the word
@@ -25,7 +27,6 @@
 #ifndef PIN_PLACES_H
 #define PIN_PLACES_H
 
-#include "regpool/budget.h"
 #include "regpool/granule.h"
 #include "regpool/lane.h"
 #include "regpool/registry.h"
@@ -62,7 +63,7 @@ static inline int pin_places_enter(void)
 struct pin_entry {
 	_Atomic uint32_t state;
 	uint32_t lkey, rkey;
-	uint32_t n_found; /* granules from which look-ups find it; guarded by the set's lock */
+	uint32_t n_found; /* granules and pages that name it; guarded by the set's lock */
 	uintptr_t start;  /* address, and length in bytes */
 	_Atomic size_t length;
 } __attribute__((aligned(32)));
@@ -76,10 +77,9 @@ struct pin_record {
 	struct ibv_mr *mr;	  /* the real memory region */
 	uint32_t provider_bytes;  /* of *mr that may be copied into a proxy */
 	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
-	struct pin_usage usage;	  /* by those that are counted there (budget.h) */
 	/* Guarded by the set's lock: */
 	uint32_t next, other; /* lists of places.c: a number, or 0 */
-	bool is_stale;	      /* some of its pages were replaced, or it retires: not found */
+	bool is_stale;	      /* some of its pages were replaced: not found */
 	bool is_leftover;     /* it is in pin_access_set.leftovers */
 	struct pin_user_count lanes[PIN_LANES];
 };
@@ -156,12 +156,6 @@ bool pin_place_is_idle(struct pin_access_set *set, struct pin_entry *entry);
  * refuses, which is logged.
  */
 int pin_place_release_idle(struct pin_access_set *set, struct pin_entry *entry);
-
-/*
- * Look-ups no longer find an entry, unless it is HELD. So it goes with those who use it now.
- * Caller holds the set's lock.
- */
-void pin_place_retire(struct pin_access_set *set, struct pin_entry *entry);
 
 /*
  * The program has replaced pages: look-ups no longer find memory regions that overlap the

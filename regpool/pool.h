@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * State of the whole library: whether registration works, its counters, how much is pinned, and
- * a change counter that the registrar sleeps on.
+ * State of the whole library: whether registration works, its counters, how much is registered,
+ * and a change counter that the registrar sleeps on.
  */
 #ifndef PIN_POOL_H
 #define PIN_POOL_H
@@ -22,7 +22,7 @@ enum pin_reason {
 	PIN_UNSOUND,	/* rights that verbs refuse for any memory region */
 	PIN_SHARED,	/* its key is in use, and the caller or adapter keeps MRs by key */
 	PIN_UNPINNED,	/* could not be pinned */
-	PIN_SMALL,	/* would keep too much memory locked (budget.h) */
+	PIN_UNREADABLE, /* with a page that may not be read */
 	PIN_NO_ROOM,	/* no room for another proxy */
 	PIN_UNSEEN,	/* protection domain whose allocation was not seen */
 	PIN_DMABUF,	/* a dma-buf */
@@ -39,7 +39,7 @@ struct pin_requests {
 	_Atomic uint64_t by_reason[PIN_REASONS];
 } PIN_LANE_ALIGNED;
 
-/* All counters only grow, except `pinned` and `registered`. */
+/* All counters only grow, except `registered`. */
 struct pin_pool {
 	/* PIN_SERVED while registration works, otherwise why it does not. */
 	_Atomic int off;
@@ -49,11 +49,9 @@ struct pin_pool {
 	_Atomic uint64_t destroyed;
 	_Atomic uint64_t refused; /* real registrations that failed */
 	_Atomic uint64_t evicted; /* memory regions deregistered to make room */
-	_Atomic bool is_short;	  /* there was no room for memory regions (choice.h) */
-	_Atomic bool forks;	  /* has done so since a domain was armed */
 	_Atomic uint64_t ns;	  /* nanoseconds in real registrations of heap memory */
-	_Atomic size_t pinned; /* bytes of the heap, overlapping memory regions counted once */
-	_Atomic size_t pinned_peak;
+	_Atomic uintptr_t
+		unreadable;	   /* a page that may not be read and was to be pinned, or 0 */
 	_Atomic size_t registered; /* bytes, summed over all memory regions */
 	_Atomic size_t registered_peak;
 };

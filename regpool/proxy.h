@@ -20,7 +20,6 @@ struct pin_proxy {
 	};
 	struct pin_domain *domain;
 	struct pin_user_count *user; /* counts this proxy; NULL with `own` */
-	struct pin_usage *usage;     /* counts its length, or NULL */
 	struct ibv_mr *own;    /* real MR, after an ibv_rereg_mr() that went to libibverbs */
 	uint32_t generation;   /* of the domain, when it was served */
 	unsigned access;       /* as requested */

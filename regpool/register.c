@@ -100,9 +100,9 @@ static void warn_entries_reached(const struct pin_domain *domain)
 static size_t n_entries(struct pin_range range)
 {
 	const struct pin_span *span = pin_span_find((void *)range.start, 1);
-	bool is_huge = span && span->is_fixed;
+	size_t page = span && span->is_fixed ? PIN_GRANULE : PIN_PAGE;
 
-	return pin_range_length(range) / (is_huge ? PIN_GRANULE : PIN_PAGE);
+	return (pin_range_length(range) + page - 1) / page;
 }
 
 static size_t entries_of_adapter(const struct pin_domain *domain)
@@ -133,13 +133,10 @@ static bool reserve_entries(struct pin_domain *domain, struct pin_range range)
 	return false;
 }
 
-/* Names the limit that has less room. */
-static void warn_limit_reached(const struct pin_domain *domain, size_t length)
+static void warn_limit_reached(const struct pin_domain *domain)
 {
-	size_t locked = pin_budget_locked_limit();
-
-	if (locked != SIZE_MAX && (length > locked || pin_pool.registered > locked - length))
-		warn_memlock_reached(domain, locked);
+	if (pin_budget_is_tight())
+		warn_memlock_reached(domain, pin_budget_locked_limit());
 	else
 		warn_pinned_reached(domain, pin_budget_pinned_limit());
 }
@@ -160,9 +157,9 @@ static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
 		*error = TABLE_FULL;
 		return NULL;
 	}
-	if (!pin_budget_reserve(range)) {
+	if (!pin_budget_reserve(length)) {
 		release_entries(domain, range);
-		warn_limit_reached(domain, length);
+		warn_limit_reached(domain);
 		return NULL;
 	}
 	pin_watch_range(range);
@@ -173,7 +170,7 @@ static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
 	if (entered)
 		pin_os_prefer_none();
 	if (!mr) {
-		pin_budget_release(range);
+		pin_budget_release(length);
 		release_entries(domain, range);
 	}
 	return mr;
@@ -188,25 +185,65 @@ struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
 		return NULL;
 	atomic_fetch_add(&pin_pool.created, 1);
 	atomic_fetch_add(&domain->created, 1);
+	atomic_fetch_add(&domain->n_live, 1);
 	atomic_fetch_add(&domain->registered, pin_range_length(range));
 	pin_pool_update_peak(&domain->registered, &domain->registered_peak);
 	pin_pool_tell();
 	return mr;
 }
 
-bool pin_register_lacks_room(int error)
+bool pin_register_lacks_memory(int error, size_t n_bytes)
 {
-	return error == OVER_LIMIT || error == TABLE_FULL || pin_ibverbs_out_of_room(error);
+	return error == OVER_LIMIT || (error == ENOMEM && pin_budget_is_near_locked(n_bytes));
 }
 
-bool pin_register_lacks_memory(int error)
+/* Memory regions of the heap are a notable part of those that the adapter can have. */
+#define PARTS 16
+
+static bool is_near_full(const char *device)
 {
-	return error == OVER_LIMIT || pin_budget_may_lack(error);
+	size_t n = 0, most = SIZE_MAX;
+
+	for (uint32_t i = 0; i < pin_registry_count(); i++) {
+		const struct pin_domain *domain = pin_registry_at(i);
+
+		if (strcmp(domain->device, device) != 0)
+			continue;
+		n += domain->n_live;
+		most = domain->max_mr ? domain->max_mr : most;
+	}
+	return n >= most / PARTS;
+}
+
+bool pin_register_lacks_room(const char *device, int error, size_t n_bytes)
+{
+	return error == TABLE_FULL || pin_register_lacks_memory(error, n_bytes) ||
+	       (pin_ibverbs_out_of_room(error) && is_near_full(device));
+}
+
+static uintptr_t note_failure(const struct pin_domain *domain, struct pin_range range,
+			      int error)
+{
+	bool is_own = error == OVER_LIMIT || error == TABLE_FULL || error == TOO_LARGE;
+	uintptr_t page = 0;
+
+	if (!is_own && !pin_register_lacks_room(domain->device, error, pin_range_length(range)))
+		page = pin_granules_note_unpinnable(range);
+	if (page)
+		pin_pool.unreadable = page;
+	return page;
+}
+
+void pin_register_note_failure(const struct pin_domain *domain, struct pin_range range,
+			       int error)
+{
+	note_failure(domain, range, error);
 }
 
 void pin_register_log_failure(const struct pin_domain *domain, struct pin_range range,
 			      int error)
 {
+	uintptr_t page = note_failure(domain, range, error);
 	size_t length = pin_range_length(range);
 
 	atomic_fetch_add(&pin_pool.refused, 1);
@@ -214,9 +251,13 @@ void pin_register_log_failure(const struct pin_domain *domain, struct pin_range 
 		return; /* try_range() has logged it */
 	if (error == TOO_LARGE)
 		pin_warn_once("cannot pin %s of the heap on %s: the adapter limits memory "
-			      "regions to %s; "
-			      "such requests go to libibverbs",
+			      "regions to %s; such requests go to libibverbs",
 			      PIN_SIZE(length), domain->device, PIN_SIZE(domain->max_mr_size));
+	else if (page)
+		pin_warn_once(
+			"cannot pin %s of the heap on %s: a page that may not be read, at "
+			"%p; memory around it is registered as it is requested",
+			PIN_SIZE(length), domain->device, (void *)page);
 	else
 		pin_warn_once("cannot pin %s of the heap on %s: %s; such requests go to "
 			      "libibverbs",
@@ -227,7 +268,8 @@ void pin_register_note_gone(struct pin_domain *domain, struct pin_range range)
 {
 	atomic_fetch_add(&pin_pool.destroyed, 1);
 	atomic_fetch_sub(&domain->registered, pin_range_length(range));
-	pin_budget_release(range);
+	atomic_fetch_sub(&domain->n_live, 1);
+	pin_budget_release(pin_range_length(range));
 	release_entries(domain, range);
 	pin_register_note_release();
 	pin_pool_tell();

@@ -16,13 +16,19 @@
 struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
 				  struct pin_range range, int *error);
 
-/* Whether this error means that there is no room: for memory regions, or for pinned memory. */
-bool pin_register_lacks_room(int error);
+/*
+ * Whether a call that failed with this errno value may have lacked locked memory, of which it
+ * takes n_bytes or a little, or room on this adapter for one more object: a limit that is known
+ * is near. All else is no shortage, and fails as it does without this library.
+ */
+bool pin_register_lacks_memory(int error, size_t n_bytes);
+bool pin_register_lacks_room(const char *device, int error, size_t n_bytes);
 
-/* Whether it may be for pinned memory. Otherwise the adapter is full. */
-bool pin_register_lacks_memory(int error);
+/* Notes a failure that is no shortage for that place. */
+void pin_register_note_failure(const struct pin_domain *domain, struct pin_range range,
+			       int error);
 
-/* Logs once why a range could not be registered, and counts the failure. */
+/* The same, counts any failure, and logs once why the range could not be registered. */
 void pin_register_log_failure(const struct pin_domain *domain, struct pin_range range,
 			      int error);
 

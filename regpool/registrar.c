@@ -12,6 +12,7 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/span.h"
+#include "regpool/budget.h"
 #include "regpool/choice.h"
 #include "regpool/fork.h"
 #include "regpool/keys.h"
@@ -44,17 +45,24 @@
 
 /* One pass over the whole heap. */
 struct pass {
-	bool is_due;   /* new resident memory is registered at once */
-	bool is_quiet; /* no page became resident for QUIET_MS before it */
-	bool has_room; /* there was no shortage for some time */
-	size_t n_new;  /* granules newly seen to be resident */
-	uint64_t ns;   /* nanoseconds spent looking */
+	bool is_due;	  /* new resident memory is registered at once */
+	bool is_quiet;	  /* no page became resident for QUIET_MS before it */
+	bool has_room;	  /* there was no shortage for some time */
+	bool has_new_set; /* one is not known to be in use yet */
+	size_t n_new;	  /* granules newly seen to be resident */
+	uint64_t ns;	  /* nanoseconds spent looking */
 };
 
-/* Reads without a lock: the result is checked again under it. */
+/*
+ * Whether a memory region has all of a granule. Reads without a lock: the result is checked
+ * again under it.
+ */
 static bool is_covered(void *set, size_t granule)
 {
-	return pin_keys_covering(set, (void *)pin_granule_start(granule));
+	void *start = (void *)pin_granule_start(granule);
+	uint32_t number = pin_keys_covering(set, start);
+
+	return number && pin_entry_covers(pin_place(set, number), start, PIN_GRANULE);
 }
 
 /*
@@ -88,7 +96,8 @@ static bool is_resident(struct pin_range range)
  */
 static bool is_worked_on(const struct pin_access_set *set)
 {
-	return atomic_load_explicit(&set->armed, memory_order_acquire) && !set->ahead &&
+	return atomic_load_explicit(&set->armed, memory_order_acquire) && set->is_ahead &&
+	       pin_access_set_is_in_use(set) && !pin_budget_is_tight() &&
 	       !pin_fork_is_running();
 }
 
@@ -117,11 +126,8 @@ static void note_shortage(void)
 {
 	uint64_t now = pin_os_now_ns();
 
-	if (!is_short()) {
-		pin_pool.is_short &= now < shortage.until_ns;
+	if (!is_short())
 		return;
-	}
-	pin_pool.is_short = true;
 	if (!shortage.retry_ms || now > shortage.until_ns + LAST_RETRY_MS * 1000000ull)
 		shortage.retry_ms = FIRST_RETRY_MS;
 	else if (shortage.retry_ms < LAST_RETRY_MS)
@@ -129,6 +135,18 @@ static void note_shortage(void)
 	shortage.until_ns = now + shortage.retry_ms * 1000000;
 	shortage.evicted = pin_pool.evicted;
 	shortage.has_failed = false;
+}
+
+/* What could not be pinned for a reason that is not known. */
+static void retry_unpinnable(void)
+{
+	static uint64_t until_ns;
+	uint64_t now = pin_os_now_ns();
+
+	if (now < until_ns)
+		return;
+	pin_granules_retry_unpinnable();
+	until_ns = now + LAST_RETRY_MS * 1000000ull;
 }
 
 /*
@@ -150,11 +168,12 @@ static bool register_stretch(struct pin_access_set *set, struct pin_range range)
 }
 
 /*
- * A cell that is completely resident gets one memory region over all of it, or over the piece
- * of a segment that it is in. Until then only what is not registered yet is, once no more of it
- * becomes resident.
+ * A cell that is completely resident gets one memory region over all of it, and the beginning
+ * of the next one, or over the piece of a segment that it is in. Until then only what is not
+ * registered yet is, once no more of it becomes resident.
  */
-static bool register_cell(struct pin_access_set *set, struct pin_range cell, bool is_quiet)
+static bool register_cell(struct pin_access_set *set, const struct pin_span *span,
+			  struct pin_range cell, bool is_quiet)
 {
 	struct pin_range range = {cell.start, cell.start};
 	bool goes_on = true;
@@ -163,8 +182,10 @@ static bool register_cell(struct pin_access_set *set, struct pin_range cell, boo
 		return true;
 	if (pin_segments_find_piece(cell, &range))
 		return register_stretch(set, range);
-	if (is_resident(cell))
-		return register_stretch(set, cell);
+	if (is_resident(cell)) {
+		range = pin_choice_overlap(span, cell);
+		return range.end > cell.end || is_quiet ? register_stretch(set, range) : true;
+	}
 	while (is_quiet && goes_on && (range = next_stretch(set, cell, range)).start < cell.end)
 		goes_on = register_stretch(set, range);
 	return goes_on;
@@ -179,7 +200,7 @@ static void register_chunk(struct pin_access_set *set, const struct pin_span *sp
 	for (uintptr_t p = chunk.start; p < chunk.end && is_worked_on(set); p = cell.end) {
 		first = (struct pin_range){p, p + PIN_GRANULE};
 		cell = pin_choice_tile(span, first, pin_choice_cell_ahead(set->cell));
-		if (!register_cell(set, cell, is_quiet))
+		if (!register_cell(set, span, cell, is_quiet))
 			return;
 	}
 }
@@ -217,12 +238,26 @@ static void visit_span(struct pass *pass, const struct pin_span *span)
 	}
 }
 
+/* Of the first set that was armed, a look counts as a request. */
+static void count_look(struct pass *pass)
+{
+	pass->has_new_set = false;
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
+		if (set->armed && set->is_first && set->is_ahead &&
+		    !pin_access_set_is_in_use(set)) {
+			pin_access_set_count(set);
+			pass->has_new_set = true;
+		}
+}
+
 static void do_pass(struct pass *pass)
 {
+	count_look(pass);
 	for (uint32_t i = 0; i < pin_registry_count(); i++)
 		pin_places_sweep_domain(pin_registry_at(i));
 	pin_room_trim();
 	note_shortage();
+	retry_unpinnable();
 	pass->has_room = pin_os_now_ns() >= shortage.until_ns;
 	pass->n_new = pass->ns = 0;
 	for (uint32_t i = pin_span_count(); i--;)
@@ -298,7 +333,8 @@ static void *run_registrar(void *unused)
 		else if (!waits_from)
 			waits_from = new_at;
 		pin_os_sleep_ms(least_pause(pass.ns));
-		pause = next_pause(now == seen ? pause : 0, pass.is_quiet && !pass.n_new);
+		pause = next_pause(now == seen ? pause : 0,
+				   pass.is_quiet && !pass.n_new && !pass.has_new_set);
 		pin_pool_await_change(now, pause_until_retry(pause));
 		pass.is_due = waits_from && has_passed(waits_from, DUE_MS);
 	}

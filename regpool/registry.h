@@ -41,35 +41,35 @@ static inline bool pin_access_is_valid(unsigned access)
 }
 
 /*
- * Values of pin_access_set.ahead. The registrar serves the set that is armed first, and those
- * that are enabled. Other sets may be used for a few buffers only, and registering the whole
- * heap once more counts against locked memory again, so they start after this many requests had
- * to be registered.
+ * A set is in use once so many of its requests had to be registered (choice.h). Short-lived
+ * domains are not; and registering the whole heap counts against the budget for each set.
  */
-#define PIN_AHEAD_LATER 4u
-#define PIN_AHEAD_NEVER UINT32_MAX
+#define PIN_IN_USE 4u
 
 /* More memory regions than any program has. */
 #define PIN_MOST_PLACES ((size_t)1 << 20)
 
-/* More than a reservation of 16 TiB has, in powers of two of granules. */
-#define PIN_ENTRY_SIZES 32
+/* More than a reservation of 16 TiB has, in powers of two of pages. */
+#define PIN_ENTRY_SIZES 40
 
 /* Complete, with its tables, before `domain` is set; it stays for the next PD in the slot. */
 struct pin_access_set {
 	_Atomic(struct pin_domain *) domain; /* NULL: not made yet */
 	unsigned access;		     /* the exact IBV_ACCESS_* flags */
 	struct pin_table covering;	     /* granule → number of an entry (places.h) */
+	struct pin_table in_part;	     /* page → number of an entry, likewise */
 	struct pin_table entries;	     /* struct pin_entry */
 	struct pin_table records;	     /* struct pin_record, same numbers */
 	struct pin_table starting; /* granule → list of the entries that start in it */
-	struct pin_table failures; /* granule → struct pin_failure */
 	_Atomic uint32_t n_places; /* the largest entry number ever used; the first is 1 */
 	_Atomic bool armed;
-	_Atomic uint32_t ahead; /* PIN_AHEAD_*, counted down; at 0 registered ahead */
-	_Atomic size_t cell;	/* cell size in bytes (choice.h) */
-	pthread_mutex_t lock;	/* guards the following; see places.h */
-	size_t credit;		/* bytes that may be registered a second time (keys.c) */
+	_Atomic bool is_ahead;	   /* registered ahead when it is in use */
+	_Atomic bool is_first;	   /* no other set was armed: looks count as requests */
+	_Atomic uint32_t n_needed; /* requests that had to be registered, up to PIN_IN_USE */
+	_Atomic size_t cell;	   /* cell size in bytes (choice.h) */
+	pthread_mutex_t lock;	   /* guards the following; see places.h */
+	uint32_t released;	   /* pin_register_releases() before the last shortage, + 1 */
+	size_t lacked;		   /* bytes there was no room for then */
 	uint32_t n_of_size[PIN_ENTRY_SIZES]; /* entries by the power of two of their granules */
 	uint32_t free;			     /* lists of entries (places.c): unused ones, */
 	uint32_t leftovers;		     /* and those that no look-up finds */
@@ -95,6 +95,8 @@ struct pin_domain {
 	_Atomic size_t entries;	  /* of these, those that memory regions take */
 	_Atomic uint64_t created; /* real registrations, for the report */
 	_Atomic size_t registered, registered_peak;
+	size_t max_mr;	       /* memory regions that the adapter can have */
+	_Atomic size_t n_live; /* those of the heap */
 };
 
 #define PIN_MAX_DOMAINS 256
@@ -119,6 +121,20 @@ static inline struct pin_domain *pin_registry_find(const struct ibv_pd *pd)
 	if (PIN_LIKELY(pd && pin_registry_is_first(pd)))
 		return &pin_registry[0];
 	return pin_registry_search(pd);
+}
+
+static inline bool pin_access_set_is_in_use(const struct pin_access_set *set)
+{
+	return atomic_load_explicit(&set->n_needed, memory_order_relaxed) >= PIN_IN_USE;
+}
+
+/* Counts a request, or a look of the registrar, towards that. */
+static inline void pin_access_set_count(struct pin_access_set *set)
+{
+	uint32_t n = set->n_needed;
+
+	if (n < PIN_IN_USE)
+		atomic_compare_exchange_strong(&set->n_needed, &n, n + 1);
 }
 
 /* A domain's access set with these rights, made or not. */

@@ -7,7 +7,7 @@
 
 bool pin_rollout_fits(size_t n_bytes)
 {
-	return n_bytes <= pin_budget_locked_limit() && n_bytes <= pin_budget_pinned_limit();
+	return n_bytes <= pin_budget_limit();
 }
 
 size_t pin_rollout_piece(size_t n_bytes)
@@ -42,7 +42,7 @@ static void register_in(struct pin_access_set *set, const struct pin_segments_en
 		piece_end = start + entry->piece - (start - entry->range.start) % entry->piece;
 		end = start + most < piece_end ? start + most : piece_end;
 		end = end < entry->range.end ? end : entry->range.end;
-		if (!pin_keys_prepare(set, (void *)start, end - start, false))
+		if (!pin_keys_prepare(set, (void *)start, end - start))
 			return;
 	}
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Helps verbs that fail for lack of room: what they lack may be locked memory, the adapter's or
- * a control group's count of objects. Memory regions of the heap that nobody uses must not be
- * the reason, so they are deregistered, those of that adapter unless it may be locked memory,
- * and the call is made again.
+ * Helps verbs that fail for lack of locked memory, or of the objects that an adapter can have,
+ * if memory regions of the heap have more of it than is left. They must not be the reason, so
+ * those that nobody uses are deregistered, those of that adapter unless it may be locked
+ * memory, and the call is made again. A call that fails otherwise is made once.
  */
 #ifndef PIN_ROOM_H
 #define PIN_ROOM_H
@@ -16,9 +16,10 @@ struct pin_room {
 	uint64_t destroyed; /* pin_pool.destroyed when it was last called */
 	uint64_t left;	    /* how often it may be repeated */
 	const char *device; /* the adapter's name */
+	size_t n_bytes;	    /* that the call locks, if it is known */
 };
 
-struct pin_room pin_room_begin(const struct ibv_context *context);
+struct pin_room pin_room_begin(const struct ibv_context *context, size_t n_bytes);
 
 /*
  * Whether to repeat a call that failed with this errno: a memory region was deregistered since.
@@ -34,7 +35,7 @@ bool pin_room_make(struct pin_room *room, int error);
  */
 #define PIN_CREATE(context, call, ...)                                         \
 	({                                                                     \
-		struct pin_room room_ = pin_room_begin(context);               \
+		struct pin_room room_ = pin_room_begin(context, 0);            \
 		__typeof__(call) created_;                                     \
                                                                                \
 		while (!(created_ = (call)) && pin_room_make(&room_, errno)) { \

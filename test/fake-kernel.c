@@ -63,7 +63,7 @@ size_t __wrap_pin_cgroup_limit(void)
 
 void fake_touch(const void *addr, size_t n_bytes)
 {
-	struct pin_range range = pin_range_of(addr, n_bytes);
+	struct pin_range range = pin_range_granules(pin_range_of(addr, n_bytes));
 
 	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
 		touched[pin_granule_of(p)] = N_PAGES;
@@ -79,14 +79,18 @@ bool fake_is_touched(const void *addr)
 	return touched[pin_granule_of((uintptr_t)addr)] == N_PAGES;
 }
 
-/* Asked of whole granules. */
+/* Asked of whole granules, or of pages: the first ones of a granule are touched. */
 bool __wrap_pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts)
 {
 	fake_kernel.looks++;
 	fake_kernel.looked_at += n_runs * n_pages * PIN_PAGE;
 	if (!fake_kernel.keeps_memory)
 		return __real_pin_frames_count(addr, n_pages, n_runs, counts);
-	for (size_t i = 0; i < n_runs; i++)
-		counts[i] = touched[pin_granule_of(addr) + i];
+	for (size_t i = 0; i < n_runs; i++) {
+		uintptr_t at = addr + i * n_pages * PIN_PAGE;
+		size_t n = touched[pin_granule_of(at)];
+
+		counts[i] = n_pages == 1 ? at % PIN_GRANULE / PIN_PAGE < n : (uint32_t)n;
+	}
 	return true;
 }

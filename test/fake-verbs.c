@@ -218,10 +218,20 @@ static int rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 {
 	unsigned rights = key_of(mr->lkey)->access;
 
+	if (fake_verbs.rereg_errno ||
+	    ((flags & IBV_REREG_MR_CHANGE_ACCESS) && !are_sound((unsigned)access))) {
+		errno = fake_verbs.rereg_errno ? fake_verbs.rereg_errno : EINVAL;
+		return IBV_REREG_MR_ERR_CMD;
+	}
 	if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) && !resize((struct fake_mr *)mr, length))
 		return IBV_REREG_MR_ERR_CMD;
-	if (flags & IBV_REREG_MR_CHANGE_PD)
+	if (flags & IBV_REREG_MR_CHANGE_PD) {
+		((struct fake_pd *)mr->pd)->mrs--;
+		fake_pd_use(mr->pd, -1);
+		((struct fake_pd *)pd)->mrs++;
+		fake_pd_use(pd, 1);
 		mr->pd = pd;
+	}
 	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
 		rights = (unsigned)access;
 	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
@@ -299,7 +309,8 @@ static int query_device(struct ibv_context *context, struct ibv_device_attr *att
 {
 	(void)context;
 	memset(attr, 0, sizeof *attr);
-	attr->max_mr = (int)fake_verbs.max_mr;
+	attr->max_mr = (int)(fake_verbs.told_max_mr ? fake_verbs.told_max_mr
+						    : fake_verbs.max_mr);
 	attr->max_mr_size = fake_verbs.max_mr_size;
 	attr->vendor_id = fake_verbs.vendor_id;
 	return 0;

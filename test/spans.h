@@ -62,6 +62,23 @@ static inline struct ibv_pd *new_pd(void)
 	return new_pd_of(fake_context());
 }
 
+/* Its access set counts as one in use: requests take what is resident around them. */
+static inline void use(struct ibv_pd *pd, unsigned access)
+{
+	struct pin_access_set *set;
+
+	if (!pin_domain_arm(pd, access, pin_domain_rights(), &set))
+		set->n_needed = PIN_IN_USE;
+}
+
+static inline struct ibv_pd *used_pd(void)
+{
+	struct ibv_pd *pd = new_pd();
+
+	use(pd, RIGHTS);
+	return pd;
+}
+
 /* With all rights of PINALLOC_ACCESS. */
 static inline int look_up(struct ibv_pd *pd, const void *addr, size_t length,
 			  struct pin_mr_key *keys)

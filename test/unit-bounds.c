@@ -127,11 +127,11 @@ static void bounded(unsigned seed)
 	pin_domain_dealloc(pd);
 }
 
-/* The most memory regions without users there were, for each cell of a heap that is in memory.
+/* The most memory regions without users there were, for each granule of a heap that is in
+ * memory.
  */
 static double most_of_a_cell(struct ibv_pd *pd, unsigned steps)
 {
-	struct pin_access_set *set = access_set_of(pd);
 	size_t most = 0;
 
 	for (unsigned i = 0; i < steps; i++) {
@@ -144,28 +144,24 @@ static double most_of_a_cell(struct ibv_pd *pd, unsigned steps)
 		pin_mr_deregister(reg(pd, request.addr, request.length, RIGHTS));
 		most = fake_verbs.live > most ? fake_verbs.live : most;
 	}
-	return (double)most * (double)pin_choice_cell_ahead(set->cell) / LENGTH;
+	return (double)most * PIECE / LENGTH;
 }
 
-/* Also in a process that forks, whose cells are small. */
-static void counted(unsigned seed, bool forks)
+static void counted(unsigned seed)
 {
 	struct ibv_pd *pd = begin(seed);
 	double most;
 
-	pin_pool.forks = forks;
 	fake_touch(heap, LENGTH);
 	most = most_of_a_cell(pd, 4000);
-	pin_pool.forks = false;
-	ok(most <= 3, "seed %u: there are %.2f memory regions for each %s cell", seed, most,
-	   forks ? "small" : "large");
+	ok(most <= 3, "seed %u: there are %.2f memory regions for each granule", seed, most);
 	pin_domain_dealloc(pd);
 }
 
-/* Gaps that are larger than one memory region may close. */
+/* Gaps are not closed. */
 static void parted(void)
 {
-	const size_t distance = PIN_GAPS + 2 * PIECE;
+	const size_t distance = 3 * PIECE;
 	struct ibv_pd *pd = begin(1);
 	unsigned n = 0;
 
@@ -239,20 +235,17 @@ int main(int argc, char **argv)
 	if (!lazy_pool())
 		return 99;
 	fake_verbs.max_mr_size = SIZE_MAX;
-	pin_options.max_pinned = 8 * CELL > LENGTH ? 8 * CELL : LENGTH;
+	pin_options.max_pinned = 8 * LENGTH;
 	counted_install();
 	for (unsigned seed = 1; seed <= seeds; seed++)
 		bounded(seed);
 	for (unsigned seed = 1; seed <= seeds; seed++)
 		repeated(seed);
-	for (unsigned seed = 1; seed <= seeds; seed++) {
-		counted(seed, false);
-		counted(seed, true);
-	}
+	for (unsigned seed = 1; seed <= seeds; seed++)
+		counted(seed);
 	parted();
 	creeping();
-	ok(counted_is_balanced() && !fake_verbs.live && !pin_pool.pinned &&
-		   !pin_pool.registered,
+	ok(counted_is_balanced() && !fake_verbs.live && !pin_pool.registered,
 	   "nothing is left");
 	return done_testing();
 }

@@ -6,7 +6,6 @@
 #include <config.h>
 
 #include "regpool/choice.h"
-#include "regpool/pool.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
 #include "test/tap.h"
@@ -38,21 +37,13 @@ static void cells(void)
 	ok(pin_choice_cell(0, 0) == PIN_GRANULE, "but a granule at least");
 }
 
-static void small_cells(void)
+static void cells_of_heap(void)
 {
-	ok(pin_choice_cell_ahead(PIN_CELL) == PIN_CELL &&
-		   pin_choice_cell_first(PIN_CELL) == PIECE,
-	   "where memory is registered ahead in large cells a request has its own granules");
-	pin_pool.forks = true;
-	ok(pin_choice_cell_ahead(PIN_CELL) == 2 * PIECE &&
-		   pin_choice_cell_ahead(PIECE) == PIECE,
-	   "in a process that forks all cells are small");
-	ok(LENGTH / pin_choice_cell_ahead(PIN_CELL) <= 512, "but not too many");
-	pin_pool.is_short = true;
-	ok(pin_choice_cell_ahead(PIN_CELL) == PIN_CELL &&
-		   pin_choice_cell_first(PIN_CELL) == PIN_CELL,
-	   "none is where there is no room for many");
-	pin_pool.is_short = pin_pool.forks = false;
+	size_t cell = pin_choice_cell_ahead(PIN_CELL);
+
+	ok(cell > PIECE && LENGTH / cell <= 512 && LENGTH / cell >= 256,
+	   "a heap has about 512 cells: %zu", LENGTH / cell);
+	ok(pin_choice_cell_ahead(PIECE) == PIECE, "none larger than they may be");
 }
 
 /* Every range of so many granules anywhere; how many have a tile that is not as told. */
@@ -156,78 +147,53 @@ static void around(void)
 	ok(is(range, 8, 3), "or was replaced by the program (upwards)");
 }
 
-/* Half of granules 33 and 35 is in memory, and all of 40. */
-static void across(void)
+static struct pin_range pages(size_t granule, size_t first, size_t n)
 {
-	struct pin_range tile = at(32, 16), range;
-	size_t taken = pin_granule_of(at(40, 1).start);
+	uintptr_t start = at(granule, 1).start + first * PIN_PAGE;
+
+	return (struct pin_range){start, start + n * PIN_PAGE};
+}
+
+static bool same(struct pin_range a, struct pin_range b)
+{
+	return a.start == b.start && a.end == b.end;
+}
+
+/* The first half of granule 33 is in memory, and all of 34 and 35. */
+static void around_pages(void)
+{
+	const size_t half = PIECE / PIN_PAGE / 2;
+	struct pin_range tile = at(32, 8);
 
 	fake_touch_half((void *)at(33, 1).start);
-	fake_touch_half((void *)at(35, 1).start);
-	fake_touch((void *)at(40, 1).start, PIECE);
-	pin_choice_probe(at(37, 1), tile);
-	range = pin_choice_around(at(36, 1), tile, NULL, NULL);
-	ok(is(range, 36, 1), "partly resident granules are left out");
-	range = pin_choice_across(at(34, 1), tile, NULL, NULL);
-	ok(is(range, 33, 3), "next to a request they are included");
-	range = pin_choice_across(at(38, 1), tile, NULL, NULL);
-	ok(is(range, 38, 3), "so is memory beyond a small gap");
-	range = pin_choice_across(at(42, 1), tile, NULL, NULL);
-	ok(is(range, 40, 3), "so is memory below a small gap");
-	range = pin_choice_across(at(44, 1), tile, NULL, NULL);
-	ok(is(range, 44, 1), "memory beyond a large gap is left out");
-	range = pin_choice_across(at(38, 1), tile, is_taken, &taken);
-	ok(is(range, 38, 2), "a gap up to a granule that is taken is closed");
-	pin_granules_mark_replaced(at(39, 1).start, 1);
-	range = pin_choice_across(at(38, 1), tile, NULL, NULL);
-	ok(range.end == at(39, 1).start, "a gap with replaced pages is not closed");
+	fake_touch((void *)at(34, 2).start, 2 * PIECE);
+	ok(same(pin_choice_pages(pages(33, 9, 2), tile), pages(33, 0, half)),
+	   "a request takes the resident pages next to it");
+	ok(same(pin_choice_pages(pages(33, half + 3, 2), tile), pages(33, half + 3, 2)),
+	   "and none that are not");
+	ok(same(pin_choice_pages(pages(34, 300, 1), tile), at(34, 2)),
+	   "across the borders of granules");
+	ok(same(pin_choice_pages(pages(34, 300, 1), at(34, 1)), at(34, 1)), "within the tile");
+	pin_granules_mark_replaced(at(35, 1).start, 1);
+	ok(same(pin_choice_pages(pages(34, 300, 1), tile), at(34, 1)),
+	   "up to what the program has replaced");
+	pin_granules_note_unpinnable(at(34, 1));
+	ok(same(pin_choice_pages(pages(34, 300, 1), tile), pages(34, 300, 1)),
+	   "and not where a page cannot be pinned");
+	pin_granules_retry_unpinnable();
 }
 
-/* How much of a tile that nobody has touched is looked at for one request. */
-static void looks(void)
+static void overlaps(void)
 {
-	struct pin_range tile = at(64, 512);
-	size_t before = fake_kernel.looked_at;
+	struct pin_range end = pin_range_of_span(span);
 
-	pin_choice_probe(at(300, 1), tile);
-	ok(fake_kernel.looked_at - before <= 32 * PIN_MIB,
-	   "if nothing is resident, little is looked at");
-	fake_touch((void *)at(100, 1).start, 400 * PIECE);
-	pin_choice_probe(at(300, 1), tile);
-	ok(is(pin_choice_around(at(300, 1), tile, NULL, NULL), 100, 400),
-	   "resident memory is looked at as far as it reaches");
-}
-
-static void beyond(void)
-{
-	struct pin_span *last = NULL;
-	struct pin_range range, tile;
-	uintptr_t start;
-
-	start = (uintptr_t)pin_span_grow(&last, CELL, 0);
-	pin_span_note_use(last, start + 3 * PIECE + 100);
-	tile = pin_range_of_span(last);
-	range = (struct pin_range){start + PIECE, start + 2 * PIECE};
-	ok(pin_choice_beyond(range, tile, last).end == range.end,
-	   "within used memory a range is not extended");
-	range.end += 2 * PIECE;
-	range = pin_choice_beyond(range, tile, last);
-	ok(range.start == start + PIECE && range.end == start + 3 * PIECE + PIN_AHEAD,
-	   "at its end a range is extended by a little unused memory");
-	tile.end = start + 5 * PIECE;
-	range.end = start + 4 * PIECE;
-	ok(pin_choice_beyond(range, tile, last).end == tile.end, "only within the tile");
-	tile.end = start + CELL;
-	pin_granules_ensure(tile.end);
-	pin_granules_mark_replaced(start + 4 * PIECE, 1);
-	ok(pin_choice_beyond(range, tile, last).end == range.end,
-	   "and not by what the program has replaced");
-	range.end = start + 5 * PIECE;
-	tile.end = start + CELL;
-	pin_span_note_use(last, start + CELL);
-	range.end = start + CELL;
-	ok(pin_choice_beyond(range, tile, last).end == start + CELL,
-	   "and only within the span");
+	fake_touch((void *)at(50, 3).start, 3 * PIECE);
+	pin_granules_probe(at(50, 6));
+	ok(pin_choice_overlap(span, at(50, 1)).end == at(51, 1).start + PIN_OVERLAP,
+	   "a cell has the beginning of the next one");
+	ok(same(pin_choice_overlap(span, at(52, 1)), at(52, 1)), "if that is resident");
+	end.start = end.end - PIECE;
+	ok(same(pin_choice_overlap(span, end), end), "and there is one");
 }
 
 int main(void)
@@ -237,13 +203,12 @@ int main(void)
 	fake_kernel.keeps_memory = true;
 	heap = (uintptr_t)grow(&span, LENGTH);
 	cells();
-	small_cells();
+	cells_of_heap();
 	tiles();
 	overlap();
 	ends_of_spans();
 	around();
-	across();
-	looks();
-	beyond();
+	around_pages();
+	overlaps();
 	return done_testing();
 }

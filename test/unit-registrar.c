@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include "allocator/os.h"
+#include "regpool/choice.h"
 #include "regpool/evict.h"
 #include "regpool/keys.h"
 #include "regpool/pool.h"
@@ -78,7 +79,15 @@ static bool soon(bool (*holds)(const void *arg), const void *arg)
 
 static bool is_pinned(const void *addr)
 {
-	return pin_granule_n_pins(pin_granule_of((uintptr_t)addr));
+	struct pin_access_set *set = NULL;
+
+	while ((set = pin_access_set_next(NULL, set))) {
+		uint32_t number = pin_keys_covering(set, addr);
+
+		if (number && pin_entry_covers(pin_place(set, number), addr, PIN_PAGE))
+			return true;
+	}
+	return false;
 }
 
 static bool has_waited_since(const void *n)
@@ -121,7 +130,7 @@ static unsigned count_threads(void)
 static bool is_quiet(const void *unused)
 {
 	(void)unused;
-	return pause_ms == UINT64_MAX && pin_pool.pinned == pin_span_bytes();
+	return pause_ms == UINT64_MAX && pin_pool.registered >= pin_span_bytes();
 }
 
 static bool has_waited_long(const void *unused)
@@ -139,7 +148,7 @@ static void lazy(char *heap)
 	pd = new_pd();
 	first = reg(pd, heap + CELL, 64, RIGHTS);
 	ok(count_threads() == threads, "in lazy mode there is no thread");
-	ok(fake_verbs.live == 1 && fake_verbs.registered == PIECE,
+	ok(fake_verbs.live == 1 && fake_verbs.registered == PIN_PAGE,
 	   "so only what is requested is registered");
 	pin_mr_deregister(first);
 	pin_domain_dealloc(pd);
@@ -170,10 +179,10 @@ static void resident(char *heap)
 	first = reg(pd, heap + CELL, 64, RIGHTS);
 	ok(soon(is_pinned, heap), "the first request starts registering resident memory ahead");
 	let_hours_pass();
-	ok(fake_verbs.live == 2 && fake_verbs.registered == CELL + PIECE,
-	   "that takes one memory region, and nothing else is registered");
-	ok(pin_pool.created - created == 2 && pin_pool.ahead == 1,
-	   "of these two no request waited for one");
+	ok(is_pinned(heap + CELL - PIN_PAGE) &&
+		   fake_verbs.registered <= CELL + CELL / 2 + PIN_PAGE,
+	   "that is all, each cell with the beginning of the next one, and nothing else");
+	ok(pin_pool.created - created == pin_pool.ahead + 1, "no request waited for these");
 }
 
 static void touched_later(char *heap)
@@ -187,7 +196,6 @@ static void touched_later(char *heap)
 	   "memory touched later is registered later");
 	ok(!is_pinned(p + 10 * PIECE) && !is_pinned(p + 11 * PIECE) && !is_pinned(p - 1),
 	   "gaps in it are not registered");
-	ok(fake_verbs.live == 4, "each piece has a memory region");
 }
 
 static void grown(void)
@@ -254,20 +262,13 @@ static void filled_slowly(void)
 		fake_touch(p + i * PIECE, PIECE);
 		let_it_look();
 	}
-	ok(pin_pool.created == before,
-	   "memory that is being filled is not registered in pieces");
+	ok(pin_pool.created < before + 16,
+	   "of memory that is being filled a cell waits for the beginning of the next one");
 	stands_at_ns = 0;
-	ok(soon(is_filled, p) && creates(before + 1), "it is registered once, a little later");
-	before = pin_pool.created;
-	pin_mr_deregister(reg(pd, p + 20 * PIECE, 64, RIGHTS));
-	fake_touch(p + 16 * PIECE, 4 * PIECE);
-	pin_pool_changed();
-	ok(soon(is_pinned, p + 19 * PIECE) && creates(before + 2),
-	   "memory between memory regions gets one of its own");
+	ok(soon(is_filled, p) && creates(before + 16), "a little later, each cell is once");
 	fake_touch(p, CELL);
 	pin_pool_changed();
-	ok(soon(is_pinned, p + CELL - PIECE) && creates(before + 3),
-	   "a complete cell gets one for all of it");
+	ok(soon(is_pinned, p + CELL - PIECE), "and so are those that are complete later");
 }
 
 /* A piece for each look, every 40 ms by the clock that the thread sees. */
@@ -320,21 +321,26 @@ static void unused(void)
 	let_it_finish();
 	before = fake_verbs.registered;
 	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
-	ok(fake_verbs.registered == before + PIECE,
+	ok(fake_verbs.registered == before + PIN_PAGE,
 	   "a request at the end of the heap takes no memory that was never used");
 	fake_touch(p, 8 * PIECE);
 }
 
-/* By another request there is a wider one, while the first is used. */
+/* There is a wider one, while the first is used. */
 static void swept(void)
 {
 	char *p = grow(&span, CELL);
-	unsigned live = fake_verbs.live + 1;
-	struct ibv_mr *narrow = reg(pd, p, 64, RIGHTS), *wide;
+	struct ibv_mr *narrow;
+	unsigned live;
 
-	wide = reg(pd, p + PIECE - 32, 64, RIGHTS);
+	let_hours_pass();
+	live = fake_verbs.live + 1;
+	narrow = reg(pd, p, 64, RIGHTS);
+	fake_touch(p, PIECE);
+	pin_pool_changed();
+	if (!soon(is_pinned, p + PIECE - PIN_PAGE))
+		abort();
 	pin_mr_deregister(narrow);
-	pin_mr_deregister(wide);
 	pin_pool_changed();
 	ok(soon(has_live, &live), "leftovers are deregistered after their users have gone");
 }
@@ -353,8 +359,7 @@ static void backs_off(void)
 	pin_pool_changed();
 	ok(soon(is_quiet, NULL),
 	   "when all is resident, the thread sleeps until something happens");
-	ok(fake_verbs.registered == pin_pool.registered && pin_pool.pinned == pin_span_bytes(),
-	   "all is registered");
+	ok(fake_verbs.registered == pin_pool.registered, "all is registered");
 }
 
 static bool is_at_work(const void *unused)
@@ -398,11 +403,13 @@ static bool goes_on(const void *unused)
 	return may_go_on;
 }
 
-/* Those of the registrar that are as large as a cell take until they may end. */
+static pthread_t main_thread;
+
+/* Those of the registrar take until they may end. */
 static struct ibv_mr *slow_reg_mr(struct ibv_pd *its, void *addr, size_t length, uint64_t iova,
 				  unsigned access)
 {
-	if (length == CELL) {
+	if (!pthread_equal(pthread_self(), main_thread)) {
 		is_held_up = true;
 		soon(goes_on, NULL);
 	}
@@ -421,6 +428,7 @@ static void beside(void)
 	struct ibv_mr *one, *two;
 	size_t before;
 
+	main_thread = pthread_self();
 	verbs = *pin_ibverbs();
 	real_reg_mr = verbs.reg_mr_iova2;
 	verbs.reg_mr_iova2 = slow_reg_mr;
@@ -462,35 +470,6 @@ static void have_child(void)
 		abort();
 }
 
-/* Before the first fork: one that is always in use, but by one request after the other. */
-static void outgrown(void)
-{
-	char *p = grow(&span, CELL);
-	struct ibv_mr *last, *mr;
-	uint32_t lkey;
-
-	fake_touch(p, CELL);
-	pin_pool_changed();
-	if (!soon(is_pinned, p))
-		abort();
-	mr = reg(pd, p, 64, RIGHTS);
-	lkey = mr->lkey;
-	for (int i = 1; i <= 3; i++) {
-		last = mr;
-		have_child();
-		mr = reg(pd, p + i * 64, 64, RIGHTS);
-		if (i == 1)
-			ok(bytes_at_fork >= CELL && mr->lkey != lkey && reaches(last),
-			   "after the first fork a request has a memory region of its own, and "
-			   "a large one stays for those who use it");
-		pin_mr_deregister(last);
-	}
-	ok(bytes_at_fork <= CELL / 4,
-	   "so it goes, and is not registered during fork() for ever: %zu",
-	   bytes_at_fork / PIECE);
-	pin_mr_deregister(mr);
-}
-
 /* What was registered before the process has forked is gone. */
 static void forks_again(char *p)
 {
@@ -500,8 +479,9 @@ static void forks_again(char *p)
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(used); i++)
 		used[i] = reg(pd, p + i * CELL / 4, 64, RIGHTS);
 	have_child();
-	ok(bytes_at_fork - before <= PIN_ARRAY_SIZE(used) * pin_span_bytes() / 256,
-	   "of a process that forks little beside what is in use is registered during fork(): "
+	ok(bytes_at_fork - before <=
+		   PIN_ARRAY_SIZE(used) * (pin_span_bytes() / 256 + PIN_OVERLAP),
+	   "little beside what is in use is registered during fork(): "
 	   "%zu",
 	   (bytes_at_fork - before) / PIECE);
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(used); i++)
@@ -548,7 +528,7 @@ static void let_more_hours_pass(void)
 }
 
 /* No thread looks while the clock stands, unless it is set on. */
-static void heals(void)
+static void __attribute__((unused)) heals(void)
 {
 	char *p;
 	size_t all;
@@ -556,11 +536,11 @@ static void heals(void)
 	pin_mr_enable(pd, RIGHTS);
 	let_more_hours_pass();
 	p = grow(&span, CELL);
-	fake_verbs.limit = fake_verbs.registered + PIECE;
+	pin_options.max_pinned = pin_pool.registered + PIECE / 2;
 	fake_touch(p, CELL);
 	let_more_hours_pass();
 	ok(!is_pinned(p), "where there is no room memory is not registered ahead");
-	fake_verbs.limit = SIZE_MAX;
+	pin_options.max_pinned = SIZE_MAX;
 	let_it_finish();
 	ok(!is_pinned(p), "nor is that tried again at once");
 	let_more_hours_pass();
@@ -577,14 +557,14 @@ static void heals(void)
 /* Half of what is pinned, as a control group's limit may become while the process runs. */
 static void __attribute__((unused)) shrinks(void)
 {
-	size_t limit = pin_pool.pinned / 2;
+	size_t limit = pin_pool.registered / 2;
 
 	pin_options.max_pinned = PIN_PINNED_AUTO;
 	fake_kernel.cgroup = limit / 3 * 4;
 	let_more_hours_pass();
-	ok(pin_pool.pinned && pin_pool.pinned <= limit,
+	ok(pin_pool.registered && pin_pool.registered <= limit,
 	   "what is beyond a limit that was lowered is deregistered: %zu of %zu",
-	   pin_pool.pinned / PIECE, limit / PIECE);
+	   pin_pool.registered / PIECE, limit / PIECE);
 	pin_options.max_pinned = SIZE_MAX;
 	fake_kernel.cgroup = 0;
 }
@@ -618,17 +598,16 @@ int main(void)
 	backs_off();
 	pin_mr_deregister(first);
 	beside();
-	outgrown();
 	forks();
 	disabled();
-	heals();
 /* Options do not change in a program that runs, and are read without a lock. */
 #ifndef __SANITIZE_THREAD__
+	heals();
 	shrinks();
 #endif
 	pin_domain_disarm(pd);
 	let_it_finish();
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned,
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.registered,
 	   "deallocating the PD deregisters everything");
 	end_thread();
 	return done_testing();

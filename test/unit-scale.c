@@ -100,12 +100,12 @@ static void look_up_all(void)
 			 !fake_keys_reach(keys.lkey, keys.rkey, pd, cell(i), PIN_CELL);
 	ok(!wrong, "keys of %zu cells reach each as a whole", n_cells);
 	ok(pin_pool.created == n_cells && fake_verbs.live == n_cells &&
-		   pin_pool.pinned == n_cells * PIN_CELL,
+		   pin_pool.registered == n_cells * PIN_CELL,
 	   "each is registered once");
 	ok(look_up(pd, cell(n_cells) - 1, 2, &keys) == -ENOENT,
 	   "beyond the end of the heap there are no keys");
 	ok(!pin_evict_one(NULL, 0), "looked-up keys are never evicted");
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned,
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.registered,
 	   "deallocating the PD deregisters everything");
 }
 
@@ -198,7 +198,7 @@ static void alike(void)
 	ok(a.finding && b.finding <= 2 * a.finding, "a served request takes %zu steps and %zu",
 	   b.finding, a.finding);
 	before = n_steps;
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.pinned,
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.registered,
 	   "everything is deregistered");
 	before = n_steps - before;
 	ok(before <= many * 4 * a.registering, "each takes %.1f steps to deregister",
