@@ -162,19 +162,15 @@ void verbs_uninit_context(struct verbs_context *context)
 	const struct pin_ibverbs *verbs = pin_ibverbs_of(&context->context);
 
 	pin_domain_close(&context->context);
-	pin_ibverbs_note(&context->context, NULL);
 	verbs->uninit_context(context);
 }
 
 PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-	const struct pin_ibverbs *verbs = pin_ibverbs_of_caller(CALLER);
+	const struct pin_ibverbs *verbs = pin_ibverbs_of_device(device);
 	struct ibv_context *context = verbs->open_device(device);
 	int error = errno;
 
-	/* Whoever opens one may register memory by ways that are not seen here. */
-	if (context)
-		pin_ibverbs_note(context, verbs);
 	if (!context && !pin_pool_off())
 		pin_warn_once(
 			"%s cannot be opened: %s; check the permissions of /dev/infiniband",
@@ -186,22 +182,6 @@ PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 		pin_listeners_find();
 	errno = error;
 	return context;
-}
-
-PIN_EXPORT struct ibv_device **ibv_get_device_list(int *n)
-{
-	int found = 0;
-	struct ibv_device **list = pin_ibverbs_of_caller(CALLER)->get_device_list(&found);
-	int error = errno;
-
-	if (!found && !pin_pool_off())
-		pin_warn_once(
-			"there is no RDMA device here (ibv_devinfo lists them): nothing is "
-			"registered");
-	if (n)
-		*n = found;
-	errno = error;
-	return list;
 }
 
 PIN_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,

@@ -1,171 +1,244 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A copy of libibverbs is any loaded object, but this library, that defines what it defines,
+ * whatever its name: Python wheels have one under another, some transports one within them. Its
+ * functions are read from the object's own tables: dlsym() and dladdr() take the loader's lock,
+ * which a constructor holds that waits for a thread that calls verbs.
+ */
 #include <config.h>
 
 #include "regpool/ibverbs.h"
 #include "allocator/log.h"
+#include "allocator/reserve.h"
 
-#include <dlfcn.h>
-#include <limits.h>
 #include <link.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
-/*
- * The copies of libibverbs that were called, by the loader's handle. A copy is never forgotten:
- * what it has opened may still be in use.
- */
-#define MOST_COPIES 8
-static struct copy {
-	void *handle;
+/* A copy is never forgotten: what it has opened may still be in use. */
+struct copy {
 	struct pin_ibverbs table;
-} copies[MOST_COPIES];
-static _Atomic unsigned n_copies;
+	uintptr_t start, end; /* addresses of its object */
+	struct copy *next;
+};
+static struct copy *_Atomic copies;
 
-/* The copy that is called where no other is known to be meant. */
+/* The copy that is called where no other is known to be meant: the first. */
 static const struct pin_ibverbs *_Atomic in_use;
 
-/* What other copies have opened. */
-#define MOST_CONTEXTS 64
-static struct {
-	const struct ibv_context *_Atomic context;
-	const struct pin_ibverbs *verbs;
-} others[MOST_CONTEXTS];
-static _Atomic unsigned n_others;
-
 /*
- * Looked up by file name with RTLD_NOLOAD, because RTLD_NEXT finds nothing if the program
- * loaded it with RTLD_LOCAL, as UCX does. The versions are those of libibverbs.map.in; without
- * a version dlsym() could return the functions of ABI 1.0, which use other structures.
+ * The versions are those of libibverbs.map.in; without a version there could be the functions of
+ * ABI 1.0, which use other structures. A copy that is linked into another library has none.
  */
 static const struct {
 	const char *name, *version;
 	size_t offset;
-	bool optional;
 } symbols[] = {
-#define SYMBOL(name, version, optional)                                                        \
-	{                                                                                      \
-		"ibv_" #name, "IBVERBS_" version, offsetof(struct pin_ibverbs, name), optional \
-	}
+#define SYMBOL(name, version) \
+	{"ibv_" #name, "IBVERBS_" version, offsetof(struct pin_ibverbs, name)}
 	/* clang-format off */
-	SYMBOL(reg_mr_iova2, "1.8", false),
-	SYMBOL(dereg_mr, "1.1", false),
-	SYMBOL(rereg_mr, "1.1", false),
-	SYMBOL(alloc_pd, "1.1", false),
-	SYMBOL(dealloc_pd, "1.1", false),
-	SYMBOL(open_device, "1.1", false),
-	SYMBOL(close_device, "1.1", false),
-	SYMBOL(query_device, "1.1", false),
-	SYMBOL(create_cq, "1.1", true),
-	SYMBOL(resize_cq, "1.1", true),
-	SYMBOL(create_qp, "1.1", true),
-	SYMBOL(create_srq, "1.1", true),
-	SYMBOL(create_ah, "1.1", true),
-	SYMBOL(get_device_list, "1.1", false),
-	SYMBOL(fork_init, "1.1", false),
-	SYMBOL(dontfork_range, "1.1", false),
-	SYMBOL(dofork_range, "1.1", false),
-	SYMBOL(import_pd, "1.10", true),
-	SYMBOL(unimport_pd, "1.10", true),
-	SYMBOL(reg_dmabuf_mr, "1.12", true),
-	SYMBOL(is_fork_initialized, "1.13", true),
-	SYMBOL(reg_mr_ex, "1.15", true),
-	SYMBOL(reg_buf_mr, "1.17", true),
+	SYMBOL(reg_mr_iova2, "1.8"),
+	SYMBOL(dereg_mr, "1.1"),
+	SYMBOL(rereg_mr, "1.1"),
+	SYMBOL(alloc_pd, "1.1"),
+	SYMBOL(dealloc_pd, "1.1"),
+	SYMBOL(open_device, "1.1"),
+	SYMBOL(close_device, "1.1"),
+	SYMBOL(query_device, "1.1"),
+	SYMBOL(create_cq, "1.1"),
+	SYMBOL(resize_cq, "1.1"),
+	SYMBOL(create_qp, "1.1"),
+	SYMBOL(create_srq, "1.1"),
+	SYMBOL(create_ah, "1.1"),
+	SYMBOL(get_device_list, "1.1"),
+	SYMBOL(fork_init, "1.1"),
+	SYMBOL(dontfork_range, "1.1"),
+	SYMBOL(dofork_range, "1.1"),
+	SYMBOL(import_pd, "1.10"),
+	SYMBOL(unimport_pd, "1.10"),
+	SYMBOL(reg_dmabuf_mr, "1.12"),
+	SYMBOL(is_fork_initialized, "1.13"),
+	SYMBOL(reg_mr_ex, "1.15"),
+	SYMBOL(reg_buf_mr, "1.17"),
 	/* clang-format on */
 	/* An internal function, whose version differs in each release. */
-	{"verbs_uninit_context", NULL, offsetof(struct pin_ibverbs, uninit_context), true},
+	{"verbs_uninit_context", NULL, offsetof(struct pin_ibverbs, uninit_context)},
 #undef SYMBOL
 };
 
-struct found {
-	char path[PATH_MAX];
+/* The dynamic section of an object. */
+struct object {
+	uintptr_t base, start, end;
+	const ElfW(Sym) * symbols;
+	const char *names;
+	const uint32_t *hash;
+	const ElfW(Half) * versions;
+	const ElfW(Verdef) * definitions;
+	const ElfW(Dyn) * dynamic;
 };
 
-/* Python wheels have a copy of their own under another name, as libibverbs-1a2b3c4d.so.1. */
-static bool is_copy(const char *path)
+/* The loader has added the base, but not on all processors. */
+static void *at(const struct object *object, const ElfW(Dyn) * entry)
 {
-	const char *slash = strrchr(path, '/');
+	uintptr_t p = entry->d_un.d_ptr;
 
-	return !strncmp(slash ? slash + 1 : path, "libibverbs", strlen("libibverbs"));
+	return (void *)(p < object->base ? object->base + p : p);
 }
 
-static int find_copy(struct dl_phdr_info *object, size_t size, void *arg)
+static void read_dynamic(struct object *object, const ElfW(Dyn) * entry)
 {
-	struct found *found = arg;
-
-	(void)size;
-	if (!object->dlpi_name || !is_copy(object->dlpi_name) ||
-	    strlen(object->dlpi_name) >= sizeof found->path)
-		return 0;
-	strcpy(found->path, object->dlpi_name);
-	return 1;
+	object->dynamic = entry;
+	for (; entry->d_tag != DT_NULL; entry++)
+		switch (entry->d_tag) {
+		case DT_SYMTAB:
+			object->symbols = at(object, entry);
+			break;
+		case DT_STRTAB:
+			object->names = at(object, entry);
+			break;
+		case DT_GNU_HASH:
+			object->hash = at(object, entry);
+			break;
+		case DT_VERSYM:
+			object->versions = at(object, entry);
+			break;
+		case DT_VERDEF:
+			object->definitions = at(object, entry);
+			break;
+		}
 }
 
-static void *open_loaded(void)
+static bool read_object(struct object *object, const struct dl_phdr_info *info)
 {
-	void *handle = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
-	struct found found;
+	*object = (struct object){.base = info->dlpi_addr, .start = UINTPTR_MAX};
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+		uintptr_t start = object->base + part->p_vaddr;
 
-	if (!handle && dl_iterate_phdr(find_copy, &found))
-		handle = dlopen(found.path, RTLD_LAZY | RTLD_NOLOAD);
-	return handle;
-}
-
-static void resolve(void *handle, struct pin_ibverbs *table)
-{
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(symbols); i++) {
-		const char *version = symbols[i].version;
-		void *p = version ? dlvsym(handle, symbols[i].name, version)
-				  : dlsym(handle, symbols[i].name);
-
-		if (!p && !symbols[i].optional)
-			pin_fatal(
-				"libibverbs.so.1 has no %s@%s: it is too old for this program",
-				symbols[i].name, symbols[i].version);
-		*(void **)((char *)table + symbols[i].offset) = p;
+		if (part->p_type == PT_LOAD && start < object->start)
+			object->start = start;
+		if (part->p_type == PT_LOAD && start + part->p_memsz > object->end)
+			object->end = start + part->p_memsz;
+		if (part->p_type == PT_DYNAMIC)
+			read_dynamic(object, (void *)start);
 	}
+	return object->symbols && object->names && object->hash;
 }
 
-static const struct pin_ibverbs *find_known(const void *handle)
+static bool has_version(const struct object *object, uint32_t symbol, const char *version)
 {
-	for (unsigned i = 0; i < n_copies; i++)
-		if (copies[i].handle == handle)
-			return &copies[i].table;
+	const ElfW(Verdef) *definition = object->definitions;
+	uint32_t wanted;
+
+	if (!version || !definition || !object->versions)
+		return true;
+	wanted = object->versions[symbol] & 0x7fffu;
+	while (definition->vd_ndx != wanted && definition->vd_next)
+		definition = (const void *)((const char *)definition + definition->vd_next);
+	if (definition->vd_ndx != wanted)
+		return false;
+	return !strcmp(object->names + ((const ElfW(Verdaux) *)(const void *)
+						((const char *)definition + definition->vd_aux))
+						       ->vda_name,
+		       version);
+}
+
+static uint32_t hash_of(const char *name)
+{
+	uint32_t hash = 5381;
+
+	for (; *name; name++)
+		hash = hash * 33 + (unsigned char)*name;
+	return hash;
+}
+
+/* By its table of DT_GNU_HASH: counts, a filter, buckets, and hashes of which the last is odd. */
+static void *find_symbol(const struct object *object, const char *name, const char *version)
+{
+	const uint32_t *buckets = object->hash + 4 + object->hash[2] * (sizeof(size_t) / 4);
+	const uint32_t *hashes = buckets + object->hash[0];
+	uint32_t hash = hash_of(name), first = object->hash[1];
+	uint32_t i = object->hash[0] ? buckets[hash % object->hash[0]] : 0;
+
+	for (bool is_last = !i; !is_last; i++) {
+		const ElfW(Sym) *symbol = &object->symbols[i];
+
+		is_last = hashes[i - first] & 1;
+		if ((hashes[i - first] | 1) == (hash | 1) && symbol->st_shndx != SHN_UNDEF &&
+		    !strcmp(object->names + symbol->st_name, name) &&
+		    has_version(object, i, version))
+			return (void *)(object->base + symbol->st_value);
+	}
 	return NULL;
 }
 
-/*
- * No lock is held over dlopen() and dlsym(), which take the loader's: a constructor may call
- * verbs while another thread is in dlopen(). NULL if there are too many.
- */
-static const struct pin_ibverbs *add_copy(void *handle)
+static bool resolve(const struct object *object, struct pin_ibverbs *table)
 {
-	static pthread_mutex_t copies_lock = PTHREAD_MUTEX_INITIALIZER;
-	const struct pin_ibverbs *known = find_known(handle);
-	struct pin_ibverbs table;
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(symbols); i++)
+		*(void **)((char *)table + symbols[i].offset) =
+			find_symbol(object, symbols[i].name, symbols[i].version);
+	return table->reg_mr_iova2 && table->dereg_mr && table->alloc_pd &&
+	       table->query_device;
+}
 
-	if (known)
-		return known;
-	resolve(handle, &table);
-	pthread_mutex_lock(&copies_lock);
-	known = find_known(handle);
-	if (!known && n_copies < MOST_COPIES) {
-		copies[n_copies] = (struct copy){handle, table};
-		known = &copies[n_copies].table;
-		n_copies++;
-	}
-	pthread_mutex_unlock(&copies_lock);
-	return known;
+static struct copy *find_known(uintptr_t addr)
+{
+	struct copy *copy = copies;
+
+	while (copy && (addr < copy->start || addr >= copy->end))
+		copy = copy->next;
+	return copy;
+}
+
+/* To the end of the list: the first stays first. */
+static void add_copy(const struct object *object, const struct pin_ibverbs *table)
+{
+	struct copy *_Atomic *link = &copies, *copy = calloc(1, sizeof *copy);
+
+	if (!copy)
+		pin_fatal("there is no memory for the functions of libibverbs");
+	*copy = (struct copy){*table, object->start, object->end, NULL};
+	while (*link)
+		link = (struct copy * _Atomic *)&(*link)->next;
+	*link = copy;
+}
+
+static int look_at(struct dl_phdr_info *info, size_t size, void *unused)
+{
+	struct pin_ibverbs table = {NULL};
+	struct object object;
+
+	(void)size;
+	(void)unused;
+	if (!read_object(&object, info) || find_known(object.start) ||
+	    ((uintptr_t)&copies >= object.start && (uintptr_t)&copies < object.end))
+		return 0;
+	if (find_symbol(&object, "ibv_reg_mr_iova2", NULL) && resolve(&object, &table))
+		add_copy(&object, &table);
+	return 0;
+}
+
+/* The loader holds its other lock only while it changes its list of objects. */
+static void look_for_copies(void)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+	pthread_mutex_lock(&lock);
+	dl_iterate_phdr(look_at, NULL);
+	pthread_mutex_unlock(&lock);
 }
 
 static PIN_COLD const struct pin_ibverbs *load(void)
 {
 	const struct pin_ibverbs *none = NULL;
-	void *handle = open_loaded();
 
-	if (!handle)
+	look_for_copies();
+	if (!copies)
 		pin_fatal("a verbs call was made, but no libibverbs.so.1 is loaded");
-	atomic_compare_exchange_strong(&in_use, &none, add_copy(handle));
+	atomic_compare_exchange_strong(&in_use, &none, &copies->table);
 	return atomic_load(&in_use);
 }
 
@@ -176,61 +249,85 @@ const struct pin_ibverbs *pin_ibverbs(void)
 	return PIN_LIKELY(table != NULL) ? table : load();
 }
 
-/* The handle of the libibverbs that a library is linked with, or is. */
-static void *open_linked(const struct link_map *library)
+static const struct pin_ibverbs *table_at(const void *p)
 {
-	const char *names = NULL;
+	const struct copy *copy = find_known((uintptr_t)p);
 
-	if (is_copy(library->l_name))
-		return dlopen(library->l_name, RTLD_LAZY | RTLD_NOLOAD);
-	for (const ElfW(Dyn) *entry = library->l_ld; entry->d_tag != DT_NULL; entry++)
-		if (entry->d_tag == DT_STRTAB)
-			names = (const char *)entry->d_un.d_ptr;
-	for (const ElfW(Dyn) *entry = library->l_ld; names && entry->d_tag != DT_NULL; entry++)
-		if (entry->d_tag == DT_NEEDED && is_copy(names + entry->d_un.d_val))
-			return dlopen(names + entry->d_un.d_val, RTLD_LAZY | RTLD_NOLOAD);
-	return NULL;
+	return copy ? &copy->table : NULL;
 }
 
-const struct pin_ibverbs *pin_ibverbs_of_caller(const void *caller)
-{
-	const struct pin_ibverbs *first = pin_ibverbs(), *its = NULL;
-	struct link_map *library = NULL;
-	Dl_info unused;
-	void *handle;
-
-	if (!n_copies || !dladdr1(caller, &unused, (void **)&library, RTLD_DL_LINKMAP))
-		return first;
-	handle = library ? open_linked(library) : NULL;
-	if (handle)
-		its = add_copy(handle);
-	return its ? its : first;
-}
-
+/* Each has a function of libibverbs' own, which no provider replaces. */
 const struct pin_ibverbs *pin_ibverbs_of(const struct ibv_context *context)
 {
-	for (unsigned i = 0; PIN_UNLIKELY(i < n_others); i++)
-		if (others[i].context == context)
-			return others[i].verbs;
-	return pin_ibverbs();
+	const struct pin_ibverbs *first = pin_ibverbs(), *its = NULL;
+	struct verbs_context *extended;
+
+	if (PIN_LIKELY(!copies || !copies->next))
+		return first;
+	extended = verbs_get_ctx_op((struct ibv_context *)(uintptr_t)context, query_port);
+	if (extended)
+		its = table_at((const void *)extended->query_port);
+	return its ? its : pin_ibverbs_of_device(context->device);
 }
 
-void pin_ibverbs_note(const struct ibv_context *context, const struct pin_ibverbs *verbs)
-{
-	static pthread_mutex_t others_lock = PTHREAD_MUTEX_INITIALIZER;
-	unsigned i = 0;
+/* The copy that an object at this address is linked with. */
+struct provider {
+	uintptr_t addr;
+	const char *needed;
+};
 
-	if (verbs == pin_ibverbs() && !n_others)
-		return;
-	pthread_mutex_lock(&others_lock);
-	while (i < n_others && others[i].context && others[i].context != context)
-		i++;
-	if (i < MOST_CONTEXTS) {
-		others[i].verbs = verbs;
-		others[i].context = verbs ? context : NULL;
-		n_others += i == n_others;
-	}
-	pthread_mutex_unlock(&others_lock);
+static int find_needed(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct provider *provider = arg;
+	struct object object;
+
+	(void)size;
+	if (!read_object(&object, info) || provider->addr < object.start ||
+	    provider->addr >= object.end)
+		return 0;
+	for (const ElfW(Dyn) *entry = object.dynamic; entry->d_tag != DT_NULL; entry++)
+		if (entry->d_tag == DT_NEEDED &&
+		    !strncmp(object.names + entry->d_un.d_val, "libibverbs", 10))
+			provider->needed = object.names + entry->d_un.d_val;
+	return 1;
+}
+
+static int find_named(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct provider *provider = arg;
+	const char *slash = strrchr(info->dlpi_name, '/');
+	struct object object;
+
+	(void)size;
+	if (strcmp(slash ? slash + 1 : info->dlpi_name, provider->needed) != 0 ||
+	    !read_object(&object, info))
+		return 0;
+	provider->addr = object.start;
+	return 1;
+}
+
+/*
+ * It is in the copy, or else its provider's functions, to which the first word behind it points,
+ * are there or in a library that is linked with it.
+ */
+const struct pin_ibverbs *pin_ibverbs_of_device(const struct ibv_device *device)
+{
+	const struct pin_ibverbs *first = pin_ibverbs(), *its;
+	struct provider provider = {0, NULL};
+
+	look_for_copies();
+	if (!copies || !copies->next)
+		return first;
+	its = table_at(device);
+	if (its || !pin_reserve_contains(device) ||
+	    malloc_usable_size((void *)(uintptr_t)device) < sizeof *device + sizeof(void *))
+		return its ? its : first;
+	provider.addr = *(const uintptr_t *)(const void *)(device + 1);
+	its = table_at((const void *)provider.addr);
+	if (!its && dl_iterate_phdr(find_needed, &provider) && provider.needed &&
+	    dl_iterate_phdr(find_named, &provider))
+		its = table_at((const void *)provider.addr);
+	return its ? its : first;
 }
 
 void pin_ibverbs_replace(const struct pin_ibverbs *table)

@@ -76,20 +76,18 @@ struct pin_ibverbs {
  * The table of functions. Those that later releases of rdma-core added (import, dma-buf, fork
  * status, extended registration) may be NULL: a program cannot call a function that its
  * libibverbs does not have. If no libibverbs is loaded this is a fatal error, because only a
- * caller of libibverbs can get here. Thread-safe. The first call uses dlopen(), so it must not
- * be made from inside malloc.
+ * caller of libibverbs can get here. Thread-safe. The first call allocates, so it must not be
+ * made from inside malloc.
  */
 const struct pin_ibverbs *pin_ibverbs(void);
 
 /*
  * A process may have several copies of libibverbs, which must not get each other's objects: the
  * symbol versions of all are the same, so all calls come here. These are the functions of the
- * copy that a caller, given a return address, is linked with, and of the one that has opened a
- * context, which must be noted before it is used, and with NULL before it is closed.
+ * copy that has opened a context, and of the one that has found a device.
  */
-const struct pin_ibverbs *pin_ibverbs_of_caller(const void *caller);
 const struct pin_ibverbs *pin_ibverbs_of(const struct ibv_context *context);
-void pin_ibverbs_note(const struct ibv_context *context, const struct pin_ibverbs *verbs);
+const struct pin_ibverbs *pin_ibverbs_of_device(const struct ibv_device *device);
 
 /*
  * Whether a registration that failed with this errno may succeed after others are deregistered:

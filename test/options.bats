@@ -158,11 +158,11 @@ largest() {
 }
 
 @test "PINALLOC_PROGRAMS limits registration to the programs it names" {
-	local no_device='there is no RDMA device here'
-	run -0 preloaded PINALLOC_PROGRAMS='dev*s' "$programs/devices"
-	[[ "$output" == *"$no_device"* ]]
-	run -0 preloaded PINALLOC_PROGRAMS='other*' "$programs/devices"
-	[[ "$output" != *"$no_device"* ]]
+	build_adapter
+	succeeds PINALLOC_PROGRAMS='rdma-*s' "$programs/rdma-objects" qp
+	[ "$(figure "$report" .registration.served)" -eq 4 ]
+	succeeds PINALLOC_PROGRAMS='other*' "$programs/rdma-objects" qp
+	[ "$(figure "$report" .registration.served)" -eq 0 ]
 }
 
 @test "glibc's MALLOC_PERTURB_ fills new blocks, but not those of calloc" {

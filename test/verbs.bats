@@ -91,6 +91,45 @@ setup_file() {
 			       !buffer(pd, &place, (char *)own.addr + 4096, 4096, 1);
 		}
 	END
+
+
+	# Another thread opens a device and registers, while the loader runs this constructor.
+	cat > "$work/waits.c" <<- 'END'
+		#include <infiniband/verbs.h>
+		#include <pthread.h>
+		#include <stdio.h>
+		#include <stdlib.h>
+
+		static void *registers(void *unused)
+		{
+			struct ibv_device **list = ibv_get_device_list(NULL);
+			struct ibv_pd *pd = ibv_alloc_pd(ibv_open_device(list[0]));
+			struct ibv_mr *mr = ibv_reg_mr(pd, malloc(4096), 4096, 1);
+
+			if (mr && !ibv_dereg_mr(mr))
+				puts("registered");
+			return unused;
+		}
+
+		__attribute__((constructor)) static void wait_for_thread(void)
+		{
+			pthread_t thread;
+
+			pthread_create(&thread, NULL, registers, NULL);
+			pthread_join(thread, NULL);
+		}
+	END
+	cat > "$work/opens.c" <<- 'END'
+		#include <dlfcn.h>
+		#include <infiniband/verbs.h>
+		#include <stdio.h>
+
+		int main(int argc, char **argv)
+		{
+			return !ibv_get_device_list(NULL) || !dlopen(argv[1], RTLD_NOW) ||
+			       puts("opened") < 0;
+		}
+	END
 }
 
 setup() {
@@ -121,6 +160,19 @@ registers() {
 
 @test "so are those of a copy with another name, as in Python wheels" {
 	registers libibverbs-1a2b3c4d.so.1.14.44.0
+}
+
+@test "so are those of a copy that is linked into a library of any name" {
+	registers libtransport.so.3
+}
+
+@test "a constructor may wait for a thread that uses verbs" {
+	made_with libibverbs.so.1 opens
+	gcc -O2 -shared -fPIC -o "$BATS_TEST_TMPDIR/waits.so" "$work/waits.c" \
+		"$BATS_TEST_TMPDIR/lib/libibverbs.so.1" -lpthread
+	run -0 preloaded LD_LIBRARY_PATH="$BATS_TEST_TMPDIR/lib" timeout 60 \
+		"$BATS_TEST_TMPDIR/register" "$BATS_TEST_TMPDIR/waits.so"
+	[ "$output" = $'registered\nopened' ]
 }
 
 @test "a program gets the copy that it is linked with, whichever else is there" {
