@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Chooses the memory region to deregister when room is needed: of those without users, in all
- * domains or those of one adapter, the least recently used.
+ * domains or those of one adapter, the least recently used. That takes a look at each of them,
+ * which is little beside what deregistering one takes.
  */
 #ifndef PIN_EVICT_H
 #define PIN_EVICT_H

@@ -3,10 +3,12 @@
 
 #include "regpool/objects.h"
 #include "allocator/base.h"
+#include "allocator/log.h"
 #include "regpool/room.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 /* The functions of struct verbs_context that take a context and attributes. */
 #define FOR_EACH_FUNCTION(X)                                          \
@@ -16,9 +18,10 @@
 	X(create_wq, struct ibv_wq, struct ibv_wq_init_attr)          \
 	X(create_rwq_ind_table, struct ibv_rwq_ind_table, struct ibv_rwq_ind_table_init_attr)
 
-/* A context's own functions. One that is gone leaves its slot to the next at its address. */
+/* A context's own functions. One that is gone leaves them to the next at its address. */
 struct tables {
-	_Atomic(const struct ibv_context *) context;
+	const struct ibv_context *context;
+	struct tables *next;
 	struct ibv_mw *(*alloc_mw)(struct ibv_pd *pd, enum ibv_mw_type type);
 #define FUNCTION(name, object, attributes) \
 	object *(*name)(struct ibv_context * context, attributes * attr);
@@ -26,18 +29,15 @@ struct tables {
 #undef FUNCTION
 };
 
-/* Contexts beyond these are not hooked. */
-static struct tables all[64];
+static struct tables *_Atomic all;
 
 static struct tables *find_slot(const struct ibv_context *context)
 {
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(all); i++) {
-		const struct ibv_context *at = atomic_load(&all[i].context);
+	struct tables *slot = all;
 
-		if (!at || at == context)
-			return &all[i];
-	}
-	return NULL;
+	while (slot && slot->context != context)
+		slot = slot->next;
+	return slot;
 }
 
 #define FUNCTION(name, object, attributes)                                          \
@@ -63,14 +63,12 @@ static void hook_tables(struct ibv_context *context, struct tables *slot)
 
 	if (context->ops.alloc_mw && context->ops.alloc_mw != alloc_mw) {
 		slot->alloc_mw = context->ops.alloc_mw;
-		atomic_store(&slot->context, context);
 		context->ops.alloc_mw = alloc_mw;
 	}
 #define FUNCTION(function, object, attributes)            \
 	extended = verbs_get_ctx_op(context, function);   \
 	if (extended && extended->function != function) { \
 		slot->function = extended->function;      \
-		atomic_store(&slot->context, context);    \
 		extended->function = function;            \
 	}
 	FOR_EACH_FUNCTION(FUNCTION)
@@ -84,7 +82,14 @@ void pin_objects_hook(struct ibv_context *context)
 
 	pthread_mutex_lock(&hook_lock);
 	slot = find_slot(context);
+	if (!slot && (slot = calloc(1, sizeof *slot))) {
+		slot->context = context;
+		slot->next = all;
+		all = slot;
+	}
 	if (slot)
 		hook_tables(context, slot);
+	else
+		pin_warn_once("no memory to help with the objects of another context");
 	pthread_mutex_unlock(&hook_lock);
 }

@@ -207,7 +207,7 @@ static bool is_near_full(const char *device)
 	for (uint32_t i = 0; i < pin_registry_count(); i++) {
 		const struct pin_domain *domain = pin_registry_at(i);
 
-		if (strcmp(domain->device, device) != 0)
+		if (!domain->pd || strcmp(domain->device, device) != 0)
 			continue;
 		n += domain->n_live;
 		most = domain->max_mr ? domain->max_mr : most;
