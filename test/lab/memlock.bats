@@ -116,9 +116,9 @@ unchanged() {
 	[ "$(said forbidden)" -eq 1 ]
 }
 
-@test "a machine without devices gets one line" {
+@test "a machine without devices gets none" {
 	unchanged absent
-	[ "$(said absent)" -eq 1 ]
+	[ "$(said absent)" -eq 0 ]
 	unchanged devices
-	[ "$(said devices)" -eq 1 ]
+	[ "$(said devices)" -eq 0 ]
 }

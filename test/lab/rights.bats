@@ -17,7 +17,6 @@ in_guest() {
 	known plain-exact || attempt plain-exact "$rights" exact
 	shimmed exact "$rights" exact
 	shimmed exact-lazy PINALLOC_REGISTER=lazy "$rights" exact
-	shimmed rereg "$rights" rereg
 	shimmed region "$rights" region
 	known plain-outside || attempt plain-outside "$rights" outside
 	shimmed outside PINALLOC_ACCESS=local "$rights" outside
@@ -41,10 +40,6 @@ passed() {
 	[ "$(reported exact .registration.served)" -eq 10 ]
 	[ "$(reported exact .registration.mr_created)" -eq 10 ]
 	[ "$(reported exact '.registration.passed_through_reasons["remote writing without local"]')" -eq 1 ]
-}
-
-@test "ibv_rereg_mr gives keys with exactly the new rights" {
-	ended rereg
 }
 
 @test "a key gives access to its whole memory region until detach, with its rights only" {
