@@ -10,35 +10,38 @@
 #include "regpool/ibverbs.h"
 #include "allocator/log.h"
 #include "allocator/reserve.h"
+#include "allocator/table.h"
 
 #include <link.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A copy is never forgotten: what it has opened may still be in use. */
 struct copy {
 	struct pin_ibverbs table;
 	uintptr_t start, end; /* addresses of its object */
-	struct copy *next;
 };
-static struct copy *_Atomic copies;
+#define MOST_COPIES 4096
+static struct pin_table copies;
+static _Atomic size_t n_copies;
 
 /* The copy that is called where no other is known to be meant: the first. */
 static const struct pin_ibverbs *_Atomic in_use;
 
 /*
- * The versions are those of libibverbs.map.in; without a version there could be the functions of
- * ABI 1.0, which use other structures. A copy that is linked into another library has none.
+ * The versions are those of libibverbs.map.in; without a version there could be the functions
+ * of ABI 1.0, which use other structures. A copy that is linked into another library has none.
  */
 static const struct {
 	const char *name, *version;
 	size_t offset;
 } symbols[] = {
-#define SYMBOL(name, version) \
-	{"ibv_" #name, "IBVERBS_" version, offsetof(struct pin_ibverbs, name)}
+#define SYMBOL(name, version)                                                        \
+	{                                                                            \
+		"ibv_" #name, "IBVERBS_" version, offsetof(struct pin_ibverbs, name) \
+	}
 	/* clang-format off */
 	SYMBOL(reg_mr_iova2, "1.8"),
 	SYMBOL(dereg_mr, "1.1"),
@@ -140,9 +143,10 @@ static bool has_version(const struct object *object, uint32_t symbol, const char
 		definition = (const void *)((const char *)definition + definition->vd_next);
 	if (definition->vd_ndx != wanted)
 		return false;
-	return !strcmp(object->names + ((const ElfW(Verdaux) *)(const void *)
-						((const char *)definition + definition->vd_aux))
-						       ->vda_name,
+	return !strcmp(object->names +
+			       ((const ElfW(Verdaux) *)(const void *)((const char *)definition +
+								      definition->vd_aux))
+				       ->vda_name,
 		       version);
 }
 
@@ -155,7 +159,8 @@ static uint32_t hash_of(const char *name)
 	return hash;
 }
 
-/* By its table of DT_GNU_HASH: counts, a filter, buckets, and hashes of which the last is odd. */
+/* By its table of DT_GNU_HASH: counts, a filter, buckets, and hashes of which the last is odd.
+ */
 static void *find_symbol(const struct object *object, const char *name, const char *version)
 {
 	const uint32_t *buckets = object->hash + 4 + object->hash[2] * (sizeof(size_t) / 4);
@@ -178,32 +183,31 @@ static void *find_symbol(const struct object *object, const char *name, const ch
 static bool resolve(const struct object *object, struct pin_ibverbs *table)
 {
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(symbols); i++)
-		*(void **)((char *)table + symbols[i].offset) =
-			find_symbol(object, symbols[i].name, symbols[i].version);
-	return table->reg_mr_iova2 && table->dereg_mr && table->alloc_pd &&
-	       table->query_device;
+		*(void **)((char *)table + symbols[i].offset) = find_symbol(
+			object, symbols[i].name, symbols[i].version);
+	return table->reg_mr_iova2 && table->dereg_mr && table->alloc_pd && table->query_device;
+}
+
+static struct copy *copy_at(size_t i)
+{
+	return pin_table_at(&copies, struct copy, i);
 }
 
 static struct copy *find_known(uintptr_t addr)
 {
-	struct copy *copy = copies;
-
-	while (copy && (addr < copy->start || addr >= copy->end))
-		copy = copy->next;
-	return copy;
+	for (size_t i = 0; i < n_copies; i++)
+		if (addr >= copy_at(i)->start && addr < copy_at(i)->end)
+			return copy_at(i);
+	return NULL;
 }
 
-/* To the end of the list: the first stays first. */
 static void add_copy(const struct object *object, const struct pin_ibverbs *table)
 {
-	struct copy *_Atomic *link = &copies, *copy = calloc(1, sizeof *copy);
-
-	if (!copy)
+	if ((!copies.base && pin_table_init(&copies, sizeof(struct copy), MOST_COPIES)) ||
+	    pin_table_ensure(&copies, n_copies + 1))
 		pin_fatal("there is no memory for the functions of libibverbs");
-	*copy = (struct copy){*table, object->start, object->end, NULL};
-	while (*link)
-		link = (struct copy * _Atomic *)&(*link)->next;
-	*link = copy;
+	*copy_at(n_copies) = (struct copy){*table, object->start, object->end};
+	n_copies++;
 }
 
 static int look_at(struct dl_phdr_info *info, size_t size, void *unused)
@@ -236,9 +240,9 @@ static PIN_COLD const struct pin_ibverbs *load(void)
 	const struct pin_ibverbs *none = NULL;
 
 	look_for_copies();
-	if (!copies)
+	if (!n_copies)
 		pin_fatal("a verbs call was made, but no libibverbs.so.1 is loaded");
-	atomic_compare_exchange_strong(&in_use, &none, &copies->table);
+	atomic_compare_exchange_strong(&in_use, &none, &copy_at(0)->table);
 	return atomic_load(&in_use);
 }
 
@@ -262,7 +266,7 @@ const struct pin_ibverbs *pin_ibverbs_of(const struct ibv_context *context)
 	const struct pin_ibverbs *first = pin_ibverbs(), *its = NULL;
 	struct verbs_context *extended;
 
-	if (PIN_LIKELY(!copies || !copies->next))
+	if (PIN_LIKELY(n_copies < 2))
 		return first;
 	extended = verbs_get_ctx_op((struct ibv_context *)(uintptr_t)context, query_port);
 	if (extended)
@@ -307,8 +311,8 @@ static int find_named(struct dl_phdr_info *info, size_t size, void *arg)
 }
 
 /*
- * It is in the copy, or else its provider's functions, to which the first word behind it points,
- * are there or in a library that is linked with it.
+ * It is in the copy, or else its provider's functions, to which the first word behind it
+ * points, are there or in a library that is linked with it.
  */
 const struct pin_ibverbs *pin_ibverbs_of_device(const struct ibv_device *device)
 {
@@ -316,7 +320,7 @@ const struct pin_ibverbs *pin_ibverbs_of_device(const struct ibv_device *device)
 	struct provider provider = {0, NULL};
 
 	look_for_copies();
-	if (!copies || !copies->next)
+	if (n_copies < 2)
 		return first;
 	its = table_at(device);
 	if (its || !pin_reserve_contains(device) ||

@@ -4,11 +4,11 @@
 #include "regpool/objects.h"
 #include "allocator/base.h"
 #include "allocator/log.h"
+#include "allocator/table.h"
 #include "regpool/room.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 /* The functions of struct verbs_context that take a context and attributes. */
 #define FOR_EACH_FUNCTION(X)                                          \
@@ -21,7 +21,6 @@
 /* A context's own functions. One that is gone leaves them to the next at its address. */
 struct tables {
 	const struct ibv_context *context;
-	struct tables *next;
 	struct ibv_mw *(*alloc_mw)(struct ibv_pd *pd, enum ibv_mw_type type);
 #define FUNCTION(name, object, attributes) \
 	object *(*name)(struct ibv_context * context, attributes * attr);
@@ -29,14 +28,28 @@ struct tables {
 #undef FUNCTION
 };
 
-static struct tables *_Atomic all;
+#define MOST_CONTEXTS 65536
+static struct pin_table all;
+static _Atomic size_t n_all;
 
 static struct tables *find_slot(const struct ibv_context *context)
 {
-	struct tables *slot = all;
+	for (size_t i = 0; i < n_all; i++)
+		if (pin_table_at(&all, struct tables, i)->context == context)
+			return pin_table_at(&all, struct tables, i);
+	return NULL;
+}
 
-	while (slot && slot->context != context)
-		slot = slot->next;
+static struct tables *new_slot(const struct ibv_context *context)
+{
+	struct tables *slot;
+
+	if ((!all.base && pin_table_init(&all, sizeof *slot, MOST_CONTEXTS)) ||
+	    pin_table_ensure(&all, n_all + 1))
+		return NULL;
+	slot = pin_table_at(&all, struct tables, n_all);
+	slot->context = context;
+	n_all++;
 	return slot;
 }
 
@@ -82,11 +95,7 @@ void pin_objects_hook(struct ibv_context *context)
 
 	pthread_mutex_lock(&hook_lock);
 	slot = find_slot(context);
-	if (!slot && (slot = calloc(1, sizeof *slot))) {
-		slot->context = context;
-		slot->next = all;
-		all = slot;
-	}
+	slot = slot ? slot : new_slot(context);
 	if (slot)
 		hook_tables(context, slot);
 	else

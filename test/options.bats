@@ -161,8 +161,9 @@ largest() {
 	build_adapter
 	succeeds PINALLOC_PROGRAMS='rdma-*s' "$programs/rdma-objects" qp
 	[ "$(figure "$report" .registration.served)" -eq 4 ]
+	rm "$report"
 	succeeds PINALLOC_PROGRAMS='other*' "$programs/rdma-objects" qp
-	[ "$(figure "$report" .registration.served)" -eq 0 ]
+	[ ! -e "$report" ]
 }
 
 @test "glibc's MALLOC_PERTURB_ fills new blocks, but not those of calloc" {

@@ -2,7 +2,7 @@
 /*
  * What a peer can do with a key: what was requested when the memory was registered, and nothing
  * else. Except for "region" it does not use the library's API and passes without the library,
- * "outside" with PINALLOC_ACCESS=local only. (soft-RoCE itself does not support "rereg".)
+ * "outside" with PINALLOC_ACCESS=local only.
  * Prints TAP.
  *
  *     rdma-rights CASE
@@ -140,27 +140,6 @@ static void exact(void)
 	ok(!ibv_reg_mr(pd, blocks[0], LENGTH, IBV_ACCESS_REMOTE_WRITE) && errno == EINVAL,
 	   "remote writing without local writing is refused");
 	ok(!ibv_dereg_mr(own_mr) && !ibv_dealloc_pd(pd), "all can be given up");
-}
-
-static void rereg(void)
-{
-	char *block = malloc(LENGTH);
-	struct ibv_mr *mr;
-
-	set_up();
-	need((mr = ibv_reg_mr(pd, block, LENGTH, (int)sets[N_SETS - 1])));
-	for (size_t i = 0; i < N_SETS; i++) {
-		unsigned access = sets[i * 7 % N_SETS];
-
-		ok(!ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, (int)access) &&
-			   rights_of(mr) == access,
-		   "changed to rights 0x%x", access);
-	}
-	ok(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
-			IBV_ACCESS_REMOTE_WRITE) == IBV_REREG_MR_ERR_CMD &&
-		   rights_of(mr) == sets[(N_SETS - 1) * 7 % N_SETS],
-	   "what is refused leaves it as it was");
-	ok(!ibv_dereg_mr(mr), "it can be given up");
 }
 
 static bool reads(uint64_t *word, uint32_t key)
@@ -323,7 +302,7 @@ static void outside(void)
 }
 
 static const struct rdma_case cases[] = {
-	{"exact", exact}, {"rereg", rereg}, {"region", region}, {"outside", outside}};
+	{"exact", exact}, {"region", region}, {"outside", outside}};
 
 int main(int argc, char **argv)
 {
