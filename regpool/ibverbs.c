@@ -18,10 +18,14 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* A copy is never forgotten: what it has opened may still be in use. */
+/*
+ * What a copy has opened may still be in use, and a provider keeps its libibverbs loaded. One
+ * that is not loaded any more has no addresses.
+ */
 struct copy {
 	struct pin_ibverbs table;
-	uintptr_t start, end; /* addresses of its object */
+	uintptr_t start, end; /* addresses of its object; 0 if it has been unloaded */
+	bool is_seen;	      /* by the last look */
 };
 #define MOST_COPIES 4096
 static struct pin_table copies;
@@ -206,7 +210,7 @@ static void add_copy(const struct object *object, const struct pin_ibverbs *tabl
 	if ((!copies.base && pin_table_init(&copies, sizeof(struct copy), MOST_COPIES)) ||
 	    pin_table_ensure(&copies, n_copies + 1))
 		pin_fatal("there is no memory for the functions of libibverbs");
-	*copy_at(n_copies) = (struct copy){*table, object->start, object->end};
+	*copy_at(n_copies) = (struct copy){*table, object->start, object->end, true};
 	n_copies++;
 }
 
@@ -214,11 +218,16 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *unused)
 {
 	struct pin_ibverbs table = {NULL};
 	struct object object;
+	struct copy *known;
 
 	(void)size;
 	(void)unused;
-	if (!read_object(&object, info) || find_known(object.start) ||
-	    ((uintptr_t)&copies >= object.start && (uintptr_t)&copies < object.end))
+	if (!read_object(&object, info))
+		return 0;
+	known = find_known(object.start);
+	if (known)
+		known->is_seen = true;
+	if (known || ((uintptr_t)&copies >= object.start && (uintptr_t)&copies < object.end))
 		return 0;
 	if (find_symbol(&object, "ibv_reg_mr_iova2", NULL) && resolve(&object, &table))
 		add_copy(&object, &table);
@@ -229,20 +238,28 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *unused)
 static void look_for_copies(void)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	const struct pin_ibverbs *first = NULL;
 
 	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < n_copies; i++)
+		copy_at(i)->is_seen = false;
 	dl_iterate_phdr(look_at, NULL);
+	for (size_t i = n_copies; i--;) {
+		if (!copy_at(i)->is_seen)
+			copy_at(i)->start = copy_at(i)->end = 0;
+		else
+			first = &copy_at(i)->table;
+	}
+	if (first)
+		in_use = first;
 	pthread_mutex_unlock(&lock);
 }
 
 static PIN_COLD const struct pin_ibverbs *load(void)
 {
-	const struct pin_ibverbs *none = NULL;
-
 	look_for_copies();
-	if (!n_copies)
+	if (!in_use)
 		pin_fatal("a verbs call was made, but no libibverbs.so.1 is loaded");
-	atomic_compare_exchange_strong(&in_use, &none, &copy_at(0)->table);
 	return atomic_load(&in_use);
 }
 
