@@ -97,7 +97,7 @@ struct pinalloc_stats {
 	uint64_t live;	       /* in blocks the program holds */
 	uint64_t mapped;       /* the heap has grown to; never shrinks */
 	uint64_t growth_steps; /* by which it grew, number */
-	uint64_t pinned;       /* of it registered now, once for each memory region */
+	uint64_t pinned;       /* of it registered now, at most all of it */
 	uint64_t pinned_peak;
 	uint64_t mr_created; /* real registrations of heap memory, number */
 	uint64_t mr_destroyed;

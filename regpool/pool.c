@@ -4,6 +4,7 @@
 #include "regpool/pool.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
+#include "allocator/span.h"
 
 struct pin_pool pin_pool;
 
@@ -73,6 +74,21 @@ void pin_pool_update_peak(_Atomic size_t *level, _Atomic size_t *peak)
 
 	while (seen < now && !atomic_compare_exchange_weak(peak, &seen, now))
 		;
+}
+
+static size_t of_heap(size_t n_bytes)
+{
+	return n_bytes < pin_span_bytes() ? n_bytes : pin_span_bytes();
+}
+
+size_t pin_pool_pinned(void)
+{
+	return of_heap(pin_pool.registered);
+}
+
+size_t pin_pool_pinned_peak(void)
+{
+	return of_heap(pin_pool.registered_peak);
 }
 
 uint64_t pin_pool_requests(enum pin_reason reason)

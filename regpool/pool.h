@@ -111,6 +111,10 @@ void pin_pool_await_change(uint32_t seen, uint64_t ms);
 /* Number of requests counted under a reason. */
 uint64_t pin_pool_requests(enum pin_reason reason);
 
+/* Bytes that are registered, or were at most: no more than the heap has, for the report. */
+size_t pin_pool_pinned(void);
+size_t pin_pool_pinned_peak(void);
+
 /* Raises `peak` to the current value of `level`, if it is lower. */
 void pin_pool_update_peak(_Atomic size_t *level, _Atomic size_t *peak);
 

@@ -108,7 +108,7 @@ static void keys(void)
 	}
 	ok(!wrong, "blocks of any size from %d threads, keys of two protection domains",
 	   WORKERS);
-	ok(stats().pinned <= stats().mapped && stats().registered > stats().pinned,
+	ok(stats().pinned <= stats().mapped && stats().registered >= stats().pinned,
 	   "what is registered in both is pinned once");
 	ok(!stats().served, "no ibv_mr was made");
 }
