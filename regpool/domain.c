@@ -5,8 +5,6 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/reserve.h"
-#include "regpool/budget.h"
-#include "regpool/choice.h"
 #include "regpool/fork.h"
 #include "regpool/keys.h"
 #include "regpool/listeners.h"
@@ -86,11 +84,6 @@ static void find_limits(struct pin_domain *domain)
 	domain->max_entries = is_known && attr.vendor_id == EFA_VENDOR ? EFA_ENTRIES : 0;
 }
 
-static size_t cell_size(const struct pin_domain *domain)
-{
-	return pin_choice_cell(pin_budget_limit(), domain->max_mr_size);
-}
-
 /*
  * The program has replaced pages, in the heap or elsewhere. Returns how many bytes of it are
  * not registered any more because of that.
@@ -136,7 +129,6 @@ static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsign
 		return -ENOMEM;
 	}
 	find_limits(domain);
-	set->cell = cell_size(domain);
 	set->is_ahead = pin_options.mode != PIN_MODE_LAZY;
 	set->is_first = !has_armed(NULL);
 	set->n_needed = 0;

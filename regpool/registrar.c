@@ -91,7 +91,7 @@ static bool is_resident(struct pin_range range)
 }
 
 /*
- * A domain without a PD is not armed. A set that is just being armed has no cell size before.
+ * A domain without a PD is not armed.
  * What is registered ahead during fork() would be copied.
  */
 static bool is_worked_on(const struct pin_access_set *set)
@@ -196,10 +196,15 @@ static void register_chunk(struct pin_access_set *set, const struct pin_span *sp
 			   struct pin_range chunk, bool is_quiet)
 {
 	struct pin_range first, cell;
+	size_t size;
 
+	if (!is_worked_on(set))
+		return;
+	size = pin_choice_cell(pin_budget_limit(), set->domain->max_mr_size);
+	size = pin_choice_cell_ahead(size);
 	for (uintptr_t p = chunk.start; p < chunk.end && is_worked_on(set); p = cell.end) {
 		first = (struct pin_range){p, p + PIN_GRANULE};
-		cell = pin_choice_tile(span, first, pin_choice_cell_ahead(set->cell));
+		cell = pin_choice_tile(span, first, size);
 		if (!register_cell(set, span, cell, is_quiet))
 			return;
 	}

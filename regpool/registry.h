@@ -66,7 +66,6 @@ struct pin_access_set {
 	_Atomic bool is_ahead;	   /* registered ahead when it is in use */
 	_Atomic bool is_first;	   /* no other set was armed: looks count as requests */
 	_Atomic uint32_t n_needed; /* requests that had to be registered, up to PIN_IN_USE */
-	_Atomic size_t cell;	   /* cell size in bytes (choice.h) */
 	pthread_mutex_t lock;	   /* guards the following; see places.h */
 	uint32_t released;	   /* pin_register_releases() before the last shortage, + 1 */
 	size_t lacked;		   /* bytes there was no room for then */
