@@ -114,3 +114,13 @@ grouped() {
 	checked ./pinalloc check
 	says fail library ".GLIBC_2\.99' not found.*libpinalloc\.so.*build"
 }
+@test "the ranks of a node share what may be pinned, where a launcher says how many there are" {
+	local variable
+	checked "$pinalloc" check
+	run -1 grep ranks: <<< "$output"
+	for variable in OMPI_COMM_WORLD_LOCAL_SIZE=8 MPI_LOCALNRANKS=8 SLURM_TASKS_PER_NODE='4(x2),8,3'; do
+		checked env "$variable" "$pinalloc" check
+		says ok ranks 'a launcher has started 8 on this node'
+	done
+}
+

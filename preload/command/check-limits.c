@@ -143,6 +143,11 @@ void cmd_check_pinned(void)
 	const char *whose = cgroup < ram ? "memory that its control group has" : "memory";
 
 	check_memlock();
+	if (pin_options_ranks() > 1)
+		cmd_finding(CMD_OK, "ranks", NULL,
+			    "a launcher has started %zu on this node, by which the default of "
+			    "PINALLOC_MAX_PINNED is divided",
+			    pin_options_ranks());
 	if (pinned > memory)
 		cmd_finding(CMD_WARN, "pinned", "unset PINALLOC_MAX_PINNED, or lower it",
 			    "a process may pin more than the %s of %s", PIN_SIZE(memory),
