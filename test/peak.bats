@@ -16,14 +16,14 @@ peaks() {
 	echo "$1: $truth asked for, $peak reported"
 }
 
-# The live memory of a program that does nothing: that of its C library and loader, and what
-# jemalloc has for each thread.
+# Small blocks count with all pages of their slabs: those of a program that does nothing have less than
+# 512 KiB for each thread.
 within_one_percent() {
 	[ "$((peak - truth))" -ge 0 ]
-	[ "$((peak - truth))" -lt $((truth / 100 + (128 << 10))) ]
+	[ "$((peak - truth))" -lt $((truth / 100 + (512 << 10))) ]
 }
 
-@test "the peak is the sum of requested sizes, not of size classes, even when it is over" {
+@test "the peak is the sum of large blocks as requested and of the pages of small ones, even when it is over" {
 	local way
 	for way in block:13 block:50 blocks:13 small:50 aligned:13 unaligned:50 array:13 \
 		thread-block:50 thread-blocks:13 thread-small:50; do

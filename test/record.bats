@@ -46,15 +46,15 @@ killed() {
 		memory = rank["memory"]
 		truth, = struct.unpack("Q", open("truth", "rb").read())
 		peak = memory["live_peak_bytes"]
-		# What a thread allocated last, less than 96 KiB, is not counted.
-		assert abs(peak - truth) <= truth / 100 + 98304, (peak, truth)
+		# Small blocks count with all pages of their slabs; a record may lack the last 256th.
+		assert abs(peak - truth) <= truth / 50 + 524288, (peak, truth)
 		assert 0 <= memory["live_bytes"] <= memory["mapped_bytes"] >= peak, memory
 		assert memory["growth_steps"] >= 1 and memory["rss_peak_bytes"] > 0, memory
 		assert rank["trigger"] == "the process ended without a report", rank
 	END
 }
 
-@test "a process killed at any moment leaves a record, with its peak within 1 %" {
+@test "a process killed at any moment leaves a record, with its peak within 2 %" {
 	local i
 	for i in {1..20}; do
 		begin

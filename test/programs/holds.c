@@ -11,7 +11,6 @@
  */
 #include "test/frame.h"
 
-#include <malloc.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -22,9 +21,6 @@
 
 #define MOST	(1 << 20)
 #define THREADS 4
-
-/* Beyond this a block counts with what was asked for, not with what it can hold. */
-#define EXACT ((size_t)14 << 10)
 
 static double interval;
 
@@ -39,14 +35,12 @@ static struct block {
 	struct truth *truth;
 } blocks[MOST];
 
-/* Picked with probability 1 - exp(-usable / interval), a block counts for the inverse. */
+/* Picked with probability 1 - exp(-asked / interval), a block counts for the inverse. */
 static void count(const struct block *block, int sign)
 {
-	double usable = (double)malloc_usable_size(block->p), picked;
-	double bytes = block->asked > EXACT ? (double)block->asked : usable;
+	double bytes = (double)block->asked, picked = -expm1(-bytes / interval);
 	struct truth *truth = block->truth;
 
-	picked = -expm1(-usable / interval);
 	truth->bytes += sign * bytes;
 	truth->count += sign;
 	truth->bytes_variance += sign * bytes * bytes * (1 - picked) / picked;
