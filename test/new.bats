@@ -71,8 +71,8 @@ newdelete() {
 	[[ "$output" == *libstdc++* ]]
 }
 
-@test "if new can neither allocate nor throw, the program ends and prints its stack" {
-	run preloaded python3 -c 'import ctypes
+@test "if new can neither allocate nor throw, the program ends; one that reports prints its stack" {
+	run preloaded PINALLOC_REPORT=out.json python3 -c 'import ctypes
 new = ctypes.CDLL(None)._Znwm
 new.argtypes = [ctypes.c_size_t]
 new(1 << 62)'

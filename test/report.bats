@@ -249,9 +249,11 @@ irregular='a link or something else is there that is no regular file'
 	echo theirs > shared/out.json
 	chown 65533 shared/out.json
 	touch -d '1 hour ago' shared/out.json
+	# The tree that is tested may be another user's.
+	cp "$library" "$grow" .
 	chmod 755 "$BATS_RUN_TMPDIR" "$BATS_TEST_TMPDIR" . 2> chmod || :
-	run setpriv --reuid 65534 --clear-groups --inh-caps=-all --bounding-set=-all env LD_PRELOAD="$library" \
-		PINALLOC_REPORT="$PWD/shared/out.json" "$grow" 1
+	run setpriv --reuid 65534 --clear-groups --inh-caps=-all --bounding-set=-all \
+		env LD_PRELOAD="$PWD/${library##*/}" PINALLOC_REPORT="$PWD/shared/out.json" "./${grow##*/}" 1
 	echo "$output"
 	[[ "$output" == *"cannot be written to $PWD/shared/out.json: "* ]]
 	[ "$(cat shared/out.json)" = theirs ]

@@ -353,8 +353,11 @@ filter() {
 		}
 	END
 	local mib
+	# The tree that is tested may be another user's.
+	cp "$library" .
+	chmod 755 "$BATS_RUN_TMPDIR" "$BATS_TEST_TMPDIR" . 2> chmod || :
 	for mib in 20 300; do
-		run -0 preloaded setpriv --reuid 12345 --clear-groups ./sparse $mib
+		run -0 setpriv --reuid 12345 --clear-groups env LD_PRELOAD="$PWD/${library##*/}" ./sparse $mib
 		echo "$mib MiB: $output KiB"
 		[ "$output" -lt 9000 ]
 	done
