@@ -8,6 +8,7 @@
 
 struct pin_cgroup {
 	size_t limit, peak; /* bytes; SIZE_MAX if there is none, or unknown */
+	const char *device; /* whose objects are limited; NULL for memory */
 	char text[PATH_MAX], path[PATH_MAX], group[PATH_MAX];
 };
 
@@ -21,5 +22,11 @@ void pin_cgroup_find(struct pin_cgroup *cgroup);
 
 /* The limit. While another thread reads it, the last one that was read. */
 size_t pin_cgroup_limit(void);
+
+/*
+ * How many objects of this adapter the control groups allow (hca_object in rdma.max); SIZE_MAX
+ * if there is no limit. Takes a lock, and is not for signal handlers.
+ */
+size_t pin_cgroup_objects(const char *device);
 
 #endif

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/register.h"
+#include "allocator/cgroup.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -197,12 +198,15 @@ bool pin_register_lacks_memory(int error, size_t n_bytes)
 	return error == OVER_LIMIT || (error == ENOMEM && pin_budget_is_near_locked(n_bytes));
 }
 
-/* Memory regions of the heap are a notable part of those that the adapter can have. */
+/*
+ * Memory regions of the heap are a notable part of those that the adapter can have, or of the
+ * objects that a control group allows, of which each memory region is one.
+ */
 #define PARTS 16
 
 static bool is_near_full(const char *device)
 {
-	size_t n = 0, most = SIZE_MAX;
+	size_t n = 0, most = SIZE_MAX, allowed = pin_cgroup_objects(device);
 
 	for (uint32_t i = 0; i < pin_registry_count(); i++) {
 		const struct pin_domain *domain = pin_registry_at(i);
@@ -212,7 +216,7 @@ static bool is_near_full(const char *device)
 		n += domain->n_live;
 		most = domain->max_mr ? domain->max_mr : most;
 	}
-	return n >= most / PARTS;
+	return n >= (allowed < most ? allowed : most) / PARTS;
 }
 
 bool pin_register_lacks_room(const char *device, int error, size_t n_bytes)

@@ -250,6 +250,26 @@ static void memory_regions(void)
 	ok(!pin_domain_dealloc(pd), "nothing is left");
 }
 
+/* The adapter says that it can have many memory regions, and a control group allows four. */
+static void few_objects(void)
+{
+	uint64_t evicted = pin_pool.evicted;
+	struct ibv_pd *pd;
+
+	fake_verbs.told_max_mr = 0;
+	pd = used_pd();
+	fake_verbs.max_mr = 4;
+	fake_verbs.full_errno = EAGAIN;
+	fake_kernel.objects = 4;
+	ok(!refused_in_turn(pd) && pin_pool.evicted > evicted,
+	   "if a control group limits objects, idle memory regions are evicted");
+	fake_kernel.objects = 0;
+	fake_verbs.max_mr = INT_MAX;
+	fake_verbs.full_errno = ENOMEM;
+	fake_verbs.told_max_mr = 16;
+	ok(!pin_domain_dealloc(pd), "nothing is left");
+}
+
 /* Whether a request is served although the first registration for it fails. */
 static bool is_served_after(struct ibv_pd *pd, char *p, int error)
 {
@@ -592,6 +612,7 @@ int main(void)
 	locked_memory();
 	shrinking_share();
 	memory_regions();
+	few_objects();
 	other_adapters();
 	page_tables();
 	large_requests();
