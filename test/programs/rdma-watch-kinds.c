@@ -6,8 +6,7 @@
  *
  *     rdma-watch-kinds LISTENER kinds     of each one registration
  *     rdma-watch-kinds LISTENER data      variables of the program alone
- *     rdma-watch-kinds LISTENER many N [M]    N registrations apart from each other, of which M
- *                                         are too many
+ *     rdma-watch-kinds LISTENER many N    N registrations apart from each other
  */
 #include <config.h>
 
@@ -156,7 +155,7 @@ static unsigned count_mappings(void)
 }
 
 /* Every other page of a mapping is registered; then each is replaced, from one end. */
-static void try_many(size_t n, size_t n_unwatched)
+static void try_many(size_t n)
 {
 	char *p = mmap(NULL, 2 * n * PAGE, WRITABLE, ANONYMOUS, -1, 0), *more[64];
 	struct ibv_mr **mrs = calloc(n, sizeof *mrs);
@@ -183,7 +182,7 @@ static void try_many(size_t n, size_t n_unwatched)
 		missed += !was_told(0, p + 2 * i * PAGE, PAGE);
 	}
 	unmapping = (rdma_now() - began) / (n / (n / 500 + 1));
-	ok(missed == n_unwatched, "each one that is watched is told: %u not", missed);
+	ok(!missed, "each one is told: %u not", missed);
 	began = rdma_now();
 	for (size_t i = 0; i < n; i++)
 		need(!ibv_dereg_mr(mrs[i]));
@@ -205,6 +204,6 @@ int main(int argc, char **argv)
 	else if (!strcmp(argv[2], "data"))
 		try_data();
 	else
-		try_many((size_t)atol(argv[3]), argc > 4 ? (size_t)atol(argv[4]) : 0);
+		try_many((size_t)atol(argv[3]));
 	return done_testing();
 }
