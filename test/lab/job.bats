@@ -212,7 +212,7 @@ merged() {
 		echo "$output"
 		[ -z "$stderr" ]
 		[[ ${lines[0]} == "pinalloc: peaks.$mpi, 4 ranks on 1 host, "* ]]
-		[ "$(grep -cE '^ +[0-9]+  node1 ' <<< "$output")" -eq 4 ]
+		[ "$(grep -cE '^ +[0-3]  node1 ' <<< "$output")" -eq 4 ]
 		for r in $ranks; do
 			row=$(grep -E "^ +$r  node1 " <<< "$output" | tr -s ' ')
 			[[ $row == *" node1 $(mebibytes "$(rank_figure $mpi "$r" .memory.live_peak_bytes)") \
@@ -259,8 +259,8 @@ $(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
 	END
 	echo "$output"
 	for r in $ranks; do
-		grep -q "^rank $r on node1: $(rank_figure openmpi "$r" .memory.live_peak_bytes |
-			awk '{ printf "%.2f MiB", $1 / 1048576 }')$" <<< "$output"
+		grep -qx "rank $r on node1: $(mebibytes "$(rank_figure openmpi "$r" .memory.live_peak_bytes)")" \
+			<<< "$output"
 	done
 }
 
