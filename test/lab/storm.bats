@@ -193,12 +193,3 @@ sum_of() {
 		[ "$(value $role kernel)" -eq 0 ]
 	done
 }
-
-@test "no registered page has moved" {
-	local role checked=0
-	for role in shimmed.serve shimmed.drive; do
-		checked=$((checked + $(reported $role .stability.checked_pages)))
-		[ "$(reported $role .stability.moved_pages)" -eq 0 ]
-	done
-	[ $checked -gt 0 ]
-}
