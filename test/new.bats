@@ -72,7 +72,7 @@ newdelete() {
 }
 
 @test "if new can neither allocate nor throw, the program ends; one that reports prints its stack" {
-	run preloaded PINALLOC_REPORT=out.json python3 -c 'import ctypes
+	run preloaded PINALLOC_REPORT="$BATS_TEST_TMPDIR/out.json" python3 -c 'import ctypes
 new = ctypes.CDLL(None)._Znwm
 new.argtypes = [ctypes.c_size_t]
 new(1 << 62)'

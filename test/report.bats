@@ -249,7 +249,7 @@ irregular='a link or something else is there that is no regular file'
 	echo theirs > shared/out.json
 	chown 65533 shared/out.json
 	touch -d '1 hour ago' shared/out.json
-	# The tree that is tested may be another user's.
+	# The tree that is tested may be one that only its owner can enter.
 	cp "$library" "$grow" .
 	chmod 755 "$BATS_RUN_TMPDIR" "$BATS_TEST_TMPDIR" . 2> chmod || :
 	run setpriv --reuid 65534 --clear-groups --inh-caps=-all --bounding-set=-all \

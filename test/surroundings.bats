@@ -353,7 +353,7 @@ filter() {
 		}
 	END
 	local mib
-	# The tree that is tested may be another user's.
+	# The tree that is tested may be one that only its owner can enter.
 	cp "$library" .
 	chmod 755 "$BATS_RUN_TMPDIR" "$BATS_TEST_TMPDIR" . 2> chmod || :
 	for mib in 20 300; do
