@@ -41,6 +41,17 @@ starts() {
 	[ "$(starts)" -eq 2 ]
 }
 
+@test "so is one whose clock is not the host's" {
+	emulator <<- 'END'
+		[ "$(wc -l < ../starts)" -gt 1 ] || { touch vm.clock && exec sleep 100; }
+		touch vm.ready
+		echo 7 > vm.status
+	END
+	machine --timeout 30 -- true
+	[ "$status" -eq 7 ]
+	[ "$(starts)" -eq 2 ]
+}
+
 @test "if it does not boot then either, an error says so" {
 	emulator <<< 'exec sleep 100'
 	machine --timeout 3 -- true
