@@ -109,12 +109,6 @@ field() { # PACKAGE FIELD
 	[[ "$output" == *"ok    library: $library takes over malloc"* ]]
 }
 
-@test "the symbols file has what the library exports, and nothing else" {
-	diff <(sed -n 's/^ \([^@]*\)@.*/\1/p' "$top_srcdir/preload/packaging/debian/libpinalloc0.symbols" |
-		grep -vE '^(PINALLOC_|IBVERBS_)' | sort -u) \
-		<(objdump -T "$library" | awk '/^[0-9a-f]+ / && !/\*UND\*/ && !/\*ABS\*/ { print $NF }' | sort -u)
-}
-
 @test "a package with a program that is linked with the library depends on it" {
 	local lib
 	dpkg-deb -R "$packages"/libpinalloc0_*.deb library

@@ -16,6 +16,11 @@ exported() {
 	diff "$top_srcdir/test/symbols.expected" <(exported "$library")
 }
 
+@test "the Debian package lists the same symbols" {
+	diff <(sed -n 's/^ \([^@]*\)@.*/\1/p' "$top_srcdir/preload/packaging/debian/libpinalloc0.symbols" | sort -u) \
+		<(awk '{ sub(/@.*/, "", $2); print $2 }' "$top_srcdir/test/symbols.expected" | sort -u)
+}
+
 @test "malloc functions are exported without version, otherwise programs would not find them" {
 	run -0 exported "$library"
 	[[ "$output" == *"T malloc"$'\n'* ]]
