@@ -5,90 +5,53 @@
 #include "allocator/file.h"
 #include "allocator/log.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
-/* Where control groups are mounted, and the names of files with the limit and what is used. */
-struct hierarchy {
-	const char *root, *limit, *peak, *now;
-};
-
-static const struct hierarchy of_memory[] = {
-	/* 1 */
-	{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.max_usage_in_bytes",
-	 "memory.usage_in_bytes"},
-	/* 2, also beside 1; the peak since Linux 5.19 */
-	{"/sys/fs/cgroup", "memory.max", "memory.peak", "memory.current"},
-	{"/sys/fs/cgroup/unified", "memory.max", "memory.peak", "memory.current"},
-};
-
-static const struct hierarchy of_objects[] = {
-	{"/sys/fs/cgroup/rdma", "rdma.max", NULL, NULL},
-	{"/sys/fs/cgroup", "rdma.max", NULL, NULL},
-	{"/sys/fs/cgroup/unified", "rdma.max", NULL, NULL},
-};
-_Static_assert(PIN_ARRAY_SIZE(of_memory) == PIN_ARRAY_SIZE(of_objects), "versions of cgroups");
-
 /* SIZE_MAX for "max", which the file says where there is no limit. */
-static size_t number_in(struct pin_cgroup *cgroup, const char *root, const char *file)
+static size_t number_in(struct pin_cgroup *cgroup, const char *file)
 {
-	pin_format(cgroup->path, sizeof cgroup->path, "%s%s/%s", root, cgroup->group, file);
+	pin_format(cgroup->path, sizeof cgroup->path, "%s/%s", cgroup->group, file);
 	return pin_file_number(cgroup->path, "", SIZE_MAX);
 }
 
-static void look_at_memory(struct pin_cgroup *cgroup, const struct hierarchy *version)
+/* The first of the files that has a number: names differ between versions. */
+static size_t first_in(struct pin_cgroup *cgroup, const char *const *files)
 {
-	size_t limit = number_in(cgroup, version->root, version->limit);
+	size_t n = SIZE_MAX;
+
+	for (; *files && n == SIZE_MAX; files++)
+		n = number_in(cgroup, *files);
+	return n;
+}
+
+static void look_at_memory(struct pin_cgroup *cgroup)
+{
+	static const char *const limits[] = {"memory.max", "memory.limit_in_bytes", NULL};
+	/* memory.peak since Linux 5.19 */
+	static const char *const peaks[] = {"memory.peak", "memory.current",
+					    "memory.max_usage_in_bytes",
+					    "memory.usage_in_bytes", NULL};
+	size_t limit = first_in(cgroup, limits);
 
 	if (limit >= cgroup->limit)
 		return;
 	cgroup->limit = limit;
-	cgroup->peak = number_in(cgroup, version->root, version->peak);
-	if (cgroup->peak == SIZE_MAX)
-		cgroup->peak = number_in(cgroup, version->root, version->now);
+	cgroup->peak = first_in(cgroup, peaks);
 }
 
-/* A line for each adapter: "mlx5_0 hca_handle=2 hca_object=max". It replaces the path. */
-static void look_at_objects(struct pin_cgroup *cgroup, const struct hierarchy *version)
+/* Looks at a group below a mount point, and at those around it. */
+static void look_below(struct pin_cgroup *cgroup, const char *mounted, const char *subdirectory,
+		       const char *group, void (*look)(struct pin_cgroup *cgroup))
 {
-	static const char field[] = " hca_object=";
-	size_t length = strlen(cgroup->device), limit;
-	const char *found;
-	char *next;
-
-	pin_format(cgroup->path, sizeof cgroup->path, "%s%s/%s", version->root, cgroup->group,
-		   version->limit);
-	if (pin_file_read(cgroup->path, cgroup->path, sizeof cgroup->path) <= 0)
-		return;
-	for (char *line = cgroup->path; line && *line; line = next) {
-		next = strchr(line, '\n');
-		if (next)
-			*next++ = '\0';
-		found = strstr(line, field);
-		if (!found || strncmp(line, cgroup->device, length) != 0 || line[length] != ' ')
-			continue;
-		found += sizeof field - 1;
-		limit = *found == 'm' ? SIZE_MAX : 0;
-		for (; *found >= '0' && *found <= '9'; found++)
-			limit = limit * 10 + (size_t)(*found - '0');
-		if (limit < cgroup->limit)
-			cgroup->limit = limit;
-	}
-}
-
-/* Looks at a group and at the groups around it. */
-static void look_at(struct pin_cgroup *cgroup, size_t version, const char *group)
-{
+	size_t n = pin_format(cgroup->group, sizeof cgroup->group, "%s%s", mounted,
+			      subdirectory);
 	char *slash;
 
-	pin_format(cgroup->group, sizeof cgroup->group, "%s", group);
+	pin_format(cgroup->group + n, sizeof cgroup->group - n, "%s", group);
 	do {
-		if (cgroup->device)
-			look_at_objects(cgroup, &of_objects[version]);
-		else
-			look_at_memory(cgroup, &of_memory[version]);
-		slash = strrchr(cgroup->group, '/');
+		look(cgroup);
+		slash = strrchr(cgroup->group + n, '/');
 		if (slash)
 			*slash = '\0';
 	} while (slash);
@@ -103,36 +66,33 @@ static bool is_about(const char *controllers, const char *name)
 	return end == controllers || (found && found < end);
 }
 
-static void look_by_line(struct pin_cgroup *cgroup, const char *line)
+void pin_cgroup_each(struct pin_cgroup *cgroup, const char *controller,
+		     void (*look)(struct pin_cgroup *cgroup))
 {
-	const char *controllers = strchr(line, ':');
-	const char *group = controllers ? strchr(controllers + 1, ':') : NULL;
-
-	if (!group || !is_about(controllers + 1, cgroup->device ? "rdma" : "memory"))
-		return;
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(of_memory); i++)
-		look_at(cgroup, i, group + 1);
-}
-
-static void find(struct pin_cgroup *cgroup, const char *device)
-{
+	const char *group;
 	char *next;
 
-	cgroup->device = device;
-	cgroup->limit = cgroup->peak = SIZE_MAX;
 	if (pin_file_read("/proc/self/cgroup", cgroup->text, sizeof cgroup->text) <= 0)
 		return;
 	for (char *line = cgroup->text; line && *line; line = next) {
 		next = strchr(line, '\n');
 		if (next)
 			*next++ = '\0';
-		look_by_line(cgroup, line);
+		line = strchr(line, ':');
+		group = line ? strchr(line + 1, ':') : NULL;
+		if (!group || !is_about(line + 1, controller))
+			continue;
+		look_below(cgroup, "/sys/fs/cgroup/", controller, group + 1, look);
+		/* Version 2, also beside version 1. */
+		look_below(cgroup, "/sys/fs/cgroup", "", group + 1, look);
+		look_below(cgroup, "/sys/fs/cgroup/unified", "", group + 1, look);
 	}
 }
 
 void pin_cgroup_find(struct pin_cgroup *cgroup)
 {
-	find(cgroup, NULL);
+	cgroup->limit = cgroup->peak = SIZE_MAX;
+	pin_cgroup_each(cgroup, "memory", look_at_memory);
 }
 
 size_t pin_cgroup_limit(void)
@@ -148,17 +108,4 @@ size_t pin_cgroup_limit(void)
 		is_read = false;
 	}
 	return last;
-}
-
-size_t pin_cgroup_objects(const char *device)
-{
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static struct pin_cgroup cgroup;
-	size_t limit;
-
-	pthread_mutex_lock(&lock);
-	find(&cgroup, device);
-	limit = cgroup.limit;
-	pthread_mutex_unlock(&lock);
-	return limit;
 }

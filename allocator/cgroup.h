@@ -6,27 +6,30 @@
 
 #include <limits.h>
 
+/*
+ * Control groups of the process (cgroups(7), version 1 or 2, mounted at /sys/fs/cgroup). All
+ * functions read files, are async-signal-safe, and never allocate.
+ */
 struct pin_cgroup {
 	size_t limit, peak; /* bytes; SIZE_MAX if there is none, or unknown */
-	const char *device; /* whose objects are limited; NULL for memory */
 	char text[PATH_MAX], path[PATH_MAX], group[PATH_MAX];
 };
 
 /*
- * The memory limit of the process: the lowest limit of its control group and of the groups
- * around that one (cgroups(7), version 1 or 2, mounted at /sys/fs/cgroup); and the most memory
- * that the group with this limit has had, or has now where the kernel does not say. Reads
- * files. Thread-safe, async-signal-safe, never allocates.
+ * Calls `look` with the directory, cgroup->group, of the process's group of this controller and
+ * of each group around that one, in each place where groups may be mounted.
+ */
+void pin_cgroup_each(struct pin_cgroup *cgroup, const char *controller,
+		     void (*look)(struct pin_cgroup *cgroup));
+
+/*
+ * The memory limit of the process: the lowest limit of its group and of those around it; and
+ * the most memory that the group with this limit has had, or has now where the kernel does not
+ * say.
  */
 void pin_cgroup_find(struct pin_cgroup *cgroup);
 
 /* The limit. While another thread reads it, the last one that was read. */
 size_t pin_cgroup_limit(void);
-
-/*
- * How many objects of this adapter the control groups allow (hca_object in rdma.max); SIZE_MAX
- * if there is no limit. Takes a lock, and is not for signal handlers.
- */
-size_t pin_cgroup_objects(const char *device);
 
 #endif

@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include "regpool/register.h"
-#include "allocator/cgroup.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -206,7 +205,7 @@ bool pin_register_lacks_memory(int error, size_t n_bytes)
 
 static bool is_near_full(const char *device)
 {
-	size_t n = 0, most = SIZE_MAX, allowed = pin_cgroup_objects(device);
+	size_t n = 0, most = SIZE_MAX, allowed = pin_budget_objects(device);
 
 	for (uint32_t i = 0; i < pin_registry_count(); i++) {
 		const struct pin_domain *domain = pin_registry_at(i);

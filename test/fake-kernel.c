@@ -5,6 +5,7 @@
 #include "allocator/cgroup.h"
 #include "allocator/frames.h"
 #include "allocator/os.h"
+#include "regpool/budget.h"
 #include "regpool/granule.h"
 #include "regpool/watch.h"
 
@@ -14,7 +15,7 @@ size_t __wrap_pin_os_ram(void);
 size_t __real_pin_os_ram(void);
 size_t __wrap_pin_cgroup_limit(void);
 size_t __real_pin_cgroup_limit(void);
-size_t __wrap_pin_cgroup_objects(const char *device);
+size_t __wrap_pin_budget_objects(const char *device);
 bool __wrap_pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
 bool __real_pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
 
@@ -62,7 +63,7 @@ size_t __wrap_pin_cgroup_limit(void)
 	return fake_kernel.cgroup ? fake_kernel.cgroup : __real_pin_cgroup_limit();
 }
 
-size_t __wrap_pin_cgroup_objects(const char *device)
+size_t __wrap_pin_budget_objects(const char *device)
 {
 	(void)device;
 	return fake_kernel.objects ? fake_kernel.objects : SIZE_MAX;
