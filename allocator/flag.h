@@ -31,26 +31,14 @@ static inline bool pin_flag_trylock(struct pin_flag *flag)
 		memory_order_relaxed));
 }
 
-/*
- * The two steps of unlocking, for who has other rare things to do in the second: it is given
- * what the first has returned, whether a thread waits.
- */
-static inline bool pin_flag_release(struct pin_flag *flag)
-{
-	return atomic_exchange_explicit(&flag->state, PIN_FLAG_FREE, memory_order_release) ==
-	       PIN_FLAG_AWAITED;
-}
-
-/* Wakes one waiter. If another thread locks the flag first, that waiter sleeps again. */
-static inline void pin_flag_finish(struct pin_flag *flag, bool is_awaited)
-{
-	if (PIN_UNLIKELY(is_awaited))
-		pin_os_wake_one(&flag->state);
-}
-
+/* Wakes one waiter. If another thread takes the lock first, that waiter sleeps again. */
 static inline void pin_flag_unlock(struct pin_flag *flag)
 {
-	pin_flag_finish(flag, pin_flag_release(flag));
+	uint32_t was = atomic_exchange_explicit(&flag->state, PIN_FLAG_FREE,
+						memory_order_release);
+
+	if (PIN_UNLIKELY(was == PIN_FLAG_AWAITED))
+		pin_os_wake_one(&flag->state);
 }
 
 #define PIN_FLAG_LOOKS 100

@@ -13,7 +13,6 @@
 /* Bits of an entry of /proc/self/pagemap. */
 #define PAGEMAP_PRESENT (UINT64_C(1) << 63)
 #define PAGEMAP_OWN	(UINT64_C(1) << 56) /* mapped once */
-#define PAGEMAP_FRAME	((UINT64_C(1) << 55) - 1)
 
 #define PAGES_AT_A_TIME 128
 
@@ -31,40 +30,6 @@ static int read_pagemap(int fd, size_t first, size_t n_pages, uint64_t *entries)
 		filled += n > 0 ? (size_t)n : 0;
 	}
 	return 0;
-}
-
-/*
- * Turns entries into frame numbers. No page of a program is in frame 0: the kernel hides the
- * number.
- */
-static int keep_frames(uint64_t *entries, size_t n_pages)
-{
-	for (size_t i = 0; i < n_pages; i++) {
-		bool present = entries[i] & PAGEMAP_PRESENT;
-
-		entries[i] = present ? entries[i] & PAGEMAP_FRAME : 0;
-		if (present && !entries[i])
-			return -EPERM;
-	}
-	return 0;
-}
-
-static int open_pagemap(void)
-{
-	return pin_file_open("/proc/self/pagemap");
-}
-
-int pin_frames_of(uintptr_t addr, size_t n_pages, uint64_t *frames)
-{
-	int fd = open_pagemap();
-	int error = fd < 0 ? fd : read_pagemap(fd, addr / PIN_PAGE, n_pages, frames);
-
-	pin_file_close(fd);
-	if (error == -EACCES)
-		return -EPERM;
-	if (error == -ENOENT)
-		return -ENOTSUP;
-	return error ? error : keep_frames(frames, n_pages);
 }
 
 static uint32_t count_own(const uint64_t *entries, size_t n_pages)
@@ -97,7 +62,7 @@ static bool count_pages(int fd, size_t first, size_t n_pages, uint32_t *count)
 bool pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts)
 {
 	size_t first = addr / PIN_PAGE, n;
-	int fd = open_pagemap();
+	int fd = pin_file_open("/proc/self/pagemap");
 	bool told = false, is_told;
 
 	/* Of one run the kernel may not say, because a page is not mapped. */

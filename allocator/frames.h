@@ -31,12 +31,4 @@ void pin_frames_clear(void *addr, size_t n_bytes);
  */
 size_t pin_frames_untouched(const void *addr, size_t n_bytes, size_t least, size_t *offset);
 
-/*
- * Writes the page frame numbers of n_pages, from the page that contains addr, to `frames`; 0
- * for a page that is not in memory. Returns 0; -EPERM if the kernel hides them (no
- * CAP_SYS_ADMIN), -ENOTSUP if it has no /proc/self/pagemap, or -errno of opening or reading
- * that file.
- */
-int pin_frames_of(uintptr_t addr, size_t n_pages, uint64_t *frames);
-
 #endif

@@ -315,36 +315,11 @@ size_t pin_options_ranks(void)
 	return n ? n : 1;
 }
 
-static const struct {
-	const char *before, *now;
-} renamed[] = {
-#define RENAMED(before, now) {before, now},
-#include "allocator/options.def"
-};
-
-const char *pin_options_renamed(const char *name)
-{
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(renamed); i++)
-		if (!strcmp(name, renamed[i].before))
-			return renamed[i].now;
-	return NULL;
-}
-
-static const char *non_empty(const char *name)
+const char *pin_options_text(const char *name)
 {
 	const char *text = pin_environment(name);
 
 	return text && *text ? text : NULL;
-}
-
-const char *pin_options_text(const char *name)
-{
-	const char *text = non_empty(name);
-
-	for (size_t i = 0; !text && i < PIN_ARRAY_SIZE(renamed); i++)
-		if (!strcmp(name, renamed[i].now))
-			text = non_empty(renamed[i].before);
-	return text;
 }
 
 static int set(const struct row *row, const char *text)
@@ -381,18 +356,6 @@ static bool is_known(const char *string)
 	return value_if_named(string, "PINALLOC_HELP");
 }
 
-/* Whether it is an option's former name, which is logged. */
-static bool is_former(const char *string)
-{
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(renamed); i++) {
-		if (!value_if_named(string, renamed[i].before))
-			continue;
-		pin_warn("%s is called %s now", renamed[i].before, renamed[i].now);
-		return true;
-	}
-	return false;
-}
-
 /* Whether it is an option that is no more, which is logged. */
 static bool is_gone(const char *string)
 {
@@ -416,7 +379,7 @@ static void warn_unknown(void)
 {
 	for (char **e = trusted_environment(); e && *e; e++)
 		if (!strncmp(*e, "PINALLOC_", 9) && (*e)[strlen(*e) - 1] != '=' &&
-		    !is_known(*e) && !is_former(*e) && !is_gone(*e))
+		    !is_known(*e) && !is_gone(*e))
 			pin_warn("%s: no such option; PINALLOC_HELP=1 lists them", *e);
 }
 

@@ -75,11 +75,7 @@ void pin_options_init(void);
  */
 int pin_options_set(const char *name, const char *text);
 
-/* The present name of an option that was renamed, by its former one; else NULL. */
-const char *pin_options_renamed(const char *name);
-
-/* What the environment says for an option, by its present name or its former one; NULL if that is
- * unset or empty. */
+/* What the environment says for an option; NULL if that is unset or empty. */
 const char *pin_options_text(const char *name);
 
 /* How many ranks a launcher or batch system has started on this node, as it says; else 1. */

@@ -126,13 +126,6 @@ int pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size)
 	return p < 0 ? reserve_again(addr, n_bytes) : 0;
 }
 
-void *pin_os_map_shared(int fd, size_t n_bytes)
-{
-	long p = pin_result(mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
-
-	return p < 0 ? NULL : (void *)p;
-}
-
 int pin_os_commit(void *addr, size_t n_bytes)
 {
 	uintptr_t first = PIN_ALIGN_DOWN((uintptr_t)addr, PIN_PAGE);
@@ -152,18 +145,13 @@ static size_t soft_limit(__rlimit_resource_t resource)
 	return limit.rlim_cur;
 }
 
-size_t pin_os_address_space(void)
-{
-	return pin_file_number("/proc/self/statm", "", 0) * PIN_PAGE;
-}
-
 size_t pin_os_address_space_left(void)
 {
 	size_t limit = soft_limit(RLIMIT_AS), used;
 
 	if (limit == SIZE_MAX)
 		return SIZE_MAX;
-	used = pin_os_address_space();
+	used = pin_file_number("/proc/self/statm", "", 0) * PIN_PAGE;
 	return limit > used ? limit - used : 0;
 }
 
@@ -285,20 +273,6 @@ unsigned pin_os_processors(void)
 size_t pin_os_most_mappings(void)
 {
 	return pin_file_number("/proc/sys/vm/max_map_count", "", DEFAULT_MAX_MAPPINGS);
-}
-
-size_t pin_os_mappings(void)
-{
-	char text[1024];
-	int fd = pin_file_open("/proc/self/maps");
-	size_t n_lines = 0;
-	long n;
-
-	while (fd >= 0 && (n = pin_file_read_some(fd, text, sizeof text)) > 0)
-		for (long i = 0; i < n; i++)
-			n_lines += text[i] == '\n';
-	pin_file_close(fd);
-	return n_lines ? n_lines : SIZE_MAX;
 }
 
 #define POOLS	  "/sys/kernel/mm/hugepages/hugepages-"

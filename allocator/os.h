@@ -79,15 +79,6 @@ int pin_os_resident(const void *addr, size_t n_pages, unsigned char *is_there);
 int pin_os_commit(void *addr, size_t n_bytes);
 
 /*
- * Maps the first n_bytes of a file, shared, readable and writable. It stays mapped. Returns
- * NULL if the kernel refuses.
- */
-void *pin_os_map_shared(int fd, size_t n_bytes);
-
-/* Bytes of address space that the process uses; 0 if unknown. */
-size_t pin_os_address_space(void);
-
-/*
  * Bytes of address space that RLIMIT_AS still leaves to this process; SIZE_MAX without a
  * limit.
  */
@@ -179,11 +170,7 @@ uint64_t pin_os_now_ns(void);
 /* Sleeps for `ms` milliseconds, or until a signal handler has run. */
 void pin_os_sleep_ms(uint64_t ms);
 
-/*
- * The maximum number of mappings of the process (vm.max_map_count), and how many it has;
- * SIZE_MAX if unknown.
- */
+/* The maximum number of mappings of the process (vm.max_map_count). */
 size_t pin_os_most_mappings(void);
-size_t pin_os_mappings(void);
 
 #endif

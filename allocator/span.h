@@ -21,7 +21,7 @@ struct pin_span {
 	_Atomic uintptr_t used; /* memory from this address on has never been used: zeroes */
 	size_t room;   /* bytes of addresses it has; only for the thread that grows it */
 	uint32_t node; /* memory node of the thread that began the span */
-	bool is_fixed; /* its pages are of the system's pool of huge ones: they cannot move */
+	bool is_fixed; /* its pages are of the system's pool of huge pages; it does not grow */
 };
 
 /*

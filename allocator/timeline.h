@@ -42,24 +42,15 @@ void pin_timeline_begin_anew(void);
 extern PIN_HIDDEN _Atomic size_t pin_timeline_low, pin_timeline_high;
 void pin_timeline_note(size_t live);
 
-/* Whether pin_timeline_update() has anything to do since memory in use was less, or more. */
-static inline bool pin_timeline_rose(size_t live)
-{
-	return live > atomic_load_explicit(&pin_timeline_high, memory_order_relaxed);
-}
-
-static inline bool pin_timeline_fell(size_t live)
-{
-	return live < atomic_load_explicit(&pin_timeline_low, memory_order_relaxed);
-}
-
 /*
  * Reports the program's memory in use, in bytes; adds a moment only if it has changed
  * notably. Thread-safe, never allocates or blocks.
  */
 static inline void pin_timeline_update(size_t live)
 {
-	if (PIN_UNLIKELY(pin_timeline_fell(live) || pin_timeline_rose(live)))
+	if (PIN_UNLIKELY(
+		    live < atomic_load_explicit(&pin_timeline_low, memory_order_relaxed) ||
+		    live > atomic_load_explicit(&pin_timeline_high, memory_order_relaxed)))
 		pin_timeline_note(live);
 }
 

@@ -48,14 +48,9 @@ steps() {
 	works PINALLOC_HELP=0
 }
 
-@test "an option's former name sets it, and one line says the present one" {
-	said 'PINALLOC_RESERVE is called PINALLOC_PREALLOC now' PINALLOC_RESERVE=3M
-	said 'PINALLOC_RESTRICT is called PINALLOC_PROGRAMS now' PINALLOC_RESTRICT='a*'
-	said 'PINALLOC_PREALLOC=none is not understood: .*' PINALLOC_PREALLOC=none
-}
-
 @test "an option that is no more gives one line, which says what there is instead" {
 	said 'PINALLOC_VERIFY is gone: .*' PINALLOC_VERIFY=exit
+	said 'PINALLOC_RESERVE is gone: use PINALLOC_PREALLOC' PINALLOC_RESERVE=3M
 	said 'PINALLOC_NODE_PINNED is gone: PINALLOC_MAX_PINNED is divided by the ranks on the node' \
 		PINALLOC_NODE_PINNED=64G
 }

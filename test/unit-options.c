@@ -74,7 +74,6 @@ static void environment(void)
 	setenv("PINALLOC_HUGEPAGE", "hugetlb", 1);
 	setenv("PINALLOC_REPORT", "/tmp/%r.json", 1);
 	setenv("MALLOC_ARENA_MAX", "3", 1);
-	setenv("PINALLOC_RESERVE", "3M", 1);
 	pin_options_init();
 	ok(pin_log_limit == PIN_LOG_ERROR, "PINALLOC_LOG applies at once");
 	ok(pin_options.grow == 64 * PIN_MIB, "PINALLOC_GROW is rounded down to a power of two");
@@ -87,7 +86,6 @@ static void environment(void)
 	   "a word selects the value at its place in the list");
 	ok(!strcmp(pin_options.report, "/tmp/%r.json"), "a path is not changed");
 	ok(pin_options.arena_max == 3, "glibc's variables are read");
-	ok(pin_options.prealloc == 3 * PIN_MIB, "an option has its former name, too");
 	ok(!strcmp(pin_options.programs, "*"), "an unset option has its default");
 }
 
