@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What glibc lacks before 2.35, and is used here. config.h ends with this. */
-#ifndef PIN_OLDER_H
-#define PIN_OLDER_H
+/* Functions that glibc before 2.35 lacks. config.h ends with this. */
+#ifndef PIN_COMPAT_H
+#define PIN_COMPAT_H
 
 #ifndef __cplusplus
 
@@ -44,12 +44,24 @@ struct mallinfo2 {
 struct mallinfo2 mallinfo2(void) __attribute__((weak));
 #endif
 
-/* As glibc's: no allocation, no locale; NULL if there is no such signal. */
+/* glibc has these functions since 2.32, and to link programs with, the tables until then. */
 #ifndef HAVE_SIGABBREV_NP
-const char *sigabbrev_np(int sig);
+extern const char *const sys_sigabbrev[];
+
+static inline const char *sigabbrev_np(int sig)
+{
+	return sig > 0 && sig < 65 ? sys_sigabbrev[sig] : NULL;
+}
 #endif
+
 #ifndef HAVE_STRERRORDESC_NP
-const char *strerrordesc_np(int error);
+extern const char *const sys_errlist[];
+extern int sys_nerr;
+
+static inline const char *strerrordesc_np(int error)
+{
+	return error >= 0 && error < sys_nerr ? sys_errlist[error] : "Unknown error";
+}
 #endif
 
 #endif
