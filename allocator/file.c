@@ -55,7 +55,7 @@ size_t pin_file_number(const char *path, const char *field, size_t otherwise)
 	int fd = pin_file_open(path);
 	size_t number = 0, matched = 0;
 	bool found = false, ended = fd < 0;
-	char text[256];
+	char text[1024];
 	long n;
 
 	while (!ended && (n = pin_file_read_some(fd, text, sizeof text)) > 0)

@@ -205,7 +205,7 @@ bool je_extent_dalloc_mmap(void *addr, size_t n_bytes)
 }
 
 /*
- * jemalloc's profiler is off (start.c), and what this would do is initialise mutexes, for which
+ * jemalloc's profiler is off (jemalloc-settings.c), and what this would do is initialise mutexes, for which
  * zeroes are good enough, on five pages of each process. Calls come here by --wrap.
  */
 bool __wrap_je_prof_boot2(void *tsd, void *base)

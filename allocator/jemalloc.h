@@ -7,13 +7,15 @@
  * processes start faster, and may be missing. The rest are public functions, by the names that
  * they have in the library's copy of jemalloc (Makefile.am).
  *
- * libjemalloc.a also has other names for what jemalloc calls of libc: refused.c, start.c.
+ * libjemalloc.a also has other names for what jemalloc calls of libc: jemalloc-refused.c,
+ * jemalloc-settings.c, atfork.c.
  */
 #ifndef PIN_JEMALLOC_H
 #define PIN_JEMALLOC_H
 
 #include "allocator/base.h"
 
+#include <sched.h>
 #include <sys/types.h>
 
 #pragma GCC visibility push(hidden)
@@ -44,9 +46,11 @@ bool pin_jemalloc_begin_thread(void);
 
 extern const char *malloc_conf;
 
-/* What it calls instead of readlink(2), of /etc/malloc.conf, and of secure_getenv(3). */
+/* What it calls instead of readlink(2), of /etc/malloc.conf, of secure_getenv(3), and of
+ * sched_getaffinity(2). */
 ssize_t pin_settings_of_user(const char *path, char *buf, size_t size);
 char *pin_settings_last(const char *name);
+int pin_settings_processors(pid_t pid, size_t size, cpu_set_t *set);
 
 #pragma GCC visibility pop
 

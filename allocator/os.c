@@ -7,7 +7,6 @@
 
 #include "allocator/os.h"
 #include "allocator/file.h"
-#include "allocator/status.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -33,6 +32,17 @@
 
 enum advice { SMALL_PAGES, HUGE_PAGES, NOT_DUMPED, DUMPED, POPULATED };
 
+/* The file has the field wherever a process can have a filter. */
+bool pin_os_is_filtered(void)
+{
+	enum { UNKNOWN, NO, YES };
+	PIN_WRITTEN_FIRST static _Atomic int known;
+
+	if (known == UNKNOWN)
+		known = pin_file_number("/proc/self/status", "\nSeccomp:", 1) ? YES : NO;
+	return known == YES;
+}
+
 /*
  * The only call of madvise(2), with only these values: it is made by system call number, so
  * that the library links no function that returns memory.
@@ -42,7 +52,7 @@ static int advise(void *addr, size_t n_bytes, enum advice advice)
 	static const int numbers[] = {MADV_NOHUGEPAGE, MADV_HUGEPAGE, MADV_DONTDUMP,
 				      MADV_DODUMP, MADV_POPULATE_WRITE};
 
-	if (pin_status_is_filtered())
+	if (pin_os_is_filtered())
 		return -EINVAL;
 	return (int)pin_result(syscall(SYS_madvise, addr, n_bytes, numbers[advice]));
 }
@@ -93,7 +103,7 @@ bool pin_os_is_mapped(const void *addr, size_t n_bytes)
 
 int pin_os_resident(const void *addr, size_t n_pages, unsigned char *is_there)
 {
-	if (pin_status_is_filtered())
+	if (pin_os_is_filtered())
 		return -EPERM;
 	return (int)pin_result(mincore((void *)(uintptr_t)addr, n_pages * PIN_PAGE, is_there));
 }
@@ -224,7 +234,7 @@ bool pin_os_has_swap(void)
 {
 	struct sysinfo info;
 
-	return pin_status_is_filtered() || sysinfo(&info) || info.totalswap;
+	return pin_os_is_filtered() || sysinfo(&info) || info.totalswap;
 }
 
 size_t pin_os_ram(void)

@@ -110,7 +110,7 @@ uses() {
 }
 
 @test "only one file walks stacks, and only one finds lines in debug information" {
-	clean '<unwind.h>|\b_Unwind_' '#include <unwind.h>' $(but allocator/refused.c)
+	clean '<unwind.h>|\b_Unwind_' '#include <unwind.h>' $(but allocator/jemalloc-refused.c)
 	clean 'elfutils|\bdwfl_|libdw' '#include <elfutils/libdwfl.h>' \
 		$(but preload/source-line.h preload/command/names.c)
 	clean '\bbacktrace *\(|libunwind|\bunw_' 'n = backtrace(frames, 8);' $(but preload/report/stacks.c)

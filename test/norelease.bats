@@ -125,10 +125,10 @@ releasing='munmap madvise posix_madvise process_madvise mremap remap_file_pages 
 		echo "$name"
 		run ! grep -x "$name" imports
 	done
-	# jemalloc's calls go to functions that refuse, in allocator/refused.c.
+	# jemalloc's calls go to functions that refuse, in allocator/jemalloc-refused.c.
 	imported "$own" > of-jemalloc
 	imported "$archive" > of-copy
-	functions "$top_builddir"/allocator/.libs/libpinalloc_la-refused.o > of-refused
+	functions "$top_builddir"/allocator/.libs/libpinalloc_la-jemalloc-refused.o > of-refused
 	for name in $releasing mmap mprotect syscall open; do
 		echo "$name, of jemalloc"
 		run ! grep -x "$name" of-copy
@@ -138,7 +138,7 @@ releasing='munmap madvise posix_madvise process_madvise mremap remap_file_pages 
 	done
 	grep -x munmap of-jemalloc
 	# And in that file is no call of the system's but one that writes a message.
-	run -0 imported "$top_builddir"/allocator/.libs/libpinalloc_la-refused.o
+	run -0 imported "$top_builddir"/allocator/.libs/libpinalloc_la-jemalloc-refused.o
 	! grep -vxE 'pin_file_write_some|__errno_location|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail' <<< "$output"
 }
 

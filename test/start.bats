@@ -87,7 +87,7 @@ END
 
 # System calls that plain programs do not make may be forbidden.
 unusual="userfaultfd capget set_mempolicy get_mempolicy mbind perf_event_open process_vm_readv
-	memfd_create getrandom prctl madvise sched_getaffinity"
+	memfd_create getrandom prctl madvise"
 
 @test "programs start, allocate and end under a filter that kills on unusual system calls" {
 	local name threads

@@ -7,7 +7,6 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "allocator/status.h"
 #include "preload/command/command.h"
 #include "regpool/budget.h"
 
@@ -182,7 +181,7 @@ static const char *why_small(const char *enabled, const char **cure)
 	*cure = NULL;
 	if (pin_options.huge == PIN_HUGE_OFF)
 		return "PINALLOC_HUGEPAGE=off: the heap gets small pages";
-	if (pin_status_is_filtered() && !strstr(enabled, "[always]")) {
+	if (pin_os_is_filtered() && !strstr(enabled, "[always]")) {
 		*cure = "echo always > " TRANSPARENT " on the host";
 		return "the heap gets small pages: the library does not ask for huge ones "
 		       "where there is a system call filter, or no /proc to see one";

@@ -3,7 +3,7 @@
 #include <config.h>
 
 #include "allocator/options.h"
-#include "allocator/status.h"
+#include "allocator/os.h"
 #include "preload/command/command.h"
 #include "regpool/uffd.h"
 
@@ -47,7 +47,7 @@ static void report_userfaultfd(const void *arg, int out)
 
 static const char *cure_of_userfaultfd(int error)
 {
-	bool is_refused = error == EPERM || (error == ENOSYS && pin_status_is_filtered());
+	bool is_refused = error == EPERM || (error == ENOSYS && pin_os_is_filtered());
 
 	if (error == EACCES)
 		return "allow it in the policy of SELinux";

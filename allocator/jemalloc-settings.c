@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What jemalloc is told by settings, and what it asks of the system when it starts. */
+#include <config.h>
+
+#include "allocator/jemalloc.h"
+#include "allocator/log.h"
+#include "allocator/options.h"
+#include "allocator/os.h"
+#include "allocator/start.h"
+
+#include <string.h>
+
+/*
+ * Without "retain" and decay times jemalloc gives back at once what it does not need
+ * (jemalloc.c).
+ *   oversize_threshold       no separate arena for large blocks
+ *   background_thread, hpa   features that return memory
+ *   san_guard_*              inaccessible pages between blocks cannot be pinned
+ *   prof                     blocks are sampled where they are handed out (sample.c)
+ *   percpu_arena             5.2.1 does not notice that the number of a processor may be larger
+ *                            than how many there are
+ *   tcache_max               large blocks are ours
+ *   slab_sizes               fewer blocks to a slab are free together sooner, so that others
+ *                            get its pages: of phases of other sizes each (bench/allocators,
+ *                            phases-bands) 2.2 times live memory stays, with jemalloc's 2.7
+ *   tcache_nslots_*          caches hold more than jemalloc's by default: measured to be best
+ *                            (bench/allocators)
+ */
+#define GIVE_BACK                                                              \
+	"retain:false,dirty_decay_ms:0,muzzy_decay_ms:0,oversize_threshold:0," \
+	"dss:disabled,background_thread:false,percpu_arena:disabled,"         \
+	"slab_sizes:80-96:1|160-768:1|896-896:2|1280-1280:1|1536-1792:2" JE_SETTINGS
+
+/*
+ * jemalloc takes its settings from here, from the target of a link, and from a variable, in
+ * this order; the latter two it asks of the functions below. It is local (pinalloc.map): an
+ * older jemalloc that a program is linked with would complain of keys that it does not know.
+ */
+const char *malloc_conf = GIVE_BACK;
+
+struct settings {
+	char *text;
+	size_t size, filled;
+};
+
+/* What does not fit is left out: it is more than any user sets. */
+static void add(struct settings *settings, const char *text, size_t n)
+{
+	if (!n || n >= settings->size - settings->filled)
+		return;
+	if (settings->filled)
+		settings->text[settings->filled++] = ',';
+	memcpy(settings->text + settings->filled, text, n);
+	settings->filled += n;
+}
+
+/* Of a link. Needs little stack. */
+static void add_target(struct settings *settings, const char *path)
+{
+	size_t from = settings->filled ? settings->filled + 1 : 0;
+	size_t room = settings->size > from + 1 ? settings->size - from - 1 : 0;
+	ssize_t n = room ? readlink(path, settings->text + from, room) : -1;
+
+	if (n <= 0 || (size_t)n == room)
+		return;
+	if (from)
+		settings->text[from - 1] = ',';
+	settings->filled = from + (size_t)n;
+}
+
+/*
+ * What a user has set, by MALLOC_ARENA_MAX, by the link and then by MALLOC_CONF. jemalloc makes
+ * a text of it that ends behind what this returns; a program can begin with a call that starts
+ * jemalloc, and not the heap.
+ */
+ssize_t pin_settings_of_user(const char *path, char *buf, size_t size)
+{
+	struct settings settings = {buf, size, 0};
+	const char *text = pin_environment("MALLOC_CONF");
+	char arenas[sizeof "narenas:4294967295"];
+
+	pin_start_memory();
+	if (pin_options.arena_max) {
+		pin_format(arenas, sizeof arenas, "narenas:%zu", pin_options.arena_max);
+		add(&settings, arenas, strlen(arenas));
+	}
+	if (pin_options.perturb)
+		add(&settings, "junk:true", 9);
+	add_target(&settings, path);
+	add(&settings, text, text ? strlen(text) : 0);
+	return settings.filled ? (ssize_t)settings.filled : -1;
+}
+
+/* And this last, so that no user setting makes the heap larger than it need be. */
+char *pin_settings_last(const char *name)
+{
+	static char settings[] = GIVE_BACK;
+
+	(void)name;
+	return settings;
+}
+
+/*
+ * jemalloc looks at the processors that are set, whatever this returns: where it fails, they
+ * are eight, which makes 32 arenas.
+ */
+int pin_settings_processors(pid_t pid, size_t size, cpu_set_t *set)
+{
+	memset(set, 0, size);
+	if (!sched_getaffinity(pid, size, set))
+		return 0;
+	memset(set, 0xff, 1);
+	return -1;
+}
