@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * malloc() and free(): small blocks are jemalloc's, from its threads' caches, its arenas and
- * their slabs; large ones are ours (large.h).
+ * malloc's family by what the arguments mean; preload/ has the functions by name. Small blocks
+ * are jemalloc's, from its threads' caches, its arenas and their slabs; large ones are ours
+ * (large.h).
+ *
+ * All functions are thread-safe. `function` is the name that the program called, for the line
+ * about a pointer that is no block.
  */
 #ifndef PIN_BLOCKS_H
 #define PIN_BLOCKS_H
@@ -49,6 +53,24 @@ void *pin_new_block(size_t alignment, size_t n_bytes, bool zero);
 /* Frees what is no block of jemalloc's. Ends the process if it is none at all. */
 void pin_free_slowly(void *p);
 
+/* As realloc(3), for a block and a size other than 0; with what is new zeroed, or aligned. */
+void *pin_resized(void *p, size_t n_bytes, const char *function);
+void *pin_resized_aligned(void *p, size_t alignment, size_t n_bytes, bool zero,
+			  const char *function);
+
+/* Resizes a block where it is, to at least n_bytes, or as far as it goes. Returns its size. */
+size_t pin_resized_in_place(void *p, size_t n_bytes, size_t extra, bool zero,
+			    const char *function);
+
+/* The bytes a block can hold; 0 for NULL. Ends the process if p is no block in use. */
+size_t pin_usable(const void *p, const char *function);
+
+/* What a request would get. */
+size_t pin_good_size(size_t alignment, size_t n_bytes);
+
+/* As free(3), of a block that was requested, or can hold, n_bytes. */
+void pin_free_sized(void *p, size_t alignment, size_t n_bytes, const char *function);
+
 /* As malloc(3), free(3). */
 static inline void *pin_malloc(size_t n_bytes)
 {
@@ -57,9 +79,14 @@ static inline void *pin_malloc(size_t n_bytes)
 	return pin_je_malloc(n_bytes);
 }
 
+static inline bool pin_is_small(const void *p)
+{
+	return pin_kind_of(p) == PIN_KIND_SMALL;
+}
+
 static inline void pin_free(void *p)
 {
-	if (PIN_LIKELY(pin_kind_of(p) == PIN_KIND_SMALL))
+	if (PIN_LIKELY(pin_is_small(p)))
 		pin_je_free(p);
 	else
 		pin_free_slowly(p);

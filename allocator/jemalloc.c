@@ -11,7 +11,7 @@
 
 #include "allocator/jemalloc.h"
 #include "allocator/frames.h"
-#include "allocator/heap.h"
+#include "allocator/start.h"
 #include "allocator/live.h"
 #include "allocator/reserve.h"
 #include "allocator/runs.h"

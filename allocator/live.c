@@ -4,6 +4,7 @@
 #include "allocator/live.h"
 #include "allocator/os.h"
 #include "allocator/sites.h"
+#include "allocator/span.h"
 
 PIN_WRITTEN_FIRST _Atomic int64_t pin_live_small, pin_live_large, pin_live_most, pin_live_call;
 PIN_WRITTEN_FIRST static _Atomic uint64_t peak_ns;
@@ -29,6 +30,16 @@ size_t pin_live_now(void)
 	int64_t now = pin_live_sum();
 
 	return now > 0 ? (size_t)now : 0;
+}
+
+void pin_live_stats(struct pin_live_stats *stats)
+{
+	stats->live = pin_live_now();
+	stats->large = (size_t)pin_live_large;
+	stats->mapped = pin_span_bytes();
+	/* Other threads may have freed more than is counted yet. */
+	if (stats->live > stats->mapped)
+		stats->live = stats->mapped;
 }
 
 struct pin_live_peak pin_live_peak(void)

@@ -60,6 +60,15 @@ static inline void pin_live_count_large(int64_t n_bytes)
 	atomic_store_explicit(&pin_live_large, now, memory_order_relaxed);
 }
 
+struct pin_live_stats {
+	size_t live;   /* bytes in use */
+	size_t large;  /* of that, in large blocks */
+	size_t mapped; /* bytes the heap has grown to; never decreases */
+};
+
+/* Thread-safe, lock-free, async-signal-safe. */
+void pin_live_stats(struct pin_live_stats *stats);
+
 /* Bytes in use. Lock-free, async-signal-safe. */
 size_t pin_live_now(void);
 

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "allocator/segment.h"
-#include "allocator/heap.h"
+#include "allocator/start.h"
 #include "allocator/live.h"
 #include "allocator/os.h"
 #include "allocator/pages.h"

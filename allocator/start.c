@@ -2,7 +2,9 @@
 #include <config.h>
 
 #include "allocator/start.h"
-#include "allocator/jemalloc.h"
+#include "allocator/flag.h"
+#include "allocator/large.h"
+#include "allocator/live.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -42,4 +44,52 @@ bool pin_start_memory(void)
 			 strcmp(pin_options.report, "off") != 0;
 	succeeded = has_addresses();
 	return succeeded;
+}
+
+#define SPARE (64 * PIN_KIB)
+
+PIN_WRITTEN_FIRST static void *_Atomic spare;
+
+static bool keep_spare(void)
+{
+	size_t n_used;
+
+	spare = pin_large_alloc(SPARE, 1, &n_used);
+	return spare;
+}
+
+void pin_start_give_spare(void)
+{
+	void *block = atomic_exchange(&spare, NULL);
+
+	/* Another free() of the process does not know it. */
+	if (block)
+		pin_large_free(block);
+}
+
+PIN_WRITTEN_FIRST static _Atomic bool is_ready;
+
+static PIN_COLD bool start(void)
+{
+	if (!pin_start_memory())
+		return false;
+	is_ready = true;
+	if (!keep_spare())
+		pin_error(PIN_SAYS_NO_MEMORY ": raise ulimit -v and ulimit -d");
+	pin_live_skip_growth();
+	return true;
+}
+
+bool pin_start_heap(void)
+{
+	PIN_WRITTEN_FIRST static struct pin_flag lock;
+	bool is_started;
+
+	if (PIN_LIKELY(is_ready))
+		return true;
+	/* Threads may allocate with a malloc of the program's own until they call this. */
+	pin_flag_lock(&lock);
+	is_started = is_ready || start();
+	pin_flag_unlock(&lock);
+	return is_started;
 }

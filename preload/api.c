@@ -7,7 +7,7 @@
 #include "preload/pinalloc.h"
 
 #include "allocator/blocks.h"
-#include "allocator/heap.h"
+#include "allocator/start.h"
 #include "allocator/live.h"
 #include "allocator/span.h"
 #include "preload/report/report.h"
@@ -43,12 +43,12 @@ int pinalloc_disable(struct ibv_pd *pd)
 
 int pinalloc_stats(struct pinalloc_stats *stats, size_t size)
 {
-	struct pin_heap_stats heap;
+	struct pin_live_stats heap;
 	struct pinalloc_stats all;
 
 	/* Who asks will allocate, and is not to see a heap without addresses. */
 	pin_start_heap();
-	pin_heap_stats(&heap);
+	pin_live_stats(&heap);
 	all = (struct pinalloc_stats){
 		.live = heap.live,
 		.mapped = heap.mapped,

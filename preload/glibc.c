@@ -7,8 +7,7 @@
 #include <config.h>
 
 #include "allocator/file.h"
-#include "allocator/family.h"
-#include "allocator/heap.h"
+#include "allocator/blocks.h"
 #include "allocator/live.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
@@ -147,9 +146,9 @@ PIN_EXPORT int mallopt(int parameter, int value)
 
 PIN_EXPORT struct mallinfo2 mallinfo2(void)
 {
-	struct pin_heap_stats stats;
+	struct pin_live_stats stats;
 
-	pin_heap_stats(&stats);
+	pin_live_stats(&stats);
 	return (struct mallinfo2){
 		.arena = stats.mapped,
 		.uordblks = stats.live,
@@ -198,10 +197,10 @@ PIN_EXPORT int malloc_info(int options, FILE *stream)
 
 PIN_EXPORT void malloc_stats(void)
 {
-	struct pin_heap_stats stats;
+	struct pin_live_stats stats;
 	char text[512];
 
-	pin_heap_stats(&stats);
+	pin_live_stats(&stats);
 	pin_file_write(STDERR_FILENO, text,
 		       pin_format(text, sizeof text,
 				  "Heap:\n"

@@ -6,7 +6,7 @@
 #include <config.h>
 
 #include "allocator/live.h"
-#include "allocator/locks.h"
+#include "allocator/atfork.h"
 #include "allocator/log.h"
 #include "allocator/misuse.h"
 #include "allocator/options.h"
@@ -72,7 +72,7 @@ PIN_EXPORT_AS(int, __register_atfork, void (*prepare)(void), void (*parent)(void
 
 	if (!next)
 		*(void **)&next = dlsym(RTLD_NEXT, "__register_atfork");
-	pin_locks_init();
+	pin_atfork_init();
 	return next ? next(prepare, parent, child, module) : ENOMEM;
 }
 
@@ -89,7 +89,7 @@ __attribute__((constructor(101))) static void init_library(void)
 	if (done)
 		return;
 	done = true;
-	pin_locks_init();
+	pin_atfork_init();
 	pin_stream_keep(&pin_standard_error);
 	pin_options_init();
 	pin_fatal_hook = pin_stacks_log;

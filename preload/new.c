@@ -10,7 +10,7 @@
  */
 #include <config.h>
 
-#include "allocator/heap.h"
+#include "allocator/start.h"
 #include "allocator/log.h"
 
 #include <dlfcn.h>
@@ -27,7 +27,7 @@ static void *find_cxx(const char *symbol)
 
 	if (found)
 		return found;
-	pin_heap_give_spare();
+	pin_start_give_spare();
 	library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
 	return library ? dlsym(library, symbol) : NULL;
 }

@@ -6,7 +6,7 @@
  */
 #include <config.h>
 
-#include "allocator/family.h"
+#include "allocator/blocks.h"
 
 #include <malloc.h>
 

@@ -6,7 +6,7 @@
 #include <config.h>
 
 #include "allocator/frames.h"
-#include "allocator/heap.h"
+#include "allocator/live.h"
 #include "allocator/large.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -343,13 +343,13 @@ static bool zeroes_in_two_spans(void)
 
 static void figures(void)
 {
-	struct pin_heap_stats one, two;
+	struct pin_live_stats one, two;
 
 	char *volatile p; /* or the compiler removes the block */
 
-	pin_heap_stats(&one);
+	pin_live_stats(&one);
 	p = malloc(50 * PIN_MIB);
-	pin_heap_stats(&two);
+	pin_live_stats(&two);
 	ok(two.live >= one.live + 50 * PIN_MIB, "the statistics count a block as live");
 	ok(two.mapped >= two.live && two.mapped == pin_span_bytes(),
 	   "mapped memory is the size of all spans, and covers live memory");

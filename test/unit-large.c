@@ -2,8 +2,7 @@
 /* Large blocks: how they are made, kept, resized and counted. malloc is the heap's own. */
 #include <config.h>
 
-#include "allocator/family.h"
-#include "allocator/heap.h"
+#include "allocator/blocks.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/options.h"

@@ -6,7 +6,7 @@
 #include <config.h>
 
 #include "allocator/blocks.h"
-#include "allocator/heap.h"
+#include "allocator/start.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/os.h"

@@ -3,7 +3,6 @@
 #include <config.h>
 
 #include "allocator/cgroup.h"
-#include "allocator/heap.h"
 #include "allocator/live.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
@@ -70,9 +69,9 @@ void pin_report_take_figures(struct pin_report *report, unsigned when)
 	struct pin_mappings *mappings = &report->mappings;
 	struct pin_cgroup *cgroup = &report->cgroup;
 	size_t peak = pin_live_peak().bytes;
-	struct pin_heap_stats heap;
+	struct pin_live_stats heap;
 
-	pin_heap_stats(&heap);
+	pin_live_stats(&heap);
 	if (when & PIN_AT_GROWTH)
 		pin_cgroup_find(cgroup);
 	if (when & PIN_AT_REPORT)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <config.h>
 
-#include "allocator/locks.h"
+#include "allocator/atfork.h"
+#include "allocator/pages.h"
+#include "allocator/sites.h"
 
 #include <pthread.h>
 
@@ -25,14 +27,17 @@ static void nothing(void)
 PIN_WRITTEN_FIRST static struct {
 	void (*prepare)(void), (*parent)(void), (*child)(void);
 } handlers = {nothing, nothing, nothing};
-PIN_WRITTEN_FIRST static struct {
-	void (*prepare)(void), (*done)(void);
-} own = {nothing, nothing};
-
-void pin_locks_set_own(void (*before)(void), void (*after)(void))
+/* jemalloc's locks come first, also where both are taken. */
+static void lock_own(void)
 {
-	own.prepare = before;
-	own.done = after;
+	pin_sites_lock();
+	pin_runs_take_lock();
+}
+
+static void unlock_own(void)
+{
+	pin_runs_release_lock();
+	pin_sites_unlock();
 }
 
 static void lock_stream_list(void)
@@ -47,12 +52,12 @@ static void prepare(void)
 {
 	lock_stream_list();
 	handlers.prepare();
-	own.prepare();
+	lock_own();
 }
 
 static void in_parent(void)
 {
-	own.done();
+	unlock_own();
 	handlers.parent();
 	if (n_list_locks) {
 		n_list_locks--;
@@ -63,7 +68,7 @@ static void in_parent(void)
 /* jemalloc re-initialises its mutexes instead of unlocking them. */
 static void in_child(void)
 {
-	own.done();
+	unlock_own();
 	handlers.child();
 	if (n_list_locks) {
 		n_list_locks = 0;
@@ -71,7 +76,7 @@ static void in_child(void)
 	}
 }
 
-void pin_locks_init(void)
+void pin_atfork_init(void)
 {
 	PIN_WRITTEN_FIRST static bool done;
 
@@ -81,11 +86,11 @@ void pin_locks_init(void)
 	pthread_atfork(prepare, in_parent, in_child);
 }
 
-int pin_locks_atfork(void (*before)(void), void (*parent)(void), void (*child)(void))
+int pin_atfork_jemalloc(void (*before)(void), void (*parent)(void), void (*child)(void))
 {
 	handlers.prepare = before;
 	handlers.parent = parent;
 	handlers.child = child;
-	pin_locks_init();
+	pin_atfork_init();
 	return 0;
 }
