@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "allocator/blocks.h"
-#include "allocator/frames.h"
+#include "allocator/resident.h"
 #include "allocator/start.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
@@ -44,7 +44,7 @@ static void *new_small(size_t alignment, size_t n_bytes, bool zero)
 	void *p = NULL;
 
 	if (PIN_LIKELY(pin_start_thread()))
-		p = pin_je_mallocx(n_bytes ? n_bytes : 1, pin_flags(alignment, zero));
+		p = pin_je_mallocx(n_bytes ? n_bytes : 1, pin_mutexs(alignment, zero));
 	pin_live_settle();
 	return p;
 }
@@ -58,7 +58,7 @@ static void *new_large(size_t alignment, size_t n_bytes, bool zero, bool is_pick
 		pin_sample_new(p, is_picked);
 	pin_live_settle();
 	if (PIN_LIKELY(p) && zero)
-		pin_frames_clear(p, n_used);
+		pin_resident_clear(p, n_used);
 	else if (PIN_UNLIKELY(pin_options.perturb) && p)
 		memset(p, PERTURBED_NEW, n_bytes);
 	return p;
@@ -102,7 +102,7 @@ void pin_free_slowly(void *p)
 /* The class of a small request. */
 static size_t rounded(size_t alignment, size_t n_bytes)
 {
-	return pin_je_nallocx(n_bytes ? n_bytes : 1, pin_flags(alignment, false));
+	return pin_je_nallocx(n_bytes ? n_bytes : 1, pin_mutexs(alignment, false));
 }
 
 /* Ends the process unless p is a block in use. */
@@ -168,7 +168,7 @@ static void *resized_large(void *p, size_t n_bytes, bool may_move, bool zero)
 	}
 	pin_live_settle();
 	if (q && zero)
-		pin_frames_clear((char *)q + had, n_used);
+		pin_resident_clear((char *)q + had, n_used);
 	return q;
 }
 

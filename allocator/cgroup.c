@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "allocator/cgroup.h"
-#include "allocator/file.h"
+#include "allocator/io.h"
 #include "allocator/log.h"
 
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 static size_t number_in(struct pin_cgroup *cgroup, const char *file)
 {
 	pin_format(cgroup->path, sizeof cgroup->path, "%s/%s", cgroup->group, file);
-	return pin_file_number(cgroup->path, "", SIZE_MAX);
+	return pin_io_number(cgroup->path, "", SIZE_MAX);
 }
 
 /* The first of the files that has a number: names differ between versions. */
@@ -72,7 +72,7 @@ void pin_cgroup_each(struct pin_cgroup *cgroup, const char *controller,
 	const char *group;
 	char *next;
 
-	if (pin_file_read("/proc/self/cgroup", cgroup->text, sizeof cgroup->text) <= 0)
+	if (pin_io_read("/proc/self/cgroup", cgroup->text, sizeof cgroup->text) <= 0)
 		return;
 	for (char *line = cgroup->text; line && *line; line = next) {
 		next = strchr(line, '\n');

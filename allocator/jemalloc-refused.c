@@ -9,7 +9,7 @@
  */
 #include <config.h>
 
-#include "allocator/file.h"
+#include "allocator/io.h"
 
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -58,7 +58,7 @@ void *pin_refused_mmap(void *addr, size_t size)
 long pin_refused_syscall(long number, int fd, const void *text, size_t size)
 {
 	if (number == SYS_write)
-		return pin_file_write_some(fd, text, size);
+		return pin_io_write_some(fd, text, size);
 	errno = ENOSYS;
 	return -1;
 }

@@ -10,7 +10,7 @@
 #include <config.h>
 
 #include "allocator/jemalloc.h"
-#include "allocator/frames.h"
+#include "allocator/resident.h"
 #include "allocator/start.h"
 #include "allocator/live.h"
 #include "allocator/reserve.h"
@@ -79,7 +79,7 @@ static void *kept_metadata(size_t n_bytes, size_t alignment)
 		}
 	pin_runs_release_lock();
 	if (p && is_used)
-		pin_frames_clear(p, n_bytes);
+		pin_resident_clear(p, n_bytes);
 	return p;
 }
 

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "allocator/large.h"
-#include "allocator/frames.h"
+#include "allocator/resident.h"
 #include "allocator/live.h"
 #include "allocator/reserve.h"
 #include "allocator/runs.h"
@@ -62,7 +62,7 @@ static size_t untouched(uint32_t page, size_t *offset)
 {
 	if (!record(page)->is_new || record(page)->length < LOOK_FROM)
 		return 0;
-	return pin_frames_untouched(pin_page_at(page), pin_large_usable(pin_page_at(page)),
+	return pin_resident_untouched(pin_page_at(page), pin_large_usable(pin_page_at(page)),
 				    LEAST_BARE, offset);
 }
 

@@ -6,8 +6,7 @@
 #include <config.h>
 
 #include "allocator/log.h"
-#include "allocator/file.h"
-#include "allocator/stream.h"
+#include "allocator/io.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -156,10 +155,10 @@ __attribute__((format(printf, 1, 0))) static void write_line(const char *format,
 	n += pin_vformat(line + n, sizeof line - 1 - n, format, args);
 	line[n++] = '\n';
 	/* The first message may be written before the constructor has run. */
-	pin_stream_keep(&pin_standard_error);
-	fd = pin_stream_fd(&pin_standard_error);
+	pin_io_stream_keep(&pin_io_standard_error);
+	fd = pin_io_stream_fd(&pin_io_standard_error);
 	if (fd >= 0)
-		pin_file_write_line(fd, line, n);
+		pin_io_write_line(fd, line, n);
 }
 
 void pin_log_line(const char *format, ...)

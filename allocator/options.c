@@ -6,7 +6,7 @@
 #include <config.h>
 
 #include "allocator/options.h"
-#include "allocator/file.h"
+#include "allocator/io.h"
 #include "allocator/log.h"
 #include "allocator/os.h"
 
@@ -412,6 +412,6 @@ void pin_options_help(void)
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++) {
 		n = pin_format(line, sizeof line, "%-23s %s (%s)\n%-23s %s\n", rows[i].name,
 			       rows[i].values, rows[i].initial, "", rows[i].doc);
-		pin_file_write(STDOUT_FILENO, line, n);
+		pin_io_write(STDOUT_FILENO, line, n);
 	}
 }

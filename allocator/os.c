@@ -6,7 +6,7 @@
 #include <config.h>
 
 #include "allocator/os.h"
-#include "allocator/file.h"
+#include "allocator/io.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -39,7 +39,7 @@ bool pin_os_is_filtered(void)
 	PIN_WRITTEN_FIRST static _Atomic int known;
 
 	if (known == UNKNOWN)
-		known = pin_file_number("/proc/self/status", "\nSeccomp:", 1) ? YES : NO;
+		known = pin_io_number("/proc/self/status", "\nSeccomp:", 1) ? YES : NO;
 	return known == YES;
 }
 
@@ -161,7 +161,7 @@ size_t pin_os_address_space_left(void)
 
 	if (limit == SIZE_MAX)
 		return SIZE_MAX;
-	used = pin_file_number("/proc/self/statm", "", 0) * PIN_PAGE;
+	used = pin_io_number("/proc/self/statm", "", 0) * PIN_PAGE;
 	return limit > used ? limit - used : 0;
 }
 
@@ -174,7 +174,7 @@ static bool is_in_user_namespace(void)
 	char map[128];
 
 	/* Without /proc a limit is assumed: to see none that is there makes calls fail. */
-	pin_file_read("/proc/self/uid_map", map, sizeof map);
+	pin_io_read("/proc/self/uid_map", map, sizeof map);
 	return !strstr(map, " 4294967295");
 }
 
@@ -210,7 +210,7 @@ size_t pin_os_memlock_limit(void)
 
 size_t pin_os_status(const char *name)
 {
-	return pin_file_number("/proc/self/status", name, 0) * PIN_KIB;
+	return pin_io_number("/proc/self/status", name, 0) * PIN_KIB;
 }
 
 char *pin_os_map_file(int fd, size_t n_bytes)
@@ -282,7 +282,7 @@ unsigned pin_os_processors(void)
 
 size_t pin_os_most_mappings(void)
 {
-	return pin_file_number("/proc/sys/vm/max_map_count", "", DEFAULT_MAX_MAPPINGS);
+	return pin_io_number("/proc/sys/vm/max_map_count", "", DEFAULT_MAX_MAPPINGS);
 }
 
 #define POOLS	  "/sys/kernel/mm/hugepages/hugepages-"
@@ -292,9 +292,9 @@ size_t pin_os_most_mappings(void)
 size_t pin_os_hugetlb_free(size_t page_size)
 {
 	bool is_1gib = page_size == PIN_GIB;
-	size_t owed = pin_file_number(
+	size_t owed = pin_io_number(
 		is_1gib ? POOL_1GIB "resv_hugepages" : POOL_2MIB "resv_hugepages", "", 0);
-	size_t unused = pin_file_number(
+	size_t unused = pin_io_number(
 		is_1gib ? POOL_1GIB "free_hugepages" : POOL_2MIB "free_hugepages", "", 0);
 
 	return unused > owed ? unused - owed : 0;
@@ -313,7 +313,7 @@ bool pin_os_has_nodes(void)
 {
 	char text[64];
 
-	return pin_file_read("/sys/devices/system/node/online", text, sizeof text) > 0 &&
+	return pin_io_read("/sys/devices/system/node/online", text, sizeof text) > 0 &&
 	       text[strspn(text, "0123456789")] != '\n';
 }
 

@@ -10,7 +10,7 @@
 #define PIN_PAGES_H
 
 #include "allocator/base.h"
-#include "allocator/flag.h"
+#include "allocator/mutex.h"
 
 #include <stdatomic.h>
 
@@ -61,16 +61,16 @@ int pin_pages_init(void);
 int pin_pages_cover(const void *addr, size_t n_bytes);
 
 /* Of all that the run map and large blocks write there. */
-extern struct pin_flag pin_runs_lock PIN_HIDDEN;
+extern struct pin_mutex pin_runs_lock PIN_HIDDEN;
 
 static inline void pin_runs_take_lock(void)
 {
-	pin_flag_lock(&pin_runs_lock);
+	pin_mutex_lock(&pin_runs_lock);
 }
 
 static inline void pin_runs_release_lock(void)
 {
-	pin_flag_unlock(&pin_runs_lock);
+	pin_mutex_unlock(&pin_runs_lock);
 }
 
 /* The number of the page that contains an address of the heap. */

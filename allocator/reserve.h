@@ -10,6 +10,8 @@
 
 #include "allocator/base.h"
 
+#include <stdatomic.h>
+
 /* Written once, before the first allocation; read without a lock. */
 struct pin_reserve {
 	uintptr_t base; /* a multiple of PIN_GRANULE */
@@ -58,5 +60,32 @@ static inline bool pin_reserve_contains(const void *addr)
 {
 	return (uintptr_t)addr - pin_reserve.base < pin_reserve.size;
 }
+
+/*
+ * A flat array whose address space is reserved at once and whose memory is committed as
+ * needed. Elements never move, so readers need no lock. It does not use malloc, so it can
+ * grow inside malloc.
+ */
+struct pin_table {
+	char *base;		  /* NULL until initialised */
+	size_t element_size;	  /* bytes */
+	size_t capacity;	  /* elements */
+	_Atomic size_t committed; /* elements that may be accessed */
+};
+
+/* Reserves room for `capacity` elements. Returns 0 or -ENOMEM. */
+int pin_table_init(struct pin_table *table, size_t element_size, size_t capacity);
+
+/*
+ * Makes elements [0, n) accessible; new ones are zero. Returns 0, or -ENOMEM if n is beyond
+ * the capacity or the kernel refuses. Thread-safe, never allocates.
+ */
+int pin_table_ensure(struct pin_table *table, size_t n);
+
+/*
+ * Element i, which must be accessible, as a type * whose size is the table's element_size. A
+ * macro, so that fast look-ups use a constant size.
+ */
+#define pin_table_at(table, type, i) ((type *)(void *)(table)->base + (i))
 
 #endif

@@ -2,8 +2,8 @@
 #include <config.h>
 
 #include "allocator/sites.h"
-#include "allocator/flag.h"
-#include "allocator/table.h"
+#include "allocator/mutex.h"
+#include "allocator/reserve.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 PIN_WRITTEN_FIRST _Atomic uint64_t pin_sites_n_peaks;
 PIN_WRITTEN_FIRST static int (*walk_stack)(void **frames, int n);
-PIN_WRITTEN_FIRST static struct pin_flag sites_lock;
+PIN_WRITTEN_FIRST static struct pin_mutex sites_lock;
 
 /*
  * Protected by the lock, except n_sites, which is stored when a site is complete. Site 0,
@@ -28,12 +28,12 @@ _Static_assert(PIN_SITES <= UINT16_MAX, "a slot holds the number of a site");
 
 void pin_sites_lock(void)
 {
-	pin_flag_lock(&sites_lock);
+	pin_mutex_lock(&sites_lock);
 }
 
 void pin_sites_unlock(void)
 {
-	pin_flag_unlock(&sites_lock);
+	pin_mutex_unlock(&sites_lock);
 }
 
 struct pin_site *pin_sites_get(uint32_t number)
@@ -107,11 +107,11 @@ struct pin_site *pin_sites_here(void)
 	if (!walk_stack)
 		return NULL;
 	depth = walk_stack(frames, PIN_SITE_FRAMES);
-	pin_flag_lock(&sites_lock);
+	pin_mutex_lock(&sites_lock);
 	if (!n_sites)
 		begin();
 	site = find_site(frames, depth > 0 ? (uint32_t)depth : 0);
-	pin_flag_unlock(&sites_lock);
+	pin_mutex_unlock(&sites_lock);
 	return site;
 }
 
@@ -121,10 +121,10 @@ void pin_sites_grew(size_t n_bytes)
 
 	if (!site)
 		return;
-	pin_flag_lock(&sites_lock);
+	pin_mutex_lock(&sites_lock);
 	site->grown_bytes += n_bytes;
 	site->grown_count++;
-	pin_flag_unlock(&sites_lock);
+	pin_mutex_unlock(&sites_lock);
 }
 
 /*
@@ -135,13 +135,13 @@ void pin_sites_add_held(struct pin_site *site, struct pin_held more)
 {
 	uint64_t peaks = atomic_load_explicit(&pin_sites_n_peaks, memory_order_acquire);
 
-	pin_flag_lock(&sites_lock);
+	pin_mutex_lock(&sites_lock);
 	if (site->peaks != peaks)
 		site->at_peak = site->now;
 	site->peaks = peaks;
 	site->now.bytes += more.bytes;
 	site->now.count += more.count;
-	pin_flag_unlock(&sites_lock);
+	pin_mutex_unlock(&sites_lock);
 }
 
 struct pin_held pin_site_at_peak(const struct pin_site *site)

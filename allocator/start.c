@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "allocator/start.h"
-#include "allocator/flag.h"
+#include "allocator/mutex.h"
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/log.h"
@@ -82,14 +82,14 @@ static PIN_COLD bool start(void)
 
 bool pin_start_heap(void)
 {
-	PIN_WRITTEN_FIRST static struct pin_flag lock;
+	PIN_WRITTEN_FIRST static struct pin_mutex lock;
 	bool is_started;
 
 	if (PIN_LIKELY(is_ready))
 		return true;
 	/* Threads may allocate with a malloc of the program's own until they call this. */
-	pin_flag_lock(&lock);
+	pin_mutex_lock(&lock);
 	is_started = is_ready || start();
-	pin_flag_unlock(&lock);
+	pin_mutex_unlock(&lock);
 	return is_started;
 }

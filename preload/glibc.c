@@ -6,7 +6,7 @@
  */
 #include <config.h>
 
-#include "allocator/file.h"
+#include "allocator/io.h"
 #include "allocator/blocks.h"
 #include "allocator/live.h"
 #include "allocator/log.h"
@@ -201,7 +201,7 @@ PIN_EXPORT void malloc_stats(void)
 	char text[512];
 
 	pin_live_stats(&stats);
-	pin_file_write(STDERR_FILENO, text,
+	pin_io_write(STDERR_FILENO, text,
 		       pin_format(text, sizeof text,
 				  "Heap:\n"
 				  "system bytes     = %zu\n"

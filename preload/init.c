@@ -11,7 +11,7 @@
 #include "allocator/misuse.h"
 #include "allocator/options.h"
 #include "allocator/segment.h"
-#include "allocator/stream.h"
+#include "allocator/io.h"
 #include "allocator/timeline.h"
 #include "preload/conflicts.h"
 #include "preload/report/stacks.h"
@@ -90,7 +90,7 @@ __attribute__((constructor(101))) static void init_library(void)
 		return;
 	done = true;
 	pin_atfork_init();
-	pin_stream_keep(&pin_standard_error);
+	pin_io_stream_keep(&pin_io_standard_error);
 	pin_options_init();
 	pin_fatal_hook = pin_stacks_log;
 	pin_misuse_caller = pin_stacks_caller;

@@ -3,7 +3,7 @@
 
 #include "regpool/budget.h"
 #include "allocator/cgroup.h"
-#include "allocator/file.h"
+#include "allocator/io.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -131,7 +131,7 @@ static void look_at_objects(struct pin_cgroup *cgroup)
 
 	pin_format(device, sizeof device, "\n%s ", objects.device);
 	pin_format(cgroup->path, sizeof cgroup->path, "%s/rdma.max", cgroup->group);
-	if (pin_file_read(cgroup->path, cgroup->path + 1, sizeof cgroup->path - 1) <= 0)
+	if (pin_io_read(cgroup->path, cgroup->path + 1, sizeof cgroup->path - 1) <= 0)
 		return;
 	cgroup->path[0] = '\n';
 	found = strstr(cgroup->path, device);

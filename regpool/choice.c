@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "regpool/choice.h"
-#include "allocator/frames.h"
+#include "allocator/resident.h"
 #include "regpool/granule.h"
 
 /* A cell is at most this fraction of what may be registered. */
@@ -88,7 +88,7 @@ static size_t count_resident(uintptr_t start, size_t n, bool from_end)
 
 	if (!n || pin_granules_any_replaced(range) ||
 	    pin_granule_is_unpinnable(pin_granule_of(start)) ||
-	    !pin_frames_count(start, 1, n, is_there))
+	    !pin_resident_count(start, 1, n, is_there))
 		return 0;
 	while (found < n && is_there[from_end ? n - 1 - found : found])
 		found++;

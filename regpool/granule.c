@@ -2,9 +2,9 @@
 #include <config.h>
 
 #include "regpool/granule.h"
-#include "allocator/frames.h"
+#include "allocator/resident.h"
 #include "allocator/span.h"
-#include "allocator/table.h"
+#include "allocator/reserve.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -69,7 +69,7 @@ static size_t probe_granules(size_t first, size_t n)
 	uint32_t n_resident[BATCH];
 	size_t n_new = 0;
 
-	if (!pin_frames_count(pin_granule_start(first), N_PAGES, n, n_resident))
+	if (!pin_resident_count(pin_granule_start(first), N_PAGES, n, n_resident))
 		return 0;
 	for (size_t i = 0; i < n; i++)
 		n_new += note_resident(first + i, n_resident[i]);

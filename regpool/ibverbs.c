@@ -10,7 +10,6 @@
 #include "regpool/ibverbs.h"
 #include "allocator/log.h"
 #include "allocator/reserve.h"
-#include "allocator/table.h"
 
 #include <link.h>
 #include <malloc.h>

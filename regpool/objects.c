@@ -4,7 +4,7 @@
 #include "regpool/objects.h"
 #include "allocator/base.h"
 #include "allocator/log.h"
-#include "allocator/table.h"
+#include "allocator/reserve.h"
 #include "regpool/room.h"
 
 #include <pthread.h>

@@ -10,7 +10,7 @@
 #ifndef PIN_REGISTRY_H
 #define PIN_REGISTRY_H
 
-#include "allocator/table.h"
+#include "allocator/reserve.h"
 #include "regpool/ibverbs.h"
 
 #include <pthread.h>

@@ -3,7 +3,7 @@
 
 #include "test/fake-kernel.h"
 #include "allocator/cgroup.h"
-#include "allocator/frames.h"
+#include "allocator/resident.h"
 #include "allocator/os.h"
 #include "regpool/budget.h"
 #include "regpool/granule.h"
@@ -16,8 +16,8 @@ size_t __real_pin_os_ram(void);
 size_t __wrap_pin_cgroup_limit(void);
 size_t __real_pin_cgroup_limit(void);
 size_t __wrap_pin_budget_objects(const char *device);
-bool __wrap_pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
-bool __real_pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
+bool __wrap_pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
+bool __real_pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
 
 /* Indexed from the base of the heap. */
 #define MOST_GRANULES ((size_t)1 << 20)
@@ -88,12 +88,12 @@ bool fake_is_touched(const void *addr)
 }
 
 /* Asked of whole granules, or of pages: the first ones of a granule are touched. */
-bool __wrap_pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts)
+bool __wrap_pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts)
 {
 	fake_kernel.looks++;
 	fake_kernel.looked_at += n_runs * n_pages * PIN_PAGE;
 	if (!fake_kernel.keeps_memory)
-		return __real_pin_frames_count(addr, n_pages, n_runs, counts);
+		return __real_pin_resident_count(addr, n_pages, n_runs, counts);
 	for (size_t i = 0; i < n_runs; i++) {
 		uintptr_t at = addr + i * n_pages * PIN_PAGE;
 		size_t n = touched[pin_granule_of(at)];

@@ -7,7 +7,7 @@
 #define LINES_H
 
 #include "allocator/log.h"
-#include "allocator/stream.h"
+#include "allocator/io.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -21,8 +21,8 @@ struct lines {
 /* Messages go to no file but the one that was there when this was last noted. */
 static inline void keep_standard_error(void)
 {
-	pin_standard_error = (struct pin_stream){.fd = STDERR_FILENO, .copy = -1};
-	pin_stream_keep(&pin_standard_error);
+	pin_io_standard_error = (struct pin_io_stream){.fd = STDERR_FILENO, .copy = -1};
+	pin_io_stream_keep(&pin_io_standard_error);
 }
 
 /* With warnings, whatever PINALLOC_LOG says. */

@@ -139,7 +139,7 @@ releasing='munmap madvise posix_madvise process_madvise mremap remap_file_pages 
 	grep -x munmap of-jemalloc
 	# And in that file is no call of the system's but one that writes a message.
 	run -0 imported "$top_builddir"/allocator/.libs/libpinalloc_la-jemalloc-refused.o
-	! grep -vxE 'pin_file_write_some|__errno_location|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail' <<< "$output"
+	! grep -vxE 'pin_io_write_some|__errno_location|_GLOBAL_OFFSET_TABLE_|__stack_chk_fail' <<< "$output"
 }
 
 # number NAME: of a system call; its name if there is none here.

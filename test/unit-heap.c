@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "allocator/frames.h"
+#include "allocator/resident.h"
 #include "allocator/live.h"
 #include "allocator/large.h"
 #include "allocator/options.h"
@@ -114,7 +114,7 @@ static size_t resident(const char *p, size_t n)
 {
 	uint32_t found;
 
-	return pin_frames_count((uintptr_t)p, n / PIN_PAGE, 1, &found) ? found : SIZE_MAX;
+	return pin_resident_count((uintptr_t)p, n / PIN_PAGE, 1, &found) ? found : SIZE_MAX;
 }
 
 /* Larger than what is free anywhere: it is at the end of the heap. */

@@ -161,8 +161,8 @@ static void look_at_copy(size_t n)
 	if (n < PIN_MIB)
 		return;
 	n_copied++;
-	if (pin_flag_trylock(&pin_runs_lock))
-		pin_flag_unlock(&pin_runs_lock);
+	if (pin_mutex_trylock(&pin_runs_lock))
+		pin_mutex_unlock(&pin_runs_lock);
 	else
 		n_locked++;
 }

@@ -51,14 +51,14 @@ static int limit_in_namespace(bool without_proc)
 }
 
 /* The linker puts this in place of the library's (--wrap). */
-size_t __wrap_pin_file_number(const char *path, const char *field, size_t otherwise);
-size_t __real_pin_file_number(const char *path, const char *field, size_t otherwise);
+size_t __wrap_pin_io_number(const char *path, const char *field, size_t otherwise);
+size_t __real_pin_io_number(const char *path, const char *field, size_t otherwise);
 
 static bool reads_nothing;
 
-size_t __wrap_pin_file_number(const char *path, const char *field, size_t otherwise)
+size_t __wrap_pin_io_number(const char *path, const char *field, size_t otherwise)
 {
-	return reads_nothing ? otherwise : __real_pin_file_number(path, field, otherwise);
+	return reads_nothing ? otherwise : __real_pin_io_number(path, field, otherwise);
 }
 
 /* Of a process, the kernel is asked once. */

@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "allocator/frames.h"
+#include "allocator/resident.h"
 #include "allocator/os.h"
 #include "regpool/keys.h"
 #include "regpool/granule.h"
@@ -94,7 +94,7 @@ static bool is_resident(const char *p, size_t n_bytes)
 {
 	uint32_t found;
 
-	return pin_frames_count((uintptr_t)p, n_bytes / PIN_PAGE, 1, &found) &&
+	return pin_resident_count((uintptr_t)p, n_bytes / PIN_PAGE, 1, &found) &&
 	       found == n_bytes / PIN_PAGE;
 }
 

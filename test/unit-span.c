@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "allocator/file.h"
+#include "allocator/io.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -385,7 +385,7 @@ static bool limited(void)
 	size_t left = 64 * PIN_GIB;
 	char statm[128];
 
-	if (pin_file_read("/proc/self/statm", statm, sizeof statm) <= 0)
+	if (pin_io_read("/proc/self/statm", statm, sizeof statm) <= 0)
 		return false;
 	limit.rlim_cur = limit.rlim_max = strtoul(statm, NULL, 10) * PIN_PAGE + left;
 	if (setrlimit(RLIMIT_AS, &limit) || pin_reserve_init())

@@ -6,7 +6,7 @@
  */
 #include <config.h>
 
-#include "allocator/file.h"
+#include "allocator/io.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -36,7 +36,7 @@ static void read_attribute(const char *device, const char *port, const char *nam
 	char path[PATH_MAX], *value;
 
 	snprintf(path, sizeof path, DEVICES "%s/ports/%s/%s", device, port, name);
-	if (pin_file_read(path, text, size) <= 0)
+	if (pin_io_read(path, text, size) <= 0)
 		strcpy(text, "?");
 	text[strcspn(text, "\n")] = '\0';
 	value = strstr(text, ": ");

@@ -3,7 +3,7 @@
 #include <config.h>
 
 #include "allocator/cgroup.h"
-#include "allocator/file.h"
+#include "allocator/io.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -58,7 +58,7 @@ static bool is_in_user_namespace(void)
 	unsigned from, to, length;
 	char text[256];
 
-	return pin_file_read("/proc/self/uid_map", text, sizeof text) > 0 &&
+	return pin_io_read("/proc/self/uid_map", text, sizeof text) > 0 &&
 	       sscanf(text, "%u %u %u", &from, &to, &length) == 3 && length != UINT32_MAX;
 }
 
@@ -67,7 +67,7 @@ static bool has_capability(const char *set, int capability)
 {
 	char text[8192], *at;
 
-	if (pin_file_read("/proc/self/status", text, sizeof text) <= 0)
+	if (pin_io_read("/proc/self/status", text, sizeof text) <= 0)
 		return false;
 	at = strstr(text, set);
 	return at && strtoull(at + strlen(set), NULL, 16) >> capability & 1;
@@ -204,7 +204,7 @@ static void check_transparent(void)
 	char enabled[64];
 	const char *cure, *why;
 
-	if (pin_file_read(TRANSPARENT, enabled, sizeof enabled) <= 0)
+	if (pin_io_read(TRANSPARENT, enabled, sizeof enabled) <= 0)
 		return;
 	why = why_small(enabled, &cure);
 	if (why)

@@ -55,21 +55,21 @@ static bool wait_for_lock(bool is_last)
 	return false;
 }
 
-bool pin_report_lock_take(struct pin_shield *shield, bool is_last)
+bool pin_report_lock_take(struct pin_io_shield *shield, bool is_last)
 {
 	int saved = errno;
 	bool taken;
 
-	pin_shield_begin(shield);
+	pin_io_shield_begin(shield);
 	taken = wait_for_lock(is_last);
 	if (!taken)
-		pin_shield_end(shield);
+		pin_io_shield_end(shield);
 	errno = saved;
 	return taken;
 }
 
 /* The last report keeps it. */
-void pin_report_lock_release(struct pin_shield *shield, bool is_last)
+void pin_report_lock_release(struct pin_io_shield *shield, bool is_last)
 {
 	uint64_t me = this_thread();
 	int saved = errno;
@@ -78,6 +78,6 @@ void pin_report_lock_release(struct pin_shield *shield, bool is_last)
 		atomic_store(&closed, true);
 	else
 		atomic_compare_exchange_strong(&holder, &me, 0);
-	pin_shield_end(shield);
+	pin_io_shield_end(shield);
 	errno = saved;
 }

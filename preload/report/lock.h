@@ -3,7 +3,7 @@
 #ifndef PIN_REPORT_LOCK_H
 #define PIN_REPORT_LOCK_H
 
-#include "allocator/shield.h"
+#include "allocator/io.h"
 
 #include <stdbool.h>
 
@@ -15,9 +15,9 @@
  * Until the release the thread is shielded.
  * Async-signal-safe; leaves errno alone.
  */
-bool pin_report_lock_take(struct pin_shield *shield, bool is_last);
+bool pin_report_lock_take(struct pin_io_shield *shield, bool is_last);
 
 /* With the same is_last. Once the last report is written nobody gets the lock any more. */
-void pin_report_lock_release(struct pin_shield *shield, bool is_last);
+void pin_report_lock_release(struct pin_io_shield *shield, bool is_last);
 
 #endif

@@ -2,7 +2,7 @@
 #include <config.h>
 
 #include "preload/report/output.h"
-#include "allocator/file.h"
+#include "allocator/io.h"
 #include "allocator/log.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ static int write_buffer(const struct pin_output *out)
 	unsigned polls = POLLS;
 
 	while (from < end && polls) {
-		long n = pin_file_write_some(out->fd, from, (size_t)(end - from));
+		long n = pin_io_write_some(out->fd, from, (size_t)(end - from));
 
 		if (n < 0 && n != -EAGAIN)
 			return (int)n;

@@ -15,7 +15,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "allocator/shield.h"
+#include "allocator/io.h"
 #include "preload/report/file.h"
 #include "preload/report/format.h"
 #include "preload/report/process.h"
@@ -70,11 +70,11 @@ static void give_up(int error)
 /* No descriptor stays open, which the program might close. */
 static int write_at(off_t at, const void *part, size_t n_bytes)
 {
-	struct pin_shield shield;
+	struct pin_io_shield shield;
 	int fd, error = 0;
 	ssize_t n;
 
-	pin_shield_begin(&shield);
+	pin_io_shield_begin(&shield);
 	fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
 	n = fd < 0 ? -1 : pwrite(fd, part, n_bytes, at);
 	if (n < 0)
@@ -83,7 +83,7 @@ static int write_at(off_t at, const void *part, size_t n_bytes)
 		error = -EIO;
 	if (fd >= 0)
 		close(fd);
-	pin_shield_end(&shield);
+	pin_io_shield_end(&shield);
 	return error;
 }
 
@@ -308,7 +308,7 @@ static bool is_of_interest(void)
 
 static void note(unsigned what)
 {
-	struct pin_shield shield;
+	struct pin_io_shield shield;
 	int saved = errno;
 
 	if (!pin_process_is_ours())
@@ -318,9 +318,9 @@ static void note(unsigned what)
 	} else if (is_of_interest()) {
 		pin_live_call_at((int64_t)pin_live_peak().bytes + PIN_PROCESS_MUCH);
 		if (pin_process_is_due()) {
-			pin_shield_begin(&shield);
+			pin_io_shield_begin(&shield);
 			begin_record();
-			pin_shield_end(&shield);
+			pin_io_shield_end(&shield);
 		}
 	}
 	errno = saved;

@@ -9,7 +9,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "allocator/stream.h"
+#include "allocator/io.h"
 #include "preload/report/file.h"
 #include "preload/report/format.h"
 #include "preload/report/lock.h"
@@ -64,7 +64,7 @@ void pin_report_init(void)
 		return;
 	pin_report_file_init();
 	if (is_to_stderr(pin_options.report)) {
-		pin_stream_copy(&pin_standard_error);
+		pin_io_stream_copy(&pin_io_standard_error);
 	} else if (pin_process_is_due()) {
 		error = find_file(pin_options.report);
 		tell(error ? error : pin_report_file_try(&file));
@@ -127,14 +127,14 @@ static int write_file(const char *trigger, const struct timespec *since)
 
 static int write_to_stderr(const char *trigger)
 {
-	int fd = pin_stream_fd(&pin_standard_error);
+	int fd = pin_io_stream_fd(&pin_io_standard_error);
 
 	return fd < 0 ? -EBADF : write_to(trigger, "", fd);
 }
 
 int pin_report_write(const char *path)
 {
-	struct pin_shield shield;
+	struct pin_io_shield shield;
 	int saved = errno;
 	int error;
 
@@ -166,7 +166,7 @@ static int write_unless_idle(const char *trigger)
 
 bool pin_report_write_if_due(const char *trigger, bool is_last)
 {
-	struct pin_shield shield;
+	struct pin_io_shield shield;
 	int saved = errno;
 	int error;
 

@@ -3,8 +3,8 @@
  * Which pages of the process are in memory, and in which page frames. All functions are
  * thread-safe, never allocate, and preserve errno.
  */
-#ifndef PIN_FRAMES_H
-#define PIN_FRAMES_H
+#ifndef PIN_RESIDENT_H
+#define PIN_RESIDENT_H
 
 #include "allocator/base.h"
 
@@ -15,20 +15,20 @@
  * shared with a child, because pinning these takes memory. Returns false if the kernel does not
  * say.
  */
-bool pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
+bool pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
 
 /*
  * Sets n_bytes to zero. Of 1 MiB and more it writes only what is not zero, so that pages which
  * nobody has touched get no memory; of 32 MiB and more it does not look at those either, unless
  * the kernel does not say which they are.
  */
-void pin_frames_clear(void *addr, size_t n_bytes);
+void pin_resident_clear(void *addr, size_t n_bytes);
 
 /*
  * Finds the first range of at least `least` bytes within n_bytes at addr, which begins with a
  * page, that nobody has touched. Returns its length; 0 if there is none, or the kernel does not
  * say. Sets *offset to where it begins.
  */
-size_t pin_frames_untouched(const void *addr, size_t n_bytes, size_t least, size_t *offset);
+size_t pin_resident_untouched(const void *addr, size_t n_bytes, size_t least, size_t *offset);
 
 #endif

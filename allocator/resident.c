@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <config.h>
 
-#include "allocator/frames.h"
-#include "allocator/file.h"
+#include "allocator/resident.h"
+#include "allocator/io.h"
 #include "allocator/os.h"
 
 #include <errno.h>
@@ -59,10 +59,10 @@ static bool count_pages(int fd, size_t first, size_t n_pages, uint32_t *count)
 	return true;
 }
 
-bool pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts)
+bool pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts)
 {
 	size_t first = addr / PIN_PAGE, n;
-	int fd = pin_file_open("/proc/self/pagemap");
+	int fd = pin_io_open("/proc/self/pagemap");
 	bool told = false, is_told;
 
 	/* Of one run the kernel may not say, because a page is not mapped. */
@@ -76,7 +76,7 @@ bool pin_frames_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *c
 		counts[i] = is_told ? counts[i] : 0;
 		told |= is_told;
 	}
-	pin_file_close(fd);
+	pin_io_close(fd);
 	return told;
 }
 
@@ -115,7 +115,7 @@ static void clear_some(char *p, size_t n_bytes, bool asks)
 	memset(p + n_pages * PIN_PAGE, 0, n_bytes - n_pages * PIN_PAGE);
 }
 
-void pin_frames_clear(void *addr, size_t n_bytes)
+void pin_resident_clear(void *addr, size_t n_bytes)
 {
 	char *p = addr, *end = p + n_bytes;
 	size_t n = n_bytes < LEAST_READ ? n_bytes : -(uintptr_t)p & (PIN_PAGE - 1);
@@ -129,7 +129,7 @@ void pin_frames_clear(void *addr, size_t n_bytes)
 	}
 }
 
-size_t pin_frames_untouched(const void *addr, size_t n_bytes, size_t least, size_t *offset)
+size_t pin_resident_untouched(const void *addr, size_t n_bytes, size_t least, size_t *offset)
 {
 	unsigned char is_there[ASKED];
 	size_t n_pages = n_bytes / PIN_PAGE, i, n, from = 0;

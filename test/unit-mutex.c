@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "allocator/flag.h"
+#include "allocator/mutex.h"
 #include "test/asleep.h"
 #include "test/tap.h"
 
@@ -16,7 +16,7 @@
 #define THREADS 32
 #define ROUNDS	2000
 
-static struct pin_flag flag;
+static struct pin_mutex mutex;
 static long n_done;
 static _Atomic long n_coming, n_sleeps;
 static _Atomic pid_t comers[THREADS];
@@ -35,19 +35,19 @@ static void *wait_once(void *unused)
 	long before = sleeps();
 
 	comers[n_coming++] = gettid();
-	pin_flag_lock(&flag);
+	pin_mutex_lock(&mutex);
 	n_sleeps += sleeps() - before;
 	n_done++;
-	pin_flag_unlock(&flag);
+	pin_mutex_unlock(&mutex);
 	return unused;
 }
 
 static void *wait_often(void *unused)
 {
 	for (int i = 0; i < ROUNDS; i++) {
-		pin_flag_lock(&flag);
+		pin_mutex_lock(&mutex);
 		n_done++;
-		pin_flag_unlock(&flag);
+		pin_mutex_unlock(&mutex);
 	}
 	return unused;
 }
@@ -68,8 +68,8 @@ static void test_sleep(void)
 {
 	pthread_t threads[THREADS];
 
-	ok(pin_flag_trylock(&flag) && !pin_flag_trylock(&flag),
-	   "only one thread can lock the flag");
+	ok(pin_mutex_trylock(&mutex) && !pin_mutex_trylock(&mutex),
+	   "only one thread can take the lock");
 	start(threads, wait_once);
 	while (n_coming < THREADS)
 		usleep(1000);
@@ -77,7 +77,7 @@ static void test_sleep(void)
 		while (!is_asleep(comers[i]) && !n_done)
 			usleep(1000);
 	ok(!n_done, "no other thread gets it while it is locked");
-	pin_flag_unlock(&flag);
+	pin_mutex_unlock(&mutex);
 	join(threads);
 	ok(n_done == THREADS, "then all others get it, one after the other");
 	/* Woken once for each that drops it, and asleep once before. */
@@ -93,7 +93,7 @@ static void test_exclusion(void)
 	start(threads, wait_often);
 	join(threads);
 	ok(n_done == (long)THREADS * ROUNDS, "it protects data that is not atomic");
-	ok(pin_flag_trylock(&flag), "it is unlocked in the end");
+	ok(pin_mutex_trylock(&mutex), "it is unlocked in the end");
 }
 
 int main(void)
