@@ -3,7 +3,7 @@
 
 #include "allocator/fit.h"
 
-/* Which child of a run has another one: with `of` before it 1, the right one. */
+/* Where the number of a run's left or right child is. */
 static uint32_t *child(uint32_t page, bool right)
 {
 	return &pin_pages.records[page].children[right];
@@ -101,7 +101,7 @@ static bool has_room(uint32_t page, uint32_t n_pages, uint32_t alignment)
 	return from + n_pages <= (uint64_t)page + length_of(page);
 }
 
-/* After so many others that do not fit, only such as do wherever they begin. */
+/* After so many runs without room, only runs are tried that have room wherever they begin. */
 #define TRIES 32
 
 uint32_t pin_fit_find(uint32_t root, uint32_t n_pages, uint32_t alignment)

@@ -9,7 +9,7 @@
 
 #include "allocator/pages.h"
 
-/* The run at `page`, whose record has its length, is in the tree from now on, or no more. */
+/* Inserts the run at `page`, whose record has its length, or deletes it. */
 void pin_fit_insert(uint32_t *root, uint32_t page);
 void pin_fit_delete(uint32_t *root, uint32_t page);
 

@@ -61,8 +61,8 @@ struct pin_io_shield {
 };
 
 /*
- * Until the end the calling thread gets none, nor is it cancelled. Those that came meanwhile
- * nobody gets.
+ * Blocks these signals and cancellation in the calling thread, and allows them again. The end
+ * drops the signals that came meanwhile.
  */
 void pin_io_shield_begin(struct pin_io_shield *shield);
 void pin_io_shield_end(const struct pin_io_shield *shield);

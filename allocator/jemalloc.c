@@ -29,17 +29,17 @@ static __thread struct {
 /* --- pages, and jemalloc's own data ------------------------------------------------ */
 
 /*
- * What a thread that begins has in hand, and is given if there is nothing else. Metadata is as
- * much as jemalloc asks for when it begins itself, for a part of its page table, and serves
- * that.
+ * Memory that is taken before jemalloc begins a thread, for what jemalloc asks for if there is
+ * no other. The metadata is as large as jemalloc's first request, for a part of its page table,
+ * and serves that.
  */
 #define SPARE_METADATA (2 * PIN_GRANULE)
 #define SPARE_PAGES    ((uint32_t)(256 * PIN_KIB / PIN_UNIT))
 
 /*
- * Metadata that nobody has, for requests of the same size: what a thread did not need, and what
- * was given back, as of an arena that a program has destroyed. Under the lock of the run map.
- * If there are more, addresses and touched pages are lost.
+ * Metadata that is not in use, for requests of the same size: what a thread did not need, and
+ * what jemalloc gave back, as when a program destroys an arena. Under the lock of the run map.
+ * If the table is full, addresses and touched pages are lost.
  */
 #define N_KEPT 64
 
@@ -111,7 +111,8 @@ static uint32_t take_pages(uint32_t n_pages, uint32_t alignment, size_t *n_used)
 	return page;
 }
 
-/* Addresses for metadata are used up where there is a limit: then it lies among blocks. */
+/* Under a limit of addresses there may be none at the upper end: metadata is among blocks then.
+ */
 static void *new_metadata(size_t n_bytes, size_t alignment, size_t *n_used)
 {
 	void *p = pin_reserve_carve_upper(n_bytes, alignment);
@@ -205,8 +206,9 @@ bool je_extent_dalloc_mmap(void *addr, size_t n_bytes)
 }
 
 /*
- * jemalloc's profiler is off (jemalloc-settings.c), and what this would do is initialise mutexes, for which
- * zeroes are good enough, on five pages of each process. Calls come here by --wrap.
+ * jemalloc's profiler is off (jemalloc-settings.c), and what this would do is initialise
+ * mutexes, for which zeroes are good enough, on five pages of each process. Calls come here by
+ * --wrap.
  */
 bool __wrap_je_prof_boot2(void *tsd, void *base)
 {
@@ -229,8 +231,8 @@ static void *get_metadata(void)
 
 /*
  * jemalloc makes an arena and a cache for a thread with its first call, and goes on as if it
- * had them if there is no memory: so that is in hand first. With many keys of the program's,
- * pthread_setspecific() allocates in between.
+ * had them if there is no memory: so the library takes that memory first. If the program has
+ * many keys, pthread_setspecific() allocates in between.
  */
 bool pin_jemalloc_begin_thread(void)
 {

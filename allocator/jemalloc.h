@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The door to jemalloc. Its arenas cut small blocks out of slabs, and its threads' caches keep
- * them; where it has pages from, and large blocks, are ours. Of its private names the library
- * has three that are the same in every version since 5.0: those of extent_mmap.o, which
- * jemalloc.c defines, so that the linker does not load that object. One other only makes
- * processes start faster, and may be missing. The rest are public functions, by the names that
- * they have in the library's copy of jemalloc (Makefile.am).
+ * The interface to jemalloc. Its arenas cut small blocks out of slabs, and its threads' caches
+ * keep them; the library gives it pages, and makes large blocks itself. Of jemalloc's private
+ * names the library uses three that are the same in every version since 5.0: those of
+ * extent_mmap.o, which jemalloc.c defines, so that the linker does not load that object. A
+ * fourth only makes processes start faster, and may be missing. The rest are public functions,
+ * by the names that they have in the library's copy of jemalloc (Makefile.am).
  *
  * libjemalloc.a also has other names for what jemalloc calls of libc: jemalloc-refused.c,
  * jemalloc-settings.c, atfork.c.

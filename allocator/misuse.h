@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Pointers that are none of a block in use: what is wrong with one, who gave it, and then
- * abort(), as in glibc.
+ * Says what is wrong with a pointer that is no block in use, and who passed it, and aborts, as
+ * glibc does.
  *
- * Seen is what is not the heap's, and what is no large block in use; of small blocks those in
- * pages that jemalloc has given back.
+ * Detected are pointers outside of the heap, pointers to pages where no large block in use
+ * begins, and pointers to small blocks whose pages jemalloc has given back.
  */
 #ifndef PIN_MISUSE_H
 #define PIN_MISUSE_H

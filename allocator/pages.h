@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What is known of each page of the heap: a byte says what it is used for, which is all that
- * free() reads, and a record has what else there is to know. Both are side tables: nothing is
- * kept in free memory itself, which nobody needs to touch.
+ * What the heap knows of each page: a byte, the page's kind, says what the page is used for,
+ * and is all that free() reads; a record has the rest. Both are in tables beside the heap, so
+ * that the heap never writes to free memory.
  *
  * A page here is 4 KiB, whatever the kernel's pages are.
  */
@@ -32,7 +32,7 @@ enum pin_kind {
 };
 #define PIN_KIND_LAST 1 /* is added */
 
-/* Of the kind of a page depends what its record has; of small blocks there is nothing. */
+/* What a record holds depends on the kind of its page. Pages of small blocks have none. */
 struct pin_page {
 	uint32_t length;       /* pages, of a large block, a segment or free memory: there at
 				  its last page, too */

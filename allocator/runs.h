@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The run map: all free memory of the heap, in runs of pages, for jemalloc's slabs and large
- * blocks. A run is of memory that has been used, or bare: of addresses that nobody has touched.
- * Runs merge with their neighbours of the same kind at once.
+ * blocks. A run is used, if its pages may have been touched, or bare, if nobody has touched
+ * them. Runs merge with their neighbours of the same kind at once.
  *
- * The shortest run of used memory that is long enough is taken. If there is none, bare
- * addresses with the used memory that lies before or behind them, and at last those at the
- * heap's end.
+ * A request takes the first used run that is long enough (fit.h). If there is none, it takes
+ * the place where it touches the fewest new pages: a bare run with the used run before or
+ * behind it, or the end of the heap.
  *
  * Each memory node has a map of its own. Memory of another node is taken before the heap grows
  * if much is free there, and before there is none at all.
  *
- * Nothing here allocates or calls jemalloc. All but pin_runs_* is for the holder of the lock.
+ * Nothing here allocates or calls jemalloc. Callers hold pin_runs_lock, but for pin_runs_*().
  */
 #ifndef PIN_RUNS_H
 #define PIN_RUNS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Segments: memory of the heap in one piece that is no block, for pools and for what is made
- * ahead. It is taken from the run map and given back to it, never to the kernel.
+ * Segments: memory of the heap in one piece that is no block, for pools and preallocation. It
+ * comes from the run map and goes back there, never to the kernel.
  *
  * Thread-safe. Must not be called from inside malloc.
  */

@@ -8,15 +8,15 @@
 
 #include <errno.h>
 
-/* Enough, because chunks double in size. */
+/* Enough, because the room that a span takes doubles. */
 #define MAX_SPANS 512
 
 /*
- * The minimum size of a chunk, and its maximum as a share of the addresses left: the other
+ * How many addresses a span takes at least, and at most as a share of those left: the other
  * end of the reserve needs some too, and tables with an element for each page are committed
  * up to the last span.
  */
-#define MIN_CHUNK	  (16 * PIN_GIB)
+#define MIN_ROOM	  (16 * PIN_GIB)
 #define MAX_SHARE_OF_LEFT 16
 
 PIN_WRITTEN_FIRST _Atomic uint32_t pin_n_spans;
@@ -32,9 +32,9 @@ static struct pin_span *span_at(uint32_t i)
 	return i ? &later_spans[i - 1] : &first_span;
 }
 
-static size_t chunk_size(const struct pin_span *span, size_t n_bytes)
+static size_t new_room(const struct pin_span *span, size_t n_bytes)
 {
-	size_t n = span && span->room > MIN_CHUNK ? span->room : MIN_CHUNK;
+	size_t n = span && span->room > MIN_ROOM ? span->room : MIN_ROOM;
 	size_t most = pin_reserve_left() / MAX_SHARE_OF_LEFT;
 
 	n = n < most ? n : most;
@@ -61,17 +61,17 @@ static struct pin_span *begin_span(uintptr_t start, size_t room, uint32_t node)
 /* Makes room for n_bytes more addresses, at the end of the span or in a new one. */
 static struct pin_span *make_room(struct pin_span *span, size_t n_bytes, uint32_t node)
 {
-	size_t size = chunk_size(span, n_bytes);
-	uintptr_t chunk = pin_reserve_carve_lower(size);
+	size_t size = new_room(span, n_bytes);
+	uintptr_t at = pin_reserve_carve_lower(size);
 
-	if (!chunk) {
+	if (!at) {
 		size = n_bytes;
-		chunk = pin_reserve_carve_lower(size);
+		at = pin_reserve_carve_lower(size);
 	}
-	if (!chunk)
+	if (!at)
 		return NULL;
-	if (!span || span->start + span->room != chunk)
-		return begin_span(chunk, size, node);
+	if (!span || span->start + span->room != at)
+		return begin_span(at, size, node);
 	span->room += size;
 	return span;
 }

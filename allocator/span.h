@@ -4,8 +4,8 @@
  * memory node. It grows at its end and never shrinks. A machine without memory nodes has one
  * span, in which all free memory merges.
  *
- * A span takes addresses from the reserve in chunks. It continues in its next chunk if no
- * other span has taken one in between; otherwise a new span begins there.
+ * A span takes addresses from the reserve, its room, many at a time. It continues in the next
+ * ones if no other span has taken any in between; otherwise a new span begins there.
  */
 #ifndef PIN_SPAN_H
 #define PIN_SPAN_H
