@@ -25,7 +25,7 @@ points='accept aio_suspend clock_nanosleep close connect creat fcntl fdatasync f
 
 @test "no code of the allocator, nor of jemalloc's, imports a cancellation point" {
 	local name
-	# jemalloc opens no file (allocator/refused.c), and has no thread of its own.
+	# jemalloc opens no file (allocator/jemalloc-refused.c), and has no thread of its own.
 	nm -A --undefined-only "$top_builddir"/allocator/.libs/lib{core,pinalloc}_la-*.o \
 		"$top_builddir/libjemalloc.a" | grep -v 'libjemalloc.a:background_thread' |
 		sed -nE 's/^(.*): +U ([A-Za-z0-9_]+).*$/\2 \1/p' > imports
