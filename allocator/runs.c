@@ -97,21 +97,28 @@ static uint32_t ending(const struct pin_span *span, uint32_t page, enum pin_kind
 		       : 0;
 }
 
+/* The length of the one that begins there. */
+static uint32_t beginning(const struct pin_span *span, uint32_t page, enum pin_kind kind)
+{
+	return page != end_of(span) && kind_of(page) == kind ? record(page)->length : 0;
+}
+
 static uint32_t before(uint32_t page, enum pin_kind kind)
 {
 	return ending(span_of(page), page, kind);
 }
 
-/* Of the one that begins there. */
 static uint32_t behind(uint32_t page, enum pin_kind kind)
 {
-	return page != end_of(span_of(page - 1)) && kind_of(page) == kind ? record(page)->length
-									  : 0;
+	return beginning(span_of(page - 1), page, kind);
 }
 
-static void give(struct map *map, uint32_t page, uint32_t n_pages, enum pin_kind kind)
+static void give(const struct pin_span *span, uint32_t page, uint32_t n_pages,
+		 enum pin_kind kind)
 {
-	uint32_t n_before = before(page, kind), n_behind = behind(page + n_pages, kind);
+	struct map *map = &maps[span->node % N_NODES];
+	uint32_t n_before = ending(span, page, kind);
+	uint32_t n_behind = beginning(span, page + n_pages, kind);
 
 	if (n_before)
 		delete (map, page - n_before);
@@ -123,12 +130,14 @@ static void give(struct map *map, uint32_t page, uint32_t n_pages, enum pin_kind
 /* jemalloc merges runs of any nodes. */
 void pin_run_give(uint32_t page, uint32_t n_pages, enum pin_kind kind)
 {
+	const struct pin_span *span;
 	uint32_t n;
 
 	for (; n_pages; page += n, n_pages -= n) {
-		n = end_of(span_of(page)) - page;
+		span = span_of(page);
+		n = end_of(span) - page;
 		n = n < n_pages ? n : n_pages;
-		give(map_of(page), page, n, kind);
+		give(span, page, n, kind);
 	}
 }
 
@@ -221,17 +230,15 @@ static bool cover(void)
 {
 	void *addr = (void *)uncovered;
 	uint32_t page = pin_page_of(addr), end = page + pin_units(n_uncovered);
-	struct map *map;
 
 	if (!addr)
 		return true;
-	map = map_of(page);
 	if (pin_pages_cover(addr, n_uncovered))
 		return false;
 	uncovered = 0;
 	/* The heap's first page is no memory: 0 is the number of none. */
 	page = page ? page : 1;
-	give(map, page, end - page, PIN_KIND_BARE);
+	give(span_of(page), page, end - page, PIN_KIND_BARE);
 	return true;
 }
 
