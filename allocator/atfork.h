@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What locks the allocator and jemalloc while the process is copied by fork(). */
+/* Locks jemalloc and the heap while fork() copies the process. */
 #ifndef PIN_ATFORK_H
 #define PIN_ATFORK_H
 
@@ -9,9 +9,9 @@
 int pin_atfork_jemalloc(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 
 /*
- * Installs the handlers of fork(), once. Those installed first prepare last, so it is called
- * before any other is installed: the others may allocate and free, or wait for locks under
- * which other threads do.
+ * Installs the handlers of fork(), once. Handlers that are installed first prepare last, so the
+ * library calls this before any other library installs handlers: those may allocate and free,
+ * or wait for locks under which other threads do.
  */
 void pin_atfork_init(void);
 

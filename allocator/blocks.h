@@ -25,9 +25,6 @@
  */
 extern __thread size_t pin_direct_most PIN_HIDDEN __attribute__((tls_model("initial-exec")));
 
-/* Whether blocks are sampled or filled, or a report will tell which stacks the heap grew by. */
-extern PIN_HIDDEN bool pin_is_watched;
-
 /*
  * To be called before a thread's first call of a function of jemalloc's other than free().
  * False if there is no memory for what jemalloc has for each thread: it must not be called.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The heap's start, with the first call of a function of malloc's family or of jemalloc's, and
- * a block in reserve.
+ * The heap's start, with the first call of a function of malloc's family or of jemalloc's; and
+ * a spare block, which the heap keeps for when memory has run out.
  */
 #ifndef PIN_START_H
 #define PIN_START_H
@@ -22,14 +22,14 @@ bool pin_start_memory(void);
 bool pin_start_heap(void);
 
 /*
- * Frees a block that the heap keeps from its start on, for what must allocate when memory has
- * run out. Nobody touches it, so it costs only addresses.
+ * Frees the spare block, so that a call that must allocate can when memory has run out. Nobody
+ * touches the block, so it costs only addresses.
  */
 void pin_start_give_spare(void);
 
 /*
- * Whether each call of malloc and free has something to be done: allocations are sampled, or
- * filled (MALLOC_PERTURB_). Constant after the start.
+ * Whether blocks are sampled or filled, or a report will tell which stacks the heap grew by:
+ * then no call goes straight to jemalloc. Constant after the start.
  */
 extern PIN_HIDDEN bool pin_is_watched;
 
