@@ -34,6 +34,28 @@ names() {
 	[ "$n" -eq "$(names | wc -l)" ]
 }
 
+@test "pinalloc(7) has every key of a JSON report" {
+	local key n=0
+	preloaded PINALLOC_REPORT="$report" PINALLOC_SAMPLE=64K perl -e '@x = map { $_ x 50 } 1 .. 100000'
+	for key in $({
+		sed -n 's/^FIGURE([A-Z_]*, [a-z]*, \([a-z_]*\),.*/\1/p' "$top_srcdir/preload/figures.def"
+		jq -r 'del(.modules, .registration.passed_through_reasons[]) | paths | map(strings) | last // empty' \
+			"$report"
+	} | sort -u) parent passed_through_reasons device mrs; do
+		echo "looking for: $key"
+		tr -s ' \n' ' ' < "$top_srcdir/preload/pinalloc.7" | grep -qE "[ (\"]$key[ ,.;)\"]"
+		n=$((n + 1))
+	done
+	[ "$n" -ge 70 ]
+}
+
+@test "README and pinalloc(7) stay short enough to be read" {
+	[ "$(wc -l < "$top_srcdir/README")" -le 130 ]
+	[ "$(wc -l < "$top_srcdir/preload/pinalloc.7")" -le 600 ]
+	[ "$(mandoc -T ascii -O width=80 "$top_srcdir/preload/pinalloc.7" | wc -l)" -le 600 ]
+	[ "$(groff -mandoc -Tascii -rLL=80n "$top_srcdir/preload/pinalloc.7" | wc -l)" -le 600 ]
+}
+
 @test "the options that documents name exist" {
 	local document name n=0
 	for document in README preload/pinalloc.{1,3,7} preload/pinalloc-{admin,problems}.7; do

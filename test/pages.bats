@@ -76,6 +76,16 @@ example() {
 	done
 }
 
+@test "no name is broken at the end of a line" {
+	local page width
+	for page in "${pages[@]}"; do
+		for width in 80 100; do
+			printed groff "$width" "$page" > shown
+			run -1 grep -E '([A-Za-z]_[A-Za-z_]*|libib|libibv|malloc_us|PINAL)-$' shown
+		done
+	done
+}
+
 @test "each case of SECURITY can be read in one piece, at any width" {
 	local width formatter text
 	run -1 grep -l '^\.Bl -column' "${pages[@]}"
