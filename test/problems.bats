@@ -180,3 +180,36 @@ recorder() {
 	run -0 env LD_PRELOAD="$PWD/\$LIB/libpinalloc.so" PINALLOC_HELP=1 /bin/true
 	[[ "$output" == *PINALLOC_LOG* ]]
 }
+
+# section NAME: the tags of a section of pinalloc-problems(7).
+section() {
+	awk -v name="$1" '/^\.Sh/ { on = $0 == ".Sh " name } on && sub(/^\.It (Li )?/, "")' \
+		"$top_srcdir/preload/pinalloc-problems.7"
+}
+
+@test "each message that pinalloc-problems(7) explains is one that the library prints" {
+	local message part n=0
+	cat "$top_srcdir"/{allocator,regpool,preload,preload/report}/*.[ch] "$top_srcdir/allocator/options.def" |
+		tr '\n\t' '  ' | sed -E 's/" *"//g; s/%[a-z]+/.../g' > said
+	while read -r message; do
+		while read -r part; do
+			echo "looking for: $part, of $message"
+			grep -qF "$part" said
+			n=$((n + 1))
+		done < <(sed -E 's/ ?\.\.\. ?|: |=reloc /\n/g' <<< "$message" | grep -E '.{5}')
+	done < <(section MESSAGES)
+	[ "$n" -ge 20 ]
+}
+
+@test "pinalloc-problems(7) has each reason for which a request for heap memory is not served" {
+	local reason n=0
+	section 'REQUESTS THAT ARE NOT SERVED' > explained
+	while read -r reason; do
+		case $reason in served | 'not heap memory' | dma-buf) continue ;; esac
+		echo "looking for: $reason"
+		grep -qxF "$reason" explained
+		n=$((n + 1))
+	done < <(sed -nE 's/^\t\[PIN_[A-Z_]*\] = "(.*)",$/\1/p' "$top_srcdir"/regpool/*.c)
+	[ "$n" -ge 10 ]
+	[ "$n" -eq "$(wc -l < explained)" ]
+}
