@@ -45,7 +45,7 @@ static void describe(const void *p, bool frees, char *buf, size_t size)
 	struct block block = {0, 0};
 	bool found = find_block(p, &block);
 	size_t offset = found ? (uintptr_t)p - block.start : 0;
-	bool is_slice = found && pin_kind_of((void *)block.start) == PIN_KIND_SEGMENT;
+	bool is_slice = found && pin_kind_of((void *)block.start) >= PIN_KIND_SEGMENT;
 
 	if (!found && !pin_span_find(p, 1))
 		pin_format(buf, size, "invalid pointer, it is not of this heap");

@@ -23,8 +23,8 @@ enum pin_watch { PIN_WATCH_OFF, PIN_WATCH_ON, PIN_WATCH_STRICT };
 /* Bits of PINALLOC_ACCESS; regpool/ translates them to IBV_ACCESS_*. */
 enum pin_access {
 	PIN_ACCESS_LOCAL = 1,
-	PIN_ACCESS_READ = 2,
-	PIN_ACCESS_WRITE = 4,
+	PIN_ACCESS_WRITE = 2,
+	PIN_ACCESS_READ = 4,
 	PIN_ACCESS_ATOMIC = 8,
 	PIN_ACCESS_ALL = 15,
 };

@@ -26,7 +26,8 @@ enum pin_kind {
 	PIN_KIND_NONE,
 	PIN_KIND_SMALL,	      /* jemalloc's: all its pages */
 	PIN_KIND_LARGE = 200, /* a block in use */
-	PIN_KIND_SEGMENT,     /* no block: see segment.h */
+	PIN_KIND_SEGMENT,     /* no block: segment.h; or a slice of one: regpool/userpool.c */
+	PIN_KIND_UNCUT = 202, /* memory of a segment that is in no slice */
 	PIN_KIND_FREE = 204,  /* memory that has been used */
 	PIN_KIND_BARE = 206,  /* addresses that nobody has touched */
 };

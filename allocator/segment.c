@@ -17,7 +17,6 @@ static void begin_segment(void *start, size_t n_bytes)
 
 	pin_pages.kinds[page] = PIN_KIND_SEGMENT;
 	pin_pages.records[page].length = (uint32_t)(n_bytes >> PIN_UNIT_SHIFT);
-	pin_pages.records[page].asked = 0;
 }
 
 static bool add_span(void *start, const struct pin_segment_need *need)
@@ -94,25 +93,21 @@ void *pin_segment_take(struct pin_segment_need *need)
 	return start;
 }
 
-void pin_segment_give(void *segment)
+void pin_segment_give(void *segment, size_t n_bytes)
 {
 	uint32_t page = pin_page_of(segment);
 
 	pin_runs_take_lock();
-	pin_live_count_large(-(int64_t)pin_pages.records[page].asked);
 	pin_pages.kinds[page] = PIN_KIND_NONE;
-	pin_run_give(page, pin_pages.records[page].length, PIN_KIND_FREE);
+	pin_run_give(page, (uint32_t)(n_bytes >> PIN_UNIT_SHIFT), PIN_KIND_FREE);
 	pin_runs_release_lock();
 	pin_live_settle();
 }
 
-void pin_segment_count(void *segment)
+void pin_segment_count(int64_t n_bytes)
 {
-	struct pin_page *record = &pin_pages.records[pin_page_of(segment)];
-
 	pin_runs_take_lock();
-	record->asked = (uint64_t)record->length << PIN_UNIT_SHIFT;
-	pin_live_count_large((int64_t)record->asked);
+	pin_live_count_large(n_bytes);
 	pin_runs_release_lock();
 	pin_live_settle();
 }

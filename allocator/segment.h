@@ -30,10 +30,13 @@ struct pin_segment_need {
  */
 void *pin_segment_take(struct pin_segment_need *need);
 
-/* Gives all of one back. */
-void pin_segment_give(void *segment);
+/*
+ * Gives a segment back, all of it. Its owner has used the records of its pages, if at all, for
+ * kinds that end here.
+ */
+void pin_segment_give(void *segment, size_t n_bytes);
 
-/* Counts it as one that the program holds, until it is given back. */
-void pin_segment_count(void *segment);
+/* Counts so many bytes more, or less, as memory that the program holds. */
+void pin_segment_count(int64_t n_bytes);
 
 #endif

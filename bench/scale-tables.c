@@ -160,7 +160,7 @@ int main(int argc, char **argv)
 	need(step && n_bytes / step && n_bytes <= pin_reserve.size);
 	n_steps = n_bytes / step;
 	pd = new_pd();
-	need(!pin_mr_enable(pd, RIGHTS));
+	need(!pin_domain_enable(pd, RIGHTS));
 	say("steps", (double)n_steps);
 	phase("publish", publish);
 	phase("register", register_all);

@@ -33,7 +33,7 @@ int pinalloc_lookup(struct ibv_pd *pd, const void *addr, size_t len, unsigned ac
 
 int pinalloc_enable(struct ibv_pd *pd, unsigned access)
 {
-	return pin_mr_enable(pd, access);
+	return pin_domain_enable(pd, access);
 }
 
 int pinalloc_disable(struct ibv_pd *pd)

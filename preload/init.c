@@ -10,7 +10,6 @@
 #include "allocator/log.h"
 #include "allocator/misuse.h"
 #include "allocator/options.h"
-#include "allocator/segment.h"
 #include "allocator/io.h"
 #include "allocator/timeline.h"
 #include "preload/conflicts.h"
@@ -19,8 +18,9 @@
 #include "preload/report/record.h"
 #include "preload/report/report.h"
 #include "preload/report/request.h"
+#include "regpool/domain.h"
 #include "regpool/pool.h"
-#include "regpool/prefill.h"
+#include "regpool/userpool.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -98,7 +98,7 @@ __attribute__((constructor(101))) static void init_library(void)
 	wanted = program_matches();
 	pin_timeline_set_pinned(&pin_pool.registered);
 	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
-	pin_prefill_init(pin_segment_take, pin_segment_give);
+	pin_domain_on_arm = pin_userpool_preallocate;
 	pin_process_init(wanted);
 	if (pin_report_wanted || pin_options.sample)
 		pin_stacks_start();

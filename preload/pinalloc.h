@@ -182,8 +182,8 @@ struct pinalloc_pool *pinalloc_pool_create(const struct pinalloc_pool_options *o
 /*
  * Takes a slice. What it holds is not defined.
  *
- *   size       bytes; what is taken is a multiple of 64
- *   alignment  a power of two, or 0 for 64, which is the least
+ *   size       bytes; what is taken is whole pages of 4 KiB
+ *   alignment  a power of two, or 0 for 4 KiB, which is the least
  *
  * Returns NULL, and sets errno, if it cannot: EINVAL, for another alignment; EFBIG, if the
  * adapters known when the pool was made take less in one memory region; ENOMEM, if it is full

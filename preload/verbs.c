@@ -14,7 +14,7 @@
 #include "regpool/objects.h"
 #include "regpool/pool.h"
 #include "regpool/provider.h"
-#include "regpool/room.h"
+#include "regpool/evict.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -97,49 +97,23 @@ int ibv_dofork_range(void *start, size_t length)
 	return pin_fork_unmark(start, length);
 }
 
-static void hook(struct ibv_context *context)
-{
-	pin_provider_hook(context);
-	pin_objects_hook(context);
-}
-
-static struct ibv_pd *notice_domain(struct ibv_pd *pd)
-{
-	if (pd) {
-		if (!pin_pool_off())
-			hook(pd->context);
-		pin_domain_notice(pd);
-		pin_listeners_find();
-	}
-	return pd;
-}
-
 PIN_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-	return notice_domain(PIN_CREATE(context, pin_ibverbs_of(context)->alloc_pd(context)));
-}
+	struct ibv_pd *pd = PIN_CREATE(context, pin_ibverbs_of(context)->alloc_pd(context));
 
-PIN_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
-{
-	if (!pin_ibverbs_of(context)->import_pd) {
-		errno = EOPNOTSUPP;
-		return NULL;
+	if (pd && !pin_pool_off()) {
+		pin_provider_hook(context);
+		pin_objects_hook(context);
+		pin_domain_notice(pd);
 	}
-	return notice_domain(pin_ibverbs_of(context)->import_pd(context, handle));
+	if (pd)
+		pin_listeners_find();
+	return pd;
 }
 
 PIN_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
 	return pin_domain_dealloc(pd);
-}
-
-PIN_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
-{
-	const struct pin_ibverbs *verbs = pin_ibverbs_of(pd->context);
-
-	pin_domain_unimport(pd);
-	if (verbs->unimport_pd)
-		verbs->unimport_pd(pd);
 }
 
 PIN_EXPORT int ibv_close_device(struct ibv_context *context)

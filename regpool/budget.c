@@ -47,6 +47,8 @@ bool pin_budget_is_near_locked(size_t n_bytes)
 	if (limit == SIZE_MAX)
 		return false;
 	left = left_by_others(limit);
+	if (n_bytes > left)
+		return false;
 	left -= left < ours ? left : ours;
 	return left <= A_LITTLE || left <= limit / 4 || left < n_bytes;
 }

@@ -33,7 +33,10 @@ size_t pin_budget_limit(void);
  */
 bool pin_budget_is_tight(void);
 
-/* Whether a call that locks n_bytes, or a little, may have failed for lack of locked memory. */
+/*
+ * Whether a call that locks n_bytes, or a little, may have failed for lack of locked memory
+ * that the heap has: not if it locks more than there would be without the heap.
+ */
 bool pin_budget_is_near_locked(size_t n_bytes);
 
 /* Counts a memory region of so many bytes, if the limits allow it. Lock-free. */

@@ -5,26 +5,17 @@
 #include "allocator/resident.h"
 #include "regpool/granule.h"
 
+#define CELLS 512
+
 /* A cell is at most this fraction of what may be registered. */
 #define PARTS_OF_LIMIT 8
 
 size_t pin_choice_cell(size_t limit, size_t max_mr_size)
 {
-	size_t cell = PIN_CELL;
-
-	while (cell > PIN_GRANULE &&
-	       (cell > limit / PARTS_OF_LIMIT || cell + PIN_OVERLAP > max_mr_size))
-		cell /= 2;
-	return cell;
-}
-
-#define CELLS 512
-
-size_t pin_choice_cell_ahead(size_t largest)
-{
 	size_t cell = PIN_GRANULE, heap = pin_span_bytes();
 
-	while (cell < largest && cell * CELLS < heap)
+	while (cell < PIN_CELL && cell * CELLS < heap && 2 * cell <= limit / PARTS_OF_LIMIT &&
+	       2 * cell + PIN_OVERLAP <= max_mr_size)
 		cell *= 2;
 	return cell;
 }
@@ -49,28 +40,11 @@ struct pin_range pin_choice_tile(const struct pin_span *span, struct pin_range r
 	return tile;
 }
 
-static bool can_extend_over(uintptr_t addr, bool (*taken)(void *arg, size_t granule), void *arg)
-{
-	size_t granule = pin_granule_of(addr);
-
-	return !(taken && taken(arg, granule)) && pin_granule_is_resident(granule) &&
-	       !pin_granule_is_unpinnable(granule);
-}
-
-struct pin_range pin_choice_around(struct pin_range range, struct pin_range tile,
-				   bool (*taken)(void *arg, size_t granule), void *arg)
-{
-	while (range.start > tile.start &&
-	       can_extend_over(range.start - PIN_GRANULE, taken, arg))
-		range.start -= PIN_GRANULE;
-	while (range.end < tile.end && can_extend_over(range.end, taken, arg))
-		range.end += PIN_GRANULE;
-	return range;
-}
-
 struct pin_range pin_choice_overlap(const struct pin_span *span, struct pin_range range)
 {
-	if (range.end < pin_range_of_span(span).end && can_extend_over(range.end, NULL, NULL))
+	struct pin_range next = {range.end, range.end + PIN_GRANULE};
+
+	if (range.end < pin_range_of_span(span).end && pin_granules_are_resident(next))
 		range.end += PIN_OVERLAP;
 	return range;
 }
@@ -78,44 +52,35 @@ struct pin_range pin_choice_overlap(const struct pin_span *span, struct pin_rang
 /* Pages looked at in one call, which are in one granule. */
 #define BATCH 128
 
-/* How many of n pages from `start` on are resident and sound: from the first, or from the last.
- */
-static size_t count_resident(uintptr_t start, size_t n, bool from_end)
+/* Of the pages next to an address, below it or above, bytes of those that may be included. */
+static size_t resident_beside(uintptr_t at, uintptr_t border, bool below)
 {
-	struct pin_range range = {start, start + n * PIN_PAGE};
+	uintptr_t granule = PIN_ALIGN_DOWN(below ? at - 1 : at, PIN_GRANULE);
+	size_t in_granule = below ? at - granule : granule + PIN_GRANULE - at;
+	size_t in_tile = below ? at - border : border - at;
+	size_t n = (in_granule < in_tile ? in_granule : in_tile) / PIN_PAGE, found = 0;
 	uint32_t is_there[BATCH];
-	size_t found = 0;
+	struct pin_range range;
 
+	n = n < BATCH ? n : BATCH;
+	range.start = below ? at - n * PIN_PAGE : at;
+	range.end = range.start + n * PIN_PAGE;
 	if (!n || pin_granules_any_replaced(range) ||
-	    pin_granule_is_unpinnable(pin_granule_of(start)) ||
-	    !pin_resident_count(start, 1, n, is_there))
+	    pin_granule_is_unpinnable(pin_granule_of(range.start)) ||
+	    !pin_resident_count(range.start, 1, n, is_there))
 		return 0;
-	while (found < n && is_there[from_end ? n - 1 - found : found])
+	while (found < n && is_there[below ? n - 1 - found : found])
 		found++;
-	return found;
-}
-
-static size_t at_most(size_t n_bytes)
-{
-	return n_bytes / PIN_PAGE < BATCH ? n_bytes / PIN_PAGE : BATCH;
+	return found * PIN_PAGE;
 }
 
 struct pin_range pin_choice_pages(struct pin_range range, struct pin_range tile)
 {
-	uintptr_t border;
-	size_t n, found;
+	size_t n;
 
-	do {
-		border = PIN_ALIGN_DOWN(range.start - 1, PIN_GRANULE);
-		n = at_most(range.start - (border > tile.start ? border : tile.start));
-		found = count_resident(range.start - n * PIN_PAGE, n, true);
-		range.start -= found * PIN_PAGE;
-	} while (n && found == n);
-	do {
-		border = PIN_ALIGN_DOWN(range.end, PIN_GRANULE) + PIN_GRANULE;
-		n = at_most((border < tile.end ? border : tile.end) - range.end);
-		found = count_resident(range.end, n, false);
-		range.end += found * PIN_PAGE;
-	} while (n && found == n);
+	while ((n = resident_beside(range.start, tile.start, true)))
+		range.start -= n;
+	while ((n = resident_beside(range.end, tile.end, false)))
+		range.end += n;
 	return range;
 }

@@ -28,27 +28,15 @@
 #define PIN_OVERLAP PIN_MIB
 
 /*
- * The largest cell in bytes if `limit` bytes may be registered, in memory regions of at most
- * `max_mr_size` bytes.
+ * The size of cells, in bytes, for a heap of the present size, of which `limit` bytes may be
+ * registered, in memory regions of at most `max_mr_size` bytes. There are about 512: a forked
+ * child gets a copy of each memory region in use, which should be little.
  */
 size_t pin_choice_cell(size_t limit, size_t max_mr_size);
-
-/*
- * The cell for a heap of the present size: there are about 512, so that a child, which gets a
- * copy of each memory region in use, has a copy of little.
- */
-size_t pin_choice_cell_ahead(size_t largest);
 
 /* The cell, or the smallest tile, that contains the whole range, clipped to its span. */
 struct pin_range pin_choice_tile(const struct pin_span *span, struct pin_range range,
 				 size_t cell);
-
-/*
- * Extends a range of whole granules in both directions within the tile, up to the first granule
- * that is not resident, cannot be pinned, or is `taken`.
- */
-struct pin_range pin_choice_around(struct pin_range range, struct pin_range tile,
-				   bool (*taken)(void *arg, size_t granule), void *arg);
 
 /* With the beginning of what follows, if that is resident. */
 struct pin_range pin_choice_overlap(const struct pin_span *span, struct pin_range range);

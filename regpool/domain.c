@@ -10,12 +10,12 @@
 #include "regpool/listeners.h"
 #include "regpool/places.h"
 #include "regpool/pool.h"
-#include "regpool/prefill.h"
 #include "regpool/registrar.h"
-#include "regpool/rollout.h"
 #include "regpool/watch.h"
 
 #include <errno.h>
+
+PIN_WRITTEN_FIRST void (*pin_domain_on_arm)(void);
 
 /*
  * The domain of a PD, locked, or NULL. Checks again under the lock: while this thread waited
@@ -62,12 +62,10 @@ static bool make_set(struct pin_domain *domain, struct pin_access_set *set, unsi
 	return true;
 }
 
-/*
- * EFA's adapters have page tables of 24 Mi entries, which their driver does not tell. Programs
- * need some for what is not heap.
+/* EFA's adapters have page tables of 24 Mi entries of 4 KiB, which their driver does not tell.
  */
-#define EFA_VENDOR  0x1d0f
-#define EFA_ENTRIES (((size_t)24 << 20) / 4 * 3)
+#define EFA_VENDOR 0x1d0f
+#define EFA_BYTES  ((size_t)24 * PIN_MIB * PIN_PAGE)
 
 /* Asks the adapter for its limits. Caller holds the domain's lock. */
 static void find_limits(struct pin_domain *domain)
@@ -81,7 +79,7 @@ static void find_limits(struct pin_domain *domain)
 	is_known = !pin_ibverbs_of(context)->query_device(context, &attr);
 	domain->max_mr_size = is_known && attr.max_mr_size ? attr.max_mr_size : SIZE_MAX;
 	domain->max_mr = is_known && attr.max_mr > 0 ? (size_t)attr.max_mr : 0;
-	domain->max_entries = is_known && attr.vendor_id == EFA_VENDOR ? EFA_ENTRIES : 0;
+	domain->max_bytes = is_known && attr.vendor_id == EFA_VENDOR ? EFA_BYTES : SIZE_MAX;
 }
 
 /*
@@ -141,7 +139,7 @@ static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsign
 static int arm_if_allowed(struct pin_domain *domain, struct pin_access_set *set,
 			  unsigned access, unsigned max_access)
 {
-	if (pin_pool_off() || domain->is_orphan)
+	if (pin_pool_off())
 		return -ENOMEM;
 	if (!has_armed(domain))
 		domain->max_access = max_access | IBV_ACCESS_RELAXED_ORDERING;
@@ -182,8 +180,9 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 	pthread_rwlock_unlock(&domain->lock);
 	if (error)
 		return error;
-	pin_prefill();
-	pin_rollout_to(set);
+	if (pin_domain_on_arm)
+		pin_domain_on_arm();
+	pin_registrar_add_set(set);
 	if (needs_thread && !pin_registrar_start())
 		set->is_ahead = false;
 	*armed = set;
@@ -238,7 +237,6 @@ static void retire(struct pin_domain *domain)
 		atomic_store(&set->armed, false);
 		pin_places_forget(set);
 	}
-	domain->is_orphan = false;
 	domain->max_mr_size = 0;
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
 }
@@ -266,38 +264,6 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 		retire(domain);
 	pthread_rwlock_unlock(&domain->lock);
 	return result;
-}
-
-/* The program's registrations stay until it ends them; nothing is registered any more. */
-static void orphan(struct pin_domain *domain)
-{
-	const struct pin_range all = {pin_reserve.base, pin_reserve.base + pin_reserve.size};
-
-	domain->is_orphan = true;
-	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
-		set->is_ahead = false;
-		atomic_store(&set->armed, false);
-		pin_places_withdraw(set, all);
-	}
-}
-
-void pin_domain_unimport(struct ibv_pd *pd)
-{
-	struct pin_domain *domain = lock_domain(pd);
-	bool is_used;
-
-	if (!domain)
-		return;
-	/* First: who deregisters from now on sweeps, and what was before is cleared. */
-	orphan(domain);
-	is_used = domain_has_users(domain);
-	clear_sets(domain, PIN_CLEAR_IDLE);
-	/* Another PD may get the address: no PD has this one. */
-	if (is_used)
-		atomic_store(&domain->pd, (struct ibv_pd *)(void *)domain);
-	else
-		retire(domain);
-	pthread_rwlock_unlock(&domain->lock);
 }
 
 static void retire_pd(struct ibv_pd *pd)
@@ -365,20 +331,14 @@ int pin_domain_disarm(struct ibv_pd *pd)
 
 int pin_domain_enable(struct ibv_pd *pd, unsigned access)
 {
-	struct pin_domain *domain;
 	struct pin_access_set *set;
-	int error = pin_domain_arm(pd, access, access, &set);
-	bool is_eager = !error && pin_options.mode == PIN_MODE_EAGER && pin_registrar_start();
+	int saved = errno, error = pin_domain_arm(pd, access, access, &set);
 
+	errno = saved;
 	if (error)
 		return error;
-	domain = lock_domain(pd);
-	if (!domain)
-		return -ENOMEM;
-	set = pin_access_set_of(domain, access);
-	set->is_ahead = is_eager;
+	set->is_ahead = pin_options.mode == PIN_MODE_EAGER && pin_registrar_start();
 	set->n_needed = PIN_IN_USE;
-	pthread_rwlock_unlock(&domain->lock);
 	pin_pool_changed();
 	return 0;
 }

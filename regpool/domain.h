@@ -5,7 +5,7 @@
  * Only a PD whose allocation was seen is served, because its context has been hooked since then
  * (provider.h). So a PD is left to libibverbs if the program found ibv_alloc_pd() with dlsym();
  * NCCL does, although its ibv_reg_mr() calls still arrive here through the PLT of libibverbs.
- * Parent domains are left to libibverbs for the same reason.
+ * Parent domains, and PDs imported from another process, are left to libibverbs as well.
  *
  * A domain is armed by its first registration of heap memory, or by pinalloc_enable(). Unless
  * noted otherwise the functions are thread-safe, and must not be called from inside malloc or a
@@ -17,24 +17,20 @@
 #include "allocator/options.h"
 #include "regpool/registry.h"
 
-/* PINALLOC_ACCESS as IBV_ACCESS_* flags. */
+/* PINALLOC_ACCESS as IBV_ACCESS_* flags, which have the same values. */
+_Static_assert((int)PIN_ACCESS_LOCAL == IBV_ACCESS_LOCAL_WRITE &&
+		       (int)PIN_ACCESS_WRITE == IBV_ACCESS_REMOTE_WRITE &&
+		       (int)PIN_ACCESS_READ == IBV_ACCESS_REMOTE_READ &&
+		       (int)PIN_ACCESS_ATOMIC == IBV_ACCESS_REMOTE_ATOMIC,
+	       "rights are taken as they are");
+
 static inline unsigned pin_domain_rights(void)
 {
-	unsigned rights = 0;
-
-	if (pin_options.access & PIN_ACCESS_LOCAL)
-		rights |= IBV_ACCESS_LOCAL_WRITE;
-	if (pin_options.access & PIN_ACCESS_READ)
-		rights |= IBV_ACCESS_REMOTE_READ;
-	if (pin_options.access & PIN_ACCESS_WRITE)
-		rights |= IBV_ACCESS_REMOTE_WRITE;
-	if (pin_options.access & PIN_ACCESS_ATOMIC)
-		rights |= IBV_ACCESS_REMOTE_ATOMIC;
-	return rights;
+	return pin_options.access;
 }
 
 /*
- * Adds a domain, not armed, for a PD that was allocated or imported. Retires an older domain at
+ * Adds a domain, not armed, for a PD that was allocated. Retires an older domain at
  * the same address, whose PD is gone.
  */
 void pin_domain_notice(struct ibv_pd *pd);
@@ -50,6 +46,9 @@ void pin_domain_notice(struct ibv_pd *pd);
 int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 		   struct pin_access_set **armed);
 
+/* What is called when an access set was armed, or NULL. Set once, from the constructor. */
+extern void (*pin_domain_on_arm)(void);
+
 /*
  * Bytes that the adapters of all known domains take in one memory region; SIZE_MAX if there is
  * no domain.
@@ -63,19 +62,12 @@ size_t pin_domain_largest_mr(void);
  */
 int pin_domain_dealloc(struct ibv_pd *pd);
 
-/*
- * Call before ibv_unimport_pd(). The kernel's PD belongs to another process or context and
- * lives on, as must the program's registrations: memory regions are deregistered when they have
- * no users.
- */
-void pin_domain_unimport(struct ibv_pd *pd);
-
 /* Call before ibv_close_device(), which ends all MRs: deregisters all. */
 void pin_domain_close(const struct ibv_context *context);
 
 /*
  * pinalloc_enable(3). Arms exactly these rights, and registers ahead. Returns as
- * pin_domain_arm().
+ * pin_domain_arm(). Preserves errno.
  */
 int pin_domain_enable(struct ibv_pd *pd, unsigned access);
 

@@ -80,11 +80,10 @@ static void release_idle(struct pin_access_set *set)
 	}
 }
 
-/* A handler that has interrupted a registration forks without that. */
 static void before_fork(void)
 {
 	atomic_fetch_add(&pin_forks_running, 1);
-	if (pin_pool_off() || pin_places_depth)
+	if (pin_pool_off())
 		return;
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
 		if (atomic_load(&set->domain->pd))
@@ -111,9 +110,20 @@ static void forget_in_child(void)
 	pin_forks_running = 0;
 }
 
-static void install_fork_handler(void)
+static void install_handlers(void)
 {
 	pthread_atfork(before_fork, after_fork, forget_in_child);
+}
+
+void pin_fork_handle(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, install_handlers);
+}
+
+static void check_status(void)
+{
 	is_prepared = true;
 	if (fork_status() == IBV_FORK_ENABLED)
 		stop_registering();
@@ -123,5 +133,6 @@ void pin_fork_prepare(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, install_fork_handler);
+	pin_fork_handle();
+	pthread_once(&once, check_status);
 }

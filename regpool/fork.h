@@ -31,9 +31,12 @@ int pin_fork_init(void);
 int pin_fork_mark(void *start, size_t length);
 int pin_fork_unmark(void *start, size_t length);
 
+/* Installs the fork handlers, which stop registration in children. Idempotent. Thread-safe. */
+void pin_fork_handle(void);
+
 /*
- * Call before heap memory is registered. Checks whether fork protection is on already, and
- * installs fork handlers, which also stop registration in children. Idempotent. Thread-safe.
+ * Call before heap memory is registered. The same, and checks whether fork protection is on
+ * already.
  */
 void pin_fork_prepare(void);
 

@@ -13,9 +13,8 @@
 #include <unistd.h>
 
 struct granule {
-	_Atomic uint16_t n_seen;     /* largest number of pages ever seen resident */
 	_Atomic uint16_t unpinnable; /* the number of a page, + 1; UNKNOWN; or 0 */
-	_Atomic bool is_replaced;
+	_Atomic bool is_resident, is_replaced;
 };
 
 /* Granules looked at in one call. */
@@ -50,19 +49,6 @@ static bool is_in_table(size_t granule)
 	return granule < atomic_load_explicit(&granules.committed, memory_order_acquire);
 }
 
-/*
- * Another thread may have seen more. Returns whether the granule is newly known to be resident.
- */
-static bool note_resident(size_t granule, uint32_t n_pages)
-{
-	uint16_t seen = granule_at(granule)->n_seen;
-
-	while (seen < n_pages && !atomic_compare_exchange_weak(&granule_at(granule)->n_seen,
-							       &seen, (uint16_t)n_pages))
-		;
-	return seen < N_ENOUGH && n_pages >= N_ENOUGH;
-}
-
 /* Looks at n granules from `first` on. */
 static size_t probe_granules(size_t first, size_t n)
 {
@@ -72,7 +58,8 @@ static size_t probe_granules(size_t first, size_t n)
 	if (!pin_resident_count(pin_granule_start(first), N_PAGES, n, n_resident))
 		return 0;
 	for (size_t i = 0; i < n; i++)
-		n_new += note_resident(first + i, n_resident[i]);
+		if (n_resident[i] >= N_ENOUGH)
+			n_new += !atomic_exchange(&granule_at(first + i)->is_resident, true);
 	return n_new;
 }
 
@@ -82,8 +69,7 @@ size_t pin_granules_probe(struct pin_range range)
 	size_t n_new = 0, n;
 
 	for (; i < end; i += n) {
-		for (n = 0; i + n < end && n < BATCH && granule_at(i + n)->n_seen < N_ENOUGH;
-		     n++)
+		for (n = 0; i + n < end && n < BATCH && !granule_at(i + n)->is_resident; n++)
 			;
 		if (n)
 			n_new += probe_granules(i, n);
@@ -98,14 +84,7 @@ void pin_granules_look_again(void)
 	size_t n = atomic_load(&granules.committed);
 
 	for (size_t i = 0; i < n; i++)
-		if (granule_at(i)->n_seen)
-			granule_at(i)->n_seen = 0;
-}
-
-bool pin_granule_is_resident(size_t granule)
-{
-	return is_in_table(granule) && granule_at(granule)->n_seen >= N_ENOUGH &&
-	       !granule_at(granule)->is_replaced;
+		granule_at(i)->is_resident = false;
 }
 
 /*
@@ -165,6 +144,17 @@ bool pin_granule_is_unpinnable(size_t granule)
 		return page;
 	atomic_compare_exchange_strong(&granule_at(granule)->unpinnable, &page, 0);
 	return false;
+}
+
+bool pin_granules_are_resident(struct pin_range range)
+{
+	size_t end = pin_granule_of(range.end - 1) + 1;
+
+	for (size_t i = pin_granule_of(range.start); i < end; i++)
+		if (!is_in_table(i) || !granule_at(i)->is_resident ||
+		    granule_at(i)->is_replaced || pin_granule_is_unpinnable(i))
+			return false;
+	return true;
 }
 
 bool pin_granules_has_unreadable(struct pin_range range)

@@ -80,8 +80,11 @@ size_t pin_granules_probe(struct pin_range range);
 /* Forgets what was seen, as a child may share pages now. */
 void pin_granules_look_again(void);
 
-/* Whether it was seen to be resident, and the program has replaced nothing there. */
-bool pin_granule_is_resident(size_t granule);
+/*
+ * Whether all granules of a range were seen to be resident and can be pinned, and the program
+ * has replaced nothing there.
+ */
+bool pin_granules_are_resident(struct pin_range range);
 
 /*
  * A registration of the range has failed although there is room: notes which of its granules

@@ -12,7 +12,6 @@
 #include "allocator/reserve.h"
 
 #include <link.h>
-#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -60,11 +59,10 @@ static const struct {
 	SYMBOL(create_srq, "1.1"),
 	SYMBOL(create_ah, "1.1"),
 	SYMBOL(get_device_list, "1.1"),
+	SYMBOL(free_device_list, "1.1"),
 	SYMBOL(fork_init, "1.1"),
 	SYMBOL(dontfork_range, "1.1"),
 	SYMBOL(dofork_range, "1.1"),
-	SYMBOL(import_pd, "1.10"),
-	SYMBOL(unimport_pd, "1.10"),
 	SYMBOL(reg_dmabuf_mr, "1.12"),
 	SYMBOL(is_fork_initialized, "1.13"),
 	SYMBOL(reg_mr_ex, "1.15"),
@@ -83,7 +81,6 @@ struct object {
 	const uint32_t *hash;
 	const ElfW(Half) * versions;
 	const ElfW(Verdef) * definitions;
-	const ElfW(Dyn) * dynamic;
 };
 
 /* The loader has added the base, but not on all processors. */
@@ -96,7 +93,6 @@ static void *at(const struct object *object, const ElfW(Dyn) * entry)
 
 static void read_dynamic(struct object *object, const ElfW(Dyn) * entry)
 {
-	object->dynamic = entry;
 	for (; entry->d_tag != DT_NULL; entry++)
 		switch (entry->d_tag) {
 		case DT_SYMTAB:
@@ -290,64 +286,31 @@ const struct pin_ibverbs *pin_ibverbs_of(const struct ibv_context *context)
 	return its ? its : pin_ibverbs_of_device(context->device);
 }
 
-/* The copy that an object at this address is linked with. */
-struct provider {
-	uintptr_t addr;
-	const char *needed;
-};
-
-static int find_needed(struct dl_phdr_info *info, size_t size, void *arg)
+/* libibverbs keeps a device that is in a list of the program's, and lists it again. */
+static bool has_device(const struct pin_ibverbs *table, const struct ibv_device *device)
 {
-	struct provider *provider = arg;
-	struct object object;
+	struct ibv_device **list = NULL;
+	bool has = false;
+	int n = 0;
 
-	(void)size;
-	if (!read_object(&object, info) || provider->addr < object.start ||
-	    provider->addr >= object.end)
-		return 0;
-	for (const ElfW(Dyn) *entry = object.dynamic; entry->d_tag != DT_NULL; entry++)
-		if (entry->d_tag == DT_NEEDED &&
-		    !strncmp(object.names + entry->d_un.d_val, "libibverbs", 10))
-			provider->needed = object.names + entry->d_un.d_val;
-	return 1;
+	if (table->get_device_list && table->free_device_list)
+		list = table->get_device_list(&n);
+	for (int i = 0; list && i < n; i++)
+		has |= list[i] == device;
+	if (list)
+		table->free_device_list(list);
+	return has;
 }
 
-static int find_named(struct dl_phdr_info *info, size_t size, void *arg)
-{
-	struct provider *provider = arg;
-	const char *slash = strrchr(info->dlpi_name, '/');
-	struct object object;
-
-	(void)size;
-	if (strcmp(slash ? slash + 1 : info->dlpi_name, provider->needed) != 0 ||
-	    !read_object(&object, info))
-		return 0;
-	provider->addr = object.start;
-	return 1;
-}
-
-/*
- * It is in the copy, or else its provider's functions, to which the first word behind it
- * points, are there or in a library that is linked with it.
- */
 const struct pin_ibverbs *pin_ibverbs_of_device(const struct ibv_device *device)
 {
-	const struct pin_ibverbs *first = pin_ibverbs(), *its;
-	struct provider provider = {0, NULL};
+	const struct pin_ibverbs *first = pin_ibverbs();
 
 	look_for_copies();
-	if (n_copies < 2)
-		return first;
-	its = table_at(device);
-	if (its || !pin_reserve_contains(device) ||
-	    malloc_usable_size((void *)(uintptr_t)device) < sizeof *device + sizeof(void *))
-		return its ? its : first;
-	provider.addr = *(const uintptr_t *)(const void *)(device + 1);
-	its = table_at((const void *)provider.addr);
-	if (!its && dl_iterate_phdr(find_needed, &provider) && provider.needed &&
-	    dl_iterate_phdr(find_named, &provider))
-		its = table_at((const void *)provider.addr);
-	return its ? its : first;
+	for (size_t i = 0; n_copies > 1 && i < n_copies; i++)
+		if (copy_at(i)->end && has_device(&copy_at(i)->table, device))
+			return &copy_at(i)->table;
+	return first;
 }
 
 void pin_ibverbs_replace(const struct pin_ibverbs *table)

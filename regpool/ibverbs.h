@@ -53,8 +53,6 @@ struct pin_ibverbs {
 				     size_t length, int access);
 	struct ibv_pd *(*alloc_pd)(struct ibv_context *context);
 	int (*dealloc_pd)(struct ibv_pd *pd);
-	struct ibv_pd *(*import_pd)(struct ibv_context *context, uint32_t handle);
-	void (*unimport_pd)(struct ibv_pd *pd);
 	struct ibv_context *(*open_device)(struct ibv_device *device);
 	int (*close_device)(struct ibv_context *context);
 	int (*query_device)(struct ibv_context *context, struct ibv_device_attr *attr);
@@ -65,6 +63,7 @@ struct pin_ibverbs {
 	struct ibv_srq *(*create_srq)(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
 	struct ibv_ah *(*create_ah)(struct ibv_pd *pd, struct ibv_ah_attr *attr);
 	struct ibv_device **(*get_device_list)(int *n);
+	void (*free_device_list)(struct ibv_device **list);
 	int (*fork_init)(void);
 	int (*dontfork_range)(void *start, size_t length);
 	int (*dofork_range)(void *start, size_t length);

@@ -167,32 +167,6 @@ static struct pin_entry *find_busy(struct pin_access_set *set, struct pin_range 
 	return entry;
 }
 
-/*
- * Whether registering is pointless: the program has replaced pages there, or there was no room
- * for as much or less, and nothing was deregistered since. Caller holds the set's lock.
- */
-static bool is_hopeless(struct pin_access_set *set, struct pin_range range)
-{
-	return pin_granules_any_replaced(range) ||
-	       (set->released == pin_register_releases() + 1 &&
-		set->lacked <= pin_range_length(range));
-}
-
-/* What fails for another reason fails again, as it does without this library. */
-static void note_failure(struct pin_access_set *set, struct pin_range range, int error,
-			 uint32_t released)
-{
-	size_t n_bytes = pin_range_length(range);
-
-	if (!pin_register_lacks_room(set->domain->device, error, n_bytes))
-		return;
-	pthread_mutex_lock(&set->lock);
-	if (set->released != released + 1 || n_bytes < set->lacked)
-		set->lacked = n_bytes;
-	set->released = released + 1;
-	pthread_mutex_unlock(&set->lock);
-}
-
 enum action { FOUND, IMPOSSIBLE, REGISTER };
 
 /* Decides what to do for a range. Waits while another thread is registering it. */
@@ -210,7 +184,7 @@ static enum action choose_action(struct pin_access_set *set, const void *addr, s
 		busy = NULL;
 		if (find_ready(set, addr, length))
 			action = FOUND;
-		else if (is_hopeless(set, wanted))
+		else if (pin_granules_any_replaced(wanted))
 			action = IMPOSSIBLE;
 		else if (!(busy = find_busy(set, wanted, tile)))
 			action = (*entry = pin_place_allocate(set, range)) ? REGISTER
@@ -224,9 +198,6 @@ static enum action choose_action(struct pin_access_set *set, const void *addr, s
 
 bool pin_keys_prepare(struct pin_access_set *set, const void *addr, size_t length)
 {
-	PIN_PLACES_ENTER();
-	/* Read first: if room is made during the attempt, the next request may try again. */
-	uint32_t released = pin_register_releases();
 	struct pin_range range = pin_range_of(addr, length);
 	struct pin_entry *entry;
 	enum action action;
@@ -237,18 +208,15 @@ bool pin_keys_prepare(struct pin_access_set *set, const void *addr, size_t lengt
 	action = choose_action(set, addr, length, &entry);
 	if (action != REGISTER)
 		return action == FOUND;
-	if (register_place(set, entry, range, true, &error)) {
-		pin_access_set_count(set);
-		pin_pool_changed();
-		return true;
-	}
-	note_failure(set, range, error, released);
-	return false;
+	if (!register_place(set, entry, range, true, &error))
+		return false;
+	pin_access_set_count(set);
+	pin_pool_changed();
+	return true;
 }
 
 bool pin_keys_prepare_ahead(struct pin_access_set *set, struct pin_range range)
 {
-	PIN_PLACES_ENTER();
 	const struct pin_range anywhere = {0, UINTPTR_MAX};
 	struct pin_entry *entry = NULL;
 	int error = ENOMEM;
@@ -328,7 +296,6 @@ struct pin_entry *pin_keys_use(struct pin_access_set *set, const void *addr, siz
 
 struct pin_entry *pin_keys_hold(struct pin_access_set *set, const void *addr, size_t length)
 {
-	PIN_PLACES_ENTER();
 	struct pin_entry *entry;
 
 	do {

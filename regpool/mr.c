@@ -14,7 +14,7 @@
 #include "regpool/pool.h"
 #include "regpool/proxy.h"
 #include "regpool/register.h"
-#include "regpool/room.h"
+#include "regpool/evict.h"
 #include "regpool/watch.h"
 
 #include <errno.h>
@@ -128,20 +128,6 @@ static bool is_pinned(const struct request *request)
 	return !(request->access & IBV_ACCESS_ON_DEMAND);
 }
 
-/*
- * What lacks may be much less than what is asked for, or one memory region. But no eviction
- * makes room for more than the program may lock without the heap, or than there is.
- * Preserves errno.
- */
-static bool may_help(size_t length)
-{
-	int error = errno;
-	size_t half = pin_budget_locked_limit(); /* the heap's */
-
-	errno = error;
-	return half == SIZE_MAX ? length <= pin_os_ram() : length / 2 <= half;
-}
-
 static struct ibv_mr *call_real(const struct request *request)
 {
 	const struct pin_ibverbs *verbs = pin_ibverbs_of(request->pd->context);
@@ -163,8 +149,7 @@ static struct ibv_mr *register_real(const struct request *request)
 
 	do {
 		mr = call_real(request);
-	} while (!mr && (!is_pinned(request) || may_help(request->length)) &&
-		 pin_room_make(&room, errno));
+	} while (!mr && pin_room_make(&room, errno));
 	return mr;
 }
 
@@ -247,29 +232,16 @@ struct ibv_mr *pin_mr_register_buffer(struct ibv_pd *pd, struct ibv_buf *buf, vo
 	return pass_through(&request);
 }
 
-static int deregister_real(struct ibv_mr *mr, int (*dereg_mr)(struct ibv_mr *mr))
-{
-	int error = dereg_mr(mr);
-
-	/* Requests that failed for lack of room may be tried again. */
-	if (!error)
-		pin_register_note_release();
-	return error;
-}
-
 /* Releases what a proxy refers to. If its domain is gone, so is the memory region. */
 static int release_proxy(const struct pin_proxy *proxy)
 {
 	if (pin_pool_off() == PIN_CHILD)
 		return 0;
 	if (proxy->own)
-		return deregister_real(proxy->own,
-				       pin_ibverbs_of(proxy->own->context)->dereg_mr);
+		return pin_ibverbs_of(proxy->own->context)->dereg_mr(proxy->own);
 	if (proxy->generation != proxy->domain->generation)
 		return 0;
 	pin_keys_release(proxy->user);
-	if (PIN_UNLIKELY(proxy->domain->is_orphan))
-		pin_places_sweep_domain(proxy->domain);
 	return 0;
 }
 
@@ -294,15 +266,14 @@ int pin_mr_deregister_by(struct ibv_mr *mr, int (*dereg_mr)(struct ibv_mr *mr))
 {
 	struct pin_proxy *proxy = pin_proxy_of(mr);
 
-	return proxy ? deregister_proxy(proxy) : deregister_real(mr, dereg_mr);
+	return proxy ? deregister_proxy(proxy) : dereg_mr(mr);
 }
 
 int pin_mr_deregister(struct ibv_mr *mr)
 {
 	struct pin_proxy *proxy = pin_proxy_of(mr);
 
-	return proxy ? deregister_proxy(proxy)
-		     : deregister_real(mr, pin_ibverbs_of(mr->context)->dereg_mr);
+	return proxy ? deregister_proxy(proxy) : pin_ibverbs_of(mr->context)->dereg_mr(mr);
 }
 
 static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
@@ -319,8 +290,7 @@ static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
 	room = pin_room_begin(mr->context, length);
 	do {
 		error = rereg_mr(mr, flags, pd, addr, length, access);
-	} while (error == IBV_REREG_MR_ERR_CMD && may_help(length) &&
-		 pin_room_make(&room, errno));
+	} while (error == IBV_REREG_MR_ERR_CMD && pin_room_make(&room, errno));
 	if (!error)
 		pin_foreign_end(&foreign);
 	return error;
@@ -358,7 +328,7 @@ static int reregister_proxy(struct pin_proxy *proxy, int flags, struct ibv_pd *p
 	error = reregister_real(own, flags, pd, addr, length, access, caller, verbs->rereg_mr);
 	saved = errno;
 	if (error && !proxy->own)
-		deregister_real(own, verbs->dereg_mr);
+		verbs->dereg_mr(own);
 	if (!error) {
 		if (!proxy->own)
 			release_proxy(proxy);
@@ -491,12 +461,4 @@ int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, unsigned a
 		return look_up_any_domain(pd, addr, length, access, key);
 	copy_key(entry, key);
 	return 0;
-}
-
-int pin_mr_enable(struct ibv_pd *pd, unsigned access)
-{
-	int saved = errno, error = pin_domain_enable(pd, access);
-
-	errno = saved;
-	return error;
 }

@@ -57,11 +57,4 @@ struct pin_mr_key {
 int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, unsigned access,
 		  struct pin_mr_key *key);
 
-/*
- * Arms a PD with exactly these IBV_ACCESS_* rights. Returns 0; -EACCES for rights that
- * PINALLOC_ACCESS does not allow, and -EINVAL for those verbs do not; -EEXIST if it is armed
- * with fewer; -ENOMEM if there is no room or registration is off.
- */
-int pin_mr_enable(struct ibv_pd *pd, unsigned access);
-
 #endif

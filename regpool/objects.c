@@ -5,7 +5,7 @@
 #include "allocator/base.h"
 #include "allocator/log.h"
 #include "allocator/reserve.h"
-#include "regpool/room.h"
+#include "regpool/evict.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -7,8 +7,6 @@
 
 #include <errno.h>
 
-__thread unsigned pin_places_depth;
-
 static void set_state_and_wake(struct pin_entry *entry, uint32_t state)
 {
 	atomic_store_explicit(&entry->state, state, memory_order_release);
@@ -41,21 +39,6 @@ static _Atomic uint32_t *page_at(struct pin_access_set *set, uintptr_t addr)
 			    (addr - pin_reserve.base) / PIN_PAGE);
 }
 
-/*
- * Leftovers are linked by `other`. An entry in the list may have been deregistered and reused,
- * or be found again, so whether it can go is checked again.
- */
-static void list_leftover(struct pin_access_set *set, struct pin_entry *entry)
-{
-	struct pin_record *record = pin_place_record(set, entry);
-
-	if (record->is_leftover)
-		return;
-	record->is_leftover = true;
-	record->other = set->leftovers;
-	set->leftovers = pin_place_number(set, entry);
-}
-
 /* The entry that a granule or a page names from now on, or NULL. */
 static void set_cover(struct pin_access_set *set, _Atomic uint32_t *slot,
 		      struct pin_entry *entry)
@@ -67,8 +50,8 @@ static void set_cover(struct pin_access_set *set, _Atomic uint32_t *slot,
 		entry->n_found++;
 	atomic_store_explicit(slot, entry ? pin_place_number(set, entry) : 0,
 			      memory_order_release);
-	if (old && !--old->n_found && old->state & PIN_ENTRY_READY)
-		list_leftover(set, old);
+	if (old && !--old->n_found)
+		set->has_leftovers = true;
 }
 
 /* Whether look-ups prefer `a` at addresses that both cover. */
@@ -85,18 +68,14 @@ static uint32_t *first_at(struct pin_access_set *set, uintptr_t addr)
 	return pin_table_at(&set->starting, uint32_t, pin_granule_of(addr));
 }
 
-static uint32_t *count_of_size(struct pin_access_set *set, const struct pin_entry *entry)
-{
-	return &set->n_of_size[63 - __builtin_clzll(entry->length / PIN_PAGE)];
-}
-
 static void link_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
 	uint32_t *first = first_at(set, entry->start);
 
 	pin_place_record(set, entry)->next = *first;
 	*first = pin_place_number(set, entry);
-	++*count_of_size(set, entry);
+	if (entry->length > set->longest)
+		set->longest = entry->length;
 }
 
 static void unlink_entry(struct pin_access_set *set, struct pin_entry *entry)
@@ -106,29 +85,17 @@ static void unlink_entry(struct pin_access_set *set, struct pin_entry *entry)
 	while (*link != pin_place_number(set, entry))
 		link = &record_at(set, *link)->next;
 	*link = pin_place_record(set, entry)->next;
-	--*count_of_size(set, entry);
-}
-
-/* No entry is longer than this. */
-static size_t most_bytes(const struct pin_access_set *set)
-{
-	size_t size = PIN_ENTRY_SIZES;
-
-	while (size && !set->n_of_size[size - 1])
-		size--;
-	return (size_t)PIN_PAGE << size;
 }
 
 /* An entry that overlaps the range starts at most that far below it. */
 struct pin_walk pin_places_walk(struct pin_access_set *set, struct pin_range range)
 {
 	uintptr_t end = pin_granule_start(set->starting.committed), at = pin_reserve.base;
-	size_t most = most_bytes(set);
 
 	if (range.end > end)
 		range.end = end;
-	if (range.start > at + most)
-		at = PIN_ALIGN_DOWN(range.start - most, PIN_GRANULE);
+	if (range.start > at + set->longest)
+		at = PIN_ALIGN_DOWN(range.start - set->longest, PIN_GRANULE);
 	return (struct pin_walk){range, at, 0};
 }
 
@@ -215,7 +182,7 @@ static void publish_place(struct pin_access_set *set, struct pin_entry *entry)
 			publish_pages(set, entry, p);
 	}
 	if (!entry->n_found)
-		list_leftover(set, entry);
+		set->has_leftovers = true;
 }
 
 void pin_place_publish(struct pin_access_set *set, struct pin_entry *entry, uint32_t state)
@@ -337,46 +304,34 @@ static bool deregister_place(struct pin_access_set *set, struct pin_entry *entry
 }
 
 /*
- * Makes leftovers without users BUSY and returns the first, linked by `other`; lists the others
- * again. Caller holds the set's lock.
+ * Makes the next leftover without users BUSY, from entry `number` on; those that have users are
+ * left for another time. Returns its number, or 0.
  */
-static uint32_t claim_leftovers(struct pin_access_set *set)
+static uint32_t claim_leftover(struct pin_access_set *set, uint32_t number)
 {
-	uint32_t number, next = set->leftovers, claimed = 0;
+	bool claimed = false;
 
-	set->leftovers = 0;
-	while ((number = next)) {
-		struct pin_record *record = record_at(set, number);
+	pthread_mutex_lock(&set->lock);
+	for (; number <= set->n_places && !claimed; number++) {
 		struct pin_entry *entry = pin_place(set, number);
 
-		next = record->other;
-		record->is_leftover = false;
 		if (entry->state != PIN_ENTRY_READY || entry->n_found)
 			continue;
-		if (claim(set, entry)) {
-			record->other = claimed;
-			claimed = number;
-		} else {
-			list_leftover(set, entry);
-		}
+		claimed = claim(set, entry);
+		set->has_leftovers |= !claimed;
 	}
-	return claimed;
+	pthread_mutex_unlock(&set->lock);
+	return claimed ? number - 1 : 0;
 }
 
 void pin_places_sweep(struct pin_access_set *set)
 {
-	PIN_PLACES_ENTER();
-	struct pin_entry *entry;
-	uint32_t next;
+	uint32_t number = 0;
 
-	pthread_mutex_lock(&set->lock);
-	next = claim_leftovers(set);
-	pthread_mutex_unlock(&set->lock);
-	while (next) {
-		entry = pin_place(set, next);
-		next = record_at(set, next)->other;
-		deregister_place(set, entry, PIN_ENTRY_READY);
-	}
+	if (!atomic_exchange(&set->has_leftovers, false))
+		return;
+	while ((number = claim_leftover(set, number + 1)))
+		deregister_place(set, pin_place(set, number), PIN_ENTRY_READY);
 }
 
 void pin_places_sweep_domain(struct pin_domain *domain)
@@ -394,7 +349,6 @@ bool pin_place_is_idle(struct pin_access_set *set, struct pin_entry *entry)
 
 int pin_place_release_idle(struct pin_access_set *set, struct pin_entry *entry)
 {
-	PIN_PLACES_ENTER();
 	bool claimed;
 
 	pthread_mutex_lock(&set->lock);
@@ -418,7 +372,6 @@ bool pin_places_in_use(struct pin_access_set *set)
 /* All are marked as stale first, so that none is found in place of another. */
 void pin_places_withdraw(struct pin_access_set *set, struct pin_range range)
 {
-	PIN_PLACES_ENTER();
 	struct pin_entry *entry;
 	struct pin_walk walk;
 
@@ -465,7 +418,6 @@ static void unhold(struct pin_access_set *set, struct pin_entry *entry)
 
 void pin_places_clear(struct pin_access_set *set, enum pin_clear what)
 {
-	PIN_PLACES_ENTER();
 	for (uint32_t i = 1; i <= set->n_places; i++) {
 		struct pin_entry *entry = pin_place(set, i);
 		uint32_t state = wait_and_seize(set, entry);
@@ -475,8 +427,6 @@ void pin_places_clear(struct pin_access_set *set, enum pin_clear what)
 		else if (state)
 			deregister_place(set, entry, state);
 	}
-	/* Requests may be tried again even if nothing could be deregistered. */
-	pin_register_note_release();
 }
 
 /* Frees an entry whose registration is gone. */
@@ -490,7 +440,6 @@ static void forget_place(struct pin_access_set *set, struct pin_entry *entry)
 
 void pin_places_forget(struct pin_access_set *set)
 {
-	PIN_PLACES_ENTER();
 	for (uint32_t i = 1; i <= set->n_places; i++) {
 		struct pin_entry *entry = pin_place(set, i);
 
@@ -500,5 +449,5 @@ void pin_places_forget(struct pin_access_set *set)
 		for (int lane = 0; lane < PIN_LANES; lane++)
 			atomic_store(&pin_place_record(set, entry)->lanes[lane].n, 0);
 	}
-	pin_register_note_release();
+	set->longest = 0;
 }

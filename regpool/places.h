@@ -28,36 +28,12 @@
 #define PIN_PLACES_H
 
 #include "regpool/granule.h"
-#include "regpool/lane.h"
+#include "regpool/pool.h"
 #include "regpool/registry.h"
 
 #define PIN_ENTRY_READY 0x4u
 #define PIN_ENTRY_BUSY	0x2u
 #define PIN_ENTRY_HELD	0x1u
-
-/*
- * How many functions this thread is in that may have an entry BUSY, or a lock of this module: a
- * signal handler that has interrupted them may fork, but must not wait for them.
- */
-extern __thread unsigned pin_places_depth __attribute__((tls_model("initial-exec")));
-
-static inline void pin_places_leave(const int *unused)
-{
-	(void)unused;
-	atomic_signal_fence(memory_order_seq_cst);
-	pin_places_depth--;
-}
-
-static inline int pin_places_enter(void)
-{
-	pin_places_depth++;
-	atomic_signal_fence(memory_order_seq_cst);
-	return 0;
-}
-
-#define PIN_PLACES_ENTER()                                 \
-	__attribute__((cleanup(pin_places_leave), unused)) \
-	const int entered_ = pin_places_enter()
 
 /* What a look-up reads of a memory region: half a cache line, so that many stay in a cache. */
 struct pin_entry {
@@ -78,9 +54,8 @@ struct pin_record {
 	uint32_t provider_bytes;  /* of *mr that may be copied into a proxy */
 	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
 	/* Guarded by the set's lock: */
-	uint32_t next, other; /* lists of places.c: a number, or 0 */
-	bool is_stale;	      /* some of its pages were replaced: not found */
-	bool is_leftover;     /* it is in pin_access_set.leftovers */
+	uint32_t next; /* lists of places.c: a number, or 0 */
+	bool is_stale; /* some of its pages were replaced: not found */
 	struct pin_user_count lanes[PIN_LANES];
 };
 

@@ -8,6 +8,19 @@
 
 struct pin_pool pin_pool;
 
+__thread unsigned pin_lane_own;
+
+/* Round robin, so that a few threads get a lane each. */
+unsigned pin_lane_assign(void)
+{
+	static _Atomic unsigned next_lane;
+	unsigned lane = atomic_fetch_add_explicit(&next_lane, 1, memory_order_relaxed) %
+			PIN_LANES;
+
+	pin_lane_own = lane + 1;
+	return lane;
+}
+
 const char *const pin_reason_names[PIN_REASONS] = {
 	[PIN_SERVED] = "served",
 	[PIN_FOREIGN] = "not heap memory",

@@ -24,20 +24,6 @@
 /* Errors of our own, with values that no registration returns. */
 #define TOO_LARGE  EFBIG
 #define OVER_LIMIT EDQUOT
-#define TABLE_FULL EXFULL
-
-static _Atomic uint32_t
-	releases; /* memory regions deregistered; see pin_register_note_release() */
-
-void pin_register_note_release(void)
-{
-	atomic_fetch_add(&releases, 1);
-}
-
-uint32_t pin_register_releases(void)
-{
-	return atomic_load(&releases);
-}
 
 /* Providers allocate their structure with malloc, which knows its size. */
 uint32_t pin_register_readable_bytes(struct ibv_mr *mr)
@@ -66,79 +52,23 @@ static bool enter_node(struct pin_range range)
 	return has_several_nodes && pin_os_prefer_node(span ? span->node : 0);
 }
 
-static void warn_memlock_reached(const struct pin_domain *domain, size_t limit)
-{
-	pin_warn_once("the heap's share of locked memory on %s is used up, %s of ulimit -l: "
-		      "idle memory regions are deregistered, and requests that do not fit go "
-		      "to libibverbs; raise ulimit -l",
-		      domain->device, PIN_SIZE(limit));
-}
-
-static void warn_pinned_reached(const struct pin_domain *domain, size_t limit)
+static void warn_limit_reached(const struct pin_domain *domain)
 {
 	bool is_automatic = pin_options.max_pinned == PIN_PINNED_AUTO;
 
-	pin_warn_once("the heap has reached its limit on pinned memory on %s, %s%s: idle "
-		      "memory regions are deregistered, and requests that do not fit go to "
-		      "libibverbs; PINALLOC_MAX_PINNED sets another",
-		      domain->device, PIN_SIZE(limit),
-		      is_automatic ? " (3/4 of RAM or cgroup, for all ranks of the node)" : "");
-}
-
-static void warn_entries_reached(const struct pin_domain *domain)
-{
-	pin_warn_once("the heap has used up its share of the page table of %s, %zu entries: "
-		      "idle memory regions are deregistered, and requests that do not fit go "
-		      "to libibverbs; pools with pages of 2 MiB or 1 GiB need fewer",
-		      domain->device, domain->max_entries);
-}
-
-/*
- * Entries of the adapter's page table. An adapter needs few for huge pages if all of a memory
- * region has them, of which only those of the system's pool are sure.
- */
-static size_t n_entries(struct pin_range range)
-{
-	const struct pin_span *span = pin_span_find((void *)range.start, 1);
-	size_t page = span && span->is_fixed ? PIN_GRANULE : PIN_PAGE;
-
-	return (pin_range_length(range) + page - 1) / page;
-}
-
-static size_t entries_of_adapter(const struct pin_domain *domain)
-{
-	size_t sum = 0;
-
-	for (uint32_t i = 0; i < pin_registry_count(); i++)
-		if (!strcmp(pin_registry_at(i)->device, domain->device))
-			sum += pin_registry_at(i)->entries;
-	return sum;
-}
-
-static void release_entries(struct pin_domain *domain, struct pin_range range)
-{
-	if (domain->max_entries)
-		atomic_fetch_sub(&domain->entries, n_entries(range));
-}
-
-static bool reserve_entries(struct pin_domain *domain, struct pin_range range)
-{
-	if (!domain->max_entries)
-		return true;
-	atomic_fetch_add(&domain->entries, n_entries(range));
-	if (entries_of_adapter(domain) <= domain->max_entries)
-		return true;
-	release_entries(domain, range);
-	warn_entries_reached(domain);
-	return false;
-}
-
-static void warn_limit_reached(const struct pin_domain *domain)
-{
 	if (pin_budget_is_tight())
-		warn_memlock_reached(domain, pin_budget_locked_limit());
+		pin_warn_once("the heap's share of locked memory on %s is used up, %s of "
+			      "ulimit -l: idle memory regions are deregistered, and requests "
+			      "that do not fit go to libibverbs; raise ulimit -l",
+			      domain->device, PIN_SIZE(pin_budget_locked_limit()));
 	else
-		warn_pinned_reached(domain, pin_budget_pinned_limit());
+		pin_warn_once(
+			"the heap has reached its limit on pinned memory on %s, %s%s: idle "
+			"memory regions are deregistered, and requests that do not fit go to "
+			"libibverbs; PINALLOC_MAX_PINNED sets another",
+			domain->device, PIN_SIZE(pin_budget_pinned_limit()),
+			is_automatic ? " (3/4 of RAM or cgroup, for all ranks of the node)"
+				     : "");
 }
 
 /* Registers if the budget allows it. */
@@ -153,12 +83,7 @@ static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
 	*error = length > domain->max_mr_size ? TOO_LARGE : OVER_LIMIT;
 	if (*error == TOO_LARGE || !pd)
 		return NULL;
-	if (!reserve_entries(domain, range)) {
-		*error = TABLE_FULL;
-		return NULL;
-	}
 	if (!pin_budget_reserve(length)) {
-		release_entries(domain, range);
 		warn_limit_reached(domain);
 		return NULL;
 	}
@@ -169,10 +94,8 @@ static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
 	*error = errno;
 	if (entered)
 		pin_os_prefer_none();
-	if (!mr) {
+	if (!mr)
 		pin_budget_release(length);
-		release_entries(domain, range);
-	}
 	return mr;
 }
 
@@ -198,14 +121,16 @@ bool pin_register_lacks_memory(int error, size_t n_bytes)
 }
 
 /*
- * Memory regions of the heap are a notable part of those that the adapter can have, or of the
- * objects that a control group allows, of which each memory region is one.
+ * Memory regions of the heap are a notable part of those that the adapter can have, of what its
+ * page table can have, or of the objects that a control group allows, of which each memory
+ * region is one.
  */
 #define PARTS 16
 
 static bool is_near_full(const char *device)
 {
-	size_t n = 0, most = SIZE_MAX, allowed = pin_budget_objects(device);
+	size_t n = 0, n_bytes = 0, most = SIZE_MAX, most_bytes = SIZE_MAX,
+	       allowed = pin_budget_objects(device);
 
 	for (uint32_t i = 0; i < pin_registry_count(); i++) {
 		const struct pin_domain *domain = pin_registry_at(i);
@@ -213,21 +138,23 @@ static bool is_near_full(const char *device)
 		if (!domain->pd || strcmp(domain->device, device) != 0)
 			continue;
 		n += domain->n_live;
+		n_bytes += domain->registered;
 		most = domain->max_mr ? domain->max_mr : most;
+		most_bytes = domain->max_bytes;
 	}
-	return n >= (allowed < most ? allowed : most) / PARTS;
+	return n >= (allowed < most ? allowed : most) / PARTS || n_bytes >= most_bytes / PARTS;
 }
 
 bool pin_register_lacks_room(const char *device, int error, size_t n_bytes)
 {
-	return error == TABLE_FULL || pin_register_lacks_memory(error, n_bytes) ||
+	return pin_register_lacks_memory(error, n_bytes) ||
 	       (pin_ibverbs_out_of_room(error) && is_near_full(device));
 }
 
 static uintptr_t note_failure(const struct pin_domain *domain, struct pin_range range,
 			      int error)
 {
-	bool is_own = error == OVER_LIMIT || error == TABLE_FULL || error == TOO_LARGE;
+	bool is_own = error == OVER_LIMIT || error == TOO_LARGE;
 	uintptr_t page = 0;
 
 	if (!is_own && !pin_register_lacks_room(domain->device, error, pin_range_length(range)))
@@ -250,7 +177,7 @@ void pin_register_log_failure(const struct pin_domain *domain, struct pin_range 
 	size_t length = pin_range_length(range);
 
 	atomic_fetch_add(&pin_pool.refused, 1);
-	if (error == OVER_LIMIT || error == TABLE_FULL)
+	if (error == OVER_LIMIT)
 		return; /* try_range() has logged it */
 	if (error == TOO_LARGE)
 		pin_warn_once("cannot pin %s of the heap on %s: the adapter limits memory "
@@ -273,8 +200,6 @@ void pin_register_note_gone(struct pin_domain *domain, struct pin_range range)
 	atomic_fetch_sub(&domain->registered, pin_range_length(range));
 	atomic_fetch_sub(&domain->n_live, 1);
 	pin_budget_release(pin_range_length(range));
-	release_entries(domain, range);
-	pin_register_note_release();
 	pin_pool_tell();
 }
 

@@ -42,12 +42,6 @@ bool pin_register_deregister(struct pin_domain *domain, struct ibv_mr *mr,
 /* Accounts for a registration that is gone or out of reach. */
 void pin_register_note_gone(struct pin_domain *domain, struct pin_range range);
 
-/* Something was deregistered, so requests that failed for lack of room may be tried again. */
-void pin_register_note_release(void);
-
-/* How often pin_register_note_release() was called. */
-uint32_t pin_register_releases(void);
-
 /* How many bytes of the provider's structure around a real MR may be copied. */
 uint32_t pin_register_readable_bytes(struct ibv_mr *mr);
 

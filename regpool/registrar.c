@@ -18,10 +18,8 @@
 #include "regpool/keys.h"
 #include "regpool/places.h"
 #include "regpool/pool.h"
-#include "regpool/registry.h"
-#include "regpool/room.h"
-#include "regpool/segments.h"
-#include "regpool/thread.h"
+#include "regpool/evict.h"
+#include "regpool/threads.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -37,58 +35,19 @@
 #define SHARE_OF_TIME 128
 
 /*
- * Memory that is being filled would be registered piece by piece. So registration waits until
- * no page became resident for QUIET_MS, but no longer than DUE_MS.
+ * Memory that is being filled would be registered piece by piece. So what is not a whole cell
+ * waits until no page became resident for so long.
  */
-#define QUIET_MS 50
-#define DUE_MS	 1000
+#define QUIET_NS 50000000ull
 
-/* One pass over the whole heap. */
-struct pass {
-	bool is_due;	  /* new resident memory is registered at once */
-	bool is_quiet;	  /* no page became resident for QUIET_MS before it */
+/* One look at the whole heap. */
+struct look {
+	bool is_quiet;	  /* no page became resident for QUIET_NS before it */
 	bool has_room;	  /* there was no shortage for some time */
 	bool has_new_set; /* one is not known to be in use yet */
 	size_t n_new;	  /* granules newly seen to be resident */
 	uint64_t ns;	  /* nanoseconds spent looking */
 };
-
-/*
- * Whether a memory region has all of a granule. Reads without a lock: the result is checked
- * again under it.
- */
-static bool is_covered(void *set, size_t granule)
-{
-	void *start = (void *)pin_granule_start(granule);
-	uint32_t number = pin_keys_covering(set, start);
-
-	return number && pin_entry_covers(pin_place(set, number), start, PIN_GRANULE);
-}
-
-/*
- * The next range of a cell, after `last`, that is resident and not registered; empty at the end
- * of the cell.
- */
-static struct pin_range next_stretch(struct pin_access_set *set, struct pin_range cell,
-				     struct pin_range last)
-{
-	for (uintptr_t p = last.end; p < cell.end; p += PIN_GRANULE) {
-		struct pin_range none = {p, p}, rest = {p, cell.end};
-		struct pin_range range = pin_choice_around(none, rest, is_covered, set);
-
-		if (range.end > p)
-			return range;
-	}
-	return (struct pin_range){cell.end, cell.end};
-}
-
-/* Whether all of a range was seen to be resident. */
-static bool is_resident(struct pin_range range)
-{
-	struct pin_range none = {range.start, range.start};
-
-	return pin_choice_around(none, range, NULL, NULL).end == range.end;
-}
 
 /*
  * A domain without a PD is not armed.
@@ -103,16 +62,14 @@ static bool is_worked_on(const struct pin_access_set *set)
 
 /*
  * A registration that fails, or memory regions that were evicted, show that there is no room to
- * register ahead. It is tried again after a second and, as long as that is so, after 2, 4, ...
- * seconds: the registrar and eviction must not undo each other's work all the time.
+ * register ahead. It is tried again after some seconds: the registrar and eviction must not
+ * undo each other's work all the time.
  */
-#define FIRST_RETRY_MS 1000
-#define LAST_RETRY_MS  64000
+#define RETRY_NS 16000000000ull
 
 static struct {
 	_Atomic bool has_failed;
 	uint64_t evicted;  /* memory regions that were, when last looked */
-	uint64_t retry_ms; /* how long not to register after the last shortage */
 	uint64_t until_ns; /* time until which nothing is registered ahead */
 } shortage;
 
@@ -121,18 +78,12 @@ static bool is_short(void)
 	return shortage.has_failed || pin_pool.evicted != shortage.evicted;
 }
 
-/* At the beginning of a pass. */
+/* At the beginning of a look. */
 static void note_shortage(void)
 {
-	uint64_t now = pin_os_now_ns();
-
 	if (!is_short())
 		return;
-	if (!shortage.retry_ms || now > shortage.until_ns + LAST_RETRY_MS * 1000000ull)
-		shortage.retry_ms = FIRST_RETRY_MS;
-	else if (shortage.retry_ms < LAST_RETRY_MS)
-		shortage.retry_ms *= 2;
-	shortage.until_ns = now + shortage.retry_ms * 1000000;
+	shortage.until_ns = pin_os_now_ns() + RETRY_NS;
 	shortage.evicted = pin_pool.evicted;
 	shortage.has_failed = false;
 }
@@ -146,14 +97,14 @@ static void retry_unpinnable(void)
 	if (now < until_ns)
 		return;
 	pin_granules_retry_unpinnable();
-	until_ns = now + LAST_RETRY_MS * 1000000ull;
+	until_ns = now + 4 * RETRY_NS;
 }
 
 /*
  * Registers one range. The domain's lock is released after each range, so that deallocating a
  * PD waits for one registration at most. Returns whether to continue.
  */
-static bool register_stretch(struct pin_access_set *set, struct pin_range range)
+static bool register_range(struct pin_access_set *set, struct pin_range range)
 {
 	bool goes_on = false;
 
@@ -169,65 +120,54 @@ static bool register_stretch(struct pin_access_set *set, struct pin_range range)
 
 /*
  * A cell that is completely resident gets one memory region over all of it, and the beginning
- * of the next one, or over the piece of a segment that it is in. Until then only what is not
- * registered yet is, once no more of it becomes resident.
+ * of the next one. The halves, quarters, ... of another one do once no more of it becomes
+ * resident, down to granules.
  */
 static bool register_cell(struct pin_access_set *set, const struct pin_span *span,
 			  struct pin_range cell, bool is_quiet)
 {
-	struct pin_range range = {cell.start, cell.start};
-	bool goes_on = true;
+	struct pin_range range = pin_choice_overlap(span, cell), lower = cell, upper = cell;
 
-	if (pin_segments_is_being_made(cell))
+	if (pin_granules_are_resident(cell) && !pin_segments_meet(cell))
+		return range.end > cell.end || is_quiet ? register_range(set, range) : true;
+	if (!is_quiet || pin_range_length(cell) <= PIN_GRANULE)
 		return true;
-	if (pin_segments_find_piece(cell, &range))
-		return register_stretch(set, range);
-	if (is_resident(cell)) {
-		range = pin_choice_overlap(span, cell);
-		return range.end > cell.end || is_quiet ? register_stretch(set, range) : true;
-	}
-	while (is_quiet && goes_on && (range = next_stretch(set, cell, range)).start < cell.end)
-		goes_on = register_stretch(set, range);
-	return goes_on;
+	lower.end = PIN_ALIGN_UP(cell.start + pin_range_length(cell) / 2, PIN_GRANULE);
+	upper.start = lower.end;
+	return register_cell(set, span, lower, true) && register_cell(set, span, upper, true);
 }
 
 /* A chunk is as large as the largest cell. */
 static void register_chunk(struct pin_access_set *set, const struct pin_span *span,
 			   struct pin_range chunk, bool is_quiet)
 {
-	struct pin_range first, cell;
-	size_t size;
+	size_t size = pin_choice_cell(pin_budget_limit(), set->domain->max_mr_size);
+	struct pin_range cell;
 
-	if (!is_worked_on(set))
-		return;
-	size = pin_choice_cell(pin_budget_limit(), set->domain->max_mr_size);
-	size = pin_choice_cell_ahead(size);
 	for (uintptr_t p = chunk.start; p < chunk.end && is_worked_on(set); p = cell.end) {
-		first = (struct pin_range){p, p + PIN_GRANULE};
-		cell = pin_choice_tile(span, first, size);
+		cell = pin_choice_tile(span, (struct pin_range){p, p + PIN_GRANULE}, size);
 		if (!register_cell(set, span, cell, is_quiet))
 			return;
 	}
 }
 
-static void visit(struct pass *pass, const struct pin_span *span, struct pin_range chunk)
+static void visit(struct look *look, const struct pin_span *span, struct pin_range chunk)
 {
 	uint64_t began = pin_os_now_ns();
 	size_t n_new = pin_granules_probe(chunk);
-	bool is_quiet = pass->is_due || (pass->is_quiet && !n_new);
 
-	pass->ns += pin_os_now_ns() - began;
-	pass->n_new += n_new;
-	if (pass->has_room)
+	look->ns += pin_os_now_ns() - began;
+	look->n_new += n_new;
+	if (look->has_room)
 		for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
-			register_chunk(set, span, chunk, is_quiet);
+			register_chunk(set, span, chunk, look->is_quiet && !n_new);
 }
 
 /*
  * Visits the chunks of a span, from the last one down: the newest memory is likely to
  * be requested next, and the first request leaves its own surroundings to itself.
  */
-static void visit_span(struct pass *pass, const struct pin_span *span)
+static void visit_span(struct look *look, const struct pin_span *span)
 {
 	struct pin_range all = pin_range_of_span(span), chunk;
 
@@ -239,68 +179,64 @@ static void visit_span(struct pass *pass, const struct pin_span *span)
 		chunk.start = pin_reserve.base + number * PIN_CELL;
 		if (chunk.start < all.start)
 			chunk.start = all.start;
-		visit(pass, span, chunk);
+		visit(look, span, chunk);
+	}
+}
+
+static void register_segments(void)
+{
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));) {
+		struct pin_range piece = {0, 0};
+
+		while (is_worked_on(set) && pin_segments_next_piece(piece.start, &piece) &&
+		       register_range(set, piece))
+			;
 	}
 }
 
 /* Of the first set that was armed, a look counts as a request. */
-static void count_look(struct pass *pass)
+static void count_look(struct look *look)
 {
-	pass->has_new_set = false;
+	look->has_new_set = false;
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
 		if (set->armed && set->is_first && set->is_ahead &&
 		    !pin_access_set_is_in_use(set)) {
 			pin_access_set_count(set);
-			pass->has_new_set = true;
+			look->has_new_set = true;
 		}
 }
 
-static void do_pass(struct pass *pass)
+static void look_at_all(struct look *look)
 {
-	count_look(pass);
+	count_look(look);
 	for (uint32_t i = 0; i < pin_registry_count(); i++)
 		pin_places_sweep_domain(pin_registry_at(i));
 	pin_room_trim();
 	note_shortage();
 	retry_unpinnable();
-	pass->has_room = pin_os_now_ns() >= shortage.until_ns;
-	pass->n_new = pass->ns = 0;
+	look->has_room = pin_os_now_ns() >= shortage.until_ns;
+	look->n_new = look->ns = 0;
+	if (look->has_room)
+		register_segments();
 	for (uint32_t i = pin_span_count(); i--;)
-		visit_span(pass, pin_span_get(i));
-}
-
-/* Whether all of the heap was seen to be resident. */
-static bool is_all_resident(void)
-{
-	for (uint32_t i = 0; i < pin_span_count(); i++)
-		if (!is_resident(pin_range_of_span(pin_span_get(i))))
-			return false;
-	return true;
+		visit_span(look, pin_span_get(i));
 }
 
 /*
- * Milliseconds to wait for something to happen after a pass: twice the last pause, or the
- * shortest if something happened or work is left; for ever if all is resident.
+ * Milliseconds to wait for something to happen after a look: twice the last pause, or the
+ * shortest if something happened or work is left; at the end for ever. What could not be
+ * registered is tried again.
  */
 static uint64_t next_pause(uint64_t last, bool is_done)
 {
-	if (is_done && (is_all_resident() || last > LAST_PAUSE_MS))
-		return UINT64_MAX;
-	return is_done && last ? 2 * last : FIRST_PAUSE_MS;
+	if (!is_done || !last || is_short())
+		return FIRST_PAUSE_MS;
+	if (shortage.until_ns > pin_os_now_ns())
+		return LAST_PAUSE_MS;
+	return 2 * last <= LAST_PAUSE_MS ? 2 * last : UINT64_MAX;
 }
 
-/* If something could not be registered, it is tried again. */
-static uint64_t pause_until_retry(uint64_t pause)
-{
-	uint64_t now = pin_os_now_ns(), left;
-
-	if (is_short())
-		return FIRST_RETRY_MS;
-	left = shortage.until_ns > now ? (shortage.until_ns - now) / 1000000 + 1 : pause;
-	return left < pause ? left : pause;
-}
-
-/* The pause to make in any case after a pass that took `ns` nanoseconds. */
+/* The pause to make in any case after a look that took `ns` nanoseconds. */
 static uint64_t least_pause(uint64_t ns)
 {
 	uint64_t ms = ns * SHARE_OF_TIME / 1000000;
@@ -310,38 +246,21 @@ static uint64_t least_pause(uint64_t ns)
 	return ms < LAST_PAUSE_MS ? ms : LAST_PAUSE_MS;
 }
 
-static bool has_passed(uint64_t since_ns, uint64_t ms)
-{
-	return pin_os_now_ns() - since_ns >= ms * 1000000;
-}
-
-/* Whether the pass has registered all that it saw. */
-static bool is_all_registered(const struct pass *pass)
-{
-	return pass->is_due || (pass->is_quiet && !pass->n_new);
-}
-
 static void *run_registrar(void *unused)
 {
-	/* The existing heap is registered at once. */
-	struct pass pass = {.is_due = true};
-	uint64_t pause = 0, new_at = 0, waits_from = 0;
+	uint64_t pause = 0, new_at = 0;
+	struct look look;
 
 	for (uint32_t seen = 0, now = 0;; seen = now) {
 		now = pin_pool_changes();
-		pass.is_quiet = has_passed(new_at, QUIET_MS);
-		do_pass(&pass);
-		if (pass.n_new)
+		look.is_quiet = pin_os_now_ns() - new_at >= QUIET_NS;
+		look_at_all(&look);
+		if (look.n_new)
 			new_at = pin_os_now_ns();
-		if (is_all_registered(&pass))
-			waits_from = 0;
-		else if (!waits_from)
-			waits_from = new_at;
-		pin_os_sleep_ms(least_pause(pass.ns));
+		pin_os_sleep_ms(least_pause(look.ns));
 		pause = next_pause(now == seen ? pause : 0,
-				   pass.is_quiet && !pass.n_new && !pass.has_new_set);
-		pin_pool_await_change(now, pause_until_retry(pause));
-		pass.is_due = waits_from && has_passed(waits_from, DUE_MS);
+				   look.is_quiet && !look.n_new && !look.has_new_set);
+		pin_pool_await_change(now, pause);
 	}
 	return unused;
 }
@@ -372,4 +291,30 @@ bool pin_registrar_start(void)
 	if (is_there)
 		pin_pool_changed();
 	return is_there;
+}
+
+void pin_registrar_add_set(struct pin_access_set *set)
+{
+	struct pin_range piece = {0, 0};
+
+	while (pin_segments_next_piece(piece.start, &piece) &&
+	       pin_keys_prepare(set, (void *)piece.start, pin_range_length(piece)))
+		;
+}
+
+void pin_registrar_add_segment(struct pin_segment *segment)
+{
+	/* First, so that sets that are armed from now on have it. */
+	pin_segments_note_ready(segment);
+	for (uint32_t i = 0; i < pin_registry_count(); i++) {
+		struct pin_domain *domain = pin_registry_at(i);
+
+		/* The PD must not be deallocated meanwhile. */
+		pthread_rwlock_rdlock(&domain->lock);
+		for (struct pin_access_set *set = NULL;
+		     (set = pin_access_set_next(domain, set));)
+			if (atomic_load_explicit(&set->armed, memory_order_acquire))
+				pin_registrar_add_set(set);
+		pthread_rwlock_unlock(&domain->lock);
+	}
 }

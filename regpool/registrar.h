@@ -6,12 +6,19 @@
 #ifndef PIN_REGISTRAR_H
 #define PIN_REGISTRAR_H
 
-#include <stdbool.h>
+#include "regpool/registry.h"
+#include "regpool/segments.h"
 
 /*
  * Starts the thread, unless it runs, and wakes it, as pin_pool_changed() does from then on.
  * Returns whether it runs. Thread-safe; must not be called from inside malloc.
  */
 bool pin_registrar_start(void);
+
+/* Call when an access set was armed: registers all segments in it, in this thread. */
+void pin_registrar_add_set(struct pin_access_set *set);
+
+/* Call when a segment has been touched: registers it in all sets that are armed. */
+void pin_registrar_add_segment(struct pin_segment *segment);
 
 #endif

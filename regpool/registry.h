@@ -49,9 +49,6 @@ static inline bool pin_access_is_valid(unsigned access)
 /* More memory regions than any program has. */
 #define PIN_MOST_PLACES ((size_t)1 << 20)
 
-/* More than a reservation of 16 TiB has, in powers of two of pages. */
-#define PIN_ENTRY_SIZES 40
-
 /* Complete, with its tables, before `domain` is set; it stays for the next PD in the slot. */
 struct pin_access_set {
 	_Atomic(struct pin_domain *) domain; /* NULL: not made yet */
@@ -63,15 +60,13 @@ struct pin_access_set {
 	struct pin_table starting; /* granule → list of the entries that start in it */
 	_Atomic uint32_t n_places; /* the largest entry number ever used; the first is 1 */
 	_Atomic bool armed;
-	_Atomic bool is_ahead;	   /* registered ahead when it is in use */
-	_Atomic bool is_first;	   /* no other set was armed: looks count as requests */
-	_Atomic uint32_t n_needed; /* requests that had to be registered, up to PIN_IN_USE */
-	pthread_mutex_t lock;	   /* guards the following; see places.h */
-	uint32_t released;	   /* pin_register_releases() before the last shortage, + 1 */
-	size_t lacked;		   /* bytes there was no room for then */
-	uint32_t n_of_size[PIN_ENTRY_SIZES]; /* entries by the power of two of their granules */
-	uint32_t free;			     /* lists of entries (places.c): unused ones, */
-	uint32_t leftovers;		     /* and those that no look-up finds */
+	_Atomic bool is_ahead;	    /* registered ahead when it is in use */
+	_Atomic bool is_first;	    /* no other set was armed: looks count as requests */
+	_Atomic uint32_t n_needed;  /* requests that had to be registered, up to PIN_IN_USE */
+	pthread_mutex_t lock;	    /* guards the following; see places.h */
+	size_t longest;		    /* bytes: no entry has ever been longer */
+	uint32_t free;		    /* list of unused entries (places.c) */
+	_Atomic bool has_leftovers; /* entries that no look-up finds */
 };
 
 struct pin_domain {
@@ -85,13 +80,11 @@ struct pin_domain {
 	 */
 	pthread_rwlock_t lock;
 	_Atomic bool is_ending;		    /* libibverbs is deallocating the PD */
-	_Atomic bool is_orphan;		    /* the PD is gone, its registrations are not */
 	struct pin_access_set *access_sets; /* PIN_ACCESS_SETS of them */
 	_Atomic unsigned max_access;	    /* the most rights a set may be armed with */
 	char device[64];
 	size_t max_mr_size;	  /* bytes; 0 until the device was asked */
-	size_t max_entries;	  /* of the adapter's page table, for the heap; 0: no limit */
-	_Atomic size_t entries;	  /* of these, those that memory regions take */
+	size_t max_bytes;	  /* that the adapter's page table can have; SIZE_MAX: all */
 	_Atomic uint64_t created; /* real registrations, for the report */
 	_Atomic size_t registered, registered_peak;
 	size_t max_mr;	       /* memory regions that the adapter can have */
@@ -151,7 +144,7 @@ struct pin_access_set *pin_access_set_next(struct pin_domain *domain,
 					   struct pin_access_set *last);
 
 /*
- * Adds a domain, not armed, for a PD that was allocated or imported and whose address is not
+ * Adds a domain, not armed, for a PD that was allocated and whose address is not
  * registered here.
  */
 void pin_registry_add(struct ibv_pd *pd);

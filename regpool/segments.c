@@ -2,103 +2,91 @@
 #include <config.h>
 
 #include "regpool/segments.h"
-#include "regpool/places.h"
+#include "regpool/budget.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 /* Held for looks at the list only. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct pin_segments_entry *entries;
-static _Atomic unsigned n_entries, n_being_made;
+static struct pin_segment *_Atomic segments;
 
-void pin_segments_add(struct pin_segments_entry *entry)
+void pin_segments_add(struct pin_segment *segment)
 {
-	PIN_PLACES_ENTER();
-	atomic_fetch_add(&n_entries, 1);
-	atomic_fetch_add(&n_being_made, 1);
 	pthread_mutex_lock(&lock);
-	entry->is_made = false;
-	entry->next = entries;
-	entries = entry;
+	segment->is_ready = false;
+	segment->next = segments;
+	segments = segment;
 	pthread_mutex_unlock(&lock);
 }
 
-void pin_segments_note_made(struct pin_segments_entry *entry)
+void pin_segments_remove(struct pin_segment *segment)
 {
-	PIN_PLACES_ENTER();
+	struct pin_segment *it;
+
 	pthread_mutex_lock(&lock);
-	if (!entry->is_made)
-		atomic_fetch_sub(&n_being_made, 1);
-	entry->is_made = true;
+	it = segments;
+	if (it == segment)
+		segments = segment->next;
+	else
+		while (it->next != segment)
+			it = it->next;
+	it->next = segment->next;
 	pthread_mutex_unlock(&lock);
 }
 
-void pin_segments_remove(struct pin_segments_entry *entry)
+bool pin_segments_meet(struct pin_range range)
 {
-	PIN_PLACES_ENTER();
-	struct pin_segments_entry **link = &entries;
+	bool meets = false;
 
-	pin_segments_note_made(entry);
-	pthread_mutex_lock(&lock);
-	while (*link != entry)
-		link = &(*link)->next;
-	*link = entry->next;
-	pthread_mutex_unlock(&lock);
-	atomic_fetch_sub(&n_entries, 1);
-}
-
-bool pin_segments_is_being_made(struct pin_range range)
-{
-	bool is_being_made = false;
-
-	if (PIN_LIKELY(!atomic_load_explicit(&n_being_made, memory_order_relaxed)))
+	if (PIN_LIKELY(!segments))
 		return false;
 	pthread_mutex_lock(&lock);
-	for (struct pin_segments_entry *entry = entries; entry; entry = entry->next)
-		is_being_made |= !entry->is_made && pin_range_meets(entry->range, range);
+	for (struct pin_segment *it = segments; it; it = it->next)
+		meets |= pin_range_meets(it->range, range);
 	pthread_mutex_unlock(&lock);
-	return is_being_made;
-}
-
-bool pin_segments_next(uintptr_t above, struct pin_segments_entry *found)
-{
-	PIN_PLACES_ENTER();
-	bool has_any = false;
-
-	pthread_mutex_lock(&lock);
-	for (struct pin_segments_entry *entry = entries; entry; entry = entry->next)
-		if (entry->is_made && entry->range.start > above &&
-		    (!has_any || entry->range.start < found->range.start)) {
-			*found = *entry;
-			has_any = true;
-		}
-	pthread_mutex_unlock(&lock);
-	return has_any;
-}
-
-/* The part of a range's piece number i, which may be the last. */
-static struct pin_range piece_at(const struct pin_segments_entry *entry, size_t i)
-{
-	uintptr_t start = entry->range.start + i * entry->piece;
-	size_t left = entry->range.end - start;
-
-	return (struct pin_range){start, start + (left < entry->piece ? left : entry->piece)};
+	return meets;
 }
 
 bool pin_segments_find_piece(struct pin_range range, struct pin_range *piece)
 {
 	bool found = false;
 
-	if (PIN_LIKELY(!atomic_load_explicit(&n_entries, memory_order_relaxed)))
+	if (PIN_LIKELY(!segments))
 		return false;
 	pthread_mutex_lock(&lock);
-	for (struct pin_segments_entry *entry = entries; entry && !found; entry = entry->next) {
-		if (!entry->is_made || !pin_range_has(entry->range, range))
-			continue;
-		*piece = piece_at(entry, (range.start - entry->range.start) / entry->piece);
-		found = pin_range_has(*piece, range);
+	for (struct pin_segment *it = segments; it && !found; it = it->next)
+		if (it->is_ready && pin_range_has(it->range, range)) {
+			*piece = pin_segment_piece_at(it, range.start);
+			found = pin_range_has(*piece, range);
+		}
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+bool pin_segments_next_piece(uintptr_t above, struct pin_range *piece)
+{
+	size_t limit = segments ? pin_budget_limit() : 0;
+	bool found = false;
+
+	pthread_mutex_lock(&lock);
+	for (struct pin_segment *it = segments; it; it = it->next) {
+		uintptr_t start = it->range.start;
+
+		if (above >= start)
+			start = pin_segment_piece_at(it, above).end;
+		if (it->is_ready && start < it->range.end &&
+		    pin_range_length(it->range) <= limit && (!found || start < piece->start)) {
+			*piece = pin_segment_piece_at(it, start);
+			found = true;
+		}
 	}
 	pthread_mutex_unlock(&lock);
 	return found;
+}
+
+void pin_segments_note_ready(struct pin_segment *segment)
+{
+	pthread_mutex_lock(&lock);
+	segment->is_ready = true;
+	pthread_mutex_unlock(&lock);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The list of segments (allocator/segment.h) that are registered as such: those of pools, and
- * that of PINALLOC_PREALLOC. A request in one makes a memory region over all of the piece that
- * it is in, and no more: so they end where pages do, however large those are.
+ * The segments (allocator/segment.h) of pools and of PINALLOC_PREALLOC. A segment is registered
+ * in pieces, in each access set that is armed, so that requests in it are look-ups. A request
+ * in a segment registers the whole piece that it lies in, and no more: so memory regions end
+ * where pages do, however large the pages are.
  *
- * Thread-safe.
+ * Thread-safe. Must not be called from inside malloc.
  */
 #ifndef PIN_SEGMENTS_H
 #define PIN_SEGMENTS_H
@@ -12,33 +13,43 @@
 #include "regpool/granule.h"
 
 /* The caller's memory, for as long as it is in the list. */
-struct pin_segments_entry {
+struct pin_segment {
 	struct pin_range range;
-	/*
-	 * Bytes. No request goes over a multiple of it, counted from the range's start, as an
-	 * adapter may not take more at a time.
-	 */
-	size_t piece;
-	bool is_made; /* else it is still being touched, and left alone */
-	struct pin_segments_entry *next;
+	size_t piece;  /* bytes: no request crosses a multiple of it from the start on */
+	bool is_ready; /* touched: may be registered */
+	struct pin_segment *next;
 };
 
-/* Puts one in the list that is about to be touched: until then nobody registers ahead there. */
-void pin_segments_add(struct pin_segments_entry *entry);
+/* Adds a segment that is about to be touched. Nothing is registered there until then. */
+void pin_segments_add(struct pin_segment *segment);
 
-/* Call when it is touched. */
-void pin_segments_note_made(struct pin_segments_entry *entry);
+/* Call when a segment has been touched. */
+void pin_segments_note_ready(struct pin_segment *segment);
 
-/* Takes one off the list. Its memory regions stay, as those of other memory do. */
-void pin_segments_remove(struct pin_segments_entry *entry);
+/* Removes a segment. Its memory regions stay. */
+void pin_segments_remove(struct pin_segment *segment);
 
-/* Whether part of a range is still being touched. */
-bool pin_segments_is_being_made(struct pin_range range);
+/* Whether a segment has part of the range. */
+bool pin_segments_meet(struct pin_range range);
 
 /* Finds the piece that has all of a range; false if there is none. */
 bool pin_segments_find_piece(struct pin_range range, struct pin_range *piece);
 
-/* A copy of the one with the lowest address above another that is made; false for none. */
-bool pin_segments_next(uintptr_t above, struct pin_segments_entry *found);
+/*
+ * The lowest piece that starts above an address, of the segments that the limits allow to be
+ * registered as a whole; of the others each piece would be evicted for the next.
+ */
+bool pin_segments_next_piece(uintptr_t above, struct pin_range *piece);
+
+/* The piece that contains an address of the segment. */
+static inline struct pin_range pin_segment_piece_at(const struct pin_segment *segment,
+						    uintptr_t addr)
+{
+	uintptr_t start = addr - (addr - segment->range.start) % segment->piece;
+	size_t left = segment->range.end - start;
+
+	return (struct pin_range){start,
+				  start + (left < segment->piece ? left : segment->piece)};
+}
 
 #endif

@@ -2,12 +2,16 @@
 #include <config.h>
 
 #include "regpool/userpool.h"
+#include "allocator/fit.h"
 #include "allocator/log.h"
-#include "regpool/slices.h"
+#include "allocator/options.h"
+#include "allocator/span.h"
+#include "regpool/budget.h"
 #include "regpool/domain.h"
+#include "regpool/fork.h"
 #include "regpool/pool.h"
-#include "regpool/rollout.h"
-#include "regpool/touch.h"
+#include "regpool/registrar.h"
+#include "regpool/threads.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -16,44 +20,37 @@
 #define SHARE_OF_POOL 8
 
 struct segment {
-	struct pin_segments_entry entry;
-	struct segment *next;
+	struct pin_segment in_list;
+	struct segment *next; /* of the same pool */
 };
 
 struct pin_userpool {
 	struct pin_userpool_options options;
-	size_t piece; /* no slice is longer */
-	pthread_mutex_t lock;
-	struct pin_slices *slices;
+	size_t piece;	      /* no slice is longer */
+	pthread_mutex_t lock; /* guards the following, and the records of its pages */
 	struct segment *segments;
+	uint32_t uncut; /* tree of the runs that are in no slice (allocator/fit.h) */
+	size_t n_slices;
 	_Atomic size_t n_bytes;
 };
 
-/* A forked child, in which a thread that the child does not have may hold the locks of pools.
- */
-static bool is_child;
+/* A thread that a forked child does not have may hold the locks of pools. */
+static bool is_child(void)
+{
+	return pin_pool_off() == PIN_CHILD;
+}
 
 /* on_segment() runs in this thread: a pool that grew then would call it again, without end. */
 static __thread bool is_telling __attribute__((tls_model("initial-exec")));
 
-static void note_fork(void)
-{
-	is_child = true;
-}
-
-static void install_fork_handler(void)
-{
-	pthread_atfork(NULL, NULL, note_fork);
-}
-
 static void *start_of(const struct segment *segment)
 {
-	return (void *)segment->entry.range.start;
+	return (void *)segment->in_list.range.start;
 }
 
 static size_t length_of(const struct segment *segment)
 {
-	return pin_range_length(segment->entry.range);
+	return pin_range_length(segment->in_list.range);
 }
 
 static int tell(const struct pin_userpool *pool, const struct segment *segment, int is_added)
@@ -72,23 +69,22 @@ static int tell(const struct pin_userpool *pool, const struct segment *segment, 
 
 static void give_back(struct segment *segment)
 {
-	pin_segments_remove(&segment->entry);
-	pin_segment_give(start_of(segment));
+	pin_segments_remove(&segment->in_list);
+	pin_segment_give(start_of(segment), length_of(segment));
 	free(segment);
 }
 
 /* Borders of pages are borders of memory regions: some adapters take no part of a page. */
-static size_t piece_for(const struct pin_segment_need *need)
+static size_t piece_for(size_t page_size)
 {
 	size_t most = pin_domain_largest_mr();
-	size_t page = most < need->page_size ? PIN_GRANULE : need->page_size;
+	size_t page = most < page_size ? PIN_GRANULE : page_size;
 
 	most = PIN_ALIGN_DOWN(most, page ? page : PIN_GRANULE);
 	return most ? most : PIN_GRANULE;
 }
 
-/* In the list, and not touched yet. */
-static struct segment *take_segment(struct pin_userpool *pool, struct pin_segment_need *need)
+static struct segment *take_segment(size_t piece, struct pin_segment_need *need)
 {
 	struct segment *segment = calloc(1, sizeof *segment);
 	size_t wanted = need->page_size;
@@ -103,67 +99,155 @@ static struct segment *take_segment(struct pin_userpool *pool, struct pin_segmen
 			      "has smaller ones; increase nr_hugepages in "
 			      "/sys/kernel/mm/hugepages/hugepages-1048576kB",
 			      PIN_SIZE(need->n_bytes));
-	segment->entry.range = pin_range_of(start, need->n_bytes);
-	segment->entry.piece = pool->piece < need->n_bytes ? pool->piece : need->n_bytes;
-	pin_segments_add(&segment->entry);
+	segment->in_list.range = pin_range_of(start, need->n_bytes);
+	segment->in_list.piece = piece;
 	return segment;
 }
 
-/* From now on there may be slices of it. */
-static int hand_out(struct pin_userpool *pool, struct segment *segment)
+/* --- slices: the caller holds the pool's lock --------------------------------------- */
+
+static uint32_t *length_at(uint32_t page)
 {
-	size_t piece = segment->entry.piece;
-	int error = 0;
+	return &pin_pages.records[page].length;
+}
+
+static void insert(struct pin_userpool *pool, uint32_t page, uint32_t n_pages)
+{
+	*length_at(page) = *length_at(page + n_pages - 1) = n_pages;
+	pin_pages.kinds[page + n_pages - 1] = PIN_KIND_UNCUT + PIN_KIND_LAST;
+	pin_pages.kinds[page] = PIN_KIND_UNCUT;
+	pin_fit_insert(&pool->uncut, page);
+}
+
+/* Returns the run's length. */
+static uint32_t delete (struct pin_userpool *pool, uint32_t page)
+{
+	uint32_t n_pages = *length_at(page);
+
+	pin_fit_delete(&pool->uncut, page);
+	pin_pages.kinds[page] = pin_pages.kinds[page + n_pages - 1] = PIN_KIND_NONE;
+	return n_pages;
+}
+
+static void *cut(struct pin_userpool *pool, uint32_t n_pages, uint32_t alignment)
+{
+	uint32_t page = pin_fit_find(pool->uncut, n_pages, alignment), at, end;
+
+	if (!page)
+		return NULL;
+	at = pin_fit_aligned(page, alignment);
+	end = page + delete (pool, page);
+	if (at > page)
+		insert(pool, page, at - page);
+	if (at + n_pages < end)
+		insert(pool, at + n_pages, end - at - n_pages);
+	pin_pages.kinds[at] = PIN_KIND_SEGMENT;
+	*length_at(at) = n_pages;
+	pool->n_slices++;
+	return pin_page_at(at);
+}
+
+static bool is_uncut(uint32_t page)
+{
+	return (pin_pages.kinds[page] & ~PIN_KIND_LAST) == PIN_KIND_UNCUT;
+}
+
+/* The piece of the pool that the address is in; empty if there is none. */
+static struct pin_range piece_of(const struct pin_userpool *pool, const void *p)
+{
+	const struct segment *it = pool->segments;
+	struct pin_range at = {(uintptr_t)p, (uintptr_t)p + 1};
+
+	while (it && !pin_range_has(it->in_list.range, at))
+		it = it->next;
+	return it ? pin_segment_piece_at(&it->in_list, at.start) : (struct pin_range){0, 0};
+}
+
+/* Merges with memory beside it that is in no slice, within the piece. */
+static int uncut(struct pin_userpool *pool, void *slice)
+{
+	struct pin_range piece = piece_of(pool, slice);
+	uint32_t page = pin_page_of(slice), n_pages, first, end, before;
+
+	if (!piece.end || (uintptr_t)slice % PIN_UNIT ||
+	    pin_pages.kinds[page] != PIN_KIND_SEGMENT)
+		return -EINVAL;
+	first = pin_page_of((void *)piece.start);
+	end = pin_page_of((void *)(piece.end - 1)) + 1;
+	n_pages = *length_at(page);
+	pin_pages.kinds[page] = PIN_KIND_NONE;
+	if (page + n_pages < end && is_uncut(page + n_pages))
+		n_pages += delete (pool, page + n_pages);
+	if (page > first && is_uncut(page - 1)) {
+		before = *length_at(page - 1);
+		page -= before;
+		n_pages += delete (pool, page);
+	}
+	insert(pool, page, n_pages);
+	pool->n_slices--;
+	return 0;
+}
+
+/* --- segments ------------------------------------------------------------------------ */
+
+/* From now on there may be slices of it. */
+static void hand_out(struct pin_userpool *pool, struct segment *segment)
+{
+	struct pin_range range = segment->in_list.range, piece;
 
 	pthread_mutex_lock(&pool->lock);
-	for (size_t at = 0, n; at < length_of(segment) && !error; at += piece) {
-		n = length_of(segment) - at;
-		error = pin_slices_add(pool->slices, (char *)start_of(segment) + at,
-				       n < piece ? n : piece);
+	for (; range.start < range.end; range.start = piece.end) {
+		piece = pin_segment_piece_at(&segment->in_list, range.start);
+		insert(pool, pin_page_of((void *)piece.start),
+		       pin_units(pin_range_length(piece)));
 	}
 	segment->next = pool->segments;
 	pool->segments = segment;
 	pool->n_bytes += length_of(segment);
 	pthread_mutex_unlock(&pool->lock);
-	pin_segment_count(start_of(segment));
-	return error;
+	pin_segment_count((int64_t)length_of(segment));
 }
 
 static int add_segment(struct pin_userpool *pool, struct pin_segment_need need)
 {
-	struct segment *segment = take_segment(pool, &need);
+	struct segment *segment = take_segment(pool->piece, &need);
 	int error;
 
 	if (!segment)
 		return -ENOMEM;
+	pin_segments_add(&segment->in_list);
 	error = pin_touch(start_of(segment), need.n_bytes, need.node, pool->options.n_threads);
 	if (!error) {
-		if (!pin_rollout_fits(need.n_bytes))
+		if (need.n_bytes > pin_budget_limit())
 			pin_warn_once(
 				"%s of a pool are not registered ahead: less may be pinned; "
 				"raise ulimit -l or PINALLOC_MAX_PINNED",
 				PIN_SIZE(need.n_bytes));
-		pin_rollout_segment(&segment->entry);
+		pin_registrar_add_segment(&segment->in_list);
 		error = tell(pool, segment, 1);
 	}
 	if (error) {
 		give_back(segment);
 		return error;
 	}
-	return hand_out(pool, segment);
+	hand_out(pool, segment);
+	return 0;
 }
 
 static void delete_pool(struct pin_userpool *pool)
 {
 	struct segment *segment = pool->segments, *next;
+	uintptr_t p;
 
 	for (; segment; segment = next) {
 		next = segment->next;
 		tell(pool, segment, 0);
+		for (p = segment->in_list.range.start; p < segment->in_list.range.end;
+		     p = pin_segment_piece_at(&segment->in_list, p).end)
+			delete (pool, pin_page_of((void *)p));
+		pin_segment_count(-(int64_t)length_of(segment));
 		give_back(segment);
 	}
-	if (pool->slices)
-		pin_slices_delete(pool->slices);
 	pthread_mutex_destroy(&pool->lock);
 	free(pool);
 }
@@ -171,22 +255,19 @@ static void delete_pool(struct pin_userpool *pool)
 int pin_userpool_create(const struct pin_userpool_options *options,
 			struct pin_userpool **created)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct pin_userpool *pool;
-	int error = -ENOMEM;
+	int error;
 
-	if (is_child || pin_pool_off() == PIN_CHILD)
+	pin_fork_handle();
+	if (is_child())
 		return -ENOTSUP;
-	pthread_once(&once, install_fork_handler);
 	pool = calloc(1, sizeof *pool);
 	if (!pool)
 		return -ENOMEM;
 	pool->options = *options;
-	pool->piece = piece_for(&options->need);
+	pool->piece = piece_for(options->need.page_size);
 	pthread_mutex_init(&pool->lock, NULL);
-	pool->slices = pin_slices_new();
-	if (pool->slices)
-		error = add_segment(pool, options->need);
+	error = add_segment(pool, options->need);
 	if (error)
 		delete_pool(pool);
 	else
@@ -216,13 +297,14 @@ int pin_userpool_alloc(struct pin_userpool *pool, size_t n_bytes, size_t alignme
 {
 	int error = 0;
 
-	if (PIN_UNLIKELY(is_child))
+	if (PIN_UNLIKELY(is_child()))
 		return -ENOTSUP;
 	if (PIN_UNLIKELY(n_bytes > pool->piece))
 		return -EFBIG;
 	do {
 		pthread_mutex_lock(&pool->lock);
-		*slice = pin_slices_alloc(pool->slices, n_bytes, alignment);
+		*slice = cut(pool, pin_units(n_bytes ? n_bytes : 1),
+			     alignment > PIN_UNIT ? pin_units(alignment) : 1);
 		pthread_mutex_unlock(&pool->lock);
 		if (PIN_LIKELY(*slice))
 			return 0;
@@ -235,10 +317,10 @@ int pin_userpool_free(struct pin_userpool *pool, void *slice)
 {
 	int error;
 
-	if (PIN_UNLIKELY(is_child))
+	if (PIN_UNLIKELY(is_child()))
 		return -ENOTSUP;
 	pthread_mutex_lock(&pool->lock);
-	error = pin_slices_free(pool->slices, slice);
+	error = uncut(pool, slice);
 	pthread_mutex_unlock(&pool->lock);
 	if (PIN_UNLIKELY(error))
 		pin_warn_once("pinalloc_pool_free: %p is no slice of this pool that is in use; "
@@ -251,13 +333,76 @@ int pin_userpool_destroy(struct pin_userpool *pool)
 {
 	bool is_used;
 
-	if (is_child)
+	if (is_child())
 		return -ENOTSUP;
 	pthread_mutex_lock(&pool->lock);
-	is_used = pin_slices_count(pool->slices) > 0;
+	is_used = pool->n_slices > 0;
 	pthread_mutex_unlock(&pool->lock);
 	if (is_used)
 		return -EBUSY;
 	delete_pool(pool);
 	return 0;
+}
+
+/* --- PINALLOC_PREALLOC ---------------------------------------------------------------- */
+
+/*
+ * New blocks also come from the start of the span, so that is included, unless it is large:
+ * then it is registered as it is used.
+ */
+static void extend_to_span_start(struct pin_range *range)
+{
+	uintptr_t start = pin_span_find((void *)range->start, 1)->start;
+
+	if (range->start - start <= pin_range_length(*range))
+		range->start = start;
+}
+
+static void prepare(struct segment *segment, const struct pin_segment_need *need)
+{
+	struct pin_range *range = &segment->in_list.range;
+	void *start = start_of(segment);
+	int error;
+
+	extend_to_span_start(range);
+	pin_segments_add(&segment->in_list);
+	error = pin_touch((void *)range->start, pin_range_length(*range), need->node, 0);
+	pin_segment_give(start, need->n_bytes);
+	if (!error) {
+		pin_registrar_add_segment(&segment->in_list);
+		return;
+	}
+	pin_warn("PINALLOC_PREALLOC: %s of heap are not reserved: the kernel has less "
+		 "memory for this process; reserve less",
+		 PIN_SIZE(need->n_bytes));
+	pin_segments_remove(&segment->in_list);
+	free(segment);
+}
+
+/* All or nothing: part of the reserve would not keep the promise. */
+static void preallocate(void)
+{
+	struct pin_segment_need need = {
+		.n_bytes = PIN_ALIGN_UP(pin_options.prealloc, PIN_GRANULE),
+		.node = PIN_NODE_HERE,
+	};
+	bool fits = need.n_bytes <= pin_budget_limit();
+	struct segment *segment = fits ? take_segment(piece_for(0), &need) : NULL;
+
+	if (segment)
+		prepare(segment, &need);
+	else
+		pin_warn("PINALLOC_PREALLOC: %s of heap are not reserved: %s",
+			 PIN_SIZE(need.n_bytes),
+			 fits ? "there is not enough memory; reserve less"
+			      : "less may be pinned; raise ulimit -l or "
+				"PINALLOC_MAX_PINNED, or reserve less");
+}
+
+void pin_userpool_preallocate(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	if (pin_options.prealloc)
+		pthread_once(&once, preallocate);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The pools of pinalloc.h: segments that are touched and registered when they are made, and cut
- * into slices.
+ * into slices of whole pages. And PINALLOC_PREALLOC, a segment that malloc gets.
  *
  * Thread-safe, but for destroying a pool that others use. Must not be called from inside malloc
  * or a signal handler. Return 0 or a negative error number.
@@ -26,7 +26,7 @@ struct pin_userpool;
 int pin_userpool_create(const struct pin_userpool_options *options,
 			struct pin_userpool **created);
 
-/* Sets *slice. The alignment is a power of two. */
+/* Sets *slice. The alignment is a power of two, or 0. */
 int pin_userpool_alloc(struct pin_userpool *pool, size_t n_bytes, size_t alignment,
 		       void **slice);
 
@@ -34,5 +34,12 @@ int pin_userpool_free(struct pin_userpool *pool, void *slice);
 
 /* -EBUSY, and nothing is done, if there are slices in use. */
 int pin_userpool_destroy(struct pin_userpool *pool);
+
+/*
+ * Part of the heap, PINALLOC_PREALLOC, becomes resident and registered before the program first
+ * communicates. Call when an access set was armed: the first call makes the memory. Logs if
+ * there is no room.
+ */
+void pin_userpool_preallocate(void);
 
 #endif

@@ -7,7 +7,7 @@
 #include "allocator/os.h"
 #include "allocator/reserve.h"
 #include "regpool/pool.h"
-#include "regpool/thread.h"
+#include "regpool/threads.h"
 #include "regpool/uffd.h"
 
 #include <errno.h>

@@ -17,7 +17,6 @@ struct fake_mr {
 struct fake_pd {
 	struct ibv_pd pd;
 	_Atomic unsigned mrs;
-	bool is_foreign; /* imported, and not from here */
 };
 
 /* What the adapter knows of a key; reused after MOST_KEYS registrations. */
@@ -270,17 +269,6 @@ static struct ibv_pd *alloc_pd(struct ibv_context *context)
 	return new_pd(context, handle);
 }
 
-static struct ibv_pd *import_pd(struct ibv_context *context, uint32_t handle)
-{
-	struct ibv_pd *pd;
-
-	if (kernel_pd(handle)->handle == handle)
-		return new_pd(context, handle);
-	pd = alloc_pd(context);
-	((struct fake_pd *)pd)->is_foreign = true;
-	return pd;
-}
-
 static int dealloc_pd(struct ibv_pd *pd)
 {
 	if (kernel_pd(pd->handle)->users)
@@ -288,15 +276,6 @@ static int dealloc_pd(struct ibv_pd *pd)
 	kernel_pd(pd->handle)->handle = 0;
 	free(pd);
 	return 0;
-}
-
-/* The kernel's PD lives on; only the struct goes, unless MRs point to it. */
-static void unimport_pd(struct ibv_pd *pd)
-{
-	if (((struct fake_pd *)pd)->is_foreign)
-		kernel_pd(pd->handle)->handle = 0;
-	if (!((struct fake_pd *)pd)->mrs)
-		free(pd);
 }
 
 static int close_device(struct ibv_context *context)
@@ -336,8 +315,6 @@ void fake_verbs_install(void)
 		.rereg_mr = rereg_mr,
 		.alloc_pd = alloc_pd,
 		.dealloc_pd = dealloc_pd,
-		.import_pd = import_pd,
-		.unimport_pd = unimport_pd,
 		.close_device = close_device,
 		.query_device = query_device,
 		.fork_init = fork_init,

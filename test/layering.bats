@@ -175,7 +175,7 @@ uses() {
 		'n = strtoul(text, NULL, 10);' $(but none | grep ^allocator)
 	# Pools are made and cut by calls of the program's own, and listeners are found by them.
 	clean '\b(m|c|re)alloc *\(|\bfree *\(' 'p = malloc(1);' \
-		$(but regpool/listeners.c regpool/slices.c regpool/userpool.c |
+		$(but regpool/listeners.c regpool/userpool.c |
 			grep -v ^preload)
 }
 

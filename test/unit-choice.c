@@ -21,29 +21,17 @@ static struct pin_range at(size_t first, size_t n)
 	return (struct pin_range){heap + first * PIECE, heap + (first + n) * PIECE};
 }
 
-static bool is(struct pin_range range, size_t first, size_t n)
-{
-	return range.start == at(first, n).start && range.end == at(first, n).end;
-}
-
 static void cells(void)
 {
-	ok(pin_choice_cell(SIZE_MAX, SIZE_MAX) == PIN_CELL, "without limits cells are large");
-	ok(pin_choice_cell(PIN_GIB, SIZE_MAX) == PIN_GIB / 8,
-	   "under a limit cells are an eighth of it");
-	ok(pin_choice_cell(PIN_GIB - 1, SIZE_MAX) == PIN_GIB / 16, "at most");
-	ok(pin_choice_cell(SIZE_MAX, 100 * PIN_MIB) == 64 * PIN_MIB,
-	   "cells are no larger than a memory region may be");
-	ok(pin_choice_cell(0, 0) == PIN_GRANULE, "but a granule at least");
-}
-
-static void cells_of_heap(void)
-{
-	size_t cell = pin_choice_cell_ahead(PIN_CELL);
+	size_t cell = pin_choice_cell(SIZE_MAX, SIZE_MAX);
 
 	ok(cell > PIECE && LENGTH / cell <= 512 && LENGTH / cell >= 256,
 	   "a heap has about 512 cells: %zu", LENGTH / cell);
-	ok(pin_choice_cell_ahead(PIECE) == PIECE, "none larger than they may be");
+	ok(pin_choice_cell(8 * cell - 1, SIZE_MAX) == cell / 2,
+	   "a cell is an eighth of what may be registered at most");
+	ok(pin_choice_cell(SIZE_MAX, cell) == cell / 2,
+	   "with what it has of the next one it is no larger than a memory region may be");
+	ok(pin_choice_cell(0, 0) == PIN_GRANULE, "but a granule at least");
 }
 
 /* Every range of so many granules anywhere; how many have a tile that is not as told. */
@@ -119,34 +107,6 @@ static void ends_of_spans(void)
 	   "a cell does not go beyond its span");
 }
 
-static bool is_taken(void *arg, size_t granule)
-{
-	return granule == *(size_t *)arg;
-}
-
-static void around(void)
-{
-	struct pin_range tile = at(0, 8), range;
-	size_t taken = pin_granule_of(at(6, 1).start);
-
-	fake_touch((void *)at(1, 3).start, 3 * PIECE);
-	fake_touch((void *)at(5, 6).start, 6 * PIECE);
-	pin_granules_ensure(heap + LENGTH);
-	range = pin_choice_around(at(4, 1), tile, NULL, NULL);
-	ok(is(range, 4, 1), "memory not known to be resident is left out");
-	pin_granules_probe(at(0, 16));
-	range = pin_choice_around(at(4, 1), tile, NULL, NULL);
-	ok(is(range, 1, 7), "resident memory is included, within the tile");
-	range = pin_choice_around(at(4, 1), tile, is_taken, &taken);
-	ok(is(range, 1, 5), "up to a granule that is taken");
-	fake_kernel.keeps_memory = true;
-	pin_granules_mark_replaced(at(2, 1).start + 5, 1);
-	range = pin_choice_around(at(4, 1), tile, NULL, NULL);
-	ok(is(range, 3, 5), "or was replaced by the program (downwards)");
-	range = pin_choice_around(at(9, 1), at(8, 8), NULL, NULL);
-	ok(is(range, 8, 3), "or was replaced by the program (upwards)");
-}
-
 static struct pin_range pages(size_t granule, size_t first, size_t n)
 {
 	uintptr_t start = at(granule, 1).start + first * PIN_PAGE;
@@ -188,6 +148,9 @@ static void overlaps(void)
 	struct pin_range end = pin_range_of_span(span);
 
 	fake_touch((void *)at(50, 3).start, 3 * PIECE);
+	pin_granules_ensure(heap + LENGTH);
+	ok(same(pin_choice_overlap(span, at(50, 1)), at(50, 1)),
+	   "memory not known to be resident is left out");
 	pin_granules_probe(at(50, 6));
 	ok(pin_choice_overlap(span, at(50, 1)).end == at(51, 1).start + PIN_OVERLAP,
 	   "a cell has the beginning of the next one");
@@ -203,11 +166,9 @@ int main(void)
 	fake_kernel.keeps_memory = true;
 	heap = (uintptr_t)grow(&span, LENGTH);
 	cells();
-	cells_of_heap();
 	tiles();
 	overlap();
 	ends_of_spans();
-	around();
 	around_pages();
 	overlaps();
 	return done_testing();

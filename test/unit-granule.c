@@ -45,7 +45,7 @@ static void ranges(void)
 
 static void unknown(void)
 {
-	ok(!pin_granule_is_resident(0) && !pin_granules_any_replaced(at(0, 1)) &&
+	ok(!pin_granules_are_resident(at(0, 1)) && !pin_granules_any_replaced(at(0, 1)) &&
 		   !pin_granule_is_unpinnable(0),
 	   "without a table nothing is known");
 	ok(!pin_granules_ensure(heap + PIECES * PIECE), "the table can be allocated");
@@ -81,12 +81,11 @@ static void resident(void)
 	ok(!pin_granules_probe(at(0, PIECES)), "untouched granules are not resident");
 	memset(p, 1, PIECE);
 	memset(p + 3 * PIECE, 1, (N_PAGES - N_PAGES / 21) * PIN_PAGE);
-	ok(!pin_granule_is_resident(pin_granule_of(heap + 8 * PIECE)),
+	ok(!pin_granules_are_resident(at(8, 1)),
 	   "touched granules are not known to be resident before a look");
 	ok(pin_granules_probe(at(0, PIECES)) == 2, "two are resident, one of them nearly");
-	ok(pin_granule_is_resident(pin_granule_of(at(8, 1).start)) &&
-		   pin_granule_is_resident(pin_granule_of(at(11, 1).start)) &&
-		   !pin_granule_is_resident(pin_granule_of(at(9, 1).start)),
+	ok(pin_granules_are_resident(at(8, 1)) && pin_granules_are_resident(at(11, 1)) &&
+		   !pin_granules_are_resident(at(8, 4)),
 	   "they are the ones touched");
 	ok(!pin_granules_probe(at(0, PIECES)), "they are newly resident once");
 	pin_os_touch((void *)at(20, 1).start, 3 * PIECE);
@@ -118,8 +117,7 @@ static void unmapped(void)
 	none.rlim_cur = 0;
 	munmap(hole, PIN_PAGE);
 	setrlimit(RLIMIT_NOFILE, &none);
-	ok(pin_granules_probe(at(26, 4)) == 3 &&
-		   !pin_granule_is_resident(pin_granule_of(at(28, 1).start)),
+	ok(pin_granules_probe(at(26, 4)) == 3 && !pin_granules_are_resident(at(28, 1)),
 	   "a page that is not mapped hides its own granule only");
 	setrlimit(RLIMIT_NOFILE, &limit);
 	mmap(hole, PIN_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,

@@ -49,7 +49,6 @@ struct actor {
 	unsigned long steps;
 	struct ibv_context *context;
 	struct ibv_pd *pd;
-	bool imported;
 	bool is_limited; /* perhaps, to fewer rights than look-ups ask for */
 	struct held held[HELD];
 	struct looked_up looked_up[LOOKED_UP];
@@ -279,11 +278,9 @@ static void do_replace(struct actor *actor)
 
 static void begin(struct actor *actor)
 {
-	actor->imported = below(actor, 4) == 0;
 	actor->is_limited = false;
 	actor->context = fake_context_new();
-	actor->pd = actor->imported ? pin_ibverbs()->import_pd(actor->context, 1)
-				    : pin_ibverbs()->alloc_pd(actor->context);
+	actor->pd = pin_ibverbs()->alloc_pd(actor->context);
 	pin_domain_notice(actor->pd);
 }
 
@@ -319,19 +316,6 @@ static void give_back(struct actor *actor)
 	}
 }
 
-/* The PD of another process: what is in use outlives it, until its context goes. */
-static void end_imported(struct actor *actor)
-{
-	pin_domain_unimport(actor->pd);
-	for (int i = 0; i < HELD; i++)
-		if (actor->held[i].mr && actor->held[i].pd == actor->pd)
-			count_wrong(actor, !usable(&actor->held[i]));
-	deregister_all(actor, true);
-	give_back(actor);
-	fake_for_each_mr(actor->pd, counted_dereg);
-	pin_ibverbs()->unimport_pd(actor->pd);
-}
-
 /* With the device's context go all memory regions, whoever uses them. */
 static void end_with_context(struct actor *actor)
 {
@@ -344,9 +328,7 @@ static void end_with_context(struct actor *actor)
 static void end(struct actor *actor)
 {
 	forget_keys(actor);
-	if (actor->imported) {
-		end_imported(actor);
-	} else if (below(actor, 4) == 0) {
+	if (below(actor, 4) == 0) {
 		end_with_context(actor);
 	} else {
 		if (holds_any(actor))
@@ -371,9 +353,9 @@ static void do_enable(struct actor *actor)
 {
 	unsigned access = below(actor, 4) ? 15 : 7;
 
-	pin_mr_enable(actor->pd, access);
+	pin_domain_enable(actor->pd, access);
 	actor->is_limited = actor->is_limited || access == 7;
-	pin_mr_enable(shared, 15);
+	pin_domain_enable(shared, 15);
 }
 
 static void do_scarcity(struct actor *actor)

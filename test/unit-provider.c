@@ -8,7 +8,7 @@
 #include "regpool/objects.h"
 #include "regpool/pool.h"
 #include "regpool/provider.h"
-#include "regpool/room.h"
+#include "regpool/evict.h"
 #include "test/fake-kernel.h"
 #include "test/lines.h"
 #include "test/spans.h"

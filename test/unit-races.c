@@ -204,39 +204,6 @@ static void domains(void)
 	ok(gone && gone < n, "it is not found any more in %u of them", gone);
 }
 
-/* --- an imported PD that goes, and what it is used for ------------------------------ */
-
-static void unimport(void)
-{
-	pin_domain_unimport(pd);
-}
-
-static void deregister(void)
-{
-	pin_mr_deregister(mr);
-}
-
-static void imported(void)
-{
-	unsigned n = 0, wrong = 0;
-	bool more;
-
-	do {
-		pd = pin_ibverbs()->import_pd(fake_context(), 1);
-		pin_domain_notice(pd);
-		request();
-		more = interrupted(unimport, deregister, ++n);
-		if (!more)
-			deregister();
-		wrong += fake_verbs.live != 0;
-		pin_domain_close(fake_context());
-		pin_ibverbs()->unimport_pd(pd);
-	} while (more);
-	ok(n > 2 && !wrong,
-	   "what is deregistered at any of %u steps of ibv_unimport_pd is: %u wrong", n - 1,
-	   wrong);
-}
-
 /* --- free proxies ------------------------------------------------------------------- */
 
 #define PROXIES 4
@@ -302,7 +269,6 @@ int main(void)
 	race(request, evict, "an eviction while a request gets its keys");
 	race(evict, request, "a request while its memory region is evicted");
 	domains();
-	imported();
 	proxies();
 	return done_testing();
 }

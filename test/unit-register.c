@@ -183,59 +183,6 @@ static void teardown(void)
 	pin_domain_dealloc(pd);
 }
 
-static void imported(void)
-{
-	struct ibv_pd *pd = pin_ibverbs()->import_pd(fake_context(), 1);
-	struct ibv_mr *mr, *idle;
-
-	pin_domain_notice(pd);
-	mr = reg(pd, heap, 64, RIGHTS);
-	idle = reg(pd, heap + PIECE, 64, RIGHTS);
-	ok(reaches(mr) && fake_verbs.live == 2, "an imported PD is served");
-	pin_mr_deregister(idle);
-	pin_domain_unimport(pd);
-	ok(reaches(mr) && fake_verbs.live == 1,
-	   "ibv_unimport_pd deregisters idle memory regions only");
-	pin_ibverbs()->unimport_pd(pd);
-	ok(!pin_mr_deregister(mr) && !fake_verbs.live,
-	   "the others are when the program deregisters what uses them");
-	pin_domain_close(fake_context());
-}
-
-static int deallocate_nothing(struct ibv_pd *pd)
-{
-	(void)pd;
-	return 0;
-}
-
-/* libibverbs gives the address of what it has freed to another PD. */
-static void imported_again(void)
-{
-	struct ibv_pd *pd = pin_ibverbs()->import_pd(fake_context(), 1);
-	const struct pin_ibverbs *before = pin_ibverbs();
-	struct pin_ibverbs table = *before;
-	struct ibv_mr *mr, *next;
-
-	pin_domain_notice(pd);
-	mr = reg(pd, heap, 64, RIGHTS);
-	pin_domain_unimport(pd);
-	table.dealloc_pd = deallocate_nothing;
-	pin_ibverbs_replace(&table);
-	ok(!pin_domain_dealloc(pd), "one that nobody has seen, at the address of a PD that was "
-				    "imported, is deallocated");
-	pin_ibverbs_replace(before);
-	pin_domain_notice(pd);
-	next = reg(pd, heap, 64, RIGHTS);
-	ok(reaches(next) && next->lkey != mr->lkey, "another PD there has keys of its own");
-	ok(!pin_mr_deregister(mr) && fake_verbs.live == 1 && reaches(next) &&
-		   pin_pool.registered == fake_verbs.registered,
-	   "and what the program deregisters in the first is deregistered");
-	pin_mr_deregister(next);
-	pin_domain_close(fake_context());
-	ok(!fake_verbs.live && !pin_pool.registered, "nothing is left");
-	pin_ibverbs()->unimport_pd(pd);
-}
-
 /* What the adapter makes of it stands for the proxy from then on. */
 static void changes(void)
 {
@@ -296,12 +243,13 @@ static void looked_up(char *a, char *b)
 	ok(!pin_domain_disarm(pd) && !fake_verbs.live, "disabling deregisters them");
 	ok(!look_up(pd, b, 4, &again), "then there is room again");
 	fake_verbs.limit = SIZE_MAX;
-	ok(pin_mr_enable(pd, IBV_ACCESS_ON_DEMAND) == -EACCES,
+	ok(pin_domain_enable(pd, IBV_ACCESS_ON_DEMAND) == -EACCES,
 	   "enabling with impossible rights is refused");
-	ok(!pin_mr_enable(pd, RIGHTS), "enabling with valid rights succeeds");
+	ok(!pin_domain_enable(pd, RIGHTS), "enabling with valid rights succeeds");
 	ok(!pin_domain_dealloc(pd), "looked-up keys do not make the PD busy");
 	pd = new_pd();
-	ok(!pin_mr_enable(pd, IBV_ACCESS_LOCAL_WRITE) && pin_mr_enable(pd, RIGHTS) == -EEXIST,
+	ok(!pin_domain_enable(pd, IBV_ACCESS_LOCAL_WRITE) &&
+		   pin_domain_enable(pd, RIGHTS) == -EEXIST,
 	   "a PD can be enabled with fewer rights");
 	ok(!pin_mr_lookup(pd, a, 1, IBV_ACCESS_LOCAL_WRITE, &keys) &&
 		   fake_access_of(keys.lkey) == IBV_ACCESS_LOCAL_WRITE &&
@@ -309,18 +257,18 @@ static void looked_up(char *a, char *b)
 	   "its keys have those rights");
 	pin_domain_dealloc(pd);
 	pd = new_pd();
-	ok(!pin_mr_enable(pd, 0), "a PD can be enabled without any rights");
+	ok(!pin_domain_enable(pd, 0), "a PD can be enabled without any rights");
 	mr = reg(pd, a, 64, RIGHTS);
 	ok(mr && fake_access_of(mr->lkey) == RIGHTS, "its keys never serve a request for more");
 	pin_mr_deregister(mr);
 	ok(!pin_domain_disarm(pd) && pin_domain_disarm(pd) == -ENOENT,
 	   "disabling twice is refused");
-	ok(!pin_mr_enable(pd, RIGHTS) && !pin_mr_lookup(pd, a, 1, RIGHTS, &keys) &&
+	ok(!pin_domain_enable(pd, RIGHTS) && !pin_mr_lookup(pd, a, 1, RIGHTS, &keys) &&
 		   fake_access_of(keys.lkey) == RIGHTS,
 	   "it can be enabled again, with other rights");
 	errno = 77;
 	pin_domain_disarm(pd);
-	ok(!pin_mr_enable(pd, RIGHTS | IBV_ACCESS_RELAXED_ORDERING) &&
+	ok(!pin_domain_enable(pd, RIGHTS | IBV_ACCESS_RELAXED_ORDERING) &&
 		   !pin_mr_lookup(pd, a, 1, RIGHTS | IBV_ACCESS_RELAXED_ORDERING, &keys) &&
 		   fake_access_of(keys.lkey) & IBV_ACCESS_RELAXED_ORDERING,
 	   "relaxed ordering can be enabled, too");
@@ -430,7 +378,7 @@ static void replaced(void)
 	struct ibv_mr *used = reg(pd, p - PIECE, 3 * PIECE, RIGHTS), *mr;
 	struct pin_mr_key keys;
 
-	pin_mr_enable(pd, RIGHTS);
+	pin_domain_enable(pd, RIGHTS);
 	ok(reaches(used) && !pin_mr_lookup(pd, p, 64, RIGHTS, &keys),
 	   "memory is registered and looked up");
 	fake_replace(p + 5, 1);
@@ -526,61 +474,6 @@ static void forks(void)
 	pin_domain_dealloc(pd);
 }
 
-static const struct pin_ibverbs *usual;
-static volatile int forked;
-
-static void fork_in_handler(int number)
-{
-	pid_t child = fork();
-	int status = -1;
-
-	(void)number;
-	if (!child)
-		_exit(0);
-	forked += waitpid(child, &status, 0) == child && !status;
-}
-
-static struct ibv_mr *interrupted_reg(struct ibv_pd *pd, void *addr, size_t length,
-				      uint64_t iova, unsigned access)
-{
-	raise(SIGUSR1);
-	return usual->reg_mr_iova2(pd, addr, length, iova, access);
-}
-
-static int interrupted_dereg(struct ibv_mr *mr)
-{
-	raise(SIGUSR1);
-	return usual->dereg_mr(mr);
-}
-
-/* What the thread has begun it cannot wait for. */
-static void forks_in_handler(void)
-{
-	struct ibv_pd *pd = new_pd();
-	struct pin_ibverbs table;
-	struct ibv_mr *mr;
-
-	usual = pin_ibverbs();
-	table = *usual;
-	table.reg_mr_iova2 = interrupted_reg;
-	table.dereg_mr = interrupted_dereg;
-	signal(SIGUSR1, fork_in_handler);
-	pin_ibverbs_replace(&table);
-	alarm(30);
-	mr = reg(pd, heap, 64, RIGHTS);
-	ok(mr && reaches(mr) && forked == 1,
-	   "a signal handler that interrupts a registration may fork");
-	pin_mr_deregister(mr);
-	ok(pin_evict_one(NULL, 0) && forked == 2 && !fake_verbs.live,
-	   "so may one that interrupts a deregistration");
-	alarm(0);
-	pin_ibverbs_replace(usual);
-	pin_mr_deregister(reg(pd, heap, 64, RIGHTS));
-	fork_in_handler(0);
-	ok(forked == 3 && !fake_verbs.live, "after both, a fork deregisters what is idle");
-	pin_domain_dealloc(pd);
-}
-
 int main(void)
 {
 	struct pin_span *span = NULL;
@@ -601,14 +494,11 @@ int main(void)
 	stale();
 	ordering();
 	teardown();
-	imported();
-	imported_again();
 	changes();
 	looked_up(heap, heap + PIECE);
 	together();
 	handed_over();
 	replaced();
-	forks_in_handler();
 	forks();
 	return done_testing();
 }

@@ -271,26 +271,6 @@ static void filled_slowly(void)
 	ok(soon(is_pinned, p + CELL - PIECE), "and so are those that are complete later");
 }
 
-/* A piece for each look, every 40 ms by the clock that the thread sees. */
-static void filled_for_ever(void)
-{
-	char *p = grow(&span, CELL);
-	unsigned looks;
-	size_t i = 0;
-
-	stop_clock();
-	for (; i < CELL / PIECE - 1 && !is_pinned(p); i++) {
-		looks = fake_kernel.looks;
-		fake_touch(p + i * PIECE, PIECE);
-		stands_at_ns += 40 * 1000000;
-		pin_pool_changed();
-		soon(has_looked_since, &looks);
-	}
-	stands_at_ns = 0;
-	ok(is_pinned(p), "memory that keeps being filled is registered in the end: %zu pieces",
-	   i);
-}
-
 static void other_spans(void)
 {
 	struct pin_span *other = NULL;
@@ -379,7 +359,7 @@ static void disabled(void)
 	pin_domain_disarm(pd);
 	for (size_t i = 0; i < MANY; i += 2 * PIECE)
 		fake_touch(p + i, PIECE);
-	pin_mr_enable(pd, RIGHTS);
+	pin_domain_enable(pd, RIGHTS);
 	ok(soon(is_at_work, NULL), "memory is being registered ahead");
 	pin_domain_disarm(pd);
 	let_it_finish();
@@ -533,7 +513,7 @@ static void __attribute__((unused)) heals(void)
 	char *p;
 	size_t all;
 
-	pin_mr_enable(pd, RIGHTS);
+	pin_domain_enable(pd, RIGHTS);
 	let_more_hours_pass();
 	p = grow(&span, CELL);
 	pin_options.max_pinned = pin_pool.registered + PIECE / 2;
@@ -591,7 +571,6 @@ int main(void)
 	touched_later(heap);
 	grown();
 	filled_slowly();
-	filled_for_ever();
 	other_spans();
 	unused();
 	swept();

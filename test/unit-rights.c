@@ -86,7 +86,7 @@ static void refused(void)
 	for (size_t i = 0; i < n; i++) {
 		errno = 0;
 		wrong += reg(pd, heap, 64, refused_sets[i]) != NULL || errno != EINVAL;
-		wrong += pin_mr_enable(pd, refused_sets[i]) != -EINVAL;
+		wrong += pin_domain_enable(pd, refused_sets[i]) != -EINVAL;
 	}
 	lines_end(&lines);
 	ok(!wrong && pin_pool_requests(PIN_UNSOUND) == n,
@@ -122,7 +122,7 @@ static void local_only(void)
 	pin_mr_deregister(mr);
 	ok(!fake_keys_reach(lkey, rkey, pd, heap + 100, 64),
 	   "the key is invalid after ibv_dereg_mr");
-	ok(pin_mr_enable(pd, LOCAL | READ) == -EACCES &&
+	ok(pin_domain_enable(pd, LOCAL | READ) == -EACCES &&
 		   pin_mr_lookup(pd, heap, 64, LOCAL | READ, &key) == -EACCES,
 	   "enabling more than PINALLOC_ACCESS is refused, and so is a look-up");
 	ok(!pin_mr_lookup(pd, heap, 64, LOCAL, &key) && fake_access_of(key.lkey) == LOCAL,
@@ -194,7 +194,8 @@ static void looked_up(void)
 	   "registrations are not affected by that");
 	pin_mr_deregister(mr);
 	pin_domain_disarm(pd);
-	ok(!pin_mr_enable(pd, LOCAL | READ) && pin_mr_enable(pd, LOCAL | WRITE) == -EEXIST,
+	ok(!pin_domain_enable(pd, LOCAL | READ) &&
+		   pin_domain_enable(pd, LOCAL | WRITE) == -EEXIST,
 	   "a PD that is enabled first has no other rights");
 	ok(looked_up_rights(pd, LOCAL | READ) == (LOCAL | READ) &&
 		   looked_up_rights(pd, READ) == READ &&
@@ -340,7 +341,8 @@ static void ahead(void)
 	ok(keeps(pd, LOCAL, 3), "with other rights only what is requested is registered");
 	ask(pd, LOCAL, 3, 3);
 	ok(gets(pd, LOCAL, ISLANDS), "after several requests all memory is registered ahead");
-	ok(!pin_mr_enable(pd, READ) && gets(pd, READ, ISLANDS), "so it is after enabling it");
+	ok(!pin_domain_enable(pd, READ) && gets(pd, READ, ISLANDS),
+	   "so it is after enabling it");
 	ask(pd, ALL, 5, 5);
 	ok(keeps(pd, ALL, 1), "further rights again start with requests only");
 	ok(!pin_domain_disarm(pd) && !fake_verbs.live, "disabling deregisters all");

@@ -204,24 +204,6 @@ static void alike(void)
 	   (double)before / (double)many);
 }
 
-/* A memory region over the whole heap makes walks long, as long as it is there. */
-static void forgets_long(void)
-{
-	struct pin_range last = {(uintptr_t)cell(n_cells - 1), (uintptr_t)cell(n_cells)};
-	struct ibv_pd *pd = new_pd();
-	struct pin_access_set *set = pin_access_set_of(pin_registry_at(0), RIGHTS);
-
-	pin_mr_deregister(reg(pd, heap, n_cells * PIN_CELL, RIGHTS));
-	ok(pin_places_walk(set, last).at <= (uintptr_t)heap,
-	   "a walk begins at the heap's start if a memory region does that ends where it is");
-	if (!pin_evict_one(NULL, 0))
-		abort();
-	pin_mr_deregister(reg(pd, cell(n_cells - 1), 64, RIGHTS));
-	ok(pin_places_walk(set, last).at >= (uintptr_t)cell(n_cells - 3),
-	   "and close to its range once that one is gone");
-	pin_domain_dealloc(pd);
-}
-
 int main(void)
 {
 	ok(lazy_pool(), "initialised");
@@ -230,6 +212,5 @@ int main(void)
 	look_up_all();
 	make_room();
 	alike();
-	forgets_long();
 	return done_testing();
 }

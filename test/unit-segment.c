@@ -78,20 +78,21 @@ static void from_the_run_map(void)
 	ok(p && !((uintptr_t)p % PIN_GRANULE) && memset(p, 1, n) == p,
 	   "a segment begins at a granule and can be written");
 	ok((size_t)pin_live_large == live, "it is no block in use");
-	pin_segment_count(p);
+	pin_segment_count((int64_t)n);
 	ok((size_t)pin_live_large == live + n, "unless that is said");
 	ok(pin_kind_of(p) == PIN_KIND_SEGMENT && pin_kind_of(p + PIN_UNIT) == PIN_KIND_NONE,
 	   "it is told apart from blocks");
 	free_before = pin_runs_free_bytes();
 	bytes = pin_span_bytes();
-	pin_segment_give(p);
+	pin_segment_count(-(int64_t)n);
+	pin_segment_give(p, n);
 	ok(pin_runs_free_bytes() == free_before + n && (size_t)pin_live_large == live,
 	   "it is free memory when it was given back");
 	p = take(n, 0);
 	q = malloc(PIN_MIB);
 	ok(p && q && pin_span_bytes() == bytes, "and is taken again");
 	free(q);
-	pin_segment_give(p);
+	pin_segment_give(p, n);
 	ok(!take(pin_reserve.size, 0), "more than all addresses: NULL");
 }
 
@@ -108,7 +109,7 @@ static void gigantic(void)
 	q = malloc(100);
 	ok(q, "the heap goes on");
 	free(q);
-	pin_segment_give(p);
+	pin_segment_give(p, n);
 	q = malloc(n);
 	ok(q == p || pin_span_bytes() == bytes + n, "malloc gets them afterwards");
 	free(q);
@@ -123,18 +124,18 @@ static void fallback(void)
 	p = pin_segment_take(&need);
 	ok(p && need.page_size == PIN_GRANULE && advised == p,
 	   "without such pages it has transparent huge ones");
-	pin_segment_give(p);
+	pin_segment_give(p, PIN_GIB);
 	pages[1] = 1;
 	was_taken = true;
 	need.page_size = PIN_GIB;
 	p = pin_segment_take(&need);
 	ok(p && need.page_size == PIN_GRANULE, "also if they are gone meanwhile");
-	pin_segment_give(p);
+	pin_segment_give(p, PIN_GIB);
 	was_taken = false;
 	pages[0] = 8;
 	p = take(16 * PIN_MIB, PIN_GRANULE);
 	ok(p && committed == 16 * PIN_MIB && !pages[0], "pages of 2 MiB are taken as well");
-	pin_segment_give(p);
+	pin_segment_give(p, 16 * PIN_MIB);
 }
 
 static void on_a_node(void)
@@ -144,11 +145,11 @@ static void on_a_node(void)
 
 	ok(p && pin_span_find(p, 1)->node == 1 && need.node == 1,
 	   "it is memory of the node that is asked for");
-	pin_segment_give(p);
+	pin_segment_give(p, 16 * PIN_MIB);
 	need.node = 0;
 	q = pin_segment_take(&need);
 	ok(q && pin_span_find(q, 1)->node == 0, "and no other node's");
-	pin_segment_give(q);
+	pin_segment_give(q, 16 * PIN_MIB);
 }
 
 int main(void)

@@ -2,7 +2,7 @@
 /* The library's own threads, and what they take over from the thread that starts them. */
 #include <config.h>
 
-#include "regpool/thread.h"
+#include "regpool/threads.h"
 #include "allocator/os.h"
 #include "test/tap.h"
 

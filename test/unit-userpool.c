@@ -10,7 +10,7 @@
 #include "regpool/granule.h"
 #include "regpool/pool.h"
 #include "regpool/segments.h"
-#include "regpool/touch.h"
+#include "regpool/threads.h"
 #include "regpool/userpool.h"
 #include "test/fake-kernel.h"
 #include "test/lines.h"
@@ -22,11 +22,12 @@
 
 /* The linker puts these in place of the library's (--wrap). */
 void *__wrap_pin_segment_take(struct pin_segment_need *need);
-void __wrap_pin_segment_give(void *segment);
-void __wrap_pin_segment_count(void *segment);
+void __wrap_pin_segment_give(void *segment, size_t n_bytes);
+void __wrap_pin_segment_count(int64_t n_bytes);
 int __wrap_pin_touch(void *start, size_t n_bytes, uint32_t node, unsigned n_threads);
 
-static unsigned taken, given, counted;
+static unsigned taken, given;
+static int64_t counted; /* bytes */
 static bool was_left_alone;
 static int touch_error;
 
@@ -40,26 +41,31 @@ void *__wrap_pin_segment_take(struct pin_segment_need *need)
 	taken++;
 	need->node = 0;
 	start = PIN_ALIGN_UP(start, page);
+	if (pin_pages_cover((void *)start, need->n_bytes))
+		return NULL;
 	return pin_span_add(start, need->n_bytes, 0) ? (void *)start : NULL;
 }
 
-void __wrap_pin_segment_give(void *segment)
+/* Nothing of what was written there of slices is left. */
+void __wrap_pin_segment_give(void *segment, size_t n_bytes)
 {
-	(void)segment;
-	given++;
+	uint32_t first = pin_page_of(segment), last = first + pin_units(n_bytes) - 1;
+
+	given += !pin_pages.kinds[first] && !pin_pages.kinds[last];
 }
 
-void __wrap_pin_segment_count(void *segment)
+void __wrap_pin_segment_count(int64_t n_bytes)
 {
-	(void)segment;
-	counted++;
+	counted += n_bytes;
 }
 
 int __wrap_pin_touch(void *start, size_t n_bytes, uint32_t node, unsigned n_threads)
 {
+	struct pin_range range = pin_range_of(start, n_bytes), piece;
+
 	(void)node;
 	(void)n_threads;
-	was_left_alone = pin_segments_is_being_made(pin_range_of(start, n_bytes));
+	was_left_alone = pin_segments_meet(range) && !pin_segments_find_piece(range, &piece);
 	fake_touch(start, n_bytes);
 	return touch_error;
 }
@@ -86,7 +92,7 @@ static struct ibv_pd *armed_pd(void)
 {
 	struct ibv_pd *pd = new_pd();
 
-	return pin_mr_enable(pd, RIGHTS) ? NULL : pd;
+	return pin_domain_enable(pd, RIGHTS) ? NULL : pd;
 }
 
 /* Each request for a slice is a look-up. */
@@ -232,7 +238,8 @@ static void failures(void)
 	struct pin_userpool *pool;
 	void *p;
 
-	given = taken = counted = 0;
+	given = taken = 0;
+	counted = 0;
 	touch_error = -ENOMEM;
 	ok(!create(PIN_GIB, 0, false) && taken == 1 && given == 1 && !counted,
 	   "what cannot be touched is given back");
@@ -245,14 +252,177 @@ static void failures(void)
 	ok((p = take(pool, PIN_MIB)) && pin_userpool_destroy(pool) == -EBUSY,
 	   "the pool goes on, and stays as long as it is used");
 	touch_error = 0;
-	ok(!pin_userpool_free(pool, p) && !pin_userpool_destroy(pool) && given == taken,
+	ok(counted == 64 * PIN_MIB && !pin_userpool_free(pool, p) &&
+		   !pin_userpool_destroy(pool) && given == taken && !counted,
 	   "all it had goes back");
+}
+
+/* --- slices --------------------------------------------------------------------------- */
+
+#define PAGES  4096u /* of a piece */
+#define PIECES 3u
+#define MOST   500u
+#define ROUNDS 200000u
+
+static uint64_t seed = 1;
+
+static uint64_t any(uint64_t below)
+{
+	uint64_t z = seed += 0x9e3779b97f4a7c15u;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+	return (z ^ z >> 31) % below;
+}
+
+static bool is_taken[PIECES][PAGES];
+static struct slice {
+	char *start;
+	size_t n_bytes;
+} held[8192];
+static const char *base; /* the pool's memory */
+
+static bool claim(const struct slice *slice, bool now)
+{
+	size_t first = (size_t)(slice->start - base) / PIN_UNIT;
+	size_t last = first + pin_units(slice->n_bytes ? slice->n_bytes : 1) - 1;
+	bool good = last / PAGES < PIECES && first / PAGES == last / PAGES;
+
+	for (size_t i = first; good && i <= last; i++) {
+		good &= is_taken[i / PAGES][i % PAGES] != now;
+		is_taken[i / PAGES][i % PAGES] = now;
+	}
+	return good;
+}
+
+static int note_base(void *start, size_t length, int is_added, void *arg)
+{
+	(void)length;
+	(void)is_added;
+	(void)arg;
+	base = start;
+	return 0;
+}
+
+/* What there is, in pieces of so much. */
+static struct pin_userpool *pool_of(size_t n_bytes, size_t piece)
+{
+	struct pin_userpool_options options = {
+		.need = {n_bytes, 0, PIN_NODE_HERE},
+		.on_segment = note_base,
+	};
+	struct pin_userpool *pool = NULL;
+	struct ibv_pd *pd;
+
+	fake_verbs.max_mr_size = piece;
+	pd = new_pd();
+	pin_userpool_create(&options, &pool);
+	pin_domain_dealloc(pd);
+	fake_verbs.max_mr_size = SIZE_MAX;
+	return pool;
+}
+
+static void model(void)
+{
+	struct pin_userpool *pool = pool_of(PIECES * PAGES * PIN_UNIT, PAGES * PIN_UNIT);
+	bool good = true, freed = true;
+	size_t n = 0;
+
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct slice *slice = &held[any(MOST)];
+		size_t alignment = PIN_UNIT << (any(3) ? 0 : any(8));
+
+		if (slice->start) {
+			freed &= !pin_userpool_free(pool, slice->start) && claim(slice, false);
+			slice->start = NULL;
+			continue;
+		}
+		slice->n_bytes = any(1 + any(any(50) ? 100 * PIN_UNIT : PAGES * PIN_UNIT));
+		if (pin_userpool_alloc(pool, slice->n_bytes, alignment, (void **)&slice->start))
+			continue;
+		n++;
+		good &= !((uintptr_t)slice->start % alignment) && claim(slice, true);
+	}
+	ok(good && n > ROUNDS / 10,
+	   "%zu slices are aligned, within one piece, and nobody else's", n);
+	ok(freed, "each can be given back");
+	for (size_t k = 0; k < MOST; k++)
+		if (held[k].start)
+			pin_userpool_free(pool, held[k].start);
+	good = true;
+	for (unsigned i = 0; i < PIECES; i++)
+		good &= (held[i].start = take(pool, PAGES * PIN_UNIT)) != NULL;
+	ok(good, "all of it has merged when all are free");
+	for (unsigned i = 0; i < PIECES; i++)
+		pin_userpool_free(pool, held[i].start);
+	ok(!pin_userpool_destroy(pool), "no slice is in use any more");
+}
+
+static void misuse(void)
+{
+	struct pin_userpool *pool = pool_of(PIN_GRANULE, PIN_GRANULE);
+	struct lines lines = lines_begin();
+	char *p = take(pool, 10000), *q = take(pool, 0);
+
+	ok(p && q && p != q, "a slice of no bytes is one of its own");
+	ok(pin_userpool_free(pool, p + 64) == -EINVAL &&
+		   pin_userpool_free(pool, p + PIN_UNIT) == -EINVAL,
+	   "what is inside of a slice is not freed");
+	ok(pin_userpool_free(pool, &pool) == -EINVAL, "nor what is elsewhere");
+	ok(!pin_userpool_free(pool, p) && pin_userpool_free(pool, p) == -EINVAL, "nor twice");
+	ok(!take(pool, PIN_GRANULE), "more than is left: NULL");
+	lines_end(&lines);
+	ok(lines.n == 1, "one line says so");
+	pin_userpool_free(pool, q);
+	pin_userpool_destroy(pool);
+}
+
+/*
+ * Slices of 1 to 64 MiB, as many as go into `most` bytes, any of them freed for the next: as
+ * hard as a cache of keys and values can make it, because each has another length.
+ */
+static size_t refused(struct pin_userpool *pool, size_t most, bool doubles)
+{
+	size_t n = 0, live = 0, n_refused = 0, i, size;
+
+	for (unsigned round = 0; round < 100000; round++) {
+		size = doubles ? PIN_MIB << any(7) : PIN_MIB + any(63 * PIN_MIB / 4096) * 4096;
+		for (; live + size > most; held[i] = held[--n]) {
+			i = any(n);
+			pin_userpool_free(pool, held[i].start);
+			live -= held[i].n_bytes;
+		}
+		held[n] = (struct slice){take(pool, size), size};
+		live += held[n].start ? size : 0;
+		n_refused += !held[n].start;
+		n += held[n].start != NULL;
+	}
+	while (n--)
+		pin_userpool_free(pool, held[n].start);
+	return n_refused;
+}
+
+static void keys_and_values(void)
+{
+	const size_t most = 1000 * 32 * PIN_MIB; /* a thousand slices */
+
+	for (int doubles = 0; doubles < 2; doubles++) {
+		struct pin_userpool *pool = pool_of(most / 10 * 11, SIZE_MAX);
+		size_t n = refused(pool, most, doubles);
+
+		ok(n <= 10,
+		   "memory of 1.1 times what is live is enough for %s of 1 to 64 MiB: %zu of "
+		   "100,000 refused",
+		   doubles ? "powers of two" : "any sizes", n);
+		pin_userpool_destroy(pool);
+	}
 }
 
 int main(void)
 {
-	if (!lazy_pool())
+	if (!lazy_pool() || pin_pages_init())
 		return 99;
+	pin_reserve_carve_lower(PIN_GRANULE); /* page 0 is none (allocator/fit.h) */
 	fake_kernel.keeps_memory = true;
 	adapter(7 * PIN_GIB / 2, 16 * PIN_GIB, PIN_GIB, 4 * 3 + 2);
 	adapter(192 * PIN_GIB, 400 * PIN_GIB, 64 * PIN_GIB, 6);
@@ -261,5 +431,8 @@ int main(void)
 	evicted();
 	over_the_limit();
 	failures();
+	model();
+	misuse();
+	keys_and_values();
 	return done_testing();
 }

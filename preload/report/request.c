@@ -11,7 +11,7 @@
 #include "allocator/os.h"
 #include "preload/report/process.h"
 #include "preload/report/report.h"
-#include "regpool/thread.h"
+#include "regpool/threads.h"
 
 #include <errno.h>
 #include <signal.h>
