@@ -12,7 +12,7 @@
 #include "bench/lookup.h"
 #include "regpool/evict.h"
 #include "regpool/keys.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "test/spans.h"
 
 #define N_RANGES  ((size_t)1 << 14)
@@ -68,7 +68,7 @@ static void register_all(void)
 
 		need(mr && mr->addr == step_at(i) && !pin_mr_deregister(mr));
 	}
-	need(pin_pool.created == n_steps && pin_pool.pinned == n_steps * step);
+	need(pin_state.created == n_steps && pin_state.pinned == n_steps * step);
 }
 
 /* The first are those that were used longest ago. */
@@ -81,7 +81,7 @@ static void evict(void)
 		need(pin_evict_one(NULL, 0));
 	say("evict", (bench_processor_ns() - began) / (double)n);
 	for (size_t i = 0; i < n; i++)
-		need(!pin_keys_covering(pin_access_set_of(pin_registry_at(0), RIGHTS),
+		need(!pin_keys_covering(pin_access_set_of(pin_domain_at(0), RIGHTS),
 					step_at(i)));
 }
 
@@ -101,7 +101,7 @@ static void hold_all(void)
 
 static void give_up(void)
 {
-	need(!pin_domain_disarm(pd) && !pin_pool.pinned && !fake_verbs.live);
+	need(!pin_domain_disarm(pd) && !pin_state.pinned && !fake_verbs.live);
 }
 
 int pinalloc_lookup(struct ibv_pd *domain, const void *addr, size_t length, unsigned access,

@@ -11,9 +11,9 @@
 #include "allocator/live.h"
 #include "allocator/span.h"
 #include "preload/report/report.h"
-#include "regpool/domain.h"
+#include "regpool/arm.h"
 #include "regpool/mr.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 
 #include <errno.h>
 #include <string.h>
@@ -53,19 +53,19 @@ int pinalloc_stats(struct pinalloc_stats *stats, size_t size)
 		.live = heap.live,
 		.mapped = heap.mapped,
 		.growth_steps = pin_span_steps(),
-		.pinned = pin_pool_pinned(),
-		.pinned_peak = pin_pool_pinned_peak(),
-		.mr_created = pin_pool.created,
-		.mr_destroyed = pin_pool.destroyed,
-		.served = pin_pool_requests(PIN_SERVED),
-		.passed_through = pin_pool_passed(),
-		.refused = pin_pool.refused,
-		.evicted = pin_pool.evicted,
-		.registration_ns = pin_pool.ns,
+		.pinned = pin_state_pinned(),
+		.pinned_peak = pin_state_pinned_peak(),
+		.mr_created = pin_state.created,
+		.mr_destroyed = pin_state.destroyed,
+		.served = pin_state_requests(PIN_SERVED),
+		.passed_through = pin_state_passed(),
+		.refused = pin_state.refused,
+		.evicted = pin_state.evicted,
+		.registration_ns = pin_state.ns,
 		.live_peak = pin_live_peak().bytes,
-		.registered = pin_pool.registered,
-		.registered_peak = pin_pool.registered_peak,
-		.mr_ahead = pin_pool.ahead,
+		.registered = pin_state.registered,
+		.registered_peak = pin_state.registered_peak,
+		.mr_ahead = pin_state.ahead,
 	};
 	if (size > sizeof all)
 		size = sizeof all;

@@ -18,8 +18,8 @@
 #include "preload/report/record.h"
 #include "preload/report/report.h"
 #include "preload/report/request.h"
-#include "regpool/domain.h"
-#include "regpool/pool.h"
+#include "regpool/arm.h"
+#include "regpool/state.h"
 #include "regpool/userpool.h"
 
 #include <dlfcn.h>
@@ -96,8 +96,8 @@ __attribute__((constructor(101))) static void init_library(void)
 	pin_misuse_caller = pin_stacks_caller;
 	print_help_if_wanted();
 	wanted = program_matches();
-	pin_timeline_set_pinned(&pin_pool.registered);
-	pin_pool_init(pin_conflicts_heap_is_ours() && wanted);
+	pin_timeline_set_pinned(&pin_state.registered);
+	pin_state_init(pin_conflicts_heap_is_ours() && wanted);
 	pin_domain_on_arm = pin_userpool_preallocate;
 	pin_process_init(wanted);
 	if (pin_report_wanted || pin_options.sample)

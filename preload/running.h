@@ -10,7 +10,7 @@
 #define PIN_RUNNING_H
 
 #include "preload/figures.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 
 #include <stddef.h>
 #include <stdint.h>

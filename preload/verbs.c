@@ -7,12 +7,12 @@
 
 #include "allocator/log.h"
 #include "preload/conflicts.h"
-#include "regpool/domain.h"
+#include "regpool/arm.h"
 #include "regpool/fork.h"
 #include "regpool/listeners.h"
 #include "regpool/mr.h"
 #include "regpool/objects.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "regpool/provider.h"
 #include "regpool/evict.h"
 
@@ -58,7 +58,7 @@ PIN_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, voi
 PIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 					    uint64_t iova, int fd, int access)
 {
-	pin_pool_count(PIN_DMABUF);
+	pin_state_count(PIN_DMABUF);
 	if (!pin_ibverbs_of(pd->context)->reg_dmabuf_mr) {
 		errno = EOPNOTSUPP;
 		return NULL;
@@ -101,7 +101,7 @@ PIN_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
 	struct ibv_pd *pd = PIN_CREATE(context, pin_ibverbs_of(context)->alloc_pd(context));
 
-	if (pd && !pin_pool_off()) {
+	if (pd && !pin_state_off()) {
 		pin_provider_hook(context);
 		pin_objects_hook(context);
 		pin_domain_notice(pd);
@@ -145,11 +145,11 @@ PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	struct ibv_context *context = verbs->open_device(device);
 	int error = errno;
 
-	if (!context && !pin_pool_off())
+	if (!context && !pin_state_off())
 		pin_warn_once(
 			"%s cannot be opened: %s; check the permissions of /dev/infiniband",
 			device->name, strerrordesc_np(error));
-	if (context && !pin_pool_off())
+	if (context && !pin_state_off())
 		pin_conflicts_check_settings();
 	/* Early enough for libfabric, which chooses its monitor when a domain is opened. */
 	if (context)
@@ -167,12 +167,12 @@ PIN_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, vo
 
 PIN_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-	struct pin_room room = pin_room_begin(cq->context, 0);
+	struct pin_retry room = pin_retry_begin(cq->context, 0);
 	int error;
 
 	do {
 		error = pin_ibverbs_of(cq->context)->resize_cq(cq, cqe);
-	} while (error && pin_room_make(&room, error));
+	} while (error && pin_retry_evict(&room, error));
 	return error;
 }
 

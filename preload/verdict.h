@@ -8,7 +8,7 @@
 #define PIN_VERDICT_H
 
 #include "preload/figures.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 
 #include <stdint.h>
 

@@ -7,7 +7,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static _Atomic bool is_tight;
 /* What of a limit the program itself has not registered. VmPin may lack the latest of ours. */
 static size_t left_by_others(size_t limit)
 {
-	size_t all = pin_os_status("\nVmPin:"), ours = pin_pool.registered;
+	size_t all = pin_os_status("\nVmPin:"), ours = pin_state.registered;
 	size_t others = all > ours ? all - ours : 0;
 
 	return others < limit ? limit - others : 0;
@@ -42,7 +42,7 @@ size_t pin_budget_locked_limit(void)
 
 bool pin_budget_is_near_locked(size_t n_bytes)
 {
-	size_t limit = pin_os_memlock_limit(), ours = pin_pool.registered, left;
+	size_t limit = pin_os_memlock_limit(), ours = pin_state.registered, left;
 
 	if (limit == SIZE_MAX)
 		return false;
@@ -89,24 +89,24 @@ bool pin_budget_is_tight(void)
 
 bool pin_budget_reserve(size_t n_bytes)
 {
-	size_t limit = pin_budget_limit(), have = pin_pool.registered;
+	size_t limit = pin_budget_limit(), have = pin_state.registered;
 
 	do {
 		if (n_bytes > limit || have > limit - n_bytes)
 			return false;
-	} while (!atomic_compare_exchange_weak(&pin_pool.registered, &have, have + n_bytes));
-	pin_pool_update_peak(&pin_pool.registered, &pin_pool.registered_peak);
+	} while (!atomic_compare_exchange_weak(&pin_state.registered, &have, have + n_bytes));
+	pin_state_update_peak(&pin_state.registered, &pin_state.registered_peak);
 	return true;
 }
 
 void pin_budget_release(size_t n_bytes)
 {
-	atomic_fetch_sub(&pin_pool.registered, n_bytes);
+	atomic_fetch_sub(&pin_state.registered, n_bytes);
 }
 
 bool pin_budget_would_fit(size_t n_bytes, size_t idle)
 {
-	size_t limit = pin_budget_limit(), have = pin_pool.registered;
+	size_t limit = pin_budget_limit(), have = pin_state.registered;
 
 	have -= idle < have ? idle : have;
 	return n_bytes <= limit && have <= limit - n_bytes;
@@ -114,7 +114,7 @@ bool pin_budget_would_fit(size_t n_bytes, size_t idle)
 
 bool pin_budget_is_exceeded(void)
 {
-	return pin_pool.registered > pin_budget_limit();
+	return pin_state.registered > pin_budget_limit();
 }
 
 static struct {

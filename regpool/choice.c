@@ -10,7 +10,7 @@
 /* A cell is at most this fraction of what may be registered. */
 #define PARTS_OF_LIMIT 8
 
-size_t pin_choice_cell(size_t limit, size_t max_mr_size)
+size_t pin_choice_cell_size(size_t limit, size_t max_mr_size)
 {
 	size_t cell = PIN_GRANULE, heap = pin_span_bytes();
 
@@ -20,24 +20,24 @@ size_t pin_choice_cell(size_t limit, size_t max_mr_size)
 	return cell;
 }
 
-struct pin_range pin_choice_tile(const struct pin_span *span, struct pin_range range,
-				 size_t cell)
+struct pin_range pin_choice_cell(const struct pin_span *span, struct pin_range range,
+				 size_t size)
 {
-	struct pin_range all = pin_range_of_span(span), tile;
-	size_t size = cell, stride = cell;
+	struct pin_range all = pin_range_of_span(span), cell;
+	size_t stride = size;
 
 	do {
-		tile.start = pin_reserve.base +
+		cell.start = pin_reserve.base +
 			     PIN_ALIGN_DOWN(range.start - pin_reserve.base, stride);
-		tile.end = tile.start + size;
+		cell.end = cell.start + size;
 		stride = size;
 		size *= 2;
-	} while (tile.end < range.end);
-	if (tile.start < all.start)
-		tile.start = all.start;
-	if (tile.end > all.end)
-		tile.end = all.end;
-	return tile;
+	} while (cell.end < range.end);
+	if (cell.start < all.start)
+		cell.start = all.start;
+	if (cell.end > all.end)
+		cell.end = all.end;
+	return cell;
 }
 
 struct pin_range pin_choice_overlap(const struct pin_span *span, struct pin_range range)
@@ -57,8 +57,8 @@ static size_t resident_beside(uintptr_t at, uintptr_t border, bool below)
 {
 	uintptr_t granule = PIN_ALIGN_DOWN(below ? at - 1 : at, PIN_GRANULE);
 	size_t in_granule = below ? at - granule : granule + PIN_GRANULE - at;
-	size_t in_tile = below ? at - border : border - at;
-	size_t n = (in_granule < in_tile ? in_granule : in_tile) / PIN_PAGE, found = 0;
+	size_t in_cell = below ? at - border : border - at;
+	size_t n = (in_granule < in_cell ? in_granule : in_cell) / PIN_PAGE, found = 0;
 	uint32_t is_there[BATCH];
 	struct pin_range range;
 
@@ -74,13 +74,13 @@ static size_t resident_beside(uintptr_t at, uintptr_t border, bool below)
 	return found * PIN_PAGE;
 }
 
-struct pin_range pin_choice_pages(struct pin_range range, struct pin_range tile)
+struct pin_range pin_choice_pages(struct pin_range range, struct pin_range cell)
 {
 	size_t n;
 
-	while ((n = resident_beside(range.start, tile.start, true)))
+	while ((n = resident_beside(range.start, cell.start, true)))
 		range.start -= n;
-	while ((n = resident_beside(range.end, tile.end, false)))
+	while ((n = resident_beside(range.end, cell.end, false)))
 		range.end += n;
 	return range;
 }

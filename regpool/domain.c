@@ -3,342 +3,135 @@
 
 #include "regpool/domain.h"
 #include "allocator/log.h"
-#include "allocator/options.h"
-#include "allocator/reserve.h"
-#include "regpool/fork.h"
-#include "regpool/keys.h"
-#include "regpool/listeners.h"
-#include "regpool/places.h"
-#include "regpool/pool.h"
-#include "regpool/registrar.h"
-#include "regpool/watch.h"
 
-#include <errno.h>
+#include <string.h>
 
-PIN_WRITTEN_FIRST void (*pin_domain_on_arm)(void);
-
+struct pin_domain pin_domains[PIN_MAX_DOMAINS];
 /*
- * The domain of a PD, locked, or NULL. Checks again under the lock: while this thread waited
- * for it, the PD may have been deallocated and the slot reused.
+ * PIN_ACCESS_SETS for each domain, committed as domains are added. A separate table, to keep
+ * struct pin_domain small.
  */
-static struct pin_domain *lock_domain(const struct ibv_pd *pd)
-{
-	struct pin_domain *domain = pin_registry_find(pd);
+static struct pin_table access_sets;
+static _Atomic uint32_t n_used;
+/* Held while a domain is added. */
+static pthread_mutex_t domains_lock = PTHREAD_MUTEX_INITIALIZER;
 
-	if (!domain)
+struct pin_access_set *pin_access_set_next(struct pin_domain *domain,
+					   struct pin_access_set *last)
+{
+	struct pin_access_set *first, *end, *set;
+
+	if (!domain && !pin_domain_count())
 		return NULL;
-	pthread_rwlock_wrlock(&domain->lock);
-	if (atomic_load(&domain->pd) == pd)
-		return domain;
-	pthread_rwlock_unlock(&domain->lock);
+	first = domain ? domain->access_sets : pin_domains[0].access_sets;
+	end = first + (domain ? 1 : pin_domain_count()) * PIN_ACCESS_SETS;
+	for (set = last ? last + 1 : first; set < end; set++)
+		if (atomic_load_explicit(&set->domain, memory_order_acquire))
+			return set;
 	return NULL;
 }
 
-static bool ensure_table(struct pin_table *table, size_t element_size, size_t n)
+uint32_t pin_domain_count(void)
 {
-	return table->base || !pin_table_init(table, element_size, n);
+	return atomic_load_explicit(&n_used, memory_order_acquire);
 }
 
-static bool make_tables(struct pin_access_set *set)
+struct pin_domain *pin_domain_at(uint32_t i)
 {
-	size_t n = pin_reserve.size >> PIN_GRANULE_SHIFT;
-
-	return ensure_table(&set->records, sizeof(struct pin_record), PIN_MOST_PLACES) &&
-	       ensure_table(&set->entries, sizeof(struct pin_entry), PIN_MOST_PLACES) &&
-	       ensure_table(&set->starting, sizeof(uint32_t), n) &&
-	       ensure_table(&set->in_part, sizeof(uint32_t), pin_reserve.size / PIN_PAGE) &&
-	       ensure_table(&set->covering, sizeof(uint32_t), n);
+	return &pin_domains[i];
 }
 
-/* Caller holds the domain's lock. */
-static bool make_set(struct pin_domain *domain, struct pin_access_set *set, unsigned access)
+struct pin_domain *pin_domain_search(const struct ibv_pd *pd)
 {
-	if (set->domain)
-		return true;
-	if (!make_tables(set) || pthread_mutex_init(&set->lock, NULL))
+	uint32_t n = pd ? pin_domain_count() : 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (atomic_load_explicit(&pin_domains[i].pd, memory_order_acquire) == pd)
+			return &pin_domains[i];
+	return NULL;
+}
+
+/* Whether the slot is free, and its statistics are of this device. */
+static bool is_free_for(struct pin_domain *domain, const char *device)
+{
+	return !atomic_load(&domain->pd) && !strcmp(domain->device, device);
+}
+
+static bool init_slot(struct pin_domain *domain)
+{
+	size_t i = (size_t)(domain - pin_domains);
+	pthread_rwlockattr_t attributes;
+	bool failed;
+
+	if (!access_sets.base &&
+	    pin_table_init(&access_sets, PIN_ACCESS_SETS * sizeof(struct pin_access_set),
+			   PIN_MAX_DOMAINS))
 		return false;
-	set->access = access;
-	atomic_store_explicit(&set->domain, domain, memory_order_release);
-	return true;
-}
+	if (pin_table_ensure(&access_sets, i + 1))
+		return false;
 
-/* EFA's adapters have page tables of 24 Mi entries of 4 KiB, which their driver does not tell.
- */
-#define EFA_VENDOR 0x1d0f
-#define EFA_BYTES  ((size_t)24 * PIN_MIB * PIN_PAGE)
-
-/* Asks the adapter for its limits. Caller holds the domain's lock. */
-static void find_limits(struct pin_domain *domain)
-{
-	struct ibv_context *context = domain->pd->context;
-	struct ibv_device_attr attr = {0};
-	bool is_known;
-
-	if (domain->max_mr_size)
-		return;
-	is_known = !pin_ibverbs_of(context)->query_device(context, &attr);
-	domain->max_mr_size = is_known && attr.max_mr_size ? attr.max_mr_size : SIZE_MAX;
-	domain->max_mr = is_known && attr.max_mr > 0 ? (size_t)attr.max_mr : 0;
-	domain->max_bytes = is_known && attr.vendor_id == EFA_VENDOR ? EFA_BYTES : SIZE_MAX;
+	pthread_rwlockattr_init(&attributes);
+	pthread_rwlockattr_setkind_np(&attributes,
+				      PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	failed = pthread_rwlock_init(&domain->lock, &attributes);
+	pthread_rwlockattr_destroy(&attributes);
+	domain->access_sets = pin_table_at(&access_sets, struct pin_access_set,
+					   i * PIN_ACCESS_SETS);
+	return !failed;
 }
 
 /*
- * The program has replaced pages, in the heap or elsewhere. Returns how many bytes of it are
- * not registered any more because of that.
+ * Prefers the slot of an earlier PD on the same device, so that searches stay short and the
+ * report adds up. Then a new slot, and when there are no more, any free one.
  */
-static size_t withdraw_range(uintptr_t start, size_t length)
+static struct pin_domain *free_slot(const char *device)
 {
-	size_t n_bytes = pin_granules_mark_replaced(start, length);
+	uint32_t n = atomic_load(&n_used);
 
-	/* Of what was marked before, too: nothing may be found there. */
-	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
-		pin_places_withdraw(set,
-				    pin_range_granules(pin_range_of((void *)start, length)));
-	return n_bytes;
+	for (uint32_t i = 0; i < n; i++)
+		if (is_free_for(&pin_domains[i], device))
+			return &pin_domains[i];
+	if (n < PIN_MAX_DOMAINS)
+		return init_slot(&pin_domains[n]) ? &pin_domains[n] : NULL;
+	for (uint32_t i = 0; i < n; i++)
+		if (!atomic_load(&pin_domains[i].pd))
+			return &pin_domains[i];
+	return NULL;
 }
 
-/* With the values of PINALLOC_ACCESS. */
-static void log_armed(const struct pin_domain *domain, unsigned access)
+const char *pin_domain_device(const struct ibv_context *context)
 {
-	pin_info("protection domain on %s armed:%s%s%s%s%s%s", domain->device,
-		 access & IBV_ACCESS_LOCAL_WRITE ? " local" : "",
-		 access & IBV_ACCESS_REMOTE_READ ? " read" : "",
-		 access & IBV_ACCESS_REMOTE_WRITE ? " write" : "",
-		 access & IBV_ACCESS_REMOTE_ATOMIC ? " atomic" : "",
-		 access & IBV_ACCESS_RELAXED_ORDERING ? " relaxed" : "",
-		 access ? "" : " no rights");
+	return context && context->device ? context->device->name : "?";
 }
 
-static bool has_armed(struct pin_domain *domain)
+/* Caller holds domains_lock. */
+static void make_domain(struct ibv_pd *pd)
 {
-	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
-		if (set->armed)
-			return true;
-	return false;
-}
+	struct pin_domain *domain = free_slot(pin_domain_device(pd->context));
 
-/* Caller holds the domain's lock. */
-static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsigned access)
-{
-	if (!make_set(domain, set, access)) {
-		pin_warn_once("no address space for the tables of %s: its requests go to "
-			      "libibverbs; raise ulimit -v",
-			      domain->device);
-		return -ENOMEM;
-	}
-	find_limits(domain);
-	set->is_ahead = pin_options.mode != PIN_MODE_LAZY;
-	set->is_first = !has_armed(NULL);
-	set->n_needed = 0;
-	atomic_store_explicit(&set->armed, true, memory_order_release);
-	log_armed(domain, access);
-	return 0;
-}
-
-/* Caller holds the domain's lock. */
-static int arm_if_allowed(struct pin_domain *domain, struct pin_access_set *set,
-			  unsigned access, unsigned max_access)
-{
-	if (pin_pool_off())
-		return -ENOMEM;
-	if (!has_armed(domain))
-		domain->max_access = max_access | IBV_ACCESS_RELAXED_ORDERING;
-	if (access & ~domain->max_access)
-		return -EEXIST;
-	return set->armed ? 0 : arm_set(domain, set, access);
-}
-
-/* Whether memory regions may have these rights. */
-static int check_rights(unsigned access)
-{
-	if (access & ~(pin_domain_rights() | IBV_ACCESS_RELAXED_ORDERING))
-		return -EACCES;
-	return pin_access_is_valid(access) ? 0 : -EINVAL;
-}
-
-int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
-		   struct pin_access_set **armed)
-{
-	struct pin_access_set *set;
-	struct pin_domain *domain;
-	int error = check_rights(access);
-	bool needs_thread;
-
-	if (error)
-		return error;
-	if (pin_pool_off())
-		return -ENOMEM;
-	pin_fork_prepare();
-	pin_watch_start(withdraw_range);
-	pin_listeners_find();
-	domain = lock_domain(pd);
-	if (!domain)
-		return -ENOMEM;
-	set = pin_access_set_of(domain, access);
-	error = arm_if_allowed(domain, set, access, max_access);
-	needs_thread = set->is_ahead;
-	pthread_rwlock_unlock(&domain->lock);
-	if (error)
-		return error;
-	if (pin_domain_on_arm)
-		pin_domain_on_arm();
-	pin_registrar_add_set(set);
-	if (needs_thread && !pin_registrar_start())
-		set->is_ahead = false;
-	*armed = set;
-	return 0;
-}
-
-size_t pin_domain_largest_mr(void)
-{
-	size_t least = SIZE_MAX, n;
-
-	for (uint32_t i = 0; i < pin_registry_count(); i++) {
-		struct pin_domain *domain = pin_registry_at(i);
-		struct ibv_pd *pd;
-
-		pthread_rwlock_wrlock(&domain->lock);
-		pd = atomic_load(&domain->pd);
-		if (pd)
-			find_limits(domain);
-		n = domain->max_mr_size;
-		pthread_rwlock_unlock(&domain->lock);
-		if (pd && n < least)
-			least = n;
-	}
-	return least;
-}
-
-static bool domain_has_users(struct pin_domain *domain)
-{
-	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
-		if (pin_places_in_use(set))
-			return true;
-	return false;
-}
-
-/* Caller holds the domain's lock. */
-static void clear_sets(struct pin_domain *domain, enum pin_clear what)
-{
-	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
-		pin_places_clear(set, what);
-}
-
-/*
- * Caller holds the domain's lock, and its MRs are gone or out of reach. The generation changes
- * first: proxies must be invalid before their users are forgotten, or a release would make a
- * counter negative.
- */
-static void retire(struct pin_domain *domain)
-{
-	atomic_fetch_add(&domain->generation, 1);
-	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
-		set->is_ahead = false;
-		atomic_store(&set->armed, false);
-		pin_places_forget(set);
-	}
-	domain->max_mr_size = 0;
-	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
-}
-
-int pin_domain_dealloc(struct ibv_pd *pd)
-{
-	struct pin_domain *domain = lock_domain(pd);
-	int result;
-
-	if (!domain)
-		return pin_ibverbs_of(pd->context)->dealloc_pd(pd);
-	if (domain_has_users(domain)) {
-		pthread_rwlock_unlock(&domain->lock);
-		errno = EBUSY;
-		return EBUSY;
-	}
-	clear_sets(domain, PIN_CLEAR_IDLE);
-	domain->is_ending = true;
-	result = pin_ibverbs_of(pd->context)->dealloc_pd(pd);
-	domain->is_ending = false;
-	/* If the PD stays, the registrar registers its memory again. */
-	if (result)
-		pin_pool_changed();
-	else
-		retire(domain);
-	pthread_rwlock_unlock(&domain->lock);
-	return result;
-}
-
-static void retire_pd(struct ibv_pd *pd)
-{
-	struct pin_domain *domain = lock_domain(pd);
-
-	if (!domain)
+	if (!domain) {
+		pin_warn_once(
+			"no room for another protection domain: its requests go to libibverbs");
 		return;
-	clear_sets(domain, PIN_CLEAR_ALL);
-	retire(domain);
-	pthread_rwlock_unlock(&domain->lock);
-}
-
-void pin_domain_close(const struct ibv_context *context)
-{
-	uint32_t n = pin_registry_count();
-
-	for (uint32_t i = 0; i < n; i++) {
-		struct pin_domain *domain = pin_registry_at(i);
-		struct ibv_pd *pd = atomic_load(&domain->pd);
-
-		/*
-		 * pd->context may be freed: another thread may be deallocating a PD of another
-		 * device.
-		 */
-		if (pd && atomic_load(&domain->context) == context)
-			retire_pd(pd);
 	}
+	pin_format(domain->device, sizeof domain->device, "%s", pin_domain_device(pd->context));
+	atomic_store(&domain->context, pd->context);
+	atomic_store_explicit(&domain->pd, pd, memory_order_release);
+	if (domain == &pin_domains[n_used])
+		atomic_fetch_add_explicit(&n_used, 1, memory_order_release);
 }
 
-void pin_domain_notice(struct ibv_pd *pd)
+void pin_domain_add(struct ibv_pd *pd)
 {
-	struct pin_domain *domain;
-
-	if (pin_pool_off())
-		return;
-	domain = lock_domain(pd);
-	if (domain) {
-		retire(domain);
-		pthread_rwlock_unlock(&domain->lock);
-	}
-	pin_registry_add(pd);
+	pthread_mutex_lock(&domains_lock);
+	make_domain(pd);
+	pthread_mutex_unlock(&domains_lock);
 }
 
-int pin_domain_disarm(struct ibv_pd *pd)
+void pin_domain_forget_all(void)
 {
-	struct pin_domain *domain = lock_domain(pd);
-	bool armed = false;
-	int saved = errno;
+	uint32_t n = atomic_exchange(&n_used, 0);
 
-	if (!domain)
-		return -ENOENT;
-	domain->max_access = PIN_HEAP_ACCESS;
-	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
-		armed |= set->armed;
-		set->is_ahead = false;
-		pin_places_clear(set, PIN_CLEAR_IDLE);
-		if (!pin_places_in_use(set))
-			atomic_store(&set->armed, false);
-	}
-	pthread_rwlock_unlock(&domain->lock);
-	errno = saved;
-	return armed ? 0 : -ENOENT;
-}
-
-int pin_domain_enable(struct ibv_pd *pd, unsigned access)
-{
-	struct pin_access_set *set;
-	int saved = errno, error = pin_domain_arm(pd, access, access, &set);
-
-	errno = saved;
-	if (error)
-		return error;
-	set->is_ahead = pin_options.mode == PIN_MODE_EAGER && pin_registrar_start();
-	set->n_needed = PIN_IN_USE;
-	pin_pool_changed();
-	return 0;
+	for (uint32_t i = 0; i < n; i++)
+		atomic_store(&pin_domains[i].pd, NULL);
 }

@@ -4,8 +4,8 @@
 #include "regpool/evict.h"
 #include "allocator/os.h"
 #include "regpool/budget.h"
-#include "regpool/places.h"
-#include "regpool/pool.h"
+#include "regpool/entries.h"
+#include "regpool/state.h"
 #include "regpool/register.h"
 
 #include <errno.h>
@@ -27,13 +27,13 @@ static void search_set(struct search *search, struct pin_access_set *set)
 {
 	bool is_of = !search->device || !strcmp(set->domain->device, search->device);
 
-	for (uint32_t i = 1; i <= set->n_places; i++) {
-		struct pin_entry *entry = pin_place(set, i);
-		uint32_t used_at = pin_place_record(set, entry)->used_at;
+	for (uint32_t i = 1; i <= set->n_entries; i++) {
+		struct pin_entry *entry = pin_entry_at(set, i);
+		uint32_t used_at = pin_entry_record(set, entry)->used_at;
 
 		if (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
 			search->busy = &entry->state;
-		if (!pin_place_is_idle(set, entry))
+		if (!pin_entry_is_idle(set, entry))
 			continue;
 		search->idle_bytes += entry->length;
 		if (is_of && (!search->oldest || (int32_t)(used_at - search->used_at) < 0)) {
@@ -73,51 +73,51 @@ bool pin_evict_one(const char *device, size_t wanted)
 		/* All others were tried. */
 		if (error == -EIO && (int32_t)(search.used_at - began) > 0)
 			return false;
-		error = pin_place_release_idle(search.set, search.oldest);
+		error = pin_entry_release_idle(search.set, search.oldest);
 		/* libibverbs does not let it go: from now on the others come first. */
 		if (error == -EIO)
-			pin_place_record(search.set, search.oldest)->used_at =
+			pin_entry_record(search.set, search.oldest)->used_at =
 				atomic_fetch_add(&pin_evict_clock, 1) + 1;
 	} while (error);
-	atomic_fetch_add(&pin_pool.evicted, 1);
+	atomic_fetch_add(&pin_state.evicted, 1);
 	return true;
 }
 
 /* Beyond all there are at the beginning: what other threads may register meanwhile. */
 #define MORE 64
 
-struct pin_room pin_room_begin(const struct ibv_context *context, size_t n_bytes)
+struct pin_retry pin_retry_begin(const struct ibv_context *context, size_t n_bytes)
 {
-	uint64_t destroyed = pin_pool.destroyed, created = pin_pool.created;
+	uint64_t destroyed = pin_state.destroyed, created = pin_state.created;
 
-	return (struct pin_room){destroyed, created - destroyed + MORE,
-				 pin_registry_device(context), n_bytes};
+	return (struct pin_retry){destroyed, created - destroyed + MORE,
+				  pin_domain_device(context), n_bytes};
 }
 
-bool pin_room_make(struct pin_room *room, int error)
+bool pin_retry_evict(struct pin_retry *room, int error)
 {
 	bool made = false;
 
-	if (!pin_pool_off() && room->left &&
+	if (!pin_state_off() && room->left &&
 	    pin_register_lacks_room(room->device, error, room->n_bytes)) {
 		const char *device = pin_register_lacks_memory(error, room->n_bytes)
 					     ? NULL
 					     : room->device;
 
-		made = pin_evict_one(device, 0) || pin_pool.destroyed != room->destroyed;
-		room->destroyed = pin_pool.destroyed;
+		made = pin_evict_one(device, 0) || pin_state.destroyed != room->destroyed;
+		room->destroyed = pin_state.destroyed;
 		room->left--;
 	}
 	errno = error;
 	return made;
 }
 
-void pin_room_trim(void)
+void pin_evict_excess(void)
 {
-	struct pin_room room = pin_room_begin(NULL, 0);
+	struct pin_retry room = pin_retry_begin(NULL, 0);
 	int error = errno;
 
-	while (!pin_pool_off() && room.left-- && pin_budget_is_exceeded() &&
+	while (!pin_state_off() && room.left-- && pin_budget_is_exceeded() &&
 	       pin_evict_one(NULL, 0))
 		;
 	errno = error;

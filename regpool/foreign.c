@@ -182,30 +182,30 @@ static void note_unwatchable(struct pin_pages range)
 }
 
 /*
- * What cannot be watched now, but may be another time, is forgotten. A cache that inserts later
- * is to hear of it even so, some time.
+ * What cannot be watched now, but may be another time, is invalidated. A cache that inserts
+ * later is to hear of it even so, some time.
  */
 static void begin_foreign(struct pin_foreign *it)
 {
 	bool is_late = pin_listeners_insert_later(it->caller);
-	bool is_forgotten = pin_options.watch == PIN_WATCH_STRICT ||
-			    pin_watch_arrived[it->n] != it->messages;
+	bool is_invalidated = pin_options.watch == PIN_WATCH_STRICT ||
+			      pin_watch_arrived[it->n] != it->messages;
 	int error = -EAGAIN;
 
-	if (is_late || !is_forgotten)
+	if (is_late || !is_invalidated)
 		error = pin_watch_start(NULL) ? watch(it->range, it->messages, is_late)
 					      : -ENOSYS;
-	it->how = error || is_forgotten ? PIN_FORGOTTEN : PIN_WATCHED;
-	if (!is_forgotten && (error == -EINVAL || error == -EPERM || error == -ENOSYS)) {
+	it->how = error || is_invalidated ? PIN_INVALIDATED : PIN_WATCHED;
+	if (!is_invalidated && (error == -EINVAL || error == -EPERM || error == -ENOSYS)) {
 		it->how = PIN_LEFT_ALONE;
 		note_unwatchable(it->range);
 	}
 }
 
 /*
- * The heap is watched in any case, but for what the program has mapped over it. What the
- * program has mapped where the heap has not come to yet, or beside it, is always forgotten:
- * listeners are not notified of these addresses when other memory goes.
+ * The heap is watched, except where the program has mapped other memory over it. What the
+ * program has mapped beside the heap, or where the heap has not grown to yet, is always
+ * invalidated: listeners are not notified of these addresses when foreign memory goes.
  */
 static void begin_in_reserve(struct pin_foreign *it, const void *addr, size_t length)
 {
@@ -214,7 +214,7 @@ static void begin_in_reserve(struct pin_foreign *it, const void *addr, size_t le
 	if (is_on && is_heap && !pin_granules_any_replaced(pin_range_of(addr, length)))
 		it->how = PIN_WATCHED;
 	else if (is_on || !is_heap || pin_options.watch == PIN_WATCH_STRICT)
-		it->how = PIN_FORGOTTEN;
+		it->how = PIN_INVALIDATED;
 }
 
 void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
@@ -235,10 +235,10 @@ void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
 		begin_foreign(it);
 }
 
-static void forget(struct pin_pages range, const void *caller)
+static void invalidate(struct pin_pages range, const void *caller)
 {
 	atomic_fetch_add(&pin_watched.forgotten, 1);
-	pin_listeners_forget(range.start, range.end - range.start);
+	pin_listeners_invalidate(range.start, range.end - range.start);
 	if (pin_listeners_insert_later(caller))
 		pin_watch_notify();
 }
@@ -250,14 +250,14 @@ void pin_foreign_end(struct pin_foreign *it)
 
 	pin_listeners_note_kept(is_kept ? it->range : (struct pin_pages){0, 0}, it->messages);
 	if (!is_kept && it->how != PIN_LEFT_ALONE)
-		forget(it->range, it->caller);
+		invalidate(it->range, it->caller);
 	else if (is_kept && it->n == PIN_WATCH_FOREIGN)
 		atomic_fetch_add(&pin_watched.ranges, 1);
 	errno = error;
 }
 
-void pin_foreign_forget_heap(const void *addr, size_t length, const void *caller)
+void pin_foreign_invalidate_heap(const void *addr, size_t length, const void *caller)
 {
 	if (pin_listeners_find())
-		forget(pin_pages_of(addr, length), caller);
+		invalidate(pin_pages_of(addr, length), caller);
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registrations that libibverbs makes, of heap memory or other memory, and what keeps
- * registration caches from using them when their pages have been replaced. There are three
- * ways:
+ * Registrations that libibverbs makes, of heap memory or foreign memory, and what keeps
+ * registration caches from using them after the program has replaced their pages. A
+ * registration is one of these:
  *
- * The main thread's stack never goes, and is left alone.
+ * Left alone: the main thread's stack is never unmapped.
  *
- * Else the caches are told at once that the range has gone, so that they forget it: they use
- * the registration for the message that it was made for, and not again. That takes no system
- * call, and is always right.
+ * Invalidated: the library tells the caches at once that the range has gone. They use the
+ * registration for the message that it was made for, and not again. This takes no system call,
+ * and the data is always right.
  *
- * Memory that is registered again is watched (watch.h), and stays in the caches until any
- * memory that is watched is replaced.
+ * Watched (watch.h): the range was registered before. The registration stays in the caches
+ * until the program replaces any memory that is watched.
  *
  * Thread-safe. Must not be called from inside malloc or a signal handler.
  */
@@ -24,7 +24,7 @@
 struct pin_foreign {
 	struct pin_pages range;
 	const void *caller;
-	enum { PIN_LEFT_ALONE, PIN_FORGOTTEN, PIN_WATCHED } how;
+	enum { PIN_LEFT_ALONE, PIN_INVALIDATED, PIN_WATCHED } how;
 	unsigned n;	   /* PIN_WATCH_HEAP or PIN_WATCH_FOREIGN */
 	uint32_t messages; /* of these, before it is made */
 };
@@ -36,7 +36,7 @@ void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
 /* Call after it was. Preserves errno. */
 void pin_foreign_end(struct pin_foreign *it);
 
-/* A heap registration that was served while heap pages were replaced is forgotten. */
-void pin_foreign_forget_heap(const void *addr, size_t length, const void *caller);
+/* Invalidates a heap registration that was served while heap pages were replaced. */
+void pin_foreign_invalidate_heap(const void *addr, size_t length, const void *caller);
 
 #endif

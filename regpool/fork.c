@@ -6,8 +6,8 @@
 #include "allocator/os.h"
 #include "regpool/granule.h"
 #include "regpool/ibverbs.h"
-#include "regpool/places.h"
-#include "regpool/pool.h"
+#include "regpool/entries.h"
+#include "regpool/state.h"
 
 #include <pthread.h>
 
@@ -40,9 +40,9 @@ int pin_fork_unmark(void *start, size_t length)
 
 static void stop_registering(void)
 {
-	if (pin_pool_off())
+	if (pin_state_off())
 		return;
-	pin_pool_stop(PIN_FORK_GUARD);
+	pin_state_stop(PIN_FORK_GUARD);
 	pin_warn("fork protection is on and this kernel does not copy pinned pages at fork: "
 		 "the heap is not registered; use Linux 5.12 or newer");
 }
@@ -70,20 +70,20 @@ _Atomic unsigned pin_forks_running;
 /* One that is just being registered or deregistered has users, or none, when that is done. */
 static void release_idle(struct pin_access_set *set)
 {
-	for (uint32_t i = 1; i <= set->n_places; i++) {
-		struct pin_entry *entry = pin_place(set, i);
+	for (uint32_t i = 1; i <= set->n_entries; i++) {
+		struct pin_entry *entry = pin_entry_at(set, i);
 
 		while (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
 			pin_os_wait(&entry->state, PIN_ENTRY_BUSY);
-		if (pin_place_is_idle(set, entry))
-			pin_place_release_idle(set, entry);
+		if (pin_entry_is_idle(set, entry))
+			pin_entry_release_idle(set, entry);
 	}
 }
 
 static void before_fork(void)
 {
 	atomic_fetch_add(&pin_forks_running, 1);
-	if (pin_pool_off())
+	if (pin_state_off())
 		return;
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
 		if (atomic_load(&set->domain->pd))
@@ -95,8 +95,8 @@ static void after_fork(void)
 {
 	pin_granules_look_again();
 	atomic_fetch_sub(&pin_forks_running, 1);
-	if (!pin_pool_off())
-		pin_pool_changed();
+	if (!pin_state_off())
+		pin_state_changed();
 }
 
 /*
@@ -105,8 +105,8 @@ static void after_fork(void)
  */
 static void forget_in_child(void)
 {
-	pin_pool_stop(PIN_CHILD);
-	pin_registry_reset();
+	pin_state_stop(PIN_CHILD);
+	pin_domain_forget_all();
 	pin_forks_running = 0;
 }
 

@@ -8,7 +8,7 @@
 #include "regpool/budget.h"
 #include "regpool/choice.h"
 #include "regpool/evict.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "regpool/register.h"
 #include "regpool/segments.h"
 
@@ -21,7 +21,7 @@
 static bool publish_or_free(struct pin_access_set *set, struct pin_entry *entry,
 			    struct ibv_mr *mr)
 {
-	struct pin_record *record = pin_place_record(set, entry);
+	struct pin_record *record = pin_entry_record(set, entry);
 	bool found;
 
 	if (mr) {
@@ -33,20 +33,20 @@ static bool publish_or_free(struct pin_access_set *set, struct pin_entry *entry,
 	}
 	pthread_mutex_lock(&set->lock);
 	if (mr)
-		pin_place_publish(set, entry, PIN_ENTRY_READY);
+		pin_entry_publish(set, entry, PIN_ENTRY_READY);
 	else
-		pin_place_free(set, entry);
+		pin_entry_free(set, entry);
 	found = mr && !record->is_stale;
 	pthread_mutex_unlock(&set->lock);
 	return found;
 }
 
 /* Other threads wait for a BUSY entry by its range, so that must be what is registered. */
-static void narrow_place(struct pin_access_set *set, struct pin_entry *entry,
+static void narrow_entry(struct pin_access_set *set, struct pin_entry *entry,
 			 struct pin_range range)
 {
 	pthread_mutex_lock(&set->lock);
-	pin_place_narrow(set, entry, range);
+	pin_entry_narrow(set, entry, range);
 	pthread_mutex_unlock(&set->lock);
 }
 
@@ -66,7 +66,7 @@ static struct ibv_mr *register_range(struct pin_access_set *set, struct pin_rang
 	} while (!mr && may_evict &&
 		 pin_register_lacks_room(set->domain->device, *error, n_bytes) &&
 		 pin_evict_one(device, n_bytes));
-	atomic_fetch_add_explicit(&pin_pool.ns, pin_os_now_ns() - began, memory_order_relaxed);
+	atomic_fetch_add_explicit(&pin_state.ns, pin_os_now_ns() - began, memory_order_relaxed);
 	if (mr)
 		pin_debug("%s at %p registered%s on %s: lkey 0x%x",
 			  PIN_SIZE(pin_range_length(range)), (void *)range.start,
@@ -78,17 +78,17 @@ static struct ibv_mr *register_range(struct pin_access_set *set, struct pin_rang
  * Registers the entry's whole range or, if that fails, only the part that is wanted. Sets
  * *error to an errno value, or 0.
  */
-static bool register_place(struct pin_access_set *set, struct pin_entry *entry,
+static bool register_entry(struct pin_access_set *set, struct pin_entry *entry,
 			   struct pin_range wanted, bool may_evict, int *error)
 {
-	struct pin_range range = pin_place_range(entry);
+	struct pin_range range = pin_entry_range(entry);
 	struct ibv_mr *mr = register_range(set, range, may_evict, error);
 	bool found;
 
 	if (!mr && pin_range_length(wanted) < pin_range_length(range)) {
 		pin_register_note_failure(set->domain, range, *error);
 		range = wanted;
-		narrow_place(set, entry, range);
+		narrow_entry(set, entry, range);
 		mr = register_range(set, range, may_evict, error);
 	}
 	if (mr)
@@ -96,10 +96,10 @@ static bool register_place(struct pin_access_set *set, struct pin_entry *entry,
 	else
 		pin_register_log_failure(set->domain, range, *error);
 	if (mr && !may_evict)
-		atomic_fetch_add(&pin_pool.ahead, 1);
+		atomic_fetch_add(&pin_state.ahead, 1);
 	found = publish_or_free(set, entry, mr);
 	if (mr)
-		pin_places_sweep(set);
+		pin_entries_sweep(set);
 	return found;
 }
 
@@ -107,11 +107,11 @@ static bool register_place(struct pin_access_set *set, struct pin_entry *entry,
  * The smallest range of whole granules that a memory region for a request lies in: so others
  * wait for nothing larger.
  */
-static struct pin_range choose_tile(struct pin_range wanted)
+static struct pin_range choose_cell(struct pin_range wanted)
 {
 	const struct pin_span *span = pin_span_find((void *)wanted.start, 1);
 
-	return pin_choice_tile(span, pin_range_granules(wanted), PIN_GRANULE);
+	return pin_choice_cell(span, pin_range_granules(wanted), PIN_GRANULE);
 }
 
 /*
@@ -119,11 +119,11 @@ static struct pin_range choose_tile(struct pin_range wanted)
  * could make the program's own registrations fail.
  */
 static struct pin_range choose_range(struct pin_access_set *set, struct pin_range wanted,
-				     struct pin_range tile)
+				     struct pin_range cell)
 {
 	struct pin_range piece;
 
-	if (pin_granules_ensure(tile.end))
+	if (pin_granules_ensure(cell.end))
 		return wanted;
 	if (pin_segments_find_piece(wanted, &piece))
 		return pin_granules_any_replaced(piece) ? wanted : piece;
@@ -132,7 +132,7 @@ static struct pin_range choose_range(struct pin_access_set *set, struct pin_rang
 	pin_budget_limit();
 	if (pin_budget_is_tight())
 		return wanted;
-	return pin_choice_pages(wanted, tile);
+	return pin_choice_pages(wanted, cell);
 }
 
 /* The READY entry that look-ups find for the range, or NULL. Caller holds the set's lock. */
@@ -141,7 +141,7 @@ static struct pin_entry *find_ready(struct pin_access_set *set, const void *addr
 	uint32_t numbers[] = {pin_keys_covering(set, addr), pin_keys_covering_page(set, addr)};
 
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(numbers); i++) {
-		struct pin_entry *entry = pin_place(set, numbers[i]);
+		struct pin_entry *entry = pin_entry_at(set, numbers[i]);
 
 		if (numbers[i] && pin_entry_covers(entry, addr, length))
 			return entry;
@@ -151,18 +151,18 @@ static struct pin_entry *find_ready(struct pin_access_set *set, const void *addr
 
 /*
  * An entry that covers the range and is BUSY in another thread, or NULL. One that is larger
- * than the tile takes longer than to register the range. Caller holds the set's lock.
+ * than the cell takes longer than to register the range. Caller holds the set's lock.
  */
 static struct pin_entry *find_busy(struct pin_access_set *set, struct pin_range range,
-				   struct pin_range tile)
+				   struct pin_range cell)
 {
-	struct pin_walk walk = pin_places_walk(set, range);
+	struct pin_walk walk = pin_entries_walk(set, range);
 	struct pin_entry *entry;
 
-	while ((entry = pin_places_next(set, &walk)))
+	while ((entry = pin_entries_next(set, &walk)))
 		if (entry->state == PIN_ENTRY_BUSY &&
-		    pin_range_has(pin_place_range(entry), range) &&
-		    pin_range_has(tile, pin_place_range(entry)))
+		    pin_range_has(pin_entry_range(entry), range) &&
+		    pin_range_has(cell, pin_entry_range(entry)))
 			break;
 	return entry;
 }
@@ -173,21 +173,21 @@ enum action { FOUND, IMPOSSIBLE, REGISTER };
 static enum action choose_action(struct pin_access_set *set, const void *addr, size_t length,
 				 struct pin_entry **entry)
 {
-	struct pin_range wanted = pin_range_of(addr, length), tile, range;
+	struct pin_range wanted = pin_range_of(addr, length), cell, range;
 	struct pin_entry *busy;
 	enum action action;
 
 	for (;;) {
-		tile = choose_tile(wanted);
-		range = choose_range(set, wanted, tile);
+		cell = choose_cell(wanted);
+		range = choose_range(set, wanted, cell);
 		pthread_mutex_lock(&set->lock);
 		busy = NULL;
 		if (find_ready(set, addr, length))
 			action = FOUND;
 		else if (pin_granules_any_replaced(wanted))
 			action = IMPOSSIBLE;
-		else if (!(busy = find_busy(set, wanted, tile)))
-			action = (*entry = pin_place_allocate(set, range)) ? REGISTER
+		else if (!(busy = find_busy(set, wanted, cell)))
+			action = (*entry = pin_entry_allocate(set, range)) ? REGISTER
 									   : IMPOSSIBLE;
 		pthread_mutex_unlock(&set->lock);
 		if (!busy)
@@ -208,10 +208,10 @@ bool pin_keys_prepare(struct pin_access_set *set, const void *addr, size_t lengt
 	action = choose_action(set, addr, length, &entry);
 	if (action != REGISTER)
 		return action == FOUND;
-	if (!register_place(set, entry, range, true, &error))
+	if (!register_entry(set, entry, range, true, &error))
 		return false;
 	pin_access_set_count(set);
-	pin_pool_changed();
+	pin_state_changed();
 	return true;
 }
 
@@ -226,11 +226,11 @@ bool pin_keys_prepare_ahead(struct pin_access_set *set, struct pin_range range)
 	has = find_ready(set, (void *)range.start, pin_range_length(range)) ||
 	      find_busy(set, range, anywhere) || pin_granules_any_replaced(range);
 	if (!has)
-		entry = pin_place_allocate(set, range);
+		entry = pin_entry_allocate(set, range);
 	pthread_mutex_unlock(&set->lock);
 	if (!entry)
 		return has;
-	register_place(set, entry, range, false, &error);
+	register_entry(set, entry, range, false, &error);
 	return !error ||
 	       !pin_register_lacks_room(set->domain->device, error, pin_range_length(range));
 }
@@ -255,7 +255,7 @@ static inline struct pin_entry *use_if_covering(struct pin_access_set *set, uint
 
 	if (PIN_UNLIKELY(!number))
 		return NULL;
-	entry = pin_place(set, number);
+	entry = pin_entry_at(set, number);
 	record = pin_table_at(&set->records, struct pin_record, number);
 	count = &record->lanes[pin_lane()];
 	/*

@@ -6,7 +6,7 @@
 #ifndef PIN_KEYS_H
 #define PIN_KEYS_H
 
-#include "regpool/places.h"
+#include "regpool/entries.h"
 
 /*
  * Makes sure that a memory region covers [addr, addr + length), which is within one span; it

@@ -4,7 +4,7 @@
 #include "regpool/listeners.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -190,7 +190,7 @@ static void notify_all(uintptr_t start, size_t length)
 			notify_library(it, start, length);
 }
 
-void pin_listeners_forget(uintptr_t start, size_t length)
+void pin_listeners_invalidate(uintptr_t start, size_t length)
 {
 	for (struct library *it = libraries; it; it = it->next)
 		if (it->function && it->known->kind == UCX)
@@ -299,7 +299,7 @@ static void find_listeners(void)
 
 bool pin_listeners_find(void)
 {
-	if (pin_pool_off() == PIN_CHILD || pin_pool_is_excluded())
+	if (pin_state_off() == PIN_CHILD || pin_state_is_excluded())
 		return false;
 	find_listeners();
 	return pin_options.watch && (is_finding || pin_watch_notify_caches);

@@ -24,10 +24,10 @@
 bool pin_listeners_find(void);
 
 /*
- * Whether a registration that this caller makes, given a return address in it, is inserted into
- * a cache later, so that it cannot be forgotten yet: Open MPI's own caches do that, and one
- * that is just being found cannot be told. UCX drops what was forgotten before it uses it
- * again, and libfabric asks whether it may be cached.
+ * Whether the caller, given a return address in it, inserts a registration into its cache only
+ * after it was made, so that it is too early to invalidate it: Open MPI's own caches do that,
+ * and a cache that another thread is just finding may. UCX drops what was invalidated before
+ * it uses it again, and libfabric asks whether it may cache a registration.
  */
 bool pin_listeners_insert_later(const void *caller);
 
@@ -38,10 +38,10 @@ bool pin_listeners_insert_later(const void *caller);
 bool pin_listeners_needs_unique_keys(const void *caller);
 
 /*
- * Makes UCX forget a registration, from inside the call that makes it. Its lock is held by this
- * thread, so it only takes note.
+ * Tells UCX to invalidate a registration, from inside the call that makes it. This thread
+ * holds UCX's lock, so UCX only notes the range.
  */
-void pin_listeners_forget(uintptr_t start, size_t length);
+void pin_listeners_invalidate(uintptr_t start, size_t length);
 
 /*
  * What this thread has just registered of memory that is not heap, if it may be cached while

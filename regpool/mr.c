@@ -7,11 +7,11 @@
 #include "allocator/os.h"
 #include "allocator/span.h"
 #include "regpool/budget.h"
-#include "regpool/domain.h"
+#include "regpool/arm.h"
 #include "regpool/foreign.h"
 #include "regpool/keys.h"
 #include "regpool/listeners.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "regpool/proxy.h"
 #include "regpool/register.h"
 #include "regpool/evict.h"
@@ -35,8 +35,8 @@ struct request {
 /* Whether memory regions of the heap can serve the request at all. */
 static enum pin_reason check_request(const struct request *request)
 {
-	if (PIN_UNLIKELY(pin_pool_off()))
-		return pin_pool_off();
+	if (PIN_UNLIKELY(pin_state_off()))
+		return pin_state_off();
 	if (!pin_reserve_contains(request->addr))
 		return PIN_FOREIGN;
 	pin_watch_catch_up();
@@ -72,7 +72,7 @@ static PIN_COLD enum pin_reason arm_for_request(const struct request *request,
 	case -EINVAL:
 		return PIN_UNSOUND;
 	default:
-		return pin_pool_off() ? pin_pool_off() : PIN_UNSEEN;
+		return pin_state_off() ? pin_state_off() : PIN_UNSEEN;
 	}
 }
 
@@ -96,7 +96,7 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 	reason = check_request(request);
 	if (reason != PIN_SERVED)
 		return reason;
-	domain = pin_registry_find(request->pd);
+	domain = pin_domain_find(request->pd);
 	set = domain ? pin_access_set_of(domain, request->access) : NULL;
 	if (PIN_UNLIKELY(!set || !set->armed)) {
 		reason = arm_for_request(request, &set);
@@ -107,8 +107,8 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 	entry = pin_keys_use(set, request->addr, request->length, &user);
 	if (!entry)
 		return why_not(request->addr, request->length);
-	record = pin_place_record(set, entry);
-	if (PIN_UNLIKELY(needs_unique_key(request)) && pin_place_n_users(set, entry) > 1) {
+	record = pin_entry_record(set, entry);
+	if (PIN_UNLIKELY(needs_unique_key(request)) && pin_entry_n_users(set, entry) > 1) {
 		pin_keys_release(user);
 		return PIN_SHARED;
 	}
@@ -144,12 +144,12 @@ static struct ibv_mr *call_real(const struct request *request)
 /* If there is no room, idle memory regions are evicted for it. */
 static struct ibv_mr *register_real(const struct request *request)
 {
-	struct pin_room room = pin_room_begin(request->pd->context, request->length);
+	struct pin_retry room = pin_retry_begin(request->pd->context, request->length);
 	struct ibv_mr *mr;
 
 	do {
 		mr = call_real(request);
-	} while (!mr && pin_room_make(&room, errno));
+	} while (!mr && pin_retry_evict(&room, errno));
 	return mr;
 }
 
@@ -159,7 +159,7 @@ static struct ibv_mr *pass_through(const struct request *request)
 	struct pin_foreign foreign;
 	struct ibv_mr *mr;
 
-	pin_pool_tell();
+	pin_state_tell();
 	if (!is_pinned(request))
 		return register_real(request);
 	pin_foreign_begin(&foreign, request->addr, request->length, request->caller);
@@ -167,7 +167,7 @@ static struct ibv_mr *pass_through(const struct request *request)
 	if (mr)
 		pin_foreign_end(&foreign);
 	if (PIN_UNLIKELY(pin_budget_is_tight()))
-		pin_room_trim();
+		pin_evict_excess();
 	return mr;
 }
 
@@ -182,13 +182,13 @@ struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uin
 	if (pin_reserve_contains(addr)) {
 		proxy = pin_proxy_new();
 		reason = proxy ? serve_request(&request, proxy) : PIN_NO_ROOM;
-	} else if (pin_pool_off()) {
-		reason = pin_pool_off();
+	} else if (pin_state_off()) {
+		reason = pin_state_off();
 	}
-	pin_pool_count(reason);
+	pin_state_count(reason);
 	if (PIN_LIKELY(reason == PIN_SERVED)) {
 		if (PIN_UNLIKELY(pin_watch_heap_is_changing()))
-			pin_foreign_forget_heap(addr, length, caller);
+			pin_foreign_invalidate_heap(addr, length, caller);
 		return &proxy->mr;
 	}
 	if (proxy)
@@ -215,7 +215,7 @@ struct ibv_mr *pin_mr_register_extended(struct ibv_pd *pd, struct ibv_mr_init_at
 		return pin_mr_register(pd, attr->addr, attr->length,
 				       has_iova ? attr->iova : (uintptr_t)attr->addr,
 				       (unsigned)attr->access, caller);
-	pin_pool_count(is_mapped ? PIN_EXTENDED : PIN_DMABUF);
+	pin_state_count(is_mapped ? PIN_EXTENDED : PIN_DMABUF);
 	return is_mapped ? pass_through(&request) : register_real(&request);
 }
 
@@ -228,14 +228,14 @@ struct ibv_mr *pin_mr_register_buffer(struct ibv_pd *pd, struct ibv_buf *buf, vo
 		errno = EOPNOTSUPP;
 		return NULL;
 	}
-	pin_pool_count(PIN_EXTENDED);
+	pin_state_count(PIN_EXTENDED);
 	return pass_through(&request);
 }
 
 /* Releases what a proxy refers to. If its domain is gone, so is the memory region. */
 static int release_proxy(const struct pin_proxy *proxy)
 {
-	if (pin_pool_off() == PIN_CHILD)
+	if (pin_state_off() == PIN_CHILD)
 		return 0;
 	if (proxy->own)
 		return pin_ibverbs_of(proxy->own->context)->dereg_mr(proxy->own);
@@ -281,16 +281,16 @@ static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
 			   pin_rereg_mr *rereg_mr)
 {
 	struct pin_foreign foreign;
-	struct pin_room room;
+	struct pin_retry room;
 	int error;
 
 	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION))
 		return rereg_mr(mr, flags, pd, addr, length, access);
 	pin_foreign_begin(&foreign, addr, length, caller);
-	room = pin_room_begin(mr->context, length);
+	room = pin_retry_begin(mr->context, length);
 	do {
 		error = rereg_mr(mr, flags, pd, addr, length, access);
-	} while (error == IBV_REREG_MR_ERR_CMD && pin_room_make(&room, errno));
+	} while (error == IBV_REREG_MR_ERR_CMD && pin_retry_evict(&room, errno));
 	if (!error)
 		pin_foreign_end(&foreign);
 	return error;
@@ -352,7 +352,7 @@ int pin_mr_reregister_by(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
-	pin_pool_count(PIN_EXTENDED);
+	pin_state_count(PIN_EXTENDED);
 	return reregister_proxy(proxy, flags, pd, addr, length, access, caller);
 }
 
@@ -367,7 +367,7 @@ int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *add
 static int hold(struct ibv_pd *pd, const void *addr, size_t length, unsigned access,
 		struct pin_entry **entry)
 {
-	struct pin_domain *domain = pin_registry_find(pd);
+	struct pin_domain *domain = pin_domain_find(pd);
 	struct pin_access_set *set;
 	int error = 0;
 
@@ -376,7 +376,7 @@ static int hold(struct ibv_pd *pd, const void *addr, size_t length, unsigned acc
 	if (!length || !pin_span_find(addr, length) ||
 	    pin_granules_any_replaced(pin_range_of(addr, length)))
 		return -ENOENT;
-	if (!domain || pin_pool_off())
+	if (!domain || pin_state_off())
 		return -ENOMEM;
 	set = pin_access_set_of(domain, access);
 	if (!set->armed)
@@ -392,7 +392,7 @@ static inline struct pin_entry *held_if_covering(struct pin_access_set *set, uin
 						 const void *addr, size_t length)
 {
 	const uint32_t held = PIN_ENTRY_READY | PIN_ENTRY_HELD;
-	struct pin_entry *entry = pin_place(set, number);
+	struct pin_entry *entry = pin_entry_at(set, number);
 
 	if (PIN_UNLIKELY(!number))
 		return NULL;
@@ -427,7 +427,7 @@ static __attribute__((noinline)) int look_up_any_domain(struct ibv_pd *pd, const
 							size_t length, unsigned access,
 							struct pin_mr_key *key)
 {
-	struct pin_domain *domain = pin_registry_find(pd);
+	struct pin_domain *domain = pin_domain_find(pd);
 	struct pin_entry *entry;
 	int saved = errno, error;
 
@@ -454,9 +454,9 @@ int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, unsigned a
 {
 	struct pin_entry *entry;
 
-	if (PIN_UNLIKELY(!pd || !pin_registry_is_first(pd) || pin_watch_is_pending()))
+	if (PIN_UNLIKELY(!pd || !pin_domain_is_first(pd) || pin_watch_is_pending()))
 		return look_up_any_domain(pd, addr, length, access, key);
-	entry = entry_held(&pin_registry[0], addr, length, access);
+	entry = entry_held(&pin_domains[0], addr, length, access);
 	if (PIN_UNLIKELY(!entry))
 		return look_up_any_domain(pd, addr, length, access, key);
 	copy_key(entry, key);

@@ -4,7 +4,7 @@
 #include "regpool/provider.h"
 #include "allocator/log.h"
 #include "allocator/reserve.h"
-#include "regpool/domain.h"
+#include "regpool/arm.h"
 #include "regpool/mr.h"
 
 #include <malloc.h>
@@ -35,7 +35,7 @@ static int rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
  */
 static int dealloc_pd(struct ibv_pd *pd)
 {
-	struct pin_domain *domain = pin_registry_find(pd);
+	struct pin_domain *domain = pin_domain_find(pd);
 
 	if (domain && !domain->is_ending)
 		return pin_domain_dealloc(pd);
@@ -65,7 +65,7 @@ static bool hook_context(struct ibv_context *context)
 {
 	struct verbs_context *extended = verbs_get_ctx_op(context, priv);
 	const struct ibv_context_ops *ops = &context->ops;
-	struct hook places[] = {
+	struct hook hooks[] = {
 		{(function *)ops->_compat_dereg_mr, (function *)dereg_mr, NULL},
 		{(function *)ops->_compat_rereg_mr, (function *)rereg_mr, NULL},
 		{(function *)ops->_compat_dealloc_pd, (function *)dealloc_pd, NULL},
@@ -77,11 +77,11 @@ static bool hook_context(struct ibv_context *context)
 	if (!pin_reserve_contains(extended->priv))
 		return false;
 	words = (function **)extended->priv;
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(places); i++)
-		if (!find_word(&places[i], words, malloc_usable_size(words) / sizeof *words))
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(hooks); i++)
+		if (!find_word(&hooks[i], words, malloc_usable_size(words) / sizeof *words))
 			return false;
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(places); i++)
-		*places[i].at = places[i].ours;
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(hooks); i++)
+		*hooks[i].at = hooks[i].ours;
 	return true;
 }
 

@@ -8,7 +8,7 @@
 #ifndef PIN_PROXY_H
 #define PIN_PROXY_H
 
-#include "regpool/places.h"
+#include "regpool/entries.h"
 
 /* The largest provider structure known is irdma's, under 128 bytes. */
 #define PIN_PROVIDER_BYTES 192

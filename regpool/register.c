@@ -7,7 +7,7 @@
 #include "allocator/os.h"
 #include "allocator/span.h"
 #include "regpool/budget.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "regpool/watch.h"
 
 #include <errno.h>
@@ -106,12 +106,12 @@ struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
 
 	if (!mr)
 		return NULL;
-	atomic_fetch_add(&pin_pool.created, 1);
+	atomic_fetch_add(&pin_state.created, 1);
 	atomic_fetch_add(&domain->created, 1);
 	atomic_fetch_add(&domain->n_live, 1);
 	atomic_fetch_add(&domain->registered, pin_range_length(range));
-	pin_pool_update_peak(&domain->registered, &domain->registered_peak);
-	pin_pool_tell();
+	pin_state_update_peak(&domain->registered, &domain->registered_peak);
+	pin_state_tell();
 	return mr;
 }
 
@@ -132,8 +132,8 @@ static bool is_near_full(const char *device)
 	size_t n = 0, n_bytes = 0, most = SIZE_MAX, most_bytes = SIZE_MAX,
 	       allowed = pin_budget_objects(device);
 
-	for (uint32_t i = 0; i < pin_registry_count(); i++) {
-		const struct pin_domain *domain = pin_registry_at(i);
+	for (uint32_t i = 0; i < pin_domain_count(); i++) {
+		const struct pin_domain *domain = pin_domain_at(i);
 
 		if (!domain->pd || strcmp(domain->device, device) != 0)
 			continue;
@@ -160,7 +160,7 @@ static uintptr_t note_failure(const struct pin_domain *domain, struct pin_range 
 	if (!is_own && !pin_register_lacks_room(domain->device, error, pin_range_length(range)))
 		page = pin_granules_note_unpinnable(range);
 	if (page)
-		pin_pool.unreadable = page;
+		pin_state.unreadable = page;
 	return page;
 }
 
@@ -176,7 +176,7 @@ void pin_register_log_failure(const struct pin_domain *domain, struct pin_range 
 	uintptr_t page = note_failure(domain, range, error);
 	size_t length = pin_range_length(range);
 
-	atomic_fetch_add(&pin_pool.refused, 1);
+	atomic_fetch_add(&pin_state.refused, 1);
 	if (error == OVER_LIMIT)
 		return; /* try_range() has logged it */
 	if (error == TOO_LARGE)
@@ -196,11 +196,11 @@ void pin_register_log_failure(const struct pin_domain *domain, struct pin_range 
 
 void pin_register_note_gone(struct pin_domain *domain, struct pin_range range)
 {
-	atomic_fetch_add(&pin_pool.destroyed, 1);
+	atomic_fetch_add(&pin_state.destroyed, 1);
 	atomic_fetch_sub(&domain->registered, pin_range_length(range));
 	atomic_fetch_sub(&domain->n_live, 1);
 	pin_budget_release(pin_range_length(range));
-	pin_pool_tell();
+	pin_state_tell();
 }
 
 bool pin_register_deregister(struct pin_domain *domain, struct ibv_mr *mr,

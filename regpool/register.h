@@ -7,7 +7,7 @@
 #define PIN_REGISTER_H
 
 #include "regpool/granule.h"
-#include "regpool/registry.h"
+#include "regpool/domain.h"
 
 /*
  * Registers a range with these IBV_ACCESS_* flags. Returns NULL and sets *error to an errno

@@ -7,10 +7,10 @@
 #include "allocator/options.h"
 #include "allocator/span.h"
 #include "regpool/budget.h"
-#include "regpool/domain.h"
+#include "regpool/arm.h"
 #include "regpool/fork.h"
-#include "regpool/pool.h"
-#include "regpool/registrar.h"
+#include "regpool/state.h"
+#include "regpool/ahead.h"
 #include "regpool/threads.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ struct pin_userpool {
 /* A thread that a forked child does not have may hold the locks of pools. */
 static bool is_child(void)
 {
-	return pin_pool_off() == PIN_CHILD;
+	return pin_state_off() == PIN_CHILD;
 }
 
 /* on_segment() runs in this thread: a pool that grew then would call it again, without end. */
@@ -223,7 +223,7 @@ static int add_segment(struct pin_userpool *pool, struct pin_segment_need need)
 				"%s of a pool are not registered ahead: less may be pinned; "
 				"raise ulimit -l or PINALLOC_MAX_PINNED",
 				PIN_SIZE(need.n_bytes));
-		pin_registrar_add_segment(&segment->in_list);
+		pin_ahead_add_segment(&segment->in_list);
 		error = tell(pool, segment, 1);
 	}
 	if (error) {
@@ -369,7 +369,7 @@ static void prepare(struct segment *segment, const struct pin_segment_need *need
 	error = pin_touch((void *)range->start, pin_range_length(*range), need->node, 0);
 	pin_segment_give(start, need->n_bytes);
 	if (!error) {
-		pin_registrar_add_segment(&segment->in_list);
+		pin_ahead_add_segment(&segment->in_list);
 		return;
 	}
 	pin_warn("PINALLOC_PREALLOC: %s of heap are not reserved: the kernel has less "

@@ -6,7 +6,7 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "regpool/threads.h"
 #include "regpool/uffd.h"
 
@@ -372,6 +372,6 @@ void pin_watch_notify(void)
 /* A forked child has no thread that would reset it, and no registrations either. */
 PIN_COLD void pin_watch_await_pending(void)
 {
-	while (atomic_load(&pin_watch_pending) && !pin_pool_off())
+	while (atomic_load(&pin_watch_pending) && !pin_state_off())
 		pin_os_wait(&pin_watch_pending, true);
 }

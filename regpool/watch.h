@@ -17,7 +17,7 @@
  * Limits:
  *
  * The message of MADV_DONTNEED comes before the pages are gone, and nothing tells when they
- * are. So registrations that meet one, and later ones of the same memory, are forgotten.
+ * are. So registrations that meet one are invalidated, and later ones of the same memory.
  *
  * A hole punched into a shared file, System V shared memory, and pages of a file cause no
  * message.
@@ -32,7 +32,7 @@
 /* Counters for the report. */
 struct pin_watched {
 	_Atomic uint64_t ranges;      /* watched registrations of memory that is not heap */
-	_Atomic uint64_t forgotten;   /* registrations that caches were told to forget */
+	_Atomic uint64_t forgotten;   /* registrations that caches were told to invalidate */
 	_Atomic uint64_t unwatchable; /* registrations that cannot be watched completely */
 	_Atomic uint64_t events;      /* messages from the kernel */
 	_Atomic uint64_t told;	      /* ranges that listeners were notified of */
@@ -126,8 +126,8 @@ void pin_watch_notify(void);
 extern _Atomic uint32_t pin_watch_arrived[PIN_WATCHES], pin_watch_settled[PIN_WATCHES];
 
 /*
- * Whether heap pages may just be replaced, so that what is registered there now must be
- * forgotten.
+ * Whether the program may be replacing heap pages now. Then what is registered there must be
+ * invalidated.
  */
 static inline bool pin_watch_heap_is_changing(void)
 {

@@ -4,7 +4,7 @@
 #include "test/counted.h"
 #include "regpool/granule.h"
 #include "regpool/ibverbs.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "test/fake-kernel.h"
 
 static const struct pin_ibverbs *fake;
@@ -56,5 +56,5 @@ void counted_install(void)
 
 bool counted_is_balanced(void)
 {
-	return pin_pool.registered == n_bytes;
+	return pin_state.registered == n_bytes;
 }

@@ -86,8 +86,8 @@ uses() {
 @test "modules do not use each other in a cycle" {
 	run ! tsort <<< $'keys evict\nevict places\nplaces keys'
 	uses > "$BATS_TEST_TMPDIR/uses"
-	grep -qx 'regpool/keys regpool/places' "$BATS_TEST_TMPDIR/uses"
-	grep -qx 'regpool/mr regpool/registry' "$BATS_TEST_TMPDIR/uses"
+	grep -qx 'regpool/keys regpool/entries' "$BATS_TEST_TMPDIR/uses"
+	grep -qx 'regpool/mr regpool/domain' "$BATS_TEST_TMPDIR/uses"
 	grep -qx 'preload/report/process preload/report/rank' "$BATS_TEST_TMPDIR/uses"
 	run tsort < "$BATS_TEST_TMPDIR/uses"
 	sed -n 's/^tsort: //p' <<< "$output"

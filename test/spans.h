@@ -9,7 +9,7 @@
 #include "allocator/options.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
-#include "regpool/domain.h"
+#include "regpool/arm.h"
 #include "regpool/mr.h"
 #include "test/fake-verbs.h"
 

@@ -8,7 +8,7 @@
 
 #include "regpool/choice.h"
 #include "regpool/keys.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "test/counted.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
@@ -62,7 +62,7 @@ static struct ibv_pd *begin(unsigned seed)
 
 static struct pin_access_set *access_set_of(struct ibv_pd *pd)
 {
-	return pin_access_set_of(pin_registry_find(pd), RIGHTS);
+	return pin_access_set_of(pin_domain_find(pd), RIGHTS);
 }
 
 /* Of those that somebody uses or has keys of. */
@@ -71,10 +71,10 @@ static size_t used_bytes(struct ibv_pd *pd)
 	struct pin_access_set *set = access_set_of(pd);
 	size_t n = 0;
 
-	for (uint32_t i = 1; i <= set->n_places; i++) {
-		struct pin_entry *entry = pin_place(set, i);
+	for (uint32_t i = 1; i <= set->n_entries; i++) {
+		struct pin_entry *entry = pin_entry_at(set, i);
 
-		n += entry->state && !pin_place_is_idle(set, entry) ? entry->length : 0;
+		n += entry->state && !pin_entry_is_idle(set, entry) ? entry->length : 0;
 	}
 	return n;
 }
@@ -98,7 +98,7 @@ static double most_of(struct ibv_pd *pd, unsigned steps, bool grows, unsigned n_
 			pin_mr_deregister(held[slot]);
 			held[slot] = NULL;
 		}
-		now = (double)(pin_pool.registered - used_bytes(pd)) / (double)touched_bytes();
+		now = (double)(pin_state.registered - used_bytes(pd)) / (double)touched_bytes();
 		most = now > most ? now : most;
 	}
 	for (unsigned i = 0; i < HELD; i++)
@@ -219,7 +219,7 @@ static void creeping(void)
 	fake_touch(heap, LENGTH);
 	for (size_t i = 0; i + length <= LENGTH; i += PIECE, n++) {
 		pin_mr_deregister(reg(pd, heap + i + 1, length - 2, RIGHTS));
-		sum = pin_pool.registered > sum ? pin_pool.registered : sum;
+		sum = pin_state.registered > sum ? pin_state.registered : sum;
 	}
 	ok(sum <= 3 * LENGTH, "ranges that creep upwards leave %.2f times the heap",
 	   (double)sum / LENGTH);
@@ -245,7 +245,7 @@ int main(int argc, char **argv)
 		counted(seed);
 	parted();
 	creeping();
-	ok(counted_is_balanced() && !fake_verbs.live && !pin_pool.registered,
+	ok(counted_is_balanced() && !fake_verbs.live && !pin_state.registered,
 	   "nothing is left");
 	return done_testing();
 }

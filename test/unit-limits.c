@@ -9,7 +9,7 @@
 #include "regpool/budget.h"
 #include "regpool/choice.h"
 #include "regpool/evict.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "test/fake-kernel.h"
 #include "test/lines.h"
 #include "test/spans.h"
@@ -44,13 +44,13 @@ static size_t share_with(size_t ram, size_t cgroup)
 /* How many of the pieces, one by one and all in use, are served; the others are passed. */
 static unsigned served_at_once(struct ibv_pd *pd)
 {
-	uint64_t before = pin_pool_requests(PIN_SERVED);
+	uint64_t before = pin_state_requests(PIN_SERVED);
 	struct ibv_mr *held[PIECES];
 	unsigned n;
 
 	for (int i = 0; i < PIECES; i++)
 		held[i] = reg(pd, heap[i], 64, RIGHTS);
-	n = (unsigned)(pin_pool_requests(PIN_SERVED) - before);
+	n = (unsigned)(pin_state_requests(PIN_SERVED) - before);
 	for (int i = 0; i < PIECES; i++)
 		if (!held[i] || !reaches(held[i]) || pin_mr_deregister(held[i]))
 			n = 0;
@@ -75,7 +75,7 @@ static void share_of_memory(void)
 	lines = lines_begin();
 	n = served_at_once(pd);
 	lines_end(&lines);
-	ok(n == 6 && pin_pool.registered <= 6 * PIECE, "at most this much is pinned: %u", n);
+	ok(n == 6 && pin_state.registered <= 6 * PIECE, "at most this much is pinned: %u", n);
 	ok(lines.n == 1 && strstr(lines.text, "12.0 MiB (3/4 of RAM or cgroup, ") &&
 		   strstr(lines.text, "PINALLOC_MAX_PINNED sets another"),
 	   "one line names the limit");
@@ -84,7 +84,7 @@ static void share_of_memory(void)
 	ok(pin_budget_pinned_limit() == 12 * PIECE, "a limit that changes is seen");
 	pin_options.max_pinned = SIZE_MAX;
 	ok(served_at_once(pd) == PIECES, "without a limit everything is registered");
-	ok(!pin_domain_dealloc(pd) && !pin_pool.registered && !pin_pool.registered,
+	ok(!pin_domain_dealloc(pd) && !pin_state.registered && !pin_state.registered,
 	   "nothing is left");
 }
 
@@ -94,16 +94,16 @@ static void counted_twice(void)
 	struct ibv_pd *one = new_pd(), *two = new_pd();
 	struct ibv_mr *a, *b, *c;
 	struct lines lines;
-	uint64_t before = pin_pool_requests(PIN_UNPINNED);
+	uint64_t before = pin_state_requests(PIN_UNPINNED);
 
 	pin_options.max_pinned = 3 * PIECE;
 	a = reg(one, heap[0], 2 * PIECE, RIGHTS);
 	b = reg(two, heap[0], 2 * PIECE, RIGHTS);
-	ok(a && b && pin_pool_requests(PIN_UNPINNED) == before + 1 &&
-		   pin_pool.registered == 2 * PIECE,
+	ok(a && b && pin_state_requests(PIN_UNPINNED) == before + 1 &&
+		   pin_state.registered == 2 * PIECE,
 	   "PINALLOC_MAX_PINNED counts each memory region");
 	c = reg(two, heap[0], 64, RIGHTS);
-	ok(pin_pool_requests(PIN_UNPINNED) == before + 1 && reaches(c),
+	ok(pin_state_requests(PIN_UNPINNED) == before + 1 && reaches(c),
 	   "if a range does not fit, a smaller one is still tried");
 	pin_options.max_pinned = SIZE_MAX;
 	pin_mr_deregister(b);
@@ -114,13 +114,13 @@ static void counted_twice(void)
 	lines = lines_begin();
 	b = reg(two, heap[0], 2 * PIECE, RIGHTS);
 	lines_end(&lines);
-	ok(pin_pool_requests(PIN_UNPINNED) == before + 2 && b && reaches(b),
+	ok(pin_state_requests(PIN_UNPINNED) == before + 2 && b && reaches(b),
 	   "so does the limit on locked memory");
 	ok(lines.n == 1 && strstr(lines.text, "7.0 MiB of ulimit -l"), "one line says so");
 	pin_mr_deregister(a);
 	pin_mr_deregister(b);
 	fake_kernel.memlock = SIZE_MAX;
-	ok(!pin_domain_dealloc(one) && !pin_domain_dealloc(two) && !pin_pool.registered,
+	ok(!pin_domain_dealloc(one) && !pin_domain_dealloc(two) && !pin_state.registered,
 	   "nothing is left");
 }
 
@@ -132,11 +132,11 @@ static void narrowed(void)
 
 	pin_options.max_pinned = PIECE;
 	mr = reg(pd, heap[9], 64, RIGHTS);
-	ok(reaches(mr) && pin_pool.registered == PIECE,
+	ok(reaches(mr) && pin_state.registered == PIECE,
 	   "if the surroundings do not fit, the requested range does");
 	pin_mr_deregister(mr);
 	pin_options.max_pinned = SIZE_MAX;
-	ok(!pin_domain_dealloc(pd) && !pin_pool.registered && !pin_pool.registered,
+	ok(!pin_domain_dealloc(pd) && !pin_state.registered && !pin_state.registered,
 	   "nothing is left");
 }
 
@@ -145,13 +145,13 @@ static void locked_memory(void)
 	char *a = heap[0], *b = heap[1];
 	struct ibv_pd *pd = used_pd();
 	struct ibv_mr *mr = reg(pd, a, PIECE, RIGHTS), *other;
-	uint64_t evicted = pin_pool.evicted;
+	uint64_t evicted = pin_state.evicted;
 
 	pin_mr_deregister(mr);
 	fake_verbs.limit = PIECE + PIN_MIB;
 	fake_kernel.memlock = 8 * PIECE;
 	mr = reg(pd, b, PIECE, RIGHTS);
-	ok(mr && pin_pool.evicted == evicted + 1 && fake_verbs.live == 1,
+	ok(mr && pin_state.evicted == evicted + 1 && fake_verbs.live == 1,
 	   "an idle memory region is evicted for one that is needed");
 	other = reg(pd, a, 64, RIGHTS);
 	ok(other && other->addr == a && fake_verbs.live == 2,
@@ -164,20 +164,20 @@ static void locked_memory(void)
 	fake_kernel.memlock = SIZE_MAX;
 	fake_verbs.limit = SIZE_MAX;
 	pin_options.max_pinned = PIECE - 1;
-	evicted = pin_pool.evicted;
+	evicted = pin_state.evicted;
 	mr = reg(pd, b, 64, RIGHTS);
-	ok(mr && mr->length == 64 && pin_pool.evicted == evicted,
+	ok(mr && mr->length == 64 && pin_state.evicted == evicted,
 	   "nothing is evicted for a range that cannot fit");
 	pin_mr_deregister(mr);
 	pin_options.max_pinned = PIECE;
 	mr = reg(pd, a, 64, RIGHTS);
 	pin_mr_deregister(mr);
 	mr = reg(pd, b, 64, RIGHTS);
-	ok(mr && fake_verbs.live == 1 && pin_pool.registered == PIECE,
+	ok(mr && fake_verbs.live == 1 && pin_state.registered == PIECE,
 	   "eviction keeps PINALLOC_MAX_PINNED");
 	pin_options.max_pinned = SIZE_MAX;
 	pin_mr_deregister(mr);
-	ok(!pin_domain_dealloc(pd) && !pin_pool.registered, "nothing is left");
+	ok(!pin_domain_dealloc(pd) && !pin_state.registered, "nothing is left");
 }
 
 /* As when the program pins so much that the heap has more than its share. */
@@ -208,10 +208,10 @@ static unsigned refused_in_turn(struct ibv_pd *pd)
 	unsigned refused = 0;
 
 	for (int i = 0; i < 5 * PIECES; i++) {
-		uint64_t served = pin_pool_requests(PIN_SERVED);
+		uint64_t served = pin_state_requests(PIN_SERVED);
 		struct ibv_mr *mr = reg(pd, heap[i % PIECES] + i, 64, RIGHTS);
 
-		refused += !mr || !reaches(mr) || pin_pool_requests(PIN_SERVED) == served;
+		refused += !mr || !reaches(mr) || pin_state_requests(PIN_SERVED) == served;
 		pin_mr_deregister(mr);
 	}
 	return refused;
@@ -226,10 +226,10 @@ static void memory_regions(void)
 
 	fake_verbs.max_mr = 4;
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(errors); i++) {
-		uint64_t evicted = pin_pool.evicted;
+		uint64_t evicted = pin_state.evicted;
 
 		fake_verbs.full_errno = errors[i];
-		ok(!refused_in_turn(pd) && pin_pool.evicted > evicted,
+		ok(!refused_in_turn(pd) && pin_state.evicted > evicted,
 		   "if the adapter is full (errno %d), an idle memory region is evicted",
 		   errors[i]);
 	}
@@ -253,7 +253,7 @@ static void memory_regions(void)
 /* The adapter says that it can have many memory regions, and a control group allows four. */
 static void few_objects(void)
 {
-	uint64_t evicted = pin_pool.evicted;
+	uint64_t evicted = pin_state.evicted;
 	struct ibv_pd *pd;
 
 	fake_verbs.told_max_mr = 0;
@@ -261,7 +261,7 @@ static void few_objects(void)
 	fake_verbs.max_mr = 4;
 	fake_verbs.full_errno = EAGAIN;
 	fake_kernel.objects = 4;
-	ok(!refused_in_turn(pd) && pin_pool.evicted > evicted,
+	ok(!refused_in_turn(pd) && pin_state.evicted > evicted,
 	   "if a control group limits objects, idle memory regions are evicted");
 	fake_kernel.objects = 0;
 	fake_verbs.max_mr = INT_MAX;
@@ -273,7 +273,7 @@ static void few_objects(void)
 /* Whether a request is served although the first registration for it fails. */
 static bool is_served_after(struct ibv_pd *pd, char *p, int error)
 {
-	uint64_t served = pin_pool_requests(PIN_SERVED);
+	uint64_t served = pin_state_requests(PIN_SERVED);
 	struct ibv_mr *mr;
 
 	fake_verbs.fail_errno = error;
@@ -281,14 +281,14 @@ static bool is_served_after(struct ibv_pd *pd, char *p, int error)
 	mr = reg(pd, p, 64, RIGHTS);
 	if (!mr || !reaches(mr) || pin_mr_deregister(mr))
 		return false;
-	return pin_pool_requests(PIN_SERVED) > served;
+	return pin_state_requests(PIN_SERVED) > served;
 }
 
 /* What one adapter has no room for does not go by what another has. */
 static void other_adapters(void)
 {
 	struct ibv_pd *pd = new_pd(), *other = new_pd_of(fake_context_elsewhere());
-	const struct pin_domain *domain = pin_registry_find(other);
+	const struct pin_domain *domain = pin_domain_find(other);
 
 	pin_mr_deregister(reg(other, heap[0], 64, RIGHTS));
 	ok(!is_served_after(pd, heap[1], ENOSPC) && !is_served_after(pd, heap[2], ENOMEM) &&
@@ -302,7 +302,7 @@ static void other_adapters(void)
 	ok(is_served_after(pd, heap[6], ENOMEM) && !domain->registered,
 	   "where locked memory is limited the oldest goes, of any adapter");
 	fake_kernel.memlock = SIZE_MAX;
-	ok(!pin_domain_dealloc(pd) && !pin_domain_dealloc(other) && !pin_pool.registered,
+	ok(!pin_domain_dealloc(pd) && !pin_domain_dealloc(other) && !pin_state.registered,
 	   "nothing is left");
 }
 
@@ -332,16 +332,16 @@ static void page_tables(void)
 {
 	struct pin_span *many = NULL;
 	char *p = grow(&many, (CELLS + 16) * PIN_CELL);
-	uint64_t evicted = pin_pool.evicted;
+	uint64_t evicted = pin_state.evicted;
 
 	fake_verbs.told_max_mr = 0;
 	fake_verbs.limit = CELLS * PIN_CELL;
 	fake_verbs.vendor_id = EFA;
-	ok(!refused_cells(p, CELLS + 16) && pin_pool.evicted == evicted + 16,
+	ok(!refused_cells(p, CELLS + 16) && pin_state.evicted == evicted + 16,
 	   "if the adapter's page table is full, idle memory regions are evicted");
-	evicted = pin_pool.evicted;
+	evicted = pin_state.evicted;
 	fake_verbs.vendor_id = 0;
-	ok(refused_cells(p, CELLS + 16) == 16 && pin_pool.evicted == evicted,
+	ok(refused_cells(p, CELLS + 16) == 16 && pin_state.evicted == evicted,
 	   "other adapters have no such limit that is known");
 	fake_verbs.told_max_mr = 16;
 	fake_verbs.limit = SIZE_MAX;
@@ -435,14 +435,14 @@ static void failures(void)
 	pd = used_pd();
 	pin_granules_retry_unpinnable();
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(errors); i++) {
-		uint64_t served = pin_pool_requests(PIN_SERVED);
+		uint64_t served = pin_state_requests(PIN_SERVED);
 		struct ibv_mr *mr, *again;
 		unsigned tried;
 
 		fake_verbs.fail_errno = errors[i];
 		fake_verbs.fail_next = 1;
 		mr = reg(pd, heap[i], 64, RIGHTS);
-		ok(mr && reaches(mr) && pin_pool_requests(PIN_SERVED) == served + 1 &&
+		ok(mr && reaches(mr) && pin_state_requests(PIN_SERVED) == served + 1 &&
 			   !fake_verbs.fail_next,
 		   "a request has its own pages if what is around fails with errno %d",
 		   errors[i]);
@@ -476,13 +476,13 @@ static void not_let_go(void)
 	pin_mr_deregister(mr);
 	table.dereg_mr = refuse;
 	pin_ibverbs_replace(&table);
-	ok(!pin_evict_one(NULL, 0) && fake_verbs.live == 1 && pin_pool.registered == PIECE,
+	ok(!pin_evict_one(NULL, 0) && fake_verbs.live == 1 && pin_state.registered == PIECE,
 	   "a memory region that cannot be deregistered still counts");
 	pin_ibverbs_replace(before);
 	mr = reg(pd, heap[0], 64, RIGHTS);
 	ok(reaches(mr) && fake_verbs.made == made, "it still serves requests");
 	pin_mr_deregister(mr);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.registered,
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
 	   "it goes when it can be deregistered");
 }
 
@@ -529,7 +529,7 @@ static void failed_before(void)
 {
 	struct ibv_pd *pd = used_pd();
 	struct ibv_mr *mr[3];
-	uint64_t before = pin_pool_requests(PIN_UNPINNED);
+	uint64_t before = pin_state_requests(PIN_UNPINNED);
 	unsigned tried = fake_verbs.tried;
 
 	pin_options.max_pinned = PIN_PAGE - 1;
@@ -538,12 +538,12 @@ static void failed_before(void)
 	mr[2] = reg(pd, heap[0], 2 * PIECE, RIGHTS);
 	ok(reaches(mr[0]) && reaches(mr[1]) && reaches(mr[2]) &&
 		   fake_verbs.tried == tried + 3 &&
-		   pin_pool_requests(PIN_UNPINNED) == before + 3,
+		   pin_state_requests(PIN_UNPINNED) == before + 3,
 	   "what does not fit goes to libibverbs at once");
 	for (int i = 0; i < 3; i++)
 		pin_mr_deregister(mr[i]);
 	pin_options.max_pinned = SIZE_MAX;
-	ok(!pin_domain_dealloc(pd) && !pin_pool.registered, "nothing is left");
+	ok(!pin_domain_dealloc(pd) && !pin_state.registered, "nothing is left");
 }
 
 /* What is in use cannot be evicted. */
@@ -551,7 +551,7 @@ static void small_buffers(void)
 {
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *small[PIECES], *own;
-	uint64_t served = pin_pool_requests(PIN_SERVED);
+	uint64_t served = pin_state_requests(PIN_SERVED);
 
 	fake_kernel.memlock = 64 * PIECE;
 	fake_verbs.limit = 64 * PIECE;
@@ -559,7 +559,7 @@ static void small_buffers(void)
 		fake_touch(heap[i], PIECE);
 		small[i] = reg(pd, heap[i], 64, RIGHTS);
 	}
-	ok(pin_pool_requests(PIN_SERVED) == served + PIECES &&
+	ok(pin_state_requests(PIN_SERVED) == served + PIECES &&
 		   fake_verbs.registered == PIECES * PIN_PAGE,
 	   "under a limit on locked memory small buffers have their own pages");
 	own = reg(pd, &own, 63 * PIECE, RIGHTS);
@@ -568,7 +568,7 @@ static void small_buffers(void)
 	for (int i = 0; i < PIECES; i++)
 		pin_mr_deregister(small[i]);
 	fake_kernel.memlock = fake_verbs.limit = SIZE_MAX;
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.registered,
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
 	   "nothing is left");
 }
 
@@ -581,14 +581,15 @@ static void lower_limit(void)
 	fake_kernel.memlock = 32 * PIECE;
 	for (int i = 0; i < PIECES; i++)
 		pin_mr_deregister(reg(pd, heap[i], PIECE, RIGHTS));
-	ok(pin_pool.registered == 16 * PIECE, "half of the limit is registered");
+	ok(pin_state.registered == 16 * PIECE, "half of the limit is registered");
 	fake_kernel.memlock = 10 * PIECE;
 	mr = reg(pd, &mr, sizeof mr, RIGHTS);
-	ok(reaches(mr) && pin_pool.registered <= 5 * PIECE && pin_pool.registered >= 2 * PIECE,
+	ok(reaches(mr) && pin_state.registered <= 5 * PIECE &&
+		   pin_state.registered >= 2 * PIECE,
 	   "if the limit is lower when the program registers, idle memory regions go");
 	pin_mr_deregister(mr);
 	fake_kernel.memlock = SIZE_MAX;
-	ok(!pin_domain_dealloc(pd) && !pin_pool.registered && !pin_pool.registered,
+	ok(!pin_domain_dealloc(pd) && !pin_state.registered && !pin_state.registered,
 	   "nothing is left");
 }
 

@@ -8,7 +8,7 @@
 #include <config.h>
 
 #include "regpool/granule.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "regpool/proxy.h"
 #include "test/counted.h"
 #include "test/fake-kernel.h"
@@ -459,8 +459,8 @@ static void run(unsigned seed, unsigned long steps)
 	}
 	printf("# seed %u, %lu steps: %lu served, %lu passed, %lu registered, %lu evicted, "
 	       "%lu refused, %lu failed\n",
-	       seed, steps, pin_pool_requests(PIN_SERVED), pin_pool_passed(), pin_pool.created,
-	       pin_pool.evicted, pin_pool.refused, failed);
+	       seed, steps, pin_state_requests(PIN_SERVED), pin_state_passed(),
+	       pin_state.created, pin_state.evicted, pin_state.refused, failed);
 	ok(!wrong, "whatever was held could be used: %lu times not, first in line %d", wrong,
 	   first_line);
 }
@@ -483,13 +483,13 @@ int main(int argc, char **argv)
 	ok(!unbalanced, "at rest what is pinned is what memory regions have");
 	ok(!pin_domain_dealloc(shared), "the PD of all goes");
 	ok(!fake_verbs.live && !fake_verbs.wrong, "nothing is left: %u", fake_verbs.live);
-	ok(!pin_pool.registered && !pin_pool.registered &&
-		   pin_pool.created == pin_pool.destroyed,
+	ok(!pin_state.registered && !pin_state.registered &&
+		   pin_state.created == pin_state.destroyed,
 	   "the books balance");
 	ok(counted_is_balanced(), "for each granule");
-	ok(pin_pool.evicted && pin_pool.refused, "there was scarcity");
-	ok(pin_pool_requests(PIN_REPLACED) && pin_span_count() > 1,
+	ok(pin_state.evicted && pin_state.refused, "there was scarcity");
+	ok(pin_state_requests(PIN_REPLACED) && pin_span_count() > 1,
 	   "and all the rest: %lu for replaced pages, %zu spans",
-	   pin_pool_requests(PIN_REPLACED), (size_t)pin_span_count());
+	   pin_state_requests(PIN_REPLACED), (size_t)pin_span_count());
 	return done_testing();
 }

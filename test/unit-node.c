@@ -6,7 +6,7 @@
 #include <config.h>
 
 #include "allocator/os.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "test/spans.h"
 #include "test/tap.h"
 

@@ -9,7 +9,7 @@
 #include "allocator/os.h"
 #include "regpool/keys.h"
 #include "regpool/granule.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "regpool/userpool.h"
 #include "test/fake-kernel.h"
 #include "test/lines.h"
@@ -114,7 +114,7 @@ static bool is_pinned_by(unsigned n)
 			uint32_t number = pin_keys_covering(set, made + i);
 
 			found += number &&
-				 pin_entry_covers(pin_place(set, number), made + i, PIECE);
+				 pin_entry_covers(pin_entry_at(set, number), made + i, PIECE);
 		}
 	return found == n * (RESERVE / PIECE);
 }
@@ -140,7 +140,7 @@ static void prefilled(char *heap)
 	ok(calls == 1 && is_pinned_by(2), "the next PD gets the same memory");
 	ok(!pin_domain_dealloc(other) && is_pinned_by(1),
 	   "deallocating that PD deregisters it there");
-	ok(!pin_domain_dealloc(pd) && !pin_pool.registered && !pin_pool.registered &&
+	ok(!pin_domain_dealloc(pd) && !pin_state.registered && !pin_state.registered &&
 		   calls == 1,
 	   "nothing is left");
 }

@@ -6,7 +6,7 @@
 #include <config.h>
 
 #include "regpool/objects.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "regpool/provider.h"
 #include "regpool/evict.h"
 #include "test/fake-kernel.h"
@@ -196,7 +196,7 @@ static struct ibv_cq_ex *create_cq(struct ibv_context *context)
 static void objects(struct device *device)
 {
 	struct ibv_context *context = fill(device);
-	uint64_t evicted = pin_pool.evicted;
+	uint64_t evicted = pin_state.evicted;
 	struct ibv_pd *pd = new_pd_of(context);
 	struct ibv_mr *used;
 
@@ -216,7 +216,7 @@ static void objects(struct device *device)
 	full_with = EAGAIN;
 	most_mrs = 2;
 	ok(create_cq(context) == &a_queue && n_tried == 3 && fake_verbs.live == 2 &&
-		   pin_pool.evicted == evicted + 2,
+		   pin_state.evicted == evicted + 2,
 	   "one for which there is no room evicts idle memory regions until there is");
 	most_mrs = 0;
 	ok(!create_cq(context) && errno == EAGAIN && fake_verbs.live == 1 && reaches(used),

@@ -120,7 +120,7 @@ static void request(void)
 /* Of the only one there is. */
 static void evict(void)
 {
-	released = pin_place_release_idle(set, pin_place(set, 1));
+	released = pin_entry_release_idle(set, pin_entry_at(set, 1));
 }
 
 /* One memory region that nobody uses. */
@@ -130,7 +130,7 @@ static void begin(void)
 	request();
 	pin_mr_deregister(mr);
 	mr = NULL;
-	set = pin_access_set_of(pin_registry_find(pd), RIGHTS);
+	set = pin_access_set_of(pin_domain_find(pd), RIGHTS);
 	released = 1;
 }
 

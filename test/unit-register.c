@@ -7,7 +7,7 @@
 #include "regpool/evict.h"
 #include "regpool/fork.h"
 #include "regpool/keys.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
 #include "test/tap.h"
@@ -54,8 +54,8 @@ static void wider(void)
 	ok(reaches(both) && fake_verbs.registered == 3 * PIECE,
 	   "a range across a border gets a memory region over both sides, replacing an idle "
 	   "one");
-	ok(reaches(low) && pin_pool.registered == 3 * PIECE, "a memory region in use stays");
-	ok(pin_pool.registered == fake_verbs.registered, "the statistics count both");
+	ok(reaches(low) && pin_state.registered == 3 * PIECE, "a memory region in use stays");
+	ok(pin_state.registered == fake_verbs.registered, "the statistics count both");
 	high = reg(pd, heap, 2 * PIECE, RIGHTS);
 	ok(high->lkey == both->lkey && high->lkey != low->lkey,
 	   "look-ups return the wider memory region");
@@ -65,7 +65,7 @@ static void wider(void)
 	pin_mr_deregister(both);
 	pin_mr_deregister(high);
 	pin_mr_deregister(other);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.registered,
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
 	   "nothing is left");
 }
 
@@ -94,22 +94,22 @@ static void passed(void)
 	struct ibv_pd *pd = new_pd();
 	char stack[64];
 	struct ibv_mr *mr;
-	uint64_t before = pin_pool_requests(PIN_FOREIGN);
+	uint64_t before = pin_state_requests(PIN_FOREIGN);
 
 	mr = reg(pd, stack, sizeof stack, RIGHTS);
-	ok(mr && pin_pool_requests(PIN_FOREIGN) == before + 1,
+	ok(mr && pin_state_requests(PIN_FOREIGN) == before + 1,
 	   "memory that is not heap goes to libibverbs");
 	ok(!pin_mr_deregister(mr), "it is deregistered there, too");
 	mr = pin_mr_register(pd, heap, 4096, 0, RIGHTS, NULL);
-	ok(mr && pin_pool_requests(PIN_IOVA), "so does another device address");
+	ok(mr && pin_state_requests(PIN_IOVA), "so does another device address");
 	pin_mr_deregister(mr);
 	mr = reg(pd, heap, 4096, RIGHTS | IBV_ACCESS_MW_BIND);
-	ok(mr && pin_pool_requests(PIN_RIGHTS) &&
+	ok(mr && pin_state_requests(PIN_RIGHTS) &&
 		   fake_access_of(mr->lkey) == (RIGHTS | IBV_ACCESS_MW_BIND),
 	   "rights beyond the memory regions' go to libibverbs");
 	pin_mr_deregister(mr);
 	mr = reg(pd, heap_end - 10, 20, RIGHTS);
-	ok(mr && pin_pool_requests(PIN_SPLIT), "and what is not in the heap as a whole");
+	ok(mr && pin_state_requests(PIN_SPLIT), "and what is not in the heap as a whole");
 	pin_mr_deregister(mr);
 	ok(!fake_verbs.live, "nothing is left");
 	ok(!pin_domain_dealloc(pd), "the PD can be deallocated");
@@ -121,7 +121,7 @@ static void unseen(void)
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
 	struct pin_mr_key keys;
 
-	ok(mr && pin_pool_requests(PIN_UNSEEN) == 1 && fake_access_of(mr->lkey) == RIGHTS,
+	ok(mr && pin_state_requests(PIN_UNSEEN) == 1 && fake_access_of(mr->lkey) == RIGHTS,
 	   "requests in a PD whose allocation was not seen go to libibverbs");
 	ok(look_up(pd, heap, 64, &keys) == -ENOMEM, "look-ups in it fail");
 	ok(!pin_ibverbs()->dereg_mr(mr), "libibverbs' own ibv_dereg_mr accepts its MRs");
@@ -327,7 +327,7 @@ static void together(void)
 	ok(!wrong && refused < ROUNDS / 10,
 	   "four threads in four PDs under pressure: %lu wrong, %u refused",
 	   (unsigned long)wrong, refused);
-	ok(!fake_verbs.wrong && !fake_verbs.live && !pin_pool.registered, "nothing is left");
+	ok(!fake_verbs.wrong && !fake_verbs.live && !pin_state.registered, "nothing is left");
 	fake_verbs.limit = fake_kernel.memlock = SIZE_MAX;
 }
 
@@ -363,7 +363,7 @@ static void handed_over(void)
 /* Chosen before the program replaced pages of it. */
 static bool is_registered_ahead(struct ibv_pd *pd, void *addr, size_t length)
 {
-	struct pin_domain *domain = pin_registry_find(pd);
+	struct pin_domain *domain = pin_domain_find(pd);
 	unsigned made = fake_verbs.made;
 
 	pin_keys_prepare_ahead(pin_access_set_of(domain, RIGHTS), pin_range_of(addr, length));
@@ -386,7 +386,7 @@ static void replaced(void)
 	ok(pin_mr_lookup(pd, p, 64, RIGHTS, &keys) == -ENOENT,
 	   "look-ups no longer find its keys");
 	mr = reg(pd, p - 10, 20, RIGHTS);
-	ok(reaches(mr) && mr->length == 20 && pin_pool_requests(PIN_REPLACED) == 1,
+	ok(reaches(mr) && mr->length == 20 && pin_state_requests(PIN_REPLACED) == 1,
 	   "later requests for it go to libibverbs");
 	pin_mr_deregister(mr);
 	mr = reg(pd, p + PIECE, 64, RIGHTS);
@@ -396,7 +396,7 @@ static void replaced(void)
 	   "it is not registered ahead, even if that was about to begin");
 	pin_mr_deregister(used);
 	pin_mr_deregister(mr);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.registered,
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
 	   "nothing is left");
 }
 
@@ -410,7 +410,7 @@ static void guarded_before(void)
 		struct ibv_pd *pd = new_pd();
 
 		fake_verbs.fork_status = IBV_FORK_ENABLED;
-		_exit(!reg(pd, heap, 64, RIGHTS) || pin_pool_requests(PIN_FORK_GUARD) != 1);
+		_exit(!reg(pd, heap, 64, RIGHTS) || pin_state_requests(PIN_FORK_GUARD) != 1);
 	}
 	waitpid(child, &status, 0);
 	ok(!status, "if fork protection is on, nothing is registered ahead");
@@ -426,10 +426,10 @@ static void initialized_early(void)
 		struct ibv_pd *pd = new_pd();
 
 		fake_verbs.fork_status = IBV_FORK_DISABLED;
-		if (pin_fork_init() || fake_verbs.fork_inits != 1 || pin_pool_off())
+		if (pin_fork_init() || fake_verbs.fork_inits != 1 || pin_state_off())
 			_exit(1);
 		fake_verbs.fork_status = IBV_FORK_UNNEEDED;
-		_exit(!reg(pd, heap, 64, RIGHTS) || pin_pool_requests(PIN_SERVED) != 1);
+		_exit(!reg(pd, heap, 64, RIGHTS) || pin_state_requests(PIN_SERVED) != 1);
 	}
 	waitpid(child, &status, 0);
 	ok(!status, "ibv_fork_init without the kernel's RDMA layer does not stop anything");
@@ -456,7 +456,7 @@ static void forks(void)
 
 		good &= look_up(pd, heap, 64, &keys) == -ENOMEM;
 		mr = reg(pd, heap, 64, RIGHTS);
-		good &= mr && fake_verbs.live == live + 1 && pin_pool_requests(PIN_CHILD);
+		good &= mr && fake_verbs.live == live + 1 && pin_state_requests(PIN_CHILD);
 		_exit(!good);
 	}
 	waitpid(child, &status, 0);
@@ -468,7 +468,7 @@ static void forks(void)
 	ok(!pin_fork_init() && fake_verbs.fork_inits == 1,
 	   "on other kernels ibv_fork_init calls the real one");
 	mr = reg(pd, heap, 64, RIGHTS);
-	ok(mr && pin_pool_requests(PIN_FORK_GUARD) == 1 && mr->length == 64,
+	ok(mr && pin_state_requests(PIN_FORK_GUARD) == 1 && mr->length == 64,
 	   "then the heap is not registered");
 	pin_mr_deregister(mr);
 	pin_domain_dealloc(pd);

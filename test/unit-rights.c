@@ -8,7 +8,7 @@
 
 #include "allocator/os.h"
 #include "regpool/keys.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "test/fake-kernel.h"
 #include "test/lines.h"
 #include "test/spans.h"
@@ -51,7 +51,7 @@ static unsigned set_at(size_t i)
 static void exact(void)
 {
 	unsigned made = fake_verbs.made, wrong = 0, apart = 0;
-	uint64_t served = pin_pool_requests(PIN_SERVED);
+	uint64_t served = pin_state_requests(PIN_SERVED);
 	struct ibv_mr *held[2 * N_SETS];
 	struct ibv_pd *pd = new_pd();
 
@@ -64,15 +64,15 @@ static void exact(void)
 	}
 	for (size_t i = 0; i < N_SETS; i++)
 		apart += held[i]->lkey != held[i + N_SETS]->lkey;
-	ok(!wrong && pin_pool_requests(PIN_SERVED) == served + 2 * N_SETS,
+	ok(!wrong && pin_state_requests(PIN_SERVED) == served + 2 * N_SETS,
 	   "each of %zu access sets is served with keys of exactly its rights: %u", N_SETS,
 	   wrong);
-	ok(!apart && fake_verbs.made == made + N_SETS && pin_pool.registered == N_SETS * PIECE,
+	ok(!apart && fake_verbs.made == made + N_SETS && pin_state.registered == N_SETS * PIECE,
 	   "each access set has one memory region");
 	ok(pin_domain_dealloc(pd) == EBUSY, "the PD is busy with registrations");
 	for (size_t i = 0; i < 2 * N_SETS; i++)
 		wrong += pin_mr_deregister(held[i]) != 0;
-	ok(!wrong && !pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.registered,
+	ok(!wrong && !pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
 	   "deallocating it deregisters all");
 }
 
@@ -89,7 +89,7 @@ static void refused(void)
 		wrong += pin_domain_enable(pd, refused_sets[i]) != -EINVAL;
 	}
 	lines_end(&lines);
-	ok(!wrong && pin_pool_requests(PIN_UNSOUND) == n,
+	ok(!wrong && pin_state_requests(PIN_UNSOUND) == n,
 	   "rights that verbs refuse are refused by libibverbs");
 	ok(!lines.n && !fake_verbs.live, "that is not logged, and nothing is left");
 	ok(!pin_domain_dealloc(pd), "the PD can be deallocated");
@@ -106,12 +106,12 @@ static void local_only(void)
 	pin_options.access = PIN_ACCESS_LOCAL;
 	pd = new_pd();
 	near = reg(pd, heap + 1000, 64, LOCAL);
-	ok(near && fake_access_of(near->lkey) == LOCAL && pin_pool.registered == PIN_PAGE,
+	ok(near && fake_access_of(near->lkey) == LOCAL && pin_state.registered == PIN_PAGE,
 	   "within PINALLOC_ACCESS a request is served");
 	mr = reg(pd, heap + 100, 64, ALL);
 	lkey = mr->lkey;
 	rkey = mr->rkey;
-	ok(reaches(mr) && fake_access_of(lkey) == ALL && pin_pool_requests(PIN_RIGHTS) == 1 &&
+	ok(reaches(mr) && fake_access_of(lkey) == ALL && pin_state_requests(PIN_RIGHTS) == 1 &&
 		   !fake_keys_reach(lkey, rkey, pd, heap + 99, 1) &&
 		   !fake_keys_reach(lkey, rkey, pd, heap + 164, 1),
 	   "beyond it the key is libibverbs' own, for the exact range");
@@ -187,7 +187,7 @@ static void looked_up(void)
 {
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr = reg(pd, heap, 64, LOCAL);
-	uint64_t before = pin_pool_requests(PIN_RIGHTS);
+	uint64_t before = pin_state_requests(PIN_RIGHTS);
 
 	looked_up_alone(pd);
 	ok(reaches(mr) && fake_access_of(mr->lkey) == LOCAL,
@@ -203,16 +203,16 @@ static void looked_up(void)
 	   "nor have its keys");
 	mr = reg(pd, heap, 64, LOCAL | WRITE);
 	ok(fake_access_of(mr->lkey) == (LOCAL | WRITE) &&
-		   pin_pool_requests(PIN_RIGHTS) == before + 1,
+		   pin_state_requests(PIN_RIGHTS) == before + 1,
 	   "requests for more go to libibverbs");
 	pin_mr_deregister(mr);
 	mr = reg(pd, heap, 64, LOCAL);
-	ok(fake_access_of(mr->lkey) == LOCAL && pin_pool_requests(PIN_RIGHTS) == before + 1,
+	ok(fake_access_of(mr->lkey) == LOCAL && pin_state_requests(PIN_RIGHTS) == before + 1,
 	   "a request for fewer rights gets fewer");
 	ok(!pin_domain_disarm(pd) && looked_up_rights(pd, ALL) == (int)ALL,
 	   "disabling ends the limit, even with registrations in use");
 	pin_mr_deregister(mr);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.registered,
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
 	   "nothing is left");
 }
 
@@ -282,7 +282,7 @@ struct wanted {
 
 static bool has(const struct wanted *wanted)
 {
-	struct pin_domain *domain = pin_registry_find(wanted->pd);
+	struct pin_domain *domain = pin_domain_find(wanted->pd);
 	struct pin_access_set *set = pin_access_set_of(domain, wanted->access);
 	size_t n = 0;
 
@@ -308,7 +308,7 @@ static void let_it_look(void)
 	for (int i = 0; i < LOOKS; i++) {
 		unsigned looks = fake_kernel.looks;
 
-		pin_pool_changed();
+		pin_state_changed();
 		for (int ms = 0; ms < 10000 && fake_kernel.looks == looks; ms++)
 			usleep(1000);
 	}
@@ -349,7 +349,7 @@ static void ahead(void)
 	ask(pd, LOCAL, 0, 0);
 	ok(gets(pd, LOCAL, ISLANDS) && keeps(pd, RIGHTS, 0),
 	   "after that, the next rights are the first");
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.registered,
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
 	   "nothing is left");
 }
 
@@ -364,11 +364,11 @@ static void unique(void)
 	for (int i = 0; i < 3; i++)
 		mrs[i] = reg(pd, heap + 64 * i, 64, RIGHTS);
 	ok(mrs[0]->rkey != mrs[1]->rkey && mrs[1]->rkey != mrs[2]->rkey &&
-		   mrs[0]->rkey != mrs[2]->rkey && pin_pool_requests(PIN_SHARED) == 2,
+		   mrs[0]->rkey != mrs[2]->rkey && pin_state_requests(PIN_SHARED) == 2,
 	   "where keys have to be unique, those of buffers in use are");
 	pin_mr_deregister(mrs[0]);
 	again = reg(pd, heap + 300, 64, RIGHTS);
-	ok(pin_pool_requests(PIN_SHARED) == 2, "a key that is not in use is served");
+	ok(pin_state_requests(PIN_SHARED) == 2, "a key that is not in use is served");
 	pin_mr_deregister(again);
 	pin_mr_deregister(mrs[1]);
 	pin_mr_deregister(mrs[2]);

@@ -9,8 +9,8 @@
 #include "regpool/choice.h"
 #include "regpool/evict.h"
 #include "regpool/keys.h"
-#include "regpool/places.h"
-#include "regpool/pool.h"
+#include "regpool/entries.h"
+#include "regpool/state.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
 #include "test/steps.h"
@@ -32,13 +32,13 @@ static size_t n_cells;
 static _Atomic size_t looked_at;
 
 /* The linker puts this in front of the library's own. */
-bool __real_pin_place_is_idle(struct pin_access_set *set, struct pin_entry *entry);
-bool __wrap_pin_place_is_idle(struct pin_access_set *set, struct pin_entry *entry);
+bool __real_pin_entry_is_idle(struct pin_access_set *set, struct pin_entry *entry);
+bool __wrap_pin_entry_is_idle(struct pin_access_set *set, struct pin_entry *entry);
 
-bool __wrap_pin_place_is_idle(struct pin_access_set *set, struct pin_entry *entry)
+bool __wrap_pin_entry_is_idle(struct pin_access_set *set, struct pin_entry *entry)
 {
 	looked_at++;
-	return __real_pin_place_is_idle(set, entry);
+	return __real_pin_entry_is_idle(set, entry);
 }
 
 /* --- test/steps.h: loads and stores that other threads may see, and locks ---------------- */
@@ -99,19 +99,19 @@ static void look_up_all(void)
 		wrong += look_up(pd, cell(i), PIN_CELL, &keys) ||
 			 !fake_keys_reach(keys.lkey, keys.rkey, pd, cell(i), PIN_CELL);
 	ok(!wrong, "keys of %zu cells reach each as a whole", n_cells);
-	ok(pin_pool.created == n_cells && fake_verbs.live == n_cells &&
-		   pin_pool.registered == n_cells * PIN_CELL,
+	ok(pin_state.created == n_cells && fake_verbs.live == n_cells &&
+		   pin_state.registered == n_cells * PIN_CELL,
 	   "each is registered once");
 	ok(look_up(pd, cell(n_cells) - 1, 2, &keys) == -ENOENT,
 	   "beyond the end of the heap there are no keys");
 	ok(!pin_evict_one(NULL, 0), "looked-up keys are never evicted");
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.registered,
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
 	   "deallocating the PD deregisters everything");
 }
 
 static bool is_registered(size_t i)
 {
-	struct pin_access_set *set = pin_access_set_of(pin_registry_at(0), RIGHTS);
+	struct pin_access_set *set = pin_access_set_of(pin_domain_at(0), RIGHTS);
 
 	return pin_keys_covering(set, cell(i));
 }
@@ -197,7 +197,7 @@ static void alike(void)
 	ok(a.finding && b.finding <= 2 * a.finding, "a served request takes %zu steps and %zu",
 	   b.finding, a.finding);
 	before = n_steps;
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.registered,
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
 	   "everything is deregistered");
 	before = n_steps - before;
 	ok(before <= many * 4 * a.registering, "each takes %.1f steps to deregister",

@@ -8,7 +8,7 @@
 #include "allocator/pages.h"
 #include "regpool/evict.h"
 #include "regpool/granule.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "regpool/segments.h"
 #include "regpool/threads.h"
 #include "regpool/userpool.h"
@@ -218,12 +218,12 @@ static void over_the_limit(void)
 	pin_options.max_pinned = PIN_GIB;
 	pool = create(2 * PIN_GIB, 0, false);
 	lines_end(&lines);
-	ok(pool && fake_verbs.tried == tried && !pin_pool.registered,
+	ok(pool && fake_verbs.tried == tried && !pin_state.registered,
 	   "what may not be pinned is not tried to be");
 	ok(lines.n == 1 && strstr(lines.text, "2.0 GiB of a pool are not registered ahead"),
 	   "one line says so");
 	mr = reg(pd, p = take(pool, 16 * PIN_MIB), 16 * PIN_MIB, RIGHTS);
-	ok(mr && reaches(mr) && pin_pool.registered == 16 * PIN_MIB,
+	ok(mr && reaches(mr) && pin_state.registered == 16 * PIN_MIB,
 	   "a slice may be, by itself");
 	pin_mr_deregister(mr);
 	pin_userpool_free(pool, p);

@@ -12,7 +12,7 @@
 #include "allocator/os.h"
 #include "regpool/keys.h"
 #include "regpool/listeners.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "regpool/uffd.h"
 #include "test/spans.h"
 #include "test/tap.h"
@@ -37,7 +37,7 @@ ssize_t __real_read(int fd, void *buffer, size_t size);
 int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout);
 int __real_poll(struct pollfd *fds, nfds_t n, int timeout);
 bool __wrap_pin_listeners_find(void);
-void __wrap_pin_listeners_forget(uintptr_t start, size_t length);
+void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length);
 bool __wrap_pin_listeners_insert_later(const void *caller);
 
 static struct ibv_pd *pd;
@@ -77,7 +77,7 @@ bool __wrap_pin_listeners_find(void)
 	return true;
 }
 
-void __wrap_pin_listeners_forget(uintptr_t start, size_t length)
+void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length)
 {
 	tell(start, length);
 }
@@ -334,7 +334,7 @@ static bool has_keys(char *p)
 
 static void heap(char *p)
 {
-	uint64_t before = pin_pool_requests(PIN_REPLACED);
+	uint64_t before = pin_state_requests(PIN_REPLACED);
 
 	ok(has_keys(p) && !is_forgotten(p),
 	   "heap memory is registered, and need not be forgotten");
@@ -343,7 +343,7 @@ static void heap(char *p)
 	ok(!has_keys(p), "keys to discarded pages are withdrawn before the call returns");
 	ok(is_told(p, LENGTH) && !was_early, "listeners are notified before that");
 	ok(is_forgotten(p) && is_forgotten(p) && !wrong_keys &&
-		   pin_pool_requests(PIN_REPLACED) == before + 2,
+		   pin_state_requests(PIN_REPLACED) == before + 2,
 	   "requests for them go to libibverbs, and are forgotten");
 	ok(has_keys(p + PIECE), "requests for other pages are served");
 }

@@ -39,17 +39,17 @@ static double binomial(int k)
 	return p;
 }
 
-static void divide(struct groups *groups, size_t n_places)
+static void divide(struct groups *groups, size_t n_entries)
 {
 	double number = 0, place = 0;
 
 	for (int g = 0; g <= FIFTHS; g++) {
 		groups->numbers[g] = (uint32_t)(number * UINT32_MAX);
-		groups->places[g] = (size_t)(place * (double)n_places);
+		groups->places[g] = (size_t)(place * (double)n_entries);
 		number += binomial(g);
 		place += binomial(FIFTHS - g);
 	}
-	groups->places[FIFTHS + 1] = n_places;
+	groups->places[FIFTHS + 1] = n_entries;
 }
 
 static size_t pick(const struct groups *groups, uint64_t *state)

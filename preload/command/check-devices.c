@@ -11,7 +11,7 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "preload/command/command.h"
-#include "regpool/domain.h"
+#include "regpool/arm.h"
 
 #include <dlfcn.h>
 #include <glob.h>

@@ -9,7 +9,7 @@
 
 #include "preload/command/command.h"
 #include "preload/figures.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -10,7 +10,7 @@
 #include "preload/report/format.h"
 #include "preload/report/mappings.h"
 #include "regpool/budget.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "regpool/watch.h"
 
 #include <string.h>
@@ -40,7 +40,7 @@ void pin_report_base_figures(void)
 		    !(pin_figures[i].flags & PIN_PROPERTY))
 			base[i] = now.figures[i] > 0 ? now.figures[i] : 0;
 	for (int i = 0; i < PIN_REASONS; i++)
-		base_requests[i] = pin_pool_requests(i);
+		base_requests[i] = pin_state_requests(i);
 }
 
 size_t pin_report_peak_beside(void)
@@ -61,7 +61,7 @@ struct pin_moment pin_report_moment_beside(struct pin_moment moment)
 
 uint64_t pin_report_requests(enum pin_reason reason)
 {
-	return pin_pool_requests(reason) - base_requests[reason];
+	return pin_state_requests(reason) - base_requests[reason];
 }
 
 void pin_report_take_figures(struct pin_report *report, unsigned when)

@@ -11,7 +11,7 @@
 #include "preload/report/mappings.h"
 #include "preload/report/output.h"
 #include "preload/report/rank.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 
 #include <limits.h>
 #include <sys/types.h>

@@ -7,8 +7,8 @@
 
 #include "preload/report/format.h"
 #include "preload/report/stacks.h"
-#include "regpool/pool.h"
-#include "regpool/registry.h"
+#include "regpool/state.h"
+#include "regpool/domain.h"
 #include "regpool/watch.h"
 
 #include <string.h>
@@ -75,8 +75,8 @@ static void json_section(const struct pin_report *report, const char *section,
 /* A child's are its parent's. */
 static void json_domains(const struct pin_report *report, struct pin_output *out)
 {
-	for (uint32_t i = 0; !report->parent && i < pin_registry_count(); i++) {
-		struct pin_domain *domain = pin_registry_at(i);
+	for (uint32_t i = 0; !report->parent && i < pin_domain_count(); i++) {
+		struct pin_domain *domain = pin_domain_at(i);
 
 		pin_output(out, "%s{\"device\":", i ? "," : "");
 		pin_output_string(out, domain->device);

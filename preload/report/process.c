@@ -7,7 +7,7 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "preload/report/rank.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -101,7 +101,7 @@ struct timespec pin_process_began(void)
 
 bool pin_process_has_registered(void)
 {
-	return !began.parent && (pin_pool_requests(PIN_SERVED) || pin_pool_passed());
+	return !began.parent && (pin_state_requests(PIN_SERVED) || pin_state_passed());
 }
 
 pid_t pin_process_parent(void)

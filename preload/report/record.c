@@ -21,7 +21,7 @@
 #include "preload/report/process.h"
 #include "preload/report/stacks.h"
 #include "preload/running.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -345,7 +345,7 @@ static void note_counts(void)
 	static _Atomic uint64_t n_told, n_regions;
 	uint64_t told = atomic_fetch_add(&n_told, 1), regions;
 
-	regions = atomic_load(&pin_pool.created) + atomic_load(&pin_pool.destroyed);
+	regions = atomic_load(&pin_state.created) + atomic_load(&pin_state.destroyed);
 	if (!(told & (told + 1)) || atomic_exchange(&n_regions, regions) != regions)
 		note(NOW);
 }
@@ -355,7 +355,7 @@ void pin_record_init(void)
 	if (!pin_report_wanted)
 		return;
 	pin_live_growth_listener = note_growth;
-	pin_pool_listener = note_counts;
+	pin_state_listener = note_counts;
 	pin_live_listener = note_peak;
 	pin_live_call_at(LITTLE);
 }

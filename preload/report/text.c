@@ -8,7 +8,7 @@
 #include "preload/report/format.h"
 #include "preload/report/stacks.h"
 #include "preload/verdict.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 
 #include <string.h>
 

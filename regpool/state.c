@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <config.h>
 
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/span.h"
 
-struct pin_pool pin_pool;
+struct pin_state pin_state;
 
 __thread unsigned pin_lane_own;
 
@@ -43,44 +43,44 @@ const char *const pin_reason_names[PIN_REASONS] = {
 
 PIN_WRITTEN_FIRST static bool is_excluded;
 
-void pin_pool_init(bool enabled)
+void pin_state_init(bool enabled)
 {
 	is_excluded = !enabled;
 	if (!enabled || pin_options.mode == PIN_MODE_OFF)
-		pin_pool_stop(PIN_OFF);
+		pin_state_stop(PIN_OFF);
 }
 
-bool pin_pool_is_excluded(void)
+bool pin_state_is_excluded(void)
 {
 	return is_excluded;
 }
 
-void pin_pool_stop(enum pin_reason why)
+void pin_state_stop(enum pin_reason why)
 {
-	atomic_store_explicit(&pin_pool.off, (int)why, memory_order_relaxed);
+	atomic_store_explicit(&pin_state.off, (int)why, memory_order_relaxed);
 }
 
-void (*pin_pool_listener)(void);
+void (*pin_state_listener)(void);
 
 static _Atomic uint32_t changes;
 
-void pin_pool_changed(void)
+void pin_state_changed(void)
 {
 	atomic_fetch_add(&changes, 1);
 	pin_os_wake(&changes);
 }
 
-uint32_t pin_pool_changes(void)
+uint32_t pin_state_changes(void)
 {
 	return atomic_load(&changes);
 }
 
-void pin_pool_await_change(uint32_t seen, uint64_t ms)
+void pin_state_await_change(uint32_t seen, uint64_t ms)
 {
 	pin_os_wait_ms(&changes, seen, ms);
 }
 
-void pin_pool_update_peak(_Atomic size_t *level, _Atomic size_t *peak)
+void pin_state_update_peak(_Atomic size_t *level, _Atomic size_t *peak)
 {
 	size_t now = atomic_load(level);
 	size_t seen = atomic_load(peak);
@@ -94,31 +94,31 @@ static size_t of_heap(size_t n_bytes)
 	return n_bytes < pin_span_bytes() ? n_bytes : pin_span_bytes();
 }
 
-size_t pin_pool_pinned(void)
+size_t pin_state_pinned(void)
 {
-	return of_heap(pin_pool.registered);
+	return of_heap(pin_state.registered);
 }
 
-size_t pin_pool_pinned_peak(void)
+size_t pin_state_pinned_peak(void)
 {
-	return of_heap(pin_pool.registered_peak);
+	return of_heap(pin_state.registered_peak);
 }
 
-uint64_t pin_pool_requests(enum pin_reason reason)
+uint64_t pin_state_requests(enum pin_reason reason)
 {
 	uint64_t sum = 0;
 
 	for (int i = 0; i < PIN_LANES; i++)
-		sum += atomic_load_explicit(&pin_pool.requests[i].by_reason[reason],
+		sum += atomic_load_explicit(&pin_state.requests[i].by_reason[reason],
 					    memory_order_relaxed);
 	return sum;
 }
 
-uint64_t pin_pool_passed(void)
+uint64_t pin_state_passed(void)
 {
 	uint64_t sum = 0;
 
 	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++)
-		sum += pin_pool_requests(i);
+		sum += pin_state_requests(i);
 	return sum;
 }

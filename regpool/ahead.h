@@ -3,22 +3,22 @@
  * The thread that registers resident memory ahead of requests. It is started when the first
  * domain is armed in eager mode, so a process without verbs has no thread of ours.
  */
-#ifndef PIN_REGISTRAR_H
-#define PIN_REGISTRAR_H
+#ifndef PIN_AHEAD_H
+#define PIN_AHEAD_H
 
-#include "regpool/registry.h"
+#include "regpool/domain.h"
 #include "regpool/segments.h"
 
 /*
- * Starts the thread, unless it runs, and wakes it, as pin_pool_changed() does from then on.
- * Returns whether it runs. Thread-safe; must not be called from inside malloc.
+ * Starts the thread, unless it runs. From then on pin_state_changed() wakes it. Returns whether
+ * it runs. Thread-safe; must not be called from inside malloc.
  */
-bool pin_registrar_start(void);
+bool pin_ahead_start(void);
 
 /* Call when an access set was armed: registers all segments in it, in this thread. */
-void pin_registrar_add_set(struct pin_access_set *set);
+void pin_ahead_add_set(struct pin_access_set *set);
 
 /* Call when a segment has been touched: registers it in all sets that are armed. */
-void pin_registrar_add_segment(struct pin_segment *segment);
+void pin_ahead_add_segment(struct pin_segment *segment);
 
 #endif

@@ -9,7 +9,7 @@
 #include "regpool/choice.h"
 #include "regpool/evict.h"
 #include "regpool/keys.h"
-#include "regpool/pool.h"
+#include "regpool/state.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
 #include "test/tap.h"
@@ -84,7 +84,7 @@ static bool is_pinned(const void *addr)
 	while ((set = pin_access_set_next(NULL, set))) {
 		uint32_t number = pin_keys_covering(set, addr);
 
-		if (number && pin_entry_covers(pin_place(set, number), addr, PIN_PAGE))
+		if (number && pin_entry_covers(pin_entry_at(set, number), addr, PIN_PAGE))
 			return true;
 	}
 	return false;
@@ -101,7 +101,7 @@ static void let_it_finish(void)
 	for (int i = 0; i < 2; i++) {
 		unsigned n = n_waits;
 
-		pin_pool_changed();
+		pin_state_changed();
 		soon(has_waited_since, &n);
 	}
 }
@@ -130,7 +130,7 @@ static unsigned count_threads(void)
 static bool is_quiet(const void *unused)
 {
 	(void)unused;
-	return pause_ms == UINT64_MAX && pin_pool.registered >= pin_span_bytes();
+	return pause_ms == UINT64_MAX && pin_state.registered >= pin_span_bytes();
 }
 
 static bool has_waited_long(const void *unused)
@@ -172,7 +172,7 @@ static void without_thread(char *heap)
 
 static void resident(char *heap)
 {
-	uint64_t created = pin_pool.created;
+	uint64_t created = pin_state.created;
 
 	pin_options.mode = PIN_MODE_EAGER;
 	pd = new_pd();
@@ -182,7 +182,7 @@ static void resident(char *heap)
 	ok(is_pinned(heap + CELL - PIN_PAGE) &&
 		   fake_verbs.registered <= CELL + CELL / 2 + PIN_PAGE,
 	   "that is all, each cell with the beginning of the next one, and nothing else");
-	ok(pin_pool.created - created == pin_pool.ahead + 1, "no request waited for these");
+	ok(pin_state.created - created == pin_state.ahead + 1, "no request waited for these");
 }
 
 static void touched_later(char *heap)
@@ -191,7 +191,7 @@ static void touched_later(char *heap)
 
 	fake_touch(p, 10 * PIECE);
 	fake_touch(p + 12 * PIECE, PIECE);
-	pin_pool_changed();
+	pin_state_changed();
 	ok(soon(is_pinned, p + 12 * PIECE) && is_pinned(p) && is_pinned(p + 9 * PIECE),
 	   "memory touched later is registered later");
 	ok(!is_pinned(p + 10 * PIECE) && !is_pinned(p + 11 * PIECE) && !is_pinned(p - 1),
@@ -224,7 +224,7 @@ static void let_it_look(void)
 	for (int i = 0; i < 2; i++) {
 		unsigned looks = fake_kernel.looks;
 
-		pin_pool_changed();
+		pin_state_changed();
 		soon(has_looked_since, &looks);
 	}
 }
@@ -242,12 +242,12 @@ static void stop_clock(void)
 /* It is counted a moment after it is there. */
 static bool has_created(const void *wanted)
 {
-	return pin_pool.created >= *(const uint64_t *)wanted;
+	return pin_state.created >= *(const uint64_t *)wanted;
 }
 
 static bool creates(uint64_t wanted)
 {
-	return soon(has_created, &wanted) && pin_pool.created == wanted;
+	return soon(has_created, &wanted) && pin_state.created == wanted;
 }
 
 /* A piece now and then, and no request that lays a memory region over it. */
@@ -257,17 +257,17 @@ static void filled_slowly(void)
 	uint64_t before;
 
 	stop_clock();
-	before = pin_pool.created;
+	before = pin_state.created;
 	for (size_t i = 0; i < 16; i++) {
 		fake_touch(p + i * PIECE, PIECE);
 		let_it_look();
 	}
-	ok(pin_pool.created < before + 16,
+	ok(pin_state.created < before + 16,
 	   "of memory that is being filled a cell waits for the beginning of the next one");
 	stands_at_ns = 0;
 	ok(soon(is_filled, p) && creates(before + 16), "a little later, each cell is once");
 	fake_touch(p, CELL);
-	pin_pool_changed();
+	pin_state_changed();
 	ok(soon(is_pinned, p + CELL - PIECE), "and so are those that are complete later");
 }
 
@@ -317,11 +317,11 @@ static void swept(void)
 	live = fake_verbs.live + 1;
 	narrow = reg(pd, p, 64, RIGHTS);
 	fake_touch(p, PIECE);
-	pin_pool_changed();
+	pin_state_changed();
 	if (!soon(is_pinned, p + PIECE - PIN_PAGE))
 		abort();
 	pin_mr_deregister(narrow);
-	pin_pool_changed();
+	pin_state_changed();
 	ok(soon(has_live, &live), "leftovers are deregistered after their users have gone");
 }
 
@@ -329,17 +329,17 @@ static void backs_off(void)
 {
 	char *p = grow(&span, CELL);
 
-	pin_pool_changed();
+	pin_state_changed();
 	ok(soon(has_waited_long, NULL),
 	   "while some of the heap is not resident, the pauses grow");
 	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
 	ok(soon(has_waited_little, NULL), "a registration makes them short again");
 	for (uint32_t i = 0; i < pin_span_count(); i++)
 		fake_touch((void *)pin_span_get(i)->start, pin_span_get(i)->length);
-	pin_pool_changed();
+	pin_state_changed();
 	ok(soon(is_quiet, NULL),
 	   "when all is resident, the thread sleeps until something happens");
-	ok(fake_verbs.registered == pin_pool.registered, "all is registered");
+	ok(fake_verbs.registered == pin_state.registered, "all is registered");
 }
 
 static bool is_at_work(const void *unused)
@@ -414,7 +414,7 @@ static void beside(void)
 	verbs.reg_mr_iova2 = slow_reg_mr;
 	pin_ibverbs_replace(&verbs);
 	fake_touch(p, CELL);
-	pin_pool_changed();
+	pin_state_changed();
 	soon(is_in_the_middle, NULL);
 	before = fake_verbs.registered;
 	one = reg(pd, p + 20 * PIECE, 64, RIGHTS);
@@ -478,7 +478,7 @@ static void forks(void)
 	uint32_t lkey;
 
 	fake_touch(p, CELL);
-	pin_pool_changed();
+	pin_state_changed();
 	if (!soon(is_pinned, p) || look_up(pd, held, 64, &keys))
 		abort();
 	lkey = mr->lkey;
@@ -516,7 +516,7 @@ static void __attribute__((unused)) heals(void)
 	pin_domain_enable(pd, RIGHTS);
 	let_more_hours_pass();
 	p = grow(&span, CELL);
-	pin_options.max_pinned = pin_pool.registered + PIECE / 2;
+	pin_options.max_pinned = pin_state.registered + PIECE / 2;
 	fake_touch(p, CELL);
 	let_more_hours_pass();
 	ok(!is_pinned(p), "where there is no room memory is not registered ahead");
@@ -537,14 +537,14 @@ static void __attribute__((unused)) heals(void)
 /* Half of what is pinned, as a control group's limit may become while the process runs. */
 static void __attribute__((unused)) shrinks(void)
 {
-	size_t limit = pin_pool.registered / 2;
+	size_t limit = pin_state.registered / 2;
 
 	pin_options.max_pinned = PIN_PINNED_AUTO;
 	fake_kernel.cgroup = limit / 3 * 4;
 	let_more_hours_pass();
-	ok(pin_pool.registered && pin_pool.registered <= limit,
+	ok(pin_state.registered && pin_state.registered <= limit,
 	   "what is beyond a limit that was lowered is deregistered: %zu of %zu",
-	   pin_pool.registered / PIECE, limit / PIECE);
+	   pin_state.registered / PIECE, limit / PIECE);
 	pin_options.max_pinned = SIZE_MAX;
 	fake_kernel.cgroup = 0;
 }
@@ -553,7 +553,7 @@ static void __attribute__((unused)) shrinks(void)
 static void end_thread(void)
 {
 	ends = true;
-	pin_pool_changed();
+	pin_state_changed();
 	soon(is_over, NULL);
 }
 
@@ -586,7 +586,7 @@ int main(void)
 #endif
 	pin_domain_disarm(pd);
 	let_it_finish();
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_pool.registered,
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
 	   "deallocating the PD deregisters everything");
 	end_thread();
 	return done_testing();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <config.h>
 
-#include "regpool/places.h"
+#include "regpool/entries.h"
 #include "allocator/os.h"
 #include "regpool/register.h"
 
@@ -13,9 +13,9 @@ static void set_state_and_wake(struct pin_entry *entry, uint32_t state)
 	pin_os_wake(&entry->state);
 }
 
-uint32_t pin_place_n_users(struct pin_access_set *set, const struct pin_entry *entry)
+uint32_t pin_entry_n_users(struct pin_access_set *set, const struct pin_entry *entry)
 {
-	const struct pin_record *record = pin_place_record(set, entry);
+	const struct pin_record *record = pin_entry_record(set, entry);
 	uint32_t n = 0;
 
 	for (int i = 0; i < PIN_LANES; i++)
@@ -44,11 +44,11 @@ static void set_cover(struct pin_access_set *set, _Atomic uint32_t *slot,
 		      struct pin_entry *entry)
 {
 	uint32_t before = *slot;
-	struct pin_entry *old = before ? pin_place(set, before) : NULL;
+	struct pin_entry *old = before ? pin_entry_at(set, before) : NULL;
 
 	if (entry)
 		entry->n_found++;
-	atomic_store_explicit(slot, entry ? pin_place_number(set, entry) : 0,
+	atomic_store_explicit(slot, entry ? pin_entry_number(set, entry) : 0,
 			      memory_order_release);
 	if (old && !--old->n_found)
 		set->has_leftovers = true;
@@ -72,8 +72,8 @@ static void link_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
 	uint32_t *first = first_at(set, entry->start);
 
-	pin_place_record(set, entry)->next = *first;
-	*first = pin_place_number(set, entry);
+	pin_entry_record(set, entry)->next = *first;
+	*first = pin_entry_number(set, entry);
 	if (entry->length > set->longest)
 		set->longest = entry->length;
 }
@@ -82,13 +82,13 @@ static void unlink_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
 	uint32_t *link = first_at(set, entry->start);
 
-	while (*link != pin_place_number(set, entry))
+	while (*link != pin_entry_number(set, entry))
 		link = &record_at(set, *link)->next;
-	*link = pin_place_record(set, entry)->next;
+	*link = pin_entry_record(set, entry)->next;
 }
 
 /* An entry that overlaps the range starts at most that far below it. */
-struct pin_walk pin_places_walk(struct pin_access_set *set, struct pin_range range)
+struct pin_walk pin_entries_walk(struct pin_access_set *set, struct pin_range range)
 {
 	uintptr_t end = pin_granule_start(set->starting.committed), at = pin_reserve.base;
 
@@ -99,7 +99,7 @@ struct pin_walk pin_places_walk(struct pin_access_set *set, struct pin_range ran
 	return (struct pin_walk){range, at, 0};
 }
 
-struct pin_entry *pin_places_next(struct pin_access_set *set, struct pin_walk *walk)
+struct pin_entry *pin_entries_next(struct pin_access_set *set, struct pin_walk *walk)
 {
 	struct pin_entry *entry;
 
@@ -109,9 +109,9 @@ struct pin_entry *pin_places_next(struct pin_access_set *set, struct pin_walk *w
 				return NULL;
 			walk->next = *first_at(set, walk->at);
 		}
-		entry = pin_place(set, walk->next);
-		walk->next = pin_place_record(set, entry)->next;
-	} while (!pin_range_meets(pin_place_range(entry), walk->range));
+		entry = pin_entry_at(set, walk->next);
+		walk->next = pin_entry_record(set, entry)->next;
+	} while (!pin_range_meets(pin_entry_range(entry), walk->range));
 	return entry;
 }
 
@@ -124,7 +124,7 @@ static bool is_better_at(struct pin_access_set *set, const struct pin_entry *ent
 			 uintptr_t start)
 {
 	uint32_t number = *cover_at(set, start);
-	const struct pin_entry *other = number ? pin_place(set, number) : NULL;
+	const struct pin_entry *other = number ? pin_entry_at(set, number) : NULL;
 
 	if (!other || has_granule(entry, start) != has_granule(other, start))
 		return !other || has_granule(entry, start);
@@ -133,22 +133,22 @@ static bool is_better_at(struct pin_access_set *set, const struct pin_entry *ent
 
 static bool is_within(struct pin_access_set *set, struct pin_range range, uint32_t number)
 {
-	return number && pin_range_has(pin_place_range(pin_place(set, number)), range);
+	return number && pin_range_has(pin_entry_range(pin_entry_at(set, number)), range);
 }
 
 /* In a granule of which the entry has a part, unless one that has all of it has that, too. */
 static void publish_pages(struct pin_access_set *set, struct pin_entry *entry, uintptr_t start)
 {
-	struct pin_range range = pin_place_range(entry);
+	struct pin_range range = pin_entry_range(entry);
 	uintptr_t end = start + PIN_GRANULE < range.end ? start + PIN_GRANULE : range.end;
 	uint32_t whole = *cover_at(set, start);
 
-	if (whole != pin_place_number(set, entry) && is_within(set, range, whole))
+	if (whole != pin_entry_number(set, entry) && is_within(set, range, whole))
 		return;
 	for (uintptr_t p = start > range.start ? start : range.start; p < end; p += PIN_PAGE) {
 		uint32_t number = *page_at(set, p);
 
-		if (!number || reaches_further(entry, pin_place(set, number)))
+		if (!number || reaches_further(entry, pin_entry_at(set, number)))
 			set_cover(set, page_at(set, p), entry);
 	}
 }
@@ -157,21 +157,21 @@ static void publish_pages(struct pin_access_set *set, struct pin_entry *entry, u
 static void hide_pages(struct pin_access_set *set, const struct pin_entry *entry,
 		       uintptr_t start)
 {
-	struct pin_range range = pin_place_range(entry);
+	struct pin_range range = pin_entry_range(entry);
 
 	for (uintptr_t p = start; p < start + PIN_GRANULE; p += PIN_PAGE) {
 		uint32_t number = *page_at(set, p);
 
-		if (number && pin_range_has(range, pin_place_range(pin_place(set, number))))
+		if (number && pin_range_has(range, pin_entry_range(pin_entry_at(set, number))))
 			set_cover(set, page_at(set, p), NULL);
 	}
 }
 
 /* Caller holds the set's lock. Makes look-ups find the entry, unless it is stale. */
-static void publish_place(struct pin_access_set *set, struct pin_entry *entry)
+static void publish_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
-	bool is_stale = pin_place_record(set, entry)->is_stale;
-	struct pin_range all = pin_range_granules(pin_place_range(entry));
+	bool is_stale = pin_entry_record(set, entry)->is_stale;
+	struct pin_range all = pin_range_granules(pin_entry_range(entry));
 
 	for (uintptr_t p = all.start; p < all.end && !is_stale; p += PIN_GRANULE) {
 		if (is_better_at(set, entry, p))
@@ -185,21 +185,21 @@ static void publish_place(struct pin_access_set *set, struct pin_entry *entry)
 		set->has_leftovers = true;
 }
 
-void pin_place_publish(struct pin_access_set *set, struct pin_entry *entry, uint32_t state)
+void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry, uint32_t state)
 {
 	set_state_and_wake(entry, state);
-	publish_place(set, entry);
+	publish_entry(set, entry);
 }
 
 /*
  * Caller holds the set's lock. Where other entries cover the same addresses, they are found
  * instead.
  */
-static void unpublish_place(struct pin_access_set *set, struct pin_entry *entry)
+static void unpublish_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
-	struct pin_range range = pin_place_range(entry), all = pin_range_granules(range);
-	struct pin_walk walk = pin_places_walk(set, all);
-	uint32_t number = pin_place_number(set, entry);
+	struct pin_range range = pin_entry_range(entry), all = pin_range_granules(range);
+	struct pin_walk walk = pin_entries_walk(set, all);
+	uint32_t number = pin_entry_number(set, entry);
 	struct pin_entry *other;
 
 	for (uintptr_t g = all.start; g < all.end; g += PIN_GRANULE) {
@@ -210,25 +210,25 @@ static void unpublish_place(struct pin_access_set *set, struct pin_entry *entry)
 			if (*page_at(set, p) == number)
 				set_cover(set, page_at(set, p), NULL);
 	}
-	while ((other = pin_places_next(set, &walk)))
+	while ((other = pin_entries_next(set, &walk)))
 		if (other != entry && other->state & PIN_ENTRY_READY)
-			publish_place(set, other);
+			publish_entry(set, other);
 }
 
-static struct pin_entry *free_place(struct pin_access_set *set)
+static struct pin_entry *free_entry(struct pin_access_set *set)
 {
 	uint32_t number = set->free;
 
 	if (number) {
 		set->free = record_at(set, number)->next;
-		return pin_place(set, number);
+		return pin_entry_at(set, number);
 	}
-	number = set->n_places + 1;
+	number = set->n_entries + 1;
 	if (pin_table_ensure(&set->records, (size_t)number + 1) ||
 	    pin_table_ensure(&set->entries, (size_t)number + 1))
 		return NULL;
-	set->n_places = number;
-	return pin_place(set, number);
+	set->n_entries = number;
+	return pin_entry_at(set, number);
 }
 
 static void set_range(struct pin_access_set *set, struct pin_entry *entry,
@@ -239,7 +239,7 @@ static void set_range(struct pin_access_set *set, struct pin_entry *entry,
 	link_entry(set, entry);
 }
 
-struct pin_entry *pin_place_allocate(struct pin_access_set *set, struct pin_range range)
+struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_range range)
 {
 	size_t n = pin_granule_of(range.end - 1) + 1;
 	struct pin_entry *entry;
@@ -248,29 +248,29 @@ struct pin_entry *pin_place_allocate(struct pin_access_set *set, struct pin_rang
 	    pin_table_ensure(&set->starting, n) ||
 	    pin_table_ensure(&set->in_part, n * (PIN_GRANULE / PIN_PAGE)))
 		return NULL;
-	entry = free_place(set);
+	entry = free_entry(set);
 	if (!entry)
 		return NULL;
-	pin_place_record(set, entry)->is_stale = false;
+	pin_entry_record(set, entry)->is_stale = false;
 	set_range(set, entry, range);
 	atomic_store(&entry->state, PIN_ENTRY_BUSY);
 	return entry;
 }
 
-void pin_place_narrow(struct pin_access_set *set, struct pin_entry *entry,
+void pin_entry_narrow(struct pin_access_set *set, struct pin_entry *entry,
 		      struct pin_range range)
 {
 	unlink_entry(set, entry);
 	set_range(set, entry, range);
 }
 
-void pin_place_free(struct pin_access_set *set, struct pin_entry *entry)
+void pin_entry_free(struct pin_access_set *set, struct pin_entry *entry)
 {
-	struct pin_record *record = pin_place_record(set, entry);
+	struct pin_record *record = pin_entry_record(set, entry);
 
 	unlink_entry(set, entry);
 	record->next = set->free;
-	set->free = pin_place_number(set, entry);
+	set->free = pin_entry_number(set, entry);
 	set_state_and_wake(entry, 0);
 }
 
@@ -281,24 +281,24 @@ static bool claim(struct pin_access_set *set, struct pin_entry *entry)
 
 	if (!atomic_compare_exchange_strong(&entry->state, &state, PIN_ENTRY_BUSY))
 		return false;
-	if (pin_place_n_users(set, entry))
+	if (pin_entry_n_users(set, entry))
 		set_state_and_wake(entry, state);
 	return entry->state == PIN_ENTRY_BUSY;
 }
 
 /* Deregisters an entry that this thread has made BUSY. If that fails, restores its state. */
-static bool deregister_place(struct pin_access_set *set, struct pin_entry *entry,
+static bool deregister_entry(struct pin_access_set *set, struct pin_entry *entry,
 			     uint32_t before)
 {
-	struct pin_range range = pin_place_range(entry);
+	struct pin_range range = pin_entry_range(entry);
 	bool gone;
 
-	gone = pin_register_deregister(set->domain, pin_place_record(set, entry)->mr, range);
+	gone = pin_register_deregister(set->domain, pin_entry_record(set, entry)->mr, range);
 	pthread_mutex_lock(&set->lock);
 	if (gone)
-		pin_place_free(set, entry);
+		pin_entry_free(set, entry);
 	else
-		pin_place_publish(set, entry, before);
+		pin_entry_publish(set, entry, before);
 	pthread_mutex_unlock(&set->lock);
 	return gone;
 }
@@ -312,8 +312,8 @@ static uint32_t claim_leftover(struct pin_access_set *set, uint32_t number)
 	bool claimed = false;
 
 	pthread_mutex_lock(&set->lock);
-	for (; number <= set->n_places && !claimed; number++) {
-		struct pin_entry *entry = pin_place(set, number);
+	for (; number <= set->n_entries && !claimed; number++) {
+		struct pin_entry *entry = pin_entry_at(set, number);
 
 		if (entry->state != PIN_ENTRY_READY || entry->n_found)
 			continue;
@@ -324,65 +324,65 @@ static uint32_t claim_leftover(struct pin_access_set *set, uint32_t number)
 	return claimed ? number - 1 : 0;
 }
 
-void pin_places_sweep(struct pin_access_set *set)
+void pin_entries_sweep(struct pin_access_set *set)
 {
 	uint32_t number = 0;
 
 	if (!atomic_exchange(&set->has_leftovers, false))
 		return;
 	while ((number = claim_leftover(set, number + 1)))
-		deregister_place(set, pin_place(set, number), PIN_ENTRY_READY);
+		deregister_entry(set, pin_entry_at(set, number), PIN_ENTRY_READY);
 }
 
-void pin_places_sweep_domain(struct pin_domain *domain)
+void pin_entries_sweep_domain(struct pin_domain *domain)
 {
 	pthread_rwlock_rdlock(&domain->lock);
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
-		pin_places_sweep(set);
+		pin_entries_sweep(set);
 	pthread_rwlock_unlock(&domain->lock);
 }
 
-bool pin_place_is_idle(struct pin_access_set *set, struct pin_entry *entry)
+bool pin_entry_is_idle(struct pin_access_set *set, struct pin_entry *entry)
 {
-	return atomic_load(&entry->state) == PIN_ENTRY_READY && !pin_place_n_users(set, entry);
+	return atomic_load(&entry->state) == PIN_ENTRY_READY && !pin_entry_n_users(set, entry);
 }
 
-int pin_place_release_idle(struct pin_access_set *set, struct pin_entry *entry)
+int pin_entry_release_idle(struct pin_access_set *set, struct pin_entry *entry)
 {
 	bool claimed;
 
 	pthread_mutex_lock(&set->lock);
 	claimed = claim(set, entry);
 	if (claimed)
-		unpublish_place(set, entry);
+		unpublish_entry(set, entry);
 	pthread_mutex_unlock(&set->lock);
 	if (!claimed)
 		return -EBUSY;
-	return deregister_place(set, entry, PIN_ENTRY_READY) ? 0 : -EIO;
+	return deregister_entry(set, entry, PIN_ENTRY_READY) ? 0 : -EIO;
 }
 
-bool pin_places_in_use(struct pin_access_set *set)
+bool pin_entries_in_use(struct pin_access_set *set)
 {
-	for (uint32_t i = 1; i <= set->n_places; i++)
-		if (pin_place_n_users(set, pin_place(set, i)))
+	for (uint32_t i = 1; i <= set->n_entries; i++)
+		if (pin_entry_n_users(set, pin_entry_at(set, i)))
 			return true;
 	return false;
 }
 
 /* All are marked as stale first, so that none is found in place of another. */
-void pin_places_withdraw(struct pin_access_set *set, struct pin_range range)
+void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range)
 {
 	struct pin_entry *entry;
 	struct pin_walk walk;
 
 	pthread_mutex_lock(&set->lock);
-	walk = pin_places_walk(set, range);
-	while ((entry = pin_places_next(set, &walk)))
-		pin_place_record(set, entry)->is_stale = true;
-	walk = pin_places_walk(set, range);
-	while ((entry = pin_places_next(set, &walk)))
+	walk = pin_entries_walk(set, range);
+	while ((entry = pin_entries_next(set, &walk)))
+		pin_entry_record(set, entry)->is_stale = true;
+	walk = pin_entries_walk(set, range);
+	while ((entry = pin_entries_next(set, &walk)))
 		if (entry->state & PIN_ENTRY_READY)
-			unpublish_place(set, entry);
+			unpublish_entry(set, entry);
 	pthread_mutex_unlock(&set->lock);
 }
 
@@ -399,7 +399,7 @@ static uint32_t wait_and_seize(struct pin_access_set *set, struct pin_entry *ent
 		state = entry->state;
 		if (state & PIN_ENTRY_READY) {
 			atomic_store(&entry->state, PIN_ENTRY_BUSY);
-			unpublish_place(set, entry);
+			unpublish_entry(set, entry);
 		}
 		pthread_mutex_unlock(&set->lock);
 		if (state != PIN_ENTRY_BUSY)
@@ -412,42 +412,42 @@ static uint32_t wait_and_seize(struct pin_access_set *set, struct pin_entry *ent
 static void unhold(struct pin_access_set *set, struct pin_entry *entry)
 {
 	pthread_mutex_lock(&set->lock);
-	pin_place_publish(set, entry, PIN_ENTRY_READY);
+	pin_entry_publish(set, entry, PIN_ENTRY_READY);
 	pthread_mutex_unlock(&set->lock);
 }
 
-void pin_places_clear(struct pin_access_set *set, enum pin_clear what)
+void pin_entries_clear(struct pin_access_set *set, enum pin_clear what)
 {
-	for (uint32_t i = 1; i <= set->n_places; i++) {
-		struct pin_entry *entry = pin_place(set, i);
+	for (uint32_t i = 1; i <= set->n_entries; i++) {
+		struct pin_entry *entry = pin_entry_at(set, i);
 		uint32_t state = wait_and_seize(set, entry);
 
-		if (state && what == PIN_CLEAR_IDLE && pin_place_n_users(set, entry))
+		if (state && what == PIN_CLEAR_IDLE && pin_entry_n_users(set, entry))
 			unhold(set, entry);
 		else if (state)
-			deregister_place(set, entry, state);
+			deregister_entry(set, entry, state);
 	}
 }
 
 /* Frees an entry whose registration is gone. */
-static void forget_place(struct pin_access_set *set, struct pin_entry *entry)
+static void forget_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
-	pin_register_note_gone(set->domain, pin_place_range(entry));
+	pin_register_note_gone(set->domain, pin_entry_range(entry));
 	pthread_mutex_lock(&set->lock);
-	pin_place_free(set, entry);
+	pin_entry_free(set, entry);
 	pthread_mutex_unlock(&set->lock);
 }
 
-void pin_places_forget(struct pin_access_set *set)
+void pin_entries_forget(struct pin_access_set *set)
 {
-	for (uint32_t i = 1; i <= set->n_places; i++) {
-		struct pin_entry *entry = pin_place(set, i);
+	for (uint32_t i = 1; i <= set->n_entries; i++) {
+		struct pin_entry *entry = pin_entry_at(set, i);
 
 		if (wait_and_seize(set, entry))
-			forget_place(set, entry);
+			forget_entry(set, entry);
 		/* Also of entries that were deregistered while in use. */
 		for (int lane = 0; lane < PIN_LANES; lane++)
-			atomic_store(&pin_place_record(set, entry)->lanes[lane].n, 0);
+			atomic_store(&pin_entry_record(set, entry)->lanes[lane].n, 0);
 	}
 	set->longest = 0;
 }

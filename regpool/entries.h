@@ -24,12 +24,12 @@
  * The set's lock is held to change `covering` and to allocate or free entries, never during a
  * registration. It may be taken under the domain's lock, not the other way round.
  */
-#ifndef PIN_PLACES_H
-#define PIN_PLACES_H
+#ifndef PIN_ENTRIES_H
+#define PIN_ENTRIES_H
 
 #include "regpool/granule.h"
-#include "regpool/pool.h"
-#include "regpool/registry.h"
+#include "regpool/state.h"
+#include "regpool/domain.h"
 
 #define PIN_ENTRY_READY 0x4u
 #define PIN_ENTRY_BUSY	0x2u
@@ -54,7 +54,7 @@ struct pin_record {
 	uint32_t provider_bytes;  /* of *mr that may be copied into a proxy */
 	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
 	/* Guarded by the set's lock: */
-	uint32_t next; /* lists of places.c: a number, or 0 */
+	uint32_t next; /* lists of entries.c: a number, or 0 */
 	bool is_stale; /* some of its pages were replaced: not found */
 	struct pin_user_count lanes[PIN_LANES];
 };
@@ -68,28 +68,28 @@ static inline bool pin_entry_covers(const struct pin_entry *entry, const void *a
 	return PIN_LIKELY(length <= has && offset <= has - length);
 }
 
-/* Entry `number` of an access set, from 1 to set->n_places. */
-static inline struct pin_entry *pin_place(struct pin_access_set *set, uint32_t number)
+/* Entry `number` of an access set, from 1 to set->n_entries. */
+static inline struct pin_entry *pin_entry_at(struct pin_access_set *set, uint32_t number)
 {
 	return pin_table_at(&set->entries, struct pin_entry, number);
 }
 
-static inline uint32_t pin_place_number(struct pin_access_set *set,
+static inline uint32_t pin_entry_number(struct pin_access_set *set,
 					const struct pin_entry *entry)
 {
-	return (uint32_t)(entry - pin_place(set, 0));
+	return (uint32_t)(entry - pin_entry_at(set, 0));
 }
 
-static inline struct pin_record *pin_place_record(struct pin_access_set *set,
+static inline struct pin_record *pin_entry_record(struct pin_access_set *set,
 						  const struct pin_entry *entry)
 {
-	return pin_table_at(&set->records, struct pin_record, pin_place_number(set, entry));
+	return pin_table_at(&set->records, struct pin_record, pin_entry_number(set, entry));
 }
 
 /* How many proxies use it. */
-uint32_t pin_place_n_users(struct pin_access_set *set, const struct pin_entry *entry);
+uint32_t pin_entry_n_users(struct pin_access_set *set, const struct pin_entry *entry);
 
-static inline struct pin_range pin_place_range(const struct pin_entry *entry)
+static inline struct pin_range pin_entry_range(const struct pin_entry *entry)
 {
 	return (struct pin_range){entry->start, entry->start + entry->length};
 }
@@ -98,19 +98,19 @@ static inline struct pin_range pin_place_range(const struct pin_entry *entry)
  * Allocates an entry for a range. It is BUSY and belongs to the calling thread. NULL without
  * memory. Caller holds the set's lock.
  */
-struct pin_entry *pin_place_allocate(struct pin_access_set *set, struct pin_range range);
+struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_range range);
 
 /* Shortens the range of an entry that is BUSY. Caller holds the set's lock. */
-void pin_place_narrow(struct pin_access_set *set, struct pin_entry *entry,
+void pin_entry_narrow(struct pin_access_set *set, struct pin_entry *entry,
 		      struct pin_range range);
 
 /*
  * Makes a BUSY entry READY. Look-ups find it unless it is stale. Caller holds the set's lock.
  */
-void pin_place_publish(struct pin_access_set *set, struct pin_entry *entry, uint32_t state);
+void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry, uint32_t state);
 
 /* Frees a BUSY entry. Caller holds the set's lock. */
-void pin_place_free(struct pin_access_set *set, struct pin_entry *entry);
+void pin_entry_free(struct pin_access_set *set, struct pin_entry *entry);
 
 /* Iterates over the entries that overlap a range. Caller holds the set's lock throughout. */
 struct pin_walk {
@@ -118,37 +118,37 @@ struct pin_walk {
 	uintptr_t at;
 	uint32_t next;
 };
-struct pin_walk pin_places_walk(struct pin_access_set *set, struct pin_range range);
+struct pin_walk pin_entries_walk(struct pin_access_set *set, struct pin_range range);
 
 /* The next entry, which the caller may free; NULL at the end. */
-struct pin_entry *pin_places_next(struct pin_access_set *set, struct pin_walk *walk);
+struct pin_entry *pin_entries_next(struct pin_access_set *set, struct pin_walk *walk);
 
 /* Whether the entry is registered, not HELD, and has no users. */
-bool pin_place_is_idle(struct pin_access_set *set, struct pin_entry *entry);
+bool pin_entry_is_idle(struct pin_access_set *set, struct pin_entry *entry);
 
 /*
  * Deregisters an idle entry. Returns 0; -EBUSY if it is no longer idle; or -EIO if libibverbs
  * refuses, which is logged.
  */
-int pin_place_release_idle(struct pin_access_set *set, struct pin_entry *entry);
+int pin_entry_release_idle(struct pin_access_set *set, struct pin_entry *entry);
 
 /*
  * The program has replaced pages: look-ups no longer find memory regions that overlap the
  * range.
  */
-void pin_places_withdraw(struct pin_access_set *set, struct pin_range range);
+void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range);
 
 /*
  * Deregisters leftovers, the entries that no look-up finds, unless they have users: then a
  * later call does.
  */
-void pin_places_sweep(struct pin_access_set *set);
+void pin_entries_sweep(struct pin_access_set *set);
 
 /* The same for all sets of a domain. */
-void pin_places_sweep_domain(struct pin_domain *domain);
+void pin_entries_sweep_domain(struct pin_domain *domain);
 
 /* Whether any entry of the set has users. */
-bool pin_places_in_use(struct pin_access_set *set);
+bool pin_entries_in_use(struct pin_access_set *set);
 
 enum pin_clear {
 	PIN_CLEAR_IDLE, /* those without users, HELD or not */
@@ -156,12 +156,12 @@ enum pin_clear {
 };
 
 /* Deregisters entries of a set. Caller holds the domain's lock. */
-void pin_places_clear(struct pin_access_set *set, enum pin_clear what);
+void pin_entries_clear(struct pin_access_set *set, enum pin_clear what);
 
 /*
  * Empties the set without deregistering, because its PD is gone. Caller holds the domain's
  * lock.
  */
-void pin_places_forget(struct pin_access_set *set);
+void pin_entries_forget(struct pin_access_set *set);
 
 #endif

@@ -7,7 +7,7 @@
  */
 #include <config.h>
 
-#include "regpool/registrar.h"
+#include "regpool/ahead.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -16,8 +16,8 @@
 #include "regpool/choice.h"
 #include "regpool/fork.h"
 #include "regpool/keys.h"
-#include "regpool/places.h"
-#include "regpool/pool.h"
+#include "regpool/entries.h"
+#include "regpool/state.h"
 #include "regpool/evict.h"
 #include "regpool/threads.h"
 
@@ -75,7 +75,7 @@ static struct {
 
 static bool is_short(void)
 {
-	return shortage.has_failed || pin_pool.evicted != shortage.evicted;
+	return shortage.has_failed || pin_state.evicted != shortage.evicted;
 }
 
 /* At the beginning of a look. */
@@ -84,7 +84,7 @@ static void note_shortage(void)
 	if (!is_short())
 		return;
 	shortage.until_ns = pin_os_now_ns() + RETRY_NS;
-	shortage.evicted = pin_pool.evicted;
+	shortage.evicted = pin_state.evicted;
 	shortage.has_failed = false;
 }
 
@@ -110,7 +110,7 @@ static bool register_range(struct pin_access_set *set, struct pin_range range)
 
 	pthread_rwlock_rdlock(&set->domain->lock);
 	/* The domain may have been disarmed, or be another PD's, by now. */
-	if (is_worked_on(set) && !pin_pool_off() && !is_short()) {
+	if (is_worked_on(set) && !pin_state_off() && !is_short()) {
 		goes_on = pin_keys_prepare_ahead(set, range);
 		shortage.has_failed |= !goes_on;
 	}
@@ -137,49 +137,49 @@ static bool register_cell(struct pin_access_set *set, const struct pin_span *spa
 	return register_cell(set, span, lower, true) && register_cell(set, span, upper, true);
 }
 
-/* A chunk is as large as the largest cell. */
-static void register_chunk(struct pin_access_set *set, const struct pin_span *span,
-			   struct pin_range chunk, bool is_quiet)
+/* Of a part of the heap that is as large as the largest cell. */
+static void register_part(struct pin_access_set *set, const struct pin_span *span,
+			  struct pin_range part, bool is_quiet)
 {
-	size_t size = pin_choice_cell(pin_budget_limit(), set->domain->max_mr_size);
+	size_t size = pin_choice_cell_size(pin_budget_limit(), set->domain->max_mr_size);
 	struct pin_range cell;
 
-	for (uintptr_t p = chunk.start; p < chunk.end && is_worked_on(set); p = cell.end) {
-		cell = pin_choice_tile(span, (struct pin_range){p, p + PIN_GRANULE}, size);
+	for (uintptr_t p = part.start; p < part.end && is_worked_on(set); p = cell.end) {
+		cell = pin_choice_cell(span, (struct pin_range){p, p + PIN_GRANULE}, size);
 		if (!register_cell(set, span, cell, is_quiet))
 			return;
 	}
 }
 
-static void visit(struct look *look, const struct pin_span *span, struct pin_range chunk)
+static void visit(struct look *look, const struct pin_span *span, struct pin_range part)
 {
 	uint64_t began = pin_os_now_ns();
-	size_t n_new = pin_granules_probe(chunk);
+	size_t n_new = pin_granules_probe(part);
 
 	look->ns += pin_os_now_ns() - began;
 	look->n_new += n_new;
 	if (look->has_room)
 		for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
-			register_chunk(set, span, chunk, look->is_quiet && !n_new);
+			register_part(set, span, part, look->is_quiet && !n_new);
 }
 
 /*
- * Visits the chunks of a span, from the last one down: the newest memory is likely to
+ * Visits the parts of a span, from the last one down: the newest memory is likely to
  * be requested next, and the first request leaves its own surroundings to itself.
  */
 static void visit_span(struct look *look, const struct pin_span *span)
 {
-	struct pin_range all = pin_range_of_span(span), chunk;
+	struct pin_range all = pin_range_of_span(span), part;
 
 	if (all.end == all.start || pin_granules_ensure(all.end))
 		return;
-	for (chunk = all; chunk.end > all.start; chunk.end = chunk.start) {
-		size_t number = (chunk.end - 1 - pin_reserve.base) / PIN_CELL;
+	for (part = all; part.end > all.start; part.end = part.start) {
+		size_t number = (part.end - 1 - pin_reserve.base) / PIN_CELL;
 
-		chunk.start = pin_reserve.base + number * PIN_CELL;
-		if (chunk.start < all.start)
-			chunk.start = all.start;
-		visit(look, span, chunk);
+		part.start = pin_reserve.base + number * PIN_CELL;
+		if (part.start < all.start)
+			part.start = all.start;
+		visit(look, span, part);
 	}
 }
 
@@ -209,9 +209,9 @@ static void count_look(struct look *look)
 static void look_at_all(struct look *look)
 {
 	count_look(look);
-	for (uint32_t i = 0; i < pin_registry_count(); i++)
-		pin_places_sweep_domain(pin_registry_at(i));
-	pin_room_trim();
+	for (uint32_t i = 0; i < pin_domain_count(); i++)
+		pin_entries_sweep_domain(pin_domain_at(i));
+	pin_evict_excess();
 	note_shortage();
 	retry_unpinnable();
 	look->has_room = pin_os_now_ns() >= shortage.until_ns;
@@ -246,13 +246,13 @@ static uint64_t least_pause(uint64_t ns)
 	return ms < LAST_PAUSE_MS ? ms : LAST_PAUSE_MS;
 }
 
-static void *run_registrar(void *unused)
+static void *run_ahead(void *unused)
 {
 	uint64_t pause = 0, new_at = 0;
 	struct look look;
 
 	for (uint32_t seen = 0, now = 0;; seen = now) {
-		now = pin_pool_changes();
+		now = pin_state_changes();
 		look.is_quiet = pin_os_now_ns() - new_at >= QUIET_NS;
 		look_at_all(&look);
 		if (look.n_new)
@@ -260,14 +260,14 @@ static void *run_registrar(void *unused)
 		pin_os_sleep_ms(least_pause(look.ns));
 		pause = next_pause(now == seen ? pause : 0,
 				   look.is_quiet && !look.n_new && !look.has_new_set);
-		pin_pool_await_change(now, pause);
+		pin_state_await_change(now, pause);
 	}
 	return unused;
 }
 
 static bool start_thread(void)
 {
-	int error = pin_thread_start(run_registrar, NULL, "pinalloc");
+	int error = pin_thread_start(run_ahead, NULL, "pinalloc");
 
 	if (error)
 		pin_warn("cannot start the registration thread: %s; memory is registered when "
@@ -275,11 +275,11 @@ static bool start_thread(void)
 			 "is first requested",
 			 strerrordesc_np(error));
 	else
-		pin_span_subscribe(pin_pool_changed);
+		pin_span_subscribe(pin_state_changed);
 	return !error;
 }
 
-bool pin_registrar_start(void)
+bool pin_ahead_start(void)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static bool runs;
@@ -288,12 +288,10 @@ bool pin_registrar_start(void)
 	pthread_mutex_lock(&lock);
 	is_there = runs = runs || start_thread();
 	pthread_mutex_unlock(&lock);
-	if (is_there)
-		pin_pool_changed();
 	return is_there;
 }
 
-void pin_registrar_add_set(struct pin_access_set *set)
+void pin_ahead_add_set(struct pin_access_set *set)
 {
 	struct pin_range piece = {0, 0};
 
@@ -302,19 +300,19 @@ void pin_registrar_add_set(struct pin_access_set *set)
 		;
 }
 
-void pin_registrar_add_segment(struct pin_segment *segment)
+void pin_ahead_add_segment(struct pin_segment *segment)
 {
 	/* First, so that sets that are armed from now on have it. */
 	pin_segments_note_ready(segment);
-	for (uint32_t i = 0; i < pin_registry_count(); i++) {
-		struct pin_domain *domain = pin_registry_at(i);
+	for (uint32_t i = 0; i < pin_domain_count(); i++) {
+		struct pin_domain *domain = pin_domain_at(i);
 
 		/* The PD must not be deallocated meanwhile. */
 		pthread_rwlock_rdlock(&domain->lock);
 		for (struct pin_access_set *set = NULL;
 		     (set = pin_access_set_next(domain, set));)
 			if (atomic_load_explicit(&set->armed, memory_order_acquire))
-				pin_registrar_add_set(set);
+				pin_ahead_add_set(set);
 		pthread_rwlock_unlock(&domain->lock);
 	}
 }

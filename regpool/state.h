@@ -3,8 +3,8 @@
  * State of the whole library: whether registration works, its counters, how much is registered,
  * and a change counter that the registrar sleeps on.
  */
-#ifndef PIN_POOL_H
-#define PIN_POOL_H
+#ifndef PIN_STATE_H
+#define PIN_STATE_H
 
 #include "allocator/base.h"
 
@@ -60,7 +60,7 @@ struct pin_requests {
 } PIN_LANE_ALIGNED;
 
 /* All counters only grow, except `registered`. */
-struct pin_pool {
+struct pin_state {
 	/* PIN_SERVED while registration works, otherwise why it does not. */
 	_Atomic int off;
 	struct pin_requests requests[PIN_LANES];
@@ -75,28 +75,28 @@ struct pin_pool {
 	_Atomic size_t registered; /* bytes, summed over all memory regions */
 	_Atomic size_t registered_peak;
 };
-extern struct pin_pool pin_pool;
+extern struct pin_state pin_state;
 
 /*
  * Called once, from the constructor. `enabled` is false if PINALLOC_PROGRAMS excludes this
  * program.
  */
-void pin_pool_init(bool enabled);
+void pin_state_init(bool enabled);
 
 /* Whether PINALLOC_PROGRAMS excludes this program. */
-bool pin_pool_is_excluded(void);
+bool pin_state_is_excluded(void);
 
 /* Stops serving requests, permanently. Async-signal-safe. */
-void pin_pool_stop(enum pin_reason why);
+void pin_state_stop(enum pin_reason why);
 
-static inline enum pin_reason pin_pool_off(void)
+static inline enum pin_reason pin_state_off(void)
 {
-	return (enum pin_reason)atomic_load_explicit(&pin_pool.off, memory_order_relaxed);
+	return (enum pin_reason)atomic_load_explicit(&pin_state.off, memory_order_relaxed);
 }
 
-static inline void pin_pool_count(enum pin_reason reason)
+static inline void pin_state_count(enum pin_reason reason)
 {
-	atomic_fetch_add_explicit(&pin_pool.requests[pin_lane()].by_reason[reason], 1,
+	atomic_fetch_add_explicit(&pin_state.requests[pin_lane()].by_reason[reason], 1,
 				  memory_order_relaxed);
 }
 
@@ -104,12 +104,12 @@ static inline void pin_pool_count(enum pin_reason reason)
  * What is called after the heap's registrations have changed, or a request went to libibverbs;
  * NULL for nothing. Set once.
  */
-extern void (*pin_pool_listener)(void);
+extern void (*pin_state_listener)(void);
 
-static inline void pin_pool_tell(void)
+static inline void pin_state_tell(void)
 {
-	if (PIN_UNLIKELY(pin_pool_listener))
-		pin_pool_listener();
+	if (PIN_UNLIKELY(pin_state_listener))
+		pin_state_listener();
 }
 
 /*
@@ -117,28 +117,28 @@ static inline void pin_pool_tell(void)
  * something to register ahead. Lock-free, never allocates: also called inside malloc, when the
  * heap grows.
  */
-void pin_pool_changed(void);
+void pin_state_changed(void);
 
-/* How often pin_pool_changed() was called. */
-uint32_t pin_pool_changes(void);
+/* How often pin_state_changed() was called. */
+uint32_t pin_state_changes(void);
 
 /*
- * Sleeps until pin_pool_changes() is no longer `seen`, or `ms` milliseconds have passed
+ * Sleeps until pin_state_changes() is no longer `seen`, or `ms` milliseconds have passed
  * (UINT64_MAX: no limit). May wake early.
  */
-void pin_pool_await_change(uint32_t seen, uint64_t ms);
+void pin_state_await_change(uint32_t seen, uint64_t ms);
 
 /* Number of requests counted under a reason. */
-uint64_t pin_pool_requests(enum pin_reason reason);
+uint64_t pin_state_requests(enum pin_reason reason);
 
 /* Bytes that are registered, or were at most: no more than the heap has, for the report. */
-size_t pin_pool_pinned(void);
-size_t pin_pool_pinned_peak(void);
+size_t pin_state_pinned(void);
+size_t pin_state_pinned_peak(void);
 
 /* Raises `peak` to the current value of `level`, if it is lower. */
-void pin_pool_update_peak(_Atomic size_t *level, _Atomic size_t *peak);
+void pin_state_update_peak(_Atomic size_t *level, _Atomic size_t *peak);
 
 /* Number of requests that went to libibverbs, for any reason. */
-uint64_t pin_pool_passed(void);
+uint64_t pin_state_passed(void);
 
 #endif

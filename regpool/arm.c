@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "regpool/arm.h"
+#include "allocator/log.h"
+#include "allocator/options.h"
+#include "allocator/reserve.h"
+#include "regpool/fork.h"
+#include "regpool/keys.h"
+#include "regpool/listeners.h"
+#include "regpool/entries.h"
+#include "regpool/state.h"
+#include "regpool/ahead.h"
+#include "regpool/watch.h"
+
+#include <errno.h>
+
+PIN_WRITTEN_FIRST void (*pin_domain_on_arm)(void);
+
+/*
+ * The domain of a PD, locked, or NULL. Checks again under the lock: while this thread waited
+ * for it, the PD may have been deallocated and the slot reused.
+ */
+static struct pin_domain *lock_domain(const struct ibv_pd *pd)
+{
+	struct pin_domain *domain = pin_domain_find(pd);
+
+	if (!domain)
+		return NULL;
+	pthread_rwlock_wrlock(&domain->lock);
+	if (atomic_load(&domain->pd) == pd)
+		return domain;
+	pthread_rwlock_unlock(&domain->lock);
+	return NULL;
+}
+
+static bool ensure_table(struct pin_table *table, size_t element_size, size_t n)
+{
+	return table->base || !pin_table_init(table, element_size, n);
+}
+
+static bool make_tables(struct pin_access_set *set)
+{
+	size_t n = pin_reserve.size >> PIN_GRANULE_SHIFT;
+
+	return ensure_table(&set->records, sizeof(struct pin_record), PIN_MOST_ENTRIES) &&
+	       ensure_table(&set->entries, sizeof(struct pin_entry), PIN_MOST_ENTRIES) &&
+	       ensure_table(&set->starting, sizeof(uint32_t), n) &&
+	       ensure_table(&set->in_part, sizeof(uint32_t), pin_reserve.size / PIN_PAGE) &&
+	       ensure_table(&set->covering, sizeof(uint32_t), n);
+}
+
+/* Caller holds the domain's lock. */
+static bool make_set(struct pin_domain *domain, struct pin_access_set *set, unsigned access)
+{
+	if (set->domain)
+		return true;
+	if (!make_tables(set) || pthread_mutex_init(&set->lock, NULL))
+		return false;
+	set->access = access;
+	atomic_store_explicit(&set->domain, domain, memory_order_release);
+	return true;
+}
+
+/* EFA's adapters have page tables of 24 Mi entries of 4 KiB, which their driver does not tell.
+ */
+#define EFA_VENDOR 0x1d0f
+#define EFA_BYTES  ((size_t)24 * PIN_MIB * PIN_PAGE)
+
+/* Asks the adapter for its limits. Caller holds the domain's lock. */
+static void find_limits(struct pin_domain *domain)
+{
+	struct ibv_context *context = domain->pd->context;
+	struct ibv_device_attr attr = {0};
+	bool is_known;
+
+	if (domain->max_mr_size)
+		return;
+	is_known = !pin_ibverbs_of(context)->query_device(context, &attr);
+	domain->max_mr_size = is_known && attr.max_mr_size ? attr.max_mr_size : SIZE_MAX;
+	domain->max_mr = is_known && attr.max_mr > 0 ? (size_t)attr.max_mr : 0;
+	domain->max_bytes = is_known && attr.vendor_id == EFA_VENDOR ? EFA_BYTES : SIZE_MAX;
+}
+
+/*
+ * The program has replaced pages, in the heap or elsewhere. Returns how many bytes of it are
+ * not registered any more because of that.
+ */
+static size_t withdraw_range(uintptr_t start, size_t length)
+{
+	size_t n_bytes = pin_granules_mark_replaced(start, length);
+
+	/* Of what was marked before, too: nothing may be found there. */
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
+		pin_entries_withdraw(set,
+				     pin_range_granules(pin_range_of((void *)start, length)));
+	return n_bytes;
+}
+
+/* With the values of PINALLOC_ACCESS. */
+static void log_armed(const struct pin_domain *domain, unsigned access)
+{
+	pin_info("protection domain on %s armed:%s%s%s%s%s%s", domain->device,
+		 access & IBV_ACCESS_LOCAL_WRITE ? " local" : "",
+		 access & IBV_ACCESS_REMOTE_READ ? " read" : "",
+		 access & IBV_ACCESS_REMOTE_WRITE ? " write" : "",
+		 access & IBV_ACCESS_REMOTE_ATOMIC ? " atomic" : "",
+		 access & IBV_ACCESS_RELAXED_ORDERING ? " relaxed" : "",
+		 access ? "" : " no rights");
+}
+
+static bool has_armed(struct pin_domain *domain)
+{
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
+		if (set->armed)
+			return true;
+	return false;
+}
+
+/* Caller holds the domain's lock. */
+static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsigned access)
+{
+	if (!make_set(domain, set, access)) {
+		pin_warn_once("no address space for the tables of %s: its requests go to "
+			      "libibverbs; raise ulimit -v",
+			      domain->device);
+		return -ENOMEM;
+	}
+	find_limits(domain);
+	set->is_ahead = pin_options.mode != PIN_MODE_LAZY;
+	set->is_first = !has_armed(NULL);
+	set->n_needed = 0;
+	atomic_store_explicit(&set->armed, true, memory_order_release);
+	log_armed(domain, access);
+	return 0;
+}
+
+/* Caller holds the domain's lock. */
+static int arm_if_allowed(struct pin_domain *domain, struct pin_access_set *set,
+			  unsigned access, unsigned max_access)
+{
+	if (pin_state_off())
+		return -ENOMEM;
+	if (!has_armed(domain))
+		domain->max_access = max_access | IBV_ACCESS_RELAXED_ORDERING;
+	if (access & ~domain->max_access)
+		return -EEXIST;
+	return set->armed ? 0 : arm_set(domain, set, access);
+}
+
+/* Whether memory regions may have these rights. */
+static int check_rights(unsigned access)
+{
+	if (access & ~(pin_domain_rights() | IBV_ACCESS_RELAXED_ORDERING))
+		return -EACCES;
+	return pin_access_is_valid(access) ? 0 : -EINVAL;
+}
+
+int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
+		   struct pin_access_set **armed)
+{
+	struct pin_access_set *set;
+	struct pin_domain *domain;
+	int error = check_rights(access);
+	bool needs_thread;
+
+	if (error)
+		return error;
+	if (pin_state_off())
+		return -ENOMEM;
+	pin_fork_prepare();
+	pin_watch_start(withdraw_range);
+	pin_listeners_find();
+	domain = lock_domain(pd);
+	if (!domain)
+		return -ENOMEM;
+	set = pin_access_set_of(domain, access);
+	error = arm_if_allowed(domain, set, access, max_access);
+	needs_thread = set->is_ahead;
+	pthread_rwlock_unlock(&domain->lock);
+	if (error)
+		return error;
+	if (pin_domain_on_arm)
+		pin_domain_on_arm();
+	pin_ahead_add_set(set);
+	if (needs_thread && !pin_ahead_start())
+		set->is_ahead = false;
+	*armed = set;
+	return 0;
+}
+
+size_t pin_domain_largest_mr(void)
+{
+	size_t least = SIZE_MAX, n;
+
+	for (uint32_t i = 0; i < pin_domain_count(); i++) {
+		struct pin_domain *domain = pin_domain_at(i);
+		struct ibv_pd *pd;
+
+		pthread_rwlock_wrlock(&domain->lock);
+		pd = atomic_load(&domain->pd);
+		if (pd)
+			find_limits(domain);
+		n = domain->max_mr_size;
+		pthread_rwlock_unlock(&domain->lock);
+		if (pd && n < least)
+			least = n;
+	}
+	return least;
+}
+
+static bool domain_has_users(struct pin_domain *domain)
+{
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
+		if (pin_entries_in_use(set))
+			return true;
+	return false;
+}
+
+/* Caller holds the domain's lock. */
+static void clear_sets(struct pin_domain *domain, enum pin_clear what)
+{
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
+		pin_entries_clear(set, what);
+}
+
+/*
+ * Caller holds the domain's lock, and its MRs are gone or out of reach. The generation changes
+ * first: proxies must be invalid before the counts of their users become 0, or a release would
+ * make a counter negative.
+ */
+static void retire(struct pin_domain *domain)
+{
+	atomic_fetch_add(&domain->generation, 1);
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
+		set->is_ahead = false;
+		atomic_store(&set->armed, false);
+		pin_entries_forget(set);
+	}
+	domain->max_mr_size = 0;
+	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
+}
+
+int pin_domain_dealloc(struct ibv_pd *pd)
+{
+	struct pin_domain *domain = lock_domain(pd);
+	int result;
+
+	if (!domain)
+		return pin_ibverbs_of(pd->context)->dealloc_pd(pd);
+	if (domain_has_users(domain)) {
+		pthread_rwlock_unlock(&domain->lock);
+		errno = EBUSY;
+		return EBUSY;
+	}
+	clear_sets(domain, PIN_CLEAR_IDLE);
+	domain->is_ending = true;
+	result = pin_ibverbs_of(pd->context)->dealloc_pd(pd);
+	domain->is_ending = false;
+	/* If the PD stays, the registrar registers its memory again. */
+	if (result)
+		pin_state_changed();
+	else
+		retire(domain);
+	pthread_rwlock_unlock(&domain->lock);
+	return result;
+}
+
+static void retire_pd(struct ibv_pd *pd)
+{
+	struct pin_domain *domain = lock_domain(pd);
+
+	if (!domain)
+		return;
+	clear_sets(domain, PIN_CLEAR_ALL);
+	retire(domain);
+	pthread_rwlock_unlock(&domain->lock);
+}
+
+void pin_domain_close(const struct ibv_context *context)
+{
+	uint32_t n = pin_domain_count();
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct pin_domain *domain = pin_domain_at(i);
+		struct ibv_pd *pd = atomic_load(&domain->pd);
+
+		/*
+		 * pd->context may be freed: another thread may be deallocating a PD of another
+		 * device.
+		 */
+		if (pd && atomic_load(&domain->context) == context)
+			retire_pd(pd);
+	}
+}
+
+void pin_domain_notice(struct ibv_pd *pd)
+{
+	struct pin_domain *domain;
+
+	if (pin_state_off())
+		return;
+	domain = lock_domain(pd);
+	if (domain) {
+		retire(domain);
+		pthread_rwlock_unlock(&domain->lock);
+	}
+	pin_domain_add(pd);
+}
+
+int pin_domain_disarm(struct ibv_pd *pd)
+{
+	struct pin_domain *domain = lock_domain(pd);
+	bool armed = false;
+	int saved = errno;
+
+	if (!domain)
+		return -ENOENT;
+	domain->max_access = PIN_HEAP_ACCESS;
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
+		armed |= set->armed;
+		set->is_ahead = false;
+		pin_entries_clear(set, PIN_CLEAR_IDLE);
+		if (!pin_entries_in_use(set))
+			atomic_store(&set->armed, false);
+	}
+	pthread_rwlock_unlock(&domain->lock);
+	errno = saved;
+	return armed ? 0 : -ENOENT;
+}
+
+int pin_domain_enable(struct ibv_pd *pd, unsigned access)
+{
+	struct pin_access_set *set;
+	int saved = errno, error = pin_domain_arm(pd, access, access, &set);
+
+	errno = saved;
+	if (error)
+		return error;
+	set->is_ahead = pin_options.mode == PIN_MODE_EAGER && pin_ahead_start();
+	set->n_needed = PIN_IN_USE;
+	pin_state_changed();
+	return 0;
+}
