@@ -81,7 +81,7 @@ static void evict(void)
 		need(pin_evict_one(NULL, 0));
 	say("evict", (bench_processor_ns() - began) / (double)n);
 	for (size_t i = 0; i < n; i++)
-		need(!pin_keys_covering(pin_access_set_of(pin_domain_at(0), RIGHTS),
+		need(!pin_keys_covering(pin_access_set_of(&pin_domains[0], RIGHTS),
 					step_at(i)));
 }
 

@@ -88,18 +88,6 @@ static void note_shortage(void)
 	shortage.has_failed = false;
 }
 
-/* What could not be pinned for a reason that is not known. */
-static void retry_unpinnable(void)
-{
-	static uint64_t until_ns;
-	uint64_t now = pin_os_now_ns();
-
-	if (now < until_ns)
-		return;
-	pin_granules_retry_unpinnable();
-	until_ns = now + 4 * RETRY_NS;
-}
-
 /*
  * Registers one range. The domain's lock is released after each range, so that deallocating a
  * PD waits for one registration at most. Returns whether to continue.
@@ -210,10 +198,9 @@ static void look_at_all(struct look *look)
 {
 	count_look(look);
 	for (uint32_t i = 0; i < pin_domain_count(); i++)
-		pin_entries_sweep_domain(pin_domain_at(i));
+		pin_entries_sweep_domain(&pin_domains[i]);
 	pin_evict_excess();
 	note_shortage();
-	retry_unpinnable();
 	look->has_room = pin_os_now_ns() >= shortage.until_ns;
 	look->n_new = look->ns = 0;
 	if (look->has_room)
@@ -261,6 +248,9 @@ static void *run_ahead(void *unused)
 		pause = next_pause(now == seen ? pause : 0,
 				   look.is_quiet && !look.n_new && !look.has_new_set);
 		pin_state_await_change(now, pause);
+		/* What could not be pinned for a reason that is not known. */
+		if (pause >= LAST_PAUSE_MS)
+			pin_granules_retry_unpinnable();
 	}
 	return unused;
 }
@@ -305,7 +295,7 @@ void pin_ahead_add_segment(struct pin_segment *segment)
 	/* First, so that sets that are armed from now on have it. */
 	pin_segments_note_ready(segment);
 	for (uint32_t i = 0; i < pin_domain_count(); i++) {
-		struct pin_domain *domain = pin_domain_at(i);
+		struct pin_domain *domain = &pin_domains[i];
 
 		/* The PD must not be deallocated meanwhile. */
 		pthread_rwlock_rdlock(&domain->lock);

@@ -62,26 +62,6 @@ static bool make_set(struct pin_domain *domain, struct pin_access_set *set, unsi
 	return true;
 }
 
-/* EFA's adapters have page tables of 24 Mi entries of 4 KiB, which their driver does not tell.
- */
-#define EFA_VENDOR 0x1d0f
-#define EFA_BYTES  ((size_t)24 * PIN_MIB * PIN_PAGE)
-
-/* Asks the adapter for its limits. Caller holds the domain's lock. */
-static void find_limits(struct pin_domain *domain)
-{
-	struct ibv_context *context = domain->pd->context;
-	struct ibv_device_attr attr = {0};
-	bool is_known;
-
-	if (domain->max_mr_size)
-		return;
-	is_known = !pin_ibverbs_of(context)->query_device(context, &attr);
-	domain->max_mr_size = is_known && attr.max_mr_size ? attr.max_mr_size : SIZE_MAX;
-	domain->max_mr = is_known && attr.max_mr > 0 ? (size_t)attr.max_mr : 0;
-	domain->max_bytes = is_known && attr.vendor_id == EFA_VENDOR ? EFA_BYTES : SIZE_MAX;
-}
-
 /*
  * The program has replaced pages, in the heap or elsewhere. Returns how many bytes of it are
  * not registered any more because of that.
@@ -126,7 +106,6 @@ static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsign
 			      domain->device);
 		return -ENOMEM;
 	}
-	find_limits(domain);
 	set->is_ahead = pin_options.mode != PIN_MODE_LAZY;
 	set->is_first = !has_armed(NULL);
 	set->n_needed = 0;
@@ -191,21 +170,11 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 
 size_t pin_domain_largest_mr(void)
 {
-	size_t least = SIZE_MAX, n;
+	size_t least = SIZE_MAX;
 
-	for (uint32_t i = 0; i < pin_domain_count(); i++) {
-		struct pin_domain *domain = pin_domain_at(i);
-		struct ibv_pd *pd;
-
-		pthread_rwlock_wrlock(&domain->lock);
-		pd = atomic_load(&domain->pd);
-		if (pd)
-			find_limits(domain);
-		n = domain->max_mr_size;
-		pthread_rwlock_unlock(&domain->lock);
-		if (pd && n < least)
-			least = n;
-	}
+	for (uint32_t i = 0; i < pin_domain_count(); i++)
+		if (pin_domains[i].pd && pin_domains[i].max_mr_size < least)
+			least = pin_domains[i].max_mr_size;
 	return least;
 }
 
@@ -237,7 +206,6 @@ static void retire(struct pin_domain *domain)
 		atomic_store(&set->armed, false);
 		pin_entries_forget(set);
 	}
-	domain->max_mr_size = 0;
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
 }
 
@@ -282,7 +250,7 @@ void pin_domain_close(const struct ibv_context *context)
 	uint32_t n = pin_domain_count();
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct pin_domain *domain = pin_domain_at(i);
+		struct pin_domain *domain = &pin_domains[i];
 		struct ibv_pd *pd = atomic_load(&domain->pd);
 
 		/*

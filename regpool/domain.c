@@ -36,11 +36,6 @@ uint32_t pin_domain_count(void)
 	return atomic_load_explicit(&n_used, memory_order_acquire);
 }
 
-struct pin_domain *pin_domain_at(uint32_t i)
-{
-	return &pin_domains[i];
-}
-
 struct pin_domain *pin_domain_search(const struct ibv_pd *pd)
 {
 	uint32_t n = pd ? pin_domain_count() : 0;
@@ -104,6 +99,22 @@ const char *pin_domain_device(const struct ibv_context *context)
 	return context && context->device ? context->device->name : "?";
 }
 
+/* EFA's adapters have page tables of 24 Mi entries of 4 KiB, which their driver does not tell.
+ */
+#define EFA_VENDOR 0x1d0f
+#define EFA_BYTES  ((size_t)24 * PIN_MIB * PIN_PAGE)
+
+/* Asks the adapter for its limits. */
+static void find_limits(struct pin_domain *domain, struct ibv_context *context)
+{
+	struct ibv_device_attr attr = {0};
+	bool is_known = !pin_ibverbs_of(context)->query_device(context, &attr);
+
+	domain->max_mr_size = is_known && attr.max_mr_size ? attr.max_mr_size : SIZE_MAX;
+	domain->max_mr = is_known && attr.max_mr > 0 ? (size_t)attr.max_mr : 0;
+	domain->max_bytes = is_known && attr.vendor_id == EFA_VENDOR ? EFA_BYTES : SIZE_MAX;
+}
+
 /* Caller holds domains_lock. */
 static void make_domain(struct ibv_pd *pd)
 {
@@ -115,6 +126,7 @@ static void make_domain(struct ibv_pd *pd)
 		return;
 	}
 	pin_format(domain->device, sizeof domain->device, "%s", pin_domain_device(pd->context));
+	find_limits(domain, pd->context);
 	atomic_store(&domain->context, pd->context);
 	atomic_store_explicit(&domain->pd, pd, memory_order_release);
 	if (domain == &pin_domains[n_used])

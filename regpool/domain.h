@@ -83,7 +83,7 @@ struct pin_domain {
 	struct pin_access_set *access_sets; /* PIN_ACCESS_SETS of them */
 	_Atomic unsigned max_access;	    /* the most rights a set may be armed with */
 	char device[64];
-	size_t max_mr_size;	  /* bytes; 0 until the device was asked */
+	size_t max_mr_size;	  /* bytes */
 	size_t max_bytes;	  /* that the adapter's page table can have; SIZE_MAX: all */
 	_Atomic uint64_t created; /* real registrations, for the report */
 	_Atomic size_t registered, registered_peak;
@@ -95,10 +95,10 @@ struct pin_domain {
 
 /* Number of slots ever used, 0 to n - 1. Never decreases, except to 0 in a forked child. */
 uint32_t pin_domain_count(void);
-struct pin_domain *pin_domain_at(uint32_t i);
+
+extern struct pin_domain pin_domains[PIN_MAX_DOMAINS];
 
 /* Internal to pin_domain_find(). */
-extern struct pin_domain pin_domains[PIN_MAX_DOMAINS];
 struct pin_domain *pin_domain_search(const struct ibv_pd *pd);
 
 /* Whether the PD is in the first slot: most programs have one PD. */

@@ -299,14 +299,12 @@ static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
 /* A registration of its own, for a proxy that has none, with the same address and rights. */
 static struct ibv_mr *register_own(const struct pin_proxy *proxy, const void *caller)
 {
-	const struct request request = {proxy->mr.pd,
-					proxy->mr.addr,
-					proxy->mr.length,
-					(uintptr_t)proxy->mr.addr,
-					proxy->access,
-					caller,
-					NULL,
-					NULL};
+	const struct request request = {.pd = proxy->mr.pd,
+					.addr = proxy->mr.addr,
+					.length = proxy->mr.length,
+					.iova = (uintptr_t)proxy->mr.addr,
+					.access = proxy->access,
+					.caller = caller};
 
 	return pass_through(&request);
 }

@@ -133,7 +133,7 @@ static bool is_near_full(const char *device)
 	       allowed = pin_budget_objects(device);
 
 	for (uint32_t i = 0; i < pin_domain_count(); i++) {
-		const struct pin_domain *domain = pin_domain_at(i);
+		const struct pin_domain *domain = &pin_domains[i];
 
 		if (!domain->pd || strcmp(domain->device, device) != 0)
 			continue;
@@ -151,8 +151,8 @@ bool pin_register_lacks_room(const char *device, int error, size_t n_bytes)
 	       (pin_ibverbs_out_of_room(error) && is_near_full(device));
 }
 
-static uintptr_t note_failure(const struct pin_domain *domain, struct pin_range range,
-			      int error)
+uintptr_t pin_register_note_failure(const struct pin_domain *domain, struct pin_range range,
+				    int error)
 {
 	bool is_own = error == OVER_LIMIT || error == TOO_LARGE;
 	uintptr_t page = 0;
@@ -164,16 +164,10 @@ static uintptr_t note_failure(const struct pin_domain *domain, struct pin_range 
 	return page;
 }
 
-void pin_register_note_failure(const struct pin_domain *domain, struct pin_range range,
-			       int error)
-{
-	note_failure(domain, range, error);
-}
-
 void pin_register_log_failure(const struct pin_domain *domain, struct pin_range range,
 			      int error)
 {
-	uintptr_t page = note_failure(domain, range, error);
+	uintptr_t page = pin_register_note_failure(domain, range, error);
 	size_t length = pin_range_length(range);
 
 	atomic_fetch_add(&pin_state.refused, 1);

@@ -24,9 +24,10 @@ struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
 bool pin_register_lacks_memory(int error, size_t n_bytes);
 bool pin_register_lacks_room(const char *device, int error, size_t n_bytes);
 
-/* Notes a failure that is no shortage for that place. */
-void pin_register_note_failure(const struct pin_domain *domain, struct pin_range range,
-			       int error);
+/* Notes a failure that is no shortage. Returns the address of a page that may not be read, or
+ * 0. */
+uintptr_t pin_register_note_failure(const struct pin_domain *domain, struct pin_range range,
+				    int error);
 
 /* The same, counts any failure, and logs once why the range could not be registered. */
 void pin_register_log_failure(const struct pin_domain *domain, struct pin_range range,

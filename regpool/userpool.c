@@ -2,9 +2,9 @@
 #include <config.h>
 
 #include "regpool/userpool.h"
-#include "allocator/fit.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
+#include "allocator/pages.h"
 #include "allocator/span.h"
 #include "regpool/budget.h"
 #include "regpool/arm.h"
@@ -19,6 +19,8 @@
 /* A pool that may grow does so by at least this share of what it has, so that steps are few. */
 #define SHARE_OF_POOL 8
 
+#define N_LISTS 1728u
+
 struct segment {
 	struct pin_segment in_list;
 	struct segment *next; /* of the same pool */
@@ -29,7 +31,11 @@ struct pin_userpool {
 	size_t piece;	      /* no slice is longer */
 	pthread_mutex_t lock; /* guards the following, and the records of its pages */
 	struct segment *segments;
-	uint32_t uncut; /* tree of the runs that are in no slice (allocator/fit.h) */
+	/* Runs that are in no slice, by length: 64 lists for a doubling, few of which have
+	 * several.
+	 */
+	uint32_t lists[N_LISTS];
+	uint64_t has_any[N_LISTS / 64 + 1]; /* a bit for each list */
 	size_t n_slices;
 	_Atomic size_t n_bytes;
 };
@@ -106,43 +112,101 @@ static struct segment *take_segment(size_t piece, struct pin_segment_need *need)
 
 /* --- slices: the caller holds the pool's lock --------------------------------------- */
 
-static uint32_t *length_at(uint32_t page)
+static struct pin_page *record(uint32_t page)
 {
-	return &pin_pages.records[page].length;
+	return &pin_pages.records[page];
 }
 
+static unsigned list_of(uint32_t n_pages)
+{
+	unsigned shift = n_pages < 64 ? 0 : 25 - (unsigned)__builtin_clz(n_pages);
+
+	return shift * 64 + (n_pages >> shift);
+}
+
+/* The first list from there on that is not empty; N_LISTS if there is none. */
+static unsigned next_list(const struct pin_userpool *pool, unsigned list)
+{
+	unsigned word = list / 64;
+	uint64_t bits = pool->has_any[word] >> list % 64 << list % 64;
+
+	while (!bits && ++word < N_LISTS / 64)
+		bits = pool->has_any[word];
+	return bits ? word * 64 + (unsigned)__builtin_ctzll(bits) : N_LISTS;
+}
+
+/* In its list, a run's first child is the next one, and its second the one before. */
 static void insert(struct pin_userpool *pool, uint32_t page, uint32_t n_pages)
 {
-	*length_at(page) = *length_at(page + n_pages - 1) = n_pages;
+	unsigned list = list_of(n_pages);
+	uint32_t next = pool->lists[list];
+
+	record(page)->length = record(page + n_pages - 1)->length = n_pages;
 	pin_pages.kinds[page + n_pages - 1] = PIN_KIND_UNCUT + PIN_KIND_LAST;
 	pin_pages.kinds[page] = PIN_KIND_UNCUT;
-	pin_fit_insert(&pool->uncut, page);
+	record(page)->children[0] = next;
+	record(page)->children[1] = 0;
+	if (next)
+		record(next)->children[1] = page;
+	pool->lists[list] = page;
+	pool->has_any[list / 64] |= (uint64_t)1 << list % 64;
 }
 
 /* Returns the run's length. */
 static uint32_t delete (struct pin_userpool *pool, uint32_t page)
 {
-	uint32_t n_pages = *length_at(page);
+	uint32_t n_pages = record(page)->length, next = record(page)->children[0];
+	unsigned list = list_of(n_pages);
 
-	pin_fit_delete(&pool->uncut, page);
+	if (next)
+		record(next)->children[1] = record(page)->children[1];
+	if (record(page)->children[1])
+		record(record(page)->children[1])->children[0] = next;
+	else
+		pool->lists[list] = next;
+	if (!pool->lists[list])
+		pool->has_any[list / 64] &= ~((uint64_t)1 << list % 64);
 	pin_pages.kinds[page] = pin_pages.kinds[page + n_pages - 1] = PIN_KIND_NONE;
 	return n_pages;
 }
 
-static void *cut(struct pin_userpool *pool, uint32_t n_pages, uint32_t alignment)
+/* Addresses are what is aligned, and the heap need not begin so. */
+static size_t aligned(uint32_t page, size_t alignment)
 {
-	uint32_t page = pin_fit_find(pool->uncut, n_pages, alignment), at, end;
+	size_t base = pin_pages.base >> PIN_UNIT_SHIFT;
 
+	return PIN_ALIGN_UP(base + page, alignment) - base;
+}
+
+/* One of the shortest runs that fit; 0 if there is none. */
+static uint32_t find(const struct pin_userpool *pool, size_t n_pages, size_t alignment)
+{
+	unsigned list = next_list(pool, list_of((uint32_t)n_pages));
+
+	for (; list < N_LISTS; list = next_list(pool, list + 1))
+		for (uint32_t i = pool->lists[list]; i; i = record(i)->children[0])
+			if (aligned(i, alignment) + n_pages <= (size_t)i + record(i)->length)
+				return i;
+	return 0;
+}
+
+static void *cut(struct pin_userpool *pool, size_t n_bytes, size_t alignment)
+{
+	uint32_t n_pages = n_bytes ? pin_units(n_bytes) : 1, page = 0, at, end;
+
+	alignment = alignment > PIN_UNIT ? alignment >> PIN_UNIT_SHIFT : 1;
+	if (n_bytes < pin_reserve.size)
+		page = find(pool, n_pages, alignment);
 	if (!page)
 		return NULL;
-	at = pin_fit_aligned(page, alignment);
+	at = (uint32_t)aligned(page, alignment);
 	end = page + delete (pool, page);
 	if (at > page)
 		insert(pool, page, at - page);
 	if (at + n_pages < end)
 		insert(pool, at + n_pages, end - at - n_pages);
 	pin_pages.kinds[at] = PIN_KIND_SEGMENT;
-	*length_at(at) = n_pages;
+	record(at)->length = n_pages;
 	pool->n_slices++;
 	return pin_page_at(at);
 }
@@ -174,12 +238,12 @@ static int uncut(struct pin_userpool *pool, void *slice)
 		return -EINVAL;
 	first = pin_page_of((void *)piece.start);
 	end = pin_page_of((void *)(piece.end - 1)) + 1;
-	n_pages = *length_at(page);
+	n_pages = record(page)->length;
 	pin_pages.kinds[page] = PIN_KIND_NONE;
 	if (page + n_pages < end && is_uncut(page + n_pages))
 		n_pages += delete (pool, page + n_pages);
 	if (page > first && is_uncut(page - 1)) {
-		before = *length_at(page - 1);
+		before = record(page - 1)->length;
 		page -= before;
 		n_pages += delete (pool, page);
 	}
@@ -303,8 +367,7 @@ int pin_userpool_alloc(struct pin_userpool *pool, size_t n_bytes, size_t alignme
 		return -EFBIG;
 	do {
 		pthread_mutex_lock(&pool->lock);
-		*slice = cut(pool, pin_units(n_bytes ? n_bytes : 1),
-			     alignment > PIN_UNIT ? pin_units(alignment) : 1);
+		*slice = cut(pool, n_bytes, alignment);
 		pthread_mutex_unlock(&pool->lock);
 		if (PIN_LIKELY(*slice))
 			return 0;

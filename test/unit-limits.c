@@ -350,10 +350,11 @@ static void page_tables(void)
 /* What lacks may be much less than what is asked for. */
 static void large_foreign(void)
 {
-	struct ibv_pd *pd = new_pd();
+	struct ibv_pd *pd;
 	struct ibv_mr *mr;
 
 	fake_verbs.told_max_mr = 0;
+	pd = new_pd();
 	fake_kernel.memlock = fake_verbs.limit = 64 * PIECE;
 	for (int i = 0; i < PIECES; i++)
 		pin_mr_deregister(reg(pd, heap[i], PIECE, RIGHTS));

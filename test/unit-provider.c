@@ -197,12 +197,13 @@ static void objects(struct device *device)
 {
 	struct ibv_context *context = fill(device);
 	uint64_t evicted = pin_state.evicted;
-	struct ibv_pd *pd = new_pd_of(context);
 	struct ibv_mr *used;
+	struct ibv_pd *pd;
 
 	fake_verbs.max_mr = 1; /* as it says when it is asked */
-	use(pd, RIGHTS);
+	pd = new_pd_of(context);
 	fake_verbs.max_mr = INT_MAX;
+	use(pd, RIGHTS);
 	used = reg(pd, grow(&span, PIECE), 64, RIGHTS);
 
 	device->extended.create_cq_ex = their_create_cq_ex;

@@ -111,7 +111,7 @@ static void look_up_all(void)
 
 static bool is_registered(size_t i)
 {
-	struct pin_access_set *set = pin_access_set_of(pin_domain_at(0), RIGHTS);
+	struct pin_access_set *set = pin_access_set_of(&pin_domains[0], RIGHTS);
 
 	return pin_keys_covering(set, cell(i));
 }

@@ -76,7 +76,7 @@ static void json_section(const struct pin_report *report, const char *section,
 static void json_domains(const struct pin_report *report, struct pin_output *out)
 {
 	for (uint32_t i = 0; !report->parent && i < pin_domain_count(); i++) {
-		struct pin_domain *domain = pin_domain_at(i);
+		struct pin_domain *domain = &pin_domains[i];
 
 		pin_output(out, "%s{\"device\":", i ? "," : "");
 		pin_output_string(out, domain->device);
