@@ -65,6 +65,20 @@ build_audit() {
 		gcc -shared -fPIC -o audit.so -x c -
 }
 
+# small_frames FILE…: no function of these has a frame of more than 2 KiB on the stack.
+small_frames() {
+	local file
+	for file; do
+		gcc -std=gnu11 -O2 -fPIC -I"$top_builddir" -I"$top_srcdir" -fstack-usage -c "$file" \
+			-o "$(basename "$file" .c).o"
+	done
+	cat ./*.su > usage
+	[ "$(wc -l < usage)" -gt 200 ]
+	run awk '$2 > 2048 || $3 ~ /dynamic/ && $3 !~ /bounded/' usage
+	echo "$output"
+	[ -z "$output" ]
+}
+
 # figure FILE .json.path: a value of a JSON report.
 figure() {
 	jq -r "$2" "$1"

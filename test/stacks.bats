@@ -30,6 +30,20 @@ program() {
 				__asm__ volatile("" : : "r"(block) : "memory");
 				return block;
 			}
+			/* Of n bytes, just above as many that cannot be read. */
+			static __attribute__((unused)) char *fenced_stack(size_t n)
+			{
+				char *stack = mmap(NULL, 3 * n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+				mprotect(stack + n, n, PROT_READ | PROT_WRITE);
+				return stack + n;
+			}
+			static __attribute__((unused)) void begin_on(ucontext_t *context, char *stack, size_t n, void (*run)(void))
+			{
+				getcontext(context);
+				context->uc_stack.ss_sp = stack;
+				context->uc_stack.ss_size = n;
+				makecontext(context, run, 0);
+			}
 		END
 		cat
 	} > "$1.c"
@@ -141,13 +155,7 @@ stacks() {
 		int main(void)
 		{
 			/* Just below a page that cannot be read, and with rubbish beyond what is used. */
-			char *stack = mmap(NULL, 3 << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-			mprotect(stack + (1 << 16), 1 << 16, PROT_READ | PROT_WRITE);
-			memset(stack + (1 << 16), 0x41, 1 << 16);
-			getcontext(&inside);
-			inside.uc_stack.ss_sp = stack + (1 << 16);
-			inside.uc_stack.ss_size = 1 << 16;
-			makecontext(&inside, run, 0);
+			begin_on(&inside, memset(fenced_stack(1 << 16), 0x41, 1 << 16), 1 << 16, run);
 			swapcontext(&outside, &inside);
 			return 0;
 		}
@@ -162,15 +170,14 @@ stacks() {
 		static void run(void) { if (!grow()) _exit(1); setcontext(&outside); }
 		int main(void)
 		{
-			char *stack = mmap(NULL, 3 << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			char *stack = fenced_stack(1 << 16);
 			static volatile int step;
-			const unsigned long values[] = {0, 1, 0x4141414141414141, (unsigned long)stack, 0x1000,
+			const unsigned long values[] = {0, 1, 0x4141414141414141, (unsigned long)stack - (1 << 16), 0x1000,
 				(unsigned long)&outside, (unsigned long)main + 1, -1ul, -8ul, 0x7fffffffffff};
-			mprotect(stack + (1 << 16), 1 << 16, PROT_READ | PROT_WRITE);
 			getcontext(&outside);
 			if (step == 10)
 				return 0;
-			unsigned long *top = (unsigned long *)(stack + (2 << 16)) - 1 - step % 2 * 2;
+			unsigned long *top = (unsigned long *)(stack + (1 << 16)) - 1 - step % 2 * 2;
 			*top = values[step];
 			inside = outside;
 		#ifdef __x86_64__
@@ -314,15 +321,10 @@ stacks() {
 		int main(void)
 		{
 			static volatile int step;
-			char *stack = mmap(NULL, 32 << 10, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-			mprotect(stack + (16 << 10), 16 << 10, PROT_READ | PROT_WRITE);
 			getcontext(&outside);
 			if (step++ == 8)
 				return 0;
-			getcontext(&inside);
-			inside.uc_stack.ss_sp = stack + (16 << 10);
-			inside.uc_stack.ss_size = 16 << 10;
-			makecontext(&inside, run, 0);
+			begin_on(&inside, fenced_stack(16 << 10), 16 << 10, run);
 			setcontext(&inside);
 			return 1;
 		}

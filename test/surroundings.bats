@@ -144,20 +144,9 @@ handlers() {
 	handlers 'allocate_and_lock, unlock_and_allocate, unlock_and_allocate'
 }
 
+# Callers of allocator/cgroup.c register memory.
 @test "no function that malloc may call has a frame of more than 2 KiB" {
-	local file
-	for file in "$top_srcdir"/allocator/*.c; do
-		case ${file##*/} in
-		cgroup.c) continue ;; # its callers register memory
-		esac
-		gcc -std=gnu11 -O2 -fPIC -I"$top_builddir" -I"$top_srcdir" -fstack-usage -c "$file" \
-			-o "$(basename "$file" .c).o"
-	done
-	cat ./*.su > usage
-	[ "$(wc -l < usage)" -gt 200 ]
-	run awk '$2 > 2048 || $3 ~ /dynamic/ && $3 !~ /bounded/' usage
-	echo "$output"
-	[ -z "$output" ]
+	small_frames $(ls "$top_srcdir"/allocator/*.c | grep -v /cgroup.c)
 }
 
 # What is below main's stack of 16 KiB, the smallest there may be, is its own.

@@ -155,17 +155,8 @@ registers() {
 }
 
 @test "no function that a verb may call has a frame of more than 2 KiB" {
-	local file
 	cd "$BATS_TEST_TMPDIR"
-	for file in "$top_srcdir"/regpool/*.c "$top_srcdir"/{preload/verbs,allocator/cgroup}.c; do
-		gcc -std=gnu11 -O2 -fPIC -I"$top_builddir" -I"$top_srcdir" -fstack-usage -c "$file" \
-			-o "$(basename "$file" .c).o"
-	done
-	cat ./*.su > usage
-	[ "$(wc -l < usage)" -gt 200 ]
-	run awk '$2 > 2048 || $3 ~ /dynamic/ && $3 !~ /bounded/' usage
-	echo "$output"
-	[ -z "$output" ]
+	small_frames "$top_srcdir"/regpool/*.c "$top_srcdir"/{preload/verbs,allocator/cgroup}.c
 }
 
 @test "verbs of the system's libibverbs are found" {
