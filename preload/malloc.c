@@ -1,18 +1,32 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * malloc, calloc, realloc and free, each also under glibc's internal name. A malloc in front of
- * ours, of the program or of another preload, may be a wrapper that calls those, so they must
- * not lead back to it.
+ * malloc and what glibc and jemalloc export around it. The family must be complete: otherwise a
+ * block of one allocator could be freed by another.
+ *
+ * A malloc in front of ours, of the program or of another preload, may be a wrapper that calls
+ * glibc's internal names, so those must not lead back to it.
  */
 #include <config.h>
 
+#include "allocator/io.h"
 #include "allocator/blocks.h"
+#include "allocator/live.h"
+#include "allocator/log.h"
+#include "allocator/options.h"
+#include "allocator/span.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <malloc.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-static inline void *zeroed(size_t n, size_t size)
+/* --- malloc, calloc, realloc, free -------------------------------------------------- */
+
+PIN_EXPORT void *calloc(size_t n, size_t size)
 {
 	size_t n_bytes;
 
@@ -36,7 +50,7 @@ static PIN_COLD void *resized_slowly(void *p, size_t n_bytes)
 	return pin_resized(p, n_bytes, "realloc");
 }
 
-static inline void *resized(void *p, size_t n_bytes)
+PIN_EXPORT void *realloc(void *p, size_t n_bytes)
 {
 	if (PIN_LIKELY(n_bytes - 1 < pin_direct_most && pin_is_small(p)))
 		return pin_je_realloc(p, n_bytes);
@@ -48,37 +62,281 @@ PIN_EXPORT void *malloc(size_t n_bytes)
 	return pin_malloc(n_bytes);
 }
 
-PIN_EXPORT void *calloc(size_t n, size_t size)
-{
-	return zeroed(n, size);
-}
-
-PIN_EXPORT void *realloc(void *p, size_t n_bytes)
-{
-	return resized(p, n_bytes);
-}
-
 PIN_EXPORT void free(void *p)
 {
 	pin_free(p);
 }
 
-PIN_EXPORT_AS(void *, __libc_malloc, size_t n_bytes)
+/* --- glibc -------------------------------------------------------------------------- */
+
+/* As in glibc: nothing is aligned less, and more is not an alignment. */
+#define LEAST_ALIGNMENT _Alignof(max_align_t)
+#define MOST_ALIGNMENT	(SIZE_MAX / 2 + 1)
+
+static bool is_power_of_two(size_t n)
 {
-	return pin_malloc(n_bytes);
+	return n && !(n & (n - 1));
 }
 
-PIN_EXPORT_AS(void *, __libc_calloc, size_t n, size_t size)
+/* The power of two that a requested alignment, up to the most, is rounded up to. */
+static size_t rounded_alignment(size_t alignment)
 {
-	return zeroed(n, size);
+	if (alignment <= LEAST_ALIGNMENT)
+		return LEAST_ALIGNMENT;
+	return (size_t)1 << (CHAR_BIT * sizeof alignment - __builtin_clzl(alignment - 1));
 }
 
-PIN_EXPORT_AS(void *, __libc_realloc, void *p, size_t n_bytes)
+/* Follows glibc's memalign. */
+static void *aligned_or_errno(size_t alignment, size_t n_bytes)
 {
-	return resized(p, n_bytes);
+	void *p = alignment <= MOST_ALIGNMENT
+			  ? pin_new_block(rounded_alignment(alignment), n_bytes, false)
+			  : NULL;
+
+	if (PIN_UNLIKELY(!p))
+		errno = alignment <= MOST_ALIGNMENT ? ENOMEM : EINVAL;
+	return p;
 }
 
-PIN_EXPORT_AS(void, __libc_free, void *p)
+/* Another name of memalign up to glibc 2.37; later ones take nothing but powers of two. */
+PIN_EXPORT void *aligned_alloc(size_t alignment, size_t n_bytes)
 {
+	if (__GLIBC_PREREQ(2, 38) && !is_power_of_two(alignment)) {
+		errno = EINVAL;
+		return NULL;
+	}
+	return aligned_or_errno(alignment, n_bytes);
+}
+
+PIN_EXPORT void *memalign(size_t alignment, size_t n_bytes)
+{
+	return aligned_or_errno(alignment, n_bytes);
+}
+
+/* Without memory glibc sets errno, too, though POSIX does not: programs look at it. */
+PIN_EXPORT int posix_memalign(void **p, size_t alignment, size_t n_bytes)
+{
+	void *block;
+
+	if (!is_power_of_two(alignment) || alignment < sizeof(void *))
+		return EINVAL;
+	block = aligned_or_errno(alignment, n_bytes);
+	if (!block)
+		return ENOMEM;
+	*p = block;
+	return 0;
+}
+
+PIN_EXPORT void *valloc(size_t n_bytes)
+{
+	return aligned_or_errno(PIN_PAGE, n_bytes);
+}
+
+PIN_EXPORT void *reallocarray(void *p, size_t n, size_t size)
+{
+	size_t n_bytes;
+
+	if (__builtin_mul_overflow(n, size, &n_bytes)) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	return realloc(p, n_bytes);
+}
+
+/* At least one page. What cannot be rounded up stays more than there can be. */
+static size_t whole_pages(size_t n_bytes)
+{
+	if (n_bytes > SIZE_MAX - PIN_PAGE)
+		return SIZE_MAX;
+	return n_bytes ? PIN_ALIGN_UP(n_bytes, PIN_PAGE) : PIN_PAGE;
+}
+
+PIN_EXPORT void *pvalloc(size_t n_bytes)
+{
+	return memalign(PIN_PAGE, whole_pages(n_bytes));
+}
+
+/* 0 means that no memory was returned to the system, which is the promise. */
+PIN_EXPORT int malloc_trim(size_t pad)
+{
+	(void)pad;
+	return 0;
+}
+
+/* The limit in glibc: 20 words. */
+#define MOST_MXFAST (20 * (int)sizeof(size_t))
+
+/*
+ * Returns 1 as glibc does, also for parameters it does not know, because ignoring them does no
+ * harm. The exception is M_PERTURB: a program may look for the pattern, which has to be chosen
+ * before the first malloc.
+ */
+PIN_EXPORT int mallopt(int parameter, int value)
+{
+	switch (parameter) {
+	case M_TOP_PAD:
+		pin_options.top_pad = (size_t)value; /* what is too much is cut */
+		return 1;
+	case M_PERTURB:
+		return !value == !pin_options.perturb;
+	case M_MXFAST:
+		return value >= 0 && value <= MOST_MXFAST;
+	default:
+		return 1;
+	}
+}
+
+PIN_EXPORT struct mallinfo2 mallinfo2(void)
+{
+	struct pin_live_stats stats;
+
+	pin_live_stats(&stats);
+	return (struct mallinfo2){
+		.arena = stats.mapped,
+		.uordblks = stats.live,
+		.fordblks = stats.mapped - stats.live,
+	};
+}
+
+static int capped(size_t n)
+{
+	return n > INT_MAX ? INT_MAX : (int)n;
+}
+
+PIN_EXPORT struct mallinfo mallinfo(void)
+{
+	struct mallinfo2 info = mallinfo2();
+
+	return (struct mallinfo){
+		.arena = capped(info.arena),
+		.uordblks = capped(info.uordblks),
+		.fordblks = capped(info.fordblks),
+	};
+}
+
+PIN_EXPORT int malloc_info(int options, FILE *stream)
+{
+	struct mallinfo2 info = mallinfo2();
+
+	if (options)
+		return EINVAL;
+	fprintf(stream,
+		"<malloc version=\"1\">\n"
+		"<system type=\"current\" size=\"%zu\"/>\n"
+		"<system type=\"max\" size=\"%zu\"/>\n"
+		"<aspace type=\"total\" size=\"%zu\"/>\n"
+		"<aspace type=\"mprotect\" size=\"%zu\"/>\n"
+		"<total type=\"rest\" size=\"%zu\"/>\n"
+		"</malloc>\n",
+		info.arena, info.arena, info.arena, info.arena, info.fordblks);
+	return 0;
+}
+
+PIN_EXPORT void malloc_stats(void)
+{
+	struct pin_live_stats stats;
+	char text[512];
+
+	pin_live_stats(&stats);
+	pin_io_write(STDERR_FILENO, text,
+		     pin_format(text, sizeof text,
+				"Heap:\n"
+				"system bytes     = %zu\n"
+				"in use bytes     = %zu\n"
+				"  large blocks   = %zu\n"
+				"  small blocks   = %zu\n"
+				"most in use      = %zu\n"
+				"free bytes       = %zu\n"
+				"growth steps     = %u\n",
+				stats.mapped, stats.live, stats.large,
+				stats.live > stats.large ? stats.live - stats.large : 0,
+				pin_live_peak().bytes, stats.mapped - stats.live,
+				pin_span_steps()));
+}
+
+/*
+ * Another exported name of a function of this file. Nothing here calls it, so that it need not
+ * have the attributes of the function.
+ */
+#define PIN_ALIAS(name, function) \
+	PIN_EXPORT __typeof__(function) name __attribute__((alias(#function)))
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wmissing-attributes"
+#endif
+
+PIN_ALIAS(__libc_malloc, malloc);
+PIN_ALIAS(__libc_calloc, calloc);
+PIN_ALIAS(__libc_realloc, realloc);
+PIN_ALIAS(__libc_free, free);
+/* Not in the headers since glibc 2.26, but old programs still link to it. */
+PIN_ALIAS(cfree, free);
+PIN_ALIAS(__libc_memalign, memalign);
+PIN_ALIAS(__libc_valloc, valloc);
+PIN_ALIAS(__libc_pvalloc, pvalloc);
+PIN_ALIAS(__posix_memalign, posix_memalign);
+PIN_ALIAS(__libc_mallopt, mallopt);
+PIN_ALIAS(__libc_mallinfo, mallinfo);
+
+/*
+ * --- jemalloc's own, of <jemalloc/jemalloc.h> ------------------------------------------
+ *
+ * Its own code would know nothing of large blocks and caches. All blocks are the same: arenas
+ * and thread caches that flags name are ignored.
+ */
+
+PIN_EXPORT void *mallocx(size_t n_bytes, int flags);
+PIN_EXPORT void dallocx(void *p, int flags);
+PIN_EXPORT void sdallocx(void *p, size_t n_bytes, int flags);
+PIN_EXPORT void *rallocx(void *p, size_t n_bytes, int flags);
+PIN_EXPORT size_t nallocx(size_t n_bytes, int flags);
+PIN_EXPORT size_t sallocx(const void *p, int flags);
+PIN_EXPORT size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags);
+
+/* Flags hold the logarithm of the alignment. */
+#define ALIGNMENT(flags) ((size_t)1 << ((flags)&0x3f))
+#define ZERO(flags)	 ((flags)&0x40)
+
+/* Fast, because some programs call it for each block to count what they hold. */
+PIN_EXPORT size_t malloc_usable_size(void *p)
+{
+	return pin_usable(p, "malloc_usable_size");
+}
+
+size_t sallocx(const void *p, int flags)
+{
+	(void)flags;
+	return pin_usable(p, "sallocx");
+}
+
+void *mallocx(size_t n_bytes, int flags)
+{
+	return pin_new_block(ALIGNMENT(flags), n_bytes, ZERO(flags));
+}
+
+size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags)
+{
+	return pin_resized_in_place(p, n_bytes, extra, ZERO(flags), "xallocx");
+}
+
+void dallocx(void *p, int flags)
+{
+	(void)flags;
+	pin_usable(p, "dallocx");
 	pin_free(p);
+}
+
+void sdallocx(void *p, size_t n_bytes, int flags)
+{
+	pin_free_sized(p, ALIGNMENT(flags), n_bytes, "sdallocx");
+}
+
+void *rallocx(void *p, size_t n_bytes, int flags)
+{
+	return pin_resized_aligned(p, ALIGNMENT(flags), n_bytes, ZERO(flags), "rallocx");
+}
+
+size_t nallocx(size_t n_bytes, int flags)
+{
+	return pin_good_size(ALIGNMENT(flags), n_bytes);
 }
