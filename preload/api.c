@@ -10,7 +10,7 @@
 #include "allocator/start.h"
 #include "allocator/live.h"
 #include "allocator/span.h"
-#include "preload/report/report.h"
+#include "preload/report/write.h"
 #include "regpool/arm.h"
 #include "regpool/mr.h"
 #include "regpool/state.h"
@@ -46,7 +46,7 @@ int pinalloc_stats(struct pinalloc_stats *stats, size_t size)
 	struct pin_live_stats heap;
 	struct pinalloc_stats all;
 
-	/* Who asks will allocate, and is not to see a heap without addresses. */
+	/* A program that asks will allocate, and must not see a heap without addresses. */
 	pin_start_heap();
 	pin_live_stats(&heap);
 	all = (struct pinalloc_stats){

@@ -24,30 +24,13 @@ static const struct link_map *object_of(void *function)
 static void warn_of_owner(const struct link_map *owner)
 {
 	if (owner && !owner->l_name[0])
-		pin_warn("the program has a malloc of its own: its heap is not ours and is "
-			 "not registered; link it without that malloc");
+		pin_warn("the program has a malloc of its own: its heap is not this library's "
+			 "and is "
+			 "not registered; link the program without that malloc");
 	else
-		pin_warn(PIN_SAYS_FOREIGN "%s: the heap is not ours and is not "
+		pin_warn(PIN_SAYS_FOREIGN "%s: the heap is not this library's and is not "
 					  "registered; put libpinalloc.so first in LD_PRELOAD",
 			 owner ? owner->l_name : "?");
-}
-
-/* Valgrind redirects calls, which the loader's tables do not show. */
-static bool is_under_valgrind(void)
-{
-	const char *preloads = pin_environment("LD_PRELOAD");
-
-	return preloads && strstr(preloads, "/vgpreload_");
-}
-
-static void report_foreign_heap(void)
-{
-	if (is_under_valgrind())
-		pin_warn("valgrind answers malloc, so the heap is not this library's: run it "
-			 "with "
-			 "--soname-synonyms=somalloc=nouserintercepts");
-	else
-		warn_of_owner(object_of(dlsym(RTLD_DEFAULT, "malloc")));
 }
 
 /* Volatile, or compilers know better: which calls are ours, and that none need be made. */
@@ -62,9 +45,9 @@ static bool answers_as_ours(void)
 
 bool pin_conflicts_heap_is_ours(void)
 {
-	if ((pin_stacks_ours((void *)malloc) && !is_under_valgrind()) || answers_as_ours())
+	if (pin_stacks_ours((void *)malloc) || answers_as_ours())
 		return true;
-	report_foreign_heap();
+	warn_of_owner(object_of(dlsym(RTLD_DEFAULT, "malloc")));
 	return false;
 }
 

@@ -3,16 +3,13 @@
 #ifndef PIN_FIGURES_H
 #define PIN_FIGURES_H
 
-#include <stdint.h>
-
 enum pin_figure_flags {
 	PIN_OPTIONAL = 1,   /* may be absent from an older report, or null */
 	PIN_PROPERTY = 2,   /* a sum of it would mean nothing */
-	PIN_BYTES = 4,	    /* else a number */
-	PIN_IN_SECONDS = 8, /* kept in nanoseconds by the library */
-	/* When it is taken: at any time, when the heap grows (for the record), for a report. */
+	PIN_IN_SECONDS = 4, /* kept in nanoseconds by the library */
+	/* When it is taken: at any time, for a record or a report, for a report only. */
 	PIN_COUNTED = 32,
-	PIN_AT_GROWTH = 64,
+	PIN_AT_RECORD = 64,
 	PIN_AT_REPORT = 128,
 };
 
@@ -27,9 +24,6 @@ struct pin_figure_key {
 	const char *section, *key;
 	unsigned flags; /* enum pin_figure_flags */
 };
-/* Another number where the figures are others, or in another order. */
-uint32_t pin_figures_hash(void);
-
 extern const struct pin_figure_key pin_figures[PIN_FIGURES];
 
 #endif

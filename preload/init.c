@@ -16,8 +16,7 @@
 #include "preload/report/stacks.h"
 #include "preload/report/process.h"
 #include "preload/report/record.h"
-#include "preload/report/report.h"
-#include "preload/report/request.h"
+#include "preload/report/write.h"
 #include "regpool/arm.h"
 #include "regpool/state.h"
 #include "regpool/userpool.h"
@@ -78,8 +77,7 @@ PIN_EXPORT_AS(int, __register_atfork, void (*prepare)(void), void (*parent)(void
 
 /*
  * Since glibc 2.41 the loader calls constructors again if a library is opened while its
- * destructor runs. With UCX that happens: its dlopen() opens the library that calls it, which
- * is this one when the report at exit needs libdw.
+ * destructor runs. With UCX that happens: its dlopen() opens the library that calls it.
  */
 __attribute__((constructor(101))) static void init_library(void)
 {
@@ -108,7 +106,7 @@ __attribute__((constructor(101))) static void init_library(void)
 		pthread_atfork(NULL, NULL, begin_anew);
 		at_quick_exit(report_at_end);
 	}
-	pin_request_init();
+	pin_report_request_init();
 }
 
 __attribute__((destructor(101))) static void end_library(void)

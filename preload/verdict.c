@@ -7,6 +7,12 @@
 #include <stdarg.h>
 #include <string.h>
 
+const struct pin_figure_key pin_figures[PIN_FIGURES] = {
+#define FIGURE(name, section, key, flags, ...) [PIN_FIGURE_##name] = {#section, #key, (flags)},
+#include "preload/figures.def"
+#undef FIGURE
+};
+
 /* Smaller amounts of memory are not worth a percentage, or a line. */
 #define NOTABLE ((int64_t)64 << 20)
 
@@ -43,7 +49,7 @@ static const char *plural(int64_t n)
 
 /* --- was everything served? -------------------------------------------------- */
 
-/* What helps. The others are what the program or its adapter does. */
+/* What helps. Nothing helps where the program or its adapter is the reason. */
 static const char *const cures[PIN_REASONS] = {
 	[PIN_RIGHTS] = "let PINALLOC_ACCESS have these rights",
 	[PIN_UNPINNED] = "raise ulimit -l, or PINALLOC_MAX_PINNED; pinalloc check says which",
@@ -90,7 +96,7 @@ static void answer_served(const struct pin_verdict *verdict, struct answer *answ
 
 	add(answer, "  Registrations of heap memory: ");
 	if (!served && missed <= 0)
-		add(answer, "none asked for");
+		add(answer, "none were requested");
 	else if (missed > 0)
 		add(answer, "%ld of %ld served", served, served + missed);
 	else
@@ -98,7 +104,7 @@ static void answer_served(const struct pin_verdict *verdict, struct answer *answ
 	if (figure(verdict, PIN_FIGURE_CREATED))
 		add_regions(verdict, answer);
 	if (foreign)
-		add(answer, "; %ld of other memory went to libibverbs", foreign);
+		add(answer, "; %ld requests for other memory went to libibverbs", foreign);
 	add(answer, ".\n");
 	if (missed <= 0 || why == PIN_SERVED)
 		return;
@@ -128,15 +134,17 @@ static void answer_cost(const struct pin_verdict *verdict, struct answer *answer
 	int64_t touched = figure(verdict, PIN_FIGURE_IN_HEAP);
 
 	add(answer, "  Never returning memory: the heap%s grew to %s%s", s, SIZE(mapped),
-	    *s ? " in all" : "");
+	    *s ? " in total" : "");
 	if (live >= 0 && touched < 0) {
 		add(answer, ", ");
 		add_more(verdict, mapped > live ? mapped - live : 0, answer);
 	} else if (live >= 0 && touched <= live) {
-		add(answer, "; %s of it were touched, no more than the %s in use at the peak%s",
+		add(answer,
+		    "; %s of that were touched, no more than the %s in use at the peak%s: no "
+		    "cost",
 		    SIZE(touched), SIZE(live), s);
 	} else if (live >= 0) {
-		add(answer, "; %s of it were touched, ", SIZE(touched));
+		add(answer, "; %s of that were touched, ", SIZE(touched));
 		add_more(verdict, touched - live, answer);
 	}
 	add(answer, ".\n");
@@ -144,14 +152,20 @@ static void answer_cost(const struct pin_verdict *verdict, struct answer *answer
 
 /* --- which limit was nearest? ------------------------------------------------ */
 
-static const struct {
-	enum pin_figure used, limit;
-	const char *name, *cure;
-} limits[PIN_LIMITS] = {
-#define LIMIT(used, limit, name, cure) \
-	[PIN_LIMIT_##limit] = {PIN_FIGURE_##used, PIN_FIGURE_##limit, name, cure},
-#include "preload/limits.def"
-#undef LIMIT
+const struct pin_limit_row pin_limits[PIN_LIMITS] = {
+	[PIN_LIMIT_MEMLOCK] = {PIN_FIGURE_REGISTERED_PEAK, PIN_FIGURE_MEMLOCK_LIMIT,
+			       "locked memory",
+			       "raise ulimit -l, where the program or its launcher is started"},
+	[PIN_LIMIT_PINNED] = {PIN_FIGURE_PINNED_PEAK, PIN_FIGURE_PINNED_LIMIT, "pinned memory",
+			      "raise PINALLOC_MAX_PINNED"},
+	[PIN_LIMIT_CGROUP] = {PIN_FIGURE_CGROUP_PEAK, PIN_FIGURE_CGROUP_LIMIT,
+			      "memory of the control group",
+			      "ask the batch system for more memory, or start fewer processes "
+			      "on a node"},
+	[PIN_LIMIT_RAM] = {PIN_FIGURE_RSS_PEAK, PIN_FIGURE_RAM, "the machine's memory",
+			   "start fewer processes on a node"},
+	[PIN_LIMIT_HEAP] = {PIN_FIGURE_MAPPED, PIN_FIGURE_HEAP_LIMIT, "addresses of the heap",
+			    "raise ulimit -v and ulimit -d"},
 };
 
 /* In thousandths; -1 if it is not known or ignored. */
@@ -172,8 +186,8 @@ struct pin_limit_use pin_limit_nearest(const int64_t *figures)
 	struct pin_limit_use nearest = {.limit = -1};
 
 	for (int i = 0; i < PIN_LIMITS; i++) {
-		struct pin_limit_use use = {(enum pin_limit)i, figures[limits[i].used],
-					    figures[limits[i].limit]};
+		struct pin_limit_use use = {(enum pin_limit)i, figures[pin_limits[i].used],
+					    figures[pin_limits[i].limit]};
 
 		if (pin_limit_is_nearer(use, nearest))
 			nearest = use;
@@ -190,27 +204,21 @@ static void answer_nearest(const struct pin_verdict *verdict, struct answer *ans
 		return;
 	add(answer,
 	    share < 500 ? "  No limit was near; the nearest: " : "  Nearest to a limit: ");
-	add(answer, "%s, %ld %% of ", limits[use.which].name, (share + 5) / 10);
-	if (pin_figures[limits[use.which].limit].flags & PIN_BYTES)
-		add(answer, "%s", SIZE(use.limit));
-	else
-		add(answer, "%ld", use.limit);
+	add(answer, "%s, %ld %% of ", pin_limits[use.which].name, (share + 5) / 10);
+	add(answer, "%s", SIZE(use.limit));
 	if (*verdict->nearest_of)
 		add(answer, ", %s", verdict->nearest_of);
-	add(answer, share >= 900 ? ". Cure: %s.\n" : ".\n", limits[use.which].cure);
+	add(answer, share >= 900 ? ". Cure: %s.\n" : ".\n", pin_limits[use.which].cure);
 }
 
 /* --- what is there beside the heap? ------------------------------------------ */
 
-int64_t pin_verdict_beside(const int64_t *figures, bool *is_least)
+int64_t pin_verdict_beside(const int64_t *figures)
 {
 	int64_t sum = 0;
 
-	*is_least = figures[PIN_FIGURE_IN_HEAP] < 0;
-	if (*is_least)
-		return figures[PIN_FIGURE_RSS] < 0
-			       ? -1
-			       : figures[PIN_FIGURE_RSS] - figures[PIN_FIGURE_MAPPED];
+	if (figures[PIN_FIGURE_IN_HEAP] < 0)
+		return -1;
 	for (int i = PIN_FIGURE_IN_ANONYMOUS; i <= PIN_FIGURE_IN_HUGETLB; i++)
 		sum += figures[i] > 0 ? figures[i] : 0;
 	return sum;
@@ -242,15 +250,13 @@ static void add_kinds(const struct pin_verdict *verdict, int64_t sum, struct ans
 
 static void answer_beside(const struct pin_verdict *verdict, struct answer *answer)
 {
-	bool is_least;
-	int64_t sum = pin_verdict_beside(verdict->figures, &is_least);
+	int64_t sum = pin_verdict_beside(verdict->figures);
 
-	if (sum < (is_least ? NOTABLE : 0))
+	if (sum < 0)
 		return;
-	add(answer, "  Beside the heap%s: %s%s in memory",
-	    plural((int64_t)verdict->n_processes), is_least ? "at least " : "", SIZE(sum));
-	if (!is_least)
-		add_kinds(verdict, sum, answer);
+	add(answer, "  Beside the heap%s: %s in memory", plural((int64_t)verdict->n_processes),
+	    SIZE(sum));
+	add_kinds(verdict, sum, answer);
 	if (*verdict->most_beside_of)
 		add(answer, "; most in %s", verdict->most_beside_of);
 	add(answer, ".\n");

@@ -12,12 +12,19 @@
 
 #include <stdint.h>
 
+/* The limits that a process may come near to. */
 enum pin_limit {
-#define LIMIT(used, limit, ...) PIN_LIMIT_##limit,
-#include "preload/limits.def"
-#undef LIMIT
+	PIN_LIMIT_MEMLOCK,
+	PIN_LIMIT_PINNED,
+	PIN_LIMIT_CGROUP,
+	PIN_LIMIT_RAM,
+	PIN_LIMIT_HEAP,
 	PIN_LIMITS
 };
+extern const struct pin_limit_row {
+	enum pin_figure used, limit;
+	const char *name, *cure;
+} pin_limits[PIN_LIMITS];
 
 /* What a process had of a limit. */
 struct pin_limit_use {
@@ -35,12 +42,13 @@ struct pin_verdict {
 	char nearest_of[96], most_beside_of[96], slowest_of[96];
 };
 
-/* The limit that a process was nearest to. What is above its limit ignores it. */
+/* The limit that a process was nearest to. A process that is above a limit is not bound by it.
+ */
 struct pin_limit_use pin_limit_nearest(const int64_t *figures);
 bool pin_limit_is_nearer(struct pin_limit_use a, struct pin_limit_use b);
 
-/* Bytes in memory beside the heap; at least so many if *is_least; -1 if that is not known. */
-int64_t pin_verdict_beside(const int64_t *figures, bool *is_least);
+/* Bytes in memory beside the heap; -1 if that is not known. */
+int64_t pin_verdict_beside(const int64_t *figures);
 
 /*
  * Puts answer i, of PIN_VERDICT_ANSWERS, into text: one line or two, each with its end, or

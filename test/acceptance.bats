@@ -50,7 +50,7 @@ of_step() {
 
 @test "a compiler that is missing is named, and fails what it was for" {
 	accepted CC=/nowhere/cc MPICC=/nowhere/mpicc
-	of_step 'compile verbs.c' 'FAILED: there is no /nowhere/cc'
+	of_step 'compile adapter.c' 'FAILED: there is no /nowhere/cc'
 	of_step 'fork, with the library' 'FAILED: there is no /nowhere/cc'
 	of_step 'compile mpi-stale.c' 'FAILED: there is no /nowhere/mpicc' ||
 		of_step 'compile pingpong.c' 'FAILED: there is no /nowhere/mpicc'

@@ -15,27 +15,10 @@ setup() {
 	checked "$pinalloc" check
 	says fail device 'no RDMA device.*driver'
 	says ok library "$library"
-	says ok 'address space' unlimited
 	says ok environment nothing
 	says ok memlock
 	says ok fork
 	[ "$(grep -vcE '^(ok  |warn|fail)  [a-z ]+: .' <<< "$output")" -eq 0 ]
-}
-
-@test "--json has the same results and exit status" {
-	checked "$pinalloc" check
-	text=$output
-	run -2 "$pinalloc" check --json
-	jq -e 'length > 5 and all(.[]; keys == ["cure", "finding", "id", "status", "what"])' <<< "$output"
-	diff <(sed 's/^\([a-z]*\)  */\1  /' <<< "$text") <(jq -r '.[] | .status + "  " + .what + ": "
-		+ .finding + (if .cure then "; " + .cure else "" end)' <<< "$output")
-	[ "$(jq '[.[].id] | unique | length > 6' <<< "$output")" = true ]
-	for id in $(jq -r '.[].id' <<< "$output"); do
-		echo "in pinalloc(1): $id"
-		grep -qE "^\.It Li (.*[ \"])?${id/-/ }([ \"]|\$)" "$top_srcdir/preload/pinalloc.1"
-	done
-	run -2 env LD_PRELOAD= PINALLOC_FOO=$'\xff"\\\xc3\xa9\e' "$pinalloc" check --json
-	[[ "$(jq -r '.[0].finding' <<< "$output")" == $'PINALLOC_FOO=?"\\\xc3\xa9?: '* ]]
 }
 
 @test "where no process can be started, that is said" {
@@ -48,7 +31,7 @@ setup() {
 	checked prlimit --memlock=1048576:1048576 "${ordinary[@]}" "$pinalloc" check
 	says fail memlock '1\.0 MiB.*limits\.conf.*slurm\.conf'
 	# What is said of the heap is in line with that.
-	says ok pinned 'heap of each process up to [0-9.]* KiB may be pinned'
+	says ok pinned 'up to [0-9.]* KiB of the heap of each process may be pinned'
 	says warn environment 'UCX_RCACHE_MAX_SIZE.*not set'
 	checked prlimit --memlock=65536:131072 "${ordinary[@]}" env \
 		UCX_RCACHE_MAX_SIZE=1m "$pinalloc" check
@@ -65,30 +48,6 @@ setup() {
 	[ "$(< promised)" = 'may pin 8.0 MiB' ]
 }
 
-@test "CAP_IPC_LOCK counts where it is effective, and Kubernetes has a cure of its own" {
-	local container=(setpriv --reuid=65534 --inh-caps=-all --bounding-set=-all,+ipc_lock)
-	chmod 755 "$BATS_TEST_TMPDIR"
-	checked prlimit --memlock=65536:65536 "${container[@]}" "$pinalloc" check
-	says fail memlock '64\.0 KiB.*; CAP_IPC_LOCK .* not effective .*LimitMEMLOCK=infinity'
-	checked prlimit --memlock=65536:65536 env KUBERNETES_SERVICE_HOST=10.0.0.1 "${container[@]}" \
-		"$pinalloc" check
-	says fail memlock '.*; CAP_IPC_LOCK .* not effective'
-	# Granted to nobody, and to everybody.
-	checked prlimit --memlock=65536:65536 setpriv --reuid=65534 --inh-caps=-all \
-		--bounding-set=-all "$pinalloc" check
-	says fail memlock '.*; memlock unlimited in /etc/security/limits\.conf'
-	checked prlimit --memlock=65536:65536 setpriv --reuid=65534 --inh-caps=-all "$pinalloc" check
-	says fail memlock '.*; memlock unlimited in /etc/security/limits\.conf'
-	checked prlimit --memlock=65536:65536 env KUBERNETES_SERVICE_HOST=10.0.0.1 \
-		setpriv --reuid=65534 --inh-caps=-all --bounding-set=-all "$pinalloc" check
-	says fail memlock '.*; LimitMEMLOCK=infinity .*containerd\.service'
-}
-
-@test "CAP_IPC_LOCK in a user namespace does not count" {
-	checked prlimit --memlock=65536:65536 unshare --user --map-root-user "$pinalloc" check
-	says fail memlock '64\.0 KiB.*container'
-}
-
 @test "limits on address space and data are reported" {
 	checked limited -v 4000000 "$pinalloc" check
 	says warn 'address space' '2\.[0-9] GiB.*ulimit -v unlimited'
@@ -100,21 +59,9 @@ setup() {
 }
 
 @test "userfaultfd is tested by a call" {
-	cat > without.py <<- 'END'
-		import ctypes, os, struct, sys
-		libc = ctypes.CDLL(None, use_errno=True)
-		call = {"x86_64": 323, "aarch64": 282}[os.uname().machine] # userfaultfd
-		# load the call's number; if it is that, EPERM, else allow
-		code = [(0x20, 0, 0, 0), (0x15, 0, 1, call), (6, 0, 0, 0x00050001), (6, 0, 0, 0x7fff0000)]
-		text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *c) for c in code))
-		program = ctypes.create_string_buffer(struct.pack("HP", len(code), ctypes.addressof(text)))
-		assert libc.prctl(38, 1, 0, 0, 0) == 0
-		assert libc.prctl(22, 2, program, 0, 0) == 0
-		os.execv(sys.argv[1], sys.argv[1:])
-	END
 	checked "$pinalloc" check
-	says ok userfaultfd noticed
-	checked python3 without.py "$pinalloc" check
+	says ok userfaultfd 'the library notices'
+	checked "$programs/filtered" userfaultfd EPERM "$pinalloc" check
 	says warn userfaultfd 'Operation not permitted.*seccomp'
 	checked env PINALLOC_WATCH=off strace -f -o trace "$pinalloc" check
 	says warn userfaultfd 'PINALLOC_WATCH=off.*unset'
@@ -146,10 +93,9 @@ setup() {
 		says ok environment
 	done
 	checked env OMPI_MCA_mpi_leave_pinned=1 OMPI_MCA_memory=^patcher PINALLOC_REGISTER=off \
-		PINALLOC_HELP=1 "$pinalloc" check
+		"$pinalloc" check
 	says warn environment 'OMPI_MCA_mpi_leave_pinned=1 .*'
 	says warn environment PINALLOC_REGISTER=off
-	says fail environment PINALLOC_HELP=1
 	says ok library
 	checked env OMPI_MCA_mpi_leave_pinned=1 MALLOC_CONF=narenas:4 "$pinalloc" check
 	says ok environment nothing
@@ -177,19 +123,10 @@ setup() {
 	says fail library 'libpinalloc\.so.*cannot be preloaded'
 	echo 'int nothing;' | gcc -shared -o .libs/libpinalloc.so -x c -
 	checked ./pinalloc check
-	says fail library 'libpinalloc\.so.*did not take over malloc'
+	says fail library 'libpinalloc\.so does not take over malloc: .*'
 	rm .libs/libpinalloc.so
 	checked ./pinalloc check
 	says fail library 'libpinalloc\.so.*not there'
-}
-
-@test "an audit library, with which no program starts, is reported, and so is the cure" {
-	build_audit
-	checked env LD_AUDIT=./audit.so "$pinalloc" check
-	says fail library ".*static TLS block; unset LD_AUDIT, or set GLIBC_TUNABLES=.*"
-	checked env LD_AUDIT=./audit.so "${lines[$(grep -n "static TLS" <<< "$output" |
-		cut -d: -f1) - 1]##* }" "$pinalloc" check
-	says ok library "$library"
 }
 
 @test "a program is checked as by pinalloc run" {

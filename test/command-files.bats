@@ -99,7 +99,7 @@ unfit() {
 
 @test "if standard output cannot be written, the status is 2" {
 	four
-	for form in --json --folded --top=1; do
+	for form in --json --top=1; do
 		run -2 --separate-stderr bash -c "'$pinalloc' report $form job > /dev/full"
 		[[ "$stderr" == *"standard output"*"No space left on device"* ]]
 		[ "${#stderr_lines[@]}" -eq 1 ]
@@ -164,16 +164,6 @@ unfit() {
 	run -0 --separate-stderr "$pinalloc" report --json job
 	[ "$stderr" = "pinalloc report: $PWD/one.so has changed since the job ran, so its functions are not named; run this where the file is as it was" ]
 	jq -e --arg place "$place" '.peak_sites | length == 1 and .[0].ranks == 2 and .[0].stack == [$place]' <<< "$output"
-}
-
-@test "the record of another build is named as that, whatever its length" {
-	rank fit.json '.nranks = 1'
-	{ printf '\177pinalloc-record\377\377\377\377'; head -c 8000 /dev/zero; } > short.running
-	{ printf '\177pinalloc-record\377\377\377\377'; head -c 200000 /dev/zero; } > long.running
-	for record in short long; do
-		run -1 --separate-stderr "$pinalloc" report fit.json $record.running
-		[ "$stderr" = "pinalloc report: $record.running is the record of another version: use the pinalloc that wrote it; left out" ]
-	done
 }
 
 @test "lines are found where the compiler writes no .debug_aranges, as clang does not" {

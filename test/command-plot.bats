@@ -59,7 +59,7 @@ drawn() {
 	[ "$(sed -n 's/^text rank \([0-9]*\) .*/\1/p' <<< "$output")" = "$(
 		jq -s -r 'sort_by(-.memory.live_peak_bytes, .rank) | .[0].rank' job/*.json)" ]
 	[[ "$output" != *"areas 0"* ]]
-	run -0 "$pinalloc" report --folded --plot plot.txt job
+	run -0 "$pinalloc" report --json --plot plot.txt job
 	grep 'in use: median' plot.txt
 }
 
@@ -70,7 +70,7 @@ drawn() {
 		| .timeline = [[0, 1, 10, 0], [2, 1, 10, 0], [6 + $r / 2, 1, 10, 0]]
 		| .timeline[][1:] |= map(. * ($r + 1) * 1048576)' "$base" |
 		split -l 1 -a 4 -d --additional-suffix=.json - job/
-	"$pinalloc" report --folded --plot plot.dat job
+	"$pinalloc" report --json --plot plot.dat job
 	tr '\t' ' ' < plot.dat > bands
 	grep -qx "0.000000 $((1 * mib)) $((5 * mib)) $((9 * mib)) $((50 * mib)) $((90 * mib))" bands
 	# The last to end lives on after its last sample, alone.
@@ -80,7 +80,7 @@ drawn() {
 
 @test "--plot: a curve goes on to the end of its rank, and no further" {
 	rank one.json '.rank = null | .nranks = null | .elapsed_s = 8'
-	"$pinalloc" report --folded --plot plot.dat one.json
+	"$pinalloc" report --json --plot plot.dat one.json
 	[ "$(tail -n 2 plot.dat | tr '\t\n' ' |')" = "6.500000 $((50 * mib)) $((128 * mib))|8.000000 $((50 * mib)) $((128 * mib))|" ]
 }
 
@@ -88,35 +88,39 @@ drawn() {
 	four
 	rank job/2.json '.rank = 2 | .host = "node2" | .pid = 7 | .elapsed_s = 7
 		| .trigger = "the process ended without a report"'
-	run -0 "$pinalloc" report --folded --plot plot.svg job
+	run -0 "$pinalloc" report --json --plot plot.svg job
 	run -0 drawn plot.svg
-	said "text killed, when last seen" "text rank 2" "peaks 6"
-	run -0 "$pinalloc" report --folded --plot plot.txt job
+	said "text killed or _exit, when last seen" "text rank 2" "peaks 6"
+	run -0 "$pinalloc" report --json --plot plot.txt job
 	[ "$(tr -dc X < plot.txt | wc -c)" -eq 2 ]
 	rm job/2.json
-	run -1 "$pinalloc" report --folded --plot plot.svg job
+	run -1 "$pinalloc" report --json --plot plot.svg job
 	run -0 drawn plot.svg
 	[[ "$output" != *killed* ]]
 }
 
 @test "--plot: the installed script draws the table, and so does a changed copy" {
 	four
-	"$pinalloc" report --folded --plot plot.dat job
+	"$pinalloc" report --json --plot plot.dat job
 	sed 's/seconds/SECONDS/; s/^set xlabel .*/set xlabel "changed"/' "$top_srcdir/preload/command/plot.gp" > mine.gp
 	gnuplot -c mine.gp plot.dat svg > mine.svg
 	run -0 drawn mine.svg
 	said "text changed" "curves 8"
 }
 
+# undrawn LINE ARGUMENT…: the report fails with this line.
+undrawn() {
+	run -2 --separate-stderr "$pinalloc" report "${@:2}"
+	[ "$stderr" = "pinalloc report: $1" ]
+}
+
 @test "--plot: if it cannot be drawn, there is one line and the old file stays" {
 	four
 	mkdir there.svg
-	fails 2 " report: there.svg cannot be written: it is not a regular file" report --folded \
-		--plot there.svg <(jq '.nranks = 1 | .peak_sites = []' "$base")
-	fails 2 " report: no/plot.svg cannot be written: No such file or directory" report \
-		--folded --plot no/plot.svg <(jq '.nranks = 1 | .peak_sites = []' "$base")
-	fails 2 " report: plot.svg is not drawn: no report has a timeline" report --folded \
-		--plot plot.svg <(jq '.nranks = 1 | .peak_sites = [] | del(.timeline)' "$base")
+	undrawn "there.svg cannot be written: it is not a regular file" --plot there.svg job
+	undrawn "no/plot.svg cannot be written: No such file or directory" --plot no/plot.svg job
+	undrawn "plot.svg is not drawn: no report has a timeline" --plot plot.svg \
+		<(jq '.nranks = 1 | del(.timeline)' "$base")
 	echo before > plot.svg
 	mkdir bin
 	run -2 --separate-stderr env PATH="$PWD/bin" "$pinalloc" report --plot plot.svg job
@@ -140,7 +144,7 @@ drawn() {
 
 @test "--plot: a name ending in .txt gives a complete plot made of characters" {
 	four
-	run -0 "$pinalloc" report --folded --plot plot.txt job
+	run -0 "$pinalloc" report --json --plot plot.txt job
 	for r in 0 1 2 3; do
 		grep "rank $r on node$((r / 2 + 1)): " plot.txt
 	done

@@ -83,7 +83,7 @@ names() {
 	done
 }
 
-@test "pinalloc(1) has every option in the command's help and every key of its JSON" {
+@test "pinalloc(1) and (7) have every option in the command's help and every key of its JSON" {
 	local options keys page=$top_srcdir/preload/pinalloc.1
 	# Options of run that stand for variables are described in pinalloc(7).
 	options=$({
@@ -107,7 +107,7 @@ names() {
 	[ -n "$keys" ]
 	for key in $keys; do
 		echo "looking for: $key"
-		grep -qE "^\.Li (.* )?$key( |\$)|^\.It Li (.* )?$key( |\$)" "$page"
+		grep -qE "^\.Li (.* )?$key( |\$)|^\.It Li (.* )?$key( |\$)" "$page" || grep -qw "$key" "${page%.1}.7"
 	done
 }
 

@@ -288,7 +288,7 @@ overtaken() {
 
 @test "a signal that PINALLOC_REPORT_SIGNAL cannot use is refused, the others accepted" {
 	local name
-	for name in KILL STOP SEGV SIGTERM 9 0 32 65 RTMIN+99 RTMIN- RTMINx SIG usr2 ''; do
+	for name in KILL STOP SEGV SIGTERM 9 0 32 65 RTMIN+99 RTMIN- RTMINx SIG usr2; do
 		run -0 --separate-stderr preloaded PINALLOC_REPORT_SIGNAL="$name" true
 		[[ "$stderr" == *"_SIGNAL=$name is not understood: it takes off, or a "* ]]
 	done

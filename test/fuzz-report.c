@@ -6,7 +6,6 @@
 #include "preload/command/job.h"
 #include "test/fuzz-target.h"
 
-#include <ctype.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -95,20 +94,6 @@ static void must_be_json(const struct output *output)
 	json_decref(report);
 }
 
-/* A stack, a space, and a whole number in each line. */
-static void must_be_folded(const struct output *output)
-{
-	char *next, *space;
-
-	for (char *line = output->text; *line; line = next + 1) {
-		must((next = strchr(line, '\n')));
-		*next = '\0';
-		space = strchr(line, ' ');
-		must(space && space > line && isdigit((unsigned char)space[1]) &&
-		     space[1 + strspn(space + 1, "0123456789")] == '\0');
-	}
-}
-
 /* What gnuplot is given: of the heading, the names in it included, three tabs are the only
  * ones.
  */
@@ -161,7 +146,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 	if (job.n_ranks) {
 		print(&job, print_text, must_be_clean);
 		print(&job, cmd_json_print, must_be_json);
-		print(&job, cmd_folded_print, must_be_folded);
 		print(&job, print_table, must_be_clean);
 	}
 	free_job(&job);

@@ -59,12 +59,6 @@ knows_later_modules() {
 	nm -D "$1" | grep -q ' U _dl_find_object'
 }
 
-# build_audit: audit.so, an audit library for LD_AUDIT that asks for nothing.
-build_audit() {
-	echo 'unsigned la_version(unsigned version) { return version; }' |
-		gcc -shared -fPIC -o audit.so -x c -
-}
-
 # small_frames FILE…: no function of these has a frame of more than 2 KiB on the stack.
 small_frames() {
 	local file

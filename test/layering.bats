@@ -78,7 +78,7 @@ uses() {
 
 @test "allocator uses neither regpool nor preload, regpool does not use preload" {
 	clean '#include "(regpool|preload)/' '#include "regpool/mr.h"' allocator/*
-	clean '#include "preload/' '#include "preload/report/report.h"' regpool/*
+	clean '#include "preload/' '#include "preload/report/write.h"' regpool/*
 	clean '#include "(test|bench)/' '#include "test/tap.h"' $(but none)
 }
 
@@ -96,7 +96,7 @@ uses() {
 
 @test "the command and the library share no object files" {
 	clean 'preload/command|jansson' '#include <jansson.h>' $(but none | grep -v ^preload/command)
-	clean 'preload/report' '#include "preload/report/report.h"' preload/command/*
+	clean 'preload/report' '#include "preload/report/write.h"' preload/command/*
 	run ! grep -E 'jansson|libelf' <(readelf -d "$top_builddir/.libs/libpinalloc.so")
 	run ! grep -E 'pinalloc|verbs' <(readelf -d "$top_builddir/pinalloc" | grep NEEDED)
 }
@@ -112,17 +112,17 @@ uses() {
 @test "only one file walks stacks, and only one finds lines in debug information" {
 	clean '<unwind.h>|\b_Unwind_' '#include <unwind.h>' $(but allocator/jemalloc-refused.c)
 	clean 'elfutils|\bdwfl_|libdw' '#include <elfutils/libdwfl.h>' \
-		$(but preload/source-line.h preload/command/names.c)
+		$(but preload/command/names.c)
 	clean '\bbacktrace *\(|libunwind|\bunw_' 'n = backtrace(frames, 8);' $(but preload/report/stacks.c)
 }
 
 @test "the modules that reports are written with do not depend on reports" {
 	local tools
-	tools=$(find preload/report -name 'stacks.*' -o -name 'file.*' -o -name 'lock.*' \
+	tools=$(find preload/report -name 'stacks.*' -o -name 'report-file.*' -o -name 'lock.*' \
 		-o -name 'output.*' -o -name 'rank.*')
 	[ -n "$tools" ]
-	clean 'preload/report/(report|format|process|record|request)\.h' \
-		'#include "preload/report/format.h"' $tools
+	clean 'preload/report/(write|collect|process|record)\.h' \
+		'#include "preload/report/collect.h"' $tools
 }
 
 @test "names defined in the command have a prefix of their own" {

@@ -228,16 +228,3 @@ failing() {
 		bash -c 'tasks=(/proc/$$/task/*); echo ${#tasks[@]}'
 	[ "$output" -eq 1 ]
 }
-
-@test "under valgrind, which replaces malloc, one line names the cure, which works" {
-	# Not all that compilers write about a program is known to valgrind, which ends for that.
-	strip -g -o "$BATS_TEST_TMPDIR/grow" "$programs/grow"
-	strip -g -o "$BATS_TEST_TMPDIR/libpinalloc.so" "$library"
-	grow=$BATS_TEST_TMPDIR/grow library=$BATS_TEST_TMPDIR/libpinalloc.so
-	run -0 --separate-stderr preloaded valgrind -q "$grow" 1
-	[[ "$stderr" == *"valgrind answers malloc, so the heap is not this library's: run it with --soname-synonyms=somalloc=nouserintercepts"* ]]
-	run -0 --separate-stderr preloaded PINALLOC_REPORT="$BATS_TEST_TMPDIR/out.json" \
-		valgrind -q --soname-synonyms=somalloc=nouserintercepts "$grow" 10
-	[[ "$stderr" != *"valgrind answers malloc"* ]]
-	[ "$(figure "$BATS_TEST_TMPDIR/out.json" .memory.live_peak_bytes)" -gt 10000000 ]
-}

@@ -76,7 +76,7 @@ field() { # PACKAGE FIELD
 		/usr/share/pinalloc/stale-shared.h
 		/usr/share/pinalloc/stale-way.h
 		/usr/share/pinalloc/stale-ways.h
-		/usr/share/pinalloc/verbs.c
+		/usr/share/pinalloc/adapter.c
 		/usr/share/pinalloc/wrong.h
 	END
 }

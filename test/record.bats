@@ -46,15 +46,15 @@ killed() {
 		memory = rank["memory"]
 		truth, = struct.unpack("Q", open("truth", "rb").read())
 		peak = memory["live_peak_bytes"]
-		# Small blocks count with all pages of their slabs; a record may lack the last 256th.
-		assert abs(peak - truth) <= truth / 50 + 524288, (peak, truth)
+		# Small blocks count with all pages of their slabs; a record may lack a 64th, or 4 MiB.
+		assert abs(peak - truth) <= truth / 50 + (9 << 19), (peak, truth)
 		assert 0 <= memory["live_bytes"] <= memory["mapped_bytes"] >= peak, memory
 		assert memory["growth_steps"] >= 1 and memory["rss_peak_bytes"] > 0, memory
 		assert rank["trigger"] == "the process ended without a report", rank
 	END
 }
 
-@test "a process killed at any moment leaves a record, with its peak within 2 %" {
+@test "a process killed at any moment leaves a record, with its peak within 2 % or 4 MiB" {
 	local i
 	for i in {1..20}; do
 		begin
@@ -79,7 +79,6 @@ killed() {
 	"$pinalloc" report out.json.*.running > text
 	cat text
 	grep -E 'take( |$)|main' text
-	grep -qx "  Not written at exit: $(hostname):[0-9]* (the process ended without a report)\." text
 	# The timeline rises to the peak.
 	"$pinalloc" report --plot=plot.txt out.json.*.running > text
 	grep -q MiB plot.txt
@@ -113,27 +112,44 @@ os.wait()'
 	[ "$(ls | wc -l)" -eq 2 ]
 	"$pinalloc" report --json ./*.running > merged
 	jq -e '.ranks[0].memory.live_peak_bytes | . > 100 * 1048576 and . < 110 * 1048576' merged
-	[ "$(od -An -tu4 -j24 -N4 ./*.running | tr -d ' ')" -eq "$(figure out.json .pid)" ]
+	[ "$(jq '.ranks[0].parent' merged)" -eq "$(figure out.json .pid)" ]
 }
 
-@test "the record of another build is told by its layout" {
+# parts RECORD STATEMENT…: changes a record whose parts have these numbers: the older and the newer.
+parts() {
+	python3 - "$@" <<- 'END'
+		import struct, sys
+		size = 128 * 1024
+		record = bytearray(open(sys.argv[1], "rb").read())
+		assert len(record) == 2 * size
+		def number(part): return struct.unpack_from("Q", record, part * size + 8)[0]
+		old, new = sorted((0, 1), key=number)
+		assert number(new) == number(old) + 1
+		def cut(part): struct.pack_into("Q", record, part * size + 8, number(part) + 2)
+		for statement in sys.argv[2:]: exec(statement)
+		open("changed.running", "wb").write(record)
+	END
+}
+
+@test "of a record whose newer part was being written the older is read, and of none it is said" {
 	begin PINALLOC_GROW=2M
 	killed 1
-	printf '\0\0\0\0' | dd of="$(ls out.json.*.running)" bs=1 seek=16 conv=notrunc status=none
-	run "$pinalloc" report out.json.*.running
-	[[ "$output" == *"is the record of another version"* ]]
-	truncate -s -4096 out.json.*.running
-	run "$pinalloc" report out.json.*.running
-	[[ "$output" == *"is the record of another version"* ]]
+	record=$(ls out.json.*.running)
+	parts "$record" 'cut(new)'
+	run -0 --separate-stderr "$pinalloc" report changed.running
+	[ -z "$stderr" ]
+	[[ "${lines[0]}" == *"(it was killed, or called _exit), last seen "* ]]
+	parts "$record" 'cut(new)' 'cut(old)'
+	run -2 --separate-stderr "$pinalloc" report changed.running
+	[[ "${stderr_lines[0]}" == "pinalloc report: changed.running is incomplete: the process had just begun its record, or another version of pinalloc wrote it; left out" ]]
 }
 
-# The number of writes is at the beginning of the second page.
 @test "requests that go to libibverbs are written each time that their number has doubled" {
 	run -137 adapted LD_PRELOAD="$library" PINALLOC_REPORT=out.json "$programs/rdma-passed" 10000
 	[ "$("$pinalloc" report --json out.json.*.running | jq .ranks[0].registration.passed_through)" -ge 8192 ]
 	"$pinalloc" report out.json.*.running | tee text
-	grep -qx '  Registrations of heap memory: none asked for.*; [0-9]* of other memory went to libibverbs\.' text
-	[ "$(od -An -t u8 -j 4096 -N 8 out.json.*.running)" -le 64 ]
+	grep -qx '  Registrations of heap memory: none were requested.*; [0-9]* requests for other memory went to libibverbs\.' text
+	parts out.json.*.running 'assert number(new) <= 64'
 }
 
 @test "a record that somebody has cut, or removed, does the process no harm" {
@@ -143,7 +159,7 @@ os.wait()'
 	: > "$record"
 	sleep 0.5
 	kill -0 "$program"
-	grep 'no record is kept beside .*/out.json of what' said
+	grep 'the record beside .*/out.json cannot be written: ' said
 	kill -KILL "$program"
 	wait "$program" || true
 	rm -f out.json.*
@@ -158,7 +174,7 @@ os.wait()'
 	mount -t tmpfs -o size=16k none disk
 	run -0 --separate-stderr preloaded PINALLOC_REPORT="$PWD/disk/out.json" PINALLOC_REPORT_FORMAT=text \
 		"$programs/grow" 20
-	[[ "$stderr" == *"no record is kept beside "*"/disk/out.json of what"*": No space left on device" ]]
+	[[ "$stderr" == *"the record beside "*"/disk/out.json cannot be written: No space left on device; if the process is killed, it leaves no report" ]]
 	[ "${#stderr_lines[@]}" -eq 1 ]
 	[ "$(ls disk)" = out.json ]
 	umount disk
@@ -202,14 +218,22 @@ os.wait()'
 	killed 0.3
 	mkdir job
 	python3 - <<- 'END'
-		import glob, struct
-		record = bytearray(open(glob.glob("out.json.*.running")[0], "rb").read())
+		import glob, json, struct
+		record = open(glob.glob("out.json.*.running")[0], "rb").read()
+		numbers, texts = [], []
+		for part in (record[:1 << 17], record[1 << 17:]):
+		    number, n_bytes = struct.unpack_from("QQ", part, 8)
+		    numbers.append(number)
+		    texts.append(part[24:24 + n_bytes])
+		report = json.loads(texts[numbers.index(max(numbers))])
 		for rank in range(10000):
-		    struct.pack_into("=Iqq", record, 20, rank + 1, rank, 10000)
-		    open(f"job/{rank}.json.node.{rank}.running", "wb").write(record)
+		    report.update(pid=rank + 1, rank=rank, nranks=10000)
+		    text = json.dumps(report).encode()
+		    with open(f"job/{rank}.json.node.{rank}.running", "wb") as out:
+		        out.write(struct.pack("8xQQ", 1, len(text)) + text.ljust((1 << 17) - 32) + struct.pack("Q", 1))
 	END
 	run -0 --separate-stderr "$pinalloc" report job
 	[ -z "$stderr" ]
-	[[ "${lines[0]}" == "pinalloc: rank 0 on "*" was killed first, "* ]]
+	[[ "${lines[0]}" == "pinalloc: rank 0 on "*" ended first without a report (it was killed, "* ]]
 	[[ "${lines[1]}" == "pinalloc: recorded, 10000 ranks on 1 host, "* ]]
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The limits of this shell and this host that a pinned heap depends on, and its pages. */
+/* The limits of this shell and this host that the heap depends on, and the heap's pages. */
 #include <config.h>
 
 #include "allocator/cgroup.h"
@@ -9,8 +9,8 @@
 #include "allocator/os.h"
 #include "preload/command/command.h"
 #include "regpool/budget.h"
+#include "regpool/uffd.h"
 
-#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,76 +32,21 @@ static size_t resource_limit(int resource, size_t *hard)
 	return limit.rlim_cur == RLIM_INFINITY ? SIZE_MAX : limit.rlim_cur;
 }
 
-bool cmd_has_proc(void)
-{
-	return !access("/proc/self/status", R_OK);
-}
-
-void cmd_check_proc(void)
-{
-	if (!cmd_has_proc())
-		cmd_finding(
-			CMD_WARN, "proc", "mount -t proc proc /proc",
-			"there is no /proc: the library takes it that limits hold, whatever "
-			"the capabilities, and that there is a system call filter");
-}
-
 bool cmd_memlock_is_limited(void)
 {
 	return resource_limit(RLIMIT_MEMLOCK, NULL) < pin_os_ram() &&
 	       pin_os_memlock_limit() != SIZE_MAX;
 }
 
-/* Whether 0 here is not the root of the host, as in a rootless container. */
-static bool is_in_user_namespace(void)
-{
-	unsigned from, to, length;
-	char text[256];
-
-	return pin_io_read("/proc/self/uid_map", text, sizeof text) > 0 &&
-	       sscanf(text, "%u %u %u", &from, &to, &length) == 3 && length != UINT32_MAX;
-}
-
-/* Whether a set of this process, as "CapEff:", has a capability. */
-static bool has_capability(const char *set, int capability)
-{
-	char text[8192], *at;
-
-	if (pin_io_read("/proc/self/status", text, sizeof text) <= 0)
-		return false;
-	at = strstr(text, set);
-	return at && strtoull(at + strlen(set), NULL, 16) >> capability & 1;
-}
-
-/*
- * A container may be given CAP_IPC_LOCK; a user other than root has it there in the bounding
- * set only, where it has no effect. (Outside of containers that set has everything.)
- */
-static bool is_capable_in_vain(void)
-{
-	return has_capability("CapBnd:", CAP_IPC_LOCK) &&
-	       !has_capability("CapBnd:", CAP_SYS_ADMIN) &&
-	       !has_capability("CapEff:", CAP_IPC_LOCK);
-}
-
+/* CAP_IPC_LOCK counts neither in a user namespace nor in the bounding set only. */
 static const char *cure_of_memlock(size_t soft, size_t hard)
 {
 	if (soft < hard && hard >= MPI_NEEDS)
 		return "ulimit -l $(ulimit -H -l) where the ranks are started";
-	if (is_in_user_namespace())
-		return "raise the limit of the user who starts this container: CAP_IPC_LOCK in "
-		       "a user namespace does not count";
-	if (is_capable_in_vain())
-		return "CAP_IPC_LOCK was added to this container, but is not effective for its "
-		       "user: be root in it, or set LimitMEMLOCK=infinity for the service that "
-		       "starts containers";
-	if (getenv("KUBERNETES_SERVICE_HOST"))
-		return "LimitMEMLOCK=infinity in a drop-in of containerd.service or "
-		       "crio.service on the node: Kubernetes has no setting of its own";
-	return "memlock unlimited in /etc/security/limits.conf, LimitMEMLOCK=infinity in the "
-	       "systemd unit that starts the jobs (slurmd.service), "
-	       "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, --ulimit memlock=-1 of "
-	       "docker run";
+	return "memlock unlimited in /etc/security/limits.conf; LimitMEMLOCK=infinity in the "
+	       "systemd unit that starts the jobs (slurmd.service) or the containers "
+	       "(containerd.service), and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; "
+	       "--ulimit memlock=-1 of docker run";
 }
 
 static void say_memlock_limit(size_t soft, size_t hard)
@@ -115,7 +60,7 @@ static void say_memlock_limit(size_t soft, size_t hard)
 			   : "and the heap gets half of what the program leaves");
 }
 
-static void check_memlock(void)
+void cmd_check_memlock(void)
 {
 	size_t hard = SIZE_MAX, soft = resource_limit(RLIMIT_MEMLOCK, &hard);
 
@@ -141,24 +86,20 @@ void cmd_check_pinned(void)
 	size_t pinned = pin_budget_pinned_limit(), locked = pin_budget_locked_limit();
 	const char *whose = cgroup < ram ? "memory that its control group has" : "memory";
 
-	check_memlock();
-	if (pin_options_ranks() > 1)
-		cmd_finding(CMD_OK, "ranks", NULL,
-			    "a launcher has started %zu on this node, by which the default of "
-			    "PINALLOC_MAX_PINNED is divided",
-			    pin_options_ranks());
 	if (pinned > memory)
 		cmd_finding(CMD_WARN, "pinned", "unset PINALLOC_MAX_PINNED, or lower it",
 			    "a process may pin more than the %s of %s", PIN_SIZE(memory),
 			    whose);
 	else
 		cmd_finding(CMD_OK, "pinned", NULL,
-			    "of the heap of each process up to %s may be pinned, of %s of %s",
+			    "up to %s of the heap of each process may be pinned, of %s of %s "
+			    "for %s on this node",
 			    PIN_SIZE(locked < pinned ? locked : pinned), PIN_SIZE(memory),
-			    whose);
+			    whose, CMD_COUNTED(pin_options_ranks(), "rank"));
 }
 
-void cmd_check_limits(void)
+/* What the library computes of the addresses that are left. */
+void cmd_check_heap_limit(void)
 {
 	size_t left = pin_os_address_space_left(), data = resource_limit(RLIMIT_DATA, NULL);
 
@@ -166,8 +107,6 @@ void cmd_check_limits(void)
 		cmd_finding(CMD_WARN, "address space", "ulimit -v unlimited",
 			    "limited, so the heap can grow to %s at most",
 			    PIN_SIZE(left / 4 * 3));
-	else
-		cmd_finding(CMD_OK, "address space", NULL, "unlimited");
 	if (data != SIZE_MAX)
 		cmd_finding(CMD_WARN, "data", "ulimit -d unlimited",
 			    "limited to %s, the heap included", PIN_SIZE(data));
@@ -175,53 +114,60 @@ void cmd_check_limits(void)
 
 #define TRANSPARENT "/sys/kernel/mm/transparent_hugepage/enabled"
 
-/* Why the heap has small pages, or NULL if it has huge ones; and the cure, if there is one. */
-static const char *why_small(const char *enabled, const char **cure)
+/* Why the heap has small pages, or NULL if it has huge ones. */
+static const char *why_small(const char *enabled)
 {
-	*cure = NULL;
 	if (pin_options.huge == PIN_HUGE_OFF)
-		return "PINALLOC_HUGEPAGE=off: the heap gets small pages";
-	if (pin_os_is_filtered() && !strstr(enabled, "[always]")) {
-		*cure = "echo always > " TRANSPARENT " on the host";
-		return "the heap gets small pages: the library does not ask for huge ones "
-		       "where there is a system call filter, or no /proc to see one";
-	}
-	if (strstr(enabled, "[never]")) {
-		*cure = "echo madvise > " TRANSPARENT;
-		return "never: the heap gets small pages (registering takes less time with "
-		       "huge ones, and the adapter fewer entries)";
-	}
-	if (pin_options.huge == PIN_HUGE_SYSTEM && strstr(enabled, "[madvise]")) {
-		*cure = "PINALLOC_HUGEPAGE=thp";
-		return "madvise: the heap gets small pages (registering takes less time with "
-		       "huge ones, and the adapter fewer entries)";
-	}
-	return NULL;
+		return "PINALLOC_HUGEPAGE=off";
+	if (strstr(enabled, "[never]"))
+		return TRANSPARENT " says never";
+	if (strstr(enabled, "[always]"))
+		return NULL;
+	if (pin_options.huge == PIN_HUGE_SYSTEM)
+		return TRANSPARENT " says madvise, and PINALLOC_HUGEPAGE=thp is not set";
+	return pin_os_is_filtered() ? "under a system call filter the library asks for none"
+				    : NULL;
 }
 
-static void check_transparent(void)
+void cmd_check_huge_pages(void)
 {
-	char enabled[64];
-	const char *cure, *why;
+	char enabled[64] = "[never]";
+	const char *why;
 
-	if (pin_io_read(TRANSPARENT, enabled, sizeof enabled) <= 0)
+	if (pin_options.huge == PIN_HUGE_TLB && !pin_os_hugetlb_free(PIN_GRANULE)) {
+		cmd_finding(CMD_WARN, "huge pages",
+			    "sysctl vm.nr_hugepages, as many as the heaps need of 2 MiB",
+			    "PINALLOC_HUGEPAGE=hugetlb, but no such page is free: the heap "
+			    "gets ordinary ones");
 		return;
-	why = why_small(enabled, &cure);
+	}
+	pin_io_read(TRANSPARENT, enabled, sizeof enabled);
+	why = why_small(enabled);
 	if (why)
-		cmd_finding(cure && pin_options.huge == PIN_HUGE_THP ? CMD_WARN : CMD_OK,
-			    "huge pages", cure, "%s", why);
+		cmd_finding(pin_options.huge == PIN_HUGE_THP ? CMD_WARN : CMD_OK, "huge pages",
+			    NULL,
+			    "the heap gets small pages, which take longer to register: %s",
+			    why);
 	else
 		cmd_finding(CMD_OK, "huge pages", NULL,
 			    "the heap gets huge pages, which register fastest");
 }
 
-void cmd_check_huge_pages(void)
+/* The library says the same in one line when it first has memory to watch. */
+void cmd_check_userfaultfd(void)
 {
-	check_transparent();
-	if (pin_options.huge == PIN_HUGE_TLB && !pin_os_hugetlb_free(PIN_GRANULE))
-		cmd_finding(
-			CMD_WARN, "huge pages",
-			"sysctl vm.nr_hugepages, as many as the heaps need of 2 MiB",
-			"PINALLOC_HUGEPAGE=hugetlb, but no such page is free: the heap gets "
-			"ordinary ones");
+	int fd = pin_options.watch ? pin_uffd_open() : -1;
+
+	if (fd >= 0)
+		cmd_finding(CMD_OK, "userfaultfd", NULL,
+			    "the library notices memory that a program replaces");
+	else
+		cmd_finding(CMD_WARN, "userfaultfd",
+			    !pin_options.watch ? "unset it"
+			    : errno == EINVAL  ? "a kernel from 5.9 on, with CONFIG_USERFAULTFD"
+					       : "allow it in the container's seccomp profile",
+			    "%s: the library does not notice memory that a program replaces",
+			    pin_options.watch ? strerrordesc_np(errno) : "PINALLOC_WATCH=off");
+	if (fd >= 0)
+		close(fd);
 }

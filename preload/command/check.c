@@ -1,65 +1,231 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * `pinalloc check`: whether a job will work on this host and under the limits of this shell.
- * The list of checks, and what they find.
+ *
+ * This file tries, with this command itself, whether the library takes over malloc, and what
+ * the library says then; looks for settings of other software that harm a pinned heap without a
+ * word; and looks at the program to be checked, which is not run. check-*.c have the rest.
  */
 #include <config.h>
 
+#include "allocator/log.h"
+#include "allocator/options.h"
 #include "preload/command/command.h"
+#include "preload/conflicts.h"
 
+#include <errno.h>
+#include <fnmatch.h>
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+static bool is_clear = true; /* nothing was found in the environment so far */
+
+#define say(...) (is_clear = false, cmd_finding(__VA_ARGS__))
+
+/* The library complains of a wrong value, in check_library(). */
+static void check_options(void)
+{
+	for (size_t i = 0; i < CMD_N_OPTIONS; i++) {
+		const char *text = pin_options_text(cmd_options[i].name);
+
+		pin_options_set(cmd_options[i].name, cmd_options[i].initial);
+		if (text)
+			pin_options_set(cmd_options[i].name, text);
+	}
+}
+
+/* --- the library ----------------------------------------------------------------- */
+
+/* Where malloc is the library's, it writes a report when the command ends. */
+#define REPORTED "\npinalloc: pinalloc, "
+
+/* No file is written. */
+static void become_probe(const void *library, int out)
+{
+	cmd_library_preload(library);
+	if (!setenv("PINALLOC_LOG", "warn", 1) && !setenv("PINALLOC_REPORT", "stderr", 1) &&
+	    !setenv("PINALLOC_REPORT_FORMAT", "text", 1) && !unsetenv("PINALLOC_HELP") &&
+	    dup2(out, STDERR_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0)
+		execl(cmd_own_path(), "pinalloc", "--version", NULL);
+}
+
+/* Whether a line of the library's says that malloc is not its own. */
+static bool has_no_heap(const char *line)
+{
+	static const char *const words[] = {PIN_SAYS_FOREIGN, PIN_SAYS_NO_MEMORY,
+					    PIN_SAYS_NO_ADDRESSES, PIN_SAYS_OTHER_PAGES};
+	size_t i = 0;
+
+	while (i < PIN_ARRAY_SIZE(words) && !strstr(line, words[i]))
+		i++;
+	return i < PIN_ARRAY_SIZE(words);
+}
+
+/* What the loader says is the reason where the library was not even loaded. */
+static void judge_probe(const char *library, char *text, int status)
+{
+	bool took_over = !status && strstr(text, REPORTED);
+	const char *why = NULL;
+	char *line;
+
+	while ((line = strsep(&text, "\n"))) {
+		const char *said = strncmp(line, "pinalloc[", 9) ? NULL : strstr(line, "]: ");
+
+		if (!why && (took_over ? said && has_no_heap(said) : *line))
+			why = said ? said + 3 : line;
+		else if (said)
+			say(CMD_WARN, "environment", NULL, "%s", said + 3);
+	}
+	if (why || !took_over)
+		cmd_finding(CMD_FAIL, "library", NULL, "%s does not take over malloc: %s",
+			    library, why ? why : "it was not loaded");
+	else
+		cmd_finding(CMD_OK, "library", NULL, "%s takes over malloc", library);
+}
+
+static void check_library(void)
+{
+	char library[PATH_MAX], text[8192];
+	const char *why = cmd_library_find(library);
+	int status;
+
+	if (why) {
+		cmd_finding(CMD_FAIL, "library", NULL, "%s %s", library, why);
+		return;
+	}
+	status = cmd_try(become_probe, library, text, sizeof text);
+	if (status == -1)
+		cmd_finding(CMD_FAIL, "library", "raise ulimit -u, or the cgroup's pids.max",
+			    "the library cannot be tried: no process can be started: %s",
+			    strerrordesc_np(errno));
+	else
+		judge_probe(library, text, status);
+}
+
+/* --- settings -------------------------------------------------------------------- */
+
+/* The variable's value; "" when it is not set. */
+static const char *variable(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value ? value : "";
+}
+
+static bool is_set_to(const char *name, const char *value)
+{
+	return !strcasecmp(variable(name), value);
+}
+
+/*
+ * UCX's cache evicts nothing when memory cannot be pinned (ucs_rcache, UCX 1.13 to 1.18).
+ * Before UCX 1.16 it is the cache of the InfiniBand part, which UCX_IB_REG_METHODS can take
+ * away.
+ */
+static bool ucx_keeps_all(void)
+{
+	const char *size = variable("UCX_RCACHE_MAX_SIZE");
+	const char *methods = variable("UCX_IB_REG_METHODS");
+
+	return cmd_memlock_is_limited() && (!*size || !strcasecmp(size, "inf")) &&
+	       !pin_ucx_is_off(getenv("UCX_RCACHE_ENABLE")) &&
+	       (!*methods || strcasestr(methods, "rcache"));
+}
+
+static void check_other_software(void)
+{
+	if (is_set_to("UCX_MEM_MMAP_HOOK_MODE", "reloc") &&
+	    !pin_ucx_is_off(getenv("UCX_MEM_MALLOC_RELOC")))
+		say(CMD_FAIL, "environment", PIN_UCX_RELOC_CURE,
+		    "UCX_MEM_MMAP_HOOK_MODE=reloc " PIN_UCX_RELOC_FINDING);
+	if (ucx_keeps_all())
+		say(CMD_WARN, "environment",
+		    "set it to a quarter of the limit, or switch the cache off: "
+		    "UCX_RCACHE_ENABLE=n "
+		    "(before UCX 1.16: UCX_IB_REG_METHODS=direct)",
+		    "UCX_RCACHE_MAX_SIZE is not set, and UCX's cache never gives up memory "
+		    "when "
+		    "the limit on locked memory is reached");
+	if (is_set_to("OMPI_MCA_mpi_leave_pinned", "1") &&
+	    strstr(variable("OMPI_MCA_memory"), "^patcher"))
+		say(CMD_WARN, "environment", "unset one of them",
+		    "OMPI_MCA_mpi_leave_pinned=1 caches registrations, but "
+		    "OMPI_MCA_memory=^patcher keeps Open MPI from noticing what is unmapped: "
+		    "the heap is safe, what a program maps itself is not");
+}
+
+static void check_settings(void)
+{
+	check_other_software();
+	if (pin_options.mode == PIN_MODE_OFF)
+		say(CMD_WARN, "environment", "unset it",
+		    "PINALLOC_REGISTER=off keeps the heap from being registered");
+	if (is_clear)
+		cmd_finding(CMD_OK, "environment", NULL,
+			    "nothing is set that works against the heap");
+}
+
+/* --- the program ----------------------------------------------------------------- */
+
+static void check_program(const char *command)
+{
+	struct cmd_program program;
+	char path[PATH_MAX];
+	int error = cmd_program_find(command, path);
+
+	if (error)
+		cmd_finding(CMD_FAIL, "program", "give its path, and make it executable",
+			    "%s: %s", command, strerrordesc_np(-error));
+	else if (cmd_program_look(path, &program))
+		cmd_finding(CMD_FAIL, "program", program.cure, "%s", program.finding);
+	else
+		cmd_finding(CMD_OK, "program", NULL, "%s can be preloaded", path);
+	if (!error && fnmatch(pin_options.programs, basename(path), 0))
+		cmd_finding(CMD_WARN, "program", "change PINALLOC_PROGRAMS",
+			    "nothing is registered in %s, because PINALLOC_PROGRAMS is %s",
+			    path, pin_options.programs);
+}
+
+/* --- the list ----------------------------------------------------------------------- */
 
 static void (*const checks[])(void) = {
-	cmd_check_options,    cmd_check_proc,	  cmd_check_library,	 cmd_check_devices,
-	cmd_check_pinned,     cmd_check_fork,	  cmd_check_userfaultfd, cmd_check_limits,
-	cmd_check_huge_pages, cmd_check_settings,
+	check_options,	      check_library,	    cmd_check_adapters,
+	cmd_check_memlock,    cmd_check_pinned,	    cmd_check_userfaultfd,
+	cmd_check_heap_limit, cmd_check_huge_pages, check_settings,
 };
 
 static int check_help(void)
 {
 	puts("usage: pinalloc check [OPTION...] [PROGRAM]\n"
-	     "Says whether a program's heap will be registered here, and what would cure "
-	     "it.\n\n"
-	     "  --json\n"
-	     "      Print the findings as JSON, described in pinalloc(1).\n"
+	     "Says whether a program's heap will be registered here, and the cure if not.\n\n"
 	     "  -h, --help\n"
 	     "      Print this.");
 	return 0;
 }
 
-/* Returns an exit status, or -1 to go on. */
-static int parse_options(int argc, char **argv)
-{
-	static const char shorts[] = ":h";
-	enum { JSON = CMD_LONG, HELP };
-	static const struct option options[] = {
-		{"json", no_argument, NULL, JSON}, {"help", no_argument, NULL, HELP}, {0}};
-	int c;
-
-	while ((c = getopt_long(argc, argv, shorts, options, NULL)) != -1) {
-		if (c == 'h' || c == HELP)
-			return check_help();
-		if (c != JSON)
-			return cmd_refuse(c, shorts, argv);
-		cmd_findings_as_json();
-	}
-	if (argc - optind <= 1)
-		return -1;
-	cmd_complain("only one PROGRAM can be checked, not also %s; see pinalloc check --help",
-		     argv[optind + 1]);
-	return CMD_USAGE;
-}
-
 int cmd_check(int argc, char **argv)
 {
-	int status = parse_options(argc, argv);
+	static const char shorts[] = ":h";
+	static const struct option options[] = {{"help", no_argument, NULL, CMD_LONG}, {0}};
+	int c = getopt_long(argc, argv, shorts, options, NULL);
 
-	if (status >= 0)
-		return status;
+	if (c == 'h' || c == CMD_LONG)
+		return check_help();
+	if (c != -1)
+		return cmd_refuse(c, shorts, argv);
+	if (argc - optind > 1) {
+		cmd_complain("only one PROGRAM can be checked, not also %s; see pinalloc check "
+			     "--help",
+			     argv[optind + 1]);
+		return CMD_USAGE;
+	}
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(checks); i++)
 		checks[i]();
 	if (optind < argc)
-		cmd_check_program(argv[optind]);
-	return cmd_findings_end();
+		check_program(argv[optind]);
+	return fflush(stdout) ? CMD_FAIL : (int)cmd_worst;
 }

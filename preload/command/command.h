@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The program `pinalloc`: its subcommands, and what they share. An ordinary program, which does
- * not link the library but has its options, its log and its verbs table. What is its own begins
+ * not link the library but has its options, its log and its verbs table. Its own names begin
  * with cmd_.
- *
- *   report   report.c: options; load.c: reads a report or a record, names.c its frames; job.c
- * and sites.c: merge them; text.c, table.c, json.c, plot.c: the forms of the result (job.h) run
- * run.c check    check.c: the list of checks; check-*.c: the checks; finding.c: what they find
- * all main.c: the table of subcommands, and texts both     library.c: where the library is, and
- * what the loader says of a program
  */
 #ifndef CMD_COMMAND_H
 #define CMD_COMMAND_H
@@ -20,7 +14,7 @@
 
 /* --- common.c -------------------------------------------------------------------- */
 
-/* Exit statuses: nothing came of it; and wrong usage, EX_USAGE of sysexits.h. */
+/* Exit statuses: the command failed; and wrong usage, EX_USAGE of sysexits.h. */
 #define CMD_FAILED 2
 #define CMD_USAGE  64
 
@@ -65,7 +59,7 @@ char *cmd_utf8(char *text);
 /* A JSON string. Bytes that are not UTF-8, as names and variables may have, become "?". */
 json_t *cmd_json(const char *text);
 
-/* Whether a text ends so, with something before it. */
+/* Whether a text has this end, with something before it. */
 bool cmd_ends_in(const char *text, const char *end);
 
 /* A short text, returned by value. */
@@ -73,7 +67,7 @@ struct cmd_text {
 	char text[96];
 };
 
-/* So many of them, as "1 rank" and "2 processes". */
+/* A number with its noun, as "1 rank" and "2 processes". */
 struct cmd_text cmd_counted(double n, const char *noun);
 #define CMD_COUNTED(n, noun) (cmd_counted((double)(n), noun).text)
 
@@ -91,6 +85,14 @@ struct cmd_text cmd_shortened(const char *from, size_t most);
  * a minute. Returns its wait status, or -1, with errno, if there is none.
  */
 int cmd_try(void (*run)(const void *arg, int out), const void *arg, char *text, size_t size);
+
+/* The exit status of check is the worst grade that was printed. */
+enum cmd_grade { CMD_OK, CMD_WARN, CMD_FAIL };
+extern enum cmd_grade cmd_worst;
+
+/* Prints one finding: `what` it is about, what was found, and the cure, or NULL. */
+void cmd_finding(enum cmd_grade grade, const char *what, const char *cure, const char *format,
+		 ...) __attribute__((format(printf, 4, 5)));
 
 /* --- run.c: the rows of options.def ------------------------------------------------- */
 
@@ -143,40 +145,15 @@ struct cmd_program {
  */
 int cmd_program_look(const char *path, struct cmd_program *program);
 
-/* --- finding.c -------------------------------------------------------------------- */
-
-/* The exit status of check is the worst grade. */
-enum cmd_grade { CMD_OK, CMD_WARN, CMD_FAIL };
-
-/*
- * Prints one finding: `what` it is about, what was found, and the cure, or NULL if nothing is
- * wrong or the finding has it. With dashes for blanks `what` is the finding's id, which does
- * not change.
- */
-void cmd_finding(enum cmd_grade grade, const char *what, const char *cure, const char *format,
-		 ...) __attribute__((format(printf, 4, 5)));
-
-/* Keeps the findings for cmd_findings_end(), which prints them as JSON. */
-void cmd_findings_as_json(void);
-
-/* Returns the exit status. */
-int cmd_findings_end(void);
+/* --- check-*.c ------------------------------------------------------------------- */
 
 /* The checks. Each prints findings, and changes nothing of the system. */
-void cmd_check_options(void); /* which hold for those that follow */
-void cmd_check_library(void);
-void cmd_check_settings(void);
-void cmd_check_program(const char *command);
-void cmd_check_devices(void);
-void cmd_check_fork(void);
+void cmd_check_adapters(void);
 void cmd_check_userfaultfd(void);
-void cmd_check_proc(void);
+void cmd_check_memlock(void);
 void cmd_check_pinned(void);
-void cmd_check_limits(void);
+void cmd_check_heap_limit(void);
 void cmd_check_huge_pages(void);
-
-/* Whether the library can read what /proc says of a process. */
-bool cmd_has_proc(void);
 
 /* Whether RLIMIT_MEMLOCK keeps this process from pinning all of the memory. */
 bool cmd_memlock_is_limited(void);

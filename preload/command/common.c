@@ -41,7 +41,7 @@ void cmd_complain(const char *format, ...)
 	va_start(args, format);
 	vsnprintf(line, sizeof line, format, args);
 	va_end(args);
-	/* If both are one file, what was printed before must come first. */
+	/* Standard output may be the same file: what was printed before must come first. */
 	fflush(stdout);
 	fprintf(stderr, "pinalloc%s%s: %s\n", cmd_name ? " " : "", cmd_name ? cmd_name : "",
 		cmd_clean(line));
@@ -149,6 +149,23 @@ struct cmd_text cmd_size(double n_bytes)
 		pin_format(size.text, sizeof size.text, "%s",
 			   PIN_SIZE(n_bytes < 0x1p64 ? (size_t)n_bytes : SIZE_MAX));
 	return size;
+}
+
+enum cmd_grade cmd_worst = CMD_OK;
+
+void cmd_finding(enum cmd_grade grade, const char *what, const char *cure, const char *format,
+		 ...)
+{
+	static const char *const grades[] = {"ok", "warn", "fail"};
+	char finding[2 * PATH_MAX];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(finding, sizeof finding, format, args);
+	va_end(args);
+	cmd_worst = grade > cmd_worst ? grade : cmd_worst;
+	printf("%-4s  %s: %s%s%s\n", grades[grade], what, cmd_clean(finding), cure ? "; " : "",
+	       cure ? cure : "");
 }
 
 /* Reads up to the end, but keeps only the beginning. */

@@ -41,7 +41,7 @@ static void add_file(struct cmd_job *job, const char *file)
 	job->ranks[job->n_ranks++] = rank;
 }
 
-/* A pipe among the entries would make it wait. */
+/* A pipe among the entries would make the command wait. */
 static void add_entry(struct cmd_job *job, const char *file)
 {
 	struct stat status;
@@ -96,35 +96,12 @@ void cmd_job_add(struct cmd_job *job, const char *path)
 
 /* --- figures ------------------------------------------------------------------- */
 
-static double divide(double a, double b)
-{
-	return a >= 0 && b > 0 ? a / b : -1;
-}
-
-/* Locked memory as the kernel counts it; older reports only have what was pinned. */
-static double locked_peak(const double *figures)
-{
-	return figures[CMD_REGISTERED_PEAK] >= 0 ? figures[CMD_REGISTERED_PEAK]
-						 : figures[CMD_PINNED_PEAK];
-}
-
-double cmd_rank_figure(const struct cmd_rank *rank, enum cmd_figure figure)
-{
-	const double *figures = rank->figures;
-
-	if (figure == CMD_RATIO)
-		return divide(figures[CMD_MAPPED], figures[CMD_LIVE_PEAK]);
-	if (figure == CMD_MEMLOCK_SHARE)
-		return divide(locked_peak(figures), figures[CMD_MEMLOCK_LIMIT]);
-	return figures[figure];
-}
-
 struct cmd_summary cmd_job_summary(const struct cmd_job *job, enum cmd_figure figure)
 {
 	struct cmd_summary summary = {0};
 
 	for (size_t i = 0; i < job->n_main; i++) {
-		double n = cmd_rank_figure(job->ranks[i], figure);
+		double n = job->ranks[i]->figures[figure];
 
 		if (n < 0)
 			continue;
@@ -137,12 +114,8 @@ struct cmd_summary cmd_job_summary(const struct cmd_job *job, enum cmd_figure fi
 		summary.sum += n;
 		summary.mean = summary.sum / (double)++summary.n;
 	}
+	summary.imbalance = cmd_divide(summary.max, summary.mean);
 	return summary;
-}
-
-double cmd_summary_imbalance(const struct cmd_summary *summary)
-{
-	return divide(summary->max, summary->mean);
 }
 
 /* --- order --------------------------------------------------------------------- */
@@ -170,7 +143,8 @@ static double n_requests(const struct cmd_rank *rank)
 	return rank->figures[CMD_SERVED] + rank->figures[CMD_PASSED];
 }
 
-/* Of several processes of a rank, as of a shell and what it runs, the one it is comes first. */
+/* Of several processes with one rank, as a shell and what it runs, the rank itself comes first.
+ */
 static int compare_ranks(const void *a, const void *b)
 {
 	const struct cmd_rank *one = *(struct cmd_rank *const *)a;
@@ -205,7 +179,7 @@ const struct cmd_rank **cmd_job_by_heap(const struct cmd_job *job)
 
 /* --- what is wrong with the set ------------------------------------------------ */
 
-/* What has neither a rank nor a job, such as a launcher, may be of any. */
+/* A process with neither a rank nor a job, such as a launcher, may belong to any job. */
 static bool is_of_job(const struct cmd_rank *rank, const char *id)
 {
 	return !strcmp(rank->job, id) || (!*rank->job && rank->rank < 0);
@@ -230,7 +204,6 @@ static bool choose_job(struct cmd_job *job)
 {
 	bool is_given = job->id, is_there = false;
 	size_t n = 0, n_others = 0;
-	char other[64] = "";
 
 	if (!job->id)
 		job->id = cmd_strdup(latest_job(job));
@@ -246,16 +219,12 @@ static bool choose_job(struct cmd_job *job)
 				job->started = started;
 			continue;
 		}
-		if (!n_others++)
-			strcpy(other, CMD_SHORTENED(rank->job, 60));
+		n_others++;
 		cmd_rank_free(rank);
 	}
 	if (n_others && !is_given)
-		cmd_complain(
-			"%s not of job %s, but of job %s%s: left out; --job=ID takes those "
-			"of one",
-			CMD_COUNTED(n_others, "report"), job->id, *other ? other : "\"\"",
-			n_others > 1 ? " or others" : "");
+		cmd_complain("%s left out, of other jobs than %s; --job=ID takes those of one",
+			     CMD_COUNTED(n_others, "report"), job->id);
 	job->n_ranks = n;
 	return is_there;
 }
@@ -283,7 +252,7 @@ static void leave_out_doubles(struct cmd_job *job)
 	job->n_ranks = n;
 }
 
-/* A rank is one process; what else has its number are processes beside it. */
+/* A rank is one process; other processes with its number count as processes without a rank. */
 static void sort_ranks(struct cmd_job *job)
 {
 	struct cmd_rank *last = NULL;
@@ -347,7 +316,7 @@ static bool is_of_tree(const struct cmd_rank *rank, const struct cmd_rank *top)
 	return rank == top || rank->under == top;
 }
 
-/* What those processes of the tree had in use at their peaks that ran at that time. */
+/* The sum of the peaks of those processes of the tree that ran at that time. */
 static double peak_with(const struct cmd_job *job, const struct cmd_rank *top, double time)
 {
 	double sum = 0;
@@ -371,7 +340,7 @@ static void find_trees(struct cmd_job *job)
 	for (size_t i = 0; i < job->n_ranks; i++) {
 		struct cmd_rank *rank = job->ranks[i];
 
-		/* Process ids may come again, so a chain may be a ring. */
+		/* Process ids may be reused, so a chain of parents may be a ring. */
 		for (size_t n = 0; rank->under && rank->under->under && n < job->n_ranks; n++)
 			rank->under = rank->under->under;
 		rank->under = rank->under == rank ? NULL : rank->under;
@@ -395,11 +364,6 @@ static void find_trees(struct cmd_job *job)
 
 struct cmd_text cmd_rank_near(const struct cmd_rank *rank)
 {
-	static const char *const names[] = {
-#define LIMIT(used, limit, name, cure) name,
-#include "preload/limits.def"
-#undef LIMIT
-	};
 	struct cmd_text text = {""};
 	int64_t figures[CMD_STORED];
 	struct pin_limit_use use;
@@ -409,7 +373,8 @@ struct cmd_text cmd_rank_near(const struct cmd_rank *rank)
 	use = pin_limit_nearest(figures);
 	if ((double)use.used >= NEAR * (double)use.limit && use.limit > 0)
 		snprintf(text.text, sizeof text.text, "%.0f %% of its limit (%s)",
-			 100 * (double)use.used / (double)use.limit, names[use.which]);
+			 100 * (double)use.used / (double)use.limit,
+			 pin_limits[use.which].name);
 	return text;
 }
 
@@ -463,27 +428,27 @@ static void find_missing(struct cmd_job *job)
 
 static void add_to_host(struct cmd_host *host, const struct cmd_rank *rank)
 {
-	double share = cmd_rank_figure(rank, CMD_MEMLOCK_SHARE);
-
 	host->n_ranks++;
-	for (int i = 0; i < CMD_STORED; i++) {
+	for (int i = 0; i < CMD_FIGURES; i++) {
 		double *sum = &host->figures[i], n = rank->figures[i];
 
 		if (n < 0)
 			continue;
 		if (*sum < 0)
 			*sum = n;
-		else if (!(pin_figures[i].flags & PIN_PROPERTY))
+		else if (i < CMD_STORED && !(pin_figures[i].flags & PIN_PROPERTY))
 			*sum += n;
 		else if (n > *sum)
 			*sum = n;
 	}
-	if (share >= 0 &&
-	    (!host->tightest || share > cmd_rank_figure(host->tightest, CMD_MEMLOCK_SHARE)))
+	host->figures[CMD_RATIO] = cmd_divide(host->figures[CMD_MAPPED],
+					      host->figures[CMD_LIVE_PEAK]);
+	if (host->figures[CMD_MEMLOCK_SHARE] == rank->figures[CMD_MEMLOCK_SHARE] &&
+	    rank->figures[CMD_MEMLOCK_SHARE] >= 0)
 		host->tightest = rank;
 }
 
-/* They are in the order of hosts. */
+/* The ranks are sorted by host here. */
 static void sum_hosts(struct cmd_job *job)
 {
 	struct cmd_host *host = NULL;
@@ -493,7 +458,7 @@ static void sum_hosts(struct cmd_job *job)
 		if (!host || strcmp(host->name, job->ranks[i]->host)) {
 			host = &job->hosts[job->n_hosts++];
 			*host = (struct cmd_host){.name = job->ranks[i]->host};
-			for (int figure = 0; figure < CMD_STORED; figure++)
+			for (int figure = 0; figure < CMD_FIGURES; figure++)
 				host->figures[figure] = -1;
 		}
 		add_to_host(host, job->ranks[i]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The reports of a job's processes, one by one and merged. What is used is not freed before the
- * program ends. Numbers are doubles: counts stay below 2^53, so they are exact, and no sum
+ * The reports of a job's processes, one by one and merged. Nothing that is used is freed before
+ * the program ends. Numbers are doubles: counts stay below 2^53, so they are exact, and no sum
  * overflows.
  */
 #ifndef CMD_JOB_H
@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* Those of a report, and others that are derived from them. */
+/* The figures of a report, and two that are derived from them. */
 enum cmd_figure {
 #define FIGURE(name, ...) CMD_##name,
 #include "preload/figures.def"
@@ -24,6 +24,7 @@ enum cmd_figure {
 	CMD_STORED,
 	CMD_RATIO = CMD_STORED, /* heap / peak in use */
 	CMD_MEMLOCK_SHARE,	/* pinned at the peak / limit on locked memory */
+	CMD_FIGURES
 };
 
 /* A point of the timeline. */
@@ -37,13 +38,10 @@ struct cmd_site {
 	size_t n_ranks; /* that have it */
 };
 
-/* The trigger of a process that left a record instead of a report, and runs no longer. */
-#define CMD_KILLED "the process ended without a report"
-
 struct cmd_rank {
 	char *file, *host, *program;
-	char *trigger; /* what the report was written for, or NULL */
-	bool is_killed;
+	char *trigger;		      /* what the report was written for, or NULL */
+	bool is_killed;		      /* it left a record instead of a report */
 	char *job;		      /* its id, "" if it has none */
 	double started;		      /* since 1970, in seconds, or -1 */
 	double pid;		      /* a double, so that all numbers are read alike */
@@ -54,7 +52,7 @@ struct cmd_rank {
 	double rank;		      /* -1 outside an MPI job */
 	double nranks;		      /* -1 if the launcher did not say */
 	double elapsed;		      /* seconds */
-	double figures[CMD_STORED];   /* -1 where the report has none */
+	double figures[CMD_FIGURES];  /* -1 where the report has none */
 	double requests[PIN_REASONS]; /* by what became of them, as far as it is known */
 	char *sites_kind;	      /* NULL without sites */
 	struct cmd_site *sites;
@@ -65,8 +63,8 @@ struct cmd_rank {
 
 struct cmd_host {
 	const char *name;
-	size_t n_ranks;		    /* processes without a rank included */
-	double figures[CMD_STORED]; /* sums, or the largest of a property; -1 if none has it */
+	size_t n_ranks;		     /* processes without a rank included */
+	double figures[CMD_FIGURES]; /* sums, or the largest of a property; -1 if none has it */
 	const struct cmd_rank *tightest; /* nearest to its limit on locked memory; or NULL */
 };
 
@@ -104,7 +102,7 @@ struct cmd_job {
 /* A figure over those of the job's ranks that have it; all 0 if none does. */
 struct cmd_summary {
 	size_t n;
-	double min, mean, max, sum;
+	double min, mean, max, sum, imbalance; /* the last: largest over mean */
 	const struct cmd_rank *largest;
 };
 
@@ -142,10 +140,13 @@ bool cmd_job_merge(struct cmd_job *job);
 /* Merges the sites of all ranks, and changes those of the ranks. */
 void cmd_sites_merge(struct cmd_job *job);
 
-/* The figure, or below 0 if it is not known. */
-double cmd_rank_figure(const struct cmd_rank *rank, enum cmd_figure figure);
-
 struct cmd_summary cmd_job_summary(const struct cmd_job *job, enum cmd_figure figure);
+
+/* Below 0 if that is not defined. */
+static inline double cmd_divide(double a, double b)
+{
+	return a >= 0 && b > 0 ? a / b : -1;
+}
 
 /* For the order of numbers: below 0, 0 or above. */
 static inline int cmd_compare(double a, double b)
@@ -166,16 +167,12 @@ static inline int64_t cmd_whole(double n)
 	return n < 0 ? -1 : n < 0x1p62 ? (int64_t)n : INT64_MAX;
 }
 
-/* Largest over mean; below 0 if that is not defined. */
-double cmd_summary_imbalance(const struct cmd_summary *summary);
-
 /* The job's ranks sorted by heap, largest first, in a new array. */
 const struct cmd_rank **cmd_job_by_heap(const struct cmd_job *job);
 
 /* The forms of `pinalloc report`. */
 void cmd_text_print(const struct cmd_job *job, size_t n_sites);
 void cmd_json_print(const struct cmd_job *job);
-void cmd_folded_print(const struct cmd_job *job);
 
 /* The tables of the text: one with a row for each rank, one with a row for each host. */
 void cmd_table_ranks(const struct cmd_job *job);

@@ -61,7 +61,8 @@ static bool is_in(char path[PATH_MAX], const char *from, const char *way, const 
 	return false;
 }
 
-/* The way from bindir to it begins with so many "../". */
+/* The way from bindir to `installed` begins with as many "../" as bindir has parts of its own.
+ */
 bool cmd_find(char path[PATH_MAX], const char *built, const char *installed, const char *name)
 {
 	char own[PATH_MAX], way[PATH_MAX] = "";
@@ -219,7 +220,7 @@ static const char *other_loader_in(char *list)
 	return strcmp(basename(start), basename(own_loader())) ? start : NULL;
 }
 
-/* Of a static program at a fixed address the loader does not survive the question. */
+/* The loader crashes when it is asked about a static program at a fixed address. */
 static int judge(const char *path, char *list, int status, struct cmd_program *program)
 {
 	const char *name;

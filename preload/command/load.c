@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Reads one rank's report, or the record (running.h) of a process that has written none. The
- * file may hold anything: all that is used is checked, and control characters get no further
- * than here.
+ * file may hold anything: all that is used is checked, and control characters are replaced.
  */
 #include <config.h>
 
@@ -27,8 +26,6 @@
 /* A limit so large that it is none in effect may come near this. */
 #define TOO_MUCH 0x1p64
 
-/* --- what both have --------------------------------------------------------------- */
-
 /* Says in `fault` what is wrong, cleaned, if nothing was so far: the first fault counts. */
 __attribute__((format(printf, 2, 3))) static void wrong(struct cmd_fault *fault,
 							const char *format, ...)
@@ -43,43 +40,7 @@ __attribute__((format(printf, 2, 3))) static void wrong(struct cmd_fault *fault,
 	cmd_clean(fault->text);
 }
 
-/* -1 stands for none. */
-static void set_rank(struct cmd_rank *rank, double number, double n, struct cmd_fault *fault)
-{
-	rank->rank = number;
-	/* In the shell of an allocation Slurm sets the number of ranks, too. */
-	rank->nranks = number < 0 ? -1 : n;
-	if (rank->rank > MOST_RANKS || rank->nranks > MOST_RANKS)
-		wrong(fault, "says it is of more than %d ranks", MOST_RANKS);
-	if (rank->nranks >= 0 && rank->rank >= rank->nranks)
-		wrong(fault, "says it is rank %.0f of %.0f", rank->rank, rank->nranks);
-}
-
-/* Appends a frame to a stack of n bytes, with its name if it is a place in a module. */
-static void append_frame(char **stack, size_t *n, const char *text, const json_t *modules)
-{
-	char name[512];
-	size_t length;
-
-	/* A module may have any names, and cutting one may end within a character. */
-	if (cmd_frame_name(text, modules, name, sizeof name))
-		text = cmd_utf8(name);
-	length = strlen(text);
-	*stack = cmd_realloc(*stack, *n + length + 2);
-	cmd_clean(strcpy(*stack + *n, text));
-	*n += length;
-	strcpy(*stack + (*n)++, "\n");
-}
-
-/* The only copy of a stack: of frames, each ended by a newline. */
-static const char *keep_stack(json_t *stacks, const char *stack)
-{
-	if (!json_object_get(stacks, stack))
-		json_object_set_new(stacks, stack, json_true());
-	return json_object_iter_key(json_object_iter_at(stacks, stack));
-}
-
-/* --- a report: values ---------------------------------------------------------- */
+/* --- values -------------------------------------------------------------------- */
 
 static bool is_amount(const json_t *value)
 {
@@ -132,6 +93,7 @@ static void read_figures(const json_t *report, struct cmd_rank *rank, struct cmd
 {
 	const json_t *registration = json_object_get(report, "registration");
 	const json_t *reasons = json_object_get(registration, "passed_through_reasons");
+	double locked; /* as the kernel counts; older reports only have what was pinned */
 
 	for (int i = 0; i < CMD_STORED; i++) {
 		const struct pin_figure_key *key = &pin_figures[i];
@@ -139,8 +101,13 @@ static void read_figures(const json_t *report, struct cmd_rank *rank, struct cmd
 		rank->figures[i] = number(container(report, key->section, JSON_OBJECT, fault),
 					  key->key, key->flags, fault);
 	}
+	locked = rank->figures[CMD_REGISTERED_PEAK] >= 0 ? rank->figures[CMD_REGISTERED_PEAK]
+							 : rank->figures[CMD_PINNED_PEAK];
+	rank->figures[CMD_RATIO] = cmd_divide(rank->figures[CMD_MAPPED],
+					      rank->figures[CMD_LIVE_PEAK]);
+	rank->figures[CMD_MEMLOCK_SHARE] = cmd_divide(locked, rank->figures[CMD_MEMLOCK_LIMIT]);
 	rank->requests[PIN_SERVED] = rank->figures[CMD_SERVED];
-	/* A newer version may have others. */
+	/* A newer version may have other reasons. */
 	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++)
 		rank->requests[i] = fmax(
 			0, number(reasons, pin_reason_names[i], PIN_OPTIONAL, fault));
@@ -148,22 +115,38 @@ static void read_figures(const json_t *report, struct cmd_rank *rank, struct cmd
 
 /* --- lists --------------------------------------------------------------------- */
 
-/* NULL if the frames are no stack. */
+/* The only copy of a stack, of frames, each ended by a newline; NULL if the frames are none. */
 static const char *read_stack(const json_t *frames, const json_t *modules, json_t *stacks)
 {
-	char *stack = cmd_strdup("");
+	size_t i, size = 0;
 	const char *kept = NULL;
-	size_t i, n = 0;
+	char *stack = NULL;
+	FILE *out = open_memstream(&stack, &size);
 	json_t *frame;
 
+	if (!out)
+		cmd_no_memory();
 	json_array_foreach(frames, i, frame)
 	{
+		char name[512], *text;
+
 		if (!json_is_string(frame))
 			break;
-		append_frame(&stack, &n, json_string_value(frame), modules);
+		/* A module may have any names, and cutting one may end within a character. */
+		text = cmd_strdup(
+			cmd_frame_name(json_string_value(frame), modules, name, sizeof name)
+				? cmd_utf8(name)
+				: json_string_value(frame));
+		fprintf(out, "%s\n", cmd_clean(text));
+		free(text);
 	}
-	if (json_is_array(frames) && i == json_array_size(frames))
-		kept = keep_stack(stacks, stack);
+	if (fclose(out))
+		cmd_no_memory();
+	if (json_is_array(frames) && i == json_array_size(frames)) {
+		if (!json_object_get(stacks, stack))
+			json_object_set_new(stacks, stack, json_true());
+		kept = json_object_iter_key(json_object_iter_at(stacks, stack));
+	}
 	free(stack);
 	return kept;
 }
@@ -217,6 +200,33 @@ static void read_samples(const json_t *report, struct cmd_rank *rank, struct cmd
 
 /* --- the report ---------------------------------------------------------------- */
 
+/*
+ * Reads a record: of its parts the newest that is whole. The process may go on writing it. What
+ * is read may be a pipe.
+ */
+static json_t *parse_record(FILE *in, struct cmd_fault *fault)
+{
+	static struct pin_running_part parts[PIN_RUNNING_PARTS];
+	const struct pin_running_part *newest = NULL;
+	json_t *report = NULL;
+	size_t n = fread(parts, 1, sizeof parts, in) / sizeof *parts;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct pin_running_part *part = &parts[i];
+
+		if (part->number && part->number == part->next &&
+		    part->n_bytes <= sizeof part->text &&
+		    (!newest || part->number > newest->number))
+			newest = part;
+	}
+	if (newest)
+		report = json_loadb(newest->text, newest->n_bytes, 0, NULL);
+	if (!report)
+		wrong(fault, "is incomplete: the process had just begun its record, or another "
+			     "version of pinalloc wrote it");
+	return report;
+}
+
 static json_t *parse_json(FILE *in, struct cmd_fault *fault)
 {
 	json_error_t error;
@@ -250,6 +260,18 @@ static void check_schema(const json_t *report, struct cmd_fault *fault)
 		      json_integer_value(schema));
 }
 
+/* -1 stands for none. */
+static void set_rank(struct cmd_rank *rank, double number, double n, struct cmd_fault *fault)
+{
+	rank->rank = number;
+	/* In the shell of an allocation Slurm sets the number of ranks, too. */
+	rank->nranks = number < 0 ? -1 : n;
+	if (rank->rank > MOST_RANKS || rank->nranks > MOST_RANKS)
+		wrong(fault, "says it is of more than %d ranks", MOST_RANKS);
+	if (rank->nranks >= 0 && rank->rank >= rank->nranks)
+		wrong(fault, "says it is rank %.0f of %.0f", rank->rank, rank->nranks);
+}
+
 static void read_identity(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
 {
 	const json_t *job = container(report, "job", JSON_OBJECT, fault);
@@ -259,7 +281,7 @@ static void read_identity(const json_t *report, struct cmd_rank *rank, struct cm
 	rank->trigger = text(report, "trigger", true, fault);
 	rank->pid = number(report, "pid", 0, fault);
 	rank->parent = number(report, "parent", PIN_OPTIONAL, fault);
-	rank->is_killed = rank->trigger && !strcmp(rank->trigger, CMD_KILLED);
+	rank->is_killed = rank->trigger && !strcmp(rank->trigger, PIN_RUNNING_TRIGGER);
 	rank->elapsed = number(report, "elapsed_s", PIN_IN_SECONDS, fault);
 	rank->job = text(job, "id", true, fault);
 	rank->started = number(job, "started", PIN_OPTIONAL, fault);
@@ -269,9 +291,10 @@ static void read_identity(const json_t *report, struct cmd_rank *rank, struct cm
 		 number(report, "nranks", PIN_OPTIONAL, fault), fault);
 }
 
-static void load_json(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cmd_fault *fault)
+static void load(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cmd_fault *fault)
 {
-	json_t *report = parse_json(in, fault);
+	int first = ungetc(getc(in), in);
+	json_t *report = first ? parse_json(in, fault) : parse_record(in, fault);
 
 	if (!report)
 		return;
@@ -282,152 +305,6 @@ static void load_json(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cm
 	read_samples(report, rank, fault);
 	json_decref(report);
 }
-
-/* --- a record ------------------------------------------------------------------ */
-
-/* What is read may be a pipe. */
-static bool is_record(FILE *in)
-{
-	int first = getc(in);
-
-	if (first != EOF)
-		ungetc(first, in);
-	return first == PIN_RUNNING_MAGIC[0];
-}
-
-/* A text of the record: it may lack its end. */
-static char *text_of(const char *from, size_t size)
-{
-	char *text = strndup(from, size);
-
-	if (!text)
-		cmd_no_memory();
-	return cmd_clean(cmd_utf8(text));
-}
-
-#define TEXT(field) text_of(field, sizeof(field))
-
-static void take_identity(const struct pin_running *running, struct cmd_rank *rank,
-			  struct cmd_fault *fault)
-{
-	const struct pin_running_identity *identity = &running->identity;
-
-	if (identity->layout != PIN_RUNNING_LAYOUT)
-		wrong(fault, "is the record of another version: use the pinalloc that "
-			     "wrote it");
-	rank->host = TEXT(identity->host);
-	rank->program = TEXT(identity->program);
-	rank->job = TEXT(identity->job);
-	rank->trigger = cmd_strdup(CMD_KILLED);
-	rank->is_killed = true;
-	rank->pid = identity->pid;
-	rank->parent = identity->parent ? (double)identity->parent : -1;
-	rank->started = (double)identity->started;
-	set_rank(rank, (double)identity->rank, (double)identity->nranks, fault);
-}
-
-static void take_figures(const struct pin_running_now *now, struct cmd_rank *rank)
-{
-	for (int i = 0; i < CMD_STORED; i++) {
-		double n = (double)now->figures[i];
-
-		rank->figures[i] = pin_figures[i].flags & PIN_IN_SECONDS && n > 0 ? n / 1e9 : n;
-	}
-	for (int i = 0; i < PIN_REASONS; i++)
-		rank->requests[i] = (double)now->requests[i];
-	rank->elapsed = (double)now->elapsed_ns / 1e9;
-}
-
-/* Up to where they go back in time, as they may if the process was killed between two pages. */
-static void take_moments(const struct pin_running *running, struct cmd_rank *rank)
-{
-	size_t n = running->now.n_moments < PIN_RUNNING_MOMENTS ? running->now.n_moments
-								: PIN_RUNNING_MOMENTS;
-
-	rank->samples = cmd_realloc(NULL, n * sizeof *rank->samples);
-	for (size_t i = 0; i < n; i++) {
-		const struct pin_running_moment *moment = &running->moments[i];
-
-		if (i && moment->ns < moment[-1].ns)
-			break;
-		rank->samples[rank->n_samples++] = (struct cmd_sample){
-			(double)moment->ns / 1e9, (double)moment->live, (double)moment->mapped};
-	}
-}
-
-/* The build id is behind the path. */
-static void append_place(const struct pin_running *running, uint64_t frame, char **stack,
-			 size_t *n)
-{
-	unsigned long long offset = frame & 0xffffffffffff;
-	char place[PIN_RUNNING_PATHS + 32] = "?";
-	const char *end = running->paths + PIN_RUNNING_PATHS, *id = NULL;
-	const char *from = running->paths + (frame >> 48);
-	json_t *modules = NULL;
-
-	if (from < end)
-		id = memchr(from, '\0', (size_t)(end - from));
-	if (id)
-		snprintf(place, sizeof place, "%s+0x%llx", from, offset);
-	else if (offset)
-		snprintf(place, sizeof place, "0x%llx", offset);
-	if (id && ++id < end && memchr(id, '\0', (size_t)(end - id)))
-		modules = json_pack("{s:s}", from, id);
-	append_frame(stack, n, cmd_utf8(place), modules);
-	json_decref(modules);
-}
-
-static void take_site(struct pin_running *running, size_t i, struct cmd_site *site,
-		      json_t *stacks)
-{
-	const struct pin_running_site *from = pin_running_site(running, i);
-	char *stack = cmd_strdup("");
-	size_t n = 0;
-
-	for (size_t frame = 0; frame < from->n_frames && frame < PIN_RUNNING_FRAMES; frame++)
-		append_place(running, from->frames[frame], &stack, &n);
-	site->bytes = (double)from->bytes;
-	site->count = (double)from->count;
-	site->stack = keep_stack(stacks, stack);
-	free(stack);
-}
-
-static void take_sites(struct pin_running *running, struct cmd_rank *rank, json_t *stacks)
-{
-	size_t n = running->now.n_sites < PIN_RUNNING_SITES ? running->now.n_sites
-							    : PIN_RUNNING_SITES;
-
-	if (!n)
-		return;
-	rank->sites_kind = cmd_strdup(running->now.sites_are_held ? "held" : "growth");
-	rank->sites = cmd_realloc(NULL, n * sizeof *rank->sites);
-	for (size_t i = 0; i < n; i++)
-		take_site(running, i, &rank->sites[i], stacks);
-	rank->n_sites = n;
-}
-
-static void load_record(FILE *in, struct cmd_rank *rank, json_t *stacks,
-			struct cmd_fault *fault)
-{
-	static struct pin_running running;
-
-	size_t n = fread(&running, 1, sizeof running, in);
-
-	/* The layout comes first: of another build even the length may differ. */
-	if (n >= sizeof running.identity &&
-	    !memcmp(running.identity.magic, PIN_RUNNING_MAGIC, sizeof running.identity.magic))
-		take_identity(&running, rank, fault);
-	if (n < sizeof running || running.now.number != running.now.same_number ||
-	    !running.now.number)
-		wrong(fault, "is incomplete: the process has just begun it");
-	if (*fault->text)
-		return;
-	take_figures(&running.now, rank);
-	take_moments(&running, rank);
-	take_sites(&running, rank, stacks);
-}
-
-/* --- either -------------------------------------------------------------------- */
 
 struct cmd_rank *cmd_rank_load(const char *file, json_t *stacks, struct cmd_fault *fault)
 {
@@ -441,10 +318,8 @@ struct cmd_rank *cmd_rank_load(const char *file, json_t *stacks, struct cmd_faul
 		wrong(fault, "cannot be read: %s", strerror(errno));
 	else if (status.st_size > MOST_BYTES)
 		wrong(fault, "is too large for a report");
-	else if (is_record(in))
-		load_record(in, rank, stacks, fault);
 	else
-		load_json(in, rank, stacks, fault);
+		load(in, rank, stacks, fault);
 	if (in)
 		fclose(in);
 	if (!*fault->text)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The plot of memory over time: a table, which gnuplot draws by the script plot.gp. That says
- * what the table has.
+ * The plot of memory over time: a table, which gnuplot draws by the script plot.gp. plot.gp
+ * describes the table.
  */
 #include <config.h>
 

@@ -55,7 +55,7 @@ colour(i) = colours[i + 1 + (ranks > 0)]
 light(colour) = colour + 0x8c000000
 
 # An empty data set would be an error in some releases of gnuplot.
-dead = killed_records > 1 ? 'killed, when last seen' : ''
+dead = killed_records > 1 ? 'killed or _exit, when last seen' : ''
 if (ranks > 0) { set key title 'of the ranks that run at the time:' }
 
 if (is_text && ranks > 0) {

@@ -15,24 +15,20 @@
 #define INCOMPLETE 1
 
 /* What the options ask for. */
-static void (*print)(const struct cmd_job *job); /* NULL for the text */
+static bool is_json;
 static const char *plot;
 static size_t n_sites = 10;
 
 /* Static, so that it can still be reached at exit: nothing is freed. */
 static struct cmd_job job;
 
-enum { JSON = CMD_LONG, FOLDED, PLOT, TOP, JOB, HELP };
+enum { JSON = CMD_LONG, PLOT, TOP, JOB, HELP };
 
 static const char shorts[] = ":h";
 static const struct option options[] = {
-	{"json", no_argument, NULL, JSON},
-	{"folded", no_argument, NULL, FOLDED},
-	{"plot", required_argument, NULL, PLOT},
-	{"top", required_argument, NULL, TOP},
-	{"job", required_argument, NULL, JOB},
-	{"help", no_argument, NULL, HELP},
-	{0},
+	{"json", no_argument, NULL, JSON},     {"plot", required_argument, NULL, PLOT},
+	{"top", required_argument, NULL, TOP}, {"job", required_argument, NULL, JOB},
+	{"help", no_argument, NULL, HELP},     {0},
 };
 
 static int report_help(void)
@@ -41,8 +37,6 @@ static int report_help(void)
 	     "Merges the JSON reports of one job's ranks; of a directory all *.json.\n\n"
 	     "  --json\n"
 	     "      Print the merged report as JSON, described in pinalloc(1).\n"
-	     "  --folded\n"
-	     "      Print the call sites, for flamegraph.pl or speedscope.\n"
 	     "  --plot=FILE\n"
 	     "      Draw memory over time as well (with gnuplot), as .svg or .txt;\n"
 	     "      as .dat, write what gnuplot draws.\n"
@@ -52,17 +46,6 @@ static int report_help(void)
 	     "      Show N call sites in the text (10).\n"
 	     "  -h, --help\n"
 	     "      Print this.");
-	return 0;
-}
-
-/* Returns an exit status. */
-static int choose_form(void (*form)(const struct cmd_job *job))
-{
-	if (print && print != form) {
-		cmd_complain("--json and --folded exclude each other: give one");
-		return CMD_USAGE;
-	}
-	print = form;
 	return 0;
 }
 
@@ -98,9 +81,8 @@ static int apply_option(int option, char **argv)
 {
 	switch (option) {
 	case JSON:
-		return choose_form(cmd_json_print);
-	case FOLDED:
-		return choose_form(cmd_folded_print);
+		is_json = true;
+		return 0;
 	case TOP:
 		return set_top(optarg);
 	case JOB:
@@ -124,8 +106,8 @@ static int report_on(char **paths)
 			     id ? "report is of job " : "file holds a report", id ? id : "");
 		return CMD_FAILED;
 	}
-	if (print)
-		print(&job);
+	if (is_json)
+		cmd_json_print(&job);
 	else
 		cmd_text_print(&job, n_sites);
 	if (plot && cmd_plot_write(&job, plot))

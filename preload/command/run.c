@@ -54,15 +54,6 @@ static int run_help(void)
 	return 0;
 }
 
-/* glibc's loader reads it as well, and since 2.41 complains of all but plain numbers. */
-static const char *plain_top_pad(void)
-{
-	static char text[24];
-
-	snprintf(text, sizeof text, "%zu", pin_options.top_pad);
-	return text;
-}
-
 /* A value behind a blank would make the command one, where the value was forgotten. */
 static int set_option(size_t i, const char *text)
 {
@@ -75,7 +66,7 @@ static int set_option(size_t i, const char *text)
 	}
 	if (pin_options_set(option->name, text))
 		return cmd_refuse_value(flags[i], text, option->values);
-	texts[i] = strcmp(option->name, "MALLOC_TOP_PAD_") ? text : plain_top_pad();
+	texts[i] = text;
 	return 0;
 }
 

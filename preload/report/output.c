@@ -8,38 +8,30 @@
 #include <errno.h>
 #include <poll.h>
 
-#define LINE	1024
-#define POLL_MS 10
+#define LINE 1024
 
-/* Of standard error, which the program may have set to O_NONBLOCK: while nothing is read. */
-#define POLLS 1000
+/* The program may have set standard error to O_NONBLOCK: while nothing is read. */
+#define WAIT_MS 10000
 
 static int write_buffer(const struct pin_output *out)
 {
 	struct pollfd reader = {.fd = out->fd, .events = POLLOUT};
 	const char *from = out->buf, *end = from + out->used;
-	unsigned polls = POLLS;
 
-	while (from < end && polls) {
+	while (from < end) {
 		long n = pin_io_write_some(out->fd, from, (size_t)(end - from));
 
-		if (n < 0 && n != -EAGAIN)
+		if (n < 0 && (n != -EAGAIN || poll(&reader, 1, WAIT_MS) <= 0))
 			return (int)n;
-		if (n > 0) {
-			from += n;
-			polls = POLLS;
-		} else {
-			poll(&reader, 1, POLL_MS);
-			polls--;
-		}
+		from += n > 0 ? n : 0;
 	}
-	return from < end ? -EAGAIN : 0;
+	return 0;
 }
 
 int pin_output_flush(struct pin_output *out)
 {
 	if (!out->error)
-		out->error = write_buffer(out);
+		out->error = out->fd < 0 ? -EFBIG : write_buffer(out);
 	out->used = 0;
 	return out->error;
 }
@@ -48,7 +40,7 @@ void pin_output(struct pin_output *out, const char *format, ...)
 {
 	va_list args;
 
-	if (sizeof out->buf - out->used < LINE)
+	if (out->size - out->used < LINE)
 		pin_output_flush(out);
 	va_start(args, format);
 	out->used += pin_vformat(out->buf + out->used, LINE, format, args);
@@ -57,7 +49,7 @@ void pin_output(struct pin_output *out, const char *format, ...)
 
 static void append_byte(struct pin_output *out, char c)
 {
-	if (out->used == sizeof out->buf)
+	if (out->used == out->size)
 		pin_output_flush(out);
 	out->buf[out->used++] = c;
 }

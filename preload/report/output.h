@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Writes a report to a descriptor, through a buffer. Neither allocates nor uses stdio; all
- * functions are async-signal-safe.
+ * Writes a report through a buffer to a descriptor, or only into the buffer. Neither allocates
+ * nor uses stdio; all functions are async-signal-safe.
  */
 #ifndef PIN_OUTPUT_H
 #define PIN_OUTPUT_H
@@ -9,10 +9,10 @@
 #include "allocator/base.h"
 
 struct pin_output {
-	int fd;
+	int fd;	   /* -1: all of it has to fit into the buffer */
 	int error; /* 0, or the first -errno, after which nothing more is written */
-	size_t used;
-	char buf[4096];
+	char *buf;
+	size_t size, used; /* at least 4 KiB */
 };
 
 /* Formats as pin_format() does; one call may write up to 1 KiB. */

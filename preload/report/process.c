@@ -50,7 +50,7 @@ static bool parent_has(const char *name, const char *text)
 	return found;
 }
 
-/* A rank is no helper of its launcher, which is none. */
+/* A rank is not a helper of its launcher, which is not a rank. */
 static bool is_helper(void)
 {
 	const char *variable = pin_rank_variable();

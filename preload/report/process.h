@@ -3,7 +3,7 @@
 #ifndef PIN_PROCESS_H
 #define PIN_PROCESS_H
 
-#include "preload/report/format.h"
+#include "preload/report/collect.h"
 
 /* Whether PINALLOC_REPORT asks this program for a report. Set by pin_process_init(). */
 extern bool pin_report_wanted;
@@ -32,19 +32,18 @@ bool pin_process_has_registered(void);
 /* Whether it has done little but start others, and wait for them. */
 bool pin_process_is_wrapper(void);
 
-/* What a helper, or a child beside what it has from its parent, has held that is of interest.
- */
+/* A helper reports if it has held more, and a child if it has held more of its own. */
 #define PIN_PROCESS_MUCH (64 * PIN_MIB)
 
 /*
- * Whether this process is to report: it was started by one without the library, or as a rank by
- * one that is none; or it has registered, or held much; or each has a path of its own. The
- * others are the helpers of a script. A child that was forked is if it has held much. All are
- * async-signal-safe.
+ * Whether this process is to report. A process reports if its parent does not have the library,
+ * or is not a rank while this one is; if it has registered memory or held much; or if each
+ * process has a path of its own (%p). The others are the helpers of a script. A forked child
+ * reports if it has held much. All functions are async-signal-safe.
  */
 bool pin_process_is_due(void);
 
-/* Fills in who it is. */
+/* Fills in host, program, process, rank and job. */
 void pin_process_identify(struct pin_report *report);
 
 #endif

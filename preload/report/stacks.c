@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * libunwind unwinds "another" process here, which is this one: through functions of ours it
- * asks for registers, memory and unwind tables. So it takes no lock of the loader, writes to no
- * pipe and trusts no address, as it does where it unwinds its own process. What is left are its
- * own mutexes, which are taken under a lock that fork() waits for, and its memory, which it
- * maps.
+ * asks for registers, memory and unwind tables. So libunwind takes no lock of the loader,
+ * writes to no pipe and trusts no address, all of which it does when it unwinds its own
+ * process. It still takes its own mutexes, here under a lock that fork() waits for, and maps
+ * memory for itself.
  *
  * Modules and their tables are found by _dl_find_object(), which takes no lock; with a glibc
  * older than 2.35 only those are known with which the process has started.
@@ -68,7 +68,7 @@ static __thread bool is_forking __attribute__((tls_model("initial-exec")));
 /* A frame has the number of its module above the offset. */
 #define OFFSET_BITS 48
 
-/* Only what is used takes memory. */
+/* Only used pages of this array take memory. */
 #define PATH_BYTES (128 * PIN_KIB)
 
 struct module {
@@ -425,8 +425,8 @@ static int walk_on(struct walk *walk, void **frames, int n)
 #endif
 
 /*
- * Signals are blocked, so that no handler is interrupted by nothing, or leaves by longjmp(),
- * with the lock held.
+ * Signals are blocked, so that no handler walks while its thread holds the lock, or leaves by
+ * longjmp() with the lock held.
  */
 __attribute__((noinline)) int pin_stacks_walk(void **frames, int n)
 {

@@ -38,8 +38,8 @@ int pin_stacks_walk(void **frames, int n);
 void pin_stacks_place(const void *frame, char *text, size_t size);
 
 /*
- * The same, or "FUNCTION (MODULE)" if an exported function is known there. Takes the loader's
- * lock.
+ * As pin_stacks_place(), or "FUNCTION (MODULE)" if an exported function is known there. Takes
+ * the loader's lock.
  */
 void pin_stacks_name(const void *frame, char *text, size_t size);
 

@@ -57,8 +57,6 @@ in_guest() {
 	mv /dev/infiniband /dev/elsewhere
 	attempt no-file "$pinalloc" check
 	mv /dev/elsewhere /dev/infiniband
-	ip link set dummy0 down
-	attempt down "$pinalloc" check
 	rdma link delete rxe0
 	attempt absent "$pinalloc" check
 }
@@ -76,8 +74,6 @@ says() {
 
 @test "with a device and without limits, all checks pass" {
 	ended root
-	says root ok device 'rxe0 takes [0-9]+ memory regions of (any size|up to .*)'
-	says root ok port 'rxe0/1 is ACTIVE, Ethernet'
 	says root ok registration 'rxe0 registered 2 MiB in [0-9]+ us'
 	says root ok library '.*'
 	says root ok fork '.*'
@@ -110,19 +106,16 @@ says() {
 	says no-file fail device 'the kernel has an RDMA device, but there is no /dev/infiniband; .*into the container'
 }
 
-@test "a device without provider, a port that is down, and no device are reported with the cure" {
+@test "a device without provider and no device are reported with the cure" {
 	ended no-provider 2
 	says no-provider fail device 'the kernel has an RDMA device, but libibverbs cannot use it; .*ibverbs-providers.*'
-	ended down 2
-	says down warn port 'rxe0/1 is DOWN, Ethernet; ip link set .*'
-	says down fail port 'none is active on this host; .*'
 	ended absent 2
 	says absent fail device 'there is no RDMA device here; .*'
 }
 
 @test "a kernel that does not copy pinned pages at fork is reported, with what follows" {
 	ended no-copies 1
-	says no-copies warn fork '.*nothing is registered ahead; a kernel from 5\.12 on, rdma-core from 35 on; .*IBV_FORK_SAFE.*'
+	says no-copies warn fork '.*nothing is registered ahead; a kernel from 5\.12 on and rdma-core from 35 on; .*IBV_FORK_SAFE.*'
 	ended copies
 	says copies ok fork '.*'
 }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a report holds, and the forms it can be written in. */
-#ifndef PIN_REPORT_FORMAT_H
-#define PIN_REPORT_FORMAT_H
+/* What a report says, taken from the process, and the forms it can be written in. */
+#ifndef PIN_COLLECT_H
+#define PIN_COLLECT_H
 
 #include "allocator/cgroup.h"
 #include "allocator/live.h"
 #include "allocator/sites.h"
 #include "allocator/timeline.h"
 #include "preload/figures.h"
-#include "preload/report/mappings.h"
 #include "preload/report/output.h"
 #include "preload/report/rank.h"
 #include "regpool/state.h"
@@ -38,13 +37,10 @@ struct pin_report {
 		size_t n_frames;
 	} sites[PIN_REPORT_SITES];
 	struct pin_moment moments[PIN_TIMELINE_MOMENTS + 2]; /* with the peak, and now */
-	struct pin_cgroup cgroup;     /* for the figures, as they are taken */
-	struct pin_mappings mappings; /* the same */
+	struct pin_cgroup cgroup; /* for the figures, as they are taken */
 };
 
-/*
- * Takes figures: of PIN_COUNTED, PIN_AT_GROWTH and PIN_AT_REPORT those in `when`.
- */
+/* Takes figures: of PIN_COUNTED, PIN_AT_RECORD and PIN_AT_REPORT those in `when`. */
 void pin_report_take_figures(struct pin_report *report, unsigned when);
 
 /* In a child: what is counted now is its parent's. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The call sites of all ranks, merged by stack, and their folded form. Each stack is kept once,
- * so equal stacks have equal addresses.
+ * The call sites of all ranks, merged by stack. Each stack is kept once, so equal stacks have
+ * equal addresses.
  */
 #include <config.h>
 
@@ -87,39 +87,4 @@ void cmd_sites_merge(struct cmd_job *job)
 	job->n_sites = merge_equal(job->sites, job->n_sites);
 	if (job->n_sites)
 		qsort(job->sites, job->n_sites, sizeof *job->sites, compare_sizes);
-}
-
-/* --- folded -------------------------------------------------------------------- */
-
-/* Prints a frame up to its newline, without the characters that separate frames and figures. */
-static void print_frame(const char *frame)
-{
-	if (*frame == '\n')
-		fputs("(unknown)", stdout);
-	for (; *frame != '\n'; frame++)
-		putchar(*frame == ';' ? ':' : *frame == ' ' ? '_' : *frame);
-}
-
-/* The stack ends with its outermost frame. */
-static void print_outermost_first(const char *stack)
-{
-	const char *frame = stack + strlen(stack);
-
-	if (frame == stack)
-		fputs("(unknown)", stdout);
-	while (frame > stack) {
-		for (frame--; frame > stack && frame[-1] != '\n';)
-			frame--;
-		print_frame(frame);
-		if (frame > stack)
-			putchar(';');
-	}
-}
-
-void cmd_folded_print(const struct cmd_job *job)
-{
-	for (size_t i = 0; i < job->n_sites; i++) {
-		print_outermost_first(job->sites[i].stack);
-		printf(" %.0f\n", job->sites[i].bytes);
-	}
 }

@@ -4,8 +4,7 @@
 
 #include "allocator/log.h"
 #include "allocator/os.h"
-#include "preload/stack-line.h"
-#include "preload/report/format.h"
+#include "preload/report/collect.h"
 #include "preload/report/stacks.h"
 #include "preload/verdict.h"
 #include "regpool/state.h"
@@ -46,25 +45,29 @@ static void text_verdict(const struct pin_report *report, struct pin_output *out
 	}
 }
 
-/* Stacks that fit on the screen; JSON has more. */
-#define SITES 5
+/* Stacks that fit on the screen, callers on a line, and its width; JSON has more. */
+#define SITES	5
+#define FRAMES	4
+#define COLUMNS 84
 
-/* Writes as many callers as fit on the line. */
+/* Writes as many callers as fit on the line: of a place the last part, and nothing beyond
+ * main(). */
 static void text_stack(const struct pin_report_site *site, struct pin_output *out)
 {
 	size_t columns = 0, i = 0, n = site->n_frames;
 	char name[PIN_STACKS_NAME];
 
-	for (; i < n && i < PIN_STACK_LINE_FRAMES; i++) {
-		const char *shown;
+	for (; i < n && i < FRAMES; i++) {
+		const char *slash, *shown;
 
 		pin_stacks_name(site->frames[i], name, sizeof name);
-		shown = pin_stack_line_part(name, strlen(name));
+		slash = *name == '/' ? strrchr(name, '/') : NULL;
+		shown = slash ? slash + 1 : name;
 		columns += strlen(shown);
-		if (i && columns > PIN_STACK_LINE_COLUMNS)
+		if (i && columns > COLUMNS)
 			break;
 		pin_output(out, "%s%s", i ? " <- " : "", shown);
-		if (pin_stack_line_ends_at(name))
+		if (!strncmp(name, "main (", 6))
 			n = i + 1;
 	}
 	pin_output(out, i < n ? " <- ...\n" : "\n");

@@ -35,15 +35,8 @@ static void print_ranges(const long *numbers, size_t n)
 		printf(" and %zu more", n - i);
 }
 
-/* Whether it has some of the figure; or its report that trigger, if one is given. */
-static bool is_wanted(const struct cmd_rank *rank, enum cmd_figure figure, const char *trigger)
-{
-	return trigger ? rank->trigger && !strcmp(rank->trigger, trigger)
-		       : rank->figures[figure] > 0;
-}
-
-/* Such ranks by number, or by name if they have none. */
-static void print_ranks(const struct cmd_job *job, enum cmd_figure figure, const char *trigger)
+/* Those that have some of the figure, by number, or by name if they have no number. */
+static void print_ranks(const struct cmd_job *job, enum cmd_figure figure)
 {
 	long *numbers = cmd_realloc(NULL, job->n_main * sizeof *numbers);
 	size_t n = 0, n_names = 0;
@@ -51,7 +44,7 @@ static void print_ranks(const struct cmd_job *job, enum cmd_figure figure, const
 	for (size_t i = 0; i < job->n_main; i++) {
 		const struct cmd_rank *rank = job->ranks[i];
 
-		if (!is_wanted(rank, figure, trigger))
+		if (rank->figures[figure] <= 0)
 			continue;
 		if (rank->rank >= 0)
 			numbers[n++] = (long)rank->rank;
@@ -119,8 +112,9 @@ static void print_killed(const struct cmd_job *job)
 	if (!first)
 		return;
 	near = cmd_rank_near(first);
-	printf("pinalloc: %s on %s was killed%s, last seen %.1f s after its start%s%s\n",
-	       CMD_RANK_NAME(first), first->host, job->n_killed > 1 ? " first" : "",
+	printf("pinalloc: %s on %s ended %swithout a report (it was killed, or called _exit), "
+	       "last seen %.1f s after its start%s%s\n",
+	       CMD_RANK_NAME(first), first->host, job->n_killed > 1 ? "first " : "",
 	       first->elapsed, *near.text ? ", at " : "", near.text);
 }
 
@@ -139,7 +133,7 @@ static void print_watch(const struct cmd_job *job)
 	if (unwatchable.sum <= 0)
 		return;
 	printf("  %.0f registrations cannot be watched, in ", unwatchable.sum);
-	print_ranks(job, CMD_UNWATCHABLE, NULL);
+	print_ranks(job, CMD_UNWATCHABLE);
 	printf(": they may go stale.\n");
 }
 
@@ -176,12 +170,11 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 	for (size_t i = 0; i < job->n_main; i++) {
 		struct pin_limit_use nearest;
 		int64_t beside;
-		bool is_least;
 
 		for (int figure = 0; figure < CMD_STORED; figure++)
 			figures[figure] = cmd_whole(job->ranks[i]->figures[figure]);
 		nearest = pin_limit_nearest(figures);
-		beside = pin_verdict_beside(figures, &is_least);
+		beside = pin_verdict_beside(figures);
 		if (pin_limit_is_nearer(nearest, verdict->nearest)) {
 			verdict->nearest = nearest;
 			set_name(verdict->nearest_of, job, cmd_rank_name(job->ranks[i]));
@@ -227,29 +220,7 @@ static void print_largest(const struct cmd_job *job)
 		return;
 	printf("  The largest heap is that of %s on %s: %s, %.2f times the mean.\n",
 	       CMD_RANK_NAME(heap.largest), heap.largest->host, CMD_SIZE(heap.max),
-	       cmd_summary_imbalance(&heap));
-}
-
-/* A clause for each trigger of reports, except the usual one. */
-static void print_triggers(const struct cmd_job *job)
-{
-	bool said = false;
-
-	for (size_t i = 0; i < job->n_main; i++) {
-		const char *trigger = job->ranks[i]->trigger;
-		size_t first = 0;
-
-		while (trigger && !is_wanted(job->ranks[first], 0, trigger))
-			first++;
-		if (!trigger || first < i || !strcmp(trigger, "at exit"))
-			continue;
-		printf(said ? "; " : "  Not written at exit: ");
-		print_ranks(job, 0, trigger);
-		printf(" (%s)", trigger);
-		said = true;
-	}
-	if (said)
-		printf(".\n");
+	       heap.imbalance);
 }
 
 static void print_missing(const struct cmd_job *job)
@@ -326,7 +297,6 @@ void cmd_text_print(const struct cmd_job *job, size_t n_sites)
 	print_largest(job);
 	print_trees(job);
 	print_watch(job);
-	print_triggers(job);
 	print_missing(job);
 	cmd_table_ranks(job);
 	cmd_table_hosts(job);

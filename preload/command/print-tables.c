@@ -22,14 +22,12 @@
 
 enum kind { SIZE, RATIO, SHARE, COUNT };
 
-struct column {
-	int figure;
+static const struct column {
+	enum cmd_figure figure;
 	enum kind kind;
 	int width;
 	const char *heading, *below;
-};
-
-static const struct column rank_columns[] = {
+} columns[] = {
 	{CMD_LIVE_PEAK, SIZE, 10, "in use", "at peak"},
 	{CMD_MAPPED, SIZE, 10, "heap", ""},
 	{CMD_RATIO, RATIO, 6, "heap/", "in use"},
@@ -40,17 +38,7 @@ static const struct column rank_columns[] = {
 	{CMD_CREATED, COUNT, 7, "MRs", "created"},
 };
 
-#define RANK_COLUMNS PIN_ARRAY_SIZE(rank_columns)
-
-/* Of a host; the last two are no figures. */
-static const struct column host_columns[] = {
-	{CMD_LIVE_PEAK, SIZE, 10, "in use", "at peaks"},
-	{CMD_MAPPED, SIZE, 10, "heap", ""},
-	{CMD_PINNED_PEAK, SIZE, 10, "pinned", "at peaks"},
-	{CMD_RSS_PEAK, SIZE, 10, "resident", "at peaks"},
-	{-1, SHARE, 7, "pinned/", "RAM"},
-	{-1, SHARE, 7, "worst", "memlock"},
-};
+#define COLUMNS PIN_ARRAY_SIZE(columns)
 
 struct cmd_text cmd_rank_name(const struct cmd_rank *rank)
 {
@@ -85,13 +73,13 @@ static struct cmd_text host_name(const char *host)
 			     strlen(host) > HOST_COLUMNS ? HOST_COLUMNS - 3 : HOST_COLUMNS);
 }
 
-static void print_head(const struct column *columns, size_t n, const char *name)
+static void print_head(const char *name)
 {
 	printf("\n %9s  %-*s", name, HOST_COLUMNS, "host");
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < COLUMNS; i++)
 		printf(" %*s", columns[i].width, columns[i].heading);
 	printf("\n %9s  %-*s", "", HOST_COLUMNS, "");
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < COLUMNS; i++)
 		printf(" %*s", columns[i].width, columns[i].below);
 	puts("");
 }
@@ -106,12 +94,11 @@ static size_t print_gap(size_t n)
 
 /* --- ranks --------------------------------------------------------------------- */
 
-static void print_row(const char *name, const struct cmd_rank *rank)
+static void print_row(const char *name, const char *host, const double *figures)
 {
-	printf(" %9s  %-*s", name, HOST_COLUMNS, host_name(rank->host).text);
-	for (size_t i = 0; i < RANK_COLUMNS; i++)
-		print_cell(&rank_columns[i], rank_columns[i].kind,
-			   cmd_rank_figure(rank, rank_columns[i].figure));
+	printf(" %9s  %-*s", name, HOST_COLUMNS, host_name(host).text);
+	for (size_t i = 0; i < COLUMNS; i++)
+		print_cell(&columns[i], columns[i].kind, figures[columns[i].figure]);
 	puts("");
 }
 
@@ -120,8 +107,8 @@ static void print_mark(const struct cmd_rank *rank)
 	struct cmd_text near = cmd_rank_near(rank);
 
 	if (rank->is_killed)
-		printf(" %9s  KILLED, last seen %.1f s after its start%s%s\n", "",
-		       rank->elapsed, *near.text ? ": " : "", near.text);
+		printf(" %9s  KILLED or _exit, last seen at %.1f s%s%s\n", "", rank->elapsed,
+		       *near.text ? ": " : "", near.text);
 }
 
 /* What a rank forked is below it, with a plus before the process ids. */
@@ -136,7 +123,7 @@ static void print_children(const struct cmd_job *job, const struct cmd_rank *ran
 		if (child->under != rank || n++ >= LARGEST)
 			continue;
 		snprintf(name, sizeof name, "+%.0f", child->pid);
-		print_row(name, child);
+		print_row(name, child->host, child->figures);
 	}
 	if (n > LARGEST)
 		printf(" %9s  ... %s; --json has all ...\n", "",
@@ -151,7 +138,7 @@ static void print_rank(const struct cmd_job *job, const struct cmd_rank *rank)
 	char name[16];
 
 	snprintf(name, sizeof name, "%.0f", rank->rank >= 0 ? rank->rank : rank->pid);
-	print_row(name, rank);
+	print_row(name, rank->host, rank->figures);
 	print_mark(rank);
 	print_children(job, rank);
 }
@@ -176,11 +163,11 @@ static void print_statistics(const struct cmd_job *job)
 	puts("");
 	for (size_t k = 0; k < PIN_ARRAY_SIZE(names); k++) {
 		printf(" %9s  %-*s", names[k], HOST_COLUMNS, "");
-		for (size_t i = 0; i < RANK_COLUMNS; i++) {
-			const struct column *column = &rank_columns[i];
+		for (size_t i = 0; i < COLUMNS; i++) {
+			const struct column *column = &columns[i];
 			struct cmd_summary summary = cmd_job_summary(job, column->figure);
 			const double values[] = {summary.min, summary.mean, summary.max,
-						 cmd_summary_imbalance(&summary)};
+						 summary.imbalance};
 
 			print_cell(column, k == 3 ? RATIO : column->kind,
 				   summary.n ? values[k] : -1);
@@ -208,7 +195,7 @@ static void print_largest(const struct cmd_job *job)
 
 void cmd_table_ranks(const struct cmd_job *job)
 {
-	print_head(rank_columns, RANK_COLUMNS, job->ranks[0]->rank >= 0 ? "rank" : "process");
+	print_head(job->ranks[0]->rank >= 0 ? "rank" : "process");
 	if (job->n_main > ALL)
 		print_largest(job);
 	else
@@ -232,26 +219,6 @@ static int compare_hosts_by_heap(const void *a, const void *b)
 		       ?: strcmp(one->name, other->name);
 }
 
-static void print_host(const struct cmd_host *host)
-{
-	double ram = host->figures[CMD_RAM];
-	const double others[] = {
-		[4] = ram > 0 ? host->figures[CMD_PINNED_PEAK] / ram : -1,
-		[5] = host->tightest ? cmd_rank_figure(host->tightest, CMD_MEMLOCK_SHARE) : -1,
-	};
-
-	printf(" %9zu  %-*s", host->n_ranks, HOST_COLUMNS, host_name(host->name).text);
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(host_columns); i++) {
-		const struct column *column = &host_columns[i];
-
-		print_cell(column, column->kind,
-			   column->figure < 0 ? others[i] : host->figures[column->figure]);
-	}
-	if (host->tightest && host->tightest->rank >= 0)
-		printf(", %s", CMD_RANK_NAME(host->tightest));
-	puts("");
-}
-
 void cmd_table_hosts(const struct cmd_job *job)
 {
 	size_t size = job->n_hosts * sizeof *job->hosts;
@@ -260,11 +227,14 @@ void cmd_table_hosts(const struct cmd_job *job)
 
 	if (is_cut)
 		qsort(hosts, job->n_hosts, sizeof *hosts, compare_hosts_by_heap);
-	print_head(host_columns, PIN_ARRAY_SIZE(host_columns), "processes");
+	print_head("processes");
 	for (size_t i = 0; i < job->n_hosts; i++) {
+		char number[24];
+
 		if (is_cut && i == LARGEST)
 			i = print_gap(job->n_hosts);
-		print_host(&hosts[i]);
+		snprintf(number, sizeof number, "%zu", hosts[i].n_ranks);
+		print_row(number, hosts[i].name, hosts[i].figures);
 	}
 	free(hosts);
 }

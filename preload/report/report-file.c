@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <config.h>
 
-#include "preload/report/file.h"
+#include "preload/report/report-file.h"
 #include "allocator/log.h"
 #include "preload/report/rank.h"
 
@@ -110,7 +110,8 @@ bool pin_report_file_is_taken(const struct pin_report_file *file, struct timespe
 	return is_of_another(file->path, since);
 }
 
-/* Nobody may find half a report. What has the temporary name is removed: it may be a link. */
+/* No reader may find half a report. A file that has the temporary name is removed: it may be a
+ * link. */
 int pin_report_file_open(struct pin_report_file *file)
 {
 	int error = pin_report_file_try(file);

@@ -77,7 +77,7 @@ static json_t *host_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_host *host = &job->hosts[i];
 	const struct cmd_rank *tightest = host->tightest;
-	double share = tightest ? cmd_rank_figure(tightest, CMD_MEMLOCK_SHARE) : -1;
+	double share = host->figures[CMD_MEMLOCK_SHARE];
 	json_t *object = PACK("{s:o,s:o,s:o,s:o}", "host", cmd_json(host->name), "processes",
 			      number_or_null((double)host->n_ranks), "memlock_worst_share",
 			      number_or_null(share), "memlock_worst_rank",
@@ -135,7 +135,7 @@ static void set_statistics(json_t *report, const struct cmd_job *job)
 		for (int i = 0; i < CMD_STORED; i++) {
 			struct cmd_summary summary = cmd_job_summary(job, i);
 			const double values[] = {summary.sum, summary.min, summary.mean,
-						 summary.max, cmd_summary_imbalance(&summary)};
+						 summary.max, summary.imbalance};
 
 			if (summary.n && (k || !(pin_figures[i].flags & PIN_PROPERTY)))
 				set_figure(object, i, values[k]);

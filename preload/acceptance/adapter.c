@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What an adapter's registrations cost, on one node and without MPI, for pinalloc-acceptance.
- *     verbs registrations      for each size: "bytes register_us deregister_us", medians
- *     verbs fork               "fork_ms" with 256 MiB registered and given up; whether a child
+ *     adapter registrations    for each size: "bytes register_us deregister_us", medians
+ *     adapter fork             "fork_ms" with 256 MiB registered and given up; whether a child
  * works
  */
 #include <errno.h>
@@ -125,7 +125,7 @@ static int try_fork(void)
 
 int main(int argc, char **argv)
 {
-	/* MPI libraries do so, and what fork() does to registered memory depends on it. */
+	/* MPI libraries call it, and what fork() does to registered memory depends on it. */
 	ibv_fork_init();
 	if (open_first())
 		return 1;
@@ -133,6 +133,6 @@ int main(int argc, char **argv)
 		return time_registrations();
 	if (argc == 2 && !strcmp(argv[1], "fork"))
 		return try_fork();
-	fprintf(stderr, "usage: verbs registrations|fork\n");
+	fprintf(stderr, "usage: adapter registrations|fork\n");
 	return 2;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#ifndef PIN_REPORT_H
-#define PIN_REPORT_H
+#ifndef PIN_WRITE_H
+#define PIN_WRITE_H
 
 #include <stdbool.h>
 
 /*
  * From the constructor, after pin_process_init(), before the program can close a descriptor.
- * Says so in one line if the report cannot be written to where PINALLOC_REPORT leads.
+ * Logs one line if the report cannot be written to where PINALLOC_REPORT leads.
  */
 void pin_report_init(void);
 
@@ -31,5 +31,11 @@ bool pin_report_write_if_due(const char *trigger, bool is_last);
  * for ten seconds, or the last one has been written. Must not be called from inside malloc.
  */
 int pin_report_write(const char *path);
+
+/*
+ * Has PINALLOC_REPORT_SIGNAL, if one is named, write the report of the running program. From
+ * the constructor, after pin_report_init().
+ */
+void pin_report_request_init(void);
 
 #endif

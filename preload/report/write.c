@@ -5,24 +5,26 @@
  */
 #include <config.h>
 
-#include "preload/report/report.h"
+#include "preload/report/write.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/io.h"
-#include "preload/report/file.h"
-#include "preload/report/format.h"
+#include "preload/report/report-file.h"
+#include "preload/report/collect.h"
 #include "preload/report/lock.h"
 #include "preload/report/process.h"
+#include "regpool/threads.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 static struct pin_report report;
 static struct pin_report_file file;
-static struct pin_output output;
+static char buffer[4096];
 
 static const char *reason(int error)
 {
@@ -78,7 +80,7 @@ static void collect_report(const char *trigger)
 	report.elapsed_ns = pin_os_now_ns() - report.began_ns;
 	report.trigger = trigger;
 	report.held = pin_options.sample;
-	pin_report_take_figures(&report, PIN_COUNTED | PIN_AT_GROWTH | PIN_AT_REPORT);
+	pin_report_take_figures(&report, PIN_COUNTED | PIN_AT_RECORD | PIN_AT_REPORT);
 	pin_report_collect_peak(&report, report.began_ns + report.elapsed_ns);
 }
 
@@ -99,9 +101,8 @@ static write_form *form_for(const char *path)
 
 static int write_to(const char *trigger, const char *path, int fd)
 {
-	output.fd = fd;
-	output.error = 0;
-	output.used = 0;
+	struct pin_output output = {.fd = fd, .buf = buffer, .size = sizeof buffer};
+
 	collect_report(trigger);
 	form_for(path)(&report, &output);
 	return pin_output_flush(&output);
@@ -148,7 +149,7 @@ int pin_report_write(const char *path)
 	return error;
 }
 
-/* For the reasons not to, see report.h. */
+/* For the reasons not to write, see write.h. */
 static int write_unless_idle(const char *trigger)
 {
 	struct timespec since = pin_process_began();
@@ -179,4 +180,67 @@ bool pin_report_write_if_due(const char *trigger, bool is_last)
 	pin_report_lock_release(&shield, is_last);
 	errno = saved;
 	return !error;
+}
+
+/* --- on request ---------------------------------------------------------------------- */
+
+/*
+ * The signal handler only wakes a thread, which may do what a handler may not. In a child the
+ * handler does nothing: a forked child has no such thread, a child of vfork() would wake its
+ * parent's.
+ */
+static _Atomic uint32_t requests;
+static pid_t process;
+
+static void wake_writer(int sig)
+{
+	(void)sig;
+	if (getpid() != process)
+		return;
+	atomic_fetch_add(&requests, 1);
+	pin_os_wake(&requests);
+}
+
+static void *write_requested(void *unused)
+{
+	uint32_t done = 0;
+
+	for (;;) {
+		uint32_t seen = atomic_load(&requests);
+
+		if (seen != done)
+			pin_report_write_if_due("on request", false);
+		done = seen;
+		pin_os_wait(&requests, seen);
+	}
+	return unused;
+}
+
+static int start_writer(void)
+{
+	struct sigaction action = {.sa_handler = wake_writer, .sa_flags = SA_RESTART};
+	int error = pin_thread_start(write_requested, NULL, "pinalloc-report");
+
+	process = getpid();
+	if (!error && sigaction(pin_options.report_signal, &action, NULL))
+		error = errno;
+	return error;
+}
+
+void pin_report_request_init(void)
+{
+	int error;
+
+	if (!pin_options.report_signal)
+		return;
+	if (!pin_report_wanted) {
+		if (!strcmp(pin_options.report, "off"))
+			pin_warn(
+				"PINALLOC_REPORT_SIGNAL has no effect without PINALLOC_REPORT, "
+				"which says where the report goes");
+		return;
+	}
+	error = start_writer();
+	if (error)
+		pin_warn("PINALLOC_REPORT_SIGNAL has no effect: %s", strerrordesc_np(error));
 }

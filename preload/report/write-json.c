@@ -5,7 +5,7 @@
  */
 #include <config.h>
 
-#include "preload/report/format.h"
+#include "preload/report/collect.h"
 #include "preload/report/stacks.h"
 #include "regpool/state.h"
 #include "regpool/domain.h"
@@ -72,7 +72,7 @@ static void json_section(const struct pin_report *report, const char *section,
 	}
 }
 
-/* A child's are its parent's. */
+/* The domains of a forked child belong to its parent. */
 static void json_domains(const struct pin_report *report, struct pin_output *out)
 {
 	for (uint32_t i = 0; !report->parent && i < pin_domain_count(); i++) {
@@ -133,12 +133,13 @@ static void json_frame(const void *frame, struct pin_output *out)
 }
 
 /* All that frames have been in, each path once. */
-static void json_modules(struct pin_output *out)
+static void json_modules(const struct pin_report *report, struct pin_output *out)
 {
+	unsigned n = report->n_sites ? pin_stacks_modules() : 0;
 	const char *comma = "";
 
 	pin_output(out, ",\n\"modules\":{");
-	for (unsigned i = 1, n = pin_stacks_modules(); i < n; i++) {
+	for (unsigned i = 1; i < n; i++) {
 		unsigned later = i + 1;
 
 		while (later < n && strcmp(pin_stacks_path(i), pin_stacks_path(later)) != 0)
@@ -193,7 +194,7 @@ void pin_report_json(const struct pin_report *report, struct pin_output *out)
 	json_identity(report, out);
 	json_sections(report, out);
 	json_sites(report, out);
-	json_modules(out);
+	json_modules(report, out);
 	json_timeline(report, out);
 	pin_output(out, "}\n");
 }

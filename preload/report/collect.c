@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a report says: its figures, for each of which figures.def has an expression; the peak,
+ * the timeline, and the stacks that led to the peak.
+ */
+#include <config.h>
+
+#include "allocator/cgroup.h"
+#include "allocator/live.h"
+#include "allocator/os.h"
+#include "allocator/reserve.h"
+#include "allocator/span.h"
+#include "preload/report/collect.h"
+#include "regpool/budget.h"
+#include "regpool/state.h"
+#include "regpool/watch.h"
+
+#include <string.h>
+
+static int64_t or_none(size_t n)
+{
+	return n > INT64_MAX ? -1 : (int64_t)n;
+}
+
+/* In a child: what its parent had of what is counted. */
+static int64_t base[PIN_FIGURES];
+static uint64_t base_requests[PIN_REASONS];
+
+static int64_t beside(enum pin_figure i, int64_t n)
+{
+	return n > base[i] ? n - base[i] : n < 0 ? n : 0;
+}
+
+void pin_report_base_figures(void)
+{
+	static struct pin_report now;
+
+	memset(base, 0, sizeof base);
+	pin_report_take_figures(&now, PIN_COUNTED);
+	for (int i = 0; i < PIN_FIGURES; i++)
+		if (pin_figures[i].flags & PIN_COUNTED &&
+		    !(pin_figures[i].flags & PIN_PROPERTY))
+			base[i] = now.figures[i] > 0 ? now.figures[i] : 0;
+	for (int i = 0; i < PIN_REASONS; i++)
+		base_requests[i] = pin_state_requests(i);
+}
+
+size_t pin_report_peak_beside(void)
+{
+	return (size_t)beside(PIN_FIGURE_LIVE_PEAK, (int64_t)pin_live_peak().bytes);
+}
+
+struct pin_moment pin_report_moment_beside(struct pin_moment moment)
+{
+	moment.live = (size_t)beside(PIN_FIGURE_LIVE, (int64_t)moment.live);
+	moment.mapped = (size_t)beside(PIN_FIGURE_MAPPED, (int64_t)moment.mapped);
+	/* What a child takes of its parent's free memory is its own from then on. */
+	if (moment.mapped < moment.live)
+		moment.mapped = moment.live;
+	moment.pinned = (size_t)beside(PIN_FIGURE_PINNED, (int64_t)moment.pinned);
+	return moment;
+}
+
+uint64_t pin_report_requests(enum pin_reason reason)
+{
+	return pin_state_requests(reason) - base_requests[reason];
+}
+
+/* Bytes of the heap in memory: of ordinary pages, and of the system's pool of huge ones. */
+struct resident {
+	int64_t small, pool;
+};
+
+/* All are -1 if the kernel does not say. */
+static struct resident heap_in_memory(void)
+{
+	static unsigned char is_there[4096];
+	struct resident resident = {0, 0};
+
+	for (uint32_t i = 0; i < pin_span_count(); i++) {
+		const struct pin_span *span = pin_span_get(i);
+		uintptr_t at = span->start, end = at + span->length;
+		int64_t *sum = span->is_fixed ? &resident.pool : &resident.small;
+
+		for (size_t n; at < end; at += n * PIN_PAGE) {
+			n = (end - at) / PIN_PAGE;
+			n = n < sizeof is_there ? n : sizeof is_there;
+			if (pin_os_resident((const void *)at, n, is_there))
+				return (struct resident){-1, -1};
+			for (size_t k = 0; k < n; k++)
+				*sum += (is_there[k] & 1) * (int64_t)PIN_PAGE;
+		}
+	}
+	return resident;
+}
+
+/* What the process has in memory of a kind, as /proc/self/status says, without the heap's. */
+static size_t without_heap(const char *name, int64_t heap)
+{
+	size_t all = pin_os_status(name);
+
+	if (heap < 0 || all > INT64_MAX)
+		return SIZE_MAX;
+	return all > (size_t)heap ? all - (size_t)heap : 0;
+}
+
+void pin_report_take_figures(struct pin_report *report, unsigned when)
+{
+	struct pin_cgroup *cgroup = &report->cgroup;
+	size_t peak = pin_live_peak().bytes;
+	struct resident resident = {-1, -1};
+	struct pin_live_stats heap;
+
+	pin_live_stats(&heap);
+	if (when & PIN_AT_RECORD)
+		pin_cgroup_find(cgroup);
+	if (when & PIN_AT_REPORT)
+		resident = heap_in_memory();
+#define FIGURE(name, section, key, flags, from) \
+	if (when & (flags))                     \
+		report->figures[PIN_FIGURE_##name] = beside(PIN_FIGURE_##name, or_none(from));
+#include "preload/figures.def"
+#undef FIGURE
+	if (report->figures[PIN_FIGURE_MAPPED] < report->figures[PIN_FIGURE_LIVE_PEAK])
+		report->figures[PIN_FIGURE_MAPPED] = report->figures[PIN_FIGURE_LIVE_PEAK];
+}
+
+/* --- the peak --------------------------------------------------------------------------- */
+
+/* The peak is exact, the moments are samples: it gets one of its own. */
+static void insert_peak(struct pin_report *report)
+{
+	struct pin_moment peak = {.ns = report->peak.ns, .live = report->peak.bytes};
+	size_t n = report->n_moments, at = n;
+
+	while (at && report->moments[at - 1].ns > peak.ns)
+		at--;
+	if (at) {
+		peak.mapped = report->moments[at - 1].mapped;
+		peak.pinned = report->moments[at - 1].pinned;
+	}
+	/* It may have been reached before the growth for it was noted. */
+	if (peak.mapped < peak.live)
+		peak.mapped = at < n ? report->moments[at].mapped
+				     : (size_t)report->figures[PIN_FIGURE_MAPPED];
+	memmove(&report->moments[at + 1], &report->moments[at], (n - at) * sizeof peak);
+	report->moments[at] = peak;
+	report->n_moments++;
+}
+
+static void append_now(struct pin_report *report, uint64_t now)
+{
+	report->moments[report->n_moments++] = (struct pin_moment){
+		.ns = now,
+		.live = (size_t)report->figures[PIN_FIGURE_LIVE],
+		.mapped = (size_t)report->figures[PIN_FIGURE_MAPPED],
+		.pinned = (size_t)report->figures[PIN_FIGURE_PINNED],
+	};
+}
+
+static void collect_sites(struct pin_report *report)
+{
+	struct pin_site *largest[PIN_REPORT_SITES];
+
+	report->n_sites = pin_sites_largest(report->held, largest, PIN_REPORT_SITES);
+	for (size_t i = 0; i < report->n_sites; i++) {
+		const struct pin_site *site = largest[i];
+		struct pin_held held = {0};
+
+		if (report->held)
+			held = pin_site_at_peak(site);
+		report->sites[i] = (struct pin_report_site){
+			.bytes = report->held ? (size_t)(held.bytes + 0.5) : site->grown_bytes,
+			.count = report->held ? (size_t)(held.count + 0.5) : site->grown_count,
+			.frames = site->frames,
+			.n_frames = site->depth,
+		};
+	}
+}
+
+/* Other threads go on meanwhile: they may have reached the peak, or a moment, after now. */
+static void limit_to_now(struct pin_report *report, uint64_t now)
+{
+	if (report->peak.ns > now)
+		report->peak.ns = now;
+	for (size_t i = report->n_moments; i && report->moments[i - 1].ns > now; i--)
+		report->moments[i - 1].ns = now;
+}
+
+void pin_report_collect_peak(struct pin_report *report, uint64_t now)
+{
+	report->peak = pin_live_peak();
+	report->peak.bytes = (size_t)report->figures[PIN_FIGURE_LIVE_PEAK];
+	report->n_moments = pin_timeline_read(report->moments);
+	for (size_t i = 0; i < report->n_moments; i++)
+		report->moments[i] = pin_report_moment_beside(report->moments[i]);
+	limit_to_now(report, now);
+	insert_peak(report);
+	append_now(report, now);
+	collect_sites(report);
+}
