@@ -171,11 +171,15 @@ size_t pin_os_address_space_left(void)
  */
 static bool is_in_user_namespace(void)
 {
+	static _Atomic int answer; /* 1 no, 2 yes: a process is asked for once */
 	char map[128];
 
 	/* Without /proc a limit is assumed: to see none that is there makes calls fail. */
-	pin_io_read("/proc/self/uid_map", map, sizeof map);
-	return !strstr(map, " 4294967295");
+	if (!answer) {
+		pin_io_read("/proc/self/uid_map", map, sizeof map);
+		answer = strstr(map, " 4294967295") ? 1 : 2;
+	}
+	return answer == 2;
 }
 
 /*

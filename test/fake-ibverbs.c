@@ -110,6 +110,16 @@ PIN_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 	return fails(INJECT_DEALLOC_PD) ? errno : verbs->dealloc_pd(pd);
 }
 
+PIN_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
+{
+	return fake_import_pd(context, handle);
+}
+
+PIN_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
+{
+	fake_unimport_pd(pd);
+}
+
 PIN_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 					   uint64_t iova, unsigned access)
 {

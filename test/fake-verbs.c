@@ -269,6 +269,18 @@ static struct ibv_pd *alloc_pd(struct ibv_context *context)
 	return new_pd(context, handle);
 }
 
+struct ibv_pd *fake_import_pd(struct ibv_context *context, uint32_t handle)
+{
+	return kernel_pd(handle)->handle == handle ? new_pd(context, handle) : NULL;
+}
+
+/* The kernel's PD lives on; only the struct goes, unless MRs point to it. */
+void fake_unimport_pd(struct ibv_pd *pd)
+{
+	if (!((struct fake_pd *)pd)->mrs)
+		free(pd);
+}
+
 static int dealloc_pd(struct ibv_pd *pd)
 {
 	if (kernel_pd(pd->handle)->users)

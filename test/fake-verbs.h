@@ -64,6 +64,10 @@ bool fake_keys_reach(uint32_t lkey, uint32_t rkey, const struct ibv_pd *pd, cons
 bool fake_key_permits(uint32_t key, unsigned access, const struct ibv_pd *pd, const void *addr,
 		      size_t length);
 
+/* ibv_import_pd() and ibv_unimport_pd(), which the library leaves alone. */
+struct ibv_pd *fake_import_pd(struct ibv_context *context, uint32_t handle);
+void fake_unimport_pd(struct ibv_pd *pd);
+
 /* Something that is no MR begins to use the PD (1) or ends (-1): while it does, the PD is busy.
  */
 void fake_pd_use(const struct ibv_pd *pd, int n);
