@@ -69,6 +69,7 @@ field() { # PACKAGE FIELD
 		/usr/share/pinalloc/mpi-stale.c
 		/usr/share/pinalloc/pinalloc.py
 		/usr/share/pinalloc/pingpong.c
+		/usr/share/pinalloc/plot.gp
 		/usr/share/pinalloc/raw.h
 		/usr/share/pinalloc/stale-heap.h
 		/usr/share/pinalloc/stale-mapped.h
