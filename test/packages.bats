@@ -64,6 +64,7 @@ field() { # PACKAGE FIELD
 		/usr/share/man/man7/pinalloc-admin.7.gz
 		/usr/share/man/man7/pinalloc-problems.7.gz
 		/usr/share/man/man7/pinalloc.7.gz
+		/usr/share/pinalloc/adapter.c
 		/usr/share/pinalloc/calls.h
 		/usr/share/pinalloc/exchange.py
 		/usr/share/pinalloc/mpi-stale.c
@@ -77,7 +78,6 @@ field() { # PACKAGE FIELD
 		/usr/share/pinalloc/stale-shared.h
 		/usr/share/pinalloc/stale-way.h
 		/usr/share/pinalloc/stale-ways.h
-		/usr/share/pinalloc/adapter.c
 		/usr/share/pinalloc/wrong.h
 	END
 }
