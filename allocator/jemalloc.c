@@ -22,7 +22,8 @@ bool je_opt_retain;
 
 static __thread struct {
 	bool begins;
-	void *metadata;
+	char *metadata;
+	size_t n_metadata;
 	uint32_t first_page;
 } thread __attribute__((tls_model("initial-exec")));
 
@@ -30,10 +31,10 @@ static __thread struct {
 
 /*
  * Memory that is taken before jemalloc begins a thread, for what jemalloc asks for if there is
- * no other. The metadata is as large as jemalloc's first request, for a part of its page table,
- * and serves that.
+ * no other. The metadata is as large as what jemalloc asks for in a process's first call: a block
+ * for an arena, and a block of twice that size with a part of its page table.
  */
-#define SPARE_METADATA (2 * PIN_GRANULE)
+#define SPARE_METADATA (3 * PIN_GRANULE)
 #define SPARE_PAGES    ((uint32_t)(256 * PIN_KIB / PIN_UNIT))
 
 /*
@@ -87,9 +88,10 @@ static void *spare_metadata(size_t n_bytes, size_t alignment)
 {
 	void *p = thread.metadata;
 
-	if (n_bytes > SPARE_METADATA || alignment > PIN_GRANULE)
+	if (n_bytes > thread.n_metadata || alignment > PIN_GRANULE)
 		return NULL;
-	thread.metadata = NULL;
+	thread.metadata += n_bytes;
+	thread.n_metadata -= n_bytes;
 	return p;
 }
 
@@ -131,13 +133,9 @@ static void *new_metadata(size_t n_bytes, size_t alignment, size_t *n_used)
  */
 static void *metadata(size_t n_bytes, size_t alignment, size_t *n_used)
 {
-	void *p = NULL;
+	void *p = kept_metadata(n_bytes, alignment);
 
 	*n_used = 0;
-	if (n_bytes == SPARE_METADATA)
-		p = spare_metadata(n_bytes, alignment);
-	if (!p)
-		p = kept_metadata(n_bytes, alignment);
 	if (!p)
 		p = new_metadata(n_bytes, alignment, n_used);
 	return p ? p : spare_metadata(n_bytes, alignment);
@@ -243,16 +241,17 @@ bool pin_jemalloc_begin_thread(void)
 		return true;
 	thread.begins = true;
 	thread.metadata = get_metadata();
+	thread.n_metadata = thread.metadata ? SPARE_METADATA : 0;
 	thread.first_page = thread.metadata ? take_pages(SPARE_PAGES, 1, &n_used) : 0;
 	if (thread.first_page) {
 		p = pin_je_malloc(1);
 		pin_je_free(p);
 	}
-	if (thread.metadata)
-		keep_metadata(thread.metadata, SPARE_METADATA, false);
+	if (thread.n_metadata)
+		keep_metadata(thread.metadata, thread.n_metadata, false);
 	if (thread.first_page)
 		give_pages(thread.first_page, SPARE_PAGES);
-	thread.metadata = NULL;
+	thread.n_metadata = 0;
 	thread.first_page = 0;
 	thread.begins = false;
 	return p;

@@ -83,6 +83,15 @@ one_line() {
 	[ "$output" = works ]
 }
 
+@test "under any smaller limit on data, malloc returns NULL and no signal ends the program" {
+	local kib
+	for kib in {8000..14000..100}; do
+		run --separate-stderr limited -d $kib bash -c 'echo works'
+		echo "$kib KiB: status $status"
+		[ "$status" -lt 128 ]
+	done
+}
+
 @test "at the limit on data, malloc returns NULL with ENOMEM and the program continues" {
 	run -0 --separate-stderr limited -d 200000 "$programs/exhaust"
 	[ "$output" -gt 100 ]
