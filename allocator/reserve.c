@@ -182,8 +182,10 @@ void *pin_reserve_carve_upper(size_t n_bytes, size_t alignment)
 			return NULL;
 	} while (!atomic_compare_exchange_weak(&carved, &before, after));
 	p = (char *)pin_reserve.base + pin_reserve.size - taken_above(after);
-	if (!pin_os_commit(p, n))
+	if (!pin_os_commit(p, n)) {
+		pin_os_use_small(p, n);
 		return p;
+	}
 	/*
 	 * Give the addresses back, unless another thread has taken more since: then they stay
 	 * unused.
