@@ -33,6 +33,7 @@ REFUSED(int, munmap, 0)
 /* Of its profiler, which is off (jemalloc-settings.c), and which would need libm and libgcc_s. */
 REFUSED(int, _Unwind_Backtrace, 0)
 REFUSED(long, _Unwind_GetIP, 0)
+REFUSED(long, write, -1)
 REFUSED(double, exp, 0)
 REFUSED(double, log, 0)
 REFUSED(double, round, 0)

@@ -112,3 +112,14 @@ int pin_settings_processors(pid_t pid, size_t size, cpu_set_t *set)
 	memset(set, 0xff, 1);
 	return -1;
 }
+
+/* jemalloc 5.2.1 asks for the processors by sysconf(3), which opens files. */
+long pin_settings_sysconf(int name)
+{
+	cpu_set_t set;
+
+	if (name != _SC_NPROCESSORS_ONLN)
+		return sysconf(name);
+	pin_settings_processors(0, sizeof set, &set);
+	return CPU_COUNT(&set);
+}

@@ -51,6 +51,7 @@ extern const char *malloc_conf;
 ssize_t pin_settings_of_user(const char *path, char *buf, size_t size);
 char *pin_settings_last(const char *name);
 int pin_settings_processors(pid_t pid, size_t size, cpu_set_t *set);
+long pin_settings_sysconf(int name);
 
 #pragma GCC visibility pop
 
