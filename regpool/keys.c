@@ -126,7 +126,7 @@ static struct pin_range choose_range(struct pin_access_set *set, struct pin_rang
 	if (pin_granules_ensure(cell.end))
 		return wanted;
 	if (pin_segments_find_piece(wanted, &piece))
-		return pin_granules_any_replaced(piece) ? wanted : piece;
+		return piece;
 	if (!pin_access_set_is_in_use(set))
 		return wanted;
 	pin_budget_limit();
@@ -186,9 +186,13 @@ static enum action choose_action(struct pin_access_set *set, const void *addr, s
 			action = FOUND;
 		else if (pin_granules_any_replaced(wanted))
 			action = IMPOSSIBLE;
-		else if (!(busy = find_busy(set, wanted, cell)))
+		else if (!(busy = find_busy(set, wanted, cell))) {
+			/* From here on who replaces pages finds the entry. */
+			if (pin_granules_any_replaced(range))
+				range = wanted;
 			action = (*entry = pin_entry_allocate(set, range)) ? REGISTER
 									   : IMPOSSIBLE;
+		}
 		pthread_mutex_unlock(&set->lock);
 		if (!busy)
 			return action;

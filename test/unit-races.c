@@ -166,6 +166,52 @@ static void race(void (*call)(void), void (*by)(void), const char *name)
 	ok(n > 2 && evicted && evicted < n, "the eviction succeeds at %u steps", evicted);
 }
 
+/* --- pages that are replaced beside what is asked for --------------------------------- */
+
+/* A request for three granules takes the fourth, too, which is in its cell and resident. */
+#define WANTED (3 * PIECE)
+#define CELL   (4 * PIECE)
+
+static char *cell;
+
+static void request_in_cell(void)
+{
+	mr = reg(pd, cell, WANTED, RIGHTS);
+}
+
+static void replace(void)
+{
+	fake_replace(cell + WANTED, PIN_PAGE);
+}
+
+/* Those that are replaced have no keys from then on, as they may go only after the message. */
+static void replaced(struct pin_span *span)
+{
+	unsigned n = 0, wrong = 0, extended = 0;
+	bool more;
+
+	pd = used_pd();
+	do {
+		cell = grow(&span, 2 * CELL);
+		cell += (pin_reserve.base - (uintptr_t)cell) % CELL;
+		fake_touch(cell, CELL);
+		more = interrupted(request_in_cell, replace, ++n);
+		extended += mr && pin_proxy_of(mr) && fake_verbs.registered == CELL;
+		if (!more)
+			replace();
+		wrong += !mr || !reaches(mr) || pin_mr_deregister(mr);
+		mr = reg(pd, cell + WANTED, 64, RIGHTS);
+		wrong += pin_proxy_of(mr) != NULL;
+		pin_mr_deregister(mr);
+		pin_domain_disarm(pd);
+		use(pd, RIGHTS);
+	} while (more);
+	ok(!wrong, "pages replaced beside a request at each of %u steps: %u have keys", n - 1,
+	   wrong);
+	ok(extended, "those that are not are registered with it, at %u steps", extended);
+	pin_domain_dealloc(pd);
+}
+
 /* --- a PD that goes, and another that has its place --------------------------------- */
 
 static struct ibv_pd *next_pd;
@@ -268,6 +314,7 @@ int main(void)
 	heap = grow(&span, PIECE);
 	race(request, evict, "an eviction while a request gets its keys");
 	race(evict, request, "a request while its memory region is evicted");
+	replaced(span);
 	domains();
 	proxies();
 	return done_testing();
