@@ -281,13 +281,13 @@ bool pin_ahead_start(void)
 	return is_there;
 }
 
+/* A piece that cannot be registered says nothing of those above it. */
 void pin_ahead_add_set(struct pin_access_set *set)
 {
 	struct pin_range piece = {0, 0};
 
-	while (pin_segments_next_piece(piece.start, &piece) &&
-	       pin_keys_prepare(set, (void *)piece.start, pin_range_length(piece)))
-		;
+	while (pin_segments_next_piece(piece.start, &piece))
+		pin_keys_prepare(set, (void *)piece.start, pin_range_length(piece));
 }
 
 void pin_ahead_add_segment(struct pin_segment *segment)

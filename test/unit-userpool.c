@@ -206,6 +206,25 @@ static void evicted(void)
 	fake_verbs.max_mr_size = SIZE_MAX;
 }
 
+/* What is not registered of one pool. */
+static void beside_another(void)
+{
+	struct ibv_pd *pd = armed_pd();
+	struct pin_userpool *first = create(PIN_GIB, 0, false), *second;
+	void *p = take(first, PIN_MIB);
+	unsigned n;
+
+	fake_replace(p, PIN_UNIT);
+	second = create(PIN_GIB, 0, false);
+	ok(all_are_found(pd, second, PIN_MIB, &n) && n == 512,
+	   "a pool is registered, though pages of another were replaced");
+	pin_userpool_free(first, p);
+	pin_userpool_destroy(first);
+	pin_userpool_destroy(second);
+	pin_domain_disarm(pd);
+	pin_domain_dealloc(pd);
+}
+
 static void over_the_limit(void)
 {
 	struct ibv_pd *pd = armed_pd();
@@ -429,6 +448,7 @@ int main(void)
 	adapter(8 * PIN_MIB, 100 * PIN_MIB, 3 * PIN_MIB, 12 * 2 + 1);
 	borders();
 	evicted();
+	beside_another();
 	over_the_limit();
 	failures();
 	model();
