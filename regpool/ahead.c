@@ -177,7 +177,7 @@ static void register_segments(void)
 		struct pin_range piece = {0, 0};
 
 		while (is_worked_on(set) && pin_segments_next_piece(piece.start, &piece) &&
-		       register_range(set, piece))
+		       (pin_granules_any_unpinnable(piece) || register_range(set, piece)))
 			;
 	}
 }

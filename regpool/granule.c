@@ -146,6 +146,15 @@ bool pin_granule_is_unpinnable(size_t granule)
 	return false;
 }
 
+bool pin_granules_any_unpinnable(struct pin_range range)
+{
+	size_t i = pin_granule_of(range.start), end = pin_granule_of(range.end - 1) + 1;
+
+	while (i < end && !pin_granule_is_unpinnable(i))
+		i++;
+	return i < end;
+}
+
 bool pin_granules_are_resident(struct pin_range range)
 {
 	size_t end = pin_granule_of(range.end - 1) + 1;

@@ -98,6 +98,7 @@ uintptr_t pin_granules_note_unpinnable(struct pin_range range);
  * page is not known, pin_granules_retry_unpinnable() has it tried again.
  */
 bool pin_granule_is_unpinnable(size_t granule);
+bool pin_granules_any_unpinnable(struct pin_range range);
 
 /* Whether a page that may not be read is in the range, of those that were noted. */
 bool pin_granules_has_unreadable(struct pin_range range);

@@ -126,7 +126,7 @@ static struct pin_range choose_range(struct pin_access_set *set, struct pin_rang
 	if (pin_granules_ensure(cell.end))
 		return wanted;
 	if (pin_segments_find_piece(wanted, &piece))
-		return piece;
+		return pin_granules_any_unpinnable(piece) ? wanted : piece;
 	if (!pin_access_set_is_in_use(set))
 		return wanted;
 	pin_budget_limit();

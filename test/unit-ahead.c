@@ -9,6 +9,7 @@
 #include "regpool/choice.h"
 #include "regpool/evict.h"
 #include "regpool/keys.h"
+#include "regpool/segments.h"
 #include "regpool/state.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
@@ -342,6 +343,28 @@ static void backs_off(void)
 	ok(fake_verbs.registered == pin_state.registered, "all is registered");
 }
 
+/* The first piece cannot be pinned. */
+static void segments(void)
+{
+	char *p = grow(&span, 2 * CELL);
+	struct pin_segment segment = {.piece = CELL};
+	unsigned tried;
+
+	let_hours_pass();
+	tried = fake_verbs.tried;
+	segment.range = pin_range_of(p, 2 * CELL);
+	fake_verbs.fail_errno = EFAULT;
+	fake_verbs.fail_next = 1;
+	pin_segments_add(&segment);
+	pin_segments_note_ready(&segment);
+	let_it_finish();
+	ok(!is_pinned(p) && is_pinned(p + CELL), "pieces of a segment are registered, each");
+	let_it_finish();
+	ok(fake_verbs.tried == tried + 2,
+	   "one that cannot be pinned is not tried at each look");
+	pin_segments_remove(&segment);
+}
+
 static bool is_at_work(const void *unused)
 {
 	(void)unused;
@@ -578,6 +601,7 @@ int main(void)
 	pin_mr_deregister(first);
 	beside();
 	forks();
+	segments();
 	disabled();
 /* Options do not change in a program that runs, and are read without a lock. */
 #ifndef __SANITIZE_THREAD__

@@ -225,6 +225,28 @@ static void beside_another(void)
 	pin_domain_dealloc(pd);
 }
 
+/* A page of a slice may not be read. */
+static void unpinnable(void)
+{
+	struct ibv_pd *pd = armed_pd();
+	struct pin_userpool *pool;
+	struct ibv_mr *mr;
+	void *p;
+
+	fake_verbs.fail_errno = EFAULT;
+	fake_verbs.fail_next = 1;
+	pool = create(PIN_GIB, 0, false);
+	mr = reg(pd, p = take(pool, PIN_MIB), PIN_MIB, RIGHTS);
+	ok(mr && reaches(mr) && pin_state.registered == PIN_MIB,
+	   "in a piece that cannot be pinned, a slice is registered by itself");
+	pin_mr_deregister(mr);
+	pin_granules_retry_unpinnable();
+	pin_userpool_free(pool, p);
+	pin_userpool_destroy(pool);
+	pin_domain_disarm(pd);
+	pin_domain_dealloc(pd);
+}
+
 static void over_the_limit(void)
 {
 	struct ibv_pd *pd = armed_pd();
@@ -449,6 +471,7 @@ int main(void)
 	borders();
 	evicted();
 	beside_another();
+	unpinnable();
 	over_the_limit();
 	failures();
 	model();
