@@ -112,11 +112,6 @@ bool pin_budget_would_fit(size_t n_bytes, size_t idle)
 	return n_bytes <= limit && have <= limit - n_bytes;
 }
 
-bool pin_budget_is_exceeded(void)
-{
-	return pin_state.registered > pin_budget_limit();
-}
-
 static struct {
 	pthread_mutex_t lock;
 	struct pin_cgroup cgroup;

@@ -47,9 +47,6 @@ void pin_budget_release(size_t n_bytes);
 /* Whether n_bytes would fit if `idle` bytes of memory regions were deregistered. */
 bool pin_budget_would_fit(size_t n_bytes, size_t idle);
 
-/* Whether more is registered than the limits allow now. */
-bool pin_budget_is_exceeded(void);
-
 /*
  * How many objects of this adapter the control groups of the process allow (hca_object in
  * rdma.max); SIZE_MAX if there is no limit. Takes a lock, and is not for signal handlers.

@@ -117,7 +117,7 @@ void pin_evict_excess(void)
 	struct pin_retry room = pin_retry_begin(NULL, 0);
 	int error = errno;
 
-	while (!pin_state_off() && room.left-- && pin_budget_is_exceeded() &&
+	while (!pin_state_off() && room.left-- && pin_state.registered > pin_budget_limit() &&
 	       pin_evict_one(NULL, 0))
 		;
 	errno = error;

@@ -104,13 +104,17 @@ static bool register_entry(struct pin_access_set *set, struct pin_entry *entry,
 }
 
 /*
- * The smallest range of whole granules that a memory region for a request lies in: so others
- * wait for nothing larger.
+ * The smallest range of whole granules that a memory region for a request lies in, or a piece
+ * of a segment: so others wait for nothing larger.
  */
 static struct pin_range choose_cell(struct pin_range wanted)
 {
 	const struct pin_span *span = pin_span_find((void *)wanted.start, 1);
+	struct pin_range piece;
 
+	if (pin_segments_find_piece(wanted, &piece) &&
+	    pin_range_length(piece) <= pin_budget_limit())
+		return piece;
 	return pin_choice_cell(span, pin_range_granules(wanted), PIN_GRANULE);
 }
 

@@ -8,6 +8,7 @@
 #include "regpool/evict.h"
 #include "regpool/keys.h"
 #include "regpool/proxy.h"
+#include "regpool/segments.h"
 #include "allocator/os.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
@@ -212,6 +213,44 @@ static void replaced(struct pin_span *span)
 	pin_domain_dealloc(pd);
 }
 
+/* --- two requests in one piece of a segment ------------------------------------------ */
+
+static struct ibv_mr *other_mr;
+
+static void request_beside(void)
+{
+	other_mr = reg(pd, cell + WANTED, 64, RIGHTS);
+}
+
+static void pieces(struct pin_span *span)
+{
+	struct pin_segment segment = {.piece = CELL};
+	unsigned n = 0, wrong = 0, made, twice = 0;
+	bool more;
+
+	cell = grow(&span, CELL);
+	segment.range = pin_range_of(cell, CELL);
+	pin_segments_add(&segment);
+	pin_segments_note_ready(&segment);
+	pd = new_pd();
+	do {
+		pin_domain_disarm(pd);
+		made = fake_verbs.made;
+		more = interrupted(request_in_cell, request_beside, ++n);
+		if (!more)
+			request_beside();
+		twice += fake_verbs.made != made + 1;
+		wrong += !mr || !reaches(mr) || pin_mr_deregister(mr);
+		wrong += !other_mr || !reaches(other_mr) || pin_mr_deregister(other_mr);
+	} while (more);
+	ok(!wrong && !twice,
+	   "two requests in a piece, one at each of %u steps of the other: %u register it "
+	   "twice",
+	   n - 1, twice);
+	pin_domain_dealloc(pd);
+	pin_segments_remove(&segment);
+}
+
 /* --- a PD that goes, and another that has its place --------------------------------- */
 
 static struct ibv_pd *next_pd;
@@ -315,6 +354,7 @@ int main(void)
 	race(request, evict, "an eviction while a request gets its keys");
 	race(evict, request, "a request while its memory region is evicted");
 	replaced(span);
+	pieces(span);
 	domains();
 	proxies();
 	return done_testing();
