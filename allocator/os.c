@@ -261,6 +261,11 @@ void pin_os_touch(void *addr, size_t n_bytes)
 					  memory_order_relaxed);
 }
 
+int pin_os_populate_in_use(void *addr, size_t n_bytes)
+{
+	return advise(addr, n_bytes, POPULATED);
+}
+
 /* Before Linux 5.14 the kernel does not know the advice. A signal may end it early. */
 int pin_os_populate(void *addr, size_t n_bytes)
 {

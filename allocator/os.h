@@ -136,6 +136,12 @@ void pin_os_touch(void *addr, size_t n_bytes);
 int pin_os_populate(void *addr, size_t n_bytes);
 
 /*
+ * The same for memory that the program has: returns an error, and touches nothing, if some of
+ * it may not be written, or the kernel does not know how (before Linux 5.14).
+ */
+int pin_os_populate_in_use(void *addr, size_t n_bytes);
+
+/*
  * The memory node of the processor that the calling thread runs on, from 0. No system call.
  */
 uint32_t pin_os_node(void);

@@ -4,6 +4,7 @@
 #include "regpool/userpool.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
+#include "allocator/os.h"
 #include "allocator/pages.h"
 #include "allocator/span.h"
 #include "regpool/budget.h"
@@ -410,26 +411,26 @@ int pin_userpool_destroy(struct pin_userpool *pool)
 /* --- PINALLOC_PREALLOC ---------------------------------------------------------------- */
 
 /*
- * New blocks also come from the start of the span, so that is included, unless it is large:
- * then it is registered as it is used.
+ * New blocks also come from the start of the span, so that is included, unless it is large, or
+ * the program has protected pages there: then it is registered as it is used.
  */
 static void extend_to_span_start(struct pin_range *range)
 {
 	uintptr_t start = pin_span_find((void *)range->start, 1)->start;
+	size_t n = range->start - start;
 
-	if (range->start - start <= pin_range_length(*range))
+	if (n <= pin_range_length(*range) && !pin_os_populate_in_use((void *)start, n))
 		range->start = start;
 }
 
 static void prepare(struct segment *segment, const struct pin_segment_need *need)
 {
-	struct pin_range *range = &segment->in_list.range;
 	void *start = start_of(segment);
 	int error;
 
-	extend_to_span_start(range);
+	extend_to_span_start(&segment->in_list.range);
 	pin_segments_add(&segment->in_list);
-	error = pin_touch((void *)range->start, pin_range_length(*range), need->node, 0);
+	error = pin_touch(start, need->n_bytes, need->node, 0);
 	pin_segment_give(start, need->n_bytes);
 	if (!error) {
 		pin_ahead_add_segment(&segment->in_list);

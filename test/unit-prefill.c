@@ -148,12 +148,16 @@ static void prefilled(char *heap)
 int main(void)
 {
 	struct pin_span *other = NULL;
-	char *heap;
+	char *heap, *guarded;
 
 	setenv("PINALLOC_PREALLOC", "18M", 1);
 	if (!lazy_pool())
 		return 99;
 	heap = grow(&other, 2 * PIECE);
+	/* It would begin here, but there is a page that may not be touched. */
+	guarded = grow(&span, PIECE);
+	if (mprotect(guarded + PIECE / 2, PIN_PAGE, PROT_NONE))
+		return 99;
 	is_there = true;
 	pin_domain_on_arm = pin_userpool_preallocate;
 	refused(heap);
