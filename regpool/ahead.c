@@ -235,7 +235,7 @@ static uint64_t least_pause(uint64_t ns)
 
 static void *run_ahead(void *unused)
 {
-	uint64_t pause = 0, new_at = 0;
+	uint64_t pause = 0, new_at = 0, retried_at = 0;
 	struct look look;
 
 	for (uint32_t seen = 0, now = 0;; seen = now) {
@@ -249,8 +249,10 @@ static void *run_ahead(void *unused)
 				   look.is_quiet && !look.n_new && !look.has_new_set);
 		pin_state_await_change(now, pause);
 		/* What could not be pinned for a reason that is not known. */
-		if (pause >= LAST_PAUSE_MS)
+		if (pause >= LAST_PAUSE_MS || pin_os_now_ns() - retried_at >= RETRY_NS) {
 			pin_granules_retry_unpinnable();
+			retried_at = pin_os_now_ns();
+		}
 	}
 	return unused;
 }

@@ -157,13 +157,12 @@ bool pin_granules_any_unpinnable(struct pin_range range)
 
 bool pin_granules_are_resident(struct pin_range range)
 {
-	size_t end = pin_granule_of(range.end - 1) + 1;
+	size_t i = pin_granule_of(range.start), end = pin_granule_of(range.end - 1) + 1;
 
-	for (size_t i = pin_granule_of(range.start); i < end; i++)
-		if (!is_in_table(i) || !granule_at(i)->is_resident ||
-		    granule_at(i)->is_replaced || pin_granule_is_unpinnable(i))
-			return false;
-	return true;
+	while (i < end && is_in_table(i) && granule_at(i)->is_resident &&
+	       !granule_at(i)->is_replaced && !pin_granule_is_unpinnable(i))
+		i++;
+	return i == end;
 }
 
 bool pin_granules_has_unreadable(struct pin_range range)
@@ -224,10 +223,9 @@ size_t pin_granules_mark_replaced(uintptr_t start, size_t length)
 
 bool pin_granules_any_replaced(struct pin_range range)
 {
-	size_t end = pin_granule_of(range.end - 1) + 1;
+	size_t i = pin_granule_of(range.start), end = pin_granule_of(range.end - 1) + 1;
 
-	for (size_t i = pin_granule_of(range.start); i < end; i++)
-		if (is_in_table(i) && granule_at(i)->is_replaced)
-			return true;
-	return false;
+	while (i < end && !(is_in_table(i) && granule_at(i)->is_replaced))
+		i++;
+	return i < end;
 }

@@ -351,6 +351,7 @@ static void segments(void)
 	unsigned tried;
 
 	let_hours_pass();
+	let_it_finish(); /* by the clock that goes */
 	tried = fake_verbs.tried;
 	segment.range = pin_range_of(p, 2 * CELL);
 	fake_verbs.fail_errno = EFAULT;
@@ -555,6 +556,14 @@ static void __attribute__((unused)) heals(void)
 	ok(fake_verbs.registered < all, "what was evicted is not registered again at once");
 	let_more_hours_pass();
 	ok(soon(is_registered, &all), "but later");
+	p = grow(&span, PIECE);
+	fake_touch(p, PIECE);
+	fake_verbs.fail_errno = EFAULT;
+	fake_verbs.fail_next = 1;
+	let_more_hours_pass();
+	let_more_hours_pass();
+	ok(!fake_verbs.fail_next && is_pinned(p),
+	   "what could not be pinned is tried again, though something happens all the time");
 }
 
 /* Half of what is pinned, as a control group's limit may become while the process runs. */
