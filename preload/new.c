@@ -7,11 +7,15 @@
  *
  * When memory runs out, libstdc++'s operator of the same name tries again, through malloc: it
  * calls the handler, and throws. It is looked up then, in the copy that the program has loaded.
+ *
+ * A program may replace the plain operators alone, and keep something of its own before each
+ * block: so each other form calls the one that the standard names, which may be the program's.
  */
 #include <config.h>
 
 #include "allocator/start.h"
 #include "allocator/log.h"
+#include "preload/report/stacks.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -58,40 +62,51 @@ static void *aligned(size_t n_bytes, size_t alignment)
 			       ? p                                                    \
 			       : ((void *(*)parameters)in_libstdcxx(#name))arguments; \
 	}
-#define NEW_PLAIN(name)	  NEW(name, malloc(n), (size_t n), (n))
-#define NEW_NOTHROW(name) NEW(name, malloc(n), (size_t n, const void *nothrow), (n, nothrow))
-#define NEW_ALIGNED(name) NEW(name, aligned(n, to), (size_t n, size_t to), (n, to))
-#define NEW_ALIGNED_NOTHROW(name) \
-	NEW(name, aligned(n, to), (size_t n, size_t to, const void *nothrow), (n, to, nothrow))
+/* Only C++ can catch what a program's operator throws: libstdc++'s form calls it then. */
+#define NEW_NOTHROW(name, ours, block, parameters, arguments) \
+	NEW(name, ours ? block : NULL, parameters, arguments)
+/* An operator that calls another function. */
+#define CALLS(type, name, parameters, call) \
+	PIN_EXPORT type name parameters;    \
+	type name parameters                \
+	{                                   \
+		return call;                \
+	}
+#define OURS(plain) pin_stacks_ours((void *)plain)
 
-NEW_PLAIN(_Znwm)
-NEW_PLAIN(_Znam)
-NEW_NOTHROW(_ZnwmRKSt9nothrow_t)
-NEW_NOTHROW(_ZnamRKSt9nothrow_t)
-NEW_ALIGNED(_ZnwmSt11align_val_t)
-NEW_ALIGNED(_ZnamSt11align_val_t)
-NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t)
-NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t)
+NEW(_Znwm, malloc(n), (size_t n), (n))
+CALLS(void *, _Znam, (size_t n), _Znwm(n))
+NEW_NOTHROW(_ZnwmRKSt9nothrow_t, OURS(_Znwm), malloc(n), (size_t n, const void *nothrow),
+	    (n, nothrow))
+NEW_NOTHROW(_ZnamRKSt9nothrow_t, OURS(_Znam) && OURS(_Znwm), malloc(n),
+	    (size_t n, const void *nothrow), (n, nothrow))
+
+NEW(_ZnwmSt11align_val_t, aligned(n, to), (size_t n, size_t to), (n, to))
+CALLS(void *, _ZnamSt11align_val_t, (size_t n, size_t to), _ZnwmSt11align_val_t(n, to))
+NEW_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t, OURS(_ZnwmSt11align_val_t), aligned(n, to),
+	    (size_t n, size_t to, const void *nothrow), (n, to, nothrow))
+NEW_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t,
+	    OURS(_ZnamSt11align_val_t) && OURS(_ZnwmSt11align_val_t), aligned(n, to),
+	    (size_t n, size_t to, const void *nothrow), (n, to, nothrow))
 
 /*
  * The size and alignment given to delete are ignored: some programs give wrong ones, and free()
  * finds the right ones.
  */
-#define DELETE(name)                       \
-	PIN_EXPORT_AS(void, name, void *p) \
-	{                                  \
-		free(p);                   \
-	}
-
-DELETE(_ZdlPv)
-DELETE(_ZdaPv)
-DELETE(_ZdlPvRKSt9nothrow_t)
-DELETE(_ZdaPvRKSt9nothrow_t)
-DELETE(_ZdlPvm)
-DELETE(_ZdaPvm)
-DELETE(_ZdlPvSt11align_val_t)
-DELETE(_ZdaPvSt11align_val_t)
-DELETE(_ZdlPvSt11align_val_tRKSt9nothrow_t)
-DELETE(_ZdaPvSt11align_val_tRKSt9nothrow_t)
-DELETE(_ZdlPvmSt11align_val_t)
-DELETE(_ZdaPvmSt11align_val_t)
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+CALLS(void, _ZdlPv, (void *p), free(p))
+CALLS(void, _ZdaPv, (void *p), _ZdlPv(p))
+CALLS(void, _ZdlPvRKSt9nothrow_t, (void *p, const void *nothrow), _ZdlPv(p))
+CALLS(void, _ZdaPvRKSt9nothrow_t, (void *p, const void *nothrow), _ZdaPv(p))
+CALLS(void, _ZdlPvm, (void *p, size_t n), _ZdlPv(p))
+CALLS(void, _ZdaPvm, (void *p, size_t n), _ZdaPv(p))
+CALLS(void, _ZdlPvSt11align_val_t, (void *p, size_t to), free(p))
+CALLS(void, _ZdaPvSt11align_val_t, (void *p, size_t to), _ZdlPvSt11align_val_t(p, to))
+CALLS(void, _ZdlPvSt11align_val_tRKSt9nothrow_t, (void *p, size_t to, const void *nothrow),
+      _ZdlPvSt11align_val_t(p, to))
+CALLS(void, _ZdaPvSt11align_val_tRKSt9nothrow_t, (void *p, size_t to, const void *nothrow),
+      _ZdaPvSt11align_val_t(p, to))
+CALLS(void, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t to),
+      _ZdlPvSt11align_val_t(p, to))
+CALLS(void, _ZdaPvmSt11align_val_t, (void *p, size_t n, size_t to),
+      _ZdaPvSt11align_val_t(p, to))

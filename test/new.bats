@@ -46,6 +46,81 @@ newdelete() {
 	newdelete statics
 }
 
+@test "a program that replaces the plain operators alone gets the other forms by these" {
+	"${CXX:-g++}" -std=c++17 -w -fno-builtin -o "$BATS_TEST_TMPDIR/replaces" -x c++ - <<- 'END'
+		#include <algorithm>
+		#include <cstdint>
+		#include <cstdlib>
+		#include <new>
+		#include <vector>
+
+		static int held;
+
+		// Each block has its alignment before it.
+		static void *take(std::size_t n, std::size_t alignment)
+		{
+			char *p = (char *)std::aligned_alloc(64, (n + 191) / 64 * 64);
+
+			if (!p)
+				throw std::bad_alloc();
+			*(std::size_t *)(p + 56) = alignment;
+			held++;
+			return p + 64;
+		}
+
+		static void give(void *p, std::size_t alignment)
+		{
+			if (!p)
+				return;
+			p = (char *)p - 64;
+			if (*(std::size_t *)((char *)p + 56) != alignment)
+				std::_Exit(3);
+			*(std::size_t *)((char *)p + 56) = 0;
+			held--;
+			std::free(p);
+		}
+
+		void *operator new(std::size_t n) { return take(n, 1); }
+		void operator delete(void *p) noexcept { give(p, 1); }
+		void *operator new(std::size_t n, std::align_val_t to) { return take(n, (std::size_t)to); }
+		void operator delete(void *p, std::align_val_t to) noexcept { give(p, (std::size_t)to); }
+
+		template <class T> static void use()
+		{
+			delete new T;
+			delete[] new T[3];
+			delete new (std::nothrow) T;
+			delete[] new (std::nothrow) T[3];
+			if (new (std::nothrow) char[SIZE_MAX / 4])
+				std::_Exit(4);
+		}
+
+		struct Plain { char bytes[100]; ~Plain() {} };
+		struct alignas(64) Aligned { char bytes[64]; ~Aligned() {} };
+
+		static void use_all()
+		{
+			std::vector<int> numbers(1000);
+
+			use<Plain>();
+			use<Aligned>();
+			std::stable_sort(numbers.begin(), numbers.end());
+			operator delete(operator new(10), std::nothrow);
+			operator delete[](operator new[](10), std::nothrow);
+			operator delete(operator new(10, std::align_val_t(64)), std::align_val_t(64), std::nothrow);
+			operator delete[](operator new[](10, std::align_val_t(64)), std::align_val_t(64), std::nothrow);
+		}
+
+		int main()
+		{
+			use_all();
+			return held != 0;
+		}
+	END
+	"$BATS_TEST_TMPDIR/replaces"
+	run -0 preloaded "$BATS_TEST_TMPDIR/replaces"
+}
+
 @test "without the library these checks fail" {
 	for section in forms statics; do
 		run "$programs/newdelete" "$section"
