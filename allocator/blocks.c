@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <string.h>
 
-__thread size_t pin_direct_most;
+__thread size_t pin_direct_limit;
 
 static __thread bool has_started __attribute__((tls_model("initial-exec")));
 
@@ -24,7 +24,7 @@ static PIN_COLD bool start_thread(void)
 	if (!pin_start_heap() || !pin_jemalloc_begin_thread())
 		return false;
 	has_started = true;
-	pin_direct_most = pin_is_watched ? 0 : PIN_SMALL_MOST;
+	pin_direct_limit = pin_is_watched ? 0 : PIN_SMALL_MOST;
 	errno = error;
 	return true;
 }

@@ -20,10 +20,10 @@
 #define PIN_SMALL_MOST ((size_t)14336)
 
 /*
- * Up to which size the calling thread's requests go to jemalloc at once: 0 before its first
- * one, and always if pin_is_watched.
+ * Below which size the calling thread's requests go to jemalloc at once: 0, so that none does,
+ * before its first one, and always if pin_is_watched.
  */
-extern __thread size_t pin_direct_most PIN_HIDDEN __attribute__((tls_model("initial-exec")));
+extern __thread size_t pin_direct_limit PIN_HIDDEN __attribute__((tls_model("initial-exec")));
 
 /*
  * To be called before a thread's first call of a function of jemalloc's other than free().
@@ -71,7 +71,7 @@ void pin_free_sized(void *p, size_t alignment, size_t n_bytes, const char *funct
 /* As malloc(3), free(3). */
 static inline void *pin_malloc(size_t n_bytes)
 {
-	if (PIN_UNLIKELY(n_bytes > pin_direct_most))
+	if (PIN_UNLIKELY(n_bytes >= pin_direct_limit))
 		return pin_new_block(1, n_bytes, false);
 	return pin_je_malloc(n_bytes);
 }

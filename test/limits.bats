@@ -58,8 +58,11 @@ one_line() {
 }
 
 @test "when memory is exhausted, threads without a cache can free, and malloc returns NULL to them" {
-	run -0 --separate-stderr limited -v 400000 "$programs/exhausted-threads"
-	one_line 'the heap can grow to [0-9.]+ MiB at most: .*ulimit -v.*'
+	local first
+	for first in 64 0; do
+		run -0 --separate-stderr limited -v 400000 "$programs/exhausted-threads" $first
+		one_line 'the heap can grow to [0-9.]+ MiB at most: .*ulimit -v.*'
+	done
 }
 
 @test "threads that first allocate when memory is short get NULL or a block, also after fork()" {

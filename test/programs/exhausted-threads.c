@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Allocates all memory, down to the last small block. Then a thread that has not allocated yet
- * frees some blocks, and only then another one allocates: the first call in each cannot get
- * memory for a thread cache. Exit status 1: memory never ran out; 2: a thread did not start; 3:
- * free changed errno; 4: there was memory after all.
+ * exhausted-threads SIZE: allocates all memory, down to the last small block. Then a thread that
+ * has not allocated yet frees some blocks, and only then another one allocates SIZE bytes: the
+ * first call in each cannot get memory for a thread cache. Exit status 1: memory never ran out;
+ * 2: a thread did not start; 3: free changed errno; 4: there was memory after all.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -16,6 +16,7 @@
 #define APART  90   /* so many blocks from each other, no slab is empty afterwards */
 #define FREED  5000 /* more than a thread frees without a cache */
 
+static size_t first; /* what a thread asks for first */
 static void *blocks[BLOCKS];
 static pthread_barrier_t full, freed;
 
@@ -52,17 +53,18 @@ static void *allocates(void *unused)
 	if (malloc((size_t)1 << 24))
 		exit(4);
 	pthread_barrier_wait(&freed);
-	p = malloc(SIZE); /* what the other freed is of another arena: there may be none */
+	p = malloc(first); /* what the other freed is of another arena: there may be none */
 	if (p)
-		memset(p, 1, SIZE);
+		memset(p, 1, first);
 	free(p);
 	return unused;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	pthread_t threads[2];
 
+	first = argc > 1 ? strtoul(argv[1], NULL, 10) : SIZE;
 	pthread_barrier_init(&full, NULL, 3);
 	pthread_barrier_init(&freed, NULL, 2);
 	if (pthread_create(&threads[0], NULL, frees, NULL) ||
