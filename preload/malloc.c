@@ -143,6 +143,23 @@ PIN_EXPORT void *reallocarray(void *p, size_t n, size_t size)
 	return realloc(p, n_bytes);
 }
 
+/* Of C23, in glibc since 2.43. As with delete, the size and the alignment are ignored. */
+PIN_EXPORT void free_sized(void *p, size_t n_bytes);
+PIN_EXPORT void free_aligned_sized(void *p, size_t alignment, size_t n_bytes);
+
+void free_sized(void *p, size_t n_bytes)
+{
+	(void)n_bytes;
+	free(p);
+}
+
+void free_aligned_sized(void *p, size_t alignment, size_t n_bytes)
+{
+	(void)alignment;
+	(void)n_bytes;
+	free(p);
+}
+
 /* At least one page. What cannot be rounded up stays more than there can be. */
 static size_t whole_pages(size_t n_bytes)
 {

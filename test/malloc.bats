@@ -14,7 +14,7 @@ surface() {
 
 # malloc_family: reads the output of `nm -D` and prints the malloc functions in it, sorted.
 malloc_family() {
-	local name='(m|c|re)alloc|reallocarray|c?free|memalign|aligned_alloc|posix_memalign'
+	local name='(m|c|re)alloc|reallocarray|c?free|free_sized|free_aligned_sized|memalign|aligned_alloc|posix_memalign'
 	name+='|p?valloc|mallinfo2?|mallopt|malloc_(usable_size|trim|info|stats)'
 	grep -v GLIBC_PRIVATE | grep -oE " (__libc_|__)?($name)(@|$)" | tr -d ' @' | sort -u
 }
@@ -68,6 +68,10 @@ answers() {
 
 @test "valloc and pvalloc return pages that free accepts" {
 	surface pages
+}
+
+@test "C23's free_sized and free_aligned_sized free blocks of the heap" {
+	surface sized
 }
 
 @test "malloc_usable_size returns the size that may be written" {

@@ -315,6 +315,8 @@ static void test_glibc(void)
 void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
 void *__libc_memalign(size_t, size_t), *__libc_valloc(size_t), *__libc_pvalloc(size_t);
 void __libc_free(void *);
+void free_sized(void *, size_t) __attribute__((weak));
+void free_aligned_sized(void *, size_t, size_t) __attribute__((weak));
 
 /* Blocks from one name go to free under another, as in old wrappers of malloc. */
 static void test_libc_names(void)
@@ -326,6 +328,19 @@ static void test_libc_names(void)
 	good_block(__libc_valloc(100), 100, PAGE, "__libc_valloc");
 	good_block(__libc_pvalloc(100), PAGE, PAGE, "__libc_pvalloc");
 	__libc_free(malloc(100));
+}
+
+/* C23's, which a glibc may lack. */
+static void test_sized(void)
+{
+	ok(free_sized && free_aligned_sized, "the functions that free a size are there");
+	if (!free_sized || !free_aligned_sized)
+		return;
+	free_sized(malloc(100), 100);
+	free_sized(calloc(3, MIB), 3 * MIB);
+	free_sized(NULL, 0);
+	free_aligned_sized(aligned_alloc(256, 512), 256, 512);
+	free_aligned_sized(NULL, 256, 0);
 }
 
 static void print_stats(void)
@@ -366,7 +381,7 @@ static const struct {
 	{"realloc", test_realloc},	 {"alignment", test_alignment},
 	{"pages", test_pages},		 {"usable", test_usable},
 	{"errno", test_errno},		 {"glibc", test_glibc},
-	{"libc-names", test_libc_names}, {"info", print_info},
+	{"libc-names", test_libc_names}, {"sized", test_sized}, {"info", print_info},
 	{"stats", print_stats},		 {"jemalloc-stats", print_jemalloc_stats},
 };
 
