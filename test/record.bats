@@ -91,6 +91,26 @@ killed() {
 	[ "$(ls)" = out.json ]
 }
 
+@test "nor does one in which the destructor of another library allocates after the report" {
+	gcc -fno-builtin -shared -fPIC -o libends.so -x c - <<- 'END'
+		#include <stdlib.h>
+		#include <string.h>
+
+		void nothing(void)
+		{
+		}
+
+		__attribute__((destructor)) static void end(void)
+		{
+			memset(malloc(20 << 20), 1, 20 << 20);
+		}
+	END
+	gcc -o ends -x c - -x none ./libends.so <<< 'void nothing(void); int main(void) { nothing(); return 0; }'
+	preloaded PINALLOC_REPORT=out.json ./ends
+	[ -f out.json ]
+	run ! compgen -G '*.running'
+}
+
 @test "a process that has changed its directory takes its record away all the same" {
 	mkdir sub
 	run -0 preloaded PINALLOC_REPORT=out.json /usr/bin/python3 -c "

@@ -286,8 +286,10 @@ void pin_record_begin_anew(void)
 		pin_live_call_at((int64_t)(pin_live_now() + PIN_PROCESS_MUCH));
 }
 
+/* Destructors of other libraries may still allocate: no record begins then. */
 void pin_record_end(void)
 {
+	atomic_store(&begun, true);
 	if (!atomic_exchange(&is_kept, false))
 		return;
 	unlink(path);
