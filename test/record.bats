@@ -111,6 +111,70 @@ killed() {
 	run ! compgen -G '*.running'
 }
 
+# Each change takes 30 ms here. Two threads allocate for two seconds, and the longest call is printed.
+@test "a thread in malloc writes the record three times at most, however much others allocate" {
+	gcc -fno-builtin -shared -fPIC -o slow.so -x c - <<- 'END'
+		#define _GNU_SOURCE
+		#include <sys/syscall.h>
+		#include <sys/uio.h>
+		#include <unistd.h>
+
+		ssize_t process_vm_writev(pid_t pid, const struct iovec *from, unsigned long n,
+					  const struct iovec *to, unsigned long m, unsigned long flags)
+		{
+			usleep(10000);
+			return syscall(SYS_process_vm_writev, pid, from, n, to, m, flags);
+		}
+	END
+	gcc -fno-builtin -pthread -o longest -x c - <<- 'END'
+		#include <pthread.h>
+		#include <stdio.h>
+		#include <stdlib.h>
+		#include <time.h>
+		#include <unistd.h>
+
+		static double now(void)
+		{
+			struct timespec t;
+
+			clock_gettime(CLOCK_MONOTONIC, &t);
+			return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+		}
+
+		static void *take(void *longest)
+		{
+			double begin = now(), before = begin, after;
+
+			for (; before < begin + 2; before = after) {
+				usleep(100);
+				before = now();
+				if (!malloc(1 << 20))
+					return NULL;
+				after = now();
+				if (after - before > *(double *)longest)
+					*(double *)longest = after - before;
+			}
+			return longest;
+		}
+
+		int main(void)
+		{
+			double longest[2] = {0, 0};
+			pthread_t other;
+			void *end;
+
+			if (pthread_create(&other, NULL, take, &longest[1]) || !take(&longest[0]))
+				return 1;
+			pthread_join(other, &end);
+			printf("%.0f\n", 1000 * (longest[0] > longest[1] ? longest[0] : longest[1]));
+			return !end;
+		}
+	END
+	run -0 --separate-stderr env LD_PRELOAD="$library:$PWD/slow.so" PINALLOC_REPORT="$PWD/out.json" ./longest
+	echo "$output ms"
+	((output >= 30 && output < 1000))
+}
+
 @test "a process that has changed its directory takes its record away all the same" {
 	mkdir sub
 	run -0 preloaded PINALLOC_REPORT=out.json /usr/bin/python3 -c "

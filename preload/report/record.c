@@ -155,8 +155,9 @@ static void format_report(void)
 
 static void write_part(void)
 {
-	int64_t peak;
+	int64_t peak = (int64_t)pin_live_peak().bytes;
 
+	pin_live_call_at(peak + step_above(peak));
 	report.elapsed_ns = pin_os_now_ns() - report.began_ns;
 	pin_report_take_figures(&report, PIN_COUNTED | PIN_AT_RECORD);
 	pin_report_collect_peak(&report, report.began_ns + report.elapsed_ns);
@@ -165,16 +166,18 @@ static void write_part(void)
 	put(&part.next, sizeof part.next);
 	put(part.text, part.n_bytes);
 	put(&part, offsetof(struct pin_running_part, text));
-	peak = (int64_t)pin_live_peak().bytes;
-	pin_live_call_at(peak + step_above(peak));
 }
+
+/* What one call of malloc may write. Where others go on allocating, one of them does the rest. */
+#define MOST_WRITES 3
 
 /* A thread that finds another one writing leaves the writing to it; that one looks again when
  * it has written. */
 static void write_record(void)
 {
 	atomic_store(&todo, true);
-	while (atomic_load(&todo) && !atomic_exchange(&busy, true)) {
+	for (int i = 0; i < MOST_WRITES && atomic_load(&todo) && !atomic_exchange(&busy, true);
+	     i++) {
 		atomic_store(&todo, false);
 		if (atomic_load(&is_kept))
 			write_part();
