@@ -115,6 +115,12 @@ unfit() {
 	[[ "${stderr_lines[0]}" == *" ?[31m?.json is empty"* ]]
 }
 
+@test "a file that begins with what is no text is not called empty" {
+	printf '\xff\xfe{' > wide.json
+	run -2 --separate-stderr "$pinalloc" report wide.json
+	[[ "${stderr_lines[0]}" == *" wide.json is not JSON: line 1: "* ]]
+}
+
 @test "spaces, quotes and invalid bytes in names of files, programs and hosts do no harm" {
 	rank $'the job/rank 0 "\xff".json' '.nranks = 1 | .program = "a \"b\" \\ c\u001b[2J"
 		| .host = "no\nde"'

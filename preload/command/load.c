@@ -236,12 +236,12 @@ static json_t *parse_json(FILE *in, struct cmd_fault *fault)
 		return report;
 	if (ferror(in))
 		wrong(fault, "cannot be read: %s", strerror(errno));
+	else if (json_error_code(&error) != json_error_premature_end_of_input)
+		wrong(fault, "is not JSON: line %d: %s", error.line, error.text);
 	else if (!error.position)
 		wrong(fault, "is empty");
-	else if (json_error_code(&error) == json_error_premature_end_of_input)
-		wrong(fault, "is incomplete: it ends in line %d", error.line);
 	else
-		wrong(fault, "is not JSON: line %d: %s", error.line, error.text);
+		wrong(fault, "is incomplete: it ends in line %d", error.line);
 	return NULL;
 }
 
