@@ -253,6 +253,16 @@ parts() {
 	kill -0 "$program"
 }
 
+@test "if the record cannot be made though the report can, there is one line" {
+	local name digits=$((249 - ${#BASHPID} - 5))
+	# The report's first name has ".PID.part" more, and fits; the record's has the host's as well.
+	name=$(printf "%0${digits}d.json" 0)
+	run -0 --separate-stderr preloaded PINALLOC_REPORT="$PWD/$name" "$programs/grow" 20
+	[[ "$stderr" == *"the record beside "*"/$name cannot be written: File name too long; if the process is killed, it leaves no report" ]]
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	[ "$(ls ./*.json*)" = "./$name" ]
+}
+
 @test "a full disk does it no harm, nor one that goes away" {
 	mkdir disk
 	mount -t tmpfs -o size=16k none disk

@@ -93,7 +93,7 @@ static void put(const void *from, size_t n_bytes)
 		give_up(-error);
 }
 
-/* Returns a descriptor. If it cannot, nor can the report, which says so. */
+/* Returns a descriptor. Its name is longer than the report's, which may be as long as can be. */
 static int create_file(void)
 {
 	pin_format(path, sizeof path, "%s.%s.%d" UNNAMED, file.path, report.host, report.pid);
@@ -204,10 +204,9 @@ static void begin_record(void)
 	report.trigger = PIN_RUNNING_TRIGGER;
 	report.held = pin_options.sample;
 	fd = create_file();
-	if (fd < 0)
-		return;
-	error = map_file(fd);
-	close(fd);
+	error = fd < 0 ? errno : map_file(fd);
+	if (fd >= 0)
+		close(fd);
 	if (error) {
 		give_up(error);
 		return;
