@@ -190,34 +190,13 @@ void pin_run_take_before(uint32_t page, uint32_t n_pages)
 	cut(map_of(page - 1), page - pin_run_before(page), page - n_pages, n_pages, &n_used);
 }
 
-/*
- * A block this large that goes to the end leaves a gap before it, unless there is one: small
- * ones would go behind it otherwise, and what is free before them could not grow. Nor do small
- * ones take a part of a long run while there is room in the gap.
- */
-#define SMALL_TO     (256 * PIN_KIB >> PIN_UNIT_SHIFT)
-#define GAP_FROM     (PIN_MIB >> PIN_UNIT_SHIFT)
-#define SHARE_OF_GAP 64
-#define LEAST_GAP    PIN_MIB
-
-static uint32_t gap_for(const struct map *map, const struct pin_run_need *need)
-{
-	uint32_t bare = need->n_pages < SMALL_TO
-				? pin_fit_find(map->bare, need->n_pages, need->alignment)
-				: 0;
-
-	return bare && bare + record(bare)->length != end_of(map->span) ? bare : 0;
-}
-
 static uint32_t take_used(uint32_t node, const struct pin_run_need *need, size_t *n_used)
 {
 	struct map *map = &maps[node % N_NODES];
-	uint32_t page = pin_fit_find(map->used, need->n_pages, need->alignment), at, in_gap;
+	uint32_t page = pin_fit_find(map->used, need->n_pages, need->alignment), at;
 
 	if (!page)
 		return 0;
-	in_gap = record(page)->length >= GAP_FROM ? gap_for(map, need) : 0;
-	page = in_gap ? in_gap : page;
 	at = pin_fit_aligned(page, need->alignment);
 	cut(map, page, at, need->n_pages, n_used);
 	return at;
@@ -320,15 +299,14 @@ static uint32_t take_place(struct map *map, const struct pin_run_need *need,
 }
 
 /* In bare addresses that have room, and the longer of the used runs next to them. */
-static struct place place_in_bare(const struct map *map, const struct pin_run_need *need,
-				  bool at_end_too)
+static struct place place_in_bare(const struct map *map, const struct pin_run_need *need)
 {
 	uint32_t bare = pin_fit_find(map->bare, need->n_pages, need->alignment), end;
 	uint32_t n_before, n_behind;
 
-	end = bare ? bare + record(bare)->length : 0;
-	if (!bare || (end == end_of(map->span) && !at_end_too))
+	if (!bare)
 		return (struct place){0, 0, UINT32_MAX};
+	end = bare + record(bare)->length;
 	n_before = before(bare, PIN_KIND_FREE);
 	n_behind = behind(end, PIN_KIND_FREE);
 	if (need->alignment > 1 || n_behind <= n_before || n_behind >= need->n_pages)
@@ -336,25 +314,15 @@ static struct place place_in_bare(const struct map *map, const struct pin_run_ne
 	return (struct place){bare, end + n_behind - need->n_pages, need->n_pages - n_behind};
 }
 
-static uint32_t gap(const struct map *map, uint32_t n_bare, uint32_t n_before, uint32_t n_pages)
-{
-	size_t n = pin_span_bytes() / SHARE_OF_GAP;
-
-	if (n_pages < GAP_FROM || n_before > n_pages / 8 || map->n_bare > n_bare)
-		return 0;
-	return (uint32_t)((n > LEAST_GAP ? n : LEAST_GAP) >> PIN_UNIT_SHIFT);
-}
-
 static struct place place_at_end(const struct map *map, const struct pin_run_need *need)
 {
-	uint32_t end = end_of(map->span), n_bare, n_before, n;
+	uint32_t end = end_of(map->span), n_bare, n_before;
 
 	if (!end)
 		return (struct place){0, 0, need->n_pages};
 	n_bare = ending(map->span, end, PIN_KIND_BARE);
 	n_before = ending(map->span, end - n_bare, PIN_KIND_FREE);
-	n = gap(map, n_bare, n_before, need->n_pages);
-	return place_from(end - n_bare + n - (n ? 0 : n_before), end - n_bare, need);
+	return place_from(end - n_bare - n_before, end - n_bare, need);
 }
 
 /* The span may have to go on elsewhere, and then lack more. */
@@ -365,18 +333,15 @@ static uint32_t take_new(struct map *map, const struct pin_run_need *need, uint3
 	uint64_t lacks;
 
 	for (;;) {
-		place = place_in_bare(map, need, false);
+		place = place_in_bare(map, need);
 		last = place_at_end(map, need);
 		if (place.n_new <= last.n_new)
 			return take_place(map, need, &place, n_used);
 		lacks = (uint64_t)last.at + need->n_pages - end_of(map->span);
 		if (last.at && (int64_t)lacks <= 0)
 			return take_place(map, need, &last, n_used);
-		if (grow_by_step(map, lacks << PIN_UNIT_SHIFT, node))
-			continue;
-		/* Without a gap there may be room at the end. */
-		place = place_in_bare(map, need, true);
-		return place.page ? take_place(map, need, &place, n_used) : 0;
+		if (!grow_by_step(map, lacks << PIN_UNIT_SHIFT, node))
+			return place.page ? take_place(map, need, &place, n_used) : 0;
 	}
 }
 
@@ -403,7 +368,7 @@ static uint32_t take_elsewhere(uint32_t node, const struct pin_run_need *need, b
 		page = take_used(i, need, n_used);
 		if (page || !any)
 			continue;
-		place = place_in_bare(&maps[i], need, true);
+		place = place_in_bare(&maps[i], need);
 		page = place.page ? take_place(&maps[i], need, &place, n_used) : 0;
 	}
 	return page;

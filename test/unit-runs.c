@@ -16,10 +16,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define PAGES	   (512 * 1024)
-#define RUNS	   600
-#define LEAST_BEST 64
-#define ROUNDS	   200000
+#define PAGES  (512 * 1024)
+#define RUNS   600
+#define ROUNDS 200000
 
 static bool taken[PAGES], used[PAGES];
 static struct {
@@ -132,8 +131,7 @@ static void against_model(void)
 			merged &= pin_run_before(runs[i].page) < PAGES;
 			continue;
 		}
-		/* Less than that may be taken in a gap of new memory. */
-		had = round % 256 == 0 && alignment == 1 && n >= LEAST_BEST ? lowest(n) : 0;
+		had = round % 256 == 0 && alignment == 1 ? lowest(n) : 0;
 		page = take(n, alignment, &n_used);
 		in_heap &= page && page + n <= heap_end() && heap_end() <= PAGES;
 		if (!in_heap)
