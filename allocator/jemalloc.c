@@ -31,10 +31,9 @@ static __thread struct {
 
 /*
  * Memory that is taken before jemalloc begins a thread, for what jemalloc asks for if there is
- * no other. The metadata is as large as what jemalloc asks for in a process's first call: a block
- * for an arena, and a block of twice that size with a part of its page table.
+ * no other. That is 2 MiB of metadata for an arena, and a block with a part of jemalloc's page
+ * table: of each kind jemalloc asks for blocks that grow by at most a quarter, in whole granules.
  */
-#define SPARE_METADATA (3 * PIN_GRANULE)
 #define SPARE_PAGES    ((uint32_t)(256 * PIN_KIB / PIN_UNIT))
 
 /*
@@ -50,6 +49,8 @@ PIN_WRITTEN_FIRST static struct {
 	bool is_used;
 } kept[N_KEPT];
 PIN_WRITTEN_FIRST static unsigned n_kept; /* places that have been used */
+
+static _Atomic size_t largest_metadata = PIN_GRANULE;
 
 static void keep_metadata(void *p, size_t n_bytes, bool is_used)
 {
@@ -136,6 +137,8 @@ static void *metadata(size_t n_bytes, size_t alignment, size_t *n_used)
 	void *p = kept_metadata(n_bytes, alignment);
 
 	*n_used = 0;
+	if (n_bytes > largest_metadata)
+		largest_metadata = n_bytes;
 	if (!p)
 		p = new_metadata(n_bytes, alignment, n_used);
 	return p ? p : spare_metadata(n_bytes, alignment);
@@ -217,14 +220,15 @@ bool __wrap_je_prof_boot2(void *tsd, void *base)
 
 /* --- threads that begin ------------------------------------------------------------- */
 
-static void *get_metadata(void)
+static void get_metadata(void)
 {
-	void *p = kept_metadata(SPARE_METADATA, PIN_GRANULE);
-	size_t n_used = 0;
+	size_t n = PIN_GRANULE + PIN_ALIGN_UP(largest_metadata / 4 * 5, PIN_GRANULE), n_used = 0;
+	void *p = kept_metadata(n, PIN_GRANULE);
 
 	if (!p)
-		p = new_metadata(SPARE_METADATA, PIN_GRANULE, &n_used);
-	return p ? memset(p, 0, n_used) : NULL;
+		p = new_metadata(n, PIN_GRANULE, &n_used);
+	thread.metadata = p ? memset(p, 0, n_used) : NULL;
+	thread.n_metadata = p ? n : 0;
 }
 
 /*
@@ -240,8 +244,7 @@ bool pin_jemalloc_begin_thread(void)
 	if (thread.begins)
 		return true;
 	thread.begins = true;
-	thread.metadata = get_metadata();
-	thread.n_metadata = thread.metadata ? SPARE_METADATA : 0;
+	get_metadata();
 	thread.first_page = thread.metadata ? take_pages(SPARE_PAGES, 1, &n_used) : 0;
 	if (thread.first_page) {
 		p = pin_je_malloc(1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The only file that maps memory. os.h says what must stay true. Files are read by bare
- * system calls, for the reason given in file.c.
+ * system calls, for the reason given in io.c.
  */
 #include <config.h>
 

@@ -31,7 +31,7 @@ static inline unsigned pin_lane(void)
 	return PIN_LIKELY(pin_lane_own) ? pin_lane_own - 1 : pin_lane_assign();
 }
 
-/* Why a request went to libibverbs. The texts, for the report, are in pool.c. */
+/* Why a request went to libibverbs. The texts, for the report, are in state.c. */
 enum pin_reason {
 	PIN_SERVED,
 	PIN_FOREIGN,	/* not in the heap */

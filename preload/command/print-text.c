@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The merged report for people: the verdict, the tables (table.c), then the call sites. */
+/* The merged report for people: the verdict, the tables (print-tables.c), then the call sites. */
 #include <config.h>
 
 #include "preload/command/command.h"
