@@ -134,11 +134,14 @@ static void *new_metadata(size_t n_bytes, size_t alignment, size_t *n_used)
  */
 static void *metadata(size_t n_bytes, size_t alignment, size_t *n_used)
 {
-	void *p = kept_metadata(n_bytes, alignment);
+	/* A process's first call needs all of it. */
+	void *p = largest_metadata == PIN_GRANULE ? spare_metadata(n_bytes, alignment) : NULL;
 
 	*n_used = 0;
 	if (n_bytes > largest_metadata)
 		largest_metadata = n_bytes;
+	if (!p)
+		p = kept_metadata(n_bytes, alignment);
 	if (!p)
 		p = new_metadata(n_bytes, alignment, n_used);
 	return p ? p : spare_metadata(n_bytes, alignment);
