@@ -44,7 +44,7 @@ static void *new_small(size_t alignment, size_t n_bytes, bool zero)
 	void *p = NULL;
 
 	if (PIN_LIKELY(pin_start_thread()))
-		p = pin_je_mallocx(n_bytes ? n_bytes : 1, pin_mutexs(alignment, zero));
+		p = pin_je_mallocx(n_bytes ? n_bytes : 1, pin_flags_for(alignment, zero));
 	pin_live_settle();
 	return p;
 }
@@ -102,7 +102,7 @@ void pin_free_slowly(void *p)
 /* The class of a small request. */
 static size_t rounded(size_t alignment, size_t n_bytes)
 {
-	return pin_je_nallocx(n_bytes ? n_bytes : 1, pin_mutexs(alignment, false));
+	return pin_je_nallocx(n_bytes ? n_bytes : 1, pin_flags_for(alignment, false));
 }
 
 /* Ends the process unless p is a block in use. */

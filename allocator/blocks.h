@@ -39,7 +39,7 @@ static inline bool pin_fits_small(size_t alignment, size_t n_bytes)
 }
 
 /* The flags of mallocx() and its family. */
-static inline int pin_mutexs(size_t alignment, bool zero)
+static inline int pin_flags_for(size_t alignment, bool zero)
 {
 	return __builtin_ctzl(alignment) | (zero ? 0x40 : 0);
 }
