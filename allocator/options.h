@@ -17,7 +17,7 @@ enum pin_report_format { PIN_REPORT_AUTO, PIN_REPORT_TEXT, PIN_REPORT_JSON };
 /* In the order of PINALLOC_HUGEPAGE's values. */
 enum pin_huge { PIN_HUGE_SYSTEM, PIN_HUGE_THP, PIN_HUGE_TLB, PIN_HUGE_OFF };
 
-/* In the order of PINALLOC_WATCH's values. */
+/* In the order of PINALLOC_WATCH's values. Code tests whether it is 0: off comes first. */
 enum pin_watch { PIN_WATCH_OFF, PIN_WATCH_ON, PIN_WATCH_STRICT };
 
 /* Bits of PINALLOC_ACCESS; regpool/ translates them to IBV_ACCESS_*. */

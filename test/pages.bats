@@ -92,8 +92,8 @@ example() {
 	for width in 80 100; do
 		for formatter in groff mandoc; do
 			text=$(printed "$formatter" "$width" "$top_srcdir/preload/pinalloc.7" | tr -s ' \n' ' ')
-			[[ $text == *" by default opens the whole memory region, "*" until ibv_dealloc_pd(3); "* ]]
-			[[ $text == *" with PINALLOC_ACCESS=local opens the bytes that were asked for, "*" until ibv_dereg_mr(3); "* ]]
+			[[ $text == *" by default the key opens the whole memory region, "*" until ibv_dealloc_pd(3); "* ]]
+			[[ $text == *" with PINALLOC_ACCESS=local the key opens the bytes that were asked for, "*" until ibv_dereg_mr(3); "* ]]
 		done
 	done
 }
