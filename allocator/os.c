@@ -286,14 +286,6 @@ unsigned pin_os_processors(void)
 	return n > 0 ? (unsigned)n : 1;
 }
 
-/* The kernel's default, used if the setting cannot be read. */
-#define DEFAULT_MAX_MAPPINGS 65530
-
-size_t pin_os_most_mappings(void)
-{
-	return pin_io_number("/proc/sys/vm/max_map_count", "", DEFAULT_MAX_MAPPINGS);
-}
-
 #define POOLS	  "/sys/kernel/mm/hugepages/hugepages-"
 #define POOL_2MIB POOLS "2048kB/"
 #define POOL_1GIB POOLS "1048576kB/"

@@ -184,7 +184,4 @@ uint64_t pin_os_now_ns(void);
 /* Sleeps for `ms` milliseconds, or until a signal handler has run. */
 void pin_os_sleep_ms(uint64_t ms);
 
-/* The maximum number of mappings of the process (vm.max_map_count). */
-size_t pin_os_most_mappings(void);
-
 #endif
