@@ -41,11 +41,15 @@ bool pin_start_thread(void)
 
 static void *new_small(size_t alignment, size_t n_bytes, bool zero)
 {
-	void *p = NULL;
+	void *p;
 
-	if (PIN_LIKELY(pin_start_thread()))
+	if (PIN_UNLIKELY(!pin_start_thread()))
+		p = NULL;
+	else if (alignment == 1 && !zero)
+		p = pin_je_malloc(n_bytes); /* has a path that mallocx() has not */
+	else
 		p = pin_je_mallocx(n_bytes ? n_bytes : 1, pin_flags_for(alignment, zero));
-	pin_live_settle();
+	pin_live_settle_small();
 	return p;
 }
 
@@ -66,7 +70,7 @@ static void *new_large(size_t alignment, size_t n_bytes, bool zero, bool is_pick
 
 void *pin_new_block(size_t alignment, size_t n_bytes, bool zero)
 {
-	bool is_picked = PIN_UNLIKELY(pin_is_watched) && pin_sample_due(n_bytes);
+	bool is_picked = pin_sample_due(n_bytes);
 	void *p;
 
 	if (pin_fits_small(alignment, n_bytes) && !is_picked)
@@ -195,6 +199,14 @@ void *pin_resized_aligned(void *p, size_t alignment, size_t n_bytes, bool zero,
 
 void *pin_resized(void *p, size_t n_bytes, const char *function)
 {
+	void *q;
+
+	if (!pin_options.sample && pin_is_small(p) && n_bytes <= PIN_SMALL_MOST &&
+	    pin_start_thread()) {
+		q = pin_je_realloc(p, n_bytes);
+		pin_live_settle_small();
+		return q;
+	}
 	return pin_resized_aligned(p, 1, n_bytes, false, function);
 }
 

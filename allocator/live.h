@@ -117,6 +117,14 @@ static inline void pin_live_settle(void)
 		pin_live_listener();
 }
 
+/* The same after a small block: what jemalloc takes for it raises the peak by itself. */
+static inline void pin_live_settle_small(void)
+{
+	if (PIN_UNLIKELY(pin_live_growth ||
+			 atomic_load_explicit(&pin_live_call, memory_order_relaxed)))
+		pin_live_settle();
+}
+
 /* What is called after growth was accounted for, inside malloc; NULL for nothing. Set once. */
 extern void (*pin_live_growth_listener)(void);
 

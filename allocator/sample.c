@@ -3,7 +3,6 @@
 
 #include "allocator/sample.h"
 #include "allocator/large.h"
-#include "allocator/options.h"
 #include "allocator/os.h"
 
 /* Bytes until the calling thread's next sample, and what it draws them from: 0 at first. */
@@ -22,12 +21,12 @@ static size_t draw(void)
 	return (x * 0x2545f4914f6cdd1d >> 11) % pin_options.sample;
 }
 
-bool pin_sample_due(size_t n_bytes)
+bool pin_sample_picks(size_t n_bytes)
 {
 	size_t interval = pin_options.sample;
 
-	if (!interval || n_bytes >= interval / 2)
-		return interval;
+	if (n_bytes >= interval / 2)
+		return true;
 	if (!random_state) {
 		random_state = ((uintptr_t)&left ^ pin_os_now_ns()) | 1;
 		left = draw();

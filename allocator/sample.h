@@ -11,13 +11,19 @@
 #ifndef PIN_SAMPLE_H
 #define PIN_SAMPLE_H
 
+#include "allocator/options.h"
 #include "allocator/sites.h"
 
 /*
  * To be called before a block of n_bytes is allocated: whether it is picked. Never, if
  * allocations are not sampled.
  */
-bool pin_sample_due(size_t n_bytes);
+bool pin_sample_picks(size_t n_bytes);
+
+static inline bool pin_sample_due(size_t n_bytes)
+{
+	return PIN_UNLIKELY(pin_options.sample) && pin_sample_picks(n_bytes);
+}
 
 /*
  * A large block is new, or has been resized. If it is picked, its stack is walked: no lock may
