@@ -101,7 +101,7 @@ static void hold_all(void)
 
 static void give_up(void)
 {
-	need(!pin_domain_disarm(pd) && !pin_state.pinned && !fake_verbs.live);
+	need(!pin_domain_disarm(pd) && !pin_state.registered && !fake_verbs.live);
 }
 
 int pinalloc_lookup(struct ibv_pd *domain, const void *addr, size_t length, unsigned access,
