@@ -24,7 +24,7 @@ static PIN_COLD bool start_thread(void)
 	if (!pin_start_heap() || !pin_jemalloc_begin_thread())
 		return false;
 	has_started = true;
-	pin_direct_limit = pin_is_watched ? 0 : PIN_SMALL_MOST;
+	pin_direct_limit = pin_is_watched ? 0 : PIN_SMALL_MOST + 1;
 	errno = error;
 	return true;
 }

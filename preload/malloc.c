@@ -52,7 +52,7 @@ static PIN_COLD void *resized_slowly(void *p, size_t n_bytes)
 
 PIN_EXPORT void *realloc(void *p, size_t n_bytes)
 {
-	if (PIN_LIKELY(n_bytes - 1 < pin_direct_limit && pin_is_small(p)))
+	if (PIN_LIKELY(n_bytes && n_bytes < pin_direct_limit && pin_is_small(p)))
 		return pin_je_realloc(p, n_bytes);
 	return resized_slowly(p, n_bytes);
 }
