@@ -38,7 +38,7 @@ static ucs_status_t mem_reg(void *context, ucs_rcache_t *rcache, void *arg,
 	mr = ibv_reg_mr(context, (void *)start, region->super.end - start, RDMA_ACCESS);
 	if (!mr)
 		return UCS_ERR_NO_MEMORY;
-	cached->key = (struct pinalloc_key){mr->lkey, mr->rkey};
+	cached->key = (struct pinalloc_key){.lkey = mr->lkey, .rkey = mr->rkey};
 	return ibv_dereg_mr(mr) ? UCS_ERR_IO_ERROR : UCS_OK;
 }
 

@@ -68,7 +68,7 @@ static void register_all(void)
 
 		need(mr && mr->addr == step_at(i) && !pin_mr_deregister(mr));
 	}
-	need(pin_state.created == n_steps && pin_state.pinned == n_steps * step);
+	need(pin_state.created == n_steps && pin_state.registered == n_steps * step);
 }
 
 /* The first are those that were used longest ago. */
