@@ -9,6 +9,7 @@
  * less memory the machine has while the child exists, and how much of the child's memory is not
  * shared.
  */
+#define _GNU_SOURCE
 #include "bench/bench.h"
 
 #include <fcntl.h>

@@ -11,6 +11,7 @@
  * its processor in them, which no other load of the machine adds to, and what 64 MiB
  * take to register.
  */
+#define _GNU_SOURCE
 #include "bench/bench.h"
 
 #include <sys/resource.h>
