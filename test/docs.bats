@@ -210,6 +210,14 @@ paths() {
 	[ "$n" -ge 1 ]
 }
 
+# They are no part of a build, and use names of the library. mpicc is gcc with the directory of mpi.h.
+@test "every program of bench/ compiles without a warning" {
+	cd "$top_srcdir"
+	mpicc.openmpi -std=gnu11 -Wall -Wextra -Werror -fsyntax-only -I. -I"$top_builddir" \
+		bench/*.c bench/workloads/*.c
+	g++ -std=gnu++17 -Wall -Wextra -Werror -fsyntax-only bench/workloads/*.cc
+}
+
 @test "bench/all runs every script in bench/, and bench/RESULTS has a section for each" {
 	local script n=0
 	for script in "$top_srcdir"/bench/*; do
