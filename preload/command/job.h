@@ -120,10 +120,10 @@ struct cmd_rank *cmd_rank_load(const char *file, json_t *stacks, struct cmd_faul
 /*
  * Finds the name of a frame that is a place, "/path/to/MODULE+0xOFFSET": "NAME (FILE.c:LINE)"
  * or "NAME (MODULE)". `modules` has the build ids that the modules had, as far as they are
- * known. Returns false if the frame is not a place, or the module is not on this host, has
- * changed, or has no name there.
+ * known. Returns NULL if the frame is not a place, or the module is not on this host, has
+ * changed, or has no name there. The name is remembered, and stays.
  */
-bool cmd_frame_name(const char *frame, const json_t *modules, char *name, size_t size);
+const char *cmd_frame_name(const char *frame, const json_t *modules);
 
 void cmd_rank_free(struct cmd_rank *rank);
 

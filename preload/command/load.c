@@ -128,15 +128,13 @@ static const char *read_stack(const json_t *frames, const json_t *modules, json_
 		cmd_no_memory();
 	json_array_foreach(frames, i, frame)
 	{
-		char name[512], *text;
+		char *text;
 
 		if (!json_is_string(frame))
 			break;
-		/* A module may have any names, and cutting one may end within a character. */
-		text = cmd_strdup(
-			cmd_frame_name(json_string_value(frame), modules, name, sizeof name)
-				? cmd_utf8(name)
-				: json_string_value(frame));
+		/* A module may have any names. */
+		text = cmd_strdup(cmd_frame_name(json_string_value(frame), modules)
+					  ?: json_string_value(frame));
 		fprintf(out, "%s\n", cmd_clean(text));
 		free(text);
 	}

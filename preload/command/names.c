@@ -9,6 +9,7 @@
 #include "preload/command/job.h"
 
 #include <elfutils/libdwfl.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@ struct module {
 	GElf_Addr bias;
 	char build_id[2 * 64 + 1]; /* hexadecimal, "" without */
 	bool is_told;		   /* that it has changed */
+	void *places;		   /* a tree of those that have been looked up */
 	struct module *next;
 };
 
@@ -118,27 +120,53 @@ static const char *line_of(Dwfl_Module *module, Dwarf_Addr code, int *number)
 	return line && !dwarf_lineno(line, number) ? dwarf_linesrc(line, NULL, NULL) : NULL;
 }
 
-static bool name_offset(const struct module *module, GElf_Addr offset, char *name, size_t size)
+static char *find_name(const struct module *module, GElf_Addr offset)
 {
-	GElf_Addr at = offset + module->bias;
+	GElf_Addr at = offset + module->bias, within;
 	const char *function, *file;
-	GElf_Off within;
 	GElf_Sym symbol;
+	char *name;
 	int number;
 
 	function = dwfl_module_addrinfo(module->dw, at, &within, &symbol, NULL, NULL, NULL);
 	/* The symbol may also be another function, the nearest one before the address. */
 	if (!function || within >= symbol.st_size)
-		return false;
+		return NULL;
 	file = line_of(module->dw, at, &number);
-	if (file)
-		snprintf(name, size, "%s (%s:%d)", function, basename(file), number);
-	else
-		snprintf(name, size, "%s (%s)", function, basename(module->path));
-	return true;
+	if ((file ? asprintf(&name, "%s (%s:%d)", function, basename(file), number)
+		  : asprintf(&name, "%s (%s)", function, basename(module->path))) < 0)
+		cmd_no_memory();
+	return cmd_utf8(name);
 }
 
-bool cmd_frame_name(const char *frame, const json_t *modules, char *name, size_t size)
+/* `name` is NULL if it has none. */
+struct place {
+	GElf_Addr offset;
+	char *name;
+};
+
+static int compare_offsets(const void *a, const void *b)
+{
+	return memcmp(a, b, sizeof(GElf_Addr));
+}
+
+/* All ranks have the same places, and a search takes a fraction of a millisecond. */
+static const char *name_at(struct module *module, GElf_Addr offset)
+{
+	struct place *place = cmd_realloc(NULL, sizeof *place), **known;
+
+	place->offset = offset;
+	known = tsearch(place, &module->places, compare_offsets);
+	if (!known)
+		cmd_no_memory();
+	if (*known != place)
+		free(place);
+	else
+		place->name = find_name(module, offset);
+	return (*known)->name;
+}
+
+const char *cmd_frame_name(const char *frame, const json_t *modules)
 {
 	const char *plus = strrchr(frame, '+');
 	struct module *module;
@@ -146,10 +174,10 @@ bool cmd_frame_name(const char *frame, const json_t *modules, char *name, size_t
 	char *end;
 
 	if (frame[0] != '/' || !plus || strncmp(plus, "+0x", 3))
-		return false;
+		return NULL;
 	offset = strtoul(plus + 1, &end, 16);
 	if (*end)
-		return false;
+		return NULL;
 	module = find_module(frame, (size_t)(plus - frame));
-	return is_as_it_was(module, modules) && name_offset(module, offset, name, size);
+	return is_as_it_was(module, modules) ? name_at(module, offset) : NULL;
 }
