@@ -56,7 +56,7 @@ killed() {
 
 @test "a process killed at any moment leaves a record, with its peak within 2 % or 4 MiB" {
 	local i
-	for i in {1..20}; do
+	for i in {1..10}; do
 		begin
 		killed "0.$((RANDOM % 3))$RANDOM"
 		rm out.json.*
