@@ -102,7 +102,7 @@ static void churn(size_t held)
 	need(held && held <= sizeof mrs / sizeof *mrs);
 	for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
 		need((blocks[i] = malloc(BLOCK)));
-	for (size_t i = 0; i < 400; i++) {
+	for (size_t i = 0; i < 160; i++) {
 		struct ibv_mr **mr = &mrs[i % held];
 		char *block = blocks[rdma_random(&random) % (sizeof blocks / sizeof *blocks)];
 
