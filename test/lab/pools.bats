@@ -13,7 +13,7 @@ setup_file() {
 # exchange NAME [VARIABLE=VALUE…]: NumPy arrays of a pool, with Debian's mpi4py, which has Open MPI.
 exchange() {
 	local command
-	mapfile -t command < <(pair_over_ucx openmpi /usr/bin/python3 "$top_srcdir/preload/python/exchange.py" 4)
+	mapfile -t command < <(pair_over_ucx openmpi /usr/bin/python3 "$top_srcdir/preload/python/exchange.py" 2)
 	attempt "$1" LD_PRELOAD="$library" PYTHONDONTWRITEBYTECODE=1 "${@:2}" "${command[@]}"
 }
 
@@ -35,7 +35,7 @@ setup() {
 # sent NAME: all arrays arrived, and after a first round none waited for a registration.
 sent() {
 	ended "$1"
-	diff <(sort "$results/$1.out") <(printf 'rank %d rounds 4 wrong 0 registrations 0\n' 0 1)
+	diff <(sort "$results/$1.out") <(printf 'rank %d rounds 2 wrong 0 registrations 0\n' 0 1)
 }
 
 @test "MPI sends NumPy arrays of a pool, and no message waits for a registration" {
