@@ -74,7 +74,9 @@ write_script() {
 		# Open MPI requires this of root, and on a machine with fewer processors than ranks.
 		echo 'export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 			export OMPI_MCA_rmaps_base_oversubscribe=1 # since 5:
-			export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe'
+			export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+			# Each process of a job would load plugins for displays, OpenCL and PCI, of no use here.
+			export HWLOC_PLUGINS_PATH=/nonexistent'
 		echo in_guest
 	} > "$results/script"
 }
