@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define LENGTH	  303104 /* whole pages: a child can lose no less */
-#define INHERITED 200
+#define INHERITED 60
 
 extern char **environ;
 
@@ -29,7 +29,7 @@ static bool apart;
 
 static size_t inherited_size(size_t i)
 {
-	return 1 + (size_t)7 * i * i * i / 50; /* to a mebibyte */
+	return 1 + (size_t)5 * i * i * i; /* to a mebibyte */
 }
 
 static void fill_inherited(uint64_t seed)
@@ -125,7 +125,7 @@ static void fork_and_write(void)
 		child(ends[0]);
 	}
 	close(ends[0]);
-	for (uint64_t seed = 2; seed < 40; seed++) {
+	for (uint64_t seed = 2; seed < 20; seed++) {
 		fill_inherited(seed);
 		right &= sends(seed) && heap_works(seed) && inherited_is_right(seed);
 	}
