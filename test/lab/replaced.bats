@@ -23,7 +23,7 @@ in_guest() {
 	local common='^mapped (munmap[+]mmap|mmap-fixed|mremap-fixed|madvise|brk)/raw$'
 
 	if [ -z "$everything" ]; then
-		sample '^(mapped (munmap[+]mmap|mmap-fixed|mremap-fixed|madvise|brk|.*next-thread|memfd:.*)/(raw|libc)|heap (free[+]malloc|free[+]calloc|realloc-up)|behind .*(mmap-fixed|madvise)/raw)$' openmpi
+		sample '^(mapped ((munmap[+]mmap|mmap-fixed|mremap-fixed|madvise|brk|memfd:.*)/raw|.*next-thread/libc)|heap (free[+]malloc|free[+]calloc|realloc-up)|behind .*(mmap-fixed|madvise)/raw)$' openmpi
 		sample '^heap (free[+]malloc|free[+]calloc)$' openmpi-blind mpich
 		return
 	fi
