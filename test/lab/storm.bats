@@ -11,7 +11,7 @@ setup_file() {
 	gcc -O2 -shared -fPIC -fvisibility=hidden -o "$BATS_FILE_TMPDIR/libucm.so.0" \
 		"$top_srcdir/test/programs/listener.c"
 	seconds=${STORM_SECONDS:-${everything:+60}}
-	seconds=${seconds:-20}
+	seconds=${seconds:-10}
 	vm_options=(--mem 3G --timeout $((seconds + 600)))
 	guest_variables=(seconds)
 	in_guest() {
