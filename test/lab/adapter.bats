@@ -7,6 +7,7 @@
 setup_file() {
 	load ../helper
 	load lab
+	vm_options=("${one_processor[@]}")
 	local build=(gcc -O2 -shared -fPIC -fvisibility=hidden -I"$top_srcdir")
 	"${build[@]}" -o "$BATS_FILE_TMPDIR/libucm.so.0" "$top_srcdir/test/programs/listener.c"
 	"${build[@]}" -o "$BATS_FILE_TMPDIR/plugin.so" "$top_srcdir/test/programs/rdma-plugin.c" \

@@ -6,6 +6,7 @@
 setup_file() {
 	load ../helper
 	load lab
+	vm_options=("${one_processor[@]}")
 	mpicc.openmpi -O2 -I"$top_srcdir" -o "$BATS_FILE_TMPDIR/exchange" "$top_srcdir/test/programs/mpi-exchange.c"
 	gcc -O2 -shared -fPIC -I"$top_srcdir" -I"$top_builddir" -o "$BATS_FILE_TMPDIR/fork-needed.so" \
 		"$top_srcdir/test/programs/fork-needed.c"

@@ -7,7 +7,7 @@
 setup_file() {
 	load ../helper
 	load lab
-	vm_options=(--mem 4G)
+	vm_options=(--mem 4G "${one_processor[@]}")
 	boot both at_once
 }
 

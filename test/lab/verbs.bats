@@ -6,6 +6,7 @@
 setup_file() {
 	load ../helper
 	load lab
+	vm_options=("${one_processor[@]}")
 	in_guest() {
 		local case
 
