@@ -20,7 +20,7 @@ exchange() {
 in_guest() {
 	shimmed keys "$programs/rdma-pool" keys
 	exchange cached
-	exchange direct "${no_ucx_cache[@]}"
+	thorough exchange direct "${no_ucx_cache[@]}"
 }
 
 setup() {
@@ -42,6 +42,7 @@ sent() {
 	sent cached
 }
 
+# bats test_tags=thorough
 @test "nor without UCX's cache, which then asks for each message" {
 	sent direct
 }
