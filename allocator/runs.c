@@ -127,32 +127,66 @@ static void give(const struct pin_span *span, uint32_t page, uint32_t n_pages,
 	insert(map, page - n_before, n_before + n_pages + n_behind, kind);
 }
 
+/*
+ * The used run that was given last waits: a program that frees a block often requests as much
+ * next, and gets this run. Whatever looks at a map puts the waiting run there first.
+ */
+PIN_WRITTEN_FIRST static struct {
+	uint32_t page, n_pages;
+} waiting;
+
+static void put_waiting(void)
+{
+	if (waiting.n_pages)
+		give(span_of(waiting.page), waiting.page, waiting.n_pages, PIN_KIND_FREE);
+	waiting.n_pages = 0;
+}
+
+static bool take_waiting(const struct pin_run_need *need, uint32_t node)
+{
+	if (waiting.n_pages != need->n_pages || map_of(waiting.page) != &maps[node % N_NODES] ||
+	    pin_fit_aligned(waiting.page, need->alignment) != waiting.page)
+		return false;
+	waiting.n_pages = 0;
+	return true;
+}
+
 /* jemalloc merges runs of any nodes. */
 void pin_run_give(uint32_t page, uint32_t n_pages, enum pin_kind kind)
 {
 	const struct pin_span *span;
 	uint32_t n;
 
+	if (n_pages)
+		put_waiting();
 	for (; n_pages; page += n, n_pages -= n) {
 		span = span_of(page);
 		n = end_of(span) - page;
 		n = n < n_pages ? n : n_pages;
-		give(span, page, n, kind);
+		if (kind == PIN_KIND_FREE && n == n_pages) {
+			waiting.page = page;
+			waiting.n_pages = n;
+		} else {
+			give(span, page, n, kind);
+		}
 	}
 }
 
 uint32_t pin_run_before(uint32_t page)
 {
+	put_waiting();
 	return before(page, PIN_KIND_FREE);
 }
 
 uint32_t pin_run_at(uint32_t page)
 {
+	put_waiting();
 	return behind(page, PIN_KIND_FREE);
 }
 
 bool pin_run_fits(uint32_t n_pages)
 {
+	put_waiting();
 	return pin_fit_find(maps[node_here() % N_NODES].used, n_pages, 1);
 }
 
@@ -193,8 +227,13 @@ void pin_run_take_before(uint32_t page, uint32_t n_pages)
 static uint32_t take_used(uint32_t node, const struct pin_run_need *need, size_t *n_used)
 {
 	struct map *map = &maps[node % N_NODES];
-	uint32_t page = pin_fit_find(map->used, need->n_pages, need->alignment), at;
+	uint32_t page, at;
 
+	*n_used = (size_t)need->n_pages << PIN_UNIT_SHIFT;
+	if (take_waiting(need, node))
+		return waiting.page;
+	put_waiting();
+	page = pin_fit_find(map->used, need->n_pages, need->alignment);
 	if (!page)
 		return 0;
 	at = pin_fit_aligned(page, need->alignment);
@@ -408,8 +447,10 @@ bool pin_run_extend(uint32_t page, uint32_t n_pages, size_t *n_used)
 {
 	const struct pin_span *span = span_of(page - 1);
 	struct map *map = map_of(page - 1);
-	uint32_t has = free_from(page);
+	uint32_t has;
 
+	put_waiting();
+	has = free_from(page);
 	/* Only the span that grows for its node, and if nothing is in between. */
 	if (has < n_pages &&
 	    (map->span != span || page + has != end_of(span) ||
@@ -425,6 +466,7 @@ size_t pin_runs_free_bytes(void)
 	size_t n = 0;
 
 	pin_runs_take_lock();
+	put_waiting();
 	for (uint32_t i = 0; i < N_NODES; i++)
 		n += maps[i].n_used + maps[i].n_bare;
 	pin_runs_release_lock();

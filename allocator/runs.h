@@ -2,9 +2,11 @@
 /*
  * The run map: all free memory of the heap, in runs of pages, for jemalloc's slabs and large
  * blocks. A run is used, if its pages may have been touched, or bare, if nobody has touched
- * them. Runs merge with their neighbours of the same kind at once.
+ * them. Runs merge with their neighbours of the same kind at once, but for the used run that
+ * was given last.
  *
- * A request takes the first used run that is long enough (fit.h). If there is none, it takes
+ * A request takes that run if the length is the same, else the first used run that is long
+ * enough (fit.h). If there is none, it takes
  * the place where it touches the fewest new pages: a bare run with the used run before or
  * behind it, or the end of the heap.
  *

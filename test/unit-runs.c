@@ -234,6 +234,34 @@ static void neighbours(void)
 	pin_runs_release_lock();
 }
 
+static void given_last(void)
+{
+	size_t had = pin_runs_free_bytes(), n_used;
+	uint32_t low, high, apart[2], again, other, node = pin_span_get(0)->node + 1;
+	struct pin_run_need need = {37, 1};
+
+	low = take(37, 1, &n_used);
+	apart[0] = take(1, 1, &n_used);
+	high = take(37, 1, &n_used);
+	apart[1] = take(1, 1, &n_used);
+	give(low, 37);
+	give(high, 37);
+	again = take(37, 1, &n_used);
+	ok(again == high && n_used == 37 * PIN_UNIT, "the run that was given last is taken first");
+	give(again, 37);
+	again = take(37, 512, &n_used);
+	ok((uintptr_t)pin_page_at(again) % PIN_GRANULE == 0, "if it is aligned as asked");
+	give(again, 37);
+	pin_runs_take_lock();
+	other = pin_run_take_on(node, &need, &n_used);
+	ok(pin_span_find(pin_page_at(other), 1)->node == node, "and of the node that was asked");
+	pin_run_give(other, 37, PIN_KIND_FREE);
+	pin_runs_release_lock();
+	give(apart[0], 1);
+	give(apart[1], 1);
+	ok(pin_runs_free_bytes() >= had, "and none is lost");
+}
+
 static void at_the_end(void)
 {
 	uint32_t page, n, more = 10 * PIN_MIB / PIN_UNIT;
@@ -333,6 +361,7 @@ int main(void)
 	new_memory();
 	with_many_gaps();
 	neighbours();
+	given_last();
 	at_the_end();
 	on_other_nodes();
 	refused();
