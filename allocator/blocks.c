@@ -203,7 +203,7 @@ void *pin_resized(void *p, size_t n_bytes, const char *function)
 
 	if (!pin_options.sample && pin_is_small(p) && n_bytes <= PIN_SMALL_MOST &&
 	    pin_start_thread()) {
-		q = pin_je_realloc(p, n_bytes);
+		q = pin_resized_small(p, n_bytes);
 		pin_live_settle_small();
 		return q;
 	}

@@ -31,8 +31,7 @@ bool __wrap_je_prof_boot2(void *tsd, void *base);
 
 /* As malloc(3) and so on, and <jemalloc/jemalloc.h>. */
 void *pin_je_malloc(size_t n_bytes);
-void *pin_je_calloc(size_t n, size_t size);
-void *pin_je_realloc(void *p, size_t n_bytes);
+void pin_je_sdallocx(void *p, size_t n_bytes, int flags);
 void *pin_je_mallocx(size_t n_bytes, int flags);
 size_t pin_je_malloc_usable_size(const void *p);
 size_t pin_je_nallocx(size_t n_bytes, int flags);

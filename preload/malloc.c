@@ -35,7 +35,7 @@ PIN_EXPORT void *calloc(size_t n, size_t size)
 		return NULL;
 	}
 	if (PIN_LIKELY(n_bytes < pin_direct_limit))
-		return pin_je_calloc(1, n_bytes);
+		return pin_calloc_small(n_bytes);
 	return pin_new_block(1, n_bytes, true);
 }
 
@@ -53,7 +53,7 @@ static PIN_COLD void *resized_slowly(void *p, size_t n_bytes)
 PIN_EXPORT void *realloc(void *p, size_t n_bytes)
 {
 	if (PIN_LIKELY(n_bytes && n_bytes < pin_direct_limit && pin_is_small(p)))
-		return pin_je_realloc(p, n_bytes);
+		return pin_resized_small(p, n_bytes);
 	return resized_slowly(p, n_bytes);
 }
 
