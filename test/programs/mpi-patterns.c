@@ -2,8 +2,9 @@
 /*
  * Communication as real codes have it, from buffers that are allocated anew in each step, every
  * word that arrives checked. Each pattern runs twice for the given number of steps; rank 0
- * prints a line for each: how many words were wrong in all ranks, and how many registrations,
- * with the library, all ranks made and passed through in the second half, and were served.
+ * prints a line for each: how many words were wrong in all ranks, and, with the library, for how
+ * many registrations requests waited in the second half, how many were passed through, and how
+ * many were served.
  *
  *     mpi-patterns STEPS PATTERN…
  */
@@ -313,14 +314,17 @@ static const struct pattern {
 
 /* --- running them ------------------------------------------------------------------------ */
 
-/* Registrations so far: made, passed through, served. Zeros without the library. */
+/*
+ * So far: registrations that a request waited for, requests passed through, served. Zeros without
+ * the library.
+ */
 static void registrations(long counts[3])
 {
 	struct pinalloc_stats stats = {0};
 
 	if (pinalloc_stats)
 		pinalloc_stats(&stats, sizeof stats);
-	counts[0] = (long)stats.mr_created;
+	counts[0] = (long)(stats.mr_created - stats.mr_ahead);
 	counts[1] = (long)stats.passed_through;
 	counts[2] = (long)stats.served;
 }
@@ -348,7 +352,7 @@ static void run(const struct pattern *pattern, int n_steps)
 		mine[1 + i] = after[i] - before[i];
 	MPI_Reduce(mine, all, N_RESULTS, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
 	if (!rank)
-		printf("%s wrong %ld made %ld passed %ld served %ld\n", pattern->name, all[0],
+		printf("%s wrong %ld awaited %ld passed %ld served %ld\n", pattern->name, all[0],
 		       all[1], all[2], all[3]);
 	fflush(stdout);
 }
