@@ -111,7 +111,7 @@ field() { # PACKAGE FIELD
 }
 
 @test "a package with a program that is linked with the library depends on it" {
-	local lib
+	local lib since
 	dpkg-deb -R "$packages"/libpinalloc0_*.deb library
 	echo 'int pinalloc_report(const char *); int main(void) { return pinalloc_report(0); }' > program.c
 	lib=$(echo library/usr/lib/*/pinalloc)
@@ -119,7 +119,9 @@ field() { # PACKAGE FIELD
 	mkdir debian
 	cp "$top_srcdir/preload/packaging/debian/control" debian
 	run -0 --separate-stderr dpkg-shlibdeps -Slibrary -O program
-	[[ "$output" == *"libpinalloc0 (>= $package_version)"* ]]
+	since=$(awk '$1 ~ /^pinalloc_report@/ { print $2 }' \
+		"$top_srcdir"/preload/packaging/debian/libpinalloc0.symbols)
+	[[ "$output" == *"libpinalloc0 (>= $since)"* ]]
 }
 
 # start_programs: one after another, until a file `stop` is there; writes its pid, and how many.

@@ -315,7 +315,7 @@ script() {
 	export GOCACHE=$PWD/cache GO111MODULE=off CGO_ENABLED=1
 	go build -o talks main.go
 	alike ./talks
-	"$top_builddir/pinalloc" report reports/*.running | grep -F 'the process ended without a report'
+	"$top_builddir/pinalloc" report reports/*.running | grep -F 'without a report (it was killed, or called _exit)'
 }
 
 # bats test_tags=thorough
