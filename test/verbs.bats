@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # The promise: a program that calls verbs finds them, whichever file they come from. Uses a stand-in
-# for libibverbs; test/lab/verbs.bats tries the real one.
+# for libibverbs; test/lab/unchanged.bats tries the real one.
 
 setup_file() {
 	load helper

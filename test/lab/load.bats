@@ -31,14 +31,6 @@ setup() {
 	beside_a_load storm
 }
 
-@test "beside a load cached registrations are right" {
-	beside_a_load stale
-}
-
 @test "beside a load messages right after a replacement are right" {
 	beside_a_load race
-}
-
-@test "beside a load caches are notified" {
-	beside_a_load adapter
 }
