@@ -41,8 +41,6 @@ PIN_EXPORT void *calloc(size_t n, size_t size)
 
 static PIN_COLD void *resized_slowly(void *p, size_t n_bytes)
 {
-	if (!p)
-		return pin_malloc(n_bytes);
 	if (!n_bytes) {
 		pin_free(p);
 		return NULL;
@@ -54,6 +52,8 @@ PIN_EXPORT void *realloc(void *p, size_t n_bytes)
 {
 	if (PIN_LIKELY(n_bytes && n_bytes < pin_direct_limit && pin_is_small(p)))
 		return pin_resized_small(p, n_bytes);
+	if (!p)
+		return pin_malloc(n_bytes);
 	return resized_slowly(p, n_bytes);
 }
 
