@@ -13,7 +13,7 @@
  * resident around them within its cell, of which the smallest is a granule.
  *
  * Use: a domain is in use once its fourth request had to be registered, or if it is the first
- * one and lives when the registrar looks again. Nothing is registered ahead in others.
+ * one and the registrar has looked four times. Nothing is registered ahead in others.
  */
 #ifndef PIN_CHOICE_H
 #define PIN_CHOICE_H

@@ -272,8 +272,7 @@ filter() {
 }
 
 @test "and larger ones what pinalloc-problems(7) says" {
-	grep -q '^\.Xr mincore 2' "$top_srcdir/preload/pinalloc-problems.7"
-	grep -q '^\.Xr sysinfo 2' "$top_srcdir/preload/pinalloc-problems.7"
+	grep -q '^mincore(2) and sysinfo(2)' "$top_srcdir/preload/pinalloc-problems.7"
 	filter getpid mincore sysinfo
 	run -0 preloaded PINALLOC_REGISTER=off ./filtered 256
 	[ "$output" = ok ]

@@ -34,7 +34,7 @@ static const struct option options[] = {
 static int report_help(void)
 {
 	puts("usage: pinalloc report [OPTION...] FILE...\n"
-	     "Merges the JSON reports of one job's ranks; of a directory all *.json.\n\n"
+	     "Merges JSON reports of one job's ranks; of a directory *.json and *.running.\n\n"
 	     "  --json\n"
 	     "      Print the merged report as JSON, described in pinalloc(1).\n"
 	     "  --plot=FILE\n"
