@@ -107,7 +107,7 @@ int pin_parse_size(const char *text, size_t *n_bytes)
 			return -EINVAL;
 		factor = (size_t)1 << (10 * ((size_t)(unit - units) % 4 + 1));
 	}
-	if (__builtin_mul_overflow(n, factor, &n))
+	if (__builtin_mul_overflow(n, factor, &n) || n > PTRDIFF_MAX)
 		return -EINVAL;
 	*n_bytes = n;
 	return 0;

@@ -95,7 +95,8 @@ const char *pin_environment(const char *name);
 
 /*
  * Parses a size such as "0", "64M" or "1G": digits, then optionally one of K, M, G and T, and B
- * or iB behind it, in either case. Returns 0 or -EINVAL; *n_bytes is written only on success.
+ * or iB behind it, in either case; at most PTRDIFF_MAX bytes, so that rounding up does not wrap
+ * around. Returns 0 or -EINVAL; *n_bytes is written only on success.
  */
 int pin_parse_size(const char *text, size_t *n_bytes);
 

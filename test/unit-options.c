@@ -39,7 +39,7 @@ static void sizes(void)
 		    {"4MiB", 4 * PIN_MIB},
 		    {"8kb", 8 * PIN_KIB},
 		    {"1TB", PIN_TIB},
-		    {"18446744073709551615", SIZE_MAX}};
+		    {"9223372036854775807", PTRDIFF_MAX}};
 	static const char *const bad[] = {"",
 					  "M",
 					  "-1",
@@ -51,7 +51,7 @@ static void sizes(void)
 					  "6 M",
 					  "0x10",
 					  " 1",
-					  "18446744073709551616",
+					  "9223372036854775808",
 					  "99999999999T"};
 	size_t n;
 
