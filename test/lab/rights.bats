@@ -38,7 +38,7 @@ passed() {
 	ended exact
 	ended exact-lazy
 	[ "$(reported exact .registration.served)" -eq 10 ]
-	[ "$(reported exact .registration.mr_created)" -eq 10 ]
+	[ "$(reported exact '.registration | .mr_created - .mr_ahead')" -eq 10 ]
 	[ "$(reported exact '.registration.passed_through_reasons["remote writing without local"]')" -eq 1 ]
 }
 
