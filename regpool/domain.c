@@ -52,7 +52,8 @@ static bool is_free_for(struct pin_domain *domain, const char *device)
 	return !atomic_load(&domain->pd) && !strcmp(domain->device, device);
 }
 
-static bool init_slot(struct pin_domain *domain)
+/* The device stays the slot's, so that all threads may read its name. */
+static bool init_slot(struct pin_domain *domain, const char *device)
 {
 	size_t i = (size_t)(domain - pin_domains);
 	pthread_rwlockattr_t attributes;
@@ -70,6 +71,7 @@ static bool init_slot(struct pin_domain *domain)
 				      PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
 	failed = pthread_rwlock_init(&domain->lock, &attributes);
 	pthread_rwlockattr_destroy(&attributes);
+	pin_format(domain->device, sizeof domain->device, "%s", device);
 	domain->access_sets = pin_table_at(&access_sets, struct pin_access_set,
 					   i * PIN_ACCESS_SETS);
 	return !failed;
@@ -77,7 +79,7 @@ static bool init_slot(struct pin_domain *domain)
 
 /*
  * Prefers the slot of an earlier PD on the same device, so that searches stay short and the
- * report adds up. Then a new slot, and when there are no more, any free one.
+ * report adds up. Then a new slot.
  */
 static struct pin_domain *free_slot(const char *device)
 {
@@ -86,12 +88,8 @@ static struct pin_domain *free_slot(const char *device)
 	for (uint32_t i = 0; i < n; i++)
 		if (is_free_for(&pin_domains[i], device))
 			return &pin_domains[i];
-	if (n < PIN_MAX_DOMAINS)
-		return init_slot(&pin_domains[n]) ? &pin_domains[n] : NULL;
-	for (uint32_t i = 0; i < n; i++)
-		if (!atomic_load(&pin_domains[i].pd))
-			return &pin_domains[i];
-	return NULL;
+	return n < PIN_MAX_DOMAINS && init_slot(&pin_domains[n], device) ? &pin_domains[n]
+									 : NULL;
 }
 
 const char *pin_domain_device(const struct ibv_context *context)
@@ -125,7 +123,6 @@ static void make_domain(struct ibv_pd *pd)
 			"no room for another protection domain: its requests go to libibverbs");
 		return;
 	}
-	pin_format(domain->device, sizeof domain->device, "%s", pin_domain_device(pd->context));
 	find_limits(domain, pd->context);
 	atomic_store(&domain->context, pd->context);
 	atomic_store_explicit(&domain->pd, pd, memory_order_release);

@@ -83,11 +83,11 @@ struct pin_domain {
 	struct pin_access_set *access_sets; /* PIN_ACCESS_SETS of them */
 	_Atomic unsigned max_access;	    /* the most rights a set may be armed with */
 	char device[64];
-	size_t max_mr_size;	  /* bytes */
-	size_t max_bytes;	  /* that the adapter's page table can have; SIZE_MAX: all */
-	_Atomic uint64_t created; /* real registrations, for the report */
+	_Atomic size_t max_mr_size; /* bytes */
+	_Atomic size_t max_bytes;   /* that the adapter's page table can have; SIZE_MAX: all */
+	_Atomic uint64_t created;   /* real registrations, for the report */
 	_Atomic size_t registered, registered_peak;
-	size_t max_mr;	       /* memory regions that the adapter can have */
+	_Atomic size_t max_mr; /* memory regions that the adapter can have */
 	_Atomic size_t n_live; /* those of the heap */
 };
 

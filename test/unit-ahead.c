@@ -428,12 +428,13 @@ static bool is_in_the_middle(const void *unused)
 
 static void beside(void)
 {
+	const struct pin_ibverbs *real = pin_ibverbs();
 	char *p = grow(&span, CELL);
 	struct ibv_mr *one, *two;
 	size_t before;
 
 	main_thread = pthread_self();
-	verbs = *pin_ibverbs();
+	verbs = *real;
 	real_reg_mr = verbs.reg_mr_iova2;
 	verbs.reg_mr_iova2 = slow_reg_mr;
 	pin_ibverbs_replace(&verbs);
@@ -448,7 +449,7 @@ static void beside(void)
 	   "granules");
 	may_go_on = true;
 	ok(soon(is_pinned, p), "which is registered around them");
-	verbs.reg_mr_iova2 = real_reg_mr;
+	pin_ibverbs_replace(real);
 	pin_mr_deregister(one);
 	pin_mr_deregister(two);
 }
