@@ -22,14 +22,18 @@
  *   tcache_max               large blocks are ours
  *   slab_sizes               fewer blocks to a slab are free together sooner, so that others
  *                            get its pages: of phases of other sizes each (bench/allocators,
- *                            phases-bands) 2.2 times live memory stays, with jemalloc's 2.7
+ *                            phases-bands) 2.2 times live memory stays, with jemalloc's 2.7;
+ *                            and more where a slab has one or two blocks, as of 2, 4 and 8 KiB:
+ *                            nearly each malloc would make a slab (cross-thread: 1.6 times as
+ *                            long)
  *   tcache_nslots_*          caches hold more than jemalloc's by default: measured to be best
  *                            (bench/allocators)
  */
 #define GIVE_BACK                                                              \
 	"retain:false,dirty_decay_ms:0,muzzy_decay_ms:0,oversize_threshold:0," \
-	"dss:disabled,background_thread:false,percpu_arena:disabled,"         \
-	"slab_sizes:80-96:1|160-768:1|896-896:2|1280-1280:1|1536-1792:2" JE_SETTINGS
+	"dss:disabled,background_thread:false,percpu_arena:disabled,"          \
+	"slab_sizes:80-96:1|160-768:1|896-896:2|1280-1280:1|1536-1792:2|"      \
+	"2048-2048:4|4096-4096:8|8192-8192:8" JE_SETTINGS
 
 /*
  * jemalloc takes its settings from here, from the target of a link, and from a variable, in
