@@ -2,7 +2,8 @@
 #include <config.h>
 
 #include "allocator/atfork.h"
-#include "allocator/pages.h"
+#include "allocator/jemalloc.h"
+#include "allocator/runs.h"
 #include "allocator/sites.h"
 
 #include <pthread.h>
@@ -27,16 +28,17 @@ static void nothing(void)
 PIN_WRITTEN_FIRST static struct {
 	void (*prepare)(void), (*parent)(void), (*child)(void);
 } handlers = {nothing, nothing, nothing};
+
 /* jemalloc's locks come first, also where both are taken. */
 static void lock_own(void)
 {
 	pin_sites_lock();
-	pin_runs_take_lock();
+	pin_runs_lock_all();
 }
 
 static void unlock_own(void)
 {
-	pin_runs_release_lock();
+	pin_runs_unlock_all();
 	pin_sites_unlock();
 }
 
@@ -51,6 +53,7 @@ static void lock_stream_list(void)
 static void prepare(void)
 {
 	lock_stream_list();
+	pin_jemalloc_lock();
 	handlers.prepare();
 	lock_own();
 }
@@ -59,6 +62,7 @@ static void in_parent(void)
 {
 	unlock_own();
 	handlers.parent();
+	pin_jemalloc_unlock();
 	if (n_list_locks) {
 		n_list_locks--;
 		_IO_list_unlock();
@@ -70,6 +74,7 @@ static void in_child(void)
 {
 	unlock_own();
 	handlers.child();
+	pin_jemalloc_unlock();
 	if (n_list_locks) {
 		n_list_locks = 0;
 		_IO_list_resetlock();

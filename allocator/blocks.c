@@ -60,7 +60,7 @@ static void *new_large(size_t alignment, size_t n_bytes, bool zero, bool is_pick
 
 	if (PIN_LIKELY(p) && PIN_UNLIKELY(pin_is_watched))
 		pin_sample_new(p, is_picked);
-	pin_live_settle();
+	pin_live_settle(p ? pin_large_lane(p) : 0);
 	if (PIN_LIKELY(p) && zero)
 		pin_resident_clear(p, n_used);
 	else if (PIN_UNLIKELY(pin_options.perturb) && p)
@@ -103,9 +103,11 @@ void pin_free_slowly(void *p)
 
 /* --- the rest of the family ---------------------------------------------------------- */
 
-/* The class of a small request. */
+/* The class of a small request; 0 if there is no memory for this thread to ask jemalloc. */
 static size_t rounded(size_t alignment, size_t n_bytes)
 {
+	if (!pin_start_thread())
+		return 0;
 	return pin_je_nallocx(n_bytes ? n_bytes : 1, pin_flags_for(alignment, false));
 }
 
@@ -128,11 +130,11 @@ size_t pin_usable(const void *p, const char *function)
 
 size_t pin_good_size(size_t alignment, size_t n_bytes)
 {
-	if (n_bytes > PTRDIFF_MAX || alignment > PTRDIFF_MAX || !pin_start_thread())
+	if (!pin_start_heap() || !pin_pages_for(alignment))
 		return 0;
 	if (pin_fits_small(alignment, n_bytes))
 		return rounded(alignment, n_bytes);
-	return n_bytes ? PIN_ALIGN_UP(n_bytes, PIN_UNIT) : PIN_UNIT;
+	return (size_t)pin_pages_for(n_bytes) << PIN_UNIT_SHIFT;
 }
 
 void pin_free_sized(void *p, size_t alignment, size_t n_bytes, const char *function)
@@ -170,7 +172,7 @@ static void *resized_large(void *p, size_t n_bytes, bool may_move, bool zero)
 		pin_sample_freed(sample);
 		pin_sample_new(q, pin_sample_due(n_bytes));
 	}
-	pin_live_settle();
+	pin_live_settle(pin_large_lane(q ? q : p));
 	if (q && zero)
 		pin_resident_clear((char *)q + had, n_used);
 	return q;

@@ -17,37 +17,41 @@ static uint32_t length_of(uint32_t page)
 static uint32_t rank(uint32_t page)
 {
 	page *= UINT32_C(0x9e3779b1);
-	return (page ^ page >> 15) * UINT32_C(0x85ebca6b);
+	return page ^ page >> 15;
 }
 
 /* Four classes for each doubling. */
-static uint32_t class_of(uint32_t n_pages)
+static unsigned class_of(uint32_t n_pages)
 {
 	unsigned shift = n_pages < 8 ? 0 : 29 - (unsigned)__builtin_clz(n_pages);
 
-	return n_pages >> shift << shift;
+	return (n_pages >> shift) + 4 * shift;
 }
 
-/* Whether a run comes before one of this class at `page`. */
-static bool is_before(uint32_t run, uint32_t class, uint32_t page)
+static void mark(struct pin_fit *fit, unsigned class, bool has_runs)
 {
-	uint32_t own = class_of(length_of(run));
+	uint64_t bit = UINT64_C(1) << class % 64;
+	uint64_t any = atomic_load_explicit(&fit->any[class / 64], memory_order_relaxed);
 
-	return own != class ? own < class : run < page;
+	any = has_runs ? any | bit : any & ~bit;
+	atomic_store_explicit(&fit->any[class / 64], any, memory_order_relaxed);
 }
 
-void pin_fit_insert(uint32_t *root, uint32_t page)
+void pin_fit_insert(struct pin_fit *fit, uint32_t page)
 {
-	uint32_t *at = root, *ends[2] = {child(page, 0), child(page, 1)},
-		 class = class_of(length_of(page)), next;
+	unsigned class = class_of(length_of(page));
+	uint32_t *at = &fit->roots[class], *ends[2] = {child(page, 0), child(page, 1)};
+	uint32_t own = rank(page), next;
 	bool before;
 
-	while (*at && rank(*at) > rank(page))
-		at = child(*at, is_before(*at, class, page));
+	if (!*at)
+		mark(fit, class, true);
+	while (*at && rank(*at) > own)
+		at = child(*at, *at < page);
 	next = *at;
 	*at = page;
 	while (next) {
-		before = is_before(next, class, page);
+		before = next < page;
 		*ends[!before] = next;
 		ends[!before] = child(next, before);
 		next = *ends[!before];
@@ -55,13 +59,13 @@ void pin_fit_insert(uint32_t *root, uint32_t page)
 	*ends[0] = *ends[1] = 0;
 }
 
-void pin_fit_delete(uint32_t *root, uint32_t page)
+void pin_fit_delete(struct pin_fit *fit, uint32_t page)
 {
-	uint32_t *at = root, left = *child(page, 0), right = *child(page, 1),
-		 class = class_of(length_of(page));
+	unsigned class = class_of(length_of(page));
+	uint32_t *at = &fit->roots[class], left = *child(page, 0), right = *child(page, 1);
 
 	while (*at != page)
-		at = child(*at, is_before(*at, class, page));
+		at = child(*at, *at < page);
 	while (left && right) {
 		if (rank(left) > rank(right)) {
 			*at = left;
@@ -74,20 +78,32 @@ void pin_fit_delete(uint32_t *root, uint32_t page)
 		}
 	}
 	*at = left ? left : right;
+	if (!fit->roots[class])
+		mark(fit, class, false);
 }
 
-/* The first run from one of this class and address on; 0 if there is none. */
-static uint32_t first_from(uint32_t root, uint32_t class, uint32_t page)
+/* The first class from this one on that has runs, or PIN_FIT_CLASSES. */
+static unsigned class_from(const struct pin_fit *fit, unsigned class)
+{
+	uint64_t any, from = UINT64_MAX << class % 64;
+
+	for (unsigned i = class / 64; i < PIN_FIT_CLASSES / 64; i++, from = UINT64_MAX) {
+		any = atomic_load_explicit(&fit->any[i], memory_order_relaxed) & from;
+		if (any)
+			return 64 * i + (unsigned)__builtin_ctzll(any);
+	}
+	return PIN_FIT_CLASSES;
+}
+
+/* The lowest run of a tree from `page` on; 0 if there is none. */
+static uint32_t lowest(uint32_t root, uint32_t page)
 {
 	uint32_t best = 0;
 
 	while (root) {
-		if (is_before(root, class, page)) {
-			root = *child(root, 1);
-		} else {
+		if (root >= page)
 			best = root;
-			root = *child(root, 0);
-		}
+		root = *child(root, root < page);
 	}
 	return best;
 }
@@ -95,26 +111,34 @@ static uint32_t first_from(uint32_t root, uint32_t class, uint32_t page)
 /* Whether the request fits, where it would begin in this run. */
 static bool has_room(uint32_t page, uint32_t n_pages, uint32_t alignment)
 {
-	uint64_t base = pin_pages.base >> PIN_UNIT_SHIFT, mask = alignment - 1;
-	uint64_t from = ((base + page + mask) & ~mask) - base;
-
-	return from + n_pages <= (uint64_t)page + length_of(page);
+	return pin_fit_aligned(page, alignment) + n_pages <= (uint64_t)page + length_of(page);
 }
 
 /* After so many runs without room, only runs are tried that have room wherever they begin. */
 #define TRIES 32
 
-uint32_t pin_fit_find(uint32_t root, uint32_t n_pages, uint32_t alignment)
+uint32_t pin_fit_find(const struct pin_fit *fit, uint32_t n_pages, uint32_t alignment)
 {
 	uint64_t any = (uint64_t)n_pages + alignment - 1;
-	uint32_t page = first_from(root, class_of(n_pages), 0);
+	unsigned class = class_from(fit, class_of(n_pages));
+	uint32_t page = 0;
 
-	for (int tries = TRIES; page && !has_room(page, n_pages, alignment);) {
-		if (!--tries)
-			return any > UINT32_MAX
-				       ? 0
-				       : first_from(root, class_of((uint32_t)any), UINT32_MAX);
-		page = first_from(root, class_of(length_of(page)), page + 1);
+	for (int tries = TRIES; class < PIN_FIT_CLASSES && tries;) {
+		page = lowest(fit->roots[class], page + 1);
+		if (page && has_room(page, n_pages, alignment))
+			return page;
+		if (!page)
+			class = class_from(fit, class + 1);
+		else
+			tries--;
 	}
-	return page;
+	if (class >= PIN_FIT_CLASSES || any > UINT32_MAX)
+		return 0;
+	class = class_from(fit, class_of((uint32_t)any) + 1);
+	return class < PIN_FIT_CLASSES ? lowest(fit->roots[class], 0) : 0;
+}
+
+bool pin_fit_may_have(const struct pin_fit *fit, uint32_t n_pages)
+{
+	return class_from(fit, class_of(n_pages)) < PIN_FIT_CLASSES;
 }

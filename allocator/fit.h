@@ -1,30 +1,41 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Free runs of one kind, by classes of length, and within a class by address: a treap, in the
- * records of their first pages. A run's rank in it is a hash of its page's number. Not
- * thread-safe.
+ * Free runs of one kind: for each class of length a treap by address, in the records of the
+ * runs' first pages, and a bitmap of the classes that have any. A run's rank in its treap is a
+ * hash of its page's number. Not thread-safe, but for pin_fit_may_have().
  */
 #ifndef PIN_FIT_H
 #define PIN_FIT_H
 
 #include "allocator/pages.h"
 
+#define PIN_FIT_CLASSES 128
+
+/* All zeroes: no runs. */
+struct pin_fit {
+	_Atomic uint64_t any[PIN_FIT_CLASSES / 64]; /* bits: the classes that have runs */
+	uint32_t roots[PIN_FIT_CLASSES];
+};
+
 /* Inserts the run at `page`, whose record has its length, or deletes it. */
-void pin_fit_insert(uint32_t *root, uint32_t page);
-void pin_fit_delete(uint32_t *root, uint32_t page);
+void pin_fit_insert(struct pin_fit *fit, uint32_t page);
+void pin_fit_delete(struct pin_fit *fit, uint32_t page);
 
 /*
  * The lowest run of the first class that has one with room for so many pages at a multiple of
- * `alignment`; 0 if there is none, or none after many others of that class.
+ * `alignment`; 0 if there is none, or none after many others.
  */
-uint32_t pin_fit_find(uint32_t root, uint32_t n_pages, uint32_t alignment);
+uint32_t pin_fit_find(const struct pin_fit *fit, uint32_t n_pages, uint32_t alignment);
+
+/* Whether a run may be found for so many pages. Needs no lock: the answer may be out of date. */
+bool pin_fit_may_have(const struct pin_fit *fit, uint32_t n_pages);
 
 /* Addresses are what is aligned, and the heap need not begin so. */
-static inline uint32_t pin_fit_aligned(uint32_t page, uint32_t alignment)
+static inline uint64_t pin_fit_aligned(uint32_t page, uint32_t alignment)
 {
-	uint64_t base = pin_pages.base >> PIN_UNIT_SHIFT, mask = alignment - 1;
+	uint64_t base = pin_pages.base >> PIN_UNIT_SHIFT, mask = (uint64_t)alignment - 1;
 
-	return (uint32_t)(((base + page + mask) & ~mask) - base);
+	return ((base + page + mask) & ~mask) - base;
 }
 
 #endif

@@ -15,103 +15,95 @@
 #include "allocator/live.h"
 #include "allocator/reserve.h"
 #include "allocator/runs.h"
+#include "allocator/span.h"
 
 #include <string.h>
 
 bool je_opt_retain;
 
-static __thread struct {
-	bool begins;
-	char *metadata;
-	size_t n_metadata;
-	uint32_t first_page;
-} thread __attribute__((tls_model("initial-exec")));
-
 /* --- pages, and jemalloc's own data ------------------------------------------------ */
 
 /*
- * Memory that is taken before jemalloc begins a thread, for what jemalloc asks for if there is
- * no other. That is 2 MiB of metadata for an arena, and a block with a part of jemalloc's page
- * table: of each kind jemalloc asks for blocks that grow by at most a quarter, in whole granules.
+ * Memory for what jemalloc asks for when it begins a thread, if there is no other: 2 MiB of
+ * metadata for an arena, and a block with a part of jemalloc's page table (of each kind jemalloc
+ * asks for blocks that grow by at most a quarter, in whole granules); and pages. Threads begin
+ * one after the other, and the next has what the one before did not need.
  */
-#define SPARE_PAGES    ((uint32_t)(256 * PIN_KIB / PIN_UNIT))
+#define SPARE_PAGES ((uint32_t)(256 * PIN_KIB / PIN_UNIT))
+
+PIN_WRITTEN_FIRST static struct pin_mutex begin_lock;
+PIN_WRITTEN_FIRST static struct {
+	char *metadata;
+	size_t n_metadata;
+	uint32_t first_page;
+} spare; /* under begin_lock */
+
+static __thread bool begins __attribute__((tls_model("initial-exec")));
 
 /*
- * Metadata that is not in use, for requests of the same size: what a thread did not need, and
- * what jemalloc gave back, as when a program destroys an arena. Under the lock of the run map.
- * If the table is full, addresses and touched pages are lost.
+ * Metadata that jemalloc gave back, as when a program destroys an arena, in pieces of whole
+ * granules. Under the lock of growth.
  */
-#define N_KEPT 64
-
-PIN_WRITTEN_FIRST static struct {
-	void *p;
+struct piece {
+	struct piece *next;
 	size_t n_bytes;
-	bool is_used;
-} kept[N_KEPT];
-PIN_WRITTEN_FIRST static unsigned n_kept; /* places that have been used */
+};
+PIN_WRITTEN_FIRST static struct piece *kept;
 
 static _Atomic size_t largest_metadata = PIN_GRANULE;
 
-static void keep_metadata(void *p, size_t n_bytes, bool is_used)
+static void keep(void *p, size_t n_bytes)
 {
-	pin_runs_take_lock();
-	for (unsigned i = 0; i < N_KEPT && p; i++)
-		if (!kept[i].p) {
-			n_kept = i < n_kept ? n_kept : i + 1;
-			kept[i].p = p;
-			kept[i].n_bytes = n_bytes;
-			kept[i].is_used = is_used;
-			p = NULL;
-		}
-	pin_runs_release_lock();
+	struct piece *piece = p;
+
+	piece->n_bytes = n_bytes;
+	piece->next = kept;
+	kept = piece;
+}
+
+static void keep_metadata(void *p, size_t n_bytes)
+{
+	pin_mutex_lock(&pin_growth_lock);
+	keep(p, n_bytes);
+	pin_mutex_unlock(&pin_growth_lock);
 }
 
 /* All zeroes. */
 static void *kept_metadata(size_t n_bytes, size_t alignment)
 {
-	bool is_used = false;
-	void *p = NULL;
+	struct piece **at = &kept, *p;
 
-	pin_runs_take_lock();
-	for (unsigned i = 0; i < n_kept && !p; i++)
-		if (kept[i].n_bytes == n_bytes && !((uintptr_t)kept[i].p & (alignment - 1))) {
-			p = kept[i].p;
-			is_used = kept[i].is_used;
-			kept[i].p = NULL;
-		}
-	pin_runs_release_lock();
-	if (p && is_used)
+	pin_mutex_lock(&pin_growth_lock);
+	while (*at && ((*at)->n_bytes < n_bytes || (uintptr_t)*at & (alignment - 1)))
+		at = &(*at)->next;
+	p = *at;
+	if (p) {
+		*at = p->next;
+		if (p->n_bytes > n_bytes)
+			keep((char *)p + n_bytes, p->n_bytes - n_bytes);
+	}
+	pin_mutex_unlock(&pin_growth_lock);
+	if (p)
 		pin_resident_clear(p, n_bytes);
 	return p;
 }
 
 static void *spare_metadata(size_t n_bytes, size_t alignment)
 {
-	void *p = thread.metadata;
+	void *p = spare.metadata;
 
-	if (n_bytes > thread.n_metadata || alignment > PIN_GRANULE)
+	if (!begins || n_bytes > spare.n_metadata || alignment > PIN_GRANULE)
 		return NULL;
-	thread.metadata += n_bytes;
-	thread.n_metadata -= n_bytes;
+	spare.metadata += n_bytes;
+	spare.n_metadata -= n_bytes;
 	return p;
 }
 
-static void give_pages(uint32_t page, uint32_t n_pages)
+static uint32_t take_pages(size_t n_bytes, size_t alignment, size_t *n_used)
 {
-	pin_runs_take_lock();
-	pin_run_give(page, n_pages, PIN_KIND_FREE);
-	pin_runs_release_lock();
-}
+	struct pin_run_need need = {pin_pages_for(n_bytes), pin_pages_for(alignment)};
 
-static uint32_t take_pages(uint32_t n_pages, uint32_t alignment, size_t *n_used)
-{
-	struct pin_run_need need = {n_pages, alignment};
-	uint32_t page;
-
-	pin_runs_take_lock();
-	page = pin_run_take(&need, n_used);
-	pin_runs_release_lock();
-	return page;
+	return need.n_pages && need.alignment ? pin_run_take(&need, n_used) : 0;
 }
 
 /* Under a limit of addresses there may be none at the upper end: metadata is among blocks then.
@@ -122,9 +114,9 @@ static void *new_metadata(size_t n_bytes, size_t alignment, size_t *n_used)
 	uint32_t page;
 
 	*n_used = 0;
-	if (p || n_bytes >= pin_reserve.size || alignment >= pin_reserve.size)
+	if (p)
 		return p;
-	page = take_pages(pin_units(n_bytes), pin_units(alignment), n_used);
+	page = take_pages(n_bytes, alignment, n_used);
 	return page ? pin_page_at(page) : NULL;
 }
 
@@ -148,29 +140,34 @@ static void *metadata(size_t n_bytes, size_t alignment, size_t *n_used)
 }
 
 /* Small blocks count with all pages that jemalloc has of the heap. It holds locks. */
-static void count(int64_t n_bytes)
+static void count(uint32_t page, int64_t n_bytes)
 {
-	pin_live_count_small(n_bytes);
-	pin_live_look();
+	uint32_t map = pin_page_map(page);
+
+	pin_live_count_small(map, n_bytes);
+	pin_live_look(map);
+}
+
+static void set_kinds(uint32_t page, uint32_t n_pages, enum pin_kind kind)
+{
+	for (uint32_t i = 0; i < n_pages; i++)
+		pin_page_set_kind(page + i, kind);
 }
 
 static void *pages(size_t n_bytes, size_t alignment, size_t *n_used)
 {
-	uint32_t n_pages = pin_units(n_bytes), page;
+	uint32_t page = take_pages(n_bytes, alignment, n_used), n_pages = pin_pages_for(n_bytes);
 
-	if (n_bytes >= pin_reserve.size)
-		return NULL;
-	page = take_pages(n_pages, alignment > PIN_UNIT ? pin_units(alignment) : 1, n_used);
-	if (!page && thread.first_page && n_pages <= SPARE_PAGES) {
-		page = thread.first_page;
-		thread.first_page = 0;
-		give_pages(page + n_pages, SPARE_PAGES - n_pages);
+	if (!page && begins && spare.first_page && n_pages <= SPARE_PAGES) {
+		page = spare.first_page;
+		spare.first_page = 0;
+		pin_run_give(page + n_pages, SPARE_PAGES - n_pages);
 		*n_used = n_bytes;
 	}
 	if (!page)
 		return NULL;
-	memset(pin_pages.kinds + page, PIN_KIND_SMALL, n_pages);
-	count((int64_t)n_bytes);
+	set_kinds(page, n_pages, PIN_KIND_SMALL);
+	count(page, (int64_t)n_bytes);
 	return pin_page_at(page);
 }
 
@@ -193,19 +190,18 @@ void *je_extent_alloc_mmap(void *at, size_t n_bytes, size_t alignment, bool *zer
 	return p;
 }
 
-/* Returns false: that is success. */
+/* Returns false: that is success. Metadata is not of the kind of small blocks. */
 bool je_extent_dalloc_mmap(void *addr, size_t n_bytes)
 {
-	uint32_t page = pin_page_of(addr), n_pages = pin_units(n_bytes);
+	uint32_t page = pin_page_of(addr), n_pages = pin_pages_for(n_bytes);
 
-	/* Metadata has no place in the map. */
-	if ((uintptr_t)addr - pin_pages.base >= pin_pages.limit) {
-		keep_metadata(addr, n_bytes, true);
+	if (pin_kind_of(addr) != PIN_KIND_SMALL) {
+		keep_metadata(addr, n_bytes);
 		return false;
 	}
-	memset(pin_pages.kinds + page, PIN_KIND_NONE, n_pages);
-	give_pages(page, n_pages);
-	count(-(int64_t)n_bytes);
+	set_kinds(page, n_pages, PIN_KIND_NONE);
+	count(page, -(int64_t)n_bytes);
+	pin_run_give(page, n_pages);
 	return false;
 }
 
@@ -223,15 +219,23 @@ bool __wrap_je_prof_boot2(void *tsd, void *base)
 
 /* --- threads that begin ------------------------------------------------------------- */
 
-static void get_metadata(void)
+/* False if there is no memory. */
+static bool fill_spare(void)
 {
-	size_t n = PIN_GRANULE + PIN_ALIGN_UP(largest_metadata / 4 * 5, PIN_GRANULE), n_used = 0;
-	void *p = kept_metadata(n, PIN_GRANULE);
+	size_t n = PIN_GRANULE + PIN_ALIGN_UP(largest_metadata / 4 * 5, PIN_GRANULE), n_used;
+	void *p;
 
-	if (!p)
+	if (spare.n_metadata < n) {
 		p = new_metadata(n, PIN_GRANULE, &n_used);
-	thread.metadata = p ? memset(p, 0, n_used) : NULL;
-	thread.n_metadata = p ? n : 0;
+		if (!p)
+			return false;
+		if (spare.n_metadata)
+			keep_metadata(spare.metadata, spare.n_metadata);
+		spare.metadata = memset(p, 0, n_used);
+		spare.n_metadata = n;
+	}
+	spare.first_page = take_pages(SPARE_PAGES * PIN_UNIT, 1, &n_used);
+	return spare.first_page;
 }
 
 /*
@@ -241,24 +245,30 @@ static void get_metadata(void)
  */
 bool pin_jemalloc_begin_thread(void)
 {
-	size_t n_used;
 	void *p = NULL;
 
-	if (thread.begins)
+	if (begins)
 		return true;
-	thread.begins = true;
-	get_metadata();
-	thread.first_page = thread.metadata ? take_pages(SPARE_PAGES, 1, &n_used) : 0;
-	if (thread.first_page) {
+	pin_mutex_lock(&begin_lock);
+	begins = true;
+	if (fill_spare()) {
 		p = pin_je_malloc(1);
 		pin_je_free(p);
 	}
-	if (thread.n_metadata)
-		keep_metadata(thread.metadata, thread.n_metadata, false);
-	if (thread.first_page)
-		give_pages(thread.first_page, SPARE_PAGES);
-	thread.n_metadata = 0;
-	thread.first_page = 0;
-	thread.begins = false;
+	if (spare.first_page)
+		pin_run_give(spare.first_page, SPARE_PAGES);
+	spare.first_page = 0;
+	begins = false;
+	pin_mutex_unlock(&begin_lock);
 	return p;
+}
+
+void pin_jemalloc_lock(void)
+{
+	pin_mutex_lock(&begin_lock);
+}
+
+void pin_jemalloc_unlock(void)
+{
+	pin_mutex_unlock(&begin_lock);
 }

@@ -43,6 +43,10 @@ void pin_je_free(void *p);
  */
 bool pin_jemalloc_begin_thread(void);
 
+/* Lock and unlock around fork() what a thread holds that begins, before jemalloc's own locks. */
+void pin_jemalloc_lock(void);
+void pin_jemalloc_unlock(void);
+
 extern const char *malloc_conf;
 
 /* What it calls instead of readlink(2), of /etc/malloc.conf, of secure_getenv(3), and of

@@ -20,9 +20,9 @@
 #include "allocator/pages.h"
 
 /*
- * A block of n_bytes at a multiple of `alignment`, a power of two. Sets *n_used to how many
- * bytes from its start may have been used before; the rest are zeroes. NULL if there is no
- * memory.
+ * A block of n_bytes, any number, at a multiple of `alignment`, a power of two. Sets *n_used to
+ * how many bytes from its start may have been used before; the rest are zeroes. NULL if there is
+ * no memory.
  */
 void *pin_large_alloc(size_t n_bytes, size_t alignment, size_t *n_used);
 
@@ -48,10 +48,17 @@ static inline size_t pin_large_asked(const void *block)
 	return pin_pages.records[pin_page_of(block)].asked;
 }
 
+/* Where it counts: live.h. */
+static inline uint32_t pin_large_lane(const void *block)
+{
+	return pin_page_map(pin_page_of(block));
+}
+
 /* Whether p is a large block in use. Lock-free. */
 static inline bool pin_is_large(const void *p)
 {
-	return pin_kind_of(p) == PIN_KIND_LARGE && !((uintptr_t)p & (PIN_UNIT - 1));
+	return pin_kind_of(p) == PIN_KIND_LARGE && !((uintptr_t)p & (PIN_UNIT - 1)) &&
+	       pin_page_state(pin_page_of(p)) == PIN_STATE_TAKEN;
 }
 
 #endif

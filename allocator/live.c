@@ -6,7 +6,10 @@
 #include "allocator/sites.h"
 #include "allocator/span.h"
 
-PIN_WRITTEN_FIRST _Atomic int64_t pin_live_small, pin_live_large, pin_live_most, pin_live_call;
+PIN_WRITTEN_FIRST _Atomic int64_t pin_live_most, pin_live_call;
+PIN_WRITTEN_FIRST _Atomic uint32_t pin_live_n_lanes = 1;
+struct pin_live_lane pin_live_lanes[PIN_LIVE_LANES];
+static _Atomic int64_t told; /* the sum of what lanes have told, once there are several */
 PIN_WRITTEN_FIRST static _Atomic uint64_t peak_ns;
 PIN_WRITTEN_FIRST void (*pin_live_listener)(void);
 
@@ -25,17 +28,69 @@ PIN_COLD void pin_live_raise_peak(int64_t now)
 	pin_sites_note_peak();
 }
 
+static int64_t tell(struct pin_live_lane *lane)
+{
+	int64_t now = pin_live_in_lane(lane), before = atomic_exchange(&lane->told, now);
+
+	return atomic_fetch_add(&told, now - before) + now - before;
+}
+
+/* Has all lanes tell what they have, which may be less than they told before. */
+static int64_t tell_all(void)
+{
+	int64_t all = 0;
+
+	for (uint32_t i = 0; i < pin_live_n_lanes; i++)
+		all = tell(&pin_live_lanes[i]);
+	return all;
+}
+
+PIN_COLD void pin_live_tell(struct pin_live_lane *lane)
+{
+	int64_t all = tell(lane);
+
+	if (all > pin_live_most || !pin_timeline_is_near((size_t)all))
+		all = tell_all();
+	if (all > pin_live_most)
+		pin_live_raise_peak(all);
+	pin_timeline_update(all > 0 ? (size_t)all : 0);
+}
+
+PIN_COLD void pin_live_use_lane(uint32_t number)
+{
+	uint32_t n = pin_live_n_lanes;
+
+	while (n <= number && !atomic_compare_exchange_weak(&pin_live_n_lanes, &n, number + 1))
+		;
+	tell_all();
+}
+
+struct in_use {
+	int64_t small, large;
+};
+
+static struct in_use sum(void)
+{
+	struct in_use all = {0, 0};
+
+	for (uint32_t i = 0; i < pin_live_n_lanes; i++) {
+		all.small += pin_live_lanes[i].small;
+		all.large += pin_live_lanes[i].large;
+	}
+	return all;
+}
+
 size_t pin_live_now(void)
 {
-	int64_t now = pin_live_sum();
+	struct in_use all = sum();
 
-	return now > 0 ? (size_t)now : 0;
+	return all.small + all.large > 0 ? (size_t)(all.small + all.large) : 0;
 }
 
 void pin_live_stats(struct pin_live_stats *stats)
 {
 	stats->live = pin_live_now();
-	stats->large = (size_t)pin_live_large;
+	stats->large = (size_t)sum().large;
 	stats->mapped = pin_span_bytes();
 	/* Other threads may have freed more than is counted yet. */
 	if (stats->live > stats->mapped)

@@ -26,38 +26,63 @@ struct pin_live_peak {
 extern void (*pin_live_listener)(void);
 void pin_live_call_at(int64_t n_bytes);
 
-/* Internal. Signed: threads count what they free and what they take one after the other. */
-extern PIN_HIDDEN _Atomic int64_t pin_live_small, pin_live_large, pin_live_most, pin_live_call;
-void pin_live_raise_peak(int64_t now);
+/*
+ * Bytes in use are counted in lanes, one for each run map, so that threads with a map each write
+ * to no line in common. Their sum is exact. While only the first lane is used, it is compared with
+ * the peak each time; with more lanes only when a lane has more than it had told before, or much
+ * less. The sum of what was told is never less than what is in use, so no peak is missed.
+ */
+#define PIN_LIVE_LANES 512
+#define PIN_LIVE_SLACK (2 * (int64_t)PIN_MIB) /* how much less is not told */
 
-static inline int64_t pin_live_sum(void)
+struct pin_live_lane {
+	/* Signed: threads count what they free and what they take one after the other. */
+	_Alignas(64) _Atomic int64_t small;
+	_Atomic int64_t large, told;
+};
+
+/* Internal. */
+extern PIN_HIDDEN struct pin_live_lane pin_live_lanes[PIN_LIVE_LANES];
+extern PIN_HIDDEN _Atomic uint32_t pin_live_n_lanes; /* of them, those that are used: at least 1 */
+extern PIN_HIDDEN _Atomic int64_t pin_live_most, pin_live_call;
+void pin_live_raise_peak(int64_t now);
+void pin_live_tell(struct pin_live_lane *lane);
+
+/* To be called before a lane is used that was not. */
+void pin_live_use_lane(uint32_t number);
+
+static inline int64_t pin_live_in_lane(const struct pin_live_lane *lane)
 {
-	return atomic_load_explicit(&pin_live_small, memory_order_relaxed) +
-	       atomic_load_explicit(&pin_live_large, memory_order_relaxed);
+	return atomic_load_explicit(&lane->small, memory_order_relaxed) +
+	       atomic_load_explicit(&lane->large, memory_order_relaxed);
 }
 
 /* To be called after counting, with samples up to date: raises the peak. Takes no lock. */
-static inline void pin_live_look(void)
+static inline void pin_live_look(uint32_t number)
 {
-	int64_t now = pin_live_sum();
+	struct pin_live_lane *lane = &pin_live_lanes[number];
+	int64_t now = pin_live_in_lane(lane), beyond;
 
+	if (PIN_UNLIKELY(atomic_load_explicit(&pin_live_n_lanes, memory_order_relaxed) > 1)) {
+		beyond = now - atomic_load_explicit(&lane->told, memory_order_relaxed);
+		if (beyond > 0 || beyond < -PIN_LIVE_SLACK)
+			pin_live_tell(lane);
+		return;
+	}
 	if (PIN_UNLIKELY(now > atomic_load_explicit(&pin_live_most, memory_order_relaxed)))
 		pin_live_raise_peak(now);
 	pin_timeline_update(now > 0 ? (size_t)now : 0);
 }
 
-/* Counts n_bytes for small blocks, which may be negative. */
-static inline void pin_live_count_small(int64_t n_bytes)
+/* Count n_bytes for small, or large, blocks, which may be negative. */
+static inline void pin_live_count_small(uint32_t lane, int64_t n_bytes)
 {
-	atomic_fetch_add_explicit(&pin_live_small, n_bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&pin_live_lanes[lane].small, n_bytes, memory_order_relaxed);
 }
 
-/* Counts n_bytes of large blocks, under the lock of the run map. */
-static inline void pin_live_count_large(int64_t n_bytes)
+static inline void pin_live_count_large(uint32_t lane, int64_t n_bytes)
 {
-	int64_t now = atomic_load_explicit(&pin_live_large, memory_order_relaxed) + n_bytes;
-
-	atomic_store_explicit(&pin_live_large, now, memory_order_relaxed);
+	atomic_fetch_add_explicit(&pin_live_lanes[lane].large, n_bytes, memory_order_relaxed);
 }
 
 struct pin_live_stats {
@@ -102,16 +127,17 @@ static inline void pin_live_skip_growth(void)
 }
 
 /*
- * Records the stack and the time of growth that has been noted, raises the peak, and calls the
- * listener that waits for it. Must be called with no lock held.
+ * Records the stack and the time of growth that has been noted, raises the peak if the lane, which
+ * this thread has counted in, calls for that, and calls the listener that waits for it. Must be
+ * called with no lock held.
  */
-static inline void pin_live_settle(void)
+static inline void pin_live_settle(uint32_t lane)
 {
 	int64_t at = atomic_load_explicit(&pin_live_call, memory_order_relaxed);
 
 	if (PIN_UNLIKELY(pin_live_growth))
 		pin_live_account_growth();
-	pin_live_look();
+	pin_live_look(lane);
 	if (PIN_UNLIKELY(at) &&
 	    atomic_load_explicit(&pin_live_most, memory_order_relaxed) >= at)
 		pin_live_listener();
@@ -122,7 +148,7 @@ static inline void pin_live_settle_small(void)
 {
 	if (PIN_UNLIKELY(pin_live_growth ||
 			 atomic_load_explicit(&pin_live_call, memory_order_relaxed)))
-		pin_live_settle();
+		pin_live_settle(0);
 }
 
 /* What is called after growth was accounted for, inside malloc; NULL for nothing. Set once. */

@@ -15,28 +15,29 @@ struct block {
 	size_t size;
 };
 
-static unsigned kind_of(uint32_t page)
+/* Whether a block in use, a segment or a slice begins with the page. */
+static bool begins(uint32_t page)
 {
-	return pin_pages.kinds[page];
+	unsigned kind = pin_page_kind(page);
+
+	return kind == PIN_KIND_LARGE ? pin_page_state(page) == PIN_STATE_TAKEN
+				      : kind > PIN_KIND_LARGE;
 }
 
-/* The block in use, or kept, that p is in. A large one's first page says of what kind it is. */
+/* The block in use that p is in. A large one's first page says of what kind it is. */
 static bool find_block(const void *p, struct block *block)
 {
 	const struct pin_span *span = pin_span_find(p, 1);
 	uint32_t page = span ? pin_page_of(p) : 0, least;
 
-	if (!span)
-		return false;
-	if (kind_of(page) == PIN_KIND_SMALL)
+	if (!span || pin_page_kind(page) == PIN_KIND_SMALL)
 		return false;
 	least = pin_page_of((void *)span->start);
-	while (page > least && kind_of(page) == PIN_KIND_NONE)
+	while (page > least && !begins(page))
 		page--;
 	block->size = (size_t)pin_pages.records[page].length << PIN_UNIT_SHIFT;
 	block->start = (uintptr_t)pin_page_at(page);
-	return kind_of(page) >= PIN_KIND_LARGE && kind_of(page) < PIN_KIND_FREE &&
-	       (uintptr_t)p - block->start < block->size;
+	return begins(page) && (uintptr_t)p - block->start < block->size;
 }
 
 /* What is wrong with p. */
@@ -45,7 +46,7 @@ static void describe(const void *p, bool frees, char *buf, size_t size)
 	struct block block = {0, 0};
 	bool found = find_block(p, &block);
 	size_t offset = found ? (uintptr_t)p - block.start : 0;
-	bool is_slice = found && pin_kind_of((void *)block.start) >= PIN_KIND_SEGMENT;
+	bool is_slice = found && pin_kind_of((void *)block.start) > PIN_KIND_LARGE;
 
 	if (!found && !pin_span_find(p, 1))
 		pin_format(buf, size, "invalid pointer, it is not of this heap");

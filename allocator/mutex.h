@@ -31,6 +31,11 @@ static inline bool pin_mutex_trylock(struct pin_mutex *mutex)
 		memory_order_relaxed));
 }
 
+static inline bool pin_mutex_is_taken(const struct pin_mutex *mutex)
+{
+	return atomic_load_explicit(&mutex->state, memory_order_relaxed) != PIN_MUTEX_FREE;
+}
+
 /* Wakes one waiter. If another thread takes the lock first, that waiter sleeps again. */
 static inline void pin_mutex_unlock(struct pin_mutex *mutex)
 {

@@ -24,24 +24,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RESERVED (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
+/*
+ * Not MAP_NORESERVE: what becomes writable is then charged as vm.overcommit_memory says, so that
+ * a growth step beyond memory and swap fails unless that is 1. Addresses alone are not charged.
+ */
+#define RESERVED (MAP_PRIVATE | MAP_ANONYMOUS)
 
 #ifndef MADV_POPULATE_WRITE /* glibc 2.35 */
 #define MADV_POPULATE_WRITE 23
 #endif
 
 enum advice { SMALL_PAGES, HUGE_PAGES, NOT_DUMPED, DUMPED, POPULATED };
-
-/* The file has the field wherever a process can have a filter. */
-bool pin_os_is_filtered(void)
-{
-	enum { UNKNOWN, NO, YES };
-	PIN_WRITTEN_FIRST static _Atomic int known;
-
-	if (known == UNKNOWN)
-		known = pin_io_number("/proc/self/status", "\nSeccomp:", 1) ? YES : NO;
-	return known == YES;
-}
 
 /*
  * The only call of madvise(2), with only these values: it is made by system call number, so
@@ -52,8 +45,6 @@ static int advise(void *addr, size_t n_bytes, enum advice advice)
 	static const int numbers[] = {MADV_NOHUGEPAGE, MADV_HUGEPAGE, MADV_DONTDUMP,
 				      MADV_DODUMP, MADV_POPULATE_WRITE};
 
-	if (pin_os_is_filtered())
-		return -EINVAL;
 	return (int)pin_result(syscall(SYS_madvise, addr, n_bytes, numbers[advice]));
 }
 
@@ -103,8 +94,6 @@ bool pin_os_is_mapped(const void *addr, size_t n_bytes)
 
 int pin_os_resident(const void *addr, size_t n_pages, unsigned char *is_there)
 {
-	if (pin_os_is_filtered())
-		return -EPERM;
 	return (int)pin_result(mincore((void *)(uintptr_t)addr, n_pages * PIN_PAGE, is_there));
 }
 
@@ -238,7 +227,7 @@ bool pin_os_has_swap(void)
 {
 	struct sysinfo info;
 
-	return pin_os_is_filtered() || sysinfo(&info) || info.totalswap;
+	return sysinfo(&info) || info.totalswap;
 }
 
 size_t pin_os_ram(void)

@@ -13,14 +13,6 @@
 #include <stdatomic.h>
 
 /*
- * Whether to avoid system calls that not every program makes: because the process has a system
- * call filter, which may kill it for such a call, or because that is unknown. The kernel is
- * asked once; a filter that the program installs later is expected to allow the calls of this
- * library.
- */
-bool pin_os_is_filtered(void);
-
-/*
  * Excludes the library's static variables from transparent huge pages. Most are tables of
  * which a process uses little; where huge pages are always used, the first access to one
  * would allocate and zero 2 MiB. Must be called before any of them is touched: by the

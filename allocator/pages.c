@@ -11,7 +11,6 @@
 #define STEP (256 * PIN_KIB)
 
 PIN_WRITTEN_FIRST struct pin_pages pin_pages;
-PIN_WRITTEN_FIRST struct pin_mutex pin_runs_lock;
 
 /* The last record that is committed, plus one, in the span that grew last. */
 static size_t records_from, records_to;

@@ -10,7 +10,7 @@
 #define PIN_PAGES_H
 
 #include "allocator/base.h"
-#include "allocator/mutex.h"
+#include "allocator/reserve.h"
 
 #include <stdatomic.h>
 
@@ -18,32 +18,38 @@
 #define PIN_UNIT       ((size_t)1 << PIN_UNIT_SHIFT)
 
 /*
- * Values of that byte. It is set for the first page of a large block or a segment, and for the
- * first and the last one of a free run, if these are two the latter as PIN_KIND_LAST; other
- * pages have 0.
+ * Values of that byte. It is set for the first page of a large block, and stays when that is
+ * freed, for the first page of a segment, and for all pages of small blocks; others have 0.
  */
 enum pin_kind {
 	PIN_KIND_NONE,
-	PIN_KIND_SMALL,	      /* jemalloc's: all its pages */
-	PIN_KIND_LARGE = 200, /* a block in use */
-	PIN_KIND_SEGMENT,     /* no block: segment.h; or a slice of one: regpool/userpool.c */
-	PIN_KIND_UNCUT = 202, /* memory of a segment that is in no slice */
-	PIN_KIND_FREE = 204,  /* memory that has been used */
-	PIN_KIND_BARE = 206,  /* addresses that nobody has touched */
+	PIN_KIND_SMALL,	  /* jemalloc's: all its pages */
+	PIN_KIND_LARGE,	  /* a block, in use if the record says so */
+	PIN_KIND_SEGMENT, /* no block: segment.h; or a slice of one: regpool/userpool.c */
+	PIN_KIND_UNCUT,	  /* memory of a segment that is in no slice: its first and last page */
 };
-#define PIN_KIND_LAST 1 /* is added */
 
-/* What a record holds depends on the kind of its page. Pages of small blocks have none. */
+/* Of pages that a run map hands out or has. */
+enum pin_run_state {
+	PIN_STATE_NONE,
+	PIN_STATE_TAKEN, /* the first page of what was taken */
+	PIN_STATE_FREE,	 /* the first or last page of a free run: memory that has been used */
+	PIN_STATE_BARE,	 /* the same: addresses that nobody has touched */
+};
+
+/*
+ * What a record holds depends on the state of its page. The state is here, and not in the byte,
+ * because 64 bytes share a line: threads that free each other's neighbours would write to it.
+ */
 struct pin_page {
-	uint32_t length;       /* pages, of a large block, a segment or free memory: there at
-				  its last page, too */
-	_Atomic uint32_t site; /* of a large block, if blocks are sampled: sample.c */
+	uint32_t length;       /* pages, of a large block, a segment or a free run: there at its
+				  last page, too */
+	_Atomic uint16_t site; /* of a large block, if blocks are sampled: sample.c */
+	_Atomic uint16_t tag;  /* the state, and times 4 the number of the map: of the run map
+				  whose thread took the pages, or that has the free run */
 	union {
 		uint32_t children[2]; /* of a free run: fit.c */
-		struct {
-			uint64_t asked : 63; /* of a large block, the bytes requested */
-			uint64_t is_new : 1; /* it may have pages that nobody has touched */
-		};
+		uint64_t asked;	      /* of a large block, the bytes requested */
 	};
 };
 
@@ -61,19 +67,6 @@ int pin_pages_init(void);
 /* Makes the tables cover [addr, addr + n_bytes). Returns 0 or -ENOMEM. */
 int pin_pages_cover(const void *addr, size_t n_bytes);
 
-/* Of all that the run map and large blocks write there. */
-extern struct pin_mutex pin_runs_lock PIN_HIDDEN;
-
-static inline void pin_runs_take_lock(void)
-{
-	pin_mutex_lock(&pin_runs_lock);
-}
-
-static inline void pin_runs_release_lock(void)
-{
-	pin_mutex_unlock(&pin_runs_lock);
-}
-
 /* The number of the page that contains an address of the heap. */
 static inline uint32_t pin_page_of(const void *p)
 {
@@ -85,20 +78,62 @@ static inline void *pin_page_at(uint32_t number)
 	return (void *)(pin_pages.base + ((uintptr_t)number << PIN_UNIT_SHIFT));
 }
 
+static inline unsigned pin_page_kind(uint32_t page)
+{
+	return __atomic_load_n(&pin_pages.kinds[page], __ATOMIC_RELAXED);
+}
+
+/* Most often it is that already; others may read the line. */
+static inline void pin_page_set_kind(uint32_t page, enum pin_kind kind)
+{
+	if (pin_page_kind(page) != kind)
+		__atomic_store_n(&pin_pages.kinds[page], (uint8_t)kind, __ATOMIC_RELAXED);
+}
+
+/* Threads that free the neighbours read the tag of a page. */
+static inline unsigned pin_page_tag(uint32_t page)
+{
+	return atomic_load_explicit(&pin_pages.records[page].tag, memory_order_acquire);
+}
+
+static inline unsigned pin_page_map(uint32_t page)
+{
+	return pin_page_tag(page) >> 2;
+}
+
+static inline enum pin_run_state pin_page_state(uint32_t page)
+{
+	return (enum pin_run_state)(pin_page_tag(page) & 3);
+}
+
+static inline void pin_page_set_tag(uint32_t page, unsigned map, enum pin_run_state state)
+{
+	atomic_store_explicit(&pin_pages.records[page].tag, (uint16_t)(map << 2 | state),
+			      memory_order_release);
+}
+
+/* Whether p is in a page of the heap, which the tables cover. */
+static inline bool pin_is_page(const void *p)
+{
+	return (uintptr_t)p - pin_pages.base <
+	       atomic_load_explicit(&pin_pages.limit, memory_order_relaxed);
+}
+
 /* The kind of the page that contains p, which may be any address. */
 static inline unsigned pin_kind_of(const void *p)
 {
-	size_t offset = (uintptr_t)p - pin_pages.base;
-
-	if (PIN_UNLIKELY(offset >=
-			 atomic_load_explicit(&pin_pages.limit, memory_order_relaxed)))
-		return PIN_KIND_NONE;
-	return pin_pages.kinds[offset >> PIN_UNIT_SHIFT];
+	return PIN_LIKELY(pin_is_page(p)) ? pin_page_kind(pin_page_of(p)) : PIN_KIND_NONE;
 }
 
-static inline uint32_t pin_units(size_t n_bytes)
+/*
+ * The pages that a block of n_bytes has, at least one; 0 if there can be no such block. Whatever
+ * takes a size or an alignment from a program, or from jemalloc, calls this function.
+ */
+static inline uint32_t pin_pages_for(size_t n_bytes)
 {
-	return (uint32_t)((n_bytes + PIN_UNIT - 1) >> PIN_UNIT_SHIFT);
+	if (PIN_UNLIKELY(n_bytes > pin_reserve.size - PIN_UNIT))
+		return 0;
+	return (uint32_t)((n_bytes + !n_bytes + PIN_UNIT - 1) >> PIN_UNIT_SHIFT);
 }
 
 #endif

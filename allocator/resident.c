@@ -94,10 +94,7 @@ bool pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t 
 
 /* --- pages that nobody has touched ------------------------------------------------- */
 
-/*
- * What is smaller is written whole; and from where on the kernel is asked, by system calls that
- * a program's own filter may not allow.
- */
+/* What is smaller is written whole; and from where on the kernel is asked. */
 #define LEAST_READ  PIN_MIB
 #define LEAST_ASKED (32 * PIN_MIB)
 #define ASKED	    1024 /* pages at a time */
@@ -139,26 +136,4 @@ void pin_resident_clear(void *addr, size_t n_bytes)
 		n = (size_t)(end - p) < ASKED * PIN_PAGE ? (size_t)(end - p) : ASKED * PIN_PAGE;
 		clear_some(p, n, asks);
 	}
-}
-
-size_t pin_resident_untouched(const void *addr, size_t n_bytes, size_t least, size_t *offset)
-{
-	unsigned char is_there[ASKED];
-	size_t n_pages = n_bytes / PIN_PAGE, i, n, from = 0;
-	bool asks = is_asked(n_bytes);
-
-	least /= PIN_PAGE;
-	for (i = 0; i < n_pages && asks; i++) {
-		n = n_pages - i < ASKED ? n_pages - i : ASKED;
-		if (i % ASKED == 0 &&
-		    pin_os_resident((const char *)addr + i * PIN_PAGE, n, is_there))
-			break;
-		if (!(is_there[i % ASKED] & 1))
-			continue;
-		if (i - from >= least)
-			break;
-		from = i + 1;
-	}
-	*offset = from * PIN_PAGE;
-	return i - from >= least ? (i - from) * PIN_PAGE : 0;
 }

@@ -24,11 +24,4 @@ bool pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t 
  */
 void pin_resident_clear(void *addr, size_t n_bytes);
 
-/*
- * Finds the first range of at least `least` bytes within n_bytes at addr, which begins with a
- * page, that nobody has touched. Returns its length; 0 if there is none, or the kernel does not
- * say. Sets *offset to where it begins.
- */
-size_t pin_resident_untouched(const void *addr, size_t n_bytes, size_t least, size_t *offset);
-
 #endif

@@ -9,19 +9,73 @@
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 
-#define N_NODES 8 /* nodes beyond these share maps */
+#define N_NODES	 8   /* nodes beyond these share maps */
+#define N_TURNS	 64  /* maps of a node, at most */
+#define N_MAPS	 256 /* maps beyond these are shared */
+#define MANY_WAITS 16 /* after which a thread goes on to another map */
 
-struct map {
-	struct pin_span *span; /* the one that grows, if any */
-	uint32_t used, bare;   /* trees */
-	size_t n_used, n_bare; /* pages */
+struct pin_map {
+	/* Written by those who hold the lock, and mostly by one thread. */
+	_Alignas(64) struct pin_mutex lock;
+	uint32_t left;		     /* runs that others have given, linked, not yet put in */
+	uint32_t waiting;	     /* the used run that was given last */
+	_Atomic uint32_t n_waiting;  /* pages */
+	uint32_t node;
+	struct pin_span *span;	     /* the one that grows, if any */
+	uintptr_t uncovered;	     /* memory at its end that the tables do not cover yet */
+	size_t n_uncovered;	     /* bytes */
+	_Atomic size_t n_all, n_used, n_bare; /* pages */
+	/* Written by those who give without the lock. */
+	_Alignas(64) _Atomic uint32_t given; /* runs, linked by their first pages' records */
+	_Atomic uint32_t n_given;	     /* pages, of these and of those that are left */
+	_Alignas(64) struct pin_fit used;
+	struct pin_fit bare;
 };
 
-PIN_WRITTEN_FIRST static struct map maps[N_NODES];
+static struct pin_map maps[N_MAPS];
+PIN_WRITTEN_FIRST static _Atomic uint32_t n_maps, n_turns = 1, next_turn;
+/* Of the maps of each node, plus one; 0: there is none yet. */
+static _Atomic uint16_t numbers[N_NODES][N_TURNS];
 
-/* Where memory at a span's end begins that the tables do not cover yet, and how much. */
-PIN_WRITTEN_FIRST static uintptr_t uncovered;
-PIN_WRITTEN_FIRST static size_t n_uncovered;
+_Static_assert(N_MAPS <= PIN_LIVE_LANES, "each map has a lane");
+
+/* What the calling thread takes memory of; turn is one more than its number. */
+static __thread struct {
+	struct pin_map *map;
+	uint32_t node, turn, n_waits;
+} own __attribute__((tls_model("initial-exec")));
+
+#ifdef PIN_DEBUG
+_Atomic uint64_t pin_runs_n_passed;
+
+static void note_taker(const struct pin_map *map)
+{
+	static void *takers[N_MAPS]; /* under the locks of the maps */
+
+	pin_runs_n_passed += takers[map - maps] != &own;
+	takers[map - maps] = &own;
+}
+#else
+static void note_taker(const struct pin_map *map)
+{
+	(void)map;
+}
+#endif
+
+static void lock(struct pin_map *map)
+{
+	pin_mutex_lock(&map->lock);
+	note_taker(map);
+}
+
+static bool trylock(struct pin_map *map)
+{
+	bool taken = pin_mutex_trylock(&map->lock);
+
+	if (PIN_LIKELY(taken))
+		note_taker(map);
+	return taken;
+}
 
 static struct pin_page *record(uint32_t page)
 {
@@ -33,210 +87,369 @@ static const struct pin_span *span_of(uint32_t page)
 	return pin_span_find(pin_page_at(page), 1);
 }
 
-static struct map *map_of(uint32_t page)
+static uint16_t number_of(const struct pin_map *map)
 {
-	return &maps[span_of(page)->node % N_NODES];
+	return (uint16_t)(map - maps);
 }
 
-/* The page behind a span's last one that is covered. */
-static uint32_t end_of(const struct pin_span *span)
+/* The page behind the last one that the tables cover, of a span that may be the map's. */
+static uint32_t end_of(const struct pin_map *map, const struct pin_span *span)
 {
 	uintptr_t last;
 
 	if (!span)
 		return 0;
 	last = span->start + span->length - 1;
-	if (PIN_UNLIKELY(uncovered) && uncovered - span->start <= span->length)
-		last = uncovered - 1;
+	if (PIN_UNLIKELY(map->uncovered) && map->uncovered - span->start <= span->length)
+		last = map->uncovered - 1;
 	return pin_page_of((void *)last) + 1;
 }
 
 /* A process with one thread has memory of the node where it began, as it would by itself. */
 extern char __libc_single_threaded __attribute__((weak));
 
+static bool has_one_thread(void)
+{
+	return &__libc_single_threaded && __libc_single_threaded;
+}
+
 static uint32_t node_here(void)
 {
-	if (&__libc_single_threaded && __libc_single_threaded && pin_span_count())
-		return pin_span_get(0)->node;
-	return pin_os_node();
+	return has_one_thread() && pin_span_count() ? pin_span_get(0)->node : pin_os_node();
 }
 
 /* --- runs ------------------------------------------------------------------------- */
 
-/* Of a page that begins or ends a free run. */
-static enum pin_kind kind_of(uint32_t page)
+static struct pin_fit *fit_of(struct pin_map *map, enum pin_run_state state)
 {
-	return (enum pin_kind)(pin_pages.kinds[page] & ~PIN_KIND_LAST);
+	return state == PIN_STATE_FREE ? &map->used : &map->bare;
 }
 
-static void insert(struct map *map, uint32_t page, uint32_t n_pages, enum pin_kind kind)
+/* Adds n_pages to a count that is written under the lock only. */
+static void count(_Atomic size_t *sum, size_t n_pages)
 {
-	record(page)->length = n_pages;
-	record(page + n_pages - 1)->length = n_pages;
-	pin_pages.kinds[page + n_pages - 1] = (uint8_t)(kind + PIN_KIND_LAST);
-	pin_pages.kinds[page] = (uint8_t)kind;
-	pin_fit_insert(kind == PIN_KIND_FREE ? &map->used : &map->bare, page);
-	*(kind == PIN_KIND_FREE ? &map->n_used : &map->n_bare) += n_pages;
+	atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + n_pages,
+			      memory_order_relaxed);
 }
 
-static void delete (struct map *map, uint32_t page)
+static struct pin_map *map_at(uint32_t page)
+{
+	return &maps[pin_page_map(page)];
+}
+
+static inline void insert(struct pin_map *map, uint32_t page, uint32_t n_pages, enum pin_run_state state)
+{
+	record(page)->length = record(page + n_pages - 1)->length = n_pages;
+	pin_page_set_tag(page + n_pages - 1, number_of(map), state);
+	pin_page_set_tag(page, number_of(map), state);
+	pin_fit_insert(fit_of(map, state), page);
+	count(state == PIN_STATE_FREE ? &map->n_used : &map->n_bare, n_pages);
+}
+
+static inline void delete (struct pin_map *map, uint32_t page)
 {
 	uint32_t n_pages = record(page)->length;
-	enum pin_kind kind = kind_of(page);
+	enum pin_run_state state = pin_page_state(page);
 
-	*(kind == PIN_KIND_FREE ? &map->n_used : &map->n_bare) -= n_pages;
-	pin_fit_delete(kind == PIN_KIND_FREE ? &map->used : &map->bare, page);
-	pin_pages.kinds[page] = pin_pages.kinds[page + n_pages - 1] = PIN_KIND_NONE;
+	count(state == PIN_STATE_FREE ? &map->n_used : &map->n_bare, -(size_t)n_pages);
+	pin_fit_delete(fit_of(map, state), page);
+	pin_page_set_tag(page, number_of(map), PIN_STATE_NONE);
+	pin_page_set_tag(page + n_pages - 1, number_of(map), PIN_STATE_NONE);
 }
 
-/* The length of the free run of this kind that ends before a page of a span, or behind it. */
-static uint32_t ending(const struct pin_span *span, uint32_t page, enum pin_kind kind)
+/* Whether the page begins or ends a free run of this state that the locked map has. */
+static inline bool is_of(const struct pin_map *map, uint32_t page, enum pin_run_state state)
 {
-	return pin_page_at(page) != (void *)span->start && kind_of(page - 1) == kind
+	return pin_page_tag(page) == ((unsigned)number_of(map) << 2 | state);
+}
+
+/* The length of the map's free run of this state that ends before a page of a span. */
+static uint32_t before(const struct pin_map *map, const struct pin_span *span, uint32_t page,
+		       enum pin_run_state state)
+{
+	return pin_page_at(page) != (void *)span->start && is_of(map, page - 1, state)
 		       ? record(page - 1)->length
 		       : 0;
 }
 
-/* The length of the one that begins there. */
-static uint32_t beginning(const struct pin_span *span, uint32_t page, enum pin_kind kind)
+/* Of the one that begins there. */
+static uint32_t behind(const struct pin_map *map, const struct pin_span *span, uint32_t page,
+		       enum pin_run_state state)
 {
-	return page != end_of(span) && kind_of(page) == kind ? record(page)->length : 0;
+	return page != end_of(map, span) && is_of(map, page, state) ? record(page)->length : 0;
 }
 
-static uint32_t before(uint32_t page, enum pin_kind kind)
+/* --- what others have given, and what waits --------------------------------------------- */
+
+static void leave(struct pin_map *map, uint32_t page, uint32_t n_pages)
 {
-	return ending(span_of(page), page, kind);
+	uint32_t head = atomic_load_explicit(&map->given, memory_order_relaxed);
+
+	record(page)->length = n_pages;
+	atomic_fetch_add_explicit(&map->n_given, n_pages, memory_order_relaxed);
+	do {
+		record(page)->children[0] = head;
+	} while (!atomic_compare_exchange_weak_explicit(
+		&map->given, &head, page, memory_order_release, memory_order_relaxed));
 }
 
-static uint32_t behind(uint32_t page, enum pin_kind kind)
+/* A page that ends a free run before these pages, or begins one behind them; 0 if there is none. */
+static inline uint32_t free_beside(const struct pin_span *span, uint32_t page, uint32_t n_pages,
+			    enum pin_run_state state)
 {
-	return beginning(span_of(page - 1), page, kind);
+	uint32_t end = page + n_pages;
+
+	if (pin_page_at(page) != (void *)span->start && pin_page_state(page - 1) == state)
+		return page - 1;
+	return (uintptr_t)pin_page_at(end) < span->start + span->length && pin_page_state(end) == state
+		       ? end
+		       : 0;
 }
 
-static void give(const struct pin_span *span, uint32_t page, uint32_t n_pages,
-		 enum pin_kind kind)
+/*
+ * Free memory merges wherever it lies. A run that is beside a longer one of another map is left
+ * to that map; a shorter one is taken from the other map, unless its lock is taken.
+ */
+static void give(struct pin_map *map, uint32_t page, uint32_t n_pages, enum pin_run_state state)
 {
-	struct map *map = &maps[span->node % N_NODES];
-	uint32_t n_before = ending(span, page, kind);
-	uint32_t n_behind = beginning(span, page + n_pages, kind);
+	const struct pin_span *span = span_of(page);
+	uint32_t beside, first;
+	struct pin_map *of;
 
-	if (n_before)
-		delete (map, page - n_before);
-	if (n_behind)
-		delete (map, page + n_pages);
-	insert(map, page - n_before, n_before + n_pages + n_behind, kind);
+	while ((beside = free_beside(span, page, n_pages, state))) {
+		of = map_at(beside);
+		if (of != map && record(beside)->length >= n_pages) {
+			leave(of, page, n_pages);
+			return;
+		}
+		if (of != map && !trylock(of))
+			break;
+		if (is_of(of, beside, state)) {
+			first = beside < page ? page - record(beside)->length : beside;
+			n_pages += record(beside)->length;
+			page = first < page ? first : page;
+			delete (of, first);
+		}
+		if (of != map)
+			pin_map_unlock(of);
+	}
+	insert(map, page, n_pages, state);
 }
 
 /*
  * The used run that was given last waits: a program that frees a block often requests as much
  * next, and gets this run. Whatever looks at a map puts the waiting run there first.
  */
-PIN_WRITTEN_FIRST static struct {
-	uint32_t page, n_pages;
-} waiting;
-
-static void put_waiting(void)
+static void put_waiting(struct pin_map *map)
 {
-	if (waiting.n_pages)
-		give(span_of(waiting.page), waiting.page, waiting.n_pages, PIN_KIND_FREE);
-	waiting.n_pages = 0;
+	uint32_t n_pages = map->n_waiting;
+
+	map->n_waiting = 0;
+	if (n_pages)
+		give(map, map->waiting, n_pages, PIN_STATE_FREE);
 }
 
-static bool take_waiting(const struct pin_run_need *need, uint32_t node)
+static bool take_waiting(struct pin_map *map, const struct pin_run_need *need)
 {
-	if (waiting.n_pages != need->n_pages || map_of(waiting.page) != &maps[node % N_NODES] ||
-	    pin_fit_aligned(waiting.page, need->alignment) != waiting.page)
+	if (map->n_waiting != need->n_pages ||
+	    pin_fit_aligned(map->waiting, need->alignment) != map->waiting)
 		return false;
-	waiting.n_pages = 0;
+	map->n_waiting = 0;
 	return true;
 }
 
-/* jemalloc merges runs of any nodes. */
-void pin_run_give(uint32_t page, uint32_t n_pages, enum pin_kind kind)
+static bool has_given(const struct pin_map *map)
 {
-	const struct pin_span *span;
-	uint32_t n;
+	return map->left || atomic_load_explicit(&map->given, memory_order_relaxed);
+}
 
-	if (n_pages)
-		put_waiting();
-	for (; n_pages; page += n, n_pages -= n) {
-		span = span_of(page);
-		n = end_of(span) - page;
-		n = n < n_pages ? n : n_pages;
-		if (kind == PIN_KIND_FREE && n == n_pages) {
-			waiting.page = page;
-			waiting.n_pages = n;
-		} else {
-			give(span, page, n, kind);
-		}
+/* Puts in at most so many runs that others have given; whether there was one. */
+static bool collect(struct pin_map *map, uint32_t most)
+{
+	uint32_t page, n_pages;
+	bool any = false;
+
+	for (; most && has_given(map); most--, any = true) {
+		if (!map->left)
+			map->left = atomic_exchange_explicit(&map->given, 0,
+							     memory_order_acquire);
+		page = map->left;
+		n_pages = record(page)->length;
+		map->left = record(page)->children[0];
+		atomic_fetch_sub_explicit(&map->n_given, n_pages, memory_order_relaxed);
+		put_waiting(map);
+		give(map, page, n_pages, PIN_STATE_FREE);
 	}
+	return any;
 }
 
-uint32_t pin_run_before(uint32_t page)
+/* --- maps and their threads ------------------------------------------------------------ */
+
+/* Under the lock of growth. */
+static uint32_t begin_map(uint32_t node)
 {
-	put_waiting();
-	return before(page, PIN_KIND_FREE);
+	uint32_t i = n_maps;
+
+	if (i == N_MAPS)
+		return next_turn % N_MAPS;
+	maps[i].node = node;
+	pin_live_use_lane(i);
+	n_maps = i + 1;
+	return i;
 }
 
-uint32_t pin_run_at(uint32_t page)
+static struct pin_map *find_map(uint32_t node, uint32_t turn)
 {
-	put_waiting();
-	return behind(page, PIN_KIND_FREE);
+	_Atomic uint16_t *number = &numbers[node % N_NODES][turn];
+
+	if (PIN_UNLIKELY(!*number)) {
+		pin_mutex_lock(&pin_growth_lock);
+		if (!*number)
+			*number = (uint16_t)(begin_map(node) + 1);
+		pin_mutex_unlock(&pin_growth_lock);
+	}
+	return &maps[*number - 1];
 }
 
-bool pin_run_fits(uint32_t n_pages)
+/* A thread that begins where threads had to wait is given one of the maps that these have. */
+static uint32_t turn_here(void)
 {
-	put_waiting();
-	return pin_fit_find(maps[node_here() % N_NODES].used, n_pages, 1);
+	if (PIN_UNLIKELY(!own.turn))
+		own.turn = 1 + (n_turns > 1 ? next_turn++ % n_turns : 0);
+	return own.turn - 1;
+}
+
+static PIN_COLD void take_turn(void)
+{
+	uint32_t most = 2 * pin_os_processors(), n = n_turns;
+
+	own.n_waits = 0;
+	own.map = NULL;
+	own.turn = 1 + next_turn++ % (most < N_TURNS ? most : N_TURNS);
+	while (n < own.turn && !atomic_compare_exchange_weak(&n_turns, &n, own.turn))
+		;
+}
+
+static struct pin_map *map_here(void)
+{
+	uint32_t node;
+
+	if (PIN_LIKELY(own.map && has_one_thread()))
+		return own.map;
+	node = node_here();
+	if (PIN_UNLIKELY(!own.map || own.node != node)) {
+		own.map = find_map(node, turn_here());
+		own.node = node;
+	}
+	return own.map;
+}
+
+static struct pin_map *lock_own(void)
+{
+	struct pin_map *map = map_here();
+
+	if (PIN_LIKELY(trylock(map)))
+		return map;
+	if (++own.n_waits == MANY_WAITS) {
+		take_turn();
+		map = map_here();
+	}
+	lock(map);
+	return map;
+}
+
+struct pin_map *pin_map_lock(uint32_t page)
+{
+	uint32_t beside = free_beside(span_of(page), page, record(page)->length, PIN_STATE_FREE);
+	struct pin_map *map = map_at(beside ? beside : page);
+
+	lock(map);
+	collect(map, UINT32_MAX);
+	put_waiting(map);
+	return map;
+}
+
+void pin_map_unlock(struct pin_map *map)
+{
+	pin_mutex_unlock(&map->lock);
+}
+
+void pin_run_give(uint32_t page, uint32_t n_pages)
+{
+	struct pin_map *map = map_at(page);
+
+	pin_page_set_tag(page, number_of(map), PIN_STATE_NONE);
+	if (PIN_UNLIKELY(map != own.map)) {
+		leave(map, page, n_pages);
+		return;
+	}
+	lock(map);
+	put_waiting(map);
+	map->waiting = page;
+	map->n_waiting = n_pages;
+	pin_map_unlock(map);
+}
+
+uint32_t pin_run_before(const struct pin_map *map, uint32_t page)
+{
+	return before(map, span_of(page), page, PIN_STATE_FREE);
+}
+
+uint32_t pin_run_at(const struct pin_map *map, uint32_t page)
+{
+	return behind(map, span_of(page - 1), page, PIN_STATE_FREE);
+}
+
+bool pin_run_fits(const struct pin_map *map, uint32_t n_pages)
+{
+	return pin_fit_find(&map->used, n_pages, 1);
 }
 
 /* Takes [at, at + n_pages) out of free runs, one behind the other, the first at `page`. */
-static void cut(struct map *map, uint32_t page, uint32_t at, uint32_t n_pages, size_t *n_used)
+static void cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_pages,
+		size_t *n_used)
 {
 	uint32_t end = at + n_pages, used = at, next;
-	enum pin_kind kind;
+	enum pin_run_state state;
 
 	for (; page < end; page = next) {
-		kind = kind_of(page);
+		state = pin_page_state(page);
 		next = page + record(page)->length;
 		delete (map, page);
 		if (page < at)
-			insert(map, page, at - page, kind);
+			insert(map, page, at - page, state);
 		if (next > end)
-			insert(map, end, next - end, kind);
-		if (kind == PIN_KIND_FREE)
+			insert(map, end, next - end, state);
+		if (state == PIN_STATE_FREE)
 			used = next < end ? next : end;
 	}
 	*n_used = (size_t)(used - at) << PIN_UNIT_SHIFT;
-	if (map->span)
-		pin_span_note_use(map->span, (uintptr_t)pin_page_at(end));
 }
 
-void pin_run_take_at(uint32_t page, uint32_t n_pages, size_t *n_used)
+void pin_run_take_at(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used)
 {
-	cut(map_of(page), page, page, n_pages, n_used);
+	cut(map, page, page, n_pages, n_used);
 }
 
-void pin_run_take_before(uint32_t page, uint32_t n_pages)
+void pin_run_take_before(struct pin_map *map, uint32_t page, uint32_t n_pages)
 {
 	size_t n_used;
 
-	cut(map_of(page - 1), page - pin_run_before(page), page - n_pages, n_pages, &n_used);
+	cut(map, page - pin_run_before(map, page), page - n_pages, n_pages, &n_used);
 }
 
-static uint32_t take_used(uint32_t node, const struct pin_run_need *need, size_t *n_used)
+static inline uint32_t take_used(struct pin_map *map, const struct pin_run_need *need, size_t *n_used)
 {
-	struct map *map = &maps[node % N_NODES];
 	uint32_t page, at;
 
 	*n_used = (size_t)need->n_pages << PIN_UNIT_SHIFT;
-	if (take_waiting(need, node))
-		return waiting.page;
-	put_waiting();
-	page = pin_fit_find(map->used, need->n_pages, need->alignment);
+	if (take_waiting(map, need))
+		return map->waiting;
+	put_waiting(map);
+	page = pin_fit_find(&map->used, need->n_pages, need->alignment);
 	if (!page)
 		return 0;
-	at = pin_fit_aligned(page, need->alignment);
+	at = (uint32_t)pin_fit_aligned(page, need->alignment);
 	cut(map, page, at, need->n_pages, n_used);
 	return at;
 }
@@ -244,45 +457,56 @@ static uint32_t take_used(uint32_t node, const struct pin_run_need *need, size_t
 /* --- growth ----------------------------------------------------------------------- */
 
 /* Puts memory of a span in the map. If the tables have no memory, that is tried again later. */
-static bool cover(void)
+static bool cover(struct pin_map *map)
 {
-	void *addr = (void *)uncovered;
-	uint32_t page = pin_page_of(addr), end = page + pin_units(n_uncovered);
+	void *addr = (void *)map->uncovered;
+	uint32_t page = pin_page_of(addr), end;
 
 	if (!addr)
 		return true;
-	if (pin_pages_cover(addr, n_uncovered))
+	if (pin_pages_cover(addr, map->n_uncovered))
 		return false;
-	uncovered = 0;
+	end = page + (uint32_t)(map->n_uncovered >> PIN_UNIT_SHIFT);
+	map->uncovered = 0;
 	/* The heap's first page is no memory: 0 is the number of none. */
 	page = page ? page : 1;
-	give(span_of(page), page, end - page, PIN_KIND_BARE);
+	count(&map->n_all, end - page);
+	give(map, page, end - page, PIN_STATE_BARE);
 	return true;
 }
 
-static bool add_memory(struct map *map, size_t n_bytes, uint32_t node)
+static bool add_memory_locked(struct pin_map *map, size_t n_bytes, uint32_t node)
 {
 	char *p;
 
-	if (!cover())
+	if (!cover(map))
 		return false;
-	n_bytes = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
 	p = n_bytes ? pin_span_grow(&map->span, n_bytes, node) : NULL;
 	if (!p)
 		return false;
 	pin_live_note_growth(n_bytes);
-	uncovered = (uintptr_t)p;
-	n_uncovered = n_bytes;
-	return cover();
+	map->uncovered = (uintptr_t)p;
+	map->n_uncovered = n_bytes;
+	return cover(map);
+}
+
+static bool add_memory(struct pin_map *map, size_t n_bytes, uint32_t node)
+{
+	bool added;
+
+	pin_mutex_lock(&pin_growth_lock);
+	added = add_memory_locked(map, PIN_ALIGN_UP(n_bytes, PIN_GRANULE), node);
+	pin_mutex_unlock(&pin_growth_lock);
+	return added;
 }
 
 /*
- * The heap grows by at least a share of its size, so that steps are few; memory of a step
- * that is not used costs only addresses. The first step is at most a share of what the heap
- * can ever get, because tables need some too.
+ * A map grows by at least a share of its size, so that steps are few; memory of a step that is
+ * not used costs only addresses. The first step is at most a share of what the heap can ever
+ * get, because tables need some too.
  */
 #define FIRST_STEP	   (8 * PIN_MIB)
-#define SHARE_OF_HEAP	   8
+#define SHARE_OF_MAP	   8
 #define MAX_SHARE_OF_LIMIT 16
 
 static size_t first_step(void)
@@ -293,9 +517,9 @@ static size_t first_step(void)
 	return first < most ? first : most;
 }
 
-static size_t min_step(void)
+static size_t min_step(const struct pin_map *map)
 {
-	size_t step = pin_span_bytes() / SHARE_OF_HEAP;
+	size_t step = (map->n_all << PIN_UNIT_SHIFT) / SHARE_OF_MAP;
 	size_t first = first_step();
 
 	if (first < pin_options.top_pad)
@@ -304,9 +528,9 @@ static size_t min_step(void)
 	return step < pin_options.grow ? step : pin_options.grow;
 }
 
-static bool grow_by_step(struct map *map, size_t n_lacking, uint32_t node)
+static bool grow_by_step(struct pin_map *map, size_t n_lacking, uint32_t node)
 {
-	size_t step = min_step();
+	size_t step = min_step(map);
 
 	return (n_lacking < step && add_memory(map, step, node)) ||
 	       add_memory(map, n_lacking, node);
@@ -317,158 +541,304 @@ static bool grow_by_step(struct map *map, size_t n_lacking, uint32_t node)
 /* Where a request can be served that needs new memory. */
 struct place {
 	uint32_t page; /* the first free run there, if any */
-	uint32_t at;   /* aligned */
-	uint32_t n_new;
+	uint64_t at;   /* aligned */
+	uint64_t n_new;
 };
 
 /* From used memory on that may be there before the bare addresses. They may be too short. */
 static struct place place_from(uint32_t from, uint32_t bare, const struct pin_run_need *need)
 {
-	uint32_t at = pin_fit_aligned(from, need->alignment), least = at > bare ? at : bare;
-	uint32_t to = at + need->n_pages;
+	uint64_t at = pin_fit_aligned(from, need->alignment), least = at > bare ? at : bare;
+	uint64_t to = at + need->n_pages;
 
 	return (struct place){at < bare ? from : bare, at, to > least ? to - least : 0};
 }
 
-static uint32_t take_place(struct map *map, const struct pin_run_need *need,
+static uint32_t take_place(struct pin_map *map, const struct pin_run_need *need,
 			   const struct place *place, size_t *n_used)
 {
-	cut(map, place->page, place->at, need->n_pages, n_used);
-	return place->at;
+	cut(map, place->page, (uint32_t)place->at, need->n_pages, n_used);
+	return (uint32_t)place->at;
 }
 
 /* In bare addresses that have room, and the longer of the used runs next to them. */
-static struct place place_in_bare(const struct map *map, const struct pin_run_need *need)
+static struct place place_in_bare(const struct pin_map *map, const struct pin_run_need *need)
 {
-	uint32_t bare = pin_fit_find(map->bare, need->n_pages, need->alignment), end;
+	uint32_t bare = pin_fit_find(&map->bare, need->n_pages, need->alignment), end;
 	uint32_t n_before, n_behind;
 
 	if (!bare)
-		return (struct place){0, 0, UINT32_MAX};
+		return (struct place){0, 0, UINT64_MAX};
 	end = bare + record(bare)->length;
-	n_before = before(bare, PIN_KIND_FREE);
-	n_behind = behind(end, PIN_KIND_FREE);
+	n_before = pin_run_before(map, bare);
+	n_behind = pin_run_at(map, end);
 	if (need->alignment > 1 || n_behind <= n_before || n_behind >= need->n_pages)
 		return place_from(bare - n_before, bare, need);
 	return (struct place){bare, end + n_behind - need->n_pages, need->n_pages - n_behind};
 }
 
-static struct place place_at_end(const struct map *map, const struct pin_run_need *need)
+static struct place place_at_end(const struct pin_map *map, const struct pin_run_need *need)
 {
-	uint32_t end = end_of(map->span), n_bare, n_before;
+	uint32_t end = end_of(map, map->span), n_bare, n_before;
 
 	if (!end)
 		return (struct place){0, 0, need->n_pages};
-	n_bare = ending(map->span, end, PIN_KIND_BARE);
-	n_before = ending(map->span, end - n_bare, PIN_KIND_FREE);
+	n_bare = before(map, map->span, end, PIN_STATE_BARE);
+	n_before = before(map, map->span, end - n_bare, PIN_STATE_FREE);
 	return place_from(end - n_bare - n_before, end - n_bare, need);
 }
 
 /* The span may have to go on elsewhere, and then lack more. */
-static uint32_t take_new(struct map *map, const struct pin_run_need *need, uint32_t node,
+static uint32_t take_new(struct pin_map *map, const struct pin_run_need *need, uint32_t node,
 			 size_t *n_used)
 {
 	struct place place, last;
-	uint64_t lacks;
+	int64_t lacks;
 
 	for (;;) {
 		place = place_in_bare(map, need);
 		last = place_at_end(map, need);
 		if (place.n_new <= last.n_new)
 			return take_place(map, need, &place, n_used);
-		lacks = (uint64_t)last.at + need->n_pages - end_of(map->span);
-		if (last.at && (int64_t)lacks <= 0)
+		lacks = (int64_t)(last.at + need->n_pages - end_of(map, map->span));
+		if (last.at && lacks <= 0)
 			return take_place(map, need, &last, n_used);
-		if (!grow_by_step(map, lacks << PIN_UNIT_SHIFT, node))
+		if (!grow_by_step(map, (size_t)lacks << PIN_UNIT_SHIFT, node))
 			return place.page ? take_place(map, need, &place, n_used) : 0;
 	}
 }
 
-/* A quarter of the heap, on all other nodes together: a thread may roam over many. */
+/* A quarter of what was ever touched, in the maps of other nodes. */
 static bool much_is_elsewhere(uint32_t node)
 {
-	size_t n = 0;
+	size_t n_free = 0, n_touched = 0;
 
-	for (uint32_t i = 0; i < N_NODES; i++)
-		n += i == node % N_NODES ? 0 : maps[i].n_used;
-	return n > pin_span_bytes() >> PIN_UNIT_SHIFT >> 2;
+	for (uint32_t i = 0; i < n_maps; i++) {
+		n_touched += maps[i].n_all - maps[i].n_bare;
+		n_free += maps[i].node == node
+				  ? 0
+				  : maps[i].n_used + maps[i].n_waiting + maps[i].n_given;
+	}
+	return 4 * n_free > n_touched;
 }
 
-/* Of other nodes; used memory only, unless `any`. */
-static uint32_t take_elsewhere(uint32_t node, const struct pin_run_need *need, bool any,
+/* Without the lock: while it is taken, a run may be between two places. */
+static bool may_have(const struct pin_map *map, uint32_t n_pages)
+{
+	return pin_mutex_is_taken(&map->lock) || map->n_given || map->n_waiting >= n_pages ||
+	       pin_fit_may_have(&map->used, n_pages);
+}
+
+/* Runs up to this length go to another map whole, or threads would go on to share them. */
+#define MOST_MOVED (2 * PIN_MIB >> PIN_UNIT_SHIFT)
+
+/* More than is needed now, as long as the other map has more. */
+static void move_some(struct pin_map *from, struct pin_map *to, uint32_t n_pages)
+{
+	size_t has = from->n_used, moved = 0;
+	uint32_t page, length;
+
+	for (int i = 0; i < 8 && to->n_used + moved < has - moved; i++) {
+		page = pin_fit_find(&from->used, n_pages, 1);
+		if (!page || record(page)->length > MOST_MOVED)
+			break;
+		length = record(page)->length;
+		delete (from, page);
+		leave(to, page, length);
+		moved += length;
+		n_pages /= 2;
+	}
+}
+
+/* Used memory that another map has. No lock is held. */
+static uint32_t take_from(struct pin_map *from, struct pin_map *to,
+			  const struct pin_run_need *need, size_t *n_used)
+{
+	uint32_t page, at, end, length;
+
+	if (!may_have(from, need->n_pages))
+		return 0;
+	lock(from);
+	collect(from, UINT32_MAX);
+	put_waiting(from);
+	page = pin_fit_find(&from->used, need->n_pages, need->alignment);
+	length = page ? record(page)->length : 0;
+	at = (uint32_t)pin_fit_aligned(page, need->alignment);
+	end = at + need->n_pages;
+	if (length > MOST_MOVED)
+		cut(from, page, at, need->n_pages, n_used);
+	else if (page)
+		delete (from, page);
+	if (page)
+		move_some(from, to, need->n_pages);
+	pin_map_unlock(from);
+	if (!page)
+		return 0;
+	if (length <= MOST_MOVED && at > page)
+		leave(to, page, at - page);
+	if (length <= MOST_MOVED && page + length > end)
+		leave(to, end, page + length - end);
+	*n_used = (size_t)need->n_pages << PIN_UNIT_SHIFT;
+	return at;
+}
+
+/* Of maps of this node, or of others. */
+static uint32_t take_elsewhere(struct pin_map *map, const struct pin_run_need *need, bool here,
 			       size_t *n_used)
 {
-	struct place place;
 	uint32_t page = 0;
 
-	for (uint32_t i = 0; i < N_NODES && !page; i++) {
-		if (i == node % N_NODES)
-			continue;
-		page = take_used(i, need, n_used);
-		if (page || !any)
-			continue;
+	for (uint32_t i = 0; i < n_maps && !page; i++)
+		if (&maps[i] != map && (maps[i].node == map->node) == here)
+			page = take_from(&maps[i], map, need, n_used);
+	return page;
+}
+
+/* Bare memory of another map, if no map can grow. */
+static uint32_t take_bare(const struct pin_run_need *need, size_t *n_used)
+{
+	struct place place = {0, 0, 0};
+
+	for (uint32_t i = 0; i < n_maps && !place.page; i++) {
+		lock(&maps[i]);
 		place = place_in_bare(&maps[i], need);
-		page = place.page ? take_place(&maps[i], need, &place, n_used) : 0;
+		if (place.page)
+			take_place(&maps[i], need, &place, n_used);
+		pin_map_unlock(&maps[i]);
 	}
+	return place.page ? (uint32_t)place.at : 0;
+}
+
+/*
+ * Used memory of the map, which is locked. What others give does not pile up: two runs are put in
+ * for each that is taken.
+ */
+static inline uint32_t take_own(struct pin_map *map, const struct pin_run_need *need, size_t *n_used)
+{
+	uint32_t page;
+
+	if (PIN_UNLIKELY(has_given(map)))
+		collect(map, 2);
+	page = take_used(map, need, n_used);
+	if (PIN_UNLIKELY(!page) && collect(map, UINT32_MAX))
+		page = take_used(map, need, n_used);
+	return page;
+}
+
+/* What touches no new memory. The map is locked, and is not while others are. */
+static uint32_t take_touched(struct pin_map *map, const struct pin_run_need *need,
+			     size_t *n_used)
+{
+	uint32_t page = take_own(map, need, n_used);
+
+	if (page || n_maps == 1)
+		return page;
+	pin_map_unlock(map);
+	page = take_elsewhere(map, need, true, n_used);
+	if (!page && much_is_elsewhere(map->node))
+		page = take_elsewhere(map, need, false, n_used);
+	lock(map);
+	/* A run may have been on its way here from a map that was looked at. */
+	return page ? page : take_own(map, need, n_used);
+}
+
+/* Notes who has the pages. */
+static uint32_t taken_by(const struct pin_map *map, uint32_t page)
+{
+	if (PIN_LIKELY(page))
+		pin_page_set_tag(page, number_of(map), PIN_STATE_TAKEN);
 	return page;
 }
 
 uint32_t pin_run_take(const struct pin_run_need *need, size_t *n_used)
 {
-	uint32_t node = node_here();
-	struct map *map = &maps[node % N_NODES];
-	uint32_t page = take_used(node, need, n_used);
+	struct pin_map *map = lock_own();
+	uint32_t page = take_touched(map, need, n_used);
 
-	if (!page && much_is_elsewhere(node))
-		page = take_elsewhere(node, need, false, n_used);
 	if (!page)
-		page = take_new(map, need, node, n_used);
-	return page ? page : take_elsewhere(node, need, true, n_used);
+		page = take_new(map, need, own.node, n_used);
+	pin_map_unlock(map);
+	if (!page)
+		page = take_elsewhere(map, need, true, n_used);
+	if (!page)
+		page = take_elsewhere(map, need, false, n_used);
+	return taken_by(map, page ? page : take_bare(need, n_used));
 }
 
 uint32_t pin_run_take_on(uint32_t node, const struct pin_run_need *need, size_t *n_used)
 {
-	uint32_t page = take_used(node, need, n_used);
+	struct pin_map *map = find_map(node, turn_here());
+	uint32_t page;
 
-	return page ? page : take_new(&maps[node % N_NODES], need, node, n_used);
+	lock(map);
+	page = take_own(map, need, n_used);
+	if (!page)
+		page = take_new(map, need, node, n_used);
+	pin_map_unlock(map);
+	return taken_by(map, page);
 }
 
-/* How many pages from `page` on are free. */
-static uint32_t free_from(uint32_t page)
+/* How many pages from `page` on the map has free. */
+static uint32_t free_from(const struct pin_map *map, const struct pin_span *span, uint32_t page)
 {
-	uint32_t end = end_of(span_of(page - 1)), p = page;
+	uint32_t end = end_of(map, span), p = page;
 
-	while (p < end && pin_pages.kinds[p] >= PIN_KIND_FREE)
+	while (p < end && (is_of(map, p, PIN_STATE_FREE) || is_of(map, p, PIN_STATE_BARE)))
 		p += record(p)->length;
 	return p - page;
 }
 
-bool pin_run_extend(uint32_t page, uint32_t n_pages, size_t *n_used)
+bool pin_run_extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used)
 {
 	const struct pin_span *span = span_of(page - 1);
-	struct map *map = map_of(page - 1);
-	uint32_t has;
+	uint32_t has = free_from(map, span, page);
 
-	put_waiting();
-	has = free_from(page);
-	/* Only the span that grows for its node, and if nothing is in between. */
+	/* Only the span that grows, and if nothing is in between. */
 	if (has < n_pages &&
-	    (map->span != span || page + has != end_of(span) ||
+	    (map->span != span || page + has != end_of(map, span) ||
 	     !grow_by_step(map, (size_t)(n_pages - has) << PIN_UNIT_SHIFT, span->node) ||
-	     map->span != span || free_from(page) < n_pages))
+	     map->span != span || free_from(map, span, page) < n_pages))
 		return false;
 	cut(map, page, page, n_pages, n_used);
 	return true;
+}
+
+/* A map that begins meanwhile may have its lock taken, and its holder wait for that of growth. */
+void pin_runs_lock_all(void)
+{
+	uint32_t n = 0;
+
+	for (;;) {
+		for (; n < n_maps; n++)
+			lock(&maps[n]);
+		pin_mutex_lock(&pin_growth_lock);
+		if (n == n_maps)
+			return;
+		pin_mutex_unlock(&pin_growth_lock);
+	}
+}
+
+void pin_runs_unlock_all(void)
+{
+	pin_mutex_unlock(&pin_growth_lock);
+	for (uint32_t n = n_maps; n--;)
+		pin_map_unlock(&maps[n]);
 }
 
 size_t pin_runs_free_bytes(void)
 {
 	size_t n = 0;
 
-	pin_runs_take_lock();
-	put_waiting();
-	for (uint32_t i = 0; i < N_NODES; i++)
-		n += maps[i].n_used + maps[i].n_bare;
-	pin_runs_release_lock();
+	for (uint32_t i = 0; i < n_maps; i++)
+		n += maps[i].n_used + maps[i].n_bare + maps[i].n_waiting + maps[i].n_given;
 	return n << PIN_UNIT_SHIFT;
+}
+
+bool pin_runs_any_locked(void)
+{
+	uint32_t i = 0;
+
+	while (i < n_maps && !pin_mutex_is_taken(&maps[i].lock))
+		i++;
+	return i < n_maps;
 }

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The run map: all free memory of the heap, in runs of pages, for jemalloc's slabs and large
+ * Run maps: all free memory of the heap, in runs of pages, for jemalloc's slabs and large
  * blocks. A run is used, if its pages may have been touched, or bare, if nobody has touched
- * them. Runs merge with their neighbours of the same kind at once, but for the used run that
- * was given last.
+ * them. Runs of a map merge with their neighbours of the same kind at once, but for the used run
+ * that was given last.
  *
  * A request takes that run if the length is the same, else the first used run that is long
- * enough (fit.h). If there is none, it takes
- * the place where it touches the fewest new pages: a bare run with the used run before or
- * behind it, or the end of the heap.
+ * enough (fit.h). If there is none, it takes the place where it touches the fewest new pages: a
+ * bare run with the used run before or behind it, or the end of the map's span.
  *
- * Each memory node has a map of its own. Memory of another node is taken before the heap grows
- * if much is free there, and before there is none at all.
+ * A process begins with one map for each memory node. A thread that often has to wait for the
+ * lock of its map goes on to another one of its node, of which there are at most two for each
+ * processor. A thread takes memory of its own map; before that map touches new memory, of others
+ * if a quarter of what was ever touched is free there, and of others before there is none at
+ * all. What belongs to another map is given back without its lock: that map's threads, or
+ * those that look for memory there, put it in.
  *
- * Nothing here allocates or calls jemalloc. Callers hold pin_runs_lock, but for pin_runs_*().
+ * Nothing here allocates or calls jemalloc.
  */
 #ifndef PIN_RUNS_H
 #define PIN_RUNS_H
@@ -26,40 +29,55 @@ struct pin_run_need {
 };
 
 /*
- * Takes a run of pages from the map. Returns its first page; 0, which is never one, if there
- * is none. Sets *n_used to how many bytes from its start may have been used before; the rest
- * are zeroes.
+ * Takes a run of pages. Returns its first page; 0, which is never one, if there is none. Sets
+ * *n_used to how many bytes from its start may have been used before; the rest are zeroes.
  */
 uint32_t pin_run_take(const struct pin_run_need *need, size_t *n_used);
 
 /* The same of a memory node, and of no other. */
 uint32_t pin_run_take_on(uint32_t node, const struct pin_run_need *need, size_t *n_used);
 
-/* Gives pages back, as PIN_KIND_FREE or PIN_KIND_BARE. They need not be a run as it was taken.
+/* Gives pages back. They need not be a run as it was taken. */
+void pin_run_give(uint32_t page, uint32_t n_pages);
+
+/*
+ * Locks the map that has the free memory beside a large block, or a segment, that begins with
+ * this page, for the functions below; and unlocks it.
  */
-void pin_run_give(uint32_t page, uint32_t n_pages, enum pin_kind kind);
+struct pin_map *pin_map_lock(uint32_t page);
+void pin_map_unlock(struct pin_map *map);
 
-/* Pages of used free memory directly before a page, and from a page on. */
-uint32_t pin_run_before(uint32_t page);
-uint32_t pin_run_at(uint32_t page);
+/* Pages of used free memory that the map has directly before a page, and from a page on. */
+uint32_t pin_run_before(const struct pin_map *map, uint32_t page);
+uint32_t pin_run_at(const struct pin_map *map, uint32_t page);
 
-/* Whether there is a free run of so many pages of used memory. */
-bool pin_run_fits(uint32_t n_pages);
+/* Whether the map has a free run of so many pages of used memory. */
+bool pin_run_fits(const struct pin_map *map, uint32_t n_pages);
 
 /*
  * Takes pages of the free run that begins at `page`, or of the one that ends there, at the
  * end where they are. There must be so many.
  */
-void pin_run_take_at(uint32_t page, uint32_t n_pages, size_t *n_used);
-void pin_run_take_before(uint32_t page, uint32_t n_pages);
+void pin_run_take_at(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used);
+void pin_run_take_before(struct pin_map *map, uint32_t page, uint32_t n_pages);
 
 /*
  * Takes n_pages from `page` on, which may be bare, and may be where the heap grows. Returns
  * whether that worked.
  */
-bool pin_run_extend(uint32_t page, uint32_t n_pages, size_t *n_used);
+bool pin_run_extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used);
 
-/* Bytes of free memory, used and bare. For tests. */
+/* Lock and unlock all maps and growth around fork(). */
+void pin_runs_lock_all(void);
+void pin_runs_unlock_all(void);
+
+/* Bytes of free memory, used and bare, and whether the lock of a map is taken. For tests. */
 size_t pin_runs_free_bytes(void);
+bool pin_runs_any_locked(void);
+
+#ifdef PIN_DEBUG
+/* How many times a lock of a map was taken that another thread has taken since. */
+extern _Atomic uint64_t pin_runs_n_passed;
+#endif
 
 #endif

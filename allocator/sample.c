@@ -49,7 +49,7 @@ static void add(struct pin_sample sample, double sign)
 			   (struct pin_held){count * (double)sample.n_bytes, count});
 }
 
-static _Atomic uint32_t *site_of(const void *block)
+static _Atomic uint16_t *site_of(const void *block)
 {
 	return &pin_pages.records[pin_page_of(block)].site;
 }
@@ -66,7 +66,7 @@ void pin_sample_new(void *block, bool picked)
 {
 	struct pin_sample sample = {picked ? pin_sites_here() : NULL, pin_large_asked(block)};
 
-	*site_of(block) = sample.site ? sample.site->number + 1 : 0;
+	*site_of(block) = sample.site ? (uint16_t)(sample.site->number + 1) : 0;
 	if (sample.site)
 		add(sample, 1);
 }

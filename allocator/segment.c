@@ -10,13 +10,12 @@
 #include "allocator/runs.h"
 #include "allocator/span.h"
 
-/* Caller holds the lock of the run map. */
 static void begin_segment(void *start, size_t n_bytes)
 {
 	uint32_t page = pin_page_of(start);
 
-	pin_pages.kinds[page] = PIN_KIND_SEGMENT;
 	pin_pages.records[page].length = (uint32_t)(n_bytes >> PIN_UNIT_SHIFT);
+	pin_page_set_kind(page, PIN_KIND_SEGMENT);
 }
 
 static bool add_span(void *start, const struct pin_segment_need *need)
@@ -24,14 +23,14 @@ static bool add_span(void *start, const struct pin_segment_need *need)
 	uint32_t node = need->node == PIN_NODE_HERE ? pin_os_node() : need->node;
 	bool added;
 
-	pin_runs_take_lock();
+	pin_mutex_lock(&pin_growth_lock);
 	added = !pin_pages_cover(start, need->n_bytes) &&
 		pin_span_add((uintptr_t)start, need->n_bytes, node);
+	pin_mutex_unlock(&pin_growth_lock);
 	if (added) {
 		pin_live_note_growth(need->n_bytes);
 		begin_segment(start, need->n_bytes);
 	}
-	pin_runs_release_lock();
 	return added;
 }
 
@@ -63,20 +62,19 @@ static void *take_run(const struct pin_segment_need *need)
 	size_t n_used;
 	uint32_t page;
 
-	pin_runs_take_lock();
 	page = need->node == PIN_NODE_HERE ? pin_run_take(&run, &n_used)
 					   : pin_run_take_on(need->node, &run, &n_used);
-	if (page)
-		begin_segment(pin_page_at(page), need->n_bytes);
-	pin_runs_release_lock();
-	return page ? pin_page_at(page) : NULL;
+	if (!page)
+		return NULL;
+	begin_segment(pin_page_at(page), need->n_bytes);
+	return pin_page_at(page);
 }
 
 void *pin_segment_take(struct pin_segment_need *need)
 {
 	void *start = NULL;
 
-	if (!pin_start_heap() || need->n_bytes >= pin_reserve.size)
+	if (!pin_start_heap() || !pin_pages_for(need->n_bytes))
 		return NULL;
 	if (need->page_size)
 		start = take_hugetlb(need);
@@ -89,7 +87,7 @@ void *pin_segment_take(struct pin_segment_need *need)
 	}
 	if (start)
 		need->node = pin_span_find(start, 1)->node;
-	pin_live_settle();
+	pin_live_settle(0);
 	return start;
 }
 
@@ -97,17 +95,13 @@ void pin_segment_give(void *segment, size_t n_bytes)
 {
 	uint32_t page = pin_page_of(segment);
 
-	pin_runs_take_lock();
-	pin_pages.kinds[page] = PIN_KIND_NONE;
-	pin_run_give(page, (uint32_t)(n_bytes >> PIN_UNIT_SHIFT), PIN_KIND_FREE);
-	pin_runs_release_lock();
-	pin_live_settle();
+	pin_page_set_kind(page, PIN_KIND_NONE);
+	pin_run_give(page, (uint32_t)(n_bytes >> PIN_UNIT_SHIFT));
+	pin_live_settle(0);
 }
 
 void pin_segment_count(int64_t n_bytes)
 {
-	pin_runs_take_lock();
-	pin_live_count_large(n_bytes);
-	pin_runs_release_lock();
-	pin_live_settle();
+	pin_live_count_large(0, n_bytes);
+	pin_live_settle(0);
 }

@@ -12,13 +12,15 @@
 #define MAX_SPANS 512
 
 /*
- * How many addresses a span takes at least, and at most as a share of those left: the other
- * end of the reserve needs some too, and tables with an element for each page are committed
- * up to the last span.
+ * How many addresses the first span takes at least, and others, and at most as a share of those
+ * left: the other end of the reserve needs some too, and tables with an element for each page
+ * are committed up to the last span.
  */
-#define MIN_ROOM	  (16 * PIN_GIB)
+#define FIRST_ROOM	  (16 * PIN_GIB)
+#define MIN_ROOM	  PIN_GIB
 #define MAX_SHARE_OF_LEFT 16
 
+PIN_WRITTEN_FIRST struct pin_mutex pin_growth_lock;
 PIN_WRITTEN_FIRST _Atomic uint32_t pin_n_spans;
 PIN_WRITTEN_FIRST static _Atomic uint32_t n_steps;
 PIN_WRITTEN_FIRST static _Atomic size_t total_bytes;
@@ -27,14 +29,41 @@ PIN_WRITTEN_FIRST static void (*_Atomic growth_listener)(void);
 PIN_WRITTEN_FIRST static struct pin_span first_span; /* most programs have no other */
 static struct pin_span later_spans[MAX_SPANS - 1];
 
+/* Of each granule the number of its span, plus one; 0 also for those of the first span. */
+static struct pin_table spans_of_granules;
+
 static struct pin_span *span_at(uint32_t i)
 {
 	return i ? &later_spans[i - 1] : &first_span;
 }
 
+static size_t granule_of(uintptr_t addr)
+{
+	return (addr - pin_reserve.base) >> PIN_GRANULE_SHIFT;
+}
+
+/* Notes which span these addresses are of. False if there is no memory for the table. */
+static bool note_granules(const struct pin_span *span, uintptr_t start, size_t n_bytes)
+{
+	size_t end = granule_of(start + n_bytes);
+
+	if (span == &first_span)
+		return true;
+	if (!spans_of_granules.base &&
+	    pin_table_init(&spans_of_granules, sizeof(uint16_t),
+			   granule_of(pin_reserve.base + pin_reserve.size)))
+		return false;
+	if (pin_table_ensure(&spans_of_granules, end))
+		return false;
+	for (size_t i = granule_of(start); i < end; i++)
+		*pin_table_at(&spans_of_granules, uint16_t, i) =
+			(uint16_t)(span - later_spans + 2);
+	return true;
+}
+
 static size_t new_room(const struct pin_span *span, size_t n_bytes)
 {
-	size_t n = span && span->room > MIN_ROOM ? span->room : MIN_ROOM;
+	size_t n = span ? 2 * span->room : atomic_load(&pin_n_spans) ? MIN_ROOM : FIRST_ROOM;
 	size_t most = pin_reserve_left() / MAX_SHARE_OF_LEFT;
 
 	n = n < most ? n : most;
@@ -44,42 +73,34 @@ static size_t new_room(const struct pin_span *span, size_t n_bytes)
 static struct pin_span *begin_span(uintptr_t start, size_t room, uint32_t node)
 {
 	uint32_t i = atomic_load(&pin_n_spans);
-	struct pin_span *span;
+	struct pin_span *span = span_at(i);
 
-	do {
-		if (i == MAX_SPANS)
-			return NULL;
-	} while (!atomic_compare_exchange_weak(&pin_n_spans, &i, i + 1));
-	span = span_at(i);
+	if (i == MAX_SPANS)
+		return NULL;
 	span->start = start;
-	span->used = start;
 	span->room = room;
 	span->node = node;
+	atomic_store_explicit(&pin_n_spans, i + 1, memory_order_release);
 	return span;
 }
 
 /* Makes room for n_bytes more addresses, at the end of the span or in a new one. */
 static struct pin_span *make_room(struct pin_span *span, size_t n_bytes, uint32_t node)
 {
-	size_t size = new_room(span, n_bytes);
+	size_t least = n_bytes + PIN_GRANULE, size = new_room(span, least);
 	uintptr_t at = pin_reserve_carve_lower(size);
 
 	if (!at) {
-		size = n_bytes;
+		size = least;
 		at = pin_reserve_carve_lower(size);
 	}
 	if (!at)
 		return NULL;
-	if (!span || span->start + span->room != at)
-		return begin_span(at, size, node);
+	/* The last granule is left out: if two spans met, jemalloc would merge pages of both. */
+	if (!span || span->start + span->room + PIN_GRANULE != at)
+		return begin_span(at, size - PIN_GRANULE, node);
 	span->room += size;
 	return span;
-}
-
-/* Nothing records use of a span that no longer grows, so all of it counts as used. */
-static void close_span(struct pin_span *span)
-{
-	atomic_store(&span->used, span->start + span->length);
 }
 
 static void note_growth(struct pin_span *span, size_t n_bytes)
@@ -103,18 +124,18 @@ char *pin_span_grow(struct pin_span **span, size_t n_bytes, uint32_t node)
 	char *p;
 	int error;
 
-	if (n < n_bytes)
+	if (n < n_bytes || n >= pin_reserve.size)
 		return NULL;
 	do {
 		if (!grown || grown->room - grown->length < n)
 			grown = make_room(grown, n, node);
 		if (!grown)
 			return NULL;
-		if (*span && *span != grown)
-			close_span(*span);
 		/* Set even if committing fails: the next caller can use the addresses. */
 		*span = grown;
 		p = (char *)grown->start + grown->length;
+		if (!note_granules(grown, (uintptr_t)p, n))
+			return NULL;
 		error = pin_huge_commit(p, n);
 		/*
 		 * Another mapping of the process is there: leave the rest of this span unused
@@ -133,26 +154,40 @@ bool pin_span_add(uintptr_t start, size_t n_bytes, uint32_t node)
 {
 	struct pin_span *span = begin_span(start, n_bytes, node);
 
-	if (!span)
+	if (!span || !note_granules(span, start, n_bytes))
 		return false;
 	span->is_fixed = true;
-	atomic_store(&span->used, start + n_bytes);
 	note_growth(span, n_bytes);
 	return true;
 }
 
+static const struct pin_span *find_later(uintptr_t addr)
+{
+	size_t i = addr - pin_reserve.base < pin_reserve.size ? granule_of(addr) : SIZE_MAX;
+	uint16_t number;
+
+	if (i >= atomic_load_explicit(&spans_of_granules.committed, memory_order_acquire))
+		return NULL;
+	number = *pin_table_at(&spans_of_granules, uint16_t, i);
+	return number ? span_at(number - 1u) : NULL;
+}
+
+static bool contains(const struct pin_span *span, uintptr_t addr, size_t length)
+{
+	size_t has = atomic_load_explicit(&span->length, memory_order_acquire);
+	size_t offset = addr - atomic_load_explicit(&span->start, memory_order_relaxed);
+
+	return length <= has && offset <= has - length && has;
+}
+
 const struct pin_span *pin_span_find(const void *addr, size_t length)
 {
-	for (uint32_t i = 0; i < pin_span_count(); i++) {
-		struct pin_span *span = span_at(i);
-		size_t has = atomic_load_explicit(&span->length, memory_order_acquire);
-		size_t offset = (uintptr_t)addr -
-				atomic_load_explicit(&span->start, memory_order_relaxed);
+	const struct pin_span *span = &first_span;
 
-		if (length <= has && offset <= has - length && has)
-			return span;
-	}
-	return NULL;
+	if (PIN_LIKELY(contains(span, (uintptr_t)addr, length)))
+		return span;
+	span = find_later((uintptr_t)addr);
+	return span && contains(span, (uintptr_t)addr, length) ? span : NULL;
 }
 
 const struct pin_span *pin_span_get(uint32_t i)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Spans hold the heap's memory. A span is a contiguous range of addresses for blocks of one
- * memory node. It grows at its end and never shrinks. A machine without memory nodes has one
+ * Spans hold the heap's memory. A span is a contiguous range of addresses for blocks of one run
+ * map, and so of one memory node. It grows at its end and never shrinks. Most processes have one
  * span, in which all free memory merges.
  *
  * A span takes addresses from the reserve, its room, many at a time. It continues in the next
@@ -11,14 +11,17 @@
 #define PIN_SPAN_H
 
 #include "allocator/base.h"
+#include "allocator/mutex.h"
 
 #include <stdatomic.h>
+
+/* Of growth: of spans and of what covers them. No lock is taken while it is held. */
+extern struct pin_mutex pin_growth_lock;
 
 struct pin_span {
 	/* Multiple of PIN_GRANULE. Valid only if `length`, read before it, is not 0. */
 	_Atomic uintptr_t start;
 	_Atomic size_t length;	/* bytes, a multiple of PIN_GRANULE; never decreases */
-	_Atomic uintptr_t used; /* memory from this address on has never been used: zeroes */
 	size_t room;   /* bytes of addresses it has; only for the thread that grows it */
 	uint32_t node; /* memory node of the thread that began the span */
 	bool is_fixed; /* its pages are of the system's pool of huge pages; it does not grow */
@@ -27,27 +30,10 @@ struct pin_span {
 /*
  * Adds n_bytes of zeroed, writable memory, rounded up to PIN_GRANULE, at the end of *span. If
  * *span is NULL or cannot continue, begins a new span and sets *span to it. Returns the
- * address of the new memory, or NULL if addresses or memory are used up. Must not be called
- * for the same `span` by two threads at once. Never allocates.
+ * address of the new memory, or NULL if addresses or memory are used up. Never allocates. The
+ * caller of this function, or of pin_span_add(), holds pin_growth_lock.
  */
 char *pin_span_grow(struct pin_span **span, size_t n_bytes, uint32_t node);
-
-/*
- * Records that memory of a pool up to `end`, possibly in an earlier span, is in use from now
- * on. Lock-free.
- */
-static inline void pin_span_note_use(struct pin_span *span, uintptr_t end)
-{
-	uintptr_t used = atomic_load_explicit(&span->used, memory_order_relaxed);
-
-	/*
-	 * Spans begun later are at higher addresses, so an address below `used` may be in an
-	 * earlier span: nothing to do.
-	 */
-	while (PIN_UNLIKELY(used < end) &&
-	       !atomic_compare_exchange_weak(&span->used, &used, end))
-		;
-}
 
 /*
  * Adds a span over [start, start + n_bytes), addresses carved from the reserve that have memory
@@ -79,7 +65,7 @@ uint32_t pin_span_steps(void);
 
 /*
  * Sets the one function that is called each time the heap has grown. It runs under the
- * lock of the run map: it must not allocate, block, or call anything that does.
+ * locks of a run map and of growth: it must not allocate, block, or call anything that does.
  */
 void pin_span_subscribe(void (*listener)(void));
 

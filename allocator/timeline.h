@@ -42,15 +42,20 @@ void pin_timeline_begin_anew(void);
 extern PIN_HIDDEN _Atomic size_t pin_timeline_low, pin_timeline_high;
 void pin_timeline_note(size_t live);
 
+/* Whether that many bytes in use are no notable change. */
+static inline bool pin_timeline_is_near(size_t live)
+{
+	return live >= atomic_load_explicit(&pin_timeline_low, memory_order_relaxed) &&
+	       live <= atomic_load_explicit(&pin_timeline_high, memory_order_relaxed);
+}
+
 /*
  * Reports the program's memory in use, in bytes; adds a moment only if it has changed
  * notably. Thread-safe, never allocates or blocks.
  */
 static inline void pin_timeline_update(size_t live)
 {
-	if (PIN_UNLIKELY(
-		    live < atomic_load_explicit(&pin_timeline_low, memory_order_relaxed) ||
-		    live > atomic_load_explicit(&pin_timeline_high, memory_order_relaxed)))
+	if (PIN_UNLIKELY(!pin_timeline_is_near(live)))
 		pin_timeline_note(live);
 }
 

@@ -143,7 +143,7 @@ static void insert(struct pin_userpool *pool, uint32_t page, uint32_t n_pages)
 	uint32_t next = pool->lists[list];
 
 	record(page)->length = record(page + n_pages - 1)->length = n_pages;
-	pin_pages.kinds[page + n_pages - 1] = PIN_KIND_UNCUT + PIN_KIND_LAST;
+	pin_pages.kinds[page + n_pages - 1] = PIN_KIND_UNCUT;
 	pin_pages.kinds[page] = PIN_KIND_UNCUT;
 	record(page)->children[0] = next;
 	record(page)->children[1] = 0;
@@ -193,10 +193,10 @@ static uint32_t find(const struct pin_userpool *pool, size_t n_pages, size_t ali
 
 static void *cut(struct pin_userpool *pool, size_t n_bytes, size_t alignment)
 {
-	uint32_t n_pages = n_bytes ? pin_units(n_bytes) : 1, page = 0, at, end;
+	uint32_t n_pages = pin_pages_for(n_bytes), page = 0, at, end;
 
 	alignment = alignment > PIN_UNIT ? alignment >> PIN_UNIT_SHIFT : 1;
-	if (n_bytes < pin_reserve.size)
+	if (n_pages)
 		page = find(pool, n_pages, alignment);
 	if (!page)
 		return NULL;
@@ -214,7 +214,7 @@ static void *cut(struct pin_userpool *pool, size_t n_bytes, size_t alignment)
 
 static bool is_uncut(uint32_t page)
 {
-	return (pin_pages.kinds[page] & ~PIN_KIND_LAST) == PIN_KIND_UNCUT;
+	return pin_pages.kinds[page] == PIN_KIND_UNCUT;
 }
 
 /* The piece of the pool that the address is in; empty if there is none. */
@@ -264,7 +264,7 @@ static void hand_out(struct pin_userpool *pool, struct segment *segment)
 	for (; range.start < range.end; range.start = piece.end) {
 		piece = pin_segment_piece_at(&segment->in_list, range.start);
 		insert(pool, pin_page_of((void *)piece.start),
-		       pin_units(pin_range_length(piece)));
+		       (uint32_t)(pin_range_length(piece) >> PIN_UNIT_SHIFT));
 	}
 	segment->next = pool->segments;
 	pool->segments = segment;

@@ -31,11 +31,10 @@ pages() {
 	says "$2" 'huge pages' "$3"
 }
 
-@test "what the heap's pages are follows from the kernel, the option and a system call filter" {
+@test "what the heap's pages are follows from the kernel and the option" {
 	local madvise='always [madvise] never'
 	pages "$madvise" ok 'small pages.*PINALLOC_HUGEPAGE=thp is not set' env
 	pages "$madvise" ok 'gets huge pages' env PINALLOC_HUGEPAGE=thp
-	pages "$madvise" warn 'small pages.*filter' "$programs/filtered" mbind EPERM env PINALLOC_HUGEPAGE=thp
 	pages 'always madvise [never]' warn 'small pages.*says never' env PINALLOC_HUGEPAGE=thp
 	pages '[always] madvise never' ok 'gets huge pages' env
 	pages '[always] madvise never' ok 'small pages.*PINALLOC_HUGEPAGE=off' env PINALLOC_HUGEPAGE=off

@@ -34,7 +34,7 @@ def read_blocks(path):
 
 def find_reserve(calls):
     for _, name, arguments, result in calls:
-        if name == "mmap" and "MAP_NORESERVE" in arguments[3] and int(arguments[1]) >= TIB:
+        if name == "mmap" and arguments[2] == "PROT_NONE" and int(arguments[1]) >= TIB:
             return result, result + int(arguments[1])
     return None
 

@@ -9,15 +9,13 @@
  *     inject                                        lists the kinds
  *
  * Each call of this kind waits until this process decides whether it is made (seccomp's user
- * notification). Unlike with a tracer, signals and children behave normally. /proc/self/status
- * does not show the filter to the processes, because the library would do less then.
+ * notification). Unlike with a tracer, signals and children behave normally.
  */
 #include <config.h>
 
 #include "test/inject.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -29,17 +27,11 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#ifndef SECCOMP_ADDFD_FLAG_SEND /* Linux 5.14 */
-#define SECCOMP_ADDFD_FLAG_SEND (1UL << 1)
-#endif
 
 /* Newer architectures have but the second. */
 #ifndef SYS_rename
@@ -102,7 +94,6 @@ static int filter(const struct kind *kind)
 	unsigned any = kind->request ? 0 : 1;
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 4, 0),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kind->calls[0], 1, 0),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kind->calls[1], 0, 3),
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
@@ -175,53 +166,6 @@ static bool fails(struct fault *fault, unsigned call)
 	return fault->first && (n == fault->first || (fault->onwards && n > fault->first));
 }
 
-static bool opens_status(const struct seccomp_notif *call)
-{
-	static const char status[] = "/proc/self/status";
-	char name[sizeof status] = "";
-	struct iovec here = {name, sizeof name};
-	struct iovec there = {(void *)(uintptr_t)call->data.args[1], sizeof name};
-
-	return (unsigned)call->data.nr == SYS_openat &&
-	       process_vm_readv((pid_t)call->pid, &here, 1, &there, 1, 0) > 0 &&
-	       !memcmp(name, status, sizeof name);
-}
-
-/* A file with the state of a process, but of one without a filter. */
-static int status_of(unsigned pid)
-{
-	char name[64], text[8192], *filtered;
-	int fd = memfd_create("status", MFD_CLOEXEC);
-	size_t length;
-	FILE *file;
-
-	snprintf(name, sizeof name, "/proc/%u/status", pid);
-	file = fopen(name, "r");
-	if (!file || fd < 0)
-		return fd;
-	length = fread(text, 1, sizeof text - 1, file);
-	fclose(file);
-	text[length] = '\0';
-	filtered = strstr(text, "\nSeccomp:\t");
-	if (filtered)
-		filtered[strlen("\nSeccomp:\t")] = '0';
-	need(pwrite(fd, text, length, 0) == (ssize_t)length, "status");
-	return fd;
-}
-
-/* Opens it in the caller, whose call returns that. */
-static bool give_status(int listener, const struct seccomp_notif *call)
-{
-	struct seccomp_notif_addfd given = {.id = call->id,
-					    .flags = SECCOMP_ADDFD_FLAG_SEND,
-					    .srcfd = (unsigned)status_of(call->pid),
-					    .newfd_flags = O_CLOEXEC};
-	bool done = ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &given) >= 0;
-
-	close((int)given.srcfd);
-	return done;
-}
-
 /* The caller may have been killed meanwhile: then there is nobody to answer. */
 static void answer(int listener, struct fault *fault)
 {
@@ -233,8 +177,6 @@ static void answer(int listener, struct fault *fault)
 	if (fails(fault, (unsigned)call.data.nr)) {
 		reply.error = -fault->kind->error;
 		reply.flags = 0;
-	} else if (opens_status(&call) && give_status(listener, &call)) {
-		return;
 	}
 	reply.id = call.id;
 	ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &reply);

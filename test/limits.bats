@@ -130,7 +130,7 @@ time.sleep(60)' > "$BATS_TEST_TMPDIR/said" 3>&- &
 own_calls() {
 	strace -E LD_PRELOAD="$library" -e trace=mmap,mprotect,madvise sort /dev/null \
 		2> "$BATS_TEST_TMPDIR/clean"
-	awk -v name="$1" '/PROT_NONE, MAP_PRIVATE\|MAP_ANONYMOUS\|MAP_NORESERVE/ && !first { first = n + 1 }
+	awk -v name="$1" '/PROT_NONE, MAP_PRIVATE\|MAP_ANONYMOUS, / && !first { first = n + 1 }
 		$0 ~ "^" name "[(]" { n++ } END { print first, n - first + 1 }' \
 		"$BATS_TEST_TMPDIR/clean"
 }

@@ -34,14 +34,10 @@ static inline bool lazy_pool(void)
 	return !pin_reserve_init();
 }
 
-/* Memory behind all there was in a span (NULL: one that begins), and all of it in use. */
+/* Memory behind all there was in a span (NULL: one that begins). */
 static inline char *grow(struct pin_span **span, size_t n_bytes)
 {
-	char *p = pin_span_grow(span, n_bytes, 0);
-
-	if (p)
-		pin_span_note_use(*span, (uintptr_t)p + PIN_ALIGN_UP(n_bytes, PIECE));
-	return p;
+	return pin_span_grow(span, n_bytes, 0);
 }
 
 static inline struct ibv_mr *reg(struct ibv_pd *pd, void *p, size_t n, unsigned access)

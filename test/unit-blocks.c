@@ -92,7 +92,10 @@ static bool all_apart(size_t size)
 /* Pages that jemalloc has for small blocks. */
 static size_t small_bytes(void)
 {
-	return (size_t)pin_live_small;
+	struct pin_live_stats stats;
+
+	pin_live_stats(&stats);
+	return stats.live - stats.large;
 }
 
 static void handed_on(void)

@@ -331,9 +331,12 @@ static unsigned refused_cells(char *p, size_t n)
 static void page_tables(void)
 {
 	struct pin_span *many = NULL;
-	char *p = grow(&many, (CELLS + 16) * PIN_CELL);
+	char *p = grow(&many, PIN_GIB);
 	uint64_t evicted = pin_state.evicted;
 
+	/* The kernel refuses more than the machine has at once. */
+	while (many->length < (CELLS + 16) * PIN_CELL)
+		grow(&many, PIN_GIB);
 	fake_verbs.told_max_mr = 0;
 	fake_verbs.limit = CELLS * PIN_CELL;
 	fake_verbs.vendor_id = EFA;

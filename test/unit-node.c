@@ -122,7 +122,6 @@ static char *span_on(uint32_t node)
 	struct pin_span *span = NULL;
 	char *p = pin_span_grow(&span, LENGTH, node);
 
-	pin_span_note_use(span, (uintptr_t)p + LENGTH);
 	return p;
 }
 

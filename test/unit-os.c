@@ -6,11 +6,8 @@
 #include "test/tap.h"
 
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <stdio.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,60 +47,8 @@ static int limit_in_namespace(bool without_proc)
 	return status >> 8;
 }
 
-/* The linker puts this in place of the library's (--wrap). */
-size_t __wrap_pin_io_number(const char *path, const char *field, size_t otherwise);
-size_t __real_pin_io_number(const char *path, const char *field, size_t otherwise);
-
-static bool reads_nothing;
-
-size_t __wrap_pin_io_number(const char *path, const char *field, size_t otherwise)
-{
-	return reads_nothing ? otherwise : __real_pin_io_number(path, field, otherwise);
-}
-
-/* Of a process, the kernel is asked once. */
-static bool holds_in_child(bool (*holds)(void))
-{
-	pid_t pid = fork();
-	int status;
-
-	if (!pid)
-		_exit(!holds());
-	return waitpid(pid, &status, 0) == pid && !status;
-}
-
-static bool is_without_filter(void)
-{
-	return !pin_os_is_filtered();
-}
-
-static bool has_filter(void)
-{
-	struct sock_filter filter[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-	struct sock_fprog program = {1, filter};
-
-	return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
-	       !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) && pin_os_is_filtered();
-}
-
-static bool is_not_read(void)
-{
-	reads_nothing = true;
-	return pin_os_is_filtered();
-}
-
-static void filters(void)
-{
-	/* A machine that runs the tests in a container may have a filter for all of it. */
-	ok(prctl(PR_GET_SECCOMP) || holds_in_child(is_without_filter),
-	   "no system call filter is reported without one");
-	ok(holds_in_child(has_filter), "a system call filter of any kind is reported");
-	ok(holds_in_child(is_not_read), "a filter is assumed if nothing can be read");
-}
-
 int main(void)
 {
-	filters();
 	for (int without_proc = 0; without_proc < 2; without_proc++) {
 		int result = limit_in_namespace(without_proc);
 

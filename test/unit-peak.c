@@ -16,8 +16,8 @@
 
 static void allocate(int64_t n_bytes)
 {
-	pin_live_count_small(n_bytes);
-	pin_live_look();
+	pin_live_count_small(0, n_bytes);
+	pin_live_look(0);
 }
 
 static void held(void)
@@ -33,11 +33,11 @@ static void held(void)
 	allocate(-MIB);
 	ok(pin_live_now() == 6 * PIN_MIB && pin_live_peak().bytes == 7 * PIN_MIB,
 	   "the peak stays when memory is freed");
-	pin_live_count_large(3 * MIB);
+	pin_live_count_large(0, 3 * MIB);
 	ok(pin_live_now() == 9 * PIN_MIB && pin_live_peak().bytes == 9 * PIN_MIB,
 	   "large blocks are added to small ones");
-	pin_live_count_large(-3 * MIB);
-	pin_live_look();
+	pin_live_count_large(0, -3 * MIB);
+	pin_live_look(0);
 	ok(pin_live_peak().bytes == 7 * PIN_MIB, "and are not at the peak before it is raised");
 	allocate(-6 * MIB);
 }

@@ -45,19 +45,23 @@ int __wrap_pin_os_commit(void *addr, size_t n_bytes)
 static uint32_t take(uint32_t n_pages, uint32_t alignment, size_t *n_used)
 {
 	struct pin_run_need need = {n_pages, alignment};
-	uint32_t page;
 
-	pin_runs_take_lock();
-	page = pin_run_take(&need, n_used);
-	pin_runs_release_lock();
-	return page;
+	return pin_run_take(&need, n_used);
 }
 
 static void give(uint32_t page, uint32_t n_pages)
 {
-	pin_runs_take_lock();
-	pin_run_give(page, n_pages, PIN_KIND_FREE);
-	pin_runs_release_lock();
+	pin_run_give(page, n_pages);
+}
+
+/* Used memory that is free directly before a page, or from it on. */
+static uint32_t free_at(uint32_t page, bool before)
+{
+	struct pin_map *map = pin_map_lock(page);
+	uint32_t n = before ? pin_run_before(map, page) : pin_run_at(map, page);
+
+	pin_map_unlock(map);
+	return n;
 }
 
 static uint32_t heap_end(void)
@@ -128,7 +132,7 @@ static void against_model(void)
 		if (runs[i].n_pages) {
 			n_taken -= runs[i].n_pages;
 			release(i);
-			merged &= pin_run_before(runs[i].page) < PAGES;
+			merged &= free_at(runs[i].page, true) < PAGES;
 			continue;
 		}
 		had = round % 256 == 0 && alignment == 1 ? lowest(n) : 0;
@@ -164,11 +168,6 @@ static void new_memory(void)
 	give(page, n);
 	ok(take(n, 1, &n_used) == page && n_used == bytes,
 	   "memory that was given back was used");
-	pin_runs_take_lock();
-	pin_run_give(page, n, PIN_KIND_BARE);
-	pin_runs_release_lock();
-	page = take(n, 1, &n_used);
-	ok(n_used < bytes, "unless it is said that nobody has touched it");
 	give(page, n);
 }
 
@@ -218,20 +217,21 @@ static void neighbours(void)
 {
 	size_t n_used;
 	uint32_t page = take(30, 1, &n_used);
+	struct pin_map *map;
 
-	pin_runs_take_lock();
-	pin_run_give(page, 10, PIN_KIND_FREE);
-	pin_run_give(page + 20, 10, PIN_KIND_FREE);
-	ok(pin_run_before(page + 10) >= 10 && pin_run_at(page + 20) >= 10,
+	give(page, 10);
+	give(page + 20, 10);
+	ok(free_at(page + 10, true) >= 10 && free_at(page + 20, false) >= 10,
 	   "free neighbours are known");
-	pin_run_take_before(page + 10, 4);
-	pin_run_take_at(page + 20, 4, &n_used);
-	ok(!pin_run_before(page + 10) && !pin_run_at(page + 20) && pin_run_at(page + 24) >= 6 &&
-		   pin_run_before(page + 6) >= 6,
+	map = pin_map_lock(page + 10);
+	pin_run_take_before(map, page + 10, 4);
+	pin_run_take_at(map, page + 20, 4, &n_used);
+	ok(!pin_run_before(map, page + 10) && !pin_run_at(map, page + 20) &&
+		   pin_run_at(map, page + 24) >= 6 && pin_run_before(map, page + 6) >= 6,
 	   "parts of them are taken next to a run");
-	pin_run_give(page + 6, 18, PIN_KIND_FREE);
-	ok(pin_run_at(page) >= 30, "and merge again");
-	pin_runs_release_lock();
+	pin_map_unlock(map);
+	give(page + 6, 18);
+	ok(free_at(page, false) >= 30, "and merge again");
 }
 
 static void given_last(void)
@@ -252,11 +252,9 @@ static void given_last(void)
 	again = take(37, 512, &n_used);
 	ok((uintptr_t)pin_page_at(again) % PIN_GRANULE == 0, "if it is aligned as asked");
 	give(again, 37);
-	pin_runs_take_lock();
 	other = pin_run_take_on(node, &need, &n_used);
 	ok(pin_span_find(pin_page_at(other), 1)->node == node, "and of the node that was asked");
-	pin_run_give(other, 37, PIN_KIND_FREE);
-	pin_runs_release_lock();
+	give(other, 37);
 	give(apart[0], 1);
 	give(apart[1], 1);
 	ok(pin_runs_free_bytes() >= had, "and none is lost");
@@ -266,17 +264,18 @@ static void at_the_end(void)
 {
 	uint32_t page, n, more = 10 * PIN_MIB / PIN_UNIT;
 	size_t bytes, n_used;
+	struct pin_map *map;
 
 	pin_options.grow = PIN_GRANULE;
 	n = heap_end();
 	page = take(n, 1, &n_used);
 	bytes = pin_span_bytes();
-	pin_runs_take_lock();
-	ok(!pin_run_extend(page + n - 1, 5, &n_used),
+	map = pin_map_lock(page);
+	ok(!pin_run_extend(map, page + n - 1, 5, &n_used),
 	   "a run that is not the last one is not extended");
-	ok(pin_run_extend(page + n, more, &n_used) && !n_used,
+	ok(pin_run_extend(map, page + n, more, &n_used) && !n_used,
 	   "the heap grows behind the last run");
-	pin_runs_release_lock();
+	pin_map_unlock(map);
 	ok(pin_span_bytes() - bytes <= 12 * PIN_MIB, "by what is missing");
 	give(page, n + more);
 	bytes = pin_span_bytes();
@@ -296,12 +295,10 @@ static void on_other_nodes(void)
 	size_t n_used, bytes;
 
 	node = pin_span_get(0)->node;
-	pin_runs_take_lock();
 	for (uint32_t i = 0; i < PIN_ARRAY_SIZE(pages); i++)
 		pages[i] = pin_run_take_on((node + 1 + i) % 8, &need, &n_used);
 	for (unsigned i = 0; i < PIN_ARRAY_SIZE(pages); i++)
-		pin_run_give(pages[i], n, PIN_KIND_FREE);
-	pin_runs_release_lock();
+		give(pages[i], n);
 	bytes = pin_span_bytes();
 	do
 		here = take(n, 1, &n_used);
@@ -317,6 +314,7 @@ static void refused(void)
 		uint32_t page, n_pages;
 	} had[RUNS];
 	uint32_t all = heap_end();
+	struct pin_run_need much = {all, 1};
 	size_t n_used, n_refused = 0, n_taken = pin_span_bytes() - pin_runs_free_bytes();
 	bool apart = true;
 
@@ -326,10 +324,9 @@ static void refused(void)
 		struct pin_run_need need = {1 + any(3000), 1};
 		uint32_t page;
 
-		pin_runs_take_lock();
 		if (had[i].n_pages) {
 			apart &= pin_pages.records[had[i].page].length == i;
-			pin_run_give(had[i].page, had[i].n_pages, PIN_KIND_FREE);
+			give(had[i].page, had[i].n_pages);
 			had[i].n_pages = 0;
 		} else if ((page = pin_run_take_on(i % 8, &need, &n_used))) {
 			had[i].page = page;
@@ -338,7 +335,6 @@ static void refused(void)
 		} else {
 			n_refused++;
 		}
-		pin_runs_release_lock();
 	}
 	refuses = false;
 	ok(n_refused > 20 && apart, "runs stay apart if memory is refused: %zu times",
@@ -346,8 +342,9 @@ static void refused(void)
 	for (unsigned i = 0; i < RUNS; i++)
 		if (had[i].n_pages)
 			give(had[i].page, had[i].n_pages);
-	/* By growth, which covers what is not covered yet. */
-	give(take(all, 1, &n_used), all);
+	/* By growth of each map, which covers what is not covered yet. */
+	for (uint32_t node = 0; node < 8; node++)
+		give(pin_run_take_on(node, &much, &n_used), all);
 	ok(pin_span_bytes() - pin_runs_free_bytes() == n_taken,
 	   "and all of them are free in the end: %zu",
 	   pin_span_bytes() - pin_runs_free_bytes() - n_taken);

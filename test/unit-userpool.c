@@ -49,7 +49,7 @@ void *__wrap_pin_segment_take(struct pin_segment_need *need)
 /* Nothing of what was written there of slices is left. */
 void __wrap_pin_segment_give(void *segment, size_t n_bytes)
 {
-	uint32_t first = pin_page_of(segment), last = first + pin_units(n_bytes) - 1;
+	uint32_t first = pin_page_of(segment), last = first + pin_pages_for(n_bytes) - 1;
 
 	given += !pin_pages.kinds[first] && !pin_pages.kinds[last];
 }
@@ -326,7 +326,7 @@ static const char *base; /* the pool's memory */
 static bool claim(const struct slice *slice, bool now)
 {
 	size_t first = (size_t)(slice->start - base) / PIN_UNIT;
-	size_t last = first + pin_units(slice->n_bytes ? slice->n_bytes : 1) - 1;
+	size_t last = first + pin_pages_for(slice->n_bytes ? slice->n_bytes : 1) - 1;
 	bool good = last / PAGES < PIECES && first / PAGES == last / PAGES;
 
 	for (size_t i = first; good && i <= last; i++) {

@@ -125,8 +125,7 @@ static const char *why_small(const char *enabled)
 		return NULL;
 	if (pin_options.huge == PIN_HUGE_SYSTEM)
 		return TRANSPARENT " says madvise, and PINALLOC_HUGEPAGE=thp is not set";
-	return pin_os_is_filtered() ? "under a system call filter the library asks for none"
-				    : NULL;
+	return NULL;
 }
 
 void cmd_check_huge_pages(void)
