@@ -32,6 +32,10 @@ struct pin_map {
 	struct pin_fit bare;
 };
 
+struct run {
+	uint32_t page, n_pages;
+};
+
 static struct pin_map maps[N_MAPS];
 PIN_WRITTEN_FIRST static _Atomic uint32_t n_maps, n_turns = 1, next_turn;
 /* Of the maps of each node, plus one; 0: there is none yet. */
@@ -181,23 +185,23 @@ static uint32_t behind(const struct pin_map *map, const struct pin_span *span, u
 
 /* --- what others have given, and what waits --------------------------------------------- */
 
-static void leave(struct pin_map *map, uint32_t page, uint32_t n_pages)
+static void leave(struct pin_map *map, struct run run)
 {
 	uint32_t head = atomic_load_explicit(&map->given, memory_order_relaxed);
 
-	record(page)->length = n_pages;
-	atomic_fetch_add_explicit(&map->n_given, n_pages, memory_order_relaxed);
+	record(run.page)->length = run.n_pages;
+	atomic_fetch_add_explicit(&map->n_given, run.n_pages, memory_order_relaxed);
 	do {
-		record(page)->children[0] = head;
+		record(run.page)->children[0] = head;
 	} while (!atomic_compare_exchange_weak_explicit(
-		&map->given, &head, page, memory_order_release, memory_order_relaxed));
+		&map->given, &head, run.page, memory_order_release, memory_order_relaxed));
 }
 
 /* A page that ends a free run before these pages, or begins one behind them; 0 if there is none. */
-static inline uint32_t free_beside(const struct pin_span *span, uint32_t page, uint32_t n_pages,
-			    enum pin_run_state state)
+static inline uint32_t free_beside(const struct pin_span *span, const struct run *run,
+				   enum pin_run_state state)
 {
-	uint32_t end = page + n_pages;
+	uint32_t page = run->page, end = page + run->n_pages;
 
 	if (pin_page_at(page) != (void *)span->start && pin_page_state(page - 1) == state)
 		return page - 1;
@@ -206,34 +210,56 @@ static inline uint32_t free_beside(const struct pin_span *span, uint32_t page, u
 		       : 0;
 }
 
+/* Takes a run that the locked map may still have beside another one, and adds it to that. */
+static void absorb(struct pin_map *map, uint32_t beside, enum pin_run_state state,
+		   struct run *run)
+{
+	uint32_t n_pages = record(beside)->length;
+	uint32_t first = beside < run->page ? run->page - n_pages : beside;
+
+	if (!is_of(map, beside, state))
+		return;
+	delete (map, first);
+	run->n_pages += n_pages;
+	run->page = first < run->page ? first : run->page;
+}
+
+/* The same, of a map that is not locked. False if its lock is taken, or its run longer. */
+static bool absorb_of(struct pin_map *map, uint32_t beside, struct run *run)
+{
+	bool is_longer;
+
+	if (!trylock(map))
+		return false;
+	is_longer = is_of(map, beside, PIN_STATE_FREE) &&
+		    record(beside)->length >= run->n_pages;
+	if (!is_longer)
+		absorb(map, beside, PIN_STATE_FREE, run);
+	pin_map_unlock(map);
+	return !is_longer;
+}
+
 /*
  * Free memory merges wherever it lies. A run that is beside a longer one of another map is left
- * to that map; a shorter one is taken from the other map, unless its lock is taken.
+ * to that map, which does the same; a shorter one is taken from the other map.
  */
-static void give(struct pin_map *map, uint32_t page, uint32_t n_pages, enum pin_run_state state)
+static void give(struct pin_map *map, struct run run, enum pin_run_state state)
 {
-	const struct pin_span *span = span_of(page);
-	uint32_t beside, first;
-	struct pin_map *of;
+	const struct pin_span *span = span_of(run.page);
+	struct pin_map *of = map;
+	uint32_t beside;
 
-	while ((beside = free_beside(span, page, n_pages, state))) {
+	while ((beside = free_beside(span, &run, state))) {
 		of = map_at(beside);
-		if (of != map && record(beside)->length >= n_pages) {
-			leave(of, page, n_pages);
-			return;
-		}
-		if (of != map && !trylock(of))
+		if (of == map)
+			absorb(map, beside, state, &run);
+		else if (!absorb_of(of, beside, &run))
 			break;
-		if (is_of(of, beside, state)) {
-			first = beside < page ? page - record(beside)->length : beside;
-			n_pages += record(beside)->length;
-			page = first < page ? first : page;
-			delete (of, first);
-		}
-		if (of != map)
-			pin_map_unlock(of);
 	}
-	insert(map, page, n_pages, state);
+	if (beside)
+		leave(of, run);
+	else
+		insert(map, run.page, run.n_pages, state);
 }
 
 /*
@@ -246,7 +272,7 @@ static void put_waiting(struct pin_map *map)
 
 	map->n_waiting = 0;
 	if (n_pages)
-		give(map, map->waiting, n_pages, PIN_STATE_FREE);
+		give(map, (struct run){map->waiting, n_pages}, PIN_STATE_FREE);
 }
 
 static bool take_waiting(struct pin_map *map, const struct pin_run_need *need)
@@ -278,7 +304,7 @@ static bool collect(struct pin_map *map, uint32_t most)
 		map->left = record(page)->children[0];
 		atomic_fetch_sub_explicit(&map->n_given, n_pages, memory_order_relaxed);
 		put_waiting(map);
-		give(map, page, n_pages, PIN_STATE_FREE);
+		give(map, (struct run){page, n_pages}, PIN_STATE_FREE);
 	}
 	return any;
 }
@@ -360,7 +386,8 @@ static struct pin_map *lock_own(void)
 
 struct pin_map *pin_map_lock(uint32_t page)
 {
-	uint32_t beside = free_beside(span_of(page), page, record(page)->length, PIN_STATE_FREE);
+	struct run run = {page, record(page)->length};
+	uint32_t beside = free_beside(span_of(page), &run, PIN_STATE_FREE);
 	struct pin_map *map = map_at(beside ? beside : page);
 
 	lock(map);
@@ -380,7 +407,7 @@ void pin_run_give(uint32_t page, uint32_t n_pages)
 
 	pin_page_set_tag(page, number_of(map), PIN_STATE_NONE);
 	if (PIN_UNLIKELY(map != own.map)) {
-		leave(map, page, n_pages);
+		leave(map, (struct run){page, n_pages});
 		return;
 	}
 	lock(map);
@@ -471,7 +498,7 @@ static bool cover(struct pin_map *map)
 	/* The heap's first page is no memory: 0 is the number of none. */
 	page = page ? page : 1;
 	count(&map->n_all, end - page);
-	give(map, page, end - page, PIN_STATE_BARE);
+	give(map, (struct run){page, end - page}, PIN_STATE_BARE);
 	return true;
 }
 
@@ -644,7 +671,7 @@ static void move_some(struct pin_map *from, struct pin_map *to, uint32_t n_pages
 			break;
 		length = record(page)->length;
 		delete (from, page);
-		leave(to, page, length);
+		leave(to, (struct run){page, length});
 		moved += length;
 		n_pages /= 2;
 	}
@@ -675,9 +702,9 @@ static uint32_t take_from(struct pin_map *from, struct pin_map *to,
 	if (!page)
 		return 0;
 	if (length <= MOST_MOVED && at > page)
-		leave(to, page, at - page);
+		leave(to, (struct run){page, at - page});
 	if (length <= MOST_MOVED && page + length > end)
-		leave(to, end, page + length - end);
+		leave(to, (struct run){end, page + length - end});
 	*n_used = (size_t)need->n_pages << PIN_UNIT_SHIFT;
 	return at;
 }
