@@ -3,21 +3,9 @@
 
 #include "allocator/fit.h"
 
-/* Where the number of a run's left or right child is. */
-static uint32_t *child(uint32_t page, bool right)
+static struct pin_page *record(uint32_t page)
 {
-	return &pin_pages.records[page].children[right];
-}
-
-static uint32_t length_of(uint32_t page)
-{
-	return pin_pages.records[page].length;
-}
-
-static uint32_t rank(uint32_t page)
-{
-	page *= UINT32_C(0x9e3779b1);
-	return page ^ page >> 15;
+	return &pin_pages.records[page];
 }
 
 /* Four classes for each doubling. */
@@ -37,48 +25,38 @@ static void mark(struct pin_fit *fit, unsigned class, bool has_runs)
 	atomic_store_explicit(&fit->any[class / 64], any, memory_order_relaxed);
 }
 
+static void link_runs(uint32_t before, uint32_t next)
+{
+	record(before)->children[0] = next;
+	record(next)->children[1] = before;
+}
+
 void pin_fit_insert(struct pin_fit *fit, uint32_t page)
 {
-	unsigned class = class_of(length_of(page));
-	uint32_t *at = &fit->roots[class], *ends[2] = {child(page, 0), child(page, 1)};
-	uint32_t own = rank(page), next;
-	bool before;
+	unsigned class = class_of(record(page)->length);
+	uint32_t first = fit->first[class];
 
-	if (!*at)
-		mark(fit, class, true);
-	while (*at && rank(*at) > own)
-		at = child(*at, *at < page);
-	next = *at;
-	*at = page;
-	while (next) {
-		before = next < page;
-		*ends[!before] = next;
-		ends[!before] = child(next, before);
-		next = *ends[!before];
+	if (first) {
+		link_runs(record(first)->children[1], page);
+		link_runs(page, first);
+		if (page < first)
+			fit->first[class] = page;
+		return;
 	}
-	*ends[0] = *ends[1] = 0;
+	link_runs(page, page);
+	fit->first[class] = page;
+	mark(fit, class, true);
 }
 
 void pin_fit_delete(struct pin_fit *fit, uint32_t page)
 {
-	unsigned class = class_of(length_of(page));
-	uint32_t *at = &fit->roots[class], left = *child(page, 0), right = *child(page, 1);
+	unsigned class = class_of(record(page)->length);
+	uint32_t next = record(page)->children[0];
 
-	while (*at != page)
-		at = child(*at, *at < page);
-	while (left && right) {
-		if (rank(left) > rank(right)) {
-			*at = left;
-			at = child(left, 1);
-			left = *at;
-		} else {
-			*at = right;
-			at = child(right, 0);
-			right = *at;
-		}
-	}
-	*at = left ? left : right;
-	if (!fit->roots[class])
+	link_runs(record(page)->children[1], next);
+	if (fit->first[class] == page)
+		fit->first[class] = next == page ? 0 : next;
+	if (next == page)
 		mark(fit, class, false);
 }
 
@@ -95,23 +73,10 @@ static unsigned class_from(const struct pin_fit *fit, unsigned class)
 	return PIN_FIT_CLASSES;
 }
 
-/* The lowest run of a tree from `page` on; 0 if there is none. */
-static uint32_t lowest(uint32_t root, uint32_t page)
-{
-	uint32_t best = 0;
-
-	while (root) {
-		if (root >= page)
-			best = root;
-		root = *child(root, root < page);
-	}
-	return best;
-}
-
 /* Whether the request fits, where it would begin in this run. */
 static bool has_room(uint32_t page, uint32_t n_pages, uint32_t alignment)
 {
-	return pin_fit_aligned(page, alignment) + n_pages <= (uint64_t)page + length_of(page);
+	return pin_fit_aligned(page, alignment) + n_pages <= (uint64_t)page + record(page)->length;
 }
 
 /* After so many runs without room, only runs are tried that have room wherever they begin. */
@@ -122,20 +87,20 @@ uint32_t pin_fit_find(const struct pin_fit *fit, uint32_t n_pages, uint32_t alig
 	uint64_t any = (uint64_t)n_pages + alignment - 1;
 	unsigned class = class_from(fit, class_of(n_pages));
 	uint32_t page = 0;
+	int tries = TRIES;
 
-	for (int tries = TRIES; class < PIN_FIT_CLASSES && tries;) {
-		page = lowest(fit->roots[class], page + 1);
-		if (page && has_room(page, n_pages, alignment))
-			return page;
-		if (!page)
-			class = class_from(fit, class + 1);
-		else
-			tries--;
+	for (; class < PIN_FIT_CLASSES && tries; class = class_from(fit, class + 1)) {
+		page = fit->first[class];
+		do {
+			if (has_room(page, n_pages, alignment))
+				return page;
+			page = record(page)->children[0];
+		} while (page != fit->first[class] && --tries);
 	}
 	if (class >= PIN_FIT_CLASSES || any > UINT32_MAX)
 		return 0;
 	class = class_from(fit, class_of((uint32_t)any) + 1);
-	return class < PIN_FIT_CLASSES ? lowest(fit->roots[class], 0) : 0;
+	return class < PIN_FIT_CLASSES ? fit->first[class] : 0;
 }
 
 bool pin_fit_may_have(const struct pin_fit *fit, uint32_t n_pages)

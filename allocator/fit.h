@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Free runs of one kind: for each class of length a treap by address, in the records of the
- * runs' first pages, and a bitmap of the classes that have any. A run's rank in its treap is a
- * hash of its page's number. Not thread-safe, but for pin_fit_may_have().
+ * Free runs of one kind: for each class of length a ring in the records of the runs' first pages,
+ * and a bitmap of the classes that have any. All that is done takes the same time, however many
+ * runs there are. Not thread-safe, but for pin_fit_may_have().
+ *
+ * A run goes behind the others of its class, or before them if its address is lower than the first
+ * one's. Trees by address made no peak of bench/allocators smaller, and took three times as many
+ * instructions with 100,000 runs.
  */
 #ifndef PIN_FIT_H
 #define PIN_FIT_H
@@ -14,7 +18,7 @@
 /* All zeroes: no runs. */
 struct pin_fit {
 	_Atomic uint64_t any[PIN_FIT_CLASSES / 64]; /* bits: the classes that have runs */
-	uint32_t roots[PIN_FIT_CLASSES];
+	uint32_t first[PIN_FIT_CLASSES];
 };
 
 /* Inserts the run at `page`, whose record has its length, or deletes it. */
@@ -22,8 +26,8 @@ void pin_fit_insert(struct pin_fit *fit, uint32_t page);
 void pin_fit_delete(struct pin_fit *fit, uint32_t page);
 
 /*
- * The lowest run of the first class that has one with room for so many pages at a multiple of
- * `alignment`; 0 if there is none, or none after many others.
+ * A run of the first class that has one with room for so many pages at a multiple of `alignment`;
+ * 0 if there is none, or none after many others.
  */
 uint32_t pin_fit_find(const struct pin_fit *fit, uint32_t n_pages, uint32_t alignment);
 

@@ -35,7 +35,7 @@ static int commit(char *table, size_t from, size_t to)
 
 /*
  * Kinds are committed from the first page on, because any address is looked up; records only
- * where there is memory: another memory node's begins many GiB further up.
+ * where there is memory: that of other spans begins GiBs further up. Under the lock of growth.
  */
 int pin_pages_cover(const void *addr, size_t n_bytes)
 {
@@ -43,6 +43,9 @@ int pin_pages_cover(const void *addr, size_t n_bytes)
 	size_t first = (from >> PIN_UNIT_SHIFT) * sizeof(struct pin_page);
 	size_t last = (to >> PIN_UNIT_SHIFT) * sizeof(struct pin_page);
 
+	/* A process without a heap has none. */
+	if (!pin_pages.records)
+		return 0;
 	if (first >= records_from && first <= records_to)
 		first = records_to;
 	else

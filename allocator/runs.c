@@ -17,17 +17,14 @@
 struct pin_map {
 	/* Written by those who hold the lock, and mostly by one thread. */
 	_Alignas(64) struct pin_mutex lock;
-	uint32_t left;		     /* runs that others have given, linked, not yet put in */
 	uint32_t waiting;	     /* the used run that was given last */
 	_Atomic uint32_t n_waiting;  /* pages */
 	uint32_t node;
 	struct pin_span *span;	     /* the one that grows, if any */
-	uintptr_t uncovered;	     /* memory at its end that the tables do not cover yet */
-	size_t n_uncovered;	     /* bytes */
 	_Atomic size_t n_all, n_used, n_bare; /* pages */
 	/* Written by those who give without the lock. */
 	_Alignas(64) _Atomic uint32_t given; /* runs, linked by their first pages' records */
-	_Atomic uint32_t n_given;	     /* pages, of these and of those that are left */
+	_Atomic uint32_t n_given;	     /* pages */
 	_Alignas(64) struct pin_fit used;
 	struct pin_fit bare;
 };
@@ -96,17 +93,9 @@ static uint16_t number_of(const struct pin_map *map)
 	return (uint16_t)(map - maps);
 }
 
-/* The page behind the last one that the tables cover, of a span that may be the map's. */
-static uint32_t end_of(const struct pin_map *map, const struct pin_span *span)
+static uint32_t end_of(const struct pin_span *span)
 {
-	uintptr_t last;
-
-	if (!span)
-		return 0;
-	last = span->start + span->length - 1;
-	if (PIN_UNLIKELY(map->uncovered) && map->uncovered - span->start <= span->length)
-		last = map->uncovered - 1;
-	return pin_page_of((void *)last) + 1;
+	return span ? pin_page_of((void *)(span->start + span->length - 1)) + 1 : 0;
 }
 
 /* A process with one thread has memory of the node where it began, as it would by itself. */
@@ -180,7 +169,7 @@ static uint32_t before(const struct pin_map *map, const struct pin_span *span, u
 static uint32_t behind(const struct pin_map *map, const struct pin_span *span, uint32_t page,
 		       enum pin_run_state state)
 {
-	return page != end_of(map, span) && is_of(map, page, state) ? record(page)->length : 0;
+	return page != end_of(span) && is_of(map, page, state) ? record(page)->length : 0;
 }
 
 /* --- what others have given, and what waits --------------------------------------------- */
@@ -284,29 +273,22 @@ static bool take_waiting(struct pin_map *map, const struct pin_run_need *need)
 	return true;
 }
 
-static bool has_given(const struct pin_map *map)
+/* Puts in what others have given; whether there was anything. */
+static bool collect(struct pin_map *map)
 {
-	return map->left || atomic_load_explicit(&map->given, memory_order_relaxed);
-}
+	uint32_t page, next;
 
-/* Puts in at most so many runs that others have given; whether there was one. */
-static bool collect(struct pin_map *map, uint32_t most)
-{
-	uint32_t page, n_pages;
-	bool any = false;
-
-	for (; most && has_given(map); most--, any = true) {
-		if (!map->left)
-			map->left = atomic_exchange_explicit(&map->given, 0,
-							     memory_order_acquire);
-		page = map->left;
-		n_pages = record(page)->length;
-		map->left = record(page)->children[0];
-		atomic_fetch_sub_explicit(&map->n_given, n_pages, memory_order_relaxed);
-		put_waiting(map);
-		give(map, (struct run){page, n_pages}, PIN_STATE_FREE);
+	if (PIN_LIKELY(!atomic_load_explicit(&map->given, memory_order_relaxed)))
+		return false;
+	put_waiting(map);
+	page = atomic_exchange_explicit(&map->given, 0, memory_order_acquire);
+	for (; page; page = next) {
+		next = record(page)->children[0];
+		atomic_fetch_sub_explicit(&map->n_given, record(page)->length,
+					  memory_order_relaxed);
+		give(map, (struct run){page, record(page)->length}, PIN_STATE_FREE);
 	}
-	return any;
+	return true;
 }
 
 /* --- maps and their threads ------------------------------------------------------------ */
@@ -391,7 +373,7 @@ struct pin_map *pin_map_lock(uint32_t page)
 	struct pin_map *map = map_at(beside ? beside : page);
 
 	lock(map);
-	collect(map, UINT32_MAX);
+	collect(map);
 	put_waiting(map);
 	return map;
 }
@@ -483,48 +465,25 @@ static inline uint32_t take_used(struct pin_map *map, const struct pin_run_need 
 
 /* --- growth ----------------------------------------------------------------------- */
 
-/* Puts memory of a span in the map. If the tables have no memory, that is tried again later. */
-static bool cover(struct pin_map *map)
+static bool add_memory(struct pin_map *map, size_t n_bytes, uint32_t node)
 {
-	void *addr = (void *)map->uncovered;
-	uint32_t page = pin_page_of(addr), end;
+	uint32_t page, end;
+	char *p;
 
-	if (!addr)
-		return true;
-	if (pin_pages_cover(addr, map->n_uncovered))
+	n_bytes = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
+	pin_mutex_lock(&pin_growth_lock);
+	p = n_bytes ? pin_span_grow(&map->span, n_bytes, node) : NULL;
+	pin_mutex_unlock(&pin_growth_lock);
+	if (!p)
 		return false;
-	end = page + (uint32_t)(map->n_uncovered >> PIN_UNIT_SHIFT);
-	map->uncovered = 0;
+	pin_live_note_growth(n_bytes);
+	page = pin_page_of(p);
+	end = page + (uint32_t)(n_bytes >> PIN_UNIT_SHIFT);
 	/* The heap's first page is no memory: 0 is the number of none. */
 	page = page ? page : 1;
 	count(&map->n_all, end - page);
 	give(map, (struct run){page, end - page}, PIN_STATE_BARE);
 	return true;
-}
-
-static bool add_memory_locked(struct pin_map *map, size_t n_bytes, uint32_t node)
-{
-	char *p;
-
-	if (!cover(map))
-		return false;
-	p = n_bytes ? pin_span_grow(&map->span, n_bytes, node) : NULL;
-	if (!p)
-		return false;
-	pin_live_note_growth(n_bytes);
-	map->uncovered = (uintptr_t)p;
-	map->n_uncovered = n_bytes;
-	return cover(map);
-}
-
-static bool add_memory(struct pin_map *map, size_t n_bytes, uint32_t node)
-{
-	bool added;
-
-	pin_mutex_lock(&pin_growth_lock);
-	added = add_memory_locked(map, PIN_ALIGN_UP(n_bytes, PIN_GRANULE), node);
-	pin_mutex_unlock(&pin_growth_lock);
-	return added;
 }
 
 /*
@@ -606,7 +565,7 @@ static struct place place_in_bare(const struct pin_map *map, const struct pin_ru
 
 static struct place place_at_end(const struct pin_map *map, const struct pin_run_need *need)
 {
-	uint32_t end = end_of(map, map->span), n_bare, n_before;
+	uint32_t end = end_of(map->span), n_bare, n_before;
 
 	if (!end)
 		return (struct place){0, 0, need->n_pages};
@@ -627,7 +586,7 @@ static uint32_t take_new(struct pin_map *map, const struct pin_run_need *need, u
 		last = place_at_end(map, need);
 		if (place.n_new <= last.n_new)
 			return take_place(map, need, &place, n_used);
-		lacks = (int64_t)(last.at + need->n_pages - end_of(map, map->span));
+		lacks = (int64_t)(last.at + need->n_pages - end_of(map->span));
 		if (last.at && lacks <= 0)
 			return take_place(map, need, &last, n_used);
 		if (!grow_by_step(map, (size_t)lacks << PIN_UNIT_SHIFT, node))
@@ -686,7 +645,7 @@ static uint32_t take_from(struct pin_map *from, struct pin_map *to,
 	if (!may_have(from, need->n_pages))
 		return 0;
 	lock(from);
-	collect(from, UINT32_MAX);
+	collect(from);
 	put_waiting(from);
 	page = pin_fit_find(&from->used, need->n_pages, need->alignment);
 	length = page ? record(page)->length : 0;
@@ -736,20 +695,12 @@ static uint32_t take_bare(const struct pin_run_need *need, size_t *n_used)
 	return place.page ? (uint32_t)place.at : 0;
 }
 
-/*
- * Used memory of the map, which is locked. What others give does not pile up: two runs are put in
- * for each that is taken.
- */
-static inline uint32_t take_own(struct pin_map *map, const struct pin_run_need *need, size_t *n_used)
+/* Used memory of the map, which is locked. */
+static inline uint32_t take_own(struct pin_map *map, const struct pin_run_need *need,
+				size_t *n_used)
 {
-	uint32_t page;
-
-	if (PIN_UNLIKELY(has_given(map)))
-		collect(map, 2);
-	page = take_used(map, need, n_used);
-	if (PIN_UNLIKELY(!page) && collect(map, UINT32_MAX))
-		page = take_used(map, need, n_used);
-	return page;
+	collect(map);
+	return take_used(map, need, n_used);
 }
 
 /* What touches no new memory. The map is locked, and is not while others are. */
@@ -808,7 +759,7 @@ uint32_t pin_run_take_on(uint32_t node, const struct pin_run_need *need, size_t 
 /* How many pages from `page` on the map has free. */
 static uint32_t free_from(const struct pin_map *map, const struct pin_span *span, uint32_t page)
 {
-	uint32_t end = end_of(map, span), p = page;
+	uint32_t end = end_of(span), p = page;
 
 	while (p < end && (is_of(map, p, PIN_STATE_FREE) || is_of(map, p, PIN_STATE_BARE)))
 		p += record(p)->length;
@@ -822,7 +773,7 @@ bool pin_run_extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t
 
 	/* Only the span that grows, and if nothing is in between. */
 	if (has < n_pages &&
-	    (map->span != span || page + has != end_of(map, span) ||
+	    (map->span != span || page + has != end_of(span) ||
 	     !grow_by_step(map, (size_t)(n_pages - has) << PIN_UNIT_SHIFT, span->node) ||
 	     map->span != span || free_from(map, span, page) < n_pages))
 		return false;

@@ -24,8 +24,7 @@ static bool add_span(void *start, const struct pin_segment_need *need)
 	bool added;
 
 	pin_mutex_lock(&pin_growth_lock);
-	added = !pin_pages_cover(start, need->n_bytes) &&
-		pin_span_add((uintptr_t)start, need->n_bytes, node);
+	added = pin_span_add((uintptr_t)start, need->n_bytes, node);
 	pin_mutex_unlock(&pin_growth_lock);
 	if (added) {
 		pin_live_note_growth(need->n_bytes);

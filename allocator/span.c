@@ -4,6 +4,7 @@
 #include "allocator/span.h"
 #include "allocator/huge.h"
 #include "allocator/log.h"
+#include "allocator/pages.h"
 #include "allocator/reserve.h"
 
 #include <errno.h>
@@ -134,7 +135,7 @@ char *pin_span_grow(struct pin_span **span, size_t n_bytes, uint32_t node)
 		/* Set even if committing fails: the next caller can use the addresses. */
 		*span = grown;
 		p = (char *)grown->start + grown->length;
-		if (!note_granules(grown, (uintptr_t)p, n))
+		if (!note_granules(grown, (uintptr_t)p, n) || pin_pages_cover(p, n))
 			return NULL;
 		error = pin_huge_commit(p, n);
 		/*
@@ -154,7 +155,8 @@ bool pin_span_add(uintptr_t start, size_t n_bytes, uint32_t node)
 {
 	struct pin_span *span = begin_span(start, n_bytes, node);
 
-	if (!span || !note_granules(span, start, n_bytes))
+	if (!span || !note_granules(span, start, n_bytes) ||
+	    pin_pages_cover((void *)start, n_bytes))
 		return false;
 	span->is_fixed = true;
 	note_growth(span, n_bytes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The run map against a model, which keeps for each page whether it is taken: what is taken is
- * free, free neighbours merge, and the lowest run of the first class that has room is found, in
+ * free, free neighbours merge, and a run of the first class that has room is found, in
  * a time that does not depend on how many there are. Without a heap.
  */
 #include <config.h>
@@ -79,20 +79,27 @@ static uint32_t class_of(uint32_t n_pages)
 	return n_pages / step * step;
 }
 
-/* The lowest run of used memory in the first class that has one long enough, or UINT32_MAX. */
-static uint32_t lowest(uint32_t n_pages)
+/* The length of the free run of used memory that a page is in. */
+static uint32_t length_around(uint32_t page)
 {
-	uint32_t from = 1, end = heap_end(), best = UINT32_MAX, class = UINT32_MAX, length;
+	uint32_t from = page, to = page, end = heap_end();
 
-	for (uint32_t i = 1; i <= end; i++) {
-		if (i < end && !taken[i] && used[i])
-			continue;
-		length = i - from;
-		if (length >= n_pages && class_of(length) < class) {
-			best = from;
-			class = class_of(length);
-		}
-		from = i + 1;
+	while (from > 1 && !taken[from - 1] && used[from - 1])
+		from--;
+	while (to < end && !taken[to] && used[to])
+		to++;
+	return to - from;
+}
+
+/* The first class of runs of used memory one of which is long enough, or UINT32_MAX. */
+static uint32_t first_class(uint32_t n_pages)
+{
+	uint32_t end = heap_end(), best = UINT32_MAX, length;
+
+	for (uint32_t i = 1; i < end; i += length ? length : 1) {
+		length = taken[i] || !used[i] ? 0 : length_around(i);
+		if (length >= n_pages && class_of(length) < best)
+			best = class_of(length);
 	}
 	return best;
 }
@@ -127,7 +134,7 @@ static void against_model(void)
 		unsigned i = any(RUNS);
 		uint32_t n = 1 + any(any(8) ? 40 : any(8) ? 400 : 30000);
 		uint32_t alignment = any(4) ? 1 : 1u << any(9);
-		uint32_t page, had;
+		uint32_t page, class;
 
 		if (runs[i].n_pages) {
 			n_taken -= runs[i].n_pages;
@@ -135,21 +142,21 @@ static void against_model(void)
 			merged &= free_at(runs[i].page, true) < PAGES;
 			continue;
 		}
-		had = round % 256 == 0 && alignment == 1 ? lowest(n) : 0;
+		class = round % 256 == 0 ? first_class(n) : UINT32_MAX;
 		page = take(n, alignment, &n_used);
 		in_heap &= page && page + n <= heap_end() && heap_end() <= PAGES;
 		if (!in_heap)
 			break;
 		aligned &= !((uintptr_t)pin_page_at(page) / PIN_UNIT % alignment);
-		if (had && had != UINT32_MAX)
-			best &= page == had;
+		if (class != UINT32_MAX && alignment == 1)
+			best &= used[page] && class_of(length_around(page)) == class;
 		apart &= claim(i, page, n);
 		n_taken += n;
 	}
 	ok(in_heap, "runs are in the heap");
 	ok(apart, "what is taken was free");
 	ok(aligned, "runs are aligned as asked");
-	ok(best, "the lowest run of used memory that is long enough is taken");
+	ok(best, "a run of used memory is taken, of the first class that has one long enough");
 	ok(pin_runs_free_bytes() / PIN_UNIT == heap_end() - 1 - n_taken,
 	   "what is not taken is free, but for the first page");
 	for (unsigned i = 0; i < RUNS; i++)
