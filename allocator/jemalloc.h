@@ -36,6 +36,12 @@ void *pin_je_mallocx(size_t n_bytes, int flags);
 size_t pin_je_malloc_usable_size(const void *p);
 size_t pin_je_nallocx(size_t n_bytes, int flags);
 void pin_je_free(void *p);
+int pin_je_mallctl(const char *name, void *old, size_t *old_size, void *value, size_t size);
+int pin_je_mallctlnametomib(const char *name, size_t *mib, size_t *length);
+int pin_je_mallctlbymib(const size_t *mib, size_t length, void *old, size_t *old_size,
+			void *value, size_t size);
+void pin_je_malloc_stats_print(void (*write)(void *arg, const char *text), void *arg,
+			       const char *options);
 
 /*
  * Has jemalloc make what it needs for the calling thread. False if there is no memory for it:
@@ -57,9 +63,5 @@ int pin_settings_processors(pid_t pid, size_t size, cpu_set_t *set);
 long pin_settings_sysconf(int name);
 
 #pragma GCC visibility pop
-
-int mallctl(const char *name, void *old, size_t *old_size, void *value, size_t size);
-void malloc_stats_print(void (*write)(void *arg, const char *text), void *arg,
-			const char *options);
 
 #endif

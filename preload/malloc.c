@@ -13,9 +13,11 @@
 #include "allocator/live.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
+#include "allocator/reserve.h"
 #include "allocator/span.h"
 
 #include <errno.h>
+#include <gnu/libc-version.h>
 #include <limits.h>
 #include <malloc.h>
 #include <stddef.h>
@@ -98,10 +100,21 @@ static void *aligned_or_errno(size_t alignment, size_t n_bytes)
 	return p;
 }
 
+/* Whether the glibc that the program runs on is 2.38 or newer. */
+static bool is_since_2_38(void)
+{
+	const char *digits = gnu_get_libc_version() + sizeof "2." - 1;
+	unsigned minor = 0;
+
+	for (; *digits >= '0' && *digits <= '9'; digits++)
+		minor = 10 * minor + (unsigned)(*digits - '0');
+	return minor >= 38;
+}
+
 /* Another name of memalign up to glibc 2.37; later ones take nothing but powers of two. */
 PIN_EXPORT void *aligned_alloc(size_t alignment, size_t n_bytes)
 {
-	if (__GLIBC_PREREQ(2, 38) && !is_power_of_two(alignment)) {
+	if (!is_power_of_two(alignment) && is_since_2_38()) {
 		errno = EINVAL;
 		return NULL;
 	}
@@ -314,10 +327,13 @@ PIN_EXPORT size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags);
 #define ALIGNMENT(flags) ((size_t)1 << ((flags)&0x3f))
 #define ZERO(flags)	 ((flags)&0x40)
 
-/* Fast, because some programs call it for each block to count what they hold. */
+/*
+ * Fast, because some programs call it for each block to count what they hold. A program whose
+ * malloc() is its own, but not this function, gets no answer.
+ */
 PIN_EXPORT size_t malloc_usable_size(void *p)
 {
-	return pin_usable(p, "malloc_usable_size");
+	return pin_reserve_contains(p) ? pin_usable(p, "malloc_usable_size") : 0;
 }
 
 size_t sallocx(const void *p, int flags)
@@ -356,4 +372,31 @@ void *rallocx(void *p, size_t n_bytes, int flags)
 size_t nallocx(size_t n_bytes, int flags)
 {
 	return pin_good_size(ALIGNMENT(flags), n_bytes);
+}
+
+/* jemalloc must not be asked by a thread that it has no memory for. */
+PIN_EXPORT_AS(int, mallctl, const char *name, void *old, size_t *old_size, void *value,
+	      size_t size)
+{
+	return pin_start_thread() ? pin_je_mallctl(name, old, old_size, value, size) : EAGAIN;
+}
+
+PIN_EXPORT_AS(int, mallctlnametomib, const char *name, size_t *mib, size_t *length)
+{
+	return pin_start_thread() ? pin_je_mallctlnametomib(name, mib, length) : EAGAIN;
+}
+
+PIN_EXPORT_AS(int, mallctlbymib, const size_t *mib, size_t length, void *old, size_t *old_size,
+	      void *value, size_t size)
+{
+	return pin_start_thread()
+		       ? pin_je_mallctlbymib(mib, length, old, old_size, value, size)
+		       : EAGAIN;
+}
+
+PIN_EXPORT_AS(void, malloc_stats_print, void (*write)(void *arg, const char *text), void *arg,
+	      const char *options)
+{
+	if (pin_start_thread())
+		pin_je_malloc_stats_print(write, arg, options);
 }

@@ -36,7 +36,7 @@ inside() { # OFFSET SIZE
 	for kind in stack program mapped stray noncanonical; do
 		names "$foreign" $kind
 	done
-	for function in realloc malloc_usable_size dallocx sdallocx rallocx sallocx xallocx delete; do
+	for function in realloc dallocx sdallocx rallocx sallocx xallocx delete; do
 		names "$foreign" stack $function
 	done
 }

@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include "allocator/resident.h"
+#include "allocator/blocks.h"
 #include "allocator/live.h"
 #include "allocator/large.h"
 #include "allocator/options.h"
@@ -328,8 +329,10 @@ static bool zeroes_in_two_spans(void)
 	char *wall;
 
 	pin_reserve_carve_lower(PIN_GRANULE);
-	wall = malloc(pin_span_get(0)->room);
-	if (!wall || pin_span_count() != 2)
+	do
+		wall = malloc(16 * PIN_MIB);
+	while (wall && pin_span_count() == 1);
+	if (!wall)
 		return false;
 	/* What is free in the first was never used. */
 	while (n < 1000 && (blocks[n] = malloc(size)) < wall)
@@ -339,6 +342,50 @@ static bool zeroes_in_two_spans(void)
 	for (size_t i = 0; i < n; i++)
 		dirty += !is_zero(calloc(1, size), size);
 	return n > 50 && n < 1000 && !dirty;
+}
+
+/* No block is smaller than it says, and none is beyond all addresses. */
+static bool is_right(char *p, size_t alignment, size_t n)
+{
+	bool right = p ? n < pin_reserve.size && malloc_usable_size(p) >= n &&
+				 !((uintptr_t)p & (alignment - 1)) &&
+				 pin_span_find(p, n ? n : 1)
+		       : n > PIN_GIB || alignment > PIN_GIB;
+
+	if (p && n && n < PIN_GIB)
+		p[0] = p[n - 1] = 1;
+	free(p);
+	return right;
+}
+
+/* Sizes around all that is a border for somebody. */
+static void borders(void)
+{
+	size_t at[] = {PIN_UNIT, PIN_SMALL_MOST, PIN_GRANULE, pin_span_get(0)->length, PIN_GIB,
+		       pin_reserve.size, PIN_UNIT << 32, PTRDIFF_MAX, SIZE_MAX};
+	size_t alignments[] = {16, PIN_UNIT, 2 * PIN_UNIT, PIN_GRANULE, PIN_GIB, PIN_TIB};
+	unsigned wrong = 0;
+	char *guard = malloc(PIN_UNIT * 8);
+
+	memset(guard, 0x3c, PIN_UNIT * 8);
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(at); i++)
+		for (size_t d = 0; d < 3 * PIN_UNIT; d += d < 3 ? 1 : PIN_UNIT / 2 - 1) {
+			size_t near[] = {at[i] - d, at[i] + d};
+
+			for (int k = 0; k < 2; k++) {
+				wrong += !is_right(malloc(near[k]), 16, near[k]);
+				wrong += !is_right(calloc(1, near[k]), 16, near[k]);
+				wrong += !is_right(realloc(malloc(20000), near[k] | 1), 16,
+						   near[k] | 1);
+				for (size_t a = 0; a < PIN_ARRAY_SIZE(alignments); a++)
+					wrong += !is_right(memalign(alignments[a], near[k]),
+							   alignments[a], near[k]);
+			}
+		}
+	ok(!wrong, "sizes at each border have a block of that size or none: %u", wrong);
+	ok(*guard == 0x3c && !memcmp(guard, guard + 1, PIN_UNIT * 8 - 1),
+	   "and no other block is touched");
+	free(guard);
 }
 
 static void figures(void)
@@ -378,5 +425,6 @@ int main(int argc, char **argv)
 	   "free memory at the end is found however many free extents do not fit");
 	blocks();
 	figures();
+	borders();
 	return done_testing();
 }
