@@ -40,9 +40,9 @@ above() {
 }
 
 # bats test_tags=thorough
-@test "bench/peaks, bench/scale and bench/allocators run with --quick, and write figures" {
+@test "bench/peaks, bench/scale, bench/threads and bench/allocators run with --quick, and write figures" {
 	local script
-	for script in peaks scale; do
+	for script in peaks scale threads; do
 		run -0 "$top_srcdir/bench/$script" --quick "$BATS_TEST_TMPDIR/$script.tsv"
 		grep -qE $'\t[0-9.]+' "$BATS_TEST_TMPDIR/$script.tsv"
 		run ! grep -w missed <<< "$(grep 'percent of heap\|mappings' "$BATS_TEST_TMPDIR/$script.tsv")"
@@ -81,10 +81,30 @@ columns() {
 
 @test "what measures refuses options it does not know, before it does anything" {
 	local script
-	for script in all allocators armed first-messages lookup messages peaks pool registration scale watch; do
+	for script in all allocators armed first-messages lookup messages peaks pool registration scale threads watch; do
 		run -2 "$top_srcdir/bench/$script" --nonsense
 		echo "$output"
 		[ "${#lines[@]}" -le 3 ]
 		[[ "$output" == *"bench/$script"* ]]
 	done
+}
+
+@test "bench/threads --help says only how it is used" {
+	run -0 "$top_srcdir/bench/threads" --help
+	[ "$output" = "usage: bench/threads [--quick] [FILE.tsv]" ]
+}
+
+@test "each workload of bench/threads does something under the library, in one thread and in three" {
+	local workload n rate peak
+	gcc -std=gnu11 -O2 -Wall -Wextra -Werror -fno-builtin -pthread -o "$BATS_TEST_TMPDIR/threads" \
+		"$top_srcdir/bench/threads.c"
+	for workload in $(sed -n "s/^workloads='\(.*\)'/\1/p" "$top_srcdir/bench/threads"); do
+		for n in 1 3; do
+			read -r rate peak < <(preloaded "$BATS_TEST_TMPDIR/threads" "$workload" "$n" 0.05)
+			echo "$workload in $n threads: $rate millions a second, $peak MiB"
+			awk -v x="$rate" -v y="$peak" 'BEGIN { exit !(x > 0 && y > 1) }'
+		done
+	done
+	[ "$workload" = brief ]
+	run -2 "$BATS_TEST_TMPDIR/threads" nonsense 1 1
 }
