@@ -79,8 +79,8 @@ static inline void *pin_malloc(size_t n_bytes)
 }
 
 /*
- * As calloc(3) and realloc(3), of small blocks, below pin_direct_limit: jemalloc's own take two to
- * four times as many instructions, because only its malloc() and free() have a short path.
+ * As calloc(3) and realloc(3), of small blocks, below pin_direct_limit: jemalloc's own take two
+ * to four times as many instructions, because only its malloc() and free() have a short path.
  */
 static inline void *pin_calloc_small(size_t n_bytes)
 {

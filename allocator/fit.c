@@ -76,7 +76,8 @@ static unsigned class_from(const struct pin_fit *fit, unsigned class)
 /* Whether the request fits, where it would begin in this run. */
 static bool has_room(uint32_t page, uint32_t n_pages, uint32_t alignment)
 {
-	return pin_fit_aligned(page, alignment) + n_pages <= (uint64_t)page + record(page)->length;
+	return pin_fit_aligned(page, alignment) + n_pages <=
+	       (uint64_t)page + record(page)->length;
 }
 
 /* After so many runs without room, only runs are tried that have room wherever they begin. */

@@ -30,7 +30,8 @@ REFUSED(int, madvise, -1)
 REFUSED(int, mprotect, 0)
 REFUSED(int, munmap, 0)
 
-/* Of its profiler, which is off (jemalloc-settings.c), and which would need libm and libgcc_s. */
+/* Of its profiler, which is off (jemalloc-settings.c), and which would need libm and libgcc_s.
+ */
 REFUSED(int, _Unwind_Backtrace, 0)
 REFUSED(long, _Unwind_GetIP, 0)
 REFUSED(long, write, -1)

@@ -25,9 +25,9 @@ bool je_opt_retain;
 
 /*
  * Memory for what jemalloc asks for when it begins a thread, if there is no other: 2 MiB of
- * metadata for an arena, and a block with a part of jemalloc's page table (of each kind jemalloc
- * asks for blocks that grow by at most a quarter, in whole granules); and pages. Threads begin
- * one after the other, and the next has what the one before did not need.
+ * metadata for an arena, and a block with a part of jemalloc's page table (of each kind
+ * jemalloc asks for blocks that grow by at most a quarter, in whole granules); and pages.
+ * Threads begin one after the other, and the next has what the one before did not need.
  */
 #define SPARE_PAGES ((uint32_t)(256 * PIN_KIB / PIN_UNIT))
 
@@ -156,7 +156,8 @@ static void set_kinds(uint32_t page, uint32_t n_pages, enum pin_kind kind)
 
 static void *pages(size_t n_bytes, size_t alignment, size_t *n_used)
 {
-	uint32_t page = take_pages(n_bytes, alignment, n_used), n_pages = pin_pages_for(n_bytes);
+	uint32_t page = take_pages(n_bytes, alignment, n_used),
+		 n_pages = pin_pages_for(n_bytes);
 
 	if (!page && begins && spare.first_page && n_pages <= SPARE_PAGES) {
 		page = spare.first_page;

@@ -49,7 +49,8 @@ void pin_je_malloc_stats_print(void (*write)(void *arg, const char *text), void 
  */
 bool pin_jemalloc_begin_thread(void);
 
-/* Lock and unlock around fork() what a thread holds that begins, before jemalloc's own locks. */
+/* Lock and unlock around fork() what a thread holds that begins, before jemalloc's own locks.
+ */
 void pin_jemalloc_lock(void);
 void pin_jemalloc_unlock(void);
 

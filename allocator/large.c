@@ -43,9 +43,9 @@ bool pin_large_free(void *block)
 	uint32_t page = pin_page_of(block), map = pin_page_map(page);
 	uint16_t tag = (uint16_t)(map << 2 | PIN_STATE_TAKEN);
 
-	if (!pin_is_large(block) ||
-	    !atomic_compare_exchange_strong_explicit(&record(page)->tag, &tag, (uint16_t)(map << 2),
-						     memory_order_relaxed, memory_order_relaxed))
+	if (!pin_is_large(block) || !atomic_compare_exchange_strong_explicit(
+					    &record(page)->tag, &tag, (uint16_t)(map << 2),
+					    memory_order_relaxed, memory_order_relaxed))
 		return false;
 	pin_live_count_large(map, -(int64_t)record(page)->asked);
 	pin_run_give(page, record(page)->length);
@@ -139,7 +139,8 @@ static uint32_t grow(struct pin_map *map, uint32_t page, size_t n_bytes, bool ma
 		     size_t *n_used)
 {
 	uint32_t needs = pin_pages_for(n_bytes), to = 0;
-	uint32_t room = pages_with_room((size_t)record(page)->length << PIN_UNIT_SHIFT, n_bytes);
+	uint32_t room = pages_with_room((size_t)record(page)->length << PIN_UNIT_SHIFT,
+					n_bytes);
 
 	if (extend(map, page, needs, room, n_used))
 		return page;
@@ -148,8 +149,7 @@ static uint32_t grow(struct pin_map *map, uint32_t page, size_t n_bytes, bool ma
 	/* Copying touches nothing then. */
 	if (to || (may_move && pin_run_fits(map, needs)))
 		return to;
-	return extend_anyhow(map, page, room, n_used) ||
-			       extend_anyhow(map, page, needs, n_used)
+	return extend_anyhow(map, page, room, n_used) || extend_anyhow(map, page, needs, n_used)
 		       ? page
 		       : 0;
 }

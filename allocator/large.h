@@ -21,8 +21,8 @@
 
 /*
  * A block of n_bytes, any number, at a multiple of `alignment`, a power of two. Sets *n_used to
- * how many bytes from its start may have been used before; the rest are zeroes. NULL if there is
- * no memory.
+ * how many bytes from its start may have been used before; the rest are zeroes. NULL if there
+ * is no memory.
  */
 void *pin_large_alloc(size_t n_bytes, size_t alignment, size_t *n_used);
 

@@ -27,10 +27,11 @@ extern void (*pin_live_listener)(void);
 void pin_live_call_at(int64_t n_bytes);
 
 /*
- * Bytes in use are counted in lanes, one for each run map, so that threads with a map each write
- * to no line in common. Their sum is exact. While only the first lane is used, it is compared with
- * the peak each time; with more lanes only when a lane has more than it had told before, or much
- * less. The sum of what was told is never less than what is in use, so no peak is missed.
+ * Bytes in use are counted in lanes, one for each run map, so that threads with a map each
+ * write to no line in common. Their sum is exact. While only the first lane is used, it is
+ * compared with the peak each time; with more lanes only when a lane has more than it had told
+ * before, or much less. The sum of what was told is never less than what is in use, so no peak
+ * is missed.
  */
 #define PIN_LIVE_LANES 512
 #define PIN_LIVE_SLACK (2 * (int64_t)PIN_MIB) /* how much less is not told */
@@ -43,7 +44,8 @@ struct pin_live_lane {
 
 /* Internal. */
 extern PIN_HIDDEN struct pin_live_lane pin_live_lanes[PIN_LIVE_LANES];
-extern PIN_HIDDEN _Atomic uint32_t pin_live_n_lanes; /* of them, those that are used: at least 1 */
+extern PIN_HIDDEN _Atomic uint32_t
+	pin_live_n_lanes; /* of them, those that are used: at least 1 */
 extern PIN_HIDDEN _Atomic int64_t pin_live_most, pin_live_call;
 void pin_live_raise_peak(int64_t now);
 void pin_live_tell(struct pin_live_lane *lane);
@@ -127,9 +129,9 @@ static inline void pin_live_skip_growth(void)
 }
 
 /*
- * Records the stack and the time of growth that has been noted, raises the peak if the lane, which
- * this thread has counted in, calls for that, and calls the listener that waits for it. Must be
- * called with no lock held.
+ * Records the stack and the time of growth that has been noted, raises the peak if the lane,
+ * which this thread has counted in, calls for that, and calls the listener that waits for it.
+ * Must be called with no lock held.
  */
 static inline void pin_live_settle(uint32_t lane)
 {

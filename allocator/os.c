@@ -25,8 +25,9 @@
 #include <unistd.h>
 
 /*
- * Not MAP_NORESERVE: what becomes writable is then charged as vm.overcommit_memory says, so that
- * a growth step beyond memory and swap fails unless that is 1. Addresses alone are not charged.
+ * Not MAP_NORESERVE: what becomes writable is then charged as vm.overcommit_memory says, so
+ * that a growth step beyond memory and swap fails unless that is 1. Addresses alone are not
+ * charged.
  */
 #define RESERVED (MAP_PRIVATE | MAP_ANONYMOUS)
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the heap knows of each page: a byte, the page's kind, says what the page is used for,
- * and is all that free() reads; a record has the rest. Both are in tables beside the heap, so
- * that the heap never writes to free memory.
+ * and is all that free() reads of small blocks; a record has the rest. Both are in tables
+ * beside the heap, so that the heap never writes to free memory.
  *
  * A page here is 4 KiB, whatever the kernel's pages are.
  */
@@ -126,8 +126,8 @@ static inline unsigned pin_kind_of(const void *p)
 }
 
 /*
- * The pages that a block of n_bytes has, at least one; 0 if there can be no such block. Whatever
- * takes a size or an alignment from a program, or from jemalloc, calls this function.
+ * The pages that a block of n_bytes has, at least one; 0 if there can be no such block.
+ * Whatever takes a size or an alignment from a program, or from jemalloc, calls this function.
  */
 static inline uint32_t pin_pages_for(size_t n_bytes)
 {

@@ -9,18 +9,16 @@
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 
-#define N_NODES	 8   /* nodes beyond these share maps */
-#define N_TURNS	 64  /* maps of a node, at most */
-#define N_MAPS	 256 /* maps beyond these are shared */
-#define MANY_WAITS 16 /* after which a thread goes on to another map */
+#define N_MAPS	   256 /* maps beyond these are shared, also by nodes */
+#define MANY_WAITS 16  /* after which a thread goes on to another map */
 
 struct pin_map {
 	/* Written by those who hold the lock, and mostly by one thread. */
 	_Alignas(64) struct pin_mutex lock;
-	uint32_t waiting;	     /* the used run that was given last */
-	_Atomic uint32_t n_waiting;  /* pages */
+	uint32_t waiting;	    /* the used run that was given last */
+	_Atomic uint32_t n_waiting; /* pages */
 	uint32_t node;
-	struct pin_span *span;	     /* the one that grows, if any */
+	struct pin_span *span;		      /* the one that grows, if any */
 	_Atomic size_t n_all, n_used, n_bare; /* pages */
 	/* Written by those who give without the lock. */
 	_Alignas(64) _Atomic uint32_t given; /* runs, linked by their first pages' records */
@@ -34,16 +32,14 @@ struct run {
 };
 
 static struct pin_map maps[N_MAPS];
-PIN_WRITTEN_FIRST static _Atomic uint32_t n_maps, n_turns = 1, next_turn;
-/* Of the maps of each node, plus one; 0: there is none yet. */
-static _Atomic uint16_t numbers[N_NODES][N_TURNS];
+PIN_WRITTEN_FIRST static _Atomic uint32_t n_maps, next_map;
 
 _Static_assert(N_MAPS <= PIN_LIVE_LANES, "each map has a lane");
 
-/* What the calling thread takes memory of; turn is one more than its number. */
+/* What the calling thread takes memory of. */
 static __thread struct {
 	struct pin_map *map;
-	uint32_t node, turn, n_waits;
+	uint32_t node, n_waits;
 } own __attribute__((tls_model("initial-exec")));
 
 #ifdef PIN_DEBUG
@@ -130,7 +126,8 @@ static struct pin_map *map_at(uint32_t page)
 	return &maps[pin_page_map(page)];
 }
 
-static inline void insert(struct pin_map *map, uint32_t page, uint32_t n_pages, enum pin_run_state state)
+static inline void insert(struct pin_map *map, uint32_t page, uint32_t n_pages,
+			  enum pin_run_state state)
 {
 	record(page)->length = record(page + n_pages - 1)->length = n_pages;
 	pin_page_set_tag(page + n_pages - 1, number_of(map), state);
@@ -186,7 +183,8 @@ static void leave(struct pin_map *map, struct run run)
 		&map->given, &head, run.page, memory_order_release, memory_order_relaxed));
 }
 
-/* A page that ends a free run before these pages, or begins one behind them; 0 if there is none. */
+/* A page that ends a free run before these pages, or begins one behind them; 0 if there is
+ * none. */
 static inline uint32_t free_beside(const struct pin_span *span, const struct run *run,
 				   enum pin_run_state state)
 {
@@ -194,7 +192,8 @@ static inline uint32_t free_beside(const struct pin_span *span, const struct run
 
 	if (pin_page_at(page) != (void *)span->start && pin_page_state(page - 1) == state)
 		return page - 1;
-	return (uintptr_t)pin_page_at(end) < span->start + span->length && pin_page_state(end) == state
+	return (uintptr_t)pin_page_at(end) < span->start + span->length &&
+			       pin_page_state(end) == state
 		       ? end
 		       : 0;
 }
@@ -293,49 +292,28 @@ static bool collect(struct pin_map *map)
 
 /* --- maps and their threads ------------------------------------------------------------ */
 
-/* Under the lock of growth. */
-static uint32_t begin_map(uint32_t node)
+/*
+ * One of the maps of a node, by turns, or a new one, if there is none; also if the node's maps
+ * are crowded, unless there are four times as many maps as processors.
+ */
+static struct pin_map *choose(uint32_t node, bool are_crowded)
 {
-	uint32_t i = n_maps;
+	struct pin_map *map = NULL;
+	uint32_t n;
 
-	if (i == N_MAPS)
-		return next_turn % N_MAPS;
-	maps[i].node = node;
-	pin_live_use_lane(i);
-	n_maps = i + 1;
-	return i;
-}
-
-static struct pin_map *find_map(uint32_t node, uint32_t turn)
-{
-	_Atomic uint16_t *number = &numbers[node % N_NODES][turn];
-
-	if (PIN_UNLIKELY(!*number)) {
-		pin_mutex_lock(&pin_growth_lock);
-		if (!*number)
-			*number = (uint16_t)(begin_map(node) + 1);
-		pin_mutex_unlock(&pin_growth_lock);
+	pin_mutex_lock(&pin_growth_lock);
+	n = n_maps;
+	if (!are_crowded || n >= 4 * pin_os_processors())
+		for (uint32_t i = 0; i < n && (!map || map->node != node); i++)
+			map = &maps[next_map++ % n];
+	if ((!map || map->node != node) && n < N_MAPS) {
+		map = &maps[n];
+		map->node = node;
+		pin_live_use_lane(n);
+		n_maps = n + 1;
 	}
-	return &maps[*number - 1];
-}
-
-/* A thread that begins where threads had to wait is given one of the maps that these have. */
-static uint32_t turn_here(void)
-{
-	if (PIN_UNLIKELY(!own.turn))
-		own.turn = 1 + (n_turns > 1 ? next_turn++ % n_turns : 0);
-	return own.turn - 1;
-}
-
-static PIN_COLD void take_turn(void)
-{
-	uint32_t most = 2 * pin_os_processors(), n = n_turns;
-
-	own.n_waits = 0;
-	own.map = NULL;
-	own.turn = 1 + next_turn++ % (most < N_TURNS ? most : N_TURNS);
-	while (n < own.turn && !atomic_compare_exchange_weak(&n_turns, &n, own.turn))
-		;
+	pin_mutex_unlock(&pin_growth_lock);
+	return map ? map : maps;
 }
 
 static struct pin_map *map_here(void)
@@ -346,7 +324,7 @@ static struct pin_map *map_here(void)
 		return own.map;
 	node = node_here();
 	if (PIN_UNLIKELY(!own.map || own.node != node)) {
-		own.map = find_map(node, turn_here());
+		own.map = choose(node, false);
 		own.node = node;
 	}
 	return own.map;
@@ -358,10 +336,8 @@ static struct pin_map *lock_own(void)
 
 	if (PIN_LIKELY(trylock(map)))
 		return map;
-	if (++own.n_waits == MANY_WAITS) {
-		take_turn();
-		map = map_here();
-	}
+	if (++own.n_waits % MANY_WAITS == 0)
+		own.map = map = choose(own.node, true);
 	lock(map);
 	return map;
 }
@@ -447,7 +423,8 @@ void pin_run_take_before(struct pin_map *map, uint32_t page, uint32_t n_pages)
 	cut(map, page - pin_run_before(map, page), page - n_pages, n_pages, &n_used);
 }
 
-static inline uint32_t take_used(struct pin_map *map, const struct pin_run_need *need, size_t *n_used)
+static inline uint32_t take_used(struct pin_map *map, const struct pin_run_need *need,
+				 size_t *n_used)
 {
 	uint32_t page, at;
 
@@ -745,7 +722,7 @@ uint32_t pin_run_take(const struct pin_run_need *need, size_t *n_used)
 
 uint32_t pin_run_take_on(uint32_t node, const struct pin_run_need *need, size_t *n_used)
 {
-	struct pin_map *map = find_map(node, turn_here());
+	struct pin_map *map = choose(node, false);
 	uint32_t page;
 
 	lock(map);
@@ -781,7 +758,8 @@ bool pin_run_extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t
 	return true;
 }
 
-/* A map that begins meanwhile may have its lock taken, and its holder wait for that of growth. */
+/* A map that begins meanwhile may have its lock taken, and its holder wait for that of growth.
+ */
 void pin_runs_lock_all(void)
 {
 	uint32_t n = 0;

@@ -2,21 +2,22 @@
 /*
  * Run maps: all free memory of the heap, in runs of pages, for jemalloc's slabs and large
  * blocks. A run is used, if its pages may have been touched, or bare, if nobody has touched
- * them. Runs of a map merge with their neighbours of the same kind at once, but for the used run
- * that was given last.
+ * them. Used runs merge with their neighbours, whatever map these are in, but for the one that
+ * a map was given last.
  *
- * A request takes that run if the length is the same, else the first used run that is long
- * enough (fit.h). If there is none, it takes the place where it touches the fewest new pages: a
- * bare run with the used run before or behind it, or the end of the map's span.
+ * A request takes that run if the length is the same, else a used run of the first class that
+ * has one long enough (fit.h). If its map has none, it takes one of another map of its node,
+ * or, if a quarter of what was ever touched is free on other nodes, of these. Only then it
+ * takes the place where it touches the fewest new pages: a bare run with the used run before or
+ * behind it, or the end of the map's span. What was taken belongs to the taker's map, which
+ * gets it back, also from other threads: these leave it there without the map's lock.
  *
  * A process begins with one map for each memory node. A thread that often has to wait for the
- * lock of its map goes on to another one of its node, of which there are at most two for each
- * processor. A thread takes memory of its own map; before that map touches new memory, of others
- * if a quarter of what was ever touched is free there, and of others before there is none at
- * all. What belongs to another map is given back without its lock: that map's threads, or
- * those that look for memory there, put it in.
+ * lock of its map goes on to another one of its node; there are at most four for each
+ * processor.
  *
- * Nothing here allocates or calls jemalloc.
+ * Nothing here allocates or calls jemalloc. All functions are thread-safe; those that have a
+ * map as parameter need its lock.
  */
 #ifndef PIN_RUNS_H
 #define PIN_RUNS_H

@@ -57,8 +57,8 @@ static bool note_granules(const struct pin_span *span, uintptr_t start, size_t n
 	if (pin_table_ensure(&spans_of_granules, end))
 		return false;
 	for (size_t i = granule_of(start); i < end; i++)
-		*pin_table_at(&spans_of_granules, uint16_t, i) =
-			(uint16_t)(span - later_spans + 2);
+		*pin_table_at(&spans_of_granules, uint16_t,
+			      i) = (uint16_t)(span - later_spans + 2);
 	return true;
 }
 
@@ -97,7 +97,8 @@ static struct pin_span *make_room(struct pin_span *span, size_t n_bytes, uint32_
 	}
 	if (!at)
 		return NULL;
-	/* The last granule is left out: if two spans met, jemalloc would merge pages of both. */
+	/* The last granule is left out: if two spans met, jemalloc would merge pages of both.
+	 */
 	if (!span || span->start + span->room + PIN_GRANULE != at)
 		return begin_span(at, size - PIN_GRANULE, node);
 	span->room += size;

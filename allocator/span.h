@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Spans hold the heap's memory. A span is a contiguous range of addresses for blocks of one run
- * map, and so of one memory node. It grows at its end and never shrinks. Most processes have one
- * span, in which all free memory merges.
+ * map, and so of one memory node. It grows at its end and never shrinks. Most processes have
+ * one span, in which all free memory merges.
  *
  * A span takes addresses from the reserve, its room, many at a time. It continues in the next
  * ones if no other span has taken any in between; otherwise a new span begins there.
@@ -21,7 +21,7 @@ extern struct pin_mutex pin_growth_lock;
 struct pin_span {
 	/* Multiple of PIN_GRANULE. Valid only if `length`, read before it, is not 0. */
 	_Atomic uintptr_t start;
-	_Atomic size_t length;	/* bytes, a multiple of PIN_GRANULE; never decreases */
+	_Atomic size_t length; /* bytes, a multiple of PIN_GRANULE; never decreases */
 	size_t room;   /* bytes of addresses it has; only for the thread that grows it */
 	uint32_t node; /* memory node of the thread that began the span */
 	bool is_fixed; /* its pages are of the system's pool of huge pages; it does not grow */

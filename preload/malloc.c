@@ -389,9 +389,8 @@ PIN_EXPORT_AS(int, mallctlnametomib, const char *name, size_t *mib, size_t *leng
 PIN_EXPORT_AS(int, mallctlbymib, const size_t *mib, size_t length, void *old, size_t *old_size,
 	      void *value, size_t size)
 {
-	return pin_start_thread()
-		       ? pin_je_mallctlbymib(mib, length, old, old_size, value, size)
-		       : EAGAIN;
+	return pin_start_thread() ? pin_je_mallctlbymib(mib, length, old, old_size, value, size)
+				  : EAGAIN;
 }
 
 PIN_EXPORT_AS(void, malloc_stats_print, void (*write)(void *arg, const char *text), void *arg,

@@ -348,8 +348,8 @@ static bool zeroes_in_two_spans(void)
 static bool is_right(char *p, size_t alignment, size_t n)
 {
 	bool right = p ? n < pin_reserve.size && malloc_usable_size(p) >= n &&
-				 !((uintptr_t)p & (alignment - 1)) &&
-				 pin_span_find(p, n ? n : 1)
+				     !((uintptr_t)p & (alignment - 1)) &&
+				     pin_span_find(p, n ? n : 1)
 		       : n > PIN_GIB || alignment > PIN_GIB;
 
 	if (p && n && n < PIN_GIB)
@@ -361,8 +361,9 @@ static bool is_right(char *p, size_t alignment, size_t n)
 /* Sizes around all that is a border for somebody. */
 static void borders(void)
 {
-	size_t at[] = {PIN_UNIT, PIN_SMALL_MOST, PIN_GRANULE, pin_span_get(0)->length, PIN_GIB,
-		       pin_reserve.size, PIN_UNIT << 32, PTRDIFF_MAX, SIZE_MAX};
+	size_t at[] = {PIN_UNIT, PIN_SMALL_MOST,   PIN_GRANULE,	   pin_span_get(0)->length,
+		       PIN_GIB,	 pin_reserve.size, PIN_UNIT << 32, PTRDIFF_MAX,
+		       SIZE_MAX};
 	size_t alignments[] = {16, PIN_UNIT, 2 * PIN_UNIT, PIN_GRANULE, PIN_GIB, PIN_TIB};
 	unsigned wrong = 0;
 	char *guard = malloc(PIN_UNIT * 8);

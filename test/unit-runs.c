@@ -254,13 +254,15 @@ static void given_last(void)
 	give(low, 37);
 	give(high, 37);
 	again = take(37, 1, &n_used);
-	ok(again == high && n_used == 37 * PIN_UNIT, "the run that was given last is taken first");
+	ok(again == high && n_used == 37 * PIN_UNIT,
+	   "the run that was given last is taken first");
 	give(again, 37);
 	again = take(37, 512, &n_used);
 	ok((uintptr_t)pin_page_at(again) % PIN_GRANULE == 0, "if it is aligned as asked");
 	give(again, 37);
 	other = pin_run_take_on(node, &need, &n_used);
-	ok(pin_span_find(pin_page_at(other), 1)->node == node, "and of the node that was asked");
+	ok(pin_span_find(pin_page_at(other), 1)->node == node,
+	   "and of the node that was asked");
 	give(other, 37);
 	give(apart[0], 1);
 	give(apart[1], 1);

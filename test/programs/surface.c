@@ -377,13 +377,21 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } sections[] = {
-	{"sizes", test_sizes},		 {"zero", test_zero},
-	{"beyond", test_beyond},	 {"calloc", test_calloc},
-	{"realloc", test_realloc},	 {"alignment", test_alignment},
-	{"pages", test_pages},		 {"usable", test_usable},
-	{"errno", test_errno},		 {"glibc", test_glibc},
-	{"libc-names", test_libc_names}, {"sized", test_sized}, {"info", print_info},
-	{"stats", print_stats},		 {"jemalloc-stats", print_jemalloc_stats},
+	{"sizes", test_sizes},
+	{"zero", test_zero},
+	{"beyond", test_beyond},
+	{"calloc", test_calloc},
+	{"realloc", test_realloc},
+	{"alignment", test_alignment},
+	{"pages", test_pages},
+	{"usable", test_usable},
+	{"errno", test_errno},
+	{"glibc", test_glibc},
+	{"libc-names", test_libc_names},
+	{"sized", test_sized},
+	{"info", print_info},
+	{"stats", print_stats},
+	{"jemalloc-stats", print_jemalloc_stats},
 };
 
 int main(int argc, char **argv)
