@@ -789,12 +789,3 @@ size_t pin_runs_free_bytes(void)
 		n += maps[i].n_used + maps[i].n_bare + maps[i].n_waiting + maps[i].n_given;
 	return n << PIN_UNIT_SHIFT;
 }
-
-bool pin_runs_any_locked(void)
-{
-	uint32_t i = 0;
-
-	while (i < n_maps && !pin_mutex_is_taken(&maps[i].lock))
-		i++;
-	return i < n_maps;
-}

@@ -72,9 +72,8 @@ bool pin_run_extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t
 void pin_runs_lock_all(void);
 void pin_runs_unlock_all(void);
 
-/* Bytes of free memory, used and bare, and whether the lock of a map is taken. For tests. */
+/* Bytes of free memory, used and bare. For tests. */
 size_t pin_runs_free_bytes(void);
-bool pin_runs_any_locked(void);
 
 #ifdef PIN_DEBUG
 /* How many times a lock of a map was taken that another thread has taken since. */

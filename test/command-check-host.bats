@@ -35,6 +35,7 @@ pages() {
 	local madvise='always [madvise] never'
 	pages "$madvise" ok 'small pages.*PINALLOC_HUGEPAGE=thp is not set' env
 	pages "$madvise" ok 'gets huge pages' env PINALLOC_HUGEPAGE=thp
+	pages "$madvise" ok 'gets huge pages' "$programs/filtered" mbind EPERM env PINALLOC_HUGEPAGE=thp
 	pages 'always madvise [never]' warn 'small pages.*says never' env PINALLOC_HUGEPAGE=thp
 	pages '[always] madvise never' ok 'gets huge pages' env
 	pages '[always] madvise never' ok 'small pages.*PINALLOC_HUGEPAGE=off' env PINALLOC_HUGEPAGE=off

@@ -26,6 +26,12 @@ stressed() {
 	stressed 3 MALLOC_PERTURB_=1
 }
 
+@test "many threads pass each other blocks, begin, end and fork, and no block is overwritten" {
+	run -0 preloaded "$programs/meddle" 8 "$((4 * ${STRESS_SECONDS:-20} / 20))"
+	run -0 preloaded "$programs/meddle" 8 "$((4 * ${STRESS_SECONDS:-20} / 20))" fork
+	run -0 preloaded PINALLOC_SAMPLE=64K "$programs/meddle" 4 2 fork
+}
+
 @test "so they have while memory runs out" {
 	ulimit -v 330000
 	stressed 4 PINALLOC_LOG=error

@@ -150,7 +150,7 @@ static void grows_elsewhere(void)
 	free(q);
 }
 
-static volatile unsigned n_copied, n_locked;
+static volatile unsigned n_copied;
 
 /* The linker puts these in place of the library's (--wrap). */
 void *__real_memcpy(void *to, const void *from, size_t n);
@@ -163,7 +163,11 @@ static void look_at_copy(size_t n)
 	if (n < PIN_MIB)
 		return;
 	n_copied++;
-	n_locked += pin_runs_any_locked();
+	/* Or this would wait for ever. */
+	alarm(20);
+	pin_runs_lock_all();
+	pin_runs_unlock_all();
+	alarm(0);
 }
 
 void *__wrap_memcpy(void *to, const void *from, size_t n)
@@ -187,9 +191,9 @@ static void without_lock(void)
 	n_copied = 0;
 	free(b[1]);
 	b[2] = realloc(b[2], n + n / 2);
-	ok(n_copied == 1 && !n_locked, "others may allocate while a block is moved down,");
+	ok(n_copied == 1, "others may allocate while a block is moved down,");
 	p = realloc(b[0], 3 * n);
-	ok(p != b[0] && n_copied == 2 && !n_locked, "or copied");
+	ok(p != b[0] && n_copied == 2, "or copied");
 	free(p);
 	free(b[2]);
 	free(b[3]);
