@@ -44,16 +44,7 @@ struct mallinfo2 {
 struct mallinfo2 mallinfo2(void) __attribute__((weak));
 #endif
 
-/* glibc has these functions since 2.32, and to link programs with, the tables until then. */
-#ifndef HAVE_SIGABBREV_NP
-extern const char *const sys_sigabbrev[];
-
-static inline const char *sigabbrev_np(int sig)
-{
-	return sig > 0 && sig < 65 ? sys_sigabbrev[sig] : NULL;
-}
-#endif
-
+/* glibc has this function since 2.32, and to link programs with, the table until then. */
 #ifndef HAVE_STRERRORDESC_NP
 extern const char *const sys_errlist[];
 extern int sys_nerr;

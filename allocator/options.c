@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <unistd.h>
@@ -149,17 +148,6 @@ static int parse_count(const struct row *row, const char *text)
 	return parse_size(row, text);
 }
 
-/* The size of a growth step, at least a granule: a power of two. */
-static int parse_step(const struct row *row, const char *text)
-{
-	size_t n;
-
-	if (pin_parse_size(text, &n) || n < PIN_GRANULE)
-		return -EINVAL;
-	*(size_t *)row->field = (size_t)1 << (63 - __builtin_clzll(n));
-	return 0;
-}
-
 /* A size of memory, or a percentage of RAM. */
 static int parse_share(const struct row *row, const char *text)
 {
@@ -169,57 +157,6 @@ static int parse_share(const struct row *row, const char *text)
 	if (parse_digits(&p, &percent) || p[0] != '%' || p[1] || percent > 100)
 		return parse_memory(row, text);
 	*(size_t *)row->field = pin_os_ram() / 100 * percent;
-	return 0;
-}
-
-/*
- * The number of a signal by its name, with SIG or without; 0 if there is none of that name.
- */
-static size_t named_signal(const char *name)
-{
-	size_t n;
-
-	name += strncmp(name, "SIG", 3) ? 0 : 3;
-	for (int sig = 1; sig < SIGRTMIN; sig++) {
-		const char *known = sigabbrev_np(sig);
-
-		if (known && !strcmp(name, known))
-			return (size_t)sig;
-	}
-	if (strncmp(name, "RTMIN", 5) || (name[5] && name[5] != '+'))
-		return 0;
-	name += name[5] ? 6 : 5;
-	if (!*name)
-		return (size_t)SIGRTMIN;
-	return parse_digits(&name, &n) || *name || n > NSIG ? 0 : (size_t)SIGRTMIN + n;
-}
-
-/*
- * Whether a signal is free to use: neither one that the C library reserves, nor one that ends
- * a program.
- */
-static bool is_usable_signal(size_t sig)
-{
-	static const int taken[] = {0, SIGKILL, SIGSTOP, PIN_FATAL_SIGNALS};
-	bool free = sigabbrev_np((int)sig) || sig >= (size_t)SIGRTMIN;
-
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(taken); i++)
-		free &= sig != (size_t)taken[i];
-	return free && sig <= (size_t)SIGRTMAX;
-}
-
-static int parse_signal(const struct row *row, const char *text)
-{
-	const char *p = text;
-	size_t sig = 0;
-
-	if (strcmp(text, "off") != 0) {
-		if (parse_digits(&p, &sig) || *p)
-			sig = named_signal(text);
-		if (!is_usable_signal(sig))
-			return -EINVAL;
-	}
-	*(int *)row->field = (int)sig;
 	return 0;
 }
 

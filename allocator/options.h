@@ -11,9 +11,6 @@
 /* In the order of PINALLOC_REGISTER's values. */
 enum pin_mode { PIN_MODE_EAGER, PIN_MODE_LAZY, PIN_MODE_OFF };
 
-/* In the order of PINALLOC_REPORT_FORMAT's values. */
-enum pin_report_format { PIN_REPORT_AUTO, PIN_REPORT_TEXT, PIN_REPORT_JSON };
-
 /* In the order of PINALLOC_HUGEPAGE's values. */
 enum pin_huge { PIN_HUGE_SYSTEM, PIN_HUGE_THP, PIN_HUGE_TLB, PIN_HUGE_OFF };
 
@@ -35,23 +32,16 @@ enum pin_access {
  */
 #define PIN_PINNED_AUTO (SIZE_MAX - 1)
 
-/* Signals for which a program that leaves them to their default action ends with a report. */
-#define PIN_FATAL_SIGNALS \
-	SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTERM, SIGINT, SIGHUP, SIGXCPU
-
 /* Constant after parsing. */
 struct pin_options {
 	int log;	    /* enum pin_log_level */
 	const char *report; /* a path, "stderr", or "off"; less than PATH_MAX */
-	int report_format;  /* enum pin_report_format */
 	size_t sample;	    /* bytes, 0 for off */
-	int report_signal;  /* 0 for none */
 	int mode;	    /* enum pin_mode */
 	unsigned access;    /* enum pin_access bits */
 	int watch;	    /* enum pin_watch */
 	size_t max_pinned;  /* bytes, SIZE_MAX for no cap, or PIN_PINNED_AUTO */
 	size_t prealloc;    /* bytes */
-	size_t grow;	    /* bytes, a power of two */
 	int huge;	    /* enum pin_huge */
 	const char *programs;
 	size_t arena_max;

@@ -469,15 +469,15 @@ static bool add_memory(struct pin_map *map, size_t n_bytes, uint32_t node)
  * get, because tables need some too.
  */
 #define FIRST_STEP	   (8 * PIN_MIB)
+#define MOST_STEP	   (64 * PIN_MIB)
 #define SHARE_OF_MAP	   8
 #define MAX_SHARE_OF_LIMIT 16
 
 static size_t first_step(void)
 {
 	size_t most = pin_reserve.memory / MAX_SHARE_OF_LIMIT;
-	size_t first = FIRST_STEP < pin_options.grow / 4 ? FIRST_STEP : pin_options.grow / 4;
 
-	return first < most ? first : most;
+	return FIRST_STEP < most ? FIRST_STEP : most;
 }
 
 static size_t min_step(const struct pin_map *map)
@@ -488,7 +488,7 @@ static size_t min_step(const struct pin_map *map)
 	if (first < pin_options.top_pad)
 		first = pin_options.top_pad;
 	step = step > first ? step : first;
-	return step < pin_options.grow ? step : pin_options.grow;
+	return step < MOST_STEP ? step : MOST_STEP;
 }
 
 static bool grow_by_step(struct pin_map *map, size_t n_lacking, uint32_t node)

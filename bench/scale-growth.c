@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PIECE	   (2 * MIB) /* fills the smallest step there is */
+#define PIECE	   (2 * MIB) /* a granule */
 #define MOST_ASK   4096
 #define N_RANGES   ((size_t)1 << 14)
 #define MOST_TIMES ((size_t)1 << 20)
@@ -46,8 +46,8 @@ static void say(size_t gib, const char *name, double value)
 	printf("%zu %s %.3f\n", gib, name, value);
 }
 
-/* A growth step by this thread: the heap has grown, and the block is above all others. Each block is a
- * granule, which the base line of look-ups needs. */
+/* A growth step by this thread: the heap has grown, and the block is above all others. Each
+ * block is a granule, which the base line of look-ups needs. */
 static void add_block(void)
 {
 	uint64_t mapped = bench_stats().mapped;

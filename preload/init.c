@@ -51,7 +51,7 @@ static void begin_anew(void)
 /* Without a report the record stays. */
 static void report_at_end(void)
 {
-	if (pin_report_write_if_due("at exit", true))
+	if (pin_report_write_if_due())
 		pin_record_end();
 }
 
@@ -106,7 +106,6 @@ __attribute__((constructor(101))) static void init_library(void)
 		pthread_atfork(NULL, NULL, begin_anew);
 		at_quick_exit(report_at_end);
 	}
-	pin_report_request_init();
 }
 
 __attribute__((destructor(101))) static void end_library(void)

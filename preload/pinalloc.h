@@ -127,8 +127,7 @@ int pinalloc_stats(struct pinalloc_stats *stats, size_t size) PINALLOC_API;
  * Writes the report now, as PINALLOC_REPORT does at exit.
  *
  *   path  "stderr", or a file name in which %h, %p and %r stand for the host, the
- *         process and the MPI rank; JSON if it ends in .json, unless
- *         PINALLOC_REPORT_FORMAT says otherwise
+ *         process and the MPI rank; JSON if it ends in .json, else text
  *
  * Returns 0 or -errno.
  */

@@ -44,11 +44,11 @@ said() {
 }
 
 @test "of the environment it has what matters to the library, and no key" {
-	reports UCX_TLS=rc FI_PROVIDER=verbs PINALLOC_GROW=$'4M\nxyzzy' OMPI_MCA_pml=ucx UCX_IB_PKEY=7 \
+	reports UCX_TLS=rc FI_PROVIDER=verbs PINALLOC_PREALLOC=$'4M\nxyzzy' OMPI_MCA_pml=ucx UCX_IB_PKEY=7 \
 		HOME_SECRET=xyzzy AUCX_A=xyzzy FI_PSM2_UUID=xyzzy SLURM_JWT=xyzzy \
 		OMPI_MCA_orte_precondition_transports=xyzzy
 	local variable
-	for variable in UCX_TLS=rc FI_PROVIDER=verbs OMPI_MCA_pml=ucx UCX_IB_PKEY=7 PINALLOC_GROW=4M \
+	for variable in UCX_TLS=rc FI_PROVIDER=verbs OMPI_MCA_pml=ucx UCX_IB_PKEY=7 PINALLOC_PREALLOC=4M \
 		'FI_PSM2_UUID=\(not shown\)' 'SLURM_JWT=\(not shown\)' \
 		'OMPI_MCA_orte_precondition_transports=\(not shown\)'; do
 		said env "^$variable\$"

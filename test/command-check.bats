@@ -70,9 +70,9 @@ setup() {
 
 @test "unknown options and bad values are reported" {
 	# Of the last one glibc's loader, since 2.41, has something to say as well.
-	run -2 env PINALLOC_GROW=4X PINALLOC_FOO=1 MALLOC_ARENA_MAX=many "$pinalloc" check
+	run -2 env PINALLOC_PREALLOC=4X PINALLOC_FOO=1 MALLOC_ARENA_MAX=many "$pinalloc" check
 	echo "$output"
-	says warn environment 'PINALLOC_GROW=4X.*size.*64M'
+	says warn environment 'PINALLOC_PREALLOC=4X.*size.*keeping 0'
 	says warn environment PINALLOC_FOO=1
 	! grep '^pinalloc' <<< "$output" || false
 	says warn environment MALLOC_ARENA_MAX=many
@@ -80,7 +80,7 @@ setup() {
 	checked env PINALLOC_REGISTER=OFF "$pinalloc" check
 	says warn environment PINALLOC_REGISTER=OFF
 	[ "$(grep -c environment <<< "$output")" -eq 1 ]
-	checked env PINALLOC_REPORT="$PWD/%h.json" PINALLOC_GROW=4M "$pinalloc" check
+	checked env PINALLOC_REPORT="$PWD/%h.json" PINALLOC_PREALLOC=4M "$pinalloc" check
 	says ok environment
 }
 

@@ -40,7 +40,7 @@ setup() {
 		[[ "$output" == *"  -h, --help"* ]]
 		[ "$("$pinalloc" $subcommand -h)" = "$output" ]
 	done
-	fails 64 ' run: *-x' run --grow=4M -xn true
+	fails 64 ' run: *-x' run --prealloc=4M -xn true
 }
 
 @test "wrong arguments give one line of error and status 64" {

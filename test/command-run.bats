@@ -65,7 +65,7 @@ silent() {
 	local option
 	mkdir empty
 	cd empty
-	for option in --report --grow --register; do
+	for option in --report --prealloc --register; do
 		refused 64 "$option needs its value as $option=VALUE; it takes .*" $option -- touch ran
 		refused 64 "$option needs its value as $option=VALUE; it takes .*" $option ./program touch ran
 	done
@@ -82,12 +82,12 @@ silent() {
 @test "a bad value, option or command line is refused before the program runs" {
 	local setting
 	for setting in log=banana report= register=sometimes access=read,execute max-pinned=101% \
-		grow=4X grow=1M arena-max=many perturb=-1 top-pad=0x10; do
+		prealloc=4X prealloc=1 arena-max=many perturb=-1 top-pad=0x10; do
 		refused 64 "--$setting is not understood: it takes .*" "--$setting" touch ran
 	done
-	refused 64 'unknown option --growth=4M; .*' --growth=4M touch ran
+	refused 64 'unknown option --grow=4M; .*' --grow=4M touch ran
 	refused 64 'unknown option -x; .*' -x touch ran
-	refused 64 'no COMMAND; .*' --grow=4M --
+	refused 64 'no COMMAND; .*' --prealloc=4M --
 	refused 64 'no COMMAND; .*'
 	[ ! -e ran ]
 }

@@ -1,8 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # Promise: a program that exits leaves one complete report, one that ends otherwise a record of what
-# the report would have said, and each ends as it would without the library. It can also be asked for
-# a report while it runs.
+# the report would have said, and each ends as it would without the library.
 
 setup() {
 	load helper
@@ -10,10 +9,6 @@ setup() {
 	cd "$BATS_TEST_TMPDIR/here"
 	ends=$programs/ends
 	ulimit -S -c 0
-}
-
-teardown() {
-	[ -z "$pid" ] || kill -KILL "$pid" 2> "$BATS_TEST_TMPDIR/kill" || true
 }
 
 # alike HOW [SIGNAL]: the program ends as without the library, silently, and leaves one file.
@@ -46,36 +41,6 @@ recorded() {
 		.memory.live_peak_bytes >= 4194304 and
 		.memory.live_peak_bytes < 6000000 and .memory.growth_steps >= 1 and
 		.elapsed_s < 60 and .program == "ends"' ../merged
-}
-
-# begin HOW [NAME=VALUE…]: starts a program that keeps running, as $pid, with its report in
-# out.json, and waits until it is ready.
-begin() {
-	local how=$1
-	shift
-	mkfifo ../ready
-	env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/out.json" "$@" "$ends" "$how" \
-		> ../ready 3>&- &
-	pid=$!
-	read -r -t 60 < ../ready
-}
-
-# within SECONDS COMMAND…: repeats the command until it succeeds.
-within() {
-	local end=$((SECONDS + $1))
-	shift
-	until "$@"; do
-		[ $SECONDS -lt $end ] || return
-		sleep 0.01
-	done
-}
-
-# ended_by STATUS: the program started by begin ended with this status.
-ended_by() {
-	local status=0
-	wait "$pid" || status=$?
-	pid=
-	[ "$status" -eq "$1" ]
 }
 
 @test "a report is written on exit(): in main, another thread, an atexit handler, or by returning" {
@@ -191,112 +156,51 @@ print(subprocess.run(sys.argv[1:], stderr=writer).returncode)' "$@"
 	[ ! -e out.json ]
 }
 
-@test "PINALLOC_REPORT_SIGNAL makes a report while the program continues" {
-	begin waiting PINALLOC_REPORT_SIGNAL=USR2
-	[ ! -e out.json ]
-	kill -USR2 "$pid"
-	within 60 test -e out.json
-	[ "$(figure out.json .trigger)" = 'on request' ]
-	[ "$(figure out.json .pid)" -eq "$pid" ]
-	# The thread that writes the report may make the heap grow meanwhile.
-	jq -e '.elapsed_s as $now | [.timeline[][0]] | . == sort and last == $now' out.json
-	rm out.json
-	kill -USR2 "$pid"
-	within 60 test -e out.json
-	kill -TERM "$pid"
-	ended_by 143
-	[ "$(figure out.json .trigger)" = 'on request' ]
-	[ "$(ls out.json out.json.*.running | wc -l)" -eq 2 ]
-}
-
-# requested ROUNDS
-requested() {
-	local round request
-	begin waiting PINALLOC_REPORT_SIGNAL=RTMIN+3
-	for ((round = 0; round < $1; round++)); do
-		for request in {1..10}; do
-			kill -RTMIN+3 "$pid"
-		done
-		[ ! -e out.json ] || jq -es 'length == 1 and .[0].trigger == "on request"' out.json
-	done
-	within 60 test -e out.json
-	kill -RTMIN+3 "$pid"
-	kill -TERM "$pid"
-	ended_by 143
-	[ "$(figure out.json .trigger)" = 'on request' ]
-	[ "$(ls | wc -l)" -le 3 ]
-}
-
-@test "requests and the end at any time leave complete reports" {
-	requested 20
-}
-
-# overtaken ROUNDS
+# overtaken ROUNDS: a thread calls pinalloc_report() when the program exits.
 overtaken() {
 	local round
+	gcc -pthread -I"$top_srcdir/preload" -o ../reporting -x c - <<- 'END'
+		#include <pthread.h>
+		#include <pinalloc.h>
+		#include <stdlib.h>
+
+		static void *report(void *begun)
+		{
+			for (;;)
+				if (!pinalloc_report("called.json"))
+					*(volatile int *)begun = 1;
+			return begun;
+		}
+
+		int main(void)
+		{
+			volatile int begun = 0;
+			pthread_t thread;
+
+			pthread_create(&thread, NULL, report, (void *)&begun);
+			while (!begun)
+				;
+			exit(7);
+		}
+	END
 	for ((round = 0; round < $1; round++)); do
 		rm -f ./*
-		run -7 preloaded PINALLOC_REPORT=out.json PINALLOC_REPORT_SIGNAL=SIGUSR1 \
-			bash -c 'kill -USR1 $$; exit 7'
+		run -7 --separate-stderr preloaded PINALLOC_REPORT=out.json ../reporting
+		[ -z "$stderr" ]
 		[ "$(figure out.json .trigger)" = 'at exit' ]
-		[ "$(ls)" = out.json ]
+		jq -es 'length == 1 and (.[0] | .elapsed_s as $now | .trigger == "on call" and
+			([.timeline[][0]] | . == sort and last == $now))' called.json
+		[ "$(ls | xargs)" = 'called.json out.json' ]
 	done
 }
 
-@test "if the program ends while a report is being written, that of the end stays" {
+@test "if the program ends while a report is being written, both are complete" {
 	overtaken 10
 }
 
 # bats test_tags=thorough
 @test "so it is many times" {
-	requested 100
 	overtaken 50
-}
-
-@test "a forked child ignores a request" {
-	run -7 preloaded PINALLOC_REPORT="$PWD/%p.json" PINALLOC_REPORT_SIGNAL=12 \
-		"$programs/parents" signal 12
-	[ "$(ls | wc -l)" -eq 1 ]
-	[ "$(figure ./*.json .trigger)" = 'at exit' ]
-}
-
-# What a handler does shows between the signal and its return.
-@test "a child of vfork or fork ignores a request, and wakes no thread of its parent" {
-	local how child
-	for how in signal vfork-signal; do
-		run -7 strace -f -o ../trace -e trace=futex,rt_sigreturn -e signal=USR2 \
-			-E LD_PRELOAD="$library" -E PINALLOC_REPORT="$PWD/out.json" \
-			-E PINALLOC_REPORT_SIGNAL=USR2 "$programs/parents" $how 12
-		child=$(sed -n 's/^\([0-9]*\) *--- SIGUSR2 .*/\1/p' ../trace)
-		echo "$how: $child"; cat ../trace
-		[ "$(grep -c "^$child .*rt_sigreturn" ../trace)" -eq 1 ]
-		run ! grep "^$child .*futex" ../trace
-	done
-}
-
-@test "the signal ends a program without PINALLOC_REPORT_SIGNAL, as ever" {
-	begin waiting
-	kill -USR2 "$pid"
-	ended_by 140
-}
-
-@test "PINALLOC_REPORT_SIGNAL without PINALLOC_REPORT gives one line" {
-	run -0 --separate-stderr preloaded PINALLOC_REPORT_SIGNAL=USR2 true
-	[ "${#stderr_lines[@]}" -eq 1 ]
-	[[ "$stderr" == *"PINALLOC_REPORT_SIGNAL has no effect without PINALLOC_REPORT, which"* ]]
-}
-
-@test "a signal that PINALLOC_REPORT_SIGNAL cannot use is refused, the others accepted" {
-	local name
-	for name in KILL STOP SEGV SIGTERM 9 0 32 65 RTMIN+99 RTMIN- RTMINx SIG usr2; do
-		run -0 --separate-stderr preloaded PINALLOC_REPORT_SIGNAL="$name" true
-		[[ "$stderr" == *"_SIGNAL=$name is not understood: it takes off, or a "* ]]
-	done
-	for name in off USR1 SIGUSR2 QUIT 12 64 RTMIN RTMIN+1 SIGRTMIN+30; do
-		run -0 --separate-stderr preloaded PINALLOC_REPORT=out \
-			PINALLOC_REPORT_SIGNAL="$name" true
-		[ -z "$stderr" ]
-	done
 }
 
 # Both are process 1, each of a namespace.

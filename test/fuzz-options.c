@@ -29,14 +29,11 @@ static void all_must_be_sound(void)
 	     (int)pin_log_limit == o->log);
 	must(*o->report && strlen(o->report) < PATH_MAX);
 	must(*o->programs && strlen(o->programs) < PATH_MAX);
-	must(o->report_format >= PIN_REPORT_AUTO && o->report_format <= PIN_REPORT_JSON);
-	must(!o->report_signal || is_usable_signal((size_t)o->report_signal));
 	must(o->mode >= PIN_MODE_EAGER && o->mode <= PIN_MODE_OFF);
 	must(o->access && !(o->access & ~(unsigned)PIN_ACCESS_ALL));
 	must(!(o->access & (PIN_ACCESS_WRITE | PIN_ACCESS_ATOMIC)) ||
 	     o->access & PIN_ACCESS_LOCAL);
 	must(o->watch == 0 || o->watch == 1);
-	must(o->grow >= PIN_GRANULE && !(o->grow & (o->grow - 1)));
 	must(o->huge >= PIN_HUGE_SYSTEM && o->huge <= PIN_HUGE_OFF);
 	must(o->arena_max <= UINT32_MAX && o->perturb <= UINT32_MAX);
 }

@@ -57,10 +57,10 @@ kinds='unread-pipe full-pipe unread-socket full-socket stopped-terminal file-at-
 @test "a pipe or socket that is read gets the line, whole and once" {
 	local kind
 	for kind in pipe socket; do
-		run -0 with_standard_error $kind env LD_PRELOAD="$library" PINALLOC_GROW=banana true
+		run -0 with_standard_error $kind env LD_PRELOAD="$library" PINALLOC_PREALLOC=banana true
 		echo "$kind: $output"
 		[ "${#lines[@]}" -eq 1 ]
-		[[ "$output" =~ ^'pinalloc['[0-9]+']: PINALLOC_GROW=banana '.*$ ]]
+		[[ "$output" =~ ^'pinalloc['[0-9]+']: PINALLOC_PREALLOC=banana '.*$ ]]
 	done
 }
 
@@ -68,7 +68,7 @@ kinds='unread-pipe full-pipe unread-socket full-socket stopped-terminal file-at-
 	local kind
 	for kind in $kinds; do
 		echo "$kind"
-		run -0 with_standard_error $kind env LD_PRELOAD="$library" PINALLOC_GROW=banana \
+		run -0 with_standard_error $kind env LD_PRELOAD="$library" PINALLOC_PREALLOC=banana \
 			bash -c 'echo ran'
 		[ "$output" = ran ]
 	done
@@ -90,7 +90,7 @@ kinds='unread-pipe full-pipe unread-socket full-socket stopped-terminal file-at-
 	local kind without
 	without=$(grep ^Sig /proc/self/status)
 	for kind in unread-pipe file-at-limit; do
-		run -0 with_standard_error $kind env LD_PRELOAD="$library" PINALLOC_GROW=banana \
+		run -0 with_standard_error $kind env LD_PRELOAD="$library" PINALLOC_PREALLOC=banana \
 			grep ^Sig /proc/self/status
 		[ "$(grep -v '^SigQ\|^SigIgn' <<< "$output")" = "$(grep -v '^SigQ\|^SigIgn' <<< "$without")" ]
 	done

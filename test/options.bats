@@ -53,18 +53,21 @@ steps() {
 	said 'PINALLOC_RESERVE is gone: use PINALLOC_PREALLOC' PINALLOC_RESERVE=3M
 	said 'PINALLOC_NODE_PINNED is gone: PINALLOC_MAX_PINNED is divided by the ranks on the node' \
 		PINALLOC_NODE_PINNED=64G
+	said 'PINALLOC_REPORT_SIGNAL is gone: pinalloc report reads the record of a running program' \
+		PINALLOC_REPORT_SIGNAL=USR2
+	said 'PINALLOC_REPORT_FORMAT is gone: the report is JSON if the path of PINALLOC_REPORT ends in .*' \
+		PINALLOC_REPORT_FORMAT=json
+	said 'PINALLOC_GROW is gone: the heap grows by an eighth of its size, at most 64M' PINALLOC_GROW=4M
 }
 
 @test "a bad value gives one line, with the valid values and the one that is used" {
 	local help setting row values kept
 	help=$(preloaded PINALLOC_HELP=1 true)
-	for setting in PINALLOC_LOG=banana PINALLOC_REPORT_FORMAT=xml \
-		PINALLOC_REGISTER=sometimes PINALLOC_ACCESS=read,execute \
+	for setting in PINALLOC_LOG=banana PINALLOC_REGISTER=sometimes PINALLOC_ACCESS=read,execute \
 		PINALLOC_MAX_PINNED=lots PINALLOC_MAX_PINNED=101% PINALLOC_MAX_PINNED=-1 \
 		PINALLOC_MAX_PINNED=1 PINALLOC_MAX_PINNED=4095 PINALLOC_PREALLOC=4 \
-		PINALLOC_GROW=4X PINALLOC_GROW=4Mi PINALLOC_GROW=M PINALLOC_GROW=4.5M \
-		PINALLOC_GROW=99999999999999999999 PINALLOC_GROW=99999999T \
-		PINALLOC_GROW=1M PINALLOC_GROW=0 \
+		PINALLOC_PREALLOC=4X PINALLOC_PREALLOC=4Mi PINALLOC_PREALLOC=M PINALLOC_PREALLOC=4.5M \
+		PINALLOC_PREALLOC=99999999999999999999 PINALLOC_PREALLOC=99999999T \
 		PINALLOC_HUGEPAGE=always PINALLOC_HUGEPAGE=1 \
 		MALLOC_ARENA_MAX=many MALLOC_TOP_PAD_=0x10 MALLOC_PERTURB_=-1; do
 		row=$(sed -n "s/^${setting%%=*}  *//p" <<< "$help")
@@ -93,7 +96,7 @@ steps() {
 }
 
 @test "PINALLOC_LOG=error silences warnings, and only =debug shows how the heap grows" {
-	works PINALLOC_FOO=1 PINALLOC_GROW=banana PINALLOC_LOG=error
+	works PINALLOC_FOO=1 PINALLOC_PREALLOC=banana PINALLOC_LOG=error
 	said 'the heap grows by [0-9.]+ MiB to 0x[0-9a-f]+00000' PINALLOC_LOG=debug
 	works PINALLOC_LOG=info
 }
@@ -101,7 +104,7 @@ steps() {
 @test "every option accepts the values in its row, silently" {
 	local size
 	for size in 4194304 4096k 4096K 4m 4M 1g 1G 1t 1T 4MB 4MiB 4mb 4096KiB 1GB 1GiB 1TiB; do
-		works PINALLOC_GROW=$size PINALLOC_MAX_PINNED=$size MALLOC_TOP_PAD_=$size
+		works PINALLOC_PREALLOC=$size PINALLOC_MAX_PINNED=$size MALLOC_TOP_PAD_=$size
 	done
 	works PINALLOC_MAX_PINNED=none PINALLOC_ACCESS=local PINALLOC_REGISTER=lazy
 	works PINALLOC_MAX_PINNED=50% PINALLOC_ACCESS=read,write,atomic PINALLOC_REGISTER=off
@@ -109,46 +112,30 @@ steps() {
 	works PINALLOC_HUGEPAGE=system
 	works PINALLOC_HUGEPAGE=off
 	works PINALLOC_MAX_PINNED=0 PINALLOC_ACCESS=all PINALLOC_REGISTER=eager
-	works PINALLOC_REPORT=off PINALLOC_REPORT_FORMAT=json PINALLOC_PROGRAMS='no such*'
+	works PINALLOC_REPORT=off PINALLOC_PROGRAMS='no such*'
 }
 
-# largest COUNT [NAME=VALUE…]: of those steps.
-largest() {
-	steps "$@" | sort -n | tail -n 1
-}
-
-@test "PINALLOC_GROW limits the size of growth steps" {
-	local usual
-	usual=$(largest 1024)
-	[ "$usual" -le 64 ]
-	[ "$(largest 1024 PINALLOC_GROW=1G)" -gt "$usual" ]
-	[ "$(largest 1024 PINALLOC_GROW=4M)" -le 4 ]
-	[ "$(steps 1024 PINALLOC_GROW=4M | wc -l)" -gt "$(steps 1024 | wc -l)" ]
-	[ "$(largest 200 PINALLOC_GROW=5M)" -le 4 ]
-}
-
-@test "PINALLOC_GROW does not limit blocks: the heap grows by what a larger block needs" {
-	run -0 preloaded PINALLOC_LOG=debug PINALLOC_GROW=4M "$programs/grow" 1 100000000
-	[[ "${lines[-1]}" =~ grows\ by\ 9[0-9]\.[0-9]\ MiB ]]
-	run -0 preloaded PINALLOC_LOG=debug PINALLOC_GROW=4M "$programs/grow" 1 100000000 110000000
+@test "for a large block the heap grows by what it needs, or by a step if that is more" {
+	run -0 preloaded PINALLOC_LOG=debug "$programs/grow" 1 100000000
+	[[ "${lines[-1]}" =~ grows\ by\ [89][0-9]\.[0-9]\ MiB ]]
+	run -0 preloaded PINALLOC_LOG=debug "$programs/grow" 1 100000000 110000000
 	[[ "${lines[-1]}" =~ grows\ by\ (1?[0-9])\.[0-9]\ MiB ]]
 }
 
-@test "growth steps become larger with the heap, up to the limit" {
+@test "growth steps become larger with the heap, up to 64 MiB" {
 	run -0 steps 1024
-	[ "${lines[0]}" -lt "${lines[-1]}" ]
+	[ "${lines[0]}" -lt 64 ]
+	[ "${lines[-1]}" -eq 64 ]
 	[ "$(sort -n <<< "$output")" = "$output" ]
 }
 
 @test "sizes may have the suffixes K, M and G, with B or without" {
-	local size plain
-	plain=$(steps 200 PINALLOC_GROW=16777216)
-	for size in 16384K 16M 16MB 16MiB; do
-		[ "$(steps 200 PINALLOC_GROW=$size)" = "$plain" ]
+	local size
+	for size in 16777216 16384K 16M 16MB 16MiB; do
+		[ "$(steps 1 MALLOC_TOP_PAD_=$size)" -eq 16 ]
 	done
-	plain=$(steps 1 MALLOC_TOP_PAD_=1073741824 PINALLOC_GROW=4G)
 	for size in 1048576K 1024M 1G; do
-		[ "$(steps 1 MALLOC_TOP_PAD_=$size PINALLOC_GROW=4G)" = "$plain" ]
+		[ "$(steps 1 MALLOC_TOP_PAD_=$size)" -eq 64 ]
 	done
 }
 
@@ -174,10 +161,10 @@ largest() {
 	[ "$(preloaded MALLOC_ARENA_MAX=1 "$programs/ctl" arenas.narenas)" -eq 1 ]
 }
 
-@test "glibc's MALLOC_TOP_PAD_ sets the first growth step, up to PINALLOC_GROW" {
-	[ "$(steps 1)" -lt 32 ]
+@test "glibc's MALLOC_TOP_PAD_ sets the first growth step, up to 64 MiB" {
+	[ "$(steps 1)" -eq 8 ]
 	[ "$(steps 1 MALLOC_TOP_PAD_=32M)" -eq 32 ]
-	[ "$(largest 1 MALLOC_TOP_PAD_=32M PINALLOC_GROW=4M)" -le 4 ]
+	[ "$(steps 1 MALLOC_TOP_PAD_=65M)" -eq 64 ]
 }
 
 @test "glibc's other settings are accepted and ignored, without a line" {

@@ -74,7 +74,7 @@ killed() {
 }
 
 @test "the record names functions, from its modules" {
-	begin PINALLOC_GROW=2M
+	begin
 	killed 1
 	"$pinalloc" report out.json.*.running > text
 	cat text
@@ -199,6 +199,18 @@ os.wait()'
 	[ "$(jq '.ranks[0].parent' merged)" -eq "$(figure out.json .pid)" ]
 }
 
+@test "pinalloc report reads the record of a program that runs, which goes on" {
+	begin
+	sleep 0.3
+	"$pinalloc" report --json out.json.*.running > merged
+	jq -e --argjson pid "$program" '.ranks[0] | .pid == $pid and .program == "recorded" and
+		.memory.live_peak_bytes >= 67108864' merged
+	run -0 "$pinalloc" report .
+	[[ "${lines[1]}" == "pinalloc: recorded, 1 process on 1 host, "* ]]
+	kill -0 "$program"
+	killed 0.3
+}
+
 # parts RECORD STATEMENT…: changes a record whose parts have these numbers: the older and the newer.
 parts() {
 	python3 - "$@" <<- 'END'
@@ -216,7 +228,7 @@ parts() {
 }
 
 @test "of a record whose newer part was being written the older is read, and of none it is said" {
-	begin PINALLOC_GROW=2M
+	begin
 	killed 1
 	record=$(ls out.json.*.running)
 	parts "$record" 'cut(new)'
@@ -266,11 +278,10 @@ parts() {
 @test "a full disk does it no harm, nor one that goes away" {
 	mkdir disk
 	mount -t tmpfs -o size=16k none disk
-	run -0 --separate-stderr preloaded PINALLOC_REPORT="$PWD/disk/out.json" PINALLOC_REPORT_FORMAT=text \
-		"$programs/grow" 20
-	[[ "$stderr" == *"the record beside "*"/disk/out.json cannot be written: No space left on device; if the process is killed, it leaves no report" ]]
+	run -0 --separate-stderr preloaded PINALLOC_REPORT="$PWD/disk/out" "$programs/grow" 20
+	[[ "$stderr" == *"the record beside "*"/disk/out cannot be written: No space left on device; if the process is killed, it leaves no report" ]]
 	[ "${#stderr_lines[@]}" -eq 1 ]
-	[ "$(ls disk)" = out.json ]
+	[ "$(ls disk)" = out ]
 	umount disk
 	mount -t tmpfs none disk
 	env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/disk/out.json" "$recorded" truth 2> said 3>&- &

@@ -337,13 +337,13 @@ open('../go').read()" 2>> ../said 3>&- &
 	[ "$(figure more.json .memory.memlock_limit_bytes)" = "$limit" ]
 }
 
-@test "PINALLOC_REPORT_FORMAT overrides the suffix of the path" {
-	preloaded PINALLOC_REPORT=out.json PINALLOC_REPORT_FORMAT=text "$grow" 1
-	[[ "$(head -n 1 out.json)" == "pinalloc: grow, "* ]]
-	preloaded PINALLOC_REPORT=out.txt PINALLOC_REPORT_FORMAT=json "$grow" 1
-	[ "$(figure out.txt .schema)" -eq 2 ]
-	preloaded PINALLOC_REPORT=stderr PINALLOC_REPORT_FORMAT=json "$grow" 1 2> out
-	[ "$(figure out .schema)" -eq 2 ]
+@test "the report is JSON if the path ends in .json, else text" {
+	preloaded PINALLOC_REPORT=out.json "$grow" 1
+	[ "$(figure out.json .schema)" -eq 2 ]
+	for name in out.txt out.json.txt json; do
+		preloaded PINALLOC_REPORT=$name "$grow" 1
+		[[ "$(head -n 1 $name)" == "pinalloc: grow, "* ]]
+	done
 }
 
 @test "if writing fails, the previous report stays complete; no temporary file is left" {
@@ -367,11 +367,11 @@ open('../go').read()" 2>> ../said 3>&- &
 			cd \"\$PWD\"
 			echo before > out.json
 			dd if=/dev/zero of=filler bs=4k count=$((127 - room)) status=none
-			LD_PRELOAD='$library' PINALLOC_GROW=2M PINALLOC_REPORT=out.json '$grow' 200
+			LD_PRELOAD='$library' PINALLOC_REPORT=out.json '$grow' 200
 			[ \"\$(ls | xargs)\" = 'filler out.json' ]
 			[ \"\$(cat out.json)\" = before ]
 			rm filler
-			LD_PRELOAD='$library' PINALLOC_GROW=2M PINALLOC_REPORT=out.json '$grow' 200
+			LD_PRELOAD='$library' PINALLOC_REPORT=out.json '$grow' 200
 			[ \"\$(stat -c %s out.json)\" -gt 4096 ]"
 		echo "$output"
 		[ "${#lines[@]}" -eq 2 ]

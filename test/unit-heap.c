@@ -144,14 +144,13 @@ static void zeroes_at_end(void)
 	free(q);
 }
 
-/* What a heap that begins with these options makes of it. */
-static int anew(const char *what, const char *grow, const char *top_pad)
+/* What a heap that begins with this setting makes of it. */
+static int anew(const char *what, const char *top_pad)
 {
 	int status = 0;
 	pid_t child = fork();
 
 	if (!child) {
-		setenv("PINALLOC_GROW", grow, 1);
 		setenv("MALLOC_TOP_PAD_", top_pad, 1);
 		execl("/proc/self/exe", "unit-heap", what, NULL);
 		_exit(0);
@@ -161,21 +160,13 @@ static int anew(const char *what, const char *grow, const char *top_pad)
 	return WEXITSTATUS(status);
 }
 
-static int first_step(const char *grow, const char *top_pad)
-{
-	return anew("first", grow, top_pad);
-}
-
 static void first_steps(void)
 {
 	ok(pin_span_count() == 1 && pin_span_steps() == 1 && pin_span_bytes() == 8 * PIN_MIB,
 	   "the first growth step is 8 MiB");
-	ok(first_step("64M", "0") == 8 && first_step("1G", "0") == 8,
-	   "so it is with any larger PINALLOC_GROW");
-	ok(first_step("16M", "0") == 4, "but at most a quarter of PINALLOC_GROW: %d",
-	   first_step("16M", "0"));
-	ok(first_step("64M", "32M") == 32, "MALLOC_TOP_PAD_ raises the first step");
-	ok(first_step("4M", "32M") == 4, "but not beyond PINALLOC_GROW");
+	ok(anew("first", "4M") == 8, "so it is with a smaller MALLOC_TOP_PAD_");
+	ok(anew("first", "32M") == 32, "a larger one raises the first step");
+	ok(anew("first", "1G") == 64, "but not beyond 64 MiB");
 }
 
 static void steps(void)
@@ -193,18 +184,17 @@ static void steps(void)
 		largest = bytes - was > largest ? bytes - was : largest;
 		least = (bytes - was) * 9 < least ? (bytes - was) * 9 : least;
 	}
-	ok(largest == pin_options.grow,
-	   "small requests grow the heap by at most PINALLOC_GROW: %zu", largest);
+	ok(largest == 64 * PIN_MIB, "small requests grow the heap by at most 64 MiB: %zu",
+	   largest);
 	ok(least >= 64 * PIN_MIB, "a step is at least a share of the heap: %zu", least);
 }
 
 static void missing_part(void)
 {
-	size_t n, bytes, grow = pin_options.grow;
+	size_t n, bytes;
 	uint32_t steps;
 	char *p;
 
-	pin_options.grow = PIN_GRANULE; /* steps are no larger than need be */
 	p = at_end(&n);
 	free(p);
 	bytes = pin_span_bytes();
@@ -214,19 +204,18 @@ static void missing_part(void)
 	ok(pin_span_bytes() == bytes, "the freed memory serves another request of that size");
 	free(p);
 	steps = pin_span_steps();
-	p = malloc(n + 10 * PIN_MIB);
-	ok(pin_span_bytes() - bytes <= 12 * PIN_MIB && pin_span_bytes() > bytes,
-	   "a request 10 MiB larger than the free end grows the heap by 10 MiB: %zu",
+	p = malloc(n + 100 * PIN_MIB);
+	ok(pin_span_bytes() - bytes <= 102 * PIN_MIB && pin_span_bytes() > bytes,
+	   "a request 100 MiB larger than the free end grows the heap by 100 MiB: %zu",
 	   pin_span_bytes() - bytes);
 	ok(pin_span_steps() == steps + 1, "it grows in one step");
 	free(p);
 	bytes = pin_span_bytes();
-	p = memalign(64 * PIN_MIB, n + 20 * PIN_MIB);
-	ok(!((uintptr_t)p % (64 * PIN_MIB)) && pin_span_bytes() - bytes <= 76 * PIN_MIB,
+	p = memalign(64 * PIN_MIB, n + 200 * PIN_MIB);
+	ok(!((uintptr_t)p % (64 * PIN_MIB)) && pin_span_bytes() - bytes <= 166 * PIN_MIB,
 	   "an aligned request grows it only by what it needs at the end: %zu",
 	   pin_span_bytes() - bytes);
 	free(p);
-	pin_options.grow = grow;
 }
 
 /* Right behind each other. What is before them, in holes, is left. */
@@ -287,7 +276,7 @@ static void no_walls(void)
 
 	for (size_t n = 100 * PIN_MIB; n <= 200 * PIN_MIB; n += PIN_MIB)
 		free(malloc(n));
-	most = bytes + 200 * PIN_MIB + pin_options.grow;
+	most = bytes + 200 * PIN_MIB + 64 * PIN_MIB;
 	ok(pin_span_bytes() <= most,
 	   "ever larger blocks need no more heap than the largest: %zu of %zu",
 	   pin_span_bytes(), most);
@@ -416,13 +405,13 @@ int main(int argc, char **argv)
 	first_steps();
 	zeroes();
 	zeroes_at_end();
-	ok(anew("spans", "64M", "0") == 1, "calloc clears used memory of every span");
+	ok(anew("spans", "0") == 1, "calloc clears used memory of every span");
 	steps();
 	missing_part();
 	merged();
 	lowest_first();
 	no_walls();
-	ok(anew("aligned", "2M", "0") == 1,
+	ok(anew("aligned", "0") == 1,
 	   "free memory at the end is found however many free extents do not fit");
 	blocks();
 	figures();

@@ -7,7 +7,6 @@
 #include "test/tap.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -67,7 +66,6 @@ static void sizes(void)
 static void environment(void)
 {
 	setenv("PINALLOC_LOG", "error", 1);
-	setenv("PINALLOC_GROW", "100M", 1);
 	setenv("PINALLOC_ACCESS", "write,read", 1);
 	setenv("PINALLOC_MAX_PINNED", "50%", 1);
 	setenv("PINALLOC_REGISTER", "sometimes", 1);
@@ -76,7 +74,6 @@ static void environment(void)
 	setenv("MALLOC_ARENA_MAX", "3", 1);
 	pin_options_init();
 	ok(pin_log_limit == PIN_LOG_ERROR, "PINALLOC_LOG applies at once");
-	ok(pin_options.grow == 64 * PIN_MIB, "PINALLOC_GROW is rounded down to a power of two");
 	ok(pin_options.access == (PIN_ACCESS_WRITE | PIN_ACCESS_READ | PIN_ACCESS_LOCAL),
 	   "remote write access implies local write access");
 	ok(pin_options.max_pinned > PIN_MIB && pin_options.max_pinned < SIZE_MAX,
@@ -115,17 +112,6 @@ static void one_by_one(void)
 	ok(pin_options_set("PINALLOC_MAX", "3M") == -ENOENT, "an unknown name is an error");
 }
 
-static void signals(void)
-{
-	ok(!pin_options_set("PINALLOC_REPORT_SIGNAL", "RTMIN+2") &&
-		   pin_options.report_signal == SIGRTMIN + 2,
-	   "a signal can be given relative to RTMIN");
-	ok(pin_options_set("PINALLOC_REPORT_SIGNAL", "RTMIN+999") == -EINVAL &&
-		   pin_options_set("PINALLOC_REPORT_SIGNAL", "RTMIN+18446744073709551592") ==
-			   -EINVAL,
-	   "a real-time signal out of range is refused, also if the sum overflows");
-}
-
 static void look_up(void)
 {
 	setenv("PINALLOC_TEST_NAME", "v", 1);
@@ -145,7 +131,6 @@ int main(void)
 	sizes();
 	environment();
 	one_by_one();
-	signals();
 	look_up();
 	return done_testing();
 }

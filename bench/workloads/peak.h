@@ -104,16 +104,7 @@ static inline struct peak_run peak_heap(void)
 }
 
 /* The most by which the heap grows at a time, for blocks that are smaller. */
-static inline size_t peak_grow_step(void)
-{
-	const char *text = getenv("PINALLOC_GROW");
-	char *end;
-	size_t n = text ? strtoul(text, &end, 10) : 64 * MIB;
-
-	if (!text)
-		return n;
-	return *end == 'G' ? n * KIB * MIB : *end == 'M' ? n * MIB : *end == 'K' ? n * KIB : n;
-}
+#define PEAK_GROW_STEP (64 * MIB)
 
 /*
  * `mapped` is what holds blocks; `heap` is that and what the allocator notes about them,
@@ -133,7 +124,7 @@ static inline void peak_print_heap(void)
 	print("regions", stats.growth_steps);
 	print("heap", heap.n_bytes);
 	print("touched", heap.resident);
-	print("grow_step", peak_grow_step());
+	print("grow_step", PEAK_GROW_STEP);
 }
 
 static inline int peak_end(void)

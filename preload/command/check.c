@@ -48,8 +48,8 @@ static void become_probe(const void *library, int out)
 {
 	cmd_library_preload(library);
 	if (!setenv("PINALLOC_LOG", "warn", 1) && !setenv("PINALLOC_REPORT", "stderr", 1) &&
-	    !setenv("PINALLOC_REPORT_FORMAT", "text", 1) && !unsetenv("PINALLOC_HELP") &&
-	    dup2(out, STDERR_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0)
+	    !unsetenv("PINALLOC_HELP") && dup2(out, STDERR_FILENO) >= 0 &&
+	    dup2(out, STDOUT_FILENO) >= 0)
 		execl(cmd_own_path(), "pinalloc", "--version", NULL);
 }
 

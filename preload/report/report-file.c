@@ -13,9 +13,6 @@
 
 static char directory[PATH_MAX]; /* with a slash at its end */
 
-/* This process's own report, which it may replace. */
-static struct stat own;
-
 void pin_report_file_init(void)
 {
 	if (getcwd(directory, sizeof directory - 1))
@@ -101,8 +98,7 @@ static bool is_of_another(const char *name, struct timespec since)
 {
 	struct stat info;
 
-	return !lstat(name, &info) && S_ISREG(info.st_mode) && is_later(info.st_mtim, since) &&
-	       (info.st_dev != own.st_dev || info.st_ino != own.st_ino);
+	return !lstat(name, &info) && S_ISREG(info.st_mode) && is_later(info.st_mtim, since);
 }
 
 bool pin_report_file_is_taken(const struct pin_report_file *file, struct timespec since)
@@ -180,9 +176,6 @@ static int give_name(struct pin_report_file *file, struct timespec since)
 
 int pin_report_file_close(struct pin_report_file *file, int error, const struct timespec *since)
 {
-	struct stat info;
-
-	fstat(file->fd, &info);
 	if (close(file->fd) && !error)
 		error = -errno;
 	if (!error && since)
@@ -191,7 +184,5 @@ int pin_report_file_close(struct pin_report_file *file, int error, const struct 
 		error = -errno;
 	if (error)
 		unlink(file->temporary);
-	else if (since)
-		own = info;
 	return error;
 }

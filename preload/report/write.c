@@ -14,10 +14,8 @@
 #include "preload/report/collect.h"
 #include "preload/report/lock.h"
 #include "preload/report/process.h"
-#include "regpool/threads.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -84,19 +82,11 @@ static void collect_report(const char *trigger)
 	pin_report_collect_peak(&report, report.began_ns + report.elapsed_ns);
 }
 
-typedef void write_form(const struct pin_report *report, struct pin_output *out);
-
-static write_form *form_for(const char *path)
+static bool is_json(const char *path)
 {
-	static write_form *const forms[] = {
-		[PIN_REPORT_TEXT] = pin_report_text,
-		[PIN_REPORT_JSON] = pin_report_json,
-	};
 	size_t n = strlen(path);
 
-	if (pin_options.report_format != PIN_REPORT_AUTO)
-		return forms[pin_options.report_format];
-	return n >= 5 && !strcmp(path + n - 5, ".json") ? pin_report_json : pin_report_text;
+	return n >= 5 && !strcmp(path + n - 5, ".json");
 }
 
 static int write_to(const char *trigger, const char *path, int fd)
@@ -104,7 +94,10 @@ static int write_to(const char *trigger, const char *path, int fd)
 	struct pin_output output = {.fd = fd, .buf = buffer, .size = sizeof buffer};
 
 	collect_report(trigger);
-	form_for(path)(&report, &output);
+	if (is_json(path))
+		pin_report_json(&report, &output);
+	else
+		pin_report_text(&report, &output);
 	return pin_output_flush(&output);
 }
 
@@ -150,7 +143,7 @@ int pin_report_write(const char *path)
 }
 
 /* For the reasons not to write, see write.h. */
-static int write_unless_idle(const char *trigger)
+static int write_unless_idle(void)
 {
 	struct timespec since = pin_process_began();
 	int error;
@@ -158,89 +151,26 @@ static int write_unless_idle(const char *trigger)
 	if (!pin_process_is_due())
 		return 0;
 	if (is_to_stderr(pin_options.report))
-		return write_to_stderr(trigger);
+		return write_to_stderr("at exit");
 	error = find_file(pin_options.report);
 	if (error || (pin_process_is_wrapper() && pin_report_file_is_taken(&file, since)))
 		return error;
-	return write_file(trigger, &since);
+	return write_file("at exit", &since);
 }
 
-bool pin_report_write_if_due(const char *trigger, bool is_last)
+bool pin_report_write_if_due(void)
 {
 	struct pin_io_shield shield;
 	int saved = errno;
 	int error;
 
 	if (!pin_report_wanted || !pin_process_is_ours() ||
-	    !pin_report_lock_take(&shield, is_last))
+	    !pin_report_lock_take(&shield, true))
 		return false;
-	error = write_unless_idle(trigger);
+	error = write_unless_idle();
 	/* While the lock is held: standard error may be a pipe without a reader. */
 	tell(error);
-	pin_report_lock_release(&shield, is_last);
+	pin_report_lock_release(&shield, true);
 	errno = saved;
 	return !error;
-}
-
-/* --- on request ---------------------------------------------------------------------- */
-
-/*
- * The signal handler only wakes a thread, which may do what a handler may not. In a child the
- * handler does nothing: a forked child has no such thread, a child of vfork() would wake its
- * parent's.
- */
-static _Atomic uint32_t requests;
-static pid_t process;
-
-static void wake_writer(int sig)
-{
-	(void)sig;
-	if (getpid() != process)
-		return;
-	atomic_fetch_add(&requests, 1);
-	pin_os_wake(&requests);
-}
-
-static void *write_requested(void *unused)
-{
-	uint32_t done = 0;
-
-	for (;;) {
-		uint32_t seen = atomic_load(&requests);
-
-		if (seen != done)
-			pin_report_write_if_due("on request", false);
-		done = seen;
-		pin_os_wait(&requests, seen);
-	}
-	return unused;
-}
-
-static int start_writer(void)
-{
-	struct sigaction action = {.sa_handler = wake_writer, .sa_flags = SA_RESTART};
-	int error = pin_thread_start(write_requested, NULL, "pinalloc-report");
-
-	process = getpid();
-	if (!error && sigaction(pin_options.report_signal, &action, NULL))
-		error = errno;
-	return error;
-}
-
-void pin_report_request_init(void)
-{
-	int error;
-
-	if (!pin_options.report_signal)
-		return;
-	if (!pin_report_wanted) {
-		if (!strcmp(pin_options.report, "off"))
-			pin_warn(
-				"PINALLOC_REPORT_SIGNAL has no effect without PINALLOC_REPORT, "
-				"which says where the report goes");
-		return;
-	}
-	error = start_writer();
-	if (error)
-		pin_warn("PINALLOC_REPORT_SIGNAL has no effect: %s", strerrordesc_np(error));
 }

@@ -19,11 +19,11 @@ void pin_report_init(void);
  *
  * Other processes that end with the same path get a number added to it, which one line says.
  *
- * `is_last` says that the program ends: no other report is begun. Returns whether there is
- * nothing left to write. Leaves errno alone. Must not be called from inside malloc, except by
- * a handler that ends the program.
+ * The program ends: no other report is begun. Returns whether there is nothing left to write.
+ * Leaves errno alone. Must not be called from inside malloc, except by a handler that ends the
+ * program.
  */
-bool pin_report_write_if_due(const char *trigger, bool is_last);
+bool pin_report_write_if_due(void);
 
 /*
  * Writes the report to a path in the form PINALLOC_REPORT takes. A file appears whole or not at
@@ -31,11 +31,5 @@ bool pin_report_write_if_due(const char *trigger, bool is_last);
  * for ten seconds, or the last one has been written. Must not be called from inside malloc.
  */
 int pin_report_write(const char *path);
-
-/*
- * Has PINALLOC_REPORT_SIGNAL, if one is named, write the report of the running program. From
- * the constructor, after pin_report_init().
- */
-void pin_report_request_init(void);
 
 #endif

@@ -16,15 +16,14 @@ setup_file() {
 		shimmed lazy PINALLOC_REGISTER=lazy "${stale[@]}"
 		shimmed off PINALLOC_REGISTER=off "${stale[@]}"
 		known plain-replaced || attempt plain-replaced "$programs/rdma-replaced" 20
-		shimmed replaced PINALLOC_GROW=2M "$programs/rdma-replaced" 20
-		shimmed replaced-lazy PINALLOC_GROW=2M PINALLOC_REGISTER=lazy \
+		shimmed replaced "$programs/rdma-replaced" 20
+		shimmed replaced-lazy PINALLOC_REGISTER=lazy \
 			"$programs/rdma-replaced"
 		shimmed forked "$programs/rdma-replaced" forked
 		mkdir -m 755 /run/public
 		cp "$library" "$programs/rdma-replaced" /run/public
 		attempt replaced-user setpriv --reuid 65534 --regid 65534 --clear-groups \
-			env LD_PRELOAD=/run/public/libpinalloc.so PINALLOC_GROW=2M \
-			PINALLOC_MAX_PINNED=4M /run/public/rdma-replaced
+			env LD_PRELOAD=/run/public/libpinalloc.so PINALLOC_MAX_PINNED=4M /run/public/rdma-replaced
 	}
 	boot
 }

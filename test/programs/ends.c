@@ -7,7 +7,6 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
@@ -236,14 +235,6 @@ static void by_execve(void)
 	execve(TRUE, arguments, nothing);
 }
 
-/* Until it is told to end, says "ready" and allocates. */
-static void by_waiting(void)
-{
-	puts("ready");
-	fflush(stdout);
-	run_forever(NULL);
-}
-
 static const struct {
 	const char *how;
 	void (*end)(void);
@@ -269,8 +260,7 @@ static const struct {
 	    {"malloc-crash", by_malloc_crash},
 	    {"malloc-exec", by_malloc_exec},
 	    {"ignored", by_ignored},
-	    {"execve", by_execve},
-	    {"waiting", by_waiting}};
+	    {"execve", by_execve}};
 
 int main(int argc, char **argv)
 {

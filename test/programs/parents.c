@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * parents HOW [SIGNAL]: has children that end in many ways or execute /bin/true without a
+ * parents HOW: has children that end in many ways or execute /bin/true without a
  * preload, and exits with status 7 if they did.
  */
 #include <config.h>
@@ -17,7 +17,6 @@
 
 static char *const arguments[] = {"true", NULL};
 static char *const nothing[] = {NULL};
-static int number; /* of the signal */
 
 static void await(pid_t pid, int expected)
 {
@@ -102,49 +101,16 @@ static void by_popen(void)
 	exit(pipe && fgetc(pipe) == 'x' && !pclose(pipe) ? 7 : 1);
 }
 
-/* A child does not have its parent's thread for this signal. */
-static void by_signal(void)
-{
-	pid_t pid = fork();
-
-	if (!pid) {
-		raise(number);
-		_exit(5);
-	}
-	await(pid, 5 << 8);
-	exit(7);
-}
-
-/* It shares all memory with its parent, and so what that has for this signal. */
-static void by_vfork_signal(void)
-{
-	pid_t pid = vfork();
-
-	if (!pid) {
-		raise(number);
-		_exit(5);
-	}
-	await(pid, 5 << 8);
-	exit(7);
-}
-
 static const struct {
 	const char *how;
 	void (*end)(void);
-} ways[] = {{"vfork", by_vfork},
-	    {"vfork-kill", by_vfork_kill},
-	    {"fork", by_fork},
-	    {"fork-kill", by_fork_kill},
-	    {"spawn", by_spawn},
-	    {"system", by_system},
-	    {"popen", by_popen},
-	    {"signal", by_signal},
-	    {"vfork-signal", by_vfork_signal}};
+} ways[] = {{"vfork", by_vfork},	 {"vfork-kill", by_vfork_kill}, {"fork", by_fork},
+	    {"fork-kill", by_fork_kill}, {"spawn", by_spawn},		{"system", by_system},
+	    {"popen", by_popen}};
 
 int main(int argc, char **argv)
 {
 	alarm(60);
-	number = argc > 2 ? atoi(argv[2]) : 0;
 	for (size_t i = 0; argc > 1 && i < sizeof ways / sizeof ways[0]; i++)
 		if (!strcmp(ways[i].how, argv[1]))
 			ways[i].end();
