@@ -29,13 +29,6 @@ PIN_WRITTEN_FIRST static struct {
 	void (*prepare)(void), (*parent)(void), (*child)(void);
 } handlers = {nothing, nothing, nothing};
 
-/* jemalloc's locks come first, also where both are taken. */
-static void lock_own(void)
-{
-	pin_sites_lock();
-	pin_runs_lock_all();
-}
-
 static void unlock_own(void)
 {
 	pin_runs_unlock_all();
@@ -53,16 +46,18 @@ static void lock_stream_list(void)
 static void prepare(void)
 {
 	lock_stream_list();
-	pin_jemalloc_lock();
+	pin_mutex_lock(&pin_begin_lock);
+	/* jemalloc's locks come first, also where both are taken. */
 	handlers.prepare();
-	lock_own();
+	pin_sites_lock();
+	pin_runs_lock_all();
 }
 
 static void in_parent(void)
 {
 	unlock_own();
 	handlers.parent();
-	pin_jemalloc_unlock();
+	pin_mutex_unlock(&pin_begin_lock);
 	if (n_list_locks) {
 		n_list_locks--;
 		_IO_list_unlock();
@@ -74,7 +69,7 @@ static void in_child(void)
 {
 	unlock_own();
 	handlers.child();
-	pin_jemalloc_unlock();
+	pin_mutex_unlock(&pin_begin_lock);
 	if (n_list_locks) {
 		n_list_locks = 0;
 		_IO_list_resetlock();

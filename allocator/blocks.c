@@ -10,7 +10,6 @@
 #include "allocator/options.h"
 #include "allocator/sample.h"
 
-#include <errno.h>
 #include <string.h>
 
 __thread size_t pin_direct_limit;

@@ -31,12 +31,12 @@ bool je_opt_retain;
  */
 #define SPARE_PAGES ((uint32_t)(256 * PIN_KIB / PIN_UNIT))
 
-PIN_WRITTEN_FIRST static struct pin_mutex begin_lock;
+PIN_WRITTEN_FIRST struct pin_mutex pin_begin_lock;
 PIN_WRITTEN_FIRST static struct {
 	char *metadata;
 	size_t n_metadata;
 	uint32_t first_page;
-} spare; /* under begin_lock */
+} spare; /* under pin_begin_lock */
 
 static __thread bool begins __attribute__((tls_model("initial-exec")));
 
@@ -250,7 +250,7 @@ bool pin_jemalloc_begin_thread(void)
 
 	if (begins)
 		return true;
-	pin_mutex_lock(&begin_lock);
+	pin_mutex_lock(&pin_begin_lock);
 	begins = true;
 	if (fill_spare()) {
 		p = pin_je_malloc(1);
@@ -260,16 +260,6 @@ bool pin_jemalloc_begin_thread(void)
 		pin_run_give(spare.first_page, SPARE_PAGES);
 	spare.first_page = 0;
 	begins = false;
-	pin_mutex_unlock(&begin_lock);
+	pin_mutex_unlock(&pin_begin_lock);
 	return p;
-}
-
-void pin_jemalloc_lock(void)
-{
-	pin_mutex_lock(&begin_lock);
-}
-
-void pin_jemalloc_unlock(void)
-{
-	pin_mutex_unlock(&begin_lock);
 }

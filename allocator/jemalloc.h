@@ -14,6 +14,7 @@
 #define PIN_JEMALLOC_H
 
 #include "allocator/base.h"
+#include "allocator/mutex.h"
 
 #include <sched.h>
 #include <sys/types.h>
@@ -49,10 +50,8 @@ void pin_je_malloc_stats_print(void (*write)(void *arg, const char *text), void 
  */
 bool pin_jemalloc_begin_thread(void);
 
-/* Lock and unlock around fork() what a thread holds that begins, before jemalloc's own locks.
- */
-void pin_jemalloc_lock(void);
-void pin_jemalloc_unlock(void);
+/* What a thread holds that begins; before all of jemalloc's locks. */
+extern struct pin_mutex pin_begin_lock;
 
 extern const char *malloc_conf;
 

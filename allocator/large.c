@@ -14,15 +14,6 @@ static struct pin_page *record(uint32_t page)
 	return &pin_pages.records[page];
 }
 
-/* Makes a run a block. */
-static void begin_block(uint32_t page, uint32_t n_pages, size_t n_bytes)
-{
-	record(page)->length = n_pages;
-	record(page)->asked = n_bytes;
-	pin_page_set_kind(page, PIN_KIND_LARGE);
-	pin_live_count_large(pin_page_map(page), (int64_t)n_bytes);
-}
-
 void *pin_large_alloc(size_t n_bytes, size_t alignment, size_t *n_used)
 {
 	struct pin_run_need need = {pin_pages_for(n_bytes), pin_pages_for(alignment)};
@@ -33,7 +24,10 @@ void *pin_large_alloc(size_t n_bytes, size_t alignment, size_t *n_used)
 	page = pin_run_take(&need, n_used);
 	if (PIN_UNLIKELY(!page))
 		return NULL;
-	begin_block(page, need.n_pages, n_bytes);
+	record(page)->length = need.n_pages;
+	record(page)->asked = n_bytes;
+	pin_page_set_kind(page, PIN_KIND_LARGE);
+	pin_live_count_large(pin_page_map(page), (int64_t)n_bytes);
 	return pin_page_at(page);
 }
 

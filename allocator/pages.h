@@ -112,17 +112,15 @@ static inline void pin_page_set_tag(uint32_t page, unsigned map, enum pin_run_st
 			      memory_order_release);
 }
 
-/* Whether p is in a page of the heap, which the tables cover. */
-static inline bool pin_is_page(const void *p)
-{
-	return (uintptr_t)p - pin_pages.base <
-	       atomic_load_explicit(&pin_pages.limit, memory_order_relaxed);
-}
-
 /* The kind of the page that contains p, which may be any address. */
 static inline unsigned pin_kind_of(const void *p)
 {
-	return PIN_LIKELY(pin_is_page(p)) ? pin_page_kind(pin_page_of(p)) : PIN_KIND_NONE;
+	size_t offset = (uintptr_t)p - pin_pages.base;
+
+	if (PIN_UNLIKELY(offset >=
+			 atomic_load_explicit(&pin_pages.limit, memory_order_relaxed)))
+		return PIN_KIND_NONE;
+	return pin_page_kind((uint32_t)(offset >> PIN_UNIT_SHIFT));
 }
 
 /*

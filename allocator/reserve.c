@@ -5,7 +5,6 @@
 #include "allocator/log.h"
 #include "allocator/os.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 
 /*

@@ -53,10 +53,7 @@ static void note_taker(const struct pin_map *map)
 	takers[map - maps] = &own;
 }
 #else
-static void note_taker(const struct pin_map *map)
-{
-	(void)map;
-}
+#define note_taker(map) ((void)(map))
 #endif
 
 static void lock(struct pin_map *map)
@@ -272,13 +269,13 @@ static bool take_waiting(struct pin_map *map, const struct pin_run_need *need)
 	return true;
 }
 
-/* Puts in what others have given; whether there was anything. */
-static bool collect(struct pin_map *map)
+/* Puts in what others have given. */
+static void collect(struct pin_map *map)
 {
 	uint32_t page, next;
 
 	if (PIN_LIKELY(!atomic_load_explicit(&map->given, memory_order_relaxed)))
-		return false;
+		return;
 	put_waiting(map);
 	page = atomic_exchange_explicit(&map->given, 0, memory_order_acquire);
 	for (; page; page = next) {
@@ -287,7 +284,6 @@ static bool collect(struct pin_map *map)
 					  memory_order_relaxed);
 		give(map, (struct run){page, record(page)->length}, PIN_STATE_FREE);
 	}
-	return true;
 }
 
 /* --- maps and their threads ------------------------------------------------------------ */
