@@ -33,6 +33,7 @@ static void unlock_own(void)
 {
 	pin_runs_unlock_all();
 	pin_sites_unlock();
+	pin_mutex_unlock(&pin_leaf_lock);
 }
 
 static void lock_stream_list(void)
@@ -47,8 +48,12 @@ static void prepare(void)
 {
 	lock_stream_list();
 	pin_mutex_lock(&pin_begin_lock);
-	/* jemalloc's locks come first, also where both are taken. */
-	handlers.prepare();
+	/* jemalloc's locks come first, but the holder of this one may wait for them. */
+	for (handlers.prepare(); !pin_mutex_trylock(&pin_leaf_lock); handlers.prepare()) {
+		handlers.parent();
+		pin_mutex_lock(&pin_leaf_lock);
+		pin_mutex_unlock(&pin_leaf_lock);
+	}
 	pin_sites_lock();
 	pin_runs_lock_all();
 }

@@ -16,13 +16,13 @@ static unsigned class_of(uint32_t n_pages)
 	return (n_pages >> shift) + 4 * shift;
 }
 
-static void mark(struct pin_fit *fit, unsigned class, bool has_runs)
+/* The class has its first run, or none any more. */
+static void toggle(struct pin_fit *fit, unsigned class)
 {
-	uint64_t bit = UINT64_C(1) << class % 64;
 	uint64_t any = atomic_load_explicit(&fit->any[class / 64], memory_order_relaxed);
 
-	any = has_runs ? any | bit : any & ~bit;
-	atomic_store_explicit(&fit->any[class / 64], any, memory_order_relaxed);
+	atomic_store_explicit(&fit->any[class / 64], any ^ UINT64_C(1) << class % 64,
+			      memory_order_relaxed);
 }
 
 static void link_runs(uint32_t before, uint32_t next)
@@ -45,7 +45,7 @@ void pin_fit_insert(struct pin_fit *fit, uint32_t page)
 	}
 	link_runs(page, page);
 	fit->first[class] = page;
-	mark(fit, class, true);
+	toggle(fit, class);
 }
 
 void pin_fit_delete(struct pin_fit *fit, uint32_t page)
@@ -57,7 +57,7 @@ void pin_fit_delete(struct pin_fit *fit, uint32_t page)
 	if (fit->first[class] == page)
 		fit->first[class] = next == page ? 0 : next;
 	if (next == page)
-		mark(fit, class, false);
+		toggle(fit, class);
 }
 
 /* The first class from this one on that has runs, or PIN_FIT_CLASSES. */

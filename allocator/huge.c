@@ -7,7 +7,6 @@
 #include "allocator/os.h"
 #include "allocator/reserve.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 
 /*

@@ -7,14 +7,12 @@
 
 #include "allocator/io.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 int pin_io_open(const char *path)
 {

@@ -218,6 +218,23 @@ bool __wrap_je_prof_boot2(void *tsd, void *base)
 	return false;
 }
 
+PIN_WRITTEN_FIRST struct pin_mutex pin_leaf_lock;
+
+/* Of the lock under which jemalloc makes a part of its page table its fork handlers know
+ * nothing. */
+void *__wrap_je_rtree_leaf_elm_lookup_hard(void *tsd, void *rtree, void *ctx, uintptr_t key,
+					   bool is_there, bool makes)
+{
+	void *found;
+
+	if (makes)
+		pin_mutex_lock(&pin_leaf_lock);
+	found = __real_je_rtree_leaf_elm_lookup_hard(tsd, rtree, ctx, key, is_there, makes);
+	if (makes)
+		pin_mutex_unlock(&pin_leaf_lock);
+	return found;
+}
+
 /* --- threads that begin ------------------------------------------------------------- */
 
 /* False if there is no memory. */

@@ -3,9 +3,9 @@
  * The interface to jemalloc. Its arenas cut small blocks out of slabs, and its threads' caches
  * keep them; the library gives it pages, and makes large blocks itself. Of jemalloc's private
  * names the library uses three that are the same in every version since 5.0: those of
- * extent_mmap.o, which jemalloc.c defines, so that the linker does not load that object. A
- * fourth only makes processes start faster, and may be missing. The rest are public functions,
- * by the names that they have in the library's copy of jemalloc (Makefile.am).
+ * extent_mmap.o, which jemalloc.c defines, so that the linker does not load that object. Two more
+ * may be missing: one only makes processes start faster, the other makes fork() safe. The rest are
+ * public functions, by the names that they have in the library's copy of jemalloc (Makefile.am).
  *
  * libjemalloc.a also has other names for what jemalloc calls of libc: jemalloc-refused.c,
  * jemalloc-settings.c, atfork.c.
@@ -27,8 +27,18 @@ void *je_extent_alloc_mmap(void *at, size_t n_bytes, size_t alignment, bool *zer
 			   bool *commit);
 bool je_extent_dalloc_mmap(void *addr, size_t n_bytes);
 
-/* The start of its profiler, of jemalloc 5.3.0 and later; see jemalloc.c. */
+/*
+ * The start of its profiler, of jemalloc 5.3.0 and later, and what makes parts of its page
+ * table, of all versions since 5.0; see jemalloc.c.
+ */
 bool __wrap_je_prof_boot2(void *tsd, void *base);
+void *__wrap_je_rtree_leaf_elm_lookup_hard(void *tsd, void *rtree, void *ctx, uintptr_t key,
+					   bool is_there, bool makes);
+void *__real_je_rtree_leaf_elm_lookup_hard(void *tsd, void *rtree, void *ctx, uintptr_t key,
+					   bool is_there, bool makes) __attribute__((weak));
+
+/* Held while such a part is made. Taken after jemalloc's locks, and by some before them. */
+extern struct pin_mutex pin_leaf_lock;
 
 /* As malloc(3) and so on, and <jemalloc/jemalloc.h>. */
 void *pin_je_malloc(size_t n_bytes);

@@ -47,13 +47,6 @@ bool pin_large_free(void *block)
 	return true;
 }
 
-static void set_asked(uint32_t page, size_t n_bytes)
-{
-	pin_live_count_large(pin_page_map(page),
-			     (int64_t)n_bytes - (int64_t)record(page)->asked);
-	record(page)->asked = n_bytes;
-}
-
 /* As many pages as a block has that grows to n_bytes: a quarter's room if it grows by little.
  */
 static uint32_t pages_with_room(size_t has, size_t n_bytes)
@@ -106,7 +99,7 @@ static uint32_t begin_slide(struct pin_map *map, uint32_t page, uint32_t needs)
 
 	if (!before || (uint64_t)before + has + behind < needs)
 		return 0;
-	pin_run_take_before(map, page, before);
+	pin_run_take_at(map, to, before, &unused);
 	if (before + has < needs)
 		pin_run_take_at(map, page + has, needs - before - has, &unused);
 	record(to)->asked = asked;
@@ -169,6 +162,7 @@ void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_use
 		memmove(pin_page_at(page), block, had);
 	if (page != from || n_bytes < asked)
 		shrink(page, pin_pages_for(n_bytes));
-	set_asked(page, n_bytes);
+	pin_live_count_large(pin_page_map(page), (int64_t)(n_bytes - asked));
+	record(page)->asked = n_bytes;
 	return pin_page_at(page);
 }

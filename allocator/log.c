@@ -10,7 +10,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum pin_log_level pin_log_limit = PIN_LOG_WARN;
 PIN_WRITTEN_FIRST void (*pin_fatal_hook)(void);

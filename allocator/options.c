@@ -10,11 +10,9 @@
 #include "allocator/log.h"
 #include "allocator/os.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <unistd.h>
 
 extern char **environ;
 

@@ -8,7 +8,6 @@
 #include "allocator/os.h"
 #include "allocator/io.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/futex.h>
@@ -22,7 +21,6 @@
 #include <sys/sysinfo.h>
 #include <sys/uio.h>
 #include <time.h>
-#include <unistd.h>
 
 /*
  * Not MAP_NORESERVE: what becomes writable is then charged as vm.overcommit_memory says, so

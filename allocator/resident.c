@@ -5,10 +5,8 @@
 #include "allocator/io.h"
 #include "allocator/os.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 /* Bits of an entry of /proc/self/pagemap. */
 #define PAGEMAP_PRESENT (UINT64_C(1) << 63)

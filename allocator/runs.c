@@ -412,13 +412,6 @@ void pin_run_take_at(struct pin_map *map, uint32_t page, uint32_t n_pages, size_
 	cut(map, page, page, n_pages, n_used);
 }
 
-void pin_run_take_before(struct pin_map *map, uint32_t page, uint32_t n_pages)
-{
-	size_t n_used;
-
-	cut(map, page - pin_run_before(map, page), page - n_pages, n_pages, &n_used);
-}
-
 static inline uint32_t take_used(struct pin_map *map, const struct pin_run_need *need,
 				 size_t *n_used)
 {

@@ -55,12 +55,8 @@ uint32_t pin_run_at(const struct pin_map *map, uint32_t page);
 /* Whether the map has a free run of so many pages of used memory. */
 bool pin_run_fits(const struct pin_map *map, uint32_t n_pages);
 
-/*
- * Takes pages of the free run that begins at `page`, or of the one that ends there, at the
- * end where they are. There must be so many.
- */
+/* Takes pages of the free run that begins at `page`. There must be so many. */
 void pin_run_take_at(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used);
-void pin_run_take_before(struct pin_map *map, uint32_t page, uint32_t n_pages);
 
 /*
  * Takes n_pages from `page` on, which may be bare, and may be where the heap grows. Returns

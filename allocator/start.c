@@ -12,7 +12,6 @@
 #include "allocator/reserve.h"
 
 #include <string.h>
-#include <unistd.h>
 
 PIN_WRITTEN_FIRST bool pin_is_watched;
 

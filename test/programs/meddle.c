@@ -126,8 +126,6 @@ static void in_child(uintptr_t seed)
 {
 	pthread_t thread;
 
-	/* Another thread may have held it. */
-	pthread_mutex_init(&lock, NULL);
 	alarm(60);
 	work(seed, 2000);
 	pthread_create(&thread, NULL, briefly, (void *)(seed + 1));
@@ -147,9 +145,14 @@ int main(int argc, char **argv)
 		pthread_create(&threads[i], NULL, for_long, (void *)(i + 1));
 	for (uintptr_t i = 100; time(NULL) < end && !status; i++) {
 		pthread_create(&brief, NULL, briefly, (void *)i);
-		child = argc > 3 ? fork() : 0;
-		if (argc > 3 && !child)
-			in_child(i + 1000000);
+		if (argc > 3) {
+			/* Or the child might have half of a block that is being passed. */
+			pthread_mutex_lock(&lock);
+			child = fork();
+			pthread_mutex_unlock(&lock);
+			if (!child)
+				in_child(i + 1000000);
+		}
 		if (child)
 			waitpid(child, &status, 0);
 		pthread_join(brief, NULL);
@@ -157,6 +160,7 @@ int main(int argc, char **argv)
 	is_over = 1;
 	for (unsigned i = 0; i < n_threads && i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	need(!status, "a child failed");
-	return 0;
+	if (status)
+		fprintf(stderr, "meddle: a child ended with %#x\n", (unsigned)status);
+	return status != 0;
 }
