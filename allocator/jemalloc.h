@@ -3,9 +3,10 @@
  * The interface to jemalloc. Its arenas cut small blocks out of slabs, and its threads' caches
  * keep them; the library gives it pages, and makes large blocks itself. Of jemalloc's private
  * names the library uses three that are the same in every version since 5.0: those of
- * extent_mmap.o, which jemalloc.c defines, so that the linker does not load that object. Two more
- * may be missing: one only makes processes start faster, the other makes fork() safe. The rest are
- * public functions, by the names that they have in the library's copy of jemalloc (Makefile.am).
+ * extent_mmap.o, which jemalloc.c defines, so that the linker does not load that object. Two
+ * more may be missing: one only makes processes start faster, the other makes fork() safe. The
+ * rest are public functions, by the names that they have in the library's copy of jemalloc
+ * (Makefile.am).
  *
  * libjemalloc.a also has other names for what jemalloc calls of libc: jemalloc-refused.c,
  * jemalloc-settings.c, atfork.c.

@@ -5,7 +5,6 @@
 #include "allocator/os.h"
 #include "allocator/reserve.h"
 
-
 /* The tables are committed in these steps, so that not each growth is a system call more. */
 #define STEP (256 * PIN_KIB)
 

@@ -199,11 +199,12 @@ static inline uint32_t free_beside(const struct pin_span *span, const struct run
 static void absorb(struct pin_map *map, uint32_t beside, enum pin_run_state state,
 		   struct run *run)
 {
-	uint32_t n_pages = record(beside)->length;
-	uint32_t first = beside < run->page ? run->page - n_pages : beside;
+	uint32_t n_pages, first;
 
 	if (!is_of(map, beside, state))
 		return;
+	n_pages = record(beside)->length;
+	first = beside < run->page ? run->page - n_pages : beside;
 	delete (map, first);
 	run->n_pages += n_pages;
 	run->page = first < run->page ? first : run->page;

@@ -7,7 +7,6 @@
 #include "allocator/pages.h"
 #include "allocator/reserve.h"
 
-
 /* Enough, because the room that a span takes doubles. */
 #define MAX_SPANS 512
 
