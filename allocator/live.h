@@ -33,7 +33,7 @@ void pin_live_call_at(int64_t n_bytes);
  * before, or much less. The sum of what was told is never less than what is in use, so no peak
  * is missed.
  */
-#define PIN_LIVE_LANES 512
+#define PIN_LIVE_LANES 256
 #define PIN_LIVE_SLACK (2 * (int64_t)PIN_MIB) /* how much less is not told */
 
 struct pin_live_lane {

@@ -9,8 +9,11 @@
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 
-#define N_MAPS	   256 /* maps beyond these are shared, also by nodes */
-#define MANY_WAITS 16  /* after which a thread goes on to another map */
+#ifndef N_MAPS	   /* as where they are tried */
+#define N_MAPS 256 /* maps beyond these are shared, also by nodes */
+#endif
+#define MANY_WAITS 16 /* after which a thread goes on to another map */
+#define LOOKS	   16 /* at how many maps a request looks before it touches new memory */
 
 struct pin_map {
 	/* Written by those who hold the lock, and mostly by one thread. */
@@ -33,13 +36,14 @@ struct run {
 
 static struct pin_map maps[N_MAPS];
 PIN_WRITTEN_FIRST static _Atomic uint32_t n_maps, next_map;
+PIN_WRITTEN_FIRST static _Atomic bool has_nodes; /* maps of several */
 
 _Static_assert(N_MAPS <= PIN_LIVE_LANES, "each map has a lane");
 
 /* What the calling thread takes memory of. */
 static __thread struct {
 	struct pin_map *map;
-	uint32_t node, n_waits;
+	uint32_t node, n_waits, n_looks;
 } own __attribute__((tls_model("initial-exec")));
 
 #ifdef PIN_DEBUG
@@ -187,11 +191,10 @@ static inline uint32_t free_beside(const struct pin_span *span, const struct run
 {
 	uint32_t page = run->page, end = page + run->n_pages;
 
-	if (pin_page_at(page) != (void *)span->start && pin_page_state(page - 1) == state)
-		return page - 1;
-	return (uintptr_t)pin_page_at(end) < span->start + span->length &&
-			       pin_page_state(end) == state
-		       ? end
+	if (end != end_of(span) && pin_page_state(end) == state)
+		return end;
+	return pin_page_at(page) != (void *)span->start && pin_page_state(page - 1) == state
+		       ? page - 1
 		       : 0;
 }
 
@@ -295,22 +298,23 @@ static void collect(struct pin_map *map)
  */
 static struct pin_map *choose(uint32_t node, bool are_crowded)
 {
+	uint32_t most = are_crowded ? 4 * pin_os_processors() : 0, n;
 	struct pin_map *map = NULL;
-	uint32_t n;
 
 	pin_mutex_lock(&pin_growth_lock);
 	n = n_maps;
-	if (!are_crowded || n >= 4 * pin_os_processors())
+	if (n >= most || n == N_MAPS)
 		for (uint32_t i = 0; i < n && (!map || map->node != node); i++)
 			map = &maps[next_map++ % n];
 	if ((!map || map->node != node) && n < N_MAPS) {
 		map = &maps[n];
 		map->node = node;
+		has_nodes |= node != maps->node;
 		pin_live_use_lane(n);
 		n_maps = n + 1;
 	}
 	pin_mutex_unlock(&pin_growth_lock);
-	return map ? map : maps;
+	return map;
 }
 
 static struct pin_map *map_here(void)
@@ -463,17 +467,11 @@ static bool add_memory(struct pin_map *map, size_t n_bytes, uint32_t node)
 #define SHARE_OF_MAP	   8
 #define MAX_SHARE_OF_LIMIT 16
 
-static size_t first_step(void)
-{
-	size_t most = pin_reserve.memory / MAX_SHARE_OF_LIMIT;
-
-	return FIRST_STEP < most ? FIRST_STEP : most;
-}
-
 static size_t min_step(const struct pin_map *map)
 {
 	size_t step = (map->n_all << PIN_UNIT_SHIFT) / SHARE_OF_MAP;
-	size_t first = first_step();
+	size_t most = pin_reserve.memory / MAX_SHARE_OF_LIMIT;
+	size_t first = FIRST_STEP < most ? FIRST_STEP : most;
 
 	if (first < pin_options.top_pad)
 		first = pin_options.top_pad;
@@ -603,11 +601,20 @@ static void move_some(struct pin_map *from, struct pin_map *to, uint32_t n_pages
 	}
 }
 
-/* Used memory that another map has. No lock is held. */
+/* Notes who has the pages, and gets them back. */
+static uint32_t taken_by(const struct pin_map *map, uint32_t page)
+{
+	if (PIN_LIKELY(page))
+		pin_page_set_tag(page, number_of(map), PIN_STATE_TAKEN);
+	return page;
+}
+
+/* Used memory of a map, for another one or, of another node, for itself. No lock is held. */
 static uint32_t take_from(struct pin_map *from, struct pin_map *to,
 			  const struct pin_run_need *need, size_t *n_used)
 {
 	uint32_t page, at, end, length;
+	bool is_whole;
 
 	if (!may_have(from, need->n_pages))
 		return 0;
@@ -618,32 +625,42 @@ static uint32_t take_from(struct pin_map *from, struct pin_map *to,
 	length = page ? record(page)->length : 0;
 	at = (uint32_t)pin_fit_aligned(page, need->alignment);
 	end = at + need->n_pages;
-	if (length > MOST_MOVED)
-		cut(from, page, at, need->n_pages, n_used);
-	else if (page)
+	is_whole = page && length <= MOST_MOVED && to != from;
+	if (is_whole) {
 		delete (from, page);
-	if (page)
 		move_some(from, to, need->n_pages);
+	} else if (page) {
+		cut(from, page, at, need->n_pages, n_used);
+	}
 	pin_map_unlock(from);
-	if (!page)
-		return 0;
-	if (length <= MOST_MOVED && at > page)
+	if (is_whole && at > page)
 		leave(to, (struct run){page, at - page});
-	if (length <= MOST_MOVED && page + length > end)
+	if (is_whole && page + length > end)
 		leave(to, (struct run){end, page + length - end});
 	*n_used = (size_t)need->n_pages << PIN_UNIT_SHIFT;
-	return at;
+	return page ? taken_by(to, at) : 0;
 }
 
-/* Of maps of this node, or of others. */
-static uint32_t take_elsewhere(struct pin_map *map, const struct pin_run_need *need, bool here,
+/*
+ * Of other maps of this node, some or all, and then of other nodes, if much is there, or of
+ * all. Each request begins where the thread's last one ended.
+ */
+static uint32_t take_elsewhere(struct pin_map *map, const struct pin_run_need *need, bool all,
 			       size_t *n_used)
 {
-	uint32_t page = 0;
+	uint32_t n = n_maps, most = all || n < LOOKS ? n : LOOKS, page = 0;
+	struct pin_map *from;
 
-	for (uint32_t i = 0; i < n_maps && !page; i++)
-		if (&maps[i] != map && (maps[i].node == map->node) == here)
-			page = take_from(&maps[i], map, need, n_used);
+	for (uint32_t i = 0; i < most && !page; i++) {
+		from = &maps[own.n_looks++ % n];
+		if (from != map && from->node == map->node)
+			page = take_from(from, map, need, n_used);
+	}
+	if (page || !has_nodes || !(all || much_is_elsewhere(map->node)))
+		return page;
+	for (from = maps; from < &maps[n] && !page; from++)
+		if (from->node != map->node)
+			page = take_from(from, from, need, n_used);
 	return page;
 }
 
@@ -651,15 +668,16 @@ static uint32_t take_elsewhere(struct pin_map *map, const struct pin_run_need *n
 static uint32_t take_bare(const struct pin_run_need *need, size_t *n_used)
 {
 	struct place place = {0, 0, 0};
+	uint32_t page = 0;
 
-	for (uint32_t i = 0; i < n_maps && !place.page; i++) {
+	for (uint32_t i = 0; i < n_maps && !page; i++) {
 		lock(&maps[i]);
 		place = place_in_bare(&maps[i], need);
 		if (place.page)
-			take_place(&maps[i], need, &place, n_used);
+			page = taken_by(&maps[i], take_place(&maps[i], need, &place, n_used));
 		pin_map_unlock(&maps[i]);
 	}
-	return place.page ? (uint32_t)place.at : 0;
+	return page;
 }
 
 /* Used memory of the map, which is locked. */
@@ -670,44 +688,27 @@ static inline uint32_t take_own(struct pin_map *map, const struct pin_run_need *
 	return take_used(map, need, n_used);
 }
 
-/* What touches no new memory. The map is locked, and is not while others are. */
-static uint32_t take_touched(struct pin_map *map, const struct pin_run_need *need,
-			     size_t *n_used)
-{
-	uint32_t page = take_own(map, need, n_used);
-
-	if (page || n_maps == 1)
-		return page;
-	pin_map_unlock(map);
-	page = take_elsewhere(map, need, true, n_used);
-	if (!page && much_is_elsewhere(map->node))
-		page = take_elsewhere(map, need, false, n_used);
-	lock(map);
-	/* A run may have been on its way here from a map that was looked at. */
-	return page ? page : take_own(map, need, n_used);
-}
-
-/* Notes who has the pages. */
-static uint32_t taken_by(const struct pin_map *map, uint32_t page)
-{
-	if (PIN_LIKELY(page))
-		pin_page_set_tag(page, number_of(map), PIN_STATE_TAKEN);
-	return page;
-}
-
 uint32_t pin_run_take(const struct pin_run_need *need, size_t *n_used)
 {
 	struct pin_map *map = lock_own();
-	uint32_t page = take_touched(map, need, n_used);
+	uint32_t page = take_own(map, need, n_used);
 
+	if (!page && n_maps > 1) {
+		pin_map_unlock(map);
+		page = take_elsewhere(map, need, false, n_used);
+		if (page)
+			return page;
+		lock(map);
+		/* A run may have been on its way here from a map that was looked at. */
+		page = take_own(map, need, n_used);
+	}
 	if (!page)
 		page = take_new(map, need, own.node, n_used);
 	pin_map_unlock(map);
-	if (!page)
-		page = take_elsewhere(map, need, true, n_used);
-	if (!page)
-		page = take_elsewhere(map, need, false, n_used);
-	return taken_by(map, page ? page : take_bare(need, n_used));
+	if (PIN_LIKELY(page))
+		return taken_by(map, page);
+	page = take_elsewhere(map, need, true, n_used);
+	return page ? page : take_bare(need, n_used);
 }
 
 uint32_t pin_run_take_on(uint32_t node, const struct pin_run_need *need, size_t *n_used)
