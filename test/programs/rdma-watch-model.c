@@ -17,6 +17,7 @@ enum { THREADS = 4, SLOTS = 64, PER_THREAD = SLOTS / THREADS, ENTRIES = 256 };
 static struct ibv_pd *pd;
 static char *arena; /* SLOTS slots; slot i is of thread i % THREADS */
 static _Atomic bool enough;
+static pthread_barrier_t are_connected;
 
 /* --- the cache ---------------------------------------------------------------------- */
 
@@ -147,7 +148,8 @@ static void release(struct entry *entry)
 
 /* --- threads -------------------------------------------------------------------------- */
 
-/* Nobody maps anything where he likes, as it might be where another has just unmapped. */
+/* Nobody lets the kernel choose an address meanwhile, as it might be where another has just
+ * unmapped: so do the queues of a connection, hence are_connected. */
 static void replace(char *slot, char *other, uint64_t *random)
 {
 	size_t part = PAGE << rdma_random(random) % 3;
@@ -215,6 +217,7 @@ static void *work(void *arg)
 	need(landing);
 	rdma_connect(&rdma, pd);
 	landing_mr = registered(pd, landing, SLOT);
+	pthread_barrier_wait(&are_connected);
 	while (!enough && !it->failed)
 		send_one(it, &rdma, landing, landing_mr, &random);
 	need(!ibv_dereg_mr(landing_mr));
@@ -234,6 +237,7 @@ int main(int argc, char **argv)
 	pd = ibv_alloc_pd(rdma_open());
 	need(pd);
 	arena = map_pages(SLOTS * SLOT);
+	need(!pthread_barrier_init(&are_connected, NULL, THREADS));
 	for (unsigned i = 0; i < THREADS; i++) {
 		workers[i].number = i;
 		workers[i].scratch = map_pages(SLOT);
