@@ -24,7 +24,7 @@ void *pin_large_alloc(size_t n_bytes, size_t alignment, size_t *n_used)
 	page = pin_run_take(&need, n_used);
 	if (PIN_UNLIKELY(!page))
 		return NULL;
-	record(page)->length = need.n_pages;
+	pin_page_set_length(page, need.n_pages);
 	record(page)->asked = n_bytes;
 	pin_page_set_kind(page, PIN_KIND_LARGE);
 	pin_live_count_large(pin_page_map(page), (int64_t)n_bytes);
@@ -70,7 +70,7 @@ static bool extend(struct pin_map *map, uint32_t page, uint32_t needs, uint32_t 
 		return false;
 	most = most < room ? most : room;
 	pin_run_take_at(map, page + has, most - has, n_used);
-	record(page)->length = most;
+	pin_page_set_length(page, most);
 	return true;
 }
 
@@ -81,7 +81,7 @@ static bool extend_anyhow(struct pin_map *map, uint32_t page, uint32_t n_pages, 
 
 	if (!pin_run_extend(map, page + has, n_pages - has, n_used))
 		return false;
-	record(page)->length = n_pages;
+	pin_page_set_length(page, n_pages);
 	return true;
 }
 
@@ -103,7 +103,7 @@ static uint32_t begin_slide(struct pin_map *map, uint32_t page, uint32_t needs)
 	if (before + has < needs)
 		pin_run_take_at(map, page + has, needs - before - has, &unused);
 	record(to)->asked = asked;
-	record(to)->length = before + has < needs ? needs : before + has;
+	pin_page_set_length(to, before + has < needs ? needs : before + has);
 	pin_page_set_tag(page, pin_page_map(page), PIN_STATE_NONE);
 	pin_page_set_tag(to, pin_page_map(page), PIN_STATE_TAKEN);
 	pin_page_set_kind(to, PIN_KIND_LARGE);
@@ -116,7 +116,7 @@ static void shrink(uint32_t page, uint32_t needs)
 
 	if (needs >= has)
 		return;
-	record(page)->length = needs;
+	pin_page_set_length(page, needs);
 	pin_page_set_tag(page + needs, pin_page_map(page), PIN_STATE_NONE);
 	pin_run_give(page + needs, has - needs);
 }

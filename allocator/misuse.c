@@ -10,40 +10,20 @@
 
 PIN_WRITTEN_FIRST void (*pin_misuse_caller)(char *buf, size_t size);
 
-struct block {
-	uintptr_t start;
-	size_t size;
-};
-
-/* Whether a block in use, a segment or a slice begins with the page. */
-static bool begins(uint32_t page)
-{
-	unsigned kind = pin_page_kind(page);
-
-	return kind == PIN_KIND_LARGE ? pin_page_state(page) == PIN_STATE_TAKEN
-				      : kind > PIN_KIND_LARGE;
-}
-
 /* The block in use that p is in. A large one's first page says of what kind it is. */
-static bool find_block(const void *p, struct block *block)
+static bool find_block(const void *p, struct pin_block *block)
 {
 	const struct pin_span *span = pin_span_find(p, 1);
-	uint32_t page = span ? pin_page_of(p) : 0, least;
 
-	if (!span || pin_page_kind(page) == PIN_KIND_SMALL)
-		return false;
-	least = pin_page_of((void *)span->start);
-	while (page > least && !begins(page))
-		page--;
-	block->size = (size_t)pin_pages.records[page].length << PIN_UNIT_SHIFT;
-	block->start = (uintptr_t)pin_page_at(page);
-	return begins(page) && (uintptr_t)p - block->start < block->size;
+	if (span)
+		*block = pin_block_at_or_below((uintptr_t)p, span->start);
+	return (uintptr_t)p < block->end;
 }
 
 /* What is wrong with p. */
 static void describe(const void *p, bool frees, char *buf, size_t size)
 {
-	struct block block = {0, 0};
+	struct pin_block block = {0, 0};
 	bool found = find_block(p, &block);
 	size_t offset = found ? (uintptr_t)p - block.start : 0;
 	bool is_slice = found && pin_kind_of((void *)block.start) > PIN_KIND_LARGE;
@@ -56,7 +36,7 @@ static void describe(const void *p, bool frees, char *buf, size_t size)
 			   "pinalloc_pool_free() in pinalloc(3)");
 	else if (offset)
 		pin_format(buf, size, "invalid pointer, %zu bytes into the block of %zu at %p",
-			   offset, block.size, (void *)block.start);
+			   offset, block.end - block.start, (void *)block.start);
 	else
 		pin_format(buf, size, "%s, the block is free already",
 			   frees ? "double free" : "use after free");

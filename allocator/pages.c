@@ -62,3 +62,26 @@ int pin_pages_cover(const void *addr, size_t n_bytes)
 			      memory_order_release);
 	return 0;
 }
+
+/* Whether a block in use, a segment or a slice begins with the page. */
+static bool begins(uintptr_t page)
+{
+	unsigned kind = pin_kind_of((void *)page);
+
+	return kind == PIN_KIND_LARGE
+		       ? pin_page_state(pin_page_of((void *)page)) == PIN_STATE_TAKEN
+		       : kind > PIN_KIND_LARGE;
+}
+
+struct pin_block pin_block_at_or_below(uintptr_t addr, uintptr_t least)
+{
+	uintptr_t page = PIN_ALIGN_DOWN(addr, PIN_UNIT);
+
+	while (page > least && !begins(page) && pin_kind_of((void *)page) != PIN_KIND_SMALL)
+		page -= PIN_UNIT;
+	return (struct pin_block){
+		page,
+		page + (begins(page) ? (uintptr_t)pin_page_length(pin_page_of((void *)page))
+					       << PIN_UNIT_SHIFT
+				     : 0)};
+}

@@ -90,6 +90,17 @@ static inline void pin_page_set_kind(uint32_t page, enum pin_kind kind)
 		__atomic_store_n(&pin_pages.kinds[page], (uint8_t)kind, __ATOMIC_RELAXED);
 }
 
+/* What registers memory ahead reads lengths without a lock. */
+static inline void pin_page_set_length(uint32_t page, uint32_t n_pages)
+{
+	__atomic_store_n(&pin_pages.records[page].length, n_pages, __ATOMIC_RELAXED);
+}
+
+static inline uint32_t pin_page_length(uint32_t page)
+{
+	return __atomic_load_n(&pin_pages.records[page].length, __ATOMIC_RELAXED);
+}
+
 /* Threads that free the neighbours read the tag of a page. */
 static inline unsigned pin_page_tag(uint32_t page)
 {
@@ -133,5 +144,17 @@ static inline uint32_t pin_pages_for(size_t n_bytes)
 		return 0;
 	return (uint32_t)((n_bytes + !n_bytes + PIN_UNIT - 1) >> PIN_UNIT_SHIFT);
 }
+
+/* A block, or a segment, or a slice of one. */
+struct pin_block {
+	uintptr_t start, end;
+};
+
+/*
+ * The last one in use that begins in [least, addr], of one span; if there is none, or there are
+ * small blocks above it, an empty one where the search ended. Other threads may be freeing it
+ * meanwhile. Takes a step for each page. Lock-free.
+ */
+struct pin_block pin_block_at_or_below(uintptr_t addr, uintptr_t least);
 
 #endif

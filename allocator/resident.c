@@ -57,26 +57,14 @@ static bool count_pages(int fd, size_t first, size_t n_pages, uint32_t *count)
 	return true;
 }
 
-/* The same for each of at most PAGES_AT_A_TIME pages, by one call. */
-static bool look_at_each(int fd, size_t first, size_t n_pages, uint32_t *is_own)
-{
-	uint64_t entries[PAGES_AT_A_TIME];
-
-	if (n_pages > PAGES_AT_A_TIME || fd < 0 || read_pagemap(fd, first, n_pages, entries))
-		return false;
-	for (size_t i = 0; i < n_pages; i++)
-		is_own[i] = count_own(&entries[i], 1);
-	return true;
-}
-
 bool pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts)
 {
 	size_t first = addr / PIN_PAGE, n;
 	int fd = pin_io_open("/proc/self/pagemap");
-	bool told = n_pages == 1 && look_at_each(fd, first, n_runs, counts), is_told;
+	bool told = false, is_told;
 
 	/* Of one run the kernel may not say, because a page is not mapped. */
-	for (size_t i = told ? n_runs : 0; i < n_runs; i++, first += n_pages) {
+	for (size_t i = 0; i < n_runs; i++, first += n_pages) {
 		counts[i] = 0;
 		is_told = true;
 		for (size_t at = 0; at < n_pages && is_told; at += n) {

@@ -130,7 +130,8 @@ static struct pin_map *map_at(uint32_t page)
 static inline void insert(struct pin_map *map, uint32_t page, uint32_t n_pages,
 			  enum pin_run_state state)
 {
-	record(page)->length = record(page + n_pages - 1)->length = n_pages;
+	pin_page_set_length(page, n_pages);
+	pin_page_set_length(page + n_pages - 1, n_pages);
 	pin_page_set_tag(page + n_pages - 1, number_of(map), state);
 	pin_page_set_tag(page, number_of(map), state);
 	pin_fit_insert(fit_of(map, state), page);
@@ -176,7 +177,7 @@ static void leave(struct pin_map *map, struct run run)
 {
 	uint32_t head = atomic_load_explicit(&map->given, memory_order_relaxed);
 
-	record(run.page)->length = run.n_pages;
+	pin_page_set_length(run.page, run.n_pages);
 	atomic_fetch_add_explicit(&map->n_given, run.n_pages, memory_order_relaxed);
 	do {
 		record(run.page)->children[0] = head;
@@ -391,6 +392,9 @@ bool pin_run_fits(const struct pin_map *map, uint32_t n_pages)
 	return pin_fit_find(&map->used, n_pages, 1);
 }
 
+/* Pages of a granule. */
+#define TOLD_SHIFT (PIN_GRANULE_SHIFT - PIN_UNIT_SHIFT)
+
 /* Takes [at, at + n_pages) out of free runs, one behind the other, the first at `page`. */
 static void cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_pages,
 		size_t *n_used)
@@ -410,6 +414,8 @@ static void cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_page
 			used = next < end ? next : end;
 	}
 	*n_used = (size_t)(used - at) << PIN_UNIT_SHIFT;
+	if (used < end && used >> TOLD_SHIFT != end >> TOLD_SHIFT)
+		pin_span_tell();
 }
 
 void pin_run_take_at(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used)

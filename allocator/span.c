@@ -23,7 +23,7 @@ PIN_WRITTEN_FIRST struct pin_mutex pin_growth_lock;
 PIN_WRITTEN_FIRST _Atomic uint32_t pin_n_spans;
 PIN_WRITTEN_FIRST static _Atomic uint32_t n_steps;
 PIN_WRITTEN_FIRST static _Atomic size_t total_bytes;
-PIN_WRITTEN_FIRST static void (*_Atomic growth_listener)(void);
+PIN_WRITTEN_FIRST static void (*_Atomic use_listener)(void);
 /* Filled in order. A span with length 0 is not complete yet. */
 PIN_WRITTEN_FIRST static struct pin_span first_span; /* most programs have no other */
 static struct pin_span later_spans[MAX_SPANS - 1];
@@ -105,16 +105,11 @@ static struct pin_span *make_room(struct pin_span *span, size_t n_bytes, uint32_
 
 static void note_growth(struct pin_span *span, size_t n_bytes)
 {
-	void (*listener)(void);
-
 	atomic_store_explicit(&span->length, span->length + n_bytes, memory_order_release);
 	atomic_fetch_add_explicit(&total_bytes, n_bytes, memory_order_relaxed);
 	atomic_fetch_add_explicit(&n_steps, 1, memory_order_relaxed);
 	pin_debug(PIN_SAYS_GROWTH "%s to %p", PIN_SIZE(n_bytes),
 		  (void *)(span->start + span->length));
-	listener = atomic_load_explicit(&growth_listener, memory_order_acquire);
-	if (listener)
-		listener();
 }
 
 char *pin_span_grow(struct pin_span **span, size_t n_bytes, uint32_t node)
@@ -206,7 +201,15 @@ uint32_t pin_span_steps(void)
 	return atomic_load_explicit(&n_steps, memory_order_relaxed);
 }
 
+void pin_span_tell(void)
+{
+	void (*listener)(void) = atomic_load_explicit(&use_listener, memory_order_acquire);
+
+	if (listener)
+		listener();
+}
+
 void pin_span_subscribe(void (*listener)(void))
 {
-	atomic_store_explicit(&growth_listener, listener, memory_order_release);
+	atomic_store_explicit(&use_listener, listener, memory_order_release);
 }

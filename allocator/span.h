@@ -64,9 +64,11 @@ size_t pin_span_bytes(void);
 uint32_t pin_span_steps(void);
 
 /*
- * Sets the one function that is called each time the heap has grown. It runs under the
- * locks of a run map and of growth: it must not allocate, block, or call anything that does.
+ * Sets the one function that is called when memory is taken that nobody has touched and that
+ * reaches another granule, and the call. It runs under the lock of a run map: it must not
+ * allocate, block, or call anything that does.
  */
 void pin_span_subscribe(void (*listener)(void));
+void pin_span_tell(void);
 
 #endif

@@ -29,8 +29,8 @@
 #define LAST_PAUSE_MS  4096
 
 /*
- * Looking takes at most this share of the thread's time, unless the pause would be longer than
- * LAST_PAUSE_MS.
+ * Looking in vain takes at most this share of the thread's time, unless the pause would be
+ * longer than LAST_PAUSE_MS.
  */
 #define SHARE_OF_TIME 128
 
@@ -45,8 +45,9 @@ struct look {
 	bool is_quiet;	  /* no page became resident for QUIET_NS before it */
 	bool has_room;	  /* there was no shortage for some time */
 	bool has_new_set; /* one is not known to be in use yet */
+	bool has_cut;	  /* memory regions were replaced, as blocks have changed */
 	size_t n_new;	  /* granules newly seen to be resident */
-	uint64_t ns;	  /* nanoseconds spent looking */
+	uint64_t ns; /* nanoseconds spent looking in vain, and some of those spent to replace */
 };
 
 /*
@@ -106,69 +107,73 @@ static bool register_range(struct pin_access_set *set, struct pin_range range)
 	return goes_on;
 }
 
-/*
- * A cell that is completely resident gets one memory region over all of it, and the beginning
- * of the next one. The halves, quarters, ... of another one do once no more of it becomes
- * resident, down to granules.
- */
-static bool register_cell(struct pin_access_set *set, const struct pin_span *span,
-			  struct pin_range cell, bool is_quiet)
+/* Whether it may become one memory region. */
+static bool is_whole(struct pin_access_set *set, struct pin_range range)
 {
-	struct pin_range range = pin_choice_overlap(span, cell), lower = cell, upper = cell;
+	size_t length = pin_range_length(range);
 
-	if (pin_granules_are_resident(cell) && !pin_segments_meet(cell))
-		return range.end > cell.end || is_quiet ? register_range(set, range) : true;
-	if (!is_quiet || pin_range_length(cell) <= PIN_GRANULE)
-		return true;
-	lower.end = PIN_ALIGN_UP(cell.start + pin_range_length(cell) / 2, PIN_GRANULE);
-	upper.start = lower.end;
-	return register_cell(set, span, lower, true) && register_cell(set, span, upper, true);
+	return length <= set->domain->max_mr_size && length <= pin_budget_limit() &&
+	       pin_granules_are_resident(range) && !pin_segments_meet(range);
 }
 
-/* Of a part of the heap that is as large as the largest cell. */
-static void register_part(struct pin_access_set *set, const struct pin_span *span,
-			  struct pin_range part, bool is_quiet)
+/* A border of granules in about the middle, or of the block that crosses that. */
+static uintptr_t middle_of(struct pin_range cell)
 {
-	size_t size = pin_choice_cell_size(pin_budget_limit(), set->domain->max_mr_size);
-	struct pin_range cell;
+	uintptr_t end = PIN_ALIGN_DOWN(cell.end - 1, PIN_GRANULE),
+		  half = PIN_ALIGN_UP(cell.start + pin_range_length(cell) / 2, PIN_GRANULE),
+		  middle = half < end ? half : end;
+	struct pin_block block = pin_block_at_or_below(middle - 1, cell.start);
 
-	for (uintptr_t p = part.start; p < part.end && is_worked_on(set); p = cell.end) {
-		cell = pin_choice_cell(span, (struct pin_range){p, p + PIN_GRANULE}, size);
-		if (!register_cell(set, span, cell, is_quiet))
-			return;
+	if (block.end <= middle || block.end > cell.end)
+		return middle;
+	if (block.start > cell.start)
+		return block.start;
+	return block.end < cell.end ? block.end : middle;
+}
+
+/*
+ * A cell that is completely resident gets one memory region. The halves, quarters, ... of
+ * another one do once no more of it becomes resident, down to granules.
+ */
+static void register_cell(struct pin_access_set *set, struct pin_range cell, bool is_quiet)
+{
+	uintptr_t middle;
+
+	if (!is_worked_on(set) || is_short() || pin_keys_has(set, cell))
+		return;
+	if (is_whole(set, cell)) {
+		register_range(set, cell);
+	} else if (is_quiet && pin_range_length(cell) > PIN_GRANULE) {
+		middle = middle_of(cell);
+		register_cell(set, (struct pin_range){cell.start, middle}, true);
+		register_cell(set, (struct pin_range){middle, cell.end}, true);
 	}
 }
 
-static void visit(struct look *look, const struct pin_span *span, struct pin_range part)
+static void visit(struct look *look, struct pin_range cell)
 {
 	uint64_t began = pin_os_now_ns();
-	size_t n_new = pin_granules_probe(part);
+	size_t n_new = pin_granules_probe(cell);
 
-	look->ns += pin_os_now_ns() - began;
+	look->ns += n_new ? 0 : pin_os_now_ns() - began;
 	look->n_new += n_new;
 	if (look->has_room)
 		for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
-			register_part(set, span, part, look->is_quiet && !n_new);
+			register_cell(set, cell, look->is_quiet && !n_new);
 }
 
 /*
- * Visits the parts of a span, from the last one down: the newest memory is likely to
- * be requested next, and the first request leaves its own surroundings to itself.
+ * Visits the cells of a span, from the last one down: the newest memory is likely to be
+ * requested next, and the first request leaves its own surroundings to itself.
  */
 static void visit_span(struct look *look, const struct pin_span *span)
 {
-	struct pin_range all = pin_range_of_span(span), part;
+	struct pin_cells cells = pin_cells_of(span, pin_choice_cell_size(pin_budget_limit()));
+	struct pin_range cell;
 
-	if (all.end == all.start || pin_granules_ensure(all.end))
-		return;
-	for (part = all; part.end > all.start; part.end = part.start) {
-		size_t number = (part.end - 1 - pin_reserve.base) / PIN_CELL;
-
-		part.start = pin_reserve.base + number * PIN_CELL;
-		if (part.start < all.start)
-			part.start = all.start;
-		visit(look, span, part);
-	}
+	if (cells.end > cells.start && !pin_granules_ensure(cells.end))
+		while (pin_cells_next(&cells, &cell))
+			visit(look, cell);
 }
 
 static void register_segments(void)
@@ -194,8 +199,13 @@ static void count_look(struct look *look)
 		}
 }
 
+/* Blocks that come and go all the time should not keep a processor busy. */
+#define PART_OF_CUTTING 32
+
 static void look_at_all(struct look *look)
 {
+	uint64_t began, destroyed;
+
 	count_look(look);
 	for (uint32_t i = 0; i < pin_domain_count(); i++)
 		pin_entries_sweep_domain(&pin_domains[i]);
@@ -205,8 +215,13 @@ static void look_at_all(struct look *look)
 	look->n_new = look->ns = 0;
 	if (look->has_room)
 		register_segments();
+	began = pin_os_now_ns();
+	destroyed = pin_state.destroyed;
 	for (uint32_t i = pin_span_count(); i--;)
 		visit_span(look, pin_span_get(i));
+	look->has_cut = pin_state.destroyed != destroyed;
+	if (look->has_cut)
+		look->ns += (pin_os_now_ns() - began) / PART_OF_CUTTING;
 }
 
 /*
@@ -245,8 +260,9 @@ static void *run_ahead(void *unused)
 		if (look.n_new)
 			new_at = pin_os_now_ns();
 		pin_os_sleep_ms(least_pause(look.ns));
-		pause = next_pause(now == seen ? pause : 0,
-				   look.is_quiet && !look.n_new && !look.has_new_set);
+		pause = next_pause(now == seen ? pause : 0, look.is_quiet && !look.n_new &&
+								    !look.has_new_set &&
+								    !look.has_cut);
 		pin_state_await_change(now, pause);
 		/* What could not be pinned for a reason that is not known. */
 		if (pause >= LAST_PAUSE_MS || pin_os_now_ns() - retried_at >= RETRY_NS) {

@@ -2,85 +2,46 @@
 #include <config.h>
 
 #include "regpool/choice.h"
-#include "allocator/resident.h"
-#include "regpool/granule.h"
 
 #define CELLS 512
 
 /* A cell is at most this fraction of what may be registered. */
 #define PARTS_OF_LIMIT 8
 
-size_t pin_choice_cell_size(size_t limit, size_t max_mr_size)
+size_t pin_choice_cell_size(size_t limit)
 {
 	size_t cell = PIN_GRANULE, heap = pin_span_bytes();
 
-	while (cell < PIN_CELL && cell * CELLS < heap && 2 * cell <= limit / PARTS_OF_LIMIT &&
-	       2 * cell + PIN_OVERLAP <= max_mr_size)
+	while (cell < PIN_CELL && cell * CELLS < heap && 2 * cell <= limit / PARTS_OF_LIMIT)
 		cell *= 2;
 	return cell;
 }
 
-struct pin_range pin_choice_cell(const struct pin_span *span, struct pin_range range,
-				 size_t size)
+struct pin_cells pin_cells_of(const struct pin_span *span, size_t size)
 {
-	struct pin_range all = pin_range_of_span(span), cell;
-	size_t stride = size;
+	struct pin_range all = pin_range_of_span(span);
 
-	do {
-		cell.start = pin_reserve.base +
-			     PIN_ALIGN_DOWN(range.start - pin_reserve.base, stride);
-		cell.end = cell.start + size;
-		stride = size;
-		size *= 2;
-	} while (cell.end < range.end);
-	if (cell.start < all.start)
-		cell.start = all.start;
-	if (cell.end > all.end)
-		cell.end = all.end;
-	return cell;
+	return (struct pin_cells){size, all.start, all.end, {UINTPTR_MAX, UINTPTR_MAX}};
 }
 
-struct pin_range pin_choice_overlap(const struct pin_span *span, struct pin_range range)
+/* Each page of the span is looked at once, whatever its blocks are: so the last one is kept. */
+bool pin_cells_next(struct pin_cells *it, struct pin_range *cell)
 {
-	struct pin_range next = {range.end, range.end + PIN_GRANULE};
+	uintptr_t border;
 
-	if (range.end < pin_range_of_span(span).end && pin_granules_are_resident(next))
-		range.end += PIN_OVERLAP;
-	return range;
-}
+	if (it->end <= it->start)
+		return false;
+	border = pin_reserve.base + PIN_ALIGN_DOWN(it->end - 1 - pin_reserve.base, it->size);
+	border = border > it->start ? border : it->start;
+	if (border > it->start && it->block.start >= border)
+		it->block = pin_block_at_or_below(border - 1, it->start);
+	/* The block that crosses the border. */
+	if (it->block.start < border && it->block.end > border && it->block.end <= it->end) {
+		bool is_apart = it->block.end - it->block.start >= PIN_GRANULE;
 
-/* Pages looked at in one call, which are in one granule. */
-#define BATCH 128
-
-/* Of the pages next to an address, below it or above, bytes of those that may be included. */
-static size_t resident_beside(uintptr_t at, uintptr_t border, bool below)
-{
-	uintptr_t granule = PIN_ALIGN_DOWN(below ? at - 1 : at, PIN_GRANULE);
-	size_t in_granule = below ? at - granule : granule + PIN_GRANULE - at;
-	size_t in_cell = below ? at - border : border - at;
-	size_t n = (in_granule < in_cell ? in_granule : in_cell) / PIN_PAGE, found = 0;
-	uint32_t is_there[BATCH];
-	struct pin_range range;
-
-	n = n < BATCH ? n : BATCH;
-	range.start = below ? at - n * PIN_PAGE : at;
-	range.end = range.start + n * PIN_PAGE;
-	if (!n || pin_granules_any_replaced(range) ||
-	    pin_granule_is_unpinnable(pin_granule_of(range.start)) ||
-	    !pin_resident_count(range.start, 1, n, is_there))
-		return 0;
-	while (found < n && is_there[below ? n - 1 - found : found])
-		found++;
-	return found * PIN_PAGE;
-}
-
-struct pin_range pin_choice_pages(struct pin_range range, struct pin_range cell)
-{
-	size_t n;
-
-	while ((n = resident_beside(range.start, cell.start, true)))
-		range.start -= n;
-	while ((n = resident_beside(range.end, cell.end, false)))
-		range.end += n;
-	return range;
+		border = is_apart && it->block.end < it->end ? it->block.end : it->block.start;
+	}
+	*cell = (struct pin_range){border, it->end};
+	it->end = border;
+	return true;
 }

@@ -369,21 +369,35 @@ bool pin_entries_in_use(struct pin_access_set *set)
 	return false;
 }
 
-/* All are marked as stale first, so that none is found in place of another. */
+/*
+ * Of a range, all or those that are idle, but for one. All are marked as stale first, so that
+ * none is found in place of another. Caller holds the set's lock.
+ */
+static void withdraw(struct pin_access_set *set, struct pin_range range, bool idle_only,
+		     const struct pin_entry *kept)
+{
+	struct pin_walk walk = pin_entries_walk(set, range);
+	struct pin_entry *entry;
+
+	while ((entry = pin_entries_next(set, &walk)))
+		if (entry != kept && (!idle_only || pin_entry_is_idle(set, entry)))
+			pin_entry_record(set, entry)->is_stale = true;
+	walk = pin_entries_walk(set, range);
+	while ((entry = pin_entries_next(set, &walk)))
+		if (pin_entry_record(set, entry)->is_stale && entry->state & PIN_ENTRY_READY)
+			unpublish_entry(set, entry);
+}
+
 void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range)
 {
-	struct pin_entry *entry;
-	struct pin_walk walk;
-
 	pthread_mutex_lock(&set->lock);
-	walk = pin_entries_walk(set, range);
-	while ((entry = pin_entries_next(set, &walk)))
-		pin_entry_record(set, entry)->is_stale = true;
-	walk = pin_entries_walk(set, range);
-	while ((entry = pin_entries_next(set, &walk)))
-		if (entry->state & PIN_ENTRY_READY)
-			unpublish_entry(set, entry);
+	withdraw(set, range, false, NULL);
 	pthread_mutex_unlock(&set->lock);
+}
+
+void pin_entries_replace(struct pin_access_set *set, const struct pin_entry *entry)
+{
+	withdraw(set, pin_entry_range(entry), true, entry);
 }
 
 /*

@@ -139,6 +139,12 @@ int pin_entry_release_idle(struct pin_access_set *set, struct pin_entry *entry);
 void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range);
 
 /*
+ * Look-ups no longer find idle memory regions that overlap a READY entry, but that reach beyond
+ * it. Caller holds the set's lock.
+ */
+void pin_entries_replace(struct pin_access_set *set, const struct pin_entry *entry);
+
+/*
  * Deregisters leftovers, the entries that no look-up finds, unless they have users: then a
  * later call does.
  */

@@ -18,10 +18,10 @@ struct granule {
 };
 
 /* Granules looked at in one call. */
-#define BATCH	 128
-#define N_PAGES	 (PIN_GRANULE / PIN_PAGE)
-#define N_ENOUGH (N_PAGES - N_PAGES / 21)
-#define UNKNOWN	 UINT16_MAX
+#define BATCH	  128
+#define N_PAGES	  (PIN_GRANULE / PIN_PAGE)
+#define ENOUGH(n) ((n) - (n) / 21)
+#define UNKNOWN	  UINT16_MAX
 
 static struct pin_table granules;
 
@@ -58,7 +58,7 @@ static size_t probe_granules(size_t first, size_t n)
 	if (!pin_resident_count(pin_granule_start(first), N_PAGES, n, n_resident))
 		return 0;
 	for (size_t i = 0; i < n; i++)
-		if (n_resident[i] >= N_ENOUGH)
+		if (n_resident[i] >= ENOUGH(N_PAGES))
 			n_new += !atomic_exchange(&granule_at(first + i)->is_resident, true);
 	return n_new;
 }
@@ -106,14 +106,20 @@ static uintptr_t page_of(size_t granule, uint16_t unpinnable)
 	return pin_granule_start(granule) + (unpinnable - 1u) * PIN_PAGE;
 }
 
+/* The part of a range that is in a granule. */
+static struct pin_range part_of(struct pin_range range, size_t granule)
+{
+	uintptr_t start = pin_granule_start(granule);
+
+	return pin_range_common(range, (struct pin_range){start, start + PIN_GRANULE});
+}
+
 /* Of the part of a range that is in one granule. */
 static uintptr_t find_unreadable(struct pin_range range, size_t granule)
 {
-	uintptr_t start = pin_granule_start(granule), end = start + PIN_GRANULE;
+	struct pin_range part = part_of(range, granule);
 
-	start = start > range.start ? start : range.start;
-	end = end < range.end ? end : range.end;
-	for (uintptr_t page = start; page < end; page += PIN_PAGE)
+	for (uintptr_t page = part.start; page < part.end; page += PIN_PAGE)
 		if (!may_be_read(page))
 			return page;
 	return 0;
@@ -155,14 +161,29 @@ bool pin_granules_any_unpinnable(struct pin_range range)
 	return i < end;
 }
 
+/* Of a part of a granule that is not resident as a whole the kernel is asked. */
+static bool is_part_resident(struct pin_range range, size_t granule)
+{
+	struct pin_range part = part_of(range, granule);
+	size_t n_pages = pin_range_length(part) / PIN_PAGE;
+	uint32_t n_resident;
+
+	return granule_at(granule)->is_resident ||
+	       (pin_resident_count(part.start, n_pages, 1, &n_resident) &&
+		n_resident >= ENOUGH(n_pages));
+}
+
 bool pin_granules_are_resident(struct pin_range range)
 {
-	size_t i = pin_granule_of(range.start), end = pin_granule_of(range.end - 1) + 1;
+	size_t first = pin_granule_of(range.start), last = pin_granule_of(range.end - 1);
+	size_t i = first;
 
-	while (i < end && is_in_table(i) && granule_at(i)->is_resident &&
-	       !granule_at(i)->is_replaced && !pin_granule_is_unpinnable(i))
+	while (i <= last && is_in_table(i) && !granule_at(i)->is_replaced &&
+	       !pin_granule_is_unpinnable(i) &&
+	       (granule_at(i)->is_resident ||
+		pin_range_length(part_of(range, i)) < PIN_GRANULE))
 		i++;
-	return i == end;
+	return i > last && is_part_resident(range, first) && is_part_resident(range, last);
 }
 
 bool pin_granules_has_unreadable(struct pin_range range)
@@ -210,13 +231,8 @@ size_t pin_granules_mark_replaced(uintptr_t start, size_t length)
 	for (uint32_t i = 0; i < pin_span_count(); i++) {
 		struct pin_range part = pin_range_of_span(pin_span_get(i));
 
-		if (!pin_range_meets(part, range))
-			continue;
-		if (part.start < range.start)
-			part.start = range.start;
-		if (part.end > range.end)
-			part.end = range.end;
-		n_bytes += mark_replaced(part);
+		if (pin_range_meets(part, range))
+			n_bytes += mark_replaced(pin_range_common(part, range));
 	}
 	return n_bytes;
 }

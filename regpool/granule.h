@@ -30,6 +30,13 @@ static inline bool pin_range_meets(struct pin_range range, struct pin_range othe
 	return range.start < other.end && other.start < range.end;
 }
 
+/* What two ranges that meet have in common. */
+static inline struct pin_range pin_range_common(struct pin_range range, struct pin_range other)
+{
+	return (struct pin_range){range.start > other.start ? range.start : other.start,
+				  range.end < other.end ? range.end : other.end};
+}
+
 /* The pages that [addr, addr + length) overlaps. */
 static inline struct pin_range pin_range_of(const void *addr, size_t length)
 {
@@ -81,8 +88,9 @@ size_t pin_granules_probe(struct pin_range range);
 void pin_granules_look_again(void);
 
 /*
- * Whether all granules of a range were seen to be resident and can be pinned, and the program
- * has replaced nothing there.
+ * Whether a range is resident: its granules were seen to be, and the parts of granules that it
+ * begins and ends with are; and it can be pinned, and the program has replaced nothing in its
+ * granules.
  */
 bool pin_granules_are_resident(struct pin_range range);
 

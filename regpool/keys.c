@@ -14,12 +14,15 @@
 
 #include <errno.h>
 
+/* What may be in two memory regions, because one of them is in use, is 1 of so many parts. */
+#define MOST_TWICE 4
+
 /*
  * Completes a BUSY entry of this thread with its memory region, or frees it if `mr` is NULL.
  * Returns whether look-ups find it.
  */
 static bool publish_or_free(struct pin_access_set *set, struct pin_entry *entry,
-			    struct ibv_mr *mr)
+			    struct ibv_mr *mr, bool is_ahead)
 {
 	struct pin_record *record = pin_entry_record(set, entry);
 	bool found;
@@ -36,6 +39,8 @@ static bool publish_or_free(struct pin_access_set *set, struct pin_entry *entry,
 		pin_entry_publish(set, entry, PIN_ENTRY_READY);
 	else
 		pin_entry_free(set, entry);
+	if (mr && is_ahead)
+		pin_entries_replace(set, entry);
 	found = mr && !record->is_stale;
 	pthread_mutex_unlock(&set->lock);
 	return found;
@@ -97,46 +102,10 @@ static bool register_entry(struct pin_access_set *set, struct pin_entry *entry,
 		pin_register_log_failure(set->domain, range, *error);
 	if (mr && !may_evict)
 		atomic_fetch_add(&pin_state.ahead, 1);
-	found = publish_or_free(set, entry, mr);
+	found = publish_or_free(set, entry, mr, !may_evict);
 	if (mr)
 		pin_entries_sweep(set);
 	return found;
-}
-
-/*
- * The smallest range of whole granules that a memory region for a request lies in, or a piece
- * of a segment: so others wait for nothing larger.
- */
-static struct pin_range choose_cell(struct pin_range wanted)
-{
-	const struct pin_span *span = pin_span_find((void *)wanted.start, 1);
-	struct pin_range piece;
-
-	if (pin_segments_find_piece(wanted, &piece) &&
-	    pin_range_length(piece) <= pin_budget_limit())
-		return piece;
-	return pin_choice_cell(span, pin_range_granules(wanted), PIN_GRANULE);
-}
-
-/*
- * The range to register for a request. Where locked memory is limited, what is kept beside that
- * could make the program's own registrations fail.
- */
-static struct pin_range choose_range(struct pin_access_set *set, struct pin_range wanted,
-				     struct pin_range cell)
-{
-	struct pin_range piece;
-
-	if (pin_granules_ensure(cell.end))
-		return wanted;
-	if (pin_segments_find_piece(wanted, &piece))
-		return pin_granules_any_unpinnable(piece) ? wanted : piece;
-	if (!pin_access_set_is_in_use(set))
-		return wanted;
-	pin_budget_limit();
-	if (pin_budget_is_tight())
-		return wanted;
-	return pin_choice_pages(wanted, cell);
 }
 
 /* The READY entry that look-ups find for the range, or NULL. Caller holds the set's lock. */
@@ -154,21 +123,47 @@ static struct pin_entry *find_ready(struct pin_access_set *set, const void *addr
 }
 
 /*
- * An entry that covers the range and is BUSY in another thread, or NULL. One that is larger
- * than the cell takes longer than to register the range. Caller holds the set's lock.
+ * An entry that covers the range and is BUSY in another thread, or NULL. One that is much
+ * larger takes longer than to register the range, unless that has to be a piece of a segment.
+ * Caller holds the set's lock.
  */
 static struct pin_entry *find_busy(struct pin_access_set *set, struct pin_range range,
-				   struct pin_range cell)
+				   size_t most)
 {
 	struct pin_walk walk = pin_entries_walk(set, range);
 	struct pin_entry *entry;
 
 	while ((entry = pin_entries_next(set, &walk)))
-		if (entry->state == PIN_ENTRY_BUSY &&
-		    pin_range_has(pin_entry_range(entry), range) &&
-		    pin_range_has(cell, pin_entry_range(entry)))
+		if (entry->state == PIN_ENTRY_BUSY && entry->length <= most &&
+		    pin_range_has(pin_entry_range(entry), range))
 			break;
 	return entry;
+}
+
+/*
+ * The range to register for a request: the piece of a segment, or its own pages with those of
+ * idle memory regions that it overlaps, or else there would be more and more. Caller holds the
+ * set's lock.
+ */
+static struct pin_range choose_range(struct pin_access_set *set, struct pin_range wanted,
+				     size_t most)
+{
+	struct pin_walk walk = pin_entries_walk(set, wanted);
+	struct pin_range range = wanted;
+	bool is_in_piece = pin_segments_find_piece(wanted, &range);
+	struct pin_entry *entry;
+
+	while (!is_in_piece && (entry = pin_entries_next(set, &walk)))
+		if (entry->length <= most && pin_entry_is_idle(set, entry) &&
+		    !pin_entry_record(set, entry)->is_stale) {
+			struct pin_range idle = pin_entry_range(entry);
+
+			range.start = idle.start < range.start ? idle.start : range.start;
+			range.end = idle.end > range.end ? idle.end : range.end;
+		}
+	/* From here on who replaces pages finds the entry. */
+	return pin_granules_any_replaced(range) || pin_granules_any_unpinnable(range) ? wanted
+										      : range;
 }
 
 enum action { FOUND, IMPOSSIBLE, REGISTER };
@@ -177,26 +172,24 @@ enum action { FOUND, IMPOSSIBLE, REGISTER };
 static enum action choose_action(struct pin_access_set *set, const void *addr, size_t length,
 				 struct pin_entry **entry)
 {
-	struct pin_range wanted = pin_range_of(addr, length), cell, range;
+	struct pin_range wanted = pin_range_of(addr, length), piece = wanted;
+	bool is_in_piece = pin_segments_find_piece(wanted, &piece);
+	size_t most = pin_range_length(piece) * (is_in_piece ? 1 : PIN_MUCH_LARGER);
 	struct pin_entry *busy;
 	enum action action;
 
 	for (;;) {
-		cell = choose_cell(wanted);
-		range = choose_range(set, wanted, cell);
 		pthread_mutex_lock(&set->lock);
 		busy = NULL;
 		if (find_ready(set, addr, length))
 			action = FOUND;
 		else if (pin_granules_any_replaced(wanted))
 			action = IMPOSSIBLE;
-		else if (!(busy = find_busy(set, wanted, cell))) {
-			/* From here on who replaces pages finds the entry. */
-			if (pin_granules_any_replaced(range))
-				range = wanted;
-			action = (*entry = pin_entry_allocate(set, range)) ? REGISTER
-									   : IMPOSSIBLE;
-		}
+		else if (!(busy = find_busy(set, wanted, most)))
+			action = (*entry = pin_entry_allocate(set,
+							      choose_range(set, wanted, most)))
+					 ? REGISTER
+					 : IMPOSSIBLE;
 		pthread_mutex_unlock(&set->lock);
 		if (!busy)
 			return action;
@@ -223,16 +216,44 @@ bool pin_keys_prepare(struct pin_access_set *set, const void *addr, size_t lengt
 	return true;
 }
 
-bool pin_keys_prepare_ahead(struct pin_access_set *set, struct pin_range range)
+/*
+ * Whether a range has all it is going to get: another memory region for it would be the second
+ * one for what is in use in others. Caller holds the set's lock.
+ */
+static bool is_served(struct pin_access_set *set, struct pin_range range)
 {
-	const struct pin_range anywhere = {0, UINTPTR_MAX};
-	struct pin_entry *entry = NULL;
-	int error = ENOMEM;
-	bool has; /* has all it is going to get */
+	struct pin_walk walk = pin_entries_walk(set, range);
+	size_t length = pin_range_length(range), used = 0;
+	struct pin_entry *entry;
+
+	if (find_ready(set, (void *)range.start, length) || find_busy(set, range, SIZE_MAX) ||
+	    pin_granules_any_replaced(range))
+		return true;
+	while ((entry = pin_entries_next(set, &walk)))
+		if (!pin_entry_is_idle(set, entry))
+			used += pin_range_length(
+				pin_range_common(range, pin_entry_range(entry)));
+	return used > length / MOST_TWICE;
+}
+
+bool pin_keys_has(struct pin_access_set *set, struct pin_range range)
+{
+	bool has;
 
 	pthread_mutex_lock(&set->lock);
-	has = find_ready(set, (void *)range.start, pin_range_length(range)) ||
-	      find_busy(set, range, anywhere) || pin_granules_any_replaced(range);
+	has = is_served(set, range);
+	pthread_mutex_unlock(&set->lock);
+	return has;
+}
+
+bool pin_keys_prepare_ahead(struct pin_access_set *set, struct pin_range range)
+{
+	struct pin_entry *entry = NULL;
+	int error = ENOMEM;
+	bool has;
+
+	pthread_mutex_lock(&set->lock);
+	has = is_served(set, range);
 	if (!has)
 		entry = pin_entry_allocate(set, range);
 	pthread_mutex_unlock(&set->lock);

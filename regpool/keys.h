@@ -11,13 +11,17 @@
 /*
  * Makes sure that a memory region covers [addr, addr + length), which is within one span; it
  * may be evicted again at once. May sleep while another thread registers it. May register, with
- * what is resident around the range if the set is in use, and evict idle memory regions for it.
+ * the idle memory regions that it overlaps, and evict others for it.
  * Returns false if the range cannot be pinned, or the program has replaced pages in it.
  */
 bool pin_keys_prepare(struct pin_access_set *set, const void *addr, size_t length);
 
+/* Whether the range is to be registered ahead: not if a memory region covers it, or nearly. */
+bool pin_keys_has(struct pin_access_set *set, struct pin_range range);
+
 /*
- * The same ahead of requests, for a range that is resident. Evicts nothing. Returns false if
+ * The same ahead of requests, for a range that is resident. Replaces the idle memory regions
+ * that it overlaps: they were made for blocks that have gone. Evicts nothing. Returns false if
  * there is no room.
  */
 bool pin_keys_prepare_ahead(struct pin_access_set *set, struct pin_range range);

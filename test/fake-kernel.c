@@ -87,7 +87,7 @@ bool fake_is_touched(const void *addr)
 	return touched[pin_granule_of((uintptr_t)addr)] == N_PAGES;
 }
 
-/* Asked of whole granules, or of pages: the first ones of a granule are touched. */
+/* Asked of ranges within a granule each, the first pages of which are touched. */
 bool __wrap_pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts)
 {
 	fake_kernel.looks++;
@@ -96,9 +96,10 @@ bool __wrap_pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, ui
 		return __real_pin_resident_count(addr, n_pages, n_runs, counts);
 	for (size_t i = 0; i < n_runs; i++) {
 		uintptr_t at = addr + i * n_pages * PIN_PAGE;
-		size_t n = touched[pin_granule_of(at)];
+		size_t n = touched[pin_granule_of(at)], first = at % PIN_GRANULE / PIN_PAGE;
 
-		counts[i] = n_pages == 1 ? at % PIN_GRANULE / PIN_PAGE < n : (uint32_t)n;
+		n = n > first ? n - first : 0;
+		counts[i] = (uint32_t)(n < n_pages ? n : n_pages);
 	}
 	return true;
 }

@@ -17,10 +17,6 @@
 
 #define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
 
-/*
- * As little as a memory region can be over. Of memory that nobody has touched it is also as
- * much as one is laid over for a request in it.
- */
 #define PIECE PIN_GRANULE
 
 /* A pool that registers what is asked for and nothing ahead, without limits. Once, first. */
@@ -34,10 +30,13 @@ static inline bool lazy_pool(void)
 	return !pin_reserve_init();
 }
 
-/* Memory behind all there was in a span (NULL: one that begins). */
+/* Memory behind all there was in a span (NULL: one that begins), as if it was all taken. */
 static inline char *grow(struct pin_span **span, size_t n_bytes)
 {
-	return pin_span_grow(span, n_bytes, 0);
+	char *p = pin_span_grow(span, n_bytes, 0);
+
+	pin_span_tell();
+	return p;
 }
 
 static inline struct ibv_mr *reg(struct ibv_pd *pd, void *p, size_t n, unsigned access)
@@ -56,23 +55,6 @@ static inline struct ibv_pd *new_pd_of(struct ibv_context *context)
 static inline struct ibv_pd *new_pd(void)
 {
 	return new_pd_of(fake_context());
-}
-
-/* Its access set counts as one in use: requests take what is resident around them. */
-static inline void use(struct ibv_pd *pd, unsigned access)
-{
-	struct pin_access_set *set;
-
-	if (!pin_domain_arm(pd, access, pin_domain_rights(), &set))
-		set->n_needed = PIN_IN_USE;
-}
-
-static inline struct ibv_pd *used_pd(void)
-{
-	struct ibv_pd *pd = new_pd();
-
-	use(pd, RIGHTS);
-	return pd;
 }
 
 /* With all rights of PINALLOC_ACCESS. */

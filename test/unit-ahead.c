@@ -11,6 +11,7 @@
 #include "regpool/keys.h"
 #include "regpool/segments.h"
 #include "regpool/state.h"
+#include "test/blocks.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
 #include "test/tap.h"
@@ -78,17 +79,26 @@ static bool soon(bool (*holds)(const void *arg), const void *arg)
 	return holds(arg);
 }
 
-static bool is_pinned(const void *addr)
+/* In one memory region. */
+static bool has_keys(const void *addr, size_t n_bytes)
 {
 	struct pin_access_set *set = NULL;
 
 	while ((set = pin_access_set_next(NULL, set))) {
-		uint32_t number = pin_keys_covering(set, addr);
+		uint32_t numbers[] = {pin_keys_covering(set, addr),
+				      pin_keys_covering_page(set, addr)};
 
-		if (number && pin_entry_covers(pin_entry_at(set, number), addr, PIN_PAGE))
-			return true;
+		for (size_t i = 0; i < PIN_ARRAY_SIZE(numbers); i++)
+			if (numbers[i] &&
+			    pin_entry_covers(pin_entry_at(set, numbers[i]), addr, n_bytes))
+				return true;
 	}
 	return false;
+}
+
+static bool is_pinned(const void *addr)
+{
+	return has_keys(addr, PIN_PAGE);
 }
 
 static bool has_waited_since(const void *n)
@@ -180,9 +190,8 @@ static void resident(char *heap)
 	first = reg(pd, heap + CELL, 64, RIGHTS);
 	ok(soon(is_pinned, heap), "the first request starts registering resident memory ahead");
 	let_hours_pass();
-	ok(is_pinned(heap + CELL - PIN_PAGE) &&
-		   fake_verbs.registered <= CELL + CELL / 2 + PIN_PAGE,
-	   "that is all, each cell with the beginning of the next one, and nothing else");
+	ok(is_pinned(heap + CELL - PIN_PAGE) && fake_verbs.registered == CELL + PIN_PAGE,
+	   "that is all, and nothing else");
 	ok(pin_state.created - created == pin_state.ahead + 1, "no request waited for these");
 }
 
@@ -207,11 +216,6 @@ static void grown(void)
 	ok(!is_pinned(p), "growth alone registers nothing");
 	fake_touch(p, PIECE);
 	ok(soon(is_pinned, p), "using the memory does, without a request");
-}
-
-static bool is_filled(const void *p)
-{
-	return is_pinned(p) && is_pinned((const char *)p + 15 * PIECE);
 }
 
 static bool has_looked_since(const void *looks)
@@ -251,25 +255,65 @@ static bool creates(uint64_t wanted)
 	return soon(has_created, &wanted) && pin_state.created == wanted;
 }
 
-/* A piece now and then, and no request that lays a memory region over it. */
+#define FILLED 16
+
+/* A piece now and then, and no request: by then the heap has cells of two. */
 static void filled_slowly(void)
 {
-	char *p = grow(&span, CELL);
+	char *p = grow(&span, 2 * CELL);
+	unsigned whole = 0;
 	uint64_t before;
+	size_t bytes;
 
+	let_it_finish();
 	stop_clock();
 	before = pin_state.created;
-	for (size_t i = 0; i < 16; i++) {
+	bytes = fake_verbs.registered;
+	for (size_t i = 0; i < 2 * FILLED; i += 2) {
 		fake_touch(p + i * PIECE, PIECE);
 		let_it_look();
 	}
-	ok(pin_state.created < before + 16,
-	   "of memory that is being filled a cell waits for the beginning of the next one");
+	ok(pin_state.created == before, "of memory that is being filled cells wait");
 	stands_at_ns = 0;
-	ok(soon(is_filled, p) && creates(before + 16), "a little later, each cell is once");
+	ok(creates(before + FILLED) && is_pinned(p), "a little later, each half is once");
 	fake_touch(p, CELL);
 	pin_state_changed();
 	ok(soon(is_pinned, p + CELL - PIECE), "and so are those that are complete later");
+	let_hours_pass();
+	for (size_t i = 0; i < CELL; i += 2 * PIECE)
+		whole += has_keys(p + i, 2 * PIECE);
+	ok(whole == CELL / 2 / PIECE && !has_keys(p, 2 * PIECE + 1) &&
+		   fake_verbs.registered == bytes + CELL,
+	   "as whole cells in place of halves: %u", whole);
+}
+
+/* One across the border of cells, the last granule of which is used in part. */
+static void blocks(void)
+{
+	char *p = grow(&span, 4 * PIECE), *block = p + 3 * PIECE / 2;
+	size_t length = 5 * PIECE / 4, bytes;
+
+	mark_block(block, length, true);
+	let_hours_pass();
+	bytes = fake_verbs.registered;
+	fake_touch(p, 2 * PIECE);
+	fake_touch_half(p + 2 * PIECE);
+	fake_touch(p + 3 * PIECE, PIECE);
+	let_hours_pass();
+	ok(has_keys(p, 3 * PIECE / 2) && has_keys(block, PIECE / 2) &&
+		   !has_keys(p, 2 * PIECE) && has_keys(p + 3 * PIECE, PIECE),
+	   "a memory region ends where a block begins");
+	ok(!is_pinned(block + length - PIN_PAGE) && !is_pinned(p + 2 * PIECE),
+	   "what it has not used is not registered");
+	fake_touch(p + 2 * PIECE, PIECE);
+	let_hours_pass();
+	ok(has_keys(block, length) && !has_keys(block, length + 1),
+	   "then the block is in one, to its end");
+	mark_block(block, length, false);
+	let_hours_pass();
+	ok(has_keys(p, 2 * PIECE) && has_keys(p + 2 * PIECE, 2 * PIECE) &&
+		   fake_verbs.registered == bytes + 4 * PIECE,
+	   "when it has gone, its cells are as the others");
 }
 
 static void other_spans(void)
@@ -444,9 +488,8 @@ static void beside(void)
 	before = fake_verbs.registered;
 	one = reg(pd, p + 20 * PIECE, 64, RIGHTS);
 	two = reg(pd, p + 41 * PIECE - 32, 64, RIGHTS);
-	ok(!may_go_on && fake_verbs.registered == before + 3 * PIECE,
-	   "requests do not wait for a cell that is registered ahead, and use their own "
-	   "granules");
+	ok(!may_go_on && fake_verbs.registered == before + 3 * PIN_PAGE,
+	   "requests do not wait for a cell that is registered ahead, and use their own pages");
 	may_go_on = true;
 	ok(soon(is_pinned, p), "which is registered around them");
 	pin_ibverbs_replace(real);
@@ -484,8 +527,7 @@ static void forks_again(char *p)
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(used); i++)
 		used[i] = reg(pd, p + i * CELL / 4, 64, RIGHTS);
 	have_child();
-	ok(bytes_at_fork - before <=
-		   PIN_ARRAY_SIZE(used) * (pin_span_bytes() / 256 + PIN_OVERLAP),
+	ok(bytes_at_fork - before <= PIN_ARRAY_SIZE(used) * (pin_span_bytes() / 256),
 	   "little beside what is in use is registered during fork(): "
 	   "%zu",
 	   (bytes_at_fork - before) / PIECE);
@@ -594,7 +636,7 @@ int main(void)
 {
 	char *heap;
 
-	if (!lazy_pool() || pthread_atfork(note_fork, NULL, NULL))
+	if (!lazy_pool() || pin_pages_init() || pthread_atfork(note_fork, NULL, NULL))
 		return 99;
 	fake_kernel.keeps_memory = true;
 	heap = grow(&span, 2 * CELL);
@@ -604,6 +646,7 @@ int main(void)
 	touched_later(heap);
 	grown();
 	filled_slowly();
+	blocks();
 	other_spans();
 	unused();
 	swept();

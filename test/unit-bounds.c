@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Bounds on how much is registered, and how often: at most about three times the resident
- * memory, a little more while that grows, however requests cross borders; and repeated requests
- * cost nothing. Uses an adapter that makes resident what it pins, as the kernel does.
+ * Bounds on how much is registered, and how often: little more than the memory that is in use
+ * or resident, however requests cross borders; and repeated requests cost nothing. Uses an
+ * adapter that makes resident what it pins, as the kernel does.
  */
 #include <config.h>
 
@@ -114,7 +114,7 @@ static void bounded(unsigned seed)
 
 	filling = most_of(pd, 2000, true, 0);
 	used = most_of(pd, 2000, true, HELD);
-	ok(filling <= 5 && used <= 5,
+	ok(filling <= 1.5 && used <= 1.5,
 	   "seed %u: while the heap fills at most %.2f times what is in memory is registered, "
 	   "and where some of it is in use %.2f",
 	   seed, filling, used);
@@ -123,7 +123,7 @@ static void bounded(unsigned seed)
 	fake_touch(heap, LENGTH);
 	filling = most_of(pd, 2000, false, 0);
 	used = most_of(pd, 2000, false, HELD);
-	ok(filling <= 3.5 && used <= 3.5, "and when it is full %.2f and %.2f", filling, used);
+	ok(filling <= 1.5 && used <= 1.5, "and when it is full %.2f and %.2f", filling, used);
 	pin_domain_dealloc(pd);
 }
 
@@ -154,7 +154,7 @@ static void counted(unsigned seed)
 
 	fake_touch(heap, LENGTH);
 	most = most_of_a_cell(pd, 4000);
-	ok(most <= 3, "seed %u: there are %.2f memory regions for each granule", seed, most);
+	ok(most <= 0.5, "seed %u: there are %.2f memory regions for each granule", seed, most);
 	pin_domain_dealloc(pd);
 }
 
@@ -213,18 +213,15 @@ static void repeated(unsigned seed)
 static void creeping(void)
 {
 	struct ibv_pd *pd = begin(1);
-	size_t sum = 0, length = 8 * PIECE, n = 0;
-	unsigned made = fake_verbs.made;
+	size_t sum = 0, length = 8 * PIECE;
 
 	fake_touch(heap, LENGTH);
-	for (size_t i = 0; i + length <= LENGTH; i += PIECE, n++) {
+	for (size_t i = 0; i + length <= LENGTH; i += PIECE) {
 		pin_mr_deregister(reg(pd, heap + i + 1, length - 2, RIGHTS));
 		sum = pin_state.registered > sum ? pin_state.registered : sum;
 	}
-	ok(sum <= 3 * LENGTH, "ranges that creep upwards leave %.2f times the heap",
+	ok(sum <= LENGTH + LENGTH / 4, "ranges that creep upwards leave %.2f times the heap",
 	   (double)sum / LENGTH);
-	ok(fake_verbs.made - made < n / 2, "in %u registrations for %zu requests",
-	   fake_verbs.made - made, n);
 	pin_domain_dealloc(pd);
 }
 

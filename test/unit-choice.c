@@ -1,175 +1,142 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The choice of addresses for a memory region: cells, and what is included around a
- * request.
+ * The cells that the heap is registered ahead in: their borders lie between blocks.
  */
 #include <config.h>
 
 #include "regpool/choice.h"
-#include "test/fake-kernel.h"
+#include "test/blocks.h"
 #include "test/spans.h"
 #include "test/tap.h"
 
 #define CELL   (16 * PIN_MIB)
 #define LENGTH (96 * CELL)
+#define PAGES  (LENGTH / PIN_UNIT)
 
 static struct pin_span *span;
-static uintptr_t heap;
+static char *heap;
+static unsigned random_state = 1;
 
-static struct pin_range at(size_t first, size_t n)
+static size_t below(size_t n)
 {
-	return (struct pin_range){heap + first * PIECE, heap + (first + n) * PIECE};
+	return ((size_t)rand_r(&random_state) << 16 ^ (size_t)rand_r(&random_state)) % n;
 }
 
-static void cells(void)
-{
-	size_t cell = pin_choice_cell_size(SIZE_MAX, SIZE_MAX);
+/* Ended by one with no pages. */
+static struct {
+	size_t first, n;
+	bool in_use;
+} blocks[PAGES + 1];
 
-	ok(cell > PIECE && LENGTH / cell <= 512 && LENGTH / cell >= 256,
-	   "a heap has about 512 cells: %zu", LENGTH / cell);
-	ok(pin_choice_cell_size(8 * cell - 1, SIZE_MAX) == cell / 2,
-	   "a cell is an eighth of what may be registered at most");
-	ok(pin_choice_cell_size(SIZE_MAX, cell) == cell / 2,
-	   "with what it has of the next one it is no larger than a memory region may be");
-	ok(pin_choice_cell_size(0, 0) == PIN_GRANULE, "but a granule at least");
+/* Blocks of 1 to `most` pages, one behind the other, a quarter of which has been freed. */
+static void fill(size_t most)
+{
+	size_t i = 0, n;
+
+	for (size_t at = 0; at < PAGES; at += n, i++) {
+		n = 1 + below(most);
+		n = n < PAGES - at ? n : PAGES - at;
+		blocks[i].in_use = below(4);
+		mark_block(heap + at * PIN_UNIT, n * PIN_UNIT, blocks[i].in_use);
+		blocks[i].first = at;
+		blocks[i].n = n;
+	}
+	blocks[i].n = 0;
 }
 
-/* Every range of so many granules anywhere; how many have a cell that is not as told. */
-static unsigned wrong_cells(size_t n)
+static void empty(void)
 {
-	uintptr_t base = pin_reserve.base;
+	for (size_t i = 0; blocks[i].n; i++)
+		pin_page_set_kind(pin_page_of(heap) + (uint32_t)blocks[i].first, PIN_KIND_NONE);
+}
+
+/* Blocks in use that no cell has whole. */
+static unsigned cut(const struct pin_range *cells, size_t n_cells)
+{
+	unsigned n = 0;
+
+	for (size_t i = 0, at = n_cells; blocks[i].n; i++) {
+		uintptr_t start = (uintptr_t)heap + blocks[i].first * PIN_UNIT;
+
+		while (at && cells[at - 1].end <= start)
+			at--;
+		n += blocks[i].in_use && !(at && cells[at - 1].start <= start &&
+					   cells[at - 1].end >= start + blocks[i].n * PIN_UNIT);
+	}
+	return n;
+}
+
+/* The longest cell that has more than one block. */
+static size_t longest(const struct pin_range *cells, size_t n_cells)
+{
+	size_t most = 0;
+
+	for (size_t i = 0; i < n_cells; i++) {
+		struct pin_block last = pin_block_at_or_below(cells[i].end - 1, cells[i].start);
+		size_t length = pin_range_length(cells[i]);
+
+		if (last.start != cells[i].start)
+			most = length > most ? length : most;
+	}
+	return most;
+}
+
+static void followed(size_t most)
+{
+	static struct pin_range cells[PAGES + 1];
+	struct pin_cells it = pin_cells_of(span, CELL);
+	uintptr_t end = (uintptr_t)heap + LENGTH;
+	size_t n = 0;
+	bool meet = true;
+
+	fill(most);
+	for (; pin_cells_next(&it, &cells[n]); end = cells[n++].start)
+		meet &= cells[n].end == end && cells[n].start < end;
+	ok(meet && end == (uintptr_t)heap, "cells leave no page out, and have none twice");
+	ok(!cut(cells, n), "no cell ends within a block of up to %zu pages: %u", most,
+	   cut(cells, n));
+	ok(n <= 2 * LENGTH / CELL + 1 && longest(cells, n) < CELL + PIN_GRANULE,
+	   "%zu cells, with several blocks of %zu MiB at most", n, longest(cells, n) / PIN_MIB);
+	empty();
+}
+
+/* Small blocks have pages of their own, and no cell is made for them. */
+static void small(void)
+{
+	struct pin_cells it = pin_cells_of(span, CELL);
+	struct pin_range cell;
 	unsigned wrong = 0;
 
-	for (size_t i = 0; i + n <= LENGTH / PIECE; i++) {
-		struct pin_range range = at(i, n), cell = pin_choice_cell(span, range, CELL);
-		size_t size = pin_range_length(cell), first = (range.start - base) / CELL;
-
-		wrong += !pin_range_has(cell, range) || (cell.start - base) % CELL;
-		/* The smallest that could have it, wherever it begins. */
-		if ((range.end - 1 - base) / CELL == first)
-			wrong += size != CELL;
-		else
-			wrong += size >= 4 * (pin_range_length(range) + CELL);
-	}
-	return wrong;
+	for (uint32_t i = 0; i < PAGES; i++)
+		pin_page_set_kind(pin_page_of(heap) + i, PIN_KIND_SMALL);
+	while (pin_cells_next(&it, &cell))
+		wrong += cell.start > (uintptr_t)heap && (cell.start - pin_reserve.base) % CELL;
+	ok(!wrong, "among small blocks cells have their size: %u do not", wrong);
+	for (uint32_t i = 0; i < PAGES; i++)
+		pin_page_set_kind(pin_page_of(heap) + i, PIN_KIND_NONE);
 }
 
 static void sizes(void)
 {
-	static const size_t numbers[] = {1, 2, 3, 7, 8, 9, 16, 17, 31, 64, 65, 200, 500, 768};
-	unsigned wrong = 0;
+	size_t cell = pin_choice_cell_size(SIZE_MAX);
 
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(numbers); i++)
-		wrong += wrong_cells(numbers[i]);
-	ok(!wrong, "a range of any length has a cell, and not a much larger one: %u wrong",
-	   wrong);
-}
-
-/* How many distinct cells there are of ranges that are at most so long, all over the heap. */
-static size_t bytes_of_cells(size_t most)
-{
-	size_t sum = 0;
-	uintptr_t last;
-
-	for (size_t n = 1; n <= most; n *= 2) {
-		last = 0;
-		for (size_t i = 0; i + n <= LENGTH / PIECE; i++) {
-			struct pin_range cell = pin_choice_cell(span, at(i, n), CELL);
-
-			sum += n == most && cell.start > last ? pin_range_length(cell) : 0;
-			last = cell.start > last ? cell.start : last;
-		}
-	}
-	return sum;
-}
-
-static void overlap(void)
-{
-	for (size_t n = CELL / PIECE; n <= LENGTH / PIECE / 8; n *= 2)
-		ok(bytes_of_cells(n) <= 3 * LENGTH,
-		   "cells of all ranges of %zu granules are %.1f times the heap", n,
-		   (double)bytes_of_cells(n) / LENGTH);
-}
-
-static void ends_of_spans(void)
-{
-	struct pin_span *other = NULL;
-	struct pin_range all, cell;
-
-	grow(&other, CELL + 3 * PIECE);
-	all = pin_range_of_span(other);
-	cell = pin_choice_cell(other, all, CELL);
-	ok(cell.start == all.start && cell.end == all.end,
-	   "a cell does not go beyond its span");
-	cell.end = cell.start + PIECE;
-	cell = pin_choice_cell(other, cell, CELL);
-	ok(cell.start == all.start && cell.end == all.start + CELL,
-	   "a cell does not go beyond its span");
-}
-
-static struct pin_range pages(size_t granule, size_t first, size_t n)
-{
-	uintptr_t start = at(granule, 1).start + first * PIN_PAGE;
-
-	return (struct pin_range){start, start + n * PIN_PAGE};
-}
-
-static bool same(struct pin_range a, struct pin_range b)
-{
-	return a.start == b.start && a.end == b.end;
-}
-
-/* The first half of granule 33 is in memory, and all of 34 and 35. */
-static void around_pages(void)
-{
-	const size_t half = PIECE / PIN_PAGE / 2;
-	struct pin_range cell = at(32, 8);
-
-	fake_touch_half((void *)at(33, 1).start);
-	fake_touch((void *)at(34, 2).start, 2 * PIECE);
-	ok(same(pin_choice_pages(pages(33, 9, 2), cell), pages(33, 0, half)),
-	   "a request takes the resident pages next to it");
-	ok(same(pin_choice_pages(pages(33, half + 3, 2), cell), pages(33, half + 3, 2)),
-	   "and none that are not");
-	ok(same(pin_choice_pages(pages(34, 300, 1), cell), at(34, 2)),
-	   "across the borders of granules");
-	ok(same(pin_choice_pages(pages(34, 300, 1), at(34, 1)), at(34, 1)), "within the cell");
-	pin_granules_mark_replaced(at(35, 1).start, 1);
-	ok(same(pin_choice_pages(pages(34, 300, 1), cell), at(34, 1)),
-	   "up to what the program has replaced");
-	pin_granules_note_unpinnable(at(34, 1));
-	ok(same(pin_choice_pages(pages(34, 300, 1), cell), pages(34, 300, 1)),
-	   "and not where a page cannot be pinned");
-	pin_granules_retry_unpinnable();
-}
-
-static void overlaps(void)
-{
-	struct pin_range end = pin_range_of_span(span);
-
-	fake_touch((void *)at(50, 3).start, 3 * PIECE);
-	pin_granules_ensure(heap + LENGTH);
-	ok(same(pin_choice_overlap(span, at(50, 1)), at(50, 1)),
-	   "memory not known to be resident is left out");
-	pin_granules_probe(at(50, 6));
-	ok(pin_choice_overlap(span, at(50, 1)).end == at(51, 1).start + PIN_OVERLAP,
-	   "a cell has the beginning of the next one");
-	ok(same(pin_choice_overlap(span, at(52, 1)), at(52, 1)), "if that is resident");
-	end.start = end.end - PIECE;
-	ok(same(pin_choice_overlap(span, end), end), "and there is one");
+	ok(cell > PIECE - 1 && LENGTH / cell <= 1024 && LENGTH / cell >= 256,
+	   "a heap has about 512 cells: %zu", LENGTH / cell);
+	ok(pin_choice_cell_size(8 * cell - 1) == cell / 2,
+	   "a cell is an eighth of what may be registered at most");
+	ok(pin_choice_cell_size(0) == PIN_GRANULE, "but a granule at least");
 }
 
 int main(void)
 {
-	if (!lazy_pool())
+	static const size_t most[] = {1, 16, 300, 700, 3000, 10000, 100000};
+
+	if (!lazy_pool() || pin_pages_init())
 		return 99;
-	fake_kernel.keeps_memory = true;
-	heap = (uintptr_t)grow(&span, LENGTH);
-	cells();
+	heap = grow(&span, LENGTH);
 	sizes();
-	overlap();
-	ends_of_spans();
-	around_pages();
-	overlaps();
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(most); i++)
+		followed(most[i]);
+	small();
 	return done_testing();
 }

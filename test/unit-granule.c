@@ -93,6 +93,23 @@ static void resident(void)
 	ok(pin_granules_probe(at(0, PIECES)) == 1, "the rest is found later");
 }
 
+/* A range may begin and end within granules: then its own pages count. */
+static void parts(void)
+{
+	uintptr_t start = at(16, 1).start + PIECE / 2, end = at(18, 1).start + PIECE / 2;
+
+	memset((char *)start, 1, end - start);
+	ok(pin_granules_are_resident((struct pin_range){start, start + PIECE}),
+	   "half of one granule and half of the next are resident");
+	ok(!pin_granules_are_resident((struct pin_range){start - PIECE / 4, start + PIECE}) &&
+		   !pin_granules_are_resident((struct pin_range){end - PIECE, end + PIECE / 4}),
+	   "and more of either is not");
+	ok(!pin_granules_are_resident((struct pin_range){start, end}) &&
+		   pin_granules_probe(at(16, 3)) == 1 &&
+		   pin_granules_are_resident((struct pin_range){start, end}),
+	   "what is between has to be seen to be");
+}
+
 /* With small pages, of which some are missing. */
 static void holes(void)
 {
@@ -158,6 +175,7 @@ int main(void)
 	unknown();
 	unpinnable();
 	resident();
+	parts();
 	holes();
 	unmapped();
 	replaced();

@@ -49,7 +49,7 @@ static unsigned served_at_once(struct ibv_pd *pd)
 	unsigned n;
 
 	for (int i = 0; i < PIECES; i++)
-		held[i] = reg(pd, heap[i], 64, RIGHTS);
+		held[i] = reg(pd, heap[i], PIECE, RIGHTS);
 	n = (unsigned)(pin_state_requests(PIN_SERVED) - before);
 	for (int i = 0; i < PIECES; i++)
 		if (!held[i] || !reaches(held[i]) || pin_mr_deregister(held[i]))
@@ -59,7 +59,7 @@ static unsigned served_at_once(struct ibv_pd *pd)
 
 static void share_of_memory(void)
 {
-	struct ibv_pd *pd = used_pd();
+	struct ibv_pd *pd = new_pd();
 	struct lines lines;
 	unsigned n;
 
@@ -127,13 +127,14 @@ static void counted_twice(void)
 /* A wide memory region that does not fit is not worth a request. */
 static void narrowed(void)
 {
-	struct ibv_pd *pd = used_pd();
+	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr;
 
-	pin_options.max_pinned = PIECE;
-	mr = reg(pd, heap[9], 64, RIGHTS);
-	ok(reaches(mr) && pin_state.registered == PIECE,
-	   "if the surroundings do not fit, the requested range does");
+	pin_options.max_pinned = 2 * PIN_PAGE;
+	pin_mr_deregister(reg(pd, heap[9], 2 * PIN_PAGE, RIGHTS));
+	mr = reg(pd, heap[9] + PIN_PAGE, 2 * PIN_PAGE, RIGHTS);
+	ok(reaches(mr) && pin_state.registered == 2 * PIN_PAGE,
+	   "if what it overlaps does not fit with it, the requested range does");
 	pin_mr_deregister(mr);
 	pin_options.max_pinned = SIZE_MAX;
 	ok(!pin_domain_dealloc(pd) && !pin_state.registered && !pin_state.registered,
@@ -143,7 +144,7 @@ static void narrowed(void)
 static void locked_memory(void)
 {
 	char *a = heap[0], *b = heap[1];
-	struct ibv_pd *pd = used_pd();
+	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr = reg(pd, a, PIECE, RIGHTS), *other;
 	uint64_t evicted = pin_state.evicted;
 
@@ -165,14 +166,14 @@ static void locked_memory(void)
 	fake_verbs.limit = SIZE_MAX;
 	pin_options.max_pinned = PIECE - 1;
 	evicted = pin_state.evicted;
-	mr = reg(pd, b, 64, RIGHTS);
-	ok(mr && mr->length == 64 && pin_state.evicted == evicted,
+	mr = reg(pd, b, PIECE, RIGHTS);
+	ok(mr && mr->length == PIECE && pin_state.evicted == evicted,
 	   "nothing is evicted for a range that cannot fit");
 	pin_mr_deregister(mr);
 	pin_options.max_pinned = PIECE;
-	mr = reg(pd, a, 64, RIGHTS);
+	mr = reg(pd, a, PIECE, RIGHTS);
 	pin_mr_deregister(mr);
-	mr = reg(pd, b, 64, RIGHTS);
+	mr = reg(pd, b, PIECE, RIGHTS);
 	ok(mr && fake_verbs.live == 1 && pin_state.registered == PIECE,
 	   "eviction keeps PINALLOC_MAX_PINNED");
 	pin_options.max_pinned = SIZE_MAX;
@@ -183,10 +184,10 @@ static void locked_memory(void)
 /* As when the program pins so much that the heap has more than its share. */
 static void shrinking_share(void)
 {
-	struct ibv_pd *pd = used_pd();
-	struct ibv_mr *used = reg(pd, heap[0], 64, RIGHTS), *idle, *own;
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *used = reg(pd, heap[0], PIECE, RIGHTS), *idle, *own;
 
-	idle = reg(pd, heap[1], 64, RIGHTS);
+	idle = reg(pd, heap[1], PIECE, RIGHTS);
 	pin_mr_deregister(idle);
 	pin_options.max_pinned = PIECE / 2;
 	fake_verbs.limit = 2 * PIECE + PIN_PAGE;
@@ -221,7 +222,7 @@ static unsigned refused_in_turn(struct ibv_pd *pd)
 static void memory_regions(void)
 {
 	static const int errors[] = {ENOMEM, EAGAIN, ENOSPC, EOVERFLOW};
-	struct ibv_pd *pd = used_pd();
+	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *held[4], *mr;
 
 	fake_verbs.max_mr = 4;
@@ -257,7 +258,7 @@ static void few_objects(void)
 	struct ibv_pd *pd;
 
 	fake_verbs.told_max_mr = 0;
-	pd = used_pd();
+	pd = new_pd();
 	fake_verbs.max_mr = 4;
 	fake_verbs.full_errno = EAGAIN;
 	fake_kernel.objects = 4;
@@ -417,42 +418,42 @@ static void large_requests(void)
 	unsigned tried = fake_verbs.tried;
 
 	fake_verbs.max_mr_size = PIECE - 1;
-	pd = used_pd();
+	pd = new_pd();
 	mr = reg(pd, heap[0], 64, RIGHTS);
 	ok(mr && reaches(mr) && mr->length == 64 && fake_verbs.tried == tried + 1,
 	   "a range too large for the adapter goes to libibverbs");
 	pin_mr_deregister(mr);
 	ok(!pin_domain_dealloc(pd), "nothing is left");
 	fake_verbs.max_mr_size = SIZE_MAX;
-	pd = used_pd();
+	pd = new_pd();
 	ok(!refused_in_turn(pd), "another PD, perhaps of another device, tries again");
 	pin_domain_dealloc(pd);
 }
 
-/* The registration of what is around a request fails for any reason, once. */
+/* The registration of a request's pages with those it overlaps fails for any reason, once. */
 static void failures(void)
 {
 	static const int errors[] = {ENOMEM, EAGAIN, EINVAL, EFAULT, EACCES, EIO};
 	struct ibv_pd *pd;
 
 	fake_verbs.told_max_mr = 0;
-	pd = used_pd();
+	pd = new_pd();
 	pin_granules_retry_unpinnable();
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(errors); i++) {
 		uint64_t served = pin_state_requests(PIN_SERVED);
 		struct ibv_mr *mr, *again;
-		unsigned tried;
+		size_t before;
 
+		pin_mr_deregister(reg(pd, heap[i] + 2 * PIN_PAGE, 2 * PIN_PAGE, RIGHTS));
+		before = fake_verbs.registered;
 		fake_verbs.fail_errno = errors[i];
 		fake_verbs.fail_next = 1;
-		mr = reg(pd, heap[i], 64, RIGHTS);
-		ok(mr && reaches(mr) && pin_state_requests(PIN_SERVED) == served + 1 &&
-			   !fake_verbs.fail_next,
-		   "a request has its own pages if what is around fails with errno %d",
-		   errors[i]);
-		tried = fake_verbs.tried;
-		again = reg(pd, heap[i] + 2 * PIN_PAGE, 64, RIGHTS);
-		ok(again && reaches(again) && fake_verbs.tried == tried + 1,
+		mr = reg(pd, heap[i] + 3 * PIN_PAGE, 2 * PIN_PAGE, RIGHTS);
+		ok(mr && reaches(mr) && pin_state_requests(PIN_SERVED) == served + 2 &&
+			   fake_verbs.registered == before + 2 * PIN_PAGE,
+		   "a request has its own pages if more fails with errno %d", errors[i]);
+		again = reg(pd, heap[i] + PIN_PAGE, 2 * PIN_PAGE, RIGHTS);
+		ok(again && reaches(again) && fake_verbs.registered == before + 4 * PIN_PAGE,
 		   "and so have others there, at once");
 		pin_mr_deregister(mr);
 		pin_mr_deregister(again);
@@ -473,8 +474,8 @@ static void not_let_go(void)
 {
 	const struct pin_ibverbs *before = pin_ibverbs();
 	struct pin_ibverbs table = *before;
-	struct ibv_pd *pd = used_pd();
-	struct ibv_mr *mr = reg(pd, heap[0], 64, RIGHTS);
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr = reg(pd, heap[0], PIECE, RIGHTS);
 	unsigned made = fake_verbs.made;
 
 	pin_mr_deregister(mr);
@@ -503,7 +504,7 @@ static void one_not_let_go(void)
 {
 	const struct pin_ibverbs *before = pin_ibverbs();
 	struct pin_ibverbs table = *before;
-	struct ibv_pd *pd = used_pd();
+	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr = reg(pd, heap[0], 64, RIGHTS), *own;
 
 	stuck = mr->lkey;
@@ -518,7 +519,8 @@ static void one_not_let_go(void)
 	ok(own && reaches(own),
 	   "if one memory region cannot be deregistered, another is evicted");
 	mr = reg(pd, heap[3], 64, RIGHTS);
-	ok(mr && reaches(mr) && fake_verbs.registered > 2 * PIECE, "and the last but that one");
+	ok(mr && reaches(mr) && pin_state.registered == 2 * PIN_PAGE,
+	   "and the last but that one");
 	ok(!pin_evict_one(NULL, 0) && fake_verbs.live == 3,
 	   "when only that one is idle, nothing is");
 	pin_mr_deregister(own);
@@ -531,7 +533,7 @@ static void one_not_let_go(void)
 /* No registration for more than there is room for, by the limits that are known. */
 static void failed_before(void)
 {
-	struct ibv_pd *pd = used_pd();
+	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr[3];
 	uint64_t before = pin_state_requests(PIN_UNPINNED);
 	unsigned tried = fake_verbs.tried;

@@ -202,9 +202,8 @@ static void objects(struct device *device)
 
 	fake_verbs.max_mr = 1; /* as it says when it is asked */
 	pd = new_pd_of(context);
-	fake_verbs.max_mr = INT_MAX;
-	use(pd, RIGHTS);
 	used = reg(pd, grow(&span, PIECE), 64, RIGHTS);
+	fake_verbs.max_mr = INT_MAX;
 
 	device->extended.create_cq_ex = their_create_cq_ex;
 	pin_objects_hook(context);

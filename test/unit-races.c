@@ -169,7 +169,7 @@ static void race(void (*call)(void), void (*by)(void), const char *name)
 
 /* --- pages that are replaced beside what is asked for --------------------------------- */
 
-/* A request for three granules takes the fourth, too, which is in its cell and resident. */
+/* A request for three granules takes the fourth, too: an idle memory region has two of them. */
 #define WANTED (3 * PIECE)
 #define CELL   (4 * PIECE)
 
@@ -191,11 +191,10 @@ static void replaced(struct pin_span *span)
 	unsigned n = 0, wrong = 0, extended = 0;
 	bool more;
 
-	pd = used_pd();
+	pd = new_pd();
 	do {
-		cell = grow(&span, 2 * CELL);
-		cell += (pin_reserve.base - (uintptr_t)cell) % CELL;
-		fake_touch(cell, CELL);
+		cell = grow(&span, CELL);
+		pin_mr_deregister(reg(pd, cell + CELL / 2, CELL / 2, RIGHTS));
 		more = interrupted(request_in_cell, replace, ++n);
 		extended += mr && pin_proxy_of(mr) && fake_verbs.registered == CELL;
 		if (!more)
@@ -205,7 +204,6 @@ static void replaced(struct pin_span *span)
 		wrong += pin_proxy_of(mr) != NULL;
 		pin_mr_deregister(mr);
 		pin_domain_disarm(pd);
-		use(pd, RIGHTS);
 	} while (more);
 	ok(!wrong, "pages replaced beside a request at each of %u steps: %u have keys", n - 1,
 	   wrong);
@@ -213,9 +211,63 @@ static void replaced(struct pin_span *span)
 	pin_domain_dealloc(pd);
 }
 
-/* --- two requests in one piece of a segment ------------------------------------------ */
+/* --- a request within what another one registers -------------------------------------- */
 
+static struct pin_ibverbs verbs;
+static struct ibv_mr *(*real_reg_mr)(struct ibv_pd *pd, void *addr, size_t length,
+				     uint64_t iova, unsigned access);
+static size_t length_within;
 static struct ibv_mr *other_mr;
+
+static void request_within(void)
+{
+	other_mr = reg(pd, cell + PIECE, length_within, RIGHTS);
+}
+
+/* The other thread runs once, while this one is here. */
+static struct ibv_mr *reg_mr_meanwhile(struct ibv_pd *its, void *addr, size_t length,
+				       uint64_t iova, unsigned access)
+{
+	takes_steps = true;
+	before_step();
+	takes_steps = false;
+	return real_reg_mr(its, addr, length, iova, access);
+}
+
+static bool waits(size_t length)
+{
+	length_within = length;
+	between = request_within;
+	is_over = is_waiting = false;
+	steps_left = 1;
+	request_in_cell();
+	pthread_join(other, NULL);
+	return is_waiting && reaches(mr) && mr->lkey == other_mr->lkey;
+}
+
+static void within(struct pin_span *span)
+{
+	const struct pin_ibverbs *real = pin_ibverbs();
+
+	verbs = *real;
+	real_reg_mr = verbs.reg_mr_iova2;
+	verbs.reg_mr_iova2 = reg_mr_meanwhile;
+	cell = grow(&span, WANTED);
+	pd = new_pd();
+	pin_domain_enable(pd, RIGHTS);
+	pin_ibverbs_replace(&verbs);
+	ok(waits(WANTED / 8), "a request waits for a memory region that is not much larger");
+	ok(!pin_mr_deregister(mr) && !pin_mr_deregister(other_mr) && !pin_domain_disarm(pd),
+	   "both have used it");
+	ok(!waits(WANTED / 8 - PIN_PAGE) && !is_waiting && reaches(mr) && reaches(other_mr),
+	   "and not for one that is");
+	pin_mr_deregister(mr);
+	pin_mr_deregister(other_mr);
+	pin_ibverbs_replace(real);
+	pin_domain_dealloc(pd);
+}
+
+/* --- two requests in one piece of a segment ------------------------------------------ */
 
 static void request_beside(void)
 {
@@ -354,6 +406,7 @@ int main(void)
 	race(request, evict, "an eviction while a request gets its keys");
 	race(evict, request, "a request while its memory region is evicted");
 	replaced(span);
+	within(span);
 	pieces(span);
 	domains();
 	proxies();

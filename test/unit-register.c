@@ -7,6 +7,7 @@
 #include "regpool/evict.h"
 #include "regpool/fork.h"
 #include "regpool/keys.h"
+#include "regpool/segments.h"
 #include "regpool/state.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
@@ -23,10 +24,10 @@ static char *heap, *heap_end;
 
 static void served(void)
 {
-	struct ibv_pd *pd = used_pd();
+	struct ibv_pd *pd = new_pd();
 	unsigned made = fake_verbs.made;
 	struct ibv_mr *a = reg(pd, heap + 100, 5000, RIGHTS);
-	struct ibv_mr *b = reg(pd, heap + PIECE / 2, PIECE / 2, RIGHTS);
+	struct ibv_mr *b = reg(pd, heap + 5000, 2 * PIN_PAGE - 5000, RIGHTS);
 
 	ok(a && b && fake_verbs.made == made + 1, "two requests share one real registration");
 	ok(a->addr == heap + 100 && a->length == 5000, "each MR has the requested address");
@@ -39,40 +40,62 @@ static void served(void)
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "deallocating the PD deregisters it");
 }
 
+static struct ibv_mr *reg_pages(struct ibv_pd *pd, size_t first, size_t end)
+{
+	return reg(pd, heap + first * PIN_PAGE, (end - first) * PIN_PAGE, RIGHTS);
+}
+
 /* Memory regions never change: over a border of what there is comes another one. */
 static void wider(void)
 {
-	struct ibv_pd *pd = used_pd();
-	struct ibv_mr *low = reg(pd, heap, 64, RIGHTS),
-		      *high = reg(pd, heap + PIECE, 64, RIGHTS);
-	struct ibv_mr *both, *other;
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *low = reg_pages(pd, 0, 4), *high = reg_pages(pd, 6, 10);
+	struct ibv_mr *both, *all, *other;
 
 	ok(fake_verbs.live == 2 && low->lkey != high->lkey,
 	   "distant ranges get separate memory regions");
 	pin_mr_deregister(high);
-	both = reg(pd, heap + PIECE - 10, 20, RIGHTS);
-	ok(reaches(both) && fake_verbs.registered == 3 * PIECE,
+	both = reg_pages(pd, 3, 7);
+	ok(reaches(both) && fake_verbs.live == 2 && fake_verbs.registered == 11 * PIN_PAGE,
 	   "a range across a border gets a memory region over both sides, replacing an idle "
 	   "one");
-	ok(reaches(low) && pin_state.registered == 3 * PIECE, "a memory region in use stays");
+	ok(reaches(low) && pin_state.registered == 11 * PIN_PAGE,
+	   "a memory region in use stays, and is not widened");
 	ok(pin_state.registered == fake_verbs.registered, "the statistics count both");
-	high = reg(pd, heap, 2 * PIECE, RIGHTS);
-	ok(high->lkey == both->lkey && high->lkey != low->lkey,
+	all = reg_pages(pd, 0, 10);
+	high = reg_pages(pd, 3, 4);
+	ok(high->lkey == all->lkey && all->lkey != both->lkey && all->lkey != low->lkey,
 	   "look-ups return the wider memory region");
 	pin_mr_deregister(low);
-	other = reg(pd, heap + 3 * PIECE, 64, RIGHTS);
-	ok(fake_verbs.live == 2, "the narrower one is deregistered when it has no users");
 	pin_mr_deregister(both);
+	other = reg(pd, heap + 3 * PIECE, 64, RIGHTS);
+	ok(fake_verbs.live == 2, "the narrower ones are deregistered when they have no users");
+	pin_mr_deregister(all);
 	pin_mr_deregister(high);
 	pin_mr_deregister(other);
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
 	   "nothing is left");
 }
 
+/* Registering what is idle again takes time. */
+static void much_larger(void)
+{
+	struct ibv_pd *pd = new_pd();
+
+	pin_mr_deregister(reg_pages(pd, 0, 64));
+	pin_mr_deregister(reg_pages(pd, 63, 66));
+	ok(fake_verbs.live == 2 && fake_verbs.registered == (64 + 3) * PIN_PAGE,
+	   "a request takes nothing of a memory region that is much larger");
+	pin_mr_deregister(reg_pages(pd, 60, 70));
+	ok(fake_verbs.live == 1 && fake_verbs.registered == 70 * PIN_PAGE,
+	   "a longer one replaces all idle ones that it overlaps");
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+}
+
 /* A wide memory region goes, and a narrow one in it stays because somebody uses it. */
 static void narrow_again(void)
 {
-	struct ibv_pd *pd = used_pd();
+	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *low = reg(pd, heap, 64, RIGHTS), *both, *again;
 	unsigned made;
 
@@ -81,7 +104,7 @@ static void narrow_again(void)
 	made = fake_verbs.made;
 	ok(pin_evict_one(NULL, 0) && fake_verbs.live == 1 && reaches(low),
 	   "the wide memory region can be evicted");
-	again = reg(pd, heap + PIECE - 64, 64, RIGHTS);
+	again = reg(pd, heap + PIN_PAGE - 64, 64, RIGHTS);
 	ok(again->lkey == low->lkey && fake_verbs.made == made,
 	   "then narrower ones serve their part");
 	pin_mr_deregister(low);
@@ -360,7 +383,6 @@ static void handed_over(void)
 	ok(!pin_domain_dealloc(pd), "users are counted right across threads");
 }
 
-/* Chosen before the program replaced pages of it. */
 static bool is_registered_ahead(struct ibv_pd *pd, void *addr, size_t length)
 {
 	struct pin_domain *domain = pin_domain_find(pd);
@@ -370,12 +392,43 @@ static bool is_registered_ahead(struct ibv_pd *pd, void *addr, size_t length)
 	return fake_verbs.made != made;
 }
 
+/* Other blocks were in its place, or in a part of it. */
+static void cells(void)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *low = reg_pages(pd, 0, PIECE / PIN_PAGE / 4), *much, *next;
+
+	pin_mr_deregister(reg(pd, heap + PIECE - 1, 2, RIGHTS));
+	much = reg(pd, heap + PIECE / 2, PIN_PAGE, RIGHTS);
+	ok(!is_registered_ahead(pd, heap, PIECE) && fake_verbs.live == 3,
+	   "a cell is left as it is while more than a quarter of it is in use");
+	pin_mr_deregister(much);
+	ok(is_registered_ahead(pd, heap, PIECE) && fake_verbs.live == 2 &&
+		   fake_verbs.registered == PIECE + PIECE / 4,
+	   "then it replaces what is idle in it, or reaches into it");
+	ok(reaches(low), "and what is in use stays");
+	much = reg(pd, heap + PIECE - 1, 2, RIGHTS);
+	ok(reaches(much) && fake_verbs.live == 3 && !is_registered_ahead(pd, heap, PIECE),
+	   "a small request across its border does not replace it");
+	next = reg(pd, heap + 2 * PIECE - PIN_PAGE, PIECE, RIGHTS);
+	ok(is_registered_ahead(pd, heap + PIECE, PIECE) && reaches(next),
+	   "what is in use in the next cell does not count in this one");
+	pin_mr_deregister(much);
+	much = reg(pd, heap + 2 * PIECE, 64, RIGHTS);
+	ok(much->lkey == next->lkey, "and is still found there");
+	pin_mr_deregister(next);
+	pin_mr_deregister(low);
+	pin_mr_deregister(much);
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+}
+
 /* Once: the library never forgets that. */
 static void replaced(void)
 {
 	char *p = heap + (PIECES - 2) * PIECE;
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *used = reg(pd, p - PIECE, 3 * PIECE, RIGHTS), *mr;
+	struct pin_segment segment = {pin_range_of(p - PIECE, 3 * PIECE), .piece = 4 * PIECE};
 	struct pin_mr_key keys;
 
 	pin_domain_enable(pd, RIGHTS);
@@ -395,6 +448,14 @@ static void replaced(void)
 	ok(!is_registered_ahead(pd, p, PIECE) && is_registered_ahead(pd, heap, PIECE),
 	   "it is not registered ahead, even if that was about to begin");
 	pin_mr_deregister(used);
+	pin_mr_deregister(mr);
+	pin_domain_disarm(pd);
+	pin_segments_add(&segment);
+	pin_segments_note_ready(&segment);
+	mr = reg(pd, p - PIECE, 64, RIGHTS);
+	ok(reaches(mr) && fake_verbs.registered == PIN_PAGE,
+	   "nor with a request for another part of its piece of a segment");
+	pin_segments_remove(&segment);
 	pin_mr_deregister(mr);
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
 	   "nothing is left");
@@ -488,7 +549,9 @@ int main(void)
 	initialized_early();
 	served();
 	wider();
+	much_larger();
 	narrow_again();
+	cells();
 	passed();
 	unseen();
 	stale();

@@ -313,6 +313,32 @@ static void on_other_nodes(void)
 	   "much free memory on many nodes is used before the heap grows");
 }
 
+static unsigned told;
+
+static void listener(void)
+{
+	told++;
+}
+
+/* What registers memory ahead looks at granules. */
+static void untouched(void)
+{
+	const uint32_t granule = PIN_GRANULE / PIN_UNIT;
+	struct pin_run_need need = {4 * granule, 1}, small = {4, 1};
+	size_t n_used;
+	uint32_t page;
+
+	pin_span_subscribe(listener);
+	page = pin_run_take_on(9, &need, &n_used);
+	ok(told == 1, "who takes memory that nobody has touched is reported");
+	give(page, need.n_pages);
+	page = pin_run_take_on(9, &need, &n_used);
+	ok(told == 1 && n_used == 4 * PIN_GRANULE, "but not of memory that was in use");
+	for (uint32_t i = 0; i < need.n_pages; i += small.n_pages)
+		pin_run_take_on(9, &small, &n_used);
+	ok(told == 1 + 4, "small pieces are where they reach another granule: %u", told);
+}
+
 /* The kernel has memory for the heap and none for tables, or the reverse, on eight nodes. */
 static void refused(void)
 {
@@ -367,6 +393,7 @@ int main(void)
 	given_last();
 	at_the_end();
 	on_other_nodes();
+	untouched();
 	refused();
 	return done_testing();
 }

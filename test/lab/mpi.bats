@@ -86,7 +86,7 @@ right() {
 
 # once NAME: the heap was registered as it grew, never for a message, and no heap request went to
 # libibverbs. A cell of 2 MiB has at most three memory regions in each domain: of requests, which get no
-# more than they need, of the thread that registers ahead, and what crosses into the next cell.
+# more than they need, and of the thread that registers ahead, also after its blocks have changed.
 once() {
 	local rank report
 

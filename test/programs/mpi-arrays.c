@@ -9,7 +9,7 @@
  *     mpi-arrays ROUNDS
  *
  * Prints "rounds N wrong W resident KIB": the larger peak of resident memory of the two ranks;
- * and with the library, of each rank, "rank R created N" after twenty rounds and at the end.
+ * and with the library, of each rank, "rank R created N" after half of them and at the end.
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -154,7 +154,7 @@ int main(int argc, char **argv)
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	draw_sizes();
 	for (unsigned round = 0; round < rounds; round++) {
-		if (round == 20)
+		if (round == rounds / 2)
 			show_registrations();
 		wrong += play(round);
 	}
