@@ -42,7 +42,7 @@ static void look_at_memory(struct pin_cgroup *cgroup)
 
 /* Looks at a group below a mount point, and at those around it. */
 static void look_below(struct pin_cgroup *cgroup, const char *mounted, const char *subdirectory,
-		       const char *group, void (*look)(struct pin_cgroup *cgroup))
+		       const char *group)
 {
 	size_t n = pin_format(cgroup->group, sizeof cgroup->group, "%s%s", mounted,
 			      subdirectory);
@@ -50,28 +50,28 @@ static void look_below(struct pin_cgroup *cgroup, const char *mounted, const cha
 
 	pin_format(cgroup->group + n, sizeof cgroup->group - n, "%s", group);
 	do {
-		look(cgroup);
+		look_at_memory(cgroup);
 		slash = strrchr(cgroup->group + n, '/');
 		if (slash)
 			*slash = '\0';
 	} while (slash);
 }
 
-/* Whether a line of /proc/self/cgroup is about it: "0::/group" or "5:cpu,memory:/group". */
-static bool is_about(const char *controllers, const char *name)
+/* Whether a line of /proc/self/cgroup is: "0::/group" or "5:cpu,memory:/group". */
+static bool is_about_memory(const char *controllers)
 {
 	const char *end = strchr(controllers, ':');
-	const char *found = strstr(controllers, name);
+	const char *found = strstr(controllers, "memory");
 
 	return end == controllers || (found && found < end);
 }
 
-void pin_cgroup_each(struct pin_cgroup *cgroup, const char *controller,
-		     void (*look)(struct pin_cgroup *cgroup))
+void pin_cgroup_find(struct pin_cgroup *cgroup)
 {
 	const char *group;
 	char *next;
 
+	cgroup->limit = cgroup->peak = SIZE_MAX;
 	if (pin_io_read("/proc/self/cgroup", cgroup->text, sizeof cgroup->text) <= 0)
 		return;
 	for (char *line = cgroup->text; line && *line; line = next) {
@@ -80,19 +80,13 @@ void pin_cgroup_each(struct pin_cgroup *cgroup, const char *controller,
 			*next++ = '\0';
 		line = strchr(line, ':');
 		group = line ? strchr(line + 1, ':') : NULL;
-		if (!group || !is_about(line + 1, controller))
+		if (!group || !is_about_memory(line + 1))
 			continue;
-		look_below(cgroup, "/sys/fs/cgroup/", controller, group + 1, look);
+		look_below(cgroup, "/sys/fs/cgroup/", "memory", group + 1);
 		/* Version 2, also beside version 1. */
-		look_below(cgroup, "/sys/fs/cgroup", "", group + 1, look);
-		look_below(cgroup, "/sys/fs/cgroup/unified", "", group + 1, look);
+		look_below(cgroup, "/sys/fs/cgroup", "", group + 1);
+		look_below(cgroup, "/sys/fs/cgroup/unified", "", group + 1);
 	}
-}
-
-void pin_cgroup_find(struct pin_cgroup *cgroup)
-{
-	cgroup->limit = cgroup->peak = SIZE_MAX;
-	pin_cgroup_each(cgroup, "memory", look_at_memory);
 }
 
 size_t pin_cgroup_limit(void)

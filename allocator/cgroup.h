@@ -16,13 +16,6 @@ struct pin_cgroup {
 };
 
 /*
- * Calls `look` with the directory, cgroup->group, of the process's group of this controller and
- * of each group around that one, in each place where groups may be mounted.
- */
-void pin_cgroup_each(struct pin_cgroup *cgroup, const char *controller,
-		     void (*look)(struct pin_cgroup *cgroup));
-
-/*
  * The memory limit of the process: the lowest limit of its group and of those around it; and
  * the most memory that the group with this limit has had, or has now where the kernel does not
  * say.

@@ -40,7 +40,7 @@ void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_use
 /* The bytes that a block can hold, and those that were requested. */
 static inline size_t pin_large_usable(const void *block)
 {
-	return (size_t)pin_page_length(pin_page_of(block)) << PIN_UNIT_SHIFT;
+	return pin_page_bytes(pin_page_of(block));
 }
 
 static inline size_t pin_large_asked(const void *block)

@@ -116,18 +116,6 @@ struct pin_live_peak pin_live_peak(void);
 extern __thread size_t pin_live_growth __attribute__((tls_model("initial-exec")));
 void pin_live_account_growth(void);
 
-/* Notes that the heap has grown by n_bytes. */
-static inline void pin_live_note_growth(size_t n_bytes)
-{
-	pin_live_growth += n_bytes;
-}
-
-/* The first growth serves the library itself, and any program: nobody asks for its stack. */
-static inline void pin_live_skip_growth(void)
-{
-	pin_live_growth = 0;
-}
-
 /*
  * Records the stack and the time of growth that has been noted, raises the peak if the lane,
  * which this thread has counted in, calls for that, and calls the listener that waits for it.

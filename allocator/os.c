@@ -193,11 +193,18 @@ size_t pin_os_memlock_set(void)
 	return soft_limit(RLIMIT_MEMLOCK);
 }
 
+/* Who finds no limit does not look again for a second: if there is one then, the kernel says
+ * so. */
 size_t pin_os_memlock_limit(void)
 {
-	size_t limit = pin_os_memlock_set();
+	static _Atomic uint64_t none_at;
+	uint64_t now = pin_os_now_ns();
+	size_t limit = now - none_at < 1000000000u ? SIZE_MAX : pin_os_memlock_set();
 
-	return limit != SIZE_MAX && may_exceed_memlock() ? SIZE_MAX : limit;
+	if (limit != SIZE_MAX && !may_exceed_memlock())
+		return limit;
+	none_at = limit == SIZE_MAX ? none_at : now;
+	return SIZE_MAX;
 }
 
 size_t pin_os_status(const char *name)

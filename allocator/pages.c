@@ -64,24 +64,21 @@ int pin_pages_cover(const void *addr, size_t n_bytes)
 }
 
 /* Whether a block in use, a segment or a slice begins with the page. */
-static bool begins(uintptr_t page)
+static bool begins(uint32_t page)
 {
-	unsigned kind = pin_kind_of((void *)page);
+	unsigned kind = pin_page_kind(page);
 
-	return kind == PIN_KIND_LARGE
-		       ? pin_page_state(pin_page_of((void *)page)) == PIN_STATE_TAKEN
-		       : kind > PIN_KIND_LARGE;
+	return kind > PIN_KIND_LARGE ||
+	       (kind == PIN_KIND_LARGE && pin_page_state(page) == PIN_STATE_TAKEN);
 }
 
 struct pin_block pin_block_at_or_below(uintptr_t addr, uintptr_t least)
 {
-	uintptr_t page = PIN_ALIGN_DOWN(addr, PIN_UNIT);
+	uint32_t page = pin_page_of((void *)addr), first = pin_page_of((void *)least);
+	uintptr_t start;
 
-	while (page > least && !begins(page) && pin_kind_of((void *)page) != PIN_KIND_SMALL)
-		page -= PIN_UNIT;
-	return (struct pin_block){
-		page,
-		page + (begins(page) ? (uintptr_t)pin_page_length(pin_page_of((void *)page))
-					       << PIN_UNIT_SHIFT
-				     : 0)};
+	while (page > first && !begins(page) && pin_page_kind(page) != PIN_KIND_SMALL)
+		page--;
+	start = (uintptr_t)pin_page_at(page);
+	return (struct pin_block){start, start + (begins(page) ? pin_page_bytes(page) : 0)};
 }

@@ -96,9 +96,10 @@ static inline void pin_page_set_length(uint32_t page, uint32_t n_pages)
 	__atomic_store_n(&pin_pages.records[page].length, n_pages, __ATOMIC_RELAXED);
 }
 
-static inline uint32_t pin_page_length(uint32_t page)
+static inline size_t pin_page_bytes(uint32_t page)
 {
-	return __atomic_load_n(&pin_pages.records[page].length, __ATOMIC_RELAXED);
+	return (size_t)__atomic_load_n(&pin_pages.records[page].length, __ATOMIC_RELAXED)
+	       << PIN_UNIT_SHIFT;
 }
 
 /* Threads that free the neighbours read the tag of a page. */

@@ -453,7 +453,7 @@ static bool add_memory(struct pin_map *map, size_t n_bytes, uint32_t node)
 	pin_mutex_unlock(&pin_growth_lock);
 	if (!p)
 		return false;
-	pin_live_note_growth(n_bytes);
+	pin_live_growth += n_bytes;
 	page = pin_page_of(p);
 	end = page + (uint32_t)(n_bytes >> PIN_UNIT_SHIFT);
 	/* The heap's first page is no memory: 0 is the number of none. */

@@ -27,7 +27,7 @@ static bool add_span(void *start, const struct pin_segment_need *need)
 	added = pin_span_add((uintptr_t)start, need->n_bytes, node);
 	pin_mutex_unlock(&pin_growth_lock);
 	if (added) {
-		pin_live_note_growth(need->n_bytes);
+		pin_live_growth += need->n_bytes;
 		begin_segment(start, need->n_bytes);
 	}
 	return added;

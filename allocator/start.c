@@ -75,7 +75,9 @@ static PIN_COLD bool start(void)
 	is_ready = true;
 	if (!keep_spare())
 		pin_error(PIN_SAYS_NO_MEMORY ": raise ulimit -v and ulimit -d");
-	pin_live_skip_growth();
+	/* The first growth serves the library itself, and any program: nobody asks for its
+	 * stack. */
+	pin_live_growth = 0;
 	return true;
 }
 

@@ -2,12 +2,13 @@
 /*
  * The cost of a child for a process with a large heap that is all resident.
  *
- *     fork-cost plain|pinned|used MIB fork|vfork|spawn
+ *     fork-cost plain|pinned MIB fork|vfork|spawn
+ *     fork-cost used MIB COUNT KIB
  *
  * With pinned the heap is registered, by the library or, without it, by the program itself;
- * with used also 16 buffers of 1 MiB in it are. Prints how long the parent is blocked, how much
- * less memory the machine has while the child exists, and how much of the child's memory is not
- * shared.
+ * with used the heap has blocks of so many KiB, of which the program registers so many. Prints
+ * how long the parent is blocked, how much less memory the machine has while the child exists,
+ * and how much of the child's memory is not shared.
  */
 #define _GNU_SOURCE
 #include "bench/bench.h"
@@ -32,16 +33,24 @@ static void pin(void)
 		need(ibv_reg_mr(pd, heap.blocks[i], BLOCK, RDMA_ACCESS));
 }
 
-/* Far from each other. */
-static void use(void)
+/* Far from each other. A moment later, what the library has registered ahead is, too. */
+static void use(size_t n_bytes, size_t count, size_t block)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(rdma_open());
+	size_t n = n_bytes / block;
+	char **blocks = malloc(n * sizeof *blocks);
 
-	need(pd);
-	for (size_t i = 0; i < 16; i++)
-		need(ibv_reg_mr(pd, heap.blocks[i * heap.n / 16], BLOCK, RDMA_ACCESS));
-	if (pinalloc_stats)
+	need(pd && blocks && count && n >= count);
+	for (size_t i = 0; i < n; i++) {
+		need((blocks[i] = malloc(block)));
+		bench_touch(blocks[i], block);
+	}
+	if (pinalloc_stats) {
+		bench_pair(pd, blocks[0], block);
 		heap_wait_registered();
+	}
+	for (size_t i = 0; i < count; i++)
+		need(ibv_reg_mr(pd, blocks[i * n / count], block, RDMA_ACCESS));
 }
 
 /* Lives until its standard input ends; a program started by vfork or spawn. */
@@ -102,11 +111,15 @@ int main(int argc, char **argv)
 	size_t n_bytes = argc > 3 ? (size_t)atol(argv[2]) * MIB : 0;
 
 	need(n_bytes);
+	if (!strcmp(argv[1], "used")) {
+		need(argc > 4);
+		use(n_bytes, (size_t)atol(argv[3]), (size_t)atol(argv[4]) * KIB);
+		measure("fork");
+		return 0;
+	}
 	heap_make(&heap, n_bytes, true);
 	if (!strcmp(argv[1], "pinned"))
 		pin();
-	else if (!strcmp(argv[1], "used"))
-		use();
 	measure(argv[3]);
 	return 0;
 }

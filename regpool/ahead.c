@@ -100,7 +100,7 @@ static bool register_range(struct pin_access_set *set, struct pin_range range)
 	pthread_rwlock_rdlock(&set->domain->lock);
 	/* The domain may have been disarmed, or be another PD's, by now. */
 	if (is_worked_on(set) && !pin_state_off() && !is_short()) {
-		goes_on = pin_keys_prepare_ahead(set, range);
+		goes_on = pin_keys_create_ahead(set, range);
 		shortage.has_failed |= !goes_on;
 	}
 	pthread_rwlock_unlock(&set->domain->lock);
@@ -208,8 +208,8 @@ static void look_at_all(struct look *look)
 
 	count_look(look);
 	for (uint32_t i = 0; i < pin_domain_count(); i++)
-		pin_entries_sweep_domain(&pin_domains[i]);
-	pin_evict_excess();
+		pin_entries_purge_domain(&pin_domains[i]);
+	pin_evict_excess(0);
 	note_shortage();
 	look->has_room = pin_os_now_ns() >= shortage.until_ns;
 	look->n_new = look->ns = 0;
@@ -264,7 +264,6 @@ static void *run_ahead(void *unused)
 								    !look.has_new_set &&
 								    !look.has_cut);
 		pin_state_await_change(now, pause);
-		/* What could not be pinned for a reason that is not known. */
 		if (pause >= LAST_PAUSE_MS || pin_os_now_ns() - retried_at >= RETRY_NS) {
 			pin_granules_retry_unpinnable();
 			retried_at = pin_os_now_ns();
@@ -305,7 +304,7 @@ void pin_ahead_add_set(struct pin_access_set *set)
 	struct pin_range piece = {0, 0};
 
 	while (pin_segments_next_piece(piece.start, &piece))
-		pin_keys_prepare(set, (void *)piece.start, pin_range_length(piece));
+		pin_keys_create(set, (void *)piece.start, pin_range_length(piece));
 }
 
 void pin_ahead_add_segment(struct pin_segment *segment)

@@ -10,6 +10,7 @@
 #include "regpool/listeners.h"
 #include "regpool/entries.h"
 #include "regpool/state.h"
+#include "regpool/threads.h"
 #include "regpool/ahead.h"
 #include "regpool/watch.h"
 
@@ -45,6 +46,8 @@ static bool make_tables(struct pin_access_set *set)
 
 	return ensure_table(&set->records, sizeof(struct pin_record), PIN_MOST_ENTRIES) &&
 	       ensure_table(&set->entries, sizeof(struct pin_entry), PIN_MOST_ENTRIES) &&
+	       ensure_table(&set->users, sizeof(pin_users),
+			    PIN_MOST_ENTRIES / PIN_USERS_ENTRIES) &&
 	       ensure_table(&set->starting, sizeof(uint32_t), n) &&
 	       ensure_table(&set->in_part, sizeof(uint32_t), pin_reserve.size / PIN_PAGE) &&
 	       ensure_table(&set->covering, sizeof(uint32_t), n);
@@ -72,8 +75,8 @@ static size_t withdraw_range(uintptr_t start, size_t length)
 
 	/* Of what was marked before, too: nothing may be found there. */
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
-		pin_entries_withdraw(set,
-				     pin_range_granules(pin_range_of((void *)start, length)));
+		pin_entries_invalidate(set,
+				       pin_range_granules(pin_range_of((void *)start, length)));
 	return n_bytes;
 }
 
@@ -193,24 +196,20 @@ static void clear_sets(struct pin_domain *domain, enum pin_clear what)
 		pin_entries_clear(set, what);
 }
 
-/*
- * Caller holds the domain's lock, and its MRs are gone or out of reach. The generation changes
- * first: proxies must be invalid before the counts of their users become 0, or a release would
- * make a counter negative.
- */
+/* Caller holds the domain's lock, and its MRs are gone or out of reach. */
 static void retire(struct pin_domain *domain)
 {
-	atomic_fetch_add(&domain->generation, 1);
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
 		set->is_ahead = false;
 		atomic_store(&set->armed, false);
-		pin_entries_forget(set);
+		pin_entries_clear(set, PIN_CLEAR_GONE);
 	}
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
 }
 
 int pin_domain_dealloc(struct ibv_pd *pd)
 {
+	PIN_SHIELDED;
 	struct pin_domain *domain = lock_domain(pd);
 	int result;
 
@@ -236,6 +235,7 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 
 static void retire_pd(struct ibv_pd *pd)
 {
+	PIN_SHIELDED;
 	struct pin_domain *domain = lock_domain(pd);
 
 	if (!domain)
@@ -264,10 +264,12 @@ void pin_domain_close(const struct ibv_context *context)
 
 void pin_domain_notice(struct ibv_pd *pd)
 {
+	PIN_SHIELDED;
 	struct pin_domain *domain;
 
 	if (pin_state_off())
 		return;
+	pin_fork_handle();
 	domain = lock_domain(pd);
 	if (domain) {
 		retire(domain);
@@ -278,6 +280,7 @@ void pin_domain_notice(struct ibv_pd *pd)
 
 int pin_domain_disarm(struct ibv_pd *pd)
 {
+	PIN_SHIELDED;
 	struct pin_domain *domain = lock_domain(pd);
 	bool armed = false;
 	int saved = errno;

@@ -33,24 +33,9 @@ size_t pin_budget_limit(void);
  */
 bool pin_budget_is_tight(void);
 
-/*
- * Whether a call that locks n_bytes, or a little, may have failed for lack of locked memory
- * that the heap has: not if it locks more than there would be without the heap.
- */
-bool pin_budget_is_near_locked(size_t n_bytes);
-
 /* Counts a memory region of so many bytes, if the limits allow it. Lock-free. */
 bool pin_budget_reserve(size_t n_bytes);
 
 void pin_budget_release(size_t n_bytes);
-
-/* Whether n_bytes would fit if `idle` bytes of memory regions were deregistered. */
-bool pin_budget_would_fit(size_t n_bytes, size_t idle);
-
-/*
- * How many objects of this adapter the control groups of the process allow (hca_object in
- * rdma.max); SIZE_MAX if there is no limit. Takes a lock, and is not for signal handlers.
- */
-size_t pin_budget_objects(const char *device);
 
 #endif

@@ -97,20 +97,13 @@ const char *pin_domain_device(const struct ibv_context *context)
 	return context && context->device ? context->device->name : "?";
 }
 
-/* EFA's adapters have page tables of 24 Mi entries of 4 KiB, which their driver does not tell.
- */
-#define EFA_VENDOR 0x1d0f
-#define EFA_BYTES  ((size_t)24 * PIN_MIB * PIN_PAGE)
-
-/* Asks the adapter for its limits. */
+/* Asks the adapter for its limit. */
 static void find_limits(struct pin_domain *domain, struct ibv_context *context)
 {
 	struct ibv_device_attr attr = {0};
 	bool is_known = !pin_ibverbs_of(context)->query_device(context, &attr);
 
 	domain->max_mr_size = is_known && attr.max_mr_size ? attr.max_mr_size : SIZE_MAX;
-	domain->max_mr = is_known && attr.max_mr > 0 ? (size_t)attr.max_mr : 0;
-	domain->max_bytes = is_known && attr.vendor_id == EFA_VENDOR ? EFA_BYTES : SIZE_MAX;
 }
 
 /* Caller holds domains_lock. */

@@ -57,6 +57,7 @@ struct pin_access_set {
 	struct pin_table in_part;	     /* page → number of an entry, likewise */
 	struct pin_table entries;	     /* struct pin_entry */
 	struct pin_table records;	     /* struct pin_record, same numbers */
+	struct pin_table users;		     /* pin_users, of 16 numbers each */
 	struct pin_table starting;  /* granule → list of the entries that start in it */
 	_Atomic uint32_t n_entries; /* the largest entry number ever used; the first is 1 */
 	_Atomic bool armed;
@@ -72,7 +73,6 @@ struct pin_access_set {
 struct pin_domain {
 	_Atomic(struct ibv_pd *) pd; /* NULL: the slot is free */
 	_Atomic(const struct ibv_context *) context;
-	_Atomic uint32_t generation; /* a proxy with an older one refers to nothing */
 	/*
 	 * Protects against deallocation of the PD: taken exclusively to arm and deallocate,
 	 * shared while the registrar registers one range. Writers go first. Look-ups do not
@@ -84,11 +84,16 @@ struct pin_domain {
 	_Atomic unsigned max_access;	    /* the most rights a set may be armed with */
 	char device[64];
 	_Atomic size_t max_mr_size; /* bytes */
-	_Atomic size_t max_bytes;   /* that the adapter's page table can have; SIZE_MAX: all */
 	_Atomic uint64_t created;   /* real registrations, for the report */
 	_Atomic size_t registered, registered_peak;
-	_Atomic size_t max_mr; /* memory regions that the adapter can have */
-	_Atomic size_t n_live; /* those of the heap */
+};
+
+/*
+ * An MR with what its provider keeps behind it: the largest structure that is known of
+ * rdma-core's providers is mlx5_vfio_mr, of 88 bytes. A proxy has 64 bytes more.
+ */
+struct pin_mr_copy {
+	_Alignas(struct ibv_mr) unsigned char bytes[128];
 };
 
 #define PIN_MAX_DOMAINS 256

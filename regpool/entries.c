@@ -4,8 +4,10 @@
 #include "regpool/entries.h"
 #include "allocator/os.h"
 #include "regpool/register.h"
+#include "regpool/threads.h"
 
 #include <errno.h>
+#include <string.h>
 
 static void set_state_and_wake(struct pin_entry *entry, uint32_t state)
 {
@@ -15,11 +17,10 @@ static void set_state_and_wake(struct pin_entry *entry, uint32_t state)
 
 uint32_t pin_entry_n_users(struct pin_access_set *set, const struct pin_entry *entry)
 {
-	const struct pin_record *record = pin_entry_record(set, entry);
-	uint32_t n = 0;
+	uint32_t number = pin_entry_number(set, entry), n = 0;
 
-	for (int i = 0; i < PIN_LANES; i++)
-		n += atomic_load(&record->lanes[i].n);
+	for (unsigned i = pin_lanes(); i--;)
+		n += atomic_load(pin_entry_users_in(set, number, i));
 	return n;
 }
 
@@ -185,7 +186,8 @@ static void publish_entry(struct pin_access_set *set, struct pin_entry *entry)
 		set->has_leftovers = true;
 }
 
-void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry, uint32_t state)
+/* Caller holds the set's lock, as of the next. */
+static void publish(struct pin_access_set *set, struct pin_entry *entry, uint32_t state)
 {
 	set_state_and_wake(entry, state);
 	publish_entry(set, entry);
@@ -217,14 +219,19 @@ static void unpublish_entry(struct pin_access_set *set, struct pin_entry *entry)
 
 static struct pin_entry *free_entry(struct pin_access_set *set)
 {
-	uint32_t number = set->free;
+	uint32_t *link = &set->free, number;
 
+	/* Proxies that have outlived their domain may still count there (PIN_CLEAR_GONE).
+	 */
+	while ((number = *link) && pin_entry_n_users(set, pin_entry_at(set, number)))
+		link = &record_at(set, number)->next;
 	if (number) {
-		set->free = record_at(set, number)->next;
+		*link = record_at(set, number)->next;
 		return pin_entry_at(set, number);
 	}
 	number = set->n_entries + 1;
 	if (pin_table_ensure(&set->records, (size_t)number + 1) ||
+	    pin_table_ensure(&set->users, number / PIN_USERS_ENTRIES + 1) ||
 	    pin_table_ensure(&set->entries, (size_t)number + 1))
 		return NULL;
 	set->n_entries = number;
@@ -260,11 +267,13 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 void pin_entry_narrow(struct pin_access_set *set, struct pin_entry *entry,
 		      struct pin_range range)
 {
+	pthread_mutex_lock(&set->lock);
 	unlink_entry(set, entry);
 	set_range(set, entry, range);
+	pthread_mutex_unlock(&set->lock);
 }
 
-void pin_entry_free(struct pin_access_set *set, struct pin_entry *entry)
+static void unuse(struct pin_access_set *set, struct pin_entry *entry)
 {
 	struct pin_record *record = pin_entry_record(set, entry);
 
@@ -286,21 +295,41 @@ static bool claim(struct pin_access_set *set, struct pin_entry *entry)
 	return entry->state == PIN_ENTRY_BUSY;
 }
 
+void pin_entries_note_error(const char *device, int error)
+{
+	struct pin_access_set *set = NULL;
+
+	if (error == EIO) {
+		PIN_SHIELDED;
+
+		while ((set = pin_access_set_next(NULL, set)))
+			if (!strcmp(set->domain->device, device)) {
+				set->is_ahead = false;
+				pin_entries_invalidate(set, (struct pin_range){0, UINTPTR_MAX});
+			}
+	}
+}
+
+void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t state)
+{
+	pthread_mutex_lock(&set->lock);
+	if (state)
+		publish(set, entry, state);
+	else
+		unuse(set, entry);
+	pthread_mutex_unlock(&set->lock);
+}
+
 /* Deregisters an entry that this thread has made BUSY. If that fails, restores its state. */
 static bool deregister_entry(struct pin_access_set *set, struct pin_entry *entry,
 			     uint32_t before)
 {
-	struct pin_range range = pin_entry_range(entry);
-	bool gone;
+	struct pin_record *record = pin_entry_record(set, entry);
+	int error = pin_register_deregister(set->domain, record->mr, pin_entry_range(entry));
 
-	gone = pin_register_deregister(set->domain, pin_entry_record(set, entry)->mr, range);
-	pthread_mutex_lock(&set->lock);
-	if (gone)
-		pin_entry_free(set, entry);
-	else
-		pin_entry_publish(set, entry, before);
-	pthread_mutex_unlock(&set->lock);
-	return gone;
+	pin_entries_note_error(set->domain->device, error);
+	pin_entry_end(set, entry, error ? before : 0);
+	return !error;
 }
 
 /*
@@ -324,7 +353,7 @@ static uint32_t claim_leftover(struct pin_access_set *set, uint32_t number)
 	return claimed ? number - 1 : 0;
 }
 
-void pin_entries_sweep(struct pin_access_set *set)
+void pin_entries_purge(struct pin_access_set *set)
 {
 	uint32_t number = 0;
 
@@ -334,11 +363,11 @@ void pin_entries_sweep(struct pin_access_set *set)
 		deregister_entry(set, pin_entry_at(set, number), PIN_ENTRY_READY);
 }
 
-void pin_entries_sweep_domain(struct pin_domain *domain)
+void pin_entries_purge_domain(struct pin_domain *domain)
 {
 	pthread_rwlock_rdlock(&domain->lock);
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
-		pin_entries_sweep(set);
+		pin_entries_purge(set);
 	pthread_rwlock_unlock(&domain->lock);
 }
 
@@ -347,8 +376,9 @@ bool pin_entry_is_idle(struct pin_access_set *set, struct pin_entry *entry)
 	return atomic_load(&entry->state) == PIN_ENTRY_READY && !pin_entry_n_users(set, entry);
 }
 
-int pin_entry_release_idle(struct pin_access_set *set, struct pin_entry *entry)
+int pin_entry_evict(struct pin_access_set *set, struct pin_entry *entry)
 {
+	PIN_SHIELDED;
 	bool claimed;
 
 	pthread_mutex_lock(&set->lock);
@@ -364,7 +394,7 @@ int pin_entry_release_idle(struct pin_access_set *set, struct pin_entry *entry)
 bool pin_entries_in_use(struct pin_access_set *set)
 {
 	for (uint32_t i = 1; i <= set->n_entries; i++)
-		if (pin_entry_n_users(set, pin_entry_at(set, i)))
+		if (pin_entry_at(set, i)->state && pin_entry_n_users(set, pin_entry_at(set, i)))
 			return true;
 	return false;
 }
@@ -388,16 +418,19 @@ static void withdraw(struct pin_access_set *set, struct pin_range range, bool id
 			unpublish_entry(set, entry);
 }
 
-void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range)
+void pin_entries_invalidate(struct pin_access_set *set, struct pin_range range)
 {
 	pthread_mutex_lock(&set->lock);
 	withdraw(set, range, false, NULL);
 	pthread_mutex_unlock(&set->lock);
 }
 
-void pin_entries_replace(struct pin_access_set *set, const struct pin_entry *entry)
+void pin_entries_replace(struct pin_access_set *set, struct pin_range range,
+			 const struct pin_entry *entry)
 {
-	withdraw(set, pin_entry_range(entry), true, entry);
+	pthread_mutex_lock(&set->lock);
+	withdraw(set, range, true, entry);
+	pthread_mutex_unlock(&set->lock);
 }
 
 /*
@@ -422,46 +455,20 @@ static uint32_t wait_and_seize(struct pin_access_set *set, struct pin_entry *ent
 	}
 }
 
-/* An entry with users stays, but is no longer HELD. */
-static void unhold(struct pin_access_set *set, struct pin_entry *entry)
-{
-	pthread_mutex_lock(&set->lock);
-	pin_entry_publish(set, entry, PIN_ENTRY_READY);
-	pthread_mutex_unlock(&set->lock);
-}
-
+/* An entry that stays because it has users is no longer HELD. */
 void pin_entries_clear(struct pin_access_set *set, enum pin_clear what)
 {
 	for (uint32_t i = 1; i <= set->n_entries; i++) {
 		struct pin_entry *entry = pin_entry_at(set, i);
 		uint32_t state = wait_and_seize(set, entry);
 
-		if (state && what == PIN_CLEAR_IDLE && pin_entry_n_users(set, entry))
-			unhold(set, entry);
-		else if (state)
+		if (state && what == PIN_CLEAR_GONE) {
+			pin_register_note_gone(set->domain, pin_entry_range(entry));
+			pin_entry_end(set, entry, 0);
+		} else if (state && what == PIN_CLEAR_IDLE && pin_entry_n_users(set, entry)) {
+			pin_entry_end(set, entry, PIN_ENTRY_READY);
+		} else if (state) {
 			deregister_entry(set, entry, state);
+		}
 	}
-}
-
-/* Frees an entry whose registration is gone. */
-static void forget_entry(struct pin_access_set *set, struct pin_entry *entry)
-{
-	pin_register_note_gone(set->domain, pin_entry_range(entry));
-	pthread_mutex_lock(&set->lock);
-	pin_entry_free(set, entry);
-	pthread_mutex_unlock(&set->lock);
-}
-
-void pin_entries_forget(struct pin_access_set *set)
-{
-	for (uint32_t i = 1; i <= set->n_entries; i++) {
-		struct pin_entry *entry = pin_entry_at(set, i);
-
-		if (wait_and_seize(set, entry))
-			forget_entry(set, entry);
-		/* Also of entries that were deregistered while in use. */
-		for (int lane = 0; lane < PIN_LANES; lane++)
-			atomic_store(&pin_entry_record(set, entry)->lanes[lane].n, 0);
-	}
-	set->longest = 0;
 }

@@ -14,15 +14,16 @@
  *   HELD    pinalloc_lookup() has returned its keys: in use until disabled
  *   0       unused
  *
- * Proxies that use an entry are counted beside it, in a counter for each lane, so that threads
- * which register buffers in one memory region do not share a cache line. A user first
+ * Proxies that use an entry are counted in a counter for each lane, so that threads which
+ * register buffers in one memory region do not share a cache line. A user first
  * increments the counter and then reads the state and the range; to deregister, a thread first
  * changes the state from READY to BUSY and then reads the counters. One of the two sees the
  * other, so keys never go while they are in use. Whatever else is read without the lock may
  * describe another memory region a moment later.
  *
  * The set's lock is held to change `covering` and to allocate or free entries, never during a
- * registration. It may be taken under the domain's lock, not the other way round.
+ * registration. It may be taken under the domain's lock, not the other way round. Who holds it
+ * or has an entry BUSY is shielded (threads.h), but for threads of the library.
  */
 #ifndef PIN_ENTRIES_H
 #define PIN_ENTRIES_H
@@ -44,19 +45,21 @@ struct pin_entry {
 	_Atomic size_t length;
 } __attribute__((aligned(32)));
 
-struct pin_user_count {
-	_Atomic uint32_t n;
-} PIN_LANE_ALIGNED;
+/*
+ * How many proxies use each of 16 entries: counters of one lane share a cache line. An entry
+ * takes 256 bytes of it.
+ */
+#define PIN_USERS_ENTRIES 16
+typedef _Atomic uint32_t pin_users[PIN_LANES][PIN_USERS_ENTRIES];
 
-/* All else of it, and who uses it. */
+/* All else of it. */
 struct pin_record {
 	struct ibv_mr *mr;	  /* the real memory region */
-	uint32_t provider_bytes;  /* of *mr that may be copied into a proxy */
+	struct pin_mr_copy copy;  /* of it, for proxies */
 	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
 	/* Guarded by the set's lock: */
 	uint32_t next; /* lists of entries.c: a number, or 0 */
-	bool is_stale; /* some of its pages were replaced: not found */
-	struct pin_user_count lanes[PIN_LANES];
+	bool is_stale; /* its adapter is gone, or some of its pages were replaced: not found */
 };
 
 static inline bool pin_entry_covers(const struct pin_entry *entry, const void *addr,
@@ -86,6 +89,13 @@ static inline struct pin_record *pin_entry_record(struct pin_access_set *set,
 	return pin_table_at(&set->records, struct pin_record, pin_entry_number(set, entry));
 }
 
+static inline _Atomic uint32_t *pin_entry_users_in(struct pin_access_set *set, uint32_t number,
+						   unsigned lane)
+{
+	return &pin_table_at(&set->users, pin_users,
+			     number / PIN_USERS_ENTRIES)[0][lane][number % PIN_USERS_ENTRIES];
+}
+
 /* How many proxies use it. */
 uint32_t pin_entry_n_users(struct pin_access_set *set, const struct pin_entry *entry);
 
@@ -100,17 +110,18 @@ static inline struct pin_range pin_entry_range(const struct pin_entry *entry)
  */
 struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_range range);
 
-/* Shortens the range of an entry that is BUSY. Caller holds the set's lock. */
+/*
+ * Shortens the range of an entry that is BUSY: other threads wait for it by its range, so that
+ * must be what is registered.
+ */
 void pin_entry_narrow(struct pin_access_set *set, struct pin_entry *entry,
 		      struct pin_range range);
 
 /*
- * Makes a BUSY entry READY. Look-ups find it unless it is stale. Caller holds the set's lock.
+ * Gives a BUSY entry of this thread a state: with READY look-ups find it, unless it is stale;
+ * with 0 it is free.
  */
-void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry, uint32_t state);
-
-/* Frees a BUSY entry. Caller holds the set's lock. */
-void pin_entry_free(struct pin_access_set *set, struct pin_entry *entry);
+void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t state);
 
 /* Iterates over the entries that overlap a range. Caller holds the set's lock throughout. */
 struct pin_walk {
@@ -130,28 +141,36 @@ bool pin_entry_is_idle(struct pin_access_set *set, struct pin_entry *entry);
  * Deregisters an idle entry. Returns 0; -EBUSY if it is no longer idle; or -EIO if libibverbs
  * refuses, which is logged.
  */
-int pin_entry_release_idle(struct pin_access_set *set, struct pin_entry *entry);
+int pin_entry_evict(struct pin_access_set *set, struct pin_entry *entry);
 
 /*
  * The program has replaced pages: look-ups no longer find memory regions that overlap the
  * range.
  */
-void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range);
+void pin_entries_invalidate(struct pin_access_set *set, struct pin_range range);
 
 /*
- * Look-ups no longer find idle memory regions that overlap a READY entry, but that reach beyond
- * it. Caller holds the set's lock.
+ * Look-ups no longer find idle memory regions that overlap the range, but for one that has all
+ * of it.
  */
-void pin_entries_replace(struct pin_access_set *set, const struct pin_entry *entry);
+void pin_entries_replace(struct pin_access_set *set, struct pin_range range,
+			 const struct pin_entry *kept);
+
+/*
+ * A call for this adapter has returned this errno value, or 0. EIO says that the adapter is
+ * gone: look-ups find nothing of it any more, so that requests go to libibverbs again, and
+ * nothing is registered ahead before a PD is allocated anew. Preserves errno.
+ */
+void pin_entries_note_error(const char *device, int error);
 
 /*
  * Deregisters leftovers, the entries that no look-up finds, unless they have users: then a
  * later call does.
  */
-void pin_entries_sweep(struct pin_access_set *set);
+void pin_entries_purge(struct pin_access_set *set);
 
 /* The same for all sets of a domain. */
-void pin_entries_sweep_domain(struct pin_domain *domain);
+void pin_entries_purge_domain(struct pin_domain *domain);
 
 /* Whether any entry of the set has users. */
 bool pin_entries_in_use(struct pin_access_set *set);
@@ -159,15 +178,13 @@ bool pin_entries_in_use(struct pin_access_set *set);
 enum pin_clear {
 	PIN_CLEAR_IDLE, /* those without users, HELD or not */
 	PIN_CLEAR_ALL,	/* all, even with users */
+	PIN_CLEAR_GONE, /* all, without deregistering, because the PD is gone */
 };
 
-/* Deregisters entries of a set. Caller holds the domain's lock. */
-void pin_entries_clear(struct pin_access_set *set, enum pin_clear what);
-
 /*
- * Empties the set without deregistering, because its PD is gone. Caller holds the domain's
- * lock.
+ * Deregisters entries of a set. Numbers that still have users are not used again until those
+ * have gone, too. Caller holds the domain's lock.
  */
-void pin_entries_forget(struct pin_access_set *set);
+void pin_entries_clear(struct pin_access_set *set, enum pin_clear what);
 
 #endif

@@ -54,71 +54,94 @@ static struct search look(const char *device)
 	return search;
 }
 
-bool pin_evict_one(const char *device, size_t wanted)
+size_t pin_evict_one(const char *device, bool waits)
 {
 	uint32_t began = atomic_load(&pin_evict_clock);
 	struct search search;
+	size_t n_bytes;
 	int error = 0;
 
 	do {
 		search = look(device);
-		if (!search.oldest && search.busy && !wanted) {
-			/* It may be about to go: a thread that needs room has one BUSY. */
+		if (!search.oldest && search.busy && waits) {
 			pin_os_wait(search.busy, PIN_ENTRY_BUSY);
-			return true;
+			return 1;
 		}
-		if (!search.oldest ||
-		    (wanted && !pin_budget_would_fit(wanted, search.idle_bytes)))
-			return false;
+		if (!search.oldest)
+			return 0;
 		/* All others were tried. */
 		if (error == -EIO && (int32_t)(search.used_at - began) > 0)
-			return false;
-		error = pin_entry_release_idle(search.set, search.oldest);
+			return 0;
+		n_bytes = search.oldest->length;
+		error = pin_entry_evict(search.set, search.oldest);
 		/* libibverbs does not let it go: from now on the others come first. */
 		if (error == -EIO)
 			pin_entry_record(search.set, search.oldest)->used_at =
 				atomic_fetch_add(&pin_evict_clock, 1) + 1;
 	} while (error);
 	atomic_fetch_add(&pin_state.evicted, 1);
-	return true;
+	return n_bytes;
 }
 
-/* Beyond all there are at the beginning: what other threads may register meanwhile. */
-#define MORE 64
+/* Evicts until so many bytes went, or nothing is idle. Returns how many went. */
+static size_t evict(const char *device, size_t n_bytes, bool waits)
+{
+	size_t sum = 0, n = 1;
+
+	for (; sum < n_bytes && n && !pin_state_off(); sum += n)
+		n = pin_evict_one(device, waits && !sum);
+	return sum;
+}
+
+bool pin_evict_excess(size_t n_bytes)
+{
+	size_t limit = pin_budget_limit(), have = pin_state.registered, excess = 0;
+	bool fits = n_bytes <= limit;
+	int error = errno;
+
+	if (fits && have > limit - n_bytes)
+		excess = have - (limit - n_bytes);
+	/* For what does not fit anyway nothing is evicted. */
+	if (n_bytes && look(NULL).idle_bytes < excess)
+		fits = false;
+	fits = fits && evict(NULL, excess, false) >= excess;
+	errno = error;
+	return fits;
+}
+
+bool pin_evict_for(const char *device, size_t n_bytes, int error, bool waits)
+{
+	size_t locked;
+
+	if (error == PIN_OVER_LIMIT)
+		return pin_evict_excess(n_bytes);
+	locked = pin_os_memlock_limit();
+	if (!pin_ibverbs_out_of_room(error) || n_bytes > locked)
+		return false;
+	return evict(error == ENOMEM && locked != SIZE_MAX ? NULL : device,
+		     n_bytes ? n_bytes : PIN_GRANULE, waits);
+}
+
+/* How often a call is made again at most: others may take each time what was evicted for it. */
+#define TIMES 64
 
 struct pin_retry pin_retry_begin(const struct ibv_context *context, size_t n_bytes)
 {
-	uint64_t destroyed = pin_state.destroyed, created = pin_state.created;
-
-	return (struct pin_retry){destroyed, created - destroyed + MORE,
-				  pin_domain_device(context), n_bytes};
+	return (struct pin_retry){pin_domain_device(context), n_bytes, n_bytes ? TIMES : 1,
+				  pin_state.destroyed};
 }
 
-bool pin_retry_evict(struct pin_retry *room, int error)
+bool pin_retry_evict(struct pin_retry *retry, int error)
 {
 	bool made = false;
 
-	if (!pin_state_off() && room->left &&
-	    pin_register_lacks_room(room->device, error, room->n_bytes)) {
-		const char *device = pin_register_lacks_memory(error, room->n_bytes)
-					     ? NULL
-					     : room->device;
-
-		made = pin_evict_one(device, 0) || pin_state.destroyed != room->destroyed;
-		room->destroyed = pin_state.destroyed;
-		room->left--;
+	pin_entries_note_error(retry->device, error);
+	if (retry->left && pin_ibverbs_out_of_room(error)) {
+		retry->left--;
+		made = pin_evict_for(retry->device, retry->n_bytes, error, true) ||
+		       pin_state.destroyed != retry->destroyed;
+		retry->destroyed = pin_state.destroyed;
 	}
 	errno = error;
 	return made;
-}
-
-void pin_evict_excess(void)
-{
-	struct pin_retry room = pin_retry_begin(NULL, 0);
-	int error = errno;
-
-	while (!pin_state_off() && room.left-- && pin_state.registered > pin_budget_limit() &&
-	       pin_evict_one(NULL, 0))
-		;
-	errno = error;
 }

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Chooses the memory region to deregister when room is needed: of those without users, in all
- * domains or those of one adapter, the least recently used. That takes a look at each of them,
- * which is little beside what deregistering one takes.
+ * What is idle never costs a program a registration: where a call finds no room, whatever limit
+ * that is, memory regions without users are deregistered, and the call is made again. Then it
+ * fails as without this library. Limits that are known only make it happen before the call.
+ *
+ * The least recently used go first, of the adapter that has no room, or of all if it may be
+ * locked memory, which they share. To find one takes a look at each memory region, which is
+ * little beside what deregistering one takes.
  */
 #ifndef PIN_EVICT_H
 #define PIN_EVICT_H
@@ -13,13 +17,11 @@
 #include <stdatomic.h>
 
 /*
- * Deregisters it. `device` names the adapter that has no room, which others cannot make; NULL
- * if it is for locked memory, which all share. Returns false if there is none, or if
- * deregistering all of them would not make room for `wanted` bytes. With `wanted` 0, for a
- * request outside the budget, it also waits for an entry that another thread is deregistering;
- * the caller must not have an entry BUSY.
+ * Deregisters one; `device` is the adapter's name, or NULL for any. Returns how many bytes it
+ * had, or 0 if none is idle. Then, with `waits`, it sleeps while another thread has one BUSY,
+ * which may be about to go, and returns 1; the caller must not have an entry BUSY.
  */
-bool pin_evict_one(const char *device, size_t wanted);
+size_t pin_evict_one(const char *device, bool waits);
 
 /*
  * The source of pin_entry.used_at; advances with each registration. Declared hidden, as
@@ -28,26 +30,30 @@ bool pin_evict_one(const char *device, size_t wanted);
 extern _Atomic uint32_t pin_evict_clock __attribute__((visibility("hidden")));
 
 /*
- * Helps a verb that fails for lack of locked memory, or of the objects that an adapter can
- * have, if memory regions of the heap have more of it than is left: evicts idle ones, those of
- * that adapter unless it may be locked memory, and has the call made again. A call that fails
- * otherwise is made once.
+ * A call that takes n_bytes on this adapter has failed with this errno value: if that says that
+ * there is no room, evicts as much at least, or all that is idle; a granule if n_bytes is 0,
+ * which is unknown. Returns whether to make the call again. `waits` as above.
+ */
+bool pin_evict_for(const char *device, size_t n_bytes, int error, bool waits);
+
+/*
+ * The same for calls that are the program's own. One of known size is made again until nothing
+ * is idle, as other threads may take what was evicted for it; one of unknown size once.
  */
 struct pin_retry {
-	uint64_t destroyed; /* pin_state.destroyed when it was last called */
-	uint64_t left;	    /* how often it may be repeated */
 	const char *device; /* the adapter's name */
-	size_t n_bytes;	    /* that the call locks, if it is known */
+	size_t n_bytes;
+	unsigned left;	    /* how often it may be repeated */
+	uint64_t destroyed; /* pin_state.destroyed before it was last called */
 };
 
 struct pin_retry pin_retry_begin(const struct ibv_context *context, size_t n_bytes);
 
 /*
  * Whether to repeat a call that failed with this errno: a memory region was deregistered since.
- * That ends, even if other threads register as fast as this evicts. Sets errno to `error`. The
- * caller must not have an entry BUSY.
+ * Sets errno to `error`. The caller must not have an entry BUSY.
  */
-bool pin_retry_evict(struct pin_retry *room, int error);
+bool pin_retry_evict(struct pin_retry *retry, int error);
 
 /*
  * Makes a call for a context that returns what it creates, or NULL and sets errno. Before it is
@@ -66,9 +72,10 @@ bool pin_retry_evict(struct pin_retry *room, int error);
 	})
 
 /*
- * Evicts while more is registered than the limits allow now: the program may have registered
- * more itself since, or a limit have been lowered. Preserves errno. As above for BUSY.
+ * Evicts until n_bytes more may be registered by the limits that are known now, unless so much
+ * is in use that they may not. With 0, for the program may have registered more itself, or a
+ * limit have been lowered. Returns whether there is room. Preserves errno.
  */
-void pin_evict_excess(void);
+bool pin_evict_excess(size_t n_bytes);
 
 #endif

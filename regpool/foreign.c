@@ -6,6 +6,7 @@
 #include "allocator/options.h"
 #include "allocator/reserve.h"
 #include "regpool/listeners.h"
+#include "regpool/threads.h"
 
 #include <errno.h>
 #include <link.h>
@@ -28,7 +29,7 @@
 #define MOST_KEPT     16
 
 static struct range {
-	struct pin_pages pages; /* empty: unused */
+	struct pin_range pages; /* empty: unused */
 	uint32_t left;		/* registrations before it is watched */
 	uint32_t messages;	/* when it was registered last */
 	uint8_t n_kept;		/* registrations since */
@@ -40,14 +41,14 @@ static unsigned n_watched;
 /*
  * Pages that were discarded, which go at a time that nobody tells: after the message, when the
  * thread that discards them goes on. So nothing is watched there any more, even if it is
- * unmapped meanwhile. When there are too many, the last ones become one with what is between.
+ * unmapped meanwhile. When there are too many, the nearest two become one, with what is
+ * between.
  */
-static struct pin_pages discarded[32];
+static struct pin_range discarded[32];
 
 /*
- * Held while a watch begins, which sleeps until a thread of watch.c has done it. A signal
- * handler may replace memory that is watched while it has interrupted the holder: its message
- * is read without this lock.
+ * Held while a watch begins, which sleeps until a thread of watch.c has done it. The reader
+ * takes it, so other holders are shielded.
  */
 static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -58,7 +59,7 @@ static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
  * Found, or in an unused place, or in that of another that is not watched: that one is
  * registered once more than necessary before it is watched. NULL if all are.
  */
-static struct range *find(struct pin_pages pages)
+static struct range *find(struct pin_range pages)
 {
 	uint64_t hash = (pages.start / PIN_PAGE) ^ (pages.end / PIN_PAGE << 20);
 	struct range *unused = NULL;
@@ -78,13 +79,19 @@ static struct range *find(struct pin_pages pages)
 	return unused;
 }
 
-static void note_discarded(struct pin_pages pages)
+/* Bytes between the two, less than 1 if they touch. An unused place is as near as can be. */
+static intptr_t gap(struct pin_range a, struct pin_range b)
 {
-	struct pin_pages *it = discarded;
+	return !a.end ? 1 : (intptr_t)(a.start < b.start ? b.start - a.end : a.start - b.end);
+}
 
-	while (it < discarded + PIN_ARRAY_SIZE(discarded) - 1 && it->end &&
-	       !pin_pages_meet(*it, pages))
-		it++;
+static void note_discarded(struct pin_range pages)
+{
+	struct pin_range *it = discarded;
+
+	for (size_t i = 1; i < PIN_ARRAY_SIZE(discarded); i++)
+		if (gap(discarded[i], pages) < gap(*it, pages))
+			it = &discarded[i];
 	if (!it->end || pages.start < it->start)
 		it->start = pages.start;
 	if (pages.end > it->end)
@@ -92,12 +99,12 @@ static void note_discarded(struct pin_pages pages)
 }
 
 /* Other pages may have been mapped and registered there meanwhile: they are watched, too. */
-static void settle(struct pin_pages pages, bool is_discarded)
+static void settle(struct pin_range pages, bool is_discarded)
 {
 	pthread_mutex_lock(&ranges_lock);
 	for (struct range *it = ranges; n_watched && it < ranges + PIN_ARRAY_SIZE(ranges);
 	     it++) {
-		if (!it->is_watched || !pin_pages_meet(it->pages, pages))
+		if (!it->is_watched || !pin_range_meets(it->pages, pages))
 			continue;
 		it->is_watched = false;
 		n_watched--;
@@ -115,8 +122,9 @@ static void settle(struct pin_pages pages, bool is_discarded)
  * it was discarded; or an error of pin_watch_pages(). If it is late, the cache that registers
  * it inserts it only later: so it is watched the first time, too.
  */
-static int watch(struct pin_pages pages, uint32_t messages, bool is_late)
+static int watch(struct pin_range pages, uint32_t messages, bool is_late)
 {
+	PIN_SHIELDED;
 	bool was_discarded = false;
 	struct range *range;
 	int error = -EAGAIN;
@@ -124,7 +132,7 @@ static int watch(struct pin_pages pages, uint32_t messages, bool is_late)
 	atomic_store(&pin_watch_settle_foreign, settle);
 	pthread_mutex_lock(&ranges_lock);
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(discarded) && discarded[i].end; i++)
-		was_discarded |= pin_pages_meet(discarded[i], pages);
+		was_discarded |= pin_range_meets(discarded[i], pages);
 	range = find(pages);
 	if (range && range->messages != messages)
 		range->n_kept = 0;
@@ -161,14 +169,14 @@ static int meets_object(struct dl_phdr_info *object, size_t size, void *range)
 		uintptr_t start = object->dlpi_addr + part->p_vaddr;
 
 		meets |= part->p_type == PT_LOAD &&
-			 pin_pages_meet(*(struct pin_pages *)range,
-					(struct pin_pages){start, start + part->p_memsz});
+			 pin_range_meets(*(struct pin_range *)range,
+					 (struct pin_range){start, start + part->p_memsz});
 	}
 	return meets;
 }
 
 /* Data segments are file mappings in part, which nobody replaces before they go. */
-static void note_unwatchable(struct pin_pages range)
+static void note_unwatchable(struct pin_range range)
 {
 	if (dl_iterate_phdr(meets_object, &range))
 		return;
@@ -220,14 +228,14 @@ static void begin_in_reserve(struct pin_foreign *it, const void *addr, size_t le
 void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
 		       const void *caller)
 {
-	struct pin_pages reserve = {pin_reserve.base, pin_reserve.base + pin_reserve.size};
+	struct pin_range reserve = {pin_reserve.base, pin_reserve.base + pin_reserve.size};
 	uintptr_t stack_end = PIN_ALIGN_UP((uintptr_t)__libc_stack_end, PIN_PAGE);
 
 	*it = (struct pin_foreign){.how = PIN_LEFT_ALONE, .caller = caller};
 	if (!length || (uintptr_t)addr + length < (uintptr_t)addr || !pin_listeners_find())
 		return;
-	it->range = pin_pages_of(addr, length);
-	it->n = pin_pages_meet(it->range, reserve) ? PIN_WATCH_HEAP : PIN_WATCH_FOREIGN;
+	it->range = pin_range_of(addr, length);
+	it->n = pin_range_meets(it->range, reserve) ? PIN_WATCH_HEAP : PIN_WATCH_FOREIGN;
 	it->messages = pin_watch_settled[it->n];
 	if (it->n == PIN_WATCH_HEAP)
 		begin_in_reserve(it, addr, length);
@@ -235,7 +243,7 @@ void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
 		begin_foreign(it);
 }
 
-static void invalidate(struct pin_pages range, const void *caller)
+static void invalidate(struct pin_range range, const void *caller)
 {
 	atomic_fetch_add(&pin_watched.forgotten, 1);
 	pin_listeners_invalidate(range.start, range.end - range.start);
@@ -248,7 +256,7 @@ void pin_foreign_end(struct pin_foreign *it)
 	bool is_kept = it->how == PIN_WATCHED && pin_watch_arrived[it->n] == it->messages;
 	int error = errno;
 
-	pin_listeners_note_kept(is_kept ? it->range : (struct pin_pages){0, 0}, it->messages);
+	pin_listeners_note_kept(is_kept ? it->range : (struct pin_range){0, 0}, it->messages);
 	if (!is_kept && it->how != PIN_LEFT_ALONE)
 		invalidate(it->range, it->caller);
 	else if (is_kept && it->n == PIN_WATCH_FOREIGN)
@@ -259,5 +267,5 @@ void pin_foreign_end(struct pin_foreign *it)
 void pin_foreign_invalidate_heap(const void *addr, size_t length, const void *caller)
 {
 	if (pin_listeners_find())
-		invalidate(pin_pages_of(addr, length), caller);
+		invalidate(pin_range_of(addr, length), caller);
 }

@@ -22,7 +22,7 @@
 
 /* A registration that is about to be made. */
 struct pin_foreign {
-	struct pin_pages range;
+	struct pin_range range;
 	const void *caller;
 	enum { PIN_LEFT_ALONE, PIN_INVALIDATED, PIN_WATCHED } how;
 	unsigned n;	   /* PIN_WATCH_HEAP or PIN_WATCH_FOREIGN */

@@ -8,11 +8,13 @@
 #include "regpool/ibverbs.h"
 #include "regpool/entries.h"
 #include "regpool/state.h"
+#include "regpool/threads.h"
 
 #include <pthread.h>
 
 static enum ibv_fork_status fork_status(void)
 {
+	PIN_SHIELDED;
 	const struct pin_ibverbs *verbs = pin_ibverbs();
 
 	return verbs->is_fork_initialized ? verbs->is_fork_initialized() : IBV_FORK_DISABLED;
@@ -76,7 +78,7 @@ static void release_idle(struct pin_access_set *set)
 		while (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
 			pin_os_wait(&entry->state, PIN_ENTRY_BUSY);
 		if (pin_entry_is_idle(set, entry))
-			pin_entry_release_idle(set, entry);
+			pin_entry_evict(set, entry);
 	}
 }
 
@@ -122,17 +124,9 @@ void pin_fork_handle(void)
 	pthread_once(&once, install_handlers);
 }
 
-static void check_status(void)
-{
-	is_prepared = true;
-	if (fork_status() == IBV_FORK_ENABLED)
-		stop_registering();
-}
-
 void pin_fork_prepare(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pin_fork_handle();
-	pthread_once(&once, check_status);
+	is_prepared = true;
+	if (!kernel_copies() && fork_status() == IBV_FORK_ENABLED)
+		stop_registering();
 }

@@ -34,10 +34,7 @@ int pin_fork_unmark(void *start, size_t length);
 /* Installs the fork handlers, which stop registration in children. Idempotent. Thread-safe. */
 void pin_fork_handle(void);
 
-/*
- * Call before heap memory is registered. The same, and checks whether fork protection is on
- * already.
- */
+/* Call before heap memory is registered. Checks whether fork protection is on already. */
 void pin_fork_prepare(void);
 
 /* Internal: how many threads are in fork(). */

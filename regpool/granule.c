@@ -13,15 +13,13 @@
 #include <unistd.h>
 
 struct granule {
-	_Atomic uint16_t unpinnable; /* the number of a page, + 1; UNKNOWN; or 0 */
-	_Atomic bool is_resident, is_replaced;
+	_Atomic bool is_resident, is_replaced, is_unpinnable;
 };
 
 /* Granules looked at in one call. */
 #define BATCH	  128
 #define N_PAGES	  (PIN_GRANULE / PIN_PAGE)
 #define ENOUGH(n) ((n) - (n) / 21)
-#define UNKNOWN	  UINT16_MAX
 
 static struct pin_table granules;
 
@@ -91,7 +89,7 @@ void pin_granules_look_again(void)
  * The kernel reads the mask before it looks at what to do with it, and that is nothing: it
  * knows no such thing. Nothing becomes resident that was not.
  */
-static bool may_be_read(uintptr_t page)
+bool pin_granules_may_be_read(uintptr_t page)
 {
 	int error = errno;
 	bool may = syscall(SYS_rt_sigprocmask, -1, page, NULL, _NSIG / 8) != -1 ||
@@ -99,11 +97,6 @@ static bool may_be_read(uintptr_t page)
 
 	errno = error;
 	return may;
-}
-
-static uintptr_t page_of(size_t granule, uint16_t unpinnable)
-{
-	return pin_granule_start(granule) + (unpinnable - 1u) * PIN_PAGE;
 }
 
 /* The part of a range that is in a granule. */
@@ -114,49 +107,17 @@ static struct pin_range part_of(struct pin_range range, size_t granule)
 	return pin_range_common(range, (struct pin_range){start, start + PIN_GRANULE});
 }
 
-/* Of the part of a range that is in one granule. */
-static uintptr_t find_unreadable(struct pin_range range, size_t granule)
+void pin_granules_note_unpinnable(struct pin_range range)
 {
-	struct pin_range part = part_of(range, granule);
-
-	for (uintptr_t page = part.start; page < part.end; page += PIN_PAGE)
-		if (!may_be_read(page))
-			return page;
-	return 0;
-}
-
-uintptr_t pin_granules_note_unpinnable(struct pin_range range)
-{
-	size_t begin = pin_granule_of(range.start), end = pin_granule_of(range.end - 1) + 1;
-	uintptr_t first = 0, page;
-
-	for (size_t i = begin; i < end; i++) {
-		page = find_unreadable(range, i);
-		if (page)
-			granule_at(i)->unpinnable =
-				(uint16_t)((page - pin_granule_start(i)) / PIN_PAGE + 1);
-		first = first ? first : page;
-	}
-	for (size_t i = begin; i < end && !first; i++)
-		granule_at(i)->unpinnable = UNKNOWN;
-	return first;
-}
-
-bool pin_granule_is_unpinnable(size_t granule)
-{
-	uint16_t page = is_in_table(granule) ? granule_at(granule)->unpinnable : 0;
-
-	if (PIN_LIKELY(!page) || page == UNKNOWN || !may_be_read(page_of(granule, page)))
-		return page;
-	atomic_compare_exchange_strong(&granule_at(granule)->unpinnable, &page, 0);
-	return false;
+	for (size_t i = pin_granule_of(range.start); i <= pin_granule_of(range.end - 1); i++)
+		granule_at(i)->is_unpinnable = true;
 }
 
 bool pin_granules_any_unpinnable(struct pin_range range)
 {
 	size_t i = pin_granule_of(range.start), end = pin_granule_of(range.end - 1) + 1;
 
-	while (i < end && !pin_granule_is_unpinnable(i))
+	while (i < end && !(is_in_table(i) && granule_at(i)->is_unpinnable))
 		i++;
 	return i < end;
 }
@@ -179,25 +140,11 @@ bool pin_granules_are_resident(struct pin_range range)
 	size_t i = first;
 
 	while (i <= last && is_in_table(i) && !granule_at(i)->is_replaced &&
-	       !pin_granule_is_unpinnable(i) &&
+	       !granule_at(i)->is_unpinnable &&
 	       (granule_at(i)->is_resident ||
 		pin_range_length(part_of(range, i)) < PIN_GRANULE))
 		i++;
 	return i > last && is_part_resident(range, first) && is_part_resident(range, last);
-}
-
-bool pin_granules_has_unreadable(struct pin_range range)
-{
-	size_t end = pin_granule_of(range.end - 1) + 1;
-
-	for (size_t i = pin_granule_of(range.start); i < end; i++) {
-		uint16_t page = is_in_table(i) ? granule_at(i)->unpinnable : 0;
-		uintptr_t at = page_of(i, page);
-
-		if (page && page != UNKNOWN && at >= range.start && at < range.end)
-			return true;
-	}
-	return false;
 }
 
 void pin_granules_retry_unpinnable(void)
@@ -205,8 +152,7 @@ void pin_granules_retry_unpinnable(void)
 	size_t n = atomic_load(&granules.committed);
 
 	for (size_t i = 0; i < n; i++)
-		if (granule_at(i)->unpinnable == UNKNOWN)
-			granule_at(i)->unpinnable = 0;
+		granule_at(i)->is_unpinnable = false;
 }
 
 /* For a range within one span. */

@@ -10,7 +10,7 @@
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 
-/* A range of heap addresses: whole pages within one span. */
+/* A range of addresses: whole pages, and of the heap within one span. */
 struct pin_range {
 	uintptr_t start, end;
 };
@@ -95,23 +95,15 @@ void pin_granules_look_again(void);
 bool pin_granules_are_resident(struct pin_range range);
 
 /*
- * A registration of the range has failed although there is room: notes which of its granules
- * have a page that may not be read, or all of them if there is none. Returns the address of the
- * first such page, or 0.
+ * A registration of the range has failed because of the protection of a page: nothing is
+ * registered ahead in its granules, until pin_granules_retry_unpinnable() has it tried again.
  */
-uintptr_t pin_granules_note_unpinnable(struct pin_range range);
-
-/*
- * Whether a page of the granule cannot be pinned. One that may be read again can; where the
- * page is not known, pin_granules_retry_unpinnable() has it tried again.
- */
-bool pin_granule_is_unpinnable(size_t granule);
+void pin_granules_note_unpinnable(struct pin_range range);
+void pin_granules_retry_unpinnable(void);
 bool pin_granules_any_unpinnable(struct pin_range range);
 
-/* Whether a page that may not be read is in the range, of those that were noted. */
-bool pin_granules_has_unreadable(struct pin_range range);
-
-void pin_granules_retry_unpinnable(void);
+/* Whether the process may read a page, wherever it is. */
+bool pin_granules_may_be_read(uintptr_t page);
 
 /*
  * Marks granules in which the program has replaced pages. Parts of [start, start + length) may

@@ -8,6 +8,7 @@
 #include <config.h>
 
 #include "regpool/ibverbs.h"
+#include "regpool/threads.h"
 #include "allocator/log.h"
 #include "allocator/reserve.h"
 
@@ -289,6 +290,7 @@ const struct pin_ibverbs *pin_ibverbs_of(const struct ibv_context *context)
 /* libibverbs keeps a device that is in a list of the program's, and lists it again. */
 static bool has_device(const struct pin_ibverbs *table, const struct ibv_device *device)
 {
+	PIN_SHIELDED;
 	struct ibv_device **list = NULL;
 	bool has = false;
 	int n = 0;

@@ -11,68 +11,40 @@
 #include "regpool/state.h"
 #include "regpool/register.h"
 #include "regpool/segments.h"
+#include "regpool/threads.h"
 
 #include <errno.h>
 
 /* What may be in two memory regions, because one of them is in use, is 1 of so many parts. */
 #define MOST_TWICE 4
 
-/*
- * Completes a BUSY entry of this thread with its memory region, or frees it if `mr` is NULL.
- * Returns whether look-ups find it.
- */
-static bool publish_or_free(struct pin_access_set *set, struct pin_entry *entry,
-			    struct ibv_mr *mr, bool is_ahead)
+/* Completes a BUSY entry of this thread with its memory region. */
+static void complete(struct pin_access_set *set, struct pin_entry *entry, struct ibv_mr *mr)
 {
 	struct pin_record *record = pin_entry_record(set, entry);
-	bool found;
 
-	if (mr) {
-		record->mr = mr;
-		record->used_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
-		record->provider_bytes = pin_register_readable_bytes(mr);
-		entry->lkey = mr->lkey;
-		entry->rkey = mr->rkey;
-	}
-	pthread_mutex_lock(&set->lock);
-	if (mr)
-		pin_entry_publish(set, entry, PIN_ENTRY_READY);
-	else
-		pin_entry_free(set, entry);
-	if (mr && is_ahead)
-		pin_entries_replace(set, entry);
-	found = mr && !record->is_stale;
-	pthread_mutex_unlock(&set->lock);
-	return found;
+	record->mr = mr;
+	record->used_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
+	pin_register_copy(&record->copy, mr);
+	entry->lkey = mr->lkey;
+	entry->rkey = mr->rkey;
+	pin_entry_end(set, entry, PIN_ENTRY_READY);
 }
 
-/* Other threads wait for a BUSY entry by its range, so that must be what is registered. */
-static void narrow_entry(struct pin_access_set *set, struct pin_entry *entry,
-			 struct pin_range range)
-{
-	pthread_mutex_lock(&set->lock);
-	pin_entry_narrow(set, entry, range);
-	pthread_mutex_unlock(&set->lock);
-}
-
-/* If there is no room and may_evict is set, evicts idle memory regions until there is. */
+/* If there is no room and may_evict is set, evicts idle memory regions, and tries once more. */
 static struct ibv_mr *register_range(struct pin_access_set *set, struct pin_range range,
 				     bool may_evict, int *error)
 {
 	size_t n_bytes = pin_range_length(range);
 	uint64_t began = pin_os_now_ns();
-	const char *device;
-	struct ibv_mr *mr;
+	struct ibv_mr *mr = pin_register_range(set->domain, set->access, range, error);
 
-	do {
+	if (!mr && may_evict && pin_evict_for(set->domain->device, n_bytes, *error, false))
 		mr = pin_register_range(set->domain, set->access, range, error);
-		device = pin_register_lacks_memory(*error, n_bytes) ? NULL
-								    : set->domain->device;
-	} while (!mr && may_evict &&
-		 pin_register_lacks_room(set->domain->device, *error, n_bytes) &&
-		 pin_evict_one(device, n_bytes));
 	atomic_fetch_add_explicit(&pin_state.ns, pin_os_now_ns() - began, memory_order_relaxed);
-	if (mr)
+	if (!mr)
+		pin_entries_note_error(set->domain->device, *error);
+	else
 		pin_debug("%s at %p registered%s on %s: lkey 0x%x",
 			  PIN_SIZE(pin_range_length(range)), (void *)range.start,
 			  may_evict ? "" : " ahead", set->domain->device, mr->lkey);
@@ -88,24 +60,27 @@ static bool register_entry(struct pin_access_set *set, struct pin_entry *entry,
 {
 	struct pin_range range = pin_entry_range(entry);
 	struct ibv_mr *mr = register_range(set, range, may_evict, error);
-	bool found;
 
+	if (!mr && *error == EFAULT)
+		pin_granules_note_unpinnable(range);
 	if (!mr && pin_range_length(wanted) < pin_range_length(range)) {
-		pin_register_note_failure(set->domain, range, *error);
 		range = wanted;
-		narrow_entry(set, entry, range);
+		pin_entry_narrow(set, entry, range);
 		mr = register_range(set, range, may_evict, error);
 	}
-	if (mr)
-		*error = 0;
-	else
+	if (!mr) {
 		pin_register_log_failure(set->domain, range, *error);
-	if (mr && !may_evict)
+		pin_entry_end(set, entry, 0);
+		return false;
+	}
+	*error = 0;
+	complete(set, entry, mr);
+	if (!may_evict) {
 		atomic_fetch_add(&pin_state.ahead, 1);
-	found = publish_or_free(set, entry, mr, !may_evict);
-	if (mr)
-		pin_entries_sweep(set);
-	return found;
+		pin_entries_replace(set, range, entry);
+	}
+	pin_entries_purge(set);
+	return true;
 }
 
 /* The READY entry that look-ups find for the range, or NULL. Caller holds the set's lock. */
@@ -166,54 +141,50 @@ static struct pin_range choose_range(struct pin_access_set *set, struct pin_rang
 										      : range;
 }
 
-enum action { FOUND, IMPOSSIBLE, REGISTER };
+enum action { FOUND, IMPOSSIBLE, REGISTER, WAIT };
 
-/* Decides what to do for a range. Waits while another thread is registering it. */
-static enum action choose_action(struct pin_access_set *set, const void *addr, size_t length,
-				 struct pin_entry **entry)
+/* Registers, if there is something to register. WAIT: another thread is registering *entry. */
+static enum action prepare(struct pin_access_set *set, const void *addr, size_t length,
+			   struct pin_entry **entry)
 {
+	PIN_SHIELDED;
 	struct pin_range wanted = pin_range_of(addr, length), piece = wanted;
 	bool is_in_piece = pin_segments_find_piece(wanted, &piece);
 	size_t most = pin_range_length(piece) * (is_in_piece ? 1 : PIN_MUCH_LARGER);
-	struct pin_entry *busy;
-	enum action action;
+	enum action action = WAIT;
+	int error = ENOMEM;
 
-	for (;;) {
-		pthread_mutex_lock(&set->lock);
-		busy = NULL;
-		if (find_ready(set, addr, length))
-			action = FOUND;
-		else if (pin_granules_any_replaced(wanted))
-			action = IMPOSSIBLE;
-		else if (!(busy = find_busy(set, wanted, most)))
-			action = (*entry = pin_entry_allocate(set,
-							      choose_range(set, wanted, most)))
-					 ? REGISTER
-					 : IMPOSSIBLE;
-		pthread_mutex_unlock(&set->lock);
-		if (!busy)
-			return action;
-		pin_os_wait(&busy->state, PIN_ENTRY_BUSY);
+	pthread_mutex_lock(&set->lock);
+	if (find_ready(set, addr, length))
+		action = FOUND;
+	else if (pin_granules_any_replaced(wanted))
+		action = IMPOSSIBLE;
+	else if (!(*entry = find_busy(set, wanted, most))) {
+		*entry = pin_entry_allocate(set, choose_range(set, wanted, most));
+		action = *entry ? REGISTER : IMPOSSIBLE;
 	}
+	pthread_mutex_unlock(&set->lock);
+	if (action == REGISTER && !register_entry(set, *entry, wanted, true, &error))
+		action = IMPOSSIBLE;
+	if (action == IMPOSSIBLE)
+		errno = error;
+	return action;
 }
 
-bool pin_keys_prepare(struct pin_access_set *set, const void *addr, size_t length)
+bool pin_keys_create(struct pin_access_set *set, const void *addr, size_t length)
 {
-	struct pin_range range = pin_range_of(addr, length);
 	struct pin_entry *entry;
 	enum action action;
-	int error;
 
 	if (!pin_span_find(addr, length))
 		return false;
-	action = choose_action(set, addr, length, &entry);
-	if (action != REGISTER)
-		return action == FOUND;
-	if (!register_entry(set, entry, range, true, &error))
-		return false;
-	pin_access_set_count(set);
-	pin_state_changed();
-	return true;
+	while ((action = prepare(set, addr, length, &entry)) == WAIT)
+		pin_os_wait(&entry->state, PIN_ENTRY_BUSY);
+	if (action == REGISTER) {
+		pin_access_set_count(set);
+		pin_state_changed();
+	}
+	return action != IMPOSSIBLE;
 }
 
 /*
@@ -246,7 +217,7 @@ bool pin_keys_has(struct pin_access_set *set, struct pin_range range)
 	return has;
 }
 
-bool pin_keys_prepare_ahead(struct pin_access_set *set, struct pin_range range)
+bool pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range)
 {
 	struct pin_entry *entry = NULL;
 	int error = ENOMEM;
@@ -260,8 +231,8 @@ bool pin_keys_prepare_ahead(struct pin_access_set *set, struct pin_range range)
 	if (!entry)
 		return has;
 	register_entry(set, entry, range, false, &error);
-	return !error ||
-	       !pin_register_lacks_room(set->domain->device, error, pin_range_length(range));
+	/* These say nothing of other ranges. */
+	return !error || error == EFAULT || error == PIN_TOO_LARGE;
 }
 
 /* Writes only a changed value: all threads share this cache line. */
@@ -276,33 +247,28 @@ static void mark_used(struct pin_record *record)
 /* Counts a user of an entry, if it covers the range. */
 static inline struct pin_entry *use_if_covering(struct pin_access_set *set, uint32_t number,
 						const void *addr, size_t length,
-						struct pin_user_count **user)
+						_Atomic uint32_t **user)
 {
-	struct pin_user_count *count;
-	struct pin_record *record;
-	struct pin_entry *entry;
+	struct pin_entry *entry = pin_entry_at(set, number);
 
 	if (PIN_UNLIKELY(!number))
 		return NULL;
-	entry = pin_entry_at(set, number);
-	record = pin_table_at(&set->records, struct pin_record, number);
-	count = &record->lanes[pin_lane()];
+	*user = pin_entry_users_in(set, number, pin_lane());
 	/*
 	 * Both must be sequentially consistent: claim() writes and reads in the opposite order.
 	 */
-	atomic_fetch_add(&count->n, 1);
+	atomic_fetch_add(*user, 1);
 	if (PIN_UNLIKELY(!(atomic_load(&entry->state) & PIN_ENTRY_READY) ||
 			 !pin_entry_covers(entry, addr, length))) {
-		pin_keys_release(count);
+		pin_keys_put(*user);
 		return NULL;
 	}
-	mark_used(record);
-	*user = count;
+	mark_used(pin_table_at(&set->records, struct pin_record, number));
 	return entry;
 }
 
 static struct pin_entry *use_if_found(struct pin_access_set *set, const void *addr,
-				      size_t length, struct pin_user_count **user)
+				      size_t length, _Atomic uint32_t **user)
 {
 	uint32_t number = pin_keys_covering(set, addr);
 	struct pin_entry *entry = use_if_covering(set, number, addr, length, user);
@@ -312,34 +278,37 @@ static struct pin_entry *use_if_found(struct pin_access_set *set, const void *ad
 	return use_if_covering(set, pin_keys_covering_page(set, addr), addr, length, user);
 }
 
-struct pin_entry *pin_keys_use(struct pin_access_set *set, const void *addr, size_t length,
-			       struct pin_user_count **user)
+struct pin_entry *pin_keys_get(struct pin_access_set *set, const void *addr, size_t length,
+			       _Atomic uint32_t **user)
 {
 	struct pin_entry *entry;
 
 	while (!(entry = use_if_found(set, addr, length, user)))
-		if (!pin_keys_prepare(set, addr, length))
+		if (!pin_keys_create(set, addr, length))
 			return NULL;
 	return entry;
 }
 
+/* One that is in use stays READY, but for a moment in which claim() looks at it. */
 struct pin_entry *pin_keys_hold(struct pin_access_set *set, const void *addr, size_t length)
 {
+	_Atomic uint32_t *user;
 	struct pin_entry *entry;
+	uint32_t state;
 
 	do {
-		if (!pin_keys_prepare(set, addr, length))
+		entry = pin_keys_get(set, addr, length, &user);
+		if (!entry)
 			return NULL;
-		pthread_mutex_lock(&set->lock);
-		entry = find_ready(set, addr, length);
-		if (entry)
-			atomic_fetch_or(&entry->state, PIN_ENTRY_HELD);
-		pthread_mutex_unlock(&set->lock);
-	} while (!entry);
+		state = PIN_ENTRY_READY;
+		atomic_compare_exchange_strong(&entry->state, &state,
+					       PIN_ENTRY_READY | PIN_ENTRY_HELD);
+		pin_keys_put(user);
+	} while (!(state & PIN_ENTRY_READY));
 	return entry;
 }
 
-void pin_keys_release(struct pin_user_count *user)
+void pin_keys_put(_Atomic uint32_t *user)
 {
-	atomic_fetch_sub_explicit(&user->n, 1, memory_order_release);
+	atomic_fetch_sub(user, 1);
 }

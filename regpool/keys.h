@@ -14,7 +14,7 @@
  * the idle memory regions that it overlaps, and evict others for it.
  * Returns false if the range cannot be pinned, or the program has replaced pages in it.
  */
-bool pin_keys_prepare(struct pin_access_set *set, const void *addr, size_t length);
+bool pin_keys_create(struct pin_access_set *set, const void *addr, size_t length);
 
 /* Whether the range is to be registered ahead: not if a memory region covers it, or nearly. */
 bool pin_keys_has(struct pin_access_set *set, struct pin_range range);
@@ -24,14 +24,14 @@ bool pin_keys_has(struct pin_access_set *set, struct pin_range range);
  * that it overlaps: they were made for blocks that have gone. Evicts nothing. Returns false if
  * there is no room.
  */
-bool pin_keys_prepare_ahead(struct pin_access_set *set, struct pin_range range);
+bool pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range);
 
 /*
- * Makes sure as pin_keys_prepare(), and counts one more user, until pin_keys_release(*user).
- * Returns the entry; on failure NULL, without changing *user.
+ * Makes sure as pin_keys_create(), and counts one more user, until pin_keys_put(*user).
+ * Returns the entry, or NULL on failure. Sets errno if it could not be registered.
  */
-struct pin_entry *pin_keys_use(struct pin_access_set *set, const void *addr, size_t length,
-			       struct pin_user_count **user);
+struct pin_entry *pin_keys_get(struct pin_access_set *set, const void *addr, size_t length,
+			       _Atomic uint32_t **user);
 
 /*
  * The same for pinalloc_lookup(): the entry is HELD, so it stays until the domain is disarmed.
@@ -40,7 +40,7 @@ struct pin_entry *pin_keys_use(struct pin_access_set *set, const void *addr, siz
 struct pin_entry *pin_keys_hold(struct pin_access_set *set, const void *addr, size_t length);
 
 /* Counts one user less. Lock-free. */
-void pin_keys_release(struct pin_user_count *user);
+void pin_keys_put(_Atomic uint32_t *user);
 
 /*
  * The number of the entry that a granule names, or 0, and of that which a page names. The entry

@@ -5,6 +5,7 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "regpool/state.h"
+#include "regpool/threads.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -59,10 +60,10 @@ static const struct library *library_of(uintptr_t address)
 
 /* --- libfabric's memory monitor ------------------------------------------------------- */
 
-static __thread struct pin_pages kept __attribute__((tls_model("initial-exec")));
+static __thread struct pin_range kept __attribute__((tls_model("initial-exec")));
 static __thread uint32_t kept_at __attribute__((tls_model("initial-exec")));
 
-void pin_listeners_note_kept(struct pin_pages range, uint32_t messages)
+void pin_listeners_note_kept(struct pin_range range, uint32_t messages)
 {
 	kept = range;
 	kept_at = messages;
@@ -102,7 +103,7 @@ static void stop_monitor(struct fid_mem_monitor *monitor)
  */
 static int subscribe(struct fid_mem_monitor *monitor, const void *addr, size_t length)
 {
-	struct pin_pages range = pin_pages_of(addr, length);
+	struct pin_range range = pin_range_of(addr, length);
 	bool may;
 
 	(void)monitor;
@@ -289,6 +290,7 @@ static void find_listeners(void)
 	dl_iterate_phdr(count_loaded, &loaded);
 	if (loaded == n_loads_seen || atomic_exchange(&is_finding, true))
 		return;
+	PIN_SHIELDED;
 	do {
 		is_there = dl_iterate_phdr(find_library, NULL);
 	} while (is_there && add_found());
@@ -299,7 +301,7 @@ static void find_listeners(void)
 
 bool pin_listeners_find(void)
 {
-	if (pin_state_off() == PIN_CHILD || pin_state_is_excluded())
+	if (pin_state_is_excluded())
 		return false;
 	find_listeners();
 	return pin_options.watch && (is_finding || pin_watch_notify_caches);

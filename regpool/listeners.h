@@ -47,6 +47,6 @@ void pin_listeners_invalidate(uintptr_t start, size_t length);
  * What this thread has just registered of memory that is not heap, if it may be cached while
  * there are no more messages than that; an empty range if not. libfabric asks about it next.
  */
-void pin_listeners_note_kept(struct pin_pages range, uint32_t messages);
+void pin_listeners_note_kept(struct pin_range range, uint32_t messages);
 
 #endif

@@ -47,7 +47,7 @@ static enum pin_reason check_request(const struct request *request)
 	return PIN_SERVED;
 }
 
-/* Why a range that starts in the heap could not be registered. */
+/* Why a range that starts in the heap could not be registered; pin_keys_get() has set errno. */
 static PIN_COLD enum pin_reason why_not(const void *addr, size_t length)
 {
 	struct pin_range range = pin_range_of(addr, length);
@@ -56,7 +56,7 @@ static PIN_COLD enum pin_reason why_not(const void *addr, size_t length)
 		return PIN_SPLIT;
 	if (pin_granules_any_replaced(range))
 		return PIN_REPLACED;
-	return pin_granules_has_unreadable(range) ? PIN_UNREADABLE : PIN_UNPINNED;
+	return errno == EFAULT ? PIN_PROTECTED : PIN_UNPINNED;
 }
 
 /* Arms the access set for a request. Returns why, if it cannot be armed. */
@@ -87,7 +87,7 @@ static bool needs_unique_key(const struct request *request)
 static enum pin_reason serve_request(const struct request *request, struct pin_proxy *proxy)
 {
 	const struct pin_record *record;
-	struct pin_user_count *user;
+	_Atomic uint32_t *user;
 	struct pin_access_set *set;
 	struct pin_domain *domain;
 	struct pin_entry *entry;
@@ -102,23 +102,22 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 		reason = arm_for_request(request, &set);
 		if (reason != PIN_SERVED)
 			return reason;
-		domain = set->domain;
 	}
-	entry = pin_keys_use(set, request->addr, request->length, &user);
+	entry = pin_keys_get(set, request->addr, request->length, &user);
 	if (!entry)
 		return why_not(request->addr, request->length);
 	record = pin_entry_record(set, entry);
 	if (PIN_UNLIKELY(needs_unique_key(request)) && pin_entry_n_users(set, entry) > 1) {
-		pin_keys_release(user);
+		pin_keys_put(user);
 		return PIN_SHARED;
 	}
-	pin_proxy_fill(proxy, record->mr, record->provider_bytes, request->addr,
-		       request->length);
+	proxy->copy = record->copy;
+	proxy->mr.addr = request->addr;
+	proxy->mr.length = request->length;
 	proxy->user = user;
-	proxy->domain = domain;
 	proxy->own = NULL;
-	proxy->generation = domain->generation;
 	proxy->access = request->access;
+	atomic_store_explicit(&proxy->live, true, memory_order_relaxed);
 	return PIN_SERVED;
 }
 
@@ -144,7 +143,8 @@ static struct ibv_mr *call_real(const struct request *request)
 /* If there is no room, idle memory regions are evicted for it. */
 static struct ibv_mr *register_real(const struct request *request)
 {
-	struct pin_retry room = pin_retry_begin(request->pd->context, request->length);
+	struct pin_retry room = pin_retry_begin(request->pd->context,
+						is_pinned(request) ? request->length : 0);
 	struct ibv_mr *mr;
 
 	do {
@@ -167,7 +167,7 @@ static struct ibv_mr *pass_through(const struct request *request)
 	if (mr)
 		pin_foreign_end(&foreign);
 	if (PIN_UNLIKELY(pin_budget_is_tight()))
-		pin_evict_excess();
+		pin_evict_excess(0);
 	return mr;
 }
 
@@ -232,16 +232,23 @@ struct ibv_mr *pin_mr_register_buffer(struct ibv_pd *pd, struct ibv_buf *buf, vo
 	return pass_through(&request);
 }
 
-/* Releases what a proxy refers to. If its domain is gone, so is the memory region. */
+static int deregister_real(struct ibv_mr *mr, int (*dereg_mr)(struct ibv_mr *mr))
+{
+	const struct ibv_context *context = mr->context;
+	int error = (dereg_mr ? dereg_mr : pin_ibverbs_of(context)->dereg_mr)(mr);
+
+	pin_entries_note_error(pin_domain_device(context), error);
+	return error;
+}
+
+/* Releases what a proxy refers to, even if its domain is gone. */
 static int release_proxy(const struct pin_proxy *proxy)
 {
 	if (pin_state_off() == PIN_CHILD)
 		return 0;
 	if (proxy->own)
-		return pin_ibverbs_of(proxy->own->context)->dereg_mr(proxy->own);
-	if (proxy->generation != proxy->domain->generation)
-		return 0;
-	pin_keys_release(proxy->user);
+		return deregister_real(proxy->own, NULL);
+	pin_keys_put(proxy->user);
 	return 0;
 }
 
@@ -266,14 +273,7 @@ int pin_mr_deregister_by(struct ibv_mr *mr, int (*dereg_mr)(struct ibv_mr *mr))
 {
 	struct pin_proxy *proxy = pin_proxy_of(mr);
 
-	return proxy ? deregister_proxy(proxy) : dereg_mr(mr);
-}
-
-int pin_mr_deregister(struct ibv_mr *mr)
-{
-	struct pin_proxy *proxy = pin_proxy_of(mr);
-
-	return proxy ? deregister_proxy(proxy) : pin_ibverbs_of(mr->context)->dereg_mr(mr);
+	return proxy ? deregister_proxy(proxy) : deregister_real(mr, dereg_mr);
 }
 
 static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
@@ -330,8 +330,7 @@ static int reregister_proxy(struct pin_proxy *proxy, int flags, struct ibv_pd *p
 	if (!error) {
 		if (!proxy->own)
 			release_proxy(proxy);
-		pin_proxy_fill(proxy, own, pin_register_readable_bytes(own), own->addr,
-			       own->length);
+		pin_register_copy(&proxy->copy, own);
 		proxy->own = own;
 		proxy->user = NULL;
 	}

@@ -22,11 +22,16 @@ struct ibv_mr *pin_mr_register_extended(struct ibv_pd *pd, struct ibv_mr_init_at
 struct ibv_mr *pin_mr_register_buffer(struct ibv_pd *pd, struct ibv_buf *buf, void *addr,
 				      size_t length, int access, const void *caller);
 
-/* As ibv_dereg_mr(3): returns 0 or an errno value, EINVAL for a proxy that was freed. */
-int pin_mr_deregister(struct ibv_mr *mr);
-
-/* The same, but an MR that is not a proxy is deregistered with the given function. */
+/*
+ * As ibv_dereg_mr(3): returns 0 or an errno value, EINVAL for a proxy that was freed. An MR
+ * that is not a proxy is deregistered with the given function; NULL for libibverbs' own.
+ */
 int pin_mr_deregister_by(struct ibv_mr *mr, int (*dereg_mr)(struct ibv_mr *mr));
+
+static inline int pin_mr_deregister(struct ibv_mr *mr)
+{
+	return pin_mr_deregister_by(mr, NULL);
+}
 
 /*
  * As ibv_rereg_mr(3): returns 0 or an enum ibv_rereg_mr_err_code. If it fails, a proxy keeps

@@ -8,15 +8,15 @@
 #include "regpool/proxy.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #define MOST_PROXIES ((size_t)1 << 22)
 
+/* Number 0 is none. */
 static struct pin_table proxies;
-static _Atomic uint32_t ever_used;
+static _Atomic uint32_t n_ever_used = 1;
 
 /*
- * Free proxies, one list for each lane. The lower half of a head is the index + 1 of the first;
+ * Free proxies, one list for each lane. The lower half of a head is the number of the first;
  * the upper half counts changes, so that compare-and-exchange notices a head that was removed
  * and came back (ABA).
  */
@@ -26,7 +26,7 @@ static struct free_list {
 
 #define COUNT_UNIT ((uint64_t)1 << 32)
 
-/* The next value of a head when `first` (index + 1, or 0) becomes the first. */
+/* The next value of a head when `first` (a number, or 0) becomes the first. */
 static uint64_t head_after(uint64_t head, uint32_t first)
 {
 	return ((head & ~(COUNT_UNIT - 1)) + COUNT_UNIT) | first;
@@ -56,9 +56,9 @@ static struct pin_proxy *pop_free(struct free_list *list)
 
 		if (!first)
 			return NULL;
-		rest = atomic_load_explicit(&proxy_at(first - 1)->next, memory_order_relaxed);
+		rest = atomic_load_explicit(&proxy_at(first)->next, memory_order_relaxed);
 	} while (!atomic_compare_exchange_weak(&list->head, &head, head_after(head, rest)));
-	return proxy_at((uint32_t)head - 1);
+	return proxy_at((uint32_t)head);
 }
 
 /*
@@ -68,20 +68,21 @@ static struct pin_proxy *pop_free(struct free_list *list)
 static PIN_COLD struct pin_proxy *pop_from_other_lanes(unsigned lane)
 {
 	struct pin_proxy *proxy = NULL;
+	unsigned n = pin_lanes();
 
-	for (unsigned i = 1; i < PIN_LANES && !proxy; i++)
-		proxy = pop_free(&free_lists[(lane + i) % PIN_LANES]);
+	for (unsigned i = 1; i < n && !proxy; i++)
+		proxy = pop_free(&free_lists[(lane + i) % n]);
 	return proxy;
 }
 
 static struct pin_proxy *allocate_unused(void)
 {
-	uint32_t i = atomic_load(&ever_used);
+	uint32_t i = atomic_load(&n_ever_used);
 
 	do {
 		if (pin_table_ensure(&proxies, (size_t)i + 1))
 			return NULL;
-	} while (!atomic_compare_exchange_weak(&ever_used, &i, i + 1));
+	} while (!atomic_compare_exchange_weak(&n_ever_used, &i, i + 1));
 	return proxy_at(i);
 }
 
@@ -93,37 +94,23 @@ struct pin_proxy *pin_proxy_new(void)
 
 	pthread_once(&once, init_proxies);
 	proxy = pop_free(&free_lists[lane]);
-	if (!proxy)
+	/* There is one for each lane at least, or threads that need one would take turns. */
+	if (!proxy && n_ever_used > PIN_LANES)
 		proxy = pop_from_other_lanes(lane);
-	if (!proxy)
-		proxy = allocate_unused();
-	if (proxy)
-		atomic_store_explicit(&proxy->live, true, memory_order_relaxed);
-	return proxy;
+	return proxy ? proxy : allocate_unused();
 }
 
 void pin_proxy_free(struct pin_proxy *proxy)
 {
-	uint32_t index = (uint32_t)((size_t)((char *)proxy - proxies.base) / sizeof *proxy) + 1;
+	uint32_t number = (uint32_t)(proxy - proxy_at(0));
 	struct free_list *list = &free_lists[pin_lane()];
 	uint64_t head = atomic_load(&list->head);
 
-	atomic_store_explicit(&proxy->live, false, memory_order_relaxed);
 	do {
 		atomic_store_explicit(&proxy->next, (uint32_t)head, memory_order_relaxed);
 	} while (!atomic_compare_exchange_weak_explicit(
-		&list->head, &head, head_after(head, index), memory_order_release,
+		&list->head, &head, head_after(head, number), memory_order_release,
 		memory_order_relaxed));
-}
-
-void pin_proxy_fill(struct pin_proxy *proxy, const struct ibv_mr *template,
-		    size_t template_bytes, void *addr, size_t length)
-{
-	if (template_bytes > sizeof proxy->provider)
-		template_bytes = sizeof proxy->provider;
-	memcpy(proxy->provider, template, template_bytes);
-	proxy->mr.addr = addr;
-	proxy->mr.length = length;
 }
 
 struct pin_proxy *pin_proxy_of(const struct ibv_mr *mr)

@@ -10,15 +10,22 @@ struct pin_state pin_state;
 
 __thread unsigned pin_lane_own;
 
-/* Round robin, so that a few threads get a lane each. */
+static _Atomic uint64_t n_assigned;
+
+/* Round robin. Sequentially consistent, as what is counted in the lane may be (entries.h). */
 unsigned pin_lane_assign(void)
 {
-	static _Atomic unsigned next_lane;
-	unsigned lane = atomic_fetch_add_explicit(&next_lane, 1, memory_order_relaxed) %
-			PIN_LANES;
+	unsigned lane = atomic_fetch_add(&n_assigned, 1) % PIN_LANES;
 
 	pin_lane_own = lane + 1;
 	return lane;
+}
+
+unsigned pin_lanes(void)
+{
+	uint64_t n = atomic_load(&n_assigned);
+
+	return n < PIN_LANES ? (unsigned)n : PIN_LANES;
 }
 
 const char *const pin_reason_names[PIN_REASONS] = {
@@ -31,7 +38,7 @@ const char *const pin_reason_names[PIN_REASONS] = {
 	[PIN_UNSOUND] = "remote writing without local",
 	[PIN_SHARED] = "key in use, and has to be unique",
 	[PIN_UNPINNED] = "could not be pinned",
-	[PIN_UNREADABLE] = "a page that may not be read",
+	[PIN_PROTECTED] = "a page that is protected",
 	[PIN_NO_ROOM] = "table full",
 	[PIN_UNSEEN] = "unknown protection domain",
 	[PIN_DMABUF] = "dma-buf",
@@ -63,11 +70,13 @@ void pin_state_stop(enum pin_reason why)
 void (*pin_state_listener)(void);
 
 static _Atomic uint32_t changes;
+static _Atomic bool is_awaited;
 
 void pin_state_changed(void)
 {
 	atomic_fetch_add(&changes, 1);
-	pin_os_wake(&changes);
+	if (is_awaited)
+		pin_os_wake(&changes);
 }
 
 uint32_t pin_state_changes(void)
@@ -77,7 +86,9 @@ uint32_t pin_state_changes(void)
 
 void pin_state_await_change(uint32_t seen, uint64_t ms)
 {
+	is_awaited = true;
 	pin_os_wait_ms(&changes, seen, ms);
+	is_awaited = false;
 }
 
 void pin_state_update_peak(_Atomic size_t *level, _Atomic size_t *peak)
@@ -108,7 +119,7 @@ uint64_t pin_state_requests(enum pin_reason reason)
 {
 	uint64_t sum = 0;
 
-	for (int i = 0; i < PIN_LANES; i++)
+	for (unsigned i = pin_lanes(); i--;)
 		sum += atomic_load_explicit(&pin_state.requests[i].by_reason[reason],
 					    memory_order_relaxed);
 	return sum;

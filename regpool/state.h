@@ -12,10 +12,10 @@
 
 /*
  * Counters that every registration changes have one copy for each lane, on a cache line of its
- * own. A thread keeps to one lane, so threads on different lanes never write to the same line.
- * The value of a counter is the sum over all lanes.
+ * own. A thread keeps to one lane: the first 64 that register have one each, and write to no
+ * line in common. The value of a counter is the sum over all lanes that threads have.
  */
-#define PIN_LANES 8
+#define PIN_LANES 64u
 
 #define PIN_LANE_ALIGNED __attribute__((aligned(64)))
 
@@ -25,11 +25,14 @@ extern __thread unsigned pin_lane_own __attribute__((tls_model("initial-exec")))
 /* Internal: assigns a lane to the calling thread and returns it. */
 unsigned pin_lane_assign(void);
 
-/* The calling thread's lane, from 0 to PIN_LANES - 1. Lock-free. */
+/* The calling thread's lane, less than pin_lanes() from then on. Lock-free. */
 static inline unsigned pin_lane(void)
 {
 	return PIN_LIKELY(pin_lane_own) ? pin_lane_own - 1 : pin_lane_assign();
 }
+
+/* How many lanes threads have. What a thread counts is in one of them. */
+unsigned pin_lanes(void);
 
 /* Why a request went to libibverbs. The texts, for the report, are in state.c. */
 enum pin_reason {
@@ -42,7 +45,7 @@ enum pin_reason {
 	PIN_UNSOUND,	/* rights that verbs refuse for any memory region */
 	PIN_SHARED,	/* its key is in use, and the caller or adapter keeps MRs by key */
 	PIN_UNPINNED,	/* could not be pinned */
-	PIN_UNREADABLE, /* with a page that may not be read */
+	PIN_PROTECTED,	/* with a page that may not be read, or not be written */
 	PIN_NO_ROOM,	/* no room for another proxy */
 	PIN_UNSEEN,	/* protection domain whose allocation was not seen */
 	PIN_DMABUF,	/* a dma-buf */
@@ -67,11 +70,9 @@ struct pin_state {
 	_Atomic uint64_t created; /* real registrations of heap memory */
 	_Atomic uint64_t ahead;	  /* those that no request waited for */
 	_Atomic uint64_t destroyed;
-	_Atomic uint64_t refused; /* real registrations that failed */
-	_Atomic uint64_t evicted; /* memory regions deregistered to make room */
-	_Atomic uint64_t ns;	  /* nanoseconds in real registrations of heap memory */
-	_Atomic uintptr_t
-		unreadable;	   /* a page that may not be read and was to be pinned, or 0 */
+	_Atomic uint64_t refused;  /* real registrations that failed */
+	_Atomic uint64_t evicted;  /* memory regions deregistered to make room */
+	_Atomic uint64_t ns;	   /* nanoseconds in real registrations of heap memory */
 	_Atomic size_t registered; /* bytes, summed over all memory regions */
 	_Atomic size_t registered_peak;
 };

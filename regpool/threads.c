@@ -10,8 +10,25 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* As much as any of them needs. With mlockall() all of it would be locked. */
-#define STACK_SIZE (256 * PIN_KIB)
+struct pin_shield pin_shield_begin(void)
+{
+	static const int caused[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS};
+	struct pin_shield shield;
+	sigset_t others;
+
+	sigfillset(&others);
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(caused); i++)
+		sigdelset(&others, caused[i]);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &shield.cancel_state);
+	pthread_sigmask(SIG_BLOCK, &others, &shield.mask);
+	return shield;
+}
+
+void pin_shield_end(const struct pin_shield *shield)
+{
+	pthread_sigmask(SIG_SETMASK, &shield->mask, NULL);
+	pthread_setcancelstate(shield->cancel_state, NULL);
+}
 
 /*
  * A thread that registers memory may be a real-time one, which leaves no time to others on the
@@ -23,7 +40,6 @@ static void set_attributes(pthread_attr_t *attributes)
 	cpu_set_t all;
 
 	pthread_attr_setdetachstate(attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(attributes, STACK_SIZE);
 	if (sched_getscheduler(0) == SCHED_OTHER)
 		return;
 	memset(&all, 0xff, sizeof all);
@@ -37,14 +53,9 @@ static void set_attributes(pthread_attr_t *attributes)
 static int create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
 		  void *arg)
 {
-	sigset_t all, before;
-	int error;
+	PIN_SHIELDED;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(thread, attributes, run, arg);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return error;
+	return pthread_create(thread, attributes, run, arg);
 }
 
 int pin_thread_start(void *(*run)(void *), void *arg, const char *name)
@@ -115,11 +126,15 @@ int pin_touch(void *start, size_t n_bytes, uint32_t node, unsigned n_threads)
 	struct work work = {.start = start, .n_bytes = n_bytes, .node = node};
 	unsigned n = threads_for(n_bytes, n_threads), started = 0;
 	pthread_t threads[MOST_THREADS];
+	int cancel_state;
 
+	/* They use what is on this stack. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
 	while (started + 1 < n && !create(&threads[started], NULL, touch_parts, &work))
 		started++;
 	touch_parts(&work);
 	while (started)
 		pthread_join(threads[--started], NULL);
+	pthread_setcancelstate(cancel_state, NULL);
 	return work.error;
 }

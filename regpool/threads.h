@@ -1,15 +1,36 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The library's own threads. */
+/* The library's own threads, and what may interrupt the program's. */
 #ifndef PIN_THREADS_H
 #define PIN_THREADS_H
 
 #include "allocator/base.h"
 
+#include <signal.h>
+
 /*
- * Starts a detached thread that does not end, blocks all signals, and is no real-time thread.
- * The name has at most 15 characters. Returns 0 or an errno value.
+ * Starts a detached thread that does not end, is shielded, and is no real-time thread. The name
+ * has at most 15 characters. Returns 0 or an errno value.
  */
 int pin_thread_start(void *(*run)(void *), void *arg, const char *name);
+
+/*
+ * Who has a lock that the watch's reader takes, or an entry BUSY, must not be interrupted: a
+ * handler of a signal may replace pages, and so wait for the reader (watch.h), or fork, and so
+ * wait for the entry; and libibverbs may have cancellation points. So signals and cancellation
+ * are blocked in a thread from before the first of these is taken to after the last is given
+ * back. All signals are, but those that what a thread does itself may cause.
+ */
+struct pin_shield {
+	sigset_t mask;
+	int cancel_state;
+};
+struct pin_shield pin_shield_begin(void);
+void pin_shield_end(const struct pin_shield *shield);
+
+/* A declaration: shields the thread to the end of the block. Two system calls. */
+#define PIN_SHIELDED                   \
+	const struct pin_shield shield \
+		__attribute__((cleanup(pin_shield_end), unused)) = pin_shield_begin()
 
 /*
  * Makes [start, start + n_bytes) resident by n_threads threads, which end before it returns: 0

@@ -31,13 +31,13 @@ static _Atomic bool is_on;
 
 /* Of threads with a descriptor table of their own. */
 static struct pollfd descriptors[PIN_WATCHES];
-static int failure; /* an errno value: nothing can be watched, or no more */
+static _Atomic int failure; /* an errno value: nothing can be watched, or no more */
 static _Atomic uint32_t is_started;
 
 /* What a thread asks for, of which only one at a time may. */
 static pthread_mutex_t request_lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned request_n;
-static struct pin_pages request_pages;
+static struct pin_range request_pages;
 static int request_result;
 static _Atomic uint32_t is_requested;
 
@@ -46,7 +46,7 @@ enum { NONE, WAITS, TOLD };
 static _Atomic uint32_t stage;
 static unsigned waiting;
 static struct uffd_msg message;
-static struct pin_pages replaced;
+static struct pin_range replaced;
 static size_t n_withdrawn;
 
 /* The notifying thread sleeps on this. */
@@ -142,7 +142,7 @@ static int read_message(unsigned n)
 
 	if (n_read != sizeof message)
 		return failure ? failure : errno;
-	replaced = (struct pin_pages){message.arg.remove.start, message.arg.remove.end};
+	replaced = (struct pin_range){message.arg.remove.start, message.arg.remove.end};
 	if (message.event == UFFD_EVENT_REMAP)
 		replaced.end = replaced.start + message.arg.remap.len;
 	return 0;
@@ -270,7 +270,7 @@ static void *run_notifier(void *arg)
 
 /* --- in any thread --------------------------------------------------------------- */
 
-int pin_watch_pages(unsigned n, struct pin_pages pages)
+int pin_watch_pages(unsigned n, struct pin_range pages)
 {
 	int result;
 
@@ -293,7 +293,7 @@ int pin_watch_pages(unsigned n, struct pin_pages pages)
  */
 static int watch_heap(uintptr_t start, size_t length)
 {
-	int error = pin_watch_pages(PIN_WATCH_HEAP, (struct pin_pages){start, start + length});
+	int error = pin_watch_pages(PIN_WATCH_HEAP, (struct pin_range){start, start + length});
 	size_t half = length / 2 / PIN_GRANULE * PIN_GRANULE;
 
 	if (error != -EINVAL && error != -EBUSY)
@@ -359,7 +359,7 @@ bool pin_watch_is_on(void)
 void pin_watch_range(struct pin_range range)
 {
 	if (pin_options.huge == PIN_HUGE_TLB && pin_watch_is_on() &&
-	    pin_watch_pages(PIN_WATCH_HEAP, (struct pin_pages){range.start, range.end}))
+	    pin_watch_pages(PIN_WATCH_HEAP, (struct pin_range){range.start, range.end}))
 		warn_unwatchable(EFAULT);
 }
 

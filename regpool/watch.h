@@ -39,23 +39,6 @@ struct pin_watched {
 };
 extern struct pin_watched pin_watched;
 
-/* A range of addresses, whole pages. */
-struct pin_pages {
-	uintptr_t start, end;
-};
-
-/* The pages that [addr, addr + length) overlaps. */
-static inline struct pin_pages pin_pages_of(const void *addr, size_t length)
-{
-	return (struct pin_pages){PIN_ALIGN_DOWN((uintptr_t)addr, PIN_PAGE),
-				  PIN_ALIGN_UP((uintptr_t)addr + length, PIN_PAGE)};
-}
-
-static inline bool pin_pages_meet(struct pin_pages a, struct pin_pages b)
-{
-	return a.start < b.end && b.start < a.end;
-}
-
 /*
  * Each has a descriptor of userfaultfd(2). That a message waits shows of which of them, and no
  * more.
@@ -88,7 +71,7 @@ bool pin_watch_is_on(void);
  * some of it; -EPERM if it is not writable; -ECHILD in a forked child. Sleeps until a thread
  * has done it, which waits for nobody. Thread-safe. Must not be called from inside malloc.
  */
-int pin_watch_pages(unsigned n, struct pin_pages pages);
+int pin_watch_pages(unsigned n, struct pin_range pages);
 
 /*
  * Called when [start, start + length) has gone, by the notifying thread: it may take locks and
@@ -102,7 +85,7 @@ extern pin_watch_listener *_Atomic pin_watch_notify_caches;
  * Called when memory that is not heap was replaced, or is just being discarded; must not wait
  * for the notifying thread, nor log. Who watches any sets it before.
  */
-typedef void pin_watch_settle(struct pin_pages pages, bool is_discarded);
+typedef void pin_watch_settle(struct pin_range pages, bool is_discarded);
 extern pin_watch_settle *_Atomic pin_watch_settle_foreign;
 
 /*

@@ -124,11 +124,11 @@ setup() {
 @test "what was not served is said, with the main reason and its cure" {
 	rank job/0.json '.nranks = 2 | .registration.passed_through = 9
 		| .registration.passed_through_reasons = {"not heap memory": 3, "table full": 2,
-			"a page that may not be read": 4, "of a newer version": 1}'
+			"a page that is protected": 4, "of a newer version": 1}'
 	rank job/1.json '.nranks = 2 | .rank = 1'
 	run -0 "$pinalloc" report job
 	said '  Registrations of heap memory: 2000 of 2006 served, from 20 memory regions (slowest: rank 0, 0.250 s); 6 requests for other memory went to libibverbs.' \
-		'    Not served, mostly: a page that may not be read. Cure: leave guard pages out of what is registered.'
+		'    Not served, mostly: a page that is protected. Cure: leave guard pages and read-only pages out of what is registered.'
 	rank none.json '.nranks = 1 | .registration |= map_values(0) | .registration.passed_through_reasons = {}'
 	run -0 "$pinalloc" report none.json
 	said '  Registrations of heap memory: none were requested.'

@@ -4,8 +4,8 @@
  * without an adapter: fake-verbs.c with the names and versions (fake-ibverbs.map) of the real
  * one. It has one device; a registration is an entry in a table. Under test/inject its calls
  * fail on demand. With FAKE_MOST_OBJECTS in the environment it has room for so many memory
- * regions and other objects. With fake-adapter.c registrations touch memory, and there are
- * queue pairs.
+ * regions and other objects, with FAKE_MOST_BYTES for so much memory; it does not say so. With
+ * fake-adapter.c registrations touch memory, and there are queue pairs.
  */
 #include <config.h>
 
@@ -38,6 +38,8 @@ __attribute__((constructor)) static void install(void)
 	may_fail = getenv(INJECT_ENVIRONMENT);
 	if (getenv("FAKE_MOST_OBJECTS"))
 		fake_verbs.max_mr = (unsigned)atoi(getenv("FAKE_MOST_OBJECTS"));
+	if (getenv("FAKE_MOST_BYTES"))
+		fake_verbs.limit = (size_t)atol(getenv("FAKE_MOST_BYTES"));
 }
 
 /* With what is to be said, in errno. */

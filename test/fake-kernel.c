@@ -5,7 +5,6 @@
 #include "allocator/cgroup.h"
 #include "allocator/resident.h"
 #include "allocator/os.h"
-#include "regpool/budget.h"
 #include "regpool/granule.h"
 #include "regpool/watch.h"
 
@@ -15,7 +14,6 @@ size_t __wrap_pin_os_ram(void);
 size_t __real_pin_os_ram(void);
 size_t __wrap_pin_cgroup_limit(void);
 size_t __real_pin_cgroup_limit(void);
-size_t __wrap_pin_budget_objects(const char *device);
 bool __wrap_pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
 bool __real_pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
 
@@ -61,12 +59,6 @@ size_t __wrap_pin_os_ram(void)
 size_t __wrap_pin_cgroup_limit(void)
 {
 	return fake_kernel.cgroup ? fake_kernel.cgroup : __real_pin_cgroup_limit();
-}
-
-size_t __wrap_pin_budget_objects(const char *device)
-{
-	(void)device;
-	return fake_kernel.objects ? fake_kernel.objects : SIZE_MAX;
 }
 
 void fake_touch(const void *addr, size_t n_bytes)

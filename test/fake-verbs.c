@@ -67,14 +67,23 @@ static void make_key(struct ibv_mr *mr, unsigned access)
 	key->lkey = mr->lkey;
 }
 
+static void begin_call(void)
+{
+	void (*on_call)(void) = fake_verbs.on_call;
+
+	if (on_call)
+		on_call();
+}
+
 static bool within_limit(size_t length)
 {
-	size_t now = atomic_fetch_add(&fake_verbs.registered, length) + length;
+	size_t now = fake_verbs.registered, limit = fake_verbs.limit;
 
-	if (now <= fake_verbs.limit)
-		return true;
-	atomic_fetch_sub(&fake_verbs.registered, length);
-	return false;
+	do {
+		if (length > limit || now > limit - length)
+			return false;
+	} while (!atomic_compare_exchange_weak(&fake_verbs.registered, &now, now + length));
+	return true;
 }
 
 static bool fails(void)
@@ -120,6 +129,7 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 	struct fake_mr *mr;
 
 	(void)iova;
+	begin_call();
 	fake_verbs.tried++;
 	if (fails()) {
 		errno = fake_verbs.fail_errno;
@@ -192,6 +202,7 @@ static int dereg_mr(struct ibv_mr *ibv_mr)
 {
 	struct fake_mr *mr = (struct fake_mr *)ibv_mr;
 
+	begin_call();
 	end_key(mr);
 	((struct fake_pd *)mr->mr.pd)->mrs--;
 	fake_pd_use(mr->mr.pd, -1);
@@ -283,6 +294,7 @@ void fake_unimport_pd(struct ibv_pd *pd)
 
 static int dealloc_pd(struct ibv_pd *pd)
 {
+	begin_call();
 	if (kernel_pd(pd->handle)->users)
 		return EBUSY;
 	kernel_pd(pd->handle)->handle = 0;
@@ -299,11 +311,9 @@ static int close_device(struct ibv_context *context)
 static int query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
 	(void)context;
+	begin_call();
 	memset(attr, 0, sizeof *attr);
-	attr->max_mr = (int)(fake_verbs.told_max_mr ? fake_verbs.told_max_mr
-						    : fake_verbs.max_mr);
 	attr->max_mr_size = fake_verbs.max_mr_size;
-	attr->vendor_id = fake_verbs.vendor_id;
 	return 0;
 }
 
@@ -316,6 +326,7 @@ static int fork_init(void)
 
 static enum ibv_fork_status is_fork_initialized(void)
 {
+	begin_call();
 	return (enum ibv_fork_status)fake_verbs.fork_status;
 }
 

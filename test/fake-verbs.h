@@ -11,24 +11,24 @@
 #include <stdatomic.h>
 
 struct fake_verbs {
-	_Atomic size_t limit;	      /* bytes that may be registered, SIZE_MAX for all */
-	_Atomic unsigned max_mr;      /* MRs, and other objects, that may live */
-	_Atomic unsigned told_max_mr; /* how many it says, if not max_mr */
-	_Atomic int full_errno;	      /* what one more than that fails with */
-	_Atomic uint32_t vendor_id;   /* as ibv_query_device() tells it */
-	_Atomic size_t max_mr_size;   /* as ibv_query_device() tells it */
-	_Atomic size_t registered;    /* bytes that are */
-	_Atomic unsigned live;	      /* MRs */
-	_Atomic unsigned objects;     /* others */
-	_Atomic unsigned made;	      /* MRs ever */
-	_Atomic unsigned tried;	      /* registrations asked for */
-	_Atomic unsigned wrong;	      /* rules broken: a PD gone with MRs */
-	_Atomic unsigned fail_next;   /* registrations to fail */
-	_Atomic int fail_errno;	      /* with this */
-	_Atomic int rereg_errno;      /* what ibv_rereg_mr() fails with, if not 0 */
-	_Atomic int fork_status;      /* enum ibv_fork_status */
-	_Atomic unsigned fork_inits;  /* calls of the real ibv_fork_init */
-	struct ibv_context_ops ops;   /* of each new context */
+	_Atomic size_t limit;	     /* bytes that may be registered, SIZE_MAX for all */
+	_Atomic unsigned max_mr;     /* MRs, and other objects, that may live */
+	_Atomic int full_errno;	     /* what one more than that fails with */
+	_Atomic size_t max_mr_size;  /* as ibv_query_device() tells it */
+	_Atomic size_t registered;   /* bytes that are */
+	_Atomic unsigned live;	     /* MRs */
+	_Atomic unsigned objects;    /* others */
+	_Atomic unsigned made;	     /* MRs ever */
+	_Atomic unsigned tried;	     /* registrations asked for */
+	_Atomic unsigned wrong;	     /* rules broken: a PD gone with MRs */
+	_Atomic unsigned fail_next;  /* registrations to fail */
+	_Atomic int fail_errno;	     /* with this */
+	_Atomic int rereg_errno;     /* what ibv_rereg_mr() fails with, if not 0 */
+	_Atomic int fork_status;     /* enum ibv_fork_status */
+	_Atomic unsigned fork_inits; /* calls of the real ibv_fork_init */
+	/* What its functions call first, or NULL. */
+	void (*_Atomic on_call)(void);
+	struct ibv_context_ops ops; /* of each new context */
 };
 extern struct fake_verbs fake_verbs;
 

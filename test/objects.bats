@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: where an adapter is full, completion queues, queue pairs and other objects are not refused
-# because of memory regions that nobody uses. (The lab tries it in a control group.)
+# Promise: where an adapter is full, by a limit that it does not tell, no registration, completion queue,
+# queue pair or other object is refused because of memory regions that nobody uses. (The lab tries it in a control group.)
 
 setup_file() {
 	load helper
@@ -33,6 +33,15 @@ as_many() {
 	[ "$output" = 'resize 64: enough' ]
 	succeeds FAKE_MOST_OBJECTS=2 "$objects" resize
 	[ "$output" = 'resize 64: enough' ]
+}
+
+@test "registrations of mappings, where the adapter has room for 32 MiB" {
+	run -0 adapted FAKE_MOST_BYTES=$((32 << 20)) "$objects" mr
+	[ "$output" = 'mr 32: Cannot allocate memory' ]
+	succeeds FAKE_MOST_BYTES=$((32 << 20)) "$objects" mr
+	[ "$output" = 'mr 32: Cannot allocate memory' ]
+	[ "$(figure "$report" .registration.evicted)" -gt 0 ]
+	[ "$(figure "$report" .registration.served)" -eq 4 ]
 }
 
 @test "queue pairs" {

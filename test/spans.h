@@ -7,6 +7,7 @@
 #define SPANS_H
 
 #include "allocator/options.h"
+#include "allocator/pages.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 #include "regpool/arm.h"
@@ -27,7 +28,7 @@ static inline bool lazy_pool(void)
 	setenv("PINALLOC_MAX_PINNED", "none", 1);
 	pin_options_init();
 	fake_verbs_install();
-	return !pin_reserve_init();
+	return !pin_reserve_init() && !pin_pages_init();
 }
 
 /* Memory behind all there was in a span (NULL: one that begins), as if it was all taken. */

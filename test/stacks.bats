@@ -314,6 +314,29 @@ stacks() {
 	[ "$(figure out.json '[.peak_sites[] | select(.stack[1] | test("/(one|two)[.]so[+]")) | .count] | add')" -ge 4 ]
 }
 
+@test "modules for whose paths there is no room have none, and no path is cut" {
+	local long i
+	program late.so -shared -fPIC <<< 'void *takes(void) { return grow(); }'
+	program opens <<- 'END'
+		int main(int argc, char **argv)
+		{
+			for (int i = 1; i < argc; i++)
+				if (!((void *(*)(void))dlsym(dlopen(argv[i], RTLD_NOW), "takes"))())
+					return 1;
+			return 0;
+		}
+	END
+	long=$PWD$(printf "/$(printf '%0200d' 0)%.0s" {1..17})
+	mkdir -p "$long"
+	for i in {10..99}; do
+		cp late.so "$long/$i.so"
+	done
+	run -0 stacks ./opens "$long"/*.so
+	[ "$(figure out.json '[.modules | keys[] | length + 1] | add')" -le $((128 << 10)) ]
+	[ "$(figure out.json '[.modules | keys[] | select(endswith(".so") and test("/00"))] | length')" -ge 30 ]
+	[ "$(figure out.json '[.modules | keys[] | select(test("/00") and (endswith(".so") | not))]')" = "[]" ]
+}
+
 @test "a stack of 16 KiB is enough for malloc with a report" {
 	program small <<- 'END'
 		static ucontext_t outside, inside;

@@ -26,6 +26,9 @@ int step_rdlock(pthread_rwlock_t *lock);
 #undef atomic_fetch_add
 #define atomic_fetch_add(p, n) \
 	(before_step(), atomic_fetch_add_explicit(p, n, memory_order_seq_cst))
+#undef atomic_fetch_sub
+#define atomic_fetch_sub(p, n) \
+	(before_step(), atomic_fetch_sub_explicit(p, n, memory_order_seq_cst))
 #undef atomic_compare_exchange_strong
 #define atomic_compare_exchange_strong(p, old, value)            \
 	(before_step(), atomic_compare_exchange_strong_explicit( \

@@ -574,6 +574,30 @@ static void let_more_hours_pass(void)
 	let_it_finish();
 }
 
+static void set_most(bool is_told, size_t n_bytes)
+{
+	if (is_told)
+		pin_options.max_pinned = n_bytes;
+	else
+		fake_verbs.limit = n_bytes;
+}
+
+/* At a limit of the library, or one that the adapter does not tell. */
+static void heals_at(bool is_told)
+{
+	char *p = grow(&span, CELL);
+
+	set_most(is_told, fake_verbs.registered + PIECE / 2);
+	fake_touch(p, CELL);
+	let_more_hours_pass();
+	ok(!is_pinned(p), "where there is no room memory is not registered ahead");
+	set_most(is_told, SIZE_MAX);
+	let_it_finish();
+	ok(!is_pinned(p), "nor is that tried again at once");
+	let_more_hours_pass();
+	ok(soon(is_pinned, p), "it is later, when there is room");
+}
+
 /* No thread looks while the clock stands, unless it is set on. */
 static void __attribute__((unused)) heals(void)
 {
@@ -582,16 +606,8 @@ static void __attribute__((unused)) heals(void)
 
 	pin_domain_enable(pd, RIGHTS);
 	let_more_hours_pass();
-	p = grow(&span, CELL);
-	pin_options.max_pinned = pin_state.registered + PIECE / 2;
-	fake_touch(p, CELL);
-	let_more_hours_pass();
-	ok(!is_pinned(p), "where there is no room memory is not registered ahead");
-	pin_options.max_pinned = SIZE_MAX;
-	let_it_finish();
-	ok(!is_pinned(p), "nor is that tried again at once");
-	let_more_hours_pass();
-	ok(soon(is_pinned, p), "it is later, when there is room");
+	heals_at(true);
+	heals_at(false);
 	all = fake_verbs.registered;
 	if (!pin_evict_one(NULL, 0))
 		abort();
@@ -636,7 +652,7 @@ int main(void)
 {
 	char *heap;
 
-	if (!lazy_pool() || pin_pages_init() || pthread_atfork(note_fork, NULL, NULL))
+	if (!lazy_pool() || pthread_atfork(note_fork, NULL, NULL))
 		return 99;
 	fake_kernel.keeps_memory = true;
 	heap = grow(&span, 2 * CELL);

@@ -131,7 +131,7 @@ int main(void)
 {
 	static const size_t most[] = {1, 16, 300, 700, 3000, 10000, 100000};
 
-	if (!lazy_pool() || pin_pages_init())
+	if (!lazy_pool())
 		return 99;
 	heap = grow(&span, LENGTH);
 	sizes();

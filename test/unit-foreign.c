@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 bool __wrap_pin_watch_start(pin_watch_withdraw *withdraw);
-int __wrap_pin_watch_pages(unsigned n, struct pin_pages pages);
+int __wrap_pin_watch_pages(unsigned n, struct pin_range pages);
 void __wrap_pin_watch_notify(void);
 bool __wrap_pin_listeners_find(void);
 void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length);
@@ -39,7 +39,7 @@ bool __wrap_pin_watch_start(pin_watch_withdraw *withdraw)
 	return true;
 }
 
-int __wrap_pin_watch_pages(unsigned n, struct pin_pages range)
+int __wrap_pin_watch_pages(unsigned n, struct pin_range range)
 {
 	struct page *page = &pages[(range.start - BASE) / PIN_PAGE];
 	unsigned holes = 0;
@@ -80,9 +80,9 @@ bool __wrap_pin_listeners_insert_later(const void *caller)
 	return is_late;
 }
 
-static struct pin_pages at(size_t first, size_t n)
+static struct pin_range at(size_t first, size_t n)
 {
-	return (struct pin_pages){BASE + first * PIN_PAGE, BASE + (first + n) * PIN_PAGE};
+	return (struct pin_range){BASE + first * PIN_PAGE, BASE + (first + n) * PIN_PAGE};
 }
 
 static void begin(struct pin_foreign *it, size_t first, size_t n)
@@ -106,7 +106,7 @@ static void arrive(void)
 	pin_watch_arrived[PIN_WATCH_FOREIGN]++;
 }
 
-static void settle(struct pin_pages range, bool is_discarded)
+static void settle(struct pin_range range, bool is_discarded)
 {
 	for (uintptr_t p = range.start; !is_discarded && p < range.end; p += PIN_PAGE)
 		pages[(p - BASE) / PIN_PAGE].is_watched = false;
@@ -264,6 +264,11 @@ static void discarded(void)
 	settle(at(42000, 1), true);
 	ok(!is_kept(41000, 1) && is_kept(40020, 4),
 	   "of too many what is between counts as discarded");
+	n_until_kept(40045, 1);
+	arrive();
+	settle(at(40025, 1), true);
+	ok(!is_kept(40028, 1) && !is_kept(40028, 1) && is_kept(40045, 1),
+	   "but only between the nearest");
 }
 
 int main(void)

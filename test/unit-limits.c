@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -176,6 +177,12 @@ static void locked_memory(void)
 	mr = reg(pd, b, PIECE, RIGHTS);
 	ok(mr && fake_verbs.live == 1 && pin_state.registered == PIECE,
 	   "eviction keeps PINALLOC_MAX_PINNED");
+	pin_options.max_pinned = 2 * PIECE;
+	pin_mr_deregister(reg(pd, a, 64, RIGHTS));
+	evicted = pin_state.evicted;
+	pin_mr_deregister(reg(pd, heap[2], 2 * PIECE, RIGHTS));
+	ok(pin_state.evicted == evicted && fake_verbs.live == 2,
+	   "nothing is evicted if what is in use leaves too little");
 	pin_options.max_pinned = SIZE_MAX;
 	pin_mr_deregister(mr);
 	ok(!pin_domain_dealloc(pd) && !pin_state.registered, "nothing is left");
@@ -251,26 +258,6 @@ static void memory_regions(void)
 	ok(!pin_domain_dealloc(pd), "nothing is left");
 }
 
-/* The adapter says that it can have many memory regions, and a control group allows four. */
-static void few_objects(void)
-{
-	uint64_t evicted = pin_state.evicted;
-	struct ibv_pd *pd;
-
-	fake_verbs.told_max_mr = 0;
-	pd = new_pd();
-	fake_verbs.max_mr = 4;
-	fake_verbs.full_errno = EAGAIN;
-	fake_kernel.objects = 4;
-	ok(!refused_in_turn(pd) && pin_state.evicted > evicted,
-	   "if a control group limits objects, idle memory regions are evicted");
-	fake_kernel.objects = 0;
-	fake_verbs.max_mr = INT_MAX;
-	fake_verbs.full_errno = ENOMEM;
-	fake_verbs.told_max_mr = 16;
-	ok(!pin_domain_dealloc(pd), "nothing is left");
-}
-
 /* Whether a request is served although the first registration for it fails. */
 static bool is_served_after(struct ibv_pd *pd, char *p, int error)
 {
@@ -307,48 +294,116 @@ static void other_adapters(void)
 	   "nothing is left");
 }
 
-#define EFA   0x1d0f
-#define CELLS (96 * PIN_GIB / PIN_CELL) /* what its page table has */
-
-/* Registers cell after cell, the first one in use. Returns how many are refused. */
-static unsigned refused_cells(char *p, size_t n)
+/* Idle memory regions of so much in all. */
+static void leave_idle(struct ibv_pd *pd, size_t n)
 {
-	struct ibv_pd *pd = new_pd();
-	struct ibv_mr *used = reg(pd, p, PIN_CELL, RIGHTS), *mr;
-	unsigned refused = 0;
-
-	for (size_t i = 1; i < n; i++) {
-		mr = reg(pd, p + i * PIN_CELL, PIN_CELL, RIGHTS);
-		refused += !mr || !reaches(mr);
-		if (mr)
-			pin_mr_deregister(mr);
-	}
-	refused += !reaches(used);
-	pin_mr_deregister(used);
-	pin_domain_dealloc(pd);
-	return refused;
+	for (size_t i = 0; i < n; i++)
+		pin_mr_deregister(reg(pd, heap[i], PIECE, RIGHTS));
 }
 
-static void page_tables(void)
+/* Those of the program are not served from the heap. */
+static struct ibv_mr *reg_own(struct ibv_pd *pd, size_t n_bytes)
 {
-	struct pin_span *many = NULL;
-	char *p = grow(&many, PIN_GIB);
-	uint64_t evicted = pin_state.evicted;
+	return reg(pd, heap, n_bytes, RIGHTS);
+}
 
-	/* The kernel refuses more than the machine has at once. */
-	while (many->length < (CELLS + 16) * PIN_CELL)
-		grow(&many, PIN_GIB);
-	fake_verbs.told_max_mr = 0;
-	fake_verbs.limit = CELLS * PIN_CELL;
-	fake_verbs.vendor_id = EFA;
-	ok(!refused_cells(p, CELLS + 16) && pin_state.evicted == evicted + 16,
-	   "if the adapter's page table is full, idle memory regions are evicted");
-	evicted = pin_state.evicted;
-	fake_verbs.vendor_id = 0;
-	ok(refused_cells(p, CELLS + 16) == 16 && pin_state.evicted == evicted,
-	   "other adapters have no such limit that is known");
-	fake_verbs.told_max_mr = 16;
+/* Nobody tells the limit. */
+static void hidden_limit(void)
+{
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *own[PIECES + 1], *mr;
+	uint64_t evicted = pin_state.evicted, served;
+	unsigned n = 0, tried;
+
+	fake_verbs.limit = PIECES * PIECE;
+	leave_idle(pd, PIECES);
+	own[0] = reg_own(pd, PIECE / 2);
+	ok(own[0] && pin_state.evicted == evicted + 1,
+	   "at a limit that is not told, an idle memory region is evicted");
+	own[1] = reg_own(pd, 3 * PIECE);
+	ok(own[1] && reaches(own[1]) && pin_state.evicted == evicted + 4,
+	   "and for a large one as many as are needed");
+	served = pin_state_requests(PIN_SERVED);
+	mr = reg(pd, heap[0], PIECE, RIGHTS);
+	ok(mr && reaches(mr) && pin_state_requests(PIN_SERVED) == served + 1 &&
+		   pin_state.evicted == evicted + 5,
+	   "so it is for a request for heap memory");
+	for (n = 2; n <= PIECES && (own[n] = reg_own(pd, PIECE)); n++)
+		;
+	ok(errno == ENOMEM && fake_verbs.registered == PIECES * PIECE - PIECE / 2,
+	   "the program gets all but what it has in use, and then the adapter's error");
+	tried = fake_verbs.tried;
+	ok(!reg_own(pd, PIECE) && fake_verbs.tried == tried + 1,
+	   "when nothing is idle a call is made once");
+	pin_mr_deregister(mr);
+	while (n--)
+		pin_mr_deregister(own[n]);
 	fake_verbs.limit = SIZE_MAX;
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+}
+
+static void unknown_size(void)
+{
+	struct ibv_pd *pd = new_pd();
+	struct pin_retry retry = pin_retry_begin(pd->context, 0);
+
+	leave_idle(pd, PIECES);
+	ok(!pin_retry_evict(&retry, EINVAL) && pin_state.registered == PIECES * PIECE,
+	   "a call that is wrong evicts nothing");
+	fake_kernel.memlock = PIN_PAGE;
+	ok(pin_retry_evict(&retry, ENOMEM) && errno == ENOMEM &&
+		   pin_state.registered == (PIECES - 1) * PIECE,
+	   "a call of unknown size evicts a granule");
+	fake_kernel.memlock = SIZE_MAX;
+	ok(!pin_retry_evict(&retry, ENOMEM) && pin_state.registered == (PIECES - 1) * PIECE,
+	   "once");
+	ok(!pin_domain_dealloc(pd), "nothing is left");
+}
+
+#define THREADS 8
+#define EACH	(PIECES / THREADS * (PIECE / PIN_MIB))
+
+static pthread_barrier_t storm_begins;
+static _Atomic unsigned storm_refused;
+static struct ibv_mr *storm[THREADS][EACH];
+
+static void *register_each(void *arg)
+{
+	struct ibv_mr **mine = storm[(uintptr_t)arg % THREADS];
+	struct ibv_pd *pd = *mine ? (*mine)->pd : NULL;
+
+	pthread_barrier_wait(&storm_begins);
+	for (size_t i = 1; i < EACH; i++)
+		storm_refused += !(mine[i] = reg_own(pd, PIN_MIB));
+	return NULL;
+}
+
+/* Others may take what a thread has evicted. Here all that there is room for is needed. */
+static void hidden_limit_for_threads(void)
+{
+	struct ibv_pd *pd = new_pd();
+	pthread_t threads[THREADS];
+
+	pthread_barrier_init(&storm_begins, NULL, THREADS);
+	fake_verbs.limit = SIZE_MAX;
+	for (int round = 0; round < 50; round++) {
+		for (size_t i = 0; i < THREADS; i++)
+			storm[i][0] = reg_own(pd, PIN_MIB);
+		leave_idle(pd, PIECES - THREADS * PIN_MIB / PIECE);
+		fake_verbs.limit = PIECES * PIECE;
+		for (uintptr_t i = 0; i < THREADS; i++)
+			pthread_create(&threads[i], NULL, register_each, (void *)i);
+		for (size_t i = 0; i < THREADS; i++)
+			pthread_join(threads[i], NULL);
+		for (size_t i = 0; i < THREADS * EACH; i++)
+			if (storm[i / EACH][i % EACH])
+				pin_mr_deregister(storm[i / EACH][i % EACH]);
+		fake_verbs.limit = SIZE_MAX;
+	}
+	ok(!storm_refused, "%u threads get all there is room for; refused: %u", THREADS,
+	   storm_refused);
+	pthread_barrier_destroy(&storm_begins);
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
 }
 
 /* What lacks may be much less than what is asked for. */
@@ -357,7 +412,6 @@ static void large_foreign(void)
 	struct ibv_pd *pd;
 	struct ibv_mr *mr;
 
-	fake_verbs.told_max_mr = 0;
 	pd = new_pd();
 	fake_kernel.memlock = fake_verbs.limit = 64 * PIECE;
 	for (int i = 0; i < PIECES; i++)
@@ -365,7 +419,6 @@ static void large_foreign(void)
 	mr = reg(pd, &mr, 66 * PIECE, RIGHTS);
 	ok(!mr && errno == ENOMEM && fake_verbs.live == PIECES,
 	   "for more than may be locked nothing is evicted");
-	fake_verbs.told_max_mr = 16;
 	mr = reg(pd, &mr, 60 * PIECE, RIGHTS);
 	ok(mr && reaches(mr),
 	   "for less there is room, even if the heap has not as much to evict");
@@ -433,10 +486,9 @@ static void large_requests(void)
 /* The registration of a request's pages with those it overlaps fails for any reason, once. */
 static void failures(void)
 {
-	static const int errors[] = {ENOMEM, EAGAIN, EINVAL, EFAULT, EACCES, EIO};
+	static const int errors[] = {EINVAL, EFAULT, EACCES};
 	struct ibv_pd *pd;
 
-	fake_verbs.told_max_mr = 0;
 	pd = new_pd();
 	pin_granules_retry_unpinnable();
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(errors); i++) {
@@ -453,13 +505,36 @@ static void failures(void)
 			   fake_verbs.registered == before + 2 * PIN_PAGE,
 		   "a request has its own pages if more fails with errno %d", errors[i]);
 		again = reg(pd, heap[i] + PIN_PAGE, 2 * PIN_PAGE, RIGHTS);
-		ok(again && reaches(again) && fake_verbs.registered == before + 4 * PIN_PAGE,
+		/* Only pages that could not be pinned stay out of larger memory regions. */
+		ok(again && reaches(again) &&
+			   fake_verbs.registered ==
+				   before + (errors[i] == EFAULT ? 4 : 3) * PIN_PAGE,
 		   "and so have others there, at once");
 		pin_mr_deregister(mr);
 		pin_mr_deregister(again);
 	}
 	pin_granules_retry_unpinnable();
-	fake_verbs.told_max_mr = 16;
+	ok(!pin_domain_dealloc(pd), "nothing is left");
+}
+
+/* No limit is the reason. */
+static void protected_page(void)
+{
+	struct ibv_pd *pd = new_pd();
+	uint64_t protected = pin_state_requests(PIN_PROTECTED);
+	struct lines lines = lines_begin();
+	struct ibv_mr *mr;
+
+	fake_verbs.fail_errno = EFAULT;
+	fake_verbs.fail_next = 1;
+	mr = reg(pd, heap[0], 64, RIGHTS);
+	lines_end(&lines);
+	ok(mr && reaches(mr) && pin_state_requests(PIN_PROTECTED) == protected + 1,
+	   "a page that may be read, but not pinned, counts as protected");
+	ok(lines.n == 1 && strstr(lines.text, "a page there is protected"),
+	   "one line says so");
+	pin_mr_deregister(mr);
+	pin_granules_retry_unpinnable();
 	ok(!pin_domain_dealloc(pd), "nothing is left");
 }
 
@@ -606,8 +681,6 @@ int main(void)
 	if (!lazy_pool())
 		return 99;
 	fake_kernel.keeps_memory = true;
-	/* One memory region of the heap is a notable part of these. */
-	fake_verbs.told_max_mr = 16;
 	heap[0] = grow(&span, PIECES * PIECE);
 	for (int i = 1; i < PIECES; i++)
 		heap[i] = heap[0] + (size_t)i * PIECE;
@@ -617,13 +690,15 @@ int main(void)
 	locked_memory();
 	shrinking_share();
 	memory_regions();
-	few_objects();
 	other_adapters();
-	page_tables();
+	hidden_limit();
+	unknown_size();
+	hidden_limit_for_threads();
 	large_requests();
 	large_foreign();
 	changed_foreign();
 	failures();
+	protected_page();
 	failed_before();
 	not_let_go();
 	one_not_let_go();

@@ -38,7 +38,7 @@ static _Thread_local bool takes_steps;
 
 static void *run_other(void *arg)
 {
-	pin_lane_own = PIN_LANES; /* as this one's: they have the same counters and lists */
+	pin_lane_own = 1; /* as this one's: they have the same counters and lists */
 	(void)arg;
 	between();
 	is_over = true;
@@ -121,7 +121,7 @@ static void request(void)
 /* Of the only one there is. */
 static void evict(void)
 {
-	released = pin_entry_release_idle(set, pin_entry_at(set, 1));
+	released = pin_entry_evict(set, pin_entry_at(set, 1));
 }
 
 /* One memory region that nobody uses. */
@@ -341,6 +341,42 @@ static void domains(void)
 	ok(gone && gone < n, "it is not found any more in %u of them", gone);
 }
 
+/* --- a device that is closed ----------------------------------------------------------- */
+
+static void deregister(void)
+{
+	pin_mr_deregister(mr);
+}
+
+static void close_device(void)
+{
+	pin_domain_close(fake_context());
+}
+
+/* Wrong programs do. The next domain in the slot must not inherit what the proxy counts. */
+static void closes(void)
+{
+	unsigned n = 0, wrong = 0;
+	bool more;
+
+	do {
+		struct ibv_pd *closed;
+
+		begin();
+		request();
+		closed = pd;
+		more = interrupted(deregister, close_device, ++n);
+		if (!more)
+			close_device();
+		pd = new_pd();
+		request();
+		wrong += !is_kept() || !end();
+		pin_ibverbs()->dealloc_pd(closed);
+	} while (more);
+	ok(n > 1 && !wrong, "a device closed at each of %u steps of a deregistration: %u wrong",
+	   n - 1, wrong);
+}
+
 /* --- free proxies ------------------------------------------------------------------- */
 
 #define PROXIES 4
@@ -401,7 +437,7 @@ int main(void)
 	if (!lazy_pool())
 		return 99;
 	fake_kernel.keeps_memory = true;
-	pin_lane_own = PIN_LANES;
+	pin_lane();
 	heap = grow(&span, PIECE);
 	race(request, evict, "an eviction while a request gets its keys");
 	race(evict, request, "a request while its memory region is evicted");
@@ -409,6 +445,7 @@ int main(void)
 	within(span);
 	pieces(span);
 	domains();
+	closes();
 	proxies();
 	return done_testing();
 }

@@ -7,6 +7,7 @@
 #include "regpool/evict.h"
 #include "regpool/fork.h"
 #include "regpool/keys.h"
+#include "regpool/proxy.h"
 #include "regpool/segments.h"
 #include "regpool/state.h"
 #include "test/fake-kernel.h"
@@ -15,7 +16,11 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -184,7 +189,8 @@ static void teardown(void)
 {
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
-	struct ibv_mr *foreign = reg(pd, &mr, sizeof mr, RIGHTS);
+	struct ibv_mr *foreign = reg(pd, &mr, sizeof mr, RIGHTS), *again;
+	struct ibv_pd *other;
 	uint32_t lkey = mr->lkey;
 
 	ok(pin_domain_dealloc(pd) == EBUSY, "a PD with registrations is busy");
@@ -202,7 +208,12 @@ static void teardown(void)
 	ok(mr->lkey > lkey && mr->pd == pd, "a new PD, even at the same address, has new keys");
 	pin_domain_close(fake_context());
 	ok(!fake_verbs.live, "closing the device deregisters everything");
-	ok(!pin_mr_deregister(mr), "its proxies can still be deregistered");
+	other = new_pd();
+	again = reg(other, heap, 64, RIGHTS);
+	ok(pin_domain_dealloc(other) == EBUSY && !pin_mr_deregister(again) &&
+		   !pin_domain_dealloc(other),
+	   "the next PD is busy if it has proxies of its own");
+	ok(!pin_mr_deregister(mr), "those of the closed device can still be deregistered");
 	pin_domain_dealloc(pd);
 }
 
@@ -303,6 +314,163 @@ static void looked_up(char *a, char *b)
 	pin_domain_dealloc(pd);
 }
 
+/* --- what threads share ------------------------------------------------------------- */
+
+static void *note_lane(void *seen)
+{
+	((unsigned *)seen)[pin_lane()]++;
+	return NULL;
+}
+
+/* Before any other thread registers. */
+static void lanes(void)
+{
+	unsigned seen[PIN_LANES] = {0}, alone = 0;
+	pthread_t threads[PIN_LANES];
+
+	for (unsigned i = 0; i < PIN_LANES; i++)
+		pthread_create(&threads[i], NULL, note_lane, seen);
+	for (unsigned i = 0; i < PIN_LANES; i++)
+		pthread_join(threads[i], NULL);
+	for (unsigned i = 0; i < PIN_LANES; i++)
+		alone += seen[i] == 1;
+	ok(alone == PIN_LANES && pin_lanes() == PIN_LANES, "%u threads have lanes of their own",
+	   alone);
+	pthread_create(threads, NULL, note_lane, seen);
+	pthread_join(threads[0], NULL);
+	ok(pin_lanes() == PIN_LANES, "one more shares a lane");
+}
+
+#define LINE ((size_t)64)
+
+/* All that the process can write to, but for the main thread's stack. */
+static struct {
+	char *start;
+	size_t n_bytes;
+} writable[256];
+static size_t n_writable;
+
+/* Where the kernel writes when threads are scheduled: beside their descriptors. */
+#define DESCRIPTOR 8192
+static uintptr_t threads_at[2];
+
+/* What was in it, and the lines that are other than that. */
+struct lines_written {
+	char *copy;
+	char *lines[64];
+	size_t n;
+};
+
+static size_t find_writable(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	size_t n_bytes = 0;
+	char line[512];
+	char *start, *end;
+
+	for (n_writable = 0; fgets(line, sizeof line, maps);)
+		if (sscanf(line, "%p-%p", (void **)&start, (void **)&end) == 2 &&
+		    strstr(line, " rw") && !strstr(line, "[stack]")) {
+			writable[n_writable].start = start;
+			writable[n_writable++].n_bytes = (size_t)(end - start);
+			n_bytes += (size_t)(end - start);
+		}
+	fclose(maps);
+	return n_bytes;
+}
+
+static bool is_of_thread(const char *line)
+{
+	for (size_t i = 0; i < 2; i++)
+		if ((uintptr_t)line - threads_at[i] + DESCRIPTOR < (size_t)2 * DESCRIPTOR)
+			return true;
+	return false;
+}
+
+static void copy_all(struct lines_written *it)
+{
+	char *to = it->copy;
+
+	for (size_t i = 0; i < n_writable; to += writable[i++].n_bytes)
+		memcpy(to, writable[i].start, writable[i].n_bytes);
+}
+
+static bool has_line(const struct lines_written *it, const char *line)
+{
+	for (size_t i = 0; i < it->n; i++)
+		if (it->lines[i] == line)
+			return true;
+	return false;
+}
+
+static void note_written(struct lines_written *it)
+{
+	const char *before = it->copy;
+
+	for (size_t i = 0; i < n_writable; before += writable[i++].n_bytes)
+		for (size_t at = 0; at < writable[i].n_bytes; at += LINE) {
+			char *line = writable[i].start + at;
+
+			if (memcmp(before + at, line, LINE) != 0 && !has_line(it, line) &&
+			    !is_of_thread(line) && it->n < PIN_ARRAY_SIZE(it->lines))
+				it->lines[it->n++] = line;
+		}
+}
+
+static struct ibv_pd *shared_pd;
+static _Atomic bool has_begun, may_go_on;
+
+static void hit(struct lines_written *lines)
+{
+	struct ibv_mr *mr;
+
+	copy_all(lines);
+	mr = reg(shared_pd, heap + 64, 100, RIGHTS);
+	note_written(lines);
+	pin_mr_deregister(mr);
+	note_written(lines);
+}
+
+/* The first hit makes what the thread keeps. Nobody writes while another looks. */
+static void *hit_later(void *lines)
+{
+	pin_mr_deregister(reg(shared_pd, heap, 64, RIGHTS));
+	has_begun = true;
+	while (!may_go_on)
+		sched_yield();
+	hit(lines);
+	return NULL;
+}
+
+static void lines_in_common(void)
+{
+	struct lines_written own = {0}, others = {0};
+	size_t n_bytes, n_common = 0;
+	pthread_t other;
+
+	shared_pd = new_pd();
+	pthread_create(&other, NULL, hit_later, &others);
+	while (!has_begun)
+		sched_yield();
+	pin_mr_deregister(reg(shared_pd, heap, 64, RIGHTS));
+	threads_at[0] = (uintptr_t)pthread_self();
+	threads_at[1] = (uintptr_t)other;
+	n_bytes = find_writable();
+	own.copy = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			0);
+	others.copy = own.copy;
+	hit(&own);
+	may_go_on = true;
+	pthread_join(other, NULL);
+	for (size_t i = 0; i < own.n; i++)
+		n_common += has_line(&others, own.lines[i]);
+	ok(own.n >= 4 && others.n >= 4 && !n_common,
+	   "a hit writes to %zu cache lines, that of another thread to %zu: %zu in common",
+	   own.n, others.n, n_common);
+	munmap(own.copy, n_bytes);
+	pin_domain_dealloc(shared_pd);
+}
+
 #define ROUNDS 20000
 
 static _Atomic unsigned refused;
@@ -383,12 +551,101 @@ static void handed_over(void)
 	ok(!pin_domain_dealloc(pd), "users are counted right across threads");
 }
 
+static int fail_to_deregister(struct ibv_mr *mr)
+{
+	(void)mr;
+	return EIO;
+}
+
+/* How a program may notice that an adapter has gone, before it asks for the heap. */
+static void register_foreign(struct ibv_pd *pd, struct ibv_mr *mr)
+{
+	char stack[64];
+
+	(void)mr;
+	fake_verbs.fail_next = 1;
+	ok(!reg(pd, stack, sizeof stack, RIGHTS) && errno == EIO, "a registration fails");
+}
+
+static void deregister_foreign(struct ibv_pd *pd, struct ibv_mr *mr)
+{
+	(void)pd;
+	ok(pin_mr_deregister_by(mr, fail_to_deregister) == EIO, "or a deregistration");
+}
+
+static void change_foreign(struct ibv_pd *pd, struct ibv_mr *mr)
+{
+	fake_verbs.rereg_errno = EIO;
+	ok(pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, pd, heap, 64, 0, NULL) ==
+			   IBV_REREG_MR_ERR_CMD &&
+		   errno == EIO,
+	   "or a change");
+	fake_verbs.rereg_errno = 0;
+}
+
+static void register_other_heap(struct ibv_pd *pd, struct ibv_mr *mr)
+{
+	(void)mr;
+	fake_verbs.fail_next = 100;
+	ok(!reg(pd, heap + 5 * PIECE, 64, RIGHTS) && errno == EIO,
+	   "or a registration of the heap");
+}
+
+static void evict_heap(struct ibv_pd *pd, struct ibv_mr *mr)
+{
+	const struct pin_ibverbs *verbs = pin_ibverbs();
+	struct pin_ibverbs table = *verbs;
+
+	(void)mr;
+	(void)pd;
+	table.dereg_mr = fail_to_deregister;
+	pin_ibverbs_replace(&table);
+	ok(!pin_evict_one(NULL, 0), "or memory regions cannot be evicted");
+	pin_ibverbs_replace(verbs);
+}
+
+static void gone(void (*notice)(struct ibv_pd *pd, struct ibv_mr *mr))
+{
+	struct ibv_pd *pd = new_pd(), *other = new_pd_of(fake_context_elsewhere()), *next;
+	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS), *kept = reg(other, heap, 64, RIGHTS);
+	struct ibv_mr *foreign = reg(pd, &mr, sizeof mr, RIGHTS), *idle;
+	struct pin_mr_key keys;
+	unsigned tried;
+
+	pin_mr_deregister(reg(pd, heap + 2 * PIECE, 64, RIGHTS));
+	pin_domain_enable(pd, RIGHTS);
+	pin_mr_lookup(pd, heap, 64, RIGHTS, &keys);
+	fake_verbs.fail_errno = EIO;
+	notice(pd, foreign);
+	tried = fake_verbs.tried;
+	fake_verbs.fail_next = 100;
+	ok(!reg(pd, heap, 64, RIGHTS) && errno == EIO &&
+		   !reg(pd, heap + 2 * PIECE, 64, RIGHTS) && errno == EIO,
+	   "then no memory region serves a request, and libibverbs says why");
+	ok(pin_mr_lookup(pd, heap, 64, RIGHTS, &keys) == -ENOMEM, "look-ups find nothing");
+	ok(fake_verbs.tried > tried + 2, "adapters are asked each time");
+	idle = reg(other, heap, 64, RIGHTS);
+	ok(reaches(idle) && idle->lkey == kept->lkey, "another adapter's is still found");
+	ok(!pin_mr_deregister(mr), "proxies can be given back");
+	fake_verbs.fail_next = 0;
+	next = new_pd();
+	mr = reg(next, heap, 64, RIGHTS);
+	ok(mr && reaches(mr) && pin_proxy_of(mr), "a new PD is served");
+	pin_mr_deregister(mr);
+	pin_mr_deregister(foreign);
+	pin_mr_deregister(kept);
+	pin_mr_deregister(idle);
+	pin_domain_dealloc(next);
+	pin_domain_dealloc(other);
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+}
+
 static bool is_registered_ahead(struct ibv_pd *pd, void *addr, size_t length)
 {
 	struct pin_domain *domain = pin_domain_find(pd);
 	unsigned made = fake_verbs.made;
 
-	pin_keys_prepare_ahead(pin_access_set_of(domain, RIGHTS), pin_range_of(addr, length));
+	pin_keys_create_ahead(pin_access_set_of(domain, RIGHTS), pin_range_of(addr, length));
 	return fake_verbs.made != made;
 }
 
@@ -547,6 +804,8 @@ int main(void)
 	fake_touch(heap, PIECES * PIECE);
 	guarded_before();
 	initialized_early();
+	lanes();
+	lines_in_common();
 	served();
 	wider();
 	much_larger();
@@ -561,6 +820,11 @@ int main(void)
 	looked_up(heap, heap + PIECE);
 	together();
 	handed_over();
+	gone(register_foreign);
+	gone(deregister_foreign);
+	gone(change_foreign);
+	gone(register_other_heap);
+	gone(evict_heap);
 	replaced();
 	forks();
 	return done_testing();

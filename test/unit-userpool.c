@@ -461,7 +461,7 @@ static void keys_and_values(void)
 
 int main(void)
 {
-	if (!lazy_pool() || pin_pages_init())
+	if (!lazy_pool())
 		return 99;
 	pin_reserve_carve_lower(PIN_GRANULE); /* page 0 is none (allocator/fit.h) */
 	fake_kernel.keeps_memory = true;

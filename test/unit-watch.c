@@ -263,7 +263,7 @@ static void moved(void)
 
 static int watch(char *p, size_t n_bytes)
 {
-	return pin_watch_pages(PIN_WATCH_FOREIGN, pin_pages_of(p, n_bytes));
+	return pin_watch_pages(PIN_WATCH_FOREIGN, pin_range_of(p, n_bytes));
 }
 
 static void in_part(void)

@@ -143,7 +143,7 @@ static bool find_path(struct module *module)
 	n = pin_format(paths + path_bytes, room, "%s%s", is_relative ? directory : "",
 		       *module->name ? module->name : program);
 	module->name = *module->name ? module->path + n - strlen(module->name) : "";
-	path_bytes += n + 1;
+	path_bytes += n + 1 < room ? n + 1 : 0; /* it may be cut: then it has no place */
 	return n + 1 < room;
 }
 

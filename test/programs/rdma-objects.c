@@ -7,6 +7,8 @@
  */
 #include "test/programs/rdma.h"
 
+#include <sys/mman.h>
+
 #define BUFFERS 4
 #define MOST	64
 
@@ -80,6 +82,15 @@ static void *new_pd(void)
 	return ibv_alloc_pd(context);
 }
 
+/* Of a mapping. */
+static void *new_mr(void)
+{
+	void *p = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	need(p != MAP_FAILED);
+	return ibv_reg_mr(pd, p, MIB, RDMA_ACCESS);
+}
+
 /* The same one, again and again. */
 static void *resized(void)
 {
@@ -93,8 +104,9 @@ static const struct {
 	const char *kind;
 	void *(*make)(void);
 } kinds[] = {
-	{"cq", new_cq}, {"cq_ex", new_cq_ex}, {"qp", new_qp}, {"srq", new_srq},
-	{"ah", new_ah}, {"mw", new_mw},	      {"pd", new_pd}, {"resize", resized},
+	{"cq", new_cq},	  {"cq_ex", new_cq_ex}, {"qp", new_qp},
+	{"srq", new_srq}, {"ah", new_ah},	{"mw", new_mw},
+	{"pd", new_pd},	  {"resize", resized},	{"mr", new_mr},
 };
 
 int main(int argc, char **argv)

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What may interrupt a thread that registers: its cancellation, at each call of libibverbs; and
+ * a handler of a signal that replaces pages, whenever the thread has a lock, with the real
+ * kernel. And fork(), as soon as there is a protection domain.
+ */
+#include <config.h>
+
+#include "regpool/evict.h"
+#include "regpool/state.h"
+#include "regpool/uffd.h"
+#include "regpool/watch.h"
+#include "test/spans.h"
+#include "test/tap.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The linker puts these in place of the library's (--wrap). */
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock);
+int __real_pthread_mutex_unlock(pthread_mutex_t *lock);
+int __wrap_pthread_sigmask(int how, const sigset_t *set, sigset_t *old);
+int __real_pthread_sigmask(int how, const sigset_t *set, sigset_t *old);
+bool __wrap_pin_listeners_find(void);
+void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length);
+bool __wrap_pin_listeners_insert_later(const void *caller);
+
+static char *heap;
+static struct ibv_pd *pd;
+
+/* --- cancellation ------------------------------------------------------------------- */
+
+static void register_pieces(void)
+{
+	for (int i = 0; i < 3; i++)
+		pin_mr_deregister(reg(pd, heap + i * PIECE, PIECE, RIGHTS));
+}
+
+/* All that takes locks, or makes an entry BUSY; at the end nothing is registered. */
+static void do_all(void)
+{
+	struct ibv_context *context = fake_context_new();
+	struct pin_mr_key keys;
+
+	pd = new_pd_of(context);
+	register_pieces();
+	pin_domain_close(context);
+	fake_context_end(context);
+	pd = new_pd();
+	register_pieces();
+	look_up(pd, heap, 64, &keys);
+	pin_evict_one(NULL, 0);
+	pin_domain_disarm(pd);
+	register_pieces();
+	pin_domain_dealloc(pd);
+}
+
+static _Atomic bool is_through;
+
+static void *be_cancelled(void *arg)
+{
+	pthread_cancel(pthread_self());
+	do_all();
+	is_through = true;
+	pthread_testcancel();
+	return arg;
+}
+
+static void cancelled(void)
+{
+	pthread_t thread;
+	void *result;
+
+	fake_verbs.on_call = pthread_testcancel;
+	if (pthread_create(&thread, NULL, be_cancelled, NULL) || pthread_join(thread, &result))
+		abort();
+	fake_verbs.on_call = NULL;
+	ok(is_through && result == PTHREAD_CANCELED,
+	   "a thread that is to be cancelled is not while it registers");
+	do_all();
+	ok(!fake_verbs.live, "others can register and deregister afterwards");
+}
+
+/* --- signals ------------------------------------------------------------------------ */
+
+static unsigned n_calls, n_open;
+static _Thread_local unsigned n_masks;
+
+int __wrap_pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
+{
+	n_masks++;
+	return __real_pthread_sigmask(how, set, old);
+}
+
+/* Those that a thread causes itself would end the process if they were blocked. */
+static void look_at_mask(void)
+{
+	sigset_t blocked;
+
+	__real_pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+	n_calls++;
+	n_open += !sigismember(&blocked, SIGALRM) || !sigismember(&blocked, SIGTERM) ||
+		  sigismember(&blocked, SIGSEGV) || sigismember(&blocked, SIGSYS);
+}
+
+static void blocked(void)
+{
+	struct ibv_mr *mr;
+
+	fake_verbs.on_call = look_at_mask;
+	do_all();
+	ok(n_calls > 10 && !n_open, "signals are blocked in each of %u calls of libibverbs",
+	   n_calls);
+	fake_verbs.on_call = NULL;
+	pd = new_pd();
+	register_pieces();
+	n_masks = 0;
+	mr = reg(pd, heap + 3 * PIECE, PIECE, RIGHTS);
+	ok(n_masks == 2, "blocking them takes two system calls for a registration: %u",
+	   n_masks);
+	pin_mr_deregister(mr);
+	register_pieces();
+	ok(n_masks == 2, "and none for a hit");
+	pin_domain_dealloc(pd);
+}
+
+/* --- handlers that replace pages ---------------------------------------------------- */
+
+static _Thread_local bool is_interrupted;
+static char *foreign;
+static volatile sig_atomic_t n_handled;
+
+static void nobody(uintptr_t start, size_t length)
+{
+	(void)start;
+	(void)length;
+}
+
+bool __wrap_pin_listeners_find(void)
+{
+	pin_watch_notify_caches = nobody;
+	return pin_state_off() != PIN_CHILD;
+}
+
+void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length)
+{
+	nobody(start, length);
+}
+
+bool __wrap_pin_listeners_insert_later(const void *caller)
+{
+	(void)caller;
+	return false;
+}
+
+/* The second call waits for the thread that has read the message of the first. */
+static void discard(int unused)
+{
+	(void)unused;
+	for (int i = 0; i < 2; i++) {
+		madvise(heap + 4 * PIECE, PIN_PAGE, MADV_DONTNEED);
+		madvise(foreign, PIN_PAGE, MADV_DONTNEED);
+	}
+	n_handled++;
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock)
+{
+	if (is_interrupted)
+		raise(SIGUSR1);
+	return __real_pthread_mutex_unlock(lock);
+}
+
+static void register_twice(char *p)
+{
+	for (int i = 0; i < 2; i++)
+		pin_mr_deregister(reg(pd, p, PIN_PAGE, RIGHTS));
+}
+
+static void fork_once(void)
+{
+	pid_t child = fork();
+
+	if (!child)
+		_exit(0);
+	waitpid(child, NULL, 0);
+}
+
+static void handled(void)
+{
+	char *others = mmap(NULL, 4 * PIN_PAGE, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	foreign = others + 2 * PIN_PAGE;
+	signal(SIGUSR1, discard);
+	pd = new_pd();
+	register_twice(foreign);
+	register_pieces();
+	is_interrupted = true;
+	register_twice(others);
+	ok(n_handled > 0, "a handler may replace pages while foreign memory is registered");
+	fork_once();
+	do_all();
+	is_interrupted = false;
+	ok(n_handled > 10, "or heap memory is registered, evicted, or deregistered");
+	ok(!fake_verbs.live, "nothing is left");
+}
+
+/* --- fork() ------------------------------------------------------------------------- */
+
+static void forked(void)
+{
+	struct ibv_pd *parents = new_pd();
+	int status = -1;
+	pid_t child = fork();
+
+	if (!child) {
+		unsigned made = fake_verbs.made;
+
+		pin_mr_deregister(reg(parents, heap, 64, RIGHTS));
+		_exit(pin_state_off() != PIN_CHILD || pin_state.created || pin_watch_is_on() ||
+		      fake_verbs.made != made + 1);
+	}
+	waitpid(child, &status, 0);
+	ok(!status, "a child does not register in a domain in which its parent has not yet");
+	pin_domain_dealloc(parents);
+}
+
+int main(void)
+{
+	struct pin_span *span = NULL;
+
+	alarm(60);
+	if (!lazy_pool())
+		return 99;
+	heap = grow(&span, 5 * PIECE);
+	memset(heap, 1, 5 * PIECE);
+	forked();
+	cancelled();
+	blocked();
+	if (close(pin_uffd_open()))
+		ok(true, "userfaultfd is not available here");
+	else
+		handled();
+	return done_testing();
+}
