@@ -23,6 +23,9 @@ setup_file() {
 		for case in others closed reused imported; do
 			shimmed $case "$programs/rdma-domains" $case
 		done
+		for case in 1024 4096 16384; do
+			shimmed ahead-$case "$programs/rdma-ahead" $case 256 $((65536 / case))
+		done
 		shimmed reserved PINALLOC_PREALLOC=256M "$programs/rdma-prealloc"
 		shimmed linked LD_PRELOAD="$library:$BATS_FILE_TMPDIR/plugin.so" "$programs/rdma-exit"
 		echo 16 > /proc/sys/vm/nr_hugepages
@@ -72,6 +75,18 @@ setup() {
 	grep -qx 'blocks [0-9]* refused 0 wrong 0' "$results/reserved.out"
 	[ "$(value reserved later)" -eq 0 ]
 	[ "$(value reserved absent)" -le $(($(value reserved pages) / 20)) ]
+}
+
+@test "what is registered ahead serves first requests of 1, 4 and 16 MiB" {
+	local case word requests of n waited mib registered resident
+	for case in 1024 4096 16384; do
+		ended ahead-$case
+		while read -r word requests of n waited waited mib registered of resident; do
+			[ "$requests" -eq "$n" ]
+			[ "$waited" -le $((n / 10)) ]
+			[ "$registered" -le $((resident * 5 / 4)) ]
+		done < "$results/ahead-$case.out"
+	done
 }
 
 @test "a destructor of a library can use and end its registrations" {

@@ -1,0 +1,54 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# Promise: what is registered ahead serves requests of any size, from buffers that begin on any page:
+# at most a tenth of the first requests waits, and at most a quarter is registered twice, also where
+# buffers were freed and others of other sizes allocated.
+
+setup_file() {
+	load helper
+	build_adapter
+}
+
+setup() {
+	load helper
+}
+
+# served KIB MIB CHANGES
+served() {
+	local word requests of n waited mib registered resident lines=0
+	succeeds PINALLOC_MAX_PINNED=none "$programs/rdma-ahead" "$@"
+	echo "$output"
+	while read -r word requests of n waited waited mib registered of resident; do
+		[ "$requests" -eq "$n" ]
+		[ "$waited" -le $((n / 10)) ]
+		[ "$registered" -le $((resident * 5 / 4)) ]
+		lines=$((lines + 1))
+	done <<< "$output"
+	[ "$lines" -eq 2 ]
+}
+
+@test "of buffers of 64 KiB" {
+	served 64 128 2000
+}
+
+@test "of 1 MiB" {
+	served 1024 128 500
+}
+
+@test "of 4 MiB" {
+	served 4096 256 200
+}
+
+@test "of 64 MiB" {
+	served 65536 640 20
+}
+
+# bats test_tags=thorough
+@test "of other sizes, in heaps of 256 MiB to 3 GiB" {
+	local kib mib
+	for kib in 64 256 1024 2048 4096 8192 16384 32768 65536; do
+		for mib in 256 1024 3072; do
+			served "$kib" "$mib" $((mib * 1024 / kib))
+		done
+	done
+}
