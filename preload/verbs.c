@@ -129,14 +129,15 @@ PIN_EXPORT int ibv_close_device(struct ibv_context *context)
  * dlsym. It has no version, like malloc, because libibverbs gives it another one in each
  * release.
  */
-PIN_EXPORT void verbs_uninit_context(struct verbs_context *context);
+PIN_EXPORT void verbs_uninit_context(struct verbs_context *extended);
 
-void verbs_uninit_context(struct verbs_context *context)
+void verbs_uninit_context(struct verbs_context *extended)
 {
-	const struct pin_ibverbs *verbs = pin_ibverbs_of(&context->context);
+	struct ibv_context *context = pin_ibverbs_context_in(extended);
+	const struct pin_ibverbs *verbs = pin_ibverbs_of(context);
 
-	pin_domain_close(&context->context);
-	verbs->uninit_context(context);
+	pin_domain_close(context);
+	verbs->uninit_context(extended);
 }
 
 PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)

@@ -102,4 +102,19 @@ static inline bool pin_ibverbs_out_of_room(int error)
 /* Replaces the table, for unit tests. */
 void pin_ibverbs_replace(const struct pin_ibverbs *table);
 
+/*
+ * The context that this structure ends with. Each release of libibverbs may put more functions
+ * at the structure's beginning, so where the context is does not follow from the headers, but
+ * from the size of it all, which is the word before the context.
+ */
+static inline struct ibv_context *pin_ibverbs_context_in(struct verbs_context *extended)
+{
+	size_t *size = (size_t *)extended;
+
+	while (*size !=
+	       (size_t)((char *)(size + 1) - (char *)extended) + sizeof(struct ibv_context))
+		size++;
+	return (struct ibv_context *)(size + 1);
+}
+
 #endif

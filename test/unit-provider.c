@@ -270,6 +270,28 @@ static void objects(struct device *device)
 	ok(!create_cq(context) && errno == EOPNOTSUPP, "what a provider lacks is not hooked");
 }
 
+/* Structures of libraries that are older and newer than the headers. */
+static void contexts(void)
+{
+	const size_t more[] = {0, 8, 24, 48, 4096}, least = sizeof(struct ibv_context) + 8;
+	unsigned wrong = 0;
+
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(more); i++)
+		for (size_t size = sizeof(struct verbs_context) + more[i], n = 0; n < 2;
+		     size = least, n++) {
+			void **words = calloc(1, size);
+
+			for (size_t at = 0; at < (size - least) / sizeof *words; at += 2)
+				words[at] = (void *)(uintptr_t)objects;
+			words[(size - least) / sizeof *words] = (void *)size;
+			wrong += pin_ibverbs_context_in(
+					 (struct verbs_context *)(void *)words) !=
+				 (void *)((char *)words + size - sizeof(struct ibv_context));
+			free(words);
+		}
+	ok(!wrong, "the context within a structure of any release is found: %u are not", wrong);
+}
+
 int main(void)
 {
 	struct device device;
@@ -282,5 +304,6 @@ int main(void)
 	pooled();
 	not_found(&device);
 	objects(&device);
+	contexts();
 	return done_testing();
 }
