@@ -119,33 +119,32 @@ static void add_more(const struct pin_verdict *verdict, int64_t more, struct ans
 {
 	int64_t than = figure(verdict, PIN_FIGURE_LIVE_PEAK);
 
-	add(answer, "%s", SIZE(more));
-	if (than >= NOTABLE)
+	add(answer, more > 0 ? "%s" : "no", SIZE(more));
+	if (more > 0 && than >= NOTABLE)
 		add(answer, " (%ld %%)", (int64_t)(100.0 * (double)more / (double)than + 0.5));
-	add(answer, " more than the %s in use at the peak%s", SIZE(than),
-	    plural((int64_t)verdict->n_processes));
+	add(answer, " more than the %s in use at %s", SIZE(than),
+	    verdict->n_processes > 1 ? "once" : "the peak");
+	if (verdict->mean_beyond >= NOTABLE)
+		add(answer, ", and in the mean over time %s more than in use then",
+		    SIZE(verdict->mean_beyond));
 }
 
+/* Of several processes, what they had at once. */
 static void answer_cost(const struct pin_verdict *verdict, struct answer *answer)
 {
-	const char *s = plural((int64_t)verdict->n_processes);
 	int64_t mapped = figure(verdict, PIN_FIGURE_MAPPED);
 	int64_t live = figure(verdict, PIN_FIGURE_LIVE_PEAK);
 	int64_t touched = figure(verdict, PIN_FIGURE_IN_HEAP);
 
-	add(answer, "  Never returning memory: the heap%s grew to %s%s", s, SIZE(mapped),
-	    *s ? " in total" : "");
-	if (live >= 0 && touched < 0) {
+	add(answer, "  Never returning memory: the heap%s grew to %s%s",
+	    plural((int64_t)verdict->n_processes), SIZE(mapped),
+	    verdict->n_processes > 1 ? " in total" : "");
+	if (touched >= 0)
+		add(answer, "; %s%s of that were touched", verdict->is_bound ? "at most " : "",
+		    SIZE(touched));
+	if (live >= 0) {
 		add(answer, ", ");
-		add_more(verdict, mapped > live ? mapped - live : 0, answer);
-	} else if (live >= 0 && touched <= live) {
-		add(answer,
-		    "; %s of that were touched, no more than the %s in use at the peak%s: no "
-		    "cost",
-		    SIZE(touched), SIZE(live), s);
-	} else if (live >= 0) {
-		add(answer, "; %s of that were touched, ", SIZE(touched));
-		add_more(verdict, touched - live, answer);
+		add_more(verdict, (touched >= 0 ? touched : mapped) - live, answer);
 	}
 	add(answer, ".\n");
 }
@@ -254,8 +253,9 @@ static void answer_beside(const struct pin_verdict *verdict, struct answer *answ
 
 	if (sum < 0)
 		return;
-	add(answer, "  Beside the heap%s: %s in memory", plural((int64_t)verdict->n_processes),
-	    SIZE(sum));
+	add(answer, "  Beside the heap%s%s: %s in memory",
+	    plural((int64_t)verdict->n_processes),
+	    verdict->is_bound ? ", as far as it is known" : "", SIZE(sum));
 	add_kinds(verdict, sum, answer);
 	if (*verdict->most_beside_of)
 		add(answer, "; most in %s", verdict->most_beside_of);

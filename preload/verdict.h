@@ -36,6 +36,9 @@ struct pin_verdict {
 	size_t n_processes;
 	int64_t figures[PIN_FIGURES]; /* sums, -1 where a process has none; SECONDS the most */
 	int64_t reasons[PIN_REASONS]; /* requests by what became of them */
+	/* What the heaps held beyond what was in use, in the mean over time; -1: not known. */
+	int64_t mean_beyond;
+	bool is_bound; /* of some process it is not known how much of the heap it touched */
 	struct pin_limit_use nearest; /* of all processes; limit -1: none is known */
 	/* Which process was nearest, has most beside the heap, took longest; "" for one alone.
 	 */

@@ -30,10 +30,13 @@ base_report() {
 		| .memory.growth_steps = 2 | .memory.mappings = 100 | .memory.mappings_limit = 65530'
 }
 
-# rank FILE EDIT: makes a report by applying a jq program to the base.
+# rank FILE EDIT: makes a report by applying a jq program to the base, whose timeline then follows the
+# figures, unless it is one of its own.
 rank() {
 	mkdir -p "$(dirname "$1")"
-	jq "$2" "$base" > "$1"
+	jq ".timeline as \$before | $2 | .memory as {live_peak_bytes: \$peak, mapped_bytes: \$mapped}
+		| if .timeline == \$before and \$peak then .timeline |= (map(.[1] |= ([., \$peak] | min))
+			| .[1][1] = \$peak | .[1:][][2] = \$mapped) else . end" "$base" > "$1"
 }
 
 # four: makes a job of four ranks on two hosts, different in every figure.

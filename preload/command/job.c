@@ -303,34 +303,6 @@ static struct cmd_rank *parent_of(const struct cmd_job *job, const struct cmd_ra
 	return same_rank;
 }
 
-/* What it had in use beyond what it shared with its parent when it was forked. */
-static double own_peak(const struct cmd_rank *rank)
-{
-	double shared = rank->under && rank->n_samples ? rank->samples[0].live : 0;
-
-	return fmax(0, rank->figures[CMD_LIVE_PEAK] - shared);
-}
-
-static bool is_of_tree(const struct cmd_rank *rank, const struct cmd_rank *top)
-{
-	return rank == top || rank->under == top;
-}
-
-/* The sum of the peaks of those processes of the tree that ran at that time. */
-static double peak_with(const struct cmd_job *job, const struct cmd_rank *top, double time)
-{
-	double sum = 0;
-
-	for (size_t i = 0; i < job->n_ranks; i++) {
-		const struct cmd_rank *rank = job->ranks[i];
-
-		if (is_of_tree(rank, top) && rank->started <= time &&
-		    time <= rank->started + rank->elapsed)
-			sum += own_peak(rank);
-	}
-	return sum;
-}
-
 /* A child that a child forked is of the same tree. */
 static void find_trees(struct cmd_job *job)
 {
@@ -350,11 +322,14 @@ static void find_trees(struct cmd_job *job)
 		rank->under->n_children++;
 	}
 	for (size_t i = 0; i < job->n_ranks; i++) {
-		struct cmd_rank *top = job->ranks[i]->under ? job->ranks[i]->under
-							    : job->ranks[i];
+		struct cmd_rank *rank = job->ranks[i];
+		struct cmd_sum sum;
 
-		top->tree_peak = fmax(top->tree_peak,
-				      peak_with(job, top, job->ranks[i]->started));
+		if (!rank->n_children)
+			continue;
+		sum = cmd_sum_of(job->ranks, job->n_ranks, rank, job->started);
+		rank->tree_peak = sum.most_live.live;
+		free(sum.moments);
 	}
 }
 
@@ -379,8 +354,8 @@ struct cmd_text cmd_rank_near(const struct cmd_rank *rank)
 }
 
 /*
- * A record says when its process last changed something, and a process that waits changes
- * nothing: what was near to a limit is taken to have been the first.
+ * What was near to a limit is taken to have been the first. When a process died its record does
+ * not say: one that waits changes nothing.
  */
 static int compare_deaths(const void *a, const void *b)
 {
@@ -441,27 +416,41 @@ static void add_to_host(struct cmd_host *host, const struct cmd_rank *rank)
 		else if (n > *sum)
 			*sum = n;
 	}
-	host->figures[CMD_RATIO] = cmd_divide(host->figures[CMD_MAPPED],
-					      host->figures[CMD_LIVE_PEAK]);
 	if (host->figures[CMD_MEMLOCK_SHARE] == rank->figures[CMD_MEMLOCK_SHARE] &&
 	    rank->figures[CMD_MEMLOCK_SHARE] >= 0)
 		host->tightest = rank;
 }
 
+/* Of memory, what they had at once. */
+static void sum_host(struct cmd_host *host, struct cmd_rank *const *ranks, double began)
+{
+	struct cmd_sum sum = cmd_sum_of(ranks, host->n_ranks, NULL, began);
+
+	if (host->figures[CMD_LIVE_PEAK] >= 0)
+		host->figures[CMD_LIVE_PEAK] = sum.most_live.live;
+	host->figures[CMD_MAPPED] = sum.most_mapped;
+	host->figures[CMD_RSS_PEAK] = sum.most_resident;
+	host->figures[CMD_RATIO] = cmd_divide(sum.most_mapped, host->figures[CMD_LIVE_PEAK]);
+	free(sum.moments);
+}
+
 /* The ranks are sorted by host here. */
 static void sum_hosts(struct cmd_job *job)
 {
-	struct cmd_host *host = NULL;
+	struct cmd_host *host;
+	size_t first = 0;
 
 	job->hosts = cmd_realloc(NULL, job->n_ranks * sizeof *job->hosts);
-	for (size_t i = 0; i < job->n_ranks; i++) {
-		if (!host || strcmp(host->name, job->ranks[i]->host)) {
-			host = &job->hosts[job->n_hosts++];
-			*host = (struct cmd_host){.name = job->ranks[i]->host};
-			for (int figure = 0; figure < CMD_FIGURES; figure++)
-				host->figures[figure] = -1;
-		}
-		add_to_host(host, job->ranks[i]);
+	while (first < job->n_ranks) {
+		host = &job->hosts[job->n_hosts++];
+		*host = (struct cmd_host){.name = job->ranks[first]->host};
+		for (int figure = 0; figure < CMD_FIGURES; figure++)
+			host->figures[figure] = -1;
+		for (size_t i = first;
+		     i < job->n_ranks && !strcmp(host->name, job->ranks[i]->host); i++)
+			add_to_host(host, job->ranks[i]);
+		sum_host(host, job->ranks + first, job->started);
+		first += host->n_ranks;
 	}
 }
 

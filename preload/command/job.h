@@ -127,6 +127,29 @@ const char *cmd_frame_name(const char *frame, const json_t *modules);
 
 void cmd_rank_free(struct cmd_rank *rank);
 
+/* What processes have at a moment, in seconds since the job began, and bytes. */
+struct cmd_moment {
+	double time, order;	   /* of equal times; who ends makes room for who begins */
+	double live, mapped, held; /* of the heap: in use, grown to, and in memory */
+	double resident;	   /* with what was beside the heap at most */
+};
+
+struct cmd_sum {
+	struct cmd_moment *moments; /* in the order of time; to be freed */
+	size_t n;
+	struct cmd_moment most_live, most_held; /* the first of these moments */
+	double most_mapped, most_resident;
+	double mean_beyond; /* held and not in use, in the mean over time; -1 if that is not
+			       known */
+};
+
+/*
+ * What these processes, or those of them that are of the tree of `top`, had together at each
+ * moment of a job that began at this time.
+ */
+struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks,
+			  const struct cmd_rank *top, double began);
+
 /* Loads a file, or all *.json of a directory. Complains of a file that is not a report. */
 void cmd_job_add(struct cmd_job *job, const char *path);
 

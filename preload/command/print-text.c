@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The merged report for people: the verdict, the tables (print-tables.c), then the call sites. */
+/* The merged report for people: the verdict, the tables (print-tables.c), then the call sites.
+ */
 #include <config.h>
 
 #include "preload/command/command.h"
@@ -112,10 +113,15 @@ static void print_killed(const struct cmd_job *job)
 	if (!first)
 		return;
 	near = cmd_rank_near(first);
-	printf("pinalloc: %s on %s ended %swithout a report (it was killed, or called _exit), "
-	       "last seen %.1f s after its start%s%s\n",
-	       CMD_RANK_NAME(first), first->host, job->n_killed > 1 ? "first " : "",
-	       first->elapsed, *near.text ? ", at " : "", near.text);
+	if (job->n_killed > 1 && !*near.text)
+		printf("pinalloc: %s ended without a report (killed, or by _exit); which was "
+		       "the first is not known\n",
+		       CMD_COUNTED(job->n_killed, first->rank >= 0 ? "rank" : "process"));
+	else
+		printf("pinalloc: %s on %s ended %swithout a report (it was killed, or called "
+		       "_exit), last seen %.1f s after its start%s%s\n",
+		       CMD_RANK_NAME(first), first->host, job->n_killed > 1 ? "first " : "",
+		       first->elapsed, *near.text ? ", at " : "", near.text);
 }
 
 /* Of memory that is not heap. */
@@ -139,16 +145,26 @@ static void print_watch(const struct cmd_job *job)
 
 /* --- the answers (verdict.h) ----------------------------------------------------- */
 
-/* Sums are known if those of all processes are. */
+/* Of the figures that some processes lack the others' are summed, of memory what was there at
+ * once. */
 static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 {
+	struct cmd_sum sum = cmd_sum_of(job->ranks, job->n_main, NULL, job->started);
+
 	for (int i = 0; i < CMD_STORED; i++) {
 		struct cmd_summary summary = cmd_job_summary(job, i);
 
-		verdict->figures[i] = summary.n < job->n_main ? -1 : cmd_whole(summary.sum);
+		verdict->figures[i] = summary.n ? cmd_whole(summary.sum) : -1;
 		if (i == CMD_SECONDS)
 			verdict->figures[i] = cmd_whole(summary.max * 1e9);
 	}
+	if (verdict->figures[CMD_LIVE_PEAK] >= 0)
+		verdict->figures[CMD_LIVE_PEAK] = cmd_whole(sum.most_live.live);
+	verdict->is_bound = cmd_job_summary(job, CMD_IN_HEAP).n < job->n_main;
+	if (verdict->figures[CMD_IN_HEAP] >= 0)
+		verdict->figures[CMD_IN_HEAP] = cmd_whole(sum.most_held.held);
+	verdict->mean_beyond = cmd_whole(sum.mean_beyond);
+	free(sum.moments);
 	for (int reason = 0; reason < PIN_REASONS; reason++)
 		for (size_t i = 0; i < job->n_main; i++)
 			verdict->reasons[reason] += cmd_whole(job->ranks[i]->requests[reason]);
