@@ -470,6 +470,11 @@ died() {
 	[ "${lines[1]}" = "pinalloc: app, 4 ranks on 2 hosts, 9.5 s" ]
 	[[ "$(grep -m1 -A1 '^ *2  node2' <<< "$output")" == *$'\n            KILLED or _exit, last seen at 3.2 s: 98 % of its limit (memory of the control group)' ]]
 	[ "$(grep -c KILLED <<< "$output")" -eq 1 ]
+	# What it had allocated may have killed it when it was touched.
+	died 2 3.25 '.memory |= (.cgroup_limit_bytes = 4e9 | .cgroup_peak_bytes = 1e9 | .live_peak_bytes = 5e9)'
+	run -0 "$pinalloc" report job
+	[[ "${lines[0]}" == *'at 100 % of its limit (memory of the control group)' ]]
+	died 2 3.25 '.memory.cgroup_limit_bytes = 4e9 | .memory.cgroup_peak_bytes = 392e7'
 	# One near to a limit is taken to have been first.
 	died 3 2 .
 	run -0 "$pinalloc" report job

@@ -345,6 +345,13 @@ struct cmd_text cmd_rank_near(const struct cmd_rank *rank)
 
 	for (int i = 0; i < CMD_STORED; i++)
 		figures[i] = cmd_whole(rank->figures[i]);
+	/* It may have died of what it had allocated, and touched only since its record was
+	 * written. */
+	if (rank->is_killed && figures[CMD_CGROUP_PEAK] < figures[CMD_LIVE_PEAK] &&
+	    figures[CMD_CGROUP_LIMIT] >= 0)
+		figures[CMD_CGROUP_PEAK] = figures[CMD_LIVE_PEAK] < figures[CMD_CGROUP_LIMIT]
+						   ? figures[CMD_LIVE_PEAK]
+						   : figures[CMD_CGROUP_LIMIT];
 	use = pin_limit_nearest(figures);
 	if ((double)use.used >= NEAR * (double)use.limit && use.limit > 0)
 		snprintf(text.text, sizeof text.text, "%.0f %% of its limit (%s)",
