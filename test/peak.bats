@@ -131,9 +131,8 @@ within_one_percent() {
 @test "the text report begins with live and kept memory" {
 	run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr "$programs/peaks" blocks 100
 	[[ "${stderr_lines[2]}" =~ ^\ \ Never\ returning\ memory:\ the\ heap\ grew\ to\ 1[0-9][0-9]\.[0-9]\ MiB\; ]]
-	[[ "${stderr_lines[2]}" =~ \ in\ use\ at\ the\ peak(:\ no\ cost)?\.$ ]]
-	[[ "$stderr" == *"what made the heap grow"*"MiB  peaks+0x"* ]]
-	[ "${#stderr_lines[@]}" -lt 24 ]
+	[[ "${stderr_lines[2]}" =~ \ in\ use\ at\ the\ peak(,\ and\ .*)?\.$ ]]
+	[ "${#stderr_lines[@]}" -lt 8 ]
 }
 
 @test "a forked child continues from its parent's counts" {

@@ -68,15 +68,6 @@ stacks() {
 	[ "$(figure other.json '.peak_sites[0].stack[0]')" = "$(figure out.json '.peak_sites[0].stack[0]')" ]
 }
 
-@test "the text names exported functions, others by their offset" {
-	program shown -rdynamic <<- 'END'
-		void *shown(void) { void *block = grow(); __asm__ volatile("" : : "r"(block)); return block; }
-		int main(void) { return !shown(); }
-	END
-	run -0 preloaded PINALLOC_REPORT=stderr ./shown
-	[[ "${lines[-1]}" =~ "MiB  shown+0x"[0-9a-f]+" <- shown (shown) <- main (shown)"$ ]]
-}
-
 @test "without libunwind one line says that there are no stacks, where some were wanted" {
 	mkdir none
 	echo > "none/libunwind-$(uname -m).so.8"
@@ -372,5 +363,5 @@ stacks() {
 	echo "$output"
 	[ "$status" -eq 134 ]
 	[[ "${lines[0]}" == *"no libibverbs.so.1 is loaded"* ]]
-	[[ "$output" == *"  at main (fatal)"* ]]
+	[[ "$output" == *"  at $PWD/fatal+0x"* ]]
 }

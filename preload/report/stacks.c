@@ -578,24 +578,6 @@ void pin_stacks_place(const void *frame, char *text, size_t size)
 		   module ? "+" : "", offset);
 }
 
-void pin_stacks_name(const void *frame, char *text, size_t size)
-{
-	uint64_t offset;
-	const struct module *module = &modules[pin_stacks_module(frame, &offset)];
-	const char *file = module->path ? strrchr(module->path, '/') : NULL;
-	struct link_map *map;
-	Dl_info info;
-
-	if (module->is_last &&
-	    dladdr1((const void *)(module->bias + offset), &info, (void **)&map,
-		    RTLD_DL_LINKMAP) &&
-	    map && info.dli_sname && !strcmp(map->l_name, module->name))
-		pin_format(text, size, "%s (%s)", info.dli_sname,
-			   file ? file + 1 : module->path);
-	else
-		pin_stacks_place(frame, text, size);
-}
-
 void pin_stacks_caller(char *text, size_t size)
 {
 	void *frame;
@@ -610,12 +592,12 @@ void pin_stacks_caller(char *text, size_t size)
 
 void pin_stacks_log(void)
 {
-	char name[PIN_STACKS_NAME];
+	char place[256];
 	void *frames[LOGGED];
 	int n = pin_stacks_walk(frames, LOGGED);
 
 	for (int i = 0; i < n; i++) {
-		pin_stacks_name(frames[i], name, sizeof name);
-		pin_log_line("  at %s", name);
+		pin_stacks_place(frames[i], place, sizeof place);
+		pin_log_line("  at %s", place);
 	}
 }

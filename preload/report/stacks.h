@@ -27,21 +27,12 @@ void pin_stacks_start(void);
  */
 int pin_stacks_walk(void **frames, int n);
 
-/* Enough for any place but long paths. What is too long is cut. */
-#define PIN_STACKS_NAME 256
-
 /*
  * A frame as text, of at most size - 1 bytes: "/path/to/MODULE+0xOFFSET", the call itself and
  * not what follows it, as addr2line -e MODULE takes it; "0xADDRESS" in no module.
  * Async-signal-safe.
  */
 void pin_stacks_place(const void *frame, char *text, size_t size);
-
-/*
- * As pin_stacks_place(), or "FUNCTION (MODULE)" if an exported function is known there. Takes
- * the loader's lock.
- */
-void pin_stacks_name(const void *frame, char *text, size_t size);
 
 /* The number of the frame's module, and its offset there; 0 and the address: in none. */
 unsigned pin_stacks_module(const void *frame, uint64_t *offset);

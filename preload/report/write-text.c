@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The report for people: the four answers that the command gives, and whose memory it was. */
+/* The report for people: the four answers that the command gives. JSON has all else. */
 #include <config.h>
 
 #include "allocator/log.h"
 #include "allocator/os.h"
 #include "preload/report/collect.h"
-#include "preload/report/stacks.h"
 #include "preload/verdict.h"
 #include "regpool/state.h"
 
@@ -45,52 +44,8 @@ static void text_verdict(const struct pin_report *report, struct pin_output *out
 	}
 }
 
-/* Stacks that fit on the screen, callers on a line, and its width; JSON has more. */
-#define SITES	5
-#define FRAMES	4
-#define COLUMNS 84
-
-/* Writes as many callers as fit on the line: of a place the last part, and nothing beyond
- * main(). */
-static void text_stack(const struct pin_report_site *site, struct pin_output *out)
-{
-	size_t columns = 0, i = 0, n = site->n_frames;
-	char name[PIN_STACKS_NAME];
-
-	for (; i < n && i < FRAMES; i++) {
-		const char *slash, *shown;
-
-		pin_stacks_name(site->frames[i], name, sizeof name);
-		slash = *name == '/' ? strrchr(name, '/') : NULL;
-		shown = slash ? slash + 1 : name;
-		columns += strlen(shown);
-		if (i && columns > COLUMNS)
-			break;
-		pin_output(out, "%s%s", i ? " <- " : "", shown);
-		if (!strncmp(name, "main (", 6))
-			n = i + 1;
-	}
-	pin_output(out, i < n ? " <- ...\n" : "\n");
-}
-
-static void text_sites(const struct pin_report *report, struct pin_output *out)
-{
-	if (!report->n_sites)
-		return;
-	pin_output(out, report->held ? "who had memory in use at the peak (sampled)\n"
-				     : "what made the heap grow\n");
-	for (size_t i = 0; i < report->n_sites && i < SITES; i++) {
-		pin_output(out, "  %10s  ", PIN_SIZE(report->sites[i].bytes));
-		if (report->sites[i].n_frames)
-			text_stack(&report->sites[i], out);
-		else
-			pin_output(out, "(stack not known)\n");
-	}
-}
-
 void pin_report_text(const struct pin_report *report, struct pin_output *out)
 {
 	text_heading(report, out);
 	text_verdict(report, out);
-	text_sites(report, out);
 }
