@@ -188,18 +188,13 @@ size_t pin_os_data_limit(void)
 	return soft_limit(RLIMIT_DATA);
 }
 
-size_t pin_os_memlock_set(void)
-{
-	return soft_limit(RLIMIT_MEMLOCK);
-}
-
 /* Who finds no limit does not look again for a second: if there is one then, the kernel says
  * so. */
 size_t pin_os_memlock_limit(void)
 {
 	static _Atomic uint64_t none_at;
 	uint64_t now = pin_os_now_ns();
-	size_t limit = now - none_at < 1000000000u ? SIZE_MAX : pin_os_memlock_set();
+	size_t limit = now - none_at < 1000000000u ? SIZE_MAX : soft_limit(RLIMIT_MEMLOCK);
 
 	if (limit != SIZE_MAX && !may_exceed_memlock())
 		return limit;

@@ -94,12 +94,6 @@ size_t pin_os_data_limit(void);
 size_t pin_os_memlock_limit(void);
 
 /*
- * The value of RLIMIT_MEMLOCK in bytes, whatever the capabilities of the process; SIZE_MAX
- * without a limit. One system call, where pin_os_memlock_limit() may take six.
- */
-size_t pin_os_memlock_set(void);
-
-/*
  * A size in /proc/self/status, in bytes; 0 if it is not there. The name includes the newline
  * before it and the colon: "\nVmPin:" is the memory the process has pinned, where memory
  * registered twice counts twice.

@@ -327,14 +327,22 @@ open('../go').read()" 2>> ../said 3>&- &
 	[ "$steps" -gt 1 ]
 }
 
-@test "the limit on locked memory is reported, or null" {
-	(ulimit -l 64 && preloaded PINALLOC_REPORT=out.json "$grow" 1)
-	[ "$(figure out.json .memory.memlock_limit_bytes)" -eq 65536 ]
-	ulimit -S -l "$(ulimit -H -l)"
-	preloaded PINALLOC_REPORT=more.json "$grow" 1
-	limit=$(ulimit -l)
-	[ "$limit" = unlimited ] && limit=null || limit=$((limit * 1024))
-	[ "$(figure more.json .memory.memlock_limit_bytes)" = "$limit" ]
+@test "the limit on locked memory is reported where it holds, in a record too" {
+	local bound=(prlimit --memlock=65536 setpriv --inh-caps=-ipc_lock --bounding-set=-ipc_lock)
+	# limit COMMAND…: what the report of a program, and the record of one that is killed, have.
+	limit() {
+		"$@" env LD_PRELOAD="$library" PINALLOC_REPORT=out.json "$grow" 1
+		figure out.json .memory.memlock_limit_bytes
+		rm out.json
+		"$@" env LD_PRELOAD="$library" PINALLOC_REPORT=out.json \
+			python3 -c 'import os; b = bytearray(8 << 20); os.kill(os.getpid(), 9)' || :
+		"$top_builddir/pinalloc" report --json out.json.*.running |
+			jq '.ranks[0].memory.memlock_limit_bytes'
+		rm out.json.*.running
+	}
+	[ "$(limit "${bound[@]}")" = $'65536\n65536' ]
+	[ "$(limit prlimit --memlock=65536 unshare -r)" = $'65536\n65536' ]
+	[ "$(limit prlimit --memlock=65536)" = $'null\nnull' ]
 }
 
 @test "the report is JSON if the path ends in .json, else text" {

@@ -204,9 +204,6 @@ void cmd_table_ranks(const struct cmd_job *job)
 	print_others(job);
 	if (job->n_main > 1)
 		print_statistics(job);
-	if (cmd_job_summary(job, CMD_MEMLOCK_SHARE).max > 1)
-		printf("  More than 100 %%: the limit on locked memory does not bind "
-		       "(CAP_IPC_LOCK).\n");
 }
 
 /* --- hosts --------------------------------------------------------------------- */

@@ -3,7 +3,6 @@
 #include <config.h>
 
 #include "allocator/log.h"
-#include "allocator/os.h"
 #include "preload/report/collect.h"
 #include "preload/verdict.h"
 #include "regpool/state.h"
@@ -35,8 +34,6 @@ static void text_verdict(const struct pin_report *report, struct pin_output *out
 	memcpy(verdict.figures, report->figures, sizeof verdict.figures);
 	for (int i = 0; i < PIN_REASONS; i++)
 		verdict.reasons[i] = (int64_t)pin_report_requests(i);
-	if (pin_os_memlock_limit() == SIZE_MAX)
-		verdict.figures[PIN_FIGURE_MEMLOCK_LIMIT] = -1;
 	verdict.nearest = pin_limit_nearest(verdict.figures);
 	for (int i = 0; i < PIN_VERDICT_ANSWERS; i++) {
 		pin_verdict_answer(&verdict, i, answer, sizeof answer);
