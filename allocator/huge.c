@@ -15,17 +15,6 @@
  */
 static _Atomic bool pool_is_short;
 
-static void warn_short_pool(size_t n_bytes)
-{
-	unsigned wanted = (unsigned)(n_bytes >> PIN_GRANULE_SHIFT);
-
-	atomic_store(&pool_is_short, true);
-	pin_warn_once(
-		"the heap needs %u huge page%s, but the system has %u free: it grows with "
-		"ordinary pages from now on; increase vm.nr_hugepages",
-		wanted, wanted == 1 ? "" : "s", (unsigned)pin_os_hugetlb_free(PIN_GRANULE));
-}
-
 /*
  * Advises all addresses at once: pieces that threads advise and touch one by one do not always
  * become one mapping. The upper end is left out for pin_reserve_carve_upper().
@@ -48,11 +37,12 @@ static int commit_from_pool(char *addr, size_t n_bytes)
 {
 	int error = -ENOMEM;
 
-	if (!atomic_load(&pool_is_short)) {
+	if (!pool_is_short)
 		error = pin_os_commit_hugetlb(addr, n_bytes, PIN_GRANULE);
-		if (error)
-			warn_short_pool(n_bytes);
-	}
+	if (error && !atomic_exchange(&pool_is_short, true))
+		pin_warn("the heap needs %zu huge pages, but the system has %zu free: it "
+			 "grows with ordinary pages from now on; increase vm.nr_hugepages",
+			 n_bytes >> PIN_GRANULE_SHIFT, pin_os_hugetlb_free(PIN_GRANULE));
 	if (error == -ENOMEM)
 		pin_os_use_huge(addr, n_bytes);
 	return error;

@@ -250,11 +250,26 @@ size_t pin_options_ranks(void)
 	return n ? n : 1;
 }
 
+/* What PINALLOC_HUGEPAGE is by a tunable of glibc, of which the last one counts; or NULL. */
+static const char *huge_by_tunable(void)
+{
+	static const char name[] = "glibc.malloc.hugetlb=";
+	const char *text = pin_environment("GLIBC_TUNABLES"), *value = "";
+
+	while (text && (text = strstr(text, name)))
+		value = text += sizeof name - 1;
+	if (strcspn(value, ":") != 1)
+		return NULL;
+	return *value == '1' ? "thp" : *value == '2' ? "hugetlb" : NULL;
+}
+
 const char *pin_options_text(const char *name)
 {
 	const char *text = pin_environment(name);
 
-	return text && *text ? text : NULL;
+	if (text && *text)
+		return text;
+	return strcmp(name, "PINALLOC_HUGEPAGE") ? NULL : huge_by_tunable();
 }
 
 static int set(const struct row *row, const char *text)

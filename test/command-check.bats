@@ -101,6 +101,20 @@ setup() {
 	says ok environment nothing
 }
 
+@test "settings of glibc's malloc that have no effect on the heap are named" {
+	local tunables=glibc.malloc.hugetlb=1:glibc.rtld.nns=4:glibc.malloc.arena_max=2
+	checked env GLIBC_TUNABLES=$tunables "$pinalloc" check
+	says ok environment 'glibc\.malloc\.arena_max=2 in GLIBC_TUNABLES has no effect'
+	says ok environment nothing
+	says ok 'huge pages' 'gets huge pages'
+	[ "$(grep -c 'glibc\.' <<< "$output")" -eq 1 ]
+	local none
+	for none in PINALLOC_HUGEPAGE=off GLIBC_TUNABLES=glibc.malloc.hugetlb=1073741824; do
+		checked env GLIBC_TUNABLES=$tunables "$none" "$pinalloc" check
+		says ok environment 'glibc\.malloc\.hugetlb=.* has no effect'
+	done
+}
+
 @test "without a limit on its size UCX's cache is reported where locked memory is limited" {
 	local cure
 	for cure in UCX_RCACHE_MAX_SIZE=1m UCX_RCACHE_ENABLE=n UCX_IB_REG_METHODS=odp,direct; do

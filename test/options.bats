@@ -167,6 +167,26 @@ steps() {
 	[ "$(steps 1 MALLOC_TOP_PAD_=65M)" -eq 64 ]
 }
 
+@test "glibc's tunable for huge pages counts where PINALLOC_HUGEPAGE is not set" {
+	local name=glibc.malloc.hugetlb
+	# advised REGEX [NAME=VALUE…]: what the kernel is asked for.
+	advised() {
+		run -0 strace -e trace=madvise,mmap env "${@:2}" LD_PRELOAD="$library" sort /dev/null
+		[[ "$output" =~ $1 ]]
+	}
+	advised MADV_HUGEPAGE GLIBC_TUNABLES=$name=1
+	advised MADV_HUGEPAGE GLIBC_TUNABLES=$name=0:glibc.malloc.check=3:$name=1
+	advised MAP_HUGETLB GLIBC_TUNABLES=$name=2 PINALLOC_HUGEPAGE=
+	works GLIBC_TUNABLES=$name=1
+	local none
+	for none in PINALLOC_HUGEPAGE=system PINALLOC_HUGEPAGE=off GLIBC_TUNABLES=$name=1:$name=0 \
+		GLIBC_TUNABLES=$name=12 GLIBC_TUNABLES=glibc.malloc.check=1; do
+		run -0 strace -e trace=madvise,mmap env GLIBC_TUNABLES=$name=1 "$none" \
+			LD_PRELOAD="$library" sort /dev/null
+		[[ ! "$output" =~ MADV_HUGEPAGE|MAP_HUGETLB ]]
+	done
+}
+
 @test "glibc's other settings are accepted and ignored, without a line" {
 	works MALLOC_TRIM_THRESHOLD_=1 MALLOC_MMAP_MAX_=0 MALLOC_MMAP_THRESHOLD_=1 \
 		MALLOC_CHECK_=3 MALLOC_ARENA_TEST=1 GLIBC_TUNABLES=glibc.malloc.perturb=1

@@ -158,9 +158,24 @@ static void check_other_software(void)
 		    "the heap is safe, what a program maps itself is not");
 }
 
+/* hugetlb of glibc.malloc has an effect as an option, the others have none. */
+static void check_tunables(void)
+{
+	char *all = cmd_strdup(variable("GLIBC_TUNABLES")), *rest = all, *one;
+
+	while ((one = strsep(&rest, ":")))
+		if (!strncmp(one, "glibc.malloc.", 13) &&
+		    (strncmp(one + 13, "hugetlb=", 8) != 0 || *variable("PINALLOC_HUGEPAGE") ||
+		     !pin_options_text("PINALLOC_HUGEPAGE")))
+			cmd_finding(CMD_OK, "environment", NULL,
+				    "%s in GLIBC_TUNABLES has no effect on the heap", one);
+	free(all);
+}
+
 static void check_settings(void)
 {
 	check_other_software();
+	check_tunables();
 	if (pin_options.mode == PIN_MODE_OFF)
 		say(CMD_WARN, "environment", "unset it",
 		    "PINALLOC_REGISTER=off keeps the heap from being registered");
