@@ -38,7 +38,28 @@ pages() {
 	pages "$madvise" ok 'gets huge pages' "$programs/filtered" mbind EPERM env PINALLOC_HUGEPAGE=thp
 	pages 'always madvise [never]' warn 'small pages.*says never' env PINALLOC_HUGEPAGE=thp
 	pages '[always] madvise never' ok 'gets huge pages' env
-	pages '[always] madvise never' ok 'small pages.*PINALLOC_HUGEPAGE=off' env PINALLOC_HUGEPAGE=off
+	pages '[always] madvise never' ok 'small pages.*PINALLOC_HUGEPAGE says off' env PINALLOC_HUGEPAGE=off
+}
+
+# sized SETTING STATUS REGEX COMMAND…: the same where that is the setting of pages of 2 MiB, and of all
+# pages "madvise"; files that only Linux 6.8 and newer have.
+sized() {
+	local name=transparent_hugepage
+	mkdir -p mm/$name/hugepages-{64,2048}kB
+	echo 'always [madvise] never' > mm/$name/enabled
+	echo '[always] inherit madvise never' > mm/$name/hugepages-64kB/enabled
+	echo "$1" > mm/$name/hugepages-2048kB/enabled
+	checked unshare -rm sh -c 'mount --bind mm /sys/kernel/mm && exec "$@"' sh "${@:4}" "$pinalloc" check
+	says "$2" 'huge pages' "$3"
+}
+
+@test "pages of 2 MiB may have a setting of their own, which is named if it keeps the heap from them" {
+	local never='/hugepages-2048kB/enabled says never$'
+	sized 'always inherit madvise [never]' ok "small pages.*$never" env
+	sized 'always inherit madvise [never]' warn "small pages.*$never" env PINALLOC_HUGEPAGE=thp
+	sized '[always] inherit madvise never' ok 'gets huge pages' env
+	sized 'always [inherit] madvise never' ok 'small pages.*hugepage/enabled says madvise.*=thp is not set' env
+	sized 'always [inherit] madvise never' ok 'gets huge pages' env PINALLOC_HUGEPAGE=thp
 }
 
 @test "before Linux 5.11 userfaultfd is called without a flag that is not known there" {
@@ -58,12 +79,29 @@ pages() {
 	checked grouped memory.max 1073741824 env PINALLOC_MAX_PINNED=2M "$pinalloc" check
 	says ok pinned 'up to 2\.0 MiB of the heap .*, of 1\.0 GiB of memory that its control group has for 1 rank .*'
 	local pinned
-	for pinned in none 2G; do
-		checked grouped memory.max 1073741824 env PINALLOC_MAX_PINNED=$pinned "$pinalloc" check
-		says warn pinned '1\.0 GiB.*unset PINALLOC_MAX_PINNED'
+	for pinned in none 2M; do
+		checked grouped memory.max 1048576 env PINALLOC_MAX_PINNED=$pinned "$pinalloc" check
+		says warn pinned '1\.0 MiB.*unset PINALLOC_MAX_PINNED'
 	done
 	checked grouped memory.max max env PINALLOC_MAX_PINNED=1G "$pinalloc" check
 	run -1 grep 'control group' <<< "$output"
+}
+
+# As container runtimes set both: what is lower counts, and no line says more than another one.
+@test "limits on locked memory and on memory are compared with each other" {
+	local little=(prlimit --memlock=8388608:8388608) pinned
+	for pinned in none 64G 90%; do
+		checked "${little[@]}" unshare -rm env PINALLOC_MAX_PINNED=$pinned "$pinalloc" check
+		says fail memlock 'a process may pin 8\.0 MiB .*--ulimit memlock=-1; .*capability IPC_LOCK'
+		says ok pinned 'up to 4\.0 MiB'
+	done
+	checked "${little[@]}" env PINALLOC_MAX_PINNED=none "$pinalloc" check
+	says ok memlock 'the limit of 8\.0 MiB does not hold'
+	says warn pinned 'more than .*unset PINALLOC_MAX_PINNED'
+	checked grouped memory.max 6291456 "${little[@]}" "$pinalloc" check
+	says ok memlock '8\.0 MiB, no less than the memory there is'
+	checked grouped memory.max 16777216 "${little[@]}" "$pinalloc" check
+	says fail memlock '8\.0 MiB of 16\.0 MiB of memory'
 }
 
 @test "a kernel that is too old is named where it matters" {

@@ -141,12 +141,11 @@ static void check_fork(bool kernel_has_some)
 
 void cmd_check_adapters(void)
 {
-	struct ibv_device **devices;
-	bool kernel_has_some;
 	glob_t found;
+	bool kernel_has_some = !glob("/sys/class/infiniband/*", 0, NULL, &found);
+	struct ibv_device **devices;
 	int n = 0;
 
-	kernel_has_some = !glob("/sys/class/infiniband/*", 0, NULL, &found);
 	globfree(&found);
 	if (!dlopen(LIBIBVERBS, RTLD_NOW)) {
 		cmd_finding(CMD_FAIL, "device",

@@ -20,22 +20,17 @@
 /* UCX alone pins 38 MiB for buffers of its own, before the first message. */
 #define MPI_NEEDS (64 * PIN_MIB)
 
-/* The soft limit, and through `hard` the hard one; SIZE_MAX stands for none. */
-static size_t resource_limit(int resource, size_t *hard)
+/* Of the machine, or of the control group if that has less. */
+static size_t memory_there_is(void)
 {
-	struct rlimit limit;
+	size_t ram = pin_os_ram(), cgroup = pin_cgroup_limit();
 
-	if (getrlimit(resource, &limit))
-		return SIZE_MAX;
-	if (hard)
-		*hard = limit.rlim_max == RLIM_INFINITY ? SIZE_MAX : limit.rlim_max;
-	return limit.rlim_cur == RLIM_INFINITY ? SIZE_MAX : limit.rlim_cur;
+	return cgroup < ram ? cgroup : ram;
 }
 
 bool cmd_memlock_is_limited(void)
 {
-	return resource_limit(RLIMIT_MEMLOCK, NULL) < pin_os_ram() &&
-	       pin_os_memlock_limit() != SIZE_MAX;
+	return pin_os_memlock_limit() < memory_there_is();
 }
 
 /* CAP_IPC_LOCK counts neither in a user namespace nor in the bounding set only. */
@@ -45,8 +40,10 @@ static const char *cure_of_memlock(size_t soft, size_t hard)
 		return "ulimit -l $(ulimit -H -l) where the ranks are started";
 	return "memlock unlimited in /etc/security/limits.conf; LimitMEMLOCK=infinity in the "
 	       "systemd unit that starts the jobs (slurmd.service) or the containers "
-	       "(containerd.service), and PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; "
-	       "--ulimit memlock=-1 of docker run";
+	       "(containerd.service, crio.service), and "
+	       "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; of docker run and podman "
+	       "run --ulimit memlock=-1; for root, unless the container is rootless, the "
+	       "capability IPC_LOCK";
 }
 
 static void say_memlock_limit(size_t soft, size_t hard)
@@ -55,38 +52,37 @@ static void say_memlock_limit(size_t soft, size_t hard)
 
 	cmd_finding(little ? CMD_FAIL : CMD_WARN, "memlock", cure_of_memlock(soft, hard),
 		    "a process may pin %s of %s of memory, %s", PIN_SIZE(soft),
-		    PIN_SIZE(pin_os_ram()),
+		    PIN_SIZE(memory_there_is()),
 		    little ? "less than an MPI library needs for itself"
 			   : "and the heap gets half of what the program leaves");
 }
 
 void cmd_check_memlock(void)
 {
-	size_t hard = SIZE_MAX, soft = resource_limit(RLIMIT_MEMLOCK, &hard);
+	struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
 
+	getrlimit(RLIMIT_MEMLOCK, &limit);
 	if (cmd_memlock_is_limited())
-		say_memlock_limit(soft, hard);
-	else if (soft == SIZE_MAX)
+		say_memlock_limit(limit.rlim_cur, limit.rlim_max);
+	else if (limit.rlim_cur == RLIM_INFINITY)
 		cmd_finding(CMD_OK, "memlock", NULL, "unlimited");
-	else if (soft >= pin_os_ram())
-		cmd_finding(CMD_OK, "memlock", NULL, "%s, no less than the memory there is",
-			    PIN_SIZE(soft));
 	else
 		cmd_finding(CMD_OK, "memlock", NULL,
-			    "the limit of %s does not hold for this shell, which has "
-			    "CAP_IPC_LOCK; make sure that the jobs have it too",
-			    PIN_SIZE(soft));
+			    limit.rlim_cur >= memory_there_is()
+				    ? "%s, no less than the memory there is"
+				    : "the limit of %s does not hold for this shell, which has "
+				      "CAP_IPC_LOCK; make sure that the jobs have it too",
+			    PIN_SIZE(limit.rlim_cur));
 }
 
 /* What the library computes, by all limits. */
 void cmd_check_pinned(void)
 {
-	size_t ram = pin_os_ram(), cgroup = pin_cgroup_limit();
-	size_t memory = cgroup < ram ? cgroup : ram;
-	size_t pinned = pin_budget_pinned_limit(), locked = pin_budget_locked_limit();
-	const char *whose = cgroup < ram ? "memory that its control group has" : "memory";
+	size_t memory = memory_there_is(), most = pin_budget_limit();
+	const char *whose = memory < pin_os_ram() ? "memory that its control group has"
+						  : "memory";
 
-	if (pinned > memory)
+	if (most > memory)
 		cmd_finding(CMD_WARN, "pinned", "unset PINALLOC_MAX_PINNED, or lower it",
 			    "a process may pin more than the %s of %s", PIN_SIZE(memory),
 			    whose);
@@ -94,14 +90,14 @@ void cmd_check_pinned(void)
 		cmd_finding(CMD_OK, "pinned", NULL,
 			    "up to %s of the heap of each process may be pinned, of %s of %s "
 			    "for %s on this node",
-			    PIN_SIZE(locked < pinned ? locked : pinned), PIN_SIZE(memory),
-			    whose, CMD_COUNTED(pin_options_ranks(), "rank"));
+			    PIN_SIZE(most), PIN_SIZE(memory), whose,
+			    CMD_COUNTED(pin_options_ranks(), "rank"));
 }
 
 /* What the library computes of the addresses that are left. */
 void cmd_check_heap_limit(void)
 {
-	size_t left = pin_os_address_space_left(), data = resource_limit(RLIMIT_DATA, NULL);
+	size_t left = pin_os_address_space_left(), data = pin_os_data_limit();
 
 	if (left != SIZE_MAX)
 		cmd_finding(CMD_WARN, "address space", "ulimit -v unlimited",
@@ -112,26 +108,24 @@ void cmd_check_heap_limit(void)
 			    "limited to %s, the heap included", PIN_SIZE(data));
 }
 
-#define TRANSPARENT "/sys/kernel/mm/transparent_hugepage/enabled"
+#define TRANSPARENT "/sys/kernel/mm/transparent_hugepage/"
 
-/* Why the heap has small pages, or NULL if it has huge ones. */
+/* Why the heap gets small pages where the kernel's setting is this, or NULL. */
 static const char *why_small(const char *enabled)
 {
-	if (pin_options.huge == PIN_HUGE_OFF)
-		return "PINALLOC_HUGEPAGE=off";
-	if (strstr(enabled, "[never]"))
-		return TRANSPARENT " says never";
-	if (strstr(enabled, "[always]"))
+	if (pin_options.huge == PIN_HUGE_TLB || strstr(enabled, "[always]"))
 		return NULL;
-	if (pin_options.huge == PIN_HUGE_SYSTEM)
-		return TRANSPARENT " says madvise, and PINALLOC_HUGEPAGE=thp is not set";
-	return NULL;
+	if (!strstr(enabled, "[madvise]"))
+		return "never";
+	return pin_options.huge == PIN_HUGE_SYSTEM
+		       ? "madvise, and PINALLOC_HUGEPAGE=thp is not set"
+		       : NULL;
 }
 
 void cmd_check_huge_pages(void)
 {
-	char enabled[64] = "[never]";
-	const char *why;
+	const char *file = TRANSPARENT "hugepages-2048kB/enabled", *why;
+	char enabled[64];
 
 	if (pin_options.huge == PIN_HUGE_TLB && !pin_os_hugetlb_free(PIN_GRANULE)) {
 		cmd_finding(CMD_WARN, "huge pages",
@@ -140,13 +134,18 @@ void cmd_check_huge_pages(void)
 			    "gets ordinary ones");
 		return;
 	}
-	pin_io_read(TRANSPARENT, enabled, sizeof enabled);
+	/* Since Linux 6.8 each size may have a setting of its own. */
+	if (pin_io_read(file, enabled, sizeof enabled) <= 0 || strstr(enabled, "[inherit]"))
+		pin_io_read(file = TRANSPARENT "enabled", enabled, sizeof enabled);
 	why = why_small(enabled);
+	if (pin_options.huge == PIN_HUGE_OFF)
+		file = "PINALLOC_HUGEPAGE", why = "off";
 	if (why)
 		cmd_finding(pin_options.huge == PIN_HUGE_THP ? CMD_WARN : CMD_OK, "huge pages",
 			    NULL,
-			    "the heap gets small pages, which take longer to register: %s",
-			    why);
+			    "the heap gets small pages, which take longer to register: "
+			    "%s says %s",
+			    file, why);
 	else
 		cmd_finding(CMD_OK, "huge pages", NULL,
 			    "the heap gets huge pages, which register fastest");

@@ -116,11 +116,6 @@ static const char *variable(const char *name)
 	return value ? value : "";
 }
 
-static bool is_set_to(const char *name, const char *value)
-{
-	return !strcasecmp(variable(name), value);
-}
-
 /*
  * UCX's cache evicts nothing when memory cannot be pinned (ucs_rcache, UCX 1.13 to 1.18).
  * Before UCX 1.16 it is the cache of the InfiniBand part, which UCX_IB_REG_METHODS can take
@@ -138,7 +133,7 @@ static bool ucx_keeps_all(void)
 
 static void check_other_software(void)
 {
-	if (is_set_to("UCX_MEM_MMAP_HOOK_MODE", "reloc") &&
+	if (!strcasecmp(variable("UCX_MEM_MMAP_HOOK_MODE"), "reloc") &&
 	    !pin_ucx_is_off(getenv("UCX_MEM_MALLOC_RELOC")))
 		say(CMD_FAIL, "environment", PIN_UCX_RELOC_CURE,
 		    "UCX_MEM_MMAP_HOOK_MODE=reloc " PIN_UCX_RELOC_FINDING);
@@ -150,7 +145,7 @@ static void check_other_software(void)
 		    "UCX_RCACHE_MAX_SIZE is not set, and UCX's cache never gives up memory "
 		    "when "
 		    "the limit on locked memory is reached");
-	if (is_set_to("OMPI_MCA_mpi_leave_pinned", "1") &&
+	if (!strcmp(variable("OMPI_MCA_mpi_leave_pinned"), "1") &&
 	    strstr(variable("OMPI_MCA_memory"), "^patcher"))
 		say(CMD_WARN, "environment", "unset one of them",
 		    "OMPI_MCA_mpi_leave_pinned=1 caches registrations, but "

@@ -93,8 +93,8 @@ static void read_figures(const json_t *report, struct cmd_rank *rank, struct cmd
 {
 	const json_t *registration = json_object_get(report, "registration");
 	const json_t *reasons = json_object_get(registration, "passed_through_reasons");
-	double locked; /* as the kernel counts; older reports only have what was pinned */
-	double limit;
+	/* locked: as the kernel counts; older reports only have what was pinned */
+	double locked, limit;
 
 	for (int i = 0; i < CMD_STORED; i++) {
 		const struct pin_figure_key *key = &pin_figures[i];
