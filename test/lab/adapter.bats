@@ -20,7 +20,7 @@ setup_file() {
 		done
 		shimmed rights PINALLOC_ACCESS=local,read "$programs/rdma-lookup" rights
 		attempt plain-imported "$programs/rdma-domains" imported
-		for case in others closed reused imported; do
+		for case in others closed growing reused imported; do
 			shimmed $case "$programs/rdma-domains" $case
 		done
 		for case in 1024 4096 16384; do
@@ -54,7 +54,7 @@ setup() {
 @test "protection domains and devices are busy, end and come again as without the library" {
 	local case
 	ended dealloc
-	for case in others closed reused; do
+	for case in others closed growing reused; do
 		ended $case
 		[ "$(reported $case .registration.passed_through)" -eq 0 ]
 		[ "$(reported $case .memory.pinned_bytes)" -eq 0 ]

@@ -5,9 +5,13 @@
  *
  *     rdma-domains CASE
  */
+#include <config.h>
+
 #include "test/programs/rdma.h"
 #include "test/tap.h"
 
+#include <dlfcn.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #define LENGTH 100000
@@ -109,6 +113,48 @@ static void closed(void)
 	   "and can be left in good order");
 }
 
+static volatile bool has_ended;
+
+static void *grow(void *unused)
+{
+	void *kept[64] = {NULL};
+
+	for (unsigned i = 0; !has_ended; i++) {
+		size_t size = (1 + i % 7) * MIB / 4;
+
+		free(kept[i % 64]);
+		need((kept[i % 64] = malloc(size)));
+		memset(kept[i % 64], 1, size);
+		usleep(2000);
+	}
+	return unused;
+}
+
+/* The same while the heap grows; every other time libibverbs' own function does it. */
+static void growing(void)
+{
+	int (*own_close)(struct ibv_context * context);
+	struct ibv_context *context;
+	struct party party;
+	pthread_t thread;
+	int failed = 0;
+
+	need((*(void **)&own_close = dlsym(dlopen("libibverbs.so.1", RTLD_NOW),
+					   "ibv_close_device")));
+	need(!pthread_create(&thread, NULL, grow, NULL));
+	for (int i = 0; i < 60; i++) {
+		context = rdma_open();
+		need((party.pd = ibv_alloc_pd(context)));
+		for (int k = 0; k < 3; k++)
+			register_blocks(&party);
+		usleep(i * 100);
+		failed += (i % 2 ? own_close : ibv_close_device)(context) != 0;
+	}
+	has_ended = true;
+	need(!pthread_join(thread, NULL));
+	ok(!failed, "devices are closed while more is registered");
+}
+
 /* Two at a time, so that the next one may get the address of either. */
 static void reused(void)
 {
@@ -191,11 +237,9 @@ static void imported(void)
 	ok(!ibv_close_device(context), "so can the device");
 }
 
-static const struct rdma_case cases[] = {{"others", others},
-					 {"closed", closed},
-					 {"reused", reused},
-					 {"busy", busy},
-					 {"imported", imported}};
+static const struct rdma_case cases[] = {{"others", others},   {"closed", closed},
+					 {"growing", growing}, {"reused", reused},
+					 {"busy", busy},       {"imported", imported}};
 
 int main(int argc, char **argv)
 {
