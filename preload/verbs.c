@@ -58,14 +58,11 @@ PIN_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, voi
 PIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 					    uint64_t iova, int fd, int access)
 {
+	__typeof__(&ibv_reg_dmabuf_mr) call = pin_ibverbs_of(pd->context)->reg_dmabuf_mr;
+
 	pin_state_count(PIN_DMABUF);
-	if (!pin_ibverbs_of(pd->context)->reg_dmabuf_mr) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
-	return PIN_CREATE(pd->context,
-			  pin_ibverbs_of(pd->context)
-				  ->reg_dmabuf_mr(pd, offset, length, iova, fd, access));
+	return call ? PIN_CREATE(pd->context, call(pd, offset, length, iova, fd, access))
+		    : pin_ibverbs_lacks();
 }
 
 PIN_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr)
@@ -177,23 +174,24 @@ PIN_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 	return error;
 }
 
-PIN_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+PIN_EXPORT struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
+						      struct ibv_comp_cntr_init_attr *attr)
 {
-	struct ibv_qp_init_attr given = *attr;
+	__typeof__(&ibv_create_comp_cntr) call = pin_ibverbs_of(context)->create_comp_cntr;
 
-	return PIN_CREATE(pd->context, pin_ibverbs_of(pd->context)->create_qp(pd, attr),
-			  *attr = given);
+	return call ? PIN_CREATE(context, call(context, attr)) : pin_ibverbs_lacks();
 }
 
-PIN_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
-{
-	struct ibv_srq_init_attr given = *attr;
-
-	return PIN_CREATE(pd->context, pin_ibverbs_of(pd->context)->create_srq(pd, attr),
-			  *attr = given);
-}
-
-PIN_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
-{
-	return PIN_CREATE(pd->context, pin_ibverbs_of(pd->context)->create_ah(pd, attr));
-}
+#define CREATE_IN_DOMAIN(object, attributes)                                              \
+	PIN_EXPORT struct ibv_##object *ibv_create_##object(struct ibv_pd *pd,            \
+							    struct attributes *attr)      \
+	{                                                                                 \
+		struct attributes given = *attr;                                          \
+                                                                                          \
+		return PIN_CREATE(pd->context,                                            \
+				  pin_ibverbs_of(pd->context)->create_##object(pd, attr), \
+				  *attr = given);                                         \
+	}
+CREATE_IN_DOMAIN(qp, ibv_qp_init_attr)
+CREATE_IN_DOMAIN(srq, ibv_srq_init_attr)
+CREATE_IN_DOMAIN(ah, ibv_ah_attr)

@@ -68,6 +68,7 @@ static const struct {
 	SYMBOL(is_fork_initialized, "1.13"),
 	SYMBOL(reg_mr_ex, "1.15"),
 	SYMBOL(reg_buf_mr, "1.17"),
+	SYMBOL(create_comp_cntr, "1.18"),
 	/* clang-format on */
 	/* An internal function, whose version differs in each release. */
 	{"verbs_uninit_context", NULL, offsetof(struct pin_ibverbs, uninit_context)},

@@ -15,10 +15,8 @@
 #if !HAVE_DECL_IBV_IS_FORK_INITIALIZED
 enum ibv_fork_status { IBV_FORK_DISABLED, IBV_FORK_ENABLED, IBV_FORK_UNNEEDED };
 #endif
-#if !HAVE_DECL_IBV_REG_DMABUF_MR
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 				 uint64_t iova, int fd, int access);
-#endif
 /* Of rdma-core 61 and later. Its fields are looked at as far as comp_mask says they are set. */
 #if !HAVE_DECL_IBV_REG_MR_EX
 enum {
@@ -34,11 +32,13 @@ struct ibv_mr_init_attr {
 };
 struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
 #endif
-#if !HAVE_DECL_IBV_REG_BUF_MR
 struct ibv_buf;
 struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length,
 			      int access);
-#endif
+struct ibv_comp_cntr;
+struct ibv_comp_cntr_init_attr;
+struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
+					   struct ibv_comp_cntr_init_attr *attr);
 
 struct pin_ibverbs {
 	struct ibv_mr *(*reg_mr_iova2)(struct ibv_pd *pd, void *addr, size_t length,
@@ -62,6 +62,8 @@ struct pin_ibverbs {
 	struct ibv_qp *(*create_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
 	struct ibv_srq *(*create_srq)(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
 	struct ibv_ah *(*create_ah)(struct ibv_pd *pd, struct ibv_ah_attr *attr);
+	struct ibv_comp_cntr *(*create_comp_cntr)(struct ibv_context *context,
+						  struct ibv_comp_cntr_init_attr *attr);
 	struct ibv_device **(*get_device_list)(int *n);
 	void (*free_device_list)(struct ibv_device **list);
 	int (*fork_init)(void);
@@ -73,9 +75,9 @@ struct pin_ibverbs {
 
 /*
  * The table of functions. Those that later releases of rdma-core added (import, dma-buf, fork
- * status, extended registration) may be NULL: a program cannot call a function that its
- * libibverbs does not have. If no libibverbs is loaded this is a fatal error, because only a
- * caller of libibverbs can get here. Thread-safe. The first call allocates, so it must not be
+ * status, extended registration, counters) may be NULL: a program cannot call a function that
+ * its libibverbs does not have. If no libibverbs is loaded this is a fatal error, because only
+ * a caller of libibverbs can get here. Thread-safe. The first call allocates, so it must not be
  * made from inside malloc.
  */
 const struct pin_ibverbs *pin_ibverbs(void);
@@ -97,6 +99,13 @@ const struct pin_ibverbs *pin_ibverbs_of_device(const struct ibv_device *device)
 static inline bool pin_ibverbs_out_of_room(int error)
 {
 	return error == ENOMEM || error == EAGAIN || error == ENOSPC || error == EOVERFLOW;
+}
+
+/* What a function returns that this libibverbs does not have. */
+static inline void *pin_ibverbs_lacks(void)
+{
+	errno = EOPNOTSUPP;
+	return NULL;
 }
 
 /* Replaces the table, for unit tests. */

@@ -207,10 +207,8 @@ struct ibv_mr *pin_mr_register_extended(struct ibv_pd *pd, struct ibv_mr_init_at
 	bool has_iova = attr->comp_mask & IBV_REG_MR_MASK_IOVA;
 	bool is_mapped = attr->comp_mask & IBV_REG_MR_MASK_ADDR;
 
-	if (!pin_ibverbs_of(pd->context)->reg_mr_ex) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
+	if (!pin_ibverbs_of(pd->context)->reg_mr_ex)
+		return pin_ibverbs_lacks();
 	if (is_mapped && !(attr->comp_mask & ~plain))
 		return pin_mr_register(pd, attr->addr, attr->length,
 				       has_iova ? attr->iova : (uintptr_t)attr->addr,
@@ -224,10 +222,8 @@ struct ibv_mr *pin_mr_register_buffer(struct ibv_pd *pd, struct ibv_buf *buf, vo
 {
 	struct request request = {pd, addr, length, 0, (unsigned)access, caller, NULL, buf};
 
-	if (!pin_ibverbs_of(pd->context)->reg_buf_mr) {
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
+	if (!pin_ibverbs_of(pd->context)->reg_buf_mr)
+		return pin_ibverbs_lacks();
 	pin_state_count(PIN_EXTENDED);
 	return pass_through(&request);
 }

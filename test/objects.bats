@@ -59,3 +59,7 @@ as_many() {
 @test "memory windows, which a function of the context makes" {
 	as_many mw
 }
+
+@test "completion counters, which newer releases of libibverbs have" {
+	as_many comp_cntr
+}

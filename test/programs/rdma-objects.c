@@ -5,8 +5,11 @@
  *
  *     rdma-objects KIND
  */
+#include <config.h>
+
 #include "test/programs/rdma.h"
 
+#include <dlfcn.h>
 #include <sys/mman.h>
 
 #define BUFFERS 4
@@ -72,6 +75,16 @@ static void *new_ah(void)
 	return ibv_create_ah(pd, &attr);
 }
 
+/* Of rdma-core 65 and later, whose headers may not be here: all its attributes are 0. */
+static void *new_comp_cntr(void)
+{
+	void *(*create)(struct ibv_context * context, void *attributes);
+	uint64_t attributes[64] = {0};
+
+	need((*(void **)&create = dlsym(RTLD_DEFAULT, "ibv_create_comp_cntr")));
+	return create(context, attributes);
+}
+
 static void *new_mw(void)
 {
 	return ibv_alloc_mw(pd, IBV_MW_TYPE_1);
@@ -104,9 +117,11 @@ static const struct {
 	const char *kind;
 	void *(*make)(void);
 } kinds[] = {
-	{"cq", new_cq},	  {"cq_ex", new_cq_ex}, {"qp", new_qp},
-	{"srq", new_srq}, {"ah", new_ah},	{"mw", new_mw},
-	{"pd", new_pd},	  {"resize", resized},	{"mr", new_mr},
+	{"cq", new_cq}, {"cq_ex", new_cq_ex},
+	{"qp", new_qp}, {"srq", new_srq},
+	{"ah", new_ah}, {"mw", new_mw},
+	{"pd", new_pd}, {"resize", resized},
+	{"mr", new_mr}, {"comp_cntr", new_comp_cntr},
 };
 
 int main(int argc, char **argv)
