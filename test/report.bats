@@ -431,11 +431,30 @@ open('../go').read()" 2>> ../said 3>&- &
 	jq -e '.memory | .mappings == null and .mappings_limit == null' some.json
 }
 
-@test "a shell leaves the report of the program it ran" {
-	preloaded PINALLOC_REPORT="$PWD/out.json" bash -c "sleep 0.1; '$grow' 100; true"
-	[ "$(figure out.json .program)" = grow ]
-	preloaded PINALLOC_REPORT="$PWD/out.json" bash -c true
-	[ "$(figure out.json .program)" = bash ]
+# As does a program that calls system(), and a script that executes the program at its end.
+@test "processes that have waited for others keep their reports, too" {
+	local rank ranks=()
+	mkfifo ../go
+	for rank in 0 1 2 3; do
+		preloaded PINALLOC_REPORT="$PWD/out.json" PMI_RANK=$rank PMI_SIZE=4 bash -c "uname
+			touch ../started.$rank
+			cat ../go
+			((PMI_RANK % 2)) && exec '$grow' 1
+			true" > ../output 2>> ../said 3>&- &
+		ranks+=($!)
+	done
+	until [ "$(ls .. | grep -c started)" -eq 4 ]; do
+		sleep 0.05
+	done
+	: > ../go
+	wait "${ranks[@]}"
+	ls
+	[ "$(for file in *; do figure "$file" '"\(.rank)\(.program)"'; done | sort | xargs)" = "0bash 1grow 2bash 3grow" ]
+	[ "$(grep -c 'has the report of another process' ../said)" -eq 3 ]
+	rm ./*
+	run -0 --separate-stderr preloaded PINALLOC_REPORT=out.json bash -c "'$grow' 100; true"
+	[[ "$stderr" == *"out.json has the report of another process: that of this one is "*"out.2.json" ]]
+	[ "$(figure out.json .program) $(figure out.2.json .program)" = "grow bash" ]
 }
 
 @test "a program excluded by PINALLOC_PROGRAMS writes no report" {

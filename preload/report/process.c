@@ -2,26 +2,26 @@
 #include <config.h>
 
 #include "preload/report/process.h"
-#include "allocator/live.h"
+#include "allocator/io.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "preload/report/rank.h"
-#include "regpool/state.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 PIN_WRITTEN_FIRST static struct {
-	uint64_t ns;	      /* of a clock that never goes back */
-	struct timespec time; /* of the file system's clock */
-	pid_t pid, parent;    /* 0: no report without being called; not forked */
-	bool is_helper;
+	uint64_t ns;   /* of a clock that never goes back */
+	uint64_t time; /* since 1970, in nanoseconds */
+	uint64_t
+		ticks; /* since the boot, when the process began, which executed this program */
+	pid_t pid, parent; /* 0: no report without being called; not forked */
+	bool is_minor;	   /* a forked child, or a helper */
 } began;
 
 PIN_WRITTEN_FIRST bool pin_report_wanted;
@@ -61,10 +61,34 @@ static bool is_helper(void)
 	       (!variable || parent_has("environ", setting));
 }
 
+static uint64_t now_of(clockid_t clock)
+{
+	struct timespec now = {0};
+
+	clock_gettime(clock, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* The 22nd field, of which the second, a name in parentheses, may hold anything. */
+static uint64_t read_ticks(void)
+{
+	char text[1024], *p;
+	uint64_t ticks = 0;
+
+	pin_io_read("/proc/self/stat", text, sizeof text);
+	p = strrchr(text, ')');
+	for (int field = 2; p && field < 22; field++)
+		p = strchr(p + 1, ' ');
+	while (p && *++p >= '0' && *p <= '9')
+		ticks = ticks * 10 + (uint64_t)(*p - '0');
+	return ticks;
+}
+
 static void take_time(void)
 {
 	began.ns = pin_os_now_ns();
-	clock_gettime(CLOCK_REALTIME, &began.time);
+	began.time = now_of(CLOCK_REALTIME);
+	began.ticks = read_ticks();
 }
 
 bool pin_process_begin_anew(void)
@@ -72,6 +96,7 @@ bool pin_process_begin_anew(void)
 	if (!began.pid)
 		return false;
 	began.parent = began.pid;
+	began.is_minor = true;
 	began.pid = getpid();
 	take_time();
 	return true;
@@ -85,7 +110,7 @@ void pin_process_init(bool wanted)
 			    !pin_is_after_task();
 	take_time();
 	began.pid = wanted ? getpid() : 0;
-	began.is_helper = pin_report_wanted && is_helper();
+	began.is_minor = pin_report_wanted && !strstr(pin_options.report, "%p") && is_helper();
 	errno = saved;
 }
 
@@ -94,14 +119,26 @@ bool pin_process_is_ours(void)
 	return began.pid == getpid();
 }
 
+/* USER_HZ is 100 wherever this library runs. The tick has begun before the process. */
+#define TICK_NS 10000000
+
 struct timespec pin_process_began(void)
 {
-	return began.time;
+	uint64_t at = now_of(CLOCK_REALTIME), now = now_of(CLOCK_BOOTTIME);
+	uint64_t age = (began.ticks + 1) * TICK_NS;
+
+	age = began.ticks && now > age ? now - age : 0;
+	at = at - age < began.time ? at - age : began.time;
+	return (struct timespec){.tv_sec = (time_t)(at / 1000000000),
+				 .tv_nsec = (long)(at % 1000000000)};
 }
 
 bool pin_process_has_registered(void)
 {
-	return !began.parent && (pin_state_requests(PIN_SERVED) || pin_state_passed());
+	for (int i = PIN_SERVED; i < PIN_REASONS; i++)
+		if (pin_report_requests(i))
+			return true;
+	return false;
 }
 
 pid_t pin_process_parent(void)
@@ -109,21 +146,10 @@ pid_t pin_process_parent(void)
 	return began.parent;
 }
 
-bool pin_process_is_wrapper(void)
-{
-	struct rusage children = {0};
-
-	getrusage(RUSAGE_CHILDREN, &children);
-	return children.ru_maxrss && !pin_process_has_registered() &&
-	       pin_live_peak().bytes <= PIN_PROCESS_MUCH;
-}
-
 bool pin_process_is_due(void)
 {
-	if (began.parent)
-		return pin_report_peak_beside() > PIN_PROCESS_MUCH;
-	return !began.is_helper || strstr(pin_options.report, "%p") ||
-	       pin_process_has_registered() || pin_live_peak().bytes > PIN_PROCESS_MUCH;
+	return !began.is_minor || pin_process_has_registered() ||
+	       pin_report_peak_beside() > PIN_PROCESS_MUCH;
 }
 
 /* A launcher's text must not get into the JSON unchecked: -1 if it is not a number. */
@@ -143,6 +169,6 @@ void pin_process_identify(struct pin_report *report)
 	report->rank = number_or_none(pin_rank());
 	report->nranks = number_or_none(pin_rank_count());
 	report->began_ns = began.ns;
-	report->started = began.time.tv_sec;
+	report->started = (long)(began.time / 1000000000);
 	pin_job_id(report->job);
 }

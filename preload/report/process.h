@@ -23,23 +23,20 @@ bool pin_process_is_ours(void);
 /* The process that has forked this one, which has not executed a program since; else 0. */
 pid_t pin_process_parent(void);
 
-/* The file system's time when it began. */
+/* When the process began, which may have executed other programs before this one. */
 struct timespec pin_process_began(void);
 
-/* Whether it has asked for registrations. */
+/* Whether it has asked for registrations; not its parent before it was forked. */
 bool pin_process_has_registered(void);
 
-/* Whether it has done little but start others, and wait for them. */
-bool pin_process_is_wrapper(void);
-
-/* A helper reports if it has held more, and a child if it has held more of its own. */
+/* Who was started by another process with the library reports if it has held more. */
 #define PIN_PROCESS_MUCH (64 * PIN_MIB)
 
 /*
- * Whether this process is to report. A process reports if its parent does not have the library,
- * or is not a rank while this one is; if it has registered memory or held much; or if each
- * process has a path of its own (%p). The others are the helpers of a script. A forked child
- * reports if it has held much. All functions are async-signal-safe.
+ * Whether this process is to report. A forked child, and the helper of a script, whose parent
+ * has the library and the same rank, report only if they have registered memory or held much,
+ * without what the parent had. A helper reports if each process has a path of its own (%p),
+ * too. All functions are async-signal-safe.
  */
 bool pin_process_is_due(void);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The record is kept from the time when the process is one that reports, and no wrapper.
+ * The record is kept from the time when the process is one that reports, and uses more than a
+ * little.
  *
  * It is written where the heap grows, where more memory is registered, and where the peak has
  * risen by a 64th, which may be inside malloc: nothing here allocates, and of two threads one
@@ -93,7 +94,8 @@ static void put(const void *from, size_t n_bytes)
 		give_up(-error);
 }
 
-/* Returns a descriptor. Its name is longer than the report's, which may be as long as can be. */
+/* Returns a descriptor. Its name is longer than the report's, which may be as long as can be.
+ */
 static int create_file(void)
 {
 	pin_format(path, sizeof path, "%s.%s.%d" UNNAMED, file.path, report.host, report.pid);
@@ -168,7 +170,8 @@ static void write_part(void)
 	put(&part, offsetof(struct pin_running_part, text));
 }
 
-/* What one call of malloc may write. Where others go on allocating, one of them does the rest. */
+/* What one call of malloc may write. Where others go on allocating, one of them does the rest.
+ */
 #define MOST_WRITES 3
 
 /* A thread that finds another one writing leaves the writing to it; that one looks again when
@@ -221,7 +224,7 @@ static void begin_record(void)
 	write_record();
 }
 
-/* A wrapper, which needs no record, holds less than this before it executes the program. */
+/* A shell holds less before it executes the program: the record would stay. */
 #define LITTLE (2 * PIN_MIB)
 
 static bool is_of_interest(void)

@@ -101,11 +101,6 @@ static bool is_of_another(const char *name, struct timespec since)
 	return !lstat(name, &info) && S_ISREG(info.st_mode) && is_later(info.st_mtim, since);
 }
 
-bool pin_report_file_is_taken(const struct pin_report_file *file, struct timespec since)
-{
-	return is_of_another(file->path, since);
-}
-
 /* No reader may find half a report. A file that has the temporary name is removed: it may be a
  * link. */
 int pin_report_file_open(struct pin_report_file *file)

@@ -40,9 +40,6 @@ int pin_report_file_find(struct pin_report_file *file, const char *pattern, bool
  */
 int pin_report_file_try(const struct pin_report_file *file);
 
-/* Whether another process has written it after this time. */
-bool pin_report_file_is_taken(const struct pin_report_file *file, struct timespec since);
-
 /* Opens the temporary file. Returns 0 or -errno. */
 int pin_report_file_open(struct pin_report_file *file);
 

@@ -142,8 +142,7 @@ int pin_report_write(const char *path)
 	return error;
 }
 
-/* For the reasons not to write, see write.h. */
-static int write_unless_idle(void)
+static int write_if_due(void)
 {
 	struct timespec since = pin_process_began();
 	int error;
@@ -153,9 +152,7 @@ static int write_unless_idle(void)
 	if (is_to_stderr(pin_options.report))
 		return write_to_stderr("at exit");
 	error = find_file(pin_options.report);
-	if (error || (pin_process_is_wrapper() && pin_report_file_is_taken(&file, since)))
-		return error;
-	return write_file("at exit", &since);
+	return error ? error : write_file("at exit", &since);
 }
 
 bool pin_report_write_if_due(void)
@@ -167,7 +164,7 @@ bool pin_report_write_if_due(void)
 	if (!pin_report_wanted || !pin_process_is_ours() ||
 	    !pin_report_lock_take(&shield, true))
 		return false;
-	error = write_unless_idle();
+	error = write_if_due();
 	/* While the lock is held: standard error may be a pipe without a reader. */
 	tell(error);
 	pin_report_lock_release(&shield, true);
