@@ -223,8 +223,8 @@ int64_t pin_verdict_beside(const int64_t *figures)
 	return sum;
 }
 
-static const char *const kinds[] = {"anonymous mappings", "brk",	   "stacks",
-				    "mapped files",	  "shared memory", "hugetlb pages"};
+static const char *const kinds[] = {"anonymous mappings", "mapped files", "shared memory",
+				    "hugetlb pages"};
 
 /* The kinds that have a sixteenth of it and more, the largest first. */
 static void add_kinds(const struct pin_verdict *verdict, int64_t sum, struct answer *answer)

@@ -23,7 +23,7 @@ unfit() {
 
 @test "a file with a value of the wrong type or size is reported and skipped" {
 	rank fit.json '.nranks = 1'
-	unfit '.schema = 1' 'schema 1*2'
+	unfit '.schema = 1' 'schema 1*2 and 3'
 	unfit 'del(.schema)' 'no schema'
 	unfit '.schema = "2"' 'no schema'
 	unfit '[.]' 'no schema'
@@ -48,7 +48,8 @@ unfit() {
 	unfit '.memory.ram_bytes = true' 'ram_bytes'
 	unfit '.registration = []' 'registration'
 	unfit 'del(.registration.served)' 'served'
-	unfit '.stability.moved_pages = {}' 'moved_pages'
+	unfit '.schema = 4' 'schema 4*2 and 3'
+	unfit '.watch.events = {}' 'events'
 	unfit '.peak_sites = {}' 'peak_sites'
 	unfit '.peak_sites_kind = 1' 'peak_sites_kind'
 	unfit '.peak_sites += [7]' 'peak_sites\[1\]'
@@ -66,7 +67,7 @@ unfit() {
 	head -c 300 "$base" > job/cut.json
 	: > job/empty.json
 	echo "pinalloc: app, process 1" > job/text.json
-	printf '{"schema":2,\x1b[2J}' > job/rude.json
+	printf '{"schema":3,\x1b[2J}' > job/rude.json
 	ln -s missing job/gone.json
 	mkdir job/nested.json
 	mkfifo job/pipe.json

@@ -90,7 +90,7 @@ static void must_be_json(const struct output *output)
 {
 	json_t *report = json_loadb(output->text, output->n_bytes, 0, NULL);
 
-	must(json_integer_value(json_object_get(report, "schema")) == 2);
+	must(json_integer_value(json_object_get(report, "schema")) == 3);
 	json_decref(report);
 }
 

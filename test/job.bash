@@ -7,35 +7,34 @@ mib=$((1 << 20))
 
 # base_report: makes the report that others are derived from.
 base_report() {
-	jq -n '{schema: 2, version: "0.1.0", host: "node1", pid: 100,
+	jq -n '{schema: 3, version: "0.1.0", host: "node1", pid: 100,
 		job: {id: "17", started: 1700000000}, rank: 0, nranks: 4,
 		program: "app", elapsed_s: 6.5, trigger: "at exit",
 		memory: {live_peak_bytes: 100, live_bytes: 50, mapped_bytes: 128, pinned_bytes: 64,
 			pinned_peak_bytes: 128, registered_bytes: 64, registered_peak_bytes: 128, rss_bytes: 150,
 			rss_peak_bytes: 160, memlock_limit_bytes: 1024, pinned_limit_bytes: 49152,
-			ram_bytes: 65536, heap_limit_bytes: 16777216, mappings: 0, mappings_limit: 0,
+			ram_bytes: 65536, heap_limit_bytes: 16777216,
 			growth_steps: 0},
-		resident: {heap_bytes: 120, table_bytes: 1, anonymous_bytes: 20, brk_bytes: 0, stack_bytes: 1,
-			file_bytes: 10, shared_bytes: 5, hugetlb_bytes: 0},
+		resident: {heap_bytes: 120, anonymous_bytes: 20, file_bytes: 10, shared_bytes: 5, hugetlb_bytes: 0},
 		registration: {mr_created: 10, mr_ahead: 8, mr_destroyed: 9, served: 1000, passed_through: 3,
 			passed_through_reasons: {"not heap memory": 3}, refused: 0, evicted: 0,
 			seconds: 0.25, domains: [{device: "rxe0", mrs: 10, bytes: 128}]},
 		watch: {on: true, registrations: 5, unwatchable: 0, events: 0, invalidations: 0, forgotten: 0},
-		stability: {checked_pages: 4096, moved_pages: 0},
 		peak_sites_kind: "held",
 		peak_sites: [{bytes: 60, count: 3,
 			stack: ["grid (grid.c:12)", "set up (main.c:7)", "main (main.c:90)"]}],
 		timeline: [[0, 10, 64, 0], [1.5, 100, 128, 64], [6.5, 50, 128, 128]]}
 		| (.memory[], .resident[], .peak_sites[].bytes, .timeline[][1:][]) *= 1048576
-		| .memory.growth_steps = 2 | .memory.mappings = 100 | .memory.mappings_limit = 65530'
+		| .memory.growth_steps = 2'
 }
 
 # rank FILE EDIT: makes a report by applying a jq program to the base, whose timeline then follows the
 # figures, unless it is one of its own.
 rank() {
 	mkdir -p "$(dirname "$1")"
-	jq ".timeline as \$before | $2 | .memory as {live_peak_bytes: \$peak, mapped_bytes: \$mapped}
-		| if .timeline == \$before and \$peak then .timeline |= (map(.[1] |= ([., \$peak] | min))
+	jq ".timeline as \$before | $2 | ((.memory? | objects) // {})
+			as {live_peak_bytes: \$peak, mapped_bytes: \$mapped}
+		| if type == \"object\" and .timeline == \$before and \$peak then .timeline |= (map(.[1] |= ([., \$peak] | min))
 			| .[1][1] = \$peak | .[1:][][2] = \$mapped) else . end" "$base" > "$1"
 }
 

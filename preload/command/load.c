@@ -246,6 +246,7 @@ static json_t *parse_json(FILE *in, struct cmd_fault *fault)
 	return NULL;
 }
 
+/* Schema 2 had further keys, which said nothing. */
 static void check_schema(const json_t *report, struct cmd_fault *fault)
 {
 	const json_t *schema = json_object_get(report, "schema");
@@ -254,9 +255,9 @@ static void check_schema(const json_t *report, struct cmd_fault *fault)
 		wrong(fault, "is the report of a whole job: name those of its ranks");
 	else if (!json_is_integer(schema))
 		wrong(fault, "is not a report of pinalloc: it has no schema");
-	else if (json_integer_value(schema) != 2)
+	else if (json_integer_value(schema) < 2 || json_integer_value(schema) > 3)
 		wrong(fault,
-		      "has schema %lld, but this pinalloc knows only 2: use the one that "
+		      "has schema %lld, but this pinalloc knows only 2 and 3: use the one that "
 		      "wrote it",
 		      json_integer_value(schema));
 }

@@ -147,7 +147,7 @@ static void set_statistics(json_t *report, const struct cmd_job *job)
 void cmd_json_print(const struct cmd_job *job)
 {
 	json_t *report = PACK(
-		"{s:i,s:s,s:s,s:{s:o,s:o},s:o}", "schema", 2, "kind", "job", "version",
+		"{s:i,s:s,s:s,s:{s:o,s:o},s:o}", "schema", 3, "kind", "job", "version",
 		PACKAGE_VERSION, "job", "id", *job->id ? cmd_json(job->id) : json_null(),
 		"started", number_or_null(job->started), "nranks", number_or_null(job->nranks));
 

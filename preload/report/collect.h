@@ -61,7 +61,7 @@ void pin_report_collect_peak(struct pin_report *report, uint64_t now);
 /* The forms. */
 void pin_report_text(const struct pin_report *report, struct pin_output *out);
 
-/* Schema 2, described in pinalloc(7). */
+/* Schema 3, described in pinalloc(7). */
 void pin_report_json(const struct pin_report *report, struct pin_output *out);
 
 #endif

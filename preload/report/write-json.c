@@ -23,7 +23,7 @@ static void json_number(struct pin_output *out, const char *key, long n)
 
 static void json_identity(const struct pin_report *report, struct pin_output *out)
 {
-	pin_output(out, "\"schema\":2,\"version\":\"%s\",\"host\":", PACKAGE_VERSION);
+	pin_output(out, "\"schema\":3,\"version\":\"%s\",\"host\":", PACKAGE_VERSION);
 	pin_output_string(out, report->host);
 	pin_output(out, ",\"pid\":%d,", report->pid);
 	if (report->parent)
@@ -112,9 +112,7 @@ static void json_sections(const struct pin_report *report, struct pin_output *ou
 	json_domains(report, out);
 	pin_output(out, "]},\n");
 	json_section(report, "watch", out);
-	pin_output(out, ",\"on\":%s},\n", pin_watch_is_on() ? "true" : "false");
-	json_section(report, "stability", out);
-	pin_output(out, "}");
+	pin_output(out, ",\"on\":%s}", pin_watch_is_on() ? "true" : "false");
 }
 
 /* In two parts, as a path may be of any length. */
