@@ -103,7 +103,7 @@ setup() {
 @test "--json: each rank and each host has its own figures" {
 	four
 	[ "$(merged '[.schema, .kind, .job, .nranks]')" = \
-		'[3,"job",{"id":"17","started":1700000000},4]' ]
+		'[3,"job",{"id":"17","started":1700000000.25},4]' ]
 	for r in 0 1 2 3; do
 		diff <(jq -S '{rank, host, pid, program, elapsed_s, trigger, memory, resident, registration, watch}
 			| .memory += {cgroup_limit_bytes: null, cgroup_peak_bytes: null}
@@ -338,7 +338,7 @@ used() {
 }
 
 @test "reports of an older version are accepted without the newer keys" {
-	rank old.json '.nranks = 1 | .schema = 2 | .stability = {moved_pages: 0} | .memory |= with_entries(select(.key | test("limit") | not))
+	rank old.json '.nranks = 1 | .schema = 2 | .job.started |= floor | del(.starttime) | .stability = {moved_pages: 0} | .memory |= with_entries(select(.key | test("limit") | not))
 		| del(.resident, .memory.rss_bytes, .trigger, .timeline, .peak_sites, .peak_sites_kind, .watch,
 			.memory.live_peak_bytes, .memory.ram_bytes)'
 	run -0 --separate-stderr "$pinalloc" report old.json

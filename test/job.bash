@@ -8,7 +8,7 @@ mib=$((1 << 20))
 # base_report: makes the report that others are derived from.
 base_report() {
 	jq -n '{schema: 3, version: "0.1.0", host: "node1", pid: 100,
-		job: {id: "17", started: 1700000000}, rank: 0, nranks: 4,
+		job: {id: "17", started: 1700000000.25}, starttime: 4711, rank: 0, nranks: 4,
 		program: "app", elapsed_s: 6.5, trigger: "at exit",
 		memory: {live_peak_bytes: 100, live_bytes: 50, mapped_bytes: 128, pinned_bytes: 64,
 			pinned_peak_bytes: 128, registered_bytes: 64, registered_peak_bytes: 128, rss_bytes: 150,

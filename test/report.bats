@@ -109,6 +109,7 @@ $1"
 	jq -e '[.pid, .elapsed_s] | all(type == "number")' out.json
 	jq -e '.trigger == "at exit" and .job.id == null' out.json
 	jq -e '.job.started <= now and .job.started > now - 3600' out.json
+	grep -qE '"started":[0-9]+\.[0-9]{3}\}' out.json
 	jq -e '.timeline_columns == ["seconds", "live_bytes", "mapped_bytes", "pinned_bytes"] and
 		(.timeline | all(length == 4))' out.json
 	jq -e '[.version, .host] | all(type == "string")' out.json

@@ -286,7 +286,7 @@ static void read_identity(const json_t *report, struct cmd_rank *rank, struct cm
 	rank->is_killed = rank->trigger && !strcmp(rank->trigger, PIN_RUNNING_TRIGGER);
 	rank->elapsed = number(report, "elapsed_s", PIN_IN_SECONDS, fault);
 	rank->job = text(job, "id", true, fault);
-	rank->started = number(job, "started", PIN_OPTIONAL, fault);
+	rank->started = number(job, "started", PIN_OPTIONAL | PIN_IN_SECONDS, fault);
 	if (!rank->job)
 		rank->job = cmd_strdup("");
 	set_rank(rank, number(report, "rank", PIN_OPTIONAL, fault),

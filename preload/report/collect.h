@@ -23,7 +23,8 @@ struct pin_report {
 	const char *program;
 	const char *trigger; /* what it is written for: "at exit" */
 	char job[PIN_JOB_ID];
-	long started;	   /* since 1970, in seconds */
+	uint64_t started;  /* since 1970, in milliseconds */
+	uint64_t ticks;	   /* the process's start time in proc(5); 0: not known */
 	pid_t pid, parent; /* 0: it was not forked */
 	long rank, nranks; /* -1 outside an MPI job */
 	uint64_t began_ns, elapsed_ns;

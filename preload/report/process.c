@@ -169,6 +169,7 @@ void pin_process_identify(struct pin_report *report)
 	report->rank = number_or_none(pin_rank());
 	report->nranks = number_or_none(pin_rank_count());
 	report->began_ns = began.ns;
-	report->started = (long)(began.time / 1000000000);
+	report->started = began.time / 1000000;
+	report->ticks = began.ticks;
 	pin_job_id(report->job);
 }

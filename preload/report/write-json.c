@@ -33,7 +33,8 @@ static void json_identity(const struct pin_report *report, struct pin_output *ou
 		pin_output_string(out, report->job);
 	else
 		pin_output(out, "null");
-	pin_output(out, ",\"started\":%ld},", report->started);
+	pin_output(out, ",\"started\":%lu.%03lu},\"starttime\":%lu,", report->started / 1000,
+		   report->started % 1000, report->ticks);
 	json_number(out, "rank", report->rank);
 	json_number(out, "nranks", report->nranks);
 	pin_output(out, "\"program\":");
