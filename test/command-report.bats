@@ -413,6 +413,25 @@ sites() {
 	run ! grep -q 'sites\|<-' <<< "$output"
 }
 
+@test "the text leaves out frames of libraries for memory, and the middle of long names" {
+	rank job/0.json '.nranks = 1 | .peak_sites = [
+		{bytes: 700, count: 1, stack: ["operator new(unsigned long) (libstdc++.so.6)",
+			"void std::vector<double, std::allocator<double> >::_M_realloc_insert<double>(double&&) (vector.tcc:453)",
+			"/usr/lib/libstdc++.so.6+0x1f", "solver::Matrix<double, std::less<double> >::assemble(solver::Grid const&) (matrix.cc:12)",
+			"strdup (libc.so.6)", "alloc::run(std::ostream&) (run.cc:3)", "main (main.cc:9)", "_start (app)"]},
+		{bytes: 600, count: 1, stack: ["std::string::_M_create(unsigned long&, unsigned long) (basic_string.tcc:9)",
+			"solver::Matrix<double, std::less<double> >::assemble(solver::Grid const&) (matrix.cc:12)",
+			"alloc::run(std::ostream&) (run.cc:3)", "main (main.cc:9)", "_start (app)"]},
+		{bytes: 500, count: 1, stack: ["alloc::raw_vec::finish_grow (app)", "<core::iter::Map as core::iter::Iterator>::next (map.rs:2)",
+			"app::fill (main.rs:4)", "std::rt::lang_start::{closure#0} (rt.rs:206)", "main (app)"]},
+		{bytes: 400, count: 1, stack: ["std::thread::run() (libstdc++.so.6)"]}]'
+	run -0 "$pinalloc" report job
+	said "    1.3 KiB       1 rank   solver::Matri...:Grid const&) (matrix.cc:12) <- ..." \
+		"       500 B       1 rank   app::fill (main.rs:4) <- main (app)" \
+		"       400 B       1 rank   std::thread::run() (libstdc++.so.6)"
+	[ "$(merged '[.peak_sites[].stack | length]')" = '[8,5,5,1]' ]
+}
+
 @test "growth sites are labelled as such, and not added to live sites" {
 	sites
 	jq '.peak_sites_kind = "growth"' job/1.json > grown.json
@@ -447,7 +466,8 @@ sites() {
 	rank job/0.json ".nranks = 1 | .peak_sites[0].stack = [\"$place\",
 		\"$programs/peaks+0xffffff\", \"/no/such/module+0x10\", \"main (main.c:90)\", \"/x+0xzz\"]"
 	run -0 "$pinalloc" report --json job
-	jq -e --arg here "$programs/peaks+0xffffff" '.peak_sites[0].stack[1:] ==
+	# The compiler may have split the function, and have inlined a part of it.
+	jq -e --arg here "$programs/peaks+0xffffff" '.peak_sites[0].stack[-4:] ==
 		[$here, "/no/such/module+0x10", "main (main.c:90)", "/x+0xzz"]' <<< "$output"
 	[[ "$(jq -r '.peak_sites[0].stack[0]' <<< "$output")" =~ ^hold_and_drop\ \(peaks\.c:([0-9]+)\)$ ]]
 	sed -n "${BASH_REMATCH[1]}p" "$top_srcdir/test/programs/peaks.c" | grep hold_blocks

@@ -133,7 +133,7 @@ static void print(const struct cmd_job *job, void (*how)(const struct cmd_job *j
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 {
-	struct cmd_job job = {0};
+	struct cmd_job job = {.is_for_people = n_bytes % 2};
 	struct output complaints;
 
 	begin(&complaints, &stderr);

@@ -68,6 +68,28 @@ stacks() {
 	[ "$(figure other.json '.peak_sites[0].stack[0]')" = "$(figure out.json '.peak_sites[0].stack[0]')" ]
 }
 
+@test "names of C++ are those of the source; the text begins where the program's own code asks for memory" {
+	cat > own.cc <<- 'END'
+		#include <vector>
+		namespace own { struct Grid { std::vector<double> a; }; }
+		__attribute__((noinline)) static void fill(own::Grid &g)
+		{
+			for (int i = 0; i < 5000000; i++)
+				g.a.push_back(i);
+		}
+		int main() { own::Grid g; fill(g); return g.a.size() != 5000000; }
+	END
+	g++ -g -O2 -o own own.cc
+	preloaded PINALLOC_SAMPLE=64K PINALLOC_REPORT=out.json ./own
+	run -0 "$top_builddir/pinalloc" report out.json
+	[[ "$output" == *"  fill(own::Grid&) (own.cc:6) <- main (own.cc:8)" ]]
+	[ "$(resolved out.json '.peak_sites[0].stack | map(split("(")[0]) | index("std::vector<double, std::allocator<double> >::push_back") < index("fill")')" = true ]
+	g++ -O2 -o own own.cc
+	preloaded PINALLOC_SAMPLE=64K PINALLOC_REPORT=without.json ./own
+	run -0 "$top_builddir/pinalloc" report without.json
+	[[ "$output" == *"  fill(own::Grid&) (own) <- main (own)" ]]
+}
+
 @test "without libunwind one line says that there are no stacks, where some were wanted" {
 	mkdir none
 	echo > "none/libunwind-$(uname -m).so.8"

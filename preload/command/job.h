@@ -94,6 +94,7 @@ struct cmd_job {
 	const char *sites_kind; /* NULL without sites */
 	struct cmd_site *sites; /* largest first */
 	size_t n_sites;
+	bool is_for_people; /* the stacks of sites have only the program's own code */
 	struct cmd_skipped *skipped;
 	size_t n_skipped;
 	json_t *stacks; /* an object whose keys are the stacks: each is kept once */
@@ -118,12 +119,13 @@ struct cmd_fault {
 struct cmd_rank *cmd_rank_load(const char *file, json_t *stacks, struct cmd_fault *fault);
 
 /*
- * Finds the name of a frame that is a place, "/path/to/MODULE+0xOFFSET": "NAME (FILE.c:LINE)"
- * or "NAME (MODULE)". `modules` has the build ids that the modules had, as far as they are
- * known. Returns NULL if the frame is not a place, or the module is not on this host, has
- * changed, or has no name there. The name is remembered, and stays.
+ * Finds what is at a frame that is a place, "/path/to/MODULE+0xOFFSET": a line
+ * "NAME (FILE.c:LINE)" or "NAME (MODULE)" for each function that is inlined there, innermost
+ * first, and for the function itself. `modules` has the build ids that the modules had, as far
+ * as they are known. Returns NULL if the frame is not a place, or the module is not on this
+ * host, has changed, or has no name there. The text stays.
  */
-const char *cmd_frame_name(const char *frame, const json_t *modules);
+const char *cmd_frame_names(const char *frame, const json_t *modules);
 
 void cmd_rank_free(struct cmd_rank *rank);
 
@@ -159,6 +161,12 @@ void cmd_job_add(struct cmd_job *job, const char *path);
  * least one rank. Returns false if no report is of the job that job->id names.
  */
 bool cmd_job_merge(struct cmd_job *job);
+
+/* The only copy of a stack in the set `stacks`. */
+const char *cmd_stack_keep(json_t *stacks, const char *stack);
+
+/* Adds up sites with equal stacks, and sorts them, largest first. Returns how many are left. */
+size_t cmd_sites_add(struct cmd_site *sites, size_t n);
 
 /* Merges the sites of all ranks, and changes those of the ranks. */
 void cmd_sites_merge(struct cmd_job *job);

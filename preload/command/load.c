@@ -123,7 +123,7 @@ static const char *read_stack(const json_t *frames, const json_t *modules, json_
 {
 	size_t i, size = 0;
 	const char *kept = NULL;
-	char *stack = NULL;
+	char *stack = NULL, *text;
 	FILE *out = open_memstream(&stack, &size);
 	json_t *frame;
 
@@ -131,23 +131,19 @@ static const char *read_stack(const json_t *frames, const json_t *modules, json_
 		cmd_no_memory();
 	json_array_foreach(frames, i, frame)
 	{
-		char *text;
+		const char *names;
 
 		if (!json_is_string(frame))
 			break;
-		/* A module may have any names. */
-		text = cmd_strdup(cmd_frame_name(json_string_value(frame), modules)
-					  ?: json_string_value(frame));
-		fprintf(out, "%s\n", cmd_clean(text));
+		names = cmd_frame_names(json_string_value(frame), modules);
+		text = names ? NULL : cmd_clean(cmd_strdup(json_string_value(frame)));
+		fprintf(out, names ? "%s" : "%s\n", names ?: text);
 		free(text);
 	}
 	if (fclose(out))
 		cmd_no_memory();
-	if (json_is_array(frames) && i == json_array_size(frames)) {
-		if (!json_object_get(stacks, stack))
-			json_object_set_new(stacks, stack, json_true());
-		kept = json_object_iter_key(json_object_iter_at(stacks, stack));
-	}
+	if (json_is_array(frames) && i == json_array_size(frames))
+		kept = cmd_stack_keep(stacks, stack);
 	free(stack);
 	return kept;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The call sites of all ranks, merged by stack. Each stack is kept once, so equal stacks have
- * equal addresses.
+ * equal addresses. People look for their own code: for them the frames of libraries that only
+ * hand on requests for memory are left out.
  */
 #include <config.h>
 
@@ -11,6 +12,77 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+const char *cmd_stack_keep(json_t *stacks, const char *stack)
+{
+	if (!json_object_get(stacks, stack))
+		json_object_set_new(stacks, stack, json_true());
+	return json_object_iter_key(json_object_iter_at(stacks, stack));
+}
+
+/* --- whose code it is ------------------------------------------------------------ */
+
+/* Where the name begins in "TYPE NAME(PARAMETERS) (FILE:LINE)"; types may have spaces in <>. */
+static const char *name_in(const char *frame)
+{
+	const char *name = frame;
+	int depth = 0;
+
+	for (const char *c = frame; *c != '\n' && (depth > 0 || *c != '('); c++) {
+		depth += (*c == '<') - (*c == '>');
+		if (*c == ' ' && depth == 0 && c[1] != '(')
+			name = c + 1;
+	}
+	return name;
+}
+
+static bool begins_with(const char *name, const char *const *words)
+{
+	while (*words && strncmp(name, *words, strlen(*words)) != 0)
+		words++;
+	return *words;
+}
+
+/* Of C, C++ or Fortran, or of Rust: a program in C++ may have a namespace by such a name. */
+static bool is_of_library(const char *frame, bool is_rust)
+{
+	static const char *const names[] = {"std::", "__gnu_cxx::", "new(", "new[](", NULL};
+	static const char *const rust[] = {
+		"alloc::", "core::", "hashbrown::", "&dyn core::", "str>", "[", NULL};
+	static const char *const files[] = {"libc.so", "libstdc++.so", "libc++.so",
+					    "libgfortran.so", NULL};
+	const char *name = name_in(frame), *file = strchr(frame, '\n');
+
+	name += *name == '<';
+	while (file > frame && file[-1] != '/' && file[-1] != '(')
+		file--;
+	return begins_with(name, names) || begins_with(file, files) ||
+	       (is_rust && begins_with(name, rust));
+}
+
+/* The frames of the program's own code, up to main(); all, if none is. */
+static const char *own_frames(json_t *stacks, const char *stack)
+{
+	char *own = cmd_realloc(NULL, strlen(stack) + 1);
+	bool is_rust = strstr(stack, ".rs:");
+	size_t n = 0;
+
+	for (const char *frame = stack, *end; *frame; frame = end) {
+		end = strchr(frame, '\n') + 1;
+		if (is_of_library(frame, is_rust))
+			continue;
+		memcpy(own + n, frame, (size_t)(end - frame));
+		n += (size_t)(end - frame);
+		if (!strncmp(frame, "main (", 6))
+			break;
+	}
+	own[n] = '\0';
+	stack = cmd_stack_keep(stacks, n ? own : stack);
+	free(own);
+	return stack;
+}
+
+/* --- sums ------------------------------------------------------------------------ */
 
 static int compare_stacks(const void *a, const void *b)
 {
@@ -26,8 +98,7 @@ static int compare_sizes(const void *a, const void *b)
 	return cmd_compare(other->bytes, one->bytes) ?: strcmp(one->stack, other->stack);
 }
 
-/* Merges sites with equal stacks. Returns how many are left. */
-static size_t merge_equal(struct cmd_site *sites, size_t n)
+size_t cmd_sites_add(struct cmd_site *sites, size_t n)
 {
 	size_t last = 0;
 
@@ -43,6 +114,7 @@ static size_t merge_equal(struct cmd_site *sites, size_t n)
 		sites[last].count += sites[i].count;
 		sites[last].n_ranks += sites[i].n_ranks;
 	}
+	qsort(sites, last + 1, sizeof *sites, compare_sizes);
 	return last + 1;
 }
 
@@ -56,8 +128,11 @@ static bool is_of_kind(struct cmd_job *job, const struct cmd_rank *rank)
 
 static void append_sites(struct cmd_job *job, struct cmd_rank *rank)
 {
-	size_t n = merge_equal(rank->sites, rank->n_sites);
+	size_t n;
 
+	for (size_t i = 0; i < rank->n_sites && job->is_for_people; i++)
+		rank->sites[i].stack = own_frames(job->stacks, rank->sites[i].stack);
+	n = cmd_sites_add(rank->sites, rank->n_sites);
 	for (size_t i = 0; i < n; i++)
 		rank->sites[i].n_ranks = 1;
 	job->sites = cmd_realloc(job->sites, (job->n_sites + n) * sizeof *job->sites);
@@ -84,7 +159,5 @@ void cmd_sites_merge(struct cmd_job *job)
 		cmd_complain("the sites of %s are left out: they are not of the kind \"%s\", "
 			     "as the others are",
 			     CMD_COUNTED(left_out, "report"), job->sites_kind);
-	job->n_sites = merge_equal(job->sites, job->n_sites);
-	if (job->n_sites)
-		qsort(job->sites, job->n_sites, sizeof *job->sites, compare_sizes);
+	job->n_sites = cmd_sites_add(job->sites, job->n_sites);
 }

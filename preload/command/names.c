@@ -8,8 +8,8 @@
 #include "preload/command/command.h"
 #include "preload/command/job.h"
 
+#include <dwarf.h>
 #include <elfutils/libdwfl.h>
-#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,6 @@ struct module {
 	GElf_Addr bias;
 	char build_id[2 * 64 + 1]; /* hexadecimal, "" without */
 	bool is_told;		   /* that it has changed */
-	void *places;		   /* a tree of those that have been looked up */
 	struct module *next;
 };
 
@@ -110,67 +109,143 @@ static Dwarf_Die *unit_of(Dwfl_Module *module, Dwarf_Addr code, Dwarf_Addr *bias
 	return NULL;
 }
 
-/* The source file, or NULL, and the line. */
-static const char *line_of(Dwfl_Module *module, Dwarf_Addr code, int *number)
-{
-	Dwarf_Addr bias;
-	Dwarf_Die *unit = unit_of(module, code, &bias);
-	Dwarf_Line *line = unit ? dwarf_getsrc_die(unit, code - bias) : NULL;
+#if HAVE_LIBIBERTY
+char *cplus_demangle(const char *name, int options);
 
-	return line && !dwarf_lineno(line, number) ? dwarf_linesrc(line, NULL, NULL) : NULL;
+#define WITH_PARAMETERS 3 /* DMGL_PARAMS | DMGL_ANSI */
+
+static char *demangle(const char *name)
+{
+	return cplus_demangle(name, WITH_PARAMETERS);
+}
+#else
+char *__cxa_demangle(const char *name, char *room, size_t *n_bytes, int *status);
+
+/* What is no name would be taken for a type. */
+static char *demangle(const char *name)
+{
+	return strncmp(name, "_Z", 2) ? NULL : __cxa_demangle(name, NULL, NULL, NULL);
+}
+#endif
+
+/* As one clean line, without what the compiler made of it. Without a number, `where` is a
+ * module. */
+static void print_frame(const char *name, const char *where, int number, FILE *out)
+{
+	char *plain = demangle(name) ?: cmd_strdup(name), *frame,
+	     *clone = strstr(plain, " [clone");
+
+	if (clone)
+		*clone = '\0';
+	if ((number ? asprintf(&frame, "%s (%s:%d)", plain, basename(where), number)
+		    : asprintf(&frame, "%s (%s)", plain, basename(where))) < 0)
+		cmd_no_memory();
+	fprintf(out, "%s\n", cmd_clean(cmd_utf8(frame)));
+	free(plain);
+	free(frame);
 }
 
-static char *find_name(const struct module *module, GElf_Addr offset)
+static const char *name_of(Dwarf_Die *function)
+{
+	Dwarf_Attribute name;
+
+	return dwarf_formstring(dwarf_attr_integrate(function, DW_AT_linkage_name, &name))
+		       ?: dwarf_diename(function)
+		       ?: "(inlined)";
+}
+
+static Dwarf_Word number_of(Dwarf_Die *call, unsigned attribute)
+{
+	Dwarf_Attribute found;
+	Dwarf_Word number = 0;
+
+	dwarf_formudata(dwarf_attr(call, attribute, &found), &number);
+	return number;
+}
+
+/* A place in the source. */
+struct source {
+	Dwarf_Addr at;
+	Dwarf_Files *files;
+	const char *file; /* NULL: not known */
+	int line;
+	FILE *out;
+};
+
+/*
+ * Prints a frame for each function that is inlined at the place, innermost first, and leaves it
+ * where the outermost is called. dwarf_getscopes() does not look into namespaces.
+ */
+static void print_inlined(Dwarf_Die *scope, struct source *source)
+{
+	Dwarf_Die inner;
+
+	for (int error = dwarf_child(scope, &inner); !error;
+	     error = dwarf_siblingof(&inner, &inner)) {
+		int tag = dwarf_tag(&inner);
+
+		if (tag != DW_TAG_namespace && tag != DW_TAG_structure_type &&
+		    dwarf_haspc(&inner, source->at) <= 0)
+			continue;
+		print_inlined(&inner, source);
+		if (tag != DW_TAG_inlined_subroutine || !source->file)
+			continue;
+		print_frame(name_of(&inner), source->file, source->line, source->out);
+		source->file = dwarf_filesrc(source->files, number_of(&inner, DW_AT_call_file),
+					     NULL, NULL);
+		source->line = (int)number_of(&inner, DW_AT_call_line);
+	}
+}
+
+static void print_frames(const struct module *module, GElf_Addr at, const char *function,
+			 FILE *out)
+{
+	Dwarf_Addr bias;
+	Dwarf_Die *unit = unit_of(module->dw, at, &bias);
+	Dwarf_Line *line = unit ? dwarf_getsrc_die(unit, at - bias) : NULL;
+	struct source source = {.at = at - bias, .out = out};
+
+	if (line && !dwarf_getsrcfiles(unit, &source.files, NULL) &&
+	    !dwarf_lineno(line, &source.line)) {
+		source.file = dwarf_linesrc(line, NULL, NULL);
+		print_inlined(unit, &source);
+	}
+	print_frame(function, source.file ?: module->path, source.file ? source.line : 0, out);
+}
+
+/* What is there, as JSON; null if it has no name. */
+static json_t *find_names(const struct module *module, GElf_Addr offset)
 {
 	GElf_Addr at = offset + module->bias, within;
-	const char *function, *file;
+	const char *function;
 	GElf_Sym symbol;
-	char *name;
-	int number;
+	size_t n_bytes;
+	char *names;
+	json_t *found;
+	FILE *out;
 
 	function = dwfl_module_addrinfo(module->dw, at, &within, &symbol, NULL, NULL, NULL);
 	/* The symbol may also be another function, the nearest one before the address. */
 	if (!function || within >= symbol.st_size)
-		return NULL;
-	file = line_of(module->dw, at, &number);
-	if ((file ? asprintf(&name, "%s (%s:%d)", function, basename(file), number)
-		  : asprintf(&name, "%s (%s)", function, basename(module->path))) < 0)
+		return json_null();
+	out = open_memstream(&names, &n_bytes);
+	if (!out)
 		cmd_no_memory();
-	return cmd_utf8(name);
-}
-
-/* `name` is NULL if it has none. */
-struct place {
-	GElf_Addr offset;
-	char *name;
-};
-
-static int compare_offsets(const void *a, const void *b)
-{
-	return memcmp(a, b, sizeof(GElf_Addr));
-}
-
-/* All ranks have the same places, and a search takes a fraction of a millisecond. */
-static const char *name_at(struct module *module, GElf_Addr offset)
-{
-	struct place *place = cmd_realloc(NULL, sizeof *place), **known;
-
-	place->offset = offset;
-	known = tsearch(place, &module->places, compare_offsets);
-	if (!known)
+	print_frames(module, at, function, out);
+	if (fclose(out))
 		cmd_no_memory();
-	if (*known != place)
-		free(place);
-	else
-		place->name = find_name(module, offset);
-	return (*known)->name;
+	found = cmd_json(names);
+	free(names);
+	return found;
 }
 
-const char *cmd_frame_name(const char *frame, const json_t *modules)
+const char *cmd_frame_names(const char *frame, const json_t *modules)
 {
+	static json_t *known; /* all ranks have the same places, and a search takes long */
 	const char *plus = strrchr(frame, '+');
 	struct module *module;
 	unsigned long offset;
+	json_t *names;
 	char *end;
 
 	if (frame[0] != '/' || !plus || strncmp(plus, "+0x", 3))
@@ -179,5 +254,13 @@ const char *cmd_frame_name(const char *frame, const json_t *modules)
 	if (*end)
 		return NULL;
 	module = find_module(frame, (size_t)(plus - frame));
-	return is_as_it_was(module, modules) ? name_at(module, offset) : NULL;
+	if (!is_as_it_was(module, modules))
+		return NULL;
+	known = known ?: json_object();
+	names = json_object_get(known, frame);
+	if (!names) {
+		names = find_names(module, offset);
+		json_object_set_new(known, frame, names);
+	}
+	return json_string_value(names);
 }

@@ -250,14 +250,41 @@ static void print_missing(const struct cmd_job *job)
 
 /* --- sites --------------------------------------------------------------------- */
 
-/* Callers on the line, and the columns that they may have; JSON has more. */
+/* Callers on the line, and the columns that they may have, with the dots; JSON has more. */
 #define CALLERS 4
-#define COLUMNS 70
+#define COLUMNS 72
+#define DOTS	" <- ..."
 
-/* Of a place, "/path/to/MODULE+0xOFFSET", only the last part; nothing beyond main(). */
+/* Of a stack whose callers follow, and the least that is of use. */
+#define FIRST 44
+#define LEAST 20
+
+static bool is_inside_character(char byte)
+{
+	return (byte & 0xc0) == 0x80;
+}
+
+/* At most so many bytes: of a longer name the middle is left out, but not where it is. */
+static int print_frame(const char *frame, int n, int most)
+{
+	const char *where = memrchr(frame, ' ', (size_t)n);
+	int n_where = where ? n - (int)(where - frame) : 0, head, tail;
+
+	if (n <= most)
+		return printf("%.*s", n, frame);
+	head = n_where < most / 2 ? (most - 3 - n_where) / 2 : most / 2;
+	tail = most - 3 - head;
+	while (head > 0 && is_inside_character(frame[head]))
+		head--;
+	while (tail > 0 && is_inside_character(frame[n - tail]))
+		tail--;
+	return printf("%.*s...%.*s", head, frame, tail, frame + n - tail);
+}
+
+/* Of a place, "/path/to/MODULE+0xOFFSET", only the last part. */
 static void print_stack(const char *stack)
 {
-	int columns = 0;
+	int room = COLUMNS - (int)strlen(DOTS);
 
 	if (!*stack)
 		printf("(unknown)");
@@ -266,15 +293,15 @@ static void print_stack(const char *stack)
 		const char *slash = *stack == '/' ? memrchr(stack, '/', (size_t)(end - stack))
 						  : NULL;
 		const char *frame = slash ? slash + 1 : stack;
-		int n = (int)(end - frame);
+		int n = (int)(end - frame), most = room - (i ? 4 : 0);
 
-		if (i && columns + n > COLUMNS - 7)
+		if (i && n > most && most < LEAST)
 			break;
-		n = n > COLUMNS ? COLUMNS : n;
-		columns += printf("%s%.*s", i ? " <- " : "", n, frame);
-		stack = !strncmp(stack, "main (", 6) ? "" : end + 1;
+		room -= i ? printf(" <- ") : 0;
+		room -= print_frame(frame, n, i || !end[1] ? most : FIRST);
+		stack = end + 1;
 	}
-	puts(*stack ? " <- ..." : "");
+	puts(*stack ? DOTS : "");
 }
 
 static void print_sites(const struct cmd_job *job, size_t most)

@@ -99,6 +99,7 @@ static int report_on(char **paths)
 {
 	const char *id = job.id;
 
+	job.is_for_people = !is_json;
 	for (; *paths; paths++)
 		cmd_job_add(&job, *paths);
 	if (!job.n_ranks || !cmd_job_merge(&job)) {
