@@ -39,7 +39,7 @@ drawn() {
 	[[ "${lines[0]}" == *" 4 ranks on 2 hosts"* ]]
 	[ "$(find . -name '*.svg*')" = "./the plot.svg" ]
 	run -0 drawn "the plot.svg"
-	said "curves 6" "slanted 0" "areas 0" "peaks 3" "text it's <app> & 'co: 4 ranks on 2 hosts" \
+	said "curves 9" "slanted 0" "areas 0" "peaks 3" "text it's <app> & 'co: 4 ranks on 2 hosts" \
 		"text seconds since the start of the rank" "text memory, MiB" \
 		"text rank 0 on node1: 300.0 MiB" "text rank 1 on node1: 201.0 MiB" \
 		"text rank 3 on node2: 403.0 MiB"
@@ -54,13 +54,52 @@ drawn() {
 	run -0 "$pinalloc" report --json --plot plot.svg job
 	[ "$(jq .kind <<< "$output")" = '"job"' ]
 	run -0 drawn plot.svg
-	said "curves 4" "peaks 1" "text in use, least to most" "text in use, median" \
+	said "curves 8" "peaks 1" "text node1: sum of 20 processes" "text in use, least to most" "text in use, median" \
 		"text heap, median" "text heap, largest" "text memory, GiB"
 	[ "$(sed -n 's/^text rank \([0-9]*\) .*/\1/p' <<< "$output")" = "$(
 		jq -s -r 'sort_by(-.memory.live_peak_bytes, .rank) | .[0].rank' job/*.json)" ]
 	[[ "$output" != *"areas 0"* ]]
 	run -0 "$pinalloc" report --json --plot plot.txt job
 	grep 'in use: median' plot.txt
+}
+
+# sums FILE.dat: of each moment what a node had in use.
+sums() {
+	awk -F '\t' '!NF { empty++; next } { set += empty > 1; empty = 0 } set == 4 && n++ { print $1 + 0, $2 / 1048576 }' "$1"
+}
+
+@test "--plot: a node's sum is what its processes have at one moment, with the limit" {
+	# 400 MiB each, one after the other; a point has the most of a 240th of the time.
+	for r in 0 1; do
+		rank job/$r.json ".nranks = 2 | .rank = $r | .pid += $r | .elapsed_s = 240 | .memory.live_peak_bytes = 400 * $mib
+			| .memory.cgroup_limit_bytes = 1e9 | .timeline = [[0, 0, 0, 0], [$r * 120, 400, 400, 0], [$r * 120 + 60, 8, 400, 0]]
+			| .timeline[][1:3] |= map(. * $mib)"
+	done
+	rank job/alone.json '.host = "alone" | .rank = null | .nranks = null | .memory.rss_peak_bytes *= 99'
+	"$pinalloc" report --json --plot plot.dat job
+	[ "$(sums plot.dat | awk '$2 != last { print; last = $2 }' | xargs)" = "0 400 61 8 120 408 181 16" ]
+	[ "$(grep -c $'^1000000000\tnode1: sum of 2 processes\t953.7 MiB, limit of the control group$' plot.dat)" -eq 1 ]
+	"$pinalloc" report --json --plot plot.svg job
+	run -0 drawn plot.svg
+	said "text node1: sum of 2 processes" "text 953.7 MiB, limit of the control group" "text in memory, at most"
+	jq 'del(.memory.cgroup_limit_bytes)' job/1.json > one.json
+	mv one.json job/1.json
+	rank job/0.json '.nranks = 2 | del(.memory.ram_bytes)'
+	run -0 "$pinalloc" report --json --plot plot.svg job
+	run -0 drawn plot.svg
+	said "text above: 64.0 GiB, the machine's memory"
+	rm job/1.json
+	run -1 "$pinalloc" report --json --plot plot.svg job
+	run -0 drawn plot.svg
+	[[ "$output" != *"sum of"* ]]
+}
+
+@test "--plot: the median of an even number of ranks is the mean of two" {
+	mkdir job
+	jq -c 'range(10) as $r | .rank = $r | .nranks = 10 | .timeline = [[0, $r * $r, 10 * $r, 0]]' "$base" |
+		split -l 1 -a 4 -d --additional-suffix=.json - job/
+	"$pinalloc" report --json --plot plot.dat job
+	grep -qx $'0.000000\t0\t20\t81\t45\t90' plot.dat
 }
 
 # At each time: 1 to 9 MiB in use, 5 the median; heaps of 10 to 90.
@@ -105,7 +144,7 @@ drawn() {
 	sed 's/seconds/SECONDS/; s/^set xlabel .*/set xlabel "changed"/' "$top_srcdir/preload/command/plot.gp" > mine.gp
 	gnuplot -c mine.gp plot.dat svg > mine.svg
 	run -0 drawn mine.svg
-	said "text changed" "curves 8"
+	said "text changed" "curves 11"
 }
 
 # undrawn LINE ARGUMENT…: the report fails with this line.
@@ -149,6 +188,8 @@ undrawn() {
 		grep "rank $r on node$((r / 2 + 1)): " plot.txt
 	done
 	grep 'app: 4 ranks on 2 hosts' plot.txt
+	grep 'node2: sum of 2 processes' plot.txt
+	grep ' 400 MiB |' plot.txt
 	grep 'peak in use' plot.txt
 	# Four marks, and one in the legend.
 	[ "$(tr -dc O < plot.txt | wc -c)" -eq 5 ]

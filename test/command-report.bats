@@ -532,8 +532,6 @@ died() {
 		'1 +201 +202 +203 +204 +205 +206 ' ]
 	[ "$(merged '[.ranks[] | select(.rank == 1) | .tree_peak_bytes / 1048576 | round]')" = '[501]' ]
 	[ "$(merged '[.ranks[] | select(.pid > 200) | .rank, .parent] | unique')" = '[null,200,204]' ]
-	"$pinalloc" report --json --plot=plot.dat job
-	grep -q "rank 1 on node1: 1.1 MiB, forked with it 501.1 MiB" plot.dat
 	# A ring, as of process ids that came again, is none.
 	rank job/0.json '.nranks = 2 | .parent = 205'
 	rank job/205.json '.nranks = 2 | .rank = null | .pid = 205 | .parent = 100'

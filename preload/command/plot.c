@@ -21,10 +21,11 @@
  * largest. */
 #define ALL 8
 
-/* Bytes of the program's name that fit on a line. */
+/* Bytes of the program's name that fit on a line, and of the host's in the legend. */
 #define TITLE 40
+#define HOST  28
 
-/* Points of the bands. */
+/* Points of the bands, and of the sum. */
 #define GRID 240
 
 /* A rank that has a timeline. */
@@ -150,6 +151,12 @@ static int compare_bytes(const void *a, const void *b)
 	return cmd_compare(*(const double *)a, *(const double *)b);
 }
 
+/* Of n numbers in order, one at least. */
+static double median(const double *numbers, size_t n)
+{
+	return (numbers[(n - 1) / 2] + numbers[n / 2]) / 2;
+}
+
 /* Least, median and most in use of the ranks that run at each time, and median and largest
  * heap. */
 static void print_bands(const struct plot *plot, FILE *out)
@@ -173,10 +180,81 @@ static void print_bands(const struct plot *plot, FILE *out)
 		qsort(heap, n, sizeof *heap, compare_bytes);
 		if (n)
 			fprintf(out, "%.6f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\n", time, live[0],
-				live[n / 2], live[n - 1], heap[n / 2], heap[n - 1]);
+				median(live, n), live[n - 1], median(heap, n), heap[n - 1]);
 	}
 	free(live);
 	free(heap);
+}
+
+/* The fullest of those that have several processes; or NULL. */
+static const struct cmd_host *fullest_host(const struct cmd_job *job)
+{
+	const struct cmd_host *fullest = NULL;
+
+	for (size_t i = 0; i < job->n_hosts; i++)
+		if (job->hosts[i].n_ranks > 1 &&
+		    (!fullest ||
+		     job->hosts[i].figures[CMD_RSS_PEAK] > fullest->figures[CMD_RSS_PEAK]))
+			fullest = &job->hosts[i];
+	return fullest;
+}
+
+static struct cmd_sum sum_of_host(const struct cmd_job *job, const struct cmd_host *host)
+{
+	struct cmd_rank **ranks = cmd_realloc(NULL, job->n_ranks * sizeof *ranks);
+	struct cmd_sum sum;
+	size_t n = 0;
+
+	for (size_t i = 0; i < job->n_ranks; i++)
+		if (!strcmp(job->ranks[i]->host, host->name))
+			ranks[n++] = job->ranks[i];
+	sum = cmd_sum_of(ranks, n, NULL, job->started);
+	free(ranks);
+	return sum;
+}
+
+/* Of each part of the time the most. */
+static void print_moments(const struct cmd_sum *sum, FILE *out)
+{
+	struct cmd_moment most = {0};
+	size_t next = 0;
+
+	for (int i = 0; i <= GRID; i++) {
+		double time = sum->moments[sum->n - 1].time * i / GRID;
+		double end = sum->moments[sum->n - 1].time * (i + 1) / GRID;
+
+		while (next < sum->n && (i == GRID || sum->moments[next].time < end)) {
+			const struct cmd_moment *now = &sum->moments[next++];
+
+			most.live = fmax(most.live, now->live);
+			most.held = fmax(most.held, now->held);
+			most.resident = fmax(most.resident, now->resident);
+		}
+		fprintf(out, "%.6f\t%.0f\t%.0f\t%.0f\n", time, most.live, most.held,
+			most.resident);
+		most = next ? sum->moments[next - 1] : most;
+	}
+}
+
+/* The least of the limits, and what it is of; then the sum. */
+static void print_sum(const struct cmd_job *job, FILE *out)
+{
+	const struct cmd_host *host = fullest_host(job);
+	double ram = host ? host->figures[CMD_RAM] : -1;
+	double group = host ? host->figures[CMD_CGROUP_LIMIT] : -1;
+	bool is_group = group > 0 && (ram <= 0 || group < ram);
+	struct cmd_sum sum;
+
+	fprintf(out, "%.0f\t", is_group ? group : ram);
+	print_text(host ? CMD_SHORTENED(host->name, TITLE) : "", out);
+	fprintf(out, ": sum of %s\t%s, %s\n", CMD_COUNTED(host ? host->n_ranks : 0, "process"),
+		CMD_SIZE(is_group ? group : ram),
+		is_group ? "limit of the control group" : "the machine's memory");
+	if (!host)
+		return;
+	sum = sum_of_host(job, host);
+	print_moments(&sum, out);
+	free(sum.moments);
 }
 
 /* In steps: until the next sample memory in use changes only a little. */
@@ -187,11 +265,8 @@ static void print_line(const struct curve *curve, FILE *out)
 	fprintf(out, "\n\n0\t");
 	print_text(CMD_RANK_NAME(rank), out);
 	fprintf(out, "%s", rank->rank >= 0 ? " on " : "");
-	print_text(rank->rank >= 0 ? rank->host : "", out);
-	fprintf(out, ": %s", CMD_SIZE(curve->peak));
-	if (rank->n_children)
-		fprintf(out, ", forked with it %s", CMD_SIZE(rank->tree_peak));
-	fprintf(out, "\n");
+	print_text(rank->rank >= 0 ? CMD_SHORTENED(rank->host, HOST) : "", out);
+	fprintf(out, ": %s\n", CMD_SIZE(curve->peak));
 	for (size_t i = 0; i <= rank->n_samples; i++) {
 		const struct cmd_sample *sample =
 			&rank->samples[i < rank->n_samples ? i : i - 1];
@@ -218,6 +293,8 @@ bool cmd_plot_table(const struct cmd_job *job, FILE *out)
 			print_bands(&plot, out);
 		else
 			fprintf(out, "0\t0\t0\t0\t0\t0\n");
+		fprintf(out, "\n\n");
+		print_sum(job, out);
 		for (size_t i = 0; i < plot.n_lines; i++)
 			print_line(&plot.curves[i], out);
 	}

@@ -8,7 +8,9 @@
 #   1  of each line drawn: time and amount of its peak, number of the line
 #   2  of each rank that was killed: time and amount when it was last seen, and the name of the first
 #   3  of each time: least, median and most in use, median and largest heap of the ranks that run then
-#   4… of each line drawn: its name in the second column; then time, in use, heap
+#   4  limit of the node with the most in memory (-1: none), title and name of the limit; then, if it has several
+#      processes, time since the job began and sums of what they have: in use, heap in memory, all in memory
+#   5… of each line drawn: its name in the second column; then time, in use, heap
 
 table = ARG1
 is_text = ARG2 eq "txt"
@@ -24,28 +26,36 @@ if (peak_max > most) { most = peak_max }
 stats table index 3 using 6 nooutput name "bands"
 if (bands_max > most) { most = bands_max }
 do for [i = 0:lines - 1] {
-	stats table index 4 + i using 3 every ::1 nooutput name "heap"
+	stats table index 5 + i using 3 every ::1 nooutput name "heap"
 	if (heap_max > most) { most = heap_max }
 }
-array names[4] = ["KiB", "MiB", "GiB", "TiB"]
-power = most < 1024**2 ? 1 : most < 1024**3 ? 2 : most < 1024**4 ? 3 : 4
-unit = 1024.0**power
+stats table index 4 every ::::0 using (limit = column(1), sum_title = strcol(2), limit_name = strcol(3), 1) nooutput
+stats table index 4 using 1 nooutput name "total"
+is_sum = total_records > 1
+if (is_sum) { stats table index 4 using 4 every ::1 nooutput name "total" }
+names = "KiB MiB GiB TiB"
+power(bytes) = bytes < 1024**2 ? 1 : bytes < 1024**3 ? 2 : bytes < 1024**4 ? 3 : 4
+unit = 1024.0**power(most)
 
 if (is_text) {
-	set terminal dumb mono size 100,26 noenhanced
+	set terminal dumb mono size 100,26 * (1 + is_sum) noenhanced
 	set border 3
 	set tics nomirror
 	set key outside right top Left reverse samplen 2
 } else {
-	set terminal svg size 1000,520 noenhanced font 'Helvetica,15' background '#ffffff'
+	set terminal svg size 1100,520 * (1 + is_sum) noenhanced font 'Helvetica,15' background '#ffffff'
 	set border 3 lc rgb '#555555'
 	set tics nomirror out textcolor rgb '#222222'
 	set grid ytics lt 1 lw 0.6 lc rgb '#dddddd'
-	set key outside right top Left reverse spacing 1.25 samplen 2
+	set lmargin at screen 0.1
+	set rmargin at screen 0.56
+	set key at screen 0.58, graph 1 left top Left reverse spacing 1.25 samplen 2
 }
+if (is_sum) { set multiplot layout 2, 1 }
 set title title offset 0,0.3 font ',17'
 set xlabel axis
-set ylabel 'memory, '.names[power]
+set ylabel 'memory, '.word(names, power(most))
+if (is_text) { set format y '%g '.word(names, power(most)) }
 set xrange [0:*]
 set yrange [0:most > 0 ? most / unit * 1.05 : 1]
 
@@ -63,13 +73,13 @@ if (is_text && ranks > 0) {
 		'' index 3 using 1:($4 / unit) with steps lt 2 title 'in use: most', \
 		'' index 3 using 1:($3 / unit) with steps lt 3 title 'in use: median', \
 		'' index 3 using 1:($2 / unit) with steps lt 4 title 'in use: least', \
-		for [i = 0:lines - 1] '' index 4 + i using 1:($2 / unit) with steps lt i + 1 title columnheader(2), \
+		for [i = 0:lines - 1] '' index 5 + i using 1:($2 / unit) with steps lt i + 1 title columnheader(2), \
 		'' index 1 using 1:($2 / unit) with points pt 'O' title 'peak in use', \
 		'' index 2 using 1:($2 / unit) with points pt 'X' title dead
 }
 if (is_text && ranks == 0) {
-	plot for [i = 0:lines - 1] table index 4 + i using 1:($3 / unit) with steps lt 0 notitle, \
-		for [i = 0:lines - 1] '' index 4 + i using 1:($2 / unit) with steps lt i + 1 title columnheader(2), \
+	plot for [i = 0:lines - 1] table index 5 + i using 1:($3 / unit) with steps lt 0 notitle, \
+		for [i = 0:lines - 1] '' index 5 + i using 1:($2 / unit) with steps lt i + 1 title columnheader(2), \
 		'' index 1 using 1:($2 / unit) with points pt 'O' title 'peak in use', \
 		'' index 2 using 1:($2 / unit) with points pt 'X' title dead, \
 		keyentry with lines lt 0 title 'heap, never returned'
@@ -80,7 +90,7 @@ if (!is_text && ranks > 0) {
 		'' index 3 using 1:($6 / unit) with steps lw 1.4 lc rgb '#777777' title 'heap, largest', \
 		'' index 3 using 1:($5 / unit) with steps lw 1.4 lc rgb '#bbbbbb' title 'heap, median', \
 		'' index 3 using 1:($3 / unit) with steps lw 2 lc rgb 0x0072b2 title 'in use, median', \
-		for [i = 0:lines - 1] '' index 4 + i using 1:($2 / unit) with steps lw 2 lc rgb colour(i) \
+		for [i = 0:lines - 1] '' index 5 + i using 1:($2 / unit) with steps lw 2 lc rgb colour(i) \
 			title columnheader(2), \
 		'' index 1 using 1:($2 / unit):(colour($3)) with points pt 7 ps 0.7 lc rgb variable notitle, \
 		keyentry with points pt 7 ps 0.7 lc rgb '#555555' title 'peak in use (as above)', \
@@ -88,12 +98,37 @@ if (!is_text && ranks > 0) {
 		'' index 2 using 1:($2 / unit):(strcol(3)) with labels offset 0,0.9 font ',11' notitle
 }
 if (!is_text && ranks == 0) {
-	plot for [i = 0:lines - 1] table index 4 + i using 1:($3 / unit) with steps lw 1.4 lc rgb light(colour(i)) notitle, \
-		for [i = 0:lines - 1] '' index 4 + i using 1:($2 / unit) with steps lw 2 lc rgb colour(i) \
+	plot for [i = 0:lines - 1] table index 5 + i using 1:($3 / unit) with steps lw 1.4 lc rgb light(colour(i)) notitle, \
+		for [i = 0:lines - 1] '' index 5 + i using 1:($2 / unit) with steps lw 2 lc rgb colour(i) \
 			title columnheader(2), \
 		'' index 1 using 1:($2 / unit):(colour($3)) with points pt 7 ps 0.7 lc rgb variable notitle, \
 		keyentry with points pt 7 ps 0.7 lc rgb '#555555' title 'peak in use (as above)', \
 		keyentry with lines lw 1.4 lc rgb '#bbbbbb' title 'heap, never returned', \
 		'' index 2 using 1:($2 / unit) with points pt 2 ps 1.1 lw 2.5 lc rgb '#000000' title dead, \
 		'' index 2 using 1:($2 / unit):(strcol(3)) with labels offset 0,0.9 font ',11' notitle
+}
+
+# A limit that is far away would make the sum flat.
+if (is_sum) {
+	unit = 1024.0**power(total_max)
+	set title sum_title
+	set key notitle
+	set xlabel 'seconds since the start of the job'
+	set ylabel 'memory, '.word(names, power(total_max))
+	if (is_text) { set format y '%g '.word(names, power(total_max)) }
+	is_near = limit > 0 && limit < 3 * total_max
+	set yrange [0:(is_near && limit > total_max ? limit : total_max) / unit * 1.05]
+	limit_title = limit > 0 ? (is_near ? '' : 'above: ').limit_name : ''
+	if (is_text) {
+		plot table index 4 using 1:($4 / unit) every ::1 with steps lt 0 title 'in memory, at most', \
+			'' index 4 using 1:($3 / unit) every ::1 with steps lt 2 title 'heap in memory', \
+			'' index 4 using 1:($2 / unit) every ::1 with steps lt 1 title 'in use', \
+			is_near ? limit / unit : NaN with lines lt 3 title limit_title
+	} else {
+		plot table index 4 using 1:($4 / unit) every ::1 with steps lw 1.4 lc rgb '#bbbbbb' title 'in memory, at most', \
+			'' index 4 using 1:($3 / unit) every ::1 with steps lw 1.4 lc rgb '#777777' title 'heap in memory', \
+			'' index 4 using 1:($2 / unit) every ::1 with steps lw 2 lc rgb colours[1] title 'in use', \
+			is_near ? limit / unit : NaN with lines lw 1.4 dt 2 lc rgb '#d55e00' title limit_title
+	}
+	unset multiplot
 }
