@@ -426,7 +426,7 @@ sites() {
 			"app::fill (main.rs:4)", "std::rt::lang_start::{closure#0} (rt.rs:206)", "main (app)"]},
 		{bytes: 400, count: 1, stack: ["std::thread::run() (libstdc++.so.6)"]}]'
 	run -0 "$pinalloc" report job
-	said "    1.3 KiB       1 rank   solver::Matri...:Grid const&) (matrix.cc:12) <- ..." \
+	said "     1.3 KiB       1 rank   solver::Matri...:Grid const&) (matrix.cc:12) <- ..." \
 		"       500 B       1 rank   app::fill (main.rs:4) <- main (app)" \
 		"       400 B       1 rank   std::thread::run() (libstdc++.so.6)"
 	[ "$(merged '[.peak_sites[].stack | length]')" = '[8,5,5,1]' ]

@@ -88,7 +88,7 @@ static void take_time(void)
 {
 	began.ns = pin_os_now_ns();
 	began.time = now_of(CLOCK_REALTIME);
-	began.ticks = read_ticks();
+	began.ticks = pin_report_wanted ? read_ticks() : 0;
 }
 
 bool pin_process_begin_anew(void)
