@@ -21,6 +21,14 @@ names() {
 	grep -xE 'exec test/run "\$@"' "$top_srcdir/.ci/run"
 }
 
+@test "the demonstration starts nothing for --help or for what is no number" {
+	run -0 bash -x "$top_srcdir/bench/demo" --help
+	[[ "$output" == *'usage: bench/demo [ROUNDS]'* ]]
+	[[ "$output" != *mktemp* ]]
+	run -2 "$top_srcdir/bench/demo" 3x
+	[ "${#lines[@]}" -eq 1 ]
+}
+
 @test "pinalloc(7) has every option with its default, and no other" {
 	local name default n=0
 	diff <({ names; echo PINALLOC_HELP; } | sort) \
