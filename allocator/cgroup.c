@@ -8,20 +8,18 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* SIZE_MAX for "max", which the file says where there is no limit. */
-static size_t number_in(struct pin_cgroup *cgroup, const char *file)
-{
-	pin_format(cgroup->path, sizeof cgroup->path, "%s/%s", cgroup->group, file);
-	return pin_io_number(cgroup->path, "", SIZE_MAX);
-}
-
-/* The first of the files that has a number: names differ between versions. */
+/*
+ * The first of the files that has a number: names differ between versions. SIZE_MAX for "max",
+ * which a file says where there is no limit.
+ */
 static size_t first_in(struct pin_cgroup *cgroup, const char *const *files)
 {
 	size_t n = SIZE_MAX;
 
-	for (; *files && n == SIZE_MAX; files++)
-		n = number_in(cgroup, *files);
+	for (; *files && n == SIZE_MAX; files++) {
+		pin_format(cgroup->path, sizeof cgroup->path, "%s/%s", cgroup->group, *files);
+		n = pin_io_number(cgroup->path, "", SIZE_MAX);
+	}
 	return n;
 }
 

@@ -61,7 +61,11 @@ static int parse_path(const struct row *row, const char *text)
 	char *copy = row->field == &pin_options.report ? report : pattern;
 	size_t n = strlen(text);
 
-	if (!n || n >= PATH_MAX)
+	/* Neither is meant as the name of a file. */
+	if (copy == report && n == 3 && (text[0] | ' ') == 'o' && (text[1] | ' ') == 'f' &&
+	    (text[2] | ' ') == 'f')
+		text = row->initial;
+	if (!n || n >= PATH_MAX || (copy == report && !strcmp(text, "stdout")))
 		return -EINVAL;
 	*(const char **)row->field = text == row->initial ? text : memmove(copy, text, n + 1);
 	return 0;

@@ -191,7 +191,7 @@ refused() {
 	[ "${#stderr_lines[@]}" -eq 1 ]
 }
 
-irregular='a link or something else is there that is no regular file'
+irregular='that is a link, a directory, or something else that is no regular file'
 
 @test "a path that cannot be written is told at the start, as it is understood" {
 	refused "none/%h.json" "$PWD/none/$(uname -n).json: No such file or directory"
@@ -201,6 +201,17 @@ irregular='a link or something else is there that is no regular file'
 	refused sub "$PWD/sub: $irregular"
 	preloaded PINALLOC_REPORT=100%%.json "$grow" 1
 	[ -s 100%.json ]
+}
+
+@test "off in any case is no name of a file" {
+	local off
+	for off in OFF Off off; do
+		run -0 --separate-stderr preloaded PINALLOC_REPORT=$off "$grow" 20
+		[ -z "$stderr" ]
+	done
+	[ -z "$(ls)" ]
+	preloaded PINALLOC_REPORT=of "$grow" 1
+	[ -s of ]
 }
 
 @test "a directory that the program makes is there in time" {

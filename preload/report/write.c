@@ -27,7 +27,7 @@ static char buffer[4096];
 static const char *reason(int error)
 {
 	if (error == -EMEDIUMTYPE)
-		return "a link or something else is there that is no regular file";
+		return "that is a link, a directory, or something else that is no regular file";
 	if (error == -EINVAL)
 		return "of %, only %h (host), %p (process), %r (rank) and %% are known";
 	return error == -EAGAIN ? "nobody reads it" : strerrordesc_np(-error);
