@@ -192,6 +192,13 @@ module() {
 	[[ "$output" != *"any more"* ]]
 }
 
+@test "a package wants libunwind, which is loaded by its name, and none builds jemalloc's profiler" {
+	cd "$top_srcdir/preload/packaging"
+	grep -qE '^Recommends: +libunwind-' pinalloc.spec
+	grep -q '^Recommends: libunwind8$' debian/control
+	run -1 grep -r enable-prof pinalloc.spec spack easybuild
+}
+
 @test "every package has the version of the release" {
 	cd "$top_srcdir/preload/packaging"
 	[ "$(dpkg-parsechangelog -l debian/changelog -S Version)" = "$package_version-1" ]

@@ -38,8 +38,8 @@ class Pinalloc(AutotoolsPackage):
     requires("platform=linux")
     requires("target=x86_64:", "target=aarch64:", policy="one_of")
 
-    # Not Spack's jemalloc, which has the profiler only on request, and tables for the addresses of
-    # the processor that builds: these are the same on all.
+    # Not Spack's jemalloc, which has tables for the addresses of the processor that builds: these are
+    # the same on all.
     resource(
         name="jemalloc",
         url="https://github.com/jemalloc/jemalloc/releases/download/5.3.0/jemalloc-5.3.0.tar.bz2",
@@ -70,7 +70,6 @@ class Pinalloc(AutotoolsPackage):
                 f"--prefix={self.jemalloc_root}",
                 "--disable-cxx",
                 "--disable-doc",
-                "--enable-prof",
                 "--with-lg-hugepage=21",
                 f"--with-lg-page={lg_page}",
                 "--with-lg-vaddr=48",
