@@ -42,7 +42,8 @@ archive() {
 		{
 			return n == 5121 ? ${5:-6144} : n > 16 ? n : 16;
 		}
-		$(printf 'char %s = 1;\n' je_extent_alloc_mmap je_extent_dalloc_mmap je_opt_retain |
+		$(printf 'char %s = 1;\n' je_extent_alloc_mmap je_extent_dalloc_mmap je_opt_retain \
+			je_rtree_leaf_elm_lookup_hard |
 			grep -v "^char ${6:-none} ")
 		$([ $# -le 6 ] || printf 'char %s = 1;\n' "${@:7}")
 	END
@@ -99,7 +100,7 @@ refuses() {
 	run configured
 	[ -z "$output" ]
 	grep -x '#define JE_SETTINGS ",hpa:false,trust_madvise:true"' config.log
-	grep -x "JEMALLOC_WRAPS='-Wl,--wrap=je_prof_boot2'" config.log
+	grep -x "JEMALLOC_WRAPS='-Wl,--wrap=je_prof_boot2 -Wl,--wrap=je_rtree_leaf_elm_lookup_hard'" config.log
 }
 
 @test "other pages, a debug build, other sizes" {
