@@ -69,20 +69,24 @@ static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	return PIN_CREATE(pd->context, find_slot(pd->context)->alloc_mw(pd, type));
 }
 
-/* The slot is complete before any function is hooked. A context may lack some. */
+/*
+ * The slot is complete before any function is hooked. A context may lack some: of its structure
+ * only the last sz bytes are there.
+ */
 static void hook_tables(struct ibv_context *context, struct tables *slot)
 {
-	struct verbs_context *extended;
+	struct verbs_context *extended = verbs_get_ctx(context);
 
 	if (context->ops.alloc_mw && context->ops.alloc_mw != alloc_mw) {
 		slot->alloc_mw = context->ops.alloc_mw;
 		context->ops.alloc_mw = alloc_mw;
 	}
-#define FUNCTION(function, object, attributes)            \
-	extended = verbs_get_ctx_op(context, function);   \
-	if (extended && extended->function != function) { \
-		slot->function = extended->function;      \
-		extended->function = function;            \
+#define FUNCTION(name, object, attributes)                                             \
+	if (extended &&                                                                \
+	    extended->sz >= sizeof *extended - offsetof(struct verbs_context, name) && \
+	    extended->name && extended->name != name) {                                \
+		slot->name = extended->name;                                           \
+		extended->name = name;                                                 \
 	}
 	FOR_EACH_FUNCTION(FUNCTION)
 #undef FUNCTION
