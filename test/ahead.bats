@@ -15,16 +15,16 @@ setup() {
 
 # served KIB MIB CHANGES
 served() {
-	local word requests of n waited mib registered resident lines=0
+	local word requests of n waited mib registered resident seen=0
 	succeeds PINALLOC_MAX_PINNED=none "$programs/rdma-ahead" "$@"
 	echo "$output"
 	while read -r word requests of n waited waited mib registered of resident; do
 		[ "$requests" -eq "$n" ]
 		[ "$waited" -le $((n / 10)) ]
 		[ "$registered" -le $((resident * 5 / 4)) ]
-		lines=$((lines + 1))
+		seen=$((seen + 1))
 	done <<< "$output"
-	[ "$lines" -eq 2 ]
+	[ "$seen" -eq 2 ]
 }
 
 @test "of buffers of 64 KiB" {
