@@ -19,7 +19,7 @@ setup() {
 	[ "$output" = "pinalloc $(sed -n 's/^AC_INIT(\[pinalloc\],\[\(.*\)\])/\1/p' \
 		"$top_srcdir/configure.ac")" ]
 	run -0 "$pinalloc" report --help
-	for option in --json --plot --job --top; do
+	for option in --json --plot --job --against --top; do
 		[[ "$output" == *"$option"* ]]
 	done
 }
@@ -51,9 +51,9 @@ setup() {
 	fails 64 ' report: *--top=3x*number' report --top 3x job
 	fails 64 ' report: *--top=-1*number' report --top -1 job
 	fails 64 ' report: *a.png*.svg*.txt' report --plot a.png job
-	fails 64 ' report: *a.svg*b.txt*give one --plot' report --plot a.svg --plot b.txt job
+	fails 64 ' report: *--against*--json' report --json --against job job
+	fails 64 ' report: *--against*--plot' report --plot a.svg --against job job
 	[ ! -e a.svg ]
-	[ ! -e b.txt ]
 }
 
 @test "the verdict comes first and agrees with the ranks" {
@@ -416,7 +416,7 @@ sites() {
 @test "the text leaves out frames of libraries for memory, and the middle of long names" {
 	rank job/0.json '.nranks = 1 | .peak_sites = [
 		{bytes: 700, count: 1, stack: ["operator new(unsigned long) (libstdc++.so.6)",
-			"void std::vector<double, std::allocator<double> >::_M_realloc_insert<double>(double&&) (vector.tcc:453)",
+			"std::vector<double, std::allocator<double> >::_M_realloc_insert<double>(double&&) (vector.tcc:453)",
 			"/usr/lib/libstdc++.so.6+0x1f", "solver::Matrix<double, std::less<double> >::assemble(solver::Grid const&) (matrix.cc:12)",
 			"strdup (libc.so.6)", "alloc::run(std::ostream&) (run.cc:3)", "main (main.cc:9)", "_start (app)"]},
 		{bytes: 600, count: 1, stack: ["std::string::_M_create(unsigned long&, unsigned long) (basic_string.tcc:9)",
@@ -430,6 +430,32 @@ sites() {
 		"       500 B       1 rank   app::fill (main.rs:4) <- main (app)" \
 		"       400 B       1 rank   std::thread::run() (libstdc++.so.6)"
 	[ "$(merged '[.peak_sites[].stack | length]')" = '[8,5,5,1]' ]
+}
+
+@test "--against: what grew since another job, whatever the numbers of lines" {
+	sites
+	rank now/0.json '.nranks = 1 | (.memory | .live_peak_bytes, .mapped_bytes, .rss_peak_bytes) *= 3 | .elapsed_s = 13 | .timeline = [] | .peak_sites = [
+		{bytes: 9000, count: 3, stack: ["grid (g.c:7)", "main (m.c:8)", "_start (app)"]},
+		{bytes: 700, count: 1, stack: ["new (n.c:1)", "main (m.c:2)"]}]'
+	run -0 --separate-stderr "$pinalloc" report --against job now
+	[ -z "$stderr" ]
+	# 100 MiB in each of two ranks, then 300 in one.
+	said "in use at once             200.0 MiB   300.0 MiB  + 100.0 MiB  +50 %" \
+		"largest peak of one        100.0 MiB   300.0 MiB  + 200.0 MiB  +200 %" \
+		"processes                          2           1           -1" \
+		"seconds                          6.5        13.0         +6.5" \
+		"  +     999 B to    8.8 KiB  grid (g.c) <- main (m.c)" \
+		"  +     700 B to      700 B  new (n.c) <- main (m.c)"
+	[ "$(grep -c '<-' <<< "$output")" -eq 2 ]
+	run -0 "$pinalloc" report --against=now --top 1 job
+	said "in use at once             300.0 MiB   200.0 MiB  - 100.0 MiB  -33 %" \
+		"  +     500 B to      500 B  libx.so+0x1f <- a; b (m.c) <- c <- d <- ..."
+	[ "$(grep -c '<-' <<< "$output")" -eq 1 ]
+	rank now/0.json '.nranks = 1 | .peak_sites_kind = "growth"'
+	run -0 "$pinalloc" report --against=now job
+	run ! grep -q '<-' <<< "$output"
+	rm now/0.json
+	run -2 "$pinalloc" report --against=now job
 }
 
 @test "growth sites are labelled as such, and not added to live sites" {

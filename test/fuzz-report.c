@@ -48,6 +48,8 @@ static void free_job(struct cmd_job *job)
 	free(job->killed);
 	free(job->skipped);
 	free(job->missing);
+	for (size_t i = 0; i < job->n_hosts; i++)
+		free(job->hosts[i].sum.moments);
 	free(job->hosts);
 	free(job->sites);
 	json_decref(job->stacks);

@@ -438,7 +438,7 @@ static void sum_host(struct cmd_host *host, struct cmd_rank *const *ranks, doubl
 	host->figures[CMD_MAPPED] = sum.most_mapped;
 	host->figures[CMD_RSS_PEAK] = sum.most_resident;
 	host->figures[CMD_RATIO] = cmd_divide(sum.most_mapped, host->figures[CMD_LIVE_PEAK]);
-	free(sum.moments);
+	host->sum = sum;
 }
 
 /* The ranks are sorted by host here. */

@@ -61,10 +61,27 @@ struct cmd_rank {
 	size_t n_samples;
 };
 
+/* What processes have at a moment, in seconds since the job began, and bytes. */
+struct cmd_moment {
+	double time, order;	   /* of equal times; who ends makes room for who begins */
+	double live, mapped, held; /* of the heap: in use, grown to, and in memory */
+	double resident;	   /* with what was beside the heap at most */
+};
+
+struct cmd_sum {
+	struct cmd_moment *moments; /* in the order of time; to be freed */
+	size_t n;
+	struct cmd_moment most_live, most_held; /* the first of these moments */
+	double most_mapped, most_resident;
+	double mean_beyond; /* held and not in use, in the mean over time; -1 if that is not
+			       known */
+};
+
 struct cmd_host {
 	const char *name;
 	size_t n_ranks;		     /* processes without a rank included */
 	double figures[CMD_FIGURES]; /* sums, or the largest of a property; -1 if none has it */
+	struct cmd_sum sum;
 	const struct cmd_rank *tightest; /* nearest to its limit on locked memory; or NULL */
 };
 
@@ -129,22 +146,6 @@ const char *cmd_frame_names(const char *frame, const json_t *modules);
 
 void cmd_rank_free(struct cmd_rank *rank);
 
-/* What processes have at a moment, in seconds since the job began, and bytes. */
-struct cmd_moment {
-	double time, order;	   /* of equal times; who ends makes room for who begins */
-	double live, mapped, held; /* of the heap: in use, grown to, and in memory */
-	double resident;	   /* with what was beside the heap at most */
-};
-
-struct cmd_sum {
-	struct cmd_moment *moments; /* in the order of time; to be freed */
-	size_t n;
-	struct cmd_moment most_live, most_held; /* the first of these moments */
-	double most_mapped, most_resident;
-	double mean_beyond; /* held and not in use, in the mean over time; -1 if that is not
-			       known */
-};
-
 /*
  * What these processes, or those of them that are of the tree of `top`, had together at each
  * moment of a job that began at this time.
@@ -204,6 +205,11 @@ const struct cmd_rank **cmd_job_by_heap(const struct cmd_job *job);
 /* The forms of `pinalloc report`. */
 void cmd_text_print(const struct cmd_job *job, size_t n_sites);
 void cmd_json_print(const struct cmd_job *job);
+void cmd_compare_print(const struct cmd_job *before, const struct cmd_job *after,
+		       size_t n_sites);
+
+/* Of a site, up to the end of the line. */
+void cmd_stack_print(const char *stack);
 
 /* The tables of the text: one with a row for each rank, one with a row for each host. */
 void cmd_table_ranks(const struct cmd_job *job);

@@ -22,20 +22,6 @@ const char *cmd_stack_keep(json_t *stacks, const char *stack)
 
 /* --- whose code it is ------------------------------------------------------------ */
 
-/* Where the name begins in "TYPE NAME(PARAMETERS) (FILE:LINE)"; types may have spaces in <>. */
-static const char *name_in(const char *frame)
-{
-	const char *name = frame;
-	int depth = 0;
-
-	for (const char *c = frame; *c != '\n' && (depth > 0 || *c != '('); c++) {
-		depth += (*c == '<') - (*c == '>');
-		if (*c == ' ' && depth == 0 && c[1] != '(')
-			name = c + 1;
-	}
-	return name;
-}
-
 static bool begins_with(const char *name, const char *const *words)
 {
 	while (*words && strncmp(name, *words, strlen(*words)) != 0)
@@ -46,14 +32,13 @@ static bool begins_with(const char *name, const char *const *words)
 /* Of C, C++ or Fortran, or of Rust: a program in C++ may have a namespace by such a name. */
 static bool is_of_library(const char *frame, bool is_rust)
 {
-	static const char *const names[] = {"std::", "__gnu_cxx::", "new(", "new[](", NULL};
+	static const char *const names[] = {"std::", "__gnu_cxx::", "operator new", NULL};
 	static const char *const rust[] = {
 		"alloc::", "core::", "hashbrown::", "&dyn core::", "str>", "[", NULL};
 	static const char *const files[] = {"libc.so", "libstdc++.so", "libc++.so",
 					    "libgfortran.so", NULL};
-	const char *name = name_in(frame), *file = strchr(frame, '\n');
+	const char *name = frame + (*frame == '<'), *file = strchr(frame, '\n');
 
-	name += *name == '<';
 	while (file > frame && file[-1] != '/' && file[-1] != '(')
 		file--;
 	return begins_with(name, names) || begins_with(file, files) ||

@@ -112,11 +112,12 @@ static Dwarf_Die *unit_of(Dwfl_Module *module, Dwarf_Addr code, Dwarf_Addr *bias
 #if HAVE_LIBIBERTY
 char *cplus_demangle(const char *name, int options);
 
-#define WITH_PARAMETERS 3 /* DMGL_PARAMS | DMGL_ANSI */
+/* With parameters, without the type of what is returned: DMGL_PARAMS, _ANSI, _RET_DROP. */
+#define HOW (1 | 2 | 1 << 6)
 
 static char *demangle(const char *name)
 {
-	return cplus_demangle(name, WITH_PARAMETERS);
+	return cplus_demangle(name, HOW);
 }
 #else
 char *__cxa_demangle(const char *name, char *room, size_t *n_bytes, int *status);

@@ -199,20 +199,6 @@ static const struct cmd_host *fullest_host(const struct cmd_job *job)
 	return fullest;
 }
 
-static struct cmd_sum sum_of_host(const struct cmd_job *job, const struct cmd_host *host)
-{
-	struct cmd_rank **ranks = cmd_realloc(NULL, job->n_ranks * sizeof *ranks);
-	struct cmd_sum sum;
-	size_t n = 0;
-
-	for (size_t i = 0; i < job->n_ranks; i++)
-		if (!strcmp(job->ranks[i]->host, host->name))
-			ranks[n++] = job->ranks[i];
-	sum = cmd_sum_of(ranks, n, NULL, job->started);
-	free(ranks);
-	return sum;
-}
-
 /* Of each part of the time the most. */
 static void print_moments(const struct cmd_sum *sum, FILE *out)
 {
@@ -243,18 +229,14 @@ static void print_sum(const struct cmd_job *job, FILE *out)
 	double ram = host ? host->figures[CMD_RAM] : -1;
 	double group = host ? host->figures[CMD_CGROUP_LIMIT] : -1;
 	bool is_group = group > 0 && (ram <= 0 || group < ram);
-	struct cmd_sum sum;
 
 	fprintf(out, "%.0f\t", is_group ? group : ram);
 	print_text(host ? CMD_SHORTENED(host->name, TITLE) : "", out);
 	fprintf(out, ": sum of %s\t%s, %s\n", CMD_COUNTED(host ? host->n_ranks : 0, "process"),
 		CMD_SIZE(is_group ? group : ram),
 		is_group ? "limit of the control group" : "the machine's memory");
-	if (!host)
-		return;
-	sum = sum_of_host(job, host);
-	print_moments(&sum, out);
-	free(sum.moments);
+	if (host)
+		print_moments(&host->sum, out);
 }
 
 /* In steps: until the next sample memory in use changes only a little. */

@@ -259,11 +259,6 @@ static void print_missing(const struct cmd_job *job)
 #define FIRST 44
 #define LEAST 20
 
-static bool is_inside_character(char byte)
-{
-	return (byte & 0xc0) == 0x80;
-}
-
 /* At most so many bytes: of a longer name the middle is left out, but not where it is. */
 static int print_frame(const char *frame, int n, int most)
 {
@@ -274,15 +269,16 @@ static int print_frame(const char *frame, int n, int most)
 		return printf("%.*s", n, frame);
 	head = n_where < most / 2 ? (most - 3 - n_where) / 2 : most / 2;
 	tail = most - 3 - head;
-	while (head > 0 && is_inside_character(frame[head]))
+	/* Not within a character. */
+	while (head > 0 && (frame[head] & 0xc0) == 0x80)
 		head--;
-	while (tail > 0 && is_inside_character(frame[n - tail]))
+	while (tail > 0 && (frame[n - tail] & 0xc0) == 0x80)
 		tail--;
 	return printf("%.*s...%.*s", head, frame, tail, frame + n - tail);
 }
 
 /* Of a place, "/path/to/MODULE+0xOFFSET", only the last part. */
-static void print_stack(const char *stack)
+void cmd_stack_print(const char *stack)
 {
 	int room = COLUMNS - (int)strlen(DOTS);
 
@@ -328,7 +324,7 @@ static void print_sites(const struct cmd_job *job, size_t most)
 
 		printf("  %10s  %6zu rank%-1s  ", CMD_SIZE(site->bytes), site->n_ranks,
 		       site->n_ranks == 1 ? "" : "s");
-		print_stack(site->stack);
+		cmd_stack_print(site->stack);
 	}
 }
 

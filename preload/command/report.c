@@ -16,19 +16,23 @@
 
 /* What the options ask for. */
 static bool is_json;
-static const char *plot;
+static const char *plot, *against;
 static size_t n_sites = 10;
 
 /* Static, so that it can still be reached at exit: nothing is freed. */
-static struct cmd_job job;
+static struct cmd_job job, before;
 
-enum { JSON = CMD_LONG, PLOT, TOP, JOB, HELP };
+enum { JSON = CMD_LONG, PLOT, TOP, JOB, AGAINST, HELP };
 
 static const char shorts[] = ":h";
 static const struct option options[] = {
-	{"json", no_argument, NULL, JSON},     {"plot", required_argument, NULL, PLOT},
-	{"top", required_argument, NULL, TOP}, {"job", required_argument, NULL, JOB},
-	{"help", no_argument, NULL, HELP},     {0},
+	{"json", no_argument, NULL, JSON},
+	{"plot", required_argument, NULL, PLOT},
+	{"top", required_argument, NULL, TOP},
+	{"job", required_argument, NULL, JOB},
+	{"against", required_argument, NULL, AGAINST},
+	{"help", no_argument, NULL, HELP},
+	{0},
 };
 
 static int report_help(void)
@@ -42,6 +46,9 @@ static int report_help(void)
 	     "      as .dat, write what gnuplot draws.\n"
 	     "  --job=ID\n"
 	     "      Of the reports of several jobs, take this one's (the one started last).\n"
+	     "  --against=EARLIER\n"
+	     "      Print what grew from the job of this file or directory to the job of "
+	     "FILE...\n"
 	     "  --top=N\n"
 	     "      Show N call sites in the text (10).\n"
 	     "  -h, --help\n"
@@ -64,10 +71,6 @@ static int set_top(const char *text)
 
 static int set_plot(const char *path)
 {
-	if (plot) {
-		cmd_complain("only one plot is drawn, %s or %s: give one --plot", plot, path);
-		return CMD_USAGE;
-	}
 	if (!cmd_ends_in(path, ".svg") && !cmd_ends_in(path, ".txt") &&
 	    !cmd_ends_in(path, ".dat"))
 		return cmd_refuse_value("plot", path,
@@ -88,6 +91,9 @@ static int apply_option(int option, char **argv)
 	case JOB:
 		job.id = optarg;
 		return 0;
+	case AGAINST:
+		against = optarg;
+		return 0;
 	case PLOT:
 		return set_plot(optarg);
 	default:
@@ -95,25 +101,36 @@ static int apply_option(int option, char **argv)
 	}
 }
 
+/* Returns 0, or the exit status after a line. */
+static int load(struct cmd_job *into, char *const *paths)
+{
+	const char *id = into->id;
+
+	into->is_for_people = !is_json;
+	for (; *paths; paths++)
+		cmd_job_add(into, *paths);
+	if (into->n_ranks && cmd_job_merge(into))
+		return 0;
+	cmd_complain("nothing to report: no %s%s",
+		     id ? "report is of job " : "file holds a report", id ? id : "");
+	return CMD_FAILED;
+}
+
 static int report_on(char **paths)
 {
-	const char *id = job.id;
-
-	job.is_for_people = !is_json;
-	for (; *paths; paths++)
-		cmd_job_add(&job, *paths);
-	if (!job.n_ranks || !cmd_job_merge(&job)) {
-		cmd_complain("nothing to report: no %s%s",
-			     id ? "report is of job " : "file holds a report", id ? id : "");
+	if (load(&job, paths) || (against && load(&before, (char *[]){(char *)against, NULL})))
 		return CMD_FAILED;
-	}
 	if (is_json)
 		cmd_json_print(&job);
+	else if (against)
+		cmd_compare_print(&before, &job, n_sites);
 	else
 		cmd_text_print(&job, n_sites);
 	if (plot && cmd_plot_write(&job, plot))
 		return CMD_FAILED;
-	return job.n_skipped || job.n_missing ? INCOMPLETE : 0;
+	return job.n_skipped || job.n_missing || before.n_skipped || before.n_missing
+		       ? INCOMPLETE
+		       : 0;
 }
 
 int cmd_report(int argc, char **argv)
@@ -129,6 +146,10 @@ int cmd_report(int argc, char **argv)
 		return status;
 	if (optind == argc) {
 		cmd_complain("no FILE; see pinalloc report --help");
+		return CMD_USAGE;
+	}
+	if (against && (is_json || plot)) {
+		cmd_complain("--against prints a table: leave out --json and --plot");
 		return CMD_USAGE;
 	}
 	return report_on(argv + optind);
