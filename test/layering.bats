@@ -228,7 +228,7 @@ foreign() {
 		'show: ; @echo $(short_lab_tests) $(short_bats_tests)')
 	cd "$top_srcdir"
 	# shellcheck disable=SC2046,SC2086
-	set -- $tests $(ls -d test/*.bash test/lab/* | grep -vE '\.bats$|recorded$') test/run test/bats test/copy-tree bench/demo
+	set -- $tests $(ls -d test/*.bash test/lab/* test/lab/providers/build | grep -vE '\.bats$|recorded$|providers$') test/run test/bats test/copy-tree bench/demo
 	foreign "$@"
 	[ "${#lines[@]}" -eq 1 ]
 	[ "$output" -gt 100 ]

@@ -1,0 +1,126 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: for a program that uses verbs nothing changes except speed, whatever adapter it has.
+# rdma-core's own providers run over a kernel module (test/lab/providers) that pins memory, but sends
+# nothing, and says what an adapter would reach with a key.
+
+kinds=(mlx5 efa irdma)
+more_kinds=(mlx4 bnxt_re hns erdma qedr cxgb4 siw ocrdma vmw_pvrdma mthca hfi1 qib mana)
+
+setup_file() {
+	load ../helper
+	load lab
+	local program
+	module=$("$top_srcdir/test/lab/providers/build")
+	for program in providers unplug closing; do
+		gcc -std=gnu11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -I"$top_srcdir" -pthread \
+			-o "$BATS_FILE_TMPDIR/$program" "$top_srcdir/test/programs/rdma-$program.c" \
+			-libverbs -lmlx5 -lefa
+	done
+	guest_variables=(module kinds more_kinds)
+	vm_options=("${one_processor[@]}" --rxe '')
+	in_guest() {
+		local kind programs=$BATS_FILE_TMPDIR
+
+		insmod "$module"
+		for kind in "${kinds[@]}"; do
+			in_settings "$kind"
+		done
+		for kind in "${more_kinds[@]}"; do
+			thorough in_settings "$kind"
+		done
+		shimmed replaced "$programs/providers" mlx5 replaced
+		attempt unplug-without "$programs/unplug" irdma
+		shimmed unplug "$programs/unplug" irdma ahead
+		shimmed closing "$programs/closing" mlx5 20
+	}
+	boot in_settings
+}
+
+# in_settings KIND: the fifth, lazy, is compared with the first.
+in_settings() {
+	local setting
+	for setting in plain dlsym fork direct; do
+		[[ $setting != direct || $1 == mlx5 ]] || continue
+		attempt "$1-$setting-without" "$programs/providers" "$1" "$setting"
+		shimmed "$1-$setting" "$programs/providers" "$1" "$setting"
+	done
+	shimmed "$1-lazy" PINALLOC_REGISTER=lazy "$programs/providers" "$1" plain
+}
+
+setup() {
+	load ../helper
+	load lab
+}
+
+# same KIND SETTING [SETTING]: the answers are those without the library in the latter setting.
+same() {
+	ended "$1-${3:-$2}-without"
+	ended "$1-$2"
+	[ "$(wc -l < "$results/$1-$2.out")" -ge 50 ]
+	diff "$results/$1-${3:-$2}-without.out" "$results/$1-$2.out"
+	diff "$results/$1-${3:-$2}-without.err" "$results/$1-$2.err"
+	[ "$(reported "$1-$2" .registration.served)" -ge 100 ]
+}
+
+# all_same KIND…
+all_same() {
+	local kind setting
+	for kind; do
+		for setting in plain dlsym fork; do
+			same "$kind" "$setting"
+		done
+		same "$kind" lazy plain
+	done
+}
+
+# table KIND…: how many answers are equal and different in each setting.
+table() {
+	local kind setting row with without n
+	echo "# equal/different answers: plain dlsym fork direct lazy"
+	for kind; do
+		row="# $kind"
+		for setting in plain dlsym fork direct lazy; do
+			with=$results/$kind-$setting.out without=$results/$kind-${setting/lazy/plain}-without.out
+			if [ -e "$with" ]; then
+				n=$(diff "$without" "$with" | grep -c '^<' || :)
+				row+=" $(($(wc -l < "$without") - n))/$n"
+			else
+				row+=" -"
+			fi
+		done
+		echo "$row"
+	done
+}
+
+@test "the providers of mlx5, efa and irdma answer as without the library, and keys reach the right pages" {
+	all_same "${kinds[@]}"
+	same mlx5 direct
+}
+
+# bats test_tags=thorough
+@test "so do those of thirteen other adapters" {
+	table "${kinds[@]}" "${more_kinds[@]}" >&3
+	all_same "${more_kinds[@]}"
+}
+
+@test "a key never reaches pages that the program has replaced" {
+	ended replaced
+	[ "$(grep -c '^replaced  *ok, then ok$' "$results/replaced.out")" -eq 12 ]
+	[ "$(reported replaced .registration.served)" -ge 12 ]
+}
+
+@test "requests to an adapter that is unplugged fail as without the library, and are served when it is back" {
+	ended unplug-without
+	ended unplug
+	grep -qx 'heap: EIO' "$results/unplug.out"
+	diff "$results/unplug-without.out" <(grep -v '^ahead' "$results/unplug.out")
+	grep -qx 'ahead: ok' "$results/unplug.out"
+}
+
+@test "contexts can be closed by a function found by dlsym while their heap is registered" {
+	ended closing
+	[ ! -s "$results/closing.err" ]
+	[ "$(reported closing .registration.mr_created)" -gt 20 ]
+	[ "$(reported closing .memory.pinned_bytes)" -eq 0 ]
+}
