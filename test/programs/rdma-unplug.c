@@ -114,6 +114,7 @@ int main(int argc, char **argv)
 	device = argv[1];
 	pd = open_pd();
 	context = pd->context;
+	need(!request(p, MIB)); /* which a key of now would serve later */
 	for (uintptr_t i = 0; i < 2; i++)
 		need(!pthread_create(&threads[i], NULL, work, (void *)i));
 	pull_out();
