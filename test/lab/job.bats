@@ -129,7 +129,7 @@ led_by_hold_peak() {
 		[[ ${lines[0]} =~ ^"hold_peak (mpi-peaks.c:"([0-9]+)")"$ ]]
 		line=${BASH_REMATCH[1]}
 		sed -n "${line}p" "$top_srcdir/test/programs/mpi-peaks.c" | grep -E 'malloc|posix_memalign'
-		[[ ${lines[1]} =~ ^"main (mpi-peaks.c:"[0-9]+")"$ ]]
+		[[ ${lines[1]} =~ ^(wave|main)" (mpi-peaks.c:"[0-9]+")"$ ]]
 	done
 }
 
@@ -218,7 +218,7 @@ merged() {
 			[[ $row == *" node1 $(mebibytes "$(rank_figure $mpi "$r" .memory.live_peak_bytes)") \
 $(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
 		done
-		grep -E ' 4 ranks +hold_peak \(mpi-peaks.c:[0-9]+\) <- main' <<< "$output"
+		grep -E ' 4 ranks +hold_peak \(mpi-peaks.c:[0-9]+\) <- (wave|main)' <<< "$output"
 	done
 }
 
@@ -272,7 +272,7 @@ $(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
 	[ "${lines[0]}" = "pinalloc: 4 ranks ended without a report (killed, or by _exit); which was the first is not known" ]
 	[[ ${lines[1]} == "pinalloc: peaks.openmpi, 4 ranks on 1 host, "* ]]
 	[ "$(grep -c KILLED <<< "$output")" -eq 4 ]
-	grep -E ' 4 ranks +hold_peak \(mpi-peaks.c:[0-9]+\) <- main' <<< "$output"
+	grep -E ' 4 ranks +hold_peak \(mpi-peaks.c:[0-9]+\) <- (wave|main)' <<< "$output"
 	for r in $ranks; do
 		within 1 "$(merged openmpi-killed ".ranks[$r].memory.live_peak_bytes")" \
 			"$(truth openmpi-killed "$r")"
