@@ -116,19 +116,17 @@ static struct pin_entry *find_busy(struct pin_access_set *set, struct pin_range 
 }
 
 /*
- * The range to register for a request: the piece of a segment, or its own pages with those of
- * idle memory regions that it overlaps, or else there would be more and more. Caller holds the
- * set's lock.
+ * The range to register for a request: `range`, its own pages or the piece of a segment, with
+ * those of idle memory regions of at most so many bytes that it overlaps, or else there would
+ * be more and more. Caller holds the set's lock.
  */
 static struct pin_range choose_range(struct pin_access_set *set, struct pin_range wanted,
-				     size_t most)
+				     struct pin_range range, size_t most)
 {
 	struct pin_walk walk = pin_entries_walk(set, wanted);
-	struct pin_range range = wanted;
-	bool is_in_piece = pin_segments_find_piece(wanted, &range);
 	struct pin_entry *entry;
 
-	while (!is_in_piece && (entry = pin_entries_next(set, &walk)))
+	while (most && (entry = pin_entries_next(set, &walk)))
 		if (entry->length <= most && pin_entry_is_idle(set, entry) &&
 		    !pin_entry_record(set, entry)->is_stale) {
 			struct pin_range idle = pin_entry_range(entry);
@@ -160,7 +158,8 @@ static enum action prepare(struct pin_access_set *set, const void *addr, size_t 
 	else if (pin_granules_any_replaced(wanted))
 		action = IMPOSSIBLE;
 	else if (!(*entry = find_busy(set, wanted, most))) {
-		*entry = pin_entry_allocate(set, choose_range(set, wanted, most));
+		*entry = pin_entry_allocate(
+			set, choose_range(set, wanted, piece, is_in_piece ? 0 : most));
 		action = *entry ? REGISTER : IMPOSSIBLE;
 	}
 	pthread_mutex_unlock(&set->lock);

@@ -22,6 +22,7 @@ static void scratch(volatile char *byte, size_t n)
 		*byte = (char)i;
 		copy = *byte;
 		copy++;
+		(void)copy;
 	}
 }
 

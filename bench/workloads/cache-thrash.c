@@ -20,6 +20,7 @@ static void thrash(volatile char *byte, size_t n)
 		*byte = (char)i;
 		copy = *byte;
 		copy++;
+		(void)copy;
 	}
 }
 
