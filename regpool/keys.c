@@ -69,7 +69,10 @@ static bool register_entry(struct pin_access_set *set, struct pin_entry *entry,
 		mr = register_range(set, range, may_evict, error);
 	}
 	if (!mr) {
-		pin_register_log_failure(set->domain, range, *error);
+		atomic_fetch_add(&pin_state.refused, 1);
+		/* Ahead of requests the program may just be replacing pages there. */
+		if (may_evict || *error != EFAULT)
+			pin_register_log_failure(set->domain, range, *error);
 		pin_entry_end(set, entry, 0);
 		return false;
 	}

@@ -119,7 +119,6 @@ void pin_register_log_failure(const struct pin_domain *domain, struct pin_range 
 {
 	size_t length = pin_range_length(range);
 
-	atomic_fetch_add(&pin_state.refused, 1);
 	if (error == PIN_OVER_LIMIT)
 		return; /* try_range() has logged it */
 	if (error == PIN_TOO_LARGE)

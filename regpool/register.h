@@ -20,7 +20,7 @@
 struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
 				  struct pin_range range, int *error);
 
-/* Counts a failure, and logs once why the range could not be registered. */
+/* Logs once why the range could not be registered. */
 void pin_register_log_failure(const struct pin_domain *domain, struct pin_range range,
 			      int error);
 

@@ -523,16 +523,23 @@ static void protected_page(void)
 	struct ibv_pd *pd = new_pd();
 	uint64_t protected = pin_state_requests(PIN_PROTECTED);
 	struct lines lines = lines_begin();
-	struct ibv_mr *mr;
+	struct ibv_mr *mr = reg(pd, heap[1], 64, RIGHTS);
 
 	fake_verbs.fail_errno = EFAULT;
+	fake_verbs.fail_next = 1;
+	pin_keys_create_ahead(pin_access_set_of(pin_domain_find(pd), RIGHTS),
+			      pin_range_of(heap[0], PIECE));
+	lines_end(&lines);
+	ok(!fake_verbs.fail_next && !lines.n,
+	   "of one that is about to be replaced nothing is said before it is requested");
+	pin_mr_deregister(mr);
+	lines = lines_begin();
 	fake_verbs.fail_next = 1;
 	mr = reg(pd, heap[0], 64, RIGHTS);
 	lines_end(&lines);
 	ok(mr && reaches(mr) && pin_state_requests(PIN_PROTECTED) == protected + 1,
 	   "a page that may be read, but not pinned, counts as protected");
-	ok(lines.n == 1 && strstr(lines.text, "a page there is protected"),
-	   "one line says so");
+	ok(lines.n == 1 && strstr(lines.text, "a page there is protected"), "one line says so");
 	pin_mr_deregister(mr);
 	pin_granules_retry_unpinnable();
 	ok(!pin_domain_dealloc(pd), "nothing is left");
