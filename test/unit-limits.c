@@ -9,6 +9,7 @@
 #include "regpool/budget.h"
 #include "regpool/choice.h"
 #include "regpool/evict.h"
+#include "regpool/keys.h"
 #include "regpool/state.h"
 #include "test/fake-kernel.h"
 #include "test/lines.h"
