@@ -49,7 +49,7 @@ PIN_COLD void pin_live_tell(struct pin_live_lane *lane)
 {
 	int64_t all = tell(lane);
 
-	if (all > pin_live_most || !pin_timeline_is_near((size_t)all))
+	if (all > pin_live_most || pin_timeline_is_due((size_t)all))
 		all = tell_all();
 	if (all > pin_live_most)
 		pin_live_raise_peak(all);
@@ -126,7 +126,7 @@ PIN_COLD void pin_live_account_growth(void)
 	/* The timeline is never above the peak, which is raised when samples are up to date. */
 	live = pin_live_now();
 	most = (size_t)atomic_load(&pin_live_most);
-	pin_timeline_grew(live < most ? live : most);
+	pin_timeline_note(live < most ? live : most, true);
 	if (pin_live_growth_listener)
 		pin_live_growth_listener();
 }

@@ -13,12 +13,19 @@
 
 _Atomic size_t pin_timeline_low, pin_timeline_high;
 
-/* Protected by `busy`, a try-lock: a thread that finds it set skips its moment. */
+/* Protected by `busy`, a try-lock: what a thread has that finds it set is the last value. */
 static struct pin_moment moments[PIN_TIMELINE_MOMENTS];
-static uint64_t spacing; /* ns between moments other than growth */
+static uint64_t spacing; /* ns of a while, which has two moments, and those of growth */
 static _Atomic size_t n_moments;
 static _Atomic bool busy;
 PIN_WRITTEN_FIRST static const _Atomic size_t *pinned_now;
+
+/*
+ * The while that goes on: the highest value has its moment, the last one gets it in the end.
+ * Written without the lock: the time and the value may be those of two changes.
+ */
+static _Atomic uint64_t while_ends, last_ns; /* 0: no value after the highest */
+static _Atomic size_t highest, last;
 
 void pin_timeline_set_pinned(const _Atomic size_t *pinned)
 {
@@ -26,32 +33,24 @@ void pin_timeline_set_pinned(const _Atomic size_t *pinned)
 }
 
 /*
- * Merges a later moment into one: the higher memory in use, and the heap's size at the later
- * one.
+ * Of each four moments keeps the last one, and of the others the one with most in use. Returns
+ * how many are left.
  */
-static void merge_moments(struct pin_moment *into, const struct pin_moment *later)
+static size_t thin_out(void)
 {
-	size_t pinned = into->pinned > later->pinned ? into->pinned : later->pinned;
+	const size_t all = n_moments, n = all / 4 * 2, left = all - n;
 
-	if (later->live > into->live)
-		into->live = later->live;
-	into->mapped = later->mapped;
-	into->pinned = pinned;
-}
+	for (size_t i = 0; i < n; i += 2) {
+		const struct pin_moment *of = &moments[2 * i];
+		size_t most = of[1].live > of[0].live;
 
-/* Makes room by merging each two moments. */
-static void merge_pairs(void)
-{
-	const size_t n = PIN_TIMELINE_MOMENTS / 2;
-
-	for (size_t i = 0; i < n; i++) {
-		struct pin_moment both = moments[2 * i];
-
-		merge_moments(&both, &moments[2 * i + 1]);
-		moments[i] = both;
+		most = of[2].live > of[most].live ? 2 : most;
+		moments[i] = of[most];
+		moments[i + 1] = of[3];
 	}
-	atomic_store(&n_moments, n);
-	spacing = (moments[n - 1].ns - moments[0].ns) / n;
+	memmove(&moments[n], &moments[2 * n], (left - n) * sizeof *moments);
+	spacing = (moments[left - 1].ns - moments[0].ns) / (left / 2);
+	return left;
 }
 
 /* Sets the bounds of memory in use beyond which the next moment is added. */
@@ -66,64 +65,61 @@ static void set_bounds(size_t live)
 	atomic_store_explicit(&pin_timeline_high, live + change, memory_order_relaxed);
 }
 
-/*
- * Beyond those so far. A program that takes and frees a large block again and again would come
- * here each time, to change nothing.
- */
-static void widen_bounds(size_t live)
+/* Threads that have read the clock may come in another order. */
+static size_t append(struct pin_moment *to, size_t n, uint64_t ns, size_t live)
 {
-	size_t low = pin_timeline_low, high = pin_timeline_high;
-
-	set_bounds(live);
-	if (low < pin_timeline_low)
-		pin_timeline_low = low;
-	if (high > pin_timeline_high)
-		pin_timeline_high = high;
+	to[n] = (struct pin_moment){n && ns < to[n - 1].ns ? to[n - 1].ns : ns, live,
+				    pin_span_bytes(), pinned_now ? *pinned_now : 0};
+	return n + 1;
 }
 
-static void add_moment(size_t live, bool grew)
+/* A highest value replaces the one before. */
+static void add_moment(size_t live, uint64_t now, bool grew)
 {
-	struct pin_moment now = {
-		.ns = pin_os_now_ns(), .live = live, .mapped = pin_span_bytes()};
-	size_t n = n_moments;
+	size_t n = n_moments < PIN_TIMELINE_MOMENTS - 2 ? n_moments : thin_out();
 
-	if (pinned_now)
-		now.pinned = atomic_load_explicit(pinned_now, memory_order_relaxed);
-	if (n && !grew && now.ns - moments[n - 1].ns < spacing) {
-		merge_moments(&moments[n - 1], &now);
-		widen_bounds(live);
+	if (!grew && n && now < while_ends) {
+		n--;
+	} else {
+		n = last_ns ? append(moments, n, last_ns, last) : n;
+		while_ends = now + spacing;
+	}
+	last_ns = 0;
+	highest = live;
+	atomic_store(&n_moments, append(moments, n, now, live));
+}
+
+static bool is_due(size_t live, uint64_t now)
+{
+	return live > highest || now >= while_ends;
+}
+
+bool pin_timeline_is_due(size_t live)
+{
+	return !pin_timeline_is_near(live) && is_due(live, pin_os_now_ns());
+}
+
+/* A program that takes and frees a large block again and again comes here each time. */
+PIN_COLD void pin_timeline_note(size_t live, bool grew)
+{
+	uint64_t now = pin_os_now_ns();
+
+	set_bounds(live);
+	if ((grew || is_due(live, now)) &&
+	    !atomic_exchange_explicit(&busy, true, memory_order_acquire)) {
+		add_moment(live, now, grew);
+		atomic_store_explicit(&busy, false, memory_order_release);
 		return;
 	}
-	set_bounds(live);
-	if (n == PIN_TIMELINE_MOMENTS)
-		merge_pairs();
-	moments[n_moments] = now;
-	atomic_fetch_add(&n_moments, 1);
-}
-
-static void try_add_moment(size_t live, bool grew)
-{
-	if (atomic_exchange_explicit(&busy, true, memory_order_acquire))
-		return;
-	add_moment(live, grew);
-	atomic_store_explicit(&busy, false, memory_order_release);
-}
-
-PIN_COLD void pin_timeline_note(size_t live)
-{
-	try_add_moment(live, false);
-}
-
-void pin_timeline_grew(size_t live)
-{
-	try_add_moment(live, true);
+	atomic_store_explicit(&last, live, memory_order_relaxed);
+	atomic_store_explicit(&last_ns, now, memory_order_relaxed);
 }
 
 void pin_timeline_begin_anew(void)
 {
 	atomic_store(&busy, false);
 	atomic_store(&n_moments, 0);
-	spacing = 0;
+	spacing = while_ends = last_ns = 0;
 	pin_timeline_high = 0;
 }
 
@@ -140,6 +136,7 @@ size_t pin_timeline_read(struct pin_moment *out)
 		taken = !atomic_exchange_explicit(&busy, true, memory_order_acquire);
 	n = n_moments;
 	memcpy(out, moments, n * sizeof *out);
+	n = last_ns ? append(out, n, last_ns, last) : n;
 	if (taken)
 		atomic_store_explicit(&busy, false, memory_order_release);
 	return n;

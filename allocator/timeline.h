@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Memory use over time: a moment for every growth of the heap, and others when the program's
- * memory in use has changed notably. Of bounded size: when it is full, each two moments are
- * merged into one that keeps the higher figures, and later moments are spaced further apart.
- * So peaks are kept.
+ * memory in use has changed notably. Of bounded size: when it is full, of each four moments the
+ * last one is kept and the highest before it, and so are those of later moments that are as
+ * close. So peaks are kept, and how long memory was in use.
  */
 #ifndef PIN_TIMELINE_H
 #define PIN_TIMELINE_H
@@ -23,10 +23,10 @@ struct pin_moment {
 void pin_timeline_set_pinned(const _Atomic size_t *pinned);
 
 /*
- * Adds a moment after growth of the heap; `live` is the program's memory in use in bytes.
- * Thread-safe, never allocates or blocks.
+ * Notes the program's memory in use, in bytes; adds a moment if the heap grew, or if the last
+ * one with as much is not close. Thread-safe, never allocates or blocks.
  */
-void pin_timeline_grew(size_t live);
+void pin_timeline_note(size_t live, bool grew);
 
 /*
  * Copies the moments so far, oldest first, into `out`, which must have room for
@@ -40,7 +40,6 @@ void pin_timeline_begin_anew(void);
 
 /* Internal to pin_timeline_update(). */
 extern PIN_HIDDEN _Atomic size_t pin_timeline_low, pin_timeline_high;
-void pin_timeline_note(size_t live);
 
 /* Whether that many bytes in use are no notable change. */
 static inline bool pin_timeline_is_near(size_t live)
@@ -49,6 +48,9 @@ static inline bool pin_timeline_is_near(size_t live)
 	       live <= atomic_load_explicit(&pin_timeline_high, memory_order_relaxed);
 }
 
+/* Whether a moment would be added for that many bytes. Reads the clock if they are not near. */
+bool pin_timeline_is_due(size_t live);
+
 /*
  * Reports the program's memory in use, in bytes; adds a moment only if it has changed
  * notably. Thread-safe, never allocates or blocks.
@@ -56,7 +58,7 @@ static inline bool pin_timeline_is_near(size_t live)
 static inline void pin_timeline_update(size_t live)
 {
 	if (PIN_UNLIKELY(!pin_timeline_is_near(live)))
-		pin_timeline_note(live);
+		pin_timeline_note(live, false);
 }
 
 #endif

@@ -69,7 +69,7 @@ static void timeline(void)
 
 	pin_timeline_set_pinned(&pinned);
 	pinned = 3 * PIN_MIB;
-	pin_timeline_grew(PIN_MIB);
+	pin_timeline_note(PIN_MIB, true);
 	more = pin_timeline_read(moments);
 	ok(more == n + 1 && moments[n].live == PIN_MIB && moments[n].pinned == pinned,
 	   "growth of the heap adds a moment");
@@ -84,9 +84,16 @@ static void timeline(void)
 	ok(n > PIN_TIMELINE_MOMENTS / 4 && n <= PIN_TIMELINE_MOMENTS,
 	   "100,000 changes give %zu moments", n);
 	ok(highest(moments, n) == 1000 * PIN_MIB, "the highest moment is kept");
+	for (size_t mib = 700; mib; mib -= 10) {
+		pin_timeline_update(mib * PIN_MIB);
+		n = pin_timeline_read(moments);
+		if (moments[n - 1].live != mib * PIN_MIB)
+			break;
+	}
+	ok(moments[n - 1].live == 10 * PIN_MIB, "and the last one, as memory in use falls");
 	ok(in_order(moments, n), "moments are in order of time, and the heap never shrinks");
 	for (size_t i = 0; i < 3 * PIN_TIMELINE_MOMENTS; i++)
-		pin_timeline_grew(i);
+		pin_timeline_note(i, true);
 	n = pin_timeline_read(moments);
 	ok(n <= PIN_TIMELINE_MOMENTS && highest(moments, n) == 1000 * PIN_MIB,
 	   "so it is with any number of growths");
