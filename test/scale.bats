@@ -11,9 +11,9 @@ setup_file() {
 	compile libibverbs.so.1 -shared -fPIC -fvisibility=hidden -Wl,-soname,libibverbs.so.1 \
 		-Wl,--version-script="$top_srcdir/test/fake-ibverbs.map" \
 		"$top_srcdir"/test/fake-{ibverbs,verbs}.c
-	compile growth "$top_srcdir"/bench/scale-growth.c \
+	compile growth "$top_srcdir"/test/programs/scale-growth.c \
 		"$top_srcdir"/bench/lookup-{rounds,floor}.c -pthread -libverbs -lm
-	compile threads -fno-builtin "$top_srcdir/bench/scale-threads.c" -pthread
+	compile threads -fno-builtin "$top_srcdir/test/programs/scale-threads.c" -pthread
 }
 
 setup() {
