@@ -160,7 +160,7 @@ static void print(const struct pattern *pattern, size_t n, const char *way, doub
 		  int n_times)
 {
 	printf("%s\t%zu\t%s\t%.2f\n", pattern->name, n, way,
-	       1e6 * mpi_bench_median(times, n_times));
+	       1e6 * mpi_bench_quantile(times, n_times, 0.5));
 }
 
 /* The first of each way are not counted: connections are made then. */

@@ -28,11 +28,11 @@ static inline int mpi_bench_compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Sorts them. */
-static inline double mpi_bench_median(double *values, int n)
+/* Sorts them; `part` 0.5 is the median. */
+static inline double mpi_bench_quantile(double *values, int n, double part)
 {
 	qsort(values, (size_t)n, sizeof *values, mpi_bench_compare);
-	return values[n / 2];
+	return values[(int)(part * (double)(n - 1))];
 }
 
 #endif
