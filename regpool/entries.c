@@ -69,35 +69,40 @@ static uint32_t *first_at(struct pin_access_set *set, uintptr_t addr)
 	return pin_table_at(&set->starting, uint32_t, pin_granule_of(addr));
 }
 
+/* No walk begins further below its range: longer entries are in a list of their own. */
+#define LONG (256 * PIN_MIB)
+
+static uint32_t *list_of(struct pin_access_set *set, const struct pin_entry *entry)
+{
+	return entry->length > LONG ? &set->first_long : first_at(set, entry->start);
+}
+
 static void link_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
-	uint32_t *first = first_at(set, entry->start);
+	uint32_t *first = list_of(set, entry);
 
 	pin_entry_record(set, entry)->next = *first;
 	*first = pin_entry_number(set, entry);
-	if (entry->length > set->longest)
-		set->longest = entry->length;
 }
 
 static void unlink_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
-	uint32_t *link = first_at(set, entry->start);
+	uint32_t *link = list_of(set, entry);
 
 	while (*link != pin_entry_number(set, entry))
 		link = &record_at(set, *link)->next;
 	*link = pin_entry_record(set, entry)->next;
 }
 
-/* An entry that overlaps the range starts at most that far below it. */
 struct pin_walk pin_entries_walk(struct pin_access_set *set, struct pin_range range)
 {
 	uintptr_t end = pin_granule_start(set->starting.committed), at = pin_reserve.base;
 
 	if (range.end > end)
 		range.end = end;
-	if (range.start > at + set->longest)
-		at = PIN_ALIGN_DOWN(range.start - set->longest, PIN_GRANULE);
-	return (struct pin_walk){range, at, 0};
+	if (range.start > at + LONG)
+		at = PIN_ALIGN_DOWN(range.start - LONG, PIN_GRANULE);
+	return (struct pin_walk){range, at, set->first_long};
 }
 
 struct pin_entry *pin_entries_next(struct pin_access_set *set, struct pin_walk *walk)
@@ -186,13 +191,6 @@ static void publish_entry(struct pin_access_set *set, struct pin_entry *entry)
 		set->has_leftovers = true;
 }
 
-/* Caller holds the set's lock, as of the next. */
-static void publish(struct pin_access_set *set, struct pin_entry *entry, uint32_t state)
-{
-	set_state_and_wake(entry, state);
-	publish_entry(set, entry);
-}
-
 /*
  * Caller holds the set's lock. Where other entries cover the same addresses, they are found
  * instead.
@@ -273,16 +271,6 @@ void pin_entry_narrow(struct pin_access_set *set, struct pin_entry *entry,
 	pthread_mutex_unlock(&set->lock);
 }
 
-static void unuse(struct pin_access_set *set, struct pin_entry *entry)
-{
-	struct pin_record *record = pin_entry_record(set, entry);
-
-	unlink_entry(set, entry);
-	record->next = set->free;
-	set->free = pin_entry_number(set, entry);
-	set_state_and_wake(entry, 0);
-}
-
 /* Caller holds the set's lock. Changes an entry from READY to BUSY if it has no users. */
 static bool claim(struct pin_access_set *set, struct pin_entry *entry)
 {
@@ -312,11 +300,17 @@ void pin_entries_note_error(const char *device, int error)
 
 void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t state)
 {
+	struct pin_record *record = pin_entry_record(set, entry);
+
 	pthread_mutex_lock(&set->lock);
+	if (!state) {
+		unlink_entry(set, entry);
+		record->next = set->free;
+		set->free = pin_entry_number(set, entry);
+	}
+	set_state_and_wake(entry, state);
 	if (state)
-		publish(set, entry, state);
-	else
-		unuse(set, entry);
+		publish_entry(set, entry);
 	pthread_mutex_unlock(&set->lock);
 }
 

@@ -13,9 +13,13 @@
 
 _Atomic uint32_t pin_evict_clock;
 
+/* Of so many idle entries of a set the oldest is evicted: next time, of those that follow. */
+#define MOST_SEEN 256
+
 /* What a search has found. */
 struct search {
 	const char *device;
+	size_t enough; /* when so many bytes are idle, it ends; SIZE_MAX to find the oldest */
 	struct pin_access_set *set;
 	struct pin_entry *oldest; /* NULL if none is idle */
 	uint32_t used_at;	  /* when it was used */
@@ -26,15 +30,17 @@ struct search {
 static void search_set(struct search *search, struct pin_access_set *set)
 {
 	bool is_of = !search->device || !strcmp(set->domain->device, search->device);
+	uint32_t n = set->n_entries, left = search->enough < SIZE_MAX ? n : MOST_SEEN;
 
-	for (uint32_t i = 1; i <= set->n_entries; i++) {
-		struct pin_entry *entry = pin_entry_at(set, i);
+	for (uint32_t k = 0; k < n && left && search->idle_bytes < search->enough; k++) {
+		struct pin_entry *entry = pin_entry_at(set, set->hand++ % n + 1);
 		uint32_t used_at = pin_entry_record(set, entry)->used_at;
 
 		if (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
 			search->busy = &entry->state;
 		if (!pin_entry_is_idle(set, entry))
 			continue;
+		left--;
 		search->idle_bytes += entry->length;
 		if (is_of && (!search->oldest || (int32_t)(used_at - search->used_at) < 0)) {
 			search->set = set;
@@ -44,9 +50,9 @@ static void search_set(struct search *search, struct pin_access_set *set)
 	}
 }
 
-static struct search look(const char *device)
+static struct search look(const char *device, size_t enough)
 {
-	struct search search = {.device = device};
+	struct search search = {.device = device, .enough = enough};
 
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
 		if (atomic_load(&set->domain->pd))
@@ -62,7 +68,7 @@ size_t pin_evict_one(const char *device, bool waits)
 	int error = 0;
 
 	do {
-		search = look(device);
+		search = look(device, SIZE_MAX);
 		if (!search.oldest && search.busy && waits) {
 			pin_os_wait(search.busy, PIN_ENTRY_BUSY);
 			return 1;
@@ -102,9 +108,8 @@ bool pin_evict_excess(size_t n_bytes)
 	if (fits && have > limit - n_bytes)
 		excess = have - (limit - n_bytes);
 	/* For what does not fit anyway nothing is evicted. */
-	if (n_bytes && look(NULL).idle_bytes < excess)
-		fits = false;
-	fits = fits && evict(NULL, excess, false) >= excess;
+	fits = fits && (!n_bytes || look(NULL, excess).idle_bytes >= excess) &&
+	       evict(NULL, excess, false) >= excess;
 	errno = error;
 	return fits;
 }

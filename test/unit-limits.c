@@ -613,6 +613,28 @@ static void one_not_let_go(void)
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
 }
 
+/* More idle memory regions than a search looks at to find the oldest. */
+static void many(void)
+{
+	const size_t n = 1000, wanted = 600;
+	struct ibv_pd *pd = new_pd();
+	struct ibv_mr *mr;
+	size_t left = 0;
+
+	for (size_t i = 0; i < n; i++)
+		pin_mr_deregister(reg(pd, heap[0] + 2 * i * PIN_PAGE, 64, RIGHTS));
+	pin_options.max_pinned = n * PIN_PAGE;
+	mr = reg(pd, heap[PIECES / 2], wanted * PIN_PAGE, RIGHTS);
+	ok(mr && reaches(mr) && pin_state.registered == n * PIN_PAGE,
+	   "of many that are idle so many go as a request needs");
+	pin_mr_deregister(mr);
+	while (pin_evict_one(NULL, false))
+		left++;
+	ok(left == n - wanted + 1 && !pin_state.registered, "the rest goes one by one");
+	pin_options.max_pinned = SIZE_MAX;
+	ok(!pin_domain_dealloc(pd), "nothing is left");
+}
+
 /* No registration for more than there is room for, by the limits that are known. */
 static void failed_before(void)
 {
@@ -710,6 +732,7 @@ int main(void)
 	failed_before();
 	not_let_go();
 	one_not_let_go();
+	many();
 	narrowed();
 	small_buffers();
 	lower_limit();
