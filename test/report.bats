@@ -262,11 +262,12 @@ irregular='that is a link, a directory, or something else that is no regular fil
 	touch -d '1 hour ago' shared/out.json
 	# The tree that is tested may be one that only its owner can enter.
 	cp "$library" "$grow" .
-	chmod 755 "$BATS_RUN_TMPDIR" "$BATS_TEST_TMPDIR" . 2> chmod || :
-	run setpriv --reuid 65534 --clear-groups --inh-caps=-all --bounding-set=-all \
-		env LD_PRELOAD="$PWD/${library##*/}" PINALLOC_REPORT="$PWD/shared/out.json" "./${grow##*/}" 1
+	chmod 755 .
+	run unshare --mount sh -c 'mount --bind . /mnt && cd /mnt && exec "$@"' sh \
+		setpriv --reuid 65534 --clear-groups --inh-caps=-all --bounding-set=-all \
+		env LD_PRELOAD="/mnt/${library##*/}" PINALLOC_REPORT=/mnt/shared/out.json "./${grow##*/}" 1
 	echo "$output"
-	[[ "$output" == *"cannot be written to $PWD/shared/out.json: "* ]]
+	[[ "$output" == *"cannot be written to /mnt/shared/out.json: "* ]]
 	[ "$(cat shared/out.json)" = theirs ]
 	[ "$(ls shared)" = out.json ]
 }
