@@ -16,13 +16,12 @@ static char *given[MOST_THREADS];
 
 static void scratch(volatile char *byte, size_t n)
 {
-	volatile char copy;
+	volatile char copy __attribute__((unused));
 
 	for (size_t i = 0; i < n; i++) {
 		*byte = (char)i;
 		copy = *byte;
 		copy++;
-		(void)copy;
 	}
 }
 

@@ -14,13 +14,12 @@
 
 static void thrash(volatile char *byte, size_t n)
 {
-	volatile char copy;
+	volatile char copy __attribute__((unused));
 
 	for (size_t i = 0; i < n; i++) {
 		*byte = (char)i;
 		copy = *byte;
 		copy++;
-		(void)copy;
 	}
 }
 
