@@ -5,6 +5,7 @@
  */
 #include <linux/mm.h>
 #include <linux/sched.h>
+#include <linux/version.h>
 #include <rdma/ib_umem.h>
 
 #include "fake.h"
@@ -81,8 +82,14 @@ static struct ib_mr *reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 io
 	return ERR_PTR(error);
 }
 
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
+typedef struct uverbs_attr_bundle dmabuf_data;
+#else
+typedef struct ib_udata dmabuf_data;
+#endif
+
 static struct ib_mr *reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova,
-					int fd, int access, struct ib_udata *udata)
+					int fd, int access, dmabuf_data *data)
 {
 	struct ib_umem_dmabuf *umem = ib_umem_dmabuf_get_pinned(pd->device, offset, length, fd,
 								access);
