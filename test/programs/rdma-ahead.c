@@ -42,19 +42,6 @@ static struct pinalloc_stats figures(void)
 	return stats;
 }
 
-/* Until nothing has been registered for a second, at least three; a slow machine takes longer.
- */
-static void rest(void)
-{
-	uint64_t created = 0;
-
-	sleep(2);
-	for (int i = 0; i < 60 && figures().mr_created != created; i++) {
-		created = figures().mr_created;
-		sleep(1);
-	}
-}
-
 static size_t resident_mib(void)
 {
 	FILE *file = fopen("/proc/self/statm", "r");
@@ -63,6 +50,19 @@ static size_t resident_mib(void)
 	need(file && fscanf(file, "%lu %lu", &all, &resident) == 2);
 	fclose(file);
 	return resident * PAGE / MIB;
+}
+
+/* Until nothing was registered for longer than the library pauses between looks at the heap. */
+static void rest(void)
+{
+	uint64_t created = 0;
+
+	for (int i = 0, quiet = 0; quiet < 6 && i < 60; i++, quiet++) {
+		if (figures().mr_created != created)
+			quiet = 0;
+		created = figures().mr_created;
+		sleep(1);
+	}
 }
 
 static void request_all(const char *when)
