@@ -8,8 +8,8 @@ setup() {
 	load helper
 	cd "$BATS_TEST_TMPDIR"
 	mkdir -p bin/.libs share/pinalloc
-	cp "$top_builddir"/{pinalloc,preload/pinalloc-acceptance} "$top_srcdir/preload/pinalloc-bugreport" bin
-	cp "$top_srcdir"/preload/acceptance/*.c "$top_srcdir"/test/programs/{calls.h,mpi-stale.c} share/pinalloc
+	cp "$top_builddir"/{pinalloc,test/acceptance/pinalloc-acceptance} "$top_srcdir/preload/pinalloc-bugreport" bin
+	cp "$top_srcdir"/test/acceptance/*.c "$top_srcdir"/test/programs/{calls.h,mpi-stale.c} share/pinalloc
 	ln -s "$library" bin/.libs
 	printf '#!/bin/sh\nfor RANK in 0 1; do PMI_RANK=$RANK PMI_SIZE=2 "$@" || exit; done\n' > twice
 	cat > mpicc <<- 'END'
