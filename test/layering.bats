@@ -119,7 +119,7 @@ uses() {
 
 @test "the modules that reports are written with do not depend on reports" {
 	local tools
-	tools=$(find preload/report -name 'stacks.*' -o -name 'report-file.*' -o -name 'lock.*' \
+	tools=$(find preload/report -name 'stacks.*' -o -name 'report-file.*' \
 		-o -name 'output.*' -o -name 'rank.*')
 	[ -n "$tools" ]
 	clean 'preload/report/(write|collect|process|record)\.h' \

@@ -23,14 +23,15 @@ teardown() {
 	umount -q "$BATS_TEST_TMPDIR/disk" 2> /dev/null || true
 }
 
-# begin [NAME=VALUE…]: the program runs, as $program, and has its record.
+# begin [NAME=VALUE…]: the program runs, as $program, and has written its record.
 begin() {
 	env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/out.json" "$@" "$recorded" truth 2> said 3>&- &
 	program=$!
-	until compgen -G 'out.json.*.running' > /dev/null; do
+	until "$pinalloc" report . &> begun; do
 		kill -0 "$program"
 		sleep 0.01
 	done
+	rm begun
 }
 
 # killed SECONDS: it is killed after that, and its record has what it held.

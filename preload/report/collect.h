@@ -59,10 +59,7 @@ uint64_t pin_report_requests(enum pin_reason reason);
 /* Fills in what is about the peak. The figures that are counted, and `held`, must be there. */
 void pin_report_collect_peak(struct pin_report *report, uint64_t now);
 
-/* The forms. */
-void pin_report_text(const struct pin_report *report, struct pin_output *out);
-
-/* Schema 3, described in pinalloc(7). */
+/* The form for programs: schema 3, described in pinalloc(7). */
 void pin_report_json(const struct pin_report *report, struct pin_output *out);
 
 #endif

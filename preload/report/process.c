@@ -122,15 +122,13 @@ bool pin_process_is_ours(void)
 /* USER_HZ is 100 wherever this library runs. The tick has begun before the process. */
 #define TICK_NS 10000000
 
-struct timespec pin_process_began(void)
+uint64_t pin_process_began(void)
 {
 	uint64_t at = now_of(CLOCK_REALTIME), now = now_of(CLOCK_BOOTTIME);
 	uint64_t age = (began.ticks + 1) * TICK_NS;
 
 	age = began.ticks && now > age ? now - age : 0;
-	at = at - age < began.time ? at - age : began.time;
-	return (struct timespec){.tv_sec = (time_t)(at / 1000000000),
-				 .tv_nsec = (long)(at % 1000000000)};
+	return at - age < began.time ? at - age : began.time;
 }
 
 bool pin_process_has_registered(void)

@@ -23,8 +23,11 @@ bool pin_process_is_ours(void);
 /* The process that has forked this one, which has not executed a program since; else 0. */
 pid_t pin_process_parent(void);
 
-/* When the process began, which may have executed other programs before this one. */
-struct timespec pin_process_began(void);
+/*
+ * When the process began, which may have executed other programs before this one, in
+ * nanoseconds since 1970.
+ */
+uint64_t pin_process_began(void);
 
 /* Whether it has asked for registrations; not its parent before it was forked. */
 bool pin_process_has_registered(void);

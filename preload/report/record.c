@@ -27,15 +27,12 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 /* The record has peaks, of memory in use and registered, within 1.6 %, or 4 MiB. */
 #define SHARE_OF_PEAK 64
 #define STEP	      (4 * PIN_MIB)
-
-#define UNNAMED ".part"
 
 #define FILE_BYTES (PIN_RUNNING_PARTS * sizeof(struct pin_running_part))
 
@@ -46,14 +43,16 @@ static char path[PATH_MAX + HOST_NAME_MAX + 32];
 static char *mapped; /* the file */
 static _Atomic bool todo;
 static _Atomic bool busy;
-static _Atomic bool is_kept;
+
+/* Others write to it when it is kept. In the end it is not there. */
+static _Atomic enum { NONE, BEGUN, KEPT, ENDED } state;
 
 /* --- the file ------------------------------------------------------------------------------
  */
 
 static void give_up(int error)
 {
-	atomic_store(&is_kept, false);
+	atomic_store(&state, ENDED);
 	pin_live_call_at(0);
 	pin_warn_once(
 		"the record beside %s cannot be written: %s; if the process is killed, it "
@@ -62,75 +61,38 @@ static void give_up(int error)
 	unlink(path);
 }
 
-/* No descriptor stays open, which the program might close. */
-static int write_at(size_t at, const void *from, size_t n_bytes)
-{
-	struct pin_io_shield shield;
-	int fd, error = 0;
-	ssize_t n;
-
-	pin_io_shield_begin(&shield);
-	fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-	n = fd < 0 ? -1 : pwrite(fd, from, n_bytes, (off_t)at);
-	if (n < 0)
-		error = -errno;
-	else if ((size_t)n != n_bytes)
-		error = -EIO;
-	if (fd >= 0)
-		close(fd);
-	pin_io_shield_end(&shield);
-	return error;
-}
-
 /* Writes what is in `part` from there on to its place in the file. */
 static void put(const void *from, size_t n_bytes)
 {
 	size_t at = part.number % PIN_RUNNING_PARTS * sizeof part +
 		    (size_t)((const char *)from - (const char *)&part);
-	int error = mapped ? pin_os_write_memory(mapped + at, from, n_bytes)
-			   : write_at(at, from, n_bytes);
+	int error = pin_os_write_memory(mapped + at, from, n_bytes);
 
-	if (error && atomic_load(&is_kept))
+	if (error && atomic_load(&state) != ENDED)
 		give_up(-error);
 }
 
-/* Returns a descriptor. Its name is longer than the report's, which may be as long as can be.
- */
-static int create_file(void)
-{
-	pin_format(path, sizeof path, "%s.%s.%d" UNNAMED, file.path, report.host, report.pid);
-	unlink(path);
-	return open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-}
-
 /*
- * All its blocks are there before anything is written. Some file systems share no mappings, as
- * 9P: there the file is opened for each change. On a file system of a server each change would
- * ask the server twice.
+ * Its name is longer than the report's, which may be as long as can be. All its blocks are
+ * there before anything is written. Returns an error number.
  */
-static int map_file(int fd)
+static int make_file(void)
 {
-	int error = posix_fallocate(fd, 0, FILE_BYTES);
+	int fd, error;
 
-	if (error)
-		return error;
-	mapped = pin_os_map_file(fd, FILE_BYTES);
-	return mapped || errno == EINVAL || errno == ENODEV ? 0 : errno;
-}
-
-/* The file gets its name when it is whole. */
-static void name_file(void)
-{
-	static char unnamed[sizeof path];
-
-	memcpy(unnamed, path, sizeof path);
-	strcpy(path + strlen(path) - strlen(UNNAMED), PIN_RUNNING_SUFFIX);
-	if (rename(unnamed, path)) {
-		give_up(errno);
-		unlink(unnamed);
-	} else if (!atomic_load(&is_kept)) {
-		unlink(path); /* the process has ended meanwhile */
+	pin_format(path, sizeof path, "%s.%s.%d" PIN_RUNNING_SUFFIX, file.path, report.host,
+		   report.pid);
+	unlink(path);
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return errno;
+	error = posix_fallocate(fd, 0, FILE_BYTES);
+	if (!error) {
+		mapped = pin_os_map_file(fd, FILE_BYTES);
+		error = mapped ? 0 : errno;
 	}
+	close(fd);
+	return error;
 }
 
 /* --- what it holds -------------------------------------------------------------------------
@@ -182,7 +144,7 @@ static void write_record(void)
 	for (int i = 0; i < MOST_WRITES && atomic_load(&todo) && !atomic_exchange(&busy, true);
 	     i++) {
 		atomic_store(&todo, false);
-		if (atomic_load(&is_kept))
+		if (atomic_load(&state) == KEPT)
 			write_part();
 		atomic_store(&busy, false);
 	}
@@ -191,37 +153,30 @@ static void write_record(void)
 /* --- when ----------------------------------------------------------------------------------
  */
 
-static _Atomic bool begun;
-
 static void begin_record(void)
 {
-	int fd, error;
+	int none = NONE, begun = BEGUN, error;
 
-	if (atomic_exchange(&begun, true) || !strcmp(pin_options.report, "stderr") ||
-	    pin_report_file_find(&file, pin_options.report, true, pin_process_parent()) ||
-	    pin_report_file_try(&file))
+	if (!atomic_compare_exchange_strong(&state, &none, BEGUN))
+		return;
+	pin_live_call_at(0);
+	if (pin_report_file_find(&file, pin_options.report, pin_process_parent()))
 		return;
 	part.number = 0;
 	pin_process_identify(&report);
 	memset(report.figures, -1, sizeof report.figures);
 	report.trigger = PIN_RUNNING_TRIGGER;
 	report.held = pin_options.sample;
-	fd = create_file();
-	error = fd < 0 ? errno : map_file(fd);
-	if (fd >= 0)
-		close(fd);
+	error = make_file();
 	if (error) {
 		give_up(error);
 		return;
 	}
-	/* Others write when the file has its name. */
-	atomic_store(&busy, true);
-	atomic_store(&is_kept, true);
 	write_part();
-	if (atomic_load(&is_kept))
-		name_file();
-	atomic_store(&busy, false);
-	write_record();
+	if (atomic_compare_exchange_strong(&state, &begun, KEPT))
+		write_record();
+	else
+		unlink(path); /* the process has written its report meanwhile */
 }
 
 /* A shell holds less before it executes the program: the record would stay. */
@@ -239,9 +194,9 @@ static void note(void)
 
 	if (!pin_process_is_ours())
 		return;
-	if (atomic_load(&is_kept)) {
+	if (atomic_load(&state) == KEPT) {
 		write_record();
-	} else if (is_of_interest()) {
+	} else if (atomic_load(&state) == NONE && is_of_interest()) {
 		pin_live_call_at((int64_t)pin_live_peak().bytes + PIN_PROCESS_MUCH);
 		if (pin_process_is_due()) {
 			pin_io_shield_begin(&shield);
@@ -271,7 +226,7 @@ static void note_counts(void)
 
 void pin_record_init(void)
 {
-	if (!pin_report_wanted)
+	if (!pin_report_wanted || !strcmp(pin_options.report, "stderr"))
 		return;
 	pin_live_growth_listener = note;
 	pin_state_listener = note_counts;
@@ -282,20 +237,18 @@ void pin_record_init(void)
 /* The record of the parent goes on, and is the parent's alone. */
 void pin_record_begin_anew(void)
 {
-	atomic_store(&is_kept, false);
+	path[0] = '\0';
+	atomic_store(&state, NONE);
 	atomic_store(&busy, false);
-	atomic_store(&begun, false);
 	atomic_store(&todo, false);
-	mapped = NULL;
-	if (pin_report_wanted)
+	if (pin_live_listener)
 		pin_live_call_at((int64_t)(pin_live_now() + PIN_PROCESS_MUCH));
 }
 
 /* Destructors of other libraries may still allocate: no record begins then. */
 void pin_record_end(void)
 {
-	atomic_store(&begun, true);
-	if (!atomic_exchange(&is_kept, false))
-		return;
-	unlink(path);
+	if (atomic_exchange(&state, ENDED) != ENDED)
+		unlink(path);
+	pin_live_call_at(0);
 }

@@ -3,12 +3,14 @@
 
 #include "preload/report/report-file.h"
 #include "allocator/log.h"
+#include "allocator/options.h"
 #include "preload/report/rank.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char directory[PATH_MAX]; /* with a slash at its end */
@@ -38,77 +40,72 @@ static size_t expand_letter(char letter, char *out, size_t size)
 	}
 }
 
-/* Puts `more` before the suffix that says what form the report has. */
-static size_t insert(char *out, size_t size, const char *path, long more)
+const char *pin_report_file_suffix(const char *path)
 {
 	size_t n = strlen(path), suffix = sizeof ".json" - 1;
 
-	suffix = n > suffix && !strcmp(path + n - suffix, ".json") ? suffix : 0;
-	n = pin_format(out, size < n - suffix + 1 ? size : n - suffix + 1, "%s", path);
-	return n + pin_format(out + n, size - n, ".%ld%s", more, path + strlen(path) - suffix);
+	return path + n - (n > suffix && !strcmp(path + n - suffix, ".json") ? suffix : 0);
 }
 
-int pin_report_file_find(struct pin_report_file *file, const char *pattern, bool of_option,
-			 bool of_child)
+/* Puts `more` before the suffix. */
+static size_t insert(char *out, size_t size, const char *path, long more)
+{
+	const char *suffix = pin_report_file_suffix(path);
+	size_t n = pin_format(out, (size_t)(suffix - path) + 1, "%s", path);
+
+	return n + pin_format(out + n, size - n, ".%ld%s", more, suffix);
+}
+
+static int try_path(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	static char parent[PATH_MAX];
+	struct stat info;
+
+	if (!lstat(path, &info) && !S_ISREG(info.st_mode))
+		return -EMEDIUMTYPE;
+	pin_format(parent, slash ? (size_t)(slash - path) + 2 : 2, "%s", slash ? path : ".");
+	return faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) ? -errno : 0;
+}
+
+int pin_report_file_find(struct pin_report_file *file, const char *pattern, bool of_child)
 {
 	bool is_own = !of_child || strstr(pattern, "%p");
-	size_t n = 0, more;
+	size_t n = 0;
 
-	file->path[0] = '\0';
-	if (of_option && pattern[0] != '/')
+	if (pattern[0] != '/' && !strcmp(pattern, pin_options.report))
 		n = pin_format(file->path, sizeof file->path, "%s", directory);
 	for (; *pattern && n + 1 < sizeof file->path; pattern++) {
-		if (*pattern != '%') {
-			file->path[n++] = *pattern;
-			continue;
-		}
-		more = expand_letter(*++pattern, file->path + n, sizeof file->path - n);
+		char *end = file->path + n;
+		size_t room = sizeof file->path - n;
+		size_t more = *pattern == '%' ? expand_letter(*++pattern, end, room)
+					      : pin_format(end, room, "%c", *pattern);
+
 		if (!more)
 			return -EINVAL;
 		n += more;
 	}
-	file->path[n] = '\0';
 	if (!*pattern && !is_own) {
 		strcpy(file->name, file->path);
 		n = insert(file->path, sizeof file->path, file->name, getpid());
 	}
-	return *pattern || n + 1 >= sizeof file->path ? -ENAMETOOLONG : 0;
-}
-
-int pin_report_file_try(const struct pin_report_file *file)
-{
-	const char *slash = strrchr(file->path, '/');
-	static char parent[PATH_MAX];
-	struct stat info;
-
-	if (!lstat(file->path, &info) && !S_ISREG(info.st_mode))
-		return -EMEDIUMTYPE;
-	pin_format(parent, slash ? (size_t)(slash - file->path) + 2 : 2, "%s",
-		   slash ? file->path : ".");
-	return faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS) ? -errno : 0;
-}
-
-static bool is_later(struct timespec a, struct timespec b)
-{
-	return a.tv_sec > b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec > b.tv_nsec);
+	return *pattern || n + 1 >= sizeof file->path ? -ENAMETOOLONG : try_path(file->path);
 }
 
 /* Whether another process has written the file that has this name after the time. */
-static bool is_of_another(const char *name, struct timespec since)
+static bool is_of_another(const char *name, uint64_t since)
 {
 	struct stat info;
 
-	return !lstat(name, &info) && S_ISREG(info.st_mode) && is_later(info.st_mtim, since);
+	return !lstat(name, &info) && S_ISREG(info.st_mode) &&
+	       (uint64_t)info.st_mtim.tv_sec * 1000000000 + (uint64_t)info.st_mtim.tv_nsec >
+		       since;
 }
 
 /* No reader may find half a report. A file that has the temporary name is removed: it may be a
  * link. */
 int pin_report_file_open(struct pin_report_file *file)
 {
-	int error = pin_report_file_try(file);
-
-	if (error)
-		return error;
 	pin_format(file->temporary, sizeof file->temporary, "%s.%d.part", file->path, getpid());
 	pin_format(file->aside, sizeof file->aside, "%s.%d.old", file->path, getpid());
 	unlink(file->temporary);
@@ -130,7 +127,7 @@ static void set_name(struct pin_report_file *file, long number)
  * Takes an older report out of the way. Another process may have replaced it meanwhile: then
  * that one's report gets the next name that is free.
  */
-static int remove_older(struct pin_report_file *file, long number, struct timespec since)
+static int remove_older(struct pin_report_file *file, long number, uint64_t since)
 {
 	if (rename(file->name, file->aside))
 		return errno == ENOENT ? 0 : -errno;
@@ -141,40 +138,34 @@ static int remove_older(struct pin_report_file *file, long number, struct timesp
 	return 0;
 }
 
-/* The most processes that end with one path. */
-#define MOST_NUMBERS 100000
-
 /*
  * A link is made only where there is nothing, so that of two processes that end at once none
  * replaces the other's. Some file systems have none.
  */
-static int give_name(struct pin_report_file *file, struct timespec since)
+static int give_name(struct pin_report_file *file, uint64_t since)
 {
-	for (long number = 1; number < MOST_NUMBERS;) {
-		int failed, error = 0;
+	for (long number = 1;;) {
+		int error;
 
 		set_name(file, number);
 		if (!link(file->temporary, file->name))
 			return unlink(file->temporary) ? -errno : 0;
-		failed = errno;
+		error = errno;
 		if (is_of_another(file->name, since))
 			number++;
-		else if (failed != EEXIST)
+		else if (error != EEXIST)
 			return rename(file->temporary, file->name) ? -errno : 0;
-		else
-			error = remove_older(file, number, since);
-		if (error)
+		else if ((error = remove_older(file, number, since)))
 			return error;
 	}
-	return -EEXIST;
 }
 
-int pin_report_file_close(struct pin_report_file *file, int error, const struct timespec *since)
+int pin_report_file_close(struct pin_report_file *file, int error, uint64_t since)
 {
 	if (close(file->fd) && !error)
 		error = -errno;
 	if (!error && since)
-		error = give_name(file, *since);
+		error = give_name(file, since);
 	else if (!error && rename(file->temporary, file->path))
 		error = -errno;
 	if (error)

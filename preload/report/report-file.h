@@ -10,7 +10,6 @@
 #include "allocator/base.h"
 
 #include <limits.h>
-#include <sys/stat.h>
 
 #define PIN_REPORT_PATH (PATH_MAX + 48)
 
@@ -27,28 +26,25 @@ struct pin_report_file {
 void pin_report_file_init(void);
 
 /*
- * Sets the path from a pattern with %h %p %r: of an option, relative to where the process
- * began; else as it is. A child that was forked gets a name of its own, with its number.
- * Returns 0 or -errno; -EINVAL if another letter follows a per cent sign.
+ * Sets the path from a pattern with %h %p %r: that of the option relative to where the process
+ * began, another as it is. A child that was forked gets a name of its own, with its number.
+ * Returns 0 if the path can be written to, without doing so, or -errno; -EINVAL if another
+ * letter follows a per cent sign, -EMEDIUMTYPE if the path is there and no regular file.
  */
-int pin_report_file_find(struct pin_report_file *file, const char *pattern, bool of_option,
-			 bool of_child);
+int pin_report_file_find(struct pin_report_file *file, const char *pattern, bool of_child);
 
-/*
- * Whether the path can be written to, without doing so: 0 or -errno; -EMEDIUMTYPE if it is
- * there and no regular file.
- */
-int pin_report_file_try(const struct pin_report_file *file);
+/* The suffix of a path that asks for JSON, or the path's end. */
+const char *pin_report_file_suffix(const char *path);
 
 /* Opens the temporary file. Returns 0 or -errno. */
 int pin_report_file_open(struct pin_report_file *file);
 
 /*
  * Closes the file and gives it its name, or removes it if `error` says that writing failed. A
- * number is added to the name if another process has written a report there after `since`;
- * whatever has the name is replaced if that is NULL. Returns that error, else 0 or -errno.
+ * number is added to the name if another process has written a report there after `since`, in
+ * nanoseconds since 1970; whatever has the name is replaced if that is 0. Returns that error,
+ * else 0 or -errno.
  */
-int pin_report_file_close(struct pin_report_file *file, int error,
-			  const struct timespec *since);
+int pin_report_file_close(struct pin_report_file *file, int error, uint64_t since);
 
 #endif

@@ -1,28 +1,75 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * When a report is due, and what is in it. Large buffers are static, and belong to the thread
- * that holds the report lock: exit() may be called by a handler, on a small stack.
+ * When a report is due, and what is in it; the form for people. Large buffers are static, and
+ * belong to the thread that writes: exit() may be called by a handler, on a small stack.
  */
 #include <config.h>
 
 #include "preload/report/write.h"
+#include "allocator/io.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "allocator/io.h"
-#include "preload/report/report-file.h"
 #include "preload/report/collect.h"
-#include "preload/report/lock.h"
 #include "preload/report/process.h"
+#include "preload/report/report-file.h"
+#include "preload/verdict.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct pin_report report;
 static struct pin_report_file file;
 static char buffer[4096];
+
+/* --- one thread at a time --------------------------------------------------------------- */
+
+#define NAP_NS 1000000
+#define NAPS   10000
+
+/*
+ * The process and the thread that write a report; 0: none. Not a mutex of the C library: it
+ * cannot tell whether it was left behind by fork(), or is held by the same thread, whose report
+ * a handler has interrupted that ends the program.
+ */
+static _Atomic uint64_t writer;
+
+/* The last report has been written, or is: nobody gets in after it. */
+static _Atomic bool is_over;
+
+/* Shields the thread until leave(). What the last report interrupts in its thread never goes
+ * on. */
+static bool enter(struct pin_io_shield *shield, bool is_last)
+{
+	static const struct timespec nap = {.tv_nsec = NAP_NS};
+	uint64_t me = (uint64_t)getpid() << 32 | (uint32_t)gettid(), seen;
+
+	pin_io_shield_begin(shield);
+	for (int naps = 0; naps < NAPS && !atomic_load(&is_over); naps++) {
+		seen = atomic_load(&writer);
+		if (seen == me && !is_last)
+			break;
+		if (seen && seen != me && seen >> 32 == me >> 32)
+			nanosleep(&nap, NULL);
+		else if (atomic_compare_exchange_strong(&writer, &seen, me))
+			return true;
+	}
+	pin_io_shield_end(shield);
+	return false;
+}
+
+static void leave(const struct pin_io_shield *shield, bool is_last)
+{
+	if (is_last)
+		atomic_store(&is_over, true);
+	atomic_store(&writer, 0);
+	pin_io_shield_end(shield);
+}
+
+/* --- what is said of the path ----------------------------------------------------------- */
 
 static const char *reason(int error)
 {
@@ -33,11 +80,10 @@ static const char *reason(int error)
 	return error == -EAGAIN ? "nobody reads it" : strerrordesc_np(-error);
 }
 
-/* What has been said of the path already. */
-static int told;
-
 static void tell(int error)
 {
+	static int told;
+
 	if (error && error != told)
 		pin_warn("the report cannot be written to %s: %s",
 			 error == -EINVAL || !*file.path ? pin_options.report : file.path,
@@ -52,24 +98,55 @@ static bool is_to_stderr(const char *pattern)
 
 static int find_file(const char *pattern)
 {
-	return pin_report_file_find(&file, pattern, !strcmp(pattern, pin_options.report),
-				    pin_process_parent());
+	return pin_report_file_find(&file, pattern, pin_process_parent());
 }
 
 void pin_report_init(void)
 {
-	int error;
-
 	if (!pin_report_wanted)
 		return;
 	pin_report_file_init();
-	if (is_to_stderr(pin_options.report)) {
+	if (is_to_stderr(pin_options.report))
 		pin_io_stream_copy(&pin_io_standard_error);
-	} else if (pin_process_is_due()) {
-		error = find_file(pin_options.report);
-		tell(error ? error : pin_report_file_try(&file));
+	else if (pin_process_is_due())
+		tell(find_file(pin_options.report));
+}
+
+/* --- the form for people: the four answers that the command gives. JSON has all else. --- */
+
+static void write_heading(struct pin_output *out)
+{
+	pin_output(out, "pinalloc: %s, process %d on %s", report.program, report.pid,
+		   report.host);
+	if (report.parent)
+		pin_output(out, ", forked by %d", report.parent);
+	if (report.rank >= 0)
+		pin_output(out, ", rank %ld", report.rank);
+	if (report.nranks >= 0)
+		pin_output(out, " of %ld", report.nranks);
+	pin_output(out, ", %lu.%lu s", report.elapsed_ns / 1000000000,
+		   report.elapsed_ns / 100000000 % 10);
+	if (strcmp(report.trigger, "at exit") != 0)
+		pin_output(out, ", %s", report.trigger);
+	pin_output(out, "\n");
+}
+
+static void write_verdict(struct pin_output *out)
+{
+	struct pin_verdict verdict = {.n_processes = 1};
+	char answer[500];
+
+	memcpy(verdict.figures, report.figures, sizeof verdict.figures);
+	for (int i = 0; i < PIN_REASONS; i++)
+		verdict.reasons[i] = (int64_t)pin_report_requests(i);
+	verdict.nearest = pin_limit_nearest(verdict.figures);
+	for (int i = 0; i < PIN_VERDICT_ANSWERS; i++) {
+		pin_verdict_answer(&verdict, i, answer, sizeof answer);
+		pin_output(out, "%s", answer);
 	}
 }
+
+/* --- a report --------------------------------------------------------------------------- */
 
 static void collect_report(const char *trigger)
 {
@@ -82,36 +159,35 @@ static void collect_report(const char *trigger)
 	pin_report_collect_peak(&report, report.began_ns + report.elapsed_ns);
 }
 
-static bool is_json(const char *path)
-{
-	size_t n = strlen(path);
-
-	return n >= 5 && !strcmp(path + n - 5, ".json");
-}
-
-static int write_to(const char *trigger, const char *path, int fd)
+static int write_to(int fd, const char *path, const char *trigger)
 {
 	struct pin_output output = {.fd = fd, .buf = buffer, .size = sizeof buffer};
 
 	collect_report(trigger);
-	if (is_json(path))
+	if (*pin_report_file_suffix(path)) {
 		pin_report_json(&report, &output);
-	else
-		pin_report_text(&report, &output);
+	} else {
+		write_heading(&output);
+		write_verdict(&output);
+	}
 	return pin_output_flush(&output);
 }
 
-/*
- * Writes to the file that was found; `since` is when the process began, if other processes may
- * write there.
- */
-static int write_file(const char *trigger, const struct timespec *since)
+/* `since` is when the process began if others may write to the same file; else 0. */
+static int write_report(const char *pattern, const char *trigger, uint64_t since)
 {
-	int error = pin_report_file_open(&file);
+	int error, fd;
 
+	if (is_to_stderr(pattern)) {
+		fd = pin_io_stream_fd(&pin_io_standard_error);
+		return fd < 0 ? -EBADF : write_to(fd, pattern, trigger);
+	}
+	error = find_file(pattern);
+	if (!error)
+		error = pin_report_file_open(&file);
 	if (error)
 		return error;
-	error = write_to(trigger, file.path, file.fd);
+	error = write_to(file.fd, file.path, trigger);
 	error = pin_report_file_close(&file, error, since);
 	if (!error && since && strcmp(file.name, file.path) != 0)
 		pin_warn("%s has the report of another process: that of this one is %s",
@@ -119,55 +195,32 @@ static int write_file(const char *trigger, const struct timespec *since)
 	return error;
 }
 
-static int write_to_stderr(const char *trigger)
-{
-	int fd = pin_io_stream_fd(&pin_io_standard_error);
-
-	return fd < 0 ? -EBADF : write_to(trigger, "", fd);
-}
-
 int pin_report_write(const char *path)
 {
 	struct pin_io_shield shield;
-	int saved = errno;
-	int error;
+	int saved = errno, error = -EBUSY;
 
-	if (!pin_report_lock_take(&shield, false))
-		return -EBUSY;
-	error = is_to_stderr(path) ? write_to_stderr("on call") : find_file(path);
-	if (!error && !is_to_stderr(path))
-		error = write_file("on call", NULL);
-	pin_report_lock_release(&shield, false);
+	if (enter(&shield, false)) {
+		error = write_report(path, "on call", 0);
+		leave(&shield, false);
+	}
 	errno = saved;
 	return error;
-}
-
-static int write_if_due(void)
-{
-	struct timespec since = pin_process_began();
-	int error;
-
-	if (!pin_process_is_due())
-		return 0;
-	if (is_to_stderr(pin_options.report))
-		return write_to_stderr("at exit");
-	error = find_file(pin_options.report);
-	return error ? error : write_file("at exit", &since);
 }
 
 bool pin_report_write_if_due(void)
 {
 	struct pin_io_shield shield;
-	int saved = errno;
-	int error;
+	int saved = errno, error = -EBUSY;
 
-	if (!pin_report_wanted || !pin_process_is_ours() ||
-	    !pin_report_lock_take(&shield, true))
-		return false;
-	error = write_if_due();
-	/* While the lock is held: standard error may be a pipe without a reader. */
-	tell(error);
-	pin_report_lock_release(&shield, true);
+	if (pin_report_wanted && pin_process_is_ours() && enter(&shield, true)) {
+		error = pin_process_is_due() ? write_report(pin_options.report, "at exit",
+							    pin_process_began())
+					     : 0;
+		/* In the shield: standard error may be a pipe without a reader. */
+		tell(error);
+		leave(&shield, true);
+	}
 	errno = saved;
 	return !error;
 }
