@@ -16,6 +16,7 @@
 #include "preload/report/stacks.h"
 #include "preload/report/process.h"
 #include "preload/report/record.h"
+#include "preload/report/report-file.h"
 #include "preload/report/write.h"
 #include "regpool/arm.h"
 #include "regpool/state.h"
@@ -98,8 +99,10 @@ __attribute__((constructor(101))) static void init_library(void)
 	pin_state_init(pin_conflicts_heap_is_ours() && wanted);
 	pin_domain_on_arm = pin_userpool_preallocate;
 	pin_process_init(wanted);
-	if (pin_report_wanted || pin_options.sample)
+	if (pin_report_wanted || pin_options.sample) {
+		pin_report_file_init();
 		pin_stacks_start();
+	}
 	pin_report_init();
 	pin_record_init();
 	if (pin_report_wanted) {

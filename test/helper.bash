@@ -54,11 +54,6 @@ succeeds() {
 	ends 0 "$@"
 }
 
-# knows_later_modules FILE: stacks go on through modules that dlopen has loaded (glibc 2.35).
-knows_later_modules() {
-	nm -D "$1" | grep -q ' U _dl_find_object'
-}
-
 # small_frames FILE…: no function of these has a frame of more than 2 KiB on the stack.
 small_frames() {
 	local file

@@ -303,8 +303,11 @@ stacks() {
 
 @test "a module that was closed keeps its name, also where another has taken its place" {
 	local name
-	for name in one two; do
-		program $name.so -shared -fPIC -Dtakes=takes_$name <<< 'void *takes(void) { return grow(); }'
+	# The same code at the same place, on frames of another size.
+	for name in one:3000 two:5000; do
+		program ${name%:*}.so -shared -fPIC -Dtakes=takes_${name%:*} -Dsize=${name#*:} <<- 'END'
+			void *takes(void) { volatile char room[size]; void *p = grow(); room[0] = !p; return p; }
+		END
 	done
 	program closes <<- 'END'
 		int main(int argc, char **argv)

@@ -13,12 +13,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char directory[PATH_MAX]; /* with a slash at its end */
+char pin_report_directory[PATH_MAX];
 
 void pin_report_file_init(void)
 {
-	if (getcwd(directory, sizeof directory - 1))
-		strcat(directory, "/");
+	if (getcwd(pin_report_directory, PATH_MAX - 1))
+		strcat(pin_report_directory, "/");
 }
 
 /* What a letter behind a per cent sign stands for; 0 if that is nothing. */
@@ -74,7 +74,7 @@ int pin_report_file_find(struct pin_report_file *file, const char *pattern, bool
 	size_t n = 0;
 
 	if (pattern[0] != '/' && !strcmp(pattern, pin_options.report))
-		n = pin_format(file->path, sizeof file->path, "%s", directory);
+		n = pin_format(file->path, sizeof file->path, "%s", pin_report_directory);
 	for (; *pattern && n + 1 < sizeof file->path; pattern++) {
 		char *end = file->path + n;
 		size_t room = sizeof file->path - n;

@@ -22,7 +22,9 @@ struct pin_report_file {
 	char aside[PIN_REPORT_PATH];	 /* what an older one is called while it is replaced */
 };
 
-/* Notes the directory in which the process began, where relative paths of options lead. */
+/* The directory in which the process began, where relative paths of options lead, with a slash.
+ */
+extern char pin_report_directory[PATH_MAX];
 void pin_report_file_init(void);
 
 /*

@@ -6,15 +6,15 @@
  * process. It still takes its own mutexes, here under a lock that fork() waits for, and maps
  * memory for itself.
  *
- * Modules and their tables are found by _dl_find_object(), which takes no lock; with a glibc
- * older than 2.35 only those are known with which the process has started.
+ * Modules and their tables are found by _dl_find_object(), which takes no lock. A glibc that
+ * lacks it has no stacks.
  */
 #include <config.h>
 
 #include "preload/report/stacks.h"
 #include "allocator/log.h"
-#include "allocator/os.h"
 #include "allocator/sites.h"
+#include "preload/report/report-file.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -26,7 +26,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* libunwind's functions, by the names that its header makes of theirs. */
@@ -68,226 +68,158 @@ static __thread bool is_forking __attribute__((tls_model("initial-exec")));
 /* A frame has the number of its module above the offset. */
 #define OFFSET_BITS 48
 
-/* Only used pages of this array take memory. */
+/* Only used pages of this array take memory. The program's path comes first. */
 #define PATH_BYTES (128 * PIN_KIB)
 
-struct module {
-	const char *start, *end, *name; /* as the loader has them */
-	uintptr_t bias;
-	const void *tables; /* .eh_frame_hdr, or NULL */
-	bool is_last;	    /* was seen later than any other at these addresses */
-	const char *path;
-	char build_id[41];
-};
-
 /* Added by walks, one at a time; nothing is removed. Number 0 is no module. */
-static struct module modules[PIN_STACKS_MODULES];
-static _Atomic unsigned n_modules = 1;
+struct pin_module pin_modules[PIN_MODULES];
+_Atomic unsigned pin_n_modules = 1;
 static char paths[PATH_BYTES];
 static size_t path_bytes;
 
-/* What comes before names that are relative: the directory in which the process began. */
-static char directory[PATH_MAX];
-static char program[PATH_MAX];
-
-static bool contains(const struct module *module, const char *code)
+static bool contains(const struct pin_module *module, const char *code)
 {
 	return code >= module->start && code < module->end;
 }
 
-static size_t round_up(size_t n, size_t to)
-{
-	return (n + to - 1) / to * to;
-}
-
-/* .note.gnu.build-id, from the notes in [note, end). */
-static void take_build_id(struct module *module, const char *note, const char *end,
-			  size_t alignment)
-{
-	while (note + sizeof(ElfW(Nhdr)) <= end) {
-		const ElfW(Nhdr) *head = (const void *)note;
-		const char *name = note + sizeof *head;
-		const uint8_t *id = (const uint8_t *)name + round_up(head->n_namesz, 4);
-
-		note = (const char *)id + round_up(head->n_descsz, alignment);
-		if (head->n_type != NT_GNU_BUILD_ID || head->n_namesz != 4 || note > end)
-			continue;
-		for (unsigned i = 0; i < head->n_descsz && i < sizeof module->build_id / 2; i++)
-			pin_format(module->build_id + (size_t)2 * i, 3, "%02x", id[i]);
-	}
-}
-
-static void find_build_id(struct module *module)
+/* .note.gnu.build-id. */
+static void find_build_id(struct pin_module *module)
 {
 	const ElfW(Ehdr) *header = (const void *)module->start;
-	const ElfW(Phdr) *parts = (const void *)(module->start + header->e_phoff);
+	const ElfW(Phdr) *part = (const void *)(module->start + header->e_phoff);
 
 	if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
 		return;
-	for (int i = 0; i < header->e_phnum; i++) {
-		const char *note = (const char *)module->bias + parts[i].p_vaddr;
+	for (const ElfW(Phdr) *end = part + header->e_phnum; part < end; part++) {
+		const char *at = (const char *)module->bias + part->p_vaddr;
+		const char *notes_end = at + part->p_memsz;
 
-		if (parts[i].p_type == PT_NOTE && !*module->build_id)
-			take_build_id(module, note, note + parts[i].p_memsz,
-				      parts[i].p_align == 8 ? 8 : 4);
+		while (part->p_type == PT_NOTE && at + sizeof(ElfW(Nhdr)) <= notes_end) {
+			const ElfW(Nhdr) *note = (const void *)at;
+			const char *id = at + sizeof *note + PIN_ALIGN_UP(note->n_namesz, 4);
+
+			at = id + PIN_ALIGN_UP(note->n_descsz, 4);
+			if (note->n_type != NT_GNU_BUILD_ID || note->n_namesz != 4 ||
+			    at > notes_end)
+				continue;
+			for (unsigned i = 0; i < note->n_descsz && i < 20; i++)
+				pin_format(module->build_id + (size_t)2 * i, 3, "%02x",
+					   (unsigned char)id[i]);
+		}
 	}
 }
 
 /* The loader has no name for the program; others may be relative, or none of a file. */
-static bool find_path(struct module *module)
+static bool find_path(struct pin_module *module)
 {
 	bool is_relative = module->name[0] != '/' && strchr(module->name, '/');
 	size_t room = PATH_BYTES - path_bytes, n;
 
-	module->path = paths + path_bytes;
-	n = pin_format(paths + path_bytes, room, "%s%s", is_relative ? directory : "",
-		       *module->name ? module->name : program);
-	module->name = *module->name ? module->path + n - strlen(module->name) : "";
+	module->path = *module->name ? paths + path_bytes : paths;
+	if (!*module->name)
+		return true;
+	n = pin_format(paths + path_bytes, room, "%s%s",
+		       is_relative ? pin_report_directory : "", module->name);
+	module->name = module->path + n - strlen(module->name);
 	path_bytes += n + 1 < room ? n + 1 : 0; /* it may be cut: then it has no place */
 	return n + 1 < room;
 }
 
-/* What libunwind remembers of another module at these addresses would be wrong. */
-static void become_last(struct module *module)
+/* NULL if there is no room. */
+static struct pin_module *add_module(struct pin_module now)
 {
-	bool was_used = false;
+	struct pin_module *module = &pin_modules[pin_n_modules];
 
-	for (unsigned i = 1; i < n_modules; i++)
-		if (modules[i].is_last && modules[i].start < module->end &&
-		    module->start < modules[i].end) {
-			modules[i].is_last = false;
-			was_used = true;
-		}
-	module->is_last = true;
-	if (was_used)
-		unwind.flush_cache(unwind.space, 0, 0);
-}
-
-/* The module of which the loader says this now; NULL if there is no room. */
-static struct module *note_module(struct module now)
-{
-	struct module *module = &modules[n_modules];
-
-	for (unsigned i = 1; i < n_modules; i++)
-		if (modules[i].start == now.start && modules[i].end == now.end &&
-		    modules[i].bias == now.bias && !strcmp(modules[i].name, now.name)) {
-			if (!modules[i].is_last)
-				become_last(&modules[i]);
-			return &modules[i];
-		}
-	if (n_modules == PIN_STACKS_MODULES)
+	if (pin_n_modules == PIN_MODULES)
 		return NULL;
 	*module = now;
 	if (!find_path(module))
 		return NULL;
 	find_build_id(module);
-	become_last(module);
-	atomic_fetch_add(&n_modules, 1);
+	atomic_fetch_add(&pin_n_modules, 1);
 	return module;
 }
 
-#if HAVE__DL_FIND_OBJECT
-
-static struct module *find_module(uintptr_t code)
+/*
+ * The module of which the loader says this now. What libunwind remembers of another that was at
+ * these addresses would be wrong.
+ */
+static struct pin_module *note_module(struct pin_module now)
 {
+	struct pin_module *known = NULL;
+	bool replaces = false;
+
+	for (unsigned i = 1; i < pin_n_modules; i++) {
+		struct pin_module *module = &pin_modules[i];
+
+		if (module->start == now.start && module->end == now.end &&
+		    module->bias == now.bias && !strcmp(module->name, now.name)) {
+			known = module;
+			if (known->is_last)
+				return known;
+		} else if (module->is_last && module->start < now.end &&
+			   now.start < module->end) {
+			module->is_last = false;
+			replaces = true;
+		}
+	}
+	if (replaces)
+		unwind.flush_cache(unwind.space, 0, 0);
+	if (!known)
+		known = add_module(now);
+	if (known)
+		known->is_last = true;
+	return known;
+}
+
+static struct pin_module *find_module(uintptr_t code)
+{
+#if HAVE__DL_FIND_OBJECT
 	struct dl_find_object object;
 
-	if (_dl_find_object((void *)code, &object))
-		return NULL;
-	return note_module((struct module){
-		.start = object.dlfo_map_start,
-		.end = object.dlfo_map_end,
-		.name = object.dlfo_link_map->l_name,
-		.bias = object.dlfo_link_map->l_addr,
-		.tables = object.dlfo_eh_frame,
-	});
-}
-
-static void note_modules(void)
-{
-}
-
+	if (!_dl_find_object((void *)code, &object))
+		return note_module((struct pin_module){
+			.start = object.dlfo_map_start,
+			.end = object.dlfo_map_end,
+			.name = object.dlfo_link_map->l_name,
+			.bias = object.dlfo_link_map->l_addr,
+			.tables = object.dlfo_eh_frame,
+		});
 #else
-
-static struct module *find_module(uintptr_t code)
-{
-	for (unsigned i = 1; i < n_modules; i++)
-		if (contains(&modules[i], (const char *)code))
-			return &modules[i];
+	(void)code, (void)note_module;
+#endif
 	return NULL;
 }
-
-static int note_started(struct dl_phdr_info *info, size_t size, void *data)
-{
-	struct module module = {.name = info->dlpi_name, .bias = info->dlpi_addr};
-
-	(void)size;
-	(void)data;
-	for (int i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-		const char *start = (const char *)info->dlpi_addr + part->p_vaddr;
-
-		if (part->p_type == PT_GNU_EH_FRAME)
-			module.tables = start;
-		if (part->p_type != PT_LOAD)
-			continue;
-		if (!module.start)
-			module.start = start;
-		module.end = start + part->p_memsz; /* they are in order */
-	}
-	note_module(module);
-	return 0;
-}
-
-static void note_modules(void)
-{
-	dl_iterate_phdr(note_started, NULL);
-}
-
-#endif
 
 /* --- what libunwind asks -------------------------------------------------------------------
  */
 
 struct walk {
 	unw_word_t registers[UNW_REG_LAST + 1];
-	uintptr_t page, pages_end; /* of the stack, known to be readable */
-	const struct module *module;
+	uintptr_t page; /* of the stack, known to be readable */
+	const struct pin_module *module;
 	bool has_ended;
 };
 
-/* Reads by a system call, and so finds out whether the page can be read. */
-static int read_elsewhere(struct walk *walk, uintptr_t at, unw_word_t *value)
+/* All signals are blocked: the kernel reads the set there, and blocks no more. */
+static bool is_readable(struct walk *walk, const char *at)
 {
-	struct iovec to = {value, sizeof *value}, from = {(void *)at, sizeof *value};
-	uintptr_t page = at & ~(PIN_PAGE - 1);
+	uintptr_t page = PIN_ALIGN_DOWN((uintptr_t)at, PIN_PAGE);
 
-	if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) != sizeof *value) {
-		if ((errno != EPERM && errno != ENOSYS) ||
-		    !pin_os_is_mapped((const void *)page, PIN_PAGE))
-			return -UNW_EINVAL;
-		memcpy(value, (const void *)at, sizeof *value);
-	}
-	if (page == walk->pages_end) {
-		walk->pages_end += PIN_PAGE;
-	} else {
-		walk->page = page;
-		walk->pages_end = page + PIN_PAGE;
-	}
-	return 0;
+	if (page == walk->page || (walk->module && contains(walk->module, at)))
+		return true;
+	if (syscall(SYS_rt_sigprocmask, SIG_BLOCK, at, NULL, _NSIG / 8))
+		return false;
+	walk->page = page;
+	return true;
 }
 
 static int access_mem(unw_addr_space_t space, unw_word_t at, unw_word_t *value, int write,
 		      void *arg)
 {
-	struct walk *walk = arg;
-
 	(void)space;
-	if (write || at % sizeof *value)
+	if (write || at % sizeof *value || !is_readable(arg, (const char *)at))
 		return -UNW_EINVAL;
-	if ((at < walk->page || at >= walk->pages_end) &&
-	    !(walk->module && contains(walk->module, (const char *)at)))
-		return read_elsewhere(walk, at, value);
 	memcpy(value, (const void *)at, sizeof *value);
 	return 0;
 }
@@ -320,7 +252,7 @@ static int find_proc_info(unw_addr_space_t space, unw_word_t ip, unw_proc_info_t
 			  int need_info, void *arg)
 {
 	struct walk *walk = arg;
-	const struct module *module = walk->module;
+	const struct pin_module *module = walk->module;
 	const struct tables *tables = module ? module->tables : NULL;
 	unw_dyn_info_t all = {.format = UNW_INFO_FORMAT_REMOTE_TABLE};
 	int error = -UNW_ENOINFO;
@@ -362,9 +294,9 @@ bool pin_stacks_ours(const void *code)
 	return (const char *)code > __ehdr_start && (const char *)code < (const char *)_DYNAMIC;
 }
 
-static void *frame_of(const struct module *module, uintptr_t code)
+static void *frame_of(const struct pin_module *module, uintptr_t code)
 {
-	uintptr_t number = module ? (uintptr_t)(module - modules) : 0;
+	uintptr_t number = module ? (uintptr_t)(module - pin_modules) : 0;
 
 	return (void *)(number << OFFSET_BITS | (module ? code - module->bias : code));
 }
@@ -430,13 +362,12 @@ static int walk_on(struct walk *walk, void **frames, int n)
  */
 __attribute__((noinline)) int pin_stacks_walk(void **frames, int n)
 {
-	struct walk walk = {.page = (uintptr_t)__builtin_frame_address(0) & ~(PIN_PAGE - 1)};
+	struct walk walk = {0};
 	sigset_t all, before;
 	int saved = errno, taken;
 
 	if (!unwind.space || is_forking)
 		return 0;
-	walk.pages_end = walk.page + PIN_PAGE;
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	pthread_mutex_lock(&walking);
@@ -458,16 +389,10 @@ static void before_fork(void)
 	is_forking = true;
 }
 
-static void in_parent(void)
+static void after_fork(void)
 {
 	is_forking = false;
 	pthread_mutex_unlock(&walking);
-}
-
-static void in_child(void)
-{
-	is_forking = false;
-	pthread_mutex_init(&walking, NULL);
 }
 
 static bool find_functions(void *library)
@@ -478,13 +403,11 @@ static bool find_functions(void *library)
 #undef FIND
 }
 
-static void find_own_paths(void)
+static void find_program(void)
 {
-	ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+	ssize_t n = readlink("/proc/self/exe", paths, PATH_MAX);
 
-	program[n > 0 ? n : 0] = '\0';
-	if (getcwd(directory, sizeof directory - 1))
-		strcat(directory, "/");
+	path_bytes = (size_t)(n > 0 ? n : 0) + 1;
 }
 
 /*
@@ -531,16 +454,16 @@ static unw_addr_space_t begin_unwinding(void)
 
 void pin_stacks_start(void)
 {
-	unw_addr_space_t space = begin_unwinding();
+	unw_addr_space_t space = HAVE__DL_FIND_OBJECT ? begin_unwinding() : NULL;
 
 	if (!space) {
-		pin_warn("the report has no stacks: " LIBRARY " is not installed "
-			 "(Debian: libunwind8)");
+		pin_warn("the report has no stacks: %s",
+			 HAVE__DL_FIND_OBJECT ? LIBRARY " is not installed (Debian: libunwind8)"
+					      : "they take glibc 2.35");
 		return;
 	}
-	find_own_paths();
-	note_modules();
-	pthread_atfork(before_fork, in_parent, in_child);
+	find_program();
+	pthread_atfork(before_fork, after_fork, after_fork);
 	unwind.space = space;
 	pin_sites_start(pin_stacks_walk);
 }
@@ -554,27 +477,12 @@ unsigned pin_stacks_module(const void *frame, uint64_t *offset)
 	return (unsigned)((uintptr_t)frame >> OFFSET_BITS);
 }
 
-unsigned pin_stacks_modules(void)
-{
-	return n_modules;
-}
-
-const char *pin_stacks_path(unsigned module)
-{
-	return modules[module].path;
-}
-
-const char *pin_stacks_build_id(unsigned module)
-{
-	return modules[module].build_id;
-}
-
-void pin_stacks_place(const void *frame, char *text, size_t size)
+static void place(const void *frame, char *text, size_t size)
 {
 	uint64_t offset;
 	unsigned module = pin_stacks_module(frame, &offset);
 
-	pin_format(text, size, "%s%s0x%lx", module ? modules[module].path : "",
+	pin_format(text, size, "%s%s0x%lx", module ? pin_modules[module].path : "",
 		   module ? "+" : "", offset);
 }
 
@@ -583,7 +491,7 @@ void pin_stacks_caller(char *text, size_t size)
 	void *frame;
 
 	if (pin_stacks_walk(&frame, 1))
-		pin_stacks_place(frame, text, size);
+		place(frame, text, size);
 	else
 		pin_format(text, size, "?");
 }
@@ -592,12 +500,12 @@ void pin_stacks_caller(char *text, size_t size)
 
 void pin_stacks_log(void)
 {
-	char place[256];
+	char text[256];
 	void *frames[LOGGED];
 	int n = pin_stacks_walk(frames, LOGGED);
 
 	for (int i = 0; i < n; i++) {
-		pin_stacks_place(frames[i], place, sizeof place);
-		pin_log_line("  at %s", place);
+		place(frames[i], text, sizeof text);
+		pin_log_line("  at %s", text);
 	}
 }

@@ -27,27 +27,28 @@ void pin_stacks_start(void);
  */
 int pin_stacks_walk(void **frames, int n);
 
-/*
- * A frame as text, of at most size - 1 bytes: "/path/to/MODULE+0xOFFSET", the call itself and
- * not what follows it, as addr2line -e MODULE takes it; "0xADDRESS" in no module.
- * Async-signal-safe.
- */
-void pin_stacks_place(const void *frame, char *text, size_t size);
-
 /* The number of the frame's module, and its offset there; 0 and the address: in none. */
 unsigned pin_stacks_module(const void *frame, uint64_t *offset);
 
 /* Code in further modules is known by its address only. */
-#define PIN_STACKS_MODULES 1024
+#define PIN_MODULES 1024
 
-/* All modules have numbers from 1 to less than this. */
-unsigned pin_stacks_modules(void);
+/* What frames have been in, with numbers from 1 to less than pin_n_modules. */
+extern struct pin_module {
+	const char *path;
+	char build_id[41];		/* in hexadecimal, or "" */
+	const char *start, *end, *name; /* as the loader has them */
+	uintptr_t bias;
+	const void *tables; /* .eh_frame_hdr, or NULL */
+	bool is_last;	    /* was seen later than any other at these addresses */
+} pin_modules[PIN_MODULES];
+extern _Atomic unsigned pin_n_modules;
 
-/* A module's path, and its build id in hexadecimal, or "". */
-const char *pin_stacks_path(unsigned module);
-const char *pin_stacks_build_id(unsigned module);
-
-/* Where this library was called, as pin_stacks_place() says it; "?" if that is not known. */
+/*
+ * Where this library was called: "/path/to/MODULE+0xOFFSET", the call itself and not what
+ * follows it, as addr2line -e MODULE takes it; "0xADDRESS" in no module; "?" if that is not
+ * known.
+ */
 void pin_stacks_caller(char *text, size_t size);
 
 /* Logs the caller's stack, one line a frame. */

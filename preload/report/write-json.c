@@ -126,7 +126,7 @@ static void json_frame(const void *frame, struct pin_output *out)
 		pin_output(out, "\"0x%lx\"", offset);
 		return;
 	}
-	pin_output_string(out, pin_stacks_path(module));
+	pin_output_string(out, pin_modules[module].path);
 	out->used--; /* the quotation mark, which is still in the buffer */
 	pin_output(out, "+0x%lx\"", offset);
 }
@@ -134,20 +134,20 @@ static void json_frame(const void *frame, struct pin_output *out)
 /* All that frames have been in, each path once. */
 static void json_modules(const struct pin_report *report, struct pin_output *out)
 {
-	unsigned n = report->n_sites ? pin_stacks_modules() : 0;
+	unsigned n = report->n_sites ? pin_n_modules : 0;
 	const char *comma = "";
 
 	pin_output(out, ",\n\"modules\":{");
 	for (unsigned i = 1; i < n; i++) {
 		unsigned later = i + 1;
 
-		while (later < n && strcmp(pin_stacks_path(i), pin_stacks_path(later)) != 0)
+		while (later < n && strcmp(pin_modules[i].path, pin_modules[later].path) != 0)
 			later++;
 		if (later < n)
 			continue;
 		pin_output(out, "%s\n", comma);
-		pin_output_string(out, pin_stacks_path(i));
-		pin_output(out, ":\"%s\"", pin_stacks_build_id(i));
+		pin_output_string(out, pin_modules[i].path);
+		pin_output(out, ":\"%s\"", pin_modules[i].build_id);
 		comma = ",";
 	}
 	pin_output(out, "}");

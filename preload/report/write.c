@@ -105,7 +105,6 @@ void pin_report_init(void)
 {
 	if (!pin_report_wanted)
 		return;
-	pin_report_file_init();
 	if (is_to_stderr(pin_options.report))
 		pin_io_stream_copy(&pin_io_standard_error);
 	else if (pin_process_is_due())
