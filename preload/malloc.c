@@ -17,7 +17,6 @@
 #include "allocator/span.h"
 
 #include <errno.h>
-#include <gnu/libc-version.h>
 #include <limits.h>
 #include <malloc.h>
 #include <stddef.h>
@@ -75,11 +74,6 @@ PIN_EXPORT void free(void *p)
 #define LEAST_ALIGNMENT _Alignof(max_align_t)
 #define MOST_ALIGNMENT	(SIZE_MAX / 2 + 1)
 
-static bool is_power_of_two(size_t n)
-{
-	return n && !(n & (n - 1));
-}
-
 /* The power of two that a requested alignment, up to the most, is rounded up to. */
 static size_t rounded_alignment(size_t alignment)
 {
@@ -100,27 +94,6 @@ static void *aligned_or_errno(size_t alignment, size_t n_bytes)
 	return p;
 }
 
-/* Whether the glibc that the program runs on is 2.38 or newer. */
-static bool is_since_2_38(void)
-{
-	const char *digits = gnu_get_libc_version() + sizeof "2." - 1;
-	unsigned minor = 0;
-
-	for (; *digits >= '0' && *digits <= '9'; digits++)
-		minor = 10 * minor + (unsigned)(*digits - '0');
-	return minor >= 38;
-}
-
-/* Another name of memalign up to glibc 2.37; later ones take nothing but powers of two. */
-PIN_EXPORT void *aligned_alloc(size_t alignment, size_t n_bytes)
-{
-	if (!is_power_of_two(alignment) && is_since_2_38()) {
-		errno = EINVAL;
-		return NULL;
-	}
-	return aligned_or_errno(alignment, n_bytes);
-}
-
 PIN_EXPORT void *memalign(size_t alignment, size_t n_bytes)
 {
 	return aligned_or_errno(alignment, n_bytes);
@@ -131,7 +104,7 @@ PIN_EXPORT int posix_memalign(void **p, size_t alignment, size_t n_bytes)
 {
 	void *block;
 
-	if (!is_power_of_two(alignment) || alignment < sizeof(void *))
+	if (alignment & (alignment - 1) || alignment < sizeof(void *))
 		return EINVAL;
 	block = aligned_or_errno(alignment, n_bytes);
 	if (!block)
@@ -157,16 +130,13 @@ PIN_EXPORT void *reallocarray(void *p, size_t n, size_t size)
 }
 
 /* Of C23, in glibc since 2.43. As with delete, the size and the alignment are ignored. */
-PIN_EXPORT void free_sized(void *p, size_t n_bytes);
-PIN_EXPORT void free_aligned_sized(void *p, size_t alignment, size_t n_bytes);
-
-void free_sized(void *p, size_t n_bytes)
+PIN_EXPORT_AS(void, free_sized, void *p, size_t n_bytes)
 {
 	(void)n_bytes;
 	free(p);
 }
 
-void free_aligned_sized(void *p, size_t alignment, size_t n_bytes)
+PIN_EXPORT_AS(void, free_aligned_sized, void *p, size_t alignment, size_t n_bytes)
 {
 	(void)alignment;
 	(void)n_bytes;
@@ -174,16 +144,11 @@ void free_aligned_sized(void *p, size_t alignment, size_t n_bytes)
 }
 
 /* At least one page. What cannot be rounded up stays more than there can be. */
-static size_t whole_pages(size_t n_bytes)
-{
-	if (n_bytes > SIZE_MAX - PIN_PAGE)
-		return SIZE_MAX;
-	return n_bytes ? PIN_ALIGN_UP(n_bytes, PIN_PAGE) : PIN_PAGE;
-}
-
 PIN_EXPORT void *pvalloc(size_t n_bytes)
 {
-	return memalign(PIN_PAGE, whole_pages(n_bytes));
+	size_t whole = PIN_ALIGN_UP(n_bytes + !n_bytes, PIN_PAGE);
+
+	return memalign(PIN_PAGE, whole ? whole : SIZE_MAX);
 }
 
 /* 0 means that no memory was returned to the system, which is the promise. */
@@ -193,27 +158,16 @@ PIN_EXPORT int malloc_trim(size_t pad)
 	return 0;
 }
 
-/* The limit in glibc: 20 words. */
-#define MOST_MXFAST (20 * (int)sizeof(size_t))
-
 /*
- * Returns 1 as glibc does, also for parameters it does not know, because ignoring them does no
- * harm. The exception is M_PERTURB: a program may look for the pattern, which has to be chosen
- * before the first malloc.
+ * Returns 1 as glibc does, also for what it does not know, because ignoring that does no harm.
+ * The exception is M_PERTURB: a program may look for the pattern, which has to be chosen before
+ * the first malloc.
  */
 PIN_EXPORT int mallopt(int parameter, int value)
 {
-	switch (parameter) {
-	case M_TOP_PAD:
+	if (parameter == M_TOP_PAD)
 		pin_options.top_pad = (size_t)value; /* what is too much is cut */
-		return 1;
-	case M_PERTURB:
-		return !value == !pin_options.perturb;
-	case M_MXFAST:
-		return value >= 0 && value <= MOST_MXFAST;
-	default:
-		return 1;
-	}
+	return parameter != M_PERTURB || !value == !pin_options.perturb;
 }
 
 PIN_EXPORT struct mallinfo2 mallinfo2(void)
@@ -253,35 +207,24 @@ PIN_EXPORT int malloc_info(int options, FILE *stream)
 	fprintf(stream,
 		"<malloc version=\"1\">\n"
 		"<system type=\"current\" size=\"%zu\"/>\n"
-		"<system type=\"max\" size=\"%zu\"/>\n"
-		"<aspace type=\"total\" size=\"%zu\"/>\n"
-		"<aspace type=\"mprotect\" size=\"%zu\"/>\n"
 		"<total type=\"rest\" size=\"%zu\"/>\n"
 		"</malloc>\n",
-		info.arena, info.arena, info.arena, info.arena, info.fordblks);
+		info.arena, info.fordblks);
 	return 0;
 }
 
 PIN_EXPORT void malloc_stats(void)
 {
-	struct pin_live_stats stats;
-	char text[512];
+	struct mallinfo2 info = mallinfo2();
+	char text[256];
 
-	pin_live_stats(&stats);
 	pin_io_write(STDERR_FILENO, text,
 		     pin_format(text, sizeof text,
 				"Heap:\n"
 				"system bytes     = %zu\n"
 				"in use bytes     = %zu\n"
-				"  large blocks   = %zu\n"
-				"  small blocks   = %zu\n"
-				"most in use      = %zu\n"
-				"free bytes       = %zu\n"
-				"growth steps     = %u\n",
-				stats.mapped, stats.live, stats.large,
-				stats.live > stats.large ? stats.live - stats.large : 0,
-				pin_live_peak().bytes, stats.mapped - stats.live,
-				pin_span_steps()));
+				"most in use      = %zu\n",
+				info.arena, info.uordblks, pin_live_peak().bytes));
 }
 
 /*
@@ -295,6 +238,8 @@ PIN_EXPORT void malloc_stats(void)
 #pragma GCC diagnostic ignored "-Wmissing-attributes"
 #endif
 
+/* glibc's takes nothing but powers of two since 2.38: more is no harm. */
+PIN_ALIAS(aligned_alloc, memalign);
 PIN_ALIAS(__libc_malloc, malloc);
 PIN_ALIAS(__libc_calloc, calloc);
 PIN_ALIAS(__libc_realloc, realloc);
@@ -315,14 +260,6 @@ PIN_ALIAS(__libc_mallinfo, mallinfo);
  * and thread caches that flags name are ignored.
  */
 
-PIN_EXPORT void *mallocx(size_t n_bytes, int flags);
-PIN_EXPORT void dallocx(void *p, int flags);
-PIN_EXPORT void sdallocx(void *p, size_t n_bytes, int flags);
-PIN_EXPORT void *rallocx(void *p, size_t n_bytes, int flags);
-PIN_EXPORT size_t nallocx(size_t n_bytes, int flags);
-PIN_EXPORT size_t sallocx(const void *p, int flags);
-PIN_EXPORT size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags);
-
 /* Flags hold the logarithm of the alignment. */
 #define ALIGNMENT(flags) ((size_t)1 << ((flags)&0x3f))
 #define ZERO(flags)	 ((flags)&0x40)
@@ -336,40 +273,40 @@ PIN_EXPORT size_t malloc_usable_size(void *p)
 	return pin_reserve_contains(p) ? pin_usable(p, "malloc_usable_size") : 0;
 }
 
-size_t sallocx(const void *p, int flags)
+PIN_EXPORT_AS(size_t, sallocx, const void *p, int flags)
 {
 	(void)flags;
 	return pin_usable(p, "sallocx");
 }
 
-void *mallocx(size_t n_bytes, int flags)
+PIN_EXPORT_AS(void *, mallocx, size_t n_bytes, int flags)
 {
 	return pin_new_block(ALIGNMENT(flags), n_bytes, ZERO(flags));
 }
 
-size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags)
+PIN_EXPORT_AS(size_t, xallocx, void *p, size_t n_bytes, size_t extra, int flags)
 {
 	return pin_resized_in_place(p, n_bytes, extra, ZERO(flags), "xallocx");
 }
 
-void dallocx(void *p, int flags)
+PIN_EXPORT_AS(void, dallocx, void *p, int flags)
 {
 	(void)flags;
 	pin_usable(p, "dallocx");
 	pin_free(p);
 }
 
-void sdallocx(void *p, size_t n_bytes, int flags)
+PIN_EXPORT_AS(void, sdallocx, void *p, size_t n_bytes, int flags)
 {
 	pin_free_sized(p, ALIGNMENT(flags), n_bytes, "sdallocx");
 }
 
-void *rallocx(void *p, size_t n_bytes, int flags)
+PIN_EXPORT_AS(void *, rallocx, void *p, size_t n_bytes, int flags)
 {
 	return pin_resized_aligned(p, ALIGNMENT(flags), n_bytes, ZERO(flags), "rallocx");
 }
 
-size_t nallocx(size_t n_bytes, int flags)
+PIN_EXPORT_AS(size_t, nallocx, size_t n_bytes, int flags)
 {
 	return pin_good_size(ALIGNMENT(flags), n_bytes);
 }

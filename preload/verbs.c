@@ -81,15 +81,12 @@ PIN_EXPORT int ibv_fork_init(void)
 	return pin_fork_init();
 }
 
-PIN_EXPORT int ibv_dontfork_range(void *start, size_t length);
-PIN_EXPORT int ibv_dofork_range(void *start, size_t length);
-
-int ibv_dontfork_range(void *start, size_t length)
+PIN_EXPORT_AS(int, ibv_dontfork_range, void *start, size_t length)
 {
 	return pin_fork_mark(start, length);
 }
 
-int ibv_dofork_range(void *start, size_t length)
+PIN_EXPORT_AS(int, ibv_dofork_range, void *start, size_t length)
 {
 	return pin_fork_unmark(start, length);
 }
@@ -126,9 +123,7 @@ PIN_EXPORT int ibv_close_device(struct ibv_context *context)
  * dlsym. It has no version, like malloc, because libibverbs gives it another one in each
  * release.
  */
-PIN_EXPORT void verbs_uninit_context(struct verbs_context *extended);
-
-void verbs_uninit_context(struct verbs_context *extended)
+PIN_EXPORT_AS(void, verbs_uninit_context, struct verbs_context *extended)
 {
 	struct ibv_context *context = pin_ibverbs_context_in(extended);
 	const struct pin_ibverbs *verbs = pin_ibverbs_of(context);
