@@ -492,6 +492,7 @@ for i in range(4):
 		[ "$file" = "out.$(figure "$file" .pid).json" ]
 		[ "$(figure "$file" .parent)" = "$pid" ]
 		jq -e '[.timeline[] | .[1] <= .[2]] | all' "$file"
+		jq -e '.resident.heap_bytes <= .memory.mapped_bytes' "$file"
 		[ "$(figure "$file" '.peak_sites | map(.bytes) | add')" -lt $((190 << 20)) ]
 	done
 	for file in out.[0-9]*.json; do figure "$file" .memory; done

@@ -50,7 +50,8 @@ size_t pin_report_peak_beside(void)
 	return (size_t)beside(PIN_FIGURE_LIVE_PEAK, (int64_t)pin_live_peak().bytes);
 }
 
-struct pin_moment pin_report_moment_beside(struct pin_moment moment)
+/* Beside what its parent had. */
+static struct pin_moment moment_beside(struct pin_moment moment)
 {
 	moment.live = (size_t)beside(PIN_FIGURE_LIVE, (int64_t)moment.live);
 	moment.mapped = (size_t)beside(PIN_FIGURE_MAPPED, (int64_t)moment.mapped);
@@ -123,6 +124,9 @@ void pin_report_take_figures(struct pin_report *report, unsigned when)
 #undef FIGURE
 	if (report->figures[PIN_FIGURE_MAPPED] < report->figures[PIN_FIGURE_LIVE_PEAK])
 		report->figures[PIN_FIGURE_MAPPED] = report->figures[PIN_FIGURE_LIVE_PEAK];
+	/* A child has its parent's pages, too. */
+	if (report->figures[PIN_FIGURE_IN_HEAP] > report->figures[PIN_FIGURE_MAPPED])
+		report->figures[PIN_FIGURE_IN_HEAP] = report->figures[PIN_FIGURE_MAPPED];
 }
 
 /* --- the peak --------------------------------------------------------------------------- */
@@ -193,7 +197,7 @@ void pin_report_collect_peak(struct pin_report *report, uint64_t now)
 	report->peak.bytes = (size_t)report->figures[PIN_FIGURE_LIVE_PEAK];
 	report->n_moments = pin_timeline_read(report->moments);
 	for (size_t i = 0; i < report->n_moments; i++)
-		report->moments[i] = pin_report_moment_beside(report->moments[i]);
+		report->moments[i] = moment_beside(report->moments[i]);
 	limit_to_now(report, now);
 	insert_peak(report);
 	append_now(report, now);

@@ -50,9 +50,6 @@ void pin_report_base_figures(void);
 /* The most that was in the program's blocks beside what its parent had. Async-signal-safe. */
 size_t pin_report_peak_beside(void);
 
-/* A moment of the timeline beside what its parent had. */
-struct pin_moment pin_report_moment_beside(struct pin_moment moment);
-
 /* Requests with this outcome, beside its parent's. */
 uint64_t pin_report_requests(enum pin_reason reason);
 
