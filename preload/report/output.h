@@ -22,7 +22,7 @@ void pin_output(struct pin_output *out, const char *format, ...)
 /* Writes a JSON string, quoted and escaped; bytes that are not UTF-8 become question marks. */
 void pin_output_string(struct pin_output *out, const char *text);
 
-/* Writes what is buffered. Returns out->error, which is -EAGAIN if nobody reads. */
+/* Writes what is buffered. Returns out->error. */
 int pin_output_flush(struct pin_output *out);
 
 #endif

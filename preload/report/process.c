@@ -9,17 +9,15 @@
 #include "preload/report/rank.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 PIN_WRITTEN_FIRST static struct {
-	uint64_t ns;   /* of a clock that never goes back */
-	uint64_t time; /* since 1970, in nanoseconds */
-	uint64_t
-		ticks; /* since the boot, when the process began, which executed this program */
+	uint64_t ns;	   /* of a clock that never goes back */
+	uint64_t time;	   /* since 1970, in nanoseconds */
+	uint64_t ticks;	   /* since the boot, when what executed this program began */
 	pid_t pid, parent; /* 0: no report without being called; not forked */
 	bool is_minor;	   /* a forked child, or a helper */
 } began;
@@ -29,25 +27,18 @@ PIN_WRITTEN_FIRST bool pin_report_wanted;
 /* Whether a file of the parent's in /proc has a text; false if it may not be read. */
 static bool parent_has(const char *name, const char *text)
 {
-	size_t n = strlen(text), kept = 0;
 	char path[64], buf[1024];
-	bool found = false;
-	ssize_t got;
+	size_t matched = 0;
+	long n;
 	int fd;
 
 	pin_format(path, sizeof path, "/proc/%d/%s", getppid(), name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	while (!found && (got = read(fd, buf + kept, sizeof buf - kept)) > 0) {
-		size_t all = kept + (size_t)got;
-
-		found = memmem(buf, all, text, n) != NULL;
-		kept = all < n ? all : n - 1;
-		memmove(buf, buf + all - kept, kept);
-	}
-	close(fd);
-	return found;
+	fd = pin_io_open(path);
+	while (text[matched] && (n = pin_io_read_some(fd, buf, sizeof buf)) > 0)
+		for (long i = 0; i < n && text[matched]; i++)
+			matched = buf[i] == text[matched] ? matched + 1 : buf[i] == *text;
+	pin_io_close(fd);
+	return !text[matched];
 }
 
 /* A rank is not a helper of its launcher, which is not a rank. */

@@ -13,12 +13,15 @@
 
 #include <string.h>
 
-static void json_number(struct pin_output *out, const char *key, long n)
+/* A number of a report, which is nanoseconds where seconds are written. */
+static void json_number(struct pin_output *out, const char *key, int64_t n, bool in_seconds)
 {
 	if (n < 0)
-		pin_output(out, "\"%s\":null,", key);
+		pin_output(out, "\"%s\":null", key);
+	else if (in_seconds)
+		pin_output(out, "\"%s\":%ld.%06ld", key, n / 1000000000, n / 1000 % 1000000);
 	else
-		pin_output(out, "\"%s\":%ld,", key, n);
+		pin_output(out, "\"%s\":%ld", key, n);
 }
 
 static void json_identity(const struct pin_report *report, struct pin_output *out)
@@ -35,26 +38,14 @@ static void json_identity(const struct pin_report *report, struct pin_output *ou
 		pin_output(out, "null");
 	pin_output(out, ",\"started\":%lu.%03lu},\"starttime\":%lu,", report->started / 1000,
 		   report->started % 1000, report->ticks);
-	json_number(out, "rank", report->rank);
-	json_number(out, "nranks", report->nranks);
-	pin_output(out, "\"program\":");
+	json_number(out, "rank", report->rank, false);
+	pin_output(out, ",");
+	json_number(out, "nranks", report->nranks, false);
+	pin_output(out, ",\"program\":");
 	pin_output_string(out, report->program);
-	pin_output(out, ",\"elapsed_s\":%lu.%06lu,\n", report->elapsed_ns / 1000000000,
-		   report->elapsed_ns / 1000 % 1000000);
-	pin_output(out, "\"trigger\":\"%s\",\n", report->trigger);
-}
-
-static void json_figure(const struct pin_report *report, int i, struct pin_output *out)
-{
-	int64_t n = report->figures[i];
-
-	if (n < 0)
-		pin_output(out, "\"%s\":null", pin_figures[i].key);
-	else if (pin_figures[i].flags & PIN_IN_SECONDS)
-		pin_output(out, "\"%s\":%ld.%06ld", pin_figures[i].key, n / 1000000000,
-			   n / 1000 % 1000000);
-	else
-		pin_output(out, "\"%s\":%ld", pin_figures[i].key, n);
+	pin_output(out, ",");
+	json_number(out, "elapsed_s", (int64_t)report->elapsed_ns, true);
+	pin_output(out, ",\n\"trigger\":\"%s\",\n", report->trigger);
 }
 
 /* A section with its figures, which stays open. */
@@ -68,7 +59,8 @@ static void json_section(const struct pin_report *report, const char *section,
 		if (strcmp(pin_figures[i].section, section) != 0)
 			continue;
 		pin_output(out, "%s", before);
-		json_figure(report, i, out);
+		json_number(out, pin_figures[i].key, report->figures[i],
+			    pin_figures[i].flags & PIN_IN_SECONDS);
 		before = ",";
 	}
 }

@@ -77,7 +77,7 @@ static const char *reason(int error)
 		return "that is a link, a directory, or something else that is no regular file";
 	if (error == -EINVAL)
 		return "of %, only %h (host), %p (process), %r (rank) and %% are known";
-	return error == -EAGAIN ? "nobody reads it" : strerrordesc_np(-error);
+	return strerrordesc_np(-error);
 }
 
 static void tell(int error)
