@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Settings with which the library cannot keep its promise. They are looked for when they
- * matter, and reported in one line with the cure. The texts here are shared with `pinalloc
- * check`.
+/* What the library and `pinalloc check` say of settings with which the heap is not registered.
  */
 #ifndef PIN_CONFLICTS_H
 #define PIN_CONFLICTS_H
 
-#include "allocator/base.h"
-
+#include <stdbool.h>
 #include <strings.h>
 
 /* Beginnings of the messages when malloc is not ours, or has nothing. */
@@ -26,15 +22,5 @@ static inline bool pin_ucx_is_off(const char *value)
 	return value &&
 	       (!strcasecmp(value, "n") || !strcasecmp(value, "no") || !strcasecmp(value, "0"));
 }
-
-/*
- * Whether malloc is ours, by its address: the heap need not start for that. Otherwise it is
- * called, as another's may be a wrapper that calls ours; if it is not ours, logs whose it is.
- * From the constructor.
- */
-bool pin_conflicts_heap_is_ours(void);
-
-/* Logs, once, settings of the environment that conflict with ours. When a device is opened. */
-void pin_conflicts_check_settings(void);
 
 #endif

@@ -11,6 +11,7 @@
 #include "allocator/misuse.h"
 #include "allocator/options.h"
 #include "allocator/io.h"
+#include "allocator/reserve.h"
 #include "allocator/timeline.h"
 #include "preload/conflicts.h"
 #include "preload/report/stacks.h"
@@ -25,15 +26,50 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fnmatch.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdlib.h>
 
-static void print_help_if_wanted(void)
+/* The object that has a function: another preload, or the program itself. */
+static const struct link_map *object_of(void *function)
 {
-	if (!pin_options_help_wanted())
-		return;
-	pin_options_help();
-	_Exit(0);
+	struct link_map *map = NULL;
+	Dl_info info;
+
+	return dladdr1(function, &info, (void **)&map, RTLD_DL_LINKMAP) ? map : NULL;
+}
+
+static void warn_of_owner(const struct link_map *owner)
+{
+	if (owner && !owner->l_name[0])
+		pin_warn("the program has a malloc of its own: its heap is not this library's "
+			 "and is not registered; link the program without that malloc");
+	else
+		pin_warn(PIN_SAYS_FOREIGN "%s: the heap is not this library's and is not "
+					  "registered; put libpinalloc.so first in LD_PRELOAD",
+			 owner ? owner->l_name : "?");
+}
+
+/* Volatile, or compilers know better: which calls are ours, and that none need be made. */
+static bool answers_as_ours(void)
+{
+	void *volatile p = malloc(1);
+	bool is_ours = pin_reserve_contains(p);
+
+	free(p);
+	return is_ours;
+}
+
+/*
+ * By the address of malloc: the heap need not start for that. Otherwise it is called, as
+ * another's may be a wrapper that calls ours.
+ */
+static bool heap_is_ours(void)
+{
+	if (pin_stacks_ours((void *)malloc) || answers_as_ours())
+		return true;
+	warn_of_owner(object_of(dlsym(RTLD_DEFAULT, "malloc")));
+	return false;
 }
 
 /* A child reports what it has beside its parent. */
@@ -54,11 +90,6 @@ static void report_at_end(void)
 {
 	if (pin_report_write_if_due())
 		pin_record_end();
-}
-
-static bool program_matches(void)
-{
-	return !fnmatch(pin_options.programs, program_invocation_short_name, 0);
 }
 
 /*
@@ -93,10 +124,13 @@ __attribute__((constructor(101))) static void init_library(void)
 	pin_options_init();
 	pin_fatal_hook = pin_stacks_log;
 	pin_misuse_caller = pin_stacks_caller;
-	print_help_if_wanted();
-	wanted = program_matches();
+	if (pin_options_help_wanted()) {
+		pin_options_help();
+		_Exit(0);
+	}
+	wanted = !fnmatch(pin_options.programs, program_invocation_short_name, 0);
 	pin_timeline_set_pinned(&pin_state.registered);
-	pin_state_init(pin_conflicts_heap_is_ours() && wanted);
+	pin_state_init(heap_is_ours() && wanted);
 	pin_domain_on_arm = pin_userpool_preallocate;
 	pin_process_init(wanted);
 	if (pin_report_wanted || pin_options.sample) {

@@ -6,7 +6,6 @@
 #include <config.h>
 
 #include "allocator/log.h"
-#include "preload/conflicts.h"
 #include "regpool/arm.h"
 #include "regpool/fork.h"
 #include "regpool/listeners.h"
@@ -142,8 +141,6 @@ PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 		pin_warn_once(
 			"%s cannot be opened: %s; check the permissions of /dev/infiniband",
 			device->name, strerrordesc_np(error));
-	if (context && !pin_state_off())
-		pin_conflicts_check_settings();
 	/* Early enough for libfabric, which chooses its monitor when a domain is opened. */
 	if (context)
 		pin_listeners_find();

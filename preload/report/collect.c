@@ -169,13 +169,12 @@ static void collect_sites(struct pin_report *report)
 	report->n_sites = pin_sites_largest(report->held, largest, PIN_REPORT_SITES);
 	for (size_t i = 0; i < report->n_sites; i++) {
 		const struct pin_site *site = largest[i];
-		struct pin_held held = {0};
+		struct pin_held grown = {(double)site->grown_bytes, (double)site->grown_count};
+		struct pin_held held = report->held ? pin_site_at_peak(site) : grown;
 
-		if (report->held)
-			held = pin_site_at_peak(site);
 		report->sites[i] = (struct pin_report_site){
-			.bytes = report->held ? (size_t)(held.bytes + 0.5) : site->grown_bytes,
-			.count = report->held ? (size_t)(held.count + 0.5) : site->grown_count,
+			.bytes = (size_t)(held.bytes + 0.5),
+			.count = (size_t)(held.count + 0.5),
 			.frames = site->frames,
 			.n_frames = site->depth,
 		};

@@ -24,13 +24,11 @@ void pin_report_file_init(void)
 /* What a letter behind a per cent sign stands for; 0 if that is nothing. */
 static size_t expand_letter(char letter, char *out, size_t size)
 {
-	char host[HOST_NAME_MAX + 1] = "";
 	const char *rank = pin_rank();
 
 	switch (letter) {
 	case 'h':
-		gethostname(host, sizeof host - 1);
-		return pin_format(out, size, "%s", host);
+		return gethostname(out, size) ? 0 : strlen(out);
 	case 'p':
 		return pin_format(out, size, "%d", getpid());
 	case 'r':

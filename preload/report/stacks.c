@@ -246,7 +246,6 @@ struct tables {
 
 #define UDATA4		   0x03
 #define SDATA4_FROM_HEADER 0x3b
-#define WIDTH_OF_4	   0x03 /* in the lowest three bits */
 
 static int find_proc_info(unw_addr_space_t space, unw_word_t ip, unw_proc_info_t *info,
 			  int need_info, void *arg)
@@ -258,8 +257,7 @@ static int find_proc_info(unw_addr_space_t space, unw_word_t ip, unw_proc_info_t
 	int error = -UNW_ENOINFO;
 
 	if (tables && tables->version == 1 && tables->count_kind == UDATA4 &&
-	    tables->rows_kind == SDATA4_FROM_HEADER &&
-	    (tables->frames_kind & 7) == WIDTH_OF_4) {
+	    tables->rows_kind == SDATA4_FROM_HEADER) {
 		all.start_ip = (uintptr_t)module->start;
 		all.end_ip = (uintptr_t)module->end;
 		all.u.rti.segbase = (uintptr_t)tables;

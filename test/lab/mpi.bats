@@ -241,12 +241,8 @@ outcomes() {
 }
 
 # bats test_tags=thorough
-@test "the mode in which UCX replaces malloc is reported once for each rank, with the cure" {
-	local line='UCX_MEM_MMAP_HOOK_MODE=reloc lets UCX replace malloc .* set UCX_MEM_MALLOC_RELOC=n'
-
+@test "data is right in the mode in which UCX replaces malloc; the cure has the heap registered" {
 	right reloc
-	[ "$(grep -c "^pinalloc.*: $line\$" "$results/reloc.err")" -eq 2 ]
 	right reloc-cured
 	once reloc-cured
-	run ! grep '^pinalloc' "$results/reloc-cured.err"
 }
