@@ -26,29 +26,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fnmatch.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdlib.h>
-
-/* The object that has a function: another preload, or the program itself. */
-static const struct link_map *object_of(void *function)
-{
-	struct link_map *map = NULL;
-	Dl_info info;
-
-	return dladdr1(function, &info, (void **)&map, RTLD_DL_LINKMAP) ? map : NULL;
-}
-
-static void warn_of_owner(const struct link_map *owner)
-{
-	if (owner && !owner->l_name[0])
-		pin_warn("the program has a malloc of its own: its heap is not this library's "
-			 "and is not registered; link the program without that malloc");
-	else
-		pin_warn(PIN_SAYS_FOREIGN "%s: the heap is not this library's and is not "
-					  "registered; put libpinalloc.so first in LD_PRELOAD",
-			 owner ? owner->l_name : "?");
-}
 
 /* Volatile, or compilers know better: which calls are ours, and that none need be made. */
 static bool answers_as_ours(void)
@@ -66,9 +45,15 @@ static bool answers_as_ours(void)
  */
 static bool heap_is_ours(void)
 {
+	Dl_info owner;
+
 	if (pin_stacks_ours((void *)malloc) || answers_as_ours())
 		return true;
-	warn_of_owner(object_of(dlsym(RTLD_DEFAULT, "malloc")));
+	pin_warn(PIN_SAYS_FOREIGN
+		 "%s: the heap is not this library's and is not registered; put "
+		 "libpinalloc.so first in LD_PRELOAD, or link the program "
+		 "without a malloc of its own",
+		 dladdr(dlsym(RTLD_DEFAULT, "malloc"), &owner) ? owner.dli_fname : "?");
 	return false;
 }
 

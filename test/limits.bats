@@ -344,7 +344,7 @@ failing() {
 @test "a program with its own malloc gives one line, and works" {
 	run -0 --separate-stderr preloaded "$programs/ownmalloc"
 	[ "$output" = works ]
-	one_line 'the program has a malloc of its own: .*'
+	one_line 'malloc is answered by .*/ownmalloc: .*link the program without a malloc of its own'
 }
 
 @test "a program that cannot be preloaded prints no options, a dynamic one does" {

@@ -181,23 +181,18 @@ static void collect_sites(struct pin_report *report)
 	}
 }
 
-/* Other threads go on meanwhile: they may have reached the peak, or a moment, after now. */
-static void limit_to_now(struct pin_report *report, uint64_t now)
-{
-	if (report->peak.ns > now)
-		report->peak.ns = now;
-	for (size_t i = report->n_moments; i && report->moments[i - 1].ns > now; i--)
-		report->moments[i - 1].ns = now;
-}
-
 void pin_report_collect_peak(struct pin_report *report, uint64_t now)
 {
 	report->peak = pin_live_peak();
 	report->peak.bytes = (size_t)report->figures[PIN_FIGURE_LIVE_PEAK];
 	report->n_moments = pin_timeline_read(report->moments);
-	for (size_t i = 0; i < report->n_moments; i++)
+	/* Other threads go on: they may have reached the peak, or a moment, after now. */
+	report->peak.ns = report->peak.ns < now ? report->peak.ns : now;
+	for (size_t i = 0; i < report->n_moments; i++) {
 		report->moments[i] = moment_beside(report->moments[i]);
-	limit_to_now(report, now);
+		if (report->moments[i].ns > now)
+			report->moments[i].ns = now;
+	}
 	insert_peak(report);
 	append_now(report, now);
 	collect_sites(report);

@@ -45,13 +45,15 @@ const char *pin_report_file_suffix(const char *path)
 	return path + n - (n > suffix && !strcmp(path + n - suffix, ".json") ? suffix : 0);
 }
 
-/* Puts `more` before the suffix. */
-static size_t insert(char *out, size_t size, const char *path, long more)
+/* Puts a number before the suffix, but for the first. */
+static size_t add_number(char *out, size_t size, const char *path, long number)
 {
 	const char *suffix = pin_report_file_suffix(path);
 	size_t n = pin_format(out, (size_t)(suffix - path) + 1, "%s", path);
 
-	return n + pin_format(out + n, size - n, ".%ld%s", more, suffix);
+	if (number > 1)
+		n += pin_format(out + n, size - n, ".%ld", number);
+	return n + pin_format(out + n, size - n, "%s", suffix);
 }
 
 static int try_path(const char *path)
@@ -85,7 +87,7 @@ int pin_report_file_find(struct pin_report_file *file, const char *pattern, bool
 	}
 	if (!*pattern && !is_own) {
 		strcpy(file->name, file->path);
-		n = insert(file->path, sizeof file->path, file->name, getpid());
+		n = add_number(file->path, sizeof file->path, file->name, getpid());
 	}
 	return *pattern || n + 1 >= sizeof file->path ? -ENAMETOOLONG : try_path(file->path);
 }
@@ -113,14 +115,6 @@ int pin_report_file_open(struct pin_report_file *file)
 	return file->fd < 0 ? -errno : 0;
 }
 
-static void set_name(struct pin_report_file *file, long number)
-{
-	if (number == 1)
-		pin_format(file->name, sizeof file->name, "%s", file->path);
-	else
-		insert(file->name, sizeof file->name, file->path, number);
-}
-
 /*
  * Takes an older report out of the way. Another process may have replaced it meanwhile: then
  * that one's report gets the next name that is free.
@@ -131,7 +125,7 @@ static int remove_older(struct pin_report_file *file, long number, uint64_t sinc
 		return errno == ENOENT ? 0 : -errno;
 	if (is_of_another(file->aside, since))
 		for (; link(file->aside, file->name) && errno == EEXIST; number++)
-			set_name(file, number + 1);
+			add_number(file->name, sizeof file->name, file->path, number + 1);
 	unlink(file->aside);
 	return 0;
 }
@@ -145,7 +139,7 @@ static int give_name(struct pin_report_file *file, uint64_t since)
 	for (long number = 1;;) {
 		int error;
 
-		set_name(file, number);
+		add_number(file->name, sizeof file->name, file->path, number);
 		if (!link(file->temporary, file->name))
 			return unlink(file->temporary) ? -errno : 0;
 		error = errno;

@@ -48,8 +48,8 @@ static void json_identity(const struct pin_report *report, struct pin_output *ou
 	pin_output(out, ",\n\"trigger\":\"%s\",\n", report->trigger);
 }
 
-/* A section with its figures, which stays open. */
-static void json_section(const struct pin_report *report, const char *section,
+/* A section with its figures, and `end` behind them. */
+static void json_section(const struct pin_report *report, const char *section, const char *end,
 			 struct pin_output *out)
 {
 	const char *before = "{";
@@ -63,6 +63,7 @@ static void json_section(const struct pin_report *report, const char *section,
 			    pin_figures[i].flags & PIN_IN_SECONDS);
 		before = ",";
 	}
+	pin_output(out, "%s", end);
 }
 
 /* The domains of a forked child belong to its parent. */
@@ -94,18 +95,15 @@ static void json_reasons(struct pin_output *out)
 
 static void json_sections(const struct pin_report *report, struct pin_output *out)
 {
-	json_section(report, "memory", out);
-	pin_output(out, "},\n");
-	json_section(report, "resident", out);
-	pin_output(out, "},\n");
-	json_section(report, "registration", out);
-	pin_output(out, ",\"passed_through_reasons\":{");
+	json_section(report, "memory", "},\n", out);
+	json_section(report, "resident", "},\n", out);
+	json_section(report, "registration", ",\"passed_through_reasons\":{", out);
 	json_reasons(out);
 	pin_output(out, "},\"domains\":[");
 	json_domains(report, out);
 	pin_output(out, "]},\n");
-	json_section(report, "watch", out);
-	pin_output(out, ",\"on\":%s}", pin_watch_is_on() ? "true" : "false");
+	json_section(report, "watch", pin_watch_is_on() ? ",\"on\":true}" : ",\"on\":false}",
+		     out);
 }
 
 /* In two parts, as a path may be of any length. */
