@@ -7,6 +7,7 @@
 
 #include "allocator/cgroup.h"
 #include "allocator/live.h"
+#include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
@@ -29,20 +30,6 @@ static uint64_t base_requests[PIN_REASONS];
 static int64_t beside(enum pin_figure i, int64_t n)
 {
 	return n > base[i] ? n - base[i] : n < 0 ? n : 0;
-}
-
-void pin_report_base_figures(void)
-{
-	static struct pin_report now;
-
-	memset(base, 0, sizeof base);
-	pin_report_take_figures(&now, PIN_COUNTED);
-	for (int i = 0; i < PIN_FIGURES; i++)
-		if (pin_figures[i].flags & PIN_COUNTED &&
-		    !(pin_figures[i].flags & PIN_PROPERTY))
-			base[i] = now.figures[i] > 0 ? now.figures[i] : 0;
-	for (int i = 0; i < PIN_REASONS; i++)
-		base_requests[i] = pin_state_requests(i);
 }
 
 size_t pin_report_peak_beside(void)
@@ -105,7 +92,8 @@ static size_t without_heap(const char *name, int64_t heap)
 	return all > (size_t)heap ? all - (size_t)heap : 0;
 }
 
-void pin_report_take_figures(struct pin_report *report, unsigned when)
+/* Of PIN_COUNTED, PIN_AT_RECORD and PIN_AT_REPORT those in `when`. */
+static void take_figures(struct pin_report *report, unsigned when)
 {
 	struct pin_cgroup *cgroup = &report->cgroup;
 	size_t peak = pin_live_peak().bytes;
@@ -129,12 +117,27 @@ void pin_report_take_figures(struct pin_report *report, unsigned when)
 		report->figures[PIN_FIGURE_IN_HEAP] = report->figures[PIN_FIGURE_MAPPED];
 }
 
+void pin_report_base_figures(void)
+{
+	static struct pin_report now;
+
+	memset(base, 0, sizeof base);
+	take_figures(&now, PIN_COUNTED);
+	for (int i = 0; i < PIN_FIGURES; i++)
+		if (pin_figures[i].flags & PIN_COUNTED &&
+		    !(pin_figures[i].flags & PIN_PROPERTY))
+			base[i] = now.figures[i] > 0 ? now.figures[i] : 0;
+	for (int i = 0; i < PIN_REASONS; i++)
+		base_requests[i] = pin_state_requests(i);
+}
+
 /* --- the peak --------------------------------------------------------------------------- */
 
 /* The peak is exact, the moments are samples: it gets one of its own. */
-static void insert_peak(struct pin_report *report)
+static void insert_peak(struct pin_report *report, uint64_t ns)
 {
-	struct pin_moment peak = {.ns = report->peak.ns, .live = report->peak.bytes};
+	struct pin_moment peak = {.ns = ns,
+				  .live = (size_t)report->figures[PIN_FIGURE_LIVE_PEAK]};
 	size_t n = report->n_moments, at = n;
 
 	while (at && report->moments[at - 1].ns > peak.ns)
@@ -166,11 +169,11 @@ static void collect_sites(struct pin_report *report)
 {
 	struct pin_site *largest[PIN_REPORT_SITES];
 
-	report->n_sites = pin_sites_largest(report->held, largest, PIN_REPORT_SITES);
+	report->n_sites = pin_sites_largest(pin_options.sample, largest, PIN_REPORT_SITES);
 	for (size_t i = 0; i < report->n_sites; i++) {
 		const struct pin_site *site = largest[i];
 		struct pin_held grown = {(double)site->grown_bytes, (double)site->grown_count};
-		struct pin_held held = report->held ? pin_site_at_peak(site) : grown;
+		struct pin_held held = pin_options.sample ? pin_site_at_peak(site) : grown;
 
 		report->sites[i] = (struct pin_report_site){
 			.bytes = (size_t)(held.bytes + 0.5),
@@ -181,19 +184,20 @@ static void collect_sites(struct pin_report *report)
 	}
 }
 
-void pin_report_collect_peak(struct pin_report *report, uint64_t now)
+void pin_report_collect(struct pin_report *report, unsigned when)
 {
-	report->peak = pin_live_peak();
-	report->peak.bytes = (size_t)report->figures[PIN_FIGURE_LIVE_PEAK];
+	uint64_t now = pin_os_now_ns(), peak_ns = pin_live_peak().ns;
+
+	report->elapsed_ns = now - report->began_ns;
+	take_figures(report, when);
 	report->n_moments = pin_timeline_read(report->moments);
 	/* Other threads go on: they may have reached the peak, or a moment, after now. */
-	report->peak.ns = report->peak.ns < now ? report->peak.ns : now;
 	for (size_t i = 0; i < report->n_moments; i++) {
 		report->moments[i] = moment_beside(report->moments[i]);
 		if (report->moments[i].ns > now)
 			report->moments[i].ns = now;
 	}
-	insert_peak(report);
+	insert_peak(report, peak_ns < now ? peak_ns : now);
 	append_now(report, now);
 	collect_sites(report);
 }

@@ -28,9 +28,7 @@ struct pin_report {
 	pid_t pid, parent; /* 0: it was not forked */
 	long rank, nranks; /* -1 outside an MPI job */
 	uint64_t began_ns, elapsed_ns;
-	struct pin_live_peak peak;
 	int64_t figures[PIN_FIGURES]; /* in bytes, nanoseconds and numbers; -1: not known */
-	bool held; /* sites are those that held the peak, else those that grew the heap */
 	size_t n_sites, n_moments;
 	struct pin_report_site {
 		size_t bytes, count;
@@ -41,9 +39,6 @@ struct pin_report {
 	struct pin_cgroup cgroup; /* for the figures, as they are taken */
 };
 
-/* Takes figures: of PIN_COUNTED, PIN_AT_RECORD and PIN_AT_REPORT those in `when`. */
-void pin_report_take_figures(struct pin_report *report, unsigned when);
-
 /* In a child: what is counted now is its parent's. */
 void pin_report_base_figures(void);
 
@@ -53,8 +48,11 @@ size_t pin_report_peak_beside(void);
 /* Requests with this outcome, beside its parent's. */
 uint64_t pin_report_requests(enum pin_reason reason);
 
-/* Fills in what is about the peak. The figures that are counted, and `held`, must be there. */
-void pin_report_collect_peak(struct pin_report *report, uint64_t now);
+/*
+ * Fills in what changes while the process runs: figures, of PIN_COUNTED, PIN_AT_RECORD and
+ * PIN_AT_REPORT those in `when`, the timeline with the peak, and the sites.
+ */
+void pin_report_collect(struct pin_report *report, unsigned when);
 
 /* The form for programs: schema 3, described in pinalloc(7). */
 void pin_report_json(const struct pin_report *report, struct pin_output *out);

@@ -122,9 +122,7 @@ static void write_part(void)
 	int64_t peak = (int64_t)pin_live_peak().bytes;
 
 	pin_live_call_at(peak + step_above(peak));
-	report.elapsed_ns = pin_os_now_ns() - report.began_ns;
-	pin_report_take_figures(&report, PIN_COUNTED | PIN_AT_RECORD);
-	pin_report_collect_peak(&report, report.began_ns + report.elapsed_ns);
+	pin_report_collect(&report, PIN_COUNTED | PIN_AT_RECORD);
 	format_report();
 	part.next = ++part.number;
 	put(&part.next, sizeof part.next);
@@ -166,7 +164,6 @@ static void begin_record(void)
 	pin_process_identify(&report);
 	memset(report.figures, -1, sizeof report.figures);
 	report.trigger = PIN_RUNNING_TRIGGER;
-	report.held = pin_options.sample;
 	error = make_file();
 	if (error) {
 		give_up(error);

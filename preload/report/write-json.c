@@ -5,6 +5,7 @@
  */
 #include <config.h>
 
+#include "allocator/options.h"
 #include "preload/report/collect.h"
 #include "preload/report/stacks.h"
 #include "regpool/state.h"
@@ -146,7 +147,7 @@ static void json_modules(const struct pin_report *report, struct pin_output *out
 static void json_sites(const struct pin_report *report, struct pin_output *out)
 {
 	pin_output(out, ",\n\"peak_sites_kind\":\"%s\",\"peak_sites\":[",
-		   report->held ? "held" : "growth");
+		   pin_options.sample ? "held" : "growth");
 	for (size_t i = 0; i < report->n_sites; i++) {
 		const struct pin_report_site *site = &report->sites[i];
 

@@ -9,7 +9,6 @@
 #include "allocator/io.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
-#include "allocator/os.h"
 #include "preload/report/collect.h"
 #include "preload/report/process.h"
 #include "preload/report/report-file.h"
@@ -147,22 +146,14 @@ static void write_verdict(struct pin_output *out)
 
 /* --- a report --------------------------------------------------------------------------- */
 
-static void collect_report(const char *trigger)
-{
-	memset(&report, 0, sizeof report);
-	pin_process_identify(&report);
-	report.elapsed_ns = pin_os_now_ns() - report.began_ns;
-	report.trigger = trigger;
-	report.held = pin_options.sample;
-	pin_report_take_figures(&report, PIN_COUNTED | PIN_AT_RECORD | PIN_AT_REPORT);
-	pin_report_collect_peak(&report, report.began_ns + report.elapsed_ns);
-}
-
 static int write_to(int fd, const char *path, const char *trigger)
 {
 	struct pin_output output = {.fd = fd, .buf = buffer, .size = sizeof buffer};
 
-	collect_report(trigger);
+	memset(&report, 0, sizeof report);
+	pin_process_identify(&report);
+	report.trigger = trigger;
+	pin_report_collect(&report, PIN_COUNTED | PIN_AT_RECORD | PIN_AT_REPORT);
 	if (*pin_report_file_suffix(path)) {
 		pin_report_json(&report, &output);
 	} else {
