@@ -37,6 +37,9 @@
 #ifndef SYS_rename
 #define SYS_rename SYS_renameat
 #endif
+#ifndef SYS_link
+#define SYS_link SYS_linkat
+#endif
 #ifndef SYS_poll
 #define SYS_poll SYS_ppoll
 #endif
@@ -60,6 +63,7 @@ static const struct kind {
 	{"fstat", ENOMEM, {SYS_fstat, SYS_newfstatat}, 0},
 	{"poll", ENOMEM, {SYS_poll, SYS_ppoll}, 0},
 	{"rename", ENOSPC, {SYS_rename, SYS_renameat}, 0},
+	{"link", EPERM, {SYS_link, SYS_linkat}, 0},
 	{"unlink", EACCES, {SYS_unlinkat, SYS_unlinkat}, 0},
 	{"clone", EAGAIN, {SYS_clone, SYS_clone3}, 0},
 	{"userfaultfd", EPERM, {SYS_userfaultfd, SYS_userfaultfd}, 0},
