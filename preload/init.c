@@ -62,8 +62,7 @@ static void begin_anew(void)
 {
 	int saved = errno;
 
-	if (!pin_process_begin_anew())
-		return;
+	pin_process_begin_anew();
 	pin_live_begin_anew();
 	pin_report_base_figures();
 	pin_record_begin_anew();

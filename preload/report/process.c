@@ -18,7 +18,7 @@ PIN_WRITTEN_FIRST static struct {
 	uint64_t ns;	   /* of a clock that never goes back */
 	uint64_t time;	   /* since 1970, in nanoseconds */
 	uint64_t ticks;	   /* since the boot, when what executed this program began */
-	pid_t pid, parent; /* 0: no report without being called; not forked */
+	pid_t pid, parent; /* 0: not forked */
 	bool is_minor;	   /* a forked child, or a helper */
 } began;
 
@@ -82,15 +82,12 @@ static void take_time(void)
 	began.ticks = pin_report_wanted ? read_ticks() : 0;
 }
 
-bool pin_process_begin_anew(void)
+void pin_process_begin_anew(void)
 {
-	if (!began.pid)
-		return false;
 	began.parent = began.pid;
 	began.is_minor = true;
 	began.pid = getpid();
 	take_time();
-	return true;
 }
 
 void pin_process_init(bool wanted)
@@ -100,7 +97,7 @@ void pin_process_init(bool wanted)
 	pin_report_wanted = wanted && strcmp(pin_options.report, "off") != 0 &&
 			    !pin_is_after_task();
 	take_time();
-	began.pid = wanted ? getpid() : 0;
+	began.pid = getpid();
 	began.is_minor = pin_report_wanted && !strstr(pin_options.report, "%p") && is_helper();
 	errno = saved;
 }

@@ -14,8 +14,8 @@ extern bool pin_report_wanted;
  */
 void pin_process_init(bool wanted);
 
-/* In a child, from its handler of fork(). False if nobody asks for a report. */
-bool pin_process_begin_anew(void);
+/* In a child, from its handler of fork(). */
+void pin_process_begin_anew(void);
 
 /* Whether this is that process, or a child that was forked; not one of vfork() or clone(). */
 bool pin_process_is_ours(void);
