@@ -17,6 +17,7 @@
 #include "allocator/span.h"
 
 #include <errno.h>
+#include <gnu/libc-version.h>
 #include <limits.h>
 #include <malloc.h>
 #include <stddef.h>
@@ -96,6 +97,17 @@ static void *aligned_or_errno(size_t alignment, size_t n_bytes)
 
 PIN_EXPORT void *memalign(size_t alignment, size_t n_bytes)
 {
+	return aligned_or_errno(alignment, n_bytes);
+}
+
+/* Another name of memalign up to glibc 2.37; later ones take nothing but powers of two. */
+PIN_EXPORT void *aligned_alloc(size_t alignment, size_t n_bytes)
+{
+	if (__builtin_popcountl(alignment) != 1 &&
+	    strverscmp(gnu_get_libc_version(), "2.38") >= 0) {
+		errno = EINVAL;
+		return NULL;
+	}
 	return aligned_or_errno(alignment, n_bytes);
 }
 
@@ -238,8 +250,6 @@ PIN_EXPORT void malloc_stats(void)
 #pragma GCC diagnostic ignored "-Wmissing-attributes"
 #endif
 
-/* glibc's takes nothing but powers of two since 2.38: more is no harm. */
-PIN_ALIAS(aligned_alloc, memalign);
 PIN_ALIAS(__libc_malloc, malloc);
 PIN_ALIAS(__libc_calloc, calloc);
 PIN_ALIAS(__libc_realloc, realloc);

@@ -444,11 +444,10 @@ open('../go').read()" 2>> ../said 3>&- &
 # As does a program that calls system(), and a script that executes the program at its end.
 @test "processes that have waited for others keep their reports, too" {
 	local rank ranks=()
-	mkfifo ../go
 	for rank in 0 1 2 3; do
 		preloaded PINALLOC_REPORT="$PWD/out.json" PMI_RANK=$rank PMI_SIZE=4 bash -c "uname
 			touch ../started.$rank
-			cat ../go
+			until [ -e ../go ]; do sleep 0.05; done
 			((PMI_RANK % 2)) && exec '$grow' 1
 			true" > ../output 2>> ../said 3>&- &
 		ranks+=($!)
@@ -463,6 +462,8 @@ open('../go').read()" 2>> ../said 3>&- &
 	[ "$(grep -c 'has the report of another process' ../said)" -eq 3 ]
 	rm ./*
 	run -0 --separate-stderr preloaded PINALLOC_REPORT=out.json bash -c "'$grow' 100; true"
+	echo "$stderr"
+	ls -l --time-style=full-iso
 	[[ "$stderr" == *"out.json has the report of another process: that of this one is "*"out.2.json" ]]
 	[ "$(figure out.json .program) $(figure out.2.json .program)" = "grow bash" ]
 }

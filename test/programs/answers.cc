@@ -100,9 +100,7 @@ void answer_aligned()
 	for (auto size : sizes) {
 		for (auto alignment : alignments) {
 			call("memalign", alignment, size, memalign);
-			// Since 2.38 glibc's takes no other.
-			if (alignment && !(alignment & (alignment - 1)))
-				call("aligned_alloc", alignment, size, aligned_alloc);
+			call("aligned_alloc", alignment, size, aligned_alloc);
 			call("__libc_memalign", alignment, size, __libc_memalign);
 			call_posix(alignment, size);
 		}
