@@ -39,7 +39,7 @@ unfit() {
 	unfit '.elapsed_s = 1e300' 'elapsed_s'
 	unfit '.rank = 4' 'rank 4 of 4'
 	unfit '.rank = 0.5' 'rank'
-	unfit '.nranks = 1e9' '16777216 ranks'
+	unfit '.nranks = 1e9' '4194304 ranks'
 	unfit '.memory = 3' 'memory'
 	unfit 'del(.memory)' 'live_bytes'
 	unfit '.memory.mapped_bytes = "12"' 'mapped_bytes'

@@ -109,7 +109,7 @@ setup() {
 			| .memory += {cgroup_limit_bytes: null, cgroup_peak_bytes: null}
 			| del(.watch.on, .registration.passed_through_reasons,
 				.registration.domains)' "job/$r.json") \
-			<(merged ".ranks[$r] | del(.file, .parent, .tree_peak_bytes)" | jq -S .)
+			<(merged ".ranks[$r] | del(.file, .run, .parent, .tree_peak_bytes)" | jq -S .)
 		[ "$(merged ".ranks[$r].file")" = "\"job/$r.json\"" ]
 	done
 	[ "$(merged '[.hosts[].processes]')" = '[2,2]' ]
@@ -248,19 +248,59 @@ used() {
 	rank jobs/4.json '.nranks = 1 | .job = {id: "16", started: 1600000000} | .program = "old"'
 	rank jobs/5.json '.nranks = 2 | .rank = 1 | .job = {id: "17/1", started: 1800000000} | .program = "new"'
 	rank jobs/6.json '.nranks = 2 | .job = {id: "17/1", started: 1800000001} | .program = "new"'
-	rank jobs/7.json '.rank = null | .nranks = null | .job = {id: null, started: 1900000000} | .program = "mpirun"'
+	rank jobs/7.json '.rank = null | .nranks = null | .job = {id: null, started: 1799999999} | .program = "mpirun"'
 	run -0 --separate-stderr "$pinalloc" report jobs
 	[[ "${lines[0]}" == "pinalloc: new, 2 ranks and 1 other process on 1 host, 6.5 s" ]]
 	[ "${#stderr_lines[@]}" -eq 1 ]
 	output=$stderr told '5 reports' '17/1' '--job=ID'
-	[ "$("$pinalloc" report --json jobs 2> /dev/null | jq -c .job)" = '{"id":"17/1","started":1800000000}' ]
+	[ "$("$pinalloc" report --json jobs 2> /dev/null | jq -c .job)" = '{"id":"17/1","started":1799999999}' ]
 	run -0 --separate-stderr "$pinalloc" report --job=17 jobs
 	[ -z "$stderr" ]
-	[[ "${lines[0]}" == "pinalloc: app, 4 ranks and 1 other process on 2 hosts, 9.5 s" ]]
+	# The launcher is that of another job.
+	[[ "${lines[0]}" == "pinalloc: app, 4 ranks on 2 hosts, 9.5 s" ]]
 	fails 2 'no report is of job 15' report --job 15 jobs
 	rank jobs/8.json '.nranks = 1 | .job = null | .program = "none"'
 	run -0 --separate-stderr "$pinalloc" report jobs
 	output=$stderr told '6 reports' '17/1' '--job=ID'
+}
+
+@test "runs that overlap in time are of one job, with a row for each; a run afterwards is another job" {
+	local r
+	four
+	for r in 0 2; do
+		rank job/spawned$r.json ".nranks = 3 | .rank = $r | .pid = 200 + $r | .host = \"node1\" | .job = {id: \"18\", started: 1700000005}"
+	done
+	run -1 --separate-stderr "$pinalloc" report job
+	[ -z "$stderr" ]
+	[ "${lines[0]}" = 'pinalloc: app, 6 of 7 ranks on 2 hosts, 9.5 s' ]
+	told 'locked memory' 'rank 3 of 17.'
+	said '  No report of 1 of 3 ranks of 18: 1.'
+	run -0 tr -s ' ' <<< "$output"
+	said ' 4 17 0.0 s 1006.0 MiB 1.6 GiB' ' 2 18 4.8 s 200.0 MiB 320.0 MiB' ' run 18'
+	[ "$(sed -n '/^ run 18/,/^ min/s/^ \([02]\) node1.*/\1/p' <<< "$output" | xargs)" = '0 2' ]
+	[ "$(merged '[.job.id, .nranks, .missing_ranks, (.runs[] | .id, .ranks, .nranks), (.ranks[] | .run)]')" = \
+		'["17",7,[1],"17",4,4,"18",2,3,"17","17","17","17","18","18"]' ]
+	# One that overlaps only the second joins the job.
+	rank job/third.json '.nranks = 1 | .pid = 300 | .job = {id: "19", started: 1700000011}'
+	run -1 --separate-stderr "$pinalloc" report job
+	[ -z "$stderr" ]
+	[ "${lines[0]}" = 'pinalloc: app, 7 of 8 ranks on 2 hosts, 9.5 s' ]
+	run -1 --separate-stderr "$pinalloc" report --job=18 job
+	[ "${lines[0]}" = 'pinalloc: app, 2 of 3 ranks on 1 host, 6.5 s' ]
+	told 'The largest heap' 'rank 0 on node1'
+	rank job/third.json '.nranks = 1 | .pid = 300 | .job = {id: "19", started: 1700000011.5}'
+	run -0 --separate-stderr "$pinalloc" report job
+	used '6 reports' 'other jobs than 19'
+	[ "${lines[0]}" = 'pinalloc: app, 1 rank on 1 host, 6.5 s' ]
+}
+
+# Slurm sets the number and count of ranks in a batch script, too.
+@test "what a batch script starts beside its steps is no rank" {
+	rank job/0.json '.nranks = 1 | .job.id = "17.0"'
+	rank job/srun.json '.nranks = 4 | .pid = 50 | .elapsed_s = 7 | .program = "srun"'
+	run -0 --separate-stderr "$pinalloc" report job
+	[ -z "$stderr" ]
+	[ "${lines[0]}" = 'pinalloc: app, 1 rank and 1 other process on 1 host, 6.5 s' ]
 }
 
 @test "a report with only one of rank and number of ranks makes no rank missing" {
@@ -367,18 +407,18 @@ used() {
 	[ -z "$stderr" ]
 }
 
-@test "of a thousand ranks the ten largest and three smallest are shown, and the rest counted" {
+@test "of a thousand ranks the ten largest are shown, and the rest counted" {
 	mkdir job
 	jq -c 'range(1000) as $r | .rank = $r | .nranks = 1000 | .host = "node\($r % 50)"
 		| .memory.mapped_bytes += $r * 1048576' "$base" |
 		split -l 1 -a 4 -d --additional-suffix=.json - job/
 	run -0 --separate-stderr "$pinalloc" report job
 	[ -z "$stderr" ]
-	told '... 987' --json
-	told '... 37' --json
+	told '... 990 more ranks' --json
+	told '... 40 more hosts' --json
 	[ "$(sed '/processes/,$d' <<< "$output" | awk '$1 ~ /^[0-9]+$/ && $2 ~ /^node/ { print $1 }' | tr '\n' ' ')" = \
-		"999 998 997 996 995 994 993 992 991 990 2 1 0 " ]
-	[ "$(sed '1,/processes/d' <<< "$output" | grep -c '  node')" -eq 13 ]
+		"999 998 997 996 995 994 993 992 991 990 " ]
+	[ "$(sed '1,/processes/d' <<< "$output" | grep -c '  node')" -eq 10 ]
 	[ "${#lines[@]}" -lt 60 ]
 	[ "$(merged '.ranks | length')" -eq 1000 ]
 	[ "$(merged .totals.memory.mapped_bytes)" -eq $((mib * (128 * 1000 + 999 * 500))) ]
@@ -527,6 +567,39 @@ died() {
 	run -0 "$pinalloc" report job
 	# The record of one that waits is older, and says nothing of when the process died.
 	[ "${lines[0]}" = 'pinalloc: 2 ranks ended without a report (killed, or by _exit); which was the first is not known' ]
+}
+
+@test "what a process had when its record ends counts in the sums" {
+	local mib=1048576
+	rank job/0.json ".nranks = 1 | .trigger = \"the process ended without a report\" | .elapsed_s = 2 | del(.resident)
+		| .memory.live_peak_bytes = 600 * $mib | .memory.mapped_bytes = 600 * $mib
+		| .timeline = [[0, 0, 0, 0], [2, 600 * $mib, 600 * $mib, 0]]"
+	run -0 "$pinalloc" report job
+	told Never 'no more than the 600.0 MiB in use at the peak'
+}
+
+@test "a record of a process that executed another program, or still runs, is not of one killed" {
+	rank job/shell.json '.nranks = 1 | .program = "before" | .elapsed_s = 2 | .trigger = "the process ended without a report"'
+	rank job/0.json '.nranks = 1 | .job.started += 2'
+	run -0 "$pinalloc" report job
+	[ "${lines[0]}" = 'pinalloc: before, 1 rank and 1 other process on 1 host, 2.0 s' ]
+	said '            executed another program; last record at 2.0 s'
+	[ "$(merged '[.ranks[].trigger]')" = '["executed another program","at exit"]' ]
+	# A process with the same number later is another one, or its start is not known.
+	for other in '.starttime += 1' 'del(.starttime)' '.pid += 1' '.host = "node2"'; do
+		rank job/0.json ".nranks = 1 | .job.started += 2 | $other"
+		run -0 "$pinalloc" report job
+		[[ "${lines[0]}" == 'pinalloc: rank 0 on node1 ended without a report '* ]]
+	done
+	rm -r job
+	rank job/0.json ".nranks = 1 | .trigger = \"the process ended without a report\" | .host = \"$(uname -n)\" | .pid = $$
+		| .starttime = $(sed 's/.*)//' /proc/$$/stat | cut -d ' ' -f 21)"
+	run -0 "$pinalloc" report job
+	[ "${lines[0]}" = 'pinalloc: app, 1 rank on 1 host, 6.5 s' ]
+	said '            still runs; last record at 6.5 s'
+	jq '.starttime += 1' job/0.json > other.json
+	run -0 "$pinalloc" report other.json
+	[[ "${lines[0]}" == 'pinalloc: rank 0 on '*' ended without a report '* ]]
 }
 
 @test "of many ranks, those that were killed have a row" {

@@ -47,7 +47,9 @@ static void free_job(struct cmd_job *job)
 	free(job->ranks);
 	free(job->killed);
 	free(job->skipped);
-	free(job->missing);
+	for (size_t i = 0; i < job->n_runs; i++)
+		free(job->runs[i].missing);
+	free(job->runs);
 	for (size_t i = 0; i < job->n_hosts; i++)
 		free(job->hosts[i].sum.moments);
 	free(job->hosts);

@@ -207,7 +207,8 @@ os.wait()'
 	jq -e --argjson pid "$program" '.ranks[0] | .pid == $pid and .program == "recorded" and
 		.memory.live_peak_bytes >= 67108864' merged
 	run -0 "$pinalloc" report .
-	[[ "${lines[1]}" == "pinalloc: recorded, 1 process on 1 host, "* ]]
+	[[ "${lines[0]}" == "pinalloc: recorded, 1 process on 1 host, "* ]]
+	[[ "$output" == *" still runs; last record at "* ]]
 	kill -0 "$program"
 	killed 0.3
 }

@@ -143,8 +143,8 @@ static double n_requests(const struct cmd_rank *rank)
 	return rank->figures[CMD_SERVED] + rank->figures[CMD_PASSED];
 }
 
-/* Of several processes with one rank, as a shell and what it runs, the rank itself comes first.
- */
+/* In the order of runs. Of several processes with one rank, as a shell and what it runs, the
+ * rank itself comes first. */
 static int compare_ranks(const void *a, const void *b)
 {
 	const struct cmd_rank *one = *(struct cmd_rank *const *)a;
@@ -153,7 +153,8 @@ static int compare_ranks(const void *a, const void *b)
 			    ?: cmd_compare(one->rank < 0, other->rank < 0);
 
 	if (!order && one->rank >= 0)
-		order = cmd_compare(one->rank, other->rank)
+		order = (one->run > other->run) - (one->run < other->run)
+			?: cmd_compare(one->rank, other->rank)
 			?: cmd_compare(one->nranks, other->nranks)
 			?: cmd_compare(n_requests(other), n_requests(one));
 	return order ?: compare_by_process(a, b);
@@ -179,56 +180,6 @@ const struct cmd_rank **cmd_job_by_heap(const struct cmd_job *job)
 
 /* --- what is wrong with the set ------------------------------------------------ */
 
-/* A process with neither a rank nor a job, such as a launcher, may belong to any job. */
-static bool is_of_job(const struct cmd_rank *rank, const char *id)
-{
-	return !strcmp(rank->job, id) || (!*rank->job && rank->rank < 0);
-}
-
-/* The id of the job that started last; "" if no report has one. */
-static const char *latest_job(const struct cmd_job *job)
-{
-	const struct cmd_rank *last = job->ranks[0];
-
-	for (size_t i = 1; i < job->n_ranks; i++) {
-		const struct cmd_rank *rank = job->ranks[i];
-
-		if (*rank->job && (!*last->job || rank->started > last->started))
-			last = rank;
-	}
-	return last->job;
-}
-
-/* Leaves out other jobs. Returns false if no report is of the one that is wanted. */
-static bool choose_job(struct cmd_job *job)
-{
-	bool is_given = job->id, is_there = false;
-	size_t n = 0, n_others = 0;
-
-	if (!job->id)
-		job->id = cmd_strdup(latest_job(job));
-	job->started = -1;
-	for (size_t i = 0; i < job->n_ranks; i++) {
-		struct cmd_rank *rank = job->ranks[i];
-		double started = rank->started;
-
-		is_there |= !strcmp(rank->job, job->id);
-		if (is_of_job(rank, job->id)) {
-			job->ranks[n++] = rank;
-			if (started >= 0 && (job->started < 0 || started < job->started))
-				job->started = started;
-			continue;
-		}
-		n_others++;
-		cmd_rank_free(rank);
-	}
-	if (n_others && !is_given)
-		cmd_complain("%s left out, of other jobs than %s; --job=ID takes those of one",
-			     CMD_COUNTED(n_others, "report"), job->id);
-	job->n_ranks = n;
-	return is_there;
-}
-
 /* Of two reports of one process, as by pinalloc_report(), the longer run's is the later one. */
 static void leave_out_doubles(struct cmd_job *job)
 {
@@ -252,6 +203,183 @@ static void leave_out_doubles(struct cmd_job *job)
 	job->n_ranks = n;
 }
 
+/*
+ * The record of a process that executed another program, whose report has a later start, is of
+ * the same process. The reports are sorted by process here.
+ */
+static void find_executed(struct cmd_job *job)
+{
+	for (size_t i = 1; i < job->n_ranks; i++) {
+		struct cmd_rank *rank = job->ranks[i - 1];
+		const struct cmd_rank *next = job->ranks[i];
+
+		if (!rank->is_killed || rank->starttime <= 0 ||
+		    rank->starttime != next->starttime || rank->pid != next->pid ||
+		    rank->rank != next->rank || strcmp(rank->host, next->host))
+			continue;
+		rank->is_killed = false;
+		rank->goes_on = "executed another program";
+	}
+}
+
+/* --- runs and jobs --------------------------------------------------------------- */
+
+static int compare_by_id(const void *a, const void *b)
+{
+	const struct cmd_rank *one = *(struct cmd_rank *const *)a;
+	const struct cmd_rank *other = *(struct cmd_rank *const *)b;
+
+	return strcmp(one->job, other->job) ?: compare_by_process(a, b);
+}
+
+static int compare_runs(const void *a, const void *b)
+{
+	const struct cmd_run *one = a, *other = b;
+
+	return cmd_compare(one->began, other->began) ?: strcmp(one->id, other->id);
+}
+
+/* Such as a launcher. */
+static bool is_of_no_run(const struct cmd_rank *rank)
+{
+	return !*rank->job && rank->rank < 0;
+}
+
+/* By their ids, of which each run has one. */
+static void find_runs(struct cmd_job *job)
+{
+	struct cmd_run *run;
+
+	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_by_id);
+	job->runs = cmd_realloc(NULL, job->n_ranks * sizeof *job->runs);
+	for (size_t i = 0; i < job->n_ranks; i++) {
+		const struct cmd_rank *rank = job->ranks[i];
+
+		if (is_of_no_run(rank))
+			continue;
+		run = &job->runs[job->n_runs - 1];
+		if (!job->n_runs || strcmp(run->id, rank->job)) {
+			run = &job->runs[job->n_runs++];
+			*run = (struct cmd_run){rank->job, .began = -1, .ended = -1,
+						.nranks = -1};
+		}
+		if (rank->started < 0)
+			continue;
+		if (run->began < 0 || rank->started < run->began)
+			run->began = rank->started;
+		run->ended = fmax(run->ended, rank->started + rank->elapsed);
+	}
+	qsort(job->runs, job->n_runs, sizeof *job->runs, compare_runs);
+}
+
+/* The runs of the job that started last, whose times overlap, or the one with this id. */
+static void keep_runs(struct cmd_job *job)
+{
+	size_t first = 0, end = job->n_runs;
+	double ended = -1;
+
+	if (job->id) {
+		while (first < end && strcmp(job->runs[first].id, job->id) != 0)
+			first++;
+		end = first < end ? first + 1 : end;
+	}
+	for (size_t i = 0; i < end && !job->id; i++) {
+		if (job->runs[i].began >= ended)
+			first = i;
+		ended = fmax(ended, job->runs[i].ended);
+	}
+	job->n_runs = end - first;
+	memmove(job->runs, job->runs + first, job->n_runs * sizeof *job->runs);
+}
+
+static const struct cmd_run *run_of(const struct cmd_job *job, const struct cmd_rank *rank)
+{
+	for (size_t i = 0; i < job->n_runs && !is_of_no_run(rank); i++)
+		if (!strcmp(job->runs[i].id, rank->job))
+			return &job->runs[i];
+	return NULL;
+}
+
+/* One without a run belongs to the job that it overlaps. */
+static bool is_of_job(const struct cmd_job *job, const struct cmd_rank *rank)
+{
+	if (rank->run || !is_of_no_run(rank))
+		return rank->run;
+	for (size_t i = 0; i < job->n_runs; i++)
+		if (rank->started < job->runs[i].ended &&
+		    rank->started + rank->elapsed > job->runs[i].began)
+			return true;
+	return !job->n_runs || rank->started < 0;
+}
+
+/* What a batch script starts beside its steps, ID.STEP, has a number that is no rank's. */
+static bool is_beside_steps(const struct cmd_job *job, const struct cmd_run *run)
+{
+	size_t n = strlen(run->id);
+
+	for (size_t i = 0; i < job->n_runs && n; i++)
+		if (!strncmp(job->runs[i].id, run->id, n) && job->runs[i].id[n] == '.')
+			return true;
+	return false;
+}
+
+/* Leaves out other jobs. Returns false if no report is of the run that is wanted. */
+static bool choose_job(struct cmd_job *job)
+{
+	bool is_given = job->id;
+	size_t n = 0, n_others = 0;
+
+	find_runs(job);
+	keep_runs(job);
+	if (is_given && !job->n_runs)
+		return false;
+	if (!is_given)
+		job->id = cmd_strdup(job->n_runs ? job->runs[0].id : "");
+	job->started = -1;
+	for (size_t i = 0; i < job->n_ranks; i++) {
+		struct cmd_rank *rank = job->ranks[i];
+
+		rank->run = run_of(job, rank);
+		if (!is_of_job(job, rank)) {
+			n_others++;
+			cmd_rank_free(rank);
+			continue;
+		}
+		job->ranks[n++] = rank;
+		if (rank->run && is_beside_steps(job, rank->run))
+			rank->rank = rank->nranks = -1;
+		if (rank->started >= 0 && (job->started < 0 || rank->started < job->started))
+			job->started = rank->started;
+	}
+	if (n_others && !is_given)
+		cmd_complain("%s left out, of other jobs than %s; --job=ID takes those of one",
+			     CMD_COUNTED(n_others, "report"), job->id);
+	job->n_ranks = n;
+	return true;
+}
+
+/* The reports are sorted by their ids here. */
+static void sum_runs(struct cmd_job *job)
+{
+	for (size_t i = 0, first, n; i < job->n_runs; i++) {
+		struct cmd_run *run = &job->runs[i];
+		struct cmd_sum sum;
+
+		for (first = n = 0; first + n < job->n_ranks;)
+			if (job->ranks[first + n]->run == run)
+				n++;
+			else if (n)
+				break;
+			else
+				first++;
+		sum = cmd_sum_of(job->ranks + first, n, NULL, job->started);
+		run->is_alone = job->n_runs == 1;
+		run->live = sum.most_live.live;
+		run->resident = sum.most_resident;
+		free(sum.moments);
+	}
+}
+
 /* A rank is one process; other processes with its number count as processes without a rank. */
 static void sort_ranks(struct cmd_job *job)
 {
@@ -261,8 +389,8 @@ static void sort_ranks(struct cmd_job *job)
 	for (size_t i = 0; i < job->n_ranks; i++) {
 		struct cmd_rank *rank = job->ranks[i];
 
-		if (last && rank->rank >= 0 && rank->rank == last->rank &&
-		    rank->nranks == last->nranks)
+		if (last && rank->rank >= 0 && rank->run == last->run &&
+		    rank->rank == last->rank && rank->nranks == last->nranks)
 			rank->rank = rank->nranks = -1;
 		else
 			last = rank;
@@ -297,7 +425,8 @@ static struct cmd_rank *parent_of(const struct cmd_job *job, const struct cmd_ra
 			continue;
 		if (rank->pid == child->parent)
 			return rank;
-		if (rank->parent < 0 && rank->rank >= 0 && rank->rank == child->rank)
+		if (rank->parent < 0 && rank->rank >= 0 && rank->rank == child->rank &&
+		    rank->run == child->run)
 			same_rank = rank;
 	}
 	return same_rank;
@@ -386,24 +515,31 @@ static void find_killed(struct cmd_job *job)
 
 /* --- numbers of ranks -------------------------------------------------------------- */
 
-static void find_missing(struct cmd_job *job)
+static void find_missing(struct cmd_job *job, struct cmd_run *run)
 {
 	long next = 0, end;
 
-	job->nranks = -1;
 	for (size_t i = 0; i < job->n_main; i++)
-		job->nranks = fmax(job->nranks, job->ranks[i]->nranks);
-	end = job->nranks > 0 ? (long)job->nranks : 0;
-	job->missing = cmd_realloc(NULL, (size_t)end * sizeof *job->missing);
+		if (job->ranks[i]->run == run && job->ranks[i]->rank >= 0) {
+			run->n_ranks++;
+			run->nranks = fmax(run->nranks, job->ranks[i]->nranks);
+		}
+	end = run->nranks > 0 ? (long)run->nranks : 0;
+	run->missing = cmd_realloc(NULL, (size_t)end * sizeof *run->missing);
 	for (size_t i = 0; i < job->n_main && next < end; i++) {
-		if (job->ranks[i]->nranks >= 0 && job->ranks[i]->nranks != job->nranks)
+		const struct cmd_rank *rank = job->ranks[i];
+
+		if (rank->run != run || (rank->nranks >= 0 && rank->nranks != run->nranks))
 			continue;
-		while (next < end && next < (long)job->ranks[i]->rank)
-			job->missing[job->n_missing++] = next++;
-		next = (long)job->ranks[i]->rank + 1;
+		while (next < end && next < (long)rank->rank)
+			run->missing[run->n_missing++] = next++;
+		next = (long)rank->rank + 1;
 	}
 	while (next < end)
-		job->missing[job->n_missing++] = next++;
+		run->missing[run->n_missing++] = next++;
+	job->n_missing += run->n_missing;
+	if (run->nranks >= 0)
+		job->nranks = fmax(job->nranks, 0) + run->nranks;
 }
 
 /* --- hosts --------------------------------------------------------------------- */
@@ -463,15 +599,20 @@ static void sum_hosts(struct cmd_job *job)
 
 bool cmd_job_merge(struct cmd_job *job)
 {
+	leave_out_doubles(job);
+	find_executed(job);
 	if (!choose_job(job))
 		return false;
-	leave_out_doubles(job);
+	sum_runs(job);
+	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_by_process);
 	sum_hosts(job);
 	find_trees(job);
 	sort_ranks(job);
 	find_main(job);
 	find_killed(job);
-	find_missing(job);
+	job->nranks = -1;
+	for (size_t i = 0; i < job->n_runs; i++)
+		find_missing(job, &job->runs[i]);
 	cmd_sites_merge(job);
 	return true;
 }

@@ -41,9 +41,12 @@ struct cmd_site {
 struct cmd_rank {
 	char *file, *host, *program;
 	char *trigger;		      /* what the report was written for, or NULL */
-	bool is_killed;		      /* it left a record instead of a report */
+	bool is_killed;		      /* it left a record instead of a report, and ended */
+	const char *goes_on;	      /* what it does instead, if it left a record; or NULL */
 	char *job;		      /* its id, "" if it has none */
+	const struct cmd_run *run;    /* NULL for one that has neither an id nor a rank */
 	double started;		      /* since 1970, in seconds, or -1 */
+	double starttime;	      /* in ticks since the boot of its host, or -1 */
 	double pid;		      /* a double, so that all numbers are read alike */
 	double parent;		      /* its pid, if it forked this process; else -1 */
 	struct cmd_rank *under;	      /* the process that began the tree; NULL if this is it */
@@ -63,7 +66,8 @@ struct cmd_rank {
 
 /* What processes have at a moment, in seconds since the job began, and bytes. */
 struct cmd_moment {
-	double time, order;	   /* of equal times; who ends makes room for who begins */
+	/* Of equal times who ends, with 0, makes room for who begins, but has been there. */
+	double time, order;
 	double live, mapped, held; /* of the heap: in use, grown to, and in memory */
 	double resident;	   /* with what was beside the heap at most */
 };
@@ -85,14 +89,28 @@ struct cmd_host {
 	const struct cmd_rank *tightest; /* nearest to its limit on locked memory; or NULL */
 };
 
+/* What a launcher started at once, under one id. A job may have several runs. */
+struct cmd_run {
+	const char *id;	       /* "" if it has none */
+	double began, ended;   /* since 1970, in seconds; -1 if that is not known */
+	bool is_alone;	       /* the job has no other run */
+	size_t n_ranks;	       /* that left a report */
+	double nranks;	       /* the largest number its reports give, or -1 */
+	double live, resident; /* bytes: the most that its processes had at once */
+	long *missing;
+	size_t n_missing;
+};
+
 struct cmd_skipped {
 	char *file, *why;
 };
 
 struct cmd_job {
-	const char *id; /* of the job to report; NULL for the one that started last */
+	const char *id; /* of the run to report; NULL for all of the job that started last */
 	double started; /* since 1970, in seconds; or -1 */
-	/* Sorted by rank; last those without one, by host and process. */
+	struct cmd_run *runs; /* in the order in which they began */
+	size_t n_runs;
+	/* Sorted by run and rank; last those without one, by host and process. */
 	struct cmd_rank **ranks;
 	size_t n_ranks;
 	/*
@@ -103,9 +121,8 @@ struct cmd_job {
 	size_t n_main;
 	const struct cmd_rank **killed; /* of those, who died first before the others */
 	size_t n_killed;
-	double nranks; /* the largest number the reports give, or -1 */
-	long *missing;
-	size_t n_missing;
+	double nranks;		/* of all runs, or -1 */
+	size_t n_missing;	/* of all runs */
 	struct cmd_host *hosts; /* sorted by name */
 	size_t n_hosts;
 	const char *sites_kind; /* NULL without sites */
@@ -159,7 +176,7 @@ void cmd_job_add(struct cmd_job *job, const char *path);
 /*
  * Leaves out the reports of other jobs, and those that are there twice, fills in all that is
  * derived, and complains of what looks wrong. Must be called once, after all is loaded, with at
- * least one rank. Returns false if no report is of the job that job->id names.
+ * least one rank. Returns false if no report is of the run that job->id names.
  */
 bool cmd_job_merge(struct cmd_job *job);
 
@@ -186,7 +203,7 @@ static inline int cmd_compare(double a, double b)
 	return (a > b) - (a < b);
 }
 
-/* "rank 3", or "host:pid" outside an MPI job. */
+/* "rank 3", "rank 3 of ID" where there are several runs, or "host:pid" without a rank. */
 struct cmd_text cmd_rank_name(const struct cmd_rank *rank);
 #define CMD_RANK_NAME(rank) (cmd_rank_name(rank).text)
 
@@ -211,7 +228,8 @@ void cmd_compare_print(const struct cmd_job *before, const struct cmd_job *after
 /* Of a site, up to the end of the line. */
 void cmd_stack_print(const char *stack);
 
-/* The tables of the text: one with a row for each rank, one with a row for each host. */
+/* The tables of the text, with a row for each run, if there are several, rank, and host. */
+void cmd_table_runs(const struct cmd_job *job);
 void cmd_table_ranks(const struct cmd_job *job);
 void cmd_table_hosts(const struct cmd_job *job);
 

@@ -16,12 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* No real report comes near this. */
 #define MOST_BYTES (64 << 20)
 
 /* No real job comes near this. */
-#define MOST_RANKS (1 << 24)
+#define MOST_RANKS (1 << 22)
 
 /* A limit so large that it is none in effect may come near this. */
 #define TOO_MUCH 0x1p64
@@ -270,6 +271,31 @@ static void set_rank(struct cmd_rank *rank, double number, double n, struct cmd_
 		wrong(fault, "says it is rank %.0f of %.0f", rank->rank, rank->nranks);
 }
 
+/* Whether the process of a record is there: on this host, with that start time. */
+static bool still_runs(const struct cmd_rank *rank)
+{
+	char host[HOST_NAME_MAX + 1] = "", path[64], line[1024] = "", *after, state;
+	unsigned long long ticks;
+	FILE *in;
+
+	gethostname(host, sizeof host - 1);
+	snprintf(path, sizeof path, "/proc/%.0f/stat", rank->pid);
+	in = strcmp(rank->host ?: "", host) ? NULL : fopen(path, "re");
+	if (!in)
+		return false;
+	line[fread(line, 1, sizeof line - 1, in)] = '\0';
+	fclose(in);
+	/* The name in parentheses may hold anything; the 22nd field is the time. */
+	after = strrchr(line, ')');
+	return after &&
+	       sscanf(after,
+		      ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+		      "%*s "
+		      "%*s %llu",
+		      &state, &ticks) == 2 &&
+	       state != 'Z' && (double)ticks == rank->starttime;
+}
+
 static void read_identity(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
 {
 	const json_t *job = container(report, "job", JSON_OBJECT, fault);
@@ -279,7 +305,12 @@ static void read_identity(const json_t *report, struct cmd_rank *rank, struct cm
 	rank->trigger = text(report, "trigger", true, fault);
 	rank->pid = number(report, "pid", 0, fault);
 	rank->parent = number(report, "parent", PIN_OPTIONAL, fault);
+	rank->starttime = number(report, "starttime", PIN_OPTIONAL, fault);
 	rank->is_killed = rank->trigger && !strcmp(rank->trigger, PIN_RUNNING_TRIGGER);
+	if (rank->is_killed && still_runs(rank)) {
+		rank->is_killed = false;
+		rank->goes_on = "still runs";
+	}
 	rank->elapsed = number(report, "elapsed_s", PIN_IN_SECONDS, fault);
 	rank->job = text(job, "id", true, fault);
 	rank->started = number(job, "started", PIN_OPTIONAL | PIN_IN_SECONDS, fault);

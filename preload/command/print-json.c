@@ -29,6 +29,11 @@ static json_t *text_or_null(const char *from)
 	return from ? cmd_json(from) : json_null();
 }
 
+static json_t *id_or_null(const char *id)
+{
+	return text_or_null(*id ? id : NULL);
+}
+
 /* In the section that the figure has in a report. */
 static void set_figure(json_t *object, enum cmd_figure figure, double n)
 {
@@ -61,12 +66,13 @@ static json_t *pack(json_t *object)
 static json_t *rank_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_rank *rank = job->ranks[i];
-	json_t *object = PACK("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "rank",
-			      number_or_null(rank->rank), "host", cmd_json(rank->host), "pid",
-			      number_or_null(rank->pid), "parent", number_or_null(rank->parent),
-			      "program", cmd_json(rank->program), "file", cmd_json(rank->file),
-			      "elapsed_s", number_or_null(rank->elapsed), "trigger",
-			      text_or_null(rank->trigger), "tree_peak_bytes",
+	json_t *object = PACK("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "rank",
+			      number_or_null(rank->rank), "run", id_or_null(rank->job), "host",
+			      cmd_json(rank->host), "pid", number_or_null(rank->pid), "parent",
+			      number_or_null(rank->parent), "program", cmd_json(rank->program),
+			      "file", cmd_json(rank->file), "elapsed_s",
+			      number_or_null(rank->elapsed), "trigger",
+			      text_or_null(rank->goes_on ?: rank->trigger), "tree_peak_bytes",
 			      number_or_null(rank->tree_peak));
 
 	set_figures(object, rank->figures);
@@ -101,9 +107,14 @@ static json_t *site_object(const struct cmd_job *job, size_t i)
 		    "stack", stack);
 }
 
-static json_t *missing_number(const struct cmd_job *job, size_t i)
+static json_t *run_object(const struct cmd_job *job, size_t i)
 {
-	return json_integer(job->missing[i]);
+	const struct cmd_run *run = &job->runs[i];
+
+	return PACK("{s:o,s:o,s:o,s:o,s:o,s:o}", "id", id_or_null(run->id), "started",
+		    number_or_null(run->began), "ranks", number_or_null((double)run->n_ranks),
+		    "nranks", number_or_null(run->nranks), "live_peak_bytes",
+		    number_or_null(run->live), "rss_peak_bytes", number_or_null(run->resident));
 }
 
 static json_t *skipped_object(const struct cmd_job *job, size_t i)
@@ -122,6 +133,17 @@ static void set_list(json_t *report, const char *key, const struct cmd_job *job,
 	for (size_t i = 0; i < n; i++)
 		json_array_append_new(list, item(job, i));
 	set(report, key, list);
+}
+
+/* Of several runs one after the other. */
+static void set_missing(json_t *report, const struct cmd_job *job)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < job->n_runs; i++)
+		for (size_t k = 0; k < job->runs[i].n_missing; k++)
+			json_array_append_new(list, json_integer(job->runs[i].missing[k]));
+	set(report, "missing_ranks", list);
 }
 
 /* With the figures that some rank has. */
@@ -146,14 +168,15 @@ static void set_statistics(json_t *report, const struct cmd_job *job)
 
 void cmd_json_print(const struct cmd_job *job)
 {
-	json_t *report = PACK(
-		"{s:i,s:s,s:s,s:{s:o,s:o},s:o}", "schema", 3, "kind", "job", "version",
-		PACKAGE_VERSION, "job", "id", *job->id ? cmd_json(job->id) : json_null(),
-		"started", number_or_null(job->started), "nranks", number_or_null(job->nranks));
+	json_t *report = PACK("{s:i,s:s,s:s,s:{s:o,s:o},s:o}", "schema", 3, "kind", "job",
+			      "version", PACKAGE_VERSION, "job", "id", id_or_null(job->id),
+			      "started", number_or_null(job->started), "nranks",
+			      number_or_null(job->nranks));
 
-	set_list(report, "missing_ranks", job, job->n_missing, missing_number);
+	set_missing(report, job);
 	set_list(report, "files_skipped", job, job->n_skipped, skipped_object);
 	set_statistics(report, job);
+	set_list(report, "runs", job, job->n_runs, run_object);
 	set_list(report, "hosts", job, job->n_hosts, host_object);
 	set_list(report, "ranks", job, job->n_ranks, rank_object);
 	set(report, "peak_sites_kind", text_or_null(job->sites_kind));

@@ -13,10 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A table with more rows than ALL shows only the largest, the smallest, and those killed. */
-#define ALL	 40
-#define LARGEST	 10
-#define SMALLEST 3
+/* A table with more rows than ALL shows only the largest, and so many of those killed. */
+#define ALL	40
+#define LARGEST 10
 
 #define HOST_COLUMNS 12
 
@@ -45,7 +44,9 @@ struct cmd_text cmd_rank_name(const struct cmd_rank *rank)
 	struct cmd_text name;
 
 	if (rank->rank >= 0)
-		snprintf(name.text, sizeof name.text, "rank %.0f", rank->rank);
+		snprintf(name.text, sizeof name.text, "rank %.0f%s%.60s", rank->rank,
+			 rank->run->is_alone ? "" : " of ",
+			 rank->run->is_alone ? "" : CMD_SHORTENED(rank->run->id, 50));
 	else
 		snprintf(name.text, sizeof name.text, "%.70s:%.0f",
 			 CMD_SHORTENED(rank->host, 64), rank->pid);
@@ -84,12 +85,28 @@ static void print_head(const char *name)
 	puts("");
 }
 
-/* Prints how many of n rows are left out. Returns the index of the first one after them. */
-static size_t print_gap(size_t n)
+static void print_left_out(size_t n, size_t n_shown, const char *noun)
 {
-	printf("  ... %zu between these are left out; --json has all ...\n",
-	       n - LARGEST - SMALLEST);
-	return n - SMALLEST;
+	if (n > n_shown)
+		printf(" %9s  ... %s; --json has all ...\n", "",
+		       CMD_COUNTED(n - n_shown, noun));
+}
+
+/* --- runs ---------------------------------------------------------------------- */
+
+void cmd_table_runs(const struct cmd_job *job)
+{
+	if (job->n_runs < 2)
+		return;
+	printf("\n %9s  %-32s %11s %10s %10s\n", "ranks", "run", "began", "in use",
+	       "in memory");
+	for (size_t i = 0; i < job->n_runs; i++) {
+		const struct cmd_run *run = &job->runs[i];
+
+		printf(" %9zu  %-32s %9.1f s %10s %10s\n", run->n_ranks,
+		       CMD_SHORTENED(run->id, 29), run->began - job->started,
+		       CMD_SIZE(run->live), CMD_SIZE(run->resident));
+	}
 }
 
 /* --- ranks --------------------------------------------------------------------- */
@@ -106,6 +123,8 @@ static void print_mark(const struct cmd_rank *rank)
 {
 	struct cmd_text near = cmd_rank_near(rank);
 
+	if (rank->goes_on)
+		printf(" %9s  %s; last record at %.1f s\n", "", rank->goes_on, rank->elapsed);
 	if (rank->is_killed)
 		printf(" %9s  KILLED or _exit, last seen at %.1f s%s%s\n", "", rank->elapsed,
 		       *near.text ? ": " : "", near.text);
@@ -125,9 +144,7 @@ static void print_children(const struct cmd_job *job, const struct cmd_rank *ran
 		snprintf(name, sizeof name, "+%.0f", child->pid);
 		print_row(name, child->host, child->figures);
 	}
-	if (n > LARGEST)
-		printf(" %9s  ... %s; --json has all ...\n", "",
-		       CMD_COUNTED(n - LARGEST, "more process"));
+	print_left_out(n, LARGEST, "more process");
 	if (n)
 		printf(" %9s  with its %zu forked: %s in use at the peak\n", "", n,
 		       CMD_SIZE(rank->tree_peak));
@@ -150,9 +167,21 @@ static void print_others(const struct cmd_job *job)
 	for (size_t i = job->n_main; i < job->n_ranks; i++)
 		if (!job->ranks[i]->under && n++ < LARGEST)
 			print_rank(job, job->ranks[i]);
-	if (n > LARGEST)
-		printf("  ... %s without a rank; --json has all ...\n",
-		       CMD_COUNTED(n - LARGEST, "more process"));
+	print_left_out(n, LARGEST, "more process");
+}
+
+/* The rows of each run are behind its id. */
+static void print_ranks(const struct cmd_job *job, const struct cmd_rank *const *ranks,
+			size_t n)
+{
+	const struct cmd_run *run = job->runs;
+
+	for (size_t i = 0; i < n; i++) {
+		if (ranks[i]->run && !ranks[i]->run->is_alone && (!i || ranks[i]->run != run))
+			printf(" %9s  %s\n", "run", CMD_SHORTENED(ranks[i]->run->id, 64));
+		run = ranks[i]->run;
+		print_rank(job, ranks[i]);
+	}
 }
 
 /* The last rows of the table, over the job's ranks. */
@@ -176,21 +205,18 @@ static void print_statistics(const struct cmd_job *job)
 	}
 }
 
-/* Those killed are among the rows, the first ones to die at least. */
+/* Those killed are among the rows. */
 static void print_largest(const struct cmd_job *job)
 {
-	const struct cmd_rank **by_heap = cmd_job_by_heap(job);
-	size_t last = job->n_main - SMALLEST, n_killed = 0;
+	const struct cmd_rank **rows = cmd_job_by_heap(job);
+	size_t n = LARGEST;
 
-	for (size_t i = 0; i < job->n_main; i++)
-		if (i < LARGEST || i >= last)
-			print_rank(job, by_heap[i]);
-		else if (i == LARGEST)
-			i = print_gap(job->n_main) - 1;
-	for (size_t i = LARGEST; i < last; i++)
-		if (by_heap[i]->is_killed && n_killed++ < LARGEST)
-			print_rank(job, by_heap[i]);
-	free(by_heap);
+	for (size_t i = LARGEST; i < job->n_main && n < 2 * LARGEST; i++)
+		if (rows[i]->is_killed)
+			rows[n++] = rows[i];
+	print_ranks(job, rows, n);
+	print_left_out(job->n_main, n, "more rank");
+	free(rows);
 }
 
 void cmd_table_ranks(const struct cmd_job *job)
@@ -199,8 +225,7 @@ void cmd_table_ranks(const struct cmd_job *job)
 	if (job->n_main > ALL)
 		print_largest(job);
 	else
-		for (size_t i = 0; i < job->n_main; i++)
-			print_rank(job, job->ranks[i]);
+		print_ranks(job, (const struct cmd_rank *const *)job->ranks, job->n_main);
 	print_others(job);
 	if (job->n_main > 1)
 		print_statistics(job);
@@ -220,18 +245,17 @@ void cmd_table_hosts(const struct cmd_job *job)
 {
 	size_t size = job->n_hosts * sizeof *job->hosts;
 	struct cmd_host *hosts = memcpy(cmd_realloc(NULL, size), job->hosts, size);
-	bool is_cut = job->n_hosts > ALL;
+	size_t n = job->n_hosts > ALL ? LARGEST : job->n_hosts;
 
-	if (is_cut)
+	if (n < job->n_hosts)
 		qsort(hosts, job->n_hosts, sizeof *hosts, compare_hosts_by_heap);
 	print_head("processes");
-	for (size_t i = 0; i < job->n_hosts; i++) {
+	for (size_t i = 0; i < n; i++) {
 		char number[24];
 
-		if (is_cut && i == LARGEST)
-			i = print_gap(job->n_hosts);
 		snprintf(number, sizeof number, "%zu", hosts[i].n_ranks);
 		print_row(number, hosts[i].name, hosts[i].figures);
 	}
+	print_left_out(job->n_hosts, n, "more host");
 	free(hosts);
 }

@@ -241,11 +241,17 @@ static void print_largest(const struct cmd_job *job)
 
 static void print_missing(const struct cmd_job *job)
 {
-	if (!job->n_missing)
-		return;
-	printf("  No report of %zu of %.0f ranks: ", job->n_missing, job->nranks);
-	print_ranges(job->missing, job->n_missing);
-	printf(".\n");
+	for (size_t i = 0; i < job->n_runs; i++) {
+		const struct cmd_run *run = &job->runs[i];
+
+		if (!run->n_missing)
+			continue;
+		printf("  No report of %zu of %.0f ranks%s%s: ", run->n_missing, run->nranks,
+		       run->is_alone ? "" : " of ",
+		       run->is_alone ? "" : CMD_SHORTENED(run->id, 60));
+		print_ranges(run->missing, run->n_missing);
+		printf(".\n");
+	}
 }
 
 /* --- sites --------------------------------------------------------------------- */
@@ -337,6 +343,7 @@ void cmd_text_print(const struct cmd_job *job, size_t n_sites)
 	print_trees(job);
 	print_watch(job);
 	print_missing(job);
+	cmd_table_runs(job);
 	cmd_table_ranks(job);
 	cmd_table_hosts(job);
 	print_sites(job, n_sites);

@@ -64,10 +64,11 @@ static void add_process(struct changes *changes, const struct cmd_rank *rank, do
 		double mapped = i == n - 1 ? figures[CMD_MAPPED] : samples[i].mapped;
 		double held = fmax(live, fmin(mapped, most));
 
-		change(changes,
-		       (struct cmd_moment){start + fmin(samples[i].seconds, rank->elapsed),
-					   (double)changes->n + 1, live, mapped, held,
-					   held + beside});
+		double time = fmin(samples[i].seconds, rank->elapsed);
+		double order = time < rank->elapsed ? (double)i + 1 : (double)i - (double)n;
+
+		change(changes, (struct cmd_moment){start + time, order, live, mapped, held,
+						    held + beside});
 	}
 	change(changes, (struct cmd_moment){.time = start + rank->elapsed});
 }
