@@ -65,7 +65,7 @@ setup() {
 	said '  Registrations of heap memory: all 4014 served, from 58 memory regions (slowest: rank 0, 0.250 s); 12 requests for other memory went to libibverbs.' \
 		'  Never returning memory: the heaps grew to 1.3 GiB in total; 1.2 GiB of that were touched, 194.0 MiB (19 %) more than the 1006.0 MiB in use at once, and in the mean over time 357.3 MiB more than in use then.' \
 		'  No limit was near; the nearest: locked memory, 25 % of 1.0 GiB, rank 3.' \
-		'  Beside the heaps: 260.0 MiB in memory (anonymous mappings 200.0 MiB, mapped files 40.0 MiB, shared memory 20.0 MiB); most in rank 3.'
+		'  Beside the heaps: 260.0 MiB in memory (anonymous mappings 200.0 MiB, mapped files 40.0 MiB, shared memory 20.0 MiB); most in rank 3. At its peak rank 3 had 640.0 MiB in memory, at most 480.0 MiB of that heap.'
 	told argest 'rank 3' node2 '512.0 MiB' 1.60
 }
 
@@ -161,6 +161,20 @@ nearest() {
 	run -0 "$pinalloc" report job
 	said '  Never returning memory: the heaps grew to 256.0 MiB in total; at most 248.0 MiB of that were touched, 48.0 MiB (24 %) more than the 200.0 MiB in use at once.'
 	told Beside 'as far as it is known: 35.0 MiB'
+}
+
+@test "a peak of memory that the program unmapped is named" {
+	rank job/0.json '.nranks = 2'
+	rank job/1.json ".nranks = 2 | .rank = 1 | .memory.rss_peak_bytes = 700 * $mib"
+	run -0 "$pinalloc" report job
+	said '  Beside the heaps: 70.0 MiB in memory (anonymous mappings 40.0 MiB, mapped files 20.0 MiB, shared memory 10.0 MiB); most in rank 0. At its peak rank 1 had 700.0 MiB in memory, at most 120.0 MiB of that heap.'
+	jq '.nranks = 1 | .rank = 0' job/1.json > one.json
+	run -0 "$pinalloc" report one.json
+	told Beside 'At its peak the process had 700.0 MiB in memory, at most 120.0 MiB of that heap.'
+	# Of less than 64 MiB more than there is beside the heap at the end nothing is said.
+	rank one.json ".nranks = 1 | .memory.rss_peak_bytes = (120 + 35 + 63) * $mib"
+	run -0 "$pinalloc" report one.json
+	run ! told 'At its peak'
 }
 
 @test "memory that stays shows where ranks have it one after the other, or for a short time" {

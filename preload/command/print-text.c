@@ -180,7 +180,7 @@ static void set_name(char *name, const struct cmd_job *job, struct cmd_text text
 static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict)
 {
 	struct cmd_summary seconds = cmd_job_summary(job, CMD_SECONDS);
-	int64_t figures[CMD_STORED], most = 0;
+	int64_t figures[CMD_STORED], most = 0, most_unmapped = 0;
 
 	verdict->nearest.limit = -1;
 	for (size_t i = 0; i < job->n_main; i++) {
@@ -194,6 +194,12 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 		if (pin_limit_is_nearer(nearest, verdict->nearest)) {
 			verdict->nearest = nearest;
 			set_name(verdict->nearest_of, job, cmd_rank_name(job->ranks[i]));
+		}
+		if (pin_verdict_unmapped(figures) > most_unmapped) {
+			most_unmapped = pin_verdict_unmapped(figures);
+			verdict->peak = figures[CMD_RSS_PEAK];
+			verdict->heap_at_peak = figures[CMD_IN_HEAP];
+			set_name(verdict->peak_of, job, cmd_rank_name(job->ranks[i]));
 		}
 		if (beside > most) {
 			most = beside;
