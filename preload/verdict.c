@@ -226,23 +226,17 @@ int64_t pin_verdict_beside(const int64_t *figures)
 static const char *const kinds[] = {"anonymous mappings", "mapped files", "shared memory",
 				    "hugetlb pages"};
 
-/* The kinds that have a sixteenth of it and more, the largest first. */
+/* The kinds that have a sixteenth of it and more. */
 static void add_kinds(const struct pin_verdict *verdict, int64_t sum, struct answer *answer)
 {
 	const char *before = " (";
-	int64_t left[PIN_FIGURES];
-	int most;
 
-	memcpy(left, verdict->figures, sizeof left);
-	for (;; left[most] = -1, before = ", ") {
-		most = PIN_FIGURE_IN_ANONYMOUS;
-		for (int i = most; i <= PIN_FIGURE_IN_HUGETLB; i++)
-			if (left[i] > left[most])
-				most = i;
-		if (left[most] <= sum / 16)
-			break;
-		add(answer, "%s%s %s", before, kinds[most - PIN_FIGURE_IN_ANONYMOUS],
-		    SIZE(left[most]));
+	for (int i = PIN_FIGURE_IN_ANONYMOUS; i <= PIN_FIGURE_IN_HUGETLB; i++) {
+		if (verdict->figures[i] <= sum / 16)
+			continue;
+		add(answer, "%s%s %s", before, kinds[i - PIN_FIGURE_IN_ANONYMOUS],
+		    SIZE(verdict->figures[i]));
+		before = ", ";
 	}
 	add(answer, *before == ',' ? ")" : "");
 }

@@ -104,16 +104,6 @@ sized() {
 	says fail memlock '8\.0 MiB of 16\.0 MiB of memory'
 }
 
-@test "a kernel that is too old is named where it matters" {
-	checked setarch --uname-2.6 "$pinalloc" check
-	# Where the kernel's RDMA layer is loaded, it says so itself.
-	if [ -d /sys/class/infiniband ]; then
-		says ok fork
-	else
-		says warn fork '5\.12'
-	fi
-}
-
 @test "a C library that is too old for the library is named" {
 	echo 'GLIBC_2.99 { global: *; };' > new.map
 	echo 'void newer(void) { }' | gcc -shared -o libc.so.6 -Wl,--version-script=new.map \

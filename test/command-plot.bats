@@ -156,7 +156,7 @@ undrawn() {
 @test "--plot: if it cannot be drawn, there is one line and the old file stays" {
 	four
 	mkdir there.svg
-	undrawn "there.svg cannot be written: it is not a regular file" --plot there.svg job
+	undrawn "there.svg cannot be written: Is a directory" --plot there.svg job
 	undrawn "no/plot.svg cannot be written: No such file or directory" --plot no/plot.svg job
 	undrawn "plot.svg is not drawn: no report has a timeline" --plot plot.svg \
 		<(jq '.nranks = 1 | del(.timeline)' "$base")
@@ -177,7 +177,7 @@ undrawn() {
 	rank one.json ".rank = null | .nranks = null | .program = \"$(printf 'x%.0s' {1..39})\u00e9x\""
 	run -0 "$pinalloc" report --plot plot.svg one.json
 	run -0 drawn plot.svg
-	said "text $(printf 'x%.0s' {1..39})...: 1 process on 1 host" \
+	said "text $(printf 'x%.0s' {1..20})...$(printf 'x%.0s' {1..14})éx: 1 process on 1 host" \
 		"text seconds since the start of the process"
 }
 

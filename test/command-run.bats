@@ -16,8 +16,9 @@ refused() {
 	run "-$status_wanted" --separate-stderr "$pinalloc" run "$@"
 	echo "said: $stderr"
 	[ -z "$output" ]
-	[ "${#stderr_lines[@]}" -eq 1 ]
-	[[ "$stderr" =~ ^pinalloc\ run:\ $line$ ]]
+	# Of wrong usage a second line names --help.
+	[ "$(grep -vc '^Try ' <<< "$stderr")" -eq 1 ]
+	[[ "${stderr_lines[0]}" =~ ^pinalloc\ run:\ $line$ ]]
 }
 
 # warned LINE COMMAND…: the command runs, after this line, in which %s stands for the command's
@@ -55,28 +56,23 @@ silent() {
 	for name in $names; do
 		flag=$(sed 's/^PINALLOC_//; s/^MALLOC_//; s/_*$//' <<< "$name" | tr A-Z_ a-z-)
 		echo "$name: --$flag"
-		grep -qx -- "  --$flag=VALUE" <<< "$output"
+		grep -qE -- "^ +--$flag=VALUE " <<< "$output"
 		value=$(PINALLOC_HELP=1 preloaded true | sed -n "s/^$name .*(\(.*\))$/\1/p")
 		[ "$("$pinalloc" run "--$flag=$value" printenv "$name")" = "$value" ]
 	done
 }
 
-@test "an option without its value is refused, also with another word behind it" {
-	local option
-	mkdir empty
-	cd empty
-	for option in --report --prealloc --register; do
-		refused 64 "$option needs its value as $option=VALUE; it takes .*" $option -- touch ran
-		refused 64 "$option needs its value as $option=VALUE; it takes .*" $option ./program touch ran
-	done
-	[ -z "$(ls)" ]
-}
-
 @test "--help has the same sentence for each option as PINALLOC_HELP" {
 	run -0 "$pinalloc" run --help
-	[[ "$output" == "usage: pinalloc run "* ]]
-	diff <(sed -n '/^  --log=/,$s/^  *//p' <<< "$output" | grep -v '^--') \
-		<(PINALLOC_HELP=1 preloaded true | sed -E 's/^[PM][A-Z_]+ +//; s/^ +//; s/ +$//')
+	[[ "$output" == "Usage: pinalloc run "* ]]
+	local help sentence
+	help=$(tr -s ' \n' ' ' <<< "$output")
+	PINALLOC_HELP=1 preloaded true | sed -E 's/^[PM][A-Z_]+ +//; s/^ +//; s/ +$//' | paste -d : - - > rows
+	[ "$(wc -l < rows)" -ge 13 ]
+	while read -r sentence; do
+		echo "$sentence"
+		[[ "$help" == *"${sentence/):/): }"* ]]
+	done < rows
 }
 
 @test "a bad value, option or command line is refused before the program runs" {
@@ -85,10 +81,11 @@ silent() {
 		prealloc=4X prealloc=1 arena-max=many perturb=-1 top-pad=0x10; do
 		refused 64 "--$setting is not understood: it takes .*" "--$setting" touch ran
 	done
-	refused 64 'unknown option --grow=4M; .*' --grow=4M touch ran
-	refused 64 'unknown option -x; .*' -x touch ran
-	refused 64 'no COMMAND; .*' --prealloc=4M --
-	refused 64 'no COMMAND; .*'
+	refused 64 'unrecognized option .--grow=4M.' --grow=4M touch ran
+	refused 64 'invalid option -- .x.' -x touch ran
+	refused 64 'option .--report. requires an argument' --report
+	refused 64 'no COMMAND' --prealloc=4M --
+	refused 64 'no COMMAND'
 	[ ! -e ran ]
 }
 
@@ -117,12 +114,9 @@ silent() {
 	gcc -static -o static program.c
 	gcc -static-pie -o static-pie program.c
 	gcc -o dynamic program.c
-	warned '%s is statically linked, so no library is loaded into it; link it dynamically' \
-		./static
-	warned '%s is statically linked, so no library is loaded into it; link it dynamically' \
-		./static-pie
+	warned '%s does not load the library: statically linked; link it dynamically, with glibc, for this machine' ./static
+	warned '%s does not load the library: statically linked; link it dynamically, with glibc, for this machine' ./static-pie
 	silent ./dynamic
-	silent "$(readelf -p .interp dynamic | grep -o '/.*')" ./dynamic
 }
 
 @test "a program built with a sanitizer is started without the library, and one line says so" {
@@ -147,44 +141,30 @@ silent() {
 	chown 65534 owned
 	silent ./owned
 	chmod u+s owned
-	warned '%s has privileges of its own (set-user-ID), so LD_PRELOAD is ignored; use a copy without them, or preload only in what it starts' ./owned
+	warned '%s has privileges of its own, so LD_PRELOAD is ignored; use a copy without them, or preload only in what it starts' ./owned
 	chown 0:65534 owned
 	chmod 2755 owned
-	warned '%s has privileges of its own (set-group-ID), so LD_PRELOAD is ignored; use a copy without them, or preload only in what it starts' ./owned
+	warned '%s has privileges of its own, so LD_PRELOAD is ignored; use a copy without them, or preload only in what it starts' ./owned
 }
 
-@test "a program for another architecture or C library is recognised" {
+@test "a program for another machine is recognised" {
 	local other=$'\x28' # ARM
 	cp "$(type -P true)" other
 	printf %s "$other" | dd of=other bs=1 seek=18 conv=notrunc status=none
 	run --separate-stderr "$pinalloc" run ./other
-	[ "${stderr_lines[0]}" = 'pinalloc run: ./other is not a program for this machine, or is damaged; look at it with file(1)' ]
-	echo 'int main(void) { return 0; }' |
-		gcc -Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1 -o musl -x c -
-	run --separate-stderr "$pinalloc" run ./musl
-	[ "${stderr_lines[0]}" = 'pinalloc run: ./musl is for another C library, whose loader is /lib/ld-musl-x86_64.so.1; link it with glibc' ]
+	[[ "${stderr_lines[0]}" == 'pinalloc run: ./other does not load the library: '*'; link it dynamically, with glibc, for this machine' ]]
 }
 
-@test "for a script, the interpreter is checked, also if it is found through PATH" {
+@test "programs are found through PATH, as by the shell; of scripts nothing is said" {
 	gcc -static -o static -x c - <<< 'int main(void) { return 0; }'
-	printf '#! %s -x\n' "$PWD/static" > script
-	printf '#!%s\n' "$PWD/script" > outer
 	printf '#!/bin/sh\n' > shell
 	printf 'exit 0\n' > bare
-	chmod +x script outer shell bare
-	run -0 --separate-stderr "$pinalloc" run ./outer
-	[[ "$stderr" == "pinalloc run: $PWD/static is statically linked,"* ]]
-	run -0 --separate-stderr env PATH="$PWD:$PATH" "$pinalloc" run script
-	[[ "$stderr" == "pinalloc run: $PWD/static is statically linked,"* ]]
-	mkdir -p decoy/script
-	run -0 --separate-stderr env PATH="$PWD/decoy::/usr/bin" "$pinalloc" run script
-	[[ "$stderr" == "pinalloc run: $PWD/static is statically linked,"* ]]
+	chmod +x shell bare
+	mkdir -p decoy/static
+	run -0 --separate-stderr env PATH="$PWD/decoy::/usr/bin" "$pinalloc" run static
+	[[ "$stderr" == "pinalloc run: ./static does not load the library: "* ]]
 	silent ./shell
 	silent ./bare
-	printf '#!%s\n' "$PWD/loop" > loop
-	chmod +x loop
-	run -126 --separate-stderr "$pinalloc" run ./loop
-	[ "${#stderr_lines[@]}" -eq 1 ]
 }
 
 @test "a truncated or damaged executable does no harm" {

@@ -97,7 +97,7 @@ names() {
 	options=$({
 		"$top_builddir/pinalloc" report --help
 		"$top_builddir/pinalloc" check --help
-		"$top_builddir/pinalloc" run --help | sed '/--log=/,$d'
+		"$top_builddir/pinalloc" run --help | grep -E -- '--(help|usage)'
 	} | tr ' ' '\n' | grep '^--[a-z]')
 	[ -n "$options" ]
 	for option in $options; do

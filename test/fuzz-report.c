@@ -45,7 +45,6 @@ static void free_job(struct cmd_job *job)
 	}
 	free((char *)job->id);
 	free(job->ranks);
-	free(job->killed);
 	free(job->skipped);
 	for (size_t i = 0; i < job->n_runs; i++)
 		free(job->runs[i].missing);

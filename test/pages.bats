@@ -249,7 +249,7 @@ shell() {
 		while read -r command; do
 			echo "looking for: $command, of $page"
 			"$top_builddir/pinalloc" $(cut -d' ' -f2 <<< "$command") --help |
-				grep -qE -- "(^  |, )--$(sed 's/.* --\([a-z]*\).*/\1/' <<< "$command")(=| |$)"
+				grep -qE -- "(^ +|, )--$(sed 's/.* --\([a-z]*\).*/\1/' <<< "$command")(=| |$)"
 			n=$((n + 1))
 		done < <(printed mandoc 200 "$page" | grep -oE 'pinalloc (check|run|report) --[a-z]+' |
 			grep -v -- --help)

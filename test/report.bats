@@ -32,7 +32,7 @@ ranked() {
 	[ "${stderr_lines[1]}" = "  Registrations of heap memory: none were requested." ]
 	[[ "${stderr_lines[2]}" =~ the\ heap\ grew\ to\ 1[0-9][0-9]\.[0-9]\ MiB\;\ [0-9]*\.0\ KiB\ of\ that\ were\ touched ]]
 	[[ "${stderr_lines[3]}" == "  No limit was near; the nearest: "* ]]
-	[[ "${stderr_lines[4]}" == "  Beside the heap: "*" MiB in memory (mapped files "* ]]
+	[[ "${stderr_lines[4]}" == "  Beside the heap: "*" MiB in memory ("*"mapped files "* ]]
 }
 
 @test "PINALLOC_REPORT=stderr works if the program closes standard error as it ends" {

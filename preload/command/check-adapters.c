@@ -13,30 +13,13 @@
 
 #include <dlfcn.h>
 #include <glob.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #define LIBIBVERBS "libibverbs.so.1"
 
 static const struct pin_ibverbs *verbs;
-
-/* libibverbs also tries other names for the file, so its errno may be about one of those. */
-static void say_unopened(const struct ibv_device *device, int error)
-{
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof path, "/dev/infiniband/%s", device->dev_name);
-	if (access(path, R_OK | W_OK))
-		error = errno;
-	cmd_finding(CMD_FAIL, "device",
-		    error == EACCES || error == EPERM
-			    ? "give its users read and write access, by a udev rule"
-			    : "look at what the kernel says (dmesg)",
-		    "%s cannot be opened: %s: %s", device->name, path, strerrordesc_np(error));
-}
 
 /* Registers as little as the library ever does. Returns 0 or an errno value. */
 static int try_memory(struct ibv_pd *pd, uint64_t *ns)
@@ -60,15 +43,6 @@ static int try_memory(struct ibv_pd *pd, uint64_t *ns)
 	return error;
 }
 
-static const char *cure_of_registration(int error)
-{
-	if (!pin_ibverbs_out_of_room(error))
-		return "the adapter may lack atomics or remote access: try "
-		       "PINALLOC_ACCESS=local";
-	return cmd_memlock_is_limited() ? "raise ulimit -l (see memlock)"
-					: "free memory; look at rdma resource show mr";
-}
-
 static void check_registration(struct ibv_context *context)
 {
 	struct ibv_pd *pd = verbs->alloc_pd(context);
@@ -78,7 +52,11 @@ static void check_registration(struct ibv_context *context)
 	if (pd)
 		verbs->dealloc_pd(pd);
 	if (error)
-		cmd_finding(CMD_FAIL, "registration", cure_of_registration(error),
+		cmd_finding(CMD_FAIL, "registration",
+			    pin_ibverbs_out_of_room(error)
+				    ? "raise ulimit -l (see memlock), or free memory"
+				    : "if the adapter lacks atomics or remote access, "
+				      "PINALLOC_ACCESS=local",
 			    "%s does not register 2 MiB: %s", context->device->name,
 			    strerrordesc_np(error));
 	else
@@ -91,62 +69,54 @@ static void check_device(struct ibv_device *device)
 	struct ibv_context *context = verbs->open_device(device);
 
 	if (!context) {
-		say_unopened(device, errno);
+		cmd_finding(CMD_FAIL, "device",
+			    "give its users read and write access to /dev/infiniband, by a "
+			    "udev rule, or look at what the kernel says (dmesg)",
+			    "%s cannot be opened: %s", device->name, strerrordesc_np(errno));
 		return;
 	}
 	check_registration(context);
 	verbs->close_device(context);
 }
 
-/* libibverbs does not list a device whose file is missing. */
-static void say_no_device(bool kernel_has_some)
+static void check_fork(void)
 {
-	if (!kernel_has_some)
+	if (verbs->is_fork_initialized && verbs->is_fork_initialized() == IBV_FORK_UNNEEDED)
+		cmd_finding(CMD_OK, "fork", NULL, "the kernel copies pinned pages for a child");
+	else
+		cmd_finding(CMD_WARN, "fork",
+			    "a kernel from 5.12 on and rdma-core from 35 on; or, if nothing "
+			    "forks, UCX_IB_FORK_INIT=n, "
+			    "OMPI_MCA_opal_common_verbs_want_fork_support=0, and "
+			    "RDMAV_FORK_SAFE and IBV_FORK_SAFE unset",
+			    "pinned pages are not copied for a child: in programs that call "
+			    "ibv_fork_init() nothing is registered ahead");
+}
+
+/* libibverbs does not list a device whose file is missing. */
+static void say_no_device(void)
+{
+	glob_t found;
+	bool is_there = !glob("/sys/class/infiniband/*", 0, NULL, &found);
+
+	globfree(&found);
+	if (!is_there)
 		cmd_finding(CMD_FAIL, "device",
 			    "load its driver; or for a trial use soft-RoCE: modprobe rdma_rxe "
 			    "&& rdma link add rxe0 type rxe netdev eth0",
 			    "there is no RDMA device here");
-	else if (access("/dev/infiniband", F_OK))
-		cmd_finding(CMD_FAIL, "device",
-			    "modprobe ib_uverbs, or pass /dev/infiniband into the container",
-			    "the kernel has an RDMA device, but there is no /dev/infiniband");
 	else
 		cmd_finding(CMD_FAIL, "device",
-			    "install its provider (Debian: ibverbs-providers)",
+			    "load its driver and ib_uverbs; pass /dev/infiniband into the "
+			    "container; install its provider (Debian: ibverbs-providers)",
 			    "the kernel has an RDMA device, but libibverbs cannot use it");
-}
-
-/* libibverbs asks the kernel's RDMA layer, which may not be loaded if there is no device. */
-static void check_fork(bool kernel_has_some)
-{
-	int major = 0, minor = 0;
-	struct utsname name;
-	bool copies;
-
-	uname(&name);
-	sscanf(name.release, "%d.%d", &major, &minor);
-	copies = verbs->is_fork_initialized &&
-		 (verbs->is_fork_initialized() == IBV_FORK_UNNEEDED ||
-		  (!kernel_has_some && (major > 5 || (major == 5 && minor >= 12))));
-	cmd_finding(copies ? CMD_OK : CMD_WARN, "fork",
-		    copies ? NULL
-			   : "a kernel from 5.12 on and rdma-core from 35 on; or, if nothing "
-			     "forks, UCX_IB_FORK_INIT=n, "
-			     "OMPI_MCA_opal_common_verbs_want_fork_support=0, and "
-			     "RDMAV_FORK_SAFE and IBV_FORK_SAFE unset",
-		    copies ? "the kernel copies pinned pages for a child"
-			   : "pinned pages are not copied for a child: in programs that call "
-			     "ibv_fork_init() nothing is registered ahead");
 }
 
 void cmd_check_adapters(void)
 {
-	glob_t found;
-	bool kernel_has_some = !glob("/sys/class/infiniband/*", 0, NULL, &found);
 	struct ibv_device **devices;
 	int n = 0;
 
-	globfree(&found);
 	if (!dlopen(LIBIBVERBS, RTLD_NOW)) {
 		cmd_finding(CMD_FAIL, "device",
 			    "install rdma-core's libibverbs (Debian: libibverbs1)", "%s",
@@ -155,9 +125,11 @@ void cmd_check_adapters(void)
 	}
 	verbs = pin_ibverbs();
 	devices = verbs->get_device_list(&n);
-	if (!n)
-		say_no_device(kernel_has_some);
 	for (int i = 0; i < n; i++)
 		check_device(devices[i]);
-	check_fork(kernel_has_some);
+	/* Without a device libibverbs does not know what the kernel does at a fork. */
+	if (n)
+		check_fork();
+	else
+		say_no_device();
 }

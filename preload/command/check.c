@@ -13,9 +13,9 @@
 #include "preload/command/command.h"
 #include "preload/conflicts.h"
 
+#include <argp.h>
 #include <errno.h>
 #include <fnmatch.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,13 +56,8 @@ static void become_probe(const void *library, int out)
 /* Whether a line of the library's says that malloc is not its own. */
 static bool has_no_heap(const char *line)
 {
-	static const char *const words[] = {PIN_SAYS_FOREIGN, PIN_SAYS_NO_MEMORY,
-					    PIN_SAYS_NO_ADDRESSES, PIN_SAYS_OTHER_PAGES};
-	size_t i = 0;
-
-	while (i < PIN_ARRAY_SIZE(words) && !strstr(line, words[i]))
-		i++;
-	return i < PIN_ARRAY_SIZE(words);
+	return strstr(line, PIN_SAYS_FOREIGN) || strstr(line, PIN_SAYS_NO_MEMORY) ||
+	       strstr(line, PIN_SAYS_NO_ADDRESSES) || strstr(line, PIN_SAYS_OTHER_PAGES);
 }
 
 /* What the loader says is the reason where the library was not even loaded. */
@@ -116,11 +111,7 @@ static const char *variable(const char *name)
 	return value ? value : "";
 }
 
-/*
- * UCX's cache evicts nothing when memory cannot be pinned (ucs_rcache, UCX 1.13 to 1.18).
- * Before UCX 1.16 it is the cache of the InfiniBand part, which UCX_IB_REG_METHODS can take
- * away.
- */
+/* UCX's cache evicts nothing when memory cannot be pinned (ucs_rcache, UCX 1.13 to 1.18). */
 static bool ucx_keeps_all(void)
 {
 	const char *size = variable("UCX_RCACHE_MAX_SIZE");
@@ -145,32 +136,11 @@ static void check_other_software(void)
 		    "UCX_RCACHE_MAX_SIZE is not set, and UCX's cache never gives up memory "
 		    "when "
 		    "the limit on locked memory is reached");
-	if (!strcmp(variable("OMPI_MCA_mpi_leave_pinned"), "1") &&
-	    strstr(variable("OMPI_MCA_memory"), "^patcher"))
-		say(CMD_WARN, "environment", "unset one of them",
-		    "OMPI_MCA_mpi_leave_pinned=1 caches registrations, but "
-		    "OMPI_MCA_memory=^patcher keeps Open MPI from noticing what is unmapped: "
-		    "the heap is safe, what a program maps itself is not");
-}
-
-/* hugetlb of glibc.malloc has an effect as an option, the others have none. */
-static void check_tunables(void)
-{
-	char *all = cmd_strdup(variable("GLIBC_TUNABLES")), *rest = all, *one;
-
-	while ((one = strsep(&rest, ":")))
-		if (!strncmp(one, "glibc.malloc.", 13) &&
-		    (strncmp(one + 13, "hugetlb=", 8) != 0 || *variable("PINALLOC_HUGEPAGE") ||
-		     !pin_options_text("PINALLOC_HUGEPAGE")))
-			cmd_finding(CMD_OK, "environment", NULL,
-				    "%s in GLIBC_TUNABLES has no effect on the heap", one);
-	free(all);
 }
 
 static void check_settings(void)
 {
 	check_other_software();
-	check_tunables();
 	if (pin_options.mode == PIN_MODE_OFF)
 		say(CMD_WARN, "environment", "unset it",
 		    "PINALLOC_REGISTER=off keeps the heap from being registered");
@@ -208,34 +178,30 @@ static void (*const checks[])(void) = {
 	cmd_check_heap_limit, cmd_check_huge_pages, check_settings,
 };
 
-static int check_help(void)
+static const char *program;
+
+static error_t take_argument(int key, char *value, struct argp_state *state)
 {
-	puts("usage: pinalloc check [OPTION...] [PROGRAM]\n"
-	     "Says whether a program's heap will be registered here, and the cure if not.\n\n"
-	     "  -h, --help\n"
-	     "      Print this.");
+	if (key != ARGP_KEY_ARG)
+		return ARGP_ERR_UNKNOWN;
+	if (program)
+		argp_error(state, "only one PROGRAM can be checked, not also %s", value);
+	program = value;
 	return 0;
 }
 
 int cmd_check(int argc, char **argv)
 {
-	static const char shorts[] = ":h";
-	static const struct option options[] = {{"help", no_argument, NULL, CMD_LONG}, {0}};
-	int c = getopt_long(argc, argv, shorts, options, NULL);
+	static const struct argp argp = {
+		.parser = take_argument,
+		.args_doc = "[PROGRAM]",
+		.doc = "Says whether a program's heap will be registered here, and the cure if "
+		       "not."};
 
-	if (c == 'h' || c == CMD_LONG)
-		return check_help();
-	if (c != -1)
-		return cmd_refuse(c, shorts, argv);
-	if (argc - optind > 1) {
-		cmd_complain("only one PROGRAM can be checked, not also %s; see pinalloc check "
-			     "--help",
-			     argv[optind + 1]);
-		return CMD_USAGE;
-	}
+	argp_parse(&argp, argc, argv, 0, NULL, NULL);
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(checks); i++)
 		checks[i]();
-	if (optind < argc)
-		check_program(argv[optind]);
+	if (program)
+		check_program(program);
 	return fflush(stdout) ? CMD_FAIL : (int)cmd_worst;
 }

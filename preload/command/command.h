@@ -23,26 +23,15 @@ int cmd_report(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 
-/* The running subcommand's name; NULL before it is known. */
+/* "pinalloc SUBCOMMAND", once that is known. */
 extern const char *cmd_name;
 
 /* Prints "pinalloc SUBCOMMAND: …" to standard error, cleaned. No newline in the format. */
 void cmd_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /*
- * Complains of an option for which getopt_long() has returned '?' or ':'; `shorts` are the
- * short options it was given, with ":" in front. The values of long options begin at CMD_LONG,
- * so that optopt tells them from short ones. Returns CMD_USAGE.
- */
-int cmd_refuse(int option, const char *shorts, char **argv);
-#define CMD_LONG 256
-
-/* Complains of a value, and says which it takes. Returns CMD_USAGE. */
-int cmd_refuse_value(const char *name, const char *value, const char *takes);
-
-/*
- * Replaces control characters by question marks, in place: a terminal must not obey a file or
- * its name, and a line must stay one. Returns the text.
+ * Replaces control characters, and bytes that are not UTF-8, by question marks, in place: a
+ * terminal must not obey a file or its name, and a line must stay one. Returns the text.
  */
 char *cmd_clean(char *text);
 
@@ -52,12 +41,6 @@ char *cmd_strdup(const char *text) __attribute__((warn_unused_result));
 
 /* Prints that line, and ends the program. */
 _Noreturn void cmd_no_memory(void);
-
-/* Replaces bytes that are not UTF-8 by question marks, in place. Returns the text. */
-char *cmd_utf8(char *text);
-
-/* A JSON string. Bytes that are not UTF-8, as names and variables may have, become "?". */
-json_t *cmd_json(const char *text);
 
 /* Whether a text has this end, with something before it. */
 bool cmd_ends_in(const char *text, const char *end);
@@ -75,7 +58,7 @@ struct cmd_text cmd_counted(double n, const char *noun);
 struct cmd_text cmd_size(double n_bytes);
 #define CMD_SIZE(n) (cmd_size(n).text)
 
-/* The first characters of a text in UTF-8, at most `most` bytes (up to 64), and dots if cut. */
+/* At most so many bytes of a text, 8 to 90: of a longer one dots replace the middle. */
 struct cmd_text cmd_shortened(const char *from, size_t most);
 #define CMD_SHORTENED(from, most) (cmd_shortened(from, most).text)
 
@@ -114,9 +97,9 @@ enum {
 const char *cmd_own_path(void);
 
 /*
- * Finds a file of this installation, which may have been moved or be under DESTDIR: at
- * `built`/`name` beside this command in the build tree, in its place relative to it, or in
- * `installed`. Returns false if it is in none; then path holds the last place tried.
+ * Finds a file of this installation, which may have been moved or be under DESTDIR: in the
+ * build tree at `built`/`name`, else at `installed`/`name`, both relative to this command.
+ * Returns false if it is in neither; then path holds the last place tried.
  */
 bool cmd_find(char path[PATH_MAX], const char *built, const char *installed, const char *name);
 
@@ -139,7 +122,7 @@ struct cmd_program {
 };
 
 /*
- * Asks the loader about a program, which is not run, or about the interpreter of a script.
+ * Asks the loader about a program, which is not run.
  * Returns 0 if a preload should work; otherwise fills in `program` and returns 1 if the library
  * is of no use in it, or -errno if it cannot be read.
  */

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,18 +16,20 @@
 
 #define SECONDS 30
 
-const char *cmd_name;
+const char *cmd_name = "pinalloc";
 
 char *cmd_clean(char *text)
 {
-	for (char *c = text; *c; c++) {
-		unsigned char byte = (unsigned char)*c, next = (unsigned char)c[1];
+	for (size_t i = 0, n; text[i]; i += n) {
+		unsigned char byte = (unsigned char)text[i], next = (unsigned char)text[i + 1];
 
-		if (byte < ' ' || byte == 0x7f)
-			*c = '?';
-		/* U+0080 to U+009F, one of which begins control sequences. */
-		else if (byte == 0xc2 && next >= 0x80 && next < 0xa0)
-			c[0] = c[1] = '?';
+		n = pin_utf8_length(text + i);
+		/* U+0080 to U+009F, one of which begins control sequences, are c2 80 to c2 9f.
+		 */
+		if (n && byte >= ' ' && byte != 0x7f && (byte != 0xc2 || next >= 0xa0))
+			continue;
+		n = n ? n : 1;
+		memset(text + i, '?', n);
 	}
 	return text;
 }
@@ -43,29 +44,7 @@ void cmd_complain(const char *format, ...)
 	va_end(args);
 	/* Standard output may be the same file: what was printed before must come first. */
 	fflush(stdout);
-	fprintf(stderr, "pinalloc%s%s: %s\n", cmd_name ? " " : "", cmd_name ? cmd_name : "",
-		cmd_clean(line));
-}
-
-int cmd_refuse(int option, const char *shorts, char **argv)
-{
-	const char *given = argv[optind - 1];
-
-	if (option == ':')
-		cmd_complain("%s needs a value; see pinalloc %s --help", given, cmd_name);
-	else if (optopt >= CMD_LONG || (optopt && strchr(shorts, optopt)))
-		cmd_complain("%s: this option takes no value", given);
-	else if (optopt)
-		cmd_complain("unknown option -%c; see pinalloc %s --help", optopt, cmd_name);
-	else
-		cmd_complain("unknown option %s; see pinalloc %s --help", given, cmd_name);
-	return CMD_USAGE;
-}
-
-int cmd_refuse_value(const char *name, const char *value, const char *takes)
-{
-	cmd_complain("--%s=%s is not understood: it takes %s", name, value, takes);
-	return CMD_USAGE;
+	fprintf(stderr, "%s: %s\n", cmd_name, cmd_clean(line));
 }
 
 void cmd_no_memory(void)
@@ -88,27 +67,6 @@ char *cmd_strdup(const char *text)
 	return strcpy(cmd_realloc(NULL, strlen(text) + 1), text);
 }
 
-char *cmd_utf8(char *text)
-{
-	for (size_t i = 0, n; text[i]; i += n ? n : 1) {
-		n = pin_utf8_length(text + i);
-		if (!n)
-			text[i] = '?';
-	}
-	return text;
-}
-
-json_t *cmd_json(const char *text)
-{
-	char *copy = cmd_utf8(cmd_strdup(text));
-	json_t *string = json_string(copy);
-
-	free(copy);
-	if (!string)
-		cmd_no_memory();
-	return string;
-}
-
 bool cmd_ends_in(const char *text, const char *end)
 {
 	size_t n = strlen(text), n_end = strlen(end);
@@ -129,15 +87,17 @@ struct cmd_text cmd_counted(double n, const char *noun)
 
 struct cmd_text cmd_shortened(const char *from, size_t most)
 {
+	size_t n = strlen(from), head = most / 2, tail = n - (most - 3 - head);
 	struct cmd_text text;
-	size_t n = 0;
 
-	for (size_t next; from[n]; n += next) {
-		next = pin_utf8_length(from + n);
-		if (!next || n + next > most)
-			break;
-	}
-	snprintf(text.text, sizeof text.text, "%.*s%s", (int)n, from, from[n] ? "..." : "");
+	if (n <= most)
+		head = tail = n;
+	while (head && (from[head] & 0xc0) == 0x80)
+		head--;
+	while ((from[tail] & 0xc0) == 0x80)
+		tail++;
+	snprintf(text.text, sizeof text.text, "%.*s%s%s", (int)head, from,
+		 n > most ? "..." : "", from + tail);
 	return text;
 }
 
@@ -168,19 +128,6 @@ void cmd_finding(enum cmd_grade grade, const char *what, const char *cure, const
 	       cure ? cure : "");
 }
 
-/* Reads up to the end, but keeps only the beginning. */
-static void read_all(int fd, char *text, size_t size)
-{
-	FILE *in = fdopen(fd, "r");
-	size_t filled = in ? fread(text, 1, size - 1, in) : 0;
-
-	text[filled] = '\0';
-	while (in && getc(in) != EOF)
-		continue;
-	if (in)
-		fclose(in);
-}
-
 static _Noreturn void be_child(void (*run)(const void *arg, int out), const void *arg, int out)
 {
 	alarm(SECONDS);
@@ -191,8 +138,10 @@ static _Noreturn void be_child(void (*run)(const void *arg, int out), const void
 int cmd_try(void (*run)(const void *arg, int out), const void *arg, char *text, size_t size)
 {
 	int ends[2], status = -1, error;
+	ssize_t n = 1;
 	pid_t child;
 
+	*text = '\0';
 	if (pipe2(ends, O_CLOEXEC))
 		return -1;
 	fflush(NULL);
@@ -201,7 +150,11 @@ int cmd_try(void (*run)(const void *arg, int out), const void *arg, char *text, 
 	if (!child)
 		be_child(run, arg, ends[1]);
 	close(ends[1]);
-	read_all(ends[0], text, size);
+	for (size_t filled = 0; filled < size - 1 && n > 0; filled += (size_t)n) {
+		n = read(ends[0], text + filled, size - 1 - filled);
+		text[filled + (n > 0 ? (size_t)n : 0)] = '\0';
+	}
+	close(ends[0]);
 	errno = error;
 	return child > 0 && waitpid(child, &status, 0) == child ? status : -1;
 }

@@ -12,12 +12,6 @@
 
 /* --- figures --------------------------------------------------------------------- */
 
-static void print_number(const char *name, int digits, double before, double after)
-{
-	printf("%-24s  %10.*f  %10.*f  %+11.*f\n", name, digits, before, digits, after, digits,
-	       after - before);
-}
-
 static void print_size(const char *name, double before, double after)
 {
 	char sign = after < before ? '-' : '+';
@@ -39,9 +33,6 @@ static void print_figures(const struct cmd_job *old, const struct cmd_job *new)
 	print_size("all in memory at once", before.most_resident, after.most_resident);
 	print_size("largest peak of one", cmd_job_summary(old, CMD_LIVE_PEAK).max,
 		   cmd_job_summary(new, CMD_LIVE_PEAK).max);
-	print_number("processes", 0, (double)old->n_ranks, (double)new->n_ranks);
-	print_number("seconds", 1, before.moments[before.n - 1].time,
-		     after.moments[after.n - 1].time);
 	free(before.moments);
 	free(after.moments);
 }

@@ -21,8 +21,8 @@ static void skip(struct cmd_job *job, const char *file, const char *why)
 {
 	cmd_complain("%s %s; left out", file, why);
 	job->skipped = cmd_realloc(job->skipped, (job->n_skipped + 1) * sizeof *job->skipped);
-	job->skipped[job->n_skipped++] = (struct cmd_skipped){cmd_strdup(file),
-							      cmd_strdup(why)};
+	job->skipped[job->n_skipped++] = (struct cmd_skipped){cmd_clean(cmd_strdup(file)),
+							      cmd_clean(cmd_strdup(why))};
 }
 
 static void add_file(struct cmd_job *job, const char *file)
@@ -180,46 +180,37 @@ const struct cmd_rank **cmd_job_by_heap(const struct cmd_job *job)
 
 /* --- what is wrong with the set ------------------------------------------------ */
 
+/* Of one process, whose record has an earlier start. */
+static bool has_executed(const struct cmd_rank *rank, const struct cmd_rank *next)
+{
+	return rank->is_killed && rank->starttime > 0 && rank->starttime == next->starttime &&
+	       rank->pid == next->pid && rank->rank == next->rank &&
+	       !strcmp(rank->host, next->host);
+}
+
 /* Of two reports of one process, as by pinalloc_report(), the longer run's is the later one. */
-static void leave_out_doubles(struct cmd_job *job)
+static void sort_processes(struct cmd_job *job)
 {
 	size_t n = 1;
 
 	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_by_process);
 	for (size_t i = 1; i < job->n_ranks; i++) {
-		const struct cmd_rank *used = job->ranks[n - 1];
-		struct cmd_rank *other = job->ranks[i];
+		struct cmd_rank *used = job->ranks[n - 1], *other = job->ranks[i];
 
 		if (compare_processes(used, other)) {
+			if (has_executed(used, other)) {
+				used->is_killed = false;
+				used->goes_on = "executed another program";
+			}
 			job->ranks[n++] = other;
 			continue;
 		}
-		cmd_complain("process %.0f of %s is in %s (%.1f s) and in %s (%.1f s): the "
-			     "first is used",
-			     used->pid, used->host, used->file, used->elapsed, other->file,
-			     other->elapsed);
+		cmd_complain(
+			"%s and %s are of process %.0f of %s: the first, of %.1f s, is used",
+			used->file, other->file, used->pid, used->host, used->elapsed);
 		cmd_rank_free(other);
 	}
 	job->n_ranks = n;
-}
-
-/*
- * The record of a process that executed another program, whose report has a later start, is of
- * the same process. The reports are sorted by process here.
- */
-static void find_executed(struct cmd_job *job)
-{
-	for (size_t i = 1; i < job->n_ranks; i++) {
-		struct cmd_rank *rank = job->ranks[i - 1];
-		const struct cmd_rank *next = job->ranks[i];
-
-		if (!rank->is_killed || rank->starttime <= 0 ||
-		    rank->starttime != next->starttime || rank->pid != next->pid ||
-		    rank->rank != next->rank || strcmp(rank->host, next->host))
-			continue;
-		rank->is_killed = false;
-		rank->goes_on = "executed another program";
-	}
 }
 
 /* --- runs and jobs --------------------------------------------------------------- */
@@ -239,7 +230,7 @@ static int compare_runs(const void *a, const void *b)
 	return cmd_compare(one->began, other->began) ?: strcmp(one->id, other->id);
 }
 
-/* Such as a launcher. */
+/* One such as a launcher may belong to any job. */
 static bool is_of_no_run(const struct cmd_rank *rank)
 {
 	return !*rank->job && rank->rank < 0;
@@ -292,24 +283,12 @@ static void keep_runs(struct cmd_job *job)
 	memmove(job->runs, job->runs + first, job->n_runs * sizeof *job->runs);
 }
 
-static const struct cmd_run *run_of(const struct cmd_job *job, const struct cmd_rank *rank)
+static struct cmd_run *run_of(const struct cmd_job *job, const struct cmd_rank *rank)
 {
 	for (size_t i = 0; i < job->n_runs && !is_of_no_run(rank); i++)
 		if (!strcmp(job->runs[i].id, rank->job))
 			return &job->runs[i];
 	return NULL;
-}
-
-/* One without a run belongs to the job that it overlaps. */
-static bool is_of_job(const struct cmd_job *job, const struct cmd_rank *rank)
-{
-	if (rank->run || !is_of_no_run(rank))
-		return rank->run;
-	for (size_t i = 0; i < job->n_runs; i++)
-		if (rank->started < job->runs[i].ended &&
-		    rank->started + rank->elapsed > job->runs[i].began)
-			return true;
-	return !job->n_runs || rank->started < 0;
 }
 
 /* What a batch script starts beside its steps, ID.STEP, has a number that is no rank's. */
@@ -338,16 +317,21 @@ static bool choose_job(struct cmd_job *job)
 	job->started = -1;
 	for (size_t i = 0; i < job->n_ranks; i++) {
 		struct cmd_rank *rank = job->ranks[i];
+		struct cmd_run *run;
 
-		rank->run = run_of(job, rank);
-		if (!is_of_job(job, rank)) {
+		rank->run = run = run_of(job, rank);
+		if (!run && !is_of_no_run(rank)) {
 			n_others++;
 			cmd_rank_free(rank);
 			continue;
 		}
-		job->ranks[n++] = rank;
-		if (rank->run && is_beside_steps(job, rank->run))
-			rank->rank = rank->nranks = -1;
+		job->ranks[n] = rank;
+		if (run) {
+			run->first = run->n++ ? run->first : n;
+			if (is_beside_steps(job, run))
+				rank->rank = rank->nranks = -1;
+		}
+		n++;
 		if (rank->started >= 0 && (job->started < 0 || rank->started < job->started))
 			job->started = rank->started;
 	}
@@ -358,21 +342,13 @@ static bool choose_job(struct cmd_job *job)
 	return true;
 }
 
-/* The reports are sorted by their ids here. */
+/* The reports are sorted by run here. */
 static void sum_runs(struct cmd_job *job)
 {
-	for (size_t i = 0, first, n; i < job->n_runs; i++) {
-		struct cmd_run *run = &job->runs[i];
-		struct cmd_sum sum;
+	for (struct cmd_run *run = job->runs; run < job->runs + job->n_runs; run++) {
+		struct cmd_sum sum = cmd_sum_of(job->ranks + run->first, run->n, NULL,
+						job->started);
 
-		for (first = n = 0; first + n < job->n_ranks;)
-			if (job->ranks[first + n]->run == run)
-				n++;
-			else if (n)
-				break;
-			else
-				first++;
-		sum = cmd_sum_of(job->ranks + first, n, NULL, job->started);
 		run->is_alone = job->n_runs == 1;
 		run->live = sum.most_live.live;
 		run->resident = sum.most_resident;
@@ -493,50 +469,46 @@ struct cmd_text cmd_rank_near(const struct cmd_rank *rank)
  * What was near to a limit is taken to have been the first. When a process died its record does
  * not say: one that waits changes nothing.
  */
-static int compare_deaths(const void *a, const void *b)
+static bool died_before(const struct cmd_rank *one, const struct cmd_rank *other)
 {
-	const struct cmd_rank *one = *(const struct cmd_rank *const *)a;
-	const struct cmd_rank *other = *(const struct cmd_rank *const *)b;
+	bool is_near = *cmd_rank_near(one).text, is_other_near = *cmd_rank_near(other).text;
 
-	return cmd_compare(!*cmd_rank_near(one).text, !*cmd_rank_near(other).text)
-	       ?: cmd_compare(one->started + one->elapsed, other->started + other->elapsed)
-	       ?: cmd_compare(one->rank, other->rank);
+	return is_near != is_other_near
+		       ? is_near
+		       : one->started + one->elapsed < other->started + other->elapsed;
 }
 
 static void find_killed(struct cmd_job *job)
 {
-	job->killed = cmd_realloc(NULL, job->n_main * sizeof *job->killed);
-	for (size_t i = 0; i < job->n_main; i++)
-		if (job->ranks[i]->is_killed)
-			job->killed[job->n_killed++] = job->ranks[i];
-	if (job->n_killed)
-		qsort(job->killed, job->n_killed, sizeof *job->killed, compare_deaths);
+	for (size_t i = 0; i < job->n_main; i++) {
+		const struct cmd_rank *rank = job->ranks[i];
+
+		if (!rank->is_killed)
+			continue;
+		job->n_killed++;
+		if (!job->killed || died_before(rank, job->killed))
+			job->killed = rank;
+	}
 }
 
 /* --- numbers of ranks -------------------------------------------------------------- */
 
 static void find_missing(struct cmd_job *job, struct cmd_run *run)
 {
-	long next = 0, end;
+	struct cmd_rank **at = job->ranks, **end = at + job->n_main;
 
-	for (size_t i = 0; i < job->n_main; i++)
-		if (job->ranks[i]->run == run && job->ranks[i]->rank >= 0) {
-			run->n_ranks++;
-			run->nranks = fmax(run->nranks, job->ranks[i]->nranks);
-		}
-	end = run->nranks > 0 ? (long)run->nranks : 0;
-	run->missing = cmd_realloc(NULL, (size_t)end * sizeof *run->missing);
-	for (size_t i = 0; i < job->n_main && next < end; i++) {
-		const struct cmd_rank *rank = job->ranks[i];
-
-		if (rank->run != run || (rank->nranks >= 0 && rank->nranks != run->nranks))
-			continue;
-		while (next < end && next < (long)rank->rank)
-			run->missing[run->n_missing++] = next++;
-		next = (long)rank->rank + 1;
+	while (at < end && (*at)->run != run)
+		at++;
+	for (; at + run->n_ranks < end && at[run->n_ranks]->run == run; run->n_ranks++)
+		run->nranks = fmax(run->nranks, at[run->n_ranks]->nranks);
+	end = at + run->n_ranks;
+	run->missing = cmd_realloc(NULL, (size_t)fmax(run->nranks, 0) * sizeof *run->missing);
+	for (long next = 0; next < (long)run->nranks; next++) {
+		while (at < end && (long)(*at)->rank < next)
+			at++;
+		if (at == end || (long)(*at)->rank > next)
+			run->missing[run->n_missing++] = next;
 	}
-	while (next < end)
-		run->missing[run->n_missing++] = next++;
 	job->n_missing += run->n_missing;
 	if (run->nranks >= 0)
 		job->nranks = fmax(job->nranks, 0) + run->nranks;
@@ -599,8 +571,7 @@ static void sum_hosts(struct cmd_job *job)
 
 bool cmd_job_merge(struct cmd_job *job)
 {
-	leave_out_doubles(job);
-	find_executed(job);
+	sort_processes(job);
 	if (!choose_job(job))
 		return false;
 	sum_runs(job);

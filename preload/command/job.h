@@ -94,6 +94,7 @@ struct cmd_run {
 	const char *id;	       /* "" if it has none */
 	double began, ended;   /* since 1970, in seconds; -1 if that is not known */
 	bool is_alone;	       /* the job has no other run */
+	size_t first, n;       /* its reports, as long as they are sorted by run */
 	size_t n_ranks;	       /* that left a report */
 	double nranks;	       /* the largest number its reports give, or -1 */
 	double live, resident; /* bytes: the most that its processes had at once */
@@ -119,7 +120,7 @@ struct cmd_job {
 	 * host; what a rank forked, also in its tree.
 	 */
 	size_t n_main;
-	const struct cmd_rank **killed; /* of those, who died first before the others */
+	const struct cmd_rank *killed; /* of those, who died first, or NULL */
 	size_t n_killed;
 	double nranks;		/* of all runs, or -1 */
 	size_t n_missing;	/* of all runs */

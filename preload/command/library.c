@@ -25,9 +25,6 @@
 /* ld.so splits LD_PRELOAD at these. */
 #define SEPARATORS " :"
 
-/* The kernel follows no more interpreters of interpreters. */
-#define SCRIPTS 5
-
 /* --- the installation ------------------------------------------------------------ */
 
 const char *cmd_own_path(void)
@@ -49,40 +46,23 @@ static void find_own(char directory[PATH_MAX])
 	strcpy(slash ? slash : directory, slash ? "" : ".");
 }
 
-static bool is_in(char path[PATH_MAX], const char *from, const char *way, const char *below,
-		  const char *name)
+bool cmd_find(char path[PATH_MAX], const char *built, const char *installed, const char *name)
 {
-	char whole[4 * PATH_MAX];
+	char own[PATH_MAX], whole[3 * PATH_MAX];
 
-	snprintf(whole, sizeof whole, "%s/%s%s%s%s", from, way, below, *below ? "/" : "", name);
-	if (realpath(whole, path))
-		return !access(path, R_OK);
+	find_own(own);
+	for (int i = 0; i < 2; i++) {
+		snprintf(whole, sizeof whole, "%s/%s/%s", own, i ? installed : built, name);
+		if (realpath(whole, path) && !access(path, R_OK))
+			return true;
+	}
 	snprintf(path, PATH_MAX, "%.*s", PATH_MAX - 1, whole);
 	return false;
 }
 
-/* The way from bindir to `installed` begins with as many "../" as bindir has parts of its own.
- */
-bool cmd_find(char path[PATH_MAX], const char *built, const char *installed, const char *name)
-{
-	char own[PATH_MAX], way[PATH_MAX] = "";
-	const char *from = BINDIR;
-	size_t same = 0, n = 0;
-
-	find_own(own);
-	for (size_t i = 0; from[i] && from[i] == installed[i]; i++)
-		if (from[i] == '/')
-			same = i + 1;
-	for (const char *p = from + same; p; p = strchr(p + 1, '/'))
-		n += (size_t)snprintf(way + n, sizeof way - n, "../");
-	return is_in(path, own, "", built, name) ||
-	       is_in(path, own, way, installed + same, name) ||
-	       is_in(path, installed, "", "", name);
-}
-
 const char *cmd_library_find(char path[PATH_MAX])
 {
-	if (!cmd_find(path, ".libs", LIBDIR, CMD_LIBRARY_NAME))
+	if (!cmd_find(path, ".libs", WAY_TO_LIBDIR, CMD_LIBRARY_NAME))
 		return "is not there or cannot be read: install it (make install)";
 	return strpbrk(path, SEPARATORS) ? "LD_PRELOAD cannot name a path with a space or a "
 					   "colon: install it elsewhere"
@@ -119,23 +99,17 @@ static int check_executable(const char *path)
 int cmd_program_find(const char *command, char path[PATH_MAX])
 {
 	const char *at = getenv("PATH");
-	int error = -ENOENT, tried;
-	size_t n;
+	char *all = cmd_strdup(at ? at : "/bin:/usr/bin"), *rest = all, *one;
+	int error = -ENOENT;
 
 	snprintf(path, PATH_MAX, "%s", command);
-	if (!*command)
-		return -ENOENT;
 	if (strchr(command, '/'))
-		return check_executable(path);
-	for (at = at ? at : "/bin:/usr/bin"; at; at = at[n] ? at + n + 1 : NULL) {
-		n = strcspn(at, ":");
-		snprintf(path, PATH_MAX, "%.*s/%s", n ? (int)n : 1, n ? at : ".", command);
-		tried = check_executable(path);
-		if (!tried)
-			return 0;
-		if (tried == -EACCES)
-			error = tried;
+		error = check_executable(path), rest = NULL;
+	while (error && *command && (one = strsep(&rest, ":"))) {
+		snprintf(path, PATH_MAX, "%s/%s", *one ? one : ".", command);
+		error = check_executable(path);
 	}
+	free(all);
 	return error;
 }
 
@@ -151,21 +125,16 @@ __attribute__((format(printf, 3, 4))) static int say(struct cmd_program *program
 	return 1;
 }
 
-/* What makes the kernel set AT_SECURE: then ld.so and the library ignore the environment. */
-static const char *privileges(const char *path)
+/* Whether the kernel sets AT_SECURE: then ld.so and the library ignore the environment. */
+static bool is_privileged(const char *path)
 {
 	struct stat file;
 
-	if (stat(path, &file))
-		return NULL;
-	if (file.st_mode & S_ISUID && file.st_uid != getuid())
-		return "set-user-ID";
-	if ((file.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) &&
-	    file.st_gid != getgid())
-		return "set-group-ID";
-	return getuid() && getxattr(path, "security.capability", NULL, 0) > 0
-		       ? "file capabilities"
-		       : NULL;
+	return !stat(path, &file) &&
+	       ((file.st_mode & S_ISUID && file.st_uid != getuid()) ||
+		((file.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) &&
+		 file.st_gid != getgid()) ||
+		(getuid() && getxattr(path, "security.capability", NULL, 0) > 0));
 }
 
 /* This command's loader, which can be called with a program as its argument. */
@@ -176,16 +145,13 @@ static const char *own_loader(void)
 	return dladdr((void *)getauxval(AT_BASE), &loader) ? loader.dli_fname : "";
 }
 
-static bool is_own_loader(const char *path)
-{
-	struct stat one, own;
-
-	return !stat(path, &one) && !stat(own_loader(), &own) && one.st_dev == own.st_dev &&
-	       one.st_ino == own.st_ino;
-}
-
+/* What it would load, the library included. */
 static void ask_loader(const void *path, int out)
 {
+	char library[PATH_MAX];
+
+	cmd_library_find(library);
+	cmd_library_preload(library);
 	if (dup2(out, STDOUT_FILENO) >= 0 && dup2(out, STDERR_FILENO) >= 0)
 		execl(own_loader(), own_loader(), "--list", path, NULL);
 }
@@ -205,92 +171,47 @@ static const char *sanitizer_in(char *list)
 	return at;
 }
 
-/* The last line of the list is the program's loader: "/ITS/PATH => /OWN/PATH (0x…)". */
-static const char *other_loader_in(char *list)
-{
-	char arrow[PATH_MAX + 8], *at, *start;
-
-	snprintf(arrow, sizeof arrow, " => %s (", own_loader());
-	at = strstr(list, arrow);
-	if (!at)
-		return NULL;
-	*at = '\0';
-	start = strrchr(list, '\t');
-	start = start ? start + 1 : list;
-	return strcmp(basename(start), basename(own_loader())) ? start : NULL;
-}
-
 /* The loader crashes when it is asked about a static program at a fixed address. */
 static int judge(const char *path, char *list, int status, struct cmd_program *program)
 {
-	const char *name;
+	const char *name = sanitizer_in(list);
 
-	if (strstr(list, "statically linked") || (status > 0 && WIFSIGNALED(status)))
-		return is_own_loader(path)
-			       ? 0
-			       : say(program, "link it dynamically",
-				     "%s is statically linked, so no library is loaded into it",
-				     path);
-	if (status < 0 || !*list)
+	program->is_sanitized = name;
+	if (name)
+		return say(
+			program, "build it without -fsanitize",
+			"%s has the malloc of a sanitizer (%s), and runs without this library",
+			path, name);
+	if (status == -1 || (!status && strstr(list, CMD_LIBRARY_NAME)))
 		return 0;
-	if (status)
-		return say(program, "look at it with file(1)",
-			   "%s is not a program for this machine, or is damaged", path);
-	if ((name = other_loader_in(list)))
-		return say(program, "link it with glibc",
-			   "%s is for another C library, whose loader is %s", path, name);
-	if (!(name = sanitizer_in(list)))
-		return 0;
-	program->is_sanitized = true;
-	return say(program, "build it without -fsanitize",
-		   "%s has the malloc of a sanitizer (%s), and runs without this library", path,
-		   name);
+	list += strspn(list, " \t");
+	list[strcspn(list, "\n")] = '\0';
+	return say(program, "link it dynamically, with glibc, for this machine",
+		   "%s does not load the library: %s", path,
+		   *list ? list : "statically linked");
 }
 
-/* The path behind "#!" at the start of a file, in place; NULL if there is none. */
-static char *interpreter(int fd, char line[PATH_MAX])
-{
-	ssize_t n = pread(fd, line, PATH_MAX - 1, 0);
-	char *path;
-
-	line[n < 0 ? 0 : n] = '\0';
-	if (strncmp(line, "#!", 2) != 0)
-		return NULL;
-	path = line + 2 + strspn(line + 2, " \t");
-	path[strcspn(path, " \t\r\n")] = '\0';
-	return path;
-}
-
-static int look_at(const char *path, int scripts, struct cmd_program *program)
+/* The interpreters of scripts have no privileges, and are dynamically linked. */
+int cmd_program_look(const char *path, struct cmd_program *program)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), error = errno;
 	static char list[1 << 16];
-	char line[PATH_MAX], *next = fd < 0 ? NULL : interpreter(fd, line);
-	const char *secure = next ? NULL : privileges(path);
+	char start[SELFMAG] = "";
+	ssize_t n = fd < 0 ? 0 : read(fd, start, sizeof start);
 
+	*program = (struct cmd_program){.cure = NULL};
 	if (fd >= 0)
 		close(fd);
-	/* The kernel ignores a script's own privileges, and takes its interpreter's. */
-	if (next)
-		return scripts ? look_at(next, scripts - 1, program) : 0;
-	if (secure)
+	if (n >= 2 && !strncmp(start, "#!", 2))
+		return 0;
+	if (is_privileged(path))
 		return say(program,
 			   "use a copy without them, or preload only in what it starts",
-			   "%s has privileges of its own (%s), so LD_PRELOAD is ignored", path,
-			   secure);
-	if (fd < 0) {
-		say(program, "look at it with file(1)", "%s: %s", path, strerrordesc_np(error));
-		return -error;
-	}
-	if (strncmp(line, ELFMAG, SELFMAG) != 0) {
-		say(program, "look at it with file(1)", "%s is no program", path);
-		return -ENOEXEC;
+			   "%s has privileges of its own, so LD_PRELOAD is ignored", path);
+	if (fd < 0 || memcmp(start, ELFMAG, SELFMAG)) {
+		say(program, "look at it with file(1)", fd < 0 ? "%s: %s" : "%s is no program",
+		    path, strerrordesc_np(error));
+		return fd < 0 ? -error : -ENOEXEC;
 	}
 	return judge(path, list, cmd_try(ask_loader, path, list, sizeof list), program);
-}
-
-int cmd_program_look(const char *path, struct cmd_program *program)
-{
-	program->is_sanitized = false;
-	return look_at(path, SCRIPTS, program);
 }

@@ -43,51 +43,42 @@ __attribute__((format(printf, 2, 3))) static void wrong(struct cmd_fault *fault,
 
 /* --- values -------------------------------------------------------------------- */
 
-static bool is_amount(const json_t *value)
+static bool is_amount(double n)
 {
-	return json_is_number(value) && json_number_value(value) >= 0 &&
-	       json_number_value(value) < TOO_MUCH;
+	return n >= 0 && n < TOO_MUCH;
+}
+
+/* NULL if there is none, which must be optional then. */
+static const json_t *find(const json_t *in, const char *key, json_type type, bool is_optional,
+			  struct cmd_fault *fault)
+{
+	const json_t *found = json_object_get(in, key);
+
+	if (json_is_null(found))
+		found = NULL;
+	if (found ? json_typeof(found) != type && !(type == JSON_REAL && json_is_integer(found))
+		  : !is_optional)
+		wrong(fault, "has no valid %s", key);
+	return found;
 }
 
 /* Flags of figures.h: PIN_OPTIONAL, then it is -1 if there is none; PIN_IN_SECONDS, not whole.
  */
 static double number(const json_t *in, const char *key, unsigned flags, struct cmd_fault *fault)
 {
-	const json_t *found = json_object_get(in, key);
-	double n = json_number_value(found);
+	const json_t *found = find(in, key, JSON_REAL, flags & PIN_OPTIONAL, fault);
+	double n = found ? json_number_value(found) : -1;
 
-	if (!found || json_is_null(found)) {
-		if (!(flags & PIN_OPTIONAL))
-			wrong(fault, "has no number for %s", key);
-		return -1;
-	}
-	if (!is_amount(found))
-		wrong(fault, "has a value for %s that is not an amount", key);
-	else if (!(flags & PIN_IN_SECONDS) && n != floor(n))
-		wrong(fault, "has no whole number for %s", key);
+	if (found && (!is_amount(n) || (!(flags & PIN_IN_SECONDS) && n != floor(n))))
+		wrong(fault, "has no valid %s", key);
 	return n;
 }
 
 static char *text(const json_t *in, const char *key, bool is_optional, struct cmd_fault *fault)
 {
-	const json_t *found = json_object_get(in, key);
+	const char *found = json_string_value(find(in, key, JSON_STRING, is_optional, fault));
 
-	if (json_is_string(found))
-		return cmd_clean(cmd_strdup(json_string_value(found)));
-	if (!is_optional || (found && !json_is_null(found)))
-		wrong(fault, "has no text for %s", key);
-	return NULL;
-}
-
-/* An object or a list, which may be absent. */
-static const json_t *container(const json_t *in, const char *key, json_type type,
-			       struct cmd_fault *fault)
-{
-	const json_t *found = json_object_get(in, key);
-
-	if (found && json_typeof(found) != type && !json_is_null(found))
-		wrong(fault, "has no %s for %s", type == JSON_ARRAY ? "list" : "object", key);
-	return found;
+	return found ? cmd_clean(cmd_strdup(found)) : NULL;
 }
 
 static void read_figures(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
@@ -100,7 +91,7 @@ static void read_figures(const json_t *report, struct cmd_rank *rank, struct cmd
 	for (int i = 0; i < CMD_STORED; i++) {
 		const struct pin_figure_key *key = &pin_figures[i];
 
-		rank->figures[i] = number(container(report, key->section, JSON_OBJECT, fault),
+		rank->figures[i] = number(find(report, key->section, JSON_OBJECT, true, fault),
 					  key->key, key->flags, fault);
 	}
 	locked = rank->figures[CMD_REGISTERED_PEAK] >= 0 ? rank->figures[CMD_REGISTERED_PEAK]
@@ -152,47 +143,41 @@ static const char *read_stack(const json_t *frames, const json_t *modules, json_
 static void read_sites(const json_t *report, struct cmd_rank *rank, json_t *stacks,
 		       struct cmd_fault *fault)
 {
-	const json_t *sites = container(report, "peak_sites", JSON_ARRAY, fault);
-	const json_t *modules = container(report, "modules", JSON_OBJECT, fault);
+	const json_t *sites = find(report, "peak_sites", JSON_ARRAY, true, fault);
+	const json_t *modules = find(report, "modules", JSON_OBJECT, true, fault);
 	size_t n = json_array_size(sites);
 
 	if (n)
 		rank->sites_kind = text(report, "peak_sites_kind", false, fault);
 	rank->sites = cmd_realloc(NULL, n * sizeof *rank->sites);
 	for (size_t i = 0; i < n; i++) {
-		const json_t *in = json_array_get(sites, i);
-		const json_t *bytes = json_object_get(in, "bytes");
-		const json_t *count = json_object_get(in, "count");
-		const char *stack = read_stack(json_object_get(in, "stack"), modules, stacks);
+		struct cmd_site *site = &rank->sites[rank->n_sites++];
+		const json_t *frames;
 
-		if (!stack || !is_amount(bytes) || !is_amount(count))
-			wrong(fault, "has no site for peak_sites[%zu]", i);
-		rank->sites[rank->n_sites++] = (struct cmd_site){
-			.stack = stack,
-			.bytes = json_number_value(bytes),
-			.count = json_number_value(count)};
+		*site = (struct cmd_site){.stack = NULL};
+		if (json_unpack(json_array_get(sites, i), "{s:F,s:F,s:o}", "bytes",
+				&site->bytes, "count", &site->count, "stack", &frames) ||
+		    !(site->stack = read_stack(frames, modules, stacks)) ||
+		    !is_amount(site->bytes) || !is_amount(site->count))
+			wrong(fault, "has no valid peak_sites[%zu]", i);
 	}
 }
 
 static void read_samples(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
 {
-	const json_t *samples = container(report, "timeline", JSON_ARRAY, fault);
+	const json_t *samples = find(report, "timeline", JSON_ARRAY, true, fault);
 	size_t n = json_array_size(samples);
-	double before = 0, values[4];
 
 	rank->samples = cmd_realloc(NULL, n * sizeof *rank->samples);
-	for (size_t i = 0; i < n; i++, before = values[0]) {
-		for (size_t k = 0; k < 4; k++) {
-			const json_t *value = json_array_get(json_array_get(samples, i), k);
+	for (size_t i = 0; i < n; i++) {
+		struct cmd_sample *sample = &rank->samples[rank->n_samples++];
 
-			if (!is_amount(value))
-				wrong(fault, "has no four numbers for timeline[%zu]", i);
-			values[k] = json_number_value(value);
-		}
-		if (values[0] < before)
-			wrong(fault, "goes back in time at timeline[%zu]", i);
-		rank->samples[rank->n_samples++] = (struct cmd_sample){values[0], values[1],
-								       values[2]};
+		*sample = (struct cmd_sample){-1, -1, -1};
+		if (json_unpack(json_array_get(samples, i), "[FFF]", &sample->seconds,
+				&sample->live, &sample->mapped) ||
+		    !is_amount(sample->seconds) || !is_amount(sample->live) ||
+		    !is_amount(sample->mapped) || (i && sample->seconds < sample[-1].seconds))
+			wrong(fault, "has no valid timeline[%zu]", i);
 	}
 }
 
@@ -205,70 +190,46 @@ static void read_samples(const json_t *report, struct cmd_rank *rank, struct cmd
 static json_t *parse_record(FILE *in, struct cmd_fault *fault)
 {
 	static struct pin_running_part parts[PIN_RUNNING_PARTS];
-	const struct pin_running_part *newest = NULL;
+	const struct pin_running_part *newest = NULL, *part = parts;
 	json_t *report = NULL;
-	size_t n = fread(parts, 1, sizeof parts, in) / sizeof *parts;
 
-	for (size_t i = 0; i < n; i++) {
-		const struct pin_running_part *part = &parts[i];
-
+	for (size_t n = fread(parts, sizeof *parts, PIN_RUNNING_PARTS, in); n--; part++)
 		if (part->number && part->number == part->next &&
 		    part->n_bytes <= sizeof part->text &&
 		    (!newest || part->number > newest->number))
 			newest = part;
-	}
 	if (newest)
 		report = json_loadb(newest->text, newest->n_bytes, 0, NULL);
 	if (!report)
-		wrong(fault, "is incomplete: the process had just begun its record, or another "
-			     "version of pinalloc wrote it");
+		wrong(fault,
+		      "is incomplete: a record that has just begun, or of another version");
 	return report;
 }
 
 static json_t *parse_json(FILE *in, struct cmd_fault *fault)
 {
-	json_error_t error;
+	json_error_t error = {.line = 0};
 	json_t *report = json_loadf(in, 0, &error);
 
-	if (report)
-		return report;
 	if (ferror(in))
 		wrong(fault, "cannot be read: %s", strerror(errno));
-	else if (json_error_code(&error) != json_error_premature_end_of_input)
-		wrong(fault, "is not JSON: line %d: %s", error.line, error.text);
-	else if (!error.position)
-		wrong(fault, "is empty");
-	else
-		wrong(fault, "is incomplete: it ends in line %d", error.line);
-	return NULL;
+	else if (!report)
+		wrong(fault, "is not JSON, or is incomplete: line %d: %s", error.line,
+		      error.text);
+	return report;
 }
 
-/* Schema 2 had further keys, which said nothing. */
-static void check_schema(const json_t *report, struct cmd_fault *fault)
+/* Schema 2 had further keys, which said nothing. -1 stands for no rank. */
+static void check(const json_t *report, const struct cmd_rank *rank, struct cmd_fault *fault)
 {
-	const json_t *schema = json_object_get(report, "schema");
+	json_int_t schema = json_integer_value(json_object_get(report, "schema"));
 
-	if (json_object_get(report, "kind"))
-		wrong(fault, "is the report of a whole job: name those of its ranks");
-	else if (!json_is_integer(schema))
-		wrong(fault, "is not a report of pinalloc: it has no schema");
-	else if (json_integer_value(schema) < 2 || json_integer_value(schema) > 3)
-		wrong(fault,
-		      "has schema %lld, but this pinalloc knows only 2 and 3: use the one that "
-		      "wrote it",
-		      json_integer_value(schema));
-}
-
-/* -1 stands for none. */
-static void set_rank(struct cmd_rank *rank, double number, double n, struct cmd_fault *fault)
-{
-	rank->rank = number;
-	/* In the shell of an allocation Slurm sets the number of ranks, too. */
-	rank->nranks = number < 0 ? -1 : n;
-	if (rank->rank > MOST_RANKS || rank->nranks > MOST_RANKS)
-		wrong(fault, "says it is of more than %d ranks", MOST_RANKS);
-	if (rank->nranks >= 0 && rank->rank >= rank->nranks)
-		wrong(fault, "says it is rank %.0f of %.0f", rank->rank, rank->nranks);
+	if (json_object_get(report, "kind") || schema < 2 || schema > 3)
+		wrong(fault, "is no report of one process in schema 2 or 3, which this "
+			     "pinalloc reads");
+	if (rank->rank > MOST_RANKS || rank->nranks > MOST_RANKS ||
+	    (rank->nranks >= 0 && rank->rank >= rank->nranks))
+		wrong(fault, "has rank %.0f of %.0f", rank->rank, rank->nranks);
 }
 
 /* Whether the process of a record is there: on this host, with that start time. */
@@ -298,7 +259,7 @@ static bool still_runs(const struct cmd_rank *rank)
 
 static void read_identity(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
 {
-	const json_t *job = container(report, "job", JSON_OBJECT, fault);
+	const json_t *job = find(report, "job", JSON_OBJECT, true, fault);
 
 	rank->host = text(report, "host", false, fault);
 	rank->program = text(report, "program", false, fault);
@@ -316,8 +277,11 @@ static void read_identity(const json_t *report, struct cmd_rank *rank, struct cm
 	rank->started = number(job, "started", PIN_OPTIONAL | PIN_IN_SECONDS, fault);
 	if (!rank->job)
 		rank->job = cmd_strdup("");
-	set_rank(rank, number(report, "rank", PIN_OPTIONAL, fault),
-		 number(report, "nranks", PIN_OPTIONAL, fault), fault);
+	rank->rank = number(report, "rank", PIN_OPTIONAL, fault);
+	/* In the shell of an allocation Slurm sets the number of ranks, too. */
+	rank->nranks = number(report, "nranks", PIN_OPTIONAL, fault);
+	rank->nranks = rank->rank < 0 ? -1 : rank->nranks;
+	check(report, rank, fault);
 }
 
 static void load(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cmd_fault *fault)
@@ -327,7 +291,6 @@ static void load(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cmd_fau
 
 	if (!report)
 		return;
-	check_schema(report, fault);
 	read_identity(report, rank, fault);
 	read_figures(report, rank, fault);
 	read_sites(report, rank, stacks, fault);
@@ -341,7 +304,7 @@ struct cmd_rank *cmd_rank_load(const char *file, json_t *stacks, struct cmd_faul
 	FILE *in = fopen(file, "re");
 	struct stat status;
 
-	*rank = (struct cmd_rank){.file = cmd_strdup(file)};
+	*rank = (struct cmd_rank){.file = cmd_clean(cmd_strdup(file))};
 	*fault = (struct cmd_fault){""};
 	if (!in || fstat(fileno(in), &status))
 		wrong(fault, "cannot be read: %s", strerror(errno));

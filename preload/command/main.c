@@ -9,45 +9,39 @@
 #include <string.h>
 
 static const struct command {
-	const char *name;
+	const char *name, *full_name;
 	int (*run)(int argc, char **argv);
-	const char *sentence;
 } commands[] = {
-	{"report", cmd_report, "Merge the reports of a job's ranks."},
-	{"run", cmd_run, "Run a program under the library."},
-	{"check", cmd_check, "Say whether a program's heap will be registered here."},
+	{"report", "pinalloc report", cmd_report},
+	{"run", "pinalloc run", cmd_run},
+	{"check", "pinalloc check", cmd_check},
 };
 
-#define N_COMMANDS PIN_ARRAY_SIZE(commands)
-
-static int list_subcommands(void)
-{
-	puts("usage: pinalloc SUBCOMMAND ...\n"
-	     "       pinalloc --help | --version\n\n"
-	     "The page pinalloc(1) describes the subcommands; each takes --help.\n");
-	for (size_t i = 0; i < N_COMMANDS; i++)
-		printf("  %s\n      %s\n", commands[i].name, commands[i].sentence);
-	return 0;
-}
+static const char help[] =
+	"usage: pinalloc SUBCOMMAND ...\n"
+	"       pinalloc --help | --version\n\n"
+	"The page pinalloc(1) describes the subcommands; each takes --help.\n\n"
+	"  report\n      Merge the reports of a job's ranks.\n"
+	"  run\n      Run a program under the library.\n"
+	"  check\n      Say whether a program's heap will be registered here.";
 
 static int run_subcommand(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : "";
 
-	if (!strcmp(name, "--help") || !strcmp(name, "-h"))
-		return list_subcommands();
+	if (!strcmp(name, "--help"))
+		return puts(help) < 0;
 	if (!strcmp(name, "--version"))
 		return puts("pinalloc " PACKAGE_VERSION) < 0;
-	for (size_t i = 0; i < N_COMMANDS; i++) {
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(commands); i++) {
 		if (strcmp(name, commands[i].name))
 			continue;
-		cmd_name = name;
+		/* What argp calls the program. */
+		cmd_name = argv[1] = (char *)commands[i].full_name;
 		return commands[i].run(argc - 1, argv + 1);
 	}
-	if (*name)
-		cmd_complain("unknown subcommand %s; see pinalloc --help", name);
-	else
-		cmd_complain("no SUBCOMMAND; see pinalloc --help");
+	cmd_complain("%s%s; see pinalloc --help",
+		     *name ? "unknown subcommand " : "no SUBCOMMAND", name);
 	return CMD_USAGE;
 }
 

@@ -103,14 +103,6 @@ size_t cmd_sites_add(struct cmd_site *sites, size_t n)
 	return last + 1;
 }
 
-/* Bytes of different kinds cannot be added. */
-static bool is_of_kind(struct cmd_job *job, const struct cmd_rank *rank)
-{
-	if (!job->sites_kind)
-		job->sites_kind = rank->sites_kind;
-	return !strcmp(job->sites_kind, rank->sites_kind);
-}
-
 static void append_sites(struct cmd_job *job, struct cmd_rank *rank)
 {
 	size_t n;
@@ -126,23 +118,15 @@ static void append_sites(struct cmd_job *job, struct cmd_rank *rank)
 	job->n_sites += n;
 }
 
+/* Bytes of different kinds cannot be added. */
 void cmd_sites_merge(struct cmd_job *job)
 {
-	size_t left_out = 0;
-
 	for (size_t i = 0; i < job->n_main; i++) {
 		struct cmd_rank *rank = job->ranks[i];
 
-		if (!rank->sites_kind)
-			continue;
-		if (is_of_kind(job, rank))
+		job->sites_kind = job->sites_kind ?: rank->sites_kind;
+		if (rank->sites_kind && !strcmp(job->sites_kind, rank->sites_kind))
 			append_sites(job, rank);
-		else
-			left_out++;
 	}
-	if (left_out)
-		cmd_complain("the sites of %s are left out: they are not of the kind \"%s\", "
-			     "as the others are",
-			     CMD_COUNTED(left_out, "report"), job->sites_kind);
 	job->n_sites = cmd_sites_add(job->sites, job->n_sites);
 }

@@ -33,33 +33,27 @@ struct module {
 	struct module *next;
 };
 
-static void read_build_id(struct module *module)
-{
-	const unsigned char *bits;
-	GElf_Addr at;
-	int n = dwfl_module_build_id(module->dw, &bits, &at);
-
-	for (int i = 0; i < n && i < 64; i++)
-		sprintf(module->build_id + 2 * i, "%02x", bits[i]);
-}
-
 /* A report may name anything, and opening a pipe would wait for a writer. */
 static void open_module(struct module *module)
 {
+	const unsigned char *bits;
 	struct stat status;
-	bool is_file = !stat(module->path, &status) && S_ISREG(status.st_mode);
+	GElf_Addr at;
 
-	module->session = is_file ? dwfl_begin(&callbacks) : NULL;
-	if (!module->session)
-		return;
-	module->dw = dwfl_report_offline(module->session, module->path, module->path, -1);
-	if (module->dw && !dwfl_report_end(module->session, NULL, NULL) &&
-	    dwfl_module_getelf(module->dw, &module->bias)) {
-		read_build_id(module);
+	module->session = stat(module->path, &status) || !S_ISREG(status.st_mode)
+				  ? NULL
+				  : dwfl_begin(&callbacks);
+	module->dw = module->session ? dwfl_report_offline(module->session, module->path,
+							   module->path, -1)
+				     : NULL;
+	if (!module->dw || dwfl_report_end(module->session, NULL, NULL) ||
+	    !dwfl_module_getelf(module->dw, &module->bias)) {
+		dwfl_end(module->session);
+		module->session = NULL;
 		return;
 	}
-	dwfl_end(module->session);
-	module->session = NULL;
+	for (int i = 0, n = dwfl_module_build_id(module->dw, &bits, &at); i < n && i < 64; i++)
+		sprintf(module->build_id + 2 * i, "%02x", bits[i]);
 }
 
 static struct module *find_module(const char *path, size_t n)
@@ -111,29 +105,18 @@ static Dwarf_Die *unit_of(Dwfl_Module *module, Dwarf_Addr code, Dwarf_Addr *bias
 
 #if HAVE_LIBIBERTY
 char *cplus_demangle(const char *name, int options);
+#else
+#define cplus_demangle(name, options) NULL
+#endif
 
 /* With parameters, without the type of what is returned: DMGL_PARAMS, _ANSI, _RET_DROP. */
 #define HOW (1 | 2 | 1 << 6)
-
-static char *demangle(const char *name)
-{
-	return cplus_demangle(name, HOW);
-}
-#else
-char *__cxa_demangle(const char *name, char *room, size_t *n_bytes, int *status);
-
-/* What is no name would be taken for a type. */
-static char *demangle(const char *name)
-{
-	return strncmp(name, "_Z", 2) ? NULL : __cxa_demangle(name, NULL, NULL, NULL);
-}
-#endif
 
 /* As one clean line, without what the compiler made of it. Without a number, `where` is a
  * module. */
 static void print_frame(const char *name, const char *where, int number, FILE *out)
 {
-	char *plain = demangle(name) ?: cmd_strdup(name), *frame,
+	char *plain = cplus_demangle(name, HOW) ?: cmd_strdup(name), *frame,
 	     *clone = strstr(plain, " [clone");
 
 	if (clone)
@@ -141,7 +124,7 @@ static void print_frame(const char *name, const char *where, int number, FILE *o
 	if ((number ? asprintf(&frame, "%s (%s:%d)", plain, basename(where), number)
 		    : asprintf(&frame, "%s (%s)", plain, basename(where))) < 0)
 		cmd_no_memory();
-	fprintf(out, "%s\n", cmd_clean(cmd_utf8(frame)));
+	fprintf(out, "%s\n", cmd_clean(frame));
 	free(plain);
 	free(frame);
 }
@@ -235,7 +218,7 @@ static json_t *find_names(const struct module *module, GElf_Addr offset)
 	print_frames(module, at, function, out);
 	if (fclose(out))
 		cmd_no_memory();
-	found = cmd_json(names);
+	found = json_string(names);
 	free(names);
 	return found;
 }

@@ -9,12 +9,10 @@
 #include "preload/command/job.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* If there are more ranks than this, all are shown by bands, and one line is that of the
@@ -91,21 +89,13 @@ static void collect_curves(struct plot *plot, const struct cmd_job *job)
 
 /* --- the table ----------------------------------------------------------------- */
 
-/* gnuplot takes quotes away. Nothing of a name comes first on a line, where # is a comment. */
-static void print_text(const char *text, FILE *out)
-{
-	for (; *text; text++)
-		fputc(*text == '"' ? '\'' : *text, out);
-}
-
 static void print_heading(const struct plot *plot, const struct cmd_job *job, FILE *out)
 {
 	const char *noun = job->ranks[0]->rank >= 0 ? "rank" : "process";
 
-	fprintf(out, "%zu\t%zu\tseconds since the start of the %s\t", plot->n_lines,
-		plot->n > plot->n_lines ? plot->n : 0, noun);
-	print_text(CMD_SHORTENED(job->ranks[0]->program, TITLE), out);
-	fprintf(out, ": %s on %s\n", CMD_COUNTED(job->n_main, noun),
+	fprintf(out, "%zu\t%zu\tseconds since the start of the %s\t%s: %s on %s\n",
+		plot->n_lines, plot->n > plot->n_lines ? plot->n : 0, noun,
+		CMD_SHORTENED(job->ranks[0]->program, TITLE), CMD_COUNTED(job->n_main, noun),
 		CMD_COUNTED(job->n_hosts, "host"));
 }
 
@@ -122,15 +112,13 @@ static void print_peaks(const struct plot *plot, FILE *out)
 static void print_killed(const struct cmd_job *job, FILE *out)
 {
 	fprintf(out, "-1\t-1\t\n");
-	for (size_t i = 0; i < job->n_killed; i++) {
-		const struct cmd_rank *rank = job->killed[i];
+	for (size_t i = 0; i < job->n_main; i++) {
+		const struct cmd_rank *rank = job->ranks[i];
 
-		if (!rank->n_samples)
-			continue;
-		fprintf(out, "%.6f\t%.0f\t", end_of(rank),
-			rank->samples[rank->n_samples - 1].live);
-		print_text(i ? "" : CMD_RANK_NAME(rank), out);
-		fprintf(out, "\n");
+		if (rank->is_killed && rank->n_samples)
+			fprintf(out, "%.6f\t%.0f\t%s\n", end_of(rank),
+				rank->samples[rank->n_samples - 1].live,
+				rank == job->killed ? CMD_RANK_NAME(rank) : "");
 	}
 }
 
@@ -230,9 +218,9 @@ static void print_sum(const struct cmd_job *job, FILE *out)
 	double group = host ? host->figures[CMD_CGROUP_LIMIT] : -1;
 	bool is_group = group > 0 && (ram <= 0 || group < ram);
 
-	fprintf(out, "%.0f\t", is_group ? group : ram);
-	print_text(host ? CMD_SHORTENED(host->name, TITLE) : "", out);
-	fprintf(out, ": sum of %s\t%s, %s\n", CMD_COUNTED(host ? host->n_ranks : 0, "process"),
+	fprintf(out, "%.0f\t%s: sum of %s\t%s, %s\n", is_group ? group : ram,
+		host ? CMD_SHORTENED(host->name, TITLE) : "",
+		CMD_COUNTED(host ? host->n_ranks : 0, "process"),
 		CMD_SIZE(is_group ? group : ram),
 		is_group ? "limit of the control group" : "the machine's memory");
 	if (host)
@@ -244,11 +232,8 @@ static void print_line(const struct curve *curve, FILE *out)
 {
 	const struct cmd_rank *rank = curve->rank;
 
-	fprintf(out, "\n\n0\t");
-	print_text(CMD_RANK_NAME(rank), out);
-	fprintf(out, "%s", rank->rank >= 0 ? " on " : "");
-	print_text(rank->rank >= 0 ? CMD_SHORTENED(rank->host, HOST) : "", out);
-	fprintf(out, ": %s\n", CMD_SIZE(curve->peak));
+	fprintf(out, "\n\n0\t%s%s%s: %s\n", CMD_RANK_NAME(rank), rank->rank >= 0 ? " on " : "",
+		rank->rank >= 0 ? CMD_SHORTENED(rank->host, HOST) : "", CMD_SIZE(curve->peak));
 	for (size_t i = 0; i <= rank->n_samples; i++) {
 		const struct cmd_sample *sample =
 			&rank->samples[i < rank->n_samples ? i : i - 1];
@@ -287,18 +272,21 @@ bool cmd_plot_table(const struct cmd_job *job, FILE *out)
 /* --- gnuplot ------------------------------------------------------------------- */
 
 struct drawing {
-	const char *script, *table, *form, *path;
+	char script[PATH_MAX];
+	const char *form;
+	FILE *table, *picture; /* files without a name */
 };
 
 /* Without the user's settings, so that plots look the same everywhere. */
 static void become_gnuplot(const void *arg, int out)
 {
 	const struct drawing *drawing = arg;
-	int fd = open(drawing->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	char table[64];
 
-	if (dup2(fd, STDOUT_FILENO) >= 0 && dup2(out, STDERR_FILENO) >= 0)
-		execlp("gnuplot", "gnuplot", "-d", "-c", drawing->script, drawing->table,
-		       drawing->form, NULL);
+	snprintf(table, sizeof table, "/proc/self/fd/%d", dup(fileno(drawing->table)));
+	if (dup2(fileno(drawing->picture), STDOUT_FILENO) >= 0 && dup2(out, STDERR_FILENO) >= 0)
+		execlp("gnuplot", "gnuplot", "-d", "-c", drawing->script, table, drawing->form,
+		       NULL);
 	dprintf(out, errno == ENOENT ? "gnuplot is not installed (Debian: gnuplot-nox)"
 				     : "gnuplot cannot be run");
 }
@@ -316,53 +304,54 @@ static int complain_of(const char *path, char *errors)
 	return -1;
 }
 
-static int complain_file(const char *path)
+/* gnuplot takes quotes away: those of names become others. */
+static bool write_table(const struct cmd_job *job, FILE *table)
 {
+	char *text;
+	size_t n_bytes;
+	FILE *out = open_memstream(&text, &n_bytes);
+	bool has_curves = out && cmd_plot_table(job, out);
+
+	if (!out || fclose(out))
+		cmd_no_memory();
+	for (char *quote = text; (quote = strchr(quote, '"'));)
+		*quote = '\'';
+	fputs(text, table);
+	fflush(table);
+	free(text);
+	return has_curves;
+}
+
+static int copy(FILE *from, const char *path)
+{
+	FILE *to = fopen(path, "we");
+	int c;
+
+	rewind(from);
+	while (to && (c = getc(from)) != EOF)
+		putc(c, to);
+	if (to && !fclose(to))
+		return 0;
 	cmd_complain("%s cannot be written: %s", path, strerror(errno));
 	return -1;
 }
 
-static int draw(const char *table, const char *part, const char *path)
-{
-	char script[PATH_MAX], errors[4096];
-	struct drawing drawing = {script, table, path + strlen(path) - 3, part};
-
-	if (!cmd_find(script, "preload", PKGDATADIR, "plot.gp")) {
-		cmd_complain("%s is not drawn: %s is not there: install it (make install)",
-			     path, script);
-		return -1;
-	}
-	if (!cmd_try(become_gnuplot, &drawing, errors, sizeof errors))
-		return rename(part, path) ? complain_file(path) : 0;
-	unlink(part);
-	return complain_of(path, errors);
-}
-
 int cmd_plot_write(const struct cmd_job *job, const char *path)
 {
-	char table[PATH_MAX + 32], part[PATH_MAX + 32];
-	struct stat status;
-	bool has_curves;
-	FILE *out;
-	int error;
+	struct drawing drawing = {
+		.form = path + strlen(path) - 3, .table = tmpfile(), .picture = tmpfile()};
+	char errors[4096];
 
-	if (!stat(path, &status) && !S_ISREG(status.st_mode)) {
-		cmd_complain("%s cannot be written: it is not a regular file", path);
-		return -1;
-	}
-	snprintf(part, sizeof part, "%.*s.%d.part", PATH_MAX, path, (int)getpid());
-	snprintf(table, sizeof table, "%.*s.%d.dat", PATH_MAX, path, (int)getpid());
-	out = fopen(table, "wxe");
-	if (!out)
-		return complain_file(path);
-	has_curves = cmd_plot_table(job, out);
-	error = fclose(out) ? complain_file(path) : 0;
-	if (!has_curves)
-		error = complain_of(path, (char[]){"no report has a timeline"});
-	else if (!error && cmd_ends_in(path, ".dat"))
-		return rename(table, path) ? complain_file(path) : 0;
-	else if (!error)
-		error = draw(table, part, path);
-	unlink(table);
-	return error;
+	if (!drawing.table || !drawing.picture)
+		return complain_of(path, strerror(errno));
+	if (!write_table(job, drawing.table))
+		return complain_of(path, (char[]){"no report has a timeline"});
+	if (!strcmp(drawing.form, "dat"))
+		return copy(drawing.table, path);
+	if (!cmd_find(drawing.script, "preload", WAY_TO_DATA, "plot.gp"))
+		return complain_of(path,
+				   (char[]){"plot.gp is not there: install it (make install)"});
+	if (cmd_try(become_gnuplot, &drawing, errors, sizeof errors))
+		return complain_of(path, errors);
+	return copy(drawing.picture, path);
 }

@@ -24,16 +24,6 @@ static json_t *number_or_null(double n)
 	return n == floor(n) && n < 0x1p62 ? json_integer((json_int_t)n) : json_real(n);
 }
 
-static json_t *text_or_null(const char *from)
-{
-	return from ? cmd_json(from) : json_null();
-}
-
-static json_t *id_or_null(const char *id)
-{
-	return text_or_null(*id ? id : NULL);
-}
-
 /* In the section that the figure has in a report. */
 static void set_figure(json_t *object, enum cmd_figure figure, double n)
 {
@@ -53,41 +43,46 @@ static void set_figures(json_t *object, const double *figures)
 		set_figure(object, i, figures[i]);
 }
 
-/* An object of so many keys and values. */
-#define PACK(...) pack(json_pack(__VA_ARGS__))
-
-static json_t *pack(json_t *object)
+/* NULL for "". */
+static const char *id_of(const char *id)
 {
-	if (!object)
-		cmd_no_memory();
-	return object;
+	return *id ? id : NULL;
 }
 
 static json_t *rank_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_rank *rank = job->ranks[i];
-	json_t *object = PACK("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "rank",
-			      number_or_null(rank->rank), "run", id_or_null(rank->job), "host",
-			      cmd_json(rank->host), "pid", number_or_null(rank->pid), "parent",
-			      number_or_null(rank->parent), "program", cmd_json(rank->program),
-			      "file", cmd_json(rank->file), "elapsed_s",
-			      number_or_null(rank->elapsed), "trigger",
-			      text_or_null(rank->goes_on ?: rank->trigger), "tree_peak_bytes",
-			      number_or_null(rank->tree_peak));
+	json_t *object = json_pack(
+		"{s:o,s:s?,s:s,s:o,s:o,s:s,s:s,s:o,s:s?,s:o}", "rank",
+		number_or_null(rank->rank), "run", id_of(rank->job), "host", rank->host, "pid",
+		number_or_null(rank->pid), "parent", number_or_null(rank->parent), "program",
+		rank->program, "file", rank->file, "elapsed_s", number_or_null(rank->elapsed),
+		"trigger", rank->goes_on ?: rank->trigger, "tree_peak_bytes",
+		number_or_null(rank->tree_peak));
 
 	set_figures(object, rank->figures);
 	return object;
 }
 
+static json_t *run_object(const struct cmd_job *job, size_t i)
+{
+	const struct cmd_run *run = &job->runs[i];
+
+	return json_pack(
+		"{s:s?,s:o,s:o,s:o,s:o,s:o}", "id", id_of(run->id), "started",
+		number_or_null(run->began), "ranks", number_or_null((double)run->n_ranks),
+		"nranks", number_or_null(run->nranks), "live_peak_bytes",
+		number_or_null(run->live), "rss_peak_bytes", number_or_null(run->resident));
+}
+
 static json_t *host_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_host *host = &job->hosts[i];
-	const struct cmd_rank *tightest = host->tightest;
-	double share = host->figures[CMD_MEMLOCK_SHARE];
-	json_t *object = PACK("{s:o,s:o,s:o,s:o}", "host", cmd_json(host->name), "processes",
-			      number_or_null((double)host->n_ranks), "memlock_worst_share",
-			      number_or_null(share), "memlock_worst_rank",
-			      number_or_null(tightest ? tightest->rank : -1));
+	json_t *object = json_pack("{s:s,s:o,s:o,s:o}", "host", host->name, "processes",
+				   number_or_null((double)host->n_ranks), "memlock_worst_share",
+				   number_or_null(host->figures[CMD_MEMLOCK_SHARE]),
+				   "memlock_worst_rank",
+				   number_or_null(host->tightest ? host->tightest->rank : -1));
 
 	set_figures(object, host->figures);
 	return object;
@@ -102,25 +97,14 @@ static json_t *site_object(const struct cmd_job *job, size_t i)
 		end = strchr(frame, '\n');
 		json_array_append_new(stack, json_stringn(frame, (size_t)(end - frame)));
 	}
-	return PACK("{s:o,s:o,s:o,s:o}", "bytes", number_or_null(site->bytes), "count",
-		    number_or_null(site->count), "ranks", number_or_null((double)site->n_ranks),
-		    "stack", stack);
-}
-
-static json_t *run_object(const struct cmd_job *job, size_t i)
-{
-	const struct cmd_run *run = &job->runs[i];
-
-	return PACK("{s:o,s:o,s:o,s:o,s:o,s:o}", "id", id_or_null(run->id), "started",
-		    number_or_null(run->began), "ranks", number_or_null((double)run->n_ranks),
-		    "nranks", number_or_null(run->nranks), "live_peak_bytes",
-		    number_or_null(run->live), "rss_peak_bytes", number_or_null(run->resident));
+	return json_pack("{s:o,s:o,s:o,s:o}", "bytes", number_or_null(site->bytes), "count",
+			 number_or_null(site->count), "ranks",
+			 number_or_null((double)site->n_ranks), "stack", stack);
 }
 
 static json_t *skipped_object(const struct cmd_job *job, size_t i)
 {
-	return PACK("{s:o,s:o}", "file", cmd_json(job->skipped[i].file), "why",
-		    cmd_json(job->skipped[i].why));
+	return json_pack("{s:s,s:s}", "file", job->skipped[i].file, "why", job->skipped[i].why);
 }
 
 /* --- the object ---------------------------------------------------------------- */
@@ -131,7 +115,8 @@ static void set_list(json_t *report, const char *key, const struct cmd_job *job,
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < n; i++)
-		json_array_append_new(list, item(job, i));
+		if (json_array_append_new(list, item(job, i)))
+			cmd_no_memory();
 	set(report, key, list);
 }
 
@@ -168,10 +153,10 @@ static void set_statistics(json_t *report, const struct cmd_job *job)
 
 void cmd_json_print(const struct cmd_job *job)
 {
-	json_t *report = PACK("{s:i,s:s,s:s,s:{s:o,s:o},s:o}", "schema", 3, "kind", "job",
-			      "version", PACKAGE_VERSION, "job", "id", id_or_null(job->id),
-			      "started", number_or_null(job->started), "nranks",
-			      number_or_null(job->nranks));
+	json_t *report = json_pack("{s:i,s:s,s:s,s:{s:s?,s:o},s:o}", "schema", 3, "kind", "job",
+				   "version", PACKAGE_VERSION, "job", "id", id_of(job->id),
+				   "started", number_or_null(job->started), "nranks",
+				   number_or_null(job->nranks));
 
 	set_missing(report, job);
 	set_list(report, "files_skipped", job, job->n_skipped, skipped_object);
@@ -179,7 +164,7 @@ void cmd_json_print(const struct cmd_job *job)
 	set_list(report, "runs", job, job->n_runs, run_object);
 	set_list(report, "hosts", job, job->n_hosts, host_object);
 	set_list(report, "ranks", job, job->n_ranks, rank_object);
-	set(report, "peak_sites_kind", text_or_null(job->sites_kind));
+	set(report, "peak_sites_kind", json_pack("s?", job->sites_kind));
 	set_list(report, "peak_sites", job, job->n_sites, site_object);
 	json_dumpf(report, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12));
 	putchar('\n');

@@ -68,12 +68,6 @@ static void print_cell(const struct column *column, enum kind kind, double n)
 	printf(" %*s", column->width, text);
 }
 
-static struct cmd_text host_name(const char *host)
-{
-	return cmd_shortened(host,
-			     strlen(host) > HOST_COLUMNS ? HOST_COLUMNS - 3 : HOST_COLUMNS);
-}
-
 static void print_head(const char *name)
 {
 	printf("\n %9s  %-*s", name, HOST_COLUMNS, "host");
@@ -104,7 +98,7 @@ void cmd_table_runs(const struct cmd_job *job)
 		const struct cmd_run *run = &job->runs[i];
 
 		printf(" %9zu  %-32s %9.1f s %10s %10s\n", run->n_ranks,
-		       CMD_SHORTENED(run->id, 29), run->began - job->started,
+		       CMD_SHORTENED(run->id, 32), run->began - job->started,
 		       CMD_SIZE(run->live), CMD_SIZE(run->resident));
 	}
 }
@@ -113,7 +107,7 @@ void cmd_table_runs(const struct cmd_job *job)
 
 static void print_row(const char *name, const char *host, const double *figures)
 {
-	printf(" %9s  %-*s", name, HOST_COLUMNS, host_name(host).text);
+	printf(" %9s  %-*s", name, HOST_COLUMNS, CMD_SHORTENED(host, HOST_COLUMNS));
 	for (size_t i = 0; i < COLUMNS; i++)
 		print_cell(&columns[i], columns[i].kind, figures[columns[i].figure]);
 	puts("");
@@ -130,42 +124,31 @@ static void print_mark(const struct cmd_rank *rank)
 		       *near.text ? ": " : "", near.text);
 }
 
+static void print_others(const struct cmd_job *job, const struct cmd_rank *under);
+
 /* What a rank forked is below it, with a plus before the process ids. */
-static void print_children(const struct cmd_job *job, const struct cmd_rank *rank)
-{
-	size_t n = 0;
-
-	for (size_t i = job->n_main; i < job->n_ranks; i++) {
-		const struct cmd_rank *child = job->ranks[i];
-		char name[16];
-
-		if (child->under != rank || n++ >= LARGEST)
-			continue;
-		snprintf(name, sizeof name, "+%.0f", child->pid);
-		print_row(name, child->host, child->figures);
-	}
-	print_left_out(n, LARGEST, "more process");
-	if (n)
-		printf(" %9s  with its %zu forked: %s in use at the peak\n", "", n,
-		       CMD_SIZE(rank->tree_peak));
-}
-
 static void print_rank(const struct cmd_job *job, const struct cmd_rank *rank)
 {
 	char name[16];
 
-	snprintf(name, sizeof name, "%.0f", rank->rank >= 0 ? rank->rank : rank->pid);
+	snprintf(name, sizeof name, "%s%.0f", rank->under ? "+" : "",
+		 rank->rank >= 0 ? rank->rank : rank->pid);
 	print_row(name, rank->host, rank->figures);
 	print_mark(rank);
-	print_children(job, rank);
+	if (!rank->n_children)
+		return;
+	print_others(job, rank);
+	printf(" %9s  with its %zu forked: %s in use at the peak\n", "", rank->n_children,
+	       CMD_SIZE(rank->tree_peak));
 }
 
-static void print_others(const struct cmd_job *job)
+/* Those of a rank's tree, or of none. */
+static void print_others(const struct cmd_job *job, const struct cmd_rank *under)
 {
 	size_t n = 0;
 
 	for (size_t i = job->n_main; i < job->n_ranks; i++)
-		if (!job->ranks[i]->under && n++ < LARGEST)
+		if (job->ranks[i]->under == under && n++ < LARGEST)
 			print_rank(job, job->ranks[i]);
 	print_left_out(n, LARGEST, "more process");
 }
@@ -226,7 +209,7 @@ void cmd_table_ranks(const struct cmd_job *job)
 		print_largest(job);
 	else
 		print_ranks(job, (const struct cmd_rank *const *)job->ranks, job->n_main);
-	print_others(job);
+	print_others(job, NULL);
 	if (job->n_main > 1)
 		print_statistics(job);
 }

@@ -15,52 +15,6 @@
 /* So many ranges or names fit on a line; --json has all. */
 #define MOST_RANGES 12
 
-/* --- lists of ranks ------------------------------------------------------------ */
-
-/* As ranges: 2,5-7. */
-static void print_ranges(const long *numbers, size_t n)
-{
-	size_t i = 0;
-
-	for (int ranges = 0; i < n && ranges < MOST_RANGES; ranges++) {
-		size_t first = i;
-
-		while (i + 1 < n && numbers[i + 1] == numbers[i] + 1)
-			i++;
-		printf("%s%ld", first ? "," : "", numbers[first]);
-		if (i > first)
-			printf("-%ld", numbers[i]);
-		i++;
-	}
-	if (i < n)
-		printf(" and %zu more", n - i);
-}
-
-/* Those that have some of the figure, by number, or by name if they have no number. */
-static void print_ranks(const struct cmd_job *job, enum cmd_figure figure)
-{
-	long *numbers = cmd_realloc(NULL, job->n_main * sizeof *numbers);
-	size_t n = 0, n_names = 0;
-
-	for (size_t i = 0; i < job->n_main; i++) {
-		const struct cmd_rank *rank = job->ranks[i];
-
-		if (rank->figures[figure] <= 0)
-			continue;
-		if (rank->rank >= 0)
-			numbers[n++] = (long)rank->rank;
-		else if (n_names++ < MOST_RANGES)
-			printf("%s%s", n_names > 1 ? ", " : "", CMD_RANK_NAME(rank));
-	}
-	if (n) {
-		printf("rank%s ", n == 1 ? "" : "s");
-		print_ranges(numbers, n);
-	}
-	if (n_names > MOST_RANGES)
-		printf(" and %zu more", n_names - MOST_RANGES);
-	free(numbers);
-}
-
 /* --- the verdict --------------------------------------------------------------- */
 
 static void print_heading(const struct cmd_job *job)
@@ -107,7 +61,7 @@ static void print_trees(const struct cmd_job *job)
 /* A record gives the least that a process lived. */
 static void print_killed(const struct cmd_job *job)
 {
-	const struct cmd_rank *first = job->n_killed ? job->killed[0] : NULL;
+	const struct cmd_rank *first = job->killed;
 	struct cmd_text near;
 
 	if (!first)
@@ -133,14 +87,12 @@ static void print_watch(const struct cmd_job *job)
 
 	if (events.sum > 0)
 		printf("  Outside the heap %.0f registrations were watched; pages were "
-		       "replaced "
-		       "%.0f times, and registration caches notified.\n",
+		       "replaced %.0f times, and registration caches notified.\n",
 		       watched.sum, events.sum);
-	if (unwatchable.sum <= 0)
-		return;
-	printf("  %.0f registrations cannot be watched, in ", unwatchable.sum);
-	print_ranks(job, CMD_UNWATCHABLE);
-	printf(": they may go stale.\n");
+	if (unwatchable.sum > 0)
+		printf("  %.0f registrations cannot be watched, most in %s: they may go "
+		       "stale.\n",
+		       unwatchable.sum, CMD_RANK_NAME(unwatchable.largest));
 }
 
 /* --- the answers (verdict.h) ----------------------------------------------------- */
@@ -245,6 +197,24 @@ static void print_largest(const struct cmd_job *job)
 	       heap.imbalance);
 }
 
+/* As ranges: 2,5-7. */
+static void print_ranges(const long *numbers, size_t n)
+{
+	size_t i = 0;
+
+	for (int ranges = 0; i < n && ranges < MOST_RANGES; ranges++, i++) {
+		size_t first = i;
+
+		while (i + 1 < n && numbers[i + 1] == numbers[i] + 1)
+			i++;
+		printf("%s%ld", first ? "," : "", numbers[first]);
+		if (i > first)
+			printf("-%ld", numbers[i]);
+	}
+	if (i < n)
+		printf(" and %zu more", n - i);
+}
+
 static void print_missing(const struct cmd_job *job)
 {
 	for (size_t i = 0; i < job->n_runs; i++) {
@@ -271,45 +241,26 @@ static void print_missing(const struct cmd_job *job)
 #define FIRST 44
 #define LEAST 20
 
-/* At most so many bytes: of a longer name the middle is left out, but not where it is. */
-static int print_frame(const char *frame, int n, int most)
-{
-	const char *where = memrchr(frame, ' ', (size_t)n);
-	int n_where = where ? n - (int)(where - frame) : 0, head, tail;
-
-	if (n <= most)
-		return printf("%.*s", n, frame);
-	head = n_where < most / 2 ? (most - 3 - n_where) / 2 : most / 2;
-	tail = most - 3 - head;
-	/* Not within a character. */
-	while (head > 0 && (frame[head] & 0xc0) == 0x80)
-		head--;
-	while (tail > 0 && (frame[n - tail] & 0xc0) == 0x80)
-		tail--;
-	return printf("%.*s...%.*s", head, frame, tail, frame + n - tail);
-}
-
 /* Of a place, "/path/to/MODULE+0xOFFSET", only the last part. */
 void cmd_stack_print(const char *stack)
 {
+	char *copy = cmd_strdup(*stack ? stack : "(unknown)\n"), *rest = copy, *frame;
 	int room = COLUMNS - (int)strlen(DOTS);
 
-	if (!*stack)
-		printf("(unknown)");
-	for (int i = 0; *stack && i < CALLERS; i++) {
-		const char *end = strchr(stack, '\n');
-		const char *slash = *stack == '/' ? memrchr(stack, '/', (size_t)(end - stack))
-						  : NULL;
-		const char *frame = slash ? slash + 1 : stack;
-		int n = (int)(end - frame), most = room - (i ? 4 : 0);
+	for (int i = 0; *rest; i++) {
+		int most = room - (i ? 4 : 0);
 
-		if (i && n > most && most < LEAST)
+		frame = strsep(&rest, "\n");
+		frame = *frame == '/' ? strrchr(frame, '/') + 1 : frame;
+		if (i == CALLERS || (i && most < LEAST && (int)strlen(frame) > most)) {
+			printf(DOTS);
 			break;
-		room -= i ? printf(" <- ") : 0;
-		room -= print_frame(frame, n, i || !end[1] ? most : FIRST);
-		stack = end + 1;
+		}
+		most = i || !*rest ? most : FIRST;
+		room -= printf("%s%s", i ? " <- " : "", CMD_SHORTENED(frame, (size_t)most));
 	}
-	puts(*stack ? DOTS : "");
+	puts("");
+	free(copy);
 }
 
 static void print_sites(const struct cmd_job *job, size_t most)
@@ -323,14 +274,11 @@ static void print_sites(const struct cmd_job *job, size_t most)
 		all += job->sites[i].bytes;
 		shown += i < n ? job->sites[i].bytes : 0;
 	}
-	if (!strcmp(job->sites_kind, "growth"))
-		printf("\nwhere the heaps grew");
-	else if (!strcmp(job->sites_kind, "held"))
-		printf("\nwho had memory in use at the peaks (sampled)");
-	else
-		printf("\nsites (%s)", job->sites_kind);
-	printf(": %zu of %zu sites, %s of %s\n", n, job->n_sites, CMD_SIZE(shown),
-	       CMD_SIZE(all));
+	printf("\n%s: %zu of %zu sites, %s of %s\n",
+	       strcmp(job->sites_kind, "growth")
+		       ? "who had memory in use at the peaks (sampled)"
+		       : "where the heaps grew",
+	       n, job->n_sites, CMD_SIZE(shown), CMD_SIZE(all));
 	for (size_t i = 0; i < n; i++) {
 		const struct cmd_site *site = &job->sites[i];
 

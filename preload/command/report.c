@@ -5,104 +5,80 @@
 #include "preload/command/command.h"
 #include "preload/command/job.h"
 
-#include <errno.h>
-#include <getopt.h>
-#include <stdio.h>
+#include <argp.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* The exit status if files were left out or ranks are missing. */
 #define INCOMPLETE 1
 
 /* What the options ask for. */
 static bool is_json;
-static const char *plot, *against;
+static char *plot, *against, **files;
 static size_t n_sites = 10;
 
 /* Static, so that it can still be reached at exit: nothing is freed. */
 static struct cmd_job job, before;
 
-enum { JSON = CMD_LONG, PLOT, TOP, JOB, AGAINST, HELP };
+enum { JSON = 256, PLOT, TOP, JOB, AGAINST };
 
-static const char shorts[] = ":h";
-static const struct option options[] = {
-	{"json", no_argument, NULL, JSON},
-	{"plot", required_argument, NULL, PLOT},
-	{"top", required_argument, NULL, TOP},
-	{"job", required_argument, NULL, JOB},
-	{"against", required_argument, NULL, AGAINST},
-	{"help", no_argument, NULL, HELP},
+static const struct argp_option options[] = {
+	{"json", JSON, NULL, 0, "Print the merged report as JSON, described in pinalloc(1)", 0},
+	{"plot", PLOT, "FILE", 0,
+	 "Draw memory over time as well (with gnuplot), as .svg or .txt; as .dat, write what "
+	 "gnuplot draws",
+	 0},
+	{"job", JOB, "ID", 0, "Take only the run with this id (all of the job started last)",
+	 0},
+	{"against", AGAINST, "EARLIER", 0,
+	 "Print what grew from the job of this file or directory to the job of FILE...", 0},
+	{"top", TOP, "N", 0, "Show N call sites in the text (10)", 0},
 	{0},
 };
 
-static int report_help(void)
-{
-	puts("usage: pinalloc report [OPTION...] FILE...\n"
-	     "Merges JSON reports of one job's ranks; of a directory *.json and *.running.\n\n"
-	     "  --json\n"
-	     "      Print the merged report as JSON, described in pinalloc(1).\n"
-	     "  --plot=FILE\n"
-	     "      Draw memory over time as well (with gnuplot), as .svg or .txt;\n"
-	     "      as .dat, write what gnuplot draws.\n"
-	     "  --job=ID\n"
-	     "      Of the reports of several jobs, take this one's (the one started last).\n"
-	     "  --against=EARLIER\n"
-	     "      Print what grew from the job of this file or directory to the job of "
-	     "FILE...\n"
-	     "  --top=N\n"
-	     "      Show N call sites in the text (10).\n"
-	     "  -h, --help\n"
-	     "      Print this.");
-	return 0;
-}
-
-static int set_top(const char *text)
+static error_t take_option(int key, char *value, struct argp_state *state)
 {
 	char *end;
-	long n;
 
-	errno = 0;
-	n = strtol(text, &end, 10);
-	if (errno || end == text || *end || n < 0)
-		return cmd_refuse_value("top", text, "a number from 0 up");
-	n_sites = (size_t)n;
-	return 0;
-}
-
-static int set_plot(const char *path)
-{
-	if (!cmd_ends_in(path, ".svg") && !cmd_ends_in(path, ".txt") &&
-	    !cmd_ends_in(path, ".dat"))
-		return cmd_refuse_value("plot", path,
-					"a name that ends in .svg, in .txt for a plot made of "
-					"characters, or in .dat for its table");
-	plot = path;
-	return 0;
-}
-
-static int apply_option(int option, char **argv)
-{
-	switch (option) {
+	switch (key) {
 	case JSON:
 		is_json = true;
 		return 0;
 	case TOP:
-		return set_top(optarg);
+		n_sites = strtoul(value, &end, 10);
+		if (*end || *value < '0' || *value > '9')
+			argp_error(state, "--top=%s: it takes a number from 0 up", value);
+		return 0;
 	case JOB:
-		job.id = optarg;
+		job.id = value;
 		return 0;
 	case AGAINST:
-		against = optarg;
+		against = value;
 		return 0;
 	case PLOT:
-		return set_plot(optarg);
+		plot = value;
+		if (!cmd_ends_in(plot, ".svg") && !cmd_ends_in(plot, ".txt") &&
+		    !cmd_ends_in(plot, ".dat"))
+			argp_error(state,
+				   "--plot=%s: it takes a name that ends in .svg, .txt or .dat",
+				   plot);
+		return 0;
+	case ARGP_KEY_ARGS:
+		files = state->argv + state->next;
+		return 0;
+	case ARGP_KEY_END:
+		if (!files)
+			argp_error(state, "no FILE");
+		if (against && (is_json || plot))
+			argp_error(state,
+				   "--against prints a table: leave out --json and --plot");
+		return 0;
 	default:
-		return cmd_refuse(option, shorts, argv);
+		return ARGP_ERR_UNKNOWN;
 	}
 }
 
-/* Returns 0, or the exit status after a line. */
-static int load(struct cmd_job *into, char *const *paths)
+/* Returns false, after a line, if there is nothing to report. */
+static bool load(struct cmd_job *into, char *const *paths)
 {
 	const char *id = into->id;
 
@@ -110,15 +86,21 @@ static int load(struct cmd_job *into, char *const *paths)
 	for (; *paths; paths++)
 		cmd_job_add(into, *paths);
 	if (into->n_ranks && cmd_job_merge(into))
-		return 0;
+		return true;
 	cmd_complain("nothing to report: no %s%s",
 		     id ? "report is of job " : "file holds a report", id ? id : "");
-	return CMD_FAILED;
+	return false;
 }
 
-static int report_on(char **paths)
+int cmd_report(int argc, char **argv)
 {
-	if (load(&job, paths) || (against && load(&before, (char *[]){(char *)against, NULL})))
+	static const struct argp argp = {
+		options, take_option, .args_doc = "FILE...",
+		.doc = "Merges JSON reports of one job's ranks; of a directory *.json and "
+		       "*.running."};
+
+	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	if (!load(&job, files) || (against && !load(&before, (char *[]){against, NULL})))
 		return CMD_FAILED;
 	if (is_json)
 		cmd_json_print(&job);
@@ -131,26 +113,4 @@ static int report_on(char **paths)
 	return job.n_skipped || job.n_missing || before.n_skipped || before.n_missing
 		       ? INCOMPLETE
 		       : 0;
-}
-
-int cmd_report(int argc, char **argv)
-{
-	int option, status = 0;
-
-	while (!status && (option = getopt_long(argc, argv, shorts, options, NULL)) != -1) {
-		if (option == HELP || option == 'h')
-			return report_help();
-		status = apply_option(option, argv);
-	}
-	if (status)
-		return status;
-	if (optind == argc) {
-		cmd_complain("no FILE; see pinalloc report --help");
-		return CMD_USAGE;
-	}
-	if (against && (is_json || plot)) {
-		cmd_complain("--against prints a table: leave out --json and --plot");
-		return CMD_USAGE;
-	}
-	return report_on(argv + optind);
 }

@@ -8,9 +8,9 @@
 #include "allocator/options.h"
 #include "preload/command/command.h"
 
+#include <argp.h>
 #include <ctype.h>
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,101 +23,79 @@ const struct cmd_option cmd_options[] = {
 #include "allocator/options.def"
 };
 
-/* Values of the long options. */
-enum { HELP = CMD_LONG, FIRST };
+/* The keys of options: those of no short ones. */
+#define FIRST 256
 
-static char flags[CMD_N_OPTIONS][32];	 /* max-pinned, of PINALLOC_MAX_PINNED */
 static const char *texts[CMD_N_OPTIONS]; /* values on the command line, or NULL */
+static char **command;
 
-static void name_flag(const char *name, char *flag)
+/* Of PINALLOC_MAX_PINNED max-pinned. */
+static char *flag_of(const char *name)
 {
-	size_t n = 0;
+	char *flag = cmd_strdup(strchr(name, '_') + 1);
+	size_t n = strlen(flag);
 
-	name += !strncmp(name, "PINALLOC_", 9) ? 9 : !strncmp(name, "MALLOC_", 7) ? 7 : 0;
-	for (; name[n]; n++)
-		flag[n] = name[n] == '_' ? '-' : (char)tolower(name[n]);
-	while (n && flag[n - 1] == '-')
-		n--;
-	flag[n] = '\0';
+	for (size_t i = 0; i < n; i++)
+		flag[i] = flag[i] == '_' ? '-' : (char)tolower(flag[i]);
+	if (flag[n - 1] == '-')
+		flag[n - 1] = '\0';
+	return flag;
 }
 
-static int run_help(void)
+static error_t take_option(int key, char *value, struct argp_state *state)
 {
-	puts("usage: pinalloc run [OPTION...] [--] COMMAND [ARGUMENT...]\n"
-	     "Runs COMMAND with libpinalloc.so preloaded. Options go before it, each with its "
-	     "value\nbehind a \"=\".\n\n"
-	     "  -h, --help\n"
-	     "      Print this.");
-	for (size_t i = 0; i < CMD_N_OPTIONS; i++)
-		printf("  --%s=VALUE\n      %s (%s)\n      %s\n", flags[i],
-		       cmd_options[i].values, cmd_options[i].initial, cmd_options[i].doc);
+	const struct cmd_option *option;
+
+	if (key == ARGP_KEY_ARGS)
+		command = state->argv + state->next;
+	if (key == ARGP_KEY_NO_ARGS)
+		argp_error(state, "no COMMAND");
+	if (key < FIRST || key >= FIRST + CMD_N_OPTIONS)
+		return key == ARGP_KEY_ARGS ? 0 : ARGP_ERR_UNKNOWN;
+	option = &cmd_options[key - FIRST];
+	if (pin_options_set(option->name, value))
+		argp_error(state, "--%s=%s is not understood: it takes %s",
+			   flag_of(option->name), value, option->values);
+	texts[key - FIRST] = value;
 	return 0;
 }
 
-/* A value behind a blank would make the command one, where the value was forgotten. */
-static int set_option(size_t i, const char *text)
+static void parse_options(int argc, char **argv)
 {
-	const struct cmd_option *option = &cmd_options[i];
+	static struct argp_option options[CMD_N_OPTIONS + 1];
+	static const struct argp argp = {options, take_option,
+					 .args_doc = "[--] COMMAND [ARGUMENT...]",
+					 .doc = "Runs COMMAND with libpinalloc.so preloaded."};
 
-	if (!text) {
-		cmd_complain("--%s needs its value as --%s=VALUE; it takes %s", flags[i],
-			     flags[i], option->values);
-		return CMD_USAGE;
+	for (int i = 0; i < CMD_N_OPTIONS; i++) {
+		const struct cmd_option *option = &cmd_options[i];
+		char *doc;
+
+		if (asprintf(&doc, "%s (%s): %s", option->values, option->initial,
+			     option->doc) < 0)
+			cmd_no_memory();
+		options[i] = (struct argp_option){
+			flag_of(option->name), FIRST + i, "VALUE", 0, doc, 0};
 	}
-	if (pin_options_set(option->name, text))
-		return cmd_refuse_value(flags[i], text, option->values);
-	texts[i] = text;
-	return 0;
-}
-
-static void fill_options(struct option *options)
-{
-	for (size_t i = 0; i < CMD_N_OPTIONS; i++) {
-		name_flag(cmd_options[i].name, flags[i]);
-		options[i] = (struct option){flags[i], optional_argument, NULL, FIRST + (int)i};
-	}
-	options[CMD_N_OPTIONS] = (struct option){"help", no_argument, NULL, HELP};
-	options[CMD_N_OPTIONS + 1] = (struct option){NULL, 0, NULL, 0};
-}
-
-/* Returns an exit status, or -1 to run the command at argv[optind]. */
-static int parse_options(int argc, char **argv)
-{
-	static const char shorts[] = "+:h";
-	struct option options[CMD_N_OPTIONS + 2];
-	int c, status = 0;
-
-	fill_options(options);
-	while (!status && (c = getopt_long(argc, argv, shorts, options, NULL)) != -1) {
-		if (c == 'h' || c == HELP)
-			return run_help();
-		if (c >= FIRST)
-			status = set_option((size_t)(c - FIRST), optarg);
-		else
-			status = cmd_refuse(c, shorts, argv);
-	}
-	if (status || optind < argc)
-		return status ? status : -1;
-	cmd_complain("no COMMAND; see pinalloc run --help");
-	return CMD_USAGE;
+	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, NULL);
 }
 
 /*
  * Where the library is of no use there is only a warning: it may still get into what the
  * program starts. A sanitizer's runtime has to be the first library.
  */
-static const char *library_for(const char *command, const char *library)
+static const char *library_for(const char *library)
 {
 	struct cmd_program program;
 	char path[PATH_MAX];
 
-	if (cmd_program_find(command, path) || cmd_program_look(path, &program) <= 0)
+	if (cmd_program_find(command[0], path) || cmd_program_look(path, &program) <= 0)
 		return library;
 	cmd_complain("%s; %s", program.finding, program.cure);
 	return program.is_sanitized ? NULL : library;
 }
 
-static int exec_command(char **command)
+static int exec_command(void)
 {
 	int error;
 
@@ -133,16 +111,14 @@ static int exec_command(char **command)
 int cmd_run(int argc, char **argv)
 {
 	char library[PATH_MAX];
-	int status = parse_options(argc, argv);
 	const char *why;
 
-	if (status >= 0)
-		return status;
+	parse_options(argc, argv);
 	why = cmd_library_find(library);
 	if (why) {
 		cmd_complain("%s %s", library, why);
 		return EXIT_NOT_FOUND;
 	}
-	cmd_library_preload(library_for(argv[optind], library));
-	return exec_command(argv + optind);
+	cmd_library_preload(library_for(library));
+	return exec_command();
 }
