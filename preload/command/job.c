@@ -239,7 +239,7 @@ static bool is_of_no_run(const struct cmd_rank *rank)
 /* By their ids, of which each run has one. */
 static void find_runs(struct cmd_job *job)
 {
-	struct cmd_run *run;
+	struct cmd_run *run = NULL;
 
 	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_by_id);
 	job->runs = cmd_realloc(NULL, job->n_ranks * sizeof *job->runs);
@@ -248,8 +248,7 @@ static void find_runs(struct cmd_job *job)
 
 		if (is_of_no_run(rank))
 			continue;
-		run = &job->runs[job->n_runs - 1];
-		if (!job->n_runs || strcmp(run->id, rank->job)) {
+		if (!run || strcmp(run->id, rank->job)) {
 			run = &job->runs[job->n_runs++];
 			*run = (struct cmd_run){rank->job, .began = -1, .ended = -1,
 						.nranks = -1};
