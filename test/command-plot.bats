@@ -54,7 +54,7 @@ drawn() {
 	run -0 "$pinalloc" report --json --plot plot.svg job
 	[ "$(jq .kind <<< "$output")" = '"job"' ]
 	run -0 drawn plot.svg
-	said "curves 8" "peaks 1" "text node1: sum of 20 processes" "text in use, least to most" "text in use, median" \
+	said "curves 8" "peaks 1" "text node1: sum of 20 processes, at most 28.3 GiB in use" "text in use, least to most" "text in use, median" \
 		"text heap, median" "text heap, largest" "text memory, GiB"
 	[ "$(sed -n 's/^text rank \([0-9]*\) .*/\1/p' <<< "$output")" = "$(
 		jq -s -r 'sort_by(-.memory.live_peak_bytes, .rank) | .[0].rank' job/*.json)" ]
@@ -78,10 +78,10 @@ sums() {
 	rank job/alone.json '.host = "alone" | .rank = null | .nranks = null | .memory.rss_peak_bytes *= 99'
 	"$pinalloc" report --json --plot plot.dat job
 	[ "$(sums plot.dat | awk '$2 != last { print; last = $2 }' | xargs)" = "0 400 61 8 120 408 181 16" ]
-	[ "$(grep -c $'^1000000000\tnode1: sum of 2 processes\t953.7 MiB, limit of the control group$' plot.dat)" -eq 1 ]
+	[ "$(grep -c $'^1000000000\tnode1: sum of 2 processes, at most 408.0 MiB in use\t953.7 MiB, limit of the control group$' plot.dat)" -eq 1 ]
 	"$pinalloc" report --json --plot plot.svg job
 	run -0 drawn plot.svg
-	said "text node1: sum of 2 processes" "text 953.7 MiB, limit of the control group" "text in memory, at most"
+	said "text node1: sum of 2 processes, at most 408.0 MiB in use" "text 953.7 MiB, limit of the control group" "text in memory, at most"
 	jq 'del(.memory.cgroup_limit_bytes)' job/1.json > one.json
 	mv one.json job/1.json
 	rank job/0.json '.nranks = 2 | del(.memory.ram_bytes)'

@@ -218,9 +218,10 @@ static void print_sum(const struct cmd_job *job, FILE *out)
 	double group = host ? host->figures[CMD_CGROUP_LIMIT] : -1;
 	bool is_group = group > 0 && (ram <= 0 || group < ram);
 
-	fprintf(out, "%.0f\t%s: sum of %s\t%s, %s\n", is_group ? group : ram,
+	fprintf(out, "%.0f\t%s: sum of %s, at most %s in use\t%s, %s\n", is_group ? group : ram,
 		host ? CMD_SHORTENED(host->name, TITLE) : "",
 		CMD_COUNTED(host ? host->n_ranks : 0, "process"),
+		CMD_SIZE(host ? host->sum.most_live.live : -1),
 		CMD_SIZE(is_group ? group : ram),
 		is_group ? "limit of the control group" : "the machine's memory");
 	if (host)

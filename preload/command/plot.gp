@@ -43,20 +43,22 @@ if (is_text) {
 	set tics nomirror
 	set key outside right top Left reverse samplen 2
 } else {
-	set terminal svg size 1100,520 * (1 + is_sum) noenhanced font 'Helvetica,15' background '#ffffff'
+	set terminal svg size 1280,520 * (1 + is_sum) noenhanced font 'Helvetica,15' background '#ffffff'
 	set border 3 lc rgb '#555555'
 	set tics nomirror out textcolor rgb '#222222'
 	set grid ytics lt 1 lw 0.6 lc rgb '#dddddd'
-	set lmargin at screen 0.1
-	set rmargin at screen 0.56
-	set key at screen 0.58, graph 1 left top Left reverse spacing 1.25 samplen 2
+	set lmargin at screen 0.08
+	set rmargin at screen 0.64
+	set key at screen 0.655, graph 1 left top Left reverse spacing 1.25 samplen 2
+	# Names of ranks that were killed can be read on top of lines.
+	set style textbox opaque noborder fillcolor rgb '#ffffff' margins 0.5,0.5
 }
 if (is_sum) { set multiplot layout 2, 1 }
 set title title offset 0,0.3 font ',17'
 set xlabel axis
 set ylabel 'memory, '.word(names, power(most))
 if (is_text) { set format y '%g '.word(names, power(most)) }
-set xrange [0:*]
+set xrange [0:*] noextend
 set yrange [0:most > 0 ? most / unit * 1.05 : 1]
 
 # Colour-blind people can tell these apart (after Okabe and Ito). The bands have the first.
@@ -66,7 +68,7 @@ light(colour) = colour + 0x8c000000
 
 # An empty data set would be an error in some releases of gnuplot.
 dead = killed_records > 1 ? 'killed or _exit, when last seen' : ''
-if (ranks > 0) { set key title 'of the ranks that run at the time:' }
+if (ranks > 0) { set key title 'of the ranks that run at the time:' left }
 
 if (is_text && ranks > 0) {
 	plot table index 3 using 1:($6 / unit) with steps lt 0 title 'largest heap', \
@@ -95,7 +97,7 @@ if (!is_text && ranks > 0) {
 		'' index 1 using 1:($2 / unit):(colour($3)) with points pt 7 ps 0.7 lc rgb variable notitle, \
 		keyentry with points pt 7 ps 0.7 lc rgb '#555555' title 'peak in use (as above)', \
 		'' index 2 using 1:($2 / unit) with points pt 2 ps 1.1 lw 2.5 lc rgb '#000000' title dead, \
-		'' index 2 using 1:($2 / unit):(strcol(3)) with labels offset 0,0.9 font ',11' notitle
+		'' index 2 using 1:($2 / unit):(strcol(3)) with labels boxed offset 0,1 font ',11' notitle
 }
 if (!is_text && ranks == 0) {
 	plot for [i = 0:lines - 1] table index 5 + i using 1:($3 / unit) with steps lw 1.4 lc rgb light(colour(i)) notitle, \
@@ -105,7 +107,7 @@ if (!is_text && ranks == 0) {
 		keyentry with points pt 7 ps 0.7 lc rgb '#555555' title 'peak in use (as above)', \
 		keyentry with lines lw 1.4 lc rgb '#bbbbbb' title 'heap, never returned', \
 		'' index 2 using 1:($2 / unit) with points pt 2 ps 1.1 lw 2.5 lc rgb '#000000' title dead, \
-		'' index 2 using 1:($2 / unit):(strcol(3)) with labels offset 0,0.9 font ',11' notitle
+		'' index 2 using 1:($2 / unit):(strcol(3)) with labels boxed offset 0,1 font ',11' notitle
 }
 
 # A limit that is far away would make the sum flat.
