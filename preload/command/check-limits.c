@@ -94,26 +94,12 @@ void cmd_check_pinned(void)
 			    CMD_COUNTED(pin_options_ranks(), "rank"));
 }
 
-/* What the library computes of the addresses that are left. */
-void cmd_check_heap_limit(void)
-{
-	size_t left = pin_os_address_space_left(), data = pin_os_data_limit();
-
-	if (left != SIZE_MAX)
-		cmd_finding(CMD_WARN, "address space", "ulimit -v unlimited",
-			    "limited, so the heap can grow to %s at most",
-			    PIN_SIZE(left / 4 * 3));
-	if (data != SIZE_MAX)
-		cmd_finding(CMD_WARN, "data", "ulimit -d unlimited",
-			    "limited to %s, the heap included", PIN_SIZE(data));
-}
-
 #define TRANSPARENT "/sys/kernel/mm/transparent_hugepage/"
 
 /* Why the heap gets small pages where the kernel's setting is this, or NULL. */
 static const char *why_small(const char *enabled)
 {
-	if (pin_options.huge == PIN_HUGE_TLB || strstr(enabled, "[always]"))
+	if (strstr(enabled, "[always]"))
 		return NULL;
 	if (!strstr(enabled, "[madvise]"))
 		return "never";
@@ -127,13 +113,9 @@ void cmd_check_huge_pages(void)
 	const char *file = TRANSPARENT "hugepages-2048kB/enabled", *why;
 	char enabled[64];
 
-	if (pin_options.huge == PIN_HUGE_TLB && !pin_os_hugetlb_free(PIN_GRANULE)) {
-		cmd_finding(CMD_WARN, "huge pages",
-			    "sysctl vm.nr_hugepages, as many as the heaps need of 2 MiB",
-			    "PINALLOC_HUGEPAGE=hugetlb, but no such page is free: the heap "
-			    "gets ordinary ones");
+	/* If there are too few of these, the library says so. */
+	if (pin_options.huge == PIN_HUGE_TLB)
 		return;
-	}
 	/* Since Linux 6.8 each size may have a setting of its own. */
 	if (pin_io_read(file, enabled, sizeof enabled) <= 0 || strstr(enabled, "[inherit]"))
 		pin_io_read(file = TRANSPARENT "enabled", enabled, sizeof enabled);

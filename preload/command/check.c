@@ -173,9 +173,8 @@ static void check_program(const char *command)
 /* --- the list ----------------------------------------------------------------------- */
 
 static void (*const checks[])(void) = {
-	check_options,	      check_library,	    cmd_check_adapters,
-	cmd_check_memlock,    cmd_check_pinned,	    cmd_check_userfaultfd,
-	cmd_check_heap_limit, cmd_check_huge_pages, check_settings,
+	check_options,	  check_library,	 cmd_check_adapters,   cmd_check_memlock,
+	cmd_check_pinned, cmd_check_userfaultfd, cmd_check_huge_pages, check_settings,
 };
 
 static const char *program;

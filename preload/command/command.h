@@ -135,7 +135,6 @@ void cmd_check_adapters(void);
 void cmd_check_userfaultfd(void);
 void cmd_check_memlock(void);
 void cmd_check_pinned(void);
-void cmd_check_heap_limit(void);
 void cmd_check_huge_pages(void);
 
 /* Whether RLIMIT_MEMLOCK keeps this process from pinning all of the memory. */

@@ -8,7 +8,6 @@
 #include "preload/verdict.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,11 +24,17 @@ static void skip(struct cmd_job *job, const char *file, const char *why)
 							      cmd_clean(cmd_strdup(why))};
 }
 
-static void add_file(struct cmd_job *job, const char *file)
+/* A pipe in a directory would make the command wait. */
+static void add_file(struct cmd_job *job, const char *file, bool is_entry)
 {
 	struct cmd_fault fault;
 	struct cmd_rank *rank;
+	struct stat status;
 
+	if (is_entry && !stat(file, &status) && !S_ISREG(status.st_mode)) {
+		skip(job, file, "is not a regular file");
+		return;
+	}
 	if (!job->stacks)
 		job->stacks = json_object();
 	rank = cmd_rank_load(file, job->stacks, &fault);
@@ -41,17 +46,6 @@ static void add_file(struct cmd_job *job, const char *file)
 	job->ranks[job->n_ranks++] = rank;
 }
 
-/* A pipe among the entries would make the command wait. */
-static void add_entry(struct cmd_job *job, const char *file)
-{
-	struct stat status;
-
-	if (!stat(file, &status) && !S_ISREG(status.st_mode))
-		skip(job, file, "is not a regular file");
-	else
-		add_file(job, file);
-}
-
 static int is_report(const struct dirent *entry)
 {
 	const char *name = entry->d_name;
@@ -60,38 +54,26 @@ static int is_report(const struct dirent *entry)
 	       (cmd_ends_in(name, ".json") || cmd_ends_in(name, PIN_RUNNING_SUFFIX));
 }
 
-static void add_directory(struct cmd_job *job, const char *path)
+void cmd_job_add(struct cmd_job *job, const char *path)
 {
 	struct dirent **entries;
 	int n = scandir(path, &entries, is_report, alphasort);
+	char *file;
 
-	if (n < 0) {
-		skip(job, path, strerror(errno));
-		return;
-	}
+	if (n < 0)
+		add_file(job, path, false);
 	if (!n)
 		skip(job, path, "is a directory without *.json files");
 	for (int i = 0; i < n; i++) {
-		char *file;
-
 		if (asprintf(&file, "%s%s%s", path, cmd_ends_in(path, "/") ? "" : "/",
 			     entries[i]->d_name) < 0)
 			cmd_no_memory();
-		add_entry(job, file);
+		add_file(job, file, true);
 		free(file);
 		free(entries[i]);
 	}
-	free(entries);
-}
-
-void cmd_job_add(struct cmd_job *job, const char *path)
-{
-	struct stat status;
-
-	if (!stat(path, &status) && S_ISDIR(status.st_mode))
-		add_directory(job, path);
-	else
-		add_file(job, path);
+	if (n >= 0)
+		free(entries);
 }
 
 /* --- figures ------------------------------------------------------------------- */
@@ -446,16 +428,16 @@ struct cmd_text cmd_rank_near(const struct cmd_rank *rank)
 	struct cmd_text text = {""};
 	int64_t figures[CMD_STORED];
 	struct pin_limit_use use;
+	double limit = rank->figures[CMD_CGROUP_LIMIT];
 
 	for (int i = 0; i < CMD_STORED; i++)
 		figures[i] = cmd_whole(rank->figures[i]);
 	/* It may have died of what it had allocated, and touched only since its record was
 	 * written. */
-	if (rank->is_killed && figures[CMD_CGROUP_PEAK] < figures[CMD_LIVE_PEAK] &&
-	    figures[CMD_CGROUP_LIMIT] >= 0)
-		figures[CMD_CGROUP_PEAK] = figures[CMD_LIVE_PEAK] < figures[CMD_CGROUP_LIMIT]
-						   ? figures[CMD_LIVE_PEAK]
-						   : figures[CMD_CGROUP_LIMIT];
+	if (rank->is_killed && limit >= 0)
+		figures[CMD_CGROUP_PEAK] = cmd_whole(
+			fmin(limit, fmax(rank->figures[CMD_CGROUP_PEAK],
+					 rank->figures[CMD_LIVE_PEAK])));
 	use = pin_limit_nearest(figures);
 	if ((double)use.used >= NEAR * (double)use.limit && use.limit > 0)
 		snprintf(text.text, sizeof text.text, "%.0f %% of its limit (%s)",

@@ -85,23 +85,20 @@ static void read_figures(const json_t *report, struct cmd_rank *rank, struct cmd
 {
 	const json_t *registration = json_object_get(report, "registration");
 	const json_t *reasons = json_object_get(registration, "passed_through_reasons");
-	/* locked: as the kernel counts; older reports only have what was pinned */
-	double locked, limit;
+	double *figures = rank->figures, locked, limit;
 
 	for (int i = 0; i < CMD_STORED; i++) {
 		const struct pin_figure_key *key = &pin_figures[i];
 
-		rank->figures[i] = number(find(report, key->section, JSON_OBJECT, true, fault),
-					  key->key, key->flags, fault);
+		figures[i] = number(find(report, key->section, JSON_OBJECT, true, fault),
+				    key->key, key->flags, fault);
 	}
-	locked = rank->figures[CMD_REGISTERED_PEAK] >= 0 ? rank->figures[CMD_REGISTERED_PEAK]
-							 : rank->figures[CMD_PINNED_PEAK];
-	limit = rank->figures[CMD_MEMLOCK_LIMIT];
-	rank->figures[CMD_RATIO] = cmd_divide(rank->figures[CMD_MAPPED],
-					      rank->figures[CMD_LIVE_PEAK]);
-	/* A limit that is exceeded does not hold: older reports of root have one. */
-	rank->figures[CMD_MEMLOCK_SHARE] = locked <= limit ? cmd_divide(locked, limit) : -1;
-	rank->requests[PIN_SERVED] = rank->figures[CMD_SERVED];
+	locked = figures[CMD_REGISTERED_PEAK];
+	limit = figures[CMD_MEMLOCK_LIMIT];
+	figures[CMD_RATIO] = cmd_divide(figures[CMD_MAPPED], figures[CMD_LIVE_PEAK]);
+	/* A limit that is exceeded does not hold. */
+	figures[CMD_MEMLOCK_SHARE] = locked <= limit ? cmd_divide(locked, limit) : -1;
+	rank->requests[PIN_SERVED] = figures[CMD_SERVED];
 	/* A newer version may have other reasons. */
 	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++)
 		rank->requests[i] = fmax(

@@ -79,19 +79,13 @@ static void print_killed(const struct cmd_job *job)
 }
 
 /* Of memory that is not heap. */
-static void print_watch(const struct cmd_job *job)
+static void print_unwatched(const struct cmd_job *job)
 {
-	struct cmd_summary watched = cmd_job_summary(job, CMD_WATCHED);
 	struct cmd_summary unwatchable = cmd_job_summary(job, CMD_UNWATCHABLE);
-	struct cmd_summary events = cmd_job_summary(job, CMD_EVENTS);
 
-	if (events.sum > 0)
-		printf("  Outside the heap %.0f registrations were watched; pages were "
-		       "replaced %.0f times, and registration caches notified.\n",
-		       watched.sum, events.sum);
 	if (unwatchable.sum > 0)
-		printf("  %.0f registrations cannot be watched, most in %s: they may go "
-		       "stale.\n",
+		printf("  %.0f registrations of other memory cannot be watched, most in %s: "
+		       "they may go stale.\n",
 		       unwatchable.sum, CMD_RANK_NAME(unwatchable.largest));
 }
 
@@ -295,7 +289,7 @@ void cmd_text_print(const struct cmd_job *job, size_t n_sites)
 	print_answers(job);
 	print_largest(job);
 	print_trees(job);
-	print_watch(job);
+	print_unwatched(job);
 	print_missing(job);
 	cmd_table_runs(job);
 	cmd_table_ranks(job);
