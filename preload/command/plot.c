@@ -214,18 +214,22 @@ static void print_moments(const struct cmd_sum *sum, FILE *out)
 static void print_sum(const struct cmd_job *job, FILE *out)
 {
 	const struct cmd_host *host = fullest_host(job);
-	double ram = host ? host->figures[CMD_RAM] : -1;
-	double group = host ? host->figures[CMD_CGROUP_LIMIT] : -1;
-	bool is_group = group > 0 && (ram <= 0 || group < ram);
+	double ram, group;
 
-	fprintf(out, "%.0f\t%s: sum of %s, at most %s in use\t%s, %s\n", is_group ? group : ram,
-		host ? CMD_SHORTENED(host->name, TITLE) : "",
-		CMD_COUNTED(host ? host->n_ranks : 0, "process"),
-		CMD_SIZE(host ? host->sum.most_live.live : -1),
-		CMD_SIZE(is_group ? group : ram),
-		is_group ? "limit of the control group" : "the machine's memory");
-	if (host)
-		print_moments(&host->sum, out);
+	if (!host) {
+		fprintf(out, "-1\t\t\n");
+		return;
+	}
+	ram = host->figures[CMD_RAM];
+	group = host->figures[CMD_CGROUP_LIMIT];
+	if (group <= 0 || (ram > 0 && ram <= group))
+		group = -1;
+	fprintf(out, "%.0f\t%s: sum of %s, at most %s in use\t%s, %s\n",
+		group > 0 ? group : ram, CMD_SHORTENED(host->name, TITLE),
+		CMD_COUNTED(host->n_ranks, "process"), CMD_SIZE(host->sum.most_live.live),
+		CMD_SIZE(group > 0 ? group : ram),
+		group > 0 ? "limit of the control group" : "the machine's memory");
+	print_moments(&host->sum, out);
 }
 
 /* In steps: until the next sample memory in use changes only a little. */
