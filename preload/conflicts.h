@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the library and `pinalloc check` say of settings with which the heap is not registered.
- */
+/* What the library and `pinalloc check` say of settings that leave the heap unregistered. */
 #ifndef PIN_CONFLICTS_H
 #define PIN_CONFLICTS_H
 

@@ -283,11 +283,11 @@ irregular='that is a link, a directory, or something else that is no regular fil
 	local rank ranks=()
 	echo before > out.json
 	touch -d '1 hour ago' out.json
-	mkfifo ../go
 	for rank in 0 1 2 3 4 5 6 7; do
 		preloaded PINALLOC_REPORT=out.json PMI_RANK=$rank PMI_SIZE=8 /usr/bin/python3 -c "
+import os, time
 open('../started.$rank', 'w')
-open('../go').read()" 2>> ../said 3>&- &
+while not os.path.exists('../go'): time.sleep(0.001)" 2>> ../said 3>&- &
 		ranks+=($!)
 	done
 	until [ "$(ls .. | grep -c started)" -eq 8 ]; do
@@ -441,13 +441,29 @@ open('../go').read()" 2>> ../said 3>&- &
 	done
 }
 
+@test "a report has the time of its process, by which others are older or not, and not of its file system" {
+	gcc -shared -fPIC -o hour.so -x c - <<- 'END'
+		#include <sys/syscall.h>
+		#include <time.h>
+		#include <unistd.h>
+		int clock_gettime(clockid_t clock, struct timespec *now)
+		{
+			int error = (int)syscall(SYS_clock_gettime, clock, now);
+			now->tv_sec -= clock == CLOCK_REALTIME ? 3600 : 0;
+			return error;
+		}
+	END
+	env LD_PRELOAD="$library:$PWD/hour.so" PINALLOC_REPORT=out.json "$grow" 1
+	[ $(($(date +%s) - $(stat -c %Y out.json))) -ge 3500 ]
+}
+
 # As does a program that calls system(), and a script that executes the program at its end.
 @test "processes that have waited for others keep their reports, too" {
 	local rank ranks=()
 	for rank in 0 1 2 3; do
 		preloaded PINALLOC_REPORT="$PWD/out.json" PMI_RANK=$rank PMI_SIZE=4 bash -c "uname
 			touch ../started.$rank
-			until [ -e ../go ]; do sleep 0.05; done
+			until [ -e ../go ]; do sleep 0.01; done
 			((PMI_RANK % 2)) && exec '$grow' 1
 			true" > ../output 2>> ../said 3>&- &
 		ranks+=($!)

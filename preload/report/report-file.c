@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 char pin_report_directory[PATH_MAX];
@@ -152,8 +153,14 @@ static int give_name(struct pin_report_file *file, uint64_t since)
 	}
 }
 
+/* A file system's clock may be coarse, or that of a server: the file has the process's time. */
 int pin_report_file_close(struct pin_report_file *file, int error, uint64_t since)
 {
+	struct timespec now[2];
+
+	clock_gettime(CLOCK_REALTIME, &now[0]);
+	now[1] = now[0];
+	futimens(file->fd, now);
 	if (close(file->fd) && !error)
 		error = -errno;
 	if (!error && since)

@@ -22,8 +22,7 @@ struct pin_report_file {
 	char aside[PIN_REPORT_PATH];	 /* what an older one is called while it is replaced */
 };
 
-/* The directory in which the process began, where relative paths of options lead, with a slash.
- */
+/* Where the process began, and relative paths of options lead, with a slash at its end. */
 extern char pin_report_directory[PATH_MAX];
 void pin_report_file_init(void);
 

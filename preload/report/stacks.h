@@ -11,8 +11,8 @@
 
 /*
  * Loads libunwind, and has the heap's growth and samples noted with their stacks. Without
- * libunwind one line says that there are none. From the constructor: it allocates and takes the
- * loader's lock.
+ * libunwind, or _dl_find_object(), one line says that there are none. From the constructor: it
+ * allocates and takes the loader's lock.
  */
 void pin_stacks_start(void);
 

@@ -11,9 +11,9 @@
 void pin_report_init(void);
 
 /*
- * Writes the report to where PINALLOC_REPORT says, unless this is a
- * helper, or a child, without much memory of its own (process.h). Where another process has
- * written a report since this one began, a number is added to the path, which one line says.
+ * Writes the report to where PINALLOC_REPORT says, unless this is a helper, or a child, without
+ * much memory of its own (process.h). Where another process has written a report since this one
+ * began, a number is added to the path, which one line says.
  *
  * The program ends: no other report is begun. Returns whether there is nothing left to write.
  * Leaves errno alone. Must not be called from inside malloc, except by a handler that ends the
