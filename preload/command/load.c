@@ -198,8 +198,8 @@ static json_t *parse_record(FILE *in, struct cmd_fault *fault)
 	if (newest)
 		report = json_loadb(newest->text, newest->n_bytes, 0, NULL);
 	if (!report)
-		wrong(fault,
-		      "is incomplete: a record that has just begun, or of another version");
+		wrong(fault, "is incomplete: the process had just begun its record, or another "
+			     "version of pinalloc wrote it");
 	return report;
 }
 
