@@ -51,7 +51,7 @@ static void set_cover(struct pin_access_set *set, _Atomic uint32_t *slot,
 		entry->n_found++;
 	atomic_store_explicit(slot, entry ? pin_entry_number(set, entry) : 0,
 			      memory_order_release);
-	if (old && !--old->n_found)
+	if (old && !--old->n_found && old->state & PIN_ENTRY_READY)
 		set->has_leftovers = true;
 }
 

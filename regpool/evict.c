@@ -13,8 +13,8 @@
 
 _Atomic uint32_t pin_evict_clock;
 
-/* Of so many idle entries of a set the oldest is evicted: next time, of those that follow. */
-#define MOST_SEEN 256
+/* Of so many idle entries of a set, from all over it, the oldest is evicted. */
+#define MOST_SEEN 64
 
 /* What a search has found. */
 struct search {
@@ -31,9 +31,11 @@ static void search_set(struct search *search, struct pin_access_set *set)
 {
 	bool is_of = !search->device || !strcmp(set->domain->device, search->device);
 	uint32_t n = set->n_entries, left = search->enough < SIZE_MAX ? n : MOST_SEEN;
+	uint64_t at = set->hand++;
 
 	for (uint32_t k = 0; k < n && left && search->idle_bytes < search->enough; k++) {
-		struct pin_entry *entry = pin_entry_at(set, set->hand++ % n + 1);
+		/* Steps by a prime, larger than any n, come to each. */
+		struct pin_entry *entry = pin_entry_at(set, (at += 2654435761u) % n + 1);
 		uint32_t used_at = pin_entry_record(set, entry)->used_at;
 
 		if (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
