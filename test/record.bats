@@ -27,11 +27,12 @@ teardown() {
 begin() {
 	env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/out.json" "$@" "$recorded" truth 2> said 3>&- &
 	program=$!
-	until "$pinalloc" report . &> begun; do
+	# The first writing is in the second part, whose number comes last.
+	until compgen -G 'out.json.*.running' > /dev/null &&
+		[ -n "$(od -An -j $((128 * 1024 + 8)) -N 8 -t u8 out.json.*.running | tr -d ' 0')" ]; do
 		kill -0 "$program"
 		sleep 0.01
 	done
-	rm begun
 }
 
 # killed SECONDS: it is killed after that, and its record has what it held.
@@ -255,9 +256,10 @@ parts() {
 	begin
 	record=$(ls out.json.*.running)
 	: > "$record"
-	sleep 0.5
-	kill -0 "$program"
-	grep 'the record beside .*/out.json cannot be written: ' said
+	until grep 'the record beside .*/out.json cannot be written: ' said; do
+		kill -0 "$program"
+		sleep 0.01
+	done
 	kill -KILL "$program"
 	wait "$program" || true
 	rm -f out.json.*
