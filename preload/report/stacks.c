@@ -201,14 +201,14 @@ struct walk {
 	bool has_ended;
 };
 
-/* The kernel reads a set of signals there before it refuses what is to be done with it. */
+/* All the program's signals are blocked already: the kernel reads a set there, and adds none. */
 static bool is_readable(struct walk *walk, const char *at)
 {
 	uintptr_t page = PIN_ALIGN_DOWN((uintptr_t)at, PIN_PAGE);
 
 	if (page == walk->page || (walk->module && contains(walk->module, at)))
 		return true;
-	if (syscall(SYS_rt_sigprocmask, ~0, at, NULL, _NSIG / 8) && errno == EFAULT)
+	if (syscall(SYS_rt_sigprocmask, SIG_BLOCK, at, NULL, _NSIG / 8))
 		return false;
 	walk->page = page;
 	return true;
