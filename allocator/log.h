@@ -71,6 +71,7 @@ void pin_log_line(const char *format, ...) __attribute__((format(printf, 1, 2)))
 #define PIN_SAYS_NO_MEMORY    "malloc has no memory at the start"
 #define PIN_SAYS_NO_ADDRESSES "cannot reserve address space"
 #define PIN_SAYS_OTHER_PAGES  "the pages of this kernel have"
+#define PIN_SAYS_FOREIGN      "malloc is answered by "
 
 /* Called by pin_fatal() before it aborts, for example to print the stack. */
 extern void (*pin_fatal_hook)(void);

@@ -13,7 +13,6 @@
 #include "allocator/io.h"
 #include "allocator/reserve.h"
 #include "allocator/timeline.h"
-#include "preload/conflicts.h"
 #include "preload/report/stacks.h"
 #include "preload/report/process.h"
 #include "preload/report/record.h"

@@ -84,8 +84,8 @@ static void add_regions(const struct pin_verdict *verdict, struct answer *answer
 
 	add(answer, ", from %ld memory region%s", created, plural(created));
 	if (*verdict->slowest_of)
-		add(answer, " (slowest: %s, %ld.%03ld s)", verdict->slowest_of, ms / 1000,
-		    ms % 1000);
+		add(answer, " (%s spent most time in them: %ld.%03ld s)", verdict->slowest_of,
+		    ms / 1000, ms % 1000);
 }
 
 static void answer_served(const struct pin_verdict *verdict, struct answer *answer)

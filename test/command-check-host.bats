@@ -92,7 +92,7 @@ sized() {
 	local little=(prlimit --memlock=8388608:8388608) pinned
 	for pinned in none 64G 90%; do
 		checked "${little[@]}" unshare -rm env PINALLOC_MAX_PINNED=$pinned "$pinalloc" check
-		says fail memlock 'a process may pin 8\.0 MiB .*--ulimit memlock=-1; .*capability IPC_LOCK'
+		says fail memlock 'a process may pin 8\.0 MiB .*--ulimit memlock=-1 .*capability IPC_LOCK'
 		says ok pinned 'up to 4\.0 MiB'
 	done
 	checked "${little[@]}" env PINALLOC_MAX_PINNED=none "$pinalloc" check

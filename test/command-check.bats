@@ -31,9 +31,7 @@ setup() {
 	says fail memlock '1\.0 MiB.*limits\.conf.*slurm\.conf'
 	# What is said of the heap is in line with that.
 	says ok pinned 'up to [0-9.]* KiB of the heap of each process may be pinned'
-	says warn environment 'UCX_RCACHE_MAX_SIZE.*not set'
-	checked prlimit --memlock=65536:131072 "${ordinary[@]}" env \
-		UCX_RCACHE_MAX_SIZE=1m "$pinalloc" check
+	checked prlimit --memlock=65536:131072 "${ordinary[@]}" "$pinalloc" check
 	says fail memlock '64\.0 KiB.*limits\.conf'
 	says ok environment
 	checked prlimit --memlock=65536:65536 "$pinalloc" check
@@ -96,18 +94,13 @@ setup() {
 	says ok environment nothing
 }
 
-@test "without a limit on its size UCX's cache is reported where locked memory is limited" {
-	local cure
-	for cure in UCX_RCACHE_MAX_SIZE=1m UCX_RCACHE_ENABLE=n UCX_IB_REG_METHODS=odp,direct; do
-		checked prlimit --memlock=1048576:1048576 "${ordinary[@]}" env $cure "$pinalloc" check
-		says ok environment nothing
-	done
-	for cure in UCX_RCACHE_MAX_SIZE=inf UCX_IB_REG_METHODS=rcache,direct; do
-		checked prlimit --memlock=1048576:1048576 "${ordinary[@]}" env $cure "$pinalloc" check
-		says warn environment 'UCX_RCACHE_MAX_SIZE.*quarter of the limit'
-	done
-	checked env UCX_RCACHE_MAX_SIZE=inf "$pinalloc" check
+@test "settings of glibc's malloc that have no effect on the heap are named" {
+	checked env GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.rtld.nns=4:glibc.malloc.arena_max=2 \
+		"$pinalloc" check
+	says ok environment 'glibc\.malloc\.arena_max=2 in GLIBC_TUNABLES has no effect'
 	says ok environment nothing
+	says ok 'huge pages' 'gets huge pages'
+	[ "$(grep -c 'glibc\.' <<< "$output")" -eq 1 ]
 }
 
 @test "a library that cannot be loaded, or does not replace malloc, is reported" {

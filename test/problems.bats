@@ -187,9 +187,10 @@ section() {
 		"$top_srcdir/preload/pinalloc-problems.7"
 }
 
-@test "each message that pinalloc-problems(7) explains is one that the library prints" {
+@test "each message that pinalloc-problems(7) explains is one that the library or check prints" {
 	local message part n=0
-	cat "$top_srcdir"/{allocator,regpool,preload,preload/report}/*.[ch] "$top_srcdir/allocator/options.def" |
+	cat "$top_srcdir"/{allocator,regpool,preload,preload/report}/*.[ch] "$top_srcdir/allocator/options.def" \
+		"$top_srcdir/preload/command/check.c" |
 		tr '\n\t' '  ' | sed -E 's/" *"//g; s/%[a-z]+/.../g' > said
 	while read -r message; do
 		while read -r part; do

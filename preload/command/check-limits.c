@@ -38,11 +38,11 @@ static const char *cure_of_memlock(size_t soft, size_t hard)
 {
 	if (soft < hard && hard >= MPI_NEEDS)
 		return "ulimit -l $(ulimit -H -l) where the ranks are started";
-	return "memlock unlimited in /etc/security/limits.conf; LimitMEMLOCK=infinity in the "
-	       "systemd unit that starts the jobs (slurmd.service) or the containers "
-	       "(containerd.service, crio.service), and "
-	       "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; of docker run and podman "
-	       "run --ulimit memlock=-1; for root, unless the container is rootless, the "
+	return "set memlock to unlimited: in /etc/security/limits.conf for logins; by "
+	       "LimitMEMLOCK=infinity in the systemd unit that starts the jobs "
+	       "(slurmd.service) or the containers (containerd.service, crio.service), and "
+	       "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; by --ulimit memlock=-1 of "
+	       "docker run and podman run; or give root, unless the container is rootless, the "
 	       "capability IPC_LOCK";
 }
 

@@ -11,7 +11,6 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "preload/command/command.h"
-#include "preload/conflicts.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -50,7 +49,7 @@ static void become_probe(const void *library, int out)
 	if (!setenv("PINALLOC_LOG", "warn", 1) && !setenv("PINALLOC_REPORT", "stderr", 1) &&
 	    !unsetenv("PINALLOC_HELP") && dup2(out, STDERR_FILENO) >= 0 &&
 	    dup2(out, STDOUT_FILENO) >= 0)
-		execl(cmd_own_path(), "pinalloc", "--version", NULL);
+		execl(CMD_OWN_PATH, "pinalloc", "--version", NULL);
 }
 
 /* Whether a line of the library's says that malloc is not its own. */
@@ -111,36 +110,33 @@ static const char *variable(const char *name)
 	return value ? value : "";
 }
 
-/* UCX's cache evicts nothing when memory cannot be pinned (ucs_rcache, UCX 1.13 to 1.18). */
-static bool ucx_keeps_all(void)
+static void check_ucx(void)
 {
-	const char *size = variable("UCX_RCACHE_MAX_SIZE");
-	const char *methods = variable("UCX_IB_REG_METHODS");
+	const char *off = variable("UCX_MEM_MALLOC_RELOC");
 
-	return cmd_memlock_is_limited() && (!*size || !strcasecmp(size, "inf")) &&
-	       !pin_ucx_is_off(getenv("UCX_RCACHE_ENABLE")) &&
-	       (!*methods || strcasestr(methods, "rcache"));
+	if (!strcasecmp(variable("UCX_MEM_MMAP_HOOK_MODE"), "reloc") && strcasecmp(off, "n") &&
+	    strcasecmp(off, "no") && strcmp(off, "0"))
+		say(CMD_FAIL, "environment", "unset it, or set UCX_MEM_MALLOC_RELOC=n",
+		    "UCX_MEM_MMAP_HOOK_MODE=reloc lets UCX replace malloc with its own, which "
+		    "is not registered and hangs in UCX 1.13");
 }
 
-static void check_other_software(void)
+/* hugetlb of glibc.malloc is the initial value of an option; the others have no effect. */
+static void check_tunables(void)
 {
-	if (!strcasecmp(variable("UCX_MEM_MMAP_HOOK_MODE"), "reloc") &&
-	    !pin_ucx_is_off(getenv("UCX_MEM_MALLOC_RELOC")))
-		say(CMD_FAIL, "environment", PIN_UCX_RELOC_CURE,
-		    "UCX_MEM_MMAP_HOOK_MODE=reloc " PIN_UCX_RELOC_FINDING);
-	if (ucx_keeps_all())
-		say(CMD_WARN, "environment",
-		    "set it to a quarter of the limit, or switch the cache off: "
-		    "UCX_RCACHE_ENABLE=n "
-		    "(before UCX 1.16: UCX_IB_REG_METHODS=direct)",
-		    "UCX_RCACHE_MAX_SIZE is not set, and UCX's cache never gives up memory "
-		    "when "
-		    "the limit on locked memory is reached");
+	char *all = cmd_strdup(variable("GLIBC_TUNABLES")), *rest = all, *one;
+
+	while ((one = strsep(&rest, ":")))
+		if (!strncmp(one, "glibc.malloc.", 13) && strncmp(one + 13, "hugetlb=", 8) != 0)
+			cmd_finding(CMD_OK, "environment", NULL,
+				    "%s in GLIBC_TUNABLES has no effect on the heap", one);
+	free(all);
 }
 
 static void check_settings(void)
 {
-	check_other_software();
+	check_ucx();
+	check_tunables();
 	if (pin_options.mode == PIN_MODE_OFF)
 		say(CMD_WARN, "environment", "unset it",
 		    "PINALLOC_REGISTER=off keeps the heap from being registered");

@@ -93,8 +93,7 @@ enum {
 
 #define CMD_LIBRARY_NAME "libpinalloc.so"
 
-/* A path of this command's file: without /proc, the one that it was started by. */
-const char *cmd_own_path(void);
+#define CMD_OWN_PATH "/proc/self/exe"
 
 /*
  * Finds a file of this installation, which may have been moved or be under DESTDIR: in the

@@ -142,24 +142,6 @@ static int compare_ranks(const void *a, const void *b)
 	return order ?: compare_by_process(a, b);
 }
 
-static int compare_ranks_by_heap(const void *a, const void *b)
-{
-	const struct cmd_rank *one = *(struct cmd_rank *const *)a;
-	const struct cmd_rank *other = *(struct cmd_rank *const *)b;
-
-	return cmd_compare(other->figures[CMD_MAPPED], one->figures[CMD_MAPPED])
-		       ?: cmd_compare(one->rank, other->rank);
-}
-
-const struct cmd_rank **cmd_job_by_heap(const struct cmd_job *job)
-{
-	const struct cmd_rank **ranks = cmd_realloc(NULL, job->n_main * sizeof *ranks);
-
-	memcpy(ranks, job->ranks, job->n_main * sizeof *ranks);
-	qsort(ranks, job->n_main, sizeof *ranks, compare_ranks_by_heap);
-	return ranks;
-}
-
 /* --- what is wrong with the set ------------------------------------------------ */
 
 /* Of one process, whose record has an earlier start. */

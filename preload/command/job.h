@@ -217,9 +217,6 @@ static inline int64_t cmd_whole(double n)
 	return n < 0 ? -1 : n < 0x1p62 ? (int64_t)n : INT64_MAX;
 }
 
-/* The job's ranks sorted by heap, largest first, in a new array. */
-const struct cmd_rank **cmd_job_by_heap(const struct cmd_job *job);
-
 /* The forms of `pinalloc report`. */
 void cmd_text_print(const struct cmd_job *job, size_t n_sites);
 void cmd_json_print(const struct cmd_job *job);

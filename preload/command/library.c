@@ -27,16 +27,10 @@
 
 /* --- the installation ------------------------------------------------------------ */
 
-const char *cmd_own_path(void)
-{
-	return access("/proc/self/exe", X_OK) ? (const char *)getauxval(AT_EXECFN)
-					      : "/proc/self/exe";
-}
-
 /* The directory of this command, with symbolic links followed; "." if it cannot be read. */
 static void find_own(char directory[PATH_MAX])
 {
-	char *slash = realpath(cmd_own_path(), directory) ? strrchr(directory, '/') : NULL;
+	char *slash = realpath(CMD_OWN_PATH, directory) ? strrchr(directory, '/') : NULL;
 
 	strcpy(slash ? slash : directory, slash ? "" : ".");
 }

@@ -236,17 +236,14 @@ static void print_sum(const struct cmd_job *job, FILE *out)
 static void print_line(const struct curve *curve, FILE *out)
 {
 	const struct cmd_rank *rank = curve->rank;
+	const struct cmd_sample *sample = rank->samples, *last = sample + rank->n_samples - 1;
 
 	fprintf(out, "\n\n0\t%s%s%s: %s\n", CMD_RANK_NAME(rank), rank->rank >= 0 ? " on " : "",
 		rank->rank >= 0 ? CMD_SHORTENED(rank->host, HOST) : "", CMD_SIZE(curve->peak));
-	for (size_t i = 0; i <= rank->n_samples; i++) {
-		const struct cmd_sample *sample =
-			&rank->samples[i < rank->n_samples ? i : i - 1];
-
-		fprintf(out, "%.6f\t%.0f\t%.0f\n",
-			i < rank->n_samples ? sample->seconds : end_of(rank), sample->live,
+	for (; sample <= last; sample++)
+		fprintf(out, "%.6f\t%.0f\t%.0f\n", sample->seconds, sample->live,
 			sample->mapped);
-	}
+	fprintf(out, "%.6f\t%.0f\t%.0f\n", end_of(rank), last->live, last->mapped);
 }
 
 bool cmd_plot_table(const struct cmd_job *job, FILE *out)

@@ -70,12 +70,12 @@ static void print_cell(const struct column *column, enum kind kind, double n)
 
 static void print_head(const char *name)
 {
-	printf("\n %9s  %-*s", name, HOST_COLUMNS, "host");
-	for (size_t i = 0; i < COLUMNS; i++)
-		printf(" %*s", columns[i].width, columns[i].heading);
-	printf("\n %9s  %-*s", "", HOST_COLUMNS, "");
-	for (size_t i = 0; i < COLUMNS; i++)
-		printf(" %*s", columns[i].width, columns[i].below);
+	for (int below = 0; below < 2; below++) {
+		printf("\n %9s  %-*s", below ? "" : name, HOST_COLUMNS, below ? "" : "host");
+		for (size_t i = 0; i < COLUMNS; i++)
+			printf(" %*s", columns[i].width,
+			       below ? columns[i].below : columns[i].heading);
+	}
 	puts("");
 }
 
@@ -154,16 +154,17 @@ static void print_others(const struct cmd_job *job, const struct cmd_rank *under
 }
 
 /* The rows of each run are behind its id. */
-static void print_ranks(const struct cmd_job *job, const struct cmd_rank *const *ranks,
-			size_t n)
+static void print_ranks(const struct cmd_job *job, size_t n)
 {
-	const struct cmd_run *run = job->runs;
+	const struct cmd_run *last = NULL;
 
 	for (size_t i = 0; i < n; i++) {
-		if (ranks[i]->run && !ranks[i]->run->is_alone && (!i || ranks[i]->run != run))
-			printf(" %9s  %s\n", "run", CMD_SHORTENED(ranks[i]->run->id, 64));
-		run = ranks[i]->run;
-		print_rank(job, ranks[i]);
+		const struct cmd_run *run = job->ranks[i]->run;
+
+		if (run && !run->is_alone && run != last)
+			printf(" %9s  %s\n", "run", CMD_SHORTENED(run->id, 64));
+		last = run;
+		print_rank(job, job->ranks[i]);
 	}
 }
 
@@ -188,18 +189,31 @@ static void print_statistics(const struct cmd_job *job)
 	}
 }
 
-/* Those killed are among the rows. */
+static int compare_by_heap(const void *a, const void *b)
+{
+	const struct cmd_rank *one = *(struct cmd_rank *const *)a;
+	const struct cmd_rank *other = *(struct cmd_rank *const *)b;
+
+	return cmd_compare(other->figures[CMD_MAPPED], one->figures[CMD_MAPPED])
+		       ?: cmd_compare(one->rank, other->rank);
+}
+
+/* Those killed are among the rows. Changes the order. */
 static void print_largest(const struct cmd_job *job)
 {
-	const struct cmd_rank **rows = cmd_job_by_heap(job);
+	struct cmd_rank **rows = job->ranks;
 	size_t n = LARGEST;
 
+	qsort(rows, job->n_main, sizeof *rows, compare_by_heap);
 	for (size_t i = LARGEST; i < job->n_main && n < 2 * LARGEST; i++)
-		if (rows[i]->is_killed)
-			rows[n++] = rows[i];
-	print_ranks(job, rows, n);
+		if (rows[i]->is_killed) {
+			struct cmd_rank *killed = rows[i];
+
+			rows[i] = rows[n];
+			rows[n++] = killed;
+		}
+	print_ranks(job, n);
 	print_left_out(job->n_main, n, "more rank");
-	free(rows);
 }
 
 void cmd_table_ranks(const struct cmd_job *job)
@@ -208,7 +222,7 @@ void cmd_table_ranks(const struct cmd_job *job)
 	if (job->n_main > ALL)
 		print_largest(job);
 	else
-		print_ranks(job, (const struct cmd_rank *const *)job->ranks, job->n_main);
+		print_ranks(job, job->n_main);
 	print_others(job, NULL);
 	if (job->n_main > 1)
 		print_statistics(job);
@@ -226,19 +240,16 @@ static int compare_hosts_by_heap(const void *a, const void *b)
 
 void cmd_table_hosts(const struct cmd_job *job)
 {
-	size_t size = job->n_hosts * sizeof *job->hosts;
-	struct cmd_host *hosts = memcpy(cmd_realloc(NULL, size), job->hosts, size);
 	size_t n = job->n_hosts > ALL ? LARGEST : job->n_hosts;
 
 	if (n < job->n_hosts)
-		qsort(hosts, job->n_hosts, sizeof *hosts, compare_hosts_by_heap);
+		qsort(job->hosts, job->n_hosts, sizeof *job->hosts, compare_hosts_by_heap);
 	print_head("processes");
 	for (size_t i = 0; i < n; i++) {
 		char number[24];
 
-		snprintf(number, sizeof number, "%zu", hosts[i].n_ranks);
-		print_row(number, hosts[i].name, hosts[i].figures);
+		snprintf(number, sizeof number, "%zu", job->hosts[i].n_ranks);
+		print_row(number, job->hosts[i].name, job->hosts[i].figures);
 	}
 	print_left_out(job->n_hosts, n, "more host");
-	free(hosts);
 }

@@ -38,26 +38,6 @@ static void print_heading(const struct cmd_job *job)
 	printf(" on %s, %.1f s\n", CMD_COUNTED(job->n_hosts, "host"), elapsed);
 }
 
-/* Without what a forked child had, which counts below. */
-static void print_trees(const struct cmd_job *job)
-{
-	const struct cmd_rank *largest = NULL;
-	size_t n = 0;
-
-	for (size_t i = 0; i < job->n_main; i++) {
-		const struct cmd_rank *rank = job->ranks[i];
-
-		n += rank->n_children;
-		if (rank->n_children && (!largest || rank->tree_peak > largest->tree_peak))
-			largest = rank;
-	}
-	if (largest)
-		printf("  Forked children: %zu; with its %zu, %s had %s in use at the peak, "
-		       "not %s.\n",
-		       n, largest->n_children, CMD_RANK_NAME(largest),
-		       CMD_SIZE(largest->tree_peak), CMD_SIZE(largest->figures[CMD_LIVE_PEAK]));
-}
-
 /* A record gives the least that a process lived. */
 static void print_killed(const struct cmd_job *job)
 {
@@ -288,7 +268,6 @@ void cmd_text_print(const struct cmd_job *job, size_t n_sites)
 	print_heading(job);
 	print_answers(job);
 	print_largest(job);
-	print_trees(job);
 	print_unwatched(job);
 	print_missing(job);
 	cmd_table_runs(job);
