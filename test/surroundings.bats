@@ -347,9 +347,10 @@ filter() {
 	local mib
 	# The tree that is tested may be one that only its owner can enter.
 	cp "$library" .
-	chmod 755 "$BATS_RUN_TMPDIR" "$BATS_TEST_TMPDIR" . 2> chmod || :
+	chmod 755 .
 	for mib in 20 300; do
-		run -0 setpriv --reuid 12345 --clear-groups env LD_PRELOAD="$PWD/${library##*/}" ./sparse $mib
+		run -0 unshare --mount sh -c 'mount --bind . /mnt && cd /mnt && exec "$@"' sh \
+			setpriv --reuid 12345 --clear-groups env LD_PRELOAD="/mnt/${library##*/}" ./sparse $mib
 		echo "$mib MiB: $output KiB"
 		[ "$output" -lt 9000 ]
 	done
