@@ -627,7 +627,8 @@ died() {
 		rank job/$pid.json ".nranks = 2 | .rank = 1 | .pid = $pid | .parent = 200 | del(.timeline)"
 	done
 	rank job/205.json ".nranks = 2 | .rank = 1 | .pid = 205 | .parent = 204 | del(.timeline)"
-	rank job/206.json ".nranks = 2 | .rank = 1 | .pid = 206 | .parent = 200 | del(.timeline) | .job.started += 50"
+	rank job/206.json ".nranks = 2 | .rank = 1 | .pid = 206 | .parent = 200 | del(.timeline) | .job.started += 50
+		| .peak_sites = [{bytes: 77, count: 7, stack: [\"forked (child.c:1)\"]}]"
 	run -0 --separate-stderr "$pinalloc" report job
 	[ -z "$stderr" ]
 	[ "${lines[0]}" = 'pinalloc: app, 2 ranks and 6 other processes on 1 host, 100.0 s' ]
@@ -636,6 +637,9 @@ died() {
 		'1 +201 +202 +203 +204 +205 +206 ' ]
 	[ "$(merged '[.ranks[] | select(.rank == 1) | .tree_peak_bytes / 1048576 | round]')" = '[501]' ]
 	[ "$(merged '[.ranks[] | select(.pid > 200) | .rank, .parent] | unique')" = '[null,200,204]' ]
+	# Its sites are among the rank's.
+	[ "$(merged '[.peak_sites[] | select(.stack == ["forked (child.c:1)"]) | .bytes, .count, .ranks]')" = '[77,7,1]' ]
+	[ "$(merged '[.peak_sites[].ranks] | max')" -eq 2 ]
 	# A ring, as of process ids that came again, is none.
 	rank job/0.json '.nranks = 2 | .parent = 205'
 	rank job/205.json '.nranks = 2 | .rank = null | .pid = 205 | .parent = 100'

@@ -27,19 +27,12 @@
 
 /* --- the installation ------------------------------------------------------------ */
 
-/* The directory of this command, with symbolic links followed; "." if it cannot be read. */
-static void find_own(char directory[PATH_MAX])
-{
-	char *slash = realpath(CMD_OWN_PATH, directory) ? strrchr(directory, '/') : NULL;
-
-	strcpy(slash ? slash : directory, slash ? "" : ".");
-}
-
 bool cmd_find(char path[PATH_MAX], const char *built, const char *installed, const char *name)
 {
 	char own[PATH_MAX], whole[3 * PATH_MAX];
+	char *slash = realpath(CMD_OWN_PATH, own) ? strrchr(own, '/') : NULL;
 
-	find_own(own);
+	strcpy(slash ? slash : own, slash ? "" : ".");
 	for (int i = 0; i < 2; i++) {
 		snprintf(whole, sizeof whole, "%s/%s/%s", own, i ? installed : built, name);
 		if (realpath(whole, path) && !access(path, R_OK))

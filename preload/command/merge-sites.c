@@ -103,6 +103,14 @@ size_t cmd_sites_add(struct cmd_site *sites, size_t n)
 	return last + 1;
 }
 
+static void append(struct cmd_site **to, size_t *n, const struct cmd_site *more, size_t n_more)
+{
+	*to = cmd_realloc(*to, (*n + n_more) * sizeof **to);
+	if (n_more)
+		memcpy(*to + *n, more, n_more * sizeof *more);
+	*n += n_more;
+}
+
 static void append_sites(struct cmd_job *job, struct cmd_rank *rank)
 {
 	size_t n;
@@ -112,15 +120,20 @@ static void append_sites(struct cmd_job *job, struct cmd_rank *rank)
 	n = cmd_sites_add(rank->sites, rank->n_sites);
 	for (size_t i = 0; i < n; i++)
 		rank->sites[i].n_ranks = 1;
-	job->sites = cmd_realloc(job->sites, (job->n_sites + n) * sizeof *job->sites);
-	if (n)
-		memcpy(job->sites + job->n_sites, rank->sites, n * sizeof *rank->sites);
-	job->n_sites += n;
+	append(&job->sites, &job->n_sites, rank->sites, n);
 }
 
-/* Bytes of different kinds cannot be added. */
+/* What a rank forked has its sites in the rank's. Bytes of different kinds cannot be added. */
 void cmd_sites_merge(struct cmd_job *job)
 {
+	for (size_t i = job->n_main; i < job->n_ranks; i++) {
+		const struct cmd_rank *child = job->ranks[i];
+		struct cmd_rank *top = child->under;
+
+		if (top && child->sites_kind && top->sites_kind &&
+		    !strcmp(top->sites_kind, child->sites_kind))
+			append(&top->sites, &top->n_sites, child->sites, child->n_sites);
+	}
 	for (size_t i = 0; i < job->n_main; i++) {
 		struct cmd_rank *rank = job->ranks[i];
 
