@@ -305,8 +305,8 @@ stacks() {
 	local name
 	# The same code at the same place, on frames of another size.
 	for name in one:3000 two:5000; do
-		program ${name%:*}.so -shared -fPIC -Dtakes=takes_${name%:*} -Dsize=${name#*:} <<- 'END'
-			void *takes(void) { volatile char room[size]; void *p = grow(); room[0] = !p; return p; }
+		program ${name%:*}.so -shared -fPIC -Dtakes=takes_${name%:*} -DROOM=${name#*:} <<- 'END'
+			void *takes(void) { volatile char room[ROOM]; void *p = grow(); room[0] = !p; return p; }
 		END
 	done
 	program closes <<- 'END'
