@@ -110,7 +110,7 @@ after() {
 }
 
 # constant NAME: after six rounds the heap has stopped to grow, but for chance, and no message is
-# registered any more, which would be 36. The thread that registers ahead may do so later.
+# registered any more, which would be 36. What is registered ahead, at any time, does not count.
 constant() {
 	[ "$(after "$1" $rounds created)" -le $(($(after "$1" 6 created) + 24)) ]
 }
