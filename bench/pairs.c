@@ -4,6 +4,8 @@
  * that pairs-*.c implements.
  *
  *     pairs-WAY time      prints the time of one pair for each size
+ *     pairs-WAY first     prints the time of the first pair of a buffer that was just made, in
+ *                         the fastest tenth of many, and in the slowest
  *     pairs-WAY count N   N pairs for each size after a first one, between two marks
  *                         for strace
  */
@@ -67,10 +69,37 @@ static void count(unsigned n)
 	need(write(-1, "end", 3) < 0);
 }
 
+/* The buffers are kept, so that each has memory that no other has had. */
+static void time_first(size_t i)
+{
+	enum { MOST = 64, MOST_MIB = 256 };
+	size_t n = MOST_MIB * MIB / sizes[i].n_bytes;
+	double times[MOST], began;
+	char *buffer, name[64];
+
+	n = n < MOST ? n : MOST;
+	for (size_t k = 0; k < n; k++) {
+		need((buffer = malloc(sizes[i].n_bytes)));
+		bench_touch(buffer, sizes[i].n_bytes);
+		began = rdma_now();
+		pairs_once(buffer, sizes[i].n_bytes);
+		times[k] = rdma_now() - began;
+	}
+	snprintf(name, sizeof name, "first %s", sizes[i].name);
+	figure(name, "us", 1e6 * bench_quantile(times, n, 0.1));
+	snprintf(name, sizeof name, "slow first %s", sizes[i].name);
+	figure(name, "us", 1e6 * bench_quantile(times, n, 0.9));
+}
+
 int main(int argc, char **argv)
 {
 	need(argc > 1);
 	pairs_open();
+	if (!strcmp(argv[1], "first")) {
+		for (size_t i = 0; i < SIZES; i++)
+			time_first(i);
+		return 0;
+	}
 	make_buffers();
 	if (!strcmp(argv[1], "count")) {
 		need(argc > 2);
