@@ -125,7 +125,7 @@ static void add_more(const struct pin_verdict *verdict, int64_t more, struct ans
 	add(answer, " more than the %s in use at %s", SIZE(than),
 	    verdict->n_processes > 1 ? "once" : "the peak");
 	if (verdict->mean_beyond >= NOTABLE)
-		add(answer, ", and in the mean over time %s more than in use then",
+		add(answer, ", and %s more than in use on average over time",
 		    SIZE(verdict->mean_beyond));
 }
 

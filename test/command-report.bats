@@ -60,7 +60,7 @@ setup() {
 	[ "${lines[0]}" = "pinalloc: app, 4 ranks on 2 hosts, 9.5 s" ]
 	# 128 MiB (1 + 2 + 3 + 4); 100 (1 + 2 + 3 + 4) + (0 + 1 + 2 + 3) MiB
 	said '  Registrations of heap memory: all 4014 served, from 58 memory regions (rank 0 spent most time in them: 0.250 s); 12 requests for other memory went to libibverbs.' \
-		'  Never returning memory: the heaps grew to 1.3 GiB in total; 1.2 GiB of that were touched, 194.0 MiB (19 %) more than the 1006.0 MiB in use at once, and in the mean over time 357.3 MiB more than in use then.' \
+		'  Never returning memory: the heaps grew to 1.3 GiB in total; 1.2 GiB of that were touched, 194.0 MiB (19 %) more than the 1006.0 MiB in use at once, and 357.3 MiB more than in use on average over time.' \
 		'  No limit was near; the nearest: locked memory, 25 % of 1.0 GiB, rank 3.' \
 		'  Beside the heaps: 260.0 MiB in memory (anonymous mappings 200.0 MiB, mapped files 40.0 MiB, shared memory 20.0 MiB); most in rank 3. At its peak rank 3 had 640.0 MiB in memory, at most 480.0 MiB of that heap.'
 	told argest 'rank 3' node2 '512.0 MiB' 1.60
@@ -183,13 +183,13 @@ nearest() {
 	jq '.rank = 1 | .pid += 1 | .timeline |= ([[0, 0, 0, 0]] + map(.[0] += 5))' job/0.json > job/1.json
 	run -0 "$pinalloc" report job
 	told Never 'heaps grew to 800.0 MiB in total; 800.0 MiB of that were touched' \
-		'399.0 MiB (100 %) more than the 401.0 MiB in use at once' 'in the mean over time 349.1 MiB more than in use then'
+		'399.0 MiB (100 %) more than the 401.0 MiB in use at once' '349.1 MiB more than in use on average over time'
 	# The host never had both in use either.
 	run -0 tr -s ' ' <<< "$output"
 	said " 2 node1 401.0 MiB 800.0 MiB 2.00 256.0 MiB 800.0 MiB 12 % 2000 20"
 	jq '.rank = null | .nranks = null | .pid = 300 | .timeline |= (.[1][0] = 0.5)' job/0.json > one.json
 	run -0 "$pinalloc" report one.json
-	told Never 'no more than the 400.0 MiB in use at the peak, and in the mean over time 374.1 MiB more than in use then'
+	told Never 'no more than the 400.0 MiB in use at the peak, and 374.1 MiB more than in use on average over time'
 }
 
 @test "of little memory no percentage is said" {
