@@ -27,8 +27,7 @@ static const struct argp_option options[] = {
 	 "Draw memory over time as well (with gnuplot), as .svg or .txt; as .dat, write what "
 	 "gnuplot draws",
 	 0},
-	{"job", JOB, "ID", 0, "Take only the run with this id (all of the job started last)",
-	 0},
+	{"job", JOB, "ID", 0, "Take only the run with this id (all runs of the last job)", 0},
 	{"against", AGAINST, "EARLIER", 0,
 	 "Print what grew from the job of this file or directory to the job of FILE...", 0},
 	{"top", TOP, "N", 0, "Show N call sites in the text (10)", 0},
