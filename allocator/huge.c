@@ -41,7 +41,7 @@ static int commit_from_pool(char *addr, size_t n_bytes)
 		error = pin_os_commit_hugetlb(addr, n_bytes, PIN_GRANULE);
 	if (error && !atomic_exchange(&pool_is_short, true))
 		pin_warn("the heap needs %zu huge pages, but the system has %zu free: it "
-			 "grows with ordinary pages from now on; increase vm.nr_hugepages",
+			 "grows with transparent ones from now on; increase vm.nr_hugepages",
 			 n_bytes >> PIN_GRANULE_SHIFT, pin_os_hugetlb_free(PIN_GRANULE));
 	if (error == -ENOMEM)
 		pin_os_use_huge(addr, n_bytes);
