@@ -11,7 +11,7 @@
 PIN_WRITTEN_FIRST void (*pin_misuse_caller)(char *buf, size_t size);
 
 /* The block in use that p is in. A large one's first page says of what kind it is. */
-static bool find_block(const void *p, struct pin_block *block)
+static bool find_block(const void *p, struct pin_range *block)
 {
 	const struct pin_span *span = pin_span_find(p, 1);
 
@@ -23,7 +23,7 @@ static bool find_block(const void *p, struct pin_block *block)
 /* What is wrong with p. */
 static void describe(const void *p, bool frees, char *buf, size_t size)
 {
-	struct pin_block block = {0, 0};
+	struct pin_range block = {0, 0};
 	bool found = find_block(p, &block);
 	size_t offset = found ? (uintptr_t)p - block.start : 0;
 	bool is_slice = found && pin_kind_of((void *)block.start) > PIN_KIND_LARGE;

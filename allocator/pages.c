@@ -72,7 +72,7 @@ static bool begins(uint32_t page)
 	       (kind == PIN_KIND_LARGE && pin_page_state(page) == PIN_STATE_TAKEN);
 }
 
-struct pin_block pin_block_at_or_below(uintptr_t addr, uintptr_t least)
+struct pin_range pin_block_at_or_below(uintptr_t addr, uintptr_t least)
 {
 	uint32_t page = pin_page_of((void *)addr), first = pin_page_of((void *)least);
 	uintptr_t start;
@@ -80,5 +80,5 @@ struct pin_block pin_block_at_or_below(uintptr_t addr, uintptr_t least)
 	while (page > first && !begins(page) && pin_page_kind(page) != PIN_KIND_SMALL)
 		page--;
 	start = (uintptr_t)pin_page_at(page);
-	return (struct pin_block){start, start + (begins(page) ? pin_page_bytes(page) : 0)};
+	return (struct pin_range){start, start + (begins(page) ? pin_page_bytes(page) : 0)};
 }

@@ -146,16 +146,16 @@ static inline uint32_t pin_pages_for(size_t n_bytes)
 	return (uint32_t)((n_bytes + !n_bytes + PIN_UNIT - 1) >> PIN_UNIT_SHIFT);
 }
 
-/* A block, or a segment, or a slice of one. */
-struct pin_block {
+/* A range of addresses, such as those of a block. */
+struct pin_range {
 	uintptr_t start, end;
 };
 
 /*
- * The last one in use that begins in [least, addr], of one span; if there is none, or there are
- * small blocks above it, an empty one where the search ended. Other threads may be freeing it
- * meanwhile. Takes a step for each page. Lock-free.
+ * The last block, segment or slice of one in use that begins in [least, addr], of one span; if
+ * there is none, or there are small blocks above it, an empty one where the search ended. Other
+ * threads may be freeing it meanwhile. Takes a step for each page. Lock-free.
  */
-struct pin_block pin_block_at_or_below(uintptr_t addr, uintptr_t least);
+struct pin_range pin_block_at_or_below(uintptr_t addr, uintptr_t least);
 
 #endif

@@ -61,6 +61,12 @@ static inline bool pin_reserve_contains(const void *addr)
 	return (uintptr_t)addr - pin_reserve.base < pin_reserve.size;
 }
 
+/* The number of the granule that contains an address of the heap. */
+static inline size_t pin_granule_of(uintptr_t addr)
+{
+	return (addr - pin_reserve.base) >> PIN_GRANULE_SHIFT;
+}
+
 /*
  * A flat array whose address space is reserved at once and whose memory is committed as
  * needed. Elements never move, so readers need no lock. It does not use malloc, so it can

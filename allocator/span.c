@@ -36,25 +36,20 @@ static struct pin_span *span_at(uint32_t i)
 	return i ? &later_spans[i - 1] : &first_span;
 }
 
-static size_t granule_of(uintptr_t addr)
-{
-	return (addr - pin_reserve.base) >> PIN_GRANULE_SHIFT;
-}
-
 /* Notes which span these addresses are of. False if there is no memory for the table. */
 static bool note_granules(const struct pin_span *span, uintptr_t start, size_t n_bytes)
 {
-	size_t end = granule_of(start + n_bytes);
+	size_t end = pin_granule_of(start + n_bytes);
 
 	if (span == &first_span)
 		return true;
 	if (!spans_of_granules.base &&
 	    pin_table_init(&spans_of_granules, sizeof(uint16_t),
-			   granule_of(pin_reserve.base + pin_reserve.size)))
+			   pin_granule_of(pin_reserve.base + pin_reserve.size)))
 		return false;
 	if (pin_table_ensure(&spans_of_granules, end))
 		return false;
-	for (size_t i = granule_of(start); i < end; i++)
+	for (size_t i = pin_granule_of(start); i < end; i++)
 		*pin_table_at(&spans_of_granules, uint16_t,
 			      i) = (uint16_t)(span - later_spans + 2);
 	return true;
@@ -159,7 +154,7 @@ bool pin_span_add(uintptr_t start, size_t n_bytes, uint32_t node)
 
 static const struct pin_span *find_later(uintptr_t addr)
 {
-	size_t i = addr - pin_reserve.base < pin_reserve.size ? granule_of(addr) : SIZE_MAX;
+	size_t i = addr - pin_reserve.base < pin_reserve.size ? pin_granule_of(addr) : SIZE_MAX;
 	uint16_t number;
 
 	if (i >= atomic_load_explicit(&spans_of_granules.committed, memory_order_acquire))

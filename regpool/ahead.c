@@ -122,7 +122,7 @@ static uintptr_t middle_of(struct pin_range cell)
 	uintptr_t end = PIN_ALIGN_DOWN(cell.end - 1, PIN_GRANULE),
 		  half = PIN_ALIGN_UP(cell.start + pin_range_length(cell) / 2, PIN_GRANULE),
 		  middle = half < end ? half : end;
-	struct pin_block block = pin_block_at_or_below(middle - 1, cell.start);
+	struct pin_range block = pin_block_at_or_below(middle - 1, cell.start);
 
 	if (block.end <= middle || block.end > cell.end)
 		return middle;

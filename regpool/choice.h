@@ -41,7 +41,7 @@ size_t pin_choice_cell_size(size_t limit);
 struct pin_cells {
 	size_t size;
 	uintptr_t start, end; /* of what is left of the span */
-	struct pin_block
+	struct pin_range
 		block; /* the last one that begins below where a border was looked for */
 };
 struct pin_cells pin_cells_of(const struct pin_span *span, size_t size);

@@ -7,14 +7,11 @@
 #ifndef PIN_GRANULE_TABLE_H
 #define PIN_GRANULE_TABLE_H
 
+#include "allocator/pages.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 
-/* A range of addresses: whole pages, and of the heap within one span. */
-struct pin_range {
-	uintptr_t start, end;
-};
-
+/* Ranges here are of whole pages, and of the heap within one span. */
 static inline size_t pin_range_length(struct pin_range range)
 {
 	return range.end - range.start;
@@ -58,12 +55,6 @@ static inline struct pin_range pin_range_of_span(const struct pin_span *span)
 	uintptr_t start = length ? atomic_load_explicit(&span->start, memory_order_relaxed) : 0;
 
 	return (struct pin_range){start, start + length};
-}
-
-/* The number of the granule that contains an address of the heap. */
-static inline size_t pin_granule_of(uintptr_t addr)
-{
-	return (addr - pin_reserve.base) >> PIN_GRANULE_SHIFT;
 }
 
 static inline uintptr_t pin_granule_start(size_t granule)

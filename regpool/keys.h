@@ -56,8 +56,7 @@ static inline uint32_t pin_keys_named_at(const struct pin_table *table, size_t i
 
 static inline uint32_t pin_keys_covering(struct pin_access_set *set, const void *addr)
 {
-	return pin_keys_named_at(&set->covering,
-				 ((uintptr_t)addr - pin_reserve.base) >> PIN_GRANULE_SHIFT);
+	return pin_keys_named_at(&set->covering, pin_granule_of((uintptr_t)addr));
 }
 
 static inline uint32_t pin_keys_covering_page(struct pin_access_set *set, const void *addr)

@@ -72,7 +72,7 @@ static size_t longest(const struct pin_range *cells, size_t n_cells)
 	size_t most = 0;
 
 	for (size_t i = 0; i < n_cells; i++) {
-		struct pin_block last = pin_block_at_or_below(cells[i].end - 1, cells[i].start);
+		struct pin_range last = pin_block_at_or_below(cells[i].end - 1, cells[i].start);
 		size_t length = pin_range_length(cells[i]);
 
 		if (last.start != cells[i].start)
