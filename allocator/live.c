@@ -11,7 +11,6 @@ PIN_WRITTEN_FIRST _Atomic uint32_t pin_live_n_lanes = 1;
 struct pin_live_lane pin_live_lanes[PIN_LIVE_LANES];
 static _Atomic int64_t told; /* the sum of what lanes have told, once there are several */
 PIN_WRITTEN_FIRST static _Atomic uint64_t peak_ns;
-PIN_WRITTEN_FIRST void (*pin_live_listener)(void);
 
 void pin_live_call_at(int64_t n_bytes)
 {
@@ -115,7 +114,6 @@ void pin_live_begin_anew(void)
 }
 
 __thread size_t pin_live_growth;
-PIN_WRITTEN_FIRST void (*pin_live_growth_listener)(void);
 
 PIN_COLD void pin_live_account_growth(void)
 {
@@ -127,6 +125,5 @@ PIN_COLD void pin_live_account_growth(void)
 	live = pin_live_now();
 	most = (size_t)atomic_load(&pin_live_most);
 	pin_timeline_note(live < most ? live : most, true);
-	if (pin_live_growth_listener)
-		pin_live_growth_listener();
+	pin_hook(note_memory);
 }

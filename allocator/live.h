@@ -10,6 +10,7 @@
 #define PIN_LIVE_H
 
 #include "allocator/base.h"
+#include "allocator/hooks.h"
 #include "allocator/timeline.h"
 
 #include <stdatomic.h>
@@ -19,11 +20,7 @@ struct pin_live_peak {
 	uint64_t ns; /* the time, by pin_os_now_ns() */
 };
 
-/*
- * What is called when the peak reaches the value set last by pin_live_call_at(), which is 0 for
- * never. It may run inside malloc. Set once.
- */
-extern void (*pin_live_listener)(void);
+/* The hook note_memory is called when the peak reaches this; never with 0. */
 void pin_live_call_at(int64_t n_bytes);
 
 /*
@@ -118,7 +115,7 @@ void pin_live_account_growth(void);
 
 /*
  * Records the stack and the time of growth that has been noted, raises the peak if the lane,
- * which this thread has counted in, calls for that, and calls the listener that waits for it.
+ * which this thread has counted in, calls for that, and calls the hook that waits for it.
  * Must be called with no lock held.
  */
 static inline void pin_live_settle(uint32_t lane)
@@ -130,7 +127,7 @@ static inline void pin_live_settle(uint32_t lane)
 	pin_live_look(lane);
 	if (PIN_UNLIKELY(at) &&
 	    atomic_load_explicit(&pin_live_most, memory_order_relaxed) >= at)
-		pin_live_listener();
+		pin_hook(note_memory);
 }
 
 /* The same after a small block: what jemalloc takes for it raises the peak by itself. */
@@ -140,8 +137,5 @@ static inline void pin_live_settle_small(void)
 			 atomic_load_explicit(&pin_live_call, memory_order_relaxed)))
 		pin_live_settle(0);
 }
-
-/* What is called after growth was accounted for, inside malloc; NULL for nothing. Set once. */
-extern void (*pin_live_growth_listener)(void);
 
 #endif

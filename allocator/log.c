@@ -6,13 +6,15 @@
 #include <config.h>
 
 #include "allocator/log.h"
+#include "allocator/hooks.h"
 #include "allocator/io.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum pin_log_level pin_log_limit = PIN_LOG_WARN;
-PIN_WRITTEN_FIRST void (*pin_fatal_hook)(void);
+/* Here, because all that calls a hook may log. */
+PIN_WRITTEN_FIRST struct pin_hooks pin_hooks;
 
 struct sink {
 	char *buf;
@@ -176,8 +178,7 @@ void pin_fatal(const char *format, ...)
 	va_start(args, format);
 	write_line(format, args);
 	va_end(args);
-	if (pin_fatal_hook)
-		pin_fatal_hook();
+	pin_hook(log_stack);
 	abort();
 }
 

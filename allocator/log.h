@@ -73,10 +73,7 @@ void pin_log_line(const char *format, ...) __attribute__((format(printf, 1, 2)))
 #define PIN_SAYS_OTHER_PAGES  "the pages of this kernel have"
 #define PIN_SAYS_FOREIGN      "malloc is answered by "
 
-/* Called by pin_fatal() before it aborts, for example to print the stack. */
-extern void (*pin_fatal_hook)(void);
-
-/* Reports a broken invariant and aborts. Must not be called from inside malloc. */
+/* Reports a broken invariant, with the stack, and aborts. Not to be called inside malloc. */
 _Noreturn void pin_fatal(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -2,13 +2,12 @@
 #include <config.h>
 
 #include "allocator/misuse.h"
+#include "allocator/hooks.h"
 #include "allocator/log.h"
 #include "allocator/pages.h"
 #include "allocator/span.h"
 
 #include <stdlib.h>
-
-PIN_WRITTEN_FIRST void (*pin_misuse_caller)(char *buf, size_t size);
 
 /* The block in use that p is in. A large one's first page says of what kind it is. */
 static bool find_block(const void *p, struct pin_range *block)
@@ -46,8 +45,7 @@ static _Noreturn void say(const char *function, const void *p, const char *what)
 {
 	char caller[256] = "?";
 
-	if (pin_misuse_caller)
-		pin_misuse_caller(caller, sizeof caller);
+	pin_hook(find_caller, caller, sizeof caller);
 	pin_log_line("%s(%p): %s; called at %s (see MISUSE in pinalloc(7))", function,
 		     (void *)p, what, caller);
 	abort();

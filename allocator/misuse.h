@@ -11,12 +11,6 @@
 
 #include "allocator/base.h"
 
-/*
- * Puts the place of the call into buf: "/path/to/MODULE+0xOFFSET", or what else is known of
- * it. Async-signal-safe, never allocates.
- */
-extern void (*pin_misuse_caller)(char *buf, size_t size);
-
 /* End the process for a pointer given to a function of this name. */
 _Noreturn void pin_misuse_end(const void *p, const char *function, bool frees);
 _Noreturn void pin_misuse_end_size(const void *p, size_t size, size_t given,

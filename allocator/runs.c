@@ -3,6 +3,7 @@
 
 #include "allocator/runs.h"
 #include "allocator/fit.h"
+#include "allocator/hooks.h"
 #include "allocator/live.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -415,7 +416,7 @@ static void cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_page
 	}
 	*n_used = (size_t)(used - at) << PIN_UNIT_SHIFT;
 	if (used < end && used >> TOLD_SHIFT != end >> TOLD_SHIFT)
-		pin_span_tell();
+		pin_hook(note_touched);
 }
 
 void pin_run_take_at(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used)

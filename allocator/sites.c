@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "allocator/sites.h"
+#include "allocator/hooks.h"
 #include "allocator/mutex.h"
 #include "allocator/reserve.h"
 
@@ -12,7 +13,6 @@
 #define SLOTS (2 * PIN_SITES)
 
 PIN_WRITTEN_FIRST _Atomic uint64_t pin_sites_n_peaks;
-PIN_WRITTEN_FIRST static int (*walk_stack)(void **frames, int n);
 PIN_WRITTEN_FIRST static struct pin_mutex sites_lock;
 
 /*
@@ -39,11 +39,6 @@ void pin_sites_unlock(void)
 struct pin_site *pin_sites_get(uint32_t number)
 {
 	return number ? pin_table_at(&sites, struct pin_site, number) : &others;
-}
-
-void pin_sites_start(int (*walk)(void **frames, int n))
-{
-	walk_stack = walk;
 }
 
 /* FNV-1a, over whole addresses. */
@@ -102,15 +97,14 @@ struct pin_site *pin_sites_here(void)
 {
 	void *frames[PIN_SITE_FRAMES];
 	struct pin_site *site;
-	int depth;
+	int depth = pin_hooks.walk_stack ? pin_hooks.walk_stack(frames, PIN_SITE_FRAMES) : -1;
 
-	if (!walk_stack)
+	if (depth < 0)
 		return NULL;
-	depth = walk_stack(frames, PIN_SITE_FRAMES);
 	pin_mutex_lock(&sites_lock);
 	if (!n_sites)
 		begin();
-	site = find_site(frames, depth > 0 ? (uint32_t)depth : 0);
+	site = find_site(frames, (uint32_t)depth);
 	pin_mutex_unlock(&sites_lock);
 	return site;
 }

@@ -31,13 +31,6 @@ struct pin_site {
 };
 
 /*
- * Starts recording stacks. `walk` stores at most n frames in `frames`, which are equal for
- * equal places in the code, and returns their number. It runs inside malloc and must not
- * allocate. Called once, from the constructor.
- */
-void pin_sites_start(int (*walk)(void **frames, int n));
-
-/*
  * Lock and unlock the sites around fork(), so that in the child they are complete and
  * unlocked.
  */

@@ -23,7 +23,6 @@ PIN_WRITTEN_FIRST struct pin_mutex pin_growth_lock;
 PIN_WRITTEN_FIRST _Atomic uint32_t pin_n_spans;
 PIN_WRITTEN_FIRST static _Atomic uint32_t n_steps;
 PIN_WRITTEN_FIRST static _Atomic size_t total_bytes;
-PIN_WRITTEN_FIRST static void (*_Atomic use_listener)(void);
 /* Filled in order. A span with length 0 is not complete yet. */
 PIN_WRITTEN_FIRST static struct pin_span first_span; /* most programs have no other */
 static struct pin_span later_spans[MAX_SPANS - 1];
@@ -194,17 +193,4 @@ size_t pin_span_bytes(void)
 uint32_t pin_span_steps(void)
 {
 	return atomic_load_explicit(&n_steps, memory_order_relaxed);
-}
-
-void pin_span_tell(void)
-{
-	void (*listener)(void) = atomic_load_explicit(&use_listener, memory_order_acquire);
-
-	if (listener)
-		listener();
-}
-
-void pin_span_subscribe(void (*listener)(void))
-{
-	atomic_store_explicit(&use_listener, listener, memory_order_release);
 }

@@ -63,12 +63,4 @@ const struct pin_span *pin_span_get(uint32_t i);
 size_t pin_span_bytes(void);
 uint32_t pin_span_steps(void);
 
-/*
- * Sets the one function that is called when memory is taken that nobody has touched and that
- * reaches another granule, and the call. It runs under the lock of a run map: it must not
- * allocate, block, or call anything that does.
- */
-void pin_span_subscribe(void (*listener)(void));
-void pin_span_tell(void);
-
 #endif

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "allocator/timeline.h"
+#include "allocator/hooks.h"
 #include "allocator/os.h"
 #include "allocator/span.h"
 
@@ -18,7 +19,6 @@ static struct pin_moment moments[PIN_TIMELINE_MOMENTS];
 static uint64_t spacing; /* ns of a while, which has two moments, and those of growth */
 static _Atomic size_t n_moments;
 static _Atomic bool busy;
-PIN_WRITTEN_FIRST static const _Atomic size_t *pinned_now;
 
 /*
  * The while that goes on: the highest value has its moment, the last one gets it in the end.
@@ -26,11 +26,6 @@ PIN_WRITTEN_FIRST static const _Atomic size_t *pinned_now;
  */
 static _Atomic uint64_t while_ends, last_ns; /* 0: no value after the highest */
 static _Atomic size_t highest, last;
-
-void pin_timeline_set_pinned(const _Atomic size_t *pinned)
-{
-	pinned_now = pinned;
-}
 
 /*
  * Of each four moments keeps the last one, and of the others the one with most in use. Returns
@@ -69,7 +64,7 @@ static void set_bounds(size_t live)
 static size_t append(struct pin_moment *to, size_t n, uint64_t ns, size_t live)
 {
 	to[n] = (struct pin_moment){n && ns < to[n - 1].ns ? to[n - 1].ns : ns, live,
-				    pin_span_bytes(), pinned_now ? *pinned_now : 0};
+				    pin_span_bytes(), pin_hooks.pinned ? *pin_hooks.pinned : 0};
 	return n + 1;
 }
 

@@ -19,9 +19,6 @@ struct pin_moment {
 
 #define PIN_TIMELINE_MOMENTS 512
 
-/* Sets where the number of pinned bytes is read; until then it is 0. Called once. */
-void pin_timeline_set_pinned(const _Atomic size_t *pinned);
-
 /*
  * Notes the program's memory in use, in bytes; adds a moment if the heap grew, or if the last
  * one with as much is not close. Thread-safe, never allocates or blocks.

@@ -7,18 +7,19 @@
 
 #include "allocator/live.h"
 #include "allocator/atfork.h"
+#include "allocator/hooks.h"
 #include "allocator/log.h"
-#include "allocator/misuse.h"
 #include "allocator/options.h"
 #include "allocator/io.h"
 #include "allocator/reserve.h"
-#include "allocator/timeline.h"
 #include "preload/report/stacks.h"
 #include "preload/report/process.h"
 #include "preload/report/record.h"
 #include "preload/report/report-file.h"
 #include "preload/report/write.h"
 #include "regpool/arm.h"
+#include "regpool/foreign.h"
+#include "regpool/listeners.h"
 #include "regpool/state.h"
 #include "regpool/userpool.h"
 
@@ -90,6 +91,24 @@ PIN_EXPORT_AS(int, __register_atfork, void (*prepare)(void), void (*parent)(void
 	return next ? next(prepare, parent, child, module) : ENOMEM;
 }
 
+/* What they are for, and must not do, is in allocator/hooks.h. */
+static void fill_hooks(void)
+{
+	pin_hooks = (struct pin_hooks){
+		.log_stack = pin_stacks_log,
+		.find_caller = pin_stacks_caller,
+		.walk_stack = pin_stacks_walk,
+		.note_memory = pin_record_note,
+		.pinned = &pin_state.registered,
+		.note_touched = pin_state_changed,
+		.note_registered = pin_record_note_counts,
+		.note_armed = pin_userpool_preallocate,
+		.notify_caches = pin_listeners_notify,
+		.withdraw_keys = pin_domain_withdraw,
+		.settle_foreign = pin_foreign_settle,
+	};
+}
+
 /*
  * Since glibc 2.41 the loader calls constructors again if a library is opened while its
  * destructor runs. With UCX that happens: its dlopen() opens the library that calls it.
@@ -105,16 +124,13 @@ __attribute__((constructor(101))) static void init_library(void)
 	pin_atfork_init();
 	pin_io_stream_keep(&pin_io_standard_error);
 	pin_options_init();
-	pin_fatal_hook = pin_stacks_log;
-	pin_misuse_caller = pin_stacks_caller;
+	fill_hooks();
 	if (pin_options_help_wanted()) {
 		pin_options_help();
 		_Exit(0);
 	}
 	wanted = !fnmatch(pin_options.programs, program_invocation_short_name, 0);
-	pin_timeline_set_pinned(&pin_state.registered);
 	pin_state_init(heap_is_ours() && wanted);
-	pin_domain_on_arm = pin_userpool_preallocate;
 	pin_process_init(wanted);
 	if (pin_report_wanted || pin_options.sample) {
 		pin_report_file_init();

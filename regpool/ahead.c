@@ -281,8 +281,6 @@ static bool start_thread(void)
 			 "it "
 			 "is first requested",
 			 strerrordesc_np(error));
-	else
-		pin_span_subscribe(pin_state_changed);
 	return !error;
 }
 

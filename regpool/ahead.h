@@ -10,7 +10,7 @@
 #include "regpool/segments.h"
 
 /*
- * Starts the thread, unless it runs. From then on pin_state_changed() wakes it. Returns whether
+ * Starts the thread, unless it runs. pin_state_changed() wakes it. Returns whether
  * it runs. Thread-safe; must not be called from inside malloc.
  */
 bool pin_ahead_start(void);

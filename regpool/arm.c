@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/arm.h"
+#include "allocator/hooks.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/reserve.h"
@@ -15,8 +16,6 @@
 #include "regpool/watch.h"
 
 #include <errno.h>
-
-PIN_WRITTEN_FIRST void (*pin_domain_on_arm)(void);
 
 /*
  * The domain of a PD, locked, or NULL. Checks again under the lock: while this thread waited
@@ -65,11 +64,7 @@ static bool make_set(struct pin_domain *domain, struct pin_access_set *set, unsi
 	return true;
 }
 
-/*
- * The program has replaced pages, in the heap or elsewhere. Returns how many bytes of it are
- * not registered any more because of that.
- */
-static size_t withdraw_range(uintptr_t start, size_t length)
+size_t pin_domain_withdraw(uintptr_t start, size_t length)
 {
 	size_t n_bytes = pin_granules_mark_replaced(start, length);
 
@@ -151,7 +146,7 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 	if (pin_state_off())
 		return -ENOMEM;
 	pin_fork_prepare();
-	pin_watch_start(withdraw_range);
+	pin_watch_start();
 	pin_listeners_find();
 	domain = lock_domain(pd);
 	if (!domain)
@@ -162,8 +157,7 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 	pthread_rwlock_unlock(&domain->lock);
 	if (error)
 		return error;
-	if (pin_domain_on_arm)
-		pin_domain_on_arm();
+	pin_hook(note_armed);
 	pin_ahead_add_set(set);
 	if (needs_thread && !pin_ahead_start())
 		set->is_ahead = false;

@@ -46,8 +46,11 @@ void pin_domain_notice(struct ibv_pd *pd);
 int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 		   struct pin_access_set **armed);
 
-/* What is called when an access set was armed, or NULL. Set once, from the constructor. */
-extern void (*pin_domain_on_arm)(void);
+/*
+ * The program has replaced pages, in the heap or elsewhere: look-ups find no keys there.
+ * Returns how many bytes of the heap are not registered any more because of that.
+ */
+size_t pin_domain_withdraw(uintptr_t start, size_t length);
 
 /*
  * Bytes that the adapters of all known domains take in one memory region; SIZE_MAX if there is

@@ -99,7 +99,7 @@ static void note_discarded(struct pin_range pages)
 }
 
 /* Other pages may have been mapped and registered there meanwhile: they are watched, too. */
-static void settle(struct pin_range pages, bool is_discarded)
+void pin_foreign_settle(struct pin_range pages, bool is_discarded)
 {
 	pthread_mutex_lock(&ranges_lock);
 	for (struct range *it = ranges; n_watched && it < ranges + PIN_ARRAY_SIZE(ranges);
@@ -129,7 +129,6 @@ static int watch(struct pin_range pages, uint32_t messages, bool is_late)
 	struct range *range;
 	int error = -EAGAIN;
 
-	atomic_store(&pin_watch_settle_foreign, settle);
 	pthread_mutex_lock(&ranges_lock);
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(discarded) && discarded[i].end; i++)
 		was_discarded |= pin_range_meets(discarded[i], pages);
@@ -201,8 +200,7 @@ static void begin_foreign(struct pin_foreign *it)
 	int error = -EAGAIN;
 
 	if (is_late || !is_invalidated)
-		error = pin_watch_start(NULL) ? watch(it->range, it->messages, is_late)
-					      : -ENOSYS;
+		error = pin_watch_start() ? watch(it->range, it->messages, is_late) : -ENOSYS;
 	it->how = error || is_invalidated ? PIN_INVALIDATED : PIN_WATCHED;
 	if (!is_invalidated && (error == -EINVAL || error == -EPERM || error == -ENOSYS)) {
 		it->how = PIN_LEFT_ALONE;
@@ -217,7 +215,7 @@ static void begin_foreign(struct pin_foreign *it)
  */
 static void begin_in_reserve(struct pin_foreign *it, const void *addr, size_t length)
 {
-	bool is_on = pin_watch_start(NULL), is_heap = pin_span_find(addr, length);
+	bool is_on = pin_watch_start(), is_heap = pin_span_find(addr, length);
 
 	if (is_on && is_heap && !pin_granules_any_replaced(pin_range_of(addr, length)))
 		it->how = PIN_WATCHED;

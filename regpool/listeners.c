@@ -48,7 +48,7 @@ static struct library {
 	uintptr_t start, end;
 	void *function; /* NULL if it is not notified */
 } * _Atomic libraries;
-static _Atomic bool has_open_mpi;
+static _Atomic bool has_open_mpi, has_any; /* of those that are notified */
 
 static const struct library *library_of(uintptr_t address)
 {
@@ -149,7 +149,7 @@ static void import_monitor(open_function *fi_open)
 	const char *wanted = pin_environment("FI_MR_CACHE_MONITOR");
 	struct fid *cache;
 
-	if ((wanted && !strcmp(wanted, "disabled")) || !pin_watch_start(NULL) ||
+	if ((wanted && !strcmp(wanted, "disabled")) || !pin_watch_start() ||
 	    fi_open(FI_VERSION(1, 14), "mr_cache", NULL, 0, 0, &cache, NULL))
 		return;
 	if (fi_import_fid(cache, &monitor.fid, 0))
@@ -184,8 +184,9 @@ static void notify_library(const struct library *it, uintptr_t start, size_t len
 		notify_libfabric(start, length);
 }
 
-static void notify_all(uintptr_t start, size_t length)
+void pin_listeners_notify(uintptr_t start, size_t length)
 {
+	atomic_fetch_add(&pin_watched.told, has_any);
 	for (struct library *it = libraries; it; it = it->next)
 		if (it->function)
 			notify_library(it, start, length);
@@ -258,7 +259,7 @@ static bool add_found(void)
 	has_open_mpi |= new->function && known->kind == OPEN_MPI;
 	atomic_store(&libraries, new);
 	if (new->function) {
-		atomic_store(&pin_watch_notify_caches, notify_all);
+		has_any = true;
 		pin_info("%s is notified of memory that goes away", found.path);
 	}
 	return true;
@@ -304,7 +305,7 @@ bool pin_listeners_find(void)
 	if (pin_state_is_excluded())
 		return false;
 	find_listeners();
-	return pin_options.watch && (is_finding || pin_watch_notify_caches);
+	return pin_options.watch && (is_finding || has_any);
 }
 
 bool pin_listeners_insert_later(const void *caller)

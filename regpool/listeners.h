@@ -15,9 +15,9 @@
 #include "regpool/watch.h"
 
 /*
- * Looks for caches that were loaded since the last call, and has watch.c notify them. Called
- * before each registration: no cache can hold one from before. Returns whether there are any;
- * not with PINALLOC_WATCH=off, nor in a forked child or a program that PINALLOC_PROGRAMS
+ * Looks for caches that were loaded since the last call, which are notified from then on.
+ * Called before each registration: no cache can hold one from before. Returns whether there are
+ * any; not with PINALLOC_WATCH=off, nor in a forked child or a program that PINALLOC_PROGRAMS
  * excludes. True while another thread looks for them. Cheap if nothing was loaded. Takes the
  * loader's locks. Thread-safe. Must not be called from inside malloc.
  */
@@ -36,6 +36,9 @@ bool pin_listeners_insert_later(const void *caller);
  * second one with the same.
  */
 bool pin_listeners_needs_unique_keys(const void *caller);
+
+/* Notifies all that were found that a range has gone: they take locks, and deregister. */
+void pin_listeners_notify(uintptr_t start, size_t length);
 
 /*
  * Tells UCX to invalidate a registration, from inside the call that makes it. This thread

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/mr.h"
+#include "allocator/hooks.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -159,7 +160,7 @@ static struct ibv_mr *pass_through(const struct request *request)
 	struct pin_foreign foreign;
 	struct ibv_mr *mr;
 
-	pin_state_tell();
+	pin_hook(note_registered);
 	if (!is_pinned(request))
 		return register_real(request);
 	pin_foreign_begin(&foreign, request->addr, request->length, request->caller);

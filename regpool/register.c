@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/register.h"
+#include "allocator/hooks.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -110,7 +111,7 @@ struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
 	atomic_fetch_add(&domain->created, 1);
 	atomic_fetch_add(&domain->registered, pin_range_length(range));
 	pin_state_update_peak(&domain->registered, &domain->registered_peak);
-	pin_state_tell();
+	pin_hook(note_registered);
 	return mr;
 }
 
@@ -141,7 +142,7 @@ void pin_register_note_gone(struct pin_domain *domain, struct pin_range range)
 	atomic_fetch_add(&pin_state.destroyed, 1);
 	atomic_fetch_sub(&domain->registered, pin_range_length(range));
 	pin_budget_release(pin_range_length(range));
-	pin_state_tell();
+	pin_hook(note_registered);
 }
 
 int pin_register_deregister(struct pin_domain *domain, struct ibv_mr *mr,

@@ -67,10 +67,8 @@ void pin_state_stop(enum pin_reason why)
 	atomic_store_explicit(&pin_state.off, (int)why, memory_order_relaxed);
 }
 
-void (*pin_state_listener)(void);
-
-static _Atomic uint32_t changes;
-static _Atomic bool is_awaited;
+PIN_WRITTEN_FIRST static _Atomic uint32_t changes;
+PIN_WRITTEN_FIRST static _Atomic bool is_awaited;
 
 void pin_state_changed(void)
 {

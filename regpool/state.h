@@ -102,21 +102,9 @@ static inline void pin_state_count(enum pin_reason reason)
 }
 
 /*
- * What is called after the heap's registrations have changed, or a request went to libibverbs;
- * NULL for nothing. Set once.
- */
-extern void (*pin_state_listener)(void);
-
-static inline void pin_state_tell(void)
-{
-	if (PIN_UNLIKELY(pin_state_listener))
-		pin_state_listener();
-}
-
-/*
- * Wakes the registrar: the heap has grown or a request was registered, so there may be
- * something to register ahead. Lock-free, never allocates: also called inside malloc, when the
- * heap grows.
+ * Wakes the registrar: memory was taken that nobody had touched, or a request was registered,
+ * so there may be something to register ahead. Lock-free, never allocates: also called inside
+ * malloc.
  */
 void pin_state_changed(void);
 

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/watch.h"
+#include "allocator/hooks.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -21,9 +22,6 @@
 struct pin_watched pin_watched;
 _Atomic uint32_t pin_watch_arrived[PIN_WATCHES], pin_watch_settled[PIN_WATCHES];
 _Atomic uint32_t pin_watch_pending;
-pin_watch_listener *_Atomic pin_watch_notify_caches;
-pin_watch_settle *_Atomic pin_watch_settle_foreign;
-static pin_watch_withdraw *_Atomic withdraw_keys = pin_granules_mark_replaced;
 
 /* The process whose memory is watched. A forked child has no threads that do so. */
 static pid_t owner;
@@ -164,11 +162,10 @@ static void handle_message(unsigned n)
 	atomic_store(&pin_watch_pending, n == PIN_WATCH_HEAP);
 	error = read_message(n);
 	if (!error && n == PIN_WATCH_HEAP)
-		n_withdrawn = atomic_load(&withdraw_keys)(replaced.start,
-							  replaced.end - replaced.start);
+		n_withdrawn = pin_hooks.withdraw_keys(replaced.start,
+						      pin_range_length(replaced));
 	else if (!error)
-		atomic_load (&pin_watch_settle_foreign)(replaced,
-							message.event == UFFD_EVENT_REMOVE);
+		pin_hook(settle_foreign, replaced, message.event == UFFD_EVENT_REMOVE);
 	set(&pin_watch_pending, false);
 	if (error && error != EAGAIN) {
 		failure = error;
@@ -225,16 +222,12 @@ static void warn_unwatchable(int error)
 static void notify(unsigned n)
 {
 	uintptr_t heap_end = pin_reserve.base + pin_reserve.size;
-	pin_watch_listener *notify_caches = atomic_load(&pin_watch_notify_caches);
 
-	if (!notify_caches)
-		return;
-	atomic_fetch_add(&pin_watched.told, n == PIN_WATCH_HEAP ? 1 : 2);
 	if (n == PIN_WATCH_HEAP) {
-		notify_caches(pin_reserve.base, pin_reserve.size);
+		pin_hook(notify_caches, pin_reserve.base, pin_reserve.size);
 	} else {
-		notify_caches(PIN_PAGE, pin_reserve.base - PIN_PAGE);
-		notify_caches(heap_end, LAST_ADDRESS - heap_end);
+		pin_hook(notify_caches, PIN_PAGE, pin_reserve.base - PIN_PAGE);
+		pin_hook(notify_caches, heap_end, LAST_ADDRESS - heap_end);
 	}
 }
 
@@ -335,12 +328,10 @@ static void start(void)
 		warn_unwatchable(error);
 }
 
-bool pin_watch_start(pin_watch_withdraw *withdraw)
+bool pin_watch_start(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	if (withdraw)
-		atomic_store(&withdraw_keys, withdraw);
 	if (pin_options.watch)
 		pthread_once(&once, start);
 	return pin_watch_is_on();

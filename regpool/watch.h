@@ -46,20 +46,12 @@ extern struct pin_watched pin_watched;
 enum { PIN_WATCH_HEAP, PIN_WATCH_FOREIGN, PIN_WATCHES };
 
 /*
- * Withdraws the keys of heap memory in a range, of any mapping, that is replaced. Returns how
- * many bytes of the heap have lost them. Called while look-ups wait, so it must not wait for
- * other threads, nor log.
- */
-typedef size_t pin_watch_withdraw(uintptr_t start, size_t length);
-
-/*
  * Starts watching the heap, including all it will grow by. Returns whether anything can be
  * watched: not with PINALLOC_WATCH=off, nor if the kernel does not support it (before 5.9, not
- * on x86-64, or forbidden by seccomp), which is logged. Only the first call starts; a later one
- * may set the function, which the owner of keys to heap memory does. Thread-safe. Must not be
- * called from inside malloc.
+ * on x86-64, or forbidden by seccomp), which is logged. Only the first call starts.
+ * Thread-safe. Must not be called from inside malloc.
  */
-bool pin_watch_start(pin_watch_withdraw *withdraw);
+bool pin_watch_start(void);
 
 /* Whether watching has started. */
 bool pin_watch_is_on(void);
@@ -72,21 +64,6 @@ bool pin_watch_is_on(void);
  * has done it, which waits for nobody. Thread-safe. Must not be called from inside malloc.
  */
 int pin_watch_pages(unsigned n, struct pin_range pages);
-
-/*
- * Called when [start, start + length) has gone, by the notifying thread: it may take locks and
- * deregister. listeners.c sets it when it has found the first cache; until then nothing is
- * notified.
- */
-typedef void pin_watch_listener(uintptr_t start, size_t length);
-extern pin_watch_listener *_Atomic pin_watch_notify_caches;
-
-/*
- * Called when memory that is not heap was replaced, or is just being discarded; must not wait
- * for the notifying thread, nor log. Who watches any sets it before.
- */
-typedef void pin_watch_settle(struct pin_range pages, bool is_discarded);
-extern pin_watch_settle *_Atomic pin_watch_settle_foreign;
 
 /*
  * Call before a range of the heap is registered. Watches the range by itself if the heap uses

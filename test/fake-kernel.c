@@ -5,10 +5,11 @@
 #include "allocator/cgroup.h"
 #include "allocator/resident.h"
 #include "allocator/os.h"
+#include "regpool/arm.h"
 #include "regpool/granule.h"
 #include "regpool/watch.h"
 
-bool __wrap_pin_watch_start(pin_watch_withdraw *withdraw);
+bool __wrap_pin_watch_start(void);
 size_t __wrap_pin_os_memlock_limit(void);
 size_t __wrap_pin_os_ram(void);
 size_t __real_pin_os_ram(void);
@@ -24,24 +25,17 @@ bool __real_pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, ui
 struct fake_kernel fake_kernel = {.memlock = SIZE_MAX};
 
 static _Atomic uint16_t touched[MOST_GRANULES]; /* pages */
-static pin_watch_withdraw *_Atomic withdraw_keys;
 
 /* Nothing but the heap. */
-bool __wrap_pin_watch_start(pin_watch_withdraw *withdraw)
+bool __wrap_pin_watch_start(void)
 {
-	if (withdraw)
-		withdraw_keys = withdraw;
 	return false;
 }
 
 void fake_replace(const void *addr, size_t n_bytes)
 {
-	pin_watch_withdraw *withdraw = withdraw_keys;
-
-	if (!withdraw)
-		return;
 	pin_watch_pending = 1;
-	withdraw((uintptr_t)addr, n_bytes);
+	pin_domain_withdraw((uintptr_t)addr, n_bytes);
 	pin_watch_pending = 0;
 	pin_os_wake(&pin_watch_pending);
 }

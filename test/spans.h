@@ -6,12 +6,15 @@
 #ifndef SPANS_H
 #define SPANS_H
 
+#include "allocator/hooks.h"
 #include "allocator/options.h"
 #include "allocator/pages.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 #include "regpool/arm.h"
+#include "regpool/foreign.h"
 #include "regpool/mr.h"
+#include "regpool/state.h"
 #include "test/fake-verbs.h"
 
 #include <stdlib.h>
@@ -28,6 +31,8 @@ static inline bool lazy_pool(void)
 	setenv("PINALLOC_MAX_PINNED", "none", 1);
 	pin_options_init();
 	fake_verbs_install();
+	pin_hooks.withdraw_keys = pin_domain_withdraw;
+	pin_hooks.settle_foreign = pin_foreign_settle;
 	return !pin_reserve_init() && !pin_pages_init();
 }
 
@@ -36,7 +41,7 @@ static inline char *grow(struct pin_span **span, size_t n_bytes)
 {
 	char *p = pin_span_grow(span, n_bytes, 0);
 
-	pin_span_tell();
+	pin_state_changed();
 	return p;
 }
 

@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-bool __wrap_pin_watch_start(pin_watch_withdraw *withdraw);
+bool __wrap_pin_watch_start(void);
 int __wrap_pin_watch_pages(unsigned n, struct pin_range pages);
 void __wrap_pin_watch_notify(void);
 bool __wrap_pin_listeners_find(void);
@@ -33,9 +33,8 @@ static struct page {
 static unsigned calls, n_forgotten, n_notified;
 static bool is_late;
 
-bool __wrap_pin_watch_start(pin_watch_withdraw *withdraw)
+bool __wrap_pin_watch_start(void)
 {
-	(void)withdraw;
 	return true;
 }
 
@@ -110,7 +109,7 @@ static void settle(struct pin_range range, bool is_discarded)
 {
 	for (uintptr_t p = range.start; !is_discarded && p < range.end; p += PIN_PAGE)
 		pages[(p - BASE) / PIN_PAGE].is_watched = false;
-	pin_watch_settle_foreign(range, is_discarded);
+	pin_foreign_settle(range, is_discarded);
 	pin_watch_settled[PIN_WATCH_FOREIGN]++;
 }
 

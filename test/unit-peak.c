@@ -2,6 +2,7 @@
 /* How peaks are recorded: how much is live, when, from which stacks. Without a heap. */
 #include <config.h>
 
+#include "allocator/hooks.h"
 #include "allocator/live.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
@@ -67,7 +68,7 @@ static void timeline(void)
 	static _Atomic size_t pinned;
 	size_t n = pin_timeline_read(moments), more;
 
-	pin_timeline_set_pinned(&pinned);
+	pin_hooks.pinned = &pinned;
 	pinned = 3 * PIN_MIB;
 	pin_timeline_note(PIN_MIB, true);
 	more = pin_timeline_read(moments);
@@ -123,9 +124,9 @@ static void sites(void)
 {
 	struct pin_site *a, *b, *top[3];
 
-	ok(!pin_sites_here(), "no stack is recorded before pin_sites_start()");
+	ok(!pin_sites_here(), "no stack is recorded unless stacks are walked");
 	pin_sites_grew(1);
-	pin_sites_start(walk);
+	pin_hooks.walk_stack = walk;
 	stand_at(0x2000);
 	a = pin_sites_here();
 	pin_sites_grew(10 * PIN_MIB);

@@ -159,7 +159,7 @@ int main(void)
 	if (mprotect(guarded + PIECE / 2, PIN_PAGE, PROT_NONE))
 		return 99;
 	is_there = true;
-	pin_domain_on_arm = pin_userpool_preallocate;
+	pin_hooks.note_armed = pin_userpool_preallocate;
 	refused(heap);
 	ok(!calls, "those tests ran in other processes");
 	prefilled(heap);

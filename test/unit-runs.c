@@ -6,6 +6,7 @@
  */
 #include <config.h>
 
+#include "allocator/hooks.h"
 #include "allocator/options.h"
 #include "allocator/reserve.h"
 #include "allocator/runs.h"
@@ -327,7 +328,7 @@ static void untouched(void)
 	size_t n_used;
 	uint32_t page;
 
-	pin_span_subscribe(listener);
+	pin_hooks.note_touched = listener;
 	page = pin_run_take_on(9, &need, &n_used);
 	ok(told == 1, "who takes memory that nobody has touched is reported");
 	give(page, need.n_pages);

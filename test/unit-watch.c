@@ -73,7 +73,6 @@ static void tell(uintptr_t start, size_t length)
 /* There is one from the start, to be told by the thread that registers. */
 bool __wrap_pin_listeners_find(void)
 {
-	pin_watch_notify_caches = tell;
 	return true;
 }
 
@@ -532,6 +531,7 @@ int main(void)
 	alarm(110);
 	if (!lazy_pool())
 		return 99;
+	pin_hooks.notify_caches = tell;
 	p = grow(&span, 4 * PIECE);
 	memset(p, 1, 4 * PIECE);
 	map_file(p + 3 * PIECE);
@@ -541,7 +541,7 @@ int main(void)
 	}
 	lose(&no_reading, "messages cannot be read");
 	lose(&no_waiting, "nobody can wait for messages");
-	pin_watch_start(NULL);
+	pin_watch_start();
 	pd = new_pd();
 	foreign();
 	in_flight();

@@ -44,15 +44,15 @@ static char *mapped; /* the file */
 static _Atomic bool todo;
 static _Atomic bool busy;
 
-/* Others write to it when it is kept. In the end it is not there. */
-static _Atomic enum { NONE, BEGUN, KEPT, ENDED } state;
+/* Others write to it when it is kept. Nobody does if none is wanted, or any more. */
+PIN_WRITTEN_FIRST static _Atomic enum { UNWANTED, NONE, BEGUN, KEPT } state;
 
 /* --- the file ------------------------------------------------------------------------------
  */
 
 static void give_up(int error)
 {
-	atomic_store(&state, ENDED);
+	atomic_store(&state, UNWANTED);
 	pin_live_call_at(0);
 	pin_warn_once(
 		"the record beside %s cannot be written: %s; if the process is killed, it "
@@ -68,7 +68,7 @@ static void put(const void *from, size_t n_bytes)
 		    (size_t)((const char *)from - (const char *)&part);
 	int error = pin_os_write_memory(mapped + at, from, n_bytes);
 
-	if (error && atomic_load(&state) != ENDED)
+	if (error && atomic_load(&state) != UNWANTED)
 		give_up(-error);
 }
 
@@ -184,12 +184,12 @@ static bool is_of_interest(void)
 	return pin_process_has_registered() || pin_live_peak().bytes >= LITTLE;
 }
 
-static void note(void)
+void pin_record_note(void)
 {
 	struct pin_io_shield shield;
 	int saved = errno;
 
-	if (!pin_process_is_ours())
+	if (atomic_load(&state) == UNWANTED || !pin_process_is_ours())
 		return;
 	if (atomic_load(&state) == KEPT) {
 		write_record();
@@ -208,44 +208,50 @@ static void note(void)
  * Requests that went to libibverbs may be millions: the record has them as of when their number
  * had doubled last, or something else changed.
  */
-static void note_counts(void)
+void pin_record_note_counts(void)
 {
 	static _Atomic uint64_t n_told;
 	static _Atomic int64_t noted;
-	int64_t peak = (int64_t)atomic_load(&pin_state.registered_peak), before = noted;
-	uint64_t told = atomic_fetch_add(&n_told, 1);
+	int64_t peak, before = noted;
+	uint64_t told;
 
+	if (atomic_load(&state) == UNWANTED)
+		return;
+	peak = (int64_t)atomic_load(&pin_state.registered_peak);
+	told = atomic_fetch_add(&n_told, 1);
 	if ((told & (told + 1)) && peak < before + step_above(before))
 		return;
 	noted = peak;
-	note();
+	pin_record_note();
+}
+
+/* From so much memory in use on. */
+static void await(size_t n_bytes)
+{
+	if (!pin_report_wanted || !strcmp(pin_options.report, "stderr"))
+		return;
+	atomic_store(&state, NONE);
+	pin_live_call_at((int64_t)n_bytes);
 }
 
 void pin_record_init(void)
 {
-	if (!pin_report_wanted || !strcmp(pin_options.report, "stderr"))
-		return;
-	pin_live_growth_listener = note;
-	pin_state_listener = note_counts;
-	pin_live_listener = note;
-	pin_live_call_at(LITTLE);
+	await(LITTLE);
 }
 
 /* The record of the parent goes on, and is the parent's alone. */
 void pin_record_begin_anew(void)
 {
 	path[0] = '\0';
-	atomic_store(&state, NONE);
 	atomic_store(&busy, false);
 	atomic_store(&todo, false);
-	if (pin_live_listener)
-		pin_live_call_at((int64_t)(pin_live_now() + PIN_PROCESS_MUCH));
+	await(pin_live_now() + PIN_PROCESS_MUCH);
 }
 
 /* Destructors of other libraries may still allocate: no record begins then. */
 void pin_record_end(void)
 {
-	if (atomic_exchange(&state, ENDED) != ENDED)
+	if (atomic_exchange(&state, UNWANTED) != UNWANTED)
 		unlink(path);
 	pin_live_call_at(0);
 }

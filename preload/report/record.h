@@ -12,6 +12,14 @@ void pin_record_init(void);
 /* In a child, from its handler of fork(): it has no record yet. */
 void pin_record_begin_anew(void);
 
+/*
+ * To be called when memory in use or registered may have changed notably, and for each request
+ * that went to libibverbs. Where there is to be a record, they begin it or write to it, inside
+ * malloc, too.
+ */
+void pin_record_note(void);
+void pin_record_note_counts(void);
+
 /* The report has been written: removes the record. */
 void pin_record_end(void);
 

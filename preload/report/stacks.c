@@ -201,7 +201,7 @@ struct walk {
 	bool has_ended;
 };
 
-/* All the program's signals are blocked already: the kernel reads a set there, and adds none. */
+/* All signals are blocked already: the kernel reads a set of them there, and adds none. */
 static bool is_readable(struct walk *walk, const char *at)
 {
 	uintptr_t page = PIN_ALIGN_DOWN((uintptr_t)at, PIN_PAGE);
@@ -364,7 +364,9 @@ __attribute__((noinline)) int pin_stacks_walk(void **frames, int n)
 	sigset_t all, before;
 	int saved = errno, taken;
 
-	if (!unwind.space || is_forking)
+	if (!unwind.space)
+		return -1;
+	if (is_forking)
 		return 0;
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
@@ -463,7 +465,6 @@ void pin_stacks_start(void)
 	find_program();
 	pthread_atfork(before_fork, after_fork, after_fork);
 	unwind.space = space;
-	pin_sites_start(pin_stacks_walk);
 }
 
 /* --- frames as text ------------------------------------------------------------------------
@@ -488,7 +489,7 @@ void pin_stacks_caller(char *text, size_t size)
 {
 	void *frame;
 
-	if (pin_stacks_walk(&frame, 1))
+	if (pin_stacks_walk(&frame, 1) > 0)
 		place(frame, text, size);
 	else
 		pin_format(text, size, "?");

@@ -17,7 +17,7 @@
 void pin_stacks_start(void);
 
 /*
- * The caller's stack: at most n frames, innermost first; returns how many. None without
+ * The caller's stack: at most n frames, innermost first; returns how many, or -1 without
  * pin_stacks_start(). It ends before code that is in no module (compiled at run time) and
  * behind code without unwind tables.
  *

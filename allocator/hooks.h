@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a lower layer calls in a higher one: one table, which the library's constructor fills
+ * (preload/init.c). Until then, and in unit tests, hooks are NULL, and nothing is called.
+ *
+ * No hook may allocate, take a lock under which something allocates, or wait for a thread that
+ * may be allocating, unless it says so here: most are called inside malloc.
+ */
+#ifndef PIN_HOOKS_H
+#define PIN_HOOKS_H
+
+#include "allocator/base.h"
+
+#include <stdatomic.h>
+
+struct pin_range;
+
+extern PIN_HIDDEN struct pin_hooks {
+	/* log.c, before pin_fatal() aborts: logs the stack. Outside of malloc, with any lock.
+	 */
+	void (*log_stack)(void);
+	/*
+	 * misuse.c, before it aborts, with no lock: puts the place of the program's call into
+	 * text,
+	 * "/path/to/MODULE+0xOFFSET", or what else is known of it.
+	 */
+	void (*find_caller)(char *text, size_t size);
+	/*
+	 * sites.c, with no lock of the heap or jemalloc's: stores at most n frames, which are
+	 * equal for equal places in the code, and returns their number; -1 if no stacks are
+	 * recorded.
+	 */
+	int (*walk_stack)(void **frames, int n);
+	/*
+	 * live.c, with no lock, inside malloc: the heap has grown, or the peak has reached what
+	 * was set by pin_live_call_at(). May open a file and write.
+	 */
+	void (*note_memory)(void);
+	/* timeline.c reads there how many bytes are pinned. */
+	const _Atomic size_t *pinned;
+	/*
+	 * runs.c, under the lock of a run map: memory was taken that nobody has touched and
+	 * that reaches another granule. Takes no lock.
+	 */
+	void (*note_touched)(void);
+
+	/* The rest are regpool's, called outside of malloc: they may allocate. */
+
+	/*
+	 * register.c and mr.c, also under the lock of a domain: the heap's registrations have
+	 * changed, or a request went to libibverbs. May open a file and write.
+	 */
+	void (*note_registered)(void);
+	/* arm.c, with no lock: an access set was armed. May register. */
+	void (*note_armed)(void);
+	/*
+	 * watch.c, in the notifying thread, with no lock: [start, start + length) has gone. May
+	 * take locks of the caches, and deregister.
+	 */
+	void (*notify_caches)(uintptr_t start, size_t length);
+	/*
+	 * watch.c, in the reader, while look-ups wait: a range, of any mapping, is replaced.
+	 * Must not wait for other threads, nor log. The first withdraws the keys of heap memory
+	 * there, and returns how many bytes of the heap have lost them; the second is for other
+	 * memory, which may just be being discarded.
+	 */
+	size_t (*withdraw_keys)(uintptr_t start, size_t length);
+	void (*settle_foreign)(struct pin_range pages, bool is_discarded);
+} pin_hooks;
+
+/* Calls a hook that returns nothing, if it is set. */
+#define pin_hook(name, ...)                          \
+	do {                                         \
+		if (pin_hooks.name)                  \
+			pin_hooks.name(__VA_ARGS__); \
+	} while (0)
+
+#endif
