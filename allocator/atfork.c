@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "allocator/atfork.h"
+#include "allocator/hooks.h"
 #include "allocator/jemalloc.h"
 #include "allocator/runs.h"
 #include "allocator/sites.h"
@@ -47,6 +48,7 @@ static void lock_stream_list(void)
 static void prepare(void)
 {
 	lock_stream_list();
+	pin_hook(before_fork);
 	pin_mutex_lock(&pin_begin_lock);
 	/* jemalloc's locks come first, but the holder of this one may wait for them. */
 	for (handlers.prepare(); !pin_mutex_trylock(&pin_leaf_lock); handlers.prepare()) {
@@ -63,6 +65,7 @@ static void in_parent(void)
 	unlock_own();
 	handlers.parent();
 	pin_mutex_unlock(&pin_begin_lock);
+	pin_hook(after_fork);
 	if (n_list_locks) {
 		n_list_locks--;
 		_IO_list_unlock();
@@ -75,6 +78,7 @@ static void in_child(void)
 	unlock_own();
 	handlers.child();
 	pin_mutex_unlock(&pin_begin_lock);
+	pin_hook(in_child);
 	if (n_list_locks) {
 		n_list_locks = 0;
 		_IO_list_resetlock();

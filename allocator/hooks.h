@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What a lower layer calls in a higher one: one table, which the library's constructor fills
- * (preload/init.c). Until then, and in unit tests, hooks are NULL, and nothing is called.
+ * (preload/init.c). Until then, and in unit tests, a hook is NULL, and nothing is called.
  *
  * No hook may allocate, take a lock under which something allocates, or wait for a thread that
  * may be allocating, unless it says so here: most are called inside malloc.
@@ -16,24 +16,21 @@
 struct pin_range;
 
 extern PIN_HIDDEN struct pin_hooks {
-	/* log.c, before pin_fatal() aborts: logs the stack. Outside of malloc, with any lock.
-	 */
+	/* log.c, with any lock, before pin_fatal() aborts: logs the stack. */
 	void (*log_stack)(void);
 	/*
-	 * misuse.c, before it aborts, with no lock: puts the place of the program's call into
-	 * text,
-	 * "/path/to/MODULE+0xOFFSET", or what else is known of it.
+	 * misuse.c, with no lock, before it aborts: puts the place of the program's call into
+	 * text, "/path/to/MODULE+0xOFFSET", or what else is known of it.
 	 */
 	void (*find_caller)(char *text, size_t size);
 	/*
-	 * sites.c, with no lock of the heap or jemalloc's: stores at most n frames, which are
-	 * equal for equal places in the code, and returns their number; -1 if no stacks are
-	 * recorded.
+	 * sites.c, with no lock of ours or of jemalloc's: stores at most n frames, equal ones
+	 * for equal places in the code, and returns how many; -1 if stacks are not walked.
 	 */
 	int (*walk_stack)(void **frames, int n);
 	/*
-	 * live.c, with no lock, inside malloc: the heap has grown, or the peak has reached what
-	 * was set by pin_live_call_at(). May open a file and write.
+	 * live.c, with no lock: the heap has grown, or the peak has reached what was set by
+	 * pin_live_call_at(). May open a file and write to it.
 	 */
 	void (*note_memory)(void);
 	/* timeline.c reads there how many bytes are pinned. */
@@ -43,26 +40,31 @@ extern PIN_HIDDEN struct pin_hooks {
 	 * that reaches another granule. Takes no lock.
 	 */
 	void (*note_touched)(void);
+	/*
+	 * atfork.c, in the thread that forks: before the heap's locks are taken, and after they
+	 * were given back. May take locks whose holders do not allocate.
+	 */
+	void (*before_fork)(void), (*after_fork)(void), (*in_child)(void);
 
-	/* The rest are regpool's, called outside of malloc: they may allocate. */
+	/* The others are regpool's, and called outside of malloc: they may allocate. */
 
 	/*
 	 * register.c and mr.c, also under the lock of a domain: the heap's registrations have
-	 * changed, or a request went to libibverbs. May open a file and write.
+	 * changed, or a request went to libibverbs. May open a file and write to it.
 	 */
 	void (*note_registered)(void);
 	/* arm.c, with no lock: an access set was armed. May register. */
 	void (*note_armed)(void);
 	/*
 	 * watch.c, in the notifying thread, with no lock: [start, start + length) has gone. May
-	 * take locks of the caches, and deregister.
+	 * take locks of caches, and deregister.
 	 */
 	void (*notify_caches)(uintptr_t start, size_t length);
 	/*
-	 * watch.c, in the reader, while look-ups wait: a range, of any mapping, is replaced.
-	 * Must not wait for other threads, nor log. The first withdraws the keys of heap memory
-	 * there, and returns how many bytes of the heap have lost them; the second is for other
-	 * memory, which may just be being discarded.
+	 * watch.c, in the reader, while look-ups wait: the program has replaced pages, of any
+	 * mapping, or is just discarding them. Must not wait for other threads, nor log. The
+	 * first is for the heap: it withdraws the keys there, and returns how many bytes of the
+	 * heap have lost them. The second is for other memory.
 	 */
 	size_t (*withdraw_keys)(uintptr_t start, size_t length);
 	void (*settle_foreign)(struct pin_range pages, bool is_discarded);

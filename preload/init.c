@@ -22,11 +22,11 @@
 #include "regpool/listeners.h"
 #include "regpool/state.h"
 #include "regpool/userpool.h"
+#include "regpool/watch.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fnmatch.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 /* Volatile, or compilers know better: which calls are ours, and that none need be made. */
@@ -57,15 +57,31 @@ static bool heap_is_ours(void)
 	return false;
 }
 
-/* A child reports what it has beside its parent. */
-static void begin_anew(void)
+/*
+ * What fork() runs, before it in this order, and after it in the reverse one:
+ *
+ *   regpool/fork.c       deregisters what is idle, and waits for threads that register. Both
+ * may call malloc, which may be another library's wrapper of ours, whose lock a handler of that
+ * library takes. So this handler is installed only when verbs or a pool are first used, which
+ * is after such a library's. those of others      may allocate. allocator/atfork.c   the list
+ * of streams; then the hooks: the lock of stacks, whose walks end without any of the locks that
+ * follow; then the heap's locks. Installed before all others, by the first malloc, or by what
+ * is below.
+ *
+ * The child counts anew, what it has beside its parent, when its heap works.
+ */
+static void in_child(void)
 {
 	int saved = errno;
 
-	pin_process_begin_anew();
-	pin_live_begin_anew();
-	pin_report_base_figures();
-	pin_record_begin_anew();
+	pin_stacks_unlock();
+	pin_watch_reset();
+	if (pin_report_wanted) {
+		pin_process_begin_anew();
+		pin_live_begin_anew();
+		pin_report_base_figures();
+		pin_record_begin_anew();
+	}
 	errno = saved;
 }
 
@@ -101,6 +117,9 @@ static void fill_hooks(void)
 		.note_memory = pin_record_note,
 		.pinned = &pin_state.registered,
 		.note_touched = pin_state_changed,
+		.before_fork = pin_stacks_lock,
+		.after_fork = pin_stacks_unlock,
+		.in_child = in_child,
 		.note_registered = pin_record_note_counts,
 		.note_armed = pin_userpool_preallocate,
 		.notify_caches = pin_listeners_notify,
@@ -138,10 +157,8 @@ __attribute__((constructor(101))) static void init_library(void)
 	}
 	pin_report_init();
 	pin_record_init();
-	if (pin_report_wanted) {
-		pthread_atfork(NULL, NULL, begin_anew);
+	if (pin_report_wanted)
 		at_quick_exit(report_at_end);
-	}
 }
 
 __attribute__((destructor(101))) static void end_library(void)

@@ -31,7 +31,10 @@ int pin_fork_init(void);
 int pin_fork_mark(void *start, size_t length);
 int pin_fork_unmark(void *start, size_t length);
 
-/* Installs the fork handlers, which stop registration in children. Idempotent. Thread-safe. */
+/*
+ * Installs the fork handlers, which stop registration in children, as late as preload/init.c
+ * says. Idempotent. Thread-safe.
+ */
 void pin_fork_handle(void);
 
 /* Call before heap memory is registered. Checks whether fork protection is on already. */

@@ -299,13 +299,11 @@ static int watch_heap(uintptr_t start, size_t length)
 	return error ? error : watch_heap(start + half, length - half);
 }
 
-/* Nobody notices there what is replaced: as if something always were. */
-static void reset_in_child(void)
+void pin_watch_reset(void)
 {
 	atomic_store(&is_on, false);
 	atomic_store(&pin_watch_pending, false);
-	memset(&pin_watched, 0, sizeof pin_watched);
-	for (unsigned n = 0; n < PIN_WATCHES; n++)
+	for (unsigned n = 0; owner && n < PIN_WATCHES; n++)
 		pin_watch_arrived[n] = pin_watch_settled[n] + 1;
 }
 
@@ -313,7 +311,6 @@ static void start(void)
 {
 	int error;
 
-	pthread_atfork(NULL, NULL, reset_in_child);
 	owner = getpid();
 	error = pin_thread_start(run_reader, NULL, "pinalloc-watch");
 	if (!error)

@@ -57,6 +57,12 @@ bool pin_watch_start(void);
 bool pin_watch_is_on(void);
 
 /*
+ * In a child, from a handler of fork(): nobody notices there what is replaced, as if something
+ * always were.
+ */
+void pin_watch_reset(void);
+
+/*
  * Watches a range of pages, after pin_watch_start(). It stays watched when mremap() moves it.
  * Returns 0; -EFAULT if some of it is not mapped (the rest may be watched or not); -EINVAL if
  * some of it cannot be watched, such as pages of a file; -EBUSY if another descriptor watches

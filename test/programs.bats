@@ -368,6 +368,8 @@ script() {
 @test "fork works while one thread flushes all streams and another allocates with a stream locked" {
 	run -0 preloaded timeout 60 "$programs/forks-and-flushes"
 	[ "$output" = 0 ]
+	run -0 preloaded PINALLOC_REPORT="$PWD/%p.json" timeout 60 "$programs/forks-and-flushes"
+	[ "$output" = 0 ]
 }
 
 @test "these tests notice a library that prints or changes anything, or is not loaded" {

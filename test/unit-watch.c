@@ -532,6 +532,7 @@ int main(void)
 	if (!lazy_pool())
 		return 99;
 	pin_hooks.notify_caches = tell;
+	pthread_atfork(NULL, NULL, pin_watch_reset);
 	p = grow(&span, 4 * PIECE);
 	memset(p, 1, 4 * PIECE);
 	map_file(p + 3 * PIECE);

@@ -60,7 +60,6 @@ PIN_WRITTEN_FIRST static struct {
 
 /* Held by a walk, with all signals blocked; in fork(), by the thread that forks. */
 static pthread_mutex_t walking = PTHREAD_MUTEX_INITIALIZER;
-static __thread bool is_forking __attribute__((tls_model("initial-exec")));
 
 /* --- modules -------------------------------------------------------------------------------
  */
@@ -366,8 +365,6 @@ __attribute__((noinline)) int pin_stacks_walk(void **frames, int n)
 
 	if (!unwind.space)
 		return -1;
-	if (is_forking)
-		return 0;
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	pthread_mutex_lock(&walking);
@@ -379,21 +376,18 @@ __attribute__((noinline)) int pin_stacks_walk(void **frames, int n)
 	return taken;
 }
 
-/* --- the start, and fork() -----------------------------------------------------------------
- */
-
-/* Handlers of the program that run between these may allocate: they get no stacks. */
-static void before_fork(void)
+void pin_stacks_lock(void)
 {
 	pthread_mutex_lock(&walking);
-	is_forking = true;
 }
 
-static void after_fork(void)
+void pin_stacks_unlock(void)
 {
-	is_forking = false;
 	pthread_mutex_unlock(&walking);
 }
+
+/* --- the start -----------------------------------------------------------------------------
+ */
 
 static bool find_functions(void *library)
 {
@@ -463,7 +457,6 @@ void pin_stacks_start(void)
 		return;
 	}
 	find_program();
-	pthread_atfork(before_fork, after_fork, after_fork);
 	unwind.space = space;
 }
 
