@@ -779,6 +779,7 @@ void pin_runs_unlock_all(void)
 		pin_map_unlock(&maps[n]);
 }
 
+#ifdef PIN_DEBUG
 size_t pin_runs_free_bytes(void)
 {
 	size_t n = 0;
@@ -787,3 +788,4 @@ size_t pin_runs_free_bytes(void)
 		n += maps[i].n_used + maps[i].n_bare + maps[i].n_waiting + maps[i].n_given;
 	return n << PIN_UNIT_SHIFT;
 }
+#endif

@@ -68,10 +68,10 @@ bool pin_run_extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t
 void pin_runs_lock_all(void);
 void pin_runs_unlock_all(void);
 
-/* Bytes of free memory, used and bare. For tests. */
+#ifdef PIN_DEBUG
+/* Bytes of free memory, used and bare. */
 size_t pin_runs_free_bytes(void);
 
-#ifdef PIN_DEBUG
 /* How many times a lock of a map was taken that another thread has taken since. */
 extern _Atomic uint64_t pin_runs_n_passed;
 #endif

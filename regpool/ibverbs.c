@@ -316,7 +316,9 @@ const struct pin_ibverbs *pin_ibverbs_of_device(const struct ibv_device *device)
 	return first;
 }
 
+#ifdef PIN_DEBUG
 void pin_ibverbs_replace(const struct pin_ibverbs *table)
 {
 	atomic_store(&in_use, table);
 }
+#endif

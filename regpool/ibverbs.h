@@ -108,7 +108,7 @@ static inline void *pin_ibverbs_lacks(void)
 	return NULL;
 }
 
-/* Replaces the table, for unit tests. */
+/* Replaces the table; with PIN_DEBUG, for unit tests. */
 void pin_ibverbs_replace(const struct pin_ibverbs *table);
 
 /*
