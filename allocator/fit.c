@@ -3,11 +3,6 @@
 
 #include "allocator/fit.h"
 
-static struct pin_page *record(uint32_t page)
-{
-	return &pin_pages.records[page];
-}
-
 /* Four classes for each doubling. */
 static unsigned class_of(uint32_t n_pages)
 {
@@ -27,17 +22,17 @@ static void toggle(struct pin_fit *fit, unsigned class)
 
 static void link_runs(uint32_t before, uint32_t next)
 {
-	record(before)->children[0] = next;
-	record(next)->children[1] = before;
+	pin_page(before)->children[0] = next;
+	pin_page(next)->children[1] = before;
 }
 
 void pin_fit_insert(struct pin_fit *fit, uint32_t page)
 {
-	unsigned class = class_of(record(page)->length);
+	unsigned class = class_of(pin_page(page)->length);
 	uint32_t first = fit->first[class];
 
 	if (first) {
-		link_runs(record(first)->children[1], page);
+		link_runs(pin_page(first)->children[1], page);
 		link_runs(page, first);
 		if (page < first)
 			fit->first[class] = page;
@@ -50,10 +45,10 @@ void pin_fit_insert(struct pin_fit *fit, uint32_t page)
 
 void pin_fit_delete(struct pin_fit *fit, uint32_t page)
 {
-	unsigned class = class_of(record(page)->length);
-	uint32_t next = record(page)->children[0];
+	unsigned class = class_of(pin_page(page)->length);
+	uint32_t next = pin_page(page)->children[0];
 
-	link_runs(record(page)->children[1], next);
+	link_runs(pin_page(page)->children[1], next);
 	if (fit->first[class] == page)
 		fit->first[class] = next == page ? 0 : next;
 	if (next == page)
@@ -77,7 +72,7 @@ static unsigned class_from(const struct pin_fit *fit, unsigned class)
 static bool has_room(uint32_t page, uint32_t n_pages, uint32_t alignment)
 {
 	return pin_fit_aligned(page, alignment) + n_pages <=
-	       (uint64_t)page + record(page)->length;
+	       (uint64_t)page + pin_page(page)->length;
 }
 
 /* After so many runs without room, only runs are tried that have room wherever they begin. */
@@ -95,7 +90,7 @@ uint32_t pin_fit_find(const struct pin_fit *fit, uint32_t n_pages, uint32_t alig
 		do {
 			if (has_room(page, n_pages, alignment))
 				return page;
-			page = record(page)->children[0];
+			page = pin_page(page)->children[0];
 		} while (page != fit->first[class] && --tries);
 	}
 	if (class >= PIN_FIT_CLASSES || any > UINT32_MAX)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Free runs of one kind: for each class of length a ring in the records of the runs' first
- * pages, and a bitmap of the classes that have any. All that is done takes the same time,
- * however many runs there are. Not thread-safe, but for pin_fit_may_have().
+ * Free runs of one kind: for each class of length a ring of the runs' first pages, and a bitmap
+ * of the classes that have any. All that is done takes the same time, however many runs there
+ * are. Not thread-safe, but for pin_fit_may_have().
  *
  * A run goes behind the others of its class, or before them if its address is lower than the
  * first one's. Trees by address made no peak of bench/allocators smaller, and took three times
@@ -21,7 +21,7 @@ struct pin_fit {
 	uint32_t first[PIN_FIT_CLASSES];
 };
 
-/* Inserts the run at `page`, whose record has its length, or deletes it. */
+/* Inserts the run that begins with a page, which has its length, or deletes it. */
 void pin_fit_insert(struct pin_fit *fit, uint32_t page);
 void pin_fit_delete(struct pin_fit *fit, uint32_t page);
 

@@ -9,11 +9,6 @@
 
 #include <string.h>
 
-static struct pin_page *record(uint32_t page)
-{
-	return &pin_pages.records[page];
-}
-
 void *pin_large_alloc(size_t n_bytes, size_t alignment, size_t *n_used)
 {
 	struct pin_run_need need = {pin_pages_for(n_bytes), pin_pages_for(alignment)};
@@ -25,7 +20,7 @@ void *pin_large_alloc(size_t n_bytes, size_t alignment, size_t *n_used)
 	if (PIN_UNLIKELY(!page))
 		return NULL;
 	pin_page_set_length(page, need.n_pages);
-	record(page)->asked = n_bytes;
+	pin_page(page)->asked = n_bytes;
 	pin_page_set_kind(page, PIN_KIND_LARGE);
 	pin_live_count_large(pin_page_map(page), (int64_t)n_bytes);
 	return pin_page_at(page);
@@ -38,11 +33,11 @@ bool pin_large_free(void *block)
 	uint16_t tag = (uint16_t)(map << 2 | PIN_STATE_TAKEN);
 
 	if (!pin_is_large(block) || !atomic_compare_exchange_strong_explicit(
-					    &record(page)->tag, &tag, (uint16_t)(map << 2),
+					    &pin_page(page)->tag, &tag, (uint16_t)(map << 2),
 					    memory_order_relaxed, memory_order_relaxed))
 		return false;
-	pin_live_count_large(map, -(int64_t)record(page)->asked);
-	pin_run_give(page, record(page)->length);
+	pin_live_count_large(map, -(int64_t)pin_page(page)->asked);
+	pin_run_give(page, pin_page(page)->length);
 	pin_live_look(map);
 	return true;
 }
@@ -64,7 +59,7 @@ static uint32_t pages_with_room(size_t has, size_t n_bytes)
 static bool extend(struct pin_map *map, uint32_t page, uint32_t needs, uint32_t room,
 		   size_t *n_used)
 {
-	uint32_t has = record(page)->length, most = has + pin_run_at(map, page + has);
+	uint32_t has = pin_page(page)->length, most = has + pin_run_at(map, page + has);
 
 	if (most < needs)
 		return false;
@@ -77,7 +72,7 @@ static bool extend(struct pin_map *map, uint32_t page, uint32_t needs, uint32_t 
 /* Into bare addresses, too, or by growing the heap. */
 static bool extend_anyhow(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used)
 {
-	uint32_t has = record(page)->length;
+	uint32_t has = pin_page(page)->length;
 
 	if (!pin_run_extend(map, page + has, n_pages - has, n_used))
 		return false;
@@ -92,9 +87,9 @@ static bool extend_anyhow(struct pin_map *map, uint32_t page, uint32_t n_pages, 
  */
 static uint32_t begin_slide(struct pin_map *map, uint32_t page, uint32_t needs)
 {
-	uint32_t has = record(page)->length, before = pin_run_before(map, page);
+	uint32_t has = pin_page(page)->length, before = pin_run_before(map, page);
 	uint32_t behind = pin_run_at(map, page + has), to = page - before;
-	uint64_t asked = record(page)->asked;
+	uint64_t asked = pin_page(page)->asked;
 	size_t unused;
 
 	if (!before || (uint64_t)before + has + behind < needs)
@@ -102,7 +97,7 @@ static uint32_t begin_slide(struct pin_map *map, uint32_t page, uint32_t needs)
 	pin_run_take_at(map, to, before, &unused);
 	if (before + has < needs)
 		pin_run_take_at(map, page + has, needs - before - has, &unused);
-	record(to)->asked = asked;
+	pin_page(to)->asked = asked;
 	pin_page_set_length(to, before + has < needs ? needs : before + has);
 	pin_page_set_tag(page, pin_page_map(page), PIN_STATE_NONE);
 	pin_page_set_tag(to, pin_page_map(page), PIN_STATE_TAKEN);
@@ -112,7 +107,7 @@ static uint32_t begin_slide(struct pin_map *map, uint32_t page, uint32_t needs)
 
 static void shrink(uint32_t page, uint32_t needs)
 {
-	uint32_t has = record(page)->length;
+	uint32_t has = pin_page(page)->length;
 
 	if (needs >= has)
 		return;
@@ -126,7 +121,7 @@ static uint32_t grow(struct pin_map *map, uint32_t page, size_t n_bytes, bool ma
 		     size_t *n_used)
 {
 	uint32_t needs = pin_pages_for(n_bytes), to = 0;
-	uint32_t room = pages_with_room((size_t)record(page)->length << PIN_UNIT_SHIFT,
+	uint32_t room = pages_with_room((size_t)pin_page(page)->length << PIN_UNIT_SHIFT,
 					n_bytes);
 
 	if (extend(map, page, needs, room, n_used))
@@ -144,7 +139,7 @@ static uint32_t grow(struct pin_map *map, uint32_t page, size_t n_bytes, bool ma
 void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_used)
 {
 	uint32_t from = pin_page_of(block), page = from;
-	size_t had = pin_large_usable(block), asked = record(page)->asked;
+	size_t had = pin_large_usable(block), asked = pin_page(page)->asked;
 	struct pin_map *map;
 
 	*n_used = 0;
@@ -163,6 +158,6 @@ void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_use
 	if (page != from || n_bytes < asked)
 		shrink(page, pin_pages_for(n_bytes));
 	pin_live_count_large(pin_page_map(page), (int64_t)(n_bytes - asked));
-	record(page)->asked = n_bytes;
+	pin_page(page)->asked = n_bytes;
 	return pin_page_at(page);
 }

@@ -45,7 +45,7 @@ static inline size_t pin_large_usable(const void *block)
 
 static inline size_t pin_large_asked(const void *block)
 {
-	return pin_pages.records[pin_page_of(block)].asked;
+	return pin_page(pin_page_of(block))->asked;
 }
 
 /* Where it counts: live.h. */

@@ -10,8 +10,8 @@
 
 PIN_WRITTEN_FIRST struct pin_pages pin_pages;
 
-/* The last record that is committed, plus one, in the span that grew last. */
-static size_t records_from, records_to;
+/* Of pin_pages.pages, in bytes: what is committed for the span that grew last. */
+static size_t pages_from, pages_to;
 
 int pin_pages_init(void)
 {
@@ -19,9 +19,9 @@ int pin_pages_init(void)
 
 	pin_pages.base = pin_reserve.base;
 	pin_pages.kinds = pin_reserve_addresses(PIN_ALIGN_UP(n, STEP));
-	pin_pages.records = pin_reserve_addresses(
+	pin_pages.pages = pin_reserve_addresses(
 		PIN_ALIGN_UP(n * sizeof(struct pin_page), STEP));
-	return pin_pages.kinds && pin_pages.records ? 0 : -ENOMEM;
+	return pin_pages.kinds && pin_pages.pages ? 0 : -ENOMEM;
 }
 
 static int commit(char *table, size_t from, size_t to)
@@ -32,7 +32,7 @@ static int commit(char *table, size_t from, size_t to)
 }
 
 /*
- * Kinds are committed from the first page on, because any address is looked up; records only
+ * Kinds are committed from the first page on, because any address is looked up; the rest only
  * where there is memory: that of other spans begins GiBs further up. Under the lock of growth.
  */
 int pin_pages_cover(const void *addr, size_t n_bytes)
@@ -42,16 +42,16 @@ int pin_pages_cover(const void *addr, size_t n_bytes)
 	size_t last = (to >> PIN_UNIT_SHIFT) * sizeof(struct pin_page);
 
 	/* A process without a heap has none. */
-	if (!pin_pages.records)
+	if (!pin_pages.pages)
 		return 0;
-	if (first >= records_from && first <= records_to)
-		first = records_to;
+	if (first >= pages_from && first <= pages_to)
+		first = pages_to;
 	else
-		records_from = records_to = first;
-	if (last > first && commit((char *)pin_pages.records, first, last))
+		pages_from = pages_to = first;
+	if (last > first && commit((char *)pin_pages.pages, first, last))
 		return -ENOMEM;
 	if (last > first)
-		records_to = PIN_ALIGN_UP(last, STEP);
+		pages_to = PIN_ALIGN_UP(last, STEP);
 	if (to <= pin_pages.limit)
 		return 0;
 	if (commit((char *)pin_pages.kinds, pin_pages.limit >> PIN_UNIT_SHIFT,

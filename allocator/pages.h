@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the heap knows of each page: a byte, the page's kind, says what the page is used for,
- * and is all that free() reads of small blocks; a record has the rest. Both are in tables
- * beside the heap, so that the heap never writes to free memory.
+ * and is all that free() reads of small blocks; struct pin_page has the rest. Both are in
+ * tables beside the heap, so that the heap never writes to free memory.
  *
  * A page here is 4 KiB, whatever the kernel's pages are.
  */
@@ -24,7 +24,7 @@
 enum pin_kind {
 	PIN_KIND_NONE,
 	PIN_KIND_SMALL,	  /* jemalloc's: all its pages */
-	PIN_KIND_LARGE,	  /* a block, in use if the record says so */
+	PIN_KIND_LARGE,	  /* a block, in use if its state says so */
 	PIN_KIND_SEGMENT, /* no block: segment.h; or a slice of one: regpool/userpool.c */
 	PIN_KIND_UNCUT,	  /* memory of a segment that is in no slice: its first and last page */
 };
@@ -38,7 +38,7 @@ enum pin_run_state {
 };
 
 /*
- * What a record holds depends on the state of its page. The state is here, and not in the byte,
+ * What it holds depends on the state of the page. The state is here, and not in the byte,
  * because 64 bytes share a line: threads that free each other's neighbours would write to it.
  */
 struct pin_page {
@@ -58,7 +58,7 @@ extern struct pin_pages {
 	uintptr_t base;	      /* pin_reserve.base */
 	_Atomic size_t limit; /* bytes from there that the tables cover */
 	uint8_t *kinds;
-	struct pin_page *records;
+	struct pin_page *pages;
 } pin_pages PIN_HIDDEN;
 
 /* Reserves addresses for the tables, after pin_reserve_init(). Returns 0 or -ENOMEM. */
@@ -66,6 +66,11 @@ int pin_pages_init(void);
 
 /* Makes the tables cover [addr, addr + n_bytes). Returns 0 or -ENOMEM. */
 int pin_pages_cover(const void *addr, size_t n_bytes);
+
+static inline struct pin_page *pin_page(uint32_t number)
+{
+	return &pin_pages.pages[number];
+}
 
 /* The number of the page that contains an address of the heap. */
 static inline uint32_t pin_page_of(const void *p)
@@ -93,19 +98,19 @@ static inline void pin_page_set_kind(uint32_t page, enum pin_kind kind)
 /* What registers memory ahead reads lengths without a lock. */
 static inline void pin_page_set_length(uint32_t page, uint32_t n_pages)
 {
-	__atomic_store_n(&pin_pages.records[page].length, n_pages, __ATOMIC_RELAXED);
+	__atomic_store_n(&pin_page(page)->length, n_pages, __ATOMIC_RELAXED);
 }
 
 static inline size_t pin_page_bytes(uint32_t page)
 {
-	return (size_t)__atomic_load_n(&pin_pages.records[page].length, __ATOMIC_RELAXED)
+	return (size_t)__atomic_load_n(&pin_page(page)->length, __ATOMIC_RELAXED)
 	       << PIN_UNIT_SHIFT;
 }
 
 /* Threads that free the neighbours read the tag of a page. */
 static inline unsigned pin_page_tag(uint32_t page)
 {
-	return atomic_load_explicit(&pin_pages.records[page].tag, memory_order_acquire);
+	return atomic_load_explicit(&pin_page(page)->tag, memory_order_acquire);
 }
 
 static inline unsigned pin_page_map(uint32_t page)
@@ -120,7 +125,7 @@ static inline enum pin_run_state pin_page_state(uint32_t page)
 
 static inline void pin_page_set_tag(uint32_t page, unsigned map, enum pin_run_state state)
 {
-	atomic_store_explicit(&pin_pages.records[page].tag, (uint16_t)(map << 2 | state),
+	atomic_store_explicit(&pin_page(page)->tag, (uint16_t)(map << 2 | state),
 			      memory_order_release);
 }
 

@@ -25,7 +25,7 @@ struct pin_map {
 	struct pin_span *span;		      /* the one that grows, if any */
 	_Atomic size_t n_all, n_used, n_bare; /* pages */
 	/* Written by those who give without the lock. */
-	_Alignas(64) _Atomic uint32_t given; /* runs, linked by their first pages' records */
+	_Alignas(64) _Atomic uint32_t given; /* runs, linked by their first pages */
 	_Atomic uint32_t n_given;	     /* pages */
 	_Alignas(64) struct pin_fit used;
 	struct pin_fit bare;
@@ -74,11 +74,6 @@ static bool trylock(struct pin_map *map)
 	if (PIN_LIKELY(taken))
 		note_taker(map);
 	return taken;
-}
-
-static struct pin_page *record(uint32_t page)
-{
-	return &pin_pages.records[page];
 }
 
 static const struct pin_span *span_of(uint32_t page)
@@ -141,7 +136,7 @@ static inline void insert(struct pin_map *map, uint32_t page, uint32_t n_pages,
 
 static inline void delete (struct pin_map *map, uint32_t page)
 {
-	uint32_t n_pages = record(page)->length;
+	uint32_t n_pages = pin_page(page)->length;
 	enum pin_run_state state = pin_page_state(page);
 
 	count(state == PIN_STATE_FREE ? &map->n_used : &map->n_bare, -(size_t)n_pages);
@@ -161,7 +156,7 @@ static uint32_t before(const struct pin_map *map, const struct pin_span *span, u
 		       enum pin_run_state state)
 {
 	return pin_page_at(page) != (void *)span->start && is_of(map, page - 1, state)
-		       ? record(page - 1)->length
+		       ? pin_page(page - 1)->length
 		       : 0;
 }
 
@@ -169,7 +164,7 @@ static uint32_t before(const struct pin_map *map, const struct pin_span *span, u
 static uint32_t behind(const struct pin_map *map, const struct pin_span *span, uint32_t page,
 		       enum pin_run_state state)
 {
-	return page != end_of(span) && is_of(map, page, state) ? record(page)->length : 0;
+	return page != end_of(span) && is_of(map, page, state) ? pin_page(page)->length : 0;
 }
 
 /* --- what others have given, and what waits --------------------------------------------- */
@@ -181,7 +176,7 @@ static void leave(struct pin_map *map, struct run run)
 	pin_page_set_length(run.page, run.n_pages);
 	atomic_fetch_add_explicit(&map->n_given, run.n_pages, memory_order_relaxed);
 	do {
-		record(run.page)->children[0] = head;
+		pin_page(run.page)->children[0] = head;
 	} while (!atomic_compare_exchange_weak_explicit(
 		&map->given, &head, run.page, memory_order_release, memory_order_relaxed));
 }
@@ -208,7 +203,7 @@ static void absorb(struct pin_map *map, uint32_t beside, enum pin_run_state stat
 
 	if (!is_of(map, beside, state))
 		return;
-	n_pages = record(beside)->length;
+	n_pages = pin_page(beside)->length;
 	first = beside < run->page ? run->page - n_pages : beside;
 	delete (map, first);
 	run->n_pages += n_pages;
@@ -223,7 +218,7 @@ static bool absorb_of(struct pin_map *map, uint32_t beside, struct run *run)
 	if (!trylock(map))
 		return false;
 	is_longer = is_of(map, beside, PIN_STATE_FREE) &&
-		    record(beside)->length >= run->n_pages;
+		    pin_page(beside)->length >= run->n_pages;
 	if (!is_longer)
 		absorb(map, beside, PIN_STATE_FREE, run);
 	pin_map_unlock(map);
@@ -285,10 +280,10 @@ static void collect(struct pin_map *map)
 	put_waiting(map);
 	page = atomic_exchange_explicit(&map->given, 0, memory_order_acquire);
 	for (; page; page = next) {
-		next = record(page)->children[0];
-		atomic_fetch_sub_explicit(&map->n_given, record(page)->length,
+		next = pin_page(page)->children[0];
+		atomic_fetch_sub_explicit(&map->n_given, pin_page(page)->length,
 					  memory_order_relaxed);
-		give(map, (struct run){page, record(page)->length}, PIN_STATE_FREE);
+		give(map, (struct run){page, pin_page(page)->length}, PIN_STATE_FREE);
 	}
 }
 
@@ -347,7 +342,7 @@ static struct pin_map *lock_own(void)
 
 struct pin_map *pin_map_lock(uint32_t page)
 {
-	struct run run = {page, record(page)->length};
+	struct run run = {page, pin_page(page)->length};
 	uint32_t beside = free_beside(span_of(page), &run, PIN_STATE_FREE);
 	struct pin_map *map = map_at(beside ? beside : page);
 
@@ -405,7 +400,7 @@ static void cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_page
 
 	for (; page < end; page = next) {
 		state = pin_page_state(page);
-		next = page + record(page)->length;
+		next = page + pin_page(page)->length;
 		delete (map, page);
 		if (page < at)
 			insert(map, page, at - page, state);
@@ -527,7 +522,7 @@ static struct place place_in_bare(const struct pin_map *map, const struct pin_ru
 
 	if (!bare)
 		return (struct place){0, 0, UINT64_MAX};
-	end = bare + record(bare)->length;
+	end = bare + pin_page(bare)->length;
 	n_before = pin_run_before(map, bare);
 	n_behind = pin_run_at(map, end);
 	if (need->alignment > 1 || n_behind <= n_before || n_behind >= need->n_pages)
@@ -598,9 +593,9 @@ static void move_some(struct pin_map *from, struct pin_map *to, uint32_t n_pages
 
 	for (int i = 0; i < 8 && to->n_used + moved < has - moved; i++) {
 		page = pin_fit_find(&from->used, n_pages, 1);
-		if (!page || record(page)->length > MOST_MOVED)
+		if (!page || pin_page(page)->length > MOST_MOVED)
 			break;
-		length = record(page)->length;
+		length = pin_page(page)->length;
 		delete (from, page);
 		leave(to, (struct run){page, length});
 		moved += length;
@@ -629,7 +624,7 @@ static uint32_t take_from(struct pin_map *from, struct pin_map *to,
 	collect(from);
 	put_waiting(from);
 	page = pin_fit_find(&from->used, need->n_pages, need->alignment);
-	length = page ? record(page)->length : 0;
+	length = page ? pin_page(page)->length : 0;
 	at = (uint32_t)pin_fit_aligned(page, need->alignment);
 	end = at + need->n_pages;
 	is_whole = page && length <= MOST_MOVED && to != from;
@@ -737,7 +732,7 @@ static uint32_t free_from(const struct pin_map *map, const struct pin_span *span
 	uint32_t end = end_of(span), p = page;
 
 	while (p < end && (is_of(map, p, PIN_STATE_FREE) || is_of(map, p, PIN_STATE_BARE)))
-		p += record(p)->length;
+		p += pin_page(p)->length;
 	return p - page;
 }
 

@@ -51,7 +51,7 @@ static void add(struct pin_sample sample, double sign)
 
 static _Atomic uint16_t *site_of(const void *block)
 {
-	return &pin_pages.records[pin_page_of(block)].site;
+	return &pin_page(pin_page_of(block))->site;
 }
 
 struct pin_sample pin_sample_of(const void *block)

@@ -31,8 +31,8 @@ struct pin_segment_need {
 void *pin_segment_take(struct pin_segment_need *need);
 
 /*
- * Gives a segment back, all of it. Its owner has used the records of its pages, if at all, for
- * kinds that end here.
+ * Gives a segment back, all of it. Its owner has used what is known of its pages, if at all,
+ * for kinds that end here.
  */
 void pin_segment_give(void *segment, size_t n_bytes);
 

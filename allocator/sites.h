@@ -51,7 +51,7 @@ static inline void pin_sites_note_peak(void)
 /* A site by its number. */
 struct pin_site *pin_sites_get(uint32_t number);
 
-/* The site of the calling thread's stack; NULL if no stacks are recorded. */
+/* The site of the calling thread's stack; NULL if stacks are not walked. */
 struct pin_site *pin_sites_here(void);
 
 /* Counts n_bytes of growth for the calling thread's stack. */

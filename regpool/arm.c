@@ -43,7 +43,7 @@ static bool make_tables(struct pin_access_set *set)
 {
 	size_t n = pin_reserve.size >> PIN_GRANULE_SHIFT;
 
-	return ensure_table(&set->records, sizeof(struct pin_record), PIN_MOST_ENTRIES) &&
+	return ensure_table(&set->regions, sizeof(struct pin_region), PIN_MOST_ENTRIES) &&
 	       ensure_table(&set->entries, sizeof(struct pin_entry), PIN_MOST_ENTRIES) &&
 	       ensure_table(&set->users, sizeof(pin_users),
 			    PIN_MOST_ENTRIES / PIN_USERS_ENTRIES) &&

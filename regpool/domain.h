@@ -56,7 +56,7 @@ struct pin_access_set {
 	struct pin_table covering;	     /* granule → number of an entry (entries.h) */
 	struct pin_table in_part;	     /* page → number of an entry, likewise */
 	struct pin_table entries;	     /* struct pin_entry */
-	struct pin_table records;	     /* struct pin_record, same numbers */
+	struct pin_table regions;	     /* struct pin_region, same numbers */
 	struct pin_table users;		     /* pin_users, of 16 numbers each */
 	struct pin_table starting;  /* granule → list of the entries that start in it */
 	_Atomic uint32_t n_entries; /* the largest entry number ever used; the first is 1 */

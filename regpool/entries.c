@@ -24,9 +24,9 @@ uint32_t pin_entry_n_users(struct pin_access_set *set, const struct pin_entry *e
 	return n;
 }
 
-static struct pin_record *record_at(struct pin_access_set *set, uint32_t number)
+static struct pin_region *region_at(struct pin_access_set *set, uint32_t number)
 {
-	return pin_table_at(&set->records, struct pin_record, number);
+	return pin_table_at(&set->regions, struct pin_region, number);
 }
 
 static _Atomic uint32_t *cover_at(struct pin_access_set *set, uintptr_t addr)
@@ -81,7 +81,7 @@ static void link_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
 	uint32_t *first = list_of(set, entry);
 
-	pin_entry_record(set, entry)->next = *first;
+	pin_entry_region(set, entry)->next = *first;
 	*first = pin_entry_number(set, entry);
 }
 
@@ -90,8 +90,8 @@ static void unlink_entry(struct pin_access_set *set, struct pin_entry *entry)
 	uint32_t *link = list_of(set, entry);
 
 	while (*link != pin_entry_number(set, entry))
-		link = &record_at(set, *link)->next;
-	*link = pin_entry_record(set, entry)->next;
+		link = &region_at(set, *link)->next;
+	*link = pin_entry_region(set, entry)->next;
 }
 
 struct pin_walk pin_entries_walk(struct pin_access_set *set, struct pin_range range)
@@ -116,7 +116,7 @@ struct pin_entry *pin_entries_next(struct pin_access_set *set, struct pin_walk *
 			walk->next = *first_at(set, walk->at);
 		}
 		entry = pin_entry_at(set, walk->next);
-		walk->next = pin_entry_record(set, entry)->next;
+		walk->next = pin_entry_region(set, entry)->next;
 	} while (!pin_range_meets(pin_entry_range(entry), walk->range));
 	return entry;
 }
@@ -176,7 +176,7 @@ static void hide_pages(struct pin_access_set *set, const struct pin_entry *entry
 /* Caller holds the set's lock. Makes look-ups find the entry, unless it is stale. */
 static void publish_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
-	bool is_stale = pin_entry_record(set, entry)->is_stale;
+	bool is_stale = pin_entry_region(set, entry)->is_stale;
 	struct pin_range all = pin_range_granules(pin_entry_range(entry));
 
 	for (uintptr_t p = all.start; p < all.end && !is_stale; p += PIN_GRANULE) {
@@ -222,13 +222,13 @@ static struct pin_entry *free_entry(struct pin_access_set *set)
 	/* Proxies that have outlived their domain may still count there (PIN_CLEAR_GONE).
 	 */
 	while ((number = *link) && pin_entry_n_users(set, pin_entry_at(set, number)))
-		link = &record_at(set, number)->next;
+		link = &region_at(set, number)->next;
 	if (number) {
-		*link = record_at(set, number)->next;
+		*link = region_at(set, number)->next;
 		return pin_entry_at(set, number);
 	}
 	number = set->n_entries + 1;
-	if (pin_table_ensure(&set->records, (size_t)number + 1) ||
+	if (pin_table_ensure(&set->regions, (size_t)number + 1) ||
 	    pin_table_ensure(&set->users, number / PIN_USERS_ENTRIES + 1) ||
 	    pin_table_ensure(&set->entries, (size_t)number + 1))
 		return NULL;
@@ -256,7 +256,7 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 	entry = free_entry(set);
 	if (!entry)
 		return NULL;
-	pin_entry_record(set, entry)->is_stale = false;
+	pin_entry_region(set, entry)->is_stale = false;
 	set_range(set, entry, range);
 	atomic_store(&entry->state, PIN_ENTRY_BUSY);
 	return entry;
@@ -300,12 +300,12 @@ void pin_entries_note_error(const char *device, int error)
 
 void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t state)
 {
-	struct pin_record *record = pin_entry_record(set, entry);
+	struct pin_region *region = pin_entry_region(set, entry);
 
 	pthread_mutex_lock(&set->lock);
 	if (!state) {
 		unlink_entry(set, entry);
-		record->next = set->free;
+		region->next = set->free;
 		set->free = pin_entry_number(set, entry);
 	}
 	set_state_and_wake(entry, state);
@@ -318,8 +318,8 @@ void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t
 static bool deregister_entry(struct pin_access_set *set, struct pin_entry *entry,
 			     uint32_t before)
 {
-	struct pin_record *record = pin_entry_record(set, entry);
-	int error = pin_register_deregister(set->domain, record->mr, pin_entry_range(entry));
+	struct pin_region *region = pin_entry_region(set, entry);
+	int error = pin_register_deregister(set->domain, region->mr, pin_entry_range(entry));
 
 	pin_entries_note_error(set->domain->device, error);
 	pin_entry_end(set, entry, error ? before : 0);
@@ -405,10 +405,10 @@ static void withdraw(struct pin_access_set *set, struct pin_range range, bool id
 
 	while ((entry = pin_entries_next(set, &walk)))
 		if (entry != kept && (!idle_only || pin_entry_is_idle(set, entry)))
-			pin_entry_record(set, entry)->is_stale = true;
+			pin_entry_region(set, entry)->is_stale = true;
 	walk = pin_entries_walk(set, range);
 	while ((entry = pin_entries_next(set, &walk)))
-		if (pin_entry_record(set, entry)->is_stale && entry->state & PIN_ENTRY_READY)
+		if (pin_entry_region(set, entry)->is_stale && entry->state & PIN_ENTRY_READY)
 			unpublish_entry(set, entry);
 }
 

@@ -53,7 +53,7 @@ struct pin_entry {
 typedef _Atomic uint32_t pin_users[PIN_LANES][PIN_USERS_ENTRIES];
 
 /* All else of it. */
-struct pin_record {
+struct pin_region {
 	struct ibv_mr *mr;	  /* the real memory region */
 	struct pin_mr_copy copy;  /* of it, for proxies */
 	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
@@ -83,10 +83,10 @@ static inline uint32_t pin_entry_number(struct pin_access_set *set,
 	return (uint32_t)(entry - pin_entry_at(set, 0));
 }
 
-static inline struct pin_record *pin_entry_record(struct pin_access_set *set,
+static inline struct pin_region *pin_entry_region(struct pin_access_set *set,
 						  const struct pin_entry *entry)
 {
-	return pin_table_at(&set->records, struct pin_record, pin_entry_number(set, entry));
+	return pin_table_at(&set->regions, struct pin_region, pin_entry_number(set, entry));
 }
 
 static inline _Atomic uint32_t *pin_entry_users_in(struct pin_access_set *set, uint32_t number,

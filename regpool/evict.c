@@ -36,7 +36,7 @@ static void search_set(struct search *search, struct pin_access_set *set)
 	for (uint32_t k = 0; k < n && left && search->idle_bytes < search->enough; k++) {
 		/* Steps by a prime, larger than any n, come to each. */
 		struct pin_entry *entry = pin_entry_at(set, (at += 2654435761u) % n + 1);
-		uint32_t used_at = pin_entry_record(set, entry)->used_at;
+		uint32_t used_at = pin_entry_region(set, entry)->used_at;
 
 		if (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
 			search->busy = &entry->state;
@@ -84,7 +84,7 @@ size_t pin_evict_one(const char *device, bool waits)
 		error = pin_entry_evict(search.set, search.oldest);
 		/* libibverbs does not let it go: from now on the others come first. */
 		if (error == -EIO)
-			pin_entry_record(search.set, search.oldest)->used_at =
+			pin_entry_region(search.set, search.oldest)->used_at =
 				atomic_fetch_add(&pin_evict_clock, 1) + 1;
 	} while (error);
 	atomic_fetch_add(&pin_state.evicted, 1);

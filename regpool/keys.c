@@ -21,11 +21,11 @@
 /* Completes a BUSY entry of this thread with its memory region. */
 static void complete(struct pin_access_set *set, struct pin_entry *entry, struct ibv_mr *mr)
 {
-	struct pin_record *record = pin_entry_record(set, entry);
+	struct pin_region *region = pin_entry_region(set, entry);
 
-	record->mr = mr;
-	record->used_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
-	pin_register_copy(&record->copy, mr);
+	region->mr = mr;
+	region->used_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
+	pin_register_copy(&region->copy, mr);
 	entry->lkey = mr->lkey;
 	entry->rkey = mr->rkey;
 	pin_entry_end(set, entry, PIN_ENTRY_READY);
@@ -131,7 +131,7 @@ static struct pin_range choose_range(struct pin_access_set *set, struct pin_rang
 
 	while (most && (entry = pin_entries_next(set, &walk)))
 		if (entry->length <= most && pin_entry_is_idle(set, entry) &&
-		    !pin_entry_record(set, entry)->is_stale) {
+		    !pin_entry_region(set, entry)->is_stale) {
 			struct pin_range idle = pin_entry_range(entry);
 
 			range.start = idle.start < range.start ? idle.start : range.start;
@@ -238,12 +238,12 @@ bool pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range)
 }
 
 /* Writes only a changed value: all threads share this cache line. */
-static void mark_used(struct pin_record *record)
+static void mark_used(struct pin_region *region)
 {
 	uint32_t now = atomic_load_explicit(&pin_evict_clock, memory_order_relaxed);
 
-	if (atomic_load_explicit(&record->used_at, memory_order_relaxed) != now)
-		atomic_store_explicit(&record->used_at, now, memory_order_relaxed);
+	if (atomic_load_explicit(&region->used_at, memory_order_relaxed) != now)
+		atomic_store_explicit(&region->used_at, now, memory_order_relaxed);
 }
 
 /* Counts a user of an entry, if it covers the range. */
@@ -265,7 +265,7 @@ static inline struct pin_entry *use_if_covering(struct pin_access_set *set, uint
 		pin_keys_put(*user);
 		return NULL;
 	}
-	mark_used(pin_table_at(&set->records, struct pin_record, number));
+	mark_used(pin_table_at(&set->regions, struct pin_region, number));
 	return entry;
 }
 

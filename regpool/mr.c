@@ -87,7 +87,7 @@ static bool needs_unique_key(const struct request *request)
 /* Fills the proxy with the keys for a request and counts it as a user of the memory region. */
 static enum pin_reason serve_request(const struct request *request, struct pin_proxy *proxy)
 {
-	const struct pin_record *record;
+	const struct pin_region *region;
 	_Atomic uint32_t *user;
 	struct pin_access_set *set;
 	struct pin_domain *domain;
@@ -107,12 +107,12 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 	entry = pin_keys_get(set, request->addr, request->length, &user);
 	if (!entry)
 		return why_not(request->addr, request->length);
-	record = pin_entry_record(set, entry);
+	region = pin_entry_region(set, entry);
 	if (PIN_UNLIKELY(needs_unique_key(request)) && pin_entry_n_users(set, entry) > 1) {
 		pin_keys_put(user);
 		return PIN_SHARED;
 	}
-	proxy->copy = record->copy;
+	proxy->copy = region->copy;
 	proxy->mr.addr = request->addr;
 	proxy->mr.length = request->length;
 	proxy->user = user;

@@ -30,7 +30,7 @@ struct segment {
 struct pin_userpool {
 	struct pin_userpool_options options;
 	size_t piece;	      /* no slice is longer */
-	pthread_mutex_t lock; /* guards the following, and the records of its pages */
+	pthread_mutex_t lock; /* guards the following, and what is known of its pages */
 	struct segment *segments;
 	/* Runs that are in no slice, by length: 64 lists for a doubling, few of which have
 	 * several.
@@ -113,11 +113,6 @@ static struct segment *take_segment(size_t piece, struct pin_segment_need *need)
 
 /* --- slices: the caller holds the pool's lock --------------------------------------- */
 
-static struct pin_page *record(uint32_t page)
-{
-	return &pin_pages.records[page];
-}
-
 static unsigned list_of(uint32_t n_pages)
 {
 	unsigned shift = n_pages < 64 ? 0 : 25 - (unsigned)__builtin_clz(n_pages);
@@ -142,13 +137,13 @@ static void insert(struct pin_userpool *pool, uint32_t page, uint32_t n_pages)
 	unsigned list = list_of(n_pages);
 	uint32_t next = pool->lists[list];
 
-	record(page)->length = record(page + n_pages - 1)->length = n_pages;
+	pin_page(page)->length = pin_page(page + n_pages - 1)->length = n_pages;
 	pin_pages.kinds[page + n_pages - 1] = PIN_KIND_UNCUT;
 	pin_pages.kinds[page] = PIN_KIND_UNCUT;
-	record(page)->children[0] = next;
-	record(page)->children[1] = 0;
+	pin_page(page)->children[0] = next;
+	pin_page(page)->children[1] = 0;
 	if (next)
-		record(next)->children[1] = page;
+		pin_page(next)->children[1] = page;
 	pool->lists[list] = page;
 	pool->has_any[list / 64] |= (uint64_t)1 << list % 64;
 }
@@ -156,13 +151,13 @@ static void insert(struct pin_userpool *pool, uint32_t page, uint32_t n_pages)
 /* Returns the run's length. */
 static uint32_t delete (struct pin_userpool *pool, uint32_t page)
 {
-	uint32_t n_pages = record(page)->length, next = record(page)->children[0];
+	uint32_t n_pages = pin_page(page)->length, next = pin_page(page)->children[0];
 	unsigned list = list_of(n_pages);
 
 	if (next)
-		record(next)->children[1] = record(page)->children[1];
-	if (record(page)->children[1])
-		record(record(page)->children[1])->children[0] = next;
+		pin_page(next)->children[1] = pin_page(page)->children[1];
+	if (pin_page(page)->children[1])
+		pin_page(pin_page(page)->children[1])->children[0] = next;
 	else
 		pool->lists[list] = next;
 	if (!pool->lists[list])
@@ -185,8 +180,8 @@ static uint32_t find(const struct pin_userpool *pool, size_t n_pages, size_t ali
 	unsigned list = next_list(pool, list_of((uint32_t)n_pages));
 
 	for (; list < N_LISTS; list = next_list(pool, list + 1))
-		for (uint32_t i = pool->lists[list]; i; i = record(i)->children[0])
-			if (aligned(i, alignment) + n_pages <= (size_t)i + record(i)->length)
+		for (uint32_t i = pool->lists[list]; i; i = pin_page(i)->children[0])
+			if (aligned(i, alignment) + n_pages <= (size_t)i + pin_page(i)->length)
 				return i;
 	return 0;
 }
@@ -207,7 +202,7 @@ static void *cut(struct pin_userpool *pool, size_t n_bytes, size_t alignment)
 	if (at + n_pages < end)
 		insert(pool, at + n_pages, end - at - n_pages);
 	pin_pages.kinds[at] = PIN_KIND_SEGMENT;
-	record(at)->length = n_pages;
+	pin_page(at)->length = n_pages;
 	pool->n_slices++;
 	return pin_page_at(at);
 }
@@ -239,12 +234,12 @@ static int uncut(struct pin_userpool *pool, void *slice)
 		return -EINVAL;
 	first = pin_page_of((void *)piece.start);
 	end = pin_page_of((void *)(piece.end - 1)) + 1;
-	n_pages = record(page)->length;
+	n_pages = pin_page(page)->length;
 	pin_pages.kinds[page] = PIN_KIND_NONE;
 	if (page + n_pages < end && is_uncut(page + n_pages))
 		n_pages += delete (pool, page + n_pages);
 	if (page > first && is_uncut(page - 1)) {
-		before = record(page - 1)->length;
+		before = pin_page(page - 1)->length;
 		page -= before;
 		n_pages += delete (pool, page);
 	}

@@ -357,13 +357,13 @@ static void refused(void)
 		uint32_t page;
 
 		if (had[i].n_pages) {
-			apart &= pin_pages.records[had[i].page].length == i;
+			apart &= pin_page(had[i].page)->length == i;
 			give(had[i].page, had[i].n_pages);
 			had[i].n_pages = 0;
 		} else if ((page = pin_run_take_on(i % 8, &need, &n_used))) {
 			had[i].page = page;
 			had[i].n_pages = need.n_pages;
-			pin_pages.records[page].length = i;
+			pin_page(page)->length = i;
 		} else {
 			n_refused++;
 		}
