@@ -265,6 +265,7 @@ bool pin_jemalloc_begin_thread(void)
 {
 	void *p = NULL;
 
+	PIN_ASSERT(begins || !pin_n_held);
 	if (begins)
 		return true;
 	pin_mutex_lock(&pin_begin_lock);

@@ -4,6 +4,7 @@
 #include "allocator/large.h"
 #include "allocator/resident.h"
 #include "allocator/live.h"
+#include "allocator/log.h"
 #include "allocator/reserve.h"
 #include "allocator/runs.h"
 
@@ -64,7 +65,7 @@ static bool extend(struct pin_map *map, uint32_t page, uint32_t needs, uint32_t 
 	if (most < needs)
 		return false;
 	most = most < room ? most : room;
-	pin_run_take_at(map, page + has, most - has, n_used);
+	pin_run_cut(map, page + has, page + has, most - has, n_used);
 	pin_page_set_length(page, most);
 	return true;
 }
@@ -94,9 +95,9 @@ static uint32_t begin_slide(struct pin_map *map, uint32_t page, uint32_t needs)
 
 	if (!before || (uint64_t)before + has + behind < needs)
 		return 0;
-	pin_run_take_at(map, to, before, &unused);
+	pin_run_cut(map, to, to, before, &unused);
 	if (before + has < needs)
-		pin_run_take_at(map, page + has, needs - before - has, &unused);
+		pin_run_cut(map, page + has, page + has, needs - before - has, &unused);
 	pin_page(to)->asked = asked;
 	pin_page_set_length(to, before + has < needs ? needs : before + has);
 	pin_page_set_tag(page, pin_page_map(page), PIN_STATE_NONE);
@@ -142,6 +143,7 @@ void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_use
 	size_t had = pin_large_usable(block), asked = pin_page(page)->asked;
 	struct pin_map *map;
 
+	PIN_ASSERT(pin_is_large(block));
 	*n_used = 0;
 	if (!pin_pages_for(n_bytes))
 		return NULL;

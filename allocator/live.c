@@ -64,32 +64,18 @@ PIN_COLD void pin_live_use_lane(uint32_t number)
 	tell_all();
 }
 
-struct in_use {
-	int64_t small, large;
-};
-
-static struct in_use sum(void)
-{
-	struct in_use all = {0, 0};
-
-	for (uint32_t i = 0; i < pin_live_n_lanes; i++) {
-		all.small += pin_live_lanes[i].small;
-		all.large += pin_live_lanes[i].large;
-	}
-	return all;
-}
-
 size_t pin_live_now(void)
 {
-	struct in_use all = sum();
+	int64_t all = 0;
 
-	return all.small + all.large > 0 ? (size_t)(all.small + all.large) : 0;
+	for (uint32_t i = 0; i < pin_live_n_lanes; i++)
+		all += pin_live_in_lane(&pin_live_lanes[i]);
+	return all > 0 ? (size_t)all : 0;
 }
 
 void pin_live_stats(struct pin_live_stats *stats)
 {
 	stats->live = pin_live_now();
-	stats->large = (size_t)sum().large;
 	stats->mapped = pin_span_bytes();
 	/* Other threads may have freed more than is counted yet. */
 	if (stats->live > stats->mapped)
@@ -119,6 +105,7 @@ PIN_COLD void pin_live_account_growth(void)
 {
 	size_t n_bytes = pin_live_growth, live, most;
 
+	PIN_ASSERT(!pin_n_held);
 	pin_live_growth = 0;
 	pin_sites_grew(n_bytes);
 	/* The timeline is never above the peak, which is raised when samples are up to date. */

@@ -86,7 +86,6 @@ static inline void pin_live_count_large(uint32_t lane, int64_t n_bytes)
 
 struct pin_live_stats {
 	size_t live;   /* bytes in use */
-	size_t large;  /* of that, in large blocks */
 	size_t mapped; /* bytes the heap has grown to; never decreases */
 };
 

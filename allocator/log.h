@@ -76,4 +76,12 @@ void pin_log_line(const char *format, ...) __attribute__((format(printf, 1, 2)))
 /* Reports a broken invariant, with the stack, and aborts. Not to be called inside malloc. */
 _Noreturn void pin_fatal(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* What must be so: checked with PIN_DEBUG, as in unit tests. */
+#ifdef PIN_DEBUG
+#define PIN_ASSERT(what) \
+	((what) ? (void)0 : pin_fatal("%s:%d: not so: %s", __FILE__, __LINE__, #what))
+#else
+#define PIN_ASSERT(what) ((void)sizeof(what))
+#endif
+
 #endif

@@ -11,6 +11,7 @@
 #define PIN_MUTEX_H
 
 #include "allocator/base.h"
+#include "allocator/log.h"
 #include "allocator/os.h"
 
 #include <stdatomic.h>
@@ -22,13 +23,25 @@ struct pin_mutex {
 
 enum { PIN_MUTEX_FREE, PIN_MUTEX_TAKEN, PIN_MUTEX_AWAITED };
 
+#ifdef PIN_DEBUG
+/* How many of these locks the calling thread holds. */
+__attribute__((weak)) __thread int pin_n_held;
+#define pin_count_held(n) (pin_n_held += (n))
+#else
+#define pin_n_held	  0
+#define pin_count_held(n) ((void)0)
+#endif
+#define pin_assert_held(mutex) PIN_ASSERT(pin_n_held &&pin_mutex_is_taken(mutex))
+
 static inline bool pin_mutex_trylock(struct pin_mutex *mutex)
 {
 	uint32_t free = PIN_MUTEX_FREE;
-
-	return PIN_LIKELY(atomic_compare_exchange_strong_explicit(
+	bool taken = atomic_compare_exchange_strong_explicit(
 		&mutex->state, &free, PIN_MUTEX_TAKEN, memory_order_acquire,
-		memory_order_relaxed));
+		memory_order_relaxed);
+
+	pin_count_held(taken);
+	return PIN_LIKELY(taken);
 }
 
 static inline bool pin_mutex_is_taken(const struct pin_mutex *mutex)
@@ -42,6 +55,7 @@ static inline void pin_mutex_unlock(struct pin_mutex *mutex)
 	uint32_t was = atomic_exchange_explicit(&mutex->state, PIN_MUTEX_FREE,
 						memory_order_release);
 
+	pin_count_held(-1);
 	if (PIN_UNLIKELY(was == PIN_MUTEX_AWAITED))
 		pin_os_wake_one(&mutex->state);
 }
@@ -72,6 +86,7 @@ static inline void pin_mutex_lock(struct pin_mutex *mutex)
 	while (atomic_exchange_explicit(&mutex->state, PIN_MUTEX_AWAITED,
 					memory_order_acquire) != PIN_MUTEX_FREE)
 		pin_os_wait(&mutex->state, PIN_MUTEX_AWAITED);
+	pin_count_held(1);
 }
 
 #endif

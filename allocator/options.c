@@ -351,21 +351,18 @@ void pin_options_init(void)
 	is_parsed = true;
 }
 
-bool pin_options_help_wanted(void)
+bool pin_options_help(void)
 {
 	const char *value = pin_environment("PINALLOC_HELP");
-
-	return value && *value && strcmp(value, "0") != 0;
-}
-
-void pin_options_help(void)
-{
 	char line[512];
 	size_t n;
 
+	if (!value || !*value || !strcmp(value, "0"))
+		return false;
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(rows); i++) {
 		n = pin_format(line, sizeof line, "%-23s %s (%s)\n%-23s %s\n", rows[i].name,
 			       rows[i].values, rows[i].initial, "", rows[i].doc);
 		pin_io_write(STDOUT_FILENO, line, n);
 	}
+	return true;
 }

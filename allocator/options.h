@@ -74,11 +74,8 @@ const char *pin_options_text(const char *name);
 /* How many ranks a launcher or batch system has started on this node, as it says; else 1. */
 size_t pin_options_ranks(void);
 
-/* Writes the table to standard output, for PINALLOC_HELP=1. */
-void pin_options_help(void);
-
-/* Whether PINALLOC_HELP asks for the table. */
-bool pin_options_help_wanted(void);
+/* Writes the table to standard output if PINALLOC_HELP asks for it. Returns whether it does. */
+bool pin_options_help(void);
 
 /*
  * The value of an environment variable that is not an option, such as a rank set by an MPI

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "allocator/pages.h"
+#include "allocator/log.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"
 
@@ -17,6 +18,7 @@ int pin_pages_init(void)
 {
 	size_t n = pin_reserve.size >> PIN_UNIT_SHIFT;
 
+	PIN_ASSERT(pin_reserve.base && !pin_pages.base);
 	pin_pages.base = pin_reserve.base;
 	pin_pages.kinds = pin_reserve_addresses(PIN_ALIGN_UP(n, STEP));
 	pin_pages.pages = pin_reserve_addresses(

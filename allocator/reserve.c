@@ -77,6 +77,7 @@ int pin_reserve_init(void)
 	size_t size = wanted;
 	char *p = NULL;
 
+	PIN_ASSERT(!pin_reserve.base);
 	while (size >= SMALLEST &&
 	       !(p = pin_os_reserve(size + size / SHARE_OF_TABLES + PIN_GRANULE)))
 		size = PIN_ALIGN_DOWN(size / 2, PIN_GRANULE);

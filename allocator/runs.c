@@ -126,6 +126,7 @@ static struct pin_map *map_at(uint32_t page)
 static inline void insert(struct pin_map *map, uint32_t page, uint32_t n_pages,
 			  enum pin_run_state state)
 {
+	pin_assert_held(&map->lock);
 	pin_page_set_length(page, n_pages);
 	pin_page_set_length(page + n_pages - 1, n_pages);
 	pin_page_set_tag(page + n_pages - 1, number_of(map), state);
@@ -139,6 +140,7 @@ static inline void delete (struct pin_map *map, uint32_t page)
 	uint32_t n_pages = pin_page(page)->length;
 	enum pin_run_state state = pin_page_state(page);
 
+	pin_assert_held(&map->lock);
 	count(state == PIN_STATE_FREE ? &map->n_used : &map->n_bare, -(size_t)n_pages);
 	pin_fit_delete(fit_of(map, state), page);
 	pin_page_set_tag(page, number_of(map), PIN_STATE_NONE);
@@ -391,9 +393,8 @@ bool pin_run_fits(const struct pin_map *map, uint32_t n_pages)
 /* Pages of a granule. */
 #define TOLD_SHIFT (PIN_GRANULE_SHIFT - PIN_UNIT_SHIFT)
 
-/* Takes [at, at + n_pages) out of free runs, one behind the other, the first at `page`. */
-static void cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_pages,
-		size_t *n_used)
+void pin_run_cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_pages,
+		 size_t *n_used)
 {
 	uint32_t end = at + n_pages, used = at, next;
 	enum pin_run_state state;
@@ -414,11 +415,6 @@ static void cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_page
 		pin_hook(note_touched);
 }
 
-void pin_run_take_at(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used)
-{
-	cut(map, page, page, n_pages, n_used);
-}
-
 static inline uint32_t take_used(struct pin_map *map, const struct pin_run_need *need,
 				 size_t *n_used)
 {
@@ -432,7 +428,7 @@ static inline uint32_t take_used(struct pin_map *map, const struct pin_run_need 
 	if (!page)
 		return 0;
 	at = (uint32_t)pin_fit_aligned(page, need->alignment);
-	cut(map, page, at, need->n_pages, n_used);
+	pin_run_cut(map, page, at, need->n_pages, n_used);
 	return at;
 }
 
@@ -510,7 +506,7 @@ static struct place place_from(uint32_t from, uint32_t bare, const struct pin_ru
 static uint32_t take_place(struct pin_map *map, const struct pin_run_need *need,
 			   const struct place *place, size_t *n_used)
 {
-	cut(map, place->page, (uint32_t)place->at, need->n_pages, n_used);
+	pin_run_cut(map, place->page, (uint32_t)place->at, need->n_pages, n_used);
 	return (uint32_t)place->at;
 }
 
@@ -632,7 +628,7 @@ static uint32_t take_from(struct pin_map *from, struct pin_map *to,
 		delete (from, page);
 		move_some(from, to, need->n_pages);
 	} else if (page) {
-		cut(from, page, at, need->n_pages, n_used);
+		pin_run_cut(from, page, at, need->n_pages, n_used);
 	}
 	pin_map_unlock(from);
 	if (is_whole && at > page)
@@ -747,7 +743,7 @@ bool pin_run_extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t
 	     !grow_by_step(map, (size_t)(n_pages - has) << PIN_UNIT_SHIFT, span->node) ||
 	     map->span != span || free_from(map, span, page) < n_pages))
 		return false;
-	cut(map, page, page, n_pages, n_used);
+	pin_run_cut(map, page, page, n_pages, n_used);
 	return true;
 }
 

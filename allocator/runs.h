@@ -55,8 +55,12 @@ uint32_t pin_run_at(const struct pin_map *map, uint32_t page);
 /* Whether the map has a free run of so many pages of used memory. */
 bool pin_run_fits(const struct pin_map *map, uint32_t n_pages);
 
-/* Takes pages of the free run that begins at `page`. There must be so many. */
-void pin_run_take_at(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t *n_used);
+/*
+ * Takes [at, at + n_pages) out of free runs, one behind the other, of which the first begins at
+ * `page`. There must be so many.
+ */
+void pin_run_cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_pages,
+		 size_t *n_used);
 
 /*
  * Takes n_pages from `page` on, which may be bare, and may be where the heap grows. Returns

@@ -73,6 +73,7 @@ void *pin_segment_take(struct pin_segment_need *need)
 {
 	void *start = NULL;
 
+	PIN_ASSERT(!(need->n_bytes % PIN_GRANULE));
 	if (!pin_start_heap() || !pin_pages_for(need->n_bytes))
 		return NULL;
 	if (need->page_size)

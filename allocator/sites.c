@@ -3,7 +3,6 @@
 
 #include "allocator/sites.h"
 #include "allocator/hooks.h"
-#include "allocator/mutex.h"
 #include "allocator/reserve.h"
 
 #include <stdatomic.h>
@@ -13,7 +12,7 @@
 #define SLOTS (2 * PIN_SITES)
 
 PIN_WRITTEN_FIRST _Atomic uint64_t pin_sites_n_peaks;
-PIN_WRITTEN_FIRST static struct pin_mutex sites_lock;
+PIN_WRITTEN_FIRST struct pin_mutex pin_sites_lock;
 
 /*
  * Protected by the lock, except n_sites, which is stored when a site is complete. Site 0,
@@ -25,16 +24,6 @@ static uint16_t slots[SLOTS]; /* 0 if unused, or the number of a site */
 PIN_WRITTEN_FIRST static _Atomic size_t n_sites;
 
 _Static_assert(PIN_SITES <= UINT16_MAX, "a slot holds the number of a site");
-
-void pin_sites_lock(void)
-{
-	pin_mutex_lock(&sites_lock);
-}
-
-void pin_sites_unlock(void)
-{
-	pin_mutex_unlock(&sites_lock);
-}
 
 struct pin_site *pin_sites_get(uint32_t number)
 {
@@ -99,13 +88,14 @@ struct pin_site *pin_sites_here(void)
 	struct pin_site *site;
 	int depth = pin_hooks.walk_stack ? pin_hooks.walk_stack(frames, PIN_SITE_FRAMES) : -1;
 
+	PIN_ASSERT(!pin_n_held);
 	if (depth < 0)
 		return NULL;
-	pin_mutex_lock(&sites_lock);
+	pin_mutex_lock(&pin_sites_lock);
 	if (!n_sites)
 		begin();
 	site = find_site(frames, (uint32_t)depth);
-	pin_mutex_unlock(&sites_lock);
+	pin_mutex_unlock(&pin_sites_lock);
 	return site;
 }
 
@@ -115,10 +105,10 @@ void pin_sites_grew(size_t n_bytes)
 
 	if (!site)
 		return;
-	pin_mutex_lock(&sites_lock);
+	pin_mutex_lock(&pin_sites_lock);
 	site->grown_bytes += n_bytes;
 	site->grown_count++;
-	pin_mutex_unlock(&sites_lock);
+	pin_mutex_unlock(&pin_sites_lock);
 }
 
 /*
@@ -129,13 +119,13 @@ void pin_sites_add_held(struct pin_site *site, struct pin_held more)
 {
 	uint64_t peaks = atomic_load_explicit(&pin_sites_n_peaks, memory_order_acquire);
 
-	pin_mutex_lock(&sites_lock);
+	pin_mutex_lock(&pin_sites_lock);
 	if (site->peaks != peaks)
 		site->at_peak = site->now;
 	site->peaks = peaks;
 	site->now.bytes += more.bytes;
 	site->now.count += more.count;
-	pin_mutex_unlock(&sites_lock);
+	pin_mutex_unlock(&pin_sites_lock);
 }
 
 struct pin_held pin_site_at_peak(const struct pin_site *site)

@@ -10,6 +10,7 @@
 #define PIN_SITES_H
 
 #include "allocator/base.h"
+#include "allocator/mutex.h"
 
 #include <stdatomic.h>
 
@@ -30,12 +31,8 @@ struct pin_site {
 	void *frames[PIN_SITE_FRAMES]; /* innermost first */
 };
 
-/*
- * Lock and unlock the sites around fork(), so that in the child they are complete and
- * unlocked.
- */
-void pin_sites_lock(void);
-void pin_sites_unlock(void);
+/* Guards the sites. A fork takes it, so that they are complete in the child. */
+extern struct pin_mutex pin_sites_lock;
 
 /* Internal: how many times the peak has been raised. */
 extern _Atomic uint64_t pin_sites_n_peaks;

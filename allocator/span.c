@@ -30,7 +30,7 @@ static struct pin_span later_spans[MAX_SPANS - 1];
 /* Of each granule the number of its span, plus one; 0 also for those of the first span. */
 static struct pin_table spans_of_granules;
 
-static struct pin_span *span_at(uint32_t i)
+struct pin_span *pin_span_get(uint32_t i)
 {
 	return i ? &later_spans[i - 1] : &first_span;
 }
@@ -66,8 +66,9 @@ static size_t new_room(const struct pin_span *span, size_t n_bytes)
 static struct pin_span *begin_span(uintptr_t start, size_t room, uint32_t node)
 {
 	uint32_t i = atomic_load(&pin_n_spans);
-	struct pin_span *span = span_at(i);
+	struct pin_span *span = pin_span_get(i);
 
+	pin_assert_held(&pin_growth_lock);
 	if (i == MAX_SPANS)
 		return NULL;
 	span->start = start;
@@ -113,6 +114,7 @@ char *pin_span_grow(struct pin_span **span, size_t n_bytes, uint32_t node)
 	char *p;
 	int error;
 
+	pin_assert_held(&pin_growth_lock);
 	if (n < n_bytes || n >= pin_reserve.size)
 		return NULL;
 	do {
@@ -159,7 +161,7 @@ static const struct pin_span *find_later(uintptr_t addr)
 	if (i >= atomic_load_explicit(&spans_of_granules.committed, memory_order_acquire))
 		return NULL;
 	number = *pin_table_at(&spans_of_granules, uint16_t, i);
-	return number ? span_at(number - 1u) : NULL;
+	return number ? pin_span_get(number - 1u) : NULL;
 }
 
 static bool contains(const struct pin_span *span, uintptr_t addr, size_t length)
@@ -178,11 +180,6 @@ const struct pin_span *pin_span_find(const void *addr, size_t length)
 		return span;
 	span = find_later((uintptr_t)addr);
 	return span && contains(span, (uintptr_t)addr, length) ? span : NULL;
-}
-
-const struct pin_span *pin_span_get(uint32_t i)
-{
-	return span_at(i);
 }
 
 size_t pin_span_bytes(void)

@@ -57,7 +57,7 @@ static inline uint32_t pin_span_count(void)
 	return atomic_load_explicit(&pin_n_spans, memory_order_acquire);
 }
 
-const struct pin_span *pin_span_get(uint32_t i);
+struct pin_span *pin_span_get(uint32_t i);
 
 /* The number of bytes in all spans, and of growth steps so far. Lock-free. */
 size_t pin_span_bytes(void);

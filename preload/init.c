@@ -144,10 +144,8 @@ __attribute__((constructor(101))) static void init_library(void)
 	pin_io_stream_keep(&pin_io_standard_error);
 	pin_options_init();
 	fill_hooks();
-	if (pin_options_help_wanted()) {
-		pin_options_help();
+	if (pin_options_help())
 		_Exit(0);
-	}
 	wanted = !fnmatch(pin_options.programs, program_invocation_short_name, 0);
 	pin_state_init(heap_is_ours() && wanted);
 	pin_process_init(wanted);

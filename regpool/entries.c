@@ -98,6 +98,7 @@ struct pin_walk pin_entries_walk(struct pin_access_set *set, struct pin_range ra
 {
 	uintptr_t end = pin_granule_start(set->starting.committed), at = pin_reserve.base;
 
+	pin_assert_locked(&set->lock);
 	if (range.end > end)
 		range.end = end;
 	if (range.start > at + LONG)
@@ -179,6 +180,7 @@ static void publish_entry(struct pin_access_set *set, struct pin_entry *entry)
 	bool is_stale = pin_entry_region(set, entry)->is_stale;
 	struct pin_range all = pin_range_granules(pin_entry_range(entry));
 
+	pin_assert_locked(&set->lock);
 	for (uintptr_t p = all.start; p < all.end && !is_stale; p += PIN_GRANULE) {
 		if (is_better_at(set, entry, p))
 			set_cover(set, cover_at(set, p), entry);
@@ -249,6 +251,7 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 	size_t n = pin_granule_of(range.end - 1) + 1;
 	struct pin_entry *entry;
 
+	pin_assert_locked(&set->lock);
 	if (pin_granules_ensure(range.end) || pin_table_ensure(&set->covering, n) ||
 	    pin_table_ensure(&set->starting, n) ||
 	    pin_table_ensure(&set->in_part, n * (PIN_GRANULE / PIN_PAGE)))
@@ -276,6 +279,7 @@ static bool claim(struct pin_access_set *set, struct pin_entry *entry)
 {
 	uint32_t state = PIN_ENTRY_READY;
 
+	pin_assert_locked(&set->lock);
 	if (!atomic_compare_exchange_strong(&entry->state, &state, PIN_ENTRY_BUSY))
 		return false;
 	if (pin_entry_n_users(set, entry))
@@ -452,6 +456,7 @@ static uint32_t wait_and_seize(struct pin_access_set *set, struct pin_entry *ent
 /* An entry that stays because it has users is no longer HELD. */
 void pin_entries_clear(struct pin_access_set *set, enum pin_clear what)
 {
+	pin_assert_writing(&set->domain->lock);
 	for (uint32_t i = 1; i <= set->n_entries; i++) {
 		struct pin_entry *entry = pin_entry_at(set, i);
 		uint32_t state = wait_and_seize(set, entry);

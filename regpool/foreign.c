@@ -64,6 +64,7 @@ static struct range *find(struct pin_range pages)
 	uint64_t hash = (pages.start / PIN_PAGE) ^ (pages.end / PIN_PAGE << 20);
 	struct range *unused = NULL;
 
+	pin_assert_locked(&ranges_lock);
 	hash *= 0x9e3779b97f4a7c15u;
 	hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15u >> 32;
 	for (unsigned i = 0; i < PLACES; i++) {
@@ -89,6 +90,7 @@ static void note_discarded(struct pin_range pages)
 {
 	struct pin_range *it = discarded;
 
+	pin_assert_locked(&ranges_lock);
 	for (size_t i = 1; i < PIN_ARRAY_SIZE(discarded); i++)
 		if (gap(discarded[i], pages) < gap(*it, pages))
 			it = &discarded[i];

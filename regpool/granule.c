@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/granule.h"
+#include "allocator/log.h"
 #include "allocator/resident.h"
 #include "allocator/span.h"
 #include "allocator/reserve.h"
@@ -37,14 +38,15 @@ int pin_granules_ensure(uintptr_t end)
 	return pin_table_ensure(&granules, pin_granule_of(end - 1) + 1);
 }
 
-static struct granule *granule_at(size_t granule)
-{
-	return pin_table_at(&granules, struct granule, granule);
-}
-
 static bool is_in_table(size_t granule)
 {
 	return granule < atomic_load_explicit(&granules.committed, memory_order_acquire);
+}
+
+static struct granule *granule_at(size_t granule)
+{
+	PIN_ASSERT(is_in_table(granule));
+	return pin_table_at(&granules, struct granule, granule);
 }
 
 /* Looks at n granules from `first` on. */

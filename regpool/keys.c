@@ -91,6 +91,7 @@ static struct pin_entry *find_ready(struct pin_access_set *set, const void *addr
 {
 	uint32_t numbers[] = {pin_keys_covering(set, addr), pin_keys_covering_page(set, addr)};
 
+	pin_assert_locked(&set->lock);
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(numbers); i++) {
 		struct pin_entry *entry = pin_entry_at(set, numbers[i]);
 

@@ -3,7 +3,7 @@
 #ifndef PIN_THREADS_H
 #define PIN_THREADS_H
 
-#include "allocator/base.h"
+#include "allocator/log.h"
 
 #include <signal.h>
 
@@ -26,6 +26,10 @@ struct pin_shield {
 };
 struct pin_shield pin_shield_begin(void);
 void pin_shield_end(const struct pin_shield *shield);
+
+/* That the calling thread holds a mutex, or a rwlock for writing. As glibc knows. */
+#define pin_assert_locked(mutex)   PIN_ASSERT((mutex)->__data.__owner == gettid())
+#define pin_assert_writing(rwlock) PIN_ASSERT((rwlock)->__data.__cur_writer == gettid())
 
 /* A declaration: shields the thread to the end of the block. Two system calls. */
 #define PIN_SHIELDED                   \

@@ -190,6 +190,7 @@ static void *cut(struct pin_userpool *pool, size_t n_bytes, size_t alignment)
 {
 	uint32_t n_pages = pin_pages_for(n_bytes), page = 0, at, end;
 
+	pin_assert_locked(&pool->lock);
 	alignment = alignment > PIN_UNIT ? alignment >> PIN_UNIT_SHIFT : 1;
 	if (n_pages)
 		page = find(pool, n_pages, alignment);

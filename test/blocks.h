@@ -1,11 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Marks blocks in a heap that consists of spans only.
- */
+/* A heap that consists of spans only, and blocks that are marked there. */
 #ifndef BLOCKS_H
 #define BLOCKS_H
 
 #include "allocator/pages.h"
+#include "allocator/span.h"
+
+/* As pin_span_grow(), with the lock that it needs. */
+static inline char *span_grow(struct pin_span **span, size_t n_bytes, uint32_t node)
+{
+	char *p;
+
+	pin_mutex_lock(&pin_growth_lock);
+	p = pin_span_grow(span, n_bytes, node);
+	pin_mutex_unlock(&pin_growth_lock);
+	return p;
+}
 
 /* As allocator/large.c does. After pin_pages_init(). */
 static inline void mark_block(const void *p, size_t n_bytes, bool in_use)

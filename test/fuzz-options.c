@@ -73,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes)
 	all_must_be_sound();
 	for (unsigned i = 0; i < n; i++)
 		set_one(strings[i]);
-	pin_options_help_wanted();
+	pin_options_help();
 	environ = former;
 	free(text);
 	return 0;

@@ -15,6 +15,7 @@
 #include "regpool/foreign.h"
 #include "regpool/mr.h"
 #include "regpool/state.h"
+#include "test/blocks.h"
 #include "test/fake-verbs.h"
 
 #include <stdlib.h>
@@ -39,7 +40,7 @@ static inline bool lazy_pool(void)
 /* Memory behind all there was in a span (NULL: one that begins), as if it was all taken. */
 static inline char *grow(struct pin_span **span, size_t n_bytes)
 {
-	char *p = pin_span_grow(span, n_bytes, 0);
+	char *p = span_grow(span, n_bytes, 0);
 
 	pin_state_changed();
 	return p;

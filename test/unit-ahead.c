@@ -341,7 +341,7 @@ static bool has_live(const void *n)
 static void unused(void)
 {
 	struct pin_span *last = NULL;
-	char *p = pin_span_grow(&last, 8 * PIECE, 0);
+	char *p = span_grow(&last, 8 * PIECE, 0);
 	size_t before;
 
 	let_it_finish();

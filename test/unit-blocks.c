@@ -92,10 +92,11 @@ static bool all_apart(size_t size)
 /* Pages that jemalloc has for small blocks. */
 static size_t small_bytes(void)
 {
-	struct pin_live_stats stats;
+	int64_t sum = 0;
 
-	pin_live_stats(&stats);
-	return stats.live - stats.large;
+	for (uint32_t i = 0; i < pin_live_n_lanes; i++)
+		sum += pin_live_lanes[i].small;
+	return (size_t)sum;
 }
 
 static void handed_on(void)

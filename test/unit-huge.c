@@ -10,6 +10,7 @@
 #include "allocator/os.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
+#include "test/blocks.h"
 #include "test/tap.h"
 
 #include <errno.h>
@@ -52,7 +53,7 @@ static struct pin_span *span;
 /* The piece's offset; it can be written. */
 static size_t grow(void)
 {
-	char *p = pin_span_grow(&span, PIECE, 0);
+	char *p = span_grow(&span, PIECE, 0);
 
 	if (!p)
 		abort();

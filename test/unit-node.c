@@ -120,7 +120,7 @@ static void install(void)
 static char *span_on(uint32_t node)
 {
 	struct pin_span *span = NULL;
-	char *p = pin_span_grow(&span, LENGTH, node);
+	char *p = span_grow(&span, LENGTH, node);
 
 	return p;
 }

@@ -231,7 +231,7 @@ static void neighbours(void)
 	ok(free_at(page + 10, true) >= 10 && free_at(page + 20, false) >= 10,
 	   "free neighbours are known");
 	map = pin_map_lock(page + 10);
-	pin_run_take_at(map, page + 20, 4, &n_used);
+	pin_run_cut(map, page + 20, page + 20, 4, &n_used);
 	ok(!pin_run_at(map, page + 20) && pin_run_at(map, page + 24) >= 6,
 	   "a part of one is taken next to a run");
 	pin_map_unlock(map);

@@ -68,10 +68,11 @@ static void *take(size_t n_bytes, size_t page_size)
 
 static size_t large_bytes(void)
 {
-	struct pin_live_stats stats;
+	int64_t sum = 0;
 
-	pin_live_stats(&stats);
-	return stats.large;
+	for (uint32_t i = 0; i < pin_live_n_lanes; i++)
+		sum += pin_live_lanes[i].large;
+	return (size_t)sum;
 }
 
 static void from_the_run_map(void)

@@ -11,6 +11,7 @@
 #include "allocator/os.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
+#include "test/blocks.h"
 #include "test/tap.h"
 
 #include <errno.h>
@@ -130,9 +131,9 @@ static void growth(void)
 	struct pin_span *span = NULL;
 	uint32_t count = pin_span_count(), steps = pin_span_steps();
 	size_t bytes = pin_span_bytes();
-	char *a = pin_span_grow(&span, 5 * PIN_MIB, 7);
-	char *b = pin_span_grow(&span, 1, 8);
-	char *c = pin_span_grow(&span, 64 * PIN_MIB, 8);
+	char *a = span_grow(&span, 5 * PIN_MIB, 7);
+	char *b = span_grow(&span, 1, 8);
+	char *c = span_grow(&span, 64 * PIN_MIB, 8);
 
 	ok(span && (uintptr_t)a == span->start && !(span->start % PIN_GRANULE),
 	   "the first memory begins a span");
@@ -144,11 +145,11 @@ static void growth(void)
 	   "it is one span, of the node that began it");
 	ok(pin_span_steps() == steps + 3, "each step is counted");
 	memset(a, 1, 72 * PIN_MIB);
-	ok(!pin_span_grow(&span, PIN_GRANULE, 7)[PIN_GRANULE - 1] && c[0] == 1,
+	ok(!span_grow(&span, PIN_GRANULE, 7)[PIN_GRANULE - 1] && c[0] == 1,
 	   "memory is writable and zero");
-	ok(!pin_span_grow(&span, SIZE_MAX - 5, 7) && !pin_span_grow(&span, pin_reserve.size, 7),
+	ok(!span_grow(&span, SIZE_MAX - 5, 7) && !span_grow(&span, pin_reserve.size, 7),
 	   "sizes beyond all addresses fail");
-	ok(pin_span_grow(&span, 1, 7) == a + 74 * PIN_MIB,
+	ok(span_grow(&span, 1, 7) == a + 74 * PIN_MIB,
 	   "after a failure the span continues where it was");
 }
 
@@ -156,7 +157,7 @@ static void find(void)
 {
 	const struct pin_span *span;
 	struct pin_span *own = NULL;
-	char *p = pin_span_grow(&own, 6 * PIN_MIB, 0);
+	char *p = span_grow(&own, 6 * PIN_MIB, 0);
 
 	span = pin_span_find(p, 6 * PIN_MIB);
 	ok(span == own, "a span is found by its whole range");
@@ -170,7 +171,7 @@ static void find(void)
 	   "a length that wraps around finds none");
 	ok(!pin_span_find(&own, 1) && !pin_span_find(NULL, 1) && !pin_span_find(NULL, 0),
 	   "neither the stack nor NULL is in a span");
-	pin_span_grow(&own, PIN_MIB, 0);
+	span_grow(&own, PIN_MIB, 0);
 	ok(pin_span_find(p + 6 * PIN_MIB - 1, 2) == span,
 	   "a range across the old end is found once the span has grown");
 	ok(span->start == (uintptr_t)p, "a span begins where it began to grow");
@@ -180,7 +181,7 @@ static void find(void)
 static void between(void)
 {
 	struct pin_span *span = NULL, *first;
-	char *p = pin_span_grow(&span, PIN_MIB, 3), *q, *end;
+	char *p = span_grow(&span, PIN_MIB, 3), *q, *end;
 	uint32_t count = pin_span_count();
 	size_t left;
 
@@ -189,9 +190,9 @@ static void between(void)
 	ok((uintptr_t)end + PIN_GRANULE == pin_reserve_carve_lower(PIN_GRANULE),
 	   "another caller takes the next addresses");
 	left = span->room - span->length;
-	q = pin_span_grow(&span, left, 3);
+	q = span_grow(&span, left, 3);
 	ok(span == first && q + left == end, "the span grows up to those");
-	q = pin_span_grow(&span, 4 * PIN_MIB, 5);
+	q = span_grow(&span, 4 * PIN_MIB, 5);
 	ok(span != first && q == end + 2 * PIN_GRANULE && span->node == 5 &&
 		   pin_span_count() == count + 1,
 	   "beyond them a new span begins");
@@ -206,11 +207,11 @@ static void between(void)
 static void long_one(void)
 {
 	struct pin_span *span = NULL, *first;
-	char *p = pin_span_grow(&span, PIN_MIB, 0), *q;
+	char *p = span_grow(&span, PIN_MIB, 0), *q;
 	size_t room = span->room;
 
 	first = span;
-	q = pin_span_grow(&span, room, 0);
+	q = span_grow(&span, room, 0);
 	ok(span == first && q == p + PIN_GRANULE && span->room >= 2 * room,
 	   "a span that outgrows its addresses continues in the next chunk");
 	ok(pin_span_find(p, room + PIN_GRANULE) == span, "it is still one span");
@@ -223,17 +224,17 @@ static void refused(void)
 	char *p, *q;
 
 	commit_fails = -ENOMEM;
-	ok(!pin_span_grow(&span, PIN_MIB, 0) && pin_span_bytes() == bytes,
+	ok(!span_grow(&span, PIN_MIB, 0) && pin_span_bytes() == bytes,
 	   "without memory nothing grows");
-	p = pin_span_grow(&span, PIN_MIB, 0);
+	p = span_grow(&span, PIN_MIB, 0);
 	ok(span && (uintptr_t)p == span->start, "growth succeeds once there is memory");
 	commit_fails = -ENOMEM;
 	first = span;
-	ok(!pin_span_grow(&span, PIN_MIB, 0) && span == first &&
-		   pin_span_grow(&span, PIN_MIB, 0) == p + PIN_GRANULE,
+	ok(!span_grow(&span, PIN_MIB, 0) && span == first &&
+		   span_grow(&span, PIN_MIB, 0) == p + PIN_GRANULE,
 	   "so it does in a span that has memory already");
 	commit_fails = -EEXIST;
-	q = pin_span_grow(&span, PIN_MIB, 0);
+	q = span_grow(&span, PIN_MIB, 0);
 	ok(q && span != first && (uintptr_t)q == span->start &&
 		   end_of(first) == (uintptr_t)p + 2 * PIN_GRANULE,
 	   "addresses with another mapping are left alone, and a new span begins");
@@ -252,11 +253,8 @@ static void *grow(void *number)
 
 	for (unsigned i = 0; i < EACH; i++) {
 		size_t n = (i % 3 + 1) * PIN_GRANULE;
-		char *p;
+		char *p = span_grow(&span, n - i * PIN_PAGE % PIN_GRANULE, 0);
 
-		pin_mutex_lock(&pin_growth_lock);
-		p = pin_span_grow(&span, n - i * PIN_PAGE % PIN_GRANULE, 0);
-		pin_mutex_unlock(&pin_growth_lock);
 		overlaps += p != end && (uintptr_t)p != span->start;
 		overlaps += pin_span_find(p, n) != span || *(uintptr_t *)p;
 		*(uintptr_t *)p = (uintptr_t)number;
@@ -296,7 +294,7 @@ static bool too_many(void)
 	char *end;
 	int n = 0;
 
-	while (span = NULL, pin_span_grow(&span, PIN_GRANULE, 0)) {
+	while (span = NULL, span_grow(&span, PIN_GRANULE, 0)) {
 		last = span;
 		n++;
 	}
@@ -305,7 +303,7 @@ static bool too_many(void)
 	end = (char *)end_of(last);
 	/* Whoever has a span goes on, as far as it has room: under sanitizers there is little.
 	 */
-	return last->room == last->length || pin_span_grow(&last, PIN_GRANULE, 0) == end;
+	return last->room == last->length || span_grow(&last, PIN_GRANULE, 0) == end;
 }
 
 static bool used_up(void)
@@ -314,14 +312,14 @@ static bool used_up(void)
 	size_t n = pin_reserve_left() / 64, before;
 	char *p;
 
-	while (pin_span_grow(&span, n, 0))
+	while (span_grow(&span, n, 0))
 		;
 	last = span;
 	p = (char *)end_of(last);
 	before = pin_span_bytes();
-	return before > pin_reserve.size / 2 && !pin_span_grow(&span, n, 0) && span == last &&
+	return before > pin_reserve.size / 2 && !span_grow(&span, n, 0) && span == last &&
 	       pin_span_bytes() == before &&
-	       (last->room == last->length || pin_span_grow(&span, PIN_GRANULE, 0) == p) &&
+	       (last->room == last->length || span_grow(&span, PIN_GRANULE, 0) == p) &&
 	       pin_reserve_carve_upper(PIN_MIB, PIN_PAGE) != NULL;
 }
 
@@ -331,8 +329,8 @@ static bool little_left(void)
 	size_t left = 20 * PIN_GIB; /* a whole chunk would be most of it */
 
 	pin_reserve_carve_lower(pin_reserve_left() - left);
-	return pin_span_grow(&span, PIN_GRANULE, 0) && pin_reserve_left() > left / 2 &&
-	       pin_span_grow(&span, left / 2, 0) && pin_reserve_carve_upper(1, PIN_PAGE);
+	return span_grow(&span, PIN_GRANULE, 0) && pin_reserve_left() > left / 2 &&
+	       span_grow(&span, left / 2, 0) && pin_reserve_carve_upper(1, PIN_PAGE);
 }
 
 /* What is rounded down to a place that is aligned may be below what the lower end has. */

@@ -35,6 +35,7 @@ void *__wrap_pin_segment_take(struct pin_segment_need *need)
 {
 	size_t page = need->page_size ? need->page_size : PIN_GRANULE;
 	uintptr_t start = pin_reserve_carve_lower(need->n_bytes + page - PIN_GRANULE);
+	bool added;
 
 	if (!start)
 		return NULL;
@@ -43,7 +44,10 @@ void *__wrap_pin_segment_take(struct pin_segment_need *need)
 	start = PIN_ALIGN_UP(start, page);
 	if (pin_pages_cover((void *)start, need->n_bytes))
 		return NULL;
-	return pin_span_add(start, need->n_bytes, 0) ? (void *)start : NULL;
+	pin_mutex_lock(&pin_growth_lock);
+	added = pin_span_add(start, need->n_bytes, 0);
+	pin_mutex_unlock(&pin_growth_lock);
+	return added ? (void *)start : NULL;
 }
 
 /* Nothing of what was written there of slices is left. */

@@ -236,6 +236,7 @@ static void await(size_t n_bytes)
 
 void pin_record_init(void)
 {
+	PIN_ASSERT(pin_process_is_ours());
 	await(LITTLE);
 }
 

@@ -102,6 +102,7 @@ static int find_file(const char *pattern)
 
 void pin_report_init(void)
 {
+	PIN_ASSERT(pin_process_is_ours());
 	if (!pin_report_wanted)
 		return;
 	if (is_to_stderr(pin_options.report))
