@@ -23,7 +23,7 @@ static PIN_COLD bool start_thread(void)
 	if (!pin_start_heap() || !pin_jemalloc_begin_thread())
 		return false;
 	has_started = true;
-	pin_direct_limit = pin_is_watched ? 0 : PIN_SMALL_MOST + 1;
+	pin_direct_limit = pin_is_traced ? 0 : PIN_SMALL_MOST + 1;
 	errno = error;
 	return true;
 }
@@ -57,7 +57,7 @@ static void *new_large(size_t alignment, size_t n_bytes, bool zero, bool is_pick
 	size_t n_used = 0;
 	void *p = pin_start_heap() ? pin_large_alloc(n_bytes, alignment, &n_used) : NULL;
 
-	if (PIN_LIKELY(p) && PIN_UNLIKELY(pin_is_watched))
+	if (PIN_LIKELY(p) && PIN_UNLIKELY(pin_is_traced))
 		pin_sample_new(p, is_picked);
 	pin_live_settle(p ? pin_large_lane(p) : 0);
 	if (PIN_LIKELY(p) && zero)
@@ -81,7 +81,7 @@ void *pin_new_block(size_t alignment, size_t n_bytes, bool zero)
 	return p;
 }
 
-static PIN_COLD void see_freed(void *p)
+static PIN_COLD void trace_freed(void *p)
 {
 	if (pin_options.perturb)
 		memset(p, PERTURBED_FREED, pin_large_usable(p));
@@ -94,8 +94,8 @@ void pin_free_slowly(void *p)
 		return;
 	if (!pin_is_large(p))
 		pin_misuse_end(p, "free", true);
-	if (PIN_UNLIKELY(pin_is_watched))
-		see_freed(p);
+	if (PIN_UNLIKELY(pin_is_traced))
+		trace_freed(p);
 	if (PIN_UNLIKELY(!pin_large_free(p)))
 		pin_misuse_end(p, "free", true);
 }
@@ -167,7 +167,7 @@ static void *resized_large(void *p, size_t n_bytes, bool may_move, bool zero)
 	size_t had = pin_large_usable(p), n_used;
 	void *q = pin_large_resize(p, n_bytes, may_move, &n_used);
 
-	if (q && PIN_UNLIKELY(pin_is_watched)) {
+	if (q && PIN_UNLIKELY(pin_is_traced)) {
 		pin_sample_freed(sample);
 		pin_sample_new(q, pin_sample_due(n_bytes));
 	}

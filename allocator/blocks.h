@@ -23,7 +23,7 @@
 
 /*
  * Below which size the calling thread's requests go to jemalloc at once: 0, so that none does,
- * before its first one, and always if pin_is_watched.
+ * before its first one, and always if pin_is_traced.
  */
 extern __thread size_t pin_direct_limit PIN_HIDDEN __attribute__((tls_model("initial-exec")));
 

@@ -19,14 +19,16 @@
 
 /*
  * Values of that byte. It is set for the first page of a large block, and stays when that is
- * freed, for the first page of a segment, and for all pages of small blocks; others have 0.
+ * freed, for the first page of a segment or a slice, and for all pages of small blocks; others
+ * have 0.
  */
 enum pin_kind {
 	PIN_KIND_NONE,
-	PIN_KIND_SMALL,	  /* jemalloc's: all its pages */
-	PIN_KIND_LARGE,	  /* a block, in use if its state says so */
-	PIN_KIND_SEGMENT, /* no block: segment.h; or a slice of one: regpool/userpool.c */
-	PIN_KIND_UNCUT,	  /* memory of a segment that is in no slice: its first and last page */
+	PIN_KIND_SMALL, /* jemalloc's: all its pages */
+	PIN_KIND_LARGE, /* a block, in use if its state says so */
+	PIN_KIND_SLICE, /* no block: of a segment (regpool/userpool.c), or one that is not cut
+			   yet */
+	PIN_KIND_UNCUT, /* memory of a segment that is in no slice: its first and last page */
 };
 
 /* Of pages that a run map hands out or has. */

@@ -15,7 +15,7 @@ static void begin_segment(void *start, size_t n_bytes)
 	uint32_t page = pin_page_of(start);
 
 	pin_page_set_length(page, (uint32_t)(n_bytes >> PIN_UNIT_SHIFT));
-	pin_page_set_kind(page, PIN_KIND_SEGMENT);
+	pin_page_set_kind(page, PIN_KIND_SLICE);
 }
 
 static bool add_span(void *start, const struct pin_segment_need *need)

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-PIN_WRITTEN_FIRST bool pin_is_watched;
+PIN_WRITTEN_FIRST bool pin_is_traced;
 
 static bool has_addresses(void)
 {
@@ -39,8 +39,8 @@ bool pin_start_memory(void)
 	tried = true;
 	pin_os_small_statics();
 	pin_options_init();
-	pin_is_watched = pin_options.sample || pin_options.perturb ||
-			 strcmp(pin_options.report, "off") != 0;
+	pin_is_traced = pin_options.sample || pin_options.perturb ||
+			strcmp(pin_options.report, "off") != 0;
 	succeeded = has_addresses();
 	return succeeded;
 }

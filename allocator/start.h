@@ -31,6 +31,6 @@ void pin_start_give_spare(void);
  * Whether blocks are sampled or filled, or a report will tell which stacks the heap grew by:
  * then no call goes straight to jemalloc. Constant after the start.
  */
-extern PIN_HIDDEN bool pin_is_watched;
+extern PIN_HIDDEN bool pin_is_traced;
 
 #endif

@@ -245,7 +245,7 @@ void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
 
 static void invalidate(struct pin_range range, const void *caller)
 {
-	atomic_fetch_add(&pin_watched.forgotten, 1);
+	atomic_fetch_add(&pin_watched.invalidated, 1);
 	pin_listeners_invalidate(range.start, range.end - range.start);
 	if (pin_listeners_insert_later(caller))
 		pin_watch_notify();

@@ -186,7 +186,7 @@ static void notify_library(const struct library *it, uintptr_t start, size_t len
 
 void pin_listeners_notify(uintptr_t start, size_t length)
 {
-	atomic_fetch_add(&pin_watched.told, has_any);
+	atomic_fetch_add(&pin_watched.notified, has_any);
 	for (struct library *it = libraries; it; it = it->next)
 		if (it->function)
 			notify_library(it, start, length);

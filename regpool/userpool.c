@@ -202,7 +202,7 @@ static void *cut(struct pin_userpool *pool, size_t n_bytes, size_t alignment)
 		insert(pool, page, at - page);
 	if (at + n_pages < end)
 		insert(pool, at + n_pages, end - at - n_pages);
-	pin_pages.kinds[at] = PIN_KIND_SEGMENT;
+	pin_pages.kinds[at] = PIN_KIND_SLICE;
 	pin_page(at)->length = n_pages;
 	pool->n_slices++;
 	return pin_page_at(at);
@@ -231,7 +231,7 @@ static int uncut(struct pin_userpool *pool, void *slice)
 	uint32_t page = pin_page_of(slice), n_pages, first, end, before;
 
 	if (!piece.end || (uintptr_t)slice % PIN_UNIT ||
-	    pin_pages.kinds[page] != PIN_KIND_SEGMENT)
+	    pin_pages.kinds[page] != PIN_KIND_SLICE)
 		return -EINVAL;
 	first = pin_page_of((void *)piece.start);
 	end = pin_page_of((void *)(piece.end - 1)) + 1;

@@ -32,10 +32,10 @@
 /* Counters for the report. */
 struct pin_watched {
 	_Atomic uint64_t ranges;      /* watched registrations of memory that is not heap */
-	_Atomic uint64_t forgotten;   /* registrations that caches were told to invalidate */
+	_Atomic uint64_t invalidated; /* registrations that caches were told to invalidate */
 	_Atomic uint64_t unwatchable; /* registrations that cannot be watched completely */
 	_Atomic uint64_t events;      /* messages from the kernel */
-	_Atomic uint64_t told;	      /* ranges that listeners were notified of */
+	_Atomic uint64_t notified;    /* ranges that listeners were notified of */
 };
 extern struct pin_watched pin_watched;
 

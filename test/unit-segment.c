@@ -89,7 +89,7 @@ static void from_the_run_map(void)
 	ok(large_bytes() == live, "it is no block in use");
 	pin_segment_count((int64_t)n);
 	ok(large_bytes() == live + n, "unless that is said");
-	ok(pin_kind_of(p) == PIN_KIND_SEGMENT && pin_kind_of(p + PIN_UNIT) == PIN_KIND_NONE,
+	ok(pin_kind_of(p) == PIN_KIND_SLICE && pin_kind_of(p + PIN_UNIT) == PIN_KIND_NONE,
 	   "it is told apart from blocks");
 	free_before = pin_runs_free_bytes();
 	bytes = pin_span_bytes();
