@@ -4,9 +4,10 @@
  * pages and no more, and count with the size that was requested.
  *
  * A block that realloc grows by little gets a quarter's room: it is likely to grow again, and
- * should not be copied each time. realloc first extends the block into free memory behind it,
- * then moves it down into free memory before it, then grows the heap if the block is at its
- * end, and copies last. Nothing is copied under a lock.
+ * should not be copied each time. realloc first extends the block into used free memory behind
+ * it, then moves it down into that before it; copies it if there is used free memory elsewhere;
+ * then extends it into memory that nobody has touched, for which the heap may grow; and copies
+ * it last. Nothing is copied under a lock.
  *
  * New blocks, and resized ones, are counted, but the peak is not raised: the caller first has
  * samples updated, and then calls pin_live_settle().

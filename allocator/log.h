@@ -2,7 +2,7 @@
 /*
  * Formatting and logging without malloc, stdio or locale, so that both work on any path,
  * including inside malloc. A line goes to standard error in one write(2), but never to a file
- * that the program has opened in its place (stream.h).
+ * that the program has opened in its place (io.h).
  *
  * All functions are thread-safe and async-signal-safe and preserve errno.
  */

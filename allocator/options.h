@@ -53,8 +53,8 @@ extern struct pin_options pin_options;
 /*
  * Parses the environment the first time there is one. A value that cannot be parsed, or a
  * PINALLOC_ name that is not in the table, is reported in one line, and the default stays.
- * Not thread-safe: called in the first allocation, under jemalloc's initialisation lock, and
- * again from the constructor.
+ * Not thread-safe: called by pin_start_memory(), and again from the constructor, for then there
+ * is an environment.
  */
 void pin_options_init(void);
 

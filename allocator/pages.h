@@ -50,7 +50,8 @@ struct pin_page {
 	_Atomic uint16_t tag;  /* the state, and times 4 the number of the map: of the run map
 				  whose thread took the pages, or that has the free run */
 	union {
-		uint32_t children[2]; /* of a free run: fit.c */
+		uint32_t children[2]; /* of a free run: neighbours in a list (fit.c, runs.c,
+					 userpool.c) */
 		uint64_t asked;	      /* of a large block, the bytes requested */
 	};
 };

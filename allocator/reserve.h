@@ -27,8 +27,8 @@ extern struct pin_reserve pin_reserve;
 #define PIN_RESERVE_DUMPED (32 * PIN_MIB)
 
 /*
- * Reserves as much address space as RLIMIT_AS and the kernel allow. Returns 0 or -ENOMEM. Not
- * thread-safe: called under jemalloc's initialisation lock.
+ * Reserves as much address space as RLIMIT_AS and the kernel allow. Returns 0 or -ENOMEM.
+ * Called once, by pin_start_memory().
  */
 int pin_reserve_init(void);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Segments: memory of the heap in one piece that is no block, for pools and preallocation. It
- * comes from the run map and goes back there, never to the kernel.
+ * comes from a run map, or the system's pool of huge pages, and goes to a run map, never to the
+ * kernel.
  *
  * Thread-safe. Must not be called from inside malloc.
  */

@@ -7,9 +7,9 @@
  * NCCL does, although its ibv_reg_mr() calls still arrive here through the PLT of libibverbs.
  * Parent domains, and PDs imported from another process, are left to libibverbs as well.
  *
- * A domain is armed by its first registration of heap memory, or by pinalloc_enable(). Unless
- * noted otherwise the functions are thread-safe, and must not be called from inside malloc or a
- * signal handler.
+ * A domain is armed by its first request or look-up of heap memory, or by pinalloc_enable().
+ * Unless noted otherwise the functions are thread-safe, and must not be called from inside
+ * malloc or a signal handler.
  */
 #ifndef PIN_ARM_H
 #define PIN_ARM_H

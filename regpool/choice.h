@@ -11,8 +11,8 @@
  * size, and no page is in two. When blocks have gone and others cross the borders, the cells
  * are others, too: what was registered for the former is replaced (keys.h).
  *
- * Use: a domain is in use once its fourth request had to be registered, or if it is the first
- * one and the registrar has looked four times. Nothing is registered ahead in others.
+ * Use: an access set is in use once its fourth request had to be registered, or if it is the
+ * first one and the registrar has looked four times. Nothing is registered ahead in others.
  */
 #ifndef PIN_CHOICE_H
 #define PIN_CHOICE_H

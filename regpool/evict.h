@@ -4,9 +4,8 @@
  * that is, memory regions without users are deregistered, and the call is made again. Then it
  * fails as without this library. Limits that are known only make it happen before the call.
  *
- * The least recently used go first, of the adapter that has no room, or of all if it may be
- * locked memory, which they share. To find one takes a look at each memory region, which is
- * little beside what deregistering one takes.
+ * Of 64 that are idle, from all over each access set, the least recently used goes first: of
+ * the adapter that has no room, or of all if it may be locked memory, which they share.
  */
 #ifndef PIN_EVICT_H
 #define PIN_EVICT_H
@@ -23,11 +22,8 @@
  */
 size_t pin_evict_one(const char *device, bool waits);
 
-/*
- * The source of pin_entry.used_at; advances with each registration. Declared hidden, as
- * it is defined, so that reading it does not go through the global offset table.
- */
-extern _Atomic uint32_t pin_evict_clock __attribute__((visibility("hidden")));
+/* The source of pin_region.used_at; advances with each registration. */
+extern PIN_HIDDEN _Atomic uint32_t pin_evict_clock;
 
 /*
  * A call that takes n_bytes on this adapter has failed with this errno value: if that says that
