@@ -76,6 +76,12 @@ uses() {
 			}'
 }
 
+# includes: pairs of modules of which the first includes the header of the second.
+includes() {
+	grep -HoE '^#include "[a-z/-]+\.h"' {allocator,regpool,preload,preload/report}/*.[ch] |
+		sed -nE 's|^([a-z/-]+)\.[ch]:#include "([a-z/-]+)\.h"$|\1 \2|p' | awk '$1 != $2'
+}
+
 @test "allocator uses neither regpool nor preload, regpool does not use preload" {
 	clean '#include "(regpool|preload)/' '#include "regpool/mr.h"' allocator/*
 	clean '#include "preload/' '#include "preload/report/write.h"' regpool/*
@@ -89,6 +95,9 @@ uses() {
 	grep -qx 'regpool/keys regpool/entries' "$BATS_TEST_TMPDIR/uses"
 	grep -qx 'regpool/mr regpool/domain' "$BATS_TEST_TMPDIR/uses"
 	grep -qx 'preload/report/process preload/report/rank' "$BATS_TEST_TMPDIR/uses"
+	includes > "$BATS_TEST_TMPDIR/includes"
+	grep -qx 'regpool/keys regpool/entries' "$BATS_TEST_TMPDIR/includes"
+	run -0 tsort < "$BATS_TEST_TMPDIR/includes"
 	run tsort < "$BATS_TEST_TMPDIR/uses"
 	sed -n 's/^tsort: //p' <<< "$output"
 	[ "$status" -eq 0 ]
