@@ -15,9 +15,24 @@ static void set_state_and_wake(struct pin_entry *entry, uint32_t state)
 	pin_os_wake(&entry->state);
 }
 
+struct pin_range pin_entry_range(const struct pin_entry *entry)
+{
+	return (struct pin_range){entry->start, entry->start + entry->length};
+}
+
+static struct pin_entry *entry_at(struct pin_access_set *set, uint32_t number)
+{
+	return pin_table_at(&set->entries, struct pin_entry, number);
+}
+
+static uint32_t number_of(struct pin_access_set *set, const struct pin_entry *entry)
+{
+	return (uint32_t)(entry - entry_at(set, 0));
+}
+
 uint32_t pin_entry_n_users(struct pin_access_set *set, const struct pin_entry *entry)
 {
-	uint32_t number = pin_entry_number(set, entry), n = 0;
+	uint32_t number = number_of(set, entry), n = 0;
 
 	for (unsigned i = pin_lanes(); i--;)
 		n += atomic_load(pin_entry_users_in(set, number, i));
@@ -27,6 +42,11 @@ uint32_t pin_entry_n_users(struct pin_access_set *set, const struct pin_entry *e
 static struct pin_region *region_at(struct pin_access_set *set, uint32_t number)
 {
 	return pin_table_at(&set->regions, struct pin_region, number);
+}
+
+static struct pin_region *region_of(struct pin_access_set *set, const struct pin_entry *entry)
+{
+	return region_at(set, number_of(set, entry));
 }
 
 static _Atomic uint32_t *cover_at(struct pin_access_set *set, uintptr_t addr)
@@ -45,12 +65,11 @@ static void set_cover(struct pin_access_set *set, _Atomic uint32_t *slot,
 		      struct pin_entry *entry)
 {
 	uint32_t before = *slot;
-	struct pin_entry *old = before ? pin_entry_at(set, before) : NULL;
+	struct pin_entry *old = before ? entry_at(set, before) : NULL;
 
 	if (entry)
 		entry->n_found++;
-	atomic_store_explicit(slot, entry ? pin_entry_number(set, entry) : 0,
-			      memory_order_release);
+	atomic_store_explicit(slot, entry ? number_of(set, entry) : 0, memory_order_release);
 	if (old && !--old->n_found && old->state & PIN_ENTRY_READY)
 		set->has_leftovers = true;
 }
@@ -81,17 +100,17 @@ static void link_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
 	uint32_t *first = list_of(set, entry);
 
-	pin_entry_region(set, entry)->next = *first;
-	*first = pin_entry_number(set, entry);
+	region_of(set, entry)->next = *first;
+	*first = number_of(set, entry);
 }
 
 static void unlink_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
 	uint32_t *link = list_of(set, entry);
 
-	while (*link != pin_entry_number(set, entry))
+	while (*link != number_of(set, entry))
 		link = &region_at(set, *link)->next;
-	*link = pin_entry_region(set, entry)->next;
+	*link = region_of(set, entry)->next;
 }
 
 struct pin_walk pin_entries_walk(struct pin_access_set *set, struct pin_range range)
@@ -116,8 +135,8 @@ struct pin_entry *pin_entries_next(struct pin_access_set *set, struct pin_walk *
 				return NULL;
 			walk->next = *first_at(set, walk->at);
 		}
-		entry = pin_entry_at(set, walk->next);
-		walk->next = pin_entry_region(set, entry)->next;
+		entry = entry_at(set, walk->next);
+		walk->next = region_of(set, entry)->next;
 	} while (!pin_range_meets(pin_entry_range(entry), walk->range));
 	return entry;
 }
@@ -131,7 +150,7 @@ static bool is_better_at(struct pin_access_set *set, const struct pin_entry *ent
 			 uintptr_t start)
 {
 	uint32_t number = *cover_at(set, start);
-	const struct pin_entry *other = number ? pin_entry_at(set, number) : NULL;
+	const struct pin_entry *other = number ? entry_at(set, number) : NULL;
 
 	if (!other || has_granule(entry, start) != has_granule(other, start))
 		return !other || has_granule(entry, start);
@@ -140,7 +159,7 @@ static bool is_better_at(struct pin_access_set *set, const struct pin_entry *ent
 
 static bool is_within(struct pin_access_set *set, struct pin_range range, uint32_t number)
 {
-	return number && pin_range_has(pin_entry_range(pin_entry_at(set, number)), range);
+	return number && pin_range_has(pin_entry_range(entry_at(set, number)), range);
 }
 
 /* In a granule of which the entry has a part, unless one that has all of it has that, too. */
@@ -150,12 +169,12 @@ static void publish_pages(struct pin_access_set *set, struct pin_entry *entry, u
 	uintptr_t end = start + PIN_GRANULE < range.end ? start + PIN_GRANULE : range.end;
 	uint32_t whole = *cover_at(set, start);
 
-	if (whole != pin_entry_number(set, entry) && is_within(set, range, whole))
+	if (whole != number_of(set, entry) && is_within(set, range, whole))
 		return;
 	for (uintptr_t p = start > range.start ? start : range.start; p < end; p += PIN_PAGE) {
 		uint32_t number = *page_at(set, p);
 
-		if (!number || reaches_further(entry, pin_entry_at(set, number)))
+		if (!number || reaches_further(entry, entry_at(set, number)))
 			set_cover(set, page_at(set, p), entry);
 	}
 }
@@ -169,7 +188,7 @@ static void hide_pages(struct pin_access_set *set, const struct pin_entry *entry
 	for (uintptr_t p = start; p < start + PIN_GRANULE; p += PIN_PAGE) {
 		uint32_t number = *page_at(set, p);
 
-		if (number && pin_range_has(range, pin_entry_range(pin_entry_at(set, number))))
+		if (number && pin_range_has(range, pin_entry_range(entry_at(set, number))))
 			set_cover(set, page_at(set, p), NULL);
 	}
 }
@@ -177,7 +196,7 @@ static void hide_pages(struct pin_access_set *set, const struct pin_entry *entry
 /* Caller holds the set's lock. Makes look-ups find the entry, unless it is stale. */
 static void publish_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
-	bool is_stale = pin_entry_region(set, entry)->is_stale;
+	bool is_stale = region_of(set, entry)->is_stale;
 	struct pin_range all = pin_range_granules(pin_entry_range(entry));
 
 	pin_assert_locked(&set->lock);
@@ -201,7 +220,7 @@ static void unpublish_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
 	struct pin_range range = pin_entry_range(entry), all = pin_range_granules(range);
 	struct pin_walk walk = pin_entries_walk(set, all);
-	uint32_t number = pin_entry_number(set, entry);
+	uint32_t number = number_of(set, entry);
 	struct pin_entry *other;
 
 	for (uintptr_t g = all.start; g < all.end; g += PIN_GRANULE) {
@@ -223,11 +242,11 @@ static struct pin_entry *free_entry(struct pin_access_set *set)
 
 	/* Proxies that have outlived their domain may still count there (PIN_CLEAR_GONE).
 	 */
-	while ((number = *link) && pin_entry_n_users(set, pin_entry_at(set, number)))
+	while ((number = *link) && pin_entry_n_users(set, entry_at(set, number)))
 		link = &region_at(set, number)->next;
 	if (number) {
 		*link = region_at(set, number)->next;
-		return pin_entry_at(set, number);
+		return entry_at(set, number);
 	}
 	number = set->n_entries + 1;
 	if (pin_table_ensure(&set->regions, (size_t)number + 1) ||
@@ -235,7 +254,7 @@ static struct pin_entry *free_entry(struct pin_access_set *set)
 	    pin_table_ensure(&set->entries, (size_t)number + 1))
 		return NULL;
 	set->n_entries = number;
-	return pin_entry_at(set, number);
+	return entry_at(set, number);
 }
 
 static void set_range(struct pin_access_set *set, struct pin_entry *entry,
@@ -259,7 +278,7 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 	entry = free_entry(set);
 	if (!entry)
 		return NULL;
-	pin_entry_region(set, entry)->is_stale = false;
+	region_of(set, entry)->is_stale = false;
 	set_range(set, entry, range);
 	atomic_store(&entry->state, PIN_ENTRY_BUSY);
 	return entry;
@@ -304,13 +323,13 @@ void pin_entries_note_error(const char *device, int error)
 
 void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t state)
 {
-	struct pin_region *region = pin_entry_region(set, entry);
+	struct pin_region *region = region_of(set, entry);
 
 	pthread_mutex_lock(&set->lock);
 	if (!state) {
 		unlink_entry(set, entry);
 		region->next = set->free;
-		set->free = pin_entry_number(set, entry);
+		set->free = number_of(set, entry);
 	}
 	set_state_and_wake(entry, state);
 	if (state)
@@ -322,7 +341,7 @@ void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t
 static bool deregister_entry(struct pin_access_set *set, struct pin_entry *entry,
 			     uint32_t before)
 {
-	struct pin_region *region = pin_entry_region(set, entry);
+	struct pin_region *region = region_of(set, entry);
 	int error = pin_register_deregister(set->domain, region->mr, pin_entry_range(entry));
 
 	pin_entries_note_error(set->domain->device, error);
@@ -340,7 +359,7 @@ static uint32_t claim_leftover(struct pin_access_set *set, uint32_t number)
 
 	pthread_mutex_lock(&set->lock);
 	for (; number <= set->n_entries && !claimed; number++) {
-		struct pin_entry *entry = pin_entry_at(set, number);
+		struct pin_entry *entry = entry_at(set, number);
 
 		if (entry->state != PIN_ENTRY_READY || entry->n_found)
 			continue;
@@ -358,7 +377,7 @@ void pin_entries_purge(struct pin_access_set *set)
 	if (!atomic_exchange(&set->has_leftovers, false))
 		return;
 	while ((number = claim_leftover(set, number + 1)))
-		deregister_entry(set, pin_entry_at(set, number), PIN_ENTRY_READY);
+		deregister_entry(set, entry_at(set, number), PIN_ENTRY_READY);
 }
 
 void pin_entries_purge_domain(struct pin_domain *domain)
@@ -392,7 +411,7 @@ int pin_entry_evict(struct pin_access_set *set, struct pin_entry *entry)
 bool pin_entries_in_use(struct pin_access_set *set)
 {
 	for (uint32_t i = 1; i <= set->n_entries; i++)
-		if (pin_entry_at(set, i)->state && pin_entry_n_users(set, pin_entry_at(set, i)))
+		if (entry_at(set, i)->state && pin_entry_n_users(set, entry_at(set, i)))
 			return true;
 	return false;
 }
@@ -409,10 +428,10 @@ static void withdraw(struct pin_access_set *set, struct pin_range range, bool id
 
 	while ((entry = pin_entries_next(set, &walk)))
 		if (entry != kept && (!idle_only || pin_entry_is_idle(set, entry)))
-			pin_entry_region(set, entry)->is_stale = true;
+			region_of(set, entry)->is_stale = true;
 	walk = pin_entries_walk(set, range);
 	while ((entry = pin_entries_next(set, &walk)))
-		if (pin_entry_region(set, entry)->is_stale && entry->state & PIN_ENTRY_READY)
+		if (region_of(set, entry)->is_stale && entry->state & PIN_ENTRY_READY)
 			unpublish_entry(set, entry);
 }
 
@@ -458,7 +477,7 @@ void pin_entries_clear(struct pin_access_set *set, enum pin_clear what)
 {
 	pin_assert_writing(&set->domain->lock);
 	for (uint32_t i = 1; i <= set->n_entries; i++) {
-		struct pin_entry *entry = pin_entry_at(set, i);
+		struct pin_entry *entry = entry_at(set, i);
 		uint32_t state = wait_and_seize(set, entry);
 
 		if (state && what == PIN_CLEAR_GONE) {

@@ -77,16 +77,10 @@ static inline struct pin_entry *pin_entry_at(struct pin_access_set *set, uint32_
 	return pin_table_at(&set->entries, struct pin_entry, number);
 }
 
-static inline uint32_t pin_entry_number(struct pin_access_set *set,
-					const struct pin_entry *entry)
-{
-	return (uint32_t)(entry - pin_entry_at(set, 0));
-}
-
 static inline struct pin_region *pin_entry_region(struct pin_access_set *set,
 						  const struct pin_entry *entry)
 {
-	return pin_table_at(&set->regions, struct pin_region, pin_entry_number(set, entry));
+	return pin_table_at(&set->regions, struct pin_region, entry - pin_entry_at(set, 0));
 }
 
 static inline _Atomic uint32_t *pin_entry_users_in(struct pin_access_set *set, uint32_t number,
@@ -99,10 +93,7 @@ static inline _Atomic uint32_t *pin_entry_users_in(struct pin_access_set *set, u
 /* How many proxies use it. */
 uint32_t pin_entry_n_users(struct pin_access_set *set, const struct pin_entry *entry);
 
-static inline struct pin_range pin_entry_range(const struct pin_entry *entry)
-{
-	return (struct pin_range){entry->start, entry->start + entry->length};
-}
+struct pin_range pin_entry_range(const struct pin_entry *entry);
 
 /*
  * Allocates an entry for a range. It is BUSY and belongs to the calling thread. NULL without

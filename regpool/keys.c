@@ -45,9 +45,9 @@ static struct ibv_mr *register_range(struct pin_access_set *set, struct pin_rang
 	if (!mr)
 		pin_entries_note_error(set->domain->device, *error);
 	else
-		pin_debug("%s at %p registered%s on %s: lkey 0x%x",
-			  PIN_SIZE(pin_range_length(range)), (void *)range.start,
-			  may_evict ? "" : " ahead", set->domain->device, mr->lkey);
+		pin_debug("%s at %p registered%s on %s: lkey 0x%x", PIN_SIZE(n_bytes),
+			  (void *)range.start, may_evict ? "" : " ahead", set->domain->device,
+			  mr->lkey);
 	return mr;
 }
 
