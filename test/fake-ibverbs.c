@@ -195,17 +195,14 @@ PIN_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
 }
 
 /* Not declared by <infiniband/verbs.h>. */
-PIN_EXPORT int ibv_dontfork_range(void *start, size_t length);
-PIN_EXPORT int ibv_dofork_range(void *start, size_t length);
-
-int ibv_dontfork_range(void *start, size_t length)
+PIN_EXPORT int ibv_dontfork_range(void *start, size_t length)
 {
 	(void)start;
 	(void)length;
 	return 0;
 }
 
-int ibv_dofork_range(void *start, size_t length)
+PIN_EXPORT int ibv_dofork_range(void *start, size_t length)
 {
 	return ibv_dontfork_range(start, length);
 }

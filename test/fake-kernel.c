@@ -13,9 +13,7 @@ bool __wrap_pin_watch_start(void);
 size_t __wrap_pin_os_memlock_limit(void);
 size_t __wrap_pin_os_ram(void);
 size_t __real_pin_os_ram(void);
-size_t __wrap_pin_cgroup_limit(void);
 size_t __real_pin_cgroup_limit(void);
-bool __wrap_pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
 bool __real_pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
 
 /* Indexed from the base of the heap. */

@@ -12,7 +12,6 @@ enum { MOST = 64 };
 static unsigned n_lines;
 
 /* Each thing that is not understood gets one line. */
-int __wrap_pin_io_write_line(int fd, const char *text, size_t n_bytes);
 int __wrap_pin_io_write_line(int fd, const char *text, size_t n_bytes)
 {
 	must(fd == STDERR_FILENO && n_bytes > 0 && n_bytes <= 512);

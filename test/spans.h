@@ -71,6 +71,12 @@ static inline int look_up(struct ibv_pd *pd, const void *addr, size_t length,
 	return pin_mr_lookup(pd, addr, length, pin_domain_rights(), keys);
 }
 
+/* With the PD, which can be deallocated, goes all that was registered. */
+#define nothing_is_left(pd)                                                    \
+	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !fake_verbs.wrong && \
+		   !pin_state.registered,                                      \
+	   "nothing is left")
+
 /* Whether the adapter would let the MR's keys touch what it stands for. */
 static inline bool reaches(const struct ibv_mr *mr)
 {

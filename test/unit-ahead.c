@@ -11,6 +11,7 @@
 #include "regpool/keys.h"
 #include "regpool/segments.h"
 #include "regpool/state.h"
+#include "test/beside.h"
 #include "test/blocks.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
@@ -18,22 +19,15 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <pthread.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define CELL	(256 * PIN_MIB)
 #define HOUR_NS 3600000000000ull
 
 /* The linker puts these in front of the library's own. */
 uint64_t __real_pin_os_now_ns(void);
-uint64_t __wrap_pin_os_now_ns(void);
 void __real_pin_os_sleep_ms(uint64_t ms);
-void __wrap_pin_os_sleep_ms(uint64_t ms);
 void __real_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
-void __wrap_pin_os_wait_ms(_Atomic uint32_t *word, uint32_t seen, uint64_t ms);
 int __real_pin_thread_start(void *(*run)(void *), void *arg, const char *name);
-int __wrap_pin_thread_start(void *(*run)(void *), void *arg, const char *name);
 
 static _Atomic uint64_t stands_at_ns; /* 0: time goes on */
 static _Atomic uint64_t pause_ms;     /* how long the thread waits at most */
@@ -71,14 +65,6 @@ static struct pin_span *span;
 static struct ibv_pd *pd;
 static struct ibv_mr *first; /* by which the PD is armed */
 
-/* The thread has a pace of its own, under a sanitizer a slow one. */
-static bool soon(bool (*holds)(const void *arg), const void *arg)
-{
-	for (int i = 0; i < 60000 && !holds(arg); i++)
-		usleep(1000);
-	return holds(arg);
-}
-
 /* In one memory region. */
 static bool has_keys(const void *addr, size_t n_bytes)
 {
@@ -101,11 +87,6 @@ static bool is_pinned(const void *addr)
 	return has_keys(addr, PIN_PAGE);
 }
 
-static bool has_waited_since(const void *n)
-{
-	return n_waits != *(const unsigned *)n;
-}
-
 /* The thread has made a pass over the whole heap since, and waits. */
 static void let_it_finish(void)
 {
@@ -113,7 +94,7 @@ static void let_it_finish(void)
 		unsigned n = n_waits;
 
 		pin_state_changed();
-		soon(has_waited_since, &n);
+		soon(n_waits != n);
 	}
 }
 
@@ -136,18 +117,6 @@ static unsigned count_threads(void)
 		n += task->d_name[0] != '.';
 	closedir(tasks);
 	return n;
-}
-
-static bool is_quiet(const void *unused)
-{
-	(void)unused;
-	return pause_ms == UINT64_MAX && pin_state.registered >= pin_span_bytes();
-}
-
-static bool has_waited_long(const void *unused)
-{
-	(void)unused;
-	return pause_ms >= 64 && pause_ms < UINT64_MAX;
 }
 
 static void lazy(char *heap)
@@ -188,7 +157,7 @@ static void resident(char *heap)
 	pin_options.mode = PIN_MODE_EAGER;
 	pd = new_pd();
 	first = reg(pd, heap + CELL, 64, RIGHTS);
-	ok(soon(is_pinned, heap), "the first request starts registering resident memory ahead");
+	ok(soon(is_pinned(heap)), "the first request starts registering resident memory ahead");
 	let_hours_pass();
 	ok(is_pinned(heap + CELL - PIN_PAGE) && fake_verbs.registered == CELL + PIN_PAGE,
 	   "that is all, and nothing else");
@@ -202,8 +171,8 @@ static void touched_later(char *heap)
 	fake_touch(p, 10 * PIECE);
 	fake_touch(p + 12 * PIECE, PIECE);
 	pin_state_changed();
-	ok(soon(is_pinned, p + 12 * PIECE) && soon(is_pinned, p) &&
-		   soon(is_pinned, p + 9 * PIECE),
+	ok(soon(is_pinned(p + 12 * PIECE)) && soon(is_pinned(p)) &&
+		   soon(is_pinned(p + 9 * PIECE)),
 	   "memory touched later is registered later");
 	ok(!is_pinned(p + 10 * PIECE) && !is_pinned(p + 11 * PIECE) && !is_pinned(p - 1),
 	   "gaps in it are not registered");
@@ -216,12 +185,7 @@ static void grown(void)
 	let_hours_pass();
 	ok(!is_pinned(p), "growth alone registers nothing");
 	fake_touch(p, PIECE);
-	ok(soon(is_pinned, p), "using the memory does, without a request");
-}
-
-static bool has_looked_since(const void *looks)
-{
-	return fake_kernel.looks != *(const unsigned *)looks;
+	ok(soon(is_pinned(p)), "using the memory does, without a request");
 }
 
 /* The thread has looked once since, from the beginning. */
@@ -231,29 +195,8 @@ static void let_it_look(void)
 		unsigned looks = fake_kernel.looks;
 
 		pin_state_changed();
-		soon(has_looked_since, &looks);
+		soon(fake_kernel.looks != looks);
 	}
-}
-
-/*
- * The clock stands, later than any time the thread has taken down; what it thought due by the
- * one that goes is done with.
- */
-static void stop_clock(void)
-{
-	stands_at_ns = __real_pin_os_now_ns() + HOUR_NS;
-	let_it_look();
-}
-
-/* It is counted a moment after it is there. */
-static bool has_created(const void *wanted)
-{
-	return pin_state.created >= *(const uint64_t *)wanted;
-}
-
-static bool creates(uint64_t wanted)
-{
-	return soon(has_created, &wanted) && pin_state.created == wanted;
 }
 
 #define FILLED 16
@@ -267,7 +210,9 @@ static void filled_slowly(void)
 	size_t bytes;
 
 	let_it_finish();
-	stop_clock();
+	/* Later than any time the thread has taken down; what it thought due is done with. */
+	stands_at_ns = __real_pin_os_now_ns() + HOUR_NS;
+	let_it_look();
 	before = pin_state.created;
 	bytes = fake_verbs.registered;
 	for (size_t i = 0; i < 2 * FILLED; i += 2) {
@@ -276,10 +221,12 @@ static void filled_slowly(void)
 	}
 	ok(pin_state.created == before, "of memory that is being filled cells wait");
 	stands_at_ns = 0;
-	ok(creates(before + FILLED) && is_pinned(p), "a little later, each half is once");
+	ok(soon(pin_state.created >= before + FILLED) && pin_state.created == before + FILLED &&
+		   is_pinned(p),
+	   "a little later, each half is once");
 	fake_touch(p, CELL);
 	pin_state_changed();
-	ok(soon(is_pinned, p + CELL - PIECE), "and so are those that are complete later");
+	ok(soon(is_pinned(p + CELL - PIECE)), "and so are those that are complete later");
 	let_hours_pass();
 	for (size_t i = 0; i < CELL; i += 2 * PIECE)
 		whole += has_keys(p + i, 2 * PIECE);
@@ -323,18 +270,7 @@ static void other_spans(void)
 	char *p = grow(&other, 3 * PIECE);
 
 	fake_touch(p, 3 * PIECE);
-	ok(soon(is_pinned, p + 2 * PIECE), "spans that begin later are registered, too");
-}
-
-static bool has_waited_little(const void *unused)
-{
-	(void)unused;
-	return pause_ms < 64;
-}
-
-static bool has_live(const void *n)
-{
-	return fake_verbs.live == *(const unsigned *)n;
+	ok(soon(is_pinned(p + 2 * PIECE)), "spans that begin later are registered, too");
 }
 
 /* Memory that is registered becomes resident, also what nobody has used yet. */
@@ -364,11 +300,12 @@ static void swept(void)
 	narrow = reg(pd, p, 64, RIGHTS);
 	fake_touch(p, PIECE);
 	pin_state_changed();
-	if (!soon(is_pinned, p + PIECE - PIN_PAGE))
+	if (!soon(is_pinned(p + PIECE - PIN_PAGE)))
 		abort();
 	pin_mr_deregister(narrow);
 	pin_state_changed();
-	ok(soon(has_live, &live), "leftovers are deregistered after their users have gone");
+	ok(soon(fake_verbs.live == live),
+	   "leftovers are deregistered after their users have gone");
 }
 
 static void backs_off(void)
@@ -376,14 +313,14 @@ static void backs_off(void)
 	char *p = grow(&span, CELL);
 
 	pin_state_changed();
-	ok(soon(has_waited_long, NULL),
+	ok(soon(pause_ms >= 64 && pause_ms < UINT64_MAX),
 	   "while some of the heap is not resident, the pauses grow");
 	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
-	ok(soon(has_waited_little, NULL), "a registration makes them short again");
+	ok(soon(pause_ms < 64), "a registration makes them short again");
 	for (uint32_t i = 0; i < pin_span_count(); i++)
 		fake_touch((void *)pin_span_get(i)->start, pin_span_get(i)->length);
 	pin_state_changed();
-	ok(soon(is_quiet, NULL),
+	ok(soon(pause_ms == UINT64_MAX && pin_state.registered >= pin_span_bytes()),
 	   "when all is resident, the thread sleeps until something happens");
 	ok(fake_verbs.registered == pin_state.registered, "all is registered");
 }
@@ -411,12 +348,6 @@ static void segments(void)
 	pin_segments_remove(&segment);
 }
 
-static bool is_at_work(const void *unused)
-{
-	(void)unused;
-	return fake_verbs.live > 10;
-}
-
 #define MANY (16 * PIN_GIB)
 
 /* Stretch after stretch, and the PD's lock is free in between. */
@@ -429,28 +360,16 @@ static void disabled(void)
 	for (size_t i = 0; i < MANY; i += 2 * PIECE)
 		fake_touch(p + i, PIECE);
 	pin_domain_enable(pd, RIGHTS);
-	ok(soon(is_at_work, NULL), "memory is being registered ahead");
+	ok(soon(fake_verbs.live > 10), "memory is being registered ahead");
 	pin_domain_disarm(pd);
 	let_it_finish();
 	ok(!fake_verbs.live, "then a PD can be disabled, and nothing more is registered in it");
-}
-
-static bool is_over(const void *unused)
-{
-	(void)unused;
-	return has_ended;
 }
 
 static struct pin_ibverbs verbs;
 static struct ibv_mr *(*real_reg_mr)(struct ibv_pd *pd, void *addr, size_t length,
 				     uint64_t iova, unsigned access);
 static _Atomic bool is_held_up, may_go_on;
-
-static bool goes_on(const void *unused)
-{
-	(void)unused;
-	return may_go_on;
-}
 
 static pthread_t main_thread;
 
@@ -460,15 +379,9 @@ static struct ibv_mr *slow_reg_mr(struct ibv_pd *its, void *addr, size_t length,
 {
 	if (!pthread_equal(pthread_self(), main_thread)) {
 		is_held_up = true;
-		soon(goes_on, NULL);
+		soon(may_go_on);
 	}
 	return real_reg_mr(its, addr, length, iova, access);
-}
-
-static bool is_in_the_middle(const void *unused)
-{
-	(void)unused;
-	return is_held_up;
 }
 
 static void beside(void)
@@ -485,14 +398,14 @@ static void beside(void)
 	pin_ibverbs_replace(&verbs);
 	fake_touch(p, CELL);
 	pin_state_changed();
-	soon(is_in_the_middle, NULL);
+	soon(is_held_up);
 	before = fake_verbs.registered;
 	one = reg(pd, p + 20 * PIECE, 64, RIGHTS);
 	two = reg(pd, p + 41 * PIECE - 32, 64, RIGHTS);
 	ok(!may_go_on && fake_verbs.registered == before + 3 * PIN_PAGE,
 	   "requests do not wait for a cell that is registered ahead, and use their own pages");
 	may_go_on = true;
-	ok(soon(is_pinned, p), "which is registered around them");
+	ok(soon(is_pinned(p)), "which is registered around them");
 	pin_ibverbs_replace(real);
 	pin_mr_deregister(one);
 	pin_mr_deregister(two);
@@ -508,14 +421,14 @@ static void note_fork(void)
 	bytes_at_fork = fake_verbs.registered;
 }
 
+static bool ends_at_once(void)
+{
+	return true;
+}
+
 static void have_child(void)
 {
-	int status = -1;
-	pid_t child = fork();
-
-	if (!child)
-		_exit(0);
-	if (waitpid(child, &status, 0) != child || status)
+	if (!in_child(ends_at_once))
 		abort();
 }
 
@@ -534,7 +447,7 @@ static void forks_again(char *p)
 	   (bytes_at_fork - before) / PIECE);
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(used); i++)
 		pin_mr_deregister(used[i]);
-	ok(soon(is_pinned, p), "and so on");
+	ok(soon(is_pinned(p)), "and so on");
 }
 
 /* With a block in use, and one whose keys are known, in other memory regions than the rest. */
@@ -547,7 +460,7 @@ static void forks(void)
 
 	fake_touch(p, CELL);
 	pin_state_changed();
-	if (!soon(is_pinned, p) || look_up(pd, held, 64, &keys))
+	if (!soon(is_pinned(p)) || look_up(pd, held, 64, &keys))
 		abort();
 	lkey = mr->lkey;
 	have_child();
@@ -555,15 +468,10 @@ static void forks(void)
 	ok(!look_up(pd, held, 64, &again) && again.lkey == keys.lkey && again.rkey == keys.rkey,
 	   "keys that are known stay");
 	ok(mr->lkey == lkey && reaches(mr), "as does what is in use");
-	ok(soon(is_pinned, p) && soon(is_pinned, p + CELL - PIECE),
+	ok(soon(is_pinned(p)) && soon(is_pinned(p + CELL - PIECE)),
 	   "the rest is registered again later");
 	forks_again(p);
 	pin_mr_deregister(mr);
-}
-
-static bool is_registered(const void *n)
-{
-	return fake_verbs.registered == *(const size_t *)n;
 }
 
 /* By hours that go on, as the time of the last shortage is one of them. */
@@ -596,7 +504,7 @@ static void heals_at(bool is_told)
 	let_it_finish();
 	ok(!is_pinned(p), "nor is that tried again at once");
 	let_more_hours_pass();
-	ok(soon(is_pinned, p), "it is later, when there is room");
+	ok(soon(is_pinned(p)), "it is later, when there is room");
 }
 
 /* No thread looks while the clock stands, unless it is set on. */
@@ -615,7 +523,7 @@ static void __attribute__((unused)) heals(void)
 	let_it_finish();
 	ok(fake_verbs.registered < all, "what was evicted is not registered again at once");
 	let_more_hours_pass();
-	ok(soon(is_registered, &all), "but later");
+	ok(soon(fake_verbs.registered == all), "but later");
 	p = grow(&span, PIECE);
 	fake_touch(p, PIECE);
 	fake_verbs.fail_errno = EFAULT;
@@ -639,14 +547,6 @@ static void __attribute__((unused)) shrinks(void)
 	   pin_state.registered / PIECE, limit / PIECE);
 	pin_options.max_pinned = SIZE_MAX;
 	fake_kernel.cgroup = 0;
-}
-
-/* The thread's helper shall not be found running, which a sanitizer would report. */
-static void end_thread(void)
-{
-	ends = true;
-	pin_state_changed();
-	soon(is_over, NULL);
 }
 
 int main(void)
@@ -682,6 +582,9 @@ int main(void)
 	let_it_finish();
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
 	   "deallocating the PD deregisters everything");
-	end_thread();
+	/* The thread's helper shall not be found running, which a sanitizer would report. */
+	ends = true;
+	pin_state_changed();
+	soon(has_ended);
 	return done_testing();
 }

@@ -60,15 +60,10 @@ static struct ibv_pd *begin(unsigned seed)
 	return new_pd();
 }
 
-static struct pin_access_set *access_set_of(struct ibv_pd *pd)
-{
-	return pin_access_set_of(pin_domain_find(pd), RIGHTS);
-}
-
 /* Of those that somebody uses or has keys of. */
 static size_t used_bytes(struct ibv_pd *pd)
 {
-	struct pin_access_set *set = access_set_of(pd);
+	struct pin_access_set *set = pin_access_set_of(pin_domain_find(pd), RIGHTS);
 	size_t n = 0;
 
 	for (uint32_t i = 1; i <= set->n_entries; i++) {

@@ -44,12 +44,6 @@ static void fill(size_t most)
 	blocks[i].n = 0;
 }
 
-static void empty(void)
-{
-	for (size_t i = 0; blocks[i].n; i++)
-		pin_page_set_kind(pin_page_of(heap) + (uint32_t)blocks[i].first, PIN_KIND_NONE);
-}
-
 /* Blocks in use that no cell has whole. */
 static unsigned cut(const struct pin_range *cells, size_t n_cells)
 {
@@ -97,7 +91,8 @@ static void followed(size_t most)
 	   cut(cells, n));
 	ok(n <= 2 * LENGTH / CELL + 1 && longest(cells, n) < CELL + PIN_GRANULE,
 	   "%zu cells, with several blocks of %zu MiB at most", n, longest(cells, n) / PIN_MIB);
-	empty();
+	for (size_t i = 0; blocks[i].n; i++)
+		pin_page_set_kind(pin_page_of(heap) + (uint32_t)blocks[i].first, PIN_KIND_NONE);
 }
 
 /* Small blocks have pages of their own, and no cell is made for them. */

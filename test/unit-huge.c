@@ -20,8 +20,6 @@
 #include <unistd.h>
 
 /* The linker puts these in place of the library's (--wrap). */
-void __wrap_pin_os_use_huge(void *addr, size_t n_bytes);
-int __wrap_pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size);
 
 #define PIECE (16 * PIN_MIB)
 
@@ -40,7 +38,6 @@ void __wrap_pin_os_use_huge(void *addr, size_t n_bytes)
 
 int __wrap_pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size)
 {
-	(void)page_size;
 	tried++;
 	if (given == pool)
 		return taken_away ? -EEXIST : -ENOMEM;

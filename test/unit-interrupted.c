@@ -10,6 +10,7 @@
 #include "regpool/state.h"
 #include "regpool/uffd.h"
 #include "regpool/watch.h"
+#include "test/beside.h"
 #include "test/spans.h"
 #include "test/tap.h"
 
@@ -21,13 +22,8 @@
 #include <unistd.h>
 
 /* The linker puts these in place of the library's (--wrap). */
-int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock);
 int __real_pthread_mutex_unlock(pthread_mutex_t *lock);
-int __wrap_pthread_sigmask(int how, const sigset_t *set, sigset_t *old);
 int __real_pthread_sigmask(int how, const sigset_t *set, sigset_t *old);
-bool __wrap_pin_listeners_find(void);
-void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length);
-bool __wrap_pin_listeners_insert_later(const void *caller);
 
 static char *heap;
 static struct ibv_pd *pd;
@@ -147,14 +143,12 @@ void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length)
 
 bool __wrap_pin_listeners_insert_later(const void *caller)
 {
-	(void)caller;
 	return false;
 }
 
 /* The second call waits for the thread that has read the message of the first. */
 static void discard(int unused)
 {
-	(void)unused;
 	for (int i = 0; i < 2; i++) {
 		madvise(heap + 4 * PIECE, PIN_PAGE, MADV_DONTNEED);
 		madvise(foreign, PIN_PAGE, MADV_DONTNEED);
@@ -175,13 +169,9 @@ static void register_twice(char *p)
 		pin_mr_deregister(reg(pd, p, PIN_PAGE, RIGHTS));
 }
 
-static void fork_once(void)
+static bool ends_at_once(void)
 {
-	pid_t child = fork();
-
-	if (!child)
-		_exit(0);
-	waitpid(child, NULL, 0);
+	return true;
 }
 
 static void handled(void)
@@ -197,7 +187,7 @@ static void handled(void)
 	is_interrupted = true;
 	register_twice(others);
 	ok(n_handled > 0, "a handler may replace pages while foreign memory is registered");
-	fork_once();
+	in_child(ends_at_once);
 	do_all();
 	is_interrupted = false;
 	ok(n_handled > 10, "or heap memory is registered, evicted, or deregistered");
@@ -206,21 +196,22 @@ static void handled(void)
 
 /* --- fork() ------------------------------------------------------------------------- */
 
+static struct ibv_pd *parents;
+
+static bool leaves_it_alone(void)
+{
+	unsigned made = fake_verbs.made;
+
+	pin_mr_deregister(reg(parents, heap, 64, RIGHTS));
+	return pin_state_off() == PIN_CHILD && !pin_state.created && !pin_watch_is_on() &&
+	       fake_verbs.made == made + 1;
+}
+
 static void forked(void)
 {
-	struct ibv_pd *parents = new_pd();
-	int status = -1;
-	pid_t child = fork();
-
-	if (!child) {
-		unsigned made = fake_verbs.made;
-
-		pin_mr_deregister(reg(parents, heap, 64, RIGHTS));
-		_exit(pin_state_off() != PIN_CHILD || pin_state.created || pin_watch_is_on() ||
-		      fake_verbs.made != made + 1);
-	}
-	waitpid(child, &status, 0);
-	ok(!status, "a child does not register in a domain in which its parent has not yet");
+	parents = new_pd();
+	ok(in_child(leaves_it_alone),
+	   "a child does not register in a domain in which its parent has not yet");
 	pin_domain_dealloc(parents);
 }
 

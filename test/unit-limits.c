@@ -27,6 +27,15 @@
 
 static char *heap[PIECES];
 
+#define ends_without_limits(pd)                                             \
+	do {                                                                \
+		fake_kernel.memlock = fake_verbs.limit = SIZE_MAX;          \
+		pin_options.max_pinned = fake_verbs.max_mr_size = SIZE_MAX; \
+		fake_verbs.max_mr = INT_MAX;                                \
+		fake_verbs.full_errno = ENOMEM;                             \
+		nothing_is_left(pd);                                        \
+	} while (0)
+
 /* In a process of its own: it is not found out again at once. */
 static size_t share_with(size_t ram, size_t cgroup)
 {
@@ -86,8 +95,7 @@ static void share_of_memory(void)
 	ok(pin_budget_pinned_limit() == 12 * PIECE, "a limit that changes is seen");
 	pin_options.max_pinned = SIZE_MAX;
 	ok(served_at_once(pd) == PIECES, "without a limit everything is registered");
-	ok(!pin_domain_dealloc(pd) && !pin_state.registered && !pin_state.registered,
-	   "nothing is left");
+	ends_without_limits(pd);
 }
 
 /* What two memory regions have counts twice. */
@@ -138,9 +146,7 @@ static void narrowed(void)
 	ok(reaches(mr) && pin_state.registered == 2 * PIN_PAGE,
 	   "if what it overlaps does not fit with it, the requested range does");
 	pin_mr_deregister(mr);
-	pin_options.max_pinned = SIZE_MAX;
-	ok(!pin_domain_dealloc(pd) && !pin_state.registered && !pin_state.registered,
-	   "nothing is left");
+	ends_without_limits(pd);
 }
 
 static void locked_memory(void)
@@ -184,9 +190,8 @@ static void locked_memory(void)
 	pin_mr_deregister(reg(pd, heap[2], 2 * PIECE, RIGHTS));
 	ok(pin_state.evicted == evicted && fake_verbs.live == 2,
 	   "nothing is evicted if what is in use leaves too little");
-	pin_options.max_pinned = SIZE_MAX;
 	pin_mr_deregister(mr);
-	ok(!pin_domain_dealloc(pd) && !pin_state.registered, "nothing is left");
+	ends_without_limits(pd);
 }
 
 /* As when the program pins so much that the heap has more than its share. */
@@ -204,11 +209,9 @@ static void shrinking_share(void)
 	ok(own && reaches(own),
 	   "above the share an idle one is evicted for memory that is not heap");
 	ok(reaches(used), "one in use stays");
-	pin_options.max_pinned = SIZE_MAX;
-	fake_verbs.limit = fake_kernel.memlock = SIZE_MAX;
 	pin_mr_deregister(own);
 	pin_mr_deregister(used);
-	ok(!pin_domain_dealloc(pd), "nothing is left");
+	ends_without_limits(pd);
 }
 
 /* One at a time, all over the heap; how many were not served. */
@@ -254,9 +257,7 @@ static void memory_regions(void)
 		ok(reaches(held[i]), "number %d is unchanged", i);
 		pin_mr_deregister(held[i]);
 	}
-	fake_verbs.max_mr = INT_MAX;
-	fake_verbs.full_errno = ENOMEM;
-	ok(!pin_domain_dealloc(pd), "nothing is left");
+	ends_without_limits(pd);
 }
 
 /* Whether a request is served although the first registration for it fails. */
@@ -339,8 +340,7 @@ static void hidden_limit(void)
 	pin_mr_deregister(mr);
 	while (n--)
 		pin_mr_deregister(own[n]);
-	fake_verbs.limit = SIZE_MAX;
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+	ends_without_limits(pd);
 }
 
 static void unknown_size(void)
@@ -358,7 +358,7 @@ static void unknown_size(void)
 	fake_kernel.memlock = SIZE_MAX;
 	ok(!pin_retry_evict(&retry, ENOMEM) && pin_state.registered == (PIECES - 1) * PIECE,
 	   "once");
-	ok(!pin_domain_dealloc(pd), "nothing is left");
+	ends_without_limits(pd);
 }
 
 #define THREADS 8
@@ -404,7 +404,7 @@ static void hidden_limit_for_threads(void)
 	ok(!storm_refused, "%u threads get all there is room for; refused: %u", THREADS,
 	   storm_refused);
 	pthread_barrier_destroy(&storm_begins);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+	ends_without_limits(pd);
 }
 
 /* What lacks may be much less than what is asked for. */
@@ -437,8 +437,7 @@ static void large_foreign(void)
 	mr = reg(pd, (void *)PIN_PAGE, (size_t)1 << 60, RIGHTS | IBV_ACCESS_ON_DEMAND);
 	ok(mr && reaches(mr), "and for one with on-demand paging of more memory than there is");
 	pin_mr_deregister(mr);
-	fake_verbs.max_mr = INT_MAX;
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+	ends_without_limits(pd);
 }
 
 static void changed_foreign(void)
@@ -477,7 +476,7 @@ static void large_requests(void)
 	ok(mr && reaches(mr) && mr->length == 64 && fake_verbs.tried == tried + 1,
 	   "a range too large for the adapter goes to libibverbs");
 	pin_mr_deregister(mr);
-	ok(!pin_domain_dealloc(pd), "nothing is left");
+	nothing_is_left(pd);
 	fake_verbs.max_mr_size = SIZE_MAX;
 	pd = new_pd();
 	ok(!refused_in_turn(pd), "another PD, perhaps of another device, tries again");
@@ -515,7 +514,7 @@ static void failures(void)
 		pin_mr_deregister(again);
 	}
 	pin_granules_retry_unpinnable();
-	ok(!pin_domain_dealloc(pd), "nothing is left");
+	ends_without_limits(pd);
 }
 
 /* No limit is the reason. */
@@ -543,12 +542,11 @@ static void protected_page(void)
 	ok(lines.n == 1 && strstr(lines.text, "a page there is protected"), "one line says so");
 	pin_mr_deregister(mr);
 	pin_granules_retry_unpinnable();
-	ok(!pin_domain_dealloc(pd), "nothing is left");
+	ends_without_limits(pd);
 }
 
 static int refuse(struct ibv_mr *mr)
 {
-	(void)mr;
 	return EBUSY;
 }
 
@@ -608,9 +606,8 @@ static void one_not_let_go(void)
 	   "when only that one is idle, nothing is");
 	pin_mr_deregister(own);
 	pin_mr_deregister(mr);
-	fake_verbs.max_mr = INT_MAX;
 	pin_ibverbs_replace(before);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+	ends_without_limits(pd);
 }
 
 /* More idle memory regions than a search looks at to find the oldest. */
@@ -631,8 +628,7 @@ static void many(void)
 	while (pin_evict_one(NULL, false))
 		left++;
 	ok(left == n - wanted + 1 && !pin_state.registered, "the rest goes one by one");
-	pin_options.max_pinned = SIZE_MAX;
-	ok(!pin_domain_dealloc(pd), "nothing is left");
+	ends_without_limits(pd);
 }
 
 /* No registration for more than there is room for, by the limits that are known. */
@@ -653,8 +649,7 @@ static void failed_before(void)
 	   "what does not fit goes to libibverbs at once");
 	for (int i = 0; i < 3; i++)
 		pin_mr_deregister(mr[i]);
-	pin_options.max_pinned = SIZE_MAX;
-	ok(!pin_domain_dealloc(pd) && !pin_state.registered, "nothing is left");
+	ends_without_limits(pd);
 }
 
 /* What is in use cannot be evicted. */
@@ -678,9 +673,7 @@ static void small_buffers(void)
 	pin_mr_deregister(own);
 	for (int i = 0; i < PIECES; i++)
 		pin_mr_deregister(small[i]);
-	fake_kernel.memlock = fake_verbs.limit = SIZE_MAX;
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
-	   "nothing is left");
+	ends_without_limits(pd);
 }
 
 /* ulimit -l, or what the program has registered itself, may change. */
@@ -699,9 +692,7 @@ static void lower_limit(void)
 		   pin_state.registered >= 2 * PIECE,
 	   "if the limit is lower when the program registers, idle memory regions go");
 	pin_mr_deregister(mr);
-	fake_kernel.memlock = SIZE_MAX;
-	ok(!pin_domain_dealloc(pd) && !pin_state.registered && !pin_state.registered,
-	   "nothing is left");
+	ends_without_limits(pd);
 }
 
 int main(void)

@@ -11,17 +11,14 @@
 #include "allocator/reserve.h"
 #include "allocator/runs.h"
 #include "allocator/span.h"
+#include "test/beside.h"
 #include "test/tap.h"
-
-#include <pthread.h>
-#include <stdlib.h>
 
 #define THREADS 16
 #define LIVE	32
 #define PAGES	(1 << 26)
 
 /* As on a large machine, so that all maps there can be are begun. */
-unsigned __wrap_pin_os_processors(void);
 
 unsigned __wrap_pin_os_processors(void)
 {
@@ -83,7 +80,7 @@ static void give(struct run run, unsigned thread)
 
 static void *in_window(void *number)
 {
-	unsigned thread = (unsigned)(uintptr_t)number;
+	unsigned thread = (unsigned)(uintptr_t)number - 1;
 	struct run runs[LIVE] = {{0, 0}};
 	uint64_t seed = thread + 1;
 
@@ -103,7 +100,7 @@ static void *in_window(void *number)
 
 static void *in_ring(void *number)
 {
-	unsigned thread = (unsigned)(uintptr_t)number, n_given = 0, before;
+	unsigned thread = (unsigned)(uintptr_t)number - 1, n_given = 0, before;
 	struct ring *out = &rings[thread], *in;
 	uint64_t seed = thread + 1;
 	uint32_t tail = 0, head = 0;
@@ -128,17 +125,13 @@ static void *in_ring(void *number)
 /* Takes of a lock that another thread has taken since, for 1,000 runs. */
 static unsigned run_job(unsigned n_threads, void *(*work)(void *))
 {
-	pthread_t threads[THREADS];
 	uint64_t before = pin_runs_n_passed;
 
 	job.n_threads = n_threads;
 	for (unsigned i = 0; i < n_threads; i++)
 		rings[i].head = rings[i].tail = 0;
 	pthread_barrier_init(&go, NULL, n_threads);
-	for (uintptr_t i = 0; i < n_threads; i++)
-		pthread_create(&threads[i], NULL, work, (void *)i);
-	for (unsigned i = 0; i < n_threads; i++)
-		pthread_join(threads[i], NULL);
+	in_threads(n_threads, work);
 	return (unsigned)((pin_runs_n_passed - before) * 1000 / (n_threads * job.rounds));
 }
 

@@ -10,6 +10,7 @@
 #include "regpool/granule.h"
 #include "regpool/state.h"
 #include "regpool/proxy.h"
+#include "test/beside.h"
 #include "test/counted.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
@@ -17,8 +18,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <pthread.h>
-#include <unistd.h>
 
 #define THREADS	    4
 #define HELD	    32 /* registrations a thread holds at most */
@@ -77,14 +76,6 @@ static struct pin_span *span;
 static unsigned below(struct actor *actor, unsigned n)
 {
 	return (unsigned)rand_r(&actor->random) % n;
-}
-
-/* The registrar may be at work. */
-static bool gets_balanced(void)
-{
-	for (int i = 0; i < 2000 && !counted_is_balanced(); i++)
-		usleep(1000);
-	return counted_is_balanced();
 }
 
 /* Now and then in a span of its own. */
@@ -316,26 +307,20 @@ static void give_back(struct actor *actor)
 	}
 }
 
-/* With the device's context go all memory regions, whoever uses them. */
-static void end_with_context(struct actor *actor)
-{
-	deregister_all(actor, true);
-	pin_domain_close(actor->context);
-	give_back(actor);
-	count_wrong(actor, pin_domain_dealloc(actor->pd) != 0);
-}
-
 static void end(struct actor *actor)
 {
 	forget_keys(actor);
 	if (below(actor, 4) == 0) {
-		end_with_context(actor);
+		/* With the device's context go all memory regions, whoever uses them. */
+		deregister_all(actor, true);
+		pin_domain_close(actor->context);
+		give_back(actor);
 	} else {
 		if (holds_any(actor))
 			count_wrong(actor, pin_domain_dealloc(actor->pd) != EBUSY);
 		deregister_all(actor, false);
-		count_wrong(actor, pin_domain_dealloc(actor->pd) != 0);
 	}
+	count_wrong(actor, pin_domain_dealloc(actor->pd) != 0);
 	free(actor->context);
 }
 
@@ -423,11 +408,12 @@ static void *act(void *arg)
 	struct actor *actor = arg;
 
 	begin(actor);
+	/* After each round the registrar may be at work. */
 	for (int round = 0; round < ROUNDS; round++) {
 		for (unsigned long i = 0; i < actor->steps / ROUNDS; i++)
 			step(actor);
 		if (pthread_barrier_wait(&barrier) == PTHREAD_BARRIER_SERIAL_THREAD)
-			unbalanced += !gets_balanced();
+			unbalanced += !soon(counted_is_balanced());
 		pthread_barrier_wait(&barrier);
 	}
 	end_all(actor);

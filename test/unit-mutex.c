@@ -7,9 +7,9 @@
 
 #include "allocator/mutex.h"
 #include "test/asleep.h"
+#include "test/beside.h"
 #include "test/tap.h"
 
-#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -52,25 +52,14 @@ static void *wait_often(void *unused)
 	return unused;
 }
 
-static void start(pthread_t *threads, void *(*run)(void *))
-{
-	for (int i = 0; i < THREADS; i++)
-		pthread_create(&threads[i], NULL, run, NULL);
-}
-
-static void join(pthread_t *threads)
-{
-	for (int i = 0; i < THREADS; i++)
-		pthread_join(threads[i], NULL);
-}
-
 static void test_sleep(void)
 {
 	pthread_t threads[THREADS];
 
 	ok(pin_mutex_trylock(&mutex) && !pin_mutex_trylock(&mutex),
 	   "only one thread can take the lock");
-	start(threads, wait_once);
+	for (int i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, wait_once, NULL);
 	while (n_coming < THREADS)
 		usleep(1000);
 	for (int i = 0; i < THREADS; i++)
@@ -78,7 +67,8 @@ static void test_sleep(void)
 			usleep(1000);
 	ok(!n_done, "no other thread gets it while it is locked");
 	pin_mutex_unlock(&mutex);
-	join(threads);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
 	ok(n_done == THREADS, "then all others get it, one after the other");
 	/* Woken once for each that drops it, and asleep once before. */
 	ok(n_sleeps <= 2 * THREADS, "waiting threads sleep: %d threads slept %ld times",
@@ -87,11 +77,8 @@ static void test_sleep(void)
 
 static void test_exclusion(void)
 {
-	pthread_t threads[THREADS];
-
 	n_done = 0;
-	start(threads, wait_often);
-	join(threads);
+	in_threads(THREADS, wait_often);
 	ok(n_done == (long)THREADS * ROUNDS, "it protects data that is not atomic");
 	ok(pin_mutex_trylock(&mutex), "it is unlocked in the end");
 }

@@ -17,11 +17,7 @@
 #include <unistd.h>
 
 /* The linker puts these in place of the library's (--wrap). */
-uint32_t __wrap_pin_os_node(void);
-bool __wrap_pin_os_has_nodes(void);
-bool __wrap_pin_os_prefer_node(uint32_t node);
 bool __real_pin_os_prefer_node(uint32_t node);
-void __wrap_pin_os_prefer_none(void);
 
 #define NONE -1
 
@@ -57,7 +53,6 @@ void __wrap_pin_os_prefer_none(void)
 /* --- the system calls --------------------------------------------------------------- */
 
 /* No va_arg(), which would read what nobody has passed. */
-long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f);
 long __real_syscall(long number, ...);
 
 static int policy; /* of the thread, and how it was set */

@@ -12,7 +12,6 @@
 #include <sys/auxv.h>
 
 /* The linker puts this in place of libc's (--wrap). */
-unsigned long __wrap_getauxval(unsigned long type);
 unsigned long __real_getauxval(unsigned long type);
 
 static bool is_secure; /* as the kernel tells a set-user-ID program */

@@ -8,6 +8,7 @@
 #include "allocator/span.h"
 #include "allocator/sites.h"
 #include "allocator/timeline.h"
+#include "test/beside.h"
 #include "test/tap.h"
 
 #include <pthread.h>
@@ -193,14 +194,10 @@ static void *hold_often(void *unused)
 /* Last: the table is full afterwards. */
 static void full(void)
 {
-	pthread_t threads[THREADS];
 	struct pin_site *top[1];
 
 	stand_at(0x6000);
-	for (int i = 0; i < THREADS; i++)
-		pthread_create(&threads[i], NULL, hold_often, NULL);
-	for (int i = 0; i < THREADS; i++)
-		pthread_join(threads[i], NULL);
+	in_threads(THREADS, hold_often);
 	pin_sites_note_peak();
 	pin_sites_largest(true, top, 1);
 	ok(top[0]->now.count == THREADS * PIN_SITES, "concurrent threads lose no sample");

@@ -30,9 +30,6 @@ static unsigned given;
 static bool is_there; /* memory */
 
 /* The linker puts these in place of the library's (--wrap). */
-void *__wrap_pin_segment_take(struct pin_segment_need *need);
-void __wrap_pin_segment_give(void *segment, size_t n_bytes);
-void __wrap_pin_segment_count(int64_t n_bytes);
 
 void *__wrap_pin_segment_take(struct pin_segment_need *need)
 {
@@ -51,7 +48,6 @@ void __wrap_pin_segment_give(void *segment, size_t n_bytes)
 
 void __wrap_pin_segment_count(int64_t n_bytes)
 {
-	(void)n_bytes;
 }
 
 /* Arms a PD in a process of its own: it is done once. Returns the line that is said of it. */

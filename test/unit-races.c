@@ -23,7 +23,6 @@
 #include <sched.h>
 #include <unistd.h>
 
-void __wrap_pin_os_wait(_Atomic uint32_t *word, uint32_t seen);
 void __real_pin_os_wait(_Atomic uint32_t *word, uint32_t seen);
 
 /* --- between two steps -------------------------------------------------------------- */
@@ -39,7 +38,6 @@ static _Thread_local bool takes_steps;
 static void *run_other(void *arg)
 {
 	pin_lane_own = 1; /* as this one's: they have the same counters and lists */
-	(void)arg;
 	between();
 	is_over = true;
 	return NULL;
@@ -105,6 +103,16 @@ static bool interrupted(void (*call)(void), void (*by)(void), unsigned n)
 	return true;
 }
 
+/* The same of the next step; without one, the other after it. */
+static bool goes_on(void (*call)(void), void (*by)(void), unsigned *n)
+{
+	bool more = interrupted(call, by, ++*n);
+
+	if (!more)
+		by();
+	return more;
+}
+
 /* --- a request and an eviction ------------------------------------------------------ */
 
 static char *heap;
@@ -156,9 +164,7 @@ static void race(void (*call)(void), void (*by)(void), const char *name)
 
 	do {
 		begin();
-		more = interrupted(call, by, ++n);
-		if (!more)
-			by();
+		more = goes_on(call, by, &n);
 		evicted += !released;
 		wrong += !is_kept();
 		wrong += !end();
@@ -195,10 +201,8 @@ static void replaced(struct pin_span *span)
 	do {
 		cell = grow(&span, CELL);
 		pin_mr_deregister(reg(pd, cell + CELL / 2, CELL / 2, RIGHTS));
-		more = interrupted(request_in_cell, replace, ++n);
+		more = goes_on(request_in_cell, replace, &n);
 		extended += mr && pin_proxy_of(mr) && fake_verbs.registered == CELL;
-		if (!more)
-			replace();
 		wrong += !mr || !reaches(mr) || pin_mr_deregister(mr);
 		mr = reg(pd, cell + WANTED, 64, RIGHTS);
 		wrong += pin_proxy_of(mr) != NULL;
@@ -288,9 +292,7 @@ static void pieces(struct pin_span *span)
 	do {
 		pin_domain_disarm(pd);
 		made = fake_verbs.made;
-		more = interrupted(request_in_cell, request_beside, ++n);
-		if (!more)
-			request_beside();
+		more = goes_on(request_in_cell, request_beside, &n);
 		twice += fake_verbs.made != made + 1;
 		wrong += !mr || !reaches(mr) || pin_mr_deregister(mr);
 		wrong += !other_mr || !reaches(other_mr) || pin_mr_deregister(other_mr);
@@ -331,9 +333,7 @@ static void domains(void)
 		pin_mr_deregister(mr);
 		/* Before the first goes, or it could get its address. */
 		next_pd = pin_ibverbs()->alloc_pd(fake_context());
-		more = interrupted(disable, replace_pd, ++n);
-		if (!more)
-			replace_pd();
+		more = goes_on(disable, replace_pd, &n);
 		gone += result == -ENOENT;
 		wrong += fake_verbs.live != 1 || pin_domain_dealloc(next_pd) != 0;
 	} while (more);
@@ -365,9 +365,7 @@ static void closes(void)
 		begin();
 		request();
 		closed = pd;
-		more = interrupted(deregister, close_device, ++n);
-		if (!more)
-			close_device();
+		more = goes_on(deregister, close_device, &n);
 		pd = new_pd();
 		request();
 		wrong += !is_kept() || !end();
@@ -416,9 +414,7 @@ static void proxies(void)
 	do {
 		for (int i = 0; i < PROXIES + 2; i++)
 			pin_proxy_free(taken[i]);
-		more = interrupted(take, take_two, ++n);
-		if (!more)
-			take_two();
+		more = goes_on(take, take_two, &n);
 		for (int i = 2; i < PROXIES + 2; i++)
 			taken[i] = pin_proxy_new();
 		wrong += taken_twice();

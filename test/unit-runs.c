@@ -28,7 +28,6 @@ static struct {
 static uint32_t seed = 1;
 
 int __real_pin_os_commit(void *addr, size_t n_bytes);
-int __wrap_pin_os_commit(void *addr, size_t n_bytes);
 
 static uint32_t any(uint32_t below)
 {

@@ -15,15 +15,11 @@
 #include "test/tap.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* The linker puts it in place of the library's (--wrap). */
-int __wrap_pin_huge_commit(char *addr, size_t n_bytes);
 int __real_pin_huge_commit(char *addr, size_t n_bytes);
 
 static _Atomic int commit_fails; /* with this error, the next time */
@@ -39,7 +35,6 @@ int __wrap_pin_huge_commit(char *addr, size_t n_bytes)
 }
 
 /* Likewise: not 0, it says how far from the end of a GiB the next range of addresses begins. */
-void *__wrap_pin_os_reserve(size_t n_bytes);
 void *__real_pin_os_reserve(size_t n_bytes);
 
 static size_t before_end;
@@ -268,13 +263,9 @@ static void *grow(void *number)
 static void together(void)
 {
 	uint32_t steps = pin_span_steps();
-	pthread_t threads[THREADS];
 	size_t bytes = 0;
 
-	for (uintptr_t i = 0; i < THREADS; i++)
-		pthread_create(&threads[i], NULL, grow, (void *)(i + 1));
-	for (int i = 0; i < THREADS; i++)
-		pthread_join(threads[i], NULL);
+	in_threads(THREADS, grow);
 	ok(!overlaps, "threads with a span each get distinct memory: %lu overlaps", overlaps);
 	ok(pin_span_steps() == steps + THREADS * EACH, "every step is counted");
 	for (uint32_t i = 0; i < pin_span_count(); i++) {
@@ -342,17 +333,6 @@ static bool too_far_down(void)
 	       pin_reserve_carve_upper(PIN_GRANULE, PIN_PAGE);
 }
 
-/* Whether it holds, in a process of its own. */
-static bool apart(bool (*holds)(void))
-{
-	int status = 1;
-	pid_t child = fork();
-
-	if (!child)
-		_exit(!holds());
-	return child > 0 && waitpid(child, &status, 0) == child && !status;
-}
-
 /* Under a limit on addresses the program's stacks and libraries need some, too. */
 static bool limited(void)
 {
@@ -392,9 +372,10 @@ int main(void)
 {
 	pin_options.huge = PIN_HUGE_OFF; /* a page of each step is touched */
 	pin_log_limit = PIN_LOG_ERROR;
-	ok(apart(limited), "under a limit the reserve takes three quarters of the addresses");
-	ok(apart(one_leaf), "the heap begins where the range begins");
-	ok(apart(next_leaf),
+	ok(in_child(limited),
+	   "under a limit the reserve takes three quarters of the addresses");
+	ok(in_child(one_leaf), "the heap begins where the range begins");
+	ok(in_child(next_leaf),
 	   "but not so near the end of a GiB that its first memory crosses it");
 	ok(!pin_reserve_init(), "addresses are reserved");
 	reserve();
@@ -406,9 +387,9 @@ int main(void)
 	long_one();
 	refused();
 	together();
-	ok(apart(too_many), "when no more spans can begin, existing ones still grow");
-	ok(apart(little_left), "a span takes only a part of scarce addresses");
-	ok(apart(too_far_down), "an aligned piece does not reach into the lower end");
-	ok(apart(used_up), "when addresses are used up, a span does not change");
+	ok(in_child(too_many), "when no more spans can begin, existing ones still grow");
+	ok(in_child(little_left), "a span takes only a part of scarce addresses");
+	ok(in_child(too_far_down), "an aligned piece does not reach into the lower end");
+	ok(in_child(used_up), "when addresses are used up, a span does not change");
 	return done_testing();
 }

@@ -4,9 +4,9 @@
  * this thread and in threads that end, and checks contents. Prints "address size" of every
  * block it ever had. Exit status 1: contents were wrong.
  */
+#include "test/beside.h"
+
 #include <malloc.h>
-#include <pthread.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,15 +133,9 @@ static void *thread(void *unused)
 
 int main(int argc, char **argv)
 {
-	pthread_t threads[THREADS];
-
 	churn(argc > 1 ? strtoul(argv[1], NULL, 0) : MIB);
-	for (int round = 0; round < 2; round++) {
-		for (int i = 0; i < THREADS; i++)
-			pthread_create(&threads[i], NULL, thread, NULL);
-		for (int i = 0; i < THREADS; i++)
-			pthread_join(threads[i], NULL);
-	}
+	for (int round = 0; round < 2; round++)
+		in_threads(THREADS, thread);
 	malloc_trim(0);
 	for (unsigned i = 0; i < n_blocks; i++)
 		printf("%#lx %zu\n", (unsigned long)blocks[i].start, blocks[i].size);

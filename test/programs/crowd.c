@@ -3,13 +3,13 @@
  * crowd THREADS: that many threads allocate at once, and keep their blocks until all have.
  * Prints how often a thread has slept meanwhile, on average.
  */
-#include <pthread.h>
+#include "test/beside.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
-#define MOST   4096
 #define BLOCKS 300
 #define SIZE   3000
 
@@ -32,18 +32,13 @@ static void *crowd(void *unused)
 
 int main(int argc, char **argv)
 {
-	static pthread_t threads[MOST];
 	unsigned n = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 0) : 0;
 	struct rusage usage;
 
-	if (!n || n > MOST)
+	if (!n || n > MOST_THREADS)
 		return 2;
 	pthread_barrier_init(&all, NULL, n);
-	for (unsigned i = 0; i < n; i++)
-		if (pthread_create(&threads[i], NULL, crowd, NULL))
-			return 3;
-	for (unsigned i = 0; i < n; i++)
-		pthread_join(threads[i], NULL);
+	in_threads(n, crowd);
 	getrusage(RUSAGE_SELF, &usage);
 	printf("%ld\n", usage.ru_nvcsw / n);
 	return 0;

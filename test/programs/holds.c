@@ -9,12 +9,10 @@
  *   moved                 every block has grown, by realloc in a third function
  *   doubled               the same of one block, which realloc held twice then
  */
+#include "test/beside.h"
 #include "test/frame.h"
 
 #include <math.h>
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,7 +110,7 @@ static void count_all(size_t n)
 
 static void *hold_share(void *number)
 {
-	size_t share = MOST / THREADS, from = (uintptr_t)number * share;
+	size_t share = MOST / THREADS, from = ((uintptr_t)number - 1) * share;
 
 	hold("small", from, from + share);
 	return NULL;
@@ -121,28 +119,17 @@ static void *hold_share(void *number)
 /* Of a thread that has ended. */
 static void *drop_half(void *number)
 {
-	size_t share = MOST / THREADS, from = ((uintptr_t)number + 1) % THREADS * share;
+	size_t share = MOST / THREADS, from = (uintptr_t)number % THREADS * share;
 
 	drop(from, from + share / 2);
 	return NULL;
 }
 
-static void run_threads(void *(*run)(void *))
-{
-	pthread_t threads[THREADS];
-
-	for (uintptr_t i = 0; i < THREADS; i++)
-		if (pthread_create(&threads[i], NULL, run, (void *)i))
-			exit(1);
-	for (int i = 0; i < THREADS; i++)
-		pthread_join(threads[i], NULL);
-}
-
 /* The peak is that of the second half, held by two functions again. */
 static void threads(void)
 {
-	run_threads(hold_share);
-	run_threads(drop_half);
+	in_threads(THREADS, hold_share);
+	in_threads(THREADS, drop_half);
 	for (size_t i = 0; i < MOST; i++)
 		if (i % (MOST / THREADS) >= MOST / THREADS / 2)
 			count(&blocks[i], 1);

@@ -39,7 +39,6 @@ static int use(size_t size)
 
 static void last(void *unused)
 {
-	(void)unused;
 	if (!use(5000))
 		_exit(6);
 }
