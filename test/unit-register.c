@@ -10,6 +10,7 @@
 #include "regpool/proxy.h"
 #include "regpool/segments.h"
 #include "regpool/state.h"
+#include "test/beside.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
 #include "test/tap.h"
@@ -19,8 +20,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define PIECES 8
 static char *heap, *heap_end;
@@ -76,8 +75,7 @@ static void wider(void)
 	pin_mr_deregister(all);
 	pin_mr_deregister(high);
 	pin_mr_deregister(other);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
-	   "nothing is left");
+	nothing_is_left(pd);
 }
 
 /* Registering what is idle again takes time. */
@@ -92,7 +90,7 @@ static void much_larger(void)
 	pin_mr_deregister(reg_pages(pd, 60, 70));
 	ok(fake_verbs.live == 1 && fake_verbs.registered == 70 * PIN_PAGE,
 	   "a longer one replaces all idle ones that it overlaps");
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+	nothing_is_left(pd);
 }
 
 /* A wide memory region goes, and a narrow one in it stays because somebody uses it. */
@@ -112,7 +110,7 @@ static void narrow_again(void)
 	   "then narrower ones serve their part");
 	pin_mr_deregister(low);
 	pin_mr_deregister(again);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+	nothing_is_left(pd);
 }
 
 static void passed(void)
@@ -164,22 +162,6 @@ static void stale(void)
 	ok(pin_mr_deregister(mr) == EINVAL,
 	   "a freed proxy stays invalid when a request goes to libibverbs");
 	pin_mr_deregister(other);
-	pin_domain_dealloc(pd);
-}
-
-static void ordering(void)
-{
-	struct ibv_pd *pd = new_pd();
-	struct ibv_mr *strict = reg(pd, heap, 64, RIGHTS);
-	struct ibv_mr *relaxed = reg(pd, heap, 64, RIGHTS | IBV_ACCESS_RELAXED_ORDERING);
-
-	ok(strict->lkey != relaxed->lkey, "relaxed ordering has keys of its own");
-	ok(!(fake_access_of(strict->lkey) & IBV_ACCESS_RELAXED_ORDERING),
-	   "a strict request never gets a relaxed key");
-	ok(fake_access_of(relaxed->lkey) & IBV_ACCESS_RELAXED_ORDERING,
-	   "a relaxed request does");
-	pin_mr_deregister(strict);
-	pin_mr_deregister(relaxed);
 	pin_domain_dealloc(pd);
 }
 
@@ -263,9 +245,6 @@ static void looked_up(char *a, char *b)
 	   "with what they reach, to the byte");
 	ok(!look_up(pd, a, 1, &again) && again.lkey == keys.lkey,
 	   "look-ups return the same keys each time");
-	ok(look_up(pd, &keys, 4, &again) == -ENOENT, "addresses outside the heap have no keys");
-	ok(look_up(pd, heap_end - 4, 8, &again) == -ENOENT,
-	   "ranges beyond the heap have no keys");
 	fake_verbs.limit = PIN_PAGE;
 	ok(look_up(pd, b, 4, &again) == -ENOMEM,
 	   "a look-up returns -ENOMEM if memory cannot be pinned");
@@ -275,40 +254,9 @@ static void looked_up(char *a, char *b)
 	ok(!pin_domain_disarm(pd) && !fake_verbs.live, "disabling deregisters them");
 	ok(!look_up(pd, b, 4, &again), "then there is room again");
 	fake_verbs.limit = SIZE_MAX;
-	ok(pin_domain_enable(pd, IBV_ACCESS_ON_DEMAND) == -EACCES,
-	   "enabling with impossible rights is refused");
-	ok(!pin_domain_enable(pd, RIGHTS), "enabling with valid rights succeeds");
-	ok(!pin_domain_dealloc(pd), "looked-up keys do not make the PD busy");
-	pd = new_pd();
-	ok(!pin_domain_enable(pd, IBV_ACCESS_LOCAL_WRITE) &&
-		   pin_domain_enable(pd, RIGHTS) == -EEXIST,
-	   "a PD can be enabled with fewer rights");
-	ok(!pin_mr_lookup(pd, a, 1, IBV_ACCESS_LOCAL_WRITE, &keys) &&
-		   fake_access_of(keys.lkey) == IBV_ACCESS_LOCAL_WRITE &&
-		   look_up(pd, a, 1, &keys) == -EACCES,
-	   "its keys have those rights");
-	pin_domain_dealloc(pd);
-	pd = new_pd();
-	ok(!pin_domain_enable(pd, 0), "a PD can be enabled without any rights");
-	mr = reg(pd, a, 64, RIGHTS);
-	ok(mr && fake_access_of(mr->lkey) == RIGHTS, "its keys never serve a request for more");
-	pin_mr_deregister(mr);
-	ok(!pin_domain_disarm(pd) && pin_domain_disarm(pd) == -ENOENT,
-	   "disabling twice is refused");
-	ok(!pin_domain_enable(pd, RIGHTS) && !pin_mr_lookup(pd, a, 1, RIGHTS, &keys) &&
-		   fake_access_of(keys.lkey) == RIGHTS,
-	   "it can be enabled again, with other rights");
 	errno = 77;
-	pin_domain_disarm(pd);
-	ok(!pin_domain_enable(pd, RIGHTS | IBV_ACCESS_RELAXED_ORDERING) &&
-		   !pin_mr_lookup(pd, a, 1, RIGHTS | IBV_ACCESS_RELAXED_ORDERING, &keys) &&
-		   fake_access_of(keys.lkey) & IBV_ACCESS_RELAXED_ORDERING,
-	   "relaxed ordering can be enabled, too");
-	pin_domain_disarm(pd);
-	ok(!look_up(pd, a, 1, &keys) &&
-		   fake_access_of(keys.lkey) == (RIGHTS | IBV_ACCESS_REMOTE_ATOMIC),
-	   "disabling ends that");
-	ok(errno == 77, "errno is unchanged");
+	ok(!pin_domain_disarm(pd) && !pin_domain_enable(pd, RIGHTS) && errno == 77,
+	   "errno is unchanged");
 	pin_domain_dealloc(pd);
 }
 
@@ -458,57 +406,6 @@ static __attribute__((unused)) void lines_in_common(void)
 	pin_domain_dealloc(shared_pd);
 }
 
-#define ROUNDS 20000
-
-static _Atomic unsigned refused;
-
-/*
- * In some PD and all over the heap; at the end everything must be balanced. Where the memory
- * regions of threads that do not run just then fill the limit, a request is refused.
- */
-static void *churn(void *seed)
-{
-	unsigned random = (unsigned)(uintptr_t)seed;
-	struct ibv_pd *pd = new_pd();
-	uintptr_t wrong = 0;
-
-	for (int i = 0; i < ROUNDS; i++) {
-		char *p = heap + rand_r(&random) % PIECES * PIECE + rand_r(&random) % 1000;
-		struct ibv_mr *mr = reg(pd, p, 100, RIGHTS);
-
-		if (!mr) {
-			wrong += errno != ENOMEM;
-			refused++;
-			continue;
-		}
-		wrong += mr->addr != p || mr->pd != pd;
-		wrong += pin_mr_deregister(mr) != 0;
-	}
-	wrong += pin_domain_dealloc(pd) != 0;
-	return (void *)wrong;
-}
-
-static void together(void)
-{
-	pthread_t threads[4];
-	uintptr_t wrong = 0;
-	void *result;
-
-	/* Half of it is for the heap, so that they evict each other's. */
-	fake_verbs.limit = fake_kernel.memlock = 12 * PIN_PAGE;
-	for (uintptr_t i = 0; i < 4; i++)
-		pthread_create(&threads[i], NULL, churn, (void *)(i + 1));
-	for (int i = 0; i < 4; i++) {
-		pthread_join(threads[i], &result);
-		wrong += (uintptr_t)result;
-	}
-	ok(!wrong && refused < ROUNDS / 10,
-	   "four threads in four PDs under pressure: %lu wrong, %u refused",
-	   (unsigned long)wrong, refused);
-	ok(!fake_verbs.wrong && !fake_verbs.live && !pin_state.registered, "nothing is left");
-	fake_verbs.limit = fake_kernel.memlock = SIZE_MAX;
-}
-
 static void *give_up(void *mr)
 {
 	return (void *)(uintptr_t)pin_mr_deregister(mr);
@@ -540,7 +437,6 @@ static void handed_over(void)
 
 static int fail_to_deregister(struct ibv_mr *mr)
 {
-	(void)mr;
 	return EIO;
 }
 
@@ -549,14 +445,12 @@ static void register_foreign(struct ibv_pd *pd, struct ibv_mr *mr)
 {
 	char stack[64];
 
-	(void)mr;
 	fake_verbs.fail_next = 1;
 	ok(!reg(pd, stack, sizeof stack, RIGHTS) && errno == EIO, "a registration fails");
 }
 
 static void deregister_foreign(struct ibv_pd *pd, struct ibv_mr *mr)
 {
-	(void)pd;
 	ok(pin_mr_deregister_by(mr, fail_to_deregister) == EIO, "or a deregistration");
 }
 
@@ -572,7 +466,6 @@ static void change_foreign(struct ibv_pd *pd, struct ibv_mr *mr)
 
 static void register_other_heap(struct ibv_pd *pd, struct ibv_mr *mr)
 {
-	(void)mr;
 	fake_verbs.fail_next = 100;
 	ok(!reg(pd, heap + 5 * PIECE, 64, RIGHTS) && errno == EIO,
 	   "or a registration of the heap");
@@ -583,8 +476,6 @@ static void evict_heap(struct ibv_pd *pd, struct ibv_mr *mr)
 	const struct pin_ibverbs *verbs = pin_ibverbs();
 	struct pin_ibverbs table = *verbs;
 
-	(void)mr;
-	(void)pd;
 	table.dereg_mr = fail_to_deregister;
 	pin_ibverbs_replace(&table);
 	ok(!pin_evict_one(NULL, 0), "or memory regions cannot be evicted");
@@ -624,7 +515,7 @@ static void gone(void (*notice)(struct ibv_pd *pd, struct ibv_mr *mr))
 	pin_mr_deregister(idle);
 	pin_domain_dealloc(next);
 	pin_domain_dealloc(other);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+	nothing_is_left(pd);
 }
 
 static bool is_registered_ahead(struct ibv_pd *pd, void *addr, size_t length)
@@ -663,7 +554,7 @@ static void cells(void)
 	pin_mr_deregister(next);
 	pin_mr_deregister(low);
 	pin_mr_deregister(much);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+	nothing_is_left(pd);
 }
 
 /* Once: the library never forgets that. */
@@ -701,43 +592,42 @@ static void replaced(void)
 	   "nor with a request for another part of its piece of a segment");
 	pin_segments_remove(&segment);
 	pin_mr_deregister(mr);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
-	   "nothing is left");
+	nothing_is_left(pd);
 }
 
-/* In a process of its own: it is asked once. */
-static void guarded_before(void)
+/* --- what is asked once, in processes of their own --------------------------------- */
+
+static bool guarded_before(void)
 {
-	int status = -1;
-	pid_t child = fork();
+	struct ibv_pd *pd = new_pd();
 
-	if (!child) {
-		struct ibv_pd *pd = new_pd();
-
-		fake_verbs.fork_status = IBV_FORK_ENABLED;
-		_exit(!reg(pd, heap, 64, RIGHTS) || pin_state_requests(PIN_FORK_GUARD) != 1);
-	}
-	waitpid(child, &status, 0);
-	ok(!status, "if fork protection is on, nothing is registered ahead");
+	fake_verbs.fork_status = IBV_FORK_ENABLED;
+	return reg(pd, heap, 64, RIGHTS) && pin_state_requests(PIN_FORK_GUARD) == 1;
 }
 
 /* Before the kernel's RDMA layer is loaded, nobody knows whether the kernel copies. */
-static void initialized_early(void)
+static bool initialized_early(void)
 {
-	int status = -1;
-	pid_t child = fork();
+	struct ibv_pd *pd = new_pd();
 
-	if (!child) {
-		struct ibv_pd *pd = new_pd();
+	fake_verbs.fork_status = IBV_FORK_DISABLED;
+	if (pin_fork_init() || fake_verbs.fork_inits != 1 || pin_state_off())
+		return false;
+	fake_verbs.fork_status = IBV_FORK_UNNEEDED;
+	return reg(pd, heap, 64, RIGHTS) && pin_state_requests(PIN_SERVED) == 1;
+}
 
-		fake_verbs.fork_status = IBV_FORK_DISABLED;
-		if (pin_fork_init() || fake_verbs.fork_inits != 1 || pin_state_off())
-			_exit(1);
-		fake_verbs.fork_status = IBV_FORK_UNNEEDED;
-		_exit(!reg(pd, heap, 64, RIGHTS) || pin_state_requests(PIN_SERVED) != 1);
-	}
-	waitpid(child, &status, 0);
-	ok(!status, "ibv_fork_init without the kernel's RDMA layer does not stop anything");
+static struct ibv_pd *parents;
+static struct ibv_mr *parents_mr;
+
+static bool has_no_keys(void)
+{
+	unsigned live = fake_verbs.live;
+	struct pin_mr_key keys;
+
+	return !pin_mr_deregister(parents_mr) && fake_verbs.live == live &&
+	       look_up(parents, heap, 64, &keys) == -ENOMEM && reg(parents, heap, 64, RIGHTS) &&
+	       fake_verbs.live == live + 1 && pin_state_requests(PIN_CHILD);
 }
 
 static void forks(void)
@@ -745,27 +635,16 @@ static void forks(void)
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr = reg(pd, heap, 64, RIGHTS);
 	struct pin_mr_key keys;
-	unsigned live;
-	int status = -1;
-	pid_t child;
 
-	ok(!pin_fork_init() && !fake_verbs.fork_inits, "ibv_fork_init does nothing where the "
-						       "kernel copies");
+	ok(!pin_fork_init() && !fake_verbs.fork_inits,
+	   "ibv_fork_init does nothing where the kernel copies");
 	ok(!pin_fork_mark(heap, PIECE) && !pin_fork_unmark(heap, PIECE),
 	   "pages are not hidden from children");
 	ok(!look_up(pd, heap, 64, &keys), "the parent looks up keys");
-	live = fake_verbs.live;
-	child = fork();
-	if (!child) {
-		bool good = !pin_mr_deregister(mr) && fake_verbs.live == live;
-
-		good &= look_up(pd, heap, 64, &keys) == -ENOMEM;
-		mr = reg(pd, heap, 64, RIGHTS);
-		good &= mr && fake_verbs.live == live + 1 && pin_state_requests(PIN_CHILD);
-		_exit(!good);
-	}
-	waitpid(child, &status, 0);
-	ok(!status, "a child has no keys, deregisters nothing, and uses libibverbs");
+	parents = pd;
+	parents_mr = mr;
+	ok(in_child(has_no_keys),
+	   "a child has no keys, deregisters nothing, and uses libibverbs");
 	pin_mr_deregister(mr);
 	pin_domain_dealloc(pd);
 	fake_verbs.fork_status = IBV_FORK_DISABLED;
@@ -789,8 +668,9 @@ int main(void)
 	heap = grow(&span, PIECES * PIECE);
 	heap_end = heap + PIECES * PIECE;
 	fake_touch(heap, PIECES * PIECE);
-	guarded_before();
-	initialized_early();
+	ok(in_child(guarded_before), "if fork protection is on, nothing is registered ahead");
+	ok(in_child(initialized_early),
+	   "ibv_fork_init without the kernel's RDMA layer does not stop anything");
 	lanes();
 #ifndef __SANITIZE_ADDRESS__ /* which has variables apart */
 	lines_in_common();
@@ -803,11 +683,9 @@ int main(void)
 	passed();
 	unseen();
 	stale();
-	ordering();
 	teardown();
 	changes();
 	looked_up(heap, heap + PIECE);
-	together();
 	handed_over();
 	gone(register_foreign);
 	gone(deregister_foreign);

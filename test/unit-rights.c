@@ -9,6 +9,7 @@
 #include "allocator/os.h"
 #include "regpool/keys.h"
 #include "regpool/state.h"
+#include "test/beside.h"
 #include "test/fake-kernel.h"
 #include "test/lines.h"
 #include "test/spans.h"
@@ -16,8 +17,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <pthread.h>
-#include <unistd.h>
 
 #define LOCAL  IBV_ACCESS_LOCAL_WRITE
 #define READ   IBV_ACCESS_REMOTE_READ
@@ -127,7 +126,7 @@ static void local_only(void)
 	ok(!pin_mr_lookup(pd, heap, 64, LOCAL, &key) && fake_access_of(key.lkey) == LOCAL,
 	   "a look-up within it is not");
 	pin_mr_deregister(near);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+	nothing_is_left(pd);
 	pin_options.access = PIN_ACCESS_ALL;
 }
 
@@ -156,7 +155,7 @@ static void changed(void)
 		   mr->lkey == lkey,
 	   "ibv_rereg_mr keeps rights that it does not change");
 	pin_mr_deregister(mr);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+	nothing_is_left(pd);
 }
 
 /* The rights of a key that is looked up with these, or what the look-up returns. */
@@ -211,52 +210,7 @@ static void looked_up(void)
 	ok(!pin_domain_disarm(pd) && looked_up_rights(pd, ALL) == (int)ALL,
 	   "disabling ends the limit, even with registrations in use");
 	pin_mr_deregister(mr);
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
-	   "nothing is left");
-}
-
-/* --- by threads ----------------------------------------------------------------------------
- */
-
-#define ROUNDS 20000
-
-static struct ibv_pd *shared;
-
-/* The first of each set arms it, whoever that is. */
-static void *churn(void *seed)
-{
-	unsigned random = (unsigned)(uintptr_t)seed;
-	uintptr_t wrong = 0;
-
-	for (int i = 0; i < ROUNDS; i++) {
-		unsigned access = set_at((size_t)rand_r(&random) % N_SETS);
-		struct ibv_mr *mr = reg(shared, heap + rand_r(&random) % (4 * PIN_PAGE), 100,
-					access);
-
-		wrong += !reaches(mr) || fake_access_of(mr->lkey) != access;
-		wrong += pin_mr_deregister(mr) != 0;
-	}
-	return (void *)wrong;
-}
-
-static void together(void)
-{
-	unsigned made = fake_verbs.made;
-	pthread_t threads[4];
-	uintptr_t wrong = 0;
-	void *result;
-
-	shared = new_pd();
-	for (uintptr_t i = 0; i < 4; i++)
-		pthread_create(&threads[i], NULL, churn, (void *)(i + 1));
-	for (int i = 0; i < 4; i++) {
-		pthread_join(threads[i], &result);
-		wrong += (uintptr_t)result;
-	}
-	ok(!wrong && fake_verbs.made <= made + 16 * N_SETS,
-	   "threads that request any rights in one PD get them: %lu wrong",
-	   (unsigned long)wrong);
-	ok(!pin_domain_dealloc(shared) && !fake_verbs.live, "nothing is left");
+	nothing_is_left(pd);
 }
 
 /* --- ahead of requests ---------------------------------------------------------------------
@@ -296,9 +250,7 @@ static bool gets(struct ibv_pd *pd, unsigned access, size_t n)
 {
 	struct wanted wanted = {pd, access, n};
 
-	for (int i = 0; i < 10000 && !has(&wanted); i++)
-		usleep(1000);
-	return has(&wanted);
+	return soon(has(&wanted));
 }
 
 /* The thread has looked at all of it again, long after a page was new. */
@@ -309,8 +261,7 @@ static void let_it_look(void)
 		unsigned looks = fake_kernel.looks;
 
 		pin_state_changed();
-		for (int ms = 0; ms < 10000 && fake_kernel.looks == looks; ms++)
-			usleep(1000);
+		soon(fake_kernel.looks != looks);
 	}
 }
 
@@ -349,8 +300,7 @@ static void ahead(void)
 	ask(pd, LOCAL, 0, 0);
 	ok(gets(pd, LOCAL, ISLANDS) && keeps(pd, RIGHTS, 0),
 	   "after that, the next rights are the first");
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
-	   "nothing is left");
+	nothing_is_left(pd);
 }
 
 /* As EFA's, whose users keep memory regions in a table by key. */
@@ -373,7 +323,7 @@ static void unique(void)
 	pin_mr_deregister(mrs[1]);
 	pin_mr_deregister(mrs[2]);
 	device->node_type = IBV_NODE_CA;
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "nothing is left");
+	nothing_is_left(pd);
 }
 
 static void too_long(void)
@@ -400,7 +350,6 @@ int main(void)
 	local_only();
 	changed();
 	looked_up();
-	together();
 	ahead();
 	unique();
 	too_long();
