@@ -27,20 +27,13 @@ served() {
 	[ "$seen" -eq 2 ]
 }
 
-@test "of buffers of 64 KiB" {
-	served 64 128 2000
-}
-
-@test "of 1 MiB" {
-	served 1024 128 500
-}
-
-@test "of 4 MiB" {
-	served 4096 256 200
-}
-
-@test "of 64 MiB" {
-	served 65536 640 20
+@test "of buffers of 64 KiB, 1 MiB, 4 MiB and 64 MiB" {
+	rows served <<- 'END'
+		64 128 2000
+		1024 128 500
+		4096 256 200
+		65536 640 20
+	END
 }
 
 # bats test_tags=thorough

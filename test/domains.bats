@@ -25,20 +25,13 @@ fine() {
 	[ "$(figure "$report" .memory.pinned_bytes)" -eq 0 ]
 }
 
-@test "registrations survive the end of other domains and devices" {
-	fine others 6
-}
-
-@test "a device can be closed with everything on it, and opened again" {
-	fine closed 42
-}
-
-@test "a domain at the address of an earlier one has its own keys" {
-	fine reused 402
-}
-
-@test "a domain with registrations is busy and stays usable, and can be deallocated without them" {
-	fine busy 2
+@test "each order of ends" {
+	rows fine <<- 'END'
+		others 6: registrations survive the end of other domains and devices
+		closed 42: a device can be closed with everything on it, and opened again
+		reused 402: a domain at the address of an earlier one has its own keys
+		busy 2: with registrations a domain is busy and usable, and can be deallocated without them
+	END
 }
 
 # Soft-RoCE in the lab cannot.

@@ -68,6 +68,18 @@ small_frames() {
 	[ -z "$output" ]
 }
 
+# rows COMMAND…: runs it for each line of standard input, with the words before a colon; what follows
+# says what holds then.
+rows() {
+	local row table
+	mapfile -t table
+	for row in "${table[@]}"; do
+		echo "$row"
+		# shellcheck disable=SC2086 # words
+		"$@" ${row%%: *}
+	done
+}
+
 # figure FILE .json.path: a value of a JSON report.
 figure() {
 	jq -r "$2" "$1"

@@ -70,18 +70,13 @@ installed() {
 	[ "$(installed pinalloc.1 | wc -l)" -eq 1 ]
 }
 
-@test "a C program built with the installed header runs with the library and without" {
-	gcc -Wall -Werror $(pkg-config --cflags pinalloc) -o program program.c
-	[ "$(./program)" = without ]
-	library=$(installed libpinalloc.so)
-	[ "$(preloaded ./program)" = with ]
-}
-
-@test "so does a C++ program" {
-	g++ -Wall -Werror $(pkg-config --cflags pinalloc) -x c++ -o program program.c
-	[ "$(./program)" = without ]
-	library=$(installed libpinalloc.so)
-	[ "$(preloaded ./program)" = with ]
+@test "C and C++ programs built with the installed header run with the library and without" {
+	local compiler
+	for compiler in gcc 'g++ -x c++'; do
+		$compiler -Wall -Werror $(pkg-config --cflags pinalloc) -o program program.c
+		[ "$(./program)" = without ]
+		[ "$(env LD_PRELOAD="$(installed libpinalloc.so)" ./program)" = with ]
+	done
 }
 
 @test "a program can be linked with the library" {

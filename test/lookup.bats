@@ -13,40 +13,23 @@ setup() {
 	lookup=$programs/rdma-lookup
 }
 
-@test "the keys transfer random blocks from several threads in two protection domains" {
-	succeeds "$lookup" keys
+# looked_up CASE [NAME=VALUE]
+looked_up() {
+	succeeds "${@:2}" "$lookup" "$1"
 }
 
-@test "the keys transfer blocks of up to 256 MiB" {
-	succeeds "$lookup" large
-}
-
-@test "pinalloc_lookup refuses memory that is not heap" {
-	succeeds "$lookup" outside
-}
-
-@test "ranges across blocks have keys, ranges beyond the heap have none" {
-	succeeds PINALLOC_REGISTER=lazy "$lookup" edge
-}
-
-@test "enable registers resident memory, disable deregisters it, and both can be repeated" {
-	succeeds "$lookup" enable
-}
-
-@test "enable and look-ups refuse rights that memory regions cannot have" {
-	succeeds PINALLOC_ACCESS=local,read "$lookup" rights
-}
-
-@test "a protection domain with registrations is busy and usable, and can be deallocated without them" {
-	succeeds "$lookup" dealloc
-}
-
-@test "with PINALLOC_REGISTER=lazy only requested memory is registered" {
-	succeeds PINALLOC_REGISTER=lazy "$lookup" lazy
-}
-
-@test "with PINALLOC_REGISTER=off no block has keys" {
-	succeeds PINALLOC_REGISTER=off "$lookup" off
+@test "each case of keys" {
+	rows looked_up <<- 'END'
+		keys: they transfer random blocks from several threads in two protection domains
+		large: they transfer blocks of up to 256 MiB
+		outside: pinalloc_lookup refuses memory that is not heap
+		edge PINALLOC_REGISTER=lazy: ranges across blocks have keys, ranges beyond the heap have none
+		enable: enable registers resident memory, disable deregisters it, and both can be repeated
+		rights PINALLOC_ACCESS=local,read: rights that memory regions cannot have are refused
+		dealloc: a domain with registrations is busy and usable, and can be deallocated without them
+		lazy PINALLOC_REGISTER=lazy: only requested memory is registered
+		off PINALLOC_REGISTER=off: no block has keys
+	END
 }
 
 @test "a program can get statistics and a report at any time" {

@@ -12,38 +12,21 @@ newdelete() {
 	passes newdelete "$1"
 }
 
-@test "every form of new returns heap memory, and every form of delete accepts it" {
-	newdelete forms
-}
-
-@test "a huge request throws bad_alloc, or returns null with nothrow" {
-	newdelete huge
+@test "new and delete keep the rules of the standard" {
+	rows newdelete <<- 'END'
+		forms: every form of new returns heap memory, and every form of delete accepts it
+		huge: a huge request throws bad_alloc, or returns null with nothrow
+		handler: the new_handler is called, and may throw
+		room: the new_handler can make room
+		exhausted: with no memory left at all, new still throws
+		statics: static constructors allocate before main
+	END
 }
 
 @test "aligned new behaves as libstdc++'s, also for invalid alignments" {
 	"$programs/answers" new > "$BATS_TEST_TMPDIR/plain"
 	[ "$(grep -c ' 3 calls' "$BATS_TEST_TMPDIR/plain")" -gt 100 ]
 	diff "$BATS_TEST_TMPDIR/plain" <(preloaded "$programs/answers" new)
-}
-
-@test "the new_handler is called, and may throw" {
-	newdelete handler
-}
-
-@test "the new_handler can make room" {
-	newdelete room
-}
-
-@test "with no memory left at all, new still throws" {
-	newdelete exhausted
-}
-
-@test "exceptions pass through code that allocates" {
-	newdelete exceptions
-}
-
-@test "static constructors allocate before main" {
-	newdelete statics
 }
 
 @test "a program that replaces the plain operators alone gets the other forms by these" {

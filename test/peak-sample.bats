@@ -36,22 +36,23 @@ holds() {
 	done < truth
 }
 
-@test "samples estimate 100 MB in blocks of 100 bytes, 70 % from one function and 30 % from another" {
-	holds small
-	[ "$(wc -l < truth)" -eq 2 ]
+# held CASE FUNCTIONS [NAME=VALUE]: so it is, of blocks from so many functions.
+held() {
+	holds "$1" "${@:3}"
+	[ "$(wc -l < truth)" -eq "$2" ]
 }
 
-@test "samples estimate blocks of 50,000 bytes, whose size class is 57,344" {
-	holds large
-}
-
-@test "samples estimate blocks of any size from 16 B to 1 MiB" {
-	holds mixed
-}
-
-@test "samples estimate blocks of several threads, freed by others" {
-	holds threads
-	[ "$(wc -l < truth)" -eq 3 ]
+@test "samples estimate blocks" {
+	rows held <<- 'END'
+		small 2: of 100 bytes, 100 MB in all, 70 % from one function and 30 % from another
+		large 2: of 50,000 bytes, whose size class is 57,344
+		mixed 2: of any size from 16 B to 1 MiB
+		threads 3: of several threads, freed by others
+		threads 3 MALLOC_CONF=tcache:false: without thread caches
+		mixed 2 MALLOC_CONF=prof:true,prof_active:true,lg_prof_sample:0: with jemalloc's profiler in use
+		moved 1: that realloc moved, as of its caller
+	END
+	[ "$(cut -d ' ' -f 1 truth)" = hold_grown ]
 }
 
 @test "samples estimate blocks that were all freed after the peak" {
@@ -59,21 +60,11 @@ holds() {
 	[ "$(figure out.json .memory.live_bytes)" -lt "$(figure out.json '.memory.live_peak_bytes / 4 | floor')" ]
 }
 
-@test "blocks that realloc moved are attributed to the caller of realloc" {
-	holds moved
-	[ "$(cut -d ' ' -f 1 truth)" = hold_grown ]
-}
-
 # Making the report allocates more than realloc has freed.
 @test "a block that realloc moves counts twice at the peak, even if it is freed soon" {
 	holds doubled
 	[ "$(wc -l < truth)" -eq 2 ]
 	[ "$(figure out.json .memory.live_peak_bytes)" -gt $((10 << 20)) ]
-}
-
-@test "samples are right without thread caches, and with jemalloc's profiler in use" {
-	holds threads MALLOC_CONF=tcache:false
-	holds mixed MALLOC_CONF=prof:true,prof_active:true,lg_prof_sample:0
 }
 
 @test "PINALLOC_SAMPLE=1 counts every block" {

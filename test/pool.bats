@@ -13,43 +13,29 @@ setup() {
 	pool=$programs/rdma-pool
 }
 
-@test "slices have keys in each enabled protection domain, and nothing is registered for them" {
-	succeeds "$pool" keys
+# works CASE [NAME=VALUE]
+works() {
+	succeeds "${@:2}" "$pool" "$1"
 	[ "$stderr" = '' ]
 }
 
-@test "nor with PINALLOC_REGISTER=lazy, or small pages" {
-	succeeds PINALLOC_REGISTER=lazy "$pool" keys
-	succeeds PINALLOC_HUGEPAGE=off "$pool" keys
-}
-
-@test "on_segment is called before memory is handed out and before it goes, and may refuse" {
-	succeeds "$pool" segments
-	[ "$stderr" = '' ]
-}
-
-@test "the heap gets the memory of a pool that is destroyed, and another pool does" {
-	succeeds "$pool" back
+@test "each case of what works" {
+	rows works <<- 'END'
+		keys: slices have keys in each enabled domain, and nothing is registered for them
+		keys PINALLOC_REGISTER=lazy: nor with requests only
+		keys PINALLOC_HUGEPAGE=off: nor with small pages
+		segments: on_segment is called before memory is handed out and before it goes, and may refuse
+		back: the heap gets the memory of a pool that is destroyed, and another pool does
+		threads: threads that touch are gone when a pool is made; others may use it all at once
+		forked: in a child slices are memory, and the functions fail by name, whatever threads did
+		callbacks: on_segment may allocate, register, look up and make pools; pools do not grow from there
+	END
 }
 
 @test "errors are named, and the first of misuse has a line" {
 	succeeds "$pool" errors
 	[ "$(wc -l <<< "$stderr")" -eq 1 ]
 	grep 'pinalloc_pool_free: 0x[0-9a-f]* is no slice of this pool that is in use' <<< "$stderr"
-}
-
-@test "threads that touch are gone when a pool is made; others may use it all at once" {
-	succeeds "$pool" threads
-}
-
-@test "in a forked child slices are memory, and the functions fail by name, whatever threads did" {
-	succeeds "$pool" forked
-	[ "$stderr" = '' ]
-}
-
-@test "on_segment may allocate, register, look up and make pools; pools do not grow from there" {
-	succeeds "$pool" callbacks
-	[ "$stderr" = '' ]
 }
 
 @test "free() of a slice says what it is" {

@@ -43,9 +43,6 @@ reserved() {
 	reserved
 	# It grows by little beyond the reserve.
 	[ "$(figure "$report" .memory.mapped_bytes)" -le $((384 << 20)) ]
-}
-
-@test "nor with small pages" {
 	reserved PINALLOC_HUGEPAGE=off
 }
 

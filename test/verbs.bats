@@ -136,11 +136,11 @@ setup() {
 	load helper
 }
 
-# made_with NAME [PROGRAM]: a program that is linked with a libibverbs of this name.
+# made_with NAME [PROGRAM [MAP]]: a program that is linked with a libibverbs of this name.
 made_with() {
 	mkdir -p "$BATS_TEST_TMPDIR/lib"
 	gcc -std=gnu11 -O2 -I"$top_srcdir" -I"$top_builddir" -shared -fPIC -fvisibility=hidden \
-		-Wl,-soname,"$1" -Wl,--version-script="$top_srcdir/test/fake-ibverbs.map" \
+		-Wl,-soname,"$1" -Wl,--version-script="${3:-$top_srcdir/test/fake-ibverbs.map}" \
 		-o "$BATS_TEST_TMPDIR/lib/$1" "$top_srcdir"/test/fake-{ibverbs,verbs}.c
 	gcc -O2 -o "$BATS_TEST_TMPDIR/register" "$work/${2:-register}.c" "$BATS_TEST_TMPDIR/lib/$1"
 }
@@ -159,16 +159,12 @@ registers() {
 	small_frames "$top_srcdir"/regpool/*.c "$top_srcdir"/{preload/verbs,allocator/cgroup}.c
 }
 
-@test "verbs of the system's libibverbs are found" {
-	registers libibverbs.so.1
-}
-
-@test "so are those of a copy with another name, as in Python wheels" {
-	registers libibverbs-1a2b3c4d.so.1.14.44.0
-}
-
-@test "so are those of a copy that is linked into a library of any name" {
-	registers libtransport.so.3
+@test "verbs are found" {
+	rows registers <<- 'END'
+		libibverbs.so.1: of the system's libibverbs
+		libibverbs-1a2b3c4d.so.1.14.44.0: of a copy with another name, as in Python wheels
+		libtransport.so.3: of a copy that is linked into a library of any name
+	END
 }
 
 @test "a constructor may wait for a thread that uses verbs" {
@@ -203,9 +199,6 @@ registers() {
 @test "where libibverbs does not have these functions, they say so" {
 	sed 's/ibv_reg_mr_ex\|ibv_reg_buf_mr/no_such_&/' "$top_srcdir/test/fake-ibverbs.map" > \
 		"$BATS_TEST_TMPDIR/map"
-	made_with libibverbs.so.1 newer
-	gcc -std=gnu11 -O2 -I"$top_srcdir" -I"$top_builddir" -shared -fPIC -fvisibility=hidden \
-		-Wl,-soname,libibverbs.so.1 -Wl,--version-script="$BATS_TEST_TMPDIR/map" \
-		-o "$BATS_TEST_TMPDIR/lib/libibverbs.so.1" "$top_srcdir"/test/fake-{ibverbs,verbs}.c
+	made_with libibverbs.so.1 newer "$BATS_TEST_TMPDIR/map"
 	run -0 preloaded LD_LIBRARY_PATH="$BATS_TEST_TMPDIR/lib" "$BATS_TEST_TMPDIR/register"
 }
