@@ -1,63 +1,59 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ends HOW [SIGNAL]: ends, in one of many ways; with status 7 if it can choose. It executes
- * /bin/true, without a preload.
+ * ends [HOW [NUMBER]]: ends, in one of many ways; with status 7 if it can choose. NUMBER is the
+ * status, or a signal. malloc-HOW: a handler of a signal that has interrupted malloc does it.
+ * Some have children before, of which each executes another program, ends, and is killed. What
+ * is executed is /bin/true, without a preload.
  */
 #include <config.h>
 
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define TRUE "/bin/true"
 
 static char *const arguments[] = {"true", "--", "ignored", NULL};
 static char *const nothing[] = {NULL};
-static int number; /* of the signal */
+static int number = 7;
 
-static void by_exit(void)
+static void run_exit(void)
 {
 	exit(7);
 }
 
-static void by__exit(void)
+static void run__exit(void)
 {
 	_exit(7);
 }
 
-static void by__Exit(void)
-{
-	_Exit(7);
-}
-
-static void by_quick_exit(void)
-{
-	quick_exit(7);
-}
-
 static void by_exit_in_atexit(void)
 {
-	atexit(by_exit);
+	atexit(run_exit);
 	exit(1);
 }
 
 static void by__exit_in_atexit(void)
 {
-	atexit(by__exit);
+	atexit(run__exit);
 	exit(1);
 }
 
-static void by_raise(void)
+static void by_raise(int sig)
 {
-	raise(number);
+	raise(sig);
 }
 
-static void by_kill(void)
+static void by_kill(int sig)
 {
-	kill(getpid(), number);
+	kill(getpid(), sig);
 	pause();
 }
 
@@ -88,20 +84,20 @@ static void by_overflow(void)
 	deeper(&(volatile char){1});
 }
 
-static void *run_raise(void *unused)
+static void *raise_it(void *unused)
 {
 	raise(number);
 	return unused;
 }
 
-static void *run_exit(void *unused)
+static void *exit_late(void *unused)
 {
 	usleep(20000);
 	exit(7);
 	return unused;
 }
 
-static void *run_forever(void *unused)
+static void *allocate_for_ever(void *unused)
 {
 	for (;;)
 		free(malloc(100000));
@@ -123,7 +119,7 @@ static pthread_t started(void *(*run)(void *))
 
 static void by_thread_raise(void)
 {
-	pthread_join(started(run_raise), NULL);
+	pthread_join(started(raise_it), NULL);
 }
 
 static void *wait_and_fault(void *barrier)
@@ -147,7 +143,7 @@ static void by_crashes(void)
 
 static void by_thread_exit(void)
 {
-	started(run_exit);
+	started(exit_late);
 	pthread_exit(NULL);
 }
 
@@ -159,7 +155,7 @@ static void by_pthread_exit(void)
 
 static void by_cancel(void)
 {
-	pthread_t thread = started(run_forever);
+	pthread_t thread = started(allocate_for_ever);
 
 	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
 	pthread_cancel(thread);
@@ -167,66 +163,10 @@ static void by_cancel(void)
 	exit(7);
 }
 
-static void interrupt_with(void (*handler)(int))
+static void by_ignored(int sig)
 {
-	struct itimerval soon = {.it_value.tv_usec = 3000};
-
-	signal(SIGALRM, handler);
-	setitimer(ITIMER_REAL, &soon, NULL);
-}
-
-static void then__exit(int sig)
-{
-	(void)sig;
-	_exit(7);
-}
-
-static void then_crash(int sig)
-{
-	(void)sig;
-	by_fault();
-}
-
-static void then_exec(int sig)
-{
-	(void)sig;
-	execve(TRUE, arguments, nothing);
-}
-
-static void by_malloc__exit(void)
-{
-	interrupt_with(then__exit);
-	run_forever(NULL);
-}
-
-static void then_exit(int sig)
-{
-	(void)sig;
-	exit(7);
-}
-
-static void by_malloc_exit(void)
-{
-	interrupt_with(then_exit);
-	run_forever(NULL);
-}
-
-static void by_malloc_crash(void)
-{
-	interrupt_with(then_crash);
-	run_forever(NULL);
-}
-
-static void by_malloc_exec(void)
-{
-	interrupt_with(then_exec);
-	run_forever(NULL);
-}
-
-static void by_ignored(void)
-{
-	signal(number, SIG_IGN);
-	raise(number);
+	signal(sig, SIG_IGN);
+	raise(sig);
 	exit(7);
 }
 
@@ -235,42 +175,147 @@ static void by_execve(void)
 	execve(TRUE, arguments, nothing);
 }
 
-static const struct {
+/* --- with children ------------------------------------------------------------------ */
+
+static void await(pid_t pid, int expected)
+{
+	int status;
+
+	if (waitpid(pid, &status, 0) != pid || status != expected)
+		exit(3);
+}
+
+static void by_vfork(void)
+{
+	pid_t pid = vfork();
+
+	if (!pid) {
+		execve("/nonexistent/none", arguments, nothing);
+		execve(TRUE, arguments, nothing);
+	}
+	await(pid, 0);
+	pid = vfork();
+	if (!pid)
+		_exit(5);
+	await(pid, 5 << 8);
+	pid = vfork();
+	if (!pid)
+		kill(getpid(), SIGTERM);
+	await(pid, SIGTERM);
+	exit(7);
+}
+
+static void by_fork(void)
+{
+	pid_t pid = fork();
+
+	if (!pid)
+		execve(TRUE, arguments, nothing);
+	await(pid, 0);
+	pid = fork();
+	if (!pid)
+		_exit(5);
+	await(pid, 5 << 8);
+	pid = fork();
+	if (!pid)
+		raise(SIGTERM);
+	await(pid, SIGTERM);
+	exit(7);
+}
+
+static void by_spawn(void)
+{
+	pid_t pid;
+
+	if (posix_spawn(&pid, TRUE, NULL, NULL, arguments, nothing))
+		exit(4);
+	await(pid, 0);
+	exit(7);
+}
+
+static void by_system(void)
+{
+	unsetenv("LD_PRELOAD");
+	exit(system("/bin/true; exit 3") == 3 << 8 ? 7 : 1);
+}
+
+static void by_popen(void)
+{
+	FILE *pipe;
+
+	unsetenv("LD_PRELOAD");
+	pipe = popen("echo x", "r");
+	exit(pipe && fgetc(pipe) == 'x' && !pclose(pipe) ? 7 : 1);
+}
+
+/* ------------------------------------------------------------------------------------ */
+
+static const struct way {
 	const char *how;
 	void (*end)(void);
-} ways[] = {{"exit", by_exit},
-	    {"_exit", by__exit},
-	    {"_Exit", by__Exit},
-	    {"quick_exit", by_quick_exit},
-	    {"abort", abort},
-	    {"exit-in-atexit", by_exit_in_atexit},
-	    {"_exit-in-atexit", by__exit_in_atexit},
-	    {"raise", by_raise},
-	    {"kill", by_kill},
-	    {"fault", by_fault},
-	    {"division", by_division},
-	    {"overflow", by_overflow},
-	    {"thread-raise", by_thread_raise},
-	    {"crashes", by_crashes},
-	    {"thread-exit", by_thread_exit},
-	    {"pthread_exit", by_pthread_exit},
-	    {"cancel", by_cancel},
-	    {"malloc-exit", by_malloc_exit},
-	    {"malloc-_exit", by_malloc__exit},
-	    {"malloc-crash", by_malloc_crash},
-	    {"malloc-exec", by_malloc_exec},
-	    {"ignored", by_ignored},
-	    {"execve", by_execve}};
+	void (*with)(int number);
+} ways[] = {{"exit", .with = exit},
+	    {"_exit", .with = _exit},
+	    {"_Exit", .with = _Exit},
+	    {"quick_exit", .with = quick_exit},
+	    {"abort", .end = abort},
+	    {"exit-in-atexit", .end = by_exit_in_atexit},
+	    {"_exit-in-atexit", .end = by__exit_in_atexit},
+	    {"raise", .with = by_raise},
+	    {"kill", .with = by_kill},
+	    {"fault", .end = by_fault},
+	    {"division", .end = by_division},
+	    {"overflow", .end = by_overflow},
+	    {"thread-raise", .end = by_thread_raise},
+	    {"crashes", .end = by_crashes},
+	    {"thread-exit", .end = by_thread_exit},
+	    {"pthread_exit", .end = by_pthread_exit},
+	    {"cancel", .end = by_cancel},
+	    {"ignored", .with = by_ignored},
+	    {"execve", .end = by_execve},
+	    {"vfork", .end = by_vfork},
+	    {"fork", .end = by_fork},
+	    {"spawn", .end = by_spawn},
+	    {"system", .end = by_system},
+	    {"popen", .end = by_popen}},
+  *way = ways;
+
+static void end(int unused)
+{
+	if (way->end)
+		way->end();
+	else
+		way->with(number);
+}
+
+static void interrupt_malloc(void)
+{
+	const struct itimerval soon = {.it_value.tv_usec = 3000};
+
+	signal(SIGALRM, end);
+	setitimer(ITIMER_REAL, &soon, NULL);
+	allocate_for_ever(NULL);
+}
 
 int main(int argc, char **argv)
 {
+	bool interrupts = argc > 1 && !strncmp(argv[1], "malloc-", 7);
+	const char *how = argc > 1 ? argv[1] + 7 * interrupts : "exit";
+
 	/* What holds less leaves no record. */
 	if (!malloc((size_t)4 << 20))
 		return 99;
 	alarm(60);
-	number = argc > 2 ? atoi(argv[2]) : 0;
-	for (size_t i = 0; argc > 1 && i < sizeof ways / sizeof ways[0]; i++)
-		if (!strcmp(ways[i].how, argv[1]))
-			ways[i].end();
-	return argc == 1 ? 7 : 100;
+	if (argc > 2)
+		number = atoi(argv[2]);
+	while (way < ways + sizeof ways / sizeof *ways && strcmp(way->how, how))
+		way++;
+	if (way == ways + sizeof ways / sizeof *ways)
+		return 100;
+	if (argc == 1)
+		return number;
+	if (interrupts)
+		interrupt_malloc();
+	end(0);
+	return 100;
 }
