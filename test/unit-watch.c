@@ -14,6 +14,7 @@
 #include "regpool/listeners.h"
 #include "regpool/state.h"
 #include "regpool/uffd.h"
+#include "test/beside.h"
 #include "test/spans.h"
 #include "test/tap.h"
 
@@ -23,7 +24,6 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -32,13 +32,8 @@
 #define WRITABLE  (PROT_READ | PROT_WRITE)
 
 /* The linker puts these in place of the library's (--wrap). */
-ssize_t __wrap_read(int fd, void *buffer, size_t size);
 ssize_t __real_read(int fd, void *buffer, size_t size);
-int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout);
 int __real_poll(struct pollfd *fds, nfds_t n, int timeout);
-bool __wrap_pin_listeners_find(void);
-void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length);
-bool __wrap_pin_listeners_insert_later(const void *caller);
 
 static struct ibv_pd *pd;
 
@@ -86,7 +81,6 @@ static bool inserts_later;
 
 bool __wrap_pin_listeners_insert_later(const void *caller)
 {
-	(void)caller;
 	return inserts_later;
 }
 
@@ -240,25 +234,7 @@ static void many(void)
 	   "of many ranges each call is told once: %u", n_told);
 }
 
-/* --- what mremap() moves, and what cannot be watched whole ---------------------------- */
-
-static void move_away(char *p)
-{
-	if (mremap(p, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_FIXED, p + 2 * LENGTH) !=
-	    p + 2 * LENGTH)
-		abort();
-}
-
-static void moved(void)
-{
-	char *p = map_pages(3 * LENGTH);
-
-	ok(is_forgotten(p) && !is_forgotten(p), "memory is watched");
-	after(move_away, p);
-	ok(is_told(p, LENGTH) && !was_early, "listeners are notified of what is moved");
-	after(replace, p + 2 * LENGTH);
-	ok(!was_early, "and again where it is then");
-}
+/* --- what cannot be watched whole ---------------------------------------------------- */
 
 static int watch(char *p, size_t n_bytes)
 {
@@ -381,13 +357,6 @@ static void map_again(void)
 		pin_mr_deregister(reg(pd, p + i * LENGTH, LENGTH, RIGHTS));
 }
 
-static void unmap(char *p)
-{
-	unmapped = p;
-	if (munmap(p, 2 * LENGTH))
-		abort();
-}
-
 /* Open MPI's own cache. What it inserts after all messages was registered before them. */
 static void inserted_later(void)
 {
@@ -398,7 +367,9 @@ static void inserted_later(void)
 	ok(!is_forgotten(p) && !is_forgotten(p + LENGTH),
 	   "what is inserted later is watched at once");
 	before = pin_watched.events;
-	unmap(p);
+	unmapped = p;
+	if (munmap(p, 2 * LENGTH))
+		abort();
 	while (pin_watched.events == before)
 		usleep(100);
 	for (int i = 0; i < 2; i++) {
@@ -423,15 +394,15 @@ static void look_above(void)
 	is_right = is_forgotten(above) && !is_forgotten(above);
 }
 
-static void *fork_and_look(void *status)
+static bool is_above_forgotten(void)
 {
-	pid_t child = fork();
+	alarm(20);
+	return is_forgotten(above);
+}
 
-	if (!child) {
-		alarm(20);
-		_exit(!is_forgotten(above));
-	}
-	waitpid(child, status, 0);
+static void *fork_and_look(void *is_right_there)
+{
+	*(bool *)is_right_there = in_child(is_above_forgotten);
 	return NULL;
 }
 
@@ -440,7 +411,7 @@ static void other_stacks(void)
 	char *stack = map_pages(STACK + LENGTH);
 	pthread_attr_t attributes;
 	pthread_t thread;
-	int status = -1;
+	bool is_right_there = false;
 
 	above = stack + STACK;
 	getcontext(&second);
@@ -453,30 +424,11 @@ static void other_stacks(void)
 	above = map_pages(STACK + LENGTH) + STACK;
 	pthread_attr_init(&attributes);
 	if (pthread_attr_setstack(&attributes, above - STACK, STACK) ||
-	    pthread_create(&thread, &attributes, fork_and_look, &status) ||
+	    pthread_create(&thread, &attributes, fork_and_look, &is_right_there) ||
 	    pthread_join(thread, NULL))
 		abort();
 	pthread_attr_destroy(&attributes);
-	ok(!status, "so is it in a child of another thread, above whose stack it lies");
-}
-
-/* A child has none of the threads. */
-static void forked(void)
-{
-	char *p = map_pages(LENGTH);
-	int status = -1;
-	pid_t child;
-
-	ok(is_forgotten(p) && !is_forgotten(p), "memory is watched");
-	child = fork();
-	if (!child) {
-		alarm(20);
-		replace(p);
-		_exit(pin_watch_is_on() || !is_forgotten(p) || !is_forgotten(p));
-	}
-	waitpid(child, &status, 0);
-	ok(!status, "a forked child does not wait, and forgets everything");
-	ok(!is_forgotten(p), "its parent still watches");
+	ok(is_right_there, "so is it in a child of another thread, above whose stack it lies");
 }
 
 /* --- a watch that ends ------------------------------------------------------------------ */
@@ -487,17 +439,21 @@ static void *replace_in_thread(void *p)
 	return NULL;
 }
 
-static bool ends_well(_Atomic bool *no_more)
+static _Atomic bool *no_more;
+
+/* In a child, before there is a watch: it cannot begin again. */
+static bool ends_well(void)
 {
 	char *p[2] = {map_pages(LENGTH), map_pages(LENGTH)};
 	pthread_t threads[2];
 
+	alarm(20);
 	pd = new_pd();
 	for (int i = 0; i < 2; i++)
 		if (!is_forgotten(p[i]) || is_forgotten(p[i]))
 			return false;
 	begin();
-	atomic_store(no_more, true);
+	*no_more = true;
 	for (int i = 0; i < 2; i++)
 		if (pthread_create(&threads[i], NULL, replace_in_thread, p[i]))
 			return false;
@@ -508,19 +464,11 @@ static bool ends_well(_Atomic bool *no_more)
 	return !was_early && is_told(p[0], LENGTH) && is_told(p[1], LENGTH);
 }
 
-/* In a child, before there is a watch: it cannot begin again. */
-static void lose(_Atomic bool *no_more, const char *what)
+static void lose(_Atomic bool *what, const char *name)
 {
-	int status = -1;
-	pid_t child = fork();
-
-	if (!child) {
-		alarm(20);
-		_exit(!ends_well(no_more));
-	}
-	waitpid(child, &status, 0);
-	ok(!status, "if %s any more, listeners are notified, and no call sleeps for ever",
-	   what);
+	no_more = what;
+	ok(in_child(ends_well),
+	   "if %s any more, listeners are notified, and no call sleeps for ever", name);
 }
 
 int main(void)
@@ -549,14 +497,12 @@ int main(void)
 	slow();
 	many();
 	other_kinds();
-	moved();
 	in_part();
 	huge();
 	heap(p);
 	not_watched(p);
 	inserted_later();
 	other_stacks();
-	forked();
 	ok(pin_domain_dealloc(pd) == 0 && !fake_verbs.live, "nothing is left");
 	return done_testing();
 }

@@ -31,9 +31,9 @@ ways() {
 	succeeds "$programs/rdma-watch-ways" "$listener" "$@"
 }
 
-# late STATUS ARGUMENT…: ends so.
+# late STATUS CASE [FILE]: ends so.
 late() {
-	ends "$1" "$programs/rdma-watch-late" "$listener" "${@:2}"
+	ends "$1" "$programs/rdma-watch-process" "$2" "$listener" "${@:3}"
 }
 
 process() {
@@ -86,17 +86,14 @@ watched() {
 	late 0 plugin "$BATS_FILE_TMPDIR/data.so"
 }
 
-@test "the program may close all descriptors, and gets the numbers it expects" {
-	process closed
-}
-
-@test "children of every kind neither hang nor notify, and can register" {
-	process children
-	process armed
-}
-
-@test "what is registered while a listener is being found is watched" {
-	process sought
+@test "whatever the process does" {
+	rows process <<- 'END'
+		closed: it may close all descriptors, and gets the numbers it expects
+		children: children of every kind neither hang nor notify, and can register
+		armed: so do those of a process with heap registered
+		sought: what is registered while a listener is being found is watched
+		locked: the watch works under mlockall()
+	END
 }
 
 @test "listeners may be loaded late, from any path, twice at once, and unloaded" {
@@ -105,10 +102,6 @@ watched() {
 
 @test "a constructor may wait for a thread that registers memory" {
 	process constructor "$BATS_FILE_TMPDIR/constructor.so"
-}
-
-@test "the watch works under mlockall()" {
-	process locked
 }
 
 @test "with PINALLOC_WATCH=off no userfaultfd is opened; if it is forbidden one line says so" {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What a process does with its descriptors, its children and its libraries while its memory is
- * watched. Prints TAP.
+ * watched, and how it ends. Prints TAP, except when it ends.
  *
  *     rdma-watch-process closed LISTENER          all descriptors closed
  *     rdma-watch-process children LISTENER        fork, vfork, posix_spawn, exec
@@ -10,6 +10,10 @@
  *     rdma-watch-process sought LISTENER          one that is being found, by another thread
  *     rdma-watch-process constructor LISTENER FILE   a constructor waits for a registration
  *     rdma-watch-process locked LISTENER          all memory locked
+ *     rdma-watch-process exit LISTENER            exit() while somebody waits in munmap()
+ *     rdma-watch-process thread LISTENER          the same, in another thread
+ *     rdma-watch-process atexit LISTENER          all is unmapped by a handler of atexit()
+ *     rdma-watch-process plugin LISTENER FILE     a library whose variables are registered goes
  *     rdma-watch-process seccomp-kill COMMAND…    a filter that kills for userfaultfd(2)
  *     rdma-watch-process seccomp-eperm COMMAND…   one that forbids it
  */
@@ -126,11 +130,6 @@ static int live_as_child(char *p)
 	return !right ? 3 : !n_forgotten || ibv_dereg_mr(mr) ? 4 : 0;
 }
 
-static pid_t raw_fork(void)
-{
-	return (pid_t)raw_call(SYS_clone, SIGCHLD, 0, 0, 0, 0);
-}
-
 static pid_t vfork_and_unmap(char *p)
 {
 	pid_t child = vfork();
@@ -158,7 +157,7 @@ static void try_fork(void)
 	ok(!status, "a child unmaps, and registers for itself, what it invalidates: %d",
 	   status);
 	ok(n_heard == before, "its parent hears nothing");
-	child = raw_fork();
+	child = (pid_t)raw_call(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 	if (!child) {
 		within(20);
 		need(!munmap(p, LENGTH));
@@ -182,7 +181,6 @@ static void *replace_for_long(void *arg)
 	struct ibv_mr *mr;
 	unsigned n_missed = 0;
 
-	(void)arg;
 	while (!enough) {
 		mr = registered(pd, p, LENGTH);
 		n_heard = 0;
@@ -253,8 +251,6 @@ static _Atomic unsigned n_others;
 
 static void hear_other(void *addr, size_t length)
 {
-	(void)addr;
-	(void)length;
 	n_others++;
 }
 
@@ -335,7 +331,6 @@ static char variables[2 * 4096] = {1};
 
 static void *register_one(void *arg)
 {
-	(void)arg;
 	need(!ibv_dereg_mr(registered(pd, variables, sizeof variables)));
 	return (void *)(uintptr_t)is_told(map_pages(LENGTH));
 }
@@ -377,6 +372,110 @@ static void try_locked(void)
 	ok(is_told(map_pages(LENGTH)), "and locked again");
 }
 
+/* --- an end during a notification ---------------------------------------------------- */
+
+#define N ((size_t)40)
+
+static char *pages;
+static struct ibv_mr *mrs[N];
+
+static void register_pages(void)
+{
+	pages = map_pages(2 * N * PAGE);
+	for (size_t i = 0; i < N; i++)
+		mrs[i] = registered(pd, pages + 2 * i * PAGE, PAGE);
+}
+
+static _Atomic bool hears;
+
+static void hear_for_long(void *addr, size_t length)
+{
+	if (is_forgetting())
+		return;
+	hears = true;
+	sleep(30);
+}
+
+static void *unmap_all(void *arg)
+{
+	munmap(pages, 2 * N * PAGE);
+	return NULL;
+}
+
+static void *end(void *arg)
+{
+	while (!hears)
+		usleep(1000);
+	exit(7);
+}
+
+static void await_end(void)
+{
+	pthread_t thread;
+
+	listen_by(arguments[0], hear_for_long);
+	register_pages();
+	need(!pthread_create(&thread, NULL, unmap_all, NULL));
+	end(NULL);
+}
+
+static void await_end_in_thread(void)
+{
+	pthread_t thread;
+
+	listen_by(arguments[0], hear_for_long);
+	register_pages();
+	need(!pthread_create(&thread, NULL, end, NULL));
+	unmap_all(NULL);
+	pause();
+}
+
+static void unmap_at_exit(void)
+{
+	unsigned before = n_heard;
+	bool told;
+
+	munmap(pages, 2 * N * PAGE);
+	told = was_told(before, pages, PAGE);
+	for (size_t i = 0; i < N; i++)
+		told &= !ibv_dereg_mr(mrs[i]);
+	printf("handler of atexit: %s\n", told ? "told" : "not told");
+	fflush(stdout);
+}
+
+static void leave_to_handler(void)
+{
+	atexit(unmap_at_exit);
+	register_pages();
+	exit(7);
+}
+
+/* --- a library ----------------------------------------------------------------------- */
+
+static char data[3 * 4096] __attribute__((aligned(4096))) = {1};
+static char zeroes[3 * 4096] __attribute__((aligned(4096)));
+
+static void try_plugin(void)
+{
+	void *handle = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
+	char *its_data, *its_zeroes;
+	struct ibv_mr *its[4];
+	unsigned before;
+
+	need(handle && (its_data = dlsym(handle, "plugin_data")) &&
+	     (its_zeroes = dlsym(handle, "plugin_zeroes")));
+	its[0] = registered(pd, data, sizeof data);
+	its[1] = registered(pd, zeroes, sizeof zeroes);
+	its[2] = registered(pd, its_data, 3 * PAGE);
+	its[3] = registered(pd, its_zeroes, 64 * PAGE);
+	before = n_heard;
+	need(!dlclose(handle));
+	ok(was_told(before, its_zeroes, 64 * PAGE),
+	   "variables of a library that goes are told, but for those of its file");
+	for (int i = 0; i < 4; i++)
+		ok(!ibv_dereg_mr(its[i]), "and can be given up, %d", i);
+}
+
 /* --- filters of system calls ------------------------------------------------------------ */
 
 static void run_filtered(unsigned action, char **command)
@@ -397,13 +496,19 @@ static void run_filtered(unsigned action, char **command)
 
 int main(int argc, char **argv)
 {
-	static const struct {
-		const char *name;
-		void (*run)(void);
-	} cases[] = {{"closed", try_closed}, {"children", try_children},
-		     {"armed", try_armed},   {"loaded", try_loaded},
-		     {"sought", try_sought}, {"constructor", try_constructor},
-		     {"locked", try_locked}};
+	static const struct rdma_case cases[] = {{"closed", try_closed},
+						 {"children", try_children},
+						 {"armed", try_armed},
+						 {"loaded", try_loaded},
+						 {"sought", try_sought},
+						 {"constructor", try_constructor},
+						 {"locked", try_locked},
+						 {"exit", await_end},
+						 {"thread", await_end_in_thread},
+						 {"atexit", leave_to_handler},
+						 {"plugin", try_plugin}};
+	static const char *const others[] = {"loaded", "sought", "exit", "thread"};
+	bool listens = true;
 
 	need(argc >= 3);
 	arguments = argv + 2;
@@ -414,10 +519,10 @@ int main(int argc, char **argv)
 	within(100);
 	pd = ibv_alloc_pd(rdma_open());
 	need(pd);
-	if (strcmp(argv[1], "loaded") && strcmp(argv[1], "sought"))
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+		listens &= strcmp(argv[1], others[i]) != 0;
+	if (listens)
 		listen_by(argv[2], hear);
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-		if (!strcmp(cases[i].name, argv[1]))
-			cases[i].run();
+	rdma_run(cases, argc, argv);
 	return done_testing();
 }
