@@ -21,10 +21,6 @@
 #include <string.h>
 
 /* The linker puts these in place of the library's (--wrap). */
-void *__wrap_pin_segment_take(struct pin_segment_need *need);
-void __wrap_pin_segment_give(void *segment, size_t n_bytes);
-void __wrap_pin_segment_count(int64_t n_bytes);
-int __wrap_pin_touch(void *start, size_t n_bytes, uint32_t node, unsigned n_threads);
 
 static unsigned taken, given;
 static int64_t counted; /* bytes */
@@ -67,8 +63,6 @@ int __wrap_pin_touch(void *start, size_t n_bytes, uint32_t node, unsigned n_thre
 {
 	struct pin_range range = pin_range_of(start, n_bytes), piece;
 
-	(void)node;
-	(void)n_threads;
 	was_left_alone = pin_segments_meet(range) && !pin_segments_find_piece(range, &piece);
 	fake_touch(start, n_bytes);
 	return touch_error;
@@ -118,6 +112,14 @@ static bool all_are_found(struct ibv_pd *pd, struct pin_userpool *pool, size_t n
 	while (n--)
 		good &= !pin_userpool_free(pool, slices[n]);
 	return good && fake_verbs.tried == made;
+}
+
+static void end(struct pin_userpool *pool, struct ibv_pd *pd)
+{
+	pin_userpool_destroy(pool);
+	pin_domain_disarm(pd);
+	pin_domain_dealloc(pd);
+	fake_verbs.max_mr_size = pin_options.max_pinned = SIZE_MAX;
 }
 
 /* An adapter that takes so much. */
@@ -175,10 +177,7 @@ static void borders(void)
 	ok(pool && ends_on_pages, "memory regions end on borders of pages of 1 GiB");
 	good = all_are_found(pd, pool, PIN_GIB, &n);
 	ok(good && n == 10, "and slices are found: %u", n);
-	pin_userpool_destroy(pool);
-	pin_domain_disarm(pd);
-	pin_domain_dealloc(pd);
-	fake_verbs.max_mr_size = SIZE_MAX;
+	end(pool, pd);
 }
 
 /* One slice is a piece here, and none is in use. */
@@ -204,10 +203,7 @@ static void evicted(void)
 	ok(pin_domain_dealloc(pd) == EBUSY, "which is in use");
 	pin_mr_deregister(mr);
 	pin_userpool_free(pool, p);
-	pin_userpool_destroy(pool);
-	pin_domain_disarm(pd);
-	pin_domain_dealloc(pd);
-	fake_verbs.max_mr_size = SIZE_MAX;
+	end(pool, pd);
 }
 
 /* What is not registered of one pool. */
@@ -224,9 +220,7 @@ static void beside_another(void)
 	   "a pool is registered, though pages of another were replaced");
 	pin_userpool_free(first, p);
 	pin_userpool_destroy(first);
-	pin_userpool_destroy(second);
-	pin_domain_disarm(pd);
-	pin_domain_dealloc(pd);
+	end(second, pd);
 }
 
 /* A page of a slice may not be read. */
@@ -246,9 +240,7 @@ static void unpinnable(void)
 	pin_mr_deregister(mr);
 	pin_granules_retry_unpinnable();
 	pin_userpool_free(pool, p);
-	pin_userpool_destroy(pool);
-	pin_domain_disarm(pd);
-	pin_domain_dealloc(pd);
+	end(pool, pd);
 }
 
 static void over_the_limit(void)
@@ -272,10 +264,7 @@ static void over_the_limit(void)
 	   "a slice may be, by itself");
 	pin_mr_deregister(mr);
 	pin_userpool_free(pool, p);
-	pin_userpool_destroy(pool);
-	pin_options.max_pinned = SIZE_MAX;
-	pin_domain_disarm(pd);
-	pin_domain_dealloc(pd);
+	end(pool, pd);
 }
 
 static void failures(void)
@@ -342,9 +331,6 @@ static bool claim(const struct slice *slice, bool now)
 
 static int note_base(void *start, size_t length, int is_added, void *arg)
 {
-	(void)length;
-	(void)is_added;
-	(void)arg;
 	base = start;
 	return 0;
 }
@@ -401,25 +387,6 @@ static void model(void)
 	for (unsigned i = 0; i < PIECES; i++)
 		pin_userpool_free(pool, held[i].start);
 	ok(!pin_userpool_destroy(pool), "no slice is in use any more");
-}
-
-static void misuse(void)
-{
-	struct pin_userpool *pool = pool_of(PIN_GRANULE, PIN_GRANULE);
-	struct lines lines = lines_begin();
-	char *p = take(pool, 10000), *q = take(pool, 0);
-
-	ok(p && q && p != q, "a slice of no bytes is one of its own");
-	ok(pin_userpool_free(pool, p + 64) == -EINVAL &&
-		   pin_userpool_free(pool, p + PIN_UNIT) == -EINVAL,
-	   "what is inside of a slice is not freed");
-	ok(pin_userpool_free(pool, &pool) == -EINVAL, "nor what is elsewhere");
-	ok(!pin_userpool_free(pool, p) && pin_userpool_free(pool, p) == -EINVAL, "nor twice");
-	ok(!take(pool, PIN_GRANULE), "more than is left: NULL");
-	lines_end(&lines);
-	ok(lines.n == 1, "one line says so");
-	pin_userpool_free(pool, q);
-	pin_userpool_destroy(pool);
 }
 
 /*
@@ -479,7 +446,6 @@ int main(void)
 	over_the_limit();
 	failures();
 	model();
-	misuse();
 	keys_and_values();
 	return done_testing();
 }

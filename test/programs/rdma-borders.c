@@ -27,26 +27,11 @@ static struct ibv_mr *landing; /* one page */
 static unsigned ranges, refused, wrong;
 static uint64_t state;
 
-static void set_up(void)
-{
-	char *page = malloc(PAGE);
-
-	rdma_connect(&rdma, ibv_alloc_pd(rdma_open()));
-	need(page && (landing = ibv_reg_mr(rdma.pd, page, PAGE, RDMA_ACCESS)));
-}
-
 /* Whether these few bytes can be sent and received. */
 static bool moves(const struct ibv_mr *mr, char *at, size_t n_bytes)
 {
-	static uint64_t seed;
-
-	rdma_fill(at, n_bytes, ++seed);
-	if (rdma_write(&rdma, at, mr->lkey, landing->addr, landing->rkey, n_bytes) ||
-	    rdma_wrong(landing->addr, n_bytes, seed))
-		return false;
-	rdma_fill(landing->addr, n_bytes, ++seed);
-	return !rdma_write(&rdma, landing->addr, landing->lkey, at, mr->rkey, n_bytes) &&
-	       !rdma_wrong(at, n_bytes, seed);
+	return rdma_sends(&rdma, at, mr->lkey, landing->addr, landing->rkey, n_bytes) &&
+	       rdma_sends(&rdma, landing->addr, landing->lkey, at, mr->rkey, n_bytes);
 }
 
 /* At both ends, and half a page on either side of each border. */
@@ -127,21 +112,6 @@ static void grow(void)
 	}
 }
 
-static void fill_steps(char *block, size_t n_bytes)
-{
-	for (size_t i = 0; i < n_bytes; i += STEP)
-		memset(block + i, (int)(i / STEP), STEP);
-}
-
-static unsigned wrong_pages(const char *block, size_t n_bytes)
-{
-	unsigned n = 0;
-
-	for (size_t i = 0; i < n_bytes; i += PAGE)
-		n += block[i] != (char)(i / STEP);
-	return n;
-}
-
 /* What was written before it grew must be there after. */
 static void grow_in_place(void)
 {
@@ -149,9 +119,11 @@ static void grow_in_place(void)
 
 	for (size_t n = STEP; n <= 96 * MIB; n += STEP) {
 		need((block = realloc(block, n)));
-		wrong += wrong_pages(block, n - STEP);
+		for (size_t i = 0; i < n - STEP; i += PAGE)
+			wrong += block[i] != (char)(i / STEP);
 		give_up(registered(block, n));
-		fill_steps(block, n);
+		for (size_t i = 0; i < n; i += STEP)
+			memset(block + i, (int)(i / STEP), STEP);
 	}
 	free(block);
 }
@@ -176,7 +148,8 @@ int main(int argc, char **argv)
 		{"merge", merge}, {"grow", grow}, {"realloc", grow_in_place}, {"any", try_any}};
 	struct rusage usage;
 
-	set_up();
+	rdma_connect(&rdma, ibv_alloc_pd(rdma_open()));
+	need((landing = ibv_reg_mr(rdma.pd, malloc(PAGE), PAGE, RDMA_ACCESS)));
 	rdma_run(cases, argc, argv);
 	need(ranges && !getrusage(RUSAGE_SELF, &usage));
 	printf("%s ranges %u refused %u wrong %u\n", argv[1], ranges, refused, wrong);

@@ -27,10 +27,8 @@ static void give_up(const char *where, int first)
 	struct ibv_mr **two = &mrs[first];
 	int failed;
 
-	rdma_fill(two[0]->addr, LENGTH, (uint64_t)first);
-	failed = rdma_write(&rdma, two[0]->addr, two[0]->lkey, two[1]->addr, two[1]->rkey,
-			    LENGTH) ||
-		 rdma_wrong(two[1]->addr, LENGTH, (uint64_t)first);
+	failed = !rdma_sends(&rdma, two[0]->addr, two[0]->lkey, two[1]->addr, two[1]->rkey,
+			     LENGTH);
 	failed += ibv_dereg_mr(two[0]) != 0;
 	failed += ibv_dereg_mr(two[1]) != 0;
 	printf("%s: %d failed\n", where, failed);

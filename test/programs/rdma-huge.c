@@ -15,7 +15,6 @@
 #include "test/programs/rdma.h"
 #include "test/tap.h"
 
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,23 +28,10 @@ static size_t sizes[BLOCKS];
 
 static bool arrives(char *p, size_t n_bytes)
 {
-	static uint64_t seed;
 	struct ibv_mr *mr = ibv_reg_mr(rdma.pd, p, n_bytes, RDMA_ACCESS);
-	bool right;
+	bool right = mr && rdma_sends(&rdma, p, mr->lkey, landing, landing_mr->rkey, n_bytes);
 
-	if (!mr)
-		return false;
-	rdma_fill(p, n_bytes, ++seed);
-	right = !rdma_write(&rdma, p, mr->lkey, landing, landing_mr->rkey, n_bytes) &&
-		!rdma_wrong(landing, n_bytes, seed);
-	return !ibv_dereg_mr(mr) && right;
-}
-
-static void connect_all(void)
-{
-	rdma_connect(&rdma, ibv_alloc_pd(rdma_open()));
-	need((landing = malloc(8 * MIB)));
-	need((landing_mr = ibv_reg_mr(rdma.pd, landing, 8 * MIB, RDMA_ACCESS)));
+	return right && !ibv_dereg_mr(mr);
 }
 
 static void say_pool(const char *when)
@@ -104,19 +90,13 @@ static void time_registration(size_t n_bytes)
 	printf("ms %.0f\n", 1e3 * least);
 }
 
-static void empty_pool(void)
-{
-	FILE *file = fopen("/proc/sys/vm/nr_hugepages", "w");
-
-	need(file && fputs("0\n", file) >= 0 && !fclose(file));
-}
-
 /* No stdio, and no malloc, in the child: its pages are what is tried. */
 static void fork_when_empty(bool registered)
 {
 	const size_t n_bytes = 16 * MIB;
 	volatile char *p = malloc(n_bytes);
 	int ready[2], status;
+	FILE *pool;
 	pid_t child;
 	char c = 0;
 
@@ -124,7 +104,8 @@ static void fork_when_empty(bool registered)
 	memset((char *)p, 1, n_bytes);
 	if (registered)
 		need(ibv_reg_mr(rdma.pd, (char *)p, n_bytes, RDMA_ACCESS));
-	empty_pool();
+	need((pool = fopen("/proc/sys/vm/nr_hugepages", "w")));
+	need(fputs("0\n", pool) >= 0 && !fclose(pool));
 	child = fork();
 	if (!child) {
 		need(read(ready[0], &c, 1) == 1);
@@ -152,7 +133,9 @@ int main(int argc, char **argv)
 		fork_when_empty(!strcmp(argv[2], "registered"));
 		return 0;
 	}
-	connect_all();
+	rdma_connect(&rdma, ibv_alloc_pd(rdma_open()));
+	need((landing = malloc(8 * MIB)));
+	need((landing_mr = ibv_reg_mr(rdma.pd, landing, 8 * MIB, RDMA_ACCESS)));
 	if (argc > 2)
 		replace(strtoul(argv[2], NULL, 0) * MIB);
 	else

@@ -6,25 +6,17 @@
  *     rdma-lookup CASE [PATH]
  */
 #include "preload/pinalloc.h"
+#include "test/beside.h"
 #include "test/programs/rdma.h"
 #include "test/tap.h"
 
-#include <pthread.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define WORKERS 4
 #define WINDOW	(256 * KIB)
 
-static struct ibv_pd *pds[2];
+static struct ibv_pd *pds[2]; /* of two contexts */
 static const char *report_path = "stderr";
-
-/* Protection domains of two contexts. */
-static void make_pds(void)
-{
-	for (int i = 0; i < 2; i++)
-		need((pds[i] = ibv_alloc_pd(rdma_open())));
-}
 
 static struct pinalloc_stats stats(void)
 {
@@ -42,15 +34,6 @@ static bool pins(uint64_t n_bytes)
 	return stats().pinned >= n_bytes;
 }
 
-static char *touched(size_t n_bytes)
-{
-	char *block = malloc(n_bytes);
-
-	need(block);
-	memset(block, 1, n_bytes);
-	return block;
-}
-
 /*
  * Sends a window of one block to another with an RDMA write and fetches it back
  * with a read, all with looked-up keys. Returns whether it arrived right.
@@ -59,22 +42,19 @@ static bool round_trip(struct rdma *rdma, size_t length, uint64_t *random)
 {
 	size_t n = length < WINDOW ? length : WINDOW;
 	size_t at = rdma_random(random) % (length - n + 1);
-	uint64_t seed = rdma_random(random);
 	char *near = malloc(length), *far = malloc(length);
 	struct pinalloc_key near_key, far_key;
 	bool right;
 
 	need(near && far);
-	rdma_fill(near + at, n, seed);
 	memset(far + at, 0, n);
 	right = !pinalloc_lookup(rdma->pd, near, length, RDMA_ACCESS, &near_key) &&
 		!pinalloc_lookup(rdma->pd, far, length, RDMA_ACCESS, &far_key) &&
-		!rdma_write(rdma, near + at, near_key.lkey, far + at, far_key.rkey, n) &&
-		!rdma_wrong(far + at, n, seed);
+		rdma_sends(rdma, near + at, near_key.lkey, far + at, far_key.rkey, n);
 	memset(near + at, 0, n);
 	right = right &&
 		!rdma_read(rdma, near + at, near_key.lkey, far + at, far_key.rkey, n) &&
-		!rdma_wrong(near + at, n, seed);
+		!memcmp(near + at, far + at, n);
 	free(near);
 	free(far);
 	return right;
@@ -95,19 +75,10 @@ static void *work(void *number)
 
 static void keys(void)
 {
-	pthread_t threads[WORKERS];
-	uintptr_t wrong = 0;
-	void *result;
-
-	make_pds();
-	for (uintptr_t i = 0; i < WORKERS; i++)
-		need(!pthread_create(&threads[i], NULL, work, (void *)(i + 1)));
-	for (int i = 0; i < WORKERS; i++) {
-		need(!pthread_join(threads[i], &result));
-		wrong += (uintptr_t)result;
-	}
-	ok(!wrong, "blocks of any size from %d threads, keys of two protection domains",
-	   WORKERS);
+	for (int i = 0; i < 2; i++)
+		need((pds[i] = ibv_alloc_pd(rdma_open())));
+	ok(!in_threads(WORKERS, work),
+	   "blocks of any size from %d threads, keys of two protection domains", WORKERS);
 	ok(stats().pinned <= stats().mapped && stats().registered >= stats().pinned,
 	   "what is registered in both is pinned once");
 	ok(!stats().served, "no ibv_mr was made");
@@ -155,18 +126,16 @@ static void outside(void)
 	char local[4096];
 	struct ibv_pd *pd = ibv_alloc_pd(rdma_open());
 	char *heap = malloc(4096);
-	char *mapped = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-			    0);
 	struct pinalloc_key key;
 
-	need(pd && heap && mapped != MAP_FAILED);
+	need(pd && heap);
 	ok(!pinalloc_lookup(pd, heap, 4096, RDMA_ACCESS, &key), "a block is found");
 	ok(key.start <= (uintptr_t)heap && key.length >= 4096 &&
 		   (uintptr_t)heap + 4096 - key.start <= key.length,
 	   "with what its keys reach");
 	ok(absent(pd, local, sizeof local), "the stack is refused");
 	ok(absent(pd, fixed, sizeof fixed), "static memory is refused");
-	ok(absent(pd, mapped, MIB), "mapped memory is refused");
+	ok(absent(pd, rdma_map(MIB), MIB), "mapped memory is refused");
 	ok(absent(pd, (void *)(uintptr_t)outside, 1), "code is refused");
 	ok(absent(pd, NULL, 1), "NULL is refused");
 	ok(absent(pd, (void *)UINTPTR_MAX, 1), "the last address is refused");
@@ -219,7 +188,7 @@ static void enable(void)
 	struct ibv_pd *pd = ibv_alloc_pd(rdma_open());
 	struct pinalloc_stats before = stats();
 	struct ibv_mr *mr;
-	char *buffer = touched(64 * MIB);
+	char *buffer = memset(malloc(64 * MIB), 1, 64 * MIB);
 	char *volatile more; /* volatile: or the compiler leaves it out */
 
 	need(pd);

@@ -13,7 +13,6 @@
 #include "test/programs/rdma.h"
 
 #include <stdbool.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define PAGE  (4 * KIB)
@@ -22,28 +21,11 @@
 static struct rdma rdma;
 static struct ibv_mr *landing; /* one page, not of the heap */
 
-static void set_up(void)
-{
-	char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-			  0);
-
-	need(page != MAP_FAILED);
-	rdma_connect(&rdma, ibv_alloc_pd(rdma_open()));
-	need((landing = ibv_reg_mr(rdma.pd, page, PAGE, RDMA_ACCESS)));
-}
-
 /* Whether a page of registered memory can be sent and received. */
 static bool moves(const struct ibv_mr *mr, char *page)
 {
-	static uint64_t seed;
-
-	rdma_fill(page, PAGE, ++seed);
-	if (rdma_write(&rdma, page, mr->lkey, landing->addr, landing->rkey, PAGE) ||
-	    rdma_wrong(landing->addr, PAGE, seed))
-		return false;
-	rdma_fill(landing->addr, PAGE, ++seed);
-	return !rdma_write(&rdma, landing->addr, landing->lkey, page, mr->rkey, PAGE) &&
-	       !rdma_wrong(page, PAGE, seed);
+	return rdma_sends(&rdma, page, mr->lkey, landing->addr, landing->rkey, PAGE) &&
+	       rdma_sends(&rdma, landing->addr, landing->lkey, page, mr->rkey, PAGE);
 }
 
 static void sizes(bool waits)
@@ -83,12 +65,8 @@ static void small(size_t held)
 		need((mr = ibv_reg_mr(rdma.pd, block, 64 * KIB, RDMA_ACCESS)));
 		need(moves(mr, block));
 	}
-	for (char *own;; n++) {
-		own = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-			   0);
-		if (own == MAP_FAILED || !ibv_reg_mr(rdma.pd, own, MIB, RDMA_ACCESS))
-			break;
-	}
+	while (ibv_reg_mr(rdma.pd, rdma_map(MIB), MIB, RDMA_ACCESS))
+		n++;
 	printf("own %zu\n", n);
 }
 
@@ -118,7 +96,8 @@ static void churn(size_t held)
 int main(int argc, char **argv)
 {
 	need(argc > 1);
-	set_up();
+	rdma_connect(&rdma, ibv_alloc_pd(rdma_open()));
+	need((landing = ibv_reg_mr(rdma.pd, rdma_map(PAGE), PAGE, RDMA_ACCESS)));
 	if (!strcmp(argv[1], "sizes"))
 		sizes(argc > 2);
 	else if (!strcmp(argv[1], "small"))

@@ -15,7 +15,6 @@
 
 #include <dlfcn.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* Macros that choose between the two at compile time. */
 #undef ibv_reg_mr
@@ -94,15 +93,6 @@ static struct ibv_context *open_first(const struct verbs *verbs)
 	return context;
 }
 
-static char *map(void)
-{
-	char *p = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-		       0);
-
-	need(p != MAP_FAILED);
-	return p;
-}
-
 static struct ibv_mr *reg(const struct party *party, int i)
 {
 	char *p = party->blocks[i];
@@ -118,7 +108,7 @@ static void set_up(struct party *party)
 	party->context = open_first(&party->verbs);
 	rdma_connect(&party->rdma, party->verbs.alloc_pd(party->context));
 	for (int i = 0; i < BLOCKS; i++) {
-		need((party->blocks[i] = i == BLOCKS - 1 ? map() : malloc(LENGTH)));
+		need((party->blocks[i] = i == BLOCKS - 1 ? rdma_map(LENGTH) : malloc(LENGTH)));
 		need((party->mrs[i] = reg(party, i)));
 	}
 }
@@ -126,16 +116,13 @@ static void set_up(struct party *party)
 /* From each block to the next, with the keys it has. */
 static bool sends(struct party *party)
 {
-	static uint64_t seed;
 	int failed = 0;
 
 	for (int i = 0; i < BLOCKS; i++) {
 		const struct ibv_mr *from = party->mrs[i], *to = party->mrs[(i + 1) % BLOCKS];
 
-		rdma_fill(from->addr, LENGTH, ++seed);
-		failed += rdma_write(&party->rdma, from->addr, from->lkey, to->addr, to->rkey,
-				     LENGTH) != 0;
-		failed += rdma_wrong(to->addr, LENGTH, seed) != 0;
+		failed += !rdma_sends(&party->rdma, from->addr, from->lkey, to->addr, to->rkey,
+				      LENGTH);
 		failed += from->pd != party->rdma.pd || from->context != party->context;
 	}
 	return !failed;

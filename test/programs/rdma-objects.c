@@ -10,7 +10,6 @@
 #include "test/programs/rdma.h"
 
 #include <dlfcn.h>
-#include <sys/mman.h>
 
 #define BUFFERS 4
 #define MOST	64
@@ -98,10 +97,7 @@ static void *new_pd(void)
 /* Of a mapping. */
 static void *new_mr(void)
 {
-	void *p = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	need(p != MAP_FAILED);
-	return ibv_reg_mr(pd, p, MIB, RDMA_ACCESS);
+	return ibv_reg_mr(pd, rdma_map(MIB), MIB, RDMA_ACCESS);
 }
 
 /* The same one, again and again. */

@@ -5,16 +5,14 @@
 #include "test/programs/rdma.h"
 
 #include <signal.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 int main(int argc, char **argv)
 {
 	struct ibv_pd *pd = ibv_alloc_pd(rdma_open());
-	void *buffer = mmap(NULL, 64 * KIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-			    -1, 0);
+	void *buffer = rdma_map(64 * KIB);
 
-	need(pd && buffer != MAP_FAILED);
+	need(pd);
 	for (long n = argc > 1 ? strtol(argv[1], NULL, 0) : 1; n; n--) {
 		struct ibv_mr *mr = ibv_reg_mr(pd, buffer, 64 * KIB, RDMA_ACCESS);
 

@@ -59,13 +59,9 @@ static void send(char *from, char *to, size_t n_bytes)
 
 	need(!pinalloc_lookup(rdma.pd, from, n_bytes, RDMA_ACCESS, &near));
 	need(!pinalloc_lookup(rdma.pd, to, n_bytes, RDMA_ACCESS, &far));
-	rdma_fill(from, n_bytes, n_bytes);
-	need(!rdma_write(&rdma, from, near.lkey, to, far.rkey, n_bytes));
-	need(!rdma_wrong(to, n_bytes, n_bytes));
+	need(rdma_sends(&rdma, from, near.lkey, to, far.rkey, n_bytes));
 	need((mr = ibv_reg_mr(rdma.pd, to, n_bytes, RDMA_ACCESS)));
-	rdma_fill(to, n_bytes, n_bytes + 1);
-	need(!rdma_write(&rdma, to, mr->lkey, from, near.rkey, n_bytes));
-	need(!rdma_wrong(from, n_bytes, n_bytes + 1) && !ibv_dereg_mr(mr));
+	need(rdma_sends(&rdma, to, mr->lkey, from, near.rkey, n_bytes) && !ibv_dereg_mr(mr));
 }
 
 /* Memory regions that requests waited for. The thread that registers ahead counts its own
@@ -254,9 +250,10 @@ static void errors(void)
 		need(!pinalloc_pool_alloc(pool, 64, (size_t)1 << bit) && errno == ENOMEM);
 	need((p = pinalloc_pool_alloc(pool, 0, 1)) && !((uintptr_t)p % 64));
 	need(!pinalloc_pool_free(pool, p));
-	need((p = pinalloc_pool_alloc(pool, 100, MIB)) && !((uintptr_t)p % MIB));
+	need((p = pinalloc_pool_alloc(pool, 100000, MIB)) && !((uintptr_t)p % MIB));
 	need(pinalloc_pool_free(other, p) == -EINVAL);
 	need(pinalloc_pool_free(pool, p + 1) == -EINVAL);
+	need(pinalloc_pool_free(pool, p + 65536) == -EINVAL);
 	need(pinalloc_pool_free(pool, malloc(10)) == -EINVAL);
 	need(!pinalloc_pool_free(pool, p) && pinalloc_pool_free(pool, p) == -EINVAL);
 	need(!pinalloc_pool_free(pool, NULL) && !pinalloc_pool_destroy(NULL));

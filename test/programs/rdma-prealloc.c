@@ -18,7 +18,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -78,12 +77,8 @@ static int moves(const struct ibv_mr *mr, char *p, size_t n_bytes)
 {
 	char *end = p + n_bytes - PAGE;
 
-	rdma_fill(p, PAGE, n_bytes);
-	if (rdma_write(&rdma, p, mr->lkey, small->addr, small->rkey, PAGE) ||
-	    rdma_wrong(small->addr, PAGE, n_bytes))
-		return 0;
-	return !rdma_write(&rdma, small->addr, small->lkey, end, mr->rkey, PAGE) &&
-	       !rdma_wrong(end, PAGE, n_bytes);
+	return rdma_sends(&rdma, p, mr->lkey, small->addr, small->rkey, PAGE) &&
+	       rdma_sends(&rdma, small->addr, small->lkey, end, mr->rkey, PAGE);
 }
 
 static void try_registered(char *p, size_t n_bytes)

@@ -7,23 +7,12 @@
 #include "test/programs/rdma.h"
 #include "test/tap.h"
 
-#include <sys/mman.h>
-
 #define LENGTH 100000
 
 static struct ibv_pd *pds[2];
 static struct rdma rdmas[2];
 static struct ibv_mr *peers[2]; /* mapped memory the data goes to and comes from */
 static char *heap[2], *mapped;
-
-static char *map(size_t length)
-{
-	char *p = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-		       0);
-
-	need(p != MAP_FAILED);
-	return p;
-}
 
 static void set_up(void)
 {
@@ -32,9 +21,9 @@ static void set_up(void)
 	for (int i = 0; i < 2; i++) {
 		need((heap[i] = malloc(LENGTH)));
 		rdma_connect(&rdmas[i], pds[i]);
-		need((peers[i] = ibv_reg_mr(pds[i], map(LENGTH), LENGTH, RDMA_ACCESS)));
+		need((peers[i] = ibv_reg_mr(pds[i], rdma_map(LENGTH), LENGTH, RDMA_ACCESS)));
 	}
-	mapped = map(LENGTH);
+	mapped = rdma_map(LENGTH);
 }
 
 /* Whether it stands for that memory in that domain; data goes there and back. */
@@ -42,18 +31,13 @@ static bool is(const struct ibv_mr *mr, int domain, char *at, size_t n)
 {
 	struct rdma *rdma = &rdmas[domain];
 	struct ibv_mr *peer = peers[domain];
-	static uint64_t seed;
 	bool right;
 
 	if (mr->addr != at || mr->length != n || mr->pd != pds[domain])
 		return false;
-	rdma_fill(at, n, ++seed);
-	right = !rdma_write(rdma, at, mr->lkey, peer->addr, peer->rkey, n) &&
-		!rdma_wrong(peer->addr, n, seed);
+	right = rdma_sends(rdma, at, mr->lkey, peer->addr, peer->rkey, n);
 	memset(at, 0, n);
-	right = right && !rdma_write(rdma, peer->addr, peer->lkey, at, mr->rkey, n) &&
-		!rdma_wrong(at, n, seed);
-	return right;
+	return right && rdma_sends(rdma, peer->addr, peer->lkey, at, mr->rkey, n);
 }
 
 static int translate(struct ibv_mr *mr, char *at, size_t n)
@@ -63,7 +47,7 @@ static int translate(struct ibv_mr *mr, char *at, size_t n)
 
 static void refusals(struct ibv_mr *mr)
 {
-	char *hole = map(LENGTH);
+	char *hole = rdma_map(LENGTH);
 
 	need(!munmap(hole, LENGTH));
 	errno = 0;

@@ -11,7 +11,6 @@
 #include "test/programs/rdma.h"
 #include "test/tap.h"
 
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,19 +32,10 @@ static struct rdma rdma;
 static uint64_t *own; /* a page that is not of the heap, with all rights */
 static struct ibv_mr *own_mr;
 
-static char *map_page(void)
-{
-	char *p = mmap(NULL, 4 * KIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-		       0);
-
-	need(p != MAP_FAILED);
-	return p;
-}
-
 static void set_up(void)
 {
 	need((pd = ibv_alloc_pd(rdma_open())));
-	own = (uint64_t *)(void *)map_page();
+	own = rdma_map(4 * KIB);
 	need((own_mr = ibv_reg_mr(pd, own, 4 * KIB, RDMA_ACCESS | IBV_ACCESS_REMOTE_ATOMIC)));
 }
 

@@ -50,14 +50,6 @@ static const char *arrives(char *from, uint32_t lkey, size_t n_bytes)
 	return rdma_wrong(landing, n_bytes, seed) ? "wrong" : "right";
 }
 
-/* A page of an untouched block. It stays registered. */
-static const char *arrives_registered(char *page)
-{
-	struct ibv_mr *mr = ibv_reg_mr(rdma.pd, page, PAGE, RDMA_ACCESS);
-
-	return mr ? arrives(page, mr->lkey, PAGE) : strerror(errno);
-}
-
 /* Place i of them, none of them in the page of the middle. */
 static volatile char *scattered(char *block, size_t n_bytes, size_t i)
 {
@@ -110,13 +102,6 @@ static struct memory memory_now(void)
 	return now;
 }
 
-static void say_memory(void)
-{
-	struct memory now = memory_now();
-
-	printf("resident %lu pinned %lu\n", now.resident, now.pinned);
-}
-
 static void await(size_t n_pinned)
 {
 	sleep(SECONDS);
@@ -159,6 +144,8 @@ int main(int argc, char **argv)
 {
 	const char *adapter = "unasked";
 	size_t n_bytes, wrong;
+	struct memory now;
+	struct ibv_mr *mr;
 	char *block;
 
 	need(argc > 1 && (n_bytes = strtoul(argv[1], NULL, 0) * MIB));
@@ -169,10 +156,13 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	wrong = use(block, n_bytes, argv);
-	if (asked(argv, "register"))
-		adapter = arrives_registered(block + n_bytes / 2);
+	if (asked(argv, "register")) { /* It stays so. */
+		mr = ibv_reg_mr(rdma.pd, block + n_bytes / 2, PAGE, RDMA_ACCESS);
+		adapter = mr ? arrives(block + n_bytes / 2, mr->lkey, PAGE) : strerror(errno);
+	}
 	await(asked(argv, "ahead") ? n_bytes / 16 * 7 / 8 : 0);
-	say_memory();
+	now = memory_now();
+	printf("resident %lu pinned %lu\n", now.resident, now.pinned);
 	wrong += inspect(block, n_bytes, argv);
 	printf("block %zu adapter %s small %s\n", wrong, adapter,
 	       arrives(small, small_mr->lkey, 100 * KIB));

@@ -8,7 +8,6 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/mman.h>
 
 #include "oracle.h"
 
@@ -102,15 +101,13 @@ static void wait_until_ahead(void)
 
 int main(int argc, char **argv)
 {
-	char *mapped = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-			    0);
-	char *p = malloc(MIB);
+	char *mapped = rdma_map(PAGE), *p = malloc(MIB);
 	struct ibv_context *context;
 	pthread_t threads[2];
 	void *n_other;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	need(argc > 1 && mapped != MAP_FAILED && p);
+	need(argc > 1 && p);
 	device = argv[1];
 	pd = open_pd();
 	context = pd->context;

@@ -15,7 +15,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,10 +41,8 @@ static struct shared {
  */
 static void scatter(void)
 {
-	char *between = mmap(NULL, BLOCKS * BLOCK, PROT_READ | PROT_WRITE,
-			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *between = rdma_map(BLOCKS * BLOCK);
 
-	need(between != MAP_FAILED);
 	for (size_t i = 0; i < BLOCKS; i++) {
 		need((shared->blocks[i] = malloc(BLOCK)));
 		for (size_t at = 0; at < BLOCK; at += PAGE) {

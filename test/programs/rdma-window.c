@@ -16,12 +16,8 @@ static struct ibv_mr *source_mr;
 /* Whether the bind succeeds and the window accepts data, with its own key. */
 static bool lets_in(uint32_t rkey)
 {
-	static uint64_t seed;
-
-	rdma_fill(source, LENGTH, ++seed);
 	return rdma_wait(&rdma) == IBV_WC_SUCCESS &&
-	       !rdma_write(&rdma, source, source_mr->lkey, target, rkey, LENGTH) &&
-	       !rdma_wrong(target, LENGTH, seed);
+	       rdma_sends(&rdma, source, source_mr->lkey, target, rkey, LENGTH);
 }
 
 static struct ibv_mw_bind_info whole(struct ibv_mr *mr)

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "wrong.h"
@@ -243,6 +244,28 @@ static inline size_t rdma_wrong(const void *at, size_t n_bytes, uint64_t seed)
 	}
 	word = wrong_word(seed, n_bytes / 8);
 	return wrong + (memcmp(p + n_bytes / 8 * 8, &word, n_bytes % 8) != 0);
+}
+
+/* Whether what is written to one buffer, each time other words, arrives in another one. */
+static inline bool rdma_sends(struct rdma *rdma, void *from, uint32_t lkey, void *to,
+			      uint32_t rkey, size_t n_bytes)
+{
+	static uint64_t n_sent;
+	uint64_t seed = __atomic_add_fetch(&n_sent, 1, __ATOMIC_RELAXED);
+
+	rdma_fill(from, n_bytes, seed);
+	return !rdma_write(rdma, from, lkey, to, rkey, n_bytes) &&
+	       !rdma_wrong(to, n_bytes, seed);
+}
+
+/* Memory that is not of the heap. */
+static inline void *rdma_map(size_t n_bytes)
+{
+	void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		       0);
+
+	need(p != MAP_FAILED);
+	return p;
 }
 
 /* A small generator, so that "random" is the same on every machine. */
