@@ -11,8 +11,7 @@ setup_file() {
 	compile libibverbs.so.1 -shared -fPIC -fvisibility=hidden -Wl,-soname,libibverbs.so.1 \
 		-Wl,--version-script="$top_srcdir/test/fake-ibverbs.map" \
 		"$top_srcdir"/test/fake-{ibverbs,verbs}.c
-	compile growth "$top_srcdir"/test/programs/scale-growth.c \
-		"$top_srcdir"/bench/lookup-{rounds,floor}.c -pthread -libverbs -lm
+	compile growth "$top_srcdir/test/programs/scale-growth.c" -libverbs -lm
 	compile threads -fno-builtin "$top_srcdir/test/programs/scale-threads.c" -pthread
 }
 
@@ -29,7 +28,7 @@ compile() { # OUTPUT ARGUMENT…
 # grown GIB: makes a heap of this size and writes its figures to $work/figures.
 grown() {
 	preloaded PINALLOC_MAX_PINNED=none LD_LIBRARY_PATH="$work" \
-		"$work/growth" 1 "$work/report.json" "$1" > "$work/figures"
+		"$work/growth" "$work/report.json" "$1" > "$work/figures"
 }
 
 # said WORD…: the figure after these words, which must exist.
@@ -43,14 +42,14 @@ said() {
 many() {
 	local steps small
 	grown 1
-	small=$(said 1 report-bytes)
+	small=$(said report-bytes)
 	grown "$1"
-	steps=$(said "$1" regions)
+	steps=$(said regions)
 	[ "$steps" -ge $(($1 * 16)) ]
 	[ "$steps" -lt $(($1 * 32)) ]
-	[ "$(said "$1" mappings)" -ge 1 ]
-	[ "$(said "$1" mappings)" -le 16 ]
-	[ "$(said "$1" resident)" -lt 256 ]
+	[ "$(said mappings)" -ge 1 ]
+	[ "$(said mappings)" -le 16 ]
+	[ "$(said resident)" -lt 256 ]
 	[ "$(figure "$work/report.json" .memory.growth_steps)" -ge "$steps" ]
 	[ "$(figure "$work/report.json" .memory.mapped_bytes)" -ge $(($1 << 30)) ]
 	# One for each block, which is a granule. The first granule has other blocks, the last step has one.
@@ -58,7 +57,7 @@ many() {
 	[ "$(figure "$work/report.json" '.registration.domains[0].bytes')" -ge $((($1 << 30) - (68 << 20))) ]
 	[ "$(figure "$work/report.json" '.timeline[-1][2]')" -ge $(($1 << 30)) ]
 	# More points in time, and longer numbers; not more regions.
-	[ "$(said "$1" report-bytes)" -lt $((small * 4)) ]
+	[ "$(said report-bytes)" -lt $((small * 4)) ]
 }
 
 @test "16 GiB of heap are at most 16 mappings, every block has keys, and the report is hardly longer" {

@@ -91,8 +91,6 @@ int main(int argc, char **argv)
 	say("before", (double)bench_stats().mapped);
 	for (unsigned wave = 1; wave <= waves; wave++) {
 		run_wave(n_threads, wave == 1);
-		if (wave == 1)
-			say("first", (double)bench_stats().mapped);
 		if (wave == EARLY)
 			say("early", (double)bench_stats().mapped);
 	}
