@@ -18,6 +18,7 @@
 #include <sys/resource.h>
 
 #include "preload/pinalloc.h"
+#include "wrong.h"
 
 #define MIB   ((size_t)1 << 20)
 #define SIZES 10
@@ -58,26 +59,19 @@ static struct array allocate(size_t n)
 	return array;
 }
 
-static uint64_t word(uint64_t seed, size_t i)
-{
-	return (seed + 1) * 0x9e3779b97f4a7c15u + i;
-}
-
 static void fill(struct array *array, uint64_t seed)
 {
 	array->seed = seed;
 	for (size_t i = 0; i < array->n; i++)
-		array->words[i] = word(seed, i);
+		array->words[i] = wrong_word(seed, i);
 }
 
 /* How many words are not as filled, by this rank or, before it was sent, by the other. */
 static unsigned long count_wrong(const struct array *array)
 {
-	unsigned long wrong = 0;
+	struct wrong wrong;
 
-	for (size_t i = 0; i < array->n; i++)
-		wrong += array->words[i] != word(array->seed, i);
-	return wrong;
+	return wrong_find(&wrong, array->words, array->n * sizeof(uint64_t), array->seed);
 }
 
 static void exchange(struct array *out, struct array *in, uint64_t seed)

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "preload/pinalloc.h"
+#include "wrong.h"
 
 #define MIB   ((size_t)1 << 20)
 #define WAVES 3
@@ -85,29 +86,23 @@ static uint64_t live(void)
 	return stats.live;
 }
 
-static uint64_t word(int from, size_t i)
-{
-	return ((uint64_t)from + 1) * 0x9e3779b97f4a7c15u + i;
-}
-
 /* Large messages from each rank to the next; how many words arrived wrong. */
 static unsigned long pass_messages(size_t n_bytes)
 {
 	size_t words = n_bytes / sizeof(uint64_t);
 	uint64_t *out = malloc(n_bytes), *in = malloc(n_bytes);
 	int next = (rank + 1) % n_ranks, last = (rank + n_ranks - 1) % n_ranks;
-	unsigned long wrong = 0;
+	struct wrong wrong;
 
 	check(out && in, "out of memory");
 	for (size_t i = 0; i < words; i++)
-		out[i] = word(rank, i);
+		out[i] = wrong_word((uint64_t)rank, i);
 	MPI_Sendrecv(out, (int)words, MPI_UINT64_T, next, 0, in, (int)words, MPI_UINT64_T, last,
 		     0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-	for (size_t i = 0; i < words; i++)
-		wrong += in[i] != word(last, i);
+	wrong_find(&wrong, in, n_bytes, (uint64_t)last);
 	free(out);
 	free(in);
-	return wrong;
+	return wrong.count;
 }
 
 static unsigned long wave(size_t n_mib)

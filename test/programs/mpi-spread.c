@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wrong.h"
+
 static uint64_t random_state = 1;
 static uint64_t **blocks;
 static size_t n_blocks, words;
@@ -20,11 +22,6 @@ static uint64_t next_random(void)
 {
 	random_state = random_state * 6364136223846793005u + 1442695040888963407u;
 	return random_state >> 33;
-}
-
-static uint64_t word(uint64_t seed, size_t i)
-{
-	return (seed + 1) * 0x9e3779b97f4a7c15u + i;
 }
 
 /* Writes all of it, as a program's data would be. */
@@ -43,15 +40,13 @@ static unsigned long exchange(unsigned round, int rank)
 	size_t pick = next_random() % n_blocks;
 	uint64_t *out = blocks[pick];
 	uint64_t *in = blocks[(pick + 1 + next_random() % (n_blocks - 1)) % n_blocks];
-	unsigned long wrong = 0;
+	struct wrong wrong;
 
 	for (size_t i = 0; i < n; i++)
-		out[i] = word(2 * round + (unsigned)rank, i);
+		out[i] = wrong_word(2 * round + (unsigned)rank, i);
 	MPI_Sendrecv(out, (int)n, MPI_UINT64_T, !rank, 0, in, (int)n, MPI_UINT64_T, !rank, 0,
 		     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-	for (size_t i = 0; i < n; i++)
-		wrong += in[i] != word(2 * round + !rank, i);
-	return wrong;
+	return wrong_find(&wrong, in, n * sizeof *in, 2 * round + !rank);
 }
 
 int main(int argc, char **argv)

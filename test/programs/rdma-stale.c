@@ -9,8 +9,6 @@
  */
 #include "rdma.h"
 
-#include <sys/mman.h>
-
 /* Powers of two from 4 KiB to 64 MiB: few sizes, so that one comes back soon. */
 #define MAGNITUDES 15
 #define PIECE	   (256 * KIB)
@@ -52,9 +50,7 @@ static struct landing make_landing(struct ibv_pd *pd)
 {
 	struct landing landing;
 
-	landing.at = mmap(NULL, PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-			  0);
-	need(landing.at != MAP_FAILED);
+	landing.at = rdma_map(PIECE);
 	need((landing.mr = ibv_reg_mr(pd, landing.at, PIECE, RDMA_ACCESS)));
 	wrong_note(&landing.memory, "the landing zone", landing.at, PIECE);
 	return landing;
@@ -67,20 +63,13 @@ struct end {
 	const struct wrong_memory *memory;
 };
 
-static void complain(const struct rdma *rdma, const struct wrong *wrong, const struct end *from,
-		     const struct end *to)
+static void complain(const struct wrong *wrong, const struct end *from, const struct end *to)
 {
-	size_t first = 8 * wrong->first;
-	char where[WRONG_LINE], who[2 * WRONG_LINE];
+	char who[WRONG_LINE];
 
-	snprintf(who, sizeof who,
-		 "rdma-stale: queue pair %#x, %zu hits, lkey %#x, rkey %#x, from %p of %s, to "
-		 "%p",
-		 rdma->qp->qp_num, hits, from->mr->lkey, to->mr->rkey, (void *)from->at,
-		 wrong_memory_text(from->memory, 0,
-				   (size_t)(from->at - from->memory->at) + first, where),
-		 (void *)to->at);
-	wrong_say(who, wrong, to->memory, (size_t)(to->at - to->memory->at) + first);
+	snprintf(who, sizeof who, "rdma-stale: %zu hits, lkey %#x, rkey %#x, from %p to %p",
+		 hits, from->mr->lkey, to->mr->rkey, (void *)from->at, (void *)to->at);
+	wrong_say(who, wrong, to->memory, (size_t)(to->at - to->memory->at) + 8 * wrong->first);
 }
 
 /* Returns how many words arrived wrong. */
@@ -92,7 +81,7 @@ static size_t message(struct rdma *rdma, const struct end *from, const struct en
 	rdma_fill(from->at, n, seed);
 	need(!rdma_write(rdma, from->at, from->mr->lkey, to->at, to->mr->rkey, n));
 	if (wrong_find(&wrong, to->at, n, seed))
-		complain(rdma, &wrong, from, to);
+		complain(&wrong, from, to);
 	return wrong.count;
 }
 

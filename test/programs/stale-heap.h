@@ -8,11 +8,6 @@
 #include <malloc.h>
 #include <pthread.h>
 
-static void *allocate(size_t n_bytes)
-{
-	return malloc(n_bytes);
-}
-
 static void *allocate_zeroed(size_t n_bytes)
 {
 	return calloc(1, n_bytes);
@@ -20,7 +15,7 @@ static void *allocate_zeroed(size_t n_bytes)
 
 static void *allocate_aligned(size_t n_bytes)
 {
-	return aligned_alloc((size_t)2 << 20, n_bytes);
+	return aligned_alloc(HUGE_PAGE, n_bytes);
 }
 
 static enum result make_block(struct place *place, char *block, size_t offset)
@@ -30,34 +25,26 @@ static enum result make_block(struct place *place, char *block, size_t offset)
 	return block ? DONE : FAILED;
 }
 
-static enum result make_heap(struct place *place)
-{
-	return make_block(place, allocate(BYTES), 0);
-}
-
-static enum result make_aligned(struct place *place)
-{
-	return make_block(place, allocate_aligned(BYTES), 0);
-}
-
-static enum result make_large(struct place *place)
-{
-	return make_block(place, allocate(3 * BYTES), BYTES);
-}
-
-static enum result make_tail(struct place *place)
-{
-	return make_block(place, allocate(3 * BYTES), 2 * BYTES);
-}
+/* How each case's block is made, and where in it the buffer is. */
+#define ALLOCATES(name, block, offset)                   \
+	static enum result name(struct place *place)     \
+	{                                                \
+		return make_block(place, block, offset); \
+	}
+ALLOCATES(make_heap, malloc(BYTES), 0)
+ALLOCATES(make_aligned, allocate_aligned(BYTES), 0)
+ALLOCATES(make_page_aligned, aligned_alloc(PAGE, BYTES), 0)
+ALLOCATES(make_large, malloc(3 * BYTES), BYTES)
+ALLOCATES(make_tail, malloc(3 * BYTES), 2 * BYTES)
 
 /* Where a larger block was before. */
 static enum result make_inside(struct place *place)
 {
-	char *large = allocate(3 * BYTES), *block;
+	char *large = malloc(3 * BYTES), *block;
 	uintptr_t begin = (uintptr_t)large;
 
 	free(large);
-	block = allocate(BYTES);
+	block = malloc(BYTES);
 	if ((uintptr_t)block < begin || (uintptr_t)block > begin + 2 * BYTES)
 		return ELSEWHERE;
 	return make_block(place, block, 0);
@@ -68,7 +55,7 @@ static enum result make_hemmed_in(struct place *place)
 {
 	enum result result = make_heap(place);
 
-	return allocate(BYTES) ? result : FAILED;
+	return malloc(BYTES) ? result : FAILED;
 }
 
 static void *make_here(void *place)
@@ -90,11 +77,6 @@ static enum result in_thread(void *(*function)(void *), struct place *place)
 static enum result make_in_thread(struct place *place)
 {
 	return in_thread(make_here, place);
-}
-
-static enum result make_page_aligned(struct place *place)
-{
-	return make_block(place, aligned_alloc(PAGE, BYTES), 0);
 }
 
 static bool covers(const char *block, size_t n_bytes, const struct place *place)
@@ -124,27 +106,6 @@ static void give_back(struct place *place)
 	place->block = NULL;
 }
 
-static enum result replace_free(struct place *place, call by)
-{
-	(void)by;
-	give_back(place);
-	return insist(place, BYTES, allocate);
-}
-
-static enum result replace_smaller(struct place *place, call by)
-{
-	(void)by;
-	give_back(place);
-	return insist(place, 2 * BYTES + 100 * PAGE, allocate);
-}
-
-static enum result replace_larger(struct place *place, call by)
-{
-	(void)by;
-	give_back(place);
-	return insist(place, 3 * BYTES, allocate);
-}
-
 static enum result replace_grown(struct place *place, call by)
 {
 	char *grown = realloc(place->block, 3 * BYTES);
@@ -154,7 +115,7 @@ static enum result replace_grown(struct place *place, call by)
 	place->block = covers(grown, 3 * BYTES, place) ? grown : NULL;
 	if (place->block)
 		return DONE;
-	result = insist(place, BYTES, allocate);
+	result = insist(place, BYTES, malloc);
 	free(grown);
 	return result;
 }
@@ -169,15 +130,7 @@ static enum result replace_shrunk(struct place *place, call by)
 	if (covers(grown, 3 * BYTES, place))
 		return DONE;
 	give_back(place);
-	return insist(place, 3 * BYTES, allocate);
-}
-
-static enum result replace_trimmed(struct place *place, call by)
-{
-	(void)by;
-	give_back(place);
-	malloc_trim(0);
-	return insist(place, BYTES, allocate);
+	return insist(place, 3 * BYTES, malloc);
 }
 
 static enum result replace_zeroed(struct place *place, call by)
@@ -205,27 +158,28 @@ static void churn(void)
 		random = random * 6364136223846793005u + 1442695040888963407u;
 		n_bytes = 16 + (random >> 32) % ((size_t)16 << random / 7 % 20);
 		free(blocks[at]);
-		if ((blocks[at] = allocate(n_bytes)))
+		if ((blocks[at] = malloc(n_bytes)))
 			memset(blocks[at], i, n_bytes / 16);
 	}
 	for (int i = 0; i < LIVE; i++)
 		free(blocks[i]);
 }
 
-static enum result replace_churned(struct place *place, call by)
-{
-	(void)by;
-	give_back(place);
-	churn();
-	return insist(place, BYTES, allocate);
-}
-
-static enum result replace_aligned(struct place *place, call by)
-{
-	(void)by;
-	give_back(place);
-	return insist(place, BYTES, allocate_aligned);
-}
+/* The block is given back, this is done, and another one allocated. */
+#define GIVES_BACK(name, meanwhile, n_bytes, allocator)       \
+	static enum result name(struct place *place, call by) \
+	{                                                     \
+		(void)by;                                     \
+		give_back(place);                             \
+		meanwhile;                                    \
+		return insist(place, n_bytes, allocator);     \
+	}
+GIVES_BACK(replace_free, , BYTES, malloc)
+GIVES_BACK(replace_smaller, , 2 * BYTES + 100 * PAGE, malloc)
+GIVES_BACK(replace_larger, , 3 * BYTES, malloc)
+GIVES_BACK(replace_trimmed, malloc_trim(0), BYTES, malloc)
+GIVES_BACK(replace_churned, churn(), BYTES, malloc)
+GIVES_BACK(replace_aligned, , BYTES, allocate_aligned)
 
 static void *free_and_insist(void *place)
 {

@@ -24,15 +24,8 @@
 
 /* --- mappings that come and go ---------------------------------------------- */
 
-static enum result make_mapped(struct place *place)
-{
-	return make_of(place, PAGE, ANONYMOUS, -1);
-}
-
-static enum result replace_unmap(struct place *place, call by)
-{
-	return unmap_and_map(place, ANONYMOUS, -1, by);
-}
+MAKES(make_mapped, PAGE, ANONYMOUS, -1)
+UNMAPS(replace_unmap, ANONYMOUS, -1)
 
 static enum result replace_map(struct place *place, call by)
 {
@@ -108,15 +101,12 @@ static enum result replace_emptied(struct place *place, call by)
 
 /* --- madvise ----------------------------------------------------------------- */
 
-static enum result replace_advise(struct place *place, call by)
-{
-	return advise(place, MADV_DONTNEED, by);
-}
-
-static enum result replace_locked(struct place *place, call by)
-{
-	return advise(place, MADV_DONTNEED_LOCKED, by);
-}
+ADVISES(replace_advise, MADV_DONTNEED)
+ADVISES(replace_locked, MADV_DONTNEED_LOCKED)
+/* These three leave pages that the adapter holds where they are. */
+ADVISES(replace_free_lazily, MADV_FREE)
+ADVISES(replace_cold, MADV_COLD)
+ADVISES(replace_paged_out, MADV_PAGEOUT)
 
 /* Since Linux 6.13. */
 static enum result replace_guarded(struct place *place, call by)
@@ -124,22 +114,6 @@ static enum result replace_guarded(struct place *place, call by)
 	enum result result = advise(place, MADV_GUARD_INSTALL, by);
 
 	return result ? result : advise(place, MADV_GUARD_REMOVE, by);
-}
-
-/* These three leave pages that the adapter holds where they are. */
-static enum result replace_free_lazily(struct place *place, call by)
-{
-	return advise(place, MADV_FREE, by);
-}
-
-static enum result replace_cold(struct place *place, call by)
-{
-	return advise(place, MADV_COLD, by);
-}
-
-static enum result replace_paged_out(struct place *place, call by)
-{
-	return advise(place, MADV_PAGEOUT, by);
 }
 
 static enum result make_small_pages(struct place *place)

@@ -9,15 +9,8 @@
 
 /* --- shared memory without a name -------------------------------------------- */
 
-static enum result make_shared(struct place *place)
-{
-	return make_of(place, PAGE, MAP_SHARED | MAP_ANONYMOUS, -1);
-}
-
-static enum result replace_removed(struct place *place, call by)
-{
-	return advise(place, MADV_REMOVE, by);
-}
+MAKES(make_shared, PAGE, MAP_SHARED | MAP_ANONYMOUS, -1)
+ADVISES(replace_removed, MADV_REMOVE)
 
 /* --- memory files ------------------------------------------------------------ */
 
@@ -28,15 +21,8 @@ static int make_memory_file(void)
 	return fd < 0 || ftruncate(fd, 2 * (off_t)BYTES) ? -1 : fd;
 }
 
-static enum result make_memfd(struct place *place)
-{
-	return make_of(place, PAGE, MAP_SHARED, make_memory_file());
-}
-
-static enum result replace_memfd(struct place *place, call by)
-{
-	return unmap_and_map(place, MAP_SHARED, make_memory_file(), by);
-}
+MAKES(make_memfd, PAGE, MAP_SHARED, make_memory_file())
+UNMAPS(replace_memfd, MAP_SHARED, make_memory_file())
 
 /* The mapping stays, the file loses its pages and gets new ones. */
 static enum result replace_punched(struct place *place, call by)
@@ -82,15 +68,10 @@ static enum result replace_by_child(struct place *place, call by)
 
 /* --- segments of System V ---------------------------------------------------- */
 
-static int make_segment(void)
-{
-	return shmget(IPC_PRIVATE, BYTES, IPC_CREAT | 0600);
-}
-
 /* It goes when it is attached nowhere. */
 static enum result attach(struct place *place, int flags, call by)
 {
-	int segment = make_segment();
+	int segment = shmget(IPC_PRIVATE, BYTES, IPC_CREAT | 0600);
 	long at = by(SYS_shmat, segment, (long)place->buffer, flags, 0, 0);
 
 	shmctl(segment, IPC_RMID, NULL);
@@ -117,15 +98,8 @@ static enum result replace_attached_over(struct place *place, call by)
 
 #define HUGE (MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB)
 
-static enum result make_huge(struct place *place)
-{
-	return make_of(place, HUGE_PAGE, HUGE, -1);
-}
-
-static enum result replace_huge(struct place *place, call by)
-{
-	return unmap_and_map(place, HUGE, -1, by);
-}
+MAKES(make_huge, HUGE_PAGE, HUGE, -1)
+UNMAPS(replace_huge, HUGE, -1)
 
 /* --- a file, privately ------------------------------------------------------- */
 
@@ -137,14 +111,7 @@ static int open_file(void)
 	return content[0] ? open("/proc/self/exe", O_RDONLY | O_CLOEXEC) : -1;
 }
 
-static enum result make_file(struct place *place)
-{
-	return make_of(place, PAGE, MAP_PRIVATE, open_file());
-}
-
-static enum result replace_file(struct place *place, call by)
-{
-	return unmap_and_map(place, MAP_PRIVATE, open_file(), by);
-}
+MAKES(make_file, PAGE, MAP_PRIVATE, open_file())
+UNMAPS(replace_file, MAP_PRIVATE, open_file())
 
 #endif

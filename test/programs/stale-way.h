@@ -81,6 +81,24 @@ static enum result advise(const struct place *place, int advice, call by)
 	return succeeded(!by(SYS_madvise, (long)place->buffer, (long)BYTES, advice, 0, 0));
 }
 
+/* The cases that differ in a word: how memory is made, unmapped and mapped again, and advised.
+ */
+#define MAKES(name, alignment, flags, fd)                    \
+	static enum result name(struct place *place)         \
+	{                                                    \
+		return make_of(place, alignment, flags, fd); \
+	}
+#define UNMAPS(name, flags, fd)                               \
+	static enum result name(struct place *place, call by) \
+	{                                                     \
+		return unmap_and_map(place, flags, fd, by);   \
+	}
+#define ADVISES(name, advice)                                 \
+	static enum result name(struct place *place, call by) \
+	{                                                     \
+		return advise(place, advice, by);             \
+	}
+
 /* In a child, which exits with what the function returns. */
 static enum result in_child(int (*function)(const struct place *), const struct place *place)
 {
