@@ -19,28 +19,24 @@ malloc_family() {
 	grep -v GLIBC_PRIVATE | grep -oE " (__libc_|__)?($name)(@|$)" | tr -d ' @' | sort -u
 }
 
-@test "blocks of every size come from the heap and are aligned" {
-	surface sizes
+@test "each function keeps its rules" {
+	rows surface <<- 'END'
+		sizes: blocks of every size come from the heap and are aligned
+		zero: malloc(0) returns a unique block
+		beyond: a size beyond PTRDIFF_MAX, or a product that overflows, gives NULL and ENOMEM
+		calloc: calloc clears memory that was used before
+		realloc: realloc keeps the contents and, when it fails, the block
+		alignment: the aligned functions align, and posix_memalign refuses invalid alignments
+		pages: valloc and pvalloc return pages that free accepts
+		sized: C23's free_sized and free_aligned_sized free blocks of the heap
+		usable: malloc_usable_size returns the size that may be written
+		errno: errno is unchanged by success and by free
+		glibc: malloc_trim, mallinfo and mallinfo2 describe this heap
+		libc-names: glibc's internal names for malloc functions give blocks that free accepts
+	END
 }
 
-@test "malloc(0) returns a unique block" {
-	surface zero
-}
-
-@test "a size beyond PTRDIFF_MAX, or a product that overflows, gives NULL and ENOMEM" {
-	surface beyond
-}
-
-@test "calloc clears memory that was used before" {
-	surface calloc
-}
-
-@test "realloc keeps the contents and, when it fails, the block" {
-	surface realloc
-}
-
-@test "the aligned functions align, and posix_memalign refuses invalid alignments" {
-	surface alignment
+@test "aligned_alloc refuses what glibc 2.38 refuses, if that is what there is" {
 	cd "$BATS_TEST_TMPDIR"
 	gcc -shared -fPIC -x c -o newer.so - <<- 'END'
 		const char *gnu_get_libc_version(void);
@@ -72,56 +68,12 @@ answers() {
 	grep -qxF 'mallopt(M_PERTURB, 0) = 0' "$BATS_TEST_TMPDIR/ours"
 }
 
-@test "valloc and pvalloc return pages that free accepts" {
-	surface pages
-}
-
-@test "C23's free_sized and free_aligned_sized free blocks of the heap" {
-	surface sized
-}
-
-@test "malloc_usable_size returns the size that may be written" {
-	surface usable
-}
-
-@test "errno is unchanged by success and by free" {
-	surface errno
-}
-
-@test "malloc_trim, mallinfo and mallinfo2 describe this heap" {
-	surface glibc
-}
-
-@test "glibc's internal names for malloc functions give blocks that free accepts" {
-	surface libc-names
-}
-
 @test "without the library these checks fail" {
 	for section in sizes alignment pages libc-names; do
 		run "$programs/surface" "$section"
 		[ "$status" -eq 1 ]
 		[[ "$output" == *"not ok"* ]]
 	done
-}
-
-# apart ROUNDS FORKS NAME=VALUE…
-apart() {
-	local conf
-	for conf in "${@:3}"; do
-		echo "with '$conf'"
-		run -0 --separate-stderr preloaded "$conf" "$programs/large" "$1" "$2"
-		[ "$output" = 0 ]
-	done
-}
-
-@test "large blocks never overlap, however they were made or resized, also in a child" {
-	apart 60 5 MALLOC_CONF= MALLOC_CONF=tcache:false PINALLOC_SAMPLE=64K
-}
-
-# bats test_tags=thorough
-@test "so it is for long, and under any setting" {
-	apart 300 20 MALLOC_CONF= MALLOC_CONF=tcache:false MALLOC_CONF=prof:true,prof_active:true \
-		MALLOC_CONF=junk:true PINALLOC_SAMPLE=64K MALLOC_PERTURB_=1
 }
 
 @test "malloc_info writes well-formed XML" {
@@ -166,9 +118,4 @@ apart() {
 		run "$programs/caller" "$name"
 		[ "$output" != libpinalloc.so ]
 	done
-}
-
-@test "handlers of fork that were installed before the first malloc may allocate" {
-	run -0 preloaded "$programs/prepares"
-	[ "$output" = done ]
 }

@@ -9,7 +9,7 @@ setup() {
 
 # stressed SECONDS [NAME=VALUE…]
 stressed() {
-	run preloaded "${@:2}" "$programs/stress" "$(($1 * ${STRESS_SECONDS:-20} / 20))"
+	run preloaded PINALLOC_REGISTER=off "${@:2}" "$programs/stress" "$(($1 * ${STRESS_SECONDS:-20} / 20))"
 	echo "$*: $output"
 	[ "$status" -eq 0 ]
 	[[ "$output" =~ ([0-9]+)\ calls,\ ([0-9]+)\ refused ]]
@@ -21,15 +21,20 @@ stressed() {
 	[ "${BASH_REMATCH[2]}" -eq 0 ]
 }
 
-@test "so they have while allocations are sampled, or filled" {
-	stressed 3 PINALLOC_SAMPLE=16K
-	stressed 3 MALLOC_PERTURB_=1
+@test "so they have while allocations are sampled, or filled, or threads have no cache" {
+	rows stressed <<- 'END'
+		3 PINALLOC_SAMPLE=16K
+		3 MALLOC_PERTURB_=1
+		3 MALLOC_CONF=tcache:false
+	END
 }
 
-@test "many threads pass each other blocks, begin, end and fork, and no block is overwritten" {
-	run -0 preloaded "$programs/meddle" 8 "$((4 * ${STRESS_SECONDS:-20} / 20))"
-	run -0 preloaded "$programs/meddle" 8 "$((4 * ${STRESS_SECONDS:-20} / 20))" fork
-	run -0 preloaded PINALLOC_SAMPLE=64K "$programs/meddle" 4 2 fork
+# bats test_tags=thorough
+@test "so they have under other settings" {
+	rows stressed <<- 'END'
+		10 MALLOC_CONF=prof:true,prof_active:true
+		10 MALLOC_CONF=junk:true
+	END
 }
 
 @test "so they have while memory runs out" {

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * stress SECONDS [SEED]: threads call all of malloc's family at random, and hand blocks on to
- * each other, while the program forks and threads end. A model knows of each block where it is,
- * what was asked for and what is in it. Exit status 1: what differs is on standard error.
+ * stress SECONDS [SEED]: threads call all of malloc's family and jemalloc's own functions at
+ * random, and hand blocks on to each other, while the program forks and threads begin and end.
+ * A model knows of each block where it is, what was asked for and what is in it. To be run with
+ * PINALLOC_REGISTER=off, as pinalloc_lookup() then tells heap (-ENOMEM) from the rest. What
+ * differs is on standard error.
  */
 /* All that is usable is written, which _FORTIFY_SOURCE=3 takes for an overflow. */
 #undef _FORTIFY_SOURCE
+#include "preload/pinalloc.h"
+
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,11 +22,21 @@
 #include <time.h>
 #include <unistd.h>
 
-#define THREADS	  4
+#define THREADS	  8
+#define FORKS	  4    /* while they run */
 #define SLOTS	  1024 /* of all threads: any may take any */
 #define MOST	  ((size_t)48 << 20)
-#define UNIT	  16
 #define UNTOUCHED 4711
+#define LARGE	  ((size_t)33 << 10) /* and more: in pages of its own */
+
+/* <jemalloc/jemalloc.h>. */
+#define ZERO 0x40
+void *mallocx(size_t size, int flags) __attribute__((weak));
+void *rallocx(void *p, size_t size, int flags) __attribute__((weak));
+size_t xallocx(void *p, size_t size, size_t extra, int flags) __attribute__((weak));
+size_t sallocx(const void *p, int flags) __attribute__((weak));
+size_t nallocx(size_t size, int flags) __attribute__((weak));
+void sdallocx(void *p, size_t size, int flags) __attribute__((weak));
 
 /* A block that nobody is working on; otherwise `p` is NULL. */
 static struct slot {
@@ -33,7 +46,6 @@ static struct slot {
 	uint64_t seed;
 } slots[SLOTS];
 
-static atomic_bool done;
 static atomic_ulong calls, refused;
 
 static void differs(const char *what, const void *p, size_t size)
@@ -97,7 +109,15 @@ static void check_zero(const unsigned char *p, size_t n)
 {
 	for (size_t i = 0; i < n; i += n < 65536 ? 1 : 509)
 		if (p[i])
-			differs("calloc without zeroes", p, n);
+			differs("no zeroes", p, n);
+}
+
+/* All of it in one region. */
+static int in_heap(const void *p, size_t size)
+{
+	struct pinalloc_key key;
+
+	return pinalloc_lookup((struct ibv_pd *)UNTOUCHED, p, size, 0, &key) == -ENOMEM;
 }
 
 static void enter(struct slot *slot, void *p, size_t size, size_t alignment, uint64_t *random)
@@ -109,42 +129,67 @@ static void enter(struct slot *slot, void *p, size_t size, size_t alignment, uin
 	slot->seed = next(random);
 	if ((uintptr_t)p % alignment || (uintptr_t)p % 8)
 		differs("alignment", p, size);
-	if (slot->usable < size)
+	if (slot->usable < size || slot->usable != sallocx(p, 0))
 		differs("usable size", p, size);
+	if (!in_heap(p, slot->usable))
+		differs("outside of the heap, or in two regions of it", p, size);
 	fill(slot);
+}
+
+/* Which take no size of 0, and do not tell of a failure by errno. */
+static void *allocate_x(size_t size, size_t *alignment, uint64_t *random)
+{
+	int lg = next(random) % 2 ? 0 : (int)(next(random) % 20);
+	int flags = next(random) % 2 ? lg : lg | ZERO;
+	unsigned char *p = mallocx(size, flags);
+	size_t usable = p ? sallocx(p, 0) : 0;
+
+	*alignment = lg > 3 ? (size_t)1 << lg : 8;
+	if (p && flags & ZERO)
+		check_zero(p, size);
+	if (size >= LARGE && usable > nallocx(size, flags))
+		differs("beyond nallocx", p, size);
+	if (size >= LARGE && p && !lg && usable != nallocx(size, flags))
+		differs("nallocx", p, size);
+	return p;
+}
+
+static void *allocate_by(unsigned way, size_t size, size_t *alignment, uint64_t *random)
+{
+	void *p = NULL;
+
+	switch (way) {
+	case 0:
+		p = calloc(1 + next(random) % 2, size);
+		if (p)
+			check_zero(p, size);
+		return p;
+	case 1:
+		*alignment = (size_t)8 << next(random) % 16;
+		return posix_memalign(&p, *alignment, size) ? NULL : p;
+	case 2:
+		*alignment = (size_t)16 << next(random) % 14;
+		return memalign(*alignment, size);
+	case 3:
+		return reallocarray(NULL, 1, size);
+	default:
+		return malloc(size);
+	}
 }
 
 static void allocate(struct slot *slot, uint64_t *random)
 {
 	size_t size = any_size(random), alignment = 8;
-	void *p = NULL;
+	unsigned way = (unsigned)(next(random) % 10);
+	void *p;
 
 	errno = UNTOUCHED;
-	switch (next(random) % 8) {
-	case 0:
-		p = calloc(1 + next(random) % 2, size);
-		if (p)
-			check_zero(p, size);
-		break;
-	case 1:
-		alignment = (size_t)8 << next(random) % 16;
-		if (posix_memalign(&p, alignment, size))
-			p = NULL;
-		break;
-	case 2:
-		alignment = (size_t)16 << next(random) % 14;
-		p = memalign(alignment, size);
-		break;
-	case 3:
-		p = reallocarray(NULL, 1, size);
-		break;
-	default:
-		p = malloc(size);
-	}
+	if (way < 8)
+		p = allocate_by(way, size, &alignment, random);
+	else
+		p = allocate_x(size + !size, &alignment, random);
 	calls++;
-	if (!p && errno != ENOMEM)
-		differs("no block and no ENOMEM", p, size);
-	if (p && errno != UNTOUCHED)
+	if (way < 8 && errno != (p ? UNTOUCHED : ENOMEM))
 		differs("errno", p, size);
 	if (p)
 		enter(slot, p, size, alignment, random);
@@ -152,18 +197,43 @@ static void allocate(struct slot *slot, uint64_t *random)
 		refused++;
 }
 
+/* What is new is zero, if that is asked for. */
+static void check_resized(struct slot *slot, unsigned char *p, size_t size, int flags)
+{
+	check(slot, p, size < slot->usable ? size : slot->usable);
+	if (flags & ZERO && size > slot->usable)
+		check_zero(p + slot->usable, size - slot->usable);
+}
+
+static void resize_in_place(struct slot *slot, size_t size, uint64_t *random)
+{
+	size_t got = xallocx(slot->p, size, size / 8, ZERO);
+
+	if (got != sallocx(slot->p, 0))
+		differs("xallocx", slot->p, size);
+	check_resized(slot, slot->p, got, ZERO);
+	enter(slot, slot->p, got < size ? got : size, 8, random);
+}
+
 static void resize(struct slot *slot, uint64_t *random)
 {
 	size_t size = next(random) % 2 ? any_size(random) : slot->size + slot->size / 16 + 1;
-	unsigned char *p = realloc(slot->p, size ? size : 1);
+	int way = (int)(next(random) % 4), flags = way == 1 ? ZERO : 0;
+	unsigned char *p;
 
 	calls++;
+	size += !size;
+	if (way == 0) {
+		resize_in_place(slot, size, random);
+		return;
+	}
+	p = flags ? rallocx(slot->p, size, flags) : realloc(slot->p, size);
 	if (!p) {
 		refused++;
 		check(slot, slot->p, slot->usable);
 		return;
 	}
-	check(slot, p, size < slot->usable ? size : slot->usable);
+	check_resized(slot, p, size, flags);
 	enter(slot, p, size, 8, random);
 }
 
@@ -179,7 +249,10 @@ static void work(uint64_t *random)
 		resize(slot, random);
 	} else {
 		check(slot, slot->p, slot->usable);
-		free(slot->p);
+		if (next(random) % 2)
+			free(slot->p);
+		else
+			sdallocx(slot->p, slot->usable, 0);
 		slot->p = NULL;
 		calls++;
 	}
@@ -190,16 +263,18 @@ static void work(uint64_t *random)
 static void *run(void *arg)
 {
 	uint64_t random = (uintptr_t)arg;
-	unsigned rounds = next(&random) % 2 ? 200 : 200000;
+	unsigned rounds = next(&random) % 2 ? 200 : 20000;
 
-	while (!done && rounds--)
+	while (rounds--)
 		work(&random);
 	return NULL;
 }
 
-/* All blocks that were whole at that moment. */
+/* All blocks that were whole at that moment, also by a thread of the child's own. */
 static void in_child(uint64_t random)
 {
+	pthread_t thread;
+
 	alarm(60);
 	for (size_t i = 0; i < SLOTS; i++) {
 		if (pthread_mutex_trylock(&slots[i].lock))
@@ -210,7 +285,10 @@ static void in_child(uint64_t random)
 			slots[i].p = NULL;
 		}
 		allocate(&slots[i], &random);
+		pthread_mutex_unlock(&slots[i].lock);
 	}
+	if (pthread_create(&thread, NULL, run, (void *)random) || pthread_join(thread, NULL))
+		_exit(1);
 	_exit(0);
 }
 
@@ -250,6 +328,8 @@ int main(int argc, char **argv)
 	time_t end = time(NULL) + (argc > 1 ? atoi(argv[1]) : 1);
 	pthread_t threads[THREADS];
 
+	if (!mallocx || !pinalloc_lookup)
+		return 2;
 	printf("seed %llu\n", (unsigned long long)random);
 	fflush(stdout);
 	random = random * 2 + 1;
@@ -258,7 +338,8 @@ int main(int argc, char **argv)
 	while (time(NULL) < end) {
 		for (size_t i = 0; i < THREADS; i++)
 			pthread_create(&threads[i], NULL, run, (void *)(next(&random) | 1));
-		fork_once(next(&random) | 1);
+		for (size_t i = 0; i < FORKS; i++)
+			fork_once(next(&random) | 1);
 		for (size_t i = 0; i < THREADS; i++)
 			pthread_join(threads[i], NULL);
 		check_apart();

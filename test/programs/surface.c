@@ -41,24 +41,17 @@ static bool in_heap(const void *p, size_t size)
 	return p && pinalloc_lookup && pinalloc_lookup(no_pd, p, size, 0, &key) == -ENOMEM;
 }
 
-static bool is_aligned(const void *p, size_t alignment)
-{
-	return (uintptr_t)p % alignment == 0;
-}
-
 static bool is_filled(const char *p, char value, size_t size)
 {
 	return !size || (*p == value && !memcmp(p, p + 1, size - 1));
 }
 
-static bool refused(const void *p)
-{
-	return !p && errno == ENOMEM;
-}
+/* NULL and ENOMEM, of a call. */
+#define refused(p) (errno = 0, !(p) && errno == ENOMEM)
 
 static void good_block(void *p, size_t size, size_t alignment, const char *function)
 {
-	ok(in_heap(p, size ? size : 1) && is_aligned(p, alignment),
+	ok(in_heap(p, size ? size : 1) && (uintptr_t)p % alignment == 0,
 	   "%s of %zu bytes: in the heap, at a multiple of %zu", function, size, alignment);
 	if (p)
 		memset(p, 0xee, size);
@@ -126,29 +119,18 @@ static void test_beyond(void)
 	for (size_t i = 0; i < COUNT(beyond); i++) {
 		size_t size = beyond[i];
 
-		errno = 0;
 		ok(refused(malloc(size)), "malloc of %zu bytes: NULL, ENOMEM", size);
-		errno = 0;
 		ok(refused(calloc(1, size)), "calloc");
-		errno = 0;
 		ok(refused(realloc(NULL, size)), "realloc(NULL)");
-		errno = 0;
 		ok(refused(reallocarray(NULL, 1, size)), "reallocarray");
-		errno = 0;
 		ok(refused(aligned_alloc(64, size)), "aligned_alloc");
-		errno = 0;
 		ok(refused(memalign(64, size)), "memalign");
-		errno = 0;
 		ok(refused(opaque_valloc(size)), "valloc");
-		errno = 0;
 		ok(refused(pvalloc(size)), "pvalloc");
 		posix(&errno, 64, size, ENOMEM);
 	}
-	errno = 0;
 	ok(refused(calloc(two_to_32 + 1, two_to_32)), "calloc whose product overflows");
-	errno = 0;
 	ok(refused(calloc(two_to_32, two_to_32)), "calloc whose product is 2^64");
-	errno = 0;
 	ok(refused(reallocarray(NULL, two_to_32 * 2, two_to_32 / 2)), "reallocarray likewise");
 }
 
@@ -174,7 +156,7 @@ static void test_realloc(void)
 {
 	static const size_t targets[] = {1000, 10, 5000, 40 * MIB, 4097, 3 * MIB, 100, 300000};
 	size_t size = 100;
-	char *volatile p = malloc(size), *q;
+	char *volatile p = malloc(size);
 
 	memset(p, 7, size);
 	for (size_t i = 0; i < COUNT(targets); i++) {
@@ -187,14 +169,12 @@ static void test_realloc(void)
 		memset(p, 7, size);
 	}
 	for (size_t i = 0; i < COUNT(beyond); i++) {
-		errno = 0;
-		q = realloc(p, beyond[i]);
-		ok(refused(q), "realloc to %zu bytes: NULL, ENOMEM", beyond[i]);
+		ok(refused(realloc(p, beyond[i])), "realloc to %zu bytes: NULL, ENOMEM",
+		   beyond[i]);
 		ok(is_filled(p, 7, size), "and the block is as it was");
 	}
-	errno = 0;
-	q = reallocarray(p, two_to_32 + 1, two_to_32);
-	ok(refused(q) && is_filled(p, 7, size), "reallocarray that overflows likewise");
+	ok(refused(reallocarray(p, two_to_32 + 1, two_to_32)) && is_filled(p, 7, size),
+	   "reallocarray that overflows likewise");
 	free(p);
 }
 
@@ -376,23 +356,21 @@ static void print_info(void)
 static const struct {
 	const char *name;
 	void (*run)(void);
-} sections[] = {
-	{"sizes", test_sizes},
-	{"zero", test_zero},
-	{"beyond", test_beyond},
-	{"calloc", test_calloc},
-	{"realloc", test_realloc},
-	{"alignment", test_alignment},
-	{"pages", test_pages},
-	{"usable", test_usable},
-	{"errno", test_errno},
-	{"glibc", test_glibc},
-	{"libc-names", test_libc_names},
-	{"sized", test_sized},
-	{"info", print_info},
-	{"stats", print_stats},
-	{"jemalloc-stats", print_jemalloc_stats},
-};
+} sections[] = {{"sizes", test_sizes},
+		{"zero", test_zero},
+		{"beyond", test_beyond},
+		{"calloc", test_calloc},
+		{"realloc", test_realloc},
+		{"alignment", test_alignment},
+		{"pages", test_pages},
+		{"usable", test_usable},
+		{"errno", test_errno},
+		{"glibc", test_glibc},
+		{"libc-names", test_libc_names},
+		{"sized", test_sized},
+		{"info", print_info},
+		{"stats", print_stats},
+		{"jemalloc-stats", print_jemalloc_stats}};
 
 int main(int argc, char **argv)
 {
