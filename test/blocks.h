@@ -3,6 +3,7 @@
 #ifndef BLOCKS_H
 #define BLOCKS_H
 
+#include "allocator/live.h"
 #include "allocator/pages.h"
 #include "allocator/span.h"
 
@@ -17,6 +18,8 @@ static inline char *span_grow(struct pin_span **span, size_t n_bytes, uint32_t n
 	return p;
 }
 
+#include <stdlib.h>
+
 /* As allocator/large.c does. After pin_pages_init(). */
 static inline void mark_block(const void *p, size_t n_bytes, bool in_use)
 {
@@ -25,6 +28,29 @@ static inline void mark_block(const void *p, size_t n_bytes, bool in_use)
 	pin_page_set_length(page, pin_pages_for(n_bytes));
 	pin_page_set_kind(page, PIN_KIND_LARGE);
 	pin_page_set_tag(page, 0, in_use ? PIN_STATE_TAKEN : PIN_STATE_FREE);
+}
+
+/* Right behind each other. What is before them, in holes, is left. */
+static inline void in_a_row(char **blocks, int count, size_t n)
+{
+	bool good = false;
+
+	while (!good) {
+		good = true;
+		for (int i = 0; i < count; i++) {
+			blocks[i] = malloc(n);
+			good &= !i || blocks[i] == blocks[i - 1] + n;
+		}
+	}
+}
+
+/* What large ones count with. */
+static inline size_t large_bytes(void)
+{
+	struct pin_live_stats stats;
+
+	pin_live_stats(&stats);
+	return stats.large;
 }
 
 #endif

@@ -12,7 +12,6 @@
 #include "test/mallctl.h"
 #include "test/tap.h"
 
-#include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -44,11 +43,6 @@ static void *free_all(void *unused)
 	return unused;
 }
 
-static bool is_small(void *p)
-{
-	return pin_kind_of(p) == PIN_KIND_SMALL;
-}
-
 /* jemalloc's statistics have all of them. */
 static void by_jemalloc(void)
 {
@@ -58,7 +52,7 @@ static void by_jemalloc(void)
 
 	mallctl("thread.allocated", &before, &size, NULL, 0);
 	for (size_t n = 1; n <= PIN_SMALL_MOST; n += 1 + n / 9)
-		small &= is_small(blocks[n % MANY] = malloc(n));
+		small &= pin_kind_of(blocks[n % MANY] = malloc(n)) == PIN_KIND_SMALL;
 	mallctl("thread.allocated", &after, &size, NULL, 0);
 	ok(small && after > before, "jemalloc has all blocks up to 14 KiB: %zu bytes",
 	   (size_t)(after - before));
@@ -154,16 +148,6 @@ static void given_back(void)
 	free(p);
 }
 
-static void impossible(void)
-{
-	const volatile size_t half = SIZE_MAX / 2;
-
-	errno = 0;
-	ok(!malloc(half) && !calloc(2, half / 2) && !realloc(NULL, 2 * half) &&
-		   !memalign(64, half) && !memalign(half + 1, 5000) && errno == ENOMEM,
-	   "sizes that no heap has are refused");
-}
-
 /*
  * So many keys before all others, that the C library allocates 512 bytes for each thread that
  * uses a later one: while what jemalloc has for that thread is not whole.
@@ -228,7 +212,6 @@ int main(void)
 	handed_on();
 	peak();
 	given_back();
-	impossible();
 	many_keys();
 	ending();
 	return done_testing();

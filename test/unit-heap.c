@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The heap in a plain program: every block lies in one span, however the heap is churned; the
- * heap grows by what it lacks, and free memory coalesces with its neighbours.
+ * The heap in a plain program: it grows by what it lacks, and free memory coalesces with its
+ * neighbours.
  */
 #include <config.h>
 
@@ -13,102 +13,18 @@
 #include "allocator/os.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
+#include "test/blocks.h"
 #include "test/tap.h"
 
 #include <malloc.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define THREADS 4
-#define SLOTS	256
-#define ROUNDS	2000
-
-static _Atomic unsigned long outside, torn, dirty;
-
-/* From 1 B to 32 MiB, each power of two as likely as the next. */
-static size_t some_size(unsigned *random)
-{
-	size_t top = (size_t)1 << rand_r(random) % 26;
-
-	return top + (size_t)rand_r(random) % top;
-}
-
-static void *some_block(unsigned *random, size_t n)
-{
-	switch (rand_r(random) % 4) {
-	case 0:
-		return calloc(1, n);
-	case 1:
-		return memalign((size_t)64 << rand_r(random) % 16, n);
-	default:
-		return malloc(n);
-	}
-}
-
 static bool is_zero(const char *p, size_t n)
 {
 	return !p[0] && !memcmp(p, p + 1, n - 1);
-}
-
-static void check(char *p, size_t n)
-{
-	outside += !pin_reserve_contains(p);
-	torn += !pin_span_find(p, malloc_usable_size(p));
-	p[0] = p[n - 1] = 1;
-}
-
-static void *churn(void *seed)
-{
-	unsigned random = (unsigned)(uintptr_t)seed;
-	char *slots[SLOTS] = {0};
-
-	for (int i = 0; i < ROUNDS; i++) {
-		unsigned s = (unsigned)rand_r(&random) % SLOTS;
-		size_t n = some_size(&random);
-
-		if (slots[s] && rand_r(&random) % 4 == 0) {
-			slots[s] = realloc(slots[s], n);
-		} else {
-			free(slots[s]);
-			slots[s] = some_block(&random, n);
-		}
-		check(slots[s], n);
-	}
-	for (int i = 0; i < SLOTS; i++)
-		free(slots[i]);
-	return NULL;
-}
-
-static void blocks(void)
-{
-	pthread_t threads[THREADS];
-
-	for (uintptr_t i = 0; i < THREADS; i++)
-		pthread_create(&threads[i], NULL, churn, (void *)(i + 1));
-	for (int i = 0; i < THREADS; i++)
-		pthread_join(threads[i], NULL);
-	ok(!outside, "every block is in the reserve");
-	ok(!torn, "every block is inside one span");
-}
-
-/* Freed memory is reused dirty. */
-static void zeroes(void)
-{
-	size_t n = 8 * PIN_MIB;
-
-	for (int i = 0; i < 10; i++) {
-		char *p = malloc(n);
-
-		memset(p, 0xff, n);
-		free(p);
-		p = calloc(1, n);
-		dirty += !is_zero(p, n);
-		free(p);
-	}
-	ok(!dirty, "calloc clears memory that was used before");
 }
 
 static size_t resident(const char *p, size_t n)
@@ -218,20 +134,6 @@ static void missing_part(void)
 	free(p);
 }
 
-/* Right behind each other. What is before them, in holes, is left. */
-static void in_a_row(char **blocks, int count, size_t n)
-{
-	bool good = false;
-
-	while (!good) {
-		good = true;
-		for (int i = 0; i < count; i++) {
-			blocks[i] = malloc(n);
-			good &= !i || blocks[i] == blocks[i - 1] + n;
-		}
-	}
-}
-
 static void merged(void)
 {
 	size_t n = 80 * PIN_MIB, bytes;
@@ -315,6 +217,7 @@ static bool zeroes_in_two_spans(void)
 {
 	size_t n = 0, size = 64 * PIN_KIB;
 	static char *blocks[1000];
+	unsigned dirty = 0;
 	char *wall;
 
 	pin_reserve_carve_lower(PIN_GRANULE);
@@ -403,7 +306,6 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		return strcmp(argv[1], "spans") ? aligned_at_end() : zeroes_in_two_spans();
 	first_steps();
-	zeroes();
 	zeroes_at_end();
 	ok(anew("spans", "0") == 1, "calloc clears used memory of every span");
 	steps();
@@ -413,7 +315,6 @@ int main(int argc, char **argv)
 	no_walls();
 	ok(anew("aligned", "0") == 1,
 	   "free memory at the end is found however many free extents do not fit");
-	blocks();
 	figures();
 	borders();
 	return done_testing();

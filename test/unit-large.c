@@ -8,6 +8,7 @@
 #include "allocator/options.h"
 #include "allocator/runs.h"
 #include "allocator/span.h"
+#include "test/blocks.h"
 #include "test/tap.h"
 
 #include <errno.h>
@@ -66,20 +67,6 @@ static void freed(void)
 	ok(p == was && pin_runs_free_bytes() == n_free, "and used again for the same length");
 	free(p);
 	free(wall);
-}
-
-/* Blocks one behind the other. */
-static void in_a_row(char **blocks, int n, size_t size)
-{
-	bool good = false;
-
-	while (!good) {
-		good = true;
-		for (int i = 0; i < n; i++) {
-			blocks[i] = malloc(size);
-			good &= !i || blocks[i] == blocks[i - 1] + size;
-		}
-	}
 }
 
 static bool is_filled(const char *p, char value, size_t n)
@@ -156,8 +143,6 @@ static volatile unsigned n_copied;
 /* The linker puts these in place of the library's (--wrap). */
 void *__real_memcpy(void *to, const void *from, size_t n);
 void *__real_memmove(void *to, const void *from, size_t n);
-void *__wrap_memcpy(void *to, const void *from, size_t n);
-void *__wrap_memmove(void *to, const void *from, size_t n);
 
 static void look_at_copy(size_t n)
 {
@@ -262,23 +247,6 @@ static void room(void)
 	free(p);
 }
 
-static void zeroes(void)
-{
-	size_t n = 8 * PIN_MIB;
-	bool clear = true;
-
-	for (int i = 0; i < 5; i++) {
-		char *p = malloc(n), *q;
-
-		memset(p, 0xff, n);
-		free(p);
-		q = calloc(1, n + (size_t)i % 2 * 5000);
-		clear &= is_filled(q, 0, n);
-		free(q);
-	}
-	ok(clear, "calloc clears memory that was used before");
-}
-
 static _Atomic bool may_free;
 static _Atomic unsigned n_freeing;
 
@@ -333,7 +301,6 @@ int main(void)
 	at_the_end();
 	grows_by_little();
 	room();
-	zeroes();
 	twice_at_once();
 	grows_elsewhere();
 	without_lock();

@@ -15,6 +15,7 @@
 #include "allocator/runs.h"
 #include "allocator/segment.h"
 #include "allocator/span.h"
+#include "test/blocks.h"
 #include "test/tap.h"
 
 #include <errno.h>
@@ -22,10 +23,6 @@
 #include <string.h>
 
 /* The linker puts these in place of the library's (--wrap). */
-int __wrap_pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size);
-size_t __wrap_pin_os_hugetlb_free(size_t page_size);
-void __wrap_pin_os_use_huge(void *addr, size_t n_bytes);
-uint32_t __wrap_pin_os_node(void);
 
 static size_t pages[2];	 /* free ones of 2 MiB, of 1 GiB */
 static size_t committed; /* bytes */
@@ -49,7 +46,6 @@ size_t __wrap_pin_os_hugetlb_free(size_t page_size)
 
 void __wrap_pin_os_use_huge(void *addr, size_t n_bytes)
 {
-	(void)n_bytes;
 	advised = addr;
 }
 
