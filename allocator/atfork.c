@@ -48,7 +48,6 @@ static void lock_stream_list(void)
 static void prepare(void)
 {
 	lock_stream_list();
-	pin_hook(before_fork);
 	pin_mutex_lock(&pin_begin_lock);
 	/* jemalloc's locks come first, but the holder of this one may wait for them. */
 	for (handlers.prepare(); !pin_mutex_trylock(&pin_leaf_lock); handlers.prepare()) {
@@ -65,7 +64,6 @@ static void in_parent(void)
 	unlock_own();
 	handlers.parent();
 	pin_mutex_unlock(&pin_begin_lock);
-	pin_hook(after_fork);
 	if (n_list_locks) {
 		n_list_locks--;
 		_IO_list_unlock();

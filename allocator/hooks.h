@@ -40,11 +40,8 @@ extern PIN_HIDDEN struct pin_hooks {
 	 * that reaches another granule. Takes no lock.
 	 */
 	void (*note_touched)(void);
-	/*
-	 * atfork.c, in the thread that forks: before the heap's locks are taken, and after they
-	 * were given back. May take locks whose holders do not allocate.
-	 */
-	void (*before_fork)(void), (*after_fork)(void), (*in_child)(void);
+	/* atfork.c, in a child, after the heap's locks were given back. */
+	void (*in_child)(void);
 
 	/* The others are regpool's, and called outside of malloc: they may allocate. */
 

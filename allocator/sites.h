@@ -31,7 +31,8 @@ struct pin_site {
 	void *frames[PIN_SITE_FRAMES]; /* innermost first */
 };
 
-/* Guards the sites. A fork takes it, so that they are complete in the child. */
+/* Guards the sites, and is held by a walk. A fork takes it, so that both are complete in the
+ * child. */
 extern struct pin_mutex pin_sites_lock;
 
 /* Internal: how many times the peak has been raised. */

@@ -58,15 +58,17 @@ static bool heap_is_ours(void)
 }
 
 /*
- * What fork() runs, before it in this order, and after it in the reverse one:
+ * What fork() runs before it, in this order, and after it in the reverse order:
  *
- *   regpool/fork.c       deregisters what is idle, and waits for threads that register. Both
- * may call malloc, which may be another library's wrapper of ours, whose lock a handler of that
+ * First, regpool/fork.c deregisters what is idle, and waits for threads that register. Both may
+ * call malloc, which may be another library's wrapper of ours, whose lock a handler of that
  * library takes. So this handler is installed only when verbs or a pool are first used, which
- * is after such a library's. those of others      may allocate. allocator/atfork.c   the list
- * of streams; then the hooks: the lock of stacks, whose walks end without any of the locks that
- * follow; then the heap's locks. Installed before all others, by the first malloc, or by what
- * is below.
+ * is after such a library's.
+ *
+ * Then come the handlers of others, which may allocate.
+ *
+ * Last, allocator/atfork.c takes the locks of the list of streams and of the heap, and that of
+ * walks along the stack. It is installed before all others, by the first malloc or below.
  *
  * The child counts anew, what it has beside its parent, when its heap works.
  */
@@ -74,7 +76,6 @@ static void in_child(void)
 {
 	int saved = errno;
 
-	pin_stacks_unlock();
 	pin_watch_reset();
 	if (pin_report_wanted) {
 		pin_process_begin_anew();
@@ -117,8 +118,6 @@ static void fill_hooks(void)
 		.note_memory = pin_record_note,
 		.pinned = &pin_state.registered,
 		.note_touched = pin_state_changed,
-		.before_fork = pin_stacks_lock,
-		.after_fork = pin_stacks_unlock,
 		.in_child = in_child,
 		.note_registered = pin_record_note_counts,
 		.note_armed = pin_userpool_preallocate,

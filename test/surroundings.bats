@@ -83,6 +83,7 @@ points='accept aio_suspend clock_nanosleep close connect creat fcntl fdatasync f
 # handlers WHAT: builds a program and a library that it is linked with, whose constructor installs
 # handlers of fork() that do this, and in which threads allocate under the library's lock.
 handlers() {
+	local way
 	built libhandlers.so -shared -fPIC <<- END
 		#include <pthread.h>
 		#include <stdlib.h>
@@ -136,8 +137,10 @@ handlers() {
 			return 0;
 		}
 	END
-	run -0 preloaded timeout 100 ./forks
-	[ "$output" = 0 ]
+	for way in PINALLOC_LOG=info PINALLOC_SAMPLE=64K; do
+		run -0 preloaded $way PINALLOC_REPORT="$PWD/forks.json" timeout 100 ./forks
+		[ "$output" = 0 ]
+	done
 }
 
 @test "a library that the program is linked with may lock its own lock before fork()" {

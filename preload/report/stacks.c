@@ -22,7 +22,6 @@
 #include <libunwind.h>
 #include <limits.h>
 #include <link.h>
-#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -57,9 +56,6 @@ PIN_WRITTEN_FIRST static struct {
 
 /* What libunwind remembers of code: the unwinding of so many places. */
 #define CACHED 2048
-
-/* Held by a walk, with all signals blocked; in fork(), by the thread that forks. */
-static pthread_mutex_t walking = PTHREAD_MUTEX_INITIALIZER;
 
 /* --- modules -------------------------------------------------------------------------------
  */
@@ -354,8 +350,9 @@ static int walk_on(struct walk *walk, void **frames, int n)
 #endif
 
 /*
- * Signals are blocked, so that no handler walks while its thread holds the lock, or leaves by
- * longjmp() with the lock held.
+ * Its lock is one that fork() takes after the program's handlers, as these may wait for a
+ * thread that walks. Signals are blocked, so that no handler walks while its thread holds the
+ * lock, or leaves by longjmp() with the lock held.
  */
 __attribute__((noinline)) int pin_stacks_walk(void **frames, int n)
 {
@@ -367,23 +364,13 @@ __attribute__((noinline)) int pin_stacks_walk(void **frames, int n)
 		return -1;
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
-	pthread_mutex_lock(&walking);
+	pin_mutex_lock(&pin_sites_lock);
 	TAKE_REGISTERS(walk.registers);
 	taken = walk_on(&walk, frames, n);
-	pthread_mutex_unlock(&walking);
+	pin_mutex_unlock(&pin_sites_lock);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	errno = saved;
 	return taken;
-}
-
-void pin_stacks_lock(void)
-{
-	pthread_mutex_lock(&walking);
-}
-
-void pin_stacks_unlock(void)
-{
-	pthread_mutex_unlock(&walking);
 }
 
 /* --- the start -----------------------------------------------------------------------------

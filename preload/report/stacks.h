@@ -27,10 +27,6 @@ void pin_stacks_start(void);
  */
 int pin_stacks_walk(void **frames, int n);
 
-/* Around fork(): no other thread walks, and this one must not. */
-void pin_stacks_lock(void);
-void pin_stacks_unlock(void);
-
 /* The number of the frame's module, and its offset there; 0 and the address: in none. */
 unsigned pin_stacks_module(const void *frame, uint64_t *offset);
 
