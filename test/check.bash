@@ -21,3 +21,9 @@ limited() {
 	shift 2
 	"$@"
 }
+
+# finds STATUS WHAT REGEX [COMMAND…]: what `pinalloc check` says, run by that command.
+finds() {
+	checked "${@:4}" "$pinalloc" check
+	says "$1" "$2" "$3"
+}

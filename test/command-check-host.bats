@@ -27,8 +27,7 @@ grouped() {
 
 # pages SETTING STATUS REGEX COMMAND…: what it finds of huge pages where that is the kernel's setting.
 pages() {
-	checked covered /sys/kernel/mm/transparent_hugepage/enabled "$1" "${@:4}" "$pinalloc" check
-	says "$2" 'huge pages' "$3"
+	finds "$2" 'huge pages' "$3" covered /sys/kernel/mm/transparent_hugepage/enabled "$1" "${@:4}"
 }
 
 @test "what the heap's pages are follows from the kernel and the option" {
@@ -49,8 +48,7 @@ sized() {
 	echo 'always [madvise] never' > mm/$name/enabled
 	echo '[always] inherit madvise never' > mm/$name/hugepages-64kB/enabled
 	echo "$1" > mm/$name/hugepages-2048kB/enabled
-	checked unshare -rm sh -c 'mount --bind mm /sys/kernel/mm && exec "$@"' sh "${@:4}" "$pinalloc" check
-	says "$2" 'huge pages' "$3"
+	finds "$2" 'huge pages' "$3" unshare -rm sh -c 'mount --bind mm /sys/kernel/mm && exec "$@"' sh "${@:4}"
 }
 
 @test "pages of 2 MiB may have a setting of their own, which is named if it keeps the heap from them" {
@@ -65,11 +63,9 @@ sized() {
 @test "before Linux 5.11 userfaultfd is called without a flag that is not known there" {
 	local inject=userfaultfd:error=EINVAL
 
-	checked strace -f -o calls -e trace=userfaultfd -e inject=$inject:when=1 "$pinalloc" check
-	says ok userfaultfd notices
+	finds ok userfaultfd notices strace -f -o calls -e trace=userfaultfd -e inject=$inject:when=1
 	grep USER_MODE_ONLY calls
-	checked strace -f -o calls -e trace=userfaultfd -e inject=$inject "$pinalloc" check
-	says warn userfaultfd 'Invalid argument.*kernel'
+	finds warn userfaultfd 'Invalid argument.*kernel' strace -f -o calls -e trace=userfaultfd -e inject=$inject
 }
 
 # In a user namespace half of the limit on locked memory is what the heap gets.
@@ -95,13 +91,10 @@ sized() {
 		says fail memlock 'a process may pin 8\.0 MiB .*--ulimit memlock=-1 .*capability IPC_LOCK'
 		says ok pinned 'up to 4\.0 MiB'
 	done
-	checked "${little[@]}" env PINALLOC_MAX_PINNED=none "$pinalloc" check
-	says ok memlock 'the limit of 8\.0 MiB does not hold'
+	finds ok memlock 'the limit of 8\.0 MiB does not hold' "${little[@]}" env PINALLOC_MAX_PINNED=none
 	says warn pinned 'more than .*unset PINALLOC_MAX_PINNED'
-	checked grouped memory.max 6291456 "${little[@]}" "$pinalloc" check
-	says ok memlock '8\.0 MiB, no less than the memory there is'
-	checked grouped memory.max 16777216 "${little[@]}" "$pinalloc" check
-	says fail memlock '8\.0 MiB of 16\.0 MiB of memory'
+	finds ok memlock '8\.0 MiB, no less than the memory there is' grouped memory.max 6291456 "${little[@]}"
+	finds fail memlock '8\.0 MiB of 16\.0 MiB of memory' grouped memory.max 16777216 "${little[@]}"
 }
 
 @test "a C library that is too old for the library is named" {
@@ -119,11 +112,9 @@ sized() {
 
 @test "the ranks of a node share what may be pinned, where a launcher says how many there are" {
 	local variable
-	checked "$pinalloc" check
-	says ok pinned '.* for 1 rank on this node'
+	finds ok pinned '.* for 1 rank on this node'
 	for variable in OMPI_COMM_WORLD_LOCAL_SIZE=8 MPI_LOCALNRANKS=8 SLURM_TASKS_PER_NODE='4(x2),8,3'; do
-		checked env "$variable" "$pinalloc" check
-		says ok pinned '.* for 8 ranks on this node'
+		finds ok pinned '.* for 8 ranks on this node' env "$variable"
 	done
 }
 

@@ -12,8 +12,7 @@ setup() {
 }
 
 @test "without a device that check fails, and all others are made" {
-	checked "$pinalloc" check
-	says fail device 'no RDMA device.*driver'
+	finds fail device 'no RDMA device.*driver'
 	says ok library "$library"
 	says ok environment nothing
 	says ok memlock
@@ -21,45 +20,35 @@ setup() {
 }
 
 @test "where no process can be started, that is said" {
-	checked "$programs/filtered" clone EPERM "$pinalloc" check
-	says fail library 'process.*Operation not permitted.*ulimit -u'
+	finds fail library 'process.*Operation not permitted.*ulimit -u' "$programs/filtered" clone EPERM
 }
 
 # Larger limits are tested in test/lab: raising them takes privileges.
 @test "the limit on locked memory is compared with what is needed" {
-	checked prlimit --memlock=1048576:1048576 "${ordinary[@]}" "$pinalloc" check
-	says fail memlock '1\.0 MiB.*limits\.conf.*slurm\.conf'
+	finds fail memlock '1\.0 MiB.*limits\.conf.*slurm\.conf' prlimit --memlock=1048576:1048576 "${ordinary[@]}"
 	# What is said of the heap is in line with that.
 	says ok pinned 'up to [0-9.]* KiB of the heap of each process may be pinned'
-	checked prlimit --memlock=65536:131072 "${ordinary[@]}" "$pinalloc" check
-	says fail memlock '64\.0 KiB.*limits\.conf'
+	finds fail memlock '64\.0 KiB.*limits\.conf' prlimit --memlock=65536:131072 "${ordinary[@]}"
 	says ok environment
-	checked prlimit --memlock=65536:65536 "$pinalloc" check
-	says ok memlock '64\.0 KiB.*CAP_IPC_LOCK'
+	finds ok memlock '64\.0 KiB.*CAP_IPC_LOCK' prlimit --memlock=65536:65536
 }
 
 @test "no line promises more than the limit on locked memory" {
-	checked prlimit --memlock=8388608:8388608 "${ordinary[@]}" env SLURM_TASKS_PER_NODE=4 "$pinalloc" check
-	says fail memlock '8\.0 MiB'
+	finds fail memlock '8\.0 MiB' prlimit --memlock=8388608:8388608 "${ordinary[@]}" env SLURM_TASKS_PER_NODE=4
 	grep -oE 'may pin [0-9.]+ .iB' <<< "$output" | sort -u > promised
 	[ "$(< promised)" = 'may pin 8.0 MiB' ]
 }
 
 @test "a limit on addresses is reported as the library finds it" {
-	checked limited -v 4000000 "$pinalloc" check
-	says warn environment 'the heap can grow to 2\.[0-9] GiB at most.*ulimit -v'
+	finds warn environment 'the heap can grow to 2\.[0-9] GiB at most.*ulimit -v' limited -v 4000000
 	says ok library
-	checked limited -v 14000 "$pinalloc" check
-	says fail library 'address space.*ulimit -v'
+	finds fail library 'address space.*ulimit -v' limited -v 14000
 }
 
 @test "userfaultfd is tested by a call" {
-	checked "$pinalloc" check
-	says ok userfaultfd 'the library notices'
-	checked "$programs/filtered" userfaultfd EPERM "$pinalloc" check
-	says warn userfaultfd 'Operation not permitted.*seccomp'
-	checked env PINALLOC_WATCH=off strace -f -o trace "$pinalloc" check
-	says warn userfaultfd 'PINALLOC_WATCH=off.*unset'
+	finds ok userfaultfd 'the library notices'
+	finds warn userfaultfd 'Operation not permitted.*seccomp' "$programs/filtered" userfaultfd EPERM
+	finds warn userfaultfd 'PINALLOC_WATCH=off.*unset' env PINALLOC_WATCH=off strace -f -o trace
 	run ! grep userfaultfd trace
 }
 
@@ -72,26 +61,22 @@ setup() {
 	! grep '^pinalloc' <<< "$output" || false
 	says warn environment MALLOC_ARENA_MAX=many
 	run -1 grep 'nothing is set' <<< "$output"
-	checked env PINALLOC_REGISTER=OFF "$pinalloc" check
-	says warn environment PINALLOC_REGISTER=OFF
+	finds warn environment PINALLOC_REGISTER=OFF env PINALLOC_REGISTER=OFF
 	[ "$(grep -c environment <<< "$output")" -eq 1 ]
 	checked env PINALLOC_REPORT="$PWD/%h.json" PINALLOC_PREALLOC=4M "$pinalloc" check
 	says ok environment
 }
 
 @test "settings of other software that conflict with the heap are reported" {
-	checked env UCX_MEM_MMAP_HOOK_MODE=reloc "$pinalloc" check
-	says fail environment 'UCX_MEM_MMAP_HOOK_MODE=reloc.*unset'
+	finds fail environment 'UCX_MEM_MMAP_HOOK_MODE=reloc.*unset' env UCX_MEM_MMAP_HOOK_MODE=reloc
 	local no
 	for no in n No 0; do
 		checked env UCX_MEM_MMAP_HOOK_MODE=reloc UCX_MEM_MALLOC_RELOC=$no "$pinalloc" check
 		says ok environment
 	done
-	checked env PINALLOC_REGISTER=off "$pinalloc" check
-	says warn environment PINALLOC_REGISTER=off
+	finds warn environment PINALLOC_REGISTER=off env PINALLOC_REGISTER=off
 	says ok library
-	checked env OMPI_MCA_mpi_leave_pinned=1 MALLOC_CONF=narenas:4 "$pinalloc" check
-	says ok environment nothing
+	finds ok environment nothing env OMPI_MCA_mpi_leave_pinned=1 MALLOC_CONF=narenas:4
 }
 
 @test "settings of glibc's malloc that have no effect on the heap are named" {

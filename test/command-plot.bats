@@ -30,6 +30,12 @@ drawn() {
 	END
 }
 
+# plotted STATUS: what is drawn of job/.
+plotted() {
+	run "-$1" "$pinalloc" report --json --plot plot.svg job
+	run -0 drawn plot.svg
+}
+
 @test "--plot: with a few ranks, each has a heap, a line and a peak" {
 	four
 	rank job/2.json ".rank = 2 | .program = \"it's <app> & \\\"co\" | del(.timeline)"
@@ -79,18 +85,15 @@ sums() {
 	"$pinalloc" report --json --plot plot.dat job
 	[ "$(sums plot.dat | awk '$2 != last { print; last = $2 }' | xargs)" = "0 400 61 8 120 408 181 16" ]
 	[ "$(grep -c $'^1000000000\tnode1: sum of 2 processes, at most 408.0 MiB in use\t953.7 MiB, limit of the control group$' plot.dat)" -eq 1 ]
-	"$pinalloc" report --json --plot plot.svg job
-	run -0 drawn plot.svg
+	plotted 0
 	said "text node1: sum of 2 processes, at most 408.0 MiB in use" "text 953.7 MiB, limit of the control group" "text in memory, at most"
 	jq 'del(.memory.cgroup_limit_bytes)' job/1.json > one.json
 	mv one.json job/1.json
 	rank job/0.json '.nranks = 2 | del(.memory.ram_bytes)'
-	run -0 "$pinalloc" report --json --plot plot.svg job
-	run -0 drawn plot.svg
+	plotted 0
 	said "text above: 64.0 GiB, the machine's memory"
 	rm job/1.json
-	run -1 "$pinalloc" report --json --plot plot.svg job
-	run -0 drawn plot.svg
+	plotted 1
 	[[ "$output" != *"sum of"* ]]
 }
 
@@ -127,14 +130,12 @@ sums() {
 	four
 	rank job/2.json '.rank = 2 | .host = "node2" | .pid = 7 | .elapsed_s = 7
 		| .trigger = "the process ended without a report"'
-	run -0 "$pinalloc" report --json --plot plot.svg job
-	run -0 drawn plot.svg
+	plotted 0
 	said "text killed or _exit, when last seen" "text rank 2" "peaks 6"
 	run -0 "$pinalloc" report --json --plot plot.txt job
 	[ "$(tr -dc X < plot.txt | wc -c)" -eq 2 ]
 	rm job/2.json
-	run -1 "$pinalloc" report --json --plot plot.svg job
-	run -0 drawn plot.svg
+	plotted 1
 	[[ "$output" != *killed* ]]
 }
 

@@ -55,8 +55,7 @@ setup() {
 
 @test "the verdict comes first and agrees with the ranks" {
 	four
-	run -0 --separate-stderr "$pinalloc" report job
-	[ -z "$stderr" ]
+	reported
 	[ "${lines[0]}" = "pinalloc: app, 4 ranks on 2 hosts, 9.5 s" ]
 	# 128 MiB (1 + 2 + 3 + 4); 100 (1 + 2 + 3 + 4) + (0 + 1 + 2 + 3) MiB
 	said '  Registrations of heap memory: all 4014 served, from 58 memory regions (rank 0 spent most time in them: 0.250 s); 12 requests for other memory went to libibverbs.' \
@@ -265,8 +264,7 @@ used() {
 	[ "${#stderr_lines[@]}" -eq 1 ]
 	output=$stderr told '5 reports' '17/1' '--job=ID'
 	[ "$("$pinalloc" report --json jobs 2> /dev/null | jq -c .job)" = '{"id":"17/1","started":1799999999}' ]
-	run -0 --separate-stderr "$pinalloc" report --job=17 jobs
-	[ -z "$stderr" ]
+	reported --job=17 jobs
 	[[ "${lines[0]}" == "pinalloc: app, 4 ranks and 1 other process on 2 hosts, 9.5 s" ]]
 	fails 2 'no report is of job 15' report --job 15 jobs
 	rank jobs/8.json '.nranks = 1 | .job = null | .program = "none"'
@@ -308,8 +306,7 @@ used() {
 @test "what a batch script starts beside its steps is no rank" {
 	rank job/0.json '.nranks = 1 | .job.id = "17.0"'
 	rank job/srun.json '.nranks = 4 | .pid = 50 | .elapsed_s = 7 | .program = "srun"'
-	run -0 --separate-stderr "$pinalloc" report job
-	[ -z "$stderr" ]
+	reported
 	[ "${lines[0]}" = 'pinalloc: app, 1 rank and 1 other process on 1 host, 6.5 s' ]
 }
 
@@ -329,8 +326,7 @@ used() {
 	rank huge.json '.nranks = 1 | .memory |= with_entries(select(.key | test("limit|ram") | not))
 		| .memory.memlock_limit_bytes = "LIMIT"'
 	sed -i 's/"LIMIT"/9223372036854775807/' huge.json
-	run -0 --separate-stderr "$pinalloc" report huge.json
-	[ -z "$stderr" ]
+	reported huge.json
 	told 'locked memory, 0 % of 8192.0 PiB.'
 }
 
@@ -391,8 +387,7 @@ used() {
 	rank old.json '.nranks = 1 | .schema = 2 | .job.started |= floor | del(.starttime) | .stability = {moved_pages: 0} | .memory |= with_entries(select(.key | test("limit") | not))
 		| del(.resident, .memory.rss_bytes, .trigger, .timeline, .peak_sites, .peak_sites_kind, .watch,
 			.memory.live_peak_bytes, .memory.ram_bytes)'
-	run -0 --separate-stderr "$pinalloc" report old.json
-	[ -z "$stderr" ]
+	reported old.json
 	said '  Never returning memory: the heap grew to 128.0 MiB.'
 	run ! grep -q 'limit\|Beside' <<< "$output"
 	run -0 "$pinalloc" report old.json
@@ -405,16 +400,14 @@ used() {
 @test "missing figures in a report may also be null or empty" {
 	rank null.json '.nranks = 1 | .peak_sites_kind = null | .peak_sites = []
 		| .timeline = null | .trigger = null | .watch.events = null'
-	run -0 --separate-stderr "$pinalloc" report null.json
-	[ -z "$stderr" ]
+	reported null.json
 	run ! grep -q 'sites\|MOVED\|ritten' <<< "$output"
 }
 
 @test "keys added by a newer version are ignored" {
 	rank new.json '.nranks = 1 | .memory.colour = "blue" | .weather = [1, {}]
 		| .timeline[] += [7, "x"]'
-	run -0 --separate-stderr "$pinalloc" report new.json
-	[ -z "$stderr" ]
+	reported new.json
 }
 
 @test "of a thousand ranks the ten largest are shown, and the rest counted" {
@@ -422,8 +415,7 @@ used() {
 	jq -c 'range(1000) as $r | .rank = $r | .nranks = 1000 | .host = "node\($r % 50)"
 		| .memory.mapped_bytes += $r * 1048576' "$base" |
 		split -l 1 -a 4 -d --additional-suffix=.json - job/
-	run -0 --separate-stderr "$pinalloc" report job
-	[ -z "$stderr" ]
+	reported
 	told '... 990 more ranks' --json
 	told '... 40 more hosts' --json
 	[ "$(sed '/processes/,$d' <<< "$output" | awk '$1 ~ /^[0-9]+$/ && $2 ~ /^node/ { print $1 }' | tr '\n' ' ')" = \
@@ -487,8 +479,7 @@ sites() {
 	rank now/0.json '.nranks = 1 | (.memory | .live_peak_bytes, .mapped_bytes, .rss_peak_bytes) *= 3 | .elapsed_s = 13 | .timeline = [] | .peak_sites = [
 		{bytes: 9000, count: 3, stack: ["grid (g.c:7)", "main (m.c:8)", "_start (app)"]},
 		{bytes: 700, count: 1, stack: ["new (n.c:1)", "main (m.c:2)"]}]'
-	run -0 --separate-stderr "$pinalloc" report --against job now
-	[ -z "$stderr" ]
+	reported --against job now
 	# 100 MiB in each of two ranks, then 300 in one.
 	said "in use at once             200.0 MiB   300.0 MiB  + 100.0 MiB  +50 %" \
 		"largest peak of one        100.0 MiB   300.0 MiB  + 200.0 MiB  +200 %" \
@@ -522,8 +513,7 @@ sites() {
 		preloaded PINALLOC_REPORT=job/%r.json OMPI_COMM_WORLD_RANK=$r \
 			OMPI_COMM_WORLD_SIZE=3 "$programs/grow" $((100 * r))
 	done
-	run -0 --separate-stderr "$pinalloc" report job
-	[ -z "$stderr" ]
+	reported
 	[[ "${lines[0]}" == "pinalloc: grow, 3 ranks on 1 host, "* ]]
 	told argest 'rank 2' "$(uname -n)"
 	[ "$(merged .totals.memory.mapped_bytes)" -eq "$(
@@ -630,8 +620,7 @@ died() {
 	rank job/205.json ".nranks = 2 | .rank = 1 | .pid = 205 | .parent = 204 | del(.timeline)"
 	rank job/206.json ".nranks = 2 | .rank = 1 | .pid = 206 | .parent = 200 | del(.timeline) | .job.started += 50
 		| .peak_sites = [{bytes: 77, count: 7, stack: [\"forked (child.c:1)\"]}]"
-	run -0 --separate-stderr "$pinalloc" report job
-	[ -z "$stderr" ]
+	reported
 	[ "${lines[0]}" = 'pinalloc: app, 2 ranks and 6 other processes on 1 host, 100.0 s' ]
 	said '            with its 6 forked: 501.1 MiB in use at the peak'
 	[ "$(sed -n '/^ *1  node1/,/with its/s/^ *\(+*[0-9]*\)  node1 .*/\1/p' <<< "$output" | tr '\n' ' ')" = \

@@ -59,6 +59,13 @@ merged() {
 	"$pinalloc" report --json "${2:-job}" | jq -c "$1"
 }
 
+# reported [ARGUMENT…]: it reports on job/, or as these say, and says nothing on standard error.
+reported() {
+	run -0 --separate-stderr "$pinalloc" report "${@:-job}"
+	echo "$output$stderr"
+	[ -z "$stderr" ]
+}
+
 # fails STATUS PATTERN ARGUMENT…: the command ends with this status, prints nothing, and gives one
 # line of error, which has what the pattern says.
 fails() {

