@@ -26,11 +26,6 @@ struct block {
 
 static _Atomic(struct block *) left; /* by a thread, for another to free */
 
-static size_t size_of(unsigned i)
-{
-	return ((size_t)24 << i % 18) + i; /* to 3 MiB */
-}
-
 static void fill(const struct block *block)
 {
 	for (size_t i = 0; i < block->size; i += APART)
@@ -99,7 +94,7 @@ static void *work(void *number)
 	struct block *blocks = given(calloc(BLOCKS, sizeof *blocks), "calloc");
 
 	for (unsigned i = 0; blocks && i < BLOCKS; i++) {
-		blocks[i].size = size_of(i);
+		blocks[i].size = ((size_t)24 << i % 18) + i; /* to 3 MiB */
 		blocks[i].start = allocate(i + (unsigned)(uintptr_t)number, blocks[i].size);
 		if (!blocks[i].start)
 			continue;

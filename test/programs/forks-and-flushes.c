@@ -7,13 +7,12 @@
 #define _GNU_SOURCE
 #include <config.h>
 
-#include <fcntl.h>
+#include "test/asleep.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -51,28 +50,12 @@ static void *fork_once(void *unused)
 	return unused;
 }
 
-/* Without stdio, whose lock of all streams is taken. */
-static bool sleeps(pid_t thread)
-{
-	char path[64], text[256] = "";
-	const char *state;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread);
-	fd = open(path, O_RDONLY);
-	if (fd < 0 || read(fd, text, sizeof(text) - 1) < 0)
-		exit(3);
-	close(fd);
-	state = strrchr(text, ')');
-	return state && strncmp(state, ") S", 3) == 0;
-}
-
 static pthread_t start_and_wait(void *(*run)(void *), atomic_int *number)
 {
 	pthread_t thread;
 
 	pthread_create(&thread, NULL, run, NULL);
-	while (!*number || !sleeps(*number))
+	while (!*number || !is_asleep(*number))
 		usleep(1000);
 	return thread;
 }

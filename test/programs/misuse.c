@@ -40,29 +40,24 @@ static void *shown(void *p)
 	return p;
 }
 
+#define CALLED(name, call)           \
+	if (!strcmp(function, name)) \
+	call
+
 /* The line is to name the place of this call. */
 FRAME static void give(const char *function, void *p)
 {
 	volatile uintptr_t got = 0;
 
-	if (!strcmp(function, "free"))
-		free(p);
-	else if (!strcmp(function, "realloc"))
-		got = (uintptr_t)realloc(p, 100);
-	else if (!strcmp(function, "malloc_usable_size"))
-		got = malloc_usable_size(p);
-	else if (!strcmp(function, "dallocx"))
-		dallocx(p, 0);
-	else if (!strcmp(function, "sdallocx"))
-		sdallocx(p, SMALL, 0);
-	else if (!strcmp(function, "rallocx"))
-		got = (uintptr_t)rallocx(p, 100, 0);
-	else if (!strcmp(function, "sallocx"))
-		got = sallocx(p, 0);
-	else if (!strcmp(function, "xallocx"))
-		got = xallocx(p, 100, 0, 0);
-	else if (!strcmp(function, "delete"))
-		_ZdlPv(p);
+	CALLED("free", free(p));
+	CALLED("realloc", got = (uintptr_t)realloc(p, 100));
+	CALLED("malloc_usable_size", got = malloc_usable_size(p));
+	CALLED("dallocx", dallocx(p, 0));
+	CALLED("sdallocx", sdallocx(p, SMALL, 0));
+	CALLED("rallocx", got = (uintptr_t)rallocx(p, 100, 0));
+	CALLED("sallocx", got = sallocx(p, 0));
+	CALLED("xallocx", got = xallocx(p, 100, 0, 0));
+	CALLED("delete", _ZdlPv(p));
 	(void)got;
 }
 
@@ -101,20 +96,10 @@ static void *mapped(void)
 	return mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-/* And all others of its size, so that no slab is left. */
-static void *small_gone(void)
+/* Beside free memory, between two in use. */
+static void *large_freed(void)
 {
-	void *p;
-
-	take_and_free_many();
-	p = blocks[MANY / 2];
-	return p;
-}
-
-/* Between two in use, and beside free memory. */
-static void *large_freed(size_t n_before, size_t n_behind)
-{
-	char *before = malloc(n_before), *p = malloc(LARGE), *behind = malloc(n_behind);
+	char *before = malloc(LARGE), *p = malloc(LARGE), *behind = malloc(LARGE);
 
 	free(before);
 	free(behind);
@@ -149,50 +134,35 @@ static char *where_it_grew(size_t n_before)
 	return second;
 }
 
+#define KIND(name, pointer)      \
+	if (!strcmp(kind, name)) \
+	return pointer
+
 static void *pointer(const char *kind, void *on_stack)
 {
 	char *large = malloc(LARGE), *aligned = memalign(8192, LARGE);
 
-	if (!strcmp(kind, "stack"))
-		return on_stack;
-	if (!strcmp(kind, "program"))
-		return in_program + 16;
-	if (!strcmp(kind, "mapped"))
-		return mapped();
-	if (!strcmp(kind, "stray"))
-		return (void *)UINT64_C(0x1234560);
-	if (!strcmp(kind, "noncanonical"))
-		return (void *)((uintptr_t)large | UINT64_C(1) << 60);
-	if (!strcmp(kind, "large-first"))
-		return large + 16;
-	if (!strcmp(kind, "large-middle"))
-		return large + LARGE / 2;
-	if (!strcmp(kind, "large-last"))
-		return large + LARGE - 1;
-	if (!strcmp(kind, "aligned"))
-		return aligned + 4096;
-	if (!strcmp(kind, "large-met"))
-		return where_two_met(ON_PAGES);
-	if (!strcmp(kind, "large-met-inner"))
-		return where_two_met(ON_PAGES) + 16;
-	if (!strcmp(kind, "large-met-before"))
-		return where_two_met(ON_PAGES) - 1;
-	if (!strcmp(kind, "large-grown"))
-		return where_it_grew(ON_PAGES);
-	if (!strcmp(kind, "cached-inner"))
-		return (char *)malloc(CACHED) + 4096;
-	if (!strcmp(kind, "large-freed"))
-		return freed(large);
-	if (!strcmp(kind, "large-freed-merged"))
-		return large_freed(LARGE, LARGE);
-	if (!strcmp(kind, "cached-freed"))
-		return freed(malloc(CACHED));
-	if (!strcmp(kind, "thread-freed"))
-		return freed_elsewhere(large);
-	if (!strcmp(kind, "small-gone"))
-		return small_gone();
-	if (!strcmp(kind, "block"))
-		return large;
+	KIND("stack", on_stack);
+	KIND("program", in_program + 16);
+	KIND("mapped", mapped());
+	KIND("stray", (void *)UINT64_C(0x1234560));
+	KIND("noncanonical", (void *)((uintptr_t)large | UINT64_C(1) << 60));
+	KIND("large-first", large + 16);
+	KIND("large-middle", large + LARGE / 2);
+	KIND("large-last", large + LARGE - 1);
+	KIND("aligned", aligned + 4096);
+	KIND("large-met", where_two_met(ON_PAGES));
+	KIND("large-met-inner", where_two_met(ON_PAGES) + 16);
+	KIND("large-met-before", where_two_met(ON_PAGES) - 1);
+	KIND("large-grown", where_it_grew(ON_PAGES));
+	KIND("cached-inner", (char *)malloc(CACHED) + 4096);
+	KIND("large-freed", freed(large));
+	KIND("large-freed-merged", large_freed());
+	KIND("cached-freed", freed(malloc(CACHED)));
+	KIND("thread-freed", freed_elsewhere(large));
+	/* With all others of its size, so that no slab is left. */
+	KIND("small-gone", (take_and_free_many(), blocks[MANY / 2]));
+	KIND("block", large);
 	return NULL;
 }
 

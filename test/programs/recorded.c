@@ -19,31 +19,14 @@ static char *blocks[BLOCKS];
 static size_t lengths[BLOCKS]; /* as the report counts them */
 static size_t held;
 
-/* Large blocks with what was asked for, small ones with what they have. */
-static size_t counted(char *block, size_t n)
-{
-	return n > 32768 ? n : malloc_usable_size(block);
-}
-
-static void release(size_t i)
-{
-	held -= lengths[i];
-	free(blocks[i]);
-	blocks[i] = NULL;
-}
-
-/* Up to 256 KiB, most of them small. */
-static size_t size_of(uint64_t random)
-{
-	return (size_t)1 << (4 + random % 15) | (random >> 8 & 0xf);
-}
-
 static void take(size_t i, uint64_t random, volatile uint64_t *most)
 {
-	size_t n = size_of(random);
+	/* Up to 256 KiB, most of them small. */
+	size_t n = (size_t)1 << (4 + random % 15) | (random >> 8 & 0xf);
 
 	blocks[i] = memset(malloc(n), 1, n);
-	lengths[i] = counted(blocks[i], n);
+	/* Large blocks count with what was asked for, small ones with what they have. */
+	lengths[i] = n > 32768 ? n : malloc_usable_size(blocks[i]);
 	held += lengths[i];
 	if (held > *most)
 		*most = held;
@@ -68,9 +51,12 @@ int main(int argc, char **argv)
 
 		random = random * 6364136223846793005u + 1442695040888963407u;
 		i = (random >> 33) % (limit / 16);
-		if (blocks[i])
-			release(i);
-		else
+		if (!blocks[i]) {
 			take(i, random >> 20, most);
+			continue;
+		}
+		held -= lengths[i];
+		free(blocks[i]);
+		blocks[i] = NULL;
 	}
 }

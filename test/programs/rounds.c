@@ -26,12 +26,6 @@ static uint32_t next(uint32_t below)
 	return (uint32_t)((uint64_t)state * below >> 32);
 }
 
-/* Mostly small, now and then large, as programs allocate. */
-static size_t some_size(void)
-{
-	return 16 + next((uint32_t)16 << next(16 + next(3)));
-}
-
 static void free_in_disorder(void **blocks, int n)
 {
 	for (; n; n--) {
@@ -48,7 +42,8 @@ static void round_of_blocks(int leak)
 
 	state = 1;
 	for (int i = 0; i < BLOCKS; i++) {
-		size_t size = some_size();
+		/* Mostly small, now and then large, as programs allocate. */
+		size_t size = 16 + next((uint32_t)16 << next(16 + next(3)));
 
 		blocks[i] = malloc(size);
 		memset(blocks[i], 1, size < 4096 ? size : 4096);
