@@ -154,6 +154,24 @@ static void fill(const struct storm_buffer *buffer, const struct request *reques
 			  request->seed + i);
 }
 
+/* At once, as the process may be killed. */
+static void say_wrong(const struct lane *lane, const struct storm_buffer *buffer,
+		      const struct request *request, const struct wrong *wrong, size_t at)
+{
+	static const char *const names[STORM_OPERATIONS] = {"write", "read", "send"};
+	char who[WRONG_LINE];
+
+	snprintf(
+		who, sizeof who,
+		"process %d, lane %u of the %s, %s, queue pair %#x to %#x, lkey %#x, rkey %#x, "
+		"%s %.3f s ago",
+		(int)getpid(), lane->number, listener >= 0 ? "server" : "driver",
+		names[request->operation], lane->rdma.qp->qp_num, lane->peer, buffer->mr->lkey,
+		buffer->mr->rkey, buffer->cached ? "put into the cache" : "registered",
+		rdma_now() - buffer->when);
+	wrong_say(who, wrong, &buffer->memory, at + 8 * wrong->first);
+}
+
 static void compare(const struct lane *lane, const struct storm_buffer *buffer,
 		    const struct request *request)
 {
@@ -166,7 +184,7 @@ static void compare(const struct lane *lane, const struct storm_buffer *buffer,
 		if (wrong_find(&wrong, buffer->at + piece->at, piece->length,
 			       request->seed + i)) {
 			storm_counts->wrong += wrong.count;
-			storm_complain(listener >= 0, lane->number, &wrong, piece->at);
+			say_wrong(lane, buffer, request, &wrong, piece->at);
 		}
 	}
 	storm_counts->messages++;
@@ -181,15 +199,6 @@ static void tear_down(struct lane *lane)
 	lane->rdma.qp = NULL;
 }
 
-static void note(const struct lane *lane, const struct request *request,
-		 const struct storm_buffer *buffer, bool is_source)
-{
-	const struct storm_message message = {request->operation, request->seed, is_source,
-					      lane->rdma.qp->qp_num, lane->peer};
-
-	storm_note(listener >= 0, lane->number, &message, buffer);
-}
-
 static bool drive(struct lane *lane, const struct request *request,
 		  const struct storm_buffer *buffer)
 {
@@ -199,7 +208,6 @@ static bool drive(struct lane *lane, const struct request *request,
 	struct answer far;
 	char done = 0;
 
-	note(lane, request, buffer, !is_read);
 	if (!is_read)
 		fill(buffer, request);
 	if (!tell(lane, request, sizeof *request) || !hear(lane, &far, sizeof far))
@@ -218,7 +226,6 @@ static bool serve(struct lane *lane, const struct request *request,
 	struct answer answer = {(uintptr_t)buffer->at, buffer->mr->rkey};
 	char done;
 
-	note(lane, request, buffer, request->operation == STORM_READ);
 	if (request->operation == STORM_READ)
 		fill(buffer, request);
 	if (request->operation == STORM_SEND)

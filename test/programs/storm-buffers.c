@@ -100,8 +100,7 @@ static const char *kind_of(bool is_mapped)
 	return is_mapped ? "a mapping" : "a heap block";
 }
 
-static struct storm_cached *hold(struct storm_domain *domain, const struct storm_buffer *buffer,
-				 bool *is_hit)
+static struct storm_cached *hold(struct storm_domain *domain, const struct storm_buffer *buffer)
 {
 	size_t length = buffer->length;
 	char *at = buffer->at;
@@ -109,7 +108,6 @@ static struct storm_cached *hold(struct storm_domain *domain, const struct storm
 
 	pthread_mutex_lock(&domain->lock);
 	cached = found(domain, at, length);
-	*is_hit = cached;
 	if (cached) {
 		storm_counts->hits++;
 	} else {
@@ -187,18 +185,15 @@ void storm_take(struct storm_buffer *buffer, struct storm_domain *domain, unsign
 	buffer->is_mapped = rdma_random(random) % 4 == 0;
 	buffer->at = buffer->is_mapped ? mapping(length, lane) : some_memory(length, random);
 	if (is_cached) {
-		buffer->cached = hold(domain, buffer, &buffer->is_hit);
+		buffer->cached = hold(domain, buffer);
 		buffer->mr = buffer->cached->mr;
 		buffer->memory = buffer->cached->memory;
 		buffer->when = buffer->cached->when;
-		buffer->told_then = buffer->cached->told;
 	} else {
 		buffer->mr = registered(domain, buffer->at, length);
 		wrong_note(&buffer->memory, kind_of(buffer->is_mapped), buffer->at, length);
 		buffer->when = rdma_now();
-		buffer->told_then = times_told(buffer->at);
 	}
-	buffer->told = times_told(buffer->at);
 }
 
 void storm_give_back(struct storm_buffer *buffer)

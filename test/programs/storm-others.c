@@ -123,20 +123,6 @@ static void have_child(uint64_t random)
 
 /* --- devices and protection domains that come and go --------------------------------- */
 
-/* One process is both sides. */
-static void say_wrong(const struct wrong *wrong, const struct rdma *rdma,
-		      const struct wrong_memory *memory, struct ibv_mr **mrs)
-{
-	char from[WRONG_LINE], who[2 * WRONG_LINE];
-
-	snprintf(who, sizeof who,
-		 "process %d, on a device of its own, write, queue pair %#x, lkey %#x rkey "
-		 "%#x, from %s",
-		 (int)getpid(), rdma->qp->qp_num, mrs[0]->lkey, mrs[1]->rkey,
-		 wrong_memory_text(&memory[0], 0, 8 * wrong->first, from));
-	wrong_say(who, wrong, &memory[1], 8 * wrong->first);
-}
-
 /* Every fourth device is closed with all there is on it. */
 static void come_and_go(struct ibv_context *context, uint64_t seed, bool is_neat)
 {
@@ -145,7 +131,7 @@ static void come_and_go(struct ibv_context *context, uint64_t seed, bool is_neat
 	struct ibv_mr *mrs[2];
 	struct rdma rdma;
 	char *blocks[2];
-	struct wrong_memory memory[2];
+	struct wrong_memory memory;
 	struct wrong wrong;
 
 	storm_make_domain(&domain, context);
@@ -154,14 +140,15 @@ static void come_and_go(struct ibv_context *context, uint64_t seed, bool is_neat
 		need((blocks[i] = malloc(length)));
 		need((mrs[i] = ibv_reg_mr(domain.pd, blocks[i], length, RDMA_ACCESS)));
 		storm_registrations++;
-		wrong_note(&memory[i], "a heap block", blocks[i], length);
 	}
+	wrong_note(&memory, "a heap block", blocks[1], length);
 	rdma_fill(blocks[0], length, seed);
 	need(!rdma_write(&rdma, blocks[0], mrs[0]->lkey, blocks[1], mrs[1]->rkey, length));
 	storm_counts->words += length / 8;
 	if (wrong_find(&wrong, blocks[1], length, seed)) {
 		storm_counts->wrong += wrong.count;
-		say_wrong(&wrong, &rdma, memory, mrs);
+		wrong_say("on a device of its own, both sides", &wrong, &memory,
+			  8 * wrong.first);
 	}
 	storm_counts->messages++;
 	rdma_disconnect(&rdma);

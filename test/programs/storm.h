@@ -18,18 +18,10 @@ enum {
 	STORM_LANES = 8,
 	STORM_ALLOCATORS = 3,
 	STORM_THREADS = STORM_LANES + STORM_ALLOCATORS + 1,
-	STORM_PAST = 128,
 	STORM_PIECES = 4 /* of a message; each has a seed of its own, the next one */
 };
 
 enum storm_operation { STORM_WRITE, STORM_READ, STORM_SEND, STORM_OPERATIONS };
-
-struct storm_message {
-	enum storm_operation operation;
-	uint64_t seed;
-	bool is_source;	      /* whether this side's buffer is where it comes from */
-	uint32_t queue, peer; /* numbers of queue pairs */
-};
 
 struct storm_counts {
 	_Atomic uint64_t messages, words, wrong; /* that arrived */
@@ -41,22 +33,6 @@ struct storm_counts {
 	_Atomic uint64_t children;
 	/* What each thread of each process has done, and had done at the last mark. */
 	_Atomic uint64_t steps[2][STORM_THREADS], marked[2][STORM_THREADS];
-	/* What each lane of each process is at, for the other side's complaints. */
-	struct storm_side {
-		int pid;
-		uint64_t n; /* of its messages, in all processes */
-		uint32_t lkey, rkey;
-		double registered;	  /* when */
-		uint64_t told_then, told; /* how often it was said that this is unmapped */
-		bool is_cached, is_hit;
-		struct wrong_memory then, now; /* when it was registered, when this began */
-		struct storm_past {
-			struct storm_message message;
-			double when;
-			int pid;
-			const char *at;
-		} past[STORM_PAST]; /* the last ones, the one with number n at n % STORM_PAST */
-	} sides[2][STORM_LANES];
 };
 extern struct storm_counts *storm_counts;
 
@@ -96,10 +72,9 @@ struct storm_buffer {
 	size_t length;
 	struct ibv_mr *mr;
 	struct storm_cached *cached; /* NULL: the registration ends with the buffer */
-	bool is_mapped, is_hit;
+	bool is_mapped;
 	double when;		    /* it was registered */
 	struct wrong_memory memory; /* as it was then */
-	uint64_t told_then, told;
 };
 
 /* Of at least so many bytes, for this lane, in any way to get memory and to register it. */
@@ -111,16 +86,6 @@ void storm_give_back(struct storm_buffer *buffer);
 
 /* Has the library tell the caches, through listener.c built there, what is unmapped. */
 void storm_listen(const char *path);
-
-/* --- storm-sides.c: what both sides of a lane are at, and what is said if that goes wrong ---
- */
-
-/* As a message begins. */
-void storm_note(bool is_server, unsigned lane, const struct storm_message *message,
-		const struct storm_buffer *buffer);
-
-/* The piece at this offset of the buffer is wrong. The other side waits. */
-void storm_complain(bool is_server, unsigned lane, const struct wrong *wrong, size_t offset);
 
 /* --- storm-others.c: threads, of a struct storm_other each, until the storm is over --- */
 
