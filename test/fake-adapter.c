@@ -58,7 +58,6 @@ PIN_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, vo
 {
 	struct fake_cq *cq;
 
-	(void)comp_vector;
 	if (!fake_object_begin())
 		return NULL;
 	cq = calloc(1, sizeof *cq + (size_t)cqe * sizeof *cq->completions);
@@ -190,7 +189,6 @@ PIN_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init
 {
 	struct ibv_srq *srq = fake_object_begin() ? calloc(1, sizeof *srq) : NULL;
 
-	(void)attr;
 	if (srq)
 		srq->pd = pd;
 	return srq;
@@ -200,7 +198,6 @@ PIN_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a
 {
 	struct ibv_ah *ah = fake_object_begin() ? calloc(1, sizeof *ah) : NULL;
 
-	(void)attr;
 	if (ah)
 		ah->pd = pd;
 	return ah;
@@ -209,8 +206,6 @@ PIN_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a
 PIN_EXPORT struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
 						      struct ibv_comp_cntr_init_attr *attr)
 {
-	(void)context;
-	(void)attr;
 	return fake_object_begin() ? calloc(1, 64) : NULL;
 }
 
@@ -238,9 +233,6 @@ static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 PIN_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index,
 			     union ibv_gid *gid)
 {
-	(void)context;
-	(void)port;
-	(void)index;
 	memset(gid, 0, sizeof *gid);
 	return 0;
 }

@@ -84,7 +84,6 @@ PIN_EXPORT const char *ibv_get_device_name(struct ibv_device *device)
 
 PIN_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-	(void)device;
 	return fake_context_new();
 }
 
@@ -160,12 +159,6 @@ PIN_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, voi
 PIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 					    uint64_t iova, int fd, int access)
 {
-	(void)pd;
-	(void)offset;
-	(void)length;
-	(void)iova;
-	(void)fd;
-	(void)access;
 	errno = EOPNOTSUPP;
 	return NULL;
 }
@@ -180,7 +173,6 @@ PIN_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_at
 PIN_EXPORT struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr,
 					 size_t length, int access)
 {
-	(void)buf;
 	return verbs->reg_mr_iova2(pd, addr, length, (uintptr_t)addr, (unsigned)access);
 }
 
@@ -197,8 +189,6 @@ PIN_EXPORT enum ibv_fork_status ibv_is_fork_initialized(void)
 /* Not declared by <infiniband/verbs.h>. */
 PIN_EXPORT int ibv_dontfork_range(void *start, size_t length)
 {
-	(void)start;
-	(void)length;
 	return 0;
 }
 

@@ -10,6 +10,9 @@
 
 #include <stdatomic.h>
 
+/* It takes all that libibverbs takes. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 struct fake_verbs {
 	_Atomic size_t limit;	     /* bytes that may be registered, SIZE_MAX for all */
 	_Atomic unsigned max_mr;     /* MRs, and other objects, that may live */
