@@ -14,12 +14,9 @@
 #include "test/spans.h"
 #include "test/tap.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* The linker puts these in place of the library's (--wrap). */
 int __real_pthread_mutex_unlock(pthread_mutex_t *lock);

@@ -11,6 +11,7 @@
 #include "regpool/evict.h"
 #include "regpool/keys.h"
 #include "regpool/state.h"
+#include "test/beside.h"
 #include "test/fake-kernel.h"
 #include "test/lines.h"
 #include "test/spans.h"
@@ -18,10 +19,7 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <pthread.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define PIECES 16
 
@@ -383,7 +381,6 @@ static void *register_each(void *arg)
 static void hidden_limit_for_threads(void)
 {
 	struct ibv_pd *pd = new_pd();
-	pthread_t threads[THREADS];
 
 	pthread_barrier_init(&storm_begins, NULL, THREADS);
 	fake_verbs.limit = SIZE_MAX;
@@ -392,10 +389,7 @@ static void hidden_limit_for_threads(void)
 			storm[i][0] = reg_own(pd, PIN_MIB);
 		leave_idle(pd, PIECES - THREADS * PIN_MIB / PIECE);
 		fake_verbs.limit = PIECES * PIECE;
-		for (uintptr_t i = 0; i < THREADS; i++)
-			pthread_create(&threads[i], NULL, register_each, (void *)i);
-		for (size_t i = 0; i < THREADS; i++)
-			pthread_join(threads[i], NULL);
+		in_threads(THREADS, register_each);
 		for (size_t i = 0; i < THREADS * EACH; i++)
 			if (storm[i / EACH][i % EACH])
 				pin_mr_deregister(storm[i / EACH][i % EACH]);

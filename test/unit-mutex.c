@@ -11,7 +11,6 @@
 #include "test/tap.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #define THREADS 32
 #define ROUNDS	2000

@@ -11,7 +11,6 @@
 #include "test/beside.h"
 #include "test/tap.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 #define MIB ((int64_t)PIN_MIB)

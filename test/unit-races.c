@@ -54,32 +54,18 @@ void before_step(void)
 }
 
 /* Only the other one finds what this thread has locked. */
-int step_lock(pthread_mutex_t *lock)
-{
-	before_step();
-	if (!pthread_mutex_trylock(lock))
-		return 0;
-	is_waiting = true;
-	return (pthread_mutex_lock)(lock);
-}
-
-int step_wrlock(pthread_rwlock_t *lock)
-{
-	before_step();
-	if (!pthread_rwlock_trywrlock(lock))
-		return 0;
-	is_waiting = true;
-	return (pthread_rwlock_wrlock)(lock);
-}
-
-int step_rdlock(pthread_rwlock_t *lock)
-{
-	before_step();
-	if (!pthread_rwlock_tryrdlock(lock))
-		return 0;
-	is_waiting = true;
-	return (pthread_rwlock_rdlock)(lock);
-}
+#define STEP(name, type, take, try)  \
+	int name(type *lock)         \
+	{                            \
+		before_step();       \
+		if (!try(lock))      \
+			return 0;    \
+		is_waiting = true;   \
+		return (take)(lock); \
+	}
+STEP(step_lock, pthread_mutex_t, pthread_mutex_lock, pthread_mutex_trylock)
+STEP(step_wrlock, pthread_rwlock_t, pthread_rwlock_wrlock, pthread_rwlock_trywrlock)
+STEP(step_rdlock, pthread_rwlock_t, pthread_rwlock_rdlock, pthread_rwlock_tryrdlock)
 
 void __wrap_pin_os_wait(_Atomic uint32_t *word, uint32_t seen)
 {

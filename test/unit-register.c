@@ -16,7 +16,6 @@
 #include "test/tap.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>

@@ -21,11 +21,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 #define LENGTH	  (16 * PIN_PAGE)
 #define ANONYMOUS (MAP_PRIVATE | MAP_ANONYMOUS)

@@ -185,42 +185,31 @@ static void await(pid_t pid, int expected)
 		exit(3);
 }
 
+/* Macros, as a child of vfork() must not return from the function that calls it. */
+#define AWAIT_CHILD(forks, status, what) \
+	do {                             \
+		pid_t pid = forks();     \
+		if (!pid) {              \
+			what;            \
+		}                        \
+		await(pid, status);      \
+	} while (0)
+
+#define BY_CHILDREN(forks)                                                     \
+	AWAIT_CHILD(forks, 0, execve("/nonexistent/none", arguments, nothing); \
+		    execve(TRUE, arguments, nothing));                         \
+	AWAIT_CHILD(forks, 5 << 8, _exit(5));                                  \
+	AWAIT_CHILD(forks, SIGTERM, kill(getpid(), SIGTERM));                  \
+	exit(7)
+
 static void by_vfork(void)
 {
-	pid_t pid = vfork();
-
-	if (!pid) {
-		execve("/nonexistent/none", arguments, nothing);
-		execve(TRUE, arguments, nothing);
-	}
-	await(pid, 0);
-	pid = vfork();
-	if (!pid)
-		_exit(5);
-	await(pid, 5 << 8);
-	pid = vfork();
-	if (!pid)
-		kill(getpid(), SIGTERM);
-	await(pid, SIGTERM);
-	exit(7);
+	BY_CHILDREN(vfork);
 }
 
 static void by_fork(void)
 {
-	pid_t pid = fork();
-
-	if (!pid)
-		execve(TRUE, arguments, nothing);
-	await(pid, 0);
-	pid = fork();
-	if (!pid)
-		_exit(5);
-	await(pid, 5 << 8);
-	pid = fork();
-	if (!pid)
-		raise(SIGTERM);
-	await(pid, SIGTERM);
-	exit(7);
+	BY_CHILDREN(fork);
 }
 
 static void by_spawn(void)

@@ -10,8 +10,6 @@
 #include "test/programs/rdma.h"
 #include "test/tap.h"
 
-#include <unistd.h>
-
 #define WORKERS 4
 #define WINDOW	(256 * KIB)
 
