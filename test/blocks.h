@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A heap that consists of spans only, and blocks that are marked there. */
+/* A heap that consists of spans only, with blocks that are marked there; and blocks of malloc.
+ */
 #ifndef BLOCKS_H
 #define BLOCKS_H
 
 #include "allocator/live.h"
 #include "allocator/pages.h"
 #include "allocator/span.h"
+
+#include <stdlib.h>
 
 /* As pin_span_grow(), with the lock that it needs. */
 static inline char *span_grow(struct pin_span **span, size_t n_bytes, uint32_t node)
@@ -17,8 +20,6 @@ static inline char *span_grow(struct pin_span **span, size_t n_bytes, uint32_t n
 	pin_mutex_unlock(&pin_growth_lock);
 	return p;
 }
-
-#include <stdlib.h>
 
 /* As allocator/large.c does. After pin_pages_init(). */
 static inline void mark_block(const void *p, size_t n_bytes, bool in_use)
@@ -47,10 +48,11 @@ static inline void in_a_row(char **blocks, int count, size_t n)
 /* What large ones count with. */
 static inline size_t large_bytes(void)
 {
-	struct pin_live_stats stats;
+	int64_t sum = 0;
 
-	pin_live_stats(&stats);
-	return stats.large;
+	for (uint32_t i = 0; i < pin_live_n_lanes; i++)
+		sum += pin_live_lanes[i].large;
+	return (size_t)sum;
 }
 
 #endif

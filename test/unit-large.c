@@ -25,15 +25,6 @@
 
 #define UNITS(n) ((n)*PIN_UNIT)
 
-static size_t large_bytes(void)
-{
-	int64_t sum = 0;
-
-	for (uint32_t i = 0; i < pin_live_n_lanes; i++)
-		sum += pin_live_lanes[i].large;
-	return (size_t)sum;
-}
-
 static void sizes(void)
 {
 	bool whole = true, counted = true;

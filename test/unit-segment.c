@@ -62,15 +62,6 @@ static void *take(size_t n_bytes, size_t page_size)
 	return segment && need.page_size == page_size ? segment : NULL;
 }
 
-static size_t large_bytes(void)
-{
-	int64_t sum = 0;
-
-	for (uint32_t i = 0; i < pin_live_n_lanes; i++)
-		sum += pin_live_lanes[i].large;
-	return (size_t)sum;
-}
-
 static void from_the_run_map(void)
 {
 	size_t n = 50 * PIN_MIB, free_before, bytes, live;

@@ -11,6 +11,7 @@
 #include "allocator/os.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
+#include "test/beside.h"
 #include "test/blocks.h"
 #include "test/tap.h"
 
