@@ -83,4 +83,7 @@ def main(path):
     function.show()
 
 
-main(sys.argv[1])
+if sys.argv[1] in ("-h", "--help"):
+    print(__doc__)
+else:
+    main(sys.argv[1])
