@@ -58,8 +58,7 @@ in_guest() {
 	{
 		declare -p how library work limit
 		declare -f under outcome_of "$1" $helpers
-		echo 'export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-			export OMPI_MCA_rmaps_base_oversubscribe=1 HOME=/tmp'
+		echo 'export HOME=/tmp'
 		printf '%q ' "$@"
 	} > "$work/ctl/script"
 	nice -n 5 "$top/test/lab/vm" --smp 1 --timeout "$seconds" --dir "$work/ctl" -- bash /ctl/script \
@@ -71,15 +70,10 @@ in_guest() {
 # host: 30 s without an answer are no failure.
 over_ucx() {
 	local mpi=$1 n=$2
-	local -a line=(UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 UCX_UD_VERBS_ETH_DGID_CHECK=n
-		UCX_RC_VERBS_SEG_SIZE=2k UCX_RC_VERBS_TX_BUFS_GROW=128 UCX_RC_VERBS_RX_QUEUE_LEN=512
+	local -a line=(UCX_RC_VERBS_SEG_SIZE=2k UCX_RC_VERBS_TX_BUFS_GROW=128 UCX_RC_VERBS_RX_QUEUE_LEN=512
 		UCX_UD_VERBS_TX_BUFS_GROW=128 UCX_UD_VERBS_RX_QUEUE_LEN=512 UCX_UD_VERBS_TIMEOUT=10m)
 	shift 2
-	case $mpi in
-	openmpi) line+=(mpirun.openmpi -np "$n" --bind-to none --mca pml ucx --mca btl ^openib,vader,tcp,ofi) ;;
-	mpich) line+=(MPIR_CVAR_NOLOCAL=1 mpirun.mpich -np "$n") ;;
-	esac
-	under "${line[@]}" "$@"
+	under "${line[@]}" "mpirun.$mpi" -n "$n" "$@"
 }
 
 # under COMMAND…: runs it with the library if $how says so.
