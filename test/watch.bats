@@ -58,7 +58,7 @@ watched() {
 @test "memory that is not registered, or once, causes no notification and no cost" {
 	ways quiet
 	[ "$(watched events)" -le 6 ]
-	[ $(($(watched registrations) + $(watched forgotten))) -eq 19 ]
+	[ $(($(watched registrations) + $(watched forgotten))) -eq 16 ]
 	[ "$(watched registrations)" -le 6 ]
 	ways grown
 }

@@ -106,8 +106,8 @@ table() {
 
 @test "a key never reaches pages that the program has replaced" {
 	ended replaced
-	[ "$(grep -c '^replaced  *ok, then ok$' "$results/replaced.out")" -eq 12 ]
-	[ "$(reported replaced .registration.served)" -ge 12 ]
+	[ "$(grep -c '^replaced  *ok, then ok$' "$results/replaced.out")" -eq 16 ]
+	[ "$(reported replaced .registration.served)" -ge 16 ]
 }
 
 @test "requests to an adapter that is unplugged fail as without the library, and are served when it is back" {

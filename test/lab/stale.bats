@@ -74,7 +74,7 @@ all_right() {
 	ended replaced
 	ended replaced-lazy
 	[ "$(reported replaced \
-		'.registration.passed_through_reasons["pages replaced by the program"]')" -eq 180 ]
+		'.registration.passed_through_reasons["pages replaced by the program"]')" -eq 320 ]
 	[ "$(reported replaced .registration.served)" -ge 100 ]
 	[ "$(grep -c '^pinalloc' "$results/replaced.err")" -eq 1 ]
 	grep -q 'replaced pages of its heap behind malloc' "$results/replaced.err"

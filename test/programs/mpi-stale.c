@@ -33,7 +33,6 @@
 #include "wrong.h"
 
 #define WORDS	 (BYTES / sizeof(uint64_t))
-#define N_WAYS	 (sizeof ways / sizeof *ways)
 #define ATTEMPTS 8
 #define SECONDS	 20 /* for a case */
 #define MESSAGES 4
@@ -114,14 +113,14 @@ static void add_message(const struct way *way, const struct place *place, uint64
 static enum result try_once(const struct way *way, bool mine, uint64_t seed,
 			    struct damage *damage)
 {
-	struct place place = {(char *)steady, NULL, -1};
+	struct place place = {(char *)steady, BYTES, NULL, -1};
 	enum result result;
 
 	if ((result = agree(mine ? way->make(&place) : DONE)))
 		return result;
 	add_message(way, &place, seed, damage);
 	for (int i = 1; i < MESSAGES; i++) {
-		if ((result = agree(mine ? way->replace(&place, way->by) : DONE)))
+		if ((result = agree(mine ? replace_pages(way, &place) : DONE)))
 			return i > 1 ? DONE : result;
 		add_message(way, &place, seed + (uint64_t)i, damage);
 	}

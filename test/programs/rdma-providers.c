@@ -19,8 +19,8 @@
 #include <sys/wait.h>
 
 #include "oracle.h"
+#include "stale-ways.h"
 
-#define PAGE   4096
 #define RIGHTS RDMA_ACCESS
 
 static int (*dereg)(struct ibv_mr *) = ibv_dereg_mr;
@@ -134,7 +134,7 @@ static void try_ranges(void)
 	free(p);
 }
 
-static char *map_at(void *at)
+static char *map_mib(void *at)
 {
 	char *p = mmap(at, MIB, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0);
@@ -146,15 +146,15 @@ static char *map_at(void *at)
 /* Memory that the program maps, and maps again at the same address: also under a key. */
 static void try_mapped(void)
 {
-	char *p = map_at(NULL);
+	char *p = map_mib(NULL);
 	struct ibv_mr *mr;
 
 	for (int i = 0; i < 4; i++) {
 		say_region("mapped", ibv_reg_mr(pd, p, MIB, RIGHTS), p, MIB, RIGHTS);
-		map_at(p);
+		map_mib(p);
 	}
 	need((mr = ibv_reg_mr(pd, p, MIB, RIGHTS)));
-	map_at(p);
+	map_mib(p);
 	say("mapped under a key", "%s", error_name(oracle(pd, mr->lkey, p, MIB, RIGHTS)));
 	need(!dereg(mr));
 	munmap(p, MIB);
@@ -222,42 +222,22 @@ static void try_threads(void)
 	say("threads", "%zu right", n_right);
 }
 
-/* Pages of the heap go behind malloc, in three ways; nobody tells the adapter. */
-static void replace(char *p, size_t length, int way)
+/* Pages of the heap go behind malloc; nobody tells the adapter. */
+static void try_replaced(const struct way *way)
 {
-	void *other = MAP_FAILED;
+	char *p = make(4 * MIB);
+	struct place place = {.buffer = p + MIB, .n_bytes = MIB};
+	struct ibv_mr *mr = ibv_reg_mr(pd, p, 4 * MIB, RIGHTS), *again;
+	int before;
 
-	if (way == 0)
-		other = mmap(p, length, PROT_READ | PROT_WRITE,
-			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-	if (way == 1)
-		other = madvise(p, length, MADV_DONTNEED) ? MAP_FAILED : p;
-	if (way == 2) {
-		other = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-			     -1, 0);
-		need(other != MAP_FAILED);
-		other = mremap(other, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, p);
-	}
-	need(other == p);
-	memset(p, 2, length);
-}
-
-static void try_replaced(void)
-{
-	for (int i = 0; i < 12; i++) {
-		char *p = make(4 * MIB);
-		struct ibv_mr *mr = ibv_reg_mr(pd, p, 4 * MIB, RIGHTS), *again;
-		int before;
-
-		need(mr);
-		before = ask(mr, p, 4 * MIB, RIGHTS);
-		need(!dereg(mr));
-		replace(p + MIB, MIB, i % 3);
-		need((again = ibv_reg_mr(pd, p, 4 * MIB, RIGHTS)));
-		say("replaced", "%s, then %s", error_name(before),
-		    error_name(ask(again, p, 4 * MIB, RIGHTS)));
-		need(!dereg(again)); /* the block stays, so that the next one is another */
-	}
+	need(mr);
+	before = ask(mr, p, 4 * MIB, RIGHTS);
+	need(!dereg(mr) && !replace_pages(way, &place));
+	memset(place.buffer, 2, MIB);
+	need((again = ibv_reg_mr(pd, p, 4 * MIB, RIGHTS)));
+	say("replaced", "%s, then %s", error_name(before),
+	    error_name(ask(again, p, 4 * MIB, RIGHTS)));
+	need(!dereg(again)); /* the block stays, so that the next one is another */
 }
 
 /* Where a provider cannot, all stays as it was. Its code for that is below 0. */
@@ -756,8 +736,9 @@ int main(int argc, char **argv)
 	need(context && (pd = ibv_alloc_pd(context)));
 	if (strcmp(setting, "replaced"))
 		try_all(of);
-	else
-		try_replaced();
+	for (size_t i = 0; i < N_WAYS && !strcmp(setting, "replaced"); i++)
+		if (ways[i].of == ANY)
+			try_replaced(&ways[i]);
 	say("dealloc", "%s", error_name(dealloc(pd)));
 	say("close", "%s", error_name(close_device(context)));
 	ibv_free_device_list(list);

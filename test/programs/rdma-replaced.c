@@ -1,91 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Replaces pages of a malloc'ed block behind malloc, in every way Linux has, through libc and
- * by direct system calls. A registration made afterwards must use the new pages. No two blocks
- * share 2 MiB. Passes with the library and without. Prints TAP.
+ * Replaces pages of a malloc'ed block behind malloc, in all ways of stale-ways.h that are
+ * possible there. A registration made afterwards must use the new pages. No two blocks share 2
+ * MiB. Passes with the library and without. Prints TAP.
  *
  *     rdma-replaced [ROUNDS]
  *     rdma-replaced forked    beside a child that keeps a copy of each descriptor
  */
 #include <config.h> /* for mremap() */
 
-#include "test/programs/raw.h"
 #include "test/programs/rdma.h"
+#include "test/programs/stale-ways.h"
 #include "test/tap.h"
 
 #include <signal.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define BLOCK (2 * MIB)
 #define PIECE (64 * KIB) /* what is replaced, and moved */
 
-#define ANONYMOUS (MAP_PRIVATE | MAP_ANONYMOUS)
-#define WRITABLE  (PROT_READ | PROT_WRITE)
-
 static struct rdma rdma;
 static char *landing;
 static struct ibv_mr *landing_mr;
-
-static char *fresh(void)
-{
-	char *p = mmap(NULL, PIECE, WRITABLE, ANONYMOUS, -1, 0);
-
-	need(p != MAP_FAILED);
-	rdma_fill(p, PIECE, 0);
-	return p;
-}
-
-static void discard(char *p)
-{
-	need(!madvise(p, PIECE, MADV_DONTNEED));
-}
-
-static void discard_raw(char *p)
-{
-	need(!raw_call(SYS_madvise, (long)p, PIECE, MADV_DONTNEED, 0, 0));
-}
-
-static void map_over(char *p)
-{
-	need(mmap(p, PIECE, WRITABLE, ANONYMOUS | MAP_FIXED, -1, 0) == p);
-}
-
-static void map_over_raw(char *p)
-{
-	need(raw_call(SYS_mmap, (long)p, PIECE, WRITABLE, ANONYMOUS | MAP_FIXED, -1) ==
-	     (long)p);
-}
-
-static void move_over(char *p)
-{
-	need(mremap(fresh(), PIECE, PIECE, MREMAP_MAYMOVE | MREMAP_FIXED, p) == p);
-}
-
-static void move_over_raw(char *p)
-{
-	need(raw_call(SYS_mremap, (long)fresh(), PIECE, PIECE, MREMAP_MAYMOVE | MREMAP_FIXED,
-		      (long)p) == (long)p);
-}
-
-static void unmap(char *p)
-{
-	need(!munmap(p, PIECE));
-	map_over(p);
-}
-
-static void unmap_raw(char *p)
-{
-	need(!raw_call(SYS_munmap, (long)p, PIECE, 0, 0, 0));
-	map_over_raw(p);
-}
-
-static void move_away(char *p)
-{
-	need(mremap(p, PIECE, PIECE, MREMAP_MAYMOVE | MREMAP_FIXED, fresh()) != MAP_FAILED);
-	map_over(p);
-}
 
 static bool arrives(char *p, const struct ibv_mr *mr)
 {
@@ -100,32 +35,24 @@ static bool arrives(char *p, const struct ibv_mr *mr)
  * Registered before, deregistered as by a cache that was notified, replaced, and registered
  * again.
  */
-static bool follows(void (*replace)(char *))
+static bool follows(const struct way *way)
 {
 	char *block, *p;
+	struct place place = {.n_bytes = PIECE};
 	struct ibv_mr *mr;
 	bool right;
 
 	need((block = aligned_alloc(BLOCK, BLOCK)));
-	p = block + 256 * KIB;
+	place.buffer = p = block + 256 * KIB;
 	need((mr = ibv_reg_mr(rdma.pd, p, PIECE, RDMA_ACCESS)));
 	right = arrives(p, mr);
 	need(!ibv_dereg_mr(mr));
-	replace(p);
+	need(!replace_pages(way, &place));
 	need((mr = ibv_reg_mr(rdma.pd, p, PIECE, RDMA_ACCESS)));
 	right &= arrives(p, mr);
 	need(!ibv_dereg_mr(mr));
 	return right;
 }
-
-static const struct {
-	const char *name;
-	void (*replace)(char *);
-} ways[] = {{"madvise", discard},	{"madvise, raw", discard_raw},
-	    {"mmap over", map_over},	{"mmap over, raw", map_over_raw},
-	    {"mremap over", move_over}, {"mremap over, raw", move_over_raw},
-	    {"munmap", unmap},		{"munmap, raw", unmap_raw},
-	    {"mremap away", move_away}};
 
 /* Descriptors of this kind that the process has open. */
 static int count_watches(void)
@@ -157,7 +84,7 @@ static void forked(void)
 	ok(!count_watches(), "the program has no descriptor that it has not opened");
 	began = rdma_now();
 	for (int i = 0; i < 3; i++)
-		discard(block + i * PIECE);
+		need(!madvise(block + i * PIECE, PIECE, MADV_DONTNEED));
 	ok(rdma_now() - began < 5, "no call waits for the child");
 	kill(child, SIGKILL);
 }
@@ -173,11 +100,13 @@ int main(int argc, char **argv)
 		forked();
 		return done_testing();
 	}
-	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+	for (size_t i = 0; i < N_WAYS; i++) {
 		unsigned wrong = 0;
 
+		if (ways[i].of != ANY)
+			continue;
 		for (unsigned round = 0; round < rounds; round++)
-			wrong += !follows(ways[i].replace);
+			wrong += !follows(&ways[i]);
 		ok(!wrong, "%s: wrong %u times of %u", ways[i].name, wrong, rounds);
 	}
 	return done_testing();

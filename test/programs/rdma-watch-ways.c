@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registers the program's own memory and replaces it, in every way Linux has; registration
+ * Registers the program's own memory and replaces it, in the ways of stale-ways.h; registration
  * caches must be notified before the call returns. Prints TAP.
  *
- *     rdma-watch-ways LISTENER ways      each way, and a kind of memory each
+ *     rdma-watch-ways LISTENER ways      each way that the kernel tells of
  *     rdma-watch-ways LISTENER quiet     what is not registered, or once
  *     rdma-watch-ways LISTENER hugetlb   both, with pages of the hugetlb pool
  *     rdma-watch-ways LISTENER grown     what mremap() has changed, and holes
@@ -15,199 +15,42 @@
 #include <config.h> /* for mremap() */
 
 #include "test/programs/rdma-watch.h"
-
-#ifndef MREMAP_DONTUNMAP /* glibc 2.32 */
-#define MREMAP_DONTUNMAP 4
-#endif
+#include "test/programs/stale-ways.h"
 
 #define LENGTH (64 * KIB)
-#define HUGE   (2 * MIB)
 
 static struct ibv_pd *pd;
 
 /* --- ways ---------------------------------------------------------------------- */
 
-static void unmap(char *p, size_t n)
+static struct place make(const struct way *way)
 {
-	need(!munmap(p, n));
+	struct place place = {.n_bytes = way->make == make_huge ? HUGE_PAGE : LENGTH, .fd = -1};
+
+	need(!way->make(&place));
+	memset(place.buffer, 1, place.n_bytes);
+	return place;
 }
 
-static void unmap_raw(char *p, size_t n)
-{
-	need(!raw_call(SYS_munmap, (long)p, (long)n, 0, 0, 0));
-}
-
-static void unmap_around(char *p, size_t n)
-{
-	need(!munmap(p - PAGE, n + 2 * PAGE));
-}
-
-static void put_over(char *p, size_t n)
-{
-	map_over(p, n);
-}
-
-static void put_over_raw(char *p, size_t n)
-{
-	need(raw_call(SYS_mmap, (long)p, (long)n, WRITABLE, ANONYMOUS | MAP_FIXED, -1) ==
-	     (long)p);
-}
-
-static void forbid_over(char *p, size_t n)
-{
-	need(mmap(p, n, PROT_NONE, ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == p);
-}
-
-static void move_away(char *p, size_t n)
-{
-	char *to = map_pages(n);
-
-	need(mremap(p, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
-}
-
-static void move_onto(char *p, size_t n)
-{
-	need(mremap(map_pages(n), n, n, MREMAP_MAYMOVE | MREMAP_FIXED, p) == p);
-}
-
-static void move_onto_raw(char *p, size_t n)
-{
-	need(raw_call(SYS_mremap, (long)map_pages(n), (long)n, (long)n,
-		      MREMAP_MAYMOVE | MREMAP_FIXED, (long)p) == (long)p);
-}
-
-static void move_and_leave(char *p, size_t n)
-{
-	need(mremap(p, n, n, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL) != MAP_FAILED);
-}
-
-/* There is no room behind it. */
-static void grow(char *p, size_t n)
-{
-	char *to = mremap(p, n, 2 * n, MREMAP_MAYMOVE);
-
-	need(to != MAP_FAILED && to != p);
-}
-
-static void discard(char *p, size_t n)
-{
-	need(!madvise(p, n, MADV_DONTNEED));
-}
-
-static void discard_raw(char *p, size_t n)
-{
-	need(!raw_call(SYS_madvise, (long)p, (long)n, MADV_DONTNEED, 0, 0));
-}
-
-static void discard_some_day(char *p, size_t n)
-{
-	need(!madvise(p, n, MADV_FREE));
-}
-
-static void punch(char *p, size_t n)
-{
-	need(!madvise(p, n, MADV_REMOVE));
-}
-
-static void shrink_break(char *p, size_t n)
-{
-	need(sbrk(0) == p + n && !brk(p));
-}
-
-/* --- memory -------------------------------------------------------------------- */
-
-static char *break_pages(size_t n)
-{
-	char *p = sbrk(0);
-
-	p += -(uintptr_t)p % PAGE;
-	need(!brk(p + n));
-	memset(p, 1, n);
-	return p;
-}
-
-static char *memfd_pages(size_t n)
-{
-	int fd = memfd_create("rdma-watch", MFD_CLOEXEC);
-	char *p = map_pages(n);
-
-	need(fd >= 0 && !ftruncate(fd, (off_t)n));
-	need(mmap(p, n, WRITABLE, MAP_SHARED | MAP_FIXED, fd, 0) == p);
-	memset(p, 1, n);
-	close(fd);
-	return p;
-}
-
-static char *shared_pages(size_t n)
-{
-	char *p = mmap(NULL, n, WRITABLE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-	need(p != MAP_FAILED);
-	memset(p, 1, n);
-	return p;
-}
-
-static char *hugetlb_pages(size_t n)
-{
-	char *p = mmap(NULL, n, WRITABLE, ANONYMOUS | MAP_HUGETLB, -1, 0);
-
-	need(p != MAP_FAILED);
-	memset(p, 1, n);
-	return p;
-}
-
-struct way {
-	const char *name;
-	char *(*make)(size_t n);
-	size_t length;
-	void (*replace)(char *p, size_t n);
-};
-
-#define N(ways) (sizeof(ways) / sizeof *(ways))
-
-static const struct way ways[] = {
-	{"munmap", map_pages, LENGTH, unmap},
-	{"munmap, raw", map_pages, LENGTH, unmap_raw},
-	{"munmap of more", map_pages, LENGTH, unmap_around},
-	{"mmap over", map_pages, LENGTH, put_over},
-	{"mmap over, raw", map_pages, LENGTH, put_over_raw},
-	{"mmap over, unreadable", map_pages, LENGTH, forbid_over},
-	{"mremap away", map_pages, LENGTH, move_away},
-	{"mremap onto", map_pages, LENGTH, move_onto},
-	{"mremap onto, raw", map_pages, LENGTH, move_onto_raw},
-	{"mremap, left mapped", map_pages, LENGTH, move_and_leave},
-	{"mremap, larger", map_pages, LENGTH, grow},
-	{"MADV_DONTNEED", map_pages, LENGTH, discard},
-	{"MADV_DONTNEED, raw", map_pages, LENGTH, discard_raw},
-	{"MADV_FREE", map_pages, LENGTH, discard_some_day},
-	{"brk", break_pages, LENGTH, shrink_break},
-	{"munmap of a memfd", memfd_pages, LENGTH, unmap},
-	{"mmap over a memfd", memfd_pages, LENGTH, put_over},
-	{"MADV_REMOVE of a memfd", memfd_pages, LENGTH, punch},
-	{"munmap of shared memory", shared_pages, LENGTH, unmap},
-};
-
-static const struct way hugetlb_ways[] = {
-	{"munmap of a huge page", hugetlb_pages, HUGE, unmap},
-	{"mmap over a huge page", hugetlb_pages, HUGE, put_over},
-	{"MADV_DONTNEED of a huge page", hugetlb_pages, HUGE, discard},
-};
-
+/* An older kernel does not know them all. What it does not know leaves the memory as it was. */
 static void try_way(const struct way *way)
 {
-	char *p = way->make(way->length);
-	struct ibv_mr *mr = registered(pd, p, way->length);
+	struct place place = make(way);
+	struct ibv_mr *mr = registered(pd, place.buffer, place.n_bytes);
 	unsigned before = n_heard;
 
-	way->replace(p, way->length);
-	ok(was_told(before, p, way->length), "%s is told before it returns", way->name);
+	errno = 0;
+	ok((way->replace(&place, way->by) == FAILED && errno == EINVAL) ||
+		   was_told(before, place.buffer, place.n_bytes),
+	   "%s is told before it returns", way->name);
 	ok(!ibv_dereg_mr(mr), "and what was registered can be given up");
 }
 
-static void try_ways(const struct way *some, size_t n)
+static void try_ways(bool huge)
 {
-	for (size_t i = 0; i < n; i++)
-		try_way(&some[i]);
+	for (size_t i = 0; i < N_WAYS; i++)
+		if (ways[i].of >= TOLD && huge == (ways[i].make == make_huge))
+			try_way(&ways[i]);
 }
 
 /* A part of a registration, and what two have. */
@@ -229,17 +72,23 @@ static void try_parts(void)
 
 /* --- what nobody needs to hear -------------------------------------------------- */
 
-static void try_quiet(const struct way *some, size_t n)
+static void replace_quietly(const struct way *way, bool once)
+{
+	struct place place = make(way);
+
+	if (once)
+		need(!ibv_dereg_mr(registered_once(pd, place.buffer, place.n_bytes)));
+	way->replace(&place, way->by);
+}
+
+static void try_quiet(bool huge)
 {
 	n_heard = 0;
-	for (size_t i = 0; i < n; i++) {
-		char *p = some[i].make(some[i].length);
-
-		need(!ibv_dereg_mr(registered_once(pd, p, some[i].length)));
-		some[i].replace(p, some[i].length);
-	}
-	for (size_t i = 0; i < n; i++)
-		some[i].replace(some[i].make(some[i].length), some[i].length);
+	for (int once = 1; once >= 0; once--)
+		for (size_t i = 0; i < N_WAYS; i++)
+			if (ways[i].of >= TOLD && ways[i].by == by_libc &&
+			    huge == (ways[i].make == make_huge))
+				replace_quietly(&ways[i], once);
 	/* An address that comes again may be watched. */
 	ok(n_heard <= 6, "nothing is told that is not registered twice: %u times", n_heard);
 }
@@ -266,7 +115,7 @@ static void try_grown(void)
 	ok(!n_heard, "nor what has moved and grown");
 	need((p = map_pages(LENGTH)));
 	mr = registered_once(pd, p, LENGTH);
-	move_and_leave(p, LENGTH);
+	need(mremap(p, LENGTH, LENGTH, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL) != MAP_FAILED);
 	need(!ibv_dereg_mr(mr));
 	n_heard = 0;
 	need(!munmap(p, LENGTH));
@@ -385,7 +234,7 @@ static bool is_followed(char *p)
 	bool differs;
 
 	need(!ibv_dereg_mr(mr));
-	discard(p, PAGE);
+	need(!madvise(p, PAGE, MADV_DONTNEED));
 	mr = registered_once(pd, p, PAGE);
 	differs = mr->lkey != lkey;
 	need(!ibv_dereg_mr(mr));
@@ -447,13 +296,13 @@ int main(int argc, char **argv)
 	pd = ibv_alloc_pd(rdma_open());
 	need(pd);
 	if (!strcmp(what, "ways")) {
-		try_ways(ways, N(ways));
+		try_ways(false);
 		try_parts();
 	} else if (!strcmp(what, "quiet")) {
-		try_quiet(ways, N(ways));
+		try_quiet(false);
 	} else if (!strcmp(what, "hugetlb")) {
-		try_ways(hugetlb_ways, N(hugetlb_ways));
-		try_quiet(hugetlb_ways, N(hugetlb_ways));
+		try_ways(true);
+		try_quiet(true);
 	} else if (!strcmp(what, "grown")) {
 		try_grown();
 		try_hole();

@@ -24,17 +24,31 @@
 
 /* --- mappings that come and go ---------------------------------------------- */
 
-MAKES(make_mapped, PAGE, ANONYMOUS, -1)
-UNMAPS(replace_unmap, ANONYMOUS, -1)
+static enum result make_mapped(struct place *place)
+{
+	return make_of(place, PAGE, ANONYMOUS, -1);
+}
+
+static enum result fill_mapped(struct place *place, call by)
+{
+	return map_again(place, ANONYMOUS, -1, by);
+}
 
 static enum result replace_map(struct place *place, call by)
 {
-	return succeeded(map_at(place->buffer, BYTES, ANONYMOUS | MAP_FIXED, -1, by));
+	return succeeded(map_at(place->buffer, place->n_bytes, ANONYMOUS | MAP_FIXED, -1, by));
+}
+
+static enum result replace_forbid(struct place *place, call by)
+{
+	(void)by;
+	return succeeded(mmap(place->buffer, place->n_bytes, PROT_NONE,
+			      ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == place->buffer);
 }
 
 /* The buffer is in the middle of a mapping, from where its block begins. */
 #define MARGIN (16 * PAGE)
-#define WIDE   (BYTES + 2 * MARGIN)
+#define WIDE   (place->n_bytes + 2 * MARGIN)
 
 static enum result make_wide(struct place *place)
 {
@@ -49,64 +63,94 @@ static enum result make_wide(struct place *place)
 
 static enum result replace_wide(struct place *place, call by)
 {
-	if (by(SYS_munmap, (long)place->block, (long)WIDE, 0, 0, 0))
-		return FAILED;
+	return succeeded(!by(SYS_munmap, (long)place->block, (long)WIDE, 0, 0, 0));
+}
+
+static enum result fill_wide(struct place *place, call by)
+{
 	return map_at(place->block, WIDE, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, by) ? DONE
 										   : ELSEWHERE;
 }
 
+static struct place second_half(const struct place *place)
+{
+	size_t half = place->n_bytes / 2;
+
+	return (struct place){place->buffer + half, half, NULL, -1};
+}
+
 static enum result replace_half(struct place *place, call by)
 {
-	char *half = place->buffer + BYTES / 2;
+	struct place half = second_half(place);
 
-	if (by(SYS_munmap, (long)half, (long)BYTES / 2, 0, 0, 0))
-		return FAILED;
-	return map_at(half, BYTES / 2, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, by) ? DONE
-										: ELSEWHERE;
+	return replace_unmap(&half, by);
+}
+
+static enum result fill_half(struct place *place, call by)
+{
+	struct place half = second_half(place);
+
+	return fill_mapped(&half, by);
 }
 
 /* --- mremap ------------------------------------------------------------------ */
 
-static enum result replace_remap(struct place *place, call by)
+static long move(long from, const struct place *place, size_t n_bytes, int flags, long to,
+		 call by)
 {
-	long other = raw_call(SYS_mmap, 0, (long)BYTES, PROT_READ | PROT_WRITE,
-			      ANONYMOUS | MAP_POPULATE, -1);
-	long moved = by(SYS_mremap, other, (long)BYTES, (long)BYTES,
-			MREMAP_MAYMOVE | MREMAP_FIXED, (long)place->buffer);
-
-	return succeeded((char *)moved == place->buffer);
+	return by(SYS_mremap, from, (long)place->n_bytes, (long)n_bytes, MREMAP_MAYMOVE | flags,
+		  to);
 }
 
-/* The buffer moves, as it cannot grow where it is; something else comes there. */
+static long map_other(const struct place *place)
+{
+	return raw_call(SYS_mmap, 0, (long)place->n_bytes, PROT_READ | PROT_WRITE,
+			ANONYMOUS | MAP_POPULATE, -1);
+}
+
+static enum result replace_remap(struct place *place, call by)
+{
+	long to = (long)place->buffer;
+
+	return succeeded(move(map_other(place), place, place->n_bytes, MREMAP_FIXED, to, by) ==
+			 to);
+}
+
+static enum result replace_moved_away(struct place *place, call by)
+{
+	long to = map_other(place);
+
+	return succeeded(
+		move((long)place->buffer, place, place->n_bytes, MREMAP_FIXED, to, by) == to);
+}
+
+/* The buffer moves, as it cannot grow where it is. */
 static enum result replace_grown_away(struct place *place, call by)
 {
-	long moved = by(SYS_mremap, (long)place->buffer, (long)BYTES, 2 * (long)BYTES,
-			MREMAP_MAYMOVE, 0);
+	long moved = move((long)place->buffer, place, 2 * place->n_bytes, 0, 0, by);
 
-	if (moved < 0 && moved > -(long)PAGE)
-		return FAILED;
-	return map_at(place->buffer, BYTES, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, by)
-		       ? DONE
-		       : ELSEWHERE;
+	return succeeded(moved >= 0 || moved <= -(long)PAGE);
 }
 
 /* The pages move, the mapping stays. */
 static enum result replace_emptied(struct place *place, call by)
 {
-	long moved = by(SYS_mremap, (long)place->buffer, (long)BYTES, (long)BYTES,
-			MREMAP_MAYMOVE | MREMAP_DONTUNMAP, 0);
+	long moved = move((long)place->buffer, place, place->n_bytes, MREMAP_DONTUNMAP, 0, by);
 
 	return succeeded(moved >= 0 || moved <= -(long)PAGE);
 }
 
 /* --- madvise ----------------------------------------------------------------- */
 
-ADVISES(replace_advise, MADV_DONTNEED)
-ADVISES(replace_locked, MADV_DONTNEED_LOCKED)
-/* These three leave pages that the adapter holds where they are. */
-ADVISES(replace_free_lazily, MADV_FREE)
-ADVISES(replace_cold, MADV_COLD)
-ADVISES(replace_paged_out, MADV_PAGEOUT)
+static enum result replace_advise(struct place *place, call by)
+{
+	return advise(place, MADV_DONTNEED, by);
+}
+
+static enum result replace_locked(struct place *place, call by)
+{
+	return advise(place, MADV_DONTNEED_LOCKED, by);
+}
 
 /* Since Linux 6.13. */
 static enum result replace_guarded(struct place *place, call by)
@@ -114,6 +158,22 @@ static enum result replace_guarded(struct place *place, call by)
 	enum result result = advise(place, MADV_GUARD_INSTALL, by);
 
 	return result ? result : advise(place, MADV_GUARD_REMOVE, by);
+}
+
+/* These three leave pages that the adapter holds where they are. */
+static enum result replace_free_lazily(struct place *place, call by)
+{
+	return advise(place, MADV_FREE, by);
+}
+
+static enum result replace_cold(struct place *place, call by)
+{
+	return advise(place, MADV_COLD, by);
+}
+
+static enum result replace_paged_out(struct place *place, call by)
+{
+	return advise(place, MADV_PAGEOUT, by);
 }
 
 static enum result make_small_pages(struct place *place)
@@ -138,7 +198,7 @@ static enum result make_break(struct place *place)
 {
 	uintptr_t at = ((uintptr_t)sbrk(0) + PAGE - 1) & -PAGE;
 
-	if (move_break((long)(at + BYTES)) != (long)(at + BYTES))
+	if (move_break((long)(at + place->n_bytes)) != (long)(at + place->n_bytes))
 		return FAILED;
 	place->buffer = place->block = (char *)at;
 	return DONE;
@@ -147,12 +207,18 @@ static enum result make_break(struct place *place)
 /* malloc may have put something above it. */
 static enum result replace_break(struct place *place, call by)
 {
-	long begin = (long)place->buffer, end = begin + (long)BYTES;
+	long begin = (long)place->buffer;
 
-	if ((long)sbrk(0) != end)
+	if ((long)sbrk(0) != begin + (long)place->n_bytes)
 		return ELSEWHERE;
-	return succeeded(by(SYS_brk, begin, 0, 0, 0, 0) == begin &&
-			 by(SYS_brk, end, 0, 0, 0, 0) == end);
+	return succeeded(by(SYS_brk, begin, 0, 0, 0, 0) == begin);
+}
+
+static enum result fill_break(struct place *place, call by)
+{
+	long end = (long)place->buffer + (long)place->n_bytes;
+
+	return succeeded(by(SYS_brk, end, 0, 0, 0, 0) == end);
 }
 
 #endif

@@ -9,8 +9,20 @@
 
 /* --- shared memory without a name -------------------------------------------- */
 
-MAKES(make_shared, PAGE, MAP_SHARED | MAP_ANONYMOUS, -1)
-ADVISES(replace_removed, MADV_REMOVE)
+static enum result make_shared(struct place *place)
+{
+	return make_of(place, PAGE, MAP_SHARED | MAP_ANONYMOUS, -1);
+}
+
+static enum result fill_shared(struct place *place, call by)
+{
+	return map_again(place, MAP_SHARED | MAP_ANONYMOUS, -1, by);
+}
+
+static enum result replace_removed(struct place *place, call by)
+{
+	return advise(place, MADV_REMOVE, by);
+}
 
 /* --- memory files ------------------------------------------------------------ */
 
@@ -21,15 +33,22 @@ static int make_memory_file(void)
 	return fd < 0 || ftruncate(fd, 2 * (off_t)BYTES) ? -1 : fd;
 }
 
-MAKES(make_memfd, PAGE, MAP_SHARED, make_memory_file())
-UNMAPS(replace_memfd, MAP_SHARED, make_memory_file())
+static enum result make_memfd(struct place *place)
+{
+	return make_of(place, PAGE, MAP_SHARED, make_memory_file());
+}
+
+static enum result fill_memfd(struct place *place, call by)
+{
+	return map_again(place, MAP_SHARED, make_memory_file(), by);
+}
 
 /* The mapping stays, the file loses its pages and gets new ones. */
 static enum result replace_punched(struct place *place, call by)
 {
 	(void)by;
 	return succeeded(!fallocate(place->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-				    (off_t)BYTES));
+				    (off_t)place->n_bytes));
 }
 
 static enum result replace_truncated(struct place *place, call by)
@@ -42,14 +61,14 @@ static enum result replace_truncated(struct place *place, call by)
 static enum result replace_file_pages(struct place *place, call by)
 {
 	(void)by;
-	return succeeded(!remap_file_pages(place->buffer, BYTES, 0, BYTES / PAGE, 0));
+	return succeeded(!remap_file_pages(place->buffer, place->n_bytes, 0, BYTES / PAGE, 0));
 }
 
 static int remove_pages(const struct place *place)
 {
-	void *at = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, place->fd, 0);
+	void *at = mmap(NULL, place->n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, place->fd, 0);
 
-	return at == MAP_FAILED || madvise(at, BYTES, MADV_REMOVE);
+	return at == MAP_FAILED || madvise(at, place->n_bytes, MADV_REMOVE);
 }
 
 static enum result make_common(struct place *place)
@@ -68,10 +87,15 @@ static enum result replace_by_child(struct place *place, call by)
 
 /* --- segments of System V ---------------------------------------------------- */
 
+static int make_segment(void)
+{
+	return shmget(IPC_PRIVATE, BYTES, IPC_CREAT | 0600);
+}
+
 /* It goes when it is attached nowhere. */
 static enum result attach(struct place *place, int flags, call by)
 {
-	int segment = shmget(IPC_PRIVATE, BYTES, IPC_CREAT | 0600);
+	int segment = make_segment();
 	long at = by(SYS_shmat, segment, (long)place->buffer, flags, 0, 0);
 
 	shmctl(segment, IPC_RMID, NULL);
@@ -80,13 +104,18 @@ static enum result attach(struct place *place, int flags, call by)
 
 static enum result make_attached(struct place *place)
 {
-	place->buffer = place->block = find_room(BYTES, PAGE);
+	place->buffer = place->block = find_room(place->n_bytes, PAGE);
 	return place->buffer ? attach(place, SHM_REMAP, raw_call) : FAILED;
 }
 
 static enum result replace_attached(struct place *place, call by)
 {
-	return by(SYS_shmdt, (long)place->buffer, 0, 0, 0, 0) ? FAILED : attach(place, 0, by);
+	return succeeded(!by(SYS_shmdt, (long)place->buffer, 0, 0, 0, 0));
+}
+
+static enum result fill_attached(struct place *place, call by)
+{
+	return attach(place, 0, by);
 }
 
 static enum result replace_attached_over(struct place *place, call by)
@@ -98,8 +127,15 @@ static enum result replace_attached_over(struct place *place, call by)
 
 #define HUGE (MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB)
 
-MAKES(make_huge, HUGE_PAGE, HUGE, -1)
-UNMAPS(replace_huge, HUGE, -1)
+static enum result make_huge(struct place *place)
+{
+	return make_of(place, HUGE_PAGE, HUGE, -1);
+}
+
+static enum result fill_huge(struct place *place, call by)
+{
+	return map_again(place, HUGE, -1, by);
+}
 
 /* --- a file, privately ------------------------------------------------------- */
 
@@ -111,7 +147,14 @@ static int open_file(void)
 	return content[0] ? open("/proc/self/exe", O_RDONLY | O_CLOEXEC) : -1;
 }
 
-MAKES(make_file, PAGE, MAP_PRIVATE, open_file())
-UNMAPS(replace_file, MAP_PRIVATE, open_file())
+static enum result make_file(struct place *place)
+{
+	return make_of(place, PAGE, MAP_PRIVATE, open_file());
+}
+
+static enum result fill_file(struct place *place, call by)
+{
+	return map_again(place, MAP_PRIVATE, open_file(), by);
+}
 
 #endif

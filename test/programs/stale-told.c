@@ -71,7 +71,7 @@ static bool open_watch(struct watch *watch)
 
 static const char *answer(const struct way *way)
 {
-	struct place place = {NULL, NULL, -1};
+	struct place place = {NULL, BYTES, NULL, -1};
 	struct watch watch = {.told = false};
 	enum result result;
 	pthread_t thread;
@@ -85,7 +85,7 @@ static const char *answer(const struct way *way)
 	if (!watch_range(watch.fd, watch.start, BYTES))
 		return "refused";
 	pthread_create(&thread, NULL, read_messages, &watch);
-	result = way->replace(&place, way->by);
+	result = replace_pages(way, &place);
 	munmap((void *)watch.marker, PAGE);
 	pthread_join(thread, NULL);
 	/* It ends the watch of what is still mapped. */
@@ -95,7 +95,7 @@ static const char *answer(const struct way *way)
 
 int main(void)
 {
-	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+	for (size_t i = 0; i < N_WAYS; i++)
 		if (strcmp(ways[i].group, "heap") != 0)
 			printf("%s %s\n", ways[i].name, answer(&ways[i]));
 	return 0;

@@ -18,9 +18,11 @@
 #define PAGE	  ((size_t)4096)
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Where the messages go to or come from, the block it lies in, and whose pages it has. */
+/* Where messages go to or come from, up to BYTES, the block it lies in, and whose pages it has.
+ */
 struct place {
 	char *buffer;
+	size_t n_bytes;
 	char *block;
 	int fd;
 };
@@ -28,12 +30,25 @@ struct place {
 /* By severity: of the two ranks' results the higher one counts. */
 enum result { DONE, ELSEWHERE, FAILED };
 
+/* What a userfaultfd is told of, before the call returns; and also possible in the heap. */
+enum { TOLD = 1, ANY };
+
+/* Where replacing leaves a hole, or what cannot be used, something has to fill it. */
 struct way {
 	const char *group, *name;
 	enum result (*make)(struct place *);
 	enum result (*replace)(struct place *, call);
+	enum result (*fill)(struct place *, call);
 	call by;
+	unsigned of;
 };
+
+static inline enum result replace_pages(const struct way *way, struct place *place)
+{
+	enum result result = way->replace(place, way->by);
+
+	return result || !way->fill ? result : way->fill(place, way->by);
+}
 
 static inline enum result succeeded(bool success)
 {
@@ -58,46 +73,33 @@ static bool map_at(char *at, size_t n_bytes, int flags, int fd, call by)
 /* Of another kind than anonymous private memory. */
 static enum result make_of(struct place *place, size_t alignment, int flags, int fd)
 {
-	char *at = find_room(BYTES, alignment);
+	char *at = find_room(place->n_bytes, alignment);
 
-	if (!at || !map_at(at, BYTES, flags | MAP_FIXED, fd, raw_call))
+	if (!at || !map_at(at, place->n_bytes, flags | MAP_FIXED, fd, raw_call))
 		return FAILED;
 	place->buffer = place->block = at;
 	place->fd = fd;
 	return DONE;
 }
 
-/* Somebody else may have taken the address in between. */
-static enum result unmap_and_map(struct place *place, int flags, int fd, call by)
+static enum result replace_unmap(struct place *place, call by)
 {
-	if (by(SYS_munmap, (long)place->buffer, (long)BYTES, 0, 0, 0))
-		return FAILED;
-	return map_at(place->buffer, BYTES, flags | MAP_FIXED_NOREPLACE, fd, by) ? DONE
-										 : ELSEWHERE;
+	return succeeded(!by(SYS_munmap, (long)place->buffer, (long)place->n_bytes, 0, 0, 0));
+}
+
+/* Somebody else may have taken the address in between. */
+static enum result map_again(struct place *place, int flags, int fd, call by)
+{
+	return map_at(place->buffer, place->n_bytes, flags | MAP_FIXED_NOREPLACE, fd, by)
+		       ? DONE
+		       : ELSEWHERE;
 }
 
 static enum result advise(const struct place *place, int advice, call by)
 {
-	return succeeded(!by(SYS_madvise, (long)place->buffer, (long)BYTES, advice, 0, 0));
+	return succeeded(
+		!by(SYS_madvise, (long)place->buffer, (long)place->n_bytes, advice, 0, 0));
 }
-
-/* The cases that differ in a word: how memory is made, unmapped and mapped again, and advised.
- */
-#define MAKES(name, alignment, flags, fd)                    \
-	static enum result name(struct place *place)         \
-	{                                                    \
-		return make_of(place, alignment, flags, fd); \
-	}
-#define UNMAPS(name, flags, fd)                               \
-	static enum result name(struct place *place, call by) \
-	{                                                     \
-		return unmap_and_map(place, flags, fd, by);   \
-	}
-#define ADVISES(name, advice)                                 \
-	static enum result name(struct place *place, call by) \
-	{                                                     \
-		return advise(place, advice, by);             \
-	}
 
 /* In a child, which exits with what the function returns. */
 static enum result in_child(int (*function)(const struct place *), const struct place *place)
