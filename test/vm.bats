@@ -220,16 +220,19 @@ applies() {
 }
 
 @test "a control runs anew after a change to its cases or programs, and after no other" {
-	cd "$BATS_TEST_TMPDIR"
+	mkdir "$BATS_TEST_TMPDIR/test"
+	cd "$BATS_TEST_TMPDIR/test"
 	mkdir -p lab programs results kernel/6.1.0-9
 	cp "$top_srcdir/test/lab/controls" lab
+	echo 'export UCX_TLS=rc' > lab/guest-stage2
+	echo 'AC_INIT([pinalloc],[1.0.0-rc1])' > ../configure.ac
 	printf '#!/bin/sh\necho %q\n' "$PWD/kernel" > lab/setup
 	chmod +x lab/setup
 	echo '#include "it.h"' | tee programs/rdma-it.c > programs/ctl.c
 	echo 'enum { IT };' > programs/it.h
 	sed 's/^TEST/@test/' > lab/it.bats <<- 'END'
 		in_guest() {
-			known plain || attempt plain "$programs/rdma-it" > /ctl/log
+			control plain "$programs/rdma-it" > /ctl/log
 			shimmed it "$programs/rdma-it"
 		}
 		TEST "it is right" {
@@ -247,11 +250,17 @@ applies() {
 	echo 'int unused;' >> programs/ctl.c
 	applies
 	mv kernel/6.1.0-{9,10}
+	sed -i 's/-rc1//' ../configure.ac
 	applies
 	echo 'int more;' >> programs/it.h
 	run -0 record put
 	[[ "$output" == *"recorded with other versions or sources" ]]
 	sed -i '$d' programs/it.h
+	applies
+	sed -i 's/1\.0\.0/1.0.1/' ../configure.ac
+	run -0 record put
+	[[ "$output" == *"recorded with other versions or sources" ]]
+	sed -i 's/1\.0\.1/1.0.0/' ../configure.ac
 	applies
 	sed -i 's/plain "/plain LIMIT=1 "/' lab/it.bats
 	run -0 record put

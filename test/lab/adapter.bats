@@ -4,45 +4,38 @@
 # copies holds with real verbs, of each a case; and so does what takes a real device, libfabric,
 # or hugetlb pages.
 
-setup_file() {
-	load ../helper
-	load lab
-	vm_options=("${one_processor[@]}")
-	local build=(gcc -O2 -shared -fPIC -fvisibility=hidden -I"$top_srcdir")
-	"${build[@]}" -o "$BATS_FILE_TMPDIR/libucm.so.0" "$top_srcdir/test/programs/listener.c"
-	"${build[@]}" -o "$BATS_FILE_TMPDIR/plugin.so" "$top_srcdir/test/programs/rdma-plugin.c" \
-		-libverbs
-	in_guest() {
-		local case listener=$BATS_FILE_TMPDIR/libucm.so.0
+load lab
 
-		for case in keys enable dealloc; do
-			shimmed $case "$programs/rdma-lookup" $case
-		done
-		shimmed rights PINALLOC_ACCESS=local,read "$programs/rdma-lookup" rights
-		attempt plain-imported "$programs/rdma-domains" imported
-		for case in others closed growing reused imported; do
-			shimmed $case "$programs/rdma-domains" $case
-		done
-		for case in 1024 4096 16384; do
-			shimmed ahead-$case "$programs/rdma-ahead" $case 256 $((65536 / case))
-		done
-		shimmed reserved PINALLOC_PREALLOC=256M "$programs/rdma-prealloc"
-		shimmed linked LD_PRELOAD="$library:$BATS_FILE_TMPDIR/plugin.so" "$programs/rdma-exit"
-		echo 16 > /proc/sys/vm/nr_hugepages
-		for case in ways hugetlb heap; do
-			shimmed $case "$programs/rdma-watch-ways" "$listener" $case
-		done
-		shimmed armed "$programs/rdma-watch-process" armed "$listener"
-		attempt unused PINALLOC_LOG=info LD_PRELOAD="$library libfabric.so.1" \
-			"$programs/rdma-watch-ways" "$listener" ways
-		shimmed model "$programs/rdma-watch-model" "$listener" 5
-	}
+setup_file() {
+	build_shared libucm.so.0 listener
+	build_shared plugin.so rdma-plugin -libverbs
 	boot
 }
 
-setup() {
-	load ../helper
-	load lab
+in_guest() {
+	local case listener=$BATS_FILE_TMPDIR/libucm.so.0
+
+	for case in keys enable dealloc; do
+		shimmed $case "$programs/rdma-lookup" $case
+	done
+	shimmed rights PINALLOC_ACCESS=local,read "$programs/rdma-lookup" rights
+	control plain-imported "$programs/rdma-domains" imported
+	for case in others closed growing reused imported; do
+		shimmed $case "$programs/rdma-domains" $case
+	done
+	for case in 1024 4096 16384; do
+		shimmed ahead-$case "$programs/rdma-ahead" $case 256 $((65536 / case))
+	done
+	shimmed reserved PINALLOC_PREALLOC=256M "$programs/rdma-prealloc"
+	shimmed linked LD_PRELOAD="$library:$BATS_FILE_TMPDIR/plugin.so" "$programs/rdma-exit"
+	echo 16 > /proc/sys/vm/nr_hugepages
+	for case in ways hugetlb heap; do
+		shimmed $case "$programs/rdma-watch-ways" "$listener" $case
+	done
+	shimmed armed "$programs/rdma-watch-process" armed "$listener"
+	attempt unused PINALLOC_LOG=info LD_PRELOAD="$library libfabric.so.1" \
+		"$programs/rdma-watch-ways" "$listener" ways
+	shimmed model "$programs/rdma-watch-model" "$listener" 5
 }
 
 @test "looked-up keys transfer data, from several threads in two protection domains" {
@@ -55,9 +48,7 @@ setup() {
 	local case
 	ended dealloc
 	for case in others closed growing reused; do
-		ended $case
-		[ "$(reported $case .registration.passed_through)" -eq 0 ]
-		[ "$(reported $case .memory.pinned_bytes)" -eq 0 ]
+		holds $case '.registration.passed_through == 0' '.memory.pinned_bytes == 0'
 	done
 }
 

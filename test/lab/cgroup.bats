@@ -5,9 +5,10 @@
 # and with the limit in an outer group. Where a cgroup limits the objects of an adapter, a program gets
 # as many as without the library.
 
+load lab
+
 setup_file() {
-	load ../helper
-	load lab
+	vm_options=(--smp 2)
 	# One machine for each: a controller does not return from version 1 while it has pages.
 	results=$BATS_FILE_TMPDIR/version-1
 	in_guest() { version_1; }
@@ -17,10 +18,11 @@ setup_file() {
 	boot limited every_way objects version_2
 }
 
-# limited GROUP [VARIABLE=VALUE…] COMMAND…: runs a case, named after the group, in a new group of
-# 256 MiB; with version 2, nested in another such group. Records what was killed there.
+# limited HOW GROUP [VARIABLE=VALUE…] COMMAND…: runs a case, HOW being attempt, control or shimmed, named
+# after the group, in a new group of 256 MiB; with version 2, nested in another such group. Records what
+# was killed there.
 limited() {
-	local name=$1 group=$groups/$1 inner=$groups/$1$within
+	local how=$1 name=$2 group=$groups/$2 inner=$groups/$2$within
 	shift
 	mkdir "$group"
 	echo 256M > "$group/$limit"
@@ -30,20 +32,19 @@ limited() {
 	fi
 	(
 		echo "$BASHPID" > "$inner/cgroup.procs"
-		attempt "$name" "$@"
+		"$how" "$@"
 	)
 	grep '^oom_kill ' "$group/$events" > "/ctl/$name.killed"
 	rmdir "$inner" "$group" 2> /dev/null || :
 }
 
-# every_way NAME PROGRAM WORD…: without the library, eager and lazy.
+# every_way NAME PROGRAM WORD…: without the library, eager and lazy. One version's controls are recorded.
 every_way() {
 	local name=$1
 	shift
-	limited "plain-$name" "$@"
-	limited "eager-$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/eager-$name.json" "$@"
-	limited "lazy-$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/lazy-$name.json" \
-		PINALLOC_REGISTER=lazy "$@"
+	limited $plain "plain-$name" "$@"
+	limited shimmed "eager-$name" "$@"
+	limited shimmed "lazy-$name" PINALLOC_REGISTER=lazy "$@"
 }
 
 # objects KIND…: how many there are in a group of few objects, without the library and with it.
@@ -56,7 +57,7 @@ objects() {
 	for kind; do
 		(
 			echo "$BASHPID" > "$group/cgroup.procs"
-			known "plain-$kind" || attempt "plain-$kind" "$programs/rdma-objects" "$kind"
+			control "plain-$kind" "$programs/rdma-objects" "$kind"
 			shimmed "$kind" "$programs/rdma-objects" "$kind"
 		)
 	done
@@ -64,7 +65,7 @@ objects() {
 
 version_1() {
 	local groups=/sys/fs/cgroup/memory limit=memory.limit_in_bytes events=memory.oom_control
-	local within=
+	local within='' plain=attempt
 
 	mount -t tmpfs none /sys/fs/cgroup
 	mkdir "$groups"
@@ -79,7 +80,7 @@ version_1() {
 }
 
 version_2() {
-	local groups=/sys/fs/cgroup limit=memory.max events=memory.events within=
+	local groups=/sys/fs/cgroup limit=memory.max events=memory.events within='' plain=control
 
 	mount -t cgroup2 none "$groups"
 	echo +memory > "$groups/cgroup.subtree_control"
@@ -89,11 +90,6 @@ version_2() {
 	within=/step
 	every_way within "$programs/rdma-pieces" held
 	objects cq cq_ex qp srq ah mw pd
-}
-
-setup() {
-	load ../helper
-	load lab
 }
 
 # alive NAME: the case and its comparison ended normally, and nothing was killed.
@@ -131,9 +127,8 @@ registered() {
 		[ "$(< "$results/$how-$1.out")" = 'pieces 28 refused 0 wrong 0' ]
 	done
 	for how in eager lazy; do
-		[ "$(reported "$how-$1" '.registration | .served + .passed_through')" -eq 29 ]
-		[ "$(reported "$how-$1" .registration.served)" -gt 0 ]
-		[ "$(reported "$how-$1" .memory.pinned_peak_bytes)" -lt $((224 << 20)) ]
+		holds "$how-$1" '(.registration | .served + .passed_through) == 29' '.registration.served > 0' \
+			'.memory.pinned_peak_bytes < 224 * 1048576'
 	done
 }
 

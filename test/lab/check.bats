@@ -3,33 +3,24 @@
 # The promise: what `pinalloc check` reports about a device, permissions and limits is what a job
 # then meets, and `pinalloc run` is all that is needed to have the heap registered.
 
+load lab
+
 setup_file() {
-	load ../helper
-	load lab
-	vm_options=("${one_processor[@]}")
-	mpicc.openmpi -O2 -I"$top_srcdir" -o "$BATS_FILE_TMPDIR/exchange" "$top_srcdir/test/programs/mpi-exchange.c"
-	gcc -O2 -shared -fPIC -I"$top_srcdir" -I"$top_builddir" -o "$BATS_FILE_TMPDIR/fork-needed.so" \
-		"$top_srcdir/test/programs/fork-needed.c"
+	build_mpi exchange
+	build_shared fork-needed.so fork-needed
 	boot checked
 }
 
 # checked NAME BYTES [VARIABLE=VALUE…]: runs the check as an ordinary user under a limit on locked
 # memory of BYTES, or SOFT:HARD.
 checked() {
-	local name=$1 limit=$2
-	shift 2
-	[[ $limit == *:* ]] || limit=$limit:$limit
-	attempt "$name" prlimit --memlock="$limit" setpriv --reuid 65534 --regid 65534 \
-		--clear-groups env "$@" /run/public/bin/pinalloc check
+	as_nobody attempt "$@" /run/public/bin/pinalloc check
 }
 
 in_guest() {
-	local pinalloc=${programs%/test/programs}/pinalloc mib=1048576 gib=1073741824 command
+	local pinalloc=${programs%/test/programs}/pinalloc mib=1048576 gib=1073741824
 
-	chmod 777 /ctl
-	mkdir -p -m 755 /run/public/bin /run/public/lib
-	cp "$pinalloc" /run/public/bin
-	cp "$library" /run/public/lib
+	publish
 	attempt root "$pinalloc" check "$programs/rdma-verbs"
 	checked unlimited unlimited
 	checked all $((1024 * gib))
@@ -47,10 +38,8 @@ in_guest() {
 	attempt run "$pinalloc" run --report=/ctl/run.json -- "$programs/rdma-verbs" twice
 	attempt run-off "$pinalloc" run --report=/ctl/run-off.json --register=off -- \
 		"$programs/rdma-verbs" answer
-	command=(mpirun.openmpi -np 2 --bind-to none --mca pml ucx --mca btl '^openib,vader,tcp,ofi')
-	attempt mpi UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 UCX_UD_VERBS_ETH_DGID_CHECK=n \
-		"${command[@]}" "$pinalloc" run --report=/ctl/mpi.%r.json -- \
-		"$BATS_FILE_TMPDIR/exchange" 6
+	attempt mpi mpirun.openmpi -n 2 "$pinalloc" run --report=/ctl/mpi.%r.json -- \
+		"$BATS_FILE_TMPDIR/exchange.openmpi" 6
 
 	chmod 600 /dev/infiniband/uverbs0
 	checked forbidden unlimited
@@ -60,17 +49,6 @@ in_guest() {
 	mv /dev/elsewhere /dev/infiniband
 	rdma link delete rxe0
 	attempt absent "$pinalloc" check
-}
-
-setup() {
-	load ../helper
-	load lab
-}
-
-# says CASE STATUS WHAT REGEX: there is exactly one such line.
-says() {
-	cat "$results/$1.out" "$results/$1.err"
-	[ "$(grep -cE "^$(printf '%-4s' "$2")  $3: $4\$" "$results/$1.out")" -eq 1 ]
 }
 
 @test "with a device and without limits, all checks pass" {
@@ -121,10 +99,8 @@ says() {
 }
 
 @test "registrations of a program under pinalloc run are served" {
-	ended run
-	[ "$(reported run .registration.served)" -gt 0 ]
-	ended run-off
-	[ "$(reported run-off .registration.served)" -eq 0 ]
+	holds run '.registration.served > 0'
+	holds run-off '.registration.served == 0'
 }
 
 @test "mpirun pinalloc run -- program reaches every rank" {

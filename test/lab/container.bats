@@ -4,11 +4,11 @@
 # root, and in a rootless one, a program gets what it gets without the library, and its heap is
 # registered; one line says what the container forbids. In a machine of 1 GiB.
 
+load lab
+
 setup_file() {
-	load ../helper
-	load lab
 	build_mpi exchange
-	vm_options=(--mem 1G "${one_processor[@]}")
+	vm_options+=(--mem 1G)
 	boot write_container
 }
 
@@ -37,53 +37,31 @@ write_container() {
 }
 
 in_guest() {
-	local docker=(/run/public/container --) mib=1048576 sizes pair
+	local docker=(/run/public/container --) mib=1048576 sizes
+	local pair=(mpirun.openmpi -n 2 /run/public/exchange.openmpi) unlimited=(prlimit --memlock=unlimited)
 	local with=(env LD_PRELOAD=/run/public/lib/libpinalloc.so)
 
-	chmod 777 /ctl
-	mkdir -p /run/public/{bin,lib}
-	cp "${library%/.libs/*}/pinalloc" /run/public/bin
-	cp "$library" /run/public/lib
-	cp "$programs"/{filtered,rdma-memlock} "$BATS_FILE_TMPDIR/exchange.openmpi" /run/public
+	publish "$programs"/{filtered,rdma-memlock} "$BATS_FILE_TMPDIR/exchange.openmpi"
 	write_container
 	sizes=(/run/public/rdma-memlock sizes)
 
-	mapfile -t pair < <(pair_over_ucx openmpi /run/public/exchange.openmpi)
-	attempt plain-job prlimit --memlock=unlimited "${docker[@]}" env "${pair[@]}"
-	attempt job PINALLOC_REPORT=/ctl/%r.json prlimit --memlock=unlimited "${docker[@]}" \
-		"${with[@]}" "${pair[@]}"
-	attempt check prlimit --memlock=unlimited "${docker[@]}" /run/public/bin/pinalloc check
-	attempt read-only PINALLOC_REPORT=/root/report.json prlimit --memlock=unlimited \
-		"${docker[@]}" "${with[@]}" "${sizes[@]}"
-	attempt plain-read-only prlimit --memlock=unlimited "${docker[@]}" "${sizes[@]}"
+	control plain-job "${unlimited[@]}" "${docker[@]}" "${pair[@]}"
+	attempt job PINALLOC_REPORT=/ctl/%r.json "${unlimited[@]}" "${docker[@]}" "${with[@]}" "${pair[@]}"
+	attempt check "${unlimited[@]}" "${docker[@]}" /run/public/bin/pinalloc check
+	attempt read-only PINALLOC_REPORT=/root/report.json "${unlimited[@]}" "${docker[@]}" "${with[@]}" \
+		"${sizes[@]}"
+	control plain-read-only "${unlimited[@]}" "${docker[@]}" "${sizes[@]}"
 
 	# With the limits that a container has by default.
-	attempt plain-limited prlimit --memlock=$((8 * mib)):$((8 * mib)) "${docker[@]}" "${sizes[@]}"
+	control plain-limited prlimit --memlock=$((8 * mib)):$((8 * mib)) "${docker[@]}" "${sizes[@]}"
 	attempt limited PINALLOC_REPORT=/ctl/limited.json prlimit --memlock=$((8 * mib)):$((8 * mib)) \
 		"${docker[@]}" "${with[@]}" "${sizes[@]}"
 
 	docker=(/run/public/container --user --map-root-user --)
-	as_nobody plain-rootless $((256 * mib)) "${docker[@]}" "${sizes[@]}"
-	as_nobody rootless $((256 * mib)) PINALLOC_REPORT=/ctl/rootless.json "${docker[@]}" "${with[@]}" \
+	as_nobody control plain-rootless $((256 * mib)) "${docker[@]}" "${sizes[@]}"
+	as_nobody attempt rootless $((256 * mib)) PINALLOC_REPORT=/ctl/rootless.json "${docker[@]}" "${with[@]}" \
 		"${sizes[@]}"
-	as_nobody rootless-check $((8 * mib)) "${docker[@]}" /run/public/bin/pinalloc check
-}
-
-setup() {
-	load ../helper
-	load lab
-}
-
-# said CASE: the library's lines.
-said() {
-	grep '^pinalloc' "$results/$1.err"
-}
-
-# unchanged CASE: the program ended, and printed, as without the library.
-unchanged() {
-	ended "$1" "$(< "$results/plain-$1.status")"
-	diff "$results/plain-$1.out" "$results/$1.out"
-	diff "$results/plain-$1.err" <(grep -v '^pinalloc' "$results/$1.err")
+	as_nobody attempt rootless-check $((8 * mib)) "${docker[@]}" /run/public/bin/pinalloc check
 }
 
 # registered CASE: how many requests for the heap were answered from it, with data that was right.
@@ -132,6 +110,6 @@ registered() {
 		"$results/check.out"
 	[ "$(grep -cvE '^(ok|info) ' "$results/check.out")" -eq 1 ]
 	ended rootless-check 2
-	grep -E '^fail  memlock: .*; LimitMEMLOCK=infinity .*containerd\.service' \
+	grep -E '^fail  memlock: .*LimitMEMLOCK=infinity .*containerd\.service' \
 		"$results/rootless-check.out"
 }

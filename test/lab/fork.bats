@@ -3,13 +3,12 @@
 # The promise: a process with a registered heap can have children. A child has a working heap, the
 # parent's transfers stay right while both write, and the child leaves no report.
 
+load lab
+
 setup_file() {
-	load ../helper
-	load lab
-	gcc -O2 -shared -fPIC -fvisibility=hidden -I"$top_srcdir" \
-		-o "$BATS_FILE_TMPDIR/plugin.so" "$top_srcdir/test/programs/rdma-plugin.c" -libverbs
-	gcc -O2 -shared -fPIC -I"$top_srcdir" -I"$top_builddir" -o "$BATS_FILE_TMPDIR/fork-needed.so" \
-		"$top_srcdir/test/programs/fork-needed.c"
+	vm_options=(--smp 2)
+	build_shared plugin.so rdma-plugin -libverbs
+	build_shared fork-needed.so fork-needed
 	boot forking older
 }
 
@@ -30,12 +29,12 @@ in_guest() {
 	local program=$programs/rdma-fork
 	local python=(python3 "$top_srcdir/test/programs/rdma-fork.py" "$BATS_FILE_TMPDIR/plugin.so")
 
-	known plain || attempt plain "$program"
-	known plain-init || attempt plain-init "$program" init
-	known plain-apart || attempt plain-apart "$program" init apart
-	known plain-safe || attempt plain-safe RDMAV_FORK_SAFE=1 "$program"
-	known plain-older || attempt plain-older LD_PRELOAD="$BATS_FILE_TMPDIR/fork-needed.so" "$program" init
-	known plain-python || attempt plain-python "${python[@]}"
+	control plain "$program"
+	control plain-init "$program" init
+	control plain-apart "$program" init apart
+	control plain-safe RDMAV_FORK_SAFE=1 "$program"
+	control plain-older LD_PRELOAD="$BATS_FILE_TMPDIR/fork-needed.so" "$program" init
+	control plain-python "${python[@]}"
 	forking fork "$program"
 	forking init "$program" init
 	thorough forking safe RDMAV_FORK_SAFE=1 "$program"
@@ -47,11 +46,6 @@ in_guest() {
 	older older-apart "$program" init apart
 	thorough older older-safe RDMAV_FORK_SAFE=1 "$program" apart
 	thorough older older-python "${python[@]}"
-}
-
-setup() {
-	load ../helper
-	load lab
 }
 
 # report CASE PATH: a value of the only report that the case left.

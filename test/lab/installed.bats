@@ -4,41 +4,34 @@
 # everything on an adapter and leaves one file. (Soft-RoCE is the only one: Debian's kernel has no
 # siw.)
 
+load lab
+
 setup_file() {
-	load ../helper
-	load lab
 	local root=$BATS_FILE_TMPDIR/root
 	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -C "$top_builddir" DESTDIR="$root" install \
 		> "$BATS_FILE_TMPDIR/install.log" 2>&1 || { cat "$BATS_FILE_TMPDIR/install.log"; return 1; }
 	installed=$(dirname "$(find "$root" -name pinalloc-acceptance | grep /bin/)")
 	guest_variables=(installed)
-	vm_options=(--timeout 1200)
+	vm_options=(--smp 2 --timeout 1200)
 	attempt_seconds=$((8 * attempt_seconds))
 	boot
 }
 
 in_guest() {
-	local as_user=(prlimit --memlock=1073741824:1073741824
-		setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/tmp)
-
-	export UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 UCX_UD_VERBS_ETH_DGID_CHECK=n
-	export UCX_RNDV_SCHEME=get_zcopy OMPI_MCA_pml=ucx OMPI_MCA_btl=^openib,vader,tcp,ofi
 	export MPICC=mpicc.openmpi
 	# The build directory may not be readable by everyone.
 	mkdir -m 755 /run/public
 	cp -R "$installed/.." /run/public/pinalloc
 	mkdir -m 777 /run/work /ctl/sent
 	cd /run/work
-	attempt acceptance "${as_user[@]}" /run/public/pinalloc/bin/pinalloc-acceptance \
-		-l 'mpirun.openmpi -n 2 --bind-to none' -r 4 \
-		-g '(munmap[+]mmap|mmap-fixed|madvise|fallocate)(/raw)?$' -o /ctl/sent/file
+	as_nobody attempt acceptance 1073741824 /run/public/pinalloc/bin/pinalloc-acceptance \
+		-l 'mpirun.openmpi -n 2' -r 4 \
+		-g '(mapped munmap[+]mmap|mapped madvise|behind heap:madvise)/raw$|fallocate$' -o /ctl/sent/file
 	ls -A > /ctl/left
 	attempt unknown /run/public/pinalloc/bin/pinalloc-acceptance --fast
 }
 
 setup() {
-	load ../helper
-	load lab
 	file=$results/sent/file
 }
 

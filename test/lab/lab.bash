@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# Shared by the lab's bats files, loaded after ../helper. Each file boots one virtual machine:
+# Shared by the lab's bats files, which begin with `load lab`. Each file boots one virtual machine:
 # setup_file() calls boot, which runs the file's function in_guest there. That runs one case after
 # another, and the tests check what each has left in $results.
+load ../helper
 results=$BATS_FILE_TMPDIR/results
+
+# For files that build nothing.
+setup_file() {
+	boot
+}
 
 # build_mpi PROGRAM [FLAG…]: builds mpi-PROGRAM for both MPIs, as PROGRAM.openmpi and PROGRAM.mpich.
 build_mpi() {
@@ -14,18 +20,23 @@ build_mpi() {
 	done
 }
 
-build_count_reg() {
-	gcc -O2 -shared -fPIC -I"$top_srcdir" -I"$top_builddir" -o "$BATS_FILE_TMPDIR/count-reg.so" \
-		"$top_srcdir/test/programs/count-reg.c"
+# build_shared OUTPUT PROGRAM [FLAG…]: builds a library.
+build_shared() {
+	gcc -O2 -shared -fPIC -I"$top_srcdir" -I"$top_builddir" -o "$BATS_FILE_TMPDIR/$1" \
+		"$top_srcdir/test/programs/$2.c" "${@:3}"
 }
 
-# vm_options for a file whose jobs do more than exchange messages, and in which thread timing does
-# not matter. Waiting ranks keep a processor busy: with two in each machine, two machines in
-# parallel have more of those than the host has processors, and slow down the ranks that work.
-one_processor=(--smp 1)
+# Waiting ranks keep a processor busy: with two in each machine, two machines in parallel have more of
+# those than the host has processors, and slow down the ranks that work. Files in which the timing of
+# threads matters have --smp 2.
+vm_options=(--smp 1)
 
-# The settings that disable UCX's registration cache: up to UCX 1.15, and since 1.16.
+# The settings that disable UCX's registration cache, up to UCX 1.15 and since 1.16; and those that give
+# UCX a tenth of its usual memory, so that the program's own prevails. Those of every job are in
+# guest-stage2.
 no_ucx_cache=(UCX_IB_REG_METHODS=direct UCX_RCACHE_ENABLE=n)
+little_ucx=(UCX_RC_VERBS_SEG_SIZE=2k UCX_RC_VERBS_TX_BUFS_GROW=128 UCX_RC_VERBS_RX_QUEUE_LEN=512
+	UCX_UD_VERBS_TX_BUFS_GROW=128 UCX_UD_VERBS_RX_QUEUE_LEN=512)
 
 # LAB_LOAD=1 runs in_guest beside a load, which says in $results/load.log what it did: test programs
 # are slower, and stopped at random. LAB_LOAD_LOOPS and LAB_LOAD_SEED are what load calls so.
@@ -39,12 +50,11 @@ fi
 # How long a case may take: on a slow machine set TIMEOUT_SCALE, which scales other limits as well.
 attempt_seconds=$((120 * slower * ${TIMEOUT_SCALE:-1}))
 
-# With TEST_ALL=1 thorough cases run, and so do controls whose results are known.
+# With TEST_ALL=1 thorough cases run.
 everything=${TEST_ALL:-}
 
 # boot [FUNCTION…]: runs in_guest in a virtual machine with these vm_options. There it can call
-# attempt, shimmed, known, thorough, counted, as_nobody, pair_over_… and the functions named here,
-# and use guest_variables, if set.
+# the functions below, up to `publish`, and those named here, and use guest_variables, if set.
 boot() {
 	write_script "$@"
 	TIMEOUT_SCALE=$((slower * ${TIMEOUT_SCALE:-1})) "$top_srcdir/test/lab/vm" "${vm_options[@]}" \
@@ -65,18 +75,11 @@ boot_pair() {
 
 write_script() {
 	mkdir "$results"
-	[ -n "$everything$LAB_CONTROLS" ] || "$top_srcdir/test/lab/controls" put "$results" >&3
+	[ -n "${LAB_CONTROLS:-}" ] || "$top_srcdir/test/lab/controls" put "$results" >&3
 	{
-		declare -p library programs top_srcdir BATS_FILE_TMPDIR no_ucx_cache attempt_seconds everything \
-			"${guest_variables[@]}"
-		declare -f attempt shimmed known thorough counted as_nobody pair_over_ucx pair_over_libfabric \
-			in_guest "$@"
-		# Open MPI requires this of root, and on a machine with fewer processors than ranks.
-		echo 'export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-			export OMPI_MCA_rmaps_base_oversubscribe=1 # since 5:
-			export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
-			# Each process of a job would load plugins for displays, OpenCL and PCI, of no use here.
-			export HWLOC_PLUGINS_PATH=/nonexistent'
+		declare -p library programs top_srcdir BATS_FILE_TMPDIR no_ucx_cache little_ucx attempt_seconds \
+			everything "${guest_variables[@]}"
+		declare -f thorough known attempt control counted shimmed job ranks as_nobody publish in_guest "$@"
 		echo in_guest
 	} > "$results/script"
 }
@@ -92,9 +95,8 @@ thorough() {
 	[ -z "$everything" ] || "$@"
 }
 
-# known NAME || attempt NAME …: in the guest, a control: a case without the library, which says
-# something of UCX, the kernel and so on, and nothing of ours. A short test run takes its result from
-# the record that test/lab/controls keeps.
+# known NAME: in the guest, of a control, a case without the library, which says something of UCX, the
+# kernel and so on, and nothing of ours: whether its result is in the record that test/lab/controls keeps.
 known() {
 	echo "$1" >> /ctl/controls
 	[ -e "/ctl/$1.status" ]
@@ -122,63 +124,62 @@ attempt() {
 	echo "$((SECONDS - began)) s  $name" >> /ctl/took
 }
 
-# shimmed NAME …: the same with the library, and a report in NAME.json.
-shimmed() {
-	local name=$1
-	shift
-	attempt "$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/$name.json" "$@"
+# control NAME …: the same, where its result is not known.
+control() {
+	known "$1" || attempt "$@"
 }
 
-# counted NAME …: the same without the library, counting registrations.
+# counted NAME …: the same, counting registrations.
 counted() {
-	local name=$1
-	shift
-	attempt "$name" LD_PRELOAD="$BATS_FILE_TMPDIR/count-reg.so" "$@"
+	control "$1" LD_PRELOAD="$BATS_FILE_TMPDIR/count-reg.so" "${@:2}"
 }
 
-# as_nobody NAME BYTES [VARIABLE=VALUE…] COMMAND…: runs one case without privileges and with a limit
-# on locked memory. The command must be in a public directory, as the build directory may not be
-# readable by everyone.
-as_nobody() {
-	local name=$1 limit=$2
+# shimmed NAME …: runs a case with the library, and a report in NAME.json.
+shimmed() {
+	attempt "$1" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/$1.json" "${@:2}"
+}
+
+# job NAME …: the same with reports of all ranks, NAME.0.json and so on.
+job() {
+	attempt "$1" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/$1.%r.json" "${@:2}"
+}
+
+# ranks MPI N [VARIABLE=VALUE…] WORD…: sets command to a job of N ranks, which have these variables; mpirun
+# does not.
+ranks() {
+	local mpi=$1
+
+	command=("mpirun.$mpi" -n "$2")
 	shift 2
-	attempt "$name" prlimit --memlock="$limit:$limit" \
-		setpriv --reuid 65534 --regid 65534 --clear-groups env "$@"
+	while [[ $1 == *=* ]]; do
+		case $mpi in
+		openmpi) command+=(-x "$1") ;;
+		mpich) command+=(-env "${1%%=*}" "${1#*=}") ;;
+		esac
+		shift
+	done
+	command+=("$@")
 }
 
-# pair_over_ucx MPI PROGRAM…: the command line for env, one word in a line: a job of two ranks whose
-# messages use the device, not shared memory. By itself UCX 1.18 copies them, however large, and
-# registers nothing.
-pair_over_ucx() {
-	printf '%s\n' UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
-		UCX_UD_VERBS_ETH_DGID_CHECK=n UCX_RNDV_SCHEME=get_zcopy
-	case $1 in
-	openmpi)
-		printf '%s\n' mpirun.openmpi -np 2 --bind-to none --mca pml ucx \
-			--mca btl ^openib,vader,tcp,ofi
-		;;
-	mpich)
-		printf '%s\n' MPIR_CVAR_NOLOCAL=1 mpirun.mpich -np 2
-		;;
-	esac
-	shift
-	printf '%s\n' "$@"
+# as_nobody HOW NAME BYTES [VARIABLE=VALUE…] COMMAND…: one case, HOW being attempt or control, without
+# privileges and with a limit on locked memory. The command must be in a public directory.
+as_nobody() {
+	local limit=$3
+
+	[[ $limit == *:* ]] || limit=$limit:$limit
+	"$1" "$2" prlimit --memlock="$limit" \
+		setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/tmp "${@:4}"
 }
 
-# pair_over_libfabric PROGRAM…: the same for Open MPI over libfabric. Soft-RoCE supports messages up
-# to 8 MiB, and fewer outstanding completions than libfabric requests without FI_UNIVERSE_SIZE.
-pair_over_libfabric() {
-	printf '%s\n' FI_UNIVERSE_SIZE=4 mpirun.openmpi -np 2 --bind-to none --mca pml cm --mca mtl ofi \
-		--mca mtl_ofi_provider_include 'verbs;ofi_rxm' "$@"
-}
-
-# little_ucx: settings for env, one in a line. UCX gets a tenth of its usual memory, so that the
-# program's own prevails. Messages use the device, not shared memory.
-little_ucx() {
-	printf '%s\n' UCX_TLS=rc_verbs,ud_verbs,self UCX_NET_DEVICES=rxe0:1 \
-		UCX_UD_VERBS_ETH_DGID_CHECK=n UCX_RC_VERBS_SEG_SIZE=2k \
-		UCX_RC_VERBS_TX_BUFS_GROW=128 UCX_RC_VERBS_RX_QUEUE_LEN=512 \
-		UCX_UD_VERBS_TX_BUFS_GROW=128 UCX_UD_VERBS_RX_QUEUE_LEN=512
+# publish [FILE…]: the build directory may not be readable by everyone, so copies these, the command and the
+# library to /run/public, and lets everyone write to /ctl.
+publish() {
+	mkdir -p -m 755 /run/public /run/public/{bin,lib}
+	cp "${programs%/test/programs}/pinalloc" /run/public/bin
+	cp "$library" /run/public/lib
+	[ $# -eq 0 ] || cp -R "$@" /run/public
+	chmod 777 /ctl
+	library=/run/public/lib/libpinalloc.so
 }
 
 # ended NAME [STATUS]: prints a case's output; whether it ended with that status.
@@ -186,6 +187,30 @@ ended() {
 	echo "$1:"
 	cat "$results/$1.out" "$results/$1.err"
 	[ "$(< "$results/$1.status")" = "${2:-0}" ]
+}
+
+# right NAME [ROUNDS]: a job ran, and every word arrived.
+right() {
+	ended "$1"
+	grep -qE "^rounds ${2:-$rounds} wrong 0( |\$)" "$results/$1.out"
+}
+
+# unchanged CASE: the program ended, and printed, as the control plain-CASE, but for the library's lines.
+unchanged() {
+	ended "$1" "$(< "$results/plain-$1.status")"
+	diff "$results/plain-$1.out" "$results/$1.out"
+	diff "$results/plain-$1.err" <(grep -v '^pinalloc' "$results/$1.err")
+}
+
+# said CASE: the library's lines.
+said() {
+	grep '^pinalloc' "$results/$1.err" || :
+}
+
+# says CASE STATUS WHAT REGEX: `pinalloc check` printed exactly one such line.
+says() {
+	cat "$results/$1.out" "$results/$1.err"
+	[ "$(grep -cE "^$(printf '%-4s' "$2")  $3: $4\$" "$results/$1.out")" -eq 1 ]
 }
 
 # value NAME KEY: the number after KEY in a case's output.
@@ -198,36 +223,25 @@ reported() {
 	figure "$results/$1.json" "$2"
 }
 
+# holds NAME CONDITION…: the case ended, or the job of which this is a rank, and what jq says of its report is
+# true.
+holds() {
+	local condition
+	[ ! -e "$results/$1.status" ] || ended "$1"
+	for condition in "${@:2}"; do
+		echo "$1: $condition"
+		jq -e "$condition" "$results/$1.json" > /dev/null
+	done
+}
+
+# merged DIRECTORY FILTER: a value of the job's report; the status of that says nothing.
+merged() {
+	("$top_builddir/pinalloc" report --json "$1" 2> /dev/null || :) | jq -c "$2"
+}
+
 # of_the_heap REPORT: why requests for its memory went to libibverbs. UCX 1.18 registers a dma-buf
 # that is none, to see whether it could; and libfabric must not get a key that is in use.
 of_the_heap() {
 	figure "$1" '.registration.passed_through_reasons |
 		del(.["not heap memory"], .["dma-buf"], .["key in use, and has to be unique"])'
-}
-
-# --- of what stale-cases has left ---
-
-# cases NAME GROUP: "WAY SIDE OUTCOME" for each case of a group.
-cases() {
-	awk -v group="$2" 'NR == FNR { of[$2] = $1; next } of[$1] == group { print $1, $2, $3 }' \
-		<("$BATS_FILE_TMPDIR/mpi-stale.openmpi" list) "$results/$1.cases"
-}
-
-# number NAME GROUP PATTERN: the number of cases that match; prints the others.
-number() {
-	cases "$1" "$2" | grep -vE "$3" >&2 || :
-	cases "$1" "$2" | grep -cE "$3" || :
-}
-
-# worse CONFIGURATION GROUP: the cases that are worse with the library than without.
-worse() {
-	cases "$1-without" "$2" > "$BATS_TEST_TMPDIR/without"
-	cases "$1-with" "$2" > "$BATS_TEST_TMPDIR/with"
-	[ -s "$BATS_TEST_TMPDIR/with" ]
-	awk -v where="$1" '
-		BEGIN { grade["right"] = 1; grade["corrupt"] = 3
-			grade["never"] = grade["error"] = grade["hang"] = 2 }
-		NR == FNR { before[$1 $2] = $3; next }
-		grade[$3] > grade[before[$1 $2]] { print where, $0, "was", before[$1 $2] }' \
-		"$BATS_TEST_TMPDIR/without" "$BATS_TEST_TMPDIR/with"
 }

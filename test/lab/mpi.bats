@@ -1,60 +1,56 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
 # The promise: an MPI program is right and registers its heap once, whatever it allocates and frees,
-# whichever registration cache its MPI library has, and however that learns of unmapped memory.
+# whichever registration cache its MPI library has, and however that learns of unmapped memory. Slices of a
+# pool are sent from and received into without a registration, by a program that asks for keys and by an MPI
+# library that knows nothing of pools, whose program is in Python.
+
+load lab
 
 setup_file() {
-	load ../helper
-	load lab
 	build_mpi exchange
-	build_count_reg
+	build_shared count-reg.so count-reg
 	[ -z "$everything" ] || "$top_srcdir/test/lab/stale-cases" build "$BATS_FILE_TMPDIR"
-	vm_options=("${one_processor[@]}")
 	guest_variables=(rounds)
-	boot job over_ucx over_libfabric of_the_cache
+	boot over_ucx over_libfabric of_the_cache arrays
 }
 
 # Each round is a message of up to 16 MiB, which the ranks send in turn.
 rounds=24
 
-# job NAME [VARIABLE=VALUE…] COMMAND…: runs a job with the library and a report for each rank.
-job() {
-	local name=$1
-	shift
-	attempt "$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/$name.%r.json" "$@"
-}
-
 # over_ucx HOW NAME MPI [VARIABLE=VALUE…]: runs mpi-exchange over UCX; HOW is job or counted.
 over_ucx() {
-	local command
-	mapfile -t command < <(pair_over_ucx "$3" "$BATS_FILE_TMPDIR/exchange.$3" $rounds)
-	"$1" "$2" "${@:4}" "${command[@]}"
+	"$1" "$2" "${@:4}" "mpirun.$3" -n 2 "$BATS_FILE_TMPDIR/exchange.$3" $rounds
 }
 
-# over_libfabric NAME [VARIABLE=VALUE…]: the same with Open MPI over libfabric.
+# over_libfabric NAME [VARIABLE=VALUE…]: the same with Open MPI over libfabric, and messages up to 8 MiB, which
+# soft-RoCE supports there.
 over_libfabric() {
-	local command
-	mapfile -t command < <(pair_over_libfabric "$BATS_FILE_TMPDIR/exchange.openmpi" $rounds 8000000)
-	job "$1" "${@:2}" "${command[@]}"
+	job "$1" OMPI_MCA_pml=cm "${@:2}" mpirun.openmpi -n 2 "$BATS_FILE_TMPDIR/exchange.openmpi" $rounds 8000000
 }
 
 # of_the_cache HOW NAME: blocks that are freed and allocated, with UCX's own check of page frames, and
 # told nothing of unmapped memory.
 of_the_cache() {
-	local command
-	mapfile -t command < <(pair_over_ucx openmpi "$BATS_FILE_TMPDIR/mpi-stale.openmpi" blind \
-		free+malloc:send free+malloc:receive free+calloc:send free+calloc:receive)
 	"$1" "$2" UCX_MEM_MMAP_HOOK_MODE=none UCX_RCACHE_CHECK_PFN=1024 \
-		GLIBC_TUNABLES=glibc.malloc.mmap_threshold=131072 OMPI_MCA_memory=^patcher "${command[@]}"
+		GLIBC_TUNABLES=glibc.malloc.mmap_threshold=131072 OMPI_MCA_memory=^patcher \
+		mpirun.openmpi -n 2 "$BATS_FILE_TMPDIR/mpi-stale.openmpi" blind \
+		free+malloc:send free+malloc:receive free+calloc:send free+calloc:receive
+}
+
+# arrays NAME [VARIABLE=VALUE…]: NumPy arrays of a pool, with Debian's mpi4py, which has Open MPI.
+arrays() {
+	job "$1" PYTHONDONTWRITEBYTECODE=1 "${@:2}" \
+		mpirun.openmpi -n 2 /usr/bin/python3 "$top_srcdir/preload/python/exchange.py" 2
 }
 
 in_guest() {
-	local mpi monitor how
+	local mpi monitor
 
 	for mpi in openmpi mpich; do
 		over_ucx job $mpi $mpi PINALLOC_LOG=info
 		over_ucx job $mpi-direct $mpi "${no_ucx_cache[@]}"
-		known $mpi-plain || over_ucx counted $mpi-plain $mpi "${no_ucx_cache[@]}"
+		over_ucx counted $mpi-plain $mpi "${no_ucx_cache[@]}"
 		thorough over_ucx job $mpi-local $mpi PINALLOC_LOG=info PINALLOC_ACCESS=local
 	done
 	over_libfabric libfabric PINALLOC_LOG=info
@@ -71,17 +67,9 @@ in_guest() {
 	done
 	thorough of_the_cache counted blind-without
 	thorough of_the_cache job blind-with
-}
-
-setup() {
-	load ../helper
-	load lab
-}
-
-# right NAME: the job ran, and every word arrived.
-right() {
-	ended "$1"
-	grep -qx "rounds $rounds wrong 0" "$results/$1.out"
+	shimmed keys "$programs/rdma-pool" keys
+	arrays pool
+	thorough arrays pool-direct "${no_ucx_cache[@]}"
 }
 
 # once NAME: the heap was registered as it grew, never for a message, and no heap request went to
@@ -245,4 +233,25 @@ outcomes() {
 	right reloc
 	right reloc-cured
 	once reloc-cured
+}
+
+# --- pools ---
+
+@test "slices have keys in each enabled protection domain, and nothing is registered for them" {
+	ended keys
+}
+
+# sent NAME: all arrays arrived, and after a first round none waited for a registration.
+sent() {
+	ended "$1"
+	diff <(sort "$results/$1.out") <(printf 'rank %d rounds 2 wrong 0 registrations 0\n' 0 1)
+}
+
+@test "MPI sends NumPy arrays of a pool, and no message waits for a registration" {
+	sent pool
+}
+
+# bats test_tags=thorough
+@test "nor without UCX's cache, which then asks for each message" {
+	sent pool-direct
 }

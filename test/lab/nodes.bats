@@ -4,10 +4,10 @@
 # first, as without the library. Untouched pages that a registration makes resident are on the node
 # of the thread that made the heap grow, whichever thread registers.
 
+load lab
+
 setup_file() {
-	load ../helper
-	load lab
-	vm_options=(--numa 2)
+	vm_options=(--smp 2 --numa 2)
 	boot
 }
 
@@ -17,11 +17,11 @@ in_guest() {
 	cat /sys/devices/system/node/node[01]/cpulist > /ctl/processors
 	# NUMA balancing would move pages to the threads that use them.
 	echo 0 > /proc/sys/kernel/numa_balancing
-	attempt plain-crosswise "$program" crosswise
+	control plain-crosswise "$program" crosswise
 	shimmed first "$program" first
 	shimmed first-small PINALLOC_HUGEPAGE=off "$program" first
 	for way in touched halves; do
-		attempt plain-$way "$program" $way
+		control plain-$way "$program" $way
 		shimmed $way "$program" $way
 		shimmed $way-small PINALLOC_HUGEPAGE=off "$program" $way
 		shimmed $way-lazy $lazy "$program" $way
@@ -38,11 +38,6 @@ os.execv(sys.argv[1], sys.argv[1:])' "$program" crosswise
 	echo 160 > /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages
 	echo 160 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages
 	shimmed hugetlb PINALLOC_HUGEPAGE=hugetlb "$program" first
-}
-
-setup() {
-	load ../helper
-	load lab
 }
 
 # pages NAME KEY: a value of one case.

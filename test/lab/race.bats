@@ -3,41 +3,34 @@
 # The promise: any thread may replace pages of memory that the program mapped itself at any time,
 # and the next message uses the new pages. bench/stale --race and --soak do the same for longer.
 
+load lab
+
 setup_file() {
-	load ../helper
-	load lab
 	"$top_srcdir/test/lab/stale-cases" build "$BATS_FILE_TMPDIR"
 	rounds=${LAB_LOAD:+20}
 	rounds=${rounds:-60}
 	guest_variables=(rounds)
+	vm_options=(--smp 2)
 	boot race
 }
 
-# race NAME PROGRAM ARGUMENT…: runs Open MPI over UCX with $preload, configured to register also
-# small messages.
+# race HOW NAME PROGRAM ARGUMENT…: runs Open MPI over UCX, configured to register also small messages; HOW is
+# job or control.
 race() {
-	local name=$1 command
-	mapfile -t command < <(pair_over_ucx openmpi "$BATS_FILE_TMPDIR/$2.openmpi" "${@:3}")
-	attempt "$name" UCX_RNDV_THRESH=8k $preload "${command[@]}"
+	"$1" "$2" UCX_RNDV_THRESH=8k mpirun.openmpi -n 2 "$BATS_FILE_TMPDIR/$3.openmpi" "${@:4}"
 }
 
 in_guest() {
-	local preload='' side
+	local side
 
-	known without || race without mpi-race 20 64 send
-	known without-threads || race without-threads mpi-race 20 1024 receive-threads
-	preload=LD_PRELOAD=$library
-	race send mpi-race $rounds 64 send
-	race receive mpi-race $rounds 1024 receive
+	race control without mpi-race 20 64 send
+	race control without-threads mpi-race 20 1024 receive-threads
+	race job send mpi-race $rounds 64 send
+	race job receive mpi-race $rounds 1024 receive
 	for side in {send,receive}-threads{,-libc}; do
-		race $side mpi-race $rounds 1024 $side
+		race job $side mpi-race $rounds 1024 $side
 	done
-	race soak mpi-soak 10
-}
-
-setup() {
-	load ../helper
-	load lab
+	race job soak mpi-soak 10
 }
 
 # wrong NAME: the number of rounds with wrong words.

@@ -4,10 +4,9 @@
 # process may have two. The newer one is that of Debian sid, which is fetched with the libc that it
 # needs, and not installed.
 
+load lab
+
 setup_file() {
-	load ../helper
-	load lab
-	vm_options=("${one_processor[@]}")
 	libc=$BATS_FILE_TMPDIR/libc newer=$BATS_FILE_TMPDIR/newer other=$BATS_FILE_TMPDIR/other
 	guest_variables=(libc newer other loader)
 	fetch "$libc" libc6 libnl-3-200 libnl-route-3-200
@@ -46,11 +45,8 @@ rename() {
 }
 
 build() {
-	local plugin=(gcc -O2 -shared -fPIC -fvisibility=hidden -I"$top_srcdir"
-		"$top_srcdir/test/programs/rdma-plugin.c")
-
-	"${plugin[@]}" -o "$BATS_FILE_TMPDIR/own.so" -libverbs
-	"${plugin[@]}" -o "$BATS_FILE_TMPDIR/other.so" "$other/libibverbs.so.N"
+	build_shared own.so rdma-plugin -libverbs
+	build_shared other.so rdma-plugin "$other/libibverbs.so.N"
 	gcc -O2 -x c -o "$BATS_FILE_TMPDIR/two" - -ldl <<- 'END'
 		#include <dlfcn.h>
 
@@ -96,19 +92,13 @@ in_guest() {
 	shimmed two "${two[@]}"
 }
 
-setup() {
-	load ../helper
-	load lab
-}
-
 # fine CASE: it was right without the library and with it, which said nothing, and has deregistered what
 # it registered.
 fine() {
 	ended "plain-$1"
 	ended "$1"
 	[ ! -s "$results/$1.err" ]
-	[ "$(reported "$1" .registration.mr_created)" -gt 0 ]
-	[ "$(reported "$1" .memory.pinned_bytes)" -eq 0 ]
+	holds "$1" '.registration.mr_created > 0' '.memory.pinned_bytes == 0'
 }
 
 @test "with a newer release than the library's, domains and devices end and come again" {

@@ -4,31 +4,14 @@
 # command, by srun with the environment, and by a TaskProlog, every rank has the library and its own
 # report; limits, prologs, a requeue and a task killed for its memory lead to what the page says.
 
-setup_file() {
-	load ../helper
-	load lab
-	local script=$BATS_FILE_TMPDIR/script
+load lab
 
+setup_file() {
 	build_mpi peaks
-	mkdir "$results"
 	write_configuration "$BATS_FILE_TMPDIR/slurm"
-	{
-		declare -p library programs top_builddir BATS_FILE_TMPDIR attempt_seconds
-		declare -f start_node
-		echo 'public=/run/public'
-	} > "$script.common"
-	{
-		cat "$script.common"
-		echo start_node
-	} > "$script.node"
-	{
-		cat "$script.common"
-		declare -f attempt as_nobody little_ucx step in_allocation until_true requeued in_guest
-		printf '%q node2 bash %q &\n' "$top_srcdir/test/lab/rsh" "$script.node"
-		echo 'in_guest > /share/log 2>&1'
-	} > "$script"
-	"$top_srcdir/test/lab/pair" --share "$BATS_FILE_TMPDIR" -- bash "$script" > "$results/pair" 2>&1 ||
-		{ cat "$results/pair" "$BATS_FILE_TMPDIR/log" && false; }
+	public=/run/public
+	guest_variables=(public)
+	boot_pair start_node step in_allocation until_true requeued
 }
 
 # write_configuration DIRECTORY: for /etc/slurm of both nodes. Each pretends to have four processors.
@@ -45,8 +28,8 @@ write_configuration() {
 		AuthInfo=cred_expire=$((5 * ${TIMEOUT_SCALE:-1}))
 		StateSaveLocation=/var/spool/slurmctld
 		SlurmdSpoolDir=/var/spool/slurmd
-		SlurmctldLogFile=/share/results/slurmctld.log
-		SlurmdLogFile=/share/results/slurmd.%n.log
+		SlurmctldLogFile=/share/slurmctld.log
+		SlurmdLogFile=/share/slurmd.%n.log
 		ProctrackType=proctrack/cgroup
 		TaskPlugin=task/cgroup
 		SelectType=select/cons_tres
@@ -69,7 +52,7 @@ write_configuration() {
 	END
 	for script in prolog epilog; do
 		printf '%s\n' '#!/bin/bash' "export LD_PRELOAD=$library PINALLOC_REPORT=stderr" \
-			/usr/bin/id "echo $script \$SLURM_JOB_ID >> /share/results/\$HOSTNAME.scripts" \
+			/usr/bin/id "echo $script \$SLURM_JOB_ID >> /share/\$HOSTNAME.scripts" \
 			> "$1/$script"
 	done
 	# shellcheck disable=SC2016 # for the script
@@ -84,11 +67,8 @@ write_configuration() {
 start_node() {
 	local groups=/sys/fs/cgroup group
 
-	mkdir -p -m 755 $public $public/{bin,lib} /run/munge /etc/slurm /var/spool/slurm{ctl,}d
-	mkdir -p -m 777 /share/results
-	cp "$library" $public/lib
-	cp "$top_builddir/pinalloc" "$programs/rdma-memlock" "$programs/rdma-pieces" \
-		"$BATS_FILE_TMPDIR"/peaks.* $public/bin
+	publish "$programs/rdma-memlock" "$programs/rdma-pieces" "$BATS_FILE_TMPDIR/peaks.mpich"
+	mkdir -p -m 755 /run/munge /etc/slurm /var/spool/slurm{ctl,}d
 	cp "$BATS_FILE_TMPDIR"/slurm/* /etc/slurm
 	chmod 600 /etc/slurm/munge.key
 	mount -t cgroup2 none $groups
@@ -106,28 +86,27 @@ start_node() {
 step() {
 	local name=$1
 	shift
-	mkdir -p -m 777 "/share/results/$name"
-	as_nobody "$name" $((32 << 20)) srun --jobid="$job" --overlap -N2 "$@"
+	mkdir -p -m 777 "/share/$name"
+	as_nobody attempt "$name" $((32 << 20)) srun --jobid="$job" --overlap -N2 "$@"
 }
 
 in_allocation() {
-	local ucx job
+	local job
 
-	as_nobody allocated unlimited salloc --no-shell -N2 --ntasks-per-node=2
+	as_nobody attempt allocated unlimited salloc --no-shell -N2 --ntasks-per-node=2
 	job=$(grep -o '[0-9]*$' /ctl/allocated.err | head -n 1)
-	mapfile -t ucx < <(little_ucx)
 	# Over rc_verbs a rank of MPICH 4.2 with UCX 1.18 may wait in MPI_Finalize forever.
-	export "${ucx[@]}" UCX_TLS=ud_verbs,self MPIR_CVAR_NOLOCAL=1 SLURM_MPI_TYPE=pmi2
+	export "${little_ucx[@]}" UCX_TLS=ud_verbs,self SLURM_MPI_TYPE=pmi2
 	step check -n2 $public/bin/pinalloc check
 	step check-little -n2 --propagate=MEMLOCK $public/bin/pinalloc check
-	step run -n4 $public/bin/pinalloc run --report=/share/results/run/%r.json -- $public/bin/peaks.mpich 5
+	step run -n4 $public/bin/pinalloc run --report=/share/run/%r.json -- $public/peaks.mpich 5
 	step environment -n2 \
-		--export=ALL,LD_PRELOAD=$public/lib/libpinalloc.so,PINALLOC_REPORT=/share/results/environment/%r.json \
-		$public/bin/peaks.mpich 5
+		--export=ALL,LD_PRELOAD=$public/lib/libpinalloc.so,PINALLOC_REPORT=/share/environment/%r.json \
+		$public/peaks.mpich 5
 	step site -n2 --propagate=MEMLOCK \
-		--export=ALL,UCX_RCACHE_MAX_SIZE=8m,SITE_REPORT=/share/results/site/%r.json $public/bin/peaks.mpich 5
-	printf '%s\n' "0-1,3 $public/bin/rdma-memlock sizes" "2 $public/bin/rdma-pieces held" > /share/programs
-	step killed -n4 --mem=150M --mpi=none --multi-prog --export=ALL,SITE_REPORT=/share/results/killed/%r.json \
+		--export=ALL,UCX_RCACHE_MAX_SIZE=8m,SITE_REPORT=/share/site/%r.json $public/peaks.mpich 5
+	printf '%s\n' "0-1,3 $public/rdma-memlock sizes" "2 $public/rdma-pieces held" > /share/programs
+	step killed -n4 --mem=150M --mpi=none --multi-prog --export=ALL,SITE_REPORT=/share/killed/%r.json \
 		/share/programs
 	scancel "$job"
 }
@@ -145,40 +124,43 @@ until_true() {
 requeued() {
 	local job
 
-	mkdir -m 777 /share/results/requeued
-	cat > /share/requeued <<- END
+	mkdir -m 777 /share/requeued
+	cat > /share/requeued.sh <<- END
 		#!/bin/bash
 		wait=wait
 		[ -z "\$SLURM_RESTART_COUNT" ] || wait=
-		srun $public/bin/pinalloc run --report=/share/results/requeued/%h.%p.json -- \\
-			$public/bin/rdma-memlock sizes \$wait
+		srun $public/bin/pinalloc run --report=/share/requeued/%h.%p.json -- \\
+			$public/rdma-memlock sizes \$wait
 	END
-	as_nobody submitted unlimited sbatch --parsable -N2 --ntasks-per-node=1 --mem=200M \
-		--open-mode=append -o /share/results/requeued/output /share/requeued
+	as_nobody attempt submitted unlimited sbatch --parsable -N2 --ntasks-per-node=1 --mem=200M \
+		--open-mode=append -o /share/requeued/output /share/requeued.sh
 	job=$(< /ctl/submitted.out)
-	until_true '[ "$(grep -cs waiting /share/results/requeued/output)" = 2 ]'
+	until_true '[ "$(grep -cs waiting /share/requeued/output)" = 2 ]'
 	attempt requeue scontrol requeue "$job"
 }
 
 # In a directory that is there for ordinary users: their jobs begin in that of the submitting shell.
 in_guest() {
 	cd /tmp
+	{
+		declare -p library programs BATS_FILE_TMPDIR
+		declare -f publish start_node
+		echo start_node
+	} > /share/start
+	"$top_srcdir/test/lab/rsh" node2 bash /share/start &
 	start_node
 	requeued
 	in_allocation
-	mkdir -m 777 /share/results/exported
-	printf '%s\n' '#!/bin/bash' "srun $public/bin/rdma-memlock sizes" 'exit 7' > /share/exported
-	as_nobody exported unlimited LD_PRELOAD=$public/lib/libpinalloc.so \
-		PINALLOC_REPORT=/share/results/exported/%h.%p.json \
-		sbatch --wait -N2 --ntasks-per-node=1 --mem=200M -o /share/results/exported/output /share/exported
+	mkdir -m 777 /share/exported
+	printf '%s\n' '#!/bin/bash' "srun $public/rdma-memlock sizes" 'exit 7' > /share/exported.sh
+	as_nobody attempt exported unlimited LD_PRELOAD=$public/lib/libpinalloc.so \
+		PINALLOC_REPORT=/share/exported/%h.%p.json \
+		sbatch --wait -N2 --ntasks-per-node=1 --mem=200M -o /share/exported/output /share/exported.sh
 	until_true '[ -z "$(squeue -h)" ]'
-	sinfo -h -o '%T %D' > /share/results/nodes
-	mv /ctl/*.{out,err,status} /share/log /share/results
+	sinfo -h -o '%T %D' > /share/nodes
 }
 
 setup() {
-	load ../helper
-	load lab
 	pinalloc=$top_builddir/pinalloc
 	cd "$results"
 }
@@ -197,11 +179,6 @@ right() {
 		# The peak is that of the program: nothing else took the place of the report.
 		[ "$(figure "$1/$r.json" .memory.live_peak_bytes)" -gt $(((r + 1) * 5 << 20)) ]
 	done
-}
-
-# merged NAME FILTER: a value of the job's report; the status says nothing.
-merged() {
-	("$pinalloc" report --json "$1" 2> /dev/null || :) | jq -c "$2"
 }
 
 @test "srun pinalloc run: reports of four ranks on two nodes are one job" {

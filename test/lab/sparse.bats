@@ -4,10 +4,10 @@
 # of requests only resident memory is registered, and a request makes no more resident than it asks
 # for, plus a few huge pages.
 
+load lab
+
 setup_file() {
-	load ../helper
-	load lab
-	vm_options=(--mem 4G "${one_processor[@]}")
+	vm_options+=(--mem 4G)
 	boot both at_once
 }
 
@@ -15,7 +15,7 @@ setup_file() {
 both() {
 	local name=$1 sparse=$programs/rdma-sparse
 	shift
-	known "plain-$name" || attempt "plain-$name" "$sparse" "$@"
+	control "plain-$name" "$sparse" "$@"
 	shimmed "eager-$name" "$sparse" "$@"
 	shimmed "lazy-$name" PINALLOC_REGISTER=lazy "$sparse" "$@"
 }
@@ -35,7 +35,7 @@ in_guest() {
 
 	# By default the kernel refuses a block larger than the machine's memory.
 	thorough both refused 65536
-	thorough at_once plain-pair attempt "$sparse" 3072
+	thorough at_once plain-pair control "$sparse" 3072
 	thorough at_once eager-pair shimmed "$sparse" 3072
 	thorough at_once lazy-pair shimmed PINALLOC_REGISTER=lazy "$sparse" 3072 register
 
@@ -45,7 +45,7 @@ in_guest() {
 	both one-page 65536 register
 	thorough both one-page-of-calloc 65536 calloc register
 	thorough both scattered 65536 scattered register
-	known plain-front || attempt plain-front "$sparse" 1024 front
+	control plain-front "$sparse" 1024 front
 	shimmed eager-front "$sparse" 1024 front ahead
 	shimmed lazy-front PINALLOC_REGISTER=lazy "$sparse" 1024 front
 	thorough both reads 8192 calloc reads
@@ -53,94 +53,72 @@ in_guest() {
 	thorough both scattered-small 65536 calloc scattered register
 }
 
-setup() {
-	load ../helper
-	load lab
-}
-
 slack=$((64 * 1024)) # KiB
 
-# like_plain NAME HOW…: it ended, printed the same as without the library except for its memory, and
-# has no more memory resident.
+# like_plain NAME: eager and lazy, it ended, printed the same as without the library except for its memory, and
+# has no more memory resident, nor more pinned than that.
 like_plain() {
-	local name=$1 how
-	shift
-	ended "plain-$name"
-	for how in "$@"; do
-		ended "$how-$name"
-		diff <(grep -v '^resident' "$results/plain-$name.out") \
-			<(grep -v '^resident' "$results/$how-$name.out")
-		[ "$(value "$how-$name" resident)" -le $(($(value "plain-$name" resident) + slack)) ]
-	done
-}
-
-# pins_little NAME HOW…
-pins_little() {
-	local name=$1 how
-	shift
-	for how in "$@"; do
-		[ "$(value "$how-$name" pinned)" -le $slack ]
-	done
-}
-
-# pins_no_more_than_resident NAME
-pins_no_more_than_resident() {
 	local how
+	ended "plain-$1"
 	for how in eager lazy; do
+		ended "$how-$1"
+		diff <(grep -v '^resident' "$results/plain-$1.out") <(grep -v '^resident' "$results/$how-$1.out")
+		[ "$(value "$how-$1" resident)" -le $(($(value "plain-$1" resident) + slack)) ]
 		[ "$(value "$how-$1" pinned)" -le $(($(value "$how-$1" resident) + slack)) ]
+	done
+}
+
+# pins_little NAME: the same, and little is pinned.
+pins_little() {
+	local how
+	like_plain "$1"
+	for how in eager lazy; do
+		[ "$(value "$how-$1" pinned)" -le $slack ]
 	done
 }
 
 # bats test_tags=thorough
 @test "an untouched block of sixteen times the machine's memory costs nothing" {
-	like_plain malloc eager lazy
-	pins_little malloc eager lazy
+	pins_little malloc
 	grep -qx 'block 0 adapter unasked small right' "$results/eager-malloc.out"
 }
 
 # bats test_tags=thorough
 @test "nor does one from calloc" {
-	like_plain calloc eager lazy
-	pins_little calloc eager lazy
+	pins_little calloc
 }
 
 @test "registering one page of it registers little else" {
-	like_plain one-page eager lazy
-	pins_little one-page eager lazy
+	pins_little one-page
 	grep -qx 'block 0 adapter right small right' "$results/eager-one-page.out"
 }
 
 # bats test_tags=thorough
 @test "nor does one page of a block from calloc" {
-	like_plain one-page-of-calloc eager lazy
-	pins_little one-page-of-calloc eager lazy
+	pins_little one-page-of-calloc
 	grep -qx 'block 0 adapter right small right' "$results/eager-one-page-of-calloc.out"
 }
 
 # bats test_tags=thorough
 @test "so it does with hundreds of huge pages of it touched" {
-	like_plain scattered eager lazy
-	pins_no_more_than_resident scattered
+	like_plain scattered
 	grep -qx 'block 0 adapter right small right' "$results/eager-scattered.out"
 }
 
 # bats test_tags=thorough
 @test "so it does with hundreds of small pages of it touched" {
-	like_plain scattered-small eager lazy
-	pins_little scattered-small eager lazy
+	pins_little scattered-small
 }
 
 # bats test_tags=thorough
 @test "reading it does not give it memory" {
-	like_plain reads eager lazy
-	pins_little reads eager lazy
+	pins_little reads
 }
 
 @test "touched pages are registered ahead, except in lazy mode" {
-	like_plain front eager lazy
+	like_plain front
 	[ "$(value eager-front pinned)" -ge $((56 * 1024)) ]
-	pins_no_more_than_resident front
-	pins_little front lazy
+	[ "$(value lazy-front pinned)" -le $slack ]
 }
 
 # bats test_tags=thorough
@@ -154,7 +132,8 @@ pins_no_more_than_resident() {
 		grep -qx 'block 0 adapter unasked small right' "$results/plain-pair-$i.out"
 		grep -qx 'block 0 adapter unasked small right' "$results/eager-pair-$i.out"
 		grep -qx 'block 0 adapter right small right' "$results/lazy-pair-$i.out"
-		pins_little "pair-$i" eager lazy
+		[ "$(value "eager-pair-$i" pinned)" -le $slack ]
+		[ "$(value "lazy-pair-$i" pinned)" -le $slack ]
 	done
 }
 

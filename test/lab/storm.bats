@@ -5,23 +5,23 @@
 # are created and destroyed, peers that are killed. And at the end nothing is left. STORM_SECONDS=600
 # makes it run for ten minutes.
 
+load lab
+
 setup_file() {
-	load ../helper
-	load lab
-	gcc -O2 -shared -fPIC -fvisibility=hidden -o "$BATS_FILE_TMPDIR/libucm.so.0" \
-		"$top_srcdir/test/programs/listener.c"
+	build_shared libucm.so.0 listener
 	seconds=${STORM_SECONDS:-${everything:+60}}
 	seconds=${seconds:-10}
-	vm_options=(--mem 3G --timeout $((seconds + 600)))
+	vm_options=(--smp 2 --mem 3G --timeout $((seconds + 600)))
 	guest_variables=(seconds)
-	in_guest() {
-		local groups=/sys/fs/cgroup
-
-		make_swap
-		known plain.serve || known plain.drive || known plain || storm plain it_was_wrong
-		storm shimmed time_is_up LD_PRELOAD="$library"
-	}
 	boot make_swap storm it_was_wrong time_is_up start rage live shown end_of finish disturb
+}
+
+in_guest() {
+	local groups=/sys/fs/cgroup
+
+	make_swap
+	known plain.serve || known plain.drive || known plain || storm plain it_was_wrong
+	storm shimmed time_is_up LD_PRELOAD="$library"
 }
 
 # Swap: pages that are not pinned go there, and return elsewhere.
@@ -129,11 +129,6 @@ disturb() {
 	echo 32M > "$groups/storm/memory.reclaim" 2> /dev/null || :
 }
 
-setup() {
-	load ../helper
-	load lab
-}
-
 # there_was_one NAME: data arrived, also through cached registrations, although processes were
 # killed.
 there_was_one() {
@@ -183,12 +178,10 @@ sum_of() {
 		jq -c .registration "$results/$role.json"
 		[ "$(sum_of $role .registration.served .registration.passed_through)" -eq \
 			"$(value $role registrations)" ]
-		[ "$(reported $role .registration.served)" -gt 0 ]
-		[ "$(reported $role .registration.mr_created)" -gt 0 ]
+		holds $role '.registration.served > 0' '.registration.mr_created > 0'
 		[ "$(reported $role .registration.mr_created)" -eq \
 			"$(reported $role .registration.mr_destroyed)" ]
-		[ "$(reported $role .registration.refused)" -eq 0 ]
-		[ "$(reported $role .memory.pinned_bytes)" -eq 0 ]
+		holds $role '.registration.refused == 0' '.memory.pinned_bytes == 0'
 		[ "$(value $role pinned)" -eq 0 ]
 		[ "$(value $role kernel)" -eq 0 ]
 	done
