@@ -108,25 +108,6 @@ PIN_EXPORT_AS(int, __register_atfork, void (*prepare)(void), void (*parent)(void
 	return next ? next(prepare, parent, child, module) : ENOMEM;
 }
 
-/* What they are for, and must not do, is in allocator/hooks.h. */
-static void fill_hooks(void)
-{
-	pin_hooks = (struct pin_hooks){
-		.log_stack = pin_stacks_log,
-		.find_caller = pin_stacks_caller,
-		.walk_stack = pin_stacks_walk,
-		.note_memory = pin_record_note,
-		.pinned = &pin_state.registered,
-		.note_touched = pin_state_changed,
-		.in_child = in_child,
-		.note_registered = pin_record_note_counts,
-		.note_armed = pin_userpool_preallocate,
-		.notify_caches = pin_listeners_notify,
-		.withdraw_keys = pin_domain_withdraw,
-		.settle_foreign = pin_foreign_settle,
-	};
-}
-
 /*
  * Since glibc 2.41 the loader calls constructors again if a library is opened while its
  * destructor runs. With UCX that happens: its dlopen() opens the library that calls it.
@@ -142,7 +123,21 @@ __attribute__((constructor(101))) static void init_library(void)
 	pin_atfork_init();
 	pin_io_stream_keep(&pin_io_standard_error);
 	pin_options_init();
-	fill_hooks();
+	/* What they are for, and must not do, is in allocator/hooks.h. */
+	pin_hooks = (struct pin_hooks){
+		.log_stack = pin_stacks_log,
+		.find_caller = pin_stacks_caller,
+		.walk_stack = pin_stacks_walk,
+		.note_memory = pin_record_note,
+		.pinned = &pin_state.registered,
+		.note_touched = pin_state_changed,
+		.in_child = in_child,
+		.note_registered = pin_record_note_counts,
+		.note_armed = pin_userpool_preallocate,
+		.notify_caches = pin_listeners_notify,
+		.withdraw_keys = pin_domain_withdraw,
+		.settle_foreign = pin_foreign_settle,
+	};
 	if (pin_options_help())
 		_Exit(0);
 	wanted = !fnmatch(pin_options.programs, program_invocation_short_name, 0);

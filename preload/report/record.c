@@ -212,13 +212,9 @@ void pin_record_note_counts(void)
 {
 	static _Atomic uint64_t n_told;
 	static _Atomic int64_t noted;
-	int64_t peak, before = noted;
-	uint64_t told;
+	int64_t peak = (int64_t)atomic_load(&pin_state.registered_peak), before = noted;
+	uint64_t told = atomic_fetch_add(&n_told, 1);
 
-	if (atomic_load(&state) == UNWANTED)
-		return;
-	peak = (int64_t)atomic_load(&pin_state.registered_peak);
-	told = atomic_fetch_add(&n_told, 1);
 	if ((told & (told + 1)) && peak < before + step_above(before))
 		return;
 	noted = peak;
