@@ -55,8 +55,6 @@ use_huge_pages() {
 	for mode in system thp off; do
 		shimmed "$mode-small" PINALLOC_HUGEPAGE=$mode "$programs/huge" 8 4
 		shimmed "$mode-large" PINALLOC_HUGEPAGE=$mode "$programs/huge" 256 4
-		shimmed "$mode-registering" PINALLOC_HUGEPAGE=$mode \
-			PINALLOC_REGISTER=lazy "$program" time 512
 	done
 }
 
@@ -142,14 +140,6 @@ pool() {
 
 @test "with transparent_hugepage=always, an idle process has them in its heap, and in no table" {
 	[ "$(grep -cE '^AnonHugePages: *(0|2048|4096) kB$' "$results/started")" -eq 8 ]
-}
-
-@test "registering resident huge pages is faster than small ones" {
-	local off thp
-	off=$(value off-registering ms)
-	thp=$(value thp-registering ms)
-	echo "off $off ms, thp $thp ms"
-	[ "$thp" -lt "$off" ]
 }
 
 @test "pinalloc check reports missing huge pages" {

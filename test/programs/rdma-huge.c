@@ -7,8 +7,6 @@
  * rdma-huge replaced MIB: replaces the pages of a registered block behind malloc; the
  * adapter must read the new ones when it is registered again.
  *
- * rdma-huge time MIB: measures how long registering a touched block takes.
- *
  * rdma-huge fork registered|plain: forks while the pool is empty, as root, who lowers it; the
  * child reads a page that the parent has written in between. Prints the result.
  */
@@ -71,25 +69,6 @@ static void replace(size_t n_bytes)
 	ok(arrives(inside, 4 * MIB), "and the pages that the program has put in its place");
 }
 
-/* The shortest of several registrations of the whole region, in milliseconds. */
-static void time_registration(size_t n_bytes)
-{
-	char *p = malloc(n_bytes);
-	double least = 1e9, began;
-
-	need(p);
-	memset(p, 1, n_bytes);
-	for (int i = 0; i < 5; i++) {
-		struct ibv_pd *pd = ibv_alloc_pd(rdma_open());
-
-		began = rdma_now();
-		need(ibv_reg_mr(pd, p, n_bytes, RDMA_ACCESS));
-		began = rdma_now() - began;
-		least = began < least ? began : least;
-	}
-	printf("ms %.0f\n", 1e3 * least);
-}
-
 /* No stdio, and no malloc, in the child: its pages are what is tried. */
 static void fork_when_empty(bool registered)
 {
@@ -124,10 +103,6 @@ static void fork_when_empty(bool registered)
 int main(int argc, char **argv)
 {
 	need(argc > 1);
-	if (argc > 2 && !strcmp(argv[1], "time")) {
-		time_registration(strtoul(argv[2], NULL, 0) * MIB);
-		return 0;
-	}
 	if (argc > 2 && !strcmp(argv[1], "fork")) {
 		need((rdma.pd = ibv_alloc_pd(rdma_open())));
 		fork_when_empty(!strcmp(argv[2], "registered"));
