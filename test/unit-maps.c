@@ -109,11 +109,16 @@ static void *in_ring(void *number)
 	in = &rings[before];
 	pthread_barrier_wait(&go);
 	while (tail < job.rounds || n_given < job.rounds) {
-		if (tail < job.rounds && tail - out->head < LIVE) {
+		bool takes = tail < job.rounds && tail - out->head < LIVE;
+		bool gives = head != in->tail;
+
+		if (takes) {
 			out->slots[tail % LIVE] = take(&seed, thread);
 			out->tail = ++tail;
 		}
-		if (head != in->tail) {
+		if (!takes && !gives)
+			sched_yield();
+		if (gives) {
 			give(in->slots[head % LIVE], before);
 			in->head = ++head;
 			n_given++;

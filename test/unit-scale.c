@@ -23,9 +23,8 @@
 
 #include <errno.h>
 
-#define EVICTIONS 512u
-#define FEW	  16u
-#define STEP	  (64 * PIN_CELL) /* by which the heap grows */
+#define FEW  16u
+#define STEP (64 * PIN_CELL) /* by which the heap grows */
 
 static char *heap;
 static size_t n_cells;
@@ -116,7 +115,7 @@ static size_t turn(size_t i)
 
 static void make_room(void)
 {
-	unsigned wrong = 0, n = EVICTIONS < n_cells / 2 ? EVICTIONS : (unsigned)n_cells / 2;
+	unsigned wrong = 0, n = (unsigned)n_cells / 8;
 	struct ibv_pd *pd = new_pd();
 	size_t before;
 
