@@ -175,7 +175,7 @@ refused() {
 	[ "${#stderr_lines[@]}" -eq 1 ]
 }
 
-irregular='that is a link, a directory, or something else that is no regular file'
+irregular='that is a link, a directory, or something else that is no regular file; name a file, such as %r.json'
 
 @test "a path that cannot be written is told at the start, as it is understood" {
 	refused "none/%h.json" "$PWD/none/$(uname -n).json: No such file or directory"

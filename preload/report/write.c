@@ -73,7 +73,8 @@ static void leave(const struct pin_io_shield *shield, bool is_last)
 static const char *reason(int error)
 {
 	if (error == -EMEDIUMTYPE)
-		return "that is a link, a directory, or something else that is no regular file";
+		return "that is a link, a directory, or something else that is no regular "
+		       "file; name a file, such as %r.json";
 	if (error == -EINVAL)
 		return "of %, only %h (host), %p (process), %r (rank) and %% are known";
 	return strerrordesc_np(-error);
