@@ -343,6 +343,6 @@ parts() {
 	END
 	run -0 --separate-stderr "$pinalloc" report job
 	[ -z "$stderr" ]
-	[[ "${lines[0]}" == "pinalloc: rank 0 on "*" ended first without a report (it was killed, "* ]]
+	[[ "${lines[0]}" == "pinalloc: 10000 ranks ended without a report (killed, or by _exit); which "* ]]
 	[[ "${lines[1]}" == "pinalloc: recorded, 10000 ranks on 1 host, "* ]]
 }
