@@ -19,6 +19,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define PIECES 8
 static char *heap, *heap_end;
@@ -196,6 +198,20 @@ static void teardown(void)
 	pin_domain_dealloc(pd);
 }
 
+/* The registration is the parent's. */
+static bool child_leaves(struct ibv_mr *mr)
+{
+	unsigned live = fake_verbs.live;
+	pid_t child = fork();
+	int status = -1;
+
+	if (!child) {
+		pin_state_stop(PIN_CHILD);
+		_exit(pin_mr_deregister(mr) || fake_verbs.live != live);
+	}
+	return waitpid(child, &status, 0) == child && !status;
+}
+
 /* What the adapter makes of it stands for the proxy from then on. */
 static void changes(void)
 {
@@ -226,6 +242,7 @@ static void changes(void)
 	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 1, NULL) &&
 		   fake_access_of(mr->lkey) == 1,
 	   "or other rights");
+	ok(child_leaves(mr), "a child of fork() deregisters nothing");
 	ok(!pin_mr_deregister(mr) && !pin_domain_dealloc(other) && !fake_verbs.live,
 	   "nothing is left");
 }
