@@ -6,8 +6,9 @@
  * The time runs from the first thread's start to the last one's end, so that waiting for a
  * processor never makes a rate higher. Built with -fno-builtin: the compiler must not know
  * what malloc does.
- *   usage: threads WORKLOAD THREADS SECONDS   prints million operations a second, and the
- *          peak of resident memory in MiB
+ *   usage: threads WORKLOAD THREADS SECONDS   prints million operations a second, ns of a
+ *          processor an operation, and the peak of resident memory in MiB
+ *          threads WORKLOAD count OPERATIONS   in one thread, for an instruction counter
  */
 #include <pthread.h>
 #include <sched.h>
@@ -57,11 +58,11 @@ static struct worker workers[MOST_THREADS];
 static pthread_barrier_t all_ready;
 static APART atomic_bool stop;
 
-static double now(void)
+static double now(clockid_t clock)
 {
 	struct timespec t;
 
-	need(!clock_gettime(CLOCK_MONOTONIC, &t));
+	need(!clock_gettime(clock, &t));
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
@@ -175,38 +176,57 @@ static const struct workload workloads[] = {
 	{"brief", start_brief, 16, 2000, 0, false},
 };
 
-static void *work(void *argument)
+static void begin(struct worker *self, const struct workload *w, size_t number, size_t n)
 {
-	struct worker *self = argument;
+	self->workload = w;
+	self->random = (number + 1) * 0x9e3779b97f4a7c15;
+	self->to = rings[number];
+	self->from = rings[(number + n - 1) % n];
+}
+
+static void warm_up(struct worker *self)
+{
 	const struct workload *w = self->workload;
 
 	for (size_t i = 0; i < w->n_live; i++)
 		self->blocks[i] = fresh(w, &self->random);
 	for (size_t i = 0; i < WARM * w->n_live; i++)
 		w->step(self);
+}
+
+static void *work(void *argument)
+{
+	struct worker *self = argument;
+
+	warm_up(self);
 	pthread_barrier_wait(&all_ready);
-	self->began = now();
+	self->began = now(CLOCK_MONOTONIC);
 	while (!atomic_load_explicit(&stop, memory_order_relaxed))
-		self->n_done += w->step(self);
-	self->ended = now();
+		self->n_done += self->workload->step(self);
+	self->ended = now(CLOCK_MONOTONIC);
 	return NULL;
 }
 
-/* Blocks that are left end with the process. */
-static double run(const struct workload *workload, size_t n_threads, double seconds)
+/* noipa: the instruction counter finds the function by its name. */
+__attribute__((noipa)) static void count(struct worker *self, size_t n_operations)
 {
-	double began = now() + 1e9, ended = 0, n_done = 0;
+	for (size_t n = 0; n < n_operations;)
+		n += self->workload->step(self);
+}
+
+/* Prints two figures. Blocks that are left end with the process. */
+static void run(const struct workload *workload, size_t n_threads, double seconds)
+{
+	double began = now(CLOCK_MONOTONIC) + 1e9, ended = 0, n_done = 0, spent;
 	pthread_t threads[MOST_THREADS];
 
 	need(!pthread_barrier_init(&all_ready, NULL, (unsigned)n_threads + 1));
 	for (size_t i = 0; i < n_threads; i++) {
-		workers[i].workload = workload;
-		workers[i].random = (i + 1) * 0x9e3779b97f4a7c15;
-		workers[i].to = rings[i];
-		workers[i].from = rings[(i + n_threads - 1) % n_threads];
+		begin(&workers[i], workload, i, n_threads);
 		need(!pthread_create(&threads[i], NULL, work, &workers[i]));
 	}
 	pthread_barrier_wait(&all_ready);
+	spent = now(CLOCK_PROCESS_CPUTIME_ID);
 	usleep((useconds_t)(seconds * 1e6));
 	atomic_store(&stop, true);
 	for (size_t i = 0; i < n_threads; i++) {
@@ -215,7 +235,8 @@ static double run(const struct workload *workload, size_t n_threads, double seco
 		began = workers[i].began < began ? workers[i].began : began;
 		ended = workers[i].ended > ended ? workers[i].ended : ended;
 	}
-	return n_done / (ended - began);
+	spent = now(CLOCK_PROCESS_CPUTIME_ID) - spent;
+	printf("%.6f %.1f ", n_done / (ended - began) / 1e6, spent * 1e9 / n_done);
 }
 
 /* Not getrusage: its peak may be that of the program that called exec. */
@@ -233,17 +254,26 @@ static double peak_mib(void)
 
 int main(int argc, char **argv)
 {
-	size_t n_threads = argc == 4 ? strtoul(argv[2], NULL, 10) : 0;
-	double seconds = argc == 4 ? strtod(argv[3], NULL) : 0;
+	bool counts = argc == 4 && !strcmp(argv[2], "count");
+	size_t n_threads = counts ? 1 : argc == 4 ? strtoul(argv[2], NULL, 10) : 0;
+	double most = argc == 4 ? strtod(argv[3], NULL) : 0;
 	size_t i = 0, n = sizeof workloads / sizeof *workloads;
 
 	while (argc == 4 && i < n && strcmp(argv[1], workloads[i].name))
 		i++;
-	if (i == n || !n_threads || n_threads > MOST_THREADS || !(seconds > 0)) {
-		fputs("usage: threads WORKLOAD THREADS SECONDS\n", stderr);
+	if (i == n || !n_threads || n_threads > MOST_THREADS || !(most > 0)) {
+		fputs("usage: threads WORKLOAD THREADS SECONDS\n"
+		      "       threads WORKLOAD count OPERATIONS\n",
+		      stderr);
 		return 2;
 	}
-	printf("%.6f ", run(&workloads[i], n_threads, seconds) / 1e6);
+	if (counts) {
+		begin(workers, &workloads[i], 0, 1);
+		warm_up(workers);
+		count(workers, (size_t)most);
+		return 0;
+	}
+	run(&workloads[i], n_threads, most);
 	printf("%.1f\n", peak_mib());
 	return 0;
 }
