@@ -88,16 +88,12 @@ static PIN_COLD void trace_freed(void *p)
 	pin_sample_freed(pin_sample_of(p));
 }
 
-void pin_free_slowly(void *p)
+void pin_free_large(void *p)
 {
-	if (!p)
-		return;
-	if (!pin_is_large(p))
-		pin_misuse_end(p, "free", true);
 	if (PIN_UNLIKELY(pin_is_traced))
 		trace_freed(p);
 	if (PIN_UNLIKELY(!pin_large_free(p)))
-		pin_misuse_end(p, "free", true);
+		pin_misuse_end(p, true, "free", __builtin_return_address(0));
 }
 
 /* --- the rest of the family ---------------------------------------------------------- */
@@ -110,18 +106,10 @@ static size_t rounded(size_t alignment, size_t n_bytes)
 	return pin_je_nallocx(n_bytes ? n_bytes : 1, pin_flags_for(alignment, false));
 }
 
-/* Ends the process unless p is a block in use. */
-static void check(const void *p, const char *function, bool frees)
-{
-	if (!pin_is_small(p) && !pin_is_large(p))
-		pin_misuse_end(p, function, frees);
-}
-
-size_t pin_usable(const void *p, const char *function)
+size_t pin_usable(const void *p)
 {
 	if (!p)
 		return 0;
-	check(p, function, false);
 	if (!pin_is_small(p))
 		return pin_large_usable(p);
 	return pin_start_thread() ? pin_je_malloc_usable_size(p) : 0;
@@ -136,16 +124,13 @@ size_t pin_good_size(size_t alignment, size_t n_bytes)
 	return (size_t)pin_pages_for(n_bytes) << PIN_UNIT_SHIFT;
 }
 
-void pin_free_sized(void *p, size_t alignment, size_t n_bytes, const char *function)
+void pin_free_sized(void *p, size_t alignment, size_t n_bytes, const void *caller)
 {
-	size_t usable, good, least;
+	size_t usable = pin_usable(p), good = pin_good_size(alignment, n_bytes);
+	size_t least = pin_fits_small(alignment, n_bytes) ? good : n_bytes;
 
-	check(p, function, true);
-	usable = pin_usable(p, function);
-	good = pin_good_size(alignment, n_bytes);
-	least = pin_fits_small(alignment, n_bytes) ? good : n_bytes;
 	if (pin_is_large(p) ? n_bytes > usable || least < pin_large_asked(p) : good != usable)
-		pin_misuse_end_size(p, usable, good, function);
+		pin_misuse_end_size(p, usable, good, "sdallocx", caller);
 	pin_free(p);
 }
 
@@ -177,10 +162,9 @@ static void *resized_large(void *p, size_t n_bytes, bool may_move, bool zero)
 	return q;
 }
 
-void *pin_resized_aligned(void *p, size_t alignment, size_t n_bytes, bool zero,
-			  const char *function)
+void *pin_resized_aligned(void *p, size_t alignment, size_t n_bytes, bool zero)
 {
-	size_t has = pin_usable(p, function);
+	size_t has = pin_usable(p);
 	bool fits = !((uintptr_t)p & (alignment - 1));
 	void *q = NULL;
 
@@ -198,7 +182,7 @@ void *pin_resized_aligned(void *p, size_t alignment, size_t n_bytes, bool zero,
 	return q ? q : copied(p, has, alignment, n_bytes, zero);
 }
 
-void *pin_resized(void *p, size_t n_bytes, const char *function)
+void *pin_resized(void *p, size_t n_bytes)
 {
 	void *q;
 
@@ -208,13 +192,12 @@ void *pin_resized(void *p, size_t n_bytes, const char *function)
 		pin_live_settle_small();
 		return q;
 	}
-	return pin_resized_aligned(p, 1, n_bytes, false, function);
+	return pin_resized_aligned(p, 1, n_bytes, false);
 }
 
-size_t pin_resized_in_place(void *p, size_t n_bytes, size_t extra, bool zero,
-			    const char *function)
+size_t pin_resized_in_place(void *p, size_t n_bytes, size_t extra, bool zero)
 {
-	size_t has = pin_usable(p, function), most = n_bytes + extra;
+	size_t has = pin_usable(p), most = n_bytes + extra;
 
 	if (!pin_is_large(p))
 		return has;

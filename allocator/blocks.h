@@ -4,8 +4,7 @@
  * are jemalloc's, from its threads' caches, its arenas and their slabs; large ones are ours
  * (large.h).
  *
- * All functions are thread-safe. `function` is the name that the program called, for the line
- * about a pointer that is no block.
+ * All functions are thread-safe. Blocks given to them must be blocks in use.
  */
 #ifndef PIN_BLOCKS_H
 #define PIN_BLOCKS_H
@@ -49,26 +48,24 @@ static inline int pin_flags_for(size_t alignment, bool zero)
 /* n_bytes at a multiple of a power of two. NULL and ENOMEM if there is no memory. */
 void *pin_new_block(size_t alignment, size_t n_bytes, bool zero);
 
-/* Frees what is no block of jemalloc's. Ends the process if it is none at all. */
-void pin_free_slowly(void *p);
+/* Frees a large block. To be called last, as it names its caller if another thread is first. */
+void pin_free_large(void *p);
 
 /* As realloc(3), for a block and a size other than 0; with what is new zeroed, or aligned. */
-void *pin_resized(void *p, size_t n_bytes, const char *function);
-void *pin_resized_aligned(void *p, size_t alignment, size_t n_bytes, bool zero,
-			  const char *function);
+void *pin_resized(void *p, size_t n_bytes);
+void *pin_resized_aligned(void *p, size_t alignment, size_t n_bytes, bool zero);
 
 /* Resizes a block where it is, to at least n_bytes, or as far as it goes. Returns its size. */
-size_t pin_resized_in_place(void *p, size_t n_bytes, size_t extra, bool zero,
-			    const char *function);
+size_t pin_resized_in_place(void *p, size_t n_bytes, size_t extra, bool zero);
 
-/* The bytes a block can hold; 0 for NULL. Ends the process if p is no block in use. */
-size_t pin_usable(const void *p, const char *function);
+/* The bytes a block can hold; 0 for NULL. */
+size_t pin_usable(const void *p);
 
 /* What a request would get. */
 size_t pin_good_size(size_t alignment, size_t n_bytes);
 
-/* As free(3), of a block that was requested, or can hold, n_bytes. */
-void pin_free_sized(void *p, size_t alignment, size_t n_bytes, const char *function);
+/* As sdallocx(), which returns to caller: the line about a wrong size names both. */
+void pin_free_sized(void *p, size_t alignment, size_t n_bytes, const void *caller);
 
 /* As malloc(3), free(3). */
 static inline void *pin_malloc(size_t n_bytes)
@@ -113,7 +110,7 @@ static inline void pin_free(void *p)
 	if (PIN_LIKELY(pin_is_small(p)))
 		pin_je_free(p);
 	else
-		pin_free_slowly(p);
+		pin_free_large(p);
 }
 
 #endif

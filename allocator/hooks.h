@@ -19,11 +19,6 @@ extern PIN_HIDDEN struct pin_hooks {
 	/* log.c, with any lock, before pin_fatal() aborts: logs the stack. */
 	void (*log_stack)(void);
 	/*
-	 * misuse.c, with no lock, before it aborts: puts the place of the program's call into
-	 * text, "/path/to/MODULE+0xOFFSET", or what else is known of it.
-	 */
-	void (*find_caller)(char *text, size_t size);
-	/*
 	 * sites.c, with no lock of ours or of jemalloc's: stores at most n frames, equal ones
 	 * for equal places in the code, and returns how many; -1 if stacks are not walked.
 	 */

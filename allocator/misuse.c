@@ -2,11 +2,11 @@
 #include <config.h>
 
 #include "allocator/misuse.h"
-#include "allocator/hooks.h"
 #include "allocator/log.h"
 #include "allocator/pages.h"
 #include "allocator/span.h"
 
+#include <link.h>
 #include <stdlib.h>
 
 /* The block in use that p is in. A large one's first page says of what kind it is. */
@@ -41,30 +41,44 @@ static void describe(const void *p, bool frees, char *buf, size_t size)
 			   frees ? "double free" : "use after free");
 }
 
-static _Noreturn void say(const char *function, const void *p, const char *what)
+/*
+ * The module of the call is in the loader's list, which is read without the loader's lock:
+ * another thread may hold the lock for ever. Code is between the module's header and _DYNAMIC.
+ */
+static _Noreturn void say(const char *function, const void *p, const char *what,
+			  const void *caller)
 {
-	char caller[256] = "?";
+	uintptr_t call = (uintptr_t)caller - 1;
+	const struct link_map *map = _r_debug.r_map;
+	char program[256] = "";
+	const char *name = program;
 
-	pin_hook(find_caller, caller, sizeof caller);
-	pin_log_line("%s(%p): %s; called at %s (see MISUSE in pinalloc(7))", function,
-		     (void *)p, what, caller);
+	while (map && (call < map->l_addr || call >= (uintptr_t)map->l_ld))
+		map = map->l_next;
+	if (map && *map->l_name)
+		name = map->l_name;
+	else if (map && readlink("/proc/self/exe", program, sizeof program - 1) < 0)
+		name = "?";
+	pin_log_line("%s(%p): %s; called at %s%s0x%lx (see MISUSE in pinalloc(7))", function,
+		     (void *)p, what, name, map ? "+" : "", call - (map ? map->l_addr : 0));
 	abort();
 }
 
-_Noreturn PIN_COLD void pin_misuse_end(const void *p, const char *function, bool frees)
+_Noreturn PIN_COLD void pin_misuse_end(const void *p, bool frees, const char *function,
+				       const void *caller)
 {
 	char what[128];
 
 	describe(p, frees, what, sizeof what);
-	say(function, p, what);
+	say(function, p, what, caller);
 }
 
 _Noreturn PIN_COLD void pin_misuse_end_size(const void *p, size_t size, size_t given,
-					    const char *function)
+					    const char *function, const void *caller)
 {
 	char what[128];
 
 	pin_format(what, sizeof what, "wrong size, of a block of %zu bytes and not %zu", size,
 		   given);
-	say(function, p, what);
+	say(function, p, what, caller);
 }

@@ -11,9 +11,10 @@
 
 #include "allocator/base.h"
 
-/* End the process for a pointer given to a function of this name. */
-_Noreturn void pin_misuse_end(const void *p, const char *function, bool frees);
+/* End the process for a pointer given to a function of this name, which returns to caller. */
+_Noreturn void pin_misuse_end(const void *p, bool frees, const char *function,
+			      const void *caller);
 _Noreturn void pin_misuse_end_size(const void *p, size_t size, size_t given,
-				   const char *function);
+				   const char *function, const void *caller);
 
 #endif

@@ -10,8 +10,10 @@
 
 #include "allocator/io.h"
 #include "allocator/blocks.h"
+#include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/log.h"
+#include "allocator/misuse.h"
 #include "allocator/options.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
@@ -41,14 +43,14 @@ PIN_EXPORT void *calloc(size_t n, size_t size)
 	return pin_new_block(1, n_bytes, true);
 }
 
-static PIN_COLD void *resized_slowly(void *p, size_t n_bytes)
-{
-	if (!n_bytes) {
-		pin_free(p);
-		return NULL;
-	}
-	return pin_resized(p, n_bytes, "realloc");
-}
+/*
+ * Ends the process unless p is NULL or a block in use. A macro: the program's call, which the
+ * line names, is known in the exported function only, and costs nothing while all is well.
+ */
+#define CHECK(p, frees)                             \
+	(pin_is_small(p) || pin_is_large(p) || !(p) \
+		 ? (void)0                          \
+		 : pin_misuse_end(p, frees, __func__, __builtin_return_address(0)))
 
 PIN_EXPORT void *realloc(void *p, size_t n_bytes)
 {
@@ -56,7 +58,11 @@ PIN_EXPORT void *realloc(void *p, size_t n_bytes)
 		return pin_resized_small(p, n_bytes);
 	if (!p)
 		return pin_malloc(n_bytes);
-	return resized_slowly(p, n_bytes);
+	CHECK(p, !n_bytes);
+	if (n_bytes)
+		return pin_resized(p, n_bytes);
+	pin_free(p);
+	return NULL;
 }
 
 PIN_EXPORT void *malloc(size_t n_bytes)
@@ -66,7 +72,12 @@ PIN_EXPORT void *malloc(size_t n_bytes)
 
 PIN_EXPORT void free(void *p)
 {
-	pin_free(p);
+	if (PIN_LIKELY(pin_is_small(p)))
+		pin_je_free(p);
+	else if (PIN_LIKELY(pin_is_large(p)))
+		pin_free_large(p);
+	else if (p)
+		pin_misuse_end(p, true, __func__, __builtin_return_address(0));
 }
 
 /* --- glibc -------------------------------------------------------------------------- */
@@ -142,16 +153,14 @@ PIN_EXPORT void *reallocarray(void *p, size_t n, size_t size)
 }
 
 /* Of C23, in glibc since 2.43. As with delete, the size and the alignment are ignored. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 PIN_EXPORT_AS(void, free_sized, void *p, size_t n_bytes)
 {
-	(void)n_bytes;
 	free(p);
 }
 
 PIN_EXPORT_AS(void, free_aligned_sized, void *p, size_t alignment, size_t n_bytes)
 {
-	(void)alignment;
-	(void)n_bytes;
 	free(p);
 }
 
@@ -166,7 +175,6 @@ PIN_EXPORT void *pvalloc(size_t n_bytes)
 /* 0 means that no memory was returned to the system, which is the promise. */
 PIN_EXPORT int malloc_trim(size_t pad)
 {
-	(void)pad;
 	return 0;
 }
 
@@ -280,13 +288,16 @@ PIN_ALIAS(__libc_mallinfo, mallinfo);
  */
 PIN_EXPORT size_t malloc_usable_size(void *p)
 {
-	return pin_reserve_contains(p) ? pin_usable(p, "malloc_usable_size") : 0;
+	if (!pin_reserve_contains(p))
+		return 0;
+	CHECK(p, false);
+	return pin_usable(p);
 }
 
 PIN_EXPORT_AS(size_t, sallocx, const void *p, int flags)
 {
-	(void)flags;
-	return pin_usable(p, "sallocx");
+	CHECK(p, false);
+	return pin_usable(p);
 }
 
 PIN_EXPORT_AS(void *, mallocx, size_t n_bytes, int flags)
@@ -296,24 +307,27 @@ PIN_EXPORT_AS(void *, mallocx, size_t n_bytes, int flags)
 
 PIN_EXPORT_AS(size_t, xallocx, void *p, size_t n_bytes, size_t extra, int flags)
 {
-	return pin_resized_in_place(p, n_bytes, extra, ZERO(flags), "xallocx");
+	CHECK(p, false);
+	return pin_resized_in_place(p, n_bytes, extra, ZERO(flags));
 }
 
 PIN_EXPORT_AS(void, dallocx, void *p, int flags)
 {
-	(void)flags;
-	pin_usable(p, "dallocx");
-	pin_free(p);
+	CHECK(p, true);
+	if (p)
+		pin_free(p);
 }
 
 PIN_EXPORT_AS(void, sdallocx, void *p, size_t n_bytes, int flags)
 {
-	pin_free_sized(p, ALIGNMENT(flags), n_bytes, "sdallocx");
+	CHECK(p, true);
+	pin_free_sized(p, ALIGNMENT(flags), n_bytes, __builtin_return_address(0));
 }
 
 PIN_EXPORT_AS(void *, rallocx, void *p, size_t n_bytes, int flags)
 {
-	return pin_resized_aligned(p, ALIGNMENT(flags), n_bytes, ZERO(flags), "rallocx");
+	CHECK(p, false);
+	return pin_resized_aligned(p, ALIGNMENT(flags), n_bytes, ZERO(flags));
 }
 
 PIN_EXPORT_AS(size_t, nallocx, size_t n_bytes, int flags)

@@ -79,7 +79,7 @@ static void in_place(void)
 	b[1] = realloc(b[1], 2 * n);
 	ok(b[1] == first && is_filled(b[1], 7, n), "realloc extends into free memory behind");
 	ok(malloc_usable_size(b[1]) == 2 * n && b[1] + 2 * n == b[3], "up to the next block");
-	ok(pin_resized_in_place(b[1], n, 10 * n, false, "xallocx") == 2 * n,
+	ok(pin_resized_in_place(b[1], n, 10 * n, false) == 2 * n,
 	   "what is between both sizes asked of xallocx stays");
 	b[1] = realloc(b[1], n + 1);
 	ok(b[1] == first && malloc_usable_size(b[1]) == n + PIN_UNIT,
@@ -107,7 +107,7 @@ static void slides(void)
 	   "realloc moves a block down over free memory before it");
 	ok(malloc_usable_size(b[2]) == n + n / 2 && pin_span_bytes() == bytes,
 	   "what it does not need there is free");
-	ok(pin_resized_in_place(b[2], 3 * n, 0, false, "xallocx") == n + n / 2,
+	ok(pin_resized_in_place(b[2], 3 * n, 0, false) == n + n / 2,
 	   "what must not move stays");
 	free(b[0]);
 	free(b[2]);

@@ -465,16 +465,6 @@ static void place(const void *frame, char *text, size_t size)
 		   module ? "+" : "", offset);
 }
 
-void pin_stacks_caller(char *text, size_t size)
-{
-	void *frame;
-
-	if (pin_stacks_walk(&frame, 1) > 0)
-		place(frame, text, size);
-	else
-		pin_format(text, size, "?");
-}
-
 #define LOGGED 32
 
 void pin_stacks_log(void)

@@ -44,13 +44,6 @@ extern struct pin_module {
 } pin_modules[PIN_MODULES];
 extern _Atomic unsigned pin_n_modules;
 
-/*
- * Where this library was called: "/path/to/MODULE+0xOFFSET", the call itself and not what
- * follows it, as addr2line -e MODULE takes it; "0xADDRESS" in no module; "?" if that is not
- * known.
- */
-void pin_stacks_caller(char *text, size_t size);
-
 /* Logs the caller's stack, one line a frame. */
 void pin_stacks_log(void);
 

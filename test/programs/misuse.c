@@ -7,6 +7,8 @@
 
 #include "test/frame.h"
 
+#include <glob.h>
+#include <link.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -23,13 +25,15 @@
 #define SMALL	 40
 #define MANY	 20000
 
-/* jemalloc's, and operator delete. */
+/* jemalloc's, C23's, and operators delete. */
 __attribute__((weak)) void dallocx(void *p, int flags);
 __attribute__((weak)) void sdallocx(void *p, size_t n_bytes, int flags);
 __attribute__((weak)) void *rallocx(void *p, size_t n_bytes, int flags);
 __attribute__((weak)) size_t sallocx(const void *p, int flags);
 __attribute__((weak)) size_t xallocx(void *p, size_t n_bytes, size_t extra, int flags);
+__attribute__((weak)) void free_sized(void *p, size_t n_bytes);
 __attribute__((weak)) void _ZdlPv(void *p);
+__attribute__((weak)) void _ZdaPvmSt11align_val_t(void *p, size_t n_bytes, size_t alignment);
 
 static char in_program[64];
 static void *blocks[MANY];
@@ -48,9 +52,14 @@ static void *shown(void *p)
 FRAME static void give(const char *function, void *p)
 {
 	volatile uintptr_t got = 0;
+	size_t n = 0;
 
 	CALLED("free", free(p));
 	CALLED("realloc", got = (uintptr_t)realloc(p, 100));
+	CALLED("realloc-0", got = (uintptr_t)realloc(p, n));
+	CALLED("reallocarray", got = (uintptr_t)reallocarray(p, 10, 10));
+	CALLED("globfree", globfree(&(glob_t){.gl_pathv = p}));
+	CALLED("free_sized", free_sized(p, SMALL));
 	CALLED("malloc_usable_size", got = malloc_usable_size(p));
 	CALLED("dallocx", dallocx(p, 0));
 	CALLED("sdallocx", sdallocx(p, SMALL, 0));
@@ -58,6 +67,7 @@ FRAME static void give(const char *function, void *p)
 	CALLED("sallocx", got = sallocx(p, 0));
 	CALLED("xallocx", got = xallocx(p, 100, 0, 0));
 	CALLED("delete", _ZdlPv(p));
+	CALLED("delete[]", _ZdaPvmSt11align_val_t(p, SMALL, 64));
 	(void)got;
 }
 
@@ -106,6 +116,31 @@ static void *large_freed(void)
 	return freed(p);
 }
 
+static int wait_for_ever(struct dl_phdr_info *info, size_t size, void *ready)
+{
+	(void)info, (void)size;
+	pthread_barrier_wait(ready);
+	return pause();
+}
+
+static void *hold_lock(void *ready)
+{
+	dl_iterate_phdr(wait_for_ever, ready);
+	return NULL;
+}
+
+/* While another thread holds the loader's lock. */
+static void *locked(void *p)
+{
+	static pthread_barrier_t ready;
+	pthread_t thread;
+
+	pthread_barrier_init(&ready, NULL, 2);
+	pthread_create(&thread, NULL, hold_lock, &ready);
+	pthread_barrier_wait(&ready);
+	return p;
+}
+
 /* The second of two free neighbours that a block lies in since; n_before is what it has there.
  */
 static char *where_two_met(size_t n_before)
@@ -143,6 +178,7 @@ static void *pointer(const char *kind, void *on_stack)
 	char *large = malloc(LARGE), *aligned = memalign(8192, LARGE);
 
 	KIND("stack", on_stack);
+	KIND("locked", locked(on_stack));
 	KIND("program", in_program + 16);
 	KIND("mapped", mapped());
 	KIND("stray", (void *)UINT64_C(0x1234560));
