@@ -40,14 +40,11 @@ bool pin_start_thread(void)
 
 static void *new_small(size_t alignment, size_t n_bytes, bool zero)
 {
-	void *p;
+	size_t size = pin_small_size(alignment, n_bytes);
+	void *p = NULL;
 
-	if (PIN_UNLIKELY(!pin_start_thread()))
-		p = NULL;
-	else if (alignment == 1 && !zero)
-		p = pin_je_malloc(n_bytes); /* has a path that mallocx() has not */
-	else
-		p = pin_je_mallocx(n_bytes ? n_bytes : 1, pin_flags_for(alignment, zero));
+	if (PIN_LIKELY(pin_start_thread()))
+		p = zero ? pin_calloc_small(size) : pin_je_malloc(size);
 	pin_live_settle_small();
 	return p;
 }
@@ -101,9 +98,7 @@ void pin_free_large(void *p)
 /* The class of a small request; 0 if there is no memory for this thread to ask jemalloc. */
 static size_t rounded(size_t alignment, size_t n_bytes)
 {
-	if (!pin_start_thread())
-		return 0;
-	return pin_je_nallocx(n_bytes ? n_bytes : 1, pin_flags_for(alignment, false));
+	return pin_start_thread() ? pin_je_nallocx(pin_small_size(alignment, n_bytes), 0) : 0;
 }
 
 size_t pin_usable(const void *p)

@@ -39,10 +39,15 @@ static inline bool pin_fits_small(size_t alignment, size_t n_bytes)
 	       PIN_ALIGN_UP(n_bytes, alignment) <= PIN_SMALL_MOST;
 }
 
-/* The flags of mallocx() and its family. */
-static inline int pin_flags_for(size_t alignment, bool zero)
+/*
+ * What jemalloc is asked for then. Where its classes are closer to each other than the
+ * alignment, each multiple of the alignment is a class; elsewhere each class is a multiple of
+ * it. And slabs begin with a page. So such a block is aligned: jemalloc's memalign() does the
+ * same, but only its malloc() has a short path.
+ */
+static inline size_t pin_small_size(size_t alignment, size_t n_bytes)
 {
-	return __builtin_ctzl(alignment) | (zero ? 0x40 : 0);
+	return PIN_ALIGN_UP(n_bytes + !n_bytes, alignment);
 }
 
 /* n_bytes at a multiple of a power of two. NULL and ENOMEM if there is no memory. */

@@ -44,7 +44,6 @@ extern struct pin_mutex pin_leaf_lock;
 /* As malloc(3) and so on, and <jemalloc/jemalloc.h>. */
 void *pin_je_malloc(size_t n_bytes);
 void pin_je_sdallocx(void *p, size_t n_bytes, int flags);
-void *pin_je_mallocx(size_t n_bytes, int flags);
 size_t pin_je_malloc_usable_size(const void *p);
 size_t pin_je_nallocx(size_t n_bytes, int flags);
 void pin_je_free(void *p);

@@ -28,7 +28,7 @@ above() {
 # than jemalloc's; another compiler than jemalloc's, or one that does not optimize, has some more.
 @test "malloc and free from the thread cache take about as many instructions as jemalloc's" {
 	local n
-	for n in 16 1000 14336; do
+	for n in 16 1000 14336 100/64; do
 		above "malloc $n jemalloc" 20
 		awk -v a="$(value "malloc $n pinalloc")" -v b="$(value "malloc $n jemalloc")" \
 			'BEGIN { exit !(a <= 1.25 * b) }'

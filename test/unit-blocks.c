@@ -66,6 +66,32 @@ static void by_jemalloc(void)
 	ok(large, "and none that is larger");
 }
 
+#define RING 256
+
+/* Each size at each alignment, among others of the class that it should have. */
+static void aligned(void)
+{
+	size_t aligned = 0, right = 0, n = 0, alignment, size;
+	void *p;
+
+	for (alignment = 1; alignment <= PIN_UNIT; alignment *= 2)
+		for (size = 0; PIN_ALIGN_UP(size, alignment) <= PIN_SMALL_MOST; size++) {
+			free(blocks[n % RING]);
+			blocks[n++ % RING] = p = mallocx(size, __builtin_ctzl(alignment));
+			aligned += pin_is_small(p) && !((uintptr_t)p & (alignment - 1));
+			memset(p, 1, malloc_usable_size(p));
+			right += malloc_usable_size(p) >= size &&
+				 malloc_usable_size(p) ==
+					 nallocx(size, __builtin_ctzl(alignment));
+		}
+	ok(aligned == n, "small blocks are aligned: %zu of %zu", aligned, n);
+	ok(right == n, "and have the size that is told before: %zu of %zu", right, n);
+	for (n = 0; n < RING; n++) {
+		free(blocks[n]);
+		blocks[n] = NULL;
+	}
+}
+
 /* Each block once, or one would be in use twice. */
 static int by_address(const void *a, const void *b)
 {
@@ -208,6 +234,7 @@ int main(void)
 {
 	/* The C library keeps something of the first thread. */
 	on_thread(free_all, NULL);
+	aligned();
 	by_jemalloc();
 	handed_on();
 	peak();
