@@ -3,10 +3,10 @@
  * The interface to jemalloc. Its arenas cut small blocks out of slabs, and its threads' caches
  * keep them; the library gives it pages, and makes large blocks itself. Of jemalloc's private
  * names the library uses three that are the same in every version since 5.0: those of
- * extent_mmap.o, which jemalloc.c defines, so that the linker does not load that object. Two
- * more may be missing: one only makes processes start faster, the other makes fork() safe. The
- * rest are public functions, by the names that they have in the library's copy of jemalloc
- * (Makefile.am).
+ * extent_mmap.o, which jemalloc.c defines, so that the linker does not load that object. Three
+ * more may be missing: two only make processes and threads start faster, the other makes fork()
+ * safe. The rest are public functions, by the names that they have in the library's copy of
+ * jemalloc (Makefile.am).
  *
  * libjemalloc.a also has other names for what jemalloc calls of libc: jemalloc-refused.c,
  * jemalloc-settings.c, atfork.c.
@@ -40,6 +40,12 @@ void *__real_je_rtree_leaf_elm_lookup_hard(void *tsd, void *rtree, void *ctx, ui
 
 /* Held while such a part is made. Taken after jemalloc's locks, and by some before them. */
 extern struct pin_mutex pin_leaf_lock;
+
+/* Fills a cache with n blocks of a class, in 5.3.0; others have other parameters. */
+void __wrap_je_arena_cache_bin_fill_small(void *tsdn, void *arena, void *bin, void *info,
+					  unsigned class, unsigned n);
+extern __typeof__(__wrap_je_arena_cache_bin_fill_small) __real_je_arena_cache_bin_fill_small
+	__attribute__((weak));
 
 /* As malloc(3) and so on, and <jemalloc/jemalloc.h>. */
 void *pin_je_malloc(size_t n_bytes);

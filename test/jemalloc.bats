@@ -21,14 +21,16 @@ setup() {
 	cd "$BATS_FILE_TMPDIR/build"
 }
 
-# archive VERSION PAGE DEBUG [PROF [SIZE [MISSING [SETTING…]]]]: one that answers so, whose blocks for
+# archive VERSION[-COMMITS] PAGE DEBUG [PROF [SIZE [MISSING [SETTING…]]]]: one that answers so, whose blocks for
 # 5121 bytes have this size, without that name and with these settings.
 archive() {
+	local version=$1
+	[[ $version == *-* ]] || version+=-0
 	cat > answers.c <<-END
 		#include <string.h>
 		int mallctl(const char *name, void *old, size_t *size, void *value, size_t n)
 		{
-			const char *version = "$1-0-g54eaed1d8b56b1aa528be3bdd1877e59c56fa90c";
+			const char *version = "$version-g54eaed1d8b56b1aa528be3bdd1877e59c56fa90c";
 			size_t page = $2;
 			if (!strcmp(name, "version"))
 				memcpy(old, &version, sizeof version);
@@ -101,6 +103,18 @@ refuses() {
 	[ -z "$output" ]
 	grep -x '#define JE_SETTINGS ",hpa:false,trust_madvise:true"' config.log
 	grep -x "JEMALLOC_WRAPS='-Wl,--wrap=je_prof_boot2 -Wl,--wrap=je_rtree_leaf_elm_lookup_hard'" config.log
+}
+
+@test "what fills caches is replaced in the release that has it with the parameters known here" {
+	local version
+	archive 5.3.0 4096 0
+	configured
+	grep -x "JEMALLOC_WRAPS='.* -Wl,--wrap=je_arena_cache_bin_fill_small'" config.log
+	for version in 5.2.1 5.3.0-193 5.3.1; do
+		archive $version 4096 0
+		configured
+		run ! grep "^JEMALLOC_WRAPS=.*fill_small" config.log
+	done
 }
 
 @test "other pages, a debug build, other sizes" {

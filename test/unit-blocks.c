@@ -141,6 +141,41 @@ static void handed_on(void)
 	ok(counted, "they count with the pages of their slabs");
 }
 
+/* A block of each class up to 2 KiB; `grown` is what jemalloc has then more. */
+static void *take_one_each(void *grown)
+{
+	size_t before;
+
+	free(malloc(1));
+	before = small_bytes();
+	for (size_t n = 1, i = 0; n <= 2048; n = nallocx(n, 0) + 1)
+		blocks[i++] = malloc(n);
+	*(size_t *)grown = small_bytes() - before;
+	for (size_t n = 1, i = 0; n <= 2048; n = nallocx(n, 0) + 1)
+		free(blocks[i++]);
+	return NULL;
+}
+
+/* The bins of these classes, of which each has a slab then. */
+static void brief(void)
+{
+	size_t grown, slabs = 0, size;
+	char name[64];
+
+	for (unsigned i = 0; i < figure("arenas.nbins"); i++) {
+		snprintf(name, sizeof name, "arenas.bin.%u.size", i);
+		size = figure(name);
+		snprintf(name, sizeof name, "arenas.bin.%u.slab_size", i);
+		slabs += size <= 2048 ? figure(name) : 0;
+	}
+	on_thread(take_one_each, &grown);
+	if (__real_je_arena_cache_bin_fill_small)
+		ok(grown <= slabs, "a thread takes one slab of a class first: %zu of %zu bytes",
+		   grown, slabs);
+	else
+		ok(true, "how this jemalloc fills caches first is its own");
+}
+
 static void peak(void)
 {
 	size_t before = pin_live_now(), held, seen;
@@ -237,6 +272,7 @@ int main(void)
 	aligned();
 	by_jemalloc();
 	handed_on();
+	brief();
 	peak();
 	given_back();
 	many_keys();
