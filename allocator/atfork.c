@@ -32,7 +32,7 @@ PIN_WRITTEN_FIRST static struct {
 
 static void unlock_own(void)
 {
-	pin_runs_unlock_all();
+	pin_maps_unlock_all();
 	pin_mutex_unlock(&pin_sites_lock);
 	pin_mutex_unlock(&pin_leaf_lock);
 }
@@ -56,7 +56,7 @@ static void prepare(void)
 		pin_mutex_unlock(&pin_leaf_lock);
 	}
 	pin_mutex_lock(&pin_sites_lock);
-	pin_runs_lock_all();
+	pin_maps_lock_all();
 }
 
 static void in_parent(void)

@@ -45,7 +45,6 @@ static void *new_small(size_t alignment, size_t n_bytes, bool zero)
 
 	if (PIN_LIKELY(pin_start_thread()))
 		p = zero ? pin_calloc_small(size) : pin_je_malloc(size);
-	pin_live_settle_small();
 	return p;
 }
 
@@ -56,7 +55,6 @@ static void *new_large(size_t alignment, size_t n_bytes, bool zero, bool is_pick
 
 	if (PIN_LIKELY(p) && PIN_UNLIKELY(pin_is_traced))
 		pin_sample_new(p, is_picked);
-	pin_live_settle(p ? pin_large_lane(p) : 0);
 	if (PIN_LIKELY(p) && zero)
 		pin_resident_clear(p, n_used);
 	else if (PIN_UNLIKELY(pin_options.perturb) && p)
@@ -73,6 +71,9 @@ void *pin_new_block(size_t alignment, size_t n_bytes, bool zero)
 		p = new_small(alignment, n_bytes, zero);
 	else
 		p = new_large(alignment, n_bytes, zero, is_picked);
+	/* jemalloc allocates while it begins a thread, under a lock. */
+	if (PIN_UNLIKELY(pin_runs_passed) && !pin_jemalloc_begins)
+		pin_live_note();
 	if (PIN_UNLIKELY(!p))
 		errno = ENOMEM;
 	return p;
@@ -91,6 +92,7 @@ void pin_free_large(void *p)
 		trace_freed(p);
 	if (PIN_UNLIKELY(!pin_large_free(p)))
 		pin_misuse_end(p, true, "free", __builtin_return_address(0));
+	pin_live_settle();
 }
 
 /* --- the rest of the family ---------------------------------------------------------- */
@@ -151,7 +153,7 @@ static void *resized_large(void *p, size_t n_bytes, bool may_move, bool zero)
 		pin_sample_freed(sample);
 		pin_sample_new(q, pin_sample_due(n_bytes));
 	}
-	pin_live_settle(pin_large_lane(q ? q : p));
+	pin_live_settle();
 	if (q && zero)
 		pin_resident_clear((char *)q + had, n_used);
 	return q;
@@ -184,7 +186,7 @@ void *pin_resized(void *p, size_t n_bytes)
 	if (!pin_options.sample && pin_is_small(p) && n_bytes <= PIN_SMALL_MOST &&
 	    pin_start_thread()) {
 		q = pin_resized_small(p, n_bytes);
-		pin_live_settle_small();
+		pin_live_settle();
 		return q;
 	}
 	return pin_resized_aligned(p, 1, n_bytes, false);

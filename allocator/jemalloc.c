@@ -14,7 +14,6 @@
 #include "allocator/start.h"
 #include "allocator/live.h"
 #include "allocator/reserve.h"
-#include "allocator/runs.h"
 #include "allocator/span.h"
 
 #include <string.h>
@@ -38,7 +37,7 @@ PIN_WRITTEN_FIRST static struct {
 	uint32_t first_page;
 } spare; /* under pin_begin_lock */
 
-static __thread bool begins __attribute__((tls_model("initial-exec")));
+__thread bool pin_jemalloc_begins;
 
 /*
  * Metadata that jemalloc gave back, as when a program destroys an arena, in pieces of whole
@@ -92,7 +91,7 @@ static void *spare_metadata(size_t n_bytes, size_t alignment)
 {
 	void *p = spare.metadata;
 
-	if (!begins || n_bytes > spare.n_metadata || alignment > PIN_GRANULE)
+	if (!pin_jemalloc_begins || n_bytes > spare.n_metadata || alignment > PIN_GRANULE)
 		return NULL;
 	spare.metadata += n_bytes;
 	spare.n_metadata -= n_bytes;
@@ -101,7 +100,7 @@ static void *spare_metadata(size_t n_bytes, size_t alignment)
 
 static uint32_t take_pages(size_t n_bytes, size_t alignment, size_t *n_used)
 {
-	struct pin_run_need need = {pin_pages_for(n_bytes), pin_pages_for(alignment)};
+	struct pin_run_need need = {pin_pages_for(n_bytes), pin_pages_for(alignment), 0};
 
 	return need.n_pages && need.alignment ? pin_run_take(&need, n_used) : 0;
 }
@@ -139,15 +138,6 @@ static void *metadata(size_t n_bytes, size_t alignment, size_t *n_used)
 	return p ? p : spare_metadata(n_bytes, alignment);
 }
 
-/* Small blocks count with all pages that jemalloc has of the heap. It holds locks. */
-static void count(uint32_t page, int64_t n_bytes)
-{
-	uint32_t map = pin_page_map(page);
-
-	pin_live_count_small(map, n_bytes);
-	pin_live_look(map);
-}
-
 static void set_kinds(uint32_t page, uint32_t n_pages, enum pin_kind kind)
 {
 	for (uint32_t i = 0; i < n_pages; i++)
@@ -159,7 +149,7 @@ static void *pages(size_t n_bytes, size_t alignment, size_t *n_used)
 	uint32_t page = take_pages(n_bytes, alignment, n_used),
 		 n_pages = pin_pages_for(n_bytes);
 
-	if (!page && begins && spare.first_page && n_pages <= SPARE_PAGES) {
+	if (!page && pin_jemalloc_begins && spare.first_page && n_pages <= SPARE_PAGES) {
 		page = spare.first_page;
 		spare.first_page = 0;
 		pin_run_give(page + n_pages, SPARE_PAGES - n_pages);
@@ -168,7 +158,7 @@ static void *pages(size_t n_bytes, size_t alignment, size_t *n_used)
 	if (!page)
 		return NULL;
 	set_kinds(page, n_pages, PIN_KIND_SMALL);
-	count(page, (int64_t)n_bytes);
+	pin_live_look();
 	return pin_page_at(page);
 }
 
@@ -201,8 +191,8 @@ bool je_extent_dalloc_mmap(void *addr, size_t n_bytes)
 		return false;
 	}
 	set_kinds(page, n_pages, PIN_KIND_NONE);
-	count(page, -(int64_t)n_bytes);
 	pin_run_give(page, n_pages);
+	pin_live_look();
 	return false;
 }
 
@@ -281,11 +271,11 @@ bool pin_jemalloc_begin_thread(void)
 {
 	void *p = NULL;
 
-	PIN_ASSERT(begins || !pin_n_held);
-	if (begins)
+	PIN_ASSERT(pin_jemalloc_begins || !pin_n_held);
+	if (pin_jemalloc_begins)
 		return true;
 	pin_mutex_lock(&pin_begin_lock);
-	begins = true;
+	pin_jemalloc_begins = true;
 	if (fill_spare()) {
 		p = pin_je_malloc(64); /* of a slab that most threads need */
 		pin_je_free(p);
@@ -293,7 +283,7 @@ bool pin_jemalloc_begin_thread(void)
 	if (spare.first_page)
 		pin_run_give(spare.first_page, SPARE_PAGES);
 	spare.first_page = 0;
-	begins = false;
+	pin_jemalloc_begins = false;
 	pin_mutex_unlock(&pin_begin_lock);
 	return p;
 }

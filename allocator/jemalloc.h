@@ -66,6 +66,9 @@ void pin_je_malloc_stats_print(void (*write)(void *arg, const char *text), void 
  */
 bool pin_jemalloc_begin_thread(void);
 
+/* Whether it is just doing so. */
+extern __thread bool pin_jemalloc_begins PIN_HIDDEN __attribute__((tls_model("initial-exec")));
+
 /* What a thread holds that begins; before all of jemalloc's locks. */
 extern struct pin_mutex pin_begin_lock;
 

@@ -3,43 +3,45 @@
 
 #include "allocator/large.h"
 #include "allocator/resident.h"
-#include "allocator/live.h"
-#include "allocator/log.h"
 #include "allocator/reserve.h"
-#include "allocator/runs.h"
+#include "allocator/lanes.h"
+#include "allocator/log.h"
 
 #include <string.h>
 
+/* A block may have an eighth more pages than it needs, but not more of more pages than these. */
+#define MUCH 64
+
 void *pin_large_alloc(size_t n_bytes, size_t alignment, size_t *n_used)
 {
-	struct pin_run_need need = {pin_pages_for(n_bytes), pin_pages_for(alignment)};
+	struct pin_run_need need = {pin_pages_for(n_bytes), 1, 0};
 	uint32_t page;
 
+	if (PIN_UNLIKELY(alignment > PIN_UNIT))
+		need.alignment = pin_pages_for(alignment);
 	if (PIN_UNLIKELY(!need.n_pages || !need.alignment))
 		return NULL;
+	need.n_spare = need.n_pages < MUCH ? need.n_pages / 8 : MUCH / 8;
 	page = pin_run_take(&need, n_used);
 	if (PIN_UNLIKELY(!page))
 		return NULL;
 	pin_page_set_length(page, need.n_pages);
 	pin_page(page)->asked = n_bytes;
 	pin_page_set_kind(page, PIN_KIND_LARGE);
-	pin_live_count_large(pin_page_map(page), (int64_t)n_bytes);
 	return pin_page_at(page);
 }
 
 /* Of two threads that free a block at the same time one is told that it is free. */
 bool pin_large_free(void *block)
 {
-	uint32_t page = pin_page_of(block), map = pin_page_map(page);
-	uint16_t tag = (uint16_t)(map << 2 | PIN_STATE_TAKEN);
+	uint32_t page = pin_page_of(block);
+	uint16_t state = PIN_STATE_TAKEN;
 
-	if (!pin_is_large(block) || !atomic_compare_exchange_strong_explicit(
-					    &pin_page(page)->tag, &tag, (uint16_t)(map << 2),
-					    memory_order_relaxed, memory_order_relaxed))
+	if (!atomic_compare_exchange_strong_explicit(&pin_page(page)->state, &state,
+						     PIN_STATE_NONE, memory_order_relaxed,
+						     memory_order_relaxed))
 		return false;
-	pin_live_count_large(map, -(int64_t)pin_page(page)->asked);
 	pin_run_give(page, pin_page(page)->length);
-	pin_live_look(map);
 	return true;
 }
 
@@ -60,7 +62,7 @@ static uint32_t pages_with_room(size_t has, size_t n_bytes)
 static bool extend(struct pin_map *map, uint32_t page, uint32_t needs, uint32_t room,
 		   size_t *n_used)
 {
-	uint32_t has = pin_page(page)->length, most = has + pin_run_at(map, page + has);
+	uint32_t has = pin_page(page)->length, most = has + pin_run_at(page + has);
 
 	if (most < needs)
 		return false;
@@ -88,8 +90,8 @@ static bool extend_anyhow(struct pin_map *map, uint32_t page, uint32_t n_pages, 
  */
 static uint32_t begin_slide(struct pin_map *map, uint32_t page, uint32_t needs)
 {
-	uint32_t has = pin_page(page)->length, before = pin_run_before(map, page);
-	uint32_t behind = pin_run_at(map, page + has), to = page - before;
+	uint32_t has = pin_page(page)->length, before = pin_run_before(page);
+	uint32_t behind = pin_run_at(page + has), to = page - before;
 	uint64_t asked = pin_page(page)->asked;
 	size_t unused;
 
@@ -100,8 +102,8 @@ static uint32_t begin_slide(struct pin_map *map, uint32_t page, uint32_t needs)
 		pin_run_cut(map, page + has, page + has, needs - before - has, &unused);
 	pin_page(to)->asked = asked;
 	pin_page_set_length(to, before + has < needs ? needs : before + has);
-	pin_page_set_tag(page, pin_page_map(page), PIN_STATE_NONE);
-	pin_page_set_tag(to, pin_page_map(page), PIN_STATE_TAKEN);
+	pin_page_set_state(page, PIN_STATE_NONE);
+	pin_page_set_state(to, PIN_STATE_TAKEN);
 	pin_page_set_kind(to, PIN_KIND_LARGE);
 	return to;
 }
@@ -113,7 +115,6 @@ static void shrink(uint32_t page, uint32_t needs)
 	if (needs >= has)
 		return;
 	pin_page_set_length(page, needs);
-	pin_page_set_tag(page + needs, pin_page_map(page), PIN_STATE_NONE);
 	pin_run_give(page + needs, has - needs);
 }
 
@@ -121,17 +122,20 @@ static void shrink(uint32_t page, uint32_t needs)
 static uint32_t grow(struct pin_map *map, uint32_t page, size_t n_bytes, bool may_move,
 		     size_t *n_used)
 {
-	uint32_t needs = pin_pages_for(n_bytes), to = 0;
-	uint32_t room = pages_with_room((size_t)pin_page(page)->length << PIN_UNIT_SHIFT,
-					n_bytes);
+	uint32_t has = pin_page(page)->length, needs = pin_pages_for(n_bytes), to = 0;
+	uint32_t room = pages_with_room((size_t)has << PIN_UNIT_SHIFT, n_bytes);
+	bool again = false;
 
-	if (extend(map, page, needs, room, n_used))
-		return page;
-	if (may_move)
-		to = begin_slide(map, page, needs);
-	/* Copying touches nothing then. */
-	if (to || (may_move && pin_run_fits(map, needs)))
-		return to;
+	do {
+		if (extend(map, page, needs, room, n_used))
+			return page;
+		if (may_move)
+			to = begin_slide(map, page, needs);
+		/* Copying touches nothing then. */
+		if (to || (may_move && pin_run_fits(map, needs)))
+			return to;
+		again = !again && pin_lanes_empty(map, needs - has);
+	} while (again);
 	return extend_anyhow(map, page, room, n_used) || extend_anyhow(map, page, needs, n_used)
 		       ? page
 		       : 0;
@@ -148,7 +152,7 @@ void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_use
 	if (!pin_pages_for(n_bytes))
 		return NULL;
 	if (n_bytes > had) {
-		map = pin_map_lock(page);
+		map = pin_run_lock(page);
 		page = grow(map, page, n_bytes, may_move, n_used);
 		pin_map_unlock(map);
 	}
@@ -159,7 +163,6 @@ void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_use
 		memmove(pin_page_at(page), block, had);
 	if (page != from || n_bytes < asked)
 		shrink(page, pin_pages_for(n_bytes));
-	pin_live_count_large(pin_page_map(page), (int64_t)(n_bytes - asked));
 	pin_page(page)->asked = n_bytes;
 	return pin_page_at(page);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Large blocks: above the small size classes, or aligned to more than a page. They have whole
- * pages and no more, and count with the size that was requested.
+ * pages, at most an eighth more than requested, and count with these.
  *
  * A block that realloc grows by little gets a quarter's room: it is likely to grow again, and
  * should not be copied each time. realloc first extends the block into used free memory behind
@@ -47,12 +47,6 @@ static inline size_t pin_large_usable(const void *block)
 static inline size_t pin_large_asked(const void *block)
 {
 	return pin_page(pin_page_of(block))->asked;
-}
-
-/* Where it counts: live.h. */
-static inline uint32_t pin_large_lane(const void *block)
-{
-	return pin_page_map(pin_page_of(block));
 }
 
 /* Whether p is a large block in use. Lock-free. */

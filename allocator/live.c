@@ -2,75 +2,98 @@
 #include <config.h>
 
 #include "allocator/live.h"
+#include "allocator/hooks.h"
 #include "allocator/os.h"
 #include "allocator/sites.h"
 #include "allocator/span.h"
+#include "allocator/timeline.h"
 
-PIN_WRITTEN_FIRST _Atomic int64_t pin_live_most, pin_live_call;
-PIN_WRITTEN_FIRST _Atomic uint32_t pin_live_n_lanes = 1;
-struct pin_live_lane pin_live_lanes[PIN_LIVE_LANES];
-static _Atomic int64_t told; /* the sum of what lanes have told, once there are several */
+PIN_WRITTEN_FIRST static _Atomic int64_t most, call_at;
 PIN_WRITTEN_FIRST static _Atomic uint64_t peak_ns;
+PIN_WRITTEN_FIRST static _Atomic int64_t beside; /* in use beside what was handed out */
+PIN_WRITTEN_FIRST static _Atomic int64_t in_lanes;
+PIN_WRITTEN_FIRST static _Atomic uint32_t n_looks;
+
+#define SHARE_OF_PEAK 256
+#define LEAST_RISE    (64 * (int64_t)PIN_KIB)
+#define LOOKS	      64 /* while the peak may rise, what lanes hold is read each so many times */
 
 void pin_live_call_at(int64_t n_bytes)
 {
-	atomic_store_explicit(&pin_live_call, n_bytes, memory_order_relaxed);
+	atomic_store_explicit(&call_at, n_bytes, memory_order_relaxed);
 }
 
-PIN_COLD void pin_live_raise_peak(int64_t now)
+void pin_live_count(int64_t n_bytes)
 {
-	int64_t seen = atomic_load_explicit(&pin_live_most, memory_order_relaxed);
+	atomic_fetch_add_explicit(&beside, n_bytes, memory_order_relaxed);
+	pin_live_note();
+}
 
-	while (seen < now && !atomic_compare_exchange_weak(&pin_live_most, &seen, now))
+/* With what lanes hold. */
+static int64_t handed_out(void)
+{
+	return atomic_load_explicit(&pin_runs_out, memory_order_relaxed) *
+		       (int64_t)PIN_UNIT +
+	       atomic_load_explicit(&beside, memory_order_relaxed);
+}
+
+static int64_t read_lanes(void)
+{
+	int64_t n_bytes = (int64_t)pin_lanes_hold() * (int64_t)PIN_UNIT;
+
+	atomic_store_explicit(&in_lanes, n_bytes, memory_order_relaxed);
+	return n_bytes;
+}
+
+static PIN_COLD void raise_peak(int64_t now)
+{
+	int64_t seen = atomic_load_explicit(&most, memory_order_relaxed);
+
+	while (seen < now && !atomic_compare_exchange_weak(&most, &seen, now))
 		;
 	atomic_store_explicit(&peak_ns, pin_os_now_ns(), memory_order_relaxed);
 	pin_sites_note_peak();
 }
 
-static int64_t tell(struct pin_live_lane *lane)
+void pin_live_look(void)
 {
-	int64_t now = pin_live_in_lane(lane), before = atomic_exchange(&lane->told, now);
+	int64_t out = handed_out(), seen = atomic_load_explicit(&most, memory_order_relaxed);
+	int64_t now = out - atomic_load_explicit(&in_lanes, memory_order_relaxed);
+	int64_t rise = seen / SHARE_OF_PEAK > LEAST_RISE ? seen / SHARE_OF_PEAK : LEAST_RISE;
 
-	return atomic_fetch_add(&told, now - before) + now - before;
+	if (PIN_UNLIKELY(now > seen + rise ||
+			 (out > seen && !(++n_looks % LOOKS)))) {
+		now = out - read_lanes();
+		if (now > seen)
+			raise_peak(now);
+	}
+	pin_timeline_update(now > 0 ? (size_t)now : 0);
 }
 
-/* Has all lanes tell what they have, which may be less than they told before. */
-static int64_t tell_all(void)
+PIN_COLD void pin_live_note(void)
 {
-	int64_t all = 0;
+	size_t grown = pin_span_grown, live;
+	int64_t at = atomic_load_explicit(&call_at, memory_order_relaxed);
 
-	for (uint32_t i = 0; i < pin_live_n_lanes; i++)
-		all = tell(&pin_live_lanes[i]);
-	return all;
-}
-
-PIN_COLD void pin_live_tell(struct pin_live_lane *lane)
-{
-	int64_t all = tell(lane);
-
-	if (all > pin_live_most || pin_timeline_is_due((size_t)all))
-		all = tell_all();
-	if (all > pin_live_most)
-		pin_live_raise_peak(all);
-	pin_timeline_update(all > 0 ? (size_t)all : 0);
-}
-
-PIN_COLD void pin_live_use_lane(uint32_t number)
-{
-	uint32_t n = pin_live_n_lanes;
-
-	while (n <= number && !atomic_compare_exchange_weak(&pin_live_n_lanes, &n, number + 1))
-		;
-	tell_all();
+	PIN_ASSERT(!pin_n_held);
+	pin_runs_passed = false;
+	pin_live_look();
+	if (grown) {
+		pin_span_grown = 0;
+		pin_sites_grew(grown);
+		/* The timeline is never above the peak. */
+		live = pin_live_now();
+		pin_timeline_note(live < (size_t)most ? live : (size_t)most, true);
+	}
+	if (grown || (at && atomic_load_explicit(&most, memory_order_relaxed) >= at))
+		pin_hook(note_memory);
 }
 
 size_t pin_live_now(void)
 {
-	int64_t all = 0;
+	int64_t now = handed_out() - (int64_t)pin_lanes_hold() * (int64_t)PIN_UNIT;
 
-	for (uint32_t i = 0; i < pin_live_n_lanes; i++)
-		all += pin_live_in_lane(&pin_live_lanes[i]);
-	return all > 0 ? (size_t)all : 0;
+	return now > 0 ? (size_t)now : 0;
 }
 
 void pin_live_stats(struct pin_live_stats *stats)
@@ -84,33 +107,17 @@ void pin_live_stats(struct pin_live_stats *stats)
 
 struct pin_live_peak pin_live_peak(void)
 {
-	size_t now = pin_live_now(), most = (size_t)atomic_load(&pin_live_most);
+	size_t now = pin_live_now(), peak = (size_t)atomic_load(&most);
 
-	if (now > most)
+	if (now > peak)
 		return (struct pin_live_peak){.bytes = now, .ns = pin_os_now_ns()};
-	return (struct pin_live_peak){.bytes = most, .ns = atomic_load(&peak_ns)};
+	return (struct pin_live_peak){.bytes = peak, .ns = atomic_load(&peak_ns)};
 }
 
 void pin_live_begin_anew(void)
 {
-	atomic_store(&pin_live_most, (int64_t)pin_live_now());
+	atomic_store(&most, (int64_t)pin_live_now());
 	atomic_store(&peak_ns, pin_os_now_ns());
 	pin_timeline_begin_anew();
 	pin_sites_begin_anew();
-}
-
-__thread size_t pin_live_growth;
-
-PIN_COLD void pin_live_account_growth(void)
-{
-	size_t n_bytes = pin_live_growth, live, most;
-
-	PIN_ASSERT(!pin_n_held);
-	pin_live_growth = 0;
-	pin_sites_grew(n_bytes);
-	/* The timeline is never above the peak, which is raised when samples are up to date. */
-	live = pin_live_now();
-	most = (size_t)atomic_load(&pin_live_most);
-	pin_timeline_note(live < most ? live : most, true);
-	pin_hook(note_memory);
 }

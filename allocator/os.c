@@ -291,6 +291,24 @@ size_t pin_os_hugetlb_free(size_t page_size)
 	return unused > owed ? unused - owed : 0;
 }
 
+/*
+ * glibc 2.35 and newer register an area for each thread where the kernel keeps the number, at
+ * its start: restartable sequences, rseq(2).
+ */
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+extern const unsigned __rseq_size __attribute__((weak));
+
+uint32_t pin_os_processor(void)
+{
+	int processor;
+
+	if (PIN_LIKELY(&__rseq_size && __rseq_size))
+		return *(volatile uint32_t *)((char *)__builtin_thread_pointer() +
+					      __rseq_offset);
+	processor = (int)pin_result(sched_getcpu());
+	return processor > 0 ? (uint32_t)processor : 0;
+}
+
 uint32_t pin_os_node(void)
 {
 	unsigned node = 0;

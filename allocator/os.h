@@ -127,6 +127,9 @@ int pin_os_populate(void *addr, size_t n_bytes);
  */
 int pin_os_populate_in_use(void *addr, size_t n_bytes);
 
+/* The processor that the calling thread runs on, or was just running on. No system call. */
+uint32_t pin_os_processor(void);
+
 /*
  * The memory node of the processor that the calling thread runs on, from 0. No system call.
  */

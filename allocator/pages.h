@@ -31,7 +31,7 @@ enum pin_kind {
 	PIN_KIND_UNCUT, /* memory of a segment that is in no slice: its first and last page */
 };
 
-/* Of pages that a run map hands out or has. */
+/* Of pages that a run map hands out or has. What a lane holds has none. */
 enum pin_run_state {
 	PIN_STATE_NONE,
 	PIN_STATE_TAKEN, /* the first page of what was taken */
@@ -44,14 +44,12 @@ enum pin_run_state {
  * because 64 bytes share a line: threads that free each other's neighbours would write to it.
  */
 struct pin_page {
-	uint32_t length;       /* pages, of a large block, a segment or a free run: there at its
-				  last page, too */
-	_Atomic uint16_t site; /* of a large block, if blocks are sampled: sample.c */
-	_Atomic uint16_t tag;  /* the state, and times 4 the number of the map: of the run map
-				  whose thread took the pages, or that has the free run */
+	uint32_t length;	/* pages, of a large block, a segment or a free run: there at its
+				   last page, too */
+	_Atomic uint16_t site;	/* of a large block, if blocks are sampled: sample.c */
+	_Atomic uint16_t state;
 	union {
-		uint32_t children[2]; /* of a free run: neighbours in a list (fit.c, runs.c,
-					 userpool.c) */
+		uint32_t children[2]; /* of a free run: neighbours in a list (runs.c, userpool.c) */
 		uint64_t asked;	      /* of a large block, the bytes requested */
 	};
 };
@@ -110,26 +108,16 @@ static inline size_t pin_page_bytes(uint32_t page)
 	       << PIN_UNIT_SHIFT;
 }
 
-/* Threads that free the neighbours read the tag of a page. */
-static inline unsigned pin_page_tag(uint32_t page)
-{
-	return atomic_load_explicit(&pin_page(page)->tag, memory_order_acquire);
-}
-
-static inline unsigned pin_page_map(uint32_t page)
-{
-	return pin_page_tag(page) >> 2;
-}
-
+/* Threads that free the neighbours read it. */
 static inline enum pin_run_state pin_page_state(uint32_t page)
 {
-	return (enum pin_run_state)(pin_page_tag(page) & 3);
+	return (enum pin_run_state)atomic_load_explicit(&pin_page(page)->state,
+							memory_order_acquire);
 }
 
-static inline void pin_page_set_tag(uint32_t page, unsigned map, enum pin_run_state state)
+static inline void pin_page_set_state(uint32_t page, enum pin_run_state state)
 {
-	atomic_store_explicit(&pin_page(page)->tag, (uint16_t)(map << 2 | state),
-			      memory_order_release);
+	atomic_store_explicit(&pin_page(page)->state, (uint16_t)state, memory_order_release);
 }
 
 /* The kind of the page that contains p, which may be any address. */

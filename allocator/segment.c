@@ -2,13 +2,12 @@
 #include <config.h>
 
 #include "allocator/segment.h"
-#include "allocator/start.h"
 #include "allocator/live.h"
 #include "allocator/os.h"
 #include "allocator/pages.h"
 #include "allocator/reserve.h"
-#include "allocator/runs.h"
 #include "allocator/span.h"
+#include "allocator/start.h"
 
 static void begin_segment(void *start, size_t n_bytes)
 {
@@ -27,7 +26,7 @@ static bool add_span(void *start, const struct pin_segment_need *need)
 	added = pin_span_add((uintptr_t)start, need->n_bytes, node);
 	pin_mutex_unlock(&pin_growth_lock);
 	if (added) {
-		pin_live_growth += need->n_bytes;
+		pin_runs_out += (int64_t)(need->n_bytes >> PIN_UNIT_SHIFT);
 		begin_segment(start, need->n_bytes);
 	}
 	return added;
@@ -85,9 +84,11 @@ void *pin_segment_take(struct pin_segment_need *need)
 			need->page_size = PIN_GRANULE;
 		}
 	}
-	if (start)
-		need->node = pin_span_find(start, 1)->node;
-	pin_live_settle(0);
+	if (!start)
+		return NULL;
+	need->node = pin_span_find(start, 1)->node;
+	/* What it is used for is counted by its owner. */
+	pin_live_count(-(int64_t)need->n_bytes);
 	return start;
 }
 
@@ -97,11 +98,5 @@ void pin_segment_give(void *segment, size_t n_bytes)
 
 	pin_page_set_kind(page, PIN_KIND_NONE);
 	pin_run_give(page, (uint32_t)(n_bytes >> PIN_UNIT_SHIFT));
-	pin_live_settle(0);
-}
-
-void pin_segment_count(int64_t n_bytes)
-{
-	pin_live_count_large(0, n_bytes);
-	pin_live_settle(0);
+	pin_live_count((int64_t)n_bytes);
 }

@@ -37,7 +37,4 @@ void *pin_segment_take(struct pin_segment_need *need);
  */
 void pin_segment_give(void *segment, size_t n_bytes);
 
-/* Counts so many bytes more, or less, as memory that the program holds. */
-void pin_segment_count(int64_t n_bytes);
-
 #endif

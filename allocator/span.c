@@ -23,16 +23,17 @@ PIN_WRITTEN_FIRST struct pin_mutex pin_growth_lock;
 PIN_WRITTEN_FIRST _Atomic uint32_t pin_n_spans;
 PIN_WRITTEN_FIRST static _Atomic uint32_t n_steps;
 PIN_WRITTEN_FIRST static _Atomic size_t total_bytes;
+__thread size_t pin_span_grown;
 /* Filled in order. A span with length 0 is not complete yet. */
-PIN_WRITTEN_FIRST static struct pin_span first_span; /* most programs have no other */
+PIN_WRITTEN_FIRST struct pin_span pin_first_span;
 static struct pin_span later_spans[MAX_SPANS - 1];
 
 /* Of each granule the number of its span, plus one; 0 also for those of the first span. */
 static struct pin_table spans_of_granules;
 
-struct pin_span *pin_span_get(uint32_t i)
+struct pin_span *pin_span_get_later(uint32_t i)
 {
-	return i ? &later_spans[i - 1] : &first_span;
+	return &later_spans[i - 1];
 }
 
 /* Notes which span these addresses are of. False if there is no memory for the table. */
@@ -40,7 +41,7 @@ static bool note_granules(const struct pin_span *span, uintptr_t start, size_t n
 {
 	size_t end = pin_granule_of(start + n_bytes);
 
-	if (span == &first_span)
+	if (span == &pin_first_span)
 		return true;
 	if (!spans_of_granules.base &&
 	    pin_table_init(&spans_of_granules, sizeof(uint16_t),
@@ -103,6 +104,7 @@ static void note_growth(struct pin_span *span, size_t n_bytes)
 	atomic_store_explicit(&span->length, span->length + n_bytes, memory_order_release);
 	atomic_fetch_add_explicit(&total_bytes, n_bytes, memory_order_relaxed);
 	atomic_fetch_add_explicit(&n_steps, 1, memory_order_relaxed);
+	pin_span_grown += n_bytes;
 	pin_debug(PIN_SAYS_GROWTH "%s to %p", PIN_SIZE(n_bytes),
 		  (void *)(span->start + span->length));
 }
@@ -174,7 +176,7 @@ static bool contains(const struct pin_span *span, uintptr_t addr, size_t length)
 
 const struct pin_span *pin_span_find(const void *addr, size_t length)
 {
-	const struct pin_span *span = &first_span;
+	const struct pin_span *span = &pin_first_span;
 
 	if (PIN_LIKELY(contains(span, (uintptr_t)addr, length)))
 		return span;

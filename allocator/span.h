@@ -57,7 +57,19 @@ static inline uint32_t pin_span_count(void)
 	return atomic_load_explicit(&pin_n_spans, memory_order_acquire);
 }
 
-struct pin_span *pin_span_get(uint32_t i);
+extern PIN_HIDDEN struct pin_span pin_first_span; /* internal: most programs have no other */
+struct pin_span *pin_span_get_later(uint32_t i);
+
+static inline struct pin_span *pin_span_get(uint32_t i)
+{
+	return i ? pin_span_get_later(i) : &pin_first_span;
+}
+
+/*
+ * Bytes by which the calling thread has grown the heap since it last set this to 0. The heap
+ * grows under locks, where the stack must not be walked: pin_live_settle() does it later.
+ */
+extern __thread size_t pin_span_grown PIN_HIDDEN __attribute__((tls_model("initial-exec")));
 
 /* The number of bytes in all spans, and of growth steps so far. Lock-free. */
 size_t pin_span_bytes(void);

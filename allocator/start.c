@@ -4,12 +4,12 @@
 #include "allocator/start.h"
 #include "allocator/mutex.h"
 #include "allocator/large.h"
-#include "allocator/live.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/pages.h"
 #include "allocator/reserve.h"
+#include "allocator/span.h"
 
 #include <string.h>
 
@@ -77,7 +77,7 @@ static PIN_COLD bool start(void)
 		pin_error(PIN_SAYS_NO_MEMORY ": raise ulimit -v and ulimit -d");
 	/* The first growth serves the library itself, and any program: nobody asks for its
 	 * stack. */
-	pin_live_growth = 0;
+	pin_span_grown = 0;
 	return true;
 }
 

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/userpool.h"
+#include "allocator/live.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -266,7 +267,7 @@ static void hand_out(struct pin_userpool *pool, struct segment *segment)
 	pool->segments = segment;
 	pool->n_bytes += length_of(segment);
 	pthread_mutex_unlock(&pool->lock);
-	pin_segment_count((int64_t)length_of(segment));
+	pin_live_count((int64_t)length_of(segment));
 }
 
 static int add_segment(struct pin_userpool *pool, struct pin_segment_need need)
@@ -306,7 +307,7 @@ static void delete_pool(struct pin_userpool *pool)
 		for (p = segment->in_list.range.start; p < segment->in_list.range.end;
 		     p = pin_segment_piece_at(&segment->in_list, p).end)
 			delete (pool, pin_page_of((void *)p));
-		pin_segment_count(-(int64_t)length_of(segment));
+		pin_live_count(-(int64_t)length_of(segment));
 		give_back(segment);
 	}
 	pthread_mutex_destroy(&pool->lock);

@@ -28,7 +28,7 @@ static inline void mark_block(const void *p, size_t n_bytes, bool in_use)
 
 	pin_page_set_length(page, pin_pages_for(n_bytes));
 	pin_page_set_kind(page, PIN_KIND_LARGE);
-	pin_page_set_tag(page, 0, in_use ? PIN_STATE_TAKEN : PIN_STATE_FREE);
+	pin_page_set_state(page, in_use ? PIN_STATE_TAKEN : PIN_STATE_FREE);
 }
 
 /* Right behind each other. What is before them, in holes, is left. */
@@ -43,16 +43,6 @@ static inline void in_a_row(char **blocks, int count, size_t n)
 			good &= !i || blocks[i] == blocks[i - 1] + n;
 		}
 	}
-}
-
-/* What large ones count with. */
-static inline size_t large_bytes(void)
-{
-	int64_t sum = 0;
-
-	for (uint32_t i = 0; i < pin_live_n_lanes; i++)
-		sum += pin_live_lanes[i].large;
-	return (size_t)sum;
 }
 
 #endif

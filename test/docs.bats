@@ -171,7 +171,7 @@ defines() {
 	defines je_extent_alloc_mmap allocator/jemalloc.c
 	run ! defines pin_span_shrink allocator/span.c
 	# A prototype, and a call.
-	run ! defines je_extent_alloc_mmap allocator/runs.c
+	run ! defines je_extent_alloc_mmap allocator/jemalloc.h
 	run ! defines pin_run_take allocator/large.c
 	for page in allocator/DESIGN regpool/DESIGN preload/DESIGN; do
 		directory=${page%/*}

@@ -109,30 +109,20 @@ static bool all_apart(size_t size)
 	return true;
 }
 
-/* Pages that jemalloc has for small blocks. */
-static size_t small_bytes(void)
-{
-	int64_t sum = 0;
-
-	for (uint32_t i = 0; i < pin_live_n_lanes; i++)
-		sum += pin_live_lanes[i].small;
-	return (size_t)sum;
-}
-
 static void handed_on(void)
 {
 	bool apart = true, counted = true;
 
 	for (size_t size = 16; size < 3000; size = size * 2 + 16) {
-		size_t before = small_bytes(), held;
+		size_t before = pin_live_now(), held;
 
 		on_thread(take_all, (void *)size);
 		apart &= all_apart(size);
 		held = MANY * malloc_usable_size(blocks[0]);
-		counted &= small_bytes() - before >= held &&
-			   small_bytes() - before < held + held / 8 + PIN_MIB;
+		counted &= pin_live_now() - before >= held &&
+			   pin_live_now() - before < held + held / 8 + PIN_MIB;
 		on_thread(free_all, NULL);
-		counted &= small_bytes() < before + 2 * PIN_MIB;
+		counted &= pin_live_now() < before + 2 * PIN_MIB;
 		take_all((void *)size);
 		apart &= all_apart(size);
 		free_all(NULL);
@@ -147,10 +137,10 @@ static void *take_one_each(void *grown)
 	size_t before;
 
 	free(malloc(1));
-	before = small_bytes();
+	before = pin_live_now();
 	for (size_t n = 1, i = 0; n <= 2048; n = nallocx(n, 0) + 1)
 		blocks[i++] = malloc(n);
-	*(size_t *)grown = small_bytes() - before;
+	*(size_t *)grown = pin_live_now() - before;
 	for (size_t n = 1, i = 0; n <= 2048; n = nallocx(n, 0) + 1)
 		free(blocks[i++]);
 	return NULL;

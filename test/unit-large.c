@@ -6,7 +6,7 @@
 #include "allocator/large.h"
 #include "allocator/live.h"
 #include "allocator/options.h"
-#include "allocator/runs.h"
+#include "allocator/lanes.h"
 #include "allocator/span.h"
 #include "test/blocks.h"
 #include "test/tap.h"
@@ -30,19 +30,45 @@ static void sizes(void)
 	bool whole = true, counted = true;
 
 	for (size_t n = PIN_SMALL_MOST + 1; n < 100 * PIN_MIB; n += n / 3) {
-		size_t before = large_bytes();
+		size_t before = pin_live_now();
 		char *p = malloc(n);
 
 		whole &= malloc_usable_size(p) == PIN_ALIGN_UP(n, PIN_UNIT) &&
 			 !((uintptr_t)p % PIN_UNIT);
-		counted &= large_bytes() == before + n;
+		counted &= pin_live_now() == before + malloc_usable_size(p);
 		free(p);
-		counted &= large_bytes() == before;
+		counted &= pin_live_now() == before;
 	}
-	ok(whole, "a large block has whole pages and no more");
-	ok(counted, "it counts with the size that was requested");
+	ok(whole, "a large block has whole pages");
+	ok(counted, "it counts with them");
 	errno = 0;
 	ok(!malloc((size_t)1 << 45) && errno == ENOMEM, "more than all addresses: ENOMEM");
+}
+
+/* A freed block of n pages serves requests of somewhat fewer. Returns of how many. */
+static uint32_t serves_from(uint32_t n)
+{
+	size_t before = pin_live_now();
+	uint32_t least = n;
+	void *volatile first;
+	bool same = true;
+	char *p;
+
+	for (first = malloc(UNITS(n)), free(first); same && least > 4; least -= same) {
+		p = malloc(UNITS(least - 1));
+		same = p == first && malloc_usable_size(p) == UNITS(n) &&
+		       pin_large_asked(p) == UNITS(least - 1) &&
+		       pin_live_now() == before + UNITS(n);
+		free(p);
+	}
+	return least;
+}
+
+static void spare(void)
+{
+	ok(serves_from(7) == 7 && serves_from(18) == 16 && serves_from(36) == 32,
+	   "a block has up to an eighth more, and counts with that, too");
+	ok(serves_from(72) == 64 && serves_from(1000) == 992, "but not more than eight pages");
 }
 
 static void freed(void)
@@ -72,7 +98,7 @@ static void in_place(void)
 	void *volatile first;
 
 	in_a_row(b, 4, n);
-	was = large_bytes();
+	was = pin_live_now();
 	memset(b[1], 7, n);
 	first = b[1];
 	free(b[2]);
@@ -84,7 +110,7 @@ static void in_place(void)
 	b[1] = realloc(b[1], n + 1);
 	ok(b[1] == first && malloc_usable_size(b[1]) == n + PIN_UNIT,
 	   "and gives back what it does not need");
-	ok(large_bytes() == was - n + 1, "the size requested is what counts");
+	ok(pin_live_now() == was - n + PIN_UNIT, "the pages that it has are what counts");
 	for (int i = 0; i < 4; i++)
 		if (i != 2)
 			free(b[i]);
@@ -117,7 +143,7 @@ static void slides(void)
 /* A block with another behind it, which grows to more than is free anywhere. */
 static void grows_elsewhere(void)
 {
-	size_t n = 24 * PIN_MIB, more = pin_runs_free_bytes() + n, before = large_bytes();
+	size_t n = 24 * PIN_MIB, more = pin_runs_free_bytes() + n, before = pin_live_now();
 	char *p = malloc(n), *wall = malloc(n), *q;
 	void *volatile was = p;
 
@@ -125,7 +151,7 @@ static void grows_elsewhere(void)
 	q = realloc(p, more);
 	ok(q && q != was && is_filled(q, 6, n), "a walled block grows elsewhere");
 	free(wall);
-	ok(large_bytes() == before + more, "and counts with its new size");
+	ok(pin_live_now() == before + more, "and counts with its new size");
 	free(q);
 }
 
@@ -142,8 +168,8 @@ static void look_at_copy(size_t n)
 	n_copied++;
 	/* Or this would wait for ever. */
 	alarm(20);
-	pin_runs_lock_all();
-	pin_runs_unlock_all();
+	pin_maps_lock_all();
+	pin_maps_unlock_all();
 	alarm(0);
 }
 
@@ -286,6 +312,7 @@ int main(void)
 
 	free(first);
 	sizes();
+	spare();
 	freed();
 	in_place();
 	slides();

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How peaks are recorded: how much is live, when, from which stacks. Without a heap. */
+/* How peaks are recorded: how much is live, when, from which stacks. Without malloc. */
 #include <config.h>
 
 #include "allocator/hooks.h"
 #include "allocator/live.h"
+#include "allocator/options.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 #include "allocator/sites.h"
@@ -15,32 +16,85 @@
 
 #define MIB ((int64_t)PIN_MIB)
 
-static void allocate(int64_t n_bytes)
+static unsigned n_told;
+
+static void listener(void)
 {
-	pin_live_count_small(0, n_bytes);
-	pin_live_look(0);
+	n_told++;
 }
 
 static void held(void)
 {
 	ok(pin_live_now() == 0 && pin_live_peak().bytes == 0, "nothing is in use at the start");
-	allocate(-MIB);
+	pin_live_count(-MIB);
 	ok(pin_live_now() == 0,
 	   "a block can be counted as freed before it is counted as allocated");
-	allocate(8 * MIB);
+	pin_live_count(8 * MIB);
 	ok(pin_live_now() == 7 * PIN_MIB && pin_live_peak().bytes == 7 * PIN_MIB &&
 		   pin_live_peak().ns,
 	   "the peak rises with what is in use");
-	allocate(-MIB);
+	pin_live_count(-MIB);
 	ok(pin_live_now() == 6 * PIN_MIB && pin_live_peak().bytes == 7 * PIN_MIB,
 	   "the peak stays when memory is freed");
-	pin_live_count_large(0, 3 * MIB);
+	pin_hooks.note_memory = listener;
+	pin_live_call_at(8 * MIB);
+	pin_live_count(MIB);
+	ok(!n_told, "who waits for a higher peak is not called before");
+	pin_live_count(MIB);
+	ok(n_told == 1, "but then");
+	pin_live_call_at(0);
+	pin_live_count(-2 * MIB);
+}
+
+/* Pages of maps and lanes, with what is counted beside them. */
+static void pages(void)
+{
+	struct pin_run_need need = {(uint32_t)(3 * PIN_MIB / PIN_UNIT), 1, 0};
+	size_t n_used;
+	uint32_t page = pin_run_take(&need, &n_used);
+
 	ok(pin_live_now() == 9 * PIN_MIB && pin_live_peak().bytes == 9 * PIN_MIB,
-	   "large blocks are added to small ones");
-	pin_live_count_large(0, -3 * MIB);
-	pin_live_look(0);
-	ok(pin_live_peak().bytes == 7 * PIN_MIB, "and are not at the peak before it is raised");
-	allocate(-6 * MIB);
+	   "pages are added to what else is counted");
+	pin_run_give(page, need.n_pages);
+	ok(pin_runs_out == (int64_t)need.n_pages && pin_live_now() == 6 * PIN_MIB,
+	   "those that lanes hold are not in use");
+	ok(pin_live_peak().bytes == 8 * PIN_MIB, "no peak is known before it is looked at");
+	ok(pin_run_take(&need, &n_used) == page && pin_live_now() == 9 * PIN_MIB,
+	   "they are when they are taken again");
+	pin_live_settle();
+	pin_run_give(page, need.n_pages);
+	ok(!pin_runs_passed && pin_live_peak().bytes == 9 * PIN_MIB, "then it is");
+	need.n_pages *= 2;
+	page = pin_run_take(&need, &n_used);
+	pin_live_settle();
+	ok(pin_live_peak().bytes == 12 * PIN_MIB, "the same memory counts once");
+	pin_run_give(page, need.n_pages);
+	pin_live_count(-6 * MIB);
+}
+
+/* Small steps up and down, of which the peak misses the last ones at most. */
+static void nearly(void)
+{
+	int64_t now = 0, most = (int64_t)pin_live_peak().bytes, peak, step;
+	bool near = true;
+
+	for (unsigned i = 0, seed = 1; i < 200000; i++, now += step) {
+		seed = seed * 1103515245 + 12345;
+		step = (int64_t)(seed >> 8) % (80 * 1024) -
+		       (i % 20000 < 14000 ? 36 : 44) * 1024;
+		step = now + step < 0 ? -now : step;
+		most = now + step > most ? now + step : most;
+		pin_live_count(step);
+		peak = (int64_t)pin_live_peak().bytes;
+		near &= peak <= most && (most - peak <= 64 * 1024 || most - peak <= most / 256);
+	}
+	ok(near && most > 100 * MIB, "peaks up to %zu are known to a 256th", (size_t)most);
+	pin_live_count((int64_t)pin_live_peak().bytes + 4096 - now);
+	for (int i = 0; i < 64; i++)
+		pin_live_look();
+	most = (int64_t)pin_live_now();
+	pin_live_count(-most);
+	ok(pin_live_peak().bytes == (size_t)most, "and exactly after a while");
 }
 
 static size_t highest(const struct pin_moment *moments, size_t n)
@@ -213,9 +267,12 @@ static void full(void)
 
 int main(void)
 {
-	ok(!pin_reserve_init(), "addresses are reserved");
+	pin_options_init();
+	ok(!pin_reserve_init() && !pin_pages_init(), "addresses are reserved");
 	held();
+	pages();
 	timeline();
+	nearly();
 	sites();
 	at_peak();
 	full();

@@ -46,7 +46,7 @@ void __wrap_pin_segment_give(void *segment, size_t n_bytes)
 	given += segment == made && n_bytes == RESERVE;
 }
 
-void __wrap_pin_segment_count(int64_t n_bytes)
+void __wrap_pin_live_count(int64_t n_bytes)
 {
 }
 

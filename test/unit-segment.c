@@ -12,7 +12,7 @@
 #include "allocator/os.h"
 #include "allocator/pages.h"
 #include "allocator/reserve.h"
-#include "allocator/runs.h"
+#include "allocator/lanes.h"
 #include "allocator/segment.h"
 #include "allocator/span.h"
 #include "test/blocks.h"
@@ -67,22 +67,22 @@ static void from_the_run_map(void)
 	size_t n = 50 * PIN_MIB, free_before, bytes, live;
 	char *p, *q;
 
-	/* With what the heap keeps for itself from its start on. */
-	pin_start_heap();
-	live = large_bytes();
+	/* With what the heap and the C library keep for themselves from now on. */
+	ok(pin_start_heap(), "the heap begins");
+	live = pin_live_now();
 	p = take(n, 0);
 	ok(p && !((uintptr_t)p % PIN_GRANULE) && memset(p, 1, n) == p,
 	   "a segment begins at a granule and can be written");
-	ok(large_bytes() == live, "it is no block in use");
-	pin_segment_count((int64_t)n);
-	ok(large_bytes() == live + n, "unless that is said");
+	ok(pin_live_now() == live, "it is no block in use");
+	pin_live_count((int64_t)n);
+	ok(pin_live_now() == live + n, "unless that is said");
 	ok(pin_kind_of(p) == PIN_KIND_SLICE && pin_kind_of(p + PIN_UNIT) == PIN_KIND_NONE,
 	   "it is told apart from blocks");
 	free_before = pin_runs_free_bytes();
 	bytes = pin_span_bytes();
-	pin_segment_count(-(int64_t)n);
+	pin_live_count(-(int64_t)n);
 	pin_segment_give(p, n);
-	ok(pin_runs_free_bytes() == free_before + n && large_bytes() == live,
+	ok(pin_runs_free_bytes() == free_before + n && pin_live_now() == live,
 	   "it is free memory when it was given back");
 	p = take(n, 0);
 	q = malloc(PIN_MIB);
@@ -94,7 +94,7 @@ static void from_the_run_map(void)
 
 static void gigantic(void)
 {
-	size_t n = 2 * PIN_GIB, bytes = pin_span_bytes();
+	size_t n = 2 * PIN_GIB, bytes = pin_span_bytes(), live = pin_live_now();
 	char *p, *q;
 
 	pages[1] = 3;
@@ -102,6 +102,7 @@ static void gigantic(void)
 	ok(p && !((uintptr_t)p % PIN_GIB) && committed == n && pages[1] == 1,
 	   "pages of 1 GiB are whole");
 	ok(pin_span_bytes() == bytes + n && pin_span_find(p, n), "they are heap");
+	ok(pin_live_now() == live, "and no block in use");
 	q = malloc(100);
 	ok(q, "the heap goes on");
 	free(q);

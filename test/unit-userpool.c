@@ -54,7 +54,7 @@ void __wrap_pin_segment_give(void *segment, size_t n_bytes)
 	given += !pin_pages.kinds[first] && !pin_pages.kinds[last];
 }
 
-void __wrap_pin_segment_count(int64_t n_bytes)
+void __wrap_pin_live_count(int64_t n_bytes)
 {
 	counted += n_bytes;
 }
@@ -434,7 +434,7 @@ int main(void)
 {
 	if (!lazy_pool())
 		return 99;
-	pin_reserve_carve_lower(PIN_GRANULE); /* page 0 is none (allocator/fit.h) */
+	pin_reserve_carve_lower(PIN_GRANULE); /* page 0 is none (allocator/runs.h) */
 	fake_kernel.keeps_memory = true;
 	adapter(7 * PIN_GIB / 2, 16 * PIN_GIB, PIN_GIB, 4 * 3 + 2);
 	adapter(192 * PIN_GIB, 400 * PIN_GIB, 64 * PIN_GIB, 6);

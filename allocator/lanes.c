@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <config.h>
+
+#include "allocator/lanes.h"
+#include "allocator/os.h"
+#include "allocator/span.h"
+
+#define N_LANES 512 /* processors beyond these share lanes */
+#define BITS	64
+#define NONE	UINT32_MAX
+
+/* A run: its first page in the upper half, the number of its map, and its pages. */
+#define MAP_SHIFT  24
+#define PAGES_MASK ((UINT64_C(1) << MAP_SHIFT) - 1)
+
+/*
+ * The length of a run says in which set of words it may be: a cache line. The last set is for
+ * runs that are too long for the others. What it holds merges before a request of such a length
+ * is served by a map.
+ */
+#ifndef WAYS /* as where interleavings are tried */
+#define WAYS 8
+#endif
+#define SETS	  8
+#define LONG_SET  (SETS * WAYS)
+#define N_WORDS	  (LONG_SET + WAYS)
+#define SHORT_MOST 64 /* pages: 256 KiB, 4 MiB */
+#define LONG_MOST  1024
+
+struct lane {
+	_Alignas(64) _Atomic uint64_t words[N_WORDS];
+};
+
+static struct lane lanes[N_LANES];
+static _Atomic int64_t n_long; /* pages in the last sets of all lanes */
+/* Bits of lanes: set after a run is put there, cleared before a lane is emptied. */
+static _Atomic uint64_t holding[N_LANES / BITS];
+/* The numbers of the maps of processors' nodes, plus one. */
+static _Atomic uint8_t maps_of[N_LANES];
+
+PIN_WRITTEN_FIRST static uint32_t home = NONE; /* the lane of a process that has one thread */
+extern char __libc_single_threaded __attribute__((weak));
+
+static uint32_t lane_here(void)
+{
+#ifdef PIN_LANES_BY_THREAD /* as on a machine with many processors */
+	static _Atomic uint32_t n_threads;
+	static __thread uint32_t number __attribute__((tls_model("initial-exec")));
+
+	if (!number)
+		number = ++n_threads;
+	(void)home;
+	return (number - 1) % N_LANES;
+#else
+	if (!(&__libc_single_threaded && __libc_single_threaded))
+		return pin_os_processor() % N_LANES;
+	if (PIN_UNLIKELY(home == NONE))
+		home = pin_os_processor() % N_LANES;
+	return home;
+#endif
+}
+
+/*
+ * The number of the map of the processor's memory node; found out once, unless the thread has
+ * left the processor since.
+ */
+static uint32_t map_here(uint32_t lane)
+{
+	uint32_t number = atomic_load_explicit(&maps_of[lane], memory_order_relaxed);
+
+	if (PIN_LIKELY(number))
+		return number - 1;
+	number = pin_map_begin(pin_os_node());
+	if (lane_here() == lane)
+		atomic_store_explicit(&maps_of[lane], (uint8_t)(number + 1),
+				      memory_order_relaxed);
+	return number;
+}
+
+/* --- words ---------------------------------------------------------------------------- */
+
+static uint64_t word_of(uint32_t map, uint32_t page, uint32_t n_pages)
+{
+	return (uint64_t)page << 32 | map << MAP_SHIFT | n_pages;
+}
+
+static uint32_t page_of(uint64_t word)
+{
+	return (uint32_t)(word >> 32);
+}
+
+static uint32_t pages_of(uint64_t word)
+{
+	return word & PAGES_MASK;
+}
+
+static struct pin_map *map_of(uint64_t word)
+{
+	return &pin_maps[word >> MAP_SHIFT & (UINT32_MAX >> MAP_SHIFT)];
+}
+
+/* A run has got into a lane, or out of it. */
+static inline void count_long(uint64_t run, int sign)
+{
+	if (PIN_UNLIKELY(pages_of(run) > SHORT_MOST))
+		atomic_fetch_add_explicit(&n_long, sign * (int64_t)pages_of(run),
+					  memory_order_relaxed);
+}
+
+static bool swap(_Atomic uint64_t *at, uint64_t from, uint64_t to)
+{
+	return atomic_compare_exchange_strong_explicit(at, &from, to, memory_order_seq_cst,
+						       memory_order_relaxed);
+}
+
+/* The first word of the set. Eight sets are for a doubling, and as many for the next one. */
+static unsigned set_of(uint32_t n_pages)
+{
+	unsigned shift = 1u + (n_pages >= 16) + (n_pages >= 32);
+
+	if (PIN_UNLIKELY(n_pages > SHORT_MOST))
+		return LONG_SET;
+	return ((n_pages >> shift) + 4 * (shift - 1)) % SETS * WAYS;
+}
+
+static void note_holding(uint32_t lane)
+{
+	_Atomic uint64_t *bits = &holding[lane / BITS];
+	uint64_t bit = UINT64_C(1) << lane % BITS;
+
+	/* After the run is there: who clears the bit later sees the run. */
+	if (PIN_UNLIKELY(!(atomic_load_explicit(bits, memory_order_seq_cst) & bit)))
+		atomic_fetch_or_explicit(bits, bit, memory_order_seq_cst);
+}
+
+static bool put(uint32_t lane, uint64_t run)
+{
+	_Atomic uint64_t *words = &lanes[lane].words[set_of(pages_of(run))];
+
+	for (unsigned i = 0; i < WAYS; i++) {
+		if (!atomic_load_explicit(&words[i], memory_order_relaxed) &&
+		    swap(&words[i], 0, run)) {
+			count_long(run, 1);
+			note_holding(lane);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* The shortest run of a set that is long enough, and not too long. */
+static inline uint64_t find(_Atomic uint64_t *words, uint32_t least,
+			    const struct pin_run_need *need, _Atomic uint64_t **at)
+{
+	uint32_t most = need->n_spare, alignment = need->alignment, more;
+	uint64_t word, found = 0;
+
+	for (unsigned i = 0; i < WAYS; i++) {
+		word = atomic_load_explicit(&words[i], memory_order_relaxed);
+		more = (uint32_t)word - least;
+		if (more > most)
+			continue;
+		if (PIN_UNLIKELY(alignment > 1) &&
+		    pin_run_aligned(page_of(word), alignment) != page_of(word))
+			continue;
+		found = word;
+		*at = &words[i];
+		if (!more)
+			break;
+		most = more - 1;
+	}
+	return found;
+}
+
+/* A run of the map that is long enough, and not too long. 0 if there is none. */
+static uint64_t take(uint32_t lane, uint32_t map, const struct pin_run_need *need)
+{
+	_Atomic uint64_t *words = lanes[lane].words, *at;
+	unsigned set = set_of(need->n_pages), next;
+	uint32_t least = (uint32_t)word_of(map, 0, need->n_pages);
+	uint64_t found = find(&words[set], least, need, &at);
+
+	if (!found && need->n_spare) {
+		next = set_of(need->n_pages + need->n_spare);
+		found = next == set ? 0 : find(&words[next], least, need, &at);
+	}
+	if (!found || !swap(at, found, 0))
+		return 0;
+	count_long(found, -1);
+	return found;
+}
+
+/* --- lanes and maps --------------------------------------------------------------------- */
+
+/* Gives half of a full set to maps, and puts a run there. */
+static PIN_COLD void give_half(uint32_t lane, uint64_t run)
+{
+	static __thread unsigned turn __attribute__((tls_model("initial-exec")));
+	_Atomic uint64_t *words = &lanes[lane].words[set_of(pages_of(run))];
+	struct pin_map *map = map_of(run);
+	uint64_t word, given = run;
+
+	pin_map_lock(map);
+	for (unsigned i = 0; i < WAYS / 2; i++, run = 0) {
+		word = atomic_exchange_explicit(&words[turn++ % WAYS], run,
+						memory_order_seq_cst);
+		count_long(word, -1);
+		if (word && map_of(word) != map) {
+			pin_map_unlock(map);
+			map = map_of(word);
+			pin_map_lock(map);
+		}
+		if (word)
+			pin_map_give(map, page_of(word), pages_of(word));
+	}
+	pin_map_unlock(map);
+	count_long(given, 1);
+	/* Another thread may have emptied the lane since it was full. */
+	note_holding(lane);
+}
+
+void pin_run_give(uint32_t page, uint32_t n_pages)
+{
+	uint32_t map = pin_map_of(page), lane = lane_here();
+
+	PIN_ASSERT(n_pages);
+	pin_page_set_state(page, PIN_STATE_NONE);
+	if (PIN_UNLIKELY(n_pages > LONG_MOST)) {
+		pin_map_lock(&pin_maps[map]);
+		pin_map_give(&pin_maps[map], page, n_pages);
+		pin_map_unlock(&pin_maps[map]);
+	} else if (PIN_UNLIKELY(!put(lane, word_of(map, page, n_pages)))) {
+		give_half(lane, word_of(map, page, n_pages));
+	}
+}
+
+/* Gives the locked map a run of its own, if that is still there. */
+static bool give_word(struct pin_map *map, _Atomic uint64_t *at, uint64_t run)
+{
+	if (map_of(run) != map || !swap(at, run, 0))
+		return false;
+	count_long(run, -1);
+	pin_map_give(map, page_of(run), pages_of(run));
+	return true;
+}
+
+/* Gives the locked map its runs of some words. False if some have runs of others. */
+static bool give_words(struct pin_map *map, _Atomic uint64_t *words, unsigned n)
+{
+	bool all = true;
+	uint64_t word;
+
+	for (unsigned i = 0; i < n; i++) {
+		word = atomic_load_explicit(&words[i], memory_order_seq_cst);
+		all &= !word || give_word(map, &words[i], word);
+	}
+	return all;
+}
+
+static void empty(struct pin_map *map, uint32_t lane)
+{
+	uint64_t bit = UINT64_C(1) << lane % BITS;
+
+	atomic_fetch_and_explicit(&holding[lane / BITS], ~bit, memory_order_seq_cst);
+	if (!give_words(map, lanes[lane].words, N_WORDS))
+		note_holding(lane);
+}
+
+/* The lanes that hold runs, of those from this one on; N_LANES if there are none. */
+static uint32_t next_holding(uint32_t lane)
+{
+	uint64_t bits;
+
+	for (; lane < N_LANES; lane = (lane / BITS + 1) * BITS) {
+		bits = atomic_load_explicit(&holding[lane / BITS], memory_order_seq_cst) &
+		       UINT64_MAX << lane % BITS;
+		if (bits)
+			return lane / BITS * BITS + (uint32_t)__builtin_ctzll(bits);
+	}
+	return N_LANES;
+}
+
+/* Of what was ever touched, this share may be new before lanes are looked at once more. */
+#define SHARE_OF_TOUCHED 256
+
+static size_t touched(const struct pin_map *map)
+{
+	return map->n_all - map->n_bare;
+}
+
+/* Whether memory may be touched that nobody has touched, without a look at lanes. */
+static bool may_touch(const struct pin_map *map, uint32_t n_pages)
+{
+	return touched(map) + n_pages < map->vain_at + touched(map) / SHARE_OF_TOUCHED;
+}
+
+/*
+ * Gives the locked map what the next lane holds that holds any, from *lane on. False if none
+ * does. Others may want the lock: it is given up between two lanes.
+ */
+static bool empty_next(struct pin_map *map, uint32_t *lane)
+{
+	*lane = next_holding(*lane);
+	if (*lane == N_LANES)
+		return false;
+	pin_map_unlock(map);
+	pin_map_lock(map);
+	empty(map, (*lane)++);
+	return true;
+}
+
+bool pin_lanes_empty(struct pin_map *map, uint32_t n_pages)
+{
+	bool had = false;
+
+	for (uint32_t lane = 0; (lane || !may_touch(map, n_pages)) && empty_next(map, &lane);)
+		had = true;
+	return had;
+}
+
+size_t pin_lanes_hold(void)
+{
+	size_t n = 0;
+
+	for (uint32_t lane = next_holding(0); lane < N_LANES; lane = next_holding(lane + 1))
+		for (unsigned i = 0; i < N_WORDS; i++)
+			n += pages_of(atomic_load_explicit(&lanes[lane].words[i],
+							   memory_order_relaxed));
+	return n;
+}
+
+struct pin_map *pin_run_lock(uint32_t page)
+{
+	_Atomic uint64_t *words = lanes[lane_here()].words;
+	uint32_t end = page + pin_page(page)->length;
+	struct pin_map *map = &pin_maps[pin_map_of(page)];
+	uint64_t word;
+
+	pin_map_lock(map);
+	for (unsigned i = 0; i < N_WORDS; i++) {
+		word = atomic_load_explicit(&words[i], memory_order_relaxed);
+		if (word && (page_of(word) == end || page_of(word) + pages_of(word) == page))
+			give_word(map, &words[i], word);
+	}
+	return map;
+}
+
+/* --- requests --------------------------------------------------------------------------- */
+
+/* Used memory of the locked map, which gets what lanes hold until it has as much. */
+static uint32_t take_from_lanes(struct pin_map *map, const struct pin_run_need *need,
+				size_t *n_used)
+{
+	uint32_t lane = 0, page = 0;
+
+	while (!page && empty_next(map, &lane))
+		page = pin_map_take_used(map, need, n_used);
+	map->vain_at = page ? 0 : touched(map);
+	return page;
+}
+
+/* A quarter of what was ever touched, in the maps of other nodes. */
+static bool much_is_elsewhere(const struct pin_map *map)
+{
+	size_t n_free = 0, n_touched = 0;
+
+	for (uint32_t i = 0; i < pin_n_maps; i++) {
+		n_touched += touched(&pin_maps[i]);
+		n_free += &pin_maps[i] == map ? 0 : pin_maps[i].n_used;
+	}
+	return 4 * n_free > n_touched;
+}
+
+/* Of other nodes: used memory, or any. No lock is held. */
+static uint32_t take_elsewhere(const struct pin_map *here, const struct pin_run_need *need,
+			       bool any, size_t *n_used)
+{
+	uint32_t page = 0;
+
+	for (struct pin_map *map = pin_maps; map < &pin_maps[pin_n_maps] && !page; map++) {
+		if (map == here)
+			continue;
+		pin_map_lock(map);
+		page = pin_map_take_used(map, need, n_used);
+		if (!page && any)
+			page = take_from_lanes(map, need, n_used);
+		if (!page && any)
+			page = pin_map_take_bare(map, need, n_used);
+		pin_map_unlock(map);
+	}
+	return page;
+}
+
+/* What lanes hold of long runs, without a merge, is at most this share of what was touched. */
+#define SHARE_OF_LONG 16
+
+static void give_long(struct pin_map *map)
+{
+	give_words(map, &lanes[lane_here()].words[LONG_SET], WAYS);
+	if (n_long * SHARE_OF_LONG <= (int64_t)touched(map))
+		return;
+	for (uint32_t lane = next_holding(0); lane < N_LANES; lane = next_holding(lane + 1))
+		give_words(map, &lanes[lane].words[LONG_SET], WAYS);
+}
+
+static uint32_t take_from(struct pin_map *map, const struct pin_run_need *need, bool only,
+			  size_t *n_used)
+{
+	uint32_t page;
+
+	pin_map_lock(map);
+	if (need->n_pages > SHORT_MOST)
+		give_long(map);
+	page = pin_map_take_used(map, need, n_used);
+	if (!page && !may_touch(map, need->n_pages))
+		page = take_from_lanes(map, need, n_used);
+	if (!page && !only && pin_n_maps > 1 && much_is_elsewhere(map)) {
+		pin_map_unlock(map);
+		page = take_elsewhere(map, need, false, n_used);
+		pin_map_lock(map);
+	}
+	if (!page)
+		page = pin_map_take_new(map, need, n_used);
+	/* There is no more memory. */
+	if (PIN_UNLIKELY(!page))
+		page = take_from_lanes(map, need, n_used);
+	pin_map_unlock(map);
+	return page || only ? page : take_elsewhere(map, need, true, n_used);
+}
+
+uint32_t pin_run_take(struct pin_run_need *need, size_t *n_used)
+{
+	uint32_t lane = lane_here(), page;
+	uint32_t map = map_here(lane);
+	uint64_t run = need->n_pages <= LONG_MOST ? take(lane, map, need) : 0;
+
+	if (PIN_LIKELY(run)) {
+		page = page_of(run);
+		need->n_pages = pages_of(run);
+		*n_used = (size_t)need->n_pages << PIN_UNIT_SHIFT;
+	} else {
+		page = take_from(&pin_maps[map], need, false, n_used);
+	}
+	if (PIN_LIKELY(page))
+		pin_page_set_state(page, PIN_STATE_TAKEN);
+	return page;
+}
+
+uint32_t pin_run_take_on(uint32_t node, struct pin_run_need *need, size_t *n_used)
+{
+	uint32_t page = take_from(&pin_maps[pin_map_begin(node)], need, true, n_used);
+
+	if (page)
+		pin_page_set_state(page, PIN_STATE_TAKEN);
+	return page;
+}
+
+#ifdef PIN_DEBUG
+size_t pin_runs_free_bytes(void)
+{
+	size_t n = pin_lanes_hold();
+
+	for (uint32_t i = 0; i < pin_n_maps; i++)
+		n += pin_maps[i].n_used + pin_maps[i].n_bare;
+	return n << PIN_UNIT_SHIFT;
+}
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Lanes: where threads get runs of pages, and give them back, mostly without a lock. Each
+ * processor has a lane, of some words that hold a freed run each. free() puts a run into an empty
+ * word, malloc takes one that is long enough and at most an eighth longer. A full lane gives half
+ * of its runs to their map, which merges them.
+ *
+ * A word belongs to who swaps it, so any thread can empty any lane. Before memory is touched that
+ * nobody has touched, all lanes are emptied into the map, unless that was in vain a short while
+ * ago. So what lanes hold is out of nobody's reach.
+ *
+ * A process with one thread has one lane, and memory of the node where it began.
+ *
+ * All functions are thread-safe, never allocate, and take no lock but those of maps and growth.
+ */
+#ifndef PIN_LANES_H
+#define PIN_LANES_H
+
+#include "allocator/runs.h"
+
+/*
+ * Takes a run of pages. Returns its first page; 0, which is never one, if there is none. Sets
+ * need->n_pages to how many it has, and *n_used to how many bytes from its start may have been
+ * used before; the rest are zeroes.
+ */
+uint32_t pin_run_take(struct pin_run_need *need, size_t *n_used);
+
+/* The same of a memory node, and of no other. */
+uint32_t pin_run_take_on(uint32_t node, struct pin_run_need *need, size_t *n_used);
+
+/* Gives pages back, at least one. They need not be a run as it was taken. */
+void pin_run_give(uint32_t page, uint32_t n_pages);
+
+/*
+ * Locks the map of a large block or segment that begins with this page, which then has what the
+ * processor's lane holds beside it.
+ */
+struct pin_map *pin_run_lock(uint32_t page);
+
+/*
+ * Before n_pages of the locked map are taken that nobody has touched: gives it what lanes hold.
+ * Gives up the lock meanwhile. Returns whether there was anything.
+ */
+bool pin_lanes_empty(struct pin_map *map, uint32_t n_pages);
+
+/* Pages that lanes hold. Other threads may be changing that. Lock-free, async-signal-safe. */
+size_t pin_lanes_hold(void);
+
+#ifdef PIN_DEBUG
+/* Bytes of free memory, used and bare. */
+size_t pin_runs_free_bytes(void);
+#endif
+
+#endif

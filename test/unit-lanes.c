@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Lanes: each page has one owner whatever two threads do at the same time, each step of one of
+ * them interrupted by all that another does; with many threads, too, whoever gives a run back;
+ * what is in a lane others get before any memory is touched that nobody has touched; locks are
+ * rarely taken; and nothing is lost. Without a heap, and with sets of three words.
+ */
+#include <config.h>
+
+#include "allocator/lanes.h"
+#include "allocator/options.h"
+#include "allocator/os.h"
+#include "allocator/reserve.h"
+#include "allocator/span.h"
+#include "test/beside.h"
+#include "test/tap.h"
+
+#include <setjmp.h>
+
+/* --- each step of lanes.c may be interrupted -------------------------------------------- */
+
+static void step(void);
+
+#define STEPPED(type, name, call, ...)   \
+	static type name(__VA_ARGS__)    \
+	{                                \
+		step();                  \
+		return call;             \
+	}
+STEPPED(uint64_t, load_word, atomic_load_explicit(p, order), const _Atomic uint64_t *p,
+	memory_order order)
+STEPPED(uint8_t, load_byte, atomic_load_explicit(p, order), const _Atomic uint8_t *p,
+	memory_order order)
+STEPPED(uint64_t, exchange_word, atomic_exchange_explicit(p, n, order), _Atomic uint64_t *p,
+	uint64_t n, memory_order order)
+STEPPED(uint64_t, or_word, atomic_fetch_or_explicit(p, n, order), _Atomic uint64_t *p, uint64_t n,
+	memory_order order)
+STEPPED(uint64_t, and_word, atomic_fetch_and_explicit(p, n, order), _Atomic uint64_t *p,
+	uint64_t n, memory_order order)
+STEPPED(bool, swap_word, atomic_compare_exchange_strong_explicit(p, from, to, order, other),
+	_Atomic uint64_t *p, uint64_t *from, uint64_t to, memory_order order, memory_order other)
+
+#undef atomic_load_explicit
+#define atomic_load_explicit(p, order) \
+	_Generic((p), _Atomic uint8_t *: load_byte, default: load_word)((void *)(uintptr_t)(p), order)
+#undef atomic_exchange_explicit
+#define atomic_exchange_explicit exchange_word
+#undef atomic_fetch_or_explicit
+#define atomic_fetch_or_explicit or_word
+#undef atomic_fetch_and_explicit
+#define atomic_fetch_and_explicit and_word
+#undef atomic_compare_exchange_strong_explicit
+#define atomic_compare_exchange_strong_explicit swap_word
+
+static void lock_map(struct pin_map *map);
+#define pin_map_lock lock_map
+
+#define WAYS 3
+#include "allocator/lanes.c"
+#undef pin_map_lock
+
+static __thread uint32_t processor;
+
+uint32_t __wrap_pin_os_processor(void)
+{
+	return processor;
+}
+
+/* --- who has which page ----------------------------------------------------------------- */
+
+#define PAGES (1 << 22)
+
+struct run {
+	uint32_t page, n_pages;
+};
+
+static uint8_t owners[PAGES]; /* of a run's pages: who has taken it, plus one; not atomic */
+static _Atomic uint32_t n_wrong, n_refused;
+
+static void own(struct run run, unsigned thread, bool taken)
+{
+	for (uint32_t i = run.page; i < run.page + run.n_pages; i++) {
+		n_wrong += owners[i] != (taken ? 0 : thread + 1);
+		owners[i] = (uint8_t)(taken ? thread + 1 : 0);
+	}
+}
+
+static struct run take_run(uint32_t n_pages, uint32_t n_spare, unsigned thread)
+{
+	struct pin_run_need need = {n_pages, 1, n_spare};
+	size_t n_used;
+	struct run run = {pin_run_take(&need, &n_used), need.n_pages};
+
+	n_refused += !run.page || run.page + run.n_pages > PAGES;
+	n_wrong += run.n_pages < n_pages || run.n_pages > n_pages + n_spare;
+	own(run, thread, true);
+	return run;
+}
+
+static void give_run(struct run run, unsigned thread)
+{
+	own(run, thread, false);
+	pin_run_give(run.page, run.n_pages);
+}
+
+/* Marks what is free, and looks whether each page has one owner. */
+static bool all_have_one_owner(void)
+{
+	uint32_t end = (uint32_t)(pin_span_bytes() >> PIN_UNIT_SHIFT), page = 1;
+	uint32_t before = n_wrong;
+	bool found = true;
+
+	for (uint32_t i = 0; i < 2 * N_WORDS; i++) {
+		uint64_t word = lanes[i / N_WORDS].words[i % N_WORDS];
+
+		if (word)
+			own((struct run){page_of(word), pages_of(word)}, 99, true);
+	}
+	while (page < end) {
+		bool is_free = pin_page_state(page) >= PIN_STATE_FREE;
+
+		found &= is_free != (owners[page] != 0);
+		page += is_free ? pin_page(page)->length : 1;
+	}
+	for (uint32_t i = 0; i < 2 * N_WORDS; i++) {
+		uint64_t word = lanes[i / N_WORDS].words[i % N_WORDS];
+
+		if (word)
+			own((struct run){page_of(word), pages_of(word)}, 99, false);
+	}
+	return found && n_wrong == before;
+}
+
+/* --- two threads ---------------------------------------------------------------------- */
+
+/* What each of them does, with a run of its own; 4 and 5 pages go into the same words. */
+enum act { TAKE_4, TAKE_5, GIVE, SWEEP, LOCK, ACTS };
+
+static struct {
+	enum act act;
+	uint32_t processor;
+	struct run has, takes;
+} actors[3];
+static unsigned acting, steps_left[3];
+
+static jmp_buf waits[3]; /* of who acts, if the lock is taken */
+
+/* False if it had to wait before it has done anything. */
+static bool act(unsigned i)
+{
+	volatile uint32_t was = processor, outer = acting;
+	volatile bool done = false;
+	uint32_t lane = 0;
+
+	acting = i;
+	processor = actors[i].processor;
+	if (setjmp(waits[i])) {
+		if (actors[i].act == GIVE)
+			own(actors[i].has, i, true);
+	} else {
+		switch (actors[i].act) {
+		case TAKE_4:
+		case TAKE_5:
+			actors[i].takes = take_run(4 + (actors[i].act == TAKE_5), 1, i);
+			break;
+		case GIVE:
+			give_run(actors[i].has, i);
+			actors[i].has.n_pages = 0;
+			break;
+		case SWEEP:
+			lock_map(pin_maps);
+			while (empty_next(pin_maps, &lane))
+				;
+			pin_map_unlock(pin_maps);
+			break;
+		default:
+			pin_map_unlock(pin_run_lock(actors[i].has.page));
+		}
+		done = true;
+	}
+	processor = was;
+	acting = outer;
+	return done;
+}
+
+static void lock_map(struct pin_map *map)
+{
+	step();
+	if (acting && pin_mutex_is_taken(&map->lock))
+		longjmp(waits[acting], 1);
+	(pin_map_lock)(map);
+}
+
+/* Who would have to wait comes at the next step. */
+static void step(void)
+{
+	unsigned i = acting;
+
+	if (!steps_left[i] || --steps_left[i])
+		return;
+	if (!act(i + 1))
+		steps_left[i] = 1;
+}
+
+/* So many runs in the words of the first lane, and as many as possible less in the second. */
+static void prepare(unsigned n_first)
+{
+	struct run runs[9];
+
+	for (unsigned i = 0; i < 9; i++)
+		runs[i] = take_run(4 + i % 2, 0, 0);
+	for (unsigned i = 0; i < 3; i++) {
+		own(runs[i], 0, false);
+		own(runs[i], i, true);
+		pin_page_set_length(runs[i].page, runs[i].n_pages);
+		actors[i].has = runs[i];
+		actors[i].takes = (struct run){0, 0};
+	}
+	for (unsigned i = 3; i < 9; i++) {
+		processor = i - 3 >= n_first;
+		give_run(runs[i], 0);
+	}
+	processor = 0;
+}
+
+static void finish(void)
+{
+	uint32_t lane = 0;
+
+	for (unsigned i = 0; i < 3; i++) {
+		if (actors[i].takes.page)
+			give_run(actors[i].takes, i);
+		if (actors[i].has.n_pages)
+			give_run(actors[i].has, i);
+	}
+	pin_map_lock(pin_maps);
+	while (empty_next(pin_maps, &lane))
+		;
+	pin_map_unlock(pin_maps);
+}
+
+/* One interrupts the other before its n-th step, and a third this one before its m-th. */
+static bool interleave(unsigned n_first, unsigned n, unsigned m, size_t lost)
+{
+	bool more, good;
+	size_t n_held;
+
+	prepare(n_first);
+	steps_left[0] = n;
+	steps_left[1] = m;
+	steps_left[2] = 0;
+	act(0);
+	more = !steps_left[0] && (!m || !steps_left[1]);
+	steps_left[0] = steps_left[1] = 0;
+	good = all_have_one_owner();
+	n_held = pin_lanes_hold();
+	for (unsigned i = 0; i < 2 * N_WORDS; i++)
+		n_held -= pages_of(lanes[i / N_WORDS].words[i % N_WORDS]);
+	good &= !n_held;
+	finish();
+	good &= pin_span_bytes() - pin_runs_free_bytes() == lost;
+	n_wrong += !good;
+	return more;
+}
+
+/* All pairs, or also a third one that comes between steps of the second. */
+static unsigned interleave_all(bool with_third)
+{
+	size_t lost = pin_span_bytes() - pin_runs_free_bytes();
+	unsigned n_tried = 0, n_first, most = ACTS * ACTS * 2 * 4 * (with_third ? ACTS : 1);
+	bool more;
+
+	for (unsigned i = 0; i < most; i++) {
+		actors[0].act = i % ACTS;
+		actors[1].act = i / ACTS % ACTS;
+		actors[1].processor = i / ACTS / ACTS % 2;
+		n_first = i / ACTS / ACTS / 2 % 4;
+		actors[2].act = i / ACTS / ACTS / 8;
+		more = true;
+		for (unsigned n = 1; more; n++) {
+			for (unsigned m = 1; with_third && interleave(n_first, n, m, lost); m++)
+				n_tried++;
+			more = interleave(n_first, n, 0, lost);
+			n_tried++;
+		}
+	}
+	return n_tried;
+}
+
+/* --- many threads ---------------------------------------------------------------------- */
+
+#define THREADS 16
+#define LIVE	32
+
+static pthread_barrier_t go;
+
+/* Runs that one thread takes and the next one gives back. */
+static struct ring {
+	_Alignas(64) _Atomic uint32_t head;
+	_Alignas(64) _Atomic uint32_t tail;
+	struct run slots[LIVE];
+} rings[THREADS];
+
+static struct {
+	unsigned n_threads, rounds;
+	uint32_t least, range; /* pages */
+} job;
+
+static struct run take_any(uint64_t *seed, unsigned thread)
+{
+	uint32_t n_pages = job.least;
+
+	*seed = *seed * 6364136223846793005u + 1442695040888963407u;
+	n_pages += job.range ? (uint32_t)(*seed >> 33) % job.range : 0;
+	return take_run(n_pages, n_pages / 8, thread);
+}
+
+static void *in_window(void *number)
+{
+	unsigned thread = (unsigned)(uintptr_t)number - 1;
+	struct run runs[LIVE] = {{0, 0}}, *run;
+	uint64_t seed = thread + 1;
+
+	processor = thread;
+	pthread_barrier_wait(&go);
+	for (unsigned i = 0; i < job.rounds; i++) {
+		run = &runs[(seed >> 40) % LIVE];
+		if (run->page)
+			give_run(*run, thread);
+		*run = take_any(&seed, thread);
+	}
+	for (unsigned i = 0; i < LIVE; i++)
+		if (runs[i].page)
+			give_run(runs[i], thread);
+	return NULL;
+}
+
+static void *in_ring(void *number)
+{
+	unsigned thread = (unsigned)(uintptr_t)number - 1, n_given = 0, before;
+	struct ring *out = &rings[thread], *in;
+	uint64_t seed = thread + 1;
+	uint32_t tail = 0, head = 0;
+
+	processor = thread;
+	before = (thread + job.n_threads - 1) % job.n_threads;
+	in = &rings[before];
+	pthread_barrier_wait(&go);
+	while (tail < job.rounds || n_given < job.rounds) {
+		bool takes = tail < job.rounds && tail - out->head < LIVE;
+		bool gives = head != in->tail;
+
+		if (takes) {
+			out->slots[tail % LIVE] = take_any(&seed, thread);
+			out->tail = ++tail;
+		}
+		if (!takes && !gives)
+			sched_yield();
+		if (gives) {
+			give_run(in->slots[head % LIVE], before);
+			in->head = ++head;
+			n_given++;
+		}
+	}
+	return NULL;
+}
+
+static void with_threads(const char *name, void *(*work)(void *))
+{
+	size_t lost = pin_span_bytes() - pin_runs_free_bytes();
+
+	job.n_threads = THREADS;
+	for (unsigned i = 0; i < THREADS; i++)
+		rings[i].head = rings[i].tail = 0;
+	pthread_barrier_init(&go, NULL, THREADS);
+	in_threads(THREADS, work);
+	ok(!n_wrong && !n_refused, "%s: no page is taken twice (%u), none refused (%u)", name,
+	   n_wrong, n_refused);
+	ok(pin_span_bytes() - pin_runs_free_bytes() == lost, "and nothing is lost");
+}
+
+/* Takes of a map's lock for 1,000 runs that one thread takes and gives back, in its window. */
+static unsigned locks_alone(void)
+{
+	uint64_t before;
+
+	job.n_threads = 1;
+	pthread_barrier_init(&go, NULL, 1);
+	in_threads(1, in_window);
+	before = pin_maps_n_locked;
+	in_threads(1, in_window);
+	return (unsigned)((pin_maps_n_locked - before) * 1000 / job.rounds);
+}
+
+/* What one thread has given back others take before they touch any memory. */
+static void *take_many(void *n_new)
+{
+	struct pin_run_need need = {40, 1, 0};
+	struct run runs[64];
+	size_t n_used;
+
+	processor++;
+	for (unsigned i = 0; i < 64; i++) {
+		runs[i] = (struct run){pin_run_take(&need, &n_used), 40};
+		*(size_t *)n_new += 40 * PIN_UNIT - n_used;
+	}
+	for (unsigned i = 0; i < 64; i++)
+		pin_run_give(runs[i].page, 40);
+	return NULL;
+}
+
+static void *on_each_processor(void *n_new)
+{
+	for (unsigned i = 0; i < 100; i++)
+		take_many(n_new);
+	return NULL;
+}
+
+static void one_after_the_other(void)
+{
+	size_t n_new = 0, had;
+	pthread_t thread;
+
+	take_many(&n_new);
+	had = n_new;
+	pthread_create(&thread, NULL, on_each_processor, &n_new);
+	pthread_join(thread, NULL);
+	ok(n_new == had, "a thread that goes from processor to processor touches no new memory: "
+	   "%zu", n_new - had);
+}
+
+/* Two runs in lanes are one when somebody needs as much. */
+static void merged(void)
+{
+	struct pin_run_need whole = {120, 1, 0}, half = {60, 1, 0}, much = {64 << 8, 1, 0};
+	uint32_t page, again, all;
+	size_t n_used, n_held;
+
+	all = pin_run_take(&much, &n_used);
+	page = pin_run_take(&whole, &n_used);
+	processor = 1;
+	pin_run_give(page, 60);
+	processor = 2;
+	pin_run_give(page + 60, 60);
+	processor = 3;
+	again = pin_run_take(&whole, &n_used);
+	ok(n_used == 120 * PIN_UNIT, "what two lanes hold side by side is taken as one run");
+	pin_run_give(again, 120);
+	page = pin_run_take(&half, &n_used);
+	pin_run_give(page, 60);
+	ok(pin_run_take(&half, &n_used) == page, "the run that was given last is taken first");
+	pin_run_give(page, 60);
+	n_held = pin_lanes_hold();
+	pin_run_give(all, much.n_pages);
+	ok(pin_lanes_hold() == n_held, "no lane holds a run of 64 MiB");
+}
+
+static void *nothing(void *unused)
+{
+	return unused;
+}
+
+int main(void)
+{
+	bool is_long = getenv("TEST_ALL") && *getenv("TEST_ALL");
+	size_t n_used;
+	unsigned n;
+
+	pin_options_init();
+	ok(!pin_reserve_init() && !pin_pages_init(), "there are addresses");
+	in_threads(1, nothing); /* or it would have one lane */
+	pin_run_give(pin_run_take(&(struct pin_run_need){1000, 1, 0}, &n_used), 1000);
+	n = interleave_all(false);
+	ok(!n_wrong && !n_refused, "two threads, interrupted at each step: %u of %u wrong", n_wrong,
+	   n);
+	if (is_long) {
+		n = interleave_all(true);
+		ok(!n_wrong && !n_refused, "three threads: %u of %u wrong", n_wrong, n);
+	}
+	merged();
+	one_after_the_other();
+	job.rounds = is_long ? 200000 : 20000;
+	job.least = 4;
+	job.range = 13;
+	n = locks_alone();
+	ok(n < 700, "16 to 64 KiB with three words: %u locks for 1,000 runs", n);
+	with_threads("16 to 64 KiB", in_window);
+	with_threads("the same, given by another thread", in_ring);
+	job.least = 1;
+	job.range = 400;
+	with_threads("4 KiB to 1.6 MiB", in_window);
+	with_threads("the same, given by another thread", in_ring);
+	return done_testing();
+}
