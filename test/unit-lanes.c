@@ -455,6 +455,44 @@ static void merged(void)
 	ok(pin_lanes_hold() == n_held, "no lane holds a run of 64 MiB");
 }
 
+/* Runs of so many pages in all, taken and given back in a random order. */
+static void burst(uint32_t n_pages, uint32_t least, uint32_t range, uint64_t *seed)
+{
+	static struct run runs[1 << 14];
+	uint32_t n = 0, has = 0, i;
+	struct run run;
+
+	job.least = least;
+	job.range = range;
+	for (; has < n_pages; has += runs[n++].n_pages)
+		runs[n] = take_any(seed, 0);
+	while (n) {
+		i = (uint32_t)(*seed >> 33) % n;
+		run = runs[i];
+		runs[i] = runs[--n];
+		*seed = *seed * 6364136223846793005u + 1442695040888963407u;
+		give_run(run, 0);
+	}
+}
+
+/* 48 MiB on one processor, and then on 64 in turn. */
+static void in_turn(void)
+{
+	static const uint32_t kinds[][2] = {{4, 13}, {256, 768}, {1, 64}};
+	uint64_t seed = 1;
+	size_t one = 0, all;
+
+	for (unsigned k = 0; k < PIN_ARRAY_SIZE(kinds); k++) {
+		for (processor = 0; processor < 64; processor++) {
+			burst(12288, kinds[k][0], kinds[k][1], &seed);
+			one = processor ? one : touched(pin_maps);
+		}
+		all = touched(pin_maps);
+		ok(all <= one * 11 / 10, "64 processors in turn hold %zu pages, one %zu", all, one);
+	}
+	processor = 0;
+}
+
 static void *nothing(void *unused)
 {
 	return unused;
@@ -477,6 +515,7 @@ int main(void)
 		n = interleave_all(true);
 		ok(!n_wrong && !n_refused, "three threads: %u of %u wrong", n_wrong, n);
 	}
+	in_turn();
 	merged();
 	one_after_the_other();
 	job.rounds = is_long ? 200000 : 20000;
