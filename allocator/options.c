@@ -310,30 +310,11 @@ static bool is_known(const char *string)
 	return value_if_named(string, "PINALLOC_HELP");
 }
 
-/* Whether it is an option that is no more, which is logged. */
-static bool is_gone(const char *string)
-{
-	static const struct {
-		const char *name, *instead;
-	} gone[] = {
-#define GONE(name, instead) {name, instead},
-#include "allocator/options.def"
-	};
-
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(gone); i++) {
-		if (!value_if_named(string, gone[i].name))
-			continue;
-		pin_warn("%s is gone: %s", gone[i].name, gone[i].instead);
-		return true;
-	}
-	return false;
-}
-
 static void warn_unknown(void)
 {
 	for (char **e = trusted_environment(); e && *e; e++)
 		if (!strncmp(*e, "PINALLOC_", 9) && (*e)[strlen(*e) - 1] != '=' &&
-		    !is_known(*e) && !is_gone(*e))
+		    !is_known(*e))
 			pin_warn("%s: no such option; PINALLOC_HELP=1 lists them", *e);
 }
 

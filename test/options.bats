@@ -39,18 +39,6 @@ said() {
 	works PINALLOC_HELP=0
 }
 
-@test "an option that is no more gives one line, which says what there is instead" {
-	said 'PINALLOC_VERIFY is gone: .*' PINALLOC_VERIFY=exit
-	said 'PINALLOC_RESERVE is gone: use PINALLOC_PREALLOC' PINALLOC_RESERVE=3M
-	said 'PINALLOC_NODE_PINNED is gone: PINALLOC_MAX_PINNED is divided by the ranks on the node' \
-		PINALLOC_NODE_PINNED=64G
-	said 'PINALLOC_REPORT_SIGNAL is gone: pinalloc report reads the record of a running program' \
-		PINALLOC_REPORT_SIGNAL=USR2
-	said 'PINALLOC_REPORT_FORMAT is gone: the report is JSON if the path of PINALLOC_REPORT ends in .*' \
-		PINALLOC_REPORT_FORMAT=json
-	said 'PINALLOC_GROW is gone: the heap grows by an eighth of its size, at most 64M' PINALLOC_GROW=4M
-}
-
 @test "a bad value gives one line, with the valid values and the one that is used" {
 	local help setting row values kept
 	help=$(preloaded PINALLOC_HELP=1 true)
