@@ -22,20 +22,6 @@ int execveat(int dirfd, const char *path, char *const argv[], char *const envp[]
 	__attribute__((weak));
 #endif
 
-#ifndef HAVE_GETCPU
-static inline int getcpu(unsigned *cpu, unsigned *node)
-{
-	return (int)syscall(SYS_getcpu, cpu, node, NULL);
-}
-#endif
-
-#ifndef HAVE_GETTID
-static inline pid_t gettid(void)
-{
-	return (pid_t)syscall(SYS_gettid);
-}
-#endif
-
 #ifndef HAVE_MALLINFO2
 struct mallinfo2 {
 	size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks,
