@@ -84,23 +84,13 @@ static void add_moment(size_t live, uint64_t now, bool grew)
 	atomic_store(&n_moments, append(moments, n, now, live));
 }
 
-static bool is_due(size_t live, uint64_t now)
-{
-	return live > highest || now >= while_ends;
-}
-
-bool pin_timeline_is_due(size_t live)
-{
-	return !pin_timeline_is_near(live) && is_due(live, pin_os_now_ns());
-}
-
 /* A program that takes and frees a large block again and again comes here each time. */
 PIN_COLD void pin_timeline_note(size_t live, bool grew)
 {
 	uint64_t now = pin_os_now_ns();
 
 	set_bounds(live);
-	if ((grew || is_due(live, now)) &&
+	if ((grew || live > highest || now >= while_ends) &&
 	    !atomic_exchange_explicit(&busy, true, memory_order_acquire)) {
 		add_moment(live, now, grew);
 		atomic_store_explicit(&busy, false, memory_order_release);

@@ -38,23 +38,14 @@ void pin_timeline_begin_anew(void);
 /* Internal to pin_timeline_update(). */
 extern PIN_HIDDEN _Atomic size_t pin_timeline_low, pin_timeline_high;
 
-/* Whether that many bytes in use are no notable change. */
-static inline bool pin_timeline_is_near(size_t live)
-{
-	return live >= atomic_load_explicit(&pin_timeline_low, memory_order_relaxed) &&
-	       live <= atomic_load_explicit(&pin_timeline_high, memory_order_relaxed);
-}
-
-/* Whether a moment would be added for that many bytes. Reads the clock if they are not near. */
-bool pin_timeline_is_due(size_t live);
-
 /*
  * Reports the program's memory in use, in bytes; adds a moment only if it has changed
  * notably. Thread-safe, never allocates or blocks.
  */
 static inline void pin_timeline_update(size_t live)
 {
-	if (PIN_UNLIKELY(!pin_timeline_is_near(live)))
+	if (PIN_UNLIKELY(live < atomic_load_explicit(&pin_timeline_low, memory_order_relaxed) ||
+			 live > atomic_load_explicit(&pin_timeline_high, memory_order_relaxed)))
 		pin_timeline_note(live, false);
 }
 
