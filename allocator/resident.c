@@ -14,20 +14,12 @@
 
 #define PAGES_AT_A_TIME 128
 
-/* Reads entries unchanged. Returns 0 or -errno. */
-static int read_pagemap(int fd, size_t first, size_t n_pages, uint64_t *entries)
+/* Reads entries unchanged, all or none. */
+static bool read_pagemap(int fd, size_t first, size_t n_pages, uint64_t *entries)
 {
-	size_t end = n_pages * sizeof *entries, filled = 0;
+	long n = (long)(n_pages * sizeof *entries);
 
-	while (filled < end) {
-		long n = pin_result(syscall(SYS_pread64, fd, (char *)entries + filled,
-					    end - filled, first * sizeof *entries + filled));
-
-		if (n <= 0 && n != -EINTR)
-			return n ? (int)n : -EFAULT;
-		filled += n > 0 ? (size_t)n : 0;
-	}
-	return 0;
+	return pin_result(syscall(SYS_pread64, fd, entries, n, first * sizeof *entries)) == n;
 }
 
 static uint32_t count_own(const uint64_t *entries, size_t n_pages)
@@ -46,7 +38,7 @@ static bool count_pages(int fd, size_t first, size_t n_pages, uint32_t *count)
 	uint64_t entries[PAGES_AT_A_TIME];
 	unsigned char is_there[PAGES_AT_A_TIME];
 
-	if (fd >= 0 && !read_pagemap(fd, first, n_pages, entries)) {
+	if (fd >= 0 && read_pagemap(fd, first, n_pages, entries)) {
 		*count += count_own(entries, n_pages);
 		return true;
 	}
