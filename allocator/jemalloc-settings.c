@@ -42,57 +42,25 @@
  */
 const char *malloc_conf = GIVE_BACK;
 
-struct settings {
-	char *text;
-	size_t size, filled;
-};
-
-/* What does not fit is left out: it is more than any user sets. */
-static void add(struct settings *settings, const char *text, size_t n)
-{
-	if (!n || n >= settings->size - settings->filled)
-		return;
-	if (settings->filled)
-		settings->text[settings->filled++] = ',';
-	memcpy(settings->text + settings->filled, text, n);
-	settings->filled += n;
-}
-
-/* Of a link. Needs little stack. */
-static void add_target(struct settings *settings, const char *path)
-{
-	size_t from = settings->filled ? settings->filled + 1 : 0;
-	size_t room = settings->size > from + 1 ? settings->size - from - 1 : 0;
-	ssize_t n = room ? readlink(path, settings->text + from, room) : -1;
-
-	if (n <= 0 || (size_t)n == room)
-		return;
-	if (from)
-		settings->text[from - 1] = ',';
-	settings->filled = from + (size_t)n;
-}
-
 /*
- * What a user has set, by MALLOC_ARENA_MAX, by the link and then by MALLOC_CONF. jemalloc makes
- * a text of it that ends behind what this returns; a program can begin with a call that starts
- * jemalloc, and not the heap.
+ * What a user has set, by MALLOC_ARENA_MAX and then by MALLOC_CONF, where jemalloc asks for the
+ * target of a link. jemalloc makes a text of it that ends behind what this returns; a program
+ * can begin with a call that starts jemalloc, and not the heap. Needs little stack.
  */
 ssize_t pin_settings_of_user(const char *path, char *buf, size_t size)
 {
-	struct settings settings = {buf, size, 0};
 	const char *text = pin_environment("MALLOC_CONF");
-	char arenas[sizeof "narenas:4294967295"];
+	char arenas[32] = "";
 
+	(void)path;
 	pin_start_memory();
-	if (pin_options.arena_max) {
-		pin_format(arenas, sizeof arenas, "narenas:%zu", pin_options.arena_max);
-		add(&settings, arenas, strlen(arenas));
-	}
-	if (pin_options.perturb)
-		add(&settings, "junk:true", 9);
-	add_target(&settings, path);
-	add(&settings, text, text ? strlen(text) : 0);
-	return settings.filled ? (ssize_t)settings.filled : -1;
+	if (!text && !pin_options.arena_max && !pin_options.perturb)
+		return -1;
+	if (pin_options.arena_max)
+		pin_format(arenas, sizeof arenas, ",narenas:%zu", pin_options.arena_max);
+	return (ssize_t)pin_format(buf, size, "retain:false%s%s%s%s", arenas,
+				   pin_options.perturb ? ",junk:true" : "",
+				   text && *text ? "," : "", text ? text : "");
 }
 
 /* And this last, so that no user setting makes the heap larger than it need be. */
