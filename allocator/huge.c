@@ -26,10 +26,8 @@ static void advise_all(void)
 
 	if (atomic_load(&done) || atomic_exchange(&done, true))
 		return;
-	if (pin_options.huge == PIN_HUGE_THP)
-		pin_os_use_huge((char *)pin_reserve.base, n);
-	else
-		pin_os_use_small((char *)pin_reserve.base, n);
+	pin_os_advise((char *)pin_reserve.base, n,
+		      pin_options.huge == PIN_HUGE_THP ? PIN_HUGE_PAGES : PIN_SMALL_PAGES);
 }
 
 /* Commits pages of the pool, or returns an error. */
@@ -44,7 +42,7 @@ static int commit_from_pool(char *addr, size_t n_bytes)
 			 "grows with transparent ones from now on; increase vm.nr_hugepages",
 			 n_bytes >> PIN_GRANULE_SHIFT, pin_os_hugetlb_free(PIN_GRANULE));
 	if (error == -ENOMEM)
-		pin_os_use_huge(addr, n_bytes);
+		pin_os_advise(addr, n_bytes, PIN_HUGE_PAGES);
 	return error;
 }
 
@@ -58,7 +56,7 @@ static int commit_ordinary(char *addr, size_t n_bytes)
 	int error = pin_os_commit(addr, n_bytes);
 
 	if (!error && end > PIN_RESERVE_DUMPED)
-		pin_os_put_into_dumps(addr, n_bytes);
+		pin_os_advise(addr, n_bytes, PIN_DUMPED);
 	return error;
 }
 

@@ -33,13 +33,8 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum advice { SMALL_PAGES, HUGE_PAGES, NOT_DUMPED, DUMPED, POPULATED };
-
-/*
- * The only call of madvise(2), with only these values: it is made by system call number, so
- * that the library links no function that returns memory.
- */
-static int advise(void *addr, size_t n_bytes, enum advice advice)
+/* By system call number, so that the library links no function that returns memory. */
+int pin_os_advise(void *addr, size_t n_bytes, enum pin_advice advice)
 {
 	static const int numbers[] = {MADV_NOHUGEPAGE, MADV_HUGEPAGE, MADV_DONTDUMP,
 				      MADV_DODUMP, MADV_POPULATE_WRITE};
@@ -55,7 +50,7 @@ void pin_os_small_statics(void)
 	uintptr_t end = PIN_ALIGN_UP((uintptr_t)_end, PIN_PAGE);
 
 	if (end - start >= PIN_GRANULE)
-		advise((void *)start, end - start, SMALL_PAGES);
+		pin_os_advise((void *)start, end - start, PIN_SMALL_PAGES);
 }
 
 void *pin_os_reserve(size_t n_bytes)
@@ -63,26 +58,6 @@ void *pin_os_reserve(size_t n_bytes)
 	long p = pin_result(mmap(NULL, n_bytes, PROT_NONE, RESERVED, -1, 0));
 
 	return p < 0 ? NULL : (void *)p;
-}
-
-void pin_os_use_small(void *addr, size_t n_bytes)
-{
-	advise(addr, n_bytes, SMALL_PAGES);
-}
-
-void pin_os_use_huge(void *addr, size_t n_bytes)
-{
-	advise(addr, n_bytes, HUGE_PAGES);
-}
-
-void pin_os_leave_out_of_dumps(void *addr, size_t n_bytes)
-{
-	advise(addr, n_bytes, NOT_DUMPED);
-}
-
-void pin_os_put_into_dumps(void *addr, size_t n_bytes)
-{
-	advise(addr, n_bytes, DUMPED);
 }
 
 /* msync(2) fails if a page is not mapped. By its number: libc's is a cancellation point. */
@@ -107,7 +82,7 @@ static int reserve_again(void *addr, size_t n_bytes)
 		mmap(addr, n_bytes, PROT_NONE, RESERVED | MAP_FIXED_NOREPLACE, -1, 0));
 
 	if (p == (long)addr) {
-		advise(addr, n_bytes, SMALL_PAGES);
+		pin_os_advise(addr, n_bytes, PIN_SMALL_PAGES);
 		return -ENOMEM;
 	}
 	return pin_os_is_mapped(addr, n_bytes) ? -ENOMEM : -EEXIST;
@@ -251,15 +226,10 @@ void pin_os_touch(void *addr, size_t n_bytes)
 					  memory_order_relaxed);
 }
 
-int pin_os_populate_in_use(void *addr, size_t n_bytes)
-{
-	return advise(addr, n_bytes, POPULATED);
-}
-
 /* Before Linux 5.14 the kernel does not know the advice. A signal may end it early. */
 int pin_os_populate(void *addr, size_t n_bytes)
 {
-	int error = advise(addr, n_bytes, POPULATED);
+	int error = pin_os_advise(addr, n_bytes, PIN_POPULATED);
 
 	if (error == -ENOMEM || error == -EFAULT || error == -EHWPOISON)
 		return -ENOMEM;

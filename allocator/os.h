@@ -27,24 +27,21 @@ void pin_os_small_statics(void);
 void *pin_os_reserve(size_t n_bytes);
 
 /*
- * Excludes [addr, addr + n_bytes) from huge pages: where they are always used, a table of which
- * one word is used would take 2 MiB.
+ * The only calls of madvise(2):
+ *   SMALL_PAGES  no huge pages: where they are always used, a table of which one word is used
+ *                would take 2 MiB
+ *   HUGE_PAGES   transparent huge pages, so that processor and adapter can map memory with
+ *                them; nothing happens if the kernel has none
+ *   NOT_DUMPED   left out of core dumps, as reservations should be, too: a debugger that dumps
+ *                a running process (gcore) writes addresses without memory as zeros
+ *   DUMPED       in them, as all memory is at first
+ *   POPULATED    made resident, in memory that the program has: an error, and nothing is
+ *                touched, if some of it may not be written, or the kernel does not know how
+ *                (before Linux 5.14)
+ * Returns 0 or -errno.
  */
-void pin_os_use_small(void *addr, size_t n_bytes);
-
-/*
- * Lets the kernel use transparent huge pages in [addr, addr + n_bytes) of a reservation, so
- * that processor and adapter can map it with them. Does nothing if the kernel has none.
- */
-void pin_os_use_huge(void *addr, size_t n_bytes);
-
-/*
- * Exclude [addr, addr + n_bytes) from core dumps, or include it, as all memory is at first.
- * Excluding matters for reservations too: a debugger that dumps a running process (gcore)
- * writes addresses without memory as zeros.
- */
-void pin_os_leave_out_of_dumps(void *addr, size_t n_bytes);
-void pin_os_put_into_dumps(void *addr, size_t n_bytes);
+enum pin_advice { PIN_SMALL_PAGES, PIN_HUGE_PAGES, PIN_NOT_DUMPED, PIN_DUMPED, PIN_POPULATED };
+int pin_os_advise(void *addr, size_t n_bytes, enum pin_advice advice);
 
 /*
  * Replaces [addr, addr + n_bytes), multiples of the page size in an unused part of a
@@ -120,12 +117,6 @@ void pin_os_touch(void *addr, size_t n_bytes);
  * memory, where pin_os_touch() would be ended by a signal.
  */
 int pin_os_populate(void *addr, size_t n_bytes);
-
-/*
- * The same for memory that the program has: returns an error, and touches nothing, if some of
- * it may not be written, or the kernel does not know how (before Linux 5.14).
- */
-int pin_os_populate_in_use(void *addr, size_t n_bytes);
 
 /* The processor that the calling thread runs on, or was just running on. No system call. */
 uint32_t pin_os_processor(void);

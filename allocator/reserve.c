@@ -60,7 +60,7 @@ static void leave_out_of_dumps(void)
 							     : PIN_RESERVE_DUMPED;
 	uintptr_t from = pin_reserve.base + first;
 
-	pin_os_leave_out_of_dumps((void *)from, spare.end - from);
+	pin_os_advise((void *)from, spare.end - from, PIN_NOT_DUMPED);
 }
 
 /* The heap's first address in a range. If addresses are scarce, none are skipped. */
@@ -93,7 +93,7 @@ int pin_reserve_init(void)
 	pin_reserve.memory = data < size ? data : size;
 	atomic_store(&spare.start, pin_reserve.base + size);
 	spare.end = (uintptr_t)p + size + size / SHARE_OF_TABLES + PIN_GRANULE;
-	pin_os_use_small((void *)spare.start, spare.end - spare.start);
+	pin_os_advise((void *)spare.start, spare.end - spare.start, PIN_SMALL_PAGES);
 	leave_out_of_dumps();
 	return 0;
 }
@@ -103,8 +103,8 @@ static void *reserve_elsewhere(size_t n_bytes)
 	void *p = pin_os_reserve(n_bytes);
 
 	if (p) {
-		pin_os_use_small(p, n_bytes);
-		pin_os_leave_out_of_dumps(p, n_bytes);
+		pin_os_advise(p, n_bytes, PIN_SMALL_PAGES);
+		pin_os_advise(p, n_bytes, PIN_NOT_DUMPED);
 	}
 	return p;
 }
@@ -183,7 +183,7 @@ void *pin_reserve_carve_upper(size_t n_bytes, size_t alignment)
 	} while (!atomic_compare_exchange_weak(&carved, &before, after));
 	p = (char *)pin_reserve.base + pin_reserve.size - taken_above(after);
 	if (!pin_os_commit(p, n)) {
-		pin_os_use_small(p, n);
+		pin_os_advise(p, n, PIN_SMALL_PAGES);
 		return p;
 	}
 	/*

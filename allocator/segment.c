@@ -80,7 +80,7 @@ void *pin_segment_take(struct pin_segment_need *need)
 	if (!start) {
 		start = take_run(need);
 		if (start && need->page_size) {
-			pin_os_use_huge(start, need->n_bytes);
+			pin_os_advise(start, need->n_bytes, PIN_HUGE_PAGES);
 			need->page_size = PIN_GRANULE;
 		}
 	}

@@ -416,7 +416,7 @@ static void extend_to_span_start(struct pin_range *range)
 	uintptr_t start = pin_span_find((void *)range->start, 1)->start;
 	size_t n = range->start - start;
 
-	if (n <= pin_range_length(*range) && !pin_os_populate_in_use((void *)start, n))
+	if (n <= pin_range_length(*range) && !pin_os_advise((void *)start, n, PIN_POPULATED))
 		range->start = start;
 }
 

@@ -29,11 +29,14 @@ static unsigned tried, given; /* of the pool */
 static unsigned pool;	      /* pieces it has */
 static bool taken_away;	      /* another mapping gets the place of what it has not */
 
-void __wrap_pin_os_use_huge(void *addr, size_t n_bytes)
+int __wrap_pin_os_advise(void *addr, size_t n_bytes, enum pin_advice advice)
 {
+	if (advice != PIN_HUGE_PAGES)
+		return 0;
 	advised++;
 	from = (uintptr_t)addr - pin_reserve.base;
 	to = from + n_bytes;
+	return 0;
 }
 
 int __wrap_pin_os_commit_hugetlb(void *addr, size_t n_bytes, size_t page_size)

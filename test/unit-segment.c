@@ -44,9 +44,12 @@ size_t __wrap_pin_os_hugetlb_free(size_t page_size)
 	return pages[page_size == PIN_GIB];
 }
 
-void __wrap_pin_os_use_huge(void *addr, size_t n_bytes)
+int __wrap_pin_os_advise(void *addr, size_t n_bytes, enum pin_advice advice)
 {
-	advised = addr;
+	(void)n_bytes;
+	if (advice == PIN_HUGE_PAGES)
+		advised = addr;
+	return 0;
 }
 
 uint32_t __wrap_pin_os_node(void)
