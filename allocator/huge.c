@@ -17,16 +17,15 @@ static _Atomic bool pool_is_short;
 
 /*
  * Advises all addresses at once: pieces that threads advise and touch one by one do not always
- * become one mapping. The upper end is left out for pin_reserve_carve_upper().
+ * become one mapping.
  */
 static void advise_all(void)
 {
 	static atomic_bool done;
-	size_t n = PIN_ALIGN_DOWN(pin_reserve.size / 16 * 15, PIN_GRANULE);
 
 	if (atomic_load(&done) || atomic_exchange(&done, true))
 		return;
-	pin_os_advise((char *)pin_reserve.base, n,
+	pin_os_advise((char *)pin_reserve.base, pin_reserve.size,
 		      pin_options.huge == PIN_HUGE_THP ? PIN_HUGE_PAGES : PIN_SMALL_PAGES);
 }
 

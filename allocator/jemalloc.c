@@ -105,11 +105,11 @@ static uint32_t take_pages(size_t n_bytes, size_t alignment, size_t *n_used)
 	return need.n_pages && need.alignment ? pin_run_take(&need, n_used) : 0;
 }
 
-/* Under a limit of addresses there may be none at the upper end: metadata is among blocks then.
+/* Under a limit of addresses there may be none beside the heap: metadata is among blocks then.
  */
 static void *new_metadata(size_t n_bytes, size_t alignment, size_t *n_used)
 {
-	void *p = pin_reserve_carve_upper(n_bytes, alignment);
+	void *p = pin_reserve_memory(n_bytes, alignment);
 	uint32_t page;
 
 	*n_used = 0;

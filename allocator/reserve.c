@@ -14,11 +14,8 @@
 #define LARGEST	 (16 * PIN_TIB)
 #define SMALLEST (8 * PIN_MIB)
 
-/*
- * The share of addresses added above the heap for tables: more than those that have an
- * element for each page need.
- */
-#define SHARE_OF_TABLES 64
+/* The share of addresses added above the heap for tables and jemalloc's own data. */
+#define SHARE_OF_TABLES 16
 
 /*
  * A leaf of jemalloc's page table covers one GiB. A heap that began shortly before the end of
@@ -31,17 +28,14 @@
 
 struct pin_reserve pin_reserve;
 
-/* Addresses for tables, above the heap; handed out upwards. */
+/* How many bytes were carved. */
+static _Atomic size_t carved;
+
+/* Addresses above the heap; handed out upwards. */
 static struct {
 	_Atomic uintptr_t start;
 	uintptr_t end;
 } spare;
-
-/*
- * What has been carved from both ends, in granules: the lower end in the low half. One word,
- * so that two threads cannot make the ends overlap.
- */
-static _Atomic uint64_t carved;
 
 /* Under a limit, a quarter is left for the program's stacks, libraries and mappings. */
 static size_t initial_size(void)
@@ -109,89 +103,51 @@ static void *reserve_elsewhere(size_t n_bytes)
 	return p;
 }
 
-void *pin_reserve_addresses(size_t n_bytes)
+/* Of the addresses above the heap; 0 if those are used up. */
+static uintptr_t take_spare(size_t n_bytes, size_t alignment)
 {
-	uintptr_t start = atomic_load(&spare.start);
+	uintptr_t start = atomic_load(&spare.start), from;
 
 	do {
-		if (n_bytes > spare.end - start)
-			return reserve_elsewhere(n_bytes);
-	} while (!atomic_compare_exchange_weak(&spare.start, &start, start + n_bytes));
-	return (void *)start;
+		from = PIN_ALIGN_UP(start, alignment);
+		if (from < start || from > spare.end || n_bytes > spare.end - from)
+			return 0;
+	} while (!atomic_compare_exchange_weak(&spare.start, &start, from + n_bytes));
+	return from;
 }
 
-static size_t taken_below(uint64_t word)
+void *pin_reserve_addresses(size_t n_bytes)
 {
-	return (size_t)(word & UINT32_MAX) << PIN_GRANULE_SHIFT;
+	uintptr_t start = take_spare(n_bytes, PIN_PAGE);
+
+	return start ? (void *)start : reserve_elsewhere(n_bytes);
 }
 
-static size_t taken_above(uint64_t word)
+void *pin_reserve_memory(size_t n_bytes, size_t alignment)
 {
-	return (size_t)(word >> 32) << PIN_GRANULE_SHIFT;
+	uintptr_t start = take_spare(n_bytes, alignment), end = start + n_bytes;
+
+	if (!start || !pin_os_commit((void *)start, n_bytes))
+		return (void *)start;
+	/* Unless another thread has taken more since: then they stay unused. */
+	atomic_compare_exchange_strong(&spare.start, &end, start);
+	return NULL;
 }
 
-static size_t left_by(uint64_t word)
+uintptr_t pin_reserve_carve(size_t n_bytes)
 {
-	return pin_reserve.size - taken_below(word) - taken_above(word);
+	size_t n = PIN_ALIGN_UP(n_bytes, PIN_GRANULE), taken = atomic_load(&carved);
+
+	do {
+		if (n < n_bytes || n > pin_reserve.size - taken)
+			return 0;
+	} while (!atomic_compare_exchange_weak(&carved, &taken, taken + n));
+	return pin_reserve.base + taken;
 }
 
 size_t pin_reserve_left(void)
 {
-	return left_by(atomic_load_explicit(&carved, memory_order_relaxed));
-}
-
-uintptr_t pin_reserve_carve_lower(size_t n_bytes)
-{
-	uint64_t word = atomic_load_explicit(&carved, memory_order_relaxed);
-	size_t n = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
-
-	do {
-		if (n < n_bytes || n > left_by(word))
-			return 0;
-	} while (
-		!atomic_compare_exchange_weak(&carved, &word, word + (n >> PIN_GRANULE_SHIFT)));
-	return pin_reserve.base + taken_below(word);
-}
-
-/* The new value of `carved` when a piece is taken at the upper end; 0 if there is no room. */
-static uint64_t with_upper_taken(uint64_t word, size_t n_bytes, size_t alignment)
-{
-	size_t high = pin_reserve.size - taken_above(word);
-	uintptr_t from;
-
-	if (n_bytes > left_by(word))
-		return 0;
-	from = PIN_ALIGN_DOWN(pin_reserve.base + high - n_bytes, alignment);
-	if (from < pin_reserve.base + taken_below(word))
-		return 0;
-	high -= from - pin_reserve.base;
-	return word + ((uint64_t)(high >> PIN_GRANULE_SHIFT) << 32);
-}
-
-void *pin_reserve_carve_upper(size_t n_bytes, size_t alignment)
-{
-	uint64_t before = atomic_load_explicit(&carved, memory_order_relaxed), after;
-	size_t n = PIN_ALIGN_UP(n_bytes, PIN_GRANULE);
-	char *p;
-
-	if (alignment < PIN_GRANULE)
-		alignment = PIN_GRANULE;
-	do {
-		after = n < n_bytes ? 0 : with_upper_taken(before, n, alignment);
-		if (!after)
-			return NULL;
-	} while (!atomic_compare_exchange_weak(&carved, &before, after));
-	p = (char *)pin_reserve.base + pin_reserve.size - taken_above(after);
-	if (!pin_os_commit(p, n)) {
-		pin_os_advise(p, n, PIN_SMALL_PAGES);
-		return p;
-	}
-	/*
-	 * Give the addresses back, unless another thread has taken more since: then they stay
-	 * unused.
-	 */
-	atomic_compare_exchange_strong(&carved, &after, before);
-	return NULL;
+	return pin_reserve.size - atomic_load_explicit(&carved, memory_order_relaxed);
 }
 
 /* --- tables ------------------------------------------------------------------------------ */

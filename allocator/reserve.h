@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The range of addresses that contains the heap. It is reserved once, without memory behind
- * it, and given to spans from its lower end upwards (span.h). So one comparison tells whether
+ * it, and given to spans from its start upwards (span.h). So one comparison tells whether
  * an address is in it, and the heap is only a few kernel mappings. (With hugetlb pages, which
  * the kernel does not merge, each growth step is one.)
  */
@@ -22,7 +22,7 @@ extern struct pin_reserve pin_reserve;
 
 /*
  * The first part of the heap, which most programs do not outgrow, is always included in core
- * dumps. Beyond it only memory in use is, and the tables at the other end never are.
+ * dumps. Beyond it only memory in use is, and the tables next to the heap never are.
  */
 #define PIN_RESERVE_DUMPED (32 * PIN_MIB)
 
@@ -33,28 +33,29 @@ extern struct pin_reserve pin_reserve;
 int pin_reserve_init(void);
 
 /*
- * Takes n_bytes of addresses, rounded up to PIN_GRANULE, at the lower end, behind those taken
- * there before. They have no memory yet. Returns 0 if none are left. Thread-safe, lock-free.
+ * Takes n_bytes of addresses, rounded up to PIN_GRANULE, behind those taken before. They have
+ * no memory yet. Returns 0 if none are left. Thread-safe, lock-free.
  */
-uintptr_t pin_reserve_carve_lower(size_t n_bytes);
+uintptr_t pin_reserve_carve(size_t n_bytes);
 
-/* Bytes of addresses left between both ends. Thread-safe, lock-free. */
+/* Bytes of addresses left. Thread-safe, lock-free. */
 size_t pin_reserve_left(void);
-
-/*
- * Takes n_bytes of zeroed, writable memory at the upper end, aligned to PIN_GRANULE and to
- * `alignment` (a power of two). For data other than blocks, so that all blocks are next to
- * each other. Has small pages, because little of it is used. Returns NULL if the range is
- * used up or the kernel has no memory. Thread-safe, lock-free, never allocates.
- */
-void *pin_reserve_carve_upper(size_t n_bytes, size_t alignment);
 
 /*
  * Returns n_bytes of addresses, in whole pages, outside of the heap, as pin_os_reserve()
  * does: next to the heap, which takes no system call, or elsewhere if those are used up. NULL
- * if there are none. Thread-safe, never allocates.
+ * if there are none. They have small pages, because little of them is used. Thread-safe, never
+ * allocates.
  */
 void *pin_reserve_addresses(size_t n_bytes);
+
+/*
+ * Returns n_bytes of zeroed, writable memory next to the heap, in whole pages, at a multiple of
+ * `alignment`, a power of two and at least a page: for data other than blocks, so that all
+ * blocks are next to each other. NULL if the addresses there are used up or the kernel has no
+ * memory. Thread-safe, lock-free, never allocates.
+ */
+void *pin_reserve_memory(size_t n_bytes, size_t alignment);
 
 static inline bool pin_reserve_contains(const void *addr)
 {

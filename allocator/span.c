@@ -12,8 +12,7 @@
 
 /*
  * How many addresses the first span takes at least, and others, and at most as a share of those
- * left: the other end of the reserve needs some too, and tables with an element for each page
- * are committed up to the last span.
+ * left: tables with an element for each page are committed up to the last span.
  */
 #define FIRST_ROOM	  (16 * PIN_GIB)
 #define MIN_ROOM	  PIN_GIB
@@ -83,11 +82,11 @@ static struct pin_span *begin_span(uintptr_t start, size_t room, uint32_t node)
 static struct pin_span *make_room(struct pin_span *span, size_t n_bytes, uint32_t node)
 {
 	size_t least = n_bytes + PIN_GRANULE, size = new_room(span, least);
-	uintptr_t at = pin_reserve_carve_lower(size);
+	uintptr_t at = pin_reserve_carve(size);
 
 	if (!at) {
 		size = least;
-		at = pin_reserve_carve_lower(size);
+		at = pin_reserve_carve(size);
 	}
 	if (!at)
 		return NULL;

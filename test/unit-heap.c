@@ -223,7 +223,7 @@ static bool zeroes_in_two_spans(void)
 	unsigned dirty = 0;
 	char *wall;
 
-	pin_reserve_carve_lower(PIN_GRANULE);
+	pin_reserve_carve(PIN_GRANULE);
 	do
 		wall = malloc(16 * PIN_MIB);
 	while (wall && pin_span_count() == 1);

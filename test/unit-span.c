@@ -57,51 +57,48 @@ static uintptr_t end_of(const struct pin_span *span)
 	return span->start + span->length;
 }
 
+static size_t bytes_left(void)
+{
+	return pin_reserve.base + pin_reserve.size - pin_reserve_carve(0);
+}
+
 static void reserve(void)
 {
-	uintptr_t a = pin_reserve_carve_lower(5 * PIN_MIB), b = pin_reserve_carve_lower(1),
-		  left;
+	uintptr_t a = pin_reserve_carve(5 * PIN_MIB), b = pin_reserve_carve(1), left;
 
 	ok(pin_reserve.size >= PIN_GIB, "the reserve is large, with sanitizers too");
-	ok(a == pin_reserve.base && !(a % PIN_GRANULE),
-	   "the first addresses are at its lower end");
+	ok(a == pin_reserve.base && !(a % PIN_GRANULE), "the first addresses are at its start");
 	ok(b == a + 6 * PIN_MIB, "further ones follow directly, in whole granules");
-	left = pin_reserve_left();
+	left = bytes_left();
 	ok(left == pin_reserve.size - 8 * PIN_MIB, "the bytes left are right");
 	ok(pin_reserve_contains((void *)b) && !pin_reserve_contains(&a),
 	   "addresses of the reserve are told from others");
-	ok(!pin_reserve_carve_lower(left + 1), "carving more than is left fails");
-	ok(!pin_reserve_carve_lower(SIZE_MAX - 5), "a size near SIZE_MAX fails");
-	ok(pin_reserve_left() == left && pin_reserve_carve_lower(PIN_MIB) == b + PIN_GRANULE,
+	ok(!pin_reserve_carve(left + 1), "carving more than is left fails");
+	ok(!pin_reserve_carve(SIZE_MAX - 5), "a size near SIZE_MAX fails");
+	ok(bytes_left() == left && pin_reserve_carve(PIN_MIB) == b + PIN_GRANULE,
 	   "failed requests take nothing");
 }
 
-static void both_ends(void)
+static void beside(void)
 {
-	uintptr_t low = pin_reserve_carve_lower(PIN_MIB), after;
-	char *high = pin_reserve_carve_upper(3 * PIN_MIB, PIN_GRANULE);
-	char *next = pin_reserve_carve_upper(1, PIN_PAGE);
-	char *far = pin_reserve_carve_upper(PIN_MIB, 64 * PIN_MIB);
+	size_t left = bytes_left();
+	char *first = pin_reserve_memory(3 * PIN_MIB, PIN_GRANULE);
+	char *next = pin_reserve_memory(PIN_PAGE, PIN_PAGE);
+	char *far = pin_reserve_memory(PIN_GRANULE, 64 * PIN_MIB);
 
-	after = pin_reserve_carve_lower(PIN_MIB);
-	ok((uintptr_t)high + 4 * PIN_MIB == pin_reserve.base + pin_reserve.size,
-	   "the upper end is carved from its last address");
-	ok(next == high - PIN_GRANULE, "further pieces are below");
-	ok(!((uintptr_t)far % (64 * PIN_MIB)) && far < next,
+	ok(!pin_reserve_contains(first) && (uintptr_t)first >= pin_reserve.base,
+	   "memory beside the heap is behind it");
+	ok(!((uintptr_t)first % PIN_GRANULE) && next == first + 3 * PIN_MIB,
+	   "further pieces follow directly");
+	ok(!((uintptr_t)far % (64 * PIN_MIB)) && far > next,
 	   "a piece has the requested alignment");
-	memset(high, 1, 3 * PIN_MIB);
-	ok(high[0] == 1 && !next[0] && !far[0], "its memory is writable and zero");
-	ok(after == low + PIN_GRANULE, "the lower end is not changed");
-	ok(pin_reserve_left() == (uintptr_t)far - after - PIN_GRANULE,
-	   "the bytes left exclude both ends");
-	ok(!pin_reserve_carve_upper(pin_reserve.size, PIN_PAGE) &&
-		   !pin_reserve_carve_upper(SIZE_MAX / 2 + 1, PIN_PAGE) &&
-		   !pin_reserve_carve_upper(SIZE_MAX - 5, PIN_PAGE),
-	   "carving more than is left at the upper end fails");
-	ok(!pin_reserve_carve_lower(pin_reserve_left() + 1),
-	   "the lower end does not cross the upper");
-	ok(!pin_reserve_carve_upper(pin_reserve_left() + 1, PIN_PAGE),
-	   "the upper end does not cross the lower");
+	memset(first, 1, 3 * PIN_MIB);
+	ok(first[0] == 1 && !next[0] && !far[0], "it is writable and zero");
+	ok(bytes_left() == left, "the heap's addresses are not changed");
+	ok(!pin_reserve_memory(pin_reserve.size, PIN_PAGE) &&
+		   !pin_reserve_memory(SIZE_MAX / 2 + 1, PIN_PAGE) &&
+		   !pin_reserve_memory(PIN_PAGE, SIZE_MAX / 2 + 1),
+	   "more than there is fails");
 }
 
 /* Tables are next to the heap as long as there is room, elsewhere afterwards. */
@@ -183,7 +180,7 @@ static void between(void)
 
 	first = span;
 	end = p + span->room;
-	ok((uintptr_t)end + PIN_GRANULE == pin_reserve_carve_lower(PIN_GRANULE),
+	ok((uintptr_t)end + PIN_GRANULE == pin_reserve_carve(PIN_GRANULE),
 	   "another caller takes the next addresses");
 	left = span->room - span->length;
 	q = span_grow(&span, left, 3);
@@ -301,7 +298,7 @@ static bool too_many(void)
 static bool used_up(void)
 {
 	struct pin_span *span = NULL, *last;
-	size_t n = pin_reserve_left() / 64, before;
+	size_t n = bytes_left() / 64, before;
 	char *p;
 
 	while (span_grow(&span, n, 0))
@@ -311,8 +308,7 @@ static bool used_up(void)
 	before = pin_span_bytes();
 	return before > pin_reserve.size / 2 && !span_grow(&span, n, 0) && span == last &&
 	       pin_span_bytes() == before &&
-	       (last->room == last->length || span_grow(&span, PIN_GRANULE, 0) == p) &&
-	       pin_reserve_carve_upper(PIN_MIB, PIN_PAGE) != NULL;
+	       (last->room == last->length || span_grow(&span, PIN_GRANULE, 0) == p);
 }
 
 static bool little_left(void)
@@ -320,18 +316,9 @@ static bool little_left(void)
 	struct pin_span *span = NULL;
 	size_t left = 20 * PIN_GIB; /* a whole chunk would be most of it */
 
-	pin_reserve_carve_lower(pin_reserve_left() - left);
-	return span_grow(&span, PIN_GRANULE, 0) && pin_reserve_left() > left / 2 &&
-	       span_grow(&span, left / 2, 0) && pin_reserve_carve_upper(1, PIN_PAGE);
-}
-
-/* What is rounded down to a place that is aligned may be below what the lower end has. */
-static bool too_far_down(void)
-{
-	pin_reserve_carve_lower(pin_reserve_left() - 4 * PIN_GRANULE);
-	return !pin_reserve_carve_upper(PIN_GRANULE, PIN_TIB) &&
-	       pin_reserve_left() == 4 * PIN_GRANULE &&
-	       pin_reserve_carve_upper(PIN_GRANULE, PIN_PAGE);
+	pin_reserve_carve(bytes_left() - left);
+	return span_grow(&span, PIN_GRANULE, 0) && bytes_left() > left / 2 &&
+	       span_grow(&span, left / 2, 0);
 }
 
 /* Under a limit on addresses the program's stacks and libraries need some, too. */
@@ -380,7 +367,7 @@ int main(void)
 	   "but not so near the end of a GiB that its first memory crosses it");
 	ok(!pin_reserve_init(), "addresses are reserved");
 	reserve();
-	both_ends();
+	beside();
 	tables();
 	growth();
 	find();
@@ -390,7 +377,6 @@ int main(void)
 	together();
 	ok(in_child(too_many), "when no more spans can begin, existing ones still grow");
 	ok(in_child(little_left), "a span takes only a part of scarce addresses");
-	ok(in_child(too_far_down), "an aligned piece does not reach into the lower end");
 	ok(in_child(used_up), "when addresses are used up, a span does not change");
 	return done_testing();
 }

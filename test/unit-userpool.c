@@ -30,7 +30,7 @@ static int touch_error;
 void *__wrap_pin_segment_take(struct pin_segment_need *need)
 {
 	size_t page = need->page_size ? need->page_size : PIN_GRANULE;
-	uintptr_t start = pin_reserve_carve_lower(need->n_bytes + page - PIN_GRANULE);
+	uintptr_t start = pin_reserve_carve(need->n_bytes + page - PIN_GRANULE);
 	bool added;
 
 	if (!start)
@@ -434,7 +434,7 @@ int main(void)
 {
 	if (!lazy_pool())
 		return 99;
-	pin_reserve_carve_lower(PIN_GRANULE); /* page 0 is none (allocator/runs.h) */
+	pin_reserve_carve(PIN_GRANULE); /* page 0 is none (allocator/runs.h) */
 	fake_kernel.keeps_memory = true;
 	adapter(7 * PIN_GIB / 2, 16 * PIN_GIB, PIN_GIB, 4 * 3 + 2);
 	adapter(192 * PIN_GIB, 400 * PIN_GIB, 64 * PIN_GIB, 6);
