@@ -6,62 +6,36 @@
 #include "allocator/os.h"
 #include "allocator/reserve.h"
 
-/* The tables are committed in these steps, so that not each growth is a system call more. */
-#define STEP (256 * PIN_KIB)
+/* The tables are committed for so much of the heap, so that not each growth is a system call.
+ */
+#define STEP (128 * PIN_MIB)
 
 PIN_WRITTEN_FIRST struct pin_pages pin_pages;
 
-/* Of pin_pages.pages, in bytes: what is committed for the span that grew last. */
-static size_t pages_from, pages_to;
-
 int pin_pages_init(void)
 {
-	size_t n = pin_reserve.size >> PIN_UNIT_SHIFT;
+	size_t n = PIN_ALIGN_UP(pin_reserve.size, STEP) >> PIN_UNIT_SHIFT;
 
 	PIN_ASSERT(pin_reserve.base && !pin_pages.base);
 	pin_pages.base = pin_reserve.base;
-	pin_pages.kinds = pin_reserve_addresses(PIN_ALIGN_UP(n, STEP));
-	pin_pages.pages = pin_reserve_addresses(
-		PIN_ALIGN_UP(n * sizeof(struct pin_page), STEP));
+	pin_pages.kinds = pin_reserve_addresses(n);
+	pin_pages.pages = pin_reserve_addresses(n * sizeof(struct pin_page));
 	return pin_pages.kinds && pin_pages.pages ? 0 : -ENOMEM;
 }
 
-static int commit(char *table, size_t from, size_t to)
+/* From the first page on, because any address is looked up. Under the lock of growth. */
+int pin_pages_cover(uintptr_t end)
 {
-	from = PIN_ALIGN_DOWN(from, STEP);
-	to = PIN_ALIGN_UP(to, STEP);
-	return to > from ? pin_os_commit(table + from, to - from) : 0;
-}
-
-/*
- * Kinds are committed from the first page on, because any address is looked up; the rest only
- * where there is memory: that of other spans begins GiBs further up. Under the lock of growth.
- */
-int pin_pages_cover(const void *addr, size_t n_bytes)
-{
-	size_t from = (uintptr_t)addr - pin_pages.base, to = from + n_bytes;
-	size_t first = (from >> PIN_UNIT_SHIFT) * sizeof(struct pin_page);
-	size_t last = (to >> PIN_UNIT_SHIFT) * sizeof(struct pin_page);
+	size_t to = PIN_ALIGN_UP(end - pin_reserve.base, STEP), from = pin_pages.limit;
+	size_t first = from >> PIN_UNIT_SHIFT, n = (to - from) >> PIN_UNIT_SHIFT;
 
 	/* A process without a heap has none. */
-	if (!pin_pages.pages)
+	if (!pin_pages.pages || to <= from)
 		return 0;
-	if (first >= pages_from && first <= pages_to)
-		first = pages_to;
-	else
-		pages_from = pages_to = first;
-	if (last > first && commit((char *)pin_pages.pages, first, last))
+	if (pin_os_commit(pin_pages.pages + first, n * sizeof(struct pin_page)) ||
+	    pin_os_commit(pin_pages.kinds + first, n))
 		return -ENOMEM;
-	if (last > first)
-		pages_to = PIN_ALIGN_UP(last, STEP);
-	if (to <= pin_pages.limit)
-		return 0;
-	if (commit((char *)pin_pages.kinds, pin_pages.limit >> PIN_UNIT_SHIFT,
-		   to >> PIN_UNIT_SHIFT))
-		return -ENOMEM;
-	atomic_store_explicit(&pin_pages.limit,
-			      PIN_ALIGN_UP(to >> PIN_UNIT_SHIFT, STEP) << PIN_UNIT_SHIFT,
-			      memory_order_release);
+	atomic_store_explicit(&pin_pages.limit, to, memory_order_release);
 	return 0;
 }
 

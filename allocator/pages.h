@@ -44,12 +44,13 @@ enum pin_run_state {
  * because 64 bytes share a line: threads that free each other's neighbours would write to it.
  */
 struct pin_page {
-	uint32_t length;	/* pages, of a large block, a segment or a free run: there at its
-				   last page, too */
-	_Atomic uint16_t site;	/* of a large block, if blocks are sampled: sample.c */
+	uint32_t length;       /* pages, of a large block, a segment or a free run: there at its
+				  last page, too */
+	_Atomic uint16_t site; /* of a large block, if blocks are sampled: sample.c */
 	_Atomic uint16_t state;
 	union {
-		uint32_t children[2]; /* of a free run: neighbours in a list (runs.c, userpool.c) */
+		uint32_t children[2]; /* of a free run: neighbours in a list (runs.c,
+					 userpool.c) */
 		uint64_t asked;	      /* of a large block, the bytes requested */
 	};
 };
@@ -65,8 +66,8 @@ extern struct pin_pages {
 /* Reserves addresses for the tables, after pin_reserve_init(). Returns 0 or -ENOMEM. */
 int pin_pages_init(void);
 
-/* Makes the tables cover [addr, addr + n_bytes). Returns 0 or -ENOMEM. */
-int pin_pages_cover(const void *addr, size_t n_bytes);
+/* Makes the tables cover the heap up to `end`. Returns 0 or -ENOMEM. */
+int pin_pages_cover(uintptr_t end);
 
 static inline struct pin_page *pin_page(uint32_t number)
 {

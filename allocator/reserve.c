@@ -145,11 +145,6 @@ uintptr_t pin_reserve_carve(size_t n_bytes)
 	return pin_reserve.base + taken;
 }
 
-size_t pin_reserve_left(void)
-{
-	return pin_reserve.size - atomic_load_explicit(&carved, memory_order_relaxed);
-}
-
 /* --- tables ------------------------------------------------------------------------------ */
 
 /*

@@ -38,9 +38,6 @@ int pin_reserve_init(void);
  */
 uintptr_t pin_reserve_carve(size_t n_bytes);
 
-/* Bytes of addresses left. Thread-safe, lock-free. */
-size_t pin_reserve_left(void);
-
 /*
  * Returns n_bytes of addresses, in whole pages, outside of the heap, as pin_os_reserve()
  * does: next to the heap, which takes no system call, or elsewhere if those are used up. NULL

@@ -7,16 +7,14 @@
 #include "allocator/pages.h"
 #include "allocator/reserve.h"
 
-/* Enough, because the room that a span takes doubles. */
-#define MAX_SPANS 512
+#define MAX_SPANS 2048
 
 /*
- * How many addresses the first span takes at least, and others, and at most as a share of those
- * left: tables with an element for each page are committed up to the last span.
+ * A span takes addresses for at least this share of all that can get memory: what others take
+ * between would break it in two. But tables with an element for each page are committed up to
+ * the last span.
  */
-#define FIRST_ROOM	  (16 * PIN_GIB)
-#define MIN_ROOM	  PIN_GIB
-#define MAX_SHARE_OF_LEFT 16
+#define SHARE_OF_ROOM 4096
 
 PIN_WRITTEN_FIRST struct pin_mutex pin_growth_lock;
 PIN_WRITTEN_FIRST _Atomic uint32_t pin_n_spans;
@@ -35,32 +33,24 @@ struct pin_span *pin_span_get_later(uint32_t i)
 	return &later_spans[i - 1];
 }
 
-/* Notes which span these addresses are of. False if there is no memory for the table. */
-static bool note_granules(const struct pin_span *span, uintptr_t start, size_t n_bytes)
+/* Notes which span these addresses are of, and has tables for them. False without memory. */
+static bool cover(const struct pin_span *span, uintptr_t start, size_t n_bytes)
 {
-	size_t end = pin_granule_of(start + n_bytes);
+	size_t i = pin_granule_of(start), end = pin_granule_of(start + n_bytes);
 
+	if (pin_pages_cover(start + n_bytes))
+		return false;
 	if (span == &pin_first_span)
 		return true;
-	if (!spans_of_granules.base &&
-	    pin_table_init(&spans_of_granules, sizeof(uint16_t),
-			   pin_granule_of(pin_reserve.base + pin_reserve.size)))
-		return false;
+	if (!spans_of_granules.base)
+		pin_table_init(&spans_of_granules, sizeof(uint16_t),
+			       pin_reserve.size >> PIN_GRANULE_SHIFT);
 	if (pin_table_ensure(&spans_of_granules, end))
 		return false;
-	for (size_t i = pin_granule_of(start); i < end; i++)
+	for (; i < end; i++)
 		*pin_table_at(&spans_of_granules, uint16_t,
 			      i) = (uint16_t)(span - later_spans + 2);
 	return true;
-}
-
-static size_t new_room(const struct pin_span *span, size_t n_bytes)
-{
-	size_t n = span ? 2 * span->room : atomic_load(&pin_n_spans) ? MIN_ROOM : FIRST_ROOM;
-	size_t most = pin_reserve_left() / MAX_SHARE_OF_LEFT;
-
-	n = n < most ? n : most;
-	return PIN_ALIGN_UP(n > n_bytes ? n : n_bytes, PIN_GRANULE);
 }
 
 static struct pin_span *begin_span(uintptr_t start, size_t room, uint32_t node)
@@ -81,13 +71,10 @@ static struct pin_span *begin_span(uintptr_t start, size_t room, uint32_t node)
 /* Makes room for n_bytes more addresses, at the end of the span or in a new one. */
 static struct pin_span *make_room(struct pin_span *span, size_t n_bytes, uint32_t node)
 {
-	size_t least = n_bytes + PIN_GRANULE, size = new_room(span, least);
+	size_t share = pin_reserve.memory / SHARE_OF_ROOM, least = n_bytes + PIN_GRANULE;
+	size_t size = PIN_ALIGN_UP(share > least ? share : least, PIN_GRANULE);
 	uintptr_t at = pin_reserve_carve(size);
 
-	if (!at) {
-		size = least;
-		at = pin_reserve_carve(size);
-	}
 	if (!at)
 		return NULL;
 	/* The last granule is left out: if two spans met, jemalloc would merge pages of both.
@@ -126,7 +113,7 @@ char *pin_span_grow(struct pin_span **span, size_t n_bytes, uint32_t node)
 		/* Set even if committing fails: the next caller can use the addresses. */
 		*span = grown;
 		p = (char *)grown->start + grown->length;
-		if (!note_granules(grown, (uintptr_t)p, n) || pin_pages_cover(p, n))
+		if (!cover(grown, (uintptr_t)p, n))
 			return NULL;
 		error = pin_huge_commit(p, n);
 		/*
@@ -146,8 +133,7 @@ bool pin_span_add(uintptr_t start, size_t n_bytes, uint32_t node)
 {
 	struct pin_span *span = begin_span(start, n_bytes, node);
 
-	if (!span || !note_granules(span, start, n_bytes) ||
-	    pin_pages_cover((void *)start, n_bytes))
+	if (!span || !cover(span, start, n_bytes))
 		return false;
 	span->is_fixed = true;
 	note_growth(span, n_bytes);
