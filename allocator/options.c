@@ -140,16 +140,6 @@ static int parse_memory(const struct row *row, const char *text)
 	return parse_size(row, text);
 }
 
-static int parse_count(const struct row *row, const char *text)
-{
-	const char *p = text;
-	size_t n;
-
-	if (!parse_digits(&p, &n) && (*p || n > UINT32_MAX))
-		return -EINVAL;
-	return parse_size(row, text);
-}
-
 /* A size of memory, or a percentage of RAM. */
 static int parse_share(const struct row *row, const char *text)
 {
