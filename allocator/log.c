@@ -32,29 +32,28 @@ static void put_char(struct sink *out, char c)
 		out->buf[out->used++] = c;
 }
 
-static void put_padded(struct sink *out, const struct spec *spec, const char *text, size_t n)
+static void put_padded(struct sink *out, const struct spec *spec, const char *text)
 {
-	size_t pad = spec->width > n ? spec->width - n : 0;
+	size_t n = strlen(text), pad = spec->width > n ? spec->width - n : 0;
 
 	for (size_t i = 0; i < pad && !spec->left; i++)
 		put_char(out, spec->zeros ? '0' : ' ');
-	for (size_t i = 0; i < n; i++)
-		put_char(out, text[i]);
+	for (; *text; text++)
+		put_char(out, *text);
 	for (size_t i = 0; i < pad && spec->left; i++)
 		put_char(out, ' ');
 }
 
-static size_t write_number(char *buf, const char *prefix, uint64_t n, unsigned base)
+/* Writes a number before the NUL at `end`. Returns its beginning. */
+static const char *write_number(char *end, const char *prefix, uint64_t n, unsigned base)
 {
-	char *digits = buf + strlen(prefix);
-	size_t length = 1;
+	size_t length = strlen(prefix);
+	char *p = end;
 
-	memcpy(buf, prefix, strlen(prefix));
-	for (uint64_t rest = n / base; rest; rest /= base)
-		length++;
-	for (size_t i = length; i--; n /= base)
-		digits[i] = "0123456789abcdef"[n % base];
-	return (size_t)(digits - buf) + length;
+	do
+		*--p = "0123456789abcdef"[n % base];
+	while (n /= base);
+	return memcpy(p - length, prefix, length);
 }
 
 static const char *parse_spec(const char *p, struct spec *spec)
@@ -77,10 +76,9 @@ size_t pin_vformat(char *buf, size_t size, const char *format, va_list args)
 	int64_t with_sign;
 
 	for (const char *p = format; *p; p++) {
-		char one[24] = {*p};
+		char one[24] = {*p}, *end = one + sizeof one - 1;
 		const char *text = one;
 		struct spec spec = {0};
-		size_t n = 1;
 
 		if (*p == '%')
 			p = parse_spec(p + 1, &spec);
@@ -88,7 +86,6 @@ size_t pin_vformat(char *buf, size_t size, const char *format, va_list args)
 		case 's':
 			text = va_arg(args, const char *);
 			text = text ? text : "(null)";
-			n = strlen(text);
 			break;
 		case 'c':
 			one[0] = (char)va_arg(args, int);
@@ -96,20 +93,20 @@ size_t pin_vformat(char *buf, size_t size, const char *format, va_list args)
 		case 'd':
 			with_sign = spec.is_long ? va_arg(args, long) : va_arg(args, int);
 			number = (uint64_t)with_sign;
-			n = write_number(one, with_sign < 0 ? "-" : "",
-					 with_sign < 0 ? -number : number, 10);
+			text = write_number(end, with_sign < 0 ? "-" : "",
+					    with_sign < 0 ? -number : number, 10);
 			break;
 		case 'u':
 		case 'x':
 			number = spec.is_long ? va_arg(args, unsigned long)
 					      : va_arg(args, unsigned int);
-			n = write_number(one, "", number, *p == 'u' ? 10 : 16);
+			text = write_number(end, "", number, *p == 'u' ? 10 : 16);
 			break;
 		case 'p':
-			n = write_number(one, "0x", (uintptr_t)va_arg(args, void *), 16);
+			text = write_number(end, "0x", (uintptr_t)va_arg(args, void *), 16);
 			break;
 		}
-		put_padded(&out, &spec, text, n);
+		put_padded(&out, &spec, text);
 	}
 	buf[out.used] = '\0';
 	return out.used;
