@@ -61,13 +61,11 @@ static int commit_ordinary(char *addr, size_t n_bytes)
 
 int pin_huge_commit(char *addr, size_t n_bytes)
 {
-	int error;
+	int error = -ENOMEM;
 
-	if (pin_options.huge == PIN_HUGE_TLB) {
+	if (pin_options.huge == PIN_HUGE_TLB)
 		error = commit_from_pool(addr, n_bytes);
-		return error == -ENOMEM ? commit_ordinary(addr, n_bytes) : error;
-	}
-	if (pin_options.huge != PIN_HUGE_SYSTEM)
+	else if (pin_options.huge != PIN_HUGE_SYSTEM)
 		advise_all();
-	return commit_ordinary(addr, n_bytes);
+	return error == -ENOMEM ? commit_ordinary(addr, n_bytes) : error;
 }

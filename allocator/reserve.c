@@ -48,15 +48,6 @@ static size_t initial_size(void)
 	return size;
 }
 
-static void leave_out_of_dumps(void)
-{
-	size_t first = pin_reserve.size < PIN_RESERVE_DUMPED ? pin_reserve.size
-							     : PIN_RESERVE_DUMPED;
-	uintptr_t from = pin_reserve.base + first;
-
-	pin_os_advise((void *)from, spare.end - from, PIN_NOT_DUMPED);
-}
-
 /* The heap's first address in a range. If addresses are scarce, none are skipped. */
 static uintptr_t heap_start(uintptr_t from, size_t size)
 {
@@ -68,7 +59,7 @@ static uintptr_t heap_start(uintptr_t from, size_t size)
 int pin_reserve_init(void)
 {
 	size_t wanted = initial_size(), data = pin_os_data_limit();
-	size_t size = wanted;
+	size_t size = wanted, dumped;
 	char *p = NULL;
 
 	PIN_ASSERT(!pin_reserve.base);
@@ -88,19 +79,10 @@ int pin_reserve_init(void)
 	atomic_store(&spare.start, pin_reserve.base + size);
 	spare.end = (uintptr_t)p + size + size / SHARE_OF_TABLES + PIN_GRANULE;
 	pin_os_advise((void *)spare.start, spare.end - spare.start, PIN_SMALL_PAGES);
-	leave_out_of_dumps();
+	dumped = size < PIN_RESERVE_DUMPED ? size : PIN_RESERVE_DUMPED;
+	pin_os_advise((void *)(pin_reserve.base + dumped),
+		      spare.end - pin_reserve.base - dumped, PIN_NOT_DUMPED);
 	return 0;
-}
-
-static void *reserve_elsewhere(size_t n_bytes)
-{
-	void *p = pin_os_reserve(n_bytes);
-
-	if (p) {
-		pin_os_advise(p, n_bytes, PIN_SMALL_PAGES);
-		pin_os_advise(p, n_bytes, PIN_NOT_DUMPED);
-	}
-	return p;
 }
 
 /* Of the addresses above the heap; 0 if those are used up. */
@@ -118,9 +100,16 @@ static uintptr_t take_spare(size_t n_bytes, size_t alignment)
 
 void *pin_reserve_addresses(size_t n_bytes)
 {
-	uintptr_t start = take_spare(n_bytes, PIN_PAGE);
+	void *p = (void *)take_spare(n_bytes, PIN_PAGE);
 
-	return start ? (void *)start : reserve_elsewhere(n_bytes);
+	if (p)
+		return p;
+	p = pin_os_reserve(n_bytes);
+	if (p) {
+		pin_os_advise(p, n_bytes, PIN_SMALL_PAGES);
+		pin_os_advise(p, n_bytes, PIN_NOT_DUMPED);
+	}
+	return p;
 }
 
 void *pin_reserve_memory(size_t n_bytes, size_t alignment)
