@@ -6,8 +6,9 @@
  * of its runs to their map, which merges them.
  *
  * A word belongs to who swaps it, so any thread can empty any lane. Before memory is touched that
- * nobody has touched, all lanes are emptied into the map, unless that was in vain a short while
- * ago. So what lanes hold is out of nobody's reach.
+ * nobody has touched, lanes are emptied into the map, one after the other, until the request can
+ * be served; unless they hold less than a twelfth of what was touched, or a look was in vain a
+ * short while ago. So what lanes hold is out of nobody's reach.
  *
  * A process with one thread has one lane, and memory of the node where it began.
  *

@@ -43,7 +43,7 @@ struct pin_map {
 	_Alignas(64) struct pin_mutex lock;
 	struct pin_span *span;		      /* the one that grows, if any */
 	_Atomic size_t n_all, n_used, n_bare; /* pages; written under the lock */
-	size_t vain_at; /* pages that were touched when lanes were emptied in vain, or 0 */
+	size_t vain_at; /* pages that were touched at the last look at lanes in vain, or 0 */
 	struct pin_fit used, bare;
 };
 

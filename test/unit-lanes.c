@@ -425,8 +425,9 @@ static void one_after_the_other(void)
 	had = n_new;
 	pthread_create(&thread, NULL, on_each_processor, &n_new);
 	pthread_join(thread, NULL);
-	ok(n_new == had, "a thread that goes from processor to processor touches no new memory: "
-	   "%zu", n_new - had);
+	ok(n_new - had <= touched(pin_maps) * PIN_UNIT / SHARE_HELD,
+	   "a thread that goes from processor to processor hardly touches new memory: %zu",
+	   n_new - had);
 }
 
 /* Two runs in lanes are one when somebody needs as much. */
@@ -488,7 +489,7 @@ static void in_turn(void)
 			one = processor ? one : touched(pin_maps);
 		}
 		all = touched(pin_maps);
-		ok(all <= one * 11 / 10, "64 processors in turn hold %zu pages, one %zu", all, one);
+		ok(all <= one * 115 / 100, "64 processors in turn hold %zu pages, one %zu", all, one);
 	}
 	processor = 0;
 }
