@@ -21,9 +21,9 @@
 #ifndef WAYS /* as where interleavings are tried */
 #define WAYS 8
 #endif
-#define SETS	  8
-#define LONG_SET  (SETS * WAYS)
-#define N_WORDS	  (LONG_SET + WAYS)
+#define SETS	   8
+#define LONG_SET   (SETS * WAYS)
+#define N_WORDS	   (LONG_SET + WAYS)
 #define SHORT_MOST 64 /* pages: 256 KiB, 4 MiB */
 #define LONG_MOST  1024
 
@@ -100,10 +100,10 @@ static struct pin_map *map_of(uint64_t word)
 }
 
 /* A run has got into a lane, or out of it. */
-static inline void count_long(uint64_t run, int sign)
+static inline void count_long(uint32_t n_pages, int sign)
 {
-	if (PIN_UNLIKELY(pages_of(run) > SHORT_MOST))
-		atomic_fetch_add_explicit(&n_long, sign * (int64_t)pages_of(run),
+	if (PIN_UNLIKELY(n_pages > SHORT_MOST))
+		atomic_fetch_add_explicit(&n_long, sign * (int64_t)n_pages,
 					  memory_order_relaxed);
 }
 
@@ -113,10 +113,10 @@ static bool swap(_Atomic uint64_t *at, uint64_t from, uint64_t to)
 						       memory_order_relaxed);
 }
 
-/* The first word of the set. Eight sets are for a doubling, and as many for the next one. */
+/* The first word of the set. Four sets are for a doubling, the other four for the next one. */
 static unsigned set_of(uint32_t n_pages)
 {
-	unsigned shift = 1u + (n_pages >= 16) + (n_pages >= 32);
+	unsigned shift = (31u ^ (unsigned)__builtin_clz(n_pages | SETS)) - 2;
 
 	if (PIN_UNLIKELY(n_pages > SHORT_MOST))
 		return LONG_SET;
@@ -126,21 +126,22 @@ static unsigned set_of(uint32_t n_pages)
 static void note_holding(uint32_t lane)
 {
 	_Atomic uint64_t *bits = &holding[lane / BITS];
-	uint64_t bit = UINT64_C(1) << lane % BITS;
 
 	/* After the run is there: who clears the bit later sees the run. */
-	if (PIN_UNLIKELY(!(atomic_load_explicit(bits, memory_order_seq_cst) & bit)))
-		atomic_fetch_or_explicit(bits, bit, memory_order_seq_cst);
+	if (PIN_UNLIKELY(
+		    !(atomic_load_explicit(bits, memory_order_seq_cst) >> lane % BITS & 1)))
+		atomic_fetch_or_explicit(bits, UINT64_C(1) << lane % BITS,
+					 memory_order_seq_cst);
 }
 
-static bool put(uint32_t lane, uint64_t run)
+static bool put(uint32_t lane, uint64_t run, uint32_t n_pages)
 {
-	_Atomic uint64_t *words = &lanes[lane].words[set_of(pages_of(run))];
+	_Atomic uint64_t *words = &lanes[lane].words[set_of(n_pages)];
 
 	for (unsigned i = 0; i < WAYS; i++) {
 		if (!atomic_load_explicit(&words[i], memory_order_relaxed) &&
 		    swap(&words[i], 0, run)) {
-			count_long(run, 1);
+			count_long(n_pages, 1);
 			note_holding(lane);
 			return true;
 		}
@@ -186,7 +187,7 @@ static uint64_t take(uint32_t lane, uint32_t map, const struct pin_run_need *nee
 	}
 	if (!found || !swap(at, found, 0))
 		return 0;
-	count_long(found, -1);
+	count_long(pages_of(found), -1);
 	return found;
 }
 
@@ -204,7 +205,7 @@ static PIN_COLD void give_half(uint32_t lane, uint64_t run)
 	for (unsigned i = 0; i < WAYS / 2; i++, run = 0) {
 		word = atomic_exchange_explicit(&words[turn++ % WAYS], run,
 						memory_order_seq_cst);
-		count_long(word, -1);
+		count_long(pages_of(word), -1);
 		if (word && map_of(word) != map) {
 			pin_map_unlock(map);
 			map = map_of(word);
@@ -214,7 +215,7 @@ static PIN_COLD void give_half(uint32_t lane, uint64_t run)
 			pin_map_give(map, page_of(word), pages_of(word));
 	}
 	pin_map_unlock(map);
-	count_long(given, 1);
+	count_long(pages_of(given), 1);
 	/* Another thread may have emptied the lane since it was full. */
 	note_holding(lane);
 }
@@ -229,7 +230,7 @@ void pin_run_give(uint32_t page, uint32_t n_pages)
 		pin_map_lock(&pin_maps[map]);
 		pin_map_give(&pin_maps[map], page, n_pages);
 		pin_map_unlock(&pin_maps[map]);
-	} else if (PIN_UNLIKELY(!put(lane, word_of(map, page, n_pages)))) {
+	} else if (PIN_UNLIKELY(!put(lane, word_of(map, page, n_pages), n_pages))) {
 		give_half(lane, word_of(map, page, n_pages));
 	}
 }
@@ -239,7 +240,7 @@ static bool give_word(struct pin_map *map, _Atomic uint64_t *at, uint64_t run)
 {
 	if (map_of(run) != map || !swap(at, run, 0))
 		return false;
-	count_long(run, -1);
+	count_long(pages_of(run), -1);
 	pin_map_give(map, page_of(run), pages_of(run));
 	return true;
 }

@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-/* A block may have an eighth more pages than it needs, but not more of more pages than these. */
-#define MUCH 64
+/* A block may have an eighth more pages than it needs, but not more than these. */
+#define MOST_SPARE 8
 
 void *pin_large_alloc(size_t n_bytes, size_t alignment, size_t *n_used)
 {
@@ -21,7 +21,7 @@ void *pin_large_alloc(size_t n_bytes, size_t alignment, size_t *n_used)
 		need.alignment = pin_pages_for(alignment);
 	if (PIN_UNLIKELY(!need.n_pages || !need.alignment))
 		return NULL;
-	need.n_spare = need.n_pages < MUCH ? need.n_pages / 8 : MUCH / 8;
+	need.n_spare = need.n_pages / 8 < MOST_SPARE ? need.n_pages / 8 : MOST_SPARE;
 	page = pin_run_take(&need, n_used);
 	if (PIN_UNLIKELY(!page))
 		return NULL;
