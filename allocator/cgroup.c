@@ -4,87 +4,84 @@
 #include "allocator/cgroup.h"
 #include "allocator/io.h"
 #include "allocator/log.h"
+#include "allocator/options.h"
+#include "allocator/os.h"
+#include "allocator/span.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
-/*
- * The first of the files that has a number: names differ between versions. SIZE_MAX for "max",
- * which a file says where there is no limit.
- */
-static size_t first_in(struct pin_cgroup *cgroup, const char *const *files)
+/* SIZE_MAX if there is no such file or field, or "max", which says that there is no limit. */
+static size_t number_in(struct pin_cgroup *cgroup, const char *file, const char *field)
 {
-	size_t n = SIZE_MAX;
-
-	for (; *files && n == SIZE_MAX; files++) {
-		pin_format(cgroup->path, sizeof cgroup->path, "%s/%s", cgroup->group, *files);
-		n = pin_io_number(cgroup->path, "", SIZE_MAX);
-	}
-	return n;
+	pin_format(cgroup->path, sizeof cgroup->path, "%s/%s", cgroup->group, file);
+	return pin_io_number(cgroup->path, field, SIZE_MAX);
 }
+
+/* Two of version 2, and that of version 1, whose soft limit slows nobody down. */
+static const char *const limits[] = {"memory.max", "memory.high", "memory.limit_in_bytes"};
 
 static void look_at_memory(struct pin_cgroup *cgroup)
 {
-	static const char *const limits[] = {"memory.max", "memory.limit_in_bytes", NULL};
 	/* memory.peak since Linux 5.19 */
 	static const char *const peaks[] = {"memory.peak", "memory.current",
-					    "memory.max_usage_in_bytes",
-					    "memory.usage_in_bytes", NULL};
-	size_t limit = first_in(cgroup, limits);
+					    "memory.max_usage_in_bytes"};
 
-	if (limit >= cgroup->limit)
-		return;
-	cgroup->limit = limit;
-	cgroup->peak = first_in(cgroup, peaks);
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(limits); i++) {
+		size_t limit = number_in(cgroup, limits[i], "");
+
+		if (limit >= cgroup->limit)
+			continue;
+		cgroup->limit = limit;
+		cgroup->is_high = !strcmp(limits[i], "memory.high");
+		strcpy(cgroup->file, cgroup->path);
+		cgroup->peak = SIZE_MAX;
+		for (size_t k = 0; k < PIN_ARRAY_SIZE(peaks) && cgroup->peak == SIZE_MAX; k++)
+			cgroup->peak = number_in(cgroup, peaks[k], "");
+		cgroup->slowed = number_in(cgroup, "memory.events", "\nhigh");
+		cgroup->killed = number_in(cgroup, "memory.events", "\noom_kill");
+	}
 }
 
 /* Looks at a group below a mount point, and at those around it. */
-static void look_below(struct pin_cgroup *cgroup, const char *mounted, const char *subdirectory,
-		       const char *group)
+static void look_below(struct pin_cgroup *cgroup, const char *mounted, const char *group)
 {
-	size_t n = pin_format(cgroup->group, sizeof cgroup->group, "%s%s", mounted,
-			      subdirectory);
-	char *slash;
+	char *below = cgroup->group + strlen(mounted), *slash;
 
-	pin_format(cgroup->group + n, sizeof cgroup->group - n, "%s", group);
-	do {
+	pin_format(cgroup->group, sizeof cgroup->group, "%s%s", mounted, group + !group[1]);
+	look_at_memory(cgroup);
+	while ((slash = strrchr(below, '/'))) {
+		*slash = '\0';
 		look_at_memory(cgroup);
-		slash = strrchr(cgroup->group + n, '/');
-		if (slash)
-			*slash = '\0';
-	} while (slash);
-}
-
-/* Whether a line of /proc/self/cgroup is: "0::/group" or "5:cpu,memory:/group". */
-static bool is_about_memory(const char *controllers)
-{
-	const char *end = strchr(controllers, ':');
-	const char *found = strstr(controllers, "memory");
-
-	return end == controllers || (found && found < end);
+	}
 }
 
 void pin_cgroup_find(struct pin_cgroup *cgroup)
 {
-	const char *group;
-	char *next;
+	char *rest = cgroup->text, *line, *group, *ours;
 
-	cgroup->limit = cgroup->peak = SIZE_MAX;
-	if (pin_io_read("/proc/self/cgroup", cgroup->text, sizeof cgroup->text) <= 0)
-		return;
-	for (char *line = cgroup->text; line && *line; line = next) {
-		next = strchr(line, '\n');
-		if (next)
-			*next++ = '\0';
-		line = strchr(line, ':');
-		group = line ? strchr(line + 1, ':') : NULL;
-		if (!group || !is_about_memory(line + 1))
+	memset(cgroup, 0, sizeof *cgroup);
+	cgroup->limit = pin_os_ram();
+	cgroup->peak = cgroup->slowed = cgroup->killed = SIZE_MAX;
+	pin_io_read("/proc/self/cgroup", cgroup->text, sizeof cgroup->text);
+	/* "0::/group" of version 2, or "5:cpu,memory:/group". */
+	while ((line = strsep(&rest, "\n"))) {
+		group = strchr(line, '/');
+		ours = strncmp(line, "0::", 3) ? strstr(line, "memory") : line;
+		if (!group || !ours || ours > group)
 			continue;
-		look_below(cgroup, "/sys/fs/cgroup/", "memory", group + 1);
+		look_below(cgroup, "/sys/fs/cgroup/memory", group);
 		/* Version 2, also beside version 1. */
-		look_below(cgroup, "/sys/fs/cgroup", "", group + 1);
-		look_below(cgroup, "/sys/fs/cgroup/unified", "", group + 1);
+		look_below(cgroup, "/sys/fs/cgroup", group);
+		look_below(cgroup, "/sys/fs/cgroup/unified", group);
 	}
+	/* One of the node's ranks has as much as each may have, less what is not heap. */
+	if (cgroup->is_high && cgroup->slowed &&
+	    pin_span_bytes() > cgroup->limit / pin_options_ranks() / 8 * 7)
+		pin_warn_once("the control group was above its memory.high, %s, and the heap "
+			      "gives nothing back: the kernel slows down what allocates; ask "
+			      "for more memory, start fewer processes on a node, or raise %s",
+			      PIN_SIZE(cgroup->limit), cgroup->file);
 }
 
 size_t pin_cgroup_limit(void)
@@ -99,5 +96,5 @@ size_t pin_cgroup_limit(void)
 		last = cgroup.limit;
 		is_read = false;
 	}
-	return last;
+	return last == SIZE_MAX ? pin_os_ram() : last;
 }

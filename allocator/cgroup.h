@@ -11,14 +11,19 @@
  * functions read files, are async-signal-safe, and never allocate.
  */
 struct pin_cgroup {
-	size_t limit, peak; /* bytes; SIZE_MAX if there is none, or unknown */
-	char text[PATH_MAX], path[PATH_MAX], group[PATH_MAX];
+	/* The machine's memory if no file says less; the others SIZE_MAX if none does. */
+	size_t limit, peak, slowed, killed;
+	bool is_high; /* the limit is memory.high */
+	/* The first is that of the limit, or "". */
+	char file[PATH_MAX], text[PATH_MAX], path[PATH_MAX], group[PATH_MAX];
 };
 
 /*
- * The memory limit of the process: the lowest limit of its group and of those around it; and
- * the most memory that the group with this limit has had, or has now where the kernel does not
- * say.
+ * The memory limit of the process: the lowest memory.max or memory.high, or limit of version 1,
+ * of its group and of those around it; of the group with this limit the most memory that it has
+ * had, or has now where the kernel does not say, and how often the kernel has slowed processes
+ * down there (above memory.high), or killed one (at memory.max), in memory.events. A heap that
+ * keeps its group above memory.high is warned of, once.
  */
 void pin_cgroup_find(struct pin_cgroup *cgroup);
 

@@ -10,6 +10,8 @@ enum pin_figure_flags {
 	PIN_COUNTED = 32,    /* taken at any time */
 	PIN_AT_RECORD = 64,  /* taken for a record or a report */
 	PIN_AT_REPORT = 128, /* taken for a report only */
+	/* A limit of the process, or a figure of its control group or machine. */
+	PIN_AROUND = PIN_OPTIONAL | PIN_PROPERTY | PIN_AT_RECORD,
 };
 
 enum pin_figure {

@@ -35,9 +35,7 @@ size_t pin_budget_locked_limit(void)
 
 static void find_share(void)
 {
-	size_t ram = pin_os_ram(), cgroup = pin_cgroup_limit();
-
-	share_of_memory = SHARE(cgroup < ram ? cgroup : ram) / pin_options_ranks();
+	share_of_memory = SHARE(pin_cgroup_limit()) / pin_options_ranks();
 }
 
 size_t pin_budget_pinned_limit(void)

@@ -15,16 +15,6 @@ covered() {
 	unshare -rm sh -c 'mount --bind "$1" "$2" && shift 2 && exec "$@"' sh cover "$1" "${@:3}"
 }
 
-# grouped FILE TEXT COMMAND…: where its control group, of version 2, has such a file. Capabilities do not
-# lift the limit on locked memory there, which is taken to be 4 MiB at least.
-grouped() {
-	local group
-	group=$(sed -n 's/^0:://p' /proc/self/cgroup)
-	unshare -rm sh -ec 'mount -t tmpfs none /sys/fs/cgroup; mkdir -p "/sys/fs/cgroup$1"
-		printf %s "$3" > "/sys/fs/cgroup$1/$2"; shift 3; exec "$@"' \
-		sh "$group" "$1" "$2" "${@:3}"
-}
-
 # pages SETTING STATUS REGEX COMMAND…: what it finds of huge pages where that is the kernel's setting.
 pages() {
 	finds "$2" 'huge pages' "$3" covered /sys/kernel/mm/transparent_hugepage/enabled "$1" "${@:4}"
@@ -79,8 +69,26 @@ sized() {
 		checked grouped memory.max 1048576 env PINALLOC_MAX_PINNED=$pinned "$pinalloc" check
 		says warn pinned '1\.0 MiB.*unset PINALLOC_MAX_PINNED'
 	done
-	checked grouped memory.max max env PINALLOC_MAX_PINNED=1G "$pinalloc" check
+	checked grouped memory.max max memory.high max env PINALLOC_MAX_PINNED=1G "$pinalloc" check
 	run -1 grep 'control group' <<< "$output"
+}
+
+# of FILE FILES…: with these files of control groups that one has the limit, of 4 MiB.
+of() {
+	checked grouped "${@:2}" env PINALLOC_MAX_PINNED=auto "$pinalloc" check
+	says ok pinned "up to 3\.0 MiB .*, of 4\.0 MiB of memory that its control group has for .*, by $1\$"
+}
+
+@test "the lower of memory.high and memory.max counts, of whichever group; check says which, and the cure" {
+	local high='above 4\.0 MiB the kernel slows down .*/sys/fs/cgroup/job.*/memory\.high; ask for more memory,'
+	of memory.max memory.max 4194304
+	of memory.max memory.max 4194304 memory.high 4194304
+	of memory.max memory.max 4194304 ../memory.high 8388608
+	run -1 grep 'slows down' <<< "$output"
+	of memory.high memory.high 4194304
+	of memory.high memory.max 8388608 ../memory.high 4194304
+	of memory.high memory.high 4194304 ../memory.max 8388608
+	says warn 'memory\.high' "$high"
 }
 
 # As container runtimes set both: what is lower counts, and no line says more than another one.

@@ -102,7 +102,7 @@ setup() {
 		'[3,"job",{"id":"17","started":1700000000.25},4]' ]
 	for r in 0 1 2 3; do
 		diff <(jq -S '{rank, host, pid, program, elapsed_s, trigger, memory, resident, registration, watch}
-			| .memory += {cgroup_limit_bytes: null, cgroup_peak_bytes: null}
+			| .memory += ({cgroup_limit_bytes, cgroup_high_bytes, cgroup_peak_bytes, cgroup_high_events, cgroup_oom_kills} | map_values(null))
 			| del(.watch.on, .registration.passed_through_reasons,
 				.registration.domains)' "job/$r.json") \
 			<(merged ".ranks[$r] | del(.file, .run, .parent, .tree_peak_bytes)" | jq -S .)

@@ -50,7 +50,9 @@ size_t __wrap_pin_os_ram(void)
 
 size_t __wrap_pin_cgroup_limit(void)
 {
-	return fake_kernel.cgroup ? fake_kernel.cgroup : __real_pin_cgroup_limit();
+	size_t cgroup = fake_kernel.cgroup, ram = __wrap_pin_os_ram();
+
+	return !cgroup ? __real_pin_cgroup_limit() : cgroup < ram ? cgroup : ram;
 }
 
 void fake_touch(const void *addr, size_t n_bytes)

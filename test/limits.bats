@@ -32,6 +32,29 @@ one_line() {
 	[ -z "$stderr" ]
 }
 
+# slowed EVENTS MIB [FILE TEXT…] [NAME=VALUE…]: a heap of MIB where memory.high is 64 MiB.
+slowed() {
+	run -0 --separate-stderr grouped memory.high 67108864 memory.events "low 0\nhigh $1\nmax 0\noom 0\noom_kill 0\n" \
+		"${@:3}" env LD_PRELOAD="$library" PINALLOC_REPORT="$report" "$programs/grow" "$2"
+}
+
+@test "above memory.high of its control group, of which the heap has much, one line says so, and a report has it" {
+	local line='the control group was above its memory.high, 64\.0 MiB, and the heap gives nothing back: .*; ask for more memory, .* or raise /sys/fs/cgroup/job/step/memory\.high'
+	slowed 7 60
+	one_line "$line"
+	[ "$(jq -c '.memory | [.cgroup_limit_bytes, .cgroup_high_bytes, .cgroup_high_events, .cgroup_oom_kills]' "$report")" = \
+		'[67108864,67108864,7,0]' ]
+	slowed 7 40 env OMPI_COMM_WORLD_LOCAL_SIZE=2
+	one_line "$line"
+	slowed 7 40
+	[ -z "$stderr" ]
+	slowed 0 100
+	[ -z "$stderr" ]
+	slowed 7 100 memory.max 33554432
+	[ -z "$stderr" ]
+	[ "$(jq -c '.memory | [.cgroup_limit_bytes, .cgroup_high_bytes]' "$report")" = '[33554432,null]' ]
+}
+
 @test "with too little address space to start, one line says so and malloc returns NULL" {
 	run -1 --separate-stderr limited -v 14000 "$programs/grow" 1
 	one_line 'cannot reserve address space for the heap: raise ulimit -v'

@@ -20,17 +20,9 @@
 /* UCX alone pins 38 MiB for buffers of its own, before the first message. */
 #define MPI_NEEDS (64 * PIN_MIB)
 
-/* Of the machine, or of the control group if that has less. */
-static size_t memory_there_is(void)
-{
-	size_t ram = pin_os_ram(), cgroup = pin_cgroup_limit();
-
-	return cgroup < ram ? cgroup : ram;
-}
-
 bool cmd_memlock_is_limited(void)
 {
-	return pin_os_memlock_limit() < memory_there_is();
+	return pin_os_memlock_limit() < pin_cgroup_limit();
 }
 
 /* CAP_IPC_LOCK counts neither in a user namespace nor in the bounding set only. */
@@ -46,29 +38,25 @@ static const char *cure_of_memlock(size_t soft, size_t hard)
 	       "capability IPC_LOCK";
 }
 
-static void say_memlock_limit(size_t soft, size_t hard)
-{
-	bool little = soft < MPI_NEEDS;
-
-	cmd_finding(little ? CMD_FAIL : CMD_WARN, "memlock", cure_of_memlock(soft, hard),
-		    "a process may pin %s of %s of memory, %s", PIN_SIZE(soft),
-		    PIN_SIZE(memory_there_is()),
-		    little ? "less than an MPI library needs for itself"
-			   : "and the heap gets half of what the program leaves");
-}
-
 void cmd_check_memlock(void)
 {
 	struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+	bool little;
 
 	getrlimit(RLIMIT_MEMLOCK, &limit);
+	little = limit.rlim_cur < MPI_NEEDS;
 	if (cmd_memlock_is_limited())
-		say_memlock_limit(limit.rlim_cur, limit.rlim_max);
+		cmd_finding(little ? CMD_FAIL : CMD_WARN, "memlock",
+			    cure_of_memlock(limit.rlim_cur, limit.rlim_max),
+			    "a process may pin %s of %s of memory, %s",
+			    PIN_SIZE(limit.rlim_cur), PIN_SIZE(pin_cgroup_limit()),
+			    little ? "less than an MPI library needs for itself"
+				   : "and the heap gets half of what the program leaves");
 	else if (limit.rlim_cur == RLIM_INFINITY)
 		cmd_finding(CMD_OK, "memlock", NULL, "unlimited");
 	else
 		cmd_finding(CMD_OK, "memlock", NULL,
-			    limit.rlim_cur >= memory_there_is()
+			    limit.rlim_cur >= pin_cgroup_limit()
 				    ? "%s, no less than the memory there is"
 				    : "the limit of %s does not hold for this shell, which has "
 				      "CAP_IPC_LOCK; make sure that the jobs have it too",
@@ -78,20 +66,28 @@ void cmd_check_memlock(void)
 /* What the library computes, by all limits. */
 void cmd_check_pinned(void)
 {
-	size_t memory = memory_there_is(), most = pin_budget_limit();
-	const char *whose = memory < pin_os_ram() ? "memory that its control group has"
-						  : "memory";
+	static struct pin_cgroup cgroup;
+	size_t most = pin_budget_limit();
+	const char *whose, *by;
 
-	if (most > memory)
+	pin_cgroup_find(&cgroup);
+	by = *cgroup.file ? strrchr(cgroup.file, '/') + 1 : "";
+	whose = *by ? "memory that its control group has" : "memory";
+	if (cgroup.is_high)
+		cmd_finding(CMD_WARN, by, "ask for more memory, or start fewer ranks on a node",
+			    "above %s the kernel slows down what allocates, and goes on to, "
+			    "because the heap gives nothing back: %s",
+			    PIN_SIZE(cgroup.limit), cgroup.file);
+	if (most > cgroup.limit)
 		cmd_finding(CMD_WARN, "pinned", "unset PINALLOC_MAX_PINNED, or lower it",
-			    "a process may pin more than the %s of %s", PIN_SIZE(memory),
+			    "a process may pin more than the %s of %s", PIN_SIZE(cgroup.limit),
 			    whose);
 	else
 		cmd_finding(CMD_OK, "pinned", NULL,
 			    "up to %s of the heap of each process may be pinned, of %s of %s "
-			    "for %s on this node",
-			    PIN_SIZE(most), PIN_SIZE(memory), whose,
-			    CMD_COUNTED(pin_options_ranks(), "rank"));
+			    "for %s on this node%s%s",
+			    PIN_SIZE(most), PIN_SIZE(cgroup.limit), whose,
+			    CMD_COUNTED(pin_options_ranks(), "rank"), *by ? ", by " : "", by);
 }
 
 #define TRANSPARENT "/sys/kernel/mm/transparent_hugepage/"
@@ -148,6 +144,5 @@ void cmd_check_userfaultfd(void)
 					       : "allow it in the container's seccomp profile",
 			    "%s: the library does not notice memory that a program replaces",
 			    pin_options.watch ? strerrordesc_np(errno) : "PINALLOC_WATCH=off");
-	if (fd >= 0)
-		close(fd);
+	pin_io_close(fd);
 }
