@@ -60,12 +60,6 @@ static const char *const cures[PIN_REASONS] = {
 	[PIN_UNSEEN] = "preload the library into the process from its start",
 };
 
-/* Memory that is not the heap's is not the library's to serve. */
-static int64_t n_foreign(const struct pin_verdict *verdict)
-{
-	return verdict->reasons[PIN_FOREIGN] + verdict->reasons[PIN_DMABUF];
-}
-
 static enum pin_reason main_reason(const struct pin_verdict *verdict)
 {
 	enum pin_reason most = PIN_SERVED;
@@ -77,21 +71,14 @@ static enum pin_reason main_reason(const struct pin_verdict *verdict)
 	return most;
 }
 
-static void add_regions(const struct pin_verdict *verdict, struct answer *answer)
-{
-	int64_t created = figure(verdict, PIN_FIGURE_CREATED);
-	int64_t ms = figure(verdict, PIN_FIGURE_SECONDS) / 1000000;
-
-	add(answer, ", from %ld memory region%s", created, plural(created));
-	if (*verdict->slowest_of)
-		add(answer, " (%s spent most time in them: %ld.%03ld s)", verdict->slowest_of,
-		    ms / 1000, ms % 1000);
-}
-
 static void answer_served(const struct pin_verdict *verdict, struct answer *answer)
 {
-	int64_t served = figure(verdict, PIN_FIGURE_SERVED), foreign = n_foreign(verdict);
+	int64_t served = figure(verdict, PIN_FIGURE_SERVED);
+	/* Memory that is not the heap's is not the library's to serve. */
+	int64_t foreign = verdict->reasons[PIN_FOREIGN] + verdict->reasons[PIN_DMABUF];
 	int64_t missed = figure(verdict, PIN_FIGURE_PASSED) - foreign;
+	int64_t created = figure(verdict, PIN_FIGURE_CREATED);
+	int64_t ms = figure(verdict, PIN_FIGURE_SECONDS) / 1000000;
 	enum pin_reason why = main_reason(verdict);
 
 	add(answer, "  Registrations of heap memory: ");
@@ -101,8 +88,11 @@ static void answer_served(const struct pin_verdict *verdict, struct answer *answ
 		add(answer, "%ld of %ld served", served, served + missed);
 	else
 		add(answer, "all %ld served", served);
-	if (figure(verdict, PIN_FIGURE_CREATED))
-		add_regions(verdict, answer);
+	if (created)
+		add(answer, ", from %ld memory region%s", created, plural(created));
+	if (created && *verdict->slowest_of)
+		add(answer, " (%s spent most time in them: %ld.%03ld s)", verdict->slowest_of,
+		    ms / 1000, ms % 1000);
 	if (foreign)
 		add(answer, "; %ld requests for other memory went to libibverbs", foreign);
 	add(answer, ".\n");
@@ -115,26 +105,13 @@ static void answer_served(const struct pin_verdict *verdict, struct answer *answ
 
 /* --- what did it cost? ------------------------------------------------------- */
 
-static void add_more(const struct pin_verdict *verdict, int64_t more, struct answer *answer)
-{
-	int64_t than = figure(verdict, PIN_FIGURE_LIVE_PEAK);
-
-	add(answer, more > 0 ? "%s" : "no", SIZE(more));
-	if (more > 0 && than >= NOTABLE)
-		add(answer, " (%ld %%)", (int64_t)(100.0 * (double)more / (double)than + 0.5));
-	add(answer, " more than the %s in use at %s", SIZE(than),
-	    verdict->n_processes > 1 ? "once" : "the peak");
-	if (verdict->mean_beyond >= NOTABLE)
-		add(answer, ", and %s more than in use on average over time",
-		    SIZE(verdict->mean_beyond));
-}
-
 /* Of several processes, what they had at once. */
 static void answer_cost(const struct pin_verdict *verdict, struct answer *answer)
 {
 	int64_t mapped = figure(verdict, PIN_FIGURE_MAPPED);
 	int64_t live = figure(verdict, PIN_FIGURE_LIVE_PEAK);
 	int64_t touched = figure(verdict, PIN_FIGURE_IN_HEAP);
+	int64_t more = (touched >= 0 ? touched : mapped) - live;
 
 	add(answer, "  Never returning memory: the heap%s grew to %s%s",
 	    plural((int64_t)verdict->n_processes), SIZE(mapped),
@@ -142,10 +119,16 @@ static void answer_cost(const struct pin_verdict *verdict, struct answer *answer
 	if (touched >= 0)
 		add(answer, "; %s%s of that were touched", verdict->is_bound ? "at most " : "",
 		    SIZE(touched));
-	if (live >= 0) {
-		add(answer, ", ");
-		add_more(verdict, (touched >= 0 ? touched : mapped) - live, answer);
-	}
+	if (live >= 0)
+		add(answer, more > 0 ? ", %s" : ", no", SIZE(more));
+	if (more > 0 && live >= NOTABLE)
+		add(answer, " (%ld %%)", (int64_t)(100.0 * (double)more / (double)live + 0.5));
+	if (live >= 0)
+		add(answer, " more than the %s in use at %s", SIZE(live),
+		    verdict->n_processes > 1 ? "once" : "the peak");
+	if (live >= 0 && verdict->mean_beyond >= NOTABLE)
+		add(answer, ", and %s more than in use on average over time",
+		    SIZE(verdict->mean_beyond));
 	add(answer, ".\n");
 }
 
@@ -157,6 +140,10 @@ const struct pin_limit_row pin_limits[PIN_LIMITS] = {
 			       "raise ulimit -l, where the program or its launcher is started"},
 	[PIN_LIMIT_PINNED] = {PIN_FIGURE_REGISTERED_PEAK, PIN_FIGURE_PINNED_LIMIT,
 			      "pinned memory", "raise PINALLOC_MAX_PINNED"},
+	[PIN_LIMIT_HIGH] = {PIN_FIGURE_CGROUP_PEAK, PIN_FIGURE_CGROUP_HIGH,
+			    "memory.high of the control group",
+			    "ask the batch system for more memory, or start fewer processes "
+			    "on a node: above memory.high the kernel slows them down"},
 	[PIN_LIMIT_CGROUP] = {PIN_FIGURE_CGROUP_PEAK, PIN_FIGURE_CGROUP_LIMIT,
 			      "memory of the control group",
 			      "ask the batch system for more memory, or start fewer processes "
@@ -170,7 +157,8 @@ const struct pin_limit_row pin_limits[PIN_LIMITS] = {
 /* In thousandths; -1 if it is not known or ignored. */
 static int64_t share_of(struct pin_limit_use use)
 {
-	if (use.used < 0 || use.limit <= 0 || use.used > use.limit)
+	if (use.used < 0 || use.limit <= 0 ||
+	    (use.used > use.limit && use.which != PIN_LIMIT_HIGH))
 		return -1;
 	return (int64_t)((double)use.used / (double)use.limit * 1000);
 }
@@ -197,16 +185,17 @@ struct pin_limit_use pin_limit_nearest(const int64_t *figures)
 static void answer_nearest(const struct pin_verdict *verdict, struct answer *answer)
 {
 	struct pin_limit_use use = verdict->nearest;
-	int64_t share = share_of(use);
+	int64_t share = share_of(use), slowed = figure(verdict, PIN_FIGURE_CGROUP_SLOWED);
+	int64_t killed = figure(verdict, PIN_FIGURE_CGROUP_KILLED);
 
 	if (share < 0)
 		return;
-	add(answer,
-	    share < 500 ? "  No limit was near; the nearest: " : "  Nearest to a limit: ");
-	add(answer, "%s, %ld %% of ", pin_limits[use.which].name, (share + 5) / 10);
-	add(answer, "%s", SIZE(use.limit));
-	if (*verdict->nearest_of)
-		add(answer, ", %s", verdict->nearest_of);
+	add(answer, "  %s: %s, %ld %% of %s%s%s",
+	    share < 500 ? "No limit was near; the nearest" : "Nearest to a limit",
+	    pin_limits[use.which].name, (share + 5) / 10, SIZE(use.limit),
+	    *verdict->nearest_of ? ", " : "", verdict->nearest_of);
+	if (pin_limits[use.which].used == PIN_FIGURE_CGROUP_PEAK && (slowed > 0 || killed > 0))
+		add(answer, " (memory.events: high %ld, oom_kill %ld)", slowed, killed);
 	add(answer, share >= 900 ? ". Cure: %s.\n" : ".\n", pin_limits[use.which].cure);
 }
 

@@ -16,6 +16,7 @@
 enum pin_limit {
 	PIN_LIMIT_MEMLOCK,
 	PIN_LIMIT_PINNED,
+	PIN_LIMIT_HIGH, /* if it is the control group's limit: before that */
 	PIN_LIMIT_CGROUP,
 	PIN_LIMIT_RAM,
 	PIN_LIMIT_HEAP,
@@ -34,7 +35,7 @@ struct pin_limit_use {
 
 struct pin_verdict {
 	size_t n_processes;
-	int64_t figures[PIN_FIGURES]; /* sums, -1 where a process has none; SECONDS the most */
+	int64_t figures[PIN_FIGURES]; /* sums, of SECONDS and properties the most; -1: none */
 	int64_t reasons[PIN_REASONS]; /* requests by what became of them */
 	/* What the heaps held beyond what was in use, in the mean over time; -1: not known. */
 	int64_t mean_beyond;
@@ -47,7 +48,9 @@ struct pin_verdict {
 	char nearest_of[96], most_beside_of[96], peak_of[96], slowest_of[96];
 };
 
-/* The limit that a process was nearest to. A process that is above a limit is not bound by it.
+/*
+ * The limit that a process was nearest to. A process that is above a limit is not bound by it,
+ * but that memory.high slows it down.
  */
 struct pin_limit_use pin_limit_nearest(const int64_t *figures);
 bool pin_limit_is_nearer(struct pin_limit_use a, struct pin_limit_use b);

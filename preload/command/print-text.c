@@ -71,8 +71,10 @@ static void print_unwatched(const struct cmd_job *job)
 
 /* --- the answers (verdict.h) ----------------------------------------------------- */
 
-/* Of the figures that some processes lack the others' are summed, of memory what was there at
- * once. */
+/*
+ * Of the figures that some processes lack the others' are summed, of memory what was there at
+ * once. Of a limit, or a figure of a control group, a sum would mean nothing.
+ */
 static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 {
 	struct cmd_sum sum = cmd_sum_of(job->ranks, job->n_main, NULL, job->started);
@@ -80,7 +82,9 @@ static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 	for (int i = 0; i < CMD_STORED; i++) {
 		struct cmd_summary summary = cmd_job_summary(job, i);
 
-		verdict->figures[i] = summary.n ? cmd_whole(summary.sum) : -1;
+		double all = pin_figures[i].flags & PIN_PROPERTY ? summary.max : summary.sum;
+
+		verdict->figures[i] = summary.n ? cmd_whole(all) : -1;
 		if (i == CMD_SECONDS)
 			verdict->figures[i] = cmd_whole(summary.max * 1e9);
 	}
