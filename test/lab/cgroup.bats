@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # The promise: in a memory cgroup a program needs no more memory than without the library, is warned
 # once if not all it uses can be pinned, and is not killed for it. Tested with both cgroup versions,
-# and with the limit in an outer group. Where a cgroup limits the objects of an adapter, a program gets
-# as many as without the library.
+# with the limit in an outer group, and with memory.high. Where a cgroup limits the objects of an
+# adapter, a program gets as many as without the library.
 
 load lab
 
@@ -19,13 +19,14 @@ setup_file() {
 }
 
 # limited HOW GROUP [VARIABLE=VALUE…] COMMAND…: runs a case, HOW being attempt, control or shimmed, named
-# after the group, in a new group of 256 MiB; with version 2, nested in another such group. Records what
-# was killed there.
+# after the group, in a new group of 256 MiB, or shimmed of $size; with version 2, nested in another such
+# group. Records what was killed there.
 limited() {
 	local how=$1 name=$2 group=$groups/$2 inner=$groups/$2$within
 	shift
 	mkdir "$group"
 	echo 256M > "$group/$limit"
+	[ "$how" != shimmed ] || echo "${size:-256M}" > "$group/$limit"
 	if [ -n "$within" ]; then
 		echo +memory > "$group/cgroup.subtree_control"
 		mkdir "$inner"
@@ -89,6 +90,7 @@ version_2() {
 	every_way held "$programs/rdma-pieces" held
 	within=/step
 	every_way within "$programs/rdma-pieces" held
+	within='' limit=memory.high size=208M limited shimmed high "$programs/rdma-pieces" held
 	objects cq cq_ex qp srq ah mw pd
 }
 
@@ -113,10 +115,10 @@ touched() {
 	done
 }
 
-# told HOW NAME: there is one line, from the library, with a cure.
+# told CASE: there is one line, from the library, with a cure.
 told() {
-	[ "$(wc -l < "$results/$1-$2.err")" -eq 1 ]
-	grep -E '^pinalloc.*PINALLOC_MAX_PINNED' "$results/$1-$2.err"
+	[ "$(wc -l < "$results/$1.err")" -eq 1 ]
+	grep -E '^pinalloc.*PINALLOC_MAX_PINNED' "$results/$1.err"
 }
 
 # registered NAME: all requests were served or registered by libibverbs.
@@ -137,10 +139,10 @@ limit_is_kept() {
 	local how
 	results=$BATS_FILE_TMPDIR/version-$1
 	registered pieces
-	told eager pieces
+	told eager-pieces
 	registered held
 	for how in eager lazy; do
-		told $how held
+		told "$how-held"
 		[ "$(reported $how-held .registration.passed_through)" -gt 0 ]
 	done
 }
@@ -173,8 +175,19 @@ version_1_exists() {
 @test "the limit of an outer cgroup counts" {
 	results=$BATS_FILE_TMPDIR/version-2
 	registered within
-	told eager within
-	told lazy within
+	told eager-within
+	told lazy-within
+}
+
+@test "memory.high counts as memory.max, and a program that goes beyond it is told what slows it down" {
+	results=$BATS_FILE_TMPDIR/version-2
+	ended high
+	[ "$(< "$results/high.out")" = 'pieces 28 refused 0 wrong 0' ]
+	holds high '.memory.cgroup_high_bytes == 208 * 1048576' '.memory.cgroup_high_events > 0' \
+		'.memory.pinned_peak_bytes <= 156 * 1048576'
+	grep -E '^pinalloc.* above its memory\.high, 208\.0 MiB.* raise /sys/fs/cgroup/high/memory\.high$' "$results/high.err"
+	sed -i '/memory\.high/d' "$results/high.err"
+	told high
 }
 
 @test "with few objects of an adapter, as many completion queues, queue pairs and so on can be made" {
