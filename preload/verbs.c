@@ -80,12 +80,12 @@ PIN_EXPORT int ibv_fork_init(void)
 	return pin_fork_init();
 }
 
-PIN_EXPORT_AS(int, ibv_dontfork_range, void *start, size_t length)
+PIN_EXPORT int ibv_dontfork_range(void *start, size_t length)
 {
 	return pin_fork_mark(start, length);
 }
 
-PIN_EXPORT_AS(int, ibv_dofork_range, void *start, size_t length)
+PIN_EXPORT int ibv_dofork_range(void *start, size_t length)
 {
 	return pin_fork_unmark(start, length);
 }

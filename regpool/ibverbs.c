@@ -33,46 +33,14 @@ static _Atomic size_t n_copies;
 /* The copy that is called where no other is known to be meant: the first. */
 static const struct pin_ibverbs *_Atomic in_use;
 
-/*
- * The versions are those of libibverbs.map.in; without a version there could be the functions
- * of ABI 1.0, which use other structures. A copy that is linked into another library has none.
- */
 static const struct {
 	const char *name, *version;
 	size_t offset;
 } symbols[] = {
-#define SYMBOL(name, version)                                                        \
-	{                                                                            \
-		"ibv_" #name, "IBVERBS_" version, offsetof(struct pin_ibverbs, name) \
-	}
-	/* clang-format off */
-	SYMBOL(reg_mr_iova2, "1.8"),
-	SYMBOL(dereg_mr, "1.1"),
-	SYMBOL(rereg_mr, "1.1"),
-	SYMBOL(alloc_pd, "1.1"),
-	SYMBOL(dealloc_pd, "1.1"),
-	SYMBOL(open_device, "1.1"),
-	SYMBOL(close_device, "1.1"),
-	SYMBOL(query_device, "1.1"),
-	SYMBOL(create_cq, "1.1"),
-	SYMBOL(resize_cq, "1.1"),
-	SYMBOL(create_qp, "1.1"),
-	SYMBOL(create_srq, "1.1"),
-	SYMBOL(create_ah, "1.1"),
-	SYMBOL(get_device_list, "1.1"),
-	SYMBOL(free_device_list, "1.1"),
-	SYMBOL(fork_init, "1.1"),
-	SYMBOL(dontfork_range, "1.1"),
-	SYMBOL(dofork_range, "1.1"),
-	SYMBOL(reg_dmabuf_mr, "1.12"),
-	SYMBOL(is_fork_initialized, "1.13"),
-	SYMBOL(reg_mr_ex, "1.15"),
-	SYMBOL(reg_buf_mr, "1.17"),
-	SYMBOL(create_comp_cntr, "1.18"),
-	/* clang-format on */
-	/* An internal function, whose version differs in each release. */
-	{"verbs_uninit_context", NULL, offsetof(struct pin_ibverbs, uninit_context)},
-#undef SYMBOL
+#define FUNCTION(name, version) \
+	{"ibv_" #name, "IBVERBS_" version, offsetof(struct pin_ibverbs, name)},
+	PIN_IBVERBS_FUNCTIONS(FUNCTION)
+#undef FUNCTION
 };
 
 /* The dynamic section of an object. */
@@ -186,6 +154,7 @@ static bool resolve(const struct object *object, struct pin_ibverbs *table)
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(symbols); i++)
 		*(void **)((char *)table + symbols[i].offset) = find_symbol(
 			object, symbols[i].name, symbols[i].version);
+	*(void **)&table->uninit_context = find_symbol(object, "verbs_uninit_context", NULL);
 	return table->reg_mr_iova2 && table->dereg_mr && table->alloc_pd && table->query_device;
 }
 

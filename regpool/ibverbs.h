@@ -14,6 +14,7 @@
 /* Of rdma-core 35 and 34. */
 #if !HAVE_DECL_IBV_IS_FORK_INITIALIZED
 enum ibv_fork_status { IBV_FORK_DISABLED, IBV_FORK_ENABLED, IBV_FORK_UNNEEDED };
+enum ibv_fork_status ibv_is_fork_initialized(void);
 #endif
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 				 uint64_t iova, int fd, int access);
@@ -32,6 +33,9 @@ struct ibv_mr_init_attr {
 };
 struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
 #endif
+/* Of no public header. */
+int ibv_dontfork_range(void *start, size_t length);
+int ibv_dofork_range(void *start, size_t length);
 struct ibv_buf;
 struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length,
 			      int access);
@@ -40,36 +44,41 @@ struct ibv_comp_cntr_init_attr;
 struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
 					   struct ibv_comp_cntr_init_attr *attr);
 
+/*
+ * The functions of libibverbs that are called, with their versions, which are those of
+ * libibverbs.map.in; without a version there could be the functions of ABI 1.0, which use other
+ * structures. A copy that is linked into another library has none.
+ */
+#define PIN_IBVERBS_FUNCTIONS(X)       \
+	X(reg_mr_iova2, "1.8")         \
+	X(dereg_mr, "1.1")             \
+	X(rereg_mr, "1.1")             \
+	X(alloc_pd, "1.1")             \
+	X(dealloc_pd, "1.1")           \
+	X(open_device, "1.1")          \
+	X(close_device, "1.1")         \
+	X(query_device, "1.1")         \
+	X(create_cq, "1.1")            \
+	X(resize_cq, "1.1")            \
+	X(create_qp, "1.1")            \
+	X(create_srq, "1.1")           \
+	X(create_ah, "1.1")            \
+	X(get_device_list, "1.1")      \
+	X(free_device_list, "1.1")     \
+	X(fork_init, "1.1")            \
+	X(dontfork_range, "1.1")       \
+	X(dofork_range, "1.1")         \
+	X(reg_dmabuf_mr, "1.12")       \
+	X(is_fork_initialized, "1.13") \
+	X(reg_mr_ex, "1.15")           \
+	X(reg_buf_mr, "1.17")          \
+	X(create_comp_cntr, "1.18")
+
 struct pin_ibverbs {
-	struct ibv_mr *(*reg_mr_iova2)(struct ibv_pd *pd, void *addr, size_t length,
-				       uint64_t iova, unsigned access);
-	int (*dereg_mr)(struct ibv_mr *mr);
-	int (*rereg_mr)(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-			size_t length, int access);
-	struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *pd, uint64_t offset, size_t length,
-					uint64_t iova, int fd, int access);
-	struct ibv_mr *(*reg_mr_ex)(struct ibv_pd *pd, struct ibv_mr_init_attr *attr);
-	struct ibv_mr *(*reg_buf_mr)(struct ibv_pd *pd, struct ibv_buf *buf, void *addr,
-				     size_t length, int access);
-	struct ibv_pd *(*alloc_pd)(struct ibv_context *context);
-	int (*dealloc_pd)(struct ibv_pd *pd);
-	struct ibv_context *(*open_device)(struct ibv_device *device);
-	int (*close_device)(struct ibv_context *context);
-	int (*query_device)(struct ibv_context *context, struct ibv_device_attr *attr);
-	struct ibv_cq *(*create_cq)(struct ibv_context *context, int cqe, void *cq_context,
-				    struct ibv_comp_channel *channel, int comp_vector);
-	int (*resize_cq)(struct ibv_cq *cq, int cqe);
-	struct ibv_qp *(*create_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
-	struct ibv_srq *(*create_srq)(struct ibv_pd *pd, struct ibv_srq_init_attr *attr);
-	struct ibv_ah *(*create_ah)(struct ibv_pd *pd, struct ibv_ah_attr *attr);
-	struct ibv_comp_cntr *(*create_comp_cntr)(struct ibv_context *context,
-						  struct ibv_comp_cntr_init_attr *attr);
-	struct ibv_device **(*get_device_list)(int *n);
-	void (*free_device_list)(struct ibv_device **list);
-	int (*fork_init)(void);
-	int (*dontfork_range)(void *start, size_t length);
-	int (*dofork_range)(void *start, size_t length);
-	enum ibv_fork_status (*is_fork_initialized)(void);
+#define FUNCTION(name, version) __typeof__(&ibv_##name) name;
+	PIN_IBVERBS_FUNCTIONS(FUNCTION)
+#undef FUNCTION
+	/* verbs_uninit_context(), an internal function: its version differs in each release. */
 	void (*uninit_context)(struct verbs_context *context);
 };
 
