@@ -10,7 +10,6 @@
 #include "regpool/fork.h"
 #include "regpool/listeners.h"
 #include "regpool/mr.h"
-#include "regpool/objects.h"
 #include "regpool/state.h"
 #include "regpool/provider.h"
 #include "regpool/evict.h"
@@ -96,7 +95,6 @@ PIN_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 	if (pd && !pin_state_off()) {
 		pin_provider_hook(context);
-		pin_objects_hook(context);
 		pin_domain_notice(pd);
 	}
 	if (pd)

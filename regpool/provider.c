@@ -5,10 +5,12 @@
 #include "allocator/log.h"
 #include "allocator/reserve.h"
 #include "regpool/arm.h"
+#include "regpool/evict.h"
 #include "regpool/mr.h"
 
 #include <malloc.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 typedef void function(void);
 
@@ -61,7 +63,7 @@ static bool find_word(struct hook *hook, function **words, size_t n)
 }
 
 /* libibverbs has allocated its private memory with malloc, which knows the size. */
-static bool hook_context(struct ibv_context *context)
+static bool hook_calls(struct ibv_context *context)
 {
 	struct verbs_context *extended = verbs_get_ctx_op(context, priv);
 	const struct ibv_context_ops *ops = &context->ops;
@@ -85,13 +87,104 @@ static bool hook_context(struct ibv_context *context)
 	return true;
 }
 
+/* --- objects -------------------------------------------------------------------------- */
+
+/* The functions of struct verbs_context that take a context and attributes. */
+#define FOR_EACH_FUNCTION(X)                                          \
+	X(create_cq_ex, struct ibv_cq_ex, struct ibv_cq_init_attr_ex) \
+	X(create_qp_ex, struct ibv_qp, struct ibv_qp_init_attr_ex)    \
+	X(create_srq_ex, struct ibv_srq, struct ibv_srq_init_attr_ex) \
+	X(create_wq, struct ibv_wq, struct ibv_wq_init_attr)          \
+	X(create_rwq_ind_table, struct ibv_rwq_ind_table, struct ibv_rwq_ind_table_init_attr)
+
+/* A context's own functions. One that is gone leaves them to the next at its address. */
+struct tables {
+	const struct ibv_context *context;
+	struct ibv_mw *(*alloc_mw)(struct ibv_pd *pd, enum ibv_mw_type type);
+#define FUNCTION(name, object, attributes) \
+	object *(*name)(struct ibv_context * context, attributes * attr);
+	FOR_EACH_FUNCTION(FUNCTION)
+#undef FUNCTION
+};
+
+#define MOST_CONTEXTS 65536
+static struct pin_table all;
+static _Atomic size_t n_all;
+
+static struct tables *tables_of(const struct ibv_context *context)
+{
+	for (size_t i = 0; i < n_all; i++)
+		if (pin_table_at(&all, struct tables, i)->context == context)
+			return pin_table_at(&all, struct tables, i);
+	return NULL;
+}
+
+static struct tables *new_tables(const struct ibv_context *context)
+{
+	struct tables *its;
+
+	if ((!all.base && pin_table_init(&all, sizeof *its, MOST_CONTEXTS)) ||
+	    pin_table_ensure(&all, n_all + 1))
+		return NULL;
+	its = pin_table_at(&all, struct tables, n_all);
+	its->context = context;
+	n_all++;
+	return its;
+}
+
+#define FUNCTION(name, object, attributes)                                          \
+	static object *name(struct ibv_context *context, attributes *attr)          \
+	{                                                                           \
+		attributes given = *attr;                                           \
+                                                                                    \
+		return PIN_CREATE(context, tables_of(context)->name(context, attr), \
+				  *attr = given);                                   \
+	}
+FOR_EACH_FUNCTION(FUNCTION)
+#undef FUNCTION
+
+static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	return PIN_CREATE(pd->context, tables_of(pd->context)->alloc_mw(pd, type));
+}
+
+/*
+ * The tables have a function before it is hooked. A context may lack some: of its structure
+ * only the last sz bytes are there.
+ */
+static void hook_objects(struct ibv_context *context)
+{
+	struct verbs_context *extended = verbs_get_ctx(context);
+	struct tables *its = tables_of(context);
+
+	its = its ? its : new_tables(context);
+	if (!its) {
+		pin_warn_once("no memory to help with the objects of another context");
+		return;
+	}
+	if (context->ops.alloc_mw && context->ops.alloc_mw != alloc_mw) {
+		its->alloc_mw = context->ops.alloc_mw;
+		context->ops.alloc_mw = alloc_mw;
+	}
+#define FUNCTION(name, object, attributes)                                             \
+	if (extended &&                                                                \
+	    extended->sz >= sizeof *extended - offsetof(struct verbs_context, name) && \
+	    extended->name && extended->name != name) {                                \
+		its->name = extended->name;                                            \
+		extended->name = name;                                                 \
+	}
+	FOR_EACH_FUNCTION(FUNCTION)
+#undef FUNCTION
+}
+
 void pin_provider_hook(struct ibv_context *context)
 {
 	static pthread_mutex_t hook_lock = PTHREAD_MUTEX_INITIALIZER;
 	bool taken;
 
 	pthread_mutex_lock(&hook_lock);
-	taken = hook_context(context);
+	taken = hook_calls(context);
+	hook_objects(context);
 	pthread_mutex_unlock(&hook_lock);
 	if (!taken)
 		pin_warn_once("the provider functions of %s are not where libibverbs is known "

@@ -5,7 +5,6 @@
  */
 #include <config.h>
 
-#include "regpool/objects.h"
 #include "regpool/state.h"
 #include "regpool/provider.h"
 #include "regpool/proxy.h"
@@ -241,8 +240,8 @@ static void objects(struct device *device)
 	used = reg(pd, grow(&span, PIECE), 64, RIGHTS);
 
 	device->extended.create_cq_ex = their_create_cq_ex;
-	pin_objects_hook(context);
-	pin_objects_hook(context);
+	pin_provider_hook(context);
+	pin_provider_hook(context);
 	for (int i = 0; i < 3; i++)
 		pin_mr_deregister(reg(pd, grow(&span, PIECE), PIECE, RIGHTS));
 	full_with = EINVAL;
@@ -264,7 +263,7 @@ static void objects(struct device *device)
 	pin_mr_deregister(used);
 	nothing_is_left(pd);
 	device->extended.create_cq_ex = NULL;
-	pin_objects_hook(context);
+	pin_provider_hook(context);
 	ok(!create_cq(context) && errno == EOPNOTSUPP, "what a provider lacks is not hooked");
 }
 
