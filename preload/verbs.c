@@ -79,14 +79,19 @@ PIN_EXPORT int ibv_fork_init(void)
 	return pin_fork_init();
 }
 
+/*
+ * libibverbs calls these two for each registration. If they do nothing where the kernel copies
+ * pinned pages, the heap survives in children even if the program finds the real
+ * ibv_fork_init() with dlsym().
+ */
 PIN_EXPORT int ibv_dontfork_range(void *start, size_t length)
 {
-	return pin_fork_mark(start, length);
+	return pin_fork_kernel_copies() ? 0 : pin_ibverbs()->dontfork_range(start, length);
 }
 
 PIN_EXPORT int ibv_dofork_range(void *start, size_t length)
 {
-	return pin_fork_unmark(start, length);
+	return pin_fork_kernel_copies() ? 0 : pin_ibverbs()->dofork_range(start, length);
 }
 
 PIN_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)

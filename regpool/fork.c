@@ -21,23 +21,13 @@ static enum ibv_fork_status fork_status(void)
 }
 
 /* Cached: the answer cannot change, and each query is a netlink call. */
-static bool kernel_copies(void)
+bool pin_fork_kernel_copies(void)
 {
 	static _Atomic int answer; /* 1 no, 2 yes */
 
 	if (!answer)
 		answer = fork_status() == IBV_FORK_UNNEEDED ? 2 : 1;
 	return answer == 2;
-}
-
-int pin_fork_mark(void *start, size_t length)
-{
-	return kernel_copies() ? 0 : pin_ibverbs()->dontfork_range(start, length);
-}
-
-int pin_fork_unmark(void *start, size_t length)
-{
-	return kernel_copies() ? 0 : pin_ibverbs()->dofork_range(start, length);
 }
 
 static void stop_registering(void)
@@ -127,6 +117,6 @@ void pin_fork_handle(void)
 void pin_fork_prepare(void)
 {
 	is_prepared = true;
-	if (!kernel_copies() && fork_status() == IBV_FORK_ENABLED)
+	if (!pin_fork_kernel_copies() && fork_status() == IBV_FORK_ENABLED)
 		stop_registering();
 }

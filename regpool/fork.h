@@ -23,13 +23,8 @@
  */
 int pin_fork_init(void);
 
-/*
- * ibv_dontfork_range() and ibv_dofork_range(), which libibverbs calls for each registration. Do
- * nothing if the kernel copies pinned pages. So the heap survives in children even if the
- * program finds the real ibv_fork_init() with dlsym(). Return 0, or -1 and errno.
- */
-int pin_fork_mark(void *start, size_t length);
-int pin_fork_unmark(void *start, size_t length);
+/* Whether the kernel copies pinned pages. */
+bool pin_fork_kernel_copies(void);
 
 /*
  * Installs the fork handlers, which stop registration in children, as late as preload/init.c

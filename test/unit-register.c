@@ -654,8 +654,7 @@ static void forks(void)
 
 	ok(!pin_fork_init() && !fake_verbs.fork_inits,
 	   "ibv_fork_init does nothing where the kernel copies");
-	ok(!pin_fork_mark(heap, PIECE) && !pin_fork_unmark(heap, PIECE),
-	   "pages are not hidden from children");
+	ok(pin_fork_kernel_copies(), "pages are not hidden from children");
 	ok(!look_up(pd, heap, 64, &keys), "the parent looks up keys");
 	parents = pd;
 	parents_mr = mr;
