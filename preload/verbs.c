@@ -50,7 +50,7 @@ PIN_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 PIN_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 			    size_t length, int access)
 {
-	return pin_mr_reregister(mr, flags, pd, addr, length, access, CALLER);
+	return pin_mr_reregister(mr, flags, pd, addr, length, access, CALLER, NULL);
 }
 
 PIN_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,

@@ -33,13 +33,9 @@ struct request {
 	struct ibv_buf *buf;
 };
 
-/* Whether memory regions of the heap can serve the request at all. */
+/* Whether memory regions of the heap can serve a request for heap memory at all. */
 static enum pin_reason check_request(const struct request *request)
 {
-	if (PIN_UNLIKELY(pin_state_off()))
-		return pin_state_off();
-	if (!pin_reserve_contains(request->addr))
-		return PIN_FOREIGN;
 	pin_watch_catch_up();
 	if (request->iova != (uintptr_t)request->addr || !request->length)
 		return PIN_IOVA;
@@ -179,12 +175,12 @@ struct ibv_mr *pin_mr_register(struct ibv_pd *pd, void *addr, size_t length, uin
 	struct pin_proxy *proxy = NULL;
 	enum pin_reason reason = PIN_FOREIGN;
 
-	/* The most common case first: memory that is not heap needs no proxy. */
-	if (pin_reserve_contains(addr)) {
+	/* Memory that is not heap needs no proxy. */
+	if (PIN_UNLIKELY(pin_state_off())) {
+		reason = pin_state_off();
+	} else if (pin_reserve_contains(addr)) {
 		proxy = pin_proxy_new();
 		reason = proxy ? serve_request(&request, proxy) : PIN_NO_ROOM;
-	} else if (pin_state_off()) {
-		reason = pin_state_off();
 	}
 	pin_state_count(reason);
 	if (PIN_LIKELY(reason == PIN_SERVED)) {
@@ -281,6 +277,8 @@ static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
 	struct pin_retry room;
 	int error;
 
+	if (!rereg_mr)
+		rereg_mr = pin_ibverbs_of(mr->context)->rereg_mr;
 	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION))
 		return rereg_mr(mr, flags, pd, addr, length, access);
 	pin_foreign_begin(&foreign, addr, length, caller);
@@ -314,16 +312,14 @@ static int reregister_proxy(struct pin_proxy *proxy, int flags, struct ibv_pd *p
 			    size_t length, int access, const void *caller)
 {
 	struct ibv_mr *own = proxy->own ? proxy->own : register_own(proxy, caller);
-	const struct pin_ibverbs *verbs;
 	int error, saved;
 
 	if (!own)
 		return IBV_REREG_MR_ERR_CMD;
-	verbs = pin_ibverbs_of(own->context);
-	error = reregister_real(own, flags, pd, addr, length, access, caller, verbs->rereg_mr);
+	error = reregister_real(own, flags, pd, addr, length, access, caller, NULL);
 	saved = errno;
 	if (error && !proxy->own)
-		verbs->dereg_mr(own);
+		pin_ibverbs_of(own->context)->dereg_mr(own);
 	if (!error) {
 		if (!proxy->own)
 			release_proxy(proxy);
@@ -335,8 +331,8 @@ static int reregister_proxy(struct pin_proxy *proxy, int flags, struct ibv_pd *p
 	return error;
 }
 
-int pin_mr_reregister_by(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-			 size_t length, int access, const void *caller, pin_rereg_mr *rereg_mr)
+int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+		      size_t length, int access, const void *caller, pin_rereg_mr *rereg_mr)
 {
 	struct pin_proxy *proxy = pin_proxy_of(mr);
 
@@ -348,13 +344,6 @@ int pin_mr_reregister_by(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *
 	}
 	pin_state_count(PIN_EXTENDED);
 	return reregister_proxy(proxy, flags, pd, addr, length, access, caller);
-}
-
-int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-		      size_t length, int access, const void *caller)
-{
-	return pin_mr_reregister_by(mr, flags, pd, addr, length, access, caller,
-				    pin_ibverbs_of(mr->context)->rereg_mr);
 }
 
 /* Registers if necessary. */
@@ -388,9 +377,8 @@ static inline struct pin_entry *held_if_covering(struct pin_access_set *set, uin
 	const uint32_t held = PIN_ENTRY_READY | PIN_ENTRY_HELD;
 	struct pin_entry *entry = pin_entry_at(set, number);
 
-	if (PIN_UNLIKELY(!number))
-		return NULL;
-	if (PIN_UNLIKELY((atomic_load_explicit(&entry->state, memory_order_acquire) & held) !=
+	if (PIN_UNLIKELY(!number ||
+			 (atomic_load_explicit(&entry->state, memory_order_acquire) & held) !=
 				 held ||
 			 !pin_entry_covers(entry, addr, length)))
 		return NULL;

@@ -35,16 +35,12 @@ static inline int pin_mr_deregister(struct ibv_mr *mr)
 
 /*
  * As ibv_rereg_mr(3): returns 0 or an enum ibv_rereg_mr_err_code. If it fails, a proxy keeps
- * its registration.
+ * its registration. An MR that is not a proxy is changed with the given function; NULL for
+ * libibverbs' own.
  */
+typedef __typeof__(ibv_rereg_mr) pin_rereg_mr;
 int pin_mr_reregister(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-		      size_t length, int access, const void *caller);
-
-/* The same, but an MR that is not a proxy is changed with the given function. */
-typedef int pin_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-			 size_t length, int access);
-int pin_mr_reregister_by(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-			 size_t length, int access, const void *caller, pin_rereg_mr *rereg_mr);
+		      size_t length, int access, const void *caller, pin_rereg_mr *rereg_mr);
 
 /* Laid out as struct pinalloc_key, so that a look-up writes into that. */
 struct pin_mr_key {

@@ -26,9 +26,8 @@ static int dereg_mr(struct ibv_mr *mr)
 static int rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
 		    int access)
 {
-	return pin_mr_reregister_by(mr, flags, pd, addr, length, access,
-				    __builtin_return_address(0),
-				    PROVIDER(mr->context, rereg_mr));
+	return pin_mr_reregister(mr, flags, pd, addr, length, access,
+				 __builtin_return_address(0), PROVIDER(mr->context, rereg_mr));
 }
 
 /*

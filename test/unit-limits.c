@@ -445,10 +445,10 @@ static void changed_foreign(void)
 	for (int i = 0; i < PIECES; i++)
 		pin_mr_deregister(reg(pd, heap[i], PIECE, RIGHTS));
 	used = reg(pd, heap[0], PIECE, RIGHTS);
-	error = pin_mr_reregister(mr, change, NULL, &pd, 55 * PIECE, 0, NULL);
+	error = pin_mr_reregister(mr, change, NULL, &pd, 55 * PIECE, 0, NULL, NULL);
 	ok(!error && reaches(mr) && mr->length == 55 * PIECE && reaches(used),
 	   "idle ones are evicted for an MR of other memory that grows");
-	error = pin_mr_reregister(mr, change, NULL, &pd, 64 * PIECE, 0, NULL);
+	error = pin_mr_reregister(mr, change, NULL, &pd, 64 * PIECE, 0, NULL, NULL);
 	ok(error == IBV_REREG_MR_ERR_CMD && errno == ENOMEM && reaches(mr) && reaches(used) &&
 		   mr->length == 55 * PIECE && fake_verbs.live == 2,
 	   "when none is left it is as it was, and the error is the adapter's");

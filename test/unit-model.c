@@ -210,7 +210,8 @@ static void do_reregister(struct actor *actor, struct held *held)
 		held->access = some_rights(actor);
 	}
 	if (pin_mr_reregister(held->mr, flags, NULL, held->addr, held->length,
-			      flags & IBV_REREG_MR_CHANGE_ACCESS ? (int)held->access : 0, NULL))
+			      flags & IBV_REREG_MR_CHANGE_ACCESS ? (int)held->access : 0, NULL,
+			      NULL))
 		*held = before;
 	count_wrong(actor, !usable(held));
 }

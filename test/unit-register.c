@@ -221,25 +221,26 @@ static void changes(void)
 	char stack[64];
 
 	fake_verbs.rereg_errno = EOPNOTSUPP;
-	ok(pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap + 100, 7, 0,
+	ok(pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap + 100, 7, 0, NULL,
 			     NULL) == IBV_REREG_MR_ERR_CMD &&
 		   errno == EOPNOTSUPP,
 	   "where the adapter cannot change a registration, it says so");
 	ok(mr->lkey == lkey && mr->addr == heap && reaches(mr) && fake_verbs.live == 1,
 	   "and everything stays as it was");
 	fake_verbs.rereg_errno = 0;
-	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap + 100, 7, 0,
+	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap + 100, 7, 0, NULL,
 			      NULL) &&
 		   mr->addr == heap + 100 && mr->length == 7 && reaches(mr),
 	   "otherwise it has another address");
-	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_PD, other, NULL, 0, 0, NULL) &&
+	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_PD, other, NULL, 0, 0, NULL, NULL) &&
 		   mr->pd == other && reaches(mr),
 	   "or another PD");
 	ok(!pin_domain_dealloc(pd), "then the first PD can be deallocated");
-	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, stack, 64, 0, NULL) &&
+	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, stack, 64, 0, NULL,
+			      NULL) &&
 		   mr->addr == stack && fake_access_of(mr->lkey) == RIGHTS && reaches(mr),
 	   "or other memory than the heap");
-	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 1, NULL) &&
+	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 1, NULL, NULL) &&
 		   fake_access_of(mr->lkey) == 1,
 	   "or other rights");
 	ok(child_leaves(mr), "a child of fork() deregisters nothing");
@@ -473,8 +474,8 @@ static void deregister_foreign(struct ibv_pd *pd, struct ibv_mr *mr)
 static void change_foreign(struct ibv_pd *pd, struct ibv_mr *mr)
 {
 	fake_verbs.rereg_errno = EIO;
-	ok(pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, pd, heap, 64, 0, NULL) ==
-			   IBV_REREG_MR_ERR_CMD &&
+	ok(pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, pd, heap, 64, 0, NULL,
+			     NULL) == IBV_REREG_MR_ERR_CMD &&
 		   errno == EIO,
 	   "or a change");
 	fake_verbs.rereg_errno = 0;

@@ -113,7 +113,8 @@ static void local_only(void)
 		   !fake_keys_reach(lkey, rkey, pd, heap + 99, 1) &&
 		   !fake_keys_reach(lkey, rkey, pd, heap + 164, 1),
 	   "beyond it the key is libibverbs' own, for the exact range");
-	ok(!pin_mr_reregister(near, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, RIGHTS, NULL) &&
+	ok(!pin_mr_reregister(near, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, RIGHTS, NULL,
+			      NULL) &&
 		   fake_access_of(near->lkey) == RIGHTS &&
 		   !fake_keys_reach(near->lkey, near->rkey, pd, heap + 999, 1),
 	   "so is the key of a changed registration");
@@ -141,16 +142,16 @@ static void changed(void)
 		size_t to = i * 7 % N_SETS;
 
 		wrong += pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
-					   (int)set_at(to), NULL) != 0;
+					   (int)set_at(to), NULL, NULL) != 0;
 		wrong += !reaches(mr) || fake_access_of(mr->lkey) != set_at(to);
 	}
 	ok(!wrong, "ibv_rereg_mr gives a key with exactly the new rights");
 	lkey = mr->lkey;
-	ok(pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, WRITE, NULL) ==
-			   IBV_REREG_MR_ERR_CMD &&
+	ok(pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, WRITE, NULL,
+			     NULL) == IBV_REREG_MR_ERR_CMD &&
 		   mr->lkey == lkey && reaches(mr),
 	   "ibv_rereg_mr changes nothing if verbs refuse the rights");
-	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap + 64, 64, 0,
+	ok(!pin_mr_reregister(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, heap + 64, 64, 0, NULL,
 			      NULL) &&
 		   mr->lkey == lkey,
 	   "ibv_rereg_mr keeps rights that it does not change");
