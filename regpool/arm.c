@@ -227,32 +227,25 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 	return result;
 }
 
-static void retire_pd(struct ibv_pd *pd)
-{
-	PIN_SHIELDED;
-	struct pin_domain *domain = lock_domain(pd);
-
-	if (!domain)
-		return;
-	clear_sets(domain, PIN_CLEAR_ALL);
-	retire(domain);
-	pthread_rwlock_unlock(&domain->lock);
-}
-
 void pin_domain_close(const struct ibv_context *context)
 {
-	uint32_t n = pin_domain_count();
+	PIN_SHIELDED;
 
-	for (uint32_t i = 0; i < n; i++) {
-		struct pin_domain *domain = &pin_domains[i];
-		struct ibv_pd *pd = atomic_load(&domain->pd);
+	for (uint32_t i = 0; i < pin_domain_count(); i++) {
+		struct ibv_pd *pd = pin_domains[i].pd;
+		struct pin_domain *domain = NULL;
 
 		/*
 		 * pd->context may be freed: another thread may be deallocating a PD of another
 		 * device.
 		 */
-		if (pd && atomic_load(&domain->context) == context)
-			retire_pd(pd);
+		if (pd && pin_domains[i].context == context)
+			domain = lock_domain(pd);
+		if (!domain)
+			continue;
+		clear_sets(domain, PIN_CLEAR_ALL);
+		retire(domain);
+		pthread_rwlock_unlock(&domain->lock);
 	}
 }
 
