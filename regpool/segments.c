@@ -21,16 +21,12 @@ void pin_segments_add(struct pin_segment *segment)
 
 void pin_segments_remove(struct pin_segment *segment)
 {
-	struct pin_segment *it;
+	struct pin_segment *_Atomic *at = &segments;
 
 	pthread_mutex_lock(&lock);
-	it = segments;
-	if (it == segment)
-		segments = segment->next;
-	else
-		while (it->next != segment)
-			it = it->next;
-	it->next = segment->next;
+	while (*at != segment)
+		at = &(*at)->next;
+	*at = segment->next;
 	pthread_mutex_unlock(&lock);
 }
 

@@ -17,7 +17,7 @@ struct pin_segment {
 	struct pin_range range;
 	size_t piece;  /* bytes: no request crosses a multiple of it from the start on */
 	bool is_ready; /* touched: may be registered */
-	struct pin_segment *next;
+	struct pin_segment *_Atomic next;
 };
 
 /* Adds a segment that is about to be touched. Nothing is registered there until then. */
