@@ -139,7 +139,7 @@ static void register_cell(struct pin_access_set *set, struct pin_range cell, boo
 {
 	uintptr_t middle;
 
-	if (!is_worked_on(set) || is_short() || pin_keys_has(set, cell))
+	if (!is_worked_on(set) || is_short() || pin_keys_is_served(set, cell))
 		return;
 	if (is_whole(set, cell)) {
 		register_range(set, cell);

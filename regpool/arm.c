@@ -47,9 +47,8 @@ static bool make_tables(struct pin_access_set *set)
 	       ensure_table(&set->entries, sizeof(struct pin_entry), PIN_MOST_ENTRIES) &&
 	       ensure_table(&set->users, sizeof(pin_users),
 			    PIN_MOST_ENTRIES / PIN_USERS_ENTRIES) &&
-	       ensure_table(&set->starting, sizeof(uint32_t), n) &&
 	       ensure_table(&set->in_part, sizeof(uint32_t), pin_reserve.size / PIN_PAGE) &&
-	       ensure_table(&set->covering, sizeof(uint32_t), n);
+	       ensure_table(&set->covering, sizeof(uint32_t), n) && pin_entries_init(set);
 }
 
 /* Caller holds the domain's lock. */
@@ -70,8 +69,8 @@ size_t pin_domain_withdraw(uintptr_t start, size_t length)
 
 	/* Of what was marked before, too: nothing may be found there. */
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
-		pin_entries_invalidate(set,
-				       pin_range_granules(pin_range_of((void *)start, length)));
+		pin_entries_withdraw(
+			set, pin_range_granules(pin_range_of((void *)start, length)), NULL);
 	return n_bytes;
 }
 

@@ -46,12 +46,6 @@ struct pin_domain *pin_domain_search(const struct ibv_pd *pd)
 	return NULL;
 }
 
-/* Whether the slot is free, and its statistics are of this device. */
-static bool is_free_for(struct pin_domain *domain, const char *device)
-{
-	return !atomic_load(&domain->pd) && !strcmp(domain->device, device);
-}
-
 /* The device stays the slot's, so that all threads may read its name. */
 static bool init_slot(struct pin_domain *domain, const char *device)
 {
@@ -86,7 +80,7 @@ static struct pin_domain *free_slot(const char *device)
 	uint32_t n = atomic_load(&n_used);
 
 	for (uint32_t i = 0; i < n; i++)
-		if (is_free_for(&pin_domains[i], device))
+		if (!atomic_load(&pin_domains[i].pd) && !strcmp(pin_domains[i].device, device))
 			return &pin_domains[i];
 	return n < PIN_MAX_DOMAINS && init_slot(&pin_domains[n], device) ? &pin_domains[n]
 									 : NULL;
@@ -97,26 +91,20 @@ const char *pin_domain_device(const struct ibv_context *context)
 	return context && context->device ? context->device->name : "?";
 }
 
-/* Asks the adapter for its limit. */
-static void find_limits(struct pin_domain *domain, struct ibv_context *context)
-{
-	struct ibv_device_attr attr = {0};
-	bool is_known = !pin_ibverbs_of(context)->query_device(context, &attr);
-
-	domain->max_mr_size = is_known && attr.max_mr_size ? attr.max_mr_size : SIZE_MAX;
-}
-
 /* Caller holds domains_lock. */
 static void make_domain(struct ibv_pd *pd)
 {
 	struct pin_domain *domain = free_slot(pin_domain_device(pd->context));
+	struct ibv_device_attr attr = {0};
 
 	if (!domain) {
 		pin_warn_once(
 			"no room for another protection domain: its requests go to libibverbs");
 		return;
 	}
-	find_limits(domain, pd->context);
+	if (pin_ibverbs_of(pd->context)->query_device(pd->context, &attr))
+		attr.max_mr_size = 0;
+	domain->max_mr_size = attr.max_mr_size ? attr.max_mr_size : SIZE_MAX;
 	atomic_store(&domain->context, pd->context);
 	atomic_store_explicit(&domain->pd, pd, memory_order_release);
 	if (domain == &pin_domains[n_used])

@@ -58,18 +58,14 @@ struct pin_access_set {
 	struct pin_table entries;	     /* struct pin_entry */
 	struct pin_table regions;	     /* struct pin_region, same numbers */
 	struct pin_table users;		     /* pin_users, of 16 numbers each */
-	struct pin_table starting;  /* granule → list of the entries that start in it */
-	_Atomic uint32_t n_entries; /* the largest entry number ever used; the first is 1 */
+	_Atomic uint32_t n_entries;	     /* the largest entry number ever used */
 	_Atomic bool armed;
 	_Atomic bool is_ahead;	   /* registered ahead when it is in use */
 	_Atomic bool is_first;	   /* no other set was armed: looks count as requests */
 	_Atomic uint32_t n_needed; /* requests that had to be registered, up to PIN_IN_USE */
 	pthread_mutex_t lock;	   /* guards the following; see entries.h */
-	uint32_t first_long; /* list of long entries, which `starting` has not (entries.c) */
-	uint32_t free;	     /* list of unused entries (entries.c) */
-	_Atomic bool has_leftovers; /* entries that no look-up finds */
-	_Atomic uint32_t hand;	    /* where the next search for idle entries begins */
-};
+	uint32_t furthest;     /* the root of the tree of entries (entries.c) */
+} __attribute__((aligned(64)));
 
 struct pin_domain {
 	_Atomic(struct ibv_pd *) pd; /* NULL: the slot is free */

@@ -20,33 +20,26 @@ struct pin_range pin_entry_range(const struct pin_entry *entry)
 	return (struct pin_range){entry->start, entry->start + entry->length};
 }
 
-static struct pin_entry *entry_at(struct pin_access_set *set, uint32_t number)
+bool pin_entry_has_users(struct pin_access_set *set, const struct pin_entry *entry, uint32_t n)
 {
-	return pin_table_at(&set->entries, struct pin_entry, number);
+	uint32_t number = pin_entry_number(set, entry), seen = 0;
+
+	for (unsigned i = 0, lanes = pin_lanes(); i < lanes && seen < n; i++)
+		seen += atomic_load(pin_entry_users_in(set, number, i));
+	return seen >= n;
 }
 
-static uint32_t number_of(struct pin_access_set *set, const struct pin_entry *entry)
+void pin_entry_move(struct pin_access_set *set, uint32_t number, enum pin_list list)
 {
-	return (uint32_t)(entry - entry_at(set, 0));
-}
+	struct pin_region *region = pin_region_at(set, number);
 
-uint32_t pin_entry_n_users(struct pin_access_set *set, const struct pin_entry *entry)
-{
-	uint32_t number = number_of(set, entry), n = 0;
-
-	for (unsigned i = pin_lanes(); i--;)
-		n += atomic_load(pin_entry_users_in(set, number, i));
-	return n;
-}
-
-static struct pin_region *region_at(struct pin_access_set *set, uint32_t number)
-{
-	return pin_table_at(&set->regions, struct pin_region, number);
-}
-
-static struct pin_region *region_of(struct pin_access_set *set, const struct pin_entry *entry)
-{
-	return region_at(set, number_of(set, entry));
+	pin_assert_locked(&set->lock);
+	pin_region_at(set, region->before)->after = region->after;
+	pin_region_at(set, region->after)->before = region->before;
+	region->after = list;
+	region->before = pin_region_at(set, list)->before;
+	pin_region_at(set, region->before)->after = number;
+	pin_region_at(set, list)->before = number;
 }
 
 static _Atomic uint32_t *cover_at(struct pin_access_set *set, uintptr_t addr)
@@ -64,81 +57,116 @@ static _Atomic uint32_t *page_at(struct pin_access_set *set, uintptr_t addr)
 static void set_cover(struct pin_access_set *set, _Atomic uint32_t *slot,
 		      struct pin_entry *entry)
 {
-	uint32_t before = *slot;
-	struct pin_entry *old = before ? entry_at(set, before) : NULL;
+	uint32_t before = *slot, number = entry ? pin_entry_number(set, entry) : 0;
 
-	if (entry)
-		entry->n_found++;
-	atomic_store_explicit(slot, entry ? number_of(set, entry) : 0, memory_order_release);
-	if (old && !--old->n_found && old->state & PIN_ENTRY_READY)
-		set->has_leftovers = true;
+	if (entry && !entry->n_found++)
+		pin_entry_move(set, number, PIN_FRESH);
+	atomic_store_explicit(slot, number, memory_order_release);
+	if (before && !--pin_entry_at(set, before)->n_found &&
+	    pin_entry_at(set, before)->state & PIN_ENTRY_READY)
+		pin_entry_move(set, before, PIN_LEAVING);
 }
 
-/* Whether look-ups prefer `a` at addresses that both cover. */
-static bool reaches_further(const struct pin_entry *a, const struct pin_entry *b)
+static uintptr_t end_of(struct pin_access_set *set, uint32_t number)
 {
-	uintptr_t end = a->start + a->length, other = b->start + b->length;
-
-	return end > other || (end == other && a->start < b->start);
+	return number ? pin_entry_range(pin_entry_at(set, number)).end : 0;
 }
 
-/* The first entry that starts in this granule; `next` links the others. */
-static uint32_t *first_at(struct pin_access_set *set, uintptr_t addr)
-{
-	return pin_table_at(&set->starting, uint32_t, pin_granule_of(addr));
-}
+/*
+ * All entries are in a tree. None reaches further than the one above it, and the bits of its
+ * start, from this one down, say on which side of each it is. So a walk passes, beside the
+ * entries that it is for, one for each bit at most, wherever the others are and however many.
+ */
+#define FIRST_BIT 47u
 
-/* No walk begins further below its range: longer entries are in a list of their own. */
-#define LONG (256 * PIN_MIB)
-
-static uint32_t *list_of(struct pin_access_set *set, const struct pin_entry *entry)
+static uint32_t *side_of(struct pin_access_set *set, uint32_t number, uintptr_t start,
+			 unsigned bit)
 {
-	return entry->length > LONG ? &set->first_long : first_at(set, entry->start);
+	return &pin_region_at(set, number)->below.at[start >> bit & 1];
 }
 
 static void link_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
-	uint32_t *first = list_of(set, entry);
+	uint32_t *link = &set->furthest, number = pin_entry_number(set, entry), other;
 
-	region_of(set, entry)->next = *first;
-	*first = number_of(set, entry);
+	for (unsigned bit = FIRST_BIT; (other = *link); bit -= bit > 0) {
+		if (end_of(set, number) > end_of(set, other)) {
+			*link = number;
+			pin_region_at(set, number)->below = pin_region_at(set, other)->below;
+			number = other;
+		}
+		link = side_of(set, *link, pin_entry_at(set, number)->start, bit);
+	}
+	*link = number;
+	pin_region_at(set, number)->below = (struct pin_sides){{0, 0}};
 }
 
+/* Of what is below, on the side that reaches further, the first takes its place, and so on. */
 static void unlink_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
-	uint32_t *link = list_of(set, entry);
+	uint32_t *link = &set->furthest, number = pin_entry_number(set, entry);
+	struct pin_sides below = pin_region_at(set, number)->below, next;
 
-	while (*link != number_of(set, entry))
-		link = &region_at(set, *link)->next;
-	*link = region_of(set, entry)->next;
+	for (unsigned bit = FIRST_BIT; *link != number; bit -= bit > 0) {
+		PIN_ASSERT(*link && end_of(set, *link) >= end_of(set, number));
+		link = side_of(set, *link, entry->start, bit);
+	}
+	for (;;) {
+		bool side = end_of(set, below.at[1]) > end_of(set, below.at[0]);
+
+		*link = below.at[side];
+		if (!*link)
+			break;
+		next = pin_region_at(set, *link)->below;
+		pin_region_at(set, *link)->below = below;
+		link = &pin_region_at(set, *link)->below.at[side];
+		below = next;
+	}
 }
 
 struct pin_walk pin_entries_walk(struct pin_access_set *set, struct pin_range range)
 {
-	uintptr_t end = pin_granule_start(set->starting.committed), at = pin_reserve.base;
-
 	pin_assert_locked(&set->lock);
-	if (range.end > end)
-		range.end = end;
-	if (range.start > at + LONG)
-		at = PIN_ALIGN_DOWN(range.start - LONG, PIN_GRANULE);
-	return (struct pin_walk){range, at, set->first_long};
+	return (struct pin_walk){range, 1, {set->furthest}, {FIRST_BIT}};
 }
 
 struct pin_entry *pin_entries_next(struct pin_access_set *set, struct pin_walk *walk)
 {
-	struct pin_entry *entry;
+	while (walk->n) {
+		uint32_t number = walk->todo[--walk->n];
+		unsigned bit = walk->bit[walk->n];
+		struct pin_entry *entry = pin_entry_at(set, number);
 
-	do {
-		for (; !walk->next; walk->at += PIN_GRANULE) {
-			if (walk->at >= walk->range.end)
-				return NULL;
-			walk->next = *first_at(set, walk->at);
+		/* None below it reaches further, or starts before what its higher bits say. */
+		if (end_of(set, number) <= walk->range.start ||
+		    PIN_ALIGN_DOWN(entry->start, (uintptr_t)2 << bit) >= walk->range.end)
+			continue;
+		PIN_ASSERT(walk->n + 2 <= PIN_ARRAY_SIZE(walk->todo));
+		for (int side = 2; side--;) {
+			walk->bit[walk->n] = (uint8_t)(bit - (bit > 0));
+			walk->todo[walk->n] = pin_region_at(set, number)->below.at[side];
+			walk->n += walk->todo[walk->n] > 0;
 		}
-		entry = entry_at(set, walk->next);
-		walk->next = region_of(set, entry)->next;
-	} while (!pin_range_meets(pin_entry_range(entry), walk->range));
-	return entry;
+		if (entry->start < walk->range.end)
+			return entry;
+	}
+	return NULL;
+}
+
+struct pin_entry *pin_entries_find(struct pin_access_set *set, struct pin_range range,
+				   size_t most, const struct pin_entry *but)
+{
+	struct pin_walk walk = pin_entries_walk(set, range);
+	struct pin_entry *entry, *busy = NULL;
+
+	while ((entry = pin_entries_next(set, &walk)))
+		if (entry != but && pin_range_has(pin_entry_range(entry), range) &&
+		    !pin_entry_region(set, entry)->is_stale) {
+			if (entry->state & PIN_ENTRY_READY)
+				return entry;
+			busy = entry->length <= most ? entry : busy;
+		}
+	return busy;
 }
 
 static bool has_granule(const struct pin_entry *entry, uintptr_t start)
@@ -146,115 +174,68 @@ static bool has_granule(const struct pin_entry *entry, uintptr_t start)
 	return entry->start <= start && entry->start + entry->length >= start + PIN_GRANULE;
 }
 
-static bool is_better_at(struct pin_access_set *set, const struct pin_entry *entry,
-			 uintptr_t start)
+void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry)
 {
-	uint32_t number = *cover_at(set, start);
-	const struct pin_entry *other = number ? entry_at(set, number) : NULL;
-
-	if (!other || has_granule(entry, start) != has_granule(other, start))
-		return !other || has_granule(entry, start);
-	return reaches_further(entry, other);
-}
-
-static bool is_within(struct pin_access_set *set, struct pin_range range, uint32_t number)
-{
-	return number && pin_range_has(pin_entry_range(entry_at(set, number)), range);
-}
-
-/* In a granule of which the entry has a part, unless one that has all of it has that, too. */
-static void publish_pages(struct pin_access_set *set, struct pin_entry *entry, uintptr_t start)
-{
-	struct pin_range range = pin_entry_range(entry);
-	uintptr_t end = start + PIN_GRANULE < range.end ? start + PIN_GRANULE : range.end;
-	uint32_t whole = *cover_at(set, start);
-
-	if (whole != number_of(set, entry) && is_within(set, range, whole))
-		return;
-	for (uintptr_t p = start > range.start ? start : range.start; p < end; p += PIN_PAGE) {
-		uint32_t number = *page_at(set, p);
-
-		if (!number || reaches_further(entry, entry_at(set, number)))
-			set_cover(set, page_at(set, p), entry);
-	}
-}
-
-/* In a granule of which the entry has all: it is found in place of those within it. */
-static void hide_pages(struct pin_access_set *set, const struct pin_entry *entry,
-		       uintptr_t start)
-{
-	struct pin_range range = pin_entry_range(entry);
-
-	for (uintptr_t p = start; p < start + PIN_GRANULE; p += PIN_PAGE) {
-		uint32_t number = *page_at(set, p);
-
-		if (number && pin_range_has(range, pin_entry_range(entry_at(set, number))))
-			set_cover(set, page_at(set, p), NULL);
-	}
-}
-
-/* Caller holds the set's lock. Makes look-ups find the entry, unless it is stale. */
-static void publish_entry(struct pin_access_set *set, struct pin_entry *entry)
-{
-	bool is_stale = region_of(set, entry)->is_stale;
-	struct pin_range all = pin_range_granules(pin_entry_range(entry));
+	struct pin_range range = pin_entry_range(entry), all = pin_range_granules(range), part;
 
 	pin_assert_locked(&set->lock);
-	for (uintptr_t p = all.start; p < all.end && !is_stale; p += PIN_GRANULE) {
-		if (is_better_at(set, entry, p))
-			set_cover(set, cover_at(set, p), entry);
-		if (has_granule(entry, p))
-			hide_pages(set, entry, p);
-		else
-			publish_pages(set, entry, p);
+	for (uintptr_t g = all.start; g < all.end; g += PIN_GRANULE) {
+		struct pin_entry *other = pin_entry_at(set, *cover_at(set, g));
+		bool is_whole = has_granule(entry, g);
+
+		/* One that has all of it, and this one, is found instead. */
+		if (other->n_found && pin_range_has(pin_entry_range(other), range))
+			continue;
+		if (is_whole || !has_granule(other, g))
+			set_cover(set, cover_at(set, g), entry);
+		part = pin_range_common(range, (struct pin_range){g, g + PIN_GRANULE});
+		for (uintptr_t p = part.start; p < part.end; p += PIN_PAGE)
+			set_cover(set, page_at(set, p), is_whole ? NULL : entry);
 	}
-	if (!entry->n_found)
-		set->has_leftovers = true;
 }
 
-/*
- * Caller holds the set's lock. Where other entries cover the same addresses, they are found
- * instead.
- */
+/* Look-ups no longer find it. Caller holds the set's lock. */
 static void unpublish_entry(struct pin_access_set *set, struct pin_entry *entry)
 {
-	struct pin_range range = pin_entry_range(entry), all = pin_range_granules(range);
-	struct pin_walk walk = pin_entries_walk(set, all);
-	uint32_t number = number_of(set, entry);
-	struct pin_entry *other;
+	struct pin_range range = pin_entry_range(entry);
+	uint32_t number = pin_entry_number(set, entry);
 
-	for (uintptr_t g = all.start; g < all.end; g += PIN_GRANULE) {
-		if (*cover_at(set, g) == number)
-			set_cover(set, cover_at(set, g), NULL);
-		for (uintptr_t p = g; !has_granule(entry, g) && p < g + PIN_GRANULE;
-		     p += PIN_PAGE)
-			if (*page_at(set, p) == number)
-				set_cover(set, page_at(set, p), NULL);
+	for (uintptr_t p = range.start; p < range.end && entry->n_found; p += PIN_PAGE) {
+		if (*cover_at(set, p) == number)
+			set_cover(set, cover_at(set, p), NULL);
+		if (*page_at(set, p) == number)
+			set_cover(set, page_at(set, p), NULL);
 	}
-	while ((other = pin_entries_next(set, &walk)))
-		if (other != entry && other->state & PIN_ENTRY_READY)
-			publish_entry(set, other);
+	PIN_ASSERT(!entry->n_found);
 }
 
-static struct pin_entry *free_entry(struct pin_access_set *set)
+static bool ensure_number(struct pin_access_set *set, uint32_t number)
 {
-	uint32_t *link = &set->free, number;
+	return !pin_table_ensure(&set->regions, (size_t)number + 1) &&
+	       !pin_table_ensure(&set->users, number / PIN_USERS_ENTRIES + 1) &&
+	       !pin_table_ensure(&set->entries, (size_t)number + 1);
+}
 
-	/* Proxies that have outlived their domain may still count there (PIN_CLEAR_GONE).
-	 */
-	while ((number = *link) && pin_entry_n_users(set, entry_at(set, number)))
-		link = &region_at(set, number)->next;
-	if (number) {
-		*link = region_at(set, number)->next;
-		return entry_at(set, number);
-	}
-	number = set->n_entries + 1;
-	if (pin_table_ensure(&set->regions, (size_t)number + 1) ||
-	    pin_table_ensure(&set->users, number / PIN_USERS_ENTRIES + 1) ||
-	    pin_table_ensure(&set->entries, (size_t)number + 1))
-		return NULL;
-	set->n_entries = number;
-	return entry_at(set, number);
+bool pin_entries_init(struct pin_access_set *set)
+{
+	if (!ensure_number(set, PIN_LISTS - 1))
+		return false;
+	for (uint32_t list = 0; list < PIN_LISTS; list++)
+		pin_region_at(set, list)->before = pin_region_at(set, list)->after = list;
+	set->n_entries = PIN_LISTS - 1;
+	return true;
+}
+
+/* An unused number, or a new one, or 0. */
+static uint32_t unused_number(struct pin_access_set *set)
+{
+	uint32_t number = pin_region_at(set, PIN_UNUSED)->after;
+
+	if (number || !ensure_number(set, set->n_entries + 1))
+		return number;
+	number = ++set->n_entries;
+	pin_region_at(set, number)->before = pin_region_at(set, number)->after = number;
+	return number;
 }
 
 static void set_range(struct pin_access_set *set, struct pin_entry *entry,
@@ -269,16 +250,18 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 {
 	size_t n = pin_granule_of(range.end - 1) + 1;
 	struct pin_entry *entry;
+	uint32_t number;
 
 	pin_assert_locked(&set->lock);
 	if (pin_granules_ensure(range.end) || pin_table_ensure(&set->covering, n) ||
-	    pin_table_ensure(&set->starting, n) ||
 	    pin_table_ensure(&set->in_part, n * (PIN_GRANULE / PIN_PAGE)))
 		return NULL;
-	entry = free_entry(set);
-	if (!entry)
+	number = unused_number(set);
+	if (!number)
 		return NULL;
-	region_of(set, entry)->is_stale = false;
+	entry = pin_entry_at(set, number);
+	pin_entry_move(set, number, PIN_BEING_MADE);
+	pin_region_at(set, number)->is_stale = false;
 	set_range(set, entry, range);
 	atomic_store(&entry->state, PIN_ENTRY_BUSY);
 	return entry;
@@ -301,9 +284,12 @@ static bool claim(struct pin_access_set *set, struct pin_entry *entry)
 	pin_assert_locked(&set->lock);
 	if (!atomic_compare_exchange_strong(&entry->state, &state, PIN_ENTRY_BUSY))
 		return false;
-	if (pin_entry_n_users(set, entry))
+	if (pin_entry_has_users(set, entry, 1)) {
 		set_state_and_wake(entry, state);
-	return entry->state == PIN_ENTRY_BUSY;
+		return false;
+	}
+	pin_entry_move(set, pin_entry_number(set, entry), PIN_BEING_MADE);
+	return true;
 }
 
 void pin_entries_note_error(const char *device, int error)
@@ -316,24 +302,24 @@ void pin_entries_note_error(const char *device, int error)
 		while ((set = pin_access_set_next(NULL, set)))
 			if (!strcmp(set->domain->device, device)) {
 				set->is_ahead = false;
-				pin_entries_invalidate(set, (struct pin_range){0, UINTPTR_MAX});
+				pin_entries_withdraw(set, (struct pin_range){0, UINTPTR_MAX},
+						     NULL);
 			}
 	}
 }
 
 void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t state)
 {
-	struct pin_region *region = region_of(set, entry);
+	bool stays = state || pin_entry_has_users(set, entry, 1);
 
 	pthread_mutex_lock(&set->lock);
-	if (!state) {
+	PIN_ASSERT(entry->state == PIN_ENTRY_BUSY && !entry->n_found);
+	if (!state)
 		unlink_entry(set, entry);
-		region->next = set->free;
-		set->free = number_of(set, entry);
-	}
 	set_state_and_wake(entry, state);
-	if (state)
-		publish_entry(set, entry);
+	pin_entry_move(set, pin_entry_number(set, entry), stays ? PIN_LEAVING : PIN_UNUSED);
+	if (state && !pin_entry_region(set, entry)->is_stale)
+		pin_entry_publish(set, entry);
 	pthread_mutex_unlock(&set->lock);
 }
 
@@ -341,8 +327,8 @@ void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t
 static bool deregister_entry(struct pin_access_set *set, struct pin_entry *entry,
 			     uint32_t before)
 {
-	struct pin_region *region = region_of(set, entry);
-	int error = pin_register_deregister(set->domain, region->mr, pin_entry_range(entry));
+	int error = pin_register_deregister(set->domain, pin_entry_region(set, entry)->mr,
+					    pin_entry_range(entry));
 
 	pin_entries_note_error(set->domain->device, error);
 	pin_entry_end(set, entry, error ? before : 0);
@@ -350,34 +336,48 @@ static bool deregister_entry(struct pin_access_set *set, struct pin_entry *entry
 }
 
 /*
- * Makes the next leftover without users BUSY, from entry `number` on; those that have users are
- * left for another time. Returns its number, or 0.
+ * Makes the next one that leaves BUSY, and returns it. Those that have users come to the end;
+ * *left says how many of them may.
  */
-static uint32_t claim_leftover(struct pin_access_set *set, uint32_t number)
+static struct pin_entry *claim_leaving(struct pin_access_set *set, unsigned *left)
 {
-	bool claimed = false;
+	struct pin_entry *claimed = NULL;
+	uint32_t number;
 
 	pthread_mutex_lock(&set->lock);
-	for (; number <= set->n_entries && !claimed; number++) {
-		struct pin_entry *entry = entry_at(set, number);
+	while (!claimed && *left &&
+	       (number = pin_region_at(set, PIN_LEAVING)->after) != PIN_LEAVING) {
+		struct pin_entry *entry = pin_entry_at(set, number);
+		struct pin_range range = pin_entry_range(entry);
 
-		if (entry->state != PIN_ENTRY_READY || entry->n_found)
-			continue;
-		claimed = claim(set, entry);
-		set->has_leftovers |= !claimed;
+		/* One that is HELD stays until pin_entries_clear(). */
+		if (entry->state & PIN_ENTRY_HELD)
+			pin_entry_move(set, number, PIN_SEEN_USED);
+		/* Several have a part of it each, but none has all. */
+		else if (entry->state && !pin_region_at(set, number)->is_stale &&
+			 !pin_entries_find(set, range, 0, entry))
+			pin_entry_publish(set, entry);
+		else if (entry->state && claim(set, entry))
+			claimed = entry;
+		else if (!entry->state && !pin_entry_has_users(set, entry, 1))
+			pin_entry_move(set, number, PIN_UNUSED);
+		else if ((*left)--)
+			pin_entry_move(set, number, PIN_LEAVING);
 	}
 	pthread_mutex_unlock(&set->lock);
-	return claimed ? number - 1 : 0;
+	return claimed;
 }
+
+/* How many of them a purge looks at that have users. */
+#define PATIENCE 2
 
 void pin_entries_purge(struct pin_access_set *set)
 {
-	uint32_t number = 0;
+	unsigned left = PATIENCE;
+	struct pin_entry *entry;
 
-	if (!atomic_exchange(&set->has_leftovers, false))
-		return;
-	while ((number = claim_leftover(set, number + 1)))
-		deregister_entry(set, entry_at(set, number), PIN_ENTRY_READY);
+	while ((entry = claim_leaving(set, &left)))
+		deregister_entry(set, entry, PIN_ENTRY_READY);
 }
 
 void pin_entries_purge_domain(struct pin_domain *domain)
@@ -390,12 +390,14 @@ void pin_entries_purge_domain(struct pin_domain *domain)
 
 bool pin_entry_is_idle(struct pin_access_set *set, struct pin_entry *entry)
 {
-	return atomic_load(&entry->state) == PIN_ENTRY_READY && !pin_entry_n_users(set, entry);
+	return atomic_load(&entry->state) == PIN_ENTRY_READY &&
+	       !pin_entry_has_users(set, entry, 1);
 }
 
-int pin_entry_evict(struct pin_access_set *set, struct pin_entry *entry)
+size_t pin_entry_evict(struct pin_access_set *set, struct pin_entry *entry)
 {
 	PIN_SHIELDED;
+	size_t n_bytes = entry->length;
 	bool claimed;
 
 	pthread_mutex_lock(&set->lock);
@@ -403,50 +405,31 @@ int pin_entry_evict(struct pin_access_set *set, struct pin_entry *entry)
 	if (claimed)
 		unpublish_entry(set, entry);
 	pthread_mutex_unlock(&set->lock);
-	if (!claimed)
-		return -EBUSY;
-	return deregister_entry(set, entry, PIN_ENTRY_READY) ? 0 : -EIO;
+	return claimed && deregister_entry(set, entry, PIN_ENTRY_READY) ? n_bytes : 0;
 }
 
 bool pin_entries_in_use(struct pin_access_set *set)
 {
 	for (uint32_t i = 1; i <= set->n_entries; i++)
-		if (entry_at(set, i)->state && pin_entry_n_users(set, entry_at(set, i)))
+		if (pin_entry_at(set, i)->state &&
+		    pin_entry_has_users(set, pin_entry_at(set, i), 1))
 			return true;
 	return false;
 }
 
-/*
- * Of a range, all or those that are idle, but for one. All are marked as stale first, so that
- * none is found in place of another. Caller holds the set's lock.
- */
-static void withdraw(struct pin_access_set *set, struct pin_range range, bool idle_only,
-		     const struct pin_entry *kept)
+void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range,
+			  const struct pin_entry *kept)
 {
-	struct pin_walk walk = pin_entries_walk(set, range);
 	struct pin_entry *entry;
+	struct pin_walk walk;
 
-	while ((entry = pin_entries_next(set, &walk)))
-		if (entry != kept && (!idle_only || pin_entry_is_idle(set, entry)))
-			region_of(set, entry)->is_stale = true;
+	pthread_mutex_lock(&set->lock);
 	walk = pin_entries_walk(set, range);
 	while ((entry = pin_entries_next(set, &walk)))
-		if (region_of(set, entry)->is_stale && entry->state & PIN_ENTRY_READY)
+		if (entry != kept && (!kept || pin_entry_is_idle(set, entry))) {
+			pin_entry_region(set, entry)->is_stale = true;
 			unpublish_entry(set, entry);
-}
-
-void pin_entries_invalidate(struct pin_access_set *set, struct pin_range range)
-{
-	pthread_mutex_lock(&set->lock);
-	withdraw(set, range, false, NULL);
-	pthread_mutex_unlock(&set->lock);
-}
-
-void pin_entries_replace(struct pin_access_set *set, struct pin_range range,
-			 const struct pin_entry *entry)
-{
-	pthread_mutex_lock(&set->lock);
-	withdraw(set, range, true, entry);
+		}
 	pthread_mutex_unlock(&set->lock);
 }
 
@@ -463,6 +446,7 @@ static uint32_t wait_and_seize(struct pin_access_set *set, struct pin_entry *ent
 		state = entry->state;
 		if (state & PIN_ENTRY_READY) {
 			atomic_store(&entry->state, PIN_ENTRY_BUSY);
+			pin_entry_move(set, pin_entry_number(set, entry), PIN_BEING_MADE);
 			unpublish_entry(set, entry);
 		}
 		pthread_mutex_unlock(&set->lock);
@@ -477,13 +461,14 @@ void pin_entries_clear(struct pin_access_set *set, enum pin_clear what)
 {
 	pin_assert_writing(&set->domain->lock);
 	for (uint32_t i = 1; i <= set->n_entries; i++) {
-		struct pin_entry *entry = entry_at(set, i);
+		struct pin_entry *entry = pin_entry_at(set, i);
 		uint32_t state = wait_and_seize(set, entry);
 
 		if (state && what == PIN_CLEAR_GONE) {
 			pin_register_note_gone(set->domain, pin_entry_range(entry));
 			pin_entry_end(set, entry, 0);
-		} else if (state && what == PIN_CLEAR_IDLE && pin_entry_n_users(set, entry)) {
+		} else if (state && what == PIN_CLEAR_IDLE &&
+			   pin_entry_has_users(set, entry, 1)) {
 			pin_entry_end(set, entry, PIN_ENTRY_READY);
 		} else if (state) {
 			deregister_entry(set, entry, state);

@@ -4,10 +4,13 @@
  * allocating an entry, publishing it and removing it.
  *
  * A memory region never changes; to widen one, another is registered. For each granule
- * `covering` names the entry that reaches furthest up from there, so a look-up takes two loads
- * and a comparison, and no lock. Entries that have all of the granule come first; of those that
- * have a part of it, `in_part` names for each page the one that reaches furthest. One of the
- * two covers a range if any entry does. The state of an entry is one word:
+ * `covering` names an entry, one that has all of it if there is one, and for each page
+ * `in_part` names one of those that have a part of the granule: so a look-up takes two loads
+ * and a comparison, and no lock. What was published last is named, but for an entry that is
+ * within one that is named already. Where a name leads to an entry that does not cover a
+ * request, a tree of all entries tells whether another does, which is published once more.
+ *
+ * The state of an entry is one word:
  *
  *   READY   registered; its range, lkey and rkey may be read
  *   BUSY    a thread is registering or deregistering it; others sleep on the word
@@ -21,9 +24,9 @@
  * other, so keys never go while they are in use. Whatever else is read without the lock may
  * describe another memory region a moment later.
  *
- * The set's lock is held to change `covering` and to allocate or free entries, never during a
- * registration. It may be taken under the domain's lock, not the other way round. Who holds it
- * or has an entry BUSY is shielded (threads.h), but for threads of the library.
+ * The set's lock is held to change names, lists and the tree, never during a registration. It
+ * may be taken under the domain's lock, not the other way round. Who holds it or has an entry
+ * BUSY is shielded (threads.h), but for threads of the library.
  */
 #ifndef PIN_ENTRIES_H
 #define PIN_ENTRIES_H
@@ -58,8 +61,22 @@ struct pin_region {
 	struct pin_mr_copy copy;  /* of it, for proxies */
 	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
 	/* Guarded by the set's lock: */
-	uint32_t next; /* lists of entries.c: a number, or 0 */
-	bool is_stale; /* its adapter is gone, or some of its pages were replaced: not found */
+	uint32_t seen_at;	     /* used_at as an eviction last saw it */
+	uint32_t before, after : 31; /* in its list: numbers */
+	uint32_t is_stale : 1; /* not found: no adapter, or some of its pages were replaced */
+	struct pin_sides {
+		uint32_t at[2]; /* numbers, or 0 */
+	} below;		/* in the tree of entries.c */
+};
+
+/* Each entry is in one of these lists, whose number is that of an entry which is its head. */
+enum pin_list {
+	PIN_UNUSED,
+	PIN_BEING_MADE, /* BUSY */
+	PIN_LEAVING,   /* no look-up finds it; or unused, but with users of a PD that is gone */
+	PIN_FRESH,     /* found, in the order in which evictions look at it */
+	PIN_SEEN_USED, /* found, and was not idle when an eviction last looked */
+	PIN_LISTS
 };
 
 static inline bool pin_entry_covers(const struct pin_entry *entry, const void *addr,
@@ -71,16 +88,27 @@ static inline bool pin_entry_covers(const struct pin_entry *entry, const void *a
 	return PIN_LIKELY(length <= has && offset <= has - length);
 }
 
-/* Entry `number` of an access set, from 1 to set->n_entries. */
+/* Entry `number` of an access set, from PIN_LISTS to set->n_entries. */
 static inline struct pin_entry *pin_entry_at(struct pin_access_set *set, uint32_t number)
 {
 	return pin_table_at(&set->entries, struct pin_entry, number);
 }
 
+static inline uint32_t pin_entry_number(struct pin_access_set *set,
+					const struct pin_entry *entry)
+{
+	return (uint32_t)(entry - pin_entry_at(set, 0));
+}
+
+static inline struct pin_region *pin_region_at(struct pin_access_set *set, uint32_t number)
+{
+	return pin_table_at(&set->regions, struct pin_region, number);
+}
+
 static inline struct pin_region *pin_entry_region(struct pin_access_set *set,
 						  const struct pin_entry *entry)
 {
-	return pin_table_at(&set->regions, struct pin_region, entry - pin_entry_at(set, 0));
+	return pin_region_at(set, pin_entry_number(set, entry));
 }
 
 static inline _Atomic uint32_t *pin_entry_users_in(struct pin_access_set *set, uint32_t number,
@@ -90,10 +118,16 @@ static inline _Atomic uint32_t *pin_entry_users_in(struct pin_access_set *set, u
 			     number / PIN_USERS_ENTRIES)[0][lane][number % PIN_USERS_ENTRIES];
 }
 
-/* How many proxies use it. */
-uint32_t pin_entry_n_users(struct pin_access_set *set, const struct pin_entry *entry);
+/* Whether at least n proxies use it. */
+bool pin_entry_has_users(struct pin_access_set *set, const struct pin_entry *entry, uint32_t n);
 
 struct pin_range pin_entry_range(const struct pin_entry *entry);
+
+/* Makes the lists of a set whose tables were initialised. False without memory. */
+bool pin_entries_init(struct pin_access_set *set);
+
+/* Moves an entry to the end of a list. Caller holds the set's lock. */
+void pin_entry_move(struct pin_access_set *set, uint32_t number, enum pin_list list);
 
 /*
  * Allocates an entry for a range. It is BUSY and belongs to the calling thread. NULL without
@@ -114,38 +148,54 @@ void pin_entry_narrow(struct pin_access_set *set, struct pin_entry *entry,
  */
 void pin_entry_end(struct pin_access_set *set, struct pin_entry *entry, uint32_t state);
 
-/* Iterates over the entries that overlap a range. Caller holds the set's lock throughout. */
+/*
+ * Iterates over the entries that overlap a range. Caller holds the set's lock throughout, and
+ * allocates and frees none.
+ */
 struct pin_walk {
 	struct pin_range range;
-	uintptr_t at;
-	uint32_t next;
+	/*
+	 * Entries to look at, and the bit of an address that divides those below. Only entries
+	 * with different pages have two sides below that are not empty: one for each bit.
+	 */
+	unsigned n;
+	uint32_t todo[40];
+	uint8_t bit[40];
 };
 struct pin_walk pin_entries_walk(struct pin_access_set *set, struct pin_range range);
 
-/* The next entry, which the caller may free; NULL at the end. */
+/* The next entry; NULL at the end. */
 struct pin_entry *pin_entries_next(struct pin_access_set *set, struct pin_walk *walk);
+
+/*
+ * An entry, but this one, that has the range and is READY. Or one that is BUSY in another
+ * thread, of at most so many bytes, as that of a much larger one takes longer than to register
+ * the range. Or NULL. Caller holds the set's lock.
+ */
+struct pin_entry *pin_entries_find(struct pin_access_set *set, struct pin_range range,
+				   size_t most, const struct pin_entry *but);
 
 /* Whether the entry is registered, not HELD, and has no users. */
 bool pin_entry_is_idle(struct pin_access_set *set, struct pin_entry *entry);
 
 /*
- * Deregisters an idle entry. Returns 0; -EBUSY if it is no longer idle; or -EIO if libibverbs
- * refuses, which is logged.
+ * Deregisters an idle entry. Returns how many bytes went: 0 if it is no longer idle, or
+ * libibverbs refuses, which is logged.
  */
-int pin_entry_evict(struct pin_access_set *set, struct pin_entry *entry);
+size_t pin_entry_evict(struct pin_access_set *set, struct pin_entry *entry);
 
 /*
- * The program has replaced pages: look-ups no longer find memory regions that overlap the
- * range.
+ * Look-ups find a READY entry, and no longer those within it. Where others have a part of it,
+ * it is found instead, until a request is for what only they have. Caller holds the set's lock.
  */
-void pin_entries_invalidate(struct pin_access_set *set, struct pin_range range);
+void pin_entry_publish(struct pin_access_set *set, struct pin_entry *entry);
 
 /*
- * Look-ups no longer find idle memory regions that overlap the range, but for one that has all
- * of it.
+ * The program has replaced pages: memory regions that overlap the range serve no more requests.
+ * With `kept`, which has all of the range, the others that are idle serve none.
  */
-void pin_entries_replace(struct pin_access_set *set, struct pin_range range,
-			 const struct pin_entry *kept);
+void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range,
+			  const struct pin_entry *kept);
 
 /*
  * A call for this adapter has returned this errno value, or 0. EIO says that the adapter is
@@ -155,8 +205,8 @@ void pin_entries_replace(struct pin_access_set *set, struct pin_range range,
 void pin_entries_note_error(const char *device, int error);
 
 /*
- * Deregisters leftovers, the entries that no look-up finds, unless they have users: then a
- * later call does.
+ * Deregisters the entries that no look-up finds, unless they have users: then a later call
+ * does. Ends when it has looked at a few that have.
  */
 void pin_entries_purge(struct pin_access_set *set);
 

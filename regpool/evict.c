@@ -7,87 +7,154 @@
 #include "regpool/entries.h"
 #include "regpool/state.h"
 #include "regpool/register.h"
+#include "regpool/threads.h"
 
 #include <errno.h>
 #include <string.h>
 
 _Atomic uint32_t pin_evict_clock;
 
-/* Of so many idle entries of a set, from all over it, the oldest is evicted. */
-#define MOST_SEEN 64
+/* Of one list in each set, an eviction looks at so many entries, unless it finds none idle. */
+#define MOST_SEEN 8
+#define MOST_SETS 8
 
 /* What a search has found. */
 struct search {
-	const char *device;
-	size_t enough; /* when so many bytes are idle, it ends; SIZE_MAX to find the oldest */
 	struct pin_access_set *set;
 	struct pin_entry *oldest; /* NULL if none is idle */
 	uint32_t used_at;	  /* when it was used */
-	size_t idle_bytes;	  /* of all that are idle, on any adapter */
 	_Atomic uint32_t *busy;	  /* state of an entry that is BUSY, or NULL */
 };
 
-static void search_set(struct search *search, struct pin_access_set *set)
+/*
+ * Looks at entries from the head of a list on, up to one that is idle and was not used since it
+ * was last seen. The others come to the end of the list that they belong to. Caller holds the
+ * set's lock.
+ */
+static void search_list(struct search *search, struct pin_access_set *set, enum pin_list list,
+			uint32_t most)
 {
-	bool is_of = !search->device || !strcmp(set->domain->device, search->device);
-	uint32_t n = set->n_entries, left = search->enough < SIZE_MAX ? n : MOST_SEEN;
-	uint64_t at = set->hand++;
+	uint32_t number;
 
-	for (uint32_t k = 0; k < n && left && search->idle_bytes < search->enough; k++) {
-		/* Steps by a prime, larger than any n, come to each. */
-		struct pin_entry *entry = pin_entry_at(set, (at += 2654435761u) % n + 1);
-		uint32_t used_at = pin_entry_region(set, entry)->used_at;
+	while (most-- && (number = pin_region_at(set, list)->after) != list) {
+		struct pin_region *region = pin_region_at(set, number);
+		uint32_t used_at = region->used_at;
+		bool is_seen = region->seen_at == used_at && list != PIN_SEEN_USED;
+		bool is_newer = search->oldest && (int32_t)(used_at - search->used_at) >= 0;
+		bool is_idle = !is_newer && pin_entry_is_idle(set, pin_entry_at(set, number));
 
-		if (atomic_load(&entry->state) == PIN_ENTRY_BUSY)
-			search->busy = &entry->state;
-		if (!pin_entry_is_idle(set, entry))
-			continue;
-		left--;
-		search->idle_bytes += entry->length;
-		if (is_of && (!search->oldest || (int32_t)(used_at - search->used_at) < 0)) {
+		if (is_idle) {
 			search->set = set;
-			search->oldest = entry;
+			search->oldest = pin_entry_at(set, number);
 			search->used_at = used_at;
+		}
+		if (is_seen && (is_idle || is_newer))
+			return;
+		region->seen_at = used_at;
+		if (list == PIN_LEAVING || is_newer)
+			pin_entry_move(set, number, list);
+		else
+			pin_entry_move(set, number, is_idle ? PIN_FRESH : PIN_SEEN_USED);
+	}
+}
+
+/*
+ * What threads have put last may be idle though it was in use when it was last seen, as where a
+ * program deregisters one buffer for each that it registers. Caller holds the set's lock.
+ */
+static void search_put(struct search *search, struct pin_access_set *set)
+{
+	for (unsigned i = pin_lanes(); i--;) {
+		size_t at = (size_t)(pin_state.requests[i].put - (char *)set->users.base);
+		uint32_t number = (uint32_t)(at / sizeof(pin_users) * PIN_USERS_ENTRIES +
+					     at / sizeof(uint32_t) % PIN_USERS_ENTRIES);
+
+		if (at / sizeof(pin_users) < set->users.committed && number <= set->n_entries &&
+		    pin_entry_is_idle(set, pin_entry_at(set, number))) {
+			search->set = set;
+			search->oldest = pin_entry_at(set, number);
 		}
 	}
 }
 
-static struct search look(const char *device, size_t enough)
+static void search_set(struct search *search, struct pin_access_set *set, bool thorough)
 {
-	struct search search = {.device = device, .enough = enough};
+	uint32_t all = thorough ? set->n_entries : 0, number;
 
-	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
-		if (atomic_load(&set->domain->pd))
-			search_set(&search, set);
+	pthread_mutex_lock(&set->lock);
+	number = pin_region_at(set, PIN_BEING_MADE)->after;
+	if (number != PIN_BEING_MADE)
+		search->busy = &pin_entry_at(set, number)->state;
+	search_list(search, set, PIN_LEAVING, all ? all : 1);
+	search_list(search, set, PIN_FRESH, all ? all : MOST_SEEN);
+	search_list(search, set, PIN_SEEN_USED, all ? all : 1);
+	if (!search->oldest)
+		search_put(search, set);
+	pthread_mutex_unlock(&set->lock);
+}
+
+/*
+ * Looks at a few entries of each set of an adapter, or of all, until some sets have had one to
+ * evict; the next search goes on from there. With `thorough` it looks at all.
+ */
+static struct search look(const char *device, bool thorough)
+{
+	static struct pin_access_set *_Atomic hand;
+	struct pin_access_set *first = pin_access_set_next(NULL, NULL), *set = hand, *from;
+	struct search search = {0};
+	unsigned left = MOST_SETS;
+
+	from = set = set ? set : first;
+	do {
+		if (!set)
+			break;
+		if (atomic_load(&set->domain->pd) &&
+		    (!device || !strcmp(set->domain->device, device)))
+			search_set(&search, set, thorough);
+		set = pin_access_set_next(NULL, set);
+		set = set ? set : first;
+		left -= search.oldest != NULL;
+	} while (set != from && left);
+	hand = set;
 	return search;
+}
+
+/* How often another one is tried in place of one that libibverbs does not let go. */
+#define TRIES 16
+
+/* Evicts the oldest of those that are found. Sets *busy if none is. */
+static size_t evict_oldest(const char *device, _Atomic uint32_t **busy)
+{
+	PIN_SHIELDED;
+	size_t n_bytes = 0;
+
+	for (unsigned left = TRIES; left-- && !n_bytes;) {
+		struct search search = look(device, false);
+
+		if (!search.oldest)
+			search = look(device, true);
+		*busy = search.busy;
+		if (!search.oldest)
+			break;
+		n_bytes = pin_entry_evict(search.set, search.oldest);
+		/* From now on the others come first. */
+		if (!n_bytes)
+			pin_entry_region(search.set, search.oldest)->used_at =
+				atomic_fetch_add(&pin_evict_clock, 1) + 1;
+	}
+	pin_state.evicted += n_bytes > 0;
+	return n_bytes;
 }
 
 size_t pin_evict_one(const char *device, bool waits)
 {
-	uint32_t began = atomic_load(&pin_evict_clock);
-	struct search search;
-	size_t n_bytes;
-	int error = 0;
+	_Atomic uint32_t *busy = NULL;
+	size_t n_bytes = evict_oldest(device, &busy);
 
-	do {
-		search = look(device, SIZE_MAX);
-		if (!search.oldest && search.busy && waits) {
-			pin_os_wait(search.busy, PIN_ENTRY_BUSY);
-			return 1;
-		}
-		if (!search.oldest)
-			return 0;
-		/* All others were tried. */
-		if (error == -EIO && (int32_t)(search.used_at - began) > 0)
-			return 0;
-		n_bytes = search.oldest->length;
-		error = pin_entry_evict(search.set, search.oldest);
-		/* libibverbs does not let it go: from now on the others come first. */
-		if (error == -EIO)
-			pin_entry_region(search.set, search.oldest)->used_at =
-				atomic_fetch_add(&pin_evict_clock, 1) + 1;
-	} while (error);
-	atomic_fetch_add(&pin_state.evicted, 1);
+	if (!n_bytes && busy && waits) {
+		pin_os_wait(busy, PIN_ENTRY_BUSY);
+		return 1;
+	}
 	return n_bytes;
 }
 
@@ -101,6 +168,26 @@ static size_t evict(const char *device, size_t n_bytes, bool waits)
 	return sum;
 }
 
+/* Whether so many bytes are idle, on any adapter. Those that were last seen used come last. */
+static bool has_idle(size_t n_bytes)
+{
+	PIN_SHIELDED;
+	struct pin_access_set *set = NULL;
+	struct search search = look(NULL, false);
+	size_t sum = search.oldest && search.oldest->length >= n_bytes ? n_bytes : 0;
+
+	while (sum < n_bytes && (set = pin_access_set_next(NULL, set))) {
+		pthread_mutex_lock(&set->lock);
+		for (enum pin_list list = PIN_LEAVING; list < PIN_LISTS; list++)
+			for (uint32_t i = list;
+			     (i = pin_region_at(set, i)->after) != list && sum < n_bytes;)
+				if (pin_entry_is_idle(set, pin_entry_at(set, i)))
+					sum += pin_entry_at(set, i)->length;
+		pthread_mutex_unlock(&set->lock);
+	}
+	return sum >= n_bytes;
+}
+
 bool pin_evict_excess(size_t n_bytes)
 {
 	size_t limit = pin_budget_limit(), have = pin_state.registered, excess = 0;
@@ -110,8 +197,7 @@ bool pin_evict_excess(size_t n_bytes)
 	if (fits && have > limit - n_bytes)
 		excess = have - (limit - n_bytes);
 	/* For what does not fit anyway nothing is evicted. */
-	fits = fits && (!n_bytes || look(NULL, excess).idle_bytes >= excess) &&
-	       evict(NULL, excess, false) >= excess;
+	fits = fits && (!n_bytes || has_idle(excess)) && evict(NULL, excess, false) >= excess;
 	errno = error;
 	return fits;
 }

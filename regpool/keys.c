@@ -24,7 +24,8 @@ static void complete(struct pin_access_set *set, struct pin_entry *entry, struct
 	struct pin_region *region = pin_entry_region(set, entry);
 
 	region->mr = mr;
-	region->used_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
+	region->seen_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
+	region->used_at = region->seen_at;
 	pin_register_copy(&region->copy, mr);
 	entry->lkey = mr->lkey;
 	entry->rkey = mr->rkey;
@@ -32,8 +33,8 @@ static void complete(struct pin_access_set *set, struct pin_entry *entry, struct
 }
 
 /* If there is no room and may_evict is set, evicts idle memory regions, and tries once more. */
-static struct ibv_mr *register_range(struct pin_access_set *set, struct pin_range range,
-				     bool may_evict, int *error)
+static struct ibv_mr *register_evicting(struct pin_access_set *set, struct pin_range range,
+					bool may_evict, int *error)
 {
 	size_t n_bytes = pin_range_length(range);
 	uint64_t began = pin_os_now_ns();
@@ -59,14 +60,14 @@ static bool register_entry(struct pin_access_set *set, struct pin_entry *entry,
 			   struct pin_range wanted, bool may_evict, int *error)
 {
 	struct pin_range range = pin_entry_range(entry);
-	struct ibv_mr *mr = register_range(set, range, may_evict, error);
+	struct ibv_mr *mr = register_evicting(set, range, may_evict, error);
 
 	if (!mr && *error == EFAULT)
 		pin_granules_note_unpinnable(range);
 	if (!mr && pin_range_length(wanted) < pin_range_length(range)) {
 		range = wanted;
 		pin_entry_narrow(set, entry, range);
-		mr = register_range(set, range, may_evict, error);
+		mr = register_evicting(set, range, may_evict, error);
 	}
 	if (!mr) {
 		atomic_fetch_add(&pin_state.refused, 1);
@@ -80,43 +81,10 @@ static bool register_entry(struct pin_access_set *set, struct pin_entry *entry,
 	complete(set, entry, mr);
 	if (!may_evict) {
 		atomic_fetch_add(&pin_state.ahead, 1);
-		pin_entries_replace(set, range, entry);
+		pin_entries_withdraw(set, range, entry);
 	}
 	pin_entries_purge(set);
 	return true;
-}
-
-/* The READY entry that look-ups find for the range, or NULL. Caller holds the set's lock. */
-static struct pin_entry *find_ready(struct pin_access_set *set, const void *addr, size_t length)
-{
-	uint32_t numbers[] = {pin_keys_covering(set, addr), pin_keys_covering_page(set, addr)};
-
-	pin_assert_locked(&set->lock);
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(numbers); i++) {
-		struct pin_entry *entry = pin_entry_at(set, numbers[i]);
-
-		if (numbers[i] && pin_entry_covers(entry, addr, length))
-			return entry;
-	}
-	return NULL;
-}
-
-/*
- * An entry that covers the range and is BUSY in another thread, or NULL. One that is much
- * larger takes longer than to register the range, unless that has to be a piece of a segment.
- * Caller holds the set's lock.
- */
-static struct pin_entry *find_busy(struct pin_access_set *set, struct pin_range range,
-				   size_t most)
-{
-	struct pin_walk walk = pin_entries_walk(set, range);
-	struct pin_entry *entry;
-
-	while ((entry = pin_entries_next(set, &walk)))
-		if (entry->state == PIN_ENTRY_BUSY && entry->length <= most &&
-		    pin_range_has(pin_entry_range(entry), range))
-			break;
-	return entry;
 }
 
 /*
@@ -153,15 +121,17 @@ static enum action prepare(struct pin_access_set *set, const void *addr, size_t 
 	struct pin_range wanted = pin_range_of(addr, length), piece = wanted;
 	bool is_in_piece = pin_segments_find_piece(wanted, &piece);
 	size_t most = pin_range_length(piece) * (is_in_piece ? 1 : PIN_MUCH_LARGER);
-	enum action action = WAIT;
+	enum action action = IMPOSSIBLE;
 	int error = ENOMEM;
 
 	pthread_mutex_lock(&set->lock);
-	if (find_ready(set, addr, length))
+	*entry = pin_entries_find(set, wanted, most, NULL);
+	if (*entry && (*entry)->state == PIN_ENTRY_BUSY)
+		action = WAIT;
+	else if (*entry) {
 		action = FOUND;
-	else if (pin_granules_any_replaced(wanted))
-		action = IMPOSSIBLE;
-	else if (!(*entry = find_busy(set, wanted, most))) {
+		pin_entry_publish(set, *entry);
+	} else if (!pin_granules_any_replaced(wanted)) {
 		*entry = pin_entry_allocate(
 			set, choose_range(set, wanted, piece, is_in_piece ? 0 : most));
 		action = *entry ? REGISTER : IMPOSSIBLE;
@@ -200,8 +170,7 @@ static bool is_served(struct pin_access_set *set, struct pin_range range)
 	size_t length = pin_range_length(range), used = 0;
 	struct pin_entry *entry;
 
-	if (find_ready(set, (void *)range.start, length) || find_busy(set, range, SIZE_MAX) ||
-	    pin_granules_any_replaced(range))
+	if (pin_entries_find(set, range, SIZE_MAX, NULL) || pin_granules_any_replaced(range))
 		return true;
 	while ((entry = pin_entries_next(set, &walk)))
 		if (!pin_entry_is_idle(set, entry))
@@ -210,14 +179,14 @@ static bool is_served(struct pin_access_set *set, struct pin_range range)
 	return used > length / MOST_TWICE;
 }
 
-bool pin_keys_has(struct pin_access_set *set, struct pin_range range)
+bool pin_keys_is_served(struct pin_access_set *set, struct pin_range range)
 {
-	bool has;
+	bool served;
 
 	pthread_mutex_lock(&set->lock);
-	has = is_served(set, range);
+	served = is_served(set, range);
 	pthread_mutex_unlock(&set->lock);
-	return has;
+	return served;
 }
 
 bool pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range)

@@ -16,8 +16,11 @@
  */
 bool pin_keys_create(struct pin_access_set *set, const void *addr, size_t length);
 
-/* Whether the range is to be registered ahead: not if a memory region covers it, or nearly. */
-bool pin_keys_has(struct pin_access_set *set, struct pin_range range);
+/*
+ * Whether a range has all that it is going to get ahead of requests: a memory region covers it,
+ * or nearly, or pages were replaced there.
+ */
+bool pin_keys_is_served(struct pin_access_set *set, struct pin_range range);
 
 /*
  * The same ahead of requests, for a range that is resident. Replaces the idle memory regions

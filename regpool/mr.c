@@ -104,7 +104,7 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 	if (!entry)
 		return why_not(request->addr, request->length);
 	region = pin_entry_region(set, entry);
-	if (PIN_UNLIKELY(needs_unique_key(request)) && pin_entry_n_users(set, entry) > 1) {
+	if (PIN_UNLIKELY(needs_unique_key(request)) && pin_entry_has_users(set, entry, 2)) {
 		pin_keys_put(user);
 		return PIN_SHARED;
 	}
@@ -242,6 +242,8 @@ static int release_proxy(const struct pin_proxy *proxy)
 	if (proxy->own)
 		return deregister_real(proxy->own, NULL);
 	pin_keys_put(proxy->user);
+	atomic_store_explicit(&pin_state.requests[pin_lane()].put, (char *)proxy->user,
+			      memory_order_relaxed);
 	return 0;
 }
 
@@ -354,9 +356,12 @@ static int hold(struct ibv_pd *pd, const void *addr, size_t length, unsigned acc
 	struct pin_access_set *set;
 	int error = 0;
 
+	/* An empty range has the keys of its address, whether these are there already or not.
+	 */
+	length += !length;
 	if (access & ~PIN_HEAP_ACCESS)
 		return -EACCES;
-	if (!length || !pin_span_find(addr, length) ||
+	if (!pin_span_find(addr, length) ||
 	    pin_granules_any_replaced(pin_range_of(addr, length)))
 		return -ENOENT;
 	if (!domain || pin_state_off())

@@ -13,6 +13,17 @@
 
 void before_step(void);
 
+/* In unit-scale: before each access to an element of a table that is as large as an entry. */
+void look_at_entry(void);
+#ifdef COUNT_LOOKS
+#include "allocator/reserve.h"
+#undef pin_table_at
+#define pin_table_at(table, type, i)                                 \
+	((sizeof(type) == 32 || sizeof(type) > 128 ? look_at_entry() \
+						   : (void)0),       \
+	 (type *)(void *)(table)->base + (i))
+#endif
+
 /* Take a lock, which is a step. */
 int step_lock(pthread_mutex_t *lock);
 int step_wrlock(pthread_rwlock_t *lock);

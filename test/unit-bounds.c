@@ -220,6 +220,27 @@ static void creeping(void)
 	pin_domain_dealloc(pd);
 }
 
+/* Each has all of those before it, which are in use. */
+static void nested(void)
+{
+	struct ibv_pd *pd = begin(1);
+	struct ibv_mr *held[100], *again[100];
+	uint64_t created;
+
+	fake_touch(heap, LENGTH);
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(held); i++)
+		held[i] = reg(pd, heap, (i + 1) * PIN_PAGE, RIGHTS);
+	created = pin_state.created;
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(held); i++)
+		again[i] = reg(pd, heap, (i + 1) * PIN_PAGE, RIGHTS);
+	ok(fake_verbs.live == PIN_ARRAY_SIZE(held) && pin_state.created == created,
+	   "a hundred memory regions that begin at the same address are in use, and serve");
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(held); i++)
+		if (pin_mr_deregister(held[i]) || pin_mr_deregister(again[i]))
+			ok(false, "one is not deregistered");
+	pin_domain_dealloc(pd);
+}
+
 int main(int argc, char **argv)
 {
 	unsigned seeds = argc > 1 ? (unsigned)atoi(argv[1]) : 3;
@@ -237,6 +258,7 @@ int main(int argc, char **argv)
 		counted(seed);
 	parted();
 	creeping();
+	nested();
 	ok(counted_is_balanced() && !fake_verbs.live && !pin_state.registered,
 	   "nothing is left");
 	return done_testing();

@@ -262,6 +262,11 @@ static void looked_up(char *a, char *b)
 	   "with what they reach, to the byte");
 	ok(!look_up(pd, a, 1, &again) && again.lkey == keys.lkey,
 	   "look-ups return the same keys each time");
+	ok(!look_up(pd, a, 0, &again) && !look_up(pd, b, 0, &again) && !look_up(pd, b, 1, &keys) &&
+		   keys.lkey == again.lkey,
+	   "an empty range has those of its address, whether there were any before or not");
+	pin_domain_disarm(pd);
+	look_up(pd, a, 1, &keys);
 	fake_verbs.limit = PIN_PAGE;
 	ok(look_up(pd, b, 4, &again) == -ENOMEM,
 	   "a look-up returns -ENOMEM if memory cannot be pinned");
@@ -331,7 +336,7 @@ static void add_writable(void *start, size_t n_bytes)
 static void find_writable(struct pin_access_set *set, struct ibv_mr *mr)
 {
 	const struct pin_table *tables[] = {&set->covering, &set->in_part, &set->entries,
-					    &set->regions,  &set->users,   &set->starting};
+					    &set->regions, &set->users};
 	uintptr_t data = PIN_ALIGN_DOWN((uintptr_t)__data_start, LINE);
 
 	add_writable((void *)data, PIN_ALIGN_UP((uintptr_t)_end, LINE) - data);

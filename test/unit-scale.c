@@ -28,20 +28,15 @@
 
 static char *heap;
 static size_t n_cells;
-static _Atomic size_t looked_at;
-
-/* The linker puts this in front of the library's own. */
-bool __real_pin_entry_is_idle(struct pin_access_set *set, struct pin_entry *entry);
-
-bool __wrap_pin_entry_is_idle(struct pin_access_set *set, struct pin_entry *entry)
-{
-	looked_at++;
-	return __real_pin_entry_is_idle(set, entry);
-}
 
 /* --- test/steps.h: loads and stores that other threads may see, and locks ---------------- */
 
-static _Atomic size_t n_steps;
+static _Atomic size_t n_steps, looked_at;
+
+void look_at_entry(void)
+{
+	looked_at++;
+}
 
 void before_step(void)
 {
@@ -197,6 +192,102 @@ static void alike(void)
 	   (double)before / (double)many);
 }
 
+/* --- entries that are looked at, beside few and many that are in use ------------------- */
+
+#define MANY 100000u
+
+/* Lengths of memory regions, and how far apart they begin. */
+static const struct pattern {
+	const char *name;
+	size_t shortest, longest, apart;
+} patterns[] = {
+	{"dense", PIN_PAGE, PIN_PAGE, 2 * PIN_PAGE},
+	{"sparse", PIN_PAGE, PIN_PAGE, PIN_GRANULE + PIN_PAGE},
+	{"of all sizes", PIN_PAGE, 16 * PIN_MIB, 16 * PIN_MIB + PIN_PAGE},
+};
+
+struct looks {
+	size_t missing, beside_hidden, evicting;
+};
+
+/* The most, or of evictions the average, as a hand comes by all that is in use once. */
+static size_t looks_of_miss(struct ibv_pd *pd, char *p)
+{
+	size_t before = looked_at;
+
+	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
+	return looked_at - before;
+}
+
+static size_t most_of_misses(struct ibv_pd *pd, char *p, size_t apart)
+{
+	size_t most = 0;
+
+	for (unsigned i = 0; i < FEW; i++) {
+		size_t n = looks_of_miss(pd, p + i * apart);
+
+		most = n > most ? n : most;
+	}
+	return most;
+}
+
+static struct looks looks_beside(const struct pattern *pattern, unsigned n)
+{
+	struct ibv_mr **held = calloc(n, sizeof *held), *hidden, *whole;
+	struct ibv_pd *pd = new_pd();
+	size_t length = pattern->shortest, before;
+	char *end = heap + n * pattern->apart, *room = end + PIN_GRANULE;
+	struct looks looks;
+
+	for (unsigned i = 0; i < n; i++) {
+		held[i] = reg(pd, heap + i * pattern->apart, length, RIGHTS);
+		length = length < pattern->longest ? 2 * length : pattern->shortest;
+	}
+	looks.missing = most_of_misses(pd, end - FEW * pattern->apart - PIN_PAGE,
+				       pattern->apart);
+	hidden = reg(pd, room, 64, RIGHTS);
+	whole = reg(pd, room, 2 * PIN_PAGE, RIGHTS);
+	looks.beside_hidden = most_of_misses(pd, room + PIN_GRANULE, 2 * PIN_PAGE);
+	fake_verbs.max_mr = fake_verbs.live;
+	looks_of_miss(pd, room + 2 * PIN_GRANULE);
+	before = looked_at;
+	for (unsigned i = 0; i < FEW; i++)
+		looks_of_miss(pd, room + 2 * PIN_GRANULE + 2 * i * PIN_PAGE);
+	looks.evicting = (looked_at - before) / FEW;
+	fake_verbs.max_mr = UINT32_MAX;
+	for (unsigned i = 0; i < n; i++)
+		pin_mr_deregister(held[i]);
+	pin_mr_deregister(hidden);
+	pin_mr_deregister(whole);
+	pin_domain_dealloc(pd);
+	free(held);
+	return looks;
+}
+
+static bool is_alike(size_t few, size_t many)
+{
+	return few && 2 * many <= 3 * few + 2 * FEW;
+}
+
+static void looks_alike(void)
+{
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(patterns); i++) {
+		struct looks a = looks_beside(&patterns[i], 100);
+		unsigned n = MANY * patterns[i].apart < n_cells * PIN_CELL / 2
+				     ? MANY
+				     : (unsigned)(n_cells * PIN_CELL / 2 / patterns[i].apart);
+		struct looks b = looks_beside(&patterns[i], n);
+
+		ok(is_alike(a.missing, b.missing), "%s, a miss looks at %zu, and beside %u at %zu",
+		   patterns[i].name, a.missing, n, b.missing);
+		ok(is_alike(a.beside_hidden, b.beside_hidden),
+		   "with one in use that is not found %zu and %zu", a.beside_hidden,
+		   b.beside_hidden);
+		ok(is_alike(a.evicting, b.evicting), "one that evicts %zu and %zu", a.evicting,
+		   b.evicting);
+	}
+}
+
 int main(void)
 {
 	ok(lazy_pool(), "initialised");
@@ -205,5 +296,6 @@ int main(void)
 	look_up_all();
 	make_room();
 	alike();
+	looks_alike();
 	return done_testing();
 }
