@@ -3,43 +3,33 @@
 
 #include "regpool/budget.h"
 #include "allocator/cgroup.h"
-#include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "regpool/state.h"
 
-/* The share of the machine's memory, or the cgroup's, that the ranks of a node may pin. */
-#define SHARE(n_bytes) ((n_bytes) / 4 * 3)
-
-static _Atomic size_t share_of_memory; /* 0: not known yet */
-static _Atomic bool is_tight;
+static _Atomic size_t locked_limit, pinned_limit; /* as was last seen */
+static _Atomic size_t pinned; /* bytes of pages that memory regions have, each once */
 
 /* A cgroup's limit may change: it is read again when it is needed and so much older. */
 #define SECOND_NS 1000000000ull
 
-/* What of a limit the program itself has not registered. VmPin may lack the latest of ours. */
-static size_t left_by_others(size_t limit)
-{
-	size_t all = pin_os_status("\nVmPin:"), ours = pin_state.registered;
-	size_t others = all > ours ? all - ours : 0;
-
-	return others < limit ? limit - others : 0;
-}
-
+/* What the program itself has registered comes first. VmPin may lack the latest of ours. */
 size_t pin_budget_locked_limit(void)
 {
-	size_t limit = pin_os_memlock_limit();
+	size_t limit = pin_os_memlock_limit(), all, ours = pin_state.registered;
 
-	return limit == SIZE_MAX ? limit : left_by_others(limit) / 2;
+	if (limit == SIZE_MAX)
+		return limit;
+	all = pin_os_status("\nVmPin:");
+	if (all > ours)
+		limit -= all - ours < limit ? all - ours : limit;
+	return limit / 2;
 }
 
-static void find_share(void)
-{
-	share_of_memory = SHARE(pin_cgroup_limit()) / pin_options_ranks();
-}
-
+/* 3/4 of the machine's memory, or the cgroup's, are for the ranks of the node. */
 size_t pin_budget_pinned_limit(void)
 {
+	static _Atomic size_t share_of_memory; /* 0: not known yet */
 	static _Atomic uint64_t read_at;
 	uint64_t now, last = read_at;
 
@@ -48,36 +38,51 @@ size_t pin_budget_pinned_limit(void)
 	now = pin_os_now_ns();
 	if ((now - last >= SECOND_NS && atomic_compare_exchange_strong(&read_at, &last, now)) ||
 	    !share_of_memory)
-		find_share();
+		share_of_memory = pin_cgroup_limit() / 4 * 3 / pin_options_ranks();
 	return share_of_memory;
 }
 
 size_t pin_budget_limit(void)
 {
-	size_t locked = pin_budget_locked_limit(), pinned = pin_budget_pinned_limit();
-
-	is_tight = locked < pinned;
-	return is_tight ? locked : pinned;
+	locked_limit = pin_budget_locked_limit();
+	pinned_limit = pin_budget_pinned_limit();
+	return pin_budget_is_tight() ? locked_limit : pinned_limit;
 }
 
 bool pin_budget_is_tight(void)
 {
-	return atomic_load_explicit(&is_tight, memory_order_relaxed);
+	return locked_limit < pinned_limit;
 }
 
-bool pin_budget_reserve(size_t n_bytes)
+size_t pin_budget_excess(size_t n_bytes)
 {
-	size_t limit = pin_budget_limit(), have = pin_state.registered;
+	size_t locked = pin_state.registered + n_bytes, memory = pinned + n_bytes;
 
-	do {
-		if (n_bytes > limit || have > limit - n_bytes)
-			return false;
-	} while (!atomic_compare_exchange_weak(&pin_state.registered, &have, have + n_bytes));
-	pin_state_update_peak(&pin_state.registered, &pin_state.registered_peak);
-	return true;
+	locked = locked > locked_limit ? locked - locked_limit : 0;
+	memory = memory > pinned_limit ? memory - pinned_limit : 0;
+	return locked > memory ? locked : memory;
 }
 
-void pin_budget_release(size_t n_bytes)
+/* Pages count first: of threads that come to pin the same ones, one finds them new. */
+bool pin_budget_reserve(struct pin_range range)
 {
-	atomic_fetch_sub(&pin_state.registered, n_bytes);
+	size_t have = pin_state.registered, length = pin_range_length(range);
+
+	if (length > pin_budget_limit())
+		return false;
+	pinned += pin_granules_count_pins(range, 1);
+	while (have + length <= locked_limit && pinned <= pinned_limit)
+		if (atomic_compare_exchange_weak(&pin_state.registered, &have, have + length)) {
+			pin_state_update_peak(&pin_state.registered,
+					      &pin_state.registered_peak);
+			return true;
+		}
+	pinned -= pin_granules_count_pins(range, -1);
+	return false;
+}
+
+void pin_budget_release(struct pin_range range)
+{
+	pinned -= pin_granules_count_pins(range, -1);
+	pin_state.registered -= pin_range_length(range);
 }

@@ -190,12 +190,10 @@ static bool has_idle(size_t n_bytes)
 
 bool pin_evict_excess(size_t n_bytes)
 {
-	size_t limit = pin_budget_limit(), have = pin_state.registered, excess = 0;
-	bool fits = n_bytes <= limit;
+	bool fits = n_bytes <= pin_budget_limit();
+	size_t excess = pin_budget_excess(n_bytes);
 	int error = errno;
 
-	if (fits && have > limit - n_bytes)
-		excess = have - (limit - n_bytes);
 	/* For what does not fit anyway nothing is evicted. */
 	fits = fits && (!n_bytes || has_idle(excess)) && evict(NULL, excess, false) >= excess;
 	errno = error;

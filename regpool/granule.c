@@ -3,18 +3,18 @@
 
 #include "regpool/granule.h"
 #include "allocator/log.h"
+#include "allocator/os.h"
 #include "allocator/resident.h"
-#include "allocator/span.h"
-#include "allocator/reserve.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 struct granule {
-	_Atomic bool is_resident, is_replaced, is_unpinnable;
+	_Atomic bool is_resident, is_bare, is_replaced, is_unpinnable;
 };
 
 /* Granules looked at in one call. */
@@ -23,9 +23,11 @@ struct granule {
 #define ENOUGH(n) ((n) - (n) / 21)
 
 static struct pin_table granules;
+static struct pin_table pins; /* page → memory regions that have it, of all sets */
 
 static void init_granules(void)
 {
+	pin_table_init(&pins, sizeof(_Atomic uint32_t), pin_reserve.size / PIN_PAGE);
 	pin_table_init(&granules, sizeof(struct granule),
 		       pin_reserve.size >> PIN_GRANULE_SHIFT);
 }
@@ -35,6 +37,8 @@ int pin_granules_ensure(uintptr_t end)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, init_granules);
+	if (pin_table_ensure(&pins, (end - pin_reserve.base) / PIN_PAGE))
+		return -ENOMEM;
 	return pin_table_ensure(&granules, pin_granule_of(end - 1) + 1);
 }
 
@@ -49,17 +53,47 @@ static struct granule *granule_at(size_t granule)
 	return pin_table_at(&granules, struct granule, granule);
 }
 
-/* Looks at n granules from `first` on. */
+/* The part of a range that is in a granule. */
+static struct pin_range part_of(struct pin_range range, size_t granule)
+{
+	uintptr_t start = pin_granule_start(granule);
+
+	return pin_range_common(range, (struct pin_range){start, start + PIN_GRANULE});
+}
+
+/* Of a part of a granule that is not resident as a whole the kernel is asked. */
+static bool is_part_resident(struct pin_range range, size_t granule)
+{
+	struct pin_range part = part_of(range, granule);
+	size_t n_pages = pin_range_length(part) / PIN_PAGE;
+	uint32_t n_resident;
+
+	return granule_at(granule)->is_resident ||
+	       (pin_resident_count(part.start, n_pages, 1, &n_resident) &&
+		n_resident >= ENOUGH(n_pages));
+}
+
+/*
+ * Looks at n granules from `first` on. Of memory that nobody has touched mincore(2) tells
+ * much sooner than the pagemap, in which only those that may be resident are looked up.
+ */
 static size_t probe_granules(size_t first, size_t n)
 {
-	uint32_t n_resident[BATCH];
+	static unsigned char is_there[BATCH * N_PAGES];
 	size_t n_new = 0;
 
-	if (!pin_resident_count(pin_granule_start(first), N_PAGES, n, n_resident))
-		return 0;
-	for (size_t i = 0; i < n; i++)
-		if (n_resident[i] >= ENOUGH(N_PAGES))
+	if (pin_os_resident((void *)pin_granule_start(first), n * N_PAGES, is_there))
+		memset(is_there, 1, sizeof is_there);
+	for (size_t i = 0; i < n; i++) {
+		size_t n_pages = 0;
+
+		for (size_t k = 0; k < N_PAGES; k++)
+			n_pages += is_there[i * N_PAGES + k] & 1;
+		granule_at(first + i)->is_bare = !n_pages;
+		if (n_pages >= ENOUGH(N_PAGES) &&
+		    is_part_resident((struct pin_range){0, UINTPTR_MAX}, first + i))
 			n_new += !atomic_exchange(&granule_at(first + i)->is_resident, true);
+	}
 	return n_new;
 }
 
@@ -68,15 +102,22 @@ size_t pin_granules_probe(struct pin_range range)
 	size_t i = pin_granule_of(range.start), end = pin_granule_of(range.end - 1) + 1;
 	size_t n_new = 0, n;
 
-	for (; i < end; i += n) {
+	for (; i < end; i += n ? n : 1) {
 		for (n = 0; i + n < end && n < BATCH && !granule_at(i + n)->is_resident; n++)
 			;
 		if (n)
 			n_new += probe_granules(i, n);
-		else
-			n = 1;
 	}
 	return n_new;
+}
+
+bool pin_granules_are_bare(struct pin_range range)
+{
+	size_t i = pin_granule_of(range.start), last = pin_granule_of(range.end - 1);
+
+	while (i <= last && is_in_table(i) && granule_at(i)->is_bare)
+		i++;
+	return i > last;
 }
 
 void pin_granules_look_again(void)
@@ -101,14 +142,6 @@ bool pin_granules_may_be_read(uintptr_t page)
 	return may;
 }
 
-/* The part of a range that is in a granule. */
-static struct pin_range part_of(struct pin_range range, size_t granule)
-{
-	uintptr_t start = pin_granule_start(granule);
-
-	return pin_range_common(range, (struct pin_range){start, start + PIN_GRANULE});
-}
-
 void pin_granules_note_unpinnable(struct pin_range range)
 {
 	for (size_t i = pin_granule_of(range.start); i <= pin_granule_of(range.end - 1); i++)
@@ -122,18 +155,6 @@ bool pin_granules_any_unpinnable(struct pin_range range)
 	while (i < end && !(is_in_table(i) && granule_at(i)->is_unpinnable))
 		i++;
 	return i < end;
-}
-
-/* Of a part of a granule that is not resident as a whole the kernel is asked. */
-static bool is_part_resident(struct pin_range range, size_t granule)
-{
-	struct pin_range part = part_of(range, granule);
-	size_t n_pages = pin_range_length(part) / PIN_PAGE;
-	uint32_t n_resident;
-
-	return granule_at(granule)->is_resident ||
-	       (pin_resident_count(part.start, n_pages, 1, &n_resident) &&
-		n_resident >= ENOUGH(n_pages));
 }
 
 bool pin_granules_are_resident(struct pin_range range)
@@ -157,17 +178,16 @@ void pin_granules_retry_unpinnable(void)
 		granule_at(i)->is_unpinnable = false;
 }
 
-/* For a range within one span. */
-static size_t mark_replaced(struct pin_range range)
+size_t pin_granules_count_pins(struct pin_range range, int n)
 {
-	size_t n_bytes = 0;
+	size_t page = (range.start - pin_reserve.base) / PIN_PAGE, n_bytes = 0;
 
-	if (pin_granules_ensure(range.end))
-		return 0;
-	for (uintptr_t p = range.start; p < range.end; p += PIN_GRANULE)
-		n_bytes += atomic_exchange(&granule_at(pin_granule_of(p))->is_replaced, true)
-				   ? 0
-				   : PIN_GRANULE;
+	for (uintptr_t p = range.start; p < range.end; p += PIN_PAGE, page++) {
+		uint32_t before = atomic_fetch_add(pin_table_at(&pins, _Atomic uint32_t, page),
+						   (uint32_t)n);
+
+		n_bytes += before && before + (uint32_t)n ? 0 : PIN_PAGE;
+	}
 	return n_bytes;
 }
 
@@ -179,8 +199,12 @@ size_t pin_granules_mark_replaced(uintptr_t start, size_t length)
 	for (uint32_t i = 0; i < pin_span_count(); i++) {
 		struct pin_range part = pin_range_of_span(pin_span_get(i));
 
-		if (pin_range_meets(part, range))
-			n_bytes += mark_replaced(pin_range_common(part, range));
+		if (!pin_range_meets(part, range) || pin_granules_ensure(part.end))
+			continue;
+		part = pin_range_common(part, range);
+		for (size_t k = pin_granule_of(part.start); k < pin_granule_of(part.end); k++)
+			if (!atomic_exchange(&granule_at(k)->is_replaced, true))
+				n_bytes += PIN_GRANULE;
 	}
 	return n_bytes;
 }

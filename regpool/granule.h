@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * State of each granule, 2 MiB of the heap: which of its pages were seen to be resident,
- * whether one of them cannot be pinned, and whether the program has replaced any. All of it is
- * lock-free.
+ * whether one of them cannot be pinned, and whether the program has replaced any; and of each
+ * page how many memory regions have it. All of it is lock-free.
  */
 #ifndef PIN_GRANULE_TABLE_H
 #define PIN_GRANULE_TABLE_H
@@ -71,9 +71,12 @@ int pin_granules_ensure(uintptr_t end);
 /*
  * Finds out which granules of a range are resident: so nearly complete that pinning adds less
  * than 5 %. A resident granule stays so, because the heap returns nothing. Returns how many are
- * newly seen to be resident.
+ * newly seen to be resident. For one thread at a time.
  */
 size_t pin_granules_probe(struct pin_range range);
+
+/* Whether no page of the granules of a range was resident when last looked. */
+bool pin_granules_are_bare(struct pin_range range);
 
 /* Forgets what was seen, as a child may share pages now. */
 void pin_granules_look_again(void);
@@ -92,6 +95,12 @@ bool pin_granules_are_resident(struct pin_range range);
 void pin_granules_note_unpinnable(struct pin_range range);
 void pin_granules_retry_unpinnable(void);
 bool pin_granules_any_unpinnable(struct pin_range range);
+
+/*
+ * Each page of a range is in n memory regions more: 1 or -1. Returns how many bytes are in one
+ * that were in none, or the other way round.
+ */
+size_t pin_granules_count_pins(struct pin_range range, int n);
 
 /* Whether the process may read a page, wherever it is. */
 bool pin_granules_may_be_read(uintptr_t page);

@@ -12,7 +12,6 @@
 #include "regpool/watch.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 
 /*
@@ -32,13 +31,6 @@ void pin_register_copy(struct pin_mr_copy *copy, const struct ibv_mr *mr)
 	memcpy(copy, mr, n);
 }
 
-static bool has_several_nodes;
-
-static void find_nodes(void)
-{
-	has_several_nodes = pin_os_has_nodes();
-}
-
 /*
  * Pages that a registration makes resident are allocated on the memory node of the heap's span,
  * whichever thread registers them, unless it has set a policy itself, with set_mempolicy(2) or
@@ -46,11 +38,12 @@ static void find_nodes(void)
  */
 static bool enter_node(struct pin_range range)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	static _Atomic int has_nodes; /* 1 or -1; 0: not known yet */
 	const struct pin_span *span = pin_span_find((void *)range.start, 1);
 
-	pthread_once(&once, find_nodes);
-	return has_several_nodes && pin_os_prefer_node(span ? span->node : 0);
+	if (!has_nodes)
+		has_nodes = pin_os_has_nodes() ? 1 : -1;
+	return has_nodes > 0 && pin_os_prefer_node(span ? span->node : 0);
 }
 
 static void warn_limit_reached(const struct pin_domain *domain)
@@ -84,7 +77,7 @@ static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
 	*error = length > domain->max_mr_size ? PIN_TOO_LARGE : PIN_OVER_LIMIT;
 	if (*error == PIN_TOO_LARGE || !pd)
 		return NULL;
-	if (!pin_budget_reserve(length)) {
+	if (!pin_budget_reserve(range)) {
 		warn_limit_reached(domain);
 		return NULL;
 	}
@@ -96,7 +89,7 @@ static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
 	if (entered)
 		pin_os_prefer_none();
 	if (!mr)
-		pin_budget_release(length);
+		pin_budget_release(range);
 	return mr;
 }
 
@@ -141,7 +134,7 @@ void pin_register_note_gone(struct pin_domain *domain, struct pin_range range)
 {
 	atomic_fetch_add(&pin_state.destroyed, 1);
 	atomic_fetch_sub(&domain->registered, pin_range_length(range));
-	pin_budget_release(pin_range_length(range));
+	pin_budget_release(range);
 	pin_hook(note_registered);
 }
 

@@ -14,6 +14,7 @@ size_t __wrap_pin_os_memlock_limit(void);
 size_t __wrap_pin_os_ram(void);
 size_t __real_pin_os_ram(void);
 size_t __real_pin_cgroup_limit(void);
+int __real_pin_os_resident(const void *addr, size_t n_pages, unsigned char *is_there);
 bool __real_pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts);
 
 /* Indexed from the base of the heap. */
@@ -73,10 +74,22 @@ bool fake_is_touched(const void *addr)
 	return touched[pin_granule_of((uintptr_t)addr)] == N_PAGES;
 }
 
+int __wrap_pin_os_resident(const void *addr, size_t n_pages, unsigned char *is_there)
+{
+	fake_kernel.looks++;
+	if (!fake_kernel.keeps_memory)
+		return __real_pin_os_resident(addr, n_pages, is_there);
+	for (size_t i = 0; i < n_pages; i++) {
+		uintptr_t at = (uintptr_t)addr + i * PIN_PAGE;
+
+		is_there[i] = at % PIN_GRANULE / PIN_PAGE < touched[pin_granule_of(at)];
+	}
+	return 0;
+}
+
 /* Asked of ranges within a granule each, the first pages of which are touched. */
 bool __wrap_pin_resident_count(uintptr_t addr, size_t n_pages, size_t n_runs, uint32_t *counts)
 {
-	fake_kernel.looks++;
 	fake_kernel.looked_at += n_runs * n_pages * PIN_PAGE;
 	if (!fake_kernel.keeps_memory)
 		return __real_pin_resident_count(addr, n_pages, n_runs, counts);

@@ -16,7 +16,7 @@ struct fake_kernel {
 	_Atomic size_t memlock;	    /* bytes: RLIMIT_MEMLOCK */
 	_Atomic size_t ram, cgroup; /* bytes; 0: as the machine has */
 	_Atomic unsigned looks;	    /* at what is in memory: calls */
-	_Atomic size_t looked_at;   /* bytes, in those */
+	_Atomic size_t looked_at;   /* bytes that the pagemap is asked about */
 	_Atomic bool keeps_memory;  /* what is, is what fake_touch() was told */
 };
 extern struct fake_kernel fake_kernel;

@@ -10,6 +10,7 @@
 #include "regpool/choice.h"
 #include "regpool/evict.h"
 #include "regpool/keys.h"
+#include "regpool/proxy.h"
 #include "regpool/state.h"
 #include "test/beside.h"
 #include "test/fake-kernel.h"
@@ -21,7 +22,8 @@
 #include <limits.h>
 #include <string.h>
 
-#define PIECES 16
+#define PIECES	16
+#define THREADS 8
 
 static char *heap[PIECES];
 
@@ -96,7 +98,7 @@ static void share_of_memory(void)
 	ends_without_limits(pd);
 }
 
-/* What two memory regions have counts twice. */
+/* What two memory regions have counts twice as locked memory only. */
 static void counted_twice(void)
 {
 	struct ibv_pd *one = new_pd(), *two = new_pd();
@@ -106,11 +108,16 @@ static void counted_twice(void)
 
 	pin_options.max_pinned = 3 * PIECE;
 	a = reg(one, heap[0], 2 * PIECE, RIGHTS);
-	b = reg(two, heap[0], 2 * PIECE, RIGHTS);
-	ok(a && b && pin_state_requests(PIN_UNPINNED) == before + 1 &&
-		   pin_state.registered == 2 * PIECE,
-	   "PINALLOC_MAX_PINNED counts each memory region");
-	c = reg(two, heap[0], 64, RIGHTS);
+	b = reg(two, heap[0] + PIECE, 2 * PIECE, RIGHTS);
+	ok(a && b && pin_state_requests(PIN_UNPINNED) == before &&
+		   pin_state.registered == 4 * PIECE,
+	   "for PINALLOC_MAX_PINNED a page counts once");
+	pin_mr_deregister(b);
+	ok(pin_evict_one(NULL, 0) && pin_state.registered == 2 * PIECE, "one of them goes");
+	b = reg(two, heap[1], 2 * PIECE + 1, RIGHTS);
+	ok(pin_state_requests(PIN_UNPINNED) == before + 1 && reaches(b),
+	   "a page more than there is room for is not registered");
+	c = reg(two, heap[1], 2 * PIECE, RIGHTS);
 	ok(pin_state_requests(PIN_UNPINNED) == before + 1 && reaches(c),
 	   "if a range does not fit, a smaller one is still tried");
 	pin_options.max_pinned = SIZE_MAX;
@@ -130,6 +137,39 @@ static void counted_twice(void)
 	fake_kernel.memlock = SIZE_MAX;
 	ok(!pin_domain_dealloc(one) && !pin_domain_dealloc(two) && !pin_state.registered,
 	   "nothing is left");
+}
+
+/* A domain for each, so that each has memory regions of its own over the same pages. */
+static void *share_pages(void *number)
+{
+	struct ibv_pd *pd = new_pd();
+	uintptr_t refused = 0;
+
+	for (int i = 0; i < 20 * PIECES; i++) {
+		uint64_t served = fake_verbs.tried;
+		struct ibv_mr *mr = reg(pd, heap[i % 3], PIECE + PIN_PAGE * (1 + i % 9),
+					RIGHTS);
+
+		refused += !reaches(mr) || !pin_proxy_of(mr);
+		pin_mr_deregister(mr);
+		/* Of one that does not fit nothing stays counted. */
+		if (fake_verbs.tried != served)
+			pin_mr_deregister(reg(pd, heap[4], 8 * PIECE, RIGHTS));
+	}
+	pin_domain_dealloc(pd);
+	return (void *)refused;
+}
+
+static void shared_by_threads(void)
+{
+	struct ibv_pd *pd = new_pd();
+
+	pin_options.max_pinned = 5 * PIECE;
+	ok(!in_threads(THREADS, share_pages) && !pin_state.registered,
+	   "domains of several threads pin the same pages, each of which counts once");
+	pin_options.max_pinned = 2 * PIECE;
+	ok(served_at_once(pd) == 2, "and none when they have gone");
+	ends_without_limits(pd);
 }
 
 /* A wide memory region that does not fit is not worth a request. */
@@ -359,8 +399,7 @@ static void unknown_size(void)
 	ends_without_limits(pd);
 }
 
-#define THREADS 8
-#define EACH	(PIECES / THREADS * (PIECE / PIN_MIB))
+#define EACH (PIECES / THREADS * (PIECE / PIN_MIB))
 
 static pthread_barrier_t storm_begins;
 static _Atomic unsigned storm_refused;
@@ -702,6 +741,7 @@ int main(void)
 	fake_touch(heap[0], PIECES * PIECE);
 	share_of_memory();
 	counted_twice();
+	shared_by_threads();
 	locked_memory();
 	shrinking_share();
 	memory_regions();
