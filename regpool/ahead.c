@@ -9,30 +9,30 @@
 
 #include "regpool/ahead.h"
 #include "allocator/log.h"
-#include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/span.h"
 #include "regpool/budget.h"
 #include "regpool/choice.h"
 #include "regpool/fork.h"
 #include "regpool/keys.h"
-#include "regpool/entries.h"
 #include "regpool/state.h"
 #include "regpool/evict.h"
 #include "regpool/threads.h"
 
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 /* Pauses between looks. After the last one the thread sleeps until something happens. */
 #define FIRST_PAUSE_MS 4
 #define LAST_PAUSE_MS  4096
 
 /*
- * Looking in vain takes at most this share of the thread's time, unless the pause would be
- * longer than LAST_PAUSE_MS.
+ * The pause after a look is at least so many times as long as the processor time it took to
+ * look, and to register, but not longer than LAST_PAUSE_MS.
  */
-#define SHARE_OF_TIME 128
+#define TIMES_LOOKING	  64
+#define TIMES_REGISTERING 2
 
 /*
  * Memory that is being filled would be registered piece by piece. So what is not a whole cell
@@ -42,13 +42,42 @@
 
 /* One look at the whole heap. */
 struct look {
-	bool is_quiet;	  /* no page became resident for QUIET_NS before it */
-	bool has_room;	  /* there was no shortage for some time */
-	bool has_new_set; /* one is not known to be in use yet */
-	bool has_cut;	  /* memory regions were replaced, as blocks have changed */
-	size_t n_new;	  /* granules newly seen to be resident */
-	uint64_t ns; /* nanoseconds spent looking in vain, and some of those spent to replace */
+	bool is_quiet; /* no page became resident for QUIET_NS before it */
+	bool has_more; /* something was registered, or a set is not known to be in use yet */
+	size_t n_new;  /* granules newly seen to be resident */
+	size_t cell;   /* size of cells */
+	size_t earned; /* bytes that may have been replaced since the process began */
 };
+
+/*
+ * After a registration that failed, or while memory regions are evicted, there is no room to
+ * register ahead. It is tried again after some seconds: the registrar and eviction must not
+ * undo each other's work all the time.
+ */
+#define RETRY_NS 16000000000ull
+
+static uint64_t short_until_ns; /* until then nothing is registered ahead */
+static uint64_t registering_ns; /* processor time that it has taken */
+
+/* Other threads and processes may have the processors meanwhile. */
+static uint64_t used_ns(void)
+{
+	struct timespec used;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+	return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+}
+
+static bool is_short(void)
+{
+	static uint64_t seen; /* memory regions that were evicted */
+	uint64_t now = pin_os_now_ns(), evicted = pin_state.evicted;
+
+	if (evicted != seen)
+		short_until_ns = now + RETRY_NS;
+	seen = evicted;
+	return now < short_until_ns;
+}
 
 /*
  * A domain without a PD is not armed.
@@ -58,62 +87,27 @@ static bool is_worked_on(const struct pin_access_set *set)
 {
 	return atomic_load_explicit(&set->armed, memory_order_acquire) && set->is_ahead &&
 	       pin_access_set_is_in_use(set) && !pin_budget_is_tight() &&
-	       !pin_fork_is_running();
-}
-
-/*
- * A registration that fails, or memory regions that were evicted, show that there is no room to
- * register ahead. It is tried again after some seconds: the registrar and eviction must not
- * undo each other's work all the time.
- */
-#define RETRY_NS 16000000000ull
-
-static struct {
-	_Atomic bool has_failed;
-	uint64_t evicted;  /* memory regions that were, when last looked */
-	uint64_t until_ns; /* time until which nothing is registered ahead */
-} shortage;
-
-static bool is_short(void)
-{
-	return shortage.has_failed || pin_state.evicted != shortage.evicted;
-}
-
-/* At the beginning of a look. */
-static void note_shortage(void)
-{
-	if (!is_short())
-		return;
-	shortage.until_ns = pin_os_now_ns() + RETRY_NS;
-	shortage.evicted = pin_state.evicted;
-	shortage.has_failed = false;
+	       !pin_fork_is_running() && !is_short();
 }
 
 /*
  * Registers one range. The domain's lock is released after each range, so that deallocating a
- * PD waits for one registration at most. Returns whether to continue.
+ * PD waits for one registration at most.
  */
-static bool register_range(struct pin_access_set *set, struct pin_range range)
+static void register_range(struct pin_access_set *set, struct pin_range range)
 {
-	bool goes_on = false;
-
+	registering_ns -= used_ns();
 	pthread_rwlock_rdlock(&set->domain->lock);
 	/* The domain may have been disarmed, or be another PD's, by now. */
-	if (is_worked_on(set) && !pin_state_off() && !is_short()) {
-		goes_on = pin_keys_create_ahead(set, range);
-		shortage.has_failed |= !goes_on;
+	if (is_worked_on(set) && !pin_state_off() && !pin_keys_create_ahead(set, range)) {
+		/* What EIO has put out of use waits for a request: there may be others. */
+		if (pin_access_set_is_in_use(set))
+			short_until_ns = pin_os_now_ns() + RETRY_NS;
+		else
+			set->is_first = false;
 	}
 	pthread_rwlock_unlock(&set->domain->lock);
-	return goes_on;
-}
-
-/* Whether it may become one memory region. */
-static bool is_whole(struct pin_access_set *set, struct pin_range range)
-{
-	size_t length = pin_range_length(range);
-
-	return length <= set->domain->max_mr_size && length <= pin_budget_limit() &&
-	       pin_granules_are_resident(range) && !pin_segments_meet(range);
+	registering_ns += used_ns();
 }
 
 /* A border of granules in about the middle, or of the block that crosses that. */
@@ -132,34 +126,48 @@ static uintptr_t middle_of(struct pin_range cell)
 }
 
 /*
+ * Whether the memory regions that one over the range would replace may be: where blocks come
+ * and go, and nobody makes requests, the same memory would be pinned again and again. What may
+ * not is left to requests. Bytes count, in all sets together.
+ */
+static bool may_replace(struct pin_access_set *set, struct pin_range range, size_t earned)
+{
+	static size_t replaced; /* bytes, so far */
+	struct pin_entry *entry;
+	struct pin_walk walk;
+	size_t n = 0;
+
+	pthread_mutex_lock(&set->lock);
+	for (walk = pin_entries_walk(set, range); (entry = pin_entries_next(set, &walk));)
+		n += pin_entry_is_idle(set, entry) ? entry->length : 0;
+	pthread_mutex_unlock(&set->lock);
+	if (replaced + n > earned)
+		return !n;
+	replaced += n;
+	return true;
+}
+
+/*
  * A cell that is completely resident gets one memory region. The halves, quarters, ... of
  * another one do once no more of it becomes resident, down to granules.
  */
-static void register_cell(struct pin_access_set *set, struct pin_range cell, bool is_quiet)
+static void register_cell(const struct look *look, struct pin_access_set *set,
+			  struct pin_range cell, bool is_quiet)
 {
+	size_t length = pin_range_length(cell);
 	uintptr_t middle;
 
-	if (!is_worked_on(set) || is_short() || pin_keys_is_served(set, cell))
+	if (!is_worked_on(set) || pin_granules_are_bare(cell) || pin_keys_is_served(set, cell))
 		return;
-	if (is_whole(set, cell)) {
+	if (length <= set->domain->max_mr_size && length <= pin_budget_limit() &&
+	    pin_granules_are_resident(cell) && !pin_segments_meet(cell) &&
+	    may_replace(set, cell, look->earned)) {
 		register_range(set, cell);
-	} else if (is_quiet && pin_range_length(cell) > PIN_GRANULE) {
+	} else if (is_quiet && length > PIN_GRANULE) {
 		middle = middle_of(cell);
-		register_cell(set, (struct pin_range){cell.start, middle}, true);
-		register_cell(set, (struct pin_range){middle, cell.end}, true);
+		register_cell(look, set, (struct pin_range){cell.start, middle}, true);
+		register_cell(look, set, (struct pin_range){middle, cell.end}, true);
 	}
-}
-
-static void visit(struct look *look, struct pin_range cell)
-{
-	uint64_t began = pin_os_now_ns();
-	size_t n_new = pin_granules_probe(cell);
-
-	look->ns += n_new ? 0 : pin_os_now_ns() - began;
-	look->n_new += n_new;
-	if (look->has_room)
-		for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
-			register_cell(set, cell, look->is_quiet && !n_new);
 }
 
 /*
@@ -168,12 +176,15 @@ static void visit(struct look *look, struct pin_range cell)
  */
 static void visit_span(struct look *look, const struct pin_span *span)
 {
-	struct pin_cells cells = pin_cells_of(span, pin_choice_cell_size(pin_budget_limit()));
-	struct pin_range cell;
+	struct pin_cells cells = pin_cells_of(span, look->cell);
+	struct pin_range cell = {cells.start, cells.end};
 
-	if (cells.end > cells.start && !pin_granules_ensure(cells.end))
-		while (pin_cells_next(&cells, &cell))
-			visit(look, cell);
+	if (cells.end <= cells.start || pin_granules_ensure(cells.end))
+		return;
+	look->n_new += pin_granules_probe(cell);
+	while (pin_cells_next(&cells, &cell))
+		for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
+			register_cell(look, set, cell, look->is_quiet && !look->n_new);
 }
 
 static void register_segments(void)
@@ -181,88 +192,67 @@ static void register_segments(void)
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));) {
 		struct pin_range piece = {0, 0};
 
-		while (is_worked_on(set) && pin_segments_next_piece(piece.start, &piece) &&
-		       (pin_granules_any_unpinnable(piece) || register_range(set, piece)))
-			;
+		while (is_worked_on(set) && pin_segments_next_piece(piece.start, &piece))
+			if (!pin_granules_any_unpinnable(piece))
+				register_range(set, piece);
 	}
 }
 
 /* Of the first set that was armed, a look counts as a request. */
 static void count_look(struct look *look)
 {
-	look->has_new_set = false;
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
 		if (set->armed && set->is_first && set->is_ahead &&
 		    !pin_access_set_is_in_use(set)) {
 			pin_access_set_count(set);
-			look->has_new_set = true;
+			look->has_more = true;
 		}
 }
 
-/* Blocks that come and go all the time should not keep a processor busy. */
-#define PART_OF_CUTTING 32
-
+/*
+ * A quarter of the heap may be registered again; with each request that was served some cells,
+ * and of what had to be registered for requests a few times as much.
+ */
 static void look_at_all(struct look *look)
 {
-	uint64_t began, destroyed;
+	uint64_t ahead = pin_state.ahead;
 
 	count_look(look);
 	for (uint32_t i = 0; i < pin_domain_count(); i++)
 		pin_entries_purge_domain(&pin_domains[i]);
 	pin_evict_excess(0);
-	note_shortage();
-	look->has_room = pin_os_now_ns() >= shortage.until_ns;
-	look->n_new = look->ns = 0;
-	if (look->has_room)
-		register_segments();
-	began = pin_os_now_ns();
-	destroyed = pin_state.destroyed;
+	look->cell = pin_choice_cell_size(pin_budget_limit());
+	look->earned = pin_span_bytes() / 4 +
+		       (pin_state_requests(PIN_SERVED) * look->cell + pin_state.awaited) *
+			       PIN_MUCH_LARGER;
+	register_segments();
 	for (uint32_t i = pin_span_count(); i--;)
 		visit_span(look, pin_span_get(i));
-	look->has_cut = pin_state.destroyed != destroyed;
-	if (look->has_cut)
-		look->ns += (pin_os_now_ns() - began) / PART_OF_CUTTING;
-}
-
-/*
- * Milliseconds to wait for something to happen after a look: twice the last pause, or the
- * shortest if something happened or work is left; at the end for ever. What could not be
- * registered is tried again.
- */
-static uint64_t next_pause(uint64_t last, bool is_done)
-{
-	if (!is_done || !last || is_short())
-		return FIRST_PAUSE_MS;
-	if (shortage.until_ns > pin_os_now_ns())
-		return LAST_PAUSE_MS;
-	return 2 * last <= LAST_PAUSE_MS ? 2 * last : UINT64_MAX;
-}
-
-/* The pause to make in any case after a look that took `ns` nanoseconds. */
-static uint64_t least_pause(uint64_t ns)
-{
-	uint64_t ms = ns * SHARE_OF_TIME / 1000000;
-
-	if (ms < FIRST_PAUSE_MS)
-		return FIRST_PAUSE_MS;
-	return ms < LAST_PAUSE_MS ? ms : LAST_PAUSE_MS;
+	look->has_more |= pin_state.ahead != ahead;
 }
 
 static void *run_ahead(void *unused)
 {
-	uint64_t pause = 0, new_at = 0, retried_at = 0;
-	struct look look;
+	uint64_t pause = FIRST_PAUSE_MS, least, new_at = 0, retried_at = 0;
 
 	for (uint32_t seen = 0, now = 0;; seen = now) {
+		uint64_t began = used_ns(), registering = registering_ns;
+		struct look look = {.is_quiet = pin_os_now_ns() - new_at >= QUIET_NS};
+
 		now = pin_state_changes();
-		look.is_quiet = pin_os_now_ns() - new_at >= QUIET_NS;
 		look_at_all(&look);
-		if (look.n_new)
-			new_at = pin_os_now_ns();
-		pin_os_sleep_ms(least_pause(look.ns));
-		pause = next_pause(now == seen ? pause : 0, look.is_quiet && !look.n_new &&
-								    !look.has_new_set &&
-								    !look.has_cut);
+		new_at = look.n_new ? pin_os_now_ns() : new_at;
+		registering = registering_ns - registering;
+		least = (used_ns() - began - registering) * TIMES_LOOKING / 1000000;
+		least += registering * TIMES_REGISTERING / 1000000 + FIRST_PAUSE_MS;
+		pin_os_sleep_ms(least < LAST_PAUSE_MS ? least : LAST_PAUSE_MS);
+		/* Once there is room again it looks once more at least; at the end never. */
+		if (is_short())
+			pause = LAST_PAUSE_MS / 2;
+		else if (now != seen || !look.is_quiet || look.n_new || look.has_more)
+			pause = FIRST_PAUSE_MS;
+		else
+			pause = 2 * pause <= LAST_PAUSE_MS ? 2 * pause : UINT64_MAX;
 		pin_state_await_change(now, pause);
 		if (pause >= LAST_PAUSE_MS || pin_os_now_ns() - retried_at >= RETRY_NS) {
 			pin_granules_retry_unpinnable();
@@ -272,28 +262,22 @@ static void *run_ahead(void *unused)
 	return unused;
 }
 
-static bool start_thread(void)
-{
-	int error = pin_thread_start(run_ahead, NULL, "pinalloc");
-
-	if (error)
-		pin_warn("cannot start the registration thread: %s; memory is registered when "
-			 "it "
-			 "is first requested",
-			 strerrordesc_np(error));
-	return !error;
-}
-
 bool pin_ahead_start(void)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static bool runs;
-	bool is_there;
+	int error = 0;
 
 	pthread_mutex_lock(&lock);
-	is_there = runs = runs || start_thread();
+	if (!runs)
+		error = pin_thread_start(run_ahead, NULL, "pinalloc");
+	runs = !error;
 	pthread_mutex_unlock(&lock);
-	return is_there;
+	if (error)
+		pin_warn("cannot start the registration thread: %s; memory is registered when "
+			 "it is first requested",
+			 strerrordesc_np(error));
+	return !error;
 }
 
 /* A piece that cannot be registered says nothing of those above it. */
@@ -309,15 +293,11 @@ void pin_ahead_add_segment(struct pin_segment *segment)
 {
 	/* First, so that sets that are armed from now on have it. */
 	pin_segments_note_ready(segment);
-	for (uint32_t i = 0; i < pin_domain_count(); i++) {
-		struct pin_domain *domain = &pin_domains[i];
-
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));) {
 		/* The PD must not be deallocated meanwhile. */
-		pthread_rwlock_rdlock(&domain->lock);
-		for (struct pin_access_set *set = NULL;
-		     (set = pin_access_set_next(domain, set));)
-			if (atomic_load_explicit(&set->armed, memory_order_acquire))
-				pin_ahead_add_set(set);
-		pthread_rwlock_unlock(&domain->lock);
+		pthread_rwlock_rdlock(&set->domain->lock);
+		if (atomic_load_explicit(&set->armed, memory_order_acquire))
+			pin_ahead_add_set(set);
+		pthread_rwlock_unlock(&set->domain->lock);
 	}
 }

@@ -24,7 +24,10 @@ struct pin_cells pin_cells_of(const struct pin_span *span, size_t size)
 	return (struct pin_cells){size, all.start, all.end, {UINTPTR_MAX, UINTPTR_MAX}};
 }
 
-/* Each page of the span is looked at once, whatever its blocks are: so the last one is kept. */
+/*
+ * Each page of the span is looked at once, whatever its blocks are: so the last one is kept.
+ * Where nothing is resident nothing is registered, so any border does.
+ */
 bool pin_cells_next(struct pin_cells *it, struct pin_range *cell)
 {
 	uintptr_t border;
@@ -33,14 +36,15 @@ bool pin_cells_next(struct pin_cells *it, struct pin_range *cell)
 		return false;
 	border = pin_reserve.base + PIN_ALIGN_DOWN(it->end - 1 - pin_reserve.base, it->size);
 	border = border > it->start ? border : it->start;
-	if (border > it->start && it->block.start >= border)
+	if (border > it->start && it->block.start >= border &&
+	    !pin_granules_are_bare((struct pin_range){border - 1, border + 1}))
 		it->block = pin_block_at_or_below(border - 1, it->start);
 	/* The block that crosses the border. */
-	if (it->block.start < border && it->block.end > border && it->block.end <= it->end) {
-		bool is_apart = it->block.end - it->block.start >= PIN_GRANULE;
-
-		border = is_apart && it->block.end < it->end ? it->block.end : it->block.start;
-	}
+	if (it->block.start < border && it->block.end > border && it->block.end <= it->end)
+		border = it->block.end - it->block.start >= PIN_GRANULE &&
+					 it->block.end < it->end
+				 ? it->block.end
+				 : it->block.start;
 	*cell = (struct pin_range){border, it->end};
 	it->end = border;
 	return true;

@@ -17,8 +17,6 @@
 #ifndef PIN_CHOICE_H
 #define PIN_CHOICE_H
 
-#include "allocator/pages.h"
-#include "allocator/span.h"
 #include "regpool/granule.h"
 
 /* The largest size that the heap is registered ahead in, but for larger blocks. */

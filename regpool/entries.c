@@ -301,7 +301,7 @@ void pin_entries_note_error(const char *device, int error)
 
 		while ((set = pin_access_set_next(NULL, set)))
 			if (!strcmp(set->domain->device, device)) {
-				set->is_ahead = false;
+				set->n_needed = PIN_IN_USE - 1;
 				pin_entries_withdraw(set, (struct pin_range){0, UINTPTR_MAX},
 						     NULL);
 			}

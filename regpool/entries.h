@@ -199,8 +199,9 @@ void pin_entries_withdraw(struct pin_access_set *set, struct pin_range range,
 
 /*
  * A call for this adapter has returned this errno value, or 0. EIO says that the adapter is
- * gone: look-ups find nothing of it any more, so that requests go to libibverbs again, and
- * nothing is registered ahead before a PD is allocated anew. Preserves errno.
+ * gone: look-ups find nothing of it any more, so that requests go to libibverbs again, and its
+ * sets are in use again with the next request that is registered; the first set is at the next
+ * look of the registrar, unless that has failed once. Preserves errno.
  */
 void pin_entries_note_error(const char *device, int error);
 

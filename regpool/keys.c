@@ -82,6 +82,8 @@ static bool register_entry(struct pin_access_set *set, struct pin_entry *entry,
 	if (!may_evict) {
 		atomic_fetch_add(&pin_state.ahead, 1);
 		pin_entries_withdraw(set, range, entry);
+	} else {
+		atomic_fetch_add(&pin_state.awaited, pin_range_length(range));
 	}
 	pin_entries_purge(set);
 	return true;

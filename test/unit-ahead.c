@@ -264,6 +264,40 @@ static void blocks(void)
 	   "when it has gone, its cells are as the others");
 }
 
+/* How often a block that moves all the time, and nobody requests, has a memory region. */
+static unsigned n_followed(char *p, size_t length, unsigned moves)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < moves; i++) {
+		mark_block(p + i * PIN_PAGE, length, true);
+		let_it_finish();
+		n += has_keys(p + i * PIN_PAGE, length);
+		mark_block(p + i * PIN_PAGE, length, false);
+	}
+	return n;
+}
+
+#define MOVES 16
+
+/* Of the heap a quarter is registered again, and more with each request. */
+static void moving(void)
+{
+	size_t length = CELL / 2, most;
+	char *p = grow(&span, CELL);
+	unsigned n;
+
+	fake_touch(p, CELL);
+	let_hours_pass();
+	most = pin_span_bytes() / 4 / length + 2;
+	n = n_followed(p + PIECE, length, MOVES);
+	ok(n && n <= most, "what moves all the time for nobody is registered %u times again",
+	   n);
+	for (size_t i = 0; i < CELL; i += PIECE)
+		pin_mr_deregister(reg(pd, p + i, 64, RIGHTS));
+	ok(n_followed(p + PIECE, length, 2) == 2, "and follows again where there are requests");
+}
+
 static void other_spans(void)
 {
 	struct pin_span *other = NULL;
@@ -348,6 +382,21 @@ static void segments(void)
 	pin_segments_remove(&segment);
 }
 
+/* Of the program's own memory, once: nothing was wrong with the adapter. */
+static void passing_error(void)
+{
+	char *p = grow(&span, CELL), stack[64];
+
+	fake_touch(p, CELL);
+	let_hours_pass();
+	fake_verbs.fail_errno = EIO;
+	fake_verbs.fail_next = 1;
+	if (!is_pinned(p) || reg(pd, stack, sizeof stack, RIGHTS) || is_pinned(p))
+		abort();
+	let_it_finish();
+	ok(soon(is_pinned(p)), "after an error that passes all is registered ahead again");
+}
+
 #define MANY (16 * PIN_GIB)
 
 /* Stretch after stretch, and the PD's lock is free in between. */
@@ -355,7 +404,13 @@ static void disabled(void)
 {
 	struct pin_span *holes = NULL;
 	char *p = grow(&holes, MANY);
+	size_t looked_at;
 
+	let_it_finish();
+	looked_at = fake_kernel.looked_at;
+	let_it_finish();
+	ok(fake_kernel.looked_at - looked_at < MANY / 100,
+	   "of memory that nobody has touched the pagemap is not read");
 	pin_domain_disarm(pd);
 	for (size_t i = 0; i < MANY; i += 2 * PIECE)
 		fake_touch(p + i, PIECE);
@@ -564,6 +619,7 @@ int main(void)
 	grown();
 	filled_slowly();
 	blocks();
+	moving();
 	other_spans();
 	unused();
 	swept();
@@ -572,6 +628,7 @@ int main(void)
 	beside();
 	forks();
 	segments();
+	passing_error();
 	disabled();
 /* Options do not change in a program that runs, and are read without a lock. */
 #ifndef __SANITIZE_THREAD__
