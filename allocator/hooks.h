@@ -13,6 +13,7 @@
 
 #include <stdatomic.h>
 
+struct pin_mutex;
 struct pin_range;
 
 extern PIN_HIDDEN struct pin_hooks {
@@ -35,6 +36,11 @@ extern PIN_HIDDEN struct pin_hooks {
 	 * that reaches another granule. Takes no lock.
 	 */
 	void (*note_touched)(void);
+	/*
+	 * atfork.c holds it while fork() copies the process. Taken before the heap's locks:
+	 * who has it may wait for a thread that allocates.
+	 */
+	struct pin_mutex *loader_lock;
 	/* atfork.c, in a child, after the heap's locks were given back. */
 	void (*in_child)(void);
 

@@ -18,6 +18,7 @@
 #include "preload/report/report-file.h"
 #include "preload/report/write.h"
 #include "regpool/arm.h"
+#include "regpool/files.h"
 #include "regpool/foreign.h"
 #include "regpool/listeners.h"
 #include "regpool/state.h"
@@ -67,8 +68,8 @@ static bool heap_is_ours(void)
  *
  * Then come the handlers of others, which may allocate.
  *
- * Last, allocator/atfork.c takes the locks of the list of streams and of the heap, and that of
- * walks along the stack. It is installed before all others, by the first malloc or below.
+ * Last, allocator/atfork.c takes the locks of looks at the loader's list of files, of the list
+ * of streams, of the heap, and of walks along the stack. It is installed before all others, by the first malloc or below.
  *
  * The child counts anew, what it has beside its parent, when its heap works.
  */
@@ -77,6 +78,7 @@ static void in_child(void)
 	int saved = errno;
 
 	pin_watch_reset();
+	pin_listeners_begin_child();
 	if (pin_report_wanted) {
 		pin_process_begin_anew();
 		pin_live_begin_anew();
@@ -130,6 +132,7 @@ __attribute__((constructor(101))) static void init_library(void)
 		.note_memory = pin_record_note,
 		.pinned = &pin_state.registered,
 		.note_touched = pin_state_changed,
+		.loader_lock = &pin_loader_lock,
 		.in_child = in_child,
 		.note_registered = pin_record_note_counts,
 		.note_armed = pin_userpool_preallocate,

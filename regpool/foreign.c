@@ -5,11 +5,11 @@
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/reserve.h"
+#include "regpool/files.h"
 #include "regpool/listeners.h"
 #include "regpool/threads.h"
 
 #include <errno.h>
-#include <link.h>
 #include <pthread.h>
 
 /* --- ranges that were registered before -------------------------------------------- */
@@ -160,26 +160,10 @@ extern void *__libc_stack_end;
 /* Nothing else is mapped so far below it (mmap_base() in arch/x86/mm/mmap.c). */
 #define STACK_GAP (128 * PIN_MIB)
 
-static int meets_object(struct dl_phdr_info *object, size_t size, void *range)
-{
-	bool meets = false;
-
-	(void)size;
-	for (int i = 0; i < object->dlpi_phnum; i++) {
-		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
-		uintptr_t start = object->dlpi_addr + part->p_vaddr;
-
-		meets |= part->p_type == PT_LOAD &&
-			 pin_range_meets(*(struct pin_range *)range,
-					 (struct pin_range){start, start + part->p_memsz});
-	}
-	return meets;
-}
-
 /* Data segments are file mappings in part, which nobody replaces before they go. */
 static void note_unwatchable(struct pin_range range)
 {
-	if (dl_iterate_phdr(meets_object, &range))
+	if (pin_files_meet(range))
 		return;
 	atomic_fetch_add(&pin_watched.unwatchable, 1);
 	if (pin_watch_is_on())
@@ -246,7 +230,7 @@ void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
 static void invalidate(struct pin_range range, const void *caller)
 {
 	atomic_fetch_add(&pin_watched.invalidated, 1);
-	pin_listeners_invalidate(range.start, range.end - range.start);
+	pin_listeners_invalidate(range.start, range.end - range.start, caller);
 	if (pin_listeners_insert_later(caller))
 		pin_watch_notify();
 }

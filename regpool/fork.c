@@ -7,6 +7,7 @@
 #include "regpool/granule.h"
 #include "regpool/ibverbs.h"
 #include "regpool/entries.h"
+#include "regpool/listeners.h"
 #include "regpool/state.h"
 #include "regpool/threads.h"
 
@@ -77,6 +78,9 @@ static void before_fork(void)
 	atomic_fetch_add(&pin_forks_running, 1);
 	if (pin_state_off())
 		return;
+	/* A child looks for no more. */
+	pin_ibverbs_find();
+	pin_listeners_find();
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
 		if (atomic_load(&set->domain->pd))
 			release_idle(set);

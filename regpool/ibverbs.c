@@ -8,12 +8,11 @@
 #include <config.h>
 
 #include "regpool/ibverbs.h"
+#include "regpool/files.h"
 #include "regpool/threads.h"
 #include "allocator/log.h"
 #include "allocator/reserve.h"
 
-#include <link.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -200,13 +199,16 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *unused)
 	return 0;
 }
 
-/* The loader holds its other lock only while it changes its list of objects. */
-static void look_for_copies(void)
+void pin_ibverbs_find(void)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static _Atomic uint32_t seen;
 	const struct pin_ibverbs *first = NULL;
+	uint32_t now = pin_files_state();
 
-	pthread_mutex_lock(&lock);
+	if (in_use && (!now || now == seen))
+		return;
+	PIN_SHIELDED;
+	pin_mutex_lock(&pin_loader_lock);
 	for (size_t i = 0; i < n_copies; i++)
 		copy_at(i)->is_seen = false;
 	dl_iterate_phdr(look_at, NULL);
@@ -218,12 +220,13 @@ static void look_for_copies(void)
 	}
 	if (first)
 		in_use = first;
-	pthread_mutex_unlock(&lock);
+	seen = now;
+	pin_mutex_unlock(&pin_loader_lock);
 }
 
 static PIN_COLD const struct pin_ibverbs *load(void)
 {
-	look_for_copies();
+	pin_ibverbs_find();
 	if (!in_use)
 		pin_fatal("a verbs call was made, but no libibverbs.so.1 is loaded");
 	return atomic_load(&in_use);
@@ -278,7 +281,7 @@ const struct pin_ibverbs *pin_ibverbs_of_device(const struct ibv_device *device)
 {
 	const struct pin_ibverbs *first = pin_ibverbs();
 
-	look_for_copies();
+	pin_ibverbs_find();
 	for (size_t i = 0; n_copies > 1 && i < n_copies; i++)
 		if (copy_at(i)->end && has_device(&copy_at(i)->table, device))
 			return &copy_at(i)->table;

@@ -92,6 +92,12 @@ struct pin_ibverbs {
 const struct pin_ibverbs *pin_ibverbs(void);
 
 /*
+ * Looks for copies that were loaded since the last call. Thread-safe. Must not be called from
+ * inside malloc.
+ */
+void pin_ibverbs_find(void);
+
+/*
  * A process may have several copies of libibverbs, which must not get each other's objects: the
  * symbol versions of all are the same, so all calls come here. These are the functions of the
  * copy that has opened a context, and of the one that has found a device.

@@ -2,6 +2,7 @@
 #include <config.h>
 
 #include "regpool/listeners.h"
+#include "regpool/files.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "regpool/state.h"
@@ -10,7 +11,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
-#include <link.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +23,8 @@ typedef void release_function(void *addr, size_t length);
 typedef void opal_function(void *addr, size_t length, bool from_alloc);
 
 /*
- * Found in the name of a library's file, according to the sources of UCX 1.2 to 1.19 and Open
- * MPI 1.5 to 5.0. What only registers, for UCX and libfabric, may be in files of its own.
+ * Found in the name of a library's file, according to the sources of UCX since 1.2 and Open MPI
+ * since 1.5. What only registers, for UCX and libfabric, may be in files of its own.
  */
 static const struct known_library {
 	const char *name;
@@ -45,15 +45,16 @@ static const struct known_library {
 static struct library {
 	struct library *next;
 	const struct known_library *known;
-	uintptr_t start, end;
+	struct pin_range range;
 	void *function; /* NULL if it is not notified */
 } * _Atomic libraries;
 static _Atomic bool has_open_mpi, has_any; /* of those that are notified */
+static bool is_child;
 
 static const struct library *library_of(uintptr_t address)
 {
 	for (struct library *it = libraries; it; it = it->next)
-		if (address >= it->start && address < it->end)
+		if (address >= it->range.start && address < it->range.end)
 			return it;
 	return NULL;
 }
@@ -192,8 +193,12 @@ void pin_listeners_notify(uintptr_t start, size_t length)
 			notify_library(it, start, length);
 }
 
-void pin_listeners_invalidate(uintptr_t start, size_t length)
+void pin_listeners_invalidate(uintptr_t start, size_t length, const void *caller)
 {
+	const struct library *its = is_child ? library_of((uintptr_t)caller) : NULL;
+
+	if (is_child && !(its && its->known->kind == UCX))
+		return;
 	for (struct library *it = libraries; it; it = it->next)
 		if (it->function && it->known->kind == UCX)
 			notify_library(it, start, length);
@@ -223,18 +228,14 @@ static int find_library(struct dl_phdr_info *info, size_t size, void *unused)
 	const struct known_library *known = info->dlpi_name ? known_library(info->dlpi_name)
 							    : NULL;
 
+	struct pin_range range = pin_files_range(info);
+
 	(void)size;
 	(void)unused;
-	if (!known || library_of(info->dlpi_addr) || strlen(info->dlpi_name) >= PATH_MAX)
+	if (!known || library_of(range.start) || strlen(info->dlpi_name) >= PATH_MAX)
 		return false;
 	strcpy(found.path, info->dlpi_name);
-	found.library = (struct library){.known = known, .start = info->dlpi_addr};
-	for (int i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-
-		if (part->p_type == PT_LOAD)
-			found.library.end = info->dlpi_addr + part->p_vaddr + part->p_memsz;
-	}
+	found.library = (struct library){.known = known, .range = range};
 	return true;
 }
 
@@ -265,13 +266,6 @@ static bool add_found(void)
 	return true;
 }
 
-static int count_loaded(struct dl_phdr_info *info, size_t size, void *loaded)
-{
-	(void)size;
-	*(unsigned long long *)loaded = info->dlpi_adds;
-	return true;
-}
-
 /*
  * No lock: who finds it set comes from a constructor of a library that the other thread waits
  * for, or at the same time. What it registers may be for a cache that is not found yet.
@@ -284,20 +278,28 @@ static _Atomic bool is_finding;
  */
 static void find_listeners(void)
 {
-	static _Atomic unsigned long long n_loads_seen;
-	unsigned long long loaded = 0;
+	static _Atomic uint32_t seen;
+	uint32_t now = pin_files_state();
 	bool is_there;
 
-	dl_iterate_phdr(count_loaded, &loaded);
-	if (loaded == n_loads_seen || atomic_exchange(&is_finding, true))
+	if (!now || now == seen || atomic_exchange(&is_finding, true))
 		return;
 	PIN_SHIELDED;
 	do {
+		pin_mutex_lock(&pin_loader_lock);
 		is_there = dl_iterate_phdr(find_library, NULL);
+		pin_mutex_unlock(&pin_loader_lock);
 	} while (is_there && add_found());
 	if (!is_there)
-		n_loads_seen = loaded;
+		seen = now;
 	atomic_store(&is_finding, false);
+}
+
+void pin_listeners_begin_child(void)
+{
+	is_child = true;
+	is_finding = false;
+	pin_files_begin_child();
 }
 
 bool pin_listeners_find(void)

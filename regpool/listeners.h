@@ -17,9 +17,9 @@
 /*
  * Looks for caches that were loaded since the last call, which are notified from then on.
  * Called before each registration: no cache can hold one from before. Returns whether there are
- * any; not with PINALLOC_WATCH=off, nor in a forked child or a program that PINALLOC_PROGRAMS
- * excludes. True while another thread looks for them. Cheap if nothing was loaded. Takes the
- * loader's locks. Thread-safe. Must not be called from inside malloc.
+ * any; not with PINALLOC_WATCH=off, nor in a program that PINALLOC_PROGRAMS excludes. True
+ * while another thread looks for them. Takes no lock if nothing was loaded (files.h), or else
+ * the loader's. Thread-safe. Must not be called from inside malloc.
  */
 bool pin_listeners_find(void);
 
@@ -41,10 +41,14 @@ bool pin_listeners_needs_unique_keys(const void *caller);
 void pin_listeners_notify(uintptr_t start, size_t length);
 
 /*
- * Tells UCX to invalidate a registration, from inside the call that makes it. This thread
- * holds UCX's lock, so UCX only notes the range.
+ * Tells UCX to invalidate a registration, from inside the call that makes it, given a return
+ * address in it. If UCX makes it, this thread holds UCX's lock, so UCX only notes the range. In
+ * a forked child nobody else tells it: another thread of the parent may have held the lock.
  */
-void pin_listeners_invalidate(uintptr_t start, size_t length);
+void pin_listeners_invalidate(uintptr_t start, size_t length, const void *caller);
+
+/* In a child, from a handler of fork(). */
+void pin_listeners_begin_child(void);
 
 /*
  * What this thread has just registered of memory that is not heap, if it may be cached while

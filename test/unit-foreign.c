@@ -18,7 +18,7 @@ bool __wrap_pin_watch_start(void);
 int __wrap_pin_watch_pages(unsigned n, struct pin_range pages);
 void __wrap_pin_watch_notify(void);
 bool __wrap_pin_listeners_find(void);
-void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length);
+void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length, const void *caller);
 bool __wrap_pin_listeners_insert_later(const void *caller);
 
 #define PAGES 65536
@@ -66,7 +66,7 @@ bool __wrap_pin_listeners_find(void)
 	return true;
 }
 
-void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length)
+void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length, const void *caller)
 {
 	n_forgotten++;
 }

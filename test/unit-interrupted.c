@@ -132,7 +132,7 @@ bool __wrap_pin_listeners_find(void)
 	return pin_state_off() != PIN_CHILD;
 }
 
-void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length)
+void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length, const void *caller)
 {
 	(void)start;
 	(void)length;

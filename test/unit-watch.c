@@ -69,7 +69,7 @@ bool __wrap_pin_listeners_find(void)
 	return true;
 }
 
-void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length)
+void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length, const void *caller)
 {
 	tell(start, length);
 }

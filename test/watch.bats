@@ -96,6 +96,10 @@ watched() {
 	END
 }
 
+@test "whatever other threads do when it is forked, a child registers, allocates and loads" {
+	process forks "$BATS_FILE_TMPDIR/data.so" 300
+}
+
 @test "listeners may be loaded late, from any path, twice at once, and unloaded" {
 	process loaded "$BATS_FILE_TMPDIR/wheel/libucm-1a2b3c.so.0.0.0"
 }
@@ -142,4 +146,9 @@ watched() {
 			"$programs/rdma-watch-kinds" "$listener" many 300
 		[ "$(watched registrations)" -eq 300 ]
 	done
+}
+
+# bats test_tags=thorough
+@test "nor does one of 10,000 children wait for another's lock" {
+	process forks "$BATS_FILE_TMPDIR/data.so" 10000
 }

@@ -9,6 +9,9 @@
 #define SHOWN __attribute__((visibility("default")))
 
 SHOWN void ucm_vm_munmap(void *addr, size_t length);
+typedef void *register_function(void *pd, void *addr, size_t length, int access);
+SHOWN void *listener_register(register_function *call, void *pd, void *addr, size_t length,
+			      int access);
 SHOWN extern void (*_Atomic listener_hook)(void *addr, size_t length);
 
 void (*_Atomic listener_hook)(void *addr, size_t length);
@@ -19,4 +22,13 @@ void ucm_vm_munmap(void *addr, size_t length)
 
 	if (hook)
 		hook(addr, length);
+}
+
+/* Called by this file, as UCX's registrations are. */
+void *listener_register(register_function *call, void *pd, void *addr, size_t length,
+			int access)
+{
+	void *volatile result = call(pd, addr, length, access);
+
+	return result;
 }

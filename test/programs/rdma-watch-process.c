@@ -6,6 +6,7 @@
  *     rdma-watch-process closed LISTENER          all descriptors closed
  *     rdma-watch-process children LISTENER        fork, vfork, posix_spawn, exec
  *     rdma-watch-process armed LISTENER           children of one with heap registered
+ *     rdma-watch-process forks LISTENER FILE N    N children, while threads do all there is
  *     rdma-watch-process loaded LISTENER…         listeners that come late, and go
  *     rdma-watch-process sought LISTENER          one that is being found, by another thread
  *     rdma-watch-process constructor LISTENER FILE   a constructor waits for a registration
@@ -19,6 +20,7 @@
  */
 #include <config.h>
 
+#include "preload/pinalloc.h"
 #include "test/programs/rdma-watch.h"
 
 #include <fcntl.h>
@@ -35,6 +37,7 @@
 
 static struct ibv_pd *pd;
 static char **arguments;
+static void *listener;
 
 static unsigned count_descriptors(void)
 {
@@ -112,11 +115,13 @@ static int end_of(pid_t child)
 }
 
 /*
- * What it has of its parent's it only unmaps; then it has a device of its own, and is told to
- * invalidate what it registers.
+ * What it has of its parent's it only unmaps; then it has a device of its own, and the listener
+ * is told to invalidate what it registers itself.
  */
 static int live_as_child(char *p)
 {
+	struct ibv_mr *(*call)(void *, struct ibv_pd *, void *, size_t, int) = dlsym(
+		listener, "listener_register");
 	unsigned before = n_heard;
 	struct ibv_mr *mr;
 	bool right;
@@ -126,7 +131,10 @@ static int live_as_child(char *p)
 	right = n_heard == before;
 	pd = ibv_alloc_pd(rdma_open());
 	need(pd);
-	mr = registered(pd, map_pages(LENGTH), LENGTH);
+	mr = registered_once(pd, map_pages(LENGTH), LENGTH);
+	right &= !n_forgotten && !ibv_dereg_mr(mr);
+	is_registering = true;
+	mr = call(ibv_reg_mr, pd, map_pages(LENGTH), LENGTH, RDMA_ACCESS);
 	return !right ? 3 : !n_forgotten || ibv_dereg_mr(mr) ? 4 : 0;
 }
 
@@ -243,6 +251,141 @@ static void try_armed(void)
 	need(heap);
 	registered(pd, heap, LENGTH);
 	try_fork();
+}
+
+/* --- children of a process with many threads ------------------------------------------ */
+
+static char *mapping;
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t listening = PTHREAD_MUTEX_INITIALIZER;
+
+/* As a cache's: it takes a lock, which no child gets back. */
+static void lock_and_hear(void *addr, size_t length)
+{
+	pthread_mutex_lock(&listening);
+	usleep(1);
+	pthread_mutex_unlock(&listening);
+}
+
+static void register_a_mapping(void)
+{
+	need(!ibv_dereg_mr(ibv_reg_mr(pd, mapping, LENGTH, RDMA_ACCESS)));
+}
+
+static void register_new_mapping(void)
+{
+	char *p = mmap(NULL, LENGTH, WRITABLE, ANONYMOUS, -1, 0);
+
+	need(!ibv_dereg_mr(ibv_reg_mr(pd, p, LENGTH, RDMA_ACCESS)) && !munmap(p, LENGTH));
+}
+
+static void allocate(void)
+{
+	void *volatile blocks[] = {malloc(100), malloc(100000), malloc(10000000)};
+
+	for (int i = 0; i < 3; i++)
+		free(blocks[i]);
+}
+
+static void make_pool(void)
+{
+	struct pinalloc_pool_options options = {.bytes = 2 * MIB};
+	struct pinalloc_pool *pool = pinalloc_pool_create(&options, sizeof options);
+
+	need(pool && !pinalloc_pool_free(pool, pinalloc_pool_alloc(pool, 5000, 0)) &&
+	     !pinalloc_pool_destroy(pool));
+}
+
+static void open_and_close(void)
+{
+	struct ibv_context *context = rdma_open();
+	struct ibv_pd *its = ibv_alloc_pd(context);
+
+	need(its && !ibv_dealloc_pd(its) && !ibv_close_device(context));
+}
+
+static void look_up(void)
+{
+	char *block = malloc(100000);
+	struct pinalloc_key key;
+
+	need(block && !pinalloc_lookup(pd, block, 100000, RDMA_ACCESS, &key));
+	free(block);
+}
+
+static void load_and_unload(void)
+{
+	void *handle = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
+
+	need(handle && !dlclose(handle));
+}
+
+/* The loader itself cannot load in a child of a thread that forks while another loads. */
+static void load_alone(void)
+{
+	pthread_mutex_lock(&loading);
+	load_and_unload();
+	pthread_mutex_unlock(&loading);
+}
+
+static void *do_for_long(void *arg)
+{
+	while (!enough)
+		(*(void (*const *)(void))arg)();
+	return NULL;
+}
+
+/* It may wait for a lock with all signals blocked. */
+static bool has_ended_well(pid_t child)
+{
+	int status = 1;
+
+	for (int i = 0; i < 20000 && !waitpid(child, &status, WNOHANG); i++)
+		usleep(1000);
+	if (status)
+		kill(child, SIGKILL);
+	return !status;
+}
+
+static void live_alone(bool may_load)
+{
+	need(ibv_reg_mr(pd, mapping, LENGTH, RDMA_ACCESS));
+	allocate();
+	if (may_load)
+		load_and_unload();
+	pd = ibv_alloc_pd(rdma_open());
+	need(pd && ibv_reg_mr(pd, mapping, LENGTH, RDMA_ACCESS));
+	may_load ? exit(0) : _exit(0);
+}
+
+static void try_forks(void)
+{
+	static void (*const all[])(void) = {register_a_mapping, register_a_mapping,
+					    register_new_mapping, allocate, make_pool,
+					    open_and_close, look_up, load_alone};
+	pthread_t threads[sizeof all / sizeof *all];
+	unsigned failed = 0;
+
+	mapping = map_pages(LENGTH);
+	fflush(stdout);
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		need(!pthread_create(&threads[i], NULL, do_for_long, (void *)&all[i]));
+	for (int i = 0; i < atoi(arguments[2]); i++) {
+		pid_t child;
+
+		if (i % 2)
+			pthread_mutex_lock(&loading);
+		child = fork();
+		if (!child)
+			live_alone(i % 2);
+		if (i % 2)
+			pthread_mutex_unlock(&loading);
+		failed += !has_ended_well(child);
+	}
+	enough = true;
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		need(!pthread_join(threads[i], NULL));
+	ok(!failed, "%u of %s children hang or fail", failed, arguments[2]);
 }
 
 /* --- listeners ----------------------------------------------------------------------- */
@@ -499,6 +642,7 @@ int main(int argc, char **argv)
 	static const struct rdma_case cases[] = {{"closed", try_closed},
 						 {"children", try_children},
 						 {"armed", try_armed},
+						 {"forks", try_forks},
 						 {"loaded", try_loaded},
 						 {"sought", try_sought},
 						 {"constructor", try_constructor},
@@ -516,13 +660,13 @@ int main(int argc, char **argv)
 		run_filtered(SECCOMP_RET_KILL_PROCESS, arguments);
 	if (!strcmp(argv[1], "seccomp-eperm"))
 		run_filtered(SECCOMP_RET_ERRNO | EPERM, arguments);
-	within(100);
+	within(strcmp(argv[1], "forks") ? 100 : 2000);
 	pd = ibv_alloc_pd(rdma_open());
 	need(pd);
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
 		listens &= strcmp(argv[1], others[i]) != 0;
 	if (listens)
-		listen_by(argv[2], hear);
+		listener = listen_by(argv[2], strcmp(argv[1], "forks") ? hear : lock_and_hear);
 	rdma_run(cases, argc, argv);
 	return done_testing();
 }
