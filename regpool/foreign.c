@@ -182,7 +182,7 @@ static void begin_foreign(struct pin_foreign *it)
 {
 	bool is_late = pin_listeners_insert_later(it->caller);
 	bool is_invalidated = pin_options.watch == PIN_WATCH_STRICT ||
-			      pin_watch_arrived[it->n] != it->messages;
+			      pin_watch_arrived[it->kind] != it->messages;
 	int error = -EAGAIN;
 
 	if (is_late || !is_invalidated)
@@ -219,9 +219,9 @@ void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,
 	if (!length || (uintptr_t)addr + length < (uintptr_t)addr || !pin_listeners_find())
 		return;
 	it->range = pin_range_of(addr, length);
-	it->n = pin_range_meets(it->range, reserve) ? PIN_WATCH_HEAP : PIN_WATCH_FOREIGN;
-	it->messages = pin_watch_settled[it->n];
-	if (it->n == PIN_WATCH_HEAP)
+	it->kind = pin_range_meets(it->range, reserve) ? PIN_WATCH_HEAP : PIN_WATCH_FOREIGN;
+	it->messages = pin_watch_settled[it->kind];
+	if (it->kind == PIN_WATCH_HEAP)
 		begin_in_reserve(it, addr, length);
 	else if (it->range.start < stack_end - STACK_GAP || it->range.end > stack_end)
 		begin_foreign(it);
@@ -237,13 +237,13 @@ static void invalidate(struct pin_range range, const void *caller)
 
 void pin_foreign_end(struct pin_foreign *it)
 {
-	bool is_kept = it->how == PIN_WATCHED && pin_watch_arrived[it->n] == it->messages;
+	bool is_kept = it->how == PIN_WATCHED && pin_watch_arrived[it->kind] == it->messages;
 	int error = errno;
 
 	pin_listeners_note_kept(is_kept ? it->range : (struct pin_range){0, 0}, it->messages);
 	if (!is_kept && it->how != PIN_LEFT_ALONE)
 		invalidate(it->range, it->caller);
-	else if (is_kept && it->n == PIN_WATCH_FOREIGN)
+	else if (is_kept && it->kind == PIN_WATCH_FOREIGN)
 		atomic_fetch_add(&pin_watched.ranges, 1);
 	errno = error;
 }

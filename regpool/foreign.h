@@ -25,8 +25,8 @@ struct pin_foreign {
 	struct pin_range range;
 	const void *caller;
 	enum { PIN_LEFT_ALONE, PIN_INVALIDATED, PIN_WATCHED } how;
-	unsigned n;	   /* PIN_WATCH_HEAP or PIN_WATCH_FOREIGN */
-	uint32_t messages; /* of these, before it is made */
+	enum pin_watch_kind kind;
+	uint32_t messages; /* of this kind, before it is made */
 };
 
 /* Call before [addr, addr + length) is registered, with a return address of the caller. */

@@ -30,43 +30,60 @@ static _Atomic bool is_on;
 /* Of threads with a descriptor table of their own. */
 static struct pollfd descriptors[PIN_WATCHES];
 static _Atomic int failure; /* an errno value: nothing can be watched, or no more */
-static _Atomic uint32_t is_started;
 
-/* What a thread asks for, of which only one at a time may. */
-static pthread_mutex_t request_lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned request_n;
-static struct pin_range request_pages;
-static int request_result;
-static _Atomic uint32_t is_requested;
+/*
+ * Threads take turns: who has it may touch what is beside it.
+ *
+ *     request   ASKER    which pages ─┐               ┌─ takes the result
+ *               SERVER                └─ UFFDIO_REGISTER
+ *
+ *     message   READER   counts it ─┐         ┌─ reads it: the call returns; keys go ─┐
+ *               NOTIFIER            └─ caches ┘                                 a line ┘
+ */
+enum { ASKER, SERVER, NOTIFIER, READER, STARTER };
+struct turn {
+	_Atomic uint32_t whose;
+};
 
-/* The message that waits to be read, and how much of the heap has lost its keys by it. */
-enum { NONE, WAITS, TOLD };
-static _Atomic uint32_t stage;
-static unsigned waiting;
-static struct uffd_msg message;
-static struct pin_range replaced;
-static size_t n_withdrawn;
+/* Of any thread, one at a time, and of the one that begins watches. */
+static struct {
+	pthread_mutex_t lock;
+	struct turn turn;
+	enum pin_watch_kind kind;
+	struct pin_range pages;
+	int result;
+} request = {.lock = PTHREAD_MUTEX_INITIALIZER, .turn = {ASKER}};
 
-/* The notifying thread sleeps on this. */
-static _Atomic uint32_t n_wakeups;
-static _Atomic bool is_to_notify;
+/* Of the reader, which sleeps in poll(), and the notifier, which sleeps on `todo`. */
+static struct {
+	struct turn turn;
+	enum pin_watch_kind kind;
+	struct uffd_msg text;
+	struct pin_range pages;
+	size_t n_withdrawn; /* bytes of the heap that have lost their keys by it */
+} message = {.turn = {NOTIFIER}};
 
-static void set(_Atomic uint32_t *word, uint32_t value)
+enum { MESSAGE = 1, ALL = 2 };
+static _Atomic uint32_t todo; /* of the notifier */
+
+static void give_turn(struct turn *turn, uint32_t to)
 {
-	atomic_store(word, value);
-	pin_os_wake(word);
+	atomic_store(&turn->whose, to);
+	pin_os_wake(&turn->whose);
 }
 
-static void await_change(_Atomic uint32_t *word, uint32_t from)
+static void await_turn(struct turn *turn, uint32_t me)
 {
-	while (atomic_load(word) == from)
-		pin_os_wait(word, from);
+	uint32_t whose;
+
+	while ((whose = atomic_load(&turn->whose)) != me)
+		pin_os_wait(&turn->whose, whose);
 }
 
-static void wake_notifier(void)
+static void give_notifier(uint32_t what)
 {
-	atomic_fetch_add(&n_wakeups, 1);
-	pin_os_wake(&n_wakeups);
+	atomic_fetch_or(&todo, what);
+	pin_os_wake(&todo);
 }
 
 /* --- in the thread that begins watches ------------------------------------------- */
@@ -109,10 +126,10 @@ static int register_whole_pages(int fd, uintptr_t start, uintptr_t end)
 static void *serve_requests(void *arg)
 {
 	for (;;) {
-		await_change(&is_requested, false);
-		request_result = register_whole_pages(descriptors[request_n].fd,
-						      request_pages.start, request_pages.end);
-		set(&is_requested, false);
+		await_turn(&request.turn, SERVER);
+		request.result = register_whole_pages(descriptors[request.kind].fd,
+						      request.pages.start, request.pages.end);
+		give_turn(&request.turn, ASKER);
 	}
 	return arg;
 }
@@ -124,25 +141,25 @@ static int set_up(void)
 {
 	if (close_range(0, ~0u, CLOSE_RANGE_UNSHARE))
 		return errno;
-	for (unsigned n = 0; n < PIN_WATCHES; n++) {
+	for (unsigned kind = 0; kind < PIN_WATCHES; kind++) {
 		struct uffdio_api api = {.api = UFFD_API, .features = PIN_UFFD_EVENTS};
 
-		descriptors[n] = (struct pollfd){.fd = pin_uffd_open(), .events = POLLIN};
-		if (descriptors[n].fd < 0 || ioctl(descriptors[n].fd, UFFDIO_API, &api))
+		descriptors[kind] = (struct pollfd){.fd = pin_uffd_open(), .events = POLLIN};
+		if (descriptors[kind].fd < 0 || ioctl(descriptors[kind].fd, UFFDIO_API, &api))
 			return errno;
 	}
 	return pin_thread_start(serve_requests, NULL, "pinalloc-range");
 }
 
-static int read_message(unsigned n)
+static int read_message(int fd, struct uffd_msg *text, struct pin_range *pages)
 {
-	ssize_t n_read = failure ? 0 : read(descriptors[n].fd, &message, sizeof message);
+	ssize_t n_read = failure ? 0 : read(fd, text, sizeof *text);
 
-	if (n_read != sizeof message)
+	if (n_read != sizeof *text)
 		return failure ? failure : errno;
-	replaced = (struct pin_range){message.arg.remove.start, message.arg.remove.end};
-	if (message.event == UFFD_EVENT_REMAP)
-		replaced.end = replaced.start + message.arg.remap.len;
+	*pages = (struct pin_range){text->arg.remove.start, text->arg.remove.end};
+	if (text->event == UFFD_EVENT_REMAP)
+		pages->end = pages->start + text->arg.remap.len;
 	return 0;
 }
 
@@ -150,30 +167,31 @@ static int read_message(unsigned n)
  * The first count comes before anything else, so that all that follows the call sees it.
  * Look-ups wait from before the call returns until the keys are withdrawn.
  */
-static void handle_message(unsigned n)
+static void handle_message(enum pin_watch_kind kind)
 {
 	int error;
 
-	atomic_fetch_add(&pin_watch_arrived[n], 1);
-	waiting = n;
-	atomic_store(&stage, WAITS);
-	wake_notifier();
-	await_change(&stage, WAITS);
-	atomic_store(&pin_watch_pending, n == PIN_WATCH_HEAP);
-	error = read_message(n);
-	if (!error && n == PIN_WATCH_HEAP)
-		n_withdrawn = pin_hooks.withdraw_keys(replaced.start,
-						      pin_range_length(replaced));
+	atomic_fetch_add(&pin_watch_arrived[kind], 1);
+	message.kind = kind;
+	give_notifier(MESSAGE);
+	await_turn(&message.turn, READER);
+	atomic_store(&pin_watch_pending, kind == PIN_WATCH_HEAP);
+	error = read_message(descriptors[kind].fd, &message.text, &message.pages);
+	if (!error && kind == PIN_WATCH_HEAP)
+		message.n_withdrawn = pin_hooks.withdraw_keys(message.pages.start,
+							      pin_range_length(message.pages));
 	else if (!error)
-		pin_hook(settle_foreign, replaced, message.event == UFFD_EVENT_REMOVE);
-	set(&pin_watch_pending, false);
+		pin_hook(settle_foreign, message.pages,
+			 message.text.event == UFFD_EVENT_REMOVE);
+	atomic_store(&pin_watch_pending, false);
+	pin_os_wake(&pin_watch_pending);
 	if (error && error != EAGAIN) {
 		failure = error;
 		atomic_store(&is_on, false);
 	}
-	atomic_fetch_add(&pin_watch_settled[n], 1);
+	atomic_fetch_add(&pin_watch_settled[kind], 1);
 	atomic_fetch_add(&pin_watched.events, 1);
-	set(&stage, NONE);
+	give_turn(&message.turn, NOTIFIER);
 }
 
 /*
@@ -186,19 +204,19 @@ static void *run_reader(void *arg)
 
 	failure = set_up();
 	is_set_up = !failure;
-	set(&is_started, true);
+	give_turn(arg, STARTER);
 	while (!failure) {
 		if (poll(descriptors, PIN_WATCHES, -1) < 0 && errno != EINTR)
 			failure = errno;
-		for (unsigned n = 0; n < PIN_WATCHES && !failure; n++)
-			if (descriptors[n].revents)
-				handle_message(n);
+		for (unsigned kind = 0; kind < PIN_WATCHES && !failure; kind++)
+			if (descriptors[kind].revents)
+				handle_message(kind);
 	}
-	for (unsigned n = 0; n < PIN_WATCHES && is_set_up; n++)
-		handle_message(n);
-	for (unsigned n = 0; n < PIN_WATCHES && is_set_up; n++)
-		close(descriptors[n].fd);
-	await_change(&is_started, true);
+	for (unsigned kind = 0; kind < PIN_WATCHES && is_set_up; kind++) {
+		handle_message(kind);
+		close(descriptors[kind].fd);
+	}
+	await_turn(arg, READER);
 	return arg;
 }
 
@@ -219,11 +237,11 @@ static void warn_unwatchable(int error)
 /* No kernel gives a program higher addresses. In the first page nothing can be mapped. */
 #define LAST_ADDRESS ((uintptr_t)1 << 57)
 
-static void notify(unsigned n)
+static void notify(enum pin_watch_kind kind)
 {
 	uintptr_t heap_end = pin_reserve.base + pin_reserve.size;
 
-	if (n == PIN_WATCH_HEAP) {
+	if (kind == PIN_WATCH_HEAP) {
 		pin_hook(notify_caches, pin_reserve.base, pin_reserve.size);
 	} else {
 		pin_hook(notify_caches, PIN_PAGE, pin_reserve.base - PIN_PAGE);
@@ -233,15 +251,15 @@ static void notify(unsigned n)
 
 static void notify_of_message(void)
 {
-	n_withdrawn = 0;
-	notify(waiting);
-	set(&stage, TOLD);
-	await_change(&stage, TOLD);
-	if (n_withdrawn)
+	message.n_withdrawn = 0;
+	notify(message.kind);
+	give_turn(&message.turn, READER);
+	await_turn(&message.turn, NOTIFIER);
+	if (message.n_withdrawn)
 		pin_warn_once("the program has replaced pages of its heap behind malloc, %s at "
 			      "%p: requests in the %s around them go to libibverbs from now on",
-			      PIN_SIZE(replaced.end - replaced.start), (void *)replaced.start,
-			      PIN_SIZE(n_withdrawn));
+			      PIN_SIZE(pin_range_length(message.pages)),
+			      (void *)message.pages.start, PIN_SIZE(message.n_withdrawn));
 	if (failure)
 		warn_unwatchable(failure);
 }
@@ -249,34 +267,33 @@ static void notify_of_message(void)
 static void *run_notifier(void *arg)
 {
 	for (;;) {
-		uint32_t seen = atomic_load(&n_wakeups);
+		uint32_t seen = atomic_exchange(&todo, 0);
 
-		if (atomic_exchange(&is_to_notify, false))
-			for (unsigned n = 0; n < PIN_WATCHES; n++)
-				notify(n);
-		if (atomic_load(&stage) == WAITS)
+		for (unsigned kind = 0; kind < PIN_WATCHES && seen & ALL; kind++)
+			notify(kind);
+		if (seen & MESSAGE)
 			notify_of_message();
-		pin_os_wait(&n_wakeups, seen);
+		pin_os_wait(&todo, 0);
 	}
 	return arg;
 }
 
 /* --- in any thread --------------------------------------------------------------- */
 
-int pin_watch_pages(unsigned n, struct pin_range pages)
+int pin_watch_pages(enum pin_watch_kind kind, struct pin_range pages)
 {
 	int result;
 
 	/* A child may not know that it is one, if libc did not fork it. */
 	if (getpid() != owner)
 		return -ECHILD;
-	pthread_mutex_lock(&request_lock);
-	request_n = n;
-	request_pages = pages;
-	set(&is_requested, true);
-	await_change(&is_requested, true);
-	result = request_result;
-	pthread_mutex_unlock(&request_lock);
+	pthread_mutex_lock(&request.lock);
+	request.kind = kind;
+	request.pages = pages;
+	give_turn(&request.turn, SERVER);
+	await_turn(&request.turn, ASKER);
+	result = request.result;
+	pthread_mutex_unlock(&request.lock);
 	return result;
 }
 
@@ -303,18 +320,22 @@ void pin_watch_reset(void)
 {
 	atomic_store(&is_on, false);
 	atomic_store(&pin_watch_pending, false);
-	for (unsigned n = 0; owner && n < PIN_WATCHES; n++)
-		pin_watch_arrived[n] = pin_watch_settled[n] + 1;
+	for (unsigned kind = 0; owner && kind < PIN_WATCHES; kind++)
+		pin_watch_arrived[kind] = pin_watch_settled[kind] + 1;
 }
 
+/* In a child of a process that was just starting, glibc calls this again. */
 static void start(void)
 {
+	static struct turn turn = {READER};
 	int error;
 
+	if (owner)
+		return;
 	owner = getpid();
-	error = pin_thread_start(run_reader, NULL, "pinalloc-watch");
+	error = pin_thread_start(run_reader, &turn, "pinalloc-watch");
 	if (!error)
-		await_change(&is_started, false);
+		await_turn(&turn, STARTER);
 	error = error ? error : failure;
 	if (!error)
 		error = pin_thread_start(run_notifier, NULL, "pinalloc-tell");
@@ -353,8 +374,7 @@ void pin_watch_range(struct pin_range range)
 
 void pin_watch_notify(void)
 {
-	atomic_store(&is_to_notify, true);
-	wake_notifier();
+	give_notifier(ALL);
 }
 
 /* A forked child has no thread that would reset it, and no registrations either. */

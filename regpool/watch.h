@@ -43,7 +43,7 @@ extern struct pin_watched pin_watched;
  * Each has a descriptor of userfaultfd(2). That a message waits shows of which of them, and no
  * more.
  */
-enum { PIN_WATCH_HEAP, PIN_WATCH_FOREIGN, PIN_WATCHES };
+enum pin_watch_kind { PIN_WATCH_HEAP, PIN_WATCH_FOREIGN, PIN_WATCHES };
 
 /*
  * Starts watching the heap, including all it will grow by. Returns whether anything can be
@@ -69,7 +69,7 @@ void pin_watch_reset(void);
  * some of it; -EPERM if it is not writable; -ECHILD in a forked child. Sleeps until a thread
  * has done it, which waits for nobody. Thread-safe. Must not be called from inside malloc.
  */
-int pin_watch_pages(unsigned n, struct pin_range pages);
+int pin_watch_pages(enum pin_watch_kind kind, struct pin_range pages);
 
 /*
  * Call before a range of the heap is registered. Watches the range by itself if the heap uses

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 bool __wrap_pin_watch_start(void);
-int __wrap_pin_watch_pages(unsigned n, struct pin_range pages);
+int __wrap_pin_watch_pages(enum pin_watch_kind kind, struct pin_range pages);
 void __wrap_pin_watch_notify(void);
 bool __wrap_pin_listeners_find(void);
 void __wrap_pin_listeners_invalidate(uintptr_t start, size_t length, const void *caller);
@@ -38,13 +38,13 @@ bool __wrap_pin_watch_start(void)
 	return true;
 }
 
-int __wrap_pin_watch_pages(unsigned n, struct pin_range range)
+int __wrap_pin_watch_pages(enum pin_watch_kind kind, struct pin_range range)
 {
 	struct page *page = &pages[(range.start - BASE) / PIN_PAGE];
 	unsigned holes = 0;
 
 	calls++;
-	if (n != PIN_WATCH_FOREIGN)
+	if (kind != PIN_WATCH_FOREIGN)
 		abort();
 	for (size_t i = 0; i < (range.end - range.start) / PIN_PAGE; i++)
 		if (page[i].is_file)
