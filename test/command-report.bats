@@ -312,6 +312,28 @@ used() {
 	[ "${lines[0]}" = 'pinalloc: app, 1 rank on 1 host, 6.5 s' ]
 }
 
+@test "a record ends no run, but where its rank comes again without an id" {
+	local r killed='.trigger = "the process ended without a report" | .elapsed_s = 0.1'
+	for r in 0 1; do
+		rank job/$r.json ".nranks = 2 | .rank = $r | .pid += $r | $killed | .job.id = \"A\""
+		rank job/b$r.json ".nranks = 2 | .rank = $r | .pid += 10 + $r | .job.id = \"B\" | .job.started += 3 | $killed"
+	done
+	run -0 --separate-stderr "$pinalloc" report job
+	[ -z "$stderr" ]
+	[ "${lines[1]}" = 'pinalloc: app, 4 ranks on 1 host, 3.1 s' ]
+	told Never '400.0 MiB in use at once'
+	# A run that left reports began when the other had ended.
+	sed -i 's/the process ended without a report/at exit/' job/b*.json
+	run -0 --separate-stderr "$pinalloc" report job
+	used '2 reports' 'other jobs than B'
+	# One of a rank that is slow to begin is of the same run.
+	sed -i 's/"\(A\|B\)"/null/' job/*.json
+	rank job/slow.json '.nranks = 3 | .rank = 2 | .pid = 120 | .job = {id: null, started: 1700000010}'
+	run -0 --separate-stderr "$pinalloc" report job
+	used '2 reports' 'other jobs than the last'
+	[ "${lines[0]}" = 'pinalloc: app, 3 ranks on 1 host, 6.5 s' ]
+}
+
 # Slurm sets the number and count of ranks in a batch script, too.
 @test "what a batch script starts beside its steps is no rank" {
 	rank job/0.json '.nranks = 1 | .job.id = "17.0"'
@@ -576,13 +598,23 @@ died() {
 	[ "${lines[0]}" = 'pinalloc: 2 ranks ended without a report (killed, or by _exit); which was the first is not known' ]
 }
 
-@test "what a process had when its record ends counts in the sums" {
-	local mib=1048576
+@test "what a process had when its record ends counts in the sums, until its host is last seen" {
+	local r mib=1048576
 	rank job/0.json ".nranks = 1 | .trigger = \"the process ended without a report\" | .elapsed_s = 2 | del(.resident)
 		| .memory.live_peak_bytes = 600 * $mib | .memory.mapped_bytes = 600 * $mib
 		| .timeline = [[0, 0, 0, 0], [2, 600 * $mib, 600 * $mib, 0]]"
 	run -0 "$pinalloc" report job
 	told Never 'no more than the 600.0 MiB in use at the peak'
+	# Ranks that grew one after the other, and were killed together.
+	for r in 0 1 2; do
+		jq ".nranks = 3 | .rank = $r | .pid = 100 + $r | .elapsed_s = 2 * $r + 1 | .timeline[][0] |= . * $r" job/0.json > killed
+		mv killed job/$((r + 1)).json
+	done
+	rm job/0.json
+	run -0 "$pinalloc" report job
+	[ "${lines[1]}" = 'pinalloc: app, 3 ranks on 1 host, 5.0 s' ]
+	told Never 'no more than the 1.8 GiB in use at once'
+	[ "$(merged '.hosts[0].memory.live_peak_bytes')" -eq $((1800 * mib)) ]
 }
 
 @test "a record of a process that executed another program, or still runs, is not of one killed" {
@@ -617,6 +649,16 @@ died() {
 	run -0 "$pinalloc" report job
 	[[ "${lines[0]}" == 'pinalloc: rank 30 on node1 ended without a report (it was killed, '* ]]
 	[[ "$(grep -A1 '^ *30  node1' <<< "$output")" == *KILLED* ]]
+}
+
+# bats test_tags=thorough
+@test "thirty thousand reports with forked children take seconds" {
+	mkdir job
+	jq -c 'range(10000) as $r | .rank = $r | .nranks = 10000 | .host = "node\($r / 128 | floor)" | .pid = 4 * $r
+		| ., (.parent = .pid | .pid += 1), (.parent = .pid | .pid += 2)' "$base" |
+		split -l 1 -a 5 -d --additional-suffix=.json - job/
+	run -0 prlimit --cpu=10 "$pinalloc" report job
+	[ "${lines[0]}" = 'pinalloc: app, 10000 ranks and 20000 other processes on 79 hosts, 6.5 s' ]
 }
 
 @test "what a rank forked is under it, and counts in the peak of its tree while it ran" {

@@ -37,23 +37,27 @@ static void add_all(struct cmd_job *job, const char *text, size_t n_bytes)
 
 static void free_job(struct cmd_job *job)
 {
-	for (size_t i = 0; i < job->n_ranks; i++)
+	for (size_t i = 0; i < job->n_ranks; i++) {
+		if (!job->ranks[i]->under)
+			free(job->ranks[i]->in[CMD_TREE]);
 		cmd_rank_free(job->ranks[i]);
+	}
 	for (size_t i = 0; i < job->n_skipped; i++) {
 		free(job->skipped[i].file);
 		free(job->skipped[i].why);
 	}
-	free((char *)job->id);
 	free(job->ranks);
 	free(job->skipped);
-	for (size_t i = 0; i < job->n_runs; i++)
-		free(job->runs[i].missing);
+	for (size_t i = 0; i < job->n_runs; i++) {
+		free(job->runs[i]->missing);
+		free(job->runs[i]);
+	}
 	free(job->runs);
-	for (size_t i = 0; i < job->n_hosts; i++)
-		free(job->hosts[i].sum.moments);
+	for (int by = 0; by < CMD_GROUPINGS; by++)
+		free(job->rows[by]);
 	free(job->hosts);
 	free(job->sites);
-	json_decref(job->stacks);
+	json_decref(job->texts);
 }
 
 /* --- what is written ------------------------------------------------------------------- */

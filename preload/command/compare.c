@@ -2,7 +2,6 @@
 /* What grew from one job to another. */
 #include <config.h>
 
-#include "preload/command/command.h"
 #include "preload/command/job.h"
 
 #include <math.h>
@@ -24,8 +23,8 @@ static void print_size(const char *name, double before, double after)
 
 static void print_figures(const struct cmd_job *old, const struct cmd_job *new)
 {
-	struct cmd_sum before = cmd_sum_of(old->ranks, old->n_ranks, NULL, old->started);
-	struct cmd_sum after = cmd_sum_of(new->ranks, new->n_ranks, NULL, new->started);
+	struct cmd_sum before = cmd_sum_of(old->ranks, old->n_ranks, old->started);
+	struct cmd_sum after = cmd_sum_of(new->ranks, new->n_ranks, new->started);
 
 	printf("%-24s  %10s  %10s  %11s\n", "", "before", "after", "change");
 	print_size("in use at once", before.most_live.live, after.most_live.live);
@@ -33,14 +32,12 @@ static void print_figures(const struct cmd_job *old, const struct cmd_job *new)
 	print_size("all in memory at once", before.most_resident, after.most_resident);
 	print_size("largest peak of one", cmd_job_summary(old, CMD_LIVE_PEAK).max,
 		   cmd_job_summary(new, CMD_LIVE_PEAK).max);
-	free(before.moments);
-	free(after.moments);
 }
 
 /* --- sites ----------------------------------------------------------------------- */
 
 /* Without numbers of lines, which differ between versions of a program. */
-static const char *without_lines(const char *stack, json_t *stacks)
+static const char *without_lines(const char *stack, json_t *texts)
 {
 	char *copy = cmd_strdup(stack), *to = copy;
 
@@ -48,18 +45,18 @@ static const char *without_lines(const char *stack, json_t *stacks)
 		if (*from == ':' && from[1 + strspn(from + 1, "0123456789")] == ')')
 			from += 1 + strspn(from + 1, "0123456789");
 	*to = '\0';
-	stack = cmd_stack_keep(stacks, copy);
+	stack = cmd_keep(texts, copy);
 	free(copy);
 	return stack;
 }
 
 /* Adds a job's sites, with these bytes as the change, and what there is now as the count. */
 static size_t add_sites(struct cmd_site *sites, const struct cmd_job *job, int sign,
-			json_t *stacks)
+			json_t *texts)
 {
 	for (size_t i = 0; i < job->n_sites; i++)
 		sites[i] = (struct cmd_site){
-			.stack = without_lines(job->sites[i].stack, stacks),
+			.stack = without_lines(job->sites[i].stack, texts),
 			.bytes = sign * job->sites[i].bytes,
 			.count = sign > 0 ? job->sites[i].bytes : 0};
 	return job->n_sites;
@@ -70,12 +67,12 @@ void cmd_compare_print(const struct cmd_job *before, const struct cmd_job *after
 {
 	struct cmd_site *sites = cmd_realloc(NULL, (before->n_sites + after->n_sites) *
 							   sizeof *sites);
-	size_t n = add_sites(sites, before, -1, after->stacks);
+	size_t n = add_sites(sites, before, -1, after->texts);
 
 	print_figures(before, after);
 	if (n && after->n_sites && strcmp(before->sites_kind, after->sites_kind) != 0)
 		most = 0;
-	n += add_sites(sites + n, after, 1, after->stacks);
+	n += add_sites(sites + n, after, 1, after->texts);
 	n = cmd_sites_add(sites, n);
 	for (size_t i = 0; i < n && i < most && sites[i].bytes > 0; i++) {
 		printf("%s  +%10s to %10s  ", i ? "" : "\nsites that grew most\n",

@@ -2,7 +2,6 @@
 /* Collects a job's reports, and derives what no single report says. */
 #include <config.h>
 
-#include "preload/command/command.h"
 #include "preload/command/job.h"
 #include "preload/running.h"
 #include "preload/verdict.h"
@@ -35,9 +34,9 @@ static void add_file(struct cmd_job *job, const char *file, bool is_entry)
 		skip(job, file, "is not a regular file");
 		return;
 	}
-	if (!job->stacks)
-		job->stacks = json_object();
-	rank = cmd_rank_load(file, job->stacks, &fault);
+	if (!job->texts)
+		job->texts = json_object();
+	rank = cmd_rank_load(file, job->texts, &fault);
 	if (!rank) {
 		skip(job, file, fault.text);
 		return;
@@ -125,7 +124,7 @@ static double n_requests(const struct cmd_rank *rank)
 	return rank->figures[CMD_SERVED] + rank->figures[CMD_PASSED];
 }
 
-/* In the order of runs. Of several processes with one rank, as a shell and what it runs, the
+/* The order of the job. Of several processes with one rank, as a shell and what it runs, the
  * rank itself comes first. */
 static int compare_ranks(const void *a, const void *b)
 {
@@ -135,10 +134,10 @@ static int compare_ranks(const void *a, const void *b)
 			    ?: cmd_compare(one->rank < 0, other->rank < 0);
 
 	if (!order && one->rank >= 0)
-		order = (one->run > other->run) - (one->run < other->run)
-			?: cmd_compare(one->rank, other->rank)
-			?: cmd_compare(one->nranks, other->nranks)
-			?: cmd_compare(n_requests(other), n_requests(one));
+		order = cmd_compare((double)one->run->number, (double)other->run->number)
+				?: cmd_compare(one->rank, other->rank)
+				?: cmd_compare(one->nranks, other->nranks)
+				?: cmd_compare(n_requests(other), n_requests(one));
 	return order ?: compare_by_process(a, b);
 }
 
@@ -152,8 +151,11 @@ static bool has_executed(const struct cmd_rank *rank, const struct cmd_rank *nex
 	       !strcmp(rank->host, next->host);
 }
 
-/* Of two reports of one process, as by pinalloc_report(), the longer run's is the later one. */
-static void sort_processes(struct cmd_job *job)
+/*
+ * Of two reports of one process, as by pinalloc_report(), the longer run's is the later one. A
+ * record may be read just before the report replaces it.
+ */
+static void drop_twins(struct cmd_job *job)
 {
 	size_t n = 1;
 
@@ -165,13 +167,16 @@ static void sort_processes(struct cmd_job *job)
 			if (has_executed(used, other)) {
 				used->is_killed = false;
 				used->goes_on = "executed another program";
+				used->lasted = other->started - used->started;
 			}
 			job->ranks[n++] = other;
 			continue;
 		}
-		cmd_complain(
-			"%s and %s are of process %.0f of %s: the first, of %.1f s, is used",
-			used->file, other->file, used->pid, used->host, used->elapsed);
+		if (!other->is_killed && !other->goes_on)
+			cmd_complain("%s and %s are of process %.0f of %s: the first, of %.1f s, "
+				     "is used",
+				     used->file, other->file, used->pid, used->host,
+				     used->elapsed);
 		cmd_rank_free(other);
 	}
 	job->n_ranks = n;
@@ -184,12 +189,13 @@ static int compare_by_id(const void *a, const void *b)
 	const struct cmd_rank *one = *(struct cmd_rank *const *)a;
 	const struct cmd_rank *other = *(struct cmd_rank *const *)b;
 
-	return strcmp(one->job, other->job) ?: compare_by_process(a, b);
+	return strcmp(one->job, other->job) ?: cmd_compare(one->started, other->started);
 }
 
 static int compare_runs(const void *a, const void *b)
 {
-	const struct cmd_run *one = a, *other = b;
+	const struct cmd_run *one = *(struct cmd_run *const *)a;
+	const struct cmd_run *other = *(struct cmd_run *const *)b;
 
 	return cmd_compare(one->began, other->began) ?: strcmp(one->id, other->id);
 }
@@ -200,58 +206,72 @@ static bool is_of_no_run(const struct cmd_rank *rank)
 	return !*rank->job && rank->rank < 0;
 }
 
-/* By their ids, of which each run has one. */
+static void add_to_run(struct cmd_run *run, struct cmd_rank *rank)
+{
+	rank->run = run;
+	rank->in[CMD_RUN] = &run->group;
+	run->is_killed &= rank->is_killed;
+	if (run->began < 0 || (rank->started >= 0 && rank->started < run->began))
+		run->began = rank->started;
+	if (rank->started >= 0)
+		run->ended = fmax(run->ended, rank->started + rank->lasted);
+}
+
+/* By their ids, of which each run has one. Of runs without an id the next begins where a rank
+ * comes again after all have ended. */
 static void find_runs(struct cmd_job *job)
 {
+	size_t *last = calloc(CMD_MOST_RANKS + 1, sizeof *last); /* the run that had the rank */
 	struct cmd_run *run = NULL;
 
+	if (!last)
+		cmd_no_memory();
 	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_by_id);
-	job->runs = cmd_realloc(NULL, job->n_ranks * sizeof *job->runs);
+	job->runs = cmd_realloc(NULL, job->n_ranks * sizeof(struct cmd_run *));
 	for (size_t i = 0; i < job->n_ranks; i++) {
-		const struct cmd_rank *rank = job->ranks[i];
+		struct cmd_rank *rank = job->ranks[i];
+		size_t *had = &last[(size_t)fmax(rank->rank, 0)];
 
 		if (is_of_no_run(rank))
 			continue;
-		if (!run || strcmp(run->id, rank->job)) {
-			run = &job->runs[job->n_runs++];
-			*run = (struct cmd_run){rank->job, .began = -1, .ended = -1,
-						.nranks = -1};
+		if (!run || strcmp(run->id, rank->job) ||
+		    (!*run->id && *had == job->n_runs && rank->started >= run->ended)) {
+			run = job->runs[job->n_runs++] = cmd_realloc(NULL, sizeof *run);
+			*run = (struct cmd_run){
+				rank->job, .began = -1, .ended = -1, .nranks = -1, .is_killed = true};
 		}
-		if (rank->started < 0)
-			continue;
-		if (run->began < 0 || rank->started < run->began)
-			run->began = rank->started;
-		run->ended = fmax(run->ended, rank->started + rank->elapsed);
+		*had = job->n_runs;
+		add_to_run(run, rank);
 	}
-	qsort(job->runs, job->n_runs, sizeof *job->runs, compare_runs);
+	free(last);
+	qsort(job->runs, job->n_runs, sizeof(struct cmd_run *), compare_runs);
 }
 
-/* The runs of the job that started last, whose times overlap, or the one with this id. */
-static void keep_runs(struct cmd_job *job)
+/*
+ * The runs of the job that started last, whose times overlap, or the one with this id. When a
+ * run ended that left only records is not known: it is of one job with another such run.
+ */
+static void choose_runs(struct cmd_job *job)
 {
 	size_t first = 0, end = job->n_runs;
+	bool is_killed = false;
 	double ended = -1;
 
 	if (job->id) {
-		while (first < end && strcmp(job->runs[first].id, job->id) != 0)
+		while (first < end && strcmp(job->runs[first]->id, job->id) != 0)
 			first++;
 		end = first < end ? first + 1 : end;
 	}
 	for (size_t i = 0; i < end && !job->id; i++) {
-		if (job->runs[i].began >= ended)
+		const struct cmd_run *run = job->runs[i];
+
+		if (run->began >= ended && !(*run->id && run->is_killed && is_killed))
 			first = i;
-		ended = fmax(ended, job->runs[i].ended);
+		is_killed = run->is_killed && (is_killed || first == i);
+		ended = fmax(ended, run->ended);
 	}
 	job->n_runs = end - first;
-	memmove(job->runs, job->runs + first, job->n_runs * sizeof *job->runs);
-}
-
-static struct cmd_run *run_of(const struct cmd_job *job, const struct cmd_rank *rank)
-{
-	for (size_t i = 0; i < job->n_runs && !is_of_no_run(rank); i++)
-		if (!strcmp(job->runs[i].id, rank->job))
-			return &job->runs[i];
-	return NULL;
+	memmove(job->runs, job->runs + first, job->n_runs * sizeof(struct cmd_run *));
 }
 
 /* What a batch script starts beside its steps, ID.STEP, has a number that is no rank's. */
@@ -260,144 +280,256 @@ static bool is_beside_steps(const struct cmd_job *job, const struct cmd_run *run
 	size_t n = strlen(run->id);
 
 	for (size_t i = 0; i < job->n_runs && n; i++)
-		if (!strncmp(job->runs[i].id, run->id, n) && job->runs[i].id[n] == '.')
+		if (!strncmp(job->runs[i]->id, run->id, n) && job->runs[i]->id[n] == '.')
 			return true;
 	return false;
 }
 
 /* Leaves out other jobs. Returns false if no report is of the run that is wanted. */
-static bool choose_job(struct cmd_job *job)
+static bool keep_runs(struct cmd_job *job)
 {
 	bool is_given = job->id;
 	size_t n = 0, n_others = 0;
 
 	find_runs(job);
-	keep_runs(job);
+	choose_runs(job);
 	if (is_given && !job->n_runs)
 		return false;
 	if (!is_given)
-		job->id = cmd_strdup(job->n_runs ? job->runs[0].id : "");
+		job->id = job->n_runs ? job->runs[0]->id : "";
+	for (size_t i = 0; i < job->n_runs; i++) {
+		job->runs[i]->number = i;
+		job->runs[i]->is_kept = true;
+		job->runs[i]->is_alone = job->n_runs == 1;
+		job->runs[i]->is_beside = is_beside_steps(job, job->runs[i]);
+	}
 	job->started = -1;
 	for (size_t i = 0; i < job->n_ranks; i++) {
 		struct cmd_rank *rank = job->ranks[i];
-		struct cmd_run *run;
 
-		rank->run = run = run_of(job, rank);
-		if (!run && !is_of_no_run(rank)) {
+		if (rank->run && !rank->run->is_kept) {
 			n_others++;
 			cmd_rank_free(rank);
 			continue;
 		}
-		job->ranks[n] = rank;
-		if (run) {
-			run->first = run->n++ ? run->first : n;
-			if (is_beside_steps(job, run))
-				rank->rank = rank->nranks = -1;
-		}
-		n++;
+		job->ranks[n++] = rank;
+		if (rank->run && rank->run->is_beside)
+			rank->rank = rank->nranks = -1;
 		if (rank->started >= 0 && (job->started < 0 || rank->started < job->started))
 			job->started = rank->started;
 	}
 	if (n_others && !is_given)
 		cmd_complain("%s left out, of other jobs than %s; --job=ID takes those of one",
-			     CMD_COUNTED(n_others, "report"), job->id);
+			     CMD_COUNTED(n_others, "report"), *job->id ? job->id : "the last");
 	job->n_ranks = n;
 	return true;
 }
 
-/* The reports are sorted by run here. */
-static void sum_runs(struct cmd_job *job)
-{
-	for (struct cmd_run *run = job->runs; run < job->runs + job->n_runs; run++) {
-		struct cmd_sum sum = cmd_sum_of(job->ranks + run->first, run->n, NULL,
-						job->started);
-
-		run->is_alone = job->n_runs == 1;
-		run->live = sum.most_live.live;
-		run->resident = sum.most_resident;
-		free(sum.moments);
-	}
-}
-
-/* A rank is one process; other processes with its number count as processes without a rank. */
-static void sort_ranks(struct cmd_job *job)
-{
-	struct cmd_rank *last = NULL;
-
-	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_ranks);
-	for (size_t i = 0; i < job->n_ranks; i++) {
-		struct cmd_rank *rank = job->ranks[i];
-
-		if (last && rank->rank >= 0 && rank->run == last->run &&
-		    rank->rank == last->rank && rank->nranks == last->nranks)
-			rank->rank = rank->nranks = -1;
-		else
-			last = rank;
-	}
-	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_ranks);
-}
-
-static void find_main(struct cmd_job *job)
-{
-	while (job->n_main < job->n_ranks && job->ranks[job->n_main]->rank >= 0)
-		job->n_main++;
-	if (job->n_main)
-		return;
-	while (job->n_main < job->n_ranks && !job->ranks[job->n_main]->under)
-		job->n_main++;
-}
-
-/* --- forked children ------------------------------------------------------------- */
+/* --- hosts, and forked children ---------------------------------------------------- */
 
 /*
- * Whose child a process is: its parent's, or if that left no report, its rank's, whose number
- * it has inherited.
+ * Whose child a process is, of a host's: its parent's, or if that left no report, its rank's,
+ * whose number it has inherited. They are sorted by process.
  */
-static struct cmd_rank *parent_of(const struct cmd_job *job, const struct cmd_rank *child)
+static struct cmd_rank *parent_of(struct cmd_rank *const *ranks, size_t n,
+				  const struct cmd_rank *child)
 {
-	struct cmd_rank *same_rank = NULL;
+	size_t low = 0, end = n;
 
-	for (size_t i = 0; i < job->n_ranks; i++) {
-		struct cmd_rank *rank = job->ranks[i];
+	while (low < end) {
+		size_t middle = (low + end) / 2;
 
-		if (rank == child || strcmp(rank->host, child->host))
-			continue;
-		if (rank->pid == child->parent)
-			return rank;
-		if (rank->parent < 0 && rank->rank >= 0 && rank->rank == child->rank &&
-		    rank->run == child->run)
-			same_rank = rank;
+		if (ranks[middle]->pid < child->parent)
+			low = middle + 1;
+		else
+			end = middle;
 	}
-	return same_rank;
+	if (low < n && ranks[low]->pid == child->parent && ranks[low] != child)
+		return ranks[low];
+	while (n--)
+		if (ranks[n]->parent < 0 && ranks[n]->rank >= 0 &&
+		    ranks[n]->rank == child->rank && ranks[n]->run == child->run)
+			return ranks[n];
+	return NULL;
 }
 
-/* A child that a child forked is of the same tree. */
-static void find_trees(struct cmd_job *job)
+/* Of a host's processes. A child that a child forked is of the same tree. */
+static void find_trees(struct cmd_rank *const *ranks, size_t n)
 {
-	for (size_t i = 0; i < job->n_ranks; i++)
-		if (job->ranks[i]->parent >= 0)
-			job->ranks[i]->under = parent_of(job, job->ranks[i]);
-	for (size_t i = 0; i < job->n_ranks; i++) {
-		struct cmd_rank *rank = job->ranks[i];
+	for (size_t i = 0; i < n; i++)
+		if (ranks[i]->parent >= 0)
+			ranks[i]->under = parent_of(ranks, n, ranks[i]);
+	for (size_t i = 0; i < n; i++) {
+		struct cmd_rank *rank = ranks[i], *top = rank->under;
 
 		/* Process ids may be reused, so a chain of parents may be a ring. */
-		for (size_t n = 0; rank->under && rank->under->under && n < job->n_ranks; n++)
-			rank->under = rank->under->under;
-		rank->under = rank->under == rank ? NULL : rank->under;
-		if (!rank->under)
+		for (size_t k = 0; top && top->under && top != rank && k < n; k++)
+			top = top->under;
+		rank->under = top = top == rank ? NULL : top;
+		if (!top)
 			continue;
+		if (!top->in[CMD_TREE]) {
+			top->in[CMD_TREE] = cmd_realloc(NULL, sizeof(struct cmd_group));
+			*top->in[CMD_TREE] = (struct cmd_group){.n = 0};
+		}
+		rank->in[CMD_TREE] = top->in[CMD_TREE];
 		rank->rank = rank->nranks = -1;
-		rank->under->n_children++;
 	}
+}
+
+static void add_to_host(struct cmd_host *host, const struct cmd_rank *rank)
+{
+	for (int i = 0; i < CMD_FIGURES; i++) {
+		double *sum = &host->figures[i], n = rank->figures[i];
+
+		if (n < 0)
+			continue;
+		if (*sum < 0)
+			*sum = n;
+		else if (i < CMD_STORED && !(pin_figures[i].flags & PIN_PROPERTY))
+			*sum += n;
+		else if (n > *sum)
+			*sum = n;
+	}
+	if (host->figures[CMD_MEMLOCK_SHARE] == rank->figures[CMD_MEMLOCK_SHARE] &&
+	    rank->figures[CMD_MEMLOCK_SHARE] >= 0)
+		host->tightest = rank;
+}
+
+/* A process of which only a record is there has what it had last until its host is last seen.
+ */
+static void find_host(struct cmd_host *host, struct cmd_rank *const *ranks, size_t n)
+{
+	double seen = -1;
+
+	*host = (struct cmd_host){.name = ranks[0]->host};
+	for (int figure = 0; figure < CMD_FIGURES; figure++)
+		host->figures[figure] = -1;
+	for (size_t i = 0; i < n; i++) {
+		ranks[i]->in[CMD_HOST] = &host->group;
+		add_to_host(host, ranks[i]);
+		seen = fmax(seen, ranks[i]->started + ranks[i]->lasted);
+	}
+	for (size_t i = 0; i < n; i++)
+		if (ranks[i]->is_killed && ranks[i]->started >= 0)
+			ranks[i]->lasted = seen - ranks[i]->started;
+	find_trees(ranks, n);
+}
+
+/* The processes are sorted by host here. */
+static void find_hosts(struct cmd_job *job)
+{
+	job->hosts = cmd_realloc(NULL, job->n_ranks * sizeof *job->hosts);
+	for (size_t first = 0, n; first < job->n_ranks; first += n) {
+		n = 1;
+		while (first + n < job->n_ranks &&
+		       job->ranks[first]->host == job->ranks[first + n]->host)
+			n++;
+		find_host(&job->hosts[job->n_hosts++], job->ranks + first, n);
+	}
+}
+
+/* --- ranks ----------------------------------------------------------------------------- */
+
+/* A rank is one process; other processes with its number count as processes without a rank. */
+static void find_main(struct cmd_job *job)
+{
+	struct cmd_rank **others = cmd_realloc(NULL, job->n_ranks * sizeof *others);
+	struct cmd_rank *last = NULL;
+	size_t n = 0;
+
+	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_ranks);
 	for (size_t i = 0; i < job->n_ranks; i++) {
 		struct cmd_rank *rank = job->ranks[i];
-		struct cmd_sum sum;
 
-		if (!rank->n_children)
+		if (rank->rank < 0 ||
+		    (last && rank->run == last->run && rank->rank == last->rank &&
+		     rank->nranks == last->nranks)) {
+			rank->rank = rank->nranks = -1;
+			others[n++] = rank;
+		} else {
+			job->ranks[job->n_main++] = last = rank;
+		}
+	}
+	memcpy(job->ranks + job->n_main, others, n * sizeof *others);
+	free(others);
+	while (!last && job->n_main < job->n_ranks && !job->ranks[job->n_main]->under)
+		job->n_main++;
+}
+
+/* Of a run, whose ranks begin there. */
+static void find_missing(struct cmd_job *job, struct cmd_run *run, struct cmd_rank **at)
+{
+	struct cmd_rank **end = at + run->n_ranks;
+
+	run->missing = cmd_realloc(NULL, (size_t)fmax(run->nranks, 0) * sizeof *run->missing);
+	for (long next = 0; next < (long)run->nranks; next++) {
+		while (at < end && (long)(*at)->rank < next)
+			at++;
+		if (at == end || (long)(*at)->rank > next)
+			run->missing[run->n_missing++] = next;
+	}
+	job->n_missing += run->n_missing;
+	if (run->nranks >= 0)
+		job->nranks = fmax(job->nranks, 0) + run->nranks;
+}
+
+static void count_ranks(struct cmd_job *job)
+{
+	struct cmd_rank **at = job->ranks;
+
+	for (size_t i = 0; i < job->n_main; i++) {
+		struct cmd_run *run = job->ranks[i]->run;
+
+		if (!run)
 			continue;
-		sum = cmd_sum_of(job->ranks, job->n_ranks, rank, job->started);
-		rank->tree_peak = sum.most_live.live;
-		free(sum.moments);
+		run->n_ranks++;
+		run->nranks = fmax(run->nranks, job->ranks[i]->nranks);
+	}
+	job->nranks = -1;
+	for (size_t i = 0; i < job->n_runs; at += job->runs[i++]->n_ranks)
+		find_missing(job, job->runs[i], at);
+}
+
+/* --- sums ------------------------------------------------------------------------------ */
+
+/* What the processes of each group had at once. */
+static void sum_groups(struct cmd_job *job, enum cmd_grouping by)
+{
+	struct cmd_rank **rows = cmd_realloc(NULL, job->n_ranks * sizeof *rows);
+
+	job->rows[by] = rows;
+	for (size_t i = 0; i < job->n_ranks; i++)
+		if (job->ranks[i]->in[by])
+			job->ranks[i]->in[by]->n++;
+	for (size_t i = 0; i < job->n_ranks; i++) {
+		struct cmd_group *group = job->ranks[i]->in[by];
+
+		if (group && !group->ranks) {
+			group->ranks = rows;
+			rows += group->n;
+			group->n = 0;
+		}
+		if (group)
+			group->ranks[group->n++] = job->ranks[i];
+	}
+	for (struct cmd_rank **at = job->rows[by]; at < rows; at += (*at)->in[by]->n)
+		(*at)->in[by]->sum =
+			cmd_sum_of((*at)->in[by]->ranks, (*at)->in[by]->n, job->started);
+}
+
+/* Of memory, what they had at once. */
+static void sum_hosts(struct cmd_job *job)
+{
+	for (size_t i = 0; i < job->n_hosts; i++) {
+		const struct cmd_sum *sum = &job->hosts[i].group.sum;
+		double *figures = job->hosts[i].figures;
+
+		if (figures[CMD_LIVE_PEAK] >= 0)
+			figures[CMD_LIVE_PEAK] = sum->most_live.live;
+		figures[CMD_MAPPED] = sum->most_mapped;
+		figures[CMD_RSS_PEAK] = sum->most_resident;
+		figures[CMD_RATIO] = cmd_divide(sum->most_mapped, figures[CMD_LIVE_PEAK]);
 	}
 }
 
@@ -454,99 +586,20 @@ static void find_killed(struct cmd_job *job)
 	}
 }
 
-/* --- numbers of ranks -------------------------------------------------------------- */
-
-static void find_missing(struct cmd_job *job, struct cmd_run *run)
-{
-	struct cmd_rank **at = job->ranks, **end = at + job->n_main;
-
-	while (at < end && (*at)->run != run)
-		at++;
-	for (; at + run->n_ranks < end && at[run->n_ranks]->run == run; run->n_ranks++)
-		run->nranks = fmax(run->nranks, at[run->n_ranks]->nranks);
-	end = at + run->n_ranks;
-	run->missing = cmd_realloc(NULL, (size_t)fmax(run->nranks, 0) * sizeof *run->missing);
-	for (long next = 0; next < (long)run->nranks; next++) {
-		while (at < end && (long)(*at)->rank < next)
-			at++;
-		if (at == end || (long)(*at)->rank > next)
-			run->missing[run->n_missing++] = next;
-	}
-	job->n_missing += run->n_missing;
-	if (run->nranks >= 0)
-		job->nranks = fmax(job->nranks, 0) + run->nranks;
-}
-
-/* --- hosts --------------------------------------------------------------------- */
-
-static void add_to_host(struct cmd_host *host, const struct cmd_rank *rank)
-{
-	host->n_ranks++;
-	for (int i = 0; i < CMD_FIGURES; i++) {
-		double *sum = &host->figures[i], n = rank->figures[i];
-
-		if (n < 0)
-			continue;
-		if (*sum < 0)
-			*sum = n;
-		else if (i < CMD_STORED && !(pin_figures[i].flags & PIN_PROPERTY))
-			*sum += n;
-		else if (n > *sum)
-			*sum = n;
-	}
-	if (host->figures[CMD_MEMLOCK_SHARE] == rank->figures[CMD_MEMLOCK_SHARE] &&
-	    rank->figures[CMD_MEMLOCK_SHARE] >= 0)
-		host->tightest = rank;
-}
-
-/* Of memory, what they had at once. */
-static void sum_host(struct cmd_host *host, struct cmd_rank *const *ranks, double began)
-{
-	struct cmd_sum sum = cmd_sum_of(ranks, host->n_ranks, NULL, began);
-
-	if (host->figures[CMD_LIVE_PEAK] >= 0)
-		host->figures[CMD_LIVE_PEAK] = sum.most_live.live;
-	host->figures[CMD_MAPPED] = sum.most_mapped;
-	host->figures[CMD_RSS_PEAK] = sum.most_resident;
-	host->figures[CMD_RATIO] = cmd_divide(sum.most_mapped, host->figures[CMD_LIVE_PEAK]);
-	host->sum = sum;
-}
-
-/* The ranks are sorted by host here. */
-static void sum_hosts(struct cmd_job *job)
-{
-	struct cmd_host *host;
-	size_t first = 0;
-
-	job->hosts = cmd_realloc(NULL, job->n_ranks * sizeof *job->hosts);
-	while (first < job->n_ranks) {
-		host = &job->hosts[job->n_hosts++];
-		*host = (struct cmd_host){.name = job->ranks[first]->host};
-		for (int figure = 0; figure < CMD_FIGURES; figure++)
-			host->figures[figure] = -1;
-		for (size_t i = first;
-		     i < job->n_ranks && !strcmp(host->name, job->ranks[i]->host); i++)
-			add_to_host(host, job->ranks[i]);
-		sum_host(host, job->ranks + first, job->started);
-		first += host->n_ranks;
-	}
-}
-
+/* The processes are sorted by run, to leave out other jobs; by process, to find what is there
+ * twice, hosts and parents; and then in the order of the job. */
 bool cmd_job_merge(struct cmd_job *job)
 {
-	sort_processes(job);
-	if (!choose_job(job))
+	if (!keep_runs(job))
 		return false;
-	sum_runs(job);
-	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_by_process);
-	sum_hosts(job);
-	find_trees(job);
-	sort_ranks(job);
+	drop_twins(job);
+	find_hosts(job);
 	find_main(job);
+	for (int by = 0; by < CMD_GROUPINGS; by++)
+		sum_groups(job, by);
+	sum_hosts(job);
+	count_ranks(job);
 	find_killed(job);
-	job->nranks = -1;
-	for (size_t i = 0; i < job->n_runs; i++)
-		find_missing(job, &job->runs[i]);
 	cmd_sites_merge(job);
 	return true;
 }

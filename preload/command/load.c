@@ -5,8 +5,7 @@
  */
 #include <config.h>
 
-#include "preload/command/command.h"
-#include "preload/command/job.h"
+#include "preload/command/report.h"
 #include "preload/running.h"
 
 #include <errno.h>
@@ -20,9 +19,6 @@
 
 /* No real report comes near this. */
 #define MOST_BYTES (64 << 20)
-
-/* No real job comes near this. */
-#define MOST_RANKS (1 << 22)
 
 /* A limit so large that it is none in effect may come near this. */
 #define TOO_MUCH 0x1p64
@@ -74,11 +70,22 @@ static double number(const json_t *in, const char *key, unsigned flags, struct c
 	return n;
 }
 
-static char *text(const json_t *in, const char *key, bool is_optional, struct cmd_fault *fault)
+const char *cmd_keep(json_t *texts, const char *text)
+{
+	if (!json_object_get(texts, text))
+		json_object_set_new(texts, text, json_true());
+	return json_object_iter_key(json_object_iter_at(texts, text));
+}
+
+static const char *text(const json_t *in, const char *key, bool is_optional, json_t *texts,
+			struct cmd_fault *fault)
 {
 	const char *found = json_string_value(find(in, key, JSON_STRING, is_optional, fault));
+	char *copy = found ? cmd_clean(cmd_strdup(found)) : NULL;
 
-	return found ? cmd_clean(cmd_strdup(found)) : NULL;
+	found = copy ? cmd_keep(texts, copy) : NULL;
+	free(copy);
+	return found;
 }
 
 static void read_figures(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
@@ -98,9 +105,11 @@ static void read_figures(const json_t *report, struct cmd_rank *rank, struct cmd
 	figures[CMD_RATIO] = cmd_divide(figures[CMD_MAPPED], figures[CMD_LIVE_PEAK]);
 	/* A limit that is exceeded does not hold. */
 	figures[CMD_MEMLOCK_SHARE] = locked <= limit ? cmd_divide(locked, limit) : -1;
-	rank->requests[PIN_SERVED] = figures[CMD_SERVED];
+	if (!json_object_size(reasons))
+		return;
+	rank->requests = cmd_realloc(NULL, PIN_REASONS * sizeof *rank->requests);
 	/* A newer version may have other reasons. */
-	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++)
+	for (int i = 0; i < PIN_REASONS; i++)
 		rank->requests[i] = fmax(
 			0, number(reasons, pin_reason_names[i], PIN_OPTIONAL, fault));
 }
@@ -108,7 +117,7 @@ static void read_figures(const json_t *report, struct cmd_rank *rank, struct cmd
 /* --- lists --------------------------------------------------------------------- */
 
 /* The only copy of a stack, of frames, each ended by a newline; NULL if the frames are none. */
-static const char *read_stack(const json_t *frames, const json_t *modules, json_t *stacks)
+static const char *read_stack(const json_t *frames, const json_t *modules, json_t *texts)
 {
 	size_t i, size = 0;
 	const char *kept = NULL;
@@ -132,12 +141,12 @@ static const char *read_stack(const json_t *frames, const json_t *modules, json_
 	if (fclose(out))
 		cmd_no_memory();
 	if (json_is_array(frames) && i == json_array_size(frames))
-		kept = cmd_stack_keep(stacks, stack);
+		kept = cmd_keep(texts, stack);
 	free(stack);
 	return kept;
 }
 
-static void read_sites(const json_t *report, struct cmd_rank *rank, json_t *stacks,
+static void read_sites(const json_t *report, struct cmd_rank *rank, json_t *texts,
 		       struct cmd_fault *fault)
 {
 	const json_t *sites = find(report, "peak_sites", JSON_ARRAY, true, fault);
@@ -145,7 +154,7 @@ static void read_sites(const json_t *report, struct cmd_rank *rank, json_t *stac
 	size_t n = json_array_size(sites);
 
 	if (n)
-		rank->sites_kind = text(report, "peak_sites_kind", false, fault);
+		rank->sites_kind = text(report, "peak_sites_kind", false, texts, fault);
 	rank->sites = cmd_realloc(NULL, n * sizeof *rank->sites);
 	for (size_t i = 0; i < n; i++) {
 		struct cmd_site *site = &rank->sites[rank->n_sites++];
@@ -154,7 +163,7 @@ static void read_sites(const json_t *report, struct cmd_rank *rank, json_t *stac
 		*site = (struct cmd_site){.stack = NULL};
 		if (json_unpack(json_array_get(sites, i), "{s:F,s:F,s:o}", "bytes",
 				&site->bytes, "count", &site->count, "stack", &frames) ||
-		    !(site->stack = read_stack(frames, modules, stacks)) ||
+		    !(site->stack = read_stack(frames, modules, texts)) ||
 		    !is_amount(site->bytes) || !is_amount(site->count))
 			wrong(fault, "has no valid peak_sites[%zu]", i);
 	}
@@ -165,7 +174,8 @@ static void read_samples(const json_t *report, struct cmd_rank *rank, struct cmd
 	const json_t *samples = find(report, "timeline", JSON_ARRAY, true, fault);
 	size_t n = json_array_size(samples);
 
-	rank->samples = cmd_realloc(NULL, n * sizeof *rank->samples);
+	rank->samples = cmd_realloc(NULL, (n ? n : 1) * sizeof *rank->samples);
+	*rank->samples = (struct cmd_sample){0};
 	for (size_t i = 0; i < n; i++) {
 		struct cmd_sample *sample = &rank->samples[rank->n_samples++];
 
@@ -224,7 +234,7 @@ static void check(const json_t *report, const struct cmd_rank *rank, struct cmd_
 	if (json_object_get(report, "kind") || schema < 2 || schema > 3)
 		wrong(fault, "is no report of one process in schema 2 or 3, which this "
 			     "pinalloc reads");
-	if (rank->rank > MOST_RANKS || rank->nranks > MOST_RANKS ||
+	if (rank->rank > CMD_MOST_RANKS || rank->nranks > CMD_MOST_RANKS ||
 	    (rank->nranks >= 0 && rank->rank >= rank->nranks))
 		wrong(fault, "has rank %.0f of %.0f", rank->rank, rank->nranks);
 }
@@ -254,13 +264,14 @@ static bool still_runs(const struct cmd_rank *rank)
 	       state != 'Z' && (double)ticks == rank->starttime;
 }
 
-static void read_identity(const json_t *report, struct cmd_rank *rank, struct cmd_fault *fault)
+static void read_identity(const json_t *report, struct cmd_rank *rank, json_t *texts,
+			  struct cmd_fault *fault)
 {
 	const json_t *job = find(report, "job", JSON_OBJECT, true, fault);
 
-	rank->host = text(report, "host", false, fault);
-	rank->program = text(report, "program", false, fault);
-	rank->trigger = text(report, "trigger", true, fault);
+	rank->host = text(report, "host", false, texts, fault);
+	rank->program = text(report, "program", false, texts, fault);
+	rank->trigger = text(report, "trigger", true, texts, fault);
 	rank->pid = number(report, "pid", 0, fault);
 	rank->parent = number(report, "parent", PIN_OPTIONAL, fault);
 	rank->starttime = number(report, "starttime", PIN_OPTIONAL, fault);
@@ -269,11 +280,9 @@ static void read_identity(const json_t *report, struct cmd_rank *rank, struct cm
 		rank->is_killed = false;
 		rank->goes_on = "still runs";
 	}
-	rank->elapsed = number(report, "elapsed_s", PIN_IN_SECONDS, fault);
-	rank->job = text(job, "id", true, fault);
+	rank->elapsed = rank->lasted = number(report, "elapsed_s", PIN_IN_SECONDS, fault);
+	rank->job = text(job, "id", true, texts, fault) ?: "";
 	rank->started = number(job, "started", PIN_OPTIONAL | PIN_IN_SECONDS, fault);
-	if (!rank->job)
-		rank->job = cmd_strdup("");
 	rank->rank = number(report, "rank", PIN_OPTIONAL, fault);
 	/* In the shell of an allocation Slurm sets the number of ranks, too. */
 	rank->nranks = number(report, "nranks", PIN_OPTIONAL, fault);
@@ -281,21 +290,21 @@ static void read_identity(const json_t *report, struct cmd_rank *rank, struct cm
 	check(report, rank, fault);
 }
 
-static void load(FILE *in, struct cmd_rank *rank, json_t *stacks, struct cmd_fault *fault)
+static void load(FILE *in, struct cmd_rank *rank, json_t *texts, struct cmd_fault *fault)
 {
 	int first = ungetc(getc(in), in);
 	json_t *report = first ? parse_json(in, fault) : parse_record(in, fault);
 
 	if (!report)
 		return;
-	read_identity(report, rank, fault);
+	read_identity(report, rank, texts, fault);
 	read_figures(report, rank, fault);
-	read_sites(report, rank, stacks, fault);
+	read_sites(report, rank, texts, fault);
 	read_samples(report, rank, fault);
 	json_decref(report);
 }
 
-struct cmd_rank *cmd_rank_load(const char *file, json_t *stacks, struct cmd_fault *fault)
+struct cmd_rank *cmd_rank_load(const char *file, json_t *texts, struct cmd_fault *fault)
 {
 	struct cmd_rank *rank = cmd_realloc(NULL, sizeof *rank);
 	FILE *in = fopen(file, "re");
@@ -308,7 +317,7 @@ struct cmd_rank *cmd_rank_load(const char *file, json_t *stacks, struct cmd_faul
 	else if (status.st_size > MOST_BYTES)
 		wrong(fault, "is too large for a report");
 	else
-		load(in, rank, stacks, fault);
+		load(in, rank, texts, fault);
 	if (in)
 		fclose(in);
 	if (!*fault->text)
@@ -320,11 +329,7 @@ struct cmd_rank *cmd_rank_load(const char *file, json_t *stacks, struct cmd_faul
 void cmd_rank_free(struct cmd_rank *rank)
 {
 	free(rank->file);
-	free(rank->host);
-	free(rank->program);
-	free(rank->trigger);
-	free(rank->job);
-	free(rank->sites_kind);
+	free(rank->requests);
 	free(rank->sites);
 	free(rank->samples);
 	free(rank);

@@ -6,19 +6,11 @@
  */
 #include <config.h>
 
-#include "preload/command/command.h"
 #include "preload/command/job.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-const char *cmd_stack_keep(json_t *stacks, const char *stack)
-{
-	if (!json_object_get(stacks, stack))
-		json_object_set_new(stacks, stack, json_true());
-	return json_object_iter_key(json_object_iter_at(stacks, stack));
-}
 
 /* --- whose code it is ------------------------------------------------------------ */
 
@@ -46,7 +38,7 @@ static bool is_of_library(const char *frame, bool is_rust)
 }
 
 /* The frames of the program's own code, up to main(); all, if none is. */
-static const char *own_frames(json_t *stacks, const char *stack)
+static const char *own_frames(json_t *texts, const char *stack)
 {
 	char *own = cmd_realloc(NULL, strlen(stack) + 1);
 	bool is_rust = strstr(stack, ".rs:");
@@ -62,7 +54,7 @@ static const char *own_frames(json_t *stacks, const char *stack)
 			break;
 	}
 	own[n] = '\0';
-	stack = cmd_stack_keep(stacks, n ? own : stack);
+	stack = cmd_keep(texts, n ? own : stack);
 	free(own);
 	return stack;
 }
@@ -116,7 +108,7 @@ static void append_sites(struct cmd_job *job, struct cmd_rank *rank)
 	size_t n;
 
 	for (size_t i = 0; i < rank->n_sites && job->is_for_people; i++)
-		rank->sites[i].stack = own_frames(job->stacks, rank->sites[i].stack);
+		rank->sites[i].stack = own_frames(job->texts, rank->sites[i].stack);
 	n = cmd_sites_add(rank->sites, rank->n_sites);
 	for (size_t i = 0; i < n; i++)
 		rank->sites[i].n_ranks = 1;

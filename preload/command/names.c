@@ -5,8 +5,7 @@
  */
 #include <config.h>
 
-#include "preload/command/command.h"
-#include "preload/command/job.h"
+#include "preload/command/report.h"
 
 #include <dwarf.h>
 #include <elfutils/libdwfl.h>

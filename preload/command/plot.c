@@ -5,7 +5,6 @@
  */
 #include <config.h>
 
-#include "preload/command/command.h"
 #include "preload/command/job.h"
 
 #include <errno.h>
@@ -44,7 +43,7 @@ struct plot {
 /* From its last sample on nothing has changed, until the rank ends. */
 static double end_of(const struct cmd_rank *rank)
 {
-	return fmax(rank->elapsed, rank->samples[rank->n_samples - 1].seconds);
+	return fmax(rank->lasted, rank->samples[rank->n_samples - 1].seconds);
 }
 
 static void add_curve(struct plot *plot, const struct cmd_rank *rank)
@@ -116,7 +115,7 @@ static void print_killed(const struct cmd_job *job, FILE *out)
 		const struct cmd_rank *rank = job->ranks[i];
 
 		if (rank->is_killed && rank->n_samples)
-			fprintf(out, "%.6f\t%.0f\t%s\n", end_of(rank),
+			fprintf(out, "%.6f\t%.0f\t%s\n", rank->elapsed,
 				rank->samples[rank->n_samples - 1].live,
 				rank == job->killed ? CMD_RANK_NAME(rank) : "");
 	}
@@ -180,7 +179,7 @@ static const struct cmd_host *fullest_host(const struct cmd_job *job)
 	const struct cmd_host *fullest = NULL;
 
 	for (size_t i = 0; i < job->n_hosts; i++)
-		if (job->hosts[i].n_ranks > 1 &&
+		if (job->hosts[i].group.n > 1 &&
 		    (!fullest ||
 		     job->hosts[i].figures[CMD_RSS_PEAK] > fullest->figures[CMD_RSS_PEAK]))
 			fullest = &job->hosts[i];
@@ -188,48 +187,56 @@ static const struct cmd_host *fullest_host(const struct cmd_job *job)
 }
 
 /* Of each part of the time the most. */
-static void print_moments(const struct cmd_sum *sum, FILE *out)
+struct parts {
+	FILE *out;
+	int i;		 /* the part that goes on */
+	double duration; /* of all */
+	struct cmd_moment most, last;
+};
+
+static void end_part(struct parts *parts)
 {
-	struct cmd_moment most = {0};
-	size_t next = 0;
+	fprintf(parts->out, "%.6f\t%.0f\t%.0f\t%.0f\n", parts->duration * parts->i++ / GRID,
+		parts->most.live, parts->most.held, parts->most.resident);
+	parts->most = parts->last;
+}
 
-	for (int i = 0; i <= GRID; i++) {
-		double time = sum->moments[sum->n - 1].time * i / GRID;
-		double end = sum->moments[sum->n - 1].time * (i + 1) / GRID;
+static void add_moment(const struct cmd_moment *now, void *arg)
+{
+	struct parts *parts = arg;
 
-		while (next < sum->n && (i == GRID || sum->moments[next].time < end)) {
-			const struct cmd_moment *now = &sum->moments[next++];
-
-			most.live = fmax(most.live, now->live);
-			most.held = fmax(most.held, now->held);
-			most.resident = fmax(most.resident, now->resident);
-		}
-		fprintf(out, "%.6f\t%.0f\t%.0f\t%.0f\n", time, most.live, most.held,
-			most.resident);
-		most = next ? sum->moments[next - 1] : most;
-	}
+	while (parts->i < GRID && now->time >= parts->duration * (parts->i + 1) / GRID)
+		end_part(parts);
+	parts->most.live = fmax(parts->most.live, now->live);
+	parts->most.held = fmax(parts->most.held, now->held);
+	parts->most.resident = fmax(parts->most.resident, now->resident);
+	parts->last = *now;
 }
 
 /* The least of the limits, and what it is of; then the sum. */
 static void print_sum(const struct cmd_job *job, FILE *out)
 {
 	const struct cmd_host *host = fullest_host(job);
+	struct parts parts = {.out = out};
 	double ram, group;
 
 	if (!host) {
 		fprintf(out, "-1\t\t\n");
 		return;
 	}
+	parts.duration = host->group.sum.last.time;
 	ram = host->figures[CMD_RAM];
 	group = host->figures[CMD_CGROUP_LIMIT];
 	if (group <= 0 || (ram > 0 && ram <= group))
 		group = -1;
 	fprintf(out, "%.0f\t%s: sum of %s, at most %s in use\t%s, %s\n",
 		group > 0 ? group : ram, CMD_SHORTENED(host->name, TITLE),
-		CMD_COUNTED(host->n_ranks, "process"), CMD_SIZE(host->sum.most_live.live),
+		CMD_COUNTED(host->group.n, "process"), CMD_SIZE(host->group.sum.most_live.live),
 		CMD_SIZE(group > 0 ? group : ram),
 		group > 0 ? "limit of the control group" : "the machine's memory");
-	print_moments(&host->sum, out);
+	cmd_sum_walk(host->group.ranks, host->group.n, job->started, add_moment, &parts);
+	while (parts.i <= GRID)
+		end_part(&parts);
 }
 
 /* In steps: until the next sample memory in use changes only a little. */

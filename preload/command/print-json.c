@@ -2,19 +2,12 @@
 /* The merged report for programs. Its keys are a contract, described in pinalloc(1). */
 #include <config.h>
 
-#include "preload/command/command.h"
 #include "preload/command/job.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void set(json_t *object, const char *key, json_t *value)
-{
-	if (json_object_set_new(object, key, value))
-		cmd_no_memory();
-}
 
 /* Whole numbers stay whole; unknown ones, below 0, become null. */
 static json_t *number_or_null(double n)
@@ -32,9 +25,9 @@ static void set_figure(json_t *object, enum cmd_figure figure, double n)
 
 	if (!section) {
 		section = json_object();
-		set(object, key->section, section);
+		json_object_set_new(object, key->section, section);
 	}
-	set(section, key->key, number_or_null(n));
+	json_object_set_new(section, key->key, number_or_null(n));
 }
 
 static void set_figures(json_t *object, const double *figures)
@@ -52,13 +45,14 @@ static const char *id_of(const char *id)
 static json_t *rank_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_rank *rank = job->ranks[i];
+	const struct cmd_group *tree = rank->in[CMD_TREE];
 	json_t *object = json_pack(
 		"{s:o,s:s?,s:s,s:o,s:o,s:s,s:s,s:o,s:s?,s:o}", "rank",
 		number_or_null(rank->rank), "run", id_of(rank->job), "host", rank->host, "pid",
 		number_or_null(rank->pid), "parent", number_or_null(rank->parent), "program",
 		rank->program, "file", rank->file, "elapsed_s", number_or_null(rank->elapsed),
 		"trigger", rank->goes_on ?: rank->trigger, "tree_peak_bytes",
-		number_or_null(rank->tree_peak));
+		number_or_null(tree && !rank->under ? tree->sum.most_live.live : 0));
 
 	set_figures(object, rank->figures);
 	return object;
@@ -66,20 +60,20 @@ static json_t *rank_object(const struct cmd_job *job, size_t i)
 
 static json_t *run_object(const struct cmd_job *job, size_t i)
 {
-	const struct cmd_run *run = &job->runs[i];
+	const struct cmd_run *run = job->runs[i];
 
 	return json_pack(
 		"{s:s?,s:o,s:o,s:o,s:o,s:o}", "id", id_of(run->id), "started",
 		number_or_null(run->began), "ranks", number_or_null((double)run->n_ranks),
 		"nranks", number_or_null(run->nranks), "live_peak_bytes",
-		number_or_null(run->live), "rss_peak_bytes", number_or_null(run->resident));
+		number_or_null(run->group.sum.most_live.live), "rss_peak_bytes", number_or_null(run->group.sum.most_resident));
 }
 
 static json_t *host_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_host *host = &job->hosts[i];
 	json_t *object = json_pack("{s:s,s:o,s:o,s:o}", "host", host->name, "processes",
-				   number_or_null((double)host->n_ranks), "memlock_worst_share",
+				   number_or_null((double)host->group.n), "memlock_worst_share",
 				   number_or_null(host->figures[CMD_MEMLOCK_SHARE]),
 				   "memlock_worst_rank",
 				   number_or_null(host->tightest ? host->tightest->rank : -1));
@@ -109,32 +103,41 @@ static json_t *skipped_object(const struct cmd_job *job, size_t i)
 
 /* --- the object ---------------------------------------------------------------- */
 
-static void set_list(json_t *report, const char *key, const struct cmd_job *job, size_t n,
-		     json_t *(*item)(const struct cmd_job *job, size_t i))
+/* Part by part, because a job may have many ranks. */
+static void print(const char *before, json_t *value)
 {
-	json_t *list = json_array();
+	if (!value)
+		cmd_no_memory();
+	fputs(before, stdout);
+	json_dumpf(value, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12) | JSON_ENCODE_ANY);
+	json_decref(value);
+}
 
+static void print_list(const char *key, const struct cmd_job *job, size_t n,
+		       json_t *(*item)(const struct cmd_job *job, size_t i))
+{
+	printf(",\"%s\":[", key);
 	for (size_t i = 0; i < n; i++)
-		if (json_array_append_new(list, item(job, i)))
-			cmd_no_memory();
-	set(report, key, list);
+		print(i ? "," : "", item(job, i));
+	putchar(']');
 }
 
 /* Of several runs one after the other. */
-static void set_missing(json_t *report, const struct cmd_job *job)
+static json_t *missing_ranks(const struct cmd_job *job)
 {
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < job->n_runs; i++)
-		for (size_t k = 0; k < job->runs[i].n_missing; k++)
-			json_array_append_new(list, json_integer(job->runs[i].missing[k]));
-	set(report, "missing_ranks", list);
+		for (size_t k = 0; k < job->runs[i]->n_missing; k++)
+			json_array_append_new(list, json_integer(job->runs[i]->missing[k]));
+	return list;
 }
 
 /* With the figures that some rank has. */
-static void set_statistics(json_t *report, const struct cmd_job *job)
+static void print_statistics(const struct cmd_job *job)
 {
-	static const char *const names[] = {"totals", "min", "mean", "max", "imbalance"};
+	static const char *const names[] = {",\"totals\":", ",\"min\":", ",\"mean\":",
+					    ",\"max\":", ",\"imbalance\":"};
 
 	for (size_t k = 0; k < PIN_ARRAY_SIZE(names); k++) {
 		json_t *object = json_object();
@@ -147,26 +150,23 @@ static void set_statistics(json_t *report, const struct cmd_job *job)
 			if (summary.n && (k || !(pin_figures[i].flags & PIN_PROPERTY)))
 				set_figure(object, i, values[k]);
 		}
-		set(report, names[k], object);
+		print(names[k], object);
 	}
 }
 
 void cmd_json_print(const struct cmd_job *job)
 {
-	json_t *report = json_pack("{s:i,s:s,s:s,s:{s:s?,s:o},s:o}", "schema", 3, "kind", "job",
-				   "version", PACKAGE_VERSION, "job", "id", id_of(job->id),
-				   "started", number_or_null(job->started), "nranks",
-				   number_or_null(job->nranks));
-
-	set_missing(report, job);
-	set_list(report, "files_skipped", job, job->n_skipped, skipped_object);
-	set_statistics(report, job);
-	set_list(report, "runs", job, job->n_runs, run_object);
-	set_list(report, "hosts", job, job->n_hosts, host_object);
-	set_list(report, "ranks", job, job->n_ranks, rank_object);
-	set(report, "peak_sites_kind", json_pack("s?", job->sites_kind));
-	set_list(report, "peak_sites", job, job->n_sites, site_object);
-	json_dumpf(report, stdout, JSON_COMPACT | JSON_REAL_PRECISION(12));
-	putchar('\n');
-	json_decref(report);
+	printf("{\"schema\":3,\"kind\":\"job\",\"version\":\"%s\"", PACKAGE_VERSION);
+	print(",\"job\":", json_pack("{s:s?,s:o}", "id", id_of(job->id), "started",
+				     number_or_null(job->started)));
+	print(",\"nranks\":", number_or_null(job->nranks));
+	print(",\"missing_ranks\":", missing_ranks(job));
+	print_list("files_skipped", job, job->n_skipped, skipped_object);
+	print_statistics(job);
+	print_list("runs", job, job->n_runs, run_object);
+	print_list("hosts", job, job->n_hosts, host_object);
+	print_list("ranks", job, job->n_ranks, rank_object);
+	print(",\"peak_sites_kind\":", json_pack("s?", job->sites_kind));
+	print_list("peak_sites", job, job->n_sites, site_object);
+	puts("}");
 }

@@ -5,7 +5,6 @@
  */
 #include <config.h>
 
-#include "preload/command/command.h"
 #include "preload/command/job.h"
 
 #include <math.h>
@@ -95,11 +94,12 @@ void cmd_table_runs(const struct cmd_job *job)
 	printf("\n %9s  %-32s %11s %10s %10s\n", "ranks", "run", "began", "in use",
 	       "in memory");
 	for (size_t i = 0; i < job->n_runs; i++) {
-		const struct cmd_run *run = &job->runs[i];
+		const struct cmd_run *run = job->runs[i];
 
 		printf(" %9zu  %-32s %9.1f s %10s %10s\n", run->n_ranks,
 		       CMD_SHORTENED(run->id, 32), run->began - job->started,
-		       CMD_SIZE(run->live), CMD_SIZE(run->resident));
+		       CMD_SIZE(run->group.sum.most_live.live),
+		       CMD_SIZE(run->group.sum.most_resident));
 	}
 }
 
@@ -124,47 +124,48 @@ static void print_mark(const struct cmd_rank *rank)
 		       *near.text ? ": " : "", near.text);
 }
 
-static void print_others(const struct cmd_job *job, const struct cmd_rank *under);
+static void print_others(struct cmd_rank *const *ranks, size_t n, const struct cmd_rank *under);
 
 /* What a rank forked is below it, with a plus before the process ids. */
-static void print_rank(const struct cmd_job *job, const struct cmd_rank *rank)
+static void print_rank(const struct cmd_rank *rank)
 {
+	const struct cmd_group *tree = rank->in[CMD_TREE];
 	char name[16];
 
 	snprintf(name, sizeof name, "%s%.0f", rank->under ? "+" : "",
 		 rank->rank >= 0 ? rank->rank : rank->pid);
 	print_row(name, rank->host, rank->figures);
 	print_mark(rank);
-	if (!rank->n_children)
+	if (!tree || rank->under)
 		return;
-	print_others(job, rank);
-	printf(" %9s  with its %zu forked: %s in use at the peak\n", "", rank->n_children,
-	       CMD_SIZE(rank->tree_peak));
+	print_others(tree->ranks, tree->n, rank);
+	printf(" %9s  with its %zu forked: %s in use at the peak\n", "", tree->n - 1,
+	       CMD_SIZE(tree->sum.most_live.live));
 }
 
 /* Those of a rank's tree, or of none. */
-static void print_others(const struct cmd_job *job, const struct cmd_rank *under)
+static void print_others(struct cmd_rank *const *ranks, size_t n, const struct cmd_rank *under)
 {
-	size_t n = 0;
+	size_t n_shown = 0;
 
-	for (size_t i = job->n_main; i < job->n_ranks; i++)
-		if (job->ranks[i]->under == under && n++ < LARGEST)
-			print_rank(job, job->ranks[i]);
-	print_left_out(n, LARGEST, "more process");
+	for (size_t i = 0; i < n; i++)
+		if (ranks[i]->under == under && n_shown++ < LARGEST)
+			print_rank(ranks[i]);
+	print_left_out(n_shown, LARGEST, "more process");
 }
 
 /* The rows of each run are behind its id. */
-static void print_ranks(const struct cmd_job *job, size_t n)
+static void print_ranks(struct cmd_rank *const *ranks, size_t n)
 {
 	const struct cmd_run *last = NULL;
 
 	for (size_t i = 0; i < n; i++) {
-		const struct cmd_run *run = job->ranks[i]->run;
+		const struct cmd_run *run = ranks[i]->run;
 
 		if (run && !run->is_alone && run != last)
 			printf(" %9s  %s\n", "run", CMD_SHORTENED(run->id, 64));
 		last = run;
-		print_rank(job, job->ranks[i]);
+		print_rank(ranks[i]);
 	}
 }
 
@@ -198,12 +199,13 @@ static int compare_by_heap(const void *a, const void *b)
 		       ?: cmd_compare(one->rank, other->rank);
 }
 
-/* Those killed are among the rows. Changes the order. */
+/* Those killed are among the rows. */
 static void print_largest(const struct cmd_job *job)
 {
-	struct cmd_rank **rows = job->ranks;
+	struct cmd_rank **rows = cmd_realloc(NULL, job->n_main * sizeof *rows);
 	size_t n = LARGEST;
 
+	memcpy(rows, job->ranks, job->n_main * sizeof *rows);
 	qsort(rows, job->n_main, sizeof *rows, compare_by_heap);
 	for (size_t i = LARGEST; i < job->n_main && n < 2 * LARGEST; i++)
 		if (rows[i]->is_killed) {
@@ -212,8 +214,9 @@ static void print_largest(const struct cmd_job *job)
 			rows[i] = rows[n];
 			rows[n++] = killed;
 		}
-	print_ranks(job, n);
+	print_ranks(rows, n);
 	print_left_out(job->n_main, n, "more rank");
+	free(rows);
 }
 
 void cmd_table_ranks(const struct cmd_job *job)
@@ -222,8 +225,8 @@ void cmd_table_ranks(const struct cmd_job *job)
 	if (job->n_main > ALL)
 		print_largest(job);
 	else
-		print_ranks(job, job->n_main);
-	print_others(job, NULL);
+		print_ranks(job->ranks, job->n_main);
+	print_others(job->ranks + job->n_main, job->n_ranks - job->n_main, NULL);
 	if (job->n_main > 1)
 		print_statistics(job);
 }
@@ -232,7 +235,8 @@ void cmd_table_ranks(const struct cmd_job *job)
 
 static int compare_hosts_by_heap(const void *a, const void *b)
 {
-	const struct cmd_host *one = a, *other = b;
+	const struct cmd_host *one = *(struct cmd_host *const *)a;
+	const struct cmd_host *other = *(struct cmd_host *const *)b;
 
 	return cmd_compare(other->figures[CMD_MAPPED], one->figures[CMD_MAPPED])
 		       ?: strcmp(one->name, other->name);
@@ -240,16 +244,20 @@ static int compare_hosts_by_heap(const void *a, const void *b)
 
 void cmd_table_hosts(const struct cmd_job *job)
 {
+	const struct cmd_host **rows = cmd_realloc(NULL, job->n_hosts * sizeof *rows);
 	size_t n = job->n_hosts > ALL ? LARGEST : job->n_hosts;
 
+	for (size_t i = 0; i < job->n_hosts; i++)
+		rows[i] = &job->hosts[i];
 	if (n < job->n_hosts)
-		qsort(job->hosts, job->n_hosts, sizeof *job->hosts, compare_hosts_by_heap);
+		qsort(rows, job->n_hosts, sizeof *rows, compare_hosts_by_heap);
 	print_head("processes");
 	for (size_t i = 0; i < n; i++) {
 		char number[24];
 
-		snprintf(number, sizeof number, "%zu", job->hosts[i].n_ranks);
-		print_row(number, job->hosts[i].name, job->hosts[i].figures);
+		snprintf(number, sizeof number, "%zu", rows[i]->group.n);
+		print_row(number, rows[i]->name, rows[i]->figures);
 	}
 	print_left_out(job->n_hosts, n, "more host");
+	free(rows);
 }

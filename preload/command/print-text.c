@@ -3,7 +3,6 @@
  */
 #include <config.h>
 
-#include "preload/command/command.h"
 #include "preload/command/job.h"
 #include "preload/verdict.h"
 
@@ -26,7 +25,7 @@ static void print_heading(const struct cmd_job *job)
 
 	for (size_t i = 0; i < job->n_main; i++) {
 		has_others |= strcmp(job->ranks[i]->program, program) != 0;
-		elapsed = fmax(elapsed, job->ranks[i]->elapsed);
+		elapsed = fmax(elapsed, job->ranks[i]->lasted);
 	}
 	printf("pinalloc: %s%s", program, has_others ? " and others" : "");
 	if (job->n_missing)
@@ -77,7 +76,7 @@ static void print_unwatched(const struct cmd_job *job)
  */
 static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 {
-	struct cmd_sum sum = cmd_sum_of(job->ranks, job->n_main, NULL, job->started);
+	struct cmd_sum sum = cmd_sum_of(job->ranks, job->n_main, job->started);
 
 	for (int i = 0; i < CMD_STORED; i++) {
 		struct cmd_summary summary = cmd_job_summary(job, i);
@@ -94,10 +93,9 @@ static void sum_figures(const struct cmd_job *job, struct pin_verdict *verdict)
 	if (verdict->figures[CMD_IN_HEAP] >= 0)
 		verdict->figures[CMD_IN_HEAP] = cmd_whole(sum.most_held.held);
 	verdict->mean_beyond = cmd_whole(sum.mean_beyond);
-	free(sum.moments);
-	for (int reason = 0; reason < PIN_REASONS; reason++)
-		for (size_t i = 0; i < job->n_main; i++)
-			verdict->reasons[reason] += cmd_whole(job->ranks[i]->requests[reason]);
+	for (size_t i = 0; i < job->n_main; i++)
+		for (int k = 0; k < PIN_REASONS && job->ranks[i]->requests; k++)
+			verdict->reasons[k] += cmd_whole(job->ranks[i]->requests[k]);
 }
 
 /* A process is named if there are others. */
@@ -141,7 +139,7 @@ static void find_extremes(const struct cmd_job *job, struct pin_verdict *verdict
 		struct pin_limit_use ram = {PIN_LIMIT_RAM, cmd_whole(sums[CMD_RSS_PEAK]),
 					    cmd_whole(sums[CMD_RAM])};
 
-		if (job->hosts[i].n_ranks > 1 && pin_limit_is_nearer(ram, verdict->nearest)) {
+		if (job->hosts[i].group.n > 1 && pin_limit_is_nearer(ram, verdict->nearest)) {
 			verdict->nearest = ram;
 			set_name(verdict->nearest_of, job,
 				 cmd_shortened(job->hosts[i].name, 60));
@@ -196,7 +194,7 @@ static void print_ranges(const long *numbers, size_t n)
 static void print_missing(const struct cmd_job *job)
 {
 	for (size_t i = 0; i < job->n_runs; i++) {
-		const struct cmd_run *run = &job->runs[i];
+		const struct cmd_run *run = job->runs[i];
 
 		if (!run->n_missing)
 			continue;

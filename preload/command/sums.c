@@ -5,83 +5,131 @@
  */
 #include <config.h>
 
-#include "preload/command/command.h"
-#include "preload/command/job.h"
+#include "preload/command/report.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* By how much a process has more than before, of each. */
-struct changes {
-	struct cmd_moment *list;
-	size_t n;
-	struct cmd_moment last; /* what the process has */
+/* A process on its way through its timeline. */
+struct course {
+	const struct cmd_rank *rank;
+	size_t next, top; /* moments: the next, and the highest */
+	double start, most, beside;
+	struct cmd_moment has, then; /* what it has, and will have next */
 };
 
-static void change(struct changes *changes, struct cmd_moment to)
+/* When that is. Of equal times who ends, with 0, makes room for who begins, but has been there. */
+struct turn {
+	double time, order;
+	struct course *course;
+};
+
+/* When the process has ended it has nothing. The figures are more exact than the timeline. */
+static struct turn find_next(struct course *course)
 {
-	struct cmd_moment *by = &changes->list[changes->n++];
+	const struct cmd_rank *rank = course->rank;
+	size_t i = course->next++, n = rank->n_samples ? rank->n_samples : 1;
+	const struct cmd_sample *sample = &rank->samples[i];
+	struct cmd_moment *then = &course->then;
+	struct turn turn = {course->start + rank->lasted, 0, course};
 
-	*by = to;
-	by->live -= changes->last.live;
-	by->mapped -= changes->last.mapped;
-	by->held -= changes->last.held;
-	by->resident -= changes->last.resident;
-	changes->last = to;
-}
-
-/* The sample with the most in use, of one at least. */
-static size_t highest(const struct cmd_sample *samples, size_t n)
-{
-	size_t most = 0;
-
-	for (size_t i = 1; i < n; i++)
-		most = samples[i].live > samples[most].live ? i : most;
-	return most;
+	course->has = *then;
+	*then = (struct cmd_moment){0};
+	if (i < n) {
+		turn.time = course->start + fmin(sample->seconds, rank->lasted);
+		turn.order = (double)i - (sample->seconds < rank->lasted ? -1 : (double)n);
+		then->live = sample->live;
+		if (i == course->top && rank->figures[CMD_LIVE_PEAK] >= 0)
+			then->live = rank->figures[CMD_LIVE_PEAK];
+		then->mapped = i == n - 1 ? rank->figures[CMD_MAPPED] : sample->mapped;
+		then->held = fmax(then->live, fmin(then->mapped, course->most));
+		then->resident = then->held + course->beside;
+	}
+	return turn;
 }
 
 /*
  * Memory is held from when the heap grew, as far as it was touched in the end, if that is
  * known. What the process had beside the heap is known for its peak alone, and counts all the
- * time. The figures are more exact than the timeline.
+ * time.
  */
-static void add_process(struct changes *changes, const struct cmd_rank *rank, double began)
+static struct course begin(const struct cmd_rank *rank, double began)
 {
 	const double *figures = rank->figures;
-	double start = rank->started >= 0 ? rank->started - began : 0;
-	double most = figures[CMD_IN_HEAP] >= 0
-			      ? fmax(figures[CMD_IN_HEAP], figures[CMD_LIVE_PEAK])
-			      : INFINITY;
-	double beside = fmax(0, figures[CMD_RSS_PEAK] - fmin(figures[CMD_MAPPED], most));
-	struct cmd_sample whole = {0, 0, 0};
-	const struct cmd_sample *samples = rank->n_samples ? rank->samples : &whole;
-	size_t n = rank->n_samples ? rank->n_samples : 1, top = highest(samples, n);
+	struct course course = {.rank = rank, .most = INFINITY};
 
-	changes->last = (struct cmd_moment){0};
-	for (size_t i = 0; i < n; i++) {
-		bool is_peak = i == top && figures[CMD_LIVE_PEAK] >= 0;
-		double live = is_peak ? figures[CMD_LIVE_PEAK] : samples[i].live;
-		double mapped = i == n - 1 ? figures[CMD_MAPPED] : samples[i].mapped;
-		double held = fmax(live, fmin(mapped, most));
+	course.start = rank->started >= 0 ? rank->started - began : 0;
+	if (figures[CMD_IN_HEAP] >= 0)
+		course.most = fmax(figures[CMD_IN_HEAP], figures[CMD_LIVE_PEAK]);
+	course.beside = fmax(0, figures[CMD_RSS_PEAK] - fmin(figures[CMD_MAPPED], course.most));
+	for (size_t i = 1; i < rank->n_samples; i++)
+		if (rank->samples[i].live > rank->samples[course.top].live)
+			course.top = i;
+	return course;
+}
 
-		double time = fmin(samples[i].seconds, rank->elapsed);
-		double order = time < rank->elapsed ? (double)i + 1 : (double)i - (double)n;
+/* --- all together ----------------------------------------------------------------------- */
 
-		change(changes, (struct cmd_moment){start + time, order, live, mapped, held,
-						    held + beside});
+static bool is_before(const struct turn *a, const struct turn *b)
+{
+	if (a->time != b->time)
+		return a->time < b->time;
+	return a->order != b->order ? a->order < b->order : a->course < b->course;
+}
+
+/* Of a heap, whose first has the next turn, the parent i may be behind its children. */
+static void sink(struct turn *heap, size_t n, size_t i)
+{
+	struct turn sunk = heap[i];
+
+	for (size_t child; (child = 2 * i + 1) < n; i = child) {
+		child += child + 1 < n && is_before(&heap[child + 1], &heap[child]);
+		if (!is_before(&heap[child], &sunk))
+			break;
+		heap[i] = heap[child];
 	}
-	change(changes, (struct cmd_moment){.time = start + rank->elapsed});
+	heap[i] = sunk;
 }
 
-static int compare_changes(const void *a, const void *b)
+void cmd_sum_walk(struct cmd_rank *const *ranks, size_t n_ranks, double began,
+		  void (*each)(const struct cmd_moment *now, void *arg), void *arg)
 {
-	const struct cmd_moment *one = a, *other = b;
+	struct course *courses = cmd_realloc(NULL, n_ranks * sizeof *courses);
+	struct turn *heap = cmd_realloc(NULL, n_ranks * sizeof *heap);
+	struct cmd_moment now = {0};
+	size_t n = n_ranks;
 
-	return cmd_compare(one->time, other->time) ?: cmd_compare(one->order, other->order);
+	for (size_t i = n; i--; sink(heap, n, i)) {
+		courses[i] = begin(ranks[i], began);
+		heap[i] = find_next(&courses[i]);
+	}
+	while (n) {
+		struct course *course = heap->course;
+
+		now.time = heap->time;
+		now.live += course->then.live - course->has.live;
+		now.mapped += course->then.mapped - course->has.mapped;
+		now.held += course->then.held - course->has.held;
+		now.resident += course->then.resident - course->has.resident;
+		each(&now, arg);
+		*heap = course->next > 1 && course->next > course->rank->n_samples
+				? heap[--n]
+				: find_next(course);
+		sink(heap, n, 0);
+	}
+	free(courses);
+	free(heap);
 }
 
-static void note_most(struct cmd_sum *sum, const struct cmd_moment *now)
+static void add_moment(const struct cmd_moment *now, void *arg)
 {
+	struct cmd_sum *sum = arg;
+	const struct cmd_moment *last = &sum->last;
+
+	if (!sum->n++)
+		sum->began = now->time;
+	sum->beyond += (last->held - last->live) * (now->time - last->time);
+	sum->last = *now;
 	if (now->live > sum->most_live.live)
 		sum->most_live = *now;
 	if (now->held > sum->most_held.held)
@@ -90,44 +138,11 @@ static void note_most(struct cmd_sum *sum, const struct cmd_moment *now)
 	sum->most_resident = fmax(sum->most_resident, now->resident);
 }
 
-/* Makes of each change what there is from then on. */
-static void add_up(struct cmd_sum *sum)
+struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks, double began)
 {
-	struct cmd_moment *moments = sum->moments;
-	double beyond = 0;
-
-	for (size_t i = 1; i < sum->n; i++) {
-		const struct cmd_moment *before = &moments[i - 1];
-
-		note_most(sum, before);
-		beyond += (before->held - before->live) * (moments[i].time - before->time);
-		moments[i].live += before->live;
-		moments[i].mapped += before->mapped;
-		moments[i].held += before->held;
-		moments[i].resident += before->resident;
-	}
-	sum->mean_beyond =
-		sum->n ? cmd_divide(beyond, moments[sum->n - 1].time - moments[0].time) : -1;
-}
-
-struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks,
-			  const struct cmd_rank *top, double began)
-{
-	struct changes changes = {0};
 	struct cmd_sum sum = {0};
-	size_t n = 0;
 
-	/* The samples of each, or one, and the end. */
-	for (size_t i = 0; i < n_ranks; i++)
-		n += ranks[i]->n_samples + 2;
-	changes.list = cmd_realloc(NULL, n * sizeof *changes.list);
-	for (size_t i = 0; i < n_ranks; i++)
-		if (!top || ranks[i] == top || ranks[i]->under == top)
-			add_process(&changes, ranks[i], began);
-	sum.moments = changes.list;
-	sum.n = changes.n;
-	if (sum.n)
-		qsort(sum.moments, sum.n, sizeof *sum.moments, compare_changes);
-	add_up(&sum);
+	cmd_sum_walk(ranks, n_ranks, began, add_moment, &sum);
+	sum.mean_beyond = cmd_divide(sum.beyond, sum.last.time - sum.began);
 	return sum;
 }

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The report of one process. Numbers are doubles: counts stay below 2^53, so they are exact, and
+ * no sum overflows.
+ */
+#ifndef CMD_REPORT_H
+#define CMD_REPORT_H
+
+#include "preload/command/command.h"
+#include "preload/figures.h"
+#include "regpool/state.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* No real job comes near this. */
+#define CMD_MOST_RANKS (1 << 22)
+
+/* The figures of a report, and two that are derived from them. */
+enum cmd_figure {
+#define FIGURE(name, ...) CMD_##name,
+#include "preload/figures.def"
+#undef FIGURE
+	CMD_STORED,
+	CMD_RATIO = CMD_STORED, /* heap / peak in use */
+	CMD_MEMLOCK_SHARE,	/* pinned at the peak / limit on locked memory */
+	CMD_FIGURES
+};
+
+/* A point of the timeline. */
+struct cmd_sample {
+	double seconds, live, mapped; /* bytes */
+};
+
+struct cmd_site {
+	const char *stack; /* frames, innermost first, each ended by a newline */
+	double bytes, count;
+	size_t n_ranks; /* that have it */
+};
+
+/* What of a job belongs together: the processes of a run, of a host, and of a tree. */
+enum cmd_grouping { CMD_RUN, CMD_HOST, CMD_TREE, CMD_GROUPINGS };
+
+struct cmd_rank {
+	/* What the report says. Of texts but the file's name there is one copy of each. */
+	char *file;
+	const char *host, *program;
+	const char *trigger;	     /* what the report was written for, or NULL */
+	const char *job;	     /* its id, "" if it has none */
+	const char *sites_kind;	     /* NULL without sites */
+	double started;		     /* since 1970, in seconds, or -1 */
+	double starttime;	     /* in ticks since the boot of its host, or -1 */
+	double pid;		     /* a double, so that all numbers are read alike */
+	double parent;		     /* its pid, if it forked this process; else -1 */
+	double rank;		     /* -1 outside an MPI job, and of whom job.c takes for none */
+	double nranks;		     /* -1 if the launcher did not say */
+	double elapsed;		     /* seconds, until the report or record was written */
+	double figures[CMD_FIGURES]; /* -1 where the report has none */
+	double *requests;	     /* not served, by pin_reason, as far as it is known; or NULL */
+	struct cmd_site *sites;
+	struct cmd_sample *samples; /* in the order of time; without any, one of 0 */
+	size_t n_sites, n_samples;
+
+	/* What follows from the others' (job.c). */
+	bool is_killed;	     /* it left a record instead of a report, and ended */
+	const char *goes_on; /* what it does instead, if it left a record; or NULL */
+	double lasted;	     /* seconds, of a record until the last that is known of its host */
+	struct cmd_run *run; /* NULL for one that has neither an id nor a rank */
+	struct cmd_rank *under;	   /* the process that began the tree; NULL if this is it */
+	struct cmd_group *in[CMD_GROUPINGS];
+};
+
+/* Why a file is not a report; "" as long as it seems to be one. */
+struct cmd_fault {
+	char text[400];
+};
+
+/*
+ * Reads a process's report or record, and adds its texts to the set `texts`. Returns NULL, and
+ * says why in `fault`, if the file is not a report.
+ */
+struct cmd_rank *cmd_rank_load(const char *file, json_t *texts, struct cmd_fault *fault);
+
+void cmd_rank_free(struct cmd_rank *rank);
+
+/*
+ * Finds what is at a frame that is a place, "/path/to/MODULE+0xOFFSET": a line
+ * "NAME (FILE.c:LINE)" or "NAME (MODULE)" for each function that is inlined there, innermost
+ * first, and for the function itself. `modules` has the build ids that the modules had, as far
+ * as they are known. Returns NULL if the frame is not a place, or the module is not on this
+ * host, has changed, or has no name there. The text stays.
+ */
+const char *cmd_frame_names(const char *frame, const json_t *modules);
+
+/* The only copy of a text, as of a stack, in the set `texts`: an object whose keys they are. */
+const char *cmd_keep(json_t *texts, const char *text);
+
+/* --- sums.c ----------------------------------------------------------------------------- */
+
+/* What processes have at a moment, in seconds since the job began, and bytes. */
+struct cmd_moment {
+	double time;
+	double live, mapped, held; /* of the heap: in use, grown to, and in memory */
+	double resident;	   /* with what was beside the heap at most */
+};
+
+struct cmd_sum {
+	struct cmd_moment most_live, most_held; /* the first of these moments */
+	struct cmd_moment last;
+	double most_mapped, most_resident;
+	double began, beyond; /* the first moment; seconds times what was held and not in use */
+	double mean_beyond;   /* in the mean over time; -1 if that is not known */
+	size_t n;	      /* moments */
+};
+
+/* What these processes had together at each moment of a job that began at this time. */
+struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks, double began);
+
+/* Calls a function with each of these moments, in the order of time. */
+void cmd_sum_walk(struct cmd_rank *const *ranks, size_t n_ranks, double began,
+		  void (*each)(const struct cmd_moment *now, void *arg), void *arg);
+
+/* --- numbers ---------------------------------------------------------------------------- */
+
+/* Below 0 if that is not defined. */
+static inline double cmd_divide(double a, double b)
+{
+	return a >= 0 && b > 0 ? a / b : -1;
+}
+
+/* For the order of numbers: below 0, 0 or above. */
+static inline int cmd_compare(double a, double b)
+{
+	return (a > b) - (a < b);
+}
+
+/* For what the library has in common (verdict.h). */
+static inline int64_t cmd_whole(double n)
+{
+	return n < 0 ? -1 : n < 0x1p62 ? (int64_t)n : INT64_MAX;
+}
+
+#endif
