@@ -7,9 +7,9 @@ enum pin_figure_flags {
 	PIN_OPTIONAL = 1,   /* may be absent from an older report, or null */
 	PIN_PROPERTY = 2,   /* a sum of it would mean nothing */
 	PIN_IN_SECONDS = 4, /* kept in nanoseconds by the library */
-	PIN_COUNTED = 32,    /* taken at any time */
-	PIN_AT_RECORD = 64,  /* taken for a record or a report */
-	PIN_AT_REPORT = 128, /* taken for a report only */
+	PIN_COUNTED = 8,    /* taken at any time */
+	PIN_AT_RECORD = 16, /* taken for a record or a report */
+	PIN_AT_REPORT = 32, /* taken for a report only */
 	/* A limit of the process, or a figure of its control group or machine. */
 	PIN_AROUND = PIN_OPTIONAL | PIN_PROPERTY | PIN_AT_RECORD,
 };

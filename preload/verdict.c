@@ -158,7 +158,7 @@ const struct pin_limit_row pin_limits[PIN_LIMITS] = {
 static int64_t share_of(struct pin_limit_use use)
 {
 	if (use.used < 0 || use.limit <= 0 ||
-	    (use.used > use.limit && use.which != PIN_LIMIT_HIGH))
+	    (use.used > use.limit && use.which <= PIN_LIMIT_PINNED))
 		return -1;
 	return (int64_t)((double)use.used / (double)use.limit * 1000);
 }
@@ -190,10 +190,13 @@ static void answer_nearest(const struct pin_verdict *verdict, struct answer *ans
 
 	if (share < 0)
 		return;
-	add(answer, "  %s: %s, %ld %% of %s%s%s",
-	    share < 500 ? "No limit was near; the nearest" : "Nearest to a limit",
-	    pin_limits[use.which].name, (share + 5) / 10, SIZE(use.limit),
-	    *verdict->nearest_of ? ", " : "", verdict->nearest_of);
+	add(answer, share < 500	   ? "  No limit was near; the nearest: "
+		    : share > 1000 ? "  OVER A LIMIT: "
+				   : "  Nearest to a limit: ");
+	add(answer, "%s, %ld %% of ", pin_limits[use.which].name, (share + 5) / 10);
+	add(answer, "%s", SIZE(use.limit));
+	if (*verdict->nearest_of)
+		add(answer, ", %s", verdict->nearest_of);
 	if (pin_limits[use.which].used == PIN_FIGURE_CGROUP_PEAK && (slowed > 0 || killed > 0))
 		add(answer, " (memory.events: high %ld, oom_kill %ld)", slowed, killed);
 	add(answer, share >= 900 ? ". Cure: %s.\n" : ".\n", pin_limits[use.which].cure);

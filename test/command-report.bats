@@ -102,7 +102,7 @@ setup() {
 		'[3,"job",{"id":"17","started":1700000000.25},4]' ]
 	for r in 0 1 2 3; do
 		diff <(jq -S '{rank, host, pid, program, elapsed_s, trigger, memory, resident, registration, watch}
-			| .memory += ({cgroup_limit_bytes, cgroup_high_bytes, cgroup_peak_bytes, cgroup_high_events, cgroup_oom_kills} | map_values(null))
+			| .memory += ({cgroup_limit_bytes, cgroup_high_bytes, cgroup_peak_bytes, cgroup_high_events, cgroup_oom_kills, pss_bytes} | map_values(null))
 			| del(.watch.on, .registration.passed_through_reasons,
 				.registration.domains)' "job/$r.json") \
 			<(merged ".ranks[$r] | del(.file, .run, .parent, .tree_peak_bytes)" | jq -S .)
@@ -160,6 +160,11 @@ nearest() {
 	nearest '.heap_limit_bytes = .mapped_bytes' \
 		'Nearest to a limit: addresses of the heap, 100 % of 128.0 MiB, rank 1. Cure: raise ulimit -v and ulimit -d.'
 	nearest '.rss_peak_bytes = 48e9' "Nearest to a limit: the machine's memory, 70 % of 64.0 GiB, node1."
+	nearest '.rss_peak_bytes = 72e9' "OVER A LIMIT: the machine's memory, 105 % of 64.0 GiB, node1. Cure: start fewer processes on a node."
+	# Half of what it had in the end others had as well.
+	nearest '.rss_peak_bytes = 48e9 | .rss_bytes = 40e9 | .pss_bytes = 20e9' \
+		"Nearest to a limit: the machine's memory, 70 % of 64.0 GiB, rank 1."
+	[ "$(merged '.hosts[0].memory.rss_peak_bytes')" -eq $((28 * 10 ** 9 + 160 * mib)) ]
 }
 
 @test "of a process that left a record or an older report only what is known is said of its memory" {

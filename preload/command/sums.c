@@ -51,17 +51,21 @@ static struct turn find_next(struct course *course)
 /*
  * Memory is held from when the heap grew, as far as it was touched in the end, if that is
  * known. What the process had beside the heap is known for its peak alone, and counts all the
- * time.
+ * time, less what of it others had as well in the end.
  */
 static struct course begin(const struct cmd_rank *rank, double began)
 {
 	const double *figures = rank->figures;
 	struct course course = {.rank = rank, .most = INFINITY};
+	double shared = 0;
 
 	course.start = rank->started >= 0 ? rank->started - began : 0;
 	if (figures[CMD_IN_HEAP] >= 0)
 		course.most = fmax(figures[CMD_IN_HEAP], figures[CMD_LIVE_PEAK]);
-	course.beside = fmax(0, figures[CMD_RSS_PEAK] - fmin(figures[CMD_MAPPED], course.most));
+	if (figures[CMD_PSS] >= 0)
+		shared = fmax(0, figures[CMD_RSS] - figures[CMD_PSS]);
+	course.beside = fmax(0, figures[CMD_RSS_PEAK] - shared -
+					fmin(figures[CMD_MAPPED], course.most));
 	for (size_t i = 1; i < rank->n_samples; i++)
 		if (rank->samples[i].live > rank->samples[course.top].live)
 			course.top = i;

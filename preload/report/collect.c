@@ -6,6 +6,7 @@
 #include <config.h>
 
 #include "allocator/cgroup.h"
+#include "allocator/io.h"
 #include "allocator/live.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
@@ -80,6 +81,12 @@ static struct resident heap_in_memory(void)
 		}
 	}
 	return resident;
+}
+
+/* What the kernel says of all mappings, which takes it a look at each page. */
+static size_t in_mappings(const char *name)
+{
+	return pin_io_number("/proc/self/smaps_rollup", name, SIZE_MAX / PIN_KIB) * PIN_KIB;
 }
 
 /* What the process has in memory of a kind, as /proc/self/status says, without the heap's. */
