@@ -88,12 +88,12 @@ taken() {
 	g++ -g -O2 -o own own.cc
 	preloaded PINALLOC_SAMPLE=64K PINALLOC_REPORT=out.json ./own
 	run -0 "$top_builddir/pinalloc" report out.json
-	[[ "$output" == *"  fill(own::Grid&) (own.cc:6) <- main (own.cc:8)" ]]
+	[[ "$output" == *"  fill(own::Grid&) (own.cc:6)"$'\n'*"  main (own.cc:8)" ]]
 	[ "$(resolved out.json '.peak_sites[0].stack | map(split("(")[0]) | index("std::vector<double, std::allocator<double> >::push_back") < index("fill")')" = true ]
 	g++ -O2 -o own own.cc
 	preloaded PINALLOC_SAMPLE=64K PINALLOC_REPORT=without.json ./own
 	run -0 "$top_builddir/pinalloc" report without.json
-	[[ "$output" == *"  fill(own::Grid&) (own) <- main (own)" ]]
+	[[ "$output" == *"  fill(own::Grid&) (own)"$'\n'*"  main (own)" ]]
 }
 
 @test "without libunwind one line says that there are no stacks, where some were wanted" {

@@ -208,35 +208,17 @@ static void print_missing(const struct cmd_job *job)
 
 /* --- sites --------------------------------------------------------------------- */
 
-/* Callers on the line, and the columns that they may have, with the dots; JSON has more. */
-#define CALLERS 4
-#define COLUMNS 72
-#define DOTS	" <- ..."
-
-/* Of a stack whose callers follow, and the least that is of use. */
-#define FIRST 44
-#define LEAST 20
-
 /* Of a place, "/path/to/MODULE+0xOFFSET", only the last part. */
 void cmd_stack_print(const char *stack)
 {
-	char *copy = cmd_strdup(*stack ? stack : "(unknown)\n"), *rest = copy, *frame;
-	int room = COLUMNS - (int)strlen(DOTS);
-
-	for (int i = 0; *rest; i++) {
-		int most = room - (i ? 4 : 0);
-
-		frame = strsep(&rest, "\n");
-		frame = *frame == '/' ? strrchr(frame, '/') + 1 : frame;
-		if (i == CALLERS || (i && most < LEAST && (int)strlen(frame) > most)) {
-			printf(DOTS);
-			break;
-		}
-		most = i || !*rest ? most : FIRST;
-		room -= printf("%s%s", i ? " <- " : "", CMD_SHORTENED(frame, (size_t)most));
+	stack = *stack ? stack : "(unknown)\n";
+	for (const char *frame = stack, *end; *frame; frame = end + 1) {
+		end = strchr(frame, '\n');
+		printf("%*s", frame == stack ? 0 : 31, "");
+		if (*frame == '/')
+			frame = (const char *)memrchr(frame, '/', (size_t)(end - frame)) + 1;
+		printf("%.*s\n", (int)(end - frame), frame);
 	}
-	puts("");
-	free(copy);
 }
 
 static void print_sites(const struct cmd_job *job, size_t most)

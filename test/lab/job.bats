@@ -204,7 +204,7 @@ mebibytes() {
 			[[ $row == *" node1 $(mebibytes "$(rank_figure $mpi "$r" .memory.live_peak_bytes)") \
 $(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
 		done
-		grep -E ' 4 ranks +hold_peak \(mpi-peaks.c:[0-9]+\) <- (wave|main)' <<< "$output"
+		grep -A 1 -E ' 4 ranks +hold_peak \(mpi-peaks.c:[0-9]+\)$' <<< "$output" | grep -E '^ +(wave|main)'
 	done
 }
 
@@ -258,7 +258,7 @@ $(mebibytes "$(rank_figure $mpi "$r" .memory.mapped_bytes)") "* ]]
 	[ "${lines[0]}" = "pinalloc: 4 ranks ended without a report (killed, or by _exit); which was the first is not known" ]
 	[[ ${lines[1]} == "pinalloc: peaks.openmpi, 4 ranks on 1 host, "* ]]
 	[ "$(grep -c KILLED <<< "$output")" -eq 4 ]
-	grep -E ' 4 ranks +hold_peak \(mpi-peaks.c:[0-9]+\) <- (wave|main)' <<< "$output"
+	grep -A 1 -E ' 4 ranks +hold_peak \(mpi-peaks.c:[0-9]+\)$' <<< "$output" | grep -E '^ +(wave|main)'
 	# A record is written anew when the peak has risen by a 64th, and by 4 MiB at least.
 	for r in $ranks; do
 		peak=$(merged openmpi-killed ".ranks[$r].memory.live_peak_bytes")
