@@ -25,10 +25,10 @@ extern PIN_HIDDEN struct pin_hooks {
 	 */
 	int (*walk_stack)(void **frames, int n);
 	/*
-	 * live.c, with no lock: the heap has grown, or the peak has reached what was set by
-	 * pin_live_call_at(). May open a file and write to it.
+	 * live.c, with no lock: the heap has grown, or the peak has reached pin_live_due, then
+	 * it is due; or pin_timeline_stepped. May open a file and write to it.
 	 */
-	void (*note_memory)(void);
+	void (*note_memory)(bool is_due);
 	/* timeline.c reads there how many bytes are pinned. */
 	const _Atomic size_t *pinned;
 	/*

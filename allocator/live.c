@@ -8,7 +8,8 @@
 #include "allocator/span.h"
 #include "allocator/timeline.h"
 
-PIN_WRITTEN_FIRST static _Atomic int64_t most, call_at;
+PIN_WRITTEN_FIRST static _Atomic int64_t most;
+PIN_WRITTEN_FIRST _Atomic int64_t pin_live_due;
 PIN_WRITTEN_FIRST static _Atomic uint64_t peak_ns;
 PIN_WRITTEN_FIRST static _Atomic int64_t beside; /* in use beside what was handed out */
 PIN_WRITTEN_FIRST static _Atomic int64_t in_lanes;
@@ -17,11 +18,6 @@ PIN_WRITTEN_FIRST static _Atomic uint32_t n_looks;
 #define SHARE_OF_PEAK 256
 #define LEAST_RISE    (64 * (int64_t)PIN_KIB)
 #define LOOKS	      64 /* while the peak may rise, what lanes hold is read each so many times */
-
-void pin_live_call_at(int64_t n_bytes)
-{
-	atomic_store_explicit(&call_at, n_bytes, memory_order_relaxed);
-}
 
 void pin_live_count(int64_t n_bytes)
 {
@@ -73,7 +69,8 @@ void pin_live_look(void)
 PIN_COLD void pin_live_note(void)
 {
 	size_t grown = pin_span_grown, live;
-	int64_t at = atomic_load_explicit(&call_at, memory_order_relaxed);
+	int64_t due = atomic_load_explicit(&pin_live_due, memory_order_relaxed);
+	bool is_due;
 
 	PIN_ASSERT(!pin_n_held);
 	pin_runs_passed = false;
@@ -85,8 +82,9 @@ PIN_COLD void pin_live_note(void)
 		live = pin_live_now();
 		pin_timeline_note(live < (size_t)most ? live : (size_t)most, true);
 	}
-	if (grown || (at && atomic_load_explicit(&most, memory_order_relaxed) >= at))
-		pin_hook(note_memory);
+	is_due = grown || (due && atomic_load_explicit(&most, memory_order_relaxed) >= due);
+	if (is_due || pin_timeline_stepped)
+		pin_hook(note_memory, is_due);
 }
 
 size_t pin_live_now(void)

@@ -32,8 +32,8 @@ size_t pin_live_now(void);
 /* The highest value of pin_live_now() so far, and its time. Lock-free, async-signal-safe. */
 struct pin_live_peak pin_live_peak(void);
 
-/* The hook note_memory is called when the peak reaches this; never with 0. */
-void pin_live_call_at(int64_t n_bytes);
+/* The hook note_memory is due when the peak reaches this; never with 0. */
+extern PIN_HIDDEN _Atomic int64_t pin_live_due;
 
 /*
  * In a child, from a handler of fork(): the peak, the timeline and what sites have grown begin

@@ -32,6 +32,9 @@ void pin_timeline_note(size_t live, bool grew);
  */
 size_t pin_timeline_read(struct pin_moment *out);
 
+/* Memory in use has changed notably since somebody set this to false. */
+extern PIN_HIDDEN _Atomic bool pin_timeline_stepped;
+
 /* In a child, from a handler of fork(): forgets all moments. */
 void pin_timeline_begin_anew(void);
 

@@ -86,6 +86,34 @@ unfit() {
 		'["job/cut.json","job/empty.json","job/gone.json","job/nested.json","job/pipe.json","job/rude.json","job/text.json"]' ]
 }
 
+@test "a record that a report replaces while the directory is read is not lost" {
+	rank late.json '.nranks = 1'
+	mkdir job
+	: > job/0.json.node1.100.running
+	gcc -shared -fPIC -o late.so -x c - <<- 'END'
+		#define _GNU_SOURCE
+		#include <dirent.h>
+		#include <dlfcn.h>
+		#include <stdio.h>
+		#include <unistd.h>
+
+		int scandir(const char *path, struct dirent ***entries, int (*is_wanted)(const struct dirent *),
+			    int (*compare)(const struct dirent **, const struct dirent **))
+		{
+			int (*next)(const char *, struct dirent ***, int (*)(const struct dirent *),
+				    int (*)(const struct dirent **, const struct dirent **)) = dlsym(RTLD_NEXT, "scandir");
+			int n = next(path, entries, is_wanted, compare);
+
+			rename("late.json", "job/0.json");
+			unlink("job/0.json.node1.100.running");
+			return n;
+		}
+	END
+	run -0 --separate-stderr env LD_PRELOAD="$PWD/late.so" "$pinalloc" report job
+	[ -z "$stderr" ]
+	[ "${lines[0]}" = "pinalloc: app, 1 rank on 1 host, 6.5 s" ]
+}
+
 @test "if there is nothing to report, the status is 2" {
 	mkdir void
 	: > void/report.txt

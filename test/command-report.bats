@@ -644,11 +644,13 @@ died() {
 		[[ "${lines[0]}" == 'pinalloc: rank 0 on node1 ended without a report '* ]]
 	done
 	rm -r job
-	rank job/0.json ".nranks = 1 | .trigger = \"the process ended without a report\" | .host = \"$(uname -n)\" | .pid = $$
+	# What it has now the kernel says.
+	rank job/0.json ".nranks = 1 | .trigger = \"the process ended without a report\" | .host = \"$(uname -n)\" | .pid = $$ | .job.started = now
 		| .starttime = $(sed 's/.*)//' /proc/$$/stat | cut -d ' ' -f 21)"
 	run -0 "$pinalloc" report job
 	[ "${lines[0]}" = 'pinalloc: app, 1 rank on 1 host, 6.5 s' ]
 	said '            still runs; last record at 6.5 s'
+	[ "$(merged '.ranks[0].memory | .pss_bytes > 0 and .rss_peak_bytes < 160 * 1048576')" = true ]
 	jq '.starttime += 1' job/0.json > other.json
 	run -0 "$pinalloc" report other.json
 	[[ "${lines[0]}" == 'pinalloc: rank 0 on '*' ended without a report '* ]]

@@ -214,6 +214,20 @@ os.wait()'
 	killed 0.3
 }
 
+@test "the record follows what the process has, though the heap grows no more" {
+	env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/out.json" /usr/bin/python3 -c '
+import time
+used = bytearray(300 << 20)
+time.sleep(1.1)
+del used
+open("freed", "w")
+time.sleep(100)' 3>&- &
+	program=$!
+	until [ -e freed ]; do sleep 0.01; done
+	"$pinalloc" report --json out.json.*.running > merged
+	jq -e '.ranks[0].memory | .live_bytes < 50 * 1048576 and .live_peak_bytes >= 300 * 1048576' merged
+}
+
 # parts RECORD STATEMENT…: changes a record whose parts have these numbers: the older and the newer.
 parts() {
 	python3 - "$@" <<- 'END'

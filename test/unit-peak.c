@@ -16,11 +16,12 @@
 
 #define MIB ((int64_t)PIN_MIB)
 
-static unsigned n_told;
+static unsigned n_told, n_steps;
 
-static void listener(void)
+static void listener(bool is_due)
 {
-	n_told++;
+	n_told += is_due;
+	n_steps += !is_due;
 }
 
 static void held(void)
@@ -37,13 +38,17 @@ static void held(void)
 	ok(pin_live_now() == 6 * PIN_MIB && pin_live_peak().bytes == 7 * PIN_MIB,
 	   "the peak stays when memory is freed");
 	pin_hooks.note_memory = listener;
-	pin_live_call_at(8 * MIB);
+	pin_live_due = 8 * MIB;
+	pin_timeline_stepped = false;
 	pin_live_count(MIB);
-	ok(!n_told, "who waits for a higher peak is not called before");
+	ok(!n_told && !n_steps, "who waits for a higher peak is not called before");
 	pin_live_count(MIB);
 	ok(n_told == 1, "but then");
-	pin_live_call_at(0);
-	pin_live_count(-2 * MIB);
+	pin_live_due = 0;
+	pin_timeline_stepped = false;
+	pin_live_count(-4 * MIB);
+	pin_live_count(2 * MIB);
+	ok(n_told == 1 && n_steps == 2, "and, as not due, from when the timeline has another step");
 }
 
 /* Pages of maps and lanes, with what is counted beside them. */

@@ -34,35 +34,33 @@ static void add_file(struct cmd_job *job, const char *file, bool is_entry)
 		skip(job, file, "is not a regular file");
 		return;
 	}
-	if (!job->texts)
-		job->texts = json_object();
+	job->texts = job->texts ?: json_object();
 	rank = cmd_rank_load(file, job->texts, &fault);
-	if (!rank) {
+	if (rank) {
+		job->ranks = cmd_realloc(job->ranks,
+					 (job->n_ranks + 1) * sizeof *job->ranks);
+		job->ranks[job->n_ranks++] = rank;
+	} else if (!is_entry || !cmd_ends_in(file, PIN_RUNNING_SUFFIX) || !stat(file, &status)) {
 		skip(job, file, fault.text);
-		return;
 	}
-	job->ranks = cmd_realloc(job->ranks, (job->n_ranks + 1) * sizeof *job->ranks);
-	job->ranks[job->n_ranks++] = rank;
 }
 
-static int is_report(const struct dirent *entry)
+static const char *wanted; /* the end of a name */
+
+static int is_wanted(const struct dirent *entry)
 {
-	const char *name = entry->d_name;
-
-	return name[0] != '.' &&
-	       (cmd_ends_in(name, ".json") || cmd_ends_in(name, PIN_RUNNING_SUFFIX));
+	return entry->d_name[0] != '.' && cmd_ends_in(entry->d_name, wanted);
 }
 
-void cmd_job_add(struct cmd_job *job, const char *path)
+/* Returns how many there are; below 0 if this is no directory. */
+static int add_files(struct cmd_job *job, const char *path, const char *end)
 {
 	struct dirent **entries;
-	int n = scandir(path, &entries, is_report, alphasort);
 	char *file;
+	int n;
 
-	if (n < 0)
-		add_file(job, path, false);
-	if (!n)
-		skip(job, path, "is a directory without *.json files");
+	wanted = end;
+	n = scandir(path, &entries, is_wanted, alphasort);
 	for (int i = 0; i < n; i++) {
 		if (asprintf(&file, "%s%s%s", path, cmd_ends_in(path, "/") ? "" : "/",
 			     entries[i]->d_name) < 0)
@@ -73,6 +71,19 @@ void cmd_job_add(struct cmd_job *job, const char *path)
 	}
 	if (n >= 0)
 		free(entries);
+	return n;
+}
+
+/* Records first: when a record has gone, the report is there that has replaced it. */
+void cmd_job_add(struct cmd_job *job, const char *path)
+{
+	int n_records = add_files(job, path, PIN_RUNNING_SUFFIX);
+	int n_reports = add_files(job, path, ".json");
+
+	if (n_reports < 0)
+		add_file(job, path, false);
+	else if (!n_records && !n_reports)
+		skip(job, path, "is a directory without *.json files");
 }
 
 /* --- figures ------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
  */
 #include <config.h>
 
+#include "allocator/io.h"
 #include "preload/command/report.h"
 #include "preload/running.h"
 
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* No real report comes near this. */
@@ -242,26 +244,44 @@ static void check(const json_t *report, const struct cmd_rank *rank, struct cmd_
 /* Whether the process of a record is there: on this host, with that start time. */
 static bool still_runs(const struct cmd_rank *rank)
 {
-	char host[HOST_NAME_MAX + 1] = "", path[64], line[1024] = "", *after, state;
-	unsigned long long ticks;
-	FILE *in;
+	char host[HOST_NAME_MAX + 1] = "", path[64], line[1024], *p;
 
 	gethostname(host, sizeof host - 1);
 	snprintf(path, sizeof path, "/proc/%.0f/stat", rank->pid);
-	in = strcmp(rank->host ?: "", host) ? NULL : fopen(path, "re");
-	if (!in)
+	if (strcmp(rank->host ?: "", host) || pin_io_read(path, line, sizeof line) <= 0)
 		return false;
-	line[fread(line, 1, sizeof line - 1, in)] = '\0';
-	fclose(in);
 	/* The name in parentheses may hold anything; the 22nd field is the time. */
-	after = strrchr(line, ')');
-	return after &&
-	       sscanf(after,
-		      ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-		      "%*s "
-		      "%*s %llu",
-		      &state, &ticks) == 2 &&
-	       state != 'Z' && (double)ticks == rank->starttime;
+	p = strrchr(line, ')');
+	if (!p || strchr("ZX", p[strspn(p, ") ")]))
+		return false;
+	for (int field = 2; p && field < 22; field++)
+		p = strchr(p + 1, ' ');
+	return p && strtod(p, NULL) == rank->starttime;
+}
+
+static double in_memory(const struct cmd_rank *rank, const char *file, const char *field)
+{
+	char path[64];
+	size_t kib;
+
+	snprintf(path, sizeof path, "/proc/%.0f/%s", rank->pid, file);
+	kib = pin_io_number(path, field, SIZE_MAX);
+	return kib == SIZE_MAX ? -1 : (double)kib * 1024;
+}
+
+/* A record may be older than what the process has touched since. */
+static void read_running(struct cmd_rank *rank)
+{
+	if (!rank->is_killed || !still_runs(rank))
+		return;
+	rank->is_killed = false;
+	rank->goes_on = "still runs";
+	if (rank->started >= 0)
+		rank->lasted = fmax(rank->elapsed, (double)time(NULL) - rank->started);
+	rank->figures[CMD_RSS] = in_memory(rank, "status", "\nVmRSS:");
+	rank->figures[CMD_RSS_PEAK] = in_memory(rank, "status", "\nVmHWM:");
+	rank->figures[CMD_PSS] = in_memory(
+		rank, "smaps_rollup", rank->parent < 0 ? "\nPss:" : "\nPrivate_Dirty:");
 }
 
 static void read_identity(const json_t *report, struct cmd_rank *rank, json_t *texts,
@@ -276,10 +296,6 @@ static void read_identity(const json_t *report, struct cmd_rank *rank, json_t *t
 	rank->parent = number(report, "parent", PIN_OPTIONAL, fault);
 	rank->starttime = number(report, "starttime", PIN_OPTIONAL, fault);
 	rank->is_killed = rank->trigger && !strcmp(rank->trigger, PIN_RUNNING_TRIGGER);
-	if (rank->is_killed && still_runs(rank)) {
-		rank->is_killed = false;
-		rank->goes_on = "still runs";
-	}
 	rank->elapsed = rank->lasted = number(report, "elapsed_s", PIN_IN_SECONDS, fault);
 	rank->job = text(job, "id", true, texts, fault) ?: "";
 	rank->started = number(job, "started", PIN_OPTIONAL | PIN_IN_SECONDS, fault);
@@ -299,6 +315,7 @@ static void load(FILE *in, struct cmd_rank *rank, json_t *texts, struct cmd_faul
 		return;
 	read_identity(report, rank, texts, fault);
 	read_figures(report, rank, fault);
+	read_running(rank);
 	read_sites(report, rank, texts, fault);
 	read_samples(report, rank, fault);
 	json_decref(report);

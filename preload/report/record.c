@@ -3,8 +3,8 @@
  * The record is kept from the time when the process is one that reports, and uses more than a
  * little.
  *
- * It is written where the heap grows, where more memory is registered, and where the peak has
- * risen by a 64th, which may be inside malloc: nothing here allocates, and of two threads one
+ * It is written where the heap grows, where more memory is registered, where the peak has risen
+ * by a 64th, and at steps of the timeline, which may be inside malloc: nothing here allocates, and of two threads one
  * leaves the writing to the other. The file is mapped, because a descriptor may be closed by
  * the program and become another file's; and it is written to by a system call, because a plain
  * store would end the program by SIGBUS where the disk is full or the file system has gone.
@@ -34,6 +34,11 @@
 #define SHARE_OF_PEAK 64
 #define STEP	      (4 * PIN_MIB)
 
+/* A step of the timeline is written when the last writing is so many times its duration ago, or
+ * a second. */
+#define REST   256
+#define SECOND 1000000000
+
 #define FILE_BYTES (PIN_RUNNING_PARTS * sizeof(struct pin_running_part))
 
 static struct pin_running_part part; /* the one to be written */
@@ -41,6 +46,7 @@ static struct pin_report report;
 static struct pin_report_file file;
 static char path[PATH_MAX + HOST_NAME_MAX + 32];
 static char *mapped; /* the file */
+static _Atomic uint64_t rests_until; /* for all but what is due */
 static _Atomic bool todo;
 static _Atomic bool busy;
 
@@ -53,7 +59,7 @@ PIN_WRITTEN_FIRST static _Atomic enum { UNWANTED, NONE, BEGUN, KEPT } state;
 static void give_up(int error)
 {
 	atomic_store(&state, UNWANTED);
-	pin_live_call_at(0);
+	pin_live_due = 0;
 	pin_warn_once(
 		"the record beside %s cannot be written: %s; if the process is killed, it "
 		"leaves no report",
@@ -120,14 +126,19 @@ static void format_report(void)
 static void write_part(void)
 {
 	int64_t peak = (int64_t)pin_live_peak().bytes;
+	uint64_t began = pin_os_now_ns(), now, rest;
 
-	pin_live_call_at(peak + step_above(peak));
+	pin_timeline_stepped = false;
+	pin_live_due = peak + step_above(peak);
 	pin_report_collect(&report, PIN_COUNTED | PIN_AT_RECORD);
 	format_report();
 	part.next = ++part.number;
 	put(&part.next, sizeof part.next);
 	put(part.text, part.n_bytes);
 	put(&part, offsetof(struct pin_running_part, text));
+	now = pin_os_now_ns();
+	rest = (now - began) * REST < SECOND ? (now - began) * REST : SECOND;
+	rests_until = now + rest;
 }
 
 /* What one call of malloc may write. Where others go on allocating, one of them does the rest.
@@ -157,7 +168,7 @@ static void begin_record(void)
 
 	if (!atomic_compare_exchange_strong(&state, &none, BEGUN))
 		return;
-	pin_live_call_at(0);
+	pin_live_due = 0;
 	if (pin_report_file_find(&file, pin_options.report, pin_process_parent()))
 		return;
 	part.number = 0;
@@ -184,17 +195,21 @@ static bool is_of_interest(void)
 	return pin_process_has_registered() || pin_live_peak().bytes >= LITTLE;
 }
 
-void pin_record_note(void)
+void pin_record_note(bool is_due)
 {
 	struct pin_io_shield shield;
 	int saved = errno;
 
-	if (atomic_load(&state) == UNWANTED || !pin_process_is_ours())
+	if (atomic_load(&state) != KEPT)
+		pin_timeline_stepped = false;
+	else
+		is_due |= pin_os_now_ns() >= rests_until;
+	if (!is_due || atomic_load(&state) == UNWANTED || !pin_process_is_ours())
 		return;
 	if (atomic_load(&state) == KEPT) {
 		write_record();
 	} else if (atomic_load(&state) == NONE && is_of_interest()) {
-		pin_live_call_at((int64_t)pin_live_peak().bytes + PIN_PROCESS_MUCH);
+		pin_live_due = (int64_t)pin_live_peak().bytes + PIN_PROCESS_MUCH;
 		if (pin_process_is_due()) {
 			pin_io_shield_begin(&shield);
 			begin_record();
@@ -218,7 +233,7 @@ void pin_record_note_counts(void)
 	if ((told & (told + 1)) && peak < before + step_above(before))
 		return;
 	noted = peak;
-	pin_record_note();
+	pin_record_note(true);
 }
 
 /* From so much memory in use on. */
@@ -227,7 +242,7 @@ static void await(size_t n_bytes)
 	if (!pin_report_wanted || !strcmp(pin_options.report, "stderr"))
 		return;
 	atomic_store(&state, NONE);
-	pin_live_call_at((int64_t)n_bytes);
+	pin_live_due = (int64_t)n_bytes;
 }
 
 void pin_record_init(void)
@@ -250,5 +265,5 @@ void pin_record_end(void)
 {
 	if (atomic_exchange(&state, UNWANTED) != UNWANTED)
 		unlink(path);
-	pin_live_call_at(0);
+	pin_live_due = 0;
 }
