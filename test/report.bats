@@ -77,11 +77,13 @@ $1"
 	[[ "$(head -n 1 "$file")" == *", rank 3 of 8, "* ]]
 }
 
-@test "the rank is taken from Open MPI, PMI, PMIx or Slurm" {
+@test "the rank is taken from Open MPI, PMI, PMIx, PALS, Flux or Slurm" {
 	[ "$(ranked OMPI_COMM_WORLD_RANK=1)" = report.1 ]
 	[ "$(ranked PMI_RANK=2)" = report.2 ]
 	[ "$(ranked PMIX_RANK=3)" = report.3 ]
 	[ "$(ranked SLURM_PROCID=4)" = report.4 ]
+	[ "$(ranked SLURM_PROCID=4 FLUX_TASK_RANK=6)" = report.6 ]
+	[ "$(ranked SLURM_PROCID=4 PALS_RANKID=7)" = report.7 ]
 	[ "$(ranked PMI=5)" = report.none ]
 }
 
@@ -93,6 +95,8 @@ $1"
 	[ "$(figure out.json .nranks)" -eq 4 ]
 	preloaded PINALLOC_REPORT=out.json PMI_RANK=0 PMI_SIZE=2 "$grow" 1
 	[ "$(figure out.json .nranks)" -eq 2 ]
+	preloaded PINALLOC_REPORT=out.json FLUX_TASK_RANK=0 FLUX_JOB_SIZE=3 SLURM_NTASKS=8 "$grow" 1
+	[ "$(figure out.json .nranks)" -eq 3 ]
 }
 
 @test "the JSON report has the documented keys" {

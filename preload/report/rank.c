@@ -24,7 +24,8 @@ static const char *value_of(const char *name)
 const char *pin_rank_variable(void)
 {
 	static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
-					    "SLURM_PROCID", NULL};
+					    "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID",
+					    NULL};
 
 	return first_set(names);
 }
@@ -64,7 +65,7 @@ bool pin_is_after_task(void)
 
 const char *pin_rank_count(void)
 {
-	static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+	static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "FLUX_JOB_SIZE",
 					    "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", NULL};
 
 	return value_of(first_set(names));
