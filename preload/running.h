@@ -11,7 +11,11 @@
 #ifndef PIN_RUNNING_H
 #define PIN_RUNNING_H
 
+#include "allocator/io.h"
+#include "allocator/log.h"
+
 #include <stdint.h>
+#include <string.h>
 
 #define PIN_RUNNING_SUFFIX  ".running"
 #define PIN_RUNNING_PARTS   2
@@ -24,5 +28,23 @@ struct pin_running_part {
 	char text[128 * 1024 - 32];
 	uint64_t next;
 };
+
+/*
+ * When a process that runs began, or what executed its program did, in ticks since the boot: the
+ * 22nd field, of which the second, a name in parentheses, may hold anything. 0 if it has ended.
+ */
+static inline uint64_t pin_running_since(int pid)
+{
+	char path[64], text[1024], *p;
+	uint64_t ticks = 0;
+
+	pin_format(path, sizeof path, "/proc/%d/stat", pid);
+	p = pin_io_read(path, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
+	for (int field = 2; p && field < 22 && !strchr("ZX", p[2]); field++)
+		p = strchr(p + 1, ' ');
+	while (p && *++p >= '0' && *p <= '9')
+		ticks = ticks * 10 + (uint64_t)(*p - '0');
+	return ticks;
+}
 
 #endif

@@ -38,8 +38,12 @@ static void add_all(struct cmd_job *job, const char *text, size_t n_bytes)
 static void free_job(struct cmd_job *job)
 {
 	for (size_t i = 0; i < job->n_ranks; i++) {
-		if (!job->ranks[i]->under)
-			free(job->ranks[i]->in[CMD_TREE]);
+		struct cmd_group *tree = job->ranks[i]->in[CMD_TREE];
+
+		if (tree && !job->ranks[i]->under) {
+			free(tree->ranks);
+			free(tree);
+		}
 		cmd_rank_free(job->ranks[i]);
 	}
 	for (size_t i = 0; i < job->n_skipped; i++) {
@@ -49,12 +53,13 @@ static void free_job(struct cmd_job *job)
 	free(job->ranks);
 	free(job->skipped);
 	for (size_t i = 0; i < job->n_runs; i++) {
+		free(job->runs[i]->group.ranks);
 		free(job->runs[i]->missing);
-		free(job->runs[i]);
 	}
 	free(job->runs);
-	for (int by = 0; by < CMD_GROUPINGS; by++)
-		free(job->rows[by]);
+	free(job->all_runs);
+	for (size_t i = 0; i < job->n_hosts; i++)
+		free(job->hosts[i].group.ranks);
 	free(job->hosts);
 	free(job->sites);
 	json_decref(job->texts);

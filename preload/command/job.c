@@ -23,6 +23,12 @@ static void skip(struct cmd_job *job, const char *file, const char *why)
 							      cmd_clean(cmd_strdup(why))};
 }
 
+static void append(struct cmd_rank ***ranks, size_t *n, struct cmd_rank *rank)
+{
+	*ranks = cmd_realloc(*ranks, (*n + 1) * sizeof(struct cmd_rank *));
+	(*ranks)[(*n)++] = rank;
+}
+
 /* A pipe in a directory would make the command wait. */
 static void add_file(struct cmd_job *job, const char *file, bool is_entry)
 {
@@ -36,13 +42,10 @@ static void add_file(struct cmd_job *job, const char *file, bool is_entry)
 	}
 	job->texts = job->texts ?: json_object();
 	rank = cmd_rank_load(file, job->texts, &fault);
-	if (rank) {
-		job->ranks = cmd_realloc(job->ranks,
-					 (job->n_ranks + 1) * sizeof *job->ranks);
-		job->ranks[job->n_ranks++] = rank;
-	} else if (!is_entry || !cmd_ends_in(file, PIN_RUNNING_SUFFIX) || !stat(file, &status)) {
+	if (rank)
+		append(&job->ranks, &job->n_ranks, rank);
+	else if (!is_entry || !cmd_ends_in(file, PIN_RUNNING_SUFFIX) || !stat(file, &status))
 		skip(job, file, fault.text);
-	}
 }
 
 static const char *wanted; /* the end of a name */
@@ -238,6 +241,7 @@ static void find_runs(struct cmd_job *job)
 	if (!last)
 		cmd_no_memory();
 	qsort(job->ranks, job->n_ranks, sizeof *job->ranks, compare_by_id);
+	job->all_runs = cmd_realloc(NULL, job->n_ranks * sizeof *job->all_runs);
 	job->runs = cmd_realloc(NULL, job->n_ranks * sizeof(struct cmd_run *));
 	for (size_t i = 0; i < job->n_ranks; i++) {
 		struct cmd_rank *rank = job->ranks[i];
@@ -247,7 +251,8 @@ static void find_runs(struct cmd_job *job)
 			continue;
 		if (!run || strcmp(run->id, rank->job) ||
 		    (!*run->id && *had == job->n_runs && rank->started >= run->ended)) {
-			run = job->runs[job->n_runs++] = cmd_realloc(NULL, sizeof *run);
+			run = job->runs[job->n_runs] = &job->all_runs[job->n_runs];
+			job->n_runs++;
 			*run = (struct cmd_run){
 				rank->job, .began = -1, .ended = -1, .nranks = -1, .is_killed = true};
 		}
@@ -265,7 +270,6 @@ static void find_runs(struct cmd_job *job)
 static void choose_runs(struct cmd_job *job)
 {
 	size_t first = 0, end = job->n_runs;
-	bool is_killed = false;
 	double ended = -1;
 
 	if (job->id) {
@@ -276,9 +280,9 @@ static void choose_runs(struct cmd_job *job)
 	for (size_t i = 0; i < end && !job->id; i++) {
 		const struct cmd_run *run = job->runs[i];
 
-		if (run->began >= ended && !(*run->id && run->is_killed && is_killed))
+		if (run->began >= ended && !(i && *run->id && run->is_killed &&
+					     job->runs[i - 1]->is_killed))
 			first = i;
-		is_killed = run->is_killed && (is_killed || first == i);
 		ended = fmax(ended, run->ended);
 	}
 	job->n_runs = end - first;
@@ -504,29 +508,20 @@ static void count_ranks(struct cmd_job *job)
 
 /* --- sums ------------------------------------------------------------------------------ */
 
-/* What the processes of each group had at once. */
 static void sum_groups(struct cmd_job *job, enum cmd_grouping by)
 {
-	struct cmd_rank **rows = cmd_realloc(NULL, job->n_ranks * sizeof *rows);
-
-	job->rows[by] = rows;
-	for (size_t i = 0; i < job->n_ranks; i++)
-		if (job->ranks[i]->in[by])
-			job->ranks[i]->in[by]->n++;
 	for (size_t i = 0; i < job->n_ranks; i++) {
 		struct cmd_group *group = job->ranks[i]->in[by];
 
-		if (group && !group->ranks) {
-			group->ranks = rows;
-			rows += group->n;
-			group->n = 0;
-		}
 		if (group)
-			group->ranks[group->n++] = job->ranks[i];
+			append(&group->ranks, &group->n, job->ranks[i]);
 	}
-	for (struct cmd_rank **at = job->rows[by]; at < rows; at += (*at)->in[by]->n)
-		(*at)->in[by]->sum =
-			cmd_sum_of((*at)->in[by]->ranks, (*at)->in[by]->n, job->started);
+	for (size_t i = 0; i < job->n_ranks; i++) {
+		struct cmd_group *group = job->ranks[i]->in[by];
+
+		if (group && group->ranks[0] == job->ranks[i])
+			group->sum = cmd_sum_of(group->ranks, group->n, job->started);
+	}
 }
 
 /* Of memory, what they had at once. */

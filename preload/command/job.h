@@ -27,15 +27,15 @@ struct cmd_run {
 	const char *id;	     /* "" if it has none */
 	size_t number;	     /* in the order of their beginnings */
 	double began, ended; /* since 1970, in seconds, as far as it is known; or -1 */
-	bool is_killed;	     /* all that is known are records of processes that have gone */
-	bool is_kept;	     /* it is of the job */
-	bool is_beside;	     /* the job has steps of it */
-	bool is_alone;	     /* the job has no other run */
+	/*
+	 * All that is known are records of processes that have gone; it is of the job; the job
+	 * has steps of it; the job has no other run.
+	 */
+	bool is_killed, is_kept, is_beside, is_alone;
 	struct cmd_group group;
-	size_t n_ranks; /* that left a report */
-	double nranks;	/* the largest number its reports give, or -1 */
+	size_t n_ranks, n_missing; /* those that left a report, and others */
+	double nranks;		   /* the largest number its reports give, or -1 */
 	long *missing;
-	size_t n_missing;
 };
 
 struct cmd_skipped {
@@ -45,7 +45,7 @@ struct cmd_skipped {
 struct cmd_job {
 	const char *id; /* of the run to report; NULL for all of the job that started last */
 	double started; /* since 1970, in seconds; or -1 */
-	struct cmd_run **runs; /* in the order in which they began */
+	struct cmd_run *all_runs, **runs; /* of which these, as they began, are of the job */
 	size_t n_runs;
 	/*
 	 * Ranks by run and number, then those without one, by host and process, and last what
@@ -55,19 +55,14 @@ struct cmd_job {
 	 */
 	struct cmd_rank **ranks;
 	size_t n_ranks, n_main;
-	struct cmd_rank **rows[CMD_GROUPINGS]; /* those of each group */
 	const struct cmd_rank *killed; /* of those, who died first, or NULL */
-	size_t n_killed;
-	double nranks;		/* of all runs, or -1 */
-	size_t n_missing;	/* of all runs */
-	struct cmd_host *hosts; /* sorted by name */
-	size_t n_hosts;
-	const char *sites_kind; /* NULL without sites */
-	struct cmd_site *sites; /* largest first */
-	size_t n_sites;
-	bool is_for_people; /* the stacks of sites have only the program's own code */
+	double nranks;		       /* of all runs, or -1 */
+	struct cmd_host *hosts;	       /* sorted by name */
+	const char *sites_kind;	       /* NULL without sites */
+	struct cmd_site *sites;	       /* largest first */
 	struct cmd_skipped *skipped;
-	size_t n_skipped;
+	size_t n_killed, n_missing, n_hosts, n_sites, n_skipped;
+	bool is_for_people; /* the stacks of sites have only the program's own code */
 	json_t *texts; /* of which each is kept once */
 };
 

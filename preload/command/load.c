@@ -244,19 +244,11 @@ static void check(const json_t *report, const struct cmd_rank *rank, struct cmd_
 /* Whether the process of a record is there: on this host, with that start time. */
 static bool still_runs(const struct cmd_rank *rank)
 {
-	char host[HOST_NAME_MAX + 1] = "", path[64], line[1024], *p;
+	char host[HOST_NAME_MAX + 1] = "";
 
 	gethostname(host, sizeof host - 1);
-	snprintf(path, sizeof path, "/proc/%.0f/stat", rank->pid);
-	if (strcmp(rank->host ?: "", host) || pin_io_read(path, line, sizeof line) <= 0)
-		return false;
-	/* The name in parentheses may hold anything; the 22nd field is the time. */
-	p = strrchr(line, ')');
-	if (!p || strchr("ZX", p[strspn(p, ") ")]))
-		return false;
-	for (int field = 2; p && field < 22; field++)
-		p = strchr(p + 1, ' ');
-	return p && strtod(p, NULL) == rank->starttime;
+	return !strcmp(rank->host ?: "", host) && rank->starttime > 0 && rank->pid < INT_MAX &&
+	       (double)pin_running_since((int)rank->pid) == rank->starttime;
 }
 
 static double in_memory(const struct cmd_rank *rank, const char *file, const char *field)

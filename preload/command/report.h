@@ -45,16 +45,11 @@ enum cmd_grouping { CMD_RUN, CMD_HOST, CMD_TREE, CMD_GROUPINGS };
 struct cmd_rank {
 	/* What the report says. Of texts but the file's name there is one copy of each. */
 	char *file;
-	const char *host, *program;
-	const char *trigger;	     /* what the report was written for, or NULL */
-	const char *job;	     /* its id, "" if it has none */
-	const char *sites_kind;	     /* NULL without sites */
-	double started;		     /* since 1970, in seconds, or -1 */
-	double starttime;	     /* in ticks since the boot of its host, or -1 */
-	double pid;		     /* a double, so that all numbers are read alike */
-	double parent;		     /* its pid, if it forked this process; else -1 */
-	double rank;		     /* -1 outside an MPI job, and of whom job.c takes for none */
-	double nranks;		     /* -1 if the launcher did not say */
+	const char *host, *program, *trigger, *sites_kind; /* the last two may be NULL */
+	const char *job;				   /* its id, "" if it has none */
+	double started, starttime;   /* since 1970, in seconds; in ticks since the boot; or -1 */
+	double pid, parent;	     /* doubles, so that numbers are read alike; -1: not forked */
+	double rank, nranks;	     /* -1 outside an MPI job, and of whom job.c takes for none */
 	double elapsed;		     /* seconds, until the report or record was written */
 	double figures[CMD_FIGURES]; /* -1 where the report has none */
 	double *requests;	     /* not served, by pin_reason, as far as it is known; or NULL */

@@ -7,6 +7,7 @@
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "preload/report/rank.h"
+#include "preload/running.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -60,26 +61,11 @@ static uint64_t now_of(clockid_t clock)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* The 22nd field, of which the second, a name in parentheses, may hold anything. */
-static uint64_t read_ticks(void)
-{
-	char text[1024], *p;
-	uint64_t ticks = 0;
-
-	pin_io_read("/proc/self/stat", text, sizeof text);
-	p = strrchr(text, ')');
-	for (int field = 2; p && field < 22; field++)
-		p = strchr(p + 1, ' ');
-	while (p && *++p >= '0' && *p <= '9')
-		ticks = ticks * 10 + (uint64_t)(*p - '0');
-	return ticks;
-}
-
 static void take_time(void)
 {
 	began.ns = pin_os_now_ns();
 	began.time = now_of(CLOCK_REALTIME);
-	began.ticks = pin_report_wanted ? read_ticks() : 0;
+	began.ticks = pin_report_wanted ? pin_running_since(getpid()) : 0;
 }
 
 void pin_process_begin_anew(void)
