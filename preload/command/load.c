@@ -310,6 +310,8 @@ static void load(FILE *in, struct cmd_rank *rank, json_t *texts, struct cmd_faul
 	read_running(rank);
 	read_sites(report, rank, texts, fault);
 	read_samples(report, rank, fault);
+	if (rank->n_samples)
+		rank->lasted = fmax(rank->lasted, rank->samples[rank->n_samples - 1].seconds);
 	json_decref(report);
 }
 

@@ -40,12 +40,6 @@ struct plot {
 
 /* --- what is drawn ------------------------------------------------------------- */
 
-/* From its last sample on nothing has changed, until the rank ends. */
-static double end_of(const struct cmd_rank *rank)
-{
-	return fmax(rank->lasted, rank->samples[rank->n_samples - 1].seconds);
-}
-
 static void add_curve(struct plot *plot, const struct cmd_rank *rank)
 {
 	struct curve *curve = &plot->curves[plot->n++];
@@ -60,7 +54,7 @@ static void add_curve(struct plot *plot, const struct cmd_rank *rank)
 			curve->at = sample->seconds;
 		}
 	}
-	plot->end = fmax(plot->end, end_of(rank));
+	plot->end = fmax(plot->end, rank->lasted);
 	/* The timeline has samples; the report knows the peak between them. */
 	curve->peak = fmax(curve->peak, reported);
 }
@@ -92,7 +86,7 @@ static void print_heading(const struct plot *plot, const struct cmd_job *job, FI
 {
 	const char *noun = job->ranks[0]->rank >= 0 ? "rank" : "process";
 
-	fprintf(out, "%zu\t%zu\tseconds since the start of the %s\t%s: %s on %s\n",
+	fprintf(out, "%zu\t%zu\tseconds since the start of the %s\t%s: %s on %s\n\n\n",
 		plot->n_lines, plot->n > plot->n_lines ? plot->n : 0, noun,
 		CMD_SHORTENED(job->ranks[0]->program, TITLE), CMD_COUNTED(job->n_main, noun),
 		CMD_COUNTED(job->n_hosts, "host"));
@@ -110,7 +104,7 @@ static void print_peaks(const struct plot *plot, FILE *out)
  */
 static void print_killed(const struct cmd_job *job, FILE *out)
 {
-	fprintf(out, "-1\t-1\t\n");
+	fprintf(out, "\n\n-1\t-1\t\n");
 	for (size_t i = 0; i < job->n_main; i++) {
 		const struct cmd_rank *rank = job->ranks[i];
 
@@ -129,7 +123,7 @@ static const struct cmd_sample *sample_at(struct curve *curve, double time)
 	while (curve->next + 1 < curve->rank->n_samples &&
 	       samples[curve->next + 1].seconds <= time)
 		curve->next++;
-	return time < samples[0].seconds || time > end_of(curve->rank) ? NULL
+	return time < samples[0].seconds || time > curve->rank->lasted ? NULL
 								       : &samples[curve->next];
 }
 
@@ -151,7 +145,8 @@ static void print_bands(const struct plot *plot, FILE *out)
 	double *live = cmd_realloc(NULL, plot->n * sizeof *live);
 	double *heap = cmd_realloc(NULL, plot->n * sizeof *heap);
 
-	for (int i = 0; i <= GRID; i++) {
+	fprintf(out, plot->n > plot->n_lines ? "\n\n" : "\n\n0\t0\t0\t0\t0\t0\n");
+	for (int i = 0; i <= GRID && plot->n > plot->n_lines; i++) {
 		double time = plot->end * i / GRID;
 		size_t n = 0;
 
@@ -220,10 +215,9 @@ static void print_sum(const struct cmd_job *job, FILE *out)
 	struct parts parts = {.out = out};
 	double ram, group;
 
-	if (!host) {
-		fprintf(out, "-1\t\t\n");
+	fprintf(out, host ? "\n\n" : "\n\n-1\t\t\n");
+	if (!host)
 		return;
-	}
 	parts.duration = host->group.sum.last.time;
 	ram = host->figures[CMD_RAM];
 	group = host->figures[CMD_CGROUP_LIMIT];
@@ -250,7 +244,7 @@ static void print_line(const struct curve *curve, FILE *out)
 	for (; sample <= last; sample++)
 		fprintf(out, "%.6f\t%.0f\t%.0f\n", sample->seconds, sample->live,
 			sample->mapped);
-	fprintf(out, "%.6f\t%.0f\t%.0f\n", end_of(rank), last->live, last->mapped);
+	fprintf(out, "%.6f\t%.0f\t%.0f\n", rank->lasted, last->live, last->mapped);
 }
 
 bool cmd_plot_table(const struct cmd_job *job, FILE *out)
@@ -260,16 +254,9 @@ bool cmd_plot_table(const struct cmd_job *job, FILE *out)
 	collect_curves(&plot, job);
 	if (plot.n) {
 		print_heading(&plot, job, out);
-		fprintf(out, "\n\n");
 		print_peaks(&plot, out);
-		fprintf(out, "\n\n");
 		print_killed(job, out);
-		fprintf(out, "\n\n");
-		if (plot.n > plot.n_lines)
-			print_bands(&plot, out);
-		else
-			fprintf(out, "0\t0\t0\t0\t0\t0\n");
-		fprintf(out, "\n\n");
+		print_bands(&plot, out);
 		print_sum(job, out);
 		for (size_t i = 0; i < plot.n_lines; i++)
 			print_line(&plot.curves[i], out);

@@ -203,17 +203,13 @@ static int compare_by_heap(const void *a, const void *b)
 static void print_largest(const struct cmd_job *job)
 {
 	struct cmd_rank **rows = cmd_realloc(NULL, job->n_main * sizeof *rows);
-	size_t n = LARGEST;
+	size_t n = 0;
 
 	memcpy(rows, job->ranks, job->n_main * sizeof *rows);
 	qsort(rows, job->n_main, sizeof *rows, compare_by_heap);
-	for (size_t i = LARGEST; i < job->n_main && n < 2 * LARGEST; i++)
-		if (rows[i]->is_killed) {
-			struct cmd_rank *killed = rows[i];
-
-			rows[i] = rows[n];
-			rows[n++] = killed;
-		}
+	for (size_t i = 0; i < job->n_main && n < 2 * LARGEST; i++)
+		if (i < LARGEST || rows[i]->is_killed)
+			rows[n++] = rows[i];
 	print_ranks(rows, n);
 	print_left_out(job->n_main, n, "more rank");
 	free(rows);
@@ -235,8 +231,7 @@ void cmd_table_ranks(const struct cmd_job *job)
 
 static int compare_hosts_by_heap(const void *a, const void *b)
 {
-	const struct cmd_host *one = *(struct cmd_host *const *)a;
-	const struct cmd_host *other = *(struct cmd_host *const *)b;
+	const struct cmd_host *one = a, *other = b;
 
 	return cmd_compare(other->figures[CMD_MAPPED], one->figures[CMD_MAPPED])
 		       ?: strcmp(one->name, other->name);
@@ -244,19 +239,18 @@ static int compare_hosts_by_heap(const void *a, const void *b)
 
 void cmd_table_hosts(const struct cmd_job *job)
 {
-	const struct cmd_host **rows = cmd_realloc(NULL, job->n_hosts * sizeof *rows);
+	struct cmd_host *rows = cmd_realloc(NULL, job->n_hosts * sizeof *rows);
 	size_t n = job->n_hosts > ALL ? LARGEST : job->n_hosts;
 
-	for (size_t i = 0; i < job->n_hosts; i++)
-		rows[i] = &job->hosts[i];
+	memcpy(rows, job->hosts, job->n_hosts * sizeof *rows);
 	if (n < job->n_hosts)
 		qsort(rows, job->n_hosts, sizeof *rows, compare_hosts_by_heap);
 	print_head("processes");
 	for (size_t i = 0; i < n; i++) {
 		char number[24];
 
-		snprintf(number, sizeof number, "%zu", rows[i]->group.n);
-		print_row(number, rows[i]->name, rows[i]->figures);
+		snprintf(number, sizeof number, "%zu", rows[i].group.n);
+		print_row(number, rows[i].name, rows[i].figures);
 	}
 	print_left_out(job->n_hosts, n, "more host");
 	free(rows);

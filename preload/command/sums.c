@@ -36,7 +36,7 @@ static struct turn find_next(struct course *course)
 	course->has = *then;
 	*then = (struct cmd_moment){0};
 	if (i < n) {
-		turn.time = course->start + fmin(sample->seconds, rank->lasted);
+		turn.time = course->start + sample->seconds;
 		turn.order = (double)i - (sample->seconds < rank->lasted ? -1 : (double)n);
 		then->live = sample->live;
 		if (i == course->top && rank->figures[CMD_LIVE_PEAK] >= 0)
