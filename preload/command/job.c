@@ -157,17 +157,10 @@ static int compare_ranks(const void *a, const void *b)
 
 /* --- what is wrong with the set ------------------------------------------------ */
 
-/* Of one process, whose record has an earlier start. */
-static bool has_executed(const struct cmd_rank *rank, const struct cmd_rank *next)
-{
-	return rank->is_killed && rank->starttime > 0 && rank->starttime == next->starttime &&
-	       rank->pid == next->pid && rank->rank == next->rank &&
-	       !strcmp(rank->host, next->host);
-}
-
 /*
  * Of two reports of one process, as by pinalloc_report(), the longer run's is the later one. A
- * record may be read just before the report replaces it.
+ * record may be read just before the report replaces it; one with an earlier start and the same
+ * ticks is of what the process was before it executed another program.
  */
 static void drop_twins(struct cmd_job *job)
 {
@@ -178,7 +171,9 @@ static void drop_twins(struct cmd_job *job)
 		struct cmd_rank *used = job->ranks[n - 1], *other = job->ranks[i];
 
 		if (compare_processes(used, other)) {
-			if (has_executed(used, other)) {
+			if (used->is_killed && used->starttime > 0 && used->host == other->host &&
+			    used->starttime == other->starttime && used->pid == other->pid &&
+			    used->rank == other->rank) {
 				used->is_killed = false;
 				used->goes_on = "executed another program";
 				used->lasted = other->started - used->started;
@@ -214,23 +209,6 @@ static int compare_runs(const void *a, const void *b)
 	return cmd_compare(one->began, other->began) ?: strcmp(one->id, other->id);
 }
 
-/* One such as a launcher may belong to any job. */
-static bool is_of_no_run(const struct cmd_rank *rank)
-{
-	return !*rank->job && rank->rank < 0;
-}
-
-static void add_to_run(struct cmd_run *run, struct cmd_rank *rank)
-{
-	rank->run = run;
-	rank->in[CMD_RUN] = &run->group;
-	run->is_killed &= rank->is_killed;
-	if (run->began < 0 || (rank->started >= 0 && rank->started < run->began))
-		run->began = rank->started;
-	if (rank->started >= 0)
-		run->ended = fmax(run->ended, rank->started + rank->lasted);
-}
-
 /* By their ids, of which each run has one. Of runs without an id the next begins where a rank
  * comes again after all have ended. */
 static void find_runs(struct cmd_job *job)
@@ -247,7 +225,8 @@ static void find_runs(struct cmd_job *job)
 		struct cmd_rank *rank = job->ranks[i];
 		size_t *had = &last[(size_t)fmax(rank->rank, 0)];
 
-		if (is_of_no_run(rank))
+		/* One such as a launcher may belong to any job. */
+		if (!*rank->job && rank->rank < 0)
 			continue;
 		if (!run || strcmp(run->id, rank->job) ||
 		    (!*run->id && *had == job->n_runs && rank->started >= run->ended)) {
@@ -257,7 +236,13 @@ static void find_runs(struct cmd_job *job)
 				rank->job, .began = -1, .ended = -1, .nranks = -1, .is_killed = true};
 		}
 		*had = job->n_runs;
-		add_to_run(run, rank);
+		rank->run = run;
+		rank->in[CMD_RUN] = &run->group;
+		run->is_killed &= rank->is_killed;
+		if (run->began < 0 || (rank->started >= 0 && rank->started < run->began))
+			run->began = rank->started;
+		if (rank->started >= 0)
+			run->ended = fmax(run->ended, rank->started + rank->lasted);
 	}
 	free(last);
 	qsort(job->runs, job->n_runs, sizeof(struct cmd_run *), compare_runs);
@@ -472,23 +457,6 @@ static void find_main(struct cmd_job *job)
 		job->n_main++;
 }
 
-/* Of a run, whose ranks begin there. */
-static void find_missing(struct cmd_job *job, struct cmd_run *run, struct cmd_rank **at)
-{
-	struct cmd_rank **end = at + run->n_ranks;
-
-	run->missing = cmd_realloc(NULL, (size_t)fmax(run->nranks, 0) * sizeof *run->missing);
-	for (long next = 0; next < (long)run->nranks; next++) {
-		while (at < end && (long)(*at)->rank < next)
-			at++;
-		if (at == end || (long)(*at)->rank > next)
-			run->missing[run->n_missing++] = next;
-	}
-	job->n_missing += run->n_missing;
-	if (run->nranks >= 0)
-		job->nranks = fmax(job->nranks, 0) + run->nranks;
-}
-
 static void count_ranks(struct cmd_job *job)
 {
 	struct cmd_rank **at = job->ranks;
@@ -502,8 +470,22 @@ static void count_ranks(struct cmd_job *job)
 		run->nranks = fmax(run->nranks, job->ranks[i]->nranks);
 	}
 	job->nranks = -1;
-	for (size_t i = 0; i < job->n_runs; at += job->runs[i++]->n_ranks)
-		find_missing(job, job->runs[i], at);
+	for (size_t i = 0; i < job->n_runs; i++) {
+		struct cmd_run *run = job->runs[i];
+		struct cmd_rank **end = at + run->n_ranks;
+
+		run->missing = cmd_realloc(NULL, (size_t)fmax(run->nranks, 0) * sizeof(long));
+		for (long next = 0; next < (long)run->nranks; next++) {
+			while (at < end && (long)(*at)->rank < next)
+				at++;
+			if (at == end || (long)(*at)->rank > next)
+				run->missing[run->n_missing++] = next;
+		}
+		at = end;
+		job->n_missing += run->n_missing;
+		if (run->nranks >= 0)
+			job->nranks = fmax(job->nranks, 0) + run->nranks;
+	}
 }
 
 /* --- sums ------------------------------------------------------------------------------ */

@@ -241,16 +241,6 @@ static void check(const json_t *report, const struct cmd_rank *rank, struct cmd_
 		wrong(fault, "has rank %.0f of %.0f", rank->rank, rank->nranks);
 }
 
-/* Whether the process of a record is there: on this host, with that start time. */
-static bool still_runs(const struct cmd_rank *rank)
-{
-	char host[HOST_NAME_MAX + 1] = "";
-
-	gethostname(host, sizeof host - 1);
-	return !strcmp(rank->host ?: "", host) && rank->starttime > 0 && rank->pid < INT_MAX &&
-	       (double)pin_running_since((int)rank->pid) == rank->starttime;
-}
-
 static double in_memory(const struct cmd_rank *rank, const char *file, const char *field)
 {
 	char path[64];
@@ -261,10 +251,16 @@ static double in_memory(const struct cmd_rank *rank, const char *file, const cha
 	return kib == SIZE_MAX ? -1 : (double)kib * 1024;
 }
 
-/* A record may be older than what the process has touched since. */
+/* The process of a record may be there, on this host with that start time. Then it may have
+ * touched more since. */
 static void read_running(struct cmd_rank *rank)
 {
-	if (!rank->is_killed || !still_runs(rank))
+	char host[HOST_NAME_MAX + 1] = "";
+
+	gethostname(host, sizeof host - 1);
+	if (!rank->is_killed || strcmp(rank->host ?: "", host) || rank->starttime <= 0 ||
+	    rank->pid > INT_MAX ||
+	    (double)pin_running_since((int)rank->pid) != rank->starttime)
 		return;
 	rank->is_killed = false;
 	rank->goes_on = "still runs";

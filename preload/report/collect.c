@@ -83,12 +83,6 @@ static struct resident heap_in_memory(void)
 	return resident;
 }
 
-/* What the kernel says of all mappings, which takes it a look at each page. */
-static size_t in_mappings(const char *name)
-{
-	return pin_io_number("/proc/self/smaps_rollup", name, SIZE_MAX / PIN_KIB) * PIN_KIB;
-}
-
 /* What the process has in memory of a kind, as /proc/self/status says, without the heap's. */
 static size_t without_heap(const char *name, int64_t heap)
 {
