@@ -36,19 +36,13 @@ static void set_figures(json_t *object, const double *figures)
 		set_figure(object, i, figures[i]);
 }
 
-/* NULL for "". */
-static const char *id_of(const char *id)
-{
-	return *id ? id : NULL;
-}
-
 static json_t *rank_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_rank *rank = job->ranks[i];
 	const struct cmd_group *tree = rank->in[CMD_TREE];
 	json_t *object = json_pack(
 		"{s:o,s:s?,s:s,s:o,s:o,s:s,s:s,s:o,s:s?,s:o}", "rank",
-		number_or_null(rank->rank), "run", id_of(rank->job), "host", rank->host, "pid",
+		number_or_null(rank->rank), "run", *rank->job ? rank->job : NULL, "host", rank->host, "pid",
 		number_or_null(rank->pid), "parent", number_or_null(rank->parent), "program",
 		rank->program, "file", rank->file, "elapsed_s", number_or_null(rank->elapsed),
 		"trigger", rank->goes_on ?: rank->trigger, "tree_peak_bytes",
@@ -63,7 +57,7 @@ static json_t *run_object(const struct cmd_job *job, size_t i)
 	const struct cmd_run *run = job->runs[i];
 
 	return json_pack(
-		"{s:s?,s:o,s:o,s:o,s:o,s:o}", "id", id_of(run->id), "started",
+		"{s:s?,s:o,s:o,s:o,s:o,s:o}", "id", *run->id ? run->id : NULL, "started",
 		number_or_null(run->began), "ranks", number_or_null((double)run->n_ranks),
 		"nranks", number_or_null(run->nranks), "live_peak_bytes",
 		number_or_null(run->group.sum.most_live.live), "rss_peak_bytes", number_or_null(run->group.sum.most_resident));
@@ -157,7 +151,7 @@ static void print_statistics(const struct cmd_job *job)
 void cmd_json_print(const struct cmd_job *job)
 {
 	printf("{\"schema\":3,\"kind\":\"job\",\"version\":\"%s\"", PACKAGE_VERSION);
-	print(",\"job\":", json_pack("{s:s?,s:o}", "id", id_of(job->id), "started",
+	print(",\"job\":", json_pack("{s:s?,s:o}", "id", *job->id ? job->id : NULL, "started",
 				     number_or_null(job->started)));
 	print(",\"nranks\":", number_or_null(job->nranks));
 	print(",\"missing_ranks\":", missing_ranks(job));

@@ -124,8 +124,6 @@ static void print_mark(const struct cmd_rank *rank)
 		       *near.text ? ": " : "", near.text);
 }
 
-static void print_others(struct cmd_rank *const *ranks, size_t n, const struct cmd_rank *under);
-
 /* What a rank forked is below it, with a plus before the process ids. */
 static void print_rank(const struct cmd_rank *rank)
 {
@@ -138,20 +136,11 @@ static void print_rank(const struct cmd_rank *rank)
 	print_mark(rank);
 	if (!tree || rank->under)
 		return;
-	print_others(tree->ranks, tree->n, rank);
+	for (size_t i = 1; i < tree->n && i <= LARGEST; i++)
+		print_rank(tree->ranks[i]);
+	print_left_out(tree->n - 1, LARGEST, "more process");
 	printf(" %9s  with its %zu forked: %s in use at the peak\n", "", tree->n - 1,
 	       CMD_SIZE(tree->sum.most_live.live));
-}
-
-/* Those of a rank's tree, or of none. */
-static void print_others(struct cmd_rank *const *ranks, size_t n, const struct cmd_rank *under)
-{
-	size_t n_shown = 0;
-
-	for (size_t i = 0; i < n; i++)
-		if (ranks[i]->under == under && n_shown++ < LARGEST)
-			print_rank(ranks[i]);
-	print_left_out(n_shown, LARGEST, "more process");
 }
 
 /* The rows of each run are behind its id. */
@@ -217,12 +206,17 @@ static void print_largest(const struct cmd_job *job)
 
 void cmd_table_ranks(const struct cmd_job *job)
 {
+	size_t n = 0;
+
 	print_head(job->ranks[0]->rank >= 0 ? "rank" : "process");
 	if (job->n_main > ALL)
 		print_largest(job);
 	else
 		print_ranks(job->ranks, job->n_main);
-	print_others(job->ranks + job->n_main, job->n_ranks - job->n_main, NULL);
+	for (size_t i = job->n_main; i < job->n_ranks; i++)
+		if (!job->ranks[i]->under && n++ < LARGEST)
+			print_rank(job->ranks[i]);
+	print_left_out(n, LARGEST, "more process");
 	if (job->n_main > 1)
 		print_statistics(job);
 }

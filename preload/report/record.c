@@ -126,7 +126,7 @@ static void format_report(void)
 static void write_part(void)
 {
 	int64_t peak = (int64_t)pin_live_peak().bytes;
-	uint64_t began = pin_os_now_ns(), now, rest;
+	uint64_t began = pin_os_now_ns(), took;
 
 	pin_timeline_stepped = false;
 	pin_live_due = peak + step_above(peak);
@@ -136,9 +136,8 @@ static void write_part(void)
 	put(&part.next, sizeof part.next);
 	put(part.text, part.n_bytes);
 	put(&part, offsetof(struct pin_running_part, text));
-	now = pin_os_now_ns();
-	rest = (now - began) * REST < SECOND ? (now - began) * REST : SECOND;
-	rests_until = now + rest;
+	took = pin_os_now_ns() - began;
+	rests_until = began + took + (took < SECOND / REST ? took * REST : SECOND);
 }
 
 /* What one call of malloc may write. Where others go on allocating, one of them does the rest.
