@@ -667,13 +667,13 @@ died() {
 }
 
 # bats test_tags=thorough
-@test "thirty thousand reports with forked children take seconds" {
+@test "sixty thousand reports with forked children take seconds" {
 	mkdir job
-	jq -c 'range(10000) as $r | .rank = $r | .nranks = 10000 | .host = "node\($r / 128 | floor)" | .pid = 4 * $r
+	jq -c 'range(20000) as $r | .rank = $r | .nranks = 20000 | .host = "node\($r / 128 | floor)" | .pid = 4 * $r
 		| ., (.parent = .pid | .pid += 1), (.parent = .pid | .pid += 2)' "$base" |
 		split -l 1 -a 5 -d --additional-suffix=.json - job/
 	run -0 prlimit --cpu=10 "$pinalloc" report job
-	[ "${lines[0]}" = 'pinalloc: app, 10000 ranks and 20000 other processes on 79 hosts, 6.5 s' ]
+	[ "${lines[0]}" = 'pinalloc: app, 20000 ranks and 40000 other processes on 157 hosts, 6.5 s' ]
 }
 
 @test "what a rank forked is under it, and counts in the peak of its tree while it ran" {

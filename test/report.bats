@@ -491,6 +491,8 @@ for i in range(4):
 		[ "$(figure "$file" .parent)" = "$pid" ]
 		jq -e '[.timeline[] | .[1] <= .[2]] | all' "$file"
 		jq -e '.resident.heap_bytes <= .memory.mapped_bytes' "$file"
+		# The parent has the rest.
+		jq -e '.memory | .pss_bytes + 190 * 1048576 < .rss_bytes and .pss_bytes > .live_peak_bytes' "$file"
 		[ "$(figure "$file" '.peak_sites | map(.bytes) | add')" -lt $((190 << 20)) ]
 	done
 	for file in out.[0-9]*.json; do figure "$file" .memory; done
