@@ -142,8 +142,8 @@ nearest() {
 @test "the limit that some process was nearest to is named, with what helps if there is little left" {
 	nearest '.registered_peak_bytes *= 4' 'Nearest to a limit: locked memory, 50 % of 1.0 GiB, rank 1.'
 	nearest '.registered_peak_bytes *= 8' 'Nearest to a limit: locked memory, 100 % of 1.0 GiB, rank 1. Cure: raise ulimit -l, where the program or its launcher is started.'
-	# A page in two memory regions counts twice, as the library counts it.
-	nearest '.registered_peak_bytes *= 2 | .pinned_limit_bytes = .registered_peak_bytes * 2' \
+	# A page in two memory regions counts once, as the library counts it.
+	nearest '.registered_peak_bytes *= 3 | .pinned_peak_bytes = 268435456 | .pinned_limit_bytes = 536870912' \
 		'Nearest to a limit: pinned memory, 50 % of 512.0 MiB, rank 1.'
 	nearest '.cgroup_limit_bytes = 1e9 | .cgroup_peak_bytes = 99e7' \
 		'Nearest to a limit: memory of the control group, 99 % of 953.7 MiB, rank 1. Cure: ask the batch system for more memory, or start fewer processes on a node.'
