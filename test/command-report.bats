@@ -151,10 +151,10 @@ nearest() {
 		'Nearest to a limit: memory of the control group, 99 % of 953.7 MiB, rank 1 (memory.events: high 0, oom_kill 3). Cure: ask the batch system for more memory, or start fewer processes on a node.'
 	# What others of the group know of the same events is not added.
 	nearest '.cgroup_limit_bytes = 1e9 | .cgroup_high_bytes = 1e9 | .cgroup_peak_bytes = 11e8 | .cgroup_high_events = 7 | .cgroup_oom_kills = 0' \
-		'Nearest to a limit: memory.high of the control group, 110 % of 953.7 MiB, rank 1 (memory.events: high 7, oom_kill 0). Cure: ask the batch system for more memory, or start fewer processes on a node: above memory.high the kernel slows them down.'
+		'OVER A LIMIT: memory.high of the control group, 110 % of 953.7 MiB, rank 1 (memory.events: high 7, oom_kill 0). Cure: ask the batch system for more memory, or start fewer processes on a node: above memory.high the kernel slows them down.'
 	jq '.rank = 0 | .pid = 99 | .memory.cgroup_high_events = 5' job/1.json > job/0.json
 	run -0 "$pinalloc" report job
-	told Nearest 'events: high 7, oom'
+	told OVER 'events: high 7, oom'
 	nearest '.cgroup_limit_bytes = 1e9 | .cgroup_high_bytes = 1e9 | .cgroup_peak_bytes = 4e8 | .cgroup_high_events = 0 | .cgroup_oom_kills = 0' \
 		'No limit was near; the nearest: memory.high of the control group, 40 % of 953.7 MiB, rank 1.'
 	nearest '.heap_limit_bytes = .mapped_bytes' \
