@@ -32,8 +32,7 @@ PIN_WRITTEN_FIRST static struct {
 
 static void unlock_own(void)
 {
-	if (pin_hooks.loader_lock)
-		pin_mutex_unlock(pin_hooks.loader_lock);
+	pin_mutex_unlock(&pin_loader_lock);
 	pin_maps_unlock_all();
 	pin_mutex_unlock(&pin_sites_lock);
 	pin_mutex_unlock(&pin_leaf_lock);
@@ -49,8 +48,7 @@ static void lock_stream_list(void)
 
 static void prepare(void)
 {
-	if (pin_hooks.loader_lock)
-		pin_mutex_lock(pin_hooks.loader_lock);
+	pin_mutex_lock(&pin_loader_lock);
 	lock_stream_list();
 	pin_mutex_lock(&pin_begin_lock);
 	/* jemalloc's locks come first, but the holder of this one may wait for them. */

@@ -9,11 +9,10 @@
 #ifndef PIN_HOOKS_H
 #define PIN_HOOKS_H
 
-#include "allocator/base.h"
+#include "allocator/mutex.h"
 
 #include <stdatomic.h>
 
-struct pin_mutex;
 struct pin_range;
 
 extern PIN_HIDDEN struct pin_hooks {
@@ -36,11 +35,6 @@ extern PIN_HIDDEN struct pin_hooks {
 	 * that reaches another granule. Takes no lock.
 	 */
 	void (*note_touched)(void);
-	/*
-	 * atfork.c holds it while fork() copies the process. Taken before the heap's locks:
-	 * who has it may wait for a thread that allocates.
-	 */
-	struct pin_mutex *loader_lock;
 	/* atfork.c, in a child, after the heap's locks were given back. */
 	void (*in_child)(void);
 
@@ -67,6 +61,12 @@ extern PIN_HIDDEN struct pin_hooks {
 	size_t (*withdraw_keys)(uintptr_t start, size_t length);
 	void (*settle_foreign)(struct pin_range pages, bool is_discarded);
 } pin_hooks;
+
+/*
+ * Held, by a shielded thread, while the loader's list of files is looked at. atfork.c takes it
+ * before the heap's locks: who has it may wait for a thread that allocates.
+ */
+extern PIN_HIDDEN struct pin_mutex pin_loader_lock;
 
 /* Calls a hook that returns nothing, if it is set. */
 #define pin_hook(name, ...)                          \

@@ -414,6 +414,7 @@ static void give_long(struct pin_map *map)
 		give_words(map, &lanes[lane].words[LONG_SET], WAYS);
 }
 
+/* Of the map; of others, too, unless `only` is set. */
 static uint32_t take_from(struct pin_map *map, const struct pin_run_need *need, bool only,
 			  size_t *n_used)
 {
@@ -436,7 +437,10 @@ static uint32_t take_from(struct pin_map *map, const struct pin_run_need *need, 
 	if (PIN_UNLIKELY(!page))
 		page = take_from_lanes(map, need, n_used);
 	pin_map_unlock(map);
-	return page || only ? page : take_elsewhere(map, need, true, n_used);
+	page = page || only ? page : take_elsewhere(map, need, true, n_used);
+	if (page)
+		pin_page_set_state(page, PIN_STATE_TAKEN);
+	return page;
 }
 
 uint32_t pin_run_take(struct pin_run_need *need, size_t *n_used)
@@ -445,25 +449,18 @@ uint32_t pin_run_take(struct pin_run_need *need, size_t *n_used)
 	uint32_t map = map_here(lane);
 	uint64_t run = need->n_pages <= LONG_MOST ? take(lane, map, need) : 0;
 
-	if (PIN_LIKELY(run)) {
-		page = page_of(run);
-		need->n_pages = pages_of(run);
-		*n_used = (size_t)need->n_pages << PIN_UNIT_SHIFT;
-	} else {
-		page = take_from(&pin_maps[map], need, false, n_used);
-	}
-	if (PIN_LIKELY(page))
-		pin_page_set_state(page, PIN_STATE_TAKEN);
+	if (PIN_UNLIKELY(!run))
+		return take_from(&pin_maps[map], need, false, n_used);
+	page = page_of(run);
+	need->n_pages = pages_of(run);
+	*n_used = (size_t)need->n_pages << PIN_UNIT_SHIFT;
+	pin_page_set_state(page, PIN_STATE_TAKEN);
 	return page;
 }
 
 uint32_t pin_run_take_on(uint32_t node, struct pin_run_need *need, size_t *n_used)
 {
-	uint32_t page = take_from(&pin_maps[pin_map_begin(node)], need, true, n_used);
-
-	if (page)
-		pin_page_set_state(page, PIN_STATE_TAKEN);
-	return page;
+	return take_from(&pin_maps[pin_map_begin(node)], need, true, n_used);
 }
 
 #ifdef PIN_DEBUG

@@ -187,7 +187,8 @@ static uint32_t before(const struct pin_span *span, uint32_t page, enum pin_run_
 /* Of the one that begins there. */
 static uint32_t behind(const struct pin_span *span, uint32_t page, enum pin_run_state state)
 {
-	return page != end_of(span) && pin_page_state(page) == state ? pin_page(page)->length : 0;
+	return page != end_of(span) && pin_page_state(page) == state ? pin_page(page)->length
+								     : 0;
 }
 
 static void give(struct pin_map *map, struct run run, enum pin_run_state state)
@@ -250,8 +251,7 @@ void pin_run_cut(struct pin_map *map, uint32_t page, uint32_t at, uint32_t n_pag
 	pass(n_pages);
 }
 
-uint32_t pin_map_take_used(struct pin_map *map, const struct pin_run_need *need,
-			   size_t *n_used)
+uint32_t pin_map_take_used(struct pin_map *map, const struct pin_run_need *need, size_t *n_used)
 {
 	uint32_t page = find(&map->used, need->n_pages, need->alignment), at;
 
@@ -310,8 +310,7 @@ static bool grow_by_step(struct pin_map *map, size_t n_lacking)
 {
 	size_t step = min_step(map);
 
-	return (n_lacking < step && add_memory(map, step)) ||
-	       add_memory(map, n_lacking);
+	return (n_lacking < step && add_memory(map, step)) || add_memory(map, n_lacking);
 }
 
 /* --- new memory ------------------------------------------------------------------- */
@@ -408,10 +407,9 @@ bool pin_run_extend(struct pin_map *map, uint32_t page, uint32_t n_pages, size_t
 	uint32_t has = free_from(span, page);
 
 	/* Only the span that grows, and if nothing is in between. */
-	if (has < n_pages &&
-	    (map->span != span || page + has != end_of(span) ||
-	     !grow_by_step(map, (size_t)(n_pages - has) << PIN_UNIT_SHIFT) ||
-	     map->span != span || free_from(span, page) < n_pages))
+	if (has < n_pages && (map->span != span || page + has != end_of(span) ||
+			      !grow_by_step(map, (size_t)(n_pages - has) << PIN_UNIT_SHIFT) ||
+			      map->span != span || free_from(span, page) < n_pages))
 		return false;
 	pin_run_cut(map, page, page, n_pages, n_used);
 	return true;

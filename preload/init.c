@@ -18,7 +18,6 @@
 #include "preload/report/report-file.h"
 #include "preload/report/write.h"
 #include "regpool/arm.h"
-#include "regpool/files.h"
 #include "regpool/foreign.h"
 #include "regpool/listeners.h"
 #include "regpool/state.h"
@@ -69,7 +68,8 @@ static bool heap_is_ours(void)
  * Then come the handlers of others, which may allocate.
  *
  * Last, allocator/atfork.c takes the locks of looks at the loader's list of files, of the list
- * of streams, of the heap, and of walks along the stack. It is installed before all others, by the first malloc or below.
+ * of streams, of the heap, and of walks along the stack. It is installed before all others, by
+ * the first malloc or below.
  *
  * The child counts anew, what it has beside its parent, when its heap works.
  */
@@ -132,7 +132,6 @@ __attribute__((constructor(101))) static void init_library(void)
 		.note_memory = pin_record_note,
 		.pinned = &pin_state.registered,
 		.note_touched = pin_state_changed,
-		.loader_lock = &pin_loader_lock,
 		.in_child = in_child,
 		.note_registered = pin_record_note_counts,
 		.note_armed = pin_userpool_preallocate,

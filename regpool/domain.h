@@ -64,7 +64,7 @@ struct pin_access_set {
 	_Atomic bool is_first;	   /* no other set was armed: looks count as requests */
 	_Atomic uint32_t n_needed; /* requests that had to be registered, up to PIN_IN_USE */
 	pthread_mutex_t lock;	   /* guards the following; see entries.h */
-	uint32_t furthest;     /* the root of the tree of entries (entries.c) */
+	uint32_t furthest;	   /* the root of the tree of entries (entries.c) */
 } __attribute__((aligned(64)));
 
 struct pin_domain {

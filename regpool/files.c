@@ -14,10 +14,9 @@
  */
 static struct {
 	struct link_map *_Atomic map;
-	ElfW(Dyn) *_Atomic dynamic;
+	ElfW(Dyn) * _Atomic dynamic;
 	struct pin_range pages;
 } files[MOST];
-struct pin_mutex pin_loader_lock;
 static _Atomic unsigned n_files;
 static _Atomic uint32_t n_changes, state;
 

@@ -8,16 +8,10 @@
 #ifndef PIN_FILES_H
 #define PIN_FILES_H
 
-#include "allocator/mutex.h"
+#include "allocator/hooks.h"
 #include "regpool/granule.h"
 
 #include <link.h>
-
-/*
- * Held, by a shielded thread, while the list is looked at. fork() waits for it, before it waits
- * for the heap.
- */
-extern struct pin_mutex pin_loader_lock;
 
 /*
  * Another number each time the list has changed; 0 in a child as long as it has not changed
