@@ -46,7 +46,7 @@ struct look {
 	bool has_more; /* something was registered, or a set is not known to be in use yet */
 	size_t n_new;  /* granules newly seen to be resident */
 	size_t cell;   /* size of cells */
-	size_t earned; /* bytes that may have been replaced since the process began */
+	size_t spare;  /* bytes that may have been replaced in vain since the process began */
 };
 
 /*
@@ -128,22 +128,28 @@ static uintptr_t middle_of(struct pin_range cell)
 /*
  * Whether the memory regions that one over the range would replace may be: where blocks come
  * and go, and nobody makes requests, the same memory would be pinned again and again. What may
- * not is left to requests. Bytes count, in all sets together.
+ * not is left to requests. Bytes count, in all sets together: of what no request has used since
+ * it was registered, so many may be replaced, and a few times what requests have used.
  */
-static bool may_replace(struct pin_access_set *set, struct pin_range range, size_t earned)
+static bool may_replace(struct pin_access_set *set, struct pin_range range, size_t so_many)
 {
-	static size_t replaced; /* bytes, so far */
+	static size_t replaced, earned; /* bytes, so far */
+	size_t unused = 0, used = 0;
 	struct pin_entry *entry;
 	struct pin_walk walk;
-	size_t n = 0;
 
 	pthread_mutex_lock(&set->lock);
-	for (walk = pin_entries_walk(set, range); (entry = pin_entries_next(set, &walk));)
-		n += pin_entry_is_idle(set, entry) ? entry->length : 0;
+	for (walk = pin_entries_walk(set, range); (entry = pin_entries_next(set, &walk));) {
+		struct pin_region *region = pin_entry_region(set, entry);
+
+		if (pin_entry_is_idle(set, entry))
+			*(region->used_at == region->seen_at ? &unused : &used) += entry->length;
+	}
 	pthread_mutex_unlock(&set->lock);
-	if (replaced + n > earned)
-		return !n;
-	replaced += n;
+	if (replaced + unused > so_many + earned + used * PIN_MUCH_LARGER)
+		return false;
+	replaced += unused;
+	earned += used * PIN_MUCH_LARGER;
 	return true;
 }
 
@@ -161,7 +167,7 @@ static void register_cell(const struct look *look, struct pin_access_set *set,
 		return;
 	if (length <= set->domain->max_mr_size && length <= pin_budget_limit() &&
 	    pin_granules_are_resident(cell) && !pin_segments_meet(cell) &&
-	    may_replace(set, cell, look->earned)) {
+	    may_replace(set, cell, look->spare)) {
 		register_range(set, cell);
 	} else if (is_quiet && length > PIN_GRANULE) {
 		middle = middle_of(cell);
@@ -209,10 +215,7 @@ static void count_look(struct look *look)
 		}
 }
 
-/*
- * A quarter of the heap may be registered again; with each request that was served some cells,
- * and of what had to be registered for requests a few times as much.
- */
+/* In vain a quarter of the heap may be replaced, and a few times what requests waited for. */
 static void look_at_all(struct look *look)
 {
 	uint64_t ahead = pin_state.ahead;
@@ -222,9 +225,7 @@ static void look_at_all(struct look *look)
 		pin_entries_purge_domain(&pin_domains[i]);
 	pin_evict_excess(0);
 	look->cell = pin_choice_cell_size(pin_budget_limit());
-	look->earned = pin_span_bytes() / 4 +
-		       (pin_state_requests(PIN_SERVED) * look->cell + pin_state.awaited) *
-			       PIN_MUCH_LARGER;
+	look->spare = pin_span_bytes() / 4 + pin_state.awaited * PIN_MUCH_LARGER;
 	register_segments();
 	for (uint32_t i = pin_span_count(); i--;)
 		visit_span(look, pin_span_get(i));
