@@ -9,7 +9,7 @@
 #ifndef PIN_HOOKS_H
 #define PIN_HOOKS_H
 
-#include "allocator/mutex.h"
+#include "allocator/base.h"
 
 #include <stdatomic.h>
 
@@ -61,12 +61,6 @@ extern PIN_HIDDEN struct pin_hooks {
 	size_t (*withdraw_keys)(uintptr_t start, size_t length);
 	void (*settle_foreign)(struct pin_range pages, bool is_discarded);
 } pin_hooks;
-
-/*
- * Held, by a shielded thread, while the loader's list of files is looked at. atfork.c takes it
- * before the heap's locks: who has it may wait for a thread that allocates.
- */
-extern PIN_HIDDEN struct pin_mutex pin_loader_lock;
 
 /* Calls a hook that returns nothing, if it is set. */
 #define pin_hook(name, ...)                          \

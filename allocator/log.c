@@ -15,7 +15,6 @@
 enum pin_log_level pin_log_limit = PIN_LOG_WARN;
 /* Here, because all that calls a hook may log. */
 PIN_WRITTEN_FIRST struct pin_hooks pin_hooks;
-struct pin_mutex pin_loader_lock;
 
 struct sink {
 	char *buf;

@@ -13,6 +13,7 @@
 
 PIN_WRITTEN_FIRST _Atomic uint64_t pin_sites_n_peaks;
 PIN_WRITTEN_FIRST struct pin_mutex pin_sites_lock;
+struct pin_mutex pin_loader_lock;
 
 /*
  * Protected by the lock, except n_sites, which is stored when a site is complete. Site 0,

@@ -35,6 +35,12 @@ struct pin_site {
  * child. */
 extern struct pin_mutex pin_sites_lock;
 
+/*
+ * Held, by a shielded thread, while the loader's list of files is looked at (regpool/files.c).
+ * A fork takes it before the heap's locks: who has it may wait for a thread that allocates.
+ */
+extern struct pin_mutex pin_loader_lock;
+
 /* Internal: how many times the peak has been raised. */
 extern _Atomic uint64_t pin_sites_n_peaks;
 

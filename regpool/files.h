@@ -8,7 +8,7 @@
 #ifndef PIN_FILES_H
 #define PIN_FILES_H
 
-#include "allocator/hooks.h"
+#include "allocator/sites.h"
 #include "regpool/granule.h"
 
 #include <link.h>
