@@ -3,7 +3,8 @@
  * What programs expect of an adapter beyond fake-ibverbs.c, with which it is linked: queue
  * pairs, each connected to itself or to another of the process, and registrations that make
  * memory resident, and fail where there is none. An RDMA write or read is a copy, made at once
- * if the keys permit it. It does not notice pages that were replaced: that takes real verbs.
+ * if the keys permit it; with FAKE_PINS in the environment, of the pages that were registered
+ * (fake-pins.c).
  */
 #include <config.h>
 
@@ -39,16 +40,20 @@ struct fake_qp {
 
 static _Atomic(struct fake_qp *) qps[MOST_QPS];
 
-/* Linux before 5.14 cannot say. */
-bool fake_adapter_reaches(void *addr, size_t length, unsigned access)
+/* Linux before 5.14 cannot say whether there is such memory; io_uring takes what can be written. */
+int fake_adapter_pin(uint32_t lkey, void *addr, size_t length, unsigned access)
 {
-	const unsigned writing = IBV_ACCESS_LOCAL_WRITE;
+	bool writes = access & IBV_ACCESS_LOCAL_WRITE;
 	uintptr_t start = (uintptr_t)addr & -PAGE;
 	size_t n_bytes = ((uintptr_t)addr + length - start + PAGE - 1) & -PAGE;
+	int error;
 
-	return !madvise((void *)start, n_bytes,
-			access & writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) ||
-	       errno == EINVAL;
+	if (madvise((void *)start, n_bytes,
+		    writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) &&
+	    errno != EINVAL)
+		return EFAULT;
+	error = fake_pins_add(lkey, start, n_bytes);
+	return error == EOPNOTSUPP || (error == EFAULT && !writes) ? 0 : error;
 }
 
 /* --- completions --------------------------------------------------------------- */
@@ -147,6 +152,7 @@ static enum ibv_wc_status move(const struct fake_qp *qp, const struct ibv_send_w
 	const struct ibv_sge *local = wr->sg_list;
 	void *near = (void *)(uintptr_t)local->addr;
 	void *far = (void *)(uintptr_t)wr->wr.rdma.remote_addr;
+	uint32_t far_key = fake_lkey_of(wr->wr.rdma.rkey);
 	bool reads = wr->opcode == IBV_WR_RDMA_READ;
 
 	if (qp->is_broken)
@@ -160,7 +166,9 @@ static enum ibv_wc_status move(const struct fake_qp *qp, const struct ibv_send_w
 			      reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE,
 			      peer->qp.pd, far, local->length))
 		return IBV_WC_REM_ACCESS_ERR;
-	memmove(reads ? near : far, reads ? far : near, local->length);
+	if (!(reads ? fake_pins_move(local->lkey, near, far_key, far, local->length)
+		    : fake_pins_move(far_key, far, local->lkey, near, local->length)))
+		return IBV_WC_GENERAL_ERR;
 	return IBV_WC_SUCCESS;
 }
 

@@ -23,9 +23,6 @@
 static const struct pin_ibverbs *verbs;
 static bool may_fail;
 
-/* Of fake-adapter.c: whether there is memory that can be accessed like this. */
-__attribute__((weak)) bool fake_adapter_reaches(void *addr, size_t length, unsigned access);
-
 /* In the unit tests it is the library's and changes its table; here it is the table. */
 void pin_ibverbs_replace(const struct pin_ibverbs *table)
 {
@@ -40,6 +37,8 @@ __attribute__((constructor)) static void install(void)
 		fake_verbs.max_mr = (unsigned)atoi(getenv("FAKE_MOST_OBJECTS"));
 	if (getenv("FAKE_MOST_BYTES"))
 		fake_verbs.limit = (size_t)atol(getenv("FAKE_MOST_BYTES"));
+	if (getenv("FAKE_PINS"))
+		fake_pins_start();
 }
 
 /* With what is to be said, in errno. */
@@ -126,10 +125,6 @@ PIN_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t
 {
 	if (fails(INJECT_REG_MR))
 		return NULL;
-	if (fake_adapter_reaches && !fake_adapter_reaches(addr, length, access)) {
-		errno = EFAULT;
-		return NULL;
-	}
 	return verbs->reg_mr_iova2(pd, addr, length, iova, access);
 }
 

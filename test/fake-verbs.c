@@ -127,6 +127,7 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 			     unsigned access)
 {
 	struct fake_mr *mr;
+	int error;
 
 	begin_call();
 	fake_verbs.tried++;
@@ -152,6 +153,14 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 	mr->mr.rkey = mr->mr.lkey | REMOTE;
 	mr->access = (int)access;
 	mr->length = length;
+	error = fake_adapter_pin ? fake_adapter_pin(mr->mr.lkey, addr, length, access) : 0;
+	if (error) {
+		fake_verbs.live--;
+		fake_verbs.registered -= length;
+		free(mr);
+		errno = error;
+		return NULL;
+	}
 	make_key(&mr->mr, access);
 	((struct fake_pd *)pd)->mrs++;
 	fake_pd_use(pd, 1);
@@ -179,6 +188,11 @@ bool fake_keys_reach(uint32_t lkey, uint32_t rkey, const struct ibv_pd *pd, cons
 	return key->lkey == lkey && rkey == (lkey | REMOTE) && reaches(key, pd, addr, length);
 }
 
+uint32_t fake_lkey_of(uint32_t rkey)
+{
+	return rkey & ~REMOTE;
+}
+
 bool fake_key_permits(uint32_t name, unsigned access, const struct ibv_pd *pd, const void *addr,
 		      size_t length)
 {
@@ -192,6 +206,8 @@ bool fake_key_permits(uint32_t name, unsigned access, const struct ibv_pd *pd, c
 static void end_key(const struct fake_mr *mr)
 {
 	key_of(mr->mr.lkey)->lkey = 0;
+	if (fake_adapter_unpin)
+		fake_adapter_unpin(mr->mr.lkey);
 	fake_verbs.registered -= mr->length;
 	fake_verbs.live--;
 }
@@ -246,6 +262,11 @@ static int rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
 		mr->addr = addr;
 		mr->length = length;
+		if (fake_adapter_pin) {
+			fake_adapter_unpin(mr->lkey);
+			if (fake_adapter_pin(mr->lkey, addr, length, rights))
+				return IBV_REREG_MR_ERR_CMD;
+		}
 	}
 	make_key(mr, rights);
 	return 0;

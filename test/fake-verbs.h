@@ -67,6 +67,21 @@ bool fake_keys_reach(uint32_t lkey, uint32_t rkey, const struct ibv_pd *pd, cons
 bool fake_key_permits(uint32_t key, unsigned access, const struct ibv_pd *pd, const void *addr,
 		      size_t length);
 
+/* Of the same MR. */
+uint32_t fake_lkey_of(uint32_t rkey);
+
+/*
+ * Of fake-adapter.c: takes the pages of a registration, and gives them up. 0, or an errno value.
+ */
+__attribute__((weak)) int fake_adapter_pin(uint32_t lkey, void *addr, size_t length,
+					   unsigned access);
+__attribute__((weak)) void fake_adapter_unpin(uint32_t lkey);
+
+/* Of fake-pins.c. */
+__attribute__((weak)) void fake_pins_start(void);
+int fake_pins_add(uint32_t lkey, uintptr_t start, size_t n_bytes);
+bool fake_pins_move(uint32_t to_key, char *to, uint32_t from_key, char *from, size_t n_bytes);
+
 /* ibv_import_pd() and ibv_unimport_pd(), which the library leaves alone. */
 struct ibv_pd *fake_import_pd(struct ibv_context *context, uint32_t handle);
 void fake_unimport_pd(struct ibv_pd *pd);

@@ -33,8 +33,19 @@ build_adapter() {
 		gcc -std=gnu11 -O2 -Wall -Wextra -Werror -I"$top_srcdir" -I"$top_builddir" -shared -fPIC \
 			-fvisibility=hidden -Wl,-soname,libibverbs.so.1 \
 			-Wl,--version-script=fake-ibverbs.map -o "$adapter/libibverbs.so.1" \
-			fake-adapter.c fake-ibverbs.c fake-verbs.c
+			fake-adapter.c fake-ibverbs.c fake-pins.c fake-verbs.c
 	)
+}
+
+# build_listeners: in setup_file, stand-ins for UCX, Open MPI and libfabric, by which a program hears what the
+# library tells these.
+build_listeners() {
+	local name
+
+	for name in libucm.so.0 libopen-pal.so.40 libfabric.so.1; do
+		gcc -O2 -shared -fPIC -fvisibility=hidden -o "$BATS_FILE_TMPDIR/$name" \
+			"$top_srcdir/test/programs/listener.c"
+	done
 }
 
 # adapted [NAME=VALUE…] COMMAND…: runs a command with that adapter.

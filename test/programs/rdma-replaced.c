@@ -5,13 +5,15 @@
  * MiB. Passes with the library and without. Prints TAP.
  *
  *     rdma-replaced [ROUNDS]
+ *     rdma-replaced cached LISTENER GROUPS
+ *                             instead, all ways, in memory of every kind that messages use by
+ *                             cache.h, but for those of these groups
  *     rdma-replaced forked    beside a child that keeps a copy of each descriptor
  */
 #include <config.h> /* for mremap() */
 
-#include "test/programs/rdma.h"
+#include "test/programs/cache.h"
 #include "test/programs/stale-ways.h"
-#include "test/tap.h"
 
 #include <signal.h>
 
@@ -54,6 +56,57 @@ static bool follows(const struct way *way)
 	return right;
 }
 
+/* --- with a cache -------------------------------------------------------------------------- */
+
+/* Into the memory, or from it, by the cache. */
+static bool passes(char *p, size_t n_bytes, bool is_sent)
+{
+	static uint64_t seed = 1u << 20;
+	struct cache_entry *entry;
+	bool right;
+
+	rdma_fill(is_sent ? p : landing, n_bytes, ++seed);
+	rdma_fill(is_sent ? landing : p, n_bytes, ~seed);
+	entry = cache_hold(p, p + n_bytes, p, p + n_bytes);
+	right = !(is_sent ? rdma_write(&rdma, p, entry->mr->lkey, landing, landing_mr->rkey,
+				       n_bytes)
+			  : rdma_write(&rdma, landing, landing_mr->lkey, p, entry->mr->rkey,
+				       n_bytes));
+	cache_release(entry);
+	return right && !rdma_wrong(is_sent ? landing : p, n_bytes, seed);
+}
+
+/* A message, and three more, each after pages were replaced, as far as that is possible. */
+static void cached(const struct way *way, bool is_sent)
+{
+	struct place place = {.n_bytes = BYTES, .fd = -1};
+	bool right = true;
+	int n = 0;
+
+	if (way->make(&place))
+		return;
+	do
+		right &= passes(place.buffer, BYTES, is_sent);
+	while (++n < 4 && !replace_pages(way, &place));
+	/* Of ways on stacks a thread is left, whose semaphores the next case uses. */
+	if (host.thread)
+		end_host();
+	ok(right, "%s: %d times %s", way->name, n, is_sent ? "sent" : "received");
+}
+
+static int try_cached(const char *listener, const char *left_out)
+{
+	cache_open(rdma.pd, listener);
+	for (size_t i = 0; i < N_WAYS; i++)
+		for (int is_sent = 0; is_sent < 2; is_sent++)
+			if (!strstr(left_out, ways[i].group))
+				cached(&ways[i], is_sent);
+	printf("# hits %u\n", cache.hits);
+	return done_testing();
+}
+
+/* --- behind malloc ------------------------------------------------------------------------- */
+
 /* Descriptors of this kind that the process has open. */
 static int count_watches(void)
 {
@@ -94,8 +147,10 @@ int main(int argc, char **argv)
 	unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 1;
 
 	rdma_connect(&rdma, ibv_alloc_pd(rdma_open()));
-	need((landing = malloc(PIECE)));
-	need((landing_mr = ibv_reg_mr(rdma.pd, landing, PIECE, RDMA_ACCESS)));
+	need((landing = malloc(BYTES)));
+	need((landing_mr = ibv_reg_mr(rdma.pd, landing, BYTES, RDMA_ACCESS)));
+	if (argc > 3)
+		return try_cached(argv[2], argv[3]);
 	if (argc > 1 && !strcmp(argv[1], "forked")) {
 		forked();
 		return done_testing();

@@ -1,260 +1,245 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A registration cache that only learns of unmapped memory from the library, like UCX's: it
- * registers more than requested, queues notifications for later, and deregisters what is in use
- * afterwards. Threads replace their own pages in every way, interleaved with those of others,
- * and send from them. Prints TAP.
+ * Threads send from memory, and receive into it, by a registration cache (cache.h), while they
+ * replace its pages in every way: of mappings that are registered together with those of
+ * other threads, and of heap blocks. Meanwhile children write their copies of it all, and pages are
+ * moved and swapped out where the system permits that. Prints TAP.
  *
  *     rdma-watch-model LISTENER SECONDS
  */
 #include <config.h> /* for mremap() */
 
-#include "test/programs/rdma-watch.h"
+#include "test/programs/cache.h"
+#include "test/programs/calls.h"
 
-enum { THREADS = 4, SLOTS = 64, PER_THREAD = SLOTS / THREADS, ENTRIES = 256 };
+#include <sys/wait.h>
+
+enum { THREADS = 4, SLOTS = 64, PER_THREAD = SLOTS / THREADS, BLOCKS = 16 };
 #define SLOT ((size_t)4 * PAGE)
 
+/*
+ * Arenas of SLOTS slots; slot i is of thread i % THREADS. Threads go on from one to the next, as a
+ * cache soon keeps nothing where pages were replaced. Only in the first one pages are
+ * discarded, as nothing is kept near such pages at all.
+ */
+#define ARENA  (SLOTS * SLOT)
+#define ARENAS 1024
+#define STAY   2048 /* rounds */
+static char *arenas;
+
 static struct ibv_pd *pd;
-static char *arena; /* SLOTS slots; slot i is of thread i % THREADS */
 static _Atomic bool enough;
 static pthread_barrier_t are_connected;
 
-/* --- the cache ---------------------------------------------------------------------- */
-
-static struct entry {
-	char *start, *end;
-	struct ibv_mr *mr; /* NULL: free */
-	unsigned users;
-	bool is_gone;
-} entries[ENTRIES];
-static pthread_mutex_t cache = PTHREAD_MUTEX_INITIALIZER;
-
-static struct {
-	char *start, *end;
-} gone[4096];
-static unsigned n_gone;
-static bool all_gone;
-static pthread_mutex_t queue = PTHREAD_MUTEX_INITIALIZER;
-static unsigned n_hits, n_registered, n_fallen_back;
-
-static void take_down(void *addr, size_t length)
-{
-	pthread_mutex_lock(&queue);
-	if (n_gone == sizeof gone / sizeof *gone) {
-		all_gone = true;
-	} else {
-		gone[n_gone].start = addr;
-		gone[n_gone++].end = (char *)addr + length;
-	}
-	pthread_mutex_unlock(&queue);
-}
-
-static void drop(struct entry *entry)
-{
-	need(!ibv_dereg_mr(entry->mr));
-	entry->mr = NULL;
-}
-
-static bool has_gone(const struct entry *entry)
-{
-	bool found = all_gone;
-
-	for (unsigned i = 0; i < n_gone && !found; i++)
-		found = gone[i].start < entry->end && entry->start < gone[i].end;
-	return found;
-}
-
-/* With the cache's lock. Nothing is deregistered with the queue's: that waits for its holder.
- */
-static void deal_with_gone(void)
-{
-	pthread_mutex_lock(&queue);
-	for (int i = 0; i < ENTRIES; i++)
-		entries[i].is_gone |= entries[i].mr && has_gone(&entries[i]);
-	n_gone = 0;
-	all_gone = false;
-	pthread_mutex_unlock(&queue);
-	for (int i = 0; i < ENTRIES; i++)
-		if (entries[i].mr && entries[i].is_gone && !entries[i].users)
-			drop(&entries[i]);
-}
-
-static struct entry *free_entry(void)
-{
-	for (int i = 0; i < ENTRIES; i++)
-		if (!entries[i].mr)
-			return &entries[i];
-	for (int i = 0; i < ENTRIES; i++)
-		if (!entries[i].users) {
-			drop(&entries[i]);
-			return &entries[i];
-		}
-	need(false);
-	return NULL;
-}
-
-static struct entry *cached(char *start, char *end)
-{
-	for (int i = 0; i < ENTRIES; i++)
-		if (entries[i].mr && !entries[i].is_gone && entries[i].start <= start &&
-		    entries[i].end >= end)
-			return &entries[i];
-	return NULL;
-}
-
-/* With neighbours, if they are there. */
-static struct entry *make_entry(char *slot, uint64_t *random)
-{
-	struct entry *entry = free_entry();
-	size_t n = (size_t)1 << rdma_random(random) % 3;
-
-	entry->start = arena + (size_t)(slot - arena) / SLOT / n * n * SLOT;
-	entry->end = entry->start + n * SLOT;
-	entry->mr = ibv_reg_mr(pd, entry->start, (size_t)(entry->end - entry->start),
-			       RDMA_ACCESS);
-	if (!entry->mr) {
-		n_fallen_back++;
-		entry->start = slot;
-		entry->end = slot + SLOT;
-		need((entry->mr = ibv_reg_mr(pd, slot, SLOT, RDMA_ACCESS)));
-	}
-	entry->users = 0;
-	entry->is_gone = false;
-	n_registered++;
-	return entry;
-}
-
-static struct entry *hold(char *slot, uint64_t *random)
-{
-	struct entry *entry;
-
-	pthread_mutex_lock(&cache);
-	deal_with_gone();
-	entry = cached(slot, slot + SLOT);
-	n_hits += entry != NULL;
-	if (!entry)
-		entry = make_entry(slot, random);
-	entry->users++;
-	pthread_mutex_unlock(&cache);
-	return entry;
-}
-
-static void release(struct entry *entry)
-{
-	pthread_mutex_lock(&cache);
-	entry->users--;
-	pthread_mutex_unlock(&cache);
-}
-
-/* --- threads -------------------------------------------------------------------------- */
-
-/* Nobody lets the kernel choose an address meanwhile, as it might be where another has just
- * unmapped: so do the queues of a connection, hence are_connected. */
-static void replace(char *slot, char *other, uint64_t *random)
-{
-	size_t part = PAGE << rdma_random(random) % 3;
-	char *p = slot + rdma_random(random) % (SLOT / part) * part;
-
-	switch (rdma_random(random) % 7) {
-	case 0:
-		map_over(p, part);
-		break;
-	case 1:
-		need(!munmap(p, part));
-		map_over(p, part);
-		break;
-	case 2:
-		map_over(other, part);
-		need(mremap(other, part, part, MREMAP_MAYMOVE | MREMAP_FIXED, p) == p);
-		break;
-	case 3:
-		/* A page at a time: not what is watched in part. */
-		need(mremap(p, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, other) == other);
-		map_over(p, PAGE);
-		break;
-	case 4:
-		need(raw_call(SYS_mmap, (long)p, (long)part, WRITABLE, ANONYMOUS | MAP_FIXED,
-			      -1) == (long)p);
-		break;
-	default:
-		need(!madvise(p, part, MADV_DONTNEED));
-	}
-}
-
 struct worker {
+	pthread_t thread;
 	unsigned number;
-	char *scratch;
+	uint64_t random;
+	char *scratch, *landing, *replaced;
+	struct ibv_mr *landing_mr;
+	struct rdma rdma;
+	struct block {
+		char *at;
+		size_t length;
+	} blocks[BLOCKS];
 	unsigned rounds, wrong, failed;
 };
 
-static void send_one(struct worker *it, struct rdma *rdma, char *landing,
-		     struct ibv_mr *landing_mr, uint64_t *random)
+static uint64_t draw(struct worker *it, uint64_t limit)
 {
-	size_t i = rdma_random(random) % PER_THREAD * THREADS + it->number;
-	char *slot = arena + i * SLOT;
-	uint64_t seed = rdma_random(random);
-	struct entry *entry;
+	return rdma_random(&it->random) % limit;
+}
 
-	/* Where pages were discarded nothing is kept any more: some hits come first. */
-	if (it->rounds > 8 * PER_THREAD && rdma_random(random) % 4)
-		replace(slot, it->scratch, random);
-	rdma_fill(slot, SLOT, seed);
-	entry = hold(slot, random);
-	it->failed += rdma_write(rdma, slot, entry->mr->lkey, landing, landing_mr->rkey,
-				 SLOT) != 0;
-	release(entry);
-	it->wrong += rdma_wrong(landing, SLOT, seed) != 0;
-	it->rounds++;
+/* --- pages that are replaced ------------------------------------------------------------ */
+
+static void map_fixed(call by, char *at, size_t length)
+{
+	need(by(SYS_mmap, (long)at, (long)length, WRITABLE, ANONYMOUS | MAP_FIXED, -1) ==
+	     (long)at);
+}
+
+static void move(call by, char *from, char *to)
+{
+	need(by(SYS_mremap, (long)from, (long)PAGE, (long)PAGE, MREMAP_MAYMOVE | MREMAP_FIXED,
+		(long)to) == (long)to);
+}
+
+/* Nobody lets the kernel choose an address meanwhile, as it might be where another has just
+ * unmapped: so do the queues of a connection, hence are_connected. */
+static void replace(struct worker *it, char *at, size_t length, bool may_discard)
+{
+	static const int advice[] = {MADV_DONTNEED, MADV_FREE, MADV_PAGEOUT};
+	call by = draw(it, 2) ? raw_call : by_libc;
+	size_t n = length / PAGE;
+	char *p = at + draw(it, n) * PAGE;
+	size_t part = (1 + draw(it, n - (size_t)(p - at) / PAGE)) * PAGE;
+
+	switch (draw(it, may_discard ? 6 : 4)) {
+	case 0:
+		map_fixed(by, p, part);
+		break;
+	case 1:
+		need(!by(SYS_munmap, (long)p, (long)part, 0, 0, 0));
+		map_fixed(by, p, part);
+		break;
+	case 2:
+		map_fixed(by, it->scratch, PAGE);
+		move(by, it->scratch, p);
+		break;
+	case 3:
+		move(by, p, it->scratch);
+		map_fixed(by, p, PAGE);
+		break;
+	default:
+		need(!by(SYS_madvise, (long)p, (long)part, advice[draw(it, 3)], 0, 0) ||
+		     errno == EINVAL);
+	}
+}
+
+/* The caches forget what was replaced; a mapping left behind is not watched for ever. */
+static void leave(const struct worker *it, char *arena)
+{
+	for (unsigned i = it->number; i < SLOTS; i += THREADS)
+		map_fixed(raw_call, arena + i * SLOT, SLOT);
+}
+
+/* --- messages --------------------------------------------------------------------------- */
+
+static void message(struct worker *it, char *at, size_t length, char *start, char *end)
+{
+	bool is_sent = draw(it, 2);
+	uint64_t seed = rdma_random(&it->random);
+	struct cache_entry *entry;
+
+	rdma_fill(is_sent ? at : it->landing, length, seed);
+	rdma_fill(is_sent ? it->landing : at, length, ~seed);
+	entry = cache_hold(at, at + length, start, end);
+	it->failed += (is_sent ? rdma_write(&it->rdma, at, entry->mr->lkey, it->landing,
+					    it->landing_mr->rkey, length)
+			       : rdma_write(&it->rdma, it->landing, it->landing_mr->lkey, at,
+					    entry->mr->rkey, length)) != 0;
+	cache_release(entry);
+	it->wrong += rdma_wrong(is_sent ? it->landing : at, length, seed) != 0;
+}
+
+/* A cache registers neighbours, too, which are of other threads. */
+static void by_mapping(struct worker *it)
+{
+	size_t arena = 1 + it->rounds / STAY % (ARENAS - 1), i, n = (size_t)1 << draw(it, 3);
+	bool may_discard = draw(it, 32) == 0;
+	char *slot, *start;
+
+	if (it->rounds % STAY == 0 && arena > 1)
+		leave(it, arenas + (arena - 1) * ARENA);
+	arena = may_discard ? 0 : arena;
+	i = draw(it, PER_THREAD) * THREADS + it->number;
+	slot = arenas + arena * ARENA + i * SLOT;
+	start = arenas + arena * ARENA + i / n * n * SLOT;
+	if (draw(it, 64) == 0)
+		replace(it, slot, SLOT, may_discard);
+	message(it, slot, SLOT, start, start + n * SLOT);
+}
+
+/*
+ * Behind malloc only pages of one block are replaced, which has its granule for itself: the library
+ * does not serve that afterwards.
+ */
+static void by_block(struct worker *it)
+{
+	struct block *block = &it->blocks[draw(it, BLOCKS)];
+
+	if (draw(it, 128) == 0) {
+		replace(it, it->replaced, SLOT, true);
+		message(it, it->replaced, SLOT, it->replaced, it->replaced + SLOT);
+		return;
+	}
+	if (!block->at || draw(it, 4) == 0) {
+		free(block->at);
+		block->length = PAGE << draw(it, 3);
+		need((block->at = aligned_alloc(draw(it, 2) ? PAGE : 64, block->length)));
+	}
+	message(it, block->at, block->length, block->at, block->at + block->length);
 }
 
 static void *work(void *arg)
 {
 	struct worker *it = arg;
-	uint64_t random = it->number;
-	char *landing = malloc(SLOT);
-	struct ibv_mr *landing_mr;
-	struct rdma rdma;
 
-	need(landing);
-	rdma_connect(&rdma, pd);
-	landing_mr = registered(pd, landing, SLOT);
+	it->landing = it->number % 2 ? malloc(SLOT) : rdma_map(SLOT);
+	need((it->replaced = aligned_alloc(2 * MIB, 2 * MIB)));
+	rdma_connect(&it->rdma, pd);
+	it->landing_mr = registered(pd, it->landing, SLOT);
 	pthread_barrier_wait(&are_connected);
-	while (!enough && !it->failed)
-		send_one(it, &rdma, landing, landing_mr, &random);
-	need(!ibv_dereg_mr(landing_mr));
-	rdma_disconnect(&rdma);
+	for (; !enough && !it->failed; it->rounds++)
+		draw(it, 2) ? by_mapping(it) : by_block(it);
+	need(!ibv_dereg_mr(it->landing_mr));
+	rdma_disconnect(&it->rdma);
 	return NULL;
+}
+
+/* --- the rest of the system ---------------------------------------------------------------- */
+
+/* What is registered all the time is in use there as well. */
+static void have_child(const struct worker *workers)
+{
+	pid_t child = fork();
+	int status;
+
+	need(child >= 0);
+	if (!child) {
+		for (int i = 0; i < 16; i++)
+			memset(malloc(SLOT), 1, SLOT);
+		for (int i = 0; i < THREADS; i++)
+			memset(workers[i].landing, 1, SLOT);
+		_exit(0);
+	}
+	need(waitpid(child, &status, 0) == child && !status);
+}
+
+static void disturb(const struct worker *workers, double deadline)
+{
+	int fd = open("/proc/sys/vm/compact_memory", O_WRONLY | O_CLOEXEC);
+
+	for (unsigned i = 0; rdma_now() < deadline; i++) {
+		have_child(workers);
+		madvise(arenas, ARENAS * ARENA, i % 2 ? MADV_MERGEABLE : MADV_COLD);
+		if (i % 16 == 0 && write(fd, "1", 1) < 0 && i == 0)
+			printf("# memory cannot be compacted: %s\n", strerror(errno));
+		usleep(100000);
+	}
+	close(fd);
 }
 
 int main(int argc, char **argv)
 {
-	struct worker workers[THREADS] = {{0, NULL, 0, 0, 0}};
+	struct worker workers[THREADS] = {0};
 	unsigned rounds = 0, wrong = 0, failed = 0;
-	pthread_t threads[THREADS];
+	double seconds;
 
 	need(argc == 3);
-	within(110);
-	listen_by(argv[1], take_down);
-	pd = ibv_alloc_pd(rdma_open());
-	need(pd);
-	arena = map_pages(SLOTS * SLOT);
-	need(!pthread_barrier_init(&are_connected, NULL, THREADS));
+	seconds = atof(argv[2]);
+	within(110 + (unsigned)seconds);
+	need((pd = ibv_alloc_pd(rdma_open())));
+	cache_open(pd, argv[1]);
+	arenas = rdma_map(ARENAS * ARENA);
+	need(!pthread_barrier_init(&are_connected, NULL, THREADS + 1));
 	for (unsigned i = 0; i < THREADS; i++) {
-		workers[i].number = i;
-		workers[i].scratch = map_pages(SLOT);
-		need(!pthread_create(&threads[i], NULL, work, &workers[i]));
+		workers[i].number = workers[i].random = i;
+		workers[i].scratch = map_pages(PAGE);
+		need(!pthread_create(&workers[i].thread, NULL, work, &workers[i]));
 	}
-	sleep((unsigned)atoi(argv[2]));
+	pthread_barrier_wait(&are_connected);
+	disturb(workers, rdma_now() + seconds);
 	enough = true;
 	for (unsigned i = 0; i < THREADS; i++) {
-		pthread_join(threads[i], NULL);
+		pthread_join(workers[i].thread, NULL);
 		rounds += workers[i].rounds;
 		wrong += workers[i].wrong;
 		failed += workers[i].failed;
 	}
-	printf("# %u rounds, %u hits, %u registered, %u of them alone\n", rounds, n_hits,
-	       n_registered, n_fallen_back);
-	ok(rounds > 50 && n_hits, "threads send from memory that they replace");
+	printf("# %u rounds, %u hits, %u registered, %u times told\n", rounds, cache.hits,
+	       cache.registered, cache.told);
+	ok(rounds > 1000 && cache.hits > rounds / 8, "threads use memory that they replace");
 	ok(!failed, "every message is sent: %u not", failed);
 	ok(!wrong, "and right: %u wrong", wrong);
 	return done_testing();

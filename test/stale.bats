@@ -1,0 +1,124 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-2-Clause
+# The promise: the adapter and the program never see different memory: what a key reaches are the pages that
+# the program has there, whatever it does with malloc or behind it, in any thread, and beside children. The
+# adapter here pins pages by io_uring, and moves what is in these pages. STALE_SECONDS is how long each
+# storm takes. (The lab has the same of MPI messages over real verbs.)
+
+setup_file() {
+	load helper
+	allowed userfaultfd
+	build_adapter
+	build_listeners
+	adapted FAKE_PINS=1 LD_PRELOAD="$adapter/libibverbs.so.1" "$(type -P true)" 2> "$BATS_FILE_TMPDIR/refused" ||
+		echo "# test/stale.bats is skipped: $(cat "$BATS_FILE_TMPDIR/refused")" >&3
+	export BATS_TEST_TIMEOUT=$((600 * ${TIMEOUT_SCALE:-1}))
+}
+
+setup() {
+	load helper
+	[ ! -s "$BATS_FILE_TMPDIR/refused" ] || skip "$(cat "$BATS_FILE_TMPDIR/refused")"
+	export FAKE_PINS=1
+	seconds=${STALE_SECONDS:-${TEST_ALL:+60}}
+	seconds=${seconds:-3}
+}
+
+# wrong NAME: how often rdma-stale counted that.
+wrong() {
+	grep -o "wrong-$1 [0-9]*" <<< "$output" | cut -d ' ' -f 2
+}
+
+# cached NAME=VALUE LISTENER GROUPS: all ways to replace pages but of these groups, with a cache of this kind, are
+# right.
+cached() {
+	succeeds "$1" "$programs/rdma-replaced" cached "$BATS_FILE_TMPDIR/$2" "$3"
+	[ "$(grep -c '^ok' <<< "$output")" -ge 80 ]
+	[ "$(grep -o '^# hits [0-9]*' <<< "$output" | cut -d ' ' -f 3)" -ge 30 ]
+}
+
+# stormy LISTENER [NAME=VALUE…]
+stormy() {
+	succeeds "${@:2}" "$programs/rdma-watch-model" "$BATS_FILE_TMPDIR/$1" "$seconds"
+}
+
+@test "with glibc's malloc, a cached registration transfers wrong data" {
+	run -0 --separate-stderr adapted "$programs/rdma-stale" 120
+	[ "$(wrong sent)" -gt 0 ]
+	[ "$(wrong received)" -gt 0 ]
+}
+
+@test "with the library it is always right, however heap is registered" {
+	rows always_right <<- 'END'
+		eager: ahead
+		lazy: on request
+		off: without the library, as the heap alone never moves
+	END
+}
+
+always_right() {
+	succeeds PINALLOC_REGISTER="$1" "$programs/rdma-stale" 1000
+	[ "$(grep -o 'hits [0-9]*' <<< "$output" | cut -d ' ' -f 2)" -ge 500 ]
+	[ "$(wrong sent)" -eq 0 ]
+	[ "$(wrong received)" -eq 0 ]
+	[ "$1" != off ] || [ "$(figure "$report" .registration.mr_created)" -eq 0 ]
+}
+
+@test "pages replaced behind malloc are not taken for the old ones" {
+	succeeds PINALLOC_REGISTER=lazy "$programs/rdma-replaced"
+	succeeds "$programs/rdma-replaced" 20
+	[ "$(figure "$report" '.registration.passed_through_reasons["pages replaced by the program"]')" -eq 320 ]
+	[ "$(figure "$report" .registration.served)" -ge 100 ]
+	[ "$(grep -c '^pinalloc.* replaced pages of its heap behind malloc' <<< "$stderr")" -eq 1 ]
+}
+
+@test "the program has no descriptor of the watch, and no child keeps one" {
+	succeeds "$programs/rdma-replaced" forked
+}
+
+@test "a cache that is told of nothing misses most replacements" {
+	run -1 --separate-stderr adapted LD_PRELOAD="$library" PINALLOC_WATCH=off "$programs/rdma-replaced" cached \
+		"$BATS_FILE_TMPDIR/libucm.so.0" heap
+	[ "$(grep -c '^not ok' <<< "$output")" -ge 60 ]
+}
+
+@test "with the library every replacement is right with UCX's cache, Open MPI's and libfabric's" {
+	cached PINALLOC_WATCH=on libucm.so.0 untold
+	cached PINALLOC_WATCH=on libopen-pal.so.40 untold,behind
+	cached PINALLOC_WATCH=on libfabric.so.1 untold
+}
+
+@test "with PINALLOC_WATCH=strict so are those that the kernel tells nobody of" {
+	cached PINALLOC_WATCH=strict libucm.so.0 none
+}
+
+@test "parent and child write their heaps while the parent's data is in flight" {
+	rows forks <<- 'END'
+		now: a child that writes
+		init: after ibv_fork_init()
+		early: after a child forked before any registration
+	END
+}
+
+forks() {
+	succeeds "$programs/rdma-fork" "$1"
+	[ "$(figure "$report" .registration.served)" -eq 2 ]
+	[ -z "$stderr" ]
+}
+
+@test "a storm without notifications is wrong" {
+	run -1 --separate-stderr adapted LD_PRELOAD="$library" PINALLOC_WATCH=off "$programs/rdma-watch-model" \
+		"$BATS_FILE_TMPDIR/libucm.so.0" 1
+	grep -q '^not ok 3' <<< "$output"
+}
+
+@test "threads replace pages of the heap and of mappings at full speed, and every message is right" {
+	stormy libucm.so.0
+	stormy libucm.so.0 PINALLOC_WATCH=strict
+	stormy libfabric.so.1
+}
+
+@test "so it is where the heap's memory regions are made and deregistered all the time" {
+	stormy libucm.so.0 PINALLOC_REGISTER=lazy PINALLOC_MAX_PINNED=1M
+	stormy libfabric.so.1 PINALLOC_MAX_PINNED=2M
+	[ "$(figure "$report" '.registration.mr_created > 100')" = true ]
+}
