@@ -30,15 +30,14 @@ in_guest() {
 	local python=(python3 "$top_srcdir/test/programs/rdma-fork.py" "$BATS_FILE_TMPDIR/plugin.so")
 
 	control plain "$program"
-	control plain-init "$program" init
+	thorough control plain-init "$program" init
 	control plain-apart "$program" init apart
 	control plain-safe RDMAV_FORK_SAFE=1 "$program"
 	control plain-older LD_PRELOAD="$BATS_FILE_TMPDIR/fork-needed.so" "$program" init
 	control plain-python "${python[@]}"
 	forking fork "$program"
-	forking init "$program" init
+	thorough forking init "$program" init
 	thorough forking safe RDMAV_FORK_SAFE=1 "$program"
-	forking early "$program" early
 	forking python "${python[@]}"
 	thorough forking python-safe RDMAV_FORK_SAFE=1 "${python[@]}"
 	older older "$program"
@@ -107,6 +106,7 @@ finds_copies() {
 	fine fork
 }
 
+# bats test_tags=thorough
 @test "so they do after ibv_fork_init(), when a child may otherwise lose its buffers" {
 	finds_copies plain-init || loses plain-init
 	fine init
@@ -116,10 +116,6 @@ finds_copies() {
 @test "so they do with RDMAV_FORK_SAFE=1, when a child may otherwise lose its buffers" {
 	finds_copies plain-safe || loses plain-safe
 	fine safe
-}
-
-@test "a child forked before any registration leaves no report" {
-	fine early
 }
 
 @test "Python's forked worker processes work while the parent uses RDMA" {

@@ -165,8 +165,9 @@ static void *work(void *arg)
 {
 	struct worker *it = arg;
 
-	it->landing = it->number % 2 ? malloc(SLOT) : rdma_map(SLOT);
 	need((it->replaced = aligned_alloc(2 * MIB, 2 * MIB)));
+	/* In use while the keys around it are withdrawn, or not of the heap. */
+	it->landing = it->number % 2 ? it->replaced + MIB : rdma_map(SLOT);
 	rdma_connect(&it->rdma, pd);
 	it->landing_mr = registered(pd, it->landing, SLOT);
 	pthread_barrier_wait(&are_connected);
