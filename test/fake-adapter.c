@@ -40,7 +40,8 @@ struct fake_qp {
 
 static _Atomic(struct fake_qp *) qps[MOST_QPS];
 
-/* Linux before 5.14 cannot say whether there is such memory; io_uring takes what can be written. */
+/* Linux before 5.14 cannot say whether there is such memory; io_uring takes what can be
+ * written. */
 int fake_adapter_pin(uint32_t lkey, void *addr, size_t length, unsigned access)
 {
 	bool writes = access & IBV_ACCESS_LOCAL_WRITE;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The pages of fake-adapter.c. With FAKE_PINS in the environment a registration pins its pages, as
- * ib_umem_get() does (FOLL_LONGTERM), by being a registered buffer of io_uring, and what a key
- * reaches is moved through these pages, whatever the process has mapped at their addresses
- * meanwhile: stale data shows, at full speed. Pages that io_uring cannot pin, of files and what is
- * read only, are moved by their addresses. A child of fork(2) has an adapter of its own.
+ * The pages of fake-adapter.c. With FAKE_PINS in the environment a registration pins its pages,
+ * as ib_umem_get() does (FOLL_LONGTERM), by being a registered buffer of io_uring, and what a
+ * key reaches is moved through these pages, whatever the process has mapped at their addresses
+ * meanwhile: stale data shows, at full speed. Pages that io_uring cannot pin, of files and what
+ * is read only, are moved by their addresses. A child of fork(2) has an adapter of its own.
  */
 #include <config.h>
 
@@ -23,9 +23,9 @@
 #include <unistd.h>
 
 #define PAGE	   ((uintptr_t)4096)
-#define SLOTS	   16384u /* io_uring has no more */
-#define KEYS	   (1u << 20)
-#define MOST_BYTES ((size_t)1 << 30) /* of a slot */
+#define SLOTS	   16384u	      /* io_uring has no more */
+#define KEYS	   (1u << 20)	      /* of keys in use these bits differ */
+#define MOST_BYTES ((size_t)1 << 30)  /* of a slot */
 #define PIECE	   ((size_t)64 << 10) /* that a pipe takes at once */
 
 /* Since Linux 5.13; <linux/io_uring.h> may be older. */
@@ -176,8 +176,8 @@ static ssize_t operate(uint8_t opcode, unsigned slot, void *addr, size_t n_bytes
 	};
 	++*pins->submitted;
 	/* If a signal comes while it waits, the request is made already. */
-	for (unsigned i = 1; syscall(__NR_io_uring_enter, pins->fd, i, 1, IORING_ENTER_GETEVENTS,
-				     NULL, 0) < 0;
+	for (unsigned i = 1;
+	     syscall(__NR_io_uring_enter, pins->fd, i, 1, IORING_ENTER_GETEVENTS, NULL, 0) < 0;
 	     i = 0)
 		if (errno != EINTR)
 			abort();

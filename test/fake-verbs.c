@@ -19,7 +19,8 @@ struct fake_pd {
 	_Atomic unsigned mrs;
 };
 
-/* What the adapter knows of a key; reused after MOST_KEYS registrations. */
+/* What the adapter knows of a key; reused after MOST_KEYS registrations, if it is not in use.
+ */
 struct fake_key {
 	_Atomic uint32_t lkey; /* 0 once deregistered */
 	_Atomic unsigned access;
@@ -149,7 +150,9 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 	mr = calloc(1, sizeof *mr);
 	mr->mr = (struct ibv_mr){
 		.context = pd->context, .pd = pd, .addr = addr, .length = length};
-	mr->mr.lkey = ++fake_verbs.made;
+	do
+		mr->mr.lkey = ++fake_verbs.made;
+	while (key_of(mr->mr.lkey)->lkey);
 	mr->mr.rkey = mr->mr.lkey | REMOTE;
 	mr->access = (int)access;
 	mr->length = length;

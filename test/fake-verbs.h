@@ -71,7 +71,8 @@ bool fake_key_permits(uint32_t key, unsigned access, const struct ibv_pd *pd, co
 uint32_t fake_lkey_of(uint32_t rkey);
 
 /*
- * Of fake-adapter.c: takes the pages of a registration, and gives them up. 0, or an errno value.
+ * Of fake-adapter.c: takes the pages of a registration, and gives them up. 0, or an errno
+ * value.
  */
 __attribute__((weak)) int fake_adapter_pin(uint32_t lkey, void *addr, size_t length,
 					   unsigned access);

@@ -20,7 +20,7 @@ setup() {
 	[ ! -s "$BATS_FILE_TMPDIR/refused" ] || skip "$(cat "$BATS_FILE_TMPDIR/refused")"
 	export FAKE_PINS=1
 	seconds=${STALE_SECONDS:-${TEST_ALL:+60}}
-	seconds=${seconds:-3}
+	seconds=${seconds:-2}
 }
 
 # wrong NAME: how often rdma-stale counted that.

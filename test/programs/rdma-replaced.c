@@ -56,7 +56,8 @@ static bool follows(const struct way *way)
 	return right;
 }
 
-/* --- with a cache -------------------------------------------------------------------------- */
+/* --- with a cache --------------------------------------------------------------------------
+ */
 
 /* Into the memory, or from it, by the cache. */
 static bool passes(char *p, size_t n_bytes, bool is_sent)
@@ -105,7 +106,8 @@ static int try_cached(const char *listener, const char *left_out)
 	return done_testing();
 }
 
-/* --- behind malloc ------------------------------------------------------------------------- */
+/* --- behind malloc -------------------------------------------------------------------------
+ */
 
 /* Descriptors of this kind that the process has open. */
 static int count_watches(void)

@@ -2,8 +2,8 @@
 /*
  * Threads send from memory, and receive into it, by a registration cache (cache.h), while they
  * replace its pages in every way: of mappings that are registered together with those of
- * other threads, and of heap blocks. Meanwhile children write their copies of it all, and pages are
- * moved and swapped out where the system permits that. Prints TAP.
+ * other threads, and of heap blocks. Meanwhile children write their copies of it all, and pages
+ * are moved and swapped out where the system permits that. Prints TAP.
  *
  *     rdma-watch-model LISTENER SECONDS
  */
@@ -18,8 +18,8 @@ enum { THREADS = 4, SLOTS = 64, PER_THREAD = SLOTS / THREADS, BLOCKS = 16 };
 #define SLOT ((size_t)4 * PAGE)
 
 /*
- * Arenas of SLOTS slots; slot i is of thread i % THREADS. Threads go on from one to the next, as a
- * cache soon keeps nothing where pages were replaced. Only in the first one pages are
+ * Arenas of SLOTS slots; slot i is of thread i % THREADS. Threads go on from one to the next,
+ * as a cache soon keeps nothing where pages were replaced. Only in the first one pages are
  * discarded, as nothing is kept near such pages at all.
  */
 #define ARENA  (SLOTS * SLOT)
@@ -141,8 +141,8 @@ static void by_mapping(struct worker *it)
 }
 
 /*
- * Behind malloc only pages of one block are replaced, which has its granule for itself: the library
- * does not serve that afterwards.
+ * Behind malloc only pages of one block are replaced, which has its granule for itself: the
+ * library does not serve that afterwards.
  */
 static void by_block(struct worker *it)
 {
@@ -178,7 +178,8 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* --- the rest of the system ---------------------------------------------------------------- */
+/* --- the rest of the system ----------------------------------------------------------------
+ */
 
 /* What is registered all the time is in use there as well. */
 static void have_child(const struct worker *workers)
