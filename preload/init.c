@@ -130,7 +130,7 @@ __attribute__((constructor(101))) static void init_library(void)
 		.log_stack = pin_stacks_log,
 		.walk_stack = pin_stacks_walk,
 		.note_memory = pin_record_note,
-		.pinned = &pin_state.registered,
+		.pinned = &pin_state.pinned,
 		.note_touched = pin_state_changed,
 		.in_child = in_child,
 		.note_registered = pin_record_note_counts,

@@ -8,7 +8,6 @@
 #include "regpool/state.h"
 
 static _Atomic size_t locked_limit, pinned_limit; /* as was last seen */
-static _Atomic size_t pinned; /* bytes of pages that memory regions have, each once */
 
 /* A cgroup's limit may change: it is read again when it is needed and so much older. */
 #define SECOND_NS 1000000000ull
@@ -56,7 +55,7 @@ bool pin_budget_is_tight(void)
 
 size_t pin_budget_excess(size_t n_bytes)
 {
-	size_t locked = pin_state.registered + n_bytes, memory = pinned + n_bytes;
+	size_t locked = pin_state.registered + n_bytes, memory = pin_state.pinned + n_bytes;
 
 	locked = locked > locked_limit ? locked - locked_limit : 0;
 	memory = memory > pinned_limit ? memory - pinned_limit : 0;
@@ -70,19 +69,20 @@ bool pin_budget_reserve(struct pin_range range)
 
 	if (length > pin_budget_limit())
 		return false;
-	pinned += pin_granules_count_pins(range, 1);
-	while (have + length <= locked_limit && pinned <= pinned_limit)
+	pin_state.pinned += pin_granules_count_pins(range, 1);
+	while (have + length <= locked_limit && pin_state.pinned <= pinned_limit)
 		if (atomic_compare_exchange_weak(&pin_state.registered, &have, have + length)) {
 			pin_state_update_peak(&pin_state.registered,
 					      &pin_state.registered_peak);
+			pin_state_update_peak(&pin_state.pinned, &pin_state.pinned_peak);
 			return true;
 		}
-	pinned -= pin_granules_count_pins(range, -1);
+	pin_state.pinned -= pin_granules_count_pins(range, -1);
 	return false;
 }
 
 void pin_budget_release(struct pin_range range)
 {
-	pinned -= pin_granules_count_pins(range, -1);
+	pin_state.pinned -= pin_granules_count_pins(range, -1);
 	pin_state.registered -= pin_range_length(range);
 }

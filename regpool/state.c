@@ -4,7 +4,6 @@
 #include "regpool/state.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
-#include "allocator/span.h"
 
 struct pin_state pin_state;
 
@@ -96,21 +95,6 @@ void pin_state_update_peak(_Atomic size_t *level, _Atomic size_t *peak)
 
 	while (seen < now && !atomic_compare_exchange_weak(peak, &seen, now))
 		;
-}
-
-static size_t of_heap(size_t n_bytes)
-{
-	return n_bytes < pin_span_bytes() ? n_bytes : pin_span_bytes();
-}
-
-size_t pin_state_pinned(void)
-{
-	return of_heap(pin_state.registered);
-}
-
-size_t pin_state_pinned_peak(void)
-{
-	return of_heap(pin_state.registered_peak);
 }
 
 uint64_t pin_state_requests(enum pin_reason reason)

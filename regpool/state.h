@@ -78,6 +78,7 @@ struct pin_state {
 	_Atomic uint64_t ns;	   /* nanoseconds in real registrations of heap memory */
 	_Atomic size_t registered; /* bytes, summed over all memory regions */
 	_Atomic size_t registered_peak;
+	_Atomic size_t pinned, pinned_peak; /* bytes of pages that memory regions have */
 };
 extern struct pin_state pin_state;
 
@@ -122,10 +123,6 @@ void pin_state_await_change(uint32_t seen, uint64_t ms);
 
 /* Number of requests counted under a reason. */
 uint64_t pin_state_requests(enum pin_reason reason);
-
-/* Bytes that are registered, or were at most: no more than the heap has, for the report. */
-size_t pin_state_pinned(void);
-size_t pin_state_pinned_peak(void);
 
 /* Raises `peak` to the current value of `level`, if it is lower. */
 void pin_state_update_peak(_Atomic size_t *level, _Atomic size_t *peak);
