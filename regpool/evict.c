@@ -122,7 +122,8 @@ static struct search look(const char *device, bool thorough)
 /* How often another one is tried in place of one that libibverbs does not let go. */
 #define TRIES 16
 
-/* Evicts the oldest of those that are found. Sets *busy if none is. */
+/* Evicts the oldest of those that are found. Returns its bytes; 0, and sets *busy, if none is.
+ */
 static size_t evict_oldest(const char *device, _Atomic uint32_t **busy)
 {
 	PIN_SHIELDED;

@@ -7,9 +7,9 @@
  * About the least recently used goes first: of the adapter that has no room, or of all if it
  * may be locked memory, which they share. An access set has two lists: what is fresh, in the
  * order in which it was registered, and what was in use when an eviction last looked. An
- * eviction looks at a few entries at the head of each, and those that it leaves come to the
- * end: so it costs the same beside few and many that are in use. Only if none of these is idle
- * does it look at all.
+ * eviction looks at a few entries at the head of each, in a few sets, and those that it leaves
+ * come to the end: so it costs the same beside few and many that are in use. If none of these
+ * is idle, it looks at what each lane has put last, and if that is not either, at all.
  */
 #ifndef PIN_EVICT_H
 #define PIN_EVICT_H

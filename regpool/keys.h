@@ -23,9 +23,9 @@ bool pin_keys_create(struct pin_access_set *set, const void *addr, size_t length
 bool pin_keys_is_served(struct pin_access_set *set, struct pin_range range);
 
 /*
- * The same ahead of requests, for a range that is resident. Replaces the idle memory regions
- * that it overlaps: they were made for blocks that have gone. Evicts nothing. Returns false if
- * there is no room.
+ * As pin_keys_create(), ahead of requests, for a range that is resident. Replaces the idle
+ * memory regions that it overlaps: they were made for blocks that have gone. Evicts nothing.
+ * Returns false if there is no room.
  */
 bool pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range);
 
