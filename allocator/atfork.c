@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <config.h>
 
-#include "allocator/atfork.h"
+#include "allocator/start.h"
 #include "allocator/hooks.h"
 #include "allocator/jemalloc.h"
 #include "allocator/runs.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include <config.h>
 
-#include "allocator/huge.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/os.h"

@@ -305,14 +305,24 @@ static size_t touched(const struct pin_map *map)
 #define SHARE_NEW  256
 #define SHARE_HELD 12
 
-/* Whether memory may be touched that nobody has touched, without what lanes hold. */
+/*
+ * Whether memory may be touched that nobody has touched, without what lanes hold. What they
+ * hold is added up seldom, because that is work for each lane: if it is too much, once they
+ * have given half of it.
+ */
 static bool may_touch(struct pin_map *map, uint32_t n_pages)
 {
-	if (touched(map) + n_pages < map->vain_at + touched(map) / SHARE_NEW)
+	size_t n_touched = touched(map), n_held;
+
+	if (n_touched + n_pages < map->touch_most)
 		return true;
-	if (n_pages > SHORT_MOST || pin_lanes_hold() * SHARE_HELD > touched(map))
+	if (n_pages > SHORT_MOST || map->n_due > 0)
 		return false;
-	map->vain_at = touched(map);
+	n_held = pin_lanes_hold();
+	map->n_due = (int64_t)n_held - (int64_t)(n_touched / SHARE_HELD);
+	if (map->n_due > 0)
+		return false;
+	map->touch_most = n_touched + n_touched / SHARE_NEW + (size_t)-map->n_due / 4;
 	return true;
 }
 
@@ -322,12 +332,16 @@ static bool may_touch(struct pin_map *map, uint32_t n_pages)
  */
 static bool empty_next(struct pin_map *map, uint32_t *lane)
 {
+	size_t n_used;
+
 	*lane = next_holding(*lane);
 	if (*lane == N_LANES)
 		return false;
 	pin_map_unlock(map);
 	pin_map_lock(map);
+	n_used = map->n_used;
 	empty(map, (*lane)++);
+	map->n_due -= (int64_t)(map->n_used - n_used);
 	return true;
 }
 
@@ -366,7 +380,8 @@ static uint32_t take_from_lanes(struct pin_map *map, const struct pin_run_need *
 
 	while (!page && empty_next(map, &lane))
 		page = pin_map_take_used(map, need, n_used);
-	map->vain_at = page ? 0 : touched(map);
+	map->touch_most = page ? 0 : touched(map) + touched(map) / SHARE_NEW;
+	map->n_due = page ? map->n_due : 0;
 	return page;
 }
 

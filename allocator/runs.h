@@ -43,7 +43,8 @@ struct pin_map {
 	_Alignas(64) struct pin_mutex lock;
 	struct pin_span *span;		      /* the one that grows, if any */
 	_Atomic size_t n_all, n_used, n_bare; /* pages; written under the lock */
-	size_t vain_at; /* pages that were touched at the last look at lanes in vain, or 0 */
+	size_t touch_most; /* pages that may be touched before lanes are looked at */
+	int64_t n_due;	   /* pages that lanes are to give before they are looked at again */
 	struct pin_fit used, bare;
 };
 

@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include "allocator/span.h"
-#include "allocator/huge.h"
 #include "allocator/log.h"
 #include "allocator/pages.h"
 #include "allocator/reserve.h"

@@ -33,4 +33,14 @@ void pin_start_give_spare(void);
  */
 extern PIN_HIDDEN bool pin_is_traced;
 
+/* As pthread_atfork(), for jemalloc's one set of handlers (Makefile.am renames its call). */
+int pin_atfork_jemalloc(void (*prepare)(void), void (*parent)(void), void (*child)(void));
+
+/*
+ * Installs the handlers of fork(), once. Handlers that are installed first prepare last, so the
+ * library calls this before any other library installs handlers: those may allocate and free,
+ * or wait for locks under which other threads do.
+ */
+void pin_atfork_init(void);
+
 #endif

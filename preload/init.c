@@ -6,12 +6,12 @@
 #include <config.h>
 
 #include "allocator/live.h"
-#include "allocator/atfork.h"
 #include "allocator/hooks.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
 #include "allocator/io.h"
 #include "allocator/reserve.h"
+#include "allocator/start.h"
 #include "preload/report/stacks.h"
 #include "preload/report/process.h"
 #include "preload/report/record.h"

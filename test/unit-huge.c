@@ -5,7 +5,6 @@
  */
 #include <config.h>
 
-#include "allocator/huge.h"
 #include "allocator/options.h"
 #include "allocator/os.h"
 #include "allocator/reserve.h"

@@ -142,6 +142,7 @@ static struct {
 	struct run has, takes;
 } actors[3];
 static unsigned acting, steps_left[3];
+static __thread unsigned n_steps;
 
 static jmp_buf waits[3]; /* of who acts, if the lock is taken */
 
@@ -196,6 +197,7 @@ static void step(void)
 {
 	unsigned i = acting;
 
+	n_steps++;
 	if (!steps_left[i] || --steps_left[i])
 		return;
 	if (!act(i + 1))
@@ -494,6 +496,31 @@ static void in_turn(void)
 	processor = 0;
 }
 
+/* The steps of a request, while memory in use grows beside what 256 lanes hold. */
+static unsigned growing(void)
+{
+	static struct run runs[8192];
+	struct pin_run_need need = {16, 1, 0};
+	uint32_t first = 2048;
+	size_t n_used;
+
+	for (unsigned i = 0; i < PIN_ARRAY_SIZE(runs); i++) {
+		if (i == first) {
+			for (unsigned k = 0; k < first; k++) {
+				processor = k % 256;
+				pin_run_give(runs[k].page, 4);
+				pin_run_give(runs[k].page + 4, 12);
+			}
+			processor = 0;
+			n_steps = 0;
+		}
+		runs[i] = (struct run){pin_run_take(&need, &n_used), 16};
+	}
+	for (unsigned i = first; i < PIN_ARRAY_SIZE(runs); i++)
+		pin_run_give(runs[i].page, 16);
+	return n_steps / (unsigned)(PIN_ARRAY_SIZE(runs) - first);
+}
+
 static void *nothing(void *unused)
 {
 	return unused;
@@ -518,6 +545,8 @@ int main(void)
 	}
 	in_turn();
 	merged();
+	n = growing();
+	ok(n < 100, "beside 256 lanes that hold runs a new one takes %u steps", n);
 	one_after_the_other();
 	job.rounds = is_long ? 200000 : 20000;
 	job.least = 4;
