@@ -33,14 +33,6 @@ static int64_t handed_out(void)
 	       atomic_load_explicit(&beside, memory_order_relaxed);
 }
 
-static int64_t read_lanes(void)
-{
-	int64_t n_bytes = (int64_t)pin_lanes_hold() * (int64_t)PIN_UNIT;
-
-	atomic_store_explicit(&in_lanes, n_bytes, memory_order_relaxed);
-	return n_bytes;
-}
-
 static PIN_COLD void raise_peak(int64_t now)
 {
 	int64_t seen = atomic_load_explicit(&most, memory_order_relaxed);
@@ -59,7 +51,7 @@ void pin_live_look(void)
 
 	if (PIN_UNLIKELY(now > seen + rise ||
 			 (out > seen && !(++n_looks % LOOKS)))) {
-		now = out - read_lanes();
+		now = (int64_t)pin_live_now();
 		if (now > seen)
 			raise_peak(now);
 	}
@@ -89,8 +81,10 @@ PIN_COLD void pin_live_note(void)
 
 size_t pin_live_now(void)
 {
-	int64_t now = handed_out() - (int64_t)pin_lanes_hold() * (int64_t)PIN_UNIT;
+	int64_t in_all = (int64_t)pin_lanes_hold() * (int64_t)PIN_UNIT;
+	int64_t now = handed_out() - in_all;
 
+	atomic_store_explicit(&in_lanes, in_all, memory_order_relaxed);
 	return now > 0 ? (size_t)now : 0;
 }
 

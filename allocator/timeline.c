@@ -104,9 +104,11 @@ PIN_COLD void pin_timeline_note(size_t live, bool grew)
 
 void pin_timeline_begin_anew(void)
 {
-	atomic_store(&busy, false);
-	atomic_store(&n_moments, 0);
-	spacing = while_ends = last_ns = 0;
+	busy = false;
+	n_moments = 0;
+	spacing = 0;
+	while_ends = 0;
+	last_ns = 0;
 	pin_timeline_high = 0;
 }
 

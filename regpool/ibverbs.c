@@ -181,7 +181,7 @@ static void add_copy(const struct object *object, const struct pin_ibverbs *tabl
 
 static int look_at(struct dl_phdr_info *info, size_t size, void *unused)
 {
-	struct pin_ibverbs table = {NULL};
+	struct pin_ibverbs table = {0};
 	struct object object;
 	struct copy *known;
 

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#define JEMALLOC_EXPORT /* clang refuses "default" where the allocator says "hidden" */
 #include <jemalloc/jemalloc.h>
 
 /* A number of jemalloc's, as it is now, of type size_t or unsigned. */

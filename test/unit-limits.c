@@ -30,7 +30,8 @@ static char *heap[PIECES];
 #define ends_without_limits(pd)                                             \
 	do {                                                                \
 		fake_kernel.memlock = fake_verbs.limit = SIZE_MAX;          \
-		pin_options.max_pinned = fake_verbs.max_mr_size = SIZE_MAX; \
+		fake_verbs.max_mr_size = SIZE_MAX;                          \
+		pin_options.max_pinned = SIZE_MAX;                          \
 		fake_verbs.max_mr = INT_MAX;                                \
 		fake_verbs.full_errno = ENOMEM;                             \
 		nothing_is_left(pd);                                        \

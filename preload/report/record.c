@@ -51,7 +51,8 @@ static _Atomic bool todo;
 static _Atomic bool busy;
 
 /* Others write to it when it is kept. Nobody does if none is wanted, or any more. */
-PIN_WRITTEN_FIRST static _Atomic enum { UNWANTED, NONE, BEGUN, KEPT } state;
+enum { UNWANTED, NONE, BEGUN, KEPT };
+PIN_WRITTEN_FIRST static _Atomic int state;
 
 /* --- the file ------------------------------------------------------------------------------
  */

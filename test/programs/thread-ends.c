@@ -9,6 +9,7 @@
  */
 #include <limits.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,7 +85,7 @@ static void end(void *arg)
 	if (next(&left->seed) % 3)
 		checked_free(blocks);
 	else
-		checked_free(__atomic_exchange_n(&handed_on, blocks, __ATOMIC_ACQ_REL));
+		checked_free(atomic_exchange(&handed_on, blocks));
 	if (!left->rounds--) {
 		free(left);
 		return;
