@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-2-Clause
-# Promise: configure names what is wrong with a jemalloc that the library cannot be built with, in
-# one line, and the cure. It is asked of archives that only answer.
+# Promise: configure names what is wrong with a compiler or a jemalloc that the library cannot be built
+# with, in one line, and the cure. It is asked of archives that only answer.
 
 bats_require_minimum_version 1.5.0
 
@@ -70,6 +70,15 @@ refuses() {
 	echo "$output"
 	[[ "$(grep -c '^error: ' <<< "$output")" -eq 1 ]]
 	[[ "$output" == *"error: "*"$text"* ]]
+}
+
+@test "32 bits and a C library that is not glibc are refused by name, first" {
+	run -1 "$source/configure" -q CC='gcc -m32'
+	[ "$output" = "configure: error: pinalloc needs 64-bit addresses: leave -m32 out" ]
+	mkdir -p other
+	true > other/limits.h
+	run -1 "$source/configure" -q CC="gcc -I$PWD/other"
+	[[ "$output" == "configure: error: pinalloc needs glibc, which gcc -I"*" does not use (musl?)" ]]
 }
 
 @test "an archive that is not there, empty, or not of this machine" {
