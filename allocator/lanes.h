@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Lanes: where threads get runs of pages, and give them back, mostly without a lock. Each
- * processor has a lane, of some words that hold a freed run each. free() puts a run into an empty
- * word, malloc takes one that is long enough and at most an eighth longer. A full lane gives half
- * of its runs to their map, which merges them.
+ * processor has a lane, of some words that hold a freed run each. free() puts a run into an
+ * empty word, malloc takes one that is long enough and at most an eighth longer. A full lane
+ * gives half of its runs to their map, which merges them.
  *
- * A word belongs to who swaps it, so any thread can empty any lane. Before memory is touched that
- * nobody has touched, lanes are emptied into the map, one after the other, until the request can
- * be served; unless they hold less than a twelfth of what was touched, or a look was in vain a
- * short while ago. So what lanes hold is out of nobody's reach.
+ * A word belongs to who swaps it, so any thread can empty any lane. Before memory is touched
+ * that nobody has touched, lanes are emptied into the map, one after the other, until the
+ * request can be served; unless they hold less than a twelfth of what was touched, or a look
+ * was in vain a short while ago. So what lanes hold is out of nobody's reach.
  *
  * A process with one thread has one lane, and memory of the node where it began.
  *

@@ -28,8 +28,7 @@ void pin_live_count(int64_t n_bytes)
 /* With what lanes hold. */
 static int64_t handed_out(void)
 {
-	return atomic_load_explicit(&pin_runs_out, memory_order_relaxed) *
-		       (int64_t)PIN_UNIT +
+	return atomic_load_explicit(&pin_runs_out, memory_order_relaxed) * (int64_t)PIN_UNIT +
 	       atomic_load_explicit(&beside, memory_order_relaxed);
 }
 
@@ -49,8 +48,7 @@ void pin_live_look(void)
 	int64_t now = out - atomic_load_explicit(&in_lanes, memory_order_relaxed);
 	int64_t rise = seen / SHARE_OF_PEAK > LEAST_RISE ? seen / SHARE_OF_PEAK : LEAST_RISE;
 
-	if (PIN_UNLIKELY(now > seen + rise ||
-			 (out > seen && !(++n_looks % LOOKS)))) {
+	if (PIN_UNLIKELY(now > seen + rise || (out > seen && !(++n_looks % LOOKS)))) {
 		now = (int64_t)pin_live_now();
 		if (now > seen)
 			raise_peak(now);

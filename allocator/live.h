@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How many bytes are in use, and the highest such sum so far: the pages that the heap has handed
- * out, to large blocks and to jemalloc for small ones, less what lanes hold. So small ones count
- * with what is free in their slabs and in threads' caches.
+ * How many bytes are in use, and the highest such sum so far: the pages that the heap has
+ * handed out, to large blocks and to jemalloc for small ones, less what lanes hold. So small
+ * ones count with what is free in their slabs and in threads' caches.
  *
- * To add up what lanes hold takes a look at each of them. So that sum is kept for a while: it is
- * read anew where the peak would rise by a 256th, and now and then while it may rise by less. A
- * higher peak may be missed if threads reach it only by what is in their lanes.
+ * To add up what lanes hold takes a look at each of them. So that sum is kept for a while: it
+ * is read anew where the peak would rise by a 256th, and now and then while it may rise by
+ * less. A higher peak may be missed if threads reach it only by what is in their lanes.
  */
 #ifndef PIN_LIVE_H
 #define PIN_LIVE_H

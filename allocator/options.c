@@ -230,7 +230,8 @@ size_t pin_options_ranks(void)
 	static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE",
 					    "MPI_LOCALNRANKS",
 					    "PMI_LOCAL_SIZE",
-					    "PMIX_LOCAL_SIZE", "PALS_LOCAL_SIZE",
+					    "PMIX_LOCAL_SIZE",
+					    "PALS_LOCAL_SIZE",
 					    "SLURM_STEP_TASKS_PER_NODE",
 					    "SLURM_NTASKS_PER_NODE",
 					    "SLURM_TASKS_PER_NODE"};

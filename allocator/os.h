@@ -3,7 +3,8 @@
  * All system calls on the allocation path. No function here returns memory to the kernel, and
  * none may ever be added.
  *
- * All functions are thread-safe and async-signal-safe, never allocate, and preserve errno.
+ * All functions are thread-safe and async-signal-safe, never allocate, and but for
+ * pin_os_map_file() and pin_os_write_memory() preserve errno.
  */
 #ifndef PIN_OS_H
 #define PIN_OS_H

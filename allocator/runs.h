@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * All free memory of the heap, in runs of pages, for jemalloc's slabs and large blocks. A run is
- * used, if its pages may have been touched, or bare, if nobody has touched them. Used runs merge
- * with their neighbours, and so do bare ones.
+ * All free memory of the heap, in runs of pages, for jemalloc's slabs and large blocks. A run
+ * is used, if its pages may have been touched, or bare, if nobody has touched them. Used runs
+ * merge with their neighbours, and so do bare ones.
  *
  * A memory node has one map of its runs, with one lock. A request takes a used run of the first
  * class of length that has one long enough. If there is none, it takes the place where it

@@ -18,9 +18,8 @@ void look_at_entry(void);
 #ifdef COUNT_LOOKS
 #include "allocator/reserve.h"
 #undef pin_table_at
-#define pin_table_at(table, type, i)                                 \
-	((sizeof(type) == 32 || sizeof(type) > 128 ? look_at_entry() \
-						   : (void)0),       \
+#define pin_table_at(table, type, i)                                             \
+	((sizeof(type) == 32 || sizeof(type) > 128 ? look_at_entry() : (void)0), \
 	 (type *)(void *)(table)->base + (i))
 #endif
 

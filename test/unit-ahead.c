@@ -291,8 +291,7 @@ static void moving(void)
 	let_hours_pass();
 	most = pin_span_bytes() / 4 / length + 2;
 	n = n_followed(p + PIECE, length, MOVES);
-	ok(n <= most, "what moves all the time for nobody is registered %u times again",
-	   n);
+	ok(n <= most, "what moves all the time for nobody is registered %u times again", n);
 	for (size_t i = 0; i < CELL; i += PIECE)
 		pin_mr_deregister(reg(pd, p + i, 64, RIGHTS));
 	ok(n_followed(p + PIECE, length, 2) == 2, "and follows again where there are requests");

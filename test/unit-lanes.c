@@ -21,11 +21,11 @@
 
 static void step(void);
 
-#define STEPPED(type, name, call, ...)   \
-	static type name(__VA_ARGS__)    \
-	{                                \
-		step();                  \
-		return call;             \
+#define STEPPED(type, name, call, ...) \
+	static type name(__VA_ARGS__)  \
+	{                              \
+		step();                \
+		return call;           \
 	}
 STEPPED(uint64_t, load_word, atomic_load_explicit(p, order), const _Atomic uint64_t *p,
 	memory_order order)
@@ -33,12 +33,13 @@ STEPPED(uint8_t, load_byte, atomic_load_explicit(p, order), const _Atomic uint8_
 	memory_order order)
 STEPPED(uint64_t, exchange_word, atomic_exchange_explicit(p, n, order), _Atomic uint64_t *p,
 	uint64_t n, memory_order order)
-STEPPED(uint64_t, or_word, atomic_fetch_or_explicit(p, n, order), _Atomic uint64_t *p, uint64_t n,
-	memory_order order)
+STEPPED(uint64_t, or_word, atomic_fetch_or_explicit(p, n, order), _Atomic uint64_t *p,
+	uint64_t n, memory_order order)
 STEPPED(uint64_t, and_word, atomic_fetch_and_explicit(p, n, order), _Atomic uint64_t *p,
 	uint64_t n, memory_order order)
 STEPPED(bool, swap_word, atomic_compare_exchange_strong_explicit(p, from, to, order, other),
-	_Atomic uint64_t *p, uint64_t *from, uint64_t to, memory_order order, memory_order other)
+	_Atomic uint64_t *p, uint64_t *from, uint64_t to, memory_order order,
+	memory_order other)
 
 #undef atomic_load_explicit
 #define atomic_load_explicit(p, order) \
@@ -491,7 +492,8 @@ static void in_turn(void)
 			one = processor ? one : touched(pin_maps);
 		}
 		all = touched(pin_maps);
-		ok(all <= one * 115 / 100, "64 processors in turn hold %zu pages, one %zu", all, one);
+		ok(all <= one * 115 / 100, "64 processors in turn hold %zu pages, one %zu", all,
+		   one);
 	}
 	processor = 0;
 }
@@ -537,8 +539,8 @@ int main(void)
 	in_threads(1, nothing); /* or it would have one lane */
 	pin_run_give(pin_run_take(&(struct pin_run_need){1000, 1, 0}, &n_used), 1000);
 	n = interleave_all(false);
-	ok(!n_wrong && !n_refused, "two threads, interrupted at each step: %u of %u wrong", n_wrong,
-	   n);
+	ok(!n_wrong && !n_refused, "two threads, interrupted at each step: %u of %u wrong",
+	   n_wrong, n);
 	if (is_long) {
 		n = interleave_all(true);
 		ok(!n_wrong && !n_refused, "three threads: %u of %u wrong", n_wrong, n);

@@ -27,14 +27,14 @@
 
 static char *heap[PIECES];
 
-#define ends_without_limits(pd)                                             \
-	do {                                                                \
-		fake_kernel.memlock = fake_verbs.limit = SIZE_MAX;          \
-		fake_verbs.max_mr_size = SIZE_MAX;                          \
-		pin_options.max_pinned = SIZE_MAX;                          \
-		fake_verbs.max_mr = INT_MAX;                                \
-		fake_verbs.full_errno = ENOMEM;                             \
-		nothing_is_left(pd);                                        \
+#define ends_without_limits(pd)                                    \
+	do {                                                       \
+		fake_kernel.memlock = fake_verbs.limit = SIZE_MAX; \
+		fake_verbs.max_mr_size = SIZE_MAX;                 \
+		pin_options.max_pinned = SIZE_MAX;                 \
+		fake_verbs.max_mr = INT_MAX;                       \
+		fake_verbs.full_errno = ENOMEM;                    \
+		nothing_is_left(pd);                               \
 	} while (0)
 
 /* In a process of its own: it is not found out again at once. */

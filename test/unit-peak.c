@@ -48,7 +48,8 @@ static void held(void)
 	pin_timeline_stepped = false;
 	pin_live_count(-4 * MIB);
 	pin_live_count(2 * MIB);
-	ok(n_told == 1 && n_steps == 2, "and, as not due, from when the timeline has another step");
+	ok(n_told == 1 && n_steps == 2,
+	   "and, as not due, from when the timeline has another step");
 }
 
 /* Pages of maps and lanes, with what is counted beside them. */

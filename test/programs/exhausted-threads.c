@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * exhausted-threads SIZE: allocates all memory, down to the last small block. Then a thread that
- * has not allocated yet frees some blocks, and only then another one allocates SIZE bytes: the
- * first call in each cannot get memory for a thread cache. Exit status 1: memory never ran out;
- * 2: a thread did not start; 3: free changed errno; 4: there was memory after all.
+ * exhausted-threads SIZE: allocates all memory, down to the last small block. Then a thread
+ * that has not allocated yet frees some blocks, and only then another one allocates SIZE bytes:
+ * the first call in each cannot get memory for a thread cache. Exit status 1: memory never ran
+ * out; 2: a thread did not start; 3: free changed errno; 4: there was memory after all.
  */
 #include <errno.h>
 #include <pthread.h>

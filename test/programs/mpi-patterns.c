@@ -2,9 +2,9 @@
 /*
  * Communication as real codes have it, from buffers that are allocated anew in each step, every
  * word that arrives checked. Each pattern runs twice for the given number of steps; rank 0
- * prints a line for each: how many words were wrong in all ranks, and, with the library, for how
- * many registrations requests waited in the second half, how many were passed through, and how
- * many were served.
+ * prints a line for each: how many words were wrong in all ranks, and, with the library, for
+ * how many registrations requests waited in the second half, how many were passed through, and
+ * how many were served.
  *
  *     mpi-patterns STEPS PATTERN…
  */
@@ -315,8 +315,8 @@ static const struct pattern {
 /* --- running them ------------------------------------------------------------------------ */
 
 /*
- * So far: registrations that a request waited for, requests passed through, served. Zeros without
- * the library.
+ * So far: registrations that a request waited for, requests passed through, served. Zeros
+ * without the library.
  */
 static void registrations(long counts[3])
 {
@@ -352,8 +352,8 @@ static void run(const struct pattern *pattern, int n_steps)
 		mine[1 + i] = after[i] - before[i];
 	MPI_Reduce(mine, all, N_RESULTS, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
 	if (!rank)
-		printf("%s wrong %ld awaited %ld passed %ld served %ld\n", pattern->name, all[0],
-		       all[1], all[2], all[3]);
+		printf("%s wrong %ld awaited %ld passed %ld served %ld\n", pattern->name,
+		       all[0], all[1], all[2], all[3]);
 	fflush(stdout);
 }
 

@@ -120,8 +120,8 @@ static int end_of(pid_t child)
  */
 static int live_as_child(char *p)
 {
-	struct ibv_mr *(*call)(void *, struct ibv_pd *, void *, size_t, int) = dlsym(
-		listener, "listener_register");
+	struct ibv_mr *(*call)(void *, struct ibv_pd *, void *, size_t,
+			       int) = dlsym(listener, "listener_register");
 	unsigned before = n_heard;
 	struct ibv_mr *mr;
 	bool right;
@@ -360,9 +360,14 @@ static void live_alone(bool may_load)
 
 static void try_forks(void)
 {
-	static void (*const all[])(void) = {register_a_mapping, register_a_mapping,
-					    register_new_mapping, allocate, make_pool,
-					    open_and_close, look_up, load_alone};
+	static void (*const all[])(void) = {register_a_mapping,
+					    register_a_mapping,
+					    register_new_mapping,
+					    allocate,
+					    make_pool,
+					    open_and_close,
+					    look_up,
+					    load_alone};
 	pthread_t threads[sizeof all / sizeof *all];
 	unsigned failed = 0;
 
