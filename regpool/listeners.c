@@ -105,15 +105,13 @@ static void stop_monitor(struct fid_mem_monitor *monitor)
 static int subscribe(struct fid_mem_monitor *monitor, const void *addr, size_t length)
 {
 	struct pin_range range = pin_range_of(addr, length);
-	bool may;
+	bool may = range.start >= kept.start && range.end <= kept.end &&
+		   pin_watch_arrived[PIN_WATCH_FOREIGN] == kept_at;
 
 	(void)monitor;
 	if (pin_reserve_contains(addr))
 		may = pin_watch_is_on() && !pin_watch_heap_is_changing() &&
-		      !pin_granules_any_replaced(pin_range_of(addr, length));
-	else
-		may = range.start >= kept.start && range.end <= kept.end &&
-		      pin_watch_arrived[PIN_WATCH_FOREIGN] == kept_at;
+		      !pin_granules_any_replaced(range);
 	return may ? 0 : -ENOTSUP;
 }
 
