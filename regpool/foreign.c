@@ -197,7 +197,8 @@ static void begin_foreign(struct pin_foreign *it)
 /*
  * The heap is watched, except where the program has mapped other memory over it. What the
  * program has mapped beside the heap, or where the heap has not grown to yet, is always
- * invalidated: listeners are not notified of these addresses when foreign memory goes.
+ * invalidated: listeners are not notified of these addresses when foreign memory goes. A cache
+ * that inserts later may miss that, so that memory is watched, as the heap's, even so.
  */
 static void begin_in_reserve(struct pin_foreign *it, const void *addr, size_t length)
 {
@@ -207,6 +208,8 @@ static void begin_in_reserve(struct pin_foreign *it, const void *addr, size_t le
 		it->how = PIN_WATCHED;
 	else if (is_on || !is_heap || pin_options.watch == PIN_WATCH_STRICT)
 		it->how = PIN_INVALIDATED;
+	if (is_on && it->how == PIN_INVALIDATED && pin_listeners_insert_later(it->caller))
+		pin_watch_pages(it->kind, it->range);
 }
 
 void pin_foreign_begin(struct pin_foreign *it, const void *addr, size_t length,

@@ -282,6 +282,7 @@ static void *run_notifier(void *arg)
 
 int pin_watch_pages(enum pin_watch_kind kind, struct pin_range pages)
 {
+	PIN_SHIELDED;
 	int result;
 
 	/* A child may not know that it is one, if libc did not fork it. */

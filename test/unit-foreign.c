@@ -8,6 +8,7 @@
 
 #include "regpool/foreign.h"
 #include "allocator/options.h"
+#include "allocator/reserve.h"
 #include "regpool/listeners.h"
 #include "test/tap.h"
 
@@ -44,7 +45,7 @@ int __wrap_pin_watch_pages(enum pin_watch_kind kind, struct pin_range range)
 	unsigned holes = 0;
 
 	calls++;
-	if (kind != PIN_WATCH_FOREIGN)
+	if (kind != (pin_reserve.size ? PIN_WATCH_HEAP : PIN_WATCH_FOREIGN))
 		abort();
 	for (size_t i = 0; i < (range.end - range.start) / PIN_PAGE; i++)
 		if (page[i].is_file)
@@ -212,7 +213,13 @@ static void inserted_later(void)
 	ok(!is_kept(400, 4) && n_notified == 1 && pages[402].is_watched,
 	   "who has to forget it is told later, and when it goes");
 	settle(at(500, 1), false);
+	pin_reserve.base = at(600, 0).start;
+	pin_reserve.size = 100 * PIN_PAGE;
+	ok(!is_kept(650, 4) && n_notified == 2 && pages[653].is_watched,
+	   "so is who has to forget what lies over the heap");
 	is_late = false;
+	ok(!is_kept(660, 4) && n_notified == 2 && !pages[663].is_watched, "but no other cache");
+	pin_reserve.size = 0;
 }
 
 /* A program's own mappings are not used up, and what is not watched is not remembered. */
