@@ -15,7 +15,8 @@
 /* --- ranges that were registered before -------------------------------------------- */
 
 /*
- * No more ranges are watched at a time, as each may add two mappings to the program's.
+ * No more ranges are watched at a time, as each may add two mappings to the program's; but for
+ * a cache that inserts later all are, as nothing else keeps it right.
  *
  * Watching costs some ten microseconds, and more when the program unmaps the range, which pays
  * only for one that is used again. That cannot be known from its address: a program that maps,
@@ -122,7 +123,7 @@ void pin_foreign_settle(struct pin_range pages, bool is_discarded)
  * Watches a range before it is registered: each time, as other pages may have been mapped there
  * since, of whose message nobody has heard yet. Returns 0; -EAGAIN if not this time, or because
  * it was discarded; or an error of pin_watch_pages(). If it is late, the cache that registers
- * it inserts it only later: so it is watched the first time, too.
+ * it inserts it only later: so it is watched even if it has no place, and the first time.
  */
 static int watch(struct pin_range pages, uint32_t messages, bool is_late)
 {
@@ -137,12 +138,12 @@ static int watch(struct pin_range pages, uint32_t messages, bool is_late)
 	range = find(pages);
 	if (range && range->messages != messages)
 		range->n_kept = 0;
-	if (range && (range->is_watched || n_watched < MOST_WATCHED) &&
-	    (is_late || !(range->left || was_discarded || range->n_kept == MOST_KEPT)))
+	if (is_late || (range && (range->is_watched || n_watched < MOST_WATCHED) &&
+			!(range->left || was_discarded || range->n_kept == MOST_KEPT)))
 		error = pin_watch_pages(PIN_WATCH_FOREIGN, pages);
 	if (range && range->left)
 		range->left--;
-	if (!error) {
+	if (range && !error) {
 		n_watched += !range->is_watched;
 		range->is_watched = true;
 		range->messages = messages;

@@ -235,7 +235,13 @@ static void many(void)
 	for (size_t i = 0; i < 2 * MOST; i++)
 		again += is_kept(1000 + 2 * i, 1);
 	ok(again == kept, "others are forgotten each time");
-	unmap(1000, 2 * MOST);
+	is_late = true;
+	again = 0;
+	for (size_t i = 0; i < 3 * MOST; i++)
+		again += is_kept(1000 + 2 * i, 1);
+	is_late = false;
+	ok(again == 3 * MOST, "but not by a cache that inserts later: %u", again);
+	unmap(1000, 6 * MOST);
 	ok(n_until_kept(30000, 1) == 1, "until some go");
 }
 
