@@ -43,6 +43,7 @@ struct worker {
 		size_t length;
 	} blocks[BLOCKS];
 	unsigned rounds, wrong, failed;
+	size_t arena;
 };
 
 static uint64_t draw(struct worker *it, uint64_t limit)
@@ -129,8 +130,9 @@ static void by_mapping(struct worker *it)
 	bool may_discard = draw(it, 32) == 0;
 	char *slot, *start;
 
-	if (it->rounds % STAY == 0 && arena > 1)
-		leave(it, arenas + (arena - 1) * ARENA);
+	if (arena != it->arena)
+		leave(it, arenas + it->arena * ARENA);
+	it->arena = arena;
 	arena = may_discard ? 0 : arena;
 	i = draw(it, PER_THREAD) * THREADS + it->number;
 	slot = arenas + arena * ARENA + i * SLOT;
