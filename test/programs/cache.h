@@ -4,9 +4,11 @@
  * that file's name it does as one of these:
  *   libucm       UCX: registers with its lock, and queues notifications, which it deals with
  *                before it uses a registration
- *   libopen-pal  Open MPI: registers without its lock and inserts afterwards; a notification
- *                takes the lock, and must not begin where a registration in use does
- *   libfabric    the same, but for this; asks whether a registration may be cached
+ *   libopen-pal  Open MPI: registers without its lock the message's pages alone, and inserts
+ *                afterwards (mca_rcache_grdma_register() in rcache_grdma_module.c); a
+ *                notification takes the lock, and must not begin where a registration in use
+ *                does (gc_add() there)
+ *   libfabric    registers without its lock; asks whether a registration may be cached
  *   none         is told of nothing
  * What is in use is deregistered when it is not any more.
  */
@@ -158,6 +160,10 @@ static inline struct cache_entry *cache_hold(char *from, char *to, char *start, 
 {
 	struct cache_entry *it = cache.entries;
 
+	if (cache.kind == OPEN_MPI) {
+		start = from - (uintptr_t)from % PAGE;
+		end = to + -(uintptr_t)to % PAGE;
+	}
 	pthread_mutex_lock(&cache.lock);
 	cache_catch_up();
 	while (it < cache.entries + CACHE_ENTRIES &&
