@@ -101,7 +101,11 @@ static void note_discarded(struct pin_range pages)
 		it->end = pages.end;
 }
 
-/* Other pages may have been mapped and registered there meanwhile: they are watched, too. */
+/*
+ * Another thread may have mapped and registered other pages there meanwhile: they are watched,
+ * too, as watch() asks the kernel each time, whatever is noted here. Caches have lost what was
+ * registered of the old pages: they were told before this message was read.
+ */
 void pin_foreign_settle(struct pin_range pages, bool is_discarded)
 {
 	pthread_mutex_lock(&ranges_lock);
