@@ -21,6 +21,7 @@ setup() {
 
 @test "where no process can be started, that is said" {
 	finds fail library 'process.*Operation not permitted.*ulimit -u' "$programs/filtered" clone EPERM
+	finds fail library 'Too many open files; raise ulimit -n' strace -f -o calls -e inject=pipe2:error=EMFILE
 }
 
 # Larger limits are tested in test/lab: raising them takes privileges.
@@ -122,8 +123,49 @@ setup() {
 	says warn program 'true.*PINALLOC_PROGRAMS.*app\*'
 }
 
-@test "a wrong command line is refused" {
-	run -64 --separate-stderr "$pinalloc" check true false
-	[[ "${stderr_lines[0]}" == 'pinalloc check: '*false* ]]
+# heap_is REGEX SETTINGS RUNNER…: what the line on the library says there. Settings are separated by spaces.
+heap_is() {
+	# shellcheck disable=SC2086 # words
+	run env $2 "${@:3}" "$pinalloc" check
+	echo "$2 ${*:3}: $output"
+	says "${1%% *}" library "${1#* }"
+}
+
+@test "whether malloc is the library's does not depend on who preloads, reports or is left out" {
+	local preload programs report runner n=0
+	for preload in TZ= "LD_PRELOAD=$library" "LD_PRELOAD=$library:$library" "LD_PRELOAD=/none.so:$library" \
+		LD_PRELOAD=/none/libpinalloc.so; do
+		for programs in TZ= PINALLOC_PROGRAMS=pinalloc PINALLOC_PROGRAMS=dyn; do
+			for report in TZ= "PINALLOC_REPORT=$PWD/%r.json" PINALLOC_REPORT=/none/%p.json; do
+				for runner in env "$pinalloc run --" "$pinalloc run --register=off --"; do
+					# shellcheck disable=SC2086 # words
+					heap_is "ok $library takes over malloc" "$preload $programs $report" $runner
+					n=$((n + 1))
+				done
+			done
+		done
+	done
+	[ "$n" -eq 135 ]
+	heap_is "ok $library takes" "LD_DEBUG=libs PMI_RANK=0" "$pinalloc" run -- bash -c '"$@"; true' bash
+	heap_is 'fail .*malloc: .*libpinalloc.* static TLS block' LD_AUDIT=/none.so env
+}
+
+@test "options are those of pinalloc run, and arguments of the program do not count" {
+	local line
+	for line in 'ls -l /' '-- ls -l /' '--register=off --max-pinned=1G ls --help'; do
+		# shellcheck disable=SC2086 # words
+		checked "$pinalloc" check $line
+		says ok program '.*/ls can be preloaded'
+	done
+	says warn environment PINALLOC_REGISTER=off
+	for line in env 'prlimit --memlock=0 unshare -rm'; do
+		# shellcheck disable=SC2086 # words
+		checked $line "$pinalloc" check --max-pinned=0
+		says warn pinned 'nothing of the heap may be pinned.*unset PINALLOC_MAX_PINNED'
+	done
+	checked prlimit --memlock=0 unshare -rm "$pinalloc" check
+	says warn pinned 'nothing of the heap may be pinned.*raise ulimit -l'
+	run -64 --separate-stderr "$pinalloc" check --sizes=1
+	[[ "${stderr_lines[0]}" == 'pinalloc check: '*sizes* ]]
 	[ -z "$output" ]
 }

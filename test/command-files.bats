@@ -150,14 +150,14 @@ unfit() {
 }
 
 @test "spaces, quotes and invalid bytes in names of files, programs and hosts do no harm" {
-	rank $'the job/rank 0 "\xff".json' '.nranks = 1 | .program = "a \"b\" \\ c\u001b[2J"
+	rank $'the job/rank\t\e\n "\xff".json' '.nranks = 1 | .program = "a \"b\" \\ c\u001b[2J"
 		| .host = "no\nde"'
 	run -0 --separate-stderr "$pinalloc" report "the job"
 	[ -z "$stderr" ]
 	said 'pinalloc: a "b" \ c?[2J, 1 rank on 1 host, 6.5 s'
 	[[ "$output" == *" no?de "* ]]
 	[ "$(merged '.ranks[0] | .program, .host, .file' "the job" | tr '\n' ' ')" = \
-		'"a \"b\" \\ c?[2J" "no?de" "the job/rank 0 \"?\".json" ' ]
+		'"a \"b\" \\ c?[2J" "no?de" "the job/rank\t\u001b\n \"?\".json" ' ]
 }
 
 @test "a module named in a report may be a pipe, a directory or a device" {

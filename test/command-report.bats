@@ -716,3 +716,22 @@ died() {
 	sed '1,/^ *rank  host/d' <<< "$output"
 	[ "$(sed '1,/^ *rank  host/d' <<< "$output" | wc -L)" -le 100 ]
 }
+
+# The heap of rank 1 is the largest.
+@test "the examples of pinalloc(1) give what the page says" {
+	mkdir bin
+	printf '#!/bin/sh\nfor r in 0 1 2; do PMI_RANK=$r PMI_SIZE=3 "$@"; done\n' > bin/mpirun
+	printf '#!/bin/sh\nexec "%s" $((1 << (1 - (PMI_RANK - 1) * (PMI_RANK - 1)) * 7))\n' "$programs/grow" > app
+	printf '#!/bin/sh\nexec cat\n' > bin/flamegraph.pl
+	chmod +x bin/* app
+	ln -s "$pinalloc" bin/pinalloc
+	sed -nE '/^\.Sh EXAMPLES/,/^\.Sh SEE/{/^\.Bd/,/^\.Ed/{/^\./d; s/\\-/-/g; s/\\\(aq/\x27/g; s/\\e/\\/g; p}}' \
+		"$top_srcdir/preload/pinalloc.1" > examples
+	[ "$(wc -l < examples)" -eq 12 ]
+	PATH=$PWD/bin:$PATH run -0 bash -eo pipefail examples
+	echo "$output"
+	[ "${lines[-1]}" -eq 1 ]
+	[[ "${lines[0]}" == 'pinalloc: grow, 3 ranks on 1 host, '* ]]
+	grep -q '^<svg' memory.svg
+	grep -qE '^[^ ].*;main \(grow\.c:[0-9]+\);?.* [0-9]+$' sites.svg
+}

@@ -108,10 +108,9 @@ scripts() {
 
 @test "pinalloc(1) and (7) have every option in the command's help and every key of its JSON" {
 	local options keys page=$top_srcdir/preload/pinalloc.1
-	# Options of run that stand for variables are described in pinalloc(7).
+	# Options of run and check that stand for variables are described in pinalloc(7).
 	options=$({
 		"$top_builddir/pinalloc" report --help
-		"$top_builddir/pinalloc" check --help
 		"$top_builddir/pinalloc" run --help | grep -E -- '--(help|usage)'
 	} | tr ' ' '\n' | grep '^--[a-z]')
 	[ -n "$options" ]

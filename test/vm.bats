@@ -56,7 +56,7 @@ starts() {
 	emulator <<< 'exec sleep 100'
 	machine --timeout 3 -- true
 	[ "$status" -eq 125 ]
-	[[ "$stderr" == *"the machine's $((3 * ${TIMEOUT_SCALE:-1})) s were up while it booted"* ]]
+	[[ "$stderr" == *"the machine's $((3 * ${TIMEOUT_SCALE:-1})) s were up while it booted (TIMEOUT_SCALE=2 doubles them)"* ]]
 	[ "$(starts)" -eq 2 ]
 }
 

@@ -20,11 +20,6 @@
 /* UCX alone pins 38 MiB for buffers of its own, before the first message. */
 #define MPI_NEEDS (64 * PIN_MIB)
 
-bool cmd_memlock_is_limited(void)
-{
-	return pin_os_memlock_limit() < pin_cgroup_limit();
-}
-
 /* CAP_IPC_LOCK counts neither in a user namespace nor in the bounding set only. */
 static const char *cure_of_memlock(size_t soft, size_t hard)
 {
@@ -45,7 +40,7 @@ void cmd_check_memlock(void)
 
 	getrlimit(RLIMIT_MEMLOCK, &limit);
 	little = limit.rlim_cur < MPI_NEEDS;
-	if (cmd_memlock_is_limited())
+	if (pin_os_memlock_limit() < pin_cgroup_limit())
 		cmd_finding(little ? CMD_FAIL : CMD_WARN, "memlock",
 			    cure_of_memlock(limit.rlim_cur, limit.rlim_max),
 			    "a process may pin %s of %s of memory, %s",
@@ -78,7 +73,12 @@ void cmd_check_pinned(void)
 			    "above %s the kernel slows down what allocates, and goes on to, "
 			    "because the heap gives nothing back: %s",
 			    PIN_SIZE(cgroup.limit), cgroup.file);
-	if (most > cgroup.limit)
+	if (!most)
+		cmd_finding(CMD_WARN, "pinned",
+			    pin_budget_pinned_limit() ? "raise ulimit -l"
+						      : "unset PINALLOC_MAX_PINNED",
+			    "nothing of the heap may be pinned, so it is not registered");
+	else if (most > cgroup.limit)
 		cmd_finding(CMD_WARN, "pinned", "unset PINALLOC_MAX_PINNED, or lower it",
 			    "a process may pin more than the %s of %s", PIN_SIZE(cgroup.limit),
 			    whose);

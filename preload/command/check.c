@@ -12,7 +12,7 @@
 #include "allocator/options.h"
 #include "preload/command/command.h"
 
-#include <argp.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdio.h>
@@ -39,46 +39,60 @@ static void check_options(void)
 
 /* --- the library ----------------------------------------------------------------- */
 
-/* Where malloc is the library's, it writes a report when the command ends. */
-#define REPORTED "\npinalloc: pinalloc, "
+/* What the probe prints before the path of the object in which the address of malloc lies. */
+#define MALLOC_IS "malloc is that of "
 
-/* No file is written. */
+int cmd_probe(int argc, char **argv)
+{
+	Dl_info owner;
+
+	(void)argc, (void)argv;
+	return !dladdr(dlsym(RTLD_DEFAULT, "malloc"), &owner) ||
+	       printf(MALLOC_IS "%s\n", owner.dli_fname) < 0;
+}
+
 static void become_probe(const void *library, int out)
 {
 	cmd_library_preload(library);
-	if (!setenv("PINALLOC_LOG", "warn", 1) && !setenv("PINALLOC_REPORT", "stderr", 1) &&
+	if (!setenv("PINALLOC_LOG", "warn", 1) && !setenv("PINALLOC_REPORT", "off", 1) &&
 	    !unsetenv("PINALLOC_HELP") && dup2(out, STDERR_FILENO) >= 0 &&
 	    dup2(out, STDOUT_FILENO) >= 0)
-		execl(CMD_OWN_PATH, "pinalloc", "--version", NULL);
+		execl(CMD_OWN_PATH, "pinalloc", CMD_PROBE, NULL);
 }
 
-/* Whether a line of the library's says that malloc is not its own. */
+/* Whether a line of the library's says that malloc is its own, but has no memory. */
 static bool has_no_heap(const char *line)
 {
-	return strstr(line, PIN_SAYS_FOREIGN) || strstr(line, PIN_SAYS_NO_MEMORY) ||
-	       strstr(line, PIN_SAYS_NO_ADDRESSES) || strstr(line, PIN_SAYS_OTHER_PAGES);
+	return strstr(line, PIN_SAYS_NO_MEMORY) || strstr(line, PIN_SAYS_NO_ADDRESSES) ||
+	       strstr(line, PIN_SAYS_OTHER_PAGES);
 }
 
-/* What the loader says is the reason where the library was not even loaded. */
+/* Of the reasons why not the library's own comes first, then what the loader says of it. */
 static void judge_probe(const char *library, char *text, int status)
 {
-	bool took_over = !status && strstr(text, REPORTED);
-	const char *why = NULL;
+	const char *no_heap = NULL, *loader = NULL, *owner = "it was not loaded";
+	bool is_ours = false;
 	char *line;
 
 	while ((line = strsep(&text, "\n"))) {
 		const char *said = strncmp(line, "pinalloc[", 9) ? NULL : strstr(line, "]: ");
 
-		if (!why && (took_over ? said && has_no_heap(said) : *line))
-			why = said ? said + 3 : line;
-		else if (said)
+		if (!strncmp(line, MALLOC_IS, sizeof MALLOC_IS - 1)) {
+			owner = line;
+			is_ours = !status && !strcmp(line + sizeof MALLOC_IS - 1, library);
+		} else if (said && has_no_heap(said)) {
+			no_heap = no_heap ?: said + 3;
+		} else if (said) {
 			say(CMD_WARN, "environment", NULL, "%s", said + 3);
+		} else if (strstr(line, library)) {
+			loader = loader ?: line;
+		}
 	}
-	if (why || !took_over)
-		cmd_finding(CMD_FAIL, "library", NULL, "%s does not take over malloc: %s",
-			    library, why ? why : "it was not loaded");
-	else
+	if (is_ours && !no_heap)
 		cmd_finding(CMD_OK, "library", NULL, "%s takes over malloc", library);
+	else
+		cmd_finding(CMD_FAIL, "library", NULL, "%s does not take over malloc: %s",
+			    library, no_heap ?: loader ?: owner);
 }
 
 static void check_library(void)
@@ -93,7 +107,9 @@ static void check_library(void)
 	}
 	status = cmd_try(become_probe, library, text, sizeof text);
 	if (status == -1)
-		cmd_finding(CMD_FAIL, "library", "raise ulimit -u, or the cgroup's pids.max",
+		cmd_finding(CMD_FAIL, "library",
+			    errno == EMFILE ? "raise ulimit -n"
+					    : "raise ulimit -u, or the cgroup's pids.max",
 			    "the library cannot be tried: no process can be started: %s",
 			    strerrordesc_np(errno));
 	else
@@ -173,30 +189,16 @@ static void (*const checks[])(void) = {
 	cmd_check_pinned, cmd_check_userfaultfd, cmd_check_huge_pages, check_settings,
 };
 
-static const char *program;
-
-static error_t take_argument(int key, char *value, struct argp_state *state)
-{
-	if (key != ARGP_KEY_ARG)
-		return ARGP_ERR_UNKNOWN;
-	if (program)
-		argp_error(state, "only one PROGRAM can be checked, not also %s", value);
-	program = value;
-	return 0;
-}
-
 int cmd_check(int argc, char **argv)
 {
-	static const struct argp argp = {
-		.parser = take_argument,
-		.args_doc = "[PROGRAM]",
-		.doc = "Says whether a program's heap will be registered here, and the cure if "
-		       "not."};
+	char **command = cmd_command_line(
+		argc, argv,
+		"Says whether the heap of COMMAND, or of any program, will be registered "
+		"here, and the cure if not. COMMAND is not run.");
 
-	argp_parse(&argp, argc, argv, 0, NULL, NULL);
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(checks); i++)
 		checks[i]();
-	if (program)
-		check_program(program);
+	if (command)
+		check_program(command[0]);
 	return fflush(stdout) ? CMD_FAIL : (int)cmd_worst;
 }

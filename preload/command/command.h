@@ -23,6 +23,10 @@ int cmd_report(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 
+/* For check, which runs this command under the library: says whose malloc it has. */
+#define CMD_PROBE "--whose-malloc"
+int cmd_probe(int argc, char **argv);
+
 /* "pinalloc SUBCOMMAND", once that is known. */
 extern const char *cmd_name;
 
@@ -34,6 +38,9 @@ void cmd_complain(const char *format, ...) __attribute__((format(printf, 1, 2)))
  * terminal must not obey a file or its name, and a line must stay one. Returns the text.
  */
 char *cmd_clean(char *text);
+
+/* Only the bytes that are not UTF-8, for JSON, which can hold all else. */
+char *cmd_valid(char *text);
 
 /* realloc() and strdup() that never return NULL: they end the program with one line. */
 void *cmd_realloc(void *old, size_t n_bytes) __attribute__((warn_unused_result));
@@ -89,6 +96,12 @@ enum {
 	CMD_N_OPTIONS
 };
 
+/*
+ * Reads the command line of run and check: sets the variables that its options stand for.
+ * Returns the command with its arguments, or NULL. Ends the program on a wrong one.
+ */
+char **cmd_command_line(int argc, char **argv, const char *doc);
+
 /* --- library.c ------------------------------------------------------------------- */
 
 #define CMD_LIBRARY_NAME "libpinalloc.so"
@@ -135,8 +148,5 @@ void cmd_check_userfaultfd(void);
 void cmd_check_memlock(void);
 void cmd_check_pinned(void);
 void cmd_check_huge_pages(void);
-
-/* Whether RLIMIT_MEMLOCK keeps this process from pinning all of the memory. */
-bool cmd_memlock_is_limited(void);
 
 #endif

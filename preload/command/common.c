@@ -18,18 +18,25 @@
 
 const char *cmd_name = "pinalloc";
 
+char *cmd_valid(char *text)
+{
+	for (size_t i = 0, n; text[i]; i += n ? n : 1) {
+		n = pin_utf8_length(text + i);
+		text[i] = n ? text[i] : '?';
+	}
+	return text;
+}
+
 char *cmd_clean(char *text)
 {
-	for (size_t i = 0, n; text[i]; i += n) {
-		unsigned char byte = (unsigned char)text[i], next = (unsigned char)text[i + 1];
-
-		n = pin_utf8_length(text + i);
+	cmd_valid(text);
+	for (unsigned char *at = (unsigned char *)text; *at; at++) {
 		/* U+0080 to U+009F, one of which begins control sequences, are c2 80 to c2 9f.
 		 */
-		if (n && byte >= ' ' && byte != 0x7f && (byte != 0xc2 || next >= 0xa0))
-			continue;
-		n = n ? n : 1;
-		memset(text + i, '?', n);
+		if (at[0] == 0xc2 && at[1] < 0xa0)
+			memset(at, '?', 2);
+		else if (*at < ' ' || *at == 0x7f)
+			*at = '?';
 	}
 	return text;
 }

@@ -19,7 +19,7 @@ static void skip(struct cmd_job *job, const char *file, const char *why)
 {
 	cmd_complain("%s %s; left out", file, why);
 	job->skipped = cmd_realloc(job->skipped, (job->n_skipped + 1) * sizeof *job->skipped);
-	job->skipped[job->n_skipped++] = (struct cmd_skipped){cmd_clean(cmd_strdup(file)),
+	job->skipped[job->n_skipped++] = (struct cmd_skipped){cmd_valid(cmd_strdup(file)),
 							      cmd_clean(cmd_strdup(why))};
 }
 

@@ -317,7 +317,7 @@ struct cmd_rank *cmd_rank_load(const char *file, json_t *texts, struct cmd_fault
 	FILE *in = fopen(file, "re");
 	struct stat status;
 
-	*rank = (struct cmd_rank){.file = cmd_clean(cmd_strdup(file))};
+	*rank = (struct cmd_rank){.file = cmd_valid(cmd_strdup(file))};
 	*fault = (struct cmd_fault){""};
 	if (!in || fstat(fileno(in), &status))
 		wrong(fault, "cannot be read: %s", strerror(errno));

@@ -15,6 +15,7 @@ static const struct command {
 	{"report", "pinalloc report", cmd_report},
 	{"run", "pinalloc run", cmd_run},
 	{"check", "pinalloc check", cmd_check},
+	{CMD_PROBE, "pinalloc check", cmd_probe},
 };
 
 static const char help[] =

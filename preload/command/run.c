@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `pinalloc run`: sets the environment from a command line. Its options are the rows of
- * options.def, each named after its variable.
+ * `pinalloc run`: sets the environment from a command line, which is also that of `pinalloc
+ * check`. Its options are the rows of options.def, each named after its variable.
  */
 #include <config.h>
 
@@ -26,8 +26,7 @@ const struct cmd_option cmd_options[] = {
 /* The keys of options: those of no short ones. */
 #define FIRST 256
 
-static const char *texts[CMD_N_OPTIONS]; /* values on the command line, or NULL */
-static char **command;
+static char **command; /* or NULL */
 
 /* Of PINALLOC_MAX_PINNED max-pinned. */
 static char *flag_of(const char *name)
@@ -44,40 +43,40 @@ static char *flag_of(const char *name)
 
 static error_t take_option(int key, char *value, struct argp_state *state)
 {
-	const struct cmd_option *option;
+	const struct cmd_option *option = &cmd_options[key - FIRST];
 
-	if (key == ARGP_KEY_ARGS)
+	if (key == ARGP_KEY_ARGS) {
 		command = state->argv + state->next;
-	if (key == ARGP_KEY_NO_ARGS)
-		argp_error(state, "no COMMAND");
+		return 0;
+	}
 	if (key < FIRST || key >= FIRST + CMD_N_OPTIONS)
-		return key == ARGP_KEY_ARGS ? 0 : ARGP_ERR_UNKNOWN;
-	option = &cmd_options[key - FIRST];
+		return ARGP_ERR_UNKNOWN;
 	if (pin_options_set(option->name, value))
 		argp_error(state, "--%s=%s is not understood: it takes %s",
 			   flag_of(option->name), value, option->values);
-	texts[key - FIRST] = value;
+	if (setenv(option->name, value, 1))
+		cmd_no_memory();
 	return 0;
 }
 
-static void parse_options(int argc, char **argv)
+char **cmd_command_line(int argc, char **argv, const char *doc)
 {
 	static struct argp_option options[CMD_N_OPTIONS + 1];
-	static const struct argp argp = {options, take_option,
-					 .args_doc = "[--] COMMAND [ARGUMENT...]",
-					 .doc = "Runs COMMAND with libpinalloc.so preloaded."};
+	const struct argp argp = {options, take_option,
+				  .args_doc = "[--] COMMAND [ARGUMENT...]", .doc = doc};
 
 	for (int i = 0; i < CMD_N_OPTIONS; i++) {
 		const struct cmd_option *option = &cmd_options[i];
-		char *doc;
+		char *text;
 
-		if (asprintf(&doc, "%s (%s): %s", option->values, option->initial,
+		if (asprintf(&text, "%s (%s): %s", option->values, option->initial,
 			     option->doc) < 0)
 			cmd_no_memory();
 		options[i] = (struct argp_option){
-			flag_of(option->name), FIRST + i, "VALUE", 0, doc, 0};
+			flag_of(option->name), FIRST + i, "VALUE", 0, text, 0};
 	}
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, NULL);
+	return command;
 }
 
 /*
@@ -95,30 +94,24 @@ static const char *library_for(const char *library)
 	return program.is_sanitized ? NULL : library;
 }
 
-static int exec_command(void)
-{
-	int error;
-
-	for (size_t i = 0; i < CMD_N_OPTIONS; i++)
-		if (texts[i] && setenv(cmd_options[i].name, texts[i], 1))
-			cmd_no_memory();
-	execvp(command[0], command);
-	error = errno;
-	cmd_complain("%s: %s", command[0], strerror(error));
-	return error == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
-}
-
 int cmd_run(int argc, char **argv)
 {
 	char library[PATH_MAX];
 	const char *why;
+	int error;
 
-	parse_options(argc, argv);
+	if (!cmd_command_line(argc, argv, "Runs COMMAND with libpinalloc.so preloaded.")) {
+		cmd_complain("no COMMAND");
+		return CMD_USAGE;
+	}
 	why = cmd_library_find(library);
 	if (why) {
 		cmd_complain("%s %s", library, why);
 		return EXIT_NOT_FOUND;
 	}
 	cmd_library_preload(library_for(library));
-	return exec_command();
+	execvp(command[0], command);
+	error = errno;
+	cmd_complain("%s: %s", command[0], strerror(error));
+	return error == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN;
 }
