@@ -18,26 +18,24 @@ static size_t number_in(struct pin_cgroup *cgroup, const char *file, const char 
 	return pin_io_number(cgroup->path, field, SIZE_MAX);
 }
 
-/* Two of version 2, and that of version 1, whose soft limit slows nobody down. */
-static const char *const limits[] = {"memory.max", "memory.high", "memory.limit_in_bytes"};
+/* Of version 1, whose soft limit slows nobody down, and of version 2. */
+static const char *const limits[2][2] = {{"memory.limit_in_bytes"},
+					 {"memory.max", "memory.high"}};
 
-static void look_at_memory(struct pin_cgroup *cgroup)
+static void look_at_memory(struct pin_cgroup *cgroup, bool is_v2)
 {
-	/* memory.peak since Linux 5.19 */
-	static const char *const peaks[] = {"memory.peak", "memory.current",
-					    "memory.max_usage_in_bytes"};
-
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(limits); i++) {
-		size_t limit = number_in(cgroup, limits[i], "");
+	for (int i = 0; i <= is_v2; i++) {
+		size_t limit = number_in(cgroup, limits[is_v2][i], "");
 
 		if (limit >= cgroup->limit)
 			continue;
 		cgroup->limit = limit;
-		cgroup->is_high = !strcmp(limits[i], "memory.high");
+		cgroup->is_high = i;
 		strcpy(cgroup->file, cgroup->path);
-		cgroup->peak = SIZE_MAX;
-		for (size_t k = 0; k < PIN_ARRAY_SIZE(peaks) && cgroup->peak == SIZE_MAX; k++)
-			cgroup->peak = number_in(cgroup, peaks[k], "");
+		cgroup->peak = number_in(
+			cgroup, is_v2 ? "memory.peak" : "memory.max_usage_in_bytes", "");
+		if (cgroup->peak == SIZE_MAX) /* before Linux 5.19 */
+			cgroup->peak = number_in(cgroup, "memory.current", "");
 		cgroup->slowed = number_in(cgroup, "memory.events", "\nhigh");
 		cgroup->killed = number_in(cgroup, "memory.events", "\noom_kill");
 	}
@@ -46,34 +44,35 @@ static void look_at_memory(struct pin_cgroup *cgroup)
 /* Looks at a group below a mount point, and at those around it. */
 static void look_below(struct pin_cgroup *cgroup, const char *mounted, const char *group)
 {
+	bool is_v2 = !strstr(mounted, "memory");
 	char *below = cgroup->group + strlen(mounted), *slash;
 
 	pin_format(cgroup->group, sizeof cgroup->group, "%s%s", mounted, group + !group[1]);
-	look_at_memory(cgroup);
+	look_at_memory(cgroup, is_v2);
 	while ((slash = strrchr(below, '/'))) {
 		*slash = '\0';
-		look_at_memory(cgroup);
+		look_at_memory(cgroup, is_v2);
 	}
 }
 
 void pin_cgroup_find(struct pin_cgroup *cgroup)
 {
-	char *rest = cgroup->text, *line, *group, *ours;
+	char *rest = cgroup->text, *line, *group, *memory;
 
 	memset(cgroup, 0, sizeof *cgroup);
 	cgroup->limit = pin_os_ram();
 	cgroup->peak = cgroup->slowed = cgroup->killed = SIZE_MAX;
 	pin_io_read("/proc/self/cgroup", cgroup->text, sizeof cgroup->text);
-	/* "0::/group" of version 2, or "5:cpu,memory:/group". */
+	/* "0::/group" of version 2, which may be beside version 1, or "5:cpu,memory:/group". */
 	while ((line = strsep(&rest, "\n"))) {
 		group = strchr(line, '/');
-		ours = strncmp(line, "0::", 3) ? strstr(line, "memory") : line;
-		if (!group || !ours || ours > group)
-			continue;
-		look_below(cgroup, "/sys/fs/cgroup/memory", group);
-		/* Version 2, also beside version 1. */
-		look_below(cgroup, "/sys/fs/cgroup", group);
-		look_below(cgroup, "/sys/fs/cgroup/unified", group);
+		memory = strstr(line, "memory");
+		if (group && !strncmp(line, "0::", 3)) {
+			look_below(cgroup, "/sys/fs/cgroup", group);
+			look_below(cgroup, "/sys/fs/cgroup/unified", group);
+		} else if (group && memory && memory < group) {
+			look_below(cgroup, "/sys/fs/cgroup/memory", group);
+		}
 	}
 	/* One of the node's ranks has as much as each may have, less what is not heap. */
 	if (cgroup->is_high && cgroup->slowed &&

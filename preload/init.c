@@ -144,10 +144,11 @@ __attribute__((constructor(101))) static void init_library(void)
 	wanted = !fnmatch(pin_options.programs, program_invocation_short_name, 0);
 	pin_state_init(heap_is_ours() && wanted);
 	pin_process_init(wanted);
-	if (pin_report_wanted || pin_options.sample) {
+	if (pin_report_wanted || pin_options.sample)
 		pin_report_file_init();
+	/* Loading libunwind takes as long as a small command of a script. */
+	if (pin_options.sample || (pin_report_wanted && (pin_process_is_due() || pin_rank())))
 		pin_stacks_start();
-	}
 	pin_report_init();
 	pin_record_init();
 	if (pin_report_wanted)

@@ -114,6 +114,10 @@ taken() {
 	done
 	strace -o calls -e trace=openat -E LD_PRELOAD="$library" "$programs/grow" 10
 	run ! grep libunwind calls
+	# A shell reports, and what it starts does not, unless it is a rank.
+	strace -f -o calls -e trace=openat -E LD_PRELOAD="$library" -E PINALLOC_REPORT=%r.json \
+		sh -c "'$programs/grow' 1; PMI_RANK=3 PMI_SIZE=4 '$programs/grow' 1; :"
+	[ "$(grep -c 'libunwind-.*= [0-9]' calls)" -eq 2 ]
 }
 
 @test "libunwind keeps no descriptor open" {
