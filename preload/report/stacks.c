@@ -26,6 +26,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 /* libunwind's functions, by the names that its header makes of theirs. */
@@ -71,11 +72,6 @@ struct pin_module pin_modules[PIN_MODULES];
 _Atomic unsigned pin_n_modules = 1;
 static char paths[PATH_BYTES];
 static size_t path_bytes;
-
-static bool contains(const struct pin_module *module, const char *code)
-{
-	return code >= module->start && code < module->end;
-}
 
 /* .note.gnu.build-id. */
 static void find_build_id(struct pin_module *module)
@@ -190,7 +186,6 @@ static struct pin_module *find_module(uintptr_t code)
  */
 
 struct walk {
-	unw_word_t registers[UNW_REG_LAST + 1];
 	uintptr_t page; /* of the stack, known to be readable */
 	const struct pin_module *module;
 	bool has_ended;
@@ -201,7 +196,8 @@ static bool is_readable(struct walk *walk, const char *at)
 {
 	uintptr_t page = PIN_ALIGN_DOWN((uintptr_t)at, PIN_PAGE);
 
-	if (page == walk->page || (walk->module && contains(walk->module, at)))
+	if (page == walk->page ||
+	    (walk->module && at >= walk->module->start && at < walk->module->end))
 		return true;
 	if (syscall(SYS_rt_sigprocmask, SIG_BLOCK, at, NULL, _NSIG / 8))
 		return false;
@@ -219,15 +215,31 @@ static int access_mem(unw_addr_space_t space, unw_word_t at, unw_word_t *value, 
 	return 0;
 }
 
+/* Too large for a stack; under the lock of a walk. */
+static ucontext_t registers;
+
+#if defined __x86_64__
+/* In the order of libunwind, of DWARF. */
+static const int places[] = {REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RDI,
+			     REG_RBP, REG_RSP, REG_R8,	REG_R9,	 REG_R10, REG_R11,
+			     REG_R12, REG_R13, REG_R14, REG_R15, REG_RIP};
+#define REGISTERS   PIN_ARRAY_SIZE(places)
+#define REGISTER(n) ((unw_word_t)registers.uc_mcontext.gregs[places[n]])
+#elif defined __aarch64__
+/* Behind the fault address; the stack pointer and the program counter are the last two. */
+#define REGISTERS   33
+#define REGISTER(n) ((const unw_word_t *)&registers.uc_mcontext + 1)[n]
+#else
+#error "the registers of this processor are not known here"
+#endif
+
 static int access_reg(unw_addr_space_t space, unw_regnum_t number, unw_word_t *value, int write,
 		      void *arg)
 {
-	const struct walk *walk = arg;
-
-	(void)space;
-	if (write || number < 0 || number > UNW_REG_LAST)
+	(void)space, (void)arg;
+	if (write || number < 0 || (size_t)number >= REGISTERS)
 		return -UNW_EBADREG;
-	*value = walk->registers[number];
+	*value = REGISTER(number);
 	return 0;
 }
 
@@ -303,7 +315,7 @@ static int walk_on(struct walk *walk, void **frames, int n)
 	unw_cursor_t cursor;
 	int taken = 0;
 
-	walk->module = find_module(walk->registers[UNW_REG_IP]);
+	walk->module = find_module(REGISTER(UNW_REG_IP));
 	if (unwind.init_remote(&cursor, unwind.space, walk))
 		return 0;
 	while (taken < n) {
@@ -325,30 +337,6 @@ static int walk_on(struct walk *walk, void **frames, int n)
 	return taken;
 }
 
-#if defined __x86_64__
-#define TAKE_REGISTERS(to)                                                 \
-	__asm__ volatile("leaq 0(%%rip), %%rax\n\tmovq %%rax, 128(%0)\n\t" \
-			 "movq %%rbx, 24(%0)\n\tmovq %%rbp, 48(%0)\n\t"    \
-			 "movq %%rsp, 56(%0)\n\tmovq %%r12, 96(%0)\n\t"    \
-			 "movq %%r13, 104(%0)\n\tmovq %%r14, 112(%0)\n\t"  \
-			 "movq %%r15, 120(%0)"                             \
-			 :                                                 \
-			 : "r"(to)                                         \
-			 : "rax", "memory")
-#elif defined __aarch64__
-#define TAKE_REGISTERS(to)                                                          \
-	__asm__ volatile("adr x9, .\n\tstr x9, [%0, #256]\n\tmov x9, sp\n\t"        \
-			 "str x9, [%0, #248]\n\tstp x19, x20, [%0, #152]\n\t"       \
-			 "stp x21, x22, [%0, #168]\n\tstp x23, x24, [%0, #184]\n\t" \
-			 "stp x25, x26, [%0, #200]\n\tstp x27, x28, [%0, #216]\n\t" \
-			 "stp x29, x30, [%0, #232]"                                 \
-			 :                                                          \
-			 : "r"(to)                                                  \
-			 : "x9", "memory")
-#else
-#error "the registers of this processor are not known here"
-#endif
-
 /*
  * Its lock is one that fork() takes after the program's handlers, as these may wait for a
  * thread that walks. Signals are blocked, so that no handler walks while its thread holds the
@@ -365,8 +353,7 @@ __attribute__((noinline)) int pin_stacks_walk(void **frames, int n)
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	pin_mutex_lock(&pin_sites_lock);
-	TAKE_REGISTERS(walk.registers);
-	taken = walk_on(&walk, frames, n);
+	taken = getcontext(&registers) ? 0 : walk_on(&walk, frames, n);
 	pin_mutex_unlock(&pin_sites_lock);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	errno = saved;
@@ -376,36 +363,11 @@ __attribute__((noinline)) int pin_stacks_walk(void **frames, int n)
 /* --- the start -----------------------------------------------------------------------------
  */
 
-static bool find_functions(void *library)
-{
-#define FIND(function) \
-	&&(unwind.function = (__typeof__(unwind.function))dlsym(library, NAMED(unw_##function)))
-	return library FUNCTIONS(FIND);
-#undef FIND
-}
-
-static void find_program(void)
-{
-	ssize_t n = readlink("/proc/self/exe", paths, PATH_MAX);
-
-	path_bytes = (size_t)(n > 0 ? n : 0) + 1;
-}
-
 /*
  * When it begins, libunwind opens a pipe, to try addresses of its own process by, which it is
  * not asked to do here. The program gets the descriptors back: the two that were the lowest
  * before.
  */
-static void close_pipe(const int *fds)
-{
-	struct stat info;
-
-	for (int i = 0; i < 2; i++)
-		if (!fstat(fds[i], &info) && S_ISFIFO(info.st_mode) &&
-		    fcntl(fds[i], F_GETFD) == FD_CLOEXEC)
-			close(fds[i]);
-}
-
 static unw_addr_space_t begin_unwinding(void)
 {
 	static unw_accessors_t accessors = {
@@ -415,11 +377,17 @@ static unw_addr_space_t begin_unwinding(void)
 		.access_mem = access_mem,
 		.access_reg = access_reg,
 	};
+	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 	unw_addr_space_t space;
 	int fds[2] = {-1, -1};
+	struct stat info;
+#define FIND(function)                                                     \
+	|| !(unwind.function = (__typeof__(unwind.function))dlsym(library, \
+								  NAMED(unw_##function)))
 
-	if (!find_functions(dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL)))
+	if (!library FUNCTIONS(FIND))
 		return NULL;
+#undef FIND
 	if (!pipe2(fds, O_CLOEXEC)) {
 		close(fds[0]);
 		close(fds[1]);
@@ -429,13 +397,17 @@ static unw_addr_space_t begin_unwinding(void)
 		unwind.set_caching_policy(space, UNW_CACHE_GLOBAL);
 		unwind.set_cache_size(space, CACHED, 0);
 	}
-	close_pipe(fds);
+	for (int i = 0; i < 2; i++)
+		if (!fstat(fds[i], &info) && S_ISFIFO(info.st_mode) &&
+		    fcntl(fds[i], F_GETFD) == FD_CLOEXEC)
+			close(fds[i]);
 	return space;
 }
 
 void pin_stacks_start(void)
 {
 	unw_addr_space_t space = HAVE__DL_FIND_OBJECT ? begin_unwinding() : NULL;
+	ssize_t n;
 
 	if (!space) {
 		pin_warn("the report has no stacks: %s",
@@ -443,7 +415,8 @@ void pin_stacks_start(void)
 					      : "they take glibc 2.35");
 		return;
 	}
-	find_program();
+	n = readlink("/proc/self/exe", paths, PATH_MAX);
+	path_bytes = (size_t)(n > 0 ? n : 0) + 1;
 	unwind.space = space;
 }
 
@@ -456,25 +429,18 @@ unsigned pin_stacks_module(const void *frame, uint64_t *offset)
 	return (unsigned)((uintptr_t)frame >> OFFSET_BITS);
 }
 
-static void place(const void *frame, char *text, size_t size)
-{
-	uint64_t offset;
-	unsigned module = pin_stacks_module(frame, &offset);
-
-	pin_format(text, size, "%s%s0x%lx", module ? pin_modules[module].path : "",
-		   module ? "+" : "", offset);
-}
-
 #define LOGGED 32
 
 void pin_stacks_log(void)
 {
-	char text[256];
 	void *frames[LOGGED];
 	int n = pin_stacks_walk(frames, LOGGED);
+	uint64_t offset;
 
 	for (int i = 0; i < n; i++) {
-		place(frames[i], text, sizeof text);
-		pin_log_line("  at %s", text);
+		unsigned module = pin_stacks_module(frames[i], &offset);
+
+		pin_log_line("  at %s%s0x%lx", module ? pin_modules[module].path : "",
+			     module ? "+" : "", offset);
 	}
 }
