@@ -88,8 +88,8 @@ static void in_child(void)
 	errno = saved;
 }
 
-/* Without a report the record stays. */
-static void report_at_end(void)
+/* At exit, and at quick_exit. Without a report the record stays. */
+__attribute__((destructor(101))) static void report_at_end(void)
 {
 	if (pin_report_write_if_due())
 		pin_record_end();
@@ -153,9 +153,4 @@ __attribute__((constructor(101))) static void init_library(void)
 	pin_record_init();
 	if (pin_report_wanted)
 		at_quick_exit(report_at_end);
-}
-
-__attribute__((destructor(101))) static void end_library(void)
-{
-	report_at_end();
 }

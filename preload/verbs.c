@@ -15,7 +15,6 @@
 #include "regpool/evict.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <string.h>
 
 /* Macros of <infiniband/verbs.h> that choose between the two at compile time. */

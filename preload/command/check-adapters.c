@@ -6,7 +6,6 @@
  */
 #include <config.h>
 
-#include "allocator/log.h"
 #include "allocator/os.h"
 #include "preload/command/command.h"
 #include "regpool/arm.h"
@@ -15,69 +14,59 @@
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define LIBIBVERBS "libibverbs.so.1"
 
 static const struct pin_ibverbs *verbs;
 
 /* Registers as little as the library ever does. Returns 0 or an errno value. */
-static int try_memory(struct ibv_pd *pd, uint64_t *ns)
+static int try_memory(struct ibv_context *context, uint64_t *ns)
 {
-	void *memory = aligned_alloc(PIN_GRANULE, PIN_GRANULE);
+	struct ibv_pd *pd = verbs->alloc_pd(context);
+	void *memory = pd ? aligned_alloc(PIN_GRANULE, PIN_GRANULE) : NULL;
 	struct ibv_mr *mr;
-	int error = 0;
+	int error;
 
 	if (!memory)
-		return ENOMEM;
+		return errno;
 	memset(memory, 0, PIN_GRANULE);
 	*ns = pin_os_now_ns();
 	mr = verbs->reg_mr_iova2(pd, memory, PIN_GRANULE, (uintptr_t)memory,
 				 pin_domain_rights());
-	if (!mr)
-		error = errno;
+	error = mr ? 0 : errno;
 	*ns = pin_os_now_ns() - *ns;
 	if (mr)
 		verbs->dereg_mr(mr);
+	verbs->dealloc_pd(pd);
 	free(memory);
 	return error;
-}
-
-static void check_registration(struct ibv_context *context)
-{
-	struct ibv_pd *pd = verbs->alloc_pd(context);
-	uint64_t ns = 0;
-	int error = pd ? try_memory(pd, &ns) : errno;
-
-	if (pd)
-		verbs->dealloc_pd(pd);
-	if (error)
-		cmd_finding(CMD_FAIL, "registration",
-			    pin_ibverbs_out_of_room(error)
-				    ? "raise ulimit -l (see memlock), or free memory"
-				    : "if the adapter lacks atomics or remote access, "
-				      "PINALLOC_ACCESS=local",
-			    "%s does not register 2 MiB: %s", context->device->name,
-			    strerrordesc_np(error));
-	else
-		cmd_finding(CMD_OK, "registration", NULL, "%s registered 2 MiB in %lu us",
-			    context->device->name, ns / 1000);
 }
 
 /* The errno of libibverbs may be about another name of the file, which it tried last. */
 static void check_device(struct ibv_device *device)
 {
 	struct ibv_context *context = verbs->open_device(device);
+	uint64_t ns = 0;
+	int error = context ? try_memory(context, &ns) : 0;
 
-	if (!context) {
+	if (!context)
 		cmd_finding(CMD_FAIL, "device",
 			    "give its users read and write access to /dev/infiniband, by a "
 			    "udev rule, or look at what the kernel says (dmesg)",
 			    "%s cannot be opened", device->name);
-		return;
-	}
-	check_registration(context);
-	verbs->close_device(context);
+	else if (error)
+		cmd_finding(CMD_FAIL, "registration",
+			    pin_ibverbs_out_of_room(error)
+				    ? "raise ulimit -l (see memlock), or free memory"
+				    : "if the adapter lacks atomics or remote access, "
+				      "PINALLOC_ACCESS=local",
+			    "%s does not register 2 MiB: %s", device->name,
+			    strerrordesc_np(error));
+	else
+		cmd_finding(CMD_OK, "registration", NULL, "%s registered 2 MiB in %lu us",
+			    device->name, ns / 1000);
+	if (context)
+		verbs->close_device(context);
 }
 
 static void check_fork(void)

@@ -4,13 +4,19 @@
  *
  * This file tries, with this command itself, whether the library takes over malloc, and what
  * the library says then; looks for settings of other software that harm a pinned heap without a
- * word; and looks at the program to be checked, which is not run. check-*.c have the rest.
+ * word; at the limits of this shell and this host, and the heap's pages; and at the program to
+ * be checked, which is not run. check-adapters.c has the rest.
  */
 #include <config.h>
 
+#include "allocator/cgroup.h"
+#include "allocator/io.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
+#include "allocator/os.h"
 #include "preload/command/command.h"
+#include "regpool/budget.h"
+#include "regpool/uffd.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static bool is_clear = true; /* nothing was found in the environment so far */
@@ -28,13 +35,8 @@ static bool is_clear = true; /* nothing was found in the environment so far */
 /* The library complains of a wrong value, in check_library(). */
 static void check_options(void)
 {
-	for (size_t i = 0; i < CMD_N_OPTIONS; i++) {
-		const char *text = pin_options_text(cmd_options[i].name);
-
-		pin_options_set(cmd_options[i].name, cmd_options[i].initial);
-		if (text)
-			pin_options_set(cmd_options[i].name, text);
-	}
+	setenv("PINALLOC_LOG", "error", 1);
+	pin_options_init();
 }
 
 /* --- the library ----------------------------------------------------------------- */
@@ -60,17 +62,13 @@ static void become_probe(const void *library, int out)
 		execl(CMD_OWN_PATH, "pinalloc", CMD_PROBE, NULL);
 }
 
-/* Whether a line of the library's says that malloc is its own, but has no memory. */
-static bool has_no_heap(const char *line)
-{
-	return strstr(line, PIN_SAYS_NO_MEMORY) || strstr(line, PIN_SAYS_NO_ADDRESSES) ||
-	       strstr(line, PIN_SAYS_OTHER_PAGES);
-}
-
-/* Of the reasons why not the library's own comes first, then what the loader says of it. */
+/*
+ * Of the reasons why not the library's own comes first, then what the loader says of the
+ * library, whose malloc it is, and the last line about something else.
+ */
 static void judge_probe(const char *library, char *text, int status)
 {
-	const char *no_heap = NULL, *loader = NULL, *owner = "it was not loaded";
+	const char *no_heap = NULL, *owner = NULL, *loader = NULL, *other = "it was not loaded";
 	bool is_ours = false;
 	char *line;
 
@@ -80,19 +78,23 @@ static void judge_probe(const char *library, char *text, int status)
 		if (!strncmp(line, MALLOC_IS, sizeof MALLOC_IS - 1)) {
 			owner = line;
 			is_ours = !status && !strcmp(line + sizeof MALLOC_IS - 1, library);
-		} else if (said && has_no_heap(said)) {
+		} else if (said && (strstr(said, PIN_SAYS_NO_MEMORY) ||
+				    strstr(said, PIN_SAYS_NO_ADDRESSES) ||
+				    strstr(said, PIN_SAYS_OTHER_PAGES))) {
 			no_heap = no_heap ?: said + 3;
 		} else if (said) {
 			say(CMD_WARN, "environment", NULL, "%s", said + 3);
 		} else if (strstr(line, library)) {
 			loader = loader ?: line;
+		} else if (*line) {
+			other = line;
 		}
 	}
 	if (is_ours && !no_heap)
 		cmd_finding(CMD_OK, "library", NULL, "%s takes over malloc", library);
 	else
 		cmd_finding(CMD_FAIL, "library", NULL, "%s does not take over malloc: %s",
-			    library, no_heap ?: loader ?: owner);
+			    library, no_heap ?: loader ?: owner ?: other);
 }
 
 static void check_library(void)
@@ -116,22 +118,146 @@ static void check_library(void)
 		judge_probe(library, text, status);
 }
 
-/* --- settings -------------------------------------------------------------------- */
+/* --- limits, and what the kernel does ------------------------------------------------ */
 
-/* The variable's value; "" when it is not set. */
-static const char *variable(const char *name)
+/* UCX alone pins 38 MiB for buffers of its own, before the first message. */
+#define MPI_NEEDS (64 * PIN_MIB)
+
+/* CAP_IPC_LOCK counts neither in a user namespace nor in the bounding set only. */
+static const char *cure_of_memlock(size_t soft, size_t hard)
 {
-	const char *value = getenv(name);
-
-	return value ? value : "";
+	if (soft < hard && hard >= MPI_NEEDS)
+		return "ulimit -l $(ulimit -H -l) where the ranks are started";
+	return "set memlock to unlimited: in /etc/security/limits.conf for logins; by "
+	       "LimitMEMLOCK=infinity in the systemd unit that starts the jobs "
+	       "(slurmd.service) or the containers (containerd.service, crio.service), and "
+	       "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf; by --ulimit memlock=-1 of "
+	       "docker run and podman run; or give root, unless the container is rootless, the "
+	       "capability IPC_LOCK";
 }
+
+static void check_memlock(void)
+{
+	struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+	bool little;
+
+	getrlimit(RLIMIT_MEMLOCK, &limit);
+	little = limit.rlim_cur < MPI_NEEDS;
+	if (pin_os_memlock_limit() < pin_cgroup_limit())
+		cmd_finding(little ? CMD_FAIL : CMD_WARN, "memlock",
+			    cure_of_memlock(limit.rlim_cur, limit.rlim_max),
+			    "a process may pin %s of %s of memory, %s",
+			    PIN_SIZE(limit.rlim_cur), PIN_SIZE(pin_cgroup_limit()),
+			    little ? "less than an MPI library needs for itself"
+				   : "and the heap gets half of what the program leaves");
+	else if (limit.rlim_cur == RLIM_INFINITY)
+		cmd_finding(CMD_OK, "memlock", NULL, "unlimited");
+	else
+		cmd_finding(CMD_OK, "memlock", NULL,
+			    limit.rlim_cur >= pin_cgroup_limit()
+				    ? "%s, no less than the memory there is"
+				    : "the limit of %s does not hold for this shell, which has "
+				      "CAP_IPC_LOCK; make sure that the jobs have it too",
+			    PIN_SIZE(limit.rlim_cur));
+}
+
+/* What the library computes, by all limits. */
+static void check_pinned(void)
+{
+	static struct pin_cgroup cgroup;
+	size_t most = pin_budget_limit();
+	const char *whose, *by;
+
+	pin_cgroup_find(&cgroup);
+	by = *cgroup.file ? strrchr(cgroup.file, '/') + 1 : "";
+	whose = *by ? "memory that its control group has" : "memory";
+	if (cgroup.is_high)
+		cmd_finding(CMD_WARN, by, "ask for more memory, or start fewer ranks on a node",
+			    "above %s the kernel slows down what allocates, and goes on to, "
+			    "because the heap gives nothing back: %s",
+			    PIN_SIZE(cgroup.limit), cgroup.file);
+	if (!most)
+		cmd_finding(CMD_WARN, "pinned",
+			    pin_budget_pinned_limit() ? "raise ulimit -l"
+						      : "unset PINALLOC_MAX_PINNED",
+			    "nothing of the heap may be pinned, so it is not registered");
+	else if (most > cgroup.limit)
+		cmd_finding(CMD_WARN, "pinned", "unset PINALLOC_MAX_PINNED, or lower it",
+			    "a process may pin more than the %s of %s", PIN_SIZE(cgroup.limit),
+			    whose);
+	else
+		cmd_finding(CMD_OK, "pinned", NULL,
+			    "up to %s of the heap of each process may be pinned, of %s of %s "
+			    "for %s on this node%s%s",
+			    PIN_SIZE(most), PIN_SIZE(cgroup.limit), whose,
+			    CMD_COUNTED(pin_options_ranks(), "rank"), *by ? ", by " : "", by);
+}
+
+#define TRANSPARENT "/sys/kernel/mm/transparent_hugepage/"
+
+/* Why the heap gets small pages where the kernel's setting is this, or NULL. */
+static const char *why_small(const char *enabled)
+{
+	if (strstr(enabled, "[always]"))
+		return NULL;
+	if (!strstr(enabled, "[madvise]"))
+		return "never";
+	return pin_options.huge == PIN_HUGE_SYSTEM
+		       ? "madvise, and PINALLOC_HUGEPAGE=thp is not set"
+		       : NULL;
+}
+
+static void check_huge_pages(void)
+{
+	const char *file = TRANSPARENT "hugepages-2048kB/enabled", *why;
+	char enabled[64];
+
+	/* If there are too few of these, the library says so. */
+	if (pin_options.huge == PIN_HUGE_TLB)
+		return;
+	/* Since Linux 6.8 each size may have a setting of its own. */
+	if (pin_io_read(file, enabled, sizeof enabled) <= 0 || strstr(enabled, "[inherit]"))
+		pin_io_read(file = TRANSPARENT "enabled", enabled, sizeof enabled);
+	why = why_small(enabled);
+	if (pin_options.huge == PIN_HUGE_OFF)
+		file = "PINALLOC_HUGEPAGE", why = "off";
+	if (why)
+		cmd_finding(pin_options.huge == PIN_HUGE_THP ? CMD_WARN : CMD_OK, "huge pages",
+			    NULL,
+			    "the heap gets small pages, which take longer to register: "
+			    "%s says %s",
+			    file, why);
+	else
+		cmd_finding(CMD_OK, "huge pages", NULL,
+			    "the heap gets huge pages, which register fastest");
+}
+
+/* The library says the same in one line when it first has memory to watch. */
+static void check_userfaultfd(void)
+{
+	int fd = pin_options.watch ? pin_uffd_open() : -1;
+
+	if (fd >= 0)
+		cmd_finding(CMD_OK, "userfaultfd", NULL,
+			    "the library notices memory that a program replaces");
+	else
+		cmd_finding(CMD_WARN, "userfaultfd",
+			    !pin_options.watch ? "unset it"
+			    : errno == EINVAL  ? "a kernel from 5.9 on, with CONFIG_USERFAULTFD"
+					       : "allow it in the container's seccomp profile",
+			    "%s: the library does not notice memory that a program replaces",
+			    pin_options.watch ? strerrordesc_np(errno) : "PINALLOC_WATCH=off");
+	pin_io_close(fd);
+}
+
+/* --- settings -------------------------------------------------------------------- */
 
 static void check_ucx(void)
 {
-	const char *off = variable("UCX_MEM_MALLOC_RELOC");
+	const char *off = getenv("UCX_MEM_MALLOC_RELOC") ?: "";
 
-	if (!strcasecmp(variable("UCX_MEM_MMAP_HOOK_MODE"), "reloc") && strcasecmp(off, "n") &&
-	    strcasecmp(off, "no") && strcmp(off, "0"))
+	if (!strcasecmp(getenv("UCX_MEM_MMAP_HOOK_MODE") ?: "", "reloc") &&
+	    strcasecmp(off, "n") && strcasecmp(off, "no") && strcmp(off, "0"))
 		say(CMD_FAIL, "environment", "unset it, or set UCX_MEM_MALLOC_RELOC=n",
 		    "UCX_MEM_MMAP_HOOK_MODE=reloc lets UCX replace malloc with its own, which "
 		    "is not registered and hangs in UCX 1.13");
@@ -140,7 +266,7 @@ static void check_ucx(void)
 /* hugetlb of glibc.malloc is the initial value of an option; the others have no effect. */
 static void check_tunables(void)
 {
-	char *all = cmd_strdup(variable("GLIBC_TUNABLES")), *rest = all, *one;
+	char *all = cmd_strdup(getenv("GLIBC_TUNABLES") ?: ""), *rest = all, *one;
 
 	while ((one = strsep(&rest, ":")))
 		if (!strncmp(one, "glibc.malloc.", 13) && strncmp(one + 13, "hugetlb=", 8) != 0)
@@ -185,8 +311,8 @@ static void check_program(const char *command)
 /* --- the list ----------------------------------------------------------------------- */
 
 static void (*const checks[])(void) = {
-	check_options,	  check_library,	 cmd_check_adapters,   cmd_check_memlock,
-	cmd_check_pinned, cmd_check_userfaultfd, cmd_check_huge_pages, check_settings,
+	check_options, check_library,	  cmd_check_adapters, check_memlock,
+	check_pinned,  check_userfaultfd, check_huge_pages,   check_settings,
 };
 
 int cmd_check(int argc, char **argv)

@@ -84,17 +84,7 @@ extern enum cmd_grade cmd_worst;
 void cmd_finding(enum cmd_grade grade, const char *what, const char *cure, const char *format,
 		 ...) __attribute__((format(printf, 4, 5)));
 
-/* --- run.c: the rows of options.def ------------------------------------------------- */
-
-extern const struct cmd_option {
-	const char *name, *initial, *values, *doc;
-} cmd_options[];
-
-enum {
-#define OPTION(field, ...) CMD_OPTION_##field,
-#include "allocator/options.def"
-	CMD_N_OPTIONS
-};
+/* --- run.c ------------------------------------------------------------------------- */
 
 /*
  * Reads the command line of run and check: sets the variables that its options stand for.
@@ -140,13 +130,9 @@ struct cmd_program {
  */
 int cmd_program_look(const char *path, struct cmd_program *program);
 
-/* --- check-*.c ------------------------------------------------------------------- */
+/* --- check-adapters.c ------------------------------------------------------------- */
 
-/* The checks. Each prints findings, and changes nothing of the system. */
+/* Prints findings, and changes nothing of the system. */
 void cmd_check_adapters(void);
-void cmd_check_userfaultfd(void);
-void cmd_check_memlock(void);
-void cmd_check_pinned(void);
-void cmd_check_huge_pages(void);
 
 #endif

@@ -135,13 +135,6 @@ void cmd_finding(enum cmd_grade grade, const char *what, const char *cure, const
 	       cure ? cure : "");
 }
 
-static _Noreturn void be_child(void (*run)(const void *arg, int out), const void *arg, int out)
-{
-	alarm(SECONDS);
-	run(arg, out);
-	_exit(127);
-}
-
 int cmd_try(void (*run)(const void *arg, int out), const void *arg, char *text, size_t size)
 {
 	int ends[2], status = -1, error;
@@ -154,8 +147,11 @@ int cmd_try(void (*run)(const void *arg, int out), const void *arg, char *text, 
 	fflush(NULL);
 	child = fork();
 	error = errno;
-	if (!child)
-		be_child(run, arg, ends[1]);
+	if (!child) {
+		alarm(SECONDS);
+		run(arg, ends[1]);
+		_exit(127);
+	}
 	close(ends[1]);
 	for (size_t filled = 0; filled < size - 1 && n > 0; filled += (size_t)n) {
 		n = read(ends[0], text + filled, size - 1 - filled);

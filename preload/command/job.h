@@ -101,16 +101,9 @@ struct cmd_text cmd_rank_near(const struct cmd_rank *rank);
 /* The forms of `pinalloc report`. */
 void cmd_text_print(const struct cmd_job *job, size_t n_sites);
 void cmd_json_print(const struct cmd_job *job);
-void cmd_compare_print(const struct cmd_job *before, const struct cmd_job *after,
-		       size_t n_sites);
 
 /* Of a site, up to the end of the line. */
 void cmd_stack_print(const char *stack);
-
-/* The tables of the text, with a row for each run, if there are several, rank, and host. */
-void cmd_table_runs(const struct cmd_job *job);
-void cmd_table_ranks(const struct cmd_job *job);
-void cmd_table_hosts(const struct cmd_job *job);
 
 /* What is drawn, for preload/command/plot.gp. Returns false if no report has a timeline. */
 bool cmd_plot_table(const struct cmd_job *job, FILE *out);

@@ -9,13 +9,13 @@
 #include <string.h>
 
 static const struct command {
-	const char *name, *full_name;
+	const char *name;
 	int (*run)(int argc, char **argv);
 } commands[] = {
-	{"report", "pinalloc report", cmd_report},
-	{"run", "pinalloc run", cmd_run},
-	{"check", "pinalloc check", cmd_check},
-	{CMD_PROBE, "pinalloc check", cmd_probe},
+	{"report", cmd_report},
+	{"run", cmd_run},
+	{"check", cmd_check},
+	{CMD_PROBE, cmd_probe},
 };
 
 static const char help[] =
@@ -38,7 +38,9 @@ static int run_subcommand(int argc, char **argv)
 		if (strcmp(name, commands[i].name))
 			continue;
 		/* What argp calls the program. */
-		cmd_name = argv[1] = (char *)commands[i].full_name;
+		if (asprintf(&argv[1], "pinalloc %s", name) < 0)
+			cmd_no_memory();
+		cmd_name = argv[1];
 		return commands[i].run(argc - 1, argv + 1);
 	}
 	cmd_complain("%s%s; see pinalloc --help",

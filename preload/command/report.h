@@ -10,10 +10,6 @@
 #include "preload/figures.h"
 #include "regpool/state.h"
 
-#include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
-
 /* No real job comes near this. */
 #define CMD_MOST_RANKS (1 << 22)
 

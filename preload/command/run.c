@@ -18,10 +18,14 @@
 
 enum { EXIT_CANNOT_RUN = 126, EXIT_NOT_FOUND = 127 };
 
-const struct cmd_option cmd_options[] = {
+static const struct row {
+	const char *name, *initial, *values, *doc;
+} rows[] = {
 #define OPTION(field, parser, name, initial, values, doc) {name, initial, values, doc},
 #include "allocator/options.def"
 };
+
+#define N_ROWS ((int)PIN_ARRAY_SIZE(rows))
 
 /* The keys of options: those of no short ones. */
 #define FIRST 256
@@ -43,37 +47,36 @@ static char *flag_of(const char *name)
 
 static error_t take_option(int key, char *value, struct argp_state *state)
 {
-	const struct cmd_option *option = &cmd_options[key - FIRST];
+	const struct row *row = &rows[key - FIRST];
 
 	if (key == ARGP_KEY_ARGS) {
 		command = state->argv + state->next;
 		return 0;
 	}
-	if (key < FIRST || key >= FIRST + CMD_N_OPTIONS)
+	if (key < FIRST || key >= FIRST + N_ROWS)
 		return ARGP_ERR_UNKNOWN;
-	if (pin_options_set(option->name, value))
-		argp_error(state, "--%s=%s is not understood: it takes %s",
-			   flag_of(option->name), value, option->values);
-	if (setenv(option->name, value, 1))
+	if (pin_options_set(row->name, value))
+		argp_error(state, "--%s=%s is not understood: it takes %s", flag_of(row->name),
+			   value, row->values);
+	if (setenv(row->name, value, 1))
 		cmd_no_memory();
 	return 0;
 }
 
 char **cmd_command_line(int argc, char **argv, const char *doc)
 {
-	static struct argp_option options[CMD_N_OPTIONS + 1];
+	static struct argp_option options[N_ROWS + 1];
 	const struct argp argp = {options, take_option,
 				  .args_doc = "[--] COMMAND [ARGUMENT...]", .doc = doc};
 
-	for (int i = 0; i < CMD_N_OPTIONS; i++) {
-		const struct cmd_option *option = &cmd_options[i];
+	for (int i = 0; i < N_ROWS; i++) {
+		const struct row *row = &rows[i];
 		char *text;
 
-		if (asprintf(&text, "%s (%s): %s", option->values, option->initial,
-			     option->doc) < 0)
+		if (asprintf(&text, "%s (%s): %s", row->values, row->initial, row->doc) < 0)
 			cmd_no_memory();
 		options[i] = (struct argp_option){
-			flag_of(option->name), FIRST + i, "VALUE", 0, text, 0};
+			flag_of(row->name), FIRST + i, "VALUE", 0, text, 0};
 	}
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, NULL);
 	return command;

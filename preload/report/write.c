@@ -96,11 +96,6 @@ static bool is_to_stderr(const char *pattern)
 	return !strcmp(pattern, "stderr");
 }
 
-static int find_file(const char *pattern)
-{
-	return pin_report_file_find(&file, pattern, pin_process_parent());
-}
-
 void pin_report_init(void)
 {
 	PIN_ASSERT(pin_process_is_ours());
@@ -109,7 +104,7 @@ void pin_report_init(void)
 	if (is_to_stderr(pin_options.report))
 		pin_io_stream_copy(&pin_io_standard_error);
 	else if (pin_process_is_due())
-		tell(find_file(pin_options.report));
+		tell(pin_report_file_find(&file, pin_options.report, pin_process_parent()));
 }
 
 /* --- the form for people: the four answers that the command gives. JSON has all else. --- */
@@ -174,7 +169,7 @@ static int write_report(const char *pattern, const char *trigger, uint64_t since
 		fd = pin_io_stream_fd(&pin_io_standard_error);
 		return fd < 0 ? -EBADF : write_to(fd, pattern, trigger);
 	}
-	error = find_file(pattern);
+	error = pin_report_file_find(&file, pattern, pin_process_parent());
 	if (!error)
 		error = pin_report_file_open(&file);
 	if (error)
