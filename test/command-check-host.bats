@@ -50,6 +50,11 @@ sized() {
 	sized 'always [inherit] madvise never' ok 'gets huge pages' env PINALLOC_HUGEPAGE=thp
 }
 
+@test "a kernel that would move pages to other memory nodes is named" {
+	[ ! -e /proc/sys/kernel/numa_balancing ] ||
+		finds warn environment 'numa_balancing is 1.*set it to 0' covered /proc/sys/kernel/numa_balancing 1
+}
+
 @test "before Linux 5.11 userfaultfd is called without a flag that is not known there" {
 	local inject=userfaultfd:error=EINVAL
 

@@ -282,6 +282,10 @@ static void check_settings(void)
 	if (pin_options.mode == PIN_MODE_OFF)
 		say(CMD_WARN, "environment", "unset it",
 		    "PINALLOC_REGISTER=off keeps the heap from being registered");
+	if (pin_io_number("/proc/sys/kernel/numa_balancing", "", 0))
+		say(CMD_WARN, "environment", "set it to 0, and bind ranks to memory nodes",
+		    "kernel.numa_balancing is 1, and pinned pages cannot be moved: the kernel "
+		    "tries in vain");
 	if (is_clear)
 		cmd_finding(CMD_OK, "environment", NULL,
 			    "nothing is set that works against the heap");
