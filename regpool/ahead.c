@@ -143,7 +143,7 @@ static bool may_replace(struct pin_access_set *set, struct pin_range range, size
 		struct pin_region *region = pin_entry_region(set, entry);
 
 		if (pin_entry_is_idle(set, entry))
-			*(region->used_at == region->seen_at ? &unused : &used) += entry->length;
+			*(region->used_at == region->made_at ? &unused : &used) += entry->length;
 	}
 	pthread_mutex_unlock(&set->lock);
 	if (replaced + unused > so_many + earned + used * PIN_MUCH_LARGER)

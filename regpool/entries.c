@@ -60,7 +60,7 @@ static void set_cover(struct pin_access_set *set, _Atomic uint32_t *slot,
 	uint32_t before = *slot, number = entry ? pin_entry_number(set, entry) : 0;
 
 	if (entry && !entry->n_found++)
-		pin_entry_move(set, number, PIN_FRESH);
+		pin_entry_move(set, number, PIN_OTHERS);
 	atomic_store_explicit(slot, number, memory_order_release);
 	if (before && !--pin_entry_at(set, before)->n_found &&
 	    pin_entry_at(set, before)->state & PIN_ENTRY_READY)
@@ -260,7 +260,7 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 	if (!number)
 		return NULL;
 	entry = pin_entry_at(set, number);
-	pin_entry_move(set, number, PIN_BEING_MADE);
+	pin_entry_move(set, number, PIN_OTHERS);
 	pin_region_at(set, number)->is_stale = false;
 	set_range(set, entry, range);
 	atomic_store(&entry->state, PIN_ENTRY_BUSY);
@@ -288,7 +288,7 @@ static bool claim(struct pin_access_set *set, struct pin_entry *entry)
 		set_state_and_wake(entry, state);
 		return false;
 	}
-	pin_entry_move(set, pin_entry_number(set, entry), PIN_BEING_MADE);
+	pin_entry_move(set, pin_entry_number(set, entry), PIN_OTHERS);
 	return true;
 }
 
@@ -352,7 +352,7 @@ static struct pin_entry *claim_leaving(struct pin_access_set *set, unsigned *lef
 
 		/* One that is HELD stays until pin_entries_clear(). */
 		if (entry->state & PIN_ENTRY_HELD)
-			pin_entry_move(set, number, PIN_SEEN_USED);
+			pin_entry_move(set, number, PIN_OTHERS);
 		/* Several have a part of it each, but none has all. */
 		else if (entry->state && !pin_region_at(set, number)->is_stale &&
 			 !pin_entries_find(set, range, 0, entry))
@@ -446,7 +446,7 @@ static uint32_t wait_and_seize(struct pin_access_set *set, struct pin_entry *ent
 		state = entry->state;
 		if (state & PIN_ENTRY_READY) {
 			atomic_store(&entry->state, PIN_ENTRY_BUSY);
-			pin_entry_move(set, pin_entry_number(set, entry), PIN_BEING_MADE);
+			pin_entry_move(set, pin_entry_number(set, entry), PIN_OTHERS);
 			unpublish_entry(set, entry);
 		}
 		pthread_mutex_unlock(&set->lock);

@@ -60,8 +60,8 @@ struct pin_region {
 	struct ibv_mr *mr;	  /* the real memory region */
 	struct pin_mr_copy copy;  /* of it, for proxies */
 	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
+	uint32_t made_at;	  /* used_at when it was registered */
 	/* Guarded by the set's lock: */
-	uint32_t seen_at;	     /* used_at as an eviction last saw it */
 	uint32_t before, after : 31; /* in its list: numbers */
 	uint32_t is_stale : 1; /* not found: no adapter, or some of its pages were replaced */
 	struct pin_sides {
@@ -72,10 +72,8 @@ struct pin_region {
 /* Each entry is in one of these lists, whose number is that of an entry which is its head. */
 enum pin_list {
 	PIN_UNUSED,
-	PIN_BEING_MADE, /* BUSY */
-	PIN_LEAVING,   /* no look-up finds it; or unused, but with users of a PD that is gone */
-	PIN_FRESH,     /* found, in the order in which evictions look at it */
-	PIN_SEEN_USED, /* found, and was not idle when an eviction last looked */
+	PIN_LEAVING, /* no look-up finds it; or unused, but with users of a PD that is gone */
+	PIN_OTHERS,  /* BUSY, or found */
 	PIN_LISTS
 };
 
@@ -116,6 +114,14 @@ static inline _Atomic uint32_t *pin_entry_users_in(struct pin_access_set *set, u
 {
 	return &pin_table_at(&set->users, pin_users,
 			     number / PIN_USERS_ENTRIES)[0][lane][number % PIN_USERS_ENTRIES];
+}
+
+/* The entry of a counter in a set, or a number beyond those of all its entries. */
+static inline size_t pin_entry_of_user(struct pin_access_set *set, const _Atomic uint32_t *user)
+{
+	size_t i = (size_t)(user - pin_table_at(&set->users, _Atomic uint32_t, 0));
+
+	return i / (PIN_LANES * PIN_USERS_ENTRIES) * PIN_USERS_ENTRIES + i % PIN_USERS_ENTRIES;
 }
 
 /* Whether at least n proxies use it. */

@@ -14,133 +14,119 @@
 
 _Atomic uint32_t pin_evict_clock;
 
-/* Of one list in each set, an eviction looks at so many entries, unless it finds none idle. */
-#define MOST_SEEN 8
-#define MOST_SETS 8
+/* An eviction looks at so many entries, unless it finds none idle. */
+#define MOST_SEEN 16
+
+/* An entry of an access set. */
+struct place {
+	struct pin_access_set *set;
+	uint32_t number;
+};
 
 /* What a search has found. */
 struct search {
-	struct pin_access_set *set;
-	struct pin_entry *oldest; /* NULL if none is idle */
-	uint32_t used_at;	  /* when it was used */
-	_Atomic uint32_t *busy;	  /* state of an entry that is BUSY, or NULL */
+	struct place oldest;	/* without a set if none is idle */
+	uint32_t used_at;	/* when it was used */
+	_Atomic uint32_t *busy; /* state of an entry that is BUSY, or NULL */
 };
 
 /*
- * Looks at entries from the head of a list on, up to one that is idle and was not used since it
- * was last seen. The others come to the end of the list that they belong to. Caller holds the
- * set's lock.
+ * The next entry in the sets of an adapter, or in all; NULL after the last, and then the first.
+ * No lock is held: what it says may be another memory region's a moment later.
  */
-static void search_list(struct search *search, struct pin_access_set *set, enum pin_list list,
-			uint32_t most)
+static struct pin_entry *next_entry(struct place *at, const char *device)
 {
-	uint32_t number;
-
-	while (most-- && (number = pin_region_at(set, list)->after) != list) {
-		struct pin_region *region = pin_region_at(set, number);
-		uint32_t used_at = region->used_at;
-		bool is_seen = region->seen_at == used_at && list != PIN_SEEN_USED;
-		bool is_newer = search->oldest && (int32_t)(used_at - search->used_at) >= 0;
-		bool is_idle = !is_newer && pin_entry_is_idle(set, pin_entry_at(set, number));
-
-		if (is_idle) {
-			search->set = set;
-			search->oldest = pin_entry_at(set, number);
-			search->used_at = used_at;
-		}
-		if (is_seen && (is_idle || is_newer))
-			return;
-		region->seen_at = used_at;
-		if (list == PIN_LEAVING || is_newer)
-			pin_entry_move(set, number, list);
-		else
-			pin_entry_move(set, number, is_idle ? PIN_FRESH : PIN_SEEN_USED);
+	while (!at->set || at->number >= at->set->n_entries || !at->set->domain->pd ||
+	       (device && strcmp(at->set->domain->device, device) != 0)) {
+		at->set = pin_access_set_next(NULL, at->set);
+		at->number = PIN_LISTS - 1;
+		if (!at->set)
+			return NULL;
 	}
+	return pin_entry_at(at->set, ++at->number);
 }
 
 /*
- * What threads have put last may be idle though it was in use when it was last seen, as where a
- * program deregisters one buffer for each that it registers. Caller holds the set's lock.
+ * What threads have put last may be idle where all else is in use, as where a program
+ * deregisters one buffer for each that it registers.
  */
-static void search_put(struct search *search, struct pin_access_set *set)
+static bool search_put(struct search *search, const char *device)
 {
-	for (unsigned i = pin_lanes(); i--;) {
-		size_t at = (size_t)(pin_state.requests[i].put - (char *)set->users.base);
-		uint32_t number = (uint32_t)(at / sizeof(pin_users) * PIN_USERS_ENTRIES +
-					     at / sizeof(uint32_t) % PIN_USERS_ENTRIES);
+	struct place at = {NULL, 0};
 
-		if (at / sizeof(pin_users) < set->users.committed && number <= set->n_entries &&
-		    pin_entry_is_idle(set, pin_entry_at(set, number))) {
-			search->set = set;
-			search->oldest = pin_entry_at(set, number);
+	for (; next_entry(&at, device); at.number = at.set->n_entries)
+		for (unsigned i = pin_lanes(); i--;) {
+			size_t number = pin_entry_of_user(at.set, pin_state.requests[i].put);
+
+			at.number = (uint32_t)number;
+			if (number <= at.set->n_entries &&
+			    pin_entry_is_idle(at.set, pin_entry_at(at.set, at.number))) {
+				search->oldest = at;
+				return true;
+			}
 		}
-	}
-}
-
-static void search_set(struct search *search, struct pin_access_set *set, bool thorough)
-{
-	uint32_t all = thorough ? set->n_entries : 0, number;
-
-	pthread_mutex_lock(&set->lock);
-	number = pin_region_at(set, PIN_BEING_MADE)->after;
-	if (number != PIN_BEING_MADE)
-		search->busy = &pin_entry_at(set, number)->state;
-	search_list(search, set, PIN_LEAVING, all ? all : 1);
-	search_list(search, set, PIN_FRESH, all ? all : MOST_SEEN);
-	search_list(search, set, PIN_SEEN_USED, all ? all : 1);
-	if (!search->oldest)
-		search_put(search, set);
-	pthread_mutex_unlock(&set->lock);
+	return false;
 }
 
 /*
- * Looks at a few entries of each set of an adapter, or of all, until some sets have had one to
- * evict; the next search goes on from there. With `thorough` it looks at all.
+ * Finds of the next few entries the one that is idle and was used least recently. If none is
+ * idle, looks at what was put last, and then at all up to one that is. The next search begins
+ * with what this one has found.
  */
-static struct search look(const char *device, bool thorough)
+static struct search look(const char *device)
 {
-	static struct pin_access_set *_Atomic hand;
-	struct pin_access_set *first = pin_access_set_next(NULL, NULL), *set = hand, *from;
+	static struct pin_access_set *_Atomic hand_set;
+	static _Atomic uint32_t hand_number;
+	struct place at = {hand_set, hand_number};
 	struct search search = {0};
-	unsigned left = MOST_SETS;
 
-	from = set = set ? set : first;
-	do {
-		if (!set)
+	for (unsigned n = 0, ends = 0; ends < 2 && (n < MOST_SEEN || !search.oldest.set); n++) {
+		struct pin_entry *entry;
+		uint32_t used_at;
+
+		if (n == MOST_SEEN && search_put(&search, device))
 			break;
-		if (atomic_load(&set->domain->pd) &&
-		    (!device || !strcmp(set->domain->device, device)))
-			search_set(&search, set, thorough);
-		set = pin_access_set_next(NULL, set);
-		set = set ? set : first;
-		left -= search.oldest != NULL;
-	} while (set != from && left);
-	hand = set;
+		entry = next_entry(&at, device);
+		if (!entry) {
+			ends++;
+			continue;
+		}
+		if (entry->state == PIN_ENTRY_BUSY)
+			search.busy = &entry->state;
+		used_at = pin_region_at(at.set, at.number)->used_at;
+		if ((!search.oldest.set || (int32_t)(used_at - search.used_at) < 0) &&
+		    pin_entry_is_idle(at.set, entry)) {
+			search.oldest = at;
+			search.used_at = used_at;
+		}
+	}
+	if (search.oldest.set) {
+		hand_set = search.oldest.set;
+		hand_number = search.oldest.number - 1;
+	}
 	return search;
 }
 
 /* How often another one is tried in place of one that libibverbs does not let go. */
 #define TRIES 16
 
-/* Evicts the oldest of those that are found. Returns its bytes; 0, and sets *busy, if none is.
- */
+/* Evicts the oldest that is found. Returns its bytes; 0, and sets *busy, if none is. */
 static size_t evict_oldest(const char *device, _Atomic uint32_t **busy)
 {
 	PIN_SHIELDED;
 	size_t n_bytes = 0;
 
 	for (unsigned left = TRIES; left-- && !n_bytes;) {
-		struct search search = look(device, false);
+		struct search search = look(device);
+		struct place oldest = search.oldest;
 
-		if (!search.oldest)
-			search = look(device, true);
 		*busy = search.busy;
-		if (!search.oldest)
+		if (!oldest.set)
 			break;
-		n_bytes = pin_entry_evict(search.set, search.oldest);
+		n_bytes = pin_entry_evict(oldest.set, pin_entry_at(oldest.set, oldest.number));
 		/* From now on the others come first. */
 		if (!n_bytes)
-			pin_entry_region(search.set, search.oldest)->used_at =
+			pin_region_at(oldest.set, oldest.number)->used_at =
 				atomic_fetch_add(&pin_evict_clock, 1) + 1;
 	}
 	pin_state.evicted += n_bytes > 0;
@@ -169,23 +155,16 @@ static size_t evict(const char *device, size_t n_bytes, bool waits)
 	return sum;
 }
 
-/* Whether so many bytes are idle, on any adapter. Those that were last seen used come last. */
+/* Whether so many bytes are idle, on any adapter. */
 static bool has_idle(size_t n_bytes)
 {
-	PIN_SHIELDED;
-	struct pin_access_set *set = NULL;
-	struct search search = look(NULL, false);
-	size_t sum = search.oldest && search.oldest->length >= n_bytes ? n_bytes : 0;
+	struct place at = look(NULL).oldest;
+	struct pin_entry *entry = at.set ? pin_entry_at(at.set, at.number) : NULL;
+	size_t sum = entry && entry->length >= n_bytes ? n_bytes : 0;
 
-	while (sum < n_bytes && (set = pin_access_set_next(NULL, set))) {
-		pthread_mutex_lock(&set->lock);
-		for (enum pin_list list = PIN_LEAVING; list < PIN_LISTS; list++)
-			for (uint32_t i = list;
-			     (i = pin_region_at(set, i)->after) != list && sum < n_bytes;)
-				if (pin_entry_is_idle(set, pin_entry_at(set, i)))
-					sum += pin_entry_at(set, i)->length;
-		pthread_mutex_unlock(&set->lock);
-	}
+	for (at.set = NULL; sum < n_bytes && (entry = next_entry(&at, NULL));)
+		if (pin_entry_is_idle(at.set, entry))
+			sum += entry->length;
 	return sum >= n_bytes;
 }
 

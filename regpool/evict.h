@@ -5,11 +5,10 @@
  * fails as without this library. Limits that are known only make it happen before the call.
  *
  * About the least recently used goes first: of the adapter that has no room, or of all if it
- * may be locked memory, which they share. An access set has two lists: what is fresh, in the
- * order in which it was registered, and what was in use when an eviction last looked. An
- * eviction looks at a few entries at the head of each, in a few sets, and those that it leaves
- * come to the end: so it costs the same beside few and many that are in use. If none of these
- * is idle, it looks at what each lane has put last, and if that is not either, at all.
+ * may be locked memory, which they share. An eviction goes on where the last one has found
+ * something, and takes the one of a few entries that was used least recently: so it costs the
+ * same beside few and many. If none of these is idle, it looks at what each lane has put last,
+ * and if that is not either, at all.
  */
 #ifndef PIN_EVICT_H
 #define PIN_EVICT_H

@@ -242,7 +242,7 @@ static int release_proxy(const struct pin_proxy *proxy)
 	if (proxy->own)
 		return deregister_real(proxy->own, NULL);
 	pin_keys_put(proxy->user);
-	atomic_store_explicit(&pin_state.requests[pin_lane()].put, (char *)proxy->user,
+	atomic_store_explicit(&pin_state.requests[pin_lane()].put, proxy->user,
 			      memory_order_relaxed);
 	return 0;
 }

@@ -60,8 +60,8 @@ extern const char *const pin_reason_names[PIN_REASONS];
 
 struct pin_requests {
 	_Atomic uint64_t by_reason[PIN_REASONS];
-	char *_Atomic
-		put; /* what a thread of this lane was the last to give to pin_keys_put() */
+	/* What a thread of this lane was the last to give to pin_keys_put(). */
+	_Atomic uint32_t *_Atomic put;
 } PIN_LANE_ALIGNED;
 
 /* All counters only grow, except `registered`. */
