@@ -199,7 +199,7 @@ static void register_segments(void)
 		struct pin_range piece = {0, 0};
 
 		while (is_worked_on(set) && pin_segments_next_piece(piece.start, &piece))
-			if (!pin_granules_any_unpinnable(piece))
+			if (!pin_granules_any(piece, PIN_IS_UNPINNABLE))
 				register_range(set, piece);
 	}
 }
@@ -256,7 +256,7 @@ static void *run_ahead(void *unused)
 			pause = 2 * pause <= LAST_PAUSE_MS ? 2 * pause : UINT64_MAX;
 		pin_state_await_change(now, pause);
 		if (pause >= LAST_PAUSE_MS || pin_os_now_ns() - retried_at >= RETRY_NS) {
-			pin_granules_retry_unpinnable();
+			pin_granules_forget(PIN_IS_UNPINNABLE);
 			retried_at = pin_os_now_ns();
 		}
 	}

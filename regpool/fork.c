@@ -89,7 +89,7 @@ static void before_fork(void)
 /* What the parent shares with the child is not registered ahead as long as it does. */
 static void after_fork(void)
 {
-	pin_granules_look_again();
+	pin_granules_forget(PIN_IS_RESIDENT);
 	atomic_fetch_sub(&pin_forks_running, 1);
 	if (!pin_state_off())
 		pin_state_changed();

@@ -13,22 +13,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-struct granule {
-	_Atomic bool is_resident, is_bare, is_replaced, is_unpinnable;
-};
-
 /* Granules looked at in one call. */
 #define BATCH	  128
 #define N_PAGES	  (PIN_GRANULE / PIN_PAGE)
 #define ENOUGH(n) ((n) - (n) / 21)
 
-static struct pin_table granules;
-static struct pin_table pins; /* page → memory regions that have it, of all sets */
+static struct pin_table granules; /* flags of each */
+static struct pin_table pins;	  /* page → memory regions that have it, of all sets */
 
 static void init_granules(void)
 {
 	pin_table_init(&pins, sizeof(_Atomic uint32_t), pin_reserve.size / PIN_PAGE);
-	pin_table_init(&granules, sizeof(struct granule),
+	pin_table_init(&granules, sizeof(_Atomic uint32_t),
 		       pin_reserve.size >> PIN_GRANULE_SHIFT);
 }
 
@@ -42,15 +38,16 @@ int pin_granules_ensure(uintptr_t end)
 	return pin_table_ensure(&granules, pin_granule_of(end - 1) + 1);
 }
 
-static bool is_in_table(size_t granule)
+static _Atomic uint32_t *flags_at(size_t granule)
 {
-	return granule < atomic_load_explicit(&granules.committed, memory_order_acquire);
+	PIN_ASSERT(granule < granules.committed);
+	return pin_table_at(&granules, _Atomic uint32_t, granule);
 }
 
-static struct granule *granule_at(size_t granule)
+static bool has(size_t granule, uint32_t flags)
 {
-	PIN_ASSERT(is_in_table(granule));
-	return pin_table_at(&granules, struct granule, granule);
+	return granule < atomic_load_explicit(&granules.committed, memory_order_acquire) &&
+	       *flags_at(granule) & flags;
 }
 
 /* The part of a range that is in a granule. */
@@ -68,7 +65,7 @@ static bool is_part_resident(struct pin_range range, size_t granule)
 	size_t n_pages = pin_range_length(part) / PIN_PAGE;
 	uint32_t n_resident;
 
-	return granule_at(granule)->is_resident ||
+	return has(granule, PIN_IS_RESIDENT) ||
 	       (pin_resident_count(part.start, n_pages, 1, &n_resident) &&
 		n_resident >= ENOUGH(n_pages));
 }
@@ -86,13 +83,18 @@ static size_t probe_granules(size_t first, size_t n)
 		memset(is_there, 1, sizeof is_there);
 	for (size_t i = 0; i < n; i++) {
 		size_t n_pages = 0;
+		uint32_t seen = 0;
 
 		for (size_t k = 0; k < N_PAGES; k++)
 			n_pages += is_there[i * N_PAGES + k] & 1;
-		granule_at(first + i)->is_bare = !n_pages;
-		if (n_pages >= ENOUGH(N_PAGES) &&
-		    is_part_resident((struct pin_range){0, UINTPTR_MAX}, first + i))
-			n_new += !atomic_exchange(&granule_at(first + i)->is_resident, true);
+		if (!n_pages)
+			seen = PIN_IS_BARE;
+		else if (n_pages >= ENOUGH(N_PAGES) &&
+			 is_part_resident((struct pin_range){0, UINTPTR_MAX}, first + i))
+			seen = PIN_IS_RESIDENT;
+		n_new += seen == PIN_IS_RESIDENT;
+		atomic_fetch_and(flags_at(first + i), ~PIN_IS_BARE);
+		atomic_fetch_or(flags_at(first + i), seen);
 	}
 	return n_new;
 }
@@ -103,7 +105,7 @@ size_t pin_granules_probe(struct pin_range range)
 	size_t n_new = 0, n;
 
 	for (; i < end; i += n ? n : 1) {
-		for (n = 0; i + n < end && n < BATCH && !granule_at(i + n)->is_resident; n++)
+		for (n = 0; i + n < end && n < BATCH && !has(i + n, PIN_IS_RESIDENT); n++)
 			;
 		if (n)
 			n_new += probe_granules(i, n);
@@ -111,21 +113,30 @@ size_t pin_granules_probe(struct pin_range range)
 	return n_new;
 }
 
-bool pin_granules_are_bare(struct pin_range range)
+bool pin_granules_any(struct pin_range range, uint32_t flags)
 {
-	size_t i = pin_granule_of(range.start), last = pin_granule_of(range.end - 1);
+	size_t i = pin_granule_of(range.start), end = pin_granule_of(range.end - 1) + 1;
 
-	while (i <= last && is_in_table(i) && granule_at(i)->is_bare)
+	while (i < end && !has(i, flags))
 		i++;
-	return i > last;
+	return i < end;
 }
 
-void pin_granules_look_again(void)
+bool pin_granules_are_bare(struct pin_range range)
+{
+	size_t i = pin_granule_of(range.start), end = pin_granule_of(range.end - 1) + 1;
+
+	while (i < end && has(i, PIN_IS_BARE))
+		i++;
+	return i == end;
+}
+
+void pin_granules_forget(uint32_t flags)
 {
 	size_t n = atomic_load(&granules.committed);
 
 	for (size_t i = 0; i < n; i++)
-		granule_at(i)->is_resident = false;
+		atomic_fetch_and(flags_at(i), ~flags);
 }
 
 /*
@@ -145,16 +156,7 @@ bool pin_granules_may_be_read(uintptr_t page)
 void pin_granules_note_unpinnable(struct pin_range range)
 {
 	for (size_t i = pin_granule_of(range.start); i <= pin_granule_of(range.end - 1); i++)
-		granule_at(i)->is_unpinnable = true;
-}
-
-bool pin_granules_any_unpinnable(struct pin_range range)
-{
-	size_t i = pin_granule_of(range.start), end = pin_granule_of(range.end - 1) + 1;
-
-	while (i < end && !(is_in_table(i) && granule_at(i)->is_unpinnable))
-		i++;
-	return i < end;
+		atomic_fetch_or(flags_at(i), PIN_IS_UNPINNABLE);
 }
 
 bool pin_granules_are_resident(struct pin_range range)
@@ -162,20 +164,10 @@ bool pin_granules_are_resident(struct pin_range range)
 	size_t first = pin_granule_of(range.start), last = pin_granule_of(range.end - 1);
 	size_t i = first;
 
-	while (i <= last && is_in_table(i) && !granule_at(i)->is_replaced &&
-	       !granule_at(i)->is_unpinnable &&
-	       (granule_at(i)->is_resident ||
-		pin_range_length(part_of(range, i)) < PIN_GRANULE))
+	while (i <= last && !has(i, PIN_IS_REPLACED | PIN_IS_UNPINNABLE) &&
+	       (has(i, PIN_IS_RESIDENT) || pin_range_length(part_of(range, i)) < PIN_GRANULE))
 		i++;
 	return i > last && is_part_resident(range, first) && is_part_resident(range, last);
-}
-
-void pin_granules_retry_unpinnable(void)
-{
-	size_t n = atomic_load(&granules.committed);
-
-	for (size_t i = 0; i < n; i++)
-		granule_at(i)->is_unpinnable = false;
 }
 
 size_t pin_granules_count_pins(struct pin_range range, int n)
@@ -203,17 +195,8 @@ size_t pin_granules_mark_replaced(uintptr_t start, size_t length)
 			continue;
 		part = pin_range_common(part, range);
 		for (size_t k = pin_granule_of(part.start); k < pin_granule_of(part.end); k++)
-			if (!atomic_exchange(&granule_at(k)->is_replaced, true))
+			if (!(atomic_fetch_or(flags_at(k), PIN_IS_REPLACED) & PIN_IS_REPLACED))
 				n_bytes += PIN_GRANULE;
 	}
 	return n_bytes;
-}
-
-bool pin_granules_any_replaced(struct pin_range range)
-{
-	size_t i = pin_granule_of(range.start), end = pin_granule_of(range.end - 1) + 1;
-
-	while (i < end && !(is_in_table(i) && granule_at(i)->is_replaced))
-		i++;
-	return i < end;
 }

@@ -63,6 +63,12 @@ static inline uintptr_t pin_granule_start(size_t granule)
 }
 
 /*
+ * Flags of a granule: it is resident; no page of it was when last looked; the program has
+ * replaced pages of it; a registration has failed because a page is protected.
+ */
+enum { PIN_IS_RESIDENT = 1, PIN_IS_BARE = 2, PIN_IS_REPLACED = 4, PIN_IS_UNPINNABLE = 8 };
+
+/*
  * Makes room in the table up to `end`. Must be called before the other functions are for these
  * addresses. Returns 0 or -ENOMEM. Must not be called from inside malloc.
  */
@@ -75,11 +81,22 @@ int pin_granules_ensure(uintptr_t end);
  */
 size_t pin_granules_probe(struct pin_range range);
 
-/* Whether no page of the granules of a range was resident when last looked. */
+/* Whether any granule of a range has one of these flags. */
+bool pin_granules_any(struct pin_range range, uint32_t flags);
+
+static inline bool pin_granules_any_replaced(struct pin_range range)
+{
+	return pin_granules_any(range, PIN_IS_REPLACED);
+}
+
+/* Whether all granules of a range are bare. */
 bool pin_granules_are_bare(struct pin_range range);
 
-/* Forgets what was seen, as a child may share pages now. */
-void pin_granules_look_again(void);
+/*
+ * Takes these flags from all granules: a child may share pages now, or what could not be
+ * registered is to be tried again.
+ */
+void pin_granules_forget(uint32_t flags);
 
 /*
  * Whether a range is resident: its granules were seen to be, and the parts of granules that it
@@ -88,13 +105,8 @@ void pin_granules_look_again(void);
  */
 bool pin_granules_are_resident(struct pin_range range);
 
-/*
- * A registration of the range has failed because of the protection of a page: nothing is
- * registered ahead in its granules, until pin_granules_retry_unpinnable() has it tried again.
- */
+/* Nothing is registered ahead in its granules until these are forgotten to be unpinnable. */
 void pin_granules_note_unpinnable(struct pin_range range);
-void pin_granules_retry_unpinnable(void);
-bool pin_granules_any_unpinnable(struct pin_range range);
 
 /*
  * Each page of a range is in n memory regions more: 1 or -1. Returns how many bytes are in one
@@ -110,8 +122,5 @@ bool pin_granules_may_be_read(uintptr_t page);
  * be outside the heap. Returns how many bytes are newly marked, in whole granules.
  */
 size_t pin_granules_mark_replaced(uintptr_t start, size_t length);
-
-/* Whether the program has replaced pages in the granules of a range. */
-bool pin_granules_any_replaced(struct pin_range range);
 
 #endif

@@ -109,8 +109,7 @@ static struct pin_range choose_range(struct pin_access_set *set, struct pin_rang
 			range.end = idle.end > range.end ? idle.end : range.end;
 		}
 	/* From here on who replaces pages finds the entry. */
-	return pin_granules_any_replaced(range) || pin_granules_any_unpinnable(range) ? wanted
-										      : range;
+	return pin_granules_any(range, PIN_IS_REPLACED | PIN_IS_UNPINNABLE) ? wanted : range;
 }
 
 enum action { FOUND, IMPOSSIBLE, REGISTER, WAIT };

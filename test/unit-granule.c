@@ -46,7 +46,7 @@ static void ranges(void)
 static void unknown(void)
 {
 	ok(!pin_granules_are_resident(at(0, 1)) && !pin_granules_any_replaced(at(0, 1)) &&
-		   !pin_granules_any_unpinnable(at(0, 1)),
+		   !pin_granules_any(at(0, 1), PIN_IS_UNPINNABLE),
 	   "without a table nothing is known");
 	ok(!pin_granules_ensure(heap + PIECES * PIECE), "the table can be allocated");
 }
@@ -54,12 +54,13 @@ static void unknown(void)
 static void unpinnable(void)
 {
 	pin_granules_note_unpinnable(at(14, 2));
-	ok(pin_granules_any_unpinnable(at(12, 3)) && pin_granules_any_unpinnable(at(15, 2)) &&
-		   !pin_granules_any_unpinnable(at(16, 1)) &&
-		   !pin_granules_any_unpinnable(at(12, 2)),
+	ok(pin_granules_any(at(12, 3), PIN_IS_UNPINNABLE) &&
+		   pin_granules_any(at(15, 2), PIN_IS_UNPINNABLE) &&
+		   !pin_granules_any(at(16, 1), PIN_IS_UNPINNABLE) &&
+		   !pin_granules_any(at(12, 2), PIN_IS_UNPINNABLE),
 	   "granules where pages could not be pinned are known, and no others");
-	pin_granules_retry_unpinnable();
-	ok(!pin_granules_any_unpinnable(at(14, 2)), "until it is tried again");
+	pin_granules_forget(PIN_IS_UNPINNABLE);
+	ok(!pin_granules_any(at(14, 2), PIN_IS_UNPINNABLE), "until it is tried again");
 }
 
 static void resident(void)

@@ -524,7 +524,7 @@ static void failures(void)
 	struct ibv_pd *pd;
 
 	pd = new_pd();
-	pin_granules_retry_unpinnable();
+	pin_granules_forget(PIN_IS_UNPINNABLE);
 	for (size_t i = 0; i < PIN_ARRAY_SIZE(errors); i++) {
 		uint64_t served = pin_state_requests(PIN_SERVED);
 		struct ibv_mr *mr, *again;
@@ -547,7 +547,7 @@ static void failures(void)
 		pin_mr_deregister(mr);
 		pin_mr_deregister(again);
 	}
-	pin_granules_retry_unpinnable();
+	pin_granules_forget(PIN_IS_UNPINNABLE);
 	ends_without_limits(pd);
 }
 
@@ -575,7 +575,7 @@ static void protected_page(void)
 	   "a page that may be read, but not pinned, counts as protected");
 	ok(lines.n == 1 && strstr(lines.text, "a page there is protected"), "one line says so");
 	pin_mr_deregister(mr);
-	pin_granules_retry_unpinnable();
+	pin_granules_forget(PIN_IS_UNPINNABLE);
 	ends_without_limits(pd);
 }
 

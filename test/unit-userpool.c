@@ -238,7 +238,7 @@ static void unpinnable(void)
 	ok(mr && reaches(mr) && pin_state.registered == PIN_MIB,
 	   "in a piece that cannot be pinned, a slice is registered by itself");
 	pin_mr_deregister(mr);
-	pin_granules_retry_unpinnable();
+	pin_granules_forget(PIN_IS_UNPINNABLE);
 	pin_userpool_free(pool, p);
 	end(pool, pd);
 }
