@@ -85,7 +85,7 @@ static bool is_short(void)
  */
 static bool is_worked_on(const struct pin_access_set *set)
 {
-	return atomic_load_explicit(&set->armed, memory_order_acquire) && set->is_ahead &&
+	return atomic_load_explicit(&set->armed, memory_order_acquire) &&
 	       pin_access_set_is_in_use(set) && !pin_budget_is_tight() &&
 	       !pin_fork_is_running() && !is_short();
 }
@@ -143,7 +143,7 @@ static bool may_replace(struct pin_access_set *set, struct pin_range range, size
 		struct pin_region *region = pin_entry_region(set, entry);
 
 		if (pin_entry_is_idle(set, entry))
-			*(region->used_at == region->made_at ? &unused : &used) += entry->length;
+			*(region->used_at == region->made ? &unused : &used) += entry->length;
 	}
 	pthread_mutex_unlock(&set->lock);
 	if (replaced + unused > so_many + earned + used * PIN_MUCH_LARGER)
@@ -208,8 +208,7 @@ static void register_segments(void)
 static void count_look(struct look *look)
 {
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
-		if (set->armed && set->is_first && set->is_ahead &&
-		    !pin_access_set_is_in_use(set)) {
+		if (set->armed && set->is_first && !pin_access_set_is_in_use(set)) {
 			pin_access_set_count(set);
 			look->has_more = true;
 		}
@@ -221,8 +220,11 @@ static void look_at_all(struct look *look)
 	uint64_t ahead = pin_state.ahead;
 
 	count_look(look);
-	for (uint32_t i = 0; i < pin_domain_count(); i++)
-		pin_entries_purge_domain(&pin_domains[i]);
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));) {
+		pthread_rwlock_rdlock(&set->domain->lock);
+		pin_entries_purge(set);
+		pthread_rwlock_unlock(&set->domain->lock);
+	}
 	pin_evict_excess(0);
 	look->cell = pin_choice_cell_size(pin_budget_limit());
 	look->spare = pin_span_bytes() / 4 + pin_state.awaited * PIN_MUCH_LARGER;
@@ -263,7 +265,7 @@ static void *run_ahead(void *unused)
 	return unused;
 }
 
-bool pin_ahead_start(void)
+void pin_ahead_start(void)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static bool runs;
@@ -278,7 +280,6 @@ bool pin_ahead_start(void)
 		pin_warn("cannot start the registration thread: %s; memory is registered when "
 			 "it is first requested",
 			 strerrordesc_np(error));
-	return !error;
 }
 
 /* A piece that cannot be registered says nothing of those above it. */

@@ -10,10 +10,10 @@
 #include "regpool/segments.h"
 
 /*
- * Starts the thread, unless it runs. pin_state_changed() wakes it. Returns whether
- * it runs. Thread-safe; must not be called from inside malloc.
+ * Starts the thread, unless it runs. pin_state_changed() wakes it. Thread-safe; must not
+ * be called from inside malloc.
  */
-bool pin_ahead_start(void);
+void pin_ahead_start(void);
 
 /* Call when an access set was armed: registers all segments in it, in this thread. */
 void pin_ahead_add_set(struct pin_access_set *set);

@@ -51,18 +51,6 @@ static bool make_tables(struct pin_access_set *set)
 	       ensure_table(&set->covering, sizeof(uint32_t), n) && pin_entries_init(set);
 }
 
-/* Caller holds the domain's lock. */
-static bool make_set(struct pin_domain *domain, struct pin_access_set *set, unsigned access)
-{
-	if (set->domain)
-		return true;
-	if (!make_tables(set) || pthread_mutex_init(&set->lock, NULL))
-		return false;
-	set->access = access;
-	atomic_store_explicit(&set->domain, domain, memory_order_release);
-	return true;
-}
-
 size_t pin_domain_withdraw(uintptr_t start, size_t length)
 {
 	size_t n_bytes = pin_granules_mark_replaced(start, length);
@@ -97,15 +85,16 @@ static bool has_armed(struct pin_domain *domain)
 /* Caller holds the domain's lock. */
 static int arm_set(struct pin_domain *domain, struct pin_access_set *set, unsigned access)
 {
-	if (!make_set(domain, set, access)) {
+	if (!set->domain && (!make_tables(set) || pthread_mutex_init(&set->lock, NULL))) {
 		pin_warn_once("no address space for the tables of %s: its requests go to "
 			      "libibverbs; raise ulimit -v",
 			      domain->device);
 		return -ENOMEM;
 	}
-	set->is_ahead = pin_options.mode != PIN_MODE_LAZY;
+	set->access = access;
 	set->is_first = !has_armed(NULL);
 	set->n_needed = 0;
+	atomic_store_explicit(&set->domain, domain, memory_order_release);
 	atomic_store_explicit(&set->armed, true, memory_order_release);
 	log_armed(domain, access);
 	return 0;
@@ -127,7 +116,7 @@ static int arm_if_allowed(struct pin_domain *domain, struct pin_access_set *set,
 /* Whether memory regions may have these rights. */
 static int check_rights(unsigned access)
 {
-	if (access & ~(pin_domain_rights() | IBV_ACCESS_RELAXED_ORDERING))
+	if (access & ~(pin_options.access | IBV_ACCESS_RELAXED_ORDERING))
 		return -EACCES;
 	return pin_access_is_valid(access) ? 0 : -EINVAL;
 }
@@ -138,7 +127,6 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 	struct pin_access_set *set;
 	struct pin_domain *domain;
 	int error = check_rights(access);
-	bool needs_thread;
 
 	if (error)
 		return error;
@@ -152,14 +140,13 @@ int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 		return -ENOMEM;
 	set = pin_access_set_of(domain, access);
 	error = arm_if_allowed(domain, set, access, max_access);
-	needs_thread = set->is_ahead;
 	pthread_rwlock_unlock(&domain->lock);
 	if (error)
 		return error;
 	pin_hook(note_armed);
 	pin_ahead_add_set(set);
-	if (needs_thread && !pin_ahead_start())
-		set->is_ahead = false;
+	if (pin_options.mode == PIN_MODE_EAGER)
+		pin_ahead_start();
 	*armed = set;
 	return 0;
 }
@@ -174,29 +161,12 @@ size_t pin_domain_largest_mr(void)
 	return least;
 }
 
-static bool domain_has_users(struct pin_domain *domain)
-{
-	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
-		if (pin_entries_in_use(set))
-			return true;
-	return false;
-}
-
-/* Caller holds the domain's lock. */
-static void clear_sets(struct pin_domain *domain, enum pin_clear what)
-{
-	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
-		pin_entries_clear(set, what);
-}
-
 /* Caller holds the domain's lock, and its MRs are gone or out of reach. */
 static void retire(struct pin_domain *domain)
 {
-	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
-		set->is_ahead = false;
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
 		atomic_store(&set->armed, false);
-		pin_entries_clear(set, PIN_CLEAR_GONE);
-	}
+	pin_entries_clear(domain, PIN_CLEAR_GONE);
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
 }
 
@@ -204,16 +174,18 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 {
 	PIN_SHIELDED;
 	struct pin_domain *domain = lock_domain(pd);
+	struct pin_access_set *set = NULL;
 	int result;
 
 	if (!domain)
 		return pin_ibverbs_of(pd->context)->dealloc_pd(pd);
-	if (domain_has_users(domain)) {
-		pthread_rwlock_unlock(&domain->lock);
-		errno = EBUSY;
-		return EBUSY;
-	}
-	clear_sets(domain, PIN_CLEAR_IDLE);
+	while ((set = pin_access_set_next(domain, set)))
+		if (pin_entries_in_use(set)) {
+			pthread_rwlock_unlock(&domain->lock);
+			errno = EBUSY;
+			return EBUSY;
+		}
+	pin_entries_clear(domain, PIN_CLEAR_IDLE);
 	domain->is_ending = true;
 	result = pin_ibverbs_of(pd->context)->dealloc_pd(pd);
 	domain->is_ending = false;
@@ -242,7 +214,7 @@ void pin_domain_close(const struct ibv_context *context)
 			domain = lock_domain(pd);
 		if (!domain)
 			continue;
-		clear_sets(domain, PIN_CLEAR_ALL);
+		pin_entries_clear(domain, PIN_CLEAR_ALL);
 		retire(domain);
 		pthread_rwlock_unlock(&domain->lock);
 	}
@@ -253,8 +225,6 @@ void pin_domain_notice(struct ibv_pd *pd)
 	PIN_SHIELDED;
 	struct pin_domain *domain;
 
-	if (pin_state_off())
-		return;
 	pin_fork_handle();
 	domain = lock_domain(pd);
 	if (domain) {
@@ -274,10 +244,12 @@ int pin_domain_disarm(struct ibv_pd *pd)
 	if (!domain)
 		return -ENOENT;
 	domain->max_access = PIN_HEAP_ACCESS;
+	pin_entries_clear(domain, PIN_CLEAR_IDLE);
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
 		armed |= set->armed;
-		set->is_ahead = false;
-		pin_entries_clear(set, PIN_CLEAR_IDLE);
+		/* If it stays armed it has to be in use again to be registered ahead. */
+		set->is_first = false;
+		set->n_needed = 0;
 		if (!pin_entries_in_use(set))
 			atomic_store(&set->armed, false);
 	}
@@ -294,7 +266,6 @@ int pin_domain_enable(struct ibv_pd *pd, unsigned access)
 	errno = saved;
 	if (error)
 		return error;
-	set->is_ahead = pin_options.mode == PIN_MODE_EAGER && pin_ahead_start();
 	set->n_needed = PIN_IN_USE;
 	pin_state_changed();
 	return 0;

@@ -24,11 +24,6 @@ _Static_assert((int)PIN_ACCESS_LOCAL == IBV_ACCESS_LOCAL_WRITE &&
 		       (int)PIN_ACCESS_ATOMIC == IBV_ACCESS_REMOTE_ATOMIC,
 	       "rights are taken as they are");
 
-static inline unsigned pin_domain_rights(void)
-{
-	return pin_options.access;
-}
-
 /*
  * Adds a domain, not armed, for a PD that was allocated. Retires an older domain at
  * the same address, whose PD is gone.
@@ -76,7 +71,8 @@ int pin_domain_enable(struct ibv_pd *pd, unsigned access);
 
 /*
  * pinalloc_disable(3). Releases keys that were looked up, deregisters memory regions without
- * users, and stops registering ahead. Returns 0, or -ENOENT if the domain is not armed.
+ * users, and stops registering ahead; a request begins anew. Returns 0, or -ENOENT if the
+ * domain is not armed.
  */
 int pin_domain_disarm(struct ibv_pd *pd);
 

@@ -60,7 +60,6 @@ struct pin_access_set {
 	struct pin_table users;		     /* pin_users, of 16 numbers each */
 	_Atomic uint32_t n_entries;	     /* the largest entry number ever used */
 	_Atomic bool armed;
-	_Atomic bool is_ahead;	   /* registered ahead when it is in use */
 	_Atomic bool is_first;	   /* no other set was armed: looks count as requests */
 	_Atomic uint32_t n_needed; /* requests that had to be registered, up to PIN_IN_USE */
 	pthread_mutex_t lock;	   /* guards the following; see entries.h */

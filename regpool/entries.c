@@ -380,14 +380,6 @@ void pin_entries_purge(struct pin_access_set *set)
 		deregister_entry(set, entry, PIN_ENTRY_READY);
 }
 
-void pin_entries_purge_domain(struct pin_domain *domain)
-{
-	pthread_rwlock_rdlock(&domain->lock);
-	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
-		pin_entries_purge(set);
-	pthread_rwlock_unlock(&domain->lock);
-}
-
 bool pin_entry_is_idle(struct pin_access_set *set, struct pin_entry *entry)
 {
 	return atomic_load(&entry->state) == PIN_ENTRY_READY &&
@@ -457,21 +449,25 @@ static uint32_t wait_and_seize(struct pin_access_set *set, struct pin_entry *ent
 }
 
 /* An entry that stays because it has users is no longer HELD. */
-void pin_entries_clear(struct pin_access_set *set, enum pin_clear what)
+static void clear_entry(struct pin_access_set *set, struct pin_entry *entry,
+			enum pin_clear what)
 {
-	pin_assert_writing(&set->domain->lock);
-	for (uint32_t i = 1; i <= set->n_entries; i++) {
-		struct pin_entry *entry = pin_entry_at(set, i);
-		uint32_t state = wait_and_seize(set, entry);
+	uint32_t state = wait_and_seize(set, entry);
 
-		if (state && what == PIN_CLEAR_GONE) {
-			pin_register_note_gone(set->domain, pin_entry_range(entry));
-			pin_entry_end(set, entry, 0);
-		} else if (state && what == PIN_CLEAR_IDLE &&
-			   pin_entry_has_users(set, entry, 1)) {
-			pin_entry_end(set, entry, PIN_ENTRY_READY);
-		} else if (state) {
-			deregister_entry(set, entry, state);
-		}
+	if (state && what == PIN_CLEAR_GONE) {
+		pin_register_note_gone(set->domain, pin_entry_range(entry));
+		pin_entry_end(set, entry, 0);
+	} else if (state && what == PIN_CLEAR_IDLE && pin_entry_has_users(set, entry, 1)) {
+		pin_entry_end(set, entry, PIN_ENTRY_READY);
+	} else if (state) {
+		deregister_entry(set, entry, state);
 	}
+}
+
+void pin_entries_clear(struct pin_domain *domain, enum pin_clear what)
+{
+	pin_assert_writing(&domain->lock);
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
+		for (uint32_t i = 1; i <= set->n_entries; i++)
+			clear_entry(set, pin_entry_at(set, i), what);
 }

@@ -60,7 +60,7 @@ struct pin_region {
 	struct ibv_mr *mr;	  /* the real memory region */
 	struct pin_mr_copy copy;  /* of it, for proxies */
 	_Atomic uint32_t used_at; /* value of the eviction clock when last used */
-	uint32_t made_at;	  /* used_at when it was registered */
+	uint32_t made;		  /* used_at when it was registered */
 	/* Guarded by the set's lock: */
 	uint32_t before, after : 31; /* in its list: numbers */
 	uint32_t is_stale : 1; /* not found: no adapter, or some of its pages were replaced */
@@ -217,9 +217,6 @@ void pin_entries_note_error(const char *device, int error);
  */
 void pin_entries_purge(struct pin_access_set *set);
 
-/* The same for all sets of a domain. */
-void pin_entries_purge_domain(struct pin_domain *domain);
-
 /* Whether any entry of the set has users. */
 bool pin_entries_in_use(struct pin_access_set *set);
 
@@ -230,9 +227,9 @@ enum pin_clear {
 };
 
 /*
- * Deregisters entries of a set. Numbers that still have users are not used again until those
+ * Deregisters entries of a domain. Numbers that still have users are not used again until those
  * have gone, too. Caller holds the domain's lock.
  */
-void pin_entries_clear(struct pin_access_set *set, enum pin_clear what);
+void pin_entries_clear(struct pin_domain *domain, enum pin_clear what);
 
 #endif

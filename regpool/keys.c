@@ -24,8 +24,8 @@ static void complete(struct pin_access_set *set, struct pin_entry *entry, struct
 	struct pin_region *region = pin_entry_region(set, entry);
 
 	region->mr = mr;
-	region->made_at = atomic_fetch_add(&pin_evict_clock, 1) + 1;
-	region->used_at = region->made_at;
+	region->made = atomic_fetch_add(&pin_evict_clock, 1) + 1;
+	region->used_at = region->made;
 	pin_register_copy(&region->copy, mr);
 	entry->lkey = mr->lkey;
 	entry->rkey = mr->rkey;

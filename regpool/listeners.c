@@ -302,7 +302,7 @@ void pin_listeners_begin_child(void)
 
 bool pin_listeners_find(void)
 {
-	if (pin_state_is_excluded())
+	if (!pin_options.watch && pin_state_off())
 		return false;
 	find_listeners();
 	return pin_options.watch && (is_finding || has_any);

@@ -60,7 +60,7 @@ static PIN_COLD enum pin_reason why_not(const void *addr, size_t length)
 static PIN_COLD enum pin_reason arm_for_request(const struct request *request,
 						struct pin_access_set **set)
 {
-	switch (pin_domain_arm(request->pd, request->access, pin_domain_rights(), set)) {
+	switch (pin_domain_arm(request->pd, request->access, pin_options.access, set)) {
 	case 0:
 		return PIN_SERVED;
 	case -EACCES:
@@ -368,7 +368,7 @@ static int hold(struct ibv_pd *pd, const void *addr, size_t length, unsigned acc
 		return -ENOMEM;
 	set = pin_access_set_of(domain, access);
 	if (!set->armed)
-		error = pin_domain_arm(pd, access, pin_domain_rights(), &set);
+		error = pin_domain_arm(pd, access, pin_options.access, &set);
 	if (error)
 		return error == -EEXIST ? -EACCES : error;
 	*entry = pin_keys_hold(set, addr, length);

@@ -47,18 +47,12 @@ const char *const pin_reason_names[PIN_REASONS] = {
 	[PIN_CHILD] = "in a forked child",
 };
 
-PIN_WRITTEN_FIRST static bool is_excluded;
-
 void pin_state_init(bool enabled)
 {
-	is_excluded = !enabled;
+	if (!enabled)
+		pin_options.watch = 0;
 	if (!enabled || pin_options.mode == PIN_MODE_OFF)
 		pin_state_stop(PIN_OFF);
-}
-
-bool pin_state_is_excluded(void)
-{
-	return is_excluded;
 }
 
 void pin_state_stop(enum pin_reason why)

@@ -84,12 +84,9 @@ extern struct pin_state pin_state;
 
 /*
  * Called once, from the constructor. `enabled` is false if PINALLOC_PROGRAMS excludes this
- * program.
+ * program: then nothing is watched either.
  */
 void pin_state_init(bool enabled);
-
-/* Whether PINALLOC_PROGRAMS excludes this program. */
-bool pin_state_is_excluded(void);
 
 /* Stops serving requests, permanently. Async-signal-safe. */
 void pin_state_stop(enum pin_reason why);

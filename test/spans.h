@@ -68,7 +68,7 @@ static inline struct ibv_pd *new_pd(void)
 static inline int look_up(struct ibv_pd *pd, const void *addr, size_t length,
 			  struct pin_mr_key *keys)
 {
-	return pin_mr_lookup(pd, addr, length, pin_domain_rights(), keys);
+	return pin_mr_lookup(pd, addr, length, pin_options.access, keys);
 }
 
 /* With the PD, which can be deallocated, goes all that was registered. */

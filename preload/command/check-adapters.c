@@ -32,7 +32,7 @@ static int try_memory(struct ibv_context *context, uint64_t *ns)
 	memset(memory, 0, PIN_GRANULE);
 	*ns = pin_os_now_ns();
 	mr = verbs->reg_mr_iova2(pd, memory, PIN_GRANULE, (uintptr_t)memory,
-				 pin_domain_rights());
+				 pin_options.access);
 	error = mr ? 0 : errno;
 	*ns = pin_os_now_ns() - *ns;
 	if (mr)
