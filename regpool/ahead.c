@@ -294,7 +294,7 @@ void pin_ahead_add_set(struct pin_access_set *set)
 void pin_ahead_add_segment(struct pin_segment *segment)
 {
 	/* First, so that sets that are armed from now on have it. */
-	pin_segments_note_ready(segment);
+	segment->is_ready = true;
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));) {
 		/* The PD must not be deallocated meanwhile. */
 		pthread_rwlock_rdlock(&set->domain->lock);

@@ -13,7 +13,6 @@ static struct pin_segment *_Atomic segments;
 void pin_segments_add(struct pin_segment *segment)
 {
 	pthread_mutex_lock(&lock);
-	segment->is_ready = false;
 	segment->next = segments;
 	segments = segment;
 	pthread_mutex_unlock(&lock);
@@ -34,8 +33,6 @@ bool pin_segments_meet(struct pin_range range)
 {
 	bool meets = false;
 
-	if (PIN_LIKELY(!segments))
-		return false;
 	pthread_mutex_lock(&lock);
 	for (struct pin_segment *it = segments; it; it = it->next)
 		meets |= pin_range_meets(it->range, range);
@@ -47,8 +44,6 @@ bool pin_segments_find_piece(struct pin_range range, struct pin_range *piece)
 {
 	bool found = false;
 
-	if (PIN_LIKELY(!segments))
-		return false;
 	pthread_mutex_lock(&lock);
 	for (struct pin_segment *it = segments; it && !found; it = it->next)
 		if (it->is_ready && pin_range_has(it->range, range)) {
@@ -78,11 +73,4 @@ bool pin_segments_next_piece(uintptr_t above, struct pin_range *piece)
 	}
 	pthread_mutex_unlock(&lock);
 	return found;
-}
-
-void pin_segments_note_ready(struct pin_segment *segment)
-{
-	pthread_mutex_lock(&lock);
-	segment->is_ready = true;
-	pthread_mutex_unlock(&lock);
 }

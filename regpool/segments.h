@@ -15,16 +15,14 @@
 /* The caller's memory, for as long as it is in the list. */
 struct pin_segment {
 	struct pin_range range;
-	size_t piece;  /* bytes: no request crosses a multiple of it from the start on */
-	bool is_ready; /* touched: may be registered */
+	size_t piece; /* bytes: no request crosses a multiple of it from the start on */
+	_Atomic bool is_ready; /* touched: may be registered */
 	struct pin_segment *_Atomic next;
+	struct pin_segment *of_pool; /* the next of the same pool (userpool.c) */
 };
 
 /* Adds a segment that is about to be touched. Nothing is registered there until then. */
 void pin_segments_add(struct pin_segment *segment);
-
-/* Call when a segment has been touched. */
-void pin_segments_note_ready(struct pin_segment *segment);
 
 /* Removes a segment. Its memory regions stay. */
 void pin_segments_remove(struct pin_segment *segment);

@@ -23,16 +23,15 @@
 
 #define N_LISTS 1728u
 
-struct segment {
-	struct pin_segment in_list;
-	struct segment *next; /* of the same pool */
-};
-
 struct pin_userpool {
 	struct pin_userpool_options options;
-	size_t piece;	      /* no slice is longer */
-	pthread_mutex_t lock; /* guards the following, and what is known of its pages */
-	struct segment *segments;
+	size_t piece; /* no slice is longer */
+	/*
+	 * Guards the following, and what is known of its pages. Not taken in a forked child: a
+	 * thread that the child does not have may hold it.
+	 */
+	pthread_mutex_t lock;
+	struct pin_segment *segments;
 	/* Runs that are in no slice, by length: 64 lists for a doubling, few of which have
 	 * several.
 	 */
@@ -42,26 +41,11 @@ struct pin_userpool {
 	_Atomic size_t n_bytes;
 };
 
-/* A thread that a forked child does not have may hold the locks of pools. */
-static bool is_child(void)
-{
-	return pin_state_off() == PIN_CHILD;
-}
-
 /* on_segment() runs in this thread: a pool that grew then would call it again, without end. */
 static __thread bool is_telling __attribute__((tls_model("initial-exec")));
 
-static void *start_of(const struct segment *segment)
-{
-	return (void *)segment->in_list.range.start;
-}
-
-static size_t length_of(const struct segment *segment)
-{
-	return pin_range_length(segment->in_list.range);
-}
-
-static int tell(const struct pin_userpool *pool, const struct segment *segment, int is_added)
+static int tell(const struct pin_userpool *pool, const struct pin_segment *segment,
+		int is_added)
 {
 	const struct pin_userpool_options *options = &pool->options;
 	bool was_telling = is_telling;
@@ -69,16 +53,17 @@ static int tell(const struct pin_userpool *pool, const struct segment *segment, 
 
 	is_telling = true;
 	if (options->on_segment)
-		error = options->on_segment(start_of(segment), length_of(segment), is_added,
+		error = options->on_segment((void *)segment->range.start,
+					    pin_range_length(segment->range), is_added,
 					    options->arg);
 	is_telling = was_telling;
 	return error > 0 ? -error : error;
 }
 
-static void give_back(struct segment *segment)
+static void give_back(struct pin_segment *segment)
 {
-	pin_segments_remove(&segment->in_list);
-	pin_segment_give(start_of(segment), length_of(segment));
+	pin_segments_remove(segment);
+	pin_segment_give((void *)segment->range.start, pin_range_length(segment->range));
 	free(segment);
 }
 
@@ -92,9 +77,9 @@ static size_t piece_for(size_t page_size)
 	return most ? most : PIN_GRANULE;
 }
 
-static struct segment *take_segment(size_t piece, struct pin_segment_need *need)
+static struct pin_segment *take_segment(size_t piece, struct pin_segment_need *need)
 {
-	struct segment *segment = calloc(1, sizeof *segment);
+	struct pin_segment *segment = calloc(1, sizeof *segment);
 	size_t wanted = need->page_size;
 	void *start = segment ? pin_segment_take(need) : NULL;
 
@@ -107,8 +92,8 @@ static struct segment *take_segment(size_t piece, struct pin_segment_need *need)
 			      "has smaller ones; increase nr_hugepages in "
 			      "/sys/kernel/mm/hugepages/hugepages-1048576kB",
 			      PIN_SIZE(need->n_bytes));
-	segment->in_list.range = pin_range_of(start, need->n_bytes);
-	segment->in_list.piece = piece;
+	segment->range = pin_range_of(start, need->n_bytes);
+	segment->piece = piece;
 	return segment;
 }
 
@@ -209,20 +194,15 @@ static void *cut(struct pin_userpool *pool, size_t n_bytes, size_t alignment)
 	return pin_page_at(at);
 }
 
-static bool is_uncut(uint32_t page)
-{
-	return pin_pages.kinds[page] == PIN_KIND_UNCUT;
-}
-
 /* The piece of the pool that the address is in; empty if there is none. */
 static struct pin_range piece_of(const struct pin_userpool *pool, const void *p)
 {
-	const struct segment *it = pool->segments;
+	const struct pin_segment *it = pool->segments;
 	struct pin_range at = {(uintptr_t)p, (uintptr_t)p + 1};
 
-	while (it && !pin_range_has(it->in_list.range, at))
-		it = it->next;
-	return it ? pin_segment_piece_at(&it->in_list, at.start) : (struct pin_range){0, 0};
+	while (it && !pin_range_has(it->range, at))
+		it = it->of_pool;
+	return it ? pin_segment_piece_at(it, at.start) : (struct pin_range){0, 0};
 }
 
 /* Merges with memory beside it that is in no slice, within the piece. */
@@ -238,9 +218,9 @@ static int uncut(struct pin_userpool *pool, void *slice)
 	end = pin_page_of((void *)(piece.end - 1)) + 1;
 	n_pages = pin_page(page)->length;
 	pin_pages.kinds[page] = PIN_KIND_NONE;
-	if (page + n_pages < end && is_uncut(page + n_pages))
+	if (page + n_pages < end && pin_pages.kinds[page + n_pages] == PIN_KIND_UNCUT)
 		n_pages += delete (pool, page + n_pages);
-	if (page > first && is_uncut(page - 1)) {
+	if (page > first && pin_pages.kinds[page - 1] == PIN_KIND_UNCUT) {
 		before = pin_page(page - 1)->length;
 		page -= before;
 		n_pages += delete (pool, page);
@@ -253,39 +233,40 @@ static int uncut(struct pin_userpool *pool, void *slice)
 /* --- segments ------------------------------------------------------------------------ */
 
 /* From now on there may be slices of it. */
-static void hand_out(struct pin_userpool *pool, struct segment *segment)
+static void hand_out(struct pin_userpool *pool, struct pin_segment *segment)
 {
-	struct pin_range range = segment->in_list.range, piece;
+	struct pin_range range = segment->range, piece;
 
 	pthread_mutex_lock(&pool->lock);
 	for (; range.start < range.end; range.start = piece.end) {
-		piece = pin_segment_piece_at(&segment->in_list, range.start);
+		piece = pin_segment_piece_at(segment, range.start);
 		insert(pool, pin_page_of((void *)piece.start),
 		       (uint32_t)(pin_range_length(piece) >> PIN_UNIT_SHIFT));
 	}
-	segment->next = pool->segments;
+	segment->of_pool = pool->segments;
 	pool->segments = segment;
-	pool->n_bytes += length_of(segment);
+	pool->n_bytes += pin_range_length(segment->range);
 	pthread_mutex_unlock(&pool->lock);
-	pin_live_count((int64_t)length_of(segment));
+	pin_live_count((int64_t)pin_range_length(segment->range));
 }
 
 static int add_segment(struct pin_userpool *pool, struct pin_segment_need need)
 {
-	struct segment *segment = take_segment(pool->piece, &need);
+	struct pin_segment *segment = take_segment(pool->piece, &need);
 	int error;
 
 	if (!segment)
 		return -ENOMEM;
-	pin_segments_add(&segment->in_list);
-	error = pin_touch(start_of(segment), need.n_bytes, need.node, pool->options.n_threads);
+	pin_segments_add(segment);
+	error = pin_touch((void *)segment->range.start, need.n_bytes, need.node,
+			  pool->options.n_threads);
 	if (!error) {
 		if (need.n_bytes > pin_budget_limit())
 			pin_warn_once(
 				"%s of a pool are not registered ahead: less may be pinned; "
 				"raise ulimit -l or PINALLOC_MAX_PINNED",
 				PIN_SIZE(need.n_bytes));
-		pin_ahead_add_segment(&segment->in_list);
+		pin_ahead_add_segment(segment);
 		error = tell(pool, segment, 1);
 	}
 	if (error) {
@@ -298,16 +279,16 @@ static int add_segment(struct pin_userpool *pool, struct pin_segment_need need)
 
 static void delete_pool(struct pin_userpool *pool)
 {
-	struct segment *segment = pool->segments, *next;
+	struct pin_segment *segment = pool->segments, *next;
 	uintptr_t p;
 
 	for (; segment; segment = next) {
-		next = segment->next;
+		next = segment->of_pool;
 		tell(pool, segment, 0);
-		for (p = segment->in_list.range.start; p < segment->in_list.range.end;
-		     p = pin_segment_piece_at(&segment->in_list, p).end)
+		for (p = segment->range.start; p < segment->range.end;
+		     p = pin_segment_piece_at(segment, p).end)
 			delete (pool, pin_page_of((void *)p));
-		pin_live_count(-(int64_t)length_of(segment));
+		pin_live_count(-(int64_t)pin_range_length(segment->range));
 		give_back(segment);
 	}
 	pthread_mutex_destroy(&pool->lock);
@@ -321,7 +302,7 @@ int pin_userpool_create(const struct pin_userpool_options *options,
 	int error;
 
 	pin_fork_handle();
-	if (is_child())
+	if (pin_state_off() == PIN_CHILD)
 		return -ENOTSUP;
 	pool = calloc(1, sizeof *pool);
 	if (!pool)
@@ -359,7 +340,7 @@ int pin_userpool_alloc(struct pin_userpool *pool, size_t n_bytes, size_t alignme
 {
 	int error = 0;
 
-	if (PIN_UNLIKELY(is_child()))
+	if (PIN_UNLIKELY(pin_state_off() == PIN_CHILD))
 		return -ENOTSUP;
 	if (PIN_UNLIKELY(n_bytes > pool->piece))
 		return -EFBIG;
@@ -378,7 +359,7 @@ int pin_userpool_free(struct pin_userpool *pool, void *slice)
 {
 	int error;
 
-	if (PIN_UNLIKELY(is_child()))
+	if (PIN_UNLIKELY(pin_state_off() == PIN_CHILD))
 		return -ENOTSUP;
 	pthread_mutex_lock(&pool->lock);
 	error = uncut(pool, slice);
@@ -394,7 +375,7 @@ int pin_userpool_destroy(struct pin_userpool *pool)
 {
 	bool is_used;
 
-	if (is_child())
+	if (pin_state_off() == PIN_CHILD)
 		return -ENOTSUP;
 	pthread_mutex_lock(&pool->lock);
 	is_used = pool->n_slices > 0;
@@ -420,24 +401,27 @@ static void extend_to_span_start(struct pin_range *range)
 		range->start = start;
 }
 
-static void prepare(struct segment *segment, const struct pin_segment_need *need)
+/* Returns why there is no reserve, or NULL. */
+static const char *reserve(struct pin_segment_need *need)
 {
-	void *start = start_of(segment);
+	struct pin_segment *segment = take_segment(piece_for(0), need);
+	void *start;
 	int error;
 
-	extend_to_span_start(&segment->in_list.range);
-	pin_segments_add(&segment->in_list);
+	if (!segment)
+		return "there is not enough memory; reserve less";
+	start = (void *)segment->range.start;
+	extend_to_span_start(&segment->range);
+	pin_segments_add(segment);
 	error = pin_touch(start, need->n_bytes, need->node, 0);
 	pin_segment_give(start, need->n_bytes);
 	if (!error) {
-		pin_ahead_add_segment(&segment->in_list);
-		return;
+		pin_ahead_add_segment(segment);
+		return NULL;
 	}
-	pin_warn("PINALLOC_PREALLOC: %s of heap are not reserved: the kernel has less "
-		 "memory for this process; reserve less",
-		 PIN_SIZE(need->n_bytes));
-	pin_segments_remove(&segment->in_list);
+	pin_segments_remove(segment);
 	free(segment);
+	return "the kernel has less memory for this process; reserve less";
 }
 
 /* All or nothing: part of the reserve would not keep the promise. */
@@ -448,16 +432,13 @@ static void preallocate(void)
 		.node = PIN_NODE_HERE,
 	};
 	bool fits = need.n_bytes <= pin_budget_limit();
-	struct segment *segment = fits ? take_segment(piece_for(0), &need) : NULL;
+	const char *why_not = fits ? reserve(&need)
+				   : "less may be pinned; raise ulimit -l or "
+				     "PINALLOC_MAX_PINNED, or reserve less";
 
-	if (segment)
-		prepare(segment, &need);
-	else
+	if (why_not)
 		pin_warn("PINALLOC_PREALLOC: %s of heap are not reserved: %s",
-			 PIN_SIZE(need.n_bytes),
-			 fits ? "there is not enough memory; reserve less"
-			      : "less may be pinned; raise ulimit -l or "
-				"PINALLOC_MAX_PINNED, or reserve less");
+			 PIN_SIZE(need.n_bytes), why_not);
 }
 
 void pin_userpool_preallocate(void)

@@ -273,7 +273,7 @@ static void pieces(struct pin_span *span)
 	cell = grow(&span, CELL);
 	segment.range = pin_range_of(cell, CELL);
 	pin_segments_add(&segment);
-	pin_segments_note_ready(&segment);
+	segment.is_ready = true;
 	pd = new_pd();
 	do {
 		pin_domain_disarm(pd);

@@ -608,7 +608,7 @@ static void replaced(void)
 	pin_mr_deregister(mr);
 	pin_domain_disarm(pd);
 	pin_segments_add(&segment);
-	pin_segments_note_ready(&segment);
+	segment.is_ready = true;
 	mr = reg(pd, p - PIECE, 64, RIGHTS);
 	ok(reaches(mr) && fake_verbs.registered == PIN_PAGE,
 	   "nor with a request for another part of its piece of a segment");
