@@ -253,7 +253,9 @@ struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_rang
 	uint32_t number;
 
 	pin_assert_locked(&set->lock);
-	if (pin_granules_ensure(range.end) || pin_table_ensure(&set->covering, n) ||
+	/* From here on who replaces pages finds the entry. */
+	if (pin_granules_any_replaced(range) || pin_granules_ensure(range.end) ||
+	    pin_table_ensure(&set->covering, n) ||
 	    pin_table_ensure(&set->in_part, n * (PIN_GRANULE / PIN_PAGE)))
 		return NULL;
 	number = unused_number(set);

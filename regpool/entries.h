@@ -137,7 +137,7 @@ void pin_entry_move(struct pin_access_set *set, uint32_t number, enum pin_list l
 
 /*
  * Allocates an entry for a range. It is BUSY and belongs to the calling thread. NULL without
- * memory. Caller holds the set's lock.
+ * memory, or if pages were replaced there. Caller holds the set's lock.
  */
 struct pin_entry *pin_entry_allocate(struct pin_access_set *set, struct pin_range range);
 

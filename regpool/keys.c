@@ -108,7 +108,6 @@ static struct pin_range choose_range(struct pin_access_set *set, struct pin_rang
 			range.start = idle.start < range.start ? idle.start : range.start;
 			range.end = idle.end > range.end ? idle.end : range.end;
 		}
-	/* From here on who replaces pages finds the entry. */
 	return pin_granules_any(range, PIN_IS_REPLACED | PIN_IS_UNPINNABLE) ? wanted : range;
 }
 
@@ -132,7 +131,7 @@ static enum action prepare(struct pin_access_set *set, const void *addr, size_t 
 	else if (*entry) {
 		action = FOUND;
 		pin_entry_publish(set, *entry);
-	} else if (!pin_granules_any_replaced(wanted)) {
+	} else {
 		*entry = pin_entry_allocate(
 			set, choose_range(set, wanted, piece, is_in_piece ? 0 : most));
 		action = *entry ? REGISTER : IMPOSSIBLE;
@@ -161,49 +160,37 @@ bool pin_keys_create(struct pin_access_set *set, const void *addr, size_t length
 	return action != IMPOSSIBLE;
 }
 
-/*
- * Whether a range has all it is going to get: another memory region for it would be the second
- * one for what is in use in others. Caller holds the set's lock.
- */
-static bool is_served(struct pin_access_set *set, struct pin_range range)
+/* Another memory region would be the second one for what is in use in others. */
+bool pin_keys_is_served(struct pin_access_set *set, struct pin_range range)
 {
-	struct pin_walk walk = pin_entries_walk(set, range);
-	size_t length = pin_range_length(range), used = 0;
+	size_t most = pin_range_length(range) / MOST_TWICE, used = 0;
 	struct pin_entry *entry;
+	struct pin_walk walk;
+	bool has;
 
-	if (pin_entries_find(set, range, SIZE_MAX, NULL) || pin_granules_any_replaced(range))
-		return true;
-	while ((entry = pin_entries_next(set, &walk)))
+	pthread_mutex_lock(&set->lock);
+	has = pin_entries_find(set, range, SIZE_MAX, NULL);
+	walk = pin_entries_walk(set, range);
+	while (!has && (entry = pin_entries_next(set, &walk)))
 		if (!pin_entry_is_idle(set, entry))
 			used += pin_range_length(
 				pin_range_common(range, pin_entry_range(entry)));
-	return used > length / MOST_TWICE;
-}
-
-bool pin_keys_is_served(struct pin_access_set *set, struct pin_range range)
-{
-	bool served;
-
-	pthread_mutex_lock(&set->lock);
-	served = is_served(set, range);
 	pthread_mutex_unlock(&set->lock);
-	return served;
+	return has || used > most || pin_granules_any_replaced(range);
 }
 
 bool pin_keys_create_ahead(struct pin_access_set *set, struct pin_range range)
 {
-	struct pin_entry *entry = NULL;
+	struct pin_entry *entry;
 	int error = ENOMEM;
-	bool has;
 
+	if (pin_keys_is_served(set, range))
+		return true;
 	pthread_mutex_lock(&set->lock);
-	has = is_served(set, range);
-	if (!has)
-		entry = pin_entry_allocate(set, range);
+	entry = pin_entry_allocate(set, range);
 	pthread_mutex_unlock(&set->lock);
-	if (!entry)
-		return has;
-	register_entry(set, entry, range, false, &error);
+	if (entry)
+		register_entry(set, entry, range, false, &error);
 	/* These say nothing of other ranges. */
 	return !error || error == EFAULT || error == PIN_TOO_LARGE;
 }
