@@ -91,30 +91,24 @@ const char *pin_domain_device(const struct ibv_context *context)
 	return context && context->device ? context->device->name : "?";
 }
 
-/* Caller holds domains_lock. */
-static void make_domain(struct ibv_pd *pd)
-{
-	struct pin_domain *domain = free_slot(pin_domain_device(pd->context));
-	struct ibv_device_attr attr = {0};
-
-	if (!domain) {
-		pin_warn_once(
-			"no room for another protection domain: its requests go to libibverbs");
-		return;
-	}
-	if (pin_ibverbs_of(pd->context)->query_device(pd->context, &attr))
-		attr.max_mr_size = 0;
-	domain->max_mr_size = attr.max_mr_size ? attr.max_mr_size : SIZE_MAX;
-	atomic_store(&domain->context, pd->context);
-	atomic_store_explicit(&domain->pd, pd, memory_order_release);
-	if (domain == &pin_domains[n_used])
-		atomic_fetch_add_explicit(&n_used, 1, memory_order_release);
-}
-
 void pin_domain_add(struct ibv_pd *pd)
 {
+	struct ibv_device_attr attr = {0};
+	struct pin_domain *domain;
+
 	pthread_mutex_lock(&domains_lock);
-	make_domain(pd);
+	domain = free_slot(pin_domain_device(pd->context));
+	if (domain) {
+		if (pin_ibverbs_of(pd->context)->query_device(pd->context, &attr))
+			attr.max_mr_size = 0;
+		domain->max_mr_size = attr.max_mr_size ? attr.max_mr_size : SIZE_MAX;
+		atomic_store(&domain->context, pd->context);
+		atomic_store_explicit(&domain->pd, pd, memory_order_release);
+		n_used += domain == &pin_domains[n_used];
+	} else {
+		pin_warn_once(
+			"no room for another protection domain: its requests go to libibverbs");
+	}
 	pthread_mutex_unlock(&domains_lock);
 }
 

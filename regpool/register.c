@@ -65,13 +65,12 @@ static void warn_limit_reached(const struct pin_domain *domain)
 				     : "");
 }
 
-/* Registers if the budget allows it. */
-static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
-				struct pin_range range, int *error)
+struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
+				  struct pin_range range, int *error)
 {
 	struct ibv_pd *pd = atomic_load(&domain->pd);
 	size_t length = pin_range_length(range);
-	struct ibv_mr *mr = NULL;
+	struct ibv_mr *mr;
 	bool entered;
 
 	*error = length > domain->max_mr_size ? PIN_TOO_LARGE : PIN_OVER_LIMIT;
@@ -88,21 +87,13 @@ static struct ibv_mr *try_range(struct pin_domain *domain, unsigned access,
 	*error = errno;
 	if (entered)
 		pin_os_prefer_none();
-	if (!mr)
+	if (!mr) {
 		pin_budget_release(range);
-	return mr;
-}
-
-struct ibv_mr *pin_register_range(struct pin_domain *domain, unsigned access,
-				  struct pin_range range, int *error)
-{
-	struct ibv_mr *mr = try_range(domain, access, range, error);
-
-	if (!mr)
 		return NULL;
+	}
 	atomic_fetch_add(&pin_state.created, 1);
 	atomic_fetch_add(&domain->created, 1);
-	atomic_fetch_add(&domain->registered, pin_range_length(range));
+	atomic_fetch_add(&domain->registered, length);
 	pin_state_update_peak(&domain->registered, &domain->registered_peak);
 	pin_hook(note_registered);
 	return mr;
@@ -114,7 +105,7 @@ void pin_register_log_failure(const struct pin_domain *domain, struct pin_range 
 	size_t length = pin_range_length(range);
 
 	if (error == PIN_OVER_LIMIT)
-		return; /* try_range() has logged it */
+		return; /* pin_register_range() has logged it */
 	if (error == PIN_TOO_LARGE)
 		pin_warn_once("cannot pin %s of the heap on %s: the adapter limits memory "
 			      "regions to %s; such requests go to libibverbs",
