@@ -22,8 +22,8 @@
  */
 struct copy {
 	struct pin_ibverbs table;
-	uintptr_t start, end; /* addresses of its object; 0 if it has been unloaded */
-	bool is_seen;	      /* by the last look */
+	struct pin_range range; /* of its object; empty if it has been unloaded */
+	bool is_seen;		/* by the last look */
 };
 #define MOST_COPIES 4096
 static struct pin_table copies;
@@ -44,7 +44,8 @@ static const struct {
 
 /* The dynamic section of an object. */
 struct object {
-	uintptr_t base, start, end;
+	uintptr_t base;
+	struct pin_range range;
 	const ElfW(Sym) * symbols;
 	const char *names;
 	const uint32_t *hash;
@@ -84,18 +85,11 @@ static void read_dynamic(struct object *object, const ElfW(Dyn) * entry)
 
 static bool read_object(struct object *object, const struct dl_phdr_info *info)
 {
-	*object = (struct object){.base = info->dlpi_addr, .start = UINTPTR_MAX};
-	for (int i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-		uintptr_t start = object->base + part->p_vaddr;
-
-		if (part->p_type == PT_LOAD && start < object->start)
-			object->start = start;
-		if (part->p_type == PT_LOAD && start + part->p_memsz > object->end)
-			object->end = start + part->p_memsz;
-		if (part->p_type == PT_DYNAMIC)
-			read_dynamic(object, (void *)start);
-	}
+	*object = (struct object){.base = info->dlpi_addr, .range = pin_files_range(info)};
+	for (int i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+			read_dynamic(object,
+				     (void *)(object->base + info->dlpi_phdr[i].p_vaddr));
 	return object->symbols && object->names && object->hash;
 }
 
@@ -165,7 +159,7 @@ static struct copy *copy_at(size_t i)
 static struct copy *find_known(uintptr_t addr)
 {
 	for (size_t i = 0; i < n_copies; i++)
-		if (addr >= copy_at(i)->start && addr < copy_at(i)->end)
+		if (addr >= copy_at(i)->range.start && addr < copy_at(i)->range.end)
 			return copy_at(i);
 	return NULL;
 }
@@ -175,7 +169,7 @@ static void add_copy(const struct object *object, const struct pin_ibverbs *tabl
 	if ((!copies.base && pin_table_init(&copies, sizeof(struct copy), MOST_COPIES)) ||
 	    pin_table_ensure(&copies, n_copies + 1))
 		pin_fatal("there is no memory for the functions of libibverbs");
-	*copy_at(n_copies) = (struct copy){*table, object->start, object->end, true};
+	*copy_at(n_copies) = (struct copy){*table, object->range, true};
 	n_copies++;
 }
 
@@ -189,10 +183,11 @@ static int look_at(struct dl_phdr_info *info, size_t size, void *unused)
 	(void)unused;
 	if (!read_object(&object, info))
 		return 0;
-	known = find_known(object.start);
+	known = find_known(object.range.start);
 	if (known)
 		known->is_seen = true;
-	if (known || ((uintptr_t)&copies >= object.start && (uintptr_t)&copies < object.end))
+	if (known ||
+	    ((uintptr_t)&copies >= object.range.start && (uintptr_t)&copies < object.range.end))
 		return 0;
 	if (find_symbol(&object, "ibv_reg_mr_iova2", NULL) && resolve(&object, &table))
 		add_copy(&object, &table);
@@ -214,7 +209,7 @@ void pin_ibverbs_find(void)
 	dl_iterate_phdr(look_at, NULL);
 	for (size_t i = n_copies; i--;) {
 		if (!copy_at(i)->is_seen)
-			copy_at(i)->start = copy_at(i)->end = 0;
+			copy_at(i)->range = (struct pin_range){0, 0};
 		else
 			first = &copy_at(i)->table;
 	}
@@ -239,25 +234,18 @@ const struct pin_ibverbs *pin_ibverbs(void)
 	return PIN_LIKELY(table != NULL) ? table : load();
 }
 
-static const struct pin_ibverbs *table_at(const void *p)
-{
-	const struct copy *copy = find_known((uintptr_t)p);
-
-	return copy ? &copy->table : NULL;
-}
-
 /* Each has a function of libibverbs' own, which no provider replaces. */
 const struct pin_ibverbs *pin_ibverbs_of(const struct ibv_context *context)
 {
-	const struct pin_ibverbs *first = pin_ibverbs(), *its = NULL;
+	const struct pin_ibverbs *first = pin_ibverbs();
 	struct verbs_context *extended;
+	struct copy *its;
 
 	if (PIN_LIKELY(n_copies < 2))
 		return first;
 	extended = verbs_get_ctx_op((struct ibv_context *)(uintptr_t)context, query_port);
-	if (extended)
-		its = table_at((const void *)extended->query_port);
-	return its ? its : pin_ibverbs_of_device(context->device);
+	its = extended ? find_known((uintptr_t)extended->query_port) : NULL;
+	return its ? &its->table : pin_ibverbs_of_device(context->device);
 }
 
 /* libibverbs keeps a device that is in a list of the program's, and lists it again. */
@@ -283,7 +271,7 @@ const struct pin_ibverbs *pin_ibverbs_of_device(const struct ibv_device *device)
 
 	pin_ibverbs_find();
 	for (size_t i = 0; n_copies > 1 && i < n_copies; i++)
-		if (copy_at(i)->end && has_device(&copy_at(i)->table, device))
+		if (copy_at(i)->range.end && has_device(&copy_at(i)->table, device))
 			return &copy_at(i)->table;
 	return first;
 }
