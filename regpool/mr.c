@@ -293,27 +293,20 @@ static int reregister_real(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
 	return error;
 }
 
-/* A registration of its own, for a proxy that has none, with the same address and rights. */
-static struct ibv_mr *register_own(const struct pin_proxy *proxy, const void *caller)
-{
-	const struct request request = {.pd = proxy->mr.pd,
-					.addr = proxy->mr.addr,
-					.length = proxy->mr.length,
-					.iova = (uintptr_t)proxy->mr.addr,
-					.access = proxy->access,
-					.caller = caller};
-
-	return pass_through(&request);
-}
-
 /*
- * The adapter decides what it can, and says so, with a registration that stands for the proxy
- * from then on if that succeeds. If it fails, the proxy stays as it was.
+ * The adapter decides what it can, and says so, with a registration of the same memory that
+ * stands for the proxy from then on if that succeeds. If it fails, the proxy stays as it was.
  */
 static int reregister_proxy(struct pin_proxy *proxy, int flags, struct ibv_pd *pd, void *addr,
 			    size_t length, int access, const void *caller)
 {
-	struct ibv_mr *own = proxy->own ? proxy->own : register_own(proxy, caller);
+	const struct request same = {.pd = proxy->mr.pd,
+				     .addr = proxy->mr.addr,
+				     .length = proxy->mr.length,
+				     .iova = (uintptr_t)proxy->mr.addr,
+				     .access = proxy->access,
+				     .caller = caller};
+	struct ibv_mr *own = proxy->own ? proxy->own : pass_through(&same);
 	int error, saved;
 
 	if (!own)
@@ -390,17 +383,6 @@ static inline struct pin_entry *held_if_covering(struct pin_access_set *set, uin
 	return entry;
 }
 
-/* The one that has all of the granule, or the first part of it that was registered. */
-static inline struct pin_entry *entry_held(struct pin_domain *domain, const void *addr,
-					   size_t length, unsigned access)
-{
-	struct pin_access_set *set = pin_access_set_of(domain, access);
-
-	if (PIN_UNLIKELY(access & ~PIN_HEAP_ACCESS))
-		return NULL;
-	return held_if_covering(set, pin_keys_covering(set, addr), addr, length);
-}
-
 static inline void copy_key(const struct pin_entry *entry, struct pin_mr_key *key)
 {
 	key->lkey = entry->lkey;
@@ -415,16 +397,17 @@ static __attribute__((noinline)) int look_up_any_domain(struct ibv_pd *pd, const
 							struct pin_mr_key *key)
 {
 	struct pin_domain *domain = pin_domain_find(pd);
-	struct pin_entry *entry;
+	struct pin_access_set *set = NULL;
+	struct pin_entry *entry = NULL;
 	int saved = errno, error;
 
 	pin_watch_catch_up();
-	entry = domain ? entry_held(domain, addr, length, access) : NULL;
-	if (domain && !entry && !(access & ~PIN_HEAP_ACCESS)) {
-		struct pin_access_set *set = pin_access_set_of(domain, access);
-
+	if (domain && !(access & ~PIN_HEAP_ACCESS))
+		set = pin_access_set_of(domain, access);
+	if (set)
+		entry = held_if_covering(set, pin_keys_covering(set, addr), addr, length);
+	if (set && !entry)
 		entry = held_if_covering(set, pin_keys_covering_page(set, addr), addr, length);
-	}
 	if (PIN_UNLIKELY(!entry)) {
 		error = hold(pd, addr, length, access, &entry);
 		errno = saved;
@@ -439,11 +422,14 @@ static __attribute__((noinline)) int look_up_any_domain(struct ibv_pd *pd, const
 int pin_mr_lookup(struct ibv_pd *pd, const void *addr, size_t length, unsigned access,
 		  struct pin_mr_key *key)
 {
+	struct pin_access_set *set;
 	struct pin_entry *entry;
 
-	if (PIN_UNLIKELY(!pd || !pin_domain_is_first(pd) || pin_watch_is_pending()))
+	if (PIN_UNLIKELY(!pd || !pin_domain_is_first(pd) || pin_watch_is_pending() ||
+			 access & ~PIN_HEAP_ACCESS))
 		return look_up_any_domain(pd, addr, length, access, key);
-	entry = entry_held(&pin_domains[0], addr, length, access);
+	set = pin_access_set_of(&pin_domains[0], access);
+	entry = held_if_covering(set, pin_keys_covering(set, addr), addr, length);
 	if (PIN_UNLIKELY(!entry))
 		return look_up_any_domain(pd, addr, length, access, key);
 	copy_key(entry, key);
