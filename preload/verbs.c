@@ -11,7 +11,6 @@
 #include "regpool/listeners.h"
 #include "regpool/mr.h"
 #include "regpool/state.h"
-#include "regpool/provider.h"
 #include "regpool/evict.h"
 
 #include <errno.h>

@@ -7,7 +7,7 @@
  */
 #include <config.h>
 
-#include "regpool/ahead.h"
+#include "regpool/segments.h"
 #include "allocator/log.h"
 #include "allocator/os.h"
 #include "allocator/span.h"

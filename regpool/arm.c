@@ -12,7 +12,7 @@
 #include "regpool/entries.h"
 #include "regpool/state.h"
 #include "regpool/threads.h"
-#include "regpool/ahead.h"
+#include "regpool/segments.h"
 #include "regpool/watch.h"
 
 #include <errno.h>
@@ -113,23 +113,17 @@ static int arm_if_allowed(struct pin_domain *domain, struct pin_access_set *set,
 	return set->armed ? 0 : arm_set(domain, set, access);
 }
 
-/* Whether memory regions may have these rights. */
-static int check_rights(unsigned access)
-{
-	if (access & ~(pin_options.access | IBV_ACCESS_RELAXED_ORDERING))
-		return -EACCES;
-	return pin_access_is_valid(access) ? 0 : -EINVAL;
-}
-
 int pin_domain_arm(struct ibv_pd *pd, unsigned access, unsigned max_access,
 		   struct pin_access_set **armed)
 {
 	struct pin_access_set *set;
 	struct pin_domain *domain;
-	int error = check_rights(access);
+	int error;
 
-	if (error)
-		return error;
+	if (access & ~(pin_options.access | IBV_ACCESS_RELAXED_ORDERING))
+		return -EACCES;
+	if (!pin_access_is_valid(access))
+		return -EINVAL;
 	if (pin_state_off())
 		return -ENOMEM;
 	pin_fork_prepare();

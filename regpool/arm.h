@@ -3,7 +3,7 @@
  * The life of a protection domain, from its allocation to its deallocation.
  *
  * Only a PD whose allocation was seen is served, because its context has been hooked since then
- * (provider.h). So a PD is left to libibverbs if the program found ibv_alloc_pd() with dlsym();
+ * (provider.c). So a PD is left to libibverbs if the program found ibv_alloc_pd() with dlsym();
  * NCCL does, although its ibv_reg_mr() calls still arrive here through the PLT of libibverbs.
  * Parent domains, and PDs imported from another process, are left to libibverbs as well.
  *

@@ -16,8 +16,6 @@
 
 #include "regpool/granule.h"
 
-#include <stdatomic.h>
-
 /* Bytes that may be registered under RLIMIT_MEMLOCK; SIZE_MAX if that does not apply. */
 size_t pin_budget_locked_limit(void);
 

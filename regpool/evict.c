@@ -7,7 +7,6 @@
 #include "regpool/entries.h"
 #include "regpool/state.h"
 #include "regpool/register.h"
-#include "regpool/threads.h"
 
 #include <errno.h>
 #include <string.h>
@@ -110,39 +109,28 @@ static struct search look(const char *device)
 /* How often another one is tried in place of one that libibverbs does not let go. */
 #define TRIES 16
 
-/* Evicts the oldest that is found. Returns its bytes; 0, and sets *busy, if none is. */
-static size_t evict_oldest(const char *device, _Atomic uint32_t **busy)
+size_t pin_evict_one(const char *device, bool waits)
 {
-	PIN_SHIELDED;
+	struct search search = {0};
 	size_t n_bytes = 0;
 
 	for (unsigned left = TRIES; left-- && !n_bytes;) {
-		struct search search = look(device);
-		struct place oldest = search.oldest;
+		struct place *at = &search.oldest;
 
-		*busy = search.busy;
-		if (!oldest.set)
+		search = look(device);
+		if (!at->set)
 			break;
-		n_bytes = pin_entry_evict(oldest.set, pin_entry_at(oldest.set, oldest.number));
+		n_bytes = pin_entry_evict(at->set, pin_entry_at(at->set, at->number));
 		/* From now on the others come first. */
 		if (!n_bytes)
-			pin_region_at(oldest.set, oldest.number)->used_at =
+			pin_region_at(at->set, at->number)->used_at =
 				atomic_fetch_add(&pin_evict_clock, 1) + 1;
 	}
 	pin_state.evicted += n_bytes > 0;
-	return n_bytes;
-}
-
-size_t pin_evict_one(const char *device, bool waits)
-{
-	_Atomic uint32_t *busy = NULL;
-	size_t n_bytes = evict_oldest(device, &busy);
-
-	if (!n_bytes && busy && waits) {
-		pin_os_wait(busy, PIN_ENTRY_BUSY);
-		return 1;
-	}
-	return n_bytes;
+	if (n_bytes || !search.busy || !waits)
+		return n_bytes;
+	pin_os_wait(search.busy, PIN_ENTRY_BUSY);
+	return 1;
 }
 
 /* Evicts until so many bytes went, or nothing is idle. Returns how many went. */

@@ -5,7 +5,6 @@
 #include "allocator/log.h"
 #include "allocator/os.h"
 #include "allocator/span.h"
-#include "regpool/budget.h"
 #include "regpool/choice.h"
 #include "regpool/evict.h"
 #include "regpool/state.h"

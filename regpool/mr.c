@@ -5,7 +5,6 @@
 #include "allocator/hooks.h"
 #include "allocator/log.h"
 #include "allocator/options.h"
-#include "allocator/os.h"
 #include "allocator/span.h"
 #include "regpool/budget.h"
 #include "regpool/arm.h"
@@ -32,17 +31,6 @@ struct request {
 	struct ibv_mr_init_attr *attr;
 	struct ibv_buf *buf;
 };
-
-/* Whether memory regions of the heap can serve a request for heap memory at all. */
-static enum pin_reason check_request(const struct request *request)
-{
-	pin_watch_catch_up();
-	if (request->iova != (uintptr_t)request->addr || !request->length)
-		return PIN_IOVA;
-	if (request->access & ~PIN_HEAP_ACCESS)
-		return PIN_RIGHTS;
-	return PIN_SERVED;
-}
 
 /* Why a range that starts in the heap could not be registered; pin_keys_get() has set errno. */
 static PIN_COLD enum pin_reason why_not(const void *addr, size_t length)
@@ -90,9 +78,11 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 	struct pin_entry *entry;
 	enum pin_reason reason;
 
-	reason = check_request(request);
-	if (reason != PIN_SERVED)
-		return reason;
+	pin_watch_catch_up();
+	if (request->iova != (uintptr_t)request->addr || !request->length)
+		return PIN_IOVA;
+	if (request->access & ~PIN_HEAP_ACCESS)
+		return PIN_RIGHTS;
 	domain = pin_domain_find(request->pd);
 	set = domain ? pin_access_set_of(domain, request->access) : NULL;
 	if (PIN_UNLIKELY(!set || !set->armed)) {
@@ -118,12 +108,6 @@ static enum pin_reason serve_request(const struct request *request, struct pin_p
 	return PIN_SERVED;
 }
 
-/* Not with on-demand paging: the adapter follows the page tables, so nothing goes stale. */
-static bool is_pinned(const struct request *request)
-{
-	return !(request->access & IBV_ACCESS_ON_DEMAND);
-}
-
 static struct ibv_mr *call_real(const struct request *request)
 {
 	const struct pin_ibverbs *verbs = pin_ibverbs_of(request->pd->context);
@@ -137,11 +121,15 @@ static struct ibv_mr *call_real(const struct request *request)
 				   request->access);
 }
 
-/* If there is no room, idle memory regions are evicted for it. */
+/*
+ * If there is no room, idle memory regions are evicted for it. With on-demand paging the size
+ * does not say how much is pinned.
+ */
 static struct ibv_mr *register_real(const struct request *request)
 {
+	bool on_demand = request->access & IBV_ACCESS_ON_DEMAND;
 	struct pin_retry room = pin_retry_begin(request->pd->context,
-						is_pinned(request) ? request->length : 0);
+						on_demand ? 0 : request->length);
 	struct ibv_mr *mr;
 
 	do {
@@ -157,7 +145,8 @@ static struct ibv_mr *pass_through(const struct request *request)
 	struct ibv_mr *mr;
 
 	pin_hook(note_registered);
-	if (!is_pinned(request))
+	/* The adapter follows the page tables, so nothing goes stale. */
+	if (request->access & IBV_ACCESS_ON_DEMAND)
 		return register_real(request);
 	pin_foreign_begin(&foreign, request->addr, request->length, request->caller);
 	mr = register_real(request);

@@ -12,7 +12,7 @@
 #include "regpool/arm.h"
 #include "regpool/fork.h"
 #include "regpool/state.h"
-#include "regpool/ahead.h"
+#include "regpool/segments.h"
 #include "regpool/threads.h"
 
 #include <errno.h>

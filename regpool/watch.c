@@ -9,15 +9,12 @@
 #include "allocator/reserve.h"
 #include "regpool/state.h"
 #include "regpool/threads.h"
-#include "regpool/uffd.h"
 
-#include <errno.h>
 #include <linux/close_range.h>
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 struct pin_watched pin_watched;
 _Atomic uint32_t pin_watch_arrived[PIN_WATCHES], pin_watch_settled[PIN_WATCHES];

@@ -8,7 +8,6 @@
 
 #include "regpool/evict.h"
 #include "regpool/state.h"
-#include "regpool/uffd.h"
 #include "regpool/watch.h"
 #include "test/beside.h"
 #include "test/spans.h"

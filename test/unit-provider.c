@@ -6,7 +6,7 @@
 #include <config.h>
 
 #include "regpool/state.h"
-#include "regpool/provider.h"
+#include "regpool/mr.h"
 #include "regpool/proxy.h"
 #include "regpool/evict.h"
 #include "test/fake-kernel.h"

@@ -13,7 +13,6 @@
 #include "regpool/keys.h"
 #include "regpool/listeners.h"
 #include "regpool/state.h"
-#include "regpool/uffd.h"
 #include "test/beside.h"
 #include "test/spans.h"
 #include "test/tap.h"

@@ -16,7 +16,7 @@
 #include "allocator/os.h"
 #include "preload/command/command.h"
 #include "regpool/budget.h"
-#include "regpool/uffd.h"
+#include "regpool/watch.h"
 
 #include <dlfcn.h>
 #include <errno.h>
