@@ -71,8 +71,8 @@ int pin_domain_enable(struct ibv_pd *pd, unsigned access);
 
 /*
  * pinalloc_disable(3). Releases keys that were looked up, deregisters memory regions without
- * users, and stops registering ahead; a request begins anew. Returns 0, or -ENOENT if the
- * domain is not armed.
+ * users, and stops registering ahead until requests have to be registered again. Returns 0, or
+ * -ENOENT if the domain is not armed.
  */
 int pin_domain_disarm(struct ibv_pd *pd);
 
