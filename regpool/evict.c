@@ -16,6 +16,9 @@ _Atomic uint32_t pin_evict_clock;
 /* An eviction looks at so many entries, unless it finds none idle. */
 #define MOST_SEEN 16
 
+/* To know whether enough are idle for a call, so many are counted; beyond that it is tried. */
+#define MOST_COUNTED 1024
+
 /* An entry of an access set. */
 struct place {
 	struct pin_access_set *set;
@@ -68,9 +71,9 @@ static bool search_put(struct search *search, const char *device)
 }
 
 /*
- * Finds of the next few entries the one that is idle and was used least recently. If none is
- * idle, looks at what was put last, and then at all up to one that is. The next search begins
- * with what this one has found.
+ * Finds of the next few entries the one that is idle and was used least recently, with which
+ * the next search begins. If none is idle, looks at what was put last, and the next search goes
+ * on; and if that is not idle either, at all up to one that is.
  */
 static struct search look(const char *device)
 {
@@ -83,8 +86,11 @@ static struct search look(const char *device)
 		struct pin_entry *entry;
 		uint32_t used_at;
 
-		if (n == MOST_SEEN && search_put(&search, device))
-			break;
+		if (n == MOST_SEEN && search_put(&search, device)) {
+			hand_set = at.set;
+			hand_number = at.number;
+			return search;
+		}
 		entry = next_entry(&at, device);
 		if (!entry) {
 			ends++;
@@ -143,17 +149,19 @@ static size_t evict(const char *device, size_t n_bytes, bool waits)
 	return sum;
 }
 
-/* Whether so many bytes are idle, on any adapter. */
+/* Whether so many bytes are idle, on any adapter, or there may be. */
 static bool has_idle(size_t n_bytes)
 {
 	struct place at = look(NULL).oldest;
 	struct pin_entry *entry = at.set ? pin_entry_at(at.set, at.number) : NULL;
 	size_t sum = entry && entry->length >= n_bytes ? n_bytes : 0;
+	unsigned n = 0;
 
-	for (at.set = NULL; sum < n_bytes && (entry = next_entry(&at, NULL));)
+	at.set = NULL;
+	for (; sum < n_bytes && n < MOST_COUNTED && (entry = next_entry(&at, NULL)); n++)
 		if (pin_entry_is_idle(at.set, entry))
 			sum += entry->length;
-	return sum >= n_bytes;
+	return sum >= n_bytes || n == MOST_COUNTED;
 }
 
 bool pin_evict_excess(size_t n_bytes)
