@@ -14,7 +14,7 @@
 _Atomic uint32_t pin_evict_clock;
 
 /* An eviction looks at so many entries, unless it finds none idle. */
-#define MOST_SEEN 16
+#define MOST_SEEN 12
 
 /* To know whether enough are idle for a call, so many are counted; beyond that it is tried. */
 #define MOST_COUNTED 1024
