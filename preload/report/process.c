@@ -45,7 +45,7 @@ static bool parent_has(const char *name, const char *text)
 /* A rank is not a helper of its launcher, which is not a rank. */
 static bool is_helper(void)
 {
-	const char *variable = pin_rank_variable();
+	const char *variable = pin_place_variable(PIN_RANK);
 	char setting[64];
 
 	pin_format(setting, sizeof setting, "%s=", variable ? variable : "");
@@ -138,8 +138,8 @@ void pin_process_identify(struct pin_report *report)
 	report->program = program_invocation_short_name;
 	report->pid = getpid();
 	report->parent = began.parent;
-	report->rank = number_or_none(pin_rank());
-	report->nranks = number_or_none(pin_rank_count());
+	report->rank = number_or_none(pin_place_text(PIN_RANK));
+	report->nranks = number_or_none(pin_place_text(PIN_RANKS));
 	report->began_ns = began.ns;
 	report->started = began.time / 1000000;
 	report->ticks = began.ticks;

@@ -8,52 +8,47 @@
 
 #include <string.h>
 
-/* The first variable that is set, or NULL. */
-static const char *first_set(const char *const *names)
+/*
+ * What is set for a process, in the order in which it counts: by MPI libraries and launchers,
+ * and then by batch systems, a job of which may start several of these.
+ */
+static const char *const variables[][PIN_PLACES] = {
+	{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, /* Open MPI */
+	{"PMI_RANK", "PMI_SIZE"},			  /* MPICH, Hydra, Intel MPI */
+	{"PMIX_RANK", NULL, "PMIX_NAMESPACE"},
+	{"PALS_RANKID", NULL, "PALS_APID"},
+	{"FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_JOB_ID"},
+	{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_JOB_ID"},
+	{NULL, "SLURM_NTASKS", "PBS_JOBID"},
+	{NULL, NULL, "LSB_JOBID"},
+};
+
+const char *pin_place_variable(enum pin_place place)
 {
-	while (*names && !pin_environment(*names))
-		names++;
-	return *names;
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(variables); i++)
+		if (variables[i][place] && pin_environment(variables[i][place]))
+			return variables[i][place];
+	return NULL;
 }
 
-static const char *value_of(const char *name)
+const char *pin_place_text(enum pin_place place)
 {
+	const char *name = pin_place_variable(place);
+
 	return name ? pin_environment(name) : NULL;
 }
 
-const char *pin_rank_variable(void)
-{
-	static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
-					    "PALS_RANKID", "FLUX_TASK_RANK", "SLURM_PROCID",
-					    NULL};
-
-	return first_set(names);
-}
-
-const char *pin_rank(void)
-{
-	return value_of(pin_rank_variable());
-}
-
-/*
- * A launcher's name for what it started comes before the batch system's, whose job may start
- * several. The step of Slurm does not count with those: the first node of a launcher has none.
- */
+/* The step of Slurm does not count with launchers: the first node of one has none. */
 void pin_job_id(char id[PIN_JOB_ID])
 {
-	static const char *const launchers[] = {"PMIX_NAMESPACE", "PALS_APID", "FLUX_JOB_ID",
-						NULL};
-	static const char *const systems[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", NULL};
-	const char *job = value_of(first_set(launchers)), *step = NULL;
+	const char *name = pin_place_variable(PIN_JOB), *job = pin_place_text(PIN_JOB);
 	const char *again = pin_environment("SLURM_RESTART_COUNT");
+	bool is_of_slurm = name && !strcmp(name, "SLURM_JOB_ID");
+	const char *step = is_of_slurm ? pin_environment("SLURM_STEP_ID") : NULL;
 
-	if (!job) {
-		job = value_of(first_set(systems));
-		step = pin_environment("SLURM_STEP_ID");
-	}
-	again = again && strcmp(again, "0") != 0 ? again : NULL;
-	pin_format(id, PIN_JOB_ID, "%s%s%s%s%s", job ? job : "", job && step ? "." : "",
-		   job && step ? step : "", job && again ? "/" : "", job && again ? again : "");
+	again = job && again && strcmp(again, "0") != 0 ? again : NULL;
+	pin_format(id, PIN_JOB_ID, "%s%s%s%s%s", job ? job : "", step ? "." : "",
+		   step ? step : "", again ? "/" : "", again ? again : "");
 }
 
 bool pin_is_after_task(void)
@@ -61,12 +56,4 @@ bool pin_is_after_task(void)
 	const char *context = pin_environment("SLURM_SCRIPT_CONTEXT");
 
 	return context && !strcmp(context, "epilog_task");
-}
-
-const char *pin_rank_count(void)
-{
-	static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "FLUX_JOB_SIZE",
-					    "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", NULL};
-
-	return value_of(first_set(names));
 }

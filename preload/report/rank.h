@@ -5,14 +5,14 @@
 
 #include <stdbool.h>
 
-/* The rank of this process, as text; NULL if no launcher has given it one. */
-const char *pin_rank(void);
+enum pin_place { PIN_RANK, PIN_RANKS, PIN_JOB, PIN_PLACES };
 
-/* The name of the variable that says the rank; NULL if there is none. */
-const char *pin_rank_variable(void);
+/* The name of the variable that says it; NULL if there is none. */
+const char *pin_place_variable(enum pin_place place);
 
-/* The number of ranks, as text; NULL if the launcher does not say. */
-const char *pin_rank_count(void);
+/* The rank of this process, the number of ranks, or the name of what was started, as text; NULL
+ * if nothing says it. */
+const char *pin_place_text(enum pin_place place);
 
 /* Room for a job's id. */
 #define PIN_JOB_ID 160

@@ -25,7 +25,7 @@ void pin_report_file_init(void)
 /* What a letter behind a per cent sign stands for; 0 if that is nothing. */
 static size_t expand_letter(char letter, char *out, size_t size)
 {
-	const char *rank = pin_rank();
+	const char *rank = pin_place_text(PIN_RANK);
 
 	switch (letter) {
 	case 'h':
