@@ -156,16 +156,6 @@ static void insert_peak(struct pin_report *report, uint64_t ns)
 	report->n_moments++;
 }
 
-static void append_now(struct pin_report *report, uint64_t now)
-{
-	report->moments[report->n_moments++] = (struct pin_moment){
-		.ns = now,
-		.live = (size_t)report->figures[PIN_FIGURE_LIVE],
-		.mapped = (size_t)report->figures[PIN_FIGURE_MAPPED],
-		.pinned = (size_t)report->figures[PIN_FIGURE_PINNED],
-	};
-}
-
 static void collect_sites(struct pin_report *report)
 {
 	struct pin_site *largest[PIN_REPORT_SITES];
@@ -199,6 +189,11 @@ void pin_report_collect(struct pin_report *report, unsigned when)
 			report->moments[i].ns = now;
 	}
 	insert_peak(report, peak_ns < now ? peak_ns : now);
-	append_now(report, now);
+	report->moments[report->n_moments++] = (struct pin_moment){
+		.ns = now,
+		.live = (size_t)report->figures[PIN_FIGURE_LIVE],
+		.mapped = (size_t)report->figures[PIN_FIGURE_MAPPED],
+		.pinned = (size_t)report->figures[PIN_FIGURE_PINNED],
+	};
 	collect_sites(report);
 }

@@ -111,10 +111,15 @@ static int64_t step_above(int64_t peak)
 }
 
 /* A report with many long paths may not fit with its stacks. */
-static void format_report(void)
+static void write_part(void)
 {
 	struct pin_output output = {.fd = -1, .buf = part.text, .size = sizeof part.text};
+	int64_t peak = (int64_t)pin_live_peak().bytes;
+	uint64_t began = pin_os_now_ns(), took;
 
+	pin_timeline_stepped = false;
+	pin_live_due = peak + step_above(peak);
+	pin_report_collect(&report, PIN_COUNTED | PIN_AT_RECORD);
 	pin_report_json(&report, &output);
 	if (output.error) {
 		output.error = 0;
@@ -122,17 +127,6 @@ static void format_report(void)
 		pin_report_json(&report, &output);
 	}
 	part.n_bytes = output.used;
-}
-
-static void write_part(void)
-{
-	int64_t peak = (int64_t)pin_live_peak().bytes;
-	uint64_t began = pin_os_now_ns(), took;
-
-	pin_timeline_stepped = false;
-	pin_live_due = peak + step_above(peak);
-	pin_report_collect(&report, PIN_COUNTED | PIN_AT_RECORD);
-	format_report();
 	part.next = ++part.number;
 	put(&part.next, sizeof part.next);
 	put(part.text, part.n_bytes);
@@ -190,11 +184,6 @@ static void begin_record(void)
 /* A shell holds less before it executes the program: the record would stay. */
 #define LITTLE (2 * PIN_MIB)
 
-static bool is_of_interest(void)
-{
-	return pin_process_has_registered() || pin_live_peak().bytes >= LITTLE;
-}
-
 void pin_record_note(bool is_due)
 {
 	struct pin_io_shield shield;
@@ -208,7 +197,8 @@ void pin_record_note(bool is_due)
 		return;
 	if (atomic_load(&state) == KEPT) {
 		write_record();
-	} else if (atomic_load(&state) == NONE && is_of_interest()) {
+	} else if (atomic_load(&state) == NONE &&
+		   (pin_process_has_registered() || pin_live_peak().bytes >= LITTLE)) {
 		pin_live_due = (int64_t)pin_live_peak().bytes + PIN_PROCESS_MUCH;
 		if (pin_process_is_due()) {
 			pin_io_shield_begin(&shield);

@@ -121,22 +121,13 @@ static void json_section(const struct pin_report *report, const char *section, c
 }
 
 /* The domains of a forked child belong to its parent. */
-static void json_domains(const struct pin_report *report, struct pin_output *out)
-{
-	for (uint32_t i = 0; !report->parent && i < pin_domain_count(); i++) {
-		struct pin_domain *domain = &pin_domains[i];
-
-		pin_output(out, "%s{\"device\":", i ? "," : "");
-		pin_output_string(out, domain->device);
-		pin_output(out, ",\"mrs\":%lu,\"bytes\":%zu}", domain->created,
-			   domain->registered_peak);
-	}
-}
-
-static void json_reasons(struct pin_output *out)
+static void json_sections(const struct pin_report *report, struct pin_output *out)
 {
 	const char *comma = "";
 
+	json_section(report, "memory", "},\n", out);
+	json_section(report, "resident", "},\n", out);
+	json_section(report, "registration", ",\"passed_through_reasons\":{", out);
 	for (int i = PIN_SERVED + 1; i < PIN_REASONS; i++) {
 		if (!pin_report_requests(i))
 			continue;
@@ -145,16 +136,13 @@ static void json_reasons(struct pin_output *out)
 		pin_output(out, ":%lu", pin_report_requests(i));
 		comma = ",";
 	}
-}
-
-static void json_sections(const struct pin_report *report, struct pin_output *out)
-{
-	json_section(report, "memory", "},\n", out);
-	json_section(report, "resident", "},\n", out);
-	json_section(report, "registration", ",\"passed_through_reasons\":{", out);
-	json_reasons(out);
 	pin_output(out, "},\"domains\":[");
-	json_domains(report, out);
+	for (uint32_t i = 0; !report->parent && i < pin_domain_count(); i++) {
+		pin_output(out, "%s{\"device\":", i ? "," : "");
+		pin_output_string(out, pin_domains[i].device);
+		pin_output(out, ",\"mrs\":%lu,\"bytes\":%zu}", pin_domains[i].created,
+			   pin_domains[i].registered_peak);
+	}
 	pin_output(out, "]},\n");
 	json_section(report, "watch", pin_watch_is_on() ? ",\"on\":true}" : ",\"on\":false}",
 		     out);

@@ -91,17 +91,12 @@ static void tell(int error)
 	told = error;
 }
 
-static bool is_to_stderr(const char *pattern)
-{
-	return !strcmp(pattern, "stderr");
-}
-
 void pin_report_init(void)
 {
 	PIN_ASSERT(pin_process_is_ours());
 	if (!pin_report_wanted)
 		return;
-	if (is_to_stderr(pin_options.report))
+	if (!strcmp(pin_options.report, "stderr"))
 		pin_io_stream_copy(&pin_io_standard_error);
 	else if (pin_process_is_due())
 		tell(pin_report_file_find(&file, pin_options.report, pin_process_parent()));
@@ -165,7 +160,7 @@ static int write_report(const char *pattern, const char *trigger, uint64_t since
 {
 	int error, fd;
 
-	if (is_to_stderr(pattern)) {
+	if (!strcmp(pattern, "stderr")) {
 		fd = pin_io_stream_fd(&pin_io_standard_error);
 		return fd < 0 ? -EBADF : write_to(fd, pattern, trigger);
 	}
