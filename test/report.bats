@@ -478,7 +478,7 @@ import os
 kept = bytearray(200 << 20)
 for i in range(4):
     if not os.fork():
-        used = bytearray((i * 50) << 20)
+        used = bytearray((i * 12) << 20)
         raise SystemExit
 for i in range(4):
     os.wait()'
@@ -496,7 +496,7 @@ for i in range(4):
 		[ "$(figure "$file" '.peak_sites | map(.bytes) | add')" -lt $((190 << 20)) ]
 	done
 	for file in out.[0-9]*.json; do figure "$file" .memory; done
-	[ "$(for file in out.[0-9]*.json; do figure "$file" '.memory.live_peak_bytes / 10485760 | round'; done | sort -n | xargs)" = "10 15" ]
+	[ "$(for file in out.[0-9]*.json; do figure "$file" '.memory.live_peak_bytes / 12582912 | round'; done | sort -n | xargs)" = "2 3" ]
 	rm ./*
 	preloaded PINALLOC_REPORT=%p.json /usr/bin/python3 -c 'import os; child = os.fork(); used = bytearray(100 << 20); child and os.wait()'
 	[ "$(for file in *; do figure "$file" '"\(.pid).json"'; done)" = "$(ls)" ]

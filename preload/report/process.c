@@ -118,10 +118,13 @@ pid_t pin_process_parent(void)
 	return began.parent;
 }
 
+/* Helpers have no names of their own for their reports. */
+#define HELPER_MUCH (64 * PIN_MIB)
+
 bool pin_process_is_due(void)
 {
 	return !began.is_minor || pin_process_has_registered() ||
-	       pin_report_peak_beside() > PIN_PROCESS_MUCH;
+	       pin_report_peak_beside() > (began.parent ? PIN_CHILD_MUCH : HELPER_MUCH);
 }
 
 /* A launcher's text must not get into the JSON unchecked: -1 if it is not a number. */

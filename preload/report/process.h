@@ -32,8 +32,8 @@ uint64_t pin_process_began(void);
 /* Whether it has asked for registrations; not its parent before it was forked. */
 bool pin_process_has_registered(void);
 
-/* Who was started by another process with the library reports if it has held more. */
-#define PIN_PROCESS_MUCH (64 * PIN_MIB)
+/* A forked child reports if it has held more. */
+#define PIN_CHILD_MUCH (16 * PIN_MIB)
 
 /*
  * Whether this process is to report. A forked child, and the helper of a script, whose parent

@@ -199,7 +199,7 @@ void pin_record_note(bool is_due)
 		write_record();
 	} else if (atomic_load(&state) == NONE &&
 		   (pin_process_has_registered() || pin_live_peak().bytes >= LITTLE)) {
-		pin_live_due = (int64_t)pin_live_peak().bytes + PIN_PROCESS_MUCH;
+		pin_live_due = (int64_t)pin_live_peak().bytes + PIN_CHILD_MUCH;
 		if (pin_process_is_due()) {
 			pin_io_shield_begin(&shield);
 			begin_record();
@@ -247,7 +247,7 @@ void pin_record_begin_anew(void)
 	path[0] = '\0';
 	atomic_store(&busy, false);
 	atomic_store(&todo, false);
-	await(pin_live_now() + PIN_PROCESS_MUCH);
+	await(pin_live_now() + PIN_CHILD_MUCH);
 }
 
 /* Destructors of other libraries may still allocate: no record begins then. */
