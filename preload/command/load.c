@@ -157,7 +157,7 @@ static void read_sites(const json_t *report, struct cmd_rank *rank, json_t *text
 
 	if (n)
 		rank->sites_kind = text(report, "peak_sites_kind", false, texts, fault);
-	rank->sites = cmd_realloc(NULL, n * sizeof *rank->sites);
+	rank->sites = n ? cmd_realloc(NULL, n * sizeof *rank->sites) : NULL;
 	for (size_t i = 0; i < n; i++) {
 		struct cmd_site *site = &rank->sites[rank->n_sites++];
 		const json_t *frames;
@@ -180,13 +180,14 @@ static void read_samples(const json_t *report, struct cmd_rank *rank, struct cmd
 	*rank->samples = (struct cmd_sample){0};
 	for (size_t i = 0; i < n; i++) {
 		struct cmd_sample *sample = &rank->samples[rank->n_samples++];
+		double seconds = -1, live = -1, mapped = -1;
 
-		*sample = (struct cmd_sample){-1, -1, -1};
-		if (json_unpack(json_array_get(samples, i), "[FFF]", &sample->seconds,
-				&sample->live, &sample->mapped) ||
-		    !is_amount(sample->seconds) || !is_amount(sample->live) ||
-		    !is_amount(sample->mapped) || (i && sample->seconds < sample[-1].seconds))
+		if (json_unpack(json_array_get(samples, i), "[FFF]", &seconds, &live, &mapped) ||
+		    !is_amount(seconds) || !is_amount(live) || !is_amount(mapped) ||
+		    (i && (float)seconds < sample[-1].seconds))
 			wrong(fault, "has no valid timeline[%zu]", i);
+		*sample = (struct cmd_sample){(float)seconds, (float)live, (float)mapped};
+		rank->lasted = fmax(rank->lasted, (double)sample->seconds);
 	}
 }
 
@@ -294,27 +295,11 @@ static void read_identity(const json_t *report, struct cmd_rank *rank, json_t *t
 	check(report, rank, fault);
 }
 
-static void load(FILE *in, struct cmd_rank *rank, json_t *texts, struct cmd_fault *fault)
-{
-	int first = ungetc(getc(in), in);
-	json_t *report = first ? parse_json(in, fault) : parse_record(in, fault);
-
-	if (!report)
-		return;
-	read_identity(report, rank, texts, fault);
-	read_figures(report, rank, fault);
-	read_running(rank);
-	read_sites(report, rank, texts, fault);
-	read_samples(report, rank, fault);
-	if (rank->n_samples)
-		rank->lasted = fmax(rank->lasted, rank->samples[rank->n_samples - 1].seconds);
-	json_decref(report);
-}
-
 struct cmd_rank *cmd_rank_load(const char *file, json_t *texts, struct cmd_fault *fault)
 {
 	struct cmd_rank *rank = cmd_realloc(NULL, sizeof *rank);
 	FILE *in = fopen(file, "re");
+	json_t *report = NULL;
 	struct stat status;
 
 	*rank = (struct cmd_rank){.file = cmd_valid(cmd_strdup(file))};
@@ -324,7 +309,15 @@ struct cmd_rank *cmd_rank_load(const char *file, json_t *texts, struct cmd_fault
 	else if (status.st_size > MOST_BYTES)
 		wrong(fault, "is too large for a report");
 	else
-		load(in, rank, texts, fault);
+		report = ungetc(getc(in), in) ? parse_json(in, fault) : parse_record(in, fault);
+	if (report) {
+		read_identity(report, rank, texts, fault);
+		read_figures(report, rank, fault);
+		read_running(rank);
+		read_sites(report, rank, texts, fault);
+		read_samples(report, rank, fault);
+	}
+	json_decref(report);
 	if (in)
 		fclose(in);
 	if (!*fault->text)

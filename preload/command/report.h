@@ -24,9 +24,9 @@ enum cmd_figure {
 	CMD_FIGURES
 };
 
-/* A point of the timeline. */
+/* A point of the timeline: of many ranks these take most of the memory. */
 struct cmd_sample {
-	double seconds, live, mapped; /* bytes */
+	float seconds, live, mapped; /* bytes */
 };
 
 struct cmd_site {
