@@ -59,7 +59,7 @@ setup() {
 	[ "${lines[0]}" = "pinalloc: app, 4 ranks on 2 hosts, 9.5 s" ]
 	# 128 MiB (1 + 2 + 3 + 4); 100 (1 + 2 + 3 + 4) + (0 + 1 + 2 + 3) MiB
 	said '  Registrations of heap memory: all 4014 served, from 58 memory regions (rank 0 spent most time in them: 0.250 s); 12 requests for other memory went to libibverbs.' \
-		'  Never returning memory: the heaps grew to 1.3 GiB in total; 1.2 GiB of that were touched, 194.0 MiB (19 %) more than the 1006.0 MiB in use at once, and 357.3 MiB more than in use on average over time.' \
+		'  Never returning memory: the heaps grew to 1.3 GiB in total; 1.2 GiB of that were touched, 194.0 MiB (19 %) more than the 1006.0 MiB in use at once, and 349.5 MiB more than in use on average over time.' \
 		'  No limit was near; the nearest: locked memory, 25 % of 1.0 GiB, rank 3.' \
 		'  Beside the heaps: 260.0 MiB in memory (anonymous mappings 200.0 MiB, mapped files 40.0 MiB, shared memory 20.0 MiB); most in rank 3. At its peak rank 3 had 640.0 MiB in memory, at most 480.0 MiB of that heap.'
 	told argest 'rank 3' node2 '512.0 MiB' 1.60
@@ -337,6 +337,45 @@ used() {
 	run -0 --separate-stderr "$pinalloc" report job
 	used '2 reports' 'other jobs than the last'
 	[ "${lines[0]}" = 'pinalloc: app, 3 ranks on 1 host, 6.5 s' ]
+}
+
+@test "memory that ranks share counts once, though some end before others, or are killed" {
+	local r
+	for r in 0 1 2 3; do
+		rank job/$r.json ".rank = $r | .pid += $r | .resident |= (.shared_bytes = 1024 * $mib | .file_bytes = 0)
+			| .memory |= (.rss_bytes = 1184 * $mib | .rss_peak_bytes = .rss_bytes | .pss_bytes = (160 + 1024 / (4 - $r) | floor) * $mib)"
+	done
+	# 160 MiB of each, as the first that ended knows.
+	[ "$(merged '.hosts[0].memory.rss_peak_bytes / 1048576 | round')" -eq $((4 * 160 + 1024)) ]
+	for r in 1 2 3; do
+		jq '.trigger = "the process ended without a report" | .resident |= {shared_bytes} | del(.memory.pss_bytes)' job/$r.json > job/$r
+		mv job/$r job/$r.json
+	done
+	# A record does not say what was not touched.
+	[ "$(merged '.hosts[0].memory.rss_peak_bytes / 1048576 | round')" -eq $((4 * 160 + 1024)) ]
+	# Nor what a child has copied of its parent: the peak of its heap counts.
+	rank job/child.json ".pid = 104 | .parent = 103 | .rank = 3 | .trigger = \"the process ended without a report\" | del(.resident)
+		| .memory |= (.live_peak_bytes = 20 * $mib | .mapped_bytes = 32 * $mib | .rss_peak_bytes = 1204 * $mib)"
+	[ "$(merged '.hosts[0].memory.rss_peak_bytes / 1048576 | round')" -eq $((4 * 160 + 1024 + 20)) ]
+}
+
+@test "without an id a run begins where ranks come again, in whatever order they begin" {
+	local r
+	# Of an earlier run one report is left.
+	rank job/0.json '.nranks = 3 | .job.id = null | .elapsed_s = 2 | .timeline = []'
+	for r in 0 1 2; do
+		rank job/$((r + 1)).json ".nranks = 3 | .rank = $((2 - r)) | .pid = 200 + $r | .job = {id: null, started: $((1700000003 + r))}"
+	done
+	run -0 --separate-stderr "$pinalloc" report job
+	used '1 report' 'other jobs than the last'
+	[ "${lines[0]}" = 'pinalloc: app, 3 ranks on 1 host, 6.5 s' ]
+	# What a rank has forked after its record is no other run.
+	rm job/*
+	rank job/0.json '.nranks = 1 | .job.id = null | .elapsed_s = 0.1 | .timeline = [] | .trigger = "the process ended without a report"'
+	rank job/1.json '.nranks = 1 | .pid = 101 | .parent = 100 | .job = {id: null, started: 1700000003}'
+	run -0 --separate-stderr "$pinalloc" report job
+	[ -z "$stderr" ]
+	[ "${lines[1]}" = 'pinalloc: app, 1 rank and 1 other process on 1 host, 9.2 s' ]
 }
 
 # Slurm sets the number and count of ranks in a batch script, too.

@@ -123,13 +123,14 @@ static int compare_processes(const struct cmd_rank *a, const struct cmd_rank *b)
 	       ?: cmd_compare(a->started, b->started) ?: cmd_compare(a->rank, b->rank);
 }
 
+/* Of an array that is sorted. */
+#define RANK(at) (*(struct cmd_rank *const *)(at))
+
 static int compare_by_process(const void *a, const void *b)
 {
-	const struct cmd_rank *one = *(struct cmd_rank *const *)a;
-	const struct cmd_rank *other = *(struct cmd_rank *const *)b;
-
-	return compare_processes(one, other) ?: cmd_compare(other->elapsed, one->elapsed)
-	       ?: strcmp(one->file, other->file);
+	return compare_processes(RANK(a), RANK(b))
+	       ?: cmd_compare(RANK(b)->elapsed, RANK(a)->elapsed)
+	       ?: strcmp(RANK(a)->file, RANK(b)->file);
 }
 
 /* How many registrations the process asked for. */
@@ -142,8 +143,7 @@ static double n_requests(const struct cmd_rank *rank)
  * rank itself comes first. */
 static int compare_ranks(const void *a, const void *b)
 {
-	const struct cmd_rank *one = *(struct cmd_rank *const *)a;
-	const struct cmd_rank *other = *(struct cmd_rank *const *)b;
+	const struct cmd_rank *one = RANK(a), *other = RANK(b);
 	int order = cmd_compare(one->under != NULL, other->under != NULL)
 			    ?: cmd_compare(one->rank < 0, other->rank < 0);
 
@@ -195,10 +195,8 @@ static void drop_twins(struct cmd_job *job)
 
 static int compare_by_id(const void *a, const void *b)
 {
-	const struct cmd_rank *one = *(struct cmd_rank *const *)a;
-	const struct cmd_rank *other = *(struct cmd_rank *const *)b;
-
-	return strcmp(one->job, other->job) ?: cmd_compare(one->started, other->started);
+	return strcmp(RANK(a)->job, RANK(b)->job)
+		       ?: cmd_compare(RANK(a)->started, RANK(b)->started);
 }
 
 static int compare_runs(const void *a, const void *b)
@@ -209,8 +207,22 @@ static int compare_runs(const void *a, const void *b)
 	return cmd_compare(one->began, other->began) ?: strcmp(one->id, other->id);
 }
 
-/* By their ids, of which each run has one. Of runs without an id the next begins where a rank
- * comes again after all have ended. */
+/* Whether one of those that overlap in time, from the first on, has a rank of the run. */
+static bool come_again(struct cmd_rank *const *ranks, size_t n, const size_t *last, size_t run)
+{
+	double ended = INFINITY;
+
+	for (size_t i = 0; i < n && !*ranks[i]->job && ranks[i]->started < ended; i++) {
+		if (ranks[i]->parent < 0 && ranks[i]->rank >= 0 &&
+		    last[(size_t)ranks[i]->rank] == run)
+			return true;
+		ended = fmax(i ? ended : 0, ranks[i]->started + ranks[i]->lasted);
+	}
+	return false;
+}
+
+/* By their ids, of which each run has one. Of runs without an id the next begins where all have
+ * ended, and ranks come again. */
 static void find_runs(struct cmd_job *job)
 {
 	size_t *last = calloc(CMD_MOST_RANKS + 1, sizeof *last); /* the run that had the rank */
@@ -223,19 +235,19 @@ static void find_runs(struct cmd_job *job)
 	job->runs = cmd_realloc(NULL, job->n_ranks * sizeof(struct cmd_run *));
 	for (size_t i = 0; i < job->n_ranks; i++) {
 		struct cmd_rank *rank = job->ranks[i];
-		size_t *had = &last[(size_t)fmax(rank->rank, 0)];
 
 		/* One such as a launcher may belong to any job. */
 		if (!*rank->job && rank->rank < 0)
 			continue;
 		if (!run || strcmp(run->id, rank->job) ||
-		    (!*run->id && *had == job->n_runs && rank->started >= run->ended)) {
+		    (!*run->id && rank->started >= run->ended &&
+		     come_again(job->ranks + i, job->n_ranks - i, last, job->n_runs))) {
 			run = job->runs[job->n_runs] = &job->all_runs[job->n_runs];
 			job->n_runs++;
 			*run = (struct cmd_run){
 				rank->job, .began = -1, .ended = -1, .nranks = -1, .is_killed = true};
 		}
-		*had = job->n_runs;
+		last[(size_t)fmax(rank->rank, 0)] = job->n_runs;
 		rank->run = run;
 		rank->in[CMD_RUN] = &run->group;
 		run->is_killed &= rank->is_killed;
@@ -396,11 +408,72 @@ static void add_to_host(struct cmd_host *host, const struct cmd_rank *rank)
 		host->tightest = rank;
 }
 
+/* Bytes of pages that other processes may have, too; of an older report all are its own. */
+static double common(const struct cmd_rank *rank)
+{
+	const double *figures = rank->figures;
+
+	if (figures[CMD_PSS] < 0 && figures[CMD_IN_HEAP] >= 0)
+		return 0;
+	return fmax(0, figures[CMD_IN_SHARED]) + fmax(0, figures[CMD_IN_FILES]);
+}
+
+/*
+ * The part of such pages that counts for others, of a run's: by how many processes had them
+ * when the report that says most was written, and all of which that is not known. It is not of
+ * a process that has forked: its children have its heap, too.
+ */
+static double others_part(struct cmd_rank *const *ranks, size_t n, const struct cmd_run *run)
+{
+	double most = -1, sharers = 0, n_unknown = 0, n_all = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const double *figures = ranks[i]->figures;
+		double shared = figures[CMD_RSS] - figures[CMD_PSS];
+
+		if (ranks[i]->run != run || ranks[i]->parent >= 0 || common(ranks[i]) <= 0)
+			continue;
+		n_all++;
+		if (figures[CMD_PSS] < 0 || ranks[i]->in[CMD_TREE]) {
+			n_unknown++;
+		} else if (shared > most) {
+			most = shared;
+			sharers = common(ranks[i]) / fmax(1, common(ranks[i]) - shared);
+		}
+	}
+	sharers = fmin(n_all, sharers + n_unknown);
+	return sharers > 1 ? 1 - 1 / sharers : 0;
+}
+
+/*
+ * How much of the heap it touched: of a record what was in memory then, and what was in use at
+ * the peak, which it may have touched since. What it had beside the heap is known for its peak
+ * alone. A child has only what it has written, and its parent the rest; a record of a child
+ * that has gone does not say how much that is.
+ */
+static void find_memory(struct cmd_rank *rank, double part)
+{
+	const double *figures = rank->figures;
+	double own = figures[rank->parent < 0 ? CMD_RSS_PEAK : CMD_PSS];
+	double shared = part * common(rank), all;
+
+	if (figures[CMD_IN_HEAP] >= 0)
+		own = fmin(own, figures[CMD_IN_HEAP]);
+	rank->touched = fmax(own, figures[CMD_LIVE_PEAK]);
+	all = fmax(figures[CMD_RSS_PEAK] - fmin(figures[CMD_MAPPED], rank->touched),
+		   common(rank));
+	if (figures[CMD_PSS] >= 0 && (rank->parent >= 0 || !rank->in[CMD_TREE]))
+		shared = fmax(shared, figures[CMD_RSS] - figures[CMD_PSS]);
+	else if (rank->parent >= 0)
+		shared = all;
+	rank->beside = fmax(0, all - shared);
+}
+
 /* A process of which only a record is there has what it had last until its host is last seen.
  */
 static void find_host(struct cmd_host *host, struct cmd_rank *const *ranks, size_t n)
 {
-	double seen = -1;
+	double seen = -1, part = 0;
 
 	*host = (struct cmd_host){.name = ranks[0]->host};
 	for (int figure = 0; figure < CMD_FIGURES; figure++)
@@ -414,6 +487,11 @@ static void find_host(struct cmd_host *host, struct cmd_rank *const *ranks, size
 		if (ranks[i]->is_killed && ranks[i]->started >= 0)
 			ranks[i]->lasted = seen - ranks[i]->started;
 	find_trees(ranks, n);
+	for (size_t i = 0; i < n; i++) {
+		if (!i || ranks[i]->run != ranks[i - 1]->run)
+			part = others_part(ranks, n, ranks[i]->run);
+		find_memory(ranks[i], part);
+	}
 }
 
 /* The processes are sorted by host here. */

@@ -269,6 +269,7 @@ static void read_running(struct cmd_rank *rank)
 		rank->lasted = fmax(rank->elapsed, (double)time(NULL) - rank->started);
 	rank->figures[CMD_RSS] = in_memory(rank, "status", "\nVmRSS:");
 	rank->figures[CMD_RSS_PEAK] = in_memory(rank, "status", "\nVmHWM:");
+	rank->figures[CMD_IN_SHARED] = in_memory(rank, "status", "\nRssShmem:");
 	rank->figures[CMD_PSS] = in_memory(
 		rank, "smaps_rollup", rank->parent < 0 ? "\nPss:" : "\nPrivate_Dirty:");
 }

@@ -57,6 +57,7 @@ struct cmd_rank {
 	bool is_killed;	     /* it left a record instead of a report, and ended */
 	const char *goes_on; /* what it does instead, if it left a record; or NULL */
 	double lasted;	     /* seconds, of a record until the last that is known of its host */
+	double touched, beside; /* bytes of the heap, and beside it, of shared pages its part */
 	struct cmd_run *run; /* NULL for one that has neither an id nor a rank */
 	struct cmd_rank *under;	   /* the process that began the tree; NULL if this is it */
 	struct cmd_group *in[CMD_GROUPINGS];
@@ -97,7 +98,7 @@ struct cmd_moment {
 };
 
 struct cmd_sum {
-	struct cmd_moment most_live, most_held; /* the first of these moments */
+	struct cmd_moment most_live, most_held; /* of each only what it is the most of */
 	struct cmd_moment last;
 	double most_mapped, most_resident;
 	double began, beyond; /* the first moment; seconds times what was held and not in use */

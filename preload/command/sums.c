@@ -14,7 +14,7 @@
 struct course {
 	const struct cmd_rank *rank;
 	size_t next, top; /* moments: the next, and the highest */
-	double start, most, beside;
+	double start, peak; /* seconds; bytes in use */
 	struct cmd_moment has, then; /* what it has, and will have next */
 };
 
@@ -24,12 +24,17 @@ struct turn {
 	struct course *course;
 };
 
-/* When the process has ended it has nothing. The figures are more exact than the timeline. */
+/*
+ * Memory is held from when it was first in use, with what was touched beyond that in the end,
+ * as far as the heap had grown; what the process had beside the heap, all the time. When it has
+ * ended it has nothing. The figures are more exact than the timeline.
+ */
 static struct turn find_next(struct course *course)
 {
 	const struct cmd_rank *rank = course->rank;
 	size_t i = course->next++, n = rank->n_samples ? rank->n_samples : 1;
 	const struct cmd_sample *sample = &rank->samples[i];
+	double beyond = rank->touched - fmax(0, rank->figures[CMD_LIVE_PEAK]);
 	struct cmd_moment *then = &course->then;
 	struct turn turn = {course->start + rank->lasted, 0, course};
 
@@ -42,34 +47,11 @@ static struct turn find_next(struct course *course)
 		if (i == course->top && rank->figures[CMD_LIVE_PEAK] >= 0)
 			then->live = rank->figures[CMD_LIVE_PEAK];
 		then->mapped = i == n - 1 ? rank->figures[CMD_MAPPED] : sample->mapped;
-		then->held = fmax(then->live, fmin(then->mapped, course->most));
-		then->resident = then->held + course->beside;
+		course->peak = fmax(course->peak, then->live);
+		then->held = fmax(then->live, fmin(then->mapped, course->peak + beyond));
+		then->resident = then->held + rank->beside;
 	}
 	return turn;
-}
-
-/*
- * Memory is held from when the heap grew, as far as it was touched in the end, if that is
- * known. What the process had beside the heap is known for its peak alone, and counts all the
- * time, less what of it others had as well in the end.
- */
-static struct course begin(const struct cmd_rank *rank, double began)
-{
-	const double *figures = rank->figures;
-	struct course course = {.rank = rank, .most = INFINITY};
-	double shared = 0;
-
-	course.start = rank->started >= 0 ? rank->started - began : 0;
-	if (figures[CMD_IN_HEAP] >= 0)
-		course.most = fmax(figures[CMD_IN_HEAP], figures[CMD_LIVE_PEAK]);
-	if (figures[CMD_PSS] >= 0)
-		shared = fmax(0, figures[CMD_RSS] - figures[CMD_PSS]);
-	course.beside = fmax(0, figures[CMD_RSS_PEAK] - shared -
-					fmin(figures[CMD_MAPPED], course.most));
-	for (size_t i = 1; i < rank->n_samples; i++)
-		if (rank->samples[i].live > rank->samples[course.top].live)
-			course.top = i;
-	return course;
 }
 
 /* --- all together ----------------------------------------------------------------------- */
@@ -104,8 +86,14 @@ void cmd_sum_walk(struct cmd_rank *const *ranks, size_t n_ranks, double began,
 	size_t n = n_ranks;
 
 	for (size_t i = n; i--; sink(heap, n, i)) {
-		courses[i] = begin(ranks[i], began);
-		heap[i] = find_next(&courses[i]);
+		struct course *course = &courses[i];
+		const struct cmd_rank *rank = ranks[i];
+
+		*course = (struct course){.rank = rank, .start = fmax(rank->started, began) - began};
+		for (size_t k = 1; k < rank->n_samples; k++)
+			if (rank->samples[k].live > rank->samples[course->top].live)
+				course->top = k;
+		heap[i] = find_next(course);
 	}
 	while (n) {
 		struct course *course = heap->course;
@@ -134,10 +122,8 @@ static void add_moment(const struct cmd_moment *now, void *arg)
 		sum->began = now->time;
 	sum->beyond += (last->held - last->live) * (now->time - last->time);
 	sum->last = *now;
-	if (now->live > sum->most_live.live)
-		sum->most_live = *now;
-	if (now->held > sum->most_held.held)
-		sum->most_held = *now;
+	sum->most_live.live = fmax(sum->most_live.live, now->live);
+	sum->most_held.held = fmax(sum->most_held.held, now->held);
 	sum->most_mapped = fmax(sum->most_mapped, now->mapped);
 	sum->most_resident = fmax(sum->most_resident, now->resident);
 }
