@@ -335,6 +335,22 @@ parts() {
 	END
 }
 
+# totals SEED…: what is said of jobs that are drawn from these, with processes that ended, were killed or
+# still run, that forked or share memory, agrees with what there was.
+totals() {
+	run -0 --separate-stderr python3 "$top_srcdir/test/generated-jobs.py" "$library" "$pinalloc" "$programs/member" 4 "$@"
+	[ "${#lines[@]}" -ge $((8 * $#)) ]
+}
+
+@test "totals of a job are those of its processes, whatever becomes of these" {
+	totals 104 114 117 143
+}
+
+# bats test_tags=thorough
+@test "so it is of forty jobs" {
+	totals {1..40}
+}
+
 # bats test_tags=thorough
 @test "ten thousand ranks may leave their records in one directory" {
 	begin
