@@ -147,7 +147,8 @@ __attribute__((constructor(101))) static void init_library(void)
 	if (pin_report_wanted || pin_options.sample)
 		pin_report_file_init();
 	/* Loading libunwind takes as long as a small command of a script. */
-	if (pin_options.sample || (pin_report_wanted && (pin_process_is_due() || pin_rank())))
+	if (pin_options.sample ||
+	    (pin_report_wanted && (pin_process_is_due() || pin_place_text(PIN_RANK))))
 		pin_stacks_start();
 	pin_report_init();
 	pin_record_init();

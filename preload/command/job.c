@@ -171,9 +171,9 @@ static void drop_twins(struct cmd_job *job)
 		struct cmd_rank *used = job->ranks[n - 1], *other = job->ranks[i];
 
 		if (compare_processes(used, other)) {
-			if (used->is_killed && used->starttime > 0 && used->host == other->host &&
-			    used->starttime == other->starttime && used->pid == other->pid &&
-			    used->rank == other->rank) {
+			if (used->is_killed && used->starttime > 0 &&
+			    used->host == other->host && used->starttime == other->starttime &&
+			    used->pid == other->pid && used->rank == other->rank) {
 				used->is_killed = false;
 				used->goes_on = "executed another program";
 				used->lasted = other->started - used->started;
@@ -182,10 +182,10 @@ static void drop_twins(struct cmd_job *job)
 			continue;
 		}
 		if (!other->is_killed && !other->goes_on)
-			cmd_complain("%s and %s are of process %.0f of %s: the first, of %.1f s, "
-				     "is used",
-				     used->file, other->file, used->pid, used->host,
-				     used->elapsed);
+			cmd_complain(
+				"%s and %s are of process %.0f of %s: the first, of %.1f s, "
+				"is used",
+				used->file, other->file, used->pid, used->host, used->elapsed);
 		cmd_rank_free(other);
 	}
 	job->n_ranks = n;
@@ -244,8 +244,8 @@ static void find_runs(struct cmd_job *job)
 		     come_again(job->ranks + i, job->n_ranks - i, last, job->n_runs))) {
 			run = job->runs[job->n_runs] = &job->all_runs[job->n_runs];
 			job->n_runs++;
-			*run = (struct cmd_run){
-				rank->job, .began = -1, .ended = -1, .nranks = -1, .is_killed = true};
+			*run = (struct cmd_run){rank->job, .began = -1, .ended = -1,
+						.nranks = -1, .is_killed = true};
 		}
 		last[(size_t)fmax(rank->rank, 0)] = job->n_runs;
 		rank->run = run;
@@ -277,8 +277,8 @@ static void choose_runs(struct cmd_job *job)
 	for (size_t i = 0; i < end && !job->id; i++) {
 		const struct cmd_run *run = job->runs[i];
 
-		if (run->began >= ended && !(i && *run->id && run->is_killed &&
-					     job->runs[i - 1]->is_killed))
+		if (run->began >= ended &&
+		    !(i && *run->id && run->is_killed && job->runs[i - 1]->is_killed))
 			first = i;
 		ended = fmax(ended, run->ended);
 	}

@@ -92,12 +92,6 @@ static void print_heading(const struct plot *plot, const struct cmd_job *job, FI
 		CMD_COUNTED(job->n_hosts, "host"));
 }
 
-static void print_peaks(const struct plot *plot, FILE *out)
-{
-	for (size_t i = 0; i < plot->n_lines; i++)
-		fprintf(out, "%.6f\t%.0f\t%zu\n", plot->curves[i].at, plot->curves[i].peak, i);
-}
-
 /*
  * One outside of the plot comes first, so that the set is not empty. Only who died first has
  * its name: names of many would hide each other.
@@ -254,7 +248,9 @@ bool cmd_plot_table(const struct cmd_job *job, FILE *out)
 	collect_curves(&plot, job);
 	if (plot.n) {
 		print_heading(&plot, job, out);
-		print_peaks(&plot, out);
+		for (size_t i = 0; i < plot.n_lines; i++)
+			fprintf(out, "%.6f\t%.0f\t%zu\n", plot.curves[i].at,
+				plot.curves[i].peak, i);
 		print_killed(job, out);
 		print_bands(&plot, out);
 		print_sum(job, out);

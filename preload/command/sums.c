@@ -13,12 +13,13 @@
 /* A process on its way through its timeline. */
 struct course {
 	const struct cmd_rank *rank;
-	size_t next, top; /* moments: the next, and the highest */
-	double start, peak; /* seconds; bytes in use */
+	size_t next, top;	     /* moments: the next, and the highest */
+	double start, peak;	     /* seconds; bytes in use */
 	struct cmd_moment has, then; /* what it has, and will have next */
 };
 
-/* When that is. Of equal times who ends, with 0, makes room for who begins, but has been there. */
+/* When that is. Of equal times who ends, with 0, makes room for who begins, but has been there.
+ */
 struct turn {
 	double time, order;
 	struct course *course;
@@ -89,7 +90,8 @@ void cmd_sum_walk(struct cmd_rank *const *ranks, size_t n_ranks, double began,
 		struct course *course = &courses[i];
 		const struct cmd_rank *rank = ranks[i];
 
-		*course = (struct course){.rank = rank, .start = fmax(rank->started, began) - began};
+		*course = (struct course){.rank = rank,
+					  .start = fmax(rank->started, began) - began};
 		for (size_t k = 1; k < rank->n_samples; k++)
 			if (rank->samples[k].live > rank->samples[course->top].live)
 				course->top = k;

@@ -19,15 +19,11 @@
 
 #include <string.h>
 
-static int64_t or_none(size_t n)
-{
-	return n > INT64_MAX ? -1 : (int64_t)n;
-}
-
 /* In a child: what its parent had of what is counted. */
 static int64_t base[PIN_FIGURES];
 static uint64_t base_requests[PIN_REASONS];
 
+/* -1 is what is not known. */
 static int64_t beside(enum pin_figure i, int64_t n)
 {
 	return n > base[i] ? n - base[i] : n < 0 ? n : 0;
@@ -108,7 +104,7 @@ static void take_figures(struct pin_report *report, unsigned when)
 		resident = heap_in_memory();
 #define FIGURE(name, section, key, flags, from) \
 	if (when & (flags))                     \
-		report->figures[PIN_FIGURE_##name] = beside(PIN_FIGURE_##name, or_none(from));
+		report->figures[PIN_FIGURE_##name] = beside(PIN_FIGURE_##name, (int64_t)(from));
 #include "preload/figures.def"
 #undef FIGURE
 	if (report->figures[PIN_FIGURE_MAPPED] < report->figures[PIN_FIGURE_LIVE_PEAK])
