@@ -118,13 +118,11 @@ pid_t pin_process_parent(void)
 	return began.parent;
 }
 
-/* Helpers have no names of their own for their reports. */
-#define HELPER_MUCH (64 * PIN_MIB)
-
+/* A helper's report has no name of its own: there must be more to say, 64 MiB. */
 bool pin_process_is_due(void)
 {
 	return !began.is_minor || pin_process_has_registered() ||
-	       pin_report_peak_beside() > (began.parent ? PIN_CHILD_MUCH : HELPER_MUCH);
+	       pin_report_peak_beside() > PIN_CHILD_MUCH * (began.parent ? 1 : 4);
 }
 
 /* A launcher's text must not get into the JSON unchecked: -1 if it is not a number. */
