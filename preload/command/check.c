@@ -284,7 +284,7 @@ static void check_settings(void)
 		    "PINALLOC_REGISTER=off keeps the heap from being registered");
 	if (pin_io_number("/proc/sys/kernel/numa_balancing", "", 0))
 		say(CMD_WARN, "environment", "set it to 0, and bind ranks to memory nodes",
-		    "kernel.numa_balancing is 1: the kernel tries in vain to move pinned pages");
+		    "kernel.numa_balancing is 1: the kernel tries in vain to move pages");
 	if (is_clear)
 		cmd_finding(CMD_OK, "environment", NULL,
 			    "nothing is set that works against the heap");
