@@ -148,6 +148,24 @@ watched() {
 	done
 }
 
+# stale NAME=VALUE KIND: how many answers of UCX's cache were stale, by calls of that kind.
+stale() {
+	run -0 adapted "$1" "$BATS_FILE_TMPDIR/ucx-rcache" 32 10
+	echo "$output"
+	stale=$(awk -v kind="/$2$" '$1 ~ kind { n += $3; all += $5 } END { print all ? n + 0 : "none" }' <<< "$output")
+}
+
+@test "UCX's own registration cache is right in 32 threads, and stale without the library" {
+	gcc -E -x c - <<< '#include <ucs/memory/rcache.h>' > /dev/null 2>&1 ||
+		skip "ucs/memory/rcache.h is not here (Debian: libucx-dev); test/newest builds it from sources of UCX"
+	gcc -std=gnu11 -O2 -Wall -I"$top_srcdir" -o "$BATS_FILE_TMPDIR/ucx-rcache" \
+		"$top_srcdir/test/programs/ucx-rcache.c" -pthread -libverbs -lucs -lucm
+	stale LD_PRELOAD= raw
+	[ "$stale" -ge 1000 ]
+	stale LD_PRELOAD="$library" '[a-z]*'
+	[ "$stale" -eq 0 ]
+}
+
 # bats test_tags=thorough
 @test "nor does one of 10,000 children wait for another's lock" {
 	process forks "$BATS_FILE_TMPDIR/data.so" 10000
