@@ -23,8 +23,8 @@ typedef void release_function(void *addr, size_t length);
 typedef void opal_function(void *addr, size_t length, bool from_alloc);
 
 /*
- * Found in the name of a library's file, according to the sources of UCX since 1.2 and Open MPI
- * since 1.5. What only registers, for UCX and libfabric, may be in files of its own.
+ * Found in the name of a library's file, according to the sources of UCX 1.2 to 1.22 and Open
+ * MPI 1.5 to 6.0. What only registers, for UCX and libfabric, may be in files of its own.
  */
 static const struct known_library {
 	const char *name;
@@ -74,8 +74,10 @@ void pin_listeners_note_kept(struct pin_range range, uint32_t messages)
 
 /*
  * It is imported unless the program has imported another, or one of libfabric's own is running.
- * It replaces memhooks, which misses calls that bypass libc, and libfabric's userfaultfd
- * monitor, which cannot watch what this library watches already.
+ * It replaces memhooks, which misses calls that bypass libc, libfabric's userfaultfd monitor,
+ * which cannot watch what this library watches already, and kdreg2, which libfabric prefers
+ * since 2.4 where it was built with it. If another provider's cache runs kdreg2 already, memory
+ * is watched twice, and both are right.
  */
 typedef int open_function(uint32_t version, const char *name, void *attr, size_t attr_len,
 			  uint64_t flags, struct fid **fid, void *context);
@@ -170,7 +172,7 @@ static void notify_libfabric(uintptr_t start, size_t length)
 
 /*
  * Open MPI's own cache aborts the process if the memory starts where a registration in use does
- * (gc_add() in rcache_grdma_module.c, mca_rcache_base_mem_cb(); 4.1 and 5.0). As the range may
+ * (gc_add() in rcache_grdma_module.c, mca_rcache_base_mem_cb(); 4.1 to 6.0). As the range may
  * be larger than what has gone, it is extended down by one byte, where no registration starts.
  */
 static void notify_library(const struct library *it, uintptr_t start, size_t length)
