@@ -3,9 +3,9 @@
  * Allocation sites, identified by their stack: how much each has grown the heap and, if
  * allocations are sampled, how much memory allocated there is in use now and was at the peak.
  *
- * Nothing here allocates. Under the lock libunwind may take locks of its own and map memory, and
- * nothing else. Stacks are walked only when none of jemalloc's locks is held, or other threads
- * would wait for the walk.
+ * Nothing here allocates. Under the lock libunwind may take locks of its own and map memory,
+ * and nothing else. Stacks are walked only when none of jemalloc's locks is held, or other
+ * threads would wait for the walk.
  */
 #ifndef PIN_SITES_H
 #define PIN_SITES_H

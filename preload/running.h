@@ -30,8 +30,9 @@ struct pin_running_part {
 };
 
 /*
- * When a process that runs began, or what executed its program did, in ticks since the boot: the
- * 22nd field, of which the second, a name in parentheses, may hold anything. 0 if it has ended.
+ * When a process that runs began, or what executed its program did, in ticks since the boot:
+ * the 22nd field, of which the second, a name in parentheses, may hold anything. 0 if it has
+ * ended.
  */
 static inline uint64_t pin_running_since(int pid)
 {

@@ -138,8 +138,8 @@ const struct pin_limit_row pin_limits[PIN_LIMITS] = {
 	[PIN_LIMIT_MEMLOCK] = {PIN_FIGURE_REGISTERED_PEAK, PIN_FIGURE_MEMLOCK_LIMIT,
 			       "locked memory",
 			       "raise ulimit -l, where the program or its launcher is started"},
-	[PIN_LIMIT_PINNED] = {PIN_FIGURE_PINNED_PEAK, PIN_FIGURE_PINNED_LIMIT,
-			      "pinned memory", "raise PINALLOC_MAX_PINNED"},
+	[PIN_LIMIT_PINNED] = {PIN_FIGURE_PINNED_PEAK, PIN_FIGURE_PINNED_LIMIT, "pinned memory",
+			      "raise PINALLOC_MAX_PINNED"},
 	[PIN_LIMIT_HIGH] = {PIN_FIGURE_CGROUP_PEAK, PIN_FIGURE_CGROUP_HIGH,
 			    "memory.high of the control group",
 			    "ask the batch system for more memory, or start fewer processes "

@@ -470,7 +470,8 @@ int main(int argc, char **argv)
 	ok(!unbalanced, "at rest what is pinned is what memory regions have");
 	ok(!pin_domain_dealloc(shared), "the PD of all goes");
 	ok(!fake_verbs.live && !fake_verbs.wrong, "nothing is left: %u", fake_verbs.live);
-	ok(!pin_state.registered && pin_state.created == pin_state.destroyed, "the books balance");
+	ok(!pin_state.registered && pin_state.created == pin_state.destroyed,
+	   "the books balance");
 	ok(counted_is_balanced(), "for each granule");
 	ok(pin_state.evicted && pin_state.refused, "there was scarcity");
 	ok(pin_state_requests(PIN_REPLACED) && pin_span_count() > 1,

@@ -49,9 +49,9 @@ struct cmd_job {
 	size_t n_runs;
 	/*
 	 * Ranks by run and number, then those without one, by host and process, and last what
-	 * forked. The first so many are the job: its ranks, or all processes if none has a rank.
-	 * The others, such as the launcher and what a rank started, count only in the sums of
-	 * their host; what a rank forked, also in its tree.
+	 * forked. The first so many are the job: its ranks, or all processes if none has a
+	 * rank. The others, such as the launcher and what a rank started, count only in the
+	 * sums of their host; what a rank forked, also in its tree.
 	 */
 	struct cmd_rank **ranks;
 	size_t n_ranks, n_main;
@@ -63,7 +63,7 @@ struct cmd_job {
 	struct cmd_skipped *skipped;
 	size_t n_killed, n_missing, n_hosts, n_sites, n_skipped;
 	bool is_for_people; /* the stacks of sites have only the program's own code */
-	json_t *texts; /* of which each is kept once */
+	json_t *texts;	    /* of which each is kept once */
 };
 
 /* A figure over those of the job's ranks that have it; all 0 if none does. */

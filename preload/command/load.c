@@ -180,13 +180,13 @@ static void read_samples(const json_t *report, struct cmd_rank *rank, struct cmd
 	*rank->samples = (struct cmd_sample){0};
 	for (size_t i = 0; i < n; i++) {
 		struct cmd_sample *sample = &rank->samples[rank->n_samples++];
-		double seconds = -1, live = -1, mapped = -1;
+		double at = -1, live = -1, mapped = -1;
 
-		if (json_unpack(json_array_get(samples, i), "[FFF]", &seconds, &live, &mapped) ||
-		    !is_amount(seconds) || !is_amount(live) || !is_amount(mapped) ||
-		    (i && (float)seconds < sample[-1].seconds))
+		if (json_unpack(json_array_get(samples, i), "[FFF]", &at, &live, &mapped) ||
+		    !is_amount(at) || !is_amount(live) || !is_amount(mapped) ||
+		    (i && (float)at < sample[-1].seconds))
 			wrong(fault, "has no valid timeline[%zu]", i);
-		*sample = (struct cmd_sample){(float)seconds, (float)live, (float)mapped};
+		*sample = (struct cmd_sample){(float)at, (float)live, (float)mapped};
 		rank->lasted = fmax(rank->lasted, (double)sample->seconds);
 	}
 }
@@ -260,8 +260,7 @@ static void read_running(struct cmd_rank *rank)
 
 	gethostname(host, sizeof host - 1);
 	if (!rank->is_killed || strcmp(rank->host ?: "", host) || rank->starttime <= 0 ||
-	    rank->pid > INT_MAX ||
-	    (double)pin_running_since((int)rank->pid) != rank->starttime)
+	    rank->pid > INT_MAX || (double)pin_running_since((int)rank->pid) != rank->starttime)
 		return;
 	rank->is_killed = false;
 	rank->goes_on = "still runs";
@@ -270,8 +269,8 @@ static void read_running(struct cmd_rank *rank)
 	rank->figures[CMD_RSS] = in_memory(rank, "status", "\nVmRSS:");
 	rank->figures[CMD_RSS_PEAK] = in_memory(rank, "status", "\nVmHWM:");
 	rank->figures[CMD_IN_SHARED] = in_memory(rank, "status", "\nRssShmem:");
-	rank->figures[CMD_PSS] = in_memory(
-		rank, "smaps_rollup", rank->parent < 0 ? "\nPss:" : "\nPrivate_Dirty:");
+	rank->figures[CMD_PSS] = in_memory(rank, "smaps_rollup",
+					   rank->parent < 0 ? "\nPss:" : "\nPrivate_Dirty:");
 }
 
 static void read_identity(const json_t *report, struct cmd_rank *rank, json_t *texts,

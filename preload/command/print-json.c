@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Whole numbers stay whole; unknown ones, below 0, become null. */
-static json_t *number_or_null(double n)
+static json_t *number(double n)
 {
 	if (n < 0)
 		return json_null();
@@ -26,7 +26,7 @@ static void set_figure(json_t *object, enum cmd_figure figure, double n)
 		section = json_object();
 		json_object_set_new(object, key->section, section);
 	}
-	json_object_set_new(section, key->key, number_or_null(n));
+	json_object_set_new(section, key->key, number(n));
 }
 
 static void set_figures(json_t *object, const double *figures)
@@ -39,13 +39,13 @@ static json_t *rank_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_rank *rank = job->ranks[i];
 	const struct cmd_group *tree = rank->in[CMD_TREE];
-	json_t *object = json_pack(
-		"{s:o,s:s?,s:s,s:o,s:o,s:s,s:s,s:o,s:s?,s:o}", "rank",
-		number_or_null(rank->rank), "run", *rank->job ? rank->job : NULL, "host", rank->host, "pid",
-		number_or_null(rank->pid), "parent", number_or_null(rank->parent), "program",
-		rank->program, "file", rank->file, "elapsed_s", number_or_null(rank->elapsed),
-		"trigger", rank->goes_on ?: rank->trigger, "tree_peak_bytes",
-		number_or_null(tree && !rank->under ? tree->sum.most_live.live : 0));
+	json_t *object = json_pack("{s:o,s:s?,s:s,s:o,s:o,s:s,s:s,s:o,s:s?,s:o}", "rank",
+				   number(rank->rank), "run", *rank->job ? rank->job : NULL,
+				   "host", rank->host, "pid", number(rank->pid), "parent",
+				   number(rank->parent), "program", rank->program, "file",
+				   rank->file, "elapsed_s", number(rank->elapsed), "trigger",
+				   rank->goes_on ?: rank->trigger, "tree_peak_bytes",
+				   number(tree && !rank->under ? tree->sum.most_live.live : 0));
 
 	set_figures(object, rank->figures);
 	return object;
@@ -55,21 +55,21 @@ static json_t *run_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_run *run = job->runs[i];
 
-	return json_pack(
-		"{s:s?,s:o,s:o,s:o,s:o,s:o}", "id", *run->id ? run->id : NULL, "started",
-		number_or_null(run->began), "ranks", number_or_null((double)run->n_ranks),
-		"nranks", number_or_null(run->nranks), "live_peak_bytes",
-		number_or_null(run->group.sum.most_live.live), "rss_peak_bytes", number_or_null(run->group.sum.most_resident));
+	return json_pack("{s:s?,s:o,s:o,s:o,s:o,s:o}", "id", *run->id ? run->id : NULL,
+			 "started", number(run->began), "ranks", number((double)run->n_ranks),
+			 "nranks", number(run->nranks), "live_peak_bytes",
+			 number(run->group.sum.most_live.live), "rss_peak_bytes",
+			 number(run->group.sum.most_resident));
 }
 
 static json_t *host_object(const struct cmd_job *job, size_t i)
 {
 	const struct cmd_host *host = &job->hosts[i];
 	json_t *object = json_pack("{s:s,s:o,s:o,s:o}", "host", host->name, "processes",
-				   number_or_null((double)host->group.n), "memlock_worst_share",
-				   number_or_null(host->figures[CMD_MEMLOCK_SHARE]),
+				   number((double)host->group.n), "memlock_worst_share",
+				   number(host->figures[CMD_MEMLOCK_SHARE]),
 				   "memlock_worst_rank",
-				   number_or_null(host->tightest ? host->tightest->rank : -1));
+				   number(host->tightest ? host->tightest->rank : -1));
 
 	set_figures(object, host->figures);
 	return object;
@@ -84,9 +84,9 @@ static json_t *site_object(const struct cmd_job *job, size_t i)
 		end = strchr(frame, '\n');
 		json_array_append_new(stack, json_stringn(frame, (size_t)(end - frame)));
 	}
-	return json_pack("{s:o,s:o,s:o,s:o}", "bytes", number_or_null(site->bytes), "count",
-			 number_or_null(site->count), "ranks",
-			 number_or_null((double)site->n_ranks), "stack", stack);
+	return json_pack("{s:o,s:o,s:o,s:o}", "bytes", number(site->bytes), "count",
+			 number(site->count), "ranks", number((double)site->n_ranks), "stack",
+			 stack);
 }
 
 static json_t *skipped_object(const struct cmd_job *job, size_t i)
@@ -129,8 +129,8 @@ static json_t *missing_ranks(const struct cmd_job *job)
 /* With the figures that some rank has. */
 static void print_statistics(const struct cmd_job *job)
 {
-	static const char *const names[] = {",\"totals\":", ",\"min\":", ",\"mean\":",
-					    ",\"max\":", ",\"imbalance\":"};
+	static const char *const names[] = {
+		",\"totals\":", ",\"min\":", ",\"mean\":", ",\"max\":", ",\"imbalance\":"};
 
 	for (size_t k = 0; k < PIN_ARRAY_SIZE(names); k++) {
 		json_t *object = json_object();
@@ -151,8 +151,8 @@ void cmd_json_print(const struct cmd_job *job)
 {
 	printf("{\"schema\":3,\"kind\":\"job\",\"version\":\"%s\"", PACKAGE_VERSION);
 	print(",\"job\":", json_pack("{s:s?,s:o}", "id", *job->id ? job->id : NULL, "started",
-				     number_or_null(job->started)));
-	print(",\"nranks\":", number_or_null(job->nranks));
+				     number(job->started)));
+	print(",\"nranks\":", number(job->nranks));
 	print(",\"missing_ranks\":", missing_ranks(job));
 	print_list("files_skipped", job, job->n_skipped, skipped_object);
 	print_statistics(job);

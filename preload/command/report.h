@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The report of one process. Numbers are doubles: counts stay below 2^53, so they are exact, and
- * no sum overflows.
+ * The report of one process. Numbers are doubles: counts stay below 2^53, so they are exact,
+ * and no sum overflows.
  */
 #ifndef CMD_REPORT_H
 #define CMD_REPORT_H
@@ -43,12 +43,12 @@ struct cmd_rank {
 	char *file;
 	const char *host, *program, *trigger, *sites_kind; /* the last two may be NULL */
 	const char *job;				   /* its id, "" if it has none */
-	double started, starttime;   /* since 1970, in seconds; in ticks since the boot; or -1 */
-	double pid, parent;	     /* doubles, so that numbers are read alike; -1: not forked */
-	double rank, nranks;	     /* -1 outside an MPI job, and of whom job.c takes for none */
-	double elapsed;		     /* seconds, until the report or record was written */
+	double started, starttime; /* since 1970, in seconds; in ticks since the boot; or -1 */
+	double pid, parent;	   /* doubles, so that numbers are read alike; -1: not forked */
+	double rank, nranks;	   /* -1 outside an MPI job, and of whom job.c takes for none */
+	double elapsed;		   /* seconds, until the report or record was written */
 	double figures[CMD_FIGURES]; /* -1 where the report has none */
-	double *requests;	     /* not served, by pin_reason, as far as it is known; or NULL */
+	double *requests; /* not served, by pin_reason, as far as it is known; or NULL */
 	struct cmd_site *sites;
 	struct cmd_sample *samples; /* in the order of time; without any, one of 0 */
 	size_t n_sites, n_samples;
@@ -58,8 +58,8 @@ struct cmd_rank {
 	const char *goes_on; /* what it does instead, if it left a record; or NULL */
 	double lasted;	     /* seconds, of a record until the last that is known of its host */
 	double touched, beside; /* bytes of the heap, and beside it, of shared pages its part */
-	struct cmd_run *run; /* NULL for one that has neither an id nor a rank */
-	struct cmd_rank *under;	   /* the process that began the tree; NULL if this is it */
+	struct cmd_run *run;	/* NULL for one that has neither an id nor a rank */
+	struct cmd_rank *under; /* the process that began the tree; NULL if this is it */
 	struct cmd_group *in[CMD_GROUPINGS];
 };
 

@@ -4,10 +4,11 @@
  * little.
  *
  * It is written where the heap grows, where more memory is registered, where the peak has risen
- * by a 64th, and at steps of the timeline, which may be inside malloc: nothing here allocates, and of two threads one
- * leaves the writing to the other. The file is mapped, because a descriptor may be closed by
- * the program and become another file's; and it is written to by a system call, because a plain
- * store would end the program by SIGBUS where the disk is full or the file system has gone.
+ * by a 64th, and at steps of the timeline, which may be inside malloc: nothing here allocates,
+ * and of two threads one leaves the writing to the other. The file is mapped, because a
+ * descriptor may be closed by the program and become another file's; and it is written to by a
+ * system call, because a plain store would end the program by SIGBUS where the disk is full or
+ * the file system has gone.
  */
 #include <config.h>
 
@@ -45,7 +46,7 @@ static struct pin_running_part part; /* the one to be written */
 static struct pin_report report;
 static struct pin_report_file file;
 static char path[PATH_MAX + HOST_NAME_MAX + 32];
-static char *mapped; /* the file */
+static char *mapped;		     /* the file */
 static _Atomic uint64_t rests_until; /* for all but what is due */
 static _Atomic bool todo;
 static _Atomic bool busy;

@@ -24,7 +24,8 @@ bool pin_report_write_if_due(void);
 /*
  * Writes the report to a path in the form PINALLOC_REPORT takes. A file appears whole or not at
  * all, in place of another. Returns 0 or -errno; -EBUSY if another thread has been writing one
- * for ten seconds, a handler has interrupted its writing, or the last one has been written. Must not be called from inside malloc.
+ * for ten seconds, a handler has interrupted its writing, or the last one has been written.
+ * Must not be called from inside malloc.
  */
 int pin_report_write(const char *path);
 

@@ -5,11 +5,11 @@
  *   mN      takes a block of N MiB, and writes to it
  *   d       frees the block that it took last
  *   sN      maps N MiB of the file that has the descriptor WINDOW, and reads them
- *   cN      forks a child, its Nth, which does what follows until a comma; the process goes on behind it
+ *   cN      forks a child, its Nth, which does what follows until a comma
  *   w       waits for all children
  *   k       waits for ever
- * and then exits. What it has in its blocks it keeps in the file that has the descriptor TRUTH, in the
- * first entry, a child in its own.
+ * and then exits. What it has in its blocks it keeps in the file that has the descriptor TRUTH,
+ * in the first entry, a child in its own.
  */
 #include <stdint.h>
 #include <stdlib.h>
