@@ -78,7 +78,9 @@ over_ucx() {
 
 # under COMMAND…: runs it with the library if $how says so.
 under() {
-	if [ "$how" = with ]; then
+	if [ "$how" = with ] && [ -n "${adapter:-}" ]; then
+		env LD_PRELOAD="$library:$adapter/armed.so" LD_LIBRARY_PATH="$adapter${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"
+	elif [ "$how" = with ]; then
 		env LD_PRELOAD="$library" "$@"
 	else
 		env -u LD_PRELOAD "$@"
