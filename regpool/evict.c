@@ -84,7 +84,7 @@ static struct search look(const char *device)
 
 	for (unsigned n = 0, ends = 0; ends < 2 && (n < MOST_SEEN || !search.oldest.set); n++) {
 		struct pin_entry *entry;
-		uint32_t used_at;
+		struct pin_region *region;
 
 		if (n == MOST_SEEN && search_put(&search, device)) {
 			hand_set = at.set;
@@ -98,11 +98,12 @@ static struct search look(const char *device)
 		}
 		if (entry->state == PIN_ENTRY_BUSY)
 			search.busy = &entry->state;
-		used_at = pin_region_at(at.set, at.number)->used_at;
-		if ((!search.oldest.set || (int32_t)(used_at - search.used_at) < 0) &&
-		    pin_entry_is_idle(at.set, entry)) {
+		/* Of what is in use the region, a cache line, is not read. */
+		region = pin_region_at(at.set, at.number);
+		if (pin_entry_is_idle(at.set, entry) &&
+		    (!search.oldest.set || (int32_t)(region->used_at - search.used_at) < 0)) {
 			search.oldest = at;
-			search.used_at = used_at;
+			search.used_at = region->used_at;
 		}
 	}
 	if (search.oldest.set) {
