@@ -34,6 +34,7 @@ scripts() {
 		grep -vE '^(preload/packaging/debian|test/(programs|evidence))/|^test/unit-'
 }
 
+# bats test_tags=slow
 @test "every script answers --help with its usage, and starts nothing" {
 	local script n=0 started=$BATS_TEST_TMPDIR/started
 	cd "$top_srcdir"
@@ -233,6 +234,7 @@ paths() {
 }
 
 # They are no part of a build, and use names of the library. mpicc is gcc with the directory of mpi.h.
+# bats test_tags=slow
 @test "every program of bench/ compiles without a warning" {
 	cd "$top_srcdir"
 	mpicc.openmpi -std=gnu11 -Wall -Wextra -Werror -fsyntax-only -I. -I"$top_builddir" \

@@ -46,6 +46,7 @@ value() {
 	[ "$(value transparent)" -eq 0 ]
 }
 
+# bats test_tags=slow
 @test "a heap of any size and number of arenas is a handful of mappings" {
 	# A mapping for each growth step of a heap of 1 GiB, or for each block, would be 20 and more.
 	local way few more=10

@@ -44,6 +44,7 @@ keeps() {
 	[[ "$output" == *" brk("* ]]
 }
 
+# bats test_tags=slow
 @test "no jemalloc option makes the heap return memory or fail" {
 	local conf
 	for conf in retain:false dirty_decay_ms:0,muzzy_decay_ms:0 \

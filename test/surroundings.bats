@@ -39,6 +39,7 @@ points='accept aio_suspend clock_nanosleep close connect creat fcntl fdatasync f
 	done
 }
 
+# bats test_tags=slow
 @test "a thread that is to be cancelled ends where it says, not in malloc" {
 	built cancelled <<- 'END'
 		#include <pthread.h>

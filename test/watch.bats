@@ -86,6 +86,7 @@ watched() {
 	late 0 plugin "$BATS_FILE_TMPDIR/data.so"
 }
 
+# bats test_tags=slow
 @test "whatever the process does" {
 	rows process <<- 'END'
 		closed: it may close all descriptors, and gets the numbers it expects
@@ -96,6 +97,7 @@ watched() {
 	END
 }
 
+# bats test_tags=slow
 @test "whatever other threads do when it is forked, a child registers, allocates and loads" {
 	process forks "$BATS_FILE_TMPDIR/data.so" 300
 }
