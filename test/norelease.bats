@@ -153,6 +153,7 @@ functions() {
 	nm "$1" | sed -nE 's/^.* [tT] ([A-Za-z0-9_]+)(\..*)?$/\1/p' | sort -u
 }
 
+# bats test_tags=slow
 @test "only allocator/os.c maps memory, and no system call by its number unmaps or discards any" {
 	local name
 	nm -A --undefined-only "$top_builddir"/{allocator,regpool,preload,preload/report}/.libs/lib*.o |

@@ -153,6 +153,7 @@ handlers() {
 }
 
 # Callers of allocator/cgroup.c register memory.
+# bats test_tags=slow
 @test "no function that malloc may call has a frame of more than 2 KiB" {
 	small_frames $(ls "$top_srcdir"/allocator/*.c | grep -v /cgroup.c)
 }

@@ -154,6 +154,7 @@ registers() {
 	[ "$(jq .registration.served "$BATS_TEST_TMPDIR/report.json")" -eq 1 ]
 }
 
+# bats test_tags=slow
 @test "no function that a verb may call has a frame of more than 2 KiB" {
 	cd "$BATS_TEST_TMPDIR"
 	small_frames "$top_srcdir"/regpool/*.c "$top_srcdir"/{preload/verbs,allocator/cgroup}.c
