@@ -30,7 +30,7 @@ bool je_opt_retain;
  */
 #define SPARE_PAGES ((uint32_t)(256 * PIN_KIB / PIN_UNIT))
 
-PIN_WRITTEN_FIRST struct pin_mutex pin_begin_lock;
+PIN_WRITTEN_FIRST struct pin_mutex pin_begin_lock = {.rank = PIN_RANK_BEGIN};
 PIN_WRITTEN_FIRST static struct {
 	char *metadata;
 	size_t n_metadata;
@@ -208,7 +208,7 @@ bool __wrap_je_prof_boot2(void *tsd, void *base)
 	return false;
 }
 
-PIN_WRITTEN_FIRST struct pin_mutex pin_leaf_lock;
+PIN_WRITTEN_FIRST struct pin_mutex pin_leaf_lock = {.rank = PIN_RANK_LEAF};
 
 /* Of the lock under which jemalloc makes a part of its page table its fork handlers know
  * nothing. */
@@ -271,7 +271,7 @@ bool pin_jemalloc_begin_thread(void)
 {
 	void *p = NULL;
 
-	PIN_ASSERT(pin_jemalloc_begins || !pin_n_held);
+	PIN_ASSERT(pin_jemalloc_begins || !pin_locks_held);
 	if (pin_jemalloc_begins)
 		return true;
 	pin_mutex_lock(&pin_begin_lock);

@@ -201,20 +201,20 @@ static PIN_COLD void give_half(uint32_t lane, uint64_t run)
 	struct pin_map *map = map_of(run);
 	uint64_t word, given = run;
 
-	pin_map_lock(map);
+	pin_mutex_lock(&map->lock);
 	for (unsigned i = 0; i < WAYS / 2; i++, run = 0) {
 		word = atomic_exchange_explicit(&words[turn++ % WAYS], run,
 						memory_order_seq_cst);
 		count_long(pages_of(word), -1);
 		if (word && map_of(word) != map) {
-			pin_map_unlock(map);
+			pin_mutex_unlock(&map->lock);
 			map = map_of(word);
-			pin_map_lock(map);
+			pin_mutex_lock(&map->lock);
 		}
 		if (word)
 			pin_map_give(map, page_of(word), pages_of(word));
 	}
-	pin_map_unlock(map);
+	pin_mutex_unlock(&map->lock);
 	count_long(pages_of(given), 1);
 	/* Another thread may have emptied the lane since it was full. */
 	note_holding(lane);
@@ -227,9 +227,9 @@ void pin_run_give(uint32_t page, uint32_t n_pages)
 	PIN_ASSERT(n_pages);
 	pin_page_set_state(page, PIN_STATE_NONE);
 	if (PIN_UNLIKELY(n_pages > LONG_MOST)) {
-		pin_map_lock(&pin_maps[map]);
+		pin_mutex_lock(&pin_maps[map].lock);
 		pin_map_give(&pin_maps[map], page, n_pages);
-		pin_map_unlock(&pin_maps[map]);
+		pin_mutex_unlock(&pin_maps[map].lock);
 	} else if (PIN_UNLIKELY(!put(lane, word_of(map, page, n_pages), n_pages))) {
 		give_half(lane, word_of(map, page, n_pages));
 	}
@@ -337,8 +337,8 @@ static bool empty_next(struct pin_map *map, uint32_t *lane)
 	*lane = next_holding(*lane);
 	if (*lane == N_LANES)
 		return false;
-	pin_map_unlock(map);
-	pin_map_lock(map);
+	pin_mutex_unlock(&map->lock);
+	pin_mutex_lock(&map->lock);
 	n_used = map->n_used;
 	empty(map, (*lane)++);
 	map->n_due -= (int64_t)(map->n_used - n_used);
@@ -361,7 +361,7 @@ struct pin_map *pin_run_lock(uint32_t page)
 	struct pin_map *map = &pin_maps[pin_map_of(page)];
 	uint64_t word;
 
-	pin_map_lock(map);
+	pin_mutex_lock(&map->lock);
 	for (unsigned i = 0; i < N_WORDS; i++) {
 		word = atomic_load_explicit(&words[i], memory_order_relaxed);
 		if (word && (page_of(word) == end || page_of(word) + pages_of(word) == page))
@@ -406,13 +406,13 @@ static uint32_t take_elsewhere(const struct pin_map *here, const struct pin_run_
 	for (struct pin_map *map = pin_maps; map < &pin_maps[pin_n_maps] && !page; map++) {
 		if (map == here)
 			continue;
-		pin_map_lock(map);
+		pin_mutex_lock(&map->lock);
 		page = pin_map_take_used(map, need, n_used);
 		if (!page && any)
 			page = take_from_lanes(map, need, n_used);
 		if (!page && any)
 			page = pin_map_take_bare(map, need, n_used);
-		pin_map_unlock(map);
+		pin_mutex_unlock(&map->lock);
 	}
 	return page;
 }
@@ -435,23 +435,23 @@ static uint32_t take_from(struct pin_map *map, const struct pin_run_need *need, 
 {
 	uint32_t page;
 
-	pin_map_lock(map);
+	pin_mutex_lock(&map->lock);
 	if (need->n_pages > SHORT_MOST)
 		give_long(map);
 	page = pin_map_take_used(map, need, n_used);
 	if (!page && !may_touch(map, need->n_pages))
 		page = take_from_lanes(map, need, n_used);
 	if (!page && !only && pin_n_maps > 1 && much_is_elsewhere(map)) {
-		pin_map_unlock(map);
+		pin_mutex_unlock(&map->lock);
 		page = take_elsewhere(map, need, false, n_used);
-		pin_map_lock(map);
+		pin_mutex_lock(&map->lock);
 	}
 	if (!page)
 		page = pin_map_take_new(map, need, n_used);
 	/* There is no more memory. */
 	if (PIN_UNLIKELY(!page))
 		page = take_from_lanes(map, need, n_used);
-	pin_map_unlock(map);
+	pin_mutex_unlock(&map->lock);
 	page = page || only ? page : take_elsewhere(map, need, true, n_used);
 	if (page)
 		pin_page_set_state(page, PIN_STATE_TAKEN);

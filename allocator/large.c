@@ -154,7 +154,7 @@ void *pin_large_resize(void *block, size_t n_bytes, bool may_move, size_t *n_use
 	if (n_bytes > had) {
 		map = pin_run_lock(page);
 		page = grow(map, page, n_bytes, may_move, n_used);
-		pin_map_unlock(map);
+		pin_mutex_unlock(&map->lock);
 	}
 	if (!page)
 		return NULL;

@@ -62,7 +62,7 @@ PIN_COLD void pin_live_note(void)
 	int64_t due = atomic_load_explicit(&pin_live_due, memory_order_relaxed);
 	bool is_due;
 
-	PIN_ASSERT(!pin_n_held);
+	PIN_ASSERT(!pin_locks_held);
 	pin_runs_passed = false;
 	pin_live_look();
 	if (grown) {

@@ -16,22 +16,41 @@
 
 #include <stdatomic.h>
 
-/* Zero-initialised: unlocked. */
+/*
+ * The order of locks: who holds one waits for none of a higher rank, and a fork takes all from
+ * the highest down. Below PIN_RANK_LEAF are locks that are taken inside jemalloc, under its
+ * own: so their holders must not call jemalloc, allocate, or walk the stack.
+ */
+enum pin_rank {
+	PIN_RANK_GROWTH = -1, /* a leaf */
+	PIN_RANK_MAP,	      /* a thread holds one map's, but for a fork */
+	PIN_RANK_SITES,	      /* held while the stack is walked, which takes libunwind's */
+	PIN_RANK_LEAF,	      /* taken under jemalloc's */
+	PIN_RANK_BEGIN,	      /* held around calls of jemalloc */
+	PIN_RANK_START,
+	PIN_RANK_LOADER, /* held while the loader's list is read, and what that allocates */
+};
+
+/* Zero-initialised: unlocked, of a map. */
 struct pin_mutex {
 	_Atomic uint32_t state;
+	enum pin_rank rank;
 };
 
 enum { PIN_MUTEX_FREE, PIN_MUTEX_TAKEN, PIN_MUTEX_AWAITED };
 
 #ifdef PIN_DEBUG
-/* How many of these locks the calling thread holds. */
-__attribute__((weak)) __thread int pin_n_held;
-#define pin_count_held(n) (pin_n_held += (n))
+/* How many locks of each rank the calling thread holds: eight bits each. */
+__attribute__((weak)) __thread uint64_t pin_locks_held;
+__attribute__((weak)) _Atomic uint64_t pin_n_locked; /* how many times all threads took one */
+#define pin_count_held(mutex, n) \
+	((void)(pin_n_locked += (n) > 0), pin_locks_held += (uint64_t)(n)*pin_rank_unit(mutex))
 #else
-#define pin_n_held	  0
-#define pin_count_held(n) ((void)0)
+#define pin_locks_held		 UINT64_C(0)
+#define pin_count_held(mutex, n) ((void)0)
 #endif
-#define pin_assert_held(mutex) PIN_ASSERT(pin_n_held &&pin_mutex_is_taken(mutex))
+#define pin_rank_unit(mutex)   (UINT64_C(1) << (8 * ((mutex)->rank + 1)))
+#define pin_assert_held(mutex) PIN_ASSERT(pin_locks_held / pin_rank_unit(mutex) % 256)
 
 static inline bool pin_mutex_trylock(struct pin_mutex *mutex)
 {
@@ -40,13 +59,8 @@ static inline bool pin_mutex_trylock(struct pin_mutex *mutex)
 		&mutex->state, &free, PIN_MUTEX_TAKEN, memory_order_acquire,
 		memory_order_relaxed);
 
-	pin_count_held(taken);
+	pin_count_held(mutex, taken);
 	return PIN_LIKELY(taken);
-}
-
-static inline bool pin_mutex_is_taken(const struct pin_mutex *mutex)
-{
-	return atomic_load_explicit(&mutex->state, memory_order_relaxed) != PIN_MUTEX_FREE;
 }
 
 /* Wakes one waiter. If another thread takes the lock first, that waiter sleeps again. */
@@ -55,7 +69,7 @@ static inline void pin_mutex_unlock(struct pin_mutex *mutex)
 	uint32_t was = atomic_exchange_explicit(&mutex->state, PIN_MUTEX_FREE,
 						memory_order_release);
 
-	pin_count_held(-1);
+	pin_count_held(mutex, -1);
 	if (PIN_UNLIKELY(was == PIN_MUTEX_AWAITED))
 		pin_os_wake_one(&mutex->state);
 }
@@ -76,6 +90,7 @@ static inline void pin_mutex_relax(void)
  */
 static inline void pin_mutex_lock(struct pin_mutex *mutex)
 {
+	PIN_ASSERT(!(pin_locks_held & (pin_rank_unit(mutex) - 1)));
 	for (int i = 0; i < PIN_MUTEX_LOOKS; i++) {
 		if (atomic_load_explicit(&mutex->state, memory_order_relaxed) ==
 			    PIN_MUTEX_FREE &&
@@ -86,7 +101,7 @@ static inline void pin_mutex_lock(struct pin_mutex *mutex)
 	while (atomic_exchange_explicit(&mutex->state, PIN_MUTEX_AWAITED,
 					memory_order_acquire) != PIN_MUTEX_FREE)
 		pin_os_wait(&mutex->state, PIN_MUTEX_AWAITED);
-	pin_count_held(1);
+	pin_count_held(mutex, 1);
 }
 
 #endif

@@ -12,10 +12,6 @@ PIN_WRITTEN_FIRST _Atomic uint32_t pin_n_maps;
 PIN_WRITTEN_FIRST _Atomic int64_t pin_runs_out;
 __thread bool pin_runs_passed;
 
-#ifdef PIN_DEBUG
-_Atomic uint64_t pin_maps_n_locked;
-#endif
-
 struct run {
 	uint32_t page, n_pages;
 };
@@ -423,7 +419,7 @@ void pin_maps_lock_all(void)
 
 	for (;;) {
 		for (; n < pin_n_maps; n++)
-			pin_map_lock(&pin_maps[n]);
+			pin_mutex_lock(&pin_maps[n].lock);
 		pin_mutex_lock(&pin_growth_lock);
 		if (n == pin_n_maps)
 			return;
@@ -435,5 +431,5 @@ void pin_maps_unlock_all(void)
 {
 	pin_mutex_unlock(&pin_growth_lock);
 	for (uint32_t n = pin_n_maps; n--;)
-		pin_map_unlock(&pin_maps[n]);
+		pin_mutex_unlock(&pin_maps[n].lock);
 }

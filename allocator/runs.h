@@ -73,25 +73,6 @@ static inline uint32_t pin_map_of(uint32_t page)
 /* The number of a node's map, which may be locked then. Takes the lock of growth. */
 uint32_t pin_map_begin(uint32_t node);
 
-#ifdef PIN_DEBUG
-/* How many times a lock of a map was taken. */
-extern _Atomic uint64_t pin_maps_n_locked;
-#define pin_count_locked() ((void)pin_maps_n_locked++)
-#else
-#define pin_count_locked() ((void)0)
-#endif
-
-static inline void pin_map_lock(struct pin_map *map)
-{
-	pin_mutex_lock(&map->lock);
-	pin_count_locked();
-}
-
-static inline void pin_map_unlock(struct pin_map *map)
-{
-	pin_mutex_unlock(&map->lock);
-}
-
 /*
  * Take a run of pages: used ones only; bare ones, too; or whatever the map has or the heap can
  * grow by. Return the first page; 0, which is never one, if there is none. Set *n_used to how

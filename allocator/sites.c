@@ -12,8 +12,8 @@
 #define SLOTS (2 * PIN_SITES)
 
 PIN_WRITTEN_FIRST _Atomic uint64_t pin_sites_n_peaks;
-PIN_WRITTEN_FIRST struct pin_mutex pin_sites_lock;
-struct pin_mutex pin_loader_lock;
+PIN_WRITTEN_FIRST struct pin_mutex pin_sites_lock = {.rank = PIN_RANK_SITES};
+struct pin_mutex pin_loader_lock = {.rank = PIN_RANK_LOADER};
 
 /*
  * Protected by the lock, except n_sites, which is stored when a site is complete. Site 0,
@@ -89,7 +89,7 @@ struct pin_site *pin_sites_here(void)
 	struct pin_site *site;
 	int depth = pin_hooks.walk_stack ? pin_hooks.walk_stack(frames, PIN_SITE_FRAMES) : -1;
 
-	PIN_ASSERT(!pin_n_held);
+	PIN_ASSERT(!pin_locks_held);
 	if (depth < 0)
 		return NULL;
 	pin_mutex_lock(&pin_sites_lock);

@@ -15,7 +15,7 @@
  */
 #define SHARE_OF_ROOM 4096
 
-PIN_WRITTEN_FIRST struct pin_mutex pin_growth_lock;
+PIN_WRITTEN_FIRST struct pin_mutex pin_growth_lock = {.rank = PIN_RANK_GROWTH};
 PIN_WRITTEN_FIRST _Atomic uint32_t pin_n_spans;
 PIN_WRITTEN_FIRST static _Atomic uint32_t n_steps;
 PIN_WRITTEN_FIRST static _Atomic size_t total_bytes;

@@ -68,29 +68,28 @@ void pin_start_give_spare(void)
 
 PIN_WRITTEN_FIRST static _Atomic bool is_ready;
 
-static PIN_COLD bool start(void)
+static PIN_COLD void start(void)
 {
 	if (!pin_start_memory())
-		return false;
+		return;
 	is_ready = true;
 	if (!keep_spare())
 		pin_error(PIN_SAYS_NO_MEMORY ": raise ulimit -v and ulimit -d");
 	/* The first growth serves the library itself, and any program: nobody asks for its
 	 * stack. */
 	pin_span_grown = 0;
-	return true;
 }
 
 bool pin_start_heap(void)
 {
-	PIN_WRITTEN_FIRST static struct pin_mutex lock;
-	bool is_started;
+	PIN_WRITTEN_FIRST static struct pin_mutex lock = {.rank = PIN_RANK_START};
 
 	if (PIN_LIKELY(is_ready))
 		return true;
 	/* Threads may allocate with a malloc of the program's own until they call this. */
 	pin_mutex_lock(&lock);
-	is_started = is_ready || start();
+	if (!is_ready)
+		start();
 	pin_mutex_unlock(&lock);
-	return is_started;
+	return is_ready;
 }

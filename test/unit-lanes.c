@@ -53,12 +53,12 @@ STEPPED(bool, swap_word, atomic_compare_exchange_strong_explicit(p, from, to, or
 #undef atomic_compare_exchange_strong_explicit
 #define atomic_compare_exchange_strong_explicit swap_word
 
-static void lock_map(struct pin_map *map);
-#define pin_map_lock lock_map
+static void lock_map(struct pin_mutex *lock);
+#define pin_mutex_lock lock_map
 
 #define WAYS 3
 #include "allocator/lanes.c"
-#undef pin_map_lock
+#undef pin_mutex_lock
 
 static __thread uint32_t processor;
 
@@ -170,13 +170,13 @@ static bool act(unsigned i)
 			actors[i].has.n_pages = 0;
 			break;
 		case SWEEP:
-			lock_map(pin_maps);
+			lock_map(&pin_maps->lock);
 			while (empty_next(pin_maps, &lane))
 				;
-			pin_map_unlock(pin_maps);
+			pin_mutex_unlock(&pin_maps->lock);
 			break;
 		default:
-			pin_map_unlock(pin_run_lock(actors[i].has.page));
+			pin_mutex_unlock(&pin_run_lock(actors[i].has.page)->lock);
 		}
 		done = true;
 	}
@@ -185,12 +185,12 @@ static bool act(unsigned i)
 	return done;
 }
 
-static void lock_map(struct pin_map *map)
+static void lock_map(struct pin_mutex *lock)
 {
 	step();
-	if (acting && pin_mutex_is_taken(&map->lock))
+	if (acting && lock->state)
 		longjmp(waits[acting], 1);
-	(pin_map_lock)(map);
+	pin_mutex_lock(lock);
 }
 
 /* Who would have to wait comes at the next step. */
@@ -236,10 +236,10 @@ static void finish(void)
 		if (actors[i].has.n_pages)
 			give_run(actors[i].has, i);
 	}
-	pin_map_lock(pin_maps);
+	pin_mutex_lock(&pin_maps->lock);
 	while (empty_next(pin_maps, &lane))
 		;
-	pin_map_unlock(pin_maps);
+	pin_mutex_unlock(&pin_maps->lock);
 }
 
 /* One interrupts the other before its n-th step, and a third this one before its m-th. */
@@ -390,9 +390,9 @@ static unsigned locks_alone(void)
 	job.n_threads = 1;
 	pthread_barrier_init(&go, NULL, 1);
 	in_threads(1, in_window);
-	before = pin_maps_n_locked;
+	before = pin_n_locked;
 	in_threads(1, in_window);
-	return (unsigned)((pin_maps_n_locked - before) * 1000 / job.rounds);
+	return (unsigned)((pin_n_locked - before) * 1000 / job.rounds);
 }
 
 /* What one thread has given back others take before they touch any memory. */

@@ -82,10 +82,25 @@ static void test_exclusion(void)
 	ok(pin_mutex_trylock(&mutex), "it is unlocked in the end");
 }
 
+static bool takes_higher(void)
+{
+	const struct rlimit none = {0};
+	struct pin_mutex growth = {.rank = PIN_RANK_GROWTH}, map = {0};
+
+	setrlimit(RLIMIT_CORE, &none);
+	close(STDERR_FILENO);
+	pin_mutex_lock(&map);
+	pin_mutex_lock(&growth);
+	pin_mutex_unlock(&map);
+	pin_mutex_lock(&map);
+	return true;
+}
+
 int main(void)
 {
 	alarm(60);
 	test_sleep();
 	test_exclusion();
+	ok(!in_child(takes_higher), "who holds a lock may not wait for one of a higher rank");
 	return done_testing();
 }

@@ -59,11 +59,11 @@ static uint32_t take_of(struct pin_map *map, uint32_t n, uint32_t alignment, siz
 	struct pin_run_need need = {n, alignment, 0};
 	uint32_t page;
 
-	pin_map_lock(map);
+	pin_mutex_lock(&map->lock);
 	page = pin_map_take_used(map, &need, n_used);
 	if (!page)
 		page = pin_map_take_new(map, &need, n_used);
-	pin_map_unlock(map);
+	pin_mutex_unlock(&map->lock);
 	return page;
 }
 
@@ -76,9 +76,9 @@ static void give(uint32_t page, uint32_t n_pages)
 {
 	struct pin_map *map = &pin_maps[pin_map_of(page)];
 
-	pin_map_lock(map);
+	pin_mutex_lock(&map->lock);
 	pin_map_give(map, page, n_pages);
-	pin_map_unlock(map);
+	pin_mutex_unlock(&map->lock);
 }
 
 static uint32_t heap_end(void)
@@ -236,7 +236,7 @@ static void neighbours(void)
 
 	give(page, 10);
 	give(page + 20, 10);
-	pin_map_lock(here);
+	pin_mutex_lock(&here->lock);
 	ok(pin_run_before(page + 10) >= 10 && pin_run_at(page + 20) >= 10,
 	   "free neighbours are known");
 	pin_run_cut(here, page + 20, page + 20, 4, &n_used);
@@ -244,7 +244,7 @@ static void neighbours(void)
 	   "a part of one is taken next to a run");
 	pin_map_give(here, page + 10, 14);
 	ok(pin_run_at(page) >= 30, "and merge again");
-	pin_map_unlock(here);
+	pin_mutex_unlock(&here->lock);
 }
 
 /* Two runs of a length: the lower one in the map, the other one in a lane. */
@@ -277,12 +277,12 @@ static void at_the_end(void)
 
 	page = take(n, 1, &n_used);
 	bytes = pin_span_bytes();
-	pin_map_lock(here);
+	pin_mutex_lock(&here->lock);
 	ok(!pin_run_extend(here, page + n - 1, 5, &n_used),
 	   "a run that is not the last one is not extended");
 	ok(pin_run_extend(here, page + n, more, &n_used) && !n_used,
 	   "the heap grows behind the last run");
-	pin_map_unlock(here);
+	pin_mutex_unlock(&here->lock);
 	ok(pin_span_bytes() - bytes <= 102 * PIN_MIB, "by what is missing");
 	give(page, n + more);
 	bytes = pin_span_bytes();
@@ -335,14 +335,14 @@ static void untouched(void)
 	for (uint32_t i = 0; i <= n; i += 4)
 		page = take_of(map, 4, 1, &n_used);
 	ok(told == 1 + 4, "small pieces are where they reach another granule: %u", told);
-	pin_map_lock(map);
+	pin_mutex_lock(&map->lock);
 	need.n_pages = (uint32_t)map->n_bare;
 	ok(!pin_map_take_used(map, &need, &n_used) &&
 		   pin_map_take_bare(map, &need, &n_used) == page + 4 && !n_used,
 	   "the rest is not used, and can be taken as it is");
 	ok(!pin_map_take_bare(map, &need, &n_used) && !map->n_bare,
 	   "and the heap does not grow for that");
-	pin_map_unlock(map);
+	pin_mutex_unlock(&map->lock);
 }
 
 /* The kernel has memory for the heap and none for tables, or the reverse, on eight nodes. */
