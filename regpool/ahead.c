@@ -222,7 +222,7 @@ static void look_at_all(struct look *look)
 	count_look(look);
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));) {
 		pthread_rwlock_rdlock(&set->domain->lock);
-		pin_entries_purge(set);
+		pin_entries_deregister_withdrawn(set);
 		pthread_rwlock_unlock(&set->domain->lock);
 	}
 	pin_evict_excess(0);

@@ -156,11 +156,11 @@ size_t pin_domain_largest_mr(void)
 }
 
 /* Caller holds the domain's lock, and its MRs are gone or out of reach. */
-static void retire(struct pin_domain *domain)
+static void forget_domain(struct pin_domain *domain)
 {
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
 		atomic_store(&set->armed, false);
-	pin_entries_clear(domain, PIN_CLEAR_GONE);
+	pin_entries_deregister(domain, PIN_FORGET_ALL);
 	atomic_store_explicit(&domain->pd, NULL, memory_order_release);
 }
 
@@ -179,7 +179,7 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 			errno = EBUSY;
 			return EBUSY;
 		}
-	pin_entries_clear(domain, PIN_CLEAR_IDLE);
+	pin_entries_deregister(domain, PIN_DEREGISTER_IDLE);
 	domain->is_ending = true;
 	result = pin_ibverbs_of(pd->context)->dealloc_pd(pd);
 	domain->is_ending = false;
@@ -187,7 +187,7 @@ int pin_domain_dealloc(struct ibv_pd *pd)
 	if (result)
 		pin_state_changed();
 	else
-		retire(domain);
+		forget_domain(domain);
 	pthread_rwlock_unlock(&domain->lock);
 	return result;
 }
@@ -208,8 +208,8 @@ void pin_domain_close(const struct ibv_context *context)
 			domain = lock_domain(pd);
 		if (!domain)
 			continue;
-		pin_entries_clear(domain, PIN_CLEAR_ALL);
-		retire(domain);
+		pin_entries_deregister(domain, PIN_DEREGISTER_ALL);
+		forget_domain(domain);
 		pthread_rwlock_unlock(&domain->lock);
 	}
 }
@@ -222,7 +222,7 @@ void pin_domain_notice(struct ibv_pd *pd)
 	pin_fork_handle();
 	domain = lock_domain(pd);
 	if (domain) {
-		retire(domain);
+		forget_domain(domain);
 		pthread_rwlock_unlock(&domain->lock);
 	}
 	pin_domain_add(pd);
@@ -238,7 +238,7 @@ int pin_domain_disarm(struct ibv_pd *pd)
 	if (!domain)
 		return -ENOENT;
 	domain->max_access = PIN_HEAP_ACCESS;
-	pin_entries_clear(domain, PIN_CLEAR_IDLE);
+	pin_entries_deregister(domain, PIN_DEREGISTER_IDLE);
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));) {
 		armed |= set->armed;
 		/* If it stays armed it has to be in use again to be registered ahead. */

@@ -62,7 +62,7 @@ struct pin_access_set {
 	_Atomic bool armed;
 	_Atomic bool is_first;	   /* no other set was armed: looks count as requests */
 	_Atomic uint32_t n_needed; /* requests that had to be registered, up to PIN_IN_USE */
-	pthread_mutex_t lock;	   /* guards the following; see entries.h */
+	pthread_mutex_t lock;	   /* guards the following and which entries are found */
 	uint32_t furthest;	   /* the root of the tree of entries (entries.c) */
 } __attribute__((aligned(64)));
 
@@ -72,7 +72,9 @@ struct pin_domain {
 	/*
 	 * Protects against deallocation of the PD: taken exclusively to arm and deallocate,
 	 * shared while the registrar registers one range. Writers go first. Look-ups do not
-	 * take it.
+	 * take it. Locks are taken in this order: this one, an entry BUSY (entries.h), a set's
+	 * lock, a lock of the heap (allocator/mutex.h). The lock of domain.c is never held
+	 * together with this one, nor a set's across a verb.
 	 */
 	pthread_rwlock_t lock;
 	_Atomic bool is_ending;		    /* libibverbs is deallocating the PD */

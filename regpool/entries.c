@@ -352,7 +352,7 @@ static struct pin_entry *claim_leaving(struct pin_access_set *set, unsigned *lef
 		struct pin_entry *entry = pin_entry_at(set, number);
 		struct pin_range range = pin_entry_range(entry);
 
-		/* One that is HELD stays until pin_entries_clear(). */
+		/* One that is HELD stays until pin_entries_deregister(). */
 		if (entry->state & PIN_ENTRY_HELD)
 			pin_entry_move(set, number, PIN_OTHERS);
 		/* Several have a part of it each, but none has all. */
@@ -370,10 +370,10 @@ static struct pin_entry *claim_leaving(struct pin_access_set *set, unsigned *lef
 	return claimed;
 }
 
-/* How many of them a purge looks at that have users. */
+/* How many of them pin_entries_deregister_withdrawn() looks at that have users. */
 #define PATIENCE 2
 
-void pin_entries_purge(struct pin_access_set *set)
+void pin_entries_deregister_withdrawn(struct pin_access_set *set)
 {
 	unsigned left = PATIENCE;
 	struct pin_entry *entry;
@@ -451,25 +451,25 @@ static uint32_t wait_and_seize(struct pin_access_set *set, struct pin_entry *ent
 }
 
 /* An entry that stays because it has users is no longer HELD. */
-static void clear_entry(struct pin_access_set *set, struct pin_entry *entry,
-			enum pin_clear what)
+static void deregister_if(struct pin_access_set *set, struct pin_entry *entry,
+			  enum pin_deregister what)
 {
 	uint32_t state = wait_and_seize(set, entry);
 
-	if (state && what == PIN_CLEAR_GONE) {
+	if (state && what == PIN_FORGET_ALL) {
 		pin_register_note_gone(set->domain, pin_entry_range(entry));
 		pin_entry_end(set, entry, 0);
-	} else if (state && what == PIN_CLEAR_IDLE && pin_entry_has_users(set, entry, 1)) {
+	} else if (state && what == PIN_DEREGISTER_IDLE && pin_entry_has_users(set, entry, 1)) {
 		pin_entry_end(set, entry, PIN_ENTRY_READY);
 	} else if (state) {
 		deregister_entry(set, entry, state);
 	}
 }
 
-void pin_entries_clear(struct pin_domain *domain, enum pin_clear what)
+void pin_entries_deregister(struct pin_domain *domain, enum pin_deregister what)
 {
 	pin_assert_writing(&domain->lock);
 	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(domain, set));)
 		for (uint32_t i = 1; i <= set->n_entries; i++)
-			clear_entry(set, pin_entry_at(set, i), what);
+			deregister_if(set, pin_entry_at(set, i), what);
 }

@@ -215,21 +215,21 @@ void pin_entries_note_error(const char *device, int error);
  * Deregisters the entries that no look-up finds, unless they have users: then a later call
  * does. Ends when it has looked at a few that have.
  */
-void pin_entries_purge(struct pin_access_set *set);
+void pin_entries_deregister_withdrawn(struct pin_access_set *set);
 
 /* Whether any entry of the set has users. */
 bool pin_entries_in_use(struct pin_access_set *set);
 
-enum pin_clear {
-	PIN_CLEAR_IDLE, /* those without users, HELD or not */
-	PIN_CLEAR_ALL,	/* all, even with users */
-	PIN_CLEAR_GONE, /* all, without deregistering, because the PD is gone */
+enum pin_deregister {
+	PIN_DEREGISTER_IDLE, /* those without users, HELD or not */
+	PIN_DEREGISTER_ALL,  /* all, even with users */
+	PIN_FORGET_ALL, /* all, without a verb, because the PD is gone */
 };
 
 /*
  * Deregisters entries of a domain. Numbers that still have users are not used again until those
  * have gone, too. Caller holds the domain's lock.
  */
-void pin_entries_clear(struct pin_domain *domain, enum pin_clear what);
+void pin_entries_deregister(struct pin_domain *domain, enum pin_deregister what);
 
 #endif

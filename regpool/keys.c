@@ -84,7 +84,7 @@ static bool register_entry(struct pin_access_set *set, struct pin_entry *entry,
 	} else {
 		atomic_fetch_add(&pin_state.awaited, pin_range_length(range));
 	}
-	pin_entries_purge(set);
+	pin_entries_deregister_withdrawn(set);
 	return true;
 }
 
