@@ -5,8 +5,9 @@
     commands.py PACKAGE... -- SCRIPT...
 
 A command is a word where bash expects one, or the first of a text with an option, that a program in
-/usr/bin or /usr/sbin bears. Prints a line for each that neither these packages bring, nor what
-they depend on, nor what every Debian system has; then the number of commands.
+/usr/bin or /usr/sbin bears, outside of here-documents, which are C or Python. Prints a line for
+each that neither these packages bring, nor what they depend on, nor what every Debian system has;
+then the number of commands.
 """
 
 import os
@@ -24,11 +25,17 @@ def calls(scripts):
     """The place of the first call of each command."""
     found = {}
     for script in scripts:
+        end = None
         with open(script, encoding="utf-8") as text:
             for number, line in enumerate(text, 1):
-                if not re.match(r"\s*#|@test ", line):
+                if not end and not re.match(r"\s*#|@test ", line):
                     for word in COMMAND.findall(line):
-                        found.setdefault(word, f"{script}:{number}")
+                        if word not in ("import", "from"):  # Python's
+                            found.setdefault(word, f"{script}:{number}")
+                if end == line.strip():
+                    end = None
+                elif begins := not end and re.search(r"(?<!<)<<-?\s*[\"']?([A-Z]\w*)", line):
+                    end = begins[1]
     return found
 
 
