@@ -24,8 +24,8 @@ bool je_opt_retain;
 
 /*
  * Memory for what jemalloc asks for when it begins a thread, if there is no other: 2 MiB of
- * metadata for an arena, and a block with a part of jemalloc's page table (of each kind
- * jemalloc asks for blocks that grow by at most a quarter, in whole granules); and pages.
+ * metadata for an arena; a block for a part of jemalloc's page table, by a quarter longer than
+ * the last one, as its blocks of a kind grow by no more; and pages.
  * Threads begin one after the other, and the next has what the one before did not need.
  */
 #define SPARE_PAGES ((uint32_t)(256 * PIN_KIB / PIN_UNIT))

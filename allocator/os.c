@@ -134,7 +134,7 @@ size_t pin_os_address_space_left(void)
  */
 static bool is_in_user_namespace(void)
 {
-	static _Atomic int answer; /* 1 no, 2 yes: a process is asked for once */
+	static _Atomic int answer; /* 0 not known yet, 1 no, 2 yes */
 	char map[128];
 
 	/* Without /proc a limit is assumed: to see none that is there makes calls fail. */

@@ -20,8 +20,9 @@
 
 /*
  * Deregisters one; `device` is the adapter's name, or NULL for any. Returns how many bytes it
- * had, or 0 if none is idle. Then, with `waits`, it sleeps while another thread has one BUSY,
- * which may be about to go, and returns 1; the caller must not have an entry BUSY.
+ * had, or 0 if none is idle. With `waits`, if none is idle but another thread has one BUSY,
+ * which it may be deregistering, sleeps until it is not, and returns 1: the caller tries again,
+ * and must not have an entry BUSY.
  */
 size_t pin_evict_one(const char *device, bool waits);
 

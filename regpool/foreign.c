@@ -22,8 +22,8 @@
  * only for one that is used again. That cannot be known from its address: a program that maps,
  * sends and unmaps gets the same one each time. So a range is watched from its second
  * registration on, and if it was unmapped while it was watched, only after 2, 4, 8, ... more,
- * at most 2^16. What is registered ever again though no cache was told
- * meanwhile is not cached.
+ * at most 2^16. A range that is registered MOST_KEPT times without a message in between is in
+ * no cache, which would have kept the registration: it is not watched.
  */
 #define MOST_WATCHED  4096
 #define MOST_UNMAPPED 16
@@ -126,8 +126,8 @@ void pin_foreign_settle(struct pin_range pages, bool is_discarded)
 /*
  * Watches a range before it is registered: each time, as other pages may have been mapped there
  * since, of whose message nobody has heard yet. Returns 0; -EAGAIN if not this time, or because
- * it was discarded; or an error of pin_watch_pages(). If it is late, the cache that registers
- * it inserts it only later: so it is watched even if it has no place, and the first time.
+ * it was discarded; or an error of pin_watch_pages(). is_late: the cache inserts it after the
+ * registration, so it is watched from the first time on, even if there is no room for it here.
  */
 static int watch(struct pin_range pages, uint32_t messages, bool is_late)
 {

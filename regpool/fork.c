@@ -60,7 +60,7 @@ int pin_fork_init(void)
 
 _Atomic unsigned pin_forks_running;
 
-/* One that is just being registered or deregistered has users, or none, when that is done. */
+/* Evicts all without users. An entry that is BUSY is waited for: it may have none then. */
 static void release_idle(struct pin_access_set *set)
 {
 	for (uint32_t i = 1; i <= set->n_entries; i++) {

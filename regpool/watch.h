@@ -113,8 +113,8 @@ void pin_watch_notify(void);
 
 /*
  * Messages of each: how many have arrived, which is counted before listeners are notified, and
- * of how many all has been done. Who has read the second, and then finds the first to be the
- * same, knows that the pages of all messages so far have gone, and no more since.
+ * of how many all has been done. If `arrived`, read after `settled`, is the same number, no
+ * message is being handled.
  */
 extern _Atomic uint32_t pin_watch_arrived[PIN_WATCHES], pin_watch_settled[PIN_WATCHES];
 
