@@ -51,7 +51,8 @@ static void prepare(void)
 	pin_mutex_lock(&pin_loader_lock);
 	lock_stream_list();
 	pin_mutex_lock(&pin_begin_lock);
-	/* The thread that has the leaf lock may wait for one of jemalloc's: let go of these, too. */
+	/* The thread that has the leaf lock may wait for one of jemalloc's: let go of these,
+	 * too. */
 	for (handlers.prepare(); !pin_mutex_trylock(&pin_leaf_lock); handlers.prepare()) {
 		handlers.parent();
 		pin_mutex_lock(&pin_leaf_lock);

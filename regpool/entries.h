@@ -223,7 +223,7 @@ bool pin_entries_in_use(struct pin_access_set *set);
 enum pin_deregister {
 	PIN_DEREGISTER_IDLE, /* those without users, HELD or not */
 	PIN_DEREGISTER_ALL,  /* all, even with users */
-	PIN_FORGET_ALL, /* all, without a verb, because the PD is gone */
+	PIN_FORGET_ALL,	     /* all, without a verb, because the PD is gone */
 };
 
 /*
