@@ -38,7 +38,7 @@ extern PIN_HIDDEN _Atomic bool pin_timeline_stepped;
 /* In a child, from a handler of fork(): forgets all moments. */
 void pin_timeline_begin_anew(void);
 
-/* Internal to pin_timeline_update(). */
+/* The bounds of pin_timeline_update(); the upper one is above what was noted last. */
 extern PIN_HIDDEN _Atomic size_t pin_timeline_low, pin_timeline_high;
 
 /*

@@ -187,6 +187,9 @@ static void read_samples(const json_t *report, struct cmd_rank *rank, struct cmd
 		    (i && (float)at < sample[-1].seconds))
 			wrong(fault, "has no valid timeline[%zu]", i);
 		*sample = (struct cmd_sample){(float)at, (float)live, (float)mapped};
+		/* Of a record the last moment may be newer than the figures. */
+		if (rank->is_killed)
+			rank->figures[CMD_LIVE] = live;
 		rank->lasted = fmax(rank->lasted, (double)sample->seconds);
 	}
 }
@@ -265,7 +268,7 @@ static void read_running(struct cmd_rank *rank)
 	rank->is_killed = false;
 	rank->goes_on = "still runs";
 	if (rank->started >= 0)
-		rank->lasted = fmax(rank->elapsed, (double)time(NULL) - rank->started);
+		rank->lasted = fmax(rank->lasted, (double)time(NULL) - rank->started);
 	rank->figures[CMD_RSS] = in_memory(rank, "status", "\nVmRSS:");
 	rank->figures[CMD_RSS_PEAK] = in_memory(rank, "status", "\nVmHWM:");
 	rank->figures[CMD_IN_SHARED] = in_memory(rank, "status", "\nRssShmem:");
@@ -313,9 +316,9 @@ struct cmd_rank *cmd_rank_load(const char *file, json_t *texts, struct cmd_fault
 	if (report) {
 		read_identity(report, rank, texts, fault);
 		read_figures(report, rank, fault);
-		read_running(rank);
 		read_sites(report, rank, texts, fault);
 		read_samples(report, rank, fault);
+		read_running(rank);
 	}
 	json_decref(report);
 	if (in)

@@ -28,6 +28,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -36,7 +37,7 @@
 #define STEP	      (4 * PIN_MIB)
 
 /* A step of the timeline is written when the last writing is so many times its duration ago, or
- * a second. */
+ * a second; before that only what is in use, if that has changed as much as a peak may. */
 #define REST   256
 #define SECOND 1000000000
 
@@ -47,6 +48,8 @@ static struct pin_report report;
 static struct pin_report_file file;
 static char path[PATH_MAX + HOST_NAME_MAX + 32];
 static char *mapped;		     /* the file */
+static size_t last_moment;	     /* where its text has what is in use */
+static _Atomic size_t noted;	     /* pin_timeline_high, as of that moment */
 static _Atomic uint64_t rests_until; /* for all but what is due */
 static _Atomic bool todo;
 static _Atomic bool busy;
@@ -111,21 +114,27 @@ static int64_t step_above(int64_t peak)
 	return peak / SHARE_OF_PEAK > (int64_t)STEP ? peak / SHARE_OF_PEAK : (int64_t)STEP;
 }
 
-/* A report with many long paths may not fit with its stacks. */
-static void write_part(void)
+/* All, or only what is in use. A report with many long paths may not fit with its stacks. */
+static void write_part(bool is_all)
 {
-	struct pin_output output = {.fd = -1, .buf = part.text, .size = sizeof part.text};
+	struct pin_output output = {.fd = -1,
+				    .buf = part.text,
+				    .size = sizeof part.text,
+				    .used = is_all ? 0 : last_moment};
 	int64_t peak = (int64_t)pin_live_peak().bytes;
 	uint64_t began = pin_os_now_ns(), took;
 
-	pin_timeline_stepped = false;
-	pin_live_due = peak + step_above(peak);
-	pin_report_collect(&report, PIN_COUNTED | PIN_AT_RECORD);
-	pin_report_json(&report, &output);
+	noted = pin_timeline_high;
+	if (is_all) {
+		pin_timeline_stepped = false;
+		pin_live_due = peak + step_above(peak);
+	}
+	pin_report_collect(&report, PIN_COUNTED | (is_all ? PIN_AT_RECORD : 0));
+	last_moment = pin_report_json(&report, &output);
 	if (output.error) {
 		output.error = 0;
 		output.used = report.n_sites = 0;
-		pin_report_json(&report, &output);
+		last_moment = pin_report_json(&report, &output);
 	}
 	part.n_bytes = output.used;
 	part.next = ++part.number;
@@ -133,7 +142,8 @@ static void write_part(void)
 	put(part.text, part.n_bytes);
 	put(&part, offsetof(struct pin_running_part, text));
 	took = pin_os_now_ns() - began;
-	rests_until = began + took + (took < SECOND / REST ? took * REST : SECOND);
+	if (is_all)
+		rests_until = began + took + (took < SECOND / REST ? took * REST : SECOND);
 }
 
 /* What one call of malloc may write. Where others go on allocating, one of them does the rest.
@@ -142,14 +152,14 @@ static void write_part(void)
 
 /* A thread that finds another one writing leaves the writing to it; that one looks again when
  * it has written. */
-static void write_record(void)
+static void write_record(bool is_all)
 {
 	atomic_store(&todo, true);
 	for (int i = 0; i < MOST_WRITES && atomic_load(&todo) && !atomic_exchange(&busy, true);
 	     i++) {
 		atomic_store(&todo, false);
 		if (atomic_load(&state) == KEPT)
-			write_part();
+			write_part(is_all || i);
 		atomic_store(&busy, false);
 	}
 }
@@ -175,9 +185,9 @@ static void begin_record(void)
 		give_up(error);
 		return;
 	}
-	write_part();
+	write_part(true);
 	if (atomic_compare_exchange_strong(&state, &begun, KEPT))
-		write_record();
+		write_record(true);
 	else
 		unlink(path); /* the process has written its report meanwhile */
 }
@@ -185,19 +195,29 @@ static void begin_record(void)
 /* A shell holds less before it executes the program: the record would stay. */
 #define LITTLE (2 * PIN_MIB)
 
+/* Whether what is in use has changed since it was written as much as a peak may. */
+static bool has_changed(void)
+{
+	int64_t change = (int64_t)pin_timeline_high - (int64_t)noted;
+
+	return llabs(change) >= step_above(pin_live_due);
+}
+
 void pin_record_note(bool is_due)
 {
+	bool is_kept = atomic_load(&state) == KEPT;
 	struct pin_io_shield shield;
 	int saved = errno;
 
-	if (atomic_load(&state) != KEPT)
+	if (!is_kept)
 		pin_timeline_stepped = false;
 	else
 		is_due |= pin_os_now_ns() >= rests_until;
-	if (!is_due || atomic_load(&state) == UNWANTED || !pin_process_is_ours())
+	if (!(is_due || (is_kept && has_changed())) || atomic_load(&state) == UNWANTED ||
+	    !pin_process_is_ours())
 		return;
 	if (atomic_load(&state) == KEPT) {
-		write_record();
+		write_record(is_due);
 	} else if (atomic_load(&state) == NONE &&
 		   (pin_process_has_registered() || pin_live_peak().bytes >= LITTLE)) {
 		pin_live_due = (int64_t)pin_live_peak().bytes + PIN_CHILD_MUCH;
@@ -217,13 +237,13 @@ void pin_record_note(bool is_due)
 void pin_record_note_counts(void)
 {
 	static _Atomic uint64_t n_told;
-	static _Atomic int64_t noted;
-	int64_t peak = (int64_t)atomic_load(&pin_state.registered_peak), before = noted;
+	static _Atomic int64_t told_of;
+	int64_t peak = (int64_t)atomic_load(&pin_state.registered_peak), before = told_of;
 	uint64_t told = atomic_fetch_add(&n_told, 1);
 
 	if ((told & (told + 1)) && peak < before + step_above(before))
 		return;
-	noted = peak;
+	told_of = peak;
 	pin_record_note(true);
 }
 

@@ -80,7 +80,7 @@ static void json_number(struct pin_output *out, const char *key, int64_t n, bool
 
 static void json_identity(const struct pin_report *report, struct pin_output *out)
 {
-	pin_output(out, "\"schema\":3,\"version\":\"%s\",\"host\":", PACKAGE_VERSION);
+	pin_output(out, "{\"schema\":3,\"version\":\"%s\",\"host\":", PACKAGE_VERSION);
 	pin_output_string(out, report->host);
 	pin_output(out, ",\"pid\":%d,", report->pid);
 	if (report->parent)
@@ -203,29 +203,31 @@ static void json_sites(const struct pin_report *report, struct pin_output *out)
 	pin_output(out, "]");
 }
 
-static void json_timeline(const struct pin_report *report, struct pin_output *out)
+static void json_moment(const struct pin_report *report, size_t i, struct pin_output *out)
 {
-	pin_output(out, ",\n\"timeline_columns\":[\"seconds\",\"live_bytes\",\"mapped_bytes\","
-			"\"pinned_bytes\"],\n\"timeline\":[");
-	for (size_t i = 0; i < report->n_moments; i++) {
-		const struct pin_moment *moment = &report->moments[i];
-		uint64_t us = moment->ns > report->began_ns
-				      ? (moment->ns - report->began_ns) / 1000
-				      : 0;
+	const struct pin_moment *moment = &report->moments[i];
+	uint64_t us =
+		moment->ns > report->began_ns ? (moment->ns - report->began_ns) / 1000 : 0;
 
-		pin_output(out, "%s[%lu.%06lu,%zu,%zu,%zu]", i ? "," : "", us / 1000000,
-			   us % 1000000, moment->live, moment->mapped, moment->pinned);
-	}
-	pin_output(out, "]");
+	pin_output(out, "[%lu.%06lu,%zu,%zu,%zu]%s", us / 1000000, us % 1000000, moment->live,
+		   moment->mapped, moment->pinned, i + 1 < report->n_moments ? "," : "]}\n");
 }
 
-void pin_report_json(const struct pin_report *report, struct pin_output *out)
+size_t pin_report_json(const struct pin_report *report, struct pin_output *out)
 {
-	pin_output(out, "{");
-	json_identity(report, out);
-	json_sections(report, out);
-	json_sites(report, out);
-	json_modules(report, out);
-	json_timeline(report, out);
-	pin_output(out, "}\n");
+	size_t last = report->n_moments - 1, at;
+
+	if (!out->used) {
+		json_identity(report, out);
+		json_sections(report, out);
+		json_sites(report, out);
+		json_modules(report, out);
+		pin_output(out, ",\n\"timeline_columns\":[\"seconds\",\"live_bytes\","
+				"\"mapped_bytes\",\"pinned_bytes\"],\n\"timeline\":[");
+		for (size_t i = 0; i < last; i++)
+			json_moment(report, i, out);
+	}
+	at = out->used;
+	json_moment(report, last, out);
+	return at;
 }
