@@ -7,27 +7,12 @@
 setup_file() {
 	load helper
 	build_adapter
-	# Each writing takes 30 ms with it.
-	gcc -fno-builtin -shared -fPIC -o "$BATS_FILE_TMPDIR/slow.so" -x c - <<- 'END'
-		#define _GNU_SOURCE
-		#include <sys/syscall.h>
-		#include <sys/uio.h>
-		#include <unistd.h>
-
-		ssize_t process_vm_writev(pid_t pid, const struct iovec *from, unsigned long n,
-					  const struct iovec *to, unsigned long m, unsigned long flags)
-		{
-			usleep(10000);
-			return syscall(SYS_process_vm_writev, pid, from, n, to, m, flags);
-		}
-	END
 }
 
 setup() {
 	load helper
 	cd "$BATS_TEST_TMPDIR"
 	recorded=$programs/recorded
-	slow=$BATS_FILE_TMPDIR/slow.so
 	pinalloc=$top_builddir/pinalloc
 	program=
 }
@@ -128,8 +113,21 @@ killed() {
 	run ! compgen -G '*.running'
 }
 
-# Two threads allocate for two seconds, and the longest call is printed.
+# Each change takes 30 ms here. Two threads allocate for two seconds, and the longest call is printed.
 @test "a thread in malloc writes the record three times at most, however much others allocate" {
+	gcc -fno-builtin -shared -fPIC -o slow.so -x c - <<- 'END'
+		#define _GNU_SOURCE
+		#include <sys/syscall.h>
+		#include <sys/uio.h>
+		#include <unistd.h>
+
+		ssize_t process_vm_writev(pid_t pid, const struct iovec *from, unsigned long n,
+					  const struct iovec *to, unsigned long m, unsigned long flags)
+		{
+			usleep(10000);
+			return syscall(SYS_process_vm_writev, pid, from, n, to, m, flags);
+		}
+	END
 	gcc -fno-builtin -pthread -o longest -x c - <<- 'END'
 		#include <pthread.h>
 		#include <stdio.h>
@@ -174,7 +172,7 @@ killed() {
 			return !end;
 		}
 	END
-	run -0 --separate-stderr env LD_PRELOAD="$library:$slow" PINALLOC_REPORT="$PWD/out.json" ./longest
+	run -0 --separate-stderr env LD_PRELOAD="$library:$PWD/slow.so" PINALLOC_REPORT="$PWD/out.json" ./longest
 	echo "$output ms"
 	((output >= 30 && output < 1000))
 }
@@ -216,12 +214,11 @@ os.wait()'
 	killed 0.3
 }
 
-# The first writing is just over: for a second no other is due.
 @test "the record follows what the process has, though the heap grows no more" {
-	env LD_PRELOAD="$library:$slow" PINALLOC_REPORT="$PWD/out.json" /usr/bin/python3 -c '
+	env LD_PRELOAD="$library" PINALLOC_REPORT="$PWD/out.json" /usr/bin/python3 -c '
 import time
 used = bytearray(300 << 20)
-more = bytearray(1 << 20)
+more = bytearray(20 << 20)
 del used
 open("freed", "w")
 time.sleep(100)' 3>&- &

@@ -103,7 +103,6 @@ struct cmd_sum {
 	double most_mapped, most_resident;
 	double began, beyond; /* the first moment; seconds times what was held and not in use */
 	double mean_beyond;   /* in the mean over time; -1 if that is not known */
-	size_t n;	      /* moments */
 };
 
 /* What these processes had together at each moment of a job that began at this time. */

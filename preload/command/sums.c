@@ -120,7 +120,7 @@ static void add_moment(const struct cmd_moment *now, void *arg)
 	struct cmd_sum *sum = arg;
 	const struct cmd_moment *last = &sum->last;
 
-	if (!sum->n++)
+	if (sum->began < 0)
 		sum->began = now->time;
 	sum->beyond += (last->held - last->live) * (now->time - last->time);
 	sum->last = *now;
@@ -132,7 +132,7 @@ static void add_moment(const struct cmd_moment *now, void *arg)
 
 struct cmd_sum cmd_sum_of(struct cmd_rank *const *ranks, size_t n_ranks, double began)
 {
-	struct cmd_sum sum = {0};
+	struct cmd_sum sum = {.began = -1};
 
 	cmd_sum_walk(ranks, n_ranks, began, add_moment, &sum);
 	sum.mean_beyond = cmd_divide(sum.beyond, sum.last.time - sum.began);

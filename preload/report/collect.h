@@ -78,9 +78,9 @@ void pin_output_string(struct pin_output *out, const char *text);
 int pin_output_flush(struct pin_output *out);
 
 /*
- * The form for programs: schema 3, described in pinalloc(7). Returns where in the buffer the
- * last moment is, with which it ends. Behind what is in the buffer already, writes that only.
+ * The form for programs: schema 3, described in pinalloc(7). It ends with the last moment,
+ * which alone is written behind what is in the buffer already.
  */
-size_t pin_report_json(const struct pin_report *report, struct pin_output *out);
+void pin_report_json(const struct pin_report *report, struct pin_output *out);
 
 #endif

@@ -36,10 +36,9 @@
 #define SHARE_OF_PEAK 64
 #define STEP	      (4 * PIN_MIB)
 
-/* A step of the timeline is written when the last writing is so many times its duration ago, or
- * a second; before that only what is in use, if that has changed as much as a peak may. */
-#define REST   256
-#define SECOND 1000000000
+/* A step of the timeline is written when the last writing is a second ago; before that only
+ * what is in use, if that has changed as much as a peak may. */
+#define REST_NS 1000000000
 
 #define FILE_BYTES (PIN_RUNNING_PARTS * sizeof(struct pin_running_part))
 
@@ -48,8 +47,7 @@ static struct pin_report report;
 static struct pin_report_file file;
 static char path[PATH_MAX + HOST_NAME_MAX + 32];
 static char *mapped;		     /* the file */
-static size_t last_moment;	     /* where its text has what is in use */
-static _Atomic size_t noted;	     /* pin_timeline_high, as of that moment */
+static _Atomic size_t noted;	     /* pin_timeline_high, as it was written */
 static _Atomic uint64_t rests_until; /* for all but what is due */
 static _Atomic bool todo;
 static _Atomic bool busy;
@@ -114,36 +112,34 @@ static int64_t step_above(int64_t peak)
 	return peak / SHARE_OF_PEAK > (int64_t)STEP ? peak / SHARE_OF_PEAK : (int64_t)STEP;
 }
 
-/* All, or only what is in use. A report with many long paths may not fit with its stacks. */
+/* All, or of the text only its last moment, which says what is in use. A report with many long
+ * paths may not fit with its stacks. */
 static void write_part(bool is_all)
 {
-	struct pin_output output = {.fd = -1,
-				    .buf = part.text,
-				    .size = sizeof part.text,
-				    .used = is_all ? 0 : last_moment};
+	struct pin_output output = {.fd = -1, .buf = part.text, .size = sizeof part.text};
+	const char *last = is_all ? part.text : memrchr(part.text, '[', part.n_bytes);
 	int64_t peak = (int64_t)pin_live_peak().bytes;
-	uint64_t began = pin_os_now_ns(), took;
 
+	output.used = (size_t)(last - part.text);
 	noted = pin_timeline_high;
 	if (is_all) {
 		pin_timeline_stepped = false;
 		pin_live_due = peak + step_above(peak);
 	}
 	pin_report_collect(&report, PIN_COUNTED | (is_all ? PIN_AT_RECORD : 0));
-	last_moment = pin_report_json(&report, &output);
+	pin_report_json(&report, &output);
 	if (output.error) {
 		output.error = 0;
 		output.used = report.n_sites = 0;
-		last_moment = pin_report_json(&report, &output);
+		pin_report_json(&report, &output);
 	}
 	part.n_bytes = output.used;
 	part.next = ++part.number;
 	put(&part.next, sizeof part.next);
 	put(part.text, part.n_bytes);
 	put(&part, offsetof(struct pin_running_part, text));
-	took = pin_os_now_ns() - began;
 	if (is_all)
-		rests_until = began + took + (took < SECOND / REST ? took * REST : SECOND);
+		rests_until = pin_os_now_ns() + REST_NS;
 }
 
 /* What one call of malloc may write. Where others go on allocating, one of them does the rest.
@@ -195,29 +191,23 @@ static void begin_record(void)
 /* A shell holds less before it executes the program: the record would stay. */
 #define LITTLE (2 * PIN_MIB)
 
-/* Whether what is in use has changed since it was written as much as a peak may. */
-static bool has_changed(void)
-{
-	int64_t change = (int64_t)pin_timeline_high - (int64_t)noted;
-
-	return llabs(change) >= step_above(pin_live_due);
-}
-
 void pin_record_note(bool is_due)
 {
-	bool is_kept = atomic_load(&state) == KEPT;
+	int64_t change = (int64_t)pin_timeline_high - (int64_t)noted;
 	struct pin_io_shield shield;
+	bool is_all = is_due;
 	int saved = errno;
 
-	if (!is_kept)
+	if (atomic_load(&state) != KEPT) {
 		pin_timeline_stepped = false;
-	else
-		is_due |= pin_os_now_ns() >= rests_until;
-	if (!(is_due || (is_kept && has_changed())) || atomic_load(&state) == UNWANTED ||
-	    !pin_process_is_ours())
+	} else {
+		is_all |= pin_os_now_ns() >= rests_until;
+		is_due = is_all || llabs(change) >= step_above(pin_live_due);
+	}
+	if (!is_due || atomic_load(&state) == UNWANTED || !pin_process_is_ours())
 		return;
 	if (atomic_load(&state) == KEPT) {
-		write_record(is_due);
+		write_record(is_all);
 	} else if (atomic_load(&state) == NONE &&
 		   (pin_process_has_registered() || pin_live_peak().bytes >= LITTLE)) {
 		pin_live_due = (int64_t)pin_live_peak().bytes + PIN_CHILD_MUCH;

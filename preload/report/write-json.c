@@ -68,14 +68,16 @@ void pin_output_string(struct pin_output *out, const char *text)
 /* --- the report ------------------------------------------------------------------- */
 
 /* A number of a report, which is nanoseconds where seconds are written. */
-static void json_number(struct pin_output *out, const char *key, int64_t n, bool in_seconds)
+static void json_number(struct pin_output *out, const char *before, const char *key, int64_t n,
+			bool in_seconds)
 {
+	pin_output(out, "%s\"%s\":", before, key);
 	if (n < 0)
-		pin_output(out, "\"%s\":null", key);
+		pin_output(out, "null");
 	else if (in_seconds)
-		pin_output(out, "\"%s\":%ld.%06ld", key, n / 1000000000, n / 1000 % 1000000);
+		pin_output(out, "%ld.%06ld", n / 1000000000, n / 1000 % 1000000);
 	else
-		pin_output(out, "\"%s\":%ld", key, n);
+		pin_output(out, "%ld", n);
 }
 
 static void json_identity(const struct pin_report *report, struct pin_output *out)
@@ -90,15 +92,13 @@ static void json_identity(const struct pin_report *report, struct pin_output *ou
 		pin_output_string(out, report->job);
 	else
 		pin_output(out, "null");
-	pin_output(out, ",\"started\":%lu.%03lu},\"starttime\":%lu,", report->started / 1000,
+	pin_output(out, ",\"started\":%lu.%03lu},\"starttime\":%lu", report->started / 1000,
 		   report->started % 1000, report->ticks);
-	json_number(out, "rank", report->rank, false);
-	pin_output(out, ",");
-	json_number(out, "nranks", report->nranks, false);
+	json_number(out, ",", "rank", report->rank, false);
+	json_number(out, ",", "nranks", report->nranks, false);
 	pin_output(out, ",\"program\":");
 	pin_output_string(out, report->program);
-	pin_output(out, ",");
-	json_number(out, "elapsed_s", (int64_t)report->elapsed_ns, true);
+	json_number(out, ",", "elapsed_s", (int64_t)report->elapsed_ns, true);
 	pin_output(out, ",\n\"trigger\":\"%s\",\n", report->trigger);
 }
 
@@ -112,8 +112,7 @@ static void json_section(const struct pin_report *report, const char *section, c
 	for (int i = 0; i < PIN_FIGURES; i++) {
 		if (strcmp(pin_figures[i].section, section) != 0)
 			continue;
-		pin_output(out, "%s", before);
-		json_number(out, pin_figures[i].key, report->figures[i],
+		json_number(out, before, pin_figures[i].key, report->figures[i],
 			    pin_figures[i].flags & PIN_IN_SECONDS);
 		before = ",";
 	}
@@ -206,16 +205,16 @@ static void json_sites(const struct pin_report *report, struct pin_output *out)
 static void json_moment(const struct pin_report *report, size_t i, struct pin_output *out)
 {
 	const struct pin_moment *moment = &report->moments[i];
-	uint64_t us =
-		moment->ns > report->began_ns ? (moment->ns - report->began_ns) / 1000 : 0;
+	uint64_t us = moment->ns > report->began_ns ? (moment->ns - report->began_ns) / 1000
+						    : 0;
 
 	pin_output(out, "[%lu.%06lu,%zu,%zu,%zu]%s", us / 1000000, us % 1000000, moment->live,
 		   moment->mapped, moment->pinned, i + 1 < report->n_moments ? "," : "]}\n");
 }
 
-size_t pin_report_json(const struct pin_report *report, struct pin_output *out)
+void pin_report_json(const struct pin_report *report, struct pin_output *out)
 {
-	size_t last = report->n_moments - 1, at;
+	size_t last = report->n_moments - 1;
 
 	if (!out->used) {
 		json_identity(report, out);
@@ -227,7 +226,5 @@ size_t pin_report_json(const struct pin_report *report, struct pin_output *out)
 		for (size_t i = 0; i < last; i++)
 			json_moment(report, i, out);
 	}
-	at = out->used;
 	json_moment(report, last, out);
-	return at;
 }
