@@ -117,7 +117,7 @@ PIN_EXPORT_AS(int, __register_atfork, void (*prepare)(void), void (*parent)(void
 __attribute__((constructor(101))) static void init_library(void)
 {
 	PIN_WRITTEN_FIRST static bool done;
-	bool wanted;
+	bool wanted, is_helper;
 
 	if (done)
 		return;
@@ -143,12 +143,12 @@ __attribute__((constructor(101))) static void init_library(void)
 		_Exit(0);
 	wanted = !fnmatch(pin_options.programs, program_invocation_short_name, 0);
 	pin_state_init(heap_is_ours() && wanted);
-	pin_process_init(wanted);
+	is_helper = pin_process_init(wanted);
 	if (pin_report_wanted || pin_options.sample)
 		pin_report_file_init();
 	/* Loading libunwind takes as long as a small command of a script. */
 	if (pin_options.sample ||
-	    (pin_report_wanted && (pin_process_is_due() || pin_place_text(PIN_RANK))))
+	    (pin_report_wanted && (!is_helper || pin_place_text(PIN_RANK))))
 		pin_stacks_start();
 	pin_report_init();
 	pin_record_init();

@@ -24,10 +24,8 @@ struct answer {
 	size_t n, size;
 };
 
-static void add(struct answer *answer, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-static void add(struct answer *answer, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void add(struct answer *answer,
+						      const char *format, ...)
 {
 	va_list args;
 
@@ -35,11 +33,6 @@ static void add(struct answer *answer, const char *format, ...)
 	answer->n += pin_vformat(answer->text + answer->n, answer->size - answer->n, format,
 				 args);
 	va_end(args);
-}
-
-static int64_t figure(const struct pin_verdict *verdict, enum pin_figure figure)
-{
-	return verdict->figures[figure];
 }
 
 static const char *plural(int64_t n)
@@ -73,12 +66,12 @@ static enum pin_reason main_reason(const struct pin_verdict *verdict)
 
 static void answer_served(const struct pin_verdict *verdict, struct answer *answer)
 {
-	int64_t served = figure(verdict, PIN_FIGURE_SERVED);
+	int64_t served = verdict->figures[PIN_FIGURE_SERVED];
 	/* Memory that is not the heap's is not the library's to serve. */
 	int64_t foreign = verdict->reasons[PIN_FOREIGN] + verdict->reasons[PIN_DMABUF];
-	int64_t missed = figure(verdict, PIN_FIGURE_PASSED) - foreign;
-	int64_t created = figure(verdict, PIN_FIGURE_CREATED);
-	int64_t ms = figure(verdict, PIN_FIGURE_SECONDS) / 1000000;
+	int64_t missed = verdict->figures[PIN_FIGURE_PASSED] - foreign;
+	int64_t created = verdict->figures[PIN_FIGURE_CREATED];
+	int64_t ms = verdict->figures[PIN_FIGURE_SECONDS] / 1000000;
 	enum pin_reason why = main_reason(verdict);
 
 	add(answer, "  Registrations of heap memory: ");
@@ -108,9 +101,9 @@ static void answer_served(const struct pin_verdict *verdict, struct answer *answ
 /* Of several processes, what they had at once. */
 static void answer_cost(const struct pin_verdict *verdict, struct answer *answer)
 {
-	int64_t mapped = figure(verdict, PIN_FIGURE_MAPPED);
-	int64_t live = figure(verdict, PIN_FIGURE_LIVE_PEAK);
-	int64_t touched = figure(verdict, PIN_FIGURE_IN_HEAP);
+	int64_t mapped = verdict->figures[PIN_FIGURE_MAPPED];
+	int64_t live = verdict->figures[PIN_FIGURE_LIVE_PEAK];
+	int64_t touched = verdict->figures[PIN_FIGURE_IN_HEAP];
 	int64_t more = (touched >= 0 ? touched : mapped) - live;
 
 	add(answer, "  Never returning memory: the heap%s grew to %s%s",
@@ -185,8 +178,8 @@ struct pin_limit_use pin_limit_nearest(const int64_t *figures)
 static void answer_nearest(const struct pin_verdict *verdict, struct answer *answer)
 {
 	struct pin_limit_use use = verdict->nearest;
-	int64_t share = share_of(use), slowed = figure(verdict, PIN_FIGURE_CGROUP_SLOWED);
-	int64_t killed = figure(verdict, PIN_FIGURE_CGROUP_KILLED);
+	int64_t share = share_of(use), slowed = verdict->figures[PIN_FIGURE_CGROUP_SLOWED];
+	int64_t killed = verdict->figures[PIN_FIGURE_CGROUP_KILLED];
 
 	if (share < 0)
 		return;
@@ -248,8 +241,8 @@ static void add_peak(const struct pin_verdict *verdict, struct answer *answer)
 	int64_t peak = verdict->peak, heap = verdict->heap_at_peak;
 
 	if (verdict->n_processes == 1 && pin_verdict_unmapped(verdict->figures)) {
-		peak = figure(verdict, PIN_FIGURE_RSS_PEAK);
-		heap = figure(verdict, PIN_FIGURE_IN_HEAP);
+		peak = verdict->figures[PIN_FIGURE_RSS_PEAK];
+		heap = verdict->figures[PIN_FIGURE_IN_HEAP];
 	}
 	if (peak)
 		add(answer, ". At its peak %s had %s in memory, at most %s of that heap", whose,

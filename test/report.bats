@@ -406,6 +406,7 @@ while not os.path.exists('../go'): time.sleep(0.001)" 2>> ../said 3>&- &
 	[ "$(sed -n 's/^pinalloc: \([a-z]*\), process .*/\1/p' <<< "$stderr" | xargs)" = 'grow bash' ]
 	run -0 preloaded PINALLOC_REPORT="$PWD/%p.json" bash script "$grow"
 	[ "$(ls ./*.json | wc -l)" -gt 5 ]
+	[ "$(jq -s 'map(select(.program == "grow").peak_sites[]) | length' ./*.json)" -eq 0 ]
 	rm ./*.json
 	# A rank is no helper of what has started it, which is none.
 	preloaded PINALLOC_REPORT="%r.json" bash -c "PMI_RANK=3 '$grow' 1; true"

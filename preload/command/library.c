@@ -52,10 +52,9 @@ const char *cmd_library_find(char path[PATH_MAX])
 
 void cmd_library_preload(const char *library)
 {
-	const char *before = getenv("LD_PRELOAD");
-	char *rest = cmd_strdup(before ? before : ""), *old = rest, *entry;
-	char *after = cmd_realloc(NULL, strlen(library ? library : "") + strlen(old) + 2);
-	char *end = stpcpy(after, library ? library : "");
+	char *rest = cmd_strdup(getenv("LD_PRELOAD") ?: ""), *old = rest, *entry;
+	char *after = cmd_realloc(NULL, strlen(library ?: "") + strlen(old) + 2);
+	char *end = stpcpy(after, library ?: "");
 
 	while ((entry = strsep(&rest, SEPARATORS)))
 		if (*entry && strcmp(basename(entry), CMD_LIBRARY_NAME) != 0)
@@ -79,8 +78,7 @@ static int check_executable(const char *path)
 
 int cmd_program_find(const char *command, char path[PATH_MAX])
 {
-	const char *at = getenv("PATH");
-	char *all = cmd_strdup(at ? at : "/bin:/usr/bin"), *rest = all, *one;
+	char *all = cmd_strdup(getenv("PATH") ?: "/bin:/usr/bin"), *rest = all, *one;
 	int error = -ENOENT;
 
 	snprintf(path, PATH_MAX, "%s", command);

@@ -51,32 +51,31 @@ uint64_t pin_report_requests(enum pin_reason reason)
 	return pin_state_requests(reason) - base_requests[reason];
 }
 
-/* Bytes of the heap in memory: of ordinary pages, and of the system's pool of huge ones. */
-struct resident {
-	int64_t small, pool;
-};
-
-/* All are -1 if the kernel does not say. */
-static struct resident heap_in_memory(void)
+/*
+ * Bytes of the heap in memory: of ordinary pages, and of the system's pool of huge ones. Both
+ * are -1 if the kernel does not say.
+ */
+static void find_in_memory(int64_t resident[2])
 {
 	static unsigned char is_there[4096];
-	struct resident resident = {0, 0};
 
+	resident[false] = resident[true] = 0;
 	for (uint32_t i = 0; i < pin_span_count(); i++) {
 		const struct pin_span *span = pin_span_get(i);
 		uintptr_t at = span->start, end = at + span->length;
-		int64_t *sum = span->is_fixed ? &resident.pool : &resident.small;
 
 		for (size_t n; at < end; at += n * PIN_PAGE) {
 			n = (end - at) / PIN_PAGE;
 			n = n < sizeof is_there ? n : sizeof is_there;
-			if (pin_os_resident((const void *)at, n, is_there))
-				return (struct resident){-1, -1};
+			if (pin_os_resident((const void *)at, n, is_there)) {
+				resident[false] = resident[true] = -1;
+				return;
+			}
 			for (size_t k = 0; k < n; k++)
-				*sum += (is_there[k] & 1) * (int64_t)PIN_PAGE;
+				resident[span->is_fixed] += (is_there[k] & 1) *
+							    (int64_t)PIN_PAGE;
 		}
 	}
-	return resident;
 }
 
 /* What the process has in memory of a kind, as /proc/self/status says, without the heap's. */
@@ -92,16 +91,15 @@ static size_t without_heap(const char *name, int64_t heap)
 /* Of PIN_COUNTED, PIN_AT_RECORD and PIN_AT_REPORT those in `when`. */
 static void take_figures(struct pin_report *report, unsigned when)
 {
-	struct pin_cgroup *cgroup = &report->cgroup;
 	size_t peak = pin_live_peak().bytes;
-	struct resident resident = {-1, -1};
+	int64_t resident[2] = {-1, -1};
 	struct pin_live_stats heap;
 
 	pin_live_stats(&heap);
 	if (when & PIN_AT_RECORD)
-		pin_cgroup_find(cgroup);
+		pin_cgroup_find(&report->cgroup);
 	if (when & PIN_AT_REPORT)
-		resident = heap_in_memory();
+		find_in_memory(resident);
 #define FIGURE(name, section, key, flags, from) \
 	if (when & (flags))                     \
 		report->figures[PIN_FIGURE_##name] = beside(PIN_FIGURE_##name, (int64_t)(from));

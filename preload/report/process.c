@@ -76,7 +76,7 @@ void pin_process_begin_anew(void)
 	take_time();
 }
 
-void pin_process_init(bool wanted)
+bool pin_process_init(bool wanted)
 {
 	int saved = errno;
 
@@ -84,8 +84,9 @@ void pin_process_init(bool wanted)
 			    !pin_is_after_task();
 	take_time();
 	began.pid = getpid();
-	began.is_minor = pin_report_wanted && !strstr(pin_options.report, "%p") && is_helper();
+	began.is_minor = pin_report_wanted && is_helper();
 	errno = saved;
+	return began.is_minor;
 }
 
 bool pin_process_is_ours(void)
@@ -118,10 +119,11 @@ pid_t pin_process_parent(void)
 	return began.parent;
 }
 
-/* A helper's report has no name of its own: there must be more to say, 64 MiB. */
+/* Where a helper's report has no name of its own, there must be more to say, 64 MiB. */
 bool pin_process_is_due(void)
 {
-	return !began.is_minor || pin_process_has_registered() ||
+	return !began.is_minor || (!began.parent && strstr(pin_options.report, "%p")) ||
+	       pin_process_has_registered() ||
 	       pin_report_peak_beside() > PIN_CHILD_MUCH * (began.parent ? 1 : 4);
 }
 

@@ -10,9 +10,10 @@ extern bool pin_report_wanted;
 
 /*
  * Notes which process this is and when it began. `wanted` is false if PINALLOC_PROGRAMS leaves
- * the program out: then it writes no report by itself.
+ * the program out: then it writes no report by itself. Returns whether it may report and is a
+ * helper.
  */
-void pin_process_init(bool wanted);
+bool pin_process_init(bool wanted);
 
 /* In a child, from its handler of fork(). */
 void pin_process_begin_anew(void);

@@ -53,7 +53,5 @@ void pin_job_id(char id[PIN_JOB_ID])
 
 bool pin_is_after_task(void)
 {
-	const char *context = pin_environment("SLURM_SCRIPT_CONTEXT");
-
-	return context && !strcmp(context, "epilog_task");
+	return !strcmp(pin_environment("SLURM_SCRIPT_CONTEXT") ?: "", "epilog_task");
 }

@@ -49,8 +49,7 @@ static char path[PATH_MAX + HOST_NAME_MAX + 32];
 static char *mapped;		     /* the file */
 static _Atomic size_t noted;	     /* pin_timeline_high, as it was written */
 static _Atomic uint64_t rests_until; /* for all but what is due */
-static _Atomic bool todo;
-static _Atomic bool busy;
+static _Atomic bool todo, busy;
 
 /* Others write to it when it is kept. Nobody does if none is wanted, or any more. */
 enum { UNWANTED, NONE, BEGUN, KEPT };
@@ -125,6 +124,7 @@ static void write_part(bool is_all)
 	if (is_all) {
 		pin_timeline_stepped = false;
 		pin_live_due = peak + step_above(peak);
+		rests_until = pin_os_now_ns() + REST_NS;
 	}
 	pin_report_collect(&report, PIN_COUNTED | (is_all ? PIN_AT_RECORD : 0));
 	pin_report_json(&report, &output);
@@ -138,8 +138,6 @@ static void write_part(bool is_all)
 	put(&part.next, sizeof part.next);
 	put(part.text, part.n_bytes);
 	put(&part, offsetof(struct pin_running_part, text));
-	if (is_all)
-		rests_until = pin_os_now_ns() + REST_NS;
 }
 
 /* What one call of malloc may write. Where others go on allocating, one of them does the rest.

@@ -25,15 +25,13 @@ void pin_report_file_init(void)
 /* What a letter behind a per cent sign stands for; 0 if that is nothing. */
 static size_t expand_letter(char letter, char *out, size_t size)
 {
-	const char *rank = pin_place_text(PIN_RANK);
-
 	switch (letter) {
 	case 'h':
 		return gethostname(out, size) ? 0 : strlen(out);
 	case 'p':
 		return pin_format(out, size, "%d", getpid());
 	case 'r':
-		return pin_format(out, size, "%s", rank ? rank : "none");
+		return pin_format(out, size, "%s", pin_place_text(PIN_RANK) ?: "none");
 	default:
 		return letter == '%' ? pin_format(out, size, "%%") : 0;
 	}

@@ -185,6 +185,8 @@ static struct pin_module *find_module(uintptr_t code)
 /* --- what libunwind asks -------------------------------------------------------------------
  */
 
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 struct walk {
 	uintptr_t page; /* of the stack, known to be readable */
 	const struct pin_module *module;
@@ -208,7 +210,6 @@ static bool is_readable(struct walk *walk, const char *at)
 static int access_mem(unw_addr_space_t space, unw_word_t at, unw_word_t *value, int write,
 		      void *arg)
 {
-	(void)space;
 	if (write || at % sizeof *value || !is_readable(arg, (const char *)at))
 		return -UNW_EINVAL;
 	memcpy(value, (const void *)at, sizeof *value);
@@ -236,7 +237,6 @@ static const int places[] = {REG_RAX, REG_RDX, REG_RCX, REG_RBX, REG_RSI, REG_RD
 static int access_reg(unw_addr_space_t space, unw_regnum_t number, unw_word_t *value, int write,
 		      void *arg)
 {
-	(void)space, (void)arg;
 	if (write || number < 0 || (size_t)number >= REGISTERS)
 		return -UNW_EBADREG;
 	*value = REGISTER(number);
@@ -279,12 +279,10 @@ static int find_proc_info(unw_addr_space_t space, unw_word_t ip, unw_proc_info_t
 
 static void put_unwind_info(unw_addr_space_t space, unw_proc_info_t *info, void *arg)
 {
-	(void)space, (void)info, (void)arg;
 }
 
 static int get_dyn_info_list_addr(unw_addr_space_t space, unw_word_t *list, void *arg)
 {
-	(void)space, (void)list, (void)arg;
 	return -UNW_ENOINFO;
 }
 
