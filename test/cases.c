@@ -38,8 +38,9 @@ static struct looked_up {
 static struct ibv_pd *pds[LETTERS];
 static unsigned n_more; /* that are held without a letter */
 static const struct test_case *current;
-static const char *at; /* in the word that is done */
-static char word[128];
+static _Thread_local const char *at; /* in the word that is done */
+static _Thread_local char word[128];
+
 static char foreign[4096];
 static struct {
 	size_t made, tried, evicted, served, ahead, looked;
@@ -47,6 +48,7 @@ static struct {
 
 char *heap;
 const struct case_word *more_words;
+bool case_checks = true;
 
 void case_fails(const char *format, ...)
 {
@@ -240,7 +242,9 @@ static void request(struct held *it, struct ibv_pd *pd, const struct asked *aske
 				 NULL);
 	must(asked->error ? !it->mr && errno == asked->error : it->mr != NULL,
 	     "the registration %s: %s", it->mr ? "succeeds" : "fails", strerrordesc_np(errno));
-	must(asked->reason == ANY || pin_state_requests(asked->reason) == n + 1,
+	n -= asked->reason == ANY ? 0 : pin_state_requests(asked->reason);
+	/* Without checks another thread may have had one, too. */
+	must(asked->reason == ANY || (n && (!case_checks || n == UINT64_MAX)),
 	     "the request is not \"%s\"", pin_reason_names[asked->reason]);
 	if (!it->mr)
 		return;
@@ -256,8 +260,8 @@ static void give_up(struct held *it, int error)
 	struct ibv_mr before_it = *it->mr;
 	bool is_own = !pin_proxy_of(it->mr);
 
-	must(pin_mr_deregister(it->mr) == error, "ibv_dereg_mr() does not return %d", error);
 	it->is_held &= error != 0;
+	must(pin_mr_deregister(it->mr) == error, "ibv_dereg_mr() does not return %d", error);
 	must(error || !is_own || !reaches(&before_it), "the key still reaches it");
 }
 
@@ -662,7 +666,8 @@ static void do_word(void)
 		     "there is no such word");
 	}
 	must(!*at, "what is \"%s\"?", at);
-	check_held();
+	if (case_checks)
+		check_held();
 }
 
 void case_do(const char *text)

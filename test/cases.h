@@ -82,6 +82,9 @@ size_t case_number(void);
 unsigned case_rights(void);
 bool case_skips(const char *text);
 
+/* Whether all that is held is checked after each word. */
+extern bool case_checks;
+
 /* Does these words. */
 void case_do(const char *text);
 
