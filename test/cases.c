@@ -728,6 +728,18 @@ static void run_words(void)
 	end_case();
 }
 
+bool make_case_heap(size_t n_bytes)
+{
+	struct pin_span *span = NULL;
+
+	if (!lazy_pool())
+		return false;
+	fake_kernel.keeps_memory = true;
+	heap = grow(&span, n_bytes);
+	fake_touch(heap, n_bytes);
+	return true;
+}
+
 bool case_holds(const struct test_case *it)
 {
 	int status = -1;

@@ -58,6 +58,9 @@ extern const struct case_word *more_words;
 /* The heap, to offsets of which addresses refer. */
 extern char *heap;
 
+/* A heap that is in memory, with a pool as of lazy_pool(). */
+bool make_case_heap(size_t n_bytes);
+
 bool case_holds(const struct test_case *it);
 
 /* All in turn; or those whose names contain the program's argument. */

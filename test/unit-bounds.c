@@ -153,21 +153,6 @@ static void counted(unsigned seed)
 	pin_domain_dealloc(pd);
 }
 
-/* Gaps are not closed. */
-static void parted(void)
-{
-	const size_t distance = 3 * PIECE;
-	struct ibv_pd *pd = begin(1);
-	unsigned n = 0;
-
-	for (size_t i = 0; i + PIECE <= LENGTH; i += distance, n++) {
-		fake_touch(heap + i, PIECE);
-		pin_mr_deregister(reg(pd, heap + i, 64, RIGHTS));
-	}
-	ok(fake_verbs.live == n, "of memory that is in pieces there are as many: %u", n);
-	pin_domain_dealloc(pd);
-}
-
 #define REQUESTS 500
 
 static unsigned made_by(struct ibv_pd *pd, const struct request *requests, unsigned rounds)
@@ -201,22 +186,6 @@ static void repeated(unsigned seed)
 	rest = made_by(pd, requests, 199);
 	ok(first && !rest, "seed %u: %u requests take %u registrations, and repeated %u", seed,
 	   REQUESTS, first, rest);
-	pin_domain_dealloc(pd);
-}
-
-/* Ranges that creep upwards, one granule at a time: each is more than there was. */
-static void creeping(void)
-{
-	struct ibv_pd *pd = begin(1);
-	size_t sum = 0, length = 8 * PIECE;
-
-	fake_touch(heap, LENGTH);
-	for (size_t i = 0; i + length <= LENGTH; i += PIECE) {
-		pin_mr_deregister(reg(pd, heap + i + 1, length - 2, RIGHTS));
-		sum = pin_state.registered > sum ? pin_state.registered : sum;
-	}
-	ok(sum <= LENGTH + LENGTH / 4, "ranges that creep upwards leave %.2f times the heap",
-	   (double)sum / LENGTH);
 	pin_domain_dealloc(pd);
 }
 
@@ -256,8 +225,6 @@ int main(int argc, char **argv)
 		repeated(seed);
 	for (unsigned seed = 1; seed <= seeds; seed++)
 		counted(seed);
-	parted();
-	creeping();
 	nested();
 	ok(counted_is_balanced() && !fake_verbs.live && !pin_state.registered,
 	   "nothing is left");

@@ -189,13 +189,8 @@ static const struct test_case cases[] = {
 
 int main(int argc, char **argv)
 {
-	struct pin_span *span = NULL;
-
-	if (!lazy_pool())
+	if (!make_case_heap(PIECES * PIECE))
 		return 99;
-	fake_kernel.keeps_memory = true;
-	heap = grow(&span, PIECES * PIECE);
-	fake_touch(heap, PIECES * PIECE);
 	run_cases(cases, PIN_ARRAY_SIZE(cases), argv);
 	return done_testing();
 }

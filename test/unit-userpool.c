@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Pools on adapters that take little at a time, and more than this machine has: where memory
- * regions end, and slices. Segments are spans of their own, and nothing is touched.
+ * regions end, and slices. Segments are spans of their own, and nothing is touched. And
+ * PINALLOC_PREALLOC: heap memory that is allocated, touched and registered before the program
+ * communicates, the residency of which is asked of the machine's own kernel. One case:
+ * unit-userpool NAME.
  */
 #include <config.h>
 
-#include "allocator/pages.h"
-#include "regpool/evict.h"
+#include "allocator/os.h"
+#include "allocator/resident.h"
 #include "regpool/granule.h"
+#include "regpool/keys.h"
 #include "regpool/state.h"
 #include "regpool/segments.h"
 #include "regpool/threads.h"
 #include "regpool/userpool.h"
+#include "test/cases.h"
 #include "test/fake-kernel.h"
-#include "test/lines.h"
 #include "test/spans.h"
-#include "test/tap.h"
 
 #include <errno.h>
-#include <string.h>
+#include <sys/mman.h>
 
 /* The linker puts these in place of the library's (--wrap). */
 
@@ -26,6 +29,11 @@ static unsigned taken, given;
 static int64_t counted; /* bytes */
 static bool was_left_alone;
 static int touch_error;
+static struct pin_span *span; /* of the reserve */
+static char *made;	      /* the reserve */
+static bool is_there;	      /* memory for it */
+
+int __real_pin_touch(void *start, size_t n_bytes, uint32_t node, unsigned n_threads);
 
 void *__wrap_pin_segment_take(struct pin_segment_need *need)
 {
@@ -33,10 +41,12 @@ void *__wrap_pin_segment_take(struct pin_segment_need *need)
 	uintptr_t start = pin_reserve_carve(need->n_bytes + page - PIN_GRANULE);
 	bool added;
 
-	if (!start)
+	if (!start || (pin_options.prealloc && !is_there))
 		return NULL;
 	taken++;
 	need->node = 0;
+	if (pin_options.prealloc)
+		return made = grow(&span, need->n_bytes);
 	start = PIN_ALIGN_UP(start, page);
 	if (pin_pages_cover(start + need->n_bytes))
 		return NULL;
@@ -63,6 +73,8 @@ int __wrap_pin_touch(void *start, size_t n_bytes, uint32_t node, unsigned n_thre
 {
 	struct pin_range range = pin_range_of(start, n_bytes), piece;
 
+	if (pin_options.prealloc)
+		return __real_pin_touch(start, n_bytes, node, n_threads);
 	was_left_alone = pin_segments_meet(range) && !pin_segments_find_piece(range, &piece);
 	fake_touch(start, n_bytes);
 	return touch_error;
@@ -86,185 +98,82 @@ static void *take(struct pin_userpool *pool, size_t n_bytes)
 	return pin_userpool_alloc(pool, n_bytes, 0, &slice) ? NULL : slice;
 }
 
-static struct ibv_pd *armed_pd(void)
-{
-	struct ibv_pd *pd = new_pd();
-
-	return pin_domain_enable(pd, RIGHTS) ? NULL : pd;
-}
-
 /* Each request for a slice is a look-up. */
-static bool all_are_found(struct ibv_pd *pd, struct pin_userpool *pool, size_t n_bytes,
-			  unsigned *n_slices)
+static bool are_found(struct pin_userpool *pool, size_t n_bytes, size_t n_expected)
 {
 	void *slices[512];
-	unsigned made = fake_verbs.tried, n = 0;
+	unsigned tried = fake_verbs.tried, n = 0;
 	bool good = true;
 
 	for (; n < 512 && (slices[n] = take(pool, n_bytes)); n++) {
-		struct ibv_mr *mr = reg(pd, slices[n], n_bytes, RIGHTS);
+		struct ibv_mr *mr = reg(case_pd(), slices[n], n_bytes, RIGHTS);
 
 		good &= mr && reaches(mr);
 		if (mr)
 			pin_mr_deregister(mr);
 	}
-	*n_slices = n;
+	good &= n == n_expected;
 	while (n--)
 		good &= !pin_userpool_free(pool, slices[n]);
-	return good && fake_verbs.tried == made;
+	return good && fake_verbs.tried == tried;
 }
 
-static void end(struct pin_userpool *pool, struct ibv_pd *pd)
+/* --- words ---------------------------------------------------------------------------- */
+
+static struct pin_userpool
+	*pools[2]; /* the second, or the first, is the one that words are about */
+static void *the_slice;
+
+static struct pin_userpool *last_pool(void)
 {
-	pin_userpool_destroy(pool);
-	pin_domain_disarm(pd);
-	pin_domain_dealloc(pd);
-	fake_verbs.max_mr_size = pin_options.max_pinned = SIZE_MAX;
+	return pools[pools[1] != NULL];
 }
 
-/* An adapter that takes so much. */
-static void adapter(size_t most, size_t n_bytes, size_t slice, unsigned n_expected)
+/* As long as the first number says, of such pages. */
+static void make_pool(char *p, size_t page_size)
 {
-	struct ibv_pd *pd, *later;
-	struct pin_userpool *pool;
-	unsigned n, live = fake_verbs.live;
-	bool good;
-	void *p;
-
-	fake_verbs.max_mr_size = most;
-	pd = armed_pd();
-	pool = create(n_bytes, 0, false);
-	ok(pool && was_left_alone, "nobody registers what is being touched");
-	good = all_are_found(pd, pool, slice, &n);
-	ok(good && n == n_expected,
-	   "%zu MiB at a time: %u slices of %zu MiB, none over a border", most >> 20, n,
-	   slice >> 20);
-	ok(fake_verbs.live - live >= n_bytes / most &&
-		   fake_verbs.live - live <= n_bytes / most + 3,
-	   "in %u memory regions", fake_verbs.live - live);
-	ok(pin_userpool_alloc(pool, most + 1, 0, &p) == -EFBIG, "a longer slice: EFBIG");
-	later = armed_pd();
-	ok(all_are_found(later, pool, slice, &n), "so it is in a domain that comes later");
-	ok(!pin_userpool_destroy(pool), "all slices are free");
-	pin_domain_disarm(pd);
-	pin_domain_disarm(later);
-	ok(!pin_domain_dealloc(pd) && !pin_domain_dealloc(later), "nothing is held");
-	fake_verbs.max_mr_size = SIZE_MAX;
+	pools[pools[0] != NULL] = create((size_t)(p - heap), page_size, false);
+	must(was_left_alone, "what is being touched may be registered");
 }
 
-static bool ends_on_pages;
+/* Addresses are in it from now on. */
+static void take_slice(char *p, size_t n)
+{
+	the_slice = heap = take(pools[0], (size_t)(p - heap));
+	must(the_slice, "there is none");
+}
+
+static void must_find(char *p, size_t n)
+{
+	must(are_found(last_pool(), (size_t)(p - heap), n), "others are, or not all are");
+}
+
+static void must_refuse(char *p, size_t n)
+{
+	must(pin_userpool_alloc(last_pool(), (size_t)(p - heap), 0, &the_slice) == -EFBIG,
+	     "it does not");
+}
+
 static size_t page;
 
 static int look_at(struct ibv_mr *mr)
 {
-	ends_on_pages &= !((uintptr_t)mr->addr % page) && !(mr->length % page);
+	must(!((uintptr_t)mr->addr % page) && !(mr->length % page), "one ends elsewhere");
 	return 0;
 }
 
-static void borders(void)
+/* Memory regions end on borders of pages. */
+static void must_end(char *p, size_t n)
 {
-	struct ibv_pd *pd;
-	struct pin_userpool *pool;
-	unsigned n;
-	bool good;
-
-	fake_verbs.max_mr_size = 7 * PIN_GIB / 2;
-	pd = armed_pd();
-	page = PIN_GIB;
-	pool = create(10 * PIN_GIB, PIN_GIB, false);
-	ends_on_pages = true;
-	fake_for_each_mr(pd, look_at);
-	ok(pool && ends_on_pages, "memory regions end on borders of pages of 1 GiB");
-	good = all_are_found(pd, pool, PIN_GIB, &n);
-	ok(good && n == 10, "and slices are found: %u", n);
-	end(pool, pd);
+	page = (size_t)(p - heap);
+	fake_for_each_mr(case_pd(), look_at);
 }
 
-/* One slice is a piece here, and none is in use. */
-static void evicted(void)
+static void destroy(char *p, size_t n)
 {
-	struct ibv_pd *pd;
-	struct pin_userpool *pool;
-	struct ibv_mr *mr;
-	unsigned live;
-	void *p;
-
-	fake_verbs.max_mr_size = 3 * PIN_GIB;
-	pd = armed_pd();
-	pool = create(6 * PIN_GIB, PIN_GIB, false);
-	while (pin_evict_one(NULL, 0))
-		;
-	live = fake_verbs.live;
-	mr = reg(pd, p = take(pool, PIN_MIB), PIN_MIB, RIGHTS);
-	ends_on_pages = true;
-	fake_for_each_mr(pd, look_at);
-	ok(mr && fake_verbs.live == live + 1 && ends_on_pages,
-	   "what was evicted is registered as it was: a whole piece");
-	ok(pin_domain_dealloc(pd) == EBUSY, "which is in use");
-	pin_mr_deregister(mr);
-	pin_userpool_free(pool, p);
-	end(pool, pd);
-}
-
-/* What is not registered of one pool. */
-static void beside_another(void)
-{
-	struct ibv_pd *pd = armed_pd();
-	struct pin_userpool *first = create(PIN_GIB, 0, false), *second;
-	void *p = take(first, PIN_MIB);
-	unsigned n;
-
-	fake_replace(p, PIN_UNIT);
-	second = create(PIN_GIB, 0, false);
-	ok(all_are_found(pd, second, PIN_MIB, &n) && n == 512,
-	   "a pool is registered, though pages of another were replaced");
-	pin_userpool_free(first, p);
-	pin_userpool_destroy(first);
-	end(second, pd);
-}
-
-/* A page of a slice may not be read. */
-static void unpinnable(void)
-{
-	struct ibv_pd *pd = armed_pd();
-	struct pin_userpool *pool;
-	struct ibv_mr *mr;
-	void *p;
-
-	fake_verbs.fail_errno = EFAULT;
-	fake_verbs.fail_next = 1;
-	pool = create(PIN_GIB, 0, false);
-	mr = reg(pd, p = take(pool, PIN_MIB), PIN_MIB, RIGHTS);
-	ok(mr && reaches(mr) && pin_state.registered == PIN_MIB,
-	   "in a piece that cannot be pinned, a slice is registered by itself");
-	pin_mr_deregister(mr);
-	pin_granules_forget(PIN_IS_UNPINNABLE);
-	pin_userpool_free(pool, p);
-	end(pool, pd);
-}
-
-static void over_the_limit(void)
-{
-	struct ibv_pd *pd = armed_pd();
-	struct lines lines = lines_begin();
-	struct pin_userpool *pool;
-	struct ibv_mr *mr;
-	unsigned tried = fake_verbs.tried;
-	void *p;
-
-	pin_options.max_pinned = PIN_GIB;
-	pool = create(2 * PIN_GIB, 0, false);
-	lines_end(&lines);
-	ok(pool && fake_verbs.tried == tried && !pin_state.registered,
-	   "what may not be pinned is not tried to be");
-	ok(lines.n == 1 && strstr(lines.text, "2.0 GiB of a pool are not registered ahead"),
-	   "one line says so");
-	mr = reg(pd, p = take(pool, 16 * PIN_MIB), 16 * PIN_MIB, RIGHTS);
-	ok(mr && reaches(mr) && pin_state.registered == 16 * PIN_MIB,
-	   "a slice may be, by itself");
-	pin_mr_deregister(mr);
-	pin_userpool_free(pool, p);
-	end(pool, pd);
+	must(!the_slice || !pin_userpool_free(pools[0], the_slice), "it is no slice");
+	for (size_t i = 0; i < 2; i++)
+		must(!pools[i] || !pin_userpool_destroy(pools[i]), "a slice is in use");
 }
 
 static void failures(void)
@@ -272,23 +181,68 @@ static void failures(void)
 	struct pin_userpool *pool;
 	void *p;
 
-	given = taken = 0;
-	counted = 0;
 	touch_error = -ENOMEM;
-	ok(!create(PIN_GIB, 0, false) && taken == 1 && given == 1 && !counted,
-	   "what cannot be touched is given back");
+	must(!create(PIN_GIB, 0, false) && taken == 1 && given == 1 && !counted,
+	     "what cannot be touched is not given back");
 	touch_error = 0;
 	pool = create(64 * PIN_MIB, 0, true);
-	ok(pin_userpool_alloc(pool, SIZE_MAX - 5, 0, &p) < 0 && taken == 2,
-	   "no size makes a pool grow by less");
+	must(pin_userpool_alloc(pool, SIZE_MAX - 5, 0, &p) < 0 && taken == 2,
+	     "a size makes the pool grow by less");
 	touch_error = -ENOMEM;
-	ok(pin_userpool_alloc(pool, PIN_GIB, 0, &p) == -ENOMEM, "growth may fail");
-	ok((p = take(pool, PIN_MIB)) && pin_userpool_destroy(pool) == -EBUSY,
-	   "the pool goes on, and stays as long as it is used");
+	must(pin_userpool_alloc(pool, PIN_GIB, 0, &p) == -ENOMEM, "growth does not fail");
+	must((p = take(pool, PIN_MIB)) && pin_userpool_destroy(pool) == -EBUSY,
+	     "the pool does not go on, or not stay");
 	touch_error = 0;
-	ok(counted == 64 * PIN_MIB && !pin_userpool_free(pool, p) &&
-		   !pin_userpool_destroy(pool) && given == taken && !counted,
-	   "all it had goes back");
+	must(counted == 64 * PIN_MIB && !pin_userpool_free(pool, p) &&
+		     !pin_userpool_destroy(pool) && given == taken && !counted,
+	     "something does not go back");
+}
+
+/* --- PINALLOC_PREALLOC ---------------------------------------------------------------- */
+
+#define RESERVE (9 * PIECE) /* no multiple of threads or cells */
+
+/* If there is memory. */
+static void set_reserve(char *p, size_t n)
+{
+	pin_options.prealloc = RESERVE;
+	fake_kernel.keeps_memory = false;
+	is_there = n;
+}
+
+static bool is_resident(const char *p, size_t n_bytes)
+{
+	uint32_t found;
+
+	return pin_resident_count((uintptr_t)p, n_bytes / PIN_PAGE, 1, &found) &&
+	       found == n_bytes / PIN_PAGE;
+}
+
+static bool is_pinned_by(unsigned n)
+{
+	unsigned found = 0;
+
+	for (struct pin_access_set *set = NULL; (set = pin_access_set_next(NULL, set));)
+		for (size_t i = 0; i < RESERVE; i += PIECE) {
+			uint32_t number = pin_keys_covering(set, made + i);
+
+			found += number &&
+				 pin_entry_covers(pin_entry_at(set, number), made + i, PIECE);
+		}
+	return found == n * (RESERVE / PIECE);
+}
+
+/* The reserve is touched, and nothing else; from now on addresses are in it. */
+static void move_to_reserve(char *p, size_t n)
+{
+	must(made && taken == 1 && given == 1, "it is taken %u times, given %u", taken, given);
+	must(is_resident(made, RESERVE) && !is_resident(heap + PIECE, PIECE), "it is touched");
+	heap = made;
+}
+
+static void must_be_pinned(char *p, size_t n)
+{
+	must(taken == 1 && is_pinned_by((unsigned)(p - heap)), "taken %u times", taken);
 }
 
 /* --- slices --------------------------------------------------------------------------- */
@@ -386,7 +340,7 @@ static void model(void)
 	ok(good, "all of it has merged when all are free");
 	for (unsigned i = 0; i < PIECES; i++)
 		pin_userpool_free(pool, held[i].start);
-	ok(!pin_userpool_destroy(pool), "no slice is in use any more");
+	must(!pin_userpool_destroy(pool), "a slice is in use");
 }
 
 /*
@@ -430,21 +384,72 @@ static void keys_and_values(void)
 	}
 }
 
-int main(void)
+/* --- cases ---------------------------------------------------------------------------- */
+
+static const struct case_word words[] = {
+	{"pool:", make_pool},	     {"slice:", take_slice},
+	{"all:", must_find},	     {"refuses:", must_refuse},
+	{"ends:", must_end},	     {"destroy", destroy},
+	{"reserve:", set_reserve},   {"there", move_to_reserve},
+	{"pinned:", must_be_pinned}, {NULL, NULL}};
+
+/* An adapter that takes so much, a pool of so much, and slices: how many. */
+#define ADAPTER(most, n_bytes, slices, n_live)                                                 \
+	{                                                                                      \
+		"pieces of " most " of a pool of " n_bytes " have slices, none over a border", \
+			"-P mrsize:" most " +P enable:P pool:" n_bytes ",0 all:" slices        \
+			" " n_live " refuses:" most "+1 -P +P enable:P all:" slices " destroy" \
+	}
+#define REFUSED " .0,64 .0,64 .0,64 +Q -Q live=1"
+
+static const struct test_case cases[] = {
+	ADAPTER("14c", "64c", "4c,14", "live>3 live<7"),
+	ADAPTER("768c", "1600c", "256c,6", "live>1 live<5"),
+	ADAPTER("4g", "50g", "3m,25", "live>11 live<15"),
+	{"memory regions end on borders of pages of 1 GiB",
+	 "-P mrsize:14c +P enable:P pool:40c,4c ends:4c all:4c,10 destroy"},
+	{"what was evicted is registered as it was: a whole piece",
+	 "-P mrsize:12c +P enable:P pool:24c,4c evict:2 evict! slice:1m a=0,1m ends:4c live=1 "
+	 "-P!EBUSY -a destroy"},
+	{"a pool is registered, though pages of another were replaced",
+	 "enable:P pool:4c,0 slice:1m replace:0,1 pool:4c,0 all:1m,512 destroy"},
+	{"in a piece that cannot be pinned, a slice is registered by itself",
+	 "enable:P fail:1,EFAULT pool:4c,0 slice:1m a=0,1m reg=1m -a destroy"},
+	{"what may not be pinned is not tried to be, and one line says so",
+	 "enable:P most:4c pool:8c,0 tried=0 reg=0 destroy",
+	 "2.0 GiB of a pool are not registered ahead"},
+	{"but a slice may be, by itself",
+	 "enable:P most:4c pool:8c,0 slice:16m a=0,16m reg=16m -a destroy"},
+	{"what cannot be touched is given back, and a pool that cannot grow goes on", "call",
+	 NULL, failures},
+	{"a reserve above the limit is not made, and one line says so",
+	 "reserve:0,1 most:9g-1" REFUSED,
+	 "PINALLOC_PREALLOC: 18.0 MiB of heap are not reserved: less may be pinned"},
+	{"nor over that on locked memory", "reserve:0,1 memlock:18g-2" REFUSED,
+	 "less may be pinned"},
+	{"nor where there is no memory", "reserve:0,0" REFUSED, "there is not enough memory"},
+	{"the first request makes the reserve, malloc gets it, and all domains have it",
+	 "reserve:0,1 .0,64 bytes=9g+1p there pinned:1 zero .4g+256p,4g+256p tried=0 +Q "
+	 "Q:.0,64 pinned:2 -Q pinned:1"},
+};
+
+int main(int argc, char **argv)
 {
+	struct pin_span *other = NULL;
+	char *guarded;
+
 	if (!lazy_pool())
 		return 99;
 	pin_reserve_carve(PIN_GRANULE); /* page 0 is none (allocator/runs.h) */
 	fake_kernel.keeps_memory = true;
-	adapter(7 * PIN_GIB / 2, 16 * PIN_GIB, PIN_GIB, 4 * 3 + 2);
-	adapter(192 * PIN_GIB, 400 * PIN_GIB, 64 * PIN_GIB, 6);
-	adapter(8 * PIN_MIB, 100 * PIN_MIB, 3 * PIN_MIB, 12 * 2 + 1);
-	borders();
-	evicted();
-	beside_another();
-	unpinnable();
-	over_the_limit();
-	failures();
+	heap = grow(&other, 2 * PIECE);
+	/* The reserve would begin here, but there is a page that may not be touched. */
+	guarded = grow(&span, PIECE);
+	if (mprotect(guarded + PIECE / 2, PIN_PAGE, PROT_NONE))
+		return 99;
+	pin_hooks.note_armed = pin_userpool_preallocate;
+	more_words = words;
+	run_cases(cases, PIN_ARRAY_SIZE(cases), argv);
 	model();
 	keys_and_values();
 	return done_testing();
