@@ -7,8 +7,13 @@
 #include "regpool/state.h"
 #include "test/fake-kernel.h"
 
+#include <errno.h>
+
 static const struct pin_ibverbs *fake;
-static _Atomic size_t n_bytes;
+static _Atomic size_t n_bytes, n_pages;	    /* registered; with one memory region or more */
+static _Atomic uint16_t n_regions[1 << 24]; /* of each page */
+
+_Thread_local unsigned counted_denials;
 
 /* The library's own are whole pages of the heap; what the tests ask for never is. */
 static bool is_librarys(const struct ibv_mr *mr)
@@ -17,10 +22,18 @@ static bool is_librarys(const struct ibv_mr *mr)
 	       !(mr->length % PIN_PAGE);
 }
 
-static void count(const struct ibv_mr *mr, size_t length)
+static void count(const struct ibv_mr *mr, bool is_more)
 {
-	if (is_librarys(mr))
-		n_bytes += length;
+	size_t first = ((uintptr_t)mr->addr - pin_reserve.base) / PIN_PAGE;
+
+	if (!is_librarys(mr))
+		return;
+	n_bytes += is_more ? mr->length : -mr->length;
+	for (size_t i = first; i < first + mr->length / PIN_PAGE; i++)
+		if (is_more)
+			n_pages += !n_regions[i]++;
+		else
+			n_pages -= !--n_regions[i];
 }
 
 static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
@@ -30,7 +43,7 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t
 
 	if (!mr)
 		return NULL;
-	count(mr, length);
+	count(mr, true);
 	if (pin_reserve_contains(addr))
 		fake_touch(addr, length);
 	return mr;
@@ -38,7 +51,11 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t
 
 int counted_dereg(struct ibv_mr *mr)
 {
-	count(mr, -mr->length);
+	if (is_librarys(mr) && counted_denials) {
+		counted_denials--;
+		return EBUSY;
+	}
+	count(mr, false);
 	return fake->dereg_mr(mr);
 }
 
@@ -56,5 +73,5 @@ void counted_install(void)
 
 bool counted_is_balanced(void)
 {
-	return pin_state.registered == n_bytes;
+	return pin_state.registered == n_bytes && pin_state.pinned == n_pages * PIN_PAGE;
 }

@@ -2,8 +2,9 @@
 /*
  * A million random steps from several threads, each checked against a model of the adapter:
  * whatever the program has registered must be usable at any moment, while memory regions are
- * made, replaced by wider ones, evicted, fail and are deregistered.
- *   usage: unit-model [SEED [STEPS]]      the same seed takes the same steps
+ * made, replaced by wider ones, evicted, fail and are deregistered, calls of libibverbs fail,
+ * the process forks, and limits come and go. usage: unit-model [SEED [STEPS]]      the same
+ * seed takes the same steps
  */
 #include <config.h>
 
@@ -310,6 +311,7 @@ static void give_back(struct actor *actor)
 
 static void end(struct actor *actor)
 {
+	counted_denials = 0;
 	forget_keys(actor);
 	if (below(actor, 4) == 0) {
 		/* With the device's context go all memory regions, whoever uses them. */
@@ -346,16 +348,40 @@ static void do_enable(struct actor *actor)
 
 static void do_scarcity(struct actor *actor)
 {
+	static const int errors[] = {ENOMEM, EINVAL, EFAULT, EIO};
 	static const size_t limits[] = {100 * PIECE, 6 * MOST_PIECES * PIECE, SIZE_MAX,
 					SIZE_MAX};
 
 	fake_verbs.limit = limits[below(actor, PIN_ARRAY_SIZE(limits))];
 	fake_kernel.memlock = limits[below(actor, PIN_ARRAY_SIZE(limits))];
 	fake_verbs.max_mr = below(actor, 2) ? 200 : INT_MAX;
+	fake_verbs.rereg_errno = below(actor, 8) ? 0 : ENOSYS;
+	counted_denials = below(actor, 4);
 	if (below(actor, 4) == 0) {
-		fake_verbs.fail_errno = below(actor, 2) ? ENOMEM : EINVAL;
+		fake_verbs.fail_errno = errors[below(actor, PIN_ARRAY_SIZE(errors))];
 		fake_verbs.fail_next = below(actor, 3);
 	}
+}
+
+static _Thread_local struct actor *parent;
+
+/* It has nothing, and what it gives back is its parent's. */
+static bool child_leaves_all(void)
+{
+	unsigned live = fake_verbs.live;
+	struct pin_mr_key keys;
+	bool leaves = look_up(parent->pd, (void *)pin_span_get(0)->start, 1, &keys) == -ENOMEM;
+
+	for (int i = 0; i < HELD; i++)
+		if (parent->held[i].mr && pin_proxy_of(parent->held[i].mr))
+			leaves &= !pin_mr_deregister(parent->held[i].mr);
+	return leaves && fake_verbs.live == live;
+}
+
+static void do_fork(struct actor *actor)
+{
+	parent = actor;
+	count_wrong(actor, !in_child(child_leaves_all));
 }
 
 static void step(struct actor *actor)
@@ -381,6 +407,8 @@ static void step(struct actor *actor)
 		do_enable(actor);
 	else if (what < 9995)
 		do_scarcity(actor);
+	else if (what < 9996)
+		do_fork(actor);
 	else {
 		end(actor);
 		begin(actor);
@@ -399,6 +427,7 @@ static void end_all(struct actor *actor)
 	fake_verbs.limit = fake_kernel.memlock = SIZE_MAX;
 	fake_verbs.max_mr = INT_MAX;
 	fake_verbs.fail_next = 0;
+	fake_verbs.rereg_errno = 0;
 	end(actor);
 	for (int i = 0; i < HELD; i++)
 		do_deregister(actor, &actor->held[i]);
@@ -470,9 +499,9 @@ int main(int argc, char **argv)
 	ok(!unbalanced, "at rest what is pinned is what memory regions have");
 	ok(!pin_domain_dealloc(shared), "the PD of all goes");
 	ok(!fake_verbs.live && !fake_verbs.wrong, "nothing is left: %u", fake_verbs.live);
-	ok(!pin_state.registered && pin_state.created == pin_state.destroyed,
+	ok(!pin_state.registered && !pin_state.pinned &&
+		   pin_state.created == pin_state.destroyed && counted_is_balanced(),
 	   "the books balance");
-	ok(counted_is_balanced(), "for each granule");
 	ok(pin_state.evicted && pin_state.refused, "there was scarcity");
 	ok(pin_state_requests(PIN_REPLACED) && pin_span_count() > 1,
 	   "and all the rest: %lu for replaced pages, %zu spans",
