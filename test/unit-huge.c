@@ -9,14 +9,13 @@
 #include "allocator/os.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
+#include "test/beside.h"
 #include "test/blocks.h"
 #include "test/tap.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* The linker puts these in place of the library's (--wrap). */
 
@@ -60,43 +59,32 @@ static size_t grow(void)
 	return (uintptr_t)p - pin_reserve.base;
 }
 
-static bool in_system(void)
-{
-	for (int i = 0; i < 4; i++)
-		grow();
-	return !advised && !tried;
-}
+/* What the kernel is asked while the heap grows by so many pieces. */
+static const struct way {
+	const char *way;
+	unsigned n_pieces, pool, given, tried, advised;
+	const char *what;
+} ways[] = {
+	{"system", 4, 0, 0, 0, 0, "nothing is advised"},
+	{"thp", 2, 0, 0, 0, 1, "all addresses but the upper end are advised, once"},
+	{"off", 8, 0, 0, 0, 0, "no huge pages are used"},
+	{"hugetlb", 8, 8, 8, 8, 0, "every piece comes from the pool"},
+	{"hugetlb", 8, 3, 3, 4, 5, "once the pool is short, all has ordinary pages"},
+};
+static const struct way *way = ways;
 
-static bool in_thp(void)
-{
-	grow();
-	grow();
-	return advised == 1 && from == 0 && to > pin_reserve.size / 2;
-}
-
-static bool in_off(void)
-{
-	for (int i = 0; i < 8; i++)
-		grow();
-	return !advised && !tried;
-}
-
-static bool pool_is_enough(void)
-{
-	pool = 8;
-	for (int i = 0; i < 8; i++)
-		grow();
-	return given == 8 && !advised;
-}
-
-static bool pool_runs_out(void)
+static bool asks_so(void)
 {
 	size_t last = 0;
 
-	pool = 3;
-	for (int i = 0; i < 8; i++)
+	pool = way->pool;
+	for (unsigned i = 0; i < way->n_pieces; i++)
 		last = grow();
-	return given == 3 && tried == 4 && advised == 5 && from == last && to == last + PIECE;
+	if (given != way->given || tried != way->tried || advised != way->advised)
+		return false;
+	if (!tried && advised)
+		return from == 0 && to > pin_reserve.size / 2;
+	return !advised || (from == last && to == last + PIECE);
 }
 
 static bool place_is_lost(void)
@@ -111,30 +99,30 @@ static bool place_is_lost(void)
 	       grow() == after + PIECE;
 }
 
-/* Whether it holds, in a process that has no heap yet. */
-static bool with(const char *way, bool (*holds)(void))
+/* In a process that has no heap yet. */
+static bool begins(void)
 {
-	int status = 1;
-	pid_t child = fork();
+	setenv("PINALLOC_HUGEPAGE", way->way, 1);
+	setenv("PINALLOC_LOG", "error", 1);
+	pin_options_init();
+	return !pin_reserve_init();
+}
 
-	if (!child) {
-		setenv("PINALLOC_HUGEPAGE", way, 1);
-		setenv("PINALLOC_LOG", "error", 1);
-		pin_options_init();
-		_exit(pin_reserve_init() || !holds());
-	}
-	return child > 0 && waitpid(child, &status, 0) == child && !status;
+static bool holds_of_way(void)
+{
+	return begins() && asks_so();
+}
+
+static bool holds_of_place(void)
+{
+	return begins() && place_is_lost();
 }
 
 int main(void)
 {
-	ok(with("system", in_system), "system: nothing is advised");
-	ok(with("thp", in_thp), "thp: all addresses but the upper end are advised, once");
-	ok(with("off", in_off), "off: no huge pages are used");
-	ok(with("hugetlb", pool_is_enough), "hugetlb: every piece comes from the pool");
-	ok(with("hugetlb", pool_runs_out),
-	   "hugetlb: once the pool is short, this and all later pieces have ordinary pages");
-	ok(with("hugetlb", place_is_lost),
-	   "hugetlb: addresses with another mapping are left alone");
+	for (; way < ways + PIN_ARRAY_SIZE(ways); way++)
+		ok(in_child(holds_of_way), "%s: %s", way->way, way->what);
+	way--;
+	ok(in_child(holds_of_place), "hugetlb: addresses with another mapping are left alone");
 	return done_testing();
 }

@@ -23,42 +23,21 @@ unsigned long __wrap_getauxval(unsigned long type)
 
 static void sizes(void)
 {
-	static const struct {
-		const char *text;
-		size_t value;
-	} good[] = {{"0", 0},
-		    {"17", 17},
-		    {"4k", 4096},
-		    {"64M", 64 * PIN_MIB},
-		    {"3G", 3 * PIN_GIB},
-		    {"2t", 2 * PIN_TIB},
-		    {"4GB", 4 * PIN_GIB},
-		    {"4gib", 4 * PIN_GIB},
-		    {"4MiB", 4 * PIN_MIB},
-		    {"8kb", 8 * PIN_KIB},
-		    {"1TB", PIN_TIB},
-		    {"9223372036854775807", PTRDIFF_MAX}};
-	static const char *const bad[] = {"",
-					  "M",
-					  "-1",
-					  "1.5G",
-					  "64Mi",
-					  "64MBB",
-					  "64MiBs",
-					  "64B",
-					  "6 M",
-					  "0x10",
-					  " 1",
-					  "9223372036854775808",
-					  "99999999999T"};
-	size_t n;
+	const char *good = "0=0 17=17 4k=4096 64M=67108864 3G=3221225472 2t=2199023255552 "
+			   "4GB=4294967296 4gib=4294967296 4MiB=4194304 8kb=8192 "
+			   "1TB=1099511627776 9223372036854775807=9223372036854775807";
+	/* Each ends with a NUL, the first of which is empty. */
+	const char bad[] =
+		"\0M\0-1\0001.5G\00064Mi\00064MBB\00064MiBs\00064B\0006 M\0000x10\0 1\0"
+		"9223372036854775808\00099999999999T";
+	size_t n, value;
+	char text[32];
 
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(good); i++)
-		ok(!pin_parse_size(good[i].text, &n) && n == good[i].value, "size %s is parsed",
-		   good[i].text);
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(bad); i++) {
+	for (int k; sscanf(good, " %31[^=]=%zu%n", text, &value, &k) == 2; good += k)
+		ok(!pin_parse_size(text, &n) && n == value, "size %s is parsed", text);
+	for (const char *it = bad; it < bad + sizeof bad; it += strlen(it) + 1) {
 		n = 12345;
-		ok(pin_parse_size(bad[i], &n) && n == 12345, "\"%s\" is not a size", bad[i]);
+		ok(pin_parse_size(it, &n) && n == 12345, "\"%s\" is not a size", it);
 	}
 }
 
