@@ -134,66 +134,6 @@ static void make_room(void)
 	ok(!pin_domain_dealloc(pd) && !fake_verbs.live, "the PD can be deallocated");
 }
 
-/* The most of several: of a real registration, and of a request that has one. */
-struct steps {
-	size_t registering, finding;
-};
-
-/* In cells at the heap's end; where there is little address space it has few. */
-static size_t n_tries(void)
-{
-	return n_cells / 2 < 50 ? n_cells / 2 : 50;
-}
-
-static size_t steps_of_request(struct ibv_pd *pd, char *p)
-{
-	size_t before = n_steps + looked_at;
-
-	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
-	return n_steps + looked_at - before;
-}
-
-static struct steps steps_beside(struct ibv_pd *pd, size_t others)
-{
-	struct steps most = {0, 0};
-
-	for (size_t i = 0; i < others; i++)
-		pin_mr_deregister(reg(pd, heap + 2 * i * PIECE, 64, RIGHTS));
-	for (size_t i = 0; i < n_tries(); i++) {
-		size_t first = steps_of_request(pd, cell(n_cells - 1 - i));
-		size_t next = steps_of_request(pd, cell(n_cells - 1 - i));
-
-		most.registering = first > most.registering ? first : most.registering;
-		most.finding = next > most.finding ? next : most.finding;
-	}
-	return most;
-}
-
-/* Pieces that do not touch are a memory region each. */
-static void alike(void)
-{
-	struct ibv_pd *pd = new_pd();
-	size_t many = n_cells * 8 < 32768 ? n_cells * 8 : 32768, before;
-	struct steps a = steps_beside(pd, FEW), b;
-
-	ok(!pin_domain_disarm(pd) && !fake_verbs.live,
-	   "the test with few memory regions is done");
-	b = steps_beside(pd, many);
-	ok(fake_verbs.live == many + n_tries(), "the test with %zu memory regions begins",
-	   many);
-	ok(a.registering && b.registering <= 2 * a.registering,
-	   "a registration takes %zu steps, and with few memory regions %zu", b.registering,
-	   a.registering);
-	ok(a.finding && b.finding <= 2 * a.finding, "a served request takes %zu steps and %zu",
-	   b.finding, a.finding);
-	before = n_steps;
-	ok(!pin_domain_dealloc(pd) && !fake_verbs.live && !pin_state.registered,
-	   "everything is deregistered");
-	before = n_steps - before;
-	ok(before <= many * 4 * a.registering, "each takes %.1f steps to deregister",
-	   (double)before / (double)many);
-}
-
 /* --- entries that are looked at, beside few and many that are in use ------------------- */
 
 #define MANY 100000u
@@ -209,26 +149,37 @@ static const struct pattern {
 
 struct looks {
 	size_t missing, beside_hidden, evicting;
+	size_t registering, finding; /* steps, the most of several */
+	size_t ending;		     /* steps for each memory region */
 };
 
-/* The most, or of evictions the average, as a hand comes by all that is in use once. */
+static struct looks now;
+
+static void note_most(size_t *most, size_t n)
+{
+	*most = n > *most ? n : *most;
+}
+
+/* Of evictions the average counts, as a hand comes by all that is in use once. */
 static size_t looks_of_miss(struct ibv_pd *pd, char *p)
 {
-	size_t before = looked_at;
+	size_t looked = looked_at, steps = n_steps;
 
 	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
-	return looked_at - before;
+	looked = looked_at - looked;
+	note_most(&now.registering, n_steps - steps + looked);
+	steps = n_steps + looked_at;
+	pin_mr_deregister(reg(pd, p, 64, RIGHTS));
+	note_most(&now.finding, n_steps + looked_at - steps);
+	return looked;
 }
 
 static size_t most_of_misses(struct ibv_pd *pd, char *p, size_t apart)
 {
 	size_t most = 0;
 
-	for (unsigned i = 0; i < FEW; i++) {
-		size_t n = looks_of_miss(pd, p + i * apart);
-
-		most = n > most ? n : most;
-	}
+	for (unsigned i = 0; i < FEW; i++)
+		note_most(&most, looks_of_miss(pd, p + i * apart));
 	return most;
 }
 
@@ -236,33 +187,33 @@ static struct looks looks_beside(const struct pattern *pattern, unsigned n)
 {
 	struct ibv_mr **held = calloc(n, sizeof *held), *hidden, *whole;
 	struct ibv_pd *pd = new_pd();
-	size_t length = pattern->shortest, before;
+	size_t length = pattern->shortest;
 	char *end = heap + n * pattern->apart, *room = end + PIN_GRANULE;
-	struct looks looks;
 
+	now = (struct looks){0};
 	for (unsigned i = 0; i < n; i++) {
 		held[i] = reg(pd, heap + i * pattern->apart, length, RIGHTS);
 		length = length < pattern->longest ? 2 * length : pattern->shortest;
 	}
-	looks.missing = most_of_misses(pd, end - FEW * pattern->apart - PIN_PAGE,
-				       pattern->apart);
+	now.missing = most_of_misses(pd, end - FEW * pattern->apart - PIN_PAGE, pattern->apart);
 	hidden = reg(pd, room, 64, RIGHTS);
 	whole = reg(pd, room, 2 * PIN_PAGE, RIGHTS);
-	looks.beside_hidden = most_of_misses(pd, room + PIN_GRANULE, 2 * PIN_PAGE);
+	now.beside_hidden = most_of_misses(pd, room + PIN_GRANULE, 2 * PIN_PAGE);
 	fake_verbs.max_mr = fake_verbs.live;
 	looks_of_miss(pd, room + 2 * PIN_GRANULE);
-	before = looked_at;
 	for (unsigned i = 0; i < FEW; i++)
-		looks_of_miss(pd, room + 2 * PIN_GRANULE + 2 * i * PIN_PAGE);
-	looks.evicting = (looked_at - before) / FEW;
+		now.evicting += looks_of_miss(pd, room + 2 * PIN_GRANULE + 2 * i * PIN_PAGE);
+	now.evicting /= FEW;
 	fake_verbs.max_mr = UINT32_MAX;
 	for (unsigned i = 0; i < n; i++)
 		pin_mr_deregister(held[i]);
 	pin_mr_deregister(hidden);
 	pin_mr_deregister(whole);
+	now.ending = n_steps;
 	pin_domain_dealloc(pd);
+	now.ending = (n_steps - now.ending) / n;
 	free(held);
-	return looks;
+	return now;
 }
 
 static bool is_alike(size_t few, size_t many)
@@ -278,11 +229,15 @@ static bool looks_are_alike(const struct pattern *pattern)
 
 	fprintf(stderr,
 		"# beside 100 and %u: a miss looks at %zu and %zu, with one in use that is "
-		"not found at %zu and %zu, one that evicts at %zu and %zu\n",
+		"not found at %zu and %zu, one that evicts at %zu and %zu; steps to register "
+		"%zu and %zu, to find %zu and %zu, to end %zu and %zu\n",
 		n, a.missing, b.missing, a.beside_hidden, b.beside_hidden, a.evicting,
-		b.evicting);
+		b.evicting, a.registering, b.registering, a.finding, b.finding, a.ending,
+		b.ending);
 	return is_alike(a.missing, b.missing) && is_alike(a.beside_hidden, b.beside_hidden) &&
-	       is_alike(a.evicting, b.evicting);
+	       is_alike(a.evicting, b.evicting) && a.registering && a.finding &&
+	       b.registering <= 2 * a.registering && b.finding <= 2 * a.finding &&
+	       b.ending <= 2 * a.ending;
 }
 
 /* In a process of its own, where no entry was ever used, and by a thread of the last lane. */
@@ -314,6 +269,5 @@ int main(void)
 	make_heap();
 	look_up_all();
 	make_room();
-	alike();
 	return done_testing();
 }
