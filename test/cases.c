@@ -341,22 +341,25 @@ static void give_back(void)
 }
 
 /* COUNT,STRIDE,RANGE */
-static void several(bool are_held)
+static void several(char *p, size_t n, bool is_on)
 {
-	size_t n = case_number(), stride = case_number();
-	struct asked asked = asked_for(RIGHTS);
+	size_t stride;
+	struct asked asked;
 
+	n = case_number();
+	stride = case_number();
+	asked = asked_for(RIGHTS);
 	for (size_t i = 0; i < n; i++, asked.addr += stride) {
 		must(n_more < MOST_HELD, "too many are held");
 		request(&mrs[LETTERS + n_more], case_pd(), &asked);
-		if (are_held)
+		if (is_on)
 			n_more++;
 		else
 			give_up(&mrs[LETTERS + n_more], 0);
 	}
 }
 
-static void drop(char *p, size_t n)
+static void drop(char *p, size_t n, bool is_on)
 {
 	while (n_more)
 		give_up(&mrs[LETTERS + --n_more], 0);
@@ -376,7 +379,7 @@ static int deny_dereg_mr(struct ibv_mr *mr)
 }
 
 /* An error, for all; or with which one's memory region. */
-static void deny(void)
+static void deny(char *p, size_t n, bool is_on)
 {
 	static struct pin_ibverbs table;
 	bool is_one = *at >= 'a' && *at <= 'z';
@@ -393,20 +396,21 @@ static void deny(void)
 
 /* --- commands ------------------------------------------------------------------------- */
 
-static void enable(bool enables)
+/* PD */
+static void enable(char *p, size_t n, bool is_on)
 {
 	struct ibv_pd *pd = *pd_at(*at++);
 	struct asked asked = asked_behind((struct asked){.access = RIGHTS});
 	int error;
 
 	errno = 77;
-	error = enables ? pin_domain_enable(pd, asked.access) : pin_domain_disarm(pd);
+	error = is_on ? pin_domain_enable(pd, asked.access) : pin_domain_disarm(pd);
 	must(error == -asked.error && errno == 77, "it returns %d, errno is %d", error, errno);
-	if (!enables)
+	if (!is_on)
 		forget(pd, false);
 }
 
-static void close_device(char *p, size_t n)
+static void close_device(char *p, size_t n, bool is_on)
 {
 	pin_domain_close(fake_context());
 	for (size_t i = 'P' - 'A'; i < LETTERS; i++)
@@ -414,15 +418,15 @@ static void close_device(char *p, size_t n)
 			forget(pds[i], true);
 }
 
-static void evict(char *p, size_t n)
+static void evict(char *p, size_t n, bool is_on)
 {
-	n = case_skips(":") ? case_number() : 1;
-	while (n--)
+	n = case_number();
+	for (n += !n; n--;)
 		must(pin_evict_one(NULL, false) || case_skips("!"), "none is evicted");
 	must(!case_skips("!"), "one is evicted");
 }
 
-static void register_ahead(char *p, size_t n)
+static void register_ahead(char *p, size_t n, bool is_on)
 {
 	struct asked asked = asked_behind((struct asked){.access = RIGHTS});
 	struct pin_domain *domain = pin_domain_find(case_pd());
@@ -435,24 +439,24 @@ static void register_ahead(char *p, size_t n)
 static struct pin_segment segment;
 
 /* RANGE,PIECE */
-static void add_segment(char *p, size_t n)
+static void add_segment(char *p, size_t n, bool is_on)
 {
 	segment = (struct pin_segment){pin_range_of(p, n), .piece = case_number()};
 	pin_segments_add(&segment);
 	segment.is_ready = true;
 }
 
-static void replace(char *p, size_t n)
+static void replace(char *p, size_t n, bool is_on)
 {
 	fake_replace(p, n);
 }
 
-static void touch(char *p, size_t n)
+static void touch(char *p, size_t n, bool is_on)
 {
 	fake_touch(p, n);
 }
 
-static void count_from_here(char *p, size_t n)
+static void count_from_here(char *p, size_t n, bool is_on)
 {
 	before.made = fake_verbs.made;
 	before.tried = fake_verbs.tried;
@@ -462,29 +466,48 @@ static void count_from_here(char *p, size_t n)
 	before.served = pin_state_requests(PIN_SERVED);
 }
 
-static void init_fork(char *p, size_t n)
+static void init_fork(char *p, size_t n, bool is_on)
 {
 	must(!pin_fork_init(), "it fails");
 }
 
-static void call(char *p, size_t n)
+static void call(char *p, size_t n, bool is_on)
 {
 	current->call();
 }
 
-static const struct case_word words[] = {{"close", close_device},
-					 {"evict", evict},
-					 {"ahead:", register_ahead},
-					 {"segment:", add_segment},
-					 {"replace:", replace},
-					 {"touch:", touch},
-					 {"zero", count_from_here},
-					 {"drop", drop},
-					 {"fork_init", init_fork},
-					 {"call", call},
-					 {NULL, NULL}};
+/* So many registrations, with this error. */
+static void fail(char *p, size_t n, bool is_on)
+{
+	fake_verbs.fail_next = (unsigned)case_number();
+	fake_verbs.fail_errno = error_number();
+}
 
-/* Whether it is one of these. With a colon an address and a number follow. */
+static void set_environment(char *p, size_t n, bool is_on)
+{
+	at += putenv(strdup(at)) ? 0 : strlen(at);
+}
+
+static const struct case_word own_words[] = {{"close", close_device},
+					     {"evict", evict},
+					     {"ahead:", register_ahead},
+					     {"segment:", add_segment},
+					     {"replace:", replace},
+					     {"touch:", touch},
+					     {"zero", count_from_here},
+					     {"drop", drop},
+					     {"fork_init", init_fork},
+					     {"call", call},
+					     {"enable", enable, true},
+					     {"disarm", enable},
+					     {"idle", several},
+					     {"hold", several, true},
+					     {"deny", deny},
+					     {"fail", fail},
+					     {"env", set_environment},
+					     {NULL}};
+
+/* Whether it is one of these. */
 static bool does_word_of(const struct case_word *them)
 {
 	char *p = heap;
@@ -494,40 +517,13 @@ static bool does_word_of(const struct case_word *them)
 		them++;
 	if (!them || !them->name)
 		return false;
-	if (strchr(them->name, ':')) {
+	if (them->name[strlen(them->name) - 1] == ':') {
 		p = case_address();
 		n = case_number();
+	} else {
+		case_skips(":");
 	}
-	them->call(p, n);
-	return true;
-}
-
-/* So many registrations, with this error. */
-static void fail(void)
-{
-	fake_verbs.fail_next = (unsigned)case_number();
-	fake_verbs.fail_errno = error_number();
-}
-
-/* With other arguments. */
-static bool does_command(void)
-{
-	if (case_skips("enable:"))
-		enable(true);
-	else if (case_skips("disarm:"))
-		enable(false);
-	else if (case_skips("idle:"))
-		several(false);
-	else if (case_skips("hold:"))
-		several(true);
-	else if (case_skips("fail:"))
-		fail();
-	else if (case_skips("deny:"))
-		deny();
-	else if (case_skips("env:"))
-		at += putenv(strdup(at)) ? 0 : strlen(at);
-	else
-		return false;
+	them->call(p, n, them->is_on);
 	return true;
 }
 
@@ -661,8 +657,7 @@ static void do_word(void)
 	} else if (strchr("=>~#|", at[1])) {
 		do_letter(pd);
 	} else if (!does_figure()) {
-		must(does_setting() || does_command() || does_word_of(words) ||
-			     does_word_of(more_words),
+		must(does_setting() || does_word_of(own_words) || does_word_of(more_words),
 		     "there is no such word");
 	}
 	must(!*at, "what is \"%s\"?", at);
@@ -690,7 +685,7 @@ static void end_case(void)
 	pin_options.max_pinned = SIZE_MAX;
 	fake_verbs.max_mr = INT_MAX;
 	denied_with = 0;
-	drop(NULL, 0);
+	drop(NULL, 0, true);
 	for (size_t i = 0; i < LETTERS; i++)
 		if (mrs[i].is_held)
 			give_up(&mrs[i], 0);

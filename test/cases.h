@@ -49,7 +49,8 @@ struct test_case {
 /* With a name that ends with a colon, an address and a number follow (or zeroes). */
 struct case_word {
 	const char *name;
-	void (*call)(char *p, size_t n);
+	void (*call)(char *p, size_t n, bool is_on);
+	bool is_on;
 };
 
 /* Those of a unit, up to one without a name. */

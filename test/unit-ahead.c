@@ -95,7 +95,7 @@ static void let_it_finish(void)
 }
 
 /* By the thread's clock, which goes on from later than any time it has taken down. */
-static void let_hours_pass(char *p, size_t n)
+static void let_hours_pass(char *p, size_t n, bool is_on)
 {
 	for (int i = 1; i <= 3; i++) {
 		stands_at_ns = __real_pin_os_now_ns() + (uint64_t)i * HOUR_NS;
@@ -127,7 +127,7 @@ static void let_it_look(void)
 }
 
 /* By hours that go on, as the time of the last shortage is one of them. */
-static void let_more_hours_pass(char *p, size_t n)
+static void let_more_hours_pass(char *p, size_t n, bool is_on)
 {
 	static uint64_t hours = 3;
 
@@ -154,75 +154,58 @@ static bool ends_at_once(void)
 
 /* --- words ---------------------------------------------------------------------------- */
 
-static void be_eager(char *p, size_t n)
+static void be_eager(char *p, size_t n, bool is_on)
 {
 	pin_options.mode = PIN_MODE_EAGER;
 }
 
-static void be_unable(char *p, size_t n)
-{
-	may_start = false;
-}
-
-static void be_able(char *p, size_t n)
+static void set_able(char *p, size_t n, bool is_on)
 {
 	must(count_threads() == 1, "there is a thread");
-	may_start = true;
+	may_start = is_on;
 }
 
-static void stop_clock(char *p, size_t n)
+static void set_clock(char *p, size_t n, bool is_on)
 {
-	stands_at_ns = __real_pin_os_now_ns() + HOUR_NS;
+	stands_at_ns = is_on ? __real_pin_os_now_ns() + HOUR_NS : 0;
 }
 
-static void start_clock(char *p, size_t n)
-{
-	stands_at_ns = 0;
-}
-
-static void look(char *p, size_t n)
+static void look(char *p, size_t n, bool is_on)
 {
 	let_it_look();
 }
 
-static void finish(char *p, size_t n)
+static void finish(char *p, size_t n, bool is_on)
 {
 	let_it_finish();
 }
 
-static void change(char *p, size_t n)
+static void change(char *p, size_t n, bool is_on)
 {
 	pin_state_changed();
 }
 
-static void must_pause(char *p, size_t n)
+/* Pauses grow, or are short again. */
+static void must_pause(char *p, size_t n, bool is_on)
 {
-	must(soon(pause_ms >= 64 && pause_ms < UINT64_MAX), "the pauses do not grow");
+	must(soon(is_on ? pause_ms >= 64 && pause_ms < UINT64_MAX : pause_ms < 64), "%zu ms",
+	     (size_t)pause_ms);
 }
 
-static void must_hurry(char *p, size_t n)
-{
-	must(soon(pause_ms < 64), "the pauses are long");
-}
-
-static void must_sleep(char *p, size_t n)
+static void must_sleep(char *p, size_t n, bool is_on)
 {
 	must(soon(pause_ms == UINT64_MAX), "it does not sleep");
 }
 
-static void begin_span(char *p, size_t n)
+static void extend(char *p, size_t n, bool is_on)
 {
-	span = NULL;
-	heap = grow(&span, n);
-}
-
-static void add_to_span(char *p, size_t n)
-{
-	grow(&span, n);
+	span = is_on ? NULL : span;
+	p = grow(&span, n);
+	heap = is_on ? p : heap;
 }
 
 /* So many granules, every other of which is used, with a look after each. */
-static void fill(char *p, size_t n)
+static void fill(char *p, size_t n, bool is_on)
 {
 	for (; n--; p += 2 * PIECE) {
 		fake_touch(p, PIECE);
@@ -231,40 +214,30 @@ static void fill(char *p, size_t n)
 }
 
 /* So many granules, that far apart. */
-static void touch_apart(char *apart, size_t n)
+static void touch_apart(char *apart, size_t n, bool is_on)
 {
 	for (size_t i = 0; i < n; i++)
 		fake_touch(heap + i * (size_t)(apart - heap), PIECE);
 }
 
-static void touch_half(char *p, size_t n)
+static void touch_half(char *p, size_t n, bool is_on)
 {
 	fake_touch_half(p);
 }
 
-static void must_have_soon(char *p, size_t n)
+static void must_have_soon(char *p, size_t n, bool is_on)
 {
 	must(soon(is_pinned(p)), "it is not registered");
 }
 
-static void must_have(char *p, size_t n)
+static void must_have(char *p, size_t n, bool is_on)
 {
-	must(has_keys(p, n ? n : PIN_PAGE), "it is not in one memory region");
+	must(has_keys(p, n ? n : PIN_PAGE) == is_on, "in one memory region");
 }
 
-static void must_lack(char *p, size_t n)
+static void set_block(char *p, size_t n, bool is_on)
 {
-	must(!has_keys(p, n ? n : PIN_PAGE), "it is in one memory region");
-}
-
-static void use_block(char *p, size_t n)
-{
-	mark_block(p, n, true);
-}
-
-static void free_block(char *p, size_t n)
-{
-	mark_block(p, n, false);
+	mark_block(p, n, is_on);
 }
 
 /* Of sixteen granules that are 8 apart so many have keys with these rights. */
@@ -277,7 +250,7 @@ static bool have_keys(size_t n, unsigned access)
 	return !n;
 }
 
-static void must_be_alike(char *p, size_t n)
+static void must_be_alike(char *p, size_t n, bool is_on)
 {
 	unsigned access = case_skips("/") ? case_rights() : 0;
 
@@ -285,7 +258,7 @@ static void must_be_alike(char *p, size_t n)
 }
 
 /* So many bytes are registered meanwhile at most, in so many memory regions. */
-static void have_child(char *most, size_t live)
+static void have_child(char *most, size_t live, bool is_on)
 {
 	must(in_child(ends_at_once) && bytes_at_fork <= (size_t)(most - heap) &&
 		     (!live || live_at_fork <= live),
@@ -293,31 +266,31 @@ static void have_child(char *most, size_t live)
 }
 
 static const struct case_word words[] = {{"eager", be_eager},
-					 {"unable", be_unable},
-					 {"able", be_able},
-					 {"stand", stop_clock},
-					 {"go", start_clock},
+					 {"unable", set_able},
+					 {"able", set_able, true},
+					 {"stand", set_clock, true},
+					 {"go", set_clock},
 					 {"hours", let_hours_pass},
 					 {"more_hours", let_more_hours_pass},
 					 {"look", look},
 					 {"finish", finish},
 					 {"change", change},
-					 {"pauses", must_pause},
-					 {"hurries", must_hurry},
+					 {"pauses", must_pause, true},
+					 {"hurries", must_pause},
 					 {"sleeps", must_sleep},
-					 {"span:", begin_span},
-					 {"grow:", add_to_span},
+					 {"span:", extend, true},
+					 {"grow:", extend},
 					 {"fill:", fill},
 					 {"touches:", touch_apart},
 					 {"half:", touch_half},
 					 {"soon:", must_have_soon},
-					 {"has:", must_have},
-					 {"lacks:", must_lack},
-					 {"block:", use_block},
-					 {"unblock:", free_block},
+					 {"has:", must_have, true},
+					 {"lacks:", must_have},
+					 {"block:", set_block, true},
+					 {"unblock:", set_block},
 					 {"islands:", must_be_alike},
 					 {"fork:", have_child},
-					 {NULL, NULL}};
+					 {NULL}};
 
 /* --- what is more than words ---------------------------------------------------------- */
 

@@ -135,26 +135,26 @@ static struct ibv_pd *pd, *next_pd;
 static bool is_gone;
 
 /* Before the first goes, or the next could get its address. */
-static void have_two(char *p, size_t n)
+static void have_two(char *p, size_t n, bool is_on)
 {
 	pd = new_pd();
 	pin_mr_deregister(reg(pd, heap, 64, RIGHTS));
 	next_pd = pin_ibverbs()->alloc_pd(fake_context());
 }
 
-static void disable(char *p, size_t n)
+static void disable(char *p, size_t n, bool is_on)
 {
 	is_gone = pin_domain_disarm(pd) == -ENOENT;
 }
 
-static void replace_pd(char *p, size_t n)
+static void replace_pd(char *p, size_t n, bool is_on)
 {
 	pin_domain_dealloc(pd);
 	pin_domain_notice(next_pd);
 	pin_mr_deregister(reg(next_pd, heap, 64, RIGHTS));
 }
 
-static void end_next(char *p, size_t n)
+static void end_next(char *p, size_t n, bool is_on)
 {
 	must(fake_verbs.live == 1 && !pin_domain_dealloc(next_pd), "the next is not right");
 }
@@ -169,19 +169,19 @@ static bool was_gone(void)
 #define PROXIES 4
 static struct pin_proxy *taken[PROXIES + 2];
 
-static void free_all(char *p, size_t n)
+static void free_all(char *p, size_t n, bool is_on)
 {
 	for (int i = 0; i < PROXIES + 2; i++)
 		pin_proxy_free(taken[i] ? taken[i] : pin_proxy_new());
 }
 
-static void take(char *p, size_t n)
+static void take(char *p, size_t n, bool is_on)
 {
 	taken[0] = pin_proxy_new();
 }
 
 /* The next two, and gives the first one back: it is the next again, but what follows is not. */
-static void take_two(char *p, size_t n)
+static void take_two(char *p, size_t n, bool is_on)
 {
 	struct pin_proxy *first = pin_proxy_new();
 
@@ -189,7 +189,7 @@ static void take_two(char *p, size_t n)
 	pin_proxy_free(first);
 }
 
-static void take_others(char *p, size_t n)
+static void take_others(char *p, size_t n, bool is_on)
 {
 	for (int i = 2; i < PROXIES + 2; i++) {
 		taken[i] = pin_proxy_new();
@@ -200,7 +200,7 @@ static void take_others(char *p, size_t n)
 
 /* --- races ---------------------------------------------------------------------------- */
 
-static void may_evict(char *p, size_t n)
+static void may_evict(char *p, size_t n, bool is_on)
 {
 	pin_evict_one(NULL, false);
 }
@@ -220,7 +220,7 @@ static const struct case_word words[] = {{"may_evict", may_evict}, {"two", have_
 					 {"disable", disable},	   {"replace_pd", replace_pd},
 					 {"end_next", end_next},   {"free_all", free_all},
 					 {"take_two", take_two},   {"take_others", take_others},
-					 {"take", take},	   {NULL, NULL}};
+					 {"take", take},	   {NULL}};
 
 static const struct race {
 	const char *name, *before, *call, *by, *after;

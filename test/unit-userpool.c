@@ -130,25 +130,25 @@ static struct pin_userpool *last_pool(void)
 }
 
 /* As long as the first number says, of such pages. */
-static void make_pool(char *p, size_t page_size)
+static void make_pool(char *p, size_t page_size, bool is_on)
 {
 	pools[pools[0] != NULL] = create((size_t)(p - heap), page_size, false);
 	must(was_left_alone, "what is being touched may be registered");
 }
 
 /* Addresses are in it from now on. */
-static void take_slice(char *p, size_t n)
+static void take_slice(char *p, size_t n, bool is_on)
 {
 	the_slice = heap = take(pools[0], (size_t)(p - heap));
 	must(the_slice, "there is none");
 }
 
-static void must_find(char *p, size_t n)
+static void must_find(char *p, size_t n, bool is_on)
 {
 	must(are_found(last_pool(), (size_t)(p - heap), n), "others are, or not all are");
 }
 
-static void must_refuse(char *p, size_t n)
+static void must_refuse(char *p, size_t n, bool is_on)
 {
 	must(pin_userpool_alloc(last_pool(), (size_t)(p - heap), 0, &the_slice) == -EFBIG,
 	     "it does not");
@@ -163,13 +163,13 @@ static int look_at(struct ibv_mr *mr)
 }
 
 /* Memory regions end on borders of pages. */
-static void must_end(char *p, size_t n)
+static void must_end(char *p, size_t n, bool is_on)
 {
 	page = (size_t)(p - heap);
 	fake_for_each_mr(case_pd(), look_at);
 }
 
-static void destroy(char *p, size_t n)
+static void destroy(char *p, size_t n, bool is_on)
 {
 	must(!the_slice || !pin_userpool_free(pools[0], the_slice), "it is no slice");
 	for (size_t i = 0; i < 2; i++)
@@ -203,7 +203,7 @@ static void failures(void)
 #define RESERVE (9 * PIECE) /* no multiple of threads or cells */
 
 /* If there is memory. */
-static void set_reserve(char *p, size_t n)
+static void set_reserve(char *p, size_t n, bool is_on)
 {
 	pin_options.prealloc = RESERVE;
 	fake_kernel.keeps_memory = false;
@@ -233,14 +233,14 @@ static bool is_pinned_by(unsigned n)
 }
 
 /* The reserve is touched, and nothing else; from now on addresses are in it. */
-static void move_to_reserve(char *p, size_t n)
+static void move_to_reserve(char *p, size_t n, bool is_on)
 {
 	must(made && taken == 1 && given == 1, "it is taken %u times, given %u", taken, given);
 	must(is_resident(made, RESERVE) && !is_resident(heap + PIECE, PIECE), "it is touched");
 	heap = made;
 }
 
-static void must_be_pinned(char *p, size_t n)
+static void must_be_pinned(char *p, size_t n, bool is_on)
 {
 	must(taken == 1 && is_pinned_by((unsigned)(p - heap)), "taken %u times", taken);
 }
@@ -391,7 +391,7 @@ static const struct case_word words[] = {
 	{"all:", must_find},	     {"refuses:", must_refuse},
 	{"ends:", must_end},	     {"destroy", destroy},
 	{"reserve:", set_reserve},   {"there", move_to_reserve},
-	{"pinned:", must_be_pinned}, {NULL, NULL}};
+	{"pinned:", must_be_pinned}, {NULL}};
 
 /* An adapter that takes so much, a pool of so much, and slices: how many. */
 #define ADAPTER(most, n_bytes, slices, n_live)                                                 \
