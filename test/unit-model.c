@@ -49,6 +49,7 @@ struct actor {
 	unsigned long steps;
 	struct ibv_context *context;
 	struct ibv_pd *pd;
+	bool is_closed;	 /* what is registered in it is gone, and can be given back */
 	bool is_limited; /* perhaps, to fewer rights than look-ups ask for */
 	struct held held[HELD];
 	struct looked_up looked_up[LOOKED_UP];
@@ -159,18 +160,12 @@ static bool is_passed(const struct ibv_mr *mr)
 /* Most often such as all ask for. */
 static unsigned some_rights(struct actor *actor)
 {
-	static const unsigned rights[] = {7,
-					  7,
-					  15,
-					  15,
-					  0,
-					  1,
-					  4,
-					  9,
-					  1 | IBV_ACCESS_MW_BIND,
-					  7 | IBV_ACCESS_RELAXED_ORDERING};
+	static const unsigned char rights[] = {7, 7, 15, 15, 0, 1, 4, 9};
+	unsigned i = below(actor, PIN_ARRAY_SIZE(rights) + 2);
 
-	return rights[below(actor, PIN_ARRAY_SIZE(rights))];
+	if (i >= PIN_ARRAY_SIZE(rights))
+		return i % 2 ? 1 | IBV_ACCESS_MW_BIND : 7 | IBV_ACCESS_RELAXED_ORDERING;
+	return rights[i];
 }
 
 static void do_register(struct actor *actor, struct held *held)
@@ -191,9 +186,11 @@ static void do_register(struct actor *actor, struct held *held)
 
 static void do_deregister(struct actor *actor, struct held *held)
 {
+	bool is_gone = actor->is_closed && held->pd == actor->pd;
+
 	if (!held->mr)
 		return;
-	count_wrong(actor, !usable(held));
+	count_wrong(actor, !is_gone && !usable(held));
 	count_wrong(actor, pin_mr_deregister(held->mr) != 0);
 	held->mr = NULL;
 }
@@ -271,7 +268,7 @@ static void do_replace(struct actor *actor)
 
 static void begin(struct actor *actor)
 {
-	actor->is_limited = false;
+	actor->is_limited = actor->is_closed = false;
 	actor->context = fake_context_new();
 	actor->pd = pin_ibverbs()->alloc_pd(actor->context);
 	pin_domain_notice(actor->pd);
@@ -296,19 +293,6 @@ static void deregister_all(struct actor *actor, bool passed_only)
 	}
 }
 
-/* Their memory regions are gone, or out of reach; what stands for them can be given back. */
-static void give_back(struct actor *actor)
-{
-	for (int i = 0; i < HELD; i++) {
-		struct held *held = &actor->held[i];
-
-		if (!held->mr || held->pd != actor->pd)
-			continue;
-		count_wrong(actor, pin_mr_deregister(held->mr) != 0);
-		held->mr = NULL;
-	}
-}
-
 static void end(struct actor *actor)
 {
 	counted_denials = 0;
@@ -317,7 +301,8 @@ static void end(struct actor *actor)
 		/* With the device's context go all memory regions, whoever uses them. */
 		deregister_all(actor, true);
 		pin_domain_close(actor->context);
-		give_back(actor);
+		actor->is_closed = true;
+		deregister_all(actor, false);
 	} else {
 		if (holds_any(actor))
 			count_wrong(actor, pin_domain_dealloc(actor->pd) != EBUSY);
