@@ -2,13 +2,15 @@
 /*
  * Bounds on how much is registered, and how often: little more than the memory that is in use
  * or resident, however requests cross borders; and repeated requests cost nothing. Uses an
- * adapter that makes resident what it pins, as the kernel does.
+ * adapter that makes resident what it pins, as the kernel does. And the cells that the heap is
+ * registered ahead in: their borders lie between blocks.
  */
 #include <config.h>
 
 #include "regpool/choice.h"
 #include "regpool/keys.h"
 #include "regpool/state.h"
+#include "test/blocks.h"
 #include "test/counted.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
@@ -19,12 +21,132 @@
 #define HELD   16
 
 static char *heap; /* a span of its own for each trial */
-static unsigned random_state;
+static unsigned random_state = 1;
 
 static size_t below(size_t n)
 {
 	return ((size_t)rand_r(&random_state) << 16 ^ (size_t)rand_r(&random_state)) % n;
 }
+
+/* --- cells ---------------------------------------------------------------------------- */
+
+#define SPAN_LENGTH (96 * CELL)
+#define PAGES	    (SPAN_LENGTH / PIN_UNIT)
+
+static struct pin_span *span;
+
+/* Ended by one with no pages. */
+static struct {
+	size_t first, n;
+	bool in_use;
+} blocks[PAGES + 1];
+
+/* Blocks of 1 to `most` pages, one behind the other, a quarter of which has been freed. */
+static void fill(size_t most)
+{
+	size_t i = 0, n;
+
+	for (size_t at = 0; at < PAGES; at += n, i++) {
+		n = 1 + below(most);
+		n = n < PAGES - at ? n : PAGES - at;
+		blocks[i].in_use = below(4);
+		mark_block(heap + at * PIN_UNIT, n * PIN_UNIT, blocks[i].in_use);
+		blocks[i].first = at;
+		blocks[i].n = n;
+	}
+	blocks[i].n = 0;
+}
+
+/* Blocks in use that no cell has whole. */
+static unsigned cut(const struct pin_range *cells, size_t n_cells)
+{
+	unsigned n = 0;
+
+	for (size_t i = 0, at = n_cells; blocks[i].n; i++) {
+		uintptr_t start = (uintptr_t)heap + blocks[i].first * PIN_UNIT;
+
+		while (at && cells[at - 1].end <= start)
+			at--;
+		n += blocks[i].in_use && !(at && cells[at - 1].start <= start &&
+					   cells[at - 1].end >= start + blocks[i].n * PIN_UNIT);
+	}
+	return n;
+}
+
+/* The longest cell that has more than one block. */
+static size_t longest(const struct pin_range *cells, size_t n_cells)
+{
+	size_t most = 0;
+
+	for (size_t i = 0; i < n_cells; i++) {
+		struct pin_range last = pin_block_at_or_below(cells[i].end - 1, cells[i].start);
+		size_t length = pin_range_length(cells[i]);
+
+		if (last.start != cells[i].start)
+			most = length > most ? length : most;
+	}
+	return most;
+}
+
+static void followed(size_t most)
+{
+	static struct pin_range cells[PAGES + 1];
+	struct pin_cells it = pin_cells_of(span, CELL);
+	uintptr_t end = (uintptr_t)heap + SPAN_LENGTH;
+	size_t n = 0;
+	bool meet = true;
+
+	fill(most);
+	for (; pin_cells_next(&it, &cells[n]); end = cells[n++].start)
+		meet &= cells[n].end == end && cells[n].start < end;
+	ok(meet && end == (uintptr_t)heap, "cells leave no page out, and have none twice");
+	ok(!cut(cells, n), "no cell ends within a block of up to %zu pages: %u", most,
+	   cut(cells, n));
+	ok(n <= 2 * SPAN_LENGTH / CELL + 1 && longest(cells, n) < CELL + PIN_GRANULE,
+	   "%zu cells, with several blocks of %zu MiB at most", n, longest(cells, n) / PIN_MIB);
+	for (size_t i = 0; blocks[i].n; i++)
+		pin_page_set_kind(pin_page_of(heap) + (uint32_t)blocks[i].first, PIN_KIND_NONE);
+}
+
+/* Small blocks have pages of their own, and no cell is made for them. */
+static void small(void)
+{
+	struct pin_cells it = pin_cells_of(span, CELL);
+	struct pin_range cell;
+	unsigned wrong = 0;
+
+	for (uint32_t i = 0; i < PAGES; i++)
+		pin_page_set_kind(pin_page_of(heap) + i, PIN_KIND_SMALL);
+	while (pin_cells_next(&it, &cell))
+		wrong += cell.start > (uintptr_t)heap && (cell.start - pin_reserve.base) % CELL;
+	ok(!wrong, "among small blocks cells have their size: %u do not", wrong);
+	for (uint32_t i = 0; i < PAGES; i++)
+		pin_page_set_kind(pin_page_of(heap) + i, PIN_KIND_NONE);
+}
+
+static void sizes(void)
+{
+	size_t cell = pin_choice_cell_size(SIZE_MAX);
+
+	ok(cell > PIECE - 1 && SPAN_LENGTH / cell <= 1024 && SPAN_LENGTH / cell >= 256,
+	   "a heap has about 512 cells: %zu", SPAN_LENGTH / cell);
+	ok(pin_choice_cell_size(8 * cell - 1) == cell / 2,
+	   "a cell is an eighth of what may be registered at most");
+	ok(pin_choice_cell_size(0) == PIN_GRANULE, "but a granule at least");
+}
+
+static void cells(void)
+{
+	static const size_t most[] = {1, 16, 300, 700, 3000, 10000, 100000};
+
+	heap = grow(&span, SPAN_LENGTH);
+	sizes();
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(most); i++)
+		followed(most[i]);
+	small();
+}
+
+/* --- registrations -------------------------------------------------------------------- */
 
 struct request {
 	char *addr;
@@ -53,8 +175,7 @@ static size_t touched_bytes(void)
 
 static struct ibv_pd *begin(unsigned seed)
 {
-	struct pin_span *span = NULL;
-
+	span = NULL;
 	random_state = seed;
 	heap = grow(&span, LENGTH);
 	return new_pd();
@@ -74,31 +195,41 @@ static size_t used_bytes(struct ibv_pd *pd)
 	return n;
 }
 
+static struct ibv_mr *held[HELD];
+
+/* The next one, or none, in place of another. */
+static void hold(unsigned slot, struct ibv_mr *mr)
+{
+	if (held[slot])
+		pin_mr_deregister(held[slot]);
+	held[slot] = mr;
+}
+
+static void drop_all(void)
+{
+	for (unsigned i = 0; i < HELD; i++)
+		hold(i, NULL);
+}
+
 /* The most that was registered beside what was used, as a multiple of what is in memory. */
 static double most_of(struct ibv_pd *pd, unsigned steps, bool grows, unsigned n_held)
 {
-	struct ibv_mr *held[HELD] = {NULL};
 	double most = 0, now;
 
 	for (unsigned i = 0; i < steps; i++) {
 		struct request request = some_request();
 		unsigned slot = i % HELD;
 
-		if (held[slot])
-			pin_mr_deregister(held[slot]);
+		hold(slot, NULL);
 		if (grows && below(4) == 0)
 			fake_touch(request.addr, request.length);
-		held[slot] = reg(pd, request.addr, request.length, RIGHTS);
-		if (slot >= n_held) {
-			pin_mr_deregister(held[slot]);
-			held[slot] = NULL;
-		}
+		hold(slot, reg(pd, request.addr, request.length, RIGHTS));
+		if (slot >= n_held)
+			hold(slot, NULL);
 		now = (double)(pin_state.registered - used_bytes(pd)) / (double)touched_bytes();
 		most = now > most ? now : most;
 	}
-	for (unsigned i = 0; i < HELD; i++)
-		if (held[i])
-			pin_mr_deregister(held[i]);
+	drop_all();
 	return most;
 }
 
@@ -158,19 +289,14 @@ static void counted(unsigned seed)
 static unsigned made_by(struct ibv_pd *pd, const struct request *requests, unsigned rounds)
 {
 	unsigned before = fake_verbs.made;
-	struct ibv_mr *held[HELD] = {NULL};
 
 	for (unsigned i = 0; i < rounds * REQUESTS; i++) {
 		const struct request *request = &requests[i % REQUESTS];
-		struct ibv_mr **mr = &held[i % HELD];
 
-		if (*mr)
-			pin_mr_deregister(*mr);
-		*mr = reg(pd, request->addr, request->length, RIGHTS);
+		hold(i % HELD, NULL);
+		hold(i % HELD, reg(pd, request->addr, request->length, RIGHTS));
 	}
-	for (unsigned i = 0; i < HELD; i++)
-		if (held[i])
-			pin_mr_deregister(held[i]);
+	drop_all();
 	return fake_verbs.made - before;
 }
 
@@ -193,19 +319,19 @@ static void repeated(unsigned seed)
 static void nested(void)
 {
 	struct ibv_pd *pd = begin(1);
-	struct ibv_mr *held[100], *again[100];
+	struct ibv_mr *first[100], *again[100];
 	uint64_t created;
 
 	fake_touch(heap, LENGTH);
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(held); i++)
-		held[i] = reg(pd, heap, (i + 1) * PIN_PAGE, RIGHTS);
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(first); i++)
+		first[i] = reg(pd, heap, (i + 1) * PIN_PAGE, RIGHTS);
 	created = pin_state.created;
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(held); i++)
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(first); i++)
 		again[i] = reg(pd, heap, (i + 1) * PIN_PAGE, RIGHTS);
-	ok(fake_verbs.live == PIN_ARRAY_SIZE(held) && pin_state.created == created,
+	ok(fake_verbs.live == PIN_ARRAY_SIZE(first) && pin_state.created == created,
 	   "a hundred memory regions that begin at the same address are in use, and serve");
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(held); i++)
-		if (pin_mr_deregister(held[i]) || pin_mr_deregister(again[i]))
+	for (size_t i = 0; i < PIN_ARRAY_SIZE(first); i++)
+		if (pin_mr_deregister(first[i]) || pin_mr_deregister(again[i]))
 			ok(false, "one is not deregistered");
 	pin_domain_dealloc(pd);
 }
@@ -216,7 +342,7 @@ int main(int argc, char **argv)
 
 	if (!lazy_pool())
 		return 99;
-	fake_verbs.max_mr_size = SIZE_MAX;
+	cells();
 	pin_options.max_pinned = 8 * LENGTH;
 	counted_install();
 	for (unsigned seed = 1; seed <= seeds; seed++)
