@@ -106,13 +106,13 @@ static void found(struct device *device)
 	ok(!memcmp(before, device->words, sizeof before), "hooking again changes nothing");
 }
 
+#define WORD(device, at, type) ((__typeof__(&type))(device)->words[at])
+
 static void used(struct device *device)
 {
-	int (*dereg)(struct ibv_mr *) = (int (*)(struct ibv_mr *))device->words[DEREG];
-	int (*dealloc)(struct ibv_pd *) = (int (*)(struct ibv_pd *))device->words[DEALLOC];
-	int (*rereg)(struct ibv_mr *, int, struct ibv_pd *, void *, size_t,
-		     int) = (int (*)(struct ibv_mr *, int, struct ibv_pd *, void *, size_t,
-				     int))device->words[REREG];
+	__typeof__(&their_dereg_mr) dereg = WORD(device, DEREG, their_dereg_mr);
+	__typeof__(&their_dealloc_pd) dealloc = WORD(device, DEALLOC, their_dealloc_pd);
+	__typeof__(&their_rereg_mr) rereg = WORD(device, REREG, their_rereg_mr);
 	struct ibv_pd *pd = pin_ibverbs()->alloc_pd(&device->extended.context);
 	char *heap = grow(&span, PIECE);
 	static char foreign[100];
@@ -128,11 +128,11 @@ static void used(struct device *device)
 		   reregistered == 1,
 	   "ibv_rereg_mr of a real MR does");
 	ok(dealloc(pd) == EBUSY && !deallocated, "a PD with a proxy is busy");
-	ok(!dereg(mr) && !deregistered, "deregistering a proxy does not call the provider");
-	ok(dereg(mr) == EINVAL, "deregistering it twice is refused");
-	ok(!dereg(real) && deregistered == 1, "the provider deregisters a real MR");
-	ok(!fake_verbs.live, "the heap's went when the PD was to be deallocated");
-	ok(!dealloc(pd) && !fake_verbs.live, "the PD can be deallocated");
+	ok(!dereg(mr) && !deregistered && dereg(mr) == EINVAL,
+	   "deregistering a proxy does not call the provider, and twice is refused");
+	ok(!dereg(real) && deregistered == 1 && !fake_verbs.live,
+	   "the provider deregisters a real MR; the heap's went when the PD was to go");
+	ok(!dealloc(pd), "the PD can be deallocated");
 	pd = pin_ibverbs()->alloc_pd(&device->extended.context);
 	ok(!dealloc(pd) && deallocated == 1, "an unknown PD is deallocated by the provider");
 }

@@ -22,28 +22,25 @@
 
 /* --- what threads share ------------------------------------------------------------- */
 
-static void *note_lane(void *seen)
+static _Atomic unsigned seen[PIN_LANES];
+
+static void *note_lane(void *number)
 {
-	((unsigned *)seen)[pin_lane()]++;
+	seen[pin_lane()]++;
 	return NULL;
 }
 
 /* Before any other thread registers. */
 static void lanes(void)
 {
-	unsigned seen[PIN_LANES] = {0}, alone = 0;
-	pthread_t threads[PIN_LANES];
+	unsigned alone = 0;
 
-	for (unsigned i = 0; i < PIN_LANES; i++)
-		pthread_create(&threads[i], NULL, note_lane, seen);
-	for (unsigned i = 0; i < PIN_LANES; i++)
-		pthread_join(threads[i], NULL);
+	in_threads(PIN_LANES, note_lane);
 	for (unsigned i = 0; i < PIN_LANES; i++)
 		alone += seen[i] == 1;
 	ok(alone == PIN_LANES && pin_lanes() == PIN_LANES, "%u threads have lanes of their own",
 	   alone);
-	pthread_create(threads, NULL, note_lane, seen);
-	pthread_join(threads[0], NULL);
+	in_threads(1, note_lane);
 	ok(pin_lanes() == PIN_LANES, "one more shares a lane");
 }
 
@@ -166,29 +163,25 @@ static __attribute__((unused)) void lines_in_common(void)
 	pin_domain_dealloc(shared_pd);
 }
 
-static void *give_up(void *mr)
+static struct ibv_mr *handed;
+
+static void *give_up(void *number)
 {
-	return (void *)(uintptr_t)pin_mr_deregister(mr);
+	return (void *)(uintptr_t)pin_mr_deregister(handed);
 }
 
 /* Each thread has another lane, and none of them takes from the lists it fills. */
 static void handed_over(void)
 {
 	uintptr_t lowest = UINTPTR_MAX, highest = 0;
-	bool good = true;
 
 	for (int i = 0; i < 1000; i++) {
-		struct ibv_mr *mr = reg(case_pd(), heap, 64, RIGHTS);
-		pthread_t thread;
-		void *error;
-
-		lowest = (uintptr_t)mr < lowest ? (uintptr_t)mr : lowest;
-		highest = (uintptr_t)mr > highest ? (uintptr_t)mr : highest;
-		pthread_create(&thread, NULL, give_up, mr);
-		pthread_join(thread, &error);
-		good &= !error;
+		handed = reg(case_pd(), heap, 64, RIGHTS);
+		lowest = (uintptr_t)handed < lowest ? (uintptr_t)handed : lowest;
+		highest = (uintptr_t)handed > highest ? (uintptr_t)handed : highest;
+		must(!in_threads(1, give_up), "one is not deregistered");
 	}
-	must(good && highest - lowest < 32 * PIN_KIB, "proxies have %zu KiB",
+	must(highest - lowest < 32 * PIN_KIB, "proxies have %zu KiB",
 	     (size_t)(highest - lowest) / PIN_KIB);
 }
 
@@ -231,11 +224,11 @@ static void have_child(void)
 /* --- cases ---------------------------------------------------------------------------- */
 
 /* All sets of rights that there are, and those that verbs refuse. */
-#define EACH_SET(X)                                                                       \
-	X("-")                                                                            \
-	X("r") X("l") X("lr") X("lw") X("la") X("lrw") X("lra") X("lwa") X("lrwa") X("o") \
-		X("ro") X("lo") X("lro") X("lwo") X("lao") X("lrwo") X("lrao") X("lwao")  \
-			X("lrwao")
+#define EACH_SET(X)                                                                        \
+	X("-")                                                                             \
+	X("r")                                                                             \
+	X("l") X("lr") X("lw") X("la") X("lrw") X("lra") X("lwa") X("lrwa") X("o") X("ro") \
+		X("lo") X("lro") X("lwo") X("lao") X("lrwo") X("lrao") X("lwao") X("lrwao")
 #define EACH_REFUSED(X) X("w") X("a") X("rw") X("ra") X("wa") X("rwa")
 #define TWICE(set)	"a=0,100/" set " b=100,100/" set " a~b -a -b "
 #define CHANGED(set)	"a>/" set " "
