@@ -7,12 +7,12 @@
 
 #include "allocator/os.h"
 #include "regpool/state.h"
+#include "test/beside.h"
+#include "test/cases.h"
+#include "test/fake-kernel.h"
 #include "test/spans.h"
-#include "test/tap.h"
 
-#include <errno.h>
 #include <linux/mempolicy.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -21,16 +21,10 @@ bool __real_pin_os_prefer_node(uint32_t node);
 
 #define NONE -1
 
-static uint32_t here;			   /* the node this program is on */
 static bool has_own;			   /* the process has a policy of its own */
 static _Atomic unsigned looked;		   /* for nodes, how often */
 static _Thread_local int preferred = NONE; /* by this thread */
 static _Atomic unsigned on_its_node, elsewhere, nowhere; /* registrations */
-
-uint32_t __wrap_pin_os_node(void)
-{
-	return here;
-}
 
 bool __wrap_pin_os_has_nodes(void)
 {
@@ -109,97 +103,83 @@ static void install(void)
 	pin_ibverbs_replace(&table);
 }
 
-#define LENGTH (4 * PIECE)
+/* --- words ---------------------------------------------------------------------------- */
+
+static char *near, *far;
 
 /* In a span of its own, as another node's memory is. */
 static char *span_on(uint32_t node)
 {
 	struct pin_span *span = NULL;
-	char *p = span_grow(&span, LENGTH, node);
 
-	return p;
+	return span_grow(&span, 4 * PIECE, node);
 }
 
-static void begin(void)
+static void move(char *p, size_t n, bool is_on)
 {
-	on_its_node = elsewhere = nowhere = 0;
+	heap = is_on ? far : near;
 }
 
-static void asked_for(char *near, char *far)
+/* This thread's. */
+static void set_policy(char *p, size_t n, bool is_on)
 {
-	struct ibv_pd *pd = new_pd();
-	struct ibv_mr *one, *other;
-
-	begin();
-	here = 0;
-	one = reg(pd, far, 64, RIGHTS);
-	other = reg(pd, near, 64, RIGHTS);
-	ok(on_its_node >= 2 && !elsewhere && !nowhere,
-	   "a request registers on the node of the thread that made the heap grow");
-	ok(preferred == NONE, "afterwards the thread has its previous policy");
-	pin_mr_deregister(one);
-	pin_mr_deregister(other);
-	pin_domain_dealloc(pd);
-	pd = new_pd();
-	fake_verbs.fail_next = 1;
-	fake_verbs.fail_errno = EINVAL;
-	one = reg(pd, far, 64, RIGHTS);
-	ok(preferred == NONE, "it also has it if the registration failed");
-	if (one)
-		pin_mr_deregister(one);
-	pin_domain_dealloc(pd);
+	has_own = is_on;
+	preferred = is_on ? 5 : NONE;
 }
 
-static void policy_of_its_own(char *far)
+static void begin_registrar(char *p, size_t n, bool is_on)
 {
-	struct ibv_pd *pd = new_pd();
-	struct ibv_mr *mr;
-
-	begin();
-	has_own = true;
-	preferred = 5;
-	mr = reg(pd, far, 64, RIGHTS);
-	ok(elsewhere == 1 && preferred == 5, "a thread's own policy is not changed");
-	preferred = NONE;
-	has_own = false;
-	pin_mr_deregister(mr);
-	pin_domain_dealloc(pd);
-}
-
-static void ahead(char *near)
-{
-	struct ibv_pd *pd;
-	struct ibv_mr *mr;
-
-	memset(span_on(7), 1, LENGTH);
-	memset(near, 1, PIECE);
+	fake_touch(span_on(7), PIECE);
+	fake_touch(near, PIECE);
 	pin_options.mode = PIN_MODE_EAGER;
-	begin();
-	pd = new_pd();
-	mr = reg(pd, near, 64, RIGHTS);
-	for (int i = 0; i < 5000 && on_its_node < 2; i++)
-		usleep(1000);
-	ok(on_its_node >= 2 && !elsewhere && !nowhere,
-	   "the registrar registers on that node, too");
-	pin_mr_deregister(mr);
-	pin_domain_dealloc(pd);
 }
 
-int main(void)
+/* So many registrations, or more, each on the node of its memory; none has left its policy. */
+static void must_be_near(char *p, size_t n, bool is_on)
 {
-	char *near, *far;
+	must(soon(on_its_node >= n) && !elsewhere && !nowhere, "%u are, %u elsewhere",
+	     on_its_node, elsewhere + nowhere);
+	must(preferred == NONE && looked == 1, "nodes were looked up %u times", looked);
+}
 
-	ok(lazy_pool(), "initialised");
+/* The one that it has set, also meanwhile; or none. */
+static void must_prefer(char *p, size_t n, bool is_on)
+{
+	must(is_on ? elsewhere == 1 && preferred == 5 : preferred == NONE, "it is %d",
+	     preferred);
+}
+
+static const struct case_word words[] = {{"near", move},
+					 {"far", move, true},
+					 {"own", set_policy, true},
+					 {"kept", must_prefer, true},
+					 {"none", must_prefer},
+					 {"registrar", begin_registrar},
+					 {"on_its_node:", must_be_near},
+					 {NULL}};
+
+static const struct test_case cases[] = {
+	{"a request registers on the node of the thread that made the heap grow",
+	 "far a=0,64 near b=0,64 on_its_node:0,2"},
+	{"the thread has its policy again if the registration failed",
+	 "far fail:1,EINVAL a=0,64?any none"},
+	{"a thread's own policy is not changed", "own far a=0,64 kept"},
+	{"the registrar registers on that node, too", "registrar near a=0,64 on_its_node:0,3"},
+};
+
+int main(int argc, char **argv)
+{
+	if (!lazy_pool())
+		return 99;
+	fake_kernel.keeps_memory = true;
 	install();
-	near = span_on(0);
+	heap = near = span_on(0);
 	far = span_on(3);
-	ok(pin_span_find(far, 1)->node == 3,
-	   "a span knows the node of the thread that made the heap grow");
-	ok(!looked, "memory nodes are not looked up before the first registration");
-	asked_for(near, far);
-	policy_of_its_own(far);
-	ahead(near);
-	ok(looked == 1, "memory nodes were looked up once");
+	more_words = words;
+	ok(pin_span_find(far, 1)->node == 3 && !looked,
+	   "a span knows the node of the thread that made the heap grow; others are not looked "
+	   "up");
+	run_cases(cases, PIN_ARRAY_SIZE(cases), argv);
 	asked_of_kernel();
 	return done_testing();
 }
