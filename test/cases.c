@@ -711,7 +711,7 @@ static void run_words(void)
 {
 	struct lines lines;
 
-	alarm(100);
+	alarm(300);
 	if (current->says)
 		lines = lines_begin();
 	*pd_at('P') = new_pd();
