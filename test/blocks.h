@@ -9,6 +9,7 @@
 #include "allocator/span.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* As pin_span_grow(), with the lock that it needs. */
 static inline char *span_grow(struct pin_span **span, size_t n_bytes, uint32_t node)
@@ -29,6 +30,11 @@ static inline void mark_block(const void *p, size_t n_bytes, bool in_use)
 	pin_page_set_length(page, pin_pages_for(n_bytes));
 	pin_page_set_kind(page, PIN_KIND_LARGE);
 	pin_page_set_state(page, in_use ? PIN_STATE_TAKEN : PIN_STATE_FREE);
+}
+
+static inline bool is_filled(const char *p, char value, size_t n)
+{
+	return *p == value && !memcmp(p, p + 1, n - 1);
 }
 
 /* Right behind each other. What is before them, in holes, is left. */

@@ -84,13 +84,13 @@ static bool is_pinned(const void *addr)
 }
 
 /* The thread has made a pass over the whole heap since, and waits. */
-static void let_it_finish(void)
+static void let_it_finish(char *p, size_t n, bool is_on)
 {
 	for (int i = 0; i < 2; i++) {
-		unsigned n = n_waits;
+		unsigned waits = n_waits;
 
 		pin_state_changed();
-		soon(n_waits != n);
+		soon(n_waits != waits);
 	}
 }
 
@@ -99,7 +99,7 @@ static void let_hours_pass(char *p, size_t n, bool is_on)
 {
 	for (int i = 1; i <= 3; i++) {
 		stands_at_ns = __real_pin_os_now_ns() + (uint64_t)i * HOUR_NS;
-		let_it_finish();
+		let_it_finish(p, 0, true);
 	}
 	stands_at_ns = 0;
 }
@@ -116,7 +116,7 @@ static unsigned count_threads(void)
 }
 
 /* It has looked once since, from the beginning. */
-static void let_it_look(void)
+static void let_it_look(char *p, size_t n, bool is_on)
 {
 	for (int i = 0; i < 2; i++) {
 		unsigned looks = fake_kernel.looks;
@@ -132,7 +132,7 @@ static void let_more_hours_pass(char *p, size_t n, bool is_on)
 	static uint64_t hours = 3;
 
 	stands_at_ns = __real_pin_os_now_ns() + ++hours * HOUR_NS;
-	let_it_finish();
+	let_it_finish(p, 0, true);
 }
 
 /* --- fork() --------------------------------------------------------------------------- */
@@ -170,16 +170,6 @@ static void set_clock(char *p, size_t n, bool is_on)
 	stands_at_ns = is_on ? __real_pin_os_now_ns() + HOUR_NS : 0;
 }
 
-static void look(char *p, size_t n, bool is_on)
-{
-	let_it_look();
-}
-
-static void finish(char *p, size_t n, bool is_on)
-{
-	let_it_finish();
-}
-
 static void change(char *p, size_t n, bool is_on)
 {
 	pin_state_changed();
@@ -209,7 +199,7 @@ static void fill(char *p, size_t n, bool is_on)
 {
 	for (; n--; p += 2 * PIECE) {
 		fake_touch(p, PIECE);
-		let_it_look();
+		let_it_look(p, 0, true);
 	}
 }
 
@@ -272,8 +262,8 @@ static const struct case_word words[] = {{"eager", be_eager},
 					 {"go", set_clock},
 					 {"hours", let_hours_pass},
 					 {"more_hours", let_more_hours_pass},
-					 {"look", look},
-					 {"finish", finish},
+					 {"look", let_it_look},
+					 {"finish", let_it_finish},
 					 {"change", change},
 					 {"pauses", must_pause, true},
 					 {"hurries", must_pause},
@@ -301,7 +291,7 @@ static unsigned n_followed(char *p, size_t length, unsigned moves)
 
 	for (unsigned i = 0; i < moves; i++) {
 		mark_block(p + i * PIN_PAGE, length, true);
-		let_it_finish();
+		let_it_finish(p, 0, true);
 		n += has_keys(p + i * PIN_PAGE, length);
 		mark_block(p + i * PIN_PAGE, length, false);
 	}

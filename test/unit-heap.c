@@ -22,11 +22,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static bool is_zero(const char *p, size_t n)
-{
-	return !p[0] && !memcmp(p, p + 1, n - 1);
-}
-
 static size_t resident(const char *p, size_t n)
 {
 	uint32_t found;
@@ -52,7 +47,7 @@ static void zeroes_at_end(void)
 	ok(q == p && resident(q + n, more) < more / PIN_PAGE / 8,
 	   "calloc does not touch memory that was never used: %zu pages",
 	   resident(q + n, more));
-	ok(is_zero(q, n + more), "calloc clears the part that was used before");
+	ok(is_filled(q, 0, n + more), "calloc clears the part that was used before");
 	p = calloc(1, n + 2 * more);
 	ok(p > q && resident(p, n) < n / PIN_PAGE / 4,
 	   "calloc clears nothing beyond the memory used before");
@@ -235,7 +230,7 @@ static bool zeroes_in_two_spans(void)
 	for (size_t i = 0; i < n; i++)
 		free(blocks[i]);
 	for (size_t i = 0; i < n; i++)
-		dirty += !is_zero(calloc(1, size), size);
+		dirty += !is_filled(calloc(1, size), 0, size);
 	return n > 50 && n < 1000 && !dirty;
 }
 
@@ -279,8 +274,7 @@ static void borders(void)
 			}
 		}
 	ok(!wrong, "sizes at each border have a block of that size or none: %u", wrong);
-	ok(*guard == 0x3c && !memcmp(guard, guard + 1, PIN_UNIT * 8 - 1),
-	   "and no other block is touched");
+	ok(is_filled(guard, 0x3c, PIN_UNIT * 8), "and no other block is touched");
 	free(guard);
 }
 

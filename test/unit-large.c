@@ -86,11 +86,6 @@ static void freed(void)
 	free(wall);
 }
 
-static bool is_filled(const char *p, char value, size_t n)
-{
-	return *p == value && !memcmp(p, p + 1, n - 1);
-}
-
 static void in_place(void)
 {
 	char *b[4];

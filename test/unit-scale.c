@@ -45,23 +45,15 @@ void before_step(void)
 	n_steps++;
 }
 
-int step_lock(pthread_mutex_t *lock)
-{
-	n_steps++;
-	return (pthread_mutex_lock)(lock);
-}
-
-int step_wrlock(pthread_rwlock_t *lock)
-{
-	n_steps++;
-	return (pthread_rwlock_wrlock)(lock);
-}
-
-int step_rdlock(pthread_rwlock_t *lock)
-{
-	n_steps++;
-	return (pthread_rwlock_rdlock)(lock);
-}
+#define LOCK(name, type, take)       \
+	int name(type *lock)         \
+	{                            \
+		n_steps++;           \
+		return (take)(lock); \
+	}
+LOCK(step_lock, pthread_mutex_t, pthread_mutex_lock)
+LOCK(step_wrlock, pthread_rwlock_t, pthread_rwlock_wrlock)
+LOCK(step_rdlock, pthread_rwlock_t, pthread_rwlock_rdlock)
 
 static char *cell(size_t i)
 {
