@@ -224,11 +224,12 @@ static void have_child(void)
 /* --- cases ---------------------------------------------------------------------------- */
 
 /* All sets of rights that there are, and those that verbs refuse. */
-#define EACH_SET(X)                                                                        \
-	X("-")                                                                             \
-	X("r")                                                                             \
-	X("l") X("lr") X("lw") X("la") X("lrw") X("lra") X("lwa") X("lrwa") X("o") X("ro") \
-		X("lo") X("lro") X("lwo") X("lao") X("lrwo") X("lrao") X("lwao") X("lrwao")
+#define EACH_SET(X)                                                                         \
+	X("-")                                                                              \
+	X("r")                                                                              \
+	X("l")                                                                              \
+	X("lr") X("lw") X("la") X("lrw") X("lra") X("lwa") X("lrwa") X("o") X("ro") X("lo") \
+		X("lro") X("lwo") X("lao") X("lrwo") X("lrao") X("lwao") X("lrwao")
 #define EACH_REFUSED(X) X("w") X("a") X("rw") X("ra") X("wa") X("rwa")
 #define TWICE(set)	"a=0,100/" set " b=100,100/" set " a~b -a -b "
 #define CHANGED(set)	"a>/" set " "
@@ -265,6 +266,7 @@ static const struct test_case cases[] = {
 	 "a=0,64 -a b=0,64/lrwm?rights -a!EINVAL"},
 	{"a PD with registrations is busy, and those of a closed device can be given back",
 	 "a=0,64 b=f,8 -P!EBUSY live=2 -a -P!EBUSY a=0,64 -a -b -P live=0 +P c=0,64 a#c close "
+	 "A=0,64!ENOMEM "
 	 "live=0 +Q Q:b=0,64 -Q!EBUSY -b -Q -c"},
 	{"what the adapter makes of a change stands for the proxy, or nothing changes",
 	 "+Q a=0,64 rereg:EOPNOTSUPP a>100,7!EOPNOTSUPP live=1 rereg:0 a>100,7 a>Q -P a>f,64 "
@@ -272,6 +274,8 @@ static const struct test_case cases[] = {
 	{"keys are found, to the byte, and are never evicted",
 	 "A=5,100 B=0,1 A~B B=0,0 B~A C=1g,0 D=1g,1 C~D disarm:P A=0,1 limit:1p C=1g,4!ENOMEM "
 	 "a=1g,4096?unpinned!ENOMEM B=0,1 A~B disarm:P live=0 C=1g,4 disarm:P disarm:P!ENOENT"},
+	{"what is in use when a PD is disabled can be evicted later",
+	 "a=0,64 A=0,64/lrw disarm:P -a evict live=0"},
 	GONE("an adapter has gone: a registration fails", "fail:1,EIO d=f,64!EIO"),
 	GONE("or a deregistration", "deny:EIO -c!EIO deny:0"),
 	GONE("or a change", "rereg:EIO c>0,64!EIO rereg:0"),
