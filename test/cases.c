@@ -367,7 +367,7 @@ static void drop(char *p, size_t n, bool is_on)
 
 /* --- libibverbs does not deregister --------------------------------------------------- */
 
-static int (*real_dereg_mr)(struct ibv_mr *mr);
+static const struct pin_ibverbs *real;
 static int denied_with;
 static uint32_t denied; /* the lkey of one, or 0 */
 
@@ -375,21 +375,15 @@ static int deny_dereg_mr(struct ibv_mr *mr)
 {
 	bool is_denied = denied_with && (!denied || mr->lkey == denied);
 
-	return is_denied ? denied_with : real_dereg_mr(mr);
+	return is_denied ? denied_with : real->dereg_mr(mr);
 }
 
 /* An error, for all; or with which one's memory region. */
 static void deny(char *p, size_t n, bool is_on)
 {
-	static struct pin_ibverbs table;
 	bool is_one = *at >= 'a' && *at <= 'z';
 
-	if (!real_dereg_mr) {
-		table = *pin_ibverbs();
-		real_dereg_mr = table.dereg_mr;
-		table.dereg_mr = deny_dereg_mr;
-		pin_ibverbs_replace(&table);
-	}
+	real = real ? real : replace_verbs(NULL, deny_dereg_mr);
 	denied = is_one ? mrs[*at++ - 'a'].lkey : 0;
 	denied_with = is_one ? EBUSY : error_number();
 }

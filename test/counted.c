@@ -6,6 +6,7 @@
 #include "regpool/ibverbs.h"
 #include "regpool/state.h"
 #include "test/fake-kernel.h"
+#include "test/spans.h"
 
 #include <errno.h>
 
@@ -36,8 +37,8 @@ static void count(const struct ibv_mr *mr, bool is_more)
 			n_pages -= !--n_regions[i];
 }
 
-static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-			  unsigned access)
+static struct ibv_mr *register_counted(struct ibv_pd *pd, void *addr, size_t length,
+				       uint64_t iova, unsigned access)
 {
 	struct ibv_mr *mr = fake->reg_mr_iova2(pd, addr, length, iova, access);
 
@@ -61,13 +62,7 @@ int counted_dereg(struct ibv_mr *mr)
 
 void counted_install(void)
 {
-	static struct pin_ibverbs table;
-
-	fake = pin_ibverbs();
-	table = *fake;
-	table.reg_mr_iova2 = reg;
-	table.dereg_mr = counted_dereg;
-	pin_ibverbs_replace(&table);
+	fake = replace_verbs(register_counted, counted_dereg);
 	fake_kernel.keeps_memory = true;
 }
 

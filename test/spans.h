@@ -37,6 +37,22 @@ static inline bool lazy_pool(void)
 	return !pin_reserve_init() && !pin_pages_init();
 }
 
+/* Puts these in front of functions of the stand-in; NULL: not of that. Returns what was there.
+ */
+static inline const struct pin_ibverbs *
+replace_verbs(__typeof__(((struct pin_ibverbs *)0)->reg_mr_iova2) reg_mr,
+	      int (*dereg_mr)(struct ibv_mr *mr))
+{
+	const struct pin_ibverbs *before = pin_ibverbs();
+	static struct pin_ibverbs table;
+
+	table = *before;
+	table.reg_mr_iova2 = reg_mr ? reg_mr : before->reg_mr_iova2;
+	table.dereg_mr = dereg_mr ? dereg_mr : before->dereg_mr;
+	pin_ibverbs_replace(&table);
+	return before;
+}
+
 /* Memory behind all there was in a span (NULL: one that begins), as if it was all taken. */
 static inline char *grow(struct pin_span **span, size_t n_bytes)
 {

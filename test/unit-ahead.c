@@ -310,9 +310,7 @@ static void moving(void)
 	must(n_followed(p + PIECE, length, 2) == 2, "it does not follow");
 }
 
-static struct pin_ibverbs verbs;
-static struct ibv_mr *(*real_reg_mr)(struct ibv_pd *pd, void *addr, size_t length,
-				     uint64_t iova, unsigned access);
+static const struct pin_ibverbs *real;
 static _Atomic bool is_held_up, may_go_on;
 
 static pthread_t main_thread;
@@ -325,18 +323,14 @@ static struct ibv_mr *slow_reg_mr(struct ibv_pd *its, void *addr, size_t length,
 		is_held_up = true;
 		soon(may_go_on);
 	}
-	return real_reg_mr(its, addr, length, iova, access);
+	return real->reg_mr_iova2(its, addr, length, iova, access);
 }
 
 static void beside(void)
 {
-	const struct pin_ibverbs *real = pin_ibverbs();
-
 	main_thread = pthread_self();
-	verbs = *real;
-	real_reg_mr = verbs.reg_mr_iova2;
-	verbs.reg_mr_iova2 = slow_reg_mr;
-	pin_ibverbs_replace(&verbs);
+	real = pin_ibverbs();
+	replace_verbs(slow_reg_mr, NULL);
 	case_do("touch:2c,1c change");
 	must(soon(is_held_up), "nothing is registered");
 	case_do("b=2c+20g,64 c=2c+41g-32,64 bytes=1c+4p");

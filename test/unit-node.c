@@ -93,16 +93,6 @@ static struct ibv_mr *reg_somewhere(struct ibv_pd *pd, void *addr, size_t length
 	return fake->reg_mr_iova2(pd, addr, length, iova, access);
 }
 
-static void install(void)
-{
-	static struct pin_ibverbs table;
-
-	fake = pin_ibverbs();
-	table = *fake;
-	table.reg_mr_iova2 = reg_somewhere;
-	pin_ibverbs_replace(&table);
-}
-
 /* --- words ---------------------------------------------------------------------------- */
 
 static char *near, *far;
@@ -172,7 +162,7 @@ int main(int argc, char **argv)
 	if (!lazy_pool())
 		return 99;
 	fake_kernel.keeps_memory = true;
-	install();
+	fake = replace_verbs(reg_somewhere, NULL);
 	heap = near = span_on(0);
 	far = span_on(3);
 	more_words = words;

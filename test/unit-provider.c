@@ -159,14 +159,11 @@ static int dereg_inside(struct ibv_mr *mr)
 
 static void pooled(void)
 {
-	struct pin_ibverbs table = *(theirs = pin_ibverbs());
 	char *heap = grow(&span, PIECE);
 	struct ibv_pd *pd = new_pd();
 	struct ibv_mr *mr;
 
-	table.reg_mr_iova2 = reg_inside;
-	table.dereg_mr = dereg_inside;
-	pin_ibverbs_replace(&table);
+	theirs = replace_verbs(reg_inside, dereg_inside);
 	inside = (struct ibv_mr *)(void *)(heap + PIECE - LARGEST);
 	mr = reg(pd, heap, 100, RIGHTS);
 	ok(pin_proxy_of(mr) && mr->lkey == inside->lkey && mr->length == 100 &&

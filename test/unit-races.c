@@ -91,9 +91,7 @@ static bool interrupted(const char *call, const char *by, unsigned n)
 
 /* --- a request within what another one registers -------------------------------------- */
 
-static struct pin_ibverbs verbs;
-static struct ibv_mr *(*real_reg_mr)(struct ibv_pd *pd, void *addr, size_t length,
-				     uint64_t iova, unsigned access);
+static const struct pin_ibverbs *real;
 
 /* The other thread runs once, while this one is here. */
 static struct ibv_mr *reg_mr_meanwhile(struct ibv_pd *its, void *addr, size_t length,
@@ -102,7 +100,7 @@ static struct ibv_mr *reg_mr_meanwhile(struct ibv_pd *its, void *addr, size_t le
 	takes_steps = true;
 	before_step();
 	takes_steps = false;
-	return real_reg_mr(its, addr, length, iova, access);
+	return real->reg_mr_iova2(its, addr, length, iova, access);
 }
 
 /* Whether a request waits for what another one registers. */
@@ -119,10 +117,7 @@ static bool waits(const char *request)
 
 static void within(void)
 {
-	verbs = *pin_ibverbs();
-	real_reg_mr = verbs.reg_mr_iova2;
-	verbs.reg_mr_iova2 = reg_mr_meanwhile;
-	pin_ibverbs_replace(&verbs);
+	real = replace_verbs(reg_mr_meanwhile, NULL);
 	must(waits("b=1g,192p"), "it does not wait for one that is not much larger");
 	case_do("a~b -a -b disarm:P");
 	must(!waits("b=1g,191p"), "it waits for one that is");
