@@ -166,8 +166,10 @@ static struct pin_proxy *taken[PROXIES + 2];
 
 static void free_all(char *p, size_t n, bool is_on)
 {
+	for (int i = 0; i < PROXIES + 2 && !taken[PROXIES + 1]; i++)
+		taken[i] = pin_proxy_new();
 	for (int i = 0; i < PROXIES + 2; i++)
-		pin_proxy_free(taken[i] ? taken[i] : pin_proxy_new());
+		pin_proxy_free(taken[i]);
 }
 
 static void take(char *p, size_t n, bool is_on)
