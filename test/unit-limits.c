@@ -148,7 +148,8 @@ static const struct test_case cases[] = {
 	 "mrs:4 " FULL("ENOMEM") FULL("EAGAIN") FULL("ENOSPC")
 		 FULL("EOVERFLOW") ".f,8 hold:4,1g,0,64 a=4g,64?unpinned!EOVERFLOW"},
 	{"what one adapter has no room for goes by what it has itself, or by locked memory",
-	 "+Q1 Q:.0,64 fail:1,ENOSPC .1g,64?unpinned fail:1,ENOMEM .2g,64?unpinned Qreg=1p "
+	 "+R -R +Q1 Q:.0,64 fail:1,ENOSPC .1g,64?unpinned fail:1,ENOMEM .2g,64?unpinned "
+	 "Qreg=1p "
 	 ".3g,64 fail:1,ENOSPC .4g,64 fail:1,ENOMEM .5g,64 Qreg=1p memlock:16g fail:1,ENOMEM "
 	 ".6g,64 Qreg=0"},
 	{"at a limit that is not told, as many are evicted as a call needs, and no more",
