@@ -608,7 +608,7 @@ static uint32_t key_of(char letter)
 static void do_letter(struct ibv_pd *pd)
 {
 	char name = *at++, what = *at++;
-	struct held *it = &mrs[name - 'a'];
+	struct held *it = &mrs[name < 'a' ? 0 : name - 'a'];
 	struct asked asked;
 
 	if (what == '=' && name < 'a') {
