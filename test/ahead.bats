@@ -11,20 +11,12 @@ setup_file() {
 
 setup() {
 	load helper
+	load scripts
 }
 
 # served KIB MIB CHANGES
 served() {
-	local word requests of n waited mib registered resident seen=0
-	succeeds PINALLOC_MAX_PINNED=none "$programs/rdma-ahead" "$@"
-	echo "$output"
-	while read -r word requests of n waited waited mib registered of resident; do
-		[ "$requests" -eq "$n" ]
-		[ "$waited" -le $((n / 10)) ]
-		[ "$registered" -le $((resident * 5 / 4)) ]
-		seen=$((seen + 1))
-	done <<< "$output"
-	[ "$seen" -eq 2 ]
+	succeeds PINALLOC_MAX_PINNED=none "$programs/rdma-script" "$(ahead "$@")"
 }
 
 @test "of buffers of 64 KiB, 1 MiB, 4 MiB and 64 MiB" {

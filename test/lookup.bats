@@ -10,12 +10,12 @@ setup_file() {
 
 setup() {
 	load helper
-	lookup=$programs/rdma-lookup
+	load scripts
 }
 
 # looked_up CASE [NAME=VALUE]
 looked_up() {
-	succeeds "${@:2}" "$lookup" "$1"
+	succeeds "${@:2}" "$programs/rdma-script" "${script[$1]}"
 }
 
 @test "each case of keys" {
@@ -25,7 +25,7 @@ looked_up() {
 		outside: pinalloc_lookup refuses memory that is not heap
 		edge PINALLOC_REGISTER=lazy: ranges across blocks have keys, ranges beyond the heap have none
 		enable: enable registers resident memory, disable deregisters it, and both can be repeated
-		rights PINALLOC_ACCESS=local,read: rights that memory regions cannot have are refused
+		few-rights PINALLOC_ACCESS=local,read: rights that memory regions cannot have are refused
 		dealloc: a domain with registrations is busy and usable, and can be deallocated without them
 		lazy PINALLOC_REGISTER=lazy: only requested memory is registered
 		off PINALLOC_REGISTER=off: no block has keys
@@ -34,11 +34,11 @@ looked_up() {
 
 @test "a program can get statistics and a report at any time" {
 	local called=$BATS_TEST_TMPDIR/called.json
-	succeeds "$lookup" report "$called"
+	succeeds "$programs/rdma-script" "$(reporting "$called")"
 	[ "$(figure "$called" .registration.mr_created)" -gt 0 ]
-	[ "$(figure "$called" .program)" = rdma-lookup ]
+	[ "$(figure "$called" .program)" = rdma-script ]
 }
 
 @test "without the library the functions are absent, and the program notices" {
-	run -3 adapted "$lookup" keys
+	run -3 adapted "$programs/rdma-script" "${script[keys]}"
 }

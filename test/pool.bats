@@ -10,43 +10,45 @@ setup_file() {
 
 setup() {
 	load helper
-	pool=$programs/rdma-pool
+	load scripts
 }
 
-# works CASE [NAME=VALUE]
+# works CASE [NAME=VALUE]: of the scripts, or of those with a callback.
 works() {
-	succeeds "${@:2}" "$pool" "$1"
+	local command=("$programs/rdma-script" "${script[$1]:-}")
+	[ -n "${script[$1]:-}" ] || command=("$programs/rdma-pool" "$1")
+	succeeds "${@:2}" "${command[@]}"
 	[ "$stderr" = '' ]
 }
 
 @test "each case of what works" {
 	rows works <<- 'END'
-		keys: slices have keys in each enabled domain, and nothing is registered for them
-		keys PINALLOC_REGISTER=lazy: nor with requests only
-		keys PINALLOC_HUGEPAGE=off: nor with small pages
+		slices: slices have keys in each enabled domain, and nothing is registered for them
+		slices PINALLOC_REGISTER=lazy: nor with requests only
+		slices PINALLOC_HUGEPAGE=off: nor with small pages
 		segments: on_segment is called before memory is handed out and before it goes, and may refuse
 		back: the heap gets the memory of a pool that is destroyed, and another pool does
-		threads: threads that touch are gone when a pool is made; others may use it all at once
+		pool-threads: threads that touch are gone when a pool is made; others may use it all at once
 		forked: in a child slices are memory, and the functions fail by name, whatever threads did
 		callbacks: on_segment may allocate, register, look up and make pools; pools do not grow from there
 	END
 }
 
 @test "errors are named, and the first of misuse has a line" {
-	succeeds "$pool" errors
+	succeeds "$programs/rdma-script" "${script[errors]}"
 	[ "$(wc -l <<< "$stderr")" -eq 1 ]
 	grep 'pinalloc_pool_free: 0x[0-9a-f]* is no slice of this pool that is in use' <<< "$stderr"
 }
 
 @test "free() of a slice says what it is" {
-	ends 134 "$pool" freed
+	ends 134 "$programs/rdma-script" "${script[freed]}"
 	grep "free(.*): invalid pointer, it is in a pool's memory" <<< "$stderr"
 }
 
 @test "a pool has pages of 1 GiB; where there are none, one line says so, and others do" {
 	local unused
 	unused=$(cat /sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages || echo 0)
-	succeeds "$pool" gigantic
+	succeeds "$programs/rdma-script" "${script[gigantic]}"
 	if [ "$unused" -eq 0 ]; then
 		[ "$(wc -l <<< "$stderr")" -eq 1 ]
 		grep 'not enough free pages of 1 GiB for a pool of 1.0 GiB' <<< "$stderr"
@@ -56,7 +58,7 @@ works() {
 }
 
 @test "without the library the functions are absent, and the program notices" {
-	run -3 adapted "$pool" keys
+	run -3 adapted "$programs/rdma-script" "${script[slices]}"
 }
 
 @test "io_uring, told by on_segment, reads and writes slices as fixed buffers" {

@@ -5,26 +5,25 @@
 
 setup_file() {
 	load helper
+	load scripts
 	build_adapter
-	adapted "$programs/rdma-prealloc" > "$BATS_FILE_TMPDIR/plain"
-	cat "$BATS_FILE_TMPDIR/plain"
+	adapted "$programs/rdma-script" "$(blocks)"
 }
 
 setup() {
 	load helper
+	load scripts
 	reserve=PINALLOC_PREALLOC=256M
 }
 
 # right [NAME=VALUE…]: with these options the program behaves as without the library.
 right() {
-	succeeds "$@" "$programs/rdma-prealloc"
-	diff <(head -n 1 "$BATS_FILE_TMPDIR/plain") <(head -n 1 <<< "$output")
-	grep -qx 'blocks [0-9]* refused 0 wrong 0' <<< "$output"
+	succeeds "$@" "$programs/rdma-script" "$(blocks figures)"
 }
 
-# value KEY: the number after KEY in the program's output.
+# value FIGURE: that the program shows.
 value() {
-	grep -o -- "$1 [0-9]*" <<< "$output" | cut -d' ' -f2
+	grep -o "^# $1 [0-9]*" <<< "$output" | cut -d' ' -f3
 }
 
 # reserved [NAME=VALUE…]: with these options and a reserve nothing is registered after the first
@@ -32,9 +31,9 @@ value() {
 reserved() {
 	right $reserve "$@"
 	[ "$stderr" = '' ]
-	[ "$(value later)" -eq 0 ]
+	[ "$(value +mr_created)" -eq 0 ]
 	[ "$(figure "$report" .registration.passed_through)" -eq 0 ]
-	[ "$(figure "$report" .registration.mr_created)" -eq "$(value first)" ]
+	[ "$(figure "$report" .registration.mr_created)" -eq "$(value mr_created)" ]
 	[ "$(figure "$report" .memory.pinned_peak_bytes)" -ge $((256 << 20)) ]
 	[ "$(value absent)" -le $(($(value pages) / 20)) ]
 }
@@ -48,7 +47,7 @@ reserved() {
 
 @test "without a reserve there are more registrations" {
 	right
-	[ "$(value later)" -gt 0 ]
+	[ "$(value +mr_created)" -gt 0 ]
 }
 
 @test "a reserve above the limit is reported, and requests are served as far as possible" {

@@ -8,6 +8,8 @@ load lab
 setup_file() {
 	build_mpi exchange
 	build_shared fork-needed.so fork-needed
+	load ../scripts
+	guest_variables=(script)
 	boot checked
 }
 
@@ -21,7 +23,7 @@ in_guest() {
 	local pinalloc=${programs%/test/programs}/pinalloc mib=1048576 gib=1073741824
 
 	publish
-	attempt root "$pinalloc" check "$programs/rdma-verbs"
+	attempt root "$pinalloc" check "$programs/rdma-script"
 	checked unlimited unlimited
 	checked all $((1024 * gib))
 	checked half $((2 * gib))
@@ -35,9 +37,10 @@ in_guest() {
 	attempt no-copies LD_PRELOAD="$BATS_FILE_TMPDIR/fork-needed.so" "$pinalloc" check
 	attempt copies "$pinalloc" check
 
-	attempt run "$pinalloc" run --report=/ctl/run.json -- "$programs/rdma-verbs" twice
+	attempt run "$pinalloc" run --report=/ctl/run.json -- \
+		"$programs/rdma-script" "${script[twice]}"
 	attempt run-off "$pinalloc" run --report=/ctl/run-off.json --register=off -- \
-		"$programs/rdma-verbs" answer
+		"$programs/rdma-script" "${script[answer]}"
 	attempt mpi mpirun.openmpi -n 2 "$pinalloc" run --report=/ctl/mpi.%r.json -- \
 		"$BATS_FILE_TMPDIR/exchange.openmpi" 6
 

@@ -215,7 +215,7 @@ says() {
 
 # value NAME KEY: the number after KEY in a case's output.
 value() {
-	grep -o -- "$2 [0-9]*" "$results/$1.out" | cut -d' ' -f2
+	grep -oE -- "$2 [0-9]+" "$results/$1.out" | cut -d' ' -f2
 }
 
 # reported NAME .json.path: a value of a case's report.

@@ -15,6 +15,8 @@ setup_file() {
 	gcc -std=gnu11 -O2 -I"$top_srcdir" -I"$top_builddir" -shared -fPIC -fvisibility=hidden \
 		-Wl,-soname,libibverbs.so.1 -Wl,--version-script=test/fake-ibverbs.map \
 		-o "$BATS_FILE_TMPDIR/unpinned/libibverbs.so.1" test/fake-ibverbs.c test/fake-verbs.c
+	load ../scripts
+	guest_variables=(script)
 	boot use_huge_pages move_pages commit_memory
 }
 
@@ -29,20 +31,20 @@ in_guest() {
 }
 
 use_huge_pages() {
-	local i mode pinalloc=${programs%/test/programs}/pinalloc program=$programs/rdma-huge
+	local i mode pinalloc=${programs%/test/programs}/pinalloc program=$programs/rdma-script
 
 	echo 300 > /proc/sys/vm/nr_hugepages
-	shimmed enough PINALLOC_HUGEPAGE=hugetlb "$program" 200
-	shimmed short PINALLOC_HUGEPAGE=hugetlb "$program" 900
-	shimmed replaced PINALLOC_HUGEPAGE=hugetlb "$program" replaced 32
+	shimmed enough PINALLOC_HUGEPAGE=hugetlb "$program" "${script[hold-200]}"
+	shimmed short PINALLOC_HUGEPAGE=hugetlb "$program" "${script[hold-900]}"
+	shimmed replaced PINALLOC_HUGEPAGE=hugetlb "$program" "${script[replaced]}"
 	shimmed forks PINALLOC_HUGEPAGE=hugetlb "$programs/forks"
 	shimmed threads PINALLOC_HUGEPAGE=hugetlb "$programs/huge" 1200 4 8
 	attempt check "$pinalloc" check
 	attempt check-hugetlb PINALLOC_HUGEPAGE=hugetlb "$pinalloc" check
 	grep HugePages_Free /proc/meminfo > /ctl/left
-	shimmed fork-plain PINALLOC_HUGEPAGE=hugetlb "$program" fork plain
+	shimmed fork-plain PINALLOC_HUGEPAGE=hugetlb "$programs/rdma-huge" plain
 	echo 300 > /proc/sys/vm/nr_hugepages
-	shimmed fork-registered PINALLOC_HUGEPAGE=hugetlb "$program" fork registered
+	shimmed fork-registered PINALLOC_HUGEPAGE=hugetlb "$programs/rdma-huge" registered
 	echo 0 > /proc/sys/vm/nr_hugepages
 	attempt check-empty PINALLOC_HUGEPAGE=hugetlb "$pinalloc" check
 	echo never > $thp
@@ -83,7 +85,7 @@ commit_memory() {
 
 # pool NAME WHEN: the number of free pages that the case saw.
 pool() {
-	grep -o "free $2 [0-9]*" "$results/$1.out" | cut -d' ' -f3
+	value "$1" "$2"
 }
 
 @test "hugetlb: the heap uses the system's huge pages, and the adapter reads and writes them" {

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # The promise: an MPI program is right and registers its heap once, whatever it allocates and frees,
 # whichever registration cache its MPI library has, and however that learns of unmapped memory. Slices of a
-# pool are sent from and received into without a registration, by a program that asks for keys and by an MPI
-# library that knows nothing of pools, whose program is in Python.
+# pool are sent from and received into without a registration by an MPI library that knows nothing of
+# pools, whose program is in Python.
 
 load lab
 
@@ -67,7 +67,6 @@ in_guest() {
 	done
 	thorough of_the_cache counted blind-without
 	thorough of_the_cache job blind-with
-	shimmed keys "$programs/rdma-pool" keys
 	arrays pool
 	thorough arrays pool-direct "${no_ucx_cache[@]}"
 }
@@ -236,10 +235,6 @@ outcomes() {
 }
 
 # --- pools ---
-
-@test "slices have keys in each enabled protection domain, and nothing is registered for them" {
-	ended keys
-}
 
 # sent NAME: all arrays arrived, and after a first round none waited for a registration.
 sent() {

@@ -27,7 +27,7 @@ in_guest() {
 		shimmed $way-lazy $lazy "$program" $way
 	done
 	shimmed crosswise "$lazy" "$program" crosswise
-	shimmed reserve PINALLOC_PREALLOC=192M "$programs/rdma-prealloc" node
+	shimmed reserve PINALLOC_PREALLOC=192M "$program" reserve
 	shimmed interleaved "$lazy" python3 -c '
 import ctypes, os, sys
 # set_mempolicy(MPOL_INTERLEAVE) on both nodes, for the program that is executed.

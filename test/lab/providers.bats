@@ -12,18 +12,19 @@ load lab
 setup_file() {
 	local program
 	module=$("$top_srcdir/test/lab/providers/build")
-	for program in providers unplug closing; do
+	for program in providers unplug; do
 		gcc -std=gnu11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -I"$top_srcdir" -pthread \
 			-o "$BATS_FILE_TMPDIR/$program" "$top_srcdir/test/programs/rdma-$program.c" \
 			-libverbs -lmlx5 -lefa
 	done
-	guest_variables=(module kinds more_kinds)
+	load ../scripts
+	guest_variables=(module kinds more_kinds script)
 	vm_options+=(--rxe '')
-	boot in_settings
+	boot in_settings regions
 }
 
 in_guest() {
-	local kind programs=$BATS_FILE_TMPDIR
+	local kind program=$programs/rdma-script programs=$BATS_FILE_TMPDIR
 
 	insmod "$module"
 	for kind in "${kinds[@]}"; do
@@ -35,28 +36,36 @@ in_guest() {
 	shimmed replaced "$programs/providers" mlx5 replaced
 	attempt unplug-without "$programs/unplug" irdma
 	shimmed unplug "$programs/unplug" irdma ahead
-	shimmed closing "$programs/closing" mlx5 20
+	shimmed closing "$program" "${script[closing]}"
 }
 
 # in_settings KIND: the fifth, lazy, is compared with the first.
 in_settings() {
-	local setting
+	local setting text
 	for setting in plain dlsym fork direct; do
 		[[ $setting != direct || $1 == mlx5 ]] || continue
 		attempt "$1-$setting-without" "$programs/providers" "$1" "$setting"
 		shimmed "$1-$setting" "$programs/providers" "$1" "$setting"
+		text=$(regions "$1" "$setting")
+		attempt "$1-$setting-regions-without" "$program" print "$text"
+		shimmed "$1-$setting-regions" "$program" print "$text"
 	done
 	shimmed "$1-lazy" PINALLOC_REGISTER=lazy "$programs/providers" "$1" plain
+	shimmed "$1-lazy-regions" PINALLOC_REGISTER=lazy "$program" print "$(regions "$1" plain)"
 }
 
 # same KIND SETTING [SETTING]: the answers are those without the library in the latter setting.
 same() {
-	ended "$1-${3:-$2}-without"
-	ended "$1-$2"
-	[ "$(wc -l < "$results/$1-$2.out")" -ge 50 ]
-	diff "$results/$1-${3:-$2}-without.out" "$results/$1-$2.out"
-	diff "$results/$1-${3:-$2}-without.err" "$results/$1-$2.err"
-	[ "$(reported "$1-$2" .registration.served)" -ge 100 ]
+	local part
+	for part in '' -regions; do
+		ended "$1-${3:-$2}$part-without"
+		ended "$1-$2$part"
+		diff "$results/$1-${3:-$2}$part-without.out" "$results/$1-$2$part.out"
+		diff "$results/$1-${3:-$2}$part-without.err" "$results/$1-$2$part.err"
+	done
+	[ "$(wc -l < "$results/$1-$2-regions.out")" -ge 100 ]
+	[ "$(grep -c ': ok$' "$results/$1-$2-regions.out")" -ge 60 ]
+	[ "$(reported "$1-$2-regions" .registration.served)" -ge 100 ]
 }
 
 # all_same KIND…
@@ -89,7 +98,7 @@ all_same() {
 @test "requests to an adapter that is unplugged fail as without the library, and are served when it is back" {
 	ended unplug-without
 	ended unplug
-	grep -qx 'heap: EIO' "$results/unplug.out"
+	grep -qx 'heap: Input/output error' "$results/unplug.out"
 	diff "$results/unplug-without.out" <(grep -v '^ahead' "$results/unplug.out")
 	grep -qx 'ahead: ok' "$results/unplug.out"
 }

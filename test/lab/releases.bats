@@ -8,7 +8,8 @@ load lab
 
 setup_file() {
 	libc=$BATS_FILE_TMPDIR/libc newer=$BATS_FILE_TMPDIR/newer other=$BATS_FILE_TMPDIR/other
-	guest_variables=(libc newer other loader)
+	load ../scripts
+	guest_variables=(libc newer other loader script)
 	fetch "$libc" libc6 libnl-3-200 libnl-route-3-200
 	fetch "$newer" libibverbs1 ibverbs-providers
 	loader=$(echo "$libc"/ld-linux-*)
@@ -80,13 +81,13 @@ build() {
 
 in_guest() {
 	local case
-	local newest=("$loader" --library-path "$libc:$newer" "$programs/rdma-domains")
+	local newest=("$loader" --library-path "$libc:$newer" "$programs/rdma-script")
 	local two=("$loader" --library-path "$libc:$other" "$BATS_FILE_TMPDIR/two"
 		"$BATS_FILE_TMPDIR"/{own,other}.so)
 
-	for case in others closed growing reused busy imported; do
-		attempt "plain-$case" "${newest[@]}" "$case"
-		shimmed "$case" "${newest[@]}" "$case"
+	for case in others closed growing reused busy not-imported; do
+		attempt "plain-$case" "${newest[@]}" "${script[$case]}"
+		shimmed "$case" "${newest[@]}" "${script[$case]}"
 	done
 	attempt plain-two "${two[@]}"
 	shimmed two "${two[@]}"
@@ -103,7 +104,7 @@ fine() {
 
 @test "with a newer release than the library's, domains and devices end and come again" {
 	local case
-	for case in others closed reused busy imported; do
+	for case in others closed reused busy not-imported; do
 		fine "$case"
 	done
 }

@@ -15,7 +15,7 @@
 
 static inline const char *error_name(int error)
 {
-	return error ? strerrorname_np(error) : "ok";
+	return error ? strerror(error) : "ok";
 }
 
 /* As the kernel answers: 0, or an errno value. */

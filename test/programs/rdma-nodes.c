@@ -8,6 +8,8 @@
  *   halves    the same with the second half of it, and with the first half of its own
  *   crosswise each registers what the other has allocated, and nobody has touched
  *
+ *   reserve   the second one alone, after a first registration: "absent ABSENT", too
+ *
  * Prints "CASE own OWN other OTHER": pages on the node of the thread that touched them or, if
  * none did, allocated them, and elsewhere.
  */
@@ -129,11 +131,29 @@ static void count_all(void)
 	need(!absent);
 }
 
+/* On processor 1: where the pages of a new block are after a first registration. */
+static void *try_reserve(void *unused)
+{
+	char *small = malloc(64), *p;
+
+	go_to(1);
+	need((pd = ibv_alloc_pd(rdma_open())) && ibv_reg_mr(pd, small, 64, RDMA_ACCESS));
+	need((p = malloc(16 * HALF)));
+	for (size_t i = 0; i < 16; i++)
+		count(p + i * HALF, 1);
+	printf("reserve own %zu other %zu absent %zu\n", own, other, absent);
+	return unused;
+}
+
 int main(int argc, char **argv)
 {
 	pthread_t threads[2];
 	char *small;
 
+	if (argc > 1 && !strcmp(argv[1], "reserve")) {
+		need(!pthread_create(&threads[0], NULL, try_reserve, NULL));
+		return pthread_join(threads[0], NULL);
+	}
 	for (way = FIRST; argc > 1 && way < CROSSWISE && strcmp(argv[1], names[way]) != 0;)
 		way++;
 	need((pd = ibv_alloc_pd(rdma_open())) && (small = malloc(64)));
