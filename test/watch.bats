@@ -112,11 +112,11 @@ watched() {
 
 @test "with PINALLOC_WATCH=off no userfaultfd is opened; if it is forbidden one line says so" {
 	local quiet=("$programs/rdma-watch-ways" "$listener" quiet)
-	succeeds PINALLOC_WATCH=off "$programs/rdma-watch-process" seccomp-kill "${quiet[@]}"
+	succeeds PINALLOC_WATCH=off "$programs/filtered" userfaultfd KILL "${quiet[@]}"
 	[ "$stderr" = '' ]
 	[ "$(watched on)" = false ]
-	ends 159 "$programs/rdma-watch-process" seccomp-kill "${quiet[@]}" # by SIGSYS
-	succeeds "$programs/rdma-watch-process" seccomp-eperm "${quiet[@]}"
+	ends 159 "$programs/filtered" userfaultfd KILL "${quiet[@]}" # by SIGSYS
+	succeeds "$programs/filtered" userfaultfd EPERM "${quiet[@]}"
 	[ "$(grep -c ^pinalloc <<< "$stderr")" -eq 1 ]
 	grep -q 'is not noticed: userfaultfd: Operation not permitted' <<< "$stderr"
 	[ "$(watched on)" = false ]

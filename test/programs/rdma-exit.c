@@ -5,15 +5,12 @@
  * Each prints how many failed. Ends with status 7.
  *
  *     rdma-exit [PLUGIN]      opens it; without, looks for one that is there
- *     rdma-exit thread        none; main() ends before another thread does, so the status is 0
  */
 #include <config.h> /* for RTLD_DEFAULT */
 
 #include "test/programs/rdma.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
-#include <unistd.h>
 
 #define LENGTH 100000
 
@@ -59,28 +56,14 @@ static void start_plugin(const char *path)
 	start();
 }
 
-static void *outlive_main(void *arg)
-{
-	usleep(300000);
-	printf("the last thread\n");
-	fflush(stdout);
-	return arg;
-}
-
 int main(int argc, char **argv)
 {
-	pthread_t thread;
-
 	rdma_connect(&rdma, ibv_alloc_pd(rdma_open()));
 	for (int i = 0; i < 4; i++) {
 		need((blocks[i] = malloc(LENGTH)));
 		need((mrs[i] = ibv_reg_mr(rdma.pd, blocks[i], LENGTH, RDMA_ACCESS)));
 	}
 	need(!atexit(handler));
-	if (argc > 1 && !strcmp(argv[1], "thread")) {
-		need(!pthread_create(&thread, NULL, outlive_main, NULL));
-		pthread_exit(NULL);
-	}
 	start_plugin(argc > 1 ? argv[1] : NULL);
 	return 7;
 }

@@ -15,8 +15,6 @@
  *     rdma-watch-process thread LISTENER          the same, in another thread
  *     rdma-watch-process atexit LISTENER          all is unmapped by a handler of atexit()
  *     rdma-watch-process plugin LISTENER FILE     a library whose variables are registered goes
- *     rdma-watch-process seccomp-kill COMMAND…    a filter that kills for userfaultfd(2)
- *     rdma-watch-process seccomp-eperm COMMAND…   one that forbids it
  */
 #include <config.h>
 
@@ -25,12 +23,8 @@
 
 #include <fcntl.h>
 #include <link.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stddef.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #define LENGTH (16 * PAGE)
@@ -624,24 +618,6 @@ static void try_plugin(void)
 		ok(!ibv_dereg_mr(its[i]), "and can be given up, %d", i);
 }
 
-/* --- filters of system calls ------------------------------------------------------------ */
-
-static void run_filtered(unsigned action, char **command)
-{
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_userfaultfd, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, action),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog program = {sizeof code / sizeof *code, code};
-
-	need(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
-	     !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
-	execvp(command[0], command);
-	need(false);
-}
-
 int main(int argc, char **argv)
 {
 	static const struct rdma_case cases[] = {{"closed", try_closed},
@@ -661,10 +637,6 @@ int main(int argc, char **argv)
 
 	need(argc >= 3);
 	arguments = argv + 2;
-	if (!strcmp(argv[1], "seccomp-kill"))
-		run_filtered(SECCOMP_RET_KILL_PROCESS, arguments);
-	if (!strcmp(argv[1], "seccomp-eperm"))
-		run_filtered(SECCOMP_RET_ERRNO | EPERM, arguments);
 	within(strcmp(argv[1], "forks") ? 100 : 2000);
 	pd = ibv_alloc_pd(rdma_open());
 	need(pd);

@@ -74,10 +74,7 @@ static enum result in_thread(void *(*function)(void *), struct place *place)
 	return failed ? ELSEWHERE : DONE;
 }
 
-static enum result make_in_thread(struct place *place)
-{
-	return in_thread(make_here, place);
-}
+MAKES(make_in_thread, in_thread(make_here, place))
 
 static bool covers(const char *block, size_t n_bytes, const struct place *place)
 {
@@ -186,11 +183,7 @@ static void *free_and_insist(void *place)
 	return replace_free(place, NULL) ? place : NULL;
 }
 
-static enum result replace_in_thread(struct place *place, call by)
-{
-	(void)by;
-	return in_thread(free_and_insist, place);
-}
+REPLACES(replace_in_thread, in_thread(free_and_insist, place))
 
 /* From here on glibc maps every large block on its own. */
 static enum result make_mmapped(struct place *place)

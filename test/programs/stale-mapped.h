@@ -24,27 +24,16 @@
 
 /* --- mappings that come and go ---------------------------------------------- */
 
-static enum result make_mapped(struct place *place)
-{
-	return make_of(place, PAGE, ANONYMOUS, -1);
-}
+MAKES(make_mapped, make_of(place, PAGE, ANONYMOUS, -1))
 
-static enum result fill_mapped(struct place *place, call by)
-{
-	return map_again(place, ANONYMOUS, -1, by);
-}
+REPLACES(fill_mapped, map_again(place, ANONYMOUS, -1, by))
 
-static enum result replace_map(struct place *place, call by)
-{
-	return succeeded(map_at(place->buffer, place->n_bytes, ANONYMOUS | MAP_FIXED, -1, by));
-}
+REPLACES(replace_map,
+	 succeeded(map_at(place->buffer, place->n_bytes, ANONYMOUS | MAP_FIXED, -1, by)))
 
-static enum result replace_forbid(struct place *place, call by)
-{
-	(void)by;
-	return succeeded(mmap(place->buffer, place->n_bytes, PROT_NONE,
-			      ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == place->buffer);
-}
+REPLACES(replace_forbid,
+	 succeeded(mmap(place->buffer, place->n_bytes, PROT_NONE,
+			ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == place->buffer))
 
 /* The buffer is in the middle of a mapping, from where its block begins. */
 #define MARGIN (16 * PAGE)
@@ -61,16 +50,10 @@ static enum result make_wide(struct place *place)
 	return DONE;
 }
 
-static enum result replace_wide(struct place *place, call by)
-{
-	return succeeded(!by(SYS_munmap, (long)place->block, (long)WIDE, 0, 0, 0));
-}
+REPLACES(replace_wide, succeeded(!by(SYS_munmap, (long)place->block, (long)WIDE, 0, 0, 0)))
 
-static enum result fill_wide(struct place *place, call by)
-{
-	return map_at(place->block, WIDE, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, by) ? DONE
-										   : ELSEWHERE;
-}
+REPLACES(fill_wide,
+	 map_at(place->block, WIDE, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, by) ? DONE : ELSEWHERE)
 
 static struct place second_half(const struct place *place)
 {
@@ -142,46 +125,22 @@ static enum result replace_emptied(struct place *place, call by)
 
 /* --- madvise ----------------------------------------------------------------- */
 
-static enum result replace_advise(struct place *place, call by)
-{
-	return advise(place, MADV_DONTNEED, by);
-}
+REPLACES(replace_advise, advise(place, MADV_DONTNEED, by))
 
-static enum result replace_locked(struct place *place, call by)
-{
-	return advise(place, MADV_DONTNEED_LOCKED, by);
-}
+REPLACES(replace_locked, advise(place, MADV_DONTNEED_LOCKED, by))
 
 /* Since Linux 6.13. */
-static enum result replace_guarded(struct place *place, call by)
-{
-	enum result result = advise(place, MADV_GUARD_INSTALL, by);
-
-	return result ? result : advise(place, MADV_GUARD_REMOVE, by);
-}
+REPLACES(replace_guarded,
+	 advise(place, MADV_GUARD_INSTALL, by) ?: advise(place, MADV_GUARD_REMOVE, by))
 
 /* These three leave pages that the adapter holds where they are. */
-static enum result replace_free_lazily(struct place *place, call by)
-{
-	return advise(place, MADV_FREE, by);
-}
+REPLACES(replace_free_lazily, advise(place, MADV_FREE, by))
 
-static enum result replace_cold(struct place *place, call by)
-{
-	return advise(place, MADV_COLD, by);
-}
+REPLACES(replace_cold, advise(place, MADV_COLD, by))
 
-static enum result replace_paged_out(struct place *place, call by)
-{
-	return advise(place, MADV_PAGEOUT, by);
-}
+REPLACES(replace_paged_out, advise(place, MADV_PAGEOUT, by))
 
-static enum result make_small_pages(struct place *place)
-{
-	enum result result = make_mapped(place);
-
-	return result ? result : advise(place, MADV_NOHUGEPAGE, raw_call);
-}
+MAKES(make_small_pages, make_mapped(place) ?: advise(place, MADV_NOHUGEPAGE, raw_call))
 
 /* It fails where it cannot have pages that the adapter holds, and may. */
 static enum result replace_collapsed(struct place *place, call by)

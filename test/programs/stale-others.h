@@ -53,15 +53,9 @@ static enum result make_on_stack(struct place *place, size_t n_bytes)
 	return DONE;
 }
 
-static enum result make_on_kept_stack(struct place *place)
-{
-	return make_on_stack(place, KEPT_STACK);
-}
+MAKES(make_on_kept_stack, make_on_stack(place, KEPT_STACK))
 
-static enum result make_on_unmapped_stack(struct place *place)
-{
-	return make_on_stack(place, UNMAPPED_STACK);
-}
+MAKES(make_on_unmapped_stack, make_on_stack(place, UNMAPPED_STACK))
 
 static bool end_host(void)
 {
@@ -83,12 +77,7 @@ static enum result replace_kept_stack(struct place *place, call by)
 	return next.buffer == place->buffer ? DONE : ELSEWHERE;
 }
 
-static enum result replace_unmapped_stack(struct place *place, call by)
-{
-	(void)place;
-	(void)by;
-	return succeeded(end_host());
-}
+REPLACES(replace_unmapped_stack, succeeded(end_host()))
 
 /* --- other processes --------------------------------------------------------- */
 
@@ -101,12 +90,7 @@ static int page_out_parent(const struct place *place)
 	return syscall(SYS_process_madvise, parent, &range, 1, MADV_PAGEOUT, 0) < 0;
 }
 
-static enum result make_with_adviser(struct place *place)
-{
-	enum result result = make_mapped(place);
-
-	return result ? result : keep_child(page_out_parent, place);
-}
+MAKES(make_with_adviser, make_mapped(place) ?: keep_child(page_out_parent, place))
 
 /* And for itself, since Linux 6.13. */
 static enum result replace_by_process(struct place *place, call by)
@@ -130,11 +114,7 @@ static int replace_own_copy(const struct place *place)
 	return 0;
 }
 
-static enum result replace_in_child(struct place *place, call by)
-{
-	(void)by;
-	return in_child(replace_own_copy, place);
-}
+REPLACES(replace_in_child, in_child(replace_own_copy, place))
 
 /* --- a userfaultfd of the program's own -------------------------------------- */
 
@@ -150,19 +130,9 @@ static enum result watch_it_myself(const struct place *place)
 	return succeeded(!ioctl(fd, UFFDIO_API, &api) && !ioctl(fd, UFFDIO_REGISTER, &range));
 }
 
-static enum result make_watched(struct place *place)
-{
-	enum result result = make_mapped(place);
-
-	return result ? result : watch_it_myself(place);
-}
+MAKES(make_watched, make_mapped(place) ?: watch_it_myself(place))
 
 /* Only after a message has gone through it. */
-static enum result replace_watched_late(struct place *place, call by)
-{
-	enum result result = watch_it_myself(place);
-
-	return result ? result : replace_unmap(place, by);
-}
+REPLACES(replace_watched_late, watch_it_myself(place) ?: replace_unmap(place, by))
 
 #endif

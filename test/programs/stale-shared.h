@@ -9,20 +9,11 @@
 
 /* --- shared memory without a name -------------------------------------------- */
 
-static enum result make_shared(struct place *place)
-{
-	return make_of(place, PAGE, MAP_SHARED | MAP_ANONYMOUS, -1);
-}
+MAKES(make_shared, make_of(place, PAGE, MAP_SHARED | MAP_ANONYMOUS, -1))
 
-static enum result fill_shared(struct place *place, call by)
-{
-	return map_again(place, MAP_SHARED | MAP_ANONYMOUS, -1, by);
-}
+REPLACES(fill_shared, map_again(place, MAP_SHARED | MAP_ANONYMOUS, -1, by))
 
-static enum result replace_removed(struct place *place, call by)
-{
-	return advise(place, MADV_REMOVE, by);
-}
+REPLACES(replace_removed, advise(place, MADV_REMOVE, by))
 
 /* --- memory files ------------------------------------------------------------ */
 
@@ -33,36 +24,21 @@ static int make_memory_file(void)
 	return fd < 0 || ftruncate(fd, 2 * (off_t)BYTES) ? -1 : fd;
 }
 
-static enum result make_memfd(struct place *place)
-{
-	return make_of(place, PAGE, MAP_SHARED, make_memory_file());
-}
+MAKES(make_memfd, make_of(place, PAGE, MAP_SHARED, make_memory_file()))
 
-static enum result fill_memfd(struct place *place, call by)
-{
-	return map_again(place, MAP_SHARED, make_memory_file(), by);
-}
+REPLACES(fill_memfd, map_again(place, MAP_SHARED, make_memory_file(), by))
 
 /* The mapping stays, the file loses its pages and gets new ones. */
-static enum result replace_punched(struct place *place, call by)
-{
-	(void)by;
-	return succeeded(!fallocate(place->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-				    (off_t)place->n_bytes));
-}
+REPLACES(replace_punched,
+	 succeeded(!fallocate(place->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+			      (off_t)place->n_bytes)))
 
-static enum result replace_truncated(struct place *place, call by)
-{
-	(void)by;
-	return succeeded(!ftruncate(place->fd, 0) && !ftruncate(place->fd, (off_t)BYTES));
-}
+REPLACES(replace_truncated,
+	 succeeded(!ftruncate(place->fd, 0) && !ftruncate(place->fd, (off_t)BYTES)))
 
 /* To the file's second half. */
-static enum result replace_file_pages(struct place *place, call by)
-{
-	(void)by;
-	return succeeded(!remap_file_pages(place->buffer, place->n_bytes, 0, BYTES / PAGE, 0));
-}
+REPLACES(replace_file_pages,
+	 succeeded(!remap_file_pages(place->buffer, place->n_bytes, 0, BYTES / PAGE, 0)))
 
 static int remove_pages(const struct place *place)
 {
@@ -71,19 +47,9 @@ static int remove_pages(const struct place *place)
 	return at == MAP_FAILED || madvise(at, place->n_bytes, MADV_REMOVE);
 }
 
-static enum result make_common(struct place *place)
-{
-	enum result result = make_memfd(place);
+MAKES(make_common, make_memfd(place) ?: keep_child(remove_pages, place))
 
-	return result ? result : keep_child(remove_pages, place);
-}
-
-static enum result replace_by_child(struct place *place, call by)
-{
-	(void)place;
-	(void)by;
-	return let_child();
-}
+REPLACES(replace_by_child, let_child())
 
 /* --- segments of System V ---------------------------------------------------- */
 
@@ -108,34 +74,19 @@ static enum result make_attached(struct place *place)
 	return place->buffer ? attach(place, SHM_REMAP, raw_call) : FAILED;
 }
 
-static enum result replace_attached(struct place *place, call by)
-{
-	return succeeded(!by(SYS_shmdt, (long)place->buffer, 0, 0, 0, 0));
-}
+REPLACES(replace_attached, succeeded(!by(SYS_shmdt, (long)place->buffer, 0, 0, 0, 0)))
 
-static enum result fill_attached(struct place *place, call by)
-{
-	return attach(place, 0, by);
-}
+REPLACES(fill_attached, attach(place, 0, by))
 
-static enum result replace_attached_over(struct place *place, call by)
-{
-	return attach(place, SHM_REMAP, by);
-}
+REPLACES(replace_attached_over, attach(place, SHM_REMAP, by))
 
 /* --- the system's huge pages ------------------------------------------------- */
 
 #define HUGE (MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB)
 
-static enum result make_huge(struct place *place)
-{
-	return make_of(place, HUGE_PAGE, HUGE, -1);
-}
+MAKES(make_huge, make_of(place, HUGE_PAGE, HUGE, -1))
 
-static enum result fill_huge(struct place *place, call by)
-{
-	return map_again(place, HUGE, -1, by);
-}
+REPLACES(fill_huge, map_again(place, HUGE, -1, by))
 
 /* --- a file, privately ------------------------------------------------------- */
 
@@ -147,14 +98,8 @@ static int open_file(void)
 	return content[0] ? open("/proc/self/exe", O_RDONLY | O_CLOEXEC) : -1;
 }
 
-static enum result make_file(struct place *place)
-{
-	return make_of(place, PAGE, MAP_PRIVATE, open_file());
-}
+MAKES(make_file, make_of(place, PAGE, MAP_PRIVATE, open_file()))
 
-static enum result fill_file(struct place *place, call by)
-{
-	return map_again(place, MAP_PRIVATE, open_file(), by);
-}
+REPLACES(fill_file, map_again(place, MAP_PRIVATE, open_file(), by))
 
 #endif

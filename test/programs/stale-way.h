@@ -50,6 +50,19 @@ static inline enum result replace_pages(const struct way *way, struct place *pla
 	return result || !way->fill ? result : way->fill(place, way->by);
 }
 
+/* A way's function that is one expression, of the place and the call. */
+#define MAKES(name, expression)                      \
+	static enum result name(struct place *place) \
+	{                                            \
+		return expression;                   \
+	}
+#define REPLACES(name, expression)                                           \
+	static enum result name(__attribute__((unused)) struct place *place, \
+				__attribute__((unused)) call by)             \
+	{                                                                    \
+		return expression;                                           \
+	}
+
 static inline enum result succeeded(bool success)
 {
 	return success ? DONE : FAILED;
