@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The output of bench/allocators: tables with goals, a file of figures, a plot.
+"""The output of bench/allocators: tables with goals, a file of figures.
 
 Results are results[benchmark][contestant], a list of figures by name, one for each round.
 Of times the fastest round counts, because other load only adds to them; of memory the median."""
@@ -21,9 +21,6 @@ PEAK_GOALS = {"phases-small-large": {"live": 1.2}, "phases-as-many": {"live": 1.
               "arrays": {"glibc": 1.1}, "numpy": {STOCK: 1.12}}
 UNTOUCHED = 0.05
 ORDINARY = "without large and start"
-COLOURS = {"glibc": "#888888", STOCK: "#e69f00", "mimalloc": "#56b4e9", "tcmalloc": "#009e73",
-           OURS: "#d62728"}
-MORE_COLOURS = ["#9467bd", "#000000", "#8c564b", "#e377c2"]
 
 # A line of the file; least and most are from single rounds.
 Figure = collections.namedtuple("Figure", "part benchmark contestant figure value least most"
@@ -300,51 +297,3 @@ def write_csv(report, path, of_run):
         for line in report.figures:
             writer.writerow([*of_run.values(),
                              *(f"{x:.6g}" if isinstance(x, float) else x for x in line)])
-
-
-def panels(report, chosen):
-    """Title, rows, and the figure of a row and a contestant."""
-    if chosen["speed"]:
-        for title, figure in ("processor time", "cpu_ms"), ("resident memory", "rss_kib"):
-            yield (f"{title} to {STOCK}'s", chosen["speed"],
-                   lambda row, name, figure=figure: report.ratio(row, name, figure))
-    elif chosen["start"]:
-        yield (f"processor time to {STOCK}'s", chosen["start"],
-               lambda row, name: report.ratio(row, name, "cpu_ms"))
-    if chosen["peak"]:
-        yield ("resident memory to what is live", chosen["peak"],
-               lambda row, name: statistics.median(to_live(report, row, name)))
-
-
-def colour(names, name):
-    more = [one for one in names if one not in COLOURS]
-    return COLOURS.get(name) or MORE_COLOURS[more.index(name) % len(MORE_COLOURS)]
-
-
-def panel(names, title, rows, figure):
-    """A line for each benchmark, a point on it for each contestant."""
-    data = []
-    for at, row in enumerate(reversed(rows)):
-        figures = " ".join(f"{max(figure(row, name), 1e-3):.4f}" for name in names)
-        data.append(f"{at} {row.name} {figures}")
-    # Ours is drawn last, above the others.
-    points = ", ".join(
-        f"$data using {names.index(name) + 3}:1:ytic(2) with points lc '{colour(names, name)}'"
-        f" pt {5 if name == OURS else 7} ps 0.9 title '{name}' noenhanced"
-        for name in sorted(names, key=lambda name: name == OURS))
-    return "\n".join(["$data << END", *data, "END", f'set title "{title}"',
-                      f"set yrange [-0.7:{len(rows) - 0.3}]", f"plot {points}"])
-
-
-def plot(report, path, chosen):
-    """A script for gnuplot, or nothing where there is nothing to draw."""
-    drawn = list(panels(report, chosen))
-    if not drawn:
-        return ""
-    height = max(300, 130 + 24 * max(len(rows) for _, rows, _ in drawn))
-    script = [f"set terminal svg size {480 * len(drawn)},{height} font 'sans,12'"
-              " background 'white'", f'set output "{path}"',
-              f"set multiplot layout 1,{len(drawn)}", "set logscale x 2",
-              "set grid x y lc '#dddddd' lt 1", "set key below samplen 0.5 width -2",
-              "set arrow from first 1, graph 0 to first 1, graph 1 nohead lc '#777777'"]
-    return "\n".join(script + [panel(report.names, *one) for one in drawn]) + "\n"

@@ -155,17 +155,6 @@ static void check_sums(void)
 	need(ucx_registered() == n_blocks);
 }
 
-static void time_all(unsigned threads, const char *way, unsigned rounds)
-{
-	unsigned bad;
-
-	bad = rounds_time(contestants, N_CONTESTANTS, threads, rounds);
-	for (size_t i = 0; i < N_CONTESTANTS; i++)
-		printf("%u %s %s %.3f\n", threads, way, contestants[i].name, contestants[i].ns);
-	printf("%u %s disturbed %u\n", threads, way, bad);
-	fflush(stdout);
-}
-
 /* noipa: the instruction counter is told this name. */
 __attribute__((noipa)) static int count(const char *name, size_t calls)
 {
@@ -190,10 +179,10 @@ int main(int argc, char **argv)
 	if (argc > 4)
 		return count(argv[3], strtoul(argv[4], NULL, 10));
 	need((rounds = (unsigned)strtoul(argv[2], NULL, 10)));
-	time_all(1, "overlapping", rounds);
+	rounds_print(contestants, N_CONTESTANTS, 1, "overlapping", rounds);
 	if (rounds_processors() > 1)
-		time_all(2, "overlapping", rounds);
+		rounds_print(contestants, N_CONTESTANTS, 2, "overlapping", rounds);
 	one_by_one = true;
-	time_all(1, "waiting", rounds);
+	rounds_print(contestants, N_CONTESTANTS, 1, "waiting", rounds);
 	return 0;
 }

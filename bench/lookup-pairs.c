@@ -91,14 +91,8 @@ static void check(void)
 
 static void time_all(unsigned threads, const char *way, unsigned rounds)
 {
-	unsigned bad;
-
 	check();
-	bad = rounds_time(contestants, N_CONTESTANTS, threads, rounds);
-	for (size_t i = 0; i < N_CONTESTANTS; i++)
-		printf("%u %s %s %.3f\n", threads, way, contestants[i].name, contestants[i].ns);
-	printf("%u %s disturbed %u\n", threads, way, bad);
-	fflush(stdout);
+	rounds_print(contestants, N_CONTESTANTS, threads, way, rounds);
 }
 
 /* noipa: the instruction counter is told this name. */

@@ -201,3 +201,14 @@ unsigned rounds_time(struct contestant *contestants, size_t n, unsigned threads,
 		contestants[i].ns = median(times[i], rounds);
 	return bad;
 }
+
+void rounds_print(struct contestant *contestants, size_t n, unsigned threads, const char *way,
+		  unsigned rounds)
+{
+	unsigned disturbed = rounds_time(contestants, n, threads, rounds);
+
+	for (size_t i = 0; i < n; i++)
+		printf("%u %s %s %.3f\n", threads, way, contestants[i].name, contestants[i].ns);
+	printf("%u %s disturbed %u\n", threads, way, disturbed);
+	fflush(stdout);
+}

@@ -33,6 +33,11 @@ unsigned rounds_processors(void);
 unsigned rounds_time(struct contestant *contestants, size_t n, unsigned threads,
 		     unsigned rounds);
 
+/* The same, and prints a line "THREADS WAY NAME NS" for each, and how many rounds were
+ * disturbed. */
+void rounds_print(struct contestant *contestants, size_t n, unsigned threads, const char *way,
+		  unsigned rounds);
+
 /* A look-up as pinalloc_lookup() is one. */
 typedef int lookup_fn(struct ibv_pd *pd, const void *addr, size_t length, unsigned access,
 		      struct pinalloc_key *key);

@@ -77,17 +77,12 @@ columns() {
 
 @test "what measures refuses options it does not know, before it does anything" {
 	local script
-	for script in all allocators first-messages lookup messages pool registration threads watch; do
+	for script in all allocators alternatives demo first-messages job lookup messages pool registration threads watch; do
 		run -2 "$top_srcdir/bench/$script" --nonsense
 		echo "$output"
 		[ "${#lines[@]}" -le 3 ]
 		[[ "$output" == *"bench/$script"* ]]
 	done
-}
-
-@test "bench/threads --help says only how it is used" {
-	run -0 "$top_srcdir/bench/threads" --help
-	[ "$output" = "usage: bench/threads [--quick] [FILE.tsv]" ]
 }
 
 @test "each workload of bench/threads does something under the library, in one thread and in three" {
