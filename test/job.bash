@@ -4,6 +4,7 @@
 pinalloc=$top_builddir/pinalloc
 base=$BATS_TEST_TMPDIR/base
 mib=$((1 << 20))
+killed='.trigger = "the process ended without a report"'
 
 # base_report: makes the report that others are derived from.
 base_report() {
@@ -54,6 +55,68 @@ four() {
 	done
 }
 
+# sites: two ranks with sites, some in common; one rank has the same site twice.
+sites() {
+	rank job/0.json '.nranks = 2 | .peak_sites = [
+		{bytes: 3000, count: 3, stack: ["grid (g.c:1)", "main (m.c:2)", "_start (app)"]},
+		{bytes: 500, count: 1, stack: ["/usr/lib/libx.so+0x1f", "a; b (m.c:3)", "c", "d", "e"]},
+		{bytes: 20, count: 2, stack: []}]'
+	rank job/1.json '.nranks = 2 | .rank = 1 | .peak_sites = [
+		{bytes: 4000, count: 4, stack: ["grid (g.c:1)", "main (m.c:2)", "_start (app)"]},
+		{bytes: 1000, count: 1, stack: ["grid (g.c:1)", "main (m.c:2)", "_start (app)"]},
+		{bytes: 1, count: 1, stack: ["grid (g.c:1)", "main (m.c:9)", "_start (app)"]}]'
+}
+
+# pinalloc, report, verdict ARGUMENT…: for transcripts; the last prints what is before the first table.
+pinalloc() {
+	"$pinalloc" "$@"
+}
+report() {
+	pinalloc report "${@:-job}"
+}
+verdict() {
+	report "$@" | sed '/^$/,$d'
+}
+
+# transcript NAME: runs the commands of test/transcripts/NAME.expected, those behind "$ ", which go on behind "> ",
+# and compares what they print with what is below each: standard error behind "! ", and in brackets a status
+# that is not 0. Each line "=== TITLE" begins a case in an empty folder; "# " begins a comment. RENEW=1 writes
+# what the commands print into the file.
+transcript() {
+	local file=$top_srcdir/test/transcripts/$1.expected printed=$BATS_TEST_TMPDIR/printed
+
+	(trap - DEBUG ERR && set +eET && set -o pipefail && replay < "$file" > "$printed")
+	[ -z "${RENEW:-}" ] || cp "$printed" "$file"
+	[ -s "$printed" ] && diff -u "$file" "$printed"
+}
+
+replay() {
+	local line command='' status out=$BATS_TEST_TMPDIR/out
+
+	while IFS= read -r line || [ "$command" ]; do
+		if [[ $line == '> '* ]]; then
+			command+=$'\n'${line#> }
+			echo "$line"
+			continue
+		fi
+		if [ "$command" ]; then
+			status=0
+			eval "$command" > "$out" 2> "$out.err" < /dev/null || status=$?
+			command=
+			sed -E '/^(Try |information)/d; s/^/! /' "$out.err" # what argp says of --help differs
+			sed -E 's/^([$>#!]|===) /\\&/' "$out"
+			[ "$status" -eq 0 ] || echo "[$status]"
+		fi
+		case $line in
+		'$ '*) command=${line#\$ } ;;
+		'=== '*) rm -rf "$BATS_TEST_TMPDIR/case" && mkdir "$BATS_TEST_TMPDIR/case" && cd "$BATS_TEST_TMPDIR/case" ;;
+		'# '*) ;;
+		*) continue ;;
+		esac
+		echo "$line"
+	done
+}
+
 # merged FILTER [ARGUMENT…]: a value of the merged report of job/.
 merged() {
 	"$pinalloc" report --json "${2:-job}" | jq -c "$1"
@@ -64,21 +127,6 @@ reported() {
 	run -0 --separate-stderr "$pinalloc" report "${@:-job}"
 	echo "$output$stderr"
 	[ -z "$stderr" ]
-}
-
-# fails STATUS PATTERN ARGUMENT…: the command ends with this status, prints nothing, and gives one
-# line of error, which has what the pattern says.
-fails() {
-	local expected=$1 pattern=$2
-	shift 2
-	run --separate-stderr "$pinalloc" "$@"
-	echo "status $status, stderr: $stderr"
-	[ "$status" -eq "$expected" ]
-	# Of wrong usage a second line, folded or not, names --help.
-	[ "$(grep -vcE '^(Try|information)' <<< "$stderr")" -eq 1 ]
-	# shellcheck disable=SC2053 # a pattern
-	[[ "${stderr_lines[0]}" == "pinalloc"*$pattern* ]]
-	[ -z "$output" ]
 }
 
 # said LINE…: each is a line of the output.
