@@ -3,9 +3,10 @@
  * Two MPI ranks send buffers to and fro, and check every word. Buffers are malloc'ed and freed
  * around every message; or kept for all messages of a size; or mapped by the program, which
  * replaces the pages behind them before every message by a system call of its own, as runtimes
- * do that do not use libc. Rank 0 prints a line "SIZE MB_PER_S MB_PER_S" for each size, by the
- * fastest and by the slowest tenth of the messages, and at last "wrong N of N", the messages
- * that arrived with wrong data, and "peak_MiB N", what both ranks had in memory at most.
+ * do that do not use libc. Rank 0 prints a line "took SIZE SECONDS" for each message there and
+ * back, a line "SIZE MB_PER_S MB_PER_S" for each size, by the fastest and by the slowest tenth
+ * of the messages, and at last "wrong N of N", the messages that arrived with wrong data, and
+ * "peak_MiB N", what both ranks had in memory at most.
  *   usage: mpi-throughput [kept|replaced] ROUNDS SIZE…     in MiB, or in KiB with K behind it
  */
 #include "mpi-bench.h"
@@ -120,6 +121,8 @@ static void print_speed(const char *size, size_t n_bytes, double *times, int n)
 	double fast = mpi_bench_quantile(times, n, 0.1),
 	       slow = mpi_bench_quantile(times, n, 0.9);
 
+	for (int i = 0; i < n; i++)
+		printf("took %s %.6f\n", size, times[i]);
 	printf("%s %.1f %.1f\n", size, 2e-6 * (double)n_bytes / fast,
 	       2e-6 * (double)n_bytes / slow);
 }
