@@ -245,3 +245,20 @@ foreign() {
 	foreign "$@"
 	[[ "${lines[0]}" == *": strace is of strace" ]]
 }
+
+# What changes the sources where a test has to notice is found by the text there.
+@test "each line of test/mutants.list fits the sources, or is named" {
+	local tree=$BATS_TEST_TMPDIR/tree
+	cd "$top_srcdir"
+	run -0 test/mutants --list
+	[ "${#lines[@]}" -eq "$(grep -c '^[a-z]' test/mutants.list)" ]
+	mkdir -p "$tree/test" "$tree/allocator"
+	cp test/mutants "$tree/test"
+	cp allocator/large.c "$tree/allocator"
+	printf 'allocator/large.c: %s\n' 'if ({{page != from => true}})' '{{gone => false}}' 'MOST_SPARE' \
+		> "$tree/test/mutants.list"
+	run -2 "$tree/test/mutants" --list
+	echo "$output"
+	[ "${#lines[@]}" -eq 2 ]
+	[[ "$output" == *'large.c: MOST_SPARE: '*'large.c:'*'gone => false: fits 0 places' ]]
+}
