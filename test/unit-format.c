@@ -50,14 +50,26 @@ static void sizes(void)
 	ok(!strcmp(PIN_SIZE(1023), "1023 B"), "1023 B");
 	ok(!strcmp(PIN_SIZE(1024), "1.0 KiB"), "1.0 KiB");
 	ok(!strcmp(PIN_SIZE(1536 * PIN_KIB), "1.5 MiB"), "1.5 MiB");
+	ok(!strcmp(PIN_SIZE(2000), "2.0 KiB"), "2.0 KiB, rounded");
 	ok(!strcmp(PIN_SIZE(64 * PIN_GIB), "64.0 GiB"), "64.0 GiB");
 	ok(!strcmp(PIN_SIZE(16 * PIN_TIB), "16.0 TiB"), "16.0 TiB");
 	ok(strstr(PIN_SIZE(SIZE_MAX), "PiB") != NULL, "the largest is in PiB: %s",
 	   PIN_SIZE(SIZE_MAX));
 }
 
+static void utf8(void)
+{
+	ok(pin_utf8_length("a") == 1 && pin_utf8_length("\xc2\x80") == 2 &&
+		   pin_utf8_length("\xed\x9f\xbf") == 3 && pin_utf8_length("\xee\x80\x80") == 3,
+	   "characters of UTF-8 have a length");
+	ok(!pin_utf8_length("\xc1\xbf") && !pin_utf8_length("\xf4\x90\x80\x80") &&
+		   !pin_utf8_length("\xed\xa0\x80") && !pin_utf8_length("\xed\xbf\xbf"),
+	   "overlong forms, surrogates and what is beyond Unicode have none");
+}
+
 int main(void)
 {
+	utf8();
 	as_printf_does();
 	cuts();
 	sizes();

@@ -19,6 +19,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,6 +43,8 @@ static void zeroes_at_end(void)
 	char *p = at_end(&n), *q;
 
 	memset(p, 0xff, n);
+	for (size_t i = 0; i < n; i += PIN_PAGE)
+		p[i] = 0;
 	free(p);
 	q = calloc(1, n + more);
 	ok(q == p && resident(q + n, more) < more / PIN_PAGE / 8,
@@ -58,10 +61,13 @@ static void zeroes_at_end(void)
 /* What a heap that begins with this setting makes of it. */
 static int anew(const char *what, const char *top_pad)
 {
+	const struct rlimit limit = {64 * PIN_MIB, 64 * PIN_MIB};
 	int status = 0;
 	pid_t child = fork();
 
 	if (!child) {
+		if (!strcmp(what, "limited"))
+			setrlimit(RLIMIT_DATA, &limit);
 		setenv("MALLOC_TOP_PAD_", top_pad, 1);
 		execl("/proc/self/exe", "unit-heap", what, NULL);
 		_exit(0);
@@ -78,6 +84,7 @@ static void first_steps(void)
 	ok(anew("first", "4M") == 8, "so it is with a smaller MALLOC_TOP_PAD_");
 	ok(anew("first", "32M") == 32, "a larger one raises the first step");
 	ok(anew("first", "1G") == 64, "but not beyond 64 MiB");
+	ok(anew("limited", "0") == 4, "a sixteenth of what the heap may get is its most");
 }
 
 static void steps(void)
@@ -293,12 +300,36 @@ static void figures(void)
 	free(p);
 }
 
+/* For a process that has it from its parent. */
+static void shared(void)
+{
+	char *p = memset(malloc(PIN_MIB), 1, PIN_MIB);
+	int status = 0;
+	pid_t child = fork();
+
+	if (!child)
+		_exit(resident(p, PIN_MIB) == 0);
+	waitpid(child, &status, 0);
+	ok(WEXITSTATUS(status) && resident(p, PIN_MIB) == PIN_MIB / PIN_PAGE,
+	   "memory that a child shares with its parent is not the child's");
+	free(p);
+}
+
+static void beside(void)
+{
+	size_t n = pin_reserve.size / 8;
+	char *p = pin_reserve_addresses(n);
+
+	ok(p && pin_os_is_mapped(p + n - PIN_PAGE, PIN_PAGE),
+	   "more addresses than there are beside the heap are elsewhere");
+}
+
 int main(int argc, char **argv)
 {
 	void *volatile first = malloc(1); /* the heap begins with it */
 
 	free(first);
-	if (argc > 1 && !strcmp(argv[1], "first"))
+	if (argc > 1 && (!strcmp(argv[1], "first") || !strcmp(argv[1], "limited")))
 		return (int)(pin_span_bytes() / PIN_MIB);
 	if (argc > 1)
 		return strcmp(argv[1], "spans") ? aligned_at_end() : zeroes_in_two_spans();
@@ -313,6 +344,8 @@ int main(int argc, char **argv)
 	ok(anew("aligned", "0") == 1,
 	   "free memory at the end is found however many free extents do not fit");
 	figures();
+	shared();
+	beside();
 	borders();
 	return done_testing();
 }

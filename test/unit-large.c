@@ -80,6 +80,9 @@ static void freed(void)
 	free(p);
 	ok(pin_runs_free_bytes() == n_free + UNITS(100),
 	   "a freed block is free memory at once");
+	ok(pin_block_at_or_below((uintptr_t)was + UNITS(3), (uintptr_t)was).end ==
+		   (uintptr_t)was,
+	   "and is found as a block no more");
 	p = malloc(UNITS(100) - 5);
 	ok(p == was && pin_runs_free_bytes() == n_free, "and used again for the same length");
 	free(p);
@@ -106,6 +109,9 @@ static void in_place(void)
 	ok(b[1] == first && malloc_usable_size(b[1]) == n + PIN_UNIT,
 	   "and gives back what it does not need");
 	ok(pin_live_now() == was - n + PIN_UNIT, "the pages that it has are what counts");
+	b[1] = realloc(b[1], n + PIN_UNIT + 1);
+	ok(b[1] == first && malloc_usable_size(b[1]) < n + n / 2,
+	   "one that grows by little leaves memory behind it to others");
 	for (int i = 0; i < 4; i++)
 		if (i != 2)
 			free(b[i]);
@@ -114,20 +120,24 @@ static void in_place(void)
 static void slides(void)
 {
 	char *b[4];
-	size_t n = UNITS(1000), bytes;
-	void *volatile first;
+	size_t n = UNITS(1000), bytes, n_free;
+	void *volatile first, *volatile was;
 
 	in_a_row(b, 4, n);
 	memset(b[2], 9, n);
 	b[2][n - 1] = 3;
 	first = b[1];
+	was = b[2];
 	free(b[1]);
 	bytes = pin_span_bytes();
+	n_free = pin_runs_free_bytes();
 	b[2] = realloc(b[2], n + n / 2);
 	ok(b[2] == first && is_filled(b[2], 9, n - 1) && b[2][n - 1] == 3,
 	   "realloc moves a block down over free memory before it");
-	ok(malloc_usable_size(b[2]) == n + n / 2 && pin_span_bytes() == bytes,
+	ok(malloc_usable_size(b[2]) == n + n / 2 && pin_span_bytes() == bytes &&
+		   pin_runs_free_bytes() == n_free - n / 2,
 	   "what it does not need there is free");
+	ok(!pin_is_large(was), "and no block begins where it began");
 	ok(pin_resized_in_place(b[2], 3 * n, 0, false) == n + n / 2,
 	   "what must not move stays");
 	free(b[0]);
@@ -211,6 +221,9 @@ static void at_the_end(void)
 	ok(p == was && pin_span_bytes() - bytes <= 24 * PIN_MIB + n / 4,
 	   "a block at the heap's end grows with the heap: by %zu", pin_span_bytes() - bytes);
 	ok(is_filled(p, 5, n) && is_filled(p + n, 0, PIN_MIB), "into new memory");
+	n = malloc_usable_size(p);
+	p = realloc(p, n + 1);
+	ok(malloc_usable_size(p) > n + PIN_UNIT, "with room, if it grows by little");
 	free(p);
 }
 

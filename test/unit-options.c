@@ -29,7 +29,7 @@ static void sizes(void)
 	/* Each ends with a NUL, the first of which is empty. */
 	const char bad[] =
 		"\0M\0-1\0001.5G\00064Mi\00064MBB\00064MiBs\00064B\0006 M\0000x10\0 1\0"
-		"9223372036854775808\00099999999999T";
+		"9223372036854775808\00018446744073709551616\00099999999999T";
 	size_t n, value;
 	char text[32];
 
@@ -77,7 +77,8 @@ static void one_by_one(void)
 		   pin_options.huge == PIN_HUGE_SYSTEM &&
 		   !pin_options_set("PINALLOC_HUGEPAGE", "thp") &&
 		   pin_options.huge == PIN_HUGE_THP &&
-		   pin_options_set("PINALLOC_HUGEPAGE", "madvise") == -EINVAL,
+		   pin_options_set("PINALLOC_HUGEPAGE", "madvise") == -EINVAL &&
+		   pin_options_set("PINALLOC_HUGEPAGE", "thp,off") == -EINVAL,
 	   "all words of a list are accepted, and no others");
 	ok(pin_options_set("PINALLOC_MAX_PINNED", "4095") == -EINVAL &&
 		   pin_options.max_pinned == 3 * PIN_MIB &&
@@ -88,6 +89,16 @@ static void one_by_one(void)
 		   !pin_options_set("PINALLOC_SAMPLE", "1") && pin_options.sample == 1,
 	   "a page is, none is, and a distance may be short");
 	ok(pin_options_set("PINALLOC_MAX", "3M") == -ENOENT, "an unknown name is an error");
+	ok(!pin_options_set("PINALLOC_PROGRAMS", "off") && !strcmp(pin_options.programs, "off"),
+	   "a program may have the name off");
+}
+
+static void ranks(void)
+{
+	setenv("SLURM_TASKS_PER_NODE", "4(x2),3", 1);
+	ok(pin_options_ranks() == 4, "of several numbers of ranks the largest counts");
+	setenv("MPI_LOCALNRANKS", "2", 1);
+	ok(pin_options_ranks() == 2, "and what a launcher sets before the batch system's");
 }
 
 static void look_up(void)
@@ -110,5 +121,6 @@ int main(void)
 	environment();
 	one_by_one();
 	look_up();
+	ranks();
 	return done_testing();
 }

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,6 +29,27 @@ static bool become_root_of_nothing(bool without_proc)
 		return false;
 	fd = open("/proc/self/uid_map", O_WRONLY);
 	return write(fd, map, n) == (ssize_t)n && (!without_proc || !chroot("/boot"));
+}
+
+/* What an unprivileged user may not, and what fails for any. */
+static void limits(void)
+{
+	struct rlimit few = {LIMIT, LIMIT}, none = {PIN_PAGE, PIN_PAGE};
+	char *p = pin_os_map_file(memfd_create("empty", 0), PIN_PAGE);
+	int status = 0;
+	pid_t child = fork();
+
+	if (!child) {
+		if (!setrlimit(RLIMIT_MEMLOCK, &few) && (geteuid() || !seteuid(1)) &&
+		    pin_os_memlock_limit() != LIMIT)
+			_exit(1);
+		_exit(setrlimit(RLIMIT_AS, &none) || pin_os_address_space_left() ? 2 : 0);
+	}
+	waitpid(child, &status, 0);
+	ok(status >> 8 != 1, "without the capability RLIMIT_MEMLOCK holds");
+	ok(status >> 8 != 2, "there are no addresses where more are used than may be");
+	ok(pin_os_populate(p, PIN_PAGE) == -ENOMEM,
+	   "a page that would end the program is no memory");
 }
 
 enum { RIGHT, WRONG, UNTRIED };
@@ -57,5 +79,6 @@ int main(void)
 		   without_proc ? ", without /proc" : "",
 		   result == UNTRIED ? " (there are no such namespaces here)" : "");
 	}
+	limits();
 	return done_testing();
 }

@@ -126,7 +126,7 @@ static void timeline(void)
 {
 	static struct pin_moment moments[PIN_TIMELINE_MOMENTS];
 	static _Atomic size_t pinned;
-	size_t n = pin_timeline_read(moments), more;
+	size_t n = pin_timeline_read(moments), more, n_kept = 0;
 
 	pin_hooks.pinned = &pinned;
 	pinned = 3 * PIN_MIB;
@@ -158,6 +158,13 @@ static void timeline(void)
 	n = pin_timeline_read(moments);
 	ok(n <= PIN_TIMELINE_MOMENTS && highest(moments, n) == 1000 * PIN_MIB,
 	   "so it is with any number of growths");
+	for (size_t at = 0; at < 4; at++) {
+		pin_timeline_begin_anew();
+		for (size_t i = 0; i < 2 * PIN_TIMELINE_MOMENTS; i++)
+			pin_timeline_note(i == at ? 1000 * PIN_MIB : i, true);
+		n_kept += highest(moments, pin_timeline_read(moments)) == 1000 * PIN_MIB;
+	}
+	ok(n_kept == 4, "and wherever the highest one is");
 }
 
 static void *depth_of[PIN_SITE_FRAMES + 4];

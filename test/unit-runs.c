@@ -143,14 +143,14 @@ static void release(unsigned i)
 
 static void against_model(void)
 {
-	bool apart = true, best = true, aligned = true, in_heap = true;
+	bool apart = true, best = true, aligned = true, in_heap = true, told = true;
 	size_t n_used, n_taken = 0;
 
 	for (int round = 0; round < ROUNDS; round++) {
 		unsigned i = any(RUNS);
 		uint32_t n = 1 + any(any(8) ? 40 : any(8) ? 400 : 30000);
 		uint32_t alignment = any(4) ? 1 : 1u << any(9);
-		uint32_t page, class;
+		uint32_t page, class, n_touched = n;
 
 		if (runs[i].n_pages) {
 			n_taken -= runs[i].n_pages;
@@ -165,12 +165,16 @@ static void against_model(void)
 		aligned &= !((uintptr_t)pin_page_at(page) / PIN_UNIT % alignment);
 		if (class != UINT32_MAX && alignment == 1)
 			best &= used[page] && class_of(length_around(page)) == class;
+		while (n_touched && !used[page + n_touched - 1])
+			n_touched--;
+		told &= n_used == n_touched * PIN_UNIT;
 		apart &= claim(i, page, n);
 		n_taken += n;
 	}
 	ok(in_heap, "runs are in the heap");
 	ok(apart, "what is taken was free");
 	ok(aligned, "runs are aligned as asked");
+	ok(told, "it is told how much of a run may have been used");
 	ok(best, "a run of used memory is taken, of the first class that has one long enough");
 	ok(here->n_used + here->n_bare == heap_end() - 1 - n_taken &&
 		   pin_runs_out == (int64_t)n_taken,

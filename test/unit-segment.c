@@ -85,7 +85,8 @@ static void from_the_run_map(void)
 	bytes = pin_span_bytes();
 	pin_live_count(-(int64_t)n);
 	pin_segment_give(p, n);
-	ok(pin_runs_free_bytes() == free_before + n && pin_live_now() == live,
+	ok(pin_runs_free_bytes() == free_before + n && pin_live_now() == live &&
+		   pin_kind_of(p) == PIN_KIND_NONE,
 	   "it is free memory when it was given back");
 	p = take(n, 0);
 	q = malloc(PIN_MIB);
@@ -104,7 +105,9 @@ static void gigantic(void)
 	p = take(n, PIN_GIB);
 	ok(p && !((uintptr_t)p % PIN_GIB) && committed == n && pages[1] == 1,
 	   "pages of 1 GiB are whole");
-	ok(pin_span_bytes() == bytes + n && pin_span_find(p, n), "they are heap");
+	ok(pin_span_bytes() == bytes + n && pin_span_find(p, n) &&
+		   pin_span_find(p, n)->is_fixed,
+	   "they are heap, of a span that does not grow");
 	ok(pin_live_now() == live, "and no block in use");
 	q = malloc(100);
 	ok(q, "the heap goes on");
