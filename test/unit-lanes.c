@@ -459,6 +459,51 @@ static void merged(void)
 	ok(pin_lanes_hold() == n_held, "no lane holds a run of 64 MiB");
 }
 
+/* Of two runs of a lane that are long enough the shorter one, whichever was given first. */
+static void shortest(void)
+{
+	struct pin_run_need need = {16, 1, 2}, longer = {18, 1, 0}, shorter = {17, 1, 0};
+	uint32_t pages[2];
+	size_t n_used;
+
+	processor = 300;
+	pages[0] = pin_run_take(&shorter, &n_used);
+	pages[1] = pin_run_take(&longer, &n_used);
+	pin_run_give(pages[0], 17);
+	pin_run_give(pages[1], 18);
+	ok(pin_run_take(&need, &n_used) == pages[0] && need.n_pages == 17,
+	   "a lane's shortest run that is long enough is taken");
+	pin_run_give(pages[0], 17);
+	processor = 0;
+}
+
+/* A lane with runs of two nodes, one of which gives what the other is given. */
+static void two_nodes(void)
+{
+	struct pin_run_need need = {16, 1, 0}, all = {UINT32_MAX, 1, 0};
+	uint32_t there[WAYS], here;
+	size_t n_used, before, n_long_held = 0;
+
+	for (unsigned i = 0; i < N_LANES * WAYS; i++)
+		n_long_held += pages_of(lanes[i / WAYS].words[LONG_SET + i % WAYS]);
+	ok((size_t)n_long == n_long_held, "it is known how much lanes hold of long runs");
+	processor = 301;
+	for (unsigned i = 0; i < WAYS; i++)
+		there[i] = pin_run_take_on(1, &need, &n_used);
+	here = pin_run_take(&need, &n_used);
+	for (unsigned i = 0; i < WAYS; i++)
+		pin_run_give(there[i], 16);
+	before = pin_maps[1].n_used;
+	pin_run_give(here, 16);
+	ok(pin_maps[1].n_used == before + 16, "a full lane gives a run to the map of its node");
+	pin_mutex_lock(&pin_maps->lock);
+	pin_lanes_empty(pin_maps, UINT32_MAX);
+	pin_mutex_unlock(&pin_maps->lock);
+	ok(pin_lanes_hold() == (WAYS - 1) * 16, "lanes keep what is another node's");
+	ok(!pin_run_take(&all, &n_used) && !pin_lanes_hold(),
+	   "but for a request that finds nothing else");
+}
+
 /* Runs of so many pages in all, taken and given back in a random order. */
 static void burst(uint32_t n_pages, uint32_t least, uint32_t range, uint64_t *seed)
 {
@@ -547,6 +592,7 @@ int main(void)
 	}
 	in_turn();
 	merged();
+	shortest();
 	n = growing();
 	ok(n < 100, "beside 256 lanes that hold runs a new one takes %u steps", n);
 	one_after_the_other();
@@ -561,5 +607,6 @@ int main(void)
 	job.range = 400;
 	with_threads("4 KiB to 1.6 MiB", in_window);
 	with_threads("the same, given by another thread", in_ring);
+	two_nodes();
 	return done_testing();
 }
