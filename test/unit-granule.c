@@ -72,7 +72,10 @@ static void resident(void)
 	memset(p + 3 * PIECE, 1, (N_PAGES - N_PAGES / 21) * PIN_PAGE);
 	ok(!pin_granules_are_resident(at(8, 1)),
 	   "touched granules are not known to be resident before a look");
+	ok(pin_granules_are_bare(at(0, PIECES)), "and are bare");
 	ok(pin_granules_probe(at(0, PIECES)) == 2, "two are resident, one of them nearly");
+	ok(!pin_granules_are_bare(at(8, 1)) && pin_granules_are_bare(at(9, 2)),
+	   "and not bare any more");
 	ok(pin_granules_are_resident(at(8, 1)) && pin_granules_are_resident(at(11, 1)) &&
 		   !pin_granules_are_resident(at(8, 4)),
 	   "they are the ones touched");
@@ -122,6 +125,9 @@ static void unmapped(void)
 	none = limit;
 	none.rlim_cur = 0;
 	munmap(hole, PIN_PAGE);
+	ok(!pin_granules_may_be_read((uintptr_t)hole) &&
+		   pin_granules_may_be_read((uintptr_t)hole + PIN_PAGE),
+	   "it is known which page may be read");
 	setrlimit(RLIMIT_NOFILE, &none);
 	ok(pin_granules_probe(at(26, 4)) == 3 && !pin_granules_are_resident(at(28, 1)),
 	   "a page that is not mapped hides its own granule only");

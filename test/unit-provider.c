@@ -189,6 +189,8 @@ static void left(struct device *device, const char *why, unsigned n_lines)
 
 static void not_found(struct device *device)
 {
+	static function *elsewhere[WORDS];
+
 	fill(device);
 	device->words[40] = device->words[REREG];
 	left(device, "a function occurs twice", 1);
@@ -200,6 +202,11 @@ static void not_found(struct device *device)
 	left(device, "a function is unknown", 0);
 	fill(device);
 	device->extended.sz = sizeof(struct ibv_context);
+	left(device, "the context is not of libibverbs", 0);
+	fill(device);
+	memcpy(elsewhere, device->words, sizeof elsewhere);
+	device->words = elsewhere;
+	device->extended.priv = (void *)elsewhere;
 	left(device, "the private memory is not on the heap", 0);
 }
 
@@ -225,6 +232,13 @@ static struct ibv_cq_ex *create_cq(struct ibv_context *context)
 	return ibv_create_cq_ex(context, &attr);
 }
 
+static struct ibv_mw a_window;
+
+static struct ibv_mw *their_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	return pd && type == IBV_MW_TYPE_1 ? &a_window : NULL;
+}
+
 /* What the header's functions make. */
 static void objects(struct device *device)
 {
@@ -237,8 +251,10 @@ static void objects(struct device *device)
 	used = reg(pd, grow(&span, PIECE), 64, RIGHTS);
 
 	device->extended.create_cq_ex = their_create_cq_ex;
+	context->ops.alloc_mw = their_alloc_mw;
 	pin_provider_hook(context);
 	pin_provider_hook(context);
+	ok(ibv_alloc_mw(pd, IBV_MW_TYPE_1) == &a_window, "the provider makes a memory window");
 	for (int i = 0; i < 3; i++)
 		pin_mr_deregister(reg(pd, grow(&span, PIECE), PIECE, RIGHTS));
 	full_with = EINVAL;

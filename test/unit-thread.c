@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static struct {
@@ -47,6 +48,15 @@ static void start(void)
 		pin_os_wait(&is_done, 0);
 }
 
+/* Memory of a file that is too short. */
+static void fails(void)
+{
+	void *p = pin_os_map_file(memfd_create("empty", 0), PIN_GRANULE);
+
+	ok(pin_touch(p, PIN_GRANULE, 0, 1) == -ENOMEM,
+	   "who touches memory is told if it fails");
+}
+
 int main(void)
 {
 	struct sched_param first = {.sched_priority = 1};
@@ -55,6 +65,7 @@ int main(void)
 
 	alarm(60);
 	sched_getaffinity(0, sizeof all, &all);
+	fails();
 	start();
 	ok(found.blocks, "a thread has room for thread-local variables, and blocks signals");
 	CPU_ZERO(&one);

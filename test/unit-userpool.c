@@ -103,12 +103,16 @@ static bool are_found(struct pin_userpool *pool, size_t n_bytes, size_t n_expect
 {
 	void *slices[512];
 	unsigned tried = fake_verbs.tried, n = 0;
+	struct pin_range piece;
 	bool good = true;
 
 	for (; n < 512 && (slices[n] = take(pool, n_bytes)); n++) {
 		struct ibv_mr *mr = reg(case_pd(), slices[n], n_bytes, RIGHTS);
 
-		good &= mr && reaches(mr);
+		good &= mr && reaches(mr) &&
+			pin_segments_find_piece(pin_range_of(slices[n], n_bytes), &piece) &&
+			!pin_segments_find_piece(pin_range_of((void *)(piece.end - 1), 2),
+						 &piece);
 		if (mr)
 			pin_mr_deregister(mr);
 	}
@@ -116,6 +120,23 @@ static bool are_found(struct pin_userpool *pool, size_t n_bytes, size_t n_expect
 	while (n--)
 		good &= !pin_userpool_free(pool, slices[n]);
 	return good && fake_verbs.tried == tried;
+}
+
+/* A later segment may have lower addresses. */
+static void in_order(void)
+{
+	struct pin_segment high = {.range = {4 * PIECE, 6 * PIECE}, .is_ready = true},
+			   low = {.range = {PIECE, 3 * PIECE}, .is_ready = true};
+	struct pin_range piece;
+
+	high.piece = low.piece = PIECE;
+	pin_segments_add(&high);
+	pin_segments_add(&low);
+	ok(pin_segments_next_piece(0, &piece) && piece.start == PIECE &&
+		   pin_segments_next_piece(2 * PIECE, &piece) && piece.start == 4 * PIECE,
+	   "pieces come in the order of their addresses");
+	pin_segments_remove(&high);
+	pin_segments_remove(&low);
 }
 
 /* --- words ---------------------------------------------------------------------------- */
@@ -452,6 +473,7 @@ int main(int argc, char **argv)
 	run_cases(cases, PIN_ARRAY_SIZE(cases), argv);
 	if (argc > 1)
 		return done_testing();
+	in_order();
 	model();
 	keys_and_values();
 	return done_testing();
