@@ -86,13 +86,12 @@ static bool extend_anyhow(struct pin_map *map, uint32_t page, uint32_t n_pages, 
 /*
  * Makes a block begin further down, in free memory before it. Most of the memory it moves to is
  * its own; if it were copied elsewhere, the heap would have to hold both. Returns its new first
- * page, or 0. It has both places until finish_slide().
+ * page, or 0. Both places are its own until it has been moved.
  */
 static uint32_t begin_slide(struct pin_map *map, uint32_t page, uint32_t needs)
 {
 	uint32_t has = pin_page(page)->length, before = pin_run_before(page);
 	uint32_t behind = pin_run_at(page + has), to = page - before;
-	uint64_t asked = pin_page(page)->asked;
 	size_t unused;
 
 	if (!before || (uint64_t)before + has + behind < needs)
@@ -100,7 +99,6 @@ static uint32_t begin_slide(struct pin_map *map, uint32_t page, uint32_t needs)
 	pin_run_cut(map, to, to, before, &unused);
 	if (before + has < needs)
 		pin_run_cut(map, page + has, page + has, needs - before - has, &unused);
-	pin_page(to)->asked = asked;
 	pin_page_set_length(to, before + has < needs ? needs : before + has);
 	pin_page_set_state(page, PIN_STATE_NONE);
 	pin_page_set_state(to, PIN_STATE_TAKEN);
