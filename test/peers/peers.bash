@@ -33,10 +33,23 @@ apt_sources() {
 	quietly apt-get "${options[@]}" "$@"
 }
 
-# source_of PACKAGE: unpacks its source, with Debian's patches, as $work/source.
+# source_of PACKAGE [OPTION]: its source as $work/source: that in the folder of --sources, or Debian's with its
+# patches; without them with --tar-only, for an archive that has no other.
 source_of() {
+	local archive release
+
 	[ ! -e "$work/source" ] || return 0
-	(mkdir -p "$work/unpacked" && cd "$work/unpacked" && apt_sources source "$1") || die "no source of $1"
+	if [ -e "$sources/$1" ]; then
+		cp -a "$sources/$1" "$work/source"
+		return
+	fi
+	mkdir -p "$work/unpacked" && cd "$work/unpacked" || return
+	# A mirror may have the release's alone, not the newest.
+	release=$(. /etc/os-release && echo "$VERSION_CODENAME")
+	(apt_sources source "$@") 2> /dev/null || (apt_sources source "$1/$release" "${@:2}") || die "no source of $1"
+	for archive in "$work"/unpacked/*.orig.tar.*; do
+		[ $# -eq 1 ] || tar -xf "$archive" -C "$work/unpacked" || die "no source of $1"
+	done
 	mv "$work"/unpacked/*/ "$work/source"
 }
 
@@ -76,9 +89,9 @@ over_ucx() {
 	under "${line[@]}" "mpirun.$mpi" -n "$n" "$@"
 }
 
-# under COMMAND…: runs it with the library if $how says so.
+# under COMMAND…: runs it with the library, and with an adapter, too, if $how says so.
 under() {
-	if [ "$how" = with ] && [ -n "${adapter:-}" ]; then
+	if [ "$how" = armed ]; then
 		env LD_PRELOAD="$library:$adapter/armed.so" LD_LIBRARY_PATH="$adapter${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"
 	elif [ "$how" = with ]; then
 		env LD_PRELOAD="$library" "$@"
@@ -101,21 +114,24 @@ outcomes() {
 }
 
 # one TEST N: runs it in its own directory, whose name is short, for sockets, and the same with and
-# without the library, as programs built there may contain it.
+# without the library, as programs built there may contain it. What it leaves running ends with its
+# namespace.
 one() {
 	local log=$work/logs/$how/${1//\//_} run=$work/run/$2 status=0
 
 	mkdir -m 777 "$run" && cd "$run" || return
 	export -f try under $helpers
 	export how library work here top store run
-	timeout -s KILL "$limit" nice -n 5 bash -c 'try "$1"' - "$1" > "$log" 2>&1 < /dev/null || status=$?
+	timeout -s KILL "$((limit * ${TIMEOUT_SCALE:-1}))" nice -n 5 "${contained[@]}" \
+		bash -c 'try "$1"; exit $?' - "$1" > "$log" 2>&1 < /dev/null || status=$?
 	outcomes "$1" "$status" "$log" > "$log.outcomes"
 	cd / && rm -rf "$run"
 }
 
 measure() {
-	local test n=0
+	local test n=0 contained=(unshare --pid --fork --kill-child --mount-proc)
 
+	"${contained[@]}" true 2> /dev/null || contained=()
 	rm -rf "$work/logs/$how" "$work/run"
 	mkdir -p "$work/logs/$how" "$work/run"
 	for test; do
@@ -131,16 +147,18 @@ measure() {
 	done
 }
 
-# both RESULT TEST…: "part without with" for all parts of these tests; "none" where only the other
-# run has a part.
-both() {
+# compare RESULT TEST…: "part without with way" for all parts of these tests, and each way to run them with the
+# library; "none" where only the other run has a part.
+compare() {
 	local result=$1
 	shift
-	for how in without with; do
+	: > "$result"
+	for how in without "${ways[@]}"; do
 		measure "$@" | tr -s ' ' | sort -u -k1,1 > "$result.$how" ||
-			die "$name did not come to its end $how the library; see $work/logs"
+			die "$name did not come to its end ($how); see $work/logs"
+		[ "$how" = without ] || join -a1 -a2 -e none -o 0,1.2,2.2 "$result.without" "$result.$how" |
+			sed "s/\$/ $how/" >> "$result"
 	done
-	join -a1 -a2 -e none -o 0,1.2,2.2 "$result.without" "$result.with" > "$result"
 }
 
 # explanation PART WITHOUT WITH: the reason in test/peers/known; fails if there is none.
@@ -171,11 +189,11 @@ unskipped() {
 
 # differing RESULT: the lines that differ without an explanation.
 differing() {
-	local part without with
+	local part without with way
 
-	while read -r part without with; do
+	while read -r part without with way; do
 		[ "$without" = "$with" ] || explanation "$part" "$without" "$with" > /dev/null ||
-			echo "$part $without $with"
+			echo "$part $without $with $way"
 	done < "$1"
 }
 
@@ -184,30 +202,31 @@ test_of() {
 	echo "${1%%:*}"
 }
 
-# again RESULT: runs unexplained differences once more, both ways; those that disappear are reported
-# as chance.
+# again RESULT: runs unexplained differences once more, each alone, in all ways; those that disappear are
+# reported as chance.
 again() {
-	local part without with suspects
+	local part without with way suspects at_once=1
 
 	mapfile -t suspects < <(differing "$1" | while read -r part _; do test_of "$part"; done | sort -u)
 	[ ${#suspects[@]} -gt 0 ] || return 0
 	rm -rf "$work/logs-first" && cp -r "$work/logs" "$work/logs-first"
-	both "$1.again" "${suspects[@]}"
+	compare "$1.again" "${suspects[@]}"
 	differing "$1" > "$1.first"
 	differing "$1.again" > "$1.second"
-	awk 'FILENAME == ARGV[1] { again[$1]; next } !($1 in again)' "$1.second" "$1.first" > "$1.chance"
-	while read -r part without with; do
-		echo "$name: $part was $without without and $with with, but not when it ran again"
+	awk 'FILENAME == ARGV[1] { again[$1, $4]; next } !(($1, $4) in again)' "$1.second" "$1.first" > "$1.chance"
+	while read -r part without with way; do
+		echo "$name: $part was $without without and $with $way, but not when it ran again"
 	done < "$1.chance"
-	awk 'FILENAME == ARGV[1] { chance[$1]; next } $1 in chance { $0 = $1 " chance chance" } 1' \
+	awk 'FILENAME == ARGV[1] { chance[$1, $4]; next } ($1, $4) in chance { $2 = $3 = "chance" } 1' \
 		"$1.chance" "$1" > "$1.judged" && mv "$1.judged" "$1"
 }
 
-# judge RESULT: lists the differences, and summarises.
+# judge RESULT WAY: lists the differences, and summarises.
 judge() {
-	local part without with reason ran=0 same=0 chance=0 explained=0 unexplained=0
+	local part without with way reason ran=0 same=0 chance=0 explained=0 unexplained=0
 
-	while read -r part without with; do
+	while read -r part without with way; do
+		[ "$way" = "$2" ] || continue
 		ran=$((ran + 1))
 		if [ "$with" = chance ]; then
 			chance=$((chance + 1))
@@ -215,13 +234,14 @@ judge() {
 			same=$((same + 1))
 		elif reason=$(explanation "$part" "$without" "$with"); then
 			explained=$((explained + 1))
-			echo "$name: $part: $without without, $with with: $reason"
+			echo "$name: $part: $without without, $with $way: $reason"
 		else
 			unexplained=$((unexplained + 1))
-			echo "$name: $part: $without without, $with with: UNEXPLAINED"
+			echo "$name: $part: $without without, $with $way: UNEXPLAINED"
 		fi
 	done < "$1"
-	echo "$name: $ran ran, $same same ($(awk '$2 ~ /^ok/ && $2 == $3' "$1" | wc -l) ok)," \
+	echo "$name$([ "$2" = with ] || echo ", $2"): $ran ran, $same same" \
+		"($(awk -v way="$2" '$2 ~ /^ok/ && $2 == $3 && $4 == way' "$1" | wc -l) ok)," \
 		"$chance by chance, $explained differ (explained), $unexplained UNEXPLAINED, $SECONDS s" |
 		tee -a "$store/summary"
 	[ "$ran" -gt 0 ] && [ "$unexplained" -eq 0 ]
@@ -229,11 +249,11 @@ judge() {
 
 # run_suite NAME
 run_suite() {
-	local selected
+	local selected way status=0
 
 	name=$1
 	work=$store/$name
-	packages=() limit=60 at_once=1 helpers=''
+	packages=() limit=60 at_once=1 helpers='' in_vm=''
 	mkdir -p "$work/logs"
 	SECONDS=0
 	. "$here/$name.suite"
@@ -241,7 +261,12 @@ run_suite() {
 	prepare || die "$name cannot be built"
 	mapfile -t selected < <(tests | unskipped)
 	[ ${#selected[@]} -gt 0 ] || die "$name has no such test"
-	both "$work/result" "${selected[@]}"
+	# A machine has an adapter of its own.
+	[ -z "$in_vm" ] || ways=(with)
+	compare "$work/result" "${selected[@]}"
 	again "$work/result"
-	judge "$work/result"
+	for way in "${ways[@]}"; do
+		judge "$work/result" "$way" || status=1
+	done
+	return $status
 }
