@@ -44,7 +44,8 @@ static void *new_small(size_t alignment, size_t n_bytes, bool zero)
 	void *p = NULL;
 
 	if (PIN_LIKELY(pin_start_thread()))
-		p = zero ? pin_calloc_small(size) : pin_je_malloc(size);
+		/* All of it: rallocx() zeroes what is behind its former size only. */
+		p = zero ? pin_calloc_small(pin_je_nallocx(size, 0)) : pin_je_malloc(size);
 	return p;
 }
 

@@ -68,17 +68,19 @@ static void by_jemalloc(void)
 
 #define RING 256
 
-/* Each size at each alignment, among others of the class that it should have. */
+/* Each size at each alignment, zeroed, among others of the class that it should have. */
 static void aligned(void)
 {
-	size_t aligned = 0, right = 0, n = 0, alignment, size;
-	void *p;
+	size_t aligned = 0, right = 0, zero = 0, n = 0, alignment, size;
+	char *p;
 
 	for (alignment = 1; alignment <= PIN_UNIT; alignment *= 2)
 		for (size = 0; PIN_ALIGN_UP(size, alignment) <= PIN_SMALL_MOST; size++) {
 			free(blocks[n % RING]);
-			blocks[n++ % RING] = p = mallocx(size, __builtin_ctzl(alignment));
+			p = mallocx(size, __builtin_ctzl(alignment) | 0x40);
+			blocks[n++ % RING] = p;
 			aligned += pin_is_small(p) && !((uintptr_t)p & (alignment - 1));
+			zero += !*p && !memcmp(p, p + 1, malloc_usable_size(p) - 1);
 			memset(p, 1, malloc_usable_size(p));
 			right += malloc_usable_size(p) >= size &&
 				 malloc_usable_size(p) ==
@@ -86,6 +88,7 @@ static void aligned(void)
 		}
 	ok(aligned == n, "small blocks are aligned: %zu of %zu", aligned, n);
 	ok(right == n, "and have the size that is told before: %zu of %zu", right, n);
+	ok(zero == n, "all of it is zeroed, as rallocx() zeroes what is behind: %zu of %zu", zero, n);
 	for (n = 0; n < RING; n++) {
 		free(blocks[n]);
 		blocks[n] = NULL;
