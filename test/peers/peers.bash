@@ -115,21 +115,22 @@ outcomes() {
 
 # one TEST N: runs it in its own directory, whose name is short, for sockets, and the same with and
 # without the library, as programs built there may contain it. What it leaves running ends with its
-# namespace.
+# namespace, and the test with this script.
 one() {
 	local log=$work/logs/$how/${1//\//_} run=$work/run/$2 status=0
 
 	mkdir -m 777 "$run" && cd "$run" || return
 	export -f try under $helpers
 	export how library work here top store run
-	timeout -s KILL "$((limit * ${TIMEOUT_SCALE:-1}))" nice -n 5 "${contained[@]}" \
+	"${ended[@]}" timeout -s KILL "$((limit * ${TIMEOUT_SCALE:-1}))" nice -n 5 "${contained[@]}" \
 		bash -c 'try "$1"; exit $?' - "$1" > "$log" 2>&1 < /dev/null || status=$?
 	outcomes "$1" "$status" "$log" > "$log.outcomes"
 	cd / && rm -rf "$run"
 }
 
 measure() {
-	local test n=0 contained=(unshare --pid --fork --kill-child --mount-proc)
+	local test n=0 ended=(setpriv --pdeathsig KILL)
+	local contained=("${ended[@]}" unshare --pid --fork --kill-child --mount-proc)
 
 	"${contained[@]}" true 2> /dev/null || contained=()
 	rm -rf "$work/logs/$how" "$work/run"
