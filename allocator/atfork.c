@@ -8,6 +8,7 @@
 #include "allocator/sites.h"
 
 #include <pthread.h>
+#include <signal.h>
 
 /*
  * glibc's lock of its list of streams. A thread that has locked a stream may allocate
@@ -20,7 +21,10 @@ void _IO_list_lock(void) __attribute__((weak));
 void _IO_list_unlock(void) __attribute__((weak));
 void _IO_list_resetlock(void) __attribute__((weak));
 extern char __libc_single_threaded __attribute__((weak));
-static __thread unsigned n_list_locks __attribute__((tls_model("initial-exec")));
+
+/* Of the thread that forks, under pin_loader_lock: no other forks at the time. */
+static bool has_list_lock;
+static sigset_t mask;
 
 static void nothing(void)
 {
@@ -38,18 +42,18 @@ static void unlock_own(void)
 	pin_mutex_unlock(&pin_leaf_lock);
 }
 
-static void lock_stream_list(void)
-{
-	if ((&__libc_single_threaded && __libc_single_threaded) || !_IO_list_lock)
-		return;
-	_IO_list_lock();
-	n_list_locks++;
-}
-
+/* A signal waits until the locks are free: its handler may fork, too. */
 static void prepare(void)
 {
+	sigset_t all, before;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
 	pin_mutex_lock(&pin_loader_lock);
-	lock_stream_list();
+	mask = before;
+	has_list_lock = _IO_list_lock && !(&__libc_single_threaded && __libc_single_threaded);
+	if (has_list_lock)
+		_IO_list_lock();
 	pin_mutex_lock(&pin_begin_lock);
 	/* The thread that has the leaf lock may wait for one of jemalloc's: let go of these,
 	 * too. */
@@ -64,13 +68,14 @@ static void prepare(void)
 
 static void in_parent(void)
 {
+	sigset_t before = mask;
+
+	if (has_list_lock)
+		_IO_list_unlock();
 	unlock_own();
 	handlers.parent();
 	pin_mutex_unlock(&pin_begin_lock);
-	if (n_list_locks) {
-		n_list_locks--;
-		_IO_list_unlock();
-	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* jemalloc re-initialises its mutexes instead of unlocking them. */
@@ -80,10 +85,9 @@ static void in_child(void)
 	handlers.child();
 	pin_mutex_unlock(&pin_begin_lock);
 	pin_hook(in_child);
-	if (n_list_locks) {
-		n_list_locks = 0;
+	if (has_list_lock)
 		_IO_list_resetlock();
-	}
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 }
 
 void pin_atfork_init(void)

@@ -13,10 +13,13 @@
 #include "allocator/os.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
+#include "allocator/start.h"
+#include "test/beside.h"
 #include "test/blocks.h"
 #include "test/tap.h"
 
 #include <malloc.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -324,6 +327,31 @@ static void beside(void)
 	   "more addresses than there are beside the heap are elsewhere");
 }
 
+static void interrupt_once(void)
+{
+	static bool done;
+
+	if (!done && (done = true))
+		raise(SIGUSR1);
+}
+
+static void fork_again(int signal)
+{
+	(void)signal;
+	if (!fork())
+		_exit(0);
+}
+
+static bool fork_interrupted(void)
+{
+	signal(SIGUSR1, fork_again);
+	pin_atfork_jemalloc(interrupt_once, interrupt_once, interrupt_once);
+	alarm(60);
+	if (!fork())
+		_exit(0);
+	return wait(NULL) > 0 && wait(NULL) > 0;
+}
+
 int main(int argc, char **argv)
 {
 	void *volatile first = malloc(1); /* the heap begins with it */
@@ -347,5 +375,6 @@ int main(int argc, char **argv)
 	shared();
 	beside();
 	borders();
+	ok(in_child(fork_interrupted), "a signal handler that interrupts fork() can fork");
 	return done_testing();
 }
