@@ -24,8 +24,8 @@ struct answer {
 	size_t n, size;
 };
 
-__attribute__((format(printf, 2, 3))) static void add(struct answer *answer,
-						      const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void add(struct answer *answer, const char *format,
+						      ...)
 {
 	va_list args;
 

@@ -88,7 +88,8 @@ static void aligned(void)
 		}
 	ok(aligned == n, "small blocks are aligned: %zu of %zu", aligned, n);
 	ok(right == n, "and have the size that is told before: %zu of %zu", right, n);
-	ok(zero == n, "all of it is zeroed, as rallocx() zeroes what is behind: %zu of %zu", zero, n);
+	ok(zero == n, "all of it is zeroed, as rallocx() zeroes what is behind: %zu of %zu",
+	   zero, n);
 	for (n = 0; n < RING; n++) {
 		free(blocks[n]);
 		blocks[n] = NULL;

@@ -224,12 +224,9 @@ static void have_child(void)
 /* --- cases ---------------------------------------------------------------------------- */
 
 /* All sets of rights that there are, and those that verbs refuse. */
-#define EACH_SET(X)                                                                         \
-	X("-")                                                                              \
-	X("r")                                                                              \
-	X("l")                                                                              \
-	X("lr") X("lw") X("la") X("lrw") X("lra") X("lwa") X("lrwa") X("o") X("ro") X("lo") \
-		X("lro") X("lwo") X("lao") X("lrwo") X("lrao") X("lwao") X("lrwao")
+#define EACH_SHORT(X)	X("-") X("r") X("l") X("lr") X("lw") X("la") X("o") X("ro") X("lo")
+#define EACH_SET(X)	EACH_SHORT(X) X("lrw") X("lra") X("lwa") X("lro") EACH_LONG(X)
+#define EACH_LONG(X)	X("lrwa") X("lwo") X("lao") X("lrwo") X("lrao") X("lwao") X("lrwao")
 #define EACH_REFUSED(X) X("w") X("a") X("rw") X("ra") X("wa") X("rwa")
 #define TWICE(set)	"a=0,100/" set " b=100,100/" set " a~b -a -b "
 #define CHANGED(set)	"a>/" set " "
