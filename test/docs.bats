@@ -41,7 +41,7 @@ scripts() {
 	for script in $(scripts); do
 		echo "$script --help"
 		PATH=/usr/bin:/bin run -0 --separate-stderr strace -f -qq -e trace=execve -e signal=none -o "$started" \
-			timeout 60 "$script" --help
+			timeout $((60 * ${TIMEOUT_SCALE:-1})) "$script" --help
 		[[ "$output" == *usage:* ]]
 		[ -z "$stderr" ]
 		run ! grep -vE "execve\\(\"[^\"]*/(${script##*/}|run|timeout|env|(ba)?sh|sed|cat|dirname|readlink|realpath|uname|python3[.0-9]*)\"|resumed>" "$started"

@@ -263,7 +263,7 @@ time.sleep(60)' > "$BATS_TEST_TMPDIR/said" 3>&- &
 		sleep 0.1
 		! grep -qx ready "$BATS_TEST_TMPDIR/said" || ready=1
 	done
-	run -0 bash -c "ulimit -f 1000000; timeout 60 gcore -o '$BATS_TEST_TMPDIR/dump' $pid"
+	run -0 bash -c "ulimit -f 1000000; timeout $((60 * ${TIMEOUT_SCALE:-1})) gcore -o '$BATS_TEST_TMPDIR/dump' $pid"
 	kill $pid
 	dump=$BATS_TEST_TMPDIR/dump.$pid
 	echo "$(stat -c %s "$dump") bytes"
@@ -292,7 +292,7 @@ failing() {
 		environment+=(-E "$1")
 		shift
 	done
-	timeout 60 strace -f -o "$BATS_TEST_TMPDIR/calls" -E LD_PRELOAD="$library" "${environment[@]}" \
+	timeout $((60 * ${TIMEOUT_SCALE:-1})) strace -f -o "$BATS_TEST_TMPDIR/calls" -E LD_PRELOAD="$library" "${environment[@]}" \
 		-e trace="$name" -e inject="$name":error=ENOMEM:when="$when" "$@"
 }
 

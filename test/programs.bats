@@ -342,9 +342,9 @@ grown_by() {
 }
 
 @test "fork works while one thread flushes all streams and another allocates with a stream locked" {
-	run -0 preloaded timeout 60 "$programs/forks-and-flushes"
+	run -0 preloaded timeout $((60 * ${TIMEOUT_SCALE:-1})) "$programs/forks-and-flushes"
 	[ "$output" = 0 ]
-	run -0 preloaded PINALLOC_REPORT="$PWD/%p.json" timeout 60 "$programs/forks-and-flushes"
+	run -0 preloaded PINALLOC_REPORT="$PWD/%p.json" timeout $((60 * ${TIMEOUT_SCALE:-1})) "$programs/forks-and-flushes"
 	[ "$output" = 0 ]
 }
 

@@ -227,7 +227,7 @@ irregular='that is a link, a directory, or something else that is no regular fil
 	# put KIND: a program that puts it where its report is to go.
 	put() {
 		rm -rf out.json target
-		run -0 --separate-stderr timeout 60 env LD_PRELOAD="$library" PINALLOC_REPORT=out.json \
+		run -0 --separate-stderr timeout $((60 * ${TIMEOUT_SCALE:-1})) env LD_PRELOAD="$library" PINALLOC_REPORT=out.json \
 			/usr/bin/python3 -c "import os; $1"
 	}
 	for way in 'os.mkfifo("out.json")' 'os.symlink("target", "out.json")' 'os.symlink("/dev/stdout", "out.json")'; do

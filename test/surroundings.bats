@@ -75,9 +75,9 @@ points='accept aio_suspend clock_nanosleep close connect creat fcntl fdatasync f
 			return 0;
 		}
 	END
-	run -0 preloaded timeout 60 ./cancelled
+	run -0 preloaded timeout $((60 * ${TIMEOUT_SCALE:-1})) ./cancelled
 	[ "$output" = ended ]
-	run -0 preloaded PINALLOC_SAMPLE=64K PINALLOC_REPORT=$PWD/report timeout 60 ./cancelled
+	run -0 preloaded PINALLOC_SAMPLE=64K PINALLOC_REPORT=$PWD/report timeout $((60 * ${TIMEOUT_SCALE:-1})) ./cancelled
 	[ "$output" = ended ]
 }
 
@@ -139,7 +139,7 @@ handlers() {
 		}
 	END
 	for way in PINALLOC_LOG=info PINALLOC_SAMPLE=64K; do
-		run -0 preloaded $way PINALLOC_REPORT="$PWD/forks.json" timeout 100 ./forks
+		run -0 preloaded $way PINALLOC_REPORT="$PWD/forks.json" timeout $((100 * ${TIMEOUT_SCALE:-1})) ./forks
 		[ "$output" = 0 ]
 	done
 }

@@ -172,7 +172,7 @@ registers() {
 	made_with libibverbs.so.1 opens
 	gcc -O2 -shared -fPIC -o "$BATS_TEST_TMPDIR/waits.so" "$work/waits.c" \
 		"$BATS_TEST_TMPDIR/lib/libibverbs.so.1" -lpthread
-	run -0 preloaded LD_LIBRARY_PATH="$BATS_TEST_TMPDIR/lib" timeout 60 \
+	run -0 preloaded LD_LIBRARY_PATH="$BATS_TEST_TMPDIR/lib" timeout $((60 * ${TIMEOUT_SCALE:-1})) \
 		"$BATS_TEST_TMPDIR/register" "$BATS_TEST_TMPDIR/waits.so"
 	[ "$output" = $'registered\nopened' ]
 }
