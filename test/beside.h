@@ -49,7 +49,7 @@ static inline bool in_child(bool (*holds)(void))
 	({                                                           \
 		for (int n_ms = 0; n_ms < 60000 && !(holds); n_ms++) \
 			usleep(1000);                                \
-		(holds);                                             \
+		!!(holds);                                           \
 	})
 
 #endif

@@ -107,7 +107,9 @@ static struct ibv_mr *reg_mr_meanwhile(struct ibv_pd *its, void *addr, size_t le
 static bool waits(const char *request)
 {
 	between = request;
-	case_checks = is_over = is_waiting = false;
+	is_over = false;
+	is_waiting = false;
+	case_checks = false;
 	steps_left = 1;
 	case_do("a=0,3g");
 	pthread_join(other, NULL);
