@@ -14,13 +14,13 @@
 extern int *__errno_location(void) __attribute__((const));
 extern long syscall(long number, ...);
 
-/* test/mutants writes what is behind the mark: the mutant that is here, or -1, to set a byte of
- * a file for each. */
+/* test/mutants writes what is behind the mark: a bit for each mutant that is there, and a file
+ * with a byte for each, to be set for those that are reached, or "". */
 MUTANTS_ONE const volatile struct {
 	char mark[16];
-	int number;
+	unsigned char bits[MUTANTS_MOST / 8];
 	char path[108];
-} mutants_here = {"the_mutant_here:", 0, ""};
+} mutants_now = {"the_mutants_now:", "", ""};
 
 MUTANTS_ONE unsigned char mutants_unseen[MUTANTS_MOST], *mutants_reached;
 MUTANTS_ONE void mutants_reach(int number);
@@ -30,7 +30,7 @@ MUTANTS_ONE __attribute__((noinline)) void mutants_reach(int number)
 	long fd;
 
 	if (!mutants_reached) {
-		fd = syscall(__NR_openat, -100, mutants_here.path,
+		fd = syscall(__NR_openat, -100, mutants_now.path,
 			     02000002); /* O_RDWR | O_CLOEXEC */
 		mutants_reached = (void *)syscall(__NR_mmap, 0L, (long)MUTANTS_MOST, 3L, 1L, fd,
 						  0L);
@@ -44,11 +44,9 @@ MUTANTS_ONE __attribute__((noinline)) void mutants_reach(int number)
 
 static inline int mutants_are(int number)
 {
-	int here = mutants_here.number;
-
-	if (__builtin_expect(here < 0, 0))
+	if (__builtin_expect(mutants_now.path[0], 0))
 		mutants_reach(number);
-	return here == number;
+	return mutants_now.bits[number / 8] >> number % 8 & 1;
 }
 
 #endif
