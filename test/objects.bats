@@ -10,43 +10,32 @@ setup_file() {
 
 setup() {
 	load helper
-	objects=$programs/rdma-objects
+	load scripts
 }
 
-# as_many KIND: with the library there are as many as without, and memory regions went for them.
+# as_many LIMIT=VALUE FAILED STEP: with the library and without so many of 64 fail; the last row says how many there are
+# of a kind.
 as_many() {
-	run -0 adapted FAKE_MOST_OBJECTS=8 "$objects" "$1"
-	local plain=$output
-	[[ "$plain" = "$1 "[1-9]* ]]
-	succeeds FAKE_MOST_OBJECTS=8 "$objects" "$1"
+	local command=("$1" "$programs/rdma-script" print "$(filling "${*:3}")") plain
+
+	run -0 adapted "${command[@]}"
+	plain=$output
+	[[ $plain == *": $2 wrong" ]]
+	succeeds "${command[@]}"
 	[ "$output" = "$plain" ]
-	[ "$(figure "$report" .registration.evicted)" -gt 0 ]
 	[ "$(figure "$report" .registration.served)" -eq 4 ]
+	[ "$2" -eq 0 ] || [ "$(figure "$report" .registration.evicted)" -gt 0 ]
 }
 
 @test "as many objects as without the library" {
 	rows as_many <<- 'END'
-		cq: completion queues
-		qp: queue pairs
-		srq: shared receive queues
-		ah: address handles
-		mw: memory windows, which a function of the context makes
-		comp_cntr: completion counters, which newer releases of libibverbs have
+		FAKE_MOST_OBJECTS=8 58 make cq: completion queues
+		FAKE_MOST_OBJECTS=8 58 make qp: queue pairs
+		FAKE_MOST_OBJECTS=8 58 make srq: shared receive queues
+		FAKE_MOST_OBJECTS=8 58 make ah: address handles
+		FAKE_MOST_OBJECTS=8 58 make mw: memory windows, which a function of the context makes
+		FAKE_MOST_OBJECTS=8 58 make comp_cntr: completion counters, which newer releases of libibverbs have
+		FAKE_MOST_OBJECTS=3 0 resize: larger completion queues
+		FAKE_MOST_BYTES=33554432 32 m=map 1M; reg m: registrations of mappings
 	END
-}
-
-@test "larger completion queues" {
-	run -0 adapted FAKE_MOST_OBJECTS=2 "$objects" resize
-	[ "$output" = 'resize 64: enough' ]
-	succeeds FAKE_MOST_OBJECTS=2 "$objects" resize
-	[ "$output" = 'resize 64: enough' ]
-}
-
-@test "registrations of mappings, where the adapter has room for 32 MiB" {
-	run -0 adapted FAKE_MOST_BYTES=$((32 << 20)) "$objects" mr
-	[ "$output" = 'mr 32: Cannot allocate memory' ]
-	succeeds FAKE_MOST_BYTES=$((32 << 20)) "$objects" mr
-	[ "$output" = 'mr 32: Cannot allocate memory' ]
-	[ "$(figure "$report" .registration.evicted)" -gt 0 ]
-	[ "$(figure "$report" .registration.served)" -eq 4 ]
 }

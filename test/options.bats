@@ -26,10 +26,11 @@ setup() {
 
 @test "PINALLOC_PROGRAMS limits registration to the programs it names" {
 	build_adapter
-	succeeds PINALLOC_PROGRAMS='rdma-*s' "$programs/rdma-objects" qp
+	load scripts
+	succeeds PINALLOC_PROGRAMS='rdma-*t' "$programs/rdma-script" "$(filling 'make qp')"
 	[ "$(figure "$report" .registration.served)" -eq 4 ]
 	rm "$report"
-	succeeds PINALLOC_PROGRAMS='other*' "$programs/rdma-objects" qp
+	succeeds PINALLOC_PROGRAMS='other*' "$programs/rdma-script" "$(filling 'make qp')"
 	[ ! -e "$report" ]
 }
 

@@ -92,6 +92,49 @@ script[rereg]='
 	use p0; rereg x pd p0 to b; is-of x b; send x y0
 	dereg x y0; unqp; dealloc p0; use p1; dereg y1; unqp; dealloc p1'
 
+# --- rights ---
+
+# may SET RIGHT STEP: if the right is in the set; otherwise neither key serves a peer.
+may() {
+	[[ $1 == *"$2"* ]] && echo "$3$1+56:8" || echo "refused $3$1+56:8; refused ${3/%x/k}$1+56:8"
+}
+# Of each set that verbs allow the keys have exactly these rights, for the process itself and its peers. 1004 is a
+# completion with IBV_WC_LOC_PROT_ERR.
+exact() {
+	local set sets=(0 l r lw lr la lwr lwa lra lwra)
+
+	echo "p=pd; m=map 4K; y=reg m lwra"
+	for set in "${sets[@]}"; do
+		echo "a$set=malloc 5000; x$set=reg a$set $set; k$set=keys x$set a$set lkey"
+	done
+	for set in "${sets[@]}"; do
+		[[ $set == *l* ]] && echo "read x$set+56:8 y" || echo "1004 read x$set+56:8 y"
+		may "$set" r 'read y x'
+		may "$set" w 'write y x'
+		may "$set" a 'atomic y x'
+	done
+	echo "dereg ${sets[*]/#/x}; EINVAL reg a0 w; unqp; dereg y; dealloc p"
+}
+# What remains by design where remote rights are served. With the library.
+script[region]='
+	p=pd; m=map 4K; y=reg m lwra; a=malloc 5000; b=malloc 5000; x=reg a r; k=keys x a:8; other=keys x b:8
+	read y other; o=keys x m+64:8; refused read y:8 o
+	refused write y other; refused write y k
+	dereg x; read y k; disable; refused read y k'
+# A peer reaches the buffer k, and nothing around it, which is registered, too. PINALLOC_ACCESS=local with the
+# library.
+script[around]='
+	p=pd; m=map 4K; y=reg m lwra; a=calloc 12288; w=reg a l; x=reg a+4101:1000; z=reg a+5101:1000; k=keys x a+4101:1000
+	send y k; send y k:1; send y k+999:1
+	o=keys w a+4101:8; l=keys w a+4101:8 lkey; fill a 1
+	refused write y k-1:1; refused write y k-1:2; refused write y k+1000:1; refused write y k+999:2
+	refused write y o; refused write y l; holds a 1
+	refused read y k-1:1; refused read y k-1:2; refused read y k+1000:1; refused read y k+999:2
+	refused read y o; refused read y l
+	dereg x; fill a 2; refused write y k; refused write y k:1; holds a 2; refused read y k; refused read y k:1
+	send y z; x=reg a+4101:1000; refused write y k:8; refused read y k:8; send y x
+	dereg x z w y; unqp; dealloc p'
+
 # --- protection domains and devices ---
 
 # Registrations end when another domain is gone, and when another device is closed.
@@ -141,6 +184,9 @@ script[old]="
 	find 231 IBVERBS_1.0; c2=open; p2=pd; u=reg a; v=reg b; use p; send x y
 	find 231 IBVERBS_1.0; use p2; dereg u v; dealloc p2; close c2
 	find 0; use p; send x y; unqp; dereg x y; dealloc p; close c"
+# Registrations of its own, as NCCL has.
+script[found]="
+	find 255; $party; send x y; unqp; dereg x y; dealloc p; close c"
 # It is found what closes the device, with all there is on it.
 script[found-closed]="
 	20 times: find 0; $party; send x y; unqp; find 128; close c; free a b"
@@ -210,6 +256,16 @@ reporting() {
 		few-figures; is growth_steps > 0; is live > 0; is live < mapped"
 }
 
+# --- caches of registrations ---
+
+# stale N: so many blocks of few sizes, so that one comes back soon, are sent, and received; a line each.
+stale() {
+	echo "p=pd; o=map 256K; y=reg o
+		$1 times: a=malloc 4K<~15; x=cached a; write x y; free a
+		$1 times: a=malloc 4K<~15; x=cached a; write y x; free a
+		show hits"
+}
+
 # --- what is registered ahead ---
 
 # ahead KIB MIB CHANGES: blocks of this size, which begin on any page, are registered for the first time
@@ -249,6 +305,85 @@ blocks() {
 	echo "sleep 1000; ${1:+show +mr_created pages absent}"
 }
 
+# sparse STEPS [LATER]: they use a large block b of which little is touched, with a registration y of other
+# memory. Then whoever registers ahead has time.
+sparse() {
+	echo "p=pd; a=malloc 100K; o=malloc 100K; x=reg a; y=reg o; $1
+		sleep 3000; show resident held
+		${2:+$2; }write x y"
+}
+# Of 1 GiB a sixteenth.
+script[front]=$(sparse 'b=malloc 1G; fill b:64M 7' 'holds b:64M 7')
+
+# Blocks as one range each, where a heap that has grown in steps may have borders. What libibverbs allocates for the
+# registration thread must not lie between them.
+whole='p=pd; o=malloc 4K; y=reg o; sleep 1500'
+swept='x=reg a; sweep x y; dereg x'
+script[merge]="
+	$whole
+	24 times: a#=malloc 8M+5000; touch a#; x=reg a#; sweep x y; dereg x
+	24 times: free a#*7%24
+	a=malloc 192M; touch a; $swept
+	32 times: x#=reg a+~96M:1+~96M; sweep x# y
+	32 times: dereg x#
+	show peak"
+script[grow]="
+	$whole
+	13 times: a=malloc 64M+#*8388608; touch a; $swept; free a
+	show peak"
+script[realloc]="
+	$whole; a=malloc 1
+	12 times: realloc a 8M+#*8388608; holds a:#*8388608 7; $swept; fill a 7
+	show peak"
+script[any]="
+	$whole
+	60 times: free a#%5 b#%3; a#%5=malloc ?25; b#%3=malloc ?25; touch a#%5 b#%3; x=reg a#%5; sweep x y; dereg x; x=reg b#%3; sweep x y; dereg x
+	show peak"
+
+# --- limits on memory ---
+
+mapped='p=pd; o=map 4K; y=reg o'
+# Each registration is larger than the one before. Print it.
+script[sizes]=$mapped$(for ((n = 4; n <= 16384; n *= 2)); do
+	printf '\n%s' "a=malloc ${n}K; x=reg a; send x+$((n - 4))K:4K y; dereg x; free a"
+done)
+script[waiting]="${script[sizes]}
+	mark waiting; sleep 1000000"
+
+# filling STEP: how often it succeeds in 64 times, where an adapter is full but for memory regions that nobody
+# uses. Print it.
+filling() {
+	echo "p=pd; qp
+		4 times: a=malloc 32M; touch a; x=reg a:1M; dereg x
+		64 times: $1"
+}
+
+# small MIB: so much of its own memory can be registered beside small buffers, each in heap that is touched.
+small() {
+	echo "$mapped
+		12 times: a#=malloc 24M; touch a#; x#=reg a#:64K; send x#:4K y
+		$1 times: m#=map 1M; reg m#"
+}
+
+# changing N: of a heap of 256 MiB so many blocks are registered at any time.
+changing() {
+	echo "$mapped
+		256 times: a#=malloc 1M
+		$1 times: x#=reg a#*89%128; send x#+~1020K:4K y
+		$((160 - $1)) times: dereg x#%$1; x#%$1=reg a#*89%149; send x#%$1+~1020K:4K y"
+}
+
+# pieces [held]: of a block of 1 GiB 28 pieces of 8 MiB are touched and registered, one after the other, or with a
+# word all at the same time.
+pieces() {
+	local x=x end='; dereg x'
+
+	[ -z "${1:-}" ] || x=x# end=''
+	echo "p=pd; o=malloc 2M; y=reg o; b=aligned 2M 1008M
+		28 times: a=part b+#*37748736:8M; touch a; $x=reg a; write $x:2M y; write $x+2M:2M y; write $x+4M:2M y; write $x+6M:2M y$end"
+	[ -z "${1:-}" ] || echo '28 times: dereg x#'
+}
+
 # --- pages of hugetlbfs ---
 
 # Of 1 to 8 MiB each, 200 and 900 MiB in all; the first one is registered before there are others.
@@ -264,6 +399,72 @@ done
 script[replaced]='
 	l=malloc 8M; y=reg l; a=aligned 2M 32M; x=reg a+4M:4M; write x y; dereg x
 	over a+4M:4M; x=reg a+4M:4M; write x y; dereg x'
+
+# Forks with an empty pool; the child reads a page that the parent has written in between, and nothing else of the
+# heap.
+for x in 'x=reg a' ''; do
+	script[empty${x:+-registered}]="
+		p=pd; a=malloc 16M; touch a; fill a+8M:8 5; $x
+		tell /proc/sys/vm/nr_hugepages 0
+		child: holds a+8M:8 5
+		fill a+8M:8 6; sleep 1000
+		end"
+done
+
+# --- where pages are ---
+
+# Between free pages, while other threads register and free, and the kernel compacts memory, as root.
+script[compacted]='
+	p=pd; a=aligned 4K 48M; m=map 48M
+	12288 times: fill a+#*4096:4K #; touch m+#*4096:1
+	free m
+	48 times: x#=reg a+#*1048576:1M
+	beside: b=malloc ?21; x=reg b; fill b #; holds b #; dereg x; free b
+	beside: b=malloc ?21; x=reg b; fill b #; holds b #; dereg x; free b
+	30 times: frames a; tell /proc/sys/vm/compact_memory 1; sleep 50
+	frames a; show pages moved
+	end
+	12288 times: holds a+#*4096:4K #
+	48 times: dereg x#'
+
+# On two nodes with a processor each. In figures: pages on the node that is to have them, and on the other one.
+of_both='on 0; a#=malloc 16M; on 1; b#=malloc 16M'
+registered='6 times: on 0; x=reg a#; dereg x; on 1; x=reg b#; dereg x'
+counted='show own other; is absent = 0'
+script[first]="
+	p=pd; s=malloc 64; y=reg s
+	2 threads 6 times: on @; a#=malloc 16M; touch a#; sleep 500; x=reg a#; dereg x; placed a# @
+	$counted"
+script[touched]="
+	p=pd; s=malloc 64; y=reg s
+	6 times: $of_both
+	sleep 2000
+	6 times: on 0; touch b#; on 1; touch a#
+	sleep 2000
+	$registered
+	6 times: placed a# 1; placed b# 0
+	$counted"
+# Halves share no huge page.
+script[halves]="
+	p=pd; s=malloc 64; y=reg s
+	6 times: ${of_both//malloc/aligned 2M}
+	sleep 2000
+	6 times: on 0; touch a#:8M b#+8M; on 1; touch b#:8M a#+8M
+	sleep 2000
+	$registered
+	6 times: placed a#:8M 0; placed a#+8M 1; placed b#:8M 1; placed b#+8M 0
+	$counted"
+# Nobody touches it.
+script[crosswise]="
+	p=pd
+	on 1
+	6 times: a#=malloc 16M
+	on 0
+	6 times: x=reg a#; dereg x; placed a# 1
+	$counted"
+script[reserve]="
+	on 1; p=pd; s=malloc 64; y=reg s; a=malloc 128M; placed a 1
+	$counted"
 
 # --- pools ---
 
@@ -320,6 +521,35 @@ script[gigantic]='
 	g=pool 1M page 1G; a=take g 1G; resident a; give g a; destroy g
 	g=pool 1M page 2M; take g 2M'
 
+# --- beside children ---
+
+# forking [init] [early] [apart]: parent and child write what the child has inherited, and use their heaps, at the
+# same time; init: after ibv_fork_init(); early: with a child before there is anything to register; apart: the child
+# does not touch registered memory, which it may have lost.
+forking() {
+	local heap='' most shared='holds a 500; fill b 9; free a b; a=aligned 4K 303104; b=aligned 4K 303104; fill a 500;'
+
+	for most in 700 50000 4000000; do
+		heap+="h=malloc 1+#*7919%$most; fill h 7; realloc h 2+#*15838%$((2 * most)); holds h:1+#*7919%$most 7; free h;"
+	done
+	[[ " $* " != *' apart '* ]] || shared=''
+	[[ " $* " != *' early '* ]] || echo "1 children: $heap"
+	[[ " $* " != *' init '* ]] || echo fork-init
+	echo "p=pd; a=aligned 4K 303104; b=aligned 4K 303104; x=reg a; y=reg b
+		60 times: i#=malloc ?20; fill i# 1000
+		write x y; fill a 500
+		child: $shared holds i#%60 1000+#/60; fill i#%60 7; free i#%60; i#%60=malloc ?20; fill i#%60 1001+#/60; $heap
+		60 times: fill i# 7; write x y; $heap holds i# 7
+		sleep 1000
+		end
+		60 times: holds i# 7
+		write x y"
+	for most in spawn vfork popen system; do
+		echo "run $most; write x y"
+	done
+	echo 'dereg x y; unqp; dealloc p'
+}
+
 # --- with the adapters of test/lab/providers ---
 
 # regions KIND plain|dlsym|fork|direct: what becomes of memory regions there, to be printed.
@@ -358,6 +588,24 @@ regions() {
 	END
 	[ "$2" = fork ] || echo "c=open $1; s=at 4096; x=reg s:4K; ask x" # libibverbs' madvise refuses it, or the kernel
 }
+
+# The adapter goes while two threads register, and comes back. What keys serve takes no call. Print it.
+fake_rdma=/sys/module/fake_rdma/parameters
+script[unplug]="
+	c=open irdma; p=pd; a=malloc 1M; x=reg a; dereg x; m=map 4K
+	beside: h=malloc ?20; touch h; ?EIO z=reg h; ? dereg z; free h
+	beside: h=malloc ?20; touch h; ?EIO z=reg h; ? dereg z; free h
+	sleep 500; tell $fake_rdma/unplug irdma; reg m; reg a
+	end
+	2 threads 100 times: h=malloc 1M; EIO reg h; free h
+	dealloc p; close c
+	tell $fake_rdma/plug irdma; open irdma; p=pd; x=reg a; dereg x; dealloc p"
+# Then the library registers more than a request again.
+script[plugged]="
+	c=open irdma; p=pd; a=malloc 1M; x=reg a; dereg x
+	tell $fake_rdma/unplug irdma; tell $fake_rdma/plug irdma
+	open irdma; p=pd; a=malloc 32M; touch a; x=reg a:4K; dereg x; await pinned >= 32M
+	x=reg a+16M:4K; ask x lwr a; dereg x; dealloc p"
 
 # Contexts that end while their heap is registered, by a function that dlsym() has found.
 script[closing]='

@@ -17,15 +17,11 @@ setup_file() {
 
 setup() {
 	load helper
+	load scripts
 	[ ! -s "$BATS_FILE_TMPDIR/refused" ] || skip "$(cat "$BATS_FILE_TMPDIR/refused")"
 	export FAKE_PINS=1
 	seconds=${STALE_SECONDS:-${TEST_ALL:+60}}
 	seconds=${seconds:-2}
-}
-
-# wrong NAME: how often rdma-stale counted that.
-wrong() {
-	grep -o "wrong-$1 [0-9]*" <<< "$output" | cut -d ' ' -f 2
 }
 
 # cached NAME=VALUE LISTENER GROUPS: all ways to replace pages but of these groups, with a cache of this kind, are
@@ -42,9 +38,10 @@ stormy() {
 }
 
 @test "with glibc's malloc, a cached registration transfers wrong data" {
-	run -0 --separate-stderr adapted "$programs/rdma-stale" 120
-	[ "$(wrong sent)" -gt 0 ]
-	[ "$(wrong received)" -gt 0 ]
+	run -1 --separate-stderr adapted "$programs/rdma-script" "$(stale 120)"
+	[ "$(grep -c '^not ok' <<< "$output")" -eq 2 ]
+	grep -q '^# write x y: wrong' <<< "$output"
+	grep -q '^# write y x: wrong' <<< "$output"
 }
 
 @test "with the library it is always right, however heap is registered" {
@@ -56,10 +53,8 @@ stormy() {
 }
 
 always_right() {
-	succeeds PINALLOC_REGISTER="$1" "$programs/rdma-stale" 1000
-	[ "$(grep -o 'hits [0-9]*' <<< "$output" | cut -d ' ' -f 2)" -ge 500 ]
-	[ "$(wrong sent)" -eq 0 ]
-	[ "$(wrong received)" -eq 0 ]
+	succeeds PINALLOC_REGISTER="$1" "$programs/rdma-script" "$(stale 1000)"
+	[ "$(grep -o 'hits [0-9]*' <<< "$output" | cut -d ' ' -f 2)" -ge 1000 ]
 	[ "$1" != off ] || [ "$(figure "$report" .registration.mr_created)" -eq 0 ]
 }
 
@@ -100,7 +95,7 @@ always_right() {
 }
 
 forks() {
-	succeeds "$programs/rdma-fork" "$1"
+	succeeds "$programs/rdma-script" "$(forking "$1")"
 	[ "$(figure "$report" .registration.served)" -eq 2 ]
 	[ -z "$stderr" ]
 }

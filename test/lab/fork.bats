@@ -9,11 +9,12 @@ setup_file() {
 	vm_options=(--smp 2)
 	build_shared plugin.so rdma-plugin -libverbs
 	build_shared fork-needed.so fork-needed
-	boot forking older
+	load ../scripts
+	boot with_reports older forking
 }
 
-# forking NAME COMMAND…: runs a case with the library, and a report for each process.
-forking() {
+# with_reports NAME COMMAND…: runs a case with the library, and a report for each process.
+with_reports() {
 	local name=$1
 	shift
 	attempt "$name" LD_PRELOAD="$library" PINALLOC_REPORT="/ctl/$name.%p.json" "$@"
@@ -22,34 +23,35 @@ forking() {
 # older NAME COMMAND…: the same on what appears to the library as a kernel that does not copy pinned
 # pages.
 older() {
-	forking "$1" LD_PRELOAD="$library:$BATS_FILE_TMPDIR/fork-needed.so" "${@:2}"
+	with_reports "$1" LD_PRELOAD="$library:$BATS_FILE_TMPDIR/fork-needed.so" "${@:2}"
 }
 
 in_guest() {
-	local program=$programs/rdma-fork
+	local program=("$programs/rdma-script" "$(forking)") init=("$programs/rdma-script" "$(forking init)")
+	local apart=("$programs/rdma-script" "$(forking init apart)")
 	local python=(python3 "$top_srcdir/test/programs/rdma-fork.py" "$BATS_FILE_TMPDIR/plugin.so")
 
-	control plain "$program"
-	thorough control plain-init "$program" init
-	control plain-apart "$program" init apart
-	control plain-safe RDMAV_FORK_SAFE=1 "$program"
-	control plain-older LD_PRELOAD="$BATS_FILE_TMPDIR/fork-needed.so" "$program" init
+	control plain "${program[@]}"
+	thorough control plain-init "${init[@]}"
+	control plain-apart "${apart[@]}"
+	control plain-safe RDMAV_FORK_SAFE=1 "${program[@]}"
+	control plain-older LD_PRELOAD="$BATS_FILE_TMPDIR/fork-needed.so" "${init[@]}"
 	control plain-python "${python[@]}"
-	forking fork "$program"
-	thorough forking init "$program" init
-	thorough forking safe RDMAV_FORK_SAFE=1 "$program"
-	forking python "${python[@]}"
-	thorough forking python-safe RDMAV_FORK_SAFE=1 "${python[@]}"
-	older older "$program"
-	older older-init "$program" init
-	older older-apart "$program" init apart
-	thorough older older-safe RDMAV_FORK_SAFE=1 "$program" apart
+	with_reports fork "${program[@]}"
+	thorough with_reports init "${init[@]}"
+	thorough with_reports safe RDMAV_FORK_SAFE=1 "${program[@]}"
+	with_reports python "${python[@]}"
+	thorough with_reports python-safe RDMAV_FORK_SAFE=1 "${python[@]}"
+	older older "${program[@]}"
+	older older-init "${init[@]}"
+	older older-apart "${apart[@]}"
+	thorough older older-safe RDMAV_FORK_SAFE=1 "$programs/rdma-script" "$(forking apart)"
 	thorough older older-python "${python[@]}"
 }
 
 # report CASE PATH: a value of the only report that the case left.
 report() {
-	jq -r "select(.program == \"${program:-rdma-fork}\")$2" "$results/$1".*.json > \
+	jq -r "select(.program == \"${program:-rdma-script}\")$2" "$results/$1".*.json > \
 		"$BATS_TEST_TMPDIR/figures"
 	[ "$(wc -l < "$BATS_TEST_TMPDIR/figures")" -eq 1 ] || return
 	cat "$BATS_TEST_TMPDIR/figures"

@@ -8,13 +8,16 @@
  *
  * Steps of a line are separated by ";". A step is [EXPECTED] [NAME=]COMMAND [WORD…]. What a
  * command makes is called NAME, or as the command. A step succeeds, unless the first word is an
- * errno value (EBUSY), a number, "refused" (a completion says so), or "!" (it fails). A line
- * may begin with
+ * errno value (EBUSY; ?EBUSY allows both), a number, "refused" (a completion says so), or "!"
+ * (it fails). A line may begin with
  *
  *     20 times:               # is the number of the round, from 0; #*7%100 is 7 times that,
- * modulo 100 4 threads 20 times:     each with things and queue pairs of its own; @ is the
- * thread's number 20 children:            each a process of its own beside: again and again, in
- * another thread, until "end"
+ *                             modulo 100, and #/7 a seventh
+ *     4 threads 20 times:     each with things and queue pairs of its own; @ is the thread's
+ *                             number
+ *     20 children:            each a process of its own
+ *     beside:                 again and again, in another thread, until "end"
+ *     child:                  the same in a process of its own
  */
 #include "test/programs/script.h"
 #include "test/tap.h"
@@ -36,7 +39,7 @@ static __thread struct rdma queues[MOST_QUEUES];
 static __thread uint64_t random_state;
 static __thread unsigned thread_number;
 static bool prints, line_has_rounds;
-static _Atomic bool are_over;
+static _Atomic bool *are_over; /* of this process and its children */
 
 /* --- things ------------------------------------------------------------------------------ */
 
@@ -97,7 +100,7 @@ size_t number_of(const char *text)
 		n <<= 10 * (unit - units + 1);
 		end++;
 	}
-	return *end == '+' ? n + number_of(end + 1) : n;
+	return *end == '+' ? n + number_of(end + 1) : *end == '<' ? n << number_of(end + 1) : n;
 }
 
 struct range range_of(const char *text)
@@ -201,8 +204,9 @@ static const struct {
 	int value;
 	const char *name;
 } errors[] = {
-	{EBUSY, "EBUSY"},   {EINVAL, "EINVAL"},	  {ENOENT, "ENOENT"}, {EACCES, "EACCES"},
-	{EEXIST, "EEXIST"}, {ENOTSUP, "ENOTSUP"}, {ENOMEM, "ENOMEM"}, {EFBIG, "EFBIG"},
+	{EBUSY, "EBUSY"},   {EINVAL, "EINVAL"}, {ENOENT, "ENOENT"},
+	{EACCES, "EACCES"}, {EEXIST, "EEXIST"}, {ENOTSUP, "ENOTSUP"},
+	{ENOMEM, "ENOMEM"}, {EFBIG, "EFBIG"},	{EIO, "EIO"},
 };
 
 static bool is_expected(const char *expected, int result)
@@ -210,7 +214,7 @@ static bool is_expected(const char *expected, int result)
 	if (!expected)
 		return !result;
 	if (*expected == '?')
-		return true;
+		return !expected[1] || !result || is_expected(expected + 1, result);
 	if (*expected == '!')
 		return result && result != WRONG;
 	if (!strcmp(expected, "refused"))
@@ -260,6 +264,8 @@ static void fill_in(char *to, size_t most, const char *text, unsigned round)
 		text++;
 		if (*text == '*')
 			value *= strtoul(text + 1, (char **)&text, 10);
+		if (*text == '/')
+			value /= strtoul(text + 1, (char **)&text, 10);
 		if (*text == '%')
 			value %= strtoul(text + 1, (char **)&text, 10);
 		to += sprintf(to, "%lu", value);
@@ -324,7 +330,7 @@ static unsigned run_rounds(const struct line *line)
 {
 	unsigned failed = 0;
 
-	for (unsigned round = 0; round < line->times && !are_over; round++) {
+	for (unsigned round = 0; round < line->times && !*are_over; round++) {
 		bool is_right = true;
 
 		for (int i = 0; i < line->n && is_right; i++)
@@ -334,22 +340,39 @@ static unsigned run_rounds(const struct line *line)
 	return failed;
 }
 
+static pid_t fork_for(const struct line *line)
+{
+	pid_t child = fork();
+
+	if (!child) {
+		alarm(600);
+		exit(run_rounds(line) != 0);
+	}
+	if (child < 0)
+		printf("# fork: %s\n", strerror(errno));
+	return child;
+}
+
+static bool has_failed(pid_t child)
+{
+	int status = -1;
+
+	if (child < 0)
+		return true;
+	need(waitpid(child, &status, 0) == child);
+	if (status)
+		printf("# child: status 0x%x\n", (unsigned)status);
+	return status;
+}
+
 static unsigned run_in_children(const struct line *line)
 {
 	struct line once = *line;
 	unsigned failed = 0;
-	int status;
 
 	once.times = 1;
-	for (unsigned i = 0; i < line->times; i++) {
-		pid_t child = fork();
-
-		if (!child) {
-			alarm(60);
-			_exit(run_rounds(&once) != 0);
-		}
-		failed += child < 0 || waitpid(child, &status, 0) != child || status;
-	}
+	for (unsigned i = 0; i < line->times; i++)
+		failed += has_failed(fork_for(&once));
 	return failed;
 }
 
@@ -408,15 +431,19 @@ static unsigned run_in_threads(const struct line *line)
 /* Which of them is being run besides. */
 static struct helper others[4];
 static unsigned n_others;
+static pid_t other_child;
 
 static unsigned end_others(void)
 {
 	unsigned failed = 0;
 
-	are_over = true;
+	*are_over = true;
 	while (n_others)
 		failed += join(&others[--n_others]);
-	are_over = false;
+	if (other_child)
+		failed += has_failed(other_child);
+	other_child = 0;
+	*are_over = false;
 	return failed;
 }
 
@@ -436,8 +463,9 @@ static unsigned run_line(char *text)
 		line.threads = 0;
 		line.times = 1;
 	}
-	if (!strncmp(text, "beside:", 7)) {
-		prefix = 7;
+	if (!strncmp(text, "beside:", 7) || !strncmp(text, "child:", 6)) {
+		prefix = *text == 'b' ? 7 : 6;
+		line.in_children = *text == 'c';
 		line.times = UINT32_MAX;
 	}
 	line_has_rounds = prefix;
@@ -446,12 +474,16 @@ static unsigned run_line(char *text)
 		need(line.n < MOST_STEPS);
 		line.steps[line.n++] = step + strspn(step, " ");
 	}
+	if (line.times == UINT32_MAX && line.in_children)
+		return (other_child = fork_for(&line)) < 0;
 	if (line.times == UINT32_MAX) {
 		start(&others[n_others], &line, n_others);
 		return n_others++ >= 4;
 	}
-	if (!strcmp(line.steps[0], "end"))
+	if (!strcmp(line.steps[0], "end")) {
+		line_has_rounds = true;
 		return end_others();
+	}
 	return line.in_children ? run_in_children(&line)
 	       : line.threads	? run_in_threads(&line)
 				: run_rounds(&line);
@@ -466,6 +498,9 @@ int main(int argc, char **argv)
 	prints = argc == 3;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	main_things = things = rdma_map(MOST_THINGS * sizeof *things);
+	are_over = mmap(NULL, sizeof *are_over, PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	need(are_over != MAP_FAILED);
 	random_state = 1;
 	for (text = strtok_r(argv[argc - 1], "\n", &rest); text;
 	     text = strtok_r(NULL, "\n", &rest)) {

@@ -2,7 +2,12 @@
 /* The commands of rdma-script.c that allocate, map and replace memory, and wait. */
 #include "test/programs/script.h"
 
+#include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
 static int of_memory(const struct step *step, void *p, size_t n)
 {
@@ -17,6 +22,14 @@ static int do_malloc(const struct step *step)
 	size_t n = number_of(step->words[1]);
 
 	return of_memory(step, malloc(n), n);
+}
+
+/* calloc SIZE */
+static int do_calloc(const struct step *step)
+{
+	size_t n = number_of(step->words[1]);
+
+	return of_memory(step, calloc(1, n), n);
 }
 
 /* aligned ALIGNMENT SIZE */
@@ -135,6 +148,16 @@ static int do_holds(const struct step *step)
 	return result_of(!rdma_wrong(range.p, range.n, number_of(step->words[2])));
 }
 
+/* zero RANGE: is all of it */
+static int do_zero(const struct step *step)
+{
+	struct range range = range_of(step->words[1]);
+
+	while (range.n && !*range.p)
+		range.p++, range.n--;
+	return result_of(!range.n);
+}
+
 /* resident RANGE: all of its pages */
 static int do_resident(const struct step *step)
 {
@@ -149,7 +172,7 @@ static int do_resident(const struct step *step)
 	return result_of(n == range.n / 4096);
 }
 
-size_t n_pages, n_absent;
+struct counts counts;
 
 /* new RANGE: counts its pages, and those that are not resident, in figures */
 static int do_new(const struct step *step)
@@ -160,10 +183,47 @@ static int do_new(const struct step *step)
 	unsigned char *pages = rdma_map(n + 1);
 
 	need(range.p + range.n >= from && !mincore(from, n * 4096, pages));
-	n_pages += n;
+	counts.pages += (int64_t)n;
 	for (size_t i = 0; i < n; i++)
-		n_absent += !(pages[i] & 1);
+		counts.absent += !(pages[i] & 1);
 	need(!munmap(pages, n + 1));
+	return 0;
+}
+
+/* placed RANGE NODE: counts pages there, on other nodes and on none: move_pages(2) without
+ * nodes to move to */
+static int do_placed(const struct step *step)
+{
+	struct range range = range_of(step->words[1]);
+	int where, node = (int)number_of(step->words[2]);
+	void *page = range.p;
+
+	for (size_t at = 0; at < range.n; at += 4096, page = range.p + at) {
+		need(!syscall(SYS_move_pages, 0, 1ul, &page, NULL, &where, 0));
+		*(where == node ? &counts.own
+		  : where < 0	? &counts.absent
+				: &counts.other) += 1;
+	}
+	return 0;
+}
+
+/* frames RANGE: counts its pages, and those that have moved since they were counted last */
+static int do_frames(const struct step *step)
+{
+	static uint64_t *before;
+	struct range range = range_of(step->words[1]);
+	size_t n = range.n / 4096, n_bytes = n * sizeof *before;
+	off_t at = (off_t)((uintptr_t)range.p / 4096 * sizeof *before);
+	int pagemap = open("/proc/self/pagemap", O_RDONLY);
+	uint64_t *now = rdma_map(n_bytes);
+
+	need(pread(pagemap, now, n_bytes, at) == (ssize_t)n_bytes && !close(pagemap));
+	for (size_t i = 0; i < n; i++) {
+		need((now[i] &= ((uint64_t)1 << 55) - 1));
+		counts.moved += before && before[i] != now[i];
+	}
+	counts.pages += (int64_t)n;
+	before = now;
 	return 0;
 }
 
@@ -185,10 +245,51 @@ static int do_say(const struct step *step)
 	return 0;
 }
 
+/* tell FILE TEXT: what the kernel answers */
+static int do_tell(const struct step *step)
+{
+	int fd = open(step->words[1], O_WRONLY | O_CLOEXEC);
+	ssize_t n = write(fd, step->words[2], strlen(step->words[2]));
+
+	return n < 0 ? errno : close(fd);
+}
+
+/* on PROCESSOR: this thread */
+static int do_on(const struct step *step)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(number_of(step->words[1]), &set);
+	return sched_setaffinity(0, sizeof set, &set);
+}
+
 static int do_sleep(const struct step *step)
 {
 	usleep((useconds_t)number_of(step->words[1]) * 1000);
 	return 0;
+}
+
+/* run popen|system|spawn|vfork: another program, which succeeds */
+static int do_run(const struct step *step)
+{
+	char *const arguments[] = {(char *)"true", NULL};
+	const char *how = step->words[1];
+	int status = WRONG;
+	pid_t child;
+
+	if (!strcmp(how, "popen"))
+		return pclose(popen("true", "r"));
+	if (!strcmp(how, "system"))
+		return system("true");
+	if (!strcmp(how, "spawn")) {
+		need(!posix_spawnp(&child, "true", NULL, NULL, arguments, environ));
+	} else if (!(child = vfork())) {
+		execvp("true", arguments);
+		_exit(127);
+	}
+	need(waitpid(child, &status, 0) == child);
+	return status;
 }
 
 /* mark WORD: for strace */
@@ -204,6 +305,7 @@ static int do_kill(const struct step *step)
 
 const struct command memory_commands[] = {
 	{"malloc", do_malloc},
+	{"calloc", do_calloc},
 	{"aligned", do_aligned},
 	{"map", do_map},
 	{"realloc", do_realloc},
@@ -215,12 +317,18 @@ const struct command memory_commands[] = {
 	{"touch", do_touch},
 	{"fill", do_fill},
 	{"holds", do_holds},
+	{"zero", do_zero},
 	{"below", do_below},
 	{"new", do_new},
+	{"placed", do_placed},
+	{"frames", do_frames},
 	{"say", do_say},
+	{"tell", do_tell},
+	{"on", do_on},
 	{"sleep", do_sleep},
 	{"resident", do_resident},
 	{"mark", do_mark},
+	{"run", do_run},
 	{"kill", do_kill},
 	{NULL, NULL},
 };

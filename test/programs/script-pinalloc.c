@@ -78,19 +78,6 @@ static struct pinalloc_stats stats(void)
 	return now;
 }
 
-#define FIGURE(name)                                         \
-	{                                                    \
-#name, offsetof(struct pinalloc_stats, name) \
-	}
-static const struct {
-	const char *name;
-	size_t offset;
-} figures[] = {
-	FIGURE(live),	    FIGURE(mapped),	    FIGURE(growth_steps), FIGURE(pinned),
-	FIGURE(mr_created), FIGURE(mr_destroyed),   FIGURE(mr_ahead),	  FIGURE(served),
-	FIGURE(registered), FIGURE(passed_through),
-};
-
 static int64_t n_threads(void)
 {
 	DIR *tasks = opendir("/proc/self/task");
@@ -103,26 +90,59 @@ static int64_t n_threads(void)
 	return n;
 }
 
-static int64_t resident(void)
+/* Of /proc/self/status, in bytes; 0 where there is none. */
+static int64_t memory_of(const char *field)
 {
-	FILE *file = fopen("/proc/self/statm", "r");
-	long all, pages;
+	FILE *file = fopen("/proc/self/status", "r");
+	char line[256];
+	long kib = 0;
 
-	need(file && fscanf(file, "%ld %ld", &all, &pages) == 2);
+	need(file);
+	while (fgets(line, sizeof line, file))
+		if (!strncmp(line, field, strlen(field)))
+			kib = atol(line + strlen(field));
 	fclose(file);
-	return pages * 4096;
+	return kib * 1024;
 }
 
-/* All at a time. */
+/* All at a time; "held" is what an adapter, or mlock(), keeps in memory. */
 struct state {
 	struct pinalloc_stats stats;
-	int64_t n_threads, resident;
+	int64_t threads, resident, peak, held;
+	struct counts counts;
 };
 static struct state noted;
 
+#define FIGURE(name) #name, offsetof(struct state, stats.name)
+#define OTHER(name)  #name, offsetof(struct state, name)
+#define COUNT(name)  #name, offsetof(struct state, counts.name)
+static const struct {
+	const char *name;
+	size_t offset;
+} figures[] = {
+	{FIGURE(live)},		{FIGURE(mapped)},
+	{FIGURE(growth_steps)}, {FIGURE(pinned)},
+	{FIGURE(mr_created)},	{FIGURE(mr_destroyed)},
+	{FIGURE(mr_ahead)},	{FIGURE(served)},
+	{FIGURE(registered)},	{FIGURE(passed_through)},
+	{OTHER(threads)},	{OTHER(resident)},
+	{OTHER(peak)},		{OTHER(held)},
+	{COUNT(pages)},		{COUNT(absent)},
+	{COUNT(own)},		{COUNT(other)},
+	{COUNT(moved)},		{COUNT(hits)},
+};
+
 static struct state state(void)
 {
-	return (struct state){stats(), n_threads(), resident()};
+	struct state now = {.threads = n_threads(),
+			    .resident = memory_of("VmRSS:"),
+			    .peak = memory_of("VmHWM:"),
+			    .held = memory_of("VmPin:"),
+			    .counts = counts};
+
+	if (pinalloc_stats)
+		now.stats = stats();
+	return now;
 }
 
 /* note: for figures of what comes later, as "+served" */
@@ -138,18 +158,13 @@ static int64_t figure_of(const struct state *of, const char *name)
 {
 	if (!strcmp(name, "waited")) /* for memory regions that nobody made ahead */
 		return (int64_t)(of->stats.mr_created - of->stats.mr_ahead);
-	if (!strcmp(name, "threads"))
-		return of->n_threads;
-	if (!strcmp(name, "resident"))
-		return of->resident;
-	if (!strcmp(name, "pages"))
-		return (int64_t)n_pages;
-	if (!strcmp(name, "absent"))
-		return (int64_t)n_absent;
-	for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
-		if (!strcmp(figures[i].name, name))
-			return *(const int64_t *)(const void *)((const char *)&of->stats +
-								figures[i].offset);
+	for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+		if (strcmp(figures[i].name, name) != 0)
+			continue;
+		if (figures[i].offset < sizeof of->stats)
+			take_library();
+		return *(const int64_t *)(const void *)((const char *)of + figures[i].offset);
+	}
 	return (int64_t)number_of(name);
 }
 
@@ -197,10 +212,10 @@ static int do_rest(const struct step *step)
 	return 0;
 }
 
-/* await A OPERATION B: until it is so, or ten seconds */
+/* await A OPERATION B: until it is so, or half a minute */
 static int do_await(const struct step *step)
 {
-	for (int i = 0; i < 1000 && do_is(step); i++)
+	for (int i = 0; i < 3000 && do_is(step); i++)
 		usleep(10000);
 	return do_is(step);
 }

@@ -193,6 +193,54 @@ static int do_unqp(const struct step *step)
 	return 0;
 }
 
+/* Of rdma-core 65 and later, whose headers may not be here: all its attributes are 0. */
+static void *new_counter(struct ibv_context *of)
+{
+	void *(*create)(struct ibv_context * context, void *attributes);
+	uint64_t attributes[64] = {0};
+
+	need((*(void **)&create = dlsym(RTLD_DEFAULT, "ibv_create_comp_cntr")));
+	return create(of, attributes);
+}
+
+/* make KIND: another object of the adapter, which stays */
+static int do_make(const struct step *step)
+{
+	struct ibv_pd *pd = pd_in_use();
+	struct ibv_cq *cq = queue()->cq;
+	struct ibv_cq_init_attr_ex larger = {.cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS};
+	struct ibv_qp_init_attr qp = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC};
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_ah_attr ah = {.is_global = 1, .port_num = 1, .grh.hop_limit = 64};
+	const char *kind = step->words[1];
+
+	if (!strcmp(kind, "cq"))
+		return result_of_pointer(ibv_create_cq(pd->context, 16, NULL, NULL, 0));
+	if (!strcmp(kind, "cq_ex"))
+		return result_of_pointer(ibv_create_cq_ex(pd->context, &larger));
+	if (!strcmp(kind, "srq"))
+		return result_of_pointer(ibv_create_srq(pd, &srq));
+	if (!strcmp(kind, "mw"))
+		return result_of_pointer(ibv_alloc_mw(pd, IBV_MW_TYPE_1));
+	if (!strcmp(kind, "comp_cntr"))
+		return result_of_pointer(new_counter(pd->context));
+	if (!strcmp(kind, "ah")) {
+		need(!ibv_query_gid(pd->context, 1, 0, &ah.grh.dgid));
+		return result_of_pointer(ibv_create_ah(pd, &ah));
+	}
+	need(!strcmp(kind, "qp"));
+	qp.cap.max_send_wr = qp.cap.max_recv_wr = 4;
+	qp.cap.max_send_sge = qp.cap.max_recv_sge = 1;
+	return result_of_pointer(ibv_create_qp(pd, &qp));
+}
+
+/* resize: the completion queue of the queue pair */
+static int do_resize(const struct step *step)
+{
+	(void)step;
+	return ibv_resize_cq(queue()->cq, 32);
+}
+
 /* After anything but success the queue pair is of no more use. */
 static int completion(int status)
 {
@@ -201,12 +249,11 @@ static int completion(int status)
 	return status > 0 ? COMPLETION + status : status ? WRONG : 0;
 }
 
+/* Of a number of bytes. */
 struct transfer {
 	struct range near, far;
 	size_t n;
 };
-
-/* Of a number of bytes, anywhere in both. */
 
 static struct transfer transfer_of(const struct step *step)
 {
@@ -238,29 +285,48 @@ static uint64_t next_seed(void)
 	return ++seed;
 }
 
-/* write FROM TO [BYTES]: other words each time, which must arrive */
+/* What is refused must not arrive. */
+static int outcome(int status, const struct range *at, size_t n, uint64_t seed)
+{
+	bool has_arrived = !rdma_wrong(at->p, n, seed);
+
+	return status && !has_arrived ? completion(status) : result_of(!status && has_arrived);
+}
+
+static int write_other(const struct transfer *it)
+{
+	uint64_t seed = next_seed();
+
+	if (!it->near.thing->p)
+		return EFAULT;
+	rdma_fill(it->near.p, it->n, seed);
+	return outcome(move(it, IBV_WR_RDMA_WRITE), &it->far, it->n, seed);
+}
+
+static int read_other(const struct transfer *it)
+{
+	uint64_t seed = next_seed();
+
+	rdma_fill(it->far.p, it->n, seed);
+	memset(it->near.p, 0, it->n);
+	return outcome(move(it, IBV_WR_RDMA_READ), &it->near, it->n, seed);
+}
+
+/* write FROM TO [BYTES]: other words each time, which must arrive; of so many bytes anywhere in
+ * both */
 static int do_write(const struct step *step)
 {
 	struct transfer it = transfer_of(step);
-	uint64_t seed = next_seed();
-	int status;
 
-	rdma_fill(it.near.p, it.n, seed);
-	status = move(&it, IBV_WR_RDMA_WRITE);
-	return status ? completion(status) : result_of(!rdma_wrong(it.far.p, it.n, seed));
+	return write_other(&it);
 }
 
 /* read TO FROM [BYTES] */
 static int do_read(const struct step *step)
 {
 	struct transfer it = transfer_of(step);
-	uint64_t seed = next_seed();
-	int status;
 
-	rdma_fill(it.far.p, it.n, seed);
-	memset(it.near.p, 0, it.n);
-	status = move(&it, IBV_WR_RDMA_READ);
-	return status ? completion(status) : result_of(!rdma_wrong(it.near.p, it.n, seed));
+	return read_other(&it);
 }
 
 /* send A B [BYTES]: there with a write, and back with a read, by keys of any kind */
@@ -269,6 +335,50 @@ static int do_send(const struct step *step)
 	int result = do_write(step);
 
 	return result ? result : do_read(step);
+}
+
+/* sweep A B: so with a page at both ends of A, and at each multiple of 2 MiB, half of it on
+ * either side */
+static int do_sweep(const struct step *step)
+{
+	const uintptr_t border = 2 * MIB, half = 2 * KIB;
+	struct transfer it = transfer_of(step);
+	char *last;
+	int result;
+
+	it.n = it.n < 2 * half ? it.n : 2 * half;
+	last = it.near.p + it.near.n - it.n;
+	for (;;) {
+		uintptr_t next = ((uintptr_t)it.near.p + half) / border * border + border -
+				 half;
+
+		result = write_other(&it);
+		if (!result)
+			result = read_other(&it);
+		if (result || it.near.p == last)
+			return result;
+		it.near.p = next < (uintptr_t)last ? (char *)next : last;
+	}
+}
+
+/* atomic A B: adds 1 to a word */
+static int do_atomic(const struct step *step)
+{
+	struct range near = range_of(step->words[1]), far = range_of(step->words[2]);
+	uint64_t before = *(uint64_t *)far.p;
+	struct ibv_sge sge = {(uintptr_t)near.p, 8, near.thing->lkey};
+	struct ibv_send_wr *bad, wr = {
+					 .sg_list = &sge,
+					 .num_sge = 1,
+					 .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+					 .send_flags = IBV_SEND_SIGNALED,
+					 .wr.atomic = {(uintptr_t)far.p, 1, 0, far.thing->rkey},
+				 };
+	int status;
+
+	need(!ibv_post_send(queue()->qp, &wr, &bad));
+	status = rdma_wait(queue());
+	return *(uint64_t *)far.p == before + !status ? completion(status) : WRONG;
 }
 
 /* --- memory regions ---------------------------------------------------------------------- */
@@ -315,6 +425,26 @@ static int do_reg(const struct step *step)
 			     &range);
 	return of_mr(step, in_use()->reg_mr(pd_in_use(), range.p, range.n, (int)rights),
 		     &range);
+}
+
+/* cached RANGE: the one of this address and length that was made first, as by a cache that is
+ * not told of free() */
+static int do_cached(const struct step *step)
+{
+	static struct ibv_mr *cached[4096];
+	static size_t n_cached;
+	struct range range = range_of(step->words[1]);
+	int error;
+
+	for (size_t i = 0; i < n_cached; i++)
+		if (cached[i]->addr == range.p && cached[i]->length == range.n) {
+			counts.hits++;
+			return of_mr(step, cached[i], &range);
+		}
+	need(n_cached < sizeof cached / sizeof *cached);
+	error = do_reg(step);
+	cached[n_cached++] = step->it->mr;
+	return error;
 }
 
 /* iova RANGE [ADDRESS]: for the adapter */
@@ -408,6 +538,19 @@ static int do_serves(const struct step *step)
 	return oracle(thing_of(step->words[2])->pd, it->lkey, it->p, it->n, RDMA_ACCESS);
 }
 
+/* keys MR RANGE [lkey]: the same keys, for that memory; with a word a peer has the lkey */
+static int do_keys(const struct step *step)
+{
+	const struct thing *of = thing_of(step->words[1]);
+	struct range range = range_of(step->words[2]);
+
+	step->it->p = range.p;
+	step->it->n = range.n;
+	step->it->lkey = of->lkey;
+	step->it->rkey = step->n > 3 ? of->lkey : of->rkey;
+	return 0;
+}
+
 /* same MR: its structure is as it was when it was registered */
 static int do_same(const struct step *step)
 {
@@ -479,10 +622,15 @@ const struct command verbs_commands[] = {
 	{"unimport", do_unimport},
 	{"qp", do_qp},
 	{"unqp", do_unqp},
+	{"make", do_make},
+	{"resize", do_resize},
 	{"write", do_write},
 	{"read", do_read},
 	{"send", do_send},
+	{"sweep", do_sweep},
+	{"atomic", do_atomic},
 	{"reg", do_reg},
+	{"cached", do_cached},
 	{"iova", do_iova},
 	{"iova2", do_iova2},
 	{"rereg", do_rereg},
@@ -490,6 +638,7 @@ const struct command verbs_commands[] = {
 	{"is-of", do_is_of},
 	{"ask", do_ask},
 	{"serves", do_serves},
+	{"keys", do_keys},
 	{"same", do_same},
 	{"unlike", do_unlike},
 	{"window", do_window},

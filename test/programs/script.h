@@ -44,7 +44,11 @@ struct command {
 
 extern const struct command memory_commands[], verbs_commands[], pinalloc_commands[];
 
-extern size_t n_pages, n_absent; /* that "new" has counted */
+/* What commands have counted: pages, and what "cached" has found. */
+struct counts {
+	_Atomic int64_t pages, absent, own, other, moved, hits;
+};
+extern struct counts counts;
 
 /* Things of this thread, or of the main one; the former ends where there is none. */
 struct thing *thing_of(const char *name);
@@ -58,7 +62,7 @@ struct range {
 };
 struct range range_of(const char *text);
 
-/* 5, 0x10, 96M, 4K, 4K+5; ?20 is anything from 1 to 2^20, ~20 from 0 to 19. */
+/* 5, 0x10, 96M, 4K, 4K+5, 4K<3; ?20 is anything from 1 to 2^20, ~20 from 0 to 19. */
 size_t number_of(const char *text);
 size_t random_below(size_t n);
 
