@@ -13,8 +13,8 @@ setup() {
 	load scripts
 }
 
-# as_many LIMIT=VALUE FAILED STEP: with the library and without so many of 64 fail; the last row says how many there are
-# of a kind.
+# as_many LIMIT=VALUE FAILED STEP: with the library as without it so many of 64 fail, and memory regions went for the
+# others.
 as_many() {
 	local command=("$1" "$programs/rdma-script" print "$(filling "${*:3}")") plain
 

@@ -9,13 +9,15 @@ load lab
 
 setup_file() {
 	vm_options=(--smp 2)
+	load ../scripts
+	guest_variables=(script)
 	# One machine for each: a controller does not return from version 1 while it has pages.
 	results=$BATS_FILE_TMPDIR/version-1
 	in_guest() { version_1; }
-	boot limited every_way version_1
+	boot limited every_way pieces version_1
 	results=$BATS_FILE_TMPDIR/version-2
 	in_guest() { version_2; }
-	boot limited every_way objects version_2
+	boot limited every_way objects pieces filling version_2
 }
 
 # limited HOW GROUP [VARIABLE=VALUE…] COMMAND…: runs a case, HOW being attempt, control or shimmed, named
@@ -39,27 +41,27 @@ limited() {
 	rmdir "$inner" "$group" 2> /dev/null || :
 }
 
-# every_way NAME PROGRAM WORD…: without the library, eager and lazy. One version's controls are recorded.
+# every_way NAME SCRIPT: without the library, eager and lazy. One version's controls are recorded.
 every_way() {
-	local name=$1
-	shift
-	limited $plain "plain-$name" "$@"
-	limited shimmed "eager-$name" "$@"
-	limited shimmed "lazy-$name" PINALLOC_REGISTER=lazy "$@"
+	limited $plain "plain-$1" "$programs/rdma-script" "$2"
+	limited shimmed "eager-$1" "$programs/rdma-script" "$2"
+	limited shimmed "lazy-$1" PINALLOC_REGISTER=lazy "$programs/rdma-script" "$2"
 }
 
 # objects KIND…: how many there are in a group of few objects, without the library and with it.
 objects() {
-	local group=/sys/fs/cgroup/objects kind
+	local group=/sys/fs/cgroup/objects kind step
 
 	echo +rdma > /sys/fs/cgroup/cgroup.subtree_control
 	mkdir "$group"
 	echo 'rxe0 hca_object=8' > "$group/rdma.max"
 	for kind; do
+		step="make $kind"
+		[ "$kind" != pd ] || step=pd
 		(
 			echo "$BASHPID" > "$group/cgroup.procs"
-			control "plain-$kind" "$programs/rdma-objects" "$kind"
-			shimmed "$kind" "$programs/rdma-objects" "$kind"
+			control "plain-$kind" "$programs/rdma-script" print "$(filling "$step")"
+			shimmed "$kind" "$programs/rdma-script" print "$(filling "$step")"
 		)
 	done
 }
@@ -75,9 +77,9 @@ version_1() {
 		touch /ctl/absent
 		return
 	fi
-	every_way front "$programs/rdma-sparse" 1024 front
-	every_way pieces "$programs/rdma-pieces"
-	every_way held "$programs/rdma-pieces" held
+	every_way front "${script[front]}"
+	every_way pieces "$(pieces)"
+	every_way held "$(pieces held)"
 }
 
 version_2() {
@@ -85,12 +87,12 @@ version_2() {
 
 	mount -t cgroup2 none "$groups"
 	echo +memory > "$groups/cgroup.subtree_control"
-	every_way front "$programs/rdma-sparse" 1024 front
-	every_way pieces "$programs/rdma-pieces"
-	every_way held "$programs/rdma-pieces" held
+	every_way front "${script[front]}"
+	every_way pieces "$(pieces)"
+	every_way held "$(pieces held)"
 	within=/step
-	every_way within "$programs/rdma-pieces" held
-	within='' limit=memory.high size=208M limited shimmed high "$programs/rdma-pieces" held
+	every_way within "$(pieces held)"
+	within='' limit=memory.high size=208M limited shimmed high "$programs/rdma-script" "$(pieces held)"
 	objects cq cq_ex qp srq ah mw pd
 }
 
@@ -109,9 +111,8 @@ touched() {
 	local how
 	alive "$1"
 	for how in plain eager lazy; do
-		grep -qx 'block 0 adapter unasked small right' "$results/$how-$1.out"
-		[ "$(value "$how-$1" resident)" -le $((128 * 1024)) ]
-		[ "$(value "$how-$1" pinned)" -le $((128 * 1024)) ]
+		[ "$(value "$how-$1" resident)" -le $((128 << 20)) ]
+		[ "$(value "$how-$1" held)" -le $((128 << 20)) ]
 	done
 }
 
@@ -125,9 +126,6 @@ told() {
 registered() {
 	local how
 	alive "$1"
-	for how in plain eager lazy; do
-		[ "$(< "$results/$how-$1.out")" = 'pieces 28 refused 0 wrong 0' ]
-	done
 	for how in eager lazy; do
 		holds "$how-$1" '(.registration | .served + .passed_through) == 29' '.registration.served > 0' \
 			'.memory.pinned_peak_bytes < 224 * 1048576'
@@ -181,8 +179,6 @@ version_1_exists() {
 
 @test "memory.high counts as memory.max, and a program that goes beyond it is told what slows it down" {
 	results=$BATS_FILE_TMPDIR/version-2
-	ended high
-	[ "$(< "$results/high.out")" = 'pieces 28 refused 0 wrong 0' ]
 	holds high '.memory.cgroup_high_bytes == 208 * 1048576' '.memory.cgroup_high_events > 0' \
 		'.memory.pinned_peak_bytes <= 156 * 1048576'
 	grep -E '^pinalloc.* above its memory\.high, 208\.0 MiB.* raise /sys/fs/cgroup/high/memory\.high$' "$results/high.err"
@@ -198,7 +194,7 @@ version_1_exists() {
 		ended "$kind"
 		cat "$results/plain-$kind.out"
 		diff "$results/plain-$kind.out" "$results/$kind.out"
-		grep -q "^$kind [4-8]: " "$results/$kind.out"
+		grep -qE ': (5[6-9]|60) wrong$' "$results/$kind.out"
 		[ "$(reported "$kind" .registration.evicted)" -gt 0 ]
 	done
 }

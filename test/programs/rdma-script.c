@@ -6,6 +6,8 @@
  *     rdma-script SCRIPT             exit status 3: it takes the library, which is absent
  *     rdma-script print SCRIPT       prints what each step returns instead, for comparison
  *
+ * Instead of a script it takes the path of a file, which may begin with "#!".
+ *
  * Steps of a line are separated by ";". A step is [EXPECTED] [NAME=]COMMAND [WORD…]. What a
  * command makes is called NAME, or as the command. A step succeeds, unless the first word is an
  * errno value (EBUSY; ?EBUSY allows both), a number, "refused" (a completion says so), or "!"
@@ -38,7 +40,8 @@ static __thread struct ibv_pd *pd;
 static __thread struct rdma queues[MOST_QUEUES];
 static __thread uint64_t random_state;
 static __thread unsigned thread_number;
-static bool prints, line_has_rounds;
+static bool prints;
+static __thread bool line_has_rounds;
 static _Atomic bool *are_over; /* of this process and its children */
 
 /* --- things ------------------------------------------------------------------------------ */
@@ -393,6 +396,7 @@ static void *help(void *arg)
 	context = helper->context;
 	pd = helper->pd;
 	thread_number = helper->number;
+	line_has_rounds = true;
 	random_state = helper->number + 1;
 	failed = run_rounds(&helper->line);
 	for (int i = 0; i < MOST_QUEUES; i++)
@@ -489,6 +493,18 @@ static unsigned run_line(char *text)
 				: run_rounds(&line);
 }
 
+static char *script_of(char *word)
+{
+	static char text[1 << 14];
+	FILE *file;
+
+	if (*word != '/')
+		return word;
+	need((file = fopen(word, "r")) && fread(text, 1, sizeof text - 1, file));
+	fclose(file);
+	return text;
+}
+
 int main(int argc, char **argv)
 {
 	char *rest, *text, description[256];
@@ -502,10 +518,10 @@ int main(int argc, char **argv)
 			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	need(are_over != MAP_FAILED);
 	random_state = 1;
-	for (text = strtok_r(argv[argc - 1], "\n", &rest); text;
+	for (text = strtok_r(script_of(argv[argc - 1]), "\n", &rest); text;
 	     text = strtok_r(NULL, "\n", &rest)) {
 		text += strspn(text, " \t");
-		if (!*text)
+		if (!*text || *text == '#')
 			continue;
 		snprintf(description, sizeof description, "%s", text);
 		failed = run_line(text);
