@@ -600,11 +600,12 @@ script[unplug]="
 	2 threads 100 times: h=malloc 1M; EIO reg h; free h
 	dealloc p; close c
 	tell $fake_rdma/plug irdma; open irdma; p=pd; x=reg a; dereg x; dealloc p"
-# Then the library registers more than a request again.
+# Then the library registers more than a request again: before long a key of one page serves all of the block.
 script[plugged]="
 	c=open irdma; p=pd; a=malloc 1M; x=reg a; dereg x
-	tell $fake_rdma/unplug irdma; tell $fake_rdma/plug irdma
-	open irdma; p=pd; a=malloc 32M; touch a; x=reg a:4K; dereg x; await pinned >= 32M
+	tell $fake_rdma/unplug irdma; dealloc p; close c; tell $fake_rdma/plug irdma
+	open irdma; p=pd; a=malloc 32M; touch a
+	50 times: x=reg a+16M:4K; dereg x; sleep 100
 	x=reg a+16M:4K; ask x lwr a; dereg x; dealloc p"
 
 # Contexts that end while their heap is registered, by a function that dlsym() has found.
