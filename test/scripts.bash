@@ -333,7 +333,7 @@ script[grow]="
 	show peak"
 script[realloc]="
 	$whole; a=malloc 1
-	12 times: realloc a 8M+#*8388608; holds a:#*8388608 7; $swept; fill a 7
+	12 times: realloc a 8M+#*8388608; x=reg a; holds a:#*8388608 7; sweep x y; dereg x; fill a 7
 	show peak"
 script[any]="
 	$whole

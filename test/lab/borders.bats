@@ -9,6 +9,8 @@ load lab
 setup_file() {
 	build_mpi arrays
 	vm_options+=(--timeout 1200)
+	load ../scripts
+	guest_variables=(script)
 	boot
 }
 
@@ -16,9 +18,9 @@ in_guest() {
 	local case
 
 	for case in merge grow realloc any; do
-		control "plain-$case" "$programs/rdma-borders" $case
-		shimmed "eager-$case" "$programs/rdma-borders" $case
-		shimmed "lazy-$case" PINALLOC_REGISTER=lazy "$programs/rdma-borders" $case
+		control "plain-$case" "$programs/rdma-script" "${script[$case]}"
+		shimmed "eager-$case" "$programs/rdma-script" "${script[$case]}"
+		shimmed "lazy-$case" PINALLOC_REGISTER=lazy "$programs/rdma-script" "${script[$case]}"
 	done
 	for case in openmpi mpich; do
 		control plain-$case mpirun.$case -n 2 "$BATS_FILE_TMPDIR/arrays.$case" 20
@@ -36,13 +38,10 @@ served() {
 	for how in eager lazy; do
 		[ $how = eager ] || ahead=0
 		ended "$how-$1"
-		diff <(head -n 1 "$results/plain-$1.out") <(head -n 1 "$results/$how-$1.out")
-		grep "^$1 ranges [0-9]* refused 0 wrong 0$" "$results/$how-$1.out"
 		[ "$(reported "$how-$1" .registration.passed_through)" -eq 0 ]
 		[ "$(reported "$how-$1" ".registration.mr_created - .registration.mr_ahead <= .registration.served and
 			.registration.mr_ahead <= $ahead * 3 * (.memory.mapped_bytes / 2097152 + 1)")" = true ]
-		[ "$(value "$how-$1" resident)" -le \
-			$(($2 * $(value "plain-$1" resident) + 64 * 1024)) ]
+		[ "$(value "$how-$1" peak)" -le $(($2 * $(value "plain-$1" peak) + (64 << 20))) ]
 	done
 }
 
