@@ -9,6 +9,8 @@ load lab
 setup_file() {
 	build_mpi exchange
 	vm_options+=(--mem 1G)
+	load ../scripts
+	guest_variables=(script)
 	boot write_container
 }
 
@@ -41,9 +43,9 @@ in_guest() {
 	local pair=(mpirun.openmpi -n 2 /run/public/exchange.openmpi) unlimited=(prlimit --memlock=unlimited)
 	local with=(env LD_PRELOAD=/run/public/lib/libpinalloc.so)
 
-	publish "$programs"/{filtered,rdma-memlock} "$BATS_FILE_TMPDIR/exchange.openmpi"
+	publish "$programs"/{filtered,rdma-script} "$BATS_FILE_TMPDIR/exchange.openmpi"
 	write_container
-	sizes=(/run/public/rdma-memlock sizes)
+	sizes=(/run/public/rdma-script print "${script[sizes]}")
 
 	control plain-job "${unlimited[@]}" "${docker[@]}" "${pair[@]}"
 	attempt job PINALLOC_REPORT=/ctl/%r.json "${unlimited[@]}" "${docker[@]}" "${with[@]}" "${pair[@]}"
@@ -66,7 +68,7 @@ in_guest() {
 
 # registered CASE: how many requests for the heap were answered from it, with data that was right.
 registered() {
-	grep -qx '4096 KiB: data right' "$results/$1.out"
+	grep -qx 'send x+4092K:4K y: ok' "$results/$1.out"
 	[ "$(reported "$1" .registration.served)" -gt 0 ]
 }
 
@@ -85,7 +87,7 @@ registered() {
 
 @test "a report that has no place costs one line and nothing else" {
 	unchanged read-only
-	grep -qx '16384 KiB: data right' "$results/read-only.out"
+	grep -qx 'send x+16380K:4K y: ok' "$results/read-only.out"
 	grep -q 'the report cannot be written to /root/report.json: Read-only file system$' \
 		<(said read-only)
 	[ "$(said read-only | wc -l)" -eq 2 ]
@@ -93,7 +95,7 @@ registered() {
 
 @test "with 8 MiB of locked memory nothing is refused that is not without the library" {
 	unchanged limited
-	grep -qx '4096 KiB: data right' "$results/limited.out"
+	grep -qx 'send x+4092K:4K y: ok' "$results/limited.out"
 	[ "$(said limited | grep -c 'raise ulimit -l$')" -eq 1 ]
 	[ "$(said limited | wc -l)" -eq 2 ]
 }

@@ -10,8 +10,21 @@ setup_file() {
 	build_mpi peaks
 	write_configuration "$BATS_FILE_TMPDIR/slurm"
 	public=/run/public
+	load ../scripts
+	write_scripts
 	guest_variables=(public)
 	boot_pair start_node step in_allocation until_true requeued
+}
+
+# write_scripts: as programs.
+write_scripts() {
+	local name
+
+	script[held]=$(pieces held)
+	for name in sizes waiting held; do
+		printf '%s\n' '#!/run/public/rdma-script print' "${script[$name]}" > "$BATS_FILE_TMPDIR/$name"
+		chmod 755 "$BATS_FILE_TMPDIR/$name"
+	done
 }
 
 # write_configuration DIRECTORY: for /etc/slurm of both nodes. Each pretends to have four processors.
@@ -67,7 +80,7 @@ write_configuration() {
 start_node() {
 	local groups=/sys/fs/cgroup group
 
-	publish "$programs/rdma-memlock" "$programs/rdma-pieces" "$BATS_FILE_TMPDIR/peaks.mpich"
+	publish "$programs/rdma-script" "$BATS_FILE_TMPDIR"/{sizes,waiting,held,peaks.mpich}
 	mkdir -p -m 755 /run/munge /etc/slurm /var/spool/slurm{ctl,}d
 	cp "$BATS_FILE_TMPDIR"/slurm/* /etc/slurm
 	chmod 600 /etc/slurm/munge.key
@@ -105,7 +118,7 @@ in_allocation() {
 		$public/peaks.mpich 5
 	step site -n2 --propagate=MEMLOCK \
 		--export=ALL,UCX_RCACHE_MAX_SIZE=8m,SITE_REPORT=/share/site/%r.json $public/peaks.mpich 5
-	printf '%s\n' "0-1,3 $public/rdma-memlock sizes" "2 $public/rdma-pieces held" > /share/programs
+	printf '%s\n' "0-1,3 $public/sizes" "2 $public/held" > /share/programs
 	step killed -n4 --mem=150M --mpi=none --multi-prog --export=ALL,SITE_REPORT=/share/killed/%r.json \
 		/share/programs
 	scancel "$job"
@@ -127,10 +140,9 @@ requeued() {
 	mkdir -m 777 /share/requeued
 	cat > /share/requeued.sh <<- END
 		#!/bin/bash
-		wait=wait
-		[ -z "\$SLURM_RESTART_COUNT" ] || wait=
-		srun $public/bin/pinalloc run --report=/share/requeued/%h.%p.json -- \\
-			$public/rdma-memlock sizes \$wait
+		script=waiting
+		[ -z "\$SLURM_RESTART_COUNT" ] || script=sizes
+		srun $public/bin/pinalloc run --report=/share/requeued/%h.%p.json -- $public/\$script
 	END
 	as_nobody attempt submitted unlimited sbatch --parsable -N2 --ntasks-per-node=1 --mem=200M \
 		--open-mode=append -o /share/requeued/output /share/requeued.sh
@@ -152,7 +164,7 @@ in_guest() {
 	requeued
 	in_allocation
 	mkdir -m 777 /share/exported
-	printf '%s\n' '#!/bin/bash' "srun $public/rdma-memlock sizes" 'exit 7' > /share/exported.sh
+	printf '%s\n' '#!/bin/bash' "srun $public/sizes" 'exit 7' > /share/exported.sh
 	as_nobody attempt exported unlimited LD_PRELOAD=$public/lib/libpinalloc.so \
 		PINALLOC_REPORT=/share/exported/%h.%p.json \
 		sbatch --wait -N2 --ntasks-per-node=1 --mem=200M -o /share/exported/output /share/exported.sh
@@ -220,7 +232,7 @@ right() {
 	ended killed "$(< killed.status)"
 	[ "$(< killed.status)" -ne 0 ]
 	grep -q -E 'task 2: (Out Of Memory|Killed)' killed.err
-	[ "$(grep -c '16384 KiB: data right' killed.out)" -eq 3 ]
+	[ "$(grep -c 'send x+16380K:4K y: ok' killed.out)" -eq 3 ]
 	run -0 --separate-stderr "$pinalloc" report killed
 	echo "$output"
 	grep -A1 '^ *2  ' <<< "$output" | grep KILLED
@@ -231,7 +243,7 @@ right() {
 @test "of a job that was requeued, the second run is reported" {
 	ended requeue
 	cat requeued/output
-	[ "$(grep -c 'data right' requeued/output)" -eq $((13 * 4)) ]
+	[ "$(grep -c '^send .*: ok' requeued/output)" -eq $((13 * 4)) ]
 	[ "$(ls requeued | grep -c '\.json\..*\.running$')" -eq 2 ]
 	run -0 "$pinalloc" report requeued
 	echo "$output"
@@ -242,10 +254,10 @@ right() {
 @test "LD_PRELOAD exported to a whole job changes no output and no status, and the ranks are reported" {
 	ended exported 7
 	cat exported/output
-	[ "$(grep -c 'data right' exported/output)" -eq 26 ]
-	[ "$(grep -vc 'data right' exported/output)" -eq 0 ]
+	[ "$(grep -c '^send .*: ok' exported/output)" -eq 26 ]
+	[ "$(grep -vc ': ok$' exported/output)" -eq 0 ]
 	[ "$(merged exported '[.ranks[] | select(.rank >= 0) | .rank, .host, .program]')" = \
-		'[0,"node1","rdma-memlock",1,"node2","rdma-memlock"]' ]
+		'[0,"node1","rdma-script",1,"node2","rdma-script"]' ]
 }
 
 @test "prologs and epilogs run under the library, and no node is taken out of service" {
