@@ -27,8 +27,9 @@ setup() {
 	listener=$BATS_FILE_TMPDIR/libucm.so.0
 }
 
+# ways CASE [N]
 ways() {
-	succeeds "$programs/rdma-watch-ways" "$listener" "$@"
+	succeeds "$programs/rdma-watch-ways" "$1" "$listener" "${@:2}"
 }
 
 # late STATUS CASE [FILE]: ends so.
@@ -38,11 +39,6 @@ late() {
 
 process() {
 	succeeds "$programs/rdma-watch-process" "$1" "$listener" "${@:2}"
-}
-
-# kinds [NAME=VALUE…] ARGUMENT…
-kinds() {
-	succeeds "$programs/rdma-watch-kinds" "$listener" "$@"
 }
 
 # watched FIGURE: a value of the report.
@@ -111,7 +107,7 @@ watched() {
 }
 
 @test "with PINALLOC_WATCH=off no userfaultfd is opened; if it is forbidden one line says so" {
-	local quiet=("$programs/rdma-watch-ways" "$listener" quiet)
+	local quiet=("$programs/rdma-watch-ways" quiet "$listener")
 	succeeds PINALLOC_WATCH=off "$programs/filtered" userfaultfd KILL "${quiet[@]}"
 	[ "$stderr" = '' ]
 	[ "$(watched on)" = false ]
@@ -126,16 +122,16 @@ watched() {
 @test "if no thread can be started one line says so, and what the cure is" {
 	run -0 --separate-stderr setpriv --reuid=65533 --clear-groups --inh-caps +dac_override \
 		--ambient-caps +dac_override prlimit --nproc=1 env LD_LIBRARY_PATH="$adapter" \
-		LD_PRELOAD="$library" "$programs/rdma-watch-ways" "$listener" quiet
+		LD_PRELOAD="$library" "$programs/rdma-watch-ways" quiet "$listener"
 	[ "$(grep -c 'is not noticed' <<< "$stderr")" -eq 1 ]
 	grep -q 'a thread cannot be started: .*; raise ulimit -u' <<< "$stderr"
 }
 
 @test "unwatchable memory is registered and counted, and not disturbed" {
-	kinds kinds
-	[ "$(watched unwatchable)" -eq 3 ]
+	ways kinds
+	[ "$(watched unwatchable)" -eq 4 ]
 	[ "$(grep -c ^pinalloc <<< "$stderr")" -eq 1 ]
-	kinds data
+	ways data
 	[ "$(watched unwatchable)" -eq 0 ]
 	[ "$stderr" = '' ]
 }
@@ -145,7 +141,7 @@ watched() {
 	for most in 1024 16; do
 		run -0 prlimit --nofile=$most:$most env LD_LIBRARY_PATH="$adapter" \
 			LD_PRELOAD="$library" PINALLOC_REPORT="$report" \
-			"$programs/rdma-watch-kinds" "$listener" many 300
+			"$programs/rdma-watch-ways" many "$listener" 300
 		[ "$(watched registrations)" -eq 300 ]
 	done
 }

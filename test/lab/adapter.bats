@@ -29,11 +29,11 @@ in_guest() {
 	shimmed linked LD_PRELOAD="$library:$BATS_FILE_TMPDIR/plugin.so" "$programs/rdma-exit"
 	echo 16 > /proc/sys/vm/nr_hugepages
 	for case in ways hugetlb heap; do
-		shimmed $case "$programs/rdma-watch-ways" "$listener" $case
+		shimmed $case "$programs/rdma-watch-ways" $case "$listener"
 	done
 	shimmed armed "$programs/rdma-watch-process" armed "$listener"
 	attempt unused PINALLOC_LOG=info LD_PRELOAD="$library libfabric.so.1" \
-		"$programs/rdma-watch-ways" "$listener" ways
+		"$programs/rdma-watch-ways" ways "$listener"
 }
 
 @test "looked-up keys transfer data, from several threads in two protection domains" {

@@ -3,23 +3,31 @@
  * Registers the program's own memory and replaces it, in the ways of stale-ways.h; registration
  * caches must be notified before the call returns. Prints TAP.
  *
- *     rdma-watch-ways LISTENER ways      each way that the kernel tells of
- *     rdma-watch-ways LISTENER quiet     what is not registered, or once
- *     rdma-watch-ways LISTENER hugetlb   both, with pages of the hugetlb pool
- *     rdma-watch-ways LISTENER grown     what mremap() has changed, and holes
- *     rdma-watch-ways LISTENER dereg     a listener that deregisters
- *     rdma-watch-ways LISTENER inside    what is mapped where the heap has not come to yet
- *     rdma-watch-ways LISTENER below     what begins below the heap and ends in it
- *     rdma-watch-ways LISTENER heap      heap pages that were replaced before it is registered
+ *     rdma-watch-ways ways LISTENER      each way that the kernel tells of
+ *     rdma-watch-ways quiet LISTENER     what is not registered, or once
+ *     rdma-watch-ways hugetlb LISTENER   both, with pages of the hugetlb pool
+ *     rdma-watch-ways grown LISTENER     what mremap() has changed, and holes
+ *     rdma-watch-ways dereg LISTENER     a listener that deregisters
+ *     rdma-watch-ways inside LISTENER    what is mapped where the heap has not come to yet
+ *     rdma-watch-ways below LISTENER     what begins below the heap and ends in it
+ *     rdma-watch-ways heap LISTENER      heap pages that were replaced before it is registered
+ *     rdma-watch-ways kinds LISTENER     what cannot be watched, as pages of a file, and what
+ * the program watches itself: it can be registered, and is not disturbed rdma-watch-ways data
+ * LISTENER      variables of the program alone rdma-watch-ways many LISTENER N    N
+ * registrations apart from each other
  */
 #include <config.h> /* for mremap() */
 
 #include "test/programs/rdma-watch.h"
 #include "test/programs/stale-ways.h"
 
+#include <setjmp.h>
+#include <signal.h>
+
 #define LENGTH (64 * KIB)
 
 static struct ibv_pd *pd;
+static char **arguments;
 
 /* --- ways ---------------------------------------------------------------------- */
 
@@ -46,7 +54,7 @@ static void try_way(const struct way *way)
 	ok(!ibv_dereg_mr(mr), "and what was registered can be given up");
 }
 
-static void try_ways(bool huge)
+static void try_each_way(bool huge)
 {
 	for (size_t i = 0; i < N_WAYS; i++)
 		if (ways[i].of >= TOLD && huge == (ways[i].make == make_huge))
@@ -70,6 +78,12 @@ static void try_parts(void)
 	need(!ibv_dereg_mr(one));
 }
 
+static void try_ways(void)
+{
+	try_each_way(false);
+	try_parts();
+}
+
 /* --- what nobody needs to hear -------------------------------------------------- */
 
 static void replace_quietly(const struct way *way, bool once)
@@ -81,7 +95,7 @@ static void replace_quietly(const struct way *way, bool once)
 	way->replace(&place, way->by);
 }
 
-static void try_quiet(bool huge)
+static void try_each_quietly(bool huge)
 {
 	n_heard = 0;
 	for (int once = 1; once >= 0; once--)
@@ -91,6 +105,29 @@ static void try_quiet(bool huge)
 				replace_quietly(&ways[i], once);
 	/* An address that comes again may be watched. */
 	ok(n_heard <= 6, "nothing is told that is not registered twice: %u times", n_heard);
+}
+
+static void try_quiet(void)
+{
+	try_each_quietly(false);
+}
+
+static void try_hugetlb(void)
+{
+	try_each_way(true);
+	try_each_quietly(true);
+}
+
+/* An address that is not mapped cannot be registered; what is around it is nobody's matter. */
+static void try_hole(void)
+{
+	char *p = mmap(NULL, 8 * MIB, WRITABLE, ANONYMOUS, -1, 0), *hole = p + 3 * MIB;
+
+	need(p != MAP_FAILED && !munmap(hole, LENGTH));
+	ok(!ibv_reg_mr(pd, hole, LENGTH, RDMA_ACCESS), "a hole is not registered");
+	n_heard = 0;
+	need(!munmap(p, 8 * MIB));
+	ok(!n_heard, "and what is around it is not watched");
 }
 
 /* What mremap() makes larger is watched with what is registered of it. */
@@ -120,18 +157,7 @@ static void try_grown(void)
 	n_heard = 0;
 	need(!munmap(p, LENGTH));
 	ok(!n_heard, "nor what was moved away from and stays mapped");
-}
-
-/* An address that is not mapped cannot be registered; what is around it is nobody's matter. */
-static void try_hole(void)
-{
-	char *p = mmap(NULL, 8 * MIB, WRITABLE, ANONYMOUS, -1, 0), *hole = p + 3 * MIB;
-
-	need(p != MAP_FAILED && !munmap(hole, LENGTH));
-	ok(!ibv_reg_mr(pd, hole, LENGTH, RDMA_ACCESS), "a hole is not registered");
-	n_heard = 0;
-	need(!munmap(p, 8 * MIB));
-	ok(!n_heard, "and what is around it is not watched");
+	try_hole();
 }
 
 /* --- a listener that deregisters -------------------------------------------------- */
@@ -254,19 +280,20 @@ static char *start_of_mapping(const char *p)
 	return (char *)start;
 }
 
+static char *low;
+
 /* First, before anything else comes to be there. If it has, addresses are dealt anew. */
-static char *map_below(char **argv)
+static void map_below(char **argv)
 {
-	char *block = malloc(PAGE), *low;
+	char *block = malloc(PAGE);
 
 	need(block);
 	low = start_of_mapping(block) - MIB;
 	if (mmap(low, MIB, WRITABLE, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != low)
 		need(!execv("/proc/self/exe", argv));
-	return low;
 }
 
-static void try_below(char *low)
+static void try_below(void)
 {
 	char *block = aligned_alloc(2 * MIB, 16 * MIB);
 	struct ibv_mr *mr;
@@ -282,38 +309,134 @@ static void try_below(char *low)
 		   "it still is after a registration that begins below it, %zu", i);
 }
 
+/* --- what cannot be watched ---------------------------------------------------------- */
+
+static char variables[LENGTH] = {1}, zeroes[LENGTH];
+
+static bool can_be_registered(char *p, size_t n)
+{
+	return !ibv_dereg_mr(registered(pd, p, n));
+}
+
+static void try_data(void)
+{
+	ok(can_be_registered(variables, LENGTH) && can_be_registered(zeroes, LENGTH),
+	   "variables can be registered");
+}
+
+/* Whoever touches a page that is not there gets a signal. */
+static void watch_by_program(char *p)
+{
+	struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_SIGBUS};
+	struct uffdio_register range = {
+		.range = {.start = (uintptr_t)p, .len = LENGTH},
+		.mode = UFFDIO_REGISTER_MODE_MISSING,
+	};
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+
+	need(!ioctl(fd, UFFDIO_API, &api) && !ioctl(fd, UFFDIO_REGISTER, &range));
+}
+
+static sigjmp_buf was_missing;
+
+static void go_back(int number)
+{
+	siglongjmp(was_missing, number);
+}
+
+static bool still_watches(char *page)
+{
+	need(!madvise(page, PAGE, MADV_DONTNEED));
+	if (sigsetjmp(was_missing, 1))
+		return true;
+	*(volatile char *)page;
+	return false;
+}
+
+/* Also with what is beside it, which the library can watch. */
+static void try_own(void)
+{
+	char *p = map_pages(LENGTH);
+	struct ibv_mr *mr;
+
+	signal(SIGBUS, go_back);
+	watch_by_program(p);
+	ok(can_be_registered(p, LENGTH), "what the program watches itself can be registered");
+	need(!mprotect(p - PAGE, PAGE, WRITABLE) && !mprotect(p + LENGTH, PAGE, WRITABLE));
+	ok(can_be_registered(p - PAGE, LENGTH + 2 * PAGE), "so can more than that");
+	ok(still_watches(p) && still_watches(p + LENGTH - PAGE), "and the program goes on");
+	p = map_pages(LENGTH);
+	mr = registered(pd, p, LENGTH);
+	map_over(p, LENGTH);
+	watch_by_program(p);
+	need(!ibv_dereg_mr(mr));
+	ok(still_watches(p),
+	   "what the program watches where something registered was, is its own");
+}
+
+static void try_kinds(void)
+{
+	static const struct way makes[] = {
+		{.name = "pages of a file", .make = make_file},
+		{.name = "a System V segment", .make = make_attached}};
+
+	for (size_t i = 0; i < sizeof makes / sizeof *makes; i++) {
+		struct place place = make(&makes[i]);
+
+		ok(can_be_registered(place.buffer, LENGTH) &&
+			   can_be_registered(place.buffer + PAGE / 2, LENGTH - PAGE),
+		   "%s can be registered, and a part again", makes[i].name);
+	}
+	try_own();
+	try_data();
+}
+
+/* --- many ------------------------------------------------------------------------------ */
+
+/* Every other page of a mapping is registered; then each is replaced, from one end. */
+static void try_many(void)
+{
+	size_t n = (size_t)atol(arguments[0]);
+	char *p = rdma_map(2 * n * PAGE);
+	struct ibv_mr **mrs = calloc(n, sizeof *mrs);
+	unsigned missed = 0, failed = 0;
+
+	need(mrs);
+	/* The second time it is watched, if it can be. */
+	for (size_t i = 0; i < n; i++) {
+		need(!ibv_dereg_mr(registered_once(pd, p + 2 * i * PAGE, PAGE)));
+		mrs[i] = registered_once(pd, p + 2 * i * PAGE, PAGE);
+	}
+	for (int i = 0; i < 64; i++)
+		failed += mmap(NULL, PAGE, i % 2 ? WRITABLE : PROT_READ, ANONYMOUS, -1, 0) ==
+			  MAP_FAILED;
+	ok(!failed, "the program can map more");
+	for (size_t i = 0; i < n; i += n / 500 + 1) {
+		n_heard = 0;
+		map_over(p + 2 * i * PAGE, PAGE);
+		missed += !was_told(0, p + 2 * i * PAGE, PAGE);
+	}
+	ok(!missed, "each one is told: %u not", missed);
+	for (size_t i = 0; i < n; i++)
+		need(!ibv_dereg_mr(mrs[i]));
+}
+
 int main(int argc, char **argv)
 {
-	char *low = NULL;
-	const char *what;
+	static const struct rdma_case cases[] = {
+		{"ways", try_ways},	{"quiet", try_quiet}, {"hugetlb", try_hugetlb},
+		{"grown", try_grown},	{"dereg", try_dereg}, {"heap", try_heap},
+		{"inside", try_inside}, {"below", try_below}, {"kinds", try_kinds},
+		{"data", try_data},	{"many", try_many},
+	};
 
-	need(argc == 3);
+	need(argc >= 3);
 	within(100);
-	what = argv[2];
-	if (!strcmp(what, "below"))
-		low = map_below(argv);
-	listen_by(argv[1], strcmp(what, "dereg") ? hear : drop_told);
-	pd = ibv_alloc_pd(rdma_open());
-	need(pd);
-	if (!strcmp(what, "ways")) {
-		try_ways(false);
-		try_parts();
-	} else if (!strcmp(what, "quiet")) {
-		try_quiet(false);
-	} else if (!strcmp(what, "hugetlb")) {
-		try_ways(true);
-		try_quiet(true);
-	} else if (!strcmp(what, "grown")) {
-		try_grown();
-		try_hole();
-	} else if (!strcmp(what, "inside")) {
-		try_inside();
-	} else if (!strcmp(what, "below")) {
-		try_below(low);
-	} else if (!strcmp(what, "dereg")) {
-		try_dereg();
-	} else {
-		try_heap();
-	}
+	arguments = argv + 3;
+	if (!strcmp(argv[1], "below"))
+		map_below(argv);
+	listen_by(argv[2], strcmp(argv[1], "dereg") ? hear : drop_told);
+	need((pd = ibv_alloc_pd(rdma_open())));
+	rdma_run(cases, argc, argv);
 	return done_testing();
 }

@@ -53,15 +53,10 @@ REPLACES(replace_by_child, let_child())
 
 /* --- segments of System V ---------------------------------------------------- */
 
-static int make_segment(void)
-{
-	return shmget(IPC_PRIVATE, BYTES, IPC_CREAT | 0600);
-}
-
 /* It goes when it is attached nowhere. */
 static enum result attach(struct place *place, int flags, call by)
 {
-	int segment = make_segment();
+	int segment = shmget(IPC_PRIVATE, place->n_bytes, IPC_CREAT | 0600);
 	long at = by(SYS_shmat, segment, (long)place->buffer, flags, 0, 0);
 
 	shmctl(segment, IPC_RMID, NULL);

@@ -9,8 +9,8 @@
  * "registered N"
  */
 #define _GNU_SOURCE
-#include "calls.h"
 #include "rdma.h"
+#include "stale-ways.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,9 +20,6 @@
 
 #define UCX_IS_SINCE(minor) (UCP_API_VERSION >= UCP_VERSION(1, minor))
 #define N_BYTES		    (256 * KIB)
-#define PAGE		    (64 * KIB) /* or less */
-#define WRITABLE	    (PROT_READ | PROT_WRITE)
-#define ANONYMOUS	    (MAP_PRIVATE | MAP_ANONYMOUS)
 
 struct cached {
 	ucs_rcache_region_t region;
@@ -99,23 +96,6 @@ static void open_cache(void)
 	need(!ucs_rcache_create(&params, "test", NULL, &cache));
 }
 
-/* Whether there are new pages at the same address. */
-static bool replace(char *buffer, const char *way, call by)
-{
-	long at = (long)buffer, from;
-
-	if (!strcmp(way, "munmap+mmap"))
-		return !by(SYS_munmap, at, N_BYTES, 0, 0, 0) &&
-		       by(SYS_mmap, at, N_BYTES, WRITABLE, ANONYMOUS | MAP_FIXED_NOREPLACE,
-			  -1) == at;
-	if (!strcmp(way, "mmap-fixed"))
-		return by(SYS_mmap, at, N_BYTES, WRITABLE, ANONYMOUS | MAP_FIXED, -1) == at;
-	if (!strcmp(way, "madvise"))
-		return !by(SYS_madvise, at, N_BYTES, MADV_DONTNEED, 0, 0);
-	from = raw_call(SYS_mmap, 0, N_BYTES, WRITABLE, ANONYMOUS, -1);
-	return by(SYS_mremap, from, N_BYTES, N_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at;
-}
-
 static void ask(char *buffer, unsigned since)
 {
 	ucs_rcache_region_t *region;
@@ -124,59 +104,50 @@ static void ask(char *buffer, unsigned since)
 #if UCX_IS_SINCE(17)
 			     UCS_RCACHE_MIN_ALIGNMENT,
 #endif
-			     WRITABLE, NULL, &region));
+			     PROT_READ | PROT_WRITE, NULL, &region));
 	n_answers++;
 	n_stale += ((struct cached *)region)->made < since;
 	ucs_rcache_region_put(cache, region);
 }
 
-static const struct way {
-	const char *name, *kind;
-	call by;
-} ways[] = {
-	{"munmap+mmap", "libc", by_libc},  {"mmap-fixed", "libc", by_libc},
-	{"mremap-fixed", "libc", by_libc}, {"madvise", "libc", by_libc},
-	{"munmap+mmap", "raw", raw_call},  {"mmap-fixed", "raw", raw_call},
-	{"mremap-fixed", "raw", raw_call}, {"madvise", "raw", raw_call},
-};
-
-/* Pages beside the buffer stay, so that neither mappings nor registrations of threads grow
- * together. */
 static void *work(void *arg)
 {
 	const struct way *way = arg;
-	char *room = mmap(NULL, N_BYTES + 2 * PAGE, PROT_NONE, ANONYMOUS, -1, 0),
-	     *buffer = room + PAGE;
+	struct place place = {.n_bytes = N_BYTES, .fd = -1};
 
-	need(room != MAP_FAILED && !mprotect(buffer, N_BYTES, WRITABLE));
+	need(!way->make(&place));
 	for (unsigned i = 0, since = 0; i < n_rounds; i++) {
-		memset(buffer, 1, N_BYTES);
-		ask(buffer, since);
-		ask(buffer, since);
+		memset(place.buffer, 1, N_BYTES);
+		ask(place.buffer, since);
+		ask(place.buffer, since);
 		since = ++now;
-		if (!replace(buffer, way->name, way->by))
+		if (replace_pages(way, &place))
 			break;
 	}
 	return NULL;
 }
 
-int main(int argc, char **argv)
+/* All threads replace pages in one way. */
+static void try_way(const struct way *way, unsigned n_threads)
 {
-	unsigned n_threads = (unsigned)atoi(argv[1]);
-	struct ibv_device **devices = ibv_get_device_list(NULL);
 	pthread_t threads[n_threads];
 
+	n_answers = n_stale = n_registered = 0;
+	for (unsigned n = 0; n < n_threads; n++)
+		need(!pthread_create(&threads[n], NULL, work, (void *)way));
+	for (unsigned n = 0; n < n_threads; n++)
+		pthread_join(threads[n], NULL);
+	printf("%s stale %u of %u registered %u\n", way->name, n_stale, n_answers,
+	       n_registered);
+}
+
+int main(int argc, char **argv)
+{
 	n_rounds = (unsigned)atoi(argv[2]);
-	need(devices && *devices && (pd = ibv_alloc_pd(ibv_open_device(*devices))));
+	need((pd = ibv_alloc_pd(rdma_open())));
 	open_cache();
-	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-		n_answers = n_stale = n_registered = 0;
-		for (unsigned n = 0; n < n_threads; n++)
-			need(!pthread_create(&threads[n], NULL, work, (void *)&ways[i]));
-		for (unsigned n = 0; n < n_threads; n++)
-			pthread_join(threads[n], NULL);
-		printf("%s/%s stale %u of %u registered %u\n", ways[i].name, ways[i].kind,
-		       n_stale, n_answers, n_registered);
-	}
+	for (size_t i = 0; i < N_WAYS; i++)
+		if (ways[i].of == ANY)
+			try_way(&ways[i], (unsigned)atoi(argv[1]));
 	return 0;
 }
