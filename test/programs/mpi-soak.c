@@ -14,11 +14,119 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "soak-memory.h"
+#include "stale-ways.h"
 #include "wrong.h"
 
 #define THREADS	 8
 #define MOST_KIB 2048
+
+static int rank;
+static time_t end;
+
+static void must(bool condition, const char *what)
+{
+	if (condition)
+		return;
+	fprintf(stderr, "mpi-soak: %s failed\n", what);
+	abort();
+}
+
+/* --- memory ------------------------------------------------------------------ */
+
+/*
+ * What a system call has unmapped is told when the address is free already, and another thread
+ * may have got it: nobody can be told in time. So its pages go before it does.
+ */
+REPLACES(replace_forbidden, replace_forbid(place, by) ?: replace_unmap(place, by))
+
+static enum result replace_end(struct place *place, call by)
+{
+	struct place half = second_half(place);
+
+	return replace_forbid(&half, by) ?: replace_map(&half, by);
+}
+
+static enum result replace_file(struct place *place, call by)
+{
+	close(place->fd);
+	place->fd = make_memory_file();
+	return succeeded(
+		map_at(place->buffer, place->n_bytes, MAP_SHARED | MAP_FIXED, place->fd, by));
+}
+
+/* By the kind of the memory. UCX 1.13's hook breaks libc's mremap(). */
+static const struct way soak_ways[] = {
+	BOTH("a private mapping", "", make_mapped, replace_forbidden, fill_mapped, 0),
+	BOTH("a private mapping", "", make_mapped, replace_map, NULL, 0),
+	{"a private mapping", "", make_mapped, replace_remap, NULL, raw_call, 0},
+	BOTH("a private mapping", "", make_mapped, replace_advise, NULL, 0),
+	BOTH("a private mapping", "", make_mapped, replace_end, NULL, 0),
+	BOTH("a memory file", "", make_memfd, replace_forbidden, fill_memfd, 0),
+	BOTH("a memory file", "", make_memfd, replace_file, NULL, 0),
+	BOTH("a memory file", "", make_memfd, replace_removed, NULL, 0),
+	{"a heap block", "", make_heap, replace_free, NULL, NULL, 0},
+	{"a heap block", "", make_heap, replace_grown, NULL, NULL, 0},
+};
+
+struct memory {
+	const struct way *way; /* by which it was made; NULL: there is none */
+	struct place place;
+};
+
+/* A number less than the limit. */
+static uint64_t draw(uint64_t *random, uint64_t limit)
+{
+	*random = *random * 6364136223846793005u + 1442695040888963407u;
+	return (*random >> 32) % limit;
+}
+
+static const struct way *draw_way(uint64_t *random)
+{
+	return &soak_ways[draw(random, sizeof soak_ways / sizeof *soak_ways)];
+}
+
+/* With the pages around a mapping. */
+static void drop(struct memory *memory)
+{
+	struct place all = memory->place;
+
+	if (memory->way->make == make_heap) {
+		free(all.block);
+	} else {
+		close(all.fd);
+		all.buffer -= PAGE;
+		all.n_bytes += 2 * PAGE;
+		replace_forbidden(&all, raw_call);
+	}
+	memory->way = NULL;
+}
+
+static void make(struct memory *memory, size_t n_bytes, const struct way *way)
+{
+	memory->way = way;
+	memory->place = (struct place){.n_bytes = n_bytes, .fd = -1};
+	must(way->make(&memory->place) == DONE, way->group);
+}
+
+/* Between two messages: other pages, by libc or behind it, or other memory. */
+static void change(struct memory *memory, size_t n_bytes, uint64_t *random)
+{
+	uint64_t chance = draw(random, 8);
+	const struct way *way = draw_way(random);
+	enum result result = DONE;
+
+	if (memory->way && (n_bytes > memory->place.n_bytes || chance == 0))
+		drop(memory);
+	if (memory->way && chance < 6) {
+		while (way->make != memory->way->make)
+			way = draw_way(random);
+		result = replace_pages(way, &memory->place);
+		must(result != FAILED, way->group);
+	}
+	/* Somebody else may have got the address. */
+	if (!memory->way || result == ELSEWHERE)
+		make(memory, (n_bytes + 2 * PAGE - 1) & -(2 * PAGE), way);
+}
 
 /* A thread, and its peer in the other rank. */
 struct lane {
@@ -33,9 +141,6 @@ struct lane {
 struct order {
 	uint64_t words, sender, seed;
 };
-
-static int rank;
-static time_t end;
 
 /* --- messages, without keeping others from the processor --------------------- */
 
@@ -127,10 +232,7 @@ static void exchange_on_stack(struct lane *lane, const struct order *order)
 		n_bytes += 48 << 20;
 	pthread_attr_init(&attributes);
 	pthread_attr_setstacksize(&attributes, n_bytes & -4096ul);
-	if (pthread_create(&thread, &attributes, exchange_here, &round)) {
-		fprintf(stderr, "mpi-soak: no thread\n");
-		abort();
-	}
+	must(!pthread_create(&thread, &attributes, exchange_here, &round), "a thread");
 	pthread_join(thread, NULL);
 	pthread_attr_destroy(&attributes);
 }
@@ -142,7 +244,7 @@ static void take_part(struct lane *lane, const struct order *order)
 		return;
 	}
 	change(&lane->memory, order->words * sizeof(uint64_t), &lane->random);
-	exchange(lane, order, (uint64_t *)lane->memory.at, lane->memory.kind->name);
+	exchange(lane, order, (uint64_t *)lane->memory.place.buffer, lane->memory.way->group);
 }
 
 /* Sizes of any magnitude, up to the most. */

@@ -31,21 +31,21 @@ static enum result make_block(struct place *place, char *block, size_t offset)
 	{                                                \
 		return make_block(place, block, offset); \
 	}
-ALLOCATES(make_heap, malloc(BYTES), 0)
-ALLOCATES(make_aligned, allocate_aligned(BYTES), 0)
-ALLOCATES(make_page_aligned, aligned_alloc(PAGE, BYTES), 0)
-ALLOCATES(make_large, malloc(3 * BYTES), BYTES)
-ALLOCATES(make_tail, malloc(3 * BYTES), 2 * BYTES)
+ALLOCATES(make_heap, malloc(place->n_bytes), 0)
+ALLOCATES(make_aligned, allocate_aligned(place->n_bytes), 0)
+ALLOCATES(make_page_aligned, aligned_alloc(PAGE, place->n_bytes), 0)
+ALLOCATES(make_large, malloc(3 * place->n_bytes), place->n_bytes)
+ALLOCATES(make_tail, malloc(3 * place->n_bytes), 2 * place->n_bytes)
 
 /* Where a larger block was before. */
 static enum result make_inside(struct place *place)
 {
-	char *large = malloc(3 * BYTES), *block;
+	char *large = malloc(3 * place->n_bytes), *block;
 	uintptr_t begin = (uintptr_t)large;
 
 	free(large);
-	block = malloc(BYTES);
-	if ((uintptr_t)block < begin || (uintptr_t)block > begin + 2 * BYTES)
+	block = malloc(place->n_bytes);
+	if ((uintptr_t)block < begin || (uintptr_t)block > begin + 2 * place->n_bytes)
 		return ELSEWHERE;
 	return make_block(place, block, 0);
 }
@@ -55,7 +55,7 @@ static enum result make_hemmed_in(struct place *place)
 {
 	enum result result = make_heap(place);
 
-	return malloc(BYTES) ? result : FAILED;
+	return malloc(place->n_bytes) ? result : FAILED;
 }
 
 static void *make_here(void *place)
@@ -78,7 +78,8 @@ MAKES(make_in_thread, in_thread(make_here, place))
 
 static bool covers(const char *block, size_t n_bytes, const struct place *place)
 {
-	return block && block <= place->buffer && place->buffer + BYTES <= block + n_bytes;
+	return block && block <= place->buffer &&
+	       place->buffer + place->n_bytes <= block + n_bytes;
 }
 
 /* Only a block that is where the old one was makes a case: allocates until one is. */
@@ -105,14 +106,14 @@ static void give_back(struct place *place)
 
 static enum result replace_grown(struct place *place, call by)
 {
-	char *grown = realloc(place->block, 3 * BYTES);
+	char *grown = realloc(place->block, 3 * place->n_bytes);
 	enum result result;
 
 	(void)by;
-	place->block = covers(grown, 3 * BYTES, place) ? grown : NULL;
+	place->block = covers(grown, 3 * place->n_bytes, place) ? grown : NULL;
 	if (place->block)
 		return DONE;
-	result = insist(place, BYTES, malloc);
+	result = insist(place, place->n_bytes, malloc);
 	free(grown);
 	return result;
 }
@@ -120,23 +121,23 @@ static enum result replace_grown(struct place *place, call by)
 /* The buffer is the end of the block, which is cut off and comes back. */
 static enum result replace_shrunk(struct place *place, call by)
 {
-	char *grown = realloc(realloc(place->block, BYTES), 3 * BYTES);
+	char *grown = realloc(realloc(place->block, place->n_bytes), 3 * place->n_bytes);
 
 	(void)by;
 	place->block = grown;
-	if (covers(grown, 3 * BYTES, place))
+	if (covers(grown, 3 * place->n_bytes, place))
 		return DONE;
 	give_back(place);
-	return insist(place, 3 * BYTES, malloc);
+	return insist(place, 3 * place->n_bytes, malloc);
 }
 
 static enum result replace_zeroed(struct place *place, call by)
 {
 	(void)by;
 	give_back(place);
-	if (insist(place, BYTES, allocate_zeroed))
+	if (insist(place, place->n_bytes, allocate_zeroed))
 		return ELSEWHERE;
-	for (size_t i = 0; i < BYTES; i++)
+	for (size_t i = 0; i < place->n_bytes; i++)
 		if (place->buffer[i])
 			return FAILED;
 	return DONE;
@@ -171,12 +172,12 @@ static void churn(void)
 		meanwhile;                                    \
 		return insist(place, n_bytes, allocator);     \
 	}
-GIVES_BACK(replace_free, , BYTES, malloc)
-GIVES_BACK(replace_smaller, , 2 * BYTES + 100 * PAGE, malloc)
-GIVES_BACK(replace_larger, , 3 * BYTES, malloc)
-GIVES_BACK(replace_trimmed, malloc_trim(0), BYTES, malloc)
-GIVES_BACK(replace_churned, churn(), BYTES, malloc)
-GIVES_BACK(replace_aligned, , BYTES, allocate_aligned)
+GIVES_BACK(replace_free, , place->n_bytes, malloc)
+GIVES_BACK(replace_smaller, , 2 * place->n_bytes + 100 * PAGE, malloc)
+GIVES_BACK(replace_larger, , 3 * place->n_bytes, malloc)
+GIVES_BACK(replace_trimmed, malloc_trim(0), place->n_bytes, malloc)
+GIVES_BACK(replace_churned, churn(), place->n_bytes, malloc)
+GIVES_BACK(replace_aligned, , place->n_bytes, allocate_aligned)
 
 static void *free_and_insist(void *place)
 {

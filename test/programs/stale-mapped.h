@@ -32,8 +32,8 @@ REPLACES(replace_map,
 	 succeeded(map_at(place->buffer, place->n_bytes, ANONYMOUS | MAP_FIXED, -1, by)))
 
 REPLACES(replace_forbid,
-	 succeeded(mmap(place->buffer, place->n_bytes, PROT_NONE,
-			ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == place->buffer))
+	 succeeded(by(SYS_mmap, (long)place->buffer, (long)place->n_bytes, PROT_NONE,
+		      ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1) == (long)place->buffer))
 
 /* The buffer is in the middle of a mapping, from where its block begins. */
 #define MARGIN (16 * PAGE)

@@ -103,6 +103,8 @@ static enum result replace_unmap(struct place *place, call by)
 /* Somebody else may have taken the address in between. */
 static enum result map_again(struct place *place, int flags, int fd, call by)
 {
+	close(place->fd);
+	place->fd = fd;
 	return map_at(place->buffer, place->n_bytes, flags | MAP_FIXED_NOREPLACE, fd, by)
 		       ? DONE
 		       : ELSEWHERE;
