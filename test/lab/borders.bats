@@ -7,7 +7,7 @@
 load lab
 
 setup_file() {
-	build_mpi arrays
+	build_mpi rounds
 	vm_options+=(--timeout 1200)
 	load ../scripts
 	guest_variables=(script)
@@ -23,10 +23,10 @@ in_guest() {
 		shimmed "lazy-$case" PINALLOC_REGISTER=lazy "$programs/rdma-script" "${script[$case]}"
 	done
 	for case in openmpi mpich; do
-		control plain-$case mpirun.$case -n 2 "$BATS_FILE_TMPDIR/arrays.$case" 20
+		control plain-$case mpirun.$case -n 2 "$BATS_FILE_TMPDIR/rounds.$case" arrays 20
 	done
-	job openmpi mpirun.openmpi -n 2 "$BATS_FILE_TMPDIR/arrays.openmpi" 120
-	job mpich PINALLOC_MAX_PINNED=256M "${no_ucx_cache[@]}" mpirun.mpich -n 2 "$BATS_FILE_TMPDIR/arrays.mpich" 120
+	job openmpi mpirun.openmpi -n 2 "$BATS_FILE_TMPDIR/rounds.openmpi" arrays 120
+	job mpich PINALLOC_MAX_PINNED=256M "${no_ucx_cache[@]}" mpirun.mpich -n 2 "$BATS_FILE_TMPDIR/rounds.mpich" arrays 120
 }
 
 # served CASE PART: the case is right, eager and lazy, and sends no request to libibverbs. Each request
@@ -52,7 +52,7 @@ settles() {
 	right "plain-$1" 20
 	right "$1" 120
 	for rank in 0 1; do
-		mapfile -t created < <(sed -n "s/^rank $rank created //p" "$results/$1.out")
+		mapfile -t created < <(sed -n "s/^rank $rank .*created \([0-9]*\) .*/\1/p" "$results/$1.out")
 		[ "$(figure "$results/$1.$rank.json" .registration.served)" -gt 0 ]
 		[ "${created[1]}" -le $((created[0] + 2)) ]
 		[ "$(of_the_heap "$results/$1.$rank.json")" = "{}" ]

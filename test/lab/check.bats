@@ -6,7 +6,7 @@
 load lab
 
 setup_file() {
-	build_mpi exchange
+	build_mpi rounds
 	build_shared fork-needed.so fork-needed
 	load ../scripts
 	guest_variables=(script)
@@ -42,7 +42,7 @@ in_guest() {
 	attempt run-off "$pinalloc" run --report=/ctl/run-off.json --register=off -- \
 		"$programs/rdma-script" "${script[answer]}"
 	attempt mpi mpirun.openmpi -n 2 "$pinalloc" run --report=/ctl/mpi.%r.json -- \
-		"$BATS_FILE_TMPDIR/exchange.openmpi" 6
+		"$BATS_FILE_TMPDIR/rounds.openmpi" exchange 6
 
 	chmod 600 /dev/infiniband/uverbs0
 	checked forbidden unlimited

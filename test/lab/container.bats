@@ -7,7 +7,7 @@
 load lab
 
 setup_file() {
-	build_mpi exchange
+	build_mpi rounds
 	vm_options+=(--mem 1G)
 	load ../scripts
 	guest_variables=(script)
@@ -40,10 +40,10 @@ write_container() {
 
 in_guest() {
 	local docker=(/run/public/container --) mib=1048576 sizes
-	local pair=(mpirun.openmpi -n 2 /run/public/exchange.openmpi) unlimited=(prlimit --memlock=unlimited)
+	local pair=(mpirun.openmpi -n 2 /run/public/rounds.openmpi exchange 6) unlimited=(prlimit --memlock=unlimited)
 	local with=(env LD_PRELOAD=/run/public/lib/libpinalloc.so)
 
-	publish "$programs"/{filtered,rdma-script} "$BATS_FILE_TMPDIR/exchange.openmpi"
+	publish "$programs"/{filtered,rdma-script} "$BATS_FILE_TMPDIR/rounds.openmpi"
 	write_container
 	sizes=(/run/public/rdma-script print "${script[sizes]}")
 

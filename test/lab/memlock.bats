@@ -7,7 +7,7 @@
 load lab
 
 setup_file() {
-	[ -z "$everything" ] || build_mpi spread
+	[ -z "$everything" ] || build_mpi rounds
 	load ../scripts
 	guest_variables=(script mapped)
 	boot spread spreads small changing
@@ -17,7 +17,7 @@ setup_file() {
 # each of which may lock 64 MiB.
 spread() {
 	local name=$1
-	local job=("${@:2}" timeout "$seconds" mpirun.openmpi -n 2 /run/public/spread.openmpi 60 512)
+	local job=("${@:2}" timeout "$seconds" mpirun.openmpi -n 2 /run/public/rounds.openmpi spread 60 512)
 
 	as_nobody control "plain-$name" 67108864 "${job[@]}"
 	as_nobody attempt "$name" 67108864 "${under[@]}" PINALLOC_REPORT="/ctl/$name.%r.json" "${job[@]}"
@@ -26,7 +26,7 @@ spread() {
 spreads() {
 	local seconds=$((attempt_seconds - 20))
 
-	cp "$BATS_FILE_TMPDIR/spread.openmpi" /run/public
+	cp "$BATS_FILE_TMPDIR/rounds.openmpi" /run/public
 	# Of Open MPI 5, mpirun crashes in a directory that its user cannot read.
 	cd /tmp
 	# UCX pins 38 of the 64 MiB for its own buffers; with little_ucx, a tenth of that.

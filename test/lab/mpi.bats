@@ -8,7 +8,7 @@
 load lab
 
 setup_file() {
-	build_mpi exchange
+	build_mpi rounds
 	build_shared count-reg.so count-reg
 	[ -z "$everything" ] || "$top_srcdir/test/lab/stale-cases" build "$BATS_FILE_TMPDIR"
 	guest_variables=(rounds)
@@ -18,15 +18,15 @@ setup_file() {
 # Each round is a message of up to 16 MiB, which the ranks send in turn.
 rounds=24
 
-# over_ucx HOW NAME MPI [VARIABLE=VALUE…]: runs mpi-exchange over UCX; HOW is job or counted.
+# over_ucx HOW NAME MPI [VARIABLE=VALUE…]: runs `mpi-rounds exchange` over UCX; HOW is job or counted.
 over_ucx() {
-	"$1" "$2" "${@:4}" "mpirun.$3" -n 2 "$BATS_FILE_TMPDIR/exchange.$3" $rounds
+	"$1" "$2" "${@:4}" "mpirun.$3" -n 2 "$BATS_FILE_TMPDIR/rounds.$3" exchange $rounds
 }
 
 # over_libfabric NAME [VARIABLE=VALUE…]: the same with Open MPI over libfabric, and messages up to 8 MiB, which
 # soft-RoCE supports there.
 over_libfabric() {
-	job "$1" OMPI_MCA_pml=cm "${@:2}" mpirun.openmpi -n 2 "$BATS_FILE_TMPDIR/exchange.openmpi" $rounds 8000000
+	job "$1" OMPI_MCA_pml=cm "${@:2}" mpirun.openmpi -n 2 "$BATS_FILE_TMPDIR/rounds.openmpi" exchange $rounds 8000000
 }
 
 # of_the_cache HOW NAME: blocks that are freed and allocated, with UCX's own check of page frames, and
