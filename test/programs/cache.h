@@ -41,6 +41,9 @@ static struct {
 	} queue[64];
 } cache = {.lock = PTHREAD_MUTEX_INITIALIZER, .queue_lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* Whether this thread's last registration was there. */
+static _Thread_local bool cache_was_hit;
+
 /* With the lock. */
 static void cache_forget(char *start, char *end)
 {
@@ -169,7 +172,8 @@ static inline struct cache_entry *cache_hold(char *from, char *to, char *start, 
 	while (it < cache.entries + CACHE_ENTRIES &&
 	       !(it->mr && !it->is_gone && it->start <= from && to <= it->end))
 		it++;
-	if (it < cache.entries + CACHE_ENTRIES) {
+	cache_was_hit = it < cache.entries + CACHE_ENTRIES;
+	if (cache_was_hit) {
 		cache.hits++;
 		it->users++;
 	} else {
@@ -184,6 +188,13 @@ static inline void cache_release(struct cache_entry *it)
 	pthread_mutex_lock(&cache.lock);
 	it->users--;
 	pthread_mutex_unlock(&cache.lock);
+}
+
+/* Nobody has one any more. */
+static inline void cache_close(void)
+{
+	for (int i = 0; i < CACHE_ENTRIES; i++)
+		need(!cache.entries[i].mr || !ibv_dereg_mr(cache.entries[i].mr));
 }
 
 #endif

@@ -12,6 +12,7 @@
  *     rdma-storm show|mark COUNTS                "least N": of all threads, since the last mark
  */
 #include "test/programs/storm.h"
+#include "test/programs/cache.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -20,15 +21,26 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#define LARGEST_PIECE (64 * KIB)
-#define PATIENCE      200 /* seconds without an answer from a peer that lives */
+#define LARGEST_PIECE  (64 * KIB)
+#define LARGEST_CACHED MIB
+#define PATIENCE       200 /* seconds without an answer from a peer that lives */
+
+/*
+ * Each lane maps its buffers at an address of its own, as one that another thread unmaps is
+ * free a moment before anybody can be told.
+ */
+#define PLACES	   0x200000000000
+#define PLACE_SIZE (32 * MIB)
+
+enum operation { WRITE, READ, SEND, OPERATIONS };
+static const char *const names[OPERATIONS] = {"write", "read", "send"};
 
 struct storm_counts *storm_counts;
 _Atomic bool storm_over;
 _Atomic uint64_t storm_registrations;
 
 static struct ibv_context *context;
-static struct storm_domain shared;
+static struct ibv_pd *shared; /* that of the cache */
 static int listener = -1;
 
 struct lane {
@@ -37,25 +49,115 @@ struct lane {
 	int fd;
 	_Atomic uint64_t *steps;
 	struct rdma rdma;
-	uint32_t peer; /* its queue pair */
-	struct storm_domain own, *domain;
 };
 
-/* What the driver asks for: pieces of a buffer, by one operation. */
+/* What the driver asks for: a piece of a buffer. */
 struct request {
-	enum storm_operation operation;
-	unsigned n_pieces;
-	size_t length;
+	enum operation operation;
+	size_t length, at, n;
 	uint64_t seed;
-	struct piece {
-		size_t at, length;
-	} pieces[STORM_PIECES];
 };
 
 struct answer {
 	uint64_t addr;
 	uint32_t rkey;
 };
+
+/* --- buffers --------------------------------------------------------------------------- */
+
+struct buffer {
+	char *at;
+	size_t length;
+	struct ibv_mr *mr;
+	struct cache_entry *entry; /* NULL: the registration ends with the buffer */
+	bool is_mapped;
+	const struct wrong_memory *memory;
+};
+
+/* Few lengths, so that one comes back soon. */
+static size_t power_of_two(size_t length)
+{
+	size_t power = 4 * KIB;
+
+	while (power < length)
+		power *= 2;
+	return power;
+}
+
+static char *some_memory(size_t length, uint64_t *random)
+{
+	char *at;
+
+	switch (rdma_random(random) % 4) {
+	case 0:
+		need((at = malloc(length / 4 + 1)));
+		memset(at, 1, length / 4);
+		at = realloc(at, length);
+		break;
+	case 1:
+		at = aligned_alloc((size_t)64 << rdma_random(random) % 8, length);
+		break;
+	case 2:
+		at = calloc(1, length);
+		break;
+	default:
+		at = malloc(length);
+	}
+	need(at);
+	return at;
+}
+
+static char *mapping(size_t length, unsigned lane)
+{
+	void *place = (void *)(PLACES + lane * PLACE_SIZE);
+
+	need(mmap(place, length, WRITABLE, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == place);
+	return place;
+}
+
+static void register_or_find(struct buffer *buffer, struct ibv_pd *pd, bool is_cached)
+{
+	char *at = buffer->at, *end = at + buffer->length;
+
+	if (is_cached) {
+		buffer->entry = cache_hold(at, end, at, end);
+		buffer->mr = buffer->entry->mr;
+		storm_counts->hits += cache_was_hit;
+		storm_registrations += !cache_was_hit;
+	} else {
+		need((buffer->mr = ibv_reg_mr(pd, at, buffer->length, RDMA_ACCESS)));
+		storm_registrations++;
+	}
+}
+
+/* Of at least so many bytes, in any way to get memory and to register it. */
+static void take(struct buffer *buffer, struct lane *lane, size_t length)
+{
+	uint64_t *random = &lane->random;
+	bool is_cached = lane->rdma.pd == shared && length <= LARGEST_CACHED &&
+			 rdma_random(random) % 2;
+
+	length = is_cached ? power_of_two(length) : length;
+	*buffer = (struct buffer){.length = length, .is_mapped = rdma_random(random) % 4 == 0};
+	buffer->at = buffer->is_mapped ? mapping(length, lane->number)
+				       : some_memory(length, random);
+	buffer->memory = wrong_use(buffer->is_mapped ? "a mapping" : "a heap block", buffer->at,
+				   length);
+	register_or_find(buffer, lane->rdma.pd, is_cached);
+}
+
+/* No queue pair may be about to read or write it. */
+static void give_back(struct buffer *buffer)
+{
+	if (buffer->entry)
+		cache_release(buffer->entry);
+	else
+		need(!ibv_dereg_mr(buffer->mr));
+	if (buffer->is_mapped)
+		need(!munmap(buffer->at, buffer->length));
+	else
+		free(buffer->at);
+}
 
 /* --- the socket ------------------------------------------------------------------------ */
 
@@ -65,7 +167,7 @@ static bool tell(struct lane *lane, const void *what, size_t size)
 }
 
 /* False when the peer has gone. With a time limit it is interrupted by being stopped. */
-static bool hear(struct lane *lane, void *what, size_t size)
+static bool hear_answer(struct lane *lane, void *what, size_t size)
 {
 	ssize_t n;
 
@@ -119,27 +221,32 @@ static bool completes(struct lane *lane)
 	return wc.status == IBV_WC_SUCCESS;
 }
 
-static bool post(struct lane *lane, enum ibv_wr_opcode opcode,
-		 const struct storm_buffer *buffer, const struct piece *piece,
+static struct ibv_sge piece_of(const struct buffer *buffer, const struct request *request)
+{
+	return (struct ibv_sge){(uintptr_t)buffer->at + request->at, (uint32_t)request->n,
+				buffer->mr->lkey};
+}
+
+static bool post(struct lane *lane, const struct buffer *buffer, const struct request *request,
 		 const struct answer *far)
 {
-	struct ibv_sge sge = {(uintptr_t)buffer->at + piece->at, (uint32_t)piece->length,
-			      buffer->mr->lkey};
+	static const enum ibv_wr_opcode opcodes[OPERATIONS] = {IBV_WR_RDMA_WRITE,
+							       IBV_WR_RDMA_READ, IBV_WR_SEND};
+	struct ibv_sge sge = piece_of(buffer, request);
 	struct ibv_send_wr *bad, wr = {.sg_list = &sge,
 				       .num_sge = 1,
-				       .opcode = opcode,
+				       .opcode = opcodes[request->operation],
 				       .send_flags = IBV_SEND_SIGNALED,
-				       .wr.rdma = {far->addr + piece->at, far->rkey}};
+				       .wr.rdma = {far->addr + request->at, far->rkey}};
 
 	need(!ibv_post_send(lane->rdma.qp, &wr, &bad));
 	return completes(lane);
 }
 
-static void expect(struct lane *lane, const struct storm_buffer *buffer,
-		   const struct piece *piece)
+static void expect(struct lane *lane, const struct buffer *buffer,
+		   const struct request *request)
 {
-	struct ibv_sge sge = {(uintptr_t)buffer->at + piece->at, (uint32_t)piece->length,
-			      buffer->mr->lkey};
+	struct ibv_sge sge = piece_of(buffer, request);
 	struct ibv_recv_wr *bad, wr = {.sg_list = &sge, .num_sge = 1};
 
 	need(!ibv_post_recv(lane->rdma.qp, &wr, &bad));
@@ -147,47 +254,28 @@ static void expect(struct lane *lane, const struct storm_buffer *buffer,
 
 /* --- a message ------------------------------------------------------------------------- */
 
-static void fill(const struct storm_buffer *buffer, const struct request *request)
+static void fill(const struct buffer *buffer, const struct request *request)
 {
-	for (unsigned i = 0; i < request->n_pieces; i++)
-		rdma_fill(buffer->at + request->pieces[i].at, request->pieces[i].length,
-			  request->seed + i);
+	rdma_fill(buffer->at + request->at, request->n, request->seed);
 }
 
-/* At once, as the process may be killed. */
-static void say_wrong(const struct lane *lane, const struct storm_buffer *buffer,
-		      const struct request *request, const struct wrong *wrong, size_t at)
-{
-	static const char *const names[STORM_OPERATIONS] = {"write", "read", "send"};
-	char who[WRONG_LINE];
-
-	snprintf(
-		who, sizeof who,
-		"process %d, lane %u of the %s, %s, queue pair %#x to %#x, lkey %#x, rkey %#x, "
-		"%s %.3f s ago",
-		(int)getpid(), lane->number, listener >= 0 ? "server" : "driver",
-		names[request->operation], lane->rdma.qp->qp_num, lane->peer, buffer->mr->lkey,
-		buffer->mr->rkey, buffer->cached ? "put into the cache" : "registered",
-		rdma_now() - buffer->when);
-	wrong_say(who, wrong, &buffer->memory, at + 8 * wrong->first);
-}
-
-static void compare(const struct lane *lane, const struct storm_buffer *buffer,
+/* What is wrong is said at once, as the process may be killed. */
+static void compare(const struct lane *lane, const struct buffer *buffer,
 		    const struct request *request)
 {
 	struct wrong wrong;
+	char who[WRONG_LINE];
 
-	for (unsigned i = 0; i < request->n_pieces; i++) {
-		const struct piece *piece = &request->pieces[i];
-
-		storm_counts->words += (piece->length + 7) / 8;
-		if (wrong_find(&wrong, buffer->at + piece->at, piece->length,
-			       request->seed + i)) {
-			storm_counts->wrong += wrong.count;
-			say_wrong(lane, buffer, request, &wrong, piece->at);
-		}
-	}
+	storm_counts->words += (request->n + 7) / 8;
 	storm_counts->messages++;
+	if (!wrong_find(&wrong, buffer->at + request->at, request->n, request->seed))
+		return;
+	storm_counts->wrong += wrong.count;
+	snprintf(who, sizeof who, "process %d, lane %u of the %s, %s, lkey %#x, rkey %#x, %s",
+		 (int)getpid(), lane->number, listener >= 0 ? "server" : "driver",
+		 names[request->operation], buffer->mr->lkey, buffer->mr->rkey,
+		 buffer->entry ? "cached" : "registered");
+	wrong_say(who, &wrong, buffer->memory, request->at + 8 * wrong.first);
 }
 
 static void tear_down(struct lane *lane)
@@ -199,84 +287,68 @@ static void tear_down(struct lane *lane)
 	lane->rdma.qp = NULL;
 }
 
-static bool drive(struct lane *lane, const struct request *request,
-		  const struct storm_buffer *buffer)
+static bool drive(struct lane *lane, const struct request *request, const struct buffer *buffer)
 {
-	static const enum ibv_wr_opcode opcodes[STORM_OPERATIONS] = {
-		IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND};
-	bool is_read = request->operation == STORM_READ;
+	bool is_read = request->operation == READ;
 	struct answer far;
 	char done = 0;
 
 	if (!is_read)
 		fill(buffer, request);
-	if (!tell(lane, request, sizeof *request) || !hear(lane, &far, sizeof far))
+	if (!tell(lane, request, sizeof *request) || !hear_answer(lane, &far, sizeof far) ||
+	    !post(lane, buffer, request, &far))
 		return false;
-	for (unsigned i = 0; i < request->n_pieces; i++)
-		if (!post(lane, opcodes[request->operation], buffer, &request->pieces[i], &far))
-			return false;
 	if (is_read)
 		compare(lane, buffer, request);
-	return tell(lane, &done, 1) && hear(lane, &done, 1);
+	return tell(lane, &done, 1) && hear_answer(lane, &done, 1);
 }
 
-static bool serve(struct lane *lane, const struct request *request,
-		  const struct storm_buffer *buffer)
+static bool serve(struct lane *lane, const struct request *request, const struct buffer *buffer)
 {
 	struct answer answer = {(uintptr_t)buffer->at, buffer->mr->rkey};
+	bool is_send = request->operation == SEND;
 	char done;
 
-	if (request->operation == STORM_READ)
+	if (request->operation == READ)
 		fill(buffer, request);
-	if (request->operation == STORM_SEND)
-		expect(lane, buffer, &request->pieces[0]);
-	if (!tell(lane, &answer, sizeof answer))
+	if (is_send)
+		expect(lane, buffer, request);
+	if (!tell(lane, &answer, sizeof answer) || (is_send && !completes(lane)) ||
+	    !hear_answer(lane, &done, 1))
 		return false;
-	if (request->operation == STORM_SEND && !completes(lane))
-		return false;
-	if (!hear(lane, &done, 1))
-		return false;
-	if (request->operation != STORM_READ)
+	if (request->operation != READ)
 		compare(lane, buffer, request);
 	return tell(lane, &done, 1);
 }
 
-/* One of 32 is large; of these only pieces go, as soft-RoCE is slow. */
-static void choose(struct lane *lane, struct request *request)
+/* One of 32 is large; of these only a piece goes, as soft-RoCE is slow. */
+static struct request choose(struct lane *lane)
 {
 	uint64_t *random = &lane->random;
 	bool is_large = rdma_random(random) % 32 == 0;
+	struct request request = {.operation = rdma_random(random) % OPERATIONS,
+				  .length = 15 + rdma_random_size(random, is_large ? 24 : 20),
+				  .seed = rdma_random(random)};
+	size_t most = request.length < LARGEST_PIECE ? request.length : LARGEST_PIECE;
 
-	*request = (struct request){.operation = rdma_random(random) % STORM_OPERATIONS,
-				    .length = 15 + rdma_random_size(random, is_large ? 24 : 20),
-				    .seed = rdma_random(random)};
-	request->n_pieces = request->operation == STORM_SEND
-				    ? 1
-				    : 1 + (unsigned)(rdma_random(random) % STORM_PIECES);
-	/* They must not overlap: each has a part of the buffer. */
-	for (unsigned i = 0; i < request->n_pieces; i++) {
-		size_t part = request->length / request->n_pieces;
-		size_t length = 1 + rdma_random(random) %
-					    (part < LARGEST_PIECE ? part : LARGEST_PIECE);
-
-		request->pieces[i].length = length;
-		request->pieces[i].at = i * part + rdma_random(random) % (part - length + 1);
-	}
+	request.n = 1 + rdma_random(random) % most;
+	request.at = rdma_random(random) % (request.length - request.n + 1);
+	return request;
 }
 
 /* The queue pair goes first: it might still write to the buffer. */
 static bool exchange(struct lane *lane, const struct request *request,
 		     bool (*side)(struct lane *lane, const struct request *request,
-				  const struct storm_buffer *buffer))
+				  const struct buffer *buffer))
 {
-	struct storm_buffer buffer;
+	struct buffer buffer;
 	bool is_done;
 
-	storm_take(&buffer, lane->domain, lane->number, request->length, &lane->random);
+	take(&buffer, lane, request->length);
 	is_done = side(lane, request, &buffer);
 	if (!is_done)
 		tear_down(lane);
-	storm_give_back(&buffer);
+	give_back(&buffer);
 	*lane->steps += is_done;
 	return is_done;
 }
@@ -332,13 +404,13 @@ static bool connect_to_server(struct lane *lane)
 /* Neither side sends before both are ready. */
 static bool pair_up(struct lane *lane)
 {
-	uint32_t near = lane->rdma.qp->qp_num;
+	uint32_t near = lane->rdma.qp->qp_num, peer;
 	char ready = 0;
 
-	if (!tell(lane, &near, sizeof near) || !hear(lane, &lane->peer, sizeof lane->peer))
+	if (!tell(lane, &near, sizeof near) || !hear_answer(lane, &peer, sizeof peer))
 		return false;
-	rdma_to_ready(lane->rdma.qp, lane->peer);
-	return tell(lane, &ready, 1) && hear(lane, &ready, 1);
+	rdma_to_ready(lane->rdma.qp, peer);
+	return tell(lane, &ready, 1) && hear_answer(lane, &ready, 1);
 }
 
 static void talk(struct lane *lane)
@@ -348,10 +420,10 @@ static void talk(struct lane *lane)
 
 	storm_counts->connections += goes_on;
 	while (goes_on && listener < 0 && !storm_over) {
-		choose(lane, &request);
+		request = choose(lane);
 		goes_on = exchange(lane, &request, drive);
 	}
-	while (goes_on && listener >= 0 && hear(lane, &request, sizeof request))
+	while (goes_on && listener >= 0 && hear_answer(lane, &request, sizeof request))
 		goes_on = exchange(lane, &request, serve);
 	storm_counts->broken += !goes_on;
 	if (lane->rdma.qp)
@@ -367,13 +439,9 @@ static void *keep_talking(void *arg)
 	while (!storm_over) {
 		if (!(listener >= 0 ? accept_one(lane) : connect_to_server(lane)))
 			continue;
-		lane->domain = is_alone ? &lane->own : &shared;
-		if (is_alone)
-			storm_make_domain(&lane->own, context);
-		rdma_make(&lane->rdma, lane->domain->pd);
+		rdma_make(&lane->rdma, is_alone ? ibv_alloc_pd(context) : shared);
 		talk(lane);
-		if (is_alone)
-			storm_end_domain(&lane->own);
+		need(!is_alone || !ibv_dealloc_pd(lane->rdma.pd));
 		close(lane->fd);
 	}
 	return NULL;
@@ -460,9 +528,9 @@ static void run(bool is_server, const char *listener_path)
 	sigemptyset(&end);
 	sigaddset(&end, SIGUSR1);
 	pthread_sigmask(SIG_BLOCK, &end, NULL);
-	storm_listen(listener_path);
 	context = rdma_open();
-	storm_make_domain(&shared, context);
+	need((shared = ibv_alloc_pd(context)));
+	cache_open(shared, listener_path);
 	if (is_server)
 		listen_to_all();
 	start_all(threads, storm_counts->steps[is_server], (uint64_t)getpid() << 16);
@@ -470,8 +538,8 @@ static void run(bool is_server, const char *listener_path)
 	storm_over = true;
 	for (size_t i = 0; i < STORM_THREADS; i++)
 		pthread_join(threads[i], NULL);
-	storm_end_domain(&shared);
-	need(!ibv_close_device(context));
+	cache_close();
+	need(!ibv_dealloc_pd(shared) && !ibv_close_device(context));
 	show_rest();
 }
 
