@@ -15,7 +15,7 @@ in_guest() {
 	local how
 
 	for how in idle stop; do
-		shimmed $how "$programs/rdma-watch-starved" "$BATS_FILE_TMPDIR/libucm.so.0" 10 $how
+		shimmed $how "$programs/rdma-watch-process" $how "$BATS_FILE_TMPDIR/libucm.so.0" 10
 	done
 }
 
