@@ -13,16 +13,13 @@
  *     …-libc               the same by libc's functions, which MPI libraries watch
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <mpi.h>
 #include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#include "calls.h"
+#include "stale-ways.h"
 #include "wrong.h"
 
 static struct {
@@ -34,7 +31,8 @@ static struct {
 } plan;
 
 static int rank;
-static uint64_t *buffer;
+static struct place place = {.fd = -1};
+static uint64_t *buffer; /* the place's */
 
 /* The first message and madvise begin together; both are over when the threads meet again. */
 static pthread_barrier_t meeting;
@@ -85,16 +83,12 @@ static bool is_wrong(uint64_t seed, const struct wrong_memory *memory)
 	return count;
 }
 
-static void map(void)
+static void must(enum result result)
 {
-	long at = plan.by(SYS_mmap, (long)buffer, (long)plan.n_bytes, PROT_READ | PROT_WRITE,
-			  MAP_PRIVATE | MAP_ANONYMOUS | (buffer ? MAP_FIXED : 0), -1);
-
-	if (at < 0 && at > -4096) {
-		fprintf(stderr, "mpi-race: mmap: error %ld\n", -at);
-		MPI_Abort(MPI_COMM_WORLD, 2);
-	}
-	buffer = (uint64_t *)at;
+	if (result == DONE)
+		return;
+	fprintf(stderr, "mpi-race: mmap: %s\n", strerror(errno));
+	MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
 /* At some moment of a time as long as the last message took. */
@@ -108,7 +102,7 @@ static void *discard(void *unused)
 		until = now() + (random >> 32) % (message_ns + 1);
 		while (now() < until)
 			;
-		plan.by(SYS_madvise, (long)buffer, (long)plan.n_bytes, MADV_DONTNEED, 0, 0);
+		replace_advise(&place, plan.by);
 		pthread_barrier_wait(&meeting);
 	}
 	return unused;
@@ -137,7 +131,7 @@ static unsigned run(void)
 		if (plan.threads)
 			message_while_discarded(2 * i);
 		else if (rank == plan.rank)
-			map();
+			must(replace_map(&place, plan.by));
 		wrong += is_wrong(2 * i + 1, message(2 * i + 1));
 	}
 	return wrong;
@@ -167,7 +161,9 @@ int main(int argc, char **argv)
 	}
 	MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-	map();
+	place.n_bytes = plan.n_bytes;
+	must(make_mapped(&place));
+	buffer = (uint64_t *)place.buffer;
 	pthread_barrier_init(&meeting, NULL, 2);
 	if (plan.threads && rank == plan.rank)
 		pthread_create(&thread, NULL, discard, NULL);
