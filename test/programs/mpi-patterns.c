@@ -97,32 +97,48 @@ static int neighbour(int distance)
 	return (rank + n_ranks + distance) % n_ranks;
 }
 
+/* --- a message to a neighbour, and one from the opposite one ------------------------------ */
+
+struct message {
+	uint64_t *in, *out;
+	size_t n;
+	int from, step, stream;
+	MPI_Request requests[2];
+};
+
+static void start(struct message *it, size_t n, int to, int step, int stream)
+{
+	*it = (struct message){
+		buffer(n), filled(n, step, stream), n, neighbour(-to), step, stream, {0}};
+	MPI_Irecv(it->in, (int)n, MPI_UINT64_T, it->from, stream, MPI_COMM_WORLD,
+		  &it->requests[0]);
+	MPI_Isend(it->out, (int)n, MPI_UINT64_T, neighbour(to), stream, MPI_COMM_WORLD,
+		  &it->requests[1]);
+}
+
+static long finish(struct message *it)
+{
+	long wrong;
+
+	MPI_Waitall(2, it->requests, MPI_STATUSES_IGNORE);
+	wrong = wrong_words(it->in, it->n, it->from, it->step, it->stream);
+	free(it->in);
+	free(it->out);
+	return wrong;
+}
+
 /* --- patterns: each returns how many words of a step were wrong ------------------------- */
 
 /* Both neighbours, two fields each, of sizes that change from step to step. */
 static long halo(int step)
 {
-	size_t n = WORDS(LARGEST_HALO >> step % 4);
-	uint64_t *in[N_HALO], *out[N_HALO];
-	MPI_Request requests[2 * N_HALO];
+	struct message messages[N_HALO];
 	long wrong = 0;
 
-	for (int i = 0; i < N_HALO; i++) {
-		int side = i % 2 ? 1 : -1;
-
-		in[i] = buffer(n);
-		out[i] = filled(n, step, i);
-		MPI_Irecv(in[i], (int)n, MPI_UINT64_T, neighbour(-side), i, MPI_COMM_WORLD,
-			  &requests[i]);
-		MPI_Isend(out[i], (int)n, MPI_UINT64_T, neighbour(side), i, MPI_COMM_WORLD,
-			  &requests[N_HALO + i]);
-	}
-	MPI_Waitall(2 * N_HALO, requests, MPI_STATUSES_IGNORE);
-	for (int i = 0; i < N_HALO; i++) {
-		wrong += wrong_words(in[i], n, neighbour(i % 2 ? -1 : 1), step, i);
-		free(in[i]);
-		free(out[i]);
-	}
+	for (int i = 0; i < N_HALO; i++)
+		start(&messages[i], WORDS(LARGEST_HALO >> step % 4), i % 2 ? 1 : -1, step, i);
+	for (int i = 0; i < N_HALO; i++)
+		wrong += finish(&messages[i]);
 	return wrong;
 }
 
@@ -185,26 +201,13 @@ static long window(int step)
 /* A thousand requests in each direction at a time, from 512 bytes to 16 KiB. */
 static long requests(int step)
 {
-	static MPI_Request all[2 * N_REQUESTS];
-	static uint64_t *in[N_REQUESTS], *out[N_REQUESTS];
+	static struct message messages[N_REQUESTS];
 	long wrong = 0;
 
-	for (int i = 0; i < N_REQUESTS; i++) {
-		size_t n = WORDS(512u << i % 6);
-
-		in[i] = buffer(n);
-		out[i] = filled(n, step, i);
-		MPI_Irecv(in[i], (int)n, MPI_UINT64_T, neighbour(-1), i, MPI_COMM_WORLD,
-			  &all[i]);
-		MPI_Isend(out[i], (int)n, MPI_UINT64_T, neighbour(1), i, MPI_COMM_WORLD,
-			  &all[N_REQUESTS + i]);
-	}
-	MPI_Waitall(2 * N_REQUESTS, all, MPI_STATUSES_IGNORE);
-	for (int i = 0; i < N_REQUESTS; i++) {
-		wrong += wrong_words(in[i], WORDS(512u << i % 6), neighbour(-1), step, i);
-		free(in[i]);
-		free(out[i]);
-	}
+	for (int i = 0; i < N_REQUESTS; i++)
+		start(&messages[i], WORDS(512u << i % 6), 1, step, i);
+	for (int i = 0; i < N_REQUESTS; i++)
+		wrong += finish(&messages[i]);
 	return wrong;
 }
 
@@ -225,19 +228,12 @@ static long run_helpers(void)
 /* Helpers are started while messages are under way, in both directions. */
 static long forks(int step)
 {
-	size_t n = WORDS(LARGEST_HALO);
-	uint64_t *in = buffer(n), *out = filled(n, step, 0);
-	MPI_Request both[2];
+	struct message message;
 	long wrong;
 
-	MPI_Irecv(in, (int)n, MPI_UINT64_T, neighbour(-1), 0, MPI_COMM_WORLD, &both[0]);
-	MPI_Isend(out, (int)n, MPI_UINT64_T, neighbour(1), 0, MPI_COMM_WORLD, &both[1]);
+	start(&message, WORDS(LARGEST_HALO), 1, step, 0);
 	wrong = run_helpers();
-	MPI_Waitall(2, both, MPI_STATUSES_IGNORE);
-	wrong += wrong_words(in, n, neighbour(-1), step, 0);
-	free(in);
-	free(out);
-	return wrong;
+	return wrong + finish(&message);
 }
 
 /* Rows and columns of the ranks: a sum in one, a broadcast in the other. */
@@ -274,15 +270,10 @@ struct talker {
 static void *talk(void *arg)
 {
 	struct talker *self = arg;
-	size_t n = WORDS(LARGEST_HALO >> self->number);
-	uint64_t *in = buffer(n), *out = filled(n, self->step, self->number);
+	struct message message;
 
-	MPI_Sendrecv(out, (int)n, MPI_UINT64_T, neighbour(1), self->number, in, (int)n,
-		     MPI_UINT64_T, neighbour(-1), self->number, MPI_COMM_WORLD,
-		     MPI_STATUS_IGNORE);
-	self->wrong = wrong_words(in, n, neighbour(-1), self->step, self->number);
-	free(in);
-	free(out);
+	start(&message, WORDS(LARGEST_HALO >> self->number), 1, self->step, self->number);
+	self->wrong = finish(&message);
 	return NULL;
 }
 
