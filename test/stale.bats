@@ -34,7 +34,7 @@ cached() {
 
 # stormy LISTENER [NAME=VALUE…]
 stormy() {
-	succeeds "${@:2}" "$programs/rdma-watch-model" "$BATS_FILE_TMPDIR/$1" "$seconds"
+	succeeds "${@:2}" "$programs/rdma-storm" "$BATS_FILE_TMPDIR/$1" "$seconds"
 }
 
 @test "with glibc's malloc, a cached registration transfers wrong data" {
@@ -101,7 +101,7 @@ forks() {
 }
 
 @test "a storm without notifications is wrong" {
-	run -1 --separate-stderr adapted LD_PRELOAD="$library" PINALLOC_WATCH=off "$programs/rdma-watch-model" \
+	run -1 --separate-stderr adapted LD_PRELOAD="$library" PINALLOC_WATCH=off "$programs/rdma-storm" \
 		"$BATS_FILE_TMPDIR/libucm.so.0" 1
 	grep -q '^not ok 3' <<< "$output"
 }

@@ -41,9 +41,6 @@ static struct {
 	} queue[64];
 } cache = {.lock = PTHREAD_MUTEX_INITIALIZER, .queue_lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Whether this thread's last registration was there. */
-static _Thread_local bool cache_was_hit;
-
 /* With the lock. */
 static void cache_forget(char *start, char *end)
 {
@@ -143,11 +140,11 @@ static struct cache_entry *cache_make(char *from, char *to, char *start, char *e
 
 	if (cache.kind != UCX)
 		pthread_mutex_unlock(&cache.lock);
-	mr = ibv_reg_mr(cache.pd, start, (size_t)(end - start), RDMA_ACCESS);
+	mr = reg(cache.pd, start, (size_t)(end - start));
 	if (!mr) {
 		start = from;
 		end = to;
-		need((mr = ibv_reg_mr(cache.pd, from, (size_t)(to - from), RDMA_ACCESS)));
+		need((mr = reg(cache.pd, from, (size_t)(to - from))));
 	}
 	if (cache.kind != UCX)
 		pthread_mutex_lock(&cache.lock);
@@ -172,8 +169,7 @@ static inline struct cache_entry *cache_hold(char *from, char *to, char *start, 
 	while (it < cache.entries + CACHE_ENTRIES &&
 	       !(it->mr && !it->is_gone && it->start <= from && to <= it->end))
 		it++;
-	cache_was_hit = it < cache.entries + CACHE_ENTRIES;
-	if (cache_was_hit) {
+	if (it < cache.entries + CACHE_ENTRIES) {
 		cache.hits++;
 		it->users++;
 	} else {

@@ -81,6 +81,14 @@ static inline bool was_told(unsigned from, const void *start, size_t length)
 	return true;
 }
 
+static _Atomic unsigned n_registrations; /* that this process asked for */
+
+static inline struct ibv_mr *reg(struct ibv_pd *pd, void *p, size_t length)
+{
+	n_registrations++;
+	return ibv_reg_mr(pd, p, length, RDMA_ACCESS);
+}
+
 /* With pages around that stay, so that nothing grows together. */
 static inline char *map_pages(size_t length)
 {
@@ -102,7 +110,7 @@ static inline struct ibv_mr *registered_once(struct ibv_pd *pd, void *p, size_t 
 
 	is_registering = true;
 	n_forgotten = 0;
-	mr = ibv_reg_mr(pd, p, length, RDMA_ACCESS);
+	mr = reg(pd, p, length);
 	is_registering = false;
 	need(mr);
 	return mr;
