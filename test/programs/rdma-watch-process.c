@@ -48,19 +48,6 @@ static unsigned count_descriptors(void)
 	return n;
 }
 
-/* Whether replacing registered pages is notified at once. */
-static bool is_told(char *p)
-{
-	struct ibv_mr *mr = registered(pd, p, LENGTH);
-	unsigned before = n_heard;
-	bool told;
-
-	map_over(p, LENGTH);
-	told = was_told(before, p, LENGTH);
-	need(!ibv_dereg_mr(mr));
-	return told;
-}
-
 /* --- descriptors ------------------------------------------------------------------- */
 
 /* The device's own are the program's to keep. */
@@ -89,7 +76,7 @@ static void try_closed(void)
 	ok(was_told(before, p, LENGTH), "who closes all descriptors is told all the same");
 	need(!ibv_dereg_mr(mr));
 	close_all();
-	ok(is_told(other), "and what is registered afterwards is watched");
+	ok(is_told(pd, other, LENGTH), "and what is registered afterwards is watched");
 	close(0);
 	before = 0;
 	for (int i = 0; i < 50; i++) {
@@ -409,9 +396,10 @@ static void try_loaded(void)
 	void *first = listen_by(arguments[0], hear), *second;
 	unsigned before;
 
-	ok(is_told(p), "a listener that comes late hears of what is registered then");
+	ok(is_told(pd, p, LENGTH),
+	   "a listener that comes late hears of what is registered then");
 	second = listen_by(arguments[1], hear_other);
-	ok(is_told(p) && n_others, "two of them hear, by whatever name");
+	ok(is_told(pd, p, LENGTH) && n_others, "two of them hear, by whatever name");
 	mr = registered(pd, p, LENGTH);
 	need(!dlclose(first) && !dlclose(second));
 	before = n_heard;
@@ -480,7 +468,7 @@ static char variables[2 * 4096] = {1};
 static void *register_one(void *arg)
 {
 	need(!ibv_dereg_mr(registered(pd, variables, sizeof variables)));
-	return (void *)(uintptr_t)is_told(map_pages(LENGTH));
+	return (void *)(uintptr_t)is_told(pd, map_pages(LENGTH), LENGTH);
 }
 
 /* Called by the constructor of FILE. */
@@ -499,7 +487,7 @@ static void try_constructor(void)
 {
 	char *p = map_pages(LENGTH);
 
-	need(is_told(p));
+	need(is_told(pd, p, LENGTH));
 	within(20);
 	need(dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL));
 }
@@ -511,13 +499,13 @@ static void try_locked(void)
 	char *p = map_pages(LENGTH);
 
 	need(!mlockall(MCL_CURRENT | MCL_FUTURE));
-	ok(is_told(p), "locked memory is watched");
+	ok(is_told(pd, p, LENGTH), "locked memory is watched");
 	need(!mlockall(MCL_CURRENT | MCL_FUTURE));
-	ok(is_told(p), "also when all is locked once more");
+	ok(is_told(pd, p, LENGTH), "also when all is locked once more");
 	need(!munlockall());
-	ok(is_told(p), "and unlocked");
+	ok(is_told(pd, p, LENGTH), "and unlocked");
 	need(!mlockall(MCL_CURRENT));
-	ok(is_told(map_pages(LENGTH)), "and locked again");
+	ok(is_told(pd, map_pages(LENGTH), LENGTH), "and locked again");
 }
 
 /* --- an end during a notification ---------------------------------------------------- */

@@ -131,6 +131,19 @@ static inline struct ibv_mr *registered(struct ibv_pd *pd, void *p, size_t lengt
 	return mr;
 }
 
+/* Whether replacing registered pages is notified at once. */
+static inline bool is_told(struct ibv_pd *pd, char *p, size_t length)
+{
+	struct ibv_mr *mr = registered(pd, p, length);
+	unsigned before = n_heard;
+	bool told;
+
+	map_over(p, length);
+	told = was_told(before, p, length);
+	need(!ibv_dereg_mr(mr));
+	return told;
+}
+
 /* Whoever hangs is found out. */
 static inline void within(unsigned seconds)
 {
