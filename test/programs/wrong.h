@@ -137,14 +137,9 @@ struct wrong_memory {
 	uint64_t frames[WRONG_FRAMES];
 };
 
-/* Of a process; 0 is this one. -1 if it has gone. */
-static inline int wrong_open_frames(int pid)
+static inline int wrong_open_frames(void)
 {
-	char path[64] = "/proc/self/pagemap";
-
-	if (pid)
-		snprintf(path, sizeof path, "/proc/%d/pagemap", pid);
-	return open(path, O_RDONLY | O_CLOEXEC);
+	return open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 }
 
 /* The lower bits of an entry are the frame, where the top one says that there is a page. */
@@ -175,7 +170,7 @@ static inline const char *wrong_page(const struct wrong_memory *memory, size_t i
 static inline void wrong_note(struct wrong_memory *memory, const char *kind, const void *at,
 			      size_t n_bytes)
 {
-	int frames = wrong_open_frames(0);
+	int frames = wrong_open_frames();
 
 	memory->at = at;
 	memory->n_bytes = n_bytes;
@@ -186,13 +181,13 @@ static inline void wrong_note(struct wrong_memory *memory, const char *kind, con
 	close(frames);
 }
 
-/* In process pid, 0 being this one, with the frame nearest to this offset. */
-static inline const char *wrong_memory_text(const struct wrong_memory *memory, int pid,
-					    size_t offset, char text[WRONG_LINE])
+/* With the frame nearest to this offset. */
+static inline const char *wrong_memory_text(const struct wrong_memory *memory, size_t offset,
+					    char text[WRONG_LINE])
 {
 	size_t n = wrong_n_frames(memory), changed = 0, near;
 	uint64_t now[WRONG_FRAMES];
-	int frames = wrong_open_frames(pid);
+	int frames = wrong_open_frames();
 
 	near = ((uintptr_t)memory->at % WRONG_PAGE + offset) / WRONG_PAGE / memory->stride;
 	near = near < n ? near : n - 1;
@@ -202,11 +197,11 @@ static inline const char *wrong_memory_text(const struct wrong_memory *memory, i
 	}
 	snprintf(text, WRONG_LINE,
 		 "%s %p, %zu bytes, frame of the page at %p: then %#lx, now %#lx; "
-		 "%zu of %zu others changed%s",
+		 "%zu of %zu others changed",
 		 memory->kind, (const void *)memory->at, memory->n_bytes,
 		 (const void *)wrong_page(memory, near), (unsigned long)memory->frames[near],
-		 (unsigned long)now[near], changed - (now[near] != memory->frames[near]), n - 1,
-		 frames < 0 ? " (the process has gone)" : "");
+		 (unsigned long)now[near], changed - (now[near] != memory->frames[near]),
+		 n - 1);
 	close(frames);
 	return text;
 }
@@ -252,7 +247,7 @@ static inline void wrong_say(const char *who, const struct wrong *wrong,
 	if (wrong_is_said())
 		fprintf(stderr, "%s: %s\n\tinto %s\n", who,
 			wrong_words_text(wrong, wrong_owner(wrong, owner), words),
-			wrong_memory_text(memory, 0, offset, where));
+			wrong_memory_text(memory, offset, where));
 }
 
 /* And the one who has sent it. */
@@ -263,7 +258,7 @@ static inline void wrong_say_sent(const char *who, uint64_t seed, size_t count,
 
 	if (wrong_is_said())
 		fprintf(stderr, "%s: %zu words of message %#lx arrived wrong\n\tfrom %s\n", who,
-			count, (unsigned long)seed, wrong_memory_text(memory, 0, 0, where));
+			count, (unsigned long)seed, wrong_memory_text(memory, 0, where));
 }
 
 #endif
