@@ -110,18 +110,22 @@ served() {
 	done
 }
 
+# prints NAME COUNT REGEX: both sides were served, and the client printed at least so many such lines.
+prints() {
+	served "$1"
+	[ "$(grep -cE "$3" "$results/$1-client.out")" -ge "$2" ]
+}
+
 @test "rping validates what it reads and writes" {
 	served rping
 }
 
 @test "rsockets verify what ordinary sockets send, with librspreload before the library" {
-	served front
-	grep -q '^custom ' "$results/front-client.out"
+	prints front 1 '^custom '
 }
 
 @test "and with librspreload behind it" {
-	served behind
-	grep -q '^custom ' "$results/behind-client.out"
+	prints behind 1 '^custom '
 }
 
 @test "qperf runs" {
@@ -131,18 +135,12 @@ served() {
 }
 
 @test "fio writes over verbs" {
-	served fio
-	grep -qF 'issued rwts: total=0,64,0,0' "$results/fio-client.out"
+	prints fio 1 'issued rwts: total=0,64,0,0'
 }
 
-@test "memory that UCX allocates and maps by ucp_mem_map() is written" {
-	served put
-	grep -qE '^Final: +20 ' "$results/put-client.out"
-}
-
-@test "and read" {
-	served get
-	grep -qE '^Final: +20 ' "$results/get-client.out"
+@test "memory that UCX allocates and maps by ucp_mem_map() is written and read" {
+	prints put 1 '^Final: +20 '
+	prints get 1 '^Final: +20 '
 }
 
 @test "Gloo's sums are right, of vectors that are allocated anew" {
@@ -162,19 +160,10 @@ served() {
 	done
 }
 
-@test "ib_write_bw runs, with messages of all sizes" {
-	served write
-	[ "$(grep -cE '^ [0-9]+ +5 +[0-9.]+ ' "$results/write-client.out")" -eq 23 ]
-}
-
-@test "ib_read_lat runs" {
-	served read
-	grep -qE '^ 4096 +50 +[0-9.]+ ' "$results/read-client.out"
-}
-
-@test "ib_send_bw runs" {
-	served send
-	grep -qE '^ 1048576 +20 +[0-9.]+ ' "$results/send-client.out"
+@test "ib_write_bw, with messages of all sizes, ib_read_lat and ib_send_bw run" {
+	prints write 23 '^ [0-9]+ +5 +[0-9.]+ '
+	prints read 1 '^ 4096 +50 +[0-9.]+ '
+	prints send 1 '^ 1048576 +20 +[0-9.]+ '
 	grep -qE '^ 1048576 +20 +[0-9.]+ ' "$results/send-server.out"
 }
 
@@ -188,12 +177,10 @@ served() {
 }
 
 @test "ibv_rc_pingpong runs, and its data is right" {
-	served pingpong
-	grep -q '^100 iters in' "$results/pingpong-client.out"
+	prints pingpong 1 '^100 iters in'
 	run ! grep -q 'invalid data' "$results"/pingpong-*.out "$results"/pingpong-*.err
 }
 
 @test "fi_pingpong over libfabric's verbs runs, with messages of all sizes" {
-	served libfabric
-	[ "$(grep -cE '^[0-9.]+[km]? +5 +=5 ' "$results/libfabric-client.out")" -ge 40 ]
+	prints libfabric 40 '^[0-9.]+[km]? +5 +=5 '
 }
