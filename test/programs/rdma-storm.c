@@ -306,7 +306,7 @@ static bool has_begun(const struct worker *workers)
 	bool has = n_blocks >= 1000 && n_domains >= 4 && n_children && cache.hits >= 20;
 
 	for (int i = 0; i < THREADS; i++)
-		has &= workers[i].rounds >= 100;
+		has &= workers[i].rounds >= 100 || workers[i].failed;
 	return has;
 }
 
