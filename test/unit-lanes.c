@@ -75,18 +75,18 @@ struct run {
 	uint32_t page, n_pages;
 };
 
-static uint8_t owners[PAGES]; /* of a run's pages: who has taken it, plus one; not atomic */
+static bool is_taken[PAGES]; /* not atomic */
 static _Atomic uint32_t n_wrong, n_refused;
 
-static void own(struct run run, unsigned thread, bool taken)
+static void own(struct run run, bool taken)
 {
 	for (uint32_t i = run.page; i < run.page + run.n_pages; i++) {
-		n_wrong += owners[i] != (taken ? 0 : thread + 1);
-		owners[i] = (uint8_t)(taken ? thread + 1 : 0);
+		n_wrong += is_taken[i] == taken;
+		is_taken[i] = taken;
 	}
 }
 
-static struct run take_run(uint32_t n_pages, uint32_t n_spare, unsigned thread)
+static struct run take_run(uint32_t n_pages, uint32_t n_spare)
 {
 	struct pin_run_need need = {n_pages, 1, n_spare};
 	size_t n_used;
@@ -94,42 +94,57 @@ static struct run take_run(uint32_t n_pages, uint32_t n_spare, unsigned thread)
 
 	n_refused += !run.page || run.page + run.n_pages > PAGES;
 	n_wrong += run.n_pages < n_pages || run.n_pages > n_pages + n_spare;
-	own(run, thread, true);
+	own(run, true);
 	return run;
 }
 
-static void give_run(struct run run, unsigned thread)
+static void give_run(struct run run)
 {
-	own(run, thread, false);
+	own(run, false);
 	pin_run_give(run.page, run.n_pages);
 }
 
-/* Marks what is free, and looks whether each page has one owner. */
+static uint32_t take_pages(uint32_t n_pages)
+{
+	size_t n_used;
+
+	return pin_run_take(&(struct pin_run_need){n_pages, 1, 0}, &n_used);
+}
+
+/* Notes what lanes hold, as taken or not. Returns how many pages. */
+static size_t own_held(bool taken)
+{
+	size_t n_pages = 0;
+
+	for (unsigned i = 0; i < 2 * N_WORDS; i++) {
+		uint64_t word = lanes[i / N_WORDS].words[i % N_WORDS];
+
+		own((struct run){page_of(word), pages_of(word)}, taken);
+		n_pages += pages_of(word);
+	}
+	return n_pages;
+}
+
+/* Whether each page is of a run in use, of a lane, or free. */
 static bool all_have_one_owner(void)
 {
 	uint32_t end = (uint32_t)(pin_span_bytes() >> PIN_UNIT_SHIFT), page = 1;
 	uint32_t before = n_wrong;
-	bool found = true;
+	bool found = own_held(true) == pin_lanes_hold();
 
-	for (uint32_t i = 0; i < 2 * N_WORDS; i++) {
-		uint64_t word = lanes[i / N_WORDS].words[i % N_WORDS];
-
-		if (word)
-			own((struct run){page_of(word), pages_of(word)}, 99, true);
-	}
 	while (page < end) {
 		bool is_free = pin_page_state(page) >= PIN_STATE_FREE;
 
-		found &= is_free != (owners[page] != 0);
+		found &= is_free != is_taken[page];
 		page += is_free ? pin_page(page)->length : 1;
 	}
-	for (uint32_t i = 0; i < 2 * N_WORDS; i++) {
-		uint64_t word = lanes[i / N_WORDS].words[i % N_WORDS];
-
-		if (word)
-			own((struct run){page_of(word), pages_of(word)}, 99, false);
-	}
+	own_held(false);
 	return found && n_wrong == before;
+}
+
+static size_t bytes_out(void)
+{
+	return pin_span_bytes() - pin_runs_free_bytes();
 }
 
 /* --- two threads ---------------------------------------------------------------------- */
@@ -147,33 +162,39 @@ static __thread unsigned n_steps;
 
 static jmp_buf waits[3]; /* of who acts, if the lock is taken */
 
+static void sweep(void)
+{
+	uint32_t lane = 0;
+
+	lock_map(&pin_maps->lock);
+	while (empty_next(pin_maps, &lane))
+		;
+	pin_mutex_unlock(&pin_maps->lock);
+}
+
 /* False if it had to wait before it has done anything. */
 static bool act(unsigned i)
 {
 	volatile uint32_t was = processor, outer = acting;
 	volatile bool done = false;
-	uint32_t lane = 0;
 
 	acting = i;
 	processor = actors[i].processor;
 	if (setjmp(waits[i])) {
 		if (actors[i].act == GIVE)
-			own(actors[i].has, i, true);
+			own(actors[i].has, true);
 	} else {
 		switch (actors[i].act) {
 		case TAKE_4:
 		case TAKE_5:
-			actors[i].takes = take_run(4 + (actors[i].act == TAKE_5), 1, i);
+			actors[i].takes = take_run(4 + (actors[i].act == TAKE_5), 1);
 			break;
 		case GIVE:
-			give_run(actors[i].has, i);
+			give_run(actors[i].has);
 			actors[i].has.n_pages = 0;
 			break;
 		case SWEEP:
-			lock_map(&pin_maps->lock);
-			while (empty_next(pin_maps, &lane))
-				;
-			pin_mutex_unlock(&pin_maps->lock);
+			sweep();
 			break;
 		default:
 			pin_mutex_unlock(&pin_run_lock(actors[i].has.page)->lock);
@@ -211,42 +232,34 @@ static void prepare(unsigned n_first)
 	struct run runs[9];
 
 	for (unsigned i = 0; i < 9; i++)
-		runs[i] = take_run(4 + i % 2, 0, 0);
+		runs[i] = take_run(4 + i % 2, 0);
 	for (unsigned i = 0; i < 3; i++) {
-		own(runs[i], 0, false);
-		own(runs[i], i, true);
 		pin_page_set_length(runs[i].page, runs[i].n_pages);
 		actors[i].has = runs[i];
 		actors[i].takes = (struct run){0, 0};
 	}
 	for (unsigned i = 3; i < 9; i++) {
 		processor = i - 3 >= n_first;
-		give_run(runs[i], 0);
+		give_run(runs[i]);
 	}
 	processor = 0;
 }
 
 static void finish(void)
 {
-	uint32_t lane = 0;
-
 	for (unsigned i = 0; i < 3; i++) {
 		if (actors[i].takes.page)
-			give_run(actors[i].takes, i);
+			give_run(actors[i].takes);
 		if (actors[i].has.n_pages)
-			give_run(actors[i].has, i);
+			give_run(actors[i].has);
 	}
-	pin_mutex_lock(&pin_maps->lock);
-	while (empty_next(pin_maps, &lane))
-		;
-	pin_mutex_unlock(&pin_maps->lock);
+	sweep();
 }
 
 /* One interrupts the other before its n-th step, and a third this one before its m-th. */
 static bool interleave(unsigned n_first, unsigned n, unsigned m, size_t lost)
 {
 	bool more, good;
-	size_t n_held;
 
 	prepare(n_first);
 	steps_left[0] = n;
@@ -256,12 +269,8 @@ static bool interleave(unsigned n_first, unsigned n, unsigned m, size_t lost)
 	more = !steps_left[0] && (!m || !steps_left[1]);
 	steps_left[0] = steps_left[1] = 0;
 	good = all_have_one_owner();
-	n_held = pin_lanes_hold();
-	for (unsigned i = 0; i < 2 * N_WORDS; i++)
-		n_held -= pages_of(lanes[i / N_WORDS].words[i % N_WORDS]);
-	good &= !n_held;
 	finish();
-	good &= pin_span_bytes() - pin_runs_free_bytes() == lost;
+	good &= bytes_out() == lost;
 	n_wrong += !good;
 	return more;
 }
@@ -269,7 +278,7 @@ static bool interleave(unsigned n_first, unsigned n, unsigned m, size_t lost)
 /* All pairs, or also a third one that comes between steps of the second. */
 static unsigned interleave_all(bool with_third)
 {
-	size_t lost = pin_span_bytes() - pin_runs_free_bytes();
+	size_t lost = bytes_out();
 	unsigned n_tried = 0, n_first, most = ACTS * ACTS * 2 * 4 * (with_third ? ACTS : 1);
 	bool more;
 
@@ -296,138 +305,111 @@ static unsigned interleave_all(bool with_third)
 #define LIVE	32
 
 static pthread_barrier_t go;
-
-/* Runs that one thread takes and the next one gives back. */
-static struct ring {
-	_Alignas(64) _Atomic uint32_t head;
-	_Alignas(64) _Atomic uint32_t tail;
-	struct run slots[LIVE];
-} rings[THREADS];
+static _Atomic uint64_t slots[THREADS * LIVE]; /* words of runs */
 
 static struct {
-	unsigned n_threads, rounds;
+	unsigned rounds;
+	bool is_shared;	       /* a run is given back by whichever thread takes its slot */
 	uint32_t least, range; /* pages */
 } job;
 
-static struct run take_any(uint64_t *seed, unsigned thread)
+static uint32_t next(uint64_t *seed, uint32_t below)
 {
-	uint32_t n_pages = job.least;
-
 	*seed = *seed * 6364136223846793005u + 1442695040888963407u;
-	n_pages += job.range ? (uint32_t)(*seed >> 33) % job.range : 0;
-	return take_run(n_pages, n_pages / 8, thread);
+	return below ? (uint32_t)(*seed >> 33) % below : 0;
 }
 
-static void *in_window(void *number)
+static struct run take_any(uint64_t *seed)
+{
+	uint32_t n_pages = job.least + next(seed, job.range);
+
+	return take_run(n_pages, n_pages / 8);
+}
+
+/* Puts a run, or none, in a slot, and gives back what was there. */
+static void exchange(_Atomic uint64_t *slot, struct run run)
+{
+	uint64_t was = atomic_exchange_explicit(slot, word_of(0, run.page, run.n_pages),
+						memory_order_acq_rel);
+
+	if (was)
+		give_run((struct run){page_of(was), pages_of(was)});
+}
+
+static void *in_slots(void *number)
 {
 	unsigned thread = (unsigned)(uintptr_t)number - 1;
-	struct run runs[LIVE] = {{0, 0}}, *run;
+	unsigned n = job.is_shared ? THREADS * LIVE : LIVE;
 	uint64_t seed = thread + 1;
 
 	processor = thread;
 	pthread_barrier_wait(&go);
-	for (unsigned i = 0; i < job.rounds; i++) {
-		run = &runs[(seed >> 40) % LIVE];
-		if (run->page)
-			give_run(*run, thread);
-		*run = take_any(&seed, thread);
-	}
-	for (unsigned i = 0; i < LIVE; i++)
-		if (runs[i].page)
-			give_run(runs[i], thread);
+	for (unsigned i = 0; i < job.rounds; i++)
+		exchange(&slots[(thread * LIVE + next(&seed, n)) % PIN_ARRAY_SIZE(slots)],
+			 take_any(&seed));
 	return NULL;
 }
 
-static void *in_ring(void *number)
+static void run_threads(unsigned n)
 {
-	unsigned thread = (unsigned)(uintptr_t)number - 1, n_given = 0, before;
-	struct ring *out = &rings[thread], *in;
-	uint64_t seed = thread + 1;
-	uint32_t tail = 0, head = 0;
-
-	processor = thread;
-	before = (thread + job.n_threads - 1) % job.n_threads;
-	in = &rings[before];
-	pthread_barrier_wait(&go);
-	while (tail < job.rounds || n_given < job.rounds) {
-		bool takes = tail < job.rounds && tail - out->head < LIVE;
-		bool gives = head != in->tail;
-
-		if (takes) {
-			out->slots[tail % LIVE] = take_any(&seed, thread);
-			out->tail = ++tail;
-		}
-		if (!takes && !gives)
-			sched_yield();
-		if (gives) {
-			give_run(in->slots[head % LIVE], before);
-			in->head = ++head;
-			n_given++;
-		}
-	}
-	return NULL;
+	pthread_barrier_init(&go, NULL, n);
+	in_threads(n, in_slots);
 }
 
-static void with_threads(const char *name, void *(*work)(void *))
+static void with_threads(const char *name, uint32_t least, uint32_t range, bool is_shared)
 {
-	size_t lost = pin_span_bytes() - pin_runs_free_bytes();
+	size_t lost;
 
-	job.n_threads = THREADS;
-	for (unsigned i = 0; i < THREADS; i++)
-		rings[i].head = rings[i].tail = 0;
-	pthread_barrier_init(&go, NULL, THREADS);
-	in_threads(THREADS, work);
+	job.least = least;
+	job.range = range;
+	job.is_shared = is_shared;
+	for (unsigned i = 0; i < PIN_ARRAY_SIZE(slots); i++)
+		exchange(&slots[i], (struct run){0, 0});
+	lost = bytes_out();
+	run_threads(THREADS);
+	for (unsigned i = 0; i < PIN_ARRAY_SIZE(slots); i++)
+		exchange(&slots[i], (struct run){0, 0});
 	ok(!n_wrong && !n_refused, "%s: no page is taken twice (%u), none refused (%u)", name,
 	   n_wrong, n_refused);
-	ok(pin_span_bytes() - pin_runs_free_bytes() == lost, "and nothing is lost");
+	ok(bytes_out() == lost, "and nothing is lost");
 }
 
-/* Takes of a map's lock for 1,000 runs that one thread takes and gives back, in its window. */
+/* Takes of a map's lock for 1,000 runs that one thread takes and gives back, in its slots. */
 static unsigned locks_alone(void)
 {
 	uint64_t before;
 
-	job.n_threads = 1;
-	pthread_barrier_init(&go, NULL, 1);
-	in_threads(1, in_window);
+	run_threads(1);
 	before = pin_n_locked;
-	in_threads(1, in_window);
+	run_threads(1);
 	return (unsigned)((pin_n_locked - before) * 1000 / job.rounds);
 }
 
 /* What one thread has given back others take before they touch any memory. */
-static void *take_many(void *n_new)
+static void take_many(size_t *n_new)
 {
 	struct pin_run_need need = {40, 1, 0};
-	struct run runs[64];
+	uint32_t pages[64];
 	size_t n_used;
 
 	processor++;
 	for (unsigned i = 0; i < 64; i++) {
-		runs[i] = (struct run){pin_run_take(&need, &n_used), 40};
-		*(size_t *)n_new += 40 * PIN_UNIT - n_used;
+		pages[i] = pin_run_take(&need, &n_used);
+		*n_new += 40 * PIN_UNIT - n_used;
 	}
 	for (unsigned i = 0; i < 64; i++)
-		pin_run_give(runs[i].page, 40);
-	return NULL;
-}
-
-static void *on_each_processor(void *n_new)
-{
-	for (unsigned i = 0; i < 100; i++)
-		take_many(n_new);
-	return NULL;
+		pin_run_give(pages[i], 40);
 }
 
 static void one_after_the_other(void)
 {
 	size_t n_new = 0, had;
-	pthread_t thread;
 
 	take_many(&n_new);
 	had = n_new;
-	pthread_create(&thread, NULL, on_each_processor, &n_new);
-	pthread_join(thread, NULL);
+	processor = 0;
+	for (unsigned i = 0; i < 100; i++)
+		take_many(&n_new);
 	ok(n_new - had <= touched(pin_maps) * PIN_UNIT / SHARE_HELD,
 	   "a thread that goes from processor to processor hardly touches new memory: %zu",
 	   n_new - had);
@@ -436,44 +418,42 @@ static void one_after_the_other(void)
 /* Two runs in lanes are one when somebody needs as much. */
 static void merged(void)
 {
-	struct pin_run_need whole = {120, 1, 0}, half = {60, 1, 0}, much = {64 << 8, 1, 0};
-	uint32_t page, again, all;
+	uint32_t page, again, all = take_pages(64 << 8);
 	size_t n_used, n_held;
 
-	all = pin_run_take(&much, &n_used);
-	page = pin_run_take(&whole, &n_used);
+	page = take_pages(120);
 	processor = 1;
 	pin_run_give(page, 60);
 	processor = 2;
 	pin_run_give(page + 60, 60);
 	processor = 3;
-	again = pin_run_take(&whole, &n_used);
+	again = pin_run_take(&(struct pin_run_need){120, 1, 0}, &n_used);
 	ok(n_used == 120 * PIN_UNIT, "what two lanes hold side by side is taken as one run");
 	pin_run_give(again, 120);
-	page = pin_run_take(&half, &n_used);
+	page = take_pages(60);
 	pin_run_give(page, 60);
-	ok(pin_run_take(&half, &n_used) == page, "the run that was given last is taken first");
+	ok(take_pages(60) == page, "the run that was given last is taken first");
 	pin_run_give(page, 60);
 	n_held = pin_lanes_hold();
-	pin_run_give(all, much.n_pages);
+	pin_run_give(all, 64 << 8);
 	ok(pin_lanes_hold() == n_held, "no lane holds a run of 64 MiB");
 }
 
 /* Of two runs of a lane that are long enough the shorter one, whichever was given first. */
 static void shortest(void)
 {
-	struct pin_run_need need = {16, 1, 2}, longer = {18, 1, 0}, shorter = {17, 1, 0};
-	uint32_t pages[2];
-	size_t n_used;
+	uint32_t shorter, longer;
+	struct run run;
 
 	processor = 300;
-	pages[0] = pin_run_take(&shorter, &n_used);
-	pages[1] = pin_run_take(&longer, &n_used);
-	pin_run_give(pages[0], 17);
-	pin_run_give(pages[1], 18);
-	ok(pin_run_take(&need, &n_used) == pages[0] && need.n_pages == 17,
+	shorter = take_pages(17);
+	longer = take_pages(18);
+	pin_run_give(shorter, 17);
+	pin_run_give(longer, 18);
+	run = take_run(16, 2);
+	ok(run.page == shorter && run.n_pages == 17,
 	   "a lane's shortest run that is long enough is taken");
-	pin_run_give(pages[0], 17);
+	give_run(run);
 	processor = 0;
 }
 
@@ -490,7 +470,7 @@ static void two_nodes(void)
 	processor = 301;
 	for (unsigned i = 0; i < WAYS; i++)
 		there[i] = pin_run_take_on(1, &need, &n_used);
-	here = pin_run_take(&need, &n_used);
+	here = take_pages(16);
 	for (unsigned i = 0; i < WAYS; i++)
 		pin_run_give(there[i], 16);
 	before = pin_maps[1].n_used;
@@ -505,22 +485,17 @@ static void two_nodes(void)
 }
 
 /* Runs of so many pages in all, taken and given back in a random order. */
-static void burst(uint32_t n_pages, uint32_t least, uint32_t range, uint64_t *seed)
+static void burst(uint32_t n_pages, uint64_t *seed)
 {
 	static struct run runs[1 << 14];
 	uint32_t n = 0, has = 0, i;
-	struct run run;
 
-	job.least = least;
-	job.range = range;
 	for (; has < n_pages; has += runs[n++].n_pages)
-		runs[n] = take_any(seed, 0);
+		runs[n] = take_any(seed);
 	while (n) {
-		i = (uint32_t)(*seed >> 33) % n;
-		run = runs[i];
+		i = next(seed, n);
+		give_run(runs[i]);
 		runs[i] = runs[--n];
-		*seed = *seed * 6364136223846793005u + 1442695040888963407u;
-		give_run(run, 0);
 	}
 }
 
@@ -532,8 +507,10 @@ static void in_turn(void)
 	size_t one = 0, all;
 
 	for (unsigned k = 0; k < PIN_ARRAY_SIZE(kinds); k++) {
+		job.least = kinds[k][0];
+		job.range = kinds[k][1];
 		for (processor = 0; processor < 64; processor++) {
-			burst(12288, kinds[k][0], kinds[k][1], &seed);
+			burst(12288, &seed);
 			one = processor ? one : touched(pin_maps);
 		}
 		all = touched(pin_maps);
@@ -546,26 +523,23 @@ static void in_turn(void)
 /* The steps of a request, while memory in use grows beside what 256 lanes hold. */
 static unsigned growing(void)
 {
-	static struct run runs[8192];
-	struct pin_run_need need = {16, 1, 0};
-	uint32_t first = 2048;
-	size_t n_used;
+	static uint32_t pages[8192];
+	uint32_t first = 2048, n = PIN_ARRAY_SIZE(pages);
 
-	for (unsigned i = 0; i < PIN_ARRAY_SIZE(runs); i++) {
-		if (i == first) {
-			for (unsigned k = 0; k < first; k++) {
-				processor = k % 256;
-				pin_run_give(runs[k].page, 4);
-				pin_run_give(runs[k].page + 4, 12);
-			}
-			processor = 0;
-			n_steps = 0;
-		}
-		runs[i] = (struct run){pin_run_take(&need, &n_used), 16};
+	for (unsigned i = 0; i < first; i++)
+		pages[i] = take_pages(16);
+	for (unsigned i = 0; i < first; i++) {
+		processor = i % 256;
+		pin_run_give(pages[i], 4);
+		pin_run_give(pages[i] + 4, 12);
 	}
-	for (unsigned i = first; i < PIN_ARRAY_SIZE(runs); i++)
-		pin_run_give(runs[i].page, 16);
-	return n_steps / (unsigned)(PIN_ARRAY_SIZE(runs) - first);
+	processor = 0;
+	n_steps = 0;
+	for (unsigned i = first; i < n; i++)
+		pages[i] = take_pages(16);
+	for (unsigned i = first; i < n; i++)
+		pin_run_give(pages[i], 16);
+	return n_steps / (n - first);
 }
 
 static void *nothing(void *unused)
@@ -576,13 +550,12 @@ static void *nothing(void *unused)
 int main(void)
 {
 	bool is_long = getenv("TEST_ALL") && *getenv("TEST_ALL");
-	size_t n_used;
 	unsigned n;
 
 	pin_options_init();
 	ok(!pin_reserve_init() && !pin_pages_init(), "there are addresses");
 	in_threads(1, nothing); /* or it would have one lane */
-	pin_run_give(pin_run_take(&(struct pin_run_need){1000, 1, 0}, &n_used), 1000);
+	pin_run_give(take_pages(1000), 1000);
 	n = interleave_all(false);
 	ok(!n_wrong && !n_refused, "two threads, interrupted at each step: %u of %u wrong",
 	   n_wrong, n);
@@ -601,12 +574,10 @@ int main(void)
 	job.range = 13;
 	n = locks_alone();
 	ok(n < 700, "16 to 64 KiB with three words: %u locks for 1,000 runs", n);
-	with_threads("16 to 64 KiB", in_window);
-	with_threads("the same, given by another thread", in_ring);
-	job.least = 1;
-	job.range = 400;
-	with_threads("4 KiB to 1.6 MiB", in_window);
-	with_threads("the same, given by another thread", in_ring);
+	with_threads("16 to 64 KiB", 4, 13, false);
+	with_threads("the same, given by another thread", 4, 13, true);
+	with_threads("4 KiB to 1.6 MiB", 1, 400, false);
+	with_threads("the same, given by another thread", 1, 400, true);
 	two_nodes();
 	return done_testing();
 }
