@@ -80,147 +80,30 @@ slowed() {
 	one_line 'the heap can grow to .*'
 }
 
-@test "when memory is exhausted, threads without a cache can free, and malloc returns NULL to them" {
-	local first
-	for first in 64 0; do
-		run -0 --separate-stderr limited -v 400000 "$programs/exhausted-threads" $first
-		one_line 'the heap can grow to [0-9.]+ MiB at most: .*ulimit -v.*'
-	done
+# exhausted OPTION VALUE N: all memory but N MiB is in use when threads begin.
+exhausted() {
+	run -0 --separate-stderr limited "$1" "$2" "$programs/exhaust" threads "$3"
+	[ "$output" = "all had memory" ]
+	[ "$1" = -d ] || one_line 'the heap can grow to [0-9.]+ MiB at most: .*ulimit -v.*'
 }
 
-@test "a thread that has no memory to begin with asks jemalloc nothing, and begins when there is some" {
-	cd "$BATS_TEST_TMPDIR"
-	gcc -O1 -fno-builtin -pthread -w -x c -o unbegun - <<- 'END'
-		#include <malloc.h>
-		#include <pthread.h>
-		#include <stdio.h>
-		#include <stdlib.h>
-		int mallctl(const char *, void *, size_t *, void *, size_t) __attribute__((weak));
-		void malloc_stats_print(void (*)(void *, const char *), void *, const char *) __attribute__((weak));
-		size_t nallocx(size_t, int) __attribute__((weak));
-		static void *held[100000];
-		static pthread_barrier_t turn;
-		static void say_nothing(void *arg, const char *text) { }
-		static void *work(void *arg)
-		{
-			void *large = malloc(300 << 10);
-			unsigned n;
-			size_t size = sizeof n;
-			pthread_barrier_wait(&turn);
-			pthread_barrier_wait(&turn);
-			if (malloc(100) || realloc(large, 100) || nallocx(100, 0))
-				abort();
-			if (!mallctl("arenas.narenas", &n, &size, NULL, 0))
-				abort();
-			malloc_stats_print(say_nothing, NULL, "");
-			pthread_barrier_wait(&turn);
-			pthread_barrier_wait(&turn);
-			if (!malloc(100) || malloc_usable_size(large) < 300 << 10)
-				abort();
-			free(large);
-			return arg;
-		}
-		int main(void)
-		{
-			pthread_t thread;
-			int n = 0;
-			setvbuf(stdout, malloc(4096), _IOLBF, 4096);
-			pthread_barrier_init(&turn, NULL, 2);
-			pthread_create(&thread, NULL, work, NULL);
-			pthread_barrier_wait(&turn);
-			for (size_t size = 64 << 20; size >= 16384; size /= 2)
-				while (n < 100000 && (held[n] = malloc(size)))
-					n++;
-			while (n < 100000 && (held[n] = malloc(32)))
-				n++;
-			pthread_barrier_wait(&turn);
-			pthread_barrier_wait(&turn);
-			while (n)
-				free(held[--n]);
-			pthread_barrier_wait(&turn);
-			pthread_join(thread, NULL);
-			puts("begun");
-			return 0;
-		}
+@test "threads that begin when memory is short get NULL, and free; jemalloc is not asked; later they have memory" {
+	rows exhausted <<- 'END'
+		-v 100000 0
+		-v 300000 0
+		-v 1000000 0
+		-v 1000000 1
+		-v 1000000 4
+		-v 1000000 20
+		-d 300000 0
+		-d 300000 1
+		-d 300000 4
+		-d 300000 20
 	END
-	for kib in 100000 300000; do
-		run -0 --separate-stderr limited -v $kib ./unbegun
-		[ "$output" = begun ]
-	done
 }
 
 @test "under a limit of addresses a program may destroy an arena" {
 	run -0 limited -v 300000 "$programs/ctl" purge
-}
-
-@test "beginning threads cost no memory that later ones do not use" {
-	cd "$BATS_TEST_TMPDIR"
-	gcc -O1 -fno-builtin -pthread -w -x c -o beginners - <<- 'END'
-		#include <pthread.h>
-		#include <stdio.h>
-		#include <stdlib.h>
-		#include <string.h>
-		static pthread_barrier_t all;
-		static long data(void)
-		{
-			char line[200];
-			long n = 0;
-			FILE *file = fopen("/proc/self/status", "r");
-			while (fgets(line, sizeof line, file))
-				if (!strncmp(line, "VmData:", 7))
-					n = atol(line + 7) / 1024;
-			fclose(file);
-			return n;
-		}
-		static void *one(void *many)
-		{
-			void *volatile p;
-			if (many)
-				pthread_barrier_wait(&all);
-			if (!(p = malloc(100)))
-				abort();
-			free(p);
-			return NULL;
-		}
-		int main(void)
-		{
-			pthread_attr_t small;
-			pthread_t threads[200];
-			long before;
-			pthread_attr_init(&small);
-			pthread_attr_setstacksize(&small, 65536);
-			pthread_barrier_init(&all, NULL, 200);
-			for (int round = 0; round < 5; round++) {
-				for (int i = 0; i < 200; i++)
-					pthread_create(&threads[i], &small, one, &all);
-				for (int i = 0; i < 200; i++)
-					pthread_join(threads[i], NULL);
-				for (int i = 0; i < 100000; i++)
-					malloc(700);
-			}
-			before = data();
-			for (int i = 0; i < 1000; i++) {
-				pthread_create(&threads[0], &small, one, NULL);
-				pthread_join(threads[0], NULL);
-			}
-			printf("%ld %ld\n", before, data() - before);
-			return 0;
-		}
-	END
-	run -0 preloaded ./beginners
-	echo "$output"
-	[ "${output% *}" -lt 700 ]
-	[ "${output#* }" -lt 64 ]
-}
-
-@test "threads that first allocate when memory is short get NULL or a block, also after fork()" {
-	local freed
-	for freed in 0 1 4 20; do
-		run -0 --separate-stderr limited -v 1000000 "$programs/short-threads" $freed
-		[ "$output" = "all had memory" ]
-		run -0 --separate-stderr limited -d 300000 "$programs/short-threads" $freed
-		[ "$output" = "all had memory" ]
-	done
 }
 
 @test "small programs start silently under a limit on data of 13 MB or more" {
