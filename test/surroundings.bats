@@ -81,8 +81,8 @@ points='accept aio_suspend clock_nanosleep close connect creat fcntl fdatasync f
 	[ "$output" = ended ]
 }
 
-# handlers WHAT: builds a program and a library that it is linked with, whose constructor installs
-# handlers of fork() that do this, and in which threads allocate under the library's lock.
+# handlers WHAT: builds a library that begins before ours, as one that the program is linked with does. Its
+# constructor installs handlers of fork() that do this; threads allocate under its lock, too.
 handlers() {
 	local way
 	built libhandlers.so -shared -fPIC <<- END
@@ -96,7 +96,7 @@ handlers() {
 		static void allocate_and_lock(void) { allocate(); lock(); allocate(); }
 		static void unlock_and_allocate(void) { allocate(); unlock(); allocate(); }
 		__attribute__((constructor)) static void install(void) { pthread_atfork($1); }
-		void work(void)
+		void work_locked(void)
 		{
 			lock();
 			free(memset(malloc(40000), 1, 40000));
@@ -105,42 +105,10 @@ handlers() {
 			unlock();
 		}
 	END
-	built forks -L. -lhandlers -Wl,-rpath,"$PWD" <<- 'END'
-		#include <pthread.h>
-		#include <stdio.h>
-		#include <stdlib.h>
-		#include <sys/wait.h>
-		#include <unistd.h>
-		void work(void);
-		static volatile int stop;
-		static void *run(void *unused) { while (!stop) work(); return unused; }
-		int main(void)
-		{
-			pthread_t threads[2];
-			int status, bad = 0;
-			for (int i = 0; i < 2; i++)
-				pthread_create(&threads[i], 0, run, 0);
-			for (int i = 0; i < 300; i++) {
-				pid_t child = fork();
-				if (!child) {
-					alarm(20);
-					free(malloc(50));
-					work();
-					_exit(0);
-				}
-				waitpid(child, &status, 0);
-				bad += status != 0;
-			}
-			stop = 1;
-			for (int i = 0; i < 2; i++)
-				pthread_join(threads[i], 0);
-			printf("%d\n", bad);
-			return 0;
-		}
-	END
 	for way in PINALLOC_LOG=info PINALLOC_SAMPLE=64K; do
-		run -0 preloaded $way PINALLOC_REPORT="$PWD/forks.json" timeout $((100 * ${TIMEOUT_SCALE:-1})) ./forks
-		[ "$output" = 0 ]
+		run -0 env LD_PRELOAD="$library:$PWD/libhandlers.so" $way PINALLOC_REPORT="$PWD/forks.json" \
+			timeout $((100 * ${TIMEOUT_SCALE:-1})) "$programs/forks" 300
+		[ "$output" = 300 ]
 	done
 }
 

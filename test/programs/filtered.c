@@ -22,69 +22,34 @@
 
 #define BLOCK 100000
 
+#define CALLS(EACH)                                                                       \
+	EACH(userfaultfd), EACH(capget), EACH(madvise), EACH(set_mempolicy),              \
+		EACH(get_mempolicy), EACH(mbind), EACH(perf_event_open),                  \
+		EACH(process_vm_readv), EACH(memfd_create), EACH(getrandom), EACH(prctl), \
+		EACH(exit_group), EACH(clone)
+#define REFUSED_BY_DOCKER(EACH)                                                                \
+	EACH(acct), EACH(add_key), EACH(bpf), EACH(clock_adjtime), EACH(clock_settime),        \
+		EACH(delete_module), EACH(fanotify_init), EACH(finit_module), EACH(fsconfig),  \
+		EACH(fsmount), EACH(fsopen), EACH(get_mempolicy), EACH(init_module),           \
+		EACH(io_uring_enter), EACH(io_uring_register), EACH(io_uring_setup),           \
+		EACH(kcmp), EACH(kexec_load), EACH(keyctl), EACH(lookup_dcookie), EACH(mbind), \
+		EACH(migrate_pages), EACH(mount), EACH(move_mount), EACH(move_pages),          \
+		EACH(open_by_handle_at), EACH(open_tree), EACH(perf_event_open),               \
+		EACH(pivot_root), EACH(quotactl), EACH(reboot), EACH(request_key),             \
+		EACH(set_mempolicy), EACH(setns), EACH(settimeofday), EACH(swapoff),           \
+		EACH(swapon), EACH(syslog), EACH(umount2), EACH(unshare), EACH(userfaultfd),   \
+		EACH(vhangup)
+#define NAMED(call)               \
+	{                         \
+#call, SYS_##call \
+	}
+#define NUMBER(call) SYS_##call
+
 static const struct {
 	const char *name;
 	unsigned number;
-} calls[] = {
-	{"userfaultfd", SYS_userfaultfd},
-	{"capget", SYS_capget},
-	{"madvise", SYS_madvise},
-	{"set_mempolicy", SYS_set_mempolicy},
-	{"get_mempolicy", SYS_get_mempolicy},
-	{"mbind", SYS_mbind},
-	{"perf_event_open", SYS_perf_event_open},
-	{"process_vm_readv", SYS_process_vm_readv},
-	{"memfd_create", SYS_memfd_create},
-	{"getrandom", SYS_getrandom},
-	{"prctl", SYS_prctl},
-	{"exit_group", SYS_exit_group},
-	{"clone", SYS_clone},
-};
-
-static const unsigned refused_by_docker[] = {
-	SYS_acct,
-	SYS_add_key,
-	SYS_bpf,
-	SYS_clock_adjtime,
-	SYS_clock_settime,
-	SYS_delete_module,
-	SYS_fanotify_init,
-	SYS_finit_module,
-	SYS_fsconfig,
-	SYS_fsmount,
-	SYS_fsopen,
-	SYS_get_mempolicy,
-	SYS_init_module,
-	SYS_io_uring_enter,
-	SYS_io_uring_register,
-	SYS_io_uring_setup,
-	SYS_kcmp,
-	SYS_kexec_load,
-	SYS_keyctl,
-	SYS_lookup_dcookie,
-	SYS_mbind,
-	SYS_migrate_pages,
-	SYS_mount,
-	SYS_move_mount,
-	SYS_move_pages,
-	SYS_open_by_handle_at,
-	SYS_open_tree,
-	SYS_perf_event_open,
-	SYS_pivot_root,
-	SYS_quotactl,
-	SYS_reboot,
-	SYS_request_key,
-	SYS_set_mempolicy,
-	SYS_setns,
-	SYS_settimeofday,
-	SYS_swapoff,
-	SYS_swapon,
-	SYS_syslog,
-	SYS_umount2,
-	SYS_unshare,
-	SYS_userfaultfd,
-	SYS_vhangup,
-};
+} calls[] = {CALLS(NAMED)};
+static const unsigned refused_by_docker[] = {REFUSED_BY_DOCKER(NUMBER)};
 
 static char stacks[8][1 << 18] __attribute__((aligned(4096)));
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * forks COUNT: forks COUNT times while another thread allocates and frees. Each child allocates
- * a little, looks at an old block, and ends. Prints how many did; a child that hangs is ended
- * by its alarm.
+ * forks COUNT: forks COUNT times while two other threads allocate and free, also by the
+ * function of a library if one has it. Each child allocates a little, looks at an old block,
+ * and ends. Prints how many did; a child that hangs is ended by its alarm.
  */
 #include <limits.h>
 #include <pthread.h>
@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #define SLOTS 200
+
+__attribute__((weak)) void work_locked(void);
 
 static atomic_bool done;
 static char *inherited;
@@ -33,15 +35,17 @@ static void churn(unsigned seed, int rounds)
 		if (!*slot)
 			_exit(3);
 		memset(*slot, 1, 16);
+		if (work_locked)
+			work_locked();
 	}
 	for (int i = 0; i < SLOTS; i++)
 		free(slots[i]);
 }
 
-static void *thread(void *unused)
+static void *thread(void *seed)
 {
-	churn(1, INT_MAX);
-	return unused;
+	churn((unsigned)(uintptr_t)seed, INT_MAX);
+	return seed;
 }
 
 static void child(unsigned i)
@@ -54,10 +58,11 @@ static void child(unsigned i)
 int main(int argc, char **argv)
 {
 	int count = argc > 1 ? atoi(argv[1]) : 0, good = 0, status;
-	pthread_t other;
+	pthread_t others[2];
 
 	inherited = memset(malloc(100000), 'i', 100000);
-	pthread_create(&other, NULL, thread, NULL);
+	for (uintptr_t i = 0; i < 2; i++)
+		pthread_create(&others[i], NULL, thread, (void *)(i + 1));
 	for (int i = 0; i < count; i++) {
 		pid_t pid = fork();
 
@@ -66,7 +71,8 @@ int main(int argc, char **argv)
 		good += waitpid(pid, &status, 0) == pid && status == 0;
 	}
 	done = true;
-	pthread_join(other, NULL);
+	for (int i = 0; i < 2; i++)
+		pthread_join(others[i], NULL);
 	printf("%d\n", good);
 	return good != count;
 }
