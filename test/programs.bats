@@ -28,18 +28,7 @@ script() {
 }
 
 @test "a shell script with pipes, subshells, arrays and here-documents works as without the library" {
-	script shell <<- 'END'
-		declare -A seen
-		words=(one two three one)
-		for word in "${words[@]}"; do seen[$word]=$((${seen[$word]:-0} + 1)); done
-		for word in "${!seen[@]}"; do echo "$word ${seen[$word]}"; done | sort
-		for i in {1..2000}; do list+=("item $i"); done
-		echo "${list[@]}" | tr ' ' '\n' | sort | uniq -c | sort -rn | head -n 2
-		(cd / && echo "$PWD"; exit 3) || echo "subshell said $?"
-		cat <<< "$(printf '%05d' {1..500})" | md5sum
-		wait & wait
-	END
-	same bash bash shell
+	same bash bash "$top_srcdir/test/programs/faulted.sh"
 }
 
 @test "git creates, packs and reads a repository as without the library" {
@@ -90,25 +79,12 @@ script() {
 }
 
 @test "a C++ program with exceptions, threads and static objects works as without the library" {
-	same statics "$programs/statics"
+	same faulted-objects "$programs/faulted-objects"
 }
 
-@test "python3 with threads, ctypes and libraries works as without the library" {
-	script threads.py <<- 'END'
-		import ctypes, json, re, threading, zlib
-		def work(n, found):
-		    data = {str(i): [i] * 20 for i in range(5000)}
-		    found[n] = zlib.crc32(json.dumps(data).encode() * 5) + n
-		found = [0] * 4
-		threads = [threading.Thread(target=work, args=(n, found)) for n in range(4)]
-		[t.start() for t in threads], [t.join() for t in threads]
-		libc = ctypes.CDLL(None)
-		libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-		libc.free(libc.malloc(1 << 24))
-		print(found, len(re.findall(r"\d+", "a1b22c333" * 10000)), len(bytearray(1 << 26)))
-	END
-	same python3 python3 threads.py
-	PYTHONMALLOC=malloc same python3 python3 threads.py
+@test "python3 with threads, ctypes, a child and libraries works as without the library" {
+	same python3 python3 "$top_srcdir/test/programs/faulted.py"
+	PYTHONMALLOC=malloc same python3 python3 "$top_srcdir/test/programs/faulted.py"
 }
 
 @test "python3 with subprocesses and both kinds of multiprocessing works as without the library" {
@@ -333,12 +309,6 @@ grown_by() {
 # bats test_tags=thorough
 @test "nor after 100,000" {
 	grown_by 1000 100000
-}
-
-@test "destructors of threads may allocate and free in any order, and threads leave nothing" {
-	run -0 preloaded "$programs/thread-ends" 4000
-	echo "resident $output KiB"
-	[ "${output#* }" -le $((${output% *} + (16 << 10))) ]
 }
 
 @test "fork works while one thread flushes all streams and another allocates with a stream locked" {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Small blocks: which requests get one, what is counted, that they pass from thread to thread,
- * and that a thread allocates in any state. malloc is the heap's own.
+ * Small blocks: which requests get one, what is counted, and that they pass from thread to
+ * thread. malloc is the heap's own.
  */
 #include <config.h>
 
@@ -230,35 +230,6 @@ static void many_keys(void)
 	ok(apart, "a thread starts, though pthread_setspecific() allocates");
 }
 
-static pthread_key_t key;
-static _Atomic unsigned n_late;
-
-static void late(void *round)
-{
-	/* After its cache has gone, and again. */
-	free(malloc(100));
-	blocks[n_late] = malloc(200);
-	n_late += blocks[n_late] != NULL;
-	if ((size_t)round < 4)
-		pthread_setspecific(key, (char *)round + 1);
-}
-
-static void *end_late(void *unused)
-{
-	free(malloc(50));
-	pthread_setspecific(key, (void *)1);
-	return unused;
-}
-
-static void ending(void)
-{
-	pthread_key_create(&key, late);
-	for (int i = 0; i < 100; i++)
-		on_thread(end_late, NULL);
-	ok(n_late == 400, "a thread allocates and frees in any round of its destructors: %u",
-	   n_late);
-}
-
 int main(void)
 {
 	/* The C library keeps something of the first thread. */
@@ -270,6 +241,5 @@ int main(void)
 	peak();
 	given_back();
 	many_keys();
-	ending();
 	return done_testing();
 }

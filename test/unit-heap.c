@@ -7,10 +7,7 @@
 
 #include "allocator/resident.h"
 #include "allocator/blocks.h"
-#include "allocator/live.h"
 #include "allocator/large.h"
-#include "allocator/options.h"
-#include "allocator/os.h"
 #include "allocator/reserve.h"
 #include "allocator/span.h"
 #include "allocator/start.h"
@@ -288,21 +285,6 @@ static void borders(void)
 	free(guard);
 }
 
-static void figures(void)
-{
-	struct pin_live_stats one, two;
-
-	char *volatile p; /* or the compiler removes the block */
-
-	pin_live_stats(&one);
-	p = malloc(50 * PIN_MIB);
-	pin_live_stats(&two);
-	ok(two.live >= one.live + 50 * PIN_MIB, "the statistics count a block as live");
-	ok(two.mapped >= two.live && two.mapped == pin_span_bytes(),
-	   "mapped memory is the size of all spans, and covers live memory");
-	free(p);
-}
-
 /* For a process that has it from its parent. */
 static void shared(void)
 {
@@ -316,15 +298,6 @@ static void shared(void)
 	ok(WEXITSTATUS(status) && resident(p, PIN_MIB) == PIN_MIB / PIN_PAGE,
 	   "memory that a child shares with its parent is not the child's");
 	free(p);
-}
-
-static void beside(void)
-{
-	size_t n = pin_reserve.size / 8;
-	char *p = pin_reserve_addresses(n);
-
-	ok(p && pin_os_is_mapped(p + n - PIN_PAGE, PIN_PAGE),
-	   "more addresses than there are beside the heap are elsewhere");
 }
 
 static void interrupt_once(void)
@@ -352,6 +325,52 @@ static bool fork_interrupted(void)
 	return wait(NULL) > 0 && wait(NULL) > 0;
 }
 
+/* --- threads that end ----------------------------------------------------------------- */
+
+static pthread_key_t keys[2]; /* one before jemalloc's own, and one behind it */
+static char *_Atomic left;    /* by any thread */
+static _Atomic unsigned n_late;
+
+/* After the thread's cache has gone, and again: frees what another has left. */
+static void late(void *round)
+{
+	size_t n = (size_t)round;
+	char *p = malloc(200 << n), *was;
+
+	memset(p, 0x5e, malloc_usable_size(p));
+	was = atomic_exchange(&left, p);
+	n_late += !was || is_filled(was, 0x5e, malloc_usable_size(was));
+	free(was);
+	free(malloc(100));
+	if (n < 8)
+		pthread_setspecific(keys[n % 2], (char *)round + 2);
+}
+
+static __attribute__((constructor)) void make_first_key(void)
+{
+	pthread_key_create(&keys[0], late);
+}
+
+/* Half of the threads allocate nothing before their destructors run. */
+static void *end_late(void *number)
+{
+	pthread_setspecific(keys[0], (void *)2);
+	if ((size_t)number % 2) {
+		free(malloc(50));
+		pthread_setspecific(keys[1], (void *)3);
+	}
+	return NULL;
+}
+
+static void ending(void)
+{
+	pthread_key_create(&keys[1], late);
+	for (int i = 0; i < 100; i++)
+		in_threads(8, end_late);
+	ok(n_late == 100 * (8 + 4) * 4,
+	   "a thread allocates and frees in any round of its destructors: %u", n_late);
+}
+
 int main(int argc, char **argv)
 {
 	void *volatile first = malloc(1); /* the heap begins with it */
@@ -371,10 +390,9 @@ int main(int argc, char **argv)
 	no_walls();
 	ok(anew("aligned", "0") == 1,
 	   "free memory at the end is found however many free extents do not fit");
-	figures();
 	shared();
-	beside();
 	borders();
+	ending();
 	ok(in_child(fork_interrupted), "a signal handler that interrupts fork() can fork");
 	return done_testing();
 }

@@ -4,6 +4,7 @@
 // throws std::bad_alloc is told and done without. For test/faults.
 #include "test/programs/faulted.h"
 
+#include <cstring>
 #include <map>
 #include <memory>
 #include <new>
@@ -15,6 +16,32 @@
 
 namespace
 {
+
+// Static, and of each thread that uses one. Without memory there is no text.
+struct Kept {
+	char *text = static_cast<char *>(given(std::malloc(1000), "malloc"));
+	Kept()
+	{
+		if (text)
+			std::memset(text, 'k', 1000);
+	}
+	~Kept()
+	{
+		if (text && text[999] != 'k')
+			wrong("contents of an object that is kept to the end");
+		std::free(text);
+	}
+} of_program;
+thread_local Kept of_thread;
+
+std::string nested(int depth)
+{
+	std::string local(depth * 10, 'x');
+
+	if (!depth)
+		throw std::runtime_error("a text that is long enough to be allocated as well");
+	return local + nested(depth - 1);
+}
 
 void build()
 {
@@ -58,9 +85,10 @@ void work()
 		refused("new", ENOMEM);
 	}
 	try {
-		throw std::runtime_error("a text that is long enough to be allocated as well");
+		nested(20);
 	} catch (const std::exception &) {
 	}
+	of_thread.text += 0;
 	without_exceptions();
 }
 

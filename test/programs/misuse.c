@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * misuse KIND: passes the heap an invalid pointer, and prints it on standard output. "misuse
- * legal" does only what is unusual and correct. Built with -fno-builtin.
+ * misuse KIND: passes the heap an invalid pointer, and prints it on standard output. Built with
+ * -fno-builtin.
  */
 #include <config.h>
 
@@ -219,65 +219,13 @@ static void in_child(void *p)
 		raise(WTERMSIG(status));
 }
 
-static void *churn(void *unused)
-{
-	for (size_t i = 0; i < MANY; i++)
-		free(realloc(calloc(1, i % 3000), i % 70000));
-	return unused;
-}
-
-/* Blocks of all sizes and kinds: freed in order, in another thread, in a child. */
-static void legal(void)
-{
-	pthread_t threads[3];
-	size_t i, n = 0;
-	void *p;
-
-	free(NULL);
-	free(malloc(0));
-	for (i = 1; sdallocx && i < 1 << 20; i = i * 2 + 3)
-		sdallocx(malloc(i), i, 0);
-	free(calloc(0, 7));
-	for (size_t alignment = 8; alignment <= 4 << 20; alignment *= 2)
-		for (size_t size = 0; size < 4; size++)
-			if (!posix_memalign(&p, alignment, size * 30000))
-				blocks[n++] = p;
-	blocks[n++] = valloc(1);
-	blocks[n++] = pvalloc(5000);
-	for (i = 1; i < 9 << 20; i = i * 5 / 4 + 1) {
-		blocks[n++] = realloc(malloc(i), i * 3);
-		blocks[n++] = realloc(malloc(i * 3), i);
-		malloc_usable_size(blocks[n - 1]);
-	}
-	if (!fork()) {
-		while (n--)
-			free(blocks[n]);
-		take_and_free_many();
-		_exit(0);
-	}
-	wait(NULL);
-	for (i = 0; i < n; i++)
-		i % 2 ? free(blocks[i]) : (void)freed_elsewhere(blocks[i]);
-	for (i = 0; i < 3; i++)
-		pthread_create(&threads[i], NULL, churn, NULL);
-	take_and_free_many();
-	for (i = 0; i < 3; i++)
-		pthread_join(threads[i], NULL);
-	for (p = NULL, i = 1; i < 300; i++)
-		p = realloc(p, i * 5000);
-	if (realloc(p, 0))
-		abort();
-}
-
 int main(int argc, char **argv)
 {
 	const char *kind = argc > 1 ? argv[1] : "", *function = argc > 2 ? argv[2] : "free";
 	char on_stack[64];
 
 	setbuf(stdout, NULL); /* or it would take memory that was just freed */
-	if (!strcmp(kind, "legal"))
-		legal();
-	else if (!strcmp(kind, "child"))
+	if (!strcmp(kind, "child"))
 		in_child(shown(malloc(LARGE)));
 	else
 		give(function, shown(pointer(kind, on_stack + 16)));
