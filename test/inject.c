@@ -16,9 +16,11 @@
 #include "test/inject.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,7 +30,6 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -79,6 +80,8 @@ static const struct kind {
 	{"query_device", EIO, {SYS_ioctl, SYS_ioctl}, INJECT_QUERY_DEVICE},
 };
 
+#define LISTENER 1000 /* the filter's descriptor in the child */
+
 struct fault {
 	const struct kind *kind;
 	unsigned long first, met; /* which is to fail, and how many there were */
@@ -113,50 +116,23 @@ static int filter(const struct kind *kind)
 			    SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
 }
 
-/* Room for one descriptor in a message of one byte. */
-struct passing {
-	char byte;
-	struct iovec part;
-	char room[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
-	struct msghdr message;
-};
-
-static void prepare(struct passing *passing)
+/* In the child: sets the filter, and waits until the parent has its listener. */
+static void await_listener(const struct kind *kind)
 {
-	*passing = (struct passing){.part = {&passing->byte, 1}};
-	passing->message = (struct msghdr){.msg_iov = &passing->part,
-					   .msg_iovlen = 1,
-					   .msg_control = passing->room,
-					   .msg_controllen = sizeof passing->room};
-}
+	int fd = filter(kind);
 
-/* With no call that may be of the kind. */
-static void pass(int to, int fd)
-{
-	struct passing passing;
-	struct cmsghdr *header;
-
-	prepare(&passing);
-	header = CMSG_FIRSTHDR(&passing.message);
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof fd);
-	memcpy(CMSG_DATA(header), &fd, sizeof fd);
-	if (sendmsg(to, &passing.message, 0) != 1)
+	if (fd < 0 || dup3(fd, LISTENER, O_CLOEXEC) != LISTENER || raise(SIGSTOP))
 		_exit(125);
 }
 
-static int take(int from)
+/* With no call that may be of the kind. */
+static int take_listener(pid_t child, int process)
 {
-	struct passing passing;
-	struct cmsghdr *header;
-	int fd;
+	int status, fd;
 
-	prepare(&passing);
-	need(recvmsg(from, &passing.message, MSG_CMSG_CLOEXEC) == 1, "no filter");
-	header = CMSG_FIRSTHDR(&passing.message);
-	need(header && header->cmsg_type == SCM_RIGHTS, "no listener");
-	memcpy(&fd, CMSG_DATA(header), sizeof fd);
+	need(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status), "no filter");
+	fd = (int)syscall(SYS_pidfd_getfd, process, LISTENER, 0);
+	need(fd >= 0 && !kill(child, SIGCONT), "no listener");
 	return fd;
 }
 
@@ -187,18 +163,17 @@ static void answer(int listener, struct fault *fault)
 }
 
 /* Until there is no process any more that could make such a call. */
-static int serve(pid_t child, int listener, struct fault *fault)
+static int serve(pid_t child, struct fault *fault)
 {
-	struct pollfd ready[] = {{listener, POLLIN, 0},
-				 {(int)syscall(SYS_pidfd_open, child, 0), POLLIN, 0}};
-	int status = 0;
+	int process = (int)syscall(SYS_pidfd_open, child, 0), status = 0;
+	struct pollfd ready[] = {{take_listener(child, process), POLLIN, 0},
+				 {process, POLLIN, 0}};
 
-	need(ready[1].fd >= 0, "pidfd_open");
 	while (!(ready[0].revents & POLLHUP)) {
 		if (poll(ready, 2, -1) < 0)
 			continue;
 		if (ready[0].revents & POLLIN)
-			answer(listener, fault);
+			answer(ready[0].fd, fault);
 		if (ready[1].revents) {
 			waitpid(child, &status, 0);
 			ready[1].fd = -1;
@@ -229,21 +204,15 @@ static char **behind_environment(char **arguments)
 static int run(struct fault *fault, char **environment)
 {
 	char **program = behind_environment(environment);
-	int pair[2], fd;
-	pid_t child;
+	pid_t child = fork();
 
-	need(!socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair), "socketpair");
-	child = fork();
 	need(child >= 0, "fork");
 	if (!child) {
-		fd = filter(fault->kind);
-		need(fd >= 0, "seccomp");
-		pass(pair[1], fd);
+		await_listener(fault->kind);
 		execve(program[0], program, environment);
 		_exit(127);
 	}
-	close(pair[1]);
-	return serve(child, take(pair[0]), fault);
+	return serve(child, fault);
 }
 
 static const struct kind *find(const char *name)

@@ -102,13 +102,6 @@ oversize_threshold:1,dss:primary,hpa:true,background_thread:true \
 	[ "${lines[1]}" -gt $((lines[0] * 2)) ]
 }
 
-@test "memory freed as small blocks is reused for large ones, and vice versa" {
-	run -0 --separate-stderr preloaded "$programs/rounds" phases
-	echo "in use ${lines[0]}, heap ${lines[1]}"
-	[ "${lines[0]}" -gt $((64 << 20)) ]
-	[ "${lines[1]}" -lt $((lines[0] * 3 / 2)) ]
-}
-
 # imported FILE…: what they need of others.
 imported() {
 	nm --undefined-only "$@" | sed -nE 's/^.* U ([A-Za-z0-9_]+)(@.*)?$/\1/p' | sort -u

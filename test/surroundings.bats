@@ -39,46 +39,10 @@ points='accept aio_suspend clock_nanosleep close connect creat fcntl fdatasync f
 	done
 }
 
-# bats test_tags=slow
-@test "a thread that is to be cancelled ends where it says, not in malloc" {
-	built cancelled <<- 'END'
-		#include <pthread.h>
-		#include <stdio.h>
-		#include <stdlib.h>
-		#include <string.h>
-		static volatile int reached;
-		static void *work(void *unused)
-		{
-			void *p[64];
-			pthread_cancel(pthread_self());
-			for (size_t n = 1; n < 200 << 20; n = n * 3 / 2 + 1) {
-				for (int i = 0; i < 16; i++)
-					memset(p[i] = malloc(n), 1, n < 1 << 20 ? n : 1 << 20);
-				for (int i = 0; i < 16; i += 2)
-					p[i] = realloc(p[i], n + n / 3);
-				for (int i = 0; i < 16; i++)
-					free(p[i]);
-				free(calloc(1, n));
-			}
-			reached = 1;
-			pthread_testcancel();
-			return unused;
-		}
-		int main(void)
-		{
-			pthread_t thread;
-			void *result;
-			pthread_create(&thread, 0, work, 0);
-			pthread_join(thread, &result);
-			free(malloc(40 << 20));
-			puts(reached && result == PTHREAD_CANCELED ? "ended" : "cancelled within");
-			return 0;
-		}
-	END
-	run -0 preloaded timeout $((60 * ${TIMEOUT_SCALE:-1})) ./cancelled
-	[ "$output" = ended ]
-	run -0 preloaded PINALLOC_SAMPLE=64K PINALLOC_REPORT=$PWD/report timeout $((60 * ${TIMEOUT_SCALE:-1})) ./cancelled
-	[ "$output" = ended ]
+@test "a thread that is to be cancelled is not cancelled in malloc" {
+	run -0 preloaded timeout $((60 * ${TIMEOUT_SCALE:-1})) "$programs/churn" $((64 << 20)) cancelled
+	run -0 preloaded PINALLOC_SAMPLE=64K PINALLOC_REPORT=$PWD/report timeout $((60 * ${TIMEOUT_SCALE:-1})) \
+		"$programs/churn" $((64 << 20)) cancelled
 }
 
 # handlers WHAT: builds a library that begins before ours, as one that the program is linked with does. Its

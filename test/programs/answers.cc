@@ -265,31 +265,21 @@ void answer_new()
 
 void answer_mallopt()
 {
-	static const struct {
-		const char *name;
-		int parameter;
-	} parameters[] = {{"M_NLBLKS", M_NLBLKS},
-			  {"M_GRAIN", M_GRAIN},
-			  {"M_KEEP", M_KEEP},
-			  {"M_TRIM_THRESHOLD", M_TRIM_THRESHOLD},
-			  {"M_TOP_PAD", M_TOP_PAD},
-			  {"M_MMAP_THRESHOLD", M_MMAP_THRESHOLD},
-			  {"M_MMAP_MAX", M_MMAP_MAX},
-			  {"M_CHECK_ACTION", M_CHECK_ACTION},
-			  {"M_PERTURB", M_PERTURB},
-			  {"M_ARENA_TEST", M_ARENA_TEST},
-			  {"M_ARENA_MAX", M_ARENA_MAX},
-			  {"0", 0},
-			  {"-9", -9},
-			  {"-100", -100},
-			  {"4711", 4711}};
+	static const int parameters[] = {M_NLBLKS,    M_GRAIN,
+					 M_KEEP,      M_TRIM_THRESHOLD,
+					 M_TOP_PAD,   M_MMAP_THRESHOLD,
+					 M_MMAP_MAX,  M_CHECK_ACTION,
+					 M_PERTURB,   M_ARENA_TEST,
+					 M_ARENA_MAX, 0,
+					 -9,	      -100,
+					 4711};
 	static const int values[] = {0,		1,   2,	       8,	 159,
 				     160,	161, 1 << 20,  32 << 20, (32 << 20) + 1,
 				     INT32_MAX, -1,  INT32_MIN};
 
-	for (const auto &[name, parameter] : parameters)
+	for (auto parameter : parameters)
 		for (auto value : values)
-			std::printf("mallopt(%s, %d) = %d\n", name, value,
+			std::printf("mallopt(%d, %d) = %d\n", parameter, value,
 				    mallopt(parameter, value));
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * churn LARGEST: allocates and frees with every function of the family, 16 bytes to LARGEST, in
- * this thread and in threads that end, and checks contents. Prints "address size" of every
- * block it ever had. Exit status 1: contents were wrong.
+ * churn LARGEST [cancelled]: allocates and frees with every function of the family, 16 bytes to
+ * LARGEST, in this thread and in threads that end, and checks contents. Prints "address size"
+ * of every block it ever had. These threads are to be cancelled, if wanted, and end by
+ * themselves. Exit status 1: contents were wrong; 2: a thread was cancelled.
  */
 #include "test/beside.h"
 
@@ -20,6 +21,8 @@ static struct {
 	size_t size;
 } blocks[1 << 16];
 static unsigned n_blocks;
+static bool are_cancelled;
+static size_t most_of_thread = MIB;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void wrong(const char *what, size_t size)
@@ -113,12 +116,14 @@ static void churn(size_t largest)
 }
 
 /* Ends with a thread cache full of blocks, half of them another thread's arena's. */
-static void *thread(void *unused)
+static void *thread(void *number)
 {
 	static void *left[SMALL];
 	void *mine[SMALL];
 
-	churn(MIB);
+	if (are_cancelled)
+		pthread_cancel(pthread_self());
+	churn(most_of_thread);
 	for (size_t i = 0; i < SMALL; i++)
 		mine[i] = hold(malloc(16 + i), 16 + i);
 	for (size_t i = 0; i < SMALL; i++) {
@@ -128,14 +133,22 @@ static void *thread(void *unused)
 		pthread_mutex_unlock(&lock);
 		free(swap);
 	}
-	return unused;
+	return number;
 }
 
 int main(int argc, char **argv)
 {
-	churn(argc > 1 ? strtoul(argv[1], NULL, 0) : MIB);
+	size_t largest = argc > 1 ? strtoul(argv[1], NULL, 0) : MIB;
+
+	are_cancelled = argc > 2;
+	if (are_cancelled)
+		most_of_thread = largest;
+	else
+		churn(largest);
 	for (int round = 0; round < 2; round++)
-		in_threads(THREADS, thread);
+		/* Each returns its number. */
+		if (in_threads(THREADS, thread) != THREADS * (THREADS + 1) / 2)
+			return 2;
 	malloc_trim(0);
 	for (unsigned i = 0; i < n_blocks; i++)
 		printf("%#lx %zu\n", (unsigned long)blocks[i].start, blocks[i].size);

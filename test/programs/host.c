@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * host LIBRARY HOW: a C program, without libstdc++, that loads a C++ library with RTLD_LOCAL
- * and calls its attempt(HOW).
+ * host LIBRARY: a C program, without libstdc++, that loads a C++ library with RTLD_LOCAL and
+ * calls its attempt().
  */
 #include <config.h>
 
@@ -10,14 +10,14 @@
 
 int main(int argc, char **argv)
 {
-	void *library = argc == 3 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
-	const char *(*attempt)(const char *how);
+	void *library = argc == 2 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
+	const char *(*attempt)(void);
 
 	if (dlsym(RTLD_DEFAULT, "_ZSt17__throw_bad_allocv"))
 		return 2; /* libstdc++ was not to be there */
-	attempt = library ? (const char *(*)(const char *))dlsym(library, "attempt") : NULL;
+	attempt = library ? (const char *(*)(void))dlsym(library, "attempt") : NULL;
 	if (!attempt)
 		return 3;
-	puts(attempt(argv[2]));
+	puts(attempt());
 	return 0;
 }

@@ -3,8 +3,6 @@
  * rounds [leak]: 50 times the same mix of blocks, 16 bytes to 4 MiB, 48 MiB or so
  * at a time, freed in another order than allocated. Prints mallinfo2().arena after
  * round 5 and after round 50. With `leak`, a tenth of the blocks is kept.
- * rounds phases: 64 MiB of blocks of up to 1 KiB and of blocks of 8 to 64 KiB, by
- * turns. Prints the most that was in use at a time, and mallinfo2().arena.
  */
 #include <config.h>
 
@@ -51,44 +49,10 @@ static void round_of_blocks(int leak)
 	free_in_disorder(blocks, leak ? BLOCKS * 9 / 10 : BLOCKS);
 }
 
-/* Returns what was in use. */
-static size_t phase(uint32_t least, uint32_t most)
-{
-	static void *blocks[1 << 18];
-	size_t sum = 0, in_use;
-	int n = 0;
-
-	while (sum < (size_t)64 << 20) {
-		size_t size = least + next(most - least);
-
-		blocks[n++] = malloc(size);
-		sum += size;
-	}
-	in_use = mallinfo2().uordblks;
-	free_in_disorder(blocks, n);
-	return in_use;
-}
-
-static void phases(void)
-{
-	size_t most = 0;
-
-	for (int i = 0; i < 10; i++) {
-		size_t in_use = i % 2 ? phase(8192, 65536) : phase(16, 1024);
-
-		most = in_use > most ? in_use : most;
-	}
-	printf("%zu\n%zu\n", most, mallinfo2().arena);
-}
-
 int main(int argc, char **argv)
 {
 	int leak = argc > 1 && !strcmp(argv[1], "leak");
 
-	if (argc > 1 && !strcmp(argv[1], "phases")) {
-		phases();
-		return 0;
-	}
 	for (int round = 1; round <= ROUNDS; round++) {
 		round_of_blocks(leak);
 		if (round == 5 || round == ROUNDS)
