@@ -169,51 +169,38 @@ script() {
 # bats test_tags=thorough
 @test "Java with sockets, direct buffers, threads and a child process works as without the library" {
 	script Main.java <<- 'END'
+		import java.io.*;
 		import java.net.*;
 		import java.nio.ByteBuffer;
 		import java.nio.channels.*;
-		import java.util.concurrent.Callable;
 		import java.util.stream.*;
 		import java.util.zip.CRC32;
 
 		class Main {
-			static long sum(SocketChannel channel) throws Exception {
-				ByteBuffer buffer = ByteBuffer.allocateDirect(1 << 16);
-				CRC32 crc = new CRC32();
-				while (channel.read(buffer) >= 0) {
-					crc.update(buffer.flip());
-					buffer.clear();
+			static void write(ServerSocketChannel server, int n) {
+				try (SocketChannel out = SocketChannel.open(server.getLocalAddress())) {
+					ByteBuffer data = ByteBuffer.allocateDirect(n * 100000);
+					while (data.hasRemaining()) data.put((byte) (data.position() * n));
+					for (data.flip(); data.hasRemaining();) out.write(data);
+				} catch (IOException e) {
+					throw new UncheckedIOException(e);
 				}
-				return crc.getValue();
-			}
-
-			static <T> T unchecked(Callable<T> call) {
-				try {
-					return call.call();
-				} catch (Exception e) {
-					throw new RuntimeException(e);
-				}
-			}
-
-			static long write(SocketChannel channel, int n) throws Exception {
-				ByteBuffer data = ByteBuffer.allocateDirect(n * 100000);
-				while (data.hasRemaining()) data.put((byte) (data.position() * n));
-				data.flip();
-				while (data.hasRemaining()) channel.write(data);
-				channel.shutdownOutput();
-				return n;
 			}
 
 			static String talk(int n) {
-				return unchecked(() -> {
-					ServerSocketChannel server = ServerSocketChannel.open().bind(new InetSocketAddress("127.0.0.1", 0));
-					SocketChannel out = SocketChannel.open(server.getLocalAddress()), in = server.accept();
-					new Thread(() -> unchecked(() -> write(out, n))).start();
-					return n + " " + sum(in);
-				});
+				try (ServerSocketChannel server = ServerSocketChannel.open().bind(new InetSocketAddress("127.0.0.1", 0))) {
+					new Thread(() -> write(server, n)).start();
+					SocketChannel in = server.accept();
+					ByteBuffer buffer = ByteBuffer.allocateDirect(1 << 16);
+					CRC32 crc = new CRC32();
+					for (; in.read(buffer) >= 0; buffer.clear()) crc.update(buffer.flip());
+					return n + " " + crc.getValue();
+				} catch (IOException e) {
+					throw new UncheckedIOException(e);
+				}
 			}
 
-			public static void main(String[] args) throws Exception {
+			public static void main(String[] args) throws IOException {
 				System.out.println(IntStream.rangeClosed(1, 40).parallel().mapToObj(Main::talk)
 					.collect(Collectors.joining("\n")));
 				System.out.print(new String(new ProcessBuilder("echo", "a child").start().getInputStream().readAllBytes()));
@@ -238,11 +225,12 @@ script() {
 			"net"
 			"os/exec"
 			"strings"
+			"sync"
 			"unsafe"
 		)
 
-		func echo(listener net.Listener, n int) {
-			for ; n > 0; n-- {
+		func echo(listener net.Listener) {
+			for {
 				connection, _ := listener.Accept()
 				go func() {
 					line, _ := bufio.NewReader(connection).ReadString('\n')
@@ -266,17 +254,17 @@ script() {
 
 		func main() {
 			listener, _ := net.Listen("tcp", "127.0.0.1:0")
-			go echo(listener, 50)
-			answers := make(chan string)
+			go echo(listener)
 			sums := make([]string, 50)
+			var all sync.WaitGroup
 			for i := range sums {
-				go func(n int) { answers <- fmt.Sprint(n, " ", ask(listener.Addr().String(), n)) }(i)
+				all.Add(1)
+				go func(n int) {
+					sums[n] = fmt.Sprint(n, " ", ask(listener.Addr().String(), n))
+					all.Done()
+				}(i)
 			}
-			for range sums {
-				n, answer := 0, <-answers
-				fmt.Sscan(answer, &n)
-				sums[n] = answer
-			}
+			all.Wait()
 			child, _ := exec.Command("echo", "a child").Output()
 			fmt.Print(strings.Join(sums, ""), string(child))
 		}

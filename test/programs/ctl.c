@@ -107,8 +107,10 @@ static void make_arenas(unsigned n)
 	printf("%ld\n", resident_kib() - before);
 }
 
-static void damaged(const char *what)
+static void must_be(const char *p, char value, const char *what)
 {
+	if (*p == value && !memcmp(p, p + 1, BLOCK - 1))
+		return;
 	fprintf(stderr, "ctl: %s\n", what);
 	exit(1);
 }
@@ -116,7 +118,7 @@ static void damaged(const char *what)
 int main(int argc, char **argv)
 {
 	mallocx_fn *mallocx = (mallocx_fn *)dlsym(RTLD_DEFAULT, "mallocx");
-	char *kept, *zeroes;
+	char *kept;
 
 	mallctl = (mallctl_fn *)dlsym(RTLD_DEFAULT, "mallctl");
 	if (argc < 2 || !mallctl || !mallocx)
@@ -134,12 +136,7 @@ int main(int argc, char **argv)
 		purge(0);
 		destroy(mallocx);
 	}
-	for (size_t i = 0; i < BLOCK; i++)
-		if (kept[i] != 0x7e)
-			damaged("a block that was held has changed");
-	zeroes = calloc(1, BLOCK);
-	for (size_t i = 0; i < BLOCK; i++)
-		if (zeroes[i])
-			damaged("calloc without zeroes");
+	must_be(kept, 0x7e, "a block that was held has changed");
+	must_be(calloc(1, BLOCK), 0, "calloc without zeroes");
 	return 0;
 }
