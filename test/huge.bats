@@ -56,8 +56,8 @@ value() {
 		held PINALLOC_HUGEPAGE=$way 1024 1024
 		[ "$(value mappings)" -le $((few + more)) ]
 		held PINALLOC_HUGEPAGE=$way 1024 1024 8
-		# Seven stacks, each with a guard page.
-		[ "$(value mappings)" -le $((few + more + 14)) ]
+		# Eight stacks, each with a guard page.
+		[ "$(value mappings)" -le $((few + more + 16)) ]
 	done
 }
 

@@ -43,29 +43,6 @@ static void *free_all(void *unused)
 	return unused;
 }
 
-/* jemalloc's statistics have all of them. */
-static void by_jemalloc(void)
-{
-	uint64_t before = 0, after = 0;
-	bool small = true, large = true;
-	size_t size = sizeof before;
-
-	mallctl("thread.allocated", &before, &size, NULL, 0);
-	for (size_t n = 1; n <= PIN_SMALL_MOST; n += 1 + n / 9)
-		small &= pin_kind_of(blocks[n % MANY] = malloc(n)) == PIN_KIND_SMALL;
-	mallctl("thread.allocated", &after, &size, NULL, 0);
-	ok(small && after > before, "jemalloc has all blocks up to 14 KiB: %zu bytes",
-	   (size_t)(after - before));
-	for (size_t n = 1; n <= PIN_SMALL_MOST; n += 1 + n / 9)
-		free(blocks[n % MANY]);
-	for (size_t n = PIN_SMALL_MOST + 1; n < PIN_MIB; n *= 2) {
-		blocks[0] = malloc(n);
-		large &= pin_is_large(blocks[0]);
-		free(blocks[0]);
-	}
-	ok(large, "and none that is larger");
-}
-
 #define RING 256
 
 /* Each size at each alignment, zeroed, among others of the class that it should have. */
@@ -235,7 +212,6 @@ int main(void)
 	/* The C library keeps something of the first thread. */
 	on_thread(free_all, NULL);
 	aligned();
-	by_jemalloc();
 	handed_on();
 	brief();
 	peak();

@@ -32,7 +32,7 @@ static void sizes(void)
 		char *p = malloc(n);
 
 		whole &= malloc_usable_size(p) == PIN_ALIGN_UP(n, PIN_UNIT) &&
-			 !((uintptr_t)p % PIN_UNIT);
+			 !((uintptr_t)p % PIN_UNIT) && pin_is_large(p);
 		counted &= pin_live_now() == before + malloc_usable_size(p);
 		free(p);
 		counted &= pin_live_now() == before;

@@ -3,6 +3,7 @@
 #include <config.h>
 
 #include "allocator/os.h"
+#include "test/beside.h"
 #include "test/tap.h"
 
 #include <fcntl.h>
@@ -10,8 +11,6 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define LIMIT (4 * PIN_MIB)
 
@@ -31,54 +30,48 @@ static bool become_root_of_nothing(bool without_proc)
 	return write(fd, map, n) == (ssize_t)n && (!without_proc || !chroot("/boot"));
 }
 
-/* What an unprivileged user may not, and what fails for any. */
-static void limits(void)
+/* For a user without privileges. */
+static bool memlock_is_limited(void)
 {
-	struct rlimit few = {LIMIT, LIMIT}, none = {PIN_PAGE, PIN_PAGE};
-	char *p = pin_os_map_file(memfd_create("empty", 0), PIN_PAGE);
-	int status = 0;
-	pid_t child = fork();
+	const struct rlimit few = {LIMIT, LIMIT};
 
-	if (!child) {
-		if (!setrlimit(RLIMIT_MEMLOCK, &few) && (geteuid() || !seteuid(1)) &&
-		    pin_os_memlock_limit() != LIMIT)
-			_exit(1);
-		_exit(setrlimit(RLIMIT_AS, &none) || pin_os_address_space_left() ? 2 : 0);
-	}
-	waitpid(child, &status, 0);
-	ok(status >> 8 != 1, "without the capability RLIMIT_MEMLOCK holds");
-	ok(status >> 8 != 2, "there are no addresses where more are used than may be");
-	ok(pin_os_populate(p, PIN_PAGE) == -ENOMEM,
-	   "a page that would end the program is no memory");
+	return setrlimit(RLIMIT_MEMLOCK, &few) || (!geteuid() && seteuid(1)) ||
+	       pin_os_memlock_limit() == LIMIT;
 }
 
-enum { RIGHT, WRONG, UNTRIED };
-
-static int limit_in_namespace(bool without_proc)
+static bool has_no_addresses(void)
 {
-	struct rlimit limit = {LIMIT, LIMIT};
-	int status = -1;
-	pid_t child = fork();
+	const struct rlimit none = {PIN_PAGE, PIN_PAGE};
 
-	if (!child) {
-		if (setrlimit(RLIMIT_MEMLOCK, &limit) || !become_root_of_nothing(without_proc))
-			_exit(UNTRIED);
-		_exit(pin_os_memlock_limit() == LIMIT ? RIGHT : WRONG);
-	}
-	waitpid(child, &status, 0);
-	return status >> 8;
+	return !setrlimit(RLIMIT_AS, &none) && !pin_os_address_space_left();
+}
+
+static bool without_proc;
+
+static bool is_limited_in_namespace(void)
+{
+	const struct rlimit few = {LIMIT, LIMIT};
+
+	if (!setrlimit(RLIMIT_MEMLOCK, &few) && become_root_of_nothing(without_proc))
+		return pin_os_memlock_limit() == LIMIT;
+	printf("# there are no such namespaces here\n");
+	fflush(stdout);
+	return true;
 }
 
 int main(void)
 {
-	for (int without_proc = 0; without_proc < 2; without_proc++) {
-		int result = limit_in_namespace(without_proc);
-
-		ok(result == RIGHT || result == UNTRIED,
-		   "a capability in a user namespace does not lift RLIMIT_MEMLOCK%s%s",
-		   without_proc ? ", without /proc" : "",
-		   result == UNTRIED ? " (there are no such namespaces here)" : "");
+	for (int i = 0; i < 2; i++) {
+		without_proc = i;
+		ok(in_child(is_limited_in_namespace),
+		   "a capability in a user namespace does not lift RLIMIT_MEMLOCK%s",
+		   without_proc ? ", without /proc" : "");
 	}
-	limits();
+	ok(in_child(memlock_is_limited), "without the capability RLIMIT_MEMLOCK holds");
+	ok(in_child(has_no_addresses),
+	   "there are no addresses where more are used than may be");
+	ok(pin_os_populate(pin_os_map_file(memfd_create("empty", 0), PIN_PAGE), PIN_PAGE) ==
+		   -ENOMEM,
+	   "a page that would end the program is no memory");
 	return done_testing();
 }

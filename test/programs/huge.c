@@ -5,8 +5,8 @@
  * how many MiB of those with blocks are transparent huge pages, and hugetlb pages. Exit status
  * 1: a word is not what was written.
  */
-#include <pthread.h>
-#include <stdbool.h>
+#include "test/beside.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,18 +17,15 @@
 
 static size_t wanted, stride;
 
-struct holder {
-	pthread_t thread;
+static struct holder {
 	char *blocks[BLOCKS];
 	size_t sizes[BLOCKS];
 	size_t n;
-};
+} holders[THREADS];
 
-static struct holder holders[THREADS];
-
-static void *hold(void *argument)
+static void *hold(void *number)
 {
-	struct holder *holder = argument;
+	struct holder *holder = &holders[(size_t)number - 1];
 
 	for (size_t held = 0; held < wanted && holder->n < BLOCKS; holder->n++) {
 		size_t size = (1 + holder->n * 5 % 8) * MIB;
@@ -93,12 +90,10 @@ int main(int argc, char **argv)
 		return 2;
 	wanted = strtoul(argv[1], NULL, 0) * MIB / n_threads;
 	stride = strtoul(argv[2], NULL, 0) << 10;
-	for (size_t i = 1; i < n_threads; i++)
-		if (pthread_create(&holders[i].thread, NULL, hold, &holders[i]))
-			return 2;
-	hold(&holders[0]);
-	for (size_t i = 1; i < n_threads; i++)
-		pthread_join(holders[i].thread, NULL);
+	if (n_threads > 1)
+		in_threads((unsigned)n_threads, hold);
+	else
+		hold((void *)1);
 	for (size_t i = 0; i < n_threads; i++)
 		check(&holders[i]);
 	describe();

@@ -115,32 +115,28 @@ static void hold_and_drop(const char *way, size_t n)
 		exit(2);
 }
 
-struct job {
-	const char *way;
-	size_t n;
-};
+static const char *way;
+static size_t n_bytes;
 
-static void *in_thread(void *arg)
+static void *in_thread(void *unused)
 {
-	struct job *job = arg;
-
-	hold_and_drop(job->way, job->n);
-	return NULL;
+	hold_and_drop(way, n_bytes);
+	return unused;
 }
 
 int main(int argc, char **argv)
 {
-	struct job job = {argc > 2 ? argv[1] : "",
-			  argc > 2 ? strtoul(argv[2], NULL, 0) * MIB : 0};
 	pthread_t thread;
 
-	if (!strncmp(job.way, "thread-", 7)) {
-		job.way += 7;
-		if (pthread_create(&thread, NULL, in_thread, &job))
+	way = argc > 2 ? argv[1] : "";
+	n_bytes = argc > 2 ? strtoul(argv[2], NULL, 0) * MIB : 0;
+	if (!strncmp(way, "thread-", 7)) {
+		way += 7;
+		if (pthread_create(&thread, NULL, in_thread, NULL))
 			return 1;
 		pthread_join(thread, NULL);
 	} else {
-		hold_and_drop(job.way, job.n);
+		hold_and_drop(way, n_bytes);
 	}
 	for (int i = 0; i < 100; i++)
 		free(malloc(MIB));
