@@ -80,25 +80,22 @@ slowed() {
 	one_line 'the heap can grow to .*'
 }
 
-# exhausted OPTION VALUE N: all memory but N MiB is in use when threads begin.
+# exhausted OPTION VALUE N…: all memory but N MiB is in use when threads begin.
 exhausted() {
-	run -0 --separate-stderr limited "$1" "$2" "$programs/exhaust" threads "$3"
-	[ "$output" = "all had memory" ]
-	[ "$1" = -d ] || one_line 'the heap can grow to [0-9.]+ MiB at most: .*ulimit -v.*'
+	local n
+	for n in "${@:3}"; do
+		run -0 --separate-stderr limited "$1" "$2" "$programs/exhaust" threads "$n"
+		[ "$output" = "all had memory" ]
+		[ "$1" = -d ] || one_line 'the heap can grow to [0-9.]+ MiB at most: .*ulimit -v.*'
+	done
 }
 
 @test "threads that begin when memory is short get NULL, and free; jemalloc is not asked; later they have memory" {
 	rows exhausted <<- 'END'
 		-v 100000 0
 		-v 300000 0
-		-v 1000000 0
-		-v 1000000 1
-		-v 1000000 4
-		-v 1000000 20
-		-d 300000 0
-		-d 300000 1
-		-d 300000 4
-		-d 300000 20
+		-v 1000000 0 1 4 20
+		-d 300000 0 1 4 20
 	END
 }
 

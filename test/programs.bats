@@ -143,8 +143,7 @@ script() {
 			for (let i = 0; i < 3000; i++) buffers.push(Buffer.alloc(i * workerData, i & 255));
 			parentPort.postMessage(sum(Buffer.concat(buffers)));
 		} else {
-			const sums = [];
-			const server = net.createServer(socket => {
+			const sums = [], server = net.createServer(socket => {
 				const parts = [];
 				socket.on('data', part => parts.push(part));
 				socket.on('end', () => socket.end(sum(Buffer.concat(parts))));

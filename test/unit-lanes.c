@@ -350,6 +350,12 @@ static void *in_slots(void *number)
 	return NULL;
 }
 
+static void empty_slots(void)
+{
+	for (unsigned i = 0; i < PIN_ARRAY_SIZE(slots); i++)
+		exchange(&slots[i], (struct run){0, 0});
+}
+
 static void run_threads(unsigned n)
 {
 	pthread_barrier_init(&go, NULL, n);
@@ -363,12 +369,10 @@ static void with_threads(const char *name, uint32_t least, uint32_t range, bool 
 	job.least = least;
 	job.range = range;
 	job.is_shared = is_shared;
-	for (unsigned i = 0; i < PIN_ARRAY_SIZE(slots); i++)
-		exchange(&slots[i], (struct run){0, 0});
+	empty_slots();
 	lost = bytes_out();
 	run_threads(THREADS);
-	for (unsigned i = 0; i < PIN_ARRAY_SIZE(slots); i++)
-		exchange(&slots[i], (struct run){0, 0});
+	empty_slots();
 	ok(!n_wrong && !n_refused, "%s: no page is taken twice (%u), none refused (%u)", name,
 	   n_wrong, n_refused);
 	ok(bytes_out() == lost, "and nothing is lost");

@@ -64,33 +64,28 @@ static void environment(void)
 	ok(!strcmp(pin_options.programs, "*"), "an unset option has its default");
 }
 
+#define SETS(name, text, holds) \
+	ok(!pin_options_set(name, text) && (holds), "%s=%s is accepted", name, text)
+#define REFUSES(name, text, error) \
+	ok(pin_options_set(name, text) == -(error), "%s=%s is not", name, text)
+
 static void one_by_one(void)
 {
-	ok(!pin_options_set("PINALLOC_MAX_PINNED", "3M") &&
-		   pin_options.max_pinned == 3 * PIN_MIB,
-	   "pin_options_set() sets an option");
-	ok(pin_options_set("PINALLOC_MAX_PINNED", "lots") == -EINVAL &&
-		   pin_options.max_pinned == 3 * PIN_MIB,
-	   "an invalid text changes nothing");
-	ok(!pin_options_set("PINALLOC_HUGEPAGE", "off") && pin_options.huge == PIN_HUGE_OFF &&
-		   !pin_options_set("PINALLOC_HUGEPAGE", "system") &&
-		   pin_options.huge == PIN_HUGE_SYSTEM &&
-		   !pin_options_set("PINALLOC_HUGEPAGE", "thp") &&
-		   pin_options.huge == PIN_HUGE_THP &&
-		   pin_options_set("PINALLOC_HUGEPAGE", "madvise") == -EINVAL &&
-		   pin_options_set("PINALLOC_HUGEPAGE", "thp,off") == -EINVAL,
-	   "all words of a list are accepted, and no others");
-	ok(pin_options_set("PINALLOC_MAX_PINNED", "4095") == -EINVAL &&
-		   pin_options.max_pinned == 3 * PIN_MIB &&
-		   pin_options_set("PINALLOC_PREALLOC", "1") == -EINVAL,
-	   "less than a page is not a size of memory");
-	ok(!pin_options_set("PINALLOC_MAX_PINNED", "4K") && pin_options.max_pinned == 4096 &&
-		   !pin_options_set("PINALLOC_MAX_PINNED", "0") && !pin_options.max_pinned &&
-		   !pin_options_set("PINALLOC_SAMPLE", "1") && pin_options.sample == 1,
-	   "a page is, none is, and a distance may be short");
-	ok(pin_options_set("PINALLOC_MAX", "3M") == -ENOENT, "an unknown name is an error");
-	ok(!pin_options_set("PINALLOC_PROGRAMS", "off") && !strcmp(pin_options.programs, "off"),
-	   "a program may have the name off");
+	SETS("PINALLOC_MAX_PINNED", "3M", pin_options.max_pinned == 3 * PIN_MIB);
+	REFUSES("PINALLOC_MAX_PINNED", "lots", EINVAL);
+	REFUSES("PINALLOC_MAX_PINNED", "4095", EINVAL);
+	REFUSES("PINALLOC_PREALLOC", "1", EINVAL);
+	ok(pin_options.max_pinned == 3 * PIN_MIB, "an invalid text changes nothing");
+	SETS("PINALLOC_MAX_PINNED", "4K", pin_options.max_pinned == 4096);
+	SETS("PINALLOC_MAX_PINNED", "0", !pin_options.max_pinned);
+	SETS("PINALLOC_SAMPLE", "1", pin_options.sample == 1);
+	SETS("PINALLOC_HUGEPAGE", "off", pin_options.huge == PIN_HUGE_OFF);
+	SETS("PINALLOC_HUGEPAGE", "system", pin_options.huge == PIN_HUGE_SYSTEM);
+	SETS("PINALLOC_HUGEPAGE", "thp", pin_options.huge == PIN_HUGE_THP);
+	REFUSES("PINALLOC_HUGEPAGE", "madvise", EINVAL);
+	REFUSES("PINALLOC_HUGEPAGE", "thp,off", EINVAL);
+	REFUSES("PINALLOC_MAX", "3M", ENOENT);
+	SETS("PINALLOC_PROGRAMS", "off", !strcmp(pin_options.programs, "off"));
 }
 
 static void ranks(void)

@@ -11,6 +11,7 @@
 #include "regpool/keys.h"
 #include "regpool/entries.h"
 #include "regpool/state.h"
+#include "test/beside.h"
 #include "test/fake-kernel.h"
 #include "test/spans.h"
 #include "test/steps.h"
@@ -22,8 +23,6 @@
 #undef pthread_rwlock_rdlock
 
 #include <errno.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define FEW  16u
 #define STEP (64 * PIN_CELL) /* by which the heap grows */
@@ -213,12 +212,24 @@ static bool is_alike(size_t few, size_t many)
 	return few && 2 * many <= 3 * few + 2 * FEW;
 }
 
-static bool looks_are_alike(const struct pattern *pattern)
-{
-	size_t most = n_cells * PIN_CELL / 2 / pattern->apart;
-	unsigned n = MANY < most ? MANY : (unsigned)most;
-	struct looks a = looks_beside(pattern, 100), b = looks_beside(pattern, n);
+static const struct pattern *pattern;
+static unsigned n_lanes; /* the last one of these is the thread's */
 
+/* In a process of its own, where no entry was ever used. */
+static bool looks_are_alike(void)
+{
+	size_t most;
+	struct looks a, b;
+	unsigned n;
+
+	fclose(stdout);
+	make_heap();
+	while (pin_lanes() < n_lanes)
+		pin_lane_assign();
+	most = n_cells * PIN_CELL / 2 / pattern->apart;
+	n = MANY < most ? MANY : (unsigned)most;
+	a = looks_beside(pattern, 100);
+	b = looks_beside(pattern, n);
 	fprintf(stderr,
 		"# beside 100 and %u: a miss looks at %zu and %zu, with one in use that is "
 		"not found at %zu and %zu, one that evicts at %zu and %zu; steps to register "
@@ -232,31 +243,16 @@ static bool looks_are_alike(const struct pattern *pattern)
 	       b.ending <= 2 * a.ending;
 }
 
-/* In a process of its own, where no entry was ever used, and by a thread of the last lane. */
-static void looks_alike(const struct pattern *pattern, unsigned lanes)
-{
-	int status = 1;
-	pid_t child = fork();
-
-	if (!child) {
-		fclose(stdout);
-		make_heap();
-		while (pin_lanes() < lanes)
-			pin_lane_assign();
-		_exit(!looks_are_alike(pattern));
-	}
-	waitpid(child, &status, 0);
-	ok(!status, "%s, %u lanes: a request looks at as many beside few as beside many",
-	   pattern->name, lanes);
-}
-
 int main(void)
 {
 	ok(lazy_pool(), "initialised");
 	fake_kernel.keeps_memory = true;
-	for (size_t i = 0; i < PIN_ARRAY_SIZE(patterns); i++) {
-		looks_alike(&patterns[i], 1);
-		looks_alike(&patterns[i], PIN_LANES);
+	for (unsigned i = 0; i < 2 * PIN_ARRAY_SIZE(patterns); i++) {
+		pattern = &patterns[i / 2];
+		n_lanes = i % 2 ? PIN_LANES : 1;
+		ok(in_child(looks_are_alike),
+		   "%s, %u lanes: a request looks at as many beside few as beside many",
+		   pattern->name, n_lanes);
 	}
 	make_heap();
 	look_up_all();

@@ -25,10 +25,8 @@ typedef void *mallocx_fn(size_t size, int flags);
 
 static mallctl_fn *mallctl;
 
-static void control(const char *name)
+static void must_succeed(const char *name, int error)
 {
-	int error = mallctl(name, NULL, NULL, NULL, 0);
-
 	if (!error)
 		return;
 	fprintf(stderr, "ctl: %s: %s\n", name, strerror(error));
@@ -40,19 +38,15 @@ static void control_arena(unsigned arena, const char *verb)
 	char name[64];
 
 	snprintf(name, sizeof name, "arena.%u.%s", arena, verb);
-	control(name);
+	must_succeed(name, mallctl(name, NULL, NULL, NULL, 0));
 }
 
 static unsigned figure(const char *name)
 {
 	unsigned value = 0;
 	size_t size = sizeof value;
-	int error = mallctl(name, &value, &size, NULL, 0);
 
-	if (error) {
-		fprintf(stderr, "ctl: %s: %s\n", name, strerror(error));
-		exit(2);
-	}
+	must_succeed(name, mallctl(name, &value, &size, NULL, 0));
 	return value;
 }
 
