@@ -546,11 +546,6 @@ static unsigned growing(void)
 	return n_steps / (n - first);
 }
 
-static void *nothing(void *unused)
-{
-	return unused;
-}
-
 int main(void)
 {
 	bool is_long = getenv("TEST_ALL") && *getenv("TEST_ALL");
@@ -558,7 +553,7 @@ int main(void)
 
 	pin_options_init();
 	ok(!pin_reserve_init() && !pin_pages_init(), "there are addresses");
-	in_threads(1, nothing); /* or it would have one lane */
+	run_threads(1); /* or it would have one lane */
 	pin_run_give(take_pages(1000), 1000);
 	n = interleave_all(false);
 	ok(!n_wrong && !n_refused, "two threads, interrupted at each step: %u of %u wrong",

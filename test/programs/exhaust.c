@@ -13,15 +13,13 @@
  * 4: jemalloc answers a thread that it does not know; 5: free changed errno; 6: the child
  * failed.
  */
+#include "test/beside.h"
+
 #include <errno.h>
 #include <malloc.h>
-#include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define MIB	((size_t)1 << 20)
 #define MOST	2000
@@ -168,16 +166,10 @@ static void *begin(void *number)
 	return NULL;
 }
 
-static void fork_one(void)
+static bool use_in_child(void)
 {
-	int status;
-	pid_t pid = fork();
-
-	if (!pid) {
-		use_some();
-		_exit(0);
-	}
-	must(pid > 0 && waitpid(pid, &status, 0) == pid && !status, 6);
+	use_some();
+	return true;
 }
 
 static void start_threads(pthread_t *threads)
@@ -207,7 +199,7 @@ static void exhaust_for_threads(void)
 		rest = take(size, rest, (n_rest = 0, &n_rest));
 	large = give(large, n_freed);
 	pthread_barrier_wait(&turn);
-	fork_one();
+	must(in_child(use_in_child), 6);
 	for (int i = 0; i < 3; i++)
 		pthread_barrier_wait(&turn);
 	give(large, n_large);
