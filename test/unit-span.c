@@ -115,6 +115,7 @@ static void tables(void)
 	ok(!pin_os_commit(above, PIN_MIB) && !above[0] && !above[PIN_MIB - 1],
 	   "they can be committed and are zero");
 	ok(elsewhere && !pin_reserve_contains(elsewhere) &&
+		   pin_os_is_mapped(elsewhere + most - PIN_PAGE, PIN_PAGE) &&
 		   (elsewhere + most <= above || elsewhere > next),
 	   "a range larger than those left comes from elsewhere");
 }

@@ -39,7 +39,7 @@ __attribute__((weak)) void malloc_stats_print(void (*write)(void *arg, const cha
 static void must(bool holds, int status)
 {
 	if (!holds)
-		_exit(status);
+		exit(status);
 }
 
 /* Puts as many blocks as there are before a list, which runs through them. */

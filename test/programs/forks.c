@@ -35,7 +35,7 @@ static void churn(unsigned seed, int rounds)
 		if (!*slot)
 			_exit(3);
 		memset(*slot, 1, 16);
-		if (work_locked)
+		if (work_locked && i / 65536 % 8 == 0)
 			work_locked();
 	}
 	for (int i = 0; i < SLOTS; i++)
