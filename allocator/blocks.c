@@ -199,8 +199,7 @@ size_t pin_resized_in_place(void *p, size_t n_bytes, size_t extra, bool zero)
 
 	if (!pin_is_large(p))
 		return has;
-	if (most < n_bytes || !resized_large(p, most, false, zero))
-		if (n_bytes > has)
-			resized_large(p, n_bytes, false, zero);
+	if ((most < n_bytes || !resized_large(p, most, false, zero)) && n_bytes > has)
+		resized_large(p, n_bytes, false, zero);
 	return pin_large_usable(p);
 }

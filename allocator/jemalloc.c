@@ -243,6 +243,20 @@ void __wrap_je_arena_cache_bin_fill_small(void *tsdn, void *arena, void *bin, vo
 
 /* --- threads that begin ------------------------------------------------------------- */
 
+int pin_jemalloc_make_key(pthread_key_t *made, void (*end)(void *tsd))
+{
+	PIN_WRITTEN_FIRST static pthread_key_t key = UINT32_MAX; /* none */
+	int error = key == UINT32_MAX ? pthread_key_create(&key, end) : 0;
+
+	*made = key;
+	return error;
+}
+
+static __attribute__((constructor(101))) void make_key_first(void)
+{
+	pin_jemalloc_make_key(&(pthread_key_t){0}, je_tsd_cleanup);
+}
+
 /* False if there is no memory. */
 static bool fill_spare(void)
 {

@@ -17,7 +17,7 @@
 #include "allocator/base.h"
 #include "allocator/mutex.h"
 
-#include <sched.h>
+#include <pthread.h>
 #include <sys/types.h>
 
 #pragma GCC visibility push(hidden)
@@ -59,6 +59,15 @@ int pin_je_mallctlbymib(const size_t *mib, size_t length, void *old, size_t *old
 			void *value, size_t size);
 void pin_je_malloc_stats_print(void (*write)(void *arg, const char *text), void *arg,
 			       const char *options);
+
+/*
+ * What jemalloc calls instead of pthread_key_create(3). A constructor makes that key before, as
+ * behind the 32nd, which may be the program's, pthread_setspecific() keeps values in a block
+ * that it allocates: if a thread's first block is that of a key of the program's, glibc (2.36)
+ * forgets what jemalloc sets meanwhile.
+ */
+int pin_jemalloc_make_key(pthread_key_t *made, void (*end)(void *tsd));
+void je_tsd_cleanup(void *tsd);
 
 /*
  * Has jemalloc make what it needs for the calling thread. False if there is no memory for it:

@@ -186,7 +186,7 @@ static void given_back(void)
  */
 #define KEYS 40
 
-static __attribute__((constructor)) void make_keys(void)
+static __attribute__((constructor(101))) void make_keys(void)
 {
 	pthread_key_t unused;
 

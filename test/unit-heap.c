@@ -346,7 +346,7 @@ static void late(void *round)
 		pthread_setspecific(keys[n % 2], (char *)round + 2);
 }
 
-static __attribute__((constructor)) void make_first_key(void)
+static __attribute__((constructor(101))) void make_first_key(void)
 {
 	pthread_key_create(&keys[0], late);
 }

@@ -2,6 +2,7 @@
 /*
  * Waves of threads that each allocate small blocks, wait until all have, give them back
  * and end: how large the heap is with the blocks of the first wave in use, and after waves.
+ * The program has so many keys that a thread's first block is pthread_setspecific()'s.
  * Built with -fno-builtin: the compiler must not know what malloc does.
  *   usage: scale-threads THREADS WAVES [KEEP]   prints "WHAT FIGURE" lines; KEEP is how
  *          many blocks a thread does not give back, so that it leaks
@@ -16,9 +17,11 @@
 #define SIZES	     8
 #define EACH	     (100 * KIB)
 #define EARLY	     5 /* the wave after which the heap has what it needs */
+#define KEYS	     40
 
 static pthread_barrier_t all_hold, seen;
 static size_t keep;
+static pthread_key_t keys[KEYS];
 
 /* Sizes from 32 bytes to 2 KiB, EACH bytes together; the list runs through the blocks. */
 static void **fill(void)
@@ -41,8 +44,10 @@ static void **fill(void)
 
 static void *thread(void *unused)
 {
-	void **list = fill();
+	void **list;
 
+	need(!pthread_setspecific(keys[KEYS - 1], keys));
+	list = fill();
 	pthread_barrier_wait(&all_hold);
 	pthread_barrier_wait(&seen);
 	for (size_t n = 0; list; n++) {
@@ -81,6 +86,8 @@ int main(int argc, char **argv)
 {
 	unsigned n_threads, waves;
 
+	for (size_t i = 0; i < KEYS; i++)
+		need(!pthread_key_create(&keys[i], NULL));
 	need(argc > 2 && pinalloc_stats);
 	n_threads = (unsigned)strtoul(argv[1], NULL, 10);
 	waves = (unsigned)strtoul(argv[2], NULL, 10);
