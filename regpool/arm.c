@@ -41,13 +41,13 @@ static bool ensure_table(struct pin_table *table, size_t element_size, size_t n)
 
 static bool make_tables(struct pin_access_set *set)
 {
-	size_t n = pin_reserve.size >> PIN_GRANULE_SHIFT;
+	size_t n = pin_reserve.size >> PIN_GRANULE_SHIFT, n_pages = pin_reserve.size / PIN_PAGE;
+	size_t most = n_pages < PIN_MOST_ENTRIES ? n_pages : PIN_MOST_ENTRIES;
 
-	return ensure_table(&set->regions, sizeof(struct pin_region), PIN_MOST_ENTRIES) &&
-	       ensure_table(&set->entries, sizeof(struct pin_entry), PIN_MOST_ENTRIES) &&
-	       ensure_table(&set->users, sizeof(pin_users),
-			    PIN_MOST_ENTRIES / PIN_USERS_ENTRIES) &&
-	       ensure_table(&set->in_part, sizeof(uint32_t), pin_reserve.size / PIN_PAGE) &&
+	return ensure_table(&set->regions, sizeof(struct pin_region), most) &&
+	       ensure_table(&set->entries, sizeof(struct pin_entry), most) &&
+	       ensure_table(&set->users, sizeof(pin_users), most / PIN_USERS_ENTRIES) &&
+	       ensure_table(&set->in_part, sizeof(uint32_t), n_pages) &&
 	       ensure_table(&set->covering, sizeof(uint32_t), n) && pin_entries_init(set);
 }
 

@@ -32,13 +32,13 @@ static uint64_t head_after(uint64_t head, uint32_t first)
 	return ((head & ~(COUNT_UNIT - 1)) + COUNT_UNIT) | first;
 }
 
-/* Smaller where address space is limited. */
+/* Where address space is limited, the tables of domains, and the program, need the rest. */
 static void init_proxies(void)
 {
-	size_t n = MOST_PROXIES;
+	size_t most = pin_os_address_space_left() / 16 / sizeof(struct pin_proxy);
 
-	while (n > 1 && pin_table_init(&proxies, sizeof(struct pin_proxy), n))
-		n /= 2;
+	pin_table_init(&proxies, sizeof(struct pin_proxy),
+		       most < MOST_PROXIES ? most : MOST_PROXIES);
 }
 
 static struct pin_proxy *proxy_at(uint32_t i)

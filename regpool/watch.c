@@ -222,7 +222,7 @@ static void *run_reader(void *arg)
 static void warn_unwatchable(int error)
 {
 	const char *what = error == EAGAIN ? "a thread cannot be started" : "userfaultfd";
-	const char *cure = error == EAGAIN   ? "raise ulimit -u or pids.max"
+	const char *cure = error == EAGAIN   ? "raise ulimit -u, -v or pids.max"
 			   : error == EINVAL ? "use a newer kernel"
 					     : "allow the system call";
 

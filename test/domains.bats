@@ -39,3 +39,10 @@ fine() {
 @test "an imported domain is libibverbs' own, and the domain it was imported from keeps its keys" {
 	fine imported 2 2
 }
+
+@test "where address space is limited, the tables for an adapter leave room for the program" {
+	run -0 --separate-stderr adapted LD_PRELOAD="$library" \
+		bash -c 'ulimit -v 1048576 && "$@"' - "$programs/rdma-script" "${script[answer]}"
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	[[ $stderr == *'the heap can grow to '*' at most: '* ]]
+}
