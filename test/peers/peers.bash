@@ -3,7 +3,8 @@
 #   packages=(…)  what it needs of Debian
 #   limit=SECONDS for one test; 60
 #   at_once=N     how many run at a time; 1
-#   in_vm=yes     that it needs a virtual machine
+#   in_vm=yes     that it runs in a virtual machine: it has, in place of try, one_test TEST, which prints
+#                 "part outcome" for each part of the test, by way of over_ucx()
 #   prepare       gets and builds it, in $work
 #   tests         prints the names of its tests, of which those are left out that
 #                 test/peers/known says "skip" of
@@ -11,8 +12,6 @@
 #                 or without; its status is the outcome, unless there is
 #   outcomes TEST STATUS LOG, which prints "part outcome" for each part of the test; it is
 #                 called in the same directory.
-# One that cannot run test by test has, in place of try,
-#   measure TEST…  which prints "part outcome" for all of them.
 
 # --- getting it ---
 
@@ -62,20 +61,23 @@ quietly() {
 
 # --- running it ---
 
-# in_guest SECONDS FUNCTION ARGUMENT…: calls the function in a virtual machine, with the functions
-# in $helpers, under() and $how, within so many seconds. What it writes to /ctl is in $work/ctl.
+# in_guest TEST…: calls one_test for each of them in a virtual machine, which has the functions in $helpers, under()
+# and $how, too. What it writes to /ctl are the logs.
 in_guest() {
-	local seconds=$1
-	shift
 	rm -rf "$work/ctl" && mkdir -p "$work/ctl"
 	{
 		declare -p how library work limit
-		declare -f under outcome_of "$1" $helpers
+		declare -f under over_ucx outcome_of one_test $helpers
 		echo 'export HOME=/tmp'
-		printf '%q ' "$@"
+		printf 'for test in'
+		printf ' %q' "$@"
+		echo '; do one_test "$test" >> /ctl/outcomes; done'
 	} > "$work/ctl/script"
-	nice -n 5 "$top/test/lab/vm" --smp 1 --timeout "$seconds" --dir "$work/ctl" -- bash /ctl/script \
+	nice -n 5 "$top/test/lab/vm" --smp 1 --timeout 14400 --dir "$work/ctl" -- bash /ctl/script \
 		> "$work/logs/$how-machine" 2>&1 || { tail "$work/logs/$how-machine" >&2 && return 1; }
+	cat "$work/ctl/outcomes"
+	rm -rf "$work/logs/$how"
+	cp -r "$work/ctl" "$work/logs/$how"
 }
 
 # over_ucx MPI N PROGRAM…: a job of N ranks whose messages all use the device. UCX gets a tenth of
@@ -86,7 +88,7 @@ over_ucx() {
 	local -a line=(UCX_RC_VERBS_SEG_SIZE=2k UCX_RC_VERBS_TX_BUFS_GROW=128 UCX_RC_VERBS_RX_QUEUE_LEN=512
 		UCX_UD_VERBS_TX_BUFS_GROW=128 UCX_UD_VERBS_RX_QUEUE_LEN=512 UCX_UD_VERBS_TIMEOUT=10m)
 	shift 2
-	under "${line[@]}" "mpirun.$mpi" -n "$n" "$@"
+	under "${line[@]}" timeout -k 5 "$limit" "mpirun.$mpi" -n "$n" "$@"
 }
 
 # under COMMAND…: runs it with the library, and with an adapter, too, if $how says so.
@@ -155,7 +157,7 @@ compare() {
 	shift
 	: > "$result"
 	for how in without "${ways[@]}"; do
-		measure "$@" | tr -s ' ' | sort -u -k1,1 > "$result.$how" ||
+		$measure "$@" | tr -s ' ' | sort -u -k1,1 > "$result.$how" ||
 			die "$name did not come to its end ($how); see $work/logs"
 		[ "$how" = without ] || join -a1 -a2 -e none -o 0,1.2,2.2 "$result.without" "$result.$how" |
 			sed "s/\$/ $how/" >> "$result"
@@ -250,7 +252,7 @@ judge() {
 
 # run_suite NAME
 run_suite() {
-	local selected way status=0
+	local selected way status=0 measure=measure
 
 	name=$1
 	work=$store/$name
@@ -263,7 +265,7 @@ run_suite() {
 	mapfile -t selected < <(tests | unskipped)
 	[ ${#selected[@]} -gt 0 ] || die "$name has no such test"
 	# A machine has an adapter of its own.
-	[ -z "$in_vm" ] || ways=(with)
+	[ -z "$in_vm" ] || ways=(with) measure=in_guest
 	compare "$work/result" "${selected[@]}"
 	again "$work/result"
 	for way in "${ways[@]}"; do
