@@ -68,10 +68,7 @@ in_guest() {
 	{
 		declare -p how library work limit
 		declare -f under over_ucx outcome_of one_test $helpers
-		echo 'export HOME=/tmp'
-		printf 'for test in'
-		printf ' %q' "$@"
-		echo '; do one_test "$test" >> /ctl/outcomes; done'
+		echo "export HOME=/tmp; for test in ${*@Q}; do one_test \"\$test\" >> /ctl/outcomes; done"
 	} > "$work/ctl/script"
 	nice -n 5 "$top/test/lab/vm" --smp 1 --timeout 14400 --dir "$work/ctl" -- bash /ctl/script \
 		> "$work/logs/$how-machine" 2>&1 || { tail "$work/logs/$how-machine" >&2 && return 1; }
