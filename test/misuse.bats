@@ -27,6 +27,7 @@ names() {
 	case $function in
 	delete* | free_sized | globfree) name=free ;;
 	realloc*) name=realloc ;;
+	sdallocx*) name=sdallocx ;;
 	*) name=$function ;;
 	esac
 	module=$(realpath "$programs")/misuse
@@ -104,6 +105,7 @@ inside() { # OFFSET SIZE
 
 @test "a wrong size is reported by the functions that take one" {
 	names 'wrong size, of a block of 3211264 bytes and not 48' block sdallocx
+	names 'wrong size, of a block of 3211264 bytes and not 6422528' block sdallocx-more
 }
 
 @test "a child reports its own misuse, and its parent continues" {

@@ -180,6 +180,22 @@ static void given_back(void)
 	free(p);
 }
 
+/* What a large block gets in place, it had before, and has written. */
+static void in_place(void)
+{
+	char *p = memset(mallocx(8 * PIN_MIB, 0), 1, 8 * PIN_MIB);
+
+	ok(xallocx(p, 4 * PIN_MIB, 0, 0) == 4 * PIN_MIB &&
+		   xallocx(p, 8 * PIN_MIB, 0, 0x40) == 8 * PIN_MIB && p[4 * PIN_MIB - 1] == 1 &&
+		   !p[4 * PIN_MIB] &&
+		   !memcmp(p + 4 * PIN_MIB, p + 4 * PIN_MIB + 1, 4 * PIN_MIB - 1),
+	   "xallocx() zeroes what a large block gets, and no more");
+	ok(xallocx(p, 4 * PIN_MIB, 0, 0) == 4 * PIN_MIB &&
+		   xallocx(p, 8 * PIN_MIB, SIZE_MAX - 6 * PIN_MIB, 0) == 8 * PIN_MIB,
+	   "if what is asked in all is no size, it takes the least");
+	free(p);
+}
+
 /*
  * So many keys before all others, that the C library allocates 512 bytes for each thread that
  * uses a later one: while what jemalloc has for that thread is not whole.
@@ -216,6 +232,7 @@ int main(void)
 	brief();
 	peak();
 	given_back();
+	in_place();
 	many_keys();
 	return done_testing();
 }
