@@ -9,7 +9,7 @@ load lab
 
 setup_file() {
 	build_mpi peaks -g
-	build_mpi patterns
+	build_mpi rounds
 	boot peaks killed
 	results=$BATS_FILE_TMPDIR/pair
 	pair_options=(--mem 3G --timeout 1000)
@@ -55,7 +55,7 @@ patterns() {
 
 	mkdir "/ctl/$1"
 	ranks "$2" 4 UCX_RNDV_THRESH=4k "${no_ucx_cache[@]}" LD_PRELOAD="$library" PINALLOC_REPORT="$to/$1/%r.json" \
-		"${on_both[@]}" "$BATS_FILE_TMPDIR/patterns.$2" "${@:3}"
+		"${on_both[@]}" "$BATS_FILE_TMPDIR/rounds.$2" patterns "${@:3}"
 	attempt "$1" "${command[@]}"
 }
 

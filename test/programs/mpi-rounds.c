@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two ranks send each other messages in rounds, and check every word that arrives.
+ * Communication as real codes have it, in rounds; every word that arrives is checked. Between
+ * two ranks:
  *
  *     mpi-rounds exchange ROUNDS [MOST_BYTES]   large messages in turn, one in each round, in
  *                                               buffers allocated for it
@@ -13,68 +14,137 @@
  * Prints "rounds N wrong W", at the end. With the library each rank prints, after the rounds
  * that a game takes to settle and at the end, how many memory regions requests have waited for,
  * and how many were served; of arrays the larger peak of resident memory is printed, in KiB.
+ *
+ *     mpi-rounds patterns STEPS PATTERN…
+ *
+ * By any even number of ranks, from buffers that are allocated anew in each step. Each pattern
+ * runs twice for the given number of steps; rank 0 prints a line for each: how many words were
+ * wrong in all ranks, and, with the library, for how many registrations requests waited in the
+ * second half, how many were passed through, and how many were served.
  */
+#include "preload/pinalloc.h"
+
 #include <mpi.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include "preload/pinalloc.h"
 #include "wrong.h"
 
-#define MIB   ((size_t)1 << 20)
-#define SIZES 10
-#define PAIRS 2
+#define KIB		((size_t)1 << 10)
+#define MIB		((size_t)1 << 20)
+#define WORDS(n_bytes)	((n_bytes) / sizeof(uint64_t))
+#define SIZES		10
+#define PAIRS		2
+#define N_REQUESTS	1000
+#define N_THREADS	3
+#define N_HALO		4
+#define LARGEST_HALO	(512 * KIB)
+#define LARGEST_TO_EACH (256 * KIB)
+#define WINDOW		(256 * KIB)
+#define N_RESULTS	4
 
-static int rank;
+static int rank, n_ranks;
+static const char *running; /* the game, or pattern */
 
 /* --- arrays of words ---------------------------------------------------------------------- */
 
 struct array {
-	uint64_t *words, seed;
+	uint64_t *words, seed; /* of the message that is, or shall be, in it */
 	size_t n;
 };
 
-static struct array allocate(size_t n)
+static struct array allocate(size_t n, uint64_t seed)
 {
-	struct array array = {malloc(n * sizeof(uint64_t)), 0, n};
+	struct array array = {malloc(n * sizeof(uint64_t)), seed, n};
 
-	if (!array.words) {
-		fprintf(stderr, "rank %d: out of memory\n", rank);
+	if (!array.words)
 		MPI_Abort(MPI_COMM_WORLD, 1);
-	}
 	wrong_use("a heap block", array.words, n * sizeof(uint64_t));
 	return array;
 }
 
-static void fill(struct array *array, uint64_t seed)
+static void fill(const struct array *array)
 {
-	array->seed = seed;
 	for (size_t i = 0; i < array->n; i++)
-		array->words[i] = wrong_word(seed, i);
+		array->words[i] = wrong_word(array->seed, i);
 }
 
-/* How many words are not as filled, by this rank or, before it was sent, by the other. */
-static unsigned long count_wrong(const struct array *array)
+static struct array filled(size_t n, uint64_t seed)
+{
+	struct array array = allocate(n, seed);
+
+	fill(&array);
+	return array;
+}
+
+static long counted(const struct wrong *wrong, const uint64_t *words)
+{
+	char who[64];
+
+	snprintf(who, sizeof who, "mpi-rounds: %s, rank %d", running, rank);
+	if (wrong->count)
+		wrong_say(who, wrong,
+			  wrong_use("a heap block", words, wrong->n_words * sizeof *words),
+			  8 * wrong->first);
+	return (long)wrong->count;
+}
+
+/* How many words are not as filled, by this rank or, before it was sent, by another. */
+static long count_wrong(const struct array *array)
 {
 	struct wrong wrong;
 
-	if (wrong_find(&wrong, array->words, array->n * sizeof(uint64_t), array->seed))
-		wrong_say(rank ? "mpi-rounds: rank 1" : "mpi-rounds: rank 0", &wrong,
-			  wrong_use("a heap block", array->words, array->n * sizeof(uint64_t)),
-			  8 * wrong.first);
-	return wrong.count;
+	wrong_find(&wrong, array->words, array->n * sizeof(uint64_t), array->seed);
+	return counted(&wrong, array->words);
 }
 
-static unsigned long release(struct array *array)
+static long release(struct array *array)
 {
-	unsigned long wrong = array->words ? count_wrong(array) : 0;
+	long wrong = array->words ? count_wrong(array) : 0;
 
 	free(array->words);
 	return wrong;
+}
+
+/* The number of what `from` sends in a step; different streams of it differ. */
+static uint64_t seed_of(int from, unsigned step, int stream)
+{
+	return (uint64_t)from << 32 | (uint64_t)step << 16 | (uint64_t)stream;
+}
+
+/* --- a message to a neighbour, and one from the opposite one ------------------------------ */
+
+static int neighbour(int distance)
+{
+	return (rank + n_ranks + distance) % n_ranks;
+}
+
+struct message {
+	struct array in, out;
+	MPI_Request requests[2];
+};
+
+static void start(struct message *it, size_t n, int to, unsigned step, int stream)
+{
+	it->out = filled(n, seed_of(rank, step, stream));
+	it->in = allocate(n, seed_of(neighbour(-to), step, stream));
+	MPI_Irecv(it->in.words, (int)n, MPI_UINT64_T, neighbour(-to), stream, MPI_COMM_WORLD,
+		  &it->requests[0]);
+	MPI_Isend(it->out.words, (int)n, MPI_UINT64_T, neighbour(to), stream, MPI_COMM_WORLD,
+		  &it->requests[1]);
+}
+
+static long finish(struct message *it)
+{
+	MPI_Waitall(2, it->requests, MPI_STATUSES_IGNORE);
+	return release(&it->in) + release(&it->out);
 }
 
 /* Pseudo-random numbers, the same in both ranks. */
@@ -100,17 +170,16 @@ static void limit_size(char **options)
  * Four sizes from 1 MiB to 16 MiB, in turn; odd, so that they are no size classes. What
  * receives has no pages before.
  */
-static unsigned long exchange(unsigned round)
+static long exchange(unsigned round)
 {
 	static const size_t words[] = {131 * 1000, 2096 * 1000, 290 * 1000, 733 * 1000};
 	size_t n = words[round % 4] * 8 > most ? most / 8 : words[round % 4];
-	struct array array = allocate(n);
+	struct array array = allocate(n, round);
 
 	if ((int)(round % 2) == rank) {
-		fill(&array, round);
+		fill(&array);
 		MPI_Send(array.words, (int)n, MPI_UINT64_T, !rank, 0, MPI_COMM_WORLD);
 	} else {
-		array.seed = round;
 		MPI_Recv(array.words, (int)n, MPI_UINT64_T, !rank, 0, MPI_COMM_WORLD,
 			 MPI_STATUS_IGNORE);
 	}
@@ -134,46 +203,27 @@ static void draw_sizes(char **options)
 	(void)options;
 }
 
-static void send_both_ways(struct array *out, struct array *in, uint64_t seed)
-{
-	MPI_Request requests[2 * PAIRS];
-
-	for (int i = 0; i < PAIRS; i++) {
-		fill(&out[i], seed + 2 * (uint64_t)i + (uint64_t)rank);
-		fill(&in[i], ~seed);
-		in[i].seed = seed + 2 * (uint64_t)i + (uint64_t)!rank;
-		MPI_Irecv(in[i].words, (int)in[i].n, MPI_UINT64_T, !rank, i, MPI_COMM_WORLD,
-			  &requests[i]);
-	}
-	for (int i = 0; i < PAIRS; i++)
-		MPI_Isend(out[i].words, (int)out[i].n, MPI_UINT64_T, !rank, i, MPI_COMM_WORLD,
-			  &requests[PAIRS + i]);
-	MPI_Waitall(2 * PAIRS, requests, MPI_STATUSES_IGNORE);
-}
-
 /*
  * Alternately larger and smaller, freed in an order that differs from round to round. Another
  * one of the two received is kept for the next round, and checked again before it is freed.
  */
-static unsigned long arrays(unsigned round)
+static long arrays(unsigned round)
 {
 	static struct array kept;
-	struct array out[PAIRS], in[PAIRS];
-	unsigned long wrong = 0;
+	struct message messages[PAIRS];
+	long wrong = 0;
 	size_t odd = round % 2;
 
-	for (size_t i = 0; i < PAIRS; i++) {
-		size_t n = sizes[(PAIRS * round + i + round / 5 % 2) % SIZES];
-
-		out[i] = allocate(n);
-		in[i] = allocate(n);
-	}
-	send_both_ways(out, in, (uint64_t)round * 2 * PAIRS);
-	wrong += release(&out[odd]);
-	wrong += release(&in[!odd]);
+	for (size_t i = 0; i < PAIRS; i++)
+		start(&messages[i], sizes[(PAIRS * round + i + round / 5 % 2) % SIZES], 1,
+		      round, (int)i);
+	for (size_t i = 0; i < PAIRS; i++)
+		MPI_Waitall(2, messages[i].requests, MPI_STATUSES_IGNORE);
+	wrong += release(&messages[odd].out);
+	wrong += release(&messages[!odd].in);
 	wrong += release(&kept);
-	wrong += release(&out[!odd]);
-	kept = in[odd];
+	wrong += release(&messages[!odd].out);
+	kept = messages[odd].in;
 	return wrong + count_wrong(&kept);
 }
 
@@ -192,12 +242,12 @@ static void make_heap(char **options)
 	n_blocks = heap_mib * 1024 / block_kib;
 	blocks = malloc(n_blocks * sizeof *blocks);
 	for (size_t i = 0; i < n_blocks; i++) {
-		blocks[i] = allocate(block_kib * 1024 / sizeof(uint64_t));
+		blocks[i] = allocate(WORDS(block_kib * KIB), 0);
 		memset(blocks[i].words, 1, block_kib * 1024);
 	}
 }
 
-static unsigned long spread(unsigned round)
+static long spread(unsigned round)
 {
 	size_t words = blocks->n, n = words / 4 + draw(words * 3 / 4 + 1);
 	size_t pick = draw(n_blocks);
@@ -205,34 +255,231 @@ static unsigned long spread(unsigned round)
 		     in = blocks[(pick + 1 + draw(n_blocks - 1)) % n_blocks];
 
 	out.n = in.n = n;
-	fill(&out, 2 * round + (unsigned)rank);
+	out.seed = 2 * round + (unsigned)rank;
+	fill(&out);
 	in.seed = 2 * round + !rank;
 	MPI_Sendrecv(out.words, (int)n, MPI_UINT64_T, !rank, 0, in.words, (int)n, MPI_UINT64_T,
 		     !rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 	return count_wrong(&in);
 }
 
-/* --- rounds ------------------------------------------------------------------------------- */
+/* --- patterns: each returns how many words of a step were wrong ------------------------- */
+
+/* Both neighbours, two fields each, of sizes that change from step to step. */
+static long halo(unsigned step)
+{
+	struct message messages[N_HALO];
+	long wrong = 0;
+
+	for (int i = 0; i < N_HALO; i++)
+		start(&messages[i], WORDS(LARGEST_HALO >> step % 4), i % 2 ? 1 : -1, step, i);
+	for (int i = 0; i < N_HALO; i++)
+		wrong += finish(&messages[i]);
+	return wrong;
+}
+
+/* Everybody sends everybody messages that grow, up to a size and from the smallest again. */
+static long alltoall(unsigned step)
+{
+	size_t n = WORDS(LARGEST_TO_EACH >> 2 * (3 - step % 4));
+	struct array in = allocate(n * (size_t)n_ranks, 0), out = allocate(in.n, 0);
+	long wrong = 0;
+
+	for (int i = 0; i < n_ranks; i++)
+		fill(&(struct array){out.words + n * (size_t)i, seed_of(rank, step, i), n});
+	MPI_Alltoall(out.words, (int)n, MPI_UINT64_T, in.words, (int)n, MPI_UINT64_T,
+		     MPI_COMM_WORLD);
+	for (int i = 0; i < n_ranks; i++)
+		wrong += count_wrong(
+			&(struct array){in.words + n * (size_t)i, seed_of(i, step, rank), n});
+	free(in.words);
+	free(out.words);
+	return wrong;
+}
+
+/* A window of three parts: one that the neighbour puts into, one that it reads, and one in
+ * which all ranks add up. */
+static long window(unsigned step)
+{
+	size_t n = WORDS(WINDOW);
+	struct array mine = filled(n, seed_of(rank, step, 1));
+	struct array got = allocate(n, seed_of(neighbour(1), step, 2));
+	uint64_t *base = allocate(3 * n, 0).words;
+	struct array put = {base, seed_of(neighbour(-1), step, 1), n};
+	struct wrong wrong_sums = {.n_words = n};
+	long wrong = 0;
+	MPI_Win win;
+
+	fill(&(struct array){base + n, seed_of(rank, step, 2), n});
+	memset(base + 2 * n, 0, n * sizeof *base);
+	MPI_Win_create(base, (MPI_Aint)(3 * n * sizeof *base), sizeof *base, MPI_INFO_NULL,
+		       MPI_COMM_WORLD, &win);
+	MPI_Win_fence(0, win);
+	MPI_Put(mine.words, (int)n, MPI_UINT64_T, neighbour(1), 0, (int)n, MPI_UINT64_T, win);
+	MPI_Get(got.words, (int)n, MPI_UINT64_T, neighbour(1), (MPI_Aint)n, (int)n,
+		MPI_UINT64_T, win);
+	for (int i = 0; i < n_ranks; i++)
+		MPI_Accumulate(mine.words, (int)n, MPI_UINT64_T, i, (MPI_Aint)(2 * n), (int)n,
+			       MPI_UINT64_T, MPI_SUM, win);
+	MPI_Win_fence(0, win);
+	wrong += count_wrong(&put);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t sum = 0;
+
+		for (int from = 0; from < n_ranks; from++)
+			sum += wrong_word(seed_of(from, step, 1), i);
+		wrong_expect(&wrong_sums, i, sum, base[2 * n + i]);
+	}
+	wrong += counted(&wrong_sums, base + 2 * n);
+	MPI_Win_free(&win);
+	free(base);
+	return wrong + release(&mine) + release(&got);
+}
+
+/* A thousand requests in each direction at a time, from 512 bytes to 16 KiB. */
+static long requests(unsigned step)
+{
+	static struct message messages[N_REQUESTS];
+	long wrong = 0;
+
+	for (int i = 0; i < N_REQUESTS; i++)
+		start(&messages[i], WORDS(512u << i % 6), 1, step, i);
+	for (int i = 0; i < N_REQUESTS; i++)
+		wrong += finish(&messages[i]);
+	return wrong;
+}
+
+/* Counts as one wrong word if the helper failed. */
+static long run_helpers(void)
+{
+	pid_t child = fork();
+	int status = 0;
+
+	if (!child) {
+		execl("/bin/true", "true", (char *)NULL);
+		_exit(1);
+	}
+	waitpid(child, &status, 0);
+	return child < 0 || status || system("exit 0") != 0;
+}
+
+/* Helpers are started while messages are under way, in both directions. */
+static long forks(unsigned step)
+{
+	struct message message;
+	long wrong;
+
+	start(&message, WORDS(LARGEST_HALO), 1, step, 0);
+	wrong = run_helpers();
+	return wrong + finish(&message);
+}
+
+/* Rows and columns of the ranks: a sum in one, a broadcast in the other. */
+static long split(unsigned step)
+{
+	size_t n = WORDS(LARGEST_HALO);
+	struct array mine = filled(n, seed_of(rank, step, 0));
+	uint64_t *sum = allocate(n, 0).words;
+	struct wrong wrong_sums = {.n_words = n};
+	MPI_Comm row, column;
+	long wrong;
+
+	MPI_Comm_split(MPI_COMM_WORLD, rank / 2, rank, &row);
+	MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &column);
+	MPI_Allreduce(mine.words, sum, (int)n, MPI_UINT64_T, MPI_SUM, row);
+	for (size_t i = 0; i < n; i++)
+		wrong_expect(&wrong_sums, i,
+			     wrong_word(seed_of(rank & ~1, step, 0), i) +
+				     wrong_word(seed_of(rank | 1, step, 0), i),
+			     sum[i]);
+	wrong = counted(&wrong_sums, sum);
+	MPI_Bcast(mine.words, (int)n, MPI_UINT64_T, 0, column);
+	mine.seed = seed_of(rank % 2, step, 0);
+	MPI_Comm_free(&row);
+	MPI_Comm_free(&column);
+	free(sum);
+	return wrong + release(&mine);
+}
+
+static unsigned talked; /* the step of all threads */
+
+static void *talk(void *number)
+{
+	int i = (int)(uintptr_t)number;
+	struct message message;
+
+	start(&message, WORDS(LARGEST_HALO >> i), 1, talked, i);
+	return (void *)finish(&message);
+}
+
+/* All threads of a rank send and receive at the same time. */
+static long threads(unsigned step)
+{
+	pthread_t talkers[N_THREADS];
+	long wrong = 0;
+	void *result;
+
+	talked = step;
+	for (uintptr_t i = 0; i < N_THREADS; i++)
+		if (pthread_create(&talkers[i], NULL, talk, (void *)i))
+			MPI_Abort(MPI_COMM_WORLD, 1);
+	for (int i = 0; i < N_THREADS; i++) {
+		pthread_join(talkers[i], &result);
+		wrong += (long)result;
+	}
+	return wrong;
+}
+
+/* --- running them ------------------------------------------------------------------------- */
 
 static const struct game {
 	const char *name;
-	void (*begin)(char **options);
-	unsigned long (*play)(unsigned round); /* how many words were wrong */
-	unsigned settles;		       /* after so many rounds */
+	long (*play)(unsigned round);  /* how many words were wrong */
+	void (*begin)(char **options); /* NULL: it is a pattern */
+	unsigned settles;	       /* after so many rounds */
 	bool shows_memory;
-} games[] = {{"exchange", limit_size, exchange, 6},
-	     {"arrays", draw_sizes, arrays, 60, true},
-	     {"spread", make_heap, spread, UINT32_MAX},
-	     {NULL}};
+} games[] = {{"exchange", exchange, limit_size, 6},
+	     {"arrays", arrays, draw_sizes, 60, true},
+	     {"spread", spread, make_heap, UINT32_MAX},
+	     {"halo", halo},
+	     {"alltoall", alltoall},
+	     {"window", window},
+	     {"requests", requests},
+	     {"forks", forks},
+	     {"split", split},
+	     {"threads", threads}};
+
+static const struct game *find(const char *name)
+{
+	for (size_t i = 0; i < sizeof games / sizeof *games; i++)
+		if (!strcmp(running = name, games[i].name))
+			return &games[i];
+	fprintf(stderr, "mpi-rounds: nothing is called %s\n", name);
+	exit(2);
+}
+
+/*
+ * So far: registrations that a request waited for, requests passed through, served. False, and
+ * zeros, without the library.
+ */
+static bool registrations(long counts[3])
+{
+	struct pinalloc_stats stats = {0};
+	bool are_known = pinalloc_stats && pinalloc_stats(&stats, sizeof stats) == sizeof stats;
+
+	counts[0] = (long)(stats.mr_created - stats.mr_ahead);
+	counts[1] = (long)stats.passed_through;
+	counts[2] = (long)stats.served;
+	return are_known;
+}
 
 static void show_registrations(unsigned rounds)
 {
-	struct pinalloc_stats stats;
+	long counts[3];
 
-	if (!pinalloc_stats || pinalloc_stats(&stats, sizeof stats) != sizeof stats)
-		return;
-	printf("rank %d rounds %u created %lu served %lu\n", rank, rounds,
-	       stats.mr_created - stats.mr_ahead, stats.served);
+	if (registrations(counts))
+		printf("rank %d rounds %u created %ld served %ld\n", rank, rounds, counts[0],
+		       counts[2]);
 	fflush(stdout);
 }
 
@@ -247,32 +494,71 @@ static void show_memory(void)
 		printf("resident %ld\n", larger);
 }
 
-int main(int argc, char **argv)
+static long play(const struct game *game, unsigned rounds, char **options)
 {
-	const struct game *game = games;
-	unsigned long wrong = 0, all = 0;
-	unsigned rounds, round;
+	long wrong = 0, all = 0;
 
-	while (game->name && (argc < 3 || strcmp(game->name, argv[1]) != 0))
-		game++;
-	if (!game->name)
-		return 2;
-	rounds = (unsigned)atoi(argv[2]);
-	MPI_Init(NULL, NULL);
-	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-	game->begin(argv + 3);
-	for (round = 0; round < rounds; round++) {
+	game->begin(options);
+	for (unsigned round = 0; round < rounds; round++) {
 		if (round == game->settles)
 			show_registrations(round);
 		wrong += game->play(round);
 	}
 	if (rounds > game->settles)
-		show_registrations(round);
+		show_registrations(rounds);
 	if (game->shows_memory)
 		show_memory();
-	MPI_Allreduce(&wrong, &all, 1, MPI_UNSIGNED_LONG, MPI_SUM, MPI_COMM_WORLD);
+	MPI_Allreduce(&wrong, &all, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
 	if (!rank)
-		printf("rounds %u wrong %lu\n", rounds, all);
+		printf("rounds %u wrong %ld\n", rounds, all);
+	return all;
+}
+
+static long run_steps(const struct game *pattern, unsigned from, unsigned n)
+{
+	long wrong = 0;
+
+	for (unsigned step = from; step < from + n; step++)
+		wrong += pattern->play(step);
+	MPI_Barrier(MPI_COMM_WORLD);
+	return wrong;
+}
+
+static void run_twice(const struct game *pattern, unsigned n_steps)
+{
+	long before[3], after[3], mine[N_RESULTS], all[N_RESULTS];
+
+	mine[0] = run_steps(pattern, 0, n_steps);
+	registrations(before);
+	mine[0] += run_steps(pattern, n_steps, n_steps);
+	registrations(after);
+	for (int i = 0; i < 3; i++)
+		mine[1 + i] = after[i] - before[i];
+	MPI_Reduce(mine, all, N_RESULTS, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+	if (!rank)
+		printf("%s wrong %ld awaited %ld passed %ld served %ld\n", pattern->name,
+		       all[0], all[1], all[2], all[3]);
+	fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+	int needed = argc > 3 && !strcmp(argv[3], "threads") ? MPI_THREAD_MULTIPLE
+							     : MPI_THREAD_SINGLE;
+	unsigned rounds = argc > 2 ? (unsigned)atoi(argv[2]) : 0;
+	long wrong = 0;
+	int provided;
+
+	MPI_Init_thread(NULL, NULL, needed, &provided);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
+	if (provided < needed || n_ranks % 2 || argc < 3)
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	if (strcmp(argv[1], "patterns") != 0)
+		wrong = play(find(argv[1]), rounds, argv + 3);
+	else
+		for (int i = 3; i < argc; i++)
+			run_twice(find(argv[i]), rounds);
 	MPI_Finalize();
-	return all != 0;
+	return wrong != 0;
 }
