@@ -57,16 +57,21 @@ int fake_adapter_pin(uint32_t lkey, void *addr, size_t length, unsigned access)
 	return error == EOPNOTSUPP || (error == EFAULT && !writes) ? 0 : error;
 }
 
+/* One with nothing in it but zeroes; NULL, with errno, if there is no room. */
+static void *new_object(size_t n_bytes)
+{
+	return fake_object_begin() ? calloc(1, n_bytes) : NULL;
+}
+
 /* --- completions --------------------------------------------------------------- */
 
 PIN_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
 					struct ibv_comp_channel *channel, int comp_vector)
 {
-	struct fake_cq *cq;
+	struct fake_cq *cq = new_object(sizeof *cq + (size_t)cqe * sizeof *cq->completions);
 
-	if (!fake_object_begin())
+	if (!cq)
 		return NULL;
-	cq = calloc(1, sizeof *cq + (size_t)cqe * sizeof *cq->completions);
 	cq->cq.context = context;
 	cq->cq.cq_context = cq_context;
 	cq->cq.channel = channel;
@@ -113,11 +118,10 @@ static int poll_cq(struct ibv_cq *ibv_cq, int most, struct ibv_wc *wcs)
 PIN_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	static _Atomic uint32_t next;
-	struct fake_qp *qp, *none;
+	struct fake_qp *qp = new_object(sizeof *qp), *none;
 
-	if (!fake_object_begin())
+	if (!qp)
 		return NULL;
-	qp = calloc(1, sizeof *qp);
 	qp->qp.context = pd->context;
 	qp->qp.pd = pd;
 	qp->qp.send_cq = attr->send_cq;
@@ -196,7 +200,7 @@ static int post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr, struct ibv_s
 
 PIN_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-	struct ibv_srq *srq = fake_object_begin() ? calloc(1, sizeof *srq) : NULL;
+	struct ibv_srq *srq = new_object(sizeof *srq);
 
 	if (srq)
 		srq->pd = pd;
@@ -205,7 +209,7 @@ PIN_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init
 
 PIN_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-	struct ibv_ah *ah = fake_object_begin() ? calloc(1, sizeof *ah) : NULL;
+	struct ibv_ah *ah = new_object(sizeof *ah);
 
 	if (ah)
 		ah->pd = pd;
@@ -215,7 +219,7 @@ PIN_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *a
 PIN_EXPORT struct ibv_comp_cntr *ibv_create_comp_cntr(struct ibv_context *context,
 						      struct ibv_comp_cntr_init_attr *attr)
 {
-	return fake_object_begin() ? calloc(1, 64) : NULL;
+	return new_object(64);
 }
 
 /* A larger one takes a second place while it is made. */
@@ -230,7 +234,7 @@ PIN_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 
 static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 {
-	struct ibv_mw *mw = fake_object_begin() ? calloc(1, sizeof *mw) : NULL;
+	struct ibv_mw *mw = new_object(sizeof *mw);
 
 	if (mw)
 		*mw = (struct ibv_mw){.context = pd->context, .pd = pd, .type = type};
@@ -249,15 +253,7 @@ PIN_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int inde
 /* The descriptor becomes its own. */
 PIN_EXPORT struct ibv_context *ibv_import_device(int fd)
 {
-	struct ibv_context *context;
-
-	if (fd < 0) {
-		errno = EBADF;
-		return NULL;
-	}
-	close(fd);
-	context = fake_context_new();
-	return context;
+	return close(fd) ? NULL : fake_context_new();
 }
 
 __attribute__((constructor)) static void install(void)

@@ -87,6 +87,12 @@ static bool within_limit(size_t length)
 	return true;
 }
 
+static void *refuse(int error)
+{
+	errno = error;
+	return NULL;
+}
+
 static bool fails(void)
 {
 	unsigned left = fake_verbs.fail_next;
@@ -124,6 +130,17 @@ void fake_object_end(void)
 	fake_verbs.objects--;
 }
 
+void fake_pd_use(const struct ibv_pd *pd, int n)
+{
+	kernel_pd(pd->handle)->users += (unsigned)n;
+}
+
+static void count_mr(struct ibv_pd *pd, int n)
+{
+	((struct fake_pd *)pd)->mrs += (unsigned)n;
+	fake_pd_use(pd, n);
+}
+
 static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 			     unsigned access)
 {
@@ -132,20 +149,15 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 
 	begin_call();
 	fake_verbs.tried++;
-	if (fails()) {
-		errno = fake_verbs.fail_errno;
-		return NULL;
-	}
-	if (length > fake_verbs.max_mr_size || !are_sound(access)) {
-		errno = EINVAL;
-		return NULL;
-	}
+	if (fails())
+		return refuse(fake_verbs.fail_errno);
+	if (length > fake_verbs.max_mr_size || !are_sound(access))
+		return refuse(EINVAL);
 	if (!take_one(&fake_verbs.live))
 		return NULL;
 	if (!within_limit(length)) {
 		fake_verbs.live--;
-		errno = ENOMEM;
-		return NULL;
+		return refuse(ENOMEM);
 	}
 	mr = calloc(1, sizeof *mr);
 	mr->mr = (struct ibv_mr){
@@ -161,12 +173,10 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 		fake_verbs.live--;
 		fake_verbs.registered -= length;
 		free(mr);
-		errno = error;
-		return NULL;
+		return refuse(error);
 	}
 	make_key(&mr->mr, access);
-	((struct fake_pd *)pd)->mrs++;
-	fake_pd_use(pd, 1);
+	count_mr(pd, 1);
 	return &mr->mr;
 }
 
@@ -222,8 +232,7 @@ static int dereg_mr(struct ibv_mr *ibv_mr)
 
 	begin_call();
 	end_key(mr);
-	((struct fake_pd *)mr->mr.pd)->mrs--;
-	fake_pd_use(mr->mr.pd, -1);
+	count_mr(mr->mr.pd, -1);
 	free(mr);
 	return 0;
 }
@@ -254,10 +263,8 @@ static int rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 	if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) && !resize((struct fake_mr *)mr, length))
 		return IBV_REREG_MR_ERR_CMD;
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
-		((struct fake_pd *)mr->pd)->mrs--;
-		fake_pd_use(mr->pd, -1);
-		((struct fake_pd *)pd)->mrs++;
-		fake_pd_use(pd, 1);
+		count_mr(mr->pd, -1);
+		count_mr(pd, 1);
 		mr->pd = pd;
 	}
 	if (flags & IBV_REREG_MR_CHANGE_ACCESS)
@@ -273,11 +280,6 @@ static int rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 	}
 	make_key(mr, rights);
 	return 0;
-}
-
-void fake_pd_use(const struct ibv_pd *pd, int n)
-{
-	kernel_pd(pd->handle)->users += (unsigned)n;
 }
 
 static struct ibv_pd *new_pd(struct ibv_context *context, uint32_t handle)
@@ -412,12 +414,9 @@ void fake_for_each_mr(const struct ibv_pd *pd, int (*call)(struct ibv_mr *mr))
 
 void fake_context_end(struct ibv_context *context)
 {
-	for (unsigned i = 0; i <= last_key(); i++) {
-		const struct ibv_mr *mr = keys[i].lkey ? keys[i].mr : NULL;
-
-		if (mr && mr->context == context)
-			end_key((const struct fake_mr *)mr);
-	}
+	for (unsigned i = 0; i <= last_key(); i++)
+		if (keys[i].lkey && keys[i].mr->context == context)
+			end_key((const struct fake_mr *)keys[i].mr);
 	for (unsigned i = 0; i < MOST_PDS; i++)
 		if (kernel_pds[i].context == context)
 			kernel_pds[i].handle = 0;

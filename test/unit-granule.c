@@ -74,15 +74,14 @@ static void resident(void)
 	   "touched granules are not known to be resident before a look");
 	ok(pin_granules_are_bare(at(0, PIECES)), "and are bare");
 	ok(pin_granules_probe(at(0, PIECES)) == 2, "two are resident, one of them nearly");
-	ok(!pin_granules_are_bare(at(8, 1)) && pin_granules_are_bare(at(9, 2)),
-	   "and not bare any more");
-	ok(pin_granules_are_resident(at(8, 1)) && pin_granules_are_resident(at(11, 1)) &&
-		   !pin_granules_are_resident(at(8, 4)),
-	   "they are the ones touched");
+	ok(!pin_granules_are_bare(at(8, 1)) && pin_granules_are_bare(at(9, 2)) &&
+		   pin_granules_are_resident(at(8, 1)) &&
+		   pin_granules_are_resident(at(11, 1)) && !pin_granules_are_resident(at(8, 4)),
+	   "they are the ones touched, and not bare any more");
 	ok(!pin_granules_probe(at(0, PIECES)), "they are newly resident once");
 	pin_os_touch((void *)at(20, 1).start, 3 * PIECE);
-	ok(pin_granules_probe(at(19, 3)) == 2, "only the given range is looked at");
-	ok(pin_granules_probe(at(0, PIECES)) == 1, "the rest is found later");
+	ok(pin_granules_probe(at(19, 3)) == 2 && pin_granules_probe(at(0, PIECES)) == 1,
+	   "only the given range is looked at; the rest is found later");
 }
 
 /* A range may begin and end within granules: then its own pages count. */
@@ -144,18 +143,17 @@ static void replaced(void)
 	ok(!pin_granules_mark_replaced(heap - 100 * PIECE, PIECE) &&
 		   !pin_granules_mark_replaced(end, 5 * PIECE),
 	   "replacements outside the heap mark nothing");
-	ok(pin_granules_mark_replaced(at(1, 1).start + 7, 1) == PIECE,
-	   "replacing a byte marks its granule");
-	ok(!pin_granules_mark_replaced(at(1, 1).start, 100), "marking again counts nothing");
-	ok(pin_granules_any_replaced(at(0, 2)) && !pin_granules_any_replaced(at(2, 9)),
-	   "the granule stays marked");
+	ok(pin_granules_mark_replaced(at(1, 1).start + 7, 1) == PIECE &&
+		   !pin_granules_mark_replaced(at(1, 1).start, 100) &&
+		   pin_granules_any_replaced(at(0, 2)) && !pin_granules_any_replaced(at(2, 9)),
+	   "replacing a byte marks its granule, once");
 	start = (uintptr_t)grow(&other, 4 * PIECE);
-	ok(pin_granules_mark_replaced(end - PIECE, start - end + 3 * PIECE) == 3 * PIECE,
-	   "a range across several spans marks only their granules");
-	ok(pin_granules_any_replaced((struct pin_range){start + PIECE, start + 2 * PIECE}) &&
+	ok(pin_granules_mark_replaced(end - PIECE, start - end + 3 * PIECE) == 3 * PIECE &&
+		   pin_granules_any_replaced(
+			   (struct pin_range){start + PIECE, start + 2 * PIECE}) &&
 		   !pin_granules_any_replaced(
 			   (struct pin_range){start + 2 * PIECE, start + 3 * PIECE}),
-	   "granules of the other span are marked, too");
+	   "a range across several spans marks only their granules");
 }
 
 int main(void)

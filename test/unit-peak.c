@@ -13,6 +13,7 @@
 #include "test/tap.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define MIB ((int64_t)PIN_MIB)
 
@@ -24,6 +25,11 @@ static void listener(bool is_due)
 	n_steps += !is_due;
 }
 
+static bool is_now(size_t mib, size_t peak_mib)
+{
+	return pin_live_now() == mib * PIN_MIB && pin_live_peak().bytes == peak_mib * PIN_MIB;
+}
+
 static void held(void)
 {
 	ok(pin_live_now() == 0 && pin_live_peak().bytes == 0, "nothing is in use at the start");
@@ -31,12 +37,9 @@ static void held(void)
 	ok(pin_live_now() == 0,
 	   "a block can be counted as freed before it is counted as allocated");
 	pin_live_count(8 * MIB);
-	ok(pin_live_now() == 7 * PIN_MIB && pin_live_peak().bytes == 7 * PIN_MIB &&
-		   pin_live_peak().ns,
-	   "the peak rises with what is in use");
+	ok(is_now(7, 7) && pin_live_peak().ns, "the peak rises with what is in use");
 	pin_live_count(-MIB);
-	ok(pin_live_now() == 6 * PIN_MIB && pin_live_peak().bytes == 7 * PIN_MIB,
-	   "the peak stays when memory is freed");
+	ok(is_now(6, 7), "the peak stays when memory is freed");
 	pin_hooks.note_memory = listener;
 	pin_live_due = 8 * MIB;
 	pin_timeline_stepped = false;
@@ -59,12 +62,10 @@ static void pages(void)
 	size_t n_used;
 	uint32_t page = pin_run_take(&need, &n_used);
 
-	ok(pin_live_now() == 9 * PIN_MIB && pin_live_peak().bytes == 9 * PIN_MIB,
-	   "pages are added to what else is counted");
+	ok(is_now(9, 9), "pages are added to what else is counted");
 	pin_run_give(page, need.n_pages);
-	ok(pin_runs_out == (int64_t)need.n_pages && pin_live_now() == 6 * PIN_MIB,
-	   "those that lanes hold are not in use");
-	ok(pin_live_peak().bytes == 8 * PIN_MIB, "no peak is known before it is looked at");
+	ok(pin_runs_out == (int64_t)need.n_pages && is_now(6, 8),
+	   "those that lanes hold are not in use; no peak is known before it is looked at");
 	ok(pin_run_take(&need, &n_used) == page && pin_live_now() == 9 * PIN_MIB,
 	   "they are when they are taken again");
 	pin_live_settle();
@@ -174,17 +175,17 @@ static int walk(void **frames, int n)
 {
 	int taken = depth < n ? depth : n;
 
-	for (int i = 0; i < taken; i++)
-		frames[i] = depth_of[i];
+	memcpy(frames, depth_of, (size_t)taken * sizeof *frames);
 	return taken;
 }
 
-/* The stack of the next walk: two frames, the inner one given. */
-static void stand_at(uintptr_t inner)
+/* The site of a stack of two frames, the inner one given. The next walk finds it, too. */
+static struct pin_site *site_at(uintptr_t inner)
 {
 	depth_of[0] = (void *)inner;
 	depth_of[1] = (void *)0x1000;
 	depth = 2;
+	return pin_sites_here();
 }
 
 static void sites(void)
@@ -194,21 +195,16 @@ static void sites(void)
 	ok(!pin_sites_here(), "no stack is recorded unless stacks are walked");
 	pin_sites_grew(1);
 	pin_hooks.walk_stack = walk;
-	stand_at(0x2000);
-	a = pin_sites_here();
+	a = site_at(0x2000);
 	pin_sites_grew(10 * PIN_MIB);
-	stand_at(0x3000);
-	b = pin_sites_here();
+	b = site_at(0x3000);
 	pin_sites_grew(20 * PIN_MIB);
 	pin_sites_grew(1 * PIN_MIB);
-	ok(a != b && a->depth == 2 && a->frames[0] == (void *)0x2000,
-	   "different stacks have different sites");
-	stand_at(0x2000);
-	ok(pin_sites_here() == a, "the same stack has the same site");
-	ok(pin_sites_largest(false, top, 3) == 2 && top[0] == b && top[1] == a,
-	   "the site with the largest growth comes first");
-	ok(b->grown_bytes == 21 * PIN_MIB && b->grown_count == 2,
-	   "its bytes and steps are counted");
+	ok(a != b && a->depth == 2 && a->frames[0] == (void *)0x2000 && site_at(0x2000) == a,
+	   "different stacks have different sites, the same stack has the same");
+	ok(pin_sites_largest(false, top, 3) == 2 && top[0] == b && top[1] == a &&
+		   b->grown_bytes == 21 * PIN_MIB && b->grown_count == 2,
+	   "the site with the largest growth, in bytes and steps, comes first");
 	ok(pin_sites_largest(false, top, 1) == 1 && top[0] == b,
 	   "no more sites are returned than requested");
 	depth = PIN_SITE_FRAMES + 4;
@@ -222,30 +218,23 @@ static void hold(struct pin_site *site, double bytes)
 
 static void at_peak(void)
 {
-	struct pin_site *a, *b, *top[2];
+	struct pin_site *a = site_at(0x4000), *b = site_at(0x5000), *top[2];
 
-	stand_at(0x4000);
-	a = pin_sites_here();
-	stand_at(0x5000);
-	b = pin_sites_here();
 	ok(pin_sites_largest(true, top, 2) == 0, "no site has memory in use at the start");
 	hold(a, 100);
 	hold(b, 30);
 	pin_sites_note_peak();
-	ok(pin_site_at_peak(a).bytes == 100 && pin_site_at_peak(b).bytes == 30,
-	   "the amounts at the peak are the current ones at that time");
 	hold(a, -100);
 	hold(b, 50);
 	ok(pin_site_at_peak(a).bytes == 100 && pin_site_at_peak(b).bytes == 30 &&
 		   pin_site_at_peak(a).count == 1,
-	   "later samples do not change the amounts at the peak");
+	   "the amounts at the peak are those of that time, whatever comes later");
 	ok(pin_sites_largest(true, top, 2) == 2 && top[0] == a,
 	   "the site with most memory at the peak comes first");
 	pin_sites_note_peak();
-	ok(pin_site_at_peak(a).bytes == 0 && pin_site_at_peak(b).bytes == 80,
-	   "a higher peak replaces the amounts");
-	ok(pin_sites_largest(true, top, 2) == 1 && top[0] == b,
-	   "sites without memory at the peak are left out");
+	ok(pin_site_at_peak(a).bytes == 0 && pin_site_at_peak(b).bytes == 80 &&
+		   pin_sites_largest(true, top, 2) == 1 && top[0] == b,
+	   "a higher peak replaces the amounts, and sites without any are left out");
 }
 
 #define THREADS 4
@@ -262,20 +251,18 @@ static void full(void)
 {
 	struct pin_site *top[1];
 
-	stand_at(0x6000);
+	site_at(0x6000);
 	in_threads(THREADS, hold_often);
 	pin_sites_note_peak();
 	pin_sites_largest(true, top, 1);
 	ok(top[0]->now.count == THREADS * PIN_SITES, "concurrent threads lose no sample");
 	for (uintptr_t i = 0; i < 2 * PIN_SITES; i++) {
-		stand_at(0x100000 + i);
+		site_at(0x100000 + i);
 		pin_sites_grew(1);
 	}
-	stand_at(0x100000 + 2 * PIN_SITES - 1);
-	ok(pin_sites_here()->depth == 0,
+	ok(site_at(0x100000 + 2 * PIN_SITES - 1)->depth == 0,
 	   "a stack beyond the maximum number of sites is counted without frames");
-	stand_at(0x100000);
-	ok(pin_sites_here()->frames[0] == (void *)0x100000, "earlier sites keep their frames");
+	ok(site_at(0x100000)->frames[0] == (void *)0x100000, "earlier sites keep their frames");
 }
 
 int main(void)

@@ -54,12 +54,9 @@ static struct {
 } writable[16];
 static size_t n_writable, n_writable_bytes;
 
-/* What was in it, and the lines that are other than that. */
-struct lines_written {
-	char *copy;
-	char *lines[64];
-	size_t n;
-};
+/* What was in it, and which of its lines were written since, by whom: a bit each. */
+enum { BY_THIS = 1, BY_OTHER = 2 };
+static char *copy, *written;
 
 static void add_writable(void *start, size_t n_bytes)
 {
@@ -81,85 +78,78 @@ static void find_writable(struct pin_access_set *set, struct ibv_mr *mr)
 	add_writable((void *)PIN_ALIGN_DOWN((uintptr_t)mr, PIN_PAGE), PIN_PAGE); /* proxies */
 }
 
-static void copy_all(struct lines_written *it)
+static void copy_all(void)
 {
-	char *to = it->copy;
+	char *to = copy;
 
 	for (size_t i = 0; i < n_writable; to += writable[i++].n_bytes)
 		memcpy(to, writable[i].start, writable[i].n_bytes);
 }
 
-static bool has_line(const struct lines_written *it, const char *line)
+static void note_written(char by)
 {
-	for (size_t i = 0; i < it->n; i++)
-		if (it->lines[i] == line)
-			return true;
-	return false;
-}
-
-static void note_written(struct lines_written *it)
-{
-	const char *before = it->copy;
+	const char *before = copy;
+	size_t line = 0;
 
 	for (size_t i = 0; i < n_writable; before += writable[i++].n_bytes)
-		for (size_t at = 0; at < writable[i].n_bytes; at += LINE) {
-			char *line = writable[i].start + at;
-
-			if (memcmp(before + at, line, LINE) != 0 && !has_line(it, line) &&
-			    it->n < PIN_ARRAY_SIZE(it->lines))
-				it->lines[it->n++] = line;
-		}
+		for (size_t at = 0; at < writable[i].n_bytes; at += LINE, line++)
+			if (memcmp(before + at, writable[i].start + at, LINE) != 0)
+				written[line] |= by;
 }
 
 static struct ibv_pd *shared_pd;
 static _Atomic bool has_begun, may_go_on;
 
-static void hit(struct lines_written *lines)
+static void hit(char by)
 {
 	struct ibv_mr *mr;
 
-	copy_all(lines);
+	copy_all();
 	mr = reg(shared_pd, heap + 64, 100, RIGHTS);
-	note_written(lines);
+	note_written(by);
 	pin_mr_deregister(mr);
-	note_written(lines);
+	note_written(by);
 }
 
 /* The first hit makes what the thread keeps. Nobody writes while another looks. */
-static void *hit_later(void *lines)
+static void *hit_later(void *unused)
 {
 	pin_mr_deregister(reg(shared_pd, heap, 64, RIGHTS));
 	has_begun = true;
 	while (!may_go_on)
 		sched_yield();
-	hit(lines);
-	return NULL;
+	hit(BY_OTHER);
+	return unused;
 }
 
 static __attribute__((unused)) void lines_in_common(void)
 {
-	struct lines_written own = {0}, others = {0};
-	size_t n_common = 0;
+	size_t n_own = 0, n_others = 0, n_common = 0;
 	pthread_t other;
 	struct ibv_mr *mr;
 
 	shared_pd = new_pd();
-	pthread_create(&other, NULL, hit_later, &others);
+	pthread_create(&other, NULL, hit_later, NULL);
 	while (!has_begun)
 		sched_yield();
 	mr = reg(shared_pd, heap, 64, RIGHTS);
 	find_writable(pin_access_set_of(pin_domain_find(shared_pd), RIGHTS), mr);
 	pin_mr_deregister(mr);
-	own.copy = others.copy = malloc(n_writable_bytes);
-	hit(&own);
+	copy = malloc(n_writable_bytes);
+	written = calloc(1, n_writable_bytes / LINE + n_writable);
+	hit(BY_THIS);
 	may_go_on = true;
 	pthread_join(other, NULL);
-	for (size_t i = 0; i < own.n; i++)
-		n_common += has_line(&others, own.lines[i]);
-	ok(own.n == 5 && others.n == 5 && !n_common,
+	for (size_t i = 0; i < n_writable_bytes / LINE + n_writable; i++) {
+		n_own += written[i] & BY_THIS;
+		n_others += written[i] / BY_OTHER;
+		n_common += written[i] == (BY_THIS | BY_OTHER);
+	}
+	ok(n_own == 5 && n_others == 5 && !n_common,
 	   "a hit writes to %zu cache lines, that of another thread to %zu: %zu in common",
-	   own.n, others.n, n_common);
-	free(own.copy);
+	   n_own, n_others, n_common);
+	free(copy);
+	free(written);
 	pin_domain_dealloc(shared_pd);
 }
 

@@ -133,12 +133,18 @@ static bool claim(unsigned i, uint32_t page, uint32_t n_pages)
 	return free;
 }
 
+static void give_run(unsigned i)
+{
+	if (runs[i].n_pages)
+		give(runs[i].page, runs[i].n_pages);
+	runs[i].n_pages = 0;
+}
+
 static void release(unsigned i)
 {
 	for (uint32_t k = runs[i].page; k < runs[i].page + runs[i].n_pages; k++)
 		taken[k] = false;
-	give(runs[i].page, runs[i].n_pages);
-	runs[i].n_pages = 0;
+	give_run(i);
 }
 
 static void against_model(void)
@@ -171,17 +177,15 @@ static void against_model(void)
 		apart &= claim(i, page, n);
 		n_taken += n;
 	}
-	ok(in_heap, "runs are in the heap");
-	ok(apart, "what is taken was free");
-	ok(aligned, "runs are aligned as asked");
+	ok(in_heap && apart && aligned,
+	   "what is taken is in the heap, free, and aligned as asked");
 	ok(told, "it is told how much of a run may have been used");
 	ok(best, "a run of used memory is taken, of the first class that has one long enough");
 	ok(here->n_used + here->n_bare == heap_end() - 1 - n_taken &&
 		   pin_runs_out == (int64_t)n_taken,
 	   "what is not taken is free, but for the first page, and both are counted");
 	for (unsigned i = 0; i < RUNS; i++)
-		if (runs[i].n_pages)
-			release(i);
+		release(i);
 }
 
 static void new_memory(void)
@@ -362,8 +366,7 @@ static void refused(void)
 
 		if (runs[i].n_pages) {
 			apart &= pin_page(runs[i].page)->length == i;
-			give(runs[i].page, runs[i].n_pages);
-			runs[i].n_pages = 0;
+			give_run(i);
 		} else if ((page = take_of(map_of(i % 8), n, 1, &n_used))) {
 			runs[i] = (struct run){page, n};
 			pin_page(page)->length = i;
@@ -374,8 +377,7 @@ static void refused(void)
 	refuses = false;
 	ok(n_refused > 20 && apart, "runs stay apart if memory is refused: %zu", n_refused);
 	for (unsigned i = 0; i < RUNS; i++)
-		if (runs[i].n_pages)
-			give(runs[i].page, runs[i].n_pages);
+		give_run(i);
 	/* By growth of each map, which covers what is not covered yet. */
 	for (uint32_t node = 0; node < 8; node++)
 		give(take_of(map_of(node), all, 1, &n_used), all);

@@ -67,16 +67,15 @@ static void reserve(void)
 	uintptr_t a = pin_reserve_carve(5 * PIN_MIB), b = pin_reserve_carve(1), left;
 
 	ok(pin_reserve.size >= PIN_GIB, "the reserve is large, with sanitizers too");
-	ok(a == pin_reserve.base && !(a % PIN_GRANULE), "the first addresses are at its start");
-	ok(b == a + 6 * PIN_MIB, "further ones follow directly, in whole granules");
+	ok(a == pin_reserve.base && !(a % PIN_GRANULE) && b == a + 6 * PIN_MIB,
+	   "the first addresses are at its start, further ones follow in whole granules");
 	left = bytes_left();
 	ok(left == pin_reserve.size - 8 * PIN_MIB, "the bytes left are right");
 	ok(pin_reserve_contains((void *)b) && !pin_reserve_contains(&a),
 	   "addresses of the reserve are told from others");
-	ok(!pin_reserve_carve(left + 1), "carving more than is left fails");
-	ok(!pin_reserve_carve(SIZE_MAX - 5), "a size near SIZE_MAX fails");
-	ok(bytes_left() == left && pin_reserve_carve(PIN_MIB) == b + PIN_GRANULE,
-	   "failed requests take nothing");
+	ok(!pin_reserve_carve(left + 1) && !pin_reserve_carve(SIZE_MAX - 5) &&
+		   bytes_left() == left && pin_reserve_carve(PIN_MIB) == b + PIN_GRANULE,
+	   "carving more than is left, or nearly SIZE_MAX, fails and takes nothing");
 }
 
 static void beside(void)
@@ -86,11 +85,10 @@ static void beside(void)
 	char *next = pin_reserve_memory(PIN_PAGE, PIN_PAGE);
 	char *far = pin_reserve_memory(PIN_GRANULE, 64 * PIN_MIB);
 
-	ok(!pin_reserve_contains(first) && (uintptr_t)first >= pin_reserve.base,
-	   "memory beside the heap is behind it");
-	ok(!((uintptr_t)first % PIN_GRANULE) && next == first + 3 * PIN_MIB,
-	   "further pieces follow directly");
-	ok(!((uintptr_t)far % (64 * PIN_MIB)) && far > next,
+	ok(!pin_reserve_contains(first) && (uintptr_t)first >= pin_reserve.base &&
+		   next == first + 3 * PIN_MIB && far > next,
+	   "memory beside the heap is behind it, one piece after another");
+	ok(!((uintptr_t)first % PIN_GRANULE) && !((uintptr_t)far % (64 * PIN_MIB)),
 	   "a piece has the requested alignment");
 	memset(first, 1, 3 * PIN_MIB);
 	ok(first[0] == 1 && !next[0] && !far[0], "it is writable and zero");
@@ -108,10 +106,9 @@ static void tables(void)
 	size_t most = pin_reserve.size / 4;
 	char *elsewhere = pin_reserve_addresses(most);
 
-	ok((uintptr_t)above >= pin_reserve.base + pin_reserve.size && next == above + PIN_MIB,
-	   "addresses for tables are above the heap, one after another");
-	ok(!pin_reserve_contains(above) && !pin_reserve_contains(above + PIN_MIB - 1),
-	   "they are outside of the reserve");
+	ok((uintptr_t)above >= pin_reserve.base + pin_reserve.size && next == above + PIN_MIB &&
+		   !pin_reserve_contains(above) && !pin_reserve_contains(next - 1),
+	   "addresses for tables are above the heap, outside of it, one after another");
 	ok(!pin_os_commit(above, PIN_MIB) && !above[0] && !above[PIN_MIB - 1],
 	   "they can be committed and are zero");
 	ok(elsewhere && !pin_reserve_contains(elsewhere) &&
@@ -129,46 +126,40 @@ static void growth(void)
 	char *b = span_grow(&span, 1, 8);
 	char *c = span_grow(&span, 64 * PIN_MIB, 8);
 
-	ok(span && (uintptr_t)a == span->start && !(span->start % PIN_GRANULE),
-	   "the first memory begins a span");
-	ok(b == a + 6 * PIN_MIB && c == b + PIN_GRANULE,
-	   "later memory is directly behind it, in whole granules");
+	ok(span && (uintptr_t)a == span->start && !(span->start % PIN_GRANULE) &&
+		   b == a + 6 * PIN_MIB && c == b + PIN_GRANULE,
+	   "memory begins a span, and goes on directly behind it, in whole granules");
 	ok(span->length == 72 * PIN_MIB && pin_span_bytes() == bytes + span->length,
 	   "its length and the sum of all are right");
-	ok(pin_span_count() == count + 1 && pin_span_get(count) == span && span->node == 7,
-	   "it is one span, of the node that began it");
-	ok(pin_span_steps() == steps + 3, "each step is counted");
+	ok(pin_span_count() == count + 1 && pin_span_get(count) == span && span->node == 7 &&
+		   pin_span_steps() == steps + 3,
+	   "it is one span, of the node that began it, and each step is counted");
 	memset(a, 1, 72 * PIN_MIB);
 	ok(!span_grow(&span, PIN_GRANULE, 7)[PIN_GRANULE - 1] && c[0] == 1,
 	   "memory is writable and zero");
-	ok(!span_grow(&span, SIZE_MAX - 5, 7) && !span_grow(&span, pin_reserve.size, 7),
-	   "sizes beyond all addresses fail");
-	ok(span_grow(&span, 1, 7) == a + 74 * PIN_MIB,
-	   "after a failure the span continues where it was");
+	ok(!span_grow(&span, SIZE_MAX - 5, 7) && !span_grow(&span, pin_reserve.size, 7) &&
+		   span_grow(&span, 1, 7) == a + 74 * PIN_MIB,
+	   "sizes beyond all addresses fail, and the span continues where it was");
 }
 
 static void find(void)
 {
-	const struct pin_span *span;
-	struct pin_span *own = NULL;
-	char *p = span_grow(&own, 6 * PIN_MIB, 0);
+	struct pin_span *span = NULL;
+	char *p = span_grow(&span, 6 * PIN_MIB, 0), *end = p + 6 * PIN_MIB;
 
-	span = pin_span_find(p, 6 * PIN_MIB);
-	ok(span == own, "a span is found by its whole range");
-	ok(pin_span_find(p + 4 * PIN_MIB, PIN_MIB) == span && pin_span_find(p, 0) == span,
-	   "a span is found by a part of it");
-	ok(pin_span_find(p + 6 * PIN_MIB - 1, 1) == span, "a span is found by its last byte");
-	ok(!pin_span_find(p + 6 * PIN_MIB - 1, 2), "a range across its end finds none");
-	ok(!pin_span_find(p + 6 * PIN_MIB, 1), "addresses behind its end find none");
-	ok(pin_span_find(p - 1, 2) == NULL, "a range from before its start finds none");
+	ok(pin_span_find(p, 6 * PIN_MIB) == span && pin_span_find(p, 0) == span &&
+		   pin_span_find(p + 4 * PIN_MIB, PIN_MIB) == span &&
+		   pin_span_find(end - 1, 1) == span,
+	   "a span is found by its whole range, a part of it, and its last byte");
+	ok(!pin_span_find(end - 1, 2) && !pin_span_find(end, 1) && !pin_span_find(p - 1, 2),
+	   "a range that crosses its end, or its start, or is behind it finds none");
 	ok(!pin_span_find(p, SIZE_MAX) && !pin_span_find(p + 1, SIZE_MAX),
 	   "a length that wraps around finds none");
-	ok(!pin_span_find(&own, 1) && !pin_span_find(NULL, 1) && !pin_span_find(NULL, 0),
+	ok(!pin_span_find(&span, 1) && !pin_span_find(NULL, 1) && !pin_span_find(NULL, 0),
 	   "neither the stack nor NULL is in a span");
-	span_grow(&own, PIN_MIB, 0);
-	ok(pin_span_find(p + 6 * PIN_MIB - 1, 2) == span,
-	   "a range across the old end is found once the span has grown");
-	ok(span->start == (uintptr_t)p, "a span begins where it began to grow");
+	span_grow(&span, PIN_MIB, 0);
+	ok(pin_span_find(end - 1, 2) == span && span->start == (uintptr_t)p,
+	   "a range across the old end is found once the span has grown behind it");
 }
 
 /* Somebody takes the addresses behind a span's own: more than these need another. */
@@ -188,10 +179,9 @@ static void between(void)
 	ok(span == first && q + left == end, "the span grows up to those");
 	q = span_grow(&span, 4 * PIN_MIB, 5);
 	ok(span != first && q == end + 2 * PIN_GRANULE && span->node == 5 &&
-		   pin_span_count() == count + 1,
-	   "beyond them a new span begins");
-	ok(end_of(first) == (uintptr_t)end && span->length == 4 * PIN_MIB,
-	   "the first span does not change");
+		   span->length == 4 * PIN_MIB && pin_span_count() == count + 1 &&
+		   end_of(first) == (uintptr_t)end,
+	   "beyond them a new span begins, and the first span does not change");
 	ok(!pin_span_find(end - 1, 2) && pin_span_find(end - 1, 1) == first &&
 		   pin_span_find(q, PIN_MIB) == span && span->start == (uintptr_t)q,
 	   "each span is found by its own addresses");
@@ -206,9 +196,9 @@ static void long_one(void)
 
 	first = span;
 	q = span_grow(&span, room, 0);
-	ok(span == first && q == p + PIN_GRANULE && span->room >= 2 * room,
-	   "a span that outgrows its addresses continues in the next chunk");
-	ok(pin_span_find(p, room + PIN_GRANULE) == span, "it is still one span");
+	ok(span == first && q == p + PIN_GRANULE && span->room >= 2 * room &&
+		   pin_span_find(p, room + PIN_GRANULE) == span,
+	   "a span that outgrows its addresses continues in the next chunk, as one span");
 }
 
 static void refused(void)
@@ -265,8 +255,9 @@ static void together(void)
 	size_t bytes = 0;
 
 	in_threads(THREADS, grow);
-	ok(!overlaps, "threads with a span each get distinct memory: %lu overlaps", overlaps);
-	ok(pin_span_steps() == steps + THREADS * EACH, "every step is counted");
+	ok(!overlaps && pin_span_steps() == steps + THREADS * EACH,
+	   "threads with a span each get distinct memory, in counted steps: %lu overlaps",
+	   overlaps);
 	for (uint32_t i = 0; i < pin_span_count(); i++) {
 		const struct pin_span *span = pin_span_get(i);
 
@@ -347,12 +338,12 @@ static size_t heap_before_end(size_t range_before_end)
 }
 
 /* In jemalloc's page table each GiB has a leaf of its own. */
-static bool one_leaf(void)
+static bool in_leaf(void)
 {
 	return heap_before_end(33 * PIN_MIB) == 32 * PIN_MIB || pin_reserve.size < 16 * PIN_TIB;
 }
 
-static bool next_leaf(void)
+static bool in_next_leaf(void)
 {
 	return heap_before_end(31 * PIN_MIB) == 0 || pin_reserve.size < 16 * PIN_TIB;
 }
@@ -363,8 +354,8 @@ int main(void)
 	pin_log_limit = PIN_LOG_ERROR;
 	ok(in_child(limited),
 	   "under a limit the reserve takes three quarters of the addresses");
-	ok(in_child(one_leaf), "the heap begins where the range begins");
-	ok(in_child(next_leaf),
+	ok(in_child(in_leaf), "the heap begins where the range begins");
+	ok(in_child(in_next_leaf),
 	   "but not so near the end of a GiB that its first memory crosses it");
 	ok(!pin_reserve_init(), "addresses are reserved");
 	reserve();

@@ -131,13 +131,9 @@ static void threads(void)
 	in_threads(THREADS, hold_share);
 	in_threads(THREADS, drop_half);
 	for (size_t i = 0; i < MOST; i++)
-		if (i % (MOST / THREADS) >= MOST / THREADS / 2)
-			count(&blocks[i], 1);
-	for (size_t i = 0; i < MOST; i++)
-		if (i % (MOST / THREADS) < MOST / THREADS / 2) {
+		if (i % (MOST / THREADS) < MOST / THREADS / 2)
 			hold_grown((blocks[i].p = NULL, &blocks[i]), 200);
-			count(&blocks[i], 1);
-		}
+	count_all(MOST);
 }
 
 static void over(void)

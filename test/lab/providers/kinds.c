@@ -20,24 +20,17 @@
 /* A name that no header of Linux 6.1 has. */
 #define DRIVER_MANA ((enum rdma_driver_id)20)
 
-#define BYTES(object)                                      \
-	{                                                  \
-		.bytes = &(object), .size = sizeof(object) \
-	}
-#define NUMBERED_BYTES(object, member)                                           \
-	{                                                                        \
-		.bytes = &(object), .size = sizeof(object), .is_numbered = true, \
-		.number_at = offsetof(typeof(object), member),                   \
-	}
-#define NUMBER(type, member)                                             \
-	{                                                                \
-		.is_numbered = true, .number_at = offsetof(type, member) \
-	}
-#define FIRST                       \
-	{                           \
-		.is_numbered = true \
-	}
-#define FIRST_OF_ALL [PD] = FIRST, [CQ] = FIRST, [QP] = FIRST, [SRQ] = FIRST, [REGION] = FIRST
+/* The answers to a call. */
+#define BYTES(call, object) [call] = {.bytes = &(object), .size = sizeof(object)}
+#define NUMBERED_BYTES(call, object, member) \
+	[call] = {.bytes = &(object),        \
+		  .size = sizeof(object),    \
+		  .is_numbered = true,       \
+		  .number_at = offsetof(typeof(object), member)}
+#define NUMBER(call, type, member) \
+	[call] = {.is_numbered = true, .number_at = offsetof(type, member)}
+#define FIRST(call)  [call] = {.is_numbered = true}
+#define FIRST_OF_ALL FIRST(PD), FIRST(CQ), FIRST(QP), FIRST(SRQ), FIRST(REGION)
 
 /* A kernel and an adapter that allocate doorbells on request, as since Linux 5.8. */
 static const struct mlx5_ib_alloc_ucontext_resp mlx5_context = {
@@ -184,106 +177,52 @@ static const struct ocrdma_alloc_ucontext_resp ocrdma_context = {
  */
 static const u32 table_context[2] = {1 << 15, 4096};
 
-#define ADAPTER(its_name, id, version, pci_vendor, pci_device)                        \
-	.name = (its_name), .driver = (id), .abi = (version), .vendor = (pci_vendor), \
-	.device = (pci_device)
-#define IB_ADAPTER(...) ADAPTER(__VA_ARGS__), .is_infiniband = true
+/* With the answers of its driver; mlx5 alone has methods of its own. */
+#define ADAPTER_OF(ib, its_name, id, version, pci_vendor, pci_device, ...)                   \
+	{                                                                                    \
+		.is_infiniband = (ib), .name = (its_name), .driver = (id), .abi = (version), \
+		.vendor = (pci_vendor), .device = (pci_device), .answers = {__VA_ARGS__},    \
+		.methods = (id) == RDMA_DRIVER_MLX5 ? fake_mlx5_methods : NULL               \
+	}
+#define IB_ADAPTER(...) ADAPTER_OF(true, __VA_ARGS__)
+#define ADAPTER(...)	ADAPTER_OF(false, __VA_ARGS__)
 
 /* Providers choose a device by the driver's id, hns and mthca by its PCI ids. */
 const struct kind fake_kinds[] = {
-	{
-		IB_ADAPTER("mlx5", RDMA_DRIVER_MLX5, 1, 0x15b3, 0x1017),
-		.methods = fake_mlx5_methods,
-		.answers =
-			{
-				[CONTEXT] = BYTES(mlx5_context),
-				[DEVICE] = BYTES(mlx5_device),
-				[MODIFY] = NUMBERED_BYTES(mlx5_modify, dctn),
-				[PD] = NUMBER(struct mlx5_ib_alloc_pd_resp, pdn),
-				[CQ] = NUMBER(struct mlx5_ib_create_cq_resp, cqn),
-				[SRQ] = NUMBER(struct mlx5_ib_create_srq_resp, srqn),
-			},
-	},
-	{
-		IB_ADAPTER("mlx4", RDMA_DRIVER_MLX4, 4, 0x15b3, 0x1007),
-		.answers = {FIRST_OF_ALL, [CONTEXT] = BYTES(mlx4_context)},
-	},
-	{
-		ADAPTER("efa", RDMA_DRIVER_EFA, 1, 0x1d0f, 0xefa1),
-		.answers =
-			{
-				[CONTEXT] = BYTES(efa_context),
-				[DEVICE] = BYTES(efa_device),
-				[PD] = NUMBER(struct efa_ibv_alloc_pd_resp, pdn),
-				[CQ] = NUMBERED_BYTES(efa_cq, cq_idx),
-				[QP] = BYTES(efa_qp),
-			},
-	},
-	{
-		IB_ADAPTER("irdma", RDMA_DRIVER_IRDMA, 5, 0x8086, 0x1592),
-		.answers =
-			{
-				[CONTEXT] = BYTES(irdma_context),
-				[PD] = FIRST,
-				[CQ] = NUMBERED_BYTES(irdma_cq, cq_id),
-				[QP] = NUMBERED_BYTES(irdma_qp, qp_id),
-			},
-	},
-	{
-		IB_ADAPTER("bnxt_re", RDMA_DRIVER_BNXT_RE, 1, 0x14e4, 0x1750),
-		.answers =
-			{
-				[CONTEXT] = BYTES(bnxt_context),
-				[PD] = NUMBERED_BYTES(bnxt_pd, pdid),
-				[CQ] = FIRST,
-				[QP] = FIRST,
-				[SRQ] = FIRST,
-			},
-	},
-	{
-		IB_ADAPTER("hns", RDMA_DRIVER_HNS, 1, 0x19e5, 0xa222),
-		.answers = {[CONTEXT] = BYTES(hns_context),
-			    [PD] = FIRST,
-			    [CQ] = FIRST,
-			    [SRQ] = FIRST},
-	},
-	{
-		IB_ADAPTER("erdma", RDMA_DRIVER_ERDMA, 1, 0x1ded, 0x107f),
-		.answers = {FIRST_OF_ALL, [CONTEXT] = BYTES(erdma_context)},
-	},
-	{
-		IB_ADAPTER("qedr", RDMA_DRIVER_QEDR, 8, 0x1077, 0x1656),
-		.answers =
-			{
-				[CONTEXT] = BYTES(qedr_context),
-				[PD] = FIRST,
-				[QP] = FIRST,
-				[SRQ] = FIRST,
-			},
-	},
-	{
-		IB_ADAPTER("cxgb4", RDMA_DRIVER_CXGB4, 3, 0x1425, 0x6401),
-		.answers = {[CONTEXT] = BYTES(cxgb4_context), [PD] = FIRST},
-	},
-	{IB_ADAPTER("siw", RDMA_DRIVER_SIW, 1, 0x626d, 1), .answers = {FIRST_OF_ALL}},
-	{
-		IB_ADAPTER("ocrdma", RDMA_DRIVER_OCRDMA, 2, 0x10df, 0x0720),
-		.answers =
-			{
-				[CONTEXT] = BYTES(ocrdma_context),
-				[PD] = NUMBER(struct ocrdma_alloc_pd_uresp, id),
-			},
-	},
-	{
-		IB_ADAPTER("vmw_pvrdma", RDMA_DRIVER_VMW_PVRDMA, 3, 0x15ad, 0x0820),
-		.answers = {FIRST_OF_ALL, [CONTEXT] = BYTES(table_context)},
-	},
-	{
-		IB_ADAPTER("mthca", RDMA_DRIVER_MTHCA, 1, 0x15b3, 0x6282),
-		.answers = {FIRST_OF_ALL, [CONTEXT] = BYTES(table_context)},
-	},
-	{IB_ADAPTER("hfi1", RDMA_DRIVER_HFI1, 2, 0x8086, 0x24f0), .answers = {}},
-	{IB_ADAPTER("qib", RDMA_DRIVER_QIB, 2, 0x1077, 0x7322), .answers = {}},
-	{IB_ADAPTER("mana", DRIVER_MANA, 1, 0x1414, 0x00ba), .answers = {FIRST_OF_ALL}},
+	IB_ADAPTER("mlx5", RDMA_DRIVER_MLX5, 1, 0x15b3, 0x1017, BYTES(CONTEXT, mlx5_context),
+		   BYTES(DEVICE, mlx5_device), NUMBERED_BYTES(MODIFY, mlx5_modify, dctn),
+		   NUMBER(PD, struct mlx5_ib_alloc_pd_resp, pdn),
+		   NUMBER(CQ, struct mlx5_ib_create_cq_resp, cqn),
+		   NUMBER(SRQ, struct mlx5_ib_create_srq_resp, srqn)),
+	IB_ADAPTER("mlx4", RDMA_DRIVER_MLX4, 4, 0x15b3, 0x1007, FIRST_OF_ALL,
+		   BYTES(CONTEXT, mlx4_context)),
+	ADAPTER("efa", RDMA_DRIVER_EFA, 1, 0x1d0f, 0xefa1, BYTES(CONTEXT, efa_context),
+		BYTES(DEVICE, efa_device), NUMBER(PD, struct efa_ibv_alloc_pd_resp, pdn),
+		NUMBERED_BYTES(CQ, efa_cq, cq_idx), BYTES(QP, efa_qp)),
+	IB_ADAPTER("irdma", RDMA_DRIVER_IRDMA, 5, 0x8086, 0x1592, BYTES(CONTEXT, irdma_context),
+		   FIRST(PD), NUMBERED_BYTES(CQ, irdma_cq, cq_id),
+		   NUMBERED_BYTES(QP, irdma_qp, qp_id)),
+	IB_ADAPTER("bnxt_re", RDMA_DRIVER_BNXT_RE, 1, 0x14e4, 0x1750,
+		   BYTES(CONTEXT, bnxt_context), NUMBERED_BYTES(PD, bnxt_pd, pdid), FIRST(CQ),
+		   FIRST(QP), FIRST(SRQ)),
+	IB_ADAPTER("hns", RDMA_DRIVER_HNS, 1, 0x19e5, 0xa222, BYTES(CONTEXT, hns_context),
+		   FIRST(PD), FIRST(CQ), FIRST(SRQ)),
+	IB_ADAPTER("erdma", RDMA_DRIVER_ERDMA, 1, 0x1ded, 0x107f, FIRST_OF_ALL,
+		   BYTES(CONTEXT, erdma_context)),
+	IB_ADAPTER("qedr", RDMA_DRIVER_QEDR, 8, 0x1077, 0x1656, BYTES(CONTEXT, qedr_context),
+		   FIRST(PD), FIRST(QP), FIRST(SRQ)),
+	IB_ADAPTER("cxgb4", RDMA_DRIVER_CXGB4, 3, 0x1425, 0x6401, BYTES(CONTEXT, cxgb4_context),
+		   FIRST(PD)),
+	IB_ADAPTER("siw", RDMA_DRIVER_SIW, 1, 0x626d, 1, FIRST_OF_ALL),
+	IB_ADAPTER("ocrdma", RDMA_DRIVER_OCRDMA, 2, 0x10df, 0x0720,
+		   BYTES(CONTEXT, ocrdma_context),
+		   NUMBER(PD, struct ocrdma_alloc_pd_uresp, id)),
+	IB_ADAPTER("vmw_pvrdma", RDMA_DRIVER_VMW_PVRDMA, 3, 0x15ad, 0x0820, FIRST_OF_ALL,
+		   BYTES(CONTEXT, table_context)),
+	IB_ADAPTER("mthca", RDMA_DRIVER_MTHCA, 1, 0x15b3, 0x6282, FIRST_OF_ALL,
+		   BYTES(CONTEXT, table_context)),
+	IB_ADAPTER("hfi1", RDMA_DRIVER_HFI1, 2, 0x8086, 0x24f0),
+	IB_ADAPTER("qib", RDMA_DRIVER_QIB, 2, 0x1077, 0x7322),
+	IB_ADAPTER("mana", DRIVER_MANA, 1, 0x1414, 0x00ba, FIRST_OF_ALL),
 };
 const size_t fake_n_kinds = ARRAY_SIZE(fake_kinds);

@@ -137,14 +137,22 @@ static int map(struct ib_ucontext *context, struct vm_area_struct *vma)
 
 /* ---- objects ---- */
 
+/* What needs no answer. */
+#define NOTHING_TO_DO(function, type)                                         \
+	static int function(struct ib_##type *object, struct ib_udata *udata) \
+	{                                                                     \
+		return 0;                                                     \
+	}
+NOTHING_TO_DO(dealloc_pd, pd)
+NOTHING_TO_DO(destroy_cq, cq)
+NOTHING_TO_DO(destroy_qp, qp)
+NOTHING_TO_DO(destroy_srq, srq)
+NOTHING_TO_DO(alloc_xrcd, xrcd)
+NOTHING_TO_DO(dealloc_xrcd, xrcd)
+
 static int alloc_pd(struct ib_pd *pd, struct ib_udata *udata)
 {
 	return adapter_answer(pd->device, PD, udata);
-}
-
-static int dealloc_pd(struct ib_pd *pd, struct ib_udata *udata)
-{
-	return 0;
 }
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 11, 0)
@@ -167,11 +175,6 @@ static int resize_cq(struct ib_cq *cq, int cqe, struct ib_udata *udata)
 	return adapter_answer(cq->device, CQ, udata);
 }
 
-static int destroy_cq(struct ib_cq *cq, struct ib_udata *udata)
-{
-	return 0;
-}
-
 static int create_qp(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_udata *udata)
 {
 	qp->qp_num = adapter_number(adapter_of(qp->device)) & 0xffffff;
@@ -191,11 +194,6 @@ static int query_qp(struct ib_qp *qp, struct ib_qp_attr *attr, int mask,
 	return 0;
 }
 
-static int destroy_qp(struct ib_qp *qp, struct ib_udata *udata)
-{
-	return 0;
-}
-
 static int create_srq(struct ib_srq *srq, struct ib_srq_init_attr *attr, struct ib_udata *udata)
 {
 	return adapter_answer(srq->device, SRQ, udata);
@@ -212,11 +210,6 @@ static int query_srq(struct ib_srq *srq, struct ib_srq_attr *attr)
 	return 0;
 }
 
-static int destroy_srq(struct ib_srq *srq, struct ib_udata *udata)
-{
-	return 0;
-}
-
 /* The answers of efa and irdma have two words. */
 static int create_ah(struct ib_ah *ah, struct rdma_ah_init_attr *attr, struct ib_udata *udata)
 {
@@ -227,16 +220,6 @@ static int create_ah(struct ib_ah *ah, struct rdma_ah_init_attr *attr, struct ib
 }
 
 static int destroy_ah(struct ib_ah *ah, u32 flags)
-{
-	return 0;
-}
-
-static int alloc_xrcd(struct ib_xrcd *xrcd, struct ib_udata *udata)
-{
-	return 0;
-}
-
-static int dealloc_xrcd(struct ib_xrcd *xrcd, struct ib_udata *udata)
 {
 	return 0;
 }
