@@ -23,6 +23,7 @@
 static char *const arguments[] = {"true", "--", "ignored", NULL};
 static char *const nothing[] = {NULL};
 static int number = 7;
+static const char *how;
 
 static void run_exit(void)
 {
@@ -34,42 +35,14 @@ static void run__exit(void)
 	_exit(7);
 }
 
-static void by_exit_in_atexit(void)
-{
-	atexit(run_exit);
-	exit(1);
-}
-
-static void by__exit_in_atexit(void)
-{
-	atexit(run__exit);
-	exit(1);
-}
-
-static void by_raise(int sig)
-{
-	raise(sig);
-}
-
-static void by_kill(int sig)
-{
-	kill(getpid(), sig);
-	pause();
-}
-
 static char *volatile nowhere;
 
-static void by_fault(void)
+static void fault(void)
 {
 	*nowhere = 1;
 }
 
-static volatile int zero, quotient;
-
-static void by_division(void)
-{
-	quotient = number / zero;
-}
+static volatile int zero;
 
 static int deeper(volatile char *last)
 {
@@ -77,11 +50,6 @@ static int deeper(volatile char *last)
 
 	frame[0] = last[0];
 	return last[0] ? deeper(frame) + frame[0] : 0;
-}
-
-static void by_overflow(void)
-{
-	deeper(&(volatile char){1});
 }
 
 static void *raise_it(void *unused)
@@ -117,20 +85,15 @@ static pthread_t started(void *(*run)(void *))
 	return thread;
 }
 
-static void by_thread_raise(void)
-{
-	pthread_join(started(raise_it), NULL);
-}
-
 static void *wait_and_fault(void *barrier)
 {
 	pthread_barrier_wait(barrier);
-	by_fault();
+	fault();
 	return NULL;
 }
 
 /* All threads at once. */
-static void by_crashes(void)
+static void crash_at_once(void)
 {
 	pthread_barrier_t barrier;
 	pthread_t thread;
@@ -141,19 +104,7 @@ static void by_crashes(void)
 	wait_and_fault(&barrier);
 }
 
-static void by_thread_exit(void)
-{
-	started(exit_late);
-	pthread_exit(NULL);
-}
-
-/* The last thread ends: the process does, with 0. */
-static void by_pthread_exit(void)
-{
-	pthread_exit(NULL);
-}
-
-static void by_cancel(void)
+static void cancel_thread(void)
 {
 	pthread_t thread = started(allocate_for_ever);
 
@@ -161,18 +112,6 @@ static void by_cancel(void)
 	pthread_cancel(thread);
 	usleep(1000);
 	exit(7);
-}
-
-static void by_ignored(int sig)
-{
-	signal(sig, SIG_IGN);
-	raise(sig);
-	exit(7);
-}
-
-static void by_execve(void)
-{
-	execve(TRUE, arguments, nothing);
 }
 
 /* --- with children ------------------------------------------------------------------ */
@@ -195,24 +134,14 @@ static void await(pid_t pid, int expected)
 		await(pid, status);      \
 	} while (0)
 
-#define BY_CHILDREN(forks)                                                     \
+#define HAVE_CHILDREN(forks)                                                   \
 	AWAIT_CHILD(forks, 0, execve("/nonexistent/none", arguments, nothing); \
 		    execve(TRUE, arguments, nothing));                         \
 	AWAIT_CHILD(forks, 5 << 8, _exit(5));                                  \
 	AWAIT_CHILD(forks, SIGTERM, kill(getpid(), SIGTERM));                  \
 	exit(7)
 
-static void by_vfork(void)
-{
-	BY_CHILDREN(vfork);
-}
-
-static void by_fork(void)
-{
-	BY_CHILDREN(fork);
-}
-
-static void by_spawn(void)
+static void spawn(void)
 {
 	pid_t pid;
 
@@ -222,59 +151,90 @@ static void by_spawn(void)
 	exit(7);
 }
 
-static void by_system(void)
+static void read_pipe(void)
 {
-	unsetenv("LD_PRELOAD");
-	exit(system("/bin/true; exit 3") == 3 << 8 ? 7 : 1);
-}
+	FILE *pipe = popen("echo x", "r");
 
-static void by_popen(void)
-{
-	FILE *pipe;
-
-	unsetenv("LD_PRELOAD");
-	pipe = popen("echo x", "r");
 	exit(pipe && fgetc(pipe) == 'x' && !pclose(pipe) ? 7 : 1);
 }
 
 /* ------------------------------------------------------------------------------------ */
 
-static const struct way {
-	const char *how;
-	void (*end)(void);
-	void (*with)(int number);
-} ways[] = {{"exit", .with = exit},
-	    {"_exit", .with = _exit},
-	    {"_Exit", .with = _Exit},
-	    {"quick_exit", .with = quick_exit},
-	    {"abort", .end = abort},
-	    {"exit-in-atexit", .end = by_exit_in_atexit},
-	    {"_exit-in-atexit", .end = by__exit_in_atexit},
-	    {"raise", .with = by_raise},
-	    {"kill", .with = by_kill},
-	    {"fault", .end = by_fault},
-	    {"division", .end = by_division},
-	    {"overflow", .end = by_overflow},
-	    {"thread-raise", .end = by_thread_raise},
-	    {"crashes", .end = by_crashes},
-	    {"thread-exit", .end = by_thread_exit},
-	    {"pthread_exit", .end = by_pthread_exit},
-	    {"cancel", .end = by_cancel},
-	    {"ignored", .with = by_ignored},
-	    {"execve", .end = by_execve},
-	    {"vfork", .end = by_vfork},
-	    {"fork", .end = by_fork},
-	    {"spawn", .end = by_spawn},
-	    {"system", .end = by_system},
-	    {"popen", .end = by_popen}},
-  *way = ways;
+static bool is(const char *way)
+{
+	return !strcmp(how, way);
+}
+
+static void end_with_children(void)
+{
+	if (is("vfork")) {
+		HAVE_CHILDREN(vfork);
+	}
+	if (is("fork")) {
+		HAVE_CHILDREN(fork);
+	}
+	if (is("spawn"))
+		spawn();
+	if (is("system") || is("popen"))
+		unsetenv("LD_PRELOAD");
+	if (is("system"))
+		exit(system("/bin/true; exit 3") == 3 << 8 ? 7 : 1);
+	if (is("popen"))
+		read_pipe();
+}
+
+static void end_by_signal(void)
+{
+	if (is("raise"))
+		raise(number);
+	if (is("kill") && !kill(getpid(), number))
+		pause();
+	if (is("fault"))
+		fault();
+	if (is("division"))
+		exit(number / zero);
+	if (is("overflow"))
+		exit(deeper(&(volatile char){1}));
+	if (is("thread-raise"))
+		pthread_join(started(raise_it), NULL);
+	if (is("crashes"))
+		crash_at_once();
+}
+
+static void end_itself(void)
+{
+	if (is("ignored") && signal(number, SIG_IGN) != SIG_ERR)
+		exit(raise(number) ? 1 : 7);
+	if (is("exit"))
+		exit(number);
+	if (is("_exit"))
+		_exit(number);
+	if (is("_Exit"))
+		_Exit(number);
+	if (is("quick_exit"))
+		quick_exit(number);
+	if (is("abort"))
+		abort();
+	if (is("exit-in-atexit"))
+		exit(atexit(run_exit) ? 2 : 1);
+	if (is("_exit-in-atexit"))
+		exit(atexit(run__exit) ? 2 : 1);
+	if (is("thread-exit"))
+		started(exit_late);
+	/* The last thread ends: the process does, with 0. */
+	if (is("thread-exit") || is("pthread_exit"))
+		pthread_exit(NULL);
+	if (is("cancel"))
+		cancel_thread();
+	if (is("execve"))
+		execve(TRUE, arguments, nothing);
+}
 
 static void end(int unused)
 {
-	if (way->end)
-		way->end();
-	else
-		way->with(number);
+	end_itself();
+	end_by_signal();
+	end_with_children();
 }
 
 static void interrupt_malloc(void)
@@ -289,7 +249,6 @@ static void interrupt_malloc(void)
 int main(int argc, char **argv)
 {
 	bool interrupts = argc > 1 && !strncmp(argv[1], "malloc-", 7);
-	const char *how = argc > 1 ? argv[1] + 7 * interrupts : "exit";
 
 	/* What holds less leaves no record. */
 	if (!malloc((size_t)4 << 20))
@@ -297,12 +256,9 @@ int main(int argc, char **argv)
 	alarm(60);
 	if (argc > 2)
 		number = atoi(argv[2]);
-	while (way < ways + sizeof ways / sizeof *ways && strcmp(way->how, how))
-		way++;
-	if (way == ways + sizeof ways / sizeof *ways)
-		return 100;
 	if (argc == 1)
 		return number;
+	how = argv[1] + 7 * interrupts;
 	if (interrupts)
 		interrupt_malloc();
 	end(0);

@@ -52,8 +52,7 @@ static const struct wrong_memory *message(uint64_t seed)
 	size_t n = plan.n_bytes / sizeof *buffer;
 	const struct wrong_memory *memory;
 
-	for (size_t i = 0; i < n; i++)
-		buffer[i] = wrong_word(rank ? ~seed : seed, i);
+	wrong_fill(buffer, plan.n_bytes, rank ? ~seed : seed);
 	memory = wrong_use("a mapping", buffer, plan.n_bytes);
 	if (rank == 0)
 		MPI_Send(buffer, (int)n, MPI_UINT64_T, 1, 0, MPI_COMM_WORLD);

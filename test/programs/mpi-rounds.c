@@ -72,8 +72,7 @@ static struct array allocate(size_t n, uint64_t seed)
 
 static void fill(const struct array *array)
 {
-	for (size_t i = 0; i < array->n; i++)
-		array->words[i] = wrong_word(array->seed, i);
+	wrong_fill(array->words, array->n * sizeof(uint64_t), array->seed);
 }
 
 static struct array filled(size_t n, uint64_t seed)

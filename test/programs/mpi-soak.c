@@ -192,8 +192,7 @@ static void exchange(struct lane *lane, const struct order *order, uint64_t *at,
 	const struct wrong_memory *memory;
 	struct wrong wrong = {0};
 
-	for (size_t i = 0; i < order->words; i++)
-		at[i] = wrong_word(seed, i);
+	wrong_fill(at, n_bytes, seed);
 	memory = wrong_use(kind, at, n_bytes);
 	transfer(lane, sender, at, order->words);
 	if (!sender)

@@ -52,12 +52,6 @@ struct damage {
 	unsigned long wrong, stale;
 };
 
-static void fill(uint64_t *words, uint64_t seed)
-{
-	for (size_t i = 0; i < WORDS; i++)
-		words[i] = wrong_word(seed, i);
-}
-
 /*
  * Both sides write their whole buffer before it is used, the receiver something else; both say
  * what they have if it arrives wrong.
@@ -69,7 +63,7 @@ static struct damage message(const char *way, uint64_t *words, uint64_t seed)
 	struct wrong wrong = {0};
 	char who[128];
 
-	fill(words, rank == 0 ? seed : ~seed);
+	wrong_fill(words, BYTES, rank == 0 ? seed : ~seed);
 	memory = wrong_use(words == steady ? "a steady array" : way, words, BYTES);
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0)

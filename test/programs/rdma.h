@@ -220,15 +220,7 @@ static inline int rdma_read(struct rdma *rdma, void *to, uint32_t lkey, void *fr
 
 static inline void rdma_fill(void *to, size_t n_bytes, uint64_t seed)
 {
-	char *p = to;
-	uint64_t word;
-
-	for (size_t i = 0; i < n_bytes / 8; i++) {
-		word = wrong_word(seed, i);
-		memcpy(p + 8 * i, &word, 8);
-	}
-	word = wrong_word(seed, n_bytes / 8);
-	memcpy(p + n_bytes / 8 * 8, &word, n_bytes % 8);
+	wrong_fill(to, n_bytes, seed);
 }
 
 /* How many words differ from the pattern, the rest at the end counting as one. */

@@ -43,6 +43,20 @@ static inline uint64_t wrong_word(uint64_t seed, size_t i)
 	return (seed + 1) * WRONG_FACTOR + i;
 }
 
+/* The rest at the end is a part of a word. */
+static inline void wrong_fill(void *to, size_t n_bytes, uint64_t seed)
+{
+	char *p = to;
+	uint64_t word;
+
+	for (size_t i = 0; i < n_bytes / 8; i++) {
+		word = wrong_word(seed, i);
+		memcpy(p + 8 * i, &word, 8);
+	}
+	word = wrong_word(seed, n_bytes / 8);
+	memcpy(p + n_bytes / 8 * 8, &word, n_bytes % 8);
+}
+
 /* The seed of the message whose word i this is. */
 static inline uint64_t wrong_seed(uint64_t word, size_t i)
 {
